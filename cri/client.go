@@ -1,0 +1,173 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	criapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Limits of a Client.
+const (
+	// defaultTimeout is the kubelet's runtimeRequestTimeout.
+	defaultTimeout = 2 * time.Minute
+	// maxMessage is the largest reply taken. The kubelet's 16 MiB is less
+	// than the lists of a node with many thousand dead containers.
+	maxMessage = 256 << 20
+	// maxReconnectDelay bounds how long a runtime that is back goes unused.
+	maxReconnectDelay = 3 * time.Second
+)
+
+// Config holds what a Client needs. Endpoint is required; the zero value of
+// every other field means the default named beside it.
+type Config struct {
+	// Endpoint is the runtime's socket: unix:///path or an absolute path.
+	Endpoint string
+	// ImageEndpoint is the image service's; the runtime's.
+	ImageEndpoint string
+	// Timeout is the deadline of a call that has no longer work to wait
+	// for; 2m. Stopping a container gets its grace period on top, a command
+	// its own time limit; a pull has no deadline but ctx.
+	Timeout time.Duration
+	// Dialer opens connections in place of the socket; for tests.
+	Dialer func(ctx context.Context, address string) (net.Conn, error)
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+// Client is a CRI runtime and image service behind a unix socket.
+type Client struct {
+	runtime runtimeapi.RuntimeServiceClient
+	images  runtimeapi.ImageServiceClient
+	conns   []*grpc.ClientConn
+	timeout time.Duration
+	met     *metrics
+}
+
+var (
+	_ criapi.RuntimeService      = (*Client)(nil)
+	_ criapi.ImageManagerService = (*Client)(nil)
+)
+
+// New checks cfg and returns a Client that connects when it is first used.
+func New(cfg Config) (*Client, error) {
+	if cfg.Timeout == 0 {
+		cfg.Timeout = defaultTimeout
+	}
+	if cfg.ImageEndpoint == "" {
+		cfg.ImageEndpoint = cfg.Endpoint
+	}
+	socket, err := socketPath("Endpoint", cfg.Endpoint)
+	imageSocket, ierr := socketPath("ImageEndpoint", cfg.ImageEndpoint)
+	if err := errors.Join(err, ierr); err != nil {
+		return nil, fmt.Errorf("cri: %w", err)
+	}
+	if cfg.Timeout < 0 {
+		return nil, fmt.Errorf("cri: Timeout %v: want a positive duration", cfg.Timeout)
+	}
+	met, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("cri: %w", err)
+	}
+	c := &Client{timeout: cfg.Timeout, met: met}
+	conn, err := c.connect(cfg, socket)
+	if err != nil {
+		return nil, err
+	}
+	c.runtime = runtimeapi.NewRuntimeServiceClient(conn)
+	if imageSocket != socket {
+		if conn, err = c.connect(cfg, imageSocket); err != nil {
+			_ = c.Close(context.Background())
+			return nil, err
+		}
+	}
+	c.images = runtimeapi.NewImageServiceClient(conn)
+	return c, nil
+}
+
+func (c *Client) connect(cfg Config, socket string) (*grpc.ClientConn, error) {
+	dial := cfg.Dialer
+	if dial == nil {
+		dial = func(ctx context.Context, address string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", address)
+		}
+	}
+	conn, err := grpc.NewClient("passthrough:///"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"),
+		grpc.WithContextDialer(dial),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithIdleTimeout(0), // the event stream keeps it in use anyway
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff: backoff.Config{
+				BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnectDelay,
+			},
+			MinConnectTimeout: maxReconnectDelay,
+		}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("cri: %w", err)
+	}
+	c.conns = append(c.conns, conn)
+	return conn, nil
+}
+
+// Close ends the connections and fails the calls in flight.
+func (c *Client) Close(context.Context) error {
+	var errs []error
+	for _, conn := range c.conns {
+		errs = append(errs, conn.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// IsNotFound tells whether a call failed because the runtime has no such
+// sandbox, container or image.
+func IsNotFound(err error) bool { return code(err) == codes.NotFound }
+
+// code finds the gRPC code of err, also where it is wrapped.
+func code(err error) codes.Code {
+	if err == nil {
+		return codes.OK
+	}
+	var s interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &s) {
+		return s.GRPCStatus().Code()
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return codes.DeadlineExceeded
+	}
+	return codes.Unknown
+}
+
+// call makes one request with a deadline, counts it, and names it in its
+// error.
+func call[Req, Resp any](ctx context.Context, c *Client, op string, timeout time.Duration,
+	fn func(context.Context, *Req, ...grpc.CallOption) (*Resp, error), req *Req,
+) (*Resp, error) {
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	start := time.Now()
+	resp, err := fn(ctx, req)
+	c.met.observe(op, start, err)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", op, err)
+	}
+	return resp, nil
+}

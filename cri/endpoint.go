@@ -1,0 +1,46 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// socketPath reads an endpoint: unix:///path, or an absolute path.
+func socketPath(field, endpoint string) (string, error) {
+	path := endpoint
+	if scheme, rest, ok := strings.Cut(endpoint, "://"); ok {
+		if scheme != "unix" {
+			return "", fmt.Errorf("%s %q: scheme %q is not supported; want unix:///path or an absolute path", field, endpoint, scheme)
+		}
+		path = rest
+	}
+	if !filepath.IsAbs(path) || strings.ContainsRune(path, 0) {
+		return "", fmt.Errorf("%s %q: want unix:///path or an absolute path", field, endpoint)
+	}
+	return path, nil
+}
+
+// Find returns the first of the sockets that accepts a connection. The error
+// names each that was tried, and what came of it.
+func Find(ctx context.Context, sockets []string) (string, error) {
+	errs := []error{errors.New("no container runtime found")}
+	for _, s := range sockets {
+		d := net.Dialer{Timeout: 2 * time.Second}
+		c, err := d.DialContext(ctx, "unix", s)
+		if err == nil {
+			_ = c.Close()
+			return "unix://" + s, nil
+		}
+		var op *net.OpError
+		if errors.As(err, &op) {
+			err = op.Err
+		}
+		errs = append(errs, fmt.Errorf("  tried %s: %w", s, err))
+	}
+	return "", errors.Join(errs...)
+}

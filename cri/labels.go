@@ -1,0 +1,24 @@
+package cri
+
+// Labels that the kubelet puts on sandboxes and containers. crictl, log
+// collectors and dashboards find pods by them, so they are kept to the letter.
+const (
+	LabelPodName       = "io.kubernetes.pod.name"
+	LabelPodNamespace  = "io.kubernetes.pod.namespace"
+	LabelPodUID        = "io.kubernetes.pod.uid"
+	LabelContainerName = "io.kubernetes.container.name"
+)
+
+// Annotations that the kubelet puts on containers. They carry what is needed
+// to account for a container, and to end it well, when its pod's spec is no
+// longer known.
+const (
+	AnnotationHash                      = "io.kubernetes.container.hash"
+	AnnotationRestartCount              = "io.kubernetes.container.restartCount"
+	AnnotationTerminationMessagePath    = "io.kubernetes.container.terminationMessagePath"
+	AnnotationTerminationMessagePolicy  = "io.kubernetes.container.terminationMessagePolicy"
+	AnnotationPreStop                   = "io.kubernetes.container.preStopHandler"
+	AnnotationPorts                     = "io.kubernetes.container.ports"
+	AnnotationPodDeletionGracePeriod    = "io.kubernetes.pod.deletionGracePeriod"
+	AnnotationPodTerminationGracePeriod = "io.kubernetes.pod.terminationGracePeriod"
+)

@@ -1,0 +1,43 @@
+package cri
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the kubelet's, by its names. The labels of operation_type are
+// its own as well: the call's name in snake case.
+type metrics struct {
+	calls, errors *prometheus.CounterVec
+	duration      *prometheus.HistogramVec
+}
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	label := []string{"operation_type"}
+	m := &metrics{
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_runtime_operations_total", Help: "Calls of the container runtime.",
+		}, label),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_runtime_operations_errors_total", Help: "Calls of the container runtime that failed.",
+		}, label),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_runtime_operations_duration_seconds", Help: "Duration of calls of the container runtime.",
+			Buckets: prometheus.ExponentialBuckets(.005, 2.5, 14),
+		}, label),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	return m, errors.Join(reg.Register(m.calls), reg.Register(m.errors), reg.Register(m.duration))
+}
+
+func (m *metrics) observe(op string, start time.Time, err error) {
+	m.calls.WithLabelValues(op).Inc()
+	m.duration.WithLabelValues(op).Observe(time.Since(start).Seconds())
+	if err != nil {
+		m.errors.WithLabelValues(op).Inc()
+	}
+}

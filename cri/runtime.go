@@ -1,0 +1,246 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Version asks for the runtime's name and version.
+func (c *Client) Version(ctx context.Context, apiVersion string) (*runtimeapi.VersionResponse, error) {
+	return call(ctx, c, "version", c.timeout, c.runtime.Version, &runtimeapi.VersionRequest{Version: apiVersion})
+}
+
+// Status asks for the runtime's conditions.
+func (c *Client) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusResponse, error) {
+	return call(ctx, c, "status", c.timeout, c.runtime.Status, &runtimeapi.StatusRequest{Verbose: verbose})
+}
+
+// RuntimeConfig asks for the runtime's configuration: its cgroup driver.
+func (c *Client) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
+	return call(ctx, c, "runtime_config", c.timeout, c.runtime.RuntimeConfig, &runtimeapi.RuntimeConfigRequest{})
+}
+
+// UpdateRuntimeConfig hands the runtime the node's pod CIDR.
+func (c *Client) UpdateRuntimeConfig(ctx context.Context, conf *runtimeapi.RuntimeConfig) error {
+	_, err := call(ctx, c, "update_runtime_config", c.timeout, c.runtime.UpdateRuntimeConfig,
+		&runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: conf})
+	return err
+}
+
+// RunPodSandbox makes and starts a sandbox. Setting up a network can take its
+// time, so it gets twice the usual deadline, as the kubelet allows it.
+func (c *Client) RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandboxConfig, handler string) (string, error) {
+	resp, err := call(ctx, c, "run_podsandbox", 2*c.timeout, c.runtime.RunPodSandbox,
+		&runtimeapi.RunPodSandboxRequest{Config: conf, RuntimeHandler: handler})
+	if err != nil {
+		return "", err
+	}
+	if resp.GetPodSandboxId() == "" {
+		return "", fmt.Errorf("run_podsandbox: the runtime returned no id for sandbox %q", conf.GetMetadata().GetName())
+	}
+	return resp.GetPodSandboxId(), nil
+}
+
+// StopPodSandbox stops a sandbox and all in it.
+func (c *Client) StopPodSandbox(ctx context.Context, id string) error {
+	_, err := call(ctx, c, "stop_podsandbox", c.timeout, c.runtime.StopPodSandbox, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
+	return err
+}
+
+// RemovePodSandbox removes a sandbox and all in it.
+func (c *Client) RemovePodSandbox(ctx context.Context, id string) error {
+	_, err := call(ctx, c, "remove_podsandbox", c.timeout, c.runtime.RemovePodSandbox, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id})
+	return err
+}
+
+// PodSandboxStatus asks for everything about a sandbox.
+func (c *Client) PodSandboxStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.PodSandboxStatusResponse, error) {
+	return call(ctx, c, "podsandbox_status", c.timeout, c.runtime.PodSandboxStatus,
+		&runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: verbose})
+}
+
+// ListPodSandbox lists the sandboxes that pass the filter.
+func (c *Client) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+	resp, err := call(ctx, c, "list_podsandbox", c.timeout, c.runtime.ListPodSandbox, &runtimeapi.ListPodSandboxRequest{Filter: filter})
+	return resp.GetItems(), err
+}
+
+// UpdatePodSandboxResources tells the runtime of a pod's resized cgroup.
+func (c *Client) UpdatePodSandboxResources(ctx context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
+	return call(ctx, c, "update_podsandbox_resources", c.timeout, c.runtime.UpdatePodSandboxResources, r)
+}
+
+// PortForward prepares a stream to ports of a sandbox.
+func (c *Client) PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
+	return call(ctx, c, "port_forward", c.timeout, c.runtime.PortForward, r)
+}
+
+// CreateContainer makes a container in a sandbox.
+func (c *Client) CreateContainer(ctx context.Context, sandbox string, conf *runtimeapi.ContainerConfig, sandboxConf *runtimeapi.PodSandboxConfig) (string, error) {
+	resp, err := call(ctx, c, "create_container", c.timeout, c.runtime.CreateContainer,
+		&runtimeapi.CreateContainerRequest{PodSandboxId: sandbox, Config: conf, SandboxConfig: sandboxConf})
+	if err != nil {
+		return "", err
+	}
+	if resp.GetContainerId() == "" {
+		return "", fmt.Errorf("create_container: the runtime returned no id for container %q", conf.GetMetadata().GetName())
+	}
+	return resp.GetContainerId(), nil
+}
+
+// StartContainer starts a container that was made.
+func (c *Client) StartContainer(ctx context.Context, id string) error {
+	_, err := call(ctx, c, "start_container", c.timeout, c.runtime.StartContainer, &runtimeapi.StartContainerRequest{ContainerId: id})
+	return err
+}
+
+// StopContainer stops a container, by force after timeout seconds.
+func (c *Client) StopContainer(ctx context.Context, id string, timeout int64) error {
+	_, err := call(ctx, c, "stop_container", c.timeout+time.Duration(timeout)*time.Second, c.runtime.StopContainer,
+		&runtimeapi.StopContainerRequest{ContainerId: id, Timeout: timeout})
+	return err
+}
+
+// RemoveContainer removes a container, by force if it runs.
+func (c *Client) RemoveContainer(ctx context.Context, id string) error {
+	_, err := call(ctx, c, "remove_container", c.timeout, c.runtime.RemoveContainer, &runtimeapi.RemoveContainerRequest{ContainerId: id})
+	return err
+}
+
+// ListContainers lists the containers that pass the filter.
+func (c *Client) ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
+	resp, err := call(ctx, c, "list_containers", c.timeout, c.runtime.ListContainers, &runtimeapi.ListContainersRequest{Filter: filter})
+	return resp.GetContainers(), err
+}
+
+// ContainerStatus asks for everything about a container.
+func (c *Client) ContainerStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error) {
+	return call(ctx, c, "container_status", c.timeout, c.runtime.ContainerStatus,
+		&runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: verbose})
+}
+
+// UpdateContainerResources changes the limits of a running container.
+func (c *Client) UpdateContainerResources(ctx context.Context, id string, r *runtimeapi.ContainerResources) error {
+	_, err := call(ctx, c, "update_container", c.timeout, c.runtime.UpdateContainerResources, &runtimeapi.UpdateContainerResourcesRequest{
+		ContainerId: id, Linux: r.GetLinux(), Windows: r.GetWindows(),
+	})
+	return err
+}
+
+// ExitError is a command's exit code that is not 0.
+type ExitError struct{ Code int32 }
+
+func (e *ExitError) Error() string { return fmt.Sprintf("command ended with exit code %d", e.Code) }
+
+// ExecSync runs a command in a container and waits for its end; timeout 0
+// waits as long as ctx allows. An exit code other than 0 is an *ExitError
+// beside the output.
+func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, err error) {
+	deadline := time.Duration(0)
+	seconds := int64((timeout + time.Second - 1) / time.Second) // the CRI counts whole seconds
+	if timeout > 0 {
+		deadline = c.timeout + timeout
+	}
+	resp, err := call(ctx, c, "exec_sync", deadline, c.runtime.ExecSync,
+		&runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: seconds})
+	if err == nil && resp.GetExitCode() != 0 {
+		err = &ExitError{Code: resp.GetExitCode()}
+	}
+	return resp.GetStdout(), resp.GetStderr(), err
+}
+
+// Exec prepares a command's streams and returns their URL.
+func (c *Client) Exec(ctx context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
+	return call(ctx, c, "exec", c.timeout, c.runtime.Exec, r)
+}
+
+// Attach prepares the streams of a container's own process.
+func (c *Client) Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
+	return call(ctx, c, "attach", c.timeout, c.runtime.Attach, r)
+}
+
+// ReopenContainerLog makes the runtime open the log file anew after rotation.
+func (c *Client) ReopenContainerLog(ctx context.Context, id string) error {
+	_, err := call(ctx, c, "reopen_container_log", c.timeout, c.runtime.ReopenContainerLog, &runtimeapi.ReopenContainerLogRequest{ContainerId: id})
+	return err
+}
+
+// CheckpointContainer writes a container's memory and files to disk.
+func (c *Client) CheckpointContainer(ctx context.Context, r *runtimeapi.CheckpointContainerRequest) error {
+	timeout := c.timeout
+	if t := time.Duration(r.GetTimeout()) * time.Second; t > timeout {
+		timeout = t
+	}
+	_, err := call(ctx, c, "checkpoint_container", timeout, c.runtime.CheckpointContainer, r)
+	return err
+}
+
+// GetContainerEvents sends events to ch until the stream or ctx ends; opened,
+// if not nil, is called once the stream is there. The end of the stream is
+// io.EOF.
+func (c *Client) GetContainerEvents(ctx context.Context, ch chan *runtimeapi.ContainerEventResponse, opened func(runtimeapi.RuntimeService_GetContainerEventsClient)) error {
+	start := time.Now()
+	stream, err := c.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	c.met.observe("get_container_events", start, err)
+	if err != nil {
+		return fmt.Errorf("get_container_events: %w", err)
+	}
+	if opened != nil {
+		opened(stream)
+	}
+	for {
+		ev, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return io.EOF
+		}
+		if err != nil {
+			return fmt.Errorf("get_container_events: %w", err)
+		}
+		select {
+		case ch <- ev:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// ContainerStats asks for one container's usage.
+func (c *Client) ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error) {
+	resp, err := call(ctx, c, "container_stats", c.timeout, c.runtime.ContainerStats, &runtimeapi.ContainerStatsRequest{ContainerId: id})
+	return resp.GetStats(), err
+}
+
+// ListContainerStats asks for the usage of the containers that pass.
+func (c *Client) ListContainerStats(ctx context.Context, filter *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
+	resp, err := call(ctx, c, "list_container_stats", c.timeout, c.runtime.ListContainerStats, &runtimeapi.ListContainerStatsRequest{Filter: filter})
+	return resp.GetStats(), err
+}
+
+// PodSandboxStats asks for one pod's usage.
+func (c *Client) PodSandboxStats(ctx context.Context, id string) (*runtimeapi.PodSandboxStats, error) {
+	resp, err := call(ctx, c, "podsandbox_stats", c.timeout, c.runtime.PodSandboxStats, &runtimeapi.PodSandboxStatsRequest{PodSandboxId: id})
+	return resp.GetStats(), err
+}
+
+// ListPodSandboxStats asks for the usage of the pods that pass.
+func (c *Client) ListPodSandboxStats(ctx context.Context, filter *runtimeapi.PodSandboxStatsFilter) ([]*runtimeapi.PodSandboxStats, error) {
+	resp, err := call(ctx, c, "list_podsandbox_stats", c.timeout, c.runtime.ListPodSandboxStats, &runtimeapi.ListPodSandboxStatsRequest{Filter: filter})
+	return resp.GetStats(), err
+}
+
+// ListMetricDescriptors asks which metrics the runtime has.
+func (c *Client) ListMetricDescriptors(ctx context.Context) ([]*runtimeapi.MetricDescriptor, error) {
+	resp, err := call(ctx, c, "list_metric_descriptors", c.timeout, c.runtime.ListMetricDescriptors, &runtimeapi.ListMetricDescriptorsRequest{})
+	return resp.GetDescriptors(), err
+}
+
+// ListPodSandboxMetrics asks for the runtime's own metrics of all pods.
+func (c *Client) ListPodSandboxMetrics(ctx context.Context) ([]*runtimeapi.PodSandboxMetrics, error) {
+	resp, err := call(ctx, c, "list_podsandbox_metrics", c.timeout, c.runtime.ListPodSandboxMetrics, &runtimeapi.ListPodSandboxMetricsRequest{})
+	return resp.GetPodMetrics(), err
+}
