@@ -1,0 +1,273 @@
+package pleg
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/cri/observed"
+)
+
+// Limits of inspections.
+const (
+	// slowAfter is when an inspection gives its slot to another. Those that
+	// hang thereby delay others by this much, and only once.
+	slowAfter = time.Second
+	// A failed inspection is tried again after minRetry, doubled by each
+	// further failure up to maxRetry.
+	minRetry = 500 * time.Millisecond
+	maxRetry = 30 * time.Second
+)
+
+// slots bounds the inspections at a time.
+type slots struct {
+	free    int
+	waiting []*record
+}
+
+func (m *Manager) addRecord(uid types.UID) *record {
+	r := &record{uid: uid}
+	m.records[uid] = r
+	return r
+}
+
+// look has r inspected, after the inspection on its way if there is one.
+func (m *Manager) look(r *record) {
+	r.dirty = true
+	if r.flight != nil {
+		r.flight.again = true
+		return
+	}
+	m.inspect(r)
+}
+
+// inspect begins an inspection of r, or queues it if too many are on their way.
+func (m *Manager) inspect(r *record) *flight {
+	r.stopRetry()
+	f := &flight{done: make(chan struct{})}
+	r.flight = f
+	if m.slots.free == 0 {
+		f.began = time.Now() // until it really begins
+		m.slots.waiting = append(m.slots.waiting, r)
+		return f
+	}
+	m.begin(r, f)
+	return f
+}
+
+func (m *Manager) begin(r *record, f *flight) {
+	m.slots.free--
+	f.slot = true
+	f.began = time.Now()
+	f.again = false
+	r.dirty = false
+	m.wg.Add(1)
+	go m.fly(r, f)
+}
+
+// releaseSlot lets the next inspection begin.
+func (m *Manager) releaseSlot(f *flight) {
+	if !f.slot {
+		return
+	}
+	f.slot = false
+	m.slots.free++
+	for m.slots.free > 0 && len(m.slots.waiting) > 0 {
+		next := m.slots.waiting[0]
+		m.slots.waiting[0] = nil
+		m.slots.waiting = m.slots.waiting[1:]
+		m.begin(next, next.flight)
+	}
+}
+
+// fly makes one inspection.
+func (m *Manager) fly(r *record, f *flight) {
+	defer m.wg.Done()
+	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.InspectTimeout)
+	defer cancel()
+	slow := time.AfterFunc(slowAfter, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.releaseSlot(f)
+	})
+	// A runtime that does not even obey the deadline is not waited for.
+	giveUp := time.AfterFunc(m.cfg.InspectTimeout+slowAfter, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.land(r, f, nil, fmt.Errorf("inspection of pod %s did not end: %w", r.uid, context.DeadlineExceeded))
+	})
+	pod, err := m.cfg.Runtime.Inspect(ctx, r.uid)
+	slow.Stop()
+	giveUp.Stop()
+	m.met.pod.Observe(time.Since(f.began).Seconds())
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.land(r, f, pod, err)
+}
+
+// land takes note of an inspection's result, tells of it, and begins the next
+// one if something happened meanwhile.
+func (m *Manager) land(r *record, f *flight, pod *observed.Pod, err error) {
+	if f.over {
+		return
+	}
+	f.over = true
+	f.pod, f.err = pod, err
+	m.releaseSlot(f)
+	r.flight = nil
+	r.at = f.began
+	if r.err = err; err != nil {
+		m.failed(r, f, err)
+	} else {
+		r.failures, r.hungSince = 0, time.Time{}
+		m.noteResult(r, pod)
+	}
+	close(f.done)
+	if f.again && m.ctx.Err() == nil {
+		m.look(r)
+		return
+	}
+	if err == nil && len(r.items) == 0 && m.records[r.uid] == r {
+		delete(m.records, r.uid)
+	}
+}
+
+func (m *Manager) noteResult(r *record, pod *observed.Pod) {
+	now := itemsOf(pod)
+	changes := diff(r.items, now)
+	if len(changes) == 0 && r.force {
+		changes = []Change{{Type: PodSync}}
+	}
+	r.force = false
+	r.items, r.pod = now, pod
+	if pod.Name != "" {
+		r.name, r.namespace = pod.Name, pod.Namespace
+	}
+	if len(changes) > 0 {
+		m.out.put(r.uid, changes)
+	}
+}
+
+// failed keeps what there is to tell for the inspection that succeeds.
+func (m *Manager) failed(r *record, f *flight, err error) {
+	if m.ctx.Err() != nil {
+		return
+	}
+	if time.Since(f.began) >= m.cfg.HungAfter && r.hungSince.IsZero() {
+		r.hungSince = f.began
+	}
+	if r.failures == 0 {
+		m.cfg.Log.Warn("pod cannot be inspected", zap.String("uid", string(r.uid)), zap.Error(err))
+	}
+	r.dirty = true
+	delay := min(minRetry<<min(r.failures, 10), maxRetry)
+	r.failures++
+	delay += time.Duration(rand.Int64N(int64(delay / 2)))
+	r.retry = time.AfterFunc(delay, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if r.flight == nil && r.dirty && m.records[r.uid] == r && m.ctx.Err() == nil {
+			m.inspect(r)
+		}
+	})
+}
+
+// gone takes note of a pod that the runtime does not list any more.
+func (m *Manager) gone(r *record) {
+	r.stopRetry()
+	if changes := diff(r.items, nil); len(changes) > 0 {
+		m.out.put(r.uid, changes)
+	}
+	delete(m.records, r.uid)
+}
+
+// Refresh has a pod inspected soon and an event sent for it even if nothing
+// changed. It does not block.
+func (m *Manager) Refresh(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ctx == nil || m.ctx.Err() != nil {
+		return
+	}
+	r := m.records[uid]
+	if r == nil {
+		r = m.addRecord(uid)
+	}
+	r.force = true
+	m.look(r)
+}
+
+// Get returns what is known of a pod, without waiting: what the last
+// inspection showed, and its error. A pod of which nothing is known comes back
+// with its UID alone. The result is shared: do not change it.
+func (m *Manager) Get(uid types.UID) (*observed.Pod, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.known(uid)
+}
+
+func (m *Manager) known(uid types.UID) (*observed.Pod, error) {
+	r := m.records[uid]
+	switch {
+	case r == nil:
+		return &observed.Pod{UID: uid, ObservedAt: m.listedAt}, nil
+	case r.pod == nil:
+		return &observed.Pod{UID: uid}, r.err
+	default:
+		return r.pod, r.err
+	}
+}
+
+// GetNewerThan returns what the runtime shows of a pod, asked after t. It
+// answers at once if it knows, and otherwise inspects the pod. The result is
+// shared: do not change it. The error is the inspection's, or ctx's.
+func (m *Manager) GetNewerThan(ctx context.Context, uid types.UID, t time.Time) (*observed.Pod, error) {
+	for {
+		m.mu.Lock()
+		if m.ctx == nil || m.ctx.Err() != nil {
+			m.mu.Unlock()
+			return nil, fmt.Errorf("pleg does not run: %w", context.Canceled)
+		}
+		if m.fresh(uid, t) {
+			pod, err := m.known(uid)
+			m.mu.Unlock()
+			return pod, err
+		}
+		r := m.records[uid]
+		if r == nil {
+			r = m.addRecord(uid)
+		}
+		f := r.flight
+		if f == nil {
+			f = m.inspect(r)
+		}
+		m.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-f.done:
+		}
+		// One that was on its way already may have begun too early.
+		if f.began.After(t) {
+			return f.pod, f.err
+		}
+	}
+}
+
+// fresh tells whether what is known of a pod was asked after t, and nothing
+// has been heard of it since.
+func (m *Manager) fresh(uid types.UID, t time.Time) bool {
+	r := m.records[uid]
+	if r == nil {
+		return m.listedAt.After(t)
+	}
+	if r.dirty || r.flight != nil || r.err != nil {
+		return false
+	}
+	// A list that found nothing new is as good as an inspection.
+	return r.at.After(t) || r.pod != nil && m.listedAt.After(t)
+}

@@ -1,0 +1,229 @@
+package pleg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/cri/observed"
+)
+
+// Runtime is what this package asks of a container runtime; *cri.Reader has
+// it. Calls are made concurrently and must end with ctx.
+type Runtime interface {
+	// List shows every pod. The result is not changed, nor read after the
+	// next List.
+	List(ctx context.Context) ([]observed.Listed, error)
+	// Inspect shows one pod. If the runtime has nothing of it, the result
+	// has its UID alone.
+	Inspect(ctx context.Context, uid types.UID) (*observed.Pod, error)
+	// Events calls on for each event until the stream ends, and ready once
+	// it is open. Its error is observed.ErrNoEventStream if there is none.
+	Events(ctx context.Context, ready func(), on func(observed.Event)) error
+}
+
+// Config holds what a Manager needs. Runtime is required; the zero value of
+// every other field means the default named beside it.
+type Config struct {
+	Runtime Runtime
+
+	Relist         time.Duration // between relists without an event stream; 1s
+	MaxRelist      time.Duration // the longest between relists with one; 5m
+	ListTimeout    time.Duration // of one relist; 1m
+	InspectTimeout time.Duration // of one inspection; 30s
+	HungAfter      time.Duration // when an inspection counts as hung; 5s
+	UnhealthyAfter time.Duration // when a runtime that does not list is unhealthy; 3m
+	Inspections    int           // at a time; those older than 1s do not count; 8
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+func (c Config) withDefaults() Config {
+	for _, d := range []struct {
+		field *time.Duration
+		def   time.Duration
+	}{
+		{&c.Relist, time.Second},              // the kubelet's relist period
+		{&c.MaxRelist, 5 * time.Minute},       // the kubelet's, with evented PLEG
+		{&c.UnhealthyAfter, 3 * time.Minute},  // the kubelet's relist threshold
+		{&c.ListTimeout, time.Minute},         // lists of many thousand pods take seconds
+		{&c.InspectTimeout, 30 * time.Second}, // no inspection that works takes so long
+		{&c.HungAfter, 5 * time.Second},       // nor even this
+	} {
+		if *d.field == 0 {
+			*d.field = d.def
+		}
+	}
+	if c.Inspections == 0 {
+		c.Inspections = 8
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.Runtime == nil {
+		errs = append(errs, errors.New("Config.Runtime is required"))
+	}
+	for name, d := range map[string]time.Duration{
+		"Relist": c.Relist, "MaxRelist": c.MaxRelist, "ListTimeout": c.ListTimeout,
+		"InspectTimeout": c.InspectTimeout, "HungAfter": c.HungAfter, "UnhealthyAfter": c.UnhealthyAfter,
+	} {
+		if d < 0 {
+			errs = append(errs, fmt.Errorf("Config.%s is %v; want a positive duration", name, d))
+		}
+	}
+	if c.Inspections < 0 {
+		errs = append(errs, fmt.Errorf("Config.Inspections is %d; want a positive number", c.Inspections))
+	}
+	return errors.Join(errs...)
+}
+
+// Manager keeps what the runtime shows of every pod. Its methods may be
+// called from any goroutine.
+type Manager struct {
+	cfg Config
+	met *metrics
+	out *outbox
+
+	kick   chan struct{} // asks for a relist now; capacity 1
+	listed chan struct{} // closed after the first relist
+
+	mu           sync.Mutex
+	ctx          context.Context // Run's; nil before
+	wg           sync.WaitGroup
+	records      map[types.UID]*record
+	order        []*record // as the last list had them, to find a record without a lookup
+	listedAt     time.Time // when the last list that succeeded began
+	failingSince time.Time // when the first of the lists began that have not succeeded; zero if the last did
+	listErr      error
+	slots        slots
+	streaming    bool
+	lastEventAt  time.Time
+	interval     time.Duration // of relists while streaming
+}
+
+// New checks cfg and returns a Manager at rest.
+func New(cfg Config) (*Manager, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("pleg: %w", err)
+	}
+	met, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("pleg: %w", err)
+	}
+	return &Manager{
+		cfg: cfg, met: met, out: newOutbox(),
+		kick:     make(chan struct{}, 1),
+		listed:   make(chan struct{}),
+		records:  map[types.UID]*record{},
+		slots:    slots{free: cfg.Inspections},
+		interval: cfg.Relist,
+	}, nil
+}
+
+// Run watches the runtime until ctx ends and returns nil when every goroutine
+// has ended. It may be called once.
+func (m *Manager) Run(ctx context.Context) error {
+	m.mu.Lock()
+	m.ctx = ctx
+	m.mu.Unlock()
+	m.wg.Add(2)
+	go func() {
+		defer m.wg.Done()
+		m.stream(ctx)
+	}()
+	go func() {
+		defer m.wg.Done()
+		m.out.run(ctx)
+	}()
+	m.relists(ctx)
+	m.mu.Lock()
+	for _, r := range m.records {
+		r.stopRetry()
+	}
+	m.mu.Unlock()
+	m.wg.Wait()
+	return nil
+}
+
+// Events is where changes are told. Those of one pod that nobody has taken
+// yet are merged into one. There is one channel: with several readers each
+// event reaches one of them.
+func (m *Manager) Events() <-chan Event { return m.out.ch }
+
+// Listed is closed when all pods of the runtime are known for the first time.
+func (m *Manager) Listed() <-chan struct{} { return m.listed }
+
+// Healthy returns nil, or that the runtime has not been listed for long.
+func (m *Manager) Healthy() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.listedAt.IsZero() {
+		m.met.lastSeen.Set(float64(m.listedAt.Unix()))
+	}
+	switch {
+	case m.listedAt.IsZero() && m.listErr != nil:
+		return fmt.Errorf("pleg has yet to be successful: %w", m.listErr)
+	case m.listedAt.IsZero():
+		return errors.New("pleg has yet to be successful")
+	case m.failingSince.IsZero():
+		return nil
+	}
+	if d := time.Since(m.failingSince); d > m.cfg.UnhealthyAfter {
+		err := fmt.Errorf("the container runtime has not listed its pods for %v", d.Round(time.Second))
+		if m.listErr != nil {
+			err = fmt.Errorf("%w: %w", err, m.listErr)
+		}
+		return err
+	}
+	return nil
+}
+
+// Pods lists what is known of every pod, in no order.
+func (m *Manager) Pods() []observed.Listed {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make([]observed.Listed, 0, len(m.records))
+	for _, r := range m.records {
+		if len(r.items) > 0 {
+			out = append(out, r.asListed())
+		}
+	}
+	return out
+}
+
+// HungPod is a pod that the runtime does not tell of.
+type HungPod struct {
+	UID   types.UID
+	Since time.Time
+}
+
+// Hung lists the pods whose inspection has not come back for HungAfter, or
+// has been given up for that reason since it last succeeded.
+func (m *Manager) Hung() []HungPod {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []HungPod
+	for _, r := range m.records {
+		since := r.hungSince
+		if since.IsZero() && r.flight != nil {
+			since = r.flight.began
+		}
+		if !since.IsZero() && time.Since(since) >= m.cfg.HungAfter {
+			out = append(out, HungPod{UID: r.uid, Since: since})
+		}
+	}
+	return out
+}

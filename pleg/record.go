@@ -1,0 +1,154 @@
+package pleg
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/cri/observed"
+)
+
+// item is a container or a sandbox as it was last seen.
+type item struct {
+	id      string
+	state   observed.State
+	sandbox bool
+}
+
+// record is what is known of one pod. Manager.mu guards it.
+type record struct {
+	uid             types.UID
+	namespace, name string
+
+	items []item        // of the last inspection that succeeded
+	pod   *observed.Pod // its result; nil before
+	err   error         // of the last inspection; nil if that succeeded
+	at    time.Time     // when the last inspection that ended began
+
+	dirty    bool // something happened that no inspection has seen yet
+	force    bool // tell even if nothing changed
+	flight   *flight
+	retry    *time.Timer
+	failures int
+
+	hungSince time.Time
+	round     uint64 // of the last list that had it
+}
+
+// flight is one inspection on its way.
+type flight struct {
+	began time.Time
+	done  chan struct{} // closed at the end
+	slot  bool          // counts against Config.Inspections
+	over  bool          // ended, or given up
+	again bool          // something happened since it began
+
+	// The result, to be read after done.
+	pod *observed.Pod
+	err error
+}
+
+func (r *record) stopRetry() {
+	if r.retry != nil {
+		r.retry.Stop()
+	}
+}
+
+func (r *record) asListed() observed.Listed {
+	l := observed.Listed{UID: r.uid, Name: r.name, Namespace: r.namespace}
+	for _, it := range r.items {
+		if it.sandbox {
+			l.Sandboxes = append(l.Sandboxes, observed.Item{ID: it.id, State: it.state})
+		} else {
+			l.Containers = append(l.Containers, observed.Item{ID: it.id, State: it.state})
+		}
+	}
+	return l
+}
+
+// matches tells whether a listed pod is as it is known. Items stand mostly
+// where they stood, so each is looked for at its place first.
+func (r *record) matches(l *observed.Listed) bool {
+	if len(r.items) != len(l.Containers)+len(l.Sandboxes) {
+		return false
+	}
+	n := 0
+	for i := range l.Containers {
+		if !r.has(n, &l.Containers[i], false) {
+			return false
+		}
+		n++
+	}
+	for i := range l.Sandboxes {
+		if !r.has(n, &l.Sandboxes[i], true) {
+			return false
+		}
+		n++
+	}
+	return true
+}
+
+func (r *record) has(place int, want *observed.Item, sandbox bool) bool {
+	if it := &r.items[place]; it.id == want.ID {
+		return it.state == want.State
+	}
+	for i := range r.items {
+		if it := &r.items[i]; it.id == want.ID && it.sandbox == sandbox {
+			return it.state == want.State
+		}
+	}
+	return false
+}
+
+// itemsOf lists what an inspection showed: containers, then sandboxes.
+func itemsOf(p *observed.Pod) []item {
+	items := make([]item, 0, len(p.Containers)+len(p.Sandboxes))
+	for i := range p.Containers {
+		items = append(items, item{id: p.Containers[i].ID, state: p.Containers[i].State})
+	}
+	for i := range p.Sandboxes {
+		items = append(items, item{id: p.Sandboxes[i].ID, state: p.Sandboxes[i].State, sandbox: true})
+	}
+	return items
+}
+
+// diff tells what happened between two looks at a pod. Containers come before
+// sandboxes, old ones before new ones, and an end before a removal.
+func diff(old, now []item) []Change {
+	var changes []Change
+	for _, sandboxes := range []bool{false, true} {
+		for i := range old {
+			if o := &old[i]; o.sandbox == sandboxes {
+				j := slices.IndexFunc(now, func(n item) bool { return n.id == o.id })
+				if j < 0 {
+					if o.state != observed.Exited {
+						changes = append(changes, Change{o.id, ContainerDied, o.sandbox})
+					}
+					changes = append(changes, Change{o.id, ContainerRemoved, o.sandbox})
+				} else if now[j].state != o.state {
+					changes = append(changes, Change{o.id, entered(now[j].state), o.sandbox})
+				}
+			}
+		}
+		for i := range now {
+			n := &now[i]
+			if n.sandbox == sandboxes && !slices.ContainsFunc(old, func(o item) bool { return o.id == n.id }) {
+				changes = append(changes, Change{n.id, entered(n.state), n.sandbox})
+			}
+		}
+	}
+	return changes
+}
+
+// entered names the change that led into a state.
+func entered(s observed.State) ChangeType {
+	switch s {
+	case observed.Running:
+		return ContainerStarted
+	case observed.Exited:
+		return ContainerDied
+	default:
+		return ContainerChanged
+	}
+}

@@ -1,0 +1,215 @@
+package pleg
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/cri/observed"
+)
+
+// lateEvent is the delay, or the step backwards, from which on an event says
+// that the stream has lost its order or was held up.
+const lateEvent = 2 * time.Second
+
+// relists makes a relist now and one after every interval until ctx ends.
+func (m *Manager) relists(ctx context.Context) {
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.kick:
+		case <-t.C:
+		}
+		m.relist(ctx)
+		t.Reset(m.untilNext())
+	}
+}
+
+func (m *Manager) untilNext() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.streaming || !m.failingSince.IsZero() {
+		return m.cfg.Relist
+	}
+	return m.interval
+}
+
+// relistNow asks for a relist without waiting for its time.
+func (m *Manager) relistNow() {
+	select {
+	case m.kick <- struct{}{}:
+	default:
+	}
+}
+
+// relist compares the runtime's list with what is known and has every pod
+// inspected that differs.
+func (m *Manager) relist(ctx context.Context) {
+	began := time.Now()
+	m.mu.Lock()
+	if !m.listedAt.IsZero() {
+		m.met.interval.Observe(began.Sub(m.listedAt).Seconds())
+	}
+	if m.failingSince.IsZero() {
+		m.failingSince = began
+	}
+	m.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.ListTimeout)
+	pods, err := m.cfg.Runtime.List(ctx)
+	cancel()
+	defer func() { m.met.duration.Observe(time.Since(began).Seconds()) }()
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		if m.listErr == nil && m.ctx.Err() == nil {
+			m.cfg.Log.Warn("runtime cannot be listed", zap.Error(err))
+		}
+		m.listErr = err
+		return
+	}
+	if m.listErr != nil {
+		m.cfg.Log.Info("runtime can be listed again")
+	}
+	m.failingSince, m.listErr = time.Time{}, nil
+	first := m.listedAt.IsZero()
+	m.listedAt = began
+	missed := m.compare(pods, began)
+	switch {
+	case missed > 0 && !first:
+		m.met.missed.Add(float64(missed))
+		m.interval = m.cfg.Relist
+	case m.streaming:
+		m.interval = min(2*m.interval, m.cfg.MaxRelist)
+	}
+	if first {
+		close(m.listed)
+	}
+}
+
+// compare finds what differs between a list and the records, and returns how
+// many of the differences nothing had told of before.
+func (m *Manager) compare(pods []observed.Listed, began time.Time) (missed int) {
+	m.met.round++
+	round := m.met.round
+	var n counts
+	for i := range pods {
+		l := &pods[i]
+		n.add(l)
+		var r *record
+		if i < len(m.order) && m.order[i].uid == l.UID {
+			r = m.order[i]
+		} else if r = m.records[l.UID]; r == nil {
+			r = m.addRecord(l.UID)
+			r.namespace, r.name = l.Namespace, l.Name
+		}
+		if i < len(m.order) {
+			m.order[i] = r
+		} else {
+			m.order = append(m.order, r)
+		}
+		r.round = round
+		if !r.at.Before(began) || r.matches(l) && r.err == nil {
+			continue
+		}
+		if r.flight == nil && !r.dirty {
+			missed++
+		}
+		m.look(r)
+	}
+	clear(m.order[len(pods):])
+	m.order = m.order[:len(pods)]
+	if len(m.records) != len(pods) {
+		for _, r := range m.records {
+			if r.round != round && r.at.Before(began) && r.flight == nil {
+				if len(r.items) > 0 && !r.dirty {
+					missed++
+				}
+				m.gone(r)
+			}
+		}
+	}
+	m.met.show(n)
+	return missed
+}
+
+// stream keeps the event stream open until ctx ends or there is none to open.
+func (m *Manager) stream(ctx context.Context) {
+	const minDelay, maxDelay = 200 * time.Millisecond, 30 * time.Second
+	delay := minDelay
+	for {
+		opened := time.Time{}
+		err := m.cfg.Runtime.Events(ctx, func() {
+			opened = time.Now()
+			m.streamOpen()
+		}, m.onEvent)
+		m.mu.Lock()
+		m.streaming = false
+		m.mu.Unlock()
+		if ctx.Err() != nil {
+			return
+		}
+		m.relistNow()
+		if errors.Is(err, observed.ErrNoEventStream) {
+			m.cfg.Log.Info("runtime has no event stream; it is listed at an interval instead",
+				zap.Duration("interval", m.cfg.Relist))
+			return
+		}
+		m.met.streamErrors.Inc()
+		if !opened.IsZero() && time.Since(opened) > maxDelay {
+			delay = minDelay
+		}
+		if delay == minDelay {
+			m.cfg.Log.Warn("event stream ended", zap.Error(err))
+		}
+		wait := time.NewTimer(delay + time.Duration(rand.Int64N(int64(delay/2))))
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return
+		case <-wait.C:
+		}
+		delay = min(2*delay, maxDelay)
+	}
+}
+
+// streamOpen makes a relist, which finds what happened while there was no
+// stream, and another soon after it: the runtime may take a moment between
+// opening the stream and writing to it.
+func (m *Manager) streamOpen() {
+	m.met.streams.Inc()
+	m.mu.Lock()
+	m.streaming = true
+	m.interval = m.cfg.Relist
+	m.lastEventAt = time.Time{}
+	m.mu.Unlock()
+	m.relistNow()
+}
+
+// onEvent has the pod of an event inspected.
+func (m *Manager) onEvent(e observed.Event) {
+	now := time.Now()
+	late := now.Sub(e.At)
+	m.met.latency.Observe(max(late.Seconds(), 0))
+	m.mu.Lock()
+	gap := late > lateEvent || m.lastEventAt.Sub(e.At) > lateEvent
+	if e.At.After(m.lastEventAt) {
+		m.lastEventAt = e.At
+	}
+	r := m.records[e.UID]
+	if r == nil {
+		r = m.addRecord(e.UID)
+	}
+	m.look(r)
+	m.mu.Unlock()
+	if gap {
+		m.relistNow()
+	}
+}

@@ -1,0 +1,33 @@
+package podworker
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the kubelet's, by its names.
+type metrics struct {
+	duration   *prometheus.HistogramVec
+	start      prometheus.Histogram
+	containers prometheus.Histogram
+}
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_pod_worker_duration_seconds", Help: "Duration of one sync of a pod.",
+		}, []string{"operation_type"}),
+		start: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kubelet_pod_worker_start_duration_seconds", Help: "From seeing a change of a pod to its worker taking it up.",
+		}),
+		containers: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kubelet_containers_per_pod_count", Help: "Containers of a pod.",
+			Buckets: prometheus.ExponentialBuckets(1, 2, 5),
+		}),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	return m, errors.Join(reg.Register(m.duration), reg.Register(m.start), reg.Register(m.containers))
+}

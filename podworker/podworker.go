@@ -1,0 +1,276 @@
+package podworker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// UpdateType says why a pod is to be synced.
+type UpdateType int
+
+// The types of update. SyncUpdate, the zero value, is a look at a pod of which
+// nothing is known to have changed.
+const (
+	SyncUpdate UpdateType = iota
+	ConfigUpdate
+	CreateUpdate
+	KillUpdate
+)
+
+// String returns the type as the kubelet's metrics label it.
+func (t UpdateType) String() string {
+	switch t {
+	case ConfigUpdate:
+		return "update"
+	case CreateUpdate:
+		return "create"
+	case KillUpdate:
+		return "kill"
+	default:
+		return "sync"
+	}
+}
+
+// Kind is the stage of a pod's life that a worker is in.
+type Kind int
+
+// The stages, in order. None is ever left backwards.
+const (
+	Sync Kind = iota
+	Terminating
+	Terminated
+)
+
+// String returns sync, terminating or terminated.
+func (k Kind) String() string { return [...]string{"sync", "terminating", "terminated"}[k] }
+
+// RuntimePod is a pod that only the runtime knows.
+type RuntimePod struct {
+	UID             types.UID
+	Name, Namespace string
+}
+
+// KillOptions say how a pod is to end. They count with a KillUpdate, and with
+// any update that makes its pod terminate.
+type KillOptions struct {
+	// Done, if not nil, is closed when the pod's containers are proven to
+	// have stopped, or as soon as it is certain that this manager will not
+	// stop them (the pod is unknown or finished, or Run has ended). It is
+	// closed exactly once whatever happens.
+	Done chan<- struct{}
+	// Evict tells that the pod is evicted: what it holds on the node may be
+	// removed although the pod stays wanted.
+	Evict bool
+	// Status changes the status published while the pod terminates. The
+	// functions of several updates are applied in the order they came.
+	Status func(*v1.PodStatus)
+	// GracePeriodSeconds, if not nil, overrides the pod's own. A grace
+	// period never grows; below 1 counts as 1.
+	GracePeriodSeconds *int64
+}
+
+// Update is news of one pod. Either Pod or RuntimePod is set; with both,
+// RuntimePod is ignored. The objects are shared with the syncer from then on
+// and must not be changed.
+type Update struct {
+	Type       UpdateType
+	Pod        *v1.Pod
+	MirrorPod  *v1.Pod
+	RuntimePod *RuntimePod
+	// Start is when the cause was seen; it only feeds a latency metric.
+	Start time.Time
+	Kill  *KillOptions
+}
+
+// Work is one call of a Syncer.
+type Work struct {
+	Type       UpdateType
+	Pod        *v1.Pod
+	MirrorPod  *v1.Pod
+	RuntimePod *RuntimePod
+	// NewerThan is the end of the last call that acted on the runtime: what
+	// was observed before it is out of date. The zero time accepts anything.
+	NewerThan time.Time
+	// GracePeriodSeconds is set when the pod terminates on request; nil
+	// when it came to its end by itself.
+	GracePeriodSeconds *int64
+	Evicted            bool
+	StatusFuncs        []func(*v1.PodStatus)
+}
+
+// Outcome is what a sync came to.
+type Outcome struct {
+	// Terminal tells that the pod has reached its end and is to be
+	// terminated. It is ignored beside an error.
+	Terminal bool
+	// Acted tells that the runtime was changed, so that the next call wants
+	// a newer observation. An error implies it.
+	Acted bool
+	// After, if not nil, is called when the worker has taken note.
+	After func()
+}
+
+// Syncer does the work. All of its methods must be idempotent, and should
+// return soon after ctx ends. Calls for one UID never overlap; those for
+// different UIDs do. A panic counts as an error of that call.
+//
+// An error may tell, anywhere in its tree, when to try again (a method
+// RetryAt() time.Time; the earliest counts) and what it is called (a method
+// Reason() string). ErrNetworkNotReady has a short delay of its own.
+type Syncer interface {
+	// SyncPod makes what runs match the spec.
+	SyncPod(ctx context.Context, w Work) (Outcome, error)
+	// SyncTerminatingPod ends all containers and returns nil only when none
+	// can be running.
+	SyncTerminatingPod(ctx context.Context, w Work) error
+	// SyncTerminatingRuntimePod does that, and all clean-up, for a pod that
+	// only the runtime knows.
+	SyncTerminatingRuntimePod(ctx context.Context, w Work) error
+	// SyncTerminatedPod frees what a pod without containers still holds.
+	SyncTerminatedPod(ctx context.Context, w Work) error
+}
+
+// ErrNetworkNotReady, in the tree of a syncer's error, means that the node's
+// network is what is missing.
+var ErrNetworkNotReady = errors.New("network is not ready")
+
+// Config holds what a Manager needs. Syncer is required; the zero value of
+// every other field means the default named beside it.
+type Config struct {
+	Syncer Syncer
+	// Idle tells, without blocking, that the runtime is known to run nothing
+	// of a pod; never. It spares a pod that is first seen in a terminal
+	// phase the stage of terminating.
+	Idle func(types.UID) bool
+
+	Resync         time.Duration // between looks at a pod at rest; 1m
+	Backoff        time.Duration // after a first error, doubled by each further one; 1s
+	MaxBackoff     time.Duration // its limit; 1m
+	NetworkBackoff time.Duration // after ErrNetworkNotReady; 1s
+	// FirstSyncs is how many pods may be in their first sync at a time, for
+	// as long as each takes less than 10 s; 4.
+	FirstSyncs int
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+// The kubelet's defaults, but for the back-off: it retries every pod after a
+// flat 10 s.
+const (
+	defaultResync         = time.Minute
+	defaultBackoff        = time.Second
+	defaultMaxBackoff     = time.Minute
+	defaultNetworkBackoff = time.Second
+	defaultFirstSyncs     = 4
+)
+
+func (c Config) withDefaults() Config {
+	for _, d := range []struct {
+		field *time.Duration
+		def   time.Duration
+	}{
+		{&c.Resync, defaultResync}, {&c.Backoff, defaultBackoff},
+		{&c.MaxBackoff, defaultMaxBackoff}, {&c.NetworkBackoff, defaultNetworkBackoff},
+	} {
+		if *d.field == 0 {
+			*d.field = d.def
+		}
+	}
+	if c.FirstSyncs == 0 {
+		c.FirstSyncs = defaultFirstSyncs
+	}
+	if c.Idle == nil {
+		c.Idle = func(types.UID) bool { return false }
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.Syncer == nil {
+		errs = append(errs, errors.New("Config.Syncer is required"))
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"Resync", c.Resync}, {"Backoff", c.Backoff}, {"MaxBackoff", c.MaxBackoff}, {"NetworkBackoff", c.NetworkBackoff},
+	} {
+		if d.value < 0 {
+			errs = append(errs, fmt.Errorf("Config.%s is %v; want a positive duration", d.name, d.value))
+		}
+	}
+	if c.FirstSyncs < 0 {
+		errs = append(errs, fmt.Errorf("Config.FirstSyncs is %d; want a positive number", c.FirstSyncs))
+	}
+	return errors.Join(errs...)
+}
+
+// Manager runs the workers of all pods. Its methods may be called from any
+// goroutine and never wait for a syncer.
+type Manager struct {
+	cfg Config
+	met *metrics
+
+	mu      sync.Mutex
+	records map[types.UID]*record
+	names   map[string]*nameClaim // static pods, by full name
+	starts  startQueue
+	synced  bool            // SyncKnownPods was called
+	ctx     context.Context // Run's; nil before
+	stopped bool            // Run's context has ended
+	wg      sync.WaitGroup  // worker goroutines
+}
+
+// New checks cfg and returns a Manager at rest. Updates may come before Run;
+// they are worked off once it is called.
+func New(cfg Config) (*Manager, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("podworker: %w", err)
+	}
+	met, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("podworker: %w", err)
+	}
+	return &Manager{
+		cfg: cfg, met: met,
+		records: map[types.UID]*record{},
+		names:   map[string]*nameClaim{},
+		starts:  startQueue{free: cfg.FirstSyncs},
+	}, nil
+}
+
+// Run works until ctx ends, cancels the calls in flight, and returns nil when
+// all have returned. No pod is killed by it. It may be called once.
+func (m *Manager) Run(ctx context.Context) error {
+	m.mu.Lock()
+	m.ctx = ctx
+	for _, r := range m.records {
+		m.wake(r)
+	}
+	m.mu.Unlock()
+
+	<-ctx.Done()
+	m.mu.Lock()
+	m.stopped = true
+	for _, r := range m.records {
+		r.stopTimer()
+		r.notifyDone()
+	}
+	m.mu.Unlock()
+	m.wg.Wait()
+	return nil
+}

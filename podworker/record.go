@@ -1,0 +1,113 @@
+package podworker
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// configSourceAnnotation tells where a pod comes from; any source but "api"
+// makes it static (the kubelet's convention).
+const configSourceAnnotation = "kubernetes.io/config.source"
+
+// record is all that is known of one UID. Manager.mu guards it.
+type record struct {
+	uid             types.UID
+	namespace, name string
+	static          bool
+
+	startedAt          time.Time // allowed to begin
+	terminatingAt      time.Time // its end was asked for, or came
+	terminatedAt       time.Time // its containers are proven stopped
+	startedTerminating bool      // the worker has acted on terminatingAt
+	finished           bool      // nothing is left to do
+	deleted, evicted   bool
+	observedRuntime    bool
+
+	grace       int64 // seconds; 0 until termination is requested
+	done        []chan<- struct{}
+	statusFuncs []func(*v1.PodStatus)
+
+	pending *Update // the next to run
+	active  *Update // the last that ran, merged
+	restart *Update // a create that waits for this record to finish
+
+	running bool // a goroutine works on it
+	queued  bool // waits for a place among the first syncs
+	place   bool // holds one
+	begun   bool // its first sync has returned
+	cancel  context.CancelCauseFunc
+
+	timer      *time.Timer
+	nextAt     time.Time
+	nextReason string
+
+	newerThan time.Time
+	doing     string
+	since     time.Time
+	failures  int
+	lastErr   error
+	waitFor   string
+}
+
+func fullName(namespace, name string) string { return name + "_" + namespace }
+
+func (r *record) fullName() string { return fullName(r.namespace, r.name) }
+
+func isStatic(p *v1.Pod) bool {
+	s, ok := p.Annotations[configSourceAnnotation]
+	return ok && s != "api"
+}
+
+func (r *record) kind() Kind {
+	switch {
+	case !r.terminatedAt.IsZero():
+		return Terminated
+	case !r.terminatingAt.IsZero():
+		return Terminating
+	default:
+		return Sync
+	}
+}
+
+// pod is the newest known spec, or nil.
+func (r *record) pod() *v1.Pod {
+	if r.pending != nil && r.pending.Pod != nil {
+		return r.pending.Pod
+	}
+	if r.active != nil {
+		return r.active.Pod
+	}
+	return nil
+}
+
+// notifyDone closes every completion channel, once.
+func (r *record) notifyDone() {
+	for _, d := range r.done {
+		close(d)
+	}
+	r.done = nil
+}
+
+func (r *record) stopTimer() {
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	r.nextAt, r.nextReason = time.Time{}, ""
+}
+
+// merge makes u the last update that ran, keeping what it does not bring.
+func (r *record) merge(u *Update) {
+	next := Update{Pod: u.Pod, MirrorPod: u.MirrorPod, RuntimePod: u.RuntimePod}
+	if r.active != nil {
+		if next.Pod == nil {
+			next.Pod = r.active.Pod
+		}
+		if next.MirrorPod == nil {
+			next.MirrorPod = r.active.MirrorPod
+		}
+	}
+	r.active = &next
+}

@@ -1,0 +1,261 @@
+package podworker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// wake starts a goroutine for a record that has something to do and none yet.
+func (m *Manager) wake(r *record) {
+	if r.running || r.pending == nil || m.ctx == nil || m.stopped {
+		return
+	}
+	if !m.mayBegin(r) {
+		return
+	}
+	r.running = true
+	m.wg.Add(1)
+	go m.work(r)
+}
+
+// mayBegin tells whether a record's next call can be made now. If not, it has
+// been put where it will be woken.
+func (m *Manager) mayBegin(r *record) bool {
+	if r.startedAt.IsZero() && r.pending.RuntimePod == nil {
+		if r.kind() == Terminating {
+			// It never ran. There is nothing to end, but whoever asked
+			// for its end wants to hear of it.
+			if r.static && !m.holdsName(r) {
+				m.discard(r)
+				return false
+			}
+		} else if r.static && !m.claimName(r) {
+			return false
+		}
+	}
+	if r.kind() == Sync && !r.begun && !r.place {
+		if !m.starts.take(r) {
+			r.waitFor = "a place among the pods that start at the same time"
+			return false
+		}
+	}
+	r.waitFor = ""
+	return true
+}
+
+// discard ends a record that was never allowed to begin, without any call.
+func (m *Manager) discard(r *record) {
+	r.terminatedAt = time.Now()
+	m.met.duration.WithLabelValues(Terminated.String()).Observe(0)
+	m.finish(r)
+}
+
+// work makes one call after another until there is nothing to do.
+func (m *Manager) work(r *record) {
+	defer m.wg.Done()
+	for {
+		m.mu.Lock()
+		if r.pending == nil || r.finished || m.stopped || m.records[r.uid] != r || !m.mayBegin(r) {
+			r.running = false
+			m.mu.Unlock()
+			return
+		}
+		ctx, w, kind := m.take(r)
+		start := r.since
+		m.mu.Unlock()
+
+		out, err := m.call(ctx, kind, w)
+
+		m.mu.Lock()
+		cause := context.Cause(ctx)
+		r.cancel(nil)
+		r.cancel = nil
+		r.doing, r.since = "", time.Now()
+		m.met.duration.WithLabelValues(label(kind, w.Type)).Observe(r.since.Sub(start).Seconds())
+		if kind == Sync {
+			r.begun = true
+			m.releasePlace(r)
+		}
+		if err != nil || out.Acted || kind != Sync {
+			r.newerThan = r.since
+		}
+		m.conclude(r, kind, out, err, errors.Is(cause, errSuperseded))
+		m.mu.Unlock()
+		if out.After != nil {
+			out.After()
+		}
+	}
+}
+
+// label is the operation_type of the kubelet's metric.
+func label(k Kind, t UpdateType) string {
+	if k == Terminated {
+		return Terminated.String()
+	}
+	return t.String()
+}
+
+// take consumes the pending update and says what to call.
+func (m *Manager) take(r *record) (context.Context, Work, Kind) {
+	u := r.pending
+	r.pending = nil
+	r.stopTimer()
+	now := time.Now()
+	if r.startedAt.IsZero() && u.Pod != nil {
+		r.startedAt = now
+		m.met.containers.Observe(float64(len(u.Pod.Spec.Containers)))
+	}
+	if !u.Start.IsZero() {
+		m.met.start.Observe(now.Sub(u.Start).Seconds())
+	}
+	r.merge(u)
+	kind := r.kind()
+	w := Work{
+		Type: u.Type, Pod: r.active.Pod, MirrorPod: r.active.MirrorPod, RuntimePod: r.active.RuntimePod,
+		NewerThan: r.newerThan, Evicted: r.evicted,
+	}
+	switch kind {
+	case Terminating:
+		r.startedTerminating = true
+		r.doing = "stopping its containers"
+	case Terminated:
+		r.doing = "cleaning up after it"
+	default:
+		r.doing = "starting or checking its containers"
+	}
+	if kind != Sync {
+		w.StatusFuncs = r.statusFuncs[:len(r.statusFuncs):len(r.statusFuncs)]
+		if r.grace > 0 {
+			grace := r.grace
+			w.GracePeriodSeconds = &grace
+		}
+	}
+	r.since = now
+	ctx, cancel := context.WithCancelCause(m.ctx)
+	r.cancel = cancel
+	if r.place {
+		m.limitPlace(r)
+	}
+	return ctx, w, kind
+}
+
+// call calls the syncer and turns a panic into an error.
+func (m *Manager) call(ctx context.Context, kind Kind, w Work) (out Outcome, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			out, err = Outcome{}, &panicError{value: p}
+			m.cfg.Log.Error("syncer panicked", zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+		}
+	}()
+	s := m.cfg.Syncer
+	switch {
+	case kind == Terminated:
+		return out, s.SyncTerminatedPod(ctx, w)
+	case kind == Terminating && w.RuntimePod != nil:
+		return out, s.SyncTerminatingRuntimePod(ctx, w)
+	case kind == Terminating:
+		return out, s.SyncTerminatingPod(ctx, w)
+	default:
+		return s.SyncPod(ctx, w)
+	}
+}
+
+// panicError is a panic of a syncer.
+type panicError struct{ value any }
+
+func (e *panicError) Error() string  { return fmt.Sprintf("panic: %v", e.value) }
+func (e *panicError) Reason() string { return "Panic" }
+
+// conclude decides what follows a call.
+func (m *Manager) conclude(r *record, kind Kind, out Outcome, err error, superseded bool) {
+	if err != nil {
+		m.failed(r, kind, err, superseded)
+		return
+	}
+	r.failures, r.lastErr = 0, nil
+	switch {
+	case kind == Terminated:
+		m.finish(r)
+	case kind == Terminating && r.active.RuntimePod != nil:
+		m.forget(r)
+	case kind == Terminating:
+		r.terminatedAt = time.Now()
+		r.notifyDone()
+		m.replay(r)
+	case out.Terminal:
+		if r.terminatingAt.IsZero() {
+			r.terminatingAt = time.Now()
+		}
+		r.startedTerminating = true
+		m.replay(r)
+	default:
+		m.schedule(r, jitter(m.cfg.Resync), "resync")
+	}
+}
+
+// failed schedules another try. A call that was interrupted for a newer
+// request has not failed: that request is pending already.
+func (m *Manager) failed(r *record, kind Kind, err error, superseded bool) {
+	if m.stopped || m.ctx.Err() != nil {
+		return
+	}
+	if superseded {
+		m.replay(r)
+		return
+	}
+	r.failures++
+	r.lastErr = err
+	delay, reason := m.retry(r.failures, err, time.Now())
+	m.cfg.Log.Warn("pod sync failed", zap.String("pod", r.namespace+"/"+r.name), zap.String("uid", string(r.uid)),
+		zap.Stringer("stage", kind), zap.Duration("retry", delay), zap.String("reason", reason), zap.Error(err))
+	m.schedule(r, delay, reason)
+}
+
+// schedule has the record's last update run again after d, unless a newer one
+// comes first.
+func (m *Manager) schedule(r *record, d time.Duration, reason string) {
+	if r.pending != nil {
+		return // the worker goes on with it at once
+	}
+	r.nextAt, r.nextReason = time.Now().Add(d), reason
+	if r.timer != nil {
+		r.timer.Reset(d)
+		return
+	}
+	r.timer = time.AfterFunc(d, func() { m.Resync(r.uid) })
+}
+
+// finish closes a record at the end of its life. It stays, so that late
+// updates are recognised, until SyncKnownPods finds the pod unwanted.
+func (m *Manager) finish(r *record) {
+	r.finished = true
+	r.pending, r.statusFuncs = nil, nil
+	r.stopTimer()
+	r.notifyDone()
+	m.releaseName(r)
+	if r.restart != nil {
+		m.forget(r)
+	}
+}
+
+// forget drops a record, and begins the pod's next life if one was asked for.
+func (m *Manager) forget(r *record) {
+	if m.records[r.uid] == r {
+		delete(m.records, r.uid)
+	}
+	r.finished = true
+	r.pending = nil
+	r.stopTimer()
+	r.notifyDone()
+	m.releasePlace(r)
+	m.releaseName(r)
+	if u := r.restart; u != nil {
+		r.restart = nil
+		m.accept(r.uid, r.namespace, r.name, *u)
+	}
+}
