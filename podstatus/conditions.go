@@ -1,0 +1,180 @@
+package podstatus
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// owned are the conditions that a node agent writes. All others belong to
+// somebody else and pass through.
+var owned = []v1.PodConditionType{
+	v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodResizeInProgress,
+	v1.PodResizePending, v1.PodReadyToStartContainers,
+}
+
+// Conditions computes the conditions for the statuses in st. A condition
+// whose status has not changed keeps its transition time.
+func Conditions(in Input, st *v1.PodStatus) []v1.PodCondition {
+	prev := in.previous()
+	var out []v1.PodCondition
+	for _, c := range prev.Conditions {
+		if !slices.Contains(owned, c.Type) {
+			out = append(out, *c.DeepCopy())
+		}
+	}
+	containers := containersReady(in.Pod, st)
+	sandbox := v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: truth(!in.NeedsSandbox)}
+	for _, c := range []v1.PodCondition{
+		sandbox,
+		initialized(in.Pod, st, prev),
+		ready(in.Pod, containers, prev.Conditions),
+		containers,
+		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
+	} {
+		c.ObservedGeneration = in.Pod.Generation
+		c.LastTransitionTime = transition(prev.Conditions, c, in.Now)
+		out = append(out, c)
+	}
+	return out
+}
+
+func truth(b bool) v1.ConditionStatus {
+	if b {
+		return v1.ConditionTrue
+	}
+	return v1.ConditionFalse
+}
+
+func transition(prev []v1.PodCondition, c v1.PodCondition, now time.Time) metav1.Time {
+	for i := range prev {
+		if prev[i].Type == c.Type && prev[i].Status == c.Status && !prev[i].LastTransitionTime.IsZero() {
+			return prev[i].LastTransitionTime
+		}
+	}
+	return metav1.NewTime(now.Truncate(time.Second))
+}
+
+// unmet sorts the containers that have to be ready (or, of the init phase,
+// done) into those without a status and those that are not.
+func unmet(specs []v1.Container, statuses []v1.ContainerStatus, counts func(*v1.Container) bool, ok func(*v1.Container, *v1.ContainerStatus) bool) (unknown, not []string) {
+	for i := range specs {
+		c := &specs[i]
+		if !counts(c) {
+			continue
+		}
+		switch s := find(statuses, c.Name); {
+		case s == nil:
+			unknown = append(unknown, c.Name)
+		case !ok(c, s):
+			not = append(not, c.Name)
+		}
+	}
+	return unknown, not
+}
+
+func message(unknown, not []string, is string) string {
+	var parts []string
+	if len(unknown) > 0 {
+		parts = append(parts, fmt.Sprintf("containers with unknown status: [%s]", strings.Join(unknown, " ")))
+	}
+	if len(not) > 0 {
+		parts = append(parts, fmt.Sprintf("containers with %s status: [%s]", is, strings.Join(not, " ")))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func containersReady(pod *v1.Pod, st *v1.PodStatus) v1.PodCondition {
+	c := v1.PodCondition{Type: v1.ContainersReady, Status: v1.ConditionFalse}
+	if st.ContainerStatuses == nil && len(pod.Spec.Containers) > 0 {
+		c.Reason = "UnknownContainerStatuses"
+		return c
+	}
+	isReady := func(_ *v1.Container, s *v1.ContainerStatus) bool { return s.Ready }
+	all := func(*v1.Container) bool { return true }
+	unknown, unready := unmet(pod.Spec.InitContainers, st.InitContainerStatuses, IsSidecar, isReady)
+	u, n := unmet(pod.Spec.Containers, st.ContainerStatuses, all, isReady)
+	unknown, unready = append(unknown, u...), append(unready, n...)
+	switch {
+	case st.Phase == v1.PodSucceeded && len(unknown) == 0:
+		c.Reason = "PodCompleted"
+	case st.Phase == v1.PodFailed:
+		c.Reason = "PodFailed"
+	case len(unknown)+len(unready) > 0:
+		c.Reason = "ContainersNotReady"
+		c.Message = message(unknown, unready, "unready")
+	default:
+		c.Status = v1.ConditionTrue
+	}
+	return c
+}
+
+func ready(pod *v1.Pod, containers v1.PodCondition, conditions []v1.PodCondition) v1.PodCondition {
+	c := containers
+	c.Type = v1.PodReady
+	if containers.Status != v1.ConditionTrue {
+		return c
+	}
+	var missing []string
+	for _, gate := range pod.Spec.ReadinessGates {
+		i := slices.IndexFunc(conditions, func(p v1.PodCondition) bool { return p.Type == gate.ConditionType })
+		switch {
+		case i < 0:
+			missing = append(missing, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
+		case conditions[i].Status != v1.ConditionTrue:
+			missing = append(missing, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", gate.ConditionType, conditions[i].Status))
+		}
+	}
+	if len(missing) > 0 {
+		return v1.PodCondition{
+			Type: v1.PodReady, Status: v1.ConditionFalse, Reason: "ReadinessGatesNotReady",
+			Message: strings.Join(missing, ", "),
+		}
+	}
+	return c
+}
+
+func initialized(pod *v1.Pod, st, prev *v1.PodStatus) v1.PodCondition {
+	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
+	if len(pod.Spec.InitContainers) == 0 {
+		return c
+	}
+	if st.InitContainerStatuses == nil {
+		c.Status, c.Reason = v1.ConditionFalse, "UnknownContainerStatuses"
+		return c
+	}
+	all := func(*v1.Container) bool { return true }
+	unknown, incomplete := unmet(pod.Spec.InitContainers, st.InitContainerStatuses, all, func(c *v1.Container, s *v1.ContainerStatus) bool {
+		if IsSidecar(c) {
+			return s.Started != nil && *s.Started
+		}
+		return s.Ready
+	})
+	switch {
+	case st.Phase == v1.PodSucceeded && len(unknown) == 0:
+		c.Reason = "PodCompleted"
+		return c
+	case len(unknown)+len(incomplete) == 0, everStarted(st):
+		return c
+	}
+	was := slices.ContainsFunc(prev.Conditions, func(p v1.PodCondition) bool {
+		return p.Type == v1.PodInitialized && p.Status == v1.ConditionTrue
+	})
+	if was && len(unknown) == 0 && st.Phase != v1.PodPending {
+		return c
+	}
+	c.Status, c.Reason = v1.ConditionFalse, "ContainersNotInitialized"
+	c.Message = message(unknown, incomplete, "incomplete")
+	return c
+}
+
+// everStarted tells whether a regular container runs or ran.
+func everStarted(st *v1.PodStatus) bool {
+	return slices.ContainsFunc(st.ContainerStatuses, func(s v1.ContainerStatus) bool {
+		return s.State.Running != nil || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil
+	})
+}

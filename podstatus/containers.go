@@ -1,0 +1,378 @@
+package podstatus
+
+import (
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/cri/observed"
+)
+
+// Group is one of the three kinds of containers of a pod.
+type Group int
+
+// The groups.
+const (
+	RegularContainers Group = iota
+	InitContainers
+	EphemeralContainers
+)
+
+// of returns the group's containers and their statuses in st.
+func (g Group) of(pod *v1.Pod, st *v1.PodStatus) ([]v1.Container, []v1.ContainerStatus) {
+	switch g {
+	case InitContainers:
+		return pod.Spec.InitContainers, st.InitContainerStatuses
+	case EphemeralContainers:
+		specs := make([]v1.Container, len(pod.Spec.EphemeralContainers))
+		for i := range specs {
+			specs[i] = v1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		}
+		return specs, st.EphemeralContainerStatuses
+	default:
+		return pod.Spec.Containers, st.ContainerStatuses
+	}
+}
+
+// ContainerStatuses computes the statuses of one group: init containers in
+// the order of the spec, others by name.
+func ContainerStatuses(in Input, g Group) []v1.ContainerStatus {
+	prev := in.previous()
+	specs, old := g.of(in.Pod, prev)
+	if len(specs) == 0 {
+		return nil
+	}
+	started := in.regularStarted()
+	out := make([]v1.ContainerStatus, 0, len(specs))
+	for i := range specs {
+		c := &specs[i]
+		var before *v1.ContainerStatus
+		if j := slices.IndexFunc(old, func(s v1.ContainerStatus) bool { return s.Name == c.Name }); j >= 0 {
+			before = &old[j]
+		}
+		st := in.containerStatus(c, before)
+		if g == InitContainers && started && !IsSidecar(c) && in.Observed.Newest(c.Name) == nil && st.State.Waiting != nil {
+			// It must have succeeded, or no other would have been started;
+			// its remains were cleaned away.
+			st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+				Reason: ReasonCompleted, Message: "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally",
+			}}
+		}
+		in.applyStartError(c, g, &st)
+		in.applyProbes(c, g, &st)
+		out = append(out, st)
+	}
+	if g != InitContainers {
+		slices.SortFunc(out, func(a, b v1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) })
+	}
+	return out
+}
+
+// IsSidecar tells whether an init container keeps running beside the regular
+// ones: its restartPolicy is Always.
+func IsSidecar(c *v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
+
+// regularStarted tells whether the runtime has, or had, any regular container.
+func (in *Input) regularStarted() bool {
+	for i := range in.Pod.Spec.Containers {
+		if in.Observed.Newest(in.Pod.Spec.Containers[i].Name) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// instances returns the newest container of that name and the one before it.
+func instances(p *observed.Pod, name string) (newest, second *observed.Container) {
+	if p == nil {
+		return nil, nil
+	}
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if c.Name != name {
+			continue
+		}
+		if newest != nil {
+			return newest, c
+		}
+		newest = c
+	}
+	return newest, nil
+}
+
+// containerStatus computes one container's status, but for probes.
+func (in *Input) containerStatus(c *v1.Container, before *v1.ContainerStatus) v1.ContainerStatus {
+	st := in.startingPoint(c, before)
+	newest, second := instances(in.Observed, c.Name)
+	if newest == nil {
+		in.vanished(before, &st)
+		return st
+	}
+	unknownEnd := newest.State == observed.Unknown && before != nil && before.State.Running != nil
+	fromRuntime(newest, unknownEnd, &st)
+	st.AllocatedResources = c.Resources.Requests.DeepCopy()
+	st.Resources = effectiveResources(c, newest)
+	if second != nil && second.State == observed.Exited {
+		st.LastTerminationState = v1.ContainerState{Terminated: terminated(second)}
+	}
+	if before == nil {
+		return st
+	}
+	switch {
+	case unknownEnd:
+		st.RestartCount = before.RestartCount + 1
+	case before.ContainerID != "" && before.ContainerID != st.ContainerID && before.State.Terminated != nil:
+		if st.LastTerminationState.Terminated == nil {
+			st.LastTerminationState = v1.ContainerState{Terminated: before.State.Terminated.DeepCopy()}
+		}
+		if st.State.Running != nil && st.RestartCount <= before.RestartCount {
+			st.RestartCount = before.RestartCount + 1
+		}
+	}
+	if st.LastTerminationState.Terminated == nil {
+		st.LastTerminationState = *before.LastTerminationState.DeepCopy()
+	}
+	st.RestartCount = max(st.RestartCount, before.RestartCount)
+	return st
+}
+
+// startingPoint is a container's status before the runtime is looked at.
+func (in *Input) startingPoint(c *v1.Container, before *v1.ContainerStatus) v1.ContainerStatus {
+	if before != nil && before.State.Terminated != nil {
+		return *before.DeepCopy()
+	}
+	reason := ReasonContainerCreating
+	if len(in.Pod.Spec.InitContainers) > 0 {
+		reason = ReasonPodInitializing
+	}
+	st := v1.ContainerStatus{
+		Name: c.Name, Image: c.Image,
+		State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason}},
+	}
+	if before != nil {
+		st.RestartCount = before.RestartCount
+		st.LastTerminationState = *before.LastTerminationState.DeepCopy()
+	}
+	return st
+}
+
+// vanished accounts for a container that ran and that the runtime has not any
+// more. Its state stays waiting: the last termination keeps the pod from
+// counting as pending.
+func (in *Input) vanished(before *v1.ContainerStatus, st *v1.ContainerStatus) {
+	if before == nil || before.State.Running == nil || st.LastTerminationState.Terminated != nil {
+		return
+	}
+	st.LastTerminationState = v1.ContainerState{Terminated: unknownEnd(before.ContainerID,
+		"The container could not be located when the pod was terminated",
+		before.State.Running.StartedAt)}
+	if in.Pod.DeletionTimestamp == nil {
+		st.LastTerminationState.Terminated.Message = "The container could not be located when the pod was deleted.  The container used to be Running"
+		st.RestartCount++
+	}
+}
+
+func unknownEnd(id, message string, started metav1.Time) *v1.ContainerStateTerminated {
+	return &v1.ContainerStateTerminated{
+		Reason: ReasonContainerStatusUnknown, Message: message, ExitCode: unknownExitCode,
+		StartedAt: started, ContainerID: id,
+	}
+}
+
+// fromRuntime lays what the runtime shows over st.
+func fromRuntime(c *observed.Container, unknown bool, st *v1.ContainerStatus) {
+	st.ContainerID = containerID(c.ID)
+	st.ImageID = firstOf(c.ImageRef, c.ImageID)
+	if c.Image != "" {
+		st.Image = c.Image
+	}
+	st.RestartCount = max(st.RestartCount, c.RestartCount)
+	st.Ready, st.Started = false, nil
+	if c.User != nil {
+		st.User = &v1.ContainerUser{Linux: &v1.LinuxContainerUser{
+			UID: c.User.UID, GID: c.User.GID, SupplementalGroups: slices.Clone(c.User.SupplementalGroups),
+		}}
+	}
+	switch {
+	case c.State == observed.Running:
+		st.State = v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(c.StartedAt)}}
+	case c.State == observed.Exited:
+		st.State = v1.ContainerState{Terminated: terminated(c)}
+	case unknown:
+		st.State = v1.ContainerState{Terminated: unknownEnd(st.ContainerID, "The container could not be located", metav1.NewTime(c.StartedAt))}
+	default:
+		st.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}
+	}
+}
+
+func terminated(c *observed.Container) *v1.ContainerStateTerminated {
+	reason := c.Reason
+	if reason == "" {
+		reason = ReasonCompleted
+		if c.ExitCode != 0 {
+			reason = ReasonError
+		}
+	}
+	return &v1.ContainerStateTerminated{
+		ExitCode: c.ExitCode, Reason: reason, Message: c.Message, ContainerID: containerID(c.ID),
+		StartedAt: metav1.NewTime(c.StartedAt), FinishedAt: metav1.NewTime(c.FinishedAt),
+	}
+}
+
+// containerID puts the scheme before an ID that has none. The API wants one;
+// what it is called means nothing to anybody who reads it.
+func containerID(id string) string {
+	if id == "" || strings.Contains(id, "://") {
+		return id
+	}
+	return "containerd://" + id
+}
+
+func firstOf(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// minimum effective values: what a cgroup shows for less is not what was asked.
+const (
+	minShares         = 2    // of cpu.shares, the kernel's least
+	minQuotaMilli     = 10   // a quota of 1000 us in a period of 100 ms
+	sharesPerCPU      = 1024 // of cpu.shares
+	minRequestFromCPU = 2    // milli-CPUs, what minShares stands for
+)
+
+// effectiveResources is what is in force: of a running container what the
+// runtime shows, else what the spec says.
+func effectiveResources(c *v1.Container, o *observed.Container) *v1.ResourceRequirements {
+	res := c.Resources.DeepCopy()
+	if o.State != observed.Running || o.Resources == nil {
+		return res
+	}
+	r := o.Resources
+	if r.CPUQuota > 0 && r.CPUPeriod > 0 {
+		milli := r.CPUQuota * 1000 / r.CPUPeriod
+		if have := res.Limits.Cpu().MilliValue(); have > minQuotaMilli || milli > minQuotaMilli {
+			set(&res.Limits, v1.ResourceCPU, milli, true)
+		}
+	}
+	if r.CPUShares > minShares {
+		milli := (r.CPUShares*1000 + sharesPerCPU - 1) / sharesPerCPU
+		// Shares are coarser than milli-CPUs: keep what they came from.
+		if have := res.Requests.Cpu().MilliValue(); have > minRequestFromCPU && have*sharesPerCPU/1000 != r.CPUShares {
+			set(&res.Requests, v1.ResourceCPU, milli, true)
+		}
+	}
+	if r.MemoryLimit > 0 {
+		if have := res.Limits.Memory(); have.Value() != r.MemoryLimit {
+			set(&res.Limits, v1.ResourceMemory, r.MemoryLimit, false)
+		}
+	}
+	return res
+}
+
+func set(list *v1.ResourceList, name v1.ResourceName, v int64, milli bool) {
+	if *list == nil {
+		*list = v1.ResourceList{}
+	}
+	if milli {
+		(*list)[name] = *resource.NewMilliQuantity(v, resource.DecimalSI)
+		return
+	}
+	(*list)[name] = *resource.NewQuantity(v, resource.BinarySI)
+}
+
+// applyStartError shows why a container that should run does not.
+func (in *Input) applyStartError(c *v1.Container, g Group, st *v1.ContainerStatus) {
+	fail, ok := in.StartErrors[c.Name]
+	if !ok || g == EphemeralContainers && st.State.Terminated != nil || in.Terminal || !in.shouldRestart(c, g) {
+		return
+	}
+	if st.State.Terminated != nil {
+		st.LastTerminationState = st.State
+	}
+	st.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: fail.Reason, Message: fail.Message}}
+}
+
+// shouldRestart tells whether a container is to be started (again), by what
+// the runtime shows of it.
+func (in *Input) shouldRestart(c *v1.Container, _ Group) bool {
+	if in.Pod.DeletionTimestamp != nil {
+		return false
+	}
+	o := in.Observed.Newest(c.Name)
+	switch {
+	case o == nil:
+		return true
+	case o.State == observed.Running:
+		return false
+	case o.State != observed.Exited:
+		return true
+	}
+	return RestartsAfter(in.Pod, c, o.ExitCode)
+}
+
+// RestartsAfter tells whether a container is started again after it ended
+// with that exit code: by the first of its rules that matches, else by its own
+// policy, else by the pod's (KEP-5307).
+func RestartsAfter(pod *v1.Pod, c *v1.Container, exitCode int32) bool {
+	policy := pod.Spec.RestartPolicy
+	if c.RestartPolicy != nil {
+		for i := range c.RestartPolicyRules {
+			if rule := &c.RestartPolicyRules[i]; ruleMatches(rule, exitCode) {
+				return true // Restart and RestartAllContainers both do
+			}
+		}
+		policy = v1.RestartPolicy(*c.RestartPolicy)
+	}
+	switch policy {
+	case v1.RestartPolicyNever:
+		return false
+	case v1.RestartPolicyOnFailure:
+		return exitCode != 0
+	default:
+		return true
+	}
+}
+
+func ruleMatches(r *v1.ContainerRestartRule, code int32) bool {
+	if r.ExitCodes == nil {
+		return false
+	}
+	in := slices.Contains(r.ExitCodes.Values, code)
+	switch r.ExitCodes.Operator {
+	case v1.ContainerRestartRuleOnExitCodesOpIn:
+		return in
+	case v1.ContainerRestartRuleOnExitCodesOpNotIn:
+		return !in
+	default:
+		return false
+	}
+}
+
+// applyProbes sets Ready and Started.
+func (in *Input) applyProbes(c *v1.Container, g Group, st *v1.ContainerStatus) {
+	if g == EphemeralContainers {
+		return
+	}
+	st.Started, st.Ready = new(bool), false
+	if st.State.Running != nil {
+		id := strings.TrimPrefix(st.ContainerID, "containerd://")
+		*st.Started = c.StartupProbe == nil || in.Started != nil && in.Started(id)
+		st.Ready = *st.Started
+		if st.Ready && c.ReadinessProbe != nil {
+			st.Ready = in.Ready != nil && in.Ready(id)
+		}
+	}
+	if g == InitContainers && !IsSidecar(c) {
+		st.Started = new(bool)
+		*st.Started = st.State.Running != nil
+		st.Ready = st.State.Terminated != nil && st.State.Terminated.ExitCode == 0
+	}
+}

@@ -1,0 +1,137 @@
+package podstatus
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// tally counts the containers of a pod by what they mean for its phase.
+type tally struct {
+	pendingInit, failedInit   int
+	pendingSidecar            int
+	unknown, waiting          int
+	running, stopped          int
+	succeeded, stoppedForGood int
+}
+
+// Phase computes the phase from the container statuses in st. terminal tells
+// that nothing will be started any more; active that a regular container was
+// started in the current sandbox.
+func Phase(pod *v1.Pod, st *v1.PodStatus, terminal, active bool) v1.PodPhase {
+	var t tally
+	for i := range pod.Spec.InitContainers {
+		t.init(pod, &pod.Spec.InitContainers[i], find(st.InitContainerStatuses, pod.Spec.InitContainers[i].Name))
+	}
+	for i := range pod.Spec.Containers {
+		t.regular(pod, &pod.Spec.Containers[i], find(st.ContainerStatuses, pod.Spec.Containers[i].Name))
+	}
+	switch {
+	case t.failedInit > 0:
+		return v1.PodFailed
+	case t.pendingInit > 0, t.pendingSidecar > 0 && !active, t.waiting > 0:
+		return v1.PodPending
+	case t.running > 0 && t.unknown == 0:
+		return v1.PodRunning
+	case t.running == 0 && t.stopped > 0 && t.unknown == 0:
+		return t.ended(terminal && !isStatic(pod))
+	default:
+		return v1.PodPending
+	}
+}
+
+// ended is the phase of a pod of which nothing runs.
+func (t *tally) ended(terminal bool) v1.PodPhase {
+	if !terminal && t.stoppedForGood < t.stopped {
+		return v1.PodRunning // something will be restarted
+	}
+	if t.stopped == t.succeeded {
+		return v1.PodSucceeded
+	}
+	return v1.PodFailed
+}
+
+func isStatic(pod *v1.Pod) bool {
+	s, ok := pod.Annotations["kubernetes.io/config.source"]
+	return ok && s != "api"
+}
+
+func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
+	if i := slices.IndexFunc(list, func(s v1.ContainerStatus) bool { return s.Name == name }); i >= 0 {
+		return &list[i]
+	}
+	return nil
+}
+
+func (t *tally) init(pod *v1.Pod, c *v1.Container, s *v1.ContainerStatus) {
+	if IsSidecar(c) {
+		t.sidecar(s)
+		return
+	}
+	end := func(e *v1.ContainerStateTerminated) {
+		if e.ExitCode != 0 && !RestartsAfter(pod, c, e.ExitCode) {
+			t.failedInit++
+		} else if e.ExitCode != 0 {
+			t.pendingInit++
+		}
+	}
+	switch {
+	case s == nil, s.State.Running != nil:
+		t.pendingInit++
+	case s.State.Terminated != nil:
+		end(s.State.Terminated)
+	case s.LastTerminationState.Terminated != nil:
+		end(s.LastTerminationState.Terminated)
+		if s.LastTerminationState.Terminated.ExitCode == 0 {
+			t.pendingInit++
+		}
+	default:
+		t.pendingInit++
+	}
+}
+
+func (t *tally) sidecar(s *v1.ContainerStatus) {
+	switch {
+	case s == nil:
+		t.unknown++
+	case s.State.Running != nil:
+		t.running++
+		if s.Started == nil || !*s.Started {
+			t.pendingSidecar++
+		}
+	case s.State.Terminated != nil:
+	case s.State.Waiting != nil && s.LastTerminationState.Terminated != nil:
+	case s.State.Waiting != nil:
+		t.pendingSidecar++
+		t.waiting++
+	default:
+		t.pendingSidecar++
+		t.unknown++
+	}
+}
+
+func (t *tally) regular(pod *v1.Pod, c *v1.Container, s *v1.ContainerStatus) {
+	stop := func(e *v1.ContainerStateTerminated) {
+		t.stopped++
+		if !RestartsAfter(pod, c, e.ExitCode) {
+			t.stoppedForGood++
+		}
+	}
+	switch {
+	case s == nil:
+		t.unknown++
+	case s.State.Running != nil:
+		t.running++
+	case s.State.Terminated != nil:
+		stop(s.State.Terminated)
+		if s.State.Terminated.ExitCode == 0 {
+			t.succeeded++
+		}
+	case s.State.Waiting != nil && s.LastTerminationState.Terminated != nil:
+		stop(s.LastTerminationState.Terminated)
+	case s.State.Waiting != nil:
+		t.waiting++
+	default:
+		t.unknown++
+	}
+}

@@ -1,0 +1,208 @@
+package podstatus
+
+import (
+	"net"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/cri/observed"
+)
+
+// Reasons and codes that the kubelet gives where the runtime gives none.
+const (
+	ReasonPodInitializing        = "PodInitializing"
+	ReasonContainerCreating      = "ContainerCreating"
+	ReasonContainerStatusUnknown = "ContainerStatusUnknown"
+	ReasonCompleted              = "Completed"
+	ReasonError                  = "Error"
+
+	// unknownExitCode is 128 + SIGKILL: what a container that vanished is
+	// taken to have ended with.
+	unknownExitCode = 137
+)
+
+// StartError is why a container did not start, as its waiting state shows it.
+type StartError struct{ Reason, Message string }
+
+// Input is what a status is computed from. Only Pod is required.
+type Input struct {
+	Pod *v1.Pod
+	// Observed is what the runtime shows; nil means nothing.
+	Observed *observed.Pod
+	// Previous is the last status that was computed; nil means Pod.Status.
+	Previous *v1.PodStatus
+	// StartErrors tell, by container name, of the starts that failed last.
+	StartErrors map[string]StartError
+	// Terminal tells that no container will be started any more.
+	Terminal bool
+	// NeedsSandbox tells that the pod has no usable sandbox at the moment.
+	NeedsSandbox bool
+	// HostIPs are the node's addresses, primary first.
+	HostIPs []string
+	// Ready and Started tell of a running container's probes, by container
+	// ID; nil means that there are none, and that running is enough.
+	Ready, Started func(containerID string) bool
+	Now            time.Time
+}
+
+func (in *Input) previous() *v1.PodStatus {
+	if in.Previous != nil {
+		return in.Previous
+	}
+	return &in.Pod.Status
+}
+
+// Of computes the whole status.
+func Of(in Input) v1.PodStatus {
+	prev := in.previous()
+	status := v1.PodStatus{
+		QOSClass:                   QOS(in.Pod),
+		StartTime:                  startTime(prev, in.Now),
+		ObservedGeneration:         max(in.Pod.Generation, prev.ObservedGeneration),
+		NominatedNodeName:          prev.NominatedNodeName,
+		ResourceClaimStatuses:      prev.ResourceClaimStatuses,
+		InitContainerStatuses:      ContainerStatuses(in, InitContainers),
+		ContainerStatuses:          ContainerStatuses(in, RegularContainers),
+		EphemeralContainerStatuses: ContainerStatuses(in, EphemeralContainers),
+	}
+	status.Phase = Phase(in.Pod, &status, in.Terminal, in.sandboxActive())
+	if isTerminal(prev.Phase) {
+		status.Phase = prev.Phase
+	}
+	if status.Phase == prev.Phase {
+		status.Reason, status.Message = prev.Reason, prev.Message
+	}
+	addresses(&in, prev, &status)
+	status.Conditions = Conditions(in, &status)
+	return status
+}
+
+func startTime(prev *v1.PodStatus, now time.Time) *metav1.Time {
+	if prev.StartTime != nil && !prev.StartTime.IsZero() {
+		return prev.StartTime.DeepCopy()
+	}
+	t := metav1.NewTime(now.Truncate(time.Second))
+	return &t
+}
+
+func isTerminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
+
+// sandboxActive tells whether a regular container was started in the current
+// sandbox: then a sidecar that is not ready does not make the pod pending.
+func (in *Input) sandboxActive() bool {
+	s := in.Observed.NewestSandbox()
+	if s == nil {
+		return false
+	}
+	for i := range in.Pod.Spec.Containers {
+		if c := in.Observed.Newest(in.Pod.Spec.Containers[i].Name); c != nil && (c.SandboxID == "" || c.SandboxID == s.ID) {
+			return true
+		}
+	}
+	return false
+}
+
+// addresses fills in the addresses of the node and the pod. Those of a pod
+// stay after its end, so that it can still be told which it had.
+func addresses(in *Input, prev *v1.PodStatus, st *v1.PodStatus) {
+	if len(in.HostIPs) > 0 {
+		st.HostIP = in.HostIPs[0]
+		for _, ip := range in.HostIPs {
+			st.HostIPs = append(st.HostIPs, v1.HostIP{IP: ip})
+		}
+	}
+	var ips []string
+	switch {
+	case in.Pod.Spec.HostNetwork:
+		for _, ip := range prev.PodIPs {
+			ips = append(ips, ip.IP)
+		}
+		if len(ips) < len(in.HostIPs) {
+			ips = append(ips, in.HostIPs[len(ips):]...)
+		}
+	default:
+		ips = primaryFirst(in.Observed.IPs(), st.HostIP)
+		if s := in.Observed.NewestSandbox(); len(ips) == 0 && (s == nil || s.State != observed.Running) {
+			st.PodIP, st.PodIPs = prev.PodIP, prev.PodIPs
+		}
+	}
+	for _, ip := range ips {
+		st.PodIPs = append(st.PodIPs, v1.PodIP{IP: ip})
+	}
+	if len(ips) > 0 {
+		st.PodIP = ips[0]
+	}
+}
+
+// primaryFirst keeps the first address of the node's family, then the first of
+// the other one.
+func primaryFirst(ips []string, host string) []string {
+	var same, other string
+	want4 := host == "" || net.ParseIP(host).To4() != nil
+	if host == "" && len(ips) > 0 {
+		want4 = net.ParseIP(ips[0]).To4() != nil
+	}
+	for _, s := range ips {
+		ip := net.ParseIP(s)
+		if ip == nil {
+			continue
+		}
+		if (ip.To4() != nil) == want4 {
+			if same == "" {
+				same = ip.String()
+			}
+		} else if other == "" {
+			other = ip.String()
+		}
+	}
+	var out []string
+	if same != "" {
+		out = append(out, same)
+	}
+	if other != "" {
+		out = append(out, other)
+	}
+	return out
+}
+
+// QOS is the pod's quality of service class. One that was decided already
+// stays; it cannot change.
+func QOS(pod *v1.Pod) v1.PodQOSClass {
+	if pod.Status.QOSClass != "" {
+		return pod.Status.QOSClass
+	}
+	any, guaranteed := false, true
+	look := func(r v1.ResourceRequirements) {
+		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+			req, hasReq := r.Requests[name]
+			lim, hasLim := r.Limits[name]
+			if (hasReq && !req.IsZero()) || (hasLim && !lim.IsZero()) {
+				any = true
+			}
+			// A request that is left out equals the limit.
+			if !hasLim || lim.IsZero() || (hasReq && req.Cmp(lim) != 0) {
+				guaranteed = false
+			}
+		}
+	}
+	if r := pod.Spec.Resources; r != nil && (len(r.Requests) > 0 || len(r.Limits) > 0) {
+		look(*r)
+	} else {
+		for i := range pod.Spec.InitContainers {
+			look(pod.Spec.InitContainers[i].Resources)
+		}
+		for i := range pod.Spec.Containers {
+			look(pod.Spec.Containers[i].Resources)
+		}
+	}
+	switch {
+	case !any:
+		return v1.PodQOSBestEffort
+	case guaranteed:
+		return v1.PodQOSGuaranteed
+	default:
+		return v1.PodQOSBurstable
+	}
+}
