@@ -1,0 +1,260 @@
+// Command testbox does what a test of a container runtime asks of a container.
+// Its arguments are steps, done one after another; the last one over, it exits 0.
+//
+//	out TEXT          a line on standard output
+//	err TEXT          a line on standard error
+//	lines N           N numbered lines on standard output
+//	raw TEXT          TEXT on standard output without an end of line
+//	env NAME          the value of a variable; "env ." prints them all, sorted
+//	args              the program's own arguments, one a line
+//	cat FILE          a file, "-" for standard input, to standard output
+//	write FILE TEXT   TEXT into FILE
+//	wait FILE         until FILE exists
+//	ls DIR            the names in DIR, one a line
+//	id                uid and gid
+//	alloc MIB         take and touch that much memory
+//	sleep DURATION    "sleep forever" for ever
+//	ignore            from here on ignore SIGTERM
+//	trap CODE DELAY   from here on SIGTERM prints "got TERM", waits and exits with CODE
+//	serve ADDR        answer HTTP on ADDR with the host name, for ever
+//	listen ADDR       accept TCP connections on ADDR and close them, for ever
+//	exit CODE         end
+//
+// SIGTERM ends it with 143 as long as no step has said otherwise.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	terms := make(chan os.Signal, 1)
+	signal.Notify(terms, syscall.SIGTERM)
+	box := &box{term: make(chan func())}
+	go func() {
+		onTerm := func() { os.Exit(143) }
+		for {
+			select {
+			case onTerm = <-box.term:
+			case <-terms:
+				onTerm()
+			}
+		}
+	}()
+	if err := box.run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "testbox:", err)
+		os.Exit(125)
+	}
+}
+
+type box struct {
+	term chan func() // what SIGTERM does from now on
+}
+
+// arity is the number of arguments of each step.
+var arity = map[string]int{
+	"out": 1, "err": 1, "lines": 1, "raw": 1, "env": 1, "args": 0, "cat": 1, "write": 2, "wait": 1, "ls": 1, "id": 0,
+	"alloc": 1, "sleep": 1, "ignore": 0, "trap": 2, "serve": 1, "listen": 1, "exit": 1,
+}
+
+func (b *box) run(args []string) error {
+	for len(args) > 0 {
+		n, ok := arity[args[0]]
+		if !ok {
+			return fmt.Errorf("no step %q", args[0])
+		}
+		if len(args) < n+1 {
+			return fmt.Errorf("%s takes %d arguments", args[0], n)
+		}
+		if err := b.step(args[0], args[1:n+1]); err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		args = args[n+1:]
+	}
+	return nil
+}
+
+func (b *box) step(name string, a []string) error {
+	switch name {
+	case "out":
+		fmt.Println(a[0])
+	case "err":
+		fmt.Fprintln(os.Stderr, a[0])
+	case "raw":
+		fmt.Print(a[0])
+	case "args":
+		fmt.Println(strings.Join(os.Args[1:], "\n"))
+	case "id":
+		fmt.Println(os.Getuid(), os.Getgid())
+	case "lines":
+		return lines(a[0])
+	case "env":
+		return env(a[0])
+	case "cat":
+		return cat(a[0])
+	case "ls":
+		return ls(a[0])
+	case "write":
+		return os.WriteFile(a[0], []byte(a[1]), 0o644)
+	case "wait":
+		return wait(a[0])
+	case "alloc":
+		return alloc(a[0])
+	case "sleep":
+		return sleep(a[0])
+	case "ignore":
+		b.term <- func() {}
+	case "trap":
+		return b.trap(a[0], a[1])
+	case "serve":
+		return serve(a[0])
+	case "listen":
+		return listen(a[0])
+	case "exit":
+		code, err := strconv.Atoi(a[0])
+		if err == nil {
+			os.Exit(code)
+		}
+		return err
+	}
+	return nil
+}
+
+func lines(count string) error {
+	n, err := strconv.Atoi(count)
+	for i := range n {
+		fmt.Println("line", i+1)
+	}
+	return err
+}
+
+func env(name string) error {
+	if name != "." {
+		v, ok := os.LookupEnv(name)
+		if !ok {
+			return fmt.Errorf("%s is not set", name)
+		}
+		fmt.Println(v)
+		return nil
+	}
+	all := os.Environ()
+	slices.Sort(all)
+	fmt.Println(strings.Join(all, "\n"))
+	return nil
+}
+
+func cat(name string) error {
+	if name == "-" {
+		_, err := io.Copy(os.Stdout, os.Stdin)
+		return err
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	_, err = os.Stdout.Write(data)
+	return err
+}
+
+func ls(dir string) error {
+	names, err := filepath.Glob(filepath.Join(dir, "*"))
+	for _, n := range names {
+		fmt.Println(filepath.Base(n))
+	}
+	return err
+}
+
+func wait(name string) error {
+	for {
+		_, err := os.Stat(name)
+		if !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// held keeps what alloc took.
+var held [][]byte
+
+func alloc(mib string) error {
+	n, err := strconv.Atoi(mib)
+	if err != nil {
+		return err
+	}
+	for range n {
+		page := make([]byte, 1<<20)
+		for i := range page {
+			page[i] = byte(i)
+		}
+		held = append(held, page)
+	}
+	return nil
+}
+
+func sleep(how string) error {
+	if how == "forever" {
+		select {}
+	}
+	d, err := time.ParseDuration(how)
+	time.Sleep(d)
+	return err
+}
+
+func (b *box) trap(code, delay string) error {
+	c, err := strconv.Atoi(code)
+	if err != nil {
+		return err
+	}
+	d, err := time.ParseDuration(delay)
+	if err != nil {
+		return err
+	}
+	b.term <- func() {
+		fmt.Println("got TERM")
+		time.Sleep(d)
+		os.Exit(c)
+	}
+	return nil
+}
+
+func serve(addr string) error {
+	srv := &http.Server{Addr: addr, ReadHeaderTimeout: 10 * time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			name, err := os.Hostname()
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			fmt.Fprintln(w, name)
+		})}
+	return srv.ListenAndServe()
+}
+
+func listen(addr string) error {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		if err := c.Close(); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,241 @@
+package containerdtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Stop ends every pod and containerd and removes all that came of them,
+// Dir included if Start made it. It does its best in any state: frozen, killed, half started.
+func (c *Containerd) Stop() error {
+	if c.proc != nil {
+		_ = c.Thaw()
+	} else if _, err := os.Stat(c.Socket); err == nil {
+		if err := c.Resume(); err != nil {
+			c.opts.Logf("containerd does not come back to clear up: %v", err)
+		}
+	}
+	err := c.clear()
+	if c.tempDir {
+		err = errors.Join(err, os.RemoveAll(c.Dir))
+	}
+	if c.opts.lease != nil {
+		err = errors.Join(err, c.opts.lease.Close())
+		c.opts.lease = nil
+	}
+	return err
+}
+
+// clear removes everything except Dir itself and the log.
+func (c *Containerd) clear() error {
+	var errs []error
+	if c.proc != nil {
+		if err := c.removePods(); err != nil {
+			c.opts.Logf("pods: %v; going on by force", err)
+		}
+		errs = append(errs, c.end(syscall.SIGTERM))
+	}
+	c.deleteContainers()
+	c.killShims()
+	errs = append(errs, unmountBelow(c.Dir), removeBridge(c.Bridge), c.removeShared())
+	for _, name := range []string{"root", "state", "tmp", "opt", "cni", "net.d", "runc", "config.toml", "before", "pid", "containerd.sock", "containerd.sock.ttrpc"} {
+		errs = append(errs, os.RemoveAll(filepath.Join(c.Dir, name)))
+	}
+	return errors.Join(errs...)
+}
+
+// removePods stops and removes every pod sandbox through CRI, which takes
+// down containers, mounts and networks on the way.
+func (c *Containerd) removePods() error {
+	conn, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	rt := runtimeapi.NewRuntimeServiceClient(conn)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	list, err := rt.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		return err
+	}
+	return each(list.GetItems(), func(s *runtimeapi.PodSandbox) error {
+		one, cancel := context.WithTimeout(ctx, 30*time.Second)
+		defer cancel()
+		if _, err := rt.StopPodSandbox(one, &runtimeapi.StopPodSandboxRequest{PodSandboxId: s.GetId()}); err != nil {
+			return err
+		}
+		_, err := rt.RemovePodSandbox(one, &runtimeapi.RemovePodSandboxRequest{PodSandboxId: s.GetId()})
+		return err
+	})
+}
+
+// deleteContainers has runc delete what containerd did not.
+func (c *Containerd) deleteContainers() {
+	left, err := filepath.Glob(filepath.Join(c.RuncDir, "k8s.io", "*"))
+	if err != nil || len(left) == 0 {
+		return
+	}
+	runc, err := findProgram(c.opts.BinDir, "runc")
+	if err != nil {
+		return
+	}
+	for _, dir := range left {
+		out, err := exec.Command(runc, "--root", filepath.Dir(dir), "delete", "--force", filepath.Base(dir)).CombinedOutput()
+		if err != nil {
+			c.opts.Logf("runc delete %s: %v: %s", filepath.Base(dir), err, bytes.TrimSpace(out))
+		}
+	}
+}
+
+// killShims kills the shims of this containerd, known by its socket on their
+// command lines, and waits until they are gone.
+func (c *Containerd) killShims() {
+	for range 200 {
+		found := false
+		procs, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		if err != nil {
+			return
+		}
+		for _, p := range procs {
+			cmdline, err := os.ReadFile(p)
+			if err != nil {
+				continue
+			}
+			args := strings.Split(string(cmdline), "\x00")
+			if !strings.Contains(args[0], "containerd-shim") || !slices.Contains(args, c.Socket) {
+				continue
+			}
+			found = true
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(p))); err == nil {
+				_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone by now
+			}
+		}
+		if !found {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// unmountBelow detaches every mount under dir, the newest first.
+func unmountBelow(dir string) error {
+	for range 5 { // mounts may be stacked
+		info, err := os.ReadFile("/proc/self/mountinfo")
+		if err != nil {
+			return err
+		}
+		var points []string
+		for line := range strings.Lines(string(info)) {
+			if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], dir+"/") {
+				points = append(points, f[4])
+			}
+		}
+		if len(points) == 0 {
+			return nil
+		}
+		for _, p := range slices.Backward(points) {
+			if err := unix.Unmount(p, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+				return fmt.Errorf("unmount %s: %w", p, err)
+			}
+		}
+	}
+	return nil
+}
+
+// removeBridge does what "ip link del" does, for machines without iproute2.
+func removeBridge(name string) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	ifr, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	err = unix.IoctlIfreq(fd, unix.SIOCGIFFLAGS, ifr)
+	if errors.Is(err, unix.ENODEV) {
+		return nil // no pod ever ran
+	}
+	if err == nil {
+		ifr.SetUint16(ifr.Uint16() &^ unix.IFF_UP) // a bridge that is up cannot be deleted
+		err = unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
+	}
+	if err == nil {
+		raw := append([]byte(name), 0)
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCBRDELBR, uintptr(unsafe.Pointer(&raw[0])))
+		if errno != 0 {
+			err = errno
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("remove bridge %s: %w", name, err)
+	}
+	return nil
+}
+
+// sharedDirs are what containerd makes outside its own directories: the
+// cgroups of pods, by containerd's default and by the kubelet's, on every
+// hierarchy of cgroup v1 or on v2, and the parents of shim sockets and of
+// CNI's results.
+var sharedDirs = []string{
+	"/sys/fs/cgroup/k8s.io", "/sys/fs/cgroup/*/k8s.io", "/sys/fs/cgroup/kubepods", "/sys/fs/cgroup/*/kubepods",
+	"/run/containerd", "/var/lib/cni",
+}
+
+// sharedNow returns which of sharedDirs exist.
+func sharedNow() map[string]bool {
+	found := map[string]bool{}
+	for _, pattern := range sharedDirs {
+		dirs, err := filepath.Glob(pattern)
+		if err != nil {
+			continue // the patterns are constant and good
+		}
+		for _, d := range dirs {
+			found[d] = true
+		}
+	}
+	return found
+}
+
+// removeShared removes shared directories that were not there at the start,
+// as far as they are empty: the kernel does not remove one in use.
+func (c *Containerd) removeShared() error {
+	for dir := range sharedNow() {
+		if c.before == nil || c.before[dir] {
+			continue
+		}
+		var all []string
+		err := filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				all = append(all, p)
+			}
+			return nil // what vanishes meanwhile need not be removed
+		})
+		if err != nil {
+			return err
+		}
+		for _, p := range slices.Backward(all) {
+			err := syscall.Rmdir(p)
+			if err != nil && !errors.Is(err, syscall.ENOENT) && !errors.Is(err, syscall.EBUSY) && !errors.Is(err, syscall.ENOTEMPTY) {
+				return fmt.Errorf("remove %s: %w", p, err)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package containerdtest
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/nodewright/nodewright/internal/sampleimage"
+)
+
+// writeConfig writes containerd's and the CNI configuration under o.Dir.
+func writeConfig(o Options) error {
+	for _, d := range []string{"net.d", "opt", "cni", "tmp", "runc"} {
+		if err := os.MkdirAll(filepath.Join(o.Dir, d), 0o711); err != nil {
+			return err
+		}
+	}
+	runc, err := findProgram(o.BinDir, "runc")
+	if err != nil {
+		return err
+	}
+	bridge, err := findProgram(o.BinDir, "bridge")
+	if err != nil {
+		return err
+	}
+	config := fmt.Sprintf(containerdConfig, o.Dir, sampleimage.Pause, !mayLowerOOMScore(), runc, filepath.Dir(bridge))
+	if err := os.WriteFile(filepath.Join(o.Dir, "config.toml"), []byte(config), 0o600); err != nil {
+		return err
+	}
+	network := fmt.Sprintf(networkConfig, o.bridge(), o.Dir, o.Subnet, portmap())
+	return os.WriteFile(filepath.Join(o.Dir, "net.d", "10-nodewright.conflist"), []byte(network), 0o600)
+}
+
+// containerdConfig wants: directory, sandbox image, restrict_oom_score_adj, runc, CNI plugins.
+// Network namespaces and runc's state are kept under the directory too.
+const containerdConfig = `version = 3
+root = "%[1]s/root"
+state = "%[1]s/state"
+temp = "%[1]s/tmp"
+imports = []
+
+[grpc]
+  address = "%[1]s/containerd.sock"
+[plugins.'io.containerd.cri.v1.images']
+  snapshotter = "overlayfs"
+  [plugins.'io.containerd.cri.v1.images'.pinned_images]
+    sandbox = "%[2]s"
+[plugins.'io.containerd.cri.v1.runtime']
+  restrict_oom_score_adj = %[3]t
+  netns_mounts_under_state_dir = true
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+      BinaryName = "%[4]s"
+      Root = "%[1]s/runc"
+      SystemdCgroup = false
+  [plugins.'io.containerd.cri.v1.runtime'.cni]
+    bin_dirs = ["%[5]s"]
+    conf_dir = "%[1]s/net.d"
+[plugins.'io.containerd.internal.v1.opt']
+  path = "%[1]s/opt"
+[plugins.'io.containerd.nri.v1.nri']
+  disable = true
+`
+
+// networkConfig wants: bridge, directory, subnet, more plugins.
+const networkConfig = `{"cniVersion":"1.0.0","name":"%[1]s","plugins":[
+ {"type":"bridge","bridge":"%[1]s","isGateway":true,"ipMasq":false,"ipam":
+  {"type":"host-local","dataDir":"%[2]s/cni","ranges":[[{"subnet":"%[3]s"}]],"routes":[{"dst":"0.0.0.0/0"}]}}%[4]s]}
+`
+
+// portmap is the plugin for host ports where the machine has what it drives.
+func portmap() string {
+	for _, p := range []string{"iptables", "nft"} {
+		if _, err := exec.LookPath(p); err == nil {
+			return `,{"type":"portmap","capabilities":{"portMappings":true}}`
+		}
+	}
+	return ""
+}
+
+// mayLowerOOMScore tells whether this process has CAP_SYS_RESOURCE, bit 24
+// (capabilities(7)). Without it runc cannot set a negative oom_score_adj.
+func mayLowerOOMScore() bool {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(status)) {
+		if hex, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			caps, err := strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
+			return err == nil && caps>>24&1 == 1
+		}
+	}
+	return false
+}

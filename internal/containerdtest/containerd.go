@@ -1,0 +1,374 @@
+package containerdtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/internal/sampleimage"
+)
+
+// A Containerd is a private containerd and all that comes of it. Its methods
+// may be called from one goroutine at a time.
+type Containerd struct {
+	Socket  string // path of the CRI socket
+	Dir     string // holds config.toml, log, root and state
+	Subnet  string // of the pods
+	Bridge  string // name of the pods' bridge
+	RuncDir string // runc's --root; the containers are in its directory k8s.io
+
+	opts    Options
+	tempDir bool
+	before  map[string]bool // those of sharedDirs that were there at the start
+	proc    *process        // nil while halted
+}
+
+// process is one run of the containerd program.
+type process struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
+	err  error         // after done
+}
+
+// New starts a containerd that lives as long as the test. It skips the test,
+// or fails it under CI=true, where one cannot run.
+func New(t testing.TB, o Options) *Containerd {
+	t.Helper()
+	Required(t)
+	if o.Logf == nil {
+		o.Logf = t.Logf
+	}
+	c, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("containerd said last:\n%s", c.LogTail(30))
+		}
+		if err := c.Stop(); err != nil {
+			t.Errorf("stop containerd: %v", err)
+		}
+	})
+	return c
+}
+
+// Required skips the test if a private containerd cannot run here, and fails
+// it instead when CI=true.
+func Required(t testing.TB) {
+	t.Helper()
+	root, err := repository()
+	if err == nil {
+		err = Missing(filepath.Join(root, "build", "bin"))
+	}
+	switch {
+	case err == nil:
+	case os.Getenv("CI") == "true":
+		t.Fatalf("no containerd, and CI=true: %v", err)
+	default:
+		t.Skipf("no containerd: %v", err)
+	}
+}
+
+// Start starts a containerd and imports its images. What an earlier run in
+// the same directory left behind is cleaned up first.
+func Start(ctx context.Context, o Options) (*Containerd, error) {
+	c, err := prepare(o)
+	if err != nil {
+		return nil, fmt.Errorf("prepare containerd: %w", err)
+	}
+	if err := c.begin(ctx); err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	return c, nil
+}
+
+func prepare(o Options) (*Containerd, error) {
+	temp := o.Dir == ""
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if err := Missing(o.BinDir); err != nil {
+		return nil, err
+	}
+	return &Containerd{
+		Socket: filepath.Join(o.Dir, "containerd.sock"), Dir: o.Dir, Subnet: o.Subnet, Bridge: o.bridge(),
+		RuncDir: filepath.Join(o.Dir, "runc"), opts: o, tempDir: temp,
+	}, nil
+}
+
+func (c *Containerd) begin(ctx context.Context) error {
+	if err := c.clearLeftovers(); err != nil {
+		return fmt.Errorf("clear up after an earlier run in %s: %w", c.Dir, err)
+	}
+	c.before = sharedNow()
+	before := strings.Join(slices.Sorted(maps.Keys(c.before)), "\n")
+	if err := os.WriteFile(filepath.Join(c.Dir, "before"), []byte(before), 0o600); err != nil {
+		return err
+	}
+	if err := writeConfig(c.opts); err != nil {
+		return err
+	}
+	if err := c.Resume(); err != nil {
+		return err
+	}
+	archives := c.opts.Archives
+	if archives == nil {
+		var err error
+		archives, err = sampleimage.Build(ctx, c.opts.Repository, filepath.Join(c.opts.Repository, "build", "images"))
+		if err != nil {
+			return err
+		}
+	}
+	for _, a := range archives {
+		if err := c.Import(ctx, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clearLeftovers removes what a run that was killed has left in c.Dir.
+func (c *Containerd) clearLeftovers() error {
+	if _, err := os.Stat(filepath.Join(c.Dir, "config.toml")); err != nil {
+		return nil
+	}
+	pid, err := os.ReadFile(filepath.Join(c.Dir, "pid"))
+	if err == nil {
+		if err := c.endForeign(strings.TrimSpace(string(pid))); err != nil {
+			return err
+		}
+	}
+	c.opts.Logf("clearing up after an earlier run in %s", c.Dir)
+	if b, err := os.ReadFile(filepath.Join(c.Dir, "before")); err == nil {
+		c.before = map[string]bool{}
+		for line := range strings.Lines(string(b)) {
+			c.before[strings.TrimSuffix(line, "\n")] = true
+		}
+	}
+	if err := c.Resume(); err != nil {
+		c.opts.Logf("containerd does not start over its old state: %v", err)
+	}
+	return c.clear()
+}
+
+// endForeign ends a containerd that another process started with our
+// configuration; a process that merely inherited the number is left alone.
+func (c *Containerd) endForeign(pid string) error {
+	n, err := strconv.Atoi(pid)
+	if err != nil || n <= 1 {
+		return nil
+	}
+	config := filepath.Join(c.Dir, "config.toml")
+	for sig, wait := syscall.SIGTERM, 50; ; sig, wait = syscall.SIGKILL, 500 {
+		for range wait {
+			cmdline, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
+			if err != nil || !strings.Contains(string(cmdline), config) {
+				return nil
+			}
+			if err := syscall.Kill(n, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return err
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		if sig == syscall.SIGKILL {
+			return fmt.Errorf("containerd %d does not end", n)
+		}
+	}
+}
+
+// Resume starts containerd again after Kill or Halt and waits until it
+// answers. Containers that ran all along are as they were.
+func (c *Containerd) Resume() error {
+	if c.proc != nil {
+		return errors.New("containerd runs already")
+	}
+	program, err := findProgram(c.opts.BinDir, "containerd")
+	if err != nil {
+		return err
+	}
+	log, err := os.OpenFile(filepath.Join(c.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(program, "-c", filepath.Join(c.Dir, "config.toml"))
+	cmd.Env = append(os.Environ(), "PATH="+c.opts.BinDir+":"+os.Getenv("PATH"))
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a Ctrl-C is for us alone
+	err = cmd.Start()
+	_ = log.Close() // containerd has its own
+	if err != nil {
+		return err
+	}
+	p := &process{cmd: cmd, done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		p.err = cmd.Wait()
+	}()
+	c.proc = p
+	if err := os.WriteFile(filepath.Join(c.Dir, "pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600); err != nil {
+		return err
+	}
+	return c.await(p)
+}
+
+// await waits until the runtime says that it and its network are ready.
+func (c *Containerd) await(p *process) error {
+	conn, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	rt := runtimeapi.NewRuntimeServiceClient(conn)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for {
+		once, cancel := context.WithTimeout(ctx, 2*time.Second)
+		status, err := rt.Status(once, &runtimeapi.StatusRequest{})
+		cancel()
+		if err == nil {
+			err = notReady(status)
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.done:
+			return fmt.Errorf("containerd ended (%v); it said last:\n%s", p.err, c.LogTail(5))
+		case <-ctx.Done():
+			return fmt.Errorf("containerd is not ready: %w; it said last:\n%s", err, c.LogTail(5))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func notReady(s *runtimeapi.StatusResponse) error {
+	for _, cond := range s.GetStatus().GetConditions() {
+		if !cond.GetStatus() && (cond.GetType() == runtimeapi.RuntimeReady || cond.GetType() == runtimeapi.NetworkReady) {
+			return fmt.Errorf("%s: %s", cond.GetReason(), cond.GetMessage())
+		}
+	}
+	return nil
+}
+
+// Import takes an image archive in and waits until CRI knows the image.
+func (c *Containerd) Import(ctx context.Context, archive string) error {
+	program, err := findProgram(c.opts.BinDir, "ctr")
+	if err != nil {
+		return err
+	}
+	out, err := exec.CommandContext(ctx, program, "-a", c.Socket, "-n", "k8s.io", "images", "import", "--local", archive).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("import %s: %w: %s", archive, err, out)
+	}
+	return nil
+}
+
+// Kill ends containerd with SIGKILL. Containers keep running.
+func (c *Containerd) Kill() error { return c.end(syscall.SIGKILL) }
+
+// Halt ends containerd in order. Containers keep running.
+func (c *Containerd) Halt() error { return c.end(syscall.SIGTERM) }
+
+// Restart is Halt and Resume.
+func (c *Containerd) Restart() error {
+	if err := c.Halt(); err != nil {
+		return err
+	}
+	return c.Resume()
+}
+
+// Freeze stops containerd in its tracks: calls hang until Thaw.
+func (c *Containerd) Freeze() error { return c.signal(syscall.SIGSTOP) }
+
+// Thaw lets a frozen containerd go on.
+func (c *Containerd) Thaw() error { return c.signal(syscall.SIGCONT) }
+
+func (c *Containerd) signal(s syscall.Signal) error {
+	if c.proc == nil {
+		return errors.New("containerd does not run")
+	}
+	return c.proc.cmd.Process.Signal(s)
+}
+
+// end sends s and, if that is not enough, SIGKILL.
+func (c *Containerd) end(s syscall.Signal) error {
+	p := c.proc
+	if p == nil {
+		return nil
+	}
+	c.proc = nil
+	_ = p.cmd.Process.Signal(s) // it may have ended on its own
+	_ = p.cmd.Process.Signal(syscall.SIGCONT)
+	select {
+	case <-p.done:
+	case <-time.After(15 * time.Second):
+		_ = p.cmd.Process.Kill()
+		<-p.done
+	}
+	if err := os.Remove(filepath.Join(c.Dir, "pid")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// PID is containerd's process number, 0 while it is halted.
+func (c *Containerd) PID() int {
+	if c.proc == nil {
+		return 0
+	}
+	return c.proc.cmd.Process.Pid
+}
+
+// LogTail returns the last n lines of containerd's log.
+func (c *Containerd) LogTail(n int) string {
+	b, err := os.ReadFile(filepath.Join(c.Dir, "log"))
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimRight(string(b), "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+func (c *Containerd) dial() (*grpc.ClientConn, error) {
+	return grpc.NewClient("unix://"+c.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+}
+
+// each runs f for all items, a few at a time, and joins what went wrong.
+func each[T any](items []T, f func(T) error) error {
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		errs  []error
+		slots = make(chan struct{}, 8)
+	)
+	for _, it := range items {
+		wg.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			if err := f(it); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, err)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,147 @@
+package containerdtest
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Options say how a private containerd is set up. The zero value is fine.
+type Options struct {
+	Dir        string   // where all its files go; a new directory under the system's temporary one
+	BinDir     string   // where containerd, shim, ctr, runc and CNI plugins are; the repository's build/bin
+	Repository string   // root of this module; looked for upwards from the working directory
+	Archives   []string // image archives to import; those of sampleimage.Build
+	Subnet     string   // of the pods, in CIDR notation; a free one of 10.90.0.0/16, cut into /22
+	Logf       func(format string, args ...any)
+
+	lease *os.File // holds the subnet
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Logf == nil {
+		o.Logf = func(string, ...any) {}
+	}
+	var err error
+	if o.Repository == "" {
+		if o.Repository, err = repository(); err != nil {
+			return o, err
+		}
+	}
+	if o.BinDir == "" {
+		o.BinDir = filepath.Join(o.Repository, "build", "bin")
+	}
+	if o.BinDir, err = filepath.Abs(o.BinDir); err != nil {
+		return o, err
+	}
+	if o.Dir == "" {
+		o.Dir, err = os.MkdirTemp("", "nwcd")
+	} else if o.Dir, err = filepath.Abs(o.Dir); err == nil {
+		err = os.MkdirAll(o.Dir, 0o711)
+	}
+	if err != nil {
+		return o, err
+	}
+	if o.Subnet == "" {
+		o.Subnet, o.lease, err = freeSubnet()
+	}
+	return o, err
+}
+
+// bridge is the name of the pods' bridge, of its own for each directory.
+func (o Options) bridge() string {
+	sum := sha256.Sum256([]byte(o.Dir))
+	return "nw" + hex.EncodeToString(sum[:5]) // interface names have 15 bytes at most
+}
+
+func repository() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && strings.HasPrefix(string(mod), "module github.com/nodewright/nodewright\n") {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("not inside the nodewright repository")
+		}
+	}
+}
+
+// programs are what a private containerd is made of.
+var programs = []string{"containerd", "containerd-shim-runc-v2", "ctr", "runc", "bridge", "host-local", "loopback"}
+
+// Missing tells why a private containerd cannot run here, nil if it can.
+func Missing(binDir string) error {
+	if runtime.GOOS != "linux" {
+		return fmt.Errorf("containers need Linux, this is %s", runtime.GOOS)
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("containers need root")
+	}
+	for _, p := range programs {
+		if _, err := findProgram(binDir, p); err != nil {
+			return fmt.Errorf("%s is neither in %s nor in PATH: run make tools", p, binDir)
+		}
+	}
+	return nil
+}
+
+// findProgram looks in dir, in PATH, and where Debian keeps CNI plugins.
+func findProgram(dir, name string) (string, error) {
+	for _, d := range []string{dir, "/usr/lib/cni", "/opt/cni/bin"} {
+		p := filepath.Join(d, name)
+		if info, err := os.Stat(p); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return p, nil
+		}
+	}
+	return exec.LookPath(name)
+}
+
+// freeSubnet finds a subnet that no interface of this machine has an address
+// of and that no other process has leased. The lease ends with the file.
+func freeSubnet() (string, *os.File, error) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return "", nil, err
+	}
+	leases := filepath.Join(os.TempDir(), "nodewright-subnets")
+	if err := os.MkdirAll(leases, 0o700); err != nil {
+		return "", nil, err
+	}
+next:
+	for i := 0; i < 256; i += 4 {
+		_, subnet, err := net.ParseCIDR(fmt.Sprintf("10.90.%d.0/22", i))
+		if err != nil {
+			return "", nil, err
+		}
+		for _, a := range addrs {
+			if n, ok := a.(*net.IPNet); ok && (subnet.Contains(n.IP) || n.Contains(subnet.IP)) {
+				continue next
+			}
+		}
+		f, err := os.OpenFile(filepath.Join(leases, strconv.Itoa(i)), os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return "", nil, err
+		}
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			return subnet.String(), f, nil
+		}
+		if err := f.Close(); err != nil {
+			return "", nil, err
+		}
+	}
+	return "", nil, errors.New("no free subnet in 10.90.0.0/16")
+}

@@ -1,0 +1,130 @@
+package sampleimage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// References of the images that [Build] makes.
+const (
+	Pause   = "localhost/pause:1"
+	Web     = "localhost/nodewright/web:1"
+	Sidecar = "localhost/nodewright/sidecar:1"
+	Init    = "localhost/nodewright/init:1"
+	Testbox = "localhost/nodewright/testbox:1"
+)
+
+// samples are the programs under examples/images and what becomes of each.
+var samples = []struct {
+	dir string
+	img Image
+}{
+	{"pause", Image{Name: Pause, User: "65535:65535"}},
+	{"web", Image{Name: Web, Ports: []string{"8080/tcp"}}},
+	{"sidecar", Image{Name: Sidecar}},
+	{"init", Image{Name: Init}},
+	{"testbox", Image{Name: Testbox, Env: []string{"TESTBOX=1"}}},
+}
+
+// Build compiles every sample program of the repository into out and returns
+// the paths of the image archives there. It needs the go command and, with
+// standard-library programs only, no network.
+func Build(ctx context.Context, repository, out string) (archives []string, err error) {
+	out, err = filepath.Abs(out)
+	if err != nil {
+		return nil, err
+	}
+	bin := filepath.Join(out, "bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		return nil, err
+	}
+	unlock, err := lock(filepath.Join(out, ".lock"))
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", out, err)
+	}
+	defer func() { err = errors.Join(err, unlock()) }()
+
+	args := []string{"build", "-trimpath", "-ldflags=-s -w", "-buildvcs=false", "-o", bin + "/"}
+	for _, s := range samples {
+		args = append(args, "./examples/images/"+s.dir)
+	}
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = repository
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+runtime.GOARCH)
+	if msg, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build sample programs: %w: %s", err, bytes.TrimSpace(msg))
+	}
+	for _, s := range samples {
+		archive := filepath.Join(out, s.dir+".tar")
+		if err := pack(archive, filepath.Join(bin, s.dir), s.img); err != nil {
+			return nil, fmt.Errorf("image %s: %w", s.img.Name, err)
+		}
+		archives = append(archives, archive)
+	}
+	return archives, nil
+}
+
+// pack writes an archive of img with program as its entry point, unless the
+// archive is newer than the program.
+func pack(archive, program string, img Image) error {
+	from, err := os.Stat(program)
+	if err != nil {
+		return err
+	}
+	if to, err := os.Stat(archive); err == nil && to.ModTime().After(from.ModTime()) {
+		return nil
+	}
+	data, err := os.ReadFile(program)
+	if err != nil {
+		return err
+	}
+	name := "/" + filepath.Base(program)
+	img.Architecture, img.Entrypoint = runtime.GOARCH, []string{name}
+	if !hasPath(img.Env) {
+		img.Env = append([]string{"PATH=/"}, img.Env...)
+	}
+	img.Files = append(img.Files,
+		File{Path: name, Mode: 0o755, Data: data},
+		File{Path: "/tmp/", Mode: 0o1777},
+		File{Path: "/etc/passwd", Mode: 0o644, Data: []byte("root:x:0:0:root:/:/none\nnobody:x:65534:65534:nobody:/:/none\n")},
+		File{Path: "/etc/group", Mode: 0o644, Data: []byte("root:x:0:\nnobody:x:65534:\n")},
+	)
+	var buf bytes.Buffer
+	if err := Write(&buf, img); err != nil {
+		return err
+	}
+	part := archive + ".part"
+	if err := os.WriteFile(part, buf.Bytes(), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(part, archive)
+}
+
+func hasPath(env []string) bool {
+	for _, e := range env {
+		if strings.HasPrefix(e, "PATH=") {
+			return true
+		}
+	}
+	return false
+}
+
+func lock(path string) (unlock func() error, err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f.Close, nil // closing releases the lock
+}
