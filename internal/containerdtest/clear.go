@@ -51,7 +51,7 @@ func (c *Containerd) clear() error {
 	}
 	c.deleteContainers()
 	c.killShims()
-	errs = append(errs, unmountBelow(c.Dir), removeBridge(c.Bridge), c.removeShared())
+	errs = append(errs, UnmountBelow(c.Dir), removeBridge(c.Bridge), c.removeShared())
 	for _, name := range []string{"root", "state", "tmp", "opt", "cni", "net.d", "runc", "config.toml", "before", "pid", "containerd.sock", "containerd.sock.ttrpc"} {
 		errs = append(errs, os.RemoveAll(filepath.Join(c.Dir, name)))
 	}
@@ -132,8 +132,8 @@ func (c *Containerd) killShims() {
 	}
 }
 
-// unmountBelow detaches every mount under dir, the newest first.
-func unmountBelow(dir string) error {
+// UnmountBelow detaches every mount under dir, the newest first.
+func UnmountBelow(dir string) error {
 	for range 5 { // mounts may be stacked
 		info, err := os.ReadFile("/proc/self/mountinfo")
 		if err != nil {

@@ -1,0 +1,51 @@
+# What one may ask of this repository. Everything goes into ./build.
+BIN  := $(CURDIR)/build/bin
+TIME ?= 30s
+
+.PHONY: help run test ci lint bench fuzz budgets test-vm tools build clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+
+run: ## containerd, the agent and examples/manifests, until Ctrl-C
+	@command -v go >/dev/null || { echo "missing: go, see https://go.dev/dl"; exit 1; }
+	@go build -o $(BIN)/run ./internal/cmd/run
+	@exec $(BIN)/run $(ARGS)
+
+build: ## the agent, into build/bin
+	go build -trimpath -ldflags='-s -w' -o $(BIN)/agent ./examples/agent
+
+test: ## every test, with the race detector
+	go test -race ./...
+
+ci: build lint test ## what must be green before a change goes in
+	@if [ "$$(id -u)" = 0 ] || [ "$$CI" = true ]; then RUN_ONCE=1 $(MAKE) run; else echo "make run: skipped, not root"; fi
+
+lint: $(BIN)/golangci-lint ## golangci-lint over everything
+	go vet ./...
+	$(BIN)/golangci-lint run ./...
+
+bench: ## every benchmark
+	go test -run '^$$' -bench . -benchmem ./...
+
+fuzz: ## every fuzz target, TIME=30s each
+	@set -e; go list -f '{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{end}}' ./... | tr ' ' '\n' | \
+	  xargs -r grep -Ho '^func Fuzz[A-Za-z0-9_]*' | while IFS=: read -r file func; do \
+	    echo "== $${func#func } in $$(dirname $$file)"; \
+	    go test -run '^$$' -fuzz "^$${func#func }\$$" -fuzztime $(TIME) $$(dirname $$file); done
+
+budgets: ## measure what each package weighs and rewrite the README's table
+	go test -count=1 -run TestBudgets . -update
+
+test-vm: tools ## the tests that need root, a kernel of one's own and no skips
+	CI=true go test -race -count=1 ./...
+
+tools: ## containerd, runc, CNI plugins, crictl and benchstat, pinned in tools/go.mod
+	GOBIN=$(BIN) go -C tools install tool
+
+$(BIN)/golangci-lint: tools/lint/go.mod
+	GOBIN=$(BIN) go -C tools/lint install tool
+	@touch $@
+
+clean: ## remove what was built
+	rm -rf build

@@ -1,0 +1,190 @@
+// Command run is "make run": a private containerd under build/run, the example
+// agent on it, and the pods of a manifests directory, until Ctrl-C.
+//
+//	run [--manifests DIR] [--exit-after-ready] [--timeout 3m]
+//
+// When it ends, agent and containerd end too, and all that they made is
+// removed: pods, mounts, bridge, cgroups and the directory build/run.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/nodewright/nodewright/internal/containerdtest"
+)
+
+func main() {
+	runtime.LockOSThread() // the agent is told of the death of this thread
+	manifests := flag.String("manifests", "", "a `directory` of manifests to run as it is; a copy of examples/manifests")
+	once := flag.Bool("exit-after-ready", os.Getenv("RUN_ONCE") != "", "end when all pods run; also by RUN_ONCE=1")
+	timeout := flag.Duration("timeout", 3*time.Minute, "how `long` pods may take to run")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, settings{manifests: *manifests, once: *once, timeout: *timeout})
+	switch {
+	case err == nil:
+	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
+	default:
+		fmt.Fprintln(os.Stderr, "run:", err)
+		os.Exit(1)
+	}
+}
+
+type settings struct {
+	manifests string
+	once      bool
+	timeout   time.Duration
+}
+
+func run(ctx context.Context, s settings) (err error) {
+	p, err := findPaths(s.manifests)
+	if err != nil {
+		return err
+	}
+	if err := provide(ctx, p); err != nil {
+		return err
+	}
+	release, err := p.claim()
+	if err != nil {
+		return err
+	}
+	defer release()
+	if err := containerdtest.UnmountBelow(p.agentRoot); err != nil {
+		return err
+	}
+
+	say("starting containerd in %s", p.rel(p.containerd))
+	c, err := containerdtest.Start(ctx, containerdtest.Options{Dir: p.containerd, BinDir: p.bin, Repository: p.repository, Logf: say})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		say("removing pods and containerd")
+		if cerr := c.Stop(); cerr != nil {
+			err = errors.Join(err, cerr)
+			return
+		}
+		err = errors.Join(err, p.remove(err != nil && ctx.Err() == nil))
+	}()
+
+	if err := p.copyManifests(); err != nil {
+		return err
+	}
+	a, err := startAgent(p, c.Socket)
+	if err != nil {
+		return err
+	}
+	defer a.stop()
+	if err := a.awaitPods(ctx, s.timeout); err != nil {
+		return err
+	}
+	if s.once {
+		return nil
+	}
+	a.printCommands(c.Socket)
+	select {
+	case <-ctx.Done():
+		fmt.Println()
+		return nil
+	case <-a.done:
+		return a.ended()
+	}
+}
+
+func say(format string, args ...any) { fmt.Printf("run: "+format+"\n", args...) }
+
+// paths are where things are and go.
+type paths struct {
+	repository, bin string
+	run             string // everything below is removed at the end
+	containerd      string
+	agentRoot       string
+	agentLog        string
+	agentConfig     string
+	podLogs         string
+	manifests       string
+	ownManifests    bool // the user's directory: neither filled nor removed
+}
+
+func findPaths(manifests string) (paths, error) {
+	wd, err := os.Getwd()
+	if err != nil {
+		return paths{}, err
+	}
+	if _, err := os.Stat(filepath.Join(wd, "examples", "agent")); err != nil {
+		return paths{}, errors.New("start this in the root of the repository, as make run does")
+	}
+	dir := filepath.Join(wd, "build", "run")
+	p := paths{
+		repository: wd, bin: filepath.Join(wd, "build", "bin"), run: dir,
+		containerd: filepath.Join(dir, "containerd"), agentRoot: filepath.Join(dir, "agent"),
+		agentLog: filepath.Join(dir, "agent.log"), agentConfig: filepath.Join(dir, "agent.yaml"),
+		podLogs: filepath.Join(dir, "logs"), manifests: filepath.Join(dir, "manifests"),
+	}
+	// NB: a unix socket's path has room for 107 bytes (unix(7)).
+	if n := len(filepath.Join(p.containerd, "containerd.sock.ttrpc")); n > 107 {
+		return paths{}, fmt.Errorf("the path of this repository is too long for a unix socket under it: %d bytes of 107", n)
+	}
+	if manifests != "" {
+		p.ownManifests = true
+		if p.manifests, err = filepath.Abs(manifests); err != nil {
+			return paths{}, err
+		}
+	}
+	return p, nil
+}
+
+// rel shortens a path for a person in the repository's root.
+func (p paths) rel(path string) string {
+	if r, err := filepath.Rel(p.repository, path); err == nil {
+		return r
+	}
+	return path
+}
+
+// claim makes sure that one run at a time uses build/run.
+func (p paths) claim() (release func(), err error) {
+	if err := os.MkdirAll(p.run, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(filepath.Dir(p.run))
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(errors.New("another make run uses "+p.rel(p.run)), f.Close())
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+func (p paths) copyManifests() error {
+	if p.ownManifests {
+		return nil
+	}
+	if err := os.RemoveAll(p.manifests); err != nil {
+		return err
+	}
+	return os.CopyFS(p.manifests, os.DirFS(filepath.Join(p.repository, "examples", "manifests")))
+}
+
+// remove takes build/run away; the logs stay when something went wrong.
+func (p paths) remove(keepLogs bool) error {
+	if err := containerdtest.UnmountBelow(p.agentRoot); err != nil {
+		return err
+	}
+	if keepLogs {
+		say("logs are kept in %s", p.rel(p.run))
+		return os.RemoveAll(p.agentRoot)
+	}
+	return os.RemoveAll(p.run)
+}
