@@ -238,7 +238,7 @@ func serve(addr string) error {
 				http.Error(w, err.Error(), http.StatusInternalServerError)
 				return
 			}
-			fmt.Fprintln(w, name)
+			_, _ = fmt.Fprintln(w, name) // a client that is gone needs no answer
 		})}
 	return srv.ListenAndServe()
 }
