@@ -267,19 +267,6 @@ func notReady(s *runtimeapi.StatusResponse) error {
 	return nil
 }
 
-// Import takes an image archive in and waits until CRI knows the image.
-func (c *Containerd) Import(ctx context.Context, archive string) error {
-	program, err := findProgram(c.opts.BinDir, "ctr")
-	if err != nil {
-		return err
-	}
-	out, err := exec.CommandContext(ctx, program, "-a", c.Socket, "-n", "k8s.io", "images", "import", "--local", archive).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("import %s: %w: %s", archive, err, out)
-	}
-	return nil
-}
-
 // Kill ends containerd with SIGKILL. Containers keep running.
 func (c *Containerd) Kill() error { return c.end(syscall.SIGKILL) }
 

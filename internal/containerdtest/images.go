@@ -1,0 +1,66 @@
+package containerdtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Import takes an image archive in and waits until CRI knows its images:
+// containerd's CRI plugin hears of them by an event, a moment later.
+func (c *Containerd) Import(ctx context.Context, archive string) error {
+	if _, err := c.ctr(ctx, "images", "import", "--local", archive); err != nil {
+		return fmt.Errorf("import %s: %w", archive, err)
+	}
+	names, err := c.ctr(ctx, "images", "ls", "-q")
+	if err != nil {
+		return fmt.Errorf("list images: %w", err)
+	}
+	conn, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	service := runtimeapi.NewImageServiceClient(conn)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for name := range strings.FieldsSeq(names) {
+		if strings.HasPrefix(name, "sha256:") {
+			continue // CRI's own entry, by digest
+		}
+		for {
+			s, err := service.ImageStatus(ctx, &runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: name}})
+			if err != nil {
+				return fmt.Errorf("image %s: %w", name, err)
+			}
+			if s.GetImage() != nil {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("image %s is imported, but CRI does not know it", name)
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}
+	return nil
+}
+
+// ctr runs containerd's own client.
+func (c *Containerd) ctr(ctx context.Context, args ...string) (string, error) {
+	program, err := findProgram(c.opts.BinDir, "ctr")
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.CommandContext(ctx, program, append([]string{"-a", c.Socket, "-n", "k8s.io"}, args...)...).Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return "", fmt.Errorf("%w: %s", err, strings.TrimSpace(string(exit.Stderr)))
+	}
+	return string(out), err
+}
