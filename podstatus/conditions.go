@@ -8,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // owned are the conditions that a node agent writes. All others belong to
@@ -96,7 +98,7 @@ func containersReady(pod *v1.Pod, st *v1.PodStatus) v1.PodCondition {
 	}
 	isReady := func(_ *v1.Container, s *v1.ContainerStatus) bool { return s.Ready }
 	all := func(*v1.Container) bool { return true }
-	unknown, unready := unmet(pod.Spec.InitContainers, st.InitContainerStatuses, IsSidecar, isReady)
+	unknown, unready := unmet(pod.Spec.InitContainers, st.InitContainerStatuses, podmeta.IsSidecar, isReady)
 	u, n := unmet(pod.Spec.Containers, st.ContainerStatuses, all, isReady)
 	unknown, unready = append(unknown, u...), append(unready, n...)
 	switch {
@@ -149,7 +151,7 @@ func initialized(pod *v1.Pod, st, prev *v1.PodStatus) v1.PodCondition {
 	}
 	all := func(*v1.Container) bool { return true }
 	unknown, incomplete := unmet(pod.Spec.InitContainers, st.InitContainerStatuses, all, func(c *v1.Container, s *v1.ContainerStatus) bool {
-		if IsSidecar(c) {
+		if podmeta.IsSidecar(c) {
 			return s.Started != nil && *s.Started
 		}
 		return s.Ready

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // Group is one of the three kinds of containers of a pod.
@@ -54,7 +55,7 @@ func ContainerStatuses(in Input, g Group) []v1.ContainerStatus {
 			before = &old[j]
 		}
 		st := in.containerStatus(c, before)
-		if g == InitContainers && started && !IsSidecar(c) && in.Observed.Newest(c.Name) == nil && st.State.Waiting != nil {
+		if g == InitContainers && started && !podmeta.IsSidecar(c) && in.Observed.Newest(c.Name) == nil && st.State.Waiting != nil {
 			// It must have succeeded, or no other would have been started;
 			// its remains were cleaned away.
 			st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
@@ -69,12 +70,6 @@ func ContainerStatuses(in Input, g Group) []v1.ContainerStatus {
 		slices.SortFunc(out, func(a, b v1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) })
 	}
 	return out
-}
-
-// IsSidecar tells whether an init container keeps running beside the regular
-// ones: its restartPolicy is Always.
-func IsSidecar(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
 // regularStarted tells whether the runtime has, or had, any regular container.
@@ -291,7 +286,7 @@ func set(list *v1.ResourceList, name v1.ResourceName, v int64, milli bool) {
 // applyStartError shows why a container that should run does not.
 func (in *Input) applyStartError(c *v1.Container, g Group, st *v1.ContainerStatus) {
 	fail, ok := in.StartErrors[c.Name]
-	if !ok || g == EphemeralContainers && st.State.Terminated != nil || in.Terminal || !in.shouldRestart(c, g) {
+	if !ok || g == EphemeralContainers && st.State.Terminated != nil || in.Terminal || !in.shouldRestart(c) {
 		return
 	}
 	if st.State.Terminated != nil {
@@ -302,7 +297,7 @@ func (in *Input) applyStartError(c *v1.Container, g Group, st *v1.ContainerStatu
 
 // shouldRestart tells whether a container is to be started (again), by what
 // the runtime shows of it.
-func (in *Input) shouldRestart(c *v1.Container, _ Group) bool {
+func (in *Input) shouldRestart(c *v1.Container) bool {
 	if in.Pod.DeletionTimestamp != nil {
 		return false
 	}
@@ -315,45 +310,7 @@ func (in *Input) shouldRestart(c *v1.Container, _ Group) bool {
 	case o.State != observed.Exited:
 		return true
 	}
-	return RestartsAfter(in.Pod, c, o.ExitCode)
-}
-
-// RestartsAfter tells whether a container is started again after it ended
-// with that exit code: by the first of its rules that matches, else by its own
-// policy, else by the pod's (KEP-5307).
-func RestartsAfter(pod *v1.Pod, c *v1.Container, exitCode int32) bool {
-	policy := pod.Spec.RestartPolicy
-	if c.RestartPolicy != nil {
-		for i := range c.RestartPolicyRules {
-			if rule := &c.RestartPolicyRules[i]; ruleMatches(rule, exitCode) {
-				return true // Restart and RestartAllContainers both do
-			}
-		}
-		policy = v1.RestartPolicy(*c.RestartPolicy)
-	}
-	switch policy {
-	case v1.RestartPolicyNever:
-		return false
-	case v1.RestartPolicyOnFailure:
-		return exitCode != 0
-	default:
-		return true
-	}
-}
-
-func ruleMatches(r *v1.ContainerRestartRule, code int32) bool {
-	if r.ExitCodes == nil {
-		return false
-	}
-	in := slices.Contains(r.ExitCodes.Values, code)
-	switch r.ExitCodes.Operator {
-	case v1.ContainerRestartRuleOnExitCodesOpIn:
-		return in
-	case v1.ContainerRestartRuleOnExitCodesOpNotIn:
-		return !in
-	default:
-		return false
-	}
+	return podmeta.RestartsAfter(in.Pod, c, o.ExitCode)
 }
 
 // applyProbes sets Ready and Started.
@@ -370,7 +327,7 @@ func (in *Input) applyProbes(c *v1.Container, g Group, st *v1.ContainerStatus) {
 			st.Ready = in.Ready != nil && in.Ready(id)
 		}
 	}
-	if g == InitContainers && !IsSidecar(c) {
+	if g == InitContainers && !podmeta.IsSidecar(c) {
 		st.Started = new(bool)
 		*st.Started = st.State.Running != nil
 		st.Ready = st.State.Terminated != nil && st.State.Terminated.ExitCode == 0

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // tally counts the containers of a pod by what they mean for its phase.
@@ -34,7 +36,7 @@ func Phase(pod *v1.Pod, st *v1.PodStatus, terminal, active bool) v1.PodPhase {
 	case t.running > 0 && t.unknown == 0:
 		return v1.PodRunning
 	case t.running == 0 && t.stopped > 0 && t.unknown == 0:
-		return t.ended(terminal && !isStatic(pod))
+		return t.ended(terminal && !podmeta.IsStatic(pod))
 	default:
 		return v1.PodPending
 	}
@@ -51,11 +53,6 @@ func (t *tally) ended(terminal bool) v1.PodPhase {
 	return v1.PodFailed
 }
 
-func isStatic(pod *v1.Pod) bool {
-	s, ok := pod.Annotations["kubernetes.io/config.source"]
-	return ok && s != "api"
-}
-
 func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
 	if i := slices.IndexFunc(list, func(s v1.ContainerStatus) bool { return s.Name == name }); i >= 0 {
 		return &list[i]
@@ -64,12 +61,12 @@ func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
 }
 
 func (t *tally) init(pod *v1.Pod, c *v1.Container, s *v1.ContainerStatus) {
-	if IsSidecar(c) {
+	if podmeta.IsSidecar(c) {
 		t.sidecar(s)
 		return
 	}
 	end := func(e *v1.ContainerStateTerminated) {
-		if e.ExitCode != 0 && !RestartsAfter(pod, c, e.ExitCode) {
+		if e.ExitCode != 0 && !podmeta.RestartsAfter(pod, c, e.ExitCode) {
 			t.failedInit++
 		} else if e.ExitCode != 0 {
 			t.pendingInit++
@@ -113,7 +110,7 @@ func (t *tally) sidecar(s *v1.ContainerStatus) {
 func (t *tally) regular(pod *v1.Pod, c *v1.Container, s *v1.ContainerStatus) {
 	stop := func(e *v1.ContainerStateTerminated) {
 		t.stopped++
-		if !RestartsAfter(pod, c, e.ExitCode) {
+		if !podmeta.RestartsAfter(pod, c, e.ExitCode) {
 			t.stoppedForGood++
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // Reasons and codes that the kubelet gives where the runtime gives none.
@@ -58,7 +59,7 @@ func (in *Input) previous() *v1.PodStatus {
 func Of(in Input) v1.PodStatus {
 	prev := in.previous()
 	status := v1.PodStatus{
-		QOSClass:                   QOS(in.Pod),
+		QOSClass:                   podmeta.QOS(in.Pod),
 		StartTime:                  startTime(prev, in.Now),
 		ObservedGeneration:         max(in.Pod.Generation, prev.ObservedGeneration),
 		NominatedNodeName:          prev.NominatedNodeName,
@@ -68,7 +69,7 @@ func Of(in Input) v1.PodStatus {
 		EphemeralContainerStatuses: ContainerStatuses(in, EphemeralContainers),
 	}
 	status.Phase = Phase(in.Pod, &status, in.Terminal, in.sandboxActive())
-	if isTerminal(prev.Phase) {
+	if podmeta.IsTerminal(prev.Phase) {
 		status.Phase = prev.Phase
 	}
 	if status.Phase == prev.Phase {
@@ -86,8 +87,6 @@ func startTime(prev *v1.PodStatus, now time.Time) *metav1.Time {
 	t := metav1.NewTime(now.Truncate(time.Second))
 	return &t
 }
-
-func isTerminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
 // sandboxActive tells whether a regular container was started in the current
 // sandbox: then a sidecar that is not ready does not make the pod pending.
@@ -165,44 +164,4 @@ func primaryFirst(ips []string, host string) []string {
 		out = append(out, other)
 	}
 	return out
-}
-
-// QOS is the pod's quality of service class. One that was decided already
-// stays; it cannot change.
-func QOS(pod *v1.Pod) v1.PodQOSClass {
-	if pod.Status.QOSClass != "" {
-		return pod.Status.QOSClass
-	}
-	any, guaranteed := false, true
-	look := func(r v1.ResourceRequirements) {
-		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
-			req, hasReq := r.Requests[name]
-			lim, hasLim := r.Limits[name]
-			if (hasReq && !req.IsZero()) || (hasLim && !lim.IsZero()) {
-				any = true
-			}
-			// A request that is left out equals the limit.
-			if !hasLim || lim.IsZero() || (hasReq && req.Cmp(lim) != 0) {
-				guaranteed = false
-			}
-		}
-	}
-	if r := pod.Spec.Resources; r != nil && (len(r.Requests) > 0 || len(r.Limits) > 0) {
-		look(*r)
-	} else {
-		for i := range pod.Spec.InitContainers {
-			look(pod.Spec.InitContainers[i].Resources)
-		}
-		for i := range pod.Spec.Containers {
-			look(pod.Spec.Containers[i].Resources)
-		}
-	}
-	switch {
-	case !any:
-		return v1.PodQOSBestEffort
-	case guaranteed:
-		return v1.PodQOSGuaranteed
-	default:
-		return v1.PodQOSBurstable
-	}
 }

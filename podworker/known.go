@@ -5,6 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // PodSync is what SyncKnownPods tells of one pod.
@@ -35,7 +37,7 @@ func (m *Manager) SyncKnownPods(desired []*v1.Pod) map[types.UID]PodSync {
 			continue
 		}
 		p := r.pod()
-		known[uid] = PodSync{Kind: r.kind(), Orphan: orphan, HasConfig: p != nil, Static: p != nil && isStatic(p)}
+		known[uid] = PodSync{Kind: r.kind(), Orphan: orphan, HasConfig: p != nil, Static: p != nil && podmeta.IsStatic(p)}
 	}
 	return known
 }

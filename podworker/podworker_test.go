@@ -156,7 +156,9 @@ func run(t *testing.T, f *fakeSyncer, cfg podworker.Config, test func(m *podwork
 	})
 }
 
-func create(p *v1.Pod) podworker.Update { return podworker.Update{Type: podworker.CreateUpdate, Pod: p} }
+func create(p *v1.Pod) podworker.Update {
+	return podworker.Update{Type: podworker.CreateUpdate, Pod: p}
+}
 
 func kill(p *v1.Pod, o *podworker.KillOptions) podworker.Update {
 	return podworker.Update{Type: podworker.KillUpdate, Pod: p, Kill: o}

@@ -6,11 +6,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-)
 
-// configSourceAnnotation tells where a pod comes from; any source but "api"
-// makes it static (the kubelet's convention).
-const configSourceAnnotation = "kubernetes.io/config.source"
+	"github.com/nodewright/nodewright/podmeta"
+)
 
 // record is all that is known of one UID. Manager.mu guards it.
 type record struct {
@@ -52,14 +50,7 @@ type record struct {
 	waitFor   string
 }
 
-func fullName(namespace, name string) string { return name + "_" + namespace }
-
-func (r *record) fullName() string { return fullName(r.namespace, r.name) }
-
-func isStatic(p *v1.Pod) bool {
-	s, ok := p.Annotations[configSourceAnnotation]
-	return ok && s != "api"
-}
+func (r *record) fullName() string { return podmeta.FullName(r.namespace, r.name) }
 
 func (r *record) kind() Kind {
 	switch {

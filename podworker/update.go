@@ -5,8 +5,9 @@ import (
 	"time"
 
 	"go.uber.org/zap"
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // errSuperseded is the cause with which a call in flight is cancelled to make
@@ -109,16 +110,14 @@ func (m *Manager) newRecord(uid types.UID, namespace, name string, u *Update, no
 	if u.Pod == nil {
 		return r
 	}
-	if isTerminal(u.Pod.Status.Phase) && m.cfg.Idle(uid) {
+	if podmeta.IsTerminal(u.Pod.Status.Phase) && m.cfg.Idle(uid) {
 		r.terminatingAt, r.terminatedAt, r.startedTerminating = now, now, true
 	}
-	if r.static = isStatic(u.Pod); r.static {
+	if r.static = podmeta.IsStatic(u.Pod); r.static {
 		m.queueName(r)
 	}
 	return r
 }
-
-func isTerminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
 // noteTermination records that the pod is to end, and why. Reasons that come
 // later are added: what was killed first can still be evicted or deleted.
@@ -129,7 +128,7 @@ func (m *Manager) noteTermination(r *record, u *Update, now time.Time) (became b
 		r.deleted, end = true, true
 	case u.Pod != nil && u.Pod.DeletionTimestamp != nil:
 		r.deleted, end = true, true
-	case u.Pod != nil && isTerminal(u.Pod.Status.Phase):
+	case u.Pod != nil && podmeta.IsTerminal(u.Pod.Status.Phase):
 		end = true
 	}
 	if u.Type == KillUpdate {

@@ -1,0 +1,183 @@
+// Package podmeta answers questions about a pod that its own fields decide:
+// where it comes from, its quality of service, which of its containers are
+// started again. Every room that has pods asks them, so they live below all.
+//
+// All functions are pure. Nothing handed in is changed.
+package podmeta
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// The annotations by which the kubelet marks pods that did not come from the
+// API server.
+const (
+	AnnotationSource = "kubernetes.io/config.source"
+	AnnotationHash   = "kubernetes.io/config.hash"
+	AnnotationMirror = "kubernetes.io/config.mirror"
+	AnnotationSeen   = "kubernetes.io/config.seen"
+
+	// SourceAPI is the source of pods that did come from there.
+	SourceAPI = "api"
+)
+
+// IsStatic tells whether a pod comes from any source but the API server.
+func IsStatic(pod *v1.Pod) bool {
+	s, ok := pod.Annotations[AnnotationSource]
+	return ok && s != SourceAPI
+}
+
+// IsMirror tells whether a pod only stands in the API for a static one.
+func IsMirror(pod *v1.Pod) bool {
+	_, ok := pod.Annotations[AnnotationMirror]
+	return ok
+}
+
+// FullName is <name>_<namespace>, by which pods of different UIDs are the same
+// to a person.
+func FullName(namespace, name string) string { return name + "_" + namespace }
+
+// IsTerminal tells whether a pod in that phase has come to its end.
+func IsTerminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
+
+// IsSidecar tells whether an init container keeps running beside the regular
+// ones: its restartPolicy is Always (KEP-753).
+func IsSidecar(c *v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
+
+// RestartsAfter tells whether a container is started again after it ended
+// with that exit code: by the first of its rules that matches, else by its own
+// policy, else by the pod's (KEP-5307).
+func RestartsAfter(pod *v1.Pod, c *v1.Container, exitCode int32) bool {
+	policy := RestartPolicy(pod, c)
+	if c.RestartPolicy != nil {
+		for i := range c.RestartPolicyRules {
+			if ruleMatches(&c.RestartPolicyRules[i], exitCode) {
+				return true // Restart and RestartAllContainers both do
+			}
+		}
+	}
+	switch policy {
+	case v1.RestartPolicyNever:
+		return false
+	case v1.RestartPolicyOnFailure:
+		return exitCode != 0
+	default:
+		return true
+	}
+}
+
+// RestartPolicy is a container's own restart policy, or else the pod's.
+func RestartPolicy(pod *v1.Pod, c *v1.Container) v1.RestartPolicy {
+	if c.RestartPolicy != nil {
+		return v1.RestartPolicy(*c.RestartPolicy)
+	}
+	return pod.Spec.RestartPolicy
+}
+
+func ruleMatches(r *v1.ContainerRestartRule, code int32) bool {
+	if r.ExitCodes == nil {
+		return false
+	}
+	in := slices.Contains(r.ExitCodes.Values, code)
+	switch r.ExitCodes.Operator {
+	case v1.ContainerRestartRuleOnExitCodesOpIn:
+		return in
+	case v1.ContainerRestartRuleOnExitCodesOpNotIn:
+		return !in
+	default:
+		return false
+	}
+}
+
+// QOS is a pod's quality of service class. One that its status has already
+// stays: it cannot change.
+func QOS(pod *v1.Pod) v1.PodQOSClass {
+	if pod.Status.QOSClass != "" {
+		return pod.Status.QOSClass
+	}
+	asks, guaranteed := false, true
+	look := func(r v1.ResourceRequirements) {
+		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+			req, hasReq := r.Requests[name]
+			lim, hasLim := r.Limits[name]
+			if (hasReq && !req.IsZero()) || (hasLim && !lim.IsZero()) {
+				asks = true
+			}
+			// A request that is left out equals the limit.
+			if !hasLim || lim.IsZero() || (hasReq && req.Cmp(lim) != 0) {
+				guaranteed = false
+			}
+		}
+	}
+	if r := pod.Spec.Resources; r != nil && len(r.Requests)+len(r.Limits) > 0 {
+		look(*r)
+	} else {
+		for i := range pod.Spec.InitContainers {
+			look(pod.Spec.InitContainers[i].Resources)
+		}
+		for i := range pod.Spec.Containers {
+			look(pod.Spec.Containers[i].Resources)
+		}
+	}
+	switch {
+	case !asks:
+		return v1.PodQOSBestEffort
+	case guaranteed:
+		return v1.PodQOSGuaranteed
+	default:
+		return v1.PodQOSBurstable
+	}
+}
+
+// Requests is what a pod takes of a node: the sum of its containers and
+// sidecars, or what its neediest init container needs together with the
+// sidecars that run beside it, whichever is more, and the overhead (KEP-753).
+// What the pod itself requests replaces that sum (KEP-2837). The result is the
+// caller's.
+func Requests(pod *v1.Pod) v1.ResourceList {
+	total, sidecars, peak := v1.ResourceList{}, v1.ResourceList{}, v1.ResourceList{}
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		if IsSidecar(c) {
+			add(sidecars, c.Resources.Requests)
+			atLeast(peak, sidecars)
+			continue
+		}
+		alone := v1.ResourceList{}
+		add(alone, sidecars)
+		add(alone, c.Resources.Requests)
+		atLeast(peak, alone)
+	}
+	for i := range pod.Spec.Containers {
+		add(total, pod.Spec.Containers[i].Resources.Requests)
+	}
+	add(total, sidecars)
+	atLeast(total, peak)
+	if r := pod.Spec.Resources; r != nil {
+		for name, q := range r.Requests {
+			total[name] = q.DeepCopy()
+		}
+	}
+	add(total, pod.Spec.Overhead)
+	return total
+}
+
+func add(to, more v1.ResourceList) {
+	for name, q := range more {
+		sum := to[name].DeepCopy()
+		sum.Add(q)
+		to[name] = sum
+	}
+}
+
+func atLeast(to, other v1.ResourceList) {
+	for name, q := range other {
+		if have, ok := to[name]; !ok || q.Cmp(have) > 0 {
+			to[name] = q.DeepCopy()
+		}
+	}
+}
