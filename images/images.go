@@ -1,0 +1,300 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/distribution/reference"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/time/rate"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Service is what this package asks of an image service; *cri.Client has it.
+type Service interface {
+	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, verbose bool) (*runtimeapi.ImageStatusResponse, error)
+	PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
+}
+
+// Events takes what is worth telling about a pod.
+type Events interface {
+	Event(pod *v1.Pod, eventType, reason, message string)
+}
+
+// Config holds what a Manager needs. Service is required; the zero value of
+// every other field means the default named beside it.
+type Config struct {
+	Service Service
+	Events  Events // nobody is told
+
+	Backoff    time.Duration // after a first failure, doubled by each further one; 10s
+	MaxBackoff time.Duration // its limit; 5m
+	// QPS and Burst bound how often a registry is asked; no bound. A pull
+	// beyond them waits.
+	QPS   float64
+	Burst int
+	// Parallel is how many pulls run at a time; any number.
+	Parallel int
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+// The kubelet's back-off of image pulls.
+const (
+	defaultBackoff    = 10 * time.Second
+	defaultMaxBackoff = 5 * time.Minute
+)
+
+// Request asks for an image. Nothing in it is changed.
+type Request struct {
+	Pod    *v1.Pod
+	Image  string
+	Policy v1.PullPolicy
+	// Sandbox is the configuration of the pod's sandbox, for runtimes that
+	// want it; it may be nil.
+	Sandbox *runtimeapi.PodSandboxConfig
+	// Secrets are the pod's pull secrets, in order.
+	Secrets []*v1.Secret
+}
+
+// Image is an image that is there.
+type Image struct {
+	// Ref is what to run it by.
+	Ref string
+	// UID is its user if that is a number, User the name if it is not.
+	UID  *int64
+	User string
+}
+
+// Reasons of errors, as the waiting state of a container shows them.
+const (
+	ReasonInvalidName  = "InvalidImageName"
+	ReasonInspect      = "ImageInspectError"
+	ReasonNeverPull    = "ErrImageNeverPull"
+	ReasonPull         = "ErrImagePull"
+	ReasonPullBackOff  = "ImagePullBackOff"
+	ReasonUnavailable  = "RegistryUnavailable"
+	ReasonBadSignature = "SignatureValidationFailed"
+)
+
+// Error is why an image is not there.
+type Error struct {
+	reason string
+	text   string
+	until  time.Time
+	err    error
+}
+
+// Error tells what is wrong.
+func (e *Error) Error() string { return e.text }
+
+// Unwrap returns the image service's error, if that was the cause.
+func (e *Error) Unwrap() error { return e.err }
+
+// Reason is one of the Reason constants.
+func (e *Error) Reason() string { return e.reason }
+
+// RetryAt is when the pull is tried again; zero if nothing holds it back.
+func (e *Error) RetryAt() time.Time { return e.until }
+
+// Manager gets images. Its methods may be called from any goroutine.
+type Manager struct {
+	cfg   Config
+	met   *metrics
+	limit *rate.Limiter
+	slots chan struct{} // nil without a bound
+
+	mu      sync.Mutex
+	failed  map[backoffKey]*backoff
+	flights map[string]*flight
+}
+
+// backoffKey is what failures are counted by.
+type backoffKey struct {
+	pod   string
+	image string
+}
+
+type backoff struct {
+	delay time.Duration
+	until time.Time
+	last  string
+}
+
+// New checks cfg and returns a Manager. It owns no goroutine but those of
+// pulls that somebody waits for.
+func New(cfg Config) (*Manager, error) {
+	if cfg.Backoff == 0 {
+		cfg.Backoff = defaultBackoff
+	}
+	if cfg.MaxBackoff == 0 {
+		cfg.MaxBackoff = defaultMaxBackoff
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	var errs []error
+	if cfg.Service == nil {
+		errs = append(errs, errors.New("Config.Service is required"))
+	}
+	if cfg.Backoff < 0 || cfg.MaxBackoff < cfg.Backoff {
+		errs = append(errs, fmt.Errorf("Config.Backoff %v and MaxBackoff %v: want positive durations, the second not below the first", cfg.Backoff, cfg.MaxBackoff))
+	}
+	if cfg.QPS < 0 || cfg.Burst < 0 || cfg.Parallel < 0 {
+		errs = append(errs, fmt.Errorf("Config.QPS %v, Burst %d and Parallel %d: want 0 (no bound) or more", cfg.QPS, cfg.Burst, cfg.Parallel))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("images: %w", err)
+	}
+	met, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("images: %w", err)
+	}
+	m := &Manager{cfg: cfg, met: met, failed: map[backoffKey]*backoff{}, flights: map[string]*flight{}}
+	if cfg.QPS > 0 {
+		m.limit = rate.NewLimiter(rate.Limit(cfg.QPS), max(cfg.Burst, 1))
+	}
+	if cfg.Parallel > 0 {
+		m.slots = make(chan struct{}, cfg.Parallel)
+	}
+	return m, nil
+}
+
+// normalize adds the tag latest where there is neither tag nor digest, and
+// refuses what is no image reference.
+func normalize(image string) (string, error) {
+	named, err := reference.ParseDockerRef(image)
+	if err != nil {
+		return "", err
+	}
+	if reference.IsNameOnly(named) {
+		return reference.TagNameOnly(named).String(), nil
+	}
+	if plain, err := reference.ParseNormalizedNamed(image); err == nil && reference.IsNameOnly(plain) {
+		return image + ":latest", nil
+	}
+	return image, nil
+}
+
+// Ensure returns when the image is there, or cannot be had for now.
+func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
+	name, err := normalize(r.Image)
+	if err != nil {
+		m.event(r.Pod, v1.EventTypeWarning, "InspectFailed", fmt.Sprintf("Failed to apply default image tag %q: %v", r.Image, err))
+		return Image{}, &Error{reason: ReasonInvalidName, text: fmt.Sprintf("invalid image name %q: %v", r.Image, err), err: err}
+	}
+	spec := &runtimeapi.ImageSpec{Image: name}
+	if r.Policy != v1.PullAlways {
+		img, err := m.status(ctx, spec)
+		if err != nil {
+			m.event(r.Pod, v1.EventTypeWarning, "InspectFailed", fmt.Sprintf("Failed to inspect image %q: %v", r.Image, err))
+			return Image{}, &Error{reason: ReasonInspect, text: fmt.Sprintf("failed to inspect image %q: %v", r.Image, err), err: err}
+		}
+		m.met.ensure.WithLabelValues(policyLabel(r.Policy), boolLabel(img != nil), boolLabel(img == nil)).Inc()
+		if img != nil {
+			m.event(r.Pod, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", r.Image))
+			return *img, nil
+		}
+		if r.Policy == v1.PullNever {
+			text := fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image)
+			m.event(r.Pod, v1.EventTypeWarning, ReasonNeverPull, text)
+			return Image{}, &Error{reason: ReasonNeverPull, text: text}
+		}
+	} else {
+		m.met.ensure.WithLabelValues(policyLabel(r.Policy), "unknown", "true").Inc()
+	}
+	return m.pull(ctx, r, name, spec)
+}
+
+// status returns the image, or nil if it is not there.
+func (m *Manager) status(ctx context.Context, spec *runtimeapi.ImageSpec) (*Image, error) {
+	resp, err := m.cfg.Service.ImageStatus(ctx, spec, false)
+	if err != nil || resp.GetImage() == nil {
+		return nil, err
+	}
+	i := resp.GetImage()
+	img := &Image{Ref: i.GetId(), User: i.GetUsername()}
+	if u := i.GetUid(); u != nil {
+		uid := u.GetValue()
+		img.UID = &uid
+	}
+	return img, nil
+}
+
+// pull pulls the image unless a recent failure holds it back.
+func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtimeapi.ImageSpec) (Image, error) {
+	key := backoffKey{pod: string(r.Pod.UID), image: name}
+	m.mu.Lock()
+	if b := m.failed[key]; b != nil && time.Now().Before(b.until) {
+		until, last := b.until, b.last
+		m.mu.Unlock()
+		m.event(r.Pod, v1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", r.Image))
+		return Image{}, &Error{
+			reason: ReasonPullBackOff, until: until,
+			text: fmt.Sprintf("Back-off pulling image %q: %s", r.Image, last),
+		}
+	}
+	m.mu.Unlock()
+
+	creds, err := lookup(name, r.Secrets)
+	if err != nil {
+		m.event(r.Pod, v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", err.Error())
+		creds = nil
+	}
+	m.event(r.Pod, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", r.Image))
+	start := time.Now()
+	_, err = m.join(ctx, spec, creds, r.Sandbox)
+	if err != nil {
+		if ctx.Err() != nil {
+			return Image{}, ctx.Err()
+		}
+		return Image{}, m.note(r, key, err)
+	}
+	m.mu.Lock()
+	delete(m.failed, key)
+	m.mu.Unlock()
+	took := time.Since(start)
+	m.event(r.Pod, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v", r.Image, took.Round(time.Millisecond)))
+	img, err := m.status(ctx, spec)
+	switch {
+	case err != nil:
+		return Image{}, &Error{reason: ReasonInspect, text: fmt.Sprintf("failed to inspect image %q: %v", r.Image, err), err: err}
+	case img == nil:
+		return Image{}, &Error{reason: ReasonPull, text: fmt.Sprintf("image %q is gone right after it was pulled", r.Image)}
+	}
+	return *img, nil
+}
+
+// note counts a failed pull and says what is to be made of it.
+func (m *Manager) note(r Request, key backoffKey, err error) error {
+	text := fmt.Sprintf("Failed to pull image %q: %v", r.Image, err)
+	m.event(r.Pod, v1.EventTypeWarning, "Failed", text)
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for k, b := range m.failed { // those nobody has asked for again
+		if now.Sub(b.until) > 2*m.cfg.MaxBackoff {
+			delete(m.failed, k)
+		}
+	}
+	b := m.failed[key]
+	if b == nil {
+		b = &backoff{}
+		m.failed[key] = b
+	}
+	b.delay = min(max(2*b.delay, m.cfg.Backoff), m.cfg.MaxBackoff)
+	b.until, b.last = now.Add(b.delay), text
+	return &Error{reason: pullReason(err), text: text, until: b.until, err: err}
+}
+
+func (m *Manager) event(pod *v1.Pod, eventType, reason, message string) {
+	if m.cfg.Events != nil {
+		m.cfg.Events.Event(pod, eventType, reason, message)
+	}
+}

@@ -1,0 +1,107 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// flight is one pull that any number of callers wait for.
+type flight struct {
+	waiters int // guarded by Manager.mu
+	cancel  context.CancelFunc
+	done    chan struct{}
+
+	// The result, to be read after done.
+	ref string
+	err error
+}
+
+// join waits for a pull of the image with these credentials, and begins one if
+// there is none. When the last caller gives up, the pull ends.
+func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+	key := spec.GetImage()
+	for _, c := range creds {
+		key += "\x00" + c.String()
+	}
+	m.mu.Lock()
+	f := m.flights[key]
+	if f == nil {
+		pctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		f = &flight{cancel: cancel, done: make(chan struct{})}
+		m.flights[key] = f
+		go func() {
+			f.ref, f.err = m.fetch(pctx, spec, creds, sandbox)
+			cancel()
+			m.mu.Lock()
+			if m.flights[key] == f {
+				delete(m.flights, key)
+			}
+			m.mu.Unlock()
+			close(f.done)
+		}()
+	}
+	f.waiters++
+	m.mu.Unlock()
+	select {
+	case <-f.done:
+		return f.ref, f.err
+	case <-ctx.Done():
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if f.waiters--; f.waiters == 0 {
+			f.cancel()
+			if m.flights[key] == f {
+				delete(m.flights, key) // whoever comes now begins anew
+			}
+		}
+		return "", ctx.Err()
+	}
+}
+
+// fetch pulls with one credential after another, or with none if there are
+// none.
+func (m *Manager) fetch(ctx context.Context, spec *runtimeapi.ImageSpec, creds []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+	if m.slots != nil {
+		select {
+		case m.slots <- struct{}{}:
+			defer func() { <-m.slots }()
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+	if m.limit != nil {
+		if err := m.limit.Wait(ctx); err != nil {
+			return "", err
+		}
+	}
+	if len(creds) == 0 {
+		creds = []*runtimeapi.AuthConfig{nil}
+	}
+	var errs []error
+	for _, auth := range creds {
+		ref, err := m.timed(ctx, spec, auth, sandbox)
+		if err == nil {
+			return ref, nil
+		}
+		errs = append(errs, err)
+	}
+	return "", errors.Join(errs...)
+}
+
+// pullReason keeps the reasons that a runtime puts at the front of its error.
+func pullReason(err error) string {
+	text := err.Error()
+	if s, ok := status.FromError(err); ok {
+		text = s.Message()
+	}
+	for _, r := range []string{ReasonUnavailable, ReasonBadSignature} {
+		if strings.HasPrefix(text, r) {
+			return r
+		}
+	}
+	return ReasonPull
+}

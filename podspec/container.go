@@ -1,0 +1,288 @@
+package podspec
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/cri"
+)
+
+// Container compiles one container of the pod.
+func Container(in Input, name string, o ContainerOptions) (*ContainerPlan, error) {
+	c, group, path, err := Find(in.Pod, name)
+	if err != nil {
+		return nil, err
+	}
+	col := &collector{reason: ReasonCreateContainerConfig}
+	plan := &ContainerPlan{Config: &runtimeapi.ContainerConfig{
+		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(o.RestartCount)},
+		Image:       &runtimeapi.ImageSpec{Image: o.Image.Ref, UserSpecifiedImage: c.Image, RuntimeHandler: in.RuntimeHandler},
+		Labels:      podLabels(in.Pod),
+		Annotations: containerAnnotations(in.Pod, c, o.RestartCount),
+		WorkingDir:  c.WorkingDir,
+		LogPath:     LogPath(c.Name, o.RestartCount),
+		Stdin:       c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,
+		StopSignal: stopSignal(c),
+		Linux:      &runtimeapi.LinuxContainerConfig{Resources: containerResources(in, c, group)},
+	}}
+	conf := plan.Config
+	conf.Labels[cri.LabelContainerName] = c.Name
+	e := env(in, c, path, col)
+	conf.Envs = e.list()
+	for _, s := range c.Command {
+		v, _ := expand(s, e.get)
+		conf.Command = append(conf.Command, v)
+	}
+	for _, s := range c.Args {
+		v, _ := expand(s, e.get)
+		conf.Args = append(conf.Args, v)
+	}
+	mounts(in, c, path, e, o, plan, col)
+	conf.Linux.SecurityContext = security(in, c, group, path, o, col)
+	plan.Dirs = append([]Dir{{Path: filepath.Join(LogDirectory(in.Node.PodLogsDir, in.Pod), c.Name), Mode: 0o755}}, plan.Dirs...)
+	return plan, col.err()
+}
+
+// LogPath is a container's log file below its pod's log directory.
+func LogPath(container string, restartCount int32) string {
+	return filepath.Join(container, strconv.Itoa(int(restartCount))+".log")
+}
+
+// Hash identifies what of a container a change of makes it be replaced: its
+// name and its image, as the kubelet has it.
+func Hash(c *v1.Container) string {
+	b, err := json.Marshal(struct {
+		Name  string `json:"name"`
+		Image string `json:"image"`
+	}{c.Name, c.Image})
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	h := fnv.New32a()
+	_, _ = h.Write(b)
+	return strconv.FormatUint(uint64(h.Sum32()), 16)
+}
+
+// containerAnnotations carry what ends and accounts for a container when the
+// pod's spec is gone.
+func containerAnnotations(pod *v1.Pod, c *v1.Container, restarts int32) map[string]string {
+	a := map[string]string{
+		cri.AnnotationHash:                     Hash(c),
+		cri.AnnotationRestartCount:             strconv.Itoa(int(restarts)),
+		cri.AnnotationTerminationMessagePath:   c.TerminationMessagePath,
+		cri.AnnotationTerminationMessagePolicy: string(c.TerminationMessagePolicy),
+	}
+	if pod.DeletionGracePeriodSeconds != nil {
+		a[cri.AnnotationPodDeletionGracePeriod] = strconv.FormatInt(*pod.DeletionGracePeriodSeconds, 10)
+	}
+	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
+		a[cri.AnnotationPodTerminationGracePeriod] = strconv.FormatInt(*g, 10)
+	}
+	asJSON := func(key string, v any) {
+		if b, err := json.Marshal(v); err == nil {
+			a[key] = string(b)
+		}
+	}
+	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
+		asJSON(cri.AnnotationPreStop, c.Lifecycle.PreStop)
+	}
+	if len(c.Ports) > 0 {
+		asJSON(cri.AnnotationPorts, c.Ports)
+	}
+	return a
+}
+
+// stopSignal is the signal a container is asked to end with (KEP-4960).
+func stopSignal(c *v1.Container) runtimeapi.Signal {
+	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
+		return runtimeapi.Signal_RUNTIME_DEFAULT
+	}
+	name := strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(string(*c.Lifecycle.StopSignal))
+	return runtimeapi.Signal(runtimeapi.Signal_value[name])
+}
+
+// Compiled is a whole pod.
+type Compiled struct {
+	Sandbox    *runtimeapi.PodSandboxConfig
+	Containers []*ContainerPlan // init, regular, ephemeral
+}
+
+// Compile compiles the sandbox and every container as if each were about to be
+// made for the first time. It returns what it could, and all problems.
+func Compile(in Input) (Compiled, Problems) {
+	var (
+		out Compiled
+		all Problems
+	)
+	note := func(err error) {
+		if p, ok := err.(Problems); ok { //nolint:errorlint // both compilers return it unwrapped
+			all = append(all, p...)
+		} else if err != nil {
+			all = append(all, Problem{Path: "spec", Reason: ReasonCreateContainerConfig, Detail: err.Error()})
+		}
+	}
+	var err error
+	out.Sandbox, err = Sandbox(in, 0)
+	note(err)
+	for _, name := range names(in.Pod) {
+		plan, err := Container(in, name, ContainerOptions{})
+		note(err)
+		if plan != nil {
+			out.Containers = append(out.Containers, plan)
+		}
+	}
+	return out, all
+}
+
+func names(pod *v1.Pod) []string {
+	var out []string
+	for i := range pod.Spec.InitContainers {
+		out = append(out, pod.Spec.InitContainers[i].Name)
+	}
+	for i := range pod.Spec.Containers {
+		out = append(out, pod.Spec.Containers[i].Name)
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		out = append(out, pod.Spec.EphemeralContainers[i].Name)
+	}
+	return out
+}
+
+// terminationMessageFile is where, below the pod's directory, a container's
+// termination message is kept.
+func terminationMessageFile(in Input, c *v1.Container, restarts int32) string {
+	return filepath.Join(in.PodDir, "containers", c.Name, fmt.Sprintf("termination-log-%d", restarts))
+}
+
+// mounts adds the volumes, and the files that every container gets.
+func mounts(in Input, c *v1.Container, path *field.Path, e *environment, o ContainerOptions, plan *ContainerPlan, col *collector) {
+	ownHosts := false
+	for i := range c.VolumeMounts {
+		m := &c.VolumeMounts[i]
+		if filepath.Clean(m.MountPath) == "/etc/hosts" {
+			ownHosts = true
+		}
+		if mnt := volumeMount(in, m, path.Child("volumeMounts").Index(i), e, plan, col); mnt != nil {
+			plan.Config.Mounts = append(plan.Config.Mounts, mnt)
+		}
+	}
+	for i := range c.VolumeDevices {
+		d := &c.VolumeDevices[i]
+		host, ok := in.Volumes[d.Name]
+		if !ok {
+			col.add(path.Child("volumeDevices").Index(i).Child("name"), "volume %q is not ready", d.Name)
+			continue
+		}
+		plan.Config.Devices = append(plan.Config.Devices, &runtimeapi.Device{
+			ContainerPath: d.DevicePath, HostPath: host, Permissions: "mrw",
+		})
+	}
+	if !ownHosts && (len(in.PodIPs) > 0 || in.Pod.Spec.HostNetwork) && in.PodDir != "" {
+		host := filepath.Join(in.PodDir, "etc-hosts")
+		plan.Files = append(plan.Files, File{Path: host, Mode: 0o644, Content: hostsFile(in)})
+		plan.Config.Mounts = append(plan.Config.Mounts, &runtimeapi.Mount{
+			ContainerPath: "/etc/hosts", HostPath: host, SelinuxRelabel: true,
+		})
+	}
+	if c.TerminationMessagePath != "" && in.PodDir != "" {
+		host := terminationMessageFile(in, c, o.RestartCount)
+		plan.Dirs = append(plan.Dirs, Dir{Path: filepath.Dir(host), Mode: 0o750})
+		// The container's user is not known here, so everybody may write.
+		plan.Files = append(plan.Files, File{Path: host, Mode: 0o666, Keep: true})
+		plan.Config.Mounts = append(plan.Config.Mounts, &runtimeapi.Mount{
+			ContainerPath: c.TerminationMessagePath, HostPath: host, SelinuxRelabel: true,
+		})
+	}
+}
+
+func volumeMount(in Input, m *v1.VolumeMount, path *field.Path, e *environment, plan *ContainerPlan, col *collector) *runtimeapi.Mount {
+	sub, ok := subPath(m, path, e, col)
+	if !ok {
+		return nil
+	}
+	out := &runtimeapi.Mount{
+		ContainerPath: m.MountPath, Readonly: m.ReadOnly, Propagation: propagation(m.MountPropagation),
+		SelinuxRelabel:    true,
+		RecursiveReadOnly: m.RecursiveReadOnly != nil && *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled,
+	}
+	if !filepath.IsAbs(m.MountPath) {
+		out.ContainerPath = "/" + m.MountPath
+	}
+	if image := imageVolume(in.Pod, m.Name); image != nil {
+		out.Image = &runtimeapi.ImageSpec{Image: image.Reference, UserSpecifiedImage: image.Reference}
+		out.ImageSubPath, out.Readonly = sub, true
+		return out
+	}
+	host, there := in.Volumes[m.Name]
+	if !there {
+		col.add(path.Child("name"), "volume %q is not ready", m.Name)
+		return nil
+	}
+	out.HostPath = host
+	if sub != "" {
+		out.HostPath = filepath.Join(host, sub)
+		plan.Dirs = append(plan.Dirs, Dir{Path: out.HostPath, Mode: 0o750})
+	}
+	return out
+}
+
+// subPath is the part of the volume to mount. It must stay inside.
+func subPath(m *v1.VolumeMount, path *field.Path, e *environment, col *collector) (string, bool) {
+	sub, name := m.SubPath, "subPath"
+	if m.SubPathExpr != "" {
+		name = "subPathExpr"
+		var unknown []string
+		if sub, unknown = expand(m.SubPathExpr, e.get); len(unknown) > 0 {
+			col.add(path.Child(name), "%q refers to %s, which is not set", m.SubPathExpr, strings.Join(unknown, ", "))
+			return "", false
+		}
+	}
+	if sub == "" {
+		return "", true
+	}
+	if filepath.IsAbs(sub) || strings.Contains("/"+sub+"/", "/../") {
+		col.add(path.Child(name), "%q must be a relative path without '..'", sub)
+		return "", false
+	}
+	return sub, true
+}
+
+func imageVolume(pod *v1.Pod, name string) *v1.ImageVolumeSource {
+	for i := range pod.Spec.Volumes {
+		if v := &pod.Spec.Volumes[i]; v.Name == name {
+			return v.Image
+		}
+	}
+	return nil
+}
+
+func propagation(m *v1.MountPropagationMode) runtimeapi.MountPropagation {
+	if m == nil {
+		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE
+	}
+	switch *m {
+	case v1.MountPropagationHostToContainer:
+		return runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER
+	case v1.MountPropagationBidirectional:
+		return runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL
+	default:
+		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE
+	}
+}
+
+// TerminationMessageFile is the file on the node that holds a container's
+// termination message, or "" if it has none.
+func TerminationMessageFile(in Input, c *v1.Container, restartCount int32) string {
+	if c.TerminationMessagePath == "" || in.PodDir == "" {
+		return ""
+	}
+	return terminationMessageFile(in, c, restartCount)
+}

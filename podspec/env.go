@@ -1,0 +1,226 @@
+package podspec
+
+import (
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// environment is an ordered set of variables: a name keeps the place where it
+// was first set, and the value that was set last.
+type environment struct {
+	names  []string
+	values map[string]string
+}
+
+func (e *environment) set(name, value string) {
+	if _, ok := e.values[name]; !ok {
+		e.names = append(e.names, name)
+	}
+	e.values[name] = value
+}
+
+func (e *environment) get(name string) (string, bool) {
+	v, ok := e.values[name]
+	return v, ok
+}
+
+func (e *environment) list() []*runtimeapi.KeyValue {
+	out := make([]*runtimeapi.KeyValue, 0, len(e.names))
+	for _, n := range e.names {
+		out = append(out, &runtimeapi.KeyValue{Key: n, Value: []byte(e.values[n])})
+	}
+	return out
+}
+
+// env computes a container's variables: those of envFrom in order, then those
+// of env in order, then the services' for names that are not set yet.
+func env(in Input, c *v1.Container, path *field.Path, col *collector) *environment {
+	e := &environment{values: map[string]string{}}
+	for i := range c.EnvFrom {
+		envFrom(in, &c.EnvFrom[i], path.Child("envFrom").Index(i), e, col)
+	}
+	services := serviceEnv(in)
+	lookup := func(name string) (string, bool) {
+		if v, ok := e.get(name); ok {
+			return v, true
+		}
+		return services.get(name)
+	}
+	for i := range c.Env {
+		v := &c.Env[i]
+		p := path.Child("env").Index(i)
+		if v.ValueFrom == nil {
+			value, _ := expand(v.Value, lookup)
+			e.set(v.Name, value)
+			continue
+		}
+		if value, ok := valueFrom(in, c, v.ValueFrom, p.Child("valueFrom"), col); ok {
+			e.set(v.Name, value)
+		}
+	}
+	for _, name := range services.names {
+		if _, ok := e.get(name); !ok {
+			e.set(name, services.values[name])
+		}
+	}
+	return e
+}
+
+func isOptional(b *bool) bool { return b != nil && *b }
+
+// envFrom sets a variable for every key of a ConfigMap or Secret. Keys that
+// make no valid name are left out, as Kubernetes does.
+func envFrom(in Input, src *v1.EnvFromSource, path *field.Path, e *environment, col *collector) {
+	data := map[string]string{}
+	switch {
+	case src.ConfigMapRef != nil:
+		cm := in.ConfigMaps[src.ConfigMapRef.Name]
+		if cm == nil {
+			if !isOptional(src.ConfigMapRef.Optional) {
+				col.add(path.Child("configMapRef"), "configmap %q not found", src.ConfigMapRef.Name)
+			}
+			return
+		}
+		data = cm.Data
+	case src.SecretRef != nil:
+		s := in.Secrets[src.SecretRef.Name]
+		if s == nil {
+			if !isOptional(src.SecretRef.Optional) {
+				col.add(path.Child("secretRef"), "secret %q not found", src.SecretRef.Name)
+			}
+			return
+		}
+		for k, v := range s.Data {
+			data[k] = string(v)
+		}
+		for k, v := range s.StringData {
+			data[k] = v
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(data)) {
+		if name := src.Prefix + k; len(validation.IsEnvVarName(name)) == 0 {
+			e.set(name, data[k])
+		}
+	}
+}
+
+// valueFrom looks a value up. Without ok there is none to set: it is missing
+// and optional, or a problem was noted.
+func valueFrom(in Input, c *v1.Container, src *v1.EnvVarSource, path *field.Path, col *collector) (value string, ok bool) {
+	switch {
+	case src.FieldRef != nil:
+		v, err := fieldValue(in, src.FieldRef.FieldPath)
+		if err != nil {
+			col.add(path.Child("fieldRef", "fieldPath"), "%v", err)
+			return "", false
+		}
+		return v, true
+	case src.ResourceFieldRef != nil:
+		v, err := resourceValue(in, c, src.ResourceFieldRef)
+		if err != nil {
+			col.add(path.Child("resourceFieldRef"), "%v", err)
+			return "", false
+		}
+		return v, true
+	case src.ConfigMapKeyRef != nil:
+		ref := src.ConfigMapKeyRef
+		cm := in.ConfigMaps[ref.Name]
+		if cm != nil {
+			if v, ok := cm.Data[ref.Key]; ok {
+				return v, true
+			}
+		}
+		missing(path.Child("configMapKeyRef"), "configmap", ref.Name, ref.Key, cm != nil, ref.Optional, col)
+	case src.SecretKeyRef != nil:
+		ref := src.SecretKeyRef
+		s := in.Secrets[ref.Name]
+		if s != nil {
+			if v, ok := s.StringData[ref.Key]; ok {
+				return v, true
+			}
+			if v, ok := s.Data[ref.Key]; ok {
+				return string(v), true
+			}
+		}
+		missing(path.Child("secretKeyRef"), "secret", ref.Name, ref.Key, s != nil, ref.Optional, col)
+	default:
+		col.add(path, "names no source that is supported: want fieldRef, resourceFieldRef, configMapKeyRef or secretKeyRef")
+	}
+	return "", false
+}
+
+func missing(path *field.Path, kind, name, key string, there bool, optional *bool, col *collector) {
+	switch {
+	case isOptional(optional):
+	case there:
+		col.add(path, "couldn't find key %s in %s %q", key, kind, name)
+	default:
+		col.add(path, "%s %q not found", kind, name)
+	}
+}
+
+// serviceEnv are the variables that tell of services, for those with an
+// address: "kubernetes" of namespace default always, the pod's neighbours if
+// it wants service links.
+func serviceEnv(in Input) *environment {
+	e := &environment{values: map[string]string{}}
+	links := in.Pod.Spec.EnableServiceLinks == nil || *in.Pod.Spec.EnableServiceLinks
+	chosen := map[string]*v1.Service{}
+	for _, s := range in.Services {
+		if s.Spec.ClusterIP == "" || s.Spec.ClusterIP == v1.ClusterIPNone {
+			continue
+		}
+		switch {
+		case s.Namespace == in.Pod.Namespace && links:
+			chosen[s.Name] = s
+		case s.Namespace == metaDefault && s.Name == "kubernetes" && chosen[s.Name] == nil:
+			chosen[s.Name] = s
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(chosen)) {
+		oneService(e, chosen[name])
+	}
+	return e
+}
+
+const metaDefault = "default"
+
+func oneService(e *environment, s *v1.Service) {
+	if len(s.Spec.Ports) == 0 {
+		return
+	}
+	upper := func(n string) string { return strings.ToUpper(strings.ReplaceAll(n, "-", "_")) }
+	prefix := upper(s.Name)
+	ip := s.Spec.ClusterIP
+	port := func(p int32) string { return strconv.Itoa(int(p)) }
+	e.set(prefix+"_SERVICE_HOST", ip)
+	e.set(prefix+"_SERVICE_PORT", port(s.Spec.Ports[0].Port))
+	for _, p := range s.Spec.Ports {
+		if p.Name != "" {
+			e.set(prefix+"_SERVICE_PORT_"+upper(p.Name), port(p.Port))
+		}
+	}
+	for i, p := range s.Spec.Ports {
+		proto := string(v1.ProtocolTCP)
+		if p.Protocol != "" {
+			proto = string(p.Protocol)
+		}
+		url := strings.ToLower(proto) + "://" + net.JoinHostPort(ip, port(p.Port))
+		if i == 0 {
+			e.set(prefix+"_PORT", url)
+		}
+		each := prefix + "_PORT_" + port(p.Port) + "_" + strings.ToUpper(proto)
+		e.set(each, url)
+		e.set(each+"_PROTO", strings.ToLower(proto))
+		e.set(each+"_PORT", port(p.Port))
+		e.set(each+"_ADDR", ip)
+	}
+}

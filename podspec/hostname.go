@@ -1,0 +1,86 @@
+package podspec
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// hostname is the pod's host name and its domain, which may be "".
+func hostname(in Input) (host, domain string, err error) {
+	pod := in.Pod
+	if o := pod.Spec.HostnameOverride; o != nil && *o != "" {
+		if msgs := validation.IsDNS1123Subdomain(*o); len(msgs) > 0 {
+			return "", "", fmt.Errorf("hostnameOverride %q: %s", *o, msgs[0])
+		}
+		host, err = truncateHostname(*o)
+		return host, "", err
+	}
+	host = pod.Name
+	if pod.Spec.Hostname != "" {
+		if msgs := validation.IsDNS1123Label(pod.Spec.Hostname); len(msgs) > 0 {
+			return "", "", fmt.Errorf("%q: %s", pod.Spec.Hostname, msgs[0])
+		}
+		host = pod.Spec.Hostname
+	}
+	if host, err = truncateHostname(host); err != nil {
+		return "", "", err
+	}
+	if s := pod.Spec.Subdomain; s != "" {
+		if msgs := validation.IsDNS1123Label(s); len(msgs) > 0 {
+			return "", "", fmt.Errorf("subdomain %q: %s", s, msgs[0])
+		}
+		domain = s + "." + pod.Namespace + ".svc." + in.Node.ClusterDomain
+	}
+	return host, domain, nil
+}
+
+// truncateHostname cuts a name to the 63 characters that a label may have
+// (RFC 1123) and leaves no separator at its end.
+func truncateHostname(name string) (string, error) {
+	const limit = 63
+	if len(name) <= limit {
+		return name, nil
+	}
+	if name = strings.TrimRight(name[:limit], "-."); name == "" {
+		return "", errors.New("no usable host name is left after cutting it to 63 characters")
+	}
+	return name, nil
+}
+
+const loopbackHosts = `127.0.0.1	localhost
+::1	localhost ip6-localhost ip6-loopback
+fe00::0	ip6-localnet
+fe00::0	ip6-mcastprefix
+fe00::1	ip6-allnodes
+fe00::2	ip6-allrouters
+`
+
+// hostsFile is the content of the pod's /etc/hosts.
+func hostsFile(in Input) string {
+	var b strings.Builder
+	if in.Pod.Spec.HostNetwork {
+		b.WriteString("# Kubernetes-managed hosts file (host network).\n" + in.Node.HostsFile)
+	} else {
+		b.WriteString("# Kubernetes-managed hosts file.\n" + loopbackHosts)
+		host, domain, err := hostname(in)
+		if err == nil { // the sandbox's compiler reports it
+			for _, ip := range in.PodIPs {
+				b.WriteString(ip + "\t")
+				if domain != "" {
+					b.WriteString(host + "." + domain + "\t")
+				}
+				b.WriteString(host + "\n")
+			}
+		}
+	}
+	if len(in.Pod.Spec.HostAliases) > 0 {
+		b.WriteString("\n# Entries added by HostAliases.\n")
+		for _, a := range in.Pod.Spec.HostAliases {
+			b.WriteString(a.IP + "\t" + strings.Join(a.Hostnames, "\t") + "\n")
+		}
+	}
+	return b.String()
+}

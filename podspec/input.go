@@ -1,0 +1,190 @@
+package podspec
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Input is all that a pod's meaning depends on. Only Pod is required. Nothing
+// in it is changed.
+type Input struct {
+	Pod  *v1.Pod
+	Node Node
+	// ConfigMaps and Secrets are those of the pod's namespace, by name.
+	ConfigMaps map[string]*v1.ConfigMap
+	Secrets    map[string]*v1.Secret
+	// Services feed the environment: those of the pod's namespace, and the
+	// service "kubernetes" of the namespace "default".
+	Services []*v1.Service
+	// PodIPs are the sandbox's addresses, primary first; none before there
+	// is one.
+	PodIPs []string
+	// Volumes says where the pod's volumes are on the node, by name.
+	Volumes map[string]string
+	// PodDir is the pod's own directory on the node.
+	PodDir string
+	// RuntimeHandler is that of the pod's runtime class.
+	RuntimeHandler string
+}
+
+// Node holds the facts of the node that pods depend on.
+type Node struct {
+	Name string
+	// IPs are the node's addresses, primary first.
+	IPs                   []string
+	Capacity, Allocatable v1.ResourceList
+	CgroupV2              bool
+	// CgroupParent is where the pod's cgroup is; "" leaves it to the
+	// runtime.
+	CgroupParent string
+	// ResolvConf and HostsFile are the contents of the node's own files.
+	ResolvConf, HostsFile string
+	ClusterDomain         string
+	ClusterDNS            []string
+	// PodLogsDir holds one directory for each pod.
+	PodLogsDir string
+	// SeccompDefault makes RuntimeDefault the profile of containers that
+	// name none, and SeccompDir is where localhost profiles are.
+	SeccompDefault bool
+	SeccompDir     string
+}
+
+// ContainerOptions are what is known only when a container is about to be
+// made.
+type ContainerOptions struct {
+	RestartCount int32
+	Image        ImageFacts
+	// TargetID is the container whose process namespace an ephemeral
+	// container joins.
+	TargetID string
+}
+
+// ImageFacts are what the image service tells of an image that is there.
+type ImageFacts struct {
+	// Ref is what to run it by.
+	Ref string
+	// UID is the image's user if it is a number, User its name if not.
+	UID  *int64
+	User string
+}
+
+// ContainerPlan is what it takes to make a container.
+type ContainerPlan struct {
+	Config *runtimeapi.ContainerConfig
+	// Dirs and Files have to be there first, in this order.
+	Dirs  []Dir
+	Files []File
+}
+
+// Dir is a directory to make, with its parents, if it is not there.
+type Dir struct {
+	Path string
+	Mode fs.FileMode
+}
+
+// File is a file to write.
+type File struct {
+	Path    string
+	Mode    fs.FileMode
+	Content string
+	// Keep leaves a file alone that is there already.
+	Keep bool
+}
+
+// Reasons of problems, as the waiting state of a container shows them.
+const (
+	ReasonCreateContainerConfig = "CreateContainerConfigError"
+	ReasonRunContainer          = "RunContainerError"
+	ReasonCreateSandbox         = "CreatePodSandboxError"
+)
+
+// Problem is one mistake.
+type Problem struct {
+	// Path is the field, such as spec.containers[0].env[2].
+	Path string
+	// Reason is the word Kubernetes has for it.
+	Reason string
+	Detail string
+}
+
+// Error tells the field and what is wrong with it.
+func (p Problem) Error() string { return p.Path + ": " + p.Detail }
+
+// Problems are all mistakes that were found; as an error it bears the first
+// one's reason.
+type Problems []Problem
+
+// Error tells every problem.
+func (p Problems) Error() string {
+	all := make([]string, len(p))
+	for i := range p {
+		all[i] = p[i].Error()
+	}
+	return strings.Join(all, "; ")
+}
+
+// Reason is the first problem's.
+func (p Problems) Reason() string {
+	if len(p) == 0 {
+		return ""
+	}
+	return p[0].Reason
+}
+
+// collector gathers problems.
+type collector struct {
+	reason   string
+	problems Problems
+}
+
+func (c *collector) add(path *field.Path, format string, args ...any) {
+	c.problems = append(c.problems, Problem{Path: path.String(), Reason: c.reason, Detail: fmt.Sprintf(format, args...)})
+}
+
+func (c *collector) err() error {
+	if len(c.problems) == 0 {
+		return nil
+	}
+	return c.problems
+}
+
+// ErrNoContainer means that the pod has no container of that name.
+var ErrNoContainer = errors.New("no such container")
+
+// Group says which list of the spec a container stands in.
+type Group int
+
+// The three lists.
+const (
+	Regular Group = iota
+	Init
+	Ephemeral
+)
+
+// Find returns a pod's container by name, its list, and its path in the spec.
+func Find(pod *v1.Pod, name string) (*v1.Container, Group, *field.Path, error) {
+	spec := field.NewPath("spec")
+	for i := range pod.Spec.Containers {
+		if c := &pod.Spec.Containers[i]; c.Name == name {
+			return c, Regular, spec.Child("containers").Index(i), nil
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; c.Name == name {
+			return c, Init, spec.Child("initContainers").Index(i), nil
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if e := &pod.Spec.EphemeralContainers[i]; e.Name == name {
+			c := v1.Container(e.EphemeralContainerCommon)
+			return &c, Ephemeral, spec.Child("ephemeralContainers").Index(i), nil
+		}
+	}
+	return nil, Regular, nil, fmt.Errorf("container %q of pod %s/%s: %w", name, pod.Namespace, pod.Name, ErrNoContainer)
+}

@@ -1,0 +1,183 @@
+package podspec
+
+import (
+	"maps"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/cri"
+)
+
+// Sandbox compiles the configuration of the pod's sandbox. attempt counts the
+// sandboxes that the pod had before.
+func Sandbox(in Input, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
+	pod := in.Pod
+	col := &collector{reason: ReasonCreateSandbox}
+	spec := field.NewPath("spec")
+	conf := &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{
+			Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt,
+		},
+		LogDirectory: LogDirectory(in.Node.PodLogsDir, pod),
+		Labels:       podLabels(pod),
+		Annotations:  maps.Clone(pod.Annotations),
+		PortMappings: portMappings(pod),
+	}
+	for k, v := range pod.Labels {
+		if _, ours := conf.Labels[k]; !ours {
+			conf.Labels[k] = v
+		}
+	}
+	if !pod.Spec.HostNetwork {
+		host, domain, err := hostname(in)
+		if err != nil {
+			col.add(spec.Child("hostname"), "%v", err)
+		}
+		conf.Hostname = host
+		if fqdn := pod.Spec.SetHostnameAsFQDN; fqdn != nil && *fqdn && domain != "" {
+			conf.Hostname = host + "." + domain
+			// The kernel's limit, __NEW_UTS_LEN.
+			if len(conf.Hostname) > 64 {
+				col.add(spec.Child("setHostnameAsFQDN"), "%q has %d characters; a host name may have 64", conf.Hostname, len(conf.Hostname))
+			}
+		}
+	}
+	dns, err := dnsConfig(in)
+	if err != nil {
+		col.add(spec.Child("dnsPolicy"), "%v", err)
+	}
+	conf.DnsConfig = dns
+	conf.Linux = linuxSandbox(in)
+	return conf, col.err()
+}
+
+// LogDirectory is the directory of a pod's container logs.
+func LogDirectory(root string, pod *v1.Pod) string {
+	return filepath.Join(root, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
+}
+
+func podLabels(pod *v1.Pod) map[string]string {
+	return map[string]string{
+		cri.LabelPodName:      pod.Name,
+		cri.LabelPodNamespace: pod.Namespace,
+		cri.LabelPodUID:       string(pod.UID),
+	}
+}
+
+func linuxSandbox(in Input) *runtimeapi.LinuxPodSandboxConfig {
+	pod := in.Pod
+	sec := &runtimeapi.LinuxSandboxSecurityContext{
+		NamespaceOptions: namespaces(pod, Regular, ""),
+		Privileged:       anyPrivileged(pod),
+		Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
+	}
+	lx := &runtimeapi.LinuxPodSandboxConfig{
+		CgroupParent: in.Node.CgroupParent, SecurityContext: sec,
+		Resources: podResources(pod), Overhead: overhead(pod),
+	}
+	sc := pod.Spec.SecurityContext
+	if sc == nil {
+		return lx
+	}
+	for _, s := range sc.Sysctls {
+		if lx.Sysctls == nil {
+			lx.Sysctls = map[string]string{}
+		}
+		lx.Sysctls[strings.ReplaceAll(s.Name, "/", ".")] = s.Value
+	}
+	if sc.RunAsUser != nil {
+		sec.RunAsUser = &runtimeapi.Int64Value{Value: *sc.RunAsUser}
+	}
+	if sc.RunAsGroup != nil {
+		sec.RunAsGroup = &runtimeapi.Int64Value{Value: *sc.RunAsGroup}
+	}
+	sec.SupplementalGroups = supplementalGroups(sc)
+	sec.SupplementalGroupsPolicy = groupsPolicy(sc)
+	sec.SelinuxOptions = selinux(sc.SELinuxOptions)
+	return lx
+}
+
+func anyPrivileged(pod *v1.Pod) bool {
+	privileged := func(sc *v1.SecurityContext) bool { return sc != nil && sc.Privileged != nil && *sc.Privileged }
+	for i := range pod.Spec.InitContainers {
+		if privileged(pod.Spec.InitContainers[i].SecurityContext) {
+			return true
+		}
+	}
+	for i := range pod.Spec.Containers {
+		if privileged(pod.Spec.Containers[i].SecurityContext) {
+			return true
+		}
+	}
+	return false
+}
+
+// namespaces are those that a container shares with its pod, the node, or
+// another container.
+func namespaces(pod *v1.Pod, g Group, target string) *runtimeapi.NamespaceOption {
+	opt := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}
+	if pod.Spec.HostNetwork {
+		opt.Network = runtimeapi.NamespaceMode_NODE
+	}
+	if pod.Spec.HostIPC {
+		opt.Ipc = runtimeapi.NamespaceMode_NODE
+	}
+	switch {
+	case pod.Spec.HostPID:
+		opt.Pid = runtimeapi.NamespaceMode_NODE
+	case g == Ephemeral && target != "":
+		opt.Pid, opt.TargetId = runtimeapi.NamespaceMode_TARGET, target
+	case pod.Spec.ShareProcessNamespace != nil && *pod.Spec.ShareProcessNamespace:
+		opt.Pid = runtimeapi.NamespaceMode_POD
+	}
+	return opt
+}
+
+// portMappings lists the ports of the regular containers, each once.
+func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
+	var out []*runtimeapi.PortMapping
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		seen := map[string]bool{}
+		for _, p := range c.Ports {
+			key := "name:" + p.Name
+			if p.Name == "" {
+				family := "any"
+				if p.HostIP != "" {
+					family = "v4"
+					if strings.Contains(p.HostIP, ":") {
+						family = "v6"
+					}
+				}
+				key = strings.Join([]string{
+					family, string(p.Protocol), p.HostIP,
+					strconv.Itoa(int(p.ContainerPort)), strconv.Itoa(int(p.HostPort)),
+				}, "-")
+			}
+			if seen[key] {
+				continue
+			}
+			seen[key] = true
+			out = append(out, &runtimeapi.PortMapping{
+				Protocol: protocol(p.Protocol), ContainerPort: p.ContainerPort, HostPort: p.HostPort, HostIp: p.HostIP,
+			})
+		}
+	}
+	return out
+}
+
+func protocol(p v1.Protocol) runtimeapi.Protocol {
+	switch p {
+	case v1.ProtocolUDP:
+		return runtimeapi.Protocol_UDP
+	case v1.ProtocolSCTP:
+		return runtimeapi.Protocol_SCTP
+	default:
+		return runtimeapi.Protocol_TCP
+	}
+}

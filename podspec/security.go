@@ -1,0 +1,178 @@
+package podspec
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// What the runtime hides of /proc and /sys by default, and what it makes
+// read-only (the OCI runtimes' defaults, which procMount: Default asks for).
+var (
+	maskedPaths = []string{
+		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+		"/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware",
+		"/sys/devices/virtual/powercap",
+	}
+	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+)
+
+// security compiles a container's security context over the pod's.
+func security(in Input, c *v1.Container, g Group, path *field.Path, o ContainerOptions, col *collector) *runtimeapi.LinuxContainerSecurityContext {
+	psc := in.Pod.Spec.SecurityContext
+	if psc == nil {
+		psc = &v1.PodSecurityContext{}
+	}
+	csc := c.SecurityContext
+	if csc == nil {
+		csc = &v1.SecurityContext{}
+	}
+	path = path.Child("securityContext")
+	privileged := isTrue(csc.Privileged)
+	out := &runtimeapi.LinuxContainerSecurityContext{
+		Privileged:               privileged,
+		NamespaceOptions:         namespaces(in.Pod, g, o.TargetID),
+		ReadonlyRootfs:           isTrue(csc.ReadOnlyRootFilesystem),
+		SupplementalGroups:       supplementalGroups(psc),
+		SupplementalGroupsPolicy: groupsPolicy(psc),
+		NoNewPrivs:               csc.AllowPrivilegeEscalation != nil && !*csc.AllowPrivilegeEscalation && !privileged,
+		SelinuxOptions:           selinux(firstSet(csc.SELinuxOptions, psc.SELinuxOptions)),
+		Seccomp:                  seccomp(in.Node, firstSet(csc.SeccompProfile, psc.SeccompProfile), privileged, path, col),
+		Apparmor:                 apparmor(firstSet(csc.AppArmorProfile, psc.AppArmorProfile), privileged),
+	}
+	if csc.ProcMount == nil || *csc.ProcMount != v1.UnmaskedProcMount {
+		out.MaskedPaths, out.ReadonlyPaths = maskedPaths, readonlyPaths
+	}
+	if csc.Capabilities != nil {
+		out.Capabilities = &runtimeapi.Capability{}
+		for _, n := range csc.Capabilities.Add {
+			out.Capabilities.AddCapabilities = append(out.Capabilities.AddCapabilities, string(n))
+		}
+		for _, n := range csc.Capabilities.Drop {
+			out.Capabilities.DropCapabilities = append(out.Capabilities.DropCapabilities, string(n))
+		}
+	}
+	user(out, psc, csc, o.Image)
+	if isTrue(firstSet(csc.RunAsNonRoot, psc.RunAsNonRoot)) {
+		if err := verifyNonRoot(firstSet(csc.RunAsUser, psc.RunAsUser), o.Image); err != nil {
+			col.add(path.Child("runAsNonRoot"), "%v", err)
+		}
+	}
+	return out
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+// firstSet is the container's setting, or else the pod's.
+func firstSet[T any](container, pod *T) *T {
+	if container != nil {
+		return container
+	}
+	return pod
+}
+
+// user says who the container runs as: the spec's word, or else the image's.
+func user(out *runtimeapi.LinuxContainerSecurityContext, psc *v1.PodSecurityContext, csc *v1.SecurityContext, image ImageFacts) {
+	switch uid := firstSet(csc.RunAsUser, psc.RunAsUser); {
+	case uid != nil:
+		out.RunAsUser = &runtimeapi.Int64Value{Value: *uid}
+	case image.UID != nil:
+		out.RunAsUser = &runtimeapi.Int64Value{Value: *image.UID}
+	default:
+		out.RunAsUsername = image.User
+	}
+	if gid := firstSet(csc.RunAsGroup, psc.RunAsGroup); gid != nil {
+		out.RunAsGroup = &runtimeapi.Int64Value{Value: *gid}
+	}
+}
+
+// verifyNonRoot checks that a container cannot come to run as root.
+func verifyNonRoot(uid *int64, image ImageFacts) error {
+	switch {
+	case uid != nil && *uid == 0:
+		return fmt.Errorf("container's runAsUser breaks non-root policy: it is 0")
+	case uid != nil:
+		return nil
+	case image.UID != nil && *image.UID == 0:
+		return fmt.Errorf("container has runAsNonRoot and image will run as root")
+	case image.UID == nil && image.User != "":
+		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root", image.User)
+	case image.UID == nil && image.Ref != "":
+		return fmt.Errorf("container has runAsNonRoot and image will run as root")
+	default:
+		return nil
+	}
+}
+
+func supplementalGroups(psc *v1.PodSecurityContext) []int64 {
+	var out []int64
+	if psc.FSGroup != nil {
+		out = append(out, *psc.FSGroup)
+	}
+	return append(out, psc.SupplementalGroups...)
+}
+
+func groupsPolicy(psc *v1.PodSecurityContext) runtimeapi.SupplementalGroupsPolicy {
+	if p := psc.SupplementalGroupsPolicy; p != nil && *p == v1.SupplementalGroupsPolicyStrict {
+		return runtimeapi.SupplementalGroupsPolicy_Strict
+	}
+	return runtimeapi.SupplementalGroupsPolicy_Merge
+}
+
+func selinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {
+	if o == nil {
+		return nil
+	}
+	return &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
+}
+
+func seccomp(n Node, p *v1.SeccompProfile, privileged bool, path *field.Path, col *collector) *runtimeapi.SecurityProfile {
+	unconfined := &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+	runtimeDefault := &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+	switch {
+	case p == nil && n.SeccompDefault && !privileged:
+		return runtimeDefault
+	case p == nil:
+		return unconfined
+	}
+	switch p.Type {
+	case v1.SeccompProfileTypeRuntimeDefault:
+		return runtimeDefault
+	case v1.SeccompProfileTypeLocalhost:
+		if p.LocalhostProfile == nil || *p.LocalhostProfile == "" || strings.Contains("/"+*p.LocalhostProfile+"/", "/../") {
+			col.add(path.Child("seccompProfile", "localhostProfile"), "a relative path without '..' is required with type Localhost")
+			return unconfined
+		}
+		return &runtimeapi.SecurityProfile{
+			ProfileType:  runtimeapi.SecurityProfile_Localhost,
+			LocalhostRef: filepath.Join(n.SeccompDir, *p.LocalhostProfile),
+		}
+	default:
+		return unconfined
+	}
+}
+
+func apparmor(p *v1.AppArmorProfile, privileged bool) *runtimeapi.SecurityProfile {
+	switch {
+	case p == nil && privileged:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+	case p == nil:
+		return nil // the runtime's own default
+	}
+	switch p.Type {
+	case v1.AppArmorProfileTypeUnconfined:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
+	case v1.AppArmorProfileTypeLocalhost:
+		ref := ""
+		if p.LocalhostProfile != nil {
+			ref = *p.LocalhostProfile
+		}
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: ref}
+	default:
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+	}
+}
