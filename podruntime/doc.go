@@ -1,0 +1,38 @@
+// Package podruntime makes a container runtime run a pod as its spec says: it
+// decides what is to be done, and does it.
+//
+// The decision, [Plan], is a pure function of the pod, of what the runtime
+// shows, and of probe results. [Manager.Sync] carries a plan out, looks at
+// what came of it, and goes on until only time or an event can bring the pod
+// further:
+//
+//	m, err := podruntime.New(podruntime.Config{Runtime: client, Images: images, ...})
+//	if err != nil {
+//		return err
+//	}
+//	res := m.Sync(ctx, podruntime.Request{Spec: spec, Observed: obs})
+//	if err := res.Err(); err != nil {
+//		return err // bears a reason, and when to try again
+//	}
+//
+// [Manager.Kill] ends a pod in order, [Manager.Remove] takes away what it left.
+//
+// # Calls
+//
+// Each call to a runtime costs milliseconds, so there are few. A new pod takes
+// RunPodSandbox and PodSandboxStatus (for its address), then ImageStatus,
+// CreateContainer and StartContainer for each container; the images are looked
+// for, and pulled, while the sandbox is being made. Regular containers start
+// side by side.
+//
+// # Faults
+//
+// A call that fails fails its own container. What was made by an earlier life
+// of the agent is adopted; a container that was created and never started is
+// replaced. The end of ctx stops waiting and pulling at once and leaves a
+// state from which the next Sync goes on. Crash loops are slowed down by
+// container, also over a restart of the agent: restart counts and exit times
+// are on the containers themselves.
+//
+// Calls for one pod must not overlap; those for different pods may.
+package podruntime

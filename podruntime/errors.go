@@ -1,0 +1,58 @@
+package podruntime
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrCreateSandbox is in the tree of the error of a sandbox that could not be
+// made.
+var ErrCreateSandbox = errors.New("create pod sandbox")
+
+// errHeldBack marks what was not even tried.
+var errHeldBack = errors.New("held back")
+
+// Reasons of failed starts, as the waiting state of a container shows them and
+// the kubelet's metrics count them.
+const (
+	ReasonCrashLoop       = "CrashLoopBackOff"
+	ReasonContainerConfig = "CreateContainerConfigError"
+	ReasonCreateContainer = "CreateContainerError"
+	ReasonRunContainer    = "RunContainerError"
+	ReasonPostStart       = "PostStartHookError"
+)
+
+// reasonError gives an error the name under which Kubernetes shows it.
+type reasonError struct {
+	reason string
+	err    error
+}
+
+func (e *reasonError) Error() string  { return e.err.Error() }
+func (e *reasonError) Unwrap() error  { return e.err }
+func (e *reasonError) Reason() string { return e.reason }
+
+// crashLoopError is a restart that has to wait.
+type crashLoopError struct {
+	name  string
+	pod   string
+	delay time.Duration
+	until time.Time
+}
+
+func (e *crashLoopError) Error() string {
+	return fmt.Sprintf("back-off %v restarting failed container=%s pod=%s", e.delay, e.name, e.pod)
+}
+func (e *crashLoopError) Reason() string       { return ReasonCrashLoop }
+func (e *crashLoopError) RetryAt() time.Time   { return e.until }
+func (e *crashLoopError) Is(target error) bool { return target == errHeldBack }
+
+// reasonOf finds the name that an error bears.
+func reasonOf(err error) string {
+	var named interface{ Reason() string }
+	if errors.As(err, &named) {
+		return named.Reason()
+	}
+	return ReasonRunContainer
+}

@@ -1,0 +1,262 @@
+package podruntime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/podspec"
+)
+
+// minGrace is the least time, in seconds, that a container gets between TERM
+// and KILL (the kubelet's value).
+const minGrace = 2
+
+// Kill ends all containers of a pod, in order, and then its sandboxes. pod may
+// be nil for one whose spec is unknown: what is needed of it is taken from the
+// containers' annotations. grace, in seconds, overrides every other period. It
+// returns nil when the runtime has said of each that it stopped.
+func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grace *int64) error {
+	var live []*observed.Container
+	for i := range obs.Containers {
+		if c := &obs.Containers[i]; c.State == observed.Running || c.State == observed.Unknown {
+			live = append(live, c)
+		}
+	}
+	turns := newTurns(pod, live)
+	errs := make([]error, len(live))
+	done := make(chan struct{}, len(live))
+	for i, c := range live {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			defer turns.ended(c.Name) // also after a failure: the others must go on
+			errs[i] = m.killContainer(ctx, pod, c, KillPodEnds, "Stopping container "+c.Name, grace, turns)
+		}()
+	}
+	for range live {
+		<-done
+	}
+	var up []string
+	for i := range obs.Sandboxes {
+		if obs.Sandboxes[i].State == observed.Running {
+			up = append(up, obs.Sandboxes[i].ID)
+		}
+	}
+	errs = append(errs, parallel(up, func(id string) error {
+		if err := m.rt.StopPodSandbox(ctx, id); err != nil && !cri.IsNotFound(err) {
+			return fmt.Errorf("stop sandbox %s: %w", id, err)
+		}
+		return nil
+	})...)
+	return errors.Join(errs...)
+}
+
+// turns orders the end of a pod with sidecars: each sidecar waits for the
+// regular containers and for the sidecars that come after it in the spec.
+type turns struct {
+	over  map[string]chan struct{}
+	waits map[string][]string
+}
+
+func newTurns(pod *v1.Pod, live []*observed.Container) *turns {
+	t := &turns{over: map[string]chan struct{}{}, waits: map[string][]string{}}
+	for _, c := range live {
+		if t.over[c.Name] == nil {
+			t.over[c.Name] = make(chan struct{})
+		}
+	}
+	if pod == nil {
+		return t
+	}
+	var before []string
+	for i := range pod.Spec.Containers {
+		before = append(before, pod.Spec.Containers[i].Name)
+	}
+	for i := len(pod.Spec.InitContainers) - 1; i >= 0; i-- {
+		if c := &pod.Spec.InitContainers[i]; podmeta.IsSidecar(c) {
+			t.waits[c.Name] = append([]string(nil), before...)
+			before = append(before, c.Name)
+		}
+	}
+	return t
+}
+
+func (t *turns) ended(name string) {
+	select {
+	case <-t.over[name]:
+	default:
+		close(t.over[name])
+	}
+}
+
+// await waits until it is name's turn, or the time is over.
+func (t *turns) await(ctx context.Context, name string, limit time.Duration) {
+	if t == nil || len(t.waits[name]) == 0 {
+		return
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for _, other := range t.waits[name] {
+		over := t.over[other]
+		if over == nil {
+			continue // does not run
+		}
+		select {
+		case <-over:
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// killContainer runs the preStop hook, waits for its turn and stops the
+// container, all within its grace period.
+func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, o *observed.Container, why KillReason, message string, override *int64, t *turns) error {
+	var c *v1.Container
+	if pod != nil {
+		found, _, _, err := podspec.Find(pod, o.Name)
+		if err != nil {
+			// Of an older spec: what is needed is on the container.
+			found = restored(o)
+		}
+		c = found
+	} else {
+		c = restored(o)
+	}
+	grace := gracePeriod(pod, c, o, why)
+	if override != nil {
+		grace = time.Duration(*override) * time.Second
+	}
+	m.event(pod, v1.EventTypeNormal, "Killing", "%s", message)
+	start := time.Now()
+	left := func() time.Duration { return grace - time.Since(start) }
+	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil && grace > 0 {
+		m.preStop(ctx, pod, c, o.ID, grace)
+	}
+	if grace > 0 {
+		t.await(ctx, o.Name, left())
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	seconds := max(int64((left()+time.Second-1)/time.Second), minGrace)
+	if err := m.rt.StopContainer(ctx, o.ID, seconds); err != nil && !cri.IsNotFound(err) {
+		return fmt.Errorf("stop container %s: %w", o.Name, err)
+	}
+	return nil
+}
+
+// preStop runs the hook for as long as the grace period allows.
+func (m *Manager) preStop(ctx context.Context, pod *v1.Pod, c *v1.Container, id string, grace time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
+	if err := m.runHook(ctx, pod, nil, c, id, c.Lifecycle.PreStop); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+		m.event(pod, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+	}
+}
+
+// gracePeriod is how long a container may take to end: by the pod's deletion,
+// by the probe that failed, by the spec, or else minGrace.
+func gracePeriod(pod *v1.Pod, c *v1.Container, o *observed.Container, why KillReason) time.Duration {
+	seconds := func(s *int64) time.Duration { return time.Duration(*s) * time.Second }
+	if pod == nil {
+		for _, key := range []string{cri.AnnotationPodDeletionGracePeriod, cri.AnnotationPodTerminationGracePeriod} {
+			if n, err := strconv.ParseInt(o.Annotations[key], 10, 64); err == nil {
+				return seconds(&n)
+			}
+		}
+		return minGrace * time.Second
+	}
+	switch spec := pod.Spec.TerminationGracePeriodSeconds; {
+	case pod.DeletionGracePeriodSeconds != nil:
+		return seconds(pod.DeletionGracePeriodSeconds)
+	case spec == nil:
+		return minGrace * time.Second
+	case why == KillLiveness && c.LivenessProbe != nil && c.LivenessProbe.TerminationGracePeriodSeconds != nil:
+		return seconds(c.LivenessProbe.TerminationGracePeriodSeconds)
+	case why == KillStartup && c.StartupProbe != nil && c.StartupProbe.TerminationGracePeriodSeconds != nil:
+		return seconds(c.StartupProbe.TerminationGracePeriodSeconds)
+	default:
+		return seconds(spec)
+	}
+}
+
+// restored makes up the part of a container's spec that its annotations carry.
+func restored(o *observed.Container) *v1.Container {
+	c := &v1.Container{
+		Name: o.Name, Image: o.Image,
+		TerminationMessagePath:   o.Annotations[cri.AnnotationTerminationMessagePath],
+		TerminationMessagePolicy: v1.TerminationMessagePolicy(o.Annotations[cri.AnnotationTerminationMessagePolicy]),
+	}
+	var hook v1.LifecycleHandler
+	if s := o.Annotations[cri.AnnotationPreStop]; s != "" && json.Unmarshal([]byte(s), &hook) == nil {
+		c.Lifecycle = &v1.Lifecycle{PreStop: &hook}
+	}
+	if s := o.Annotations[cri.AnnotationPorts]; s != "" {
+		_ = json.Unmarshal([]byte(s), &c.Ports) // a port by name is then unknown, which the hook reports
+	}
+	return c
+}
+
+// Remove removes every sandbox, container and log of a pod whose containers
+// have stopped. What is gone already is no error.
+func (m *Manager) Remove(ctx context.Context, obs *observed.Pod) error {
+	var ids []string
+	inSandbox := map[string]bool{}
+	for i := range obs.Sandboxes {
+		ids = append(ids, obs.Sandboxes[i].ID)
+		inSandbox[obs.Sandboxes[i].ID] = true
+	}
+	// A sandbox takes its containers with it.
+	errs := parallel(ids, func(id string) error {
+		if err := m.rt.RemovePodSandbox(ctx, id); err != nil && !cri.IsNotFound(err) {
+			return fmt.Errorf("remove sandbox %s: %w", id, err)
+		}
+		return nil
+	})
+	for i := range obs.Containers {
+		if c := &obs.Containers[i]; !inSandbox[c.SandboxID] {
+			errs = append(errs, m.removeContainer(ctx, c))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if obs.Name == "" || obs.Namespace == "" {
+		return nil // nothing was there, or it was no pod's
+	}
+	dir := filepath.Join(m.cfg.PodLogsDir, obs.Namespace+"_"+obs.Name+"_"+string(obs.UID))
+	return os.RemoveAll(dir)
+}
+
+// removeContainer removes a dead container and its logs.
+func (m *Manager) removeContainer(ctx context.Context, c *observed.Container) error {
+	if err := m.rt.RemoveContainer(ctx, c.ID); err != nil && !cri.IsNotFound(err) {
+		return fmt.Errorf("remove container %s: %w", c.ID, err)
+	}
+	if c.LogPath == "" || !strings.HasPrefix(c.LogPath, m.cfg.PodLogsDir+string(filepath.Separator)) {
+		return nil
+	}
+	rotated, err := filepath.Glob(c.LogPath + "*")
+	if err != nil {
+		return nil //nolint:nilerr // the path is no pattern; its directory goes with the pod
+	}
+	var errs []error
+	for _, f := range rotated {
+		errs = append(errs, os.Remove(f))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,226 @@
+package podruntime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podspec"
+)
+
+// Runtime is what this package asks of a container runtime; *cri.Client has
+// it. Stopping and removing what is not there must fail with the gRPC code
+// NotFound, or succeed.
+type Runtime interface {
+	SandboxRuntime
+	ContainerRuntime
+}
+
+// SandboxRuntime is the part of a Runtime about sandboxes.
+type SandboxRuntime interface {
+	RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandboxConfig, handler string) (string, error)
+	PodSandboxStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.PodSandboxStatusResponse, error)
+	StopPodSandbox(ctx context.Context, id string) error
+	RemovePodSandbox(ctx context.Context, id string) error
+}
+
+// ContainerRuntime is the part of a Runtime about containers.
+type ContainerRuntime interface {
+	CreateContainer(ctx context.Context, sandbox string, conf *runtimeapi.ContainerConfig, sandboxConf *runtimeapi.PodSandboxConfig) (string, error)
+	StartContainer(ctx context.Context, id string) error
+	StopContainer(ctx context.Context, id string, timeout int64) error
+	RemoveContainer(ctx context.Context, id string) error
+	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, err error)
+}
+
+// ImageRequest asks for a container's image.
+type ImageRequest struct {
+	Pod     *v1.Pod
+	Image   string
+	Policy  v1.PullPolicy
+	Sandbox *runtimeapi.PodSandboxConfig
+	Secrets []*v1.Secret
+}
+
+// Images makes sure that an image is on the node. Its errors may bear a
+// reason (Reason() string) and a time (RetryAt() time.Time).
+type Images interface {
+	Ensure(ctx context.Context, r ImageRequest) (podspec.ImageFacts, error)
+}
+
+// Events takes what is worth telling about a pod.
+type Events interface {
+	Event(pod *v1.Pod, eventType, reason, message string)
+}
+
+// Config holds what a Manager needs. Runtime, Images and PodLogsDir are
+// required; the zero value of every other field means the default named
+// beside it.
+type Config struct {
+	Runtime    Runtime
+	Images     Images
+	PodLogsDir string
+	Events     Events // nobody is told
+
+	CrashBackoff    time.Duration // before the second restart of a container; 10s
+	MaxCrashBackoff time.Duration // its limit; 5m
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+// The kubelet's crash-loop back-off.
+const (
+	defaultCrashBackoff    = 10 * time.Second
+	defaultMaxCrashBackoff = 5 * time.Minute
+)
+
+// Manager brings pods into the state that their specs ask for.
+type Manager struct {
+	cfg   Config
+	rt    Runtime
+	met   *metrics
+	crash *crashLoops
+
+	mu    sync.Mutex
+	fails map[types.UID]map[string]StartError
+}
+
+// StartError is why a container did not start.
+type StartError struct{ Reason, Message string }
+
+// New checks cfg and returns a Manager. It owns no goroutine beyond its calls.
+func New(cfg Config) (*Manager, error) {
+	if cfg.MaxCrashBackoff == 0 {
+		cfg.MaxCrashBackoff = defaultMaxCrashBackoff
+	}
+	if cfg.CrashBackoff == 0 {
+		cfg.CrashBackoff = min(defaultCrashBackoff, cfg.MaxCrashBackoff)
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	var errs []error
+	if cfg.Runtime == nil {
+		errs = append(errs, errors.New("Config.Runtime is required"))
+	}
+	if cfg.Images == nil {
+		errs = append(errs, errors.New("Config.Images is required"))
+	}
+	if !filepath.IsAbs(cfg.PodLogsDir) {
+		errs = append(errs, fmt.Errorf("Config.PodLogsDir is %q; an absolute path is required", cfg.PodLogsDir))
+	}
+	if cfg.CrashBackoff < 0 || cfg.MaxCrashBackoff < cfg.CrashBackoff {
+		errs = append(errs, fmt.Errorf("Config.CrashBackoff %v and MaxCrashBackoff %v: want positive durations, the second not below the first",
+			cfg.CrashBackoff, cfg.MaxCrashBackoff))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("podruntime: %w", err)
+	}
+	met, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("podruntime: %w", err)
+	}
+	return &Manager{
+		cfg: cfg, rt: cfg.Runtime, met: met,
+		crash: newCrashLoops(cfg.CrashBackoff, cfg.MaxCrashBackoff),
+		fails: map[types.UID]map[string]StartError{},
+	}, nil
+}
+
+// StartErrors tells, by container name, of the starts that failed last. The
+// map is the caller's.
+func (m *Manager) StartErrors(uid types.UID) map[string]StartError {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make(map[string]StartError, len(m.fails[uid]))
+	for name, e := range m.fails[uid] {
+		out[name] = e
+	}
+	return out
+}
+
+func (m *Manager) noteStart(uid types.UID, name string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err == nil {
+		delete(m.fails[uid], name)
+		return
+	}
+	if m.fails[uid] == nil {
+		m.fails[uid] = map[string]StartError{}
+	}
+	m.fails[uid][name] = StartError{Reason: reasonOf(err), Message: err.Error()}
+}
+
+// Forget drops what is remembered of a pod that is gone.
+func (m *Manager) Forget(uid types.UID) {
+	m.mu.Lock()
+	delete(m.fails, uid)
+	m.mu.Unlock()
+	m.crash.forget(uid)
+}
+
+func (m *Manager) event(pod *v1.Pod, eventType, reason, format string, args ...any) {
+	if m.cfg.Events != nil && pod != nil {
+		m.cfg.Events.Event(pod, eventType, reason, fmt.Sprintf(format, args...))
+	}
+}
+
+// Request asks for one pod to be synced.
+type Request struct {
+	// Spec is the compiler's input; its PodIPs may be empty.
+	Spec     podspec.Input
+	Observed *observed.Pod
+	// Liveness and Startup tell the results of probes by container ID; nil
+	// means that there are none.
+	Liveness, Startup func(containerID string) ProbeResult
+	// OnSandbox, if not nil, is told the addresses of a new sandbox before
+	// anything is started in it.
+	OnSandbox func(ips []string)
+}
+
+// ActionResult is one thing that was done, or not.
+type ActionResult struct {
+	Action string // KillContainer, CreatePodSandbox, StartContainer, ...
+	Target string // the container's or the pod's name
+	Err    error
+}
+
+// Result is what a sync did.
+type Result struct{ Actions []ActionResult }
+
+// Err joins the errors of all actions.
+func (r *Result) Err() error {
+	var errs []error
+	for _, a := range r.Actions {
+		if a.Err != nil {
+			errs = append(errs, a.Err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Changed tells whether anything in the runtime was changed, or may have been.
+func (r *Result) Changed() bool {
+	for _, a := range r.Actions {
+		if !errors.Is(a.Err, errHeldBack) {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *Result) add(action, target string, err error) {
+	r.Actions = append(r.Actions, ActionResult{Action: action, Target: target, Err: err})
+}

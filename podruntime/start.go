@@ -1,0 +1,171 @@
+package podruntime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podspec"
+)
+
+// start starts one container and notes how that went.
+func (s *syncing) start(ctx context.Context, c *v1.Container, g podspec.Group) error {
+	err := s.startContainer(ctx, c, g)
+	kind := [...]string{"container", "init_container", "ephemeral_container"}[g]
+	switch {
+	case err == nil:
+		s.m.met.containers.WithLabelValues(kind).Inc()
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		// Interrupted to make way for the pod's end; nothing failed.
+		s.result("StartContainer", c.Name, ctx.Err())
+		return err
+	default:
+		s.m.met.containerErrors.WithLabelValues(kind, reasonOf(err)).Inc()
+		err = fmt.Errorf("container %q: %w", c.Name, err)
+	}
+	s.m.noteStart(s.pod.UID, c.Name, err)
+	s.result("StartContainer", c.Name, err)
+	return err
+}
+
+func (s *syncing) startContainer(ctx context.Context, c *v1.Container, g podspec.Group) error {
+	m, pod := s.m, s.pod
+	last := s.newest(c.Name)
+	key := keyOf(pod, c)
+	if until, delay := m.crash.heldUntil(key, last, time.Now()); !until.IsZero() {
+		m.event(pod, v1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s_%s(%s)", c.Name, pod.Name, pod.Namespace, pod.UID)
+		return &crashLoopError{name: c.Name, pod: podName(pod), delay: delay, until: until}
+	}
+	facts, err := s.image(ctx, c)
+	if err != nil {
+		return err
+	}
+	restarts := m.restartCount(s.in, c, last)
+	plan, err := podspec.Container(s.in, c.Name, podspec.ContainerOptions{
+		RestartCount: restarts, Image: facts, TargetID: s.target(c.Name),
+	})
+	if err != nil {
+		return s.failed(ReasonContainerConfig, err)
+	}
+	if err := materialize(plan); err != nil {
+		return s.failed(ReasonContainerConfig, err)
+	}
+	if last != nil && last.State == observed.Created {
+		// An earlier sync got no further. Its configuration may be old.
+		if err := m.rt.RemoveContainer(ctx, last.ID); err != nil && !cri.IsNotFound(err) {
+			return s.failed(ReasonCreateContainer, fmt.Errorf("replace container that was never started: %w", err))
+		}
+		s.drop(last.ID)
+	}
+	id, err := s.create(ctx, plan)
+	if err != nil {
+		return s.failed(ReasonCreateContainer, err)
+	}
+	m.event(pod, v1.EventTypeNormal, "Created", "Container created")
+	if err := m.rt.StartContainer(ctx, id); err != nil {
+		// Removed, so that the next try is not taken for a crash.
+		_ = m.rt.RemoveContainer(context.WithoutCancel(ctx), id)
+		return s.failed(ReasonRunContainer, err)
+	}
+	m.crash.restarted(key, last, time.Now())
+	m.event(pod, v1.EventTypeNormal, "Started", "Container started")
+	s.started(id, c, restarts)
+	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
+		if err := m.runHook(ctx, pod, s.in.PodIPs, c, id, c.Lifecycle.PostStart); err != nil {
+			m.event(pod, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+			_ = m.killContainer(ctx, pod, &observed.Container{ID: id, Name: c.Name, State: observed.Running},
+				KillHook, "FailedPostStartHook", nil, nil)
+			return &reasonError{ReasonPostStart, err}
+		}
+	}
+	return nil
+}
+
+// create makes the container. A name that is taken belongs to a call whose
+// answer nobody heard, or to a container that did not go; the next attempt
+// has another name.
+func (s *syncing) create(ctx context.Context, plan *podspec.ContainerPlan) (string, error) {
+	var id string
+	var err error
+	for range 3 {
+		id, err = s.m.rt.CreateContainer(ctx, s.sandboxID, plan.Config, s.sandboxConf)
+		if err == nil || !strings.Contains(err.Error(), "is reserved for") {
+			break
+		}
+		plan.Config.Metadata.Attempt++
+	}
+	return id, err
+}
+
+func (s *syncing) drop(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.obs.Containers {
+		if s.obs.Containers[i].ID == id {
+			s.obs.Containers = append(s.obs.Containers[:i:i], s.obs.Containers[i+1:]...)
+			return
+		}
+	}
+}
+
+// failed tells of a start that failed, and names it.
+func (s *syncing) failed(reason string, err error) error {
+	s.m.event(s.pod, v1.EventTypeWarning, "Failed", "Error: %v", err)
+	return &reasonError{reason, err}
+}
+
+func podName(pod *v1.Pod) string { return pod.Name + "_" + pod.Namespace + "(" + string(pod.UID) + ")" }
+
+// target is the container whose processes an ephemeral container wants to see.
+func (s *syncing) target(name string) string {
+	for i := range s.pod.Spec.EphemeralContainers {
+		if e := &s.pod.Spec.EphemeralContainers[i]; e.Name == name && e.TargetContainerName != "" {
+			if c := s.newest(e.TargetContainerName); c != nil {
+				return c.ID
+			}
+		}
+	}
+	return ""
+}
+
+// restartCount counts a container's instances before the one to be made: by
+// the last one that the runtime has, or else by the log files that are left.
+func (m *Manager) restartCount(in podspec.Input, c *v1.Container, last *observed.Container) int32 {
+	switch {
+	case last != nil && last.State == observed.Created:
+		return last.RestartCount
+	case last != nil:
+		return last.RestartCount + 1
+	}
+	entries, err := os.ReadDir(filepath.Join(podspec.LogDirectory(m.cfg.PodLogsDir, in.Pod), c.Name))
+	if err != nil {
+		return 0
+	}
+	count := int32(0)
+	for _, e := range entries {
+		if n, ok := logNumber(e); ok {
+			count = max(count, n+1)
+		}
+	}
+	return count
+}
+
+// logNumber reads N of a log file N.log or N.log.*.
+func logNumber(e fs.DirEntry) (int32, bool) {
+	number, rest, ok := strings.Cut(e.Name(), ".")
+	if !ok || e.IsDir() || (rest != "log" && !strings.HasPrefix(rest, "log.")) {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(number, 10, 32)
+	return int32(n), err == nil && n >= 0
+}

@@ -1,0 +1,429 @@
+package podruntime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/podspec"
+)
+
+// maxParallel bounds the containers of one pod that are started, killed or
+// removed at a time.
+const maxParallel = 8
+
+// syncing is one Sync under way.
+type syncing struct {
+	m   *Manager
+	req Request
+	pod *v1.Pod
+	in  podspec.Input // with the addresses of the sandbox
+	obs *observed.Pod // what the runtime shows, with what was done since
+
+	sandboxID   string
+	sandboxConf *runtimeapi.PodSandboxConfig
+	prefetched  map[string]*imageFuture
+
+	mu  sync.Mutex // guards obs.Containers and res while containers start
+	res Result
+}
+
+// Sync does what brings the pod closer to its spec, and goes on while what it
+// did makes more possible. An error is in the result; what did not depend on
+// it was done nevertheless.
+func (m *Manager) Sync(ctx context.Context, req Request) Result {
+	s := &syncing{m: m, req: req, pod: req.Spec.Pod, in: req.Spec, prefetched: map[string]*imageFuture{}}
+	s.obs = copyPod(req.Observed, s.pod)
+	// Each round starts at least one container, or is the last.
+	rounds := len(s.pod.Spec.InitContainers) + len(s.pod.Spec.Containers) + 2
+	for range rounds {
+		a := Plan(PlanInput{Pod: s.pod, Observed: s.obs, Liveness: req.Liveness, Startup: req.Startup})
+		if a.Empty() || !s.round(ctx, a) || ctx.Err() != nil {
+			break
+		}
+		if len(a.Init) == 0 {
+			break // regular containers lead to nothing further
+		}
+	}
+	if s.res.Err() == nil && len(s.res.Actions) > 0 {
+		s.prune(ctx)
+	}
+	return s.res
+}
+
+// copyPod copies what is changed while syncing.
+func copyPod(p *observed.Pod, pod *v1.Pod) *observed.Pod {
+	if p == nil {
+		return &observed.Pod{UID: pod.UID, Name: pod.Name, Namespace: pod.Namespace}
+	}
+	c := *p
+	c.Sandboxes, c.Containers = slices.Clone(p.Sandboxes), slices.Clone(p.Containers)
+	return &c
+}
+
+// round carries out one plan. more tells that another one may follow.
+func (s *syncing) round(ctx context.Context, a Actions) (more bool) {
+	if !s.kills(ctx, a) {
+		return false
+	}
+	if a.KillPod && !a.CreateSandbox {
+		return false
+	}
+	s.sandboxID = a.SandboxID
+	conf, err := podspec.Sandbox(s.in, a.Attempt)
+	if err != nil {
+		s.failSandbox(err)
+		return false
+	}
+	s.sandboxConf = conf
+	pctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if a.CreateSandbox {
+		s.prefetch(pctx, a)
+		if !s.createSandbox(ctx, a) {
+			return false
+		}
+	} else {
+		s.in.PodIPs = s.obs.IPs()
+	}
+	return s.starts(ctx, a)
+}
+
+// kills ends what the plan wants ended. It reports false if nothing may follow.
+func (s *syncing) kills(ctx context.Context, a Actions) bool {
+	if a.KillPod {
+		if a.CreateSandbox && a.SandboxID != "" && len(s.obs.Sandboxes) > 0 {
+			s.m.event(s.pod, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+		}
+		if len(s.obs.Sandboxes)+len(s.obs.Containers) > 0 && s.obs.AnyRunning() {
+			err := s.m.Kill(ctx, s.pod, s.obs, nil)
+			s.res.add("KillPod", s.pod.Name, err)
+			if err != nil {
+				return false
+			}
+			s.markStopped("")
+		}
+		if a.CreateSandbox {
+			s.removeInit(ctx)
+		}
+		return true
+	}
+	if len(a.Kill) == 0 {
+		return true
+	}
+	errs := parallel(a.Kill, func(k Kill) error {
+		o := byID(s.obs, k.ID)
+		return s.m.killContainer(ctx, s.pod, o, k.Reason, k.Message, nil, nil)
+	})
+	for i, k := range a.Kill {
+		s.res.add("KillContainer", k.Name, errs[i])
+		if errs[i] == nil {
+			s.markStopped(k.ID)
+		}
+	}
+	return true
+}
+
+// markStopped notes that a container, or with "" everything, was stopped.
+func (s *syncing) markStopped(id string) {
+	for i := range s.obs.Containers {
+		if c := &s.obs.Containers[i]; (id == "" || c.ID == id) && c.State != observed.Exited {
+			c.State, c.FinishedAt = observed.Exited, time.Now()
+		}
+	}
+	for i := range s.obs.Sandboxes {
+		if id == "" {
+			s.obs.Sandboxes[i].State = observed.Exited
+		}
+	}
+}
+
+// removeInit removes the init containers of sandboxes before this one, so that
+// they run again.
+func (s *syncing) removeInit(ctx context.Context) {
+	init := map[string]bool{}
+	for i := range s.pod.Spec.InitContainers {
+		init[s.pod.Spec.InitContainers[i].Name] = true
+	}
+	kept := s.obs.Containers[:0]
+	for _, c := range s.obs.Containers {
+		if !init[c.Name] {
+			kept = append(kept, c)
+			continue
+		}
+		if err := s.m.rt.RemoveContainer(ctx, c.ID); err != nil && !cri.IsNotFound(err) {
+			s.m.cfg.Log.Warn("init container of an earlier sandbox stays", zap.String("container", c.ID), zap.Error(err))
+			kept = append(kept, c)
+		}
+	}
+	s.obs.Containers = kept
+}
+
+func byID(p *observed.Pod, id string) *observed.Container {
+	for i := range p.Containers {
+		if p.Containers[i].ID == id {
+			return &p.Containers[i]
+		}
+	}
+	return nil
+}
+
+// createSandbox makes a sandbox and learns its addresses.
+func (s *syncing) createSandbox(ctx context.Context, a Actions) bool {
+	handler := s.in.RuntimeHandler
+	if err := mkdir(podspec.Dir{Path: s.sandboxConf.GetLogDirectory(), Mode: 0o755}); err != nil {
+		s.failSandbox(err)
+		return false
+	}
+	start := time.Now()
+	id, err := s.runSandbox(ctx, handler)
+	s.m.met.sandbox.WithLabelValues(handler).Observe(time.Since(start).Seconds())
+	if err != nil {
+		s.m.met.sandboxErrors.WithLabelValues(handler).Inc()
+		s.m.met.podErrors.Inc()
+		s.failSandbox(err)
+		return false
+	}
+	s.m.met.pods.Inc()
+	s.res.add("CreatePodSandbox", s.pod.Name, nil)
+	s.sandboxID = id
+	sandbox := observed.Sandbox{
+		ID: id, State: observed.Running, Attempt: s.sandboxConf.GetMetadata().GetAttempt(),
+		CreatedAt: time.Now(), HostNetwork: s.pod.Spec.HostNetwork,
+	}
+	if !s.pod.Spec.HostNetwork {
+		st, err := s.m.rt.PodSandboxStatus(ctx, id, false)
+		if err != nil {
+			s.m.event(s.pod, v1.EventTypeWarning, "FailedPodSandBoxStatus", "Unable to get pod sandbox status: %v", err)
+			s.res.add("PodSandboxStatus", s.pod.Name, fmt.Errorf("address of the new sandbox: %w", err))
+			return false
+		}
+		if ip := st.GetStatus().GetNetwork().GetIp(); ip != "" {
+			sandbox.IPs = append(sandbox.IPs, ip)
+			for _, more := range st.GetStatus().GetNetwork().GetAdditionalIps() {
+				sandbox.IPs = append(sandbox.IPs, more.GetIp())
+			}
+		}
+	}
+	s.in.PodIPs = sandbox.IPs
+	s.obs.Sandboxes = append([]observed.Sandbox{sandbox}, s.obs.Sandboxes...)
+	if s.req.OnSandbox != nil {
+		s.req.OnSandbox(sandbox.IPs)
+	}
+	return true
+}
+
+// runSandbox makes a sandbox. A name that is taken belongs to a call whose
+// answer nobody heard: the next attempt has another name.
+func (s *syncing) runSandbox(ctx context.Context, handler string) (string, error) {
+	var id string
+	var err error
+	for range 3 {
+		id, err = s.m.rt.RunPodSandbox(ctx, s.sandboxConf, handler)
+		if err == nil || !strings.Contains(err.Error(), "is reserved for") {
+			break
+		}
+		s.sandboxConf.Metadata.Attempt++
+	}
+	return id, err
+}
+
+func (s *syncing) failSandbox(err error) {
+	s.m.event(s.pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
+	s.res.add("CreatePodSandbox", s.pod.Name, &reasonError{"CreatePodSandboxError", fmt.Errorf("%w: %w", ErrCreateSandbox, err)})
+}
+
+// starts starts the plan's containers. more tells that init went on.
+func (s *syncing) starts(ctx context.Context, a Actions) (more bool) {
+	s.imageVolumes(ctx)
+	for _, i := range a.Ephemeral {
+		c := v1.Container(s.pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		s.start(ctx, &c, podspec.Ephemeral)
+	}
+	for _, i := range a.Init {
+		c := &s.pod.Spec.InitContainers[i]
+		if err := s.start(ctx, c, podspec.Init); err != nil {
+			if !podmeta.IsSidecar(c) {
+				return false
+			}
+			continue
+		}
+		more = true
+	}
+	parallel(a.Regular, func(i int) error { return s.start(ctx, &s.pod.Spec.Containers[i], podspec.Regular) })
+	return more
+}
+
+// imageVolumes makes sure that the images mounted as volumes are there. Those
+// that are not fail the containers that mount them.
+func (s *syncing) imageVolumes(ctx context.Context) {
+	for i := range s.pod.Spec.Volumes {
+		v := &s.pod.Spec.Volumes[i]
+		if v.Image == nil {
+			continue
+		}
+		if _, err := s.m.cfg.Images.Ensure(ctx, ImageRequest{
+			Pod: s.pod, Image: v.Image.Reference, Policy: v.Image.PullPolicy,
+			Sandbox: s.sandboxConf, Secrets: pullSecrets(s.in),
+		}); err != nil {
+			s.res.add("PullImageVolume", v.Name, err)
+		}
+	}
+}
+
+// imageFuture is an image that is being made ready.
+type imageFuture struct {
+	done  chan struct{}
+	facts podspec.ImageFacts
+	err   error
+}
+
+// prefetch has the images made ready while the sandbox is being made.
+func (s *syncing) prefetch(ctx context.Context, a Actions) {
+	var cs []*v1.Container
+	for _, i := range a.Init {
+		cs = append(cs, &s.pod.Spec.InitContainers[i])
+	}
+	for _, i := range a.Regular {
+		cs = append(cs, &s.pod.Spec.Containers[i])
+	}
+	conf := s.sandboxConf
+	for _, c := range cs {
+		if until, _ := s.m.crash.heldUntil(keyOf(s.pod, c), s.obs.Newest(c.Name), time.Now()); !until.IsZero() {
+			continue
+		}
+		f := &imageFuture{done: make(chan struct{})}
+		s.prefetched[c.Name] = f
+		go func() {
+			defer close(f.done)
+			f.facts, f.err = s.m.ensure(ctx, s.in, c, conf)
+		}()
+	}
+}
+
+func (m *Manager) ensure(ctx context.Context, in podspec.Input, c *v1.Container, conf *runtimeapi.PodSandboxConfig) (podspec.ImageFacts, error) {
+	return m.cfg.Images.Ensure(ctx, ImageRequest{
+		Pod: in.Pod, Image: c.Image, Policy: c.ImagePullPolicy, Sandbox: conf, Secrets: pullSecrets(in),
+	})
+}
+
+// pullSecrets are the pod's pull secrets that are there; those that are not
+// are skipped, as the API allows.
+func pullSecrets(in podspec.Input) []*v1.Secret {
+	var out []*v1.Secret
+	for _, ref := range in.Pod.Spec.ImagePullSecrets {
+		if s := in.Secrets[ref.Name]; s != nil {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// image waits for a container's image.
+func (s *syncing) image(ctx context.Context, c *v1.Container) (podspec.ImageFacts, error) {
+	s.mu.Lock()
+	f := s.prefetched[c.Name]
+	delete(s.prefetched, c.Name)
+	s.mu.Unlock()
+	if f == nil {
+		return s.m.ensure(ctx, s.in, c, s.sandboxConf)
+	}
+	<-f.done
+	return f.facts, f.err
+}
+
+// parallel calls fn for every item, several at a time, and returns the errors
+// in the items' order.
+func parallel[T any](items []T, fn func(T) error) []error {
+	errs := make([]error, len(items))
+	if len(items) == 1 {
+		errs[0] = fn(items[0])
+		return errs
+	}
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, maxParallel)
+	for i, it := range items {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = fn(it)
+		})
+	}
+	wg.Wait()
+	return errs
+}
+
+// started notes a container that runs now.
+func (s *syncing) started(id string, c *v1.Container, restarts int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.obs.Containers = append([]observed.Container{{
+		ID: id, Name: c.Name, SandboxID: s.sandboxID, State: observed.Running, Attempt: uint32(restarts),
+		CreatedAt: now, StartedAt: now, RestartCount: restarts, Hash: podspec.Hash(c), Image: c.Image,
+	}}, s.obs.Containers...)
+}
+
+func (s *syncing) result(action, target string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.res.add(action, target, err)
+}
+
+// newest is the container's newest instance before this sync's own starts.
+func (s *syncing) newest(name string) *observed.Container {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.obs.Newest(name); c != nil {
+		cc := *c
+		return &cc
+	}
+	return nil
+}
+
+// prune removes the remains that nobody asks for any more: of each container
+// all dead instances but the newest, and old sandboxes that hold none of
+// those kept.
+func (s *syncing) prune(ctx context.Context) {
+	keep := map[string]bool{}   // sandboxes in use
+	dead := map[string]int{}    // by container name
+	kept := map[string]string{} // containers kept, to their sandboxes
+	var gone []observed.Container
+	for _, c := range s.obs.Containers {
+		if c.State == observed.Exited || c.State == observed.Unknown {
+			if dead[c.Name]++; dead[c.Name] > 1 {
+				gone = append(gone, c)
+				continue
+			}
+		}
+		kept[c.ID] = c.SandboxID
+	}
+	for id := range maps.Values(kept) {
+		keep[id] = true
+	}
+	for _, c := range gone {
+		if err := s.m.removeContainer(ctx, &c); err != nil && !errors.Is(err, context.Canceled) {
+			s.m.cfg.Log.Warn("dead container stays", zap.String("container", c.ID), zap.Error(err))
+		}
+	}
+	for i, sb := range s.obs.Sandboxes {
+		if i == 0 || sb.State == observed.Running || keep[sb.ID] {
+			continue
+		}
+		if err := s.m.rt.RemovePodSandbox(ctx, sb.ID); err != nil && !cri.IsNotFound(err) {
+			s.m.cfg.Log.Warn("old sandbox stays", zap.String("sandbox", sb.ID), zap.Error(err))
+		}
+	}
+}
