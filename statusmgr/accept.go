@@ -1,0 +1,312 @@
+package statusmgr
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// messageBudget is what the termination messages of a pod may take together,
+// in bytes (the API's documentation of terminationMessagePolicy: 12 KiB).
+const messageBudget = 12 << 10
+
+// accept takes a status that is the manager's own. finished is sticky; force
+// accepts even what says nothing new.
+func (m *Manager) accept(pod *v1.Pod, next *v1.PodStatus, finished, force bool) bool {
+	e := m.entries[pod.UID]
+	old := &pod.Status
+	if e != nil {
+		old = e.status
+	}
+	now := time.Now()
+	for _, what := range keepLegal(pod, old, next) {
+		m.met.illegal.Inc()
+		m.cfg.Log.Error("impossible status change was left out", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("what", what))
+	}
+	keepTimes(old, next, now)
+	normalize(pod, next)
+	m.countTerminated(old, next)
+	if e != nil && !force && equality.Semantic.DeepEqual(e.status, next) {
+		e.pod = pod
+		return false
+	}
+	added := e == nil
+	if added {
+		e = &entry{}
+		m.entries[pod.UID] = e
+	}
+	e.urgent = e.urgent || added || old.Phase != next.Phase || isReady(old) != isReady(next)
+	e.pod, e.status = pod, next
+	e.version++
+	e.finished = e.finished || finished
+	if e.since.IsZero() {
+		e.since = now
+	}
+	m.enqueue(e)
+	m.notify(Change{UID: pod.UID, Pod: pod, Status: next, Added: added, Finished: e.finished})
+	return true
+}
+
+func isReady(st *v1.PodStatus) bool {
+	i := slices.IndexFunc(st.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady })
+	return i >= 0 && st.Conditions[i].Status == v1.ConditionTrue
+}
+
+// keepLegal puts back what cannot have changed: a container that came to an
+// end for good does not come to life. Everything else in next stays. It tells
+// what it put back.
+func keepLegal(pod *v1.Pod, old, next *v1.PodStatus) (illegal []string) {
+	check := func(specs []v1.Container, was, is []v1.ContainerStatus, sidecars bool) {
+		for i := range is {
+			j := slices.IndexFunc(was, func(s v1.ContainerStatus) bool { return s.Name == is[i].Name })
+			k := slices.IndexFunc(specs, func(c v1.Container) bool { return c.Name == is[i].Name })
+			if j < 0 || k < 0 || was[j].State.Terminated == nil || is[i].State.Terminated != nil {
+				continue
+			}
+			c := &specs[k]
+			if sidecars && podmeta.IsSidecar(c) || podmeta.RestartsAfter(pod, c, was[j].State.Terminated.ExitCode) {
+				continue
+			}
+			illegal = append(illegal, fmt.Sprintf("container %s ended for good with exit code %d and is said to live",
+				c.Name, was[j].State.Terminated.ExitCode))
+			is[i] = *was[j].DeepCopy()
+		}
+	}
+	// A sandbox that was made anew runs its init containers again.
+	check(pod.Spec.Containers, old.ContainerStatuses, next.ContainerStatuses, false)
+	if podmeta.IsTerminal(old.Phase) {
+		check(pod.Spec.InitContainers, old.InitContainerStatuses, next.InitContainerStatuses, true)
+		if next.Phase != old.Phase {
+			illegal = append(illegal, fmt.Sprintf("phase %s after %s", next.Phase, old.Phase))
+			next.Phase = old.Phase
+		}
+	}
+	return illegal
+}
+
+// keepTimes keeps the start time, and the transition times of conditions that
+// have not changed.
+func keepTimes(old, next *v1.PodStatus, now time.Time) {
+	switch {
+	case old.StartTime != nil && !old.StartTime.IsZero():
+		next.StartTime = old.StartTime.DeepCopy()
+	case next.StartTime == nil || next.StartTime.IsZero():
+		t := metav1.NewTime(now)
+		next.StartTime = &t
+	}
+	next.ObservedGeneration = max(next.ObservedGeneration, old.ObservedGeneration)
+	for i := range next.Conditions {
+		c := &next.Conditions[i]
+		j := slices.IndexFunc(old.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type })
+		if j >= 0 && old.Conditions[j].Status == c.Status && !old.Conditions[j].LastTransitionTime.IsZero() {
+			c.LastTransitionTime = old.Conditions[j].LastTransitionTime
+		} else if j >= 0 || c.LastTransitionTime.IsZero() {
+			c.LastTransitionTime = metav1.NewTime(now)
+		}
+	}
+}
+
+// normalize makes equal statuses look equal: times in whole seconds as the API
+// keeps them, lists in order, messages within their budget.
+func normalize(pod *v1.Pod, st *v1.PodStatus) {
+	containers := len(pod.Spec.Containers) + len(pod.Spec.InitContainers) + len(pod.Spec.EphemeralContainers)
+	budget := messageBudget / max(containers, 1)
+	second := func(t *metav1.Time) {
+		if t != nil && !t.IsZero() {
+			*t = metav1.NewTime(t.Truncate(time.Second))
+		}
+	}
+	second(st.StartTime)
+	for i := range st.Conditions {
+		second(&st.Conditions[i].LastTransitionTime)
+		second(&st.Conditions[i].LastProbeTime)
+	}
+	state := func(s *v1.ContainerState) {
+		if s.Running != nil {
+			second(&s.Running.StartedAt)
+		}
+		if s.Terminated != nil {
+			second(&s.Terminated.StartedAt)
+			second(&s.Terminated.FinishedAt)
+			s.Terminated.Message = truncate(s.Terminated.Message, budget)
+		}
+	}
+	for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses, st.EphemeralContainerStatuses} {
+		for i := range list {
+			state(&list[i].State)
+			state(&list[i].LastTerminationState)
+		}
+	}
+	byName := func(a, b v1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) }
+	slices.SortStableFunc(st.ContainerStatuses, byName)
+	slices.SortStableFunc(st.EphemeralContainerStatuses, byName)
+	place := func(name string) int {
+		return slices.IndexFunc(pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name })
+	}
+	slices.SortStableFunc(st.InitContainerStatuses, func(a, b v1.ContainerStatus) int {
+		return cmp.Compare(place(a.Name), place(b.Name))
+	})
+}
+
+// truncate cuts s to at most n bytes, between characters.
+func truncate(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// countTerminated counts the containers that have ended since old.
+func (m *Manager) countTerminated(old, next *v1.PodStatus) {
+	for _, g := range []struct {
+		kind    string
+		was, is []v1.ContainerStatus
+	}{
+		{"init_container", old.InitContainerStatuses, next.InitContainerStatuses},
+		{"container", old.ContainerStatuses, next.ContainerStatuses},
+		{"ephemeral_container", old.EphemeralContainerStatuses, next.EphemeralContainerStatuses},
+	} {
+		for i := range g.is {
+			end := g.is[i].State.Terminated
+			if end == nil {
+				continue
+			}
+			j := slices.IndexFunc(g.was, func(s v1.ContainerStatus) bool { return s.Name == g.is[i].Name })
+			if j < 0 || g.was[j].State.Terminated == nil {
+				m.met.terminated.WithLabelValues(g.kind, fmt.Sprint(end.ExitCode), reasonLabel(end.Reason)).Inc()
+			}
+		}
+	}
+}
+
+// terminatedStatus gives an end to every container that has none.
+func terminatedStatus(pod *v1.Pod, st *v1.PodStatus) *v1.PodStatus {
+	end := func(s *v1.ContainerStatus) {
+		if s.State.Terminated == nil {
+			s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+				Reason: "ContainerStatusUnknown", ExitCode: 137, ContainerID: s.ContainerID,
+				Message: "The container could not be located when the pod was terminated",
+			}}
+			s.Ready, s.Started = false, new(bool)
+		}
+	}
+	if initialized(pod, st) {
+		for i := range st.ContainerStatuses {
+			end(&st.ContainerStatuses[i])
+		}
+	}
+	// Those after the last init container that was ever begun never ran.
+	begun := 0
+	for i := range st.InitContainerStatuses {
+		s := &st.InitContainerStatuses[i]
+		if s.State.Waiting == nil || s.LastTerminationState.Terminated != nil {
+			begun = i
+		}
+	}
+	for i := range st.InitContainerStatuses {
+		if i <= begun {
+			end(&st.InitContainerStatuses[i])
+		}
+	}
+	if !podmeta.IsStatic(pod) && !podmeta.IsTerminal(st.Phase) {
+		st.Phase = v1.PodFailed
+	}
+	return st
+}
+
+// initialized tells whether the regular containers could have been started.
+func initialized(pod *v1.Pod, st *v1.PodStatus) bool {
+	if len(pod.Spec.InitContainers) == 0 {
+		return true
+	}
+	for i := range st.ContainerStatuses {
+		if s := &st.ContainerStatuses[i]; s.State.Waiting == nil && s.State != (v1.ContainerState{}) || s.LastTerminationState.Terminated != nil {
+			return true
+		}
+	}
+	n := len(pod.Spec.InitContainers)
+	if len(st.InitContainerStatuses) < n {
+		return false
+	}
+	s := &st.InitContainerStatuses[n-1]
+	if podmeta.IsSidecar(&pod.Spec.InitContainers[n-1]) {
+		return s.State.Running != nil && s.Started != nil && *s.Started
+	}
+	for _, t := range []*v1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
+		if t != nil && t.ExitCode == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// sameContainer compares container IDs, with or without the runtime's scheme.
+func sameContainer(a, b string) bool {
+	bare := func(s string) string {
+		if _, id, ok := strings.Cut(s, "://"); ok {
+			return id
+		}
+		return s
+	}
+	return a != "" && bare(a) == bare(b)
+}
+
+// updateReadiness makes the conditions ContainersReady and Ready follow the
+// containers' own.
+func updateReadiness(pod *v1.Pod, st *v1.PodStatus, now time.Time) {
+	var unready []string
+	note := func(list []v1.ContainerStatus, counts func(string) bool) {
+		for i := range list {
+			if counts(list[i].Name) && !list[i].Ready {
+				unready = append(unready, list[i].Name)
+			}
+		}
+	}
+	note(st.InitContainerStatuses, func(name string) bool {
+		i := slices.IndexFunc(pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name })
+		return i >= 0 && podmeta.IsSidecar(&pod.Spec.InitContainers[i])
+	})
+	note(st.ContainerStatuses, func(string) bool { return true })
+	cond := v1.PodCondition{Status: v1.ConditionTrue, ObservedGeneration: pod.Generation}
+	if len(unready) > 0 {
+		cond.Status, cond.Reason = v1.ConditionFalse, "ContainersNotReady"
+		cond.Message = fmt.Sprintf("containers with unready status: [%s]", strings.Join(unready, " "))
+	}
+	cond.Type = v1.ContainersReady
+	setCondition(st, cond, now)
+	for _, gate := range pod.Spec.ReadinessGates {
+		i := slices.IndexFunc(st.Conditions, func(c v1.PodCondition) bool { return c.Type == gate.ConditionType })
+		if cond.Status == v1.ConditionTrue && (i < 0 || st.Conditions[i].Status != v1.ConditionTrue) {
+			cond.Status, cond.Reason = v1.ConditionFalse, "ReadinessGatesNotReady"
+			cond.Message = fmt.Sprintf("readiness gate %q is not True", gate.ConditionType)
+		}
+	}
+	cond.Type = v1.PodReady
+	setCondition(st, cond, now)
+}
+
+func setCondition(st *v1.PodStatus, c v1.PodCondition, now time.Time) {
+	c.LastTransitionTime = metav1.NewTime(now)
+	i := slices.IndexFunc(st.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type })
+	if i < 0 {
+		st.Conditions = append(st.Conditions, c)
+		return
+	}
+	if st.Conditions[i].Status == c.Status {
+		c.LastTransitionTime = st.Conditions[i].LastTransitionTime
+	}
+	st.Conditions[i] = c
+}

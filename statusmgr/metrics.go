@@ -1,0 +1,43 @@
+package statusmgr
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the kubelet's, by its names.
+type metrics struct {
+	terminated *prometheus.CounterVec
+	sync       prometheus.Histogram
+	illegal    prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		terminated: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_terminated_containers_total", Help: "Containers that ended.",
+		}, []string{"container_type", "exit_code", "reason"}),
+		sync: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kubelet_pod_status_sync_duration_seconds", Help: "From a change of a status to its publication.",
+			Buckets: []float64{.01, .05, .1, .5, 1, 5, 10, 20, 30, 45, 60},
+		}),
+		illegal: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nodewright_impossible_status_changes_total", Help: "Status changes that were left out because they cannot be.",
+		}),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	return m, errors.Join(reg.Register(m.terminated), reg.Register(m.sync), reg.Register(m.illegal))
+}
+
+// reasonLabel keeps the label's values few: a runtime may say anything.
+func reasonLabel(reason string) string {
+	switch reason {
+	case "Completed", "Error", "OOMKilled", "ContainerCannotRun", "StartError", "ContainerStatusUnknown":
+		return reason
+	default:
+		return "Other"
+	}
+}
