@@ -1,0 +1,274 @@
+package podmgr
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// origin says where documents come from; it goes into the pods' identity.
+type origin struct {
+	nodeName string
+	file     string // path or URL
+	url      bool
+}
+
+// decoded is what one file or body holds.
+type decoded struct {
+	pods       []*v1.Pod
+	configMaps []*v1.ConfigMap
+	secrets    []*v1.Secret
+	problems   []Problem
+}
+
+// decode reads all documents of a manifest, YAML or JSON.
+func decode(data []byte, o origin) decoded {
+	var out decoded
+	for i, doc := range documents(data) {
+		out.document(doc, o, i+1)
+	}
+	return out
+}
+
+// documents splits YAML at its document markers. A document without content
+// keeps its number and is left out by the caller.
+func documents(data []byte) [][]byte {
+	var docs [][]byte
+	var doc []byte
+	for line := range bytes.Lines(data) {
+		trimmed := bytes.TrimRight(line, " \t\r\n")
+		if bytes.Equal(trimmed, []byte("---")) || bytes.HasPrefix(line, []byte("--- ")) {
+			docs = append(docs, doc)
+			doc = nil
+			line = line[3:]
+		}
+		doc = append(doc, line...)
+	}
+	docs = append(docs, doc)
+	if len(docs) > 1 && blank(docs[0]) {
+		docs = docs[1:] // the marker only begins the first document
+	}
+	return docs
+}
+
+// blank tells whether a document has nothing but comments.
+func blank(doc []byte) bool {
+	for line := range bytes.Lines(doc) {
+		if t := bytes.TrimSpace(line); len(t) > 0 && t[0] != '#' {
+			return false
+		}
+	}
+	return true
+}
+
+// header is what every object begins with.
+type header struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Metadata   struct {
+		Name      string `json:"name"`
+		Namespace string `json:"namespace"`
+	} `json:"metadata"`
+}
+
+func (d *decoded) problem(o origin, document int, pod, field, reason string) {
+	d.problems = append(d.problems, Problem{File: o.file, Document: document, Pod: pod, Field: field, Reason: reason})
+}
+
+func (d *decoded) document(doc []byte, o origin, n int) {
+	if blank(doc) {
+		return
+	}
+	raw, err := yaml.YAMLToJSONStrict(doc)
+	if err != nil {
+		d.problem(o, n, "", "", strings.TrimPrefix(err.Error(), "yaml: "))
+		return
+	}
+	if string(raw) == "null" {
+		return
+	}
+	d.object(raw, o, n)
+}
+
+func (d *decoded) object(raw []byte, o origin, n int) {
+	var h header
+	if err := json.Unmarshal(raw, &h); err != nil {
+		d.problem(o, n, "", "", "not a Kubernetes object: "+plainJSON(err))
+		return
+	}
+	name := h.Metadata.Name
+	if name != "" {
+		name = orDefault(h.Metadata.Namespace) + "/" + name
+	}
+	if h.APIVersion != "v1" {
+		d.problem(o, n, name, "apiVersion", fmt.Sprintf("%q is not supported; want v1", h.APIVersion))
+		return
+	}
+	switch h.Kind {
+	case "Pod":
+		d.pod(raw, o, n, name)
+	case "ConfigMap":
+		c := &v1.ConfigMap{}
+		if d.strict(raw, c, o, n, name) && d.named(c.Name, o, n) {
+			c.Namespace = orDefault(c.Namespace)
+			d.configMaps = append(d.configMaps, c)
+		}
+	case "Secret":
+		s := &v1.Secret{}
+		if d.strict(raw, s, o, n, name) && d.named(s.Name, o, n) {
+			s.Namespace = orDefault(s.Namespace)
+			d.secrets = append(d.secrets, s)
+		}
+	case "List", "PodList":
+		var l struct {
+			Items []json.RawMessage `json:"items"`
+		}
+		if err := json.Unmarshal(raw, &l); err != nil {
+			d.problem(o, n, "", "items", plainJSON(err))
+			return
+		}
+		for _, item := range l.Items {
+			d.object(withKind(item, h.Kind), o, n)
+		}
+	case "":
+		d.problem(o, n, name, "kind", "is missing; want Pod, ConfigMap, Secret or List")
+	default:
+		d.problem(o, n, name, "kind", fmt.Sprintf("%q is not supported; want Pod, ConfigMap, Secret or List", h.Kind))
+	}
+}
+
+// withKind gives an item of a PodList the kind that it need not bear itself.
+func withKind(item json.RawMessage, list string) []byte {
+	if list != "PodList" {
+		return item
+	}
+	m := map[string]json.RawMessage{}
+	if json.Unmarshal(item, &m) != nil || m["kind"] != nil {
+		return item
+	}
+	m["kind"], m["apiVersion"] = json.RawMessage(`"Pod"`), json.RawMessage(`"v1"`)
+	b, err := json.Marshal(m)
+	if err != nil {
+		return item
+	}
+	return b
+}
+
+// plainJSON says what is wrong in terms of the document.
+func plainJSON(err error) string {
+	var t *json.UnmarshalTypeError
+	if errors.As(err, &t) {
+		return fmt.Sprintf("%s is a %s; want %s", t.Field, t.Value, t.Type)
+	}
+	return strings.TrimPrefix(err.Error(), "json: ")
+}
+
+// strict decodes an object and reports fields it does not have.
+func (d *decoded) strict(raw []byte, into any, o origin, n int, name string) bool {
+	unknown, err := kjson.UnmarshalStrict(raw, into)
+	if err != nil {
+		d.problem(o, n, name, "", plainJSON(err))
+		return false
+	}
+	for _, u := range unknown {
+		field := ""
+		reason := u.Error()
+		if f, ok := u.(interface{ FieldPath() string }); ok { //nolint:errorlint // not wrapped
+			field = f.FieldPath()
+			reason = strings.TrimSpace(strings.ReplaceAll(reason, fmt.Sprintf("%q", field), ""))
+		}
+		d.problem(o, n, name, field, reason)
+	}
+	return len(unknown) == 0
+}
+
+func (d *decoded) named(name string, o origin, n int) bool {
+	if name == "" {
+		d.problem(o, n, "", "metadata.name", "is missing")
+		return false
+	}
+	return true
+}
+
+func orDefault(namespace string) string {
+	if namespace == "" {
+		return v1.NamespaceDefault
+	}
+	return namespace
+}
+
+func (d *decoded) pod(raw []byte, o origin, n int, name string) {
+	p := &v1.Pod{}
+	if !d.strict(raw, p, o, n, name) {
+		return
+	}
+	makeStatic(p, raw, o)
+	setDefaults(p)
+	if errs := validatePod(p); len(errs) > 0 {
+		for _, e := range errs {
+			d.problem(o, n, name, e.Field, e.ErrorBody())
+		}
+		return
+	}
+	d.pods = append(d.pods, p)
+}
+
+// makeStatic gives a pod from a manifest its name, its UID and its marks, as
+// the kubelet does. A UID that is not given is a hash of the document, the
+// node and the place: change any and it is another pod. It is computed over
+// the document as written, so that a new version of this library leaves it as
+// it is.
+func makeStatic(p *v1.Pod, raw []byte, o origin) {
+	if p.UID == "" {
+		h := fnv.New128a()
+		_, _ = h.Write(canonical(raw))
+		_, _ = fmt.Fprintf(h, "host:%s", o.nodeName)
+		if o.url {
+			_, _ = fmt.Fprintf(h, "url:%s", o.file)
+		} else {
+			_, _ = fmt.Fprintf(h, "file:%s", o.file)
+		}
+		p.UID = types.UID(hex.EncodeToString(h.Sum(nil)))
+	}
+	if p.Name != "" {
+		p.Name += "-" + strings.ToLower(o.nodeName)
+	}
+	p.Namespace = orDefault(p.Namespace)
+	p.Spec.NodeName = o.nodeName
+	if p.Annotations == nil {
+		p.Annotations = map[string]string{}
+	}
+	p.Annotations[podmeta.AnnotationHash] = string(p.UID)
+	if !o.url {
+		p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{
+			Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute,
+		})
+	}
+	p.Status = v1.PodStatus{Phase: v1.PodPending}
+}
+
+// canonical writes JSON with its keys in order.
+func canonical(raw []byte) []byte {
+	var v any
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	if dec.Decode(&v) != nil {
+		return raw
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return raw
+	}
+	return b
+}

@@ -1,0 +1,127 @@
+package podmgr
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// setDefaults fills in what the API server would: a manifest from a file does
+// not pass through it. The values are those of the v1 API's documentation.
+func setDefaults(p *v1.Pod) {
+	s := &p.Spec
+	setIf(&s.RestartPolicy, v1.RestartPolicyAlways)
+	setIf(&s.DNSPolicy, v1.DNSClusterFirst)
+	setIf(&s.SchedulerName, v1.DefaultSchedulerName)
+	setPtr(&s.TerminationGracePeriodSeconds, int64(v1.DefaultTerminationGracePeriodSeconds))
+	setPtr(&s.EnableServiceLinks, v1.DefaultEnableServiceLinks)
+	setPtr(&s.SecurityContext, v1.PodSecurityContext{})
+	for i := range s.Volumes {
+		defaultVolume(&s.Volumes[i])
+	}
+	for i := range s.InitContainers {
+		defaultContainer(&s.InitContainers[i], s.HostNetwork)
+	}
+	for i := range s.Containers {
+		defaultContainer(&s.Containers[i], s.HostNetwork)
+	}
+}
+
+func setIf[T comparable](p *T, def T) {
+	var zero T
+	if *p == zero {
+		*p = def
+	}
+}
+
+func setPtr[T any](p **T, def T) {
+	if *p == nil {
+		*p = &def
+	}
+}
+
+func defaultVolume(v *v1.Volume) {
+	if v.VolumeSource == (v1.VolumeSource{}) {
+		v.EmptyDir = &v1.EmptyDirVolumeSource{}
+	}
+	if h := v.HostPath; h != nil {
+		setPtr(&h.Type, v1.HostPathUnset)
+	}
+	if i := v.Image; i != nil {
+		setIf(&i.PullPolicy, pullPolicy(i.Reference))
+	}
+}
+
+// pullPolicy is Always for the tag latest, also where it is left out.
+func pullPolicy(image string) v1.PullPolicy {
+	if strings.Contains(image, "@") {
+		return v1.PullIfNotPresent
+	}
+	name := image[strings.LastIndexByte(image, '/')+1:]
+	if _, tag, ok := strings.Cut(name, ":"); ok && tag != "latest" {
+		return v1.PullIfNotPresent
+	}
+	return v1.PullAlways
+}
+
+func defaultContainer(c *v1.Container, hostNetwork bool) {
+	setIf(&c.ImagePullPolicy, pullPolicy(c.Image))
+	setIf(&c.TerminationMessagePath, v1.TerminationMessagePathDefault)
+	setIf(&c.TerminationMessagePolicy, v1.TerminationMessageReadFile)
+	for i := range c.Ports {
+		setIf(&c.Ports[i].Protocol, v1.ProtocolTCP)
+		if hostNetwork {
+			setIf(&c.Ports[i].HostPort, c.Ports[i].ContainerPort)
+		}
+	}
+	for i := range c.Env {
+		if f := c.Env[i].ValueFrom; f != nil {
+			if f.FieldRef != nil {
+				setIf(&f.FieldRef.APIVersion, "v1")
+			}
+			if f.ResourceFieldRef != nil && f.ResourceFieldRef.Divisor.IsZero() {
+				f.ResourceFieldRef.Divisor = resource.MustParse("0")
+			}
+		}
+	}
+	for name, limit := range c.Resources.Limits {
+		if _, ok := c.Resources.Requests[name]; !ok {
+			if c.Resources.Requests == nil {
+				c.Resources.Requests = v1.ResourceList{}
+			}
+			c.Resources.Requests[name] = limit.DeepCopy()
+		}
+	}
+	for _, p := range []*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+		defaultProbe(p)
+	}
+	if c.Lifecycle != nil {
+		for _, h := range []*v1.LifecycleHandler{c.Lifecycle.PostStart, c.Lifecycle.PreStop} {
+			if h != nil {
+				defaultHTTP(h.HTTPGet)
+			}
+		}
+	}
+}
+
+func defaultProbe(p *v1.Probe) {
+	if p == nil {
+		return
+	}
+	setIf(&p.TimeoutSeconds, 1)
+	setIf(&p.PeriodSeconds, 10)
+	setIf(&p.SuccessThreshold, 1)
+	setIf(&p.FailureThreshold, 3)
+	defaultHTTP(p.HTTPGet)
+	if p.GRPC != nil {
+		setPtr(&p.GRPC.Service, "")
+	}
+}
+
+func defaultHTTP(h *v1.HTTPGetAction) {
+	if h != nil {
+		setIf(&h.Path, "/")
+		setIf(&h.Scheme, v1.URISchemeHTTP)
+	}
+}

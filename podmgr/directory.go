@@ -1,0 +1,325 @@
+package podmgr
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// maxManifest is the largest manifest that is read, in bytes (the kubelet's
+// limit, 10 MiB).
+const maxManifest = 10 << 20
+
+// Memory keeps small things over a restart; *checkpoint.Store is one.
+type Memory interface {
+	// Read returns an error that is fs.ErrNotExist for what is not there.
+	Read(key string) ([]byte, error)
+	Write(key string, value []byte) error
+	Delete(key string) error
+	Keys() ([]string, error)
+}
+
+// DirectoryConfig holds what a directory source needs. Path and NodeName are
+// required; the zero value of every other field means the default named beside
+// it.
+type DirectoryConfig struct {
+	// Path is the directory, or a single file. It need not be there yet.
+	Path     string
+	NodeName string
+	// Rescan is how often the directory is read although nothing was heard
+	// of a change; 20s, the kubelet's fileCheckFrequency.
+	Rescan time.Duration
+	// Memory remembers the last good version of each file; nothing does,
+	// and a file that is broken when the process starts wants no pods.
+	Memory Memory
+
+	Log *zap.Logger // silent
+}
+
+// directory is the source "file".
+type directory struct {
+	cfg   DirectoryConfig
+	files map[string]*manifest // by path
+	// holders says which file has a full name, as long as it does.
+	holders  map[string]string
+	unusable string // what the last scan logged
+}
+
+// manifest is one file as it was last read.
+type manifest struct {
+	sig        signature
+	good       decoded // what is in effect
+	remembered bool
+	problems   []Problem
+}
+
+// signature tells two states of a file apart.
+type signature struct {
+	size     int64
+	modified time.Time
+	inode    uint64
+}
+
+// Directory returns the source named "file", which reads the manifests of a
+// directory: all files whose names do not begin with a dot, in the order of
+// their names, links followed, folders left out. Nothing is opened before it
+// runs.
+func Directory(cfg DirectoryConfig) (Source, error) {
+	var errs []error
+	if !filepath.IsAbs(cfg.Path) {
+		errs = append(errs, fmt.Errorf("DirectoryConfig.Path is %q; an absolute path is required", cfg.Path))
+	}
+	if cfg.NodeName == "" {
+		errs = append(errs, errors.New("DirectoryConfig.NodeName is required"))
+	}
+	if cfg.Rescan < 0 {
+		errs = append(errs, fmt.Errorf("DirectoryConfig.Rescan is %v; want a positive duration", cfg.Rescan))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("podmgr: %w", err)
+	}
+	if cfg.Rescan == 0 {
+		cfg.Rescan = 20 * time.Second
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	return &directory{cfg: cfg, files: map[string]*manifest{}, holders: map[string]string{}}, nil
+}
+
+// Name is "file", the kubelet's word.
+func (d *directory) Name() string { return "file" }
+
+// Run reads the directory now, whenever something happens in it, and every
+// Rescan.
+func (d *directory) Run(ctx context.Context, deliver func(Snapshot)) error {
+	w := newWatcher(d.cfg.Path, d.cfg.Log)
+	defer w.close()
+	first := true
+	for {
+		w.arm()
+		changed, busy := d.scan()
+		if changed || first {
+			deliver(d.snapshot())
+			first = false
+			d.remember()
+		}
+		if !w.wait(ctx, d.cfg.Rescan, busy) {
+			return nil
+		}
+	}
+}
+
+// scan reads what has changed. busy tells that a file is being written.
+func (d *directory) scan() (changed, busy bool) {
+	paths, err := d.list()
+	if err != nil {
+		if text := err.Error(); text != d.unusable {
+			d.cfg.Log.Warn("manifests cannot be listed", zap.Error(err))
+			d.unusable = text
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return false, false // what was there may still be
+		}
+	} else {
+		d.unusable = ""
+	}
+	there := make(map[string]bool, len(paths))
+	for _, p := range paths {
+		there[p] = true
+		c, b := d.look(p)
+		changed, busy = changed || c, busy || b
+	}
+	for p := range d.files {
+		if !there[p] {
+			delete(d.files, p)
+			d.forget(p)
+			changed = true
+		}
+	}
+	return changed, busy
+}
+
+// list names the manifests in the order in which they count.
+func (d *directory) list() ([]string, error) {
+	fi, err := os.Stat(d.cfg.Path)
+	if err != nil {
+		return nil, err
+	}
+	if !fi.IsDir() {
+		return []string{d.cfg.Path}, nil
+	}
+	entries, err := os.ReadDir(d.cfg.Path)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), ".") {
+			out = append(out, filepath.Join(d.cfg.Path, e.Name()))
+		}
+	}
+	return out, nil
+}
+
+// look reads a file if it changed.
+func (d *directory) look(path string) (changed, busy bool) {
+	fi, err := os.Stat(path)
+	if err != nil || !fi.Mode().IsRegular() {
+		if old := d.files[path]; old != nil {
+			delete(d.files, path)
+			d.forget(path)
+			return true, false
+		}
+		return false, false
+	}
+	old := d.files[path]
+	sig := signatureOf(fi)
+	if old != nil && old.sig == sig {
+		return false, false
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return d.broken(path, sig, err.Error()), false
+	}
+	defer func() { _ = f.Close() }()
+	if beingWritten(f, fi, time.Now()) {
+		return false, true
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
+	if err == nil && len(data) > maxManifest {
+		err = fmt.Errorf("the file is larger than %d bytes", maxManifest)
+	}
+	if err != nil {
+		return d.broken(path, sig, err.Error()), false
+	}
+	now := decode(data, origin{nodeName: d.cfg.NodeName, file: path})
+	d.files[path] = &manifest{sig: sig, good: now, problems: now.problems}
+	if len(now.problems) > 0 {
+		if old == nil {
+			old = d.recall(path)
+		}
+		d.files[path].keep(old)
+	}
+	return true, false
+}
+
+// broken takes note of a file that cannot be read at all.
+func (d *directory) broken(path string, sig signature, reason string) (changed bool) {
+	old := d.files[path]
+	if old == nil {
+		old = d.recall(path)
+	}
+	m := &manifest{sig: sig, problems: []Problem{{File: path, Reason: reason}}}
+	m.keep(old)
+	d.files[path] = m
+	return true
+}
+
+// keep lets what old had stay in effect where the new version is broken: an
+// object that a broken document names, and, if there is a document of which
+// not even the name could be read, every object that is not there any more.
+func (m *manifest) keep(old *manifest) {
+	if old == nil {
+		return
+	}
+	nameless := false
+	broken := map[string]bool{}
+	for _, p := range m.problems {
+		if p.Pod == "" {
+			nameless = true
+		}
+		broken[p.Pod] = true
+	}
+	have := map[string]bool{}
+	for _, p := range m.good.pods {
+		have[podmeta.FullName(p.Namespace, p.Name)] = true
+	}
+	kept := false
+	for _, p := range old.good.pods {
+		if !have[podmeta.FullName(p.Namespace, p.Name)] && (nameless || broken[asWritten(p)]) {
+			m.good.pods = append(m.good.pods, p)
+			kept = true
+		}
+	}
+	if nameless {
+		m.good.configMaps = append(m.good.configMaps, old.good.configMaps...)
+		m.good.secrets = append(m.good.secrets, old.good.secrets...)
+	}
+	for i := range m.problems {
+		m.problems[i].Kept = kept || nameless && len(old.good.configMaps)+len(old.good.secrets) > 0
+	}
+}
+
+// asWritten is namespace/name as the manifest has it, without the node's name.
+func asWritten(p *v1.Pod) string {
+	return p.Namespace + "/" + strings.TrimSuffix(p.Name, "-"+strings.ToLower(p.Spec.NodeName))
+}
+
+// snapshot is what all files together want. Of several pods with one name the
+// one that had it first stays; at the start that is the one of the oldest
+// file.
+func (d *directory) snapshot() Snapshot {
+	var s Snapshot
+	paths := make([]string, 0, len(d.files))
+	for p := range d.files {
+		paths = append(paths, p)
+	}
+	slices.SortFunc(paths, func(a, b string) int {
+		if c := d.files[a].sig.modified.Compare(d.files[b].sig.modified); c != 0 {
+			return c
+		}
+		return cmp.Compare(a, b)
+	})
+	claims := map[string]string{}
+	for _, path := range paths {
+		for _, p := range d.files[path].good.pods {
+			name := podmeta.FullName(p.Namespace, p.Name)
+			if claims[name] == "" || d.holders[name] == path {
+				claims[name] = path
+			}
+		}
+	}
+	slices.Sort(paths)
+	for _, path := range paths {
+		m := d.files[path]
+		s.Problems = append(s.Problems, m.problems...)
+		s.ConfigMaps = append(s.ConfigMaps, m.good.configMaps...)
+		s.Secrets = append(s.Secrets, m.good.secrets...)
+		within := map[string]bool{}
+		for _, p := range m.good.pods {
+			name := podmeta.FullName(p.Namespace, p.Name)
+			switch {
+			case claims[name] != path:
+				s.Problems = append(s.Problems, Problem{
+					File: path, Pod: asWritten(p), Field: "metadata.name", Reason: "already used by a pod in " + claims[name],
+				})
+			case within[name]:
+				s.Problems = append(s.Problems, Problem{
+					File: path, Pod: asWritten(p), Field: "metadata.name", Reason: "used twice in this file",
+				})
+			default:
+				within[name] = true
+				s.Pods = append(s.Pods, p.DeepCopy())
+			}
+		}
+	}
+	d.holders = claims
+	for i := range s.Problems {
+		s.Problems[i].Source = d.Name()
+	}
+	return s
+}

@@ -1,0 +1,214 @@
+package podmgr
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// store holds the wanted pods of all sources. Manager.mu guards it.
+type store struct {
+	byUID   map[types.UID]*v1.Pod
+	byName  map[string]*v1.Pod // by full name
+	mirrors map[string]*v1.Pod // by full name
+	order   []types.UID
+	clashes []Problem // names that two sources have
+}
+
+func newStore() store {
+	return store{byUID: map[types.UID]*v1.Pod{}, byName: map[string]*v1.Pod{}, mirrors: map[string]*v1.Pod{}}
+}
+
+func (s *store) put(p *v1.Pod) {
+	name := podmeta.FullName(p.Namespace, p.Name)
+	if podmeta.IsMirror(p) {
+		s.mirrors[name] = p
+		return
+	}
+	if s.byUID[p.UID] == nil {
+		s.order = append(s.order, p.UID)
+	}
+	s.byUID[p.UID] = p
+	s.byName[name] = p
+}
+
+func (s *store) drop(p *v1.Pod) {
+	name := podmeta.FullName(p.Namespace, p.Name)
+	if m := s.mirrors[name]; m != nil && m.UID == p.UID {
+		delete(s.mirrors, name)
+		return
+	}
+	if s.byUID[p.UID] == nil {
+		return
+	}
+	delete(s.byUID, p.UID)
+	s.order = slices.DeleteFunc(s.order, func(u types.UID) bool { return u == p.UID })
+	// The name may belong to a pod with another UID by now.
+	if n := s.byName[name]; n != nil && n.UID == p.UID {
+		delete(s.byName, name)
+	}
+}
+
+func (s *store) list() []*v1.Pod {
+	out := make([]*v1.Pod, 0, len(s.order))
+	for _, u := range s.order {
+		out = append(out, s.byUID[u])
+	}
+	return out
+}
+
+// merge compares a source's new state with its last and queues what changed.
+func (m *Manager) merge(source string, snap Snapshot) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	st := m.sources[source]
+	ops := map[Op][]*v1.Pod{}
+	seen := map[types.UID]bool{}
+	names := map[string]bool{}
+	m.store.clashes = slices.DeleteFunc(m.store.clashes, func(p Problem) bool { return p.Source == source })
+	for _, p := range snap.Pods {
+		name := podmeta.FullName(p.Namespace, p.Name)
+		if names[name] || seen[p.UID] {
+			continue // the source reports it
+		}
+		if other := m.store.byName[name]; other != nil && other.UID != p.UID && st.pods[other.UID] == nil && !podmeta.IsMirror(p) {
+			m.store.clashes = append(m.store.clashes, Problem{
+				Source: source, Pod: p.Namespace + "/" + p.Name, Field: "metadata.name",
+				Reason: "source " + other.Annotations[podmeta.AnnotationSource] + " has a pod of this name already",
+			})
+			continue
+		}
+		names[name], seen[p.UID] = true, true
+		m.mergePod(source, st, p, ops)
+	}
+	for _, uid := range slices.Sorted(maps.Keys(st.pods)) {
+		if !seen[uid] {
+			p := st.pods[uid]
+			delete(st.pods, uid)
+			m.store.drop(p)
+			ops[Remove] = append(ops[Remove], p)
+		}
+	}
+	// The name of a pod that went may be that of one that came.
+	for _, p := range st.pods {
+		if name := podmeta.FullName(p.Namespace, p.Name); m.store.byName[name] == nil && !podmeta.IsMirror(p) {
+			m.store.byName[name] = p
+		}
+	}
+	m.logProblems(st.snapshot.Problems, snap.Problems)
+	configChanged := st.spoken && (!equality.Semantic.DeepEqual(st.snapshot.ConfigMaps, snap.ConfigMaps) ||
+		!equality.Semantic.DeepEqual(st.snapshot.Secrets, snap.Secrets))
+	m.send(source, ops, !st.spoken, configChanged)
+	snap.Pods = nil
+	st.snapshot, st.spoken = snap, true
+	m.met.observe(m)
+}
+
+// send queues the changes in the order in which they must be acted on.
+func (m *Manager) send(source string, ops map[Op][]*v1.Pod, first, configChanged bool) {
+	n := len(m.queue)
+	for _, op := range []Op{Remove, Add, Update, Delete} {
+		if len(ops[op]) > 0 {
+			m.queue = append(m.queue, Change{Op: op, Source: source, Pods: ops[op]})
+		}
+	}
+	if first && len(ops[Add])+len(ops[Update])+len(ops[Delete]) == 0 {
+		m.queue = append(m.queue, Change{Op: Add, Source: source})
+	}
+	if len(ops[Reconcile]) > 0 {
+		m.queue = append(m.queue, Change{Op: Reconcile, Source: source, Pods: ops[Reconcile]})
+	}
+	if configChanged {
+		if len(m.queue) == n {
+			m.queue = append(m.queue, Change{Op: Update, Source: source})
+		}
+		m.queue[len(m.queue)-1].ConfigChanged = true
+	}
+	select {
+	case m.signal <- struct{}{}:
+	default:
+	}
+}
+
+// mergePod compares one pod with its last version.
+func (m *Manager) mergePod(source string, st *sourceState, p *v1.Pod, ops map[Op][]*v1.Pod) {
+	if p.Annotations == nil {
+		p.Annotations = map[string]string{}
+	}
+	p.Annotations[podmeta.AnnotationSource] = source
+	old := st.pods[p.UID]
+	if old == nil {
+		p.Annotations[podmeta.AnnotationSeen] = time.Now().Format(time.RFC3339Nano)
+		st.pods[p.UID] = p
+		m.store.put(p)
+		ops[Add] = append(ops[Add], p)
+		return
+	}
+	p.Annotations[podmeta.AnnotationSeen] = old.Annotations[podmeta.AnnotationSeen]
+	op, changed := compare(old, p)
+	if !changed {
+		return
+	}
+	if op == Reconcile {
+		c := old.DeepCopy()
+		c.Status = p.Status
+		p = c
+	}
+	st.pods[p.UID] = p
+	m.store.put(p)
+	ops[op] = append(ops[op], p)
+}
+
+// compare tells what changed between two versions of a pod.
+func compare(old, now *v1.Pod) (op Op, changed bool) {
+	same := equality.Semantic.DeepEqual
+	meaning := same(old.Spec, now.Spec) && same(old.Labels, now.Labels) &&
+		same(old.DeletionTimestamp, now.DeletionTimestamp) &&
+		same(old.DeletionGracePeriodSeconds, now.DeletionGracePeriodSeconds) &&
+		same(foreign(old.Annotations), foreign(now.Annotations))
+	switch {
+	case !meaning && now.DeletionTimestamp == nil:
+		return Update, true
+	case !meaning, now.DeletionTimestamp != nil:
+		return Delete, true
+	case !same(old.Status, now.Status):
+		return Reconcile, true
+	default:
+		return 0, false
+	}
+}
+
+// foreign leaves out the annotations that this package sets itself.
+func foreign(a map[string]string) map[string]string {
+	out := map[string]string{}
+	for k, v := range a {
+		switch k {
+		case podmeta.AnnotationSource, podmeta.AnnotationSeen, podmeta.AnnotationMirror:
+		default:
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// logProblems logs each problem once, and that it is over.
+func (m *Manager) logProblems(old, now []Problem) {
+	for _, p := range now {
+		if !slices.Contains(old, p) {
+			m.cfg.Log.Warn("manifest is not in effect", zap.String("file", p.File), zap.Int("document", p.Document),
+				zap.String("pod", p.Pod), zap.String("field", p.Field), zap.String("reason", p.Reason), zap.Bool("lastGoodKept", p.Kept))
+		}
+	}
+	for _, p := range old {
+		if !slices.ContainsFunc(now, func(q Problem) bool { return q.File == p.File && q.Document == p.Document }) {
+			m.cfg.Log.Info("manifest is in order again", zap.String("file", p.File), zap.Int("document", p.Document))
+		}
+	}
+}

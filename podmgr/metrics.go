@@ -1,0 +1,48 @@
+package podmgr
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// metrics are the kubelet's where it has them.
+type metrics struct {
+	desired  *prometheus.GaugeVec
+	mirrors  prometheus.Gauge
+	problems prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		desired: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubelet_desired_pods", Help: "Pods that should run.",
+		}, []string{"static"}),
+		mirrors:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_mirror_pods", Help: "Mirror pods."}),
+		problems: prometheus.NewGauge(prometheus.GaugeOpts{Name: "nodewright_manifest_problems", Help: "Manifests that are not in effect."}),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	return m, errors.Join(reg.Register(m.desired), reg.Register(m.mirrors), reg.Register(m.problems))
+}
+
+// observe counts anew. Manager.mu is held.
+func (m *metrics) observe(mgr *Manager) {
+	static := 0
+	for _, p := range mgr.store.byUID {
+		if podmeta.IsStatic(p) {
+			static++
+		}
+	}
+	m.desired.WithLabelValues("true").Set(float64(static))
+	m.desired.WithLabelValues("").Set(float64(len(mgr.store.byUID) - static))
+	m.mirrors.Set(float64(len(mgr.store.mirrors)))
+	n := len(mgr.store.clashes)
+	for _, s := range mgr.sources {
+		n += len(s.snapshot.Problems)
+	}
+	m.problems.Set(float64(n))
+}

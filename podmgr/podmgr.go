@@ -1,0 +1,283 @@
+package podmgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// Op says what became of some pods.
+type Op int
+
+// The operations. Delete is a pod that is to end gracefully, Remove one that
+// its source does not name any more; Reconcile a change of nothing but status.
+const (
+	Add Op = iota
+	Update
+	Remove
+	Delete
+	Reconcile
+)
+
+// String returns the operation in upper case, as the kubelet logs it.
+func (o Op) String() string { return [...]string{"ADD", "UPDATE", "REMOVE", "DELETE", "RECONCILE"}[o] }
+
+// Change tells what became of some pods of one source. An Add without pods
+// says that a source has spoken for the first time and wants nothing.
+type Change struct {
+	Op     Op
+	Source string
+	Pods   []*v1.Pod
+	// ConfigChanged tells that a ConfigMap or a Secret came, went or changed.
+	ConfigChanged bool
+}
+
+// Snapshot is the full state of a source. Ownership goes to the receiver.
+type Snapshot struct {
+	Pods       []*v1.Pod
+	ConfigMaps []*v1.ConfigMap
+	Secrets    []*v1.Secret
+	Problems   []Problem
+}
+
+// Problem is something in a source that is not in effect.
+type Problem struct {
+	Source string
+	// File is the path or the URL, Document counts from 1 within it.
+	File     string
+	Document int
+	// Pod is namespace/name, as far as it could be read.
+	Pod    string
+	Field  string
+	Reason string
+	// Kept tells that an earlier, good version stays in effect.
+	Kept bool
+}
+
+// Error tells everything in one line.
+func (p Problem) Error() string {
+	s := p.File
+	if p.Document > 0 {
+		s += fmt.Sprintf(" document %d", p.Document)
+	}
+	if p.Pod != "" {
+		s += " (" + p.Pod + ")"
+	}
+	if p.Field != "" {
+		s += ": " + p.Field
+	}
+	return s + ": " + p.Reason
+}
+
+// Source delivers which pods should run.
+type Source interface {
+	// Name tells sources apart; it becomes the pods' source annotation.
+	Name() string
+	// Run calls deliver with the full state, first as soon as that is known
+	// and then whenever it changed, until ctx ends. deliver does not block.
+	Run(ctx context.Context, deliver func(Snapshot)) error
+}
+
+// Config holds what a Manager needs. Sources is required; the zero value of
+// every other field means the default named beside it.
+type Config struct {
+	Sources []Source
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+// Manager keeps which pods should run. Its methods may be called from any
+// goroutine.
+type Manager struct {
+	cfg Config
+	met *metrics
+	out chan Change
+
+	signal chan struct{}
+
+	mu      sync.Mutex
+	store   store
+	sources map[string]*sourceState
+	queue   []Change
+}
+
+// sourceState is what one source said last.
+type sourceState struct {
+	spoken   bool
+	snapshot Snapshot
+	pods     map[types.UID]*v1.Pod
+}
+
+// New checks cfg and returns a Manager at rest.
+func New(cfg Config) (*Manager, error) {
+	var errs []error
+	if len(cfg.Sources) == 0 {
+		errs = append(errs, errors.New("Config.Sources is empty; at least one is required"))
+	}
+	m := &Manager{
+		cfg: cfg, out: make(chan Change), signal: make(chan struct{}, 1),
+		store: newStore(), sources: map[string]*sourceState{},
+	}
+	for _, s := range cfg.Sources {
+		if m.sources[s.Name()] != nil {
+			errs = append(errs, fmt.Errorf("Config.Sources has two named %q", s.Name()))
+		}
+		m.sources[s.Name()] = &sourceState{pods: map[types.UID]*v1.Pod{}}
+	}
+	if cfg.Log == nil {
+		m.cfg.Log = zap.NewNop()
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("podmgr: %w", err)
+	}
+	met, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("podmgr: %w", err)
+	}
+	m.met = met
+	return m, nil
+}
+
+// Run runs every source until ctx ends, and returns nil when all have ended. A
+// source that fails is logged; the others go on, and so does what it wanted.
+func (m *Manager) Run(ctx context.Context) error {
+	var g errgroup.Group
+	for _, s := range m.cfg.Sources {
+		g.Go(func() error {
+			err := s.Run(ctx, func(snap Snapshot) { m.merge(s.Name(), snap) })
+			if err != nil && ctx.Err() == nil {
+				m.cfg.Log.Error("source of pods ended", zap.String("source", s.Name()), zap.Error(err))
+			}
+			return nil
+		})
+	}
+	g.Go(func() error { m.deliver(ctx); return nil })
+	return g.Wait()
+}
+
+// Changes is where changes are told, in order. What nobody has taken waits;
+// the sources do not.
+func (m *Manager) Changes() <-chan Change { return m.out }
+
+func (m *Manager) deliver(ctx context.Context) {
+	for {
+		m.mu.Lock()
+		var next Change
+		some := len(m.queue) > 0
+		if some {
+			next = m.queue[0]
+			m.queue = m.queue[1:]
+		}
+		m.mu.Unlock()
+		if !some {
+			select {
+			case <-ctx.Done():
+				return
+			case <-m.signal:
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case m.out <- next:
+		}
+	}
+}
+
+// AllReady tells whether every source has spoken. Before that, a pod that no
+// source names may still be wanted.
+func (m *Manager) AllReady() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range m.sources {
+		if !s.spoken {
+			return false
+		}
+	}
+	return true
+}
+
+// Problems lists what is not in effect, by source, file and document.
+func (m *Manager) Problems() []Problem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []Problem
+	for _, s := range m.cfg.Sources {
+		out = append(out, m.sources[s.Name()].snapshot.Problems...)
+	}
+	return append(out, m.store.clashes...)
+}
+
+// Pods lists the pods that should run, mirror pods left out, in the order they
+// came.
+func (m *Manager) Pods() []*v1.Pod {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.store.list()
+}
+
+// Pod returns a wanted pod by its UID.
+func (m *Manager) Pod(uid types.UID) (*v1.Pod, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.store.byUID[uid]
+	return p, p != nil
+}
+
+// PodByName returns a wanted pod by its name.
+func (m *Manager) PodByName(namespace, name string) (*v1.Pod, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.store.byName[podmeta.FullName(namespace, name)]
+	return p, p != nil
+}
+
+// Mirror returns the pod that stands in the API for the static pod of that
+// name.
+func (m *Manager) Mirror(namespace, name string) (*v1.Pod, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.store.mirrors[podmeta.FullName(namespace, name)]
+	return p, p != nil
+}
+
+// ConfigMaps returns those of a namespace by name. The map is the caller's.
+func (m *Manager) ConfigMaps(namespace string) map[string]*v1.ConfigMap {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[string]*v1.ConfigMap{}
+	for _, s := range m.sources {
+		for _, c := range s.snapshot.ConfigMaps {
+			if c.Namespace == namespace {
+				out[c.Name] = c
+			}
+		}
+	}
+	return out
+}
+
+// Secrets returns those of a namespace by name. The map is the caller's.
+func (m *Manager) Secrets(namespace string) map[string]*v1.Secret {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[string]*v1.Secret{}
+	for _, s := range m.sources {
+		for _, c := range s.snapshot.Secrets {
+			if c.Namespace == namespace {
+				out[c.Name] = c
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,387 @@
+package podmgr
+
+import (
+	"fmt"
+	"net"
+	"path"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// validatePod finds the mistakes that the API server would refuse a pod for,
+// as far as a node would stumble over them, and the references that a pod
+// without an API server cannot have.
+func validatePod(p *v1.Pod) field.ErrorList {
+	v := &podValidator{pod: p}
+	meta := field.NewPath("metadata")
+	if p.Name == "" {
+		v.add(field.Required(meta.Child("name"), ""))
+	} else {
+		v.says(meta.Child("name"), p.Name, validation.IsDNS1123Subdomain(p.Name))
+	}
+	v.says(meta.Child("namespace"), p.Namespace, validation.IsDNS1123Label(p.Namespace))
+	for _, k := range sets.List(sets.KeySet(p.Labels)) {
+		v.says(meta.Child("labels"), k, validation.IsQualifiedName(k))
+		v.says(meta.Child("labels").Key(k), p.Labels[k], validation.IsValidLabelValue(p.Labels[k]))
+	}
+	for _, k := range sets.List(sets.KeySet(p.Annotations)) {
+		v.says(meta.Child("annotations"), k, validation.IsQualifiedName(strings.ToLower(k)))
+	}
+	v.spec(&p.Spec, field.NewPath("spec"))
+	return v.errs
+}
+
+type podValidator struct {
+	pod     *v1.Pod
+	errs    field.ErrorList
+	volumes map[string]bool
+	names   map[string]bool // of containers
+	ports   map[string]bool // of the host
+}
+
+func (v *podValidator) add(e *field.Error) { v.errs = append(v.errs, e) }
+
+// says reports what a function of package validation found.
+func (v *podValidator) says(p *field.Path, value any, msgs []string) {
+	for _, m := range msgs {
+		v.add(field.Invalid(p, value, m))
+	}
+}
+
+// oneOf reports a value that is not among those allowed.
+func oneOf[T ~string](v *podValidator, p *field.Path, value T, allowed ...T) {
+	if !slices.Contains(allowed, value) {
+		v.add(field.NotSupported(p, value, allowed))
+	}
+}
+
+func (v *podValidator) notNegative(p *field.Path, n *int64) {
+	if n != nil && *n < 0 {
+		v.add(field.Invalid(p, *n, "must be 0 or more"))
+	}
+}
+
+func (v *podValidator) spec(s *v1.PodSpec, p *field.Path) {
+	oneOf(v, p.Child("restartPolicy"), s.RestartPolicy, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever)
+	oneOf(v, p.Child("dnsPolicy"), s.DNSPolicy, v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet, v1.DNSDefault, v1.DNSNone)
+	if s.DNSPolicy == v1.DNSNone && (s.DNSConfig == nil || len(s.DNSConfig.Nameservers) == 0) {
+		v.add(field.Required(p.Child("dnsConfig", "nameservers"), "with dnsPolicy None"))
+	}
+	v.notNegative(p.Child("terminationGracePeriodSeconds"), s.TerminationGracePeriodSeconds)
+	if d := s.ActiveDeadlineSeconds; d != nil && *d < 1 {
+		v.add(field.Invalid(p.Child("activeDeadlineSeconds"), *d, "must be 1 or more"))
+	}
+	if s.Hostname != "" {
+		v.says(p.Child("hostname"), s.Hostname, validation.IsDNS1123Label(s.Hostname))
+	}
+	if s.Subdomain != "" {
+		v.says(p.Child("subdomain"), s.Subdomain, validation.IsDNS1123Label(s.Subdomain))
+	}
+	for i, a := range s.HostAliases {
+		if net.ParseIP(a.IP) == nil {
+			v.add(field.Invalid(p.Child("hostAliases").Index(i).Child("ip"), a.IP, "must be an IP address"))
+		}
+	}
+	v.references(s, p)
+	v.volumeList(s.Volumes, p.Child("volumes"))
+	v.names, v.ports = map[string]bool{}, map[string]bool{}
+	if len(s.Containers) == 0 {
+		v.add(field.Required(p.Child("containers"), "at least one"))
+	}
+	for i := range s.InitContainers {
+		c := &s.InitContainers[i]
+		cp := p.Child("initContainers").Index(i)
+		v.container(c, cp)
+		if c.RestartPolicy == nil && (c.LivenessProbe != nil || c.ReadinessProbe != nil || c.StartupProbe != nil || c.Lifecycle != nil) {
+			v.add(field.Forbidden(cp, "probes and lifecycle need restartPolicy Always on an init container"))
+		}
+	}
+	for i := range s.Containers {
+		v.container(&s.Containers[i], p.Child("containers").Index(i))
+	}
+	if len(s.EphemeralContainers) > 0 {
+		v.add(field.Forbidden(p.Child("ephemeralContainers"), "may not be in a manifest"))
+	}
+	if sc := s.SecurityContext; sc != nil {
+		v.podSecurity(sc, p.Child("securityContext"))
+	}
+}
+
+// references refuses what only an API server could resolve.
+func (v *podValidator) references(s *v1.PodSpec, p *field.Path) {
+	if s.ServiceAccountName != "" {
+		v.add(field.Forbidden(p.Child("serviceAccountName"), "static pods may not reference service accounts"))
+	}
+	if len(s.ResourceClaims) > 0 {
+		v.add(field.Forbidden(p.Child("resourceClaims"), "static pods may not reference resource claims"))
+	}
+}
+
+func (v *podValidator) volumeList(vols []v1.Volume, p *field.Path) {
+	v.volumes = map[string]bool{}
+	for i := range vols {
+		vol, vp := &vols[i], p.Index(i)
+		v.says(vp.Child("name"), vol.Name, validation.IsDNS1123Label(vol.Name))
+		if v.volumes[vol.Name] {
+			v.add(field.Duplicate(vp.Child("name"), vol.Name))
+		}
+		v.volumes[vol.Name] = true
+		switch {
+		case vol.PersistentVolumeClaim != nil:
+			v.add(field.Forbidden(vp.Child("persistentVolumeClaim"), "static pods may not reference claims"))
+		case vol.Ephemeral != nil:
+			v.add(field.Forbidden(vp.Child("ephemeral"), "static pods may not reference claims"))
+		case vol.HostPath != nil:
+			if !path.IsAbs(vol.HostPath.Path) || strings.Contains("/"+vol.HostPath.Path+"/", "/../") {
+				v.add(field.Invalid(vp.Child("hostPath", "path"), vol.HostPath.Path, "must be an absolute path without '..'"))
+			}
+		case vol.EmptyDir != nil:
+			oneOf(v, vp.Child("emptyDir", "medium"), v1.StorageMedium(strings.SplitN(string(vol.EmptyDir.Medium), "-", 2)[0]),
+				v1.StorageMediumDefault, v1.StorageMediumMemory, v1.StorageMediumHugePages)
+		case vol.Projected != nil:
+			for j := range vol.Projected.Sources {
+				src, sp := &vol.Projected.Sources[j], vp.Child("projected", "sources").Index(j)
+				if src.ServiceAccountToken != nil {
+					v.add(field.Forbidden(sp.Child("serviceAccountToken"), "static pods may not reference service accounts"))
+				}
+				if src.ClusterTrustBundle != nil {
+					v.add(field.Forbidden(sp.Child("clusterTrustBundle"), "static pods may not reference cluster trust bundles"))
+				}
+			}
+		}
+	}
+}
+
+func (v *podValidator) container(c *v1.Container, p *field.Path) {
+	if c.Name == "" {
+		v.add(field.Required(p.Child("name"), ""))
+	} else {
+		v.says(p.Child("name"), c.Name, validation.IsDNS1123Label(c.Name))
+		if v.names[c.Name] {
+			v.add(field.Duplicate(p.Child("name"), c.Name))
+		}
+		v.names[c.Name] = true
+	}
+	if c.Image == "" {
+		v.add(field.Required(p.Child("image"), ""))
+	} else if strings.TrimSpace(c.Image) != c.Image {
+		v.add(field.Invalid(p.Child("image"), c.Image, "must not have blanks at its ends"))
+	}
+	oneOf(v, p.Child("imagePullPolicy"), c.ImagePullPolicy, v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)
+	oneOf(v, p.Child("terminationMessagePolicy"), c.TerminationMessagePolicy, v1.TerminationMessageReadFile, v1.TerminationMessageFallbackToLogsOnError)
+	if c.RestartPolicy != nil {
+		oneOf(v, p.Child("restartPolicy"), *c.RestartPolicy, v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyNever)
+	}
+	v.portList(c.Ports, p.Child("ports"))
+	for i := range c.Env {
+		v.env(&c.Env[i], p.Child("env").Index(i))
+	}
+	for i := range c.EnvFrom {
+		src, ep := &c.EnvFrom[i], p.Child("envFrom").Index(i)
+		if (src.ConfigMapRef == nil) == (src.SecretRef == nil) {
+			v.add(field.Invalid(ep, "", "must have one of configMapRef and secretRef"))
+		}
+	}
+	v.mountList(c, p)
+	v.resources(c.Resources, p.Child("resources"))
+	for name, pr := range map[string]*v1.Probe{"livenessProbe": c.LivenessProbe, "readinessProbe": c.ReadinessProbe, "startupProbe": c.StartupProbe} {
+		if pr != nil {
+			v.probe(pr, p.Child(name), name)
+		}
+	}
+	if l := c.Lifecycle; l != nil {
+		for name, h := range map[string]*v1.LifecycleHandler{"postStart": l.PostStart, "preStop": l.PreStop} {
+			if h != nil {
+				v.handler(p.Child("lifecycle", name), h.Exec, h.HTTPGet, h.TCPSocket, nil, h.Sleep != nil)
+			}
+		}
+	}
+	if sc := c.SecurityContext; sc != nil {
+		v.security(sc, p.Child("securityContext"))
+	}
+}
+
+func (v *podValidator) portList(ports []v1.ContainerPort, p *field.Path) {
+	names := map[string]bool{}
+	for i, cp := range ports {
+		pp := p.Index(i)
+		if cp.Name != "" {
+			v.says(pp.Child("name"), cp.Name, validation.IsValidPortName(cp.Name))
+			if names[cp.Name] {
+				v.add(field.Duplicate(pp.Child("name"), cp.Name))
+			}
+			names[cp.Name] = true
+		}
+		v.says(pp.Child("containerPort"), cp.ContainerPort, validation.IsValidPortNum(int(cp.ContainerPort)))
+		oneOf(v, pp.Child("protocol"), cp.Protocol, v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP)
+		if cp.HostPort == 0 {
+			continue
+		}
+		v.says(pp.Child("hostPort"), cp.HostPort, validation.IsValidPortNum(int(cp.HostPort)))
+		if v.pod.Spec.HostNetwork && cp.HostPort != cp.ContainerPort {
+			v.add(field.Invalid(pp.Child("hostPort"), cp.HostPort, "must equal containerPort with hostNetwork"))
+		}
+		key := fmt.Sprintf("%s/%s/%d", cp.Protocol, cp.HostIP, cp.HostPort)
+		if v.ports[key] {
+			v.add(field.Duplicate(pp.Child("hostPort"), key))
+		}
+		v.ports[key] = true
+	}
+}
+
+func (v *podValidator) env(e *v1.EnvVar, p *field.Path) {
+	if e.Name == "" {
+		v.add(field.Required(p.Child("name"), ""))
+	} else if strings.ContainsAny(e.Name, "=\x00") {
+		v.add(field.Invalid(p.Child("name"), e.Name, "must not contain '='"))
+	}
+	f := e.ValueFrom
+	if f == nil {
+		return
+	}
+	n := 0
+	for _, set := range []bool{f.FieldRef != nil, f.ResourceFieldRef != nil, f.ConfigMapKeyRef != nil, f.SecretKeyRef != nil, f.FileKeyRef != nil} {
+		if set {
+			n++
+		}
+	}
+	if n != 1 {
+		v.add(field.Invalid(p.Child("valueFrom"), "", "must have exactly one source"))
+	}
+	if e.Value != "" {
+		v.add(field.Invalid(p.Child("valueFrom"), "", "must not stand beside a value"))
+	}
+}
+
+func (v *podValidator) mountList(c *v1.Container, p *field.Path) {
+	paths := map[string]bool{}
+	for i := range c.VolumeMounts {
+		m, mp := &c.VolumeMounts[i], p.Child("volumeMounts").Index(i)
+		if !v.volumes[m.Name] {
+			v.add(field.NotFound(mp.Child("name"), m.Name))
+		}
+		switch {
+		case m.MountPath == "":
+			v.add(field.Required(mp.Child("mountPath"), ""))
+		case paths[m.MountPath]:
+			v.add(field.Invalid(mp.Child("mountPath"), m.MountPath, "must be unique"))
+		}
+		paths[m.MountPath] = true
+		if m.SubPath != "" && m.SubPathExpr != "" {
+			v.add(field.Invalid(mp.Child("subPathExpr"), m.SubPathExpr, "must not stand beside subPath"))
+		}
+		if s := m.SubPath; path.IsAbs(s) || strings.Contains("/"+s+"/", "/../") {
+			v.add(field.Invalid(mp.Child("subPath"), s, "must be a relative path without '..'"))
+		}
+		privileged := c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged
+		if m.MountPropagation != nil {
+			oneOf(v, mp.Child("mountPropagation"), *m.MountPropagation, v1.MountPropagationNone, v1.MountPropagationHostToContainer, v1.MountPropagationBidirectional)
+			if *m.MountPropagation == v1.MountPropagationBidirectional && !privileged {
+				v.add(field.Forbidden(mp.Child("mountPropagation"), "Bidirectional needs a privileged container"))
+			}
+		}
+	}
+	for i := range c.VolumeDevices {
+		if d := &c.VolumeDevices[i]; !v.volumes[d.Name] {
+			v.add(field.NotFound(p.Child("volumeDevices").Index(i).Child("name"), d.Name))
+		}
+	}
+}
+
+func (v *podValidator) resources(r v1.ResourceRequirements, p *field.Path) {
+	for name, list := range map[string]v1.ResourceList{"limits": r.Limits, "requests": r.Requests} {
+		for res, q := range list {
+			v.says(p.Child(name), res, validation.IsQualifiedName(string(res)))
+			if q.Sign() < 0 {
+				v.add(field.Invalid(p.Child(name).Key(string(res)), q.String(), "must be 0 or more"))
+			}
+		}
+	}
+	for res, req := range r.Requests {
+		lim, ok := r.Limits[res]
+		if ok && req.Cmp(lim) > 0 {
+			v.add(field.Invalid(p.Child("requests").Key(string(res)), req.String(), "must not exceed the limit of "+lim.String()))
+		}
+		if !ok && strings.Contains(string(res), "/") {
+			v.add(field.Required(p.Child("limits").Key(string(res)), "an extended resource needs a limit that equals its request"))
+		}
+	}
+}
+
+func (v *podValidator) probe(pr *v1.Probe, p *field.Path, name string) {
+	for field2, n := range map[string]int32{
+		"initialDelaySeconds": pr.InitialDelaySeconds, "timeoutSeconds": pr.TimeoutSeconds, "periodSeconds": pr.PeriodSeconds,
+		"successThreshold": pr.SuccessThreshold, "failureThreshold": pr.FailureThreshold,
+	} {
+		if n < 0 {
+			v.add(field.Invalid(p.Child(field2), n, "must be 0 or more"))
+		}
+	}
+	if name != "readinessProbe" && pr.SuccessThreshold != 1 {
+		v.add(field.Invalid(p.Child("successThreshold"), pr.SuccessThreshold, "must be 1"))
+	}
+	v.handler(p, pr.Exec, pr.HTTPGet, pr.TCPSocket, pr.GRPC, false)
+}
+
+// handler checks that exactly one way is given, and its fields.
+func (v *podValidator) handler(p *field.Path, exec *v1.ExecAction, get *v1.HTTPGetAction, tcp *v1.TCPSocketAction, grpc *v1.GRPCAction, sleep bool) {
+	n := 0
+	for _, set := range []bool{exec != nil, get != nil, tcp != nil, grpc != nil, sleep} {
+		if set {
+			n++
+		}
+	}
+	if n != 1 {
+		v.add(field.Required(p, "exactly one handler"))
+	}
+	if exec != nil && len(exec.Command) == 0 {
+		v.add(field.Required(p.Child("exec", "command"), ""))
+	}
+	port := func(p *field.Path, n intstr.IntOrString) {
+		if n.Type == intstr.String {
+			v.says(p, n.StrVal, validation.IsValidPortName(n.StrVal))
+		} else {
+			v.says(p, n.IntVal, validation.IsValidPortNum(n.IntValue()))
+		}
+	}
+	if get != nil {
+		port(p.Child("httpGet", "port"), get.Port)
+		oneOf(v, p.Child("httpGet", "scheme"), get.Scheme, v1.URISchemeHTTP, v1.URISchemeHTTPS)
+	}
+	if tcp != nil {
+		port(p.Child("tcpSocket", "port"), tcp.Port)
+	}
+}
+
+func (v *podValidator) podSecurity(sc *v1.PodSecurityContext, p *field.Path) {
+	v.notNegative(p.Child("runAsUser"), sc.RunAsUser)
+	v.notNegative(p.Child("runAsGroup"), sc.RunAsGroup)
+	v.notNegative(p.Child("fsGroup"), sc.FSGroup)
+	for i := range sc.SupplementalGroups {
+		v.notNegative(p.Child("supplementalGroups").Index(i), &sc.SupplementalGroups[i])
+	}
+	seen := map[string]bool{}
+	for i, s := range sc.Sysctls {
+		if seen[s.Name] {
+			v.add(field.Duplicate(p.Child("sysctls").Index(i).Child("name"), s.Name))
+		}
+		seen[s.Name] = true
+	}
+	if share := v.pod.Spec.ShareProcessNamespace; share != nil && *share && v.pod.Spec.HostPID {
+		v.add(field.Invalid(field.NewPath("spec", "shareProcessNamespace"), true, "must not stand beside hostPID"))
+	}
+}
+
+func (v *podValidator) security(sc *v1.SecurityContext, p *field.Path) {
+	v.notNegative(p.Child("runAsUser"), sc.RunAsUser)
+	v.notNegative(p.Child("runAsGroup"), sc.RunAsGroup)
+	if esc := sc.AllowPrivilegeEscalation; esc != nil && !*esc && sc.Privileged != nil && *sc.Privileged {
+		v.add(field.Invalid(p, "", "a privileged container cannot have allowPrivilegeEscalation: false"))
+	}
+}
