@@ -1,0 +1,238 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	criapi "k8s.io/cri-api/pkg/apis"
+
+	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/pleg"
+	"github.com/nodewright/nodewright/podmgr"
+	"github.com/nodewright/nodewright/podruntime"
+	"github.com/nodewright/nodewright/podworker"
+	"github.com/nodewright/nodewright/statusmgr"
+)
+
+// EventRecorder takes the events that the reference would send to the API
+// server. It must not block for long.
+type EventRecorder interface {
+	Event(pod *v1.Pod, eventType, reason, message string)
+}
+
+// Config holds what an Agent is made of. Runtime, Images, Sources, Node.Name
+// and RootDir are required; the zero value of every other field means the
+// default named beside it.
+type Config struct {
+	Node Node
+	// RootDir holds the agent's state and the pods' directories.
+	RootDir string
+	// PodLogsDir is where the runtime writes container logs; /var/log/pods.
+	PodLogsDir string
+
+	// Runtime and Images are the two services of a CRI runtime. A
+	// *cri.Client is both.
+	Runtime criapi.RuntimeService
+	Images  criapi.ImageManagerService
+	// Sources say what should run.
+	Sources []podmgr.Source
+
+	// Volumes makes volumes; emptyDir, hostPath and image volumes.
+	Volumes Volumes
+	// Admitters are asked after the agent's own checks, in order.
+	Admitters []Admitter
+	// Sink gets every status; none, statuses are kept for local readers.
+	Sink statusmgr.Sink
+	// Events gets every event; none, they are kept for local readers.
+	Events EventRecorder
+
+	// SyncFrequency is how often a pod at rest is looked at again although
+	// nothing happened; 1m, the kubelet's syncFrequency.
+	SyncFrequency time.Duration
+	// StartsInFlight bounds how many pods start at the same time; 4. More
+	// gain no throughput on a small machine and delay the median pod.
+	StartsInFlight int
+	// MaxCrashBackoff caps the delay between restarts of a container; 5m.
+	MaxCrashBackoff time.Duration
+	// Images pulls: registry pulls a second and their burst, 5 and 10, and
+	// how many at a time, unlimited.
+	PullQPS       float64
+	PullBurst     int
+	ParallelPulls int
+
+	// ClusterDomain and ClusterDNS are for pods with dnsPolicy ClusterFirst.
+	ClusterDomain string
+	ClusterDNS    []string
+	// ResolvConf is the file that pods with dnsPolicy Default get;
+	// /etc/resolv.conf. "-" means none.
+	ResolvConf string
+	// SeccompDefault makes RuntimeDefault the profile of containers that
+	// name none.
+	SeccompDefault bool
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+// Defaults of Config, named where the kubelet has the same.
+const (
+	defaultPodLogsDir     = "/var/log/pods" // podLogsDir
+	defaultSyncFrequency  = time.Minute     // syncFrequency
+	defaultStartsInFlight = 4
+	defaultResolvConf     = "/etc/resolv.conf" // resolvConf
+)
+
+func (c Config) withDefaults() Config {
+	c.Node = c.Node.withDefaults()
+	if c.PodLogsDir == "" {
+		c.PodLogsDir = defaultPodLogsDir
+	}
+	if c.SyncFrequency == 0 {
+		c.SyncFrequency = defaultSyncFrequency
+	}
+	if c.StartsInFlight == 0 {
+		c.StartsInFlight = defaultStartsInFlight
+	}
+	if c.ResolvConf == "" {
+		c.ResolvConf = defaultResolvConf
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	need := func(ok bool, field, want string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s %s", field, want))
+		}
+	}
+	need(c.Runtime != nil, "Runtime", "is required")
+	need(c.Images != nil, "Images", "is required")
+	need(len(c.Sources) > 0, "Sources", "is empty; at least one is required")
+	need(c.Node.Name != "" && c.Node.Name == strings.ToLower(c.Node.Name), "Node.Name",
+		fmt.Sprintf("is %q; a lower-case name is required", c.Node.Name))
+	need(filepath.IsAbs(c.RootDir), "RootDir", fmt.Sprintf("is %q; an absolute path is required", c.RootDir))
+	need(filepath.IsAbs(c.PodLogsDir), "PodLogsDir", fmt.Sprintf("is %q; an absolute path is required", c.PodLogsDir))
+	need(c.SyncFrequency > 0, "SyncFrequency", fmt.Sprintf("is %v; a positive duration is required", c.SyncFrequency))
+	need(c.StartsInFlight > 0, "StartsInFlight", fmt.Sprintf("is %d; a positive number is required", c.StartsInFlight))
+	return errors.Join(errs...)
+}
+
+// Agent is a node agent. All methods may be called from any goroutine.
+type Agent struct {
+	cfg Config
+	log *zap.Logger
+
+	reader   *cri.Reader
+	pleg     *pleg.Manager
+	pods     *podmgr.Manager
+	workers  *podworker.Manager
+	runtime  *podruntime.Manager
+	statuses *statusmgr.Manager
+	events   *eventLog
+	volumes  Volumes
+	admit    []Admitter
+	files    nodeFiles
+	cgroupV2 bool
+	metrics  *metrics
+	cleanup  chan struct{} // asks the loop for housekeeping; capacity 1
+	beat     atomic.Int64  // when the loop last turned, in Unix nanoseconds
+	sweeping atomic.Bool
+	sweeps   sync.WaitGroup
+
+	ready chan struct{}
+
+	mu        sync.Mutex
+	admitted  map[types.UID]bool
+	rejected  map[types.UID]Rejection
+	deadlines map[types.UID]*time.Timer
+}
+
+// New checks cfg and builds an Agent at rest. Nothing is opened, made or
+// started before [Agent.Run].
+func New(cfg Config) (*Agent, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	a := &Agent{
+		cfg:       cfg,
+		log:       cfg.Log,
+		events:    newEventLog(cfg.Log.Named("event"), cfg.Events),
+		volumes:   cfg.Volumes,
+		cleanup:   make(chan struct{}, 1),
+		ready:     make(chan struct{}),
+		admitted:  map[types.UID]bool{},
+		rejected:  map[types.UID]Rejection{},
+		deadlines: map[types.UID]*time.Timer{},
+	}
+	if a.volumes == nil {
+		a.volumes = &localVolumes{podDir: a.podDir, mounts: kernelMounts{}}
+	}
+	a.admit = append([]Admitter{&predicates{
+		nodeName: cfg.Node.Name, labels: cfg.Node.Labels, allocatable: cfg.Node.Allocatable,
+	}}, slices.Clone(cfg.Admitters)...)
+	a.files.resolvConf = cfg.ResolvConf
+	a.cgroupV2 = CgroupV2()
+	if err := a.buildBlocks(); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	return a, nil
+}
+
+// Ready is closed when Run has taken up its work: the lock is held and the
+// blocks run. It does not wait for the runtime or for any pod.
+func (a *Agent) Ready() <-chan struct{} { return a.ready }
+
+// Run takes the root directory's lock and runs pods until ctx ends. Then it
+// stops its own work, leaves every container running, and returns nil. An
+// error means that it could not begin: the directory cannot be used, or
+// another agent holds it (ErrLocked).
+func (a *Agent) Run(ctx context.Context) error {
+	if err := os.MkdirAll(a.podsDir(), 0o750); err != nil {
+		return fmt.Errorf("root directory: %w", err)
+	}
+	lock, err := lockRoot(a.cfg.RootDir)
+	if err != nil {
+		return err
+	}
+	defer lock.release()
+
+	// Statuses are written until the last worker has ended, and the workers
+	// want the runtime's state until then.
+	readers, stopReaders := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopReaders()
+	lower, _ := errgroup.WithContext(readers)
+	lower.Go(func() error { return a.pleg.Run(readers) })
+	lower.Go(func() error { return a.statuses.Run(readers) })
+
+	upper, uctx := errgroup.WithContext(ctx)
+	upper.Go(func() error { return a.pods.Run(uctx) })
+	upper.Go(func() error { return a.workers.Run(uctx) })
+	upper.Go(func() error { return a.loop(uctx) })
+	close(a.ready)
+
+	err = upper.Wait()
+	a.sweeps.Wait()
+	stopReaders()
+	return errors.Join(err, lower.Wait())
+}
+
+func (a *Agent) podsDir() string             { return filepath.Join(a.cfg.RootDir, "pods") }
+func (a *Agent) podDir(uid types.UID) string { return filepath.Join(a.podsDir(), string(uid)) }

@@ -1,0 +1,87 @@
+package agent
+
+import (
+	"context"
+	"errors"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/images"
+	"github.com/nodewright/nodewright/pleg"
+	"github.com/nodewright/nodewright/podmgr"
+	"github.com/nodewright/nodewright/podruntime"
+	"github.com/nodewright/nodewright/podspec"
+	"github.com/nodewright/nodewright/podstatus"
+	"github.com/nodewright/nodewright/podworker"
+	"github.com/nodewright/nodewright/statusmgr"
+)
+
+// buildBlocks makes every block and plugs them into each other.
+func (a *Agent) buildBlocks() error {
+	c := &a.cfg
+	var errs [7]error
+	a.metrics, errs[0] = newMetrics(c.Metrics)
+	a.reader = cri.NewReader(c.Runtime)
+	a.pleg, errs[1] = pleg.New(pleg.Config{Runtime: a.reader, Log: c.Log.Named("pleg"), Metrics: c.Metrics})
+	a.pods, errs[2] = podmgr.New(podmgr.Config{Sources: c.Sources, Log: c.Log.Named("podmgr"), Metrics: c.Metrics})
+	puller, err := images.New(images.Config{
+		Service: c.Images, Events: a.events, QPS: c.PullQPS, Burst: c.PullBurst, Parallel: c.ParallelPulls,
+		Log: c.Log.Named("images"), Metrics: c.Metrics,
+	})
+	errs[3] = err
+	a.runtime, errs[4] = podruntime.New(podruntime.Config{
+		Runtime: c.Runtime, Images: imageAdapter{puller}, PodLogsDir: c.PodLogsDir, Events: a.events,
+		MaxCrashBackoff: c.MaxCrashBackoff, Log: c.Log.Named("podruntime"), Metrics: c.Metrics,
+	})
+	a.workers, errs[5] = podworker.New(podworker.Config{
+		Syncer: syncer{a}, Idle: a.idle, Resync: c.SyncFrequency, FirstSyncs: c.StartsInFlight,
+		Log: c.Log.Named("podworker"), Metrics: c.Metrics,
+	})
+	a.statuses, errs[6] = statusmgr.New(statusmgr.Config{
+		Sink: c.Sink, CouldHaveRunning: func(uid types.UID) bool { return a.workers.CouldHaveRunningContainers(uid) },
+		Log: c.Log.Named("statusmgr"), Metrics: c.Metrics,
+	})
+	return errors.Join(errs[:]...)
+}
+
+// idle tells that the runtime is known to run nothing of a pod.
+func (a *Agent) idle(uid types.UID) bool {
+	select {
+	case <-a.pleg.Listed():
+	default:
+		return false
+	}
+	obs, err := a.pleg.Get(uid)
+	return err == nil && !obs.AnyRunning()
+}
+
+// imageAdapter lets podruntime ask images.
+type imageAdapter struct{ m *images.Manager }
+
+func (i imageAdapter) Ensure(ctx context.Context, r podruntime.ImageRequest) (podspec.ImageFacts, error) {
+	img, err := i.m.Ensure(ctx, images.Request{
+		Pod: r.Pod, Image: r.Image, Policy: r.Policy, Sandbox: r.Sandbox, Secrets: r.Secrets,
+	})
+	return podspec.ImageFacts{Ref: img.Ref, UID: img.UID, User: img.User}, err
+}
+
+// nodeFacts are what pods are compiled with.
+func (a *Agent) nodeFacts() podspec.Node {
+	n := &a.cfg.Node
+	return podspec.Node{
+		Name: n.Name, IPs: n.IPs, Capacity: n.Capacity, Allocatable: n.Allocatable,
+		CgroupV2: a.cgroupV2, ResolvConf: a.files.resolv(), HostsFile: a.files.hosts(),
+		ClusterDomain: a.cfg.ClusterDomain, ClusterDNS: a.cfg.ClusterDNS,
+		PodLogsDir: a.cfg.PodLogsDir, SeccompDefault: a.cfg.SeccompDefault,
+	}
+}
+
+// rejectedStatus is the status of a pod that was turned away.
+func rejectedStatus(pod *v1.Pod, r Rejection) v1.PodStatus {
+	st := podstatus.Of(podstatus.Input{Pod: pod, NeedsSandbox: true})
+	st.Phase, st.Reason, st.Message = v1.PodFailed, r.Reason, "Pod was rejected: "+r.Message
+	st.ContainerStatuses, st.InitContainerStatuses, st.Conditions = nil, nil, nil
+	return st
+}

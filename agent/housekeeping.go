@@ -1,0 +1,149 @@
+package agent
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/podworker"
+)
+
+// housekeeping compares what is wanted with what the workers, the runtime and
+// the disk have, and starts what is missing or ends what is left over. It
+// does nothing before every source has spoken: until then a pod that no
+// source named may still be wanted.
+func (a *Agent) housekeeping(ctx context.Context) {
+	if !a.pods.AllReady() {
+		return
+	}
+	desired := a.pods.Pods()
+	working := a.workers.SyncKnownPods(desired)
+	a.forgetUnwanted(desired)
+
+	known := make(map[types.UID]bool, len(desired)+len(working))
+	for uid := range working {
+		known[uid] = true
+	}
+	for _, p := range desired {
+		known[p.UID] = true
+		if _, ok := working[p.UID]; ok || a.isRejected(p.UID) || podmeta.IsTerminal(p.Status.Phase) || !a.isAdmitted(p.UID) {
+			continue
+		}
+		if ph, ok := a.statuses.Phase(p.UID); ok && podmeta.IsTerminal(ph) {
+			continue
+		}
+		a.log.Info("pod restarted", zap.String("pod", p.Namespace+"/"+p.Name), zap.String("uid", string(p.UID)))
+		a.metrics.restarted.Inc()
+		a.add(p)
+	}
+	for _, l := range a.pleg.Pods() {
+		if known[l.UID] {
+			continue
+		}
+		known[l.UID] = true // its directories go after it
+		a.metrics.orphans.Inc()
+		grace := int64(orphanGraceSeconds)
+		a.workers.Update(podworker.Update{
+			Type:       podworker.KillUpdate,
+			RuntimePod: &podworker.RuntimePod{UID: l.UID, Name: l.Name, Namespace: l.Namespace},
+			Kill:       &podworker.KillOptions{GracePeriodSeconds: &grace},
+		})
+	}
+	a.statuses.Retain(known)
+	a.events.forget(func(uid types.UID) bool { return known[uid] })
+	if a.sweeping.CompareAndSwap(false, true) {
+		a.sweeps.Go(func() {
+			defer a.sweeping.Store(false)
+			a.sweepPodDirs(ctx, known)
+			a.sweepLogDirs(ctx, known)
+		})
+	}
+}
+
+// forgetUnwanted drops what the agent itself remembers of pods that are gone.
+func (a *Agent) forgetUnwanted(desired []*v1.Pod) {
+	want := make(map[types.UID]bool, len(desired))
+	for _, p := range desired {
+		want[p.UID] = true
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for uid := range a.rejected {
+		if !want[uid] {
+			delete(a.rejected, uid)
+		}
+	}
+	for uid := range a.admitted {
+		if !want[uid] {
+			delete(a.admitted, uid)
+		}
+	}
+}
+
+// sweepPodDirs removes the directories of pods that nothing knows. Volumes
+// are taken down first; one that will not go keeps its directory.
+func (a *Agent) sweepPodDirs(ctx context.Context, known map[types.UID]bool) {
+	entries, err := os.ReadDir(a.podsDir())
+	if err != nil {
+		a.logged("pod directories cannot be listed", err)
+		return
+	}
+	for _, e := range entries {
+		uid := types.UID(e.Name())
+		if known[uid] || a.wanted(uid) || ctx.Err() != nil {
+			continue
+		}
+		if err := a.volumes.Unmount(ctx, uid); err != nil {
+			a.logged("orphaned volumes stay", err, zap.String("uid", e.Name()))
+			continue
+		}
+		a.logged("orphaned pod directory stays", os.RemoveAll(a.podDir(uid)), zap.String("uid", e.Name()))
+	}
+}
+
+// sweepLogDirs removes the log directories, <namespace>_<name>_<uid>, of pods
+// that nothing knows.
+func (a *Agent) sweepLogDirs(ctx context.Context, known map[types.UID]bool) {
+	entries, err := os.ReadDir(a.cfg.PodLogsDir)
+	if err != nil {
+		if !os.IsNotExist(err) {
+			a.logged("log directories cannot be listed", err)
+		}
+		return
+	}
+	for _, e := range entries {
+		parts := strings.Split(e.Name(), "_")
+		if len(parts) != 3 || !e.IsDir() || ctx.Err() != nil {
+			continue
+		}
+		if uid := types.UID(parts[2]); !known[uid] && !a.wanted(uid) {
+			a.logged("orphaned logs stay", os.RemoveAll(filepath.Join(a.cfg.PodLogsDir, e.Name())), zap.String("dir", e.Name()))
+		}
+	}
+}
+
+func (a *Agent) setAdmitted(uid types.UID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.admitted[uid] = true
+	delete(a.rejected, uid)
+}
+
+func (a *Agent) isAdmitted(uid types.UID) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.admitted[uid]
+}
+
+func (a *Agent) isRejected(uid types.UID) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, ok := a.rejected[uid]
+	return ok
+}

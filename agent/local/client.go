@@ -1,0 +1,151 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Client asks the agent behind a unix socket. It may be used by several
+// goroutines.
+type Client struct {
+	socket string
+	http   http.Client
+}
+
+// NewClient returns a client of the agent that serves socket. Nothing is
+// opened before the first question.
+func NewClient(socket string) *Client {
+	c := &Client{socket: socket}
+	c.http.Transport = &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
+		},
+	}
+	return c
+}
+
+// Pods lists all pods of the agent.
+func (c *Client) Pods(ctx context.Context) (*v1.PodList, error) {
+	var l v1.PodList
+	return &l, c.get(ctx, "/v1/pods", &l)
+}
+
+// Pod returns one pod. errors.Is(err, ErrNotFound) if there is none.
+func (c *Client) Pod(ctx context.Context, namespace, name string) (*v1.Pod, error) {
+	var p v1.Pod
+	return &p, c.get(ctx, podPath(namespace, name), &p)
+}
+
+// Events lists the remembered events of a pod, oldest first.
+func (c *Client) Events(ctx context.Context, namespace, name string) (*v1.EventList, error) {
+	var l v1.EventList
+	return &l, c.get(ctx, podPath(namespace, name)+"/events", &l)
+}
+
+// Why asks what the agent does about a pod.
+func (c *Client) Why(ctx context.Context, namespace, name string) (*Why, error) {
+	var w Why
+	return &w, c.get(ctx, podPath(namespace, name)+"/why", &w)
+}
+
+// Problems lists the manifests that are not in effect.
+func (c *Client) Problems(ctx context.Context) ([]Problem, error) {
+	var p []Problem
+	return p, c.get(ctx, "/v1/problems", &p)
+}
+
+// Log opens a container's log. The caller closes it.
+func (c *Client) Log(ctx context.Context, namespace, name string, o LogOptions) (io.ReadCloser, error) {
+	q := url.Values{}
+	if o.Container != "" {
+		q.Set("container", o.Container)
+	}
+	for key, on := range map[string]bool{"previous": o.Previous, "follow": o.Follow, "timestamps": o.Timestamps} {
+		if on {
+			q.Set(key, "true")
+		}
+	}
+	if o.Tail >= 0 {
+		q.Set("tail", strconv.FormatInt(o.Tail, 10))
+	}
+	if !o.Since.IsZero() {
+		q.Set("since", o.Since.Format(time.RFC3339Nano))
+	}
+	resp, err := c.do(ctx, http.MethodGet, podPath(namespace, name)+"/log?"+q.Encode(), nil)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// Exec prepares a command and returns the URL where it is streamed.
+func (c *Client) Exec(ctx context.Context, namespace, name string, r ExecRequest) (string, error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return "", err
+	}
+	resp, err := c.do(ctx, http.MethodPost, podPath(namespace, name)+"/exec", body)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var reply ExecReply
+	return reply.URL, json.NewDecoder(resp.Body).Decode(&reply)
+}
+
+func podPath(namespace, name string) string {
+	return "/v1/pods/" + url.PathEscape(namespace) + "/" + url.PathEscape(name)
+}
+
+func (c *Client) get(ctx context.Context, path string, into any) error {
+	resp, err := c.do(ctx, http.MethodGet, path, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return json.NewDecoder(resp.Body).Decode(into)
+}
+
+func (c *Client) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) {
+			return nil, fmt.Errorf("no agent answers at %s: %w", c.socket, op.Err)
+		}
+		return nil, err
+	}
+	if resp.StatusCode < 400 {
+		return resp, nil
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	msg := strings.TrimSpace(string(text))
+	if resp.StatusCode == http.StatusNotFound {
+		return nil, &notFoundError{msg}
+	}
+	return nil, errors.New(msg)
+}
+
+type notFoundError struct{ text string }
+
+func (e *notFoundError) Error() string        { return e.text }
+func (e *notFoundError) Is(target error) bool { return target == ErrNotFound }

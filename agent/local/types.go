@@ -1,0 +1,111 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// ErrNotFound means that the agent knows no such pod or container. The HTTP
+// side answers 404 with the error's text.
+var ErrNotFound = errors.New("not found")
+
+// Agent is what this package asks of a node agent. All methods may be called
+// at any time from any goroutine; what they return is the caller's own.
+type Agent interface {
+	// Pods lists every known pod with its current status, those being
+	// terminated included.
+	Pods() []*v1.Pod
+	// Events lists the remembered events of a pod, oldest first.
+	Events(pod *v1.Pod) []v1.Event
+	// Why tells what the agent does about a pod, and what it waits for.
+	Why(pod *v1.Pod) Why
+	// LogPath is the file of a container's current log, or of the instance
+	// before it.
+	LogPath(pod *v1.Pod, container string, previous bool) (string, error)
+	// Exec prepares a command in a running container and returns the URL
+	// where the runtime streams it.
+	Exec(ctx context.Context, pod *v1.Pod, r ExecRequest) (url string, err error)
+	// Problems lists the manifests that were refused or are held back.
+	Problems() []Problem
+	// Healthy returns nil, or what is wrong with the agent.
+	Healthy() error
+}
+
+// Why is the answer to "why is this pod not what I asked for?".
+type Why struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+	// Phase is the pod's phase as last computed.
+	Phase string `json:"phase"`
+	// Stage is sync, terminating, terminated, or waiting for a pod that
+	// has no worker (a rejected one, or one not yet taken up).
+	Stage string `json:"stage"`
+	// Doing says what the worker does at this moment; "" when it sleeps.
+	Doing string    `json:"doing,omitempty"`
+	Since time.Time `json:"since"`
+	// WaitingFor says in one line what has to happen next.
+	WaitingFor string `json:"waitingFor,omitempty"`
+	// NextAt is when the agent acts by itself at the latest; zero if it
+	// only waits for an event.
+	NextAt     time.Time `json:"nextAt"`
+	NextReason string    `json:"nextReason,omitempty"`
+	LastError  string    `json:"lastError,omitempty"`
+	Failures   int       `json:"failures,omitempty"`
+	// Containers tells of each container that is not simply running.
+	Containers []ContainerWhy `json:"containers,omitempty"`
+}
+
+// ContainerWhy is one container's part of a [Why].
+type ContainerWhy struct {
+	Name    string `json:"name"`
+	State   string `json:"state"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// ExecRequest asks for a command in a container.
+type ExecRequest struct {
+	// Container may be "" for the pod's first container.
+	Container string   `json:"container,omitempty"`
+	Command   []string `json:"command"`
+	Stdin     bool     `json:"stdin,omitempty"`
+	TTY       bool     `json:"tty,omitempty"`
+}
+
+// ExecReply says where the command is to be streamed from.
+type ExecReply struct {
+	// URL speaks the Kubernetes remote command protocol.
+	URL string `json:"url"`
+}
+
+// Problem is a manifest, or a part of one, that is not in effect.
+type Problem struct {
+	Source   string `json:"source"`
+	File     string `json:"file,omitempty"`
+	Document int    `json:"document,omitempty"` // counted from 1
+	Pod      string `json:"pod,omitempty"`      // namespace/name, if it could be read
+	Field    string `json:"field,omitempty"`
+	Reason   string `json:"reason"`
+	// Kept tells that an earlier, good version stays in effect.
+	Kept bool `json:"kept,omitempty"`
+}
+
+// LogOptions selects what of a log is sent.
+type LogOptions struct {
+	// Container may be "" for the pod's first container.
+	Container string
+	// Previous asks for the instance before the current one.
+	Previous bool
+	// Follow goes on until the container ends or the caller leaves.
+	Follow bool
+	// Timestamps puts each line's time (RFC 3339 with nanoseconds) before it.
+	Timestamps bool
+	// Tail is the number of lines to start with; negative means all.
+	Tail int64
+	// Since drops lines that are older; the zero time drops none.
+	Since time.Time
+}

@@ -1,0 +1,191 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/pleg"
+	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/podmgr"
+	"github.com/nodewright/nodewright/podworker"
+)
+
+// Housekeeping follows a cause after a pause that lets a burst of causes
+// share one pass, and comes by itself only as a net below the events.
+const (
+	housekeepingPause = 100 * time.Millisecond
+	housekeepingEvery = time.Minute
+)
+
+// loop is the one goroutine that decides: it hands causes to the pod workers
+// and never waits for any of them, for the runtime or for a disk.
+func (a *Agent) loop(ctx context.Context) error {
+	// Pods are taken up once the runtime has been listed: only then is it
+	// known which of them run already and must not be turned away.
+	var changes <-chan podmgr.Change
+	listed := a.pleg.Listed()
+	pause := time.NewTimer(housekeepingEvery)
+	defer pause.Stop()
+	soon := false
+	for {
+		a.beat.Store(time.Now().UnixNano())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-listed:
+			listed = nil
+			changes = a.pods.Changes()
+			a.requestCleanup()
+		case c, ok := <-changes:
+			if !ok {
+				changes = nil
+				continue
+			}
+			a.handleChange(c)
+			a.requestCleanup()
+		case ev := <-a.pleg.Events():
+			a.handleRuntimeEvent(ev)
+		case <-a.cleanup:
+			if !soon {
+				soon = true
+				pause.Reset(housekeepingPause)
+			}
+		case <-pause.C:
+			soon = false
+			if listed == nil {
+				a.housekeeping(ctx)
+			}
+			pause.Reset(housekeepingEvery)
+		}
+	}
+}
+
+// requestCleanup asks for housekeeping soon. It never blocks.
+func (a *Agent) requestCleanup() {
+	select {
+	case a.cleanup <- struct{}{}:
+	default:
+	}
+}
+
+func (a *Agent) handleChange(c podmgr.Change) {
+	switch c.Op {
+	case podmgr.Add:
+		slices.SortStableFunc(c.Pods, func(x, y *v1.Pod) int {
+			return x.CreationTimestamp.Compare(y.CreationTimestamp.Time)
+		})
+		for _, p := range c.Pods {
+			a.add(p)
+		}
+	case podmgr.Update, podmgr.Delete:
+		for _, p := range c.Pods {
+			a.update(p)
+		}
+	case podmgr.Remove:
+		for _, p := range c.Pods {
+			a.remove(p)
+		}
+	case podmgr.Reconcile:
+		for _, p := range c.Pods {
+			a.workers.Resync(p.UID)
+		}
+	}
+	if c.ConfigChanged {
+		a.retryFailed()
+	}
+}
+
+func (a *Agent) add(pod *v1.Pod) {
+	start := time.Now()
+	if !podmeta.IsTerminal(pod.Status.Phase) && !a.workers.TerminationRequested(pod.UID) {
+		if r := a.admission(pod); r != nil {
+			a.reject(pod, *r)
+			return
+		}
+	}
+	a.setAdmitted(pod.UID)
+	a.workers.Update(podworker.Update{Type: podworker.CreateUpdate, Pod: pod, Start: start})
+}
+
+func (a *Agent) update(pod *v1.Pod) {
+	if a.isRejected(pod.UID) && pod.DeletionTimestamp == nil {
+		a.add(pod)
+		return
+	}
+	a.workers.Update(podworker.Update{Type: podworker.ConfigUpdate, Pod: pod, Start: time.Now()})
+}
+
+func (a *Agent) remove(pod *v1.Pod) {
+	if !a.pods.AllReady() {
+		// A source that has not spoken yet may still want the pod;
+		// housekeeping decides once all have.
+		return
+	}
+	a.workers.Update(podworker.Update{Type: podworker.KillUpdate, Pod: pod, Start: time.Now()})
+}
+
+// handleRuntimeEvent lets the pod's worker look at what happened. A pod that
+// nobody wants is a matter for housekeeping.
+func (a *Agent) handleRuntimeEvent(ev pleg.Event) {
+	if !a.workers.Resync(ev.UID) {
+		a.requestCleanup()
+	}
+}
+
+// retryFailed wakes every pod whose last try failed: a ConfigMap or a Secret
+// that it lacked may be there now.
+func (a *Agent) retryFailed() {
+	for _, w := range a.workers.List() {
+		if w.LastError != "" {
+			a.workers.Resync(w.UID)
+		}
+	}
+}
+
+// admission asks every Admitter. A pod that has containers running was
+// admitted in an earlier life of the agent and stays.
+func (a *Agent) admission(pod *v1.Pod) *Rejection {
+	if obs, err := a.pleg.Get(pod.UID); err == nil && obs.AnyRunning() {
+		return nil
+	}
+	others := a.activePods(pod)
+	for _, ad := range a.admit {
+		if r := ad.Admit(pod, others); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// activePods are the pods that hold or will hold resources of the node,
+// except for pod itself.
+func (a *Agent) activePods(pod *v1.Pod) []*v1.Pod {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var active []*v1.Pod
+	for _, p := range a.pods.Pods() {
+		if p.UID == pod.UID || !a.admitted[p.UID] || a.workers.KnownTerminated(p.UID) {
+			continue
+		}
+		if ph, ok := a.statuses.Phase(p.UID); ok && podmeta.IsTerminal(ph) && !a.workers.TerminationRequested(p.UID) {
+			continue
+		}
+		active = append(active, p)
+	}
+	return active
+}
+
+func (a *Agent) reject(pod *v1.Pod, r Rejection) {
+	a.mu.Lock()
+	a.rejected[pod.UID] = r
+	a.mu.Unlock()
+	a.log.Warn("pod rejected", zap.String("pod", pod.Namespace+"/"+pod.Name),
+		zap.String("reason", r.Reason), zap.String("message", r.Message))
+	a.metrics.rejections.WithLabelValues(rejectionLabel(r.Reason)).Inc()
+	a.events.Event(pod, v1.EventTypeWarning, r.Reason, r.Message)
+	a.statuses.Set(pod, rejectedStatus(pod, r))
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/agent/local"
+)
+
+// clientFlags are the flags of every command that asks a running agent.
+type clientFlags struct {
+	rootDir, socket, namespace string
+	allNamespaces              bool
+}
+
+func (c *clientFlags) register(fs *flag.FlagSet) {
+	fs.StringVar(&c.rootDir, "root-dir", defaultRootDir, "the state `directory` of the agent to ask")
+	fs.StringVar(&c.socket, "socket", "", "the agent's `socket`; ROOT_DIR/agent.sock")
+	fs.StringVar(&c.namespace, "n", "", "the pod's `namespace`; else any that has a pod of that name")
+}
+
+func (c *clientFlags) client() *local.Client { return local.NewClient(c.socketPath()) }
+
+func (c *clientFlags) socketPath() string {
+	if c.socket != "" {
+		return c.socket
+	}
+	return filepath.Join(c.rootDir, "agent.sock")
+}
+
+// parseMixed parses flags and arguments in any order, as people type them. All
+// that follows "--" is handed back as it is.
+func parseMixed(fs *flag.FlagSet, args []string) (plain, after []string, err error) {
+	for i, a := range args {
+		if a == "--" {
+			args, after = args[:i], args[i+1:]
+			break
+		}
+	}
+	for {
+		if err := fs.Parse(args); err != nil {
+			return nil, nil, err
+		}
+		if fs.NArg() == 0 {
+			return plain, after, nil
+		}
+		plain = append(plain, fs.Arg(0))
+		args = fs.Args()[1:]
+	}
+}
+
+// find looks a pod up by name, which may be namespace/name, or the name in
+// the manifest, to which the node's name was appended.
+func (c *clientFlags) find(ctx context.Context, cl *local.Client, name string) (*v1.Pod, error) {
+	namespace := c.namespace
+	if ns, n, ok := strings.Cut(name, "/"); ok {
+		namespace, name = ns, n
+	}
+	list, err := cl.Pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var exact, prefixed []*v1.Pod
+	for i := range list.Items {
+		p := &list.Items[i]
+		if namespace != "" && p.Namespace != namespace {
+			continue
+		}
+		switch {
+		case p.Name == name:
+			exact = append(exact, p)
+		case p.Name == name+"-"+strings.ToLower(p.Spec.NodeName):
+			prefixed = append(prefixed, p)
+		}
+	}
+	found := exact
+	if len(found) == 0 {
+		found = prefixed
+	}
+	switch len(found) {
+	case 0:
+		if namespace != "" {
+			return nil, fmt.Errorf("no pod %q in namespace %q", name, namespace)
+		}
+		return nil, fmt.Errorf("no pod %q", name)
+	case 1:
+		return found[0], nil
+	}
+	var where []string
+	for _, p := range found {
+		where = append(where, p.Namespace+"/"+p.Name)
+	}
+	return nil, fmt.Errorf("%q could be %s; say which with -n", name, strings.Join(where, ", "))
+}
+
+var errPodName = errors.New("which pod? Give one name")

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// runFlags are the flags of "agent run", by the kubelet's names.
+type runFlags struct {
+	config, configDir string
+	kubeconfig        string
+	rootDir           string
+	hostname          string
+	nodeIP            string
+	nodeLabels        string
+	certDir           string
+	registerNode      bool
+	manifests         string
+	manifestURL       string
+	runtimeEndpoint   string
+	imageEndpoint     string
+	verbosity         int
+	socket            string
+	startsInFlight    int
+
+	set map[string]bool // names of the flags that were given
+}
+
+const defaultRootDir = "/var/lib/kubelet"
+
+func newRunFlags(w io.Writer) (*flag.FlagSet, *runFlags) {
+	f := &runFlags{}
+	fs := flag.NewFlagSet("agent run", flag.ContinueOnError)
+	fs.SetOutput(w)
+	fs.StringVar(&f.config, "config", "", "a KubeletConfiguration `file`")
+	fs.StringVar(&f.configDir, "config-dir", "", "a `directory` of drop-ins (*.conf) merged over --config")
+	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "not supported yet: the agent runs without an API server")
+	fs.StringVar(&f.rootDir, "root-dir", defaultRootDir, "the `directory` of the agent's state")
+	fs.StringVar(&f.hostname, "hostname-override", "", "the node's `name` instead of the hostname")
+	fs.StringVar(&f.nodeIP, "node-ip", "", "the node's `address`, or two, one of each family, with a comma between")
+	fs.StringVar(&f.nodeLabels, "node-labels", "", "labels of the node, `key=value` with commas between")
+	fs.StringVar(&f.certDir, "cert-dir", "", "no effect without an API server")
+	fs.BoolVar(&f.registerNode, "register-node", true, "no effect without an API server")
+	fs.StringVar(&f.manifests, "pod-manifest-path", "", "the `directory` (or file) of pod manifests")
+	fs.StringVar(&f.manifestURL, "manifest-url", "", "a `URL` that answers with pod manifests")
+	fs.StringVar(&f.runtimeEndpoint, "container-runtime-endpoint", "", "the runtime's `socket`; else the first well-known one that answers")
+	fs.StringVar(&f.imageEndpoint, "image-service-endpoint", "", "the image service's `socket`, if it is another")
+	fs.IntVar(&f.verbosity, "v", 0, "log `level`: 4 and above log every step")
+	fs.StringVar(&f.socket, "socket", "", "the agent's own `socket`; ROOT_DIR/agent.sock")
+	fs.IntVar(&f.startsInFlight, "starts-in-flight", 0, "`how many` pods start at a time; 4")
+	return fs, f
+}
+
+func parseRunFlags(w io.Writer, args []string) (*runFlags, error) {
+	fs, f := newRunFlags(w)
+	if err := fs.Parse(args); err != nil {
+		return nil, err
+	}
+	if fs.NArg() > 0 {
+		return nil, fmt.Errorf("run takes no argument, got %q", fs.Arg(0))
+	}
+	f.set = map[string]bool{}
+	fs.Visit(func(fl *flag.Flag) { f.set[fl.Name] = true })
+	return f, f.validate()
+}
+
+func (f *runFlags) validate() error {
+	var errs []error
+	if f.kubeconfig != "" {
+		errs = append(errs, fmt.Errorf("--kubeconfig=%q: joining a cluster is not supported yet; leave the flag out to run alone", f.kubeconfig))
+	}
+	if f.set["hostname-override"] {
+		f.hostname = strings.ToLower(strings.TrimSpace(f.hostname))
+		if msgs := validation.IsDNS1123Subdomain(f.hostname); len(msgs) > 0 {
+			errs = append(errs, fmt.Errorf("--hostname-override=%q: %s", f.hostname, msgs[0]))
+		}
+	}
+	if _, err := f.ips(); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := f.labels(); err != nil {
+		errs = append(errs, err)
+	}
+	if f.startsInFlight < 0 {
+		errs = append(errs, fmt.Errorf("--starts-in-flight=%d: want 1 or more, or 0 for the default", f.startsInFlight))
+	}
+	return errors.Join(errs...)
+}
+
+// ips reads --node-ip.
+func (f *runFlags) ips() ([]string, error) {
+	if f.nodeIP == "" {
+		return nil, nil
+	}
+	var ips []string
+	for s := range strings.SplitSeq(f.nodeIP, ",") {
+		ip := net.ParseIP(strings.TrimSpace(s))
+		if ip == nil {
+			return nil, fmt.Errorf("--node-ip=%q: %q is not an IP address", f.nodeIP, s)
+		}
+		ips = append(ips, ip.String())
+	}
+	is4 := func(s string) bool { return net.ParseIP(s).To4() != nil }
+	if len(ips) > 2 || len(ips) == 2 && is4(ips[0]) == is4(ips[1]) {
+		return nil, fmt.Errorf("--node-ip=%q: want one address, or one of IPv4 and one of IPv6", f.nodeIP)
+	}
+	return ips, nil
+}
+
+// nodeLabelsAllowed are the labels of the kubernetes.io and k8s.io domains
+// that a node may give itself beside those of kubelet.kubernetes.io and
+// node.kubernetes.io (KEP-279, NodeRestriction).
+var nodeLabelsAllowed = []string{
+	v1.LabelHostname, v1.LabelInstanceType, v1.LabelInstanceTypeStable, v1.LabelOSStable, v1.LabelArchStable,
+	"beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+	v1.LabelTopologyZone, v1.LabelTopologyRegion, v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion,
+}
+
+func nodeLabelAllowed(key string) bool {
+	domain, _, ok := strings.Cut(key, "/")
+	if !ok || slices.Contains(nodeLabelsAllowed, key) {
+		return true
+	}
+	in := func(d string) bool { return domain == d || strings.HasSuffix(domain, "."+d) }
+	if in("kubelet.kubernetes.io") || in("node.kubernetes.io") {
+		return true
+	}
+	return !in("kubernetes.io") && !in("k8s.io")
+}
+
+// labels reads --node-labels.
+func (f *runFlags) labels() (map[string]string, error) {
+	all := map[string]string{}
+	for s := range strings.SplitSeq(f.nodeLabels, ",") {
+		if s = strings.TrimSpace(s); s == "" {
+			continue
+		}
+		key, value, ok := strings.Cut(s, "=")
+		if !ok {
+			return nil, fmt.Errorf("--node-labels: %q: want key=value", s)
+		}
+		all[key] = value
+	}
+	var denied []string
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if msgs := validation.IsQualifiedName(key); len(msgs) > 0 {
+			return nil, fmt.Errorf("--node-labels: key %q: %s", key, msgs[0])
+		}
+		if msgs := validation.IsValidLabelValue(all[key]); len(msgs) > 0 {
+			return nil, fmt.Errorf("--node-labels: %s=%q: %s", key, all[key], msgs[0])
+		}
+		if !nodeLabelAllowed(key) {
+			denied = append(denied, key)
+		}
+	}
+	if len(denied) > 0 {
+		return nil, fmt.Errorf("--node-labels: %s: of the kubernetes.io and k8s.io domains only kubelet.kubernetes.io/*, node.kubernetes.io/* and %s are allowed",
+			strings.Join(denied, ", "), strings.Join(nodeLabelsAllowed, ", "))
+	}
+	return all, nil
+}

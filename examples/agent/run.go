@@ -1,0 +1,335 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/checkpoint"
+	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/podmgr"
+)
+
+// wellKnownSockets are tried in order when no runtime is named: those of
+// containerd, CRI-O, cri-dockerd and k3s.
+var wellKnownSockets = []string{
+	"/run/containerd/containerd.sock",
+	"/run/crio/crio.sock",
+	"/run/cri-dockerd.sock",
+	"/run/k3s/containerd/containerd.sock",
+}
+
+func runAgent(ctx context.Context, std stdio, args []string) error {
+	f, err := parseRunFlags(std.err, args)
+	if err != nil {
+		return err
+	}
+	conf, warnings, err := loadConfig(f.config, f.configDir)
+	if err != nil {
+		return err
+	}
+	if err := applyFlags(conf, f); err != nil {
+		return err
+	}
+	log := newLogger(max(f.verbosity, int(conf.Logging.Verbosity)))
+	defer func() { _ = log.Sync() }()
+	for _, w := range warnings {
+		log.Warn("configuration", zap.String("warning", w))
+	}
+	for _, name := range []string{"cert-dir", "register-node"} {
+		if f.set[name] {
+			log.Warn("configuration", zap.String("warning", "--"+name+" has no effect without an API server"))
+		}
+	}
+	tuneMemory()
+
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	endpoint := conf.ContainerRuntimeEndpoint
+	if endpoint == "" {
+		if endpoint, err = cri.Find(ctx, wellKnownSockets); err != nil {
+			return err
+		}
+		log.Info("container runtime found", zap.String("endpoint", endpoint))
+	}
+	client, err := cri.New(cri.Config{
+		Endpoint: endpoint, ImageEndpoint: conf.ImageServiceEndpoint,
+		Timeout: conf.RuntimeRequestTimeout.Duration, Log: log.Named("cri"), Metrics: reg,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = client.Close(context.WithoutCancel(ctx)) }()
+
+	cfg, err := agentConfig(f, conf, client, log, reg)
+	if err != nil {
+		return err
+	}
+	a, err := agent.New(cfg)
+	if err != nil {
+		return err
+	}
+	return serve(ctx, a, f, conf, reg, log)
+}
+
+// serve runs the agent and its doors until ctx ends. What goes wrong with a
+// door is logged: the pods matter more.
+func serve(ctx context.Context, a *agent.Agent, f *runFlags, conf *kubeletconfig.KubeletConfiguration, reg *prometheus.Registry, log *zap.Logger) error {
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	select {
+	case err := <-done: // it could not begin
+		return err
+	case <-a.Ready():
+	}
+	handler := local.Handler(a, promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	srv := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	socket := f.socket
+	if socket == "" {
+		socket = filepath.Join(f.rootDir, "agent.sock")
+	}
+	if l, err := local.Listen(socket); err != nil {
+		log.Error("agent socket cannot be opened", zap.Error(err))
+	} else {
+		go func() { _ = srv.Serve(l) }()
+		defer func() { _ = os.Remove(socket) }()
+	}
+	health := &http.Server{Handler: healthHandler(handler), ReadHeaderTimeout: 10 * time.Second}
+	if port := *conf.HealthzPort; port != 0 {
+		addr := net.JoinHostPort(conf.HealthzBindAddress, strconv.Itoa(int(port)))
+		if l, err := net.Listen("tcp", addr); err != nil {
+			log.Error("healthz cannot be served", zap.Error(err))
+		} else {
+			go func() { _ = health.Serve(l) }()
+		}
+	}
+	defer func() {
+		_ = srv.Close()
+		_ = health.Close()
+	}()
+	log.Info("agent runs", zap.String("version", versionString()), zap.String("socket", socket))
+	notify(log, daemon.SdNotifyReady)
+	go watchdog(ctx, a, log)
+
+	err := <-done
+	notify(log, daemon.SdNotifyStopping)
+	log.Info("agent ends; containers keep running")
+	return err
+}
+
+// healthHandler lets only what is harmless through to a TCP port.
+func healthHandler(h http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /healthz", h)
+	mux.Handle("GET /metrics", h)
+	return mux
+}
+
+func notify(log *zap.Logger, state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		log.Warn("systemd was not told", zap.String("state", state), zap.Error(err))
+	}
+}
+
+// watchdog tells systemd that the agent lives, if its unit asks (WatchdogSec),
+// twice in the interval, as sd_watchdog_enabled(3) advises. A runtime that is
+// down is no reason to stop: killing the agent would not mend it.
+func watchdog(ctx context.Context, a *agent.Agent, log *zap.Logger) {
+	interval, err := daemon.SdWatchdogEnabled(false)
+	if err != nil || interval == 0 {
+		return
+	}
+	tick := time.NewTicker(interval / 2)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if a.Alive() {
+				notify(log, daemon.SdNotifyWatchdog)
+			}
+		}
+	}
+}
+
+// applyFlags lays the flags over the configuration: flags win.
+func applyFlags(c *kubeletconfig.KubeletConfiguration, f *runFlags) error {
+	if f.set["container-runtime-endpoint"] {
+		c.ContainerRuntimeEndpoint = f.runtimeEndpoint
+	}
+	if f.set["image-service-endpoint"] {
+		c.ImageServiceEndpoint = f.imageEndpoint
+	}
+	if f.set["pod-manifest-path"] {
+		c.StaticPodPath = f.manifests
+	}
+	if f.set["manifest-url"] {
+		c.StaticPodURL = f.manifestURL
+	}
+	for _, p := range []*string{&f.rootDir, &c.StaticPodPath} {
+		if *p == "" {
+			continue
+		}
+		abs, err := filepath.Abs(*p)
+		if err != nil {
+			return err
+		}
+		*p = abs
+	}
+	if c.StaticPodPath == "" && c.StaticPodURL == "" {
+		return errors.New("nothing to run: give --pod-manifest-path, or staticPodPath or staticPodURL in --config")
+	}
+	if c.FailCgroupV1 != nil && *c.FailCgroupV1 && !agent.CgroupV2() {
+		return errors.New("invalid configuration: failCgroupV1: true: this machine has cgroup v1; want false here")
+	}
+	return nil
+}
+
+func agentConfig(f *runFlags, c *kubeletconfig.KubeletConfiguration, client *cri.Client, log *zap.Logger, reg *prometheus.Registry) (agent.Config, error) {
+	node, err := nodeOf(f, c)
+	if err != nil {
+		log.Warn("the machine could not be read in full", zap.Error(err))
+	}
+	var sources []podmgr.Source
+	if c.StaticPodPath != "" {
+		memory, err := checkpoint.Open(checkpoint.Config{
+			Dir: filepath.Join(f.rootDir, "manifests"),
+			OnCorrupt: func(key, setAside string, err error) {
+				log.Warn("damaged checkpoint set aside", zap.String("key", key), zap.String("file", setAside), zap.Error(err))
+			},
+		})
+		if err != nil {
+			return agent.Config{}, err
+		}
+		s, err := podmgr.Directory(podmgr.DirectoryConfig{
+			Path: c.StaticPodPath, NodeName: node.Name, Rescan: c.FileCheckFrequency.Duration,
+			Memory: memory, Log: log.Named("podmgr"),
+		})
+		if err != nil {
+			return agent.Config{}, err
+		}
+		sources = append(sources, s)
+	}
+	if c.StaticPodURL != "" {
+		s, err := podmgr.HTTP(podmgr.HTTPConfig{
+			URL: c.StaticPodURL, Header: c.StaticPodURLHeader, NodeName: node.Name,
+			Interval: c.HTTPCheckFrequency.Duration, Log: log.Named("podmgr"),
+		})
+		if err != nil {
+			return agent.Config{}, err
+		}
+		sources = append(sources, s)
+	}
+	cfg := agent.Config{
+		Node: node, RootDir: f.rootDir, PodLogsDir: c.PodLogsDir,
+		Runtime: client, Images: client, Sources: sources,
+		SyncFrequency: c.SyncFrequency.Duration, StartsInFlight: f.startsInFlight,
+		PullQPS: float64(*c.RegistryPullQPS), PullBurst: int(c.RegistryBurst), ParallelPulls: parallelPulls(c),
+		ClusterDomain: c.ClusterDomain, ClusterDNS: c.ClusterDNS, ResolvConf: *c.ResolverConfig,
+		SeccompDefault: *c.SeccompDefault, Log: log, Metrics: reg,
+	}
+	if *c.ResolverConfig == "" {
+		cfg.ResolvConf = "-"
+	}
+	if d := c.CrashLoopBackOff.MaxContainerRestartPeriod; d != nil {
+		cfg.MaxCrashBackoff = d.Duration
+	}
+	return cfg, nil
+}
+
+// parallelPulls is how many images are pulled at a time; 0 means any number.
+func parallelPulls(c *kubeletconfig.KubeletConfiguration) int {
+	switch {
+	case *c.SerializeImagePulls:
+		return 1
+	case c.MaxParallelImagePulls != nil:
+		return int(*c.MaxParallelImagePulls)
+	default:
+		return 0
+	}
+}
+
+// nodeOf describes this machine as flags and configuration say.
+func nodeOf(f *runFlags, c *kubeletconfig.KubeletConfiguration) (agent.Node, error) {
+	pods := int64(c.MaxPods)
+	if n := int64(c.PodsPerCore) * int64(runtime.NumCPU()); n > 0 && n < pods {
+		pods = n
+	}
+	dir := f.rootDir
+	if _, err := os.Stat(dir); err != nil {
+		dir = "/"
+	}
+	node, err := agent.DetectNode(dir, pods)
+	if f.hostname != "" {
+		node.Name = f.hostname
+	}
+	if ips, _ := f.ips(); len(ips) > 0 {
+		node.IPs = ips
+	}
+	node.Labels, _ = f.labels() // checked with the flags
+	node.Allocatable = node.Capacity.DeepCopy()
+	for _, reserved := range []map[string]string{c.SystemReserved, c.KubeReserved} {
+		for name, q := range reserved {
+			rn := v1.ResourceName(name)
+			left := node.Allocatable[rn]
+			left.Sub(resource.MustParse(q)) // checked with the configuration
+			if left.Sign() < 0 {
+				left = resource.Quantity{}
+			}
+			node.Allocatable[rn] = left
+		}
+	}
+	return node, err
+}
+
+// tuneMemory trades a little CPU for a small heap, unless the environment
+// says otherwise: an agent is idle nearly always.
+func tuneMemory() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50)
+	}
+}
+
+func newLogger(verbosity int) *zap.Logger {
+	level := zap.InfoLevel
+	if verbosity >= 4 {
+		level = zap.DebugLevel
+	}
+	enc := zap.NewProductionEncoderConfig()
+	enc.EncodeTime = zapcore.ISO8601TimeEncoder
+	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(enc), zapcore.Lock(os.Stderr), level))
+}
+
+func version(_ context.Context, std stdio, _ []string) error {
+	_, err := fmt.Fprintln(std.out, "agent "+versionString())
+	return err
+}
+
+func versionString() string {
+	v := "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		v = info.Main.Version
+	}
+	return v + " " + runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH
+}
