@@ -36,6 +36,10 @@ type Event struct {
 	Changes []Change
 }
 
+// maxChanges is how many changes an event that nobody takes gathers. Then the
+// older ones go: who is so late reads the pod's state, not its history.
+const maxChanges = 256
+
 // outbox hands events on one at a time and merges those of one pod that wait.
 type outbox struct {
 	ch     chan Event
@@ -57,7 +61,8 @@ func (o *outbox) put(uid types.UID, changes []Change) {
 		o.queue = append(o.queue, uid)
 		o.waiting[uid] = changes
 	} else {
-		o.waiting[uid] = append(old, changes...)
+		all := append(old, changes...)
+		o.waiting[uid] = all[max(0, len(all)-maxChanges):]
 	}
 	o.mu.Unlock()
 	select {

@@ -116,6 +116,9 @@ func (m *Manager) land(r *record, f *flight, pod *observed.Pod, err error) {
 		return
 	}
 	f.over = true
+	if err == nil {
+		pod = keepIPs(r.pod, pod)
+	}
 	f.pod, f.err = pod, err
 	m.releaseSlot(f)
 	r.flight = nil
@@ -124,26 +127,37 @@ func (m *Manager) land(r *record, f *flight, pod *observed.Pod, err error) {
 		m.failed(r, f, err)
 	} else {
 		r.failures, r.hungSince = 0, time.Time{}
-		m.noteResult(r, pod)
+		m.noteResult(r, pod, f.again)
 	}
 	close(f.done)
-	if f.again && m.ctx.Err() == nil {
+	switch {
+	case err != nil || m.ctx.Err() != nil:
+		// The retry sees what happened meanwhile.
+	case f.again:
 		m.look(r)
-		return
-	}
-	if err == nil && len(r.items) == 0 && m.records[r.uid] == r {
-		delete(m.records, r.uid)
+	case len(r.items) == 0:
+		m.drop(r)
 	}
 }
 
-func (m *Manager) noteResult(r *record, pod *observed.Pod) {
+func (m *Manager) drop(r *record) {
+	if m.records[r.uid] == r {
+		delete(m.records, r.uid)
+	}
+	r.dropped = true
+}
+
+// noteResult takes over what an inspection showed and tells what is new in it.
+// If another inspection follows, a Refresh is left to that one: it may have
+// been asked for after this one began.
+func (m *Manager) noteResult(r *record, pod *observed.Pod, again bool) {
 	now := itemsOf(pod)
 	changes := diff(r.items, now)
-	if len(changes) == 0 && r.force {
+	if len(changes) == 0 && r.force && !again {
 		changes = []Change{{Type: PodSync}}
 	}
-	r.force = false
-	r.items, r.pod = now, pod
+	r.force = r.force && again
+	r.items, r.pod, r.hint = now, pod, nil
 	if pod.Name != "" {
 		r.name, r.namespace = pod.Name, pod.Namespace
 	}
@@ -179,10 +193,14 @@ func (m *Manager) failed(r *record, f *flight, err error) {
 // gone takes note of a pod that the runtime does not list any more.
 func (m *Manager) gone(r *record) {
 	r.stopRetry()
-	if changes := diff(r.items, nil); len(changes) > 0 {
+	changes := diff(r.items, nil)
+	if len(changes) == 0 && (r.force || r.pod == nil && r.hint != nil) {
+		changes = []Change{{Type: PodSync}}
+	}
+	if len(changes) > 0 {
 		m.out.put(r.uid, changes)
 	}
-	delete(m.records, r.uid)
+	m.drop(r)
 }
 
 // Refresh has a pod inspected soon and an event sent for it even if nothing
@@ -202,8 +220,9 @@ func (m *Manager) Refresh(uid types.UID) {
 }
 
 // Get returns what is known of a pod, without waiting: what the last
-// inspection showed, and its error. A pod of which nothing is known comes back
-// with its UID alone. The result is shared: do not change it.
+// inspection showed, and its error. Before the first inspection it is what the
+// list showed, ids and states alone, with a zero ObservedAt. A pod of which
+// nothing is known comes back with its UID alone. The result is shared: do not change it.
 func (m *Manager) Get(uid types.UID) (*observed.Pod, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -215,6 +234,8 @@ func (m *Manager) known(uid types.UID) (*observed.Pod, error) {
 	switch {
 	case r == nil:
 		return &observed.Pod{UID: uid, ObservedAt: m.listedAt}, nil
+	case r.pod == nil && r.hint != nil:
+		return r.hint, r.err
 	case r.pod == nil:
 		return &observed.Pod{UID: uid}, r.err
 	default:
@@ -223,9 +244,14 @@ func (m *Manager) known(uid types.UID) (*observed.Pod, error) {
 }
 
 // GetNewerThan returns what the runtime shows of a pod, asked after t. It
-// answers at once if it knows, and otherwise inspects the pod. The result is
-// shared: do not change it. The error is the inspection's, or ctx's.
+// answers at once if it knows, and otherwise inspects the pod, after the
+// inspection on its way if that began too early. A t in the future means now.
+// The result is shared: do not change it. The error is the inspection's, or
+// ctx's.
 func (m *Manager) GetNewerThan(ctx context.Context, uid types.UID, t time.Time) (*observed.Pod, error) {
+	if now := time.Now(); t.After(now) {
+		t = now
+	}
 	for {
 		m.mu.Lock()
 		if m.ctx == nil || m.ctx.Err() != nil {
@@ -242,7 +268,8 @@ func (m *Manager) GetNewerThan(ctx context.Context, uid types.UID, t time.Time) 
 			r = m.addRecord(uid)
 		}
 		f := r.flight
-		if f == nil {
+		own := f == nil
+		if own {
 			f = m.inspect(r)
 		}
 		m.mu.Unlock()
@@ -251,8 +278,9 @@ func (m *Manager) GetNewerThan(ctx context.Context, uid types.UID, t time.Time) 
 			return nil, ctx.Err()
 		case <-f.done:
 		}
-		// One that was on its way already may have begun too early.
-		if f.began.After(t) {
+		// One that was on its way already may have begun too early. Our own
+		// did not, even where the clock has not moved since t.
+		if own || f.began.After(t) {
 			return f.pod, f.err
 		}
 	}
@@ -269,5 +297,5 @@ func (m *Manager) fresh(uid types.UID, t time.Time) bool {
 		return false
 	}
 	// A list that found nothing new is as good as an inspection.
-	return r.at.After(t) || r.pod != nil && m.listedAt.After(t)
+	return r.at.After(t) || r.matched.After(t)
 }

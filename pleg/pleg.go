@@ -197,7 +197,7 @@ func (m *Manager) Pods() []observed.Listed {
 	defer m.mu.Unlock()
 	out := make([]observed.Listed, 0, len(m.records))
 	for _, r := range m.records {
-		if len(r.items) > 0 {
+		if r.exists() {
 			out = append(out, r.asListed())
 		}
 	}

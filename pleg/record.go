@@ -26,6 +26,11 @@ type record struct {
 	err   error         // of the last inspection; nil if that succeeded
 	at    time.Time     // when the last inspection that ended began
 
+	// matched is when the last list began that showed pod's state. One that
+	// came while an inspection was on its way does not count: the inspection
+	// may have seen something older than the list.
+	matched time.Time
+
 	dirty    bool // something happened that no inspection has seen yet
 	force    bool // tell even if nothing changed
 	flight   *flight
@@ -34,6 +39,11 @@ type record struct {
 
 	hungSince time.Time
 	round     uint64 // of the last list that had it
+	dropped   bool   // is not in Manager.records any more
+
+	// hint is what the list showed, ids and states alone, until the first
+	// inspection succeeds.
+	hint *observed.Pod
 }
 
 // flight is one inspection on its way.
@@ -57,6 +67,15 @@ func (r *record) stopRetry() {
 
 func (r *record) asListed() observed.Listed {
 	l := observed.Listed{UID: r.uid, Name: r.name, Namespace: r.namespace}
+	if r.pod == nil && r.hint != nil {
+		for _, s := range r.hint.Sandboxes {
+			l.Sandboxes = append(l.Sandboxes, observed.Item{ID: s.ID, State: s.State})
+		}
+		for _, c := range r.hint.Containers {
+			l.Containers = append(l.Containers, observed.Item{ID: c.ID, State: c.State})
+		}
+		return l
+	}
 	for _, it := range r.items {
 		if it.sandbox {
 			l.Sandboxes = append(l.Sandboxes, observed.Item{ID: it.id, State: it.state})
@@ -65,6 +84,49 @@ func (r *record) asListed() observed.Listed {
 		}
 	}
 	return l
+}
+
+// exists tells whether the runtime is known to have something of the pod.
+func (r *record) exists() bool {
+	return len(r.items) > 0 || r.pod == nil && r.hint != nil
+}
+
+// hintOf is what a list tells of a pod.
+func hintOf(l *observed.Listed) *observed.Pod {
+	p := &observed.Pod{UID: l.UID, Name: l.Name, Namespace: l.Namespace}
+	for _, s := range l.Sandboxes {
+		p.Sandboxes = append(p.Sandboxes, observed.Sandbox{ID: s.ID, State: s.State})
+	}
+	for _, c := range l.Containers {
+		p.Containers = append(p.Containers, observed.Container{ID: c.ID, State: c.State})
+	}
+	return p
+}
+
+// keepIPs lets a sandbox that is not ready keep the addresses it was seen
+// with, as runtimes forget them at its end.
+func keepIPs(old, now *observed.Pod) *observed.Pod {
+	if old == nil {
+		return now
+	}
+	copied := false
+	for i := range now.Sandboxes {
+		s := &now.Sandboxes[i]
+		if s.State == observed.Running || len(s.IPs) > 0 {
+			continue
+		}
+		j := slices.IndexFunc(old.Sandboxes, func(o observed.Sandbox) bool { return o.ID == s.ID })
+		if j < 0 || len(old.Sandboxes[j].IPs) == 0 {
+			continue
+		}
+		if !copied { // the runtime's answer is not ours to change
+			c := *now
+			c.Sandboxes = slices.Clone(now.Sandboxes)
+			now, copied = &c, true
+		}
+		now.Sandboxes[i].IPs = old.Sandboxes[j].IPs
+	}
+	return now
 }
 
 // matches tells whether a listed pod is as it is known. Items stand mostly

@@ -15,17 +15,27 @@ import (
 // that the stream has lost its order or was held up.
 const lateEvent = 2 * time.Second
 
+// relistPause is the least time between two relists: a stream that breaks or
+// stumbles again and again must not become a stream of lists.
+const relistPause = 100 * time.Millisecond
+
 // relists makes a relist now and one after every interval until ctx ends.
 func (m *Manager) relists(ctx context.Context) {
 	t := time.NewTimer(0)
 	defer t.Stop()
+	var last time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-m.kick:
+			if wait := relistPause - time.Since(last); wait > 0 {
+				t.Reset(wait)
+				continue
+			}
 		case <-t.C:
 		}
+		last = time.Now()
 		m.relist(ctx)
 		t.Reset(m.untilNext())
 	}
@@ -83,7 +93,7 @@ func (m *Manager) relist(ctx context.Context) {
 	m.listedAt = began
 	missed := m.compare(pods, began)
 	switch {
-	case missed > 0 && !first:
+	case missed > 0 && !first && m.streaming:
 		m.met.missed.Add(float64(missed))
 		m.interval = m.cfg.Relist
 	case m.streaming:
@@ -104,7 +114,7 @@ func (m *Manager) compare(pods []observed.Listed, began time.Time) (missed int) 
 		l := &pods[i]
 		n.add(l)
 		var r *record
-		if i < len(m.order) && m.order[i].uid == l.UID {
+		if i < len(m.order) && m.order[i].uid == l.UID && !m.order[i].dropped {
 			r = m.order[i]
 		} else if r = m.records[l.UID]; r == nil {
 			r = m.addRecord(l.UID)
@@ -116,8 +126,19 @@ func (m *Manager) compare(pods []observed.Listed, began time.Time) (missed int) 
 			m.order = append(m.order, r)
 		}
 		r.round = round
-		if !r.at.Before(began) || r.matches(l) && r.err == nil {
+		switch {
+		case !r.at.Before(began):
 			continue
+		case r.err == nil && r.matches(l):
+			if r.flight == nil {
+				r.matched = began
+			}
+			continue
+		case r.err != nil && r.flight == nil:
+			continue // its retry is due in its own time
+		}
+		if r.pod == nil {
+			r.hint = hintOf(l)
 		}
 		if r.flight == nil && !r.dirty {
 			missed++
@@ -128,8 +149,12 @@ func (m *Manager) compare(pods []observed.Listed, began time.Time) (missed int) 
 	m.order = m.order[:len(pods)]
 	if len(m.records) != len(pods) {
 		for _, r := range m.records {
-			if r.round != round && r.at.Before(began) && r.flight == nil {
-				if len(r.items) > 0 && !r.dirty {
+			switch {
+			case r.round == round || !r.at.Before(began):
+			case r.flight != nil:
+				m.look(r) // it may have begun too early to see the end
+			default:
+				if r.exists() && !r.dirty {
 					missed++
 				}
 				m.gone(r)
@@ -156,8 +181,11 @@ func (m *Manager) stream(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		m.relistNow()
-		if errors.Is(err, observed.ErrNoEventStream) {
+		none := errors.Is(err, observed.ErrNoEventStream)
+		if !none || !opened.IsZero() {
+			m.relistNow()
+		}
+		if none {
 			m.cfg.Log.Info("runtime has no event stream; it is listed at an interval instead",
 				zap.Duration("interval", m.cfg.Relist))
 			return
@@ -200,7 +228,7 @@ func (m *Manager) onEvent(e observed.Event) {
 	m.met.latency.Observe(max(late.Seconds(), 0))
 	m.mu.Lock()
 	gap := late > lateEvent || m.lastEventAt.Sub(e.At) > lateEvent
-	if e.At.After(m.lastEventAt) {
+	if gap || e.At.After(m.lastEventAt) {
 		m.lastEventAt = e.At
 	}
 	r := m.records[e.UID]

@@ -1,0 +1,33 @@
+package pleg_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/pleg"
+)
+
+func ExampleManager_Events() {
+	rt := newFake(false) // *cri.Reader for a real runtime
+	rt.set("uid-of-web", observed.Running, observed.Container{ID: "c1", Name: "nginx", State: observed.Running})
+
+	m, err := pleg.New(pleg.Config{Runtime: rt})
+	if err != nil {
+		panic(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go m.Run(ctx)
+
+	ev := <-m.Events()
+	pod, err := m.Get(ev.UID)
+	fmt.Println(ev.UID, pod.Newest("nginx").State, err)
+	for _, c := range ev.Changes {
+		fmt.Println(c.Type, c.ID)
+	}
+	// Output:
+	// uid-of-web running <nil>
+	// ContainerStarted c1
+	// ContainerStarted uid-of-web-s
+}

@@ -1,0 +1,110 @@
+package pleg
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/nodewright/nodewright/cri/observed"
+)
+
+func TestDiffTable(t *testing.T) {
+	const gone = observed.State(99)
+	states := []observed.State{observed.Running, observed.Exited, observed.Unknown, observed.Created, gone}
+	want := map[observed.State]map[observed.State][]ChangeType{
+		observed.Running: {observed.Exited: {ContainerDied}, observed.Unknown: {ContainerChanged}, observed.Created: {ContainerChanged}, gone: {ContainerDied, ContainerRemoved}},
+		observed.Exited:  {observed.Running: {ContainerStarted}, observed.Unknown: {ContainerChanged}, observed.Created: {ContainerChanged}, gone: {ContainerRemoved}},
+		observed.Unknown: {observed.Running: {ContainerStarted}, observed.Exited: {ContainerDied}, observed.Created: {ContainerChanged}, gone: {ContainerDied, ContainerRemoved}},
+		observed.Created: {observed.Running: {ContainerStarted}, observed.Exited: {ContainerDied}, observed.Unknown: {ContainerChanged}, gone: {ContainerDied, ContainerRemoved}},
+		gone:             {observed.Running: {ContainerStarted}, observed.Exited: {ContainerDied}, observed.Unknown: {ContainerChanged}, observed.Created: {ContainerChanged}},
+	}
+	items := func(s observed.State, sandbox bool) []item {
+		if s == gone {
+			return nil
+		}
+		return []item{{id: "x", state: s, sandbox: sandbox}}
+	}
+	for _, sandbox := range []bool{false, true} {
+		for _, old := range states {
+			for _, now := range states {
+				t.Run(fmt.Sprintf("%v to %v, sandbox=%v", old, now, sandbox), func(t *testing.T) {
+					var got []ChangeType
+					for _, c := range diff(items(old, sandbox), items(now, sandbox)) {
+						if c.ID != "x" || c.Sandbox != sandbox {
+							t.Errorf("change of %q, sandbox=%v", c.ID, c.Sandbox)
+						}
+						got = append(got, c.Type)
+					}
+					if !slices.Equal(got, want[old][now]) {
+						t.Errorf("got %v, want %v", got, want[old][now])
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestMatches(t *testing.T) {
+	r := &record{items: []item{{id: "a", state: observed.Running}, {id: "b", state: observed.Exited}, {id: "s", state: observed.Running, sandbox: true}}}
+	it := func(id string, s observed.State) observed.Item { return observed.Item{ID: id, State: s} }
+	s := []observed.Item{it("s", observed.Running)}
+	for name, tc := range map[string]struct {
+		list observed.Listed
+		want bool
+	}{
+		"same":        {observed.Listed{Containers: []observed.Item{it("a", observed.Running), it("b", observed.Exited)}, Sandboxes: s}, true},
+		"other order": {observed.Listed{Containers: []observed.Item{it("b", observed.Exited), it("a", observed.Running)}, Sandboxes: s}, true},
+		"state":       {observed.Listed{Containers: []observed.Item{it("a", observed.Exited), it("b", observed.Exited)}, Sandboxes: s}, false},
+		"state moved": {observed.Listed{Containers: []observed.Item{it("b", observed.Running), it("a", observed.Running)}, Sandboxes: s}, false},
+		"replaced":    {observed.Listed{Containers: []observed.Item{it("a", observed.Running), it("c", observed.Exited)}, Sandboxes: s}, false},
+		"fewer":       {observed.Listed{Containers: []observed.Item{it("a", observed.Running)}, Sandboxes: s}, false},
+		"no sandbox":  {observed.Listed{Containers: []observed.Item{it("a", observed.Running), it("b", observed.Exited)}}, false},
+	} {
+		if got := r.matches(&tc.list); got != tc.want {
+			t.Errorf("%s: matches = %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+func TestKeepIPs(t *testing.T) {
+	pod := func(s observed.State, ips ...string) *observed.Pod {
+		return &observed.Pod{Sandboxes: []observed.Sandbox{{ID: "s", State: s, IPs: ips}}}
+	}
+	for name, tc := range map[string]struct {
+		old, now *observed.Pod
+		want     []string
+	}{
+		"new ones win":            {pod(observed.Running, "1"), pod(observed.Running, "2"), []string{"2"}},
+		"ready without any":       {pod(observed.Running, "1"), pod(observed.Running), nil},
+		"not ready keeps":         {pod(observed.Running, "1"), pod(observed.Exited), []string{"1"}},
+		"never had":               {pod(observed.Running), pod(observed.Exited), nil},
+		"nothing known before":    {nil, pod(observed.Exited), nil},
+		"not ready with new ones": {pod(observed.Running, "1"), pod(observed.Exited, "2"), []string{"2"}},
+	} {
+		before := slices.Clone(tc.now.Sandboxes[0].IPs)
+		if got := keepIPs(tc.old, tc.now).Sandboxes[0].IPs; !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+		if !slices.Equal(before, tc.now.Sandboxes[0].IPs) {
+			t.Errorf("%s: the runtime's answer was changed", name)
+		}
+	}
+}
+
+func TestOutboxIsBoundedByPod(t *testing.T) {
+	o := newOutbox()
+	for i := range 10 * maxChanges {
+		o.put("a", []Change{{ID: fmt.Sprint(i), Type: ContainerDied}})
+		o.put("b", []Change{{ID: "b"}})
+	}
+	ev, ok := o.take()
+	if !ok || ev.UID != "a" || len(ev.Changes) != maxChanges || ev.Changes[maxChanges-1].ID != fmt.Sprint(10*maxChanges-1) {
+		t.Errorf("first event: %q with %d changes", ev.UID, len(ev.Changes))
+	}
+	if ev, ok = o.take(); !ok || ev.UID != "b" {
+		t.Errorf("second event: %v %v", ev.UID, ok)
+	}
+	if _, ok = o.take(); ok {
+		t.Error("a third event")
+	}
+}
