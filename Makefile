@@ -41,7 +41,7 @@ test-vm: tools ## the tests that need root, a kernel of one's own and no skips
 	CI=true go test -race -count=1 ./...
 
 tools: ## containerd, runc, CNI plugins, crictl and benchstat, pinned in tools/go.mod
-	GOBIN=$(BIN) go -C tools install tool
+	GOBIN=$(BIN) go -C tools install -tags seccomp tool
 
 $(BIN)/golangci-lint: tools/lint/go.mod
 	GOBIN=$(BIN) go -C tools/lint install tool

@@ -141,6 +141,7 @@ func (a *Agent) handleRuntimeEvent(ev pleg.Event) {
 func (a *Agent) retryFailed() {
 	for _, w := range a.workers.List() {
 		if w.LastError != "" {
+			a.runtime.Retry(w.UID)
 			a.workers.Resync(w.UID)
 		}
 	}
@@ -149,7 +150,7 @@ func (a *Agent) retryFailed() {
 // admission asks every Admitter. A pod that has containers running was
 // admitted in an earlier life of the agent and stays.
 func (a *Agent) admission(pod *v1.Pod) *Rejection {
-	if obs, err := a.pleg.Get(pod.UID); err == nil && obs.AnyRunning() {
+	if obs, _ := a.pleg.Get(pod.UID); obs.AnyRunning() { // also when the last look failed
 		return nil
 	}
 	others := a.activePods(pod)

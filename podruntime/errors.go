@@ -10,8 +10,14 @@ import (
 // made.
 var ErrCreateSandbox = errors.New("create pod sandbox")
 
-// errHeldBack marks what was not even tried.
-var errHeldBack = errors.New("held back")
+// errUndone marks failures that left the runtime as it was.
+var errUndone = errors.New("nothing was done")
+
+// undoneError marks another error so.
+type undoneError struct{ error }
+
+func (e *undoneError) Unwrap() error        { return e.error }
+func (e *undoneError) Is(target error) bool { return target == errUndone }
 
 // Reasons of failed starts, as the waiting state of a container shows them and
 // the kubelet's metrics count them.
@@ -46,7 +52,7 @@ func (e *crashLoopError) Error() string {
 }
 func (e *crashLoopError) Reason() string       { return ReasonCrashLoop }
 func (e *crashLoopError) RetryAt() time.Time   { return e.until }
-func (e *crashLoopError) Is(target error) bool { return target == errHeldBack }
+func (e *crashLoopError) Is(target error) bool { return target == errUndone }
 
 // reasonOf finds the name that an error bears.
 func reasonOf(err error) string {

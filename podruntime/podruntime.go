@@ -91,6 +91,7 @@ type Manager struct {
 	rt    Runtime
 	met   *metrics
 	crash *crashLoops
+	tries *tries
 
 	mu    sync.Mutex
 	fails map[types.UID]map[string]StartError
@@ -133,7 +134,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	return &Manager{
 		cfg: cfg, rt: cfg.Runtime, met: met,
-		crash: newCrashLoops(cfg.CrashBackoff, cfg.MaxCrashBackoff),
+		crash: newCrashLoops(cfg.CrashBackoff, cfg.MaxCrashBackoff), tries: newTries(),
 		fails: map[types.UID]map[string]StartError{},
 	}, nil
 }
@@ -169,6 +170,7 @@ func (m *Manager) Forget(uid types.UID) {
 	delete(m.fails, uid)
 	m.mu.Unlock()
 	m.crash.forget(uid)
+	m.tries.forget(uid)
 }
 
 func (m *Manager) event(pod *v1.Pod, eventType, reason, format string, args ...any) {
@@ -214,7 +216,7 @@ func (r *Result) Err() error {
 // Changed tells whether anything in the runtime was changed, or may have been.
 func (r *Result) Changed() bool {
 	for _, a := range r.Actions {
-		if !errors.Is(a.Err, errHeldBack) {
+		if !errors.Is(a.Err, errUndone) {
 			return true
 		}
 	}

@@ -23,6 +23,9 @@ func (s *syncing) start(ctx context.Context, c *v1.Container, g podspec.Group) e
 	err := s.startContainer(ctx, c, g)
 	kind := [...]string{"container", "init_container", "ephemeral_container"}[g]
 	switch {
+	case errors.As(err, new(*heldError)):
+		s.result("StartContainer", c.Name, err)
+		return err // it was noted when it happened
 	case err == nil:
 		s.m.met.containers.WithLabelValues(kind).Inc()
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
@@ -46,37 +49,41 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container, g podspec
 		m.event(pod, v1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s_%s(%s)", c.Name, pod.Name, pod.Namespace, pod.UID)
 		return &crashLoopError{name: c.Name, pod: podName(pod), delay: delay, until: until}
 	}
+	if err := m.tries.held(pod.UID, c.Name, time.Now()); err != nil {
+		return err
+	}
 	facts, err := s.image(ctx, c)
 	if err != nil {
-		return err
+		return &undoneError{err}
 	}
 	restarts := m.restartCount(s.in, c, last)
 	plan, err := podspec.Container(s.in, c.Name, podspec.ContainerOptions{
 		RestartCount: restarts, Image: facts, TargetID: s.target(c.Name),
 	})
 	if err != nil {
-		return s.failed(ReasonContainerConfig, err)
+		return s.failed(c, ReasonContainerConfig, err)
 	}
 	if err := materialize(plan); err != nil {
-		return s.failed(ReasonContainerConfig, err)
+		return s.failed(c, ReasonContainerConfig, err)
 	}
 	if last != nil && last.State == observed.Created {
 		// An earlier sync got no further. Its configuration may be old.
 		if err := m.rt.RemoveContainer(ctx, last.ID); err != nil && !cri.IsNotFound(err) {
-			return s.failed(ReasonCreateContainer, fmt.Errorf("replace container that was never started: %w", err))
+			return s.failed(c, ReasonCreateContainer, fmt.Errorf("replace container that was never started: %w", err))
 		}
 		s.drop(last.ID)
 	}
 	id, err := s.create(ctx, plan)
 	if err != nil {
-		return s.failed(ReasonCreateContainer, err)
+		return s.failed(c, ReasonCreateContainer, err)
 	}
 	m.event(pod, v1.EventTypeNormal, "Created", "Container created")
 	if err := m.rt.StartContainer(ctx, id); err != nil {
 		// Removed, so that the next try is not taken for a crash.
 		_ = m.rt.RemoveContainer(context.WithoutCancel(ctx), id)
-		return s.failed(ReasonRunContainer, err)
+		return s.failed(c, ReasonRunContainer, err)
 	}
+	_ = m.tries.note(pod.UID, c.Name, nil, time.Now())
 	m.crash.restarted(key, last, time.Now())
 	m.event(pod, v1.EventTypeNormal, "Started", "Container started")
 	s.started(id, c, restarts)
@@ -119,9 +126,9 @@ func (s *syncing) drop(id string) {
 }
 
 // failed tells of a start that failed, and names it.
-func (s *syncing) failed(reason string, err error) error {
+func (s *syncing) failed(c *v1.Container, reason string, err error) error {
 	s.m.event(s.pod, v1.EventTypeWarning, "Failed", "Error: %v", err)
-	return &reasonError{reason, err}
+	return s.m.tries.note(s.pod.UID, c.Name, &reasonError{reason, err}, time.Now())
 }
 
 func podName(pod *v1.Pod) string { return pod.Name + "_" + pod.Namespace + "(" + string(pod.UID) + ")" }

@@ -75,6 +75,12 @@ func copyPod(p *observed.Pod, pod *v1.Pod) *observed.Pod {
 
 // round carries out one plan. more tells that another one may follow.
 func (s *syncing) round(ctx context.Context, a Actions) (more bool) {
+	if a.CreateSandbox {
+		if err := s.m.tries.held(s.pod.UID, "", time.Now()); err != nil {
+			s.res.add("CreatePodSandbox", s.pod.Name, err)
+			return false
+		}
+	}
 	if !s.kills(ctx, a) {
 		return false
 	}
@@ -197,6 +203,7 @@ func (s *syncing) createSandbox(ctx context.Context, a Actions) bool {
 		return false
 	}
 	s.m.met.pods.Inc()
+	_ = s.m.tries.note(s.pod.UID, "", nil, time.Now())
 	s.res.add("CreatePodSandbox", s.pod.Name, nil)
 	s.sandboxID = id
 	sandbox := observed.Sandbox{
@@ -242,7 +249,8 @@ func (s *syncing) runSandbox(ctx context.Context, handler string) (string, error
 
 func (s *syncing) failSandbox(err error) {
 	s.m.event(s.pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
-	s.res.add("CreatePodSandbox", s.pod.Name, &reasonError{"CreatePodSandboxError", fmt.Errorf("%w: %w", ErrCreateSandbox, err)})
+	err = &reasonError{"CreatePodSandboxError", fmt.Errorf("%w: %w", ErrCreateSandbox, err)}
+	s.res.add("CreatePodSandbox", s.pod.Name, s.m.tries.note(s.pod.UID, "", err, time.Now()))
 }
 
 // starts starts the plan's containers. more tells that init went on.

@@ -211,7 +211,11 @@ func (m *Manager) failed(r *record, kind Kind, err error, superseded bool) {
 	r.failures++
 	r.lastErr = err
 	delay, reason := m.retry(r.failures, err, time.Now())
-	m.cfg.Log.Warn("pod sync failed", zap.String("pod", r.namespace+"/"+r.name), zap.String("uid", string(r.uid)),
+	log := m.cfg.Log.Debug
+	if r.failures&(r.failures-1) == 0 { // the 1st, 2nd, 4th, 8th ...
+		log = m.cfg.Log.Warn
+	}
+	log("pod sync failed", zap.Int("failures", r.failures), zap.String("pod", r.namespace+"/"+r.name), zap.String("uid", string(r.uid)),
 		zap.Stringer("stage", kind), zap.Duration("retry", delay), zap.String("reason", reason), zap.Error(err))
 	m.schedule(r, delay, reason)
 }

@@ -23,8 +23,11 @@ func provide(ctx context.Context, p paths) error {
 		if _, err := exec.LookPath("gcc"); err != nil {
 			return errors.New("missing: gcc, runc is built with it; try apt-get install gcc libc6-dev")
 		}
+		if err := seccompHeaders(ctx); err != nil {
+			return err
+		}
 		say("building containerd, runc and CNI plugins into %s; this takes minutes, once", p.rel(p.bin))
-		if err := goDo(ctx, p, "-C", "tools", "install", "tool"); err != nil {
+		if err := goDo(ctx, p, "-C", "tools", "install", "-tags", "seccomp", "tool"); err != nil {
 			return fmt.Errorf("build tools: %w", err)
 		}
 		if err := containerdtest.Missing(p.bin); err != nil {
@@ -34,6 +37,23 @@ func provide(ctx context.Context, p paths) error {
 	say("building the agent")
 	if err := goDo(ctx, p, "build", "-trimpath", "-ldflags=-s -w", "-o", p.bin+"/agent", "./examples/agent"); err != nil {
 		return fmt.Errorf("build agent: %w", err)
+	}
+	return nil
+}
+
+// seccompHeaders gets what runc needs for seccomp: every sandbox is made with
+// the runtime's default profile, and a runc without it refuses them.
+func seccompHeaders(ctx context.Context) error {
+	_, perr := exec.LookPath("pkg-config")
+	if perr == nil && exec.CommandContext(ctx, "pkg-config", "--exists", "libseccomp").Run() == nil {
+		return nil
+	}
+	say("installing libseccomp-dev and pkg-config, which runc is built with")
+	cmd := exec.CommandContext(ctx, "sh", "-c", "apt-get install -qq -y libseccomp-dev pkg-config >/dev/null 2>&1 || "+
+		"{ apt-get update -qq >/dev/null 2>&1 && apt-get install -qq -y libseccomp-dev pkg-config >/dev/null; }")
+	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+	if err := cmd.Run(); err != nil {
+		return errors.New("missing: libseccomp-dev and pkg-config, runc is built with them; try apt-get install libseccomp-dev pkg-config")
 	}
 	return nil
 }

@@ -1,0 +1,91 @@
+package podruntime
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The wait after a failed try: of making a sandbox, or of making or starting
+// a container. What fails makes events of its own, so without it each failure
+// would lead at once to the next.
+const (
+	firstRetry = time.Second
+	lastRetry  = time.Minute
+)
+
+// tries holds back what has just failed.
+type tries struct {
+	mu      sync.Mutex
+	entries map[types.UID]map[string]try // by the container's name; "" is the sandbox
+}
+
+type try struct {
+	delay time.Duration
+	until time.Time
+	err   error
+}
+
+func newTries() *tries { return &tries{entries: map[types.UID]map[string]try{}} }
+
+// held returns the last error, as one that says when to try again, for as long
+// as that is to come.
+func (t *tries) held(uid types.UID, name string, now time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e, ok := t.entries[uid][name]; ok && now.Before(e.until) {
+		return &heldError{err: e.err, until: e.until}
+	}
+	return nil
+}
+
+// note counts a failure, or with nil forgets those there were. It returns err
+// with the time of the next try.
+func (t *tries) note(uid types.UID, name string, err error, now time.Time) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err == nil {
+		delete(t.entries[uid], name)
+		return nil
+	}
+	if t.entries[uid] == nil {
+		t.entries[uid] = map[string]try{}
+	}
+	e := t.entries[uid][name]
+	e.delay = min(max(2*e.delay, firstRetry), lastRetry)
+	e.until, e.err = now.Add(e.delay), err
+	t.entries[uid][name] = e
+	return &triedError{err: err, until: e.until}
+}
+
+func (t *tries) forget(uid types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.entries, uid)
+}
+
+// Retry lets what failed be tried again without waiting: something it depends
+// on has changed.
+func (m *Manager) Retry(uid types.UID) { m.tries.forget(uid) }
+
+// triedError is a failure with the time of the next try.
+type triedError struct {
+	err   error
+	until time.Time
+}
+
+func (e *triedError) Error() string      { return e.err.Error() }
+func (e *triedError) Unwrap() error      { return e.err }
+func (e *triedError) RetryAt() time.Time { return e.until }
+
+// heldError is a failure that was not repeated.
+type heldError struct {
+	err   error
+	until time.Time
+}
+
+func (e *heldError) Error() string        { return e.err.Error() }
+func (e *heldError) Unwrap() error        { return e.err }
+func (e *heldError) RetryAt() time.Time   { return e.until }
+func (e *heldError) Is(target error) bool { return target == errUndone }
