@@ -154,7 +154,7 @@ func withKind(item json.RawMessage, list string) []byte {
 		return item
 	}
 	m := map[string]json.RawMessage{}
-	if json.Unmarshal(item, &m) != nil || m["kind"] != nil {
+	if json.Unmarshal(item, &m) != nil || m == nil || m["kind"] != nil { // null leaves no map
 		return item
 	}
 	m["kind"], m["apiVersion"] = json.RawMessage(`"Pod"`), json.RawMessage(`"v1"`)

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/podmeta"
 )
@@ -64,6 +65,7 @@ type manifest struct {
 	good       decoded // what is in effect
 	remembered bool
 	problems   []Problem
+	retry      bool // it could not be read: look again whatever its signature
 }
 
 // signature tells two states of a file apart.
@@ -178,6 +180,13 @@ func (d *directory) list() ([]string, error) {
 // look reads a file if it changed.
 func (d *directory) look(path string) (changed, busy bool) {
 	fi, err := os.Stat(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		var sig signature
+		if old := d.files[path]; old != nil {
+			sig = old.sig
+		}
+		return d.broken(path, sig, err.Error()), false // what was there may still be
+	}
 	if err != nil || !fi.Mode().IsRegular() {
 		if old := d.files[path]; old != nil {
 			delete(d.files, path)
@@ -188,7 +197,7 @@ func (d *directory) look(path string) (changed, busy bool) {
 	}
 	old := d.files[path]
 	sig := signatureOf(fi)
-	if old != nil && old.sig == sig {
+	if old != nil && !old.retry && old.sig == sig {
 		return false, false
 	}
 	f, err := os.Open(path)
@@ -220,10 +229,13 @@ func (d *directory) look(path string) (changed, busy bool) {
 // broken takes note of a file that cannot be read at all.
 func (d *directory) broken(path string, sig signature, reason string) (changed bool) {
 	old := d.files[path]
+	if old != nil && old.retry && old.problems[0].Reason == reason {
+		return false
+	}
 	if old == nil {
 		old = d.recall(path)
 	}
-	m := &manifest{sig: sig, problems: []Problem{{File: path, Reason: reason}}}
+	m := &manifest{sig: sig, retry: true, problems: []Problem{{File: path, Reason: reason}}}
 	m.keep(old)
 	d.files[path] = m
 	return true
@@ -255,13 +267,28 @@ func (m *manifest) keep(old *manifest) {
 			kept = true
 		}
 	}
-	if nameless {
-		m.good.configMaps = append(m.good.configMaps, old.good.configMaps...)
-		m.good.secrets = append(m.good.secrets, old.good.secrets...)
-	}
+	wanted := func(name string) bool { return nameless || broken[name] }
+	configMaps, secrets := len(m.good.configMaps), len(m.good.secrets)
+	m.good.configMaps = keepObjects(m.good.configMaps, old.good.configMaps, wanted)
+	m.good.secrets = keepObjects(m.good.secrets, old.good.secrets, wanted)
+	kept = kept || len(m.good.configMaps) > configMaps || len(m.good.secrets) > secrets
 	for i := range m.problems {
-		m.problems[i].Kept = kept || nameless && len(old.good.configMaps)+len(old.good.secrets) > 0
+		m.problems[i].Kept = kept
 	}
+}
+
+// keepObjects adds to now what old has, now has not, and wanted names.
+func keepObjects[T metav1.Object](now, old []T, wanted func(name string) bool) []T {
+	have := map[string]bool{}
+	for _, o := range now {
+		have[o.GetNamespace()+"/"+o.GetName()] = true
+	}
+	for _, o := range old {
+		if name := o.GetNamespace() + "/" + o.GetName(); !have[name] && wanted(name) {
+			now = append(now, o)
+		}
+	}
+	return now
 }
 
 // asWritten is namespace/name as the manifest has it, without the node's name.

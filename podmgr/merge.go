@@ -72,17 +72,23 @@ func (m *Manager) merge(source string, snap Snapshot) {
 	ops := map[Op][]*v1.Pod{}
 	seen := map[types.UID]bool{}
 	names := map[string]bool{}
+	st.waiting = nil
 	m.store.clashes = slices.DeleteFunc(m.store.clashes, func(p Problem) bool { return p.Source == source })
 	for _, p := range snap.Pods {
 		name := podmeta.FullName(p.Namespace, p.Name)
 		if names[name] || seen[p.UID] {
-			continue // the source reports it
-		}
-		if other := m.store.byName[name]; other != nil && other.UID != p.UID && st.pods[other.UID] == nil && !podmeta.IsMirror(p) {
+			field := "metadata.name"
+			if !names[name] {
+				field = "metadata.uid"
+			}
 			m.store.clashes = append(m.store.clashes, Problem{
-				Source: source, Pod: p.Namespace + "/" + p.Name, Field: "metadata.name",
-				Reason: "source " + other.Annotations[podmeta.AnnotationSource] + " has a pod of this name already",
+				Source: source, Pod: p.Namespace + "/" + p.Name, Field: field, Reason: "the source has another pod with it before this one",
 			})
+			continue
+		}
+		if clash, ok := m.clash(source, st, p); ok {
+			m.store.clashes = append(m.store.clashes, clash)
+			st.waiting = append(st.waiting, p)
 			continue
 		}
 		names[name], seen[p.UID] = true, true
@@ -108,7 +114,47 @@ func (m *Manager) merge(source string, snap Snapshot) {
 	m.send(source, ops, !st.spoken, configChanged)
 	snap.Pods = nil
 	st.snapshot, st.spoken = snap, true
+	m.admitWaiting()
 	m.met.observe(m)
+}
+
+// clash tells whether a pod of another source has the name or the UID of p.
+func (m *Manager) clash(source string, st *sourceState, p *v1.Pod) (Problem, bool) {
+	if podmeta.IsMirror(p) {
+		return Problem{}, false
+	}
+	other, field := m.store.byName[podmeta.FullName(p.Namespace, p.Name)], "metadata.name"
+	if other == nil || st.pods[other.UID] != nil {
+		other, field = m.store.byUID[p.UID], "metadata.uid"
+	}
+	if other == nil || st.pods[other.UID] != nil {
+		return Problem{}, false
+	}
+	return Problem{
+		Source: source, Pod: p.Namespace + "/" + p.Name, Field: field,
+		Reason: "a pod of source " + other.Annotations[podmeta.AnnotationSource] + " has it already",
+	}, true
+}
+
+// admitWaiting lets in the pods whose name and UID have come free.
+func (m *Manager) admitWaiting() {
+	for _, s := range m.cfg.Sources {
+		source, st := s.Name(), m.sources[s.Name()]
+		ops := map[Op][]*v1.Pod{}
+		st.waiting = slices.DeleteFunc(st.waiting, func(p *v1.Pod) bool {
+			if _, ok := m.clash(source, st, p); ok {
+				return false
+			}
+			m.mergePod(source, st, p, ops)
+			m.store.clashes = slices.DeleteFunc(m.store.clashes, func(c Problem) bool {
+				return c.Source == source && c.Pod == p.Namespace+"/"+p.Name
+			})
+			return true
+		})
+		if len(ops) > 0 {
+			m.send(source, ops, false, false)
+		}
+	}
 }
 
 // send queues the changes in the order in which they must be acted on.

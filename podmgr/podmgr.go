@@ -116,6 +116,7 @@ type sourceState struct {
 	spoken   bool
 	snapshot Snapshot
 	pods     map[types.UID]*v1.Pod
+	waiting  []*v1.Pod // their name or UID is taken by a pod of another source
 }
 
 // New checks cfg and returns a Manager at rest.
