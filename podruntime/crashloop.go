@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podspec"
 )
 
 // crashLoops delays the restarts of containers that keep ending. The first
@@ -27,6 +28,7 @@ type crashKey struct {
 	uid         types.UID
 	name, image string
 	resources   string
+	hash        string
 }
 
 type crashEntry struct {
@@ -39,7 +41,7 @@ func newCrashLoops(initial, limit time.Duration) *crashLoops {
 }
 
 func keyOf(pod *v1.Pod, c *v1.Container) crashKey {
-	return crashKey{uid: pod.UID, name: c.Name, image: c.Image, resources: c.Resources.String()}
+	return crashKey{uid: pod.UID, name: c.Name, image: c.Image, resources: c.Resources.String(), hash: podspec.Hash(c)}
 }
 
 // heldUntil tells until when a container that ended must wait, and the delay;
@@ -52,7 +54,7 @@ func (b *crashLoops) heldUntil(key crashKey, last *observed.Container, now time.
 	defer b.mu.Unlock()
 	e, ok := b.entries[key]
 	if !ok {
-		if e, ok = b.derive(last); !ok {
+		if e, ok = b.derive(key, last); !ok {
 			return time.Time{}, 0
 		}
 		b.entries[key] = e
@@ -72,7 +74,15 @@ func (b *crashLoops) expired(e crashEntry, last *observed.Container) bool {
 
 // derive makes up for what an earlier life of the agent knew: a container
 // that was restarted n times has waited n-1 times.
-func (b *crashLoops) derive(last *observed.Container) (crashEntry, bool) {
+func (b *crashLoops) derive(key crashKey, last *observed.Container) (crashEntry, bool) {
+	for k := range b.entries {
+		if k.uid == key.uid && k.name == key.name {
+			return crashEntry{}, false // known in this life: it was edited
+		}
+	}
+	if last.Hash != "" && last.Hash != key.hash {
+		return crashEntry{}, false // edited while the agent was away
+	}
 	if last.RestartCount == 0 || last.StartedAt.IsZero() {
 		return crashEntry{}, false
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -41,7 +42,7 @@ func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grac
 		go func() {
 			defer func() { done <- struct{}{} }()
 			defer turns.ended(c.Name) // also after a failure: the others must go on
-			errs[i] = m.killContainer(ctx, pod, c, KillPodEnds, "Stopping container "+c.Name, grace, turns)
+			errs[i] = m.killContainer(ctx, pod, obs.IPs(), c, KillPodEnds, "Stopping container "+c.Name, grace, turns)
 		}()
 	}
 	for range live {
@@ -49,9 +50,8 @@ func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grac
 	}
 	var up []string
 	for i := range obs.Sandboxes {
-		if obs.Sandboxes[i].State == observed.Running {
-			up = append(up, obs.Sandboxes[i].ID)
-		}
+		// One that is not ready may still hold its network: addresses, ports.
+		up = append(up, obs.Sandboxes[i].ID)
 	}
 	errs = append(errs, parallel(up, func(id string) error {
 		if err := m.rt.StopPodSandbox(ctx, id); err != nil && !cri.IsNotFound(err) {
@@ -65,13 +65,16 @@ func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grac
 // turns orders the end of a pod with sidecars: each sidecar waits for the
 // regular containers and for the sidecars that come after it in the spec.
 type turns struct {
+	mu    sync.Mutex
+	left  map[string]int // instances of a name that have not ended
 	over  map[string]chan struct{}
 	waits map[string][]string
 }
 
 func newTurns(pod *v1.Pod, live []*observed.Container) *turns {
-	t := &turns{over: map[string]chan struct{}{}, waits: map[string][]string{}}
+	t := &turns{left: map[string]int{}, over: map[string]chan struct{}{}, waits: map[string][]string{}}
 	for _, c := range live {
+		t.left[c.Name]++
 		if t.over[c.Name] == nil {
 			t.over[c.Name] = make(chan struct{})
 		}
@@ -93,9 +96,9 @@ func newTurns(pod *v1.Pod, live []*observed.Container) *turns {
 }
 
 func (t *turns) ended(name string) {
-	select {
-	case <-t.over[name]:
-	default:
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.left[name]--; t.left[name] == 0 {
 		close(t.over[name])
 	}
 }
@@ -124,7 +127,7 @@ func (t *turns) await(ctx context.Context, name string, limit time.Duration) {
 
 // killContainer runs the preStop hook, waits for its turn and stops the
 // container, all within its grace period.
-func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, o *observed.Container, why KillReason, message string, override *int64, t *turns) error {
+func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, ips []string, o *observed.Container, why KillReason, message string, override *int64, t *turns) error {
 	var c *v1.Container
 	if pod != nil {
 		found, _, _, err := podspec.Find(pod, o.Name)
@@ -144,7 +147,7 @@ func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, o *observed.Co
 	start := time.Now()
 	left := func() time.Duration { return grace - time.Since(start) }
 	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil && grace > 0 {
-		m.preStop(ctx, pod, c, o.ID, grace)
+		m.preStop(ctx, pod, ips, c, o.ID, grace)
 	}
 	if grace > 0 {
 		t.await(ctx, o.Name, left())
@@ -160,10 +163,10 @@ func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, o *observed.Co
 }
 
 // preStop runs the hook for as long as the grace period allows.
-func (m *Manager) preStop(ctx context.Context, pod *v1.Pod, c *v1.Container, id string, grace time.Duration) {
+func (m *Manager) preStop(ctx context.Context, pod *v1.Pod, ips []string, c *v1.Container, id string, grace time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
-	if err := m.runHook(ctx, pod, nil, c, id, c.Lifecycle.PreStop); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+	if err := m.runHook(ctx, pod, ips, c, id, c.Lifecycle.PreStop); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		m.event(pod, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 	}
 }

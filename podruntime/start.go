@@ -90,7 +90,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container, g podspec
 	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
 		if err := m.runHook(ctx, pod, s.in.PodIPs, c, id, c.Lifecycle.PostStart); err != nil {
 			m.event(pod, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
-			_ = m.killContainer(ctx, pod, &observed.Container{ID: id, Name: c.Name, State: observed.Running},
+			_ = m.killContainer(ctx, pod, s.in.PodIPs, &observed.Container{ID: id, Name: c.Name, State: observed.Running},
 				KillHook, "FailedPostStartHook", nil, nil)
 			return &reasonError{ReasonPostStart, err}
 		}

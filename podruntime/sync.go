@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -35,6 +36,8 @@ type syncing struct {
 	sandboxID   string
 	sandboxConf *runtimeapi.PodSandboxConfig
 	prefetched  map[string]*imageFuture
+	alive       map[string]bool // containers that could not be killed
+	tried       map[string]bool // containers whose start failed
 
 	mu  sync.Mutex // guards obs.Containers and res while containers start
 	res Result
@@ -44,7 +47,7 @@ type syncing struct {
 // did makes more possible. An error is in the result; what did not depend on
 // it was done nevertheless.
 func (m *Manager) Sync(ctx context.Context, req Request) Result {
-	s := &syncing{m: m, req: req, pod: req.Spec.Pod, in: req.Spec, prefetched: map[string]*imageFuture{}}
+	s := &syncing{m: m, req: req, pod: req.Spec.Pod, in: req.Spec, prefetched: map[string]*imageFuture{}, alive: map[string]bool{}, tried: map[string]bool{}}
 	s.obs = copyPod(req.Observed, s.pod)
 	// Each round starts at least one container, or is the last.
 	rounds := len(s.pod.Spec.InitContainers) + len(s.pod.Spec.Containers) + 2
@@ -113,7 +116,7 @@ func (s *syncing) kills(ctx context.Context, a Actions) bool {
 		if a.CreateSandbox && a.SandboxID != "" && len(s.obs.Sandboxes) > 0 {
 			s.m.event(s.pod, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 		}
-		if len(s.obs.Sandboxes)+len(s.obs.Containers) > 0 && s.obs.AnyRunning() {
+		if s.obs.AnyRunning() || (a.CreateSandbox && len(s.obs.Sandboxes) > 0) {
 			err := s.m.Kill(ctx, s.pod, s.obs, nil)
 			s.res.add("KillPod", s.pod.Name, err)
 			if err != nil {
@@ -131,13 +134,16 @@ func (s *syncing) kills(ctx context.Context, a Actions) bool {
 	}
 	errs := parallel(a.Kill, func(k Kill) error {
 		o := byID(s.obs, k.ID)
-		return s.m.killContainer(ctx, s.pod, o, k.Reason, k.Message, nil, nil)
+		return s.m.killContainer(ctx, s.pod, s.obs.IPs(), o, k.Reason, k.Message, nil, nil)
 	})
 	for i, k := range a.Kill {
 		s.res.add("KillContainer", k.Name, errs[i])
 		if errs[i] == nil {
 			s.markStopped(k.ID)
+			continue
 		}
+		// It may still run: another instance must not be started beside it.
+		s.alive[k.Name] = true
 	}
 	return true
 }
@@ -262,7 +268,14 @@ func (s *syncing) starts(ctx context.Context, a Actions) (more bool) {
 	}
 	for _, i := range a.Init {
 		c := &s.pod.Spec.InitContainers[i]
+		if s.alive[c.Name] || s.tried[c.Name] {
+			if !podmeta.IsSidecar(c) {
+				return false
+			}
+			continue
+		}
 		if err := s.start(ctx, c, podspec.Init); err != nil {
+			s.tried[c.Name] = true
 			if !podmeta.IsSidecar(c) {
 				return false
 			}
@@ -270,7 +283,15 @@ func (s *syncing) starts(ctx context.Context, a Actions) (more bool) {
 		}
 		more = true
 	}
-	parallel(a.Regular, func(i int) error { return s.start(ctx, &s.pod.Spec.Containers[i], podspec.Regular) })
+	var now []*v1.Container
+	for _, i := range a.Regular {
+		if c := &s.pod.Spec.Containers[i]; !s.alive[c.Name] && !s.tried[c.Name] {
+			now = append(now, c)
+		}
+	}
+	for i, err := range parallel(now, func(c *v1.Container) error { return s.start(ctx, c, podspec.Regular) }) {
+		s.tried[now[i].Name] = err != nil
+	}
 	return more
 }
 
@@ -307,7 +328,8 @@ func (s *syncing) prefetch(ctx context.Context, a Actions) {
 	for _, i := range a.Regular {
 		cs = append(cs, &s.pod.Spec.Containers[i])
 	}
-	conf := s.sandboxConf
+	// Copies: the addresses and the attempt are written while images come.
+	in, conf := s.in, proto.Clone(s.sandboxConf).(*runtimeapi.PodSandboxConfig)
 	for _, c := range cs {
 		if until, _ := s.m.crash.heldUntil(keyOf(s.pod, c), s.obs.Newest(c.Name), time.Now()); !until.IsZero() {
 			continue
@@ -316,7 +338,7 @@ func (s *syncing) prefetch(ctx context.Context, a Actions) {
 		s.prefetched[c.Name] = f
 		go func() {
 			defer close(f.done)
-			f.facts, f.err = s.m.ensure(ctx, s.in, c, conf)
+			f.facts, f.err = s.m.ensure(ctx, in, c, conf)
 		}()
 	}
 }
