@@ -57,17 +57,21 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 		return podworker.Outcome{}, &reasonError{"FailedMount", fmt.Errorf("mount volumes: %w", err)}
 	}
 
-	spec := a.input(pod, obs, paths)
-	res := a.runtime.Sync(ctx, podruntime.Request{Spec: spec, Observed: obs})
+	release := a.pleg.Hold(pod.UID)
+	res := a.runtime.Sync(ctx, podruntime.Request{
+		Spec: a.input(pod, obs, paths), Observed: obs, Startup: startedUp,
+	})
 	err = res.Err()
 	if err != nil {
 		err = a.networkNotReady(ctx, pod, err)
 		// Why a container did not start shows in the status at once.
 		a.statuses.Set(pod, a.status(pod, obs, false))
 	}
-	var after func()
-	if res.Changed() {
-		after = func() { a.pleg.Refresh(pod.UID) }
+	after := func() {
+		if res.Changed() {
+			a.pleg.Refresh(pod.UID)
+		}
+		release()
 	}
 	return podworker.Outcome{Acted: res.Changed(), After: after}, err
 }
@@ -87,6 +91,7 @@ func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error 
 		a.statuses.Set(pod, status)
 	}
 	publish(obs, false)
+	defer a.pleg.Hold(pod.UID)()
 	if err := a.runtime.Kill(ctx, pod, obs, w.GracePeriodSeconds); err != nil {
 		if ctx.Err() == nil {
 			a.events.Event(pod, v1.EventTypeWarning, "FailedKillPod", "error killing pod: "+err.Error())
@@ -118,7 +123,7 @@ func (a syncer) SyncTerminatingRuntimePod(ctx context.Context, w podworker.Work)
 	if err := a.runtime.Kill(ctx, nil, obs, &grace); err != nil {
 		return &reasonError{"FailedKillPod", fmt.Errorf("kill orphaned pod: %w", err)}
 	}
-	if err := a.removeFromRuntime(ctx, uid); err != nil {
+	if err := a.removeFromRuntime(ctx, obs); err != nil {
 		return err
 	}
 	a.requestCleanup() // its directories are orphans now
@@ -130,10 +135,12 @@ func (a syncer) SyncTerminatingRuntimePod(ctx context.Context, w podworker.Work)
 // pod goes.
 func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 	pod := w.Pod
-	obs, err := a.pleg.GetNewerThan(ctx, pod.UID, w.NewerThan)
+	// That everything has stopped was proven by what is known already.
+	obs, err := a.pleg.GetNewerThan(ctx, pod.UID, time.Time{})
 	if err != nil {
 		return fmt.Errorf("runtime status: %w", err)
 	}
+	defer a.pleg.Hold(pod.UID)()
 	status := a.status(pod, obs, true)
 	for _, fn := range w.StatusFuncs {
 		fn(&status)
@@ -143,7 +150,7 @@ func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 
 	gone := pod.DeletionTimestamp != nil || w.Evicted || !a.wanted(pod.UID)
 	if gone {
-		if err := a.removeFromRuntime(ctx, pod.UID); err != nil {
+		if err := a.removeFromRuntime(ctx, obs); err != nil {
 			return err
 		}
 	}
@@ -162,16 +169,12 @@ func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 
 // removeFromRuntime removes every container, sandbox and log of a pod whose
 // containers have stopped.
-func (a *Agent) removeFromRuntime(ctx context.Context, uid types.UID) error {
-	obs, err := a.pleg.GetNewerThan(ctx, uid, time.Now())
-	if err != nil {
-		return fmt.Errorf("runtime status before removal: %w", err)
-	}
+func (a *Agent) removeFromRuntime(ctx context.Context, obs *observed.Pod) error {
 	if err := a.runtime.Remove(ctx, obs); err != nil {
 		return &reasonError{"FailedRemovePod", fmt.Errorf("remove pod: %w", err)}
 	}
-	a.runtime.Forget(uid)
-	a.pleg.Refresh(uid)
+	a.runtime.Forget(obs.UID)
+	a.pleg.Refresh(obs.UID)
 	return nil
 }
 
@@ -199,9 +202,16 @@ func (a *Agent) status(pod *v1.Pod, obs *observed.Pod, final bool) v1.PodStatus 
 			in.StartErrors[name] = podstatus.StartError{Reason: f.Reason, Message: f.Message}
 		}
 	}
+	// Nobody probes: a container that runs has started up and is ready.
+	in.Started, in.Ready = alwaysTrue, alwaysTrue
 	in.NeedsSandbox = podruntime.NeedsSandbox(pod, obs)
 	return podstatus.Of(in)
 }
+
+func alwaysTrue(string) bool { return true }
+
+// startedUp stands for a startup probe that has passed.
+func startedUp(string) podruntime.ProbeResult { return podruntime.ProbeSuccess }
 
 // input gathers all that the compiler needs to know for this pod.
 func (a *Agent) input(pod *v1.Pod, obs *observed.Pod, volumes map[string]string) podspec.Input {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -35,14 +36,52 @@ func (m *Manager) addRecord(uid types.UID) *record {
 	return r
 }
 
-// look has r inspected, after the inspection on its way if there is one.
+// look has r inspected, after the inspection on its way if there is one, or
+// when whoever holds the pod is done with it.
 func (m *Manager) look(r *record) {
 	r.dirty = true
-	if r.flight != nil {
+	switch {
+	case r.flight != nil:
 		r.flight.again = true
+	case r.held == 0:
+		m.inspect(r)
+	}
+}
+
+// Hold has news of a pod noted and not looked into until release is called:
+// whoever acts on a pod makes most of its news, and one look at the end is
+// enough. What takes longer than Config.HungAfter is not held any more.
+// GetNewerThan answers nevertheless. release may be called more than once.
+func (m *Manager) Hold(uid types.UID) (release func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.records[uid]
+	if r == nil {
+		r = m.addRecord(uid)
+	}
+	r.held++
+	var once sync.Once
+	free := func() { once.Do(func() { m.unhold(r) }) }
+	limit := time.AfterFunc(m.cfg.HungAfter, free)
+	return func() {
+		limit.Stop()
+		free()
+	}
+}
+
+// unhold ends a hold and looks into what was noted meanwhile.
+func (m *Manager) unhold(r *record) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r.held--; r.held > 0 || r.flight != nil || m.ctx == nil || m.ctx.Err() != nil || m.records[r.uid] != r {
 		return
 	}
-	m.inspect(r)
+	switch {
+	case r.dirty:
+		m.inspect(r)
+	case r.pod == nil || len(r.items) == 0:
+		delete(m.records, r.uid) // the hold was all there was of it
+	}
 }
 
 // inspect begins an inspection of r, or queues it if too many are on their way.

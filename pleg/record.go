@@ -37,6 +37,8 @@ type record struct {
 	retry    *time.Timer
 	failures int
 
+	held int // who holds it
+
 	hungSince time.Time
 	round     uint64 // of the last list that had it
 	dropped   bool   // is not in Manager.records any more
@@ -57,6 +59,25 @@ type flight struct {
 	// The result, to be read after done.
 	pod *observed.Pod
 	err error
+}
+
+// knows tells whether an event is no news: what it tells of has been seen. A
+// container's states follow each other in one order only.
+func (r *record) knows(e observed.Event) bool {
+	if r.dirty || r.flight != nil || r.err != nil || r.pod == nil {
+		return false
+	}
+	i := slices.IndexFunc(r.items, func(it item) bool { return it.id == e.ID })
+	switch e.Kind {
+	case observed.ContainerDeleted:
+		return i < 0
+	case observed.ContainerStopped:
+		return i >= 0 && r.items[i].state == observed.Exited
+	case observed.ContainerStarted:
+		return i >= 0 && (r.items[i].state == observed.Running || r.items[i].state == observed.Exited)
+	default:
+		return i >= 0
+	}
 }
 
 func (r *record) stopRetry() {

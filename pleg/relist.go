@@ -231,11 +231,14 @@ func (m *Manager) onEvent(e observed.Event) {
 	if gap || e.At.After(m.lastEventAt) {
 		m.lastEventAt = e.At
 	}
-	r := m.records[e.UID]
-	if r == nil {
-		r = m.addRecord(e.UID)
+	switch r := m.records[e.UID]; {
+	case r == nil && (e.Kind == observed.ContainerStopped || e.Kind == observed.ContainerDeleted):
+		// Nothing was known of it, and now it is gone.
+	case r == nil:
+		m.look(m.addRecord(e.UID))
+	case !r.knows(e):
+		m.look(r)
 	}
-	m.look(r)
 	m.mu.Unlock()
 	if gap {
 		m.relistNow()

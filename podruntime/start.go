@@ -79,8 +79,8 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container, g podspec
 	}
 	m.event(pod, v1.EventTypeNormal, "Created", "Container created")
 	if err := m.rt.StartContainer(ctx, id); err != nil {
-		// Removed, so that the next try is not taken for a crash.
-		_ = m.rt.RemoveContainer(context.WithoutCancel(ctx), id)
+		// It stays, as one that has ended: whether it is tried again is for
+		// the restart policy to say, and when for the crash-loop back-off.
 		return s.failed(c, ReasonRunContainer, err)
 	}
 	_ = m.tries.note(pod.UID, c.Name, nil, time.Now())
