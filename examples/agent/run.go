@@ -130,6 +130,7 @@ func serve(ctx context.Context, a *agent.Agent, f *runFlags, conf *kubeletconfig
 	log.Info("agent runs", zap.String("version", versionString()), zap.String("socket", socket))
 	notify(log, daemon.SdNotifyReady)
 	go watchdog(ctx, a, log)
+	go trimMemory(ctx)
 
 	err := <-done
 	notify(log, daemon.SdNotifyStopping)
