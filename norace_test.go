@@ -1,0 +1,5 @@
+//go:build !race
+
+package nodewright_test
+
+const raceEnabled = false
