@@ -80,7 +80,7 @@ func (c Config) validate() error {
 		"InspectTimeout": c.InspectTimeout, "HungAfter": c.HungAfter, "UnhealthyAfter": c.UnhealthyAfter,
 	} {
 		if d < 0 {
-			errs = append(errs, fmt.Errorf("Config.%s is %v; want a positive duration", name, d))
+			errs = append(errs, fmt.Errorf("field Config.%s is %v; want a positive duration", name, d))
 		}
 	}
 	if c.Inspections < 0 {

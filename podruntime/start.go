@@ -20,7 +20,7 @@ import (
 
 // start starts one container and notes how that went.
 func (s *syncing) start(ctx context.Context, c *v1.Container, g podspec.Group) error {
-	err := s.startContainer(ctx, c, g)
+	err := s.startContainer(ctx, c)
 	kind := [...]string{"container", "init_container", "ephemeral_container"}[g]
 	switch {
 	case errors.As(err, new(*heldError)):
@@ -41,7 +41,7 @@ func (s *syncing) start(ctx context.Context, c *v1.Container, g podspec.Group) e
 	return err
 }
 
-func (s *syncing) startContainer(ctx context.Context, c *v1.Container, g podspec.Group) error {
+func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	m, pod := s.m, s.pod
 	last := s.newest(c.Name)
 	key := keyOf(pod, c)

@@ -101,7 +101,7 @@ func (s *syncing) round(ctx context.Context, a Actions) (more bool) {
 	defer cancel()
 	if a.CreateSandbox {
 		s.prefetch(pctx, a)
-		if !s.createSandbox(ctx, a) {
+		if !s.createSandbox(ctx) {
 			return false
 		}
 	} else {
@@ -193,7 +193,7 @@ func byID(p *observed.Pod, id string) *observed.Container {
 }
 
 // createSandbox makes a sandbox and learns its addresses.
-func (s *syncing) createSandbox(ctx context.Context, a Actions) bool {
+func (s *syncing) createSandbox(ctx context.Context) bool {
 	handler := s.in.RuntimeHandler
 	if err := mkdir(podspec.Dir{Path: s.sandboxConf.GetLogDirectory(), Mode: 0o755}); err != nil {
 		s.failSandbox(err)
@@ -264,7 +264,7 @@ func (s *syncing) starts(ctx context.Context, a Actions) (more bool) {
 	s.imageVolumes(ctx)
 	for _, i := range a.Ephemeral {
 		c := v1.Container(s.pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		s.start(ctx, &c, podspec.Ephemeral)
+		_ = s.start(ctx, &c, podspec.Ephemeral) // it is in the result
 	}
 	for _, i := range a.Init {
 		c := &s.pod.Spec.InitContainers[i]

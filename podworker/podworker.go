@@ -138,7 +138,7 @@ type Syncer interface {
 	SyncTerminatedPod(ctx context.Context, w Work) error
 }
 
-// ErrNetworkNotReady, in the tree of a syncer's error, means that the node's
+// ErrNetworkNotReady means, in the tree of a syncer's error, that the node's
 // network is what is missing.
 var ErrNetworkNotReady = errors.New("network is not ready")
 
@@ -209,7 +209,7 @@ func (c Config) validate() error {
 		{"Resync", c.Resync}, {"Backoff", c.Backoff}, {"MaxBackoff", c.MaxBackoff}, {"NetworkBackoff", c.NetworkBackoff},
 	} {
 		if d.value < 0 {
-			errs = append(errs, fmt.Errorf("Config.%s is %v; want a positive duration", d.name, d.value))
+			errs = append(errs, fmt.Errorf("field Config.%s is %v; want a positive duration", d.name, d.value))
 		}
 	}
 	if c.FirstSyncs < 0 {

@@ -48,7 +48,7 @@ func walk(err error, visit func(error)) {
 // retryAt finds the earliest time that anything in err asks for.
 func retryAt(err error) (at time.Time, ok bool) {
 	walk(err, func(e error) {
-		if b, is := e.(interface{ RetryAt() time.Time }); is { //nolint:errorlint // walk unwraps
+		if b, is := e.(interface{ RetryAt() time.Time }); is {
 			if t := b.RetryAt(); !t.IsZero() && (!ok || t.Before(at)) {
 				at, ok = t, true
 			}
@@ -61,7 +61,7 @@ func retryAt(err error) (at time.Time, ok bool) {
 func reasonOf(err error) string {
 	reason := ""
 	walk(err, func(e error) {
-		if n, is := e.(interface{ Reason() string }); is && reason == "" { //nolint:errorlint // walk unwraps
+		if n, is := e.(interface{ Reason() string }); is && reason == "" {
 			reason = n.Reason()
 		}
 	})

@@ -165,7 +165,8 @@ func awaitChange(ctx context.Context, watch *fsnotify.Watcher) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-watch.Events:
-	case <-watch.Errors:
+	case err := <-watch.Errors:
+		_ = err // events may have been lost: look
 	case <-t.C:
 	}
 	return nil

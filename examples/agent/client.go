@@ -16,7 +16,6 @@ import (
 // clientFlags are the flags of every command that asks a running agent.
 type clientFlags struct {
 	rootDir, socket, namespace string
-	allNamespaces              bool
 }
 
 func (c *clientFlags) register(fs *flag.FlagSet) {

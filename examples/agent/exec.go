@@ -94,10 +94,13 @@ func stream(ctx context.Context, rawURL string, std stdio, req local.ExecRequest
 		Subprotocols:     []string{protocolV5, "v4.channel.k8s.io"},
 	}
 	conn, resp, err := dialer.DialContext(ctx, u.String(), nil)
-	if err != nil {
-		if resp != nil {
-			return fmt.Errorf("exec: the runtime answered %s", resp.Status)
-		}
+	if resp != nil {
+		defer func() { _ = resp.Body.Close() }()
+	}
+	switch {
+	case err != nil && resp != nil:
+		return fmt.Errorf("exec: the runtime answered %s", resp.Status)
+	case err != nil:
 		return fmt.Errorf("exec: %w", err)
 	}
 	defer func() { _ = conn.Close() }()

@@ -1,0 +1,33 @@
+// Package agent joins the blocks of this library into a node agent: it takes
+// pods from its sources, runs them on a CRI runtime, and tells how they are.
+//
+//	a, err := agent.New(agent.Config{
+//		Node:    node,              // agent.DetectNode looks at this machine
+//		RootDir: "/var/lib/edge",
+//		Runtime: client,            // a *cri.Client is both
+//		Images:  client,
+//		Sources: []podmgr.Source{manifests},
+//	})
+//	if err != nil {
+//		return err
+//	}
+//	return a.Run(ctx)
+//
+// One loop decides: it hands changes of what is wanted, and of what runs, to
+// the pod workers, and never waits for any of them. What it uses can be
+// replaced in [Config]: the runtime, the sources, volumes, admission, and where
+// statuses and events go.
+//
+// # Ownership
+//
+// [New] has no side effects. [Agent.Run] holds a lock on the root directory,
+// owns every goroutine, and returns when all have ended. It stops no
+// container: what runs when it ends is adopted by the next one.
+//
+// # Faults
+//
+// The agent starts whatever it finds: a runtime that is away, a damaged state
+// file, a broken manifest. Nothing is removed before every source has spoken
+// and the runtime has been listed. A pod that hangs or fails holds up itself
+// alone.
+package agent
