@@ -1,0 +1,418 @@
+package criruntimetest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	criapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/cri"
+)
+
+// Subject is a runtime that is held to [Conformance].
+type Subject struct {
+	Runtime criapi.RuntimeService
+	Images  criapi.ImageManagerService
+	// Image is one that is there and understands the scripts of this
+	// package.
+	Image string
+}
+
+// Conformance holds a runtime to what this library relies on. The fake and
+// the real runtimes run the same suite.
+func Conformance(t *testing.T, s Subject) {
+	for _, tc := range []struct {
+		name string
+		test func(*testing.T, *rig)
+	}{
+		{"life of a container", testLife},
+		{"exit codes", testExitCodes},
+		{"logs", testLogs},
+		{"term and kill", testStop},
+		{"list filters", testFilters},
+		{"idempotence", testIdempotence},
+		{"names are reserved", testReserved},
+		{"sandbox takes its containers", testSandboxEnds},
+		{"events", testEvents},
+		{"images", testImages},
+	} {
+		t.Run(tc.name, func(t *testing.T) { tc.test(t, newRig(t, s)) })
+	}
+}
+
+// rig is one test's sandbox.
+type rig struct {
+	Subject
+	t       *testing.T
+	conf    *runtimeapi.PodSandboxConfig
+	sandbox string
+}
+
+func newRig(t *testing.T, s Subject) *rig {
+	t.Helper()
+	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-", "#", "-").Replace(t.Name()))
+	if len(name) > 60 {
+		name = name[len(name)-60:]
+	}
+	r := &rig{Subject: s, t: t, conf: &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "conformance", Uid: "uid-" + name},
+		Labels: map[string]string{
+			cri.LabelPodName: name, cri.LabelPodNamespace: "conformance", cri.LabelPodUID: "uid-" + name,
+		},
+		Annotations:  map[string]string{"note": "kept"},
+		LogDirectory: t.TempDir(),
+		Linux:        &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}}},
+	}}
+	id, err := s.Runtime.RunPodSandbox(r.ctx(), r.conf, "")
+	if err != nil {
+		t.Fatalf("RunPodSandbox: %v", err)
+	}
+	r.sandbox = id
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		_ = s.Runtime.StopPodSandbox(ctx, id)
+		if err := s.Runtime.RemovePodSandbox(ctx, id); err != nil {
+			t.Errorf("RemovePodSandbox: %v", err)
+		}
+	})
+	return r
+}
+
+func (r *rig) ctx() context.Context { return r.t.Context() }
+
+func (r *rig) create(name string, args ...string) string {
+	r.t.Helper()
+	id, err := r.Runtime.CreateContainer(r.ctx(), r.sandbox, r.container(name, args...), r.conf)
+	if err != nil {
+		r.t.Fatalf("CreateContainer: %v", err)
+	}
+	return id
+}
+
+func (r *rig) container(name string, args ...string) *runtimeapi.ContainerConfig {
+	return &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: name},
+		Image:    &runtimeapi.ImageSpec{Image: r.Image},
+		Args:     args,
+		LogPath:  name + ".log",
+		Labels: map[string]string{
+			cri.LabelPodUID: r.conf.GetMetadata().GetUid(), cri.LabelContainerName: name,
+		},
+		Annotations: map[string]string{cri.AnnotationRestartCount: "0"},
+		Linux:       &runtimeapi.LinuxContainerConfig{Resources: &runtimeapi.LinuxContainerResources{}, SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}}},
+	}
+}
+
+func (r *rig) start(id string) {
+	r.t.Helper()
+	if err := r.Runtime.StartContainer(r.ctx(), id); err != nil {
+		r.t.Fatalf("StartContainer: %v", err)
+	}
+}
+
+func (r *rig) status(id string) *runtimeapi.ContainerStatus {
+	r.t.Helper()
+	resp, err := r.Runtime.ContainerStatus(r.ctx(), id, false)
+	if err != nil {
+		r.t.Fatalf("ContainerStatus: %v", err)
+	}
+	return resp.GetStatus()
+}
+
+// until asks until ok, for as long as a slow machine may need.
+func (r *rig) until(what string, ok func() bool) {
+	r.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func (r *rig) untilExited(id string) *runtimeapi.ContainerStatus {
+	r.t.Helper()
+	r.until("container exits", func() bool {
+		return r.status(id).GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
+	})
+	return r.status(id)
+}
+
+func testLife(t *testing.T, r *rig) {
+	sb, err := r.Runtime.PodSandboxStatus(t.Context(), r.sandbox, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st := sb.GetStatus(); st.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY || st.GetNetwork().GetIp() == "" ||
+		st.GetMetadata().GetUid() != r.conf.GetMetadata().GetUid() || st.GetAnnotations()["note"] != "kept" {
+		t.Errorf("sandbox status %v", st)
+	}
+	id := r.create("c", "sleep", "forever")
+	if st := r.status(id); st.GetState() != runtimeapi.ContainerState_CONTAINER_CREATED || st.GetStartedAt() != 0 || st.GetCreatedAt() == 0 {
+		t.Errorf("created: %v", st)
+	}
+	r.start(id)
+	if st := r.status(id); st.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING || st.GetStartedAt() < st.GetCreatedAt() ||
+		st.GetAnnotations()[cri.AnnotationRestartCount] != "0" || st.GetMetadata().GetName() != "c" || st.GetImageRef() == "" {
+		t.Errorf("running: %v", st)
+	}
+	if err := r.Runtime.StopContainer(t.Context(), id, 10); err != nil {
+		t.Fatal(err)
+	}
+	if st := r.status(id); st.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || st.GetFinishedAt() < st.GetStartedAt() {
+		t.Errorf("stopped: %v", st)
+	}
+	if err := r.Runtime.RemoveContainer(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Runtime.ContainerStatus(t.Context(), id, false); !cri.IsNotFound(err) {
+		t.Errorf("status of a removed container: %v, want NotFound", err)
+	}
+}
+
+func testExitCodes(t *testing.T, r *rig) {
+	for name, want := range map[string]int32{"zero": 0, "seven": 7} {
+		id := r.create(name, "exit", map[int32]string{0: "0", 7: "7"}[want])
+		r.start(id)
+		st := r.untilExited(id)
+		reason := "Completed"
+		if want != 0 {
+			reason = "Error"
+		}
+		if st.GetExitCode() != want || st.GetReason() != reason {
+			t.Errorf("exit code %d reason %q, want %d %q", st.GetExitCode(), st.GetReason(), want, reason)
+		}
+	}
+}
+
+func testLogs(t *testing.T, r *rig) {
+	id := r.create("c", "out", "hello", "err", "oops", "exit", "0")
+	r.start(id)
+	st := r.untilExited(id)
+	path := filepath.Join(r.conf.GetLogDirectory(), "c.log")
+	if st.GetLogPath() != path {
+		t.Errorf("log path %q, want %q", st.GetLogPath(), path)
+	}
+	var lines []string
+	r.until("both lines are in the log", func() bool {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return false
+		}
+		lines = strings.Split(strings.TrimSpace(string(b)), "\n")
+		return len(lines) == 2
+	})
+	slices.SortFunc(lines, func(a, b string) int {
+		return strings.Compare(a[strings.Index(a, "std"):], b[strings.Index(b, "std"):])
+	})
+	for i, want := range []string{" stderr F oops", " stdout F hello"} {
+		stamp, _, _ := strings.Cut(lines[i], " ")
+		if _, err := time.Parse(time.RFC3339Nano, stamp); err != nil || !strings.HasSuffix(lines[i], want) {
+			t.Errorf("line %q, want a time and %q", lines[i], want)
+		}
+	}
+}
+
+func testStop(t *testing.T, r *rig) {
+	polite := r.create("polite", "trap", "7", "0s", "out", "ready", "sleep", "forever")
+	stubborn := r.create("stubborn", "ignore", "out", "ready", "sleep", "forever")
+	for _, name := range []string{"polite", "stubborn"} {
+		r.start(map[string]string{"polite": polite, "stubborn": stubborn}[name])
+		r.until(name+" is ready", func() bool {
+			b, _ := os.ReadFile(filepath.Join(r.conf.GetLogDirectory(), name+".log"))
+			return strings.Contains(string(b), "ready")
+		})
+	}
+	if err := r.Runtime.StopContainer(t.Context(), polite, 30); err != nil {
+		t.Fatal(err)
+	}
+	if st := r.status(polite); st.GetExitCode() != 7 {
+		t.Errorf("exit code after TERM %d, want 7", st.GetExitCode())
+	}
+	start := time.Now()
+	if err := r.Runtime.StopContainer(t.Context(), stubborn, 1); err != nil {
+		t.Fatal(err)
+	}
+	if st := r.status(stubborn); st.GetExitCode() != 137 || time.Since(start) < time.Second {
+		t.Errorf("exit code after KILL %d after %v, want 137 after 1s", st.GetExitCode(), time.Since(start))
+	}
+}
+
+func testFilters(t *testing.T, r *rig) {
+	a, b := r.create("a", "sleep", "forever"), r.create("b", "sleep", "forever")
+	r.start(a)
+	ids := func(f *runtimeapi.ContainerFilter) []string {
+		list, err := r.Runtime.ListContainers(t.Context(), f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out []string
+		for _, c := range list {
+			out = append(out, c.GetId())
+		}
+		slices.Sort(out)
+		return out
+	}
+	both := []string{a, b}
+	slices.Sort(both)
+	uid := r.conf.GetMetadata().GetUid()
+	for _, tc := range []struct {
+		what string
+		f    *runtimeapi.ContainerFilter
+		want []string
+	}{
+		{"sandbox", &runtimeapi.ContainerFilter{PodSandboxId: r.sandbox}, both},
+		{"pod UID", &runtimeapi.ContainerFilter{LabelSelector: map[string]string{cri.LabelPodUID: uid}}, both},
+		{"name", &runtimeapi.ContainerFilter{LabelSelector: map[string]string{cri.LabelPodUID: uid, cri.LabelContainerName: "b"}}, []string{b}},
+		{"id", &runtimeapi.ContainerFilter{Id: a}, []string{a}},
+		{"state", &runtimeapi.ContainerFilter{PodSandboxId: r.sandbox, State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}, []string{a}},
+		{"no such pod", &runtimeapi.ContainerFilter{LabelSelector: map[string]string{cri.LabelPodUID: "nobody"}}, nil},
+	} {
+		if got := ids(tc.f); !slices.Equal(got, tc.want) {
+			t.Errorf("by %s: %v, want %v", tc.what, got, tc.want)
+		}
+	}
+	list, err := r.Runtime.ListPodSandbox(t.Context(), &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{cri.LabelPodUID: uid}})
+	if err != nil || len(list) != 1 || list[0].GetId() != r.sandbox {
+		t.Errorf("sandboxes by pod UID: %v, %v", list, err)
+	}
+}
+
+func testIdempotence(t *testing.T, r *rig) {
+	id := r.create("c", "exit", "0")
+	r.start(id)
+	r.untilExited(id)
+	for range 2 {
+		if err := r.Runtime.StopContainer(t.Context(), id, 1); err != nil {
+			t.Errorf("stop of an exited container: %v", err)
+		}
+	}
+	for range 2 {
+		if err := r.Runtime.RemoveContainer(t.Context(), id); err != nil {
+			t.Errorf("remove: %v", err)
+		}
+	}
+	if err := r.Runtime.StopContainer(t.Context(), id, 1); err != nil && !cri.IsNotFound(err) {
+		t.Errorf("stop of a removed container: %v", err)
+	}
+	for range 2 {
+		if err := r.Runtime.StopPodSandbox(t.Context(), r.sandbox); err != nil {
+			t.Errorf("stop of the sandbox: %v", err)
+		}
+	}
+	for range 2 {
+		if err := r.Runtime.RemovePodSandbox(t.Context(), r.sandbox); err != nil {
+			t.Errorf("remove of the sandbox: %v", err)
+		}
+	}
+	if _, err := r.Runtime.PodSandboxStatus(t.Context(), r.sandbox, false); !cri.IsNotFound(err) {
+		t.Errorf("status of a removed sandbox: %v, want NotFound", err)
+	}
+}
+
+func testReserved(t *testing.T, r *rig) {
+	if _, err := r.Runtime.RunPodSandbox(t.Context(), r.conf, ""); err == nil || !strings.Contains(err.Error(), "is reserved for") {
+		t.Errorf("second sandbox of one attempt: %v", err)
+	}
+	r.create("c", "sleep", "forever")
+	if _, err := r.Runtime.CreateContainer(t.Context(), r.sandbox, r.container("c"), r.conf); err == nil || !strings.Contains(err.Error(), "is reserved for") {
+		t.Errorf("second container of one attempt: %v", err)
+	}
+}
+
+func testSandboxEnds(t *testing.T, r *rig) {
+	id := r.create("c", "sleep", "forever")
+	r.start(id)
+	if err := r.Runtime.StopPodSandbox(t.Context(), r.sandbox); err != nil {
+		t.Fatal(err)
+	}
+	r.untilExited(id)
+	sb, err := r.Runtime.PodSandboxStatus(t.Context(), r.sandbox, false)
+	if err != nil || sb.GetStatus().GetState() != runtimeapi.PodSandboxState_SANDBOX_NOTREADY {
+		t.Errorf("stopped sandbox: %v, %v", sb, err)
+	}
+	if err := r.Runtime.RemovePodSandbox(t.Context(), r.sandbox); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Runtime.ContainerStatus(t.Context(), id, false); !cri.IsNotFound(err) {
+		t.Errorf("container of a removed sandbox: %v, want NotFound", err)
+	}
+}
+
+func testEvents(t *testing.T, r *rig) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ch := make(chan *runtimeapi.ContainerEventResponse, 1000)
+	opened := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = r.Runtime.GetContainerEvents(ctx, ch, func(runtimeapi.RuntimeService_GetContainerEventsClient) { close(opened) })
+	}()
+	<-opened
+	// A runtime may listen a moment later than it says: make noise until it
+	// is heard.
+	heard := func() bool {
+		id := r.create("noise", "exit", "0")
+		defer func() { _ = r.Runtime.RemoveContainer(t.Context(), id) }()
+		select {
+		case <-ch:
+			return true
+		case <-time.After(50 * time.Millisecond):
+			return false
+		}
+	}
+	r.until("an event comes", heard)
+	id := r.create("c", "exit", "3")
+	r.start(id)
+	r.untilExited(id)
+	if err := r.Runtime.RemoveContainer(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	want := []runtimeapi.ContainerEventType{
+		runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT,
+		runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT,
+	}
+	var got []runtimeapi.ContainerEventType
+	timeout := time.After(30 * time.Second)
+	for len(got) < len(want) {
+		select {
+		case ev := <-ch:
+			if ev.GetContainerId() != id {
+				continue
+			}
+			if uid := ev.GetPodSandboxStatus().GetMetadata().GetUid(); uid != r.conf.GetMetadata().GetUid() {
+				t.Errorf("event %v is of pod %q", ev.GetContainerEventType(), uid)
+			}
+			got = append(got, ev.GetContainerEventType())
+		case <-timeout:
+			t.Fatalf("events %v, want %v", got, want)
+		}
+	}
+	slices.Sort(got) // a container that ends at once may overtake its own start
+	if !slices.Equal(got, want) {
+		t.Errorf("events %v, want %v", got, want)
+	}
+	cancel()
+	<-done
+}
+
+func testImages(t *testing.T, r *rig) {
+	st, err := r.Images.ImageStatus(t.Context(), &runtimeapi.ImageSpec{Image: r.Image}, false)
+	if err != nil || st.GetImage().GetId() == "" {
+		t.Fatalf("image that is there: %v, %v", st, err)
+	}
+	st, err = r.Images.ImageStatus(t.Context(), &runtimeapi.ImageSpec{Image: "localhost/no/such:1"}, false)
+	if err != nil || st.GetImage() != nil {
+		t.Errorf("image that is not there: %v, %v; want neither", st, err)
+	}
+	if _, err := r.Images.PullImage(t.Context(), &runtimeapi.ImageSpec{Image: "localhost:1/no/such:1"}, nil, nil); err == nil {
+		t.Error("pull of an image that is nowhere succeeded")
+	}
+}

@@ -1,0 +1,258 @@
+package criruntimetest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	criapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Runtime is a container runtime in memory. Its methods may be called from any
+// goroutine.
+type Runtime struct {
+	unimplemented
+	faults faults
+
+	mu         sync.Mutex
+	next       int
+	sandboxes  map[string]*sandbox
+	containers map[string]*container
+	images     map[string]*runtimeapi.Image
+	registry   map[string]*runtimeapi.Image // what can be pulled
+	streams    map[*stream]bool
+	losing     bool
+	noEvents   bool
+}
+
+var (
+	_ criapi.RuntimeService      = (*Runtime)(nil)
+	_ criapi.ImageManagerService = (*Runtime)(nil)
+)
+
+type sandbox struct {
+	id      string
+	conf    *runtimeapi.PodSandboxConfig
+	handler string
+	ready   bool
+	created time.Time
+	ip      string
+}
+
+// New returns a runtime that has nothing, not even an image.
+func New() *Runtime {
+	return &Runtime{
+		faults:     newFaults(),
+		sandboxes:  map[string]*sandbox{},
+		containers: map[string]*container{},
+		images:     map[string]*runtimeapi.Image{},
+		registry:   map[string]*runtimeapi.Image{},
+		streams:    map[*stream]bool{},
+	}
+}
+
+func notFound(what, id string) error {
+	return status.Errorf(codes.NotFound, "%s %q: not found", what, id)
+}
+
+// newID makes an ID as long as real ones are.
+func (r *Runtime) newID() string {
+	r.next++
+	return fmt.Sprintf("%064x", r.next)
+}
+
+// Version tells who this is.
+func (r *Runtime) Version(ctx context.Context, _ string) (*runtimeapi.VersionResponse, error) {
+	if _, err := r.enter(ctx, "Version", ""); err != nil {
+		return nil, err
+	}
+	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "criruntimetest", RuntimeVersion: "1", RuntimeApiVersion: "v1"}, nil
+}
+
+// Status tells that all is well.
+func (r *Runtime) Status(ctx context.Context, _ bool) (*runtimeapi.StatusResponse, error) {
+	if _, err := r.enter(ctx, "Status", ""); err != nil {
+		return nil, err
+	}
+	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
+		{Type: runtimeapi.RuntimeReady, Status: true}, {Type: runtimeapi.NetworkReady, Status: true},
+	}}}, nil
+}
+
+// RuntimeConfig tells the cgroup driver.
+func (r *Runtime) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
+	if _, err := r.enter(ctx, "RuntimeConfig", ""); err != nil {
+		return nil, err
+	}
+	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}}, nil
+}
+
+// Close does nothing.
+func (r *Runtime) Close(context.Context) error { return nil }
+
+// RunPodSandbox makes a sandbox, ready, with an address of 10.0.0.0/8 if it
+// has a network of its own.
+func (r *Runtime) RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandboxConfig, handler string) (string, error) {
+	leave, err := r.enter(ctx, "RunPodSandbox", conf.GetMetadata().GetName())
+	if err != nil {
+		return "", err
+	}
+	m := conf.GetMetadata()
+	if m.GetName() == "" || m.GetUid() == "" {
+		return "", status.Error(codes.InvalidArgument, "sandbox config must include metadata")
+	}
+	r.mu.Lock()
+	for _, s := range r.sandboxes {
+		if o := s.conf.GetMetadata(); o.GetUid() == m.GetUid() && o.GetName() == m.GetName() && o.GetAttempt() == m.GetAttempt() {
+			r.mu.Unlock()
+			return "", status.Errorf(codes.Unknown, "failed to reserve sandbox name: name is reserved for %q", s.id)
+		}
+	}
+	s := &sandbox{id: r.newID(), conf: conf, handler: handler, ready: true, created: time.Now()}
+	if conf.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() != runtimeapi.NamespaceMode_NODE {
+		s.ip = fmt.Sprintf("10.%d.%d.%d", r.next>>16&255, r.next>>8&255, r.next&255)
+	}
+	r.sandboxes[s.id] = s
+	r.emit(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, s.id, s)
+	r.emit(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, s.id, s)
+	r.mu.Unlock()
+	return s.id, leave()
+}
+
+// StopPodSandbox stops a sandbox and its containers. One that is not there, or
+// has stopped, is no error.
+func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
+	leave, err := r.enter(ctx, "StopPodSandbox", id)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	if s := r.sandboxes[id]; s != nil && s.ready {
+		for _, c := range r.containers {
+			if c.sandbox == s {
+				c.end(137, "Error")
+			}
+		}
+		s.ready = false
+		r.emit(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, s.id, s)
+	}
+	r.mu.Unlock()
+	return leave()
+}
+
+// RemovePodSandbox removes a sandbox and its containers. One that is not there
+// is no error.
+func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
+	leave, err := r.enter(ctx, "RemovePodSandbox", id)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	if s := r.sandboxes[id]; s != nil {
+		for _, c := range r.containers {
+			if c.sandbox == s {
+				c.end(137, "Error")
+				delete(r.containers, c.id)
+				r.emit(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, c.id, s)
+			}
+		}
+		delete(r.sandboxes, id)
+		r.emit(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, s.id, s)
+	}
+	r.mu.Unlock()
+	return leave()
+}
+
+func (s *sandbox) state() runtimeapi.PodSandboxState {
+	if s.ready {
+		return runtimeapi.PodSandboxState_SANDBOX_READY
+	}
+	return runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+}
+
+func (s *sandbox) status() *runtimeapi.PodSandboxStatus {
+	st := &runtimeapi.PodSandboxStatus{
+		Id: s.id, Metadata: s.conf.GetMetadata(), State: s.state(), CreatedAt: s.created.UnixNano(),
+		Network: &runtimeapi.PodSandboxNetworkStatus{}, RuntimeHandler: s.handler,
+		Labels: maps.Clone(s.conf.GetLabels()), Annotations: maps.Clone(s.conf.GetAnnotations()),
+		Linux: &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{
+			Options: s.conf.GetLinux().GetSecurityContext().GetNamespaceOptions(),
+		}},
+	}
+	if s.ready {
+		st.Network.Ip = s.ip
+	}
+	return st
+}
+
+// PodSandboxStatus tells of a sandbox.
+func (r *Runtime) PodSandboxStatus(ctx context.Context, id string, _ bool) (*runtimeapi.PodSandboxStatusResponse, error) {
+	leave, err := r.enter(ctx, "PodSandboxStatus", id)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.sandboxes[id]
+	if s == nil {
+		return nil, notFound("sandbox", id)
+	}
+	return &runtimeapi.PodSandboxStatusResponse{Status: s.status()}, leave()
+}
+
+func hasLabels(have, want map[string]string) bool {
+	for k, v := range want {
+		if have[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// ListPodSandbox lists sandboxes, newest first.
+func (r *Runtime) ListPodSandbox(ctx context.Context, f *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+	leave, err := r.enter(ctx, "ListPodSandbox", "")
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []*runtimeapi.PodSandbox
+	for _, s := range r.sandboxes {
+		if f.GetId() != "" && f.GetId() != s.id || f.GetState() != nil && f.GetState().GetState() != s.state() ||
+			!hasLabels(s.conf.GetLabels(), f.GetLabelSelector()) {
+			continue
+		}
+		out = append(out, &runtimeapi.PodSandbox{
+			Id: s.id, Metadata: s.conf.GetMetadata(), State: s.state(), CreatedAt: s.created.UnixNano(),
+			Labels: s.conf.GetLabels(), Annotations: s.conf.GetAnnotations(), RuntimeHandler: s.handler,
+		})
+	}
+	slices.SortFunc(out, func(a, b *runtimeapi.PodSandbox) int { return strings.Compare(b.GetId(), a.GetId()) })
+	return out, leave()
+}
+
+// Exec tells where nothing is streamed.
+func (r *Runtime) Exec(ctx context.Context, req *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
+	leave, err := r.enter(ctx, "Exec", req.GetContainerId())
+	if err != nil {
+		return nil, err
+	}
+	return &runtimeapi.ExecResponse{Url: "http://127.0.0.1:0/exec/" + req.GetContainerId()}, leave()
+}
+
+// logPath is a container's log file, or "".
+func logPath(s *runtimeapi.PodSandboxConfig, c *runtimeapi.ContainerConfig) string {
+	if s.GetLogDirectory() == "" || c.GetLogPath() == "" {
+		return ""
+	}
+	return filepath.Join(s.GetLogDirectory(), c.GetLogPath())
+}

@@ -1,0 +1,69 @@
+package criruntimetest
+
+import (
+	"context"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// unimplemented answers the calls that this runtime does not have, as a real
+// one answers those it does not have.
+type unimplemented struct{}
+
+func nope(method string) error {
+	return status.Error(codes.Unimplemented, method+" is not implemented")
+}
+
+func (unimplemented) UpdateContainerResources(context.Context, string, *runtimeapi.ContainerResources) error {
+	return nope("UpdateContainerResources")
+}
+
+func (unimplemented) Attach(context.Context, *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
+	return nil, nope("Attach")
+}
+
+func (unimplemented) ReopenContainerLog(context.Context, string) error {
+	return nope("ReopenContainerLog")
+}
+
+func (unimplemented) CheckpointContainer(context.Context, *runtimeapi.CheckpointContainerRequest) error {
+	return nope("CheckpointContainer")
+}
+
+func (unimplemented) PortForward(context.Context, *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
+	return nil, nope("PortForward")
+}
+
+func (unimplemented) UpdatePodSandboxResources(context.Context, *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
+	return nil, nope("UpdatePodSandboxResources")
+}
+
+func (unimplemented) ContainerStats(context.Context, string) (*runtimeapi.ContainerStats, error) {
+	return nil, nope("ContainerStats")
+}
+
+func (unimplemented) ListContainerStats(context.Context, *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
+	return nil, nope("ListContainerStats")
+}
+
+func (unimplemented) PodSandboxStats(context.Context, string) (*runtimeapi.PodSandboxStats, error) {
+	return nil, nope("PodSandboxStats")
+}
+
+func (unimplemented) ListPodSandboxStats(context.Context, *runtimeapi.PodSandboxStatsFilter) ([]*runtimeapi.PodSandboxStats, error) {
+	return nil, nope("ListPodSandboxStats")
+}
+
+func (unimplemented) ListMetricDescriptors(context.Context) ([]*runtimeapi.MetricDescriptor, error) {
+	return nil, nope("ListMetricDescriptors")
+}
+
+func (unimplemented) ListPodSandboxMetrics(context.Context) ([]*runtimeapi.PodSandboxMetrics, error) {
+	return nil, nope("ListPodSandboxMetrics")
+}
+
+func (unimplemented) UpdateRuntimeConfig(context.Context, *runtimeapi.RuntimeConfig) error {
+	return nope("UpdateRuntimeConfig")
+}
