@@ -102,6 +102,10 @@ func (d *decoded) document(doc []byte, o origin, n int) {
 }
 
 func (d *decoded) object(raw []byte, o origin, n int) {
+	if what := notObject(raw); what != "" {
+		d.problem(o, n, "", "", "is "+what+"; want an object with apiVersion and kind")
+		return
+	}
 	var h header
 	if err := json.Unmarshal(raw, &h); err != nil {
 		d.problem(o, n, "", "", "not a Kubernetes object: "+plainJSON(err))
@@ -148,6 +152,24 @@ func (d *decoded) object(raw []byte, o origin, n int) {
 	}
 }
 
+// notObject says what a JSON value is that is no object.
+func notObject(raw []byte) string {
+	switch raw = bytes.TrimSpace(raw); {
+	case len(raw) == 0 || raw[0] == '{':
+		return ""
+	case raw[0] == '[':
+		return "an array"
+	case raw[0] == '"':
+		return "a string"
+	case raw[0] == 'n':
+		return "null"
+	case raw[0] == 't' || raw[0] == 'f':
+		return "a boolean"
+	default:
+		return "a number"
+	}
+}
+
 // withKind gives an item of a PodList the kind that it need not bear itself.
 func withKind(item json.RawMessage, list string) []byte {
 	if list != "PodList" {
@@ -168,7 +190,7 @@ func withKind(item json.RawMessage, list string) []byte {
 // plainJSON says what is wrong in terms of the document.
 func plainJSON(err error) string {
 	var t *json.UnmarshalTypeError
-	if errors.As(err, &t) {
+	if errors.As(err, &t) && t.Field != "" {
 		return fmt.Sprintf("%s is a %s; want %s", t.Field, t.Value, t.Type)
 	}
 	return strings.TrimPrefix(err.Error(), "json: ")

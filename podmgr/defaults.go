@@ -48,8 +48,41 @@ func defaultVolume(v *v1.Volume) {
 	if h := v.HostPath; h != nil {
 		setPtr(&h.Type, v1.HostPathUnset)
 	}
+	if s := v.Secret; s != nil {
+		setPtr(&s.DefaultMode, v1.SecretVolumeSourceDefaultMode)
+	}
+	if c := v.ConfigMap; c != nil {
+		setPtr(&c.DefaultMode, v1.ConfigMapVolumeSourceDefaultMode)
+	}
+	if p := v.Projected; p != nil {
+		setPtr(&p.DefaultMode, v1.ProjectedVolumeSourceDefaultMode)
+		for i := range p.Sources {
+			defaultDownward(p.Sources[i].DownwardAPI)
+		}
+	}
+	if d := v.DownwardAPI; d != nil {
+		setPtr(&d.DefaultMode, v1.DownwardAPIVolumeSourceDefaultMode)
+		for i := range d.Items {
+			defaultFieldRef(d.Items[i].FieldRef)
+		}
+	}
 	if i := v.Image; i != nil {
 		setIf(&i.PullPolicy, pullPolicy(i.Reference))
+	}
+}
+
+func defaultDownward(d *v1.DownwardAPIProjection) {
+	if d == nil {
+		return
+	}
+	for i := range d.Items {
+		defaultFieldRef(d.Items[i].FieldRef)
+	}
+}
+
+func defaultFieldRef(f *v1.ObjectFieldSelector) {
+	if f != nil {
+		setIf(&f.APIVersion, "v1")
 	}
 }
 
@@ -77,9 +110,7 @@ func defaultContainer(c *v1.Container, hostNetwork bool) {
 	}
 	for i := range c.Env {
 		if f := c.Env[i].ValueFrom; f != nil {
-			if f.FieldRef != nil {
-				setIf(&f.FieldRef.APIVersion, "v1")
-			}
+			defaultFieldRef(f.FieldRef)
 			if f.ResourceFieldRef != nil && f.ResourceFieldRef.Divisor.IsZero() {
 				f.ResourceFieldRef.Divisor = resource.MustParse("0")
 			}

@@ -1,6 +1,7 @@
 package podmgr
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -19,6 +20,11 @@ import (
 
 	"github.com/nodewright/nodewright/podmeta"
 )
+
+// stuckWriter is how long after its last change a file that somebody still has
+// open for writing is no longer waited for: it is read if nothing of it is in
+// effect yet, and a problem otherwise.
+const stuckWriter = 2 * time.Second
 
 // maxManifest is the largest manifest that is read, in bytes (the kubelet's
 // limit, 10 MiB).
@@ -113,20 +119,22 @@ func (d *directory) Run(ctx context.Context, deliver func(Snapshot)) error {
 	first := true
 	for {
 		w.arm()
-		changed, busy := d.scan()
+		changed, again := d.scan()
 		if changed || first {
 			deliver(d.snapshot())
 			first = false
 			d.remember()
 		}
-		if !w.wait(ctx, d.cfg.Rescan, busy) {
+		if !w.wait(ctx, again) {
 			return nil
 		}
 	}
 }
 
-// scan reads what has changed. busy tells that a file is being written.
-func (d *directory) scan() (changed, busy bool) {
+// scan reads what has changed. again says when it is time for the next scan:
+// earlier than usual if a file is being written.
+func (d *directory) scan() (changed bool, again time.Duration) {
+	again = d.cfg.Rescan
 	paths, err := d.list()
 	if err != nil {
 		if text := err.Error(); text != d.unusable {
@@ -134,7 +142,7 @@ func (d *directory) scan() (changed, busy bool) {
 			d.unusable = text
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			return false, false // what was there may still be
+			return false, again // what was there may still be
 		}
 	} else {
 		d.unusable = ""
@@ -142,8 +150,11 @@ func (d *directory) scan() (changed, busy bool) {
 	there := make(map[string]bool, len(paths))
 	for _, p := range paths {
 		there[p] = true
-		c, b := d.look(p)
-		changed, busy = changed || c, busy || b
+		c, soon := d.look(p)
+		changed = changed || c
+		if soon > 0 {
+			again = min(again, soon)
+		}
 	}
 	for p := range d.files {
 		if !there[p] {
@@ -152,7 +163,7 @@ func (d *directory) scan() (changed, busy bool) {
 			changed = true
 		}
 	}
-	return changed, busy
+	return changed, again
 }
 
 // list names the manifests in the order in which they count.
@@ -177,43 +188,56 @@ func (d *directory) list() ([]string, error) {
 	return out, nil
 }
 
-// look reads a file if it changed.
-func (d *directory) look(path string) (changed, busy bool) {
+// look reads a file if it changed. soon tells, unless it is zero, when to look
+// at it again although nothing may be heard of it.
+func (d *directory) look(path string) (changed bool, soon time.Duration) {
+	old := d.files[path]
 	fi, err := os.Stat(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		var sig signature
-		if old := d.files[path]; old != nil {
+		if old != nil {
 			sig = old.sig
 		}
-		return d.broken(path, sig, err.Error()), false // what was there may still be
+		return d.broken(path, sig, err.Error()), 0 // what was there may still be
 	}
 	if err != nil || !fi.Mode().IsRegular() {
-		if old := d.files[path]; old != nil {
-			delete(d.files, path)
-			d.forget(path)
-			return true, false
+		if old == nil {
+			return false, 0
 		}
-		return false, false
+		delete(d.files, path)
+		d.forget(path)
+		return true, 0
 	}
-	old := d.files[path]
 	sig := signatureOf(fi)
 	if old != nil && !old.retry && old.sig == sig {
-		return false, false
+		return false, 0
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return d.broken(path, sig, err.Error()), false
+		return d.broken(path, sig, err.Error()), 0
 	}
 	defer func() { _ = f.Close() }()
-	if beingWritten(f, fi, time.Now()) {
-		return false, true
+	age := time.Since(fi.ModTime())
+	writing := beingWritten(f, age)
+	switch {
+	case writing && age >= 0 && age < stuckWriter:
+		return false, busyPoll
+	case writing && d.hasEarlier(path):
+		return d.broken(path, sig, "still open for writing"), stuckPoll
+	case writing && old != nil && old.sig == sig:
+		return false, stuckPoll
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
 	if err == nil && len(data) > maxManifest {
 		err = fmt.Errorf("the file is larger than %d bytes", maxManifest)
 	}
 	if err != nil {
-		return d.broken(path, sig, err.Error()), false
+		return d.broken(path, sig, err.Error()), 0
+	}
+	if len(bytes.TrimSpace(data)) == 0 && d.hasEarlier(path) {
+		d.broken(path, sig, "empty; remove the file to remove what it had")
+		d.files[path].retry = false
+		return true, 0
 	}
 	now := decode(data, origin{nodeName: d.cfg.NodeName, file: path})
 	d.files[path] = &manifest{sig: sig, good: now, problems: now.problems}
@@ -223,13 +247,28 @@ func (d *directory) look(path string) (changed, busy bool) {
 		}
 		d.files[path].keep(old)
 	}
-	return true, false
+	if writing { // only to begin with: see what becomes of it
+		d.files[path].retry = true
+		return true, stuckPoll
+	}
+	return true, 0
+}
+
+// hasEarlier tells whether something of the file is in effect, or was in an
+// earlier life. What came of an unfinished file counts as well.
+func (d *directory) hasEarlier(path string) bool {
+	m := d.files[path]
+	if m == nil {
+		m = d.recall(path)
+	}
+	return m != nil && len(m.good.pods)+len(m.good.configMaps)+len(m.good.secrets) > 0
 }
 
 // broken takes note of a file that cannot be read at all.
 func (d *directory) broken(path string, sig signature, reason string) (changed bool) {
 	old := d.files[path]
-	if old != nil && old.retry && old.problems[0].Reason == reason {
+	if old != nil && old.retry && len(old.problems) > 0 && old.problems[0].Reason == reason {
+		old.sig = sig
 		return false
 	}
 	if old == nil {

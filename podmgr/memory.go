@@ -49,11 +49,14 @@ func (d *directory) remember() {
 		return
 	}
 	for path, m := range d.files {
-		if len(m.problems) > 0 || m.remembered {
+		if len(m.problems) > 0 || m.remembered || m.retry {
 			continue
 		}
 		data, err := os.ReadFile(path)
-		if err != nil || int64(len(data)) != m.sig.size {
+		if err != nil {
+			continue
+		}
+		if fi, err := os.Stat(path); err != nil || signatureOf(fi) != m.sig {
 			continue // it changed again; the next scan sees it
 		}
 		b, err := json.Marshal(remembered{Path: path, Data: data})

@@ -157,25 +157,17 @@ func (m *Manager) admitWaiting() {
 	}
 }
 
-// send queues the changes in the order in which they must be acted on.
+// send queues the changes of one merge.
 func (m *Manager) send(source string, ops map[Op][]*v1.Pod, first, configChanged bool) {
-	n := len(m.queue)
-	for _, op := range []Op{Remove, Add, Update, Delete} {
-		if len(ops[op]) > 0 {
-			m.queue = append(m.queue, Change{Op: op, Source: source, Pods: ops[op]})
-		}
+	m.queue.turn++
+	for _, op := range []Op{Remove, Add, Update, Delete, Reconcile} {
+		m.queue.pods(op, source, ops[op])
 	}
 	if first && len(ops[Add])+len(ops[Update])+len(ops[Delete]) == 0 {
-		m.queue = append(m.queue, Change{Op: Add, Source: source})
-	}
-	if len(ops[Reconcile]) > 0 {
-		m.queue = append(m.queue, Change{Op: Reconcile, Source: source, Pods: ops[Reconcile]})
+		m.queue.notice(rankEmpty, source)
 	}
 	if configChanged {
-		if len(m.queue) == n {
-			m.queue = append(m.queue, Change{Op: Update, Source: source})
-		}
-		m.queue[len(m.queue)-1].ConfigChanged = true
+		m.queue.notice(rankConfig, source)
 	}
 	select {
 	case m.signal <- struct{}{}:

@@ -108,7 +108,7 @@ type Manager struct {
 	mu      sync.Mutex
 	store   store
 	sources map[string]*sourceState
-	queue   []Change
+	queue   queue
 }
 
 // sourceState is what one source said last.
@@ -127,7 +127,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, out: make(chan Change), signal: make(chan struct{}, 1),
-		store: newStore(), sources: map[string]*sourceState{},
+		store: newStore(), queue: newQueue(), sources: map[string]*sourceState{},
 	}
 	for _, s := range cfg.Sources {
 		if m.sources[s.Name()] != nil {
@@ -166,32 +166,31 @@ func (m *Manager) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// Changes is where changes are told, in order. What nobody has taken waits;
-// the sources do not.
+// Changes is where changes are told, in order. The sources do not wait for who
+// takes them: what became of a pod before a change of it was taken is told as
+// one change, and not at all if the pod came and went.
 func (m *Manager) Changes() <-chan Change { return m.out }
 
 func (m *Manager) deliver(ctx context.Context) {
 	for {
 		m.mu.Lock()
-		var next Change
-		some := len(m.queue) > 0
-		if some {
-			next = m.queue[0]
-			m.queue = m.queue[1:]
-		}
+		next, some := m.queue.take()
 		m.mu.Unlock()
+		out := m.out
 		if !some {
-			select {
-			case <-ctx.Done():
-				return
-			case <-m.signal:
-			}
-			continue
+			out = nil
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case m.out <- next:
+		case <-m.signal:
+			m.mu.Lock()
+			m.queue.putBack(next)
+			m.mu.Unlock()
+		case out <- next.Change:
+			m.mu.Lock()
+			m.queue.told[next.Source] = true
+			m.mu.Unlock()
 		}
 	}
 }

@@ -2,8 +2,10 @@ package podmgr
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -88,6 +90,11 @@ func (v *podValidator) spec(s *v1.PodSpec, p *field.Path) {
 			v.add(field.Invalid(p.Child("hostAliases").Index(i).Child("ip"), a.IP, "must be an IP address"))
 		}
 	}
+	for _, res := range slices.Sorted(maps.Keys(s.Overhead)) {
+		if q := s.Overhead[res]; q.Sign() < 0 {
+			v.add(field.Invalid(p.Child("overhead").Key(string(res)), q.String(), "must be 0 or more"))
+		}
+	}
 	v.references(s, p)
 	v.volumeList(s.Volumes, p.Child("volumes"))
 	v.names, v.ports = map[string]bool{}, map[string]bool{}
@@ -118,6 +125,9 @@ func (v *podValidator) references(s *v1.PodSpec, p *field.Path) {
 	if s.ServiceAccountName != "" {
 		v.add(field.Forbidden(p.Child("serviceAccountName"), "static pods may not reference service accounts"))
 	}
+	if s.DeprecatedServiceAccount != "" {
+		v.add(field.Forbidden(p.Child("serviceAccount"), "static pods may not reference service accounts"))
+	}
 	if len(s.ResourceClaims) > 0 {
 		v.add(field.Forbidden(p.Child("resourceClaims"), "static pods may not reference resource claims"))
 	}
@@ -132,29 +142,65 @@ func (v *podValidator) volumeList(vols []v1.Volume, p *field.Path) {
 			v.add(field.Duplicate(vp.Child("name"), vol.Name))
 		}
 		v.volumes[vol.Name] = true
-		switch {
-		case vol.PersistentVolumeClaim != nil:
-			v.add(field.Forbidden(vp.Child("persistentVolumeClaim"), "static pods may not reference claims"))
-		case vol.Ephemeral != nil:
-			v.add(field.Forbidden(vp.Child("ephemeral"), "static pods may not reference claims"))
-		case vol.HostPath != nil:
-			if !path.IsAbs(vol.HostPath.Path) || strings.Contains("/"+vol.HostPath.Path+"/", "/../") {
-				v.add(field.Invalid(vp.Child("hostPath", "path"), vol.HostPath.Path, "must be an absolute path without '..'"))
-			}
-		case vol.EmptyDir != nil:
-			oneOf(v, vp.Child("emptyDir", "medium"), v1.StorageMedium(strings.SplitN(string(vol.EmptyDir.Medium), "-", 2)[0]),
-				v1.StorageMediumDefault, v1.StorageMediumMemory, v1.StorageMediumHugePages)
-		case vol.Projected != nil:
-			for j := range vol.Projected.Sources {
-				src, sp := &vol.Projected.Sources[j], vp.Child("projected", "sources").Index(j)
-				if src.ServiceAccountToken != nil {
-					v.add(field.Forbidden(sp.Child("serviceAccountToken"), "static pods may not reference service accounts"))
-				}
-				if src.ClusterTrustBundle != nil {
-					v.add(field.Forbidden(sp.Child("clusterTrustBundle"), "static pods may not reference cluster trust bundles"))
-				}
-			}
+		if n := sources(vol); n > 1 {
+			v.add(field.Forbidden(vp, fmt.Sprintf("has %d sources; want one", n)))
 		}
+		v.volumeSource(&vol.VolumeSource, vp)
+	}
+}
+
+// sources counts what a volume is to come from.
+func sources(vol *v1.Volume) int {
+	n := 0
+	s := reflect.ValueOf(vol.VolumeSource) // all its fields are pointers
+	for i := range s.NumField() {
+		if !s.Field(i).IsNil() {
+			n++
+		}
+	}
+	return n
+}
+
+func (v *podValidator) volumeSource(vol *v1.VolumeSource, p *field.Path) {
+	if vol.PersistentVolumeClaim != nil {
+		v.add(field.Forbidden(p.Child("persistentVolumeClaim"), "static pods may not reference claims"))
+	}
+	if vol.Ephemeral != nil {
+		v.add(field.Forbidden(p.Child("ephemeral"), "static pods may not reference claims"))
+	}
+	if h := vol.HostPath; h != nil && (!path.IsAbs(h.Path) || strings.Contains("/"+h.Path+"/", "/../")) {
+		v.add(field.Invalid(p.Child("hostPath", "path"), h.Path, "must be an absolute path without '..'"))
+	}
+	if vol.EmptyDir != nil {
+		oneOf(v, p.Child("emptyDir", "medium"), v1.StorageMedium(strings.SplitN(string(vol.EmptyDir.Medium), "-", 2)[0]),
+			v1.StorageMediumDefault, v1.StorageMediumMemory, v1.StorageMediumHugePages)
+	}
+	if s := vol.Secret; s != nil && s.SecretName == "" {
+		v.add(field.Required(p.Child("secret", "secretName"), ""))
+	}
+	if c := vol.ConfigMap; c != nil && c.Name == "" {
+		v.add(field.Required(p.Child("configMap", "name"), ""))
+	}
+	if vol.Projected == nil {
+		return
+	}
+	for j := range vol.Projected.Sources {
+		v.projection(&vol.Projected.Sources[j], p.Child("projected", "sources").Index(j))
+	}
+}
+
+func (v *podValidator) projection(src *v1.VolumeProjection, p *field.Path) {
+	if src.ServiceAccountToken != nil {
+		v.add(field.Forbidden(p.Child("serviceAccountToken"), "static pods may not reference service accounts"))
+	}
+	if src.ClusterTrustBundle != nil {
+		v.add(field.Forbidden(p.Child("clusterTrustBundle"), "static pods may not reference cluster trust bundles"))
+	}
+	if src.Secret != nil && src.Secret.Name == "" {
+		v.add(field.Required(p.Child("secret", "name"), ""))
+	}
+	if src.ConfigMap != nil && src.ConfigMap.Name == "" {
+		v.add(field.Required(p.Child("configMap", "name"), ""))
 	}
 }
 
@@ -190,17 +236,12 @@ func (v *podValidator) container(c *v1.Container, p *field.Path) {
 	}
 	v.mountList(c, p)
 	v.resources(c.Resources, p.Child("resources"))
-	for name, pr := range map[string]*v1.Probe{"livenessProbe": c.LivenessProbe, "readinessProbe": c.ReadinessProbe, "startupProbe": c.StartupProbe} {
-		if pr != nil {
-			v.probe(pr, p.Child(name), name)
-		}
-	}
+	v.probe(c.LivenessProbe, p, "livenessProbe")
+	v.probe(c.ReadinessProbe, p, "readinessProbe")
+	v.probe(c.StartupProbe, p, "startupProbe")
 	if l := c.Lifecycle; l != nil {
-		for name, h := range map[string]*v1.LifecycleHandler{"postStart": l.PostStart, "preStop": l.PreStop} {
-			if h != nil {
-				v.handler(p.Child("lifecycle", name), h.Exec, h.HTTPGet, h.TCPSocket, nil, h.Sleep != nil)
-			}
-		}
+		v.hook(l.PostStart, p.Child("lifecycle", "postStart"))
+		v.hook(l.PreStop, p.Child("lifecycle", "preStop"))
 	}
 	if sc := c.SecurityContext; sc != nil {
 		v.security(sc, p.Child("securityContext"))
@@ -295,15 +336,13 @@ func (v *podValidator) mountList(c *v1.Container, p *field.Path) {
 }
 
 func (v *podValidator) resources(r v1.ResourceRequirements, p *field.Path) {
-	for name, list := range map[string]v1.ResourceList{"limits": r.Limits, "requests": r.Requests} {
-		for res, q := range list {
-			v.says(p.Child(name), res, validation.IsQualifiedName(string(res)))
-			if q.Sign() < 0 {
-				v.add(field.Invalid(p.Child(name).Key(string(res)), q.String(), "must be 0 or more"))
-			}
-		}
+	if len(r.Claims) > 0 {
+		v.add(field.Forbidden(p.Child("claims"), "static pods may not reference resource claims"))
 	}
-	for res, req := range r.Requests {
+	v.quantities(r.Limits, p.Child("limits"))
+	v.quantities(r.Requests, p.Child("requests"))
+	for _, res := range slices.Sorted(maps.Keys(r.Requests)) {
+		req := r.Requests[res]
 		lim, ok := r.Limits[res]
 		if ok && req.Cmp(lim) > 0 {
 			v.add(field.Invalid(p.Child("requests").Key(string(res)), req.String(), "must not exceed the limit of "+lim.String()))
@@ -314,19 +353,41 @@ func (v *podValidator) resources(r v1.ResourceRequirements, p *field.Path) {
 	}
 }
 
+func (v *podValidator) quantities(list v1.ResourceList, p *field.Path) {
+	for _, res := range slices.Sorted(maps.Keys(list)) {
+		v.says(p, res, validation.IsQualifiedName(string(res)))
+		if q := list[res]; q.Sign() < 0 {
+			v.add(field.Invalid(p.Key(string(res)), q.String(), "must be 0 or more"))
+		}
+	}
+}
+
 func (v *podValidator) probe(pr *v1.Probe, p *field.Path, name string) {
-	for field2, n := range map[string]int32{
-		"initialDelaySeconds": pr.InitialDelaySeconds, "timeoutSeconds": pr.TimeoutSeconds, "periodSeconds": pr.PeriodSeconds,
-		"successThreshold": pr.SuccessThreshold, "failureThreshold": pr.FailureThreshold,
+	if pr == nil {
+		return
+	}
+	p = p.Child(name)
+	for _, f := range []struct {
+		name string
+		n    int32
+	}{
+		{"initialDelaySeconds", pr.InitialDelaySeconds}, {"timeoutSeconds", pr.TimeoutSeconds}, {"periodSeconds", pr.PeriodSeconds},
+		{"successThreshold", pr.SuccessThreshold}, {"failureThreshold", pr.FailureThreshold},
 	} {
-		if n < 0 {
-			v.add(field.Invalid(p.Child(field2), n, "must be 0 or more"))
+		if f.n < 0 {
+			v.add(field.Invalid(p.Child(f.name), f.n, "must be 0 or more"))
 		}
 	}
 	if name != "readinessProbe" && pr.SuccessThreshold != 1 {
 		v.add(field.Invalid(p.Child("successThreshold"), pr.SuccessThreshold, "must be 1"))
 	}
 	v.handler(p, pr.Exec, pr.HTTPGet, pr.TCPSocket, pr.GRPC, false)
+}
+
+func (v *podValidator) hook(h *v1.LifecycleHandler, p *field.Path) {
+	if h != nil {
+		v.handler(p, h.Exec, h.HTTPGet, h.TCPSocket, nil, h.Sleep != nil)
+	}
 }
 
 // handler checks that exactly one way is given, and its fields.

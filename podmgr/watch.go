@@ -2,8 +2,10 @@ package podmgr
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -15,8 +17,10 @@ const (
 	// busyPoll is how soon a file is looked at again that is being written;
 	// the end of writing makes no event.
 	busyPoll = 10 * time.Millisecond
-	// missingPoll is how soon a directory is looked for that is not there
-	// or cannot be watched.
+	// stuckPoll is the same for a file that somebody has had open for long.
+	stuckPoll = time.Second
+	// missingPoll is how soon a directory is looked at again that cannot be
+	// watched.
 	missingPoll = time.Second
 	// burst is how long after an event others are waited for: a copy of many
 	// files is one change. It is short because it delays each of them.
@@ -33,7 +37,7 @@ type watcher struct {
 }
 
 func newWatcher(path string, log *zap.Logger) *watcher {
-	return &watcher{path: path, log: log, on: map[string]os.FileInfo{}}
+	return &watcher{path: filepath.Clean(path), log: log, on: map[string]os.FileInfo{}}
 }
 
 func (w *watcher) close() {
@@ -53,13 +57,41 @@ func (w *watcher) arm() {
 		}
 		w.fs = fw
 	}
+	// Again if a directory came while its parent was not watched yet.
+	for range 8 {
+		want := w.want()
+		w.watch(want)
+		if maps.Equal(want, w.want()) {
+			return
+		}
+	}
+}
+
+// want names what is to be watched: the directory, what holds the link that
+// leads to it, or the nearest one above it that is there.
+func (w *watcher) want() map[string]bool {
 	want := map[string]bool{}
 	if fi, err := os.Stat(w.path); err == nil && fi.IsDir() {
 		want[w.path] = true
 	}
-	if fi, err := os.Lstat(w.path); err == nil && (!fi.IsDir() || fi.Mode()&os.ModeSymlink != 0) {
+	switch fi, err := os.Lstat(w.path); {
+	case err == nil && !fi.IsDir(): // a file or a link
 		want[filepath.Dir(w.path)] = true
+	case err != nil:
+		for dir := filepath.Dir(w.path); ; dir = filepath.Dir(dir) {
+			if fi, err := os.Stat(dir); err == nil && fi.IsDir() {
+				want[dir] = true
+				break
+			}
+			if dir == filepath.Dir(dir) {
+				break
+			}
+		}
 	}
+	return want
+}
+
+func (w *watcher) watch(want map[string]bool) {
 	for p, was := range w.on {
 		now, err := os.Stat(p)
 		if !want[p] || err != nil || !os.SameFile(was, now) {
@@ -83,14 +115,11 @@ func (w *watcher) arm() {
 	}
 }
 
-// wait returns when there may be something to see, and false when ctx ended.
-func (w *watcher) wait(ctx context.Context, rescan time.Duration, busy bool) bool {
-	limit := rescan
-	switch {
-	case busy:
-		limit = busyPoll
-	case len(w.on) == 0:
-		limit = min(rescan, missingPoll)
+// wait returns when there may be something to see, at the latest after limit,
+// and false when ctx ended.
+func (w *watcher) wait(ctx context.Context, limit time.Duration) bool {
+	if len(w.on) == 0 {
+		limit = min(limit, missingPoll)
 	}
 	t := time.NewTimer(limit)
 	defer t.Stop()
@@ -118,10 +147,10 @@ func (w *watcher) wait(ctx context.Context, rescan time.Duration, busy bool) boo
 	}
 }
 
-// concerns leaves out what happens to the neighbours of the directory itself.
+// concerns leaves out what happens to the neighbours of the directory and of
+// those above it.
 func (w *watcher) concerns(ev fsnotify.Event) bool {
-	dir := filepath.Dir(ev.Name)
-	return ev.Name == w.path || dir == w.path || w.on[dir] != nil && dir != filepath.Dir(w.path)
+	return ev.Name == w.path || filepath.Dir(ev.Name) == w.path || strings.HasPrefix(w.path, ev.Name+"/")
 }
 
 // drain takes the events that come right after one.

@@ -14,25 +14,19 @@ import (
 // whether somebody has it open.
 const settle = 100 * time.Millisecond
 
-// stuckWriter is how long after its last change a file is read although
-// somebody still has it open for writing.
-const stuckWriter = 2 * time.Second
-
 // beingWritten tells whether somebody has the file open for writing: a read
-// lease is only given when nobody has (fcntl(2), F_SETLEASE).
-func beingWritten(f *os.File, fi fs.FileInfo, now time.Time) bool {
-	if now.Sub(fi.ModTime()) > stuckWriter {
-		return false
-	}
+// lease is only given when nobody has (fcntl(2), F_SETLEASE). The lease lasts
+// until f is closed, and who wants to write waits for that, so what is read
+// from f is one state of the file.
+func beingWritten(f *os.File, age time.Duration) bool {
 	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	switch {
 	case err == nil:
-		_, _ = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
 		return false
 	case errors.Is(err, unix.EAGAIN):
 		return true
 	default: // not supported here, or not our file
-		return now.Sub(fi.ModTime()) < settle
+		return age >= 0 && age < settle
 	}
 }
 

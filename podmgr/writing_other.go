@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
+// settle is how long a file must have been left alone.
 const settle = 100 * time.Millisecond
 
-func beingWritten(_ *os.File, fi fs.FileInfo, now time.Time) bool {
-	return now.Sub(fi.ModTime()) < settle
+func beingWritten(_ *os.File, age time.Duration) bool {
+	return age >= 0 && age < settle
 }
 
 func signatureOf(fi fs.FileInfo) signature {

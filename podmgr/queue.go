@@ -1,0 +1,171 @@
+package podmgr
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// queue holds the changes that nobody has taken. It has one entry for a pod,
+// whatever became of it in the meantime, so it never grows beyond the pods
+// that the receiver knows and those that are wanted. Manager.mu guards it.
+type queue struct {
+	entries map[entryKey]*entry
+	turn    int             // the merge that is being queued
+	seq     int             // orders the pods of one change
+	told    map[string]bool // sources of which a change was taken
+}
+
+// entryKey has the name beside the UID: a manifest may give its UID to another
+// pod, and that one is no update. The empty UID stands for the source itself.
+type entryKey struct {
+	uid  types.UID
+	name string
+	rank int // of an entry without a pod
+}
+
+type entry struct {
+	rank   int
+	turn   int
+	seq    int
+	source string
+	pod    *v1.Pod // nil: the source spoke, or its configuration changed
+}
+
+// The ranks are the order in which the changes of one merge must be acted on.
+const (
+	rankRemove = iota
+	rankAdd
+	rankUpdate
+	rankDelete
+	rankEmpty // a source spoke for the first time and wants nothing
+	rankReconcile
+	rankConfig // a ConfigMap or a Secret changed
+)
+
+var rankOf = map[Op]int{Remove: rankRemove, Add: rankAdd, Update: rankUpdate, Delete: rankDelete, Reconcile: rankReconcile}
+
+var opOf = [...]Op{Remove, Add, Update, Delete, Add, Reconcile, Update}
+
+func newQueue() queue {
+	return queue{entries: map[entryKey]*entry{}, told: map[string]bool{}}
+}
+
+// pods adds what became of some pods in the current turn.
+func (q *queue) pods(op Op, source string, pods []*v1.Pod) {
+	for _, p := range pods {
+		q.add(&entry{rank: rankOf[op], turn: q.turn, source: source, pod: p})
+	}
+}
+
+// notice adds a change that has no pods.
+func (q *queue) notice(rank int, source string) {
+	q.add(&entry{rank: rank, turn: q.turn, source: source})
+}
+
+func keyOf(e *entry) entryKey {
+	if e.pod == nil {
+		return entryKey{name: e.source, rank: e.rank}
+	}
+	return entryKey{uid: e.pod.UID, name: podmeta.FullName(e.pod.Namespace, e.pod.Name)}
+}
+
+func (q *queue) add(e *entry) {
+	q.seq++
+	e.seq = q.seq
+	k := keyOf(e)
+	old := q.entries[k]
+	if old == nil {
+		q.entries[k] = e
+		return
+	}
+	rank, something := follow(old.rank, e.rank, e.pod)
+	if !something {
+		delete(q.entries, k)
+		if !q.told[old.source] { // that it has spoken must still be told
+			q.notice(rankEmpty, old.source)
+		}
+		return
+	}
+	// The place of the first stays: what changes all the time is not put off
+	// for ever.
+	q.entries[k] = &entry{rank: rank, turn: old.turn, seq: old.seq, source: e.source, pod: e.pod}
+}
+
+// follow makes one change of two of the same pod, the last version of which is
+// now. Nothing is left of a pod that came and went.
+func follow(first, second int, now *v1.Pod) (rank int, something bool) {
+	switch {
+	case first == rankAdd && second == rankRemove:
+		return 0, false
+	case first == rankAdd:
+		return rankAdd, true
+	case first == rankRemove && second == rankAdd && now.DeletionTimestamp != nil:
+		return rankDelete, true
+	case first == rankRemove && second == rankAdd:
+		return rankUpdate, true
+	case second == rankReconcile:
+		return first, true // it takes the new status along
+	default:
+		return second, true
+	}
+}
+
+// taken is a change with the entries it was made of.
+type taken struct {
+	Change
+	of []*entry
+}
+
+// take removes the next change: that of the oldest turn, in the order of the
+// ranks.
+func (q *queue) take() (taken, bool) {
+	if len(q.entries) == 0 {
+		return taken{}, false
+	}
+	all := make([]*entry, 0, len(q.entries))
+	for _, e := range q.entries {
+		all = append(all, e)
+	}
+	slices.SortFunc(all, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.turn, b.turn), cmp.Compare(a.rank, b.rank), cmp.Compare(a.source, b.source), cmp.Compare(a.seq, b.seq))
+	})
+	first := all[0]
+	t := taken{Change: Change{Op: opOf[first.rank], Source: first.source, ConfigChanged: first.rank == rankConfig}}
+	for _, e := range all {
+		same := e.turn == first.turn && e.source == first.source
+		// News of the configuration come with the last change of their turn.
+		config := same && e.rank == rankConfig
+		if !config && (!same || e.rank != first.rank) {
+			break
+		}
+		if e.pod != nil {
+			t.Pods = append(t.Pods, e.pod)
+		}
+		t.ConfigChanged = t.ConfigChanged || config
+		t.of = append(t.of, e)
+		delete(q.entries, keyOf(e))
+	}
+	return t, true
+}
+
+// putBack undoes take. What was queued since then follows upon it.
+func (q *queue) putBack(t taken) {
+	since := q.entries
+	q.entries = map[entryKey]*entry{}
+	for _, e := range t.of {
+		q.entries[keyOf(e)] = e
+	}
+	later := make([]*entry, 0, len(since))
+	for _, e := range since {
+		later = append(later, e)
+	}
+	slices.SortFunc(later, func(a, b *entry) int { return cmp.Compare(a.seq, b.seq) })
+	for _, e := range later {
+		q.add(e)
+	}
+}
