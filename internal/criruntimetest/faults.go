@@ -20,16 +20,15 @@ type Call struct {
 
 // faults are what goes wrong, by method; "" means every method.
 type faults struct {
-	mu      sync.Mutex
-	calls   []Call
-	fail    map[string]error
-	failN   map[string]int // how often; absent means always
-	delay   map[string]time.Duration
-	hang    map[string]chan struct{}
-	before  func(Call) error
-	after   func(Call) error
-	dead    bool
-	revived chan struct{}
+	mu     sync.Mutex
+	calls  []Call
+	fail   map[string]error
+	failN  map[string]int // how often; absent means always
+	delay  map[string]time.Duration
+	hang   map[string]chan struct{}
+	before func(Call) error
+	after  func(Call) error
+	dead   bool
 }
 
 func newFaults() faults {

@@ -1,0 +1,536 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/podmgr"
+)
+
+const image = "localhost/app:1"
+
+// fakeSource is a source whose pods the test sets.
+type fakeSource struct{ snapshots chan podmgr.Snapshot }
+
+func (*fakeSource) Name() string { return "file" }
+
+func (s *fakeSource) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case snap := <-s.snapshots:
+			deliver(snap)
+		}
+	}
+}
+
+// node is one machine: a runtime and directories that outlive the agents.
+type node struct {
+	t    *testing.T
+	rt   *criruntimetest.Runtime
+	root string
+	want []*v1.Pod
+}
+
+func newNode(t *testing.T) *node {
+	rt := criruntimetest.New()
+	rt.AddImage(image)
+	return &node{t: t, rt: rt, root: t.TempDir()}
+}
+
+// life is one life of an agent on a node.
+type life struct {
+	*agent.Agent
+	n      *node
+	src    *fakeSource
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+func (n *node) start() *life {
+	n.t.Helper()
+	l := &life{n: n, src: &fakeSource{snapshots: make(chan podmgr.Snapshot, 100)}, ended: make(chan error, 1)}
+	a, err := agent.New(agent.Config{
+		Node: agent.Node{Name: "n1", IPs: []string{"192.0.2.7"}, Capacity: v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
+		}},
+		RootDir: filepath.Join(n.root, "root"), PodLogsDir: filepath.Join(n.root, "logs"),
+		Runtime: n.rt, Images: n.rt, Sources: []podmgr.Source{l.src}, ResolvConf: "-",
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	l.Agent = a
+	ctx, cancel := context.WithCancel(n.t.Context())
+	l.cancel = cancel
+	go func() { l.ended <- a.Run(ctx) }()
+	l.tell()
+	return l
+}
+
+// tell has the source say what the node wants.
+func (l *life) tell() {
+	snap := podmgr.Snapshot{}
+	for _, p := range l.n.want {
+		snap.Pods = append(snap.Pods, p.DeepCopy())
+	}
+	l.src.snapshots <- snap
+}
+
+func (l *life) stop() {
+	l.n.t.Helper()
+	l.cancel()
+	if err := <-l.ended; err != nil {
+		l.n.t.Errorf("Run: %v", err)
+	}
+}
+
+func newPod(name string, containers ...v1.Container) *v1.Pod {
+	grace := int64(10)
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name)},
+		Spec: v1.PodSpec{
+			RestartPolicy: v1.RestartPolicyAlways, TerminationGracePeriodSeconds: &grace, DNSPolicy: v1.DNSDefault,
+			Containers: containers,
+		},
+	}
+	return p
+}
+
+func runs(name string, args ...string) v1.Container {
+	if len(args) == 0 {
+		args = []string{"sleep", "forever"}
+	}
+	return v1.Container{Name: name, Image: image, ImagePullPolicy: v1.PullIfNotPresent, Args: args}
+}
+
+// settle lets everything happen that happens without waiting for anything but
+// short timers.
+func settle() {
+	time.Sleep(500 * time.Millisecond)
+	synctest.Wait()
+}
+
+func (l *life) pod(name string) *v1.Pod {
+	for _, p := range l.Pods() {
+		if p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+func (l *life) wantPhase(name string, phase v1.PodPhase) {
+	l.n.t.Helper()
+	p := l.pod(name)
+	if p == nil || p.Status.Phase != phase {
+		l.n.t.Fatalf("pod %s: %+v, want phase %s", name, p, phase)
+	}
+}
+
+// containers counts the instances of every container, and how many run.
+func (n *node) containers() (all map[string]int, running map[string]int) {
+	all, running = map[string]int{}, map[string]int{}
+	list, err := n.rt.ListContainers(context.Background(), nil)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, c := range list {
+		key := c.GetLabels()["io.kubernetes.pod.name"] + "/" + c.GetMetadata().GetName()
+		all[key]++
+		if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			running[key]++
+		}
+	}
+	return all, running
+}
+
+func (n *node) id(name string) string {
+	list, _ := n.rt.ListContainers(context.Background(), nil)
+	for _, c := range list {
+		if c.GetMetadata().GetName() == name && c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			return c.GetId()
+		}
+	}
+	n.t.Fatalf("no container %s runs", name)
+	return ""
+}
+
+// wantNothingLeft checks that no trace of any pod is left.
+func (n *node) wantNothingLeft() {
+	n.t.Helper()
+	sandboxes, _ := n.rt.ListPodSandbox(context.Background(), nil)
+	containers, _ := n.rt.ListContainers(context.Background(), nil)
+	if len(sandboxes)+len(containers) > 0 {
+		n.t.Errorf("%d sandboxes and %d containers are left", len(sandboxes), len(containers))
+	}
+	for _, dir := range []string{"root/pods", "logs"} {
+		if entries, err := os.ReadDir(filepath.Join(n.root, dir)); err == nil && len(entries) > 0 {
+			n.t.Errorf("%s still has %v", dir, entries)
+		}
+	}
+}
+
+func TestPodWithInitAndSidecar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		p := newPod("web", runs("a"), runs("b"))
+		always := v1.ContainerRestartPolicyAlways
+		sidecar := runs("side")
+		sidecar.RestartPolicy = &always
+		p.Spec.InitContainers = []v1.Container{runs("init", "sleep", "5s", "exit", "0"), sidecar}
+		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+		p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/v"}}
+		n.want = []*v1.Pod{p}
+		l := n.start()
+		settle()
+		l.wantPhase("web", v1.PodPending)
+		if _, running := n.containers(); len(running) != 1 || running["web/init"] != 1 {
+			t.Errorf("running beside init: %v", running)
+		}
+		time.Sleep(5 * time.Second)
+		settle()
+		l.wantPhase("web", v1.PodRunning)
+		st := l.pod("web").Status
+		if len(st.ContainerStatuses) != 2 || !st.ContainerStatuses[0].Ready || st.PodIP == "" || st.HostIP != "192.0.2.7" {
+			t.Errorf("status %+v", st)
+		}
+		if why := l.Why(l.pod("web")); why.WaitingFor != "nothing: it is as it should be" {
+			t.Errorf("why: %q", why.WaitingFor)
+		}
+		n.want = nil
+		l.tell()
+		settle()
+		n.wantNothingLeft()
+		if pods := l.Pods(); len(pods) != 0 {
+			t.Errorf("%d pods are still shown", len(pods))
+		}
+		l.stop()
+	})
+}
+
+func TestDeadContainerIsReplacedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.want = []*v1.Pod{newPod("p", runs("c"))}
+		l := n.start()
+		settle()
+		start := time.Now()
+		n.rt.Kill(n.id("c"))
+		synctest.Wait()
+		if _, running := n.containers(); running["p/c"] != 1 {
+			t.Errorf("%v after its death nothing runs", time.Since(start))
+		}
+		settle()
+		if st := l.pod("p").Status.ContainerStatuses[0]; st.RestartCount != 1 || st.LastTerminationState.Terminated == nil ||
+			st.LastTerminationState.Terminated.ExitCode != 137 {
+			t.Errorf("status %+v", st)
+		}
+		// The second death has to wait.
+		n.rt.Kill(n.id("c"))
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		st := l.pod("p").Status.ContainerStatuses[0]
+		if st.State.Waiting == nil || st.State.Waiting.Reason != "CrashLoopBackOff" {
+			t.Errorf("state %+v, want CrashLoopBackOff", st.State)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if _, running := n.containers(); running["p/c"] != 1 {
+			t.Error("it was not restarted after 10 s")
+		}
+		l.stop()
+	})
+}
+
+func TestRestartOfTheAgentTouchesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		for i := range 10 {
+			n.want = append(n.want, newPod(fmt.Sprint("p", i), runs("c")))
+		}
+		l := n.start()
+		time.Sleep(5 * time.Second)
+		l.stop()
+		before, _ := n.containers()
+		n.rt.ForgetCalls()
+		for range 3 {
+			l = n.start()
+			settle()
+			for _, p := range n.want {
+				l.wantPhase(p.Name, v1.PodRunning)
+			}
+			l.stop()
+		}
+		after, running := n.containers()
+		if len(after) != 10 || len(running) != 10 || len(before) != 10 {
+			t.Errorf("containers before %v, after %v", before, after)
+		}
+		if c := n.rt.Calls("RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer", "StopPodSandbox", "RemovePodSandbox"); len(c) != 0 {
+			t.Errorf("restarts of the agent made calls: %v", c)
+		}
+	})
+}
+
+// A pod that ends while no agent is there is noticed by the next one.
+func TestDeathWhileNoAgentRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.want = []*v1.Pod{newPod("p", runs("c")), newPod("gone", runs("g"))}
+		l := n.start()
+		settle()
+		l.stop()
+		n.rt.Kill(n.id("c"))
+		n.want = n.want[:1]
+		l = n.start()
+		settle()
+		if _, running := n.containers(); running["p/c"] != 1 || running["gone/g"] != 0 {
+			t.Errorf("running: %v", running)
+		}
+		n.want = nil
+		l.tell()
+		time.Sleep(3 * time.Second)
+		settle()
+		n.wantNothingLeft()
+		l.stop()
+	})
+}
+
+// An agent that dies at any of its calls, before or after the call has done
+// its work, leaves a state from which the next one goes on: no container runs
+// twice, and nothing is left over in the end.
+func TestDeathAtEveryCall(t *testing.T) {
+	died := errors.New("the agent died here")
+	for _, when := range []string{"before", "after"} {
+		for at := 1; ; at++ {
+			reached := false
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t)
+				always := v1.ContainerRestartPolicyAlways
+				side := runs("side")
+				side.RestartPolicy = &always
+				p := newPod("p", runs("a"), runs("b"))
+				p.Spec.InitContainers = []v1.Container{runs("init", "exit", "0"), side}
+				n.want = []*v1.Pod{p}
+				var count atomic.Int64
+				dead := make(chan struct{})
+				fatal := func(c criruntimetest.Call) error {
+					if c.Method == "GetContainerEvents" {
+						return nil
+					}
+					switch i := count.Add(1); {
+					case i < int64(at):
+						return nil
+					case i == int64(at):
+						close(dead)
+					}
+					return died // a dead process hears no answer and makes no call
+				}
+				if when == "before" {
+					n.rt.Around(fatal, nil)
+				} else {
+					n.rt.Around(func(criruntimetest.Call) error {
+						if count.Load() >= int64(at) {
+							return died
+						}
+						return nil
+					}, fatal)
+				}
+				l := n.start()
+				go func() {
+					select {
+					case <-dead:
+						reached = true
+						l.cancel()
+					case <-t.Context().Done():
+					}
+				}()
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				if !reached {
+					n.rt.Around(nil, nil)
+					l.stop()
+					return
+				}
+				<-l.ended
+				n.rt.Around(nil, nil)
+
+				l = n.start()
+				time.Sleep(15 * time.Second)
+				synctest.Wait()
+				l.wantPhase("p", v1.PodRunning)
+				_, running := n.containers()
+				for _, c := range []string{"p/a", "p/b", "p/side"} {
+					if running[c] != 1 {
+						t.Errorf("died %s call %d: %s runs %d times", when, at, c, running[c])
+					}
+				}
+				n.want = nil
+				l.tell()
+				time.Sleep(30 * time.Second)
+				synctest.Wait()
+				n.wantNothingLeft()
+				l.stop()
+			})
+			if !reached || t.Failed() {
+				break
+			}
+		}
+	}
+}
+
+func TestRuntimeAwayForAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.want = []*v1.Pod{newPod("p", runs("c"))}
+		l := n.start()
+		settle()
+		n.rt.ForgetCalls()
+		n.rt.Die()
+		for range 60 {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			p := l.pod("p")
+			if p.Status.Phase != v1.PodRunning || !p.Status.ContainerStatuses[0].Ready {
+				t.Fatalf("status flipped: %+v", p.Status)
+			}
+		}
+		n.rt.Revive()
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		l.wantPhase("p", v1.PodRunning)
+		if c := n.rt.Calls("RunPodSandbox", "CreateContainer", "StopContainer"); len(c) != 0 {
+			t.Errorf("the pod was touched: %v", c)
+		}
+		n.rt.Kill(n.id("c"))
+		settle()
+		if _, running := n.containers(); running["p/c"] != 1 {
+			t.Error("events are not heard after the runtime came back")
+		}
+		l.stop()
+	})
+}
+
+func TestFailingSandboxDoesNotSpin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.want = []*v1.Pod{newPod("p", runs("c"))}
+		n.rt.Fail("RunPodSandbox", errors.New("no network"))
+		l := n.start()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if c := len(n.rt.Calls("RunPodSandbox")); c < 4 || c > 10 {
+			t.Errorf("%d tries in a minute", c)
+		}
+		if why := l.Why(l.pod("p")); why.LastError == "" || why.NextReason != "CreatePodSandboxError" {
+			t.Errorf("why: %+v", why)
+		}
+		n.rt.Fail("RunPodSandbox", nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		l.wantPhase("p", v1.PodRunning)
+		l.stop()
+	})
+}
+
+func TestRejectedPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		big := newPod("big", runs("c"))
+		big.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}
+		n.want = []*v1.Pod{big, newPod("small", runs("c"))}
+		l := n.start()
+		settle()
+		l.wantPhase("small", v1.PodRunning)
+		l.wantPhase("big", v1.PodFailed)
+		if st := l.pod("big").Status; st.Reason != "OutOfcpu" {
+			t.Errorf("reason %q", st.Reason)
+		}
+		if evs := l.Events(l.pod("big")); len(evs) != 1 || evs[0].Reason != "OutOfcpu" {
+			t.Errorf("events %+v", evs)
+		}
+		l.stop()
+	})
+}
+
+func TestCompletedPodKeepsItsLogsUntilItGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		p := newPod("job", runs("c", "out", "done", "exit", "0"))
+		p.Spec.RestartPolicy = v1.RestartPolicyNever
+		n.want = []*v1.Pod{p}
+		l := n.start()
+		settle()
+		l.wantPhase("job", v1.PodSucceeded)
+		path, err := l.LogPath(l.pod("job"), "c", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+		l.stop()
+		l = n.start() // it does not run again
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		l.wantPhase("job", v1.PodSucceeded)
+		if n := len(n.rt.Calls("StartContainer")); n != 1 {
+			t.Errorf("started %d times", n)
+		}
+		n.want = nil
+		l.tell()
+		settle()
+		n.wantNothingLeft()
+		l.stop()
+	})
+}
+
+func TestActiveDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		p := newPod("p", runs("c"))
+		limit := int64(20)
+		p.Spec.ActiveDeadlineSeconds = &limit
+		n.want = []*v1.Pod{p}
+		l := n.start()
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		l.wantPhase("p", v1.PodRunning)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		l.wantPhase("p", v1.PodFailed)
+		if st := l.pod("p").Status; st.Reason != "DeadlineExceeded" {
+			t.Errorf("reason %q", st.Reason)
+		}
+		l.stop()
+	})
+}
+
+func TestSecondAgentIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		l := n.start()
+		settle()
+		second := n.start()
+		if err := <-second.ended; !errors.Is(err, agent.ErrLocked) {
+			t.Errorf("second agent: %v, want ErrLocked", err)
+		}
+		l.stop()
+	})
+}
