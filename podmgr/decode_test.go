@@ -1,0 +1,201 @@
+package podmgr
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+func TestDecode(t *testing.T) {
+	const podJSON = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}}`
+	for _, tc := range []struct {
+		name, in string
+		pods     []string
+		problems []string // parts of each
+	}{
+		{"YAML", podYAML("a", ""), []string{"a-n1"}, nil},
+		{"JSON", podJSON, []string{"a-n1"}, nil},
+		{"documents", podYAML("a", "") + podYAML("b", ""), []string{"a-n1", "b-n1"}, nil},
+		{"List", `{"apiVersion":"v1","kind":"List","items":[` + podJSON + `]}`, []string{"a-n1"}, nil},
+		{"PodList", "apiVersion: v1\nkind: PodList\nitems: [{metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}]", []string{"a-n1"}, nil},
+		{"nothing", "# a comment\n---\n\n---\nnull\n", nil, nil},
+		{"one bad of two", podYAML("a", ", bogus: 1") + podYAML("b", ""), []string{"b-n1"}, []string{"document 1 (default/a): metadata.bogus: unknown field"}},
+		{"no YAML", "{ bad", nil, []string{"document 1: "}},
+		{"array", "[]", nil, []string{"document 1: is an array; want an object"}},
+		{"scalar", "text", nil, []string{"is a string; want an object"}},
+		{"number", "12", nil, []string{"is a number; want an object"}},
+		{"null item", "apiVersion: v1\nkind: List\nitems: [null]", nil, []string{"is null; want an object"}},
+		{"no version", "kind: Pod\nmetadata: {name: a}", nil, []string{`apiVersion: "" is not supported`}},
+		{"unknown version", "apiVersion: v2\nkind: Pod", nil, []string{`"v2" is not supported`}},
+		{"no kind", "apiVersion: v1", nil, []string{"kind: is missing"}},
+		{"other kind", "apiVersion: v1\nkind: Service", nil, []string{`"Service" is not supported`}},
+		{"wrong type", specYAML("{containers: 1}"), nil, []string{"want []v1.Container"}},
+		{"duplicate key", "apiVersion: v1\napiVersion: v1", nil, []string{"already set"}},
+		{"no name", "apiVersion: v1\nkind: ConfigMap", nil, []string{"metadata.name: is missing"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := decodeString(tc.in)
+			var names []string
+			for _, p := range got.pods {
+				names = append(names, p.Name)
+			}
+			if !slices.Equal(names, tc.pods) {
+				t.Errorf("pods = %q, want %q", names, tc.pods)
+			}
+			if len(got.problems) != len(tc.problems) {
+				t.Fatalf("problems = %v, want %q", got.problems, tc.problems)
+			}
+			for i, want := range tc.problems {
+				if text := got.problems[i].Error(); !strings.Contains(text, want) {
+					t.Errorf("problem = %q, want %q in it", text, want)
+				}
+			}
+		})
+	}
+}
+
+func TestUID(t *testing.T) {
+	at := origin{nodeName: "N1", file: "/m/a.yaml"}
+	of := func(manifest string, o origin) string {
+		t.Helper()
+		d := decode([]byte(manifest), o)
+		if len(d.pods) != 1 {
+			t.Fatalf("%d pods, problems %v", len(d.pods), d.problems)
+		}
+		return string(d.pods[0].UID)
+	}
+	base := of(podYAML("a", ""), at)
+	if len(base) != 32 {
+		t.Errorf("UID %q is not 128 bits in hex", base)
+	}
+	if got := of("# order and comments mean nothing\nkind: Pod\nspec: {containers: [{image: 'i:1', name: c}]}\nmetadata: {name: a}\napiVersion: v1\n", at); got != base {
+		t.Errorf("UID depends on how the document is written: %s and %s", got, base)
+	}
+	for what, got := range map[string]string{
+		"content":        of(podYAML("a", ", labels: {x: z}"), at),
+		"path":           of(podYAML("a", ""), origin{nodeName: "N1", file: "/m/b.yaml"}),
+		"node":           of(podYAML("a", ""), origin{nodeName: "N2", file: "/m/a.yaml"}),
+		"kind of source": of(podYAML("a", ""), origin{nodeName: "N1", file: "/m/a.yaml", url: true}),
+	} {
+		if got == base {
+			t.Errorf("UID stays the same when the %s changes", what)
+		}
+	}
+	if got := of(podYAML("a", ", uid: mine"), at); got != "mine" {
+		t.Errorf("UID = %s, want the one that is given", got)
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	d := decodeString(specYAML(`{volumes: [
+ {name: a, secret: {secretName: s}}, {name: b, configMap: {name: c}}, {name: d, projected: {sources: []}},
+ {name: e, downwardAPI: {}}, {name: f}], containers: [{name: c, image: i, ports: [{containerPort: 80}],
+ readinessProbe: {httpGet: {port: 80}}, resources: {limits: {cpu: 1}}}]}`))
+	if len(d.pods) != 1 {
+		t.Fatal(d.problems)
+	}
+	p := d.pods[0]
+	c, vols := p.Spec.Containers[0], p.Spec.Volumes
+	cpu := c.Resources.Requests[v1.ResourceCPU]
+	for what, pair := range map[string][2]any{
+		"namespace":             {p.Namespace, "default"},
+		"node":                  {p.Spec.NodeName, "N1"},
+		"phase":                 {p.Status.Phase, v1.PodPending},
+		"restartPolicy":         {p.Spec.RestartPolicy, v1.RestartPolicyAlways},
+		"dnsPolicy":             {p.Spec.DNSPolicy, v1.DNSClusterFirst},
+		"grace":                 {*p.Spec.TerminationGracePeriodSeconds, int64(30)},
+		"toleration":            {p.Spec.Tolerations[0].Effect, v1.TaintEffectNoExecute},
+		"imagePullPolicy":       {c.ImagePullPolicy, v1.PullAlways},
+		"protocol":              {c.Ports[0].Protocol, v1.ProtocolTCP},
+		"probe period":          {c.ReadinessProbe.PeriodSeconds, int32(10)},
+		"probe path":            {c.ReadinessProbe.HTTPGet.Path, "/"},
+		"cpu request":           {cpu.String(), "1"},
+		"secret mode":           {*vols[0].Secret.DefaultMode, int32(0o644)},
+		"configMap mode":        {*vols[1].ConfigMap.DefaultMode, int32(0o644)},
+		"projected mode":        {*vols[2].Projected.DefaultMode, int32(0o644)},
+		"downwardAPI mode":      {*vols[3].DownwardAPI.DefaultMode, int32(0o644)},
+		"volume with no source": {vols[4].EmptyDir != nil, true},
+	} {
+		if pair[0] != pair[1] {
+			t.Errorf("%s = %v, want %v", what, pair[0], pair[1])
+		}
+	}
+}
+
+func TestPullPolicy(t *testing.T) {
+	for image, want := range map[string]v1.PullPolicy{
+		"i": v1.PullAlways, "i:latest": v1.PullAlways, "i:1": v1.PullIfNotPresent, "host:5000/i": v1.PullAlways,
+		"host:5000/i:1": v1.PullIfNotPresent, "i@sha256:00": v1.PullIfNotPresent,
+	} {
+		if got := pullPolicy(image); got != want {
+			t.Errorf("%s: %s, want %s", image, got, want)
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	const c = "containers: [{name: c, image: i}]"
+	vol := func(s string) string { return "{" + c + ", volumes: [{name: v, " + s + "}]}" }
+	con := func(s string) string { return "{containers: [{name: c, image: i, " + s + "}]}" }
+	for _, tc := range []struct{ spec, field string }{
+		{"{containers: []}", "spec.containers"},
+		{"{containers: [{image: i}]}", "spec.containers[0].name"},
+		{"{containers: [{name: A, image: i}]}", "spec.containers[0].name"},
+		{"{containers: [{name: c}]}", "spec.containers[0].image"},
+		{"{containers: [{name: c, image: i}, {name: c, image: i}]}", "spec.containers[1].name"},
+		{"{" + c + ", volumes: [{name: _}]}", "spec.volumes[0].name"},
+		{"{" + c + ", volumes: [{name: v}, {name: v}]}", "spec.volumes[1].name"},
+		{"{" + c + ", restartPolicy: Sometimes}", "spec.restartPolicy"},
+		{"{" + c + ", overhead: {cpu: '-1'}}", "spec.overhead[cpu]"},
+		{"{" + c + ", serviceAccount: x}", "spec.serviceAccount"},
+		{"{" + c + ", serviceAccountName: x}", "spec.serviceAccountName"},
+		{"{" + c + ", resourceClaims: [{name: x}]}", "spec.resourceClaims"},
+		{vol("secret: {}"), "spec.volumes[0].secret.secretName"},
+		{vol("configMap: {}"), "spec.volumes[0].configMap.name"},
+		{vol("emptyDir: {}, hostPath: {path: /x}"), "spec.volumes[0]"},
+		{vol("hostPath: {path: /x/../y}"), "spec.volumes[0].hostPath.path"},
+		{vol("persistentVolumeClaim: {claimName: x}"), "spec.volumes[0].persistentVolumeClaim"},
+		{vol("projected: {sources: [{clusterTrustBundle: {path: x}}]}"), "spec.volumes[0].projected.sources[0].clusterTrustBundle"},
+		{vol("projected: {sources: [{serviceAccountToken: {path: x}}]}"), "spec.volumes[0].projected.sources[0].serviceAccountToken"},
+		{con("resources: {claims: [{name: x}]}"), "spec.containers[0].resources.claims"},
+		{con("resources: {requests: {cpu: 2}, limits: {cpu: 1}}"), "spec.containers[0].resources.requests[cpu]"},
+		{con("volumeMounts: [{name: x, mountPath: /x}]"), "spec.containers[0].volumeMounts[0].name"},
+		{con("lifecycle: {preStop: {}}"), "spec.containers[0].lifecycle.preStop"},
+		{con("livenessProbe: {}"), "spec.containers[0].livenessProbe"},
+		{con("ports: [{containerPort: 0}]"), "spec.containers[0].ports[0].containerPort"},
+	} {
+		d := decodeString(specYAML(tc.spec))
+		if len(d.pods) != 0 || !slices.ContainsFunc(d.problems, func(p Problem) bool { return p.Field == tc.field && p.Pod == "default/a" }) {
+			t.Errorf("%s: %d pods, problems %v; want one of %s", tc.spec, len(d.pods), d.problems, tc.field)
+		}
+	}
+}
+
+func TestProblemsHaveAnOrder(t *testing.T) {
+	manifest := specYAML("{overhead: {cpu: '-1', memory: '-1'}, containers: [{name: c, livenessProbe: {}, readinessProbe: {}, startupProbe: {}, " +
+		"lifecycle: {preStop: {}, postStart: {}}, resources: {limits: {cpu: '-1', memory: '-1'}, requests: {cpu: '-2', memory: '-2'}}}]}")
+	first := fmt.Sprint(decodeString(manifest).problems)
+	for range 20 {
+		if got := fmt.Sprint(decodeString(manifest).problems); got != first {
+			t.Fatalf("problems differ:\n%s\n%s", got, first)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(podYAML("a", "") + configMapYAML("c", "1")))
+	f.Add([]byte(`{"kind":"List","apiVersion":"v1","items":[null,{}]}`))
+	f.Add([]byte("apiVersion: v1\nkind: PodList\nitems: [null, {metadata: {name: a}}]"))
+	f.Add([]byte("--- \n[]\n---\n1"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		d := decode(b, origin{nodeName: "n", file: "/f"})
+		for _, p := range d.pods {
+			if p.Name == "" || p.UID == "" || len(p.Spec.Containers) == 0 {
+				t.Errorf("a pod without name, UID or containers: %v", p)
+			}
+		}
+	})
+}
