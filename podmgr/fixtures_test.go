@@ -22,7 +22,7 @@ func podYAML(name, extra string) string {
 }
 
 func configMapYAML(name, value string) string {
-	return "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + "}\ndata: {k: " + value + "}\n"
+	return "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + "}\ndata: {k: '" + value + "'}\n"
 }
 
 // specYAML is a pod with a given spec.

@@ -77,6 +77,9 @@ func keyOf(e *entry) entryKey {
 func (q *queue) add(e *entry) {
 	q.seq++
 	e.seq = q.seq
+	if e.rank == rankAdd { // tells as well that the source has spoken
+		delete(q.entries, entryKey{name: e.source, rank: rankEmpty})
+	}
 	k := keyOf(e)
 	old := q.entries[k]
 	if old == nil {

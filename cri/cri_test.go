@@ -1,0 +1,230 @@
+package cri_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/criruntimetest"
+)
+
+func TestBadConfig(t *testing.T) {
+	for endpoint, want := range map[string]string{
+		"":                    "want unix:///path",
+		"tcp://127.0.0.1:1":   `scheme "tcp" is not supported`,
+		"unix://relative":     "want unix:///path",
+		"containerd.sock":     "want unix:///path",
+		"npipe:////./pipe/cd": `scheme "npipe" is not supported`,
+	} {
+		if _, err := cri.New(cri.Config{Endpoint: endpoint}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("endpoint %q: %v, want %q", endpoint, err, want)
+		}
+	}
+	reg := prometheus.NewRegistry()
+	for i, wantErr := range []bool{false, true} {
+		if _, err := cri.New(cri.Config{Endpoint: "/x", Metrics: reg}); (err != nil) != wantErr {
+			t.Errorf("client %d on one registry: %v", i, err)
+		}
+	}
+}
+
+func FuzzEndpoint(f *testing.F) {
+	for _, s := range []string{"unix:///run/c.sock", "/run/c.sock", "tcp://x", "", "unix://"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		c, err := cri.New(cri.Config{Endpoint: s})
+		if err == nil {
+			_ = c.Close(t.Context())
+		}
+	})
+}
+
+func TestFind(t *testing.T) {
+	dir := t.TempDir()
+	missing, there := filepath.Join(dir, "no.sock"), filepath.Join(dir, "yes.sock")
+	l, err := net.Listen("unix", there)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	if got, err := cri.Find(t.Context(), []string{missing, there}); err != nil || got != "unix://"+there {
+		t.Errorf("found %q, %v", got, err)
+	}
+	if _, err := cri.Find(t.Context(), []string{missing}); err == nil || !strings.Contains(err.Error(), missing) {
+		t.Errorf("error %v does not name what was tried", err)
+	}
+}
+
+func TestDeadlineOfACall(t *testing.T) {
+	rt := criruntimetest.New()
+	release := rt.Hang("Version")
+	defer release()
+	c := rt.Client(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := c.Version(ctx, "v1"); err == nil || !strings.HasPrefix(err.Error(), "version: ") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestComesBackAfterTheRuntime(t *testing.T) {
+	rt := criruntimetest.New()
+	c := rt.Client(t)
+	rt.Die()
+	if _, err := c.Version(t.Context(), "v1"); err == nil {
+		t.Error("a dead runtime answered")
+	}
+	rt.Revive()
+	if v, err := c.Version(t.Context(), "v1"); err != nil || v.GetRuntimeName() != "criruntimetest" {
+		t.Errorf("version %v, %v", v, err)
+	}
+}
+
+func TestDiscover(t *testing.T) {
+	rt := criruntimetest.New()
+	f, err := rt.Client(t).Discover(t.Context())
+	if err != nil || f.Name != "criruntimetest" || f.CgroupDriver != "cgroupfs" || !f.EventStream || f.PodStats || !f.Ready || !f.NetworkReady {
+		t.Errorf("features %+v, %v", f, err)
+	}
+	rt.NoEvents()
+	if f, err := rt.Client(t).Discover(t.Context()); err != nil || f.EventStream {
+		t.Errorf("features %+v, %v", f, err)
+	}
+}
+
+// addPod makes a pod of one container.
+func addPod(t testing.TB, rt *criruntimetest.Runtime, uid string, args ...string) (sandbox, container string) {
+	t.Helper()
+	labels := map[string]string{cri.LabelPodUID: uid, cri.LabelPodName: "name-" + uid, cri.LabelPodNamespace: "ns"}
+	sandbox, err := rt.RunPodSandbox(t.Context(), &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "name-" + uid, Uid: uid, Namespace: "ns"}, Labels: labels,
+	}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	container, err = rt.CreateContainer(t.Context(), sandbox, &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: "c", Attempt: 3}, Image: &runtimeapi.ImageSpec{Image: "i"}, Args: args,
+		Labels: labels, Annotations: map[string]string{cri.AnnotationHash: "abc", cri.AnnotationRestartCount: "3"},
+	}, nil)
+	if err == nil {
+		err = rt.StartContainer(t.Context(), container)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sandbox, container
+}
+
+func TestReader(t *testing.T) {
+	rt := criruntimetest.New()
+	rt.AddImage("i")
+	sandbox, running := addPod(t, rt, "a", "sleep", "forever")
+	_, dead := addPod(t, rt, "b", "exit", "7")
+	r := cri.NewReader(rt)
+
+	list, err := r.List(t.Context())
+	if err != nil || len(list) != 2 {
+		t.Fatalf("list %v, %v", list, err)
+	}
+	for _, l := range list {
+		if l.Name != "name-"+string(l.UID) || l.Namespace != "ns" || len(l.Sandboxes) != 1 || len(l.Containers) != 1 {
+			t.Errorf("listed %+v", l)
+		}
+	}
+	before := time.Now()
+	p, err := r.Inspect(t.Context(), "a")
+	if err != nil || p.Name != "name-a" || p.ObservedAt.Before(before) || len(p.IPs()) != 1 {
+		t.Fatalf("pod %+v, %v", p, err)
+	}
+	c := p.Newest("c")
+	if c.ID != running || c.State != observed.Running || c.Hash != "abc" || c.RestartCount != 3 || c.SandboxID != sandbox || c.StartedAt.IsZero() || !c.FinishedAt.IsZero() {
+		t.Errorf("container %+v", c)
+	}
+	// What has ended is asked for once.
+	for range 3 {
+		p, err = r.Inspect(t.Context(), "b")
+		if err != nil || p.Newest("c").ExitCode != 7 || p.Newest("c").ID != dead {
+			t.Errorf("pod %+v, %v", p, err)
+		}
+	}
+	asked := 0
+	for _, call := range rt.Calls("ContainerStatus") {
+		if call.Target == dead {
+			asked++
+		}
+	}
+	if asked != 1 {
+		t.Errorf("a dead container's status was asked for %d times", asked)
+	}
+	if p, err := r.Inspect(t.Context(), "nobody"); err != nil || p.UID != types.UID("nobody") || len(p.Sandboxes) != 0 {
+		t.Errorf("pod that is not there: %+v, %v", p, err)
+	}
+	boom := errors.New("boom")
+	rt.Fail("PodSandboxStatus", boom)
+	if _, err := r.Inspect(t.Context(), "a"); !errors.Is(err, boom) {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestEvents(t *testing.T) {
+	rt := criruntimetest.New()
+	rt.AddImage("i")
+	r := cri.NewReader(rt)
+	ready, got := make(chan struct{}), make(chan observed.Event, 100)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- r.Events(t.Context(), func() { close(ready) }, func(e observed.Event) { got <- e })
+	}()
+	<-ready
+	_, id := addPod(t, rt, "u", "exit", "0")
+	var kinds []string
+	for len(kinds) < 3 {
+		if e := <-got; e.ID == id {
+			if e.UID != "u" {
+				t.Errorf("event of pod %q", e.UID)
+			}
+			kinds = append(kinds, e.Kind.String())
+		}
+	}
+	if s := strings.Join(kinds, " "); s != "created started stopped" {
+		t.Errorf("events %q", s)
+	}
+	rt.Die()
+	if err := <-ended; err == nil || errors.Is(err, observed.ErrNoEventStream) {
+		t.Errorf("end of the stream: %v", err)
+	}
+	rt.Revive()
+	rt.NoEvents()
+	if err := r.Events(t.Context(), func() {}, func(observed.Event) {}); !errors.Is(err, observed.ErrNoEventStream) {
+		t.Errorf("runtime without a stream: %v", err)
+	}
+}
+
+func BenchmarkList(b *testing.B) {
+	rt := criruntimetest.New()
+	rt.AddImage("i")
+	for i := range 1000 {
+		addPod(b, rt, strings.Repeat("u", 30)+string(rune('a'+i%26))+string(rune('a'+i/26%26))+string(rune('a'+i/676)), "sleep", "forever")
+	}
+	for name, r := range map[string]*cri.Reader{"in process": cri.NewReader(rt), "gRPC": cri.NewReader(rt.Client(b))} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if l, err := r.List(b.Context()); err != nil || len(l) != 1000 {
+					b.Fatal(len(l), err)
+				}
+			}
+		})
+	}
+}
