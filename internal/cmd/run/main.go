@@ -1,7 +1,7 @@
 // Command run is "make run": a private containerd under build/run, the example
 // agent on it, and the pods of a manifests directory, until Ctrl-C.
 //
-//	run [--manifests DIR] [--exit-after-ready] [--timeout 3m]
+//	run [--manifests DIR] [--exit-after-ready] [--timeout 3m] [--tools-only]
 //
 // When it ends, agent and containerd end too, and all that they made is
 // removed: pods, mounts, bridge, cgroups and the directory build/run.
@@ -26,11 +26,12 @@ func main() {
 	runtime.LockOSThread() // the agent is told of the death of this thread
 	manifests := flag.String("manifests", "", "a `directory` of manifests to run as it is; a copy of examples/manifests")
 	once := flag.Bool("exit-after-ready", os.Getenv("RUN_ONCE") != "", "end when all pods run; also by RUN_ONCE=1")
+	tools := flag.Bool("tools-only", false, "build what is to run, and end")
 	timeout := flag.Duration("timeout", 3*time.Minute, "how `long` pods may take to run")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := run(ctx, settings{manifests: *manifests, once: *once, timeout: *timeout})
+	err := run(ctx, settings{manifests: *manifests, once: *once, toolsOnly: *tools, timeout: *timeout})
 	switch {
 	case err == nil:
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
@@ -43,6 +44,7 @@ func main() {
 type settings struct {
 	manifests string
 	once      bool
+	toolsOnly bool
 	timeout   time.Duration
 }
 
@@ -51,7 +53,7 @@ func run(ctx context.Context, s settings) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := provide(ctx, p); err != nil {
+	if err := provide(ctx, p); err != nil || s.toolsOnly {
 		return err
 	}
 	release, err := p.claim()
@@ -77,7 +79,9 @@ func run(ctx context.Context, s settings) (err error) {
 		err = errors.Join(err, p.remove(err != nil && ctx.Err() == nil))
 	}()
 
-	if err := p.copyManifests(); err != nil {
+	// Pods of an earlier run that did not clear up are gone by now; their
+	// logs would count as restarts of the new ones, which bear the same UIDs.
+	if err := errors.Join(os.RemoveAll(p.agentRoot), os.RemoveAll(p.podLogs), p.copyManifests()); err != nil {
 		return err
 	}
 	a, err := startAgent(p, c.Socket)
