@@ -2,7 +2,6 @@ package podspec
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -81,11 +80,7 @@ func appendNew(list, more []string) []string {
 
 // dnsConfig is the pod's resolver configuration by its dnsPolicy.
 func dnsConfig(in Input) (*runtimeapi.DNSConfig, error) {
-	host, err := parseResolvConf(in.Node.ResolvConf)
-	if err != nil {
-		return nil, err
-	}
-	r, err := baseResolver(in, host)
+	r, err := baseResolver(in)
 	if err != nil {
 		return nil, err
 	}
@@ -106,21 +101,20 @@ func dnsConfig(in Input) (*runtimeapi.DNSConfig, error) {
 	return &runtimeapi.DNSConfig{Servers: r.servers, Searches: r.searches, Options: r.options}, nil
 }
 
-// baseResolver is what the policy says, before the pod's own dnsConfig.
-func baseResolver(in Input, host resolver) (resolver, error) {
-	cluster := false
-	switch in.Pod.Spec.DNSPolicy {
-	case v1.DNSNone:
+// baseResolver is what the policy says, before the pod's own dnsConfig. The
+// node's own file matters to no pod that has no use for it.
+func baseResolver(in Input) (resolver, error) {
+	if in.Pod.Spec.DNSPolicy == v1.DNSNone {
 		return resolver{}, nil
-	case v1.DNSDefault:
-	case v1.DNSClusterFirst, "":
-		cluster = !in.Pod.Spec.HostNetwork
-	case v1.DNSClusterFirstWithHostNet:
-		cluster = true
-	default:
-		return resolver{}, fmt.Errorf("%q is not a DNS policy; there are ClusterFirst, ClusterFirstWithHostNet, Default and None", in.Pod.Spec.DNSPolicy)
 	}
-	if !cluster || len(in.Node.ClusterDNS) == 0 {
+	host, err := parseResolvConf(in.Node.ResolvConf)
+	if err != nil {
+		return resolver{}, err
+	}
+	if !clusterResolves(&in.Pod.Spec) || len(in.Node.ClusterDNS) == 0 {
+		if in.Node.ResolvConf == "" {
+			return loopbackResolver(in.Node.IPs), nil
+		}
 		return host, nil
 	}
 	r := resolver{servers: in.Node.ClusterDNS, options: []string{"ndots:5"}}
@@ -129,6 +123,37 @@ func baseResolver(in Input, host resolver) (resolver, error) {
 	}
 	r.searches = appendNew(r.searches, host.searches)
 	return r, nil
+}
+
+// clusterResolves tells whether a pod asks the cluster's servers. A policy
+// that is not known counts as ClusterFirstWithHostNet.
+func clusterResolves(s *v1.PodSpec) bool {
+	switch s.DNSPolicy {
+	case v1.DNSDefault:
+		return false
+	case v1.DNSClusterFirst, "":
+		return !s.HostNetwork
+	default:
+		return true
+	}
+}
+
+// loopbackResolver stands for the file of a node that has none: the resolver
+// asks the node itself then (resolv.conf(5)), and the runtime is told so, lest
+// it take a file of its own.
+func loopbackResolver(nodeIPs []string) resolver {
+	r := resolver{searches: []string{"."}}
+	for _, ip := range nodeIPs {
+		loopback := "127.0.0.1"
+		if strings.Contains(ip, ":") {
+			loopback = "::1"
+		}
+		r.servers = appendNew(r.servers, []string{loopback})
+	}
+	if len(r.servers) == 0 {
+		r.servers = []string{"127.0.0.1"}
+	}
+	return r
 }
 
 // limit cuts what is beyond the limits.

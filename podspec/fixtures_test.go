@@ -58,3 +58,13 @@ func text(err error) string {
 	}
 	return err.Error()
 }
+
+// sandbox compiles the sandbox, which is to have no problem.
+func sandbox(t testing.TB, in Input) *runtimeapi.PodSandboxConfig {
+	t.Helper()
+	conf, err := Sandbox(in, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conf
+}

@@ -43,7 +43,8 @@ type Node struct {
 	// CgroupParent is where the pod's cgroup is; "" leaves it to the
 	// runtime.
 	CgroupParent string
-	// ResolvConf and HostsFile are the contents of the node's own files.
+	// ResolvConf and HostsFile are the contents of the node's own files. A
+	// node without ResolvConf resolves by itself, at its loopback address.
 	ResolvConf, HostsFile string
 	ClusterDomain         string
 	ClusterDNS            []string
