@@ -1,0 +1,275 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// How this program is called inside the machine.
+const (
+	initName   = "/init"         // by the kernel
+	runnerName = "testvm-runner" // by /init
+)
+
+// Where things are in the initramfs, without the leading slash.
+const (
+	planFile = "plan.json"
+	hostDir  = "host"  // the other system's root, read-only
+	upperDir = "upper" // a tmpfs: what is written over it
+	rootDir  = "root"  // the two as one
+)
+
+const (
+	tempDir    = "/run/tmp" // on tmpfs: an overlay cannot hold containerd's overlays
+	runnerPlan = "/run/testvm.json"
+	resultPort = "/dev/ttyS1"
+)
+
+// margin is kept of the limit for the boot and for an orderly end.
+const margin = 30 * time.Second
+
+// guestInit is process 1. It makes the machine a system, lets a child run the
+// tests, reaps orphans as process 1 must, and ends the machine. If it fails,
+// the machine ends without results, which is a failure outside.
+func guestInit() {
+	if err := bringUp(); err != nil {
+		fmt.Fprintln(os.Stderr, "test-vm: bring up the machine:", err)
+	}
+	unix.Sync()
+	fmt.Fprintln(os.Stderr, "test-vm: restart:", unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART))
+}
+
+func bringUp() error {
+	b, err := os.ReadFile("/" + planFile)
+	if err != nil {
+		return err
+	}
+	var p plan
+	if err := json.Unmarshal(b, &p); err != nil {
+		return err
+	}
+	for _, m := range p.Modules {
+		if err := load("/" + m); err != nil {
+			return err
+		}
+	}
+	if err := enterRoot(); err != nil {
+		return err
+	}
+	if err := setUp(); err != nil {
+		return err
+	}
+	if err := os.WriteFile(runnerPlan, b, 0o600); err != nil {
+		return err
+	}
+	runner := &exec.Cmd{Path: "/proc/self/exe", Args: []string{runnerName}, Stdout: os.Stdout, Stderr: os.Stderr}
+	if err := runner.Start(); err != nil {
+		return err
+	}
+	for {
+		switch pid, err := unix.Wait4(-1, nil, 0, nil); {
+		case pid == runner.Process.Pid:
+			return nil
+		case err != nil && !errors.Is(err, unix.EINTR):
+			return fmt.Errorf("wait: %w", err)
+		}
+	}
+}
+
+func load(file string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if err := unix.InitModule(data, ""); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("load %s: %w", filepath.Base(file), err)
+	}
+	return os.Remove(file) // memory is all the disk there is
+}
+
+// A mounting is one call of mount(2), its directory made first.
+type mounting struct {
+	source, target, kind string
+	flags                uintptr
+	data                 string
+}
+
+func mountAll(all []mounting) error {
+	for _, m := range all {
+		if err := os.MkdirAll(m.target, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(m.source, m.target, m.kind, m.flags, m.data); err != nil {
+			return fmt.Errorf("mount %s: %w", m.target, err)
+		}
+	}
+	return nil
+}
+
+// enterRoot makes the other system's root this one's, under a tmpfs. The old
+// root is mounted over and not left by chroot alone: runc's pivot_root wants
+// a root that is a mount of its own.
+func enterRoot() error {
+	const host, upper, root = "/" + hostDir, "/" + upperDir, "/" + rootDir
+	if err := mountAll([]mounting{
+		{hostTag, host, "9p", unix.MS_RDONLY, "trans=virtio,version=9p2000.L,msize=512000,cache=loose"},
+		{"tmpfs", upper, "tmpfs", 0, "mode=755,size=70%"},
+	}); err != nil {
+		return err
+	}
+	for _, d := range []string{upper + "/data", upper + "/work"} {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			return err
+		}
+	}
+	layers := fmt.Sprintf("lowerdir=%s,upperdir=%s/data,workdir=%s/work", host, upper, upper)
+	if err := mountAll([]mounting{{"overlay", root, "overlay", 0, layers}}); err != nil {
+		return err
+	}
+	if err := unix.Chdir(root); err != nil {
+		return err
+	}
+	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("move root: %w", err)
+	}
+	return errors.Join(unix.Chroot("."), unix.Chdir("/"))
+}
+
+// setUp does what an init system does before it starts a node's services.
+func setUp() error {
+	const safe = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if err := mountAll([]mounting{
+		{"", "/", "", unix.MS_SHARED | unix.MS_REC, ""}, // as systemd has it
+		{"proc", "/proc", "proc", safe, ""},
+		{"sysfs", "/sys", "sysfs", safe, ""},
+		{"cgroup2", "/sys/fs/cgroup", "cgroup2", safe, "nsdelegate"},
+		{"devtmpfs", "/dev", "devtmpfs", unix.MS_NOSUID, "mode=755"},
+		{"devpts", "/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "mode=620,ptmxmode=666"},
+		{"tmpfs", "/dev/shm", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, ""},
+		{"mqueue", "/dev/mqueue", "mqueue", safe, ""},
+		{"tmpfs", "/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=755,size=70%"},
+	}); err != nil {
+		return err
+	}
+	if err := os.Mkdir(tempDir, 0o755); err != nil {
+		return err
+	}
+	if err := os.Chmod(tempDir, 0o1777); err != nil {
+		return err
+	}
+	for link, target := range map[string]string{
+		"/dev/fd": "/proc/self/fd", "/dev/stdin": "/proc/self/fd/0", "/dev/stdout": "/proc/self/fd/1", "/dev/stderr": "/proc/self/fd/2",
+	} {
+		if err := os.Symlink(target, link); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	}
+	controllers, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
+	if err != nil {
+		return err
+	}
+	var enable []string
+	for c := range strings.FieldsSeq(string(controllers)) {
+		enable = append(enable, "+"+c)
+	}
+	if err := os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte(strings.Join(enable, " ")), 0); err != nil {
+		return err
+	}
+	if _, err := os.Stat("/etc/resolv.conf"); err != nil { // a link into the other system's /run
+		if err := errors.Join(os.RemoveAll("/etc/resolv.conf"), os.WriteFile("/etc/resolv.conf", nil, 0o644)); err != nil {
+			return err
+		}
+	}
+	return errors.Join(unix.Sethostname([]byte("testvm")), loopbackUp())
+}
+
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	lo, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	lo.SetUint16(unix.IFF_UP)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
+}
+
+// guestRun runs every test binary and tells of each.
+func guestRun() {
+	port, err := os.OpenFile(resultPort, os.O_WRONLY, 0)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "test-vm:", err)
+		return
+	}
+	end := result{End: true}
+	if err := runAll(port); err != nil {
+		end.Error = err.Error()
+	}
+	if err := errors.Join(tell(port, end), port.Close()); err != nil {
+		fmt.Fprintln(os.Stderr, "test-vm: tell the results:", err)
+	}
+}
+
+func runAll(port io.Writer) error {
+	b, err := os.ReadFile(runnerPlan)
+	if err != nil {
+		return err
+	}
+	var p plan
+	if err := json.Unmarshal(b, &p); err != nil {
+		return err
+	}
+	deadline := time.Now().Add(p.Limit - margin)
+	for _, t := range p.Tests {
+		if err := tell(port, p.test(t, deadline, os.Stdout)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func tell(port io.Writer, r result) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	_, err = port.Write(append(b, '\n'))
+	return err
+}
+
+// test runs one binary, which the deadline ends with a dump of its goroutines.
+func (p plan) test(t testBinary, deadline time.Time, out io.Writer) result {
+	r := result{Package: t.Package}
+	start := time.Now()
+	left := time.Until(deadline).Round(time.Second)
+	if left <= 0 {
+		r.Error = "no time left"
+		return r
+	}
+	fmt.Fprintf(out, "=== %s\n", t.Package)
+	ctx, cancel := context.WithDeadline(context.Background(), deadline.Add(margin/2))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, t.File, "-test.v", "-test.timeout="+left.String(), "-test.run="+p.Run)
+	cmd.Dir, cmd.Env = t.Dir, append(p.Env, "PWD="+t.Dir)
+	cmd.Stdout = io.MultiWriter(out, &tally{res: &r})
+	cmd.Stderr = cmd.Stdout
+	cmd.WaitDelay = margin // for processes that a test left behind with its output open
+	if err := cmd.Run(); err != nil {
+		r.Error = err.Error()
+	}
+	r.Took = time.Since(start)
+	return r
+}

@@ -1,0 +1,145 @@
+// Command testvm is "make test-vm": the tests that need root, containers and
+// cgroups, in a virtual machine that is made for them and thrown away.
+//
+//	testvm [-run REGEXP] [-timeout 20m] [-cpus 2] [-memory 3G] [-accel tcg] [-kernel DIR] [PACKAGE...]
+//
+// Wherever it is called from, the tests meet the same machine: a Debian
+// kernel, cgroup v2 alone, root with every capability, no network but lo.
+// The steps, each in a file of its own:
+//
+//   - kernel.go fetches Debian's kernel package and unpacks it under build/vm;
+//     nothing is installed. The modules that containers need are picked from it.
+//   - tests.go compiles the test binaries with the race detector.
+//   - cpio.go writes the initramfs: this program as /init, the modules, and
+//     the plan of what is to run.
+//   - qemu.go boots it. The machine sees this system's root read-only over 9p.
+//   - guest.go is the /init: it puts a tmpfs over that root, so that tests may
+//     write anywhere and nothing of it stays, and runs the binaries with
+//     CI=true, so that no test skips itself for want of containerd.
+//   - report.go is what the two sides tell each other, and the summary.
+//
+// The exit status is 0 only if the machine said of every package that it
+// passed: a kernel panic, a hang or an early end of qemu is a failure.
+//
+// Without PACKAGE it takes the packages whose tests start a containerd or
+// touch cgroups, and the agent with all that it is made of; see [pick].
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nodewright/nodewright/internal/sampleimage"
+)
+
+func main() {
+	switch os.Args[0] { // the kernel calls the one, and that the other
+	case initName:
+		guestInit()
+		return
+	case runnerName:
+		guestRun()
+		return
+	}
+	runtime.LockOSThread() // qemu is told of the death of this thread
+	var s settings
+	flag.StringVar(&s.run, "run", "", "only tests that match this `regexp`")
+	flag.DurationVar(&s.limit, "timeout", 20*time.Minute, "how `long` the machine may run")
+	flag.IntVar(&s.cpus, "cpus", 2, "`number` of the machine's CPUs")
+	flag.StringVar(&s.memory, "memory", "3G", "the machine's memory, its disk included; qemu's `size`")
+	flag.StringVar(&s.accel, "accel", "tcg", "qemu's `accelerator`; kvm is faster where it works")
+	flag.StringVar(&s.kernel, "kernel", "", "`directory` of an unpacked kernel package; Debian's is fetched")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := host(ctx, s, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "test-vm:", err)
+		os.Exit(1)
+	}
+}
+
+type settings struct {
+	run    string
+	limit  time.Duration
+	cpus   int
+	memory string
+	accel  string
+	kernel string
+}
+
+// errTests says that the machine did its part and tests failed.
+var errTests = errors.New("tests failed")
+
+func host(ctx context.Context, s settings, patterns []string) error {
+	if err := provide(ctx); err != nil {
+		return err
+	}
+	repo, err := repository(ctx)
+	if err != nil {
+		return err
+	}
+	vm := filepath.Join(repo, "build", "vm")
+	if err := os.MkdirAll(vm, 0o755); err != nil {
+		return err
+	}
+	k, err := getKernel(ctx, vm, s.kernel)
+	if err != nil {
+		return err
+	}
+	modules, err := k.modules(ctx)
+	if err != nil {
+		return err
+	}
+	p, err := compile(ctx, repo, filepath.Join(vm, "tests"), patterns)
+	if err != nil {
+		return err
+	}
+	// Tests ask for these images; the machine shall find them up to date.
+	if _, err := sampleimage.Build(ctx, repo, filepath.Join(repo, "build", "images")); err != nil {
+		return err
+	}
+	p.Run, p.Limit = s.run, s.limit
+	initramfs := filepath.Join(vm, "initramfs")
+	if err := writeInitramfs(initramfs, p, modules); err != nil {
+		return fmt.Errorf("write initramfs: %w", err)
+	}
+	say("booting Linux %s with %d CPUs and %s of memory, %s; console in %s", k.version, s.cpus, s.memory, s.accel,
+		rel(repo, filepath.Join(vm, "console.log")))
+	start := time.Now()
+	r, err := boot(ctx, s, k.image, initramfs, vm)
+	if err != nil {
+		return err
+	}
+	fmt.Print(r.summary(p, k.version, time.Since(start)))
+	if !r.good(p) {
+		return errTests
+	}
+	return nil
+}
+
+func say(format string, args ...any) { fmt.Printf("test-vm: "+format+"\n", args...) }
+
+// repository is the root of this module.
+func repository(ctx context.Context) (string, error) {
+	mod, err := goSays(ctx, "", "env", "GOMOD")
+	if err != nil {
+		return "", err
+	}
+	if filepath.Base(mod) != "go.mod" {
+		return "", errors.New("missing: the repository; run make test-vm in it")
+	}
+	return filepath.Dir(mod), nil
+}
+
+func rel(repo, path string) string {
+	return strings.TrimPrefix(path, repo+string(filepath.Separator))
+}
