@@ -123,9 +123,14 @@ func resourceValue(in Input, c *v1.Container, ref *v1.ResourceFieldSelector) (st
 	return strconv.FormatInt(ceilDiv(q.Value(), div.Value()), 10), nil
 }
 
+// ceilDiv divides rounding up; a divisor that is none counts as 1.
 func ceilDiv(a, b int64) int64 {
 	if b <= 0 {
 		b = 1
 	}
-	return (a + b - 1) / b
+	q := a / b
+	if a%b > 0 {
+		q++
+	}
+	return q
 }
