@@ -27,6 +27,7 @@ type origin struct {
 // decoded is what one file or body holds.
 type decoded struct {
 	pods       []*v1.Pod
+	numbers    map[*v1.Pod]int // of the pods' documents
 	configMaps []*v1.ConfigMap
 	secrets    []*v1.Secret
 	problems   []Problem
@@ -34,7 +35,7 @@ type decoded struct {
 
 // decode reads all documents of a manifest, YAML or JSON.
 func decode(data []byte, o origin) decoded {
-	var out decoded
+	out := decoded{numbers: map[*v1.Pod]int{}}
 	for i, doc := range documents(data) {
 		out.document(doc, o, i+1)
 	}
@@ -244,6 +245,7 @@ func (d *decoded) pod(raw []byte, o origin, n int, name string) {
 		return
 	}
 	d.pods = append(d.pods, p)
+	d.numbers[p] = n
 }
 
 // makeStatic gives a pod from a manifest its name, its UID and its marks, as

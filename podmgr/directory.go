@@ -300,9 +300,13 @@ func (m *manifest) keep(old *manifest) {
 		have[podmeta.FullName(p.Namespace, p.Name)] = true
 	}
 	kept := false
+	if m.good.numbers == nil { // nothing of the file could be read
+		m.good.numbers = map[*v1.Pod]int{}
+	}
 	for _, p := range old.good.pods {
 		if !have[podmeta.FullName(p.Namespace, p.Name)] && (nameless || broken[asWritten(p)]) {
 			m.good.pods = append(m.good.pods, p)
+			m.good.numbers[p] = old.good.numbers[p]
 			kept = true
 		}
 	}
@@ -371,11 +375,11 @@ func (d *directory) snapshot() Snapshot {
 			switch {
 			case claims[name] != path:
 				s.Problems = append(s.Problems, Problem{
-					File: path, Pod: asWritten(p), Field: "metadata.name", Reason: "already used by a pod in " + claims[name],
+					File: path, Document: m.good.numbers[p], Pod: asWritten(p), Field: "metadata.name", Reason: "already used by a pod in " + claims[name],
 				})
 			case within[name]:
 				s.Problems = append(s.Problems, Problem{
-					File: path, Pod: asWritten(p), Field: "metadata.name", Reason: "used twice in this file",
+					File: path, Document: m.good.numbers[p], Pod: asWritten(p), Field: "metadata.name", Reason: "used twice in this file",
 				})
 			default:
 				within[name] = true

@@ -111,7 +111,7 @@ func TestScanTakesTheOlderOfTwoFilesWithOnePod(t *testing.T) {
 	d.snapshot()
 	replace(t, filepath.Join(dir, "a.yaml"), podYAML("a", ", labels: {from: a}"))
 	d.scan()
-	if s := d.snapshot(); len(s.Pods) != 1 || s.Pods[0].Labels["from"] != "b" || len(s.Problems) != 1 {
+	if s := d.snapshot(); len(s.Pods) != 1 || s.Pods[0].Labels["from"] != "b" || len(s.Problems) != 1 || s.Problems[0].Document != 1 {
 		t.Errorf("pods %v, problems %v", s.Pods, s.Problems)
 	}
 }
