@@ -2,6 +2,7 @@ package podworker
 
 import (
 	"errors"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -11,6 +12,10 @@ type metrics struct {
 	duration   *prometheus.HistogramVec
 	start      prometheus.Histogram
 	containers prometheus.Histogram
+
+	// Of duration, looked up once.
+	syncs      [KillUpdate + 1]prometheus.Observer
+	terminated prometheus.Observer
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -26,8 +31,24 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Buckets: prometheus.ExponentialBuckets(1, 2, 5),
 		}),
 	}
+	for t := range m.syncs {
+		m.syncs[t] = m.duration.WithLabelValues(UpdateType(t).String())
+	}
+	m.terminated = m.duration.WithLabelValues(Terminated.String())
 	if reg == nil {
 		return m, nil
 	}
 	return m, errors.Join(reg.Register(m.duration), reg.Register(m.start), reg.Register(m.containers))
+}
+
+// took notes how long a call was.
+func (m *metrics) took(k Kind, t UpdateType, d time.Duration) {
+	switch {
+	case k == Terminated:
+		m.terminated.Observe(d.Seconds())
+	case t < 0 || t > KillUpdate:
+		m.syncs[SyncUpdate].Observe(d.Seconds()) // as String has it
+	default:
+		m.syncs[t].Observe(d.Seconds())
+	}
 }

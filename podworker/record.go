@@ -28,15 +28,19 @@ type record struct {
 	done        []chan<- struct{}
 	statusFuncs []func(*v1.PodStatus)
 
-	pending *Update // the next to run
-	active  *Update // the last that ran, merged
-	restart *Update // a create that waits for this record to finish
+	// Values, so that an update costs no allocation.
+	pending, active news    // the next to run, and the last that ran, merged
+	restart         *Update // a create that waits for this record to finish
 
 	running bool // a goroutine works on it
 	queued  bool // waits for a place among the first syncs
 	place   bool // holds one
 	begun   bool // its first sync has returned
-	cancel  context.CancelCauseFunc
+
+	// turn is the call in flight. While there is one, what it says belongs to
+	// the worker's goroutine; cancel is nil without one.
+	turn   turn
+	cancel context.CancelCauseFunc
 
 	timer      *time.Timer
 	nextAt     time.Time
@@ -48,6 +52,20 @@ type record struct {
 	failures  int
 	lastErr   error
 	waitFor   string
+}
+
+// news is an update, if there is one.
+type news struct {
+	Update
+	ok bool
+}
+
+// turn is one call of the syncer.
+type turn struct {
+	ctx   context.Context
+	kind  Kind
+	work  Work
+	start time.Time
 }
 
 func (r *record) fullName() string { return podmeta.FullName(r.namespace, r.name) }
@@ -65,13 +83,10 @@ func (r *record) kind() Kind {
 
 // pod is the newest known spec, or nil.
 func (r *record) pod() *v1.Pod {
-	if r.pending != nil && r.pending.Pod != nil {
+	if r.pending.Pod != nil {
 		return r.pending.Pod
 	}
-	if r.active != nil {
-		return r.active.Pod
-	}
-	return nil
+	return r.active.Pod
 }
 
 // notifyDone closes every completion channel, once.
@@ -91,14 +106,12 @@ func (r *record) stopTimer() {
 
 // merge makes u the last update that ran, keeping what it does not bring.
 func (r *record) merge(u *Update) {
-	next := Update{Pod: u.Pod, MirrorPod: u.MirrorPod, RuntimePod: u.RuntimePod}
-	if r.active != nil {
-		if next.Pod == nil {
-			next.Pod = r.active.Pod
-		}
-		if next.MirrorPod == nil {
-			next.MirrorPod = r.active.MirrorPod
-		}
+	r.active.ok = true
+	r.active.RuntimePod = u.RuntimePod
+	if u.Pod != nil {
+		r.active.Pod = u.Pod
 	}
-	r.active = &next
+	if u.MirrorPod != nil {
+		r.active.MirrorPod = u.MirrorPod
+	}
 }

@@ -92,10 +92,10 @@ func (m *Manager) accept(uid types.UID, namespace, name string, u Update) {
 		closeDone(u.Kill)
 	}
 	u.Kill = nil // all that counts of it is in the record
-	if r.pending != nil && !r.pending.Start.IsZero() && (u.Start.IsZero() || r.pending.Start.Before(u.Start)) {
+	if !r.pending.Start.IsZero() && (u.Start.IsZero() || r.pending.Start.Before(u.Start)) {
 		u.Start = r.pending.Start
 	}
-	r.pending = &u
+	r.pending = news{u, true}
 	if (becameTerminating || shortened) && r.cancel != nil {
 		r.cancel(errSuperseded)
 	}
@@ -183,9 +183,8 @@ func (m *Manager) Resync(uid types.UID) bool {
 
 // replay runs the last update again, unless a newer one waits already.
 func (m *Manager) replay(r *record) {
-	if r.pending == nil && r.active != nil {
-		again := *r.active
-		r.pending = &again
+	if !r.pending.ok {
+		r.pending = r.active
 	}
 	m.wake(r)
 }

@@ -12,7 +12,7 @@ import (
 
 // wake starts a goroutine for a record that has something to do and none yet.
 func (m *Manager) wake(r *record) {
-	if r.running || r.pending == nil || m.ctx == nil || m.stopped {
+	if r.running || !r.pending.ok || m.ctx == nil || m.stopped {
 		return
 	}
 	if !m.mayBegin(r) {
@@ -51,59 +51,38 @@ func (m *Manager) mayBegin(r *record) bool {
 // discard ends a record that was never allowed to begin, without any call.
 func (m *Manager) discard(r *record) {
 	r.terminatedAt = time.Now()
-	m.met.duration.WithLabelValues(Terminated.String()).Observe(0)
+	m.met.took(Terminated, SyncUpdate, 0)
 	m.finish(r)
 }
 
 // work makes one call after another until there is nothing to do.
 func (m *Manager) work(r *record) {
 	defer m.wg.Done()
-	for {
-		m.mu.Lock()
-		if r.pending == nil || r.finished || m.stopped || m.records[r.uid] != r || !m.mayBegin(r) {
-			r.running = false
-			m.mu.Unlock()
-			return
-		}
-		ctx, w, kind := m.take(r)
-		start := r.since
+	m.mu.Lock()
+	for m.take(r) {
 		m.mu.Unlock()
-
-		out, err := m.call(ctx, kind, w)
-
+		out, err := m.call(r)
+		now := time.Now()
+		m.met.took(r.turn.kind, r.turn.work.Type, now.Sub(r.turn.start))
 		m.mu.Lock()
-		cause := context.Cause(ctx)
-		r.cancel(nil)
-		r.cancel = nil
-		r.doing, r.since = "", time.Now()
-		m.met.duration.WithLabelValues(label(kind, w.Type)).Observe(r.since.Sub(start).Seconds())
-		if kind == Sync {
-			r.begun = true
-			m.releasePlace(r)
-		}
-		if err != nil || out.Acted || kind != Sync {
-			r.newerThan = r.since
-		}
-		m.conclude(r, kind, out, err, errors.Is(cause, errSuperseded))
-		m.mu.Unlock()
+		m.note(r, out, err, now)
 		if out.After != nil {
+			m.mu.Unlock()
 			out.After()
+			m.mu.Lock()
 		}
 	}
+	r.running = false
+	m.mu.Unlock()
 }
 
-// label is the operation_type of the kubelet's metric.
-func label(k Kind, t UpdateType) string {
-	if k == Terminated {
-		return Terminated.String()
+// take consumes the pending update and makes of it the record's next turn. It
+// tells whether there is one.
+func (m *Manager) take(r *record) bool {
+	if !r.pending.ok || r.finished || m.stopped || m.records[r.uid] != r || !m.mayBegin(r) {
+		return false
 	}
-	return t.String()
-}
-
-// take consumes the pending update and says what to call.
-func (m *Manager) take(r *record) (context.Context, Work, Kind) {
-	u := r.pending
-	r.pending = nil
+	u := &r.pending.Update
 	r.stopTimer()
 	now := time.Now()
 	if r.startedAt.IsZero() && u.Pod != nil {
@@ -114,12 +93,14 @@ func (m *Manager) take(r *record) (context.Context, Work, Kind) {
 		m.met.start.Observe(now.Sub(u.Start).Seconds())
 	}
 	r.merge(u)
-	kind := r.kind()
-	w := Work{
+	t := &r.turn
+	t.kind, t.start = r.kind(), now
+	t.work = Work{
 		Type: u.Type, Pod: r.active.Pod, MirrorPod: r.active.MirrorPod, RuntimePod: r.active.RuntimePod,
 		NewerThan: r.newerThan, Evicted: r.evicted,
 	}
-	switch kind {
+	r.pending = news{}
+	switch t.kind {
 	case Terminating:
 		r.startedTerminating = true
 		r.doing = "stopping its containers"
@@ -128,41 +109,57 @@ func (m *Manager) take(r *record) (context.Context, Work, Kind) {
 	default:
 		r.doing = "starting or checking its containers"
 	}
-	if kind != Sync {
-		w.StatusFuncs = r.statusFuncs[:len(r.statusFuncs):len(r.statusFuncs)]
+	if t.kind != Sync {
+		t.work.StatusFuncs = r.statusFuncs[:len(r.statusFuncs):len(r.statusFuncs)]
 		if r.grace > 0 {
 			grace := r.grace
-			w.GracePeriodSeconds = &grace
+			t.work.GracePeriodSeconds = &grace
 		}
 	}
 	r.since = now
-	ctx, cancel := context.WithCancelCause(m.ctx)
-	r.cancel = cancel
+	t.ctx, r.cancel = context.WithCancelCause(m.ctx)
 	if r.place {
 		m.limitPlace(r)
 	}
-	return ctx, w, kind
+	return true
 }
 
 // call calls the syncer and turns a panic into an error.
-func (m *Manager) call(ctx context.Context, kind Kind, w Work) (out Outcome, err error) {
+func (m *Manager) call(r *record) (out Outcome, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			out, err = Outcome{}, &panicError{value: p}
 			m.cfg.Log.Error("syncer panicked", zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
 		}
 	}()
-	s := m.cfg.Syncer
+	s, t := m.cfg.Syncer, &r.turn
 	switch {
-	case kind == Terminated:
-		return out, s.SyncTerminatedPod(ctx, w)
-	case kind == Terminating && w.RuntimePod != nil:
-		return out, s.SyncTerminatingRuntimePod(ctx, w)
-	case kind == Terminating:
-		return out, s.SyncTerminatingPod(ctx, w)
+	case t.kind == Terminated:
+		return out, s.SyncTerminatedPod(t.ctx, t.work)
+	case t.kind == Terminating && t.work.RuntimePod != nil:
+		return out, s.SyncTerminatingRuntimePod(t.ctx, t.work)
+	case t.kind == Terminating:
+		return out, s.SyncTerminatingPod(t.ctx, t.work)
 	default:
-		return s.SyncPod(ctx, w)
+		return s.SyncPod(t.ctx, t.work)
 	}
+}
+
+// note ends a turn.
+func (m *Manager) note(r *record, out Outcome, err error, now time.Time) {
+	kind, ctx := r.turn.kind, r.turn.ctx
+	superseded := errors.Is(context.Cause(ctx), errSuperseded)
+	r.cancel(nil)
+	r.turn, r.cancel = turn{}, nil
+	r.doing, r.since = "", now
+	if kind == Sync {
+		r.begun = true
+		m.releasePlace(r)
+	}
+	if err != nil || out.Acted || kind != Sync {
+		r.newerThan = now
+	}
+	m.conclude(r, kind, out, err, superseded)
 }
 
 // panicError is a panic of a syncer.
@@ -223,7 +220,7 @@ func (m *Manager) failed(r *record, kind Kind, err error, superseded bool) {
 // schedule has the record's last update run again after d, unless a newer one
 // comes first.
 func (m *Manager) schedule(r *record, d time.Duration, reason string) {
-	if r.pending != nil {
+	if r.pending.ok {
 		return // the worker goes on with it at once
 	}
 	r.nextAt, r.nextReason = time.Now().Add(d), reason
@@ -238,7 +235,7 @@ func (m *Manager) schedule(r *record, d time.Duration, reason string) {
 // updates are recognised, until SyncKnownPods finds the pod unwanted.
 func (m *Manager) finish(r *record) {
 	r.finished = true
-	r.pending, r.statusFuncs = nil, nil
+	r.pending, r.statusFuncs = news{}, nil
 	r.stopTimer()
 	r.notifyDone()
 	m.releaseName(r)
@@ -253,7 +250,7 @@ func (m *Manager) forget(r *record) {
 		delete(m.records, r.uid)
 	}
 	r.finished = true
-	r.pending = nil
+	r.pending = news{}
 	r.stopTimer()
 	r.notifyDone()
 	m.releasePlace(r)
