@@ -1,6 +1,10 @@
 package podspec
 
 import (
+	"maps"
+	"math"
+	"slices"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -27,13 +31,15 @@ const (
 )
 
 func shares(milli int64) int64 {
-	return min(max(milli*sharesPerCPU/milliPerCPU, minShares), maxShares)
+	milli = min(milli, maxShares*milliPerCPU/sharesPerCPU) // as large a product as is of use
+	return max(milli*sharesPerCPU/milliPerCPU, minShares)
 }
 
 func quota(milli int64) int64 {
 	if milli <= 0 {
 		return 0
 	}
+	milli = min(milli, math.MaxInt64/quotaPeriod)
 	return max(milli*quotaPeriod/milliPerCPU, minQuota)
 }
 
@@ -67,13 +73,7 @@ func containerResources(in Input, c *v1.Container, g Group) *runtimeapi.LinuxCon
 	if q, ok := limitOf(pod, c, v1.ResourceMemory); ok {
 		r.MemoryLimitInBytes = q.Value()
 	}
-	for name, q := range c.Resources.Limits {
-		if size, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix); ok {
-			r.HugepageLimits = append(r.HugepageLimits, &runtimeapi.HugepageLimit{
-				PageSize: pageSize(size), Limit: uint64(q.Value()),
-			})
-		}
-	}
+	r.HugepageLimits = hugepages(in.Node.Capacity, c.Resources.Limits)
 	if in.Node.CgroupV2 {
 		// All of a container goes when one of its processes does (KEP-3958's
 		// default).
@@ -82,8 +82,48 @@ func containerResources(in Input, c *v1.Container, g Group) *runtimeapi.LinuxCon
 	return r
 }
 
-// pageSize turns 2Mi into the kernel's 2MB.
-func pageSize(s string) string { return strings.TrimSuffix(s, "i") + "B" }
+// hugepages are the limits for every page size that the node has or the
+// container names, smallest first. What it names no limit for, it gets none
+// of.
+func hugepages(capacity, limits v1.ResourceList) []*runtimeapi.HugepageLimit {
+	bySize := map[int64]int64{}
+	for name := range capacity {
+		if size, ok := pageSize(name); ok {
+			bySize[size] = 0
+		}
+	}
+	for name, q := range limits {
+		if size, ok := pageSize(name); ok {
+			bySize[size] += q.Value()
+		}
+	}
+	var out []*runtimeapi.HugepageLimit
+	for _, size := range slices.Sorted(maps.Keys(bySize)) {
+		out = append(out, &runtimeapi.HugepageLimit{PageSize: kernelSize(size), Limit: uint64(bySize[size])})
+	}
+	return out
+}
+
+// pageSize is the size in the name of a resource such as hugepages-2Mi.
+func pageSize(name v1.ResourceName) (int64, bool) {
+	s, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
+	if !ok {
+		return 0, false
+	}
+	q, err := resource.ParseQuantity(s)
+	return q.Value(), err == nil && q.Value() > 0
+}
+
+// kernelSize writes a page size as the hugetlb controller's files have it: 2MB
+// for 2097152.
+func kernelSize(size int64) string {
+	units := []string{"B", "KB", "MB", "GB"}
+	n := 0
+	for size%1024 == 0 && n < len(units)-1 {
+		size, n = size/1024, n+1
+	}
+	return strconv.FormatInt(size, 10) + units[n]
+}
 
 // oomScoreAdj says how soon the kernel kills a container when memory is short
 // (KEP: QoS resource isolation; proc(5) oom_score_adj).
@@ -113,56 +153,61 @@ func oomScoreAdj(in Input, c *v1.Container, g Group) int64 {
 }
 
 func burstableOOM(in Input, request int64) int64 {
+	const least = 1000 + oomGuaranteed
 	capacity := in.Node.Capacity.Memory().Value()
 	if capacity <= 0 {
 		return oomBestEffort - 1
 	}
-	adj := 1000 - 1000*(request+shareOfPod(in.Pod))/capacity
-	switch least := int64(1000 + oomGuaranteed); {
-	case adj < least:
+	share := shareOfPod(in.Pod)
+	if request >= capacity-share {
 		return least
-	case adj == oomBestEffort:
-		return adj - 1
-	default:
-		return adj
 	}
+	adj := 1000 - 1000*(request+share)/capacity
+	return min(max(adj, least), oomBestEffort-1)
 }
 
 // shareOfPod is a container's equal share of what the pod itself requests
 // beyond its containers.
 func shareOfPod(pod *v1.Pod) int64 {
-	if pod.Spec.Resources == nil {
+	n := int64(len(pod.Spec.InitContainers) + len(pod.Spec.Containers))
+	if pod.Spec.Resources == nil || n == 0 {
 		return 0
 	}
-	rest := pod.Spec.Resources.Requests.Memory().Value()
-	n := int64(len(pod.Spec.Containers))
-	for i := range pod.Spec.Containers {
-		rest -= pod.Spec.Containers[i].Resources.Requests.Memory().Value()
-	}
-	for i := range pod.Spec.InitContainers {
-		if rp := pod.Spec.InitContainers[i].RestartPolicy; rp != nil {
-			rest -= pod.Spec.InitContainers[i].Resources.Requests.Memory().Value()
-			n++
+	have := together(pod, requestsOf)
+	rest := pod.Spec.Resources.Requests.Memory().Value() - have.Memory().Value()
+	return max(rest/n, 0)
+}
+
+func requestsOf(r *v1.ResourceRequirements) v1.ResourceList { return r.Requests }
+func limitsOf(r *v1.ResourceRequirements) v1.ResourceList   { return r.Limits }
+
+// together is what a pod's containers come to, by the rule for requests: init
+// containers run alone, sidecars beside all that comes after them.
+func together(pod *v1.Pod, part func(*v1.ResourceRequirements) v1.ResourceList) v1.ResourceList {
+	as := func(list []v1.Container) []v1.Container {
+		out := make([]v1.Container, len(list))
+		for i := range list {
+			out[i].RestartPolicy = list[i].RestartPolicy
+			out[i].Resources.Requests = part(&list[i].Resources)
 		}
+		return out
 	}
-	if rest <= 0 || n == 0 {
-		return 0
-	}
-	return rest / n
+	return podmeta.Requests(&v1.Pod{Spec: v1.PodSpec{
+		InitContainers: as(pod.Spec.InitContainers), Containers: as(pod.Spec.Containers),
+	}})
 }
 
 // podResources are the sums a sandbox is told of, for runtimes that size a
-// virtual machine by them (KEP-2625).
+// virtual machine by them (KEP-2625). What the pod itself names replaces them.
 func podResources(pod *v1.Pod) *runtimeapi.LinuxContainerResources {
-	var request, limit, memory int64
-	for i := range pod.Spec.Containers {
-		r := pod.Spec.Containers[i].Resources
-		request += r.Requests.Cpu().MilliValue()
-		limit += r.Limits.Cpu().MilliValue()
-		memory += r.Limits.Memory().Value()
+	requests, limits := together(pod, requestsOf), together(pod, limitsOf)
+	if r := pod.Spec.Resources; r != nil {
+		maps.Copy(requests, r.Requests)
+		maps.Copy(limits, r.Limits)
 	}
 	return &runtimeapi.LinuxContainerResources{
-		CpuPeriod: quotaPeriod, CpuQuota: quota(limit), CpuShares: shares(request), MemoryLimitInBytes: memory,
+		CpuPeriod: quotaPeriod, CpuQuota: quota(limits.Cpu().MilliValue()),
+		CpuShares: shares(requests.Cpu().MilliValue()), MemoryLimitInBytes: limits.Memory().Value(),
 	}
 }
 
