@@ -52,6 +52,11 @@ func Sandbox(in Input, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
 		col.add(spec.Child("dnsPolicy"), "%v", err)
 	}
 	conf.DnsConfig = dns
+	if h := pod.Spec.HostUsers; h != nil && !*h {
+		// Better no pod than one that is less apart from the node than it
+		// asks to be.
+		col.add(spec.Child("hostUsers"), "user namespaces are not supported (runtime handler %q)", in.RuntimeHandler)
+	}
 	conf.Linux = linuxSandbox(in)
 	return conf, col.err()
 }
@@ -88,7 +93,7 @@ func linuxSandbox(in Input) *runtimeapi.LinuxPodSandboxConfig {
 		if lx.Sysctls == nil {
 			lx.Sysctls = map[string]string{}
 		}
-		lx.Sysctls[strings.ReplaceAll(s.Name, "/", ".")] = s.Value
+		lx.Sysctls[dotted(s.Name)] = s.Value
 	}
 	if sc.RunAsUser != nil {
 		sec.RunAsUser = &runtimeapi.Int64Value{Value: *sc.RunAsUser}
@@ -102,8 +107,18 @@ func linuxSandbox(in Input) *runtimeapi.LinuxPodSandboxConfig {
 	return lx
 }
 
+// dotted is a sysctl's name with dots. In a name with slashes, as below
+// /proc/sys, a dot belongs to a part, such as eth0.1, and the two change
+// places (sysctl.d(5)).
+func dotted(name string) string {
+	if i := strings.IndexAny(name, "./"); i < 0 || name[i] == '.' {
+		return name
+	}
+	return strings.NewReplacer(".", "/", "/", ".").Replace(name)
+}
+
 func anyPrivileged(pod *v1.Pod) bool {
-	privileged := func(sc *v1.SecurityContext) bool { return sc != nil && sc.Privileged != nil && *sc.Privileged }
+	privileged := func(sc *v1.SecurityContext) bool { return sc != nil && isTrue(sc.Privileged) }
 	for i := range pod.Spec.InitContainers {
 		if privileged(pod.Spec.InitContainers[i].SecurityContext) {
 			return true
@@ -111,6 +126,11 @@ func anyPrivileged(pod *v1.Pod) bool {
 	}
 	for i := range pod.Spec.Containers {
 		if privileged(pod.Spec.Containers[i].SecurityContext) {
+			return true
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if privileged(pod.Spec.EphemeralContainers[i].SecurityContext) {
 			return true
 		}
 	}
