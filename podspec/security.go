@@ -143,7 +143,7 @@ func seccomp(n Node, p *v1.SeccompProfile, privileged bool, path *field.Path, co
 	case v1.SeccompProfileTypeRuntimeDefault:
 		return runtimeDefault
 	case v1.SeccompProfileTypeLocalhost:
-		if p.LocalhostProfile == nil || *p.LocalhostProfile == "" || strings.Contains("/"+*p.LocalhostProfile+"/", "/../") {
+		if p.LocalhostProfile == nil || *p.LocalhostProfile == "" || filepath.IsAbs(*p.LocalhostProfile) || strings.Contains("/"+*p.LocalhostProfile+"/", "/../") {
 			col.add(path.Child("seccompProfile", "localhostProfile"), "a relative path without '..' is required with type Localhost")
 			return unconfined
 		}
