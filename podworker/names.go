@@ -116,6 +116,7 @@ func (m *Manager) releasePlace(r *record) {
 		return
 	}
 	r.place = false
+	r.stopLimit()
 	m.starts.free++
 	for m.starts.free > 0 && len(m.starts.waiting) > 0 {
 		next := m.starts.waiting[0]
@@ -130,11 +131,10 @@ func (m *Manager) releasePlace(r *record) {
 
 // limitPlace takes the place of a first sync that takes too long.
 func (m *Manager) limitPlace(r *record) {
-	began := r.since
-	time.AfterFunc(firstSyncLimit, func() {
+	r.limit = time.AfterFunc(firstSyncLimit, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if r.place && r.since.Equal(began) {
+		if r.place {
 			r.begun = true
 			m.releasePlace(r)
 		}

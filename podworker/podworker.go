@@ -268,6 +268,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.stopped = true
 	for _, r := range m.records {
 		r.stopTimer()
+		r.stopLimit()
 		r.notifyDone()
 	}
 	m.mu.Unlock()

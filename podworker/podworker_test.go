@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -647,5 +649,186 @@ func TestPromisesUnderRandomUpdates(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What comes after a create that waits for the old life to end counts for the
+// next one.
+func TestUpdatesAfterCreateWhileTerminating(t *testing.T) {
+	deletion := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	for name, tc := range map[string]struct {
+		after podworker.Update
+		want  int64 // generation of the next life; 0: there is none
+	}{
+		"kill":            {kill(newPod("u", "p"), nil), 0},
+		"runtime kill":    {podworker.Update{Type: podworker.KillUpdate, RuntimePod: &podworker.RuntimePod{UID: "u", Name: "p", Namespace: "ns"}}, 2},
+		"deletion":        {podworker.Update{Type: podworker.ConfigUpdate, Pod: func() *v1.Pod { p := newPod("u", "p"); p.DeletionTimestamp = &deletion; return p }()}, 0},
+		"config":          {podworker.Update{Type: podworker.ConfigUpdate, Pod: func() *v1.Pod { p := newPod("u", "p"); p.Generation = 3; return p }()}, 3},
+		"sync":            {podworker.Update{Type: podworker.SyncUpdate, Pod: newPod("u", "p")}, 2},
+		"end of old life": {podworker.Update{Type: podworker.ConfigUpdate, Pod: func() *v1.Pod { p := newPod("u", "p"); p.Status.Phase = v1.PodFailed; return p }()}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fakeSyncer{}
+			f.terminate = func(context.Context, podworker.Work) error { time.Sleep(3 * time.Second); return nil }
+			run(t, f, podworker.Config{}, func(m *podworker.Manager) {
+				m.Update(create(newPod("u", "p")))
+				synctest.Wait()
+				m.Update(kill(newPod("u", "p"), nil))
+				synctest.Wait()
+				again := newPod("u", "p")
+				again.Generation = 2
+				m.Update(create(again))
+				m.Update(tc.after)
+				time.Sleep(4 * time.Second)
+				if tc.want == 0 {
+					wantOps(t, f, "u", "sync", "terminating", "terminated")
+					return
+				}
+				wantOps(t, f, "u", "sync", "terminating", "terminated", "sync")
+				w := f.last("u", "sync").work
+				if w.Pod.Generation != tc.want {
+					t.Errorf("generation %d restarted, want %d", w.Pod.Generation, tc.want)
+				}
+				if ended := f.last("u", "terminated").at; !w.NewerThan.Equal(ended) {
+					t.Errorf("the next life takes what was seen %v before the end of the old one", ended.Sub(w.NewerThan))
+				}
+			})
+		})
+	}
+}
+
+// A static pod that is over when it is first seen has nothing that could run
+// beside another of its name.
+func TestTerminalStaticPodBesideALivingOne(t *testing.T) {
+	f := &fakeSyncer{}
+	run(t, f, podworker.Config{Idle: func(types.UID) bool { return true }}, func(m *podworker.Manager) {
+		m.Update(create(newStatic("living", "p")))
+		over := newStatic("over", "p")
+		over.Status.Phase = v1.PodSucceeded
+		m.Update(create(over))
+		wantOps(t, f, "living", "sync")
+		wantOps(t, f, "over", "terminated")
+		if st, _ := m.State("over"); !st.Finished || st.WaitingFor != "" {
+			t.Errorf("state %+v", st)
+		}
+	})
+}
+
+func TestKillOfAPodThatEndsByItselfInterruptsIt(t *testing.T) {
+	for _, tc := range []struct{ grace, want time.Duration }{{2, 2}, {30, 30}, {60, 30}} {
+		f := &fakeSyncer{}
+		f.sync = func(context.Context, podworker.Work) (podworker.Outcome, error) {
+			return podworker.Outcome{Terminal: true}, nil
+		}
+		f.terminate = func(ctx context.Context, w podworker.Work) error {
+			grace := w.Pod.Spec.TerminationGracePeriodSeconds
+			if w.GracePeriodSeconds != nil {
+				grace = w.GracePeriodSeconds
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(time.Duration(*grace) * time.Second):
+				return nil
+			}
+		}
+		run(t, f, podworker.Config{}, func(m *podworker.Manager) {
+			m.Update(create(newPod("u", "p")))
+			synctest.Wait()
+			start := time.Now()
+			grace, done := int64(tc.grace), make(chan struct{})
+			m.Update(kill(newPod("u", "p"), &podworker.KillOptions{GracePeriodSeconds: &grace, Done: done}))
+			<-done
+			if d := time.Since(start); d != tc.want*time.Second {
+				t.Errorf("killed with %ds: ended after %v, want %ds", grace, d, tc.want)
+			}
+		})
+	}
+}
+
+func TestRuntimeKillOfAKnownPod(t *testing.T) {
+	f := &fakeSyncer{}
+	broken := true
+	f.terminated = func(context.Context, podworker.Work) error {
+		if broken {
+			return errors.New("still mounted")
+		}
+		return nil
+	}
+	run(t, f, podworker.Config{Backoff: time.Hour, MaxBackoff: time.Hour}, func(m *podworker.Manager) {
+		rp := podworker.Update{Type: podworker.KillUpdate, RuntimePod: &podworker.RuntimePod{UID: "u", Name: "p", Namespace: "ns"}}
+		m.Update(create(newPod("u", "p")))
+		synctest.Wait()
+		m.Update(rp)
+		wantOps(t, f, "u", "sync", "terminating", "terminated")
+		if !m.ShouldContentBeRemoved("u") {
+			t.Error("a pod that only the runtime knew keeps its content")
+		}
+		m.Update(rp)
+		wantOps(t, f, "u", "sync", "terminating", "terminated") // it has terminated already
+		broken = false
+		m.Resync("u")
+		wantOps(t, f, "u", "sync", "terminating", "terminated", "terminated")
+	})
+}
+
+func TestPanicAfterASyncIsContained(t *testing.T) {
+	f := &fakeSyncer{}
+	f.sync = func(context.Context, podworker.Work) (podworker.Outcome, error) {
+		return podworker.Outcome{After: func() { panic("ouch") }}, nil
+	}
+	run(t, f, podworker.Config{}, func(m *podworker.Manager) {
+		m.Update(create(newPod("u", "p")))
+		wantOps(t, f, "u", "sync")
+		m.Update(create(newPod("u", "p")))
+		wantOps(t, f, "u", "sync", "sync")
+	})
+}
+
+// A syncer that asks for a time that has passed is not called in a loop.
+func TestRetryAtInThePastDoesNotSpin(t *testing.T) {
+	f := &fakeSyncer{}
+	f.sync = func(context.Context, podworker.Work) (podworker.Outcome, error) {
+		return podworker.Outcome{}, retryError{time.Now().Add(-time.Second), "Late"}
+	}
+	run(t, f, podworker.Config{Backoff: time.Second}, func(m *podworker.Manager) {
+		m.Update(create(newPod("u", "p")))
+		time.Sleep(10500 * time.Millisecond)
+		if n := len(f.ops("u")); n != 12 {
+			t.Errorf("%d calls in 10.5s, want one, another at once, and one a second", n)
+		}
+	})
+}
+
+func TestNewNamesWhatIsWrong(t *testing.T) {
+	_, err := podworker.New(podworker.Config{
+		Resync: -1, Backoff: -2, MaxBackoff: -3, NetworkBackoff: -4, FirstSyncs: -5,
+	})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{"Syncer is required", "Resync is -1ns", "Backoff is -2ns", "MaxBackoff is -3ns", "NetworkBackoff is -4ns", "FirstSyncs is -5"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q does not tell of %q", err, want)
+		}
+	}
+	reg := prometheus.NewRegistry()
+	for i, wantErr := range []bool{false, true} {
+		if _, err := podworker.New(podworker.Config{Syncer: &fakeSyncer{}, Metrics: reg}); (err != nil) != wantErr {
+			t.Errorf("manager %d in one registry: %v", i, err)
+		}
+	}
+}
+
+func TestStrings(t *testing.T) {
+	var got []string
+	for _, s := range []fmt.Stringer{
+		podworker.SyncUpdate, podworker.ConfigUpdate, podworker.CreateUpdate, podworker.KillUpdate,
+		podworker.Sync, podworker.Terminating, podworker.Terminated,
+	} {
+		got = append(got, s.String())
+	}
+	if want := []string{"sync", "update", "create", "kill", "sync", "terminating", "terminated"}; !slices.Equal(got, want) {
+		t.Errorf("names %v, want the kubelet's %v", got, want)
 	}
 }

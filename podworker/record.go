@@ -42,7 +42,8 @@ type record struct {
 	turn   turn
 	cancel context.CancelCauseFunc
 
-	timer      *time.Timer
+	limit      *time.Timer // takes its place away
+	timer      *time.Timer // acts at nextAt
 	nextAt     time.Time
 	nextReason string
 
@@ -102,6 +103,12 @@ func (r *record) stopTimer() {
 		r.timer.Stop()
 	}
 	r.nextAt, r.nextReason = time.Time{}, ""
+}
+
+func (r *record) stopLimit() {
+	if r.limit != nil {
+		r.limit.Stop()
+	}
 }
 
 // merge makes u the last update that ran, keeping what it does not bring.

@@ -18,7 +18,11 @@ func (m *Manager) retry(failures int, err error, now time.Time) (time.Duration, 
 		return jitter(m.cfg.NetworkBackoff), "NetworkNotReady"
 	}
 	if at, ok := retryAt(err); ok {
-		return min(max(at.Sub(now), 0), m.cfg.Resync), reason
+		d := at.Sub(now)
+		if d <= 0 && failures > 1 {
+			d = m.cfg.Backoff // a time that has passed is no leave to spin
+		}
+		return min(max(d, 0), m.cfg.Resync), reason
 	}
 	d := m.cfg.Backoff
 	for range failures - 1 {

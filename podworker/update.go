@@ -57,7 +57,8 @@ func (m *Manager) accept(uid types.UID, namespace, name string, u Update) {
 	if !known {
 		r = m.newRecord(uid, namespace, name, &u, now)
 	}
-	if u.RuntimePod != nil {
+	fromRuntime := u.RuntimePod != nil
+	if fromRuntime {
 		r.observedRuntime = true
 		if p := r.pod(); p != nil { // so the whole teardown is used
 			u.Pod, u.RuntimePod = p, nil
@@ -78,16 +79,19 @@ func (m *Manager) accept(uid types.UID, namespace, name string, u Update) {
 		closeDone(u.Kill)
 		return
 	}
-	becameTerminating := m.noteTermination(r, &u, now)
+	if r.restart != nil && !fromRuntime {
+		r.reviseRestart(&u)
+	}
+	becameTerminating := r.noteTermination(&u, fromRuntime, now)
 	shortened := false
 	switch {
 	case !r.terminatedAt.IsZero():
 		closeDone(u.Kill)
-		if u.RuntimePod != nil {
+		if fromRuntime {
 			return
 		}
 	case !r.terminatingAt.IsZero():
-		shortened = r.collectKill(&u)
+		shortened = r.collectKill(&u, becameTerminating)
 	default:
 		closeDone(u.Kill)
 	}
@@ -119,12 +123,26 @@ func (m *Manager) newRecord(uid types.UID, namespace, name string, u *Update, no
 	return r
 }
 
+// reviseRestart lets an update that came after the create change the next
+// life, too, or call it off.
+func (r *record) reviseRestart(u *Update) {
+	switch {
+	case u.Type == KillUpdate || u.Pod.DeletionTimestamp != nil:
+		r.restart = nil
+	case u.Type == ConfigUpdate && !podmeta.IsTerminal(u.Pod.Status.Phase):
+		r.restart.Pod = u.Pod
+		if u.MirrorPod != nil {
+			r.restart.MirrorPod = u.MirrorPod
+		}
+	}
+}
+
 // noteTermination records that the pod is to end, and why. Reasons that come
 // later are added: what was killed first can still be evicted or deleted.
-func (m *Manager) noteTermination(r *record, u *Update, now time.Time) (became bool) {
+func (r *record) noteTermination(u *Update, fromRuntime bool, now time.Time) (became bool) {
 	end := false
 	switch {
-	case u.RuntimePod != nil:
+	case fromRuntime:
 		r.deleted, end = true, true
 	case u.Pod != nil && u.Pod.DeletionTimestamp != nil:
 		r.deleted, end = true, true
@@ -146,7 +164,7 @@ func (m *Manager) noteTermination(r *record, u *Update, now time.Time) (became b
 
 // collectKill adds an update's options to those of a pod that terminates and
 // tells whether it has less time now.
-func (r *record) collectKill(u *Update) (shortened bool) {
+func (r *record) collectKill(u *Update, became bool) (shortened bool) {
 	var override *int64
 	if k := u.Kill; k != nil {
 		if k.Done != nil {
@@ -160,6 +178,9 @@ func (r *record) collectKill(u *Update) (shortened bool) {
 	pod := u.Pod
 	if pod == nil {
 		pod = r.pod()
+	}
+	if !became && r.grace == 0 { // it ended by itself, with the time of its spec
+		r.grace, _ = effectiveGrace(0, r.pod(), nil)
 	}
 	r.grace, shortened = effectiveGrace(r.grace, pod, override)
 	return shortened

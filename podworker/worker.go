@@ -10,6 +10,9 @@ import (
 	"go.uber.org/zap"
 )
 
+// over tells that Run ends.
+func (m *Manager) over() bool { return m.stopped || m.ctx.Err() != nil }
+
 // wake starts a goroutine for a record that has something to do and none yet.
 func (m *Manager) wake(r *record) {
 	if r.running || !r.pending.ok || m.ctx == nil || m.stopped {
@@ -26,16 +29,26 @@ func (m *Manager) wake(r *record) {
 // mayBegin tells whether a record's next call can be made now. If not, it has
 // been put where it will be woken.
 func (m *Manager) mayBegin(r *record) bool {
+	if r.kind() != Sync {
+		m.releasePlace(r) // given to it, but its end came first
+	}
 	if r.startedAt.IsZero() && r.pending.RuntimePod == nil {
-		if r.kind() == Terminating {
+		switch r.kind() {
+		case Terminated:
+			// Nothing of it runs: it keeps others of its name out, but is
+			// not kept out by them.
+			_ = r.static && m.claimName(r)
+		case Terminating:
 			// It never ran. There is nothing to end, but whoever asked
 			// for its end wants to hear of it.
 			if r.static && !m.holdsName(r) {
 				m.discard(r)
 				return false
 			}
-		} else if r.static && !m.claimName(r) {
-			return false
+		case Sync:
+			if r.static && !m.claimName(r) {
+				return false
+			}
 		}
 	}
 	if r.kind() == Sync && !r.begun && !r.place {
@@ -68,7 +81,7 @@ func (m *Manager) work(r *record) {
 		m.note(r, out, err, now)
 		if out.After != nil {
 			m.mu.Unlock()
-			out.After()
+			m.after(out.After)
 			m.mu.Lock()
 		}
 	}
@@ -79,7 +92,7 @@ func (m *Manager) work(r *record) {
 // take consumes the pending update and makes of it the record's next turn. It
 // tells whether there is one.
 func (m *Manager) take(r *record) bool {
-	if !r.pending.ok || r.finished || m.stopped || m.records[r.uid] != r || !m.mayBegin(r) {
+	if !r.pending.ok || r.finished || m.over() || m.records[r.uid] != r || !m.mayBegin(r) {
 		return false
 	}
 	u := &r.pending.Update
@@ -145,6 +158,16 @@ func (m *Manager) call(r *record) (out Outcome, err error) {
 	}
 }
 
+// after calls what a syncer wants called after a turn.
+func (m *Manager) after(fn func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			m.cfg.Log.Error("syncer panicked after a sync", zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+		}
+	}()
+	fn()
+}
+
 // note ends a turn.
 func (m *Manager) note(r *record, out Outcome, err error, now time.Time) {
 	kind, ctx := r.turn.kind, r.turn.ctx
@@ -198,7 +221,7 @@ func (m *Manager) conclude(r *record, kind Kind, out Outcome, err error, superse
 // failed schedules another try. A call that was interrupted for a newer
 // request has not failed: that request is pending already.
 func (m *Manager) failed(r *record, kind Kind, err error, superseded bool) {
-	if m.stopped || m.ctx.Err() != nil {
+	if m.over() {
 		return
 	}
 	if superseded {
@@ -220,8 +243,8 @@ func (m *Manager) failed(r *record, kind Kind, err error, superseded bool) {
 // schedule has the record's last update run again after d, unless a newer one
 // comes first.
 func (m *Manager) schedule(r *record, d time.Duration, reason string) {
-	if r.pending.ok {
-		return // the worker goes on with it at once
+	if r.pending.ok || m.over() {
+		return // the worker goes on with it at once, or never
 	}
 	r.nextAt, r.nextReason = time.Now().Add(d), reason
 	if r.timer != nil {
@@ -236,6 +259,7 @@ func (m *Manager) schedule(r *record, d time.Duration, reason string) {
 func (m *Manager) finish(r *record) {
 	r.finished = true
 	r.pending, r.statusFuncs = news{}, nil
+	r.waitFor = ""
 	r.stopTimer()
 	r.notifyDone()
 	m.releaseName(r)
@@ -258,5 +282,8 @@ func (m *Manager) forget(r *record) {
 	if u := r.restart; u != nil {
 		r.restart = nil
 		m.accept(r.uid, r.namespace, r.name, *u)
+		if next := m.records[r.uid]; next != nil {
+			next.newerThan = r.newerThan // what was seen of the old life is out of date
+		}
 	}
 }
