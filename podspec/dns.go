@@ -98,7 +98,7 @@ func dnsConfig(in Input) (*runtimeapi.DNSConfig, error) {
 		r.options = mergeOptions(r.options, options)
 	}
 	r.limit()
-	return &runtimeapi.DNSConfig{Servers: r.servers, Searches: r.searches, Options: r.options}, nil
+	return &runtimeapi.DNSConfig{Servers: slices.Clone(r.servers), Searches: r.searches, Options: r.options}, nil
 }
 
 // baseResolver is what the policy says, before the pod's own dnsConfig. The

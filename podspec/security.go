@@ -3,6 +3,7 @@ package podspec
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -45,7 +46,7 @@ func security(in Input, c *v1.Container, g Group, path *field.Path, o ContainerO
 		Apparmor:                 apparmor(firstSet(csc.AppArmorProfile, psc.AppArmorProfile), privileged),
 	}
 	if csc.ProcMount == nil || *csc.ProcMount != v1.UnmaskedProcMount {
-		out.MaskedPaths, out.ReadonlyPaths = maskedPaths, readonlyPaths
+		out.MaskedPaths, out.ReadonlyPaths = slices.Clone(maskedPaths), slices.Clone(readonlyPaths)
 	}
 	if csc.Capabilities != nil {
 		out.Capabilities = &runtimeapi.Capability{}
