@@ -304,6 +304,8 @@ func containerOf(s *runtimeapi.ContainerStatus) observed.Container {
 	if out.State == observed.Exited {
 		out.FinishedAt = unixNano(s.GetFinishedAt())
 		out.ExitCode, out.Reason, out.Message = s.GetExitCode(), s.GetReason(), s.GetMessage()
+		// containerd's words for a start that lost its caller.
+		out.Abandoned = out.StartedAt.IsZero() && strings.HasSuffix(out.Message, context.Canceled.Error())
 	}
 	if l := s.GetResources().GetLinux(); l != nil {
 		out.Resources = &observed.Resources{

@@ -104,6 +104,7 @@ func sandboxFor(pod *v1.Pod, obs *observed.Pod) (need bool, attempt uint32, id s
 
 // Plan decides what to do next. It is pure.
 func Plan(in PlanInput) Actions {
+	in.Observed = in.Observed.Settled()
 	var a Actions
 	var need bool
 	need, a.Attempt, a.SandboxID = sandboxFor(in.Pod, in.Observed)

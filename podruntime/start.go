@@ -61,27 +61,27 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 		RestartCount: restarts, Image: facts, TargetID: s.target(c.Name),
 	})
 	if err != nil {
-		return s.failed(c, ReasonContainerConfig, err)
+		return s.failed(ctx, c, ReasonContainerConfig, err)
 	}
 	if err := materialize(plan); err != nil {
-		return s.failed(c, ReasonContainerConfig, err)
+		return s.failed(ctx, c, ReasonContainerConfig, err)
 	}
 	if last != nil && last.State == observed.Created {
 		// An earlier sync got no further. Its configuration may be old.
 		if err := m.rt.RemoveContainer(ctx, last.ID); err != nil && !cri.IsNotFound(err) {
-			return s.failed(c, ReasonCreateContainer, fmt.Errorf("replace container that was never started: %w", err))
+			return s.failed(ctx, c, ReasonCreateContainer, fmt.Errorf("replace container that was never started: %w", err))
 		}
 		s.drop(last.ID)
 	}
 	id, err := s.create(ctx, plan)
 	if err != nil {
-		return s.failed(c, ReasonCreateContainer, err)
+		return s.failed(ctx, c, ReasonCreateContainer, err)
 	}
 	m.event(pod, v1.EventTypeNormal, "Created", "Container created")
-	if err := m.rt.StartContainer(ctx, id); err != nil {
+	if err := s.run(ctx, id); err != nil {
 		// It stays, as one that has ended: whether it is tried again is for
 		// the restart policy to say, and when for the crash-loop back-off.
-		return s.failed(c, ReasonRunContainer, err)
+		return s.failed(ctx, c, ReasonRunContainer, err)
 	}
 	_ = m.tries.note(pod.UID, c.Name, nil, time.Now())
 	m.crash.restarted(key, last, time.Now())
@@ -89,6 +89,9 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	s.started(id, c, restarts)
 	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
 		if err := m.runHook(ctx, pod, s.in.PodIPs, c, id, c.Lifecycle.PostStart); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 			m.event(pod, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 			_ = m.killContainer(ctx, pod, s.in.PodIPs, &observed.Container{ID: id, Name: c.Name, State: observed.Running},
 				KillHook, "FailedPostStartHook", nil, nil)
@@ -102,6 +105,8 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 // answer nobody heard, or to a container that did not go; the next attempt
 // has another name.
 func (s *syncing) create(ctx context.Context, plan *podspec.ContainerPlan) (string, error) {
+	ctx, cancel := lasting(ctx)
+	defer cancel()
 	var id string
 	var err error
 	for range 3 {
@@ -112,6 +117,29 @@ func (s *syncing) create(ctx context.Context, plan *podspec.ContainerPlan) (stri
 		plan.Config.Metadata.Attempt++
 	}
 	return id, err
+}
+
+// run starts a container that was made.
+func (s *syncing) run(ctx context.Context, id string) error {
+	ctx, cancel := lasting(ctx)
+	defer cancel()
+	return s.m.rt.StartContainer(ctx, id)
+}
+
+// finishing is how long a call that makes something goes on after its caller
+// gave up. What a runtime is interrupted at it may leave half made: a container
+// that counts as failed, a cgroup of nobody. The next step waits no longer
+// than that for a runtime that hangs.
+const finishing = 5 * time.Second
+
+// lasting returns a context that ends a while after ctx.
+func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		t := time.AfterFunc(finishing, cancel)
+		context.AfterFunc(longer, func() { t.Stop() })
+	})
+	return longer, func() { stop(); cancel() }
 }
 
 func (s *syncing) drop(id string) {
@@ -125,8 +153,12 @@ func (s *syncing) drop(id string) {
 	}
 }
 
-// failed tells of a start that failed, and names it.
-func (s *syncing) failed(c *v1.Container, reason string, err error) error {
+// failed tells of a start that failed, and names it. One that was interrupted
+// did not fail.
+func (s *syncing) failed(ctx context.Context, c *v1.Container, reason string, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	s.m.event(s.pod, v1.EventTypeWarning, "Failed", "Error: %v", err)
 	return s.m.tries.note(s.pod.UID, c.Name, &reasonError{reason, err}, time.Now())
 }

@@ -71,6 +71,7 @@ func copyPod(p *observed.Pod, pod *v1.Pod) *observed.Pod {
 	if p == nil {
 		return &observed.Pod{UID: pod.UID, Name: pod.Name, Namespace: pod.Namespace}
 	}
+	p = p.Settled()
 	c := *p
 	c.Sandboxes, c.Containers = slices.Clone(p.Sandboxes), slices.Clone(p.Containers)
 	return &c
@@ -202,6 +203,11 @@ func (s *syncing) createSandbox(ctx context.Context) bool {
 	start := time.Now()
 	id, err := s.runSandbox(ctx, handler)
 	s.m.met.sandbox.WithLabelValues(handler).Observe(time.Since(start).Seconds())
+	if err != nil && ctx.Err() != nil {
+		// Interrupted to make way for the pod's end; nothing failed.
+		s.res.add("CreatePodSandbox", s.pod.Name, ctx.Err())
+		return false
+	}
 	if err != nil {
 		s.m.met.sandboxErrors.WithLabelValues(handler).Inc()
 		s.m.met.podErrors.Inc()
@@ -219,7 +225,9 @@ func (s *syncing) createSandbox(ctx context.Context) bool {
 	if !s.pod.Spec.HostNetwork {
 		st, err := s.m.rt.PodSandboxStatus(ctx, id, false)
 		if err != nil {
-			s.m.event(s.pod, v1.EventTypeWarning, "FailedPodSandBoxStatus", "Unable to get pod sandbox status: %v", err)
+			if ctx.Err() == nil {
+				s.m.event(s.pod, v1.EventTypeWarning, "FailedPodSandBoxStatus", "Unable to get pod sandbox status: %v", err)
+			}
 			s.res.add("PodSandboxStatus", s.pod.Name, fmt.Errorf("address of the new sandbox: %w", err))
 			return false
 		}
@@ -241,6 +249,8 @@ func (s *syncing) createSandbox(ctx context.Context) bool {
 // runSandbox makes a sandbox. A name that is taken belongs to a call whose
 // answer nobody heard: the next attempt has another name.
 func (s *syncing) runSandbox(ctx context.Context, handler string) (string, error) {
+	ctx, cancel := lasting(ctx)
+	defer cancel()
 	var id string
 	var err error
 	for range 3 {

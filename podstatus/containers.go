@@ -41,6 +41,7 @@ func (g Group) of(pod *v1.Pod, st *v1.PodStatus) ([]v1.Container, []v1.Container
 // ContainerStatuses computes the statuses of one group: init containers in
 // the order of the spec, others by name.
 func ContainerStatuses(in Input, g Group) []v1.ContainerStatus {
+	in.Observed = in.Observed.Settled()
 	prev := in.previous()
 	specs, old := g.of(in.Pod, prev)
 	if len(specs) == 0 {

@@ -57,6 +57,7 @@ func (in *Input) previous() *v1.PodStatus {
 
 // Of computes the whole status.
 func Of(in Input) v1.PodStatus {
+	in.Observed = in.Observed.Settled()
 	prev := in.previous()
 	status := v1.PodStatus{
 		QOSClass:                   podmeta.QOS(in.Pod),

@@ -11,6 +11,7 @@
 package observed
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -123,6 +124,10 @@ type Container struct {
 	Reason   string
 	Message  string
 
+	// Abandoned tells of a container that is Exited although nothing of it
+	// ever ran: whoever had asked for its start went away meanwhile.
+	Abandoned bool
+
 	// RestartCount and Hash come from the annotations the agent put on the
 	// container (io.kubernetes.container.restartCount and .hash); Hash is ""
 	// and RestartCount is Attempt where they are missing.
@@ -176,6 +181,25 @@ func (p *Pod) Newest(name string) *Container {
 		}
 	}
 	return nil
+}
+
+// Settled returns the pod with its abandoned containers as Created: they are
+// to be replaced as if they had never been, whatever the restart policy says.
+// p itself is not changed, and is returned when it has none.
+func (p *Pod) Settled() *Pod {
+	abandoned := func(c Container) bool { return c.Abandoned }
+	if p == nil || !slices.ContainsFunc(p.Containers, abandoned) {
+		return p
+	}
+	out := *p
+	out.Containers = slices.Clone(p.Containers)
+	for i := range out.Containers {
+		if c := &out.Containers[i]; c.Abandoned {
+			c.State, c.FinishedAt = Created, time.Time{}
+			c.ExitCode, c.Reason, c.Message, c.Abandoned = 0, "", "", false
+		}
+	}
+	return &out
 }
 
 // IPs returns the addresses of the newest sandbox if it is ready, else nil.

@@ -133,6 +133,18 @@ func ids(containers []*runtimeapi.Container) []string {
 // show nothing of any pod. known are containers and sandboxes that once were.
 func (l *lab) nothingLeft(known map[string]bool) {
 	l.t.Helper()
+	l.nothingLeftBut(known, func(string) bool { return false })
+}
+
+// empty tells that no process is in a cgroup. Where a call loses its caller,
+// the runtime (runc 1.5) may forget the cgroup that it had made by then.
+func empty(cgroup string) bool {
+	procs, err := os.ReadFile(filepath.Join(cgroup, "cgroup.procs"))
+	return err == nil && len(procs) == 0
+}
+
+func (l *lab) nothingLeftBut(known map[string]bool, excused func(cgroup string) bool) {
+	l.t.Helper()
 	if s, c := l.sandboxes(), l.containers(); len(s)+len(c) > 0 {
 		l.t.Errorf("%d sandboxes and %d containers are left", len(s), len(c))
 	}
@@ -151,7 +163,7 @@ func (l *lab) nothingLeft(known map[string]bool) {
 		}
 	}
 	err = filepath.WalkDir("/sys/fs/cgroup", func(path string, d os.DirEntry, err error) error {
-		if err == nil && d.IsDir() && known[d.Name()] {
+		if err == nil && d.IsDir() && known[d.Name()] && !excused(path) {
 			l.t.Errorf("a cgroup is left: %s", path)
 		}
 		return nil // cgroups of others come and go
@@ -336,12 +348,25 @@ func (j *journal) add(e *runtimeapi.ContainerEventResponse) {
 	}
 }
 
-func (j *journal) twice() map[string]int {
+// check wants n containers, each of them started once.
+func (j *journal) check(t *testing.T, n int) {
+	t.Helper()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	twice := maps.Clone(j.starts)
-	maps.DeleteFunc(twice, func(_ string, n int) bool { return n < 2 })
-	return twice
+	if len(j.starts) != n {
+		t.Errorf("%d containers were started, want %d", len(j.starts), n)
+	}
+	for name, n := range j.starts {
+		if n > 1 {
+			t.Errorf("container %s was started %d times", name, n)
+		}
+	}
+}
+
+func (j *journal) known() map[string]bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return maps.Clone(j.handles)
 }
 
 const hundred = 100
@@ -377,10 +402,8 @@ func TestHundredPods(t *testing.T) {
 	}
 	l.untilGone(names...)
 	t.Logf("%d pods are gone after %v", hundred, time.Since(removed).Round(10*time.Millisecond))
-	if twice := j.twice(); len(twice) > 0 {
-		t.Errorf("started more than once: %v", twice)
-	}
-	l.nothingLeft(j.handles)
+	j.check(t, hundred)
+	l.nothingLeft(j.known())
 }
 
 // The agent is killed at a hundred random moments while a hundred pods start,
@@ -432,9 +455,7 @@ func TestAgentKilled(t *testing.T) {
 	l.start()
 	l.untilGone(names...)
 	t.Logf("%d kills", kills+2)
-	if twice := j.twice(); len(twice) > 0 {
-		t.Errorf("started more than once: %v", twice)
-	}
+	j.check(t, hundred)
 	l.until("without orphans", func(map[string]*v1.Pod) bool { return len(l.sandboxes()) == 0 })
-	l.nothingLeft(j.handles)
+	l.nothingLeftBut(j.known(), empty)
 }
