@@ -31,6 +31,7 @@ type fake struct {
 	hangs      map[types.UID]bool
 	deaf       map[types.UID]bool // hangs and does not obey its context
 	slow       time.Duration      // of each inspection
+	slowList   time.Duration      // of each list
 
 	stream  bool // there is an event stream
 	refuse  bool // it does not open
@@ -49,6 +50,8 @@ func newFake(stream bool) *fake {
 
 func (f *fake) List(ctx context.Context) ([]observed.Listed, error) {
 	f.mu.Lock()
+	slow := f.slowList
+	defer func() { time.Sleep(slow) }()
 	f.lists++
 	if f.listHangs {
 		f.mu.Unlock()

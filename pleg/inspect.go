@@ -58,6 +58,7 @@ func (m *Manager) Hold(uid types.UID) (release func()) {
 	r := m.records[uid]
 	if r == nil {
 		r = m.addRecord(uid)
+		r.matched = m.listedAt // which had nothing of it
 	}
 	r.held++
 	var once sync.Once
@@ -79,8 +80,8 @@ func (m *Manager) unhold(r *record) {
 	switch {
 	case r.dirty:
 		m.inspect(r)
-	case r.pod == nil || len(r.items) == 0:
-		delete(m.records, r.uid) // the hold was all there was of it
+	case !r.exists():
+		m.drop(r) // the hold was all there was of it
 	}
 }
 
@@ -179,7 +180,12 @@ func (m *Manager) land(r *record, f *flight, pod *observed.Pod, err error) {
 	}
 }
 
+// drop forgets a record of which the runtime has nothing, unless it is held:
+// whoever acts on the pod may be about to make something of it.
 func (m *Manager) drop(r *record) {
+	if r.held > 0 {
+		return
+	}
 	if m.records[r.uid] == r {
 		delete(m.records, r.uid)
 	}
@@ -223,14 +229,14 @@ func (m *Manager) failed(r *record, f *flight, err error) {
 	r.retry = time.AfterFunc(delay, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if r.flight == nil && r.dirty && m.records[r.uid] == r && m.ctx.Err() == nil {
+		if r.flight == nil && r.dirty && r.held == 0 && m.records[r.uid] == r && m.ctx.Err() == nil {
 			m.inspect(r)
 		}
 	})
 }
 
-// gone takes note of a pod that the runtime does not list any more.
-func (m *Manager) gone(r *record) {
+// gone takes note of a pod that the runtime did not list any more when asked.
+func (m *Manager) gone(r *record, asked time.Time) {
 	r.stopRetry()
 	changes := diff(r.items, nil)
 	if len(changes) == 0 && (r.force || r.pod == nil && r.hint != nil) {
@@ -239,6 +245,9 @@ func (m *Manager) gone(r *record) {
 	if len(changes) > 0 {
 		m.out.put(r.uid, changes)
 	}
+	r.items, r.pod, r.hint, r.err = nil, nil, nil, nil
+	r.force, r.failures, r.hungSince = false, 0, time.Time{}
+	r.matched = asked
 	m.drop(r)
 }
 
@@ -276,7 +285,7 @@ func (m *Manager) known(uid types.UID) (*observed.Pod, error) {
 	case r.pod == nil && r.hint != nil:
 		return r.hint, r.err
 	case r.pod == nil:
-		return &observed.Pod{UID: uid}, r.err
+		return &observed.Pod{UID: uid, ObservedAt: r.matched}, r.err
 	default:
 		return r.pod, r.err
 	}

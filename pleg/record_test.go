@@ -1,6 +1,7 @@
 package pleg
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -106,5 +107,50 @@ func TestOutboxIsBoundedByPod(t *testing.T) {
 	}
 	if _, ok = o.take(); ok {
 		t.Error("a third event")
+	}
+}
+
+func TestKnows(t *testing.T) {
+	seen := func() *record {
+		return &record{pod: &observed.Pod{}, items: []item{
+			{id: "created", state: observed.Created}, {id: "running", state: observed.Running},
+			{id: "exited", state: observed.Exited}, {id: "unknown", state: observed.Unknown},
+			{id: "ready", state: observed.Running, sandbox: true}, {id: "not-ready", state: observed.Exited, sandbox: true},
+		}}
+	}
+	kinds := []observed.EventKind{observed.ContainerCreated, observed.ContainerStarted, observed.ContainerStopped, observed.ContainerDeleted}
+	// What an event of each kind, in this order, would not be news of.
+	for id, want := range map[string][4]bool{
+		"created":   {true, false, false, false},
+		"running":   {true, true, false, false},
+		"exited":    {true, true, true, false},
+		"unknown":   {true, false, false, false},
+		"ready":     {true, true, false, false},
+		"not-ready": {true, true, true, false},
+		"never":     {false, false, false, true},
+		"":          {false, false, false, true}, // of an event that names no container
+	} {
+		for i, kind := range kinds {
+			if got := seen().knows(observed.Event{ID: id, Kind: kind}); got != want[i] {
+				t.Errorf("%q %v: knows = %v, want %v", id, kind, got, want[i])
+			}
+		}
+	}
+	for name, change := range map[string]func(*record){
+		"something is noted already":   func(r *record) { r.dirty = true },
+		"an inspection is on its way":  func(r *record) { r.flight = &flight{} },
+		"the last inspection failed":   func(r *record) { r.err = errors.New("boom") },
+		"there was no inspection yet":  func(r *record) { r.pod = nil },
+		"the pod was forgotten, held":  func(r *record) { *r = record{held: 1} },
+		"only the list has told of it": func(r *record) { *r = record{hint: r.pod} },
+	} {
+		for _, id := range []string{"running", "never"} {
+			for _, kind := range kinds {
+				r := seen()
+				if change(r); r.knows(observed.Event{ID: id, Kind: kind}) {
+					t.Errorf("%s: %q %v counts as known", name, id, kind)
+				}
+			}
+		}
 	}
 }

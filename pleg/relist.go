@@ -118,7 +118,6 @@ func (m *Manager) compare(pods []observed.Listed, began time.Time) (missed int) 
 			r = m.order[i]
 		} else if r = m.records[l.UID]; r == nil {
 			r = m.addRecord(l.UID)
-			r.namespace, r.name = l.Namespace, l.Name
 		}
 		if i < len(m.order) {
 			m.order[i] = r
@@ -139,6 +138,7 @@ func (m *Manager) compare(pods []observed.Listed, began time.Time) (missed int) 
 		}
 		if r.pod == nil {
 			r.hint = hintOf(l)
+			r.namespace, r.name = l.Namespace, l.Name
 		}
 		if r.flight == nil && !r.dirty {
 			missed++
@@ -153,11 +153,13 @@ func (m *Manager) compare(pods []observed.Listed, began time.Time) (missed int) 
 			case r.round == round || !r.at.Before(began):
 			case r.flight != nil:
 				m.look(r) // it may have begun too early to see the end
+			case r.held > 0 && r.dirty:
+				// It may have begun too late for the list to have it.
 			default:
 				if r.exists() && !r.dirty {
 					missed++
 				}
-				m.gone(r)
+				m.gone(r, began)
 			}
 		}
 	}
