@@ -241,8 +241,11 @@ func (m *Manager) Remove(ctx context.Context, obs *observed.Pod) error {
 	if obs.Name == "" || obs.Namespace == "" {
 		return nil // nothing was there, or it was no pod's
 	}
-	dir := filepath.Join(m.cfg.PodLogsDir, obs.Namespace+"_"+obs.Name+"_"+string(obs.UID))
-	return os.RemoveAll(dir)
+	name := obs.Namespace + "_" + obs.Name + "_" + string(obs.UID)
+	if strings.ContainsRune(name, filepath.Separator) {
+		return nil // whoever labelled it so, these are no logs of ours
+	}
+	return os.RemoveAll(filepath.Join(m.cfg.PodLogsDir, name))
 }
 
 // removeContainer removes a dead container and its logs.
@@ -250,7 +253,7 @@ func (m *Manager) removeContainer(ctx context.Context, c *observed.Container) er
 	if err := m.rt.RemoveContainer(ctx, c.ID); err != nil && !cri.IsNotFound(err) {
 		return fmt.Errorf("remove container %s: %w", c.ID, err)
 	}
-	if c.LogPath == "" || !strings.HasPrefix(c.LogPath, m.cfg.PodLogsDir+string(filepath.Separator)) {
+	if !strings.HasPrefix(filepath.Clean(c.LogPath), m.cfg.PodLogsDir+string(filepath.Separator)) {
 		return nil
 	}
 	rotated, err := filepath.Glob(c.LogPath + "*")
@@ -259,7 +262,9 @@ func (m *Manager) removeContainer(ctx context.Context, c *observed.Container) er
 	}
 	var errs []error
 	for _, f := range rotated {
-		errs = append(errs, os.Remove(f))
+		if err := os.Remove(f); err != nil && !os.IsNotExist(err) {
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }
