@@ -5,7 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
+	"maps"
+	"net"
 	"path"
 	"slices"
 	"strings"
@@ -30,21 +31,25 @@ type credential struct {
 	auth    *runtimeapi.AuthConfig
 }
 
+// errNotForPulls means that a secret is of another kind.
+var errNotForPulls = fmt.Errorf("neither %s nor %s is in it", v1.DockerConfigJsonKey, v1.DockerConfigKey)
+
 // lookup returns the credentials of the secrets that are for an image, the
-// most particular first. A secret that cannot be read is left out and named in
-// the error, beside those that can.
-func lookup(image string, secrets []*v1.Secret) ([]*runtimeapi.AuthConfig, error) {
-	var (
-		found []credential
-		errs  []error
-	)
+// most particular first. Secrets that are not for pulls are left out, and
+// skipped names them; err names those that are, and cannot be understood.
+func lookup(image string, secrets []*v1.Secret) (creds []*runtimeapi.AuthConfig, skipped, err error) {
+	var found []credential
 	for _, s := range secrets {
-		creds, err := parseSecret(s)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("pull secret %s/%s: %w", s.Namespace, s.Name, err))
-			continue
+		list, e := parseSecret(s)
+		if e != nil {
+			e = fmt.Errorf("pull secret %s/%s: %w", s.Namespace, s.Name, e)
 		}
-		for _, c := range creds {
+		if errors.Is(e, errNotForPulls) {
+			skipped = errors.Join(skipped, e)
+		} else {
+			err = errors.Join(err, e)
+		}
+		for _, c := range list {
 			if matches(c.pattern, image) {
 				found = append(found, c)
 			}
@@ -56,11 +61,10 @@ func lookup(image string, secrets []*v1.Secret) ([]*runtimeapi.AuthConfig, error
 		}
 		return strings.Compare(b.pattern, a.pattern)
 	})
-	var out []*runtimeapi.AuthConfig
 	for _, c := range found {
-		out = append(out, c.auth)
+		creds = append(creds, c.auth)
 	}
-	return out, errors.Join(errs...)
+	return creds, skipped, err
 }
 
 // parseSecret reads a secret of type dockerconfigjson or dockercfg.
@@ -72,25 +76,24 @@ func parseSecret(s *v1.Secret) ([]credential, error) {
 		return s.Data[key]
 	}
 	entries := map[string]dockerEntry{}
-	switch {
-	case data(v1.DockerConfigJsonKey) != nil:
+	if b := data(v1.DockerConfigJsonKey); len(b) > 0 {
 		var file struct {
 			Auths map[string]dockerEntry `json:"auths"`
 		}
-		if err := json.Unmarshal(data(v1.DockerConfigJsonKey), &file); err != nil {
+		if err := json.Unmarshal(b, &file); err != nil {
 			return nil, fmt.Errorf("%s: not valid JSON", v1.DockerConfigJsonKey) // never show a part of it
 		}
 		entries = file.Auths
-	case data(v1.DockerConfigKey) != nil:
-		if err := json.Unmarshal(data(v1.DockerConfigKey), &entries); err != nil {
+	} else if b := data(v1.DockerConfigKey); len(b) > 0 {
+		if err := json.Unmarshal(b, &entries); err != nil {
 			return nil, fmt.Errorf("%s: not valid JSON", v1.DockerConfigKey)
 		}
-	default:
-		return nil, fmt.Errorf("neither %s nor %s is in it", v1.DockerConfigJsonKey, v1.DockerConfigKey)
+	} else {
+		return nil, errNotForPulls
 	}
 	var out []credential
-	for registry, e := range entries {
-		auth, err := e.authConfig(registry)
+	for _, registry := range slices.Sorted(maps.Keys(entries)) {
+		auth, err := entries[registry].authConfig(registry)
 		if err != nil {
 			return nil, err
 		}
@@ -151,22 +154,24 @@ func matches(pattern, image string) bool {
 	if host == "docker.io" {
 		host = "index.docker.io"
 	}
-	p, err := url.Parse("https://" + pattern)
-	if err != nil {
-		return false
-	}
-	i, err := url.Parse("https://" + host + "/" + reference.Path(named))
-	if err != nil || p.Port() != i.Port() {
-		return false
-	}
-	want, have := strings.Split(p.Hostname(), "."), strings.Split(i.Hostname(), ".")
-	if len(want) != len(have) {
+	patternHost, prefix, _ := strings.Cut(pattern, "/")
+	want, wantPort := splitPort(patternHost)
+	have, havePort := splitPort(host)
+	if wantPort != havePort || len(want) != len(have) {
 		return false
 	}
 	for n := range want {
-		if ok, err := path.Match(want[n], have[n]); err != nil || !ok {
+		if ok, err := path.Match(want[n], have[n]); want[n] != have[n] && (err != nil || !ok) {
 			return false
 		}
 	}
-	return strings.HasPrefix(i.Path, strings.TrimSuffix(p.Path, "/"))
+	return strings.HasPrefix(reference.Path(named), strings.TrimSuffix(prefix, "/"))
+}
+
+// splitPort takes a host apart into its labels and its port, if it has one.
+func splitPort(host string) (labels []string, port string) {
+	if h, p, err := net.SplitHostPort(host); err == nil {
+		host, port = h, p
+	}
+	return strings.Split(host, "."), port
 }

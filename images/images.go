@@ -167,16 +167,13 @@ func New(cfg Config) (*Manager, error) {
 }
 
 // normalize adds the tag latest where there is neither tag nor digest, and
-// refuses what is no image reference.
+// refuses what is no image reference. The name stays as short as it is.
 func normalize(image string) (string, error) {
-	named, err := reference.ParseDockerRef(image)
+	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
 		return "", err
 	}
 	if reference.IsNameOnly(named) {
-		return reference.TagNameOnly(named).String(), nil
-	}
-	if plain, err := reference.ParseNormalizedNamed(image); err == nil && reference.IsNameOnly(plain) {
 		return image + ":latest", nil
 	}
 	return image, nil
@@ -242,10 +239,12 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 	}
 	m.mu.Unlock()
 
-	creds, err := lookup(name, r.Secrets)
+	creds, skipped, err := lookup(name, r.Secrets)
+	if skipped != nil {
+		m.event(r.Pod, v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", skipped.Error())
+	}
 	if err != nil {
-		m.event(r.Pod, v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", err.Error())
-		creds = nil
+		return Image{}, m.note(r, key, err)
 	}
 	m.event(r.Pod, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", r.Image))
 	start := time.Now()
