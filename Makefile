@@ -39,8 +39,9 @@ fuzz: ## every fuzz target, TIME=30s each
 budgets: ## measure what each package weighs and rewrite the README's table
 	go test -count=1 -run TestBudgets . -update
 
-test-vm: tools ## the tests that need root, a kernel of one's own and no skips
-	CI=true go test -race -count=1 ./...
+test-vm: tools ## the tests that need root, in a VM with cgroup v2; PKG=./cri ARGS='-run X -timeout 30m'
+	CGO_ENABLED=0 go build -o $(BIN)/testvm ./internal/cmd/testvm
+	@exec $(BIN)/testvm $(ARGS) $(PKG)
 
 tools: ## containerd, runc, CNI plugins, crictl and benchstat, pinned in tools/go.mod
 	@go build -o $(BIN)/run ./internal/cmd/run

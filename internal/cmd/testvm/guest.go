@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -263,7 +264,7 @@ func (p plan) test(t testBinary, deadline time.Time, out io.Writer) result {
 	ctx, cancel := context.WithDeadline(context.Background(), deadline.Add(margin/2))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, t.File, "-test.v", "-test.timeout="+left.String(), "-test.run="+p.Run)
-	cmd.Dir, cmd.Env = t.Dir, append(p.Env, "PWD="+t.Dir)
+	cmd.Dir, cmd.Env = t.Dir, slices.Concat(p.Env, []string{"PWD=" + t.Dir})
 	cmd.Stdout = io.MultiWriter(out, &tally{res: &r})
 	cmd.Stderr = cmd.Stdout
 	cmd.WaitDelay = margin // for processes that a test left behind with its output open

@@ -3,44 +3,20 @@ package main
 import (
 	"bytes"
 	"context"
-	"debug/elf"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 )
-
-// bootModules bring the machine to its root file system. What a kernel has
-// built in need not be there as a file.
-var bootModules = []string{"virtio_pci", "9pnet_virtio", "9p", "overlay"}
-
-// podModules are what containers, pods' networks and host ports use. There is
-// no modprobe for the kernel to call, so all are loaded ahead, those that the
-// kernel has: which ones exist differs from version to version.
-var podModules = []string{
-	"crc32c_generic", // libcrc32c asks the kernel's crypto for it by an alias
-	"veth", "bridge", "br_netfilter", "dummy", "nf_conntrack", "nf_tables", "nft_compat", "nft_chain_nat", "nft_nat", "nft_masq",
-	"nft_redir", "nft_ct", "nft_fib_inet", "nft_reject_inet", "nft_limit", "ip_tables", "iptable_filter",
-	"iptable_nat", "iptable_mangle", "ip6_tables", "ip6table_filter", "ip6table_nat", "ip6table_mangle", "xt_addrtype",
-	"xt_comment", "xt_conntrack", "xt_mark", "xt_MASQUERADE", "xt_multiport", "xt_nat", "xt_tcpudp", "xt_statistic",
-}
 
 // A kernel is an unpacked kernel package.
 type kernel struct {
 	version string
 	image   string
 	tree    string // of modules
-}
-
-// A module is a kernel module, ready to load.
-type module struct {
-	name string
-	data []byte
 }
 
 // provide looks for the programs this needs. qemu is installed if it can be.
@@ -146,146 +122,6 @@ func findKernel(dir string) (kernel, error) {
 		}
 	}
 	return kernel{}, fmt.Errorf("no modules of Linux %s in %s", k.version, dir)
-}
-
-// modules returns what is to be loaded, each after those that it needs.
-func (k kernel) modules(ctx context.Context) ([]module, error) {
-	files, err := moduleFiles(k.tree)
-	if err != nil {
-		return nil, err
-	}
-	builtin, err := os.ReadFile(filepath.Join(k.tree, "modules.builtin"))
-	if err != nil {
-		return nil, err
-	}
-	for line := range strings.Lines(string(builtin)) {
-		files[moduleName(strings.TrimSpace(line))] = ""
-	}
-	for _, name := range bootModules {
-		if _, ok := files[name]; !ok {
-			return nil, fmt.Errorf("missing: module %s of Linux %s", name, k.version)
-		}
-	}
-	loaded := map[string][]byte{}
-	order, err := inOrder(slices.Concat(bootModules, podModules), func(name string) ([]string, error) {
-		file := files[name]
-		if file == "" {
-			return nil, nil
-		}
-		data, err := readModule(ctx, file)
-		if err != nil {
-			return nil, fmt.Errorf("module %s: %w", name, err)
-		}
-		loaded[name] = data
-		return depends(data)
-	})
-	if err != nil {
-		return nil, err
-	}
-	var all []module
-	for _, name := range order {
-		if data, ok := loaded[name]; ok {
-			all = append(all, module{name, data})
-		}
-	}
-	return all, nil
-}
-
-// moduleFiles maps the modules below tree to their files.
-func moduleFiles(tree string) (map[string]string, error) {
-	files := map[string]string{}
-	err := filepath.WalkDir(tree, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() && strings.Contains(d.Name(), ".ko") {
-			files[moduleName(path)] = path
-		}
-		return err
-	})
-	return files, err
-}
-
-// moduleName is how the kernel calls the module in a file: as that, without
-// its extensions, and with an underscore for a hyphen.
-func moduleName(file string) string {
-	name, _, _ := strings.Cut(filepath.Base(file), ".ko")
-	return strings.ReplaceAll(name, "-", "_")
-}
-
-// inOrder returns names and all that they need, each once and after its needs.
-func inOrder(names []string, needs func(string) ([]string, error)) ([]string, error) {
-	var order []string
-	seen := map[string]bool{}
-	var visit func(string) error
-	visit = func(name string) error {
-		if seen[name] {
-			return nil
-		}
-		seen[name] = true
-		below, err := needs(name)
-		if err != nil {
-			return err
-		}
-		for _, n := range below {
-			if err := visit(n); err != nil {
-				return err
-			}
-		}
-		order = append(order, name)
-		return nil
-	}
-	for _, name := range names {
-		if err := visit(name); err != nil {
-			return nil, err
-		}
-	}
-	return order, nil
-}
-
-// readModule reads a module, inflated if the package has it compressed.
-func readModule(ctx context.Context, file string) ([]byte, error) {
-	switch filepath.Ext(file) {
-	case ".xz":
-		out, err := output(ctx, "", "xz", "-dc", file)
-		return []byte(out), err
-	case ".zst":
-		out, err := output(ctx, "", "zstd", "-dcq", file)
-		return []byte(out), err
-	}
-	return os.ReadFile(file)
-}
-
-// depends reads which modules a module needs.
-func depends(ko []byte) ([]string, error) {
-	f, err := elf.NewFile(bytes.NewReader(ko))
-	if err != nil {
-		return nil, err
-	}
-	section := f.Section(".modinfo")
-	if section == nil {
-		return nil, errors.New("no section .modinfo")
-	}
-	info, err := section.Data()
-	if err != nil {
-		return nil, err
-	}
-	return parseModinfo(info), nil
-}
-
-// parseModinfo finds the list of needs among a module's strings, which are
-// KEY=VALUE, each ended by NULs.
-func parseModinfo(info []byte) []string {
-	var names []string
-	for s := range strings.SplitSeq(string(info), "\x00") {
-		list, ok := strings.CutPrefix(s, "depends=")
-		if !ok {
-			continue
-		}
-		for name := range strings.SplitSeq(list, ",") {
-			if name != "" {
-				names = append(names, moduleName(name))
-			}
-		}
-	}
-	return names
 }
 
 // output runs a program and returns what it prints; what it complains of is

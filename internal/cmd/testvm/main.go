@@ -8,7 +8,7 @@
 // The steps, each in a file of its own:
 //
 //   - kernel.go fetches Debian's kernel package and unpacks it under build/vm;
-//     nothing is installed. The modules that containers need are picked from it.
+//     nothing is installed. modules.go picks those that containers need.
 //   - tests.go compiles the test binaries with the race detector.
 //   - cpio.go writes the initramfs: this program as /init, the modules, and
 //     the plan of what is to run.
@@ -37,6 +37,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/nodewright/nodewright/internal/sampleimage"
 )
@@ -91,6 +93,11 @@ func host(ctx context.Context, s settings, patterns []string) error {
 	if err := os.MkdirAll(vm, 0o755); err != nil {
 		return err
 	}
+	release, err := claim(filepath.Join(vm, ".lock"))
+	if err != nil {
+		return err
+	}
+	defer release()
 	k, err := getKernel(ctx, vm, s.kernel)
 	if err != nil {
 		return err
@@ -127,6 +134,18 @@ func host(ctx context.Context, s settings, patterns []string) error {
 }
 
 func say(format string, args ...any) { fmt.Printf("test-vm: "+format+"\n", args...) }
+
+// claim keeps two runs from sharing a directory.
+func claim(lock string) (release func(), err error) {
+	f, err := os.OpenFile(lock, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(errors.New("another make test-vm runs in this repository"), f.Close())
+	}
+	return func() { _ = f.Close() }, nil // closing releases the lock
+}
 
 // repository is the root of this module.
 func repository(ctx context.Context) (string, error) {

@@ -30,13 +30,13 @@ type testBinary struct {
 // A result is what the machine tells of a package, in a line of JSON on its
 // second serial port. The last line has End set and no package.
 type result struct {
-	Package string        `json:",omitempty"`
-	Passed  int           // tests, without their subtests
-	Skipped []string      `json:",omitempty"`
-	Failed  []string      `json:",omitempty"`
-	Took    time.Duration // seconds are enough for a person, not for a sum
-	Error   string        `json:",omitempty"` // how the binary ended, if not well
-	End     bool          `json:",omitempty"`
+	Package string   `json:",omitempty"`
+	Passed  int      // tests, without their subtests
+	Skipped []string `json:",omitempty"`
+	Failed  []string `json:",omitempty"`
+	Took    time.Duration
+	Error   string `json:",omitempty"` // how the binary ended, if not well
+	End     bool   `json:",omitempty"`
 }
 
 func (r result) good() bool { return r.Error == "" && len(r.Failed) == 0 }
@@ -106,8 +106,11 @@ func (r results) summary(p plan, version string, took time.Duration) string {
 		fmt.Fprintln(table)
 	}
 	_ = table.Flush() // a strings.Builder takes everything
-	if r.error != "" {
+	switch {
+	case r.error != "":
 		fmt.Fprintf(&b, "the machine: %s\n", r.error)
+	case !r.ended:
+		fmt.Fprintln(&b, "the machine ended before it had told all")
 	}
 	return b.String()
 }
