@@ -1,0 +1,287 @@
+package podruntime
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/podspec"
+)
+
+func TestGracePeriod(t *testing.T) {
+	probe := func(grace *int64) *v1.Probe { return &v1.Probe{TerminationGracePeriodSeconds: grace} }
+	for _, tc := range []struct {
+		name                              string
+		deletion, spec, liveness, startup *int64
+		why                               KillReason
+		want                              int
+	}{
+		{"nothing said", nil, nil, nil, nil, KillPodEnds, 2},
+		{"nothing said, a probe's own", nil, nil, ptr.To[int64](7), nil, KillLiveness, 2},
+		{"spec", nil, ptr.To[int64](30), nil, nil, KillPodEnds, 30},
+		{"spec of zero", nil, ptr.To[int64](0), nil, nil, KillPodEnds, 0},
+		{"shorter for liveness", nil, ptr.To[int64](30), ptr.To[int64](7), nil, KillLiveness, 7},
+		{"longer for liveness", nil, ptr.To[int64](30), ptr.To[int64](70), nil, KillLiveness, 70},
+		{"shorter for startup", nil, ptr.To[int64](30), nil, ptr.To[int64](7), KillStartup, 7},
+		{"longer for startup", nil, ptr.To[int64](30), nil, ptr.To[int64](70), KillStartup, 70},
+		{"probes without their own", nil, ptr.To[int64](30), nil, nil, KillLiveness, 30},
+		{"another reason", nil, ptr.To[int64](30), ptr.To[int64](7), ptr.To[int64](8), KillChanged, 30},
+		{"all, liveness", nil, ptr.To[int64](30), ptr.To[int64](7), ptr.To[int64](8), KillLiveness, 7},
+		{"all, startup", nil, ptr.To[int64](30), ptr.To[int64](7), ptr.To[int64](8), KillStartup, 8},
+		{"deleted", ptr.To[int64](3), ptr.To[int64](30), ptr.To[int64](7), ptr.To[int64](8), KillLiveness, 3},
+	} {
+		pod := &v1.Pod{}
+		pod.DeletionGracePeriodSeconds, pod.Spec.TerminationGracePeriodSeconds = tc.deletion, tc.spec
+		c := &v1.Container{LivenessProbe: probe(tc.liveness), StartupProbe: probe(tc.startup)}
+		if got := gracePeriod(pod, c, nil, tc.why); got != time.Duration(tc.want)*time.Second {
+			t.Errorf("%s: %v, want %ds", tc.name, got, tc.want)
+		}
+	}
+	for _, tc := range []struct {
+		deletion, termination string
+		want                  time.Duration
+	}{
+		{"", "", 2 * time.Second},
+		{"", "20", 20 * time.Second},
+		{"5", "20", 5 * time.Second},
+		{"x", "20", 20 * time.Second},
+	} {
+		o := &observed.Container{Annotations: map[string]string{
+			cri.AnnotationPodDeletionGracePeriod: tc.deletion, cri.AnnotationPodTerminationGracePeriod: tc.termination,
+		}}
+		if got := gracePeriod(nil, &v1.Container{}, o, KillPodEnds); got != tc.want {
+			t.Errorf("without a spec, annotations %q and %q: %v, want %v", tc.deletion, tc.termination, got, tc.want)
+		}
+	}
+}
+
+// stage is a pod that runs on the fake runtime, in virtual time.
+type stage struct {
+	rt  *criruntimetest.Runtime
+	m   *Manager
+	pod *v1.Pod
+	log *events
+}
+
+// newStage runs a pod: each container ends delay seconds after TERM, by its
+// name's entry in delays.
+func newStage(t *testing.T, init []string, delays map[string]string, names ...string) *stage {
+	t.Helper()
+	s := &stage{rt: criruntimetest.New(), log: &events{}}
+	s.rt.AddImage("img")
+	var err error
+	if s.m, err = New(Config{Runtime: s.rt, Images: images{}, PodLogsDir: t.TempDir(), Events: s.log}); err != nil {
+		t.Fatal(err)
+	}
+	w := build(v1.RestartPolicyAlways, init, names...)
+	w.pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](30)
+	for _, list := range [][]v1.Container{w.pod.Spec.InitContainers, w.pod.Spec.Containers} {
+		for i := range list {
+			list[i].Args = []string{"trap", "0", delays[list[i].Name], "sleep", "forever"}
+		}
+	}
+	s.pod = w.pod
+	for range len(init) + 1 { // a sidecar has started once it is seen to run
+		mustSync(t, s.m, request(t, w, s.look(t)))
+	}
+	s.rt.ForgetCalls()
+	return s
+}
+
+func (s *stage) look(t *testing.T) *observed.Pod {
+	t.Helper()
+	obs, err := cri.NewReader(s.rt).Inspect(t.Context(), s.pod.UID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return obs
+}
+
+// kill ends the pod and tells when, in seconds, the stop of each container
+// was called.
+func (s *stage) kill(t *testing.T, grace *int64) (stops string, took time.Duration) {
+	t.Helper()
+	obs, start := s.look(t), time.Now()
+	if err := s.m.Kill(t.Context(), s.pod, obs, grace); err != nil {
+		t.Errorf("kill: %v", err)
+	}
+	took = time.Since(start)
+	var parts []string
+	for _, c := range s.rt.Calls("StopContainer") {
+		for _, o := range obs.Containers {
+			if o.ID == c.Target {
+				parts = append(parts, fmt.Sprintf("%s@%d", o.Name, int(c.At.Sub(start).Seconds())))
+			}
+		}
+	}
+	if got := s.look(t); got.AnyRunning() {
+		t.Error("something runs after Kill")
+	}
+	return strings.Join(parts, " "), took
+}
+
+func TestEndOfAPodWithSidecars(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		delays map[string]string
+		grace  *int64
+		stops  string
+		took   time.Duration
+	}{
+		{"in reverse order", map[string]string{"s1": "1s", "s2": "2s", "s3": "3s", "main": "4s"}, nil,
+			"main@0 s3@4 s2@7 s1@9", 10 * time.Second},
+		{"no longer than the grace period", map[string]string{"s1": "1s", "s2": "1s", "s3": "1s", "main": "1h"}, ptr.To[int64](10),
+			"main@0 s1@10 s2@10 s3@10", 11 * time.Second},
+		{"without waiting", map[string]string{"s1": "1s", "s2": "1s", "s3": "1s", "main": "1s"}, ptr.To[int64](0),
+			"main@0 s1@0 s2@0 s3@0", time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStage(t, []string{"s1*", "s2*", "s3*"}, tc.delays, "main")
+			stops, took := s.kill(t, tc.grace)
+			fields := strings.Fields(stops)
+			if tc.grace != nil { // of those that stop at one moment any may be first
+				slices.Sort(fields)
+			}
+			if got := strings.Join(fields, " "); got != tc.stops || took != tc.took {
+				t.Errorf("%s: %s in %v, want %s in %v", tc.name, got, took, tc.stops, tc.took)
+			}
+		})
+	}
+}
+
+// One container that cannot be killed does not keep the others from ending,
+// and the pod is not said to have ended.
+func TestKillGoesOnAfterAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, []string{"side*"}, map[string]string{"side": "1s", "a": "1s", "b": "1s"}, "a", "b")
+		var stubborn string
+		obs := s.look(t)
+		for _, c := range obs.Containers {
+			if c.Name == "a" {
+				stubborn = c.ID
+			}
+		}
+		s.rt.Around(func(c criruntimetest.Call) error {
+			if c.Method == "StopContainer" && c.Target == stubborn || c.Method == "StopPodSandbox" {
+				return fmt.Errorf("cannot stop %s", c.Target)
+			}
+			return nil
+		}, nil)
+		start := time.Now()
+		err := s.m.Kill(t.Context(), s.pod, obs, nil)
+		if err == nil || !strings.Contains(err.Error(), "stop container a") || !strings.Contains(err.Error(), "stop sandbox") {
+			t.Errorf("Kill: %v, want an error of container a and of the sandbox", err)
+		}
+		if took := time.Since(start); took != 2*time.Second {
+			t.Errorf("it took %v, want 2s: the sidecar does not wait for what cannot be stopped", took)
+		}
+		for _, c := range s.look(t).Containers {
+			if want := c.Name == "a"; (c.State == observed.Running) != want {
+				t.Errorf("container %s is %v", c.Name, c.State)
+			}
+		}
+	})
+}
+
+func TestTerminationMessages(t *testing.T) {
+	line := func(s string) string { return "2026-11-21T07:00:00.000000000Z stdout F " + s + "\n" }
+	for _, tc := range []struct {
+		name            string
+		policy          v1.TerminationMessagePolicy
+		code            int32
+		reason, message string // of the runtime
+		file, log       string
+		want            string
+	}{
+		{name: "file", policy: v1.TerminationMessageReadFile, code: 1, file: "why", log: line("log"), want: "why"},
+		{name: "no file", policy: v1.TerminationMessageReadFile, code: 1, log: line("log"), want: ""},
+		{name: "file before log", policy: v1.TerminationMessageFallbackToLogsOnError, code: 1, file: "why", log: line("log"), want: "why"},
+		{name: "log", policy: v1.TerminationMessageFallbackToLogsOnError, code: 1, log: line("a") + line("b"), want: "a\nb\n"},
+		{name: "no log without an error", policy: v1.TerminationMessageFallbackToLogsOnError, log: line("a"), want: ""},
+		{name: "no log of what never ran", policy: v1.TerminationMessageFallbackToLogsOnError, code: 1, reason: "ContainerCannotRun", log: line("a"), want: ""},
+		{name: "beside the runtime's", policy: v1.TerminationMessageReadFile, code: 1, message: "OCI", file: "why", want: "OCI: why"},
+		{name: "long file", policy: v1.TerminationMessageReadFile, code: 1, file: strings.Repeat("x", 5000), want: strings.Repeat("x", 4096)},
+		{name: "a character cut in two", policy: v1.TerminationMessageReadFile, code: 1, file: strings.Repeat("x", 4095) + "é", want: strings.Repeat("x", 4095)},
+		{name: "no text", policy: v1.TerminationMessageReadFile, code: 1, file: "a\xffb", want: "ab"},
+		{name: "80 lines", policy: v1.TerminationMessageFallbackToLogsOnError, code: 1,
+			log: strings.Repeat(line("old"), 500) + strings.Repeat(line("new"), 80), want: strings.Repeat("new\n", 80)},
+		{name: "2048 bytes", policy: v1.TerminationMessageFallbackToLogsOnError, code: 1,
+			log: strings.Repeat(line(strings.Repeat("y", 99)), 70), want: strings.Repeat("y", 47) + "\n" + strings.Repeat(strings.Repeat("y", 99)+"\n", 20)},
+	} {
+		podDir := t.TempDir()
+		w := build(v1.RestartPolicyNever, nil, "c")
+		c := &w.pod.Spec.Containers[0]
+		c.TerminationMessagePath, c.TerminationMessagePolicy = "/dev/termination-log", tc.policy
+		o := observed.Container{Name: "c", State: observed.Exited, ExitCode: tc.code, Reason: tc.reason, Message: tc.message, RestartCount: 3}
+		in := request(t, w, nil).Spec
+		in.PodDir = podDir
+		if tc.file != "" {
+			put(t, podspec.TerminationMessageFile(in, c, o.RestartCount), tc.file)
+		}
+		if tc.log != "" {
+			o.LogPath = filepath.Join(podDir, "3.log")
+			put(t, o.LogPath, tc.log)
+		}
+		obs := &observed.Pod{Containers: []observed.Container{o}}
+		got := manager(t, newMemory()).WithMessages(w.pod, podDir, obs).Containers[0].Message
+		want := tc.want
+		if want == "" {
+			want = tc.message
+		}
+		if got != want {
+			t.Errorf("%s: %.60q (%d bytes), want %.60q (%d bytes)", tc.name, got, len(got), want, len(want))
+		}
+		if obs.Containers[0].Message != tc.message {
+			t.Errorf("%s: the observation was changed", tc.name)
+		}
+	}
+}
+
+func put(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A container's number goes on from what the runtime has of it, and else from
+// the logs that are left.
+func TestRestartCount(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		last *observed.Container
+		logs []string
+		want int32
+	}{
+		{"first", nil, nil, 0},
+		{"after one", &observed.Container{State: observed.Exited, RestartCount: 4}, nil, 5},
+		{"never started", &observed.Container{State: observed.Created, RestartCount: 4}, nil, 4},
+		{"from logs", nil, []string{"0.log", "2.log", "1.log.20260101-000000.gz"}, 3},
+		{"from rotated logs", nil, []string{"6.log.20260101-000000"}, 7},
+		{"other files", nil, []string{"x.log", "-1.log", "7.txt", "8", "99999999999.log"}, 0},
+	} {
+		w := build(v1.RestartPolicyAlways, nil, "c")
+		m := manager(t, newMemory())
+		in := request(t, w, nil).Spec
+		for _, l := range tc.logs {
+			put(t, filepath.Join(m.cfg.PodLogsDir, "ns_pod_u", "c", l), "")
+		}
+		if got := m.restartCount(in, &w.pod.Spec.Containers[0], tc.last); got != tc.want {
+			t.Errorf("%s: %d, want %d", tc.name, got, tc.want)
+		}
+	}
+}
