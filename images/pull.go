@@ -92,11 +92,23 @@ func (m *Manager) fetch(ctx context.Context, spec *runtimeapi.ImageSpec, creds [
 	return "", errors.Join(errs...)
 }
 
-// pullReason keeps the reasons that a runtime puts at the front of its error.
+// pullReason keeps the reasons that a runtime puts at the front of its error,
+// whichever credential it was for.
 func pullReason(err error) string {
+	var several interface{ Unwrap() []error }
+	if errors.As(err, &several) {
+		for _, one := range several.Unwrap() {
+			if r := pullReason(one); r != ReasonPull {
+				return r
+			}
+		}
+		return ReasonPull
+	}
 	text := err.Error()
-	if s, ok := status.FromError(err); ok {
-		text = s.Message()
+	// The status itself: status.FromError puts what wraps it into its message.
+	var answer interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &answer) {
+		text = answer.GRPCStatus().Message()
 	}
 	for _, r := range []string{ReasonUnavailable, ReasonBadSignature} {
 		if strings.HasPrefix(text, r) {
