@@ -65,7 +65,8 @@ func (c *Client) Why(ctx context.Context, namespace, name string) (*Why, error) 
 // Problems lists the manifests that are not in effect.
 func (c *Client) Problems(ctx context.Context) ([]Problem, error) {
 	var p []Problem
-	return p, c.get(ctx, "/v1/problems", &p)
+	err := c.get(ctx, "/v1/problems", &p)
+	return p, err
 }
 
 // Log opens a container's log. The caller closes it.
@@ -104,7 +105,8 @@ func (c *Client) Exec(ctx context.Context, namespace, name string, r ExecRequest
 	}
 	defer func() { _ = resp.Body.Close() }()
 	var reply ExecReply
-	return reply.URL, json.NewDecoder(resp.Body).Decode(&reply)
+	err = json.NewDecoder(resp.Body).Decode(&reply)
+	return reply.URL, err
 }
 
 func podPath(namespace, name string) string {

@@ -145,7 +145,10 @@ func copyLog(ctx context.Context, w io.Writer, flush func(), path string, opts L
 				return err
 			}
 			_ = f.Close()
-			f, fi = next, now
+			f = next
+			if fi, err = f.Stat(); err != nil { // now may have been rotated, too
+				return err
+			}
 			r.Reset(f)
 			continue
 		}

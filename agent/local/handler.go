@@ -1,16 +1,21 @@
 package local
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,12 +24,25 @@ import (
 
 // Listen opens a unix socket at path for its owner alone, in place of one
 // that an earlier process left there. Whoever calls must know that no other
-// agent serves it (the root directory's lock says so).
+// agent serves it (the root directory's lock says so). What is no socket is
+// left alone.
 func Listen(path string) (net.Listener, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	switch fi, err := os.Lstat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
 		return nil, fmt.Errorf("replace socket: %w", err)
+	case fi.Mode().Type() != fs.ModeSocket:
+		return nil, fmt.Errorf("%s is there already and no socket (%v); want another path", path, fi.Mode())
+	default:
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("replace socket: %w", err)
+		}
 	}
-	l, err := net.Listen("unix", path)
+	cfg := net.ListenConfig{Control: ownerOnly}
+	l, err := cfg.Listen(context.Background(), "unix", path)
+	if errors.Is(err, syscall.EINVAL) {
+		return nil, fmt.Errorf("%w: a socket's path has at most 107 bytes, this one has %d", err, len(path))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +74,7 @@ func Handler(a Agent, metrics http.Handler) http.Handler {
 type handler struct{ agent Agent }
 
 func (h *handler) pods(w http.ResponseWriter, _ *http.Request) {
-	list := v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
+	list := v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []v1.Pod{}}
 	for _, p := range h.agent.Pods() {
 		list.Items = append(list.Items, *withKind(p))
 	}
@@ -80,7 +98,7 @@ func (h *handler) withPod(next func(http.ResponseWriter, *http.Request, *v1.Pod)
 			}
 		}
 		if found == nil {
-			http.Error(w, fmt.Sprintf("pod %s/%s not found", namespace, name), http.StatusNotFound)
+			say(w, http.StatusNotFound, fmt.Errorf("pod %s/%s not found", namespace, name))
 			return
 		}
 		next(w, r, found)
@@ -90,10 +108,11 @@ func (h *handler) withPod(next func(http.ResponseWriter, *http.Request, *v1.Pod)
 func (h *handler) pod(w http.ResponseWriter, _ *http.Request, pod *v1.Pod) { reply(w, withKind(pod)) }
 
 func (h *handler) events(w http.ResponseWriter, _ *http.Request, pod *v1.Pod) {
-	reply(w, v1.EventList{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "EventList"},
-		Items:    h.agent.Events(pod),
-	})
+	list := v1.EventList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "EventList"}, Items: h.agent.Events(pod)}
+	if list.Items == nil {
+		list.Items = []v1.Event{}
+	}
+	reply(w, list)
 }
 
 func (h *handler) why(w http.ResponseWriter, _ *http.Request, pod *v1.Pod) {
@@ -103,7 +122,7 @@ func (h *handler) why(w http.ResponseWriter, _ *http.Request, pod *v1.Pod) {
 func (h *handler) log(w http.ResponseWriter, r *http.Request, pod *v1.Pod) {
 	opts, err := parseLogOptions(r.URL.Query())
 	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		say(w, http.StatusBadRequest, err)
 		return
 	}
 	if opts.Container == "" && len(pod.Spec.Containers) > 0 {
@@ -114,15 +133,32 @@ func (h *handler) log(w http.ResponseWriter, r *http.Request, pod *v1.Pod) {
 		fail(w, err)
 		return
 	}
+	out := &counted{w: w}
 	rc := http.NewResponseController(w)
+	flush := func() { out.begun = rc.Flush() == nil || out.begun }
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	ended := func() bool {
 		now, err := h.agent.LogPath(pod, opts.Container, opts.Previous)
 		return err != nil || now != path || !running(h.agent, pod, opts.Container)
 	}
-	if err := copyLog(r.Context(), w, func() { _ = rc.Flush() }, path, opts, ended); err != nil {
+	switch err := copyLog(r.Context(), out, flush, path, opts, ended); {
+	case err == nil:
+	case out.begun:
+		panic(http.ErrAbortHandler) // or the error would pass for a part of the log
+	default:
 		fail(w, err)
 	}
+}
+
+// counted tells whether a response has begun.
+type counted struct {
+	w     io.Writer
+	begun bool
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	c.begun = true
+	return c.w.Write(p)
 }
 
 // running tells whether a container of the pod runs by its newest status.
@@ -144,18 +180,26 @@ func running(a Agent, pod *v1.Pod, container string) bool {
 	return false
 }
 
+var logParameters = []string{"container", "previous", "follow", "timestamps", "tail", "since"}
+
 func parseLogOptions(q url.Values) (LogOptions, error) {
 	opts := LogOptions{Container: q.Get("container"), Tail: -1}
 	var errs []error
-	for name, dst := range map[string]*bool{
-		"previous": &opts.Previous, "follow": &opts.Follow, "timestamps": &opts.Timestamps,
-	} {
-		if v := q.Get(name); v != "" {
+	for _, name := range slices.Sorted(maps.Keys(q)) {
+		if !slices.Contains(logParameters, name) {
+			errs = append(errs, fmt.Errorf("%s=%q: want one of %s", name, q.Get(name), strings.Join(logParameters, ", ")))
+		}
+	}
+	for _, flag := range []struct {
+		name string
+		dst  *bool
+	}{{"previous", &opts.Previous}, {"follow", &opts.Follow}, {"timestamps", &opts.Timestamps}} {
+		if v := q.Get(flag.name); v != "" {
 			b, err := strconv.ParseBool(v)
 			if err != nil {
-				errs = append(errs, fmt.Errorf("%s=%q: want true or false", name, v))
+				errs = append(errs, fmt.Errorf("%s=%q: want true or false", flag.name, v))
 			}
-			*dst = b
+			*flag.dst = b
 		}
 	}
 	if v := q.Get("tail"); v != "" {
@@ -180,11 +224,11 @@ func (h *handler) exec(w http.ResponseWriter, r *http.Request, pod *v1.Pod) {
 	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&req); err != nil {
-		http.Error(w, "exec request: "+err.Error(), http.StatusBadRequest)
+		say(w, http.StatusBadRequest, fmt.Errorf("exec request: %w", err))
 		return
 	}
 	if len(req.Command) == 0 {
-		http.Error(w, "exec request: command is empty; want a program and its arguments", http.StatusBadRequest)
+		say(w, http.StatusBadRequest, errors.New("exec request: command is empty; want a program and its arguments"))
 		return
 	}
 	if req.Container == "" && len(pod.Spec.Containers) > 0 {
@@ -208,7 +252,7 @@ func (h *handler) problems(w http.ResponseWriter, _ *http.Request) {
 
 func (h *handler) healthz(w http.ResponseWriter, _ *http.Request) {
 	if err := h.agent.Healthy(); err != nil {
-		http.Error(w, strings.ReplaceAll(err.Error(), "\n", "; "), http.StatusServiceUnavailable)
+		say(w, http.StatusServiceUnavailable, err)
 		return
 	}
 	_, _ = w.Write([]byte("ok"))
@@ -224,5 +268,10 @@ func fail(w http.ResponseWriter, err error) {
 	if errors.Is(err, ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		code = http.StatusNotFound
 	}
-	http.Error(w, err.Error(), code)
+	say(w, code, err)
+}
+
+// say answers with an error in one line.
+func say(w http.ResponseWriter, code int, err error) {
+	http.Error(w, strings.ReplaceAll(err.Error(), "\n", "; "), code)
 }
