@@ -2,6 +2,7 @@ package podruntime
 
 import (
 	"context"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/podspec"
 )
 
 // A container whose start lost its caller has not ended: nothing of it ran.
@@ -34,6 +36,37 @@ func TestAbandonedStartIsDoneOver(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// The runtime made a log for the start that it was interrupted at. An agent that
+// dies between the container's removal and its replacement leaves no sign of a
+// restart.
+func TestAbandonedStartLeavesNoLog(t *testing.T) {
+	r, w := newMemory(), build(v1.RestartPolicyAlways, nil, "a")
+	logs := t.TempDir()
+	m, err := New(Config{Runtime: r, Images: images{}, PodLogsDir: logs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustSync(t, m, request(t, w, r.look()))
+	log := filepath.Join(podspec.LogDirectory(logs, w.pod), "a", "0.log")
+	put(t, log, "")
+	r.pod.Containers[0] = observed.Container{
+		ID: "x", Name: "a", SandboxID: r.pod.Sandboxes[0].ID, State: observed.Exited, LogPath: log, Abandoned: true,
+	}
+	r.fail["CreateContainer"] = errDead
+	m.Sync(t.Context(), request(t, w, r.look()))
+	if n := len(r.look().Containers); n != 0 {
+		t.Fatalf("%d containers are left, want none", n)
+	}
+	delete(r.fail, "CreateContainer")
+	if m, err = New(Config{Runtime: r, Images: images{}, PodLogsDir: logs}); err != nil {
+		t.Fatal(err)
+	}
+	mustSync(t, m, request(t, w, r.look()))
+	if c := r.look().Containers[0]; c.RestartCount != 0 {
+		t.Errorf("restart count %d, want 0", c.RestartCount)
 	}
 }
 

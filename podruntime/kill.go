@@ -253,6 +253,11 @@ func (m *Manager) removeContainer(ctx context.Context, c *observed.Container) er
 	if err := m.rt.RemoveContainer(ctx, c.ID); err != nil && !cri.IsNotFound(err) {
 		return fmt.Errorf("remove container %s: %w", c.ID, err)
 	}
+	return m.removeLogs(c)
+}
+
+// removeLogs removes a container's log file and what was rotated from it.
+func (m *Manager) removeLogs(c *observed.Container) error {
 	if !strings.HasPrefix(filepath.Clean(c.LogPath), m.cfg.PodLogsDir+string(filepath.Separator)) {
 		return nil
 	}

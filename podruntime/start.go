@@ -67,8 +67,13 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 		return s.failed(ctx, c, ReasonContainerConfig, err)
 	}
 	if last != nil && last.State == observed.Created {
-		// An earlier sync got no further. Its configuration may be old.
-		if err := m.rt.RemoveContainer(ctx, last.ID); err != nil && !cri.IsNotFound(err) {
+		// An earlier sync got no further. Its configuration may be old. Its
+		// log goes first: without the container it would count as a restart.
+		err := m.removeLogs(last)
+		if err == nil {
+			err = m.rt.RemoveContainer(ctx, last.ID)
+		}
+		if err != nil && !cri.IsNotFound(err) {
 			return s.failed(ctx, c, ReasonCreateContainer, fmt.Errorf("replace container that was never started: %w", err))
 		}
 		s.drop(last.ID)
