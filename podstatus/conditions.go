@@ -13,7 +13,8 @@ import (
 )
 
 // owned are the conditions that a node agent writes. All others belong to
-// somebody else and pass through.
+// somebody else and pass through, as the pod's own status has them.
+// DisruptionTarget is shared: the node's word, if it has one, goes first.
 var owned = []v1.PodConditionType{
 	v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodResizeInProgress,
 	v1.PodResizePending, v1.PodReadyToStartContainers,
@@ -23,18 +24,13 @@ var owned = []v1.PodConditionType{
 // whose status has not changed keeps its transition time.
 func Conditions(in Input, st *v1.PodStatus) []v1.PodCondition {
 	prev := in.previous()
-	var out []v1.PodCondition
-	for _, c := range prev.Conditions {
-		if !slices.Contains(owned, c.Type) {
-			out = append(out, *c.DeepCopy())
-		}
-	}
-	containers := containersReady(in.Pod, st)
+	out := foreign(in.Pod.Status.Conditions, prev.Conditions)
+	containers, ready := readiness(in.Pod, st, out)
 	sandbox := v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: truth(!in.NeedsSandbox)}
 	for _, c := range []v1.PodCondition{
 		sandbox,
 		initialized(in.Pod, st, prev),
-		ready(in.Pod, containers, prev.Conditions),
+		ready,
 		containers,
 		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
 	} {
@@ -43,6 +39,43 @@ func Conditions(in Input, st *v1.PodStatus) []v1.PodCondition {
 		out = append(out, c)
 	}
 	return out
+}
+
+// foreign are the conditions of others.
+func foreign(current, previous []v1.PodCondition) []v1.PodCondition {
+	disrupted := func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget }
+	ours := slices.IndexFunc(previous, disrupted)
+	var out []v1.PodCondition
+	for i := range current {
+		if t := current[i].Type; !slices.Contains(owned, t) && (t != v1.DisruptionTarget || ours < 0) {
+			out = append(out, *current[i].DeepCopy())
+		}
+	}
+	if ours >= 0 {
+		out = append(out, *previous[ours].DeepCopy())
+	}
+	return out
+}
+
+// UpdateReadiness makes the conditions ContainersReady and Ready of st follow
+// its containers, its phase and the pod's readiness gates.
+func UpdateReadiness(pod *v1.Pod, st *v1.PodStatus, now time.Time) {
+	containers, ready := readiness(pod, st, st.Conditions)
+	for _, c := range []v1.PodCondition{ready, containers} {
+		c.ObservedGeneration = pod.Generation
+		c.LastTransitionTime = transition(st.Conditions, c, now)
+		if i := slices.IndexFunc(st.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type }); i >= 0 {
+			st.Conditions[i] = c
+		} else {
+			st.Conditions = append(st.Conditions, c)
+		}
+	}
+}
+
+// readiness computes ContainersReady and Ready.
+func readiness(pod *v1.Pod, st *v1.PodStatus, conditions []v1.PodCondition) (containers, ready v1.PodCondition) {
+	containers = containersReady(pod, st)
+	return containers, podReady(pod, containers, conditions)
 }
 
 func truth(b bool) v1.ConditionStatus {
@@ -115,7 +148,7 @@ func containersReady(pod *v1.Pod, st *v1.PodStatus) v1.PodCondition {
 	return c
 }
 
-func ready(pod *v1.Pod, containers v1.PodCondition, conditions []v1.PodCondition) v1.PodCondition {
+func podReady(pod *v1.Pod, containers v1.PodCondition, conditions []v1.PodCondition) v1.PodCondition {
 	c := containers
 	c.Type = v1.PodReady
 	if containers.Status != v1.ConditionTrue {
@@ -166,8 +199,8 @@ func initialized(pod *v1.Pod, st, prev *v1.PodStatus) v1.PodCondition {
 	was := slices.ContainsFunc(prev.Conditions, func(p v1.PodCondition) bool {
 		return p.Type == v1.PodInitialized && p.Status == v1.ConditionTrue
 	})
-	if was && len(unknown) == 0 && st.Phase != v1.PodPending {
-		return c
+	if was {
+		return c // a sandbox made anew runs them again; the pod stays what it was
 	}
 	c.Status, c.Reason = v1.ConditionFalse, "ContainersNotInitialized"
 	c.Message = message(unknown, incomplete, "incomplete")

@@ -60,7 +60,7 @@ func ContainerStatuses(in Input, g Group) []v1.ContainerStatus {
 			// It must have succeeded, or no other would have been started;
 			// its remains were cleaned away.
 			st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-				Reason: ReasonCompleted, Message: "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally",
+				Reason: ReasonCompleted, Message: "The runtime has it no more. It must have succeeded, since others were started after it.",
 			}}
 		}
 		in.applyStartError(c, g, &st)
@@ -109,10 +109,13 @@ func (in *Input) containerStatus(c *v1.Container, before *v1.ContainerStatus) v1
 		in.vanished(before, &st)
 		return st
 	}
+	if newest.State == observed.Unknown && before != nil && before.State.Terminated != nil && before.ContainerID == containerID(newest.ID) {
+		return st // it ended, whatever became of the runtime's memory since
+	}
 	unknownEnd := newest.State == observed.Unknown && before != nil && before.State.Running != nil
 	fromRuntime(newest, unknownEnd, &st)
 	st.AllocatedResources = c.Resources.Requests.DeepCopy()
-	st.Resources = effectiveResources(c, newest)
+	st.Resources = effectiveResources(c, newest, before)
 	if second != nil && second.State == observed.Exited {
 		st.LastTerminationState = v1.ContainerState{Terminated: terminated(second)}
 	}
@@ -123,7 +126,7 @@ func (in *Input) containerStatus(c *v1.Container, before *v1.ContainerStatus) v1
 	case unknownEnd:
 		st.RestartCount = before.RestartCount + 1
 	case before.ContainerID != "" && before.ContainerID != st.ContainerID && before.State.Terminated != nil:
-		if st.LastTerminationState.Terminated == nil {
+		if second == nil || second.State != observed.Exited {
 			st.LastTerminationState = v1.ContainerState{Terminated: before.State.Terminated.DeepCopy()}
 		}
 		if st.State.Running != nil && st.RestartCount <= before.RestartCount {
@@ -164,13 +167,12 @@ func (in *Input) vanished(before *v1.ContainerStatus, st *v1.ContainerStatus) {
 	if before == nil || before.State.Running == nil || st.LastTerminationState.Terminated != nil {
 		return
 	}
-	st.LastTerminationState = v1.ContainerState{Terminated: unknownEnd(before.ContainerID,
-		"The container could not be located when the pod was terminated",
-		before.State.Running.StartedAt)}
+	message := "The container used to run, and could not be located when the pod was deleted"
 	if in.Pod.DeletionTimestamp == nil {
-		st.LastTerminationState.Terminated.Message = "The container could not be located when the pod was deleted.  The container used to be Running"
+		message = "The container used to run, and could not be located"
 		st.RestartCount++
 	}
+	st.LastTerminationState = v1.ContainerState{Terminated: unknownEnd(before.ContainerID, message, before.State.Running.StartedAt)}
 }
 
 func unknownEnd(id, message string, started metav1.Time) *v1.ContainerStateTerminated {
@@ -246,9 +248,16 @@ const (
 
 // effectiveResources is what is in force: of a running container what the
 // runtime shows, else what the spec says.
-func effectiveResources(c *v1.Container, o *observed.Container) *v1.ResourceRequirements {
+// From a runtime that is silent, what it showed of the same container before.
+func effectiveResources(c *v1.Container, o *observed.Container, before *v1.ContainerStatus) *v1.ResourceRequirements {
 	res := c.Resources.DeepCopy()
-	if o.State != observed.Running || o.Resources == nil {
+	switch {
+	case o.State != observed.Running:
+		return res
+	case o.Resources == nil:
+		if before != nil && before.Resources != nil && before.State.Running != nil && before.ContainerID == containerID(o.ID) {
+			return before.Resources.DeepCopy()
+		}
 		return res
 	}
 	r := o.Resources
@@ -287,10 +296,14 @@ func set(list *v1.ResourceList, name v1.ResourceName, v int64, milli bool) {
 // applyStartError shows why a container that should run does not.
 func (in *Input) applyStartError(c *v1.Container, g Group, st *v1.ContainerStatus) {
 	fail, ok := in.StartErrors[c.Name]
-	if !ok || g == EphemeralContainers && st.State.Terminated != nil || in.Terminal || !in.shouldRestart(c) {
+	if !ok || in.Terminal || !in.shouldRestart(c) {
 		return
 	}
-	if st.State.Terminated != nil {
+	if end := st.State.Terminated; end != nil {
+		succeeded := g == InitContainers && !podmeta.IsSidecar(c) && end.ExitCode == 0
+		if g == EphemeralContainers || succeeded {
+			return // never started again, whatever the policy
+		}
 		st.LastTerminationState = st.State
 	}
 	st.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: fail.Reason, Message: fail.Message}}

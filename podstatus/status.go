@@ -2,6 +2,7 @@ package podstatus
 
 import (
 	"net"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -64,21 +65,33 @@ func Of(in Input) v1.PodStatus {
 		StartTime:                  startTime(prev, in.Now),
 		ObservedGeneration:         max(in.Pod.Generation, prev.ObservedGeneration),
 		NominatedNodeName:          prev.NominatedNodeName,
-		ResourceClaimStatuses:      prev.ResourceClaimStatuses,
+		ResourceClaimStatuses:      slices.Clone(prev.ResourceClaimStatuses),
 		InitContainerStatuses:      ContainerStatuses(in, InitContainers),
 		ContainerStatuses:          ContainerStatuses(in, RegularContainers),
 		EphemeralContainerStatuses: ContainerStatuses(in, EphemeralContainers),
 	}
 	status.Phase = Phase(in.Pod, &status, in.Terminal, in.sandboxActive())
-	if podmeta.IsTerminal(prev.Phase) {
-		status.Phase = prev.Phase
-	}
-	if status.Phase == prev.Phase {
-		status.Reason, status.Message = prev.Reason, prev.Message
-	}
+	keepPhase(&in.Pod.Status, prev, &status)
 	addresses(&in, prev, &status)
 	status.Conditions = Conditions(in, &status)
 	return status
+}
+
+// keepPhase keeps a terminal phase, first the one that the world knows of, and
+// the reason and the message of a phase that stays.
+func keepPhase(known, prev, st *v1.PodStatus) {
+	switch {
+	case podmeta.IsTerminal(known.Phase):
+		st.Phase = known.Phase
+	case podmeta.IsTerminal(prev.Phase):
+		st.Phase = prev.Phase
+	}
+	for _, old := range []*v1.PodStatus{prev, known} {
+		if st.Phase != old.Phase {
+			continue
+		}
+		st.Reason, st.Message = firstOf(st.Reason, old.Reason), firstOf(st.Message, old.Message)
+	}
 }
 
 func startTime(prev *v1.PodStatus, now time.Time) *metav1.Time {
@@ -119,13 +132,14 @@ func addresses(in *Input, prev *v1.PodStatus, st *v1.PodStatus) {
 		for _, ip := range prev.PodIPs {
 			ips = append(ips, ip.IP)
 		}
-		if len(ips) < len(in.HostIPs) {
-			ips = append(ips, in.HostIPs[len(ips):]...)
+		if len(ips) == 0 && len(in.HostIPs) > 0 {
+			ips = append(ips, in.HostIPs[0])
 		}
+		ips = withOtherFamily(ips, in.HostIPs)
 	default:
 		ips = primaryFirst(in.Observed.IPs(), st.HostIP)
 		if s := in.Observed.NewestSandbox(); len(ips) == 0 && (s == nil || s.State != observed.Running) {
-			st.PodIP, st.PodIPs = prev.PodIP, prev.PodIPs
+			st.PodIP, st.PodIPs = prev.PodIP, slices.Clone(prev.PodIPs)
 		}
 	}
 	for _, ip := range ips {
@@ -136,13 +150,29 @@ func addresses(in *Input, prev *v1.PodStatus, st *v1.PodStatus) {
 	}
 }
 
+// withOtherFamily adds the first host address of the family that the one
+// address in ips is not of. What is there already never changes.
+func withOtherFamily(ips, hosts []string) []string {
+	if len(ips) != 1 {
+		return ips
+	}
+	for _, h := range hosts {
+		if isIPv4(h) != isIPv4(ips[0]) {
+			return append(ips, h)
+		}
+	}
+	return ips
+}
+
+func isIPv4(s string) bool { return net.ParseIP(s).To4() != nil }
+
 // primaryFirst keeps the first address of the node's family, then the first of
 // the other one.
 func primaryFirst(ips []string, host string) []string {
 	var same, other string
-	want4 := host == "" || net.ParseIP(host).To4() != nil
+	want4 := isIPv4(host)
 	if host == "" && len(ips) > 0 {
-		want4 = net.ParseIP(ips[0]).To4() != nil
+		want4 = isIPv4(ips[0])
 	}
 	for _, s := range ips {
 		ip := net.ParseIP(s)

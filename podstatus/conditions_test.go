@@ -1,0 +1,318 @@
+package podstatus
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// unready is a container that runs and is not ready.
+func unready(name string) v1.ContainerStatus {
+	s := running(name)
+	s.Ready = false
+	return s
+}
+
+func doneInit(name string) v1.ContainerStatus {
+	s := exited(name, 0)
+	s.Ready = true
+	return s
+}
+
+// conditionOf computes the conditions and picks one.
+func conditionOf(t *testing.T, in Input, st *v1.PodStatus, typ v1.PodConditionType) v1.PodCondition {
+	t.Helper()
+	in.Now = now
+	var found []v1.PodCondition
+	for _, c := range Conditions(in, st) {
+		if c.Type == typ {
+			found = append(found, c)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("%d conditions %s, want 1", len(found), typ)
+	}
+	return found[0]
+}
+
+// said is what a condition says, in a form that a table can hold.
+type said struct {
+	status          v1.ConditionStatus
+	reason, message string
+}
+
+func saidBy(c v1.PodCondition) said { return said{c.Status, c.Reason, c.Message} }
+
+var isTrue = said{status: v1.ConditionTrue}
+
+func TestContainersReady(t *testing.T) {
+	type list = []v1.ContainerStatus
+	for _, tc := range []struct {
+		name       string
+		phase      v1.PodPhase
+		init       []v1.Container
+		initSt, st list
+		want       said
+	}{
+		{name: "no statuses", want: said{v1.ConditionFalse, "UnknownContainerStatuses", ""}},
+		{name: "all ready", phase: v1.PodRunning, st: list{running("a"), running("b")}, want: isTrue},
+		{name: "one unready", phase: v1.PodRunning, st: list{running("a"), unready("b")},
+			want: said{v1.ConditionFalse, "ContainersNotReady", "containers with unready status: [b]"}},
+		{name: "one unknown", phase: v1.PodPending, st: list{running("a")},
+			want: said{v1.ConditionFalse, "ContainersNotReady", "containers with unknown status: [b]"}},
+		{name: "both waiting", phase: v1.PodPending, st: list{waiting("a"), waiting("b")},
+			want: said{v1.ConditionFalse, "ContainersNotReady", "containers with unready status: [a b]"}},
+		{name: "unknown goes before unready", phase: v1.PodPending, st: list{unready("a")},
+			want: said{v1.ConditionFalse, "ContainersNotReady", "containers with unknown status: [b], containers with unready status: [a]"}},
+		{name: "succeeded", phase: v1.PodSucceeded, st: list{exited("a", 0), exited("b", 0)},
+			want: said{v1.ConditionFalse, "PodCompleted", ""}},
+		{name: "succeeded, one unknown", phase: v1.PodSucceeded, st: list{exited("a", 0)},
+			want: said{v1.ConditionFalse, "ContainersNotReady", "containers with unknown status: [b], containers with unready status: [a]"}},
+		{name: "failed, though all are ready", phase: v1.PodFailed, st: list{running("a"), running("b")},
+			want: said{v1.ConditionFalse, "PodFailed", ""}},
+		{name: "an init container does not count", phase: v1.PodRunning, init: []v1.Container{{Name: "i"}},
+			initSt: list{exited("i", 1)}, st: list{running("a"), running("b")}, want: isTrue},
+		{name: "a sidecar does", phase: v1.PodRunning, init: []v1.Container{sidecar("s")},
+			initSt: list{unready("s")}, st: list{running("a"), running("b")},
+			want: said{v1.ConditionFalse, "ContainersNotReady", "containers with unready status: [s]"}},
+		{name: "sidecars come first", phase: v1.PodPending, init: []v1.Container{sidecar("s")}, st: list{unready("a"), running("b")},
+			want: said{v1.ConditionFalse, "ContainersNotReady", "containers with unknown status: [s], containers with unready status: [a]"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			in := Input{Pod: podOf(always, tc.init, "a", "b")}
+			st := &v1.PodStatus{Phase: tc.phase, InitContainerStatuses: tc.initSt, ContainerStatuses: tc.st}
+			if got := saidBy(conditionOf(t, in, st, v1.ContainersReady)); got != tc.want {
+				t.Errorf("ContainersReady %+v, want %+v", got, tc.want)
+			}
+			if tc.want.status != v1.ConditionTrue {
+				if got := saidBy(conditionOf(t, in, st, v1.PodReady)); got != tc.want {
+					t.Errorf("Ready %+v, want the same as ContainersReady: %+v", got, tc.want)
+				}
+			}
+		})
+	}
+}
+
+func TestReadinessGates(t *testing.T) {
+	gate := func(typ v1.PodConditionType, status v1.ConditionStatus) v1.PodCondition {
+		return v1.PodCondition{Type: typ, Status: status}
+	}
+	ready := v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{running("c")}}
+	for _, tc := range []struct {
+		name       string
+		gates      []v1.PodConditionType
+		conditions []v1.PodCondition // what the pod says
+		previous   *v1.PodStatus     // what was computed last
+		want       said
+	}{
+		{name: "no gates", want: isTrue},
+		{name: "open", gates: []v1.PodConditionType{"g"}, conditions: []v1.PodCondition{gate("g", v1.ConditionTrue)}, want: isTrue},
+		{name: "shut", gates: []v1.PodConditionType{"g"}, conditions: []v1.PodCondition{gate("g", v1.ConditionFalse)},
+			want: said{v1.ConditionFalse, "ReadinessGatesNotReady", `the status of pod readiness gate "g" is not "True", but False`}},
+		{name: "unknown", gates: []v1.PodConditionType{"g"}, conditions: []v1.PodCondition{gate("g", v1.ConditionUnknown)},
+			want: said{v1.ConditionFalse, "ReadinessGatesNotReady", `the status of pod readiness gate "g" is not "True", but Unknown`}},
+		{name: "missing", gates: []v1.PodConditionType{"g"},
+			want: said{v1.ConditionFalse, "ReadinessGatesNotReady", `corresponding condition of pod readiness gate "g" does not exist.`}},
+		{name: "one of two", gates: []v1.PodConditionType{"g", "h"}, conditions: []v1.PodCondition{gate("g", v1.ConditionTrue)},
+			want: said{v1.ConditionFalse, "ReadinessGatesNotReady", `corresponding condition of pod readiness gate "h" does not exist.`}},
+		{name: "a sentence for each", gates: []v1.PodConditionType{"g", "h"}, conditions: []v1.PodCondition{gate("h", v1.ConditionFalse)},
+			want: said{v1.ConditionFalse, "ReadinessGatesNotReady", `corresponding condition of pod readiness gate "g" does not exist., ` +
+				`the status of pod readiness gate "h" is not "True", but False`}},
+		{name: "opened since the last status", gates: []v1.PodConditionType{"g"}, conditions: []v1.PodCondition{gate("g", v1.ConditionTrue)},
+			previous: &v1.PodStatus{Conditions: []v1.PodCondition{gate("g", v1.ConditionFalse)}}, want: isTrue},
+		{name: "taken away since the last status", gates: []v1.PodConditionType{"g"},
+			previous: &v1.PodStatus{Conditions: []v1.PodCondition{gate("g", v1.ConditionTrue)}},
+			want:     said{v1.ConditionFalse, "ReadinessGatesNotReady", `corresponding condition of pod readiness gate "g" does not exist.`}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := podOf(always, nil, "c")
+			p.Status.Conditions = tc.conditions
+			for _, g := range tc.gates {
+				p.Spec.ReadinessGates = append(p.Spec.ReadinessGates, v1.PodReadinessGate{ConditionType: g})
+			}
+			in := Input{Pod: p, Previous: tc.previous}
+			if got := saidBy(conditionOf(t, in, &ready, v1.PodReady)); got != tc.want {
+				t.Errorf("Ready %+v, want %+v", got, tc.want)
+			}
+			if got := saidBy(conditionOf(t, in, &ready, v1.ContainersReady)); got != isTrue {
+				t.Errorf("ContainersReady %+v, which gates do not change", got)
+			}
+		})
+	}
+}
+
+func TestInitialized(t *testing.T) {
+	type list = []v1.ContainerStatus
+	init, side := []v1.Container{{Name: "i"}, {Name: "j"}}, []v1.Container{sidecar("s")}
+	before := &v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.PodInitialized, Status: v1.ConditionTrue}}}
+	for _, tc := range []struct {
+		name       string
+		phase      v1.PodPhase
+		init       []v1.Container
+		initSt, st list
+		previous   *v1.PodStatus
+		want       said
+	}{
+		{name: "no init containers", want: isTrue},
+		{name: "no statuses", init: init, want: said{v1.ConditionFalse, "UnknownContainerStatuses", ""}},
+		{name: "none done", phase: v1.PodPending, init: init, initSt: list{waiting("i"), waiting("j")},
+			want: said{v1.ConditionFalse, "ContainersNotInitialized", "containers with incomplete status: [i j]"}},
+		{name: "one done", phase: v1.PodPending, init: init, initSt: list{doneInit("i"), waiting("j")},
+			want: said{v1.ConditionFalse, "ContainersNotInitialized", "containers with incomplete status: [j]"}},
+		{name: "one unknown", phase: v1.PodPending, init: init, initSt: list{waiting("i")},
+			want: said{v1.ConditionFalse, "ContainersNotInitialized", "containers with unknown status: [j], containers with incomplete status: [i]"}},
+		{name: "one failed", phase: v1.PodFailed, init: init, initSt: list{exited("i", 1), waiting("j")},
+			want: said{v1.ConditionFalse, "ContainersNotInitialized", "containers with incomplete status: [i j]"}},
+		{name: "all done", phase: v1.PodPending, init: init, initSt: list{doneInit("i"), doneInit("j")}, st: list{waiting("c")}, want: isTrue},
+		{name: "succeeded", phase: v1.PodSucceeded, init: init, initSt: list{doneInit("i"), doneInit("j")}, st: list{exited("c", 0)},
+			want: said{v1.ConditionTrue, "PodCompleted", ""}},
+		{name: "succeeded, one unknown", phase: v1.PodSucceeded, init: init, initSt: list{doneInit("i")},
+			want: said{v1.ConditionFalse, "ContainersNotInitialized", "containers with unknown status: [j]"}},
+		{name: "once more in a new sandbox", phase: v1.PodPending, init: init, initSt: list{running("i"), waiting("j")}, st: list{waitingAfter("c", 1)}, want: isTrue},
+		{name: "a regular container runs", phase: v1.PodRunning, init: init, initSt: list{waiting("i"), waiting("j")}, st: list{running("c")}, want: isTrue},
+		{name: "a regular container ran", phase: v1.PodRunning, init: init, initSt: list{waiting("i"), waiting("j")}, st: list{exited("c", 1)}, want: isTrue},
+		{name: "it was before", phase: v1.PodPending, init: init, initSt: list{running("i"), waiting("j")}, st: list{waiting("c")}, previous: before, want: isTrue},
+		{name: "sidecar waits", phase: v1.PodPending, init: side, initSt: list{waiting("s")},
+			want: said{v1.ConditionFalse, "ContainersNotInitialized", "containers with incomplete status: [s]"}},
+		{name: "sidecar has not started up", phase: v1.PodPending, init: side, initSt: list{notStarted("s")},
+			want: said{v1.ConditionFalse, "ContainersNotInitialized", "containers with incomplete status: [s]"}},
+		{name: "sidecar has started and is not ready", phase: v1.PodPending, init: side, initSt: list{unready("s")}, want: isTrue},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			in := Input{Pod: podOf(never, tc.init, "c"), Previous: tc.previous}
+			st := &v1.PodStatus{Phase: tc.phase, InitContainerStatuses: tc.initSt, ContainerStatuses: tc.st}
+			if got := saidBy(conditionOf(t, in, st, v1.PodInitialized)); got != tc.want {
+				t.Errorf("Initialized %+v, want %+v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestSandboxAndSchedule(t *testing.T) {
+	for needs, want := range map[bool]v1.ConditionStatus{true: v1.ConditionFalse, false: v1.ConditionTrue} {
+		in := Input{Pod: podOf(always, nil, "c"), NeedsSandbox: needs}
+		if got := conditionOf(t, in, &v1.PodStatus{}, v1.PodReadyToStartContainers); got.Status != want {
+			t.Errorf("PodReadyToStartContainers %s where a sandbox is needed: %v", got.Status, needs)
+		}
+		if got := saidBy(conditionOf(t, in, &v1.PodStatus{}, v1.PodScheduled)); got != isTrue {
+			t.Errorf("PodScheduled %+v", got)
+		}
+	}
+}
+
+func TestTransitionTimes(t *testing.T) {
+	hourAgo := metav1.NewTime(now.Add(-time.Hour))
+	for _, tc := range []struct {
+		name string
+		was  []v1.PodCondition
+		want time.Time
+	}{
+		{"new", nil, now},
+		{"same status", []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: hourAgo}}, hourAgo.Time},
+		{"same status, another reason", []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue, Reason: "r", LastTransitionTime: hourAgo}}, hourAgo.Time},
+		{"another status", []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionFalse, LastTransitionTime: hourAgo}}, now},
+		{"same status without a time", []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}, now},
+		{"another type", []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionTrue, LastTransitionTime: hourAgo}}, now},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			in := Input{Pod: podOf(always, nil, "c"), Previous: &v1.PodStatus{Conditions: tc.was}}
+			st := &v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{running("c")}}
+			if got := conditionOf(t, in, st, v1.PodReady); !got.LastTransitionTime.Time.Equal(tc.want) {
+				t.Errorf("transition at %v, want %v", got.LastTransitionTime, tc.want)
+			}
+		})
+	}
+	fraction := Input{Pod: podOf(always, nil, "c"), Now: now.Add(900 * time.Millisecond)}
+	for _, c := range Conditions(fraction, &v1.PodStatus{}) {
+		if !c.LastTransitionTime.Time.Equal(now) {
+			t.Errorf("%s changed at %v; the API keeps whole seconds", c.Type, c.LastTransitionTime.Time)
+		}
+	}
+}
+
+func TestObservedGeneration(t *testing.T) {
+	p := podOf(always, nil, "c")
+	p.Generation = 7
+	p.Status.Conditions = []v1.PodCondition{{Type: "foreign", Status: v1.ConditionTrue, ObservedGeneration: 3}}
+	st := Of(Input{Pod: p, Previous: &v1.PodStatus{ObservedGeneration: 9}, Now: now})
+	if st.ObservedGeneration != 9 {
+		t.Errorf("the status is of generation %d after 9", st.ObservedGeneration)
+	}
+	for _, c := range st.Conditions {
+		if want := map[bool]int64{true: 3, false: 7}[c.Type == "foreign"]; c.ObservedGeneration != want {
+			t.Errorf("%s is of generation %d, want %d", c.Type, c.ObservedGeneration, want)
+		}
+	}
+}
+
+func TestConditionsOfOthers(t *testing.T) {
+	cond := func(typ v1.PodConditionType, reason string) v1.PodCondition {
+		return v1.PodCondition{Type: typ, Status: v1.ConditionTrue, Reason: reason}
+	}
+	p := podOf(always, nil, "c")
+	p.Status.Conditions = []v1.PodCondition{cond("foreign", "new"), cond(v1.DisruptionTarget, "theirs"), cond(v1.PodReady, "x")}
+	for _, tc := range []struct {
+		name     string
+		previous *v1.PodStatus
+		want     map[v1.PodConditionType]string
+	}{
+		{"nothing computed yet", nil, map[v1.PodConditionType]string{"foreign": "new", v1.DisruptionTarget: "theirs"}},
+		{"others' are the pod's", &v1.PodStatus{Conditions: []v1.PodCondition{cond("foreign", "old"), cond("gone", "old")}},
+			map[v1.PodConditionType]string{"foreign": "new", v1.DisruptionTarget: "theirs"}},
+		{"the node's word on disruption", &v1.PodStatus{Conditions: []v1.PodCondition{cond(v1.DisruptionTarget, "ours")}},
+			map[v1.PodConditionType]string{"foreign": "new", v1.DisruptionTarget: "ours"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := map[v1.PodConditionType]string{}
+			all := map[v1.PodConditionType]int{}
+			for _, c := range Conditions(Input{Pod: p, Previous: tc.previous, Now: now}, &v1.PodStatus{}) {
+				all[c.Type]++
+				switch c.Type {
+				case v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers:
+				default:
+					got[c.Type] = c.Reason
+				}
+			}
+			if len(got) != len(tc.want) || len(all) != 5+len(tc.want) {
+				t.Errorf("conditions %v", all)
+			}
+			for typ, reason := range tc.want {
+				if got[typ] != reason {
+					t.Errorf("%s %q, want %q", typ, got[typ], reason)
+				}
+			}
+		})
+	}
+}
+
+func TestUpdateReadiness(t *testing.T) {
+	p := podOf(always, nil, "c")
+	p.Generation = 2
+	p.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "g"}}
+	p.Status.Conditions = []v1.PodCondition{{Type: "g", Status: v1.ConditionTrue}}
+	obs := observedRunning("c")
+	st := Of(Input{Pod: p, Observed: obs, Now: now})
+	later := now.Add(time.Minute)
+
+	st.ContainerStatuses[0].Ready = false
+	UpdateReadiness(p, &st, later)
+	for _, typ := range []v1.PodConditionType{v1.PodReady, v1.ContainersReady} {
+		c := condition(st, typ)
+		if c.Status != v1.ConditionFalse || c.Reason != "ContainersNotReady" || !c.LastTransitionTime.Time.Equal(later) || c.ObservedGeneration != 2 {
+			t.Errorf("%s of an unready container: %+v", typ, c)
+		}
+	}
+	st.ContainerStatuses[0].Ready = true
+	st.Conditions = st.Conditions[:1] // what is missing is appended
+	UpdateReadiness(p, &st, later)
+	if a, b := condition(st, v1.PodReady), condition(st, v1.ContainersReady); a.Status != v1.ConditionTrue || b.Status != v1.ConditionTrue {
+		t.Errorf("Ready %+v, ContainersReady %+v", a, b)
+	}
+	st.Phase = v1.PodFailed
+	UpdateReadiness(p, &st, later)
+	if c := condition(st, v1.PodReady); c.Status != v1.ConditionFalse || c.Reason != "PodFailed" {
+		t.Errorf("a failed pod's Ready %+v", c)
+	}
+}
