@@ -22,6 +22,7 @@ func (c *clientFlags) register(fs *flag.FlagSet) {
 	fs.StringVar(&c.rootDir, "root-dir", defaultRootDir, "the state `directory` of the agent to ask")
 	fs.StringVar(&c.socket, "socket", "", "the agent's `socket`; ROOT_DIR/agent.sock")
 	fs.StringVar(&c.namespace, "n", "", "the pod's `namespace`; else any that has a pod of that name")
+	also(fs, "n", "namespace")
 }
 
 func (c *clientFlags) client() *local.Client { return local.NewClient(c.socketPath()) }
@@ -31,27 +32,6 @@ func (c *clientFlags) socketPath() string {
 		return c.socket
 	}
 	return filepath.Join(c.rootDir, "agent.sock")
-}
-
-// parseMixed parses flags and arguments in any order, as people type them. All
-// that follows "--" is handed back as it is.
-func parseMixed(fs *flag.FlagSet, args []string) (plain, after []string, err error) {
-	for i, a := range args {
-		if a == "--" {
-			args, after = args[:i], args[i+1:]
-			break
-		}
-	}
-	for {
-		if err := fs.Parse(args); err != nil {
-			return nil, nil, err
-		}
-		if fs.NArg() == 0 {
-			return plain, after, nil
-		}
-		plain = append(plain, fs.Arg(0))
-		args = fs.Args()[1:]
-	}
 }
 
 // find looks a pod up by name, which may be namespace/name, or the name in

@@ -18,10 +18,9 @@ import (
 
 func describePod(ctx context.Context, std stdio, args []string) error {
 	fs := flag.NewFlagSet("agent describe", flag.ContinueOnError)
-	fs.SetOutput(std.err)
 	var c clientFlags
 	c.register(fs)
-	names, _, err := parseMixed(fs, args)
+	names, _, err := parse(fs, std, args)
 	if err != nil {
 		return err
 	}
@@ -130,10 +129,9 @@ func pairs(m map[string]string) string {
 
 func why(ctx context.Context, std stdio, args []string) error {
 	fs := flag.NewFlagSet("agent why", flag.ContinueOnError)
-	fs.SetOutput(std.err)
 	var c clientFlags
 	c.register(fs)
-	names, _, err := parseMixed(fs, args)
+	names, _, err := parse(fs, std, args)
 	if err != nil {
 		return err
 	}

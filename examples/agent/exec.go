@@ -24,7 +24,6 @@ import (
 
 func execCommand(ctx context.Context, std stdio, args []string) error {
 	fs := flag.NewFlagSet("agent exec", flag.ContinueOnError)
-	fs.SetOutput(std.err)
 	var (
 		c   clientFlags
 		req local.ExecRequest
@@ -34,7 +33,7 @@ func execCommand(ctx context.Context, std stdio, args []string) error {
 	fs.BoolVar(&req.Stdin, "i", false, "pass standard input on")
 	fs.BoolVar(&req.TTY, "t", false, "standard input is a terminal")
 	both := fs.Bool("it", false, "-i and -t")
-	names, command, err := parseMixed(fs, args)
+	names, command, err := parse(fs, std, args)
 	if err != nil {
 		return err
 	}

@@ -4,9 +4,10 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"maps"
 	"net"
+	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -37,51 +38,63 @@ type runFlags struct {
 
 const defaultRootDir = "/var/lib/kubelet"
 
-func newRunFlags(w io.Writer) (*flag.FlagSet, *runFlags) {
+func newRunFlags() (*flag.FlagSet, *runFlags) {
 	f := &runFlags{}
 	fs := flag.NewFlagSet("agent run", flag.ContinueOnError)
-	fs.SetOutput(w)
 	fs.StringVar(&f.config, "config", "", "a KubeletConfiguration `file`")
 	fs.StringVar(&f.configDir, "config-dir", "", "a `directory` of drop-ins (*.conf) merged over --config")
-	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "not supported yet: the agent runs without an API server")
+	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "a `file`; not supported yet: the agent runs without an API server")
 	fs.StringVar(&f.rootDir, "root-dir", defaultRootDir, "the `directory` of the agent's state")
 	fs.StringVar(&f.hostname, "hostname-override", "", "the node's `name` instead of the hostname")
 	fs.StringVar(&f.nodeIP, "node-ip", "", "the node's `address`, or two, one of each family, with a comma between")
-	fs.StringVar(&f.nodeLabels, "node-labels", "", "labels of the node, `key=value` with commas between")
-	fs.StringVar(&f.certDir, "cert-dir", "", "no effect without an API server")
-	fs.BoolVar(&f.registerNode, "register-node", true, "no effect without an API server")
+	fs.Func("node-labels", "labels of the node, `key=value` with commas between; may be given more than once", func(s string) error {
+		f.nodeLabels += "," + s
+		return nil
+	})
+	fs.StringVar(&f.certDir, "cert-dir", "", "the `directory` of certificates; no effect without an API server")
+	fs.BoolVar(&f.registerNode, "register-node", true, "join the cluster as a node; no effect without an API server")
 	fs.StringVar(&f.manifests, "pod-manifest-path", "", "the `directory` (or file) of pod manifests")
 	fs.StringVar(&f.manifestURL, "manifest-url", "", "a `URL` that answers with pod manifests")
 	fs.StringVar(&f.runtimeEndpoint, "container-runtime-endpoint", "", "the runtime's `socket`; else the first well-known one that answers")
 	fs.StringVar(&f.imageEndpoint, "image-service-endpoint", "", "the image service's `socket`, if it is another")
 	fs.IntVar(&f.verbosity, "v", 0, "log `level`: 4 and above log every step")
 	fs.StringVar(&f.socket, "socket", "", "the agent's own `socket`; ROOT_DIR/agent.sock")
-	fs.IntVar(&f.startsInFlight, "starts-in-flight", 0, "`how many` pods start at a time; 4")
+	fs.IntVar(&f.startsInFlight, "starts-in-flight", 0, "the `number` of pods that start at a time; 4")
 	return fs, f
 }
 
-func parseRunFlags(w io.Writer, args []string) (*runFlags, error) {
-	fs, f := newRunFlags(w)
-	if err := fs.Parse(args); err != nil {
+func parseRunFlags(std stdio, args []string) (*runFlags, error) {
+	fs, f := newRunFlags()
+	plain, after, err := parse(fs, std, args)
+	if err != nil {
 		return nil, err
 	}
-	if fs.NArg() > 0 {
-		return nil, fmt.Errorf("run takes no argument, got %q", fs.Arg(0))
+	if extra := slices.Concat(plain, after); len(extra) > 0 {
+		return nil, fmt.Errorf("run takes no argument, got %q", extra[0])
 	}
 	f.set = map[string]bool{}
 	fs.Visit(func(fl *flag.Flag) { f.set[fl.Name] = true })
 	return f, f.validate()
 }
 
+// longestSocketPath is what fits into a sockaddr_un beside its final zero
+// (unix(7)).
+const longestSocketPath = 107
+
+// validate reports every mistake at once.
 func (f *runFlags) validate() error {
 	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if f.kubeconfig != "" {
-		errs = append(errs, fmt.Errorf("--kubeconfig=%q: joining a cluster is not supported yet; leave the flag out to run alone", f.kubeconfig))
+		bad("--kubeconfig=%q: joining a cluster is not supported yet; leave the flag out to run alone", f.kubeconfig)
 	}
-	if f.set["hostname-override"] {
-		f.hostname = strings.ToLower(strings.TrimSpace(f.hostname))
+	if f.rootDir == "" {
+		bad("--root-dir=%q: want a directory", f.rootDir)
+	}
+	if given := f.hostname; given != "" {
+		f.hostname = strings.ToLower(strings.TrimSpace(given))
 		if msgs := validation.IsDNS1123Subdomain(f.hostname); len(msgs) > 0 {
-			errs = append(errs, fmt.Errorf("--hostname-override=%q: %s", f.hostname, msgs[0]))
+			bad("--hostname-override=%q: %s", given, msgs[0])
 		}
 	}
 	if _, err := f.ips(); err != nil {
@@ -90,13 +103,32 @@ func (f *runFlags) validate() error {
 	if _, err := f.labels(); err != nil {
 		errs = append(errs, err)
 	}
+	if f.manifestURL != "" && !isWebURL(f.manifestURL) {
+		bad("--manifest-url=%q: want an http or https URL", f.manifestURL)
+	}
+	for _, e := range []struct{ flag, socket string }{
+		{"container-runtime-endpoint", f.runtimeEndpoint}, {"image-service-endpoint", f.imageEndpoint},
+	} {
+		if e.socket != "" && !filepath.IsAbs(strings.TrimPrefix(e.socket, "unix://")) {
+			bad("--%s=%q: want unix:///path or an absolute path", e.flag, e.socket)
+		}
+	}
+	if len(f.socket) > longestSocketPath {
+		bad("--socket=%q: want a path of at most %d bytes", f.socket, longestSocketPath)
+	}
 	if f.startsInFlight < 0 {
-		errs = append(errs, fmt.Errorf("--starts-in-flight=%d: want 1 or more, or 0 for the default", f.startsInFlight))
+		bad("--starts-in-flight=%d: want 1 or more, or 0 for the default", f.startsInFlight)
 	}
 	return errors.Join(errs...)
 }
 
-// ips reads --node-ip.
+func isWebURL(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && u.Host != "" && (u.Scheme == "http" || u.Scheme == "https")
+}
+
+// ips reads --node-ip. A lone 0.0.0.0 or :: asks for any address of that
+// family.
 func (f *runFlags) ips() ([]string, error) {
 	if f.nodeIP == "" {
 		return nil, nil
@@ -106,6 +138,9 @@ func (f *runFlags) ips() ([]string, error) {
 		ip := net.ParseIP(strings.TrimSpace(s))
 		if ip == nil {
 			return nil, fmt.Errorf("--node-ip=%q: %q is not an IP address", f.nodeIP, s)
+		}
+		if ip.IsMulticast() || ip.IsUnspecified() && strings.Contains(f.nodeIP, ",") {
+			return nil, fmt.Errorf("--node-ip=%q: %q is not the address of a machine", f.nodeIP, s)
 		}
 		ips = append(ips, ip.String())
 	}
@@ -148,7 +183,7 @@ func (f *runFlags) labels() (map[string]string, error) {
 		if !ok {
 			return nil, fmt.Errorf("--node-labels: %q: want key=value", s)
 		}
-		all[key] = value
+		all[strings.TrimSpace(key)] = strings.TrimSpace(value)
 	}
 	var denied []string
 	for _, key := range slices.Sorted(maps.Keys(all)) {

@@ -23,11 +23,11 @@ import (
 
 func getPods(ctx context.Context, std stdio, args []string) error {
 	fs := flag.NewFlagSet("agent get", flag.ContinueOnError)
-	fs.SetOutput(std.err)
 	var c clientFlags
 	c.register(fs)
-	output := fs.String("o", "", "`format`: wide, json, yaml or name")
-	names, _, err := parseMixed(fs, args)
+	output := fs.String("o", "", "the `format`: wide, json, yaml or name")
+	also(fs, "o", "output")
+	names, _, err := parse(fs, std, args)
 	if err != nil {
 		return err
 	}

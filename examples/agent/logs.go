@@ -16,7 +16,6 @@ type problem = local.Problem
 
 func logs(ctx context.Context, std stdio, args []string) error {
 	fs := flag.NewFlagSet("agent logs", flag.ContinueOnError)
-	fs.SetOutput(std.err)
 	var (
 		c clientFlags
 		o local.LogOptions
@@ -28,7 +27,7 @@ func logs(ctx context.Context, std stdio, args []string) error {
 	fs.BoolVar(&o.Timestamps, "timestamps", false, "put each line's time before it")
 	fs.Int64Var(&o.Tail, "tail", -1, "begin with the last `lines`; -1 means all")
 	since := fs.Duration("since", 0, "only what is younger than this `duration`")
-	names, _, err := parseMixed(fs, args)
+	names, _, err := parse(fs, std, args)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -54,64 +55,78 @@ func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e))
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := dispatch(ctx, stdio{os.Stdin, os.Stdout, os.Stderr}, os.Args[1:])
+	code := execute(ctx, stdio{os.Stdin, os.Stdout, os.Stderr}, os.Args[1:])
 	stop()
+	os.Exit(code)
+}
+
+// execute runs the command line and returns the process's exit code: that of
+// the command in the container for exec, otherwise 1 after any error.
+func execute(ctx context.Context, std stdio, args []string) int {
+	err := dispatch(ctx, std, args)
 	var code exitError
 	switch {
-	case err == nil:
-	case errors.Is(err, flag.ErrHelp):
-		os.Exit(0)
+	case err == nil, errors.Is(err, flag.ErrHelp):
+		return 0
 	case errors.As(err, &code):
-		os.Exit(int(code))
-	default:
-		fmt.Fprintln(os.Stderr, "agent: "+strings.ReplaceAll(err.Error(), "\n", "\nagent: "))
-		os.Exit(1)
+		return int(code)
 	}
+	fmt.Fprintln(std.err, "agent: "+strings.ReplaceAll(err.Error(), "\n", "\nagent: "))
+	return 1
 }
 
 func dispatch(ctx context.Context, std stdio, args []string) error {
-	name := "run"
-	// Flags before the subcommand (agent --root-dir D get pods) belong to it.
-	rest := args
-	for i := 0; i < len(args); i++ {
-		if strings.HasPrefix(args[i], "-") {
-			if takesValue(args[i]) {
-				i++
-			}
-			continue
-		}
-		name = args[i]
-		rest = append(append([]string{}, args[:i]...), args[i+1:]...)
-		break
-	}
-	if len(args) > 0 && (args[0] == "help" || args[0] == "--help" || args[0] == "-h") && len(args) == 1 {
+	name, rest := split(args)
+	switch {
+	case name == "help" && (len(rest) == 0 || strings.HasPrefix(rest[0], "-")), name == "" && (isFlag(rest, "h") || isFlag(rest, "help")):
 		usage(std.out)
 		return nil
+	case name == "help":
+		name, rest = rest[0], []string{"-h"}
+	case name == "" && isFlag(rest, "version"): // as the kubelet's
+		name, rest = "version", nil
+	case name == "":
+		name = "run"
 	}
+	var names []string
 	for _, c := range commands() {
 		if c.name == name {
 			return c.run(ctx, std, rest)
 		}
-	}
-	names := make([]string, 0, len(commands()))
-	for _, c := range commands() {
 		names = append(names, c.name)
 	}
 	return fmt.Errorf("unknown command %q; there are %s", name, strings.Join(names, ", "))
 }
 
+// split takes the subcommand out of args, or "" if there is none. Flags before
+// it (agent --root-dir D get pods) belong to it.
+func split(args []string) (name string, rest []string) {
+	for i := 0; i < len(args) && args[i] != "--"; i++ {
+		switch {
+		case !strings.HasPrefix(args[i], "-"):
+			return args[i], slices.Delete(slices.Clone(args), i, i+1)
+		case takesValue(args[i]):
+			i++
+		}
+	}
+	return "", args
+}
+
+func isFlag(args []string, name string) bool {
+	return len(args) > 0 && (args[0] == "-"+name || args[0] == "--"+name)
+}
+
+// clientValues are the flags with a value that only the other commands have.
+var clientValues = []string{"n", "namespace", "o", "output", "c", "container", "tail", "since"}
+
 // takesValue tells whether a flag standing alone is followed by its value.
 func takesValue(arg string) bool {
-	if strings.Contains(arg, "=") {
-		return false
+	name := strings.TrimLeft(arg, "-")
+	fs, _ := newRunFlags()
+	if f := fs.Lookup(name); f != nil {
+		return !isBool(f.Value)
 	}
-	fs, _ := newRunFlags(io.Discard)
-	f := fs.Lookup(strings.TrimLeft(arg, "-"))
-	if f == nil {
-		return strings.TrimLeft(arg, "-") == "socket" || arg == "-n"
-	}
-	b, ok := f.Value.(interface{ IsBoolFlag() bool })
-	return !ok || !b.IsBoolFlag()
+	return slices.Contains(clientValues, name)
 }
 
 func usage(w io.Writer) {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"time"
 
@@ -40,7 +42,7 @@ var wellKnownSockets = []string{
 }
 
 func runAgent(ctx context.Context, std stdio, args []string) error {
-	f, err := parseRunFlags(std.err, args)
+	f, err := parseRunFlags(std, args)
 	if err != nil {
 		return err
 	}
@@ -285,8 +287,8 @@ func nodeOf(f *runFlags, c *kubeletconfig.KubeletConfiguration) (agent.Node, err
 	if f.hostname != "" {
 		node.Name = f.hostname
 	}
-	if ips, _ := f.ips(); len(ips) > 0 {
-		node.IPs = ips
+	if ips, _ := f.ips(); len(ips) > 0 { // checked with the flags
+		node.IPs = nodeIPs(ips, node.IPs, interfaceIPs())
 	}
 	node.Labels, _ = f.labels() // checked with the flags
 	node.Allocatable = node.Capacity.DeepCopy()
@@ -302,6 +304,31 @@ func nodeOf(f *runFlags, c *kubeletconfig.KubeletConfiguration) (agent.Node, err
 		}
 	}
 	return node, err
+}
+
+// nodeIPs are the node's addresses: those asked for, or, for a lone 0.0.0.0 or
+// ::, one of that family. A machine that has none keeps the detected ones.
+func nodeIPs(asked, detected, all []string) []string {
+	want := net.ParseIP(asked[0])
+	if !want.IsUnspecified() {
+		return asked
+	}
+	for _, s := range slices.Concat(detected, all) {
+		if ip := net.ParseIP(s); ip.IsGlobalUnicast() && (ip.To4() == nil) == (want.To4() == nil) {
+			return []string{s}
+		}
+	}
+	return detected
+}
+
+func interfaceIPs() (ips []string) {
+	addrs, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok {
+			ips = append(ips, n.IP.String())
+		}
+	}
+	return ips
 }
 
 // tuneMemory trades a little CPU for a small heap, unless the environment
@@ -322,8 +349,15 @@ func newLogger(verbosity int) *zap.Logger {
 	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(enc), zapcore.Lock(os.Stderr), level))
 }
 
-func version(_ context.Context, std stdio, _ []string) error {
-	_, err := fmt.Fprintln(std.out, "agent "+versionString())
+func version(_ context.Context, std stdio, args []string) error {
+	plain, after, err := parse(flag.NewFlagSet("agent version", flag.ContinueOnError), std, args)
+	if err != nil {
+		return err
+	}
+	if extra := slices.Concat(plain, after); len(extra) > 0 {
+		return fmt.Errorf("version takes no argument, got %q", extra[0])
+	}
+	_, err = fmt.Fprintln(std.out, "agent "+versionString())
 	return err
 }
 

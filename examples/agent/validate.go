@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"path/filepath"
 	"time"
 
@@ -56,10 +55,8 @@ func validateConfig(c *kubeletconfig.KubeletConfiguration) error {
 	if !filepath.IsAbs(c.PodLogsDir) {
 		bad("podLogsDir", c.PodLogsDir, "an absolute path")
 	}
-	if c.StaticPodURL != "" {
-		if u, err := url.Parse(c.StaticPodURL); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-			bad("staticPodURL", c.StaticPodURL, "an http or https URL")
-		}
+	if c.StaticPodURL != "" && !isWebURL(c.StaticPodURL) {
+		bad("staticPodURL", c.StaticPodURL, "an http or https URL")
 	}
 	for i, ip := range c.ClusterDNS {
 		if net.ParseIP(ip) == nil {
