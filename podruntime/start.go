@@ -83,13 +83,14 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 		return s.failed(ctx, c, ReasonCreateContainer, err)
 	}
 	m.event(pod, v1.EventTypeNormal, "Created", "Container created")
-	if err := s.run(ctx, id); err != nil {
+	err = s.run(ctx, id)
+	m.crash.restarted(key, last, time.Now()) // as a start that fails is too
+	if err != nil {
 		// It stays, as one that has ended: whether it is tried again is for
 		// the restart policy to say, and when for the crash-loop back-off.
 		return s.failed(ctx, c, ReasonRunContainer, err)
 	}
 	_ = m.tries.note(pod.UID, c.Name, nil, time.Now())
-	m.crash.restarted(key, last, time.Now())
 	m.event(pod, v1.EventTypeNormal, "Started", "Container started")
 	s.started(id, c, restarts)
 	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {

@@ -33,6 +33,7 @@ func Conformance(t *testing.T, s Subject) {
 	}{
 		{"life of a container", testLife},
 		{"exit codes", testExitCodes},
+		{"a start that fails", testStartFails},
 		{"logs", testLogs},
 		{"term and kill", testStop},
 		{"list filters", testFilters},
@@ -188,6 +189,27 @@ func testExitCodes(t *testing.T, r *rig) {
 		if st.GetExitCode() != want || st.GetReason() != reason {
 			t.Errorf("exit code %d reason %q, want %d %q", st.GetExitCode(), st.GetReason(), want, reason)
 		}
+	}
+}
+
+// What cannot be started has ended, and says why.
+func testStartFails(t *testing.T, r *rig) {
+	conf := r.container("a")
+	conf.Command = []string{"/no/such/file"}
+	id, err := r.Runtime.CreateContainer(r.ctx(), r.sandbox, conf, r.conf)
+	if err != nil {
+		t.Fatalf("CreateContainer: %v", err)
+	}
+	if err := r.Runtime.StartContainer(r.ctx(), id); err == nil {
+		t.Error("StartContainer of a command that is not there: no error")
+	}
+	st := r.status(id)
+	if st.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || st.GetStartedAt() != 0 || st.GetFinishedAt() == 0 ||
+		st.GetExitCode() != 128 || st.GetReason() != "StartError" || !strings.Contains(st.GetMessage(), "/no/such/file") {
+		t.Errorf("status %v, want exited with 128, StartError, the command, and no start", st)
+	}
+	if err := r.Runtime.StartContainer(r.ctx(), id); err == nil {
+		t.Error("second StartContainer: no error")
 	}
 }
 

@@ -28,7 +28,7 @@ type container struct {
 
 	created, started, finished time.Time
 	exitCode                   int32
-	reason                     string
+	reason, message            string
 
 	timer    *time.Timer
 	steps    []string
@@ -99,6 +99,13 @@ func (r *Runtime) StartContainer(ctx context.Context, id string) error {
 	case c.state != runtimeapi.ContainerState_CONTAINER_CREATED:
 		r.mu.Unlock()
 		return status.Errorf(codes.Unknown, "container %q is in state %v", id, c.state)
+	}
+	if command := c.conf.GetCommand(); len(command) > 0 && strings.HasPrefix(command[0], "/") {
+		err := status.Errorf(codes.Unknown, "exec: %q: stat %s: no such file or directory", command[0], command[0])
+		c.message = err.Error()
+		c.markExited(128, "StartError") // of which containerd sends no event either
+		r.mu.Unlock()
+		return err
 	}
 	c.state, c.started = runtimeapi.ContainerState_CONTAINER_RUNNING, time.Now()
 	r.emit(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, c.id, c.sandbox)
@@ -177,6 +184,11 @@ func (c *container) write(stream, line string) {
 	_ = f.Close()
 }
 
+func (c *container) markExited(code int32, reason string) {
+	c.state, c.finished, c.exitCode, c.reason = runtimeapi.ContainerState_CONTAINER_EXITED, time.Now(), code, reason
+	close(c.ended)
+}
+
 // end stops a container that runs, or was never started.
 func (c *container) end(code int32, reason string) {
 	if c.state == runtimeapi.ContainerState_CONTAINER_EXITED {
@@ -185,8 +197,7 @@ func (c *container) end(code int32, reason string) {
 	if c.timer != nil {
 		c.timer.Stop()
 	}
-	c.state, c.finished, c.exitCode, c.reason = runtimeapi.ContainerState_CONTAINER_EXITED, time.Now(), code, reason
-	close(c.ended)
+	c.markExited(code, reason)
 	c.r.emit(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, c.id, c.sandbox)
 }
 
@@ -305,7 +316,7 @@ func (c *container) status() *runtimeapi.ContainerStatus {
 	return &runtimeapi.ContainerStatus{
 		Id: c.id, Metadata: c.conf.GetMetadata(), State: c.state,
 		CreatedAt: nano(c.created), StartedAt: nano(c.started), FinishedAt: nano(c.finished),
-		ExitCode: c.exitCode, Reason: c.reason, Image: c.conf.GetImage(), ImageRef: c.image.GetId(), ImageId: c.image.GetId(),
+		ExitCode: c.exitCode, Reason: c.reason, Message: c.message, Image: c.conf.GetImage(), ImageRef: c.image.GetId(), ImageId: c.image.GetId(),
 		Labels: maps.Clone(c.conf.GetLabels()), Annotations: maps.Clone(c.conf.GetAnnotations()),
 		Mounts: c.conf.GetMounts(), LogPath: c.log,
 		Resources: &runtimeapi.ContainerResources{Linux: c.conf.GetLinux().GetResources()},

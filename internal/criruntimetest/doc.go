@@ -17,4 +17,6 @@
 //	exit CODE              end
 //	trap CODE DURATION     end with CODE, DURATION after TERM
 //	ignore                 do not end on TERM
+//
+// A command that is a path cannot be started: neither has such a file.
 package criruntimetest
