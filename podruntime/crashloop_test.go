@@ -29,7 +29,7 @@ func TestCrashLoop(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rt := criruntimetest.New()
 				rt.AddImage("img")
-				m, err := New(Config{Runtime: rt, Images: images{}, PodLogsDir: t.TempDir()})
+				m, err := New(Config{Runtime: rt, Images: present{}, PodLogsDir: t.TempDir()})
 				if err != nil {
 					t.Fatal(err)
 				}

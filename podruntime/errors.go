@@ -13,11 +13,31 @@ var ErrCreateSandbox = errors.New("create pod sandbox")
 // errUndone marks failures that left the runtime as it was.
 var errUndone = errors.New("nothing was done")
 
-// undoneError marks another error so.
-type undoneError struct{ error }
+// imageError is an image that cannot be had for now. One that was refused is
+// asked for again soon, whenever the pull itself is repeated: it is known to
+// wait by then, and shown as people look for it, as ImagePullBackOff.
+type imageError struct {
+	error
+	again time.Time
+}
 
-func (e *undoneError) Unwrap() error        { return e.error }
-func (e *undoneError) Is(target error) bool { return target == errUndone }
+const showPullBackOff = time.Second
+
+func newImageError(err error, now time.Time) *imageError {
+	e := &imageError{error: err}
+	var held interface{ RetryAt() time.Time }
+	if errors.As(err, &held) {
+		e.again = held.RetryAt()
+	}
+	if !e.again.IsZero() && reasonOf(err) != reasonPullBackOff {
+		e.again = now.Add(showPullBackOff)
+	}
+	return e
+}
+
+func (e *imageError) Unwrap() error        { return e.error }
+func (e *imageError) RetryAt() time.Time   { return e.again }
+func (e *imageError) Is(target error) bool { return target == errUndone }
 
 // Reasons of failed starts, as the waiting state of a container shows them and
 // the kubelet's metrics count them.
@@ -27,6 +47,8 @@ const (
 	ReasonCreateContainer = "CreateContainerError"
 	ReasonRunContainer    = "RunContainerError"
 	ReasonPostStart       = "PostStartHookError"
+
+	reasonPullBackOff = "ImagePullBackOff" // as package images has it
 )
 
 // reasonError gives an error the name under which Kubernetes shows it.

@@ -186,9 +186,9 @@ func (r *memory) live() map[string]int {
 	return n
 }
 
-type images struct{ wait time.Duration }
+type present struct{ wait time.Duration }
 
-func (i images) Ensure(ctx context.Context, r ImageRequest) (podspec.ImageFacts, error) {
+func (i present) Ensure(ctx context.Context, r ImageRequest) (podspec.ImageFacts, error) {
 	select {
 	case <-time.After(i.wait):
 	case <-ctx.Done():
@@ -200,7 +200,7 @@ func (i images) Ensure(ctx context.Context, r ImageRequest) (podspec.ImageFacts,
 
 func manager(t *testing.T, r *memory) *Manager {
 	t.Helper()
-	m, err := New(Config{Runtime: r, Images: images{}, PodLogsDir: t.TempDir()})
+	m, err := New(Config{Runtime: r, Images: present{}, PodLogsDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -370,7 +370,7 @@ func TestPrefetchBesideATakenName(t *testing.T) {
 func TestCancelInterruptsAPull(t *testing.T) {
 	r, w := newMemory(), build(v1.RestartPolicyAlways, nil, "a")
 	m := manager(t, r)
-	m.cfg.Images = images{wait: time.Hour}
+	m.cfg.Images = present{wait: time.Hour}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	done := make(chan Result, 1)
@@ -380,7 +380,7 @@ func TestCancelInterruptsAPull(t *testing.T) {
 	case <-time.After(5 * time.Second):
 		t.Fatal("a cancelled sync goes on")
 	}
-	m.cfg.Images = images{}
+	m.cfg.Images = present{}
 	mustSync(t, m, request(t, w, r.look()))
 	if n := r.calls["RunPodSandbox"]; n != 1 {
 		t.Errorf("%d sandboxes made, want the first adopted", n)

@@ -45,7 +45,7 @@ func TestAbandonedStartIsDoneOver(t *testing.T) {
 func TestAbandonedStartLeavesNoLog(t *testing.T) {
 	r, w := newMemory(), build(v1.RestartPolicyAlways, nil, "a")
 	logs := t.TempDir()
-	m, err := New(Config{Runtime: r, Images: images{}, PodLogsDir: logs})
+	m, err := New(Config{Runtime: r, Images: present{}, PodLogsDir: logs})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ func TestAbandonedStartLeavesNoLog(t *testing.T) {
 		t.Fatalf("%d containers are left, want none", n)
 	}
 	delete(r.fail, "CreateContainer")
-	if m, err = New(Config{Runtime: r, Images: images{}, PodLogsDir: logs}); err != nil {
+	if m, err = New(Config{Runtime: r, Images: present{}, PodLogsDir: logs}); err != nil {
 		t.Fatal(err)
 	}
 	mustSync(t, m, request(t, w, r.look()))
@@ -86,7 +86,7 @@ func TestInterruptedCallsFinish(t *testing.T) {
 				rt.AddImage("img")
 				rt.Delay(method, tc.takes)
 				log := &events{}
-				m, err := New(Config{Runtime: rt, Images: images{}, PodLogsDir: t.TempDir(), Events: log})
+				m, err := New(Config{Runtime: rt, Images: present{}, PodLogsDir: t.TempDir(), Events: log})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -81,7 +81,7 @@ func newStage(t *testing.T, init []string, delays map[string]string, names ...st
 	s := &stage{rt: criruntimetest.New(), log: &events{}}
 	s.rt.AddImage("img")
 	var err error
-	if s.m, err = New(Config{Runtime: s.rt, Images: images{}, PodLogsDir: t.TempDir(), Events: s.log}); err != nil {
+	if s.m, err = New(Config{Runtime: s.rt, Images: present{}, PodLogsDir: t.TempDir(), Events: s.log}); err != nil {
 		t.Fatal(err)
 	}
 	w := build(v1.RestartPolicyAlways, init, names...)

@@ -25,7 +25,7 @@ func TestRemoveStaysInTheLogDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m, err := New(Config{Runtime: newMemory(), Images: images{}, PodLogsDir: logs})
+	m, err := New(Config{Runtime: newMemory(), Images: present{}, PodLogsDir: logs})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	}
 	facts, err := s.image(ctx, c)
 	if err != nil {
-		return &undoneError{err}
+		return newImageError(err, time.Now())
 	}
 	restarts := m.restartCount(s.in, c, last)
 	plan, err := podspec.Container(s.in, c.Name, podspec.ContainerOptions{
