@@ -301,6 +301,7 @@ func TestManifests(t *testing.T) {
 
 // The runtime is away for a minute: its containers run on, and so do the pods.
 func TestRuntimeAway(t *testing.T) {
+	long(t)
 	t.Parallel()
 	l := newLab(t)
 	l.write("a.yaml", box("a", "serve, ':80'"))
@@ -393,6 +394,13 @@ func (j *journal) known() map[string]bool {
 
 const hundred = 100
 
+// long skips what takes minutes, for emulated machines.
+func long(t *testing.T) {
+	if testing.Short() {
+		t.Skip("left out by -short")
+	}
+}
+
 func hundredNames() []string {
 	names := make([]string, hundred)
 	for i := range names {
@@ -411,6 +419,7 @@ func (l *lab) writeHundred() []string {
 }
 
 func TestHundredPods(t *testing.T) {
+	long(t)
 	l := newLab(t)
 	l.start()
 	j := l.journal()
@@ -431,6 +440,7 @@ func TestHundredPods(t *testing.T) {
 // The agent is killed at a hundred random moments while a hundred pods start,
 // run and go.
 func TestAgentKilled(t *testing.T) {
+	long(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
