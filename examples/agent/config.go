@@ -15,6 +15,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -38,46 +39,63 @@ var supported = []string{
 // drop-ins below dir over it, if any. It returns the configuration with the
 // kubelet's defaults and a warning for each thing that has no effect.
 func loadConfig(path, dir string) (*kubeletconfig.KubeletConfiguration, []string, error) {
-	merged := map[string]any{}
-	var warnings []string
+	var files, warnings []string
 	if path != "" {
-		doc, warn, err := readConfigDocument(path)
+		files = append(files, path)
+	}
+	if dir != "" {
+		drops, warn, err := dropIns(dir)
+		if err != nil {
+			return nil, nil, err
+		}
+		files, warnings = append(files, drops...), append(warnings, warn...)
+	}
+	merged := map[string]any{}
+	origin := map[string]string{} // of each field: the file that set it last
+	for _, file := range files {
+		doc, warn, err := readConfigDocument(file)
 		if err != nil {
 			return nil, nil, err
 		}
 		warnings = append(warnings, warn...)
-		resolvePaths(doc, filepath.Dir(path))
-		merged = doc
-	}
-	if dir != "" {
-		drops, err := dropIns(dir)
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, p := range drops {
-			doc, warn, err := readConfigDocument(p)
-			if err != nil {
+		if file == path {
+			if err := resolvePaths(doc, path); err != nil {
 				return nil, nil, err
 			}
-			warnings = append(warnings, warn...)
-			merged, _ = mergePatch(merged, doc).(map[string]any)
 		}
-	}
-	for _, field := range slices.Sorted(maps.Keys(merged)) {
-		if !slices.Contains(supported, field) && merged[field] != nil {
-			warnings = append(warnings, fmt.Sprintf("%s is not supported and has no effect", field))
+		for field := range doc {
+			origin[field] = file
 		}
+		merged, _ = mergePatch(merged, doc).(map[string]any)
 	}
-	raw, err := json.Marshal(merged)
-	if err != nil {
-		return nil, nil, err
-	}
-	var c kubeletconfig.KubeletConfiguration
-	if err := json.Unmarshal(raw, &c); err != nil {
+	warnings = append(warnings, withoutEffect(merged)...)
+	c := new(kubeletconfig.KubeletConfiguration)
+	if _, err := decodeConfig(merged, c); err != nil {
 		return nil, nil, fmt.Errorf("configuration: %w", err)
 	}
-	setConfigDefaults(&c)
-	return &c, warnings, validateConfig(&c)
+	setConfigDefaults(c)
+	return c, warnings, validateConfig(c, origin)
+}
+
+// withoutEffect names the fields that are set and not supported.
+func withoutEffect(doc map[string]any) []string {
+	var fields []string
+	for field, v := range doc {
+		if v != nil && !slices.Contains(supported, field) {
+			fields = append(fields, field)
+		}
+	}
+	logging, _ := doc["logging"].(map[string]any)
+	for field, v := range logging {
+		if v != nil && field != "verbosity" {
+			fields = append(fields, "logging."+field)
+		}
+	}
+	slices.Sort(fields)
+	for i := range fields {
+		fields[i] += " is not supported and has no effect"
+	}
+	return fields
 }
 
 // readConfigDocument reads one YAML or JSON file. A field that the type does
@@ -88,65 +106,203 @@ func readConfigDocument(path string) (map[string]any, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(bytes.TrimSpace(b)) == 0 {
-		return nil, nil, fmt.Errorf("%s: the file is empty; want a %s", path, configKind)
-	}
+	return parseConfigDocument(path, b)
+}
+
+func parseConfigDocument(path string, b []byte) (map[string]any, []string, error) {
 	var warnings []string
+	warn := func(format string, args ...any) {
+		warnings = append(warnings, path+": "+fmt.Sprintf(format, args...))
+	}
 	raw, err := yaml.YAMLToJSONStrict(b)
 	if err != nil {
 		lax, laxErr := yaml.YAMLToJSON(b)
 		if laxErr != nil {
-			return nil, nil, fmt.Errorf("%s: %w", path, err)
+			return nil, nil, fmt.Errorf("%s: %s", path, oneLine(laxErr.Error()))
 		}
-		warnings = append(warnings, fmt.Sprintf("%s: %v; the last one counts", path, err))
+		warn("%s; the last one counts", oneLine(err.Error()))
 		raw = lax
 	}
+	if string(raw) == "null" {
+		return nil, nil, fmt.Errorf("%s: the file is empty; want kind %s of apiVersion %s", path, configKind, configAPIVersion)
+	}
 	doc := map[string]any{}
-	if err := json.Unmarshal(raw, &doc); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &doc); err != nil {
 		return nil, nil, fmt.Errorf("%s: want a %s, got %.40q", path, configKind, raw)
 	}
 	if doc["kind"] != configKind || doc["apiVersion"] != configAPIVersion {
-		return nil, nil, fmt.Errorf("%s: kind %q of apiVersion %q; want kind %s of apiVersion %s",
-			path, doc["kind"], doc["apiVersion"], configKind, configAPIVersion)
+		return nil, nil, fmt.Errorf("%s: kind %s of apiVersion %s; want kind %s of apiVersion %s",
+			path, show(doc["kind"]), show(doc["apiVersion"]), configKind, configAPIVersion)
 	}
-	dec := json.NewDecoder(bytes.NewReader(raw))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(new(kubeletconfig.KubeletConfiguration)); err != nil {
-		var typ *json.UnmarshalTypeError
-		if errors.As(err, &typ) {
-			return nil, nil, fmt.Errorf("%s: %s is a %s; want %s", path, typ.Field, typ.Value, typ.Type)
-		}
-		if !strings.Contains(err.Error(), "unknown field") {
-			return nil, nil, fmt.Errorf("%s: %w", path, err)
-		}
-		// One wrong name hides the types behind it, so they are looked at again.
-		if err := json.Unmarshal(raw, new(kubeletconfig.KubeletConfiguration)); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", path, err)
-		}
-		warnings = append(warnings, fmt.Sprintf("%s: %s; it has no effect", path, strings.TrimPrefix(err.Error(), "json: ")))
+	if moreDocuments(b) {
+		warn("only the first YAML document counts")
 	}
+	unknown, err := decodeConfig(doc, new(kubeletconfig.KubeletConfiguration))
+	if err != nil {
+		errs := wrongFields(doc)
+		if len(errs) == 0 { // no field is wrong by itself
+			errs = []error{err}
+		}
+		for i := range errs {
+			errs[i] = fmt.Errorf("%s: %w", path, errs[i])
+		}
+		return nil, nil, errors.Join(errs...)
+	}
+	for _, u := range unknown {
+		warn("%v; it has no effect", u)
+	}
+	maps.DeleteFunc(doc, func(field string, _ any) bool {
+		return slices.ContainsFunc(unknown, func(u error) bool { return u.Error() == fmt.Sprintf("unknown field %q", field) })
+	})
 	return doc, warnings, nil
 }
 
-// resolvePaths makes the main file's relative paths relative to its folder.
-func resolvePaths(doc map[string]any, dir string) {
-	for _, field := range []string{"staticPodPath", "resolvConf", "podLogsDir"} {
-		if p, ok := doc[field].(string); ok && p != "" && !filepath.IsAbs(p) {
-			doc[field] = filepath.Join(dir, p)
-		}
+// decodeConfig reads doc into c. Names that c does not know are in unknown,
+// one error each; names are compared by case, as Kubernetes does.
+func decodeConfig(doc any, c *kubeletconfig.KubeletConfiguration) (unknown []error, err error) {
+	raw, err := json.Marshal(doc)
+	if err != nil {
+		return nil, err
 	}
+	return kjson.UnmarshalStrict(raw, c)
 }
 
-// dropIns lists the *.conf files below dir in lexical order.
-func dropIns(dir string) ([]string, error) {
-	var files []string
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() && strings.HasSuffix(path, ".conf") {
+// wrongFields tells of each field of doc that cannot be decoded its path, its
+// value and what is allowed.
+func wrongFields(doc map[string]any) (errs []error) {
+	var walk func(path string, v any, within func(any) any) (wrong bool)
+	walk = func(path string, v any, within func(any) any) bool {
+		accepts := func(v any) bool {
+			_, err := decodeConfig(within(v), new(kubeletconfig.KubeletConfiguration))
+			return err == nil
+		}
+		if accepts(v) {
+			return false
+		}
+		inner := false
+		switch v := v.(type) {
+		case map[string]any:
+			if !accepts(map[string]any{}) {
+				break
+			}
+			for _, key := range slices.Sorted(maps.Keys(v)) {
+				p := strings.TrimPrefix(path+"."+oneLine(key), ".")
+				if walk(p, v[key], func(x any) any { return within(map[string]any{key: x}) }) {
+					inner = true
+				}
+			}
+		case []any:
+			if !accepts([]any{}) {
+				break
+			}
+			for i := range v {
+				if walk(fmt.Sprintf("%s[%d]", path, i), v[i], func(x any) any { return within([]any{x}) }) {
+					inner = true
+				}
+			}
+		}
+		if !inner {
+			errs = append(errs, fmt.Errorf("%s: %s: want %s", path, show(v), allowed(accepts)))
+		}
+		return true
+	}
+	walk("", doc, func(v any) any { return v })
+	return errs
+}
+
+// allowed finds out by trial what a field takes.
+func allowed(accepts func(any) bool) string {
+	for _, t := range []struct {
+		sample any
+		want   string
+	}{
+		{"any text", "a string"},
+		{"1s", "a duration such as 30s, 5m or 1h30m"},
+		{true, "true or false"},
+		{0.5, "a number"},
+		{-1 << 40, "a whole number"},
+		{-1, "a whole number of 32 bits"},
+		{1, "a whole number of 0 or more"},
+		{[]any{}, "a list"},
+		{map[string]any{}, "a map of fields"},
+	} {
+		if accepts(t.sample) {
+			return t.want
+		}
+	}
+	return "another value"
+}
+
+// show writes a value as JSON, shortened if need be.
+func show(v any) string {
+	if v == nil {
+		return "(none)"
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	if len(b) > 100 {
+		return strings.ToValidUTF8(string(b[:100]), "") + "..."
+	}
+	return string(b)
+}
+
+// moreDocuments tells whether anything follows the first YAML document.
+func moreDocuments(b []byte) bool {
+	content, next := false, false
+	for line := range bytes.Lines(b) {
+		text, isMarker := bytes.CutPrefix(bytes.TrimSpace(line), []byte("---"))
+		isMarker = isMarker && bytes.HasPrefix(line, []byte("---")) && (len(text) == 0 || text[0] == ' ' || text[0] == '#')
+		switch {
+		case isMarker:
+			next = content
+		case len(text) == 0 || text[0] == '#' || text[0] == '%':
+		case next:
+			return true
+		default:
+			content = true
+		}
+	}
+	return false
+}
+
+// resolvePaths makes relative paths in the main file relative to its folder.
+func resolvePaths(doc map[string]any, file string) error {
+	file, err := filepath.Abs(file)
+	if err != nil {
+		return err
+	}
+	for _, field := range []string{"staticPodPath", "resolvConf", "podLogsDir"} {
+		if p, ok := doc[field].(string); ok && p != "" && !filepath.IsAbs(p) {
+			doc[field] = filepath.Join(filepath.Dir(file), p)
+		}
+	}
+	return nil
+}
+
+// dropIns lists the *.conf files below dir in lexical order, with a warning
+// for each other file.
+func dropIns(dir string) (files, warnings []string, err error) {
+	fi, err := os.Stat(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !fi.IsDir() {
+		return nil, nil, fmt.Errorf("--config-dir=%q: want a directory", dir)
+	}
+	// The slash at the end has a symbolic link followed.
+	err = filepath.WalkDir(filepath.Clean(dir)+"/", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil || d.IsDir():
+		case strings.HasSuffix(path, ".conf"):
 			files = append(files, path)
+		case d.Type().IsRegular():
+			warnings = append(warnings, path+": not read: the name of a drop-in ends in .conf")
 		}
 		return err
 	})
-	return files, err
+	return files, warnings, err
 }
 
 // mergePatch applies a JSON merge patch (RFC 7396).

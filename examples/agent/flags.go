@@ -109,7 +109,7 @@ func (f *runFlags) validate() error {
 	for _, e := range []struct{ flag, socket string }{
 		{"container-runtime-endpoint", f.runtimeEndpoint}, {"image-service-endpoint", f.imageEndpoint},
 	} {
-		if e.socket != "" && !filepath.IsAbs(strings.TrimPrefix(e.socket, "unix://")) {
+		if e.socket != "" && !isSocket(e.socket) {
 			bad("--%s=%q: want unix:///path or an absolute path", e.flag, e.socket)
 		}
 	}
@@ -121,6 +121,8 @@ func (f *runFlags) validate() error {
 	}
 	return errors.Join(errs...)
 }
+
+func isSocket(s string) bool { return filepath.IsAbs(strings.TrimPrefix(s, "unix://")) }
 
 func isWebURL(s string) bool {
 	u, err := url.Parse(s)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -204,6 +205,13 @@ func age(p *v1.Pod, now time.Time) string {
 		return "<unknown>"
 	}
 	return duration.HumanDuration(now.Sub(start.Time))
+}
+
+// oneLine makes text fit for a line of a table: what breaks lines or speaks to
+// the terminal (a container chooses the text of its messages) becomes a blank.
+func oneLine(s string) string {
+	blank := func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }
+	return strings.Join(strings.FieldsFunc(s, blank), " ")
 }
 
 func orWord(s, other string) string {

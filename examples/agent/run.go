@@ -295,7 +295,10 @@ func nodeOf(f *runFlags, c *kubeletconfig.KubeletConfiguration) (agent.Node, err
 	for _, reserved := range []map[string]string{c.SystemReserved, c.KubeReserved} {
 		for name, q := range reserved {
 			rn := v1.ResourceName(name)
-			left := node.Allocatable[rn]
+			left, ok := node.Allocatable[rn]
+			if !ok { // pid: no pod asks for any
+				continue
+			}
 			left.Sub(resource.MustParse(q)) // checked with the configuration
 			if left.Sign() < 0 {
 				left = resource.Quantity{}

@@ -3,23 +3,31 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
-// validateConfig reports every mistake in the supported fields at once.
-func validateConfig(c *kubeletconfig.KubeletConfiguration) error {
+// validateConfig reports every mistake in the supported fields at once, each
+// with the file that made it.
+func validateConfig(c *kubeletconfig.KubeletConfiguration, origin map[string]string) error {
 	var errs []error
 	bad := func(field string, value any, want string) {
-		errs = append(errs, fmt.Errorf("invalid configuration: %s: %v: want %s", field, value, want))
+		top := field
+		if i := strings.IndexAny(field, ".["); i >= 0 {
+			top = field[:i]
+		}
+		errs = append(errs, fmt.Errorf("invalid configuration: %s: %s: %s: want %s", origin[top], field, show(value), want))
 	}
 	positive := func(field string, d time.Duration) {
 		if d < 0 {
-			bad(field, d, "a duration above 0")
+			bad(field, d.String(), "a duration above 0")
 		}
 	}
 	positive("syncFrequency", c.SyncFrequency.Duration)
@@ -49,11 +57,19 @@ func validateConfig(c *kubeletconfig.KubeletConfiguration) error {
 	if net.ParseIP(c.HealthzBindAddress) == nil {
 		bad("healthzBindAddress", c.HealthzBindAddress, "an IP address")
 	}
-	if c.StaticPodPath != "" && !filepath.IsAbs(c.StaticPodPath) {
-		bad("staticPodPath", c.StaticPodPath, "an absolute path")
+	for _, p := range []struct{ field, path string }{
+		{"staticPodPath", c.StaticPodPath}, {"resolvConf", *c.ResolverConfig}, {"podLogsDir", c.PodLogsDir},
+	} {
+		if p.path != "" && !filepath.IsAbs(p.path) {
+			bad(p.field, p.path, "an absolute path")
+		}
 	}
-	if !filepath.IsAbs(c.PodLogsDir) {
-		bad("podLogsDir", c.PodLogsDir, "an absolute path")
+	for _, e := range []struct{ field, socket string }{
+		{"containerRuntimeEndpoint", c.ContainerRuntimeEndpoint}, {"imageServiceEndpoint", c.ImageServiceEndpoint},
+	} {
+		if e.socket != "" && !isSocket(e.socket) {
+			bad(e.field, e.socket, "unix:///path or an absolute path")
+		}
 	}
 	if c.StaticPodURL != "" && !isWebURL(c.StaticPodURL) {
 		bad("staticPodURL", c.StaticPodURL, "an http or https URL")
@@ -64,14 +80,22 @@ func validateConfig(c *kubeletconfig.KubeletConfiguration) error {
 		}
 	}
 	if d := c.CrashLoopBackOff.MaxContainerRestartPeriod; d != nil && (d.Duration < time.Second || d.Duration > 300*time.Second) {
-		bad("crashLoopBackOff.maxContainerRestartPeriod", d.Duration, "1s to 300s")
+		bad("crashLoopBackOff.maxContainerRestartPeriod", d.Duration.String(), "1s to 300s")
 	}
-	for field, list := range map[string]map[string]string{"systemReserved": c.SystemReserved, "kubeReserved": c.KubeReserved} {
-		for name, q := range list {
-			if v, err := resource.ParseQuantity(q); err != nil || v.Sign() < 0 {
-				bad(field+"."+name, q, "a quantity of 0 or more")
+	for _, r := range []struct {
+		field string
+		list  map[string]string
+	}{{"systemReserved", c.SystemReserved}, {"kubeReserved", c.KubeReserved}} {
+		for _, name := range slices.Sorted(maps.Keys(r.list)) {
+			if !slices.Contains(reservable, name) {
+				bad(r.field, name, "one of "+strings.Join(reservable, ", "))
+			} else if q, err := resource.ParseQuantity(r.list[name]); err != nil || q.Sign() < 0 {
+				bad(r.field+"."+name, r.list[name], "a quantity of 0 or more")
 			}
 		}
 	}
 	return errors.Join(errs...)
 }
+
+// reservable are the resources that can be set aside for the system.
+var reservable = []string{"cpu", "memory", "ephemeral-storage", "pid"}
