@@ -25,12 +25,12 @@ var owned = []v1.PodConditionType{
 func Conditions(in Input, st *v1.PodStatus) []v1.PodCondition {
 	prev := in.previous()
 	out := foreign(in.Pod.Status.Conditions, prev.Conditions)
-	containers, ready := readiness(in.Pod, st, out)
+	containers := containersReady(in.Pod, st)
 	sandbox := v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: truth(!in.NeedsSandbox)}
 	for _, c := range []v1.PodCondition{
 		sandbox,
 		initialized(in.Pod, st, prev),
-		ready,
+		ready(in.Pod, containers, out),
 		containers,
 		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
 	} {
@@ -55,27 +55,6 @@ func foreign(current, previous []v1.PodCondition) []v1.PodCondition {
 		out = append(out, *previous[ours].DeepCopy())
 	}
 	return out
-}
-
-// UpdateReadiness makes the conditions ContainersReady and Ready of st follow
-// its containers, its phase and the pod's readiness gates.
-func UpdateReadiness(pod *v1.Pod, st *v1.PodStatus, now time.Time) {
-	containers, ready := readiness(pod, st, st.Conditions)
-	for _, c := range []v1.PodCondition{ready, containers} {
-		c.ObservedGeneration = pod.Generation
-		c.LastTransitionTime = transition(st.Conditions, c, now)
-		if i := slices.IndexFunc(st.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type }); i >= 0 {
-			st.Conditions[i] = c
-		} else {
-			st.Conditions = append(st.Conditions, c)
-		}
-	}
-}
-
-// readiness computes ContainersReady and Ready.
-func readiness(pod *v1.Pod, st *v1.PodStatus, conditions []v1.PodCondition) (containers, ready v1.PodCondition) {
-	containers = containersReady(pod, st)
-	return containers, podReady(pod, containers, conditions)
 }
 
 func truth(b bool) v1.ConditionStatus {
@@ -148,7 +127,7 @@ func containersReady(pod *v1.Pod, st *v1.PodStatus) v1.PodCondition {
 	return c
 }
 
-func podReady(pod *v1.Pod, containers v1.PodCondition, conditions []v1.PodCondition) v1.PodCondition {
+func ready(pod *v1.Pod, containers v1.PodCondition, conditions []v1.PodCondition) v1.PodCondition {
 	c := containers
 	c.Type = v1.PodReady
 	if containers.Status != v1.ConditionTrue {

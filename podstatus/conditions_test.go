@@ -286,33 +286,3 @@ func TestConditionsOfOthers(t *testing.T) {
 		})
 	}
 }
-
-func TestUpdateReadiness(t *testing.T) {
-	p := podOf(always, nil, "c")
-	p.Generation = 2
-	p.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "g"}}
-	p.Status.Conditions = []v1.PodCondition{{Type: "g", Status: v1.ConditionTrue}}
-	obs := observedRunning("c")
-	st := Of(Input{Pod: p, Observed: obs, Now: now})
-	later := now.Add(time.Minute)
-
-	st.ContainerStatuses[0].Ready = false
-	UpdateReadiness(p, &st, later)
-	for _, typ := range []v1.PodConditionType{v1.PodReady, v1.ContainersReady} {
-		c := condition(st, typ)
-		if c.Status != v1.ConditionFalse || c.Reason != "ContainersNotReady" || !c.LastTransitionTime.Time.Equal(later) || c.ObservedGeneration != 2 {
-			t.Errorf("%s of an unready container: %+v", typ, c)
-		}
-	}
-	st.ContainerStatuses[0].Ready = true
-	st.Conditions = st.Conditions[:1] // what is missing is appended
-	UpdateReadiness(p, &st, later)
-	if a, b := condition(st, v1.PodReady), condition(st, v1.ContainersReady); a.Status != v1.ConditionTrue || b.Status != v1.ConditionTrue {
-		t.Errorf("Ready %+v, ContainersReady %+v", a, b)
-	}
-	st.Phase = v1.PodFailed
-	UpdateReadiness(p, &st, later)
-	if c := condition(st, v1.PodReady); c.Status != v1.ConditionFalse || c.Reason != "PodFailed" {
-		t.Errorf("a failed pod's Ready %+v", c)
-	}
-}

@@ -235,12 +235,3 @@ func TestWholeStatus(t *testing.T) {
 		t.Errorf("phase %s %s after Failed", third.Phase, third.Reason)
 	}
 }
-
-// observedRunning is a pod with a good sandbox and these containers running.
-func observedRunning(names ...string) *observed.Pod {
-	obs := &observed.Pod{UID: "u", Sandboxes: []observed.Sandbox{{ID: "s", State: observed.Running, IPs: []string{"10.0.0.9"}}}}
-	for _, n := range names {
-		obs.Containers = append(obs.Containers, observe(observed.Running, n, 0, 0, 1))
-	}
-	return obs
-}

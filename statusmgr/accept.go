@@ -33,11 +33,14 @@ func (m *Manager) accept(pod *v1.Pod, next *v1.PodStatus, finished, force bool) 
 		m.met.illegal.Inc()
 		m.cfg.Log.Error("impossible status change was left out", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("what", what))
 	}
+	if podmeta.IsTerminal(next.Phase) && (isTrue(next, v1.PodReady) || isTrue(next, v1.ContainersReady)) {
+		updateReadiness(pod, next, now)
+	}
 	keepTimes(old, next, now)
 	normalize(pod, next)
 	m.countTerminated(old, next)
-	if e != nil && !force && equality.Semantic.DeepEqual(e.status, next) {
-		e.pod = pod
+	if e != nil && !force && saysSame(e.status, next) {
+		e.pod, e.status = pod, next
 		return false
 	}
 	added := e == nil
@@ -45,10 +48,11 @@ func (m *Manager) accept(pod *v1.Pod, next *v1.PodStatus, finished, force bool) 
 		e = &entry{}
 		m.entries[pod.UID] = e
 	}
-	e.urgent = e.urgent || added || old.Phase != next.Phase || isReady(old) != isReady(next)
+	e.urgent = e.urgent || added || old.Phase != next.Phase || isTrue(old, v1.PodReady) != isTrue(next, v1.PodReady)
 	e.pod, e.status = pod, next
 	e.version++
-	e.finished = e.finished || finished
+	// A static pod may come back under the same UID.
+	e.finished = finished || e.finished && !podmeta.IsStatic(pod)
 	if e.since.IsZero() {
 		e.since = now
 	}
@@ -57,9 +61,39 @@ func (m *Manager) accept(pod *v1.Pod, next *v1.PodStatus, finished, force bool) 
 	return true
 }
 
-func isReady(st *v1.PodStatus) bool {
-	i := slices.IndexFunc(st.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady })
-	return i >= 0 && st.Conditions[i].Status == v1.ConditionTrue
+func find(list []v1.PodCondition, typ v1.PodConditionType) *v1.PodCondition {
+	if i := slices.IndexFunc(list, func(c v1.PodCondition) bool { return c.Type == typ }); i >= 0 {
+		return &list[i]
+	}
+	return nil
+}
+
+func isTrue(st *v1.PodStatus, typ v1.PodConditionType) bool {
+	c := find(st.Conditions, typ)
+	return c != nil && c.Status == v1.ConditionTrue
+}
+
+// ours are the conditions that the node writes, alone or with others. What
+// else there is, others have told the world already.
+var ours = []v1.PodConditionType{
+	v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers,
+	v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting, v1.DisruptionTarget,
+}
+
+// saysSame tells whether b tells the world nothing that a has not. Of
+// conditions, times and generations say nothing of their own.
+func saysSame(a, b *v1.PodStatus) bool {
+	for _, typ := range ours {
+		x, y := find(a.Conditions, typ), find(b.Conditions, typ)
+		if (x == nil) != (y == nil) || x != nil && (x.Status != y.Status || x.Reason != y.Reason || x.Message != y.Message) {
+			return false
+		}
+	}
+	x, y := *a, *b
+	for _, st := range []*v1.PodStatus{&x, &y} {
+		st.Conditions, st.ResourceClaimStatuses, st.ExtendedResourceClaimStatus = nil, nil, nil
+	}
+	return equality.Semantic.DeepEqual(&x, &y)
 }
 
 // keepLegal puts back what cannot have changed: a container that came to an
@@ -94,8 +128,8 @@ func keepLegal(pod *v1.Pod, old, next *v1.PodStatus) (illegal []string) {
 	return illegal
 }
 
-// keepTimes keeps the start time, and the transition times of conditions that
-// have not changed.
+// keepTimes keeps the start time, and the transition times of the node's
+// conditions that have not changed. Others' times are theirs.
 func keepTimes(old, next *v1.PodStatus, now time.Time) {
 	switch {
 	case old.StartTime != nil && !old.StartTime.IsZero():
@@ -107,10 +141,13 @@ func keepTimes(old, next *v1.PodStatus, now time.Time) {
 	next.ObservedGeneration = max(next.ObservedGeneration, old.ObservedGeneration)
 	for i := range next.Conditions {
 		c := &next.Conditions[i]
-		j := slices.IndexFunc(old.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type })
-		if j >= 0 && old.Conditions[j].Status == c.Status && !old.Conditions[j].LastTransitionTime.IsZero() {
-			c.LastTransitionTime = old.Conditions[j].LastTransitionTime
-		} else if j >= 0 || c.LastTransitionTime.IsZero() {
+		if !slices.Contains(ours, c.Type) {
+			continue
+		}
+		was := find(old.Conditions, c.Type)
+		if was != nil && was.Status == c.Status && !was.LastTransitionTime.IsZero() {
+			c.LastTransitionTime = was.LastTransitionTime
+		} else if was != nil || c.LastTransitionTime.IsZero() {
 			c.LastTransitionTime = metav1.NewTime(now)
 		}
 	}
@@ -262,51 +299,4 @@ func sameContainer(a, b string) bool {
 		return s
 	}
 	return a != "" && bare(a) == bare(b)
-}
-
-// updateReadiness makes the conditions ContainersReady and Ready follow the
-// containers' own.
-func updateReadiness(pod *v1.Pod, st *v1.PodStatus, now time.Time) {
-	var unready []string
-	note := func(list []v1.ContainerStatus, counts func(string) bool) {
-		for i := range list {
-			if counts(list[i].Name) && !list[i].Ready {
-				unready = append(unready, list[i].Name)
-			}
-		}
-	}
-	note(st.InitContainerStatuses, func(name string) bool {
-		i := slices.IndexFunc(pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name })
-		return i >= 0 && podmeta.IsSidecar(&pod.Spec.InitContainers[i])
-	})
-	note(st.ContainerStatuses, func(string) bool { return true })
-	cond := v1.PodCondition{Status: v1.ConditionTrue, ObservedGeneration: pod.Generation}
-	if len(unready) > 0 {
-		cond.Status, cond.Reason = v1.ConditionFalse, "ContainersNotReady"
-		cond.Message = fmt.Sprintf("containers with unready status: [%s]", strings.Join(unready, " "))
-	}
-	cond.Type = v1.ContainersReady
-	setCondition(st, cond, now)
-	for _, gate := range pod.Spec.ReadinessGates {
-		i := slices.IndexFunc(st.Conditions, func(c v1.PodCondition) bool { return c.Type == gate.ConditionType })
-		if cond.Status == v1.ConditionTrue && (i < 0 || st.Conditions[i].Status != v1.ConditionTrue) {
-			cond.Status, cond.Reason = v1.ConditionFalse, "ReadinessGatesNotReady"
-			cond.Message = fmt.Sprintf("readiness gate %q is not True", gate.ConditionType)
-		}
-	}
-	cond.Type = v1.PodReady
-	setCondition(st, cond, now)
-}
-
-func setCondition(st *v1.PodStatus, c v1.PodCondition, now time.Time) {
-	c.LastTransitionTime = metav1.NewTime(now)
-	i := slices.IndexFunc(st.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type })
-	if i < 0 {
-		st.Conditions = append(st.Conditions, c)
-		return
-	}
-	if st.Conditions[i].Status == c.Status {
-		c.LastTransitionTime = st.Conditions[i].LastTransitionTime
-	}
-	st.Conditions[i] = c
 }

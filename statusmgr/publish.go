@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/podmeta"
 )
@@ -14,12 +15,13 @@ import (
 // publishQueue holds the pods that the sink has something to be told of.
 type publishQueue struct {
 	free           int
+	busy           map[types.UID]bool // a call of the sink is under way
 	urgent, others []*entry
 }
 
 // enqueue has e published, unless it is, or waits after a failure.
 func (m *Manager) enqueue(e *entry) {
-	if m.cfg.Sink == nil || m.ctx == nil || m.ctx.Err() != nil || e.busy || e.queued || e.failures > 0 || !e.pending() {
+	if m.cfg.Sink == nil || m.ctx == nil || m.ctx.Err() != nil || m.queue.busy[e.pod.UID] || e.queued || e.retry != nil || !e.pending() {
 		return
 	}
 	e.queued = true
@@ -41,7 +43,7 @@ func (e *entry) deletable() bool {
 
 // dispatch begins as many writes as there is room for.
 func (m *Manager) dispatch() {
-	for m.queue.free > 0 {
+	for m.queue.free > 0 && m.ctx.Err() == nil {
 		var e *entry
 		switch {
 		case len(m.queue.urgent) > 0:
@@ -56,51 +58,75 @@ func (m *Manager) dispatch() {
 			continue
 		}
 		m.queue.free--
-		e.busy, e.urgent = true, false
+		m.queue.busy[e.pod.UID] = true
+		w := write{e: e, pod: e.pod, status: e.status, finished: e.finished, version: e.version, since: e.since}
+		e.urgent, e.since = false, time.Time{}
 		m.wg.Add(1)
-		go m.publish(e, e.pod, e.status, e.version)
+		go m.publish(w)
 	}
 }
 
+// write is what one pod's calls of the sink are about.
+type write struct {
+	e        *entry
+	pod      *v1.Pod
+	status   *v1.PodStatus
+	finished bool
+	version  uint64
+	since    time.Time
+}
+
 // publish makes the calls for one pod.
-func (m *Manager) publish(e *entry, pod *v1.Pod, st *v1.PodStatus, version uint64) {
+func (m *Manager) publish(w write) {
 	defer m.wg.Done()
 	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.Timeout)
 	defer cancel()
-	err := m.cfg.Sink.Update(ctx, pod, m.publishable(pod, st))
-
-	m.mu.Lock()
-	if err == nil {
-		e.published = version
-		if !e.since.IsZero() {
-			m.met.sync.Observe(time.Since(e.since).Seconds())
-			e.since = time.Time{}
-		}
-	}
-	remove := err == nil && e.deletable() && e.version == version
-	m.mu.Unlock()
-	if remove {
-		err = m.cfg.Sink.Delete(ctx, pod)
+	err := m.cfg.Sink.Update(ctx, w.pod, m.publishable(w))
+	if m.updated(w, err) {
+		err = m.cfg.Sink.Delete(ctx, w.pod)
+		m.mu.Lock()
+		w.e.deleted = err == nil
+		m.mu.Unlock()
 	}
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e.deleted = e.deleted || remove && err == nil
-	e.busy = false
+	delete(m.queue.busy, w.pod.UID)
 	m.queue.free++
 	if err != nil {
-		m.failed(e, err)
+		m.failed(w.e, err)
 	} else {
-		e.failures = 0
+		w.e.failures = 0
+	}
+	if e := m.entries[w.pod.UID]; e != nil { // not w.e, if that was dropped meanwhile
 		m.enqueue(e)
 	}
 	m.dispatch()
 }
 
+// updated notes what became of an update, and tells whether the pod can be
+// deleted.
+func (m *Manager) updated(w write, err error) (remove bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		if !w.since.IsZero() {
+			w.e.since = w.since
+		}
+		return false
+	}
+	w.e.published = w.version
+	if !w.since.IsZero() {
+		m.met.sync.Observe(time.Since(w.since).Seconds())
+	}
+	return w.e.version == w.version && w.e.deletable()
+}
+
 // publishable is a status with its terminal phase held back while containers
 // may run.
-func (m *Manager) publishable(pod *v1.Pod, st *v1.PodStatus) v1.PodStatus {
-	if !podmeta.IsTerminal(st.Phase) || podmeta.IsTerminal(pod.Status.Phase) || !m.cfg.CouldHaveRunning(pod.UID) {
+func (m *Manager) publishable(w write) v1.PodStatus {
+	pod, st := w.pod, w.status
+	if w.finished || !podmeta.IsTerminal(st.Phase) || podmeta.IsTerminal(pod.Status.Phase) || !m.cfg.CouldHaveRunning(pod.UID) {
 		return *st
 	}
 	held := *st
@@ -113,7 +139,7 @@ func (m *Manager) publishable(pod *v1.Pod, st *v1.PodStatus) v1.PodStatus {
 
 // failed has the write tried again, later each time.
 func (m *Manager) failed(e *entry, err error) {
-	if m.ctx.Err() != nil {
+	if m.ctx.Err() != nil || m.entries[e.pod.UID] != e {
 		return
 	}
 	delay := min(m.cfg.Backoff<<min(e.failures, 16), m.cfg.MaxBackoff)
@@ -124,9 +150,9 @@ func (m *Manager) failed(e *entry, err error) {
 	e.retry = time.AfterFunc(delay, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		n := e.failures
-		e.failures = 0
-		m.enqueue(e)
-		e.failures = n
+		e.retry = nil
+		if m.entries[e.pod.UID] == e {
+			m.enqueue(e)
+		}
 	})
 }

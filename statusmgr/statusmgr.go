@@ -101,12 +101,11 @@ type entry struct {
 
 	published uint64 // the version that the sink has
 	deleted   bool   // the sink was told
-	busy      bool   // a call of the sink is under way
 	queued    bool
 	urgent    bool
-	failures  int
-	retry     *time.Timer
-	since     time.Time // of the oldest change that the sink has not got
+	failures  int         // in a row
+	retry     *time.Timer // nil unless the next try has to wait
+	since     time.Time   // of the oldest change that the sink has not got
 }
 
 // New checks cfg and returns a Manager at rest.
@@ -123,7 +122,7 @@ func New(cfg Config) (*Manager, error) {
 		cfg: cfg, met: met,
 		entries: map[types.UID]*entry{},
 		subs:    map[*subscription]bool{},
-		queue:   publishQueue{free: cfg.Parallel},
+		queue:   publishQueue{free: cfg.Parallel, busy: map[types.UID]bool{}},
 	}, nil
 }
 
@@ -178,6 +177,7 @@ func (m *Manager) Phase(uid types.UID) (v1.PodPhase, bool) {
 
 // Set takes a freshly computed status of a pod. It tells whether that said
 // anything new. The pod is kept and must not be changed; the status is copied.
+// Conditions that others write are kept as given, and are never news.
 func (m *Manager) Set(pod *v1.Pod, status v1.PodStatus) (changed bool) {
 	next := status.DeepCopy()
 	next.ObservedGeneration = max(next.ObservedGeneration, pod.Generation)

@@ -46,6 +46,14 @@ func (s *subscription) close() {
 	s.wake()
 }
 
+// drop closes, and forgets what was not taken.
+func (s *subscription) drop() {
+	s.mu.Lock()
+	s.queue = nil
+	s.mu.Unlock()
+	s.close()
+}
+
 func (s *subscription) take() (c Change, ok, closed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,13 +66,17 @@ func (s *subscription) take() (c Change, ok, closed bool) {
 }
 
 // Subscribe calls fn for every status accepted from now on, in order, until
-// cancel is called or Run ends. fn runs on a goroutine of its own and may call
-// the manager; a slow fn delays nobody else.
+// cancel is called or Run ends, which waits for fn to have seen all of them.
+// fn runs on a goroutine of its own and may call the manager; a slow fn delays
+// nobody else. A call may be under way when cancel returns; no other follows.
 func (m *Manager) Subscribe(fn func(Change)) (cancel func()) {
 	s := &subscription{signal: make(chan struct{}, 1)}
 	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ctx != nil && m.ctx.Err() != nil {
+		return func() {} // Run has ended or is about to
+	}
 	m.subs[s] = true
-	m.mu.Unlock()
 	m.wg.Go(func() {
 		for range s.signal {
 			for {
@@ -83,7 +95,7 @@ func (m *Manager) Subscribe(fn func(Change)) (cancel func()) {
 		m.mu.Lock()
 		delete(m.subs, s)
 		m.mu.Unlock()
-		s.close()
+		s.drop()
 	}
 }
 
