@@ -46,6 +46,12 @@ func parse(fs *flag.FlagSet, std stdio, args []string) (plain, after []string, e
 	}
 }
 
+// parseNames is parse for commands to which "--" only ends the flags.
+func parseNames(fs *flag.FlagSet, std stdio, args []string) ([]string, error) {
+	plain, after, err := parse(fs, std, args)
+	return append(plain, after...), err
+}
+
 // checked is a flag's value that tells what is wrong with a new one; package
 // flag makes mere text of it.
 type checked struct {

@@ -37,8 +37,11 @@ func (c *clientFlags) socketPath() string {
 // find looks a pod up by name, which may be namespace/name, or the name in
 // the manifest, to which the node's name was appended.
 func (c *clientFlags) find(ctx context.Context, cl *local.Client, name string) (*v1.Pod, error) {
-	namespace := c.namespace
+	given, namespace := name, c.namespace
 	if ns, n, ok := strings.Cut(name, "/"); ok {
+		if namespace != "" && namespace != ns {
+			return nil, fmt.Errorf("-n %s with %q: which namespace?", namespace, given)
+		}
 		namespace, name = ns, n
 	}
 	list, err := cl.Pods(ctx)
@@ -53,9 +56,9 @@ func (c *clientFlags) find(ctx context.Context, cl *local.Client, name string) (
 		}
 		switch {
 		case p.Name == name:
-			exact = append(exact, p)
+			exact = newest(exact, p)
 		case p.Name == name+"-"+strings.ToLower(p.Spec.NodeName):
-			prefixed = append(prefixed, p)
+			prefixed = newest(prefixed, p)
 		}
 	}
 	found := exact
@@ -75,7 +78,31 @@ func (c *clientFlags) find(ctx context.Context, cl *local.Client, name string) (
 	for _, p := range found {
 		where = append(where, p.Namespace+"/"+p.Name)
 	}
-	return nil, fmt.Errorf("%q could be %s; say which with -n", name, strings.Join(where, ", "))
+	return nil, fmt.Errorf("%q could be %s; say which with -n", given, strings.Join(where, ", "))
+}
+
+// newest adds p to pods, in place of one of the same name that it follows: the
+// agent lists a pod that is being terminated before the one that replaces it.
+func newest(pods []*v1.Pod, p *v1.Pod) []*v1.Pod {
+	for i, old := range pods {
+		if old.Namespace == p.Namespace && old.Name == p.Name {
+			pods[i] = p
+			return pods
+		}
+	}
+	return append(pods, p)
+}
+
+// findOrExplain is find, and tells on std.err of the manifests that were
+// refused when there is no such pod: they are mostly why.
+func (c *clientFlags) findOrExplain(ctx context.Context, std stdio, cl *local.Client, name string) (*v1.Pod, error) {
+	pod, err := c.find(ctx, cl, name)
+	if err != nil {
+		if problems, perr := cl.Problems(ctx); perr == nil {
+			printProblems(std.err, problems)
+		}
+	}
+	return pod, err
 }
 
 var errPodName = errors.New("which pod? Give one name")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -20,7 +19,7 @@ func describePod(ctx context.Context, std stdio, args []string) error {
 	fs := flag.NewFlagSet("agent describe", flag.ContinueOnError)
 	var c clientFlags
 	c.register(fs)
-	names, _, err := parse(fs, std, args)
+	names, err := parseNames(fs, std, args)
 	if err != nil {
 		return err
 	}
@@ -31,7 +30,7 @@ func describePod(ctx context.Context, std stdio, args []string) error {
 		return errPodName
 	}
 	cl := c.client()
-	pod, err := c.find(ctx, cl, names[0])
+	pod, err := c.findOrExplain(ctx, std, cl, names[0])
 	if err != nil {
 		return err
 	}
@@ -46,7 +45,7 @@ func describePod(ctx context.Context, std stdio, args []string) error {
 func writePod(out io.Writer, p *v1.Pod, events []v1.Event, now time.Time) {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	defer func() { _ = w.Flush() }()
-	row := func(key, value string) { fmt.Fprintf(w, "%s:\t%s\n", key, value) }
+	row := func(key, value string) { fmt.Fprintf(w, "%s:\t%s\n", key, oneLine(value)) }
 	row("Name", p.Name)
 	row("Namespace", p.Namespace)
 	row("UID", string(p.UID))
@@ -78,14 +77,20 @@ func writePod(out io.Writer, p *v1.Pod, events []v1.Event, now time.Time) {
 			writeContainer(w, &group.specs[i], group.statuses)
 		}
 	}
-	fmt.Fprintln(w, "Conditions:")
-	for _, c := range p.Status.Conditions {
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", c.Type, c.Status, c.Reason, c.Message)
+	title := func(name string, n int) {
+		if n == 0 {
+			name += "  <none>"
+		}
+		fmt.Fprintln(w, name)
 	}
-	fmt.Fprintln(w, "Events:")
+	title("Conditions:", len(p.Status.Conditions))
+	for _, c := range p.Status.Conditions {
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", c.Type, c.Status, oneLine(c.Reason), oneLine(c.Message))
+	}
+	title("Events:", len(events))
 	for _, e := range events {
 		fmt.Fprintf(w, "  %s\t%s\t%s ago (x%d)\t%s\n", e.Type, e.Reason,
-			duration.HumanDuration(now.Sub(e.LastTimestamp.Time)), e.Count, e.Message)
+			duration.HumanDuration(now.Sub(e.LastTimestamp.Time)), e.Count, oneLine(e.Message))
 	}
 }
 
@@ -108,12 +113,20 @@ func stateLine(s v1.ContainerState) string {
 	case s.Running != nil:
 		return "Running since " + s.Running.StartedAt.Format(time.RFC1123Z)
 	case s.Waiting != nil:
-		return strings.TrimRight(fmt.Sprintf("Waiting (%s) %s", s.Waiting.Reason, s.Waiting.Message), " ")
+		return oneLine("Waiting " + inBrackets(s.Waiting.Reason) + s.Waiting.Message)
 	case s.Terminated != nil:
-		return strings.TrimRight(fmt.Sprintf("Terminated (%s) exit code %d %s", s.Terminated.Reason, s.Terminated.ExitCode, s.Terminated.Message), " ")
+		t := s.Terminated
+		return oneLine(fmt.Sprintf("Terminated %sexit code %d %s", inBrackets(t.Reason), t.ExitCode, t.Message))
 	default:
 		return "Waiting"
 	}
+}
+
+func inBrackets(s string) string {
+	if s == "" {
+		return ""
+	}
+	return "(" + s + ") "
 }
 
 func pairs(m map[string]string) string {
@@ -131,7 +144,7 @@ func why(ctx context.Context, std stdio, args []string) error {
 	fs := flag.NewFlagSet("agent why", flag.ContinueOnError)
 	var c clientFlags
 	c.register(fs)
-	names, _, err := parse(fs, std, args)
+	names, err := parseNames(fs, std, args)
 	if err != nil {
 		return err
 	}
@@ -139,9 +152,9 @@ func why(ctx context.Context, std stdio, args []string) error {
 		return errPodName
 	}
 	cl := c.client()
-	pod, err := c.find(ctx, cl, names[0])
+	pod, err := c.findOrExplain(ctx, std, cl, names[0])
 	if err != nil {
-		return withProblems(ctx, std, cl, err)
+		return err
 	}
 	w, err := cl.Why(ctx, pod.Namespace, pod.Name)
 	if err != nil {
@@ -153,7 +166,9 @@ func why(ctx context.Context, std stdio, args []string) error {
 		fmt.Fprintf(std.out, ", since %s", duration.HumanDuration(now.Sub(w.Since)))
 	}
 	fmt.Fprintln(std.out, ")")
-	fmt.Fprintln(std.out, "waits for: "+w.WaitingFor)
+	if w.WaitingFor != "" {
+		fmt.Fprintln(std.out, "waits for: "+oneLine(w.WaitingFor))
+	}
 	if !w.NextAt.IsZero() {
 		fmt.Fprintf(std.out, "next look: in %s", duration.HumanDuration(max(0, w.NextAt.Sub(now))))
 		if w.NextReason != "" {
@@ -162,22 +177,10 @@ func why(ctx context.Context, std stdio, args []string) error {
 		fmt.Fprintln(std.out)
 	}
 	if w.LastError != "" {
-		fmt.Fprintf(std.out, "last error: %s (%d in a row)\n", w.LastError, w.Failures)
+		fmt.Fprintf(std.out, "last error: %s (%d in a row)\n", oneLine(w.LastError), w.Failures)
 	}
 	for _, ct := range w.Containers {
-		fmt.Fprintf(std.out, "container %s: %s\n", ct.Name, strings.Join(strings.Fields(ct.State+" "+ct.Reason+" "+ct.Message), " "))
+		fmt.Fprintf(std.out, "container %s: %s\n", ct.Name, oneLine(ct.State+" "+ct.Reason+" "+ct.Message))
 	}
 	return nil
-}
-
-// withProblems adds the refused manifests to the news that a pod is unknown:
-// they are mostly why.
-func withProblems(ctx context.Context, std stdio, cl interface {
-	Problems(context.Context) ([]problem, error)
-}, err error) error {
-	problems, perr := cl.Problems(ctx)
-	if perr == nil {
-		printProblems(std.err, problems)
-	}
-	return errors.Join(err)
 }

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -23,35 +24,12 @@ import (
 )
 
 func execCommand(ctx context.Context, std stdio, args []string) error {
-	fs := flag.NewFlagSet("agent exec", flag.ContinueOnError)
-	var (
-		c   clientFlags
-		req local.ExecRequest
-	)
-	c.register(fs)
-	fs.StringVar(&req.Container, "c", "", "the `container`; else the first")
-	fs.BoolVar(&req.Stdin, "i", false, "pass standard input on")
-	fs.BoolVar(&req.TTY, "t", false, "standard input is a terminal")
-	both := fs.Bool("it", false, "-i and -t")
-	names, command, err := parse(fs, std, args)
+	c, name, req, err := parseExec(std, args)
 	if err != nil {
 		return err
 	}
-	if *both {
-		req.Stdin, req.TTY = true, true
-	}
-	if len(command) == 0 && len(names) > 1 {
-		names, command = names[:1], names[1:]
-	}
-	if len(names) != 1 {
-		return errPodName
-	}
-	if len(command) == 0 {
-		return errors.New("which command? Give it after --")
-	}
-	req.Command = command
 	cl := c.client()
-	pod, err := c.find(ctx, cl, names[0])
+	pod, err := c.findOrExplain(ctx, std, cl, name)
 	if err != nil {
 		return err
 	}
@@ -60,6 +38,40 @@ func execCommand(ctx context.Context, std stdio, args []string) error {
 		return err
 	}
 	return stream(ctx, u, std, req)
+}
+
+// parseExec reads NAME [flags] -- COMMAND... The dashes may be left out if no
+// word of the command looks like a flag.
+func parseExec(std stdio, args []string) (c clientFlags, name string, req local.ExecRequest, err error) {
+	fs := flag.NewFlagSet("agent exec", flag.ContinueOnError)
+	c.register(fs)
+	fs.StringVar(&req.Container, "c", "", "the `container`; else the first")
+	fs.BoolVar(&req.Stdin, "i", false, "pass standard input on")
+	fs.BoolVar(&req.TTY, "t", false, "standard input is a terminal")
+	both := fs.Bool("it", false, "-i and -t")
+	for _, n := range [][2]string{{"c", "container"}, {"i", "stdin"}, {"t", "tty"}, {"it", "ti"}} {
+		also(fs, n[0], n[1])
+	}
+	names, command, err := parse(fs, std, args)
+	dashes := slices.Contains(args, "--")
+	switch {
+	case err != nil && !dashes && !errors.Is(err, flag.ErrHelp):
+		return c, "", req, fmt.Errorf("%w; flags of the command go after --", err)
+	case err != nil:
+		return c, "", req, err
+	case len(names) == 0:
+		return c, "", req, errPodName
+	case !dashes:
+		names, command = names[:1], names[1:]
+	case len(names) > 1:
+		return c, "", req, fmt.Errorf("%q stands before --; want one pod there, and the command behind", names[1])
+	}
+	if len(command) == 0 {
+		return c, "", req, errors.New("which command? Give it after --")
+	}
+	req.Command = command
+	req.Stdin, req.TTY = req.Stdin || *both, req.TTY || *both
+	return c, names[0], req, nil
 }
 
 // The channels of the Kubernetes remote command protocol over WebSocket: the
@@ -119,7 +131,12 @@ func stream(ctx context.Context, rawURL string, std stdio, req local.ExecRequest
 	if req.Stdin {
 		go s.sendInput(std.in)
 	}
-	return s.receive(std)
+	err = s.receive(std)
+	var code exitError
+	if err != nil && ctx.Err() != nil && !errors.As(err, &code) {
+		return errors.New("exec: interrupted; the command may go on")
+	}
+	return err
 }
 
 // session is one WebSocket that several goroutines write to.
@@ -155,7 +172,7 @@ func (s *session) receive(std stdio) error {
 		_, msg, err := s.conn.ReadMessage()
 		if err != nil {
 			if websocket.IsCloseError(err, websocket.CloseNormalClosure) {
-				return nil
+				return errors.New("exec: the runtime did not tell how the command ended")
 			}
 			return fmt.Errorf("exec: %w", err)
 		}

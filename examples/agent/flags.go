@@ -65,11 +65,11 @@ func newRunFlags() (*flag.FlagSet, *runFlags) {
 
 func parseRunFlags(std stdio, args []string) (*runFlags, error) {
 	fs, f := newRunFlags()
-	plain, after, err := parse(fs, std, args)
+	extra, err := parseNames(fs, std, args)
 	if err != nil {
 		return nil, err
 	}
-	if extra := slices.Concat(plain, after); len(extra) > 0 {
+	if len(extra) > 0 {
 		return nil, fmt.Errorf("run takes no argument, got %q", extra[0])
 	}
 	f.set = map[string]bool{}

@@ -28,18 +28,21 @@ func getPods(ctx context.Context, std stdio, args []string) error {
 	c.register(fs)
 	output := fs.String("o", "", "the `format`: wide, json, yaml or name")
 	also(fs, "o", "output")
-	names, _, err := parse(fs, std, args)
+	names, err := parseNames(fs, std, args)
 	if err != nil {
 		return err
 	}
-	if len(names) == 0 || !slices.Contains([]string{"pods", "pod", "po"}, names[0]) {
+	if len(names) == 0 {
 		return errors.New("get what? There is: get pods [NAME]")
+	}
+	if !slices.Contains([]string{"pods", "pod", "po"}, names[0]) {
+		return fmt.Errorf("get %q? There is: get pods [NAME]", names[0])
 	}
 	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, *output) {
 		return fmt.Errorf("-o %q: want wide, json, yaml or name", *output)
 	}
 	cl := c.client()
-	list, err := c.selected(ctx, cl, names[1:])
+	list, err := c.selected(ctx, std, cl, names[1:])
 	if err != nil {
 		return err
 	}
@@ -51,23 +54,23 @@ func getPods(ctx context.Context, std stdio, args []string) error {
 			fmt.Fprintln(std.out, "pod/"+list.Items[i].Name)
 		}
 	default:
-		if len(list.Items) == 0 {
-			problems, err := cl.Problems(ctx)
-			if err == nil && len(problems) > 0 {
-				printProblems(std.err, problems)
-			}
-			return errors.New("no pods")
+		if len(list.Items) > 0 {
+			printTable(std.out, list, *output == "wide", time.Now())
+			break
 		}
-		printTable(std.out, list, *output == "wide", time.Now())
+		err = errors.New("no pods")
+		if c.namespace != "" {
+			err = fmt.Errorf("no pods in namespace %q", c.namespace)
+		}
 	}
-	if problems, err := cl.Problems(ctx); err == nil {
+	if problems, perr := cl.Problems(ctx); perr == nil {
 		printProblems(std.err, problems)
 	}
-	return nil
+	return err
 }
 
 // selected lists the pods of those names, or all of the namespace.
-func (c *clientFlags) selected(ctx context.Context, cl *local.Client, names []string) (*v1.PodList, error) {
+func (c *clientFlags) selected(ctx context.Context, std stdio, cl *local.Client, names []string) (*v1.PodList, error) {
 	all, err := cl.Pods(ctx)
 	if err != nil {
 		return nil, err
@@ -75,7 +78,7 @@ func (c *clientFlags) selected(ctx context.Context, cl *local.Client, names []st
 	if len(names) > 0 {
 		out := &v1.PodList{TypeMeta: all.TypeMeta}
 		for _, n := range names {
-			p, err := c.find(ctx, cl, n)
+			p, err := c.findOrExplain(ctx, std, cl, n)
 			if err != nil {
 				return nil, err
 			}
@@ -129,26 +132,31 @@ func printTable(w io.Writer, list *v1.PodList, wide bool, now time.Time) {
 }
 
 // counts tells how many of the pod's lasting containers (regular ones and
-// sidecars) are ready, how many there are, and how often any was restarted.
+// sidecars) are ready, how many there are, and how often any container of the
+// pod was restarted.
 func counts(p *v1.Pod) (ready, total int, restarts int32) {
 	lasting := map[string]bool{}
 	for i := range p.Spec.Containers {
 		lasting[p.Spec.Containers[i].Name] = true
 	}
 	for i := range p.Spec.InitContainers {
-		if rp := p.Spec.InitContainers[i].RestartPolicy; rp != nil && *rp == v1.ContainerRestartPolicyAlways {
-			lasting[p.Spec.InitContainers[i].Name] = true
+		if name := p.Spec.InitContainers[i].Name; isSidecar(p, name) {
+			lasting[name] = true
 		}
 	}
 	for _, s := range slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses) {
-		if lasting[s.Name] {
-			restarts += s.RestartCount
-			if s.Ready {
-				ready++
-			}
+		restarts += s.RestartCount
+		if lasting[s.Name] && s.Ready {
+			ready++
 		}
 	}
 	return ready, len(lasting), restarts
+}
+
+func isSidecar(p *v1.Pod, name string) bool {
+	return slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool {
+		return c.Name == name && c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+	})
 }
 
 // podState is the one word that tells most about a pod: what keeps a
@@ -157,16 +165,46 @@ func podState(p *v1.Pod) string {
 	if p.DeletionTimestamp != nil {
 		return "Terminating"
 	}
+	if s := initState(p); s != "" {
+		return s
+	}
+	phase := orWord(string(p.Status.Phase), string(v1.PodPending))
+	failed, completed, running := "", "", false
+	for i := range p.Status.ContainerStatuses {
+		switch s := p.Status.ContainerStatuses[i].State; {
+		case s.Waiting != nil && s.Waiting.Reason != "":
+			return s.Waiting.Reason
+		case s.Running != nil:
+			running = true
+		case s.Terminated != nil && s.Terminated.ExitCode != 0:
+			failed = orWord(failed, ending(s.Terminated))
+		case s.Terminated != nil:
+			completed = orWord(completed, ending(s.Terminated))
+		}
+	}
+	switch {
+	case p.Status.Reason != "":
+		return p.Status.Reason
+	case failed != "":
+		return failed
+	case running:
+		return phase
+	}
+	return orWord(completed, phase)
+}
+
+// initState tells how far the init containers are, or what became of the
+// first that has not done its part; "" if all have.
+func initState(p *v1.Pod) string {
 	done := 0
 	for i := range p.Status.InitContainerStatuses {
 		s := &p.Status.InitContainerStatuses[i]
-		sidecar := i < len(p.Spec.InitContainers) && p.Spec.InitContainers[i].RestartPolicy != nil
-		switch {
-		case s.State.Terminated != nil && s.State.Terminated.ExitCode == 0, sidecar && s.Started != nil && *s.Started:
+		switch t := s.State.Terminated; {
+		case t != nil && t.ExitCode == 0, isSidecar(p, s.Name) && s.Started != nil && *s.Started:
 			done++
 			continue
-		case s.State.Terminated != nil:
-			return "Init:" + orWord(s.State.Terminated.Reason, "ExitCode:"+strconv.Itoa(int(s.State.Terminated.ExitCode)))
+		case t != nil:
+			return "Init:" + ending(t)
 		case s.State.Waiting != nil && s.State.Waiting.Reason != "" && s.State.Waiting.Reason != "PodInitializing":
 			return "Init:" + s.State.Waiting.Reason
 		}
@@ -174,22 +212,12 @@ func podState(p *v1.Pod) string {
 			return fmt.Sprintf("Init:%d/%d", done, len(p.Spec.InitContainers))
 		}
 	}
-	state, running := orWord(p.Status.Reason, string(p.Status.Phase)), false
-	for i := range p.Status.ContainerStatuses {
-		s := &p.Status.ContainerStatuses[i]
-		switch {
-		case s.State.Waiting != nil && s.State.Waiting.Reason != "":
-			return s.State.Waiting.Reason
-		case s.State.Terminated != nil && p.Status.Reason == "":
-			state = orWord(s.State.Terminated.Reason, "ExitCode:"+strconv.Itoa(int(s.State.Terminated.ExitCode)))
-		case s.State.Running != nil:
-			running = true
-		}
-	}
-	if running && p.Status.Reason == "" {
-		return string(p.Status.Phase)
-	}
-	return state
+	return ""
+}
+
+// ending is why a container ended, in a word.
+func ending(t *v1.ContainerStateTerminated) string {
+	return orWord(t.Reason, "ExitCode:"+strconv.Itoa(int(t.ExitCode)))
 }
 
 func terminalPhase(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
@@ -199,7 +227,7 @@ func age(p *v1.Pod, now time.Time) string {
 	switch {
 	case !p.CreationTimestamp.IsZero():
 		start = &p.CreationTimestamp
-	case p.Status.StartTime != nil:
+	case !p.Status.StartTime.IsZero():
 		start = p.Status.StartTime
 	default:
 		return "<unknown>"

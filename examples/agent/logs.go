@@ -11,9 +11,6 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 )
 
-// problem is shorter to read in signatures.
-type problem = local.Problem
-
 func logs(ctx context.Context, std stdio, args []string) error {
 	fs := flag.NewFlagSet("agent logs", flag.ContinueOnError)
 	var (
@@ -27,12 +24,18 @@ func logs(ctx context.Context, std stdio, args []string) error {
 	fs.BoolVar(&o.Timestamps, "timestamps", false, "put each line's time before it")
 	fs.Int64Var(&o.Tail, "tail", -1, "begin with the last `lines`; -1 means all")
 	since := fs.Duration("since", 0, "only what is younger than this `duration`")
-	names, _, err := parse(fs, std, args)
+	also(fs, "c", "container")
+	also(fs, "f", "follow")
+	also(fs, "p", "previous")
+	names, err := parseNames(fs, std, args)
 	if err != nil {
 		return err
 	}
 	if *since < 0 {
-		return fmt.Errorf("--since %v: want a duration above 0", *since)
+		return fmt.Errorf("--since=%v: want a duration above 0", *since)
+	}
+	if o.Tail < -1 {
+		return fmt.Errorf("--tail=%d: want a number of lines, or -1 for all", o.Tail)
 	}
 	if *since > 0 {
 		o.Since = time.Now().Add(-*since)
@@ -40,12 +43,15 @@ func logs(ctx context.Context, std stdio, args []string) error {
 	switch len(names) {
 	case 1:
 	case 2:
+		if o.Container != "" && o.Container != names[1] {
+			return fmt.Errorf("-c %s with %q: which container?", o.Container, names[1])
+		}
 		o.Container = names[1]
 	default:
 		return errPodName
 	}
 	cl := c.client()
-	pod, err := c.find(ctx, cl, names[0])
+	pod, err := c.findOrExplain(ctx, std, cl, names[0])
 	if err != nil {
 		return err
 	}
@@ -54,8 +60,12 @@ func logs(ctx context.Context, std stdio, args []string) error {
 		return err
 	}
 	defer func() { _ = body.Close() }()
-	if _, err := io.Copy(std.out, body); err != nil && !errors.Is(err, context.Canceled) {
+	switch _, err := io.Copy(std.out, body); {
+	case err == nil, errors.Is(err, context.Canceled):
+		return nil
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return fmt.Errorf("the log broke off: %w", err)
+	default:
 		return err
 	}
-	return nil
 }

@@ -353,11 +353,11 @@ func newLogger(verbosity int) *zap.Logger {
 }
 
 func version(_ context.Context, std stdio, args []string) error {
-	plain, after, err := parse(flag.NewFlagSet("agent version", flag.ContinueOnError), std, args)
+	extra, err := parseNames(flag.NewFlagSet("agent version", flag.ContinueOnError), std, args)
 	if err != nil {
 		return err
 	}
-	if extra := slices.Concat(plain, after); len(extra) > 0 {
+	if len(extra) > 0 {
 		return fmt.Errorf("version takes no argument, got %q", extra[0])
 	}
 	_, err = fmt.Fprintln(std.out, "agent "+versionString())
