@@ -87,6 +87,8 @@ const (
 
 const protocolV5 = "v5.channel.k8s.io"
 
+var errInterrupted = errors.New("exec: interrupted; the command may go on")
+
 // stream joins the command behind rawURL to std until it ends. A command that
 // ends with another code than 0 is an exitError.
 func stream(ctx context.Context, rawURL string, std stdio, req local.ExecRequest) error {
@@ -109,6 +111,8 @@ func stream(ctx context.Context, rawURL string, std stdio, req local.ExecRequest
 		defer func() { _ = resp.Body.Close() }()
 	}
 	switch {
+	case err != nil && ctx.Err() != nil:
+		return errInterrupted
 	case err != nil && resp != nil:
 		return fmt.Errorf("exec: the runtime answered %s", resp.Status)
 	case err != nil:
@@ -134,7 +138,7 @@ func stream(ctx context.Context, rawURL string, std stdio, req local.ExecRequest
 	err = s.receive(std)
 	var code exitError
 	if err != nil && ctx.Err() != nil && !errors.As(err, &code) {
-		return errors.New("exec: interrupted; the command may go on")
+		return errInterrupted
 	}
 	return err
 }

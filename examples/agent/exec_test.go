@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gorilla/websocket"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/agent/local"
+)
+
+func TestExecArguments(t *testing.T) {
+	for _, tc := range []struct {
+		line string
+		pod  string
+		want local.ExecRequest
+	}{
+		{"web -- ls -l", "web", local.ExecRequest{Command: []string{"ls", "-l"}}},
+		{"web ls", "web", local.ExecRequest{Command: []string{"ls"}}},
+		{"web ls /tmp", "web", local.ExecRequest{Command: []string{"ls", "/tmp"}}},
+		{"-c side web -- ls", "web", local.ExecRequest{Container: "side", Command: []string{"ls"}}},
+		{"web --container=side -- ls", "web", local.ExecRequest{Container: "side", Command: []string{"ls"}}},
+		{"web -- ls -c side", "web", local.ExecRequest{Command: []string{"ls", "-c", "side"}}},
+		{"-i web -- cat", "web", local.ExecRequest{Command: []string{"cat"}, Stdin: true}},
+		{"--stdin --tty web -- sh", "web", local.ExecRequest{Command: []string{"sh"}, Stdin: true, TTY: true}},
+		{"-it web -- sh", "web", local.ExecRequest{Command: []string{"sh"}, Stdin: true, TTY: true}},
+		{"web -ti -- sh", "web", local.ExecRequest{Command: []string{"sh"}, Stdin: true, TTY: true}},
+		{"-t web -- sh", "web", local.ExecRequest{Command: []string{"sh"}, TTY: true}},
+		{"-i=false web -- sh", "web", local.ExecRequest{Command: []string{"sh"}}},
+		// Only the first -- is ours.
+		{"web -- env -- a", "web", local.ExecRequest{Command: []string{"env", "--", "a"}}},
+		{"web -- --", "web", local.ExecRequest{Command: []string{"--"}}},
+		{"web -- -h", "web", local.ExecRequest{Command: []string{"-h"}}},
+	} {
+		_, pod, req, err := parseExec(discard(), strings.Fields(tc.line))
+		if err != nil {
+			t.Errorf("agent exec %s: %v", tc.line, err)
+			continue
+		}
+		if pod != tc.pod || req.Container != tc.want.Container || req.Stdin != tc.want.Stdin || req.TTY != tc.want.TTY ||
+			!slices.Equal(req.Command, tc.want.Command) {
+			t.Errorf("agent exec %s: %s %+v, want %s %+v", tc.line, pod, req, tc.pod, tc.want)
+		}
+	}
+}
+
+func TestExecArgumentsWrong(t *testing.T) {
+	for _, tc := range []struct{ line, want string }{
+		{"", "which pod? Give one name"},
+		{"-- ls", "which pod? Give one name"},
+		{"web", "which command? Give it after --"},
+		{"web --", "which command? Give it after --"},
+		{"web ls -- -l", `"ls" stands before --; want one pod there, and the command behind`},
+		{"web ls -l", "flag provided but not defined: -l; agent exec -h lists the flags; flags of the command go after --"},
+		{"web -x -- ls", "flag provided but not defined: -x; agent exec -h lists the flags"},
+		{"-c -- ls", "flag needs an argument: -c; agent exec -h lists the flags"},
+		{"-i=x web -- ls", `-i="x": want true or false`},
+	} {
+		if _, _, _, err := parseExec(discard(), strings.Fields(tc.line)); err == nil || err.Error() != tc.want {
+			t.Errorf("agent exec %s: %v, want %q", tc.line, err, tc.want)
+		}
+	}
+}
+
+// runtimeDoor is a runtime's streaming server that does as far says with
+// every connection.
+func runtimeDoor(t *testing.T, protocol string, far func(c *websocket.Conn)) (url string) {
+	t.Helper()
+	up := websocket.Upgrader{Subprotocols: []string{protocol}}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, err := up.Upgrade(w, r, nil)
+		if err != nil {
+			return // Upgrade has answered
+		}
+		defer func() { _ = c.Close() }()
+		far(c)
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
+}
+
+func say(c *websocket.Conn, channel byte, text string) {
+	_ = c.WriteMessage(websocket.BinaryMessage, append([]byte{channel}, text...))
+}
+
+func outcomeOf(code string) string {
+	st := metav1.Status{Status: metav1.StatusSuccess}
+	if code != "0" {
+		st = metav1.Status{Status: metav1.StatusFailure, Reason: "NonZeroExitCode", Message: "it failed", Details: &metav1.StatusDetails{
+			Causes: []metav1.StatusCause{{Type: "Other", Message: "x"}, {Type: "ExitCode", Message: code}},
+		}}
+	}
+	b, _ := json.Marshal(st)
+	return string(b)
+}
+
+// The command's code is the agent's own, and its output goes where it went.
+func TestExecOutcome(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		far    func(c *websocket.Conn)
+		code   int
+		stderr string
+	}{
+		{"success", func(c *websocket.Conn) { say(c, channelError, outcomeOf("0")) }, 0, ""},
+		{"code 42", func(c *websocket.Conn) { say(c, channelError, outcomeOf("42")) }, 42, ""},
+		{"output", func(c *websocket.Conn) {
+			say(c, channelStdout, "")
+			say(c, channelStdout, "out\n")
+			say(c, channelStderr, "bad\n")
+			_ = c.WriteMessage(websocket.BinaryMessage, nil)
+			say(c, 77, "a channel of the future")
+			say(c, channelError, outcomeOf("7"))
+		}, 7, "bad\n"},
+		{"failure without a code", func(c *websocket.Conn) {
+			say(c, channelError, `{"status":"Failure","message":"no such program"}`)
+		}, 1, "agent: exec: no such program\n"},
+		{"a code that is no number", func(c *websocket.Conn) { say(c, channelError, outcomeOf("much")) }, 1, "agent: exec: it failed\n"},
+		{"no JSON", func(c *websocket.Conn) { say(c, channelError, "container is gone") }, 1, "agent: exec: container is gone\n"},
+		{"closed without an outcome", func(c *websocket.Conn) {
+			_ = c.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
+		}, 1, "agent: exec: the runtime did not tell how the command ended\n"},
+		{"cut off", func(*websocket.Conn) {}, 1, "agent: exec: websocket: close 1006 (abnormal closure): unexpected EOF\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := &fakeAgent{pods: []*v1.Pod{testPod("default", "web-edge")}, execURL: runtimeDoor(t, protocolV5, tc.far)}
+			stdout, stderr, code := ask(t, serveAgent(t, a), "exec web -- ls -l")
+			if code != tc.code || stderr != tc.stderr || (stdout == "out\n") != (tc.name == "output") {
+				t.Errorf("exit %d, stdout %q, stderr %q; want %d, %q", code, stdout, stderr, tc.code, tc.stderr)
+			}
+			if len(a.execs) != 1 || a.execs[0].Container != "c" || !slices.Equal(a.execs[0].Command, []string{"ls", "-l"}) || a.execs[0].Stdin {
+				t.Errorf("the agent was asked %+v", a.execs)
+			}
+		})
+	}
+}
+
+func TestExecRefused(t *testing.T) {
+	srv := httptest.NewServer(http.NotFoundHandler())
+	defer srv.Close()
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	for _, tc := range []struct{ url, want string }{
+		{srv.URL, "exec: the runtime answered 404 Not Found"},
+		{gone.URL, "connection refused"},
+		{"http://[", "exec URL: parse"},
+	} {
+		err := stream(t.Context(), tc.url, discard(), local.ExecRequest{})
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %q", tc.url, err, tc.want)
+		}
+	}
+}
+
+// What is typed arrives, and with version 5 of the protocol its end does too.
+func TestExecStdin(t *testing.T) {
+	for _, protocol := range []string{protocolV5, "v4.channel.k8s.io"} {
+		t.Run(protocol, func(t *testing.T) {
+			got := make(chan string, 1)
+			u := runtimeDoor(t, protocol, func(c *websocket.Conn) {
+				var all strings.Builder
+				for all.Len() < len("hello") || protocol == protocolV5 {
+					_, msg, err := c.ReadMessage()
+					if err != nil || msg[0] == channelClose {
+						break
+					}
+					all.Write(msg[1:])
+				}
+				got <- all.String()
+				say(c, channelError, outcomeOf("0"))
+			})
+			std := discard()
+			std.in = strings.NewReader("hello")
+			if err := stream(t.Context(), u, std, local.ExecRequest{Stdin: true}); err != nil {
+				t.Error(err)
+			}
+			if s := <-got; s != "hello" {
+				t.Errorf("the command read %q", s)
+			}
+		})
+	}
+}
+
+func TestExecInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	u := runtimeDoor(t, protocolV5, func(c *websocket.Conn) {
+		cancel()
+		_, _, _ = c.ReadMessage() // until the client has gone
+	})
+	err := stream(ctx, u, discard(), local.ExecRequest{})
+	if err == nil || !strings.Contains(err.Error(), "interrupted; the command may go on") {
+		t.Errorf("error %v", err)
+	}
+}
