@@ -1,0 +1,130 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/agent/local"
+)
+
+// The TCP port tells of health and metrics, and of nothing else.
+func TestRunHealthPort(t *testing.T) {
+	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("up 1")) })
+	h := healthHandler(local.Handler(&fakeAgent{pods: []*v1.Pod{testPod("default", "web")}}, metrics))
+	for _, tc := range []struct {
+		method, path string
+		code         int
+		body         string
+	}{
+		{"GET", "/healthz", 200, "ok"},
+		{"HEAD", "/healthz", 200, ""},
+		{"GET", "/metrics", 200, "up 1"},
+		{"POST", "/healthz", 405, ""},
+		{"GET", "/", 404, ""},
+		{"GET", "/v1/pods", 404, ""},
+		{"GET", "/v1/problems", 404, ""},
+		{"GET", "/v1/pods/default/web/log", 404, ""},
+		{"POST", "/v1/pods/default/web/exec", 404, ""},
+		{"GET", "/healthz/../v1/pods", 307, ""}, // to /v1/pods, which is not there
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(tc.method, tc.path, nil))
+		if w.Code != tc.code || tc.body != "" && w.Body.String() != tc.body {
+			t.Errorf("%s %s: %d %q, want %d %q", tc.method, tc.path, w.Code, w.Body, tc.code, tc.body)
+		}
+	}
+}
+
+func TestRunParallelPulls(t *testing.T) {
+	for _, tc := range []struct {
+		content string
+		want    int
+	}{
+		{"", 1},
+		{"serializeImagePulls: true", 1},
+		{"serializeImagePulls: false", 0}, // any number
+		{"maxParallelImagePulls: 4", 4},
+		{"maxParallelImagePulls: 1\nserializeImagePulls: false", 1},
+	} {
+		c, _, _, err := load(t, configHead+tc.content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := parallelPulls(c); got != tc.want {
+			t.Errorf("%q: %d pulls at a time, want %d", tc.content, got, tc.want)
+		}
+	}
+}
+
+// What is configured reaches the agent.
+func TestRunAgentConfig(t *testing.T) {
+	root := t.TempDir()
+	c, _, _, err := load(t, configHead+`
+staticPodPath: /pods
+staticPodURL: http://127.0.0.1:1/pods
+syncFrequency: 7s
+registryPullQPS: 3
+registryBurst: 4
+maxParallelImagePulls: 5
+clusterDomain: edge.local
+clusterDNS: [10.0.0.10]
+resolvConf: ""
+seccompDefault: true
+podLogsDir: /logs
+crashLoopBackOff: {maxContainerRestartPeriod: 9s}
+failCgroupV1: false
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := parseRunFlags(discard(), []string{"--root-dir", root, "--hostname-override", "me", "--starts-in-flight", "2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := agentConfig(f, c, nil, zap.NewNop(), prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		field     string
+		got, want any
+	}{
+		{"Node.Name", cfg.Node.Name, "me"},
+		{"RootDir", cfg.RootDir, root},
+		{"PodLogsDir", cfg.PodLogsDir, "/logs"},
+		{"Sources", len(cfg.Sources), 2},
+		{"SyncFrequency", cfg.SyncFrequency, 7 * time.Second},
+		{"StartsInFlight", cfg.StartsInFlight, 2},
+		{"PullQPS", cfg.PullQPS, 3.0},
+		{"PullBurst", cfg.PullBurst, 4},
+		{"ParallelPulls", cfg.ParallelPulls, 5},
+		{"ClusterDomain", cfg.ClusterDomain, "edge.local"},
+		{"ClusterDNS", strings.Join(cfg.ClusterDNS, " "), "10.0.0.10"},
+		{"ResolvConf", cfg.ResolvConf, "-"}, // "" asks for none
+		{"SeccompDefault", cfg.SeccompDefault, true},
+		{"MaxCrashBackoff", cfg.MaxCrashBackoff, 9 * time.Second},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("%s = %v, want %v", tc.field, tc.got, tc.want)
+		}
+	}
+}
+
+// A root directory or a socket that cannot be is told before anything runs.
+func TestRunCannotBegin(t *testing.T) {
+	dir := files(t, map[string]string{"file": "", "k.yaml": configHead + "failCgroupV1: false\nhealthzPort: 0\n"})
+	_, stderr, code := invoke(t, "--config", filepath.Join(dir, "k.yaml"), "--root-dir", filepath.Join(dir, "file"),
+		"--pod-manifest-path", dir, "--container-runtime-endpoint", filepath.Join(dir, "cri.sock"))
+	if code != 1 || !strings.Contains(stderr, filepath.Join(dir, "file")) || !strings.Contains(stderr, "not a directory") {
+		t.Errorf("exit %d, stderr %q", code, stderr)
+	}
+}
