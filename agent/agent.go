@@ -67,8 +67,8 @@ type Config struct {
 	StartsInFlight int
 	// MaxCrashBackoff caps the delay between restarts of a container; 5m.
 	MaxCrashBackoff time.Duration
-	// Images pulls: registry pulls a second and their burst, 5 and 10, and
-	// how many at a time, unlimited.
+	// PullQPS and PullBurst bound the pulls a second, ParallelPulls those at
+	// a time; 0 is no bound.
 	PullQPS       float64
 	PullBurst     int
 	ParallelPulls int
