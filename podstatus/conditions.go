@@ -41,6 +41,23 @@ func Conditions(in Input, st *v1.PodStatus) []v1.PodCondition {
 	return out
 }
 
+// SetReadiness makes the conditions ContainersReady and Ready of st follow its
+// phase, its container statuses and its other conditions, for those who change
+// these after the whole was computed.
+func SetReadiness(pod *v1.Pod, st *v1.PodStatus, now time.Time) {
+	containers := containersReady(pod, st)
+	for _, c := range []v1.PodCondition{containers, ready(pod, containers, st.Conditions)} {
+		c.ObservedGeneration = pod.Generation
+		c.LastTransitionTime = transition(st.Conditions, c, now)
+		i := slices.IndexFunc(st.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type })
+		if i < 0 {
+			st.Conditions = append(st.Conditions, c)
+		} else {
+			st.Conditions[i] = c
+		}
+	}
+}
+
 // foreign are the conditions of others.
 func foreign(current, previous []v1.PodCondition) []v1.PodCondition {
 	disrupted := func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget }

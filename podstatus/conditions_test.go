@@ -286,3 +286,58 @@ func TestConditionsOfOthers(t *testing.T) {
 		})
 	}
 }
+
+// What is computed as a whole and what is set afterwards must not differ: each
+// would undo the other.
+func TestSetReadiness(t *testing.T) {
+	always := v1.ContainerRestartPolicyAlways
+	pod := &v1.Pod{Spec: v1.PodSpec{
+		InitContainers: []v1.Container{{Name: "i"}, {Name: "s", RestartPolicy: &always}},
+		Containers:     []v1.Container{{Name: "a"}, {Name: "b"}},
+		ReadinessGates: []v1.PodReadinessGate{{ConditionType: "g"}, {ConditionType: "h"}},
+	}}
+	pod.Generation = 3
+	now := time.Now()
+	statuses := func(bits int, names ...string) (list []v1.ContainerStatus) {
+		for _, name := range names {
+			if bits&1 == 0 {
+				list = append(list, v1.ContainerStatus{Name: name, Ready: bits&2 == 0})
+			}
+			bits >>= 2
+		}
+		return list
+	}
+	gates := [][]v1.PodCondition{
+		nil,
+		{{Type: "g", Status: v1.ConditionTrue}},
+		{{Type: "g", Status: v1.ConditionTrue}, {Type: "h", Status: v1.ConditionUnknown}},
+		{{Type: "g", Status: v1.ConditionTrue}, {Type: "h", Status: v1.ConditionTrue}},
+	}
+	ready := 0
+	for _, phase := range []v1.PodPhase{v1.PodPending, v1.PodRunning, v1.PodSucceeded, v1.PodFailed} {
+		for bits := range 64 {
+			for _, conditions := range gates {
+				pod.Status.Conditions = conditions
+				st := &v1.PodStatus{
+					Phase: phase, InitContainerStatuses: statuses(bits, "s"), ContainerStatuses: statuses(bits>>2, "a", "b"),
+					Conditions: append([]v1.PodCondition(nil), conditions...),
+				}
+				want := Conditions(Input{Pod: pod}, st)
+				SetReadiness(pod, st, now)
+				for _, typ := range []v1.PodConditionType{v1.ContainersReady, v1.PodReady} {
+					a, b := condition(*st, typ), condition(v1.PodStatus{Conditions: want}, typ)
+					a.LastTransitionTime = b.LastTransitionTime
+					if a != b {
+						t.Errorf("%s %b: %+v, of the whole %+v", phase, bits, a, b)
+					}
+					if a.Status == v1.ConditionTrue {
+						ready++
+					}
+				}
+			}
+		}
+	}
+	if ready == 0 {
+		t.Error("nothing was ever ready")
+	}
+}

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/podstatus"
 )
 
 // messageBudget is what the termination messages of a pod may take together,
@@ -34,7 +35,7 @@ func (m *Manager) accept(pod *v1.Pod, next *v1.PodStatus, finished, force bool) 
 		m.cfg.Log.Error("impossible status change was left out", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("what", what))
 	}
 	if podmeta.IsTerminal(next.Phase) && (isTrue(next, v1.PodReady) || isTrue(next, v1.ContainersReady)) {
-		updateReadiness(pod, next, now)
+		podstatus.SetReadiness(pod, next, now)
 	}
 	keepTimes(old, next, now)
 	normalize(pod, next)

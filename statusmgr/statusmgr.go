@@ -11,6 +11,8 @@ import (
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podstatus"
 )
 
 // Sink is where statuses go. Calls for one pod never overlap; those for
@@ -206,7 +208,7 @@ func (m *Manager) SetReady(uid types.UID, containerID string, ready bool) {
 			return false
 		}
 		c.Ready = ready
-		updateReadiness(pod, st, time.Now())
+		podstatus.SetReadiness(pod, st, time.Now())
 		return true
 	})
 }
