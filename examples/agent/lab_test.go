@@ -46,7 +46,7 @@ const patience = 2 * time.Minute
 
 // A lab is a private containerd and an agent on it.
 type lab struct {
-	t         *testing.T
+	t         testing.TB
 	c         *containerdtest.Containerd
 	cri       *cri.Client
 	socket    string // that the agent uses
@@ -60,7 +60,7 @@ type lab struct {
 }
 
 // newLab starts containerd, and no agent yet.
-func newLab(t *testing.T) *lab {
+func newLab(t testing.TB) *lab {
 	c := containerdtest.New(t, containerdtest.Options{})
 	client, err := cri.New(cri.Config{Endpoint: c.Socket})
 	if err != nil {
