@@ -15,7 +15,7 @@ import (
 // When memory is given back: soon after the start, and then now and then.
 const (
 	firstTrim = 10 * time.Second
-	nextTrims = 5 * time.Minute
+	nextTrims = time.Minute
 )
 
 // trimMemory gives memory back until ctx ends: the heap's free pages, and the
