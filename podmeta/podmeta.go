@@ -93,6 +93,16 @@ func ruleMatches(r *v1.ContainerRestartRule, code int32) bool {
 	}
 }
 
+// systemCritical is the least priority of the class system-cluster-critical.
+const systemCritical = 2000000000
+
+// IsCritical tells whether the node should do without others before it does
+// without the pod: it is static, stands for a static one, or has the priority
+// of system pods.
+func IsCritical(pod *v1.Pod) bool {
+	return IsStatic(pod) || IsMirror(pod) || pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
+}
+
 // QOS is a pod's quality of service class. One that its status has already
 // stays: it cannot change.
 func QOS(pod *v1.Pod) v1.PodQOSClass {

@@ -63,6 +63,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	if err != nil {
 		return s.failed(ctx, c, ReasonContainerConfig, err)
 	}
+	s.warn(plan.Warnings)
 	if err := materialize(plan); err != nil {
 		return s.failed(ctx, c, ReasonContainerConfig, err)
 	}

@@ -92,15 +92,16 @@ func (s *syncing) round(ctx context.Context, a Actions) (more bool) {
 		return false
 	}
 	s.sandboxID = a.SandboxID
-	conf, err := podspec.Sandbox(s.in, a.Attempt)
+	plan, err := podspec.Sandbox(s.in, a.Attempt)
 	if err != nil {
 		s.failSandbox(err)
 		return false
 	}
-	s.sandboxConf = conf
+	s.sandboxConf = plan.Config
 	pctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if a.CreateSandbox {
+		s.warn(plan.Warnings)
 		s.prefetch(pctx, a)
 		if !s.createSandbox(ctx) {
 			return false
@@ -327,6 +328,13 @@ type imageFuture struct {
 	done  chan struct{}
 	facts podspec.ImageFacts
 	err   error
+}
+
+// warn tells of what the compiler left out or changed.
+func (s *syncing) warn(warnings []podspec.Problem) {
+	for _, w := range warnings {
+		s.m.event(s.pod, v1.EventTypeWarning, w.Reason, "%s", w.Detail)
+	}
 }
 
 // prefetch has the images made ready while the sandbox is being made.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -47,8 +48,28 @@ func Container(in Input, name string, o ContainerOptions) (*ContainerPlan, error
 	}
 	mounts(in, c, path, e, o, plan, col)
 	conf.Linux.SecurityContext = security(in, c, group, path, o, col)
+	attach(conf, in.Attached[c.Name])
 	plan.Dirs = append([]Dir{{Path: filepath.Join(LogDirectory(in.Node.PodLogsDir, in.Pod), c.Name), Mode: 0o755}}, plan.Dirs...)
+	plan.Warnings = col.warnings
 	return plan, col.err()
+}
+
+// attach adds what plugins give the container. Its own annotations stay.
+func attach(conf *runtimeapi.ContainerConfig, a Attachment) {
+	for _, m := range a.Mounts {
+		conf.Mounts = append(conf.Mounts, proto.CloneOf(m))
+	}
+	for _, d := range a.Devices {
+		conf.Devices = append(conf.Devices, proto.CloneOf(d))
+	}
+	for _, name := range a.CDI {
+		conf.CDIDevices = append(conf.CDIDevices, &runtimeapi.CDIDevice{Name: name})
+	}
+	for k, v := range a.Annotations {
+		if _, ours := conf.Annotations[k]; !ours {
+			conf.Annotations[k] = v
+		}
+	}
 }
 
 // LogPath is a container's log file below its pod's log directory.
@@ -113,6 +134,7 @@ func stopSignal(c *v1.Container) runtimeapi.Signal {
 type Compiled struct {
 	Sandbox    *runtimeapi.PodSandboxConfig
 	Containers []*ContainerPlan // init, regular, ephemeral
+	Warnings   []Problem        // of all of them
 }
 
 // Compile compiles the sandbox and every container as if each were about to be
@@ -129,14 +151,15 @@ func Compile(in Input) (Compiled, Problems) {
 			all = append(all, Problem{Path: "spec", Reason: ReasonCreateContainerConfig, Detail: err.Error()})
 		}
 	}
-	var err error
-	out.Sandbox, err = Sandbox(in, 0)
+	sandbox, err := Sandbox(in, 0)
 	note(err)
+	out.Sandbox, out.Warnings = sandbox.Config, sandbox.Warnings
 	for _, name := range names(in.Pod) {
 		plan, err := Container(in, name, ContainerOptions{})
 		note(err)
 		if plan != nil {
 			out.Containers = append(out.Containers, plan)
+			out.Warnings = append(out.Warnings, plan.Warnings...)
 		}
 	}
 	return out, all
@@ -211,7 +234,7 @@ func volumeMount(in Input, m *v1.VolumeMount, path *field.Path, e *environment, 
 	out := &runtimeapi.Mount{
 		ContainerPath: m.MountPath, Readonly: m.ReadOnly, Propagation: propagation(m.MountPropagation),
 		SelinuxRelabel:    true,
-		RecursiveReadOnly: m.RecursiveReadOnly != nil && *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled,
+		RecursiveReadOnly: recursiveReadOnly(in, m, path, col),
 	}
 	if !filepath.IsAbs(m.MountPath) {
 		out.ContainerPath = "/" + m.MountPath
@@ -232,6 +255,27 @@ func volumeMount(in Input, m *v1.VolumeMount, path *field.Path, e *environment, 
 		plan.Dirs = append(plan.Dirs, Dir{Path: out.HostPath, Mode: 0o750})
 	}
 	return out
+}
+
+// recursiveReadOnly tells whether what is mounted below the volume is to be
+// read-only as well (KEP-3857).
+func recursiveReadOnly(in Input, m *v1.VolumeMount, path *field.Path, col *collector) bool {
+	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
+		return false
+	}
+	missing := ""
+	switch {
+	case !m.ReadOnly:
+		missing = "readOnly: true"
+	case m.MountPropagation != nil && *m.MountPropagation != v1.MountPropagationNone:
+		missing = "mountPropagation: None"
+	case !in.Handler.RecursiveReadOnly:
+		missing = fmt.Sprintf("a runtime handler that can do it, and %q cannot", in.RuntimeHandler)
+	}
+	if missing != "" && *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled {
+		col.add(path.Child("recursiveReadOnly"), "Enabled takes %s", missing)
+	}
+	return missing == ""
 }
 
 // subPath is the part of the volume to mount. It must stay inside.

@@ -199,6 +199,9 @@ func TestMounts(t *testing.T) {
 		{name: "read-only", mounts: "{name: data, mountPath: /d, readOnly: true}", want: "/vol/data -> /d ro"},
 		{name: "recursively", mounts: "{name: data, mountPath: /d, readOnly: true, recursiveReadOnly: Enabled}", want: "/vol/data -> /d ro recursive"},
 		{name: "not recursively", mounts: "{name: data, mountPath: /d, readOnly: true, recursiveReadOnly: Disabled}", want: "/vol/data -> /d ro"},
+		{name: "recursively, if possible", mounts: "{name: data, mountPath: /d, readOnly: true, recursiveReadOnly: IfPossible}", want: "/vol/data -> /d ro recursive"},
+		{name: "not possible where one may write", mounts: "{name: data, mountPath: /d, recursiveReadOnly: IfPossible}", want: "/vol/data -> /d"},
+		{name: "not possible with propagation", mounts: "{name: data, mountPath: /d, readOnly: true, recursiveReadOnly: IfPossible, mountPropagation: HostToContainer}", want: "/vol/data -> /d ro host_to_container"},
 		{name: "no propagation", mounts: "{name: data, mountPath: /d, mountPropagation: None}", want: "/vol/data -> /d"},
 		{name: "from the host", mounts: "{name: data, mountPath: /d, mountPropagation: HostToContainer}", want: "/vol/data -> /d host_to_container"},
 		{name: "both ways", mounts: "{name: data, mountPath: /d, mountPropagation: Bidirectional}", want: "/vol/data -> /d bidirectional"},
@@ -211,7 +214,9 @@ func TestMounts(t *testing.T) {
 		{name: "part of an image", mounts: "{name: pics, mountPath: /d, subPath: jpg}", want: "image registry/pics:1 jpg -> /d ro"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			plan, err := Container(mounting(t, tc.mounts), "app", ContainerOptions{})
+			in := mounting(t, tc.mounts)
+			in.Handler.RecursiveReadOnly = true
+			plan, err := Container(in, "app", ContainerOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -264,6 +269,25 @@ func TestMountProblems(t *testing.T) {
 				t.Errorf("mounts = %v, want none", plan.Config.Mounts)
 			}
 		})
+	}
+}
+
+func TestRecursiveReadOnlyProblems(t *testing.T) {
+	for _, tc := range []struct{ mount, able, want string }{
+		{"recursiveReadOnly: Enabled", "yes", "Enabled takes readOnly: true"},
+		{"recursiveReadOnly: Enabled, readOnly: true, mountPropagation: Bidirectional", "yes", "Enabled takes mountPropagation: None"},
+		{"recursiveReadOnly: Enabled, readOnly: true", "", `Enabled takes a runtime handler that can do it, and "kata" cannot`},
+		{"recursiveReadOnly: IfPossible, readOnly: true", "", ""},
+	} {
+		in := mounting(t, "{name: data, mountPath: /d, "+tc.mount+"}")
+		in.RuntimeHandler, in.Handler.RecursiveReadOnly = "kata", tc.able != ""
+		want := ""
+		if tc.want != "" {
+			want = "spec.containers[0].volumeMounts[0].recursiveReadOnly: " + tc.want
+		}
+		if _, err := Container(in, "app", ContainerOptions{}); text(err) != want {
+			t.Errorf("%s: error %v, want %q", tc.mount, err, want)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -79,8 +80,8 @@ func appendNew(list, more []string) []string {
 }
 
 // dnsConfig is the pod's resolver configuration by its dnsPolicy.
-func dnsConfig(in Input) (*runtimeapi.DNSConfig, error) {
-	r, err := baseResolver(in)
+func dnsConfig(in Input, col *collector) (*runtimeapi.DNSConfig, error) {
+	r, err := baseResolver(in, col)
 	if err != nil {
 		return nil, err
 	}
@@ -97,13 +98,13 @@ func dnsConfig(in Input) (*runtimeapi.DNSConfig, error) {
 		}
 		r.options = mergeOptions(r.options, options)
 	}
-	r.limit()
+	r.limit(col)
 	return &runtimeapi.DNSConfig{Servers: slices.Clone(r.servers), Searches: r.searches, Options: r.options}, nil
 }
 
 // baseResolver is what the policy says, before the pod's own dnsConfig. The
 // node's own file matters to no pod that has no use for it.
-func baseResolver(in Input) (resolver, error) {
+func baseResolver(in Input, col *collector) (resolver, error) {
 	if in.Pod.Spec.DNSPolicy == v1.DNSNone {
 		return resolver{}, nil
 	}
@@ -111,7 +112,12 @@ func baseResolver(in Input) (resolver, error) {
 	if err != nil {
 		return resolver{}, err
 	}
-	if !clusterResolves(&in.Pod.Spec) || len(in.Node.ClusterDNS) == 0 {
+	cluster := clusterResolves(&in.Pod.Spec)
+	if cluster && len(in.Node.ClusterDNS) == 0 && in.Node.ClusterDomain != "" {
+		col.warn(dnsPath, ReasonMissingClusterDNS,
+			"the node knows no DNS server of the cluster; its own resolver is used instead")
+	}
+	if !cluster || len(in.Node.ClusterDNS) == 0 {
 		if in.Node.ResolvConf == "" {
 			return loopbackResolver(in.Node.IPs), nil
 		}
@@ -156,12 +162,23 @@ func loopbackResolver(nodeIPs []string) resolver {
 	return r
 }
 
-// limit cuts what is beyond the limits.
-func (r *resolver) limit() {
-	r.servers = r.servers[:min(len(r.servers), maxDNSServers)]
-	r.searches = slices.Clone(r.searches[:min(len(r.searches), maxDNSSearches)])
+var dnsPath = field.NewPath("spec", "dnsPolicy")
+
+// limit cuts what is beyond the limits, and says what is left.
+func (r *resolver) limit(col *collector) {
+	if len(r.servers) > maxDNSServers {
+		r.servers = r.servers[:maxDNSServers]
+		col.warn(dnsPath, ReasonDNSConfigForming,
+			"more than %d nameservers, some are left out; applied are: %s", maxDNSServers, strings.Join(r.servers, " "))
+	}
+	all := len(r.searches)
+	r.searches = slices.Clone(r.searches[:min(all, maxDNSSearches)])
 	r.searches = slices.DeleteFunc(r.searches, func(s string) bool { return len(s) > maxDNSSearchName })
 	for len(strings.Join(r.searches, " ")) > maxDNSSearchLine {
 		r.searches = r.searches[:len(r.searches)-1]
+	}
+	if len(r.searches) < all {
+		col.warn(dnsPath, ReasonDNSConfigForming,
+			"search domains exceed the limits, some are left out; applied are: %s", strings.Join(r.searches, " "))
 	}
 }

@@ -211,7 +211,21 @@ func TestDNSLimits(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := resolver{servers: tc.servers, searches: tc.searches}
-			r.limit()
+			col := &collector{}
+			r.limit(col)
+			var said []string
+			for _, w := range col.warnings {
+				said = append(said, w.Reason+" "+w.Path)
+			}
+			cuts := 0
+			for _, cut := range []bool{len(tc.servers) > len(r.servers), len(tc.searches) > len(r.searches)} {
+				if cut {
+					cuts++
+				}
+			}
+			if want := slices.Repeat([]string{"DNSConfigForming spec.dnsPolicy"}, cuts); !slices.Equal(said, want) {
+				t.Errorf("warnings %q, want %q", said, want)
+			}
 			if len(r.servers) != tc.wantServers || !slices.Equal(r.servers, tc.servers[:tc.wantServers]) {
 				t.Errorf("servers = %q, want the first %d of %q", r.servers, tc.wantServers, tc.servers)
 			}

@@ -41,7 +41,8 @@ func (e *environment) list() []*runtimeapi.KeyValue {
 }
 
 // env computes a container's variables: those of envFrom in order, then those
-// of env in order, then the services' for names that are not set yet.
+// of env in order, then, for names that are not set yet, the services' and
+// those of plugins.
 func env(in Input, c *v1.Container, path *field.Path, col *collector) *environment {
 	e := &environment{values: map[string]string{}}
 	for i := range c.EnvFrom {
@@ -71,6 +72,11 @@ func env(in Input, c *v1.Container, path *field.Path, col *collector) *environme
 			e.set(name, services.values[name])
 		}
 	}
+	for _, v := range in.Attached[c.Name].Env {
+		if _, ok := e.get(v.Name); !ok {
+			e.set(v.Name, v.Value)
+		}
+	}
 	return e
 }
 
@@ -80,8 +86,10 @@ func isOptional(b *bool) bool { return b != nil && *b }
 // make no valid name are left out, as Kubernetes does.
 func envFrom(in Input, src *v1.EnvFromSource, path *field.Path, e *environment, col *collector) {
 	data := map[string]string{}
+	from := ""
 	switch {
 	case src.ConfigMapRef != nil:
+		from = "configmap " + in.Pod.Namespace + "/" + src.ConfigMapRef.Name
 		cm := in.ConfigMaps[src.ConfigMapRef.Name]
 		if cm == nil {
 			if !isOptional(src.ConfigMapRef.Optional) {
@@ -91,6 +99,7 @@ func envFrom(in Input, src *v1.EnvFromSource, path *field.Path, e *environment, 
 		}
 		data = cm.Data
 	case src.SecretRef != nil:
+		from = "secret " + in.Pod.Namespace + "/" + src.SecretRef.Name
 		s := in.Secrets[src.SecretRef.Name]
 		if s == nil {
 			if !isOptional(src.SecretRef.Optional) {
@@ -105,10 +114,17 @@ func envFrom(in Input, src *v1.EnvFromSource, path *field.Path, e *environment, 
 			data[k] = v
 		}
 	}
+	var invalid []string
 	for _, k := range slices.Sorted(maps.Keys(data)) {
-		if name := src.Prefix + k; len(validation.IsEnvVarName(name)) == 0 {
-			e.set(name, data[k])
+		name := src.Prefix + k
+		if len(validation.IsEnvVarName(name)) > 0 {
+			invalid = append(invalid, k)
+			continue
 		}
+		e.set(name, data[k])
+	}
+	if len(invalid) > 0 {
+		col.warn(path, ReasonInvalidEnvNames, "keys [%s] of %s are left out: they make no valid variable name", strings.Join(invalid, ", "), from)
 	}
 }
 

@@ -62,9 +62,9 @@ func text(err error) string {
 // sandbox compiles the sandbox, which is to have no problem.
 func sandbox(t testing.TB, in Input) *runtimeapi.PodSandboxConfig {
 	t.Helper()
-	conf, err := Sandbox(in, 0)
+	plan, err := Sandbox(in, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return conf
+	return plan.Config
 }

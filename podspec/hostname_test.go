@@ -46,15 +46,15 @@ func TestHostname(t *testing.T) {
 			if tc.pod != "" {
 				in.Pod.Name = tc.pod
 			}
-			conf, err := Sandbox(in, 0)
+			plan, err := Sandbox(in, 0)
 			if tc.wrong != "" {
 				if !strings.HasPrefix(text(err), tc.wrong) {
 					t.Errorf("error = %v, want %q", err, tc.wrong)
 				}
 				return
 			}
-			if err != nil || conf.Hostname != tc.want {
-				t.Errorf("hostname = %q (%v), want %q", conf.Hostname, err, tc.want)
+			if err != nil || plan.Config.Hostname != tc.want {
+				t.Errorf("hostname = %q (%v), want %q", plan.Config.Hostname, err, tc.want)
 			}
 		})
 	}

@@ -29,8 +29,39 @@ type Input struct {
 	Volumes map[string]string
 	// PodDir is the pod's own directory on the node.
 	PodDir string
-	// RuntimeHandler is that of the pod's runtime class.
+	// RuntimeHandler is that of the pod's runtime class, and Handler what it
+	// can do.
 	RuntimeHandler string
+	Handler        HandlerFeatures
+	// UserNamespace are the node's IDs that a pod with hostUsers: false has
+	// for its own.
+	UserNamespace *IDRange
+	// VolumeGroups are groups that the files of the pod's volumes belong to.
+	VolumeGroups []int64
+	// Attached is what plugins add to containers, by the container's name.
+	Attached map[string]Attachment
+}
+
+// HandlerFeatures is what a runtime handler says it can do.
+type HandlerFeatures struct {
+	UserNamespaces, RecursiveReadOnly bool
+}
+
+// IDRange are consecutive user and group IDs of the node. They are the pod's
+// IDs from 0 on.
+type IDRange struct {
+	First, Length uint32
+}
+
+// Attachment is what a container gets of plugins: devices, and what it takes
+// to use them. The container's own settings go before its variables and
+// annotations.
+type Attachment struct {
+	Env         []v1.EnvVar // literal values
+	Mounts      []*runtimeapi.Mount
+	Devices     []*runtimeapi.Device
+	CDI         []string // fully qualified names
+	Annotations map[string]string
 }
 
 // Node holds the facts of the node that pods depend on.
@@ -54,6 +85,31 @@ type Node struct {
 	// name none, and SeccompDir is where localhost profiles are.
 	SeccompDefault bool
 	SeccompDir     string
+	// Swap says what containers may have of the node's swap; nil where
+	// cgroups do not account for swap.
+	Swap *Swap
+	// MemoryQoS, if set, guards requests and throttles before limits (KEP-2570).
+	// It takes cgroup v2.
+	MemoryQoS *MemoryQoS
+}
+
+// Swap is the node's swap (KEP-2400).
+type Swap struct {
+	// Limited gives containers of Burstable pods a share by their memory
+	// request; else nobody has any.
+	Limited  bool
+	Capacity int64 // bytes
+}
+
+// MemoryQoS says how memory requests and limits become cgroup v2 values.
+type MemoryQoS struct {
+	// Throttling is how far between request and limit a container is slowed
+	// down; 0 means 0.9.
+	Throttling float64
+	// Reserve protects what containers request.
+	Reserve bool
+	// PageSize is the kernel's, in bytes; 0 means 4096.
+	PageSize int64
 }
 
 // ContainerOptions are what is known only when a container is about to be
@@ -81,6 +137,15 @@ type ContainerPlan struct {
 	// Dirs and Files have to be there first, in this order.
 	Dirs  []Dir
 	Files []File
+	// Warnings are what was left out or changed, for events.
+	Warnings []Problem
+}
+
+// SandboxPlan is what it takes to make a sandbox.
+type SandboxPlan struct {
+	Config *runtimeapi.PodSandboxConfig
+	// Warnings are what was left out or changed, for events.
+	Warnings []Problem
 }
 
 // Dir is a directory to make, with its parents, if it is not there.
@@ -105,7 +170,14 @@ const (
 	ReasonCreateSandbox         = "CreatePodSandboxError"
 )
 
-// Problem is one mistake.
+// Reasons of warnings, as events show them.
+const (
+	ReasonInvalidEnvNames   = "InvalidEnvironmentVariableNames"
+	ReasonDNSConfigForming  = "DNSConfigForming"
+	ReasonMissingClusterDNS = "MissingClusterDNS"
+)
+
+// Problem is one mistake, or one thing worth a warning.
 type Problem struct {
 	// Path is the field, such as spec.containers[0].env[2].
 	Path string
@@ -138,14 +210,19 @@ func (p Problems) Reason() string {
 	return p[0].Reason
 }
 
-// collector gathers problems.
+// collector gathers problems and warnings.
 type collector struct {
 	reason   string
 	problems Problems
+	warnings []Problem
 }
 
 func (c *collector) add(path *field.Path, format string, args ...any) {
 	c.problems = append(c.problems, Problem{Path: path.String(), Reason: c.reason, Detail: fmt.Sprintf(format, args...)})
+}
+
+func (c *collector) warn(path *field.Path, reason, format string, args ...any) {
+	c.warnings = append(c.warnings, Problem{Path: path.String(), Reason: reason, Detail: fmt.Sprintf(format, args...)})
 }
 
 func (c *collector) err() error {

@@ -78,8 +78,72 @@ func containerResources(in Input, c *v1.Container, g Group) *runtimeapi.LinuxCon
 		// All of a container goes when one of its processes does (KEP-3958's
 		// default).
 		r.Unified = map[string]string{"memory.oom.group": "1"}
+		memoryQoS(in, c, r)
 	}
+	swap(in, c, r)
 	return r
+}
+
+// memoryQoS guards a container's request, and slows it down before its limit
+// (memory.min, .low and .high of the kernel's cgroup-v2 document).
+func memoryQoS(in Input, c *v1.Container, r *runtimeapi.LinuxContainerResources) {
+	q := in.Node.MemoryQoS
+	if q == nil {
+		return
+	}
+	request, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
+	guarded := map[string]int64{"memory.min": 0, "memory.low": 0}
+	if q.Reserve && request > 0 {
+		if podmeta.QOS(in.Pod) == v1.PodQOSGuaranteed {
+			guarded["memory.min"] = request
+		} else {
+			guarded["memory.low"] = request
+		}
+	}
+	for file, bytes := range guarded {
+		r.Unified[file] = strconv.FormatInt(bytes, 10)
+	}
+	if request == limit {
+		return
+	}
+	if limit == 0 {
+		limit = in.Node.Allocatable.Memory().Value()
+	}
+	throttling, page := q.Throttling, q.PageSize
+	if throttling == 0 {
+		throttling = 0.9
+	}
+	if page == 0 {
+		page = 4096
+	}
+	high := (request + int64(throttling*float64(limit-request))) / page * page
+	if high > request {
+		r.Unified["memory.high"] = strconv.FormatInt(high, 10)
+	}
+}
+
+// swap limits what a container may have of the node's swap (KEP-2400).
+func swap(in Input, c *v1.Container, r *runtimeapi.LinuxContainerResources) {
+	s := in.Node.Swap
+	switch {
+	case s == nil:
+	case !in.Node.CgroupV2:
+		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes // of both together: none
+	default:
+		r.Unified["memory.swap.max"] = strconv.FormatInt(swapShare(in, c), 10)
+	}
+}
+
+// swapShare is as large a part of the node's swap as the container requests of
+// its memory. Containers that are promised their memory have none.
+func swapShare(in Input, c *v1.Container) int64 {
+	request, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
+	memory := in.Node.Capacity.Memory().Value()
+	if !in.Node.Swap.Limited || podmeta.IsCritical(in.Pod) || podmeta.QOS(in.Pod) != v1.PodQOSBurstable ||
+		request == limit || request > memory || memory <= 0 {
+		return 0
+	}
+	return int64(float64(request) / float64(memory) * float64(in.Node.Swap.Capacity))
 }
 
 // hugepages are the limits for every page size that the node has or the

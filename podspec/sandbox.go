@@ -15,7 +15,7 @@ import (
 
 // Sandbox compiles the configuration of the pod's sandbox. attempt counts the
 // sandboxes that the pod had before.
-func Sandbox(in Input, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
+func Sandbox(in Input, attempt uint32) (*SandboxPlan, error) {
 	pod := in.Pod
 	col := &collector{reason: ReasonCreateSandbox}
 	spec := field.NewPath("spec")
@@ -47,18 +47,38 @@ func Sandbox(in Input, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
 			}
 		}
 	}
-	dns, err := dnsConfig(in)
+	dns, err := dnsConfig(in, col)
 	if err != nil {
 		col.add(spec.Child("dnsPolicy"), "%v", err)
 	}
 	conf.DnsConfig = dns
-	if h := pod.Spec.HostUsers; h != nil && !*h {
-		// Better no pod than one that is less apart from the node than it
-		// asks to be.
-		col.add(spec.Child("hostUsers"), "user namespaces are not supported (runtime handler %q)", in.RuntimeHandler)
-	}
+	userNamespace(in, col)
 	conf.Linux = linuxSandbox(in)
-	return conf, col.err()
+	return &SandboxPlan{Config: conf, Warnings: col.warnings}, col.err()
+}
+
+// userNamespace checks that a pod gets the user namespace that it asks for.
+// Better no pod than one that is less apart from the node than it asks to be.
+func userNamespace(in Input, col *collector) {
+	s := &in.Pod.Spec
+	if s.HostUsers == nil || *s.HostUsers {
+		return
+	}
+	path := field.NewPath("spec", "hostUsers")
+	for _, o := range []struct {
+		name string
+		set  bool
+	}{{"hostNetwork", s.HostNetwork}, {"hostPID", s.HostPID}, {"hostIPC", s.HostIPC}} {
+		if o.set {
+			col.add(path, "false cannot be together with %s: true", o.name)
+		}
+	}
+	switch {
+	case !in.Handler.UserNamespaces:
+		col.add(path, "runtime handler %q does not support user namespaces", in.RuntimeHandler)
+	case in.UserNamespace == nil:
+		col.add(path, "no range of user IDs is set aside for the pod")
+	}
 }
 
 // LogDirectory is the directory of a pod's container logs.
@@ -77,7 +97,7 @@ func podLabels(pod *v1.Pod) map[string]string {
 func linuxSandbox(in Input) *runtimeapi.LinuxPodSandboxConfig {
 	pod := in.Pod
 	sec := &runtimeapi.LinuxSandboxSecurityContext{
-		NamespaceOptions: namespaces(pod, Regular, ""),
+		NamespaceOptions: namespaces(in, Regular, ""),
 		Privileged:       anyPrivileged(pod),
 		Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 	}
@@ -101,7 +121,7 @@ func linuxSandbox(in Input) *runtimeapi.LinuxPodSandboxConfig {
 	if sc.RunAsGroup != nil {
 		sec.RunAsGroup = &runtimeapi.Int64Value{Value: *sc.RunAsGroup}
 	}
-	sec.SupplementalGroups = supplementalGroups(sc)
+	sec.SupplementalGroups = supplementalGroups(in, sc)
 	sec.SupplementalGroupsPolicy = groupsPolicy(sc)
 	sec.SelinuxOptions = selinux(sc.SELinuxOptions)
 	return lx
@@ -139,7 +159,8 @@ func anyPrivileged(pod *v1.Pod) bool {
 
 // namespaces are those that a container shares with its pod, the node, or
 // another container.
-func namespaces(pod *v1.Pod, g Group, target string) *runtimeapi.NamespaceOption {
+func namespaces(in Input, g Group, target string) *runtimeapi.NamespaceOption {
+	pod := in.Pod
 	opt := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}
 	if pod.Spec.HostNetwork {
 		opt.Network = runtimeapi.NamespaceMode_NODE
@@ -154,6 +175,12 @@ func namespaces(pod *v1.Pod, g Group, target string) *runtimeapi.NamespaceOption
 		opt.Pid, opt.TargetId = runtimeapi.NamespaceMode_TARGET, target
 	case pod.Spec.ShareProcessNamespace != nil && *pod.Spec.ShareProcessNamespace:
 		opt.Pid = runtimeapi.NamespaceMode_POD
+	}
+	if h := pod.Spec.HostUsers; h != nil && !*h && in.UserNamespace != nil {
+		ids := func() []*runtimeapi.IDMapping {
+			return []*runtimeapi.IDMapping{{HostId: in.UserNamespace.First, Length: in.UserNamespace.Length}}
+		}
+		opt.UsernsOptions = &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids(), Gids: ids()}
 	}
 	return opt
 }

@@ -15,10 +15,11 @@ func TestSandboxIdentity(t *testing.T) {
 	in := input(t, "{}")
 	in.Pod.Labels = map[string]string{"app": "web", "io.kubernetes.pod.name": "forged"}
 	in.Pod.Annotations = map[string]string{"note": "x"}
-	conf, err := Sandbox(in, 3)
+	plan, err := Sandbox(in, 3)
 	if err != nil {
 		t.Fatal(err)
 	}
+	conf := plan.Config
 	if m := conf.Metadata; m.Name != "web" || m.Namespace != "prod" || m.Uid != "u1" || m.Attempt != 3 {
 		t.Errorf("metadata = %v, want prod/web, u1, attempt 3", m)
 	}
@@ -82,23 +83,6 @@ func TestTargetNamespace(t *testing.T) {
 				t.Errorf("pid = %v of %q, want %v of %q", o.Pid, o.TargetId, tc.want, tc.wantTarget)
 			}
 		})
-	}
-}
-
-func TestUserNamespace(t *testing.T) {
-	for _, tc := range []struct {
-		spec, handler, want string
-	}{
-		{"{}", "", ""},
-		{"{hostUsers: true}", "", ""},
-		{"{hostUsers: false}", "", `spec.hostUsers: user namespaces are not supported (runtime handler "")`},
-		{"{hostUsers: false}", "kata", `spec.hostUsers: user namespaces are not supported (runtime handler "kata")`},
-	} {
-		in := input(t, tc.spec)
-		in.RuntimeHandler = tc.handler
-		if _, err := Sandbox(in, 0); text(err) != tc.want {
-			t.Errorf("%s, handler %q: error = %q, want %q", tc.spec, tc.handler, text(err), tc.want)
-		}
 	}
 }
 

@@ -36,9 +36,9 @@ func security(in Input, c *v1.Container, g Group, path *field.Path, o ContainerO
 	privileged := isTrue(csc.Privileged)
 	out := &runtimeapi.LinuxContainerSecurityContext{
 		Privileged:               privileged,
-		NamespaceOptions:         namespaces(in.Pod, g, o.TargetID),
+		NamespaceOptions:         namespaces(in, g, o.TargetID),
 		ReadonlyRootfs:           isTrue(csc.ReadOnlyRootFilesystem),
-		SupplementalGroups:       supplementalGroups(psc),
+		SupplementalGroups:       supplementalGroups(in, psc),
 		SupplementalGroupsPolicy: groupsPolicy(psc),
 		NoNewPrivs:               csc.AllowPrivilegeEscalation != nil && !*csc.AllowPrivilegeEscalation && !privileged,
 		SelinuxOptions:           selinux(firstSet(csc.SELinuxOptions, psc.SELinuxOptions)),
@@ -109,12 +109,20 @@ func verifyNonRoot(uid *int64, image ImageFacts) error {
 	}
 }
 
-func supplementalGroups(psc *v1.PodSecurityContext) []int64 {
+// supplementalGroups are the groups of the pod's files, of its processes, and
+// of its volumes, each once.
+func supplementalGroups(in Input, psc *v1.PodSecurityContext) []int64 {
 	var out []int64
 	if psc.FSGroup != nil {
 		out = append(out, *psc.FSGroup)
 	}
-	return append(out, psc.SupplementalGroups...)
+	out = append(out, psc.SupplementalGroups...)
+	for _, g := range in.VolumeGroups {
+		if !slices.Contains(out, g) {
+			out = append(out, g)
+		}
+	}
+	return out
 }
 
 func groupsPolicy(psc *v1.PodSecurityContext) runtimeapi.SupplementalGroupsPolicy {

@@ -115,7 +115,7 @@ func (l *lab) startByHand(name string) (id string, err error) {
 	if err != nil {
 		return "", err
 	}
-	sandboxID, err := l.cri.RunPodSandbox(ctx, sandbox, "")
+	sandboxID, err := l.cri.RunPodSandbox(ctx, sandbox.Config, "")
 	if err != nil {
 		return "", err
 	}
@@ -123,7 +123,7 @@ func (l *lab) startByHand(name string) (id string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if id, err = l.cri.CreateContainer(ctx, sandboxID, plan.Config, sandbox); err != nil {
+	if id, err = l.cri.CreateContainer(ctx, sandboxID, plan.Config, sandbox.Config); err != nil {
 		return "", err
 	}
 	return id, l.cri.StartContainer(ctx, id)
