@@ -10,19 +10,18 @@ import (
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-// printer is a sink that prints what it is told.
-type printer chan struct{}
+// teller is a sink that passes on what it is told.
+type teller chan string
 
-func (p printer) Update(_ context.Context, pod *v1.Pod, st v1.PodStatus) error {
-	fmt.Println("sink:", pod.Name, "is", st.Phase)
-	p <- struct{}{}
+func (t teller) Update(_ context.Context, pod *v1.Pod, st v1.PodStatus) error {
+	t <- fmt.Sprint(pod.Name, " is ", st.Phase)
 	return nil
 }
 
-func (p printer) Delete(context.Context, *v1.Pod) error { return nil }
+func (teller) Delete(context.Context, *v1.Pod) error { return nil }
 
 func ExampleManager() {
-	sink := make(printer)
+	sink := make(teller)
 	m, err := statusmgr.New(statusmgr.Config{Sink: sink})
 	if err != nil {
 		fmt.Println(err)
@@ -34,7 +33,7 @@ func ExampleManager() {
 
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "1"}}
 	fmt.Println("news:", m.Set(pod, v1.PodStatus{Phase: v1.PodSucceeded}))
-	<-sink
+	fmt.Println("sink:", <-sink)
 	fmt.Println("news:", m.Set(pod, v1.PodStatus{Phase: v1.PodRunning})) // it is over
 	phase, _ := m.Phase("1")
 	fmt.Println("phase:", phase)
