@@ -441,6 +441,7 @@ func TestHundredPods(t *testing.T) {
 // run and go.
 func TestAgentKilled(t *testing.T) {
 	long(t)
+	t.Parallel() // to the wait of TestRuntimeAway
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
