@@ -149,6 +149,8 @@ type Agent struct {
 	volumes  Volumes
 	admit    []Admitter
 	files    nodeFiles
+	handlers handlers
+	ids      *idRanges
 	cgroupV2 bool
 	metrics  *metrics
 	cleanup  chan struct{} // asks the loop for housekeeping; capacity 1
@@ -181,6 +183,8 @@ func New(cfg Config) (*Agent, error) {
 		admitted:  map[types.UID]bool{},
 		rejected:  map[types.UID]Rejection{},
 		deadlines: map[types.UID]*time.Timer{},
+		handlers:  handlers{runtime: cfg.Runtime},
+		ids:       newIDRanges(cfg.RootDir, cfg.Log),
 	}
 	if a.volumes == nil {
 		a.volumes = &localVolumes{podDir: a.podDir, mounts: kernelMounts{}}

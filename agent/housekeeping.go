@@ -62,6 +62,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 			defer a.sweeping.Store(false)
 			a.sweepPodDirs(ctx, known)
 			a.sweepLogDirs(ctx, known)
+			a.sweepIDs(known)
 		})
 	}
 }
@@ -104,6 +105,15 @@ func (a *Agent) sweepPodDirs(ctx context.Context, known map[types.UID]bool) {
 			continue
 		}
 		a.logged("orphaned pod directory stays", os.RemoveAll(a.podDir(uid)), zap.String("uid", e.Name()))
+	}
+}
+
+// sweepIDs frees the user IDs of pods that nothing knows.
+func (a *Agent) sweepIDs(known map[types.UID]bool) {
+	for _, uid := range a.ids.held() {
+		if !known[uid] && !a.wanted(uid) {
+			a.logged("user IDs stay taken", a.ids.release(uid), zap.String("uid", string(uid)))
+		}
 	}
 }
 

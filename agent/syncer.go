@@ -57,10 +57,15 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 		return podworker.Outcome{}, &reasonError{"FailedMount", fmt.Errorf("mount volumes: %w", err)}
 	}
 
+	in, err := a.input(ctx, pod, obs, paths)
+	if err != nil {
+		if ctx.Err() == nil {
+			a.events.Event(pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
+		}
+		return podworker.Outcome{}, &reasonError{podspec.ReasonCreateSandbox, err}
+	}
 	release := a.pleg.Hold(pod.UID)
-	res := a.runtime.Sync(ctx, podruntime.Request{
-		Spec: a.input(pod, obs, paths), Observed: obs, Startup: startedUp,
-	})
+	res := a.runtime.Sync(ctx, podruntime.Request{Spec: in, Observed: obs, Startup: startedUp})
 	err = res.Err()
 	if err != nil {
 		err = a.networkNotReady(ctx, pod, err)
@@ -214,7 +219,15 @@ func alwaysTrue(string) bool { return true }
 func startedUp(string) podruntime.ProbeResult { return podruntime.ProbeSuccess }
 
 // input gathers all that the compiler needs to know for this pod.
-func (a *Agent) input(pod *v1.Pod, obs *observed.Pod, volumes map[string]string) podspec.Input {
+func (a *Agent) input(ctx context.Context, pod *v1.Pod, obs *observed.Pod, volumes map[string]string) (podspec.Input, error) {
+	handler, features, err := a.handlers.forPod(ctx, pod)
+	if err != nil {
+		return podspec.Input{}, err
+	}
+	ids, err := a.ids.forPod(pod)
+	if err != nil {
+		return podspec.Input{}, err
+	}
 	return podspec.Input{
 		Pod:        pod,
 		Node:       a.nodeFacts(),
@@ -223,7 +236,9 @@ func (a *Agent) input(pod *v1.Pod, obs *observed.Pod, volumes map[string]string)
 		PodIPs:     obs.IPs(),
 		Volumes:    volumes,
 		PodDir:     a.podDir(pod.UID),
-	}
+
+		RuntimeHandler: handler, Handler: features, UserNamespace: ids,
+	}, nil
 }
 
 // networkNotReady asks the runtime why a sandbox could not be made, and turns

@@ -84,7 +84,10 @@ func (r *Runtime) Status(ctx context.Context, _ bool) (*runtimeapi.StatusRespons
 	}
 	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 		{Type: runtimeapi.RuntimeReady, Status: true}, {Type: runtimeapi.NetworkReady, Status: true},
-	}}}, nil
+	}}, RuntimeHandlers: []*runtimeapi.RuntimeHandler{
+		{Features: &runtimeapi.RuntimeHandlerFeatures{UserNamespaces: true, RecursiveReadOnlyMounts: true}},
+		{Name: "plain", Features: &runtimeapi.RuntimeHandlerFeatures{}},
+	}}, nil
 }
 
 // RuntimeConfig tells the cgroup driver.
