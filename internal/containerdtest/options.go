@@ -45,7 +45,9 @@ func (o Options) withDefaults() (Options, error) {
 		return o, err
 	}
 	if o.Dir == "" {
-		o.Dir, err = os.MkdirTemp("", "nwcd")
+		if o.Dir, err = os.MkdirTemp("", "nwcd"); err == nil {
+			err = os.Chmod(o.Dir, 0o711) // containers with users of their own pass through
+		}
 	} else if o.Dir, err = filepath.Abs(o.Dir); err == nil {
 		err = os.MkdirAll(o.Dir, 0o711)
 	}
