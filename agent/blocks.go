@@ -33,6 +33,7 @@ func (a *Agent) buildBlocks() error {
 	errs[3] = err
 	a.runtime, errs[4] = podruntime.New(podruntime.Config{
 		Runtime: c.Runtime, Images: imageAdapter{puller}, PodLogsDir: c.PodLogsDir, Events: a.events,
+		Reap:            func(id string) (int, error) { return reap(cgroupRoots(), id) },
 		MaxCrashBackoff: c.MaxCrashBackoff, Log: c.Log.Named("podruntime"), Metrics: c.Metrics,
 	})
 	a.workers, errs[5] = podworker.New(podworker.Config{

@@ -3,6 +3,7 @@ package podruntime
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,6 +68,55 @@ func TestAbandonedStartLeavesNoLog(t *testing.T) {
 	mustSync(t, m, request(t, w, r.look()))
 	if c := r.look().Containers[0]; c.RestartCount != 0 {
 		t.Errorf("restart count %d, want 0", c.RestartCount)
+	}
+}
+
+// A process that the runtime was interrupted at starting, and has lost sight
+// of, keeps it from removing the container.
+func TestLostProcessIsReaped(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		reaped int // processes that are found
+		want   bool
+	}{{"found", 1, true}, {"not found", 0, false}} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, w := newMemory(), build(v1.RestartPolicyAlways, nil, "a")
+				var reaped []string
+				m, err := New(Config{Runtime: r, Images: present{}, PodLogsDir: t.TempDir(), Reap: func(id string) (int, error) {
+					reaped = append(reaped, id)
+					time.AfterFunc(3*insistPause-1, func() { // the runtime hears of it a little later
+						r.mu.Lock()
+						defer r.mu.Unlock()
+						delete(r.fail, "RemoveContainer")
+						delete(r.fail, "RemovePodSandbox")
+					})
+					return tc.reaped, nil
+				}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				mustSync(t, m, request(t, w, r.look()))
+				id := r.pod.Containers[0].ID
+				refuses := func() {
+					r.fail["RemoveContainer"], r.fail["RemovePodSandbox"] = errDead, errDead
+					r.pod.Containers[0].State, r.pod.Containers[0].Abandoned, reaped = observed.Exited, true, nil
+				}
+				refuses()
+				res := m.Sync(t.Context(), request(t, w, r.look()))
+				if ok := res.Err() == nil; ok != tc.want || !slices.Equal(reaped, []string{id}) {
+					t.Errorf("container replaced: %v (%v), reaped %v; want %v, %s", ok, res.Err(), reaped, tc.want, id)
+				}
+				if !tc.want {
+					return
+				}
+				id = r.pod.Containers[0].ID
+				refuses()
+				if err := m.Remove(t.Context(), r.look()); err != nil || !slices.Equal(reaped, []string{id}) {
+					t.Errorf("pod removed: %v, reaped %v; want %s", err, reaped, id)
+				}
+			})
+		})
 	}
 }
 

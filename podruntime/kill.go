@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cri"
@@ -225,7 +226,14 @@ func (m *Manager) Remove(ctx context.Context, obs *observed.Pod) error {
 	}
 	// A sandbox takes its containers with it.
 	errs := parallel(ids, func(id string) error {
-		if err := m.rt.RemovePodSandbox(ctx, id); err != nil && !cri.IsNotFound(err) {
+		var inside []string
+		for i := range obs.Containers {
+			if obs.Containers[i].SandboxID == id {
+				inside = append(inside, obs.Containers[i].ID)
+			}
+		}
+		err := m.insist(ctx, func() error { return m.rt.RemovePodSandbox(ctx, id) }, inside...)
+		if err != nil {
 			return fmt.Errorf("remove sandbox %s: %w", id, err)
 		}
 		return nil
@@ -250,10 +258,55 @@ func (m *Manager) Remove(ctx context.Context, obs *observed.Pod) error {
 
 // removeContainer removes a dead container and its logs.
 func (m *Manager) removeContainer(ctx context.Context, c *observed.Container) error {
-	if err := m.rt.RemoveContainer(ctx, c.ID); err != nil && !cri.IsNotFound(err) {
+	err := m.insist(ctx, func() error { return m.rt.RemoveContainer(ctx, c.ID) }, c.ID)
+	if err != nil {
 		return fmt.Errorf("remove container %s: %w", c.ID, err)
 	}
 	return m.removeLogs(c)
+}
+
+// After a reaping the runtime is asked again this often, with these pauses: it
+// has to hear of the processes' end first.
+const (
+	insistTimes = 10
+	insistPause = 100 * time.Millisecond
+)
+
+// insist removes what is dead. Where the runtime refuses, a process that it
+// was once interrupted at starting may be why: containerd then says that the
+// container has exited, and will neither stop nor remove it. It is killed, and
+// the runtime is asked again. What is gone already is no error.
+func (m *Manager) insist(ctx context.Context, remove func() error, containers ...string) error {
+	err := remove()
+	if err == nil || cri.IsNotFound(err) {
+		return nil
+	}
+	if m.cfg.Reap == nil || ctx.Err() != nil {
+		return err
+	}
+	killed := 0
+	for _, id := range containers {
+		n, rerr := m.cfg.Reap(id)
+		if rerr != nil {
+			return errors.Join(err, rerr)
+		}
+		killed += n
+	}
+	if killed == 0 {
+		return err
+	}
+	m.cfg.Log.Warn("processes that the runtime had lost were killed", zap.Strings("containers", containers), zap.Int("processes", killed))
+	for range insistTimes {
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(insistPause):
+		}
+		if err = remove(); err == nil || cri.IsNotFound(err) {
+			return nil
+		}
+	}
+	return err
 }
 
 // removeLogs removes a container's log file and what was rotated from it.

@@ -71,6 +71,9 @@ type Config struct {
 	Images     Images
 	PodLogsDir string
 	Events     Events // nobody is told
+	// Reap kills the processes of a container that the runtime has lost
+	// sight of, and tells how many there were; nobody does.
+	Reap func(containerID string) (killed int, err error)
 
 	CrashBackoff    time.Duration // before the second restart of a container; 10s
 	MaxCrashBackoff time.Duration // its limit; 5m

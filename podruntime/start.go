@@ -13,7 +13,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podspec"
 )
@@ -72,9 +71,9 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 		// log goes first: without the container it would count as a restart.
 		err := m.removeLogs(last)
 		if err == nil {
-			err = m.rt.RemoveContainer(ctx, last.ID)
+			err = m.removeContainer(ctx, last)
 		}
-		if err != nil && !cri.IsNotFound(err) {
+		if err != nil {
 			return s.failed(ctx, c, ReasonCreateContainer, fmt.Errorf("replace container that was never started: %w", err))
 		}
 		s.drop(last.ID)

@@ -177,7 +177,8 @@ func (s *syncing) removeInit(ctx context.Context) {
 			kept = append(kept, c)
 			continue
 		}
-		if err := s.m.rt.RemoveContainer(ctx, c.ID); err != nil && !cri.IsNotFound(err) {
+		err := s.m.insist(ctx, func() error { return s.m.rt.RemoveContainer(ctx, c.ID) }, c.ID)
+		if err != nil {
 			s.m.cfg.Log.Warn("init container of an earlier sandbox stays", zap.String("container", c.ID), zap.Error(err))
 			kept = append(kept, c)
 		}

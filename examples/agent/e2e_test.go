@@ -27,6 +27,7 @@ import (
 // The pods of examples/manifests: init, sidecar, several containers, and what
 // a person can ask about them.
 func TestPodsRun(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	l.must(os.CopyFS(l.manifests, os.DirFS("../manifests")))
 	notify := l.listenAsSystemd()
@@ -205,6 +206,7 @@ func (l *lab) entries(dir string) []os.DirEntry {
 // What kills a container is followed by a replacement, with and without the
 // runtime's events.
 func TestContainerKilled(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name   string
 		events bool
@@ -235,6 +237,7 @@ func TestContainerKilled(t *testing.T) {
 
 // What a person does to manifests, and sees.
 func TestManifests(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	l.write("a.yaml", box("a", "sleep, forever"))
 	l.write("b.yaml", box("b", "sleep, forever"))
@@ -420,6 +423,7 @@ func (l *lab) writeHundred() []string {
 
 func TestHundredPods(t *testing.T) {
 	long(t)
+	t.Parallel()
 	l := newLab(t)
 	l.start()
 	j := l.journal()
@@ -441,7 +445,7 @@ func TestHundredPods(t *testing.T) {
 // run and go.
 func TestAgentKilled(t *testing.T) {
 	long(t)
-	t.Parallel() // to the wait of TestRuntimeAway
+	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))

@@ -45,6 +45,7 @@ const (
 
 // What a container was asked to get it sees from inside, on a real runtime.
 func TestSeenFromInside(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	host := t.TempDir()
 	l.must(os.WriteFile(filepath.Join(host, "file"), []byte("of the node\n"), 0o644))
