@@ -1,36 +1,48 @@
 package podspec
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// hostname is the pod's host name and its domain, which may be "".
+// nameError is what is wrong with a field of the spec.
+type nameError struct{ field, text string }
+
+func (e *nameError) Error() string { return e.text }
+
+func wrongName(field, name string, msgs []string) error {
+	if len(msgs) == 0 {
+		return nil
+	}
+	return &nameError{field, fmt.Sprintf("%q: %s", name, msgs[0])}
+}
+
+// hostname is the pod's host name and its domain, which may be "". The error
+// is a *nameError.
 func hostname(in Input) (host, domain string, err error) {
 	pod := in.Pod
 	if o := pod.Spec.HostnameOverride; o != nil && *o != "" {
-		if msgs := validation.IsDNS1123Subdomain(*o); len(msgs) > 0 {
-			return "", "", fmt.Errorf("hostnameOverride %q: %s", *o, msgs[0])
+		if err := wrongName("hostnameOverride", *o, validation.IsDNS1123Subdomain(*o)); err != nil {
+			return "", "", err
 		}
-		host, err = truncateHostname(*o)
+		host, err = truncateHostname("hostnameOverride", *o)
 		return host, "", err
 	}
 	host = pod.Name
 	if pod.Spec.Hostname != "" {
-		if msgs := validation.IsDNS1123Label(pod.Spec.Hostname); len(msgs) > 0 {
-			return "", "", fmt.Errorf("%q: %s", pod.Spec.Hostname, msgs[0])
+		if err := wrongName("hostname", pod.Spec.Hostname, validation.IsDNS1123Label(pod.Spec.Hostname)); err != nil {
+			return "", "", err
 		}
 		host = pod.Spec.Hostname
 	}
-	if host, err = truncateHostname(host); err != nil {
+	if host, err = truncateHostname("hostname", host); err != nil {
 		return "", "", err
 	}
 	if s := pod.Spec.Subdomain; s != "" {
-		if msgs := validation.IsDNS1123Label(s); len(msgs) > 0 {
-			return "", "", fmt.Errorf("subdomain %q: %s", s, msgs[0])
+		if err := wrongName("subdomain", s, validation.IsDNS1123Label(s)); err != nil {
+			return "", "", err
 		}
 		domain = s + "." + pod.Namespace + ".svc." + in.Node.ClusterDomain
 	}
@@ -39,13 +51,13 @@ func hostname(in Input) (host, domain string, err error) {
 
 // truncateHostname cuts a name to the 63 characters that a label may have
 // (RFC 1123) and leaves no separator at its end.
-func truncateHostname(name string) (string, error) {
+func truncateHostname(field, name string) (string, error) {
 	const limit = 63
 	if len(name) <= limit {
 		return name, nil
 	}
 	if name = strings.TrimRight(name[:limit], "-."); name == "" {
-		return "", errors.New("no usable host name is left after cutting it to 63 characters")
+		return "", &nameError{field, "no usable host name is left after cutting it to 63 characters"}
 	}
 	return name, nil
 }

@@ -25,12 +25,12 @@ func TestHostname(t *testing.T) {
 
 		{name: "own is no label", spec: "{hostname: a.b}", wrong: `spec.hostname: "a.b": `},
 		{name: "own is too long", spec: "{hostname: " + n("a", 64) + "}", wrong: `spec.hostname: "aaa`},
-		{name: "subdomain is no label", spec: "{subdomain: A}", wrong: `spec.hostname: subdomain "A": `},
+		{name: "subdomain is no label", spec: "{subdomain: A}", wrong: `spec.subdomain: "A": `},
 
 		{name: "override", spec: "{hostnameOverride: a.b, hostname: db, subdomain: sub}", want: "a.b"},
 		{name: "override has no domain", spec: "{hostnameOverride: a, subdomain: sub, setHostnameAsFQDN: true}", want: "a"},
 		{name: "override is cut", spec: "{hostnameOverride: " + n("a", 62) + ".b}", want: n("a", 62)},
-		{name: "override is no subdomain", spec: "{hostnameOverride: A_B}", wrong: `spec.hostname: hostnameOverride "A_B": `},
+		{name: "override is no subdomain", spec: "{hostnameOverride: A_B}", wrong: `spec.hostnameOverride: "A_B": `},
 		{name: "empty override", spec: "{hostnameOverride: '', hostname: db}", want: "db"},
 
 		{name: "as FQDN", spec: "{subdomain: sub, setHostnameAsFQDN: true}", want: "web.sub.prod.svc.cluster.local"},

@@ -1,6 +1,7 @@
 package podspec
 
 import (
+	"errors"
 	"maps"
 	"path/filepath"
 	"strconv"
@@ -35,8 +36,9 @@ func Sandbox(in Input, attempt uint32) (*SandboxPlan, error) {
 	}
 	if !pod.Spec.HostNetwork {
 		host, domain, err := hostname(in)
-		if err != nil {
-			col.add(spec.Child("hostname"), "%v", err)
+		var wrong *nameError
+		if errors.As(err, &wrong) {
+			col.add(spec.Child(wrong.field), "%s", wrong.text)
 		}
 		conf.Hostname = host
 		if fqdn := pod.Spec.SetHostnameAsFQDN; fqdn != nil && *fqdn && domain != "" {
