@@ -118,7 +118,7 @@ func resourceValue(in Input, c *v1.Container, ref *v1.ResourceFieldSelector) (st
 		div = resource.MustParse("1")
 	}
 	if res == v1.ResourceCPU {
-		return strconv.FormatInt(ceilDiv(q.MilliValue(), div.MilliValue()), 10), nil
+		return strconv.FormatInt(ceilDiv(milli(q), milli(div)), 10), nil
 	}
 	return strconv.FormatInt(ceilDiv(q.Value(), div.Value()), 10), nil
 }

@@ -1,6 +1,7 @@
 package podspec
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -143,4 +144,35 @@ func TestResourceValueProblems(t *testing.T) {
 			t.Errorf("%s of %q = %q (%v), want an error that names %s", tc.resource, tc.container, got, err, tc.want)
 		}
 	}
+}
+
+// Rounding up loses nothing, whatever the amounts.
+func FuzzDivisor(f *testing.F) {
+	f.Add("1500m", "1")
+	f.Add("100Mi", "1Gi")
+	f.Add("0", "1m")
+	f.Add("9223372036854775807", "1m")
+	f.Add("1E", "1n")
+	f.Fuzz(func(t *testing.T, amount, divisor string) {
+		q, err := resource.ParseQuantity(amount)
+		if err != nil || q.Sign() < 0 {
+			return
+		}
+		d, err := resource.ParseQuantity(divisor)
+		if err != nil || d.Sign() < 0 {
+			return
+		}
+		c := v1.Container{Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": q, "memory": q}}}
+		in := Input{Pod: &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{c}}}}
+		for _, name := range []string{"requests.cpu", "requests.memory"} {
+			got, err := resourceValue(in, &c, &v1.ResourceFieldSelector{Resource: name, Divisor: d})
+			if err != nil {
+				t.Fatalf("%s of %s by %s: %v", name, amount, divisor, err)
+			}
+			n, err := strconv.ParseInt(got, 10, 64)
+			if err != nil || n < 0 {
+				t.Fatalf("%s of %s by %s: %q is no whole number", name, amount, divisor, got)
+			}
+		}
+	})
 }

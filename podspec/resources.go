@@ -30,6 +30,14 @@ const (
 	nodeCriticalPriority = 2000001000
 )
 
+// milli is a quantity in thousandths, or the most that an int64 holds.
+func milli(q resource.Quantity) int64 {
+	if q.CmpInt64(math.MaxInt64/milliPerCPU) > 0 {
+		return math.MaxInt64
+	}
+	return q.MilliValue()
+}
+
 func shares(milli int64) int64 {
 	milli = min(milli, maxShares*milliPerCPU/sharesPerCPU) // as large a product as is of use
 	return max(milli*sharesPerCPU/milliPerCPU, minShares)
@@ -66,9 +74,9 @@ func containerResources(in Input, c *v1.Container, g Group) *runtimeapi.LinuxCon
 	if !hasRequest {
 		cpu = c.Resources.Limits[v1.ResourceCPU]
 	}
-	r.CpuShares = shares(cpu.MilliValue())
+	r.CpuShares = shares(milli(cpu))
 	if q, ok := c.Resources.Limits[v1.ResourceCPU]; ok {
-		r.CpuQuota = quota(q.MilliValue())
+		r.CpuQuota = quota(milli(q))
 	}
 	if q, ok := limitOf(pod, c, v1.ResourceMemory); ok {
 		r.MemoryLimitInBytes = q.Value()
@@ -270,15 +278,15 @@ func podResources(pod *v1.Pod) *runtimeapi.LinuxContainerResources {
 		maps.Copy(limits, r.Limits)
 	}
 	return &runtimeapi.LinuxContainerResources{
-		CpuPeriod: quotaPeriod, CpuQuota: quota(limits.Cpu().MilliValue()),
-		CpuShares: shares(requests.Cpu().MilliValue()), MemoryLimitInBytes: limits.Memory().Value(),
+		CpuPeriod: quotaPeriod, CpuQuota: quota(milli(*limits.Cpu())),
+		CpuShares: shares(milli(*requests.Cpu())), MemoryLimitInBytes: limits.Memory().Value(),
 	}
 }
 
 func overhead(pod *v1.Pod) *runtimeapi.LinuxContainerResources {
 	r := &runtimeapi.LinuxContainerResources{}
 	if len(pod.Spec.Overhead) > 0 {
-		cpu := pod.Spec.Overhead.Cpu().MilliValue()
+		cpu := milli(*pod.Spec.Overhead.Cpu())
 		r.CpuPeriod, r.CpuQuota, r.CpuShares = quotaPeriod, quota(cpu), shares(cpu)
 		r.MemoryLimitInBytes = pod.Spec.Overhead.Memory().Value()
 	}
