@@ -194,6 +194,11 @@ func planRegular(in PlanInput, i int, a *Actions) (kept bool) {
 	return false
 }
 
+func (in *PlanInput) inNewestSandbox(o *observed.Container) bool {
+	s := in.Observed.NewestSandbox()
+	return s != nil && o.SandboxID != "" && o.SandboxID == s.ID
+}
+
 func (in *PlanInput) liveness(id string) ProbeResult {
 	if in.Liveness == nil {
 		return ProbeNone
@@ -241,9 +246,11 @@ func planInit(in PlanInput, a *Actions) (initialized bool) {
 		return true
 	}
 	// That a regular container was made proves that all were done. One that
-	// has exited proves nothing: it may be of a sandbox before a reboot.
+	// has exited proves it for its own sandbox: it may be of one before a
+	// reboot.
 	for i := range pod.Spec.Containers {
-		if o := in.Observed.Newest(pod.Spec.Containers[i].Name); o != nil && (o.State == observed.Created || o.State == observed.Running) {
+		o := in.Observed.Newest(pod.Spec.Containers[i].Name)
+		if o != nil && (o.State == observed.Created || o.State == observed.Running || o.State == observed.Exited && in.inNewestSandbox(o)) {
 			initialized = true
 			break
 		}
