@@ -20,6 +20,7 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis"
 
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/images"
 	"github.com/nodewright/nodewright/pleg"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podruntime"
@@ -72,6 +73,8 @@ type Config struct {
 	PullQPS       float64
 	PullBurst     int
 	ParallelPulls int
+	// Keyrings know credentials for images, beside the pods' secrets.
+	Keyrings []images.Keyring
 
 	// ClusterDomain and ClusterDNS are for pods with dnsPolicy ClusterFirst.
 	ClusterDomain string

@@ -27,7 +27,7 @@ func (a *Agent) buildBlocks() error {
 	a.pleg, errs[1] = pleg.New(pleg.Config{Runtime: a.reader, Log: c.Log.Named("pleg"), Metrics: c.Metrics})
 	a.pods, errs[2] = podmgr.New(podmgr.Config{Sources: c.Sources, Log: c.Log.Named("podmgr"), Metrics: c.Metrics})
 	puller, err := images.New(images.Config{
-		Service: c.Images, Events: a.events, QPS: c.PullQPS, Burst: c.PullBurst, Parallel: c.ParallelPulls,
+		Service: c.Images, Events: a.events, QPS: c.PullQPS, Burst: c.PullBurst, Parallel: c.ParallelPulls, Keyrings: c.Keyrings,
 		Log: c.Log.Named("images"), Metrics: c.Metrics,
 	})
 	errs[3] = err

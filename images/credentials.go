@@ -38,7 +38,7 @@ var errNotForPulls = fmt.Errorf("neither %s nor %s is in it", v1.DockerConfigJso
 // most particular first. Secrets that are not for pulls are left out, and
 // skipped names them; err names those that are, and cannot be understood.
 func lookup(image string, secrets []*v1.Secret) (creds []*runtimeapi.AuthConfig, skipped, err error) {
-	var found []credential
+	var all []credential
 	for _, s := range secrets {
 		list, e := parseSecret(s)
 		if e != nil {
@@ -49,10 +49,18 @@ func lookup(image string, secrets []*v1.Secret) (creds []*runtimeapi.AuthConfig,
 		} else {
 			err = errors.Join(err, e)
 		}
-		for _, c := range list {
-			if matches(c.pattern, image) {
-				found = append(found, c)
-			}
+		all = append(all, list...)
+	}
+	return choose(image, all), skipped, err
+}
+
+// choose returns the credentials that are for an image, the most particular
+// first.
+func choose(image string, all []credential) (auths []*runtimeapi.AuthConfig) {
+	var found []credential
+	for _, c := range all {
+		if matches(c.pattern, image) {
+			found = append(found, c)
 		}
 	}
 	slices.SortStableFunc(found, func(a, b credential) int {
@@ -62,9 +70,9 @@ func lookup(image string, secrets []*v1.Secret) (creds []*runtimeapi.AuthConfig,
 		return strings.Compare(b.pattern, a.pattern)
 	})
 	for _, c := range found {
-		creds = append(creds, c.auth)
+		auths = append(auths, c.auth)
 	}
-	return creds, skipped, err
+	return auths
 }
 
 // parseSecret reads a secret of type dockerconfigjson or dockercfg.
@@ -75,22 +83,32 @@ func parseSecret(s *v1.Secret) ([]credential, error) {
 		}
 		return s.Data[key]
 	}
-	entries := map[string]dockerEntry{}
 	if b := data(v1.DockerConfigJsonKey); len(b) > 0 {
-		var file struct {
-			Auths map[string]dockerEntry `json:"auths"`
-		}
-		if err := json.Unmarshal(b, &file); err != nil {
-			return nil, fmt.Errorf("%s: not valid JSON", v1.DockerConfigJsonKey) // never show a part of it
-		}
-		entries = file.Auths
-	} else if b := data(v1.DockerConfigKey); len(b) > 0 {
-		if err := json.Unmarshal(b, &entries); err != nil {
-			return nil, fmt.Errorf("%s: not valid JSON", v1.DockerConfigKey)
-		}
-	} else {
+		return parseDockerConfig(v1.DockerConfigJsonKey, b)
+	}
+	b := data(v1.DockerConfigKey)
+	if len(b) == 0 {
 		return nil, errNotForPulls
 	}
+	entries := map[string]dockerEntry{}
+	if err := json.Unmarshal(b, &entries); err != nil {
+		return nil, fmt.Errorf("%s: not valid JSON", v1.DockerConfigKey) // never show a part of it
+	}
+	return credentials(entries)
+}
+
+// parseDockerConfig reads a config.json of docker, of that name.
+func parseDockerConfig(name string, b []byte) ([]credential, error) {
+	var file struct {
+		Auths map[string]dockerEntry `json:"auths"`
+	}
+	if err := json.Unmarshal(b, &file); err != nil {
+		return nil, fmt.Errorf("%s: not valid JSON", name)
+	}
+	return credentials(file.Auths)
+}
+
+func credentials(entries map[string]dockerEntry) ([]credential, error) {
 	var out []credential
 	for _, registry := range slices.Sorted(maps.Keys(entries)) {
 		auth, err := entries[registry].authConfig(registry)

@@ -40,6 +40,8 @@ type Config struct {
 	Burst int
 	// Parallel is how many pulls run at a time; any number.
 	Parallel int
+	// Keyrings are asked for credentials in order, after the pod's secrets.
+	Keyrings []Keyring
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
@@ -245,6 +247,13 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 	}
 	if err != nil {
 		return Image{}, m.note(r, key, err)
+	}
+	for _, k := range m.cfg.Keyrings {
+		more, err := k.Credentials(ctx, name)
+		if err != nil && ctx.Err() == nil {
+			m.cfg.Log.Warn("image credentials are missing", zap.String("image", name), zap.Error(err))
+		}
+		creds = append(creds, more...)
 	}
 	m.event(r.Pod, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", r.Image))
 	start := time.Now()

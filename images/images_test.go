@@ -205,6 +205,33 @@ func TestCredentialsInTurn(t *testing.T) {
 	}
 }
 
+// ring is a keyring with one user, and a complaint.
+type ring string
+
+func (r ring) Credentials(context.Context, string) ([]*runtimeapi.AuthConfig, error) {
+	if r == "" {
+		return nil, errors.New("the keyring is lost")
+	}
+	return []*runtimeapi.AuthConfig{{Username: string(r)}}, nil
+}
+
+func TestKeyringsComeAfterSecrets(t *testing.T) {
+	service := &registry{refuse: func(_ string, auth *runtimeapi.AuthConfig) error {
+		if auth.GetUsername() != "eve" {
+			return errors.New("not welcome")
+		}
+		return nil
+	}}
+	m := newManager(t, images.Config{Service: service, Keyrings: []images.Keyring{ring("bob"), ring(""), ring("eve"), ring("joe")}})
+	if _, err := m.Ensure(t.Context(), want("a", "registry.example/app:1", v1.PullAlways, pullSecret("ann"))); err != nil {
+		t.Fatal(err)
+	}
+	const image = "registry.example/app:1 "
+	if got := service.pulled(); !slices.Equal(got, []string{image + "ann", image + "bob", image + "eve"}) {
+		t.Errorf("pulls = %q, want those of the secret, and then of the keyrings until one does", got)
+	}
+}
+
 func TestBadSecrets(t *testing.T) {
 	other := &v1.Secret{Data: map[string][]byte{"token": []byte("x")}}
 	other.Namespace, other.Name = "prod", "other"

@@ -32,6 +32,8 @@ type runFlags struct {
 	verbosity         int
 	socket            string
 	startsInFlight    int
+	providerConfig    string
+	providerDir       string
 
 	set map[string]bool // names of the flags that were given
 }
@@ -57,6 +59,8 @@ func newRunFlags() (*flag.FlagSet, *runFlags) {
 	fs.StringVar(&f.manifestURL, "manifest-url", "", "a `URL` that answers with pod manifests")
 	fs.StringVar(&f.runtimeEndpoint, "container-runtime-endpoint", "", "the runtime's `socket`; else the first well-known one that answers")
 	fs.StringVar(&f.imageEndpoint, "image-service-endpoint", "", "the image service's `socket`, if it is another")
+	fs.StringVar(&f.providerConfig, "image-credential-provider-config", "", "a CredentialProviderConfig `file`: programs that know credentials for images")
+	fs.StringVar(&f.providerDir, "image-credential-provider-bin-dir", "", "the `directory` of these programs")
 	fs.IntVar(&f.verbosity, "v", 0, "log `level`: 4 and above log every step")
 	fs.StringVar(&f.socket, "socket", "", "the agent's own `socket`; ROOT_DIR/agent.sock")
 	fs.IntVar(&f.startsInFlight, "starts-in-flight", 0, "the `number` of pods that start at a time; 4")
@@ -112,6 +116,9 @@ func (f *runFlags) validate() error {
 		if e.socket != "" && !isSocket(e.socket) {
 			bad("--%s=%q: want unix:///path or an absolute path", e.flag, e.socket)
 		}
+	}
+	if (f.providerConfig == "") != (f.providerDir == "") {
+		bad("--image-credential-provider-config=%q and --image-credential-provider-bin-dir=%q: want both or neither", f.providerConfig, f.providerDir)
 	}
 	if len(f.socket) > longestSocketPath {
 		bad("--socket=%q: want a path of at most %d bytes", f.socket, longestSocketPath)

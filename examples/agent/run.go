@@ -244,8 +244,13 @@ func agentConfig(f *runFlags, c *kubeletconfig.KubeletConfiguration, client *cri
 		}
 		sources = append(sources, s)
 	}
+	rings, err := keyrings(f)
+	if err != nil {
+		return agent.Config{}, err
+	}
 	cfg := agent.Config{
-		Node: node, RootDir: f.rootDir, PodLogsDir: c.PodLogsDir,
+		Keyrings: rings,
+		Node:     node, RootDir: f.rootDir, PodLogsDir: c.PodLogsDir,
 		Runtime: client, Images: client, Sources: sources,
 		SyncFrequency: c.SyncFrequency.Duration, StartsInFlight: f.startsInFlight,
 		PullQPS: float64(*c.RegistryPullQPS), PullBurst: int(c.RegistryBurst), ParallelPulls: parallelPulls(c),
