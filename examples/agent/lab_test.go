@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 
 // patience is how long a lab waits for what must come, however slow the
 // machine.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // A lab is a private containerd and an agent on it.
 type lab struct {
