@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +22,7 @@ import (
 // of a container, that it was to be started.
 type explorer struct {
 	*memory
+	one     sync.Mutex // starts and stops of one pod run side by side
 	t       *testing.T
 	rnd     *rand.Rand
 	w       *world
@@ -43,6 +45,8 @@ func (e *explorer) wrong(format string, args ...any) {
 
 // StartContainer checks what is promised of starts.
 func (e *explorer) StartContainer(ctx context.Context, id string) error {
+	e.one.Lock()
+	defer e.one.Unlock()
 	c := byID(e.look(), id)
 	if c == nil {
 		e.wrong("a start of %s, which is not there", id)
@@ -121,11 +125,15 @@ func (e *explorer) ended(c *observed.Container, code int32) {
 
 // StopContainer ends an instance with the code of a kill.
 func (e *explorer) StopContainer(ctx context.Context, id string, grace int64) error {
+	e.one.Lock()
+	defer e.one.Unlock()
 	c := byID(e.look(), id)
 	err := e.memory.StopContainer(ctx, id, grace)
 	if now := byID(e.look(), id); c != nil && c.State == observed.Running && now != nil && now.State == observed.Exited {
 		e.note("%s is killed", id)
+		e.mu.Lock()
 		byID(&e.pod, id).ExitCode = 137
+		e.mu.Unlock()
 		e.ended(c, 137)
 	}
 	return err
