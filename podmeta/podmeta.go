@@ -52,15 +52,10 @@ func IsSidecar(c *v1.Container) bool {
 // with that exit code: by the first of its rules that matches, else by its own
 // policy, else by the pod's (KEP-5307).
 func RestartsAfter(pod *v1.Pod, c *v1.Container, exitCode int32) bool {
-	policy := RestartPolicy(pod, c)
-	if c.RestartPolicy != nil {
-		for i := range c.RestartPolicyRules {
-			if ruleMatches(&c.RestartPolicyRules[i], exitCode) {
-				return true // Restart and RestartAllContainers both do
-			}
-		}
+	if ruleFor(c, exitCode) != nil {
+		return true // Restart and RestartAllContainers both do
 	}
-	switch policy {
+	switch RestartPolicy(pod, c) {
 	case v1.RestartPolicyNever:
 		return false
 	case v1.RestartPolicyOnFailure:
@@ -68,6 +63,27 @@ func RestartsAfter(pod *v1.Pod, c *v1.Container, exitCode int32) bool {
 	default:
 		return true
 	}
+}
+
+// RestartsAll tells whether a container that ended with that exit code has all
+// containers of its pod start over (KEP-5532).
+func RestartsAll(c *v1.Container, exitCode int32) bool {
+	r := ruleFor(c, exitCode)
+	return r != nil && r.Action == v1.ContainerRestartRuleActionRestartAllContainers
+}
+
+// ruleFor is the first of a container's rules for that exit code, or nil. Rules
+// count only beside a policy of the container's own.
+func ruleFor(c *v1.Container, exitCode int32) *v1.ContainerRestartRule {
+	if c.RestartPolicy == nil {
+		return nil
+	}
+	for i := range c.RestartPolicyRules {
+		if r := &c.RestartPolicyRules[i]; ruleMatches(r, exitCode) {
+			return r
+		}
+	}
+	return nil
 }
 
 // RestartPolicy is a container's own restart policy, or else the pod's.

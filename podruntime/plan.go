@@ -63,11 +63,14 @@ type Actions struct {
 	Init, Regular, Ephemeral []int
 	// Kill lists single containers to kill first.
 	Kill []Kill
+	// Reset lists the instances to remove, in that order, because one that
+	// ended wants the whole pod to start over. Nothing else is planned then.
+	Reset []string
 }
 
 // Empty tells that there is nothing to do.
 func (a *Actions) Empty() bool {
-	return !a.KillPod && !a.CreateSandbox && len(a.Init)+len(a.Regular)+len(a.Ephemeral)+len(a.Kill) == 0
+	return !a.KillPod && !a.CreateSandbox && len(a.Init)+len(a.Regular)+len(a.Ephemeral)+len(a.Kill)+len(a.Reset) == 0
 }
 
 // NeedsSandbox tells whether the pod has no sandbox that its containers could
@@ -108,6 +111,9 @@ func Plan(in PlanInput) Actions {
 	var a Actions
 	var need bool
 	need, a.Attempt, a.SandboxID = sandboxFor(in.Pod, in.Observed)
+	if a.Reset = resets(in.Pod, in.Observed); len(a.Reset) > 0 {
+		return a
+	}
 	if need {
 		planSandbox(in, &a)
 		return a
@@ -147,9 +153,8 @@ func planSandbox(in PlanInput, a *Actions) {
 		if o != nil && o.State != observed.Unknown {
 			seen = true
 		}
-		if o != nil && o.State == observed.Exited && o.ExitCode == 0 &&
-			podmeta.RestartPolicy(pod, c) == v1.RestartPolicyOnFailure {
-			continue
+		if o != nil && o.State == observed.Exited && !podmeta.RestartsAfter(pod, c, o.ExitCode) {
+			continue // a new sandbox is no new beginning
 		}
 		a.Regular = append(a.Regular, i)
 	}

@@ -239,6 +239,8 @@ func TestPlan(t *testing.T) {
 		{"own Always over Never", mixed(regulars(never)).own(v1.ContainerRestartPolicyAlways), "run[0,1]"},
 		{"own OnFailure over Never", mixed(regulars(never)).own(v1.ContainerRestartPolicyOnFailure), "run[1]"},
 		{"own Never over Always", mixed(regulars(always)).own(v1.ContainerRestartPolicyNever), ""},
+		{"own Never over OnFailure, sandbox dead, all succeeded", dead(regulars(onFailure).all(exited, 0, "c1", "c2", "c3").own(v1.ContainerRestartPolicyNever)), "killpod"},
+		{"own Never over Always, sandbox dead, all failed", dead(regulars(always).all(exited, 1, "c1", "c2", "c3").own(v1.ContainerRestartPolicyNever)), "killpod"},
 		{"own OnFailure, sandbox dead", dead(regulars(always).all(exited, 0, "c2").own(v1.ContainerRestartPolicyOnFailure)), "killpod create@1 run[0,2]"},
 		{"own OnFailure, all succeeded, sandbox dead", dead(regulars(always).all(exited, 0, "c1", "c2", "c3").own(v1.ContainerRestartPolicyOnFailure)), "killpod"},
 	} {

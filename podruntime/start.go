@@ -44,9 +44,8 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	m, pod := s.m, s.pod
 	last := s.newest(c.Name)
 	key := keyOf(pod, c)
-	if until, delay := m.crash.heldUntil(key, last, time.Now()); !until.IsZero() {
-		m.event(pod, v1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s_%s(%s)", c.Name, pod.Name, pod.Namespace, pod.UID)
-		return &crashLoopError{name: c.Name, pod: podName(pod), delay: delay, until: until}
+	if err := s.crashLoop(c, last); err != nil {
+		return err
 	}
 	if err := m.tries.held(pod.UID, c.Name, time.Now()); err != nil {
 		return err
@@ -105,6 +104,17 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 		}
 	}
 	return nil
+}
+
+// crashLoop tells whether a container that ended, ended too often to be started
+// again now.
+func (s *syncing) crashLoop(c *v1.Container, last *observed.Container) error {
+	until, delay := s.m.crash.heldUntil(keyOf(s.pod, c), last, time.Now())
+	if until.IsZero() {
+		return nil
+	}
+	s.m.event(s.pod, v1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s", c.Name, podName(s.pod))
+	return &crashLoopError{name: c.Name, pod: podName(s.pod), delay: delay, until: until}
 }
 
 // create makes the container. A name that is taken belongs to a call whose

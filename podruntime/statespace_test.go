@@ -118,6 +118,21 @@ func (e *explorer) exit(c *observed.Container, code int32) {
 	e.ended(c, code)
 }
 
+// RemoveContainer forgets how the instances ended of a container that has none
+// any more: it is to begin anew.
+func (e *explorer) RemoveContainer(ctx context.Context, id string) error {
+	e.one.Lock()
+	defer e.one.Unlock()
+	c := byID(e.look(), id)
+	err := e.memory.RemoveContainer(ctx, id)
+	if pod := e.look(); c != nil && !slices.ContainsFunc(pod.Containers, func(o observed.Container) bool {
+		return o.Name == c.Name && o.SandboxID == c.SandboxID
+	}) {
+		delete(e.ends, c.SandboxID+"/"+c.Name)
+	}
+	return err
+}
+
 func (e *explorer) ended(c *observed.Container, code int32) {
 	key := c.SandboxID + "/" + c.Name
 	e.ends[key] = append(e.ends[key], end{code})
@@ -205,6 +220,9 @@ func TestStateSpace(t *testing.T) {
 			e := &explorer{
 				memory: newMemory(), t: t, rnd: rnd, ends: map[string][]end{}, edited: map[string]bool{},
 				w: build(policies[rnd.IntN(len(policies))], shapes[rnd.IntN(len(shapes))], "a", "b"),
+			}
+			if rnd.IntN(3) == 0 {
+				startsAllOver(&e.w.pod.Spec.Containers[0], 1)
 			}
 			e.note("seed %d, policy %s", seed, e.w.pod.Spec.RestartPolicy)
 			logs := t.TempDir()

@@ -49,14 +49,15 @@ type syncing struct {
 func (m *Manager) Sync(ctx context.Context, req Request) Result {
 	s := &syncing{m: m, req: req, pod: req.Spec.Pod, in: req.Spec, prefetched: map[string]*imageFuture{}, alive: map[string]bool{}, tried: map[string]bool{}}
 	s.obs = copyPod(req.Observed, s.pod)
-	// Each round starts at least one container, or is the last.
-	rounds := len(s.pod.Spec.InitContainers) + len(s.pod.Spec.Containers) + 2
+	// Each round starts at least one container, clears the way for a new
+	// beginning, or is the last.
+	rounds := len(s.pod.Spec.InitContainers) + len(s.pod.Spec.Containers) + 3
 	for range rounds {
 		a := Plan(PlanInput{Pod: s.pod, Observed: s.obs, Liveness: req.Liveness, Startup: req.Startup})
 		if a.Empty() || !s.round(ctx, a) || ctx.Err() != nil {
 			break
 		}
-		if len(a.Init) == 0 {
+		if len(a.Init) == 0 && len(a.Reset) == 0 {
 			break // regular containers lead to nothing further
 		}
 	}
@@ -79,6 +80,9 @@ func copyPod(p *observed.Pod, pod *v1.Pod) *observed.Pod {
 
 // round carries out one plan. more tells that another one may follow.
 func (s *syncing) round(ctx context.Context, a Actions) (more bool) {
+	if len(a.Reset) > 0 {
+		return s.restartAll(ctx, a.Reset)
+	}
 	if a.CreateSandbox {
 		if err := s.m.tries.held(s.pod.UID, "", time.Now()); err != nil {
 			s.res.add("CreatePodSandbox", s.pod.Name, err)

@@ -1,0 +1,102 @@
+package podruntime
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// RestartsAll tells whether a container has ended in a way that has all
+// containers of the pod start over (KEP-5532), and that is still to be done.
+func RestartsAll(pod *v1.Pod, obs *observed.Pod) bool {
+	source, _ := restartSource(pod, obs.Settled())
+	return source != nil
+}
+
+// restartSource finds a container that wants the pod to start over, and the
+// instance that says so.
+func restartSource(pod *v1.Pod, obs *observed.Pod) (*v1.Container, *observed.Container) {
+	if pod.DeletionTimestamp != nil {
+		return nil, nil
+	}
+	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			if o := obs.Newest(list[i].Name); wantsRestartOfAll(&list[i], o) {
+				return &list[i], o
+			}
+		}
+	}
+	return nil, nil
+}
+
+func wantsRestartOfAll(c *v1.Container, o *observed.Container) bool {
+	return o != nil && o.State == observed.Exited && podmeta.RestartsAll(c, o.ExitCode)
+}
+
+// resets lists every instance of the containers of a pod that is to start
+// over. Those that want it come last: until all others are gone they show that
+// it is to be done, whatever happens to the agent.
+func resets(pod *v1.Pod, obs *observed.Pod) []string {
+	if source, _ := restartSource(pod, obs); source == nil {
+		return nil
+	}
+	var targets, sources []string
+	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			to := &targets
+			if wantsRestartOfAll(&list[i], obs.Newest(list[i].Name)) {
+				to = &sources
+			}
+			for j := range obs.Containers {
+				if obs.Containers[j].Name == list[i].Name {
+					*to = append(*to, obs.Containers[j].ID)
+				}
+			}
+		}
+	}
+	return append(targets, sources...)
+}
+
+// restartAll removes all containers but not their logs, so that the next plan
+// begins anew. A pod that keeps starting over waits like a container that
+// keeps crashing.
+func (s *syncing) restartAll(ctx context.Context, ids []string) (done bool) {
+	const action = "RestartAllContainers"
+	c, o := restartSource(s.pod, s.obs)
+	if err := s.crashLoop(c, o); err != nil {
+		s.m.noteStart(s.pod.UID, c.Name, err)
+		s.res.add(action, s.pod.Name, err)
+		return false
+	}
+	var live []*observed.Container
+	for _, id := range ids {
+		if o := byID(s.obs, id); o.State != observed.Exited {
+			live = append(live, o)
+		}
+	}
+	errs := parallel(live, func(o *observed.Container) error {
+		return s.m.killContainer(ctx, s.pod, s.obs.IPs(), o, KillPodEnds, "Stopping container "+o.Name, new(int64), nil)
+	})
+	for i, err := range errs {
+		if err != nil {
+			s.res.add(action, live[i].Name, err)
+			return false
+		}
+	}
+	last := *o
+	for _, id := range ids {
+		if err := s.m.insist(ctx, func() error { return s.m.rt.RemoveContainer(ctx, id) }, id); err != nil {
+			s.res.add(action, s.pod.Name, fmt.Errorf("remove container %s: %w", id, err))
+			return false
+		}
+		s.drop(id)
+	}
+	s.m.crash.restarted(keyOf(s.pod, c), &last, time.Now())
+	s.res.add(action, s.pod.Name, nil)
+	return true
+}
