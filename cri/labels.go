@@ -22,3 +22,7 @@ const (
 	AnnotationPodDeletionGracePeriod    = "io.kubernetes.pod.deletionGracePeriod"
 	AnnotationPodTerminationGracePeriod = "io.kubernetes.pod.terminationGracePeriod"
 )
+
+// AnnotationResources is this project's own: the resources, as JSON of a
+// v1.ResourceRequirements, that a container was created with.
+const AnnotationResources = "io.nodewright.container.resources"

@@ -29,6 +29,8 @@ type PlanInput struct {
 	// Liveness and Startup tell the results of probes by container ID; nil
 	// means that there are no probes.
 	Liveness, Startup func(containerID string) ProbeResult
+	// Resources lets running containers be resized; nil leaves them be.
+	Resources *Resources
 }
 
 // KillReason says why a single container is killed; it decides on the grace
@@ -42,6 +44,7 @@ const (
 	KillStartup  KillReason = "StartupProbe"
 	KillUnknown  KillReason = "Unknown"
 	KillHook     KillReason = "FailedPostStartHook"
+	KillResize   KillReason = "ResizeRequiresRestart"
 	KillPodEnds  KillReason = ""
 )
 
@@ -66,11 +69,13 @@ type Actions struct {
 	// Reset lists the instances to remove, in that order, because one that
 	// ended wants the whole pod to start over. Nothing else is planned then.
 	Reset []string
+	// Update lists what of running containers is to change in place.
+	Update []Update
 }
 
 // Empty tells that there is nothing to do.
 func (a *Actions) Empty() bool {
-	return !a.KillPod && !a.CreateSandbox && len(a.Init)+len(a.Regular)+len(a.Ephemeral)+len(a.Kill)+len(a.Reset) == 0
+	return !a.KillPod && !a.CreateSandbox && len(a.Init)+len(a.Regular)+len(a.Ephemeral)+len(a.Kill)+len(a.Reset)+len(a.Update) == 0
 }
 
 // NeedsSandbox tells whether the pod has no sandbox that its containers could
@@ -133,7 +138,7 @@ func Plan(in PlanInput) Actions {
 		}
 	}
 	if kept == 0 && len(a.Regular) == 0 {
-		a.KillPod, a.Init = true, nil // so that sidecars do not keep the pod alive
+		a.KillPod, a.Init, a.Update = true, nil, nil // so that sidecars do not keep the pod alive
 	}
 	return a
 }
@@ -190,6 +195,9 @@ func planRegular(in PlanInput, i int, a *Actions) (kept bool) {
 		a.kill(o, KillLiveness, fmt.Sprintf("Container %s failed liveness probe", c.Name), restart)
 	case in.startup(o.ID) == ProbeFailure:
 		a.kill(o, KillStartup, fmt.Sprintf("Container %s failed startup probe", c.Name), restart)
+	case in.Resources.resize(c, o, a):
+		a.kill(o, KillResize, fmt.Sprintf("Container %s resize requires restart", c.Name), true)
+		restart = true
 	default:
 		return true
 	}
@@ -332,7 +340,7 @@ func (w *initWalk) step(i int) (stop bool) {
 }
 
 func (w *initWalk) endPod() bool {
-	w.a.KillPod, w.a.Init, w.a.Kill = true, nil, nil
+	w.a.KillPod, w.a.Init, w.a.Kill, w.a.Update = true, nil, nil, nil
 	return true
 }
 
@@ -361,5 +369,7 @@ func (w *initWalk) runningSidecar(i int, c *v1.Container, o *observed.Container,
 		again(KillChanged, fmt.Sprintf("Init container %s definition changed", c.Name))
 	case c.LivenessProbe != nil && w.in.liveness(o.ID) == ProbeFailure:
 		again(KillLiveness, fmt.Sprintf("Init container %s failed liveness probe", c.Name))
+	case w.in.Resources.resize(c, o, w.a):
+		again(KillResize, fmt.Sprintf("Init container %s resize requires restart", c.Name))
 	}
 }

@@ -74,6 +74,11 @@ type Config struct {
 	// Reap kills the processes of a container that the runtime has lost
 	// sight of, and tells how many there were; nobody does.
 	Reap func(containerID string) (killed int, err error)
+	// Resizer changes the resources of running containers; nobody does, they
+	// stay as they were made.
+	Resizer Resizer
+	// Cgroups are resized with the containers; pods have none.
+	Cgroups PodCgroups
 
 	CrashBackoff    time.Duration // before the second restart of a container; 10s
 	MaxCrashBackoff time.Duration // its limit; 5m
@@ -95,6 +100,8 @@ type Manager struct {
 	met   *metrics
 	crash *crashLoops
 	tries *tries
+	// applied is empty without a Resizer.
+	applied applied
 
 	mu    sync.Mutex
 	fails map[types.UID]map[string]StartError
@@ -138,7 +145,8 @@ func New(cfg Config) (*Manager, error) {
 	return &Manager{
 		cfg: cfg, rt: cfg.Runtime, met: met,
 		crash: newCrashLoops(cfg.CrashBackoff, cfg.MaxCrashBackoff), tries: newTries(),
-		fails: map[types.UID]map[string]StartError{},
+		applied: applied{pods: map[types.UID]map[appliedKey]*runtimeapi.LinuxContainerResources{}},
+		fails:   map[types.UID]map[string]StartError{},
 	}, nil
 }
 
@@ -174,6 +182,7 @@ func (m *Manager) Forget(uid types.UID) {
 	m.mu.Unlock()
 	m.crash.forget(uid)
 	m.tries.forget(uid)
+	m.applied.forget(uid)
 }
 
 func (m *Manager) event(pod *v1.Pod, eventType, reason, format string, args ...any) {

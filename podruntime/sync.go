@@ -49,11 +49,12 @@ type syncing struct {
 func (m *Manager) Sync(ctx context.Context, req Request) Result {
 	s := &syncing{m: m, req: req, pod: req.Spec.Pod, in: req.Spec, prefetched: map[string]*imageFuture{}, alive: map[string]bool{}, tried: map[string]bool{}}
 	s.obs = copyPod(req.Observed, s.pod)
+	m.applied.keep(s.obs)
 	// Each round starts at least one container, clears the way for a new
 	// beginning, or is the last.
 	rounds := len(s.pod.Spec.InitContainers) + len(s.pod.Spec.Containers) + 3
 	for range rounds {
-		a := Plan(PlanInput{Pod: s.pod, Observed: s.obs, Liveness: req.Liveness, Startup: req.Startup})
+		a := Plan(m.planInput(req, s.obs))
 		if a.Empty() || !s.round(ctx, a) || ctx.Err() != nil {
 			break
 		}
@@ -299,6 +300,7 @@ func (s *syncing) starts(ctx context.Context, a Actions) (more bool) {
 		}
 		more = true
 	}
+	s.resize(ctx, a.Update)
 	var now []*v1.Container
 	for _, i := range a.Regular {
 		if c := &s.pod.Spec.Containers[i]; !s.alive[c.Name] && !s.tried[c.Name] {
@@ -419,13 +421,19 @@ func parallel[T any](items []T, fn func(T) error) []error {
 }
 
 // started notes a container that runs now.
-func (s *syncing) started(id string, c *v1.Container, restarts int32) {
+func (s *syncing) started(id string, c *v1.Container, plan *podspec.ContainerPlan, restarts int32) {
+	if s.m.cfg.Resizer != nil {
+		for _, name := range resized {
+			s.m.applied.set(s.pod.UID, id, name, only(plan.Config.GetLinux().GetResources(), name))
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
 	s.obs.Containers = append([]observed.Container{{
 		ID: id, Name: c.Name, SandboxID: s.sandboxID, State: observed.Running, Attempt: uint32(restarts),
 		CreatedAt: now, StartedAt: now, RestartCount: restarts, Hash: podspec.Hash(c), Image: c.Image,
+		Annotations: plan.Config.GetAnnotations(),
 	}}, s.obs.Containers...)
 }
 

@@ -118,6 +118,7 @@ func containerAnnotations(pod *v1.Pod, c *v1.Container, restarts int32) map[stri
 	if len(c.Ports) > 0 {
 		asJSON(cri.AnnotationPorts, c.Ports)
 	}
+	asJSON(cri.AnnotationResources, v1.ResourceRequirements{Requests: c.Resources.Requests, Limits: c.Resources.Limits})
 	return a
 }
 

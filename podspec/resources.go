@@ -63,6 +63,18 @@ func limitOf(pod *v1.Pod, c *v1.Container, name v1.ResourceName) (resource.Quant
 	return resource.Quantity{}, false
 }
 
+// Resources are what a container of the pod may use, in cgroup terms, if it
+// asks for r.
+func Resources(in Input, c *v1.Container, r v1.ResourceRequirements) *runtimeapi.LinuxContainerResources {
+	_, group, _, err := Find(in.Pod, c.Name)
+	if err != nil {
+		group = Regular // of no pod: it has no more than its own
+	}
+	as := *c
+	as.Resources = r
+	return containerResources(in, &as, group)
+}
+
 // containerResources are a container's limits in cgroup terms.
 func containerResources(in Input, c *v1.Container, g Group) *runtimeapi.LinuxContainerResources {
 	pod := in.Pod
@@ -269,9 +281,11 @@ func together(pod *v1.Pod, part func(*v1.ResourceRequirements) v1.ResourceList) 
 	}})
 }
 
-// podResources are the sums a sandbox is told of, for runtimes that size a
-// virtual machine by them (KEP-2625). What the pod itself names replaces them.
-func podResources(pod *v1.Pod) *runtimeapi.LinuxContainerResources {
+// PodResources are what a pod's containers may use together, in cgroup terms,
+// without its overhead. Sandboxes are told of both, for runtimes that size a
+// virtual machine by them (KEP-2625). What the pod itself names replaces the
+// sums.
+func PodResources(pod *v1.Pod) *runtimeapi.LinuxContainerResources {
 	requests, limits := together(pod, requestsOf), together(pod, limitsOf)
 	if r := pod.Spec.Resources; r != nil {
 		maps.Copy(requests, r.Requests)
@@ -283,7 +297,8 @@ func podResources(pod *v1.Pod) *runtimeapi.LinuxContainerResources {
 	}
 }
 
-func overhead(pod *v1.Pod) *runtimeapi.LinuxContainerResources {
+// Overhead is what the pod's sandbox itself takes, in cgroup terms.
+func Overhead(pod *v1.Pod) *runtimeapi.LinuxContainerResources {
 	r := &runtimeapi.LinuxContainerResources{}
 	if len(pod.Spec.Overhead) > 0 {
 		cpu := milli(*pod.Spec.Overhead.Cpu())

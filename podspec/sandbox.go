@@ -105,7 +105,7 @@ func linuxSandbox(in Input) *runtimeapi.LinuxPodSandboxConfig {
 	}
 	lx := &runtimeapi.LinuxPodSandboxConfig{
 		CgroupParent: in.Node.CgroupParent, SecurityContext: sec,
-		Resources: podResources(pod), Overhead: overhead(pod),
+		Resources: PodResources(pod), Overhead: Overhead(pod),
 	}
 	sc := pod.Spec.SecurityContext
 	if sc == nil {

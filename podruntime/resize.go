@@ -1,0 +1,240 @@
+package podruntime
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// Update changes how much of one resource a running container may use
+// (KEP-1287).
+type Update struct {
+	ID, Name string
+	Resource v1.ResourceName // cpu or memory
+	// From and To hold that resource's values alone. A value of To that is 0
+	// stays as it is.
+	From, To *runtimeapi.LinuxContainerResources
+}
+
+// Lowers tells that a limit, or if that stays a request, is lowered or is new.
+func (u *Update) Lowers() bool {
+	if u.Resource == v1.ResourceMemory {
+		return u.limitsMemory()
+	}
+	from, to := u.From.GetCpuQuota(), u.To.GetCpuQuota()
+	if to > 0 && to != from {
+		return from <= 0 || to < from
+	}
+	return u.To.GetCpuShares() < u.From.GetCpuShares()
+}
+
+// limitsMemory tells that there is less memory than before.
+func (u *Update) limitsMemory() bool {
+	from, to := u.From.GetMemoryLimitInBytes(), u.To.GetMemoryLimitInBytes()
+	return to > 0 && (from <= 0 || to < from)
+}
+
+// Resources is what a plan knows of containers' resources.
+type Resources struct {
+	// Wanted are those that a container of the spec is to have, given the
+	// resources that it asks for.
+	Wanted func(c *v1.Container, r v1.ResourceRequirements) *runtimeapi.LinuxContainerResources
+	// Applied is what the instance with that ID was given of one resource
+	// last; nil if that is not known.
+	Applied func(containerID string, name v1.ResourceName) *runtimeapi.LinuxContainerResources
+}
+
+// resized are the resources that can be changed while a container runs.
+var resized = []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU}
+
+// resize plans for a running container that is otherwise as it should be. It
+// tells whether the container has to be restarted for the change.
+func (r *Resources) resize(c *v1.Container, o *observed.Container, a *Actions) (restart bool) {
+	if r == nil {
+		return false
+	}
+	made, known := madeWith(o)
+	want, have := r.Wanted(c, c.Resources), r.shown(c, o, made, known)
+	var updates []Update
+	for _, name := range resized {
+		from, to := r.Applied(o.ID, name), only(want, name)
+		if from == nil {
+			from = only(have, name)
+		}
+		switch visible := differs(from, to, name); {
+		case restartsFor(c, name):
+			// What a container was made with holds until it is made anew.
+			if known && !sameAmounts(made, c.Resources, name) || !known && visible {
+				return true
+			}
+		case visible:
+			updates = append(updates, Update{ID: o.ID, Name: o.Name, Resource: name, From: from, To: to})
+		}
+	}
+	a.Update = append(a.Update, updates...)
+	return false
+}
+
+// shown are a running container's resources as the runtime shows them, over
+// what it was made with. Of what nothing is known it is as it should be.
+func (r *Resources) shown(c *v1.Container, o *observed.Container, made v1.ResourceRequirements, known bool) *runtimeapi.LinuxContainerResources {
+	if !known {
+		made = c.Resources
+	}
+	out := r.Wanted(c, made)
+	s := o.Resources
+	if s == nil {
+		return out
+	}
+	if s.CPUPeriod > 0 {
+		out.CpuPeriod, out.CpuQuota = s.CPUPeriod, s.CPUQuota
+	}
+	if s.CPUShares > 0 {
+		out.CpuShares = s.CPUShares
+	}
+	if s.MemoryLimit > 0 {
+		out.MemoryLimitInBytes = s.MemoryLimit
+	}
+	return out
+}
+
+// madeWith reads what a container was made with. known is false if it was made
+// by somebody who did not write it down.
+func madeWith(o *observed.Container) (r v1.ResourceRequirements, known bool) {
+	return r, json.Unmarshal([]byte(o.Annotations[cri.AnnotationResources]), &r) == nil
+}
+
+func restartsFor(c *v1.Container, name v1.ResourceName) bool {
+	for _, p := range c.ResizePolicy {
+		if p.ResourceName == name {
+			return p.RestartPolicy == v1.RestartContainer
+		}
+	}
+	return false
+}
+
+func sameAmounts(a, b v1.ResourceRequirements, name v1.ResourceName) bool {
+	same := func(x, y v1.ResourceList) bool {
+		p, hasP := x[name]
+		q, hasQ := y[name]
+		return hasP == hasQ && p.Cmp(q) == 0
+	}
+	// A request that is left out equals the limit.
+	request := func(r v1.ResourceRequirements) v1.ResourceList {
+		if _, ok := r.Requests[name]; ok {
+			return r.Requests
+		}
+		return r.Limits
+	}
+	return same(a.Limits, b.Limits) && same(request(a), request(b))
+}
+
+// only keeps the values of one resource.
+func only(r *runtimeapi.LinuxContainerResources, name v1.ResourceName) *runtimeapi.LinuxContainerResources {
+	if name == v1.ResourceCPU {
+		return &runtimeapi.LinuxContainerResources{CpuPeriod: r.GetCpuPeriod(), CpuQuota: r.GetCpuQuota(), CpuShares: r.GetCpuShares()}
+	}
+	return &runtimeapi.LinuxContainerResources{
+		MemoryLimitInBytes: r.GetMemoryLimitInBytes(), MemorySwapLimitInBytes: r.GetMemorySwapLimitInBytes(),
+		Unified: maps.Clone(r.GetUnified()),
+	}
+}
+
+// differs tells whether a change of a resource is one in cgroup terms. A limit
+// cannot be taken away: 0 leaves it.
+func differs(from, to *runtimeapi.LinuxContainerResources, name v1.ResourceName) bool {
+	if name == v1.ResourceCPU {
+		quota := to.GetCpuQuota() > 0 && to.GetCpuQuota()*from.GetCpuPeriod() != from.GetCpuQuota()*to.GetCpuPeriod()
+		return quota || to.GetCpuShares() != from.GetCpuShares()
+	}
+	limit := to.GetMemoryLimitInBytes()
+	return limit > 0 && limit != from.GetMemoryLimitInBytes() || !maps.Equal(to.GetUnified(), from.GetUnified())
+}
+
+// CheckResize tells why a pod's resources cannot become those of another
+// version of it while it runs, whatever the node has; nil means that they can.
+// The rules are the API's for the resize subresource (KEP-1287).
+func CheckResize(from, to *v1.Pod) error {
+	if err := checkRequirements(podLevel(from), podLevel(to)); err != nil {
+		return fmt.Errorf("spec.resources.%w", err)
+	}
+	for _, l := range []struct {
+		field   string
+		was, is []v1.Container
+	}{
+		{"spec.initContainers", from.Spec.InitContainers, to.Spec.InitContainers},
+		{"spec.containers", from.Spec.Containers, to.Spec.Containers},
+	} {
+		for i := range l.is {
+			j := slices.IndexFunc(l.was, func(c v1.Container) bool { return c.Name == l.is[i].Name })
+			if j < 0 {
+				continue // a new one asks for what it likes
+			}
+			if err := checkRequirements(l.was[j].Resources, l.is[i].Resources); err != nil {
+				return fmt.Errorf("%s[%d].resources.%w", l.field, i, err)
+			}
+		}
+	}
+	class := func(pod *v1.Pod) v1.PodQOSClass { return podmeta.QOS(&v1.Pod{Spec: pod.Spec}) }
+	if was, is := class(from), class(to); was != is {
+		return fmt.Errorf("the quality of service class would become %s; it has to stay %s while the pod runs", is, was)
+	}
+	return nil
+}
+
+func podLevel(pod *v1.Pod) v1.ResourceRequirements {
+	if pod.Spec.Resources == nil {
+		return v1.ResourceRequirements{}
+	}
+	return *pod.Spec.Resources
+}
+
+func checkRequirements(was, is v1.ResourceRequirements) error {
+	if err := checkList(was.Requests, is.Requests); err != nil {
+		return fmt.Errorf("requests.%w", err)
+	}
+	if err := checkList(was.Limits, is.Limits); err != nil {
+		return fmt.Errorf("limits.%w", err)
+	}
+	return nil
+}
+
+// checkList compares two lists of requests, or of limits.
+func checkList(was, is v1.ResourceList) error {
+	for _, name := range slices.Sorted(maps.Keys(union(was, is))) {
+		p, had := was[name]
+		q, has := is[name]
+		switch {
+		case name != v1.ResourceCPU && name != v1.ResourceMemory && (had != has || p.Cmp(q) != 0):
+			return fmt.Errorf("%s: %s cannot become %s while the pod runs; only cpu and memory can change", name, amount(p, had), amount(q, has))
+		case had && !has:
+			return fmt.Errorf("%s: %s cannot be taken away while the pod runs; it can change", name, amount(p, had))
+		}
+	}
+	return nil
+}
+
+func union(a, b v1.ResourceList) v1.ResourceList {
+	out := maps.Clone(a)
+	if out == nil {
+		out = v1.ResourceList{}
+	}
+	maps.Copy(out, b)
+	return out
+}
+
+func amount(q resource.Quantity, ok bool) string {
+	if !ok {
+		return "none"
+	}
+	return q.String()
+}

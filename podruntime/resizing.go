@@ -1,0 +1,264 @@
+package podruntime
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podspec"
+)
+
+// Resizer is the part of a runtime that changes what running containers may
+// use; *cri.Client has it.
+type Resizer interface {
+	UpdateContainerResources(ctx context.Context, id string, r *runtimeapi.ContainerResources) error
+	UpdatePodSandboxResources(ctx context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error)
+	ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error)
+}
+
+// PodCgroups are the cgroups that hold all containers of a pod. Both methods
+// are for one resource, cpu or memory, and do nothing where nothing is to be
+// done.
+type PodCgroups interface {
+	// Raise raises what the pod's cgroup has less of than the pod is to
+	// have: the limit, then the request.
+	Raise(ctx context.Context, pod *v1.Pod, resource v1.ResourceName) error
+	// Lower lowers what it has more of: the request, then the limit. It
+	// refuses a memory limit below what is in use.
+	Lower(ctx context.Context, pod *v1.Pod, resource v1.ResourceName) error
+}
+
+// ReasonResize is the reason of a resize that failed; it is tried again.
+const ReasonResize = "ResizeError"
+
+// applied remembers what running containers were given last.
+type applied struct {
+	mu   sync.Mutex
+	pods map[types.UID]map[appliedKey]*runtimeapi.LinuxContainerResources
+}
+
+type appliedKey struct {
+	container string // its ID
+	resource  v1.ResourceName
+}
+
+// get returns what the container was given, or nil. It is not to be changed.
+func (a *applied) get(uid types.UID, id string, name v1.ResourceName) *runtimeapi.LinuxContainerResources {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.pods[uid][appliedKey{id, name}]
+}
+
+func (a *applied) set(uid types.UID, id string, name v1.ResourceName, r *runtimeapi.LinuxContainerResources) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.pods[uid] == nil {
+		a.pods[uid] = map[appliedKey]*runtimeapi.LinuxContainerResources{}
+	}
+	a.pods[uid][appliedKey{id, name}] = r
+}
+
+// keep forgets the containers that the runtime shows no more.
+func (a *applied) keep(obs *observed.Pod) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for key := range a.pods[obs.UID] {
+		if byID(obs, key.container) == nil {
+			delete(a.pods[obs.UID], key)
+		}
+	}
+}
+
+func (a *applied) forget(uid types.UID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.pods, uid)
+}
+
+// planInput is what the next step of a pod is planned by.
+func (m *Manager) planInput(req Request, obs *observed.Pod) PlanInput {
+	in := PlanInput{Pod: req.Spec.Pod, Observed: obs, Liveness: req.Liveness, Startup: req.Startup}
+	if m.cfg.Resizer != nil {
+		in.Resources = &Resources{
+			Wanted: func(c *v1.Container, r v1.ResourceRequirements) *runtimeapi.LinuxContainerResources {
+				return podspec.Resources(req.Spec, c, r)
+			},
+			Applied: func(id string, name v1.ResourceName) *runtimeapi.LinuxContainerResources {
+				return m.applied.get(req.Spec.Pod.UID, id, name)
+			},
+		}
+	}
+	return in
+}
+
+// NeedsResize tells whether running containers of the pod do not have the
+// resources yet that the spec gives them.
+func (m *Manager) NeedsResize(req Request) bool {
+	a := Plan(m.planInput(req, req.Observed))
+	return len(a.Update) > 0 || slices.ContainsFunc(a.Kill, func(k Kill) bool { return k.Reason == KillResize })
+}
+
+// resize changes the resources of running containers: memory, then CPU; what
+// makes room before what takes it. The first failure ends it; it is tried again
+// with the next sync.
+func (s *syncing) resize(ctx context.Context, updates []Update) {
+	if len(updates) == 0 {
+		return
+	}
+	start := time.Now()
+	var err error
+	for _, name := range resized {
+		if err = s.resizeOf(ctx, name, ofResource(updates, name)); err != nil {
+			break
+		}
+	}
+	if ctx.Err() == nil {
+		s.m.met.resizes.WithLabelValues(fmt.Sprint(err == nil)).Observe(float64(time.Since(start).Milliseconds()))
+	}
+}
+
+// ofResource are the updates of one resource, those that lower it first.
+func ofResource(updates []Update, name v1.ResourceName) []Update {
+	out := slices.DeleteFunc(slices.Clone(updates), func(u Update) bool { return u.Resource != name })
+	slices.SortStableFunc(out, func(a, b Update) int {
+		switch lowers := a.Lowers(); {
+		case lowers == b.Lowers():
+			return 0
+		case lowers:
+			return -1
+		default:
+			return 1
+		}
+	})
+	return out
+}
+
+func (s *syncing) resizeOf(ctx context.Context, name v1.ResourceName, updates []Update) error {
+	if len(updates) == 0 {
+		return nil
+	}
+	fail := func(target string, err error) error {
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		} else {
+			err = &reasonError{ReasonResize, fmt.Errorf("resize %s of %s: %w", name, target, err)}
+		}
+		s.res.add("ResizePod", target, err)
+		return err
+	}
+	for i := range updates {
+		if err := s.enough(ctx, &updates[i]); err != nil {
+			return fail("container "+updates[i].Name, err)
+		}
+	}
+	after := podspec.PodResources(s.pod)
+	before, grows := earlier(after, updates)
+	pod := "pod " + s.pod.Name
+	if grows {
+		if err := s.tellSandbox(ctx, after); err != nil {
+			return fail(pod, err)
+		}
+	}
+	if s.m.cfg.Cgroups != nil {
+		if err := s.m.cfg.Cgroups.Raise(ctx, s.pod, name); err != nil {
+			if grows {
+				_ = s.tellSandbox(ctx, before) // what went wrong is told already
+			}
+			return fail(pod, err)
+		}
+	}
+	for _, u := range updates {
+		if err := s.m.cfg.Resizer.UpdateContainerResources(ctx, u.ID, &runtimeapi.ContainerResources{Linux: u.To}); err != nil {
+			return fail("container "+u.Name, err)
+		}
+		s.m.applied.set(s.pod.UID, u.ID, name, u.To)
+		s.res.add("ResizeContainer", u.Name, nil)
+	}
+	if !grows {
+		if err := s.tellSandbox(ctx, after); err != nil {
+			return fail(pod, err)
+		}
+	}
+	if s.m.cfg.Cgroups != nil {
+		if err := s.m.cfg.Cgroups.Lower(ctx, s.pod, name); err != nil {
+			if !grows {
+				_ = s.tellSandbox(ctx, before)
+			}
+			return fail(pod, err)
+		}
+	}
+	return nil
+}
+
+// enough refuses a memory limit below what the container uses: it would be the
+// container's end. Between this look and the change it may come to use more;
+// the kernel then reclaims what it can.
+func (s *syncing) enough(ctx context.Context, u *Update) error {
+	if u.Resource != v1.ResourceMemory || !u.limitsMemory() {
+		return nil
+	}
+	limit := u.To.GetMemoryLimitInBytes()
+	st, err := s.m.cfg.Resizer.ContainerStats(ctx, u.ID)
+	if err != nil {
+		return &refusedError{fmt.Errorf("memory in use is not known, and the limit would become %d: %w", limit, err)}
+	}
+	used := st.GetMemory().GetWorkingSetBytes()
+	if used == nil {
+		used = st.GetMemory().GetUsageBytes()
+	}
+	switch {
+	case used == nil:
+		return &refusedError{fmt.Errorf("memory in use is not known, and the limit would become %d", limit)}
+	case used.GetValue() >= uint64(limit):
+		return &refusedError{fmt.Errorf("attempting to set a memory limit (%d) below current usage (%d)", limit, used.GetValue())}
+	}
+	return nil
+}
+
+// refusedError is a resize that was not begun.
+type refusedError struct{ err error }
+
+func (e *refusedError) Error() string        { return e.err.Error() }
+func (e *refusedError) Unwrap() error        { return e.err }
+func (e *refusedError) Is(target error) bool { return target == errUndone }
+
+// earlier is what the pod had before the updates, and whether it has more after
+// them.
+func earlier(after *runtimeapi.LinuxContainerResources, updates []Update) (before *runtimeapi.LinuxContainerResources, grows bool) {
+	before = proto.CloneOf(after)
+	var more int64
+	for _, u := range updates {
+		limit := u.To.GetMemoryLimitInBytes() - u.From.GetMemoryLimitInBytes() // of cpu 0
+		shares := u.To.GetCpuShares() - u.From.GetCpuShares()
+		quota := u.To.GetCpuQuota() - u.From.GetCpuQuota()
+		before.MemoryLimitInBytes -= limit
+		before.CpuShares -= shares
+		before.CpuQuota -= quota
+		if more += limit + quota; quota == 0 {
+			more += shares
+		}
+	}
+	return before, more > 0
+}
+
+// tellSandbox tells the runtime what the pod's containers may use together. A
+// runtime that does not want to know is no failure.
+func (s *syncing) tellSandbox(ctx context.Context, r *runtimeapi.LinuxContainerResources) error {
+	_, err := s.m.cfg.Resizer.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{
+		PodSandboxId: s.sandboxID, Overhead: podspec.Overhead(s.pod), Resources: r,
+	})
+	if status.Code(err) == codes.Unimplemented {
+		return nil
+	}
+	return err
+}
