@@ -119,13 +119,14 @@ func TestHash(t *testing.T) {
 func TestAnnotations(t *testing.T) {
 	in := input(t, `{terminationGracePeriodSeconds: 30, containers: [
 		{name: bare, image: i},
-		{name: app, image: i, terminationMessagePath: /dev/log, terminationMessagePolicy: File,
+		{name: app, image: i, resources: {limits: {cpu: 1}}, terminationMessagePath: /dev/log, terminationMessagePolicy: File,
 		 ports: [{name: http, containerPort: 80, protocol: TCP}], lifecycle: {preStop: {exec: {command: [bye]}}, postStart: {exec: {command: [hi]}}}}]}`)
 	const prefix = "io.kubernetes."
 	want := map[string]string{
 		prefix + "container.hash": Hash(&in.Pod.Spec.Containers[0]), prefix + "container.restartCount": "0",
 		prefix + "container.terminationMessagePath": "", prefix + "container.terminationMessagePolicy": "",
 		prefix + "pod.terminationGracePeriod": "30",
+		"io.nodewright.container.resources":   "{}",
 	}
 	if got := compile(t, in, "bare").Annotations; !maps.Equal(got, want) {
 		t.Errorf("annotations = %v, want %v", got, want)
@@ -142,6 +143,7 @@ func TestAnnotations(t *testing.T) {
 		prefix + "pod.terminationGracePeriod": "30", prefix + "pod.deletionGracePeriod": "5",
 		prefix + "container.preStopHandler": `{"exec":{"command":["bye"]}}`,
 		prefix + "container.ports":          `[{"name":"http","containerPort":80,"protocol":"TCP"}]`,
+		"io.nodewright.container.resources": `{"limits":{"cpu":"1"}}`,
 	}
 	if got := plan.Config.Annotations; !maps.Equal(got, want) {
 		t.Errorf("annotations = %v, want %v", got, want)
