@@ -70,6 +70,31 @@ func RestartsAfter(pod *v1.Pod, c *v1.Container, exitCode int32) bool {
 	}
 }
 
+// RestartsAllAfter tells whether every container of the pod is started again
+// after this one ended with that exit code: the first of its rules that
+// matches says so (KEP-5532).
+func RestartsAllAfter(c *v1.Container, exitCode int32) bool {
+	if c.RestartPolicy == nil {
+		return false
+	}
+	for i := range c.RestartPolicyRules {
+		if r := &c.RestartPolicyRules[i]; ruleMatches(r, exitCode) {
+			return r.Action == v1.ContainerRestartRuleActionRestartAllContainers
+		}
+	}
+	return false
+}
+
+// CanRestartAll tells whether any container of the pod has a rule by which
+// the end of one starts all of them again.
+func CanRestartAll(pod *v1.Pod) bool {
+	all := func(r v1.ContainerRestartRule) bool {
+		return r.Action == v1.ContainerRestartRuleActionRestartAllContainers
+	}
+	has := func(c v1.Container) bool { return slices.ContainsFunc(c.RestartPolicyRules, all) }
+	return slices.ContainsFunc(pod.Spec.InitContainers, has) || slices.ContainsFunc(pod.Spec.Containers, has)
+}
+
 // RestartPolicy is a container's own restart policy, or else the pod's.
 func RestartPolicy(pod *v1.Pod, c *v1.Container) v1.RestartPolicy {
 	if c.RestartPolicy != nil {
