@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -174,6 +175,52 @@ func TestReader(t *testing.T) {
 	rt.Fail("PodSandboxStatus", boom)
 	if _, err := r.Inspect(t.Context(), "a"); !errors.Is(err, boom) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// telling is a runtime that tells more of its containers than the usual.
+type telling struct {
+	cri.ReadRuntime
+	more func(*runtimeapi.ContainerStatus)
+}
+
+func (r telling) ContainerStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error) {
+	resp, err := r.ReadRuntime.ContainerStatus(ctx, id, verbose)
+	if err == nil {
+		r.more(resp.Status)
+	}
+	return resp, err
+}
+
+func TestReadMountsAndStopSignal(t *testing.T) {
+	rt := criruntimetest.New()
+	rt.AddImage("i")
+	addPod(t, rt, "a", "sleep", "forever")
+	read := func(signal runtimeapi.Signal, mounts ...*runtimeapi.Mount) *observed.Container {
+		t.Helper()
+		r := cri.NewReader(telling{rt, func(s *runtimeapi.ContainerStatus) { s.StopSignal, s.Mounts = signal, mounts }})
+		p, err := r.Inspect(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Newest("c")
+	}
+	for signal, want := range map[runtimeapi.Signal]string{
+		runtimeapi.Signal_RUNTIME_DEFAULT: "", runtimeapi.Signal_SIGTERM: "SIGTERM", runtimeapi.Signal_SIGRTMIN: "SIGRTMIN",
+		runtimeapi.Signal_SIGRTMINPLUS3: "SIGRTMIN+3", runtimeapi.Signal_SIGRTMAXMINUS14: "SIGRTMAX-14",
+	} {
+		if got := read(signal).StopSignal; got != want {
+			t.Errorf("%v: stop signal %q, want %q", signal, got, want)
+		}
+	}
+	got := read(0,
+		&runtimeapi.Mount{ContainerPath: "/plain", HostPath: "/x", Readonly: true},
+		&runtimeapi.Mount{ContainerPath: "/below", HostPath: "/x", Readonly: true, RecursiveReadOnly: true},
+		&runtimeapi.Mount{ContainerPath: "/image", Image: &runtimeapi.ImageSpec{Image: "sha256:1"}},
+	).Mounts
+	want := []observed.Mount{{Path: "/below", RecursiveReadOnly: true}, {Path: "/image", ImageRef: "sha256:1"}}
+	if !slices.Equal(got, want) {
+		t.Errorf("mounts %+v, want %+v", got, want)
 	}
 }
 

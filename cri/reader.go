@@ -282,6 +282,10 @@ func sandboxOf(s *runtimeapi.PodSandboxStatus) observed.Sandbox {
 	return out
 }
 
+// signalNames turns the CRI's names of real-time signals, such as
+// SIGRTMINPLUS3, into those of the API.
+var signalNames = strings.NewReplacer("PLUS", "+", "MINUS", "-")
+
 func containerOf(s *runtimeapi.ContainerStatus) observed.Container {
 	out := observed.Container{
 		ID: s.GetId(), Name: s.GetMetadata().GetName(), Attempt: s.GetMetadata().GetAttempt(),
@@ -299,7 +303,14 @@ func containerOf(s *runtimeapi.ContainerStatus) observed.Container {
 		out.RestartCount = int32(n)
 	}
 	if sig := s.GetStopSignal(); sig != runtimeapi.Signal_RUNTIME_DEFAULT {
-		out.StopSignal = sig.String()
+		out.StopSignal = signalNames.Replace(sig.String())
+	}
+	for _, m := range s.GetMounts() {
+		if image := m.GetImage().GetImage(); m.GetRecursiveReadOnly() || image != "" {
+			out.Mounts = append(out.Mounts, observed.Mount{
+				Path: m.GetContainerPath(), RecursiveReadOnly: m.GetRecursiveReadOnly(), ImageRef: image,
+			})
+		}
 	}
 	if out.State == observed.Exited {
 		out.FinishedAt = unixNano(s.GetFinishedAt())

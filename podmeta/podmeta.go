@@ -65,9 +65,9 @@ func RestartsAfter(pod *v1.Pod, c *v1.Container, exitCode int32) bool {
 	}
 }
 
-// RestartsAll tells whether a container that ended with that exit code has all
-// containers of its pod start over (KEP-5532).
-func RestartsAll(c *v1.Container, exitCode int32) bool {
+// RestartsAllAfter tells whether a container that ended with that exit code has
+// all containers of its pod start over (KEP-5532).
+func RestartsAllAfter(c *v1.Container, exitCode int32) bool {
 	r := ruleFor(c, exitCode)
 	return r != nil && r.Action == v1.ContainerRestartRuleActionRestartAllContainers
 }
@@ -84,6 +84,16 @@ func ruleFor(c *v1.Container, exitCode int32) *v1.ContainerRestartRule {
 		}
 	}
 	return nil
+}
+
+// CanRestartAll tells whether any container of the pod has a rule by which
+// the end of one starts all of them again.
+func CanRestartAll(pod *v1.Pod) bool {
+	all := func(r v1.ContainerRestartRule) bool {
+		return r.Action == v1.ContainerRestartRuleActionRestartAllContainers
+	}
+	has := func(c v1.Container) bool { return slices.ContainsFunc(c.RestartPolicyRules, all) }
+	return slices.ContainsFunc(pod.Spec.InitContainers, has) || slices.ContainsFunc(pod.Spec.Containers, has)
 }
 
 // RestartPolicy is a container's own restart policy, or else the pod's.

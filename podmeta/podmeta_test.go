@@ -83,6 +83,49 @@ func TestRestartsAfter(t *testing.T) {
 	}
 }
 
+func TestRestartsAllAfter(t *testing.T) {
+	const (
+		all  = "{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}"
+		one  = "{action: Restart, exitCodes: {operator: In, values: [42, 43]}}"
+		none = "{action: RestartAllContainers}"
+	)
+	for _, tc := range []struct {
+		container string
+		want, can bool
+	}{
+		{"", false, false},
+		{"restartPolicy: Never, restartPolicyRules: [" + one + "]", false, false},
+		{"restartPolicy: Never, restartPolicyRules: [" + all + "]", true, true},
+		{"restartPolicy: Never, restartPolicyRules: [" + all + ", " + one + "]", true, true},
+		{"restartPolicy: Never, restartPolicyRules: [" + one + ", " + all + "]", false, true}, // the first that matches
+		{"restartPolicy: Never, restartPolicyRules: [" + none + ", " + all + "]", true, true},
+		{"restartPolicyRules: [" + all + "]", false, true}, // rules take a policy of the container's own
+	} {
+		for _, spec := range []string{
+			"{containers: [{name: b}, {name: c, " + tc.container + "}]}",
+			"{initContainers: [{name: c, " + tc.container + "}], containers: [{name: b}]}",
+		} {
+			p := pod(t, spec)
+			c := &p.Spec.Containers[len(p.Spec.Containers)-1]
+			if len(p.Spec.InitContainers) > 0 {
+				c = &p.Spec.InitContainers[0]
+			}
+			if got := RestartsAllAfter(c, 42); got != tc.want {
+				t.Errorf("%s: restarts all %v, want %v", spec, got, tc.want)
+			}
+			if RestartsAllAfter(c, 1) {
+				t.Errorf("%s: restarts all after another exit code", spec)
+			}
+			if got := CanRestartAll(p); got != tc.can {
+				t.Errorf("%s: can restart all %v, want %v", spec, got, tc.can)
+			}
+			if tc.want && !RestartsAfter(p, c, 42) {
+				t.Errorf("%s: all are restarted, and this one is not", spec)
+			}
+		}
+	}
+}
+
 func TestQOS(t *testing.T) {
 	const full = "requests: {cpu: 1, memory: 1Gi}, limits: {cpu: 1, memory: 1Gi}"
 	one := func(r string) string { return "{containers: [{name: c, resources: {" + r + "}}]}" }

@@ -1,6 +1,7 @@
 package podstatus
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,10 +15,11 @@ import (
 
 // owned are the conditions that a node agent writes. All others belong to
 // somebody else and pass through, as the pod's own status has them.
-// DisruptionTarget is shared: the node's word, if it has one, goes first.
+// DisruptionTarget is shared: the later word counts, the node's of two that
+// are as late.
 var owned = []v1.PodConditionType{
 	v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodResizeInProgress,
-	v1.PodResizePending, v1.PodReadyToStartContainers,
+	v1.PodResizePending, v1.PodReadyToStartContainers, v1.AllContainersRestarting,
 }
 
 // Conditions computes the conditions for the statuses in st. A condition
@@ -26,19 +28,68 @@ func Conditions(in Input, st *v1.PodStatus) []v1.PodCondition {
 	prev := in.previous()
 	out := foreign(in.Pod.Status.Conditions, prev.Conditions)
 	containers := containersReady(in.Pod, st)
-	sandbox := v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: truth(!in.NeedsSandbox)}
-	for _, c := range []v1.PodCondition{
-		sandbox,
+	ours := append(restartedAll(&in, st),
+		v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: truth(!in.NeedsSandbox)},
 		initialized(in.Pod, st, prev),
 		ready(in.Pod, containers, out),
 		containers,
-		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
-	} {
+		v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionTrue},
+	)
+	out = append(out, resizes(&in, prev, st)...)
+	for _, c := range ours {
 		c.ObservedGeneration = in.Pod.Generation
 		c.LastTransitionTime = transition(prev.Conditions, c, in.Now)
 		out = append(out, c)
 	}
 	return out
+}
+
+// resizes are the conditions that tell of a resize. Nobody resizes a pod that
+// has come to its end.
+func resizes(in *Input, prev, st *v1.PodStatus) []v1.PodCondition {
+	if podmeta.IsTerminal(st.Phase) {
+		return nil
+	}
+	var out []v1.PodCondition
+	for _, c := range in.Resize {
+		old := v1.PodCondition{}
+		if i := slices.IndexFunc(prev.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type }); i >= 0 {
+			old = prev.Conditions[i]
+		}
+		switch c.Type {
+		case v1.PodResizePending:
+			if c.Reason != v1.PodReasonInfeasible {
+				c.Reason = v1.PodReasonDeferred
+			}
+		case v1.PodResizeInProgress:
+			// It tells of the resize that is under way, not of the one that
+			// was asked for since.
+			c.ObservedGeneration = cmp.Or(c.ObservedGeneration, old.ObservedGeneration)
+		default:
+			continue
+		}
+		c.ObservedGeneration = cmp.Or(c.ObservedGeneration, in.Pod.Generation)
+		c.LastTransitionTime = metav1.NewTime(in.Now.Truncate(time.Second))
+		if old.Status == c.Status && old.Reason == c.Reason && !old.LastTransitionTime.IsZero() {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// SetCondition puts a condition in the place of the one of its type, or at the
+// end. It changed at now, unless the one before has the same status. It is for
+// those who end pods, to add [v1.DisruptionTarget] to what [Of] computed: from
+// there on, that stays.
+func SetCondition(st *v1.PodStatus, c v1.PodCondition, now time.Time) {
+	c.LastTransitionTime = transition(st.Conditions, c, now)
+	i := slices.IndexFunc(st.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type })
+	if i < 0 {
+		st.Conditions = append(st.Conditions, c)
+	} else {
+		st.Conditions[i] = c
+	}
 }
 
 // SetReadiness makes the conditions ContainersReady and Ready of st follow its
@@ -48,20 +99,18 @@ func SetReadiness(pod *v1.Pod, st *v1.PodStatus, now time.Time) {
 	containers := containersReady(pod, st)
 	for _, c := range []v1.PodCondition{containers, ready(pod, containers, st.Conditions)} {
 		c.ObservedGeneration = pod.Generation
-		c.LastTransitionTime = transition(st.Conditions, c, now)
-		i := slices.IndexFunc(st.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type })
-		if i < 0 {
-			st.Conditions = append(st.Conditions, c)
-		} else {
-			st.Conditions[i] = c
-		}
+		SetCondition(st, c, now)
 	}
 }
 
-// foreign are the conditions of others.
+// foreign are the conditions of others, and what is known of a disruption.
 func foreign(current, previous []v1.PodCondition) []v1.PodCondition {
 	disrupted := func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget }
 	ours := slices.IndexFunc(previous, disrupted)
+	if theirs := slices.IndexFunc(current, disrupted); ours >= 0 && theirs >= 0 &&
+		previous[ours].LastTransitionTime.Before(&current[theirs].LastTransitionTime) {
+		ours = -1
+	}
 	var out []v1.PodCondition
 	for i := range current {
 		if t := current[i].Type; !slices.Contains(owned, t) && (t != v1.DisruptionTarget || ours < 0) {

@@ -341,3 +341,122 @@ func TestSetReadiness(t *testing.T) {
 		t.Error("nothing was ever ready")
 	}
 }
+
+func TestResizeConditions(t *testing.T) {
+	hourAgo := metav1.NewTime(now.Add(-time.Hour))
+	const pending, progress = v1.PodResizePending, v1.PodResizeInProgress
+	cond := func(typ v1.PodConditionType, reason string, generation int64) v1.PodCondition {
+		return v1.PodCondition{
+			Type: typ, Status: v1.ConditionTrue, Reason: reason, ObservedGeneration: generation,
+			LastTransitionTime: hourAgo, LastProbeTime: hourAgo,
+		}
+	}
+	type list = []v1.PodCondition
+	for _, tc := range []struct {
+		name     string
+		previous list
+		held     list
+		failed   bool
+		want     list // without times; LastTransitionTime set means that it is that of an hour ago
+	}{
+		{name: "none"},
+		{name: "given up by who decides", previous: list{cond(pending, "Deferred", 3)}},
+		{name: "infeasible", held: list{cond(pending, "Infeasible", 5)}, want: list{{Type: pending, Reason: "Infeasible", ObservedGeneration: 5}}},
+		{name: "any other reason is deferred", held: list{cond(pending, "Error", 5)}, want: list{{Type: pending, Reason: "Deferred", ObservedGeneration: 5}}},
+		{name: "of the pod's generation", held: list{cond(pending, "Deferred", 0), cond(progress, "", 0)},
+			want: list{{Type: pending, Reason: "Deferred", ObservedGeneration: 7}, {Type: progress, ObservedGeneration: 7}}},
+		{name: "pending goes with the pod's generation", previous: list{cond(pending, "Deferred", 3)}, held: list{cond(pending, "Deferred", 0)},
+			want: list{{Type: pending, Reason: "Deferred", ObservedGeneration: 7, LastTransitionTime: hourAgo}}},
+		{name: "one in progress keeps its own", previous: list{cond(progress, "", 3)}, held: list{cond(progress, "", 0)},
+			want: list{{Type: progress, ObservedGeneration: 3, LastTransitionTime: hourAgo}}},
+		{name: "who decides knows better", previous: list{cond(progress, "", 3)}, held: list{cond(progress, "", 4)},
+			want: list{{Type: progress, ObservedGeneration: 4, LastTransitionTime: hourAgo}}},
+		{name: "another reason is a transition", previous: list{cond(progress, "", 3)}, held: list{cond(progress, "Error", 3)},
+			want: list{{Type: progress, Reason: "Error", ObservedGeneration: 3}}},
+		{name: "another status is", previous: list{{Type: progress, Status: v1.ConditionFalse, LastTransitionTime: hourAgo}}, held: list{cond(progress, "", 3)},
+			want: list{{Type: progress, ObservedGeneration: 3}}},
+		{name: "others do not come this way", held: list{cond(v1.PodReady, "", 3), cond("foreign", "", 3)}},
+		{name: "not of a pod that is over", held: list{cond(pending, "Deferred", 5), cond(progress, "", 5)}, failed: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := podOf(always, nil, "c")
+			p.Generation = 7
+			st := &v1.PodStatus{Phase: v1.PodRunning}
+			if tc.failed {
+				st.Phase = v1.PodFailed
+			}
+			var got list
+			for _, c := range Conditions(Input{Pod: p, Resize: tc.held, Previous: &v1.PodStatus{Conditions: tc.previous}, Now: now}, st) {
+				if c.Type == pending || c.Type == progress {
+					got = append(got, c)
+				}
+			}
+			if len(got) != len(tc.want) {
+				t.Fatalf("%+v, want %+v", got, tc.want)
+			}
+			for i, c := range got {
+				at := now
+				if !tc.want[i].LastTransitionTime.IsZero() {
+					at = hourAgo.Time
+				}
+				if c.Type != tc.want[i].Type || c.Status != v1.ConditionTrue || c.Reason != tc.want[i].Reason ||
+					c.ObservedGeneration != tc.want[i].ObservedGeneration || !c.LastTransitionTime.Time.Equal(at) || c.LastProbeTime != hourAgo {
+					t.Errorf("%+v, want %+v at %v", c, tc.want[i], at)
+				}
+			}
+		})
+	}
+}
+
+// Whoever ends a pod says so on top of what was computed, and from there on it
+// stays.
+func TestDisruptionStays(t *testing.T) {
+	p := podOf(always, nil, "c")
+	theirs := v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler, LastTransitionTime: metav1.NewTime(now)}
+	p.Status.Conditions = []v1.PodCondition{theirs}
+	first := Of(Input{Pod: p, Now: now})
+	evict := func(st *v1.PodStatus, now time.Time) {
+		st.Phase, st.Reason, st.Message = v1.PodFailed, "Evicted", "The node was low on memory."
+		SetCondition(st, v1.PodCondition{
+			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, ObservedGeneration: p.Generation,
+		}, now)
+	}
+	evict(&first, now.Add(time.Minute))
+	if c := condition(first, v1.DisruptionTarget); c.Reason != v1.PodReasonTerminationByKubelet || !c.LastTransitionTime.Time.Equal(now) {
+		t.Errorf("%+v, want the node's reason and the time of the pod's first disruption", c)
+	}
+	second := Of(Input{Pod: p, Previous: &first, Terminal: true, Now: now.Add(time.Hour)})
+	if second.Phase != v1.PodFailed || second.Reason != "Evicted" || second.Message != first.Message {
+		t.Errorf("phase %s, %s: %s", second.Phase, second.Reason, second.Message)
+	}
+	if c := condition(second, v1.DisruptionTarget); c != condition(first, v1.DisruptionTarget) {
+		t.Errorf("%+v, want what was said", c)
+	}
+	evict(&second, now.Add(2*time.Hour)) // said again with each status
+	if c := condition(second, v1.DisruptionTarget); !c.LastTransitionTime.Time.Equal(now) {
+		t.Errorf("changed at %v, though it did not", c.LastTransitionTime)
+	}
+	fresh := v1.PodStatus{}
+	evict(&fresh, now.Add(500*time.Millisecond))
+	if c := condition(fresh, v1.DisruptionTarget); !c.LastTransitionTime.Time.Equal(now) {
+		t.Errorf("new at %v, want whole seconds", c.LastTransitionTime)
+	}
+}
+
+// A disruption that came to nothing is taken back by whoever announced it.
+func TestDisruptionTakenBack(t *testing.T) {
+	p := podOf(always, nil, "c")
+	at := func(status v1.ConditionStatus, after time.Duration) v1.PodCondition {
+		return v1.PodCondition{Type: v1.DisruptionTarget, Status: status, LastTransitionTime: metav1.NewTime(now.Add(after))}
+	}
+	p.Status.Conditions = []v1.PodCondition{at(v1.ConditionTrue, 0)}
+	first := Of(Input{Pod: p, Now: now})
+	p.Status.Conditions = []v1.PodCondition{at(v1.ConditionFalse, 2*time.Minute)}
+	if c := condition(Of(Input{Pod: p, Previous: &first, Now: now}), v1.DisruptionTarget); c.Status != v1.ConditionFalse {
+		t.Errorf("%+v, want the later word", c)
+	}
+	p.Status.Conditions = []v1.PodCondition{at(v1.ConditionFalse, -time.Minute)}
+	if c := condition(Of(Input{Pod: p, Previous: &first, Now: now}), v1.DisruptionTarget); c.Status != v1.ConditionTrue {
+		t.Errorf("%+v, want the later word", c)
+	}
+}

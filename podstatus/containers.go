@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
@@ -55,8 +54,8 @@ func ContainerStatuses(in Input, g Group) []v1.ContainerStatus {
 		if j := slices.IndexFunc(old, func(s v1.ContainerStatus) bool { return s.Name == c.Name }); j >= 0 {
 			before = &old[j]
 		}
-		st := in.containerStatus(c, before)
-		if g == InitContainers && started && !podmeta.IsSidecar(c) && in.Observed.Newest(c.Name) == nil && st.State.Waiting != nil {
+		st := in.containerStatus(c, g, before)
+		if g == InitContainers && started && !in.restartingAll() && !podmeta.IsSidecar(c) && in.Observed.Newest(c.Name) == nil && st.State.Waiting != nil {
 			// It must have succeeded, or no other would have been started;
 			// its remains were cleaned away.
 			st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
@@ -102,10 +101,13 @@ func instances(p *observed.Pod, name string) (newest, second *observed.Container
 }
 
 // containerStatus computes one container's status, but for probes.
-func (in *Input) containerStatus(c *v1.Container, before *v1.ContainerStatus) v1.ContainerStatus {
+func (in *Input) containerStatus(c *v1.Container, g Group, before *v1.ContainerStatus) v1.ContainerStatus {
 	st := in.startingPoint(c, before)
 	newest, second := instances(in.Observed, c.Name)
 	if newest == nil {
+		if g != EphemeralContainers && in.restartingAll() {
+			return in.takenAway(c, before)
+		}
 		in.vanished(before, &st)
 		return st
 	}
@@ -114,8 +116,10 @@ func (in *Input) containerStatus(c *v1.Container, before *v1.ContainerStatus) v1
 	}
 	unknownEnd := newest.State == observed.Unknown && before != nil && before.State.Running != nil
 	fromRuntime(newest, unknownEnd, &st)
-	st.AllocatedResources = c.Resources.Requests.DeepCopy()
-	st.Resources = effectiveResources(c, newest, before)
+	granted := in.granted(c)
+	st.AllocatedResources = granted.Requests.DeepCopy()
+	st.Resources = effectiveResources(granted, newest, before, in.resizing())
+	st.VolumeMounts = volumeMounts(c, newest)
 	if second != nil && second.State == observed.Exited {
 		st.LastTerminationState = v1.ContainerState{Terminated: terminated(second)}
 	}
@@ -145,6 +149,11 @@ func (in *Input) startingPoint(c *v1.Container, before *v1.ContainerStatus) v1.C
 	if before != nil && before.State.Terminated != nil {
 		return *before.DeepCopy()
 	}
+	return in.waitingFor(c, before)
+}
+
+// waitingFor is the status of a container that is still to be made.
+func (in *Input) waitingFor(c *v1.Container, before *v1.ContainerStatus) v1.ContainerStatus {
 	reason := ReasonContainerCreating
 	if len(in.Pod.Spec.InitContainers) > 0 {
 		reason = ReasonPodInitializing
@@ -156,6 +165,9 @@ func (in *Input) startingPoint(c *v1.Container, before *v1.ContainerStatus) v1.C
 	if before != nil {
 		st.RestartCount = before.RestartCount
 		st.LastTerminationState = *before.LastTerminationState.DeepCopy()
+		for i := range before.AllocatedResourcesStatus {
+			st.AllocatedResourcesStatus = append(st.AllocatedResourcesStatus, *before.AllocatedResourcesStatus[i].DeepCopy())
+		}
 	}
 	return st
 }
@@ -191,6 +203,11 @@ func fromRuntime(c *observed.Container, unknown bool, st *v1.ContainerStatus) {
 	}
 	st.RestartCount = max(st.RestartCount, c.RestartCount)
 	st.Ready, st.Started = false, nil
+	st.StopSignal, st.User = nil, nil
+	if c.StopSignal != "" {
+		signal := v1.Signal(c.StopSignal)
+		st.StopSignal = &signal
+	}
 	if c.User != nil {
 		st.User = &v1.ContainerUser{Linux: &v1.LinuxContainerUser{
 			UID: c.User.UID, GID: c.User.GID, SupplementalGroups: slices.Clone(c.User.SupplementalGroups),
@@ -236,61 +253,6 @@ func firstOf(a, b string) string {
 		return a
 	}
 	return b
-}
-
-// minimum effective values: what a cgroup shows for less is not what was asked.
-const (
-	minShares         = 2    // of cpu.shares, the kernel's least
-	minQuotaMilli     = 10   // a quota of 1000 us in a period of 100 ms
-	sharesPerCPU      = 1024 // of cpu.shares
-	minRequestFromCPU = 2    // milli-CPUs, what minShares stands for
-)
-
-// effectiveResources is what is in force: of a running container what the
-// runtime shows, else what the spec says.
-// From a runtime that is silent, what it showed of the same container before.
-func effectiveResources(c *v1.Container, o *observed.Container, before *v1.ContainerStatus) *v1.ResourceRequirements {
-	res := c.Resources.DeepCopy()
-	switch {
-	case o.State != observed.Running:
-		return res
-	case o.Resources == nil:
-		if before != nil && before.Resources != nil && before.State.Running != nil && before.ContainerID == containerID(o.ID) {
-			return before.Resources.DeepCopy()
-		}
-		return res
-	}
-	r := o.Resources
-	if r.CPUQuota > 0 && r.CPUPeriod > 0 {
-		milli := r.CPUQuota * 1000 / r.CPUPeriod
-		if have := res.Limits.Cpu().MilliValue(); have > minQuotaMilli || milli > minQuotaMilli {
-			set(&res.Limits, v1.ResourceCPU, milli, true)
-		}
-	}
-	if r.CPUShares > minShares {
-		milli := (r.CPUShares*1000 + sharesPerCPU - 1) / sharesPerCPU
-		// Shares are coarser than milli-CPUs: keep what they came from.
-		if have := res.Requests.Cpu().MilliValue(); have > minRequestFromCPU && have*sharesPerCPU/1000 != r.CPUShares {
-			set(&res.Requests, v1.ResourceCPU, milli, true)
-		}
-	}
-	if r.MemoryLimit > 0 {
-		if have := res.Limits.Memory(); have.Value() != r.MemoryLimit {
-			set(&res.Limits, v1.ResourceMemory, r.MemoryLimit, false)
-		}
-	}
-	return res
-}
-
-func set(list *v1.ResourceList, name v1.ResourceName, v int64, milli bool) {
-	if *list == nil {
-		*list = v1.ResourceList{}
-	}
-	if milli {
-		(*list)[name] = *resource.NewMilliQuantity(v, resource.DecimalSI)
-		return
-	}
-	(*list)[name] = *resource.NewQuantity(v, resource.BinarySI)
 }
 
 // applyStartError shows why a container that should run does not.

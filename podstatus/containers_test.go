@@ -3,6 +3,7 @@ package podstatus
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -367,5 +368,55 @@ func TestResources(t *testing.T) {
 				t.Errorf("allocated %v, want %v", s.AllocatedResources, tc.requests)
 			}
 		})
+	}
+}
+
+// What the runtime tells of one instance is not said of the next; what others
+// say of a container's devices stays.
+func TestCarriedOver(t *testing.T) {
+	p := podOf(always, nil, "c")
+	signal := v1.Signal("SIGRTMIN+3")
+	health := []v1.ResourceStatus{{Name: "example.com/gpu", Resources: []v1.ResourceHealth{{ResourceID: "0", Health: v1.ResourceHealthStatusHealthy}}}}
+	o := instance("1", observed.Running, 0, 0)
+	o.StopSignal, o.User = string(signal), &observed.User{UID: 1}
+	status := func(prev *v1.PodStatus, list ...observed.Container) v1.ContainerStatus {
+		return ContainerStatuses(Input{Pod: p, Previous: prev, Observed: &observed.Pod{Containers: list}}, RegularContainers)[0]
+	}
+	s := status(nil, o)
+	if s.StopSignal == nil || *s.StopSignal != signal || s.User == nil || s.AllocatedResourcesStatus != nil {
+		t.Errorf("signal %v, user %v, health %v", s.StopSignal, s.User, s.AllocatedResourcesStatus)
+	}
+	s.AllocatedResourcesStatus = health
+	for _, next := range []observed.Container{instance("1", observed.Running, 0, 0), instance("1", observed.Exited, 0, 0), instance("2", observed.Running, 0, 1)} {
+		prev := &v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{s}}
+		s = status(prev, next)
+		if s.StopSignal != nil || s.User != nil {
+			t.Errorf("%s: signal %v, user %v, of which the runtime tells nothing", next.ID, s.StopSignal, s.User)
+		}
+		if !reflect.DeepEqual(s.AllocatedResourcesStatus, health) {
+			t.Errorf("%s: health %v, want %v", next.ID, s.AllocatedResourcesStatus, health)
+		}
+		prev.ContainerStatuses[0].AllocatedResourcesStatus[0].Resources[0].Health = v1.ResourceHealthStatusUnhealthy
+		if s.AllocatedResourcesStatus[0].Resources[0].Health != v1.ResourceHealthStatusHealthy {
+			t.Fatal("the health is shared with what was handed in")
+		}
+		health = slices.Clone(s.AllocatedResourcesStatus)
+	}
+	if s := status(&v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{s}}); !reflect.DeepEqual(s.AllocatedResourcesStatus, health) {
+		t.Errorf("of one that is gone: health %v, want %v", s.AllocatedResourcesStatus, health)
+	}
+}
+
+// Claims are others' to write, whatever was computed before.
+func TestClaimsAreThePods(t *testing.T) {
+	p := podOf(always, nil, "c")
+	p.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "new"}}
+	p.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "claim"}
+	p.Status.NodeAllocatableResourceClaimStatuses = []v1.NodeAllocatableResourceClaimStatus{{ResourceClaimName: "node"}}
+	st := Of(Input{Pod: p, Previous: &v1.PodStatus{ResourceClaimStatuses: []v1.PodResourceClaimStatus{{Name: "old"}}}, Now: now})
+	if !reflect.DeepEqual(st.ResourceClaimStatuses, p.Status.ResourceClaimStatuses) ||
+		!reflect.DeepEqual(st.ExtendedResourceClaimStatus, p.Status.ExtendedResourceClaimStatus) ||
+		!reflect.DeepEqual(st.NodeAllocatableResourceClaimStatuses, p.Status.NodeAllocatableResourceClaimStatuses) {
+		t.Errorf("claims %v, %v, %v; want the pod's", st.ResourceClaimStatuses, st.ExtendedResourceClaimStatus, st.NodeAllocatableResourceClaimStatuses)
 	}
 }

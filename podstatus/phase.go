@@ -10,6 +10,10 @@ import (
 
 // tally counts the containers of a pod by what they mean for its phase.
 type tally struct {
+	pod *v1.Pod
+	// restarting tells that all containers are being started again.
+	restarting bool
+
 	pendingInit, failedInit   int
 	pendingSidecar            int
 	unknown, waiting          int
@@ -21,12 +25,17 @@ type tally struct {
 // that nothing will be started any more; active that a regular container was
 // started in the current sandbox.
 func Phase(pod *v1.Pod, st *v1.PodStatus, terminal, active bool) v1.PodPhase {
-	var t tally
+	t := tally{pod: pod}
+	return t.phase(st, terminal, active)
+}
+
+func (t *tally) phase(st *v1.PodStatus, terminal, active bool) v1.PodPhase {
+	pod := t.pod
 	for i := range pod.Spec.InitContainers {
-		t.init(pod, &pod.Spec.InitContainers[i], find(st.InitContainerStatuses, pod.Spec.InitContainers[i].Name))
+		t.init(&pod.Spec.InitContainers[i], find(st.InitContainerStatuses, pod.Spec.InitContainers[i].Name))
 	}
 	for i := range pod.Spec.Containers {
-		t.regular(pod, &pod.Spec.Containers[i], find(st.ContainerStatuses, pod.Spec.Containers[i].Name))
+		t.regular(&pod.Spec.Containers[i], find(st.ContainerStatuses, pod.Spec.Containers[i].Name))
 	}
 	switch {
 	case t.failedInit > 0:
@@ -60,13 +69,19 @@ func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
 	return nil
 }
 
-func (t *tally) init(pod *v1.Pod, c *v1.Container, s *v1.ContainerStatus) {
+// again tells whether a container is started again after that end. What all
+// containers are restarted for comes back, whatever its policy says.
+func (t *tally) again(c *v1.Container, end *v1.ContainerStateTerminated) bool {
+	return t.restarting || end.Reason == ReasonRestartingAllContainers || podmeta.RestartsAfter(t.pod, c, end.ExitCode)
+}
+
+func (t *tally) init(c *v1.Container, s *v1.ContainerStatus) {
 	if podmeta.IsSidecar(c) {
 		t.sidecar(s)
 		return
 	}
 	end := func(e *v1.ContainerStateTerminated) {
-		if e.ExitCode != 0 && !podmeta.RestartsAfter(pod, c, e.ExitCode) {
+		if e.ExitCode != 0 && !t.again(c, e) {
 			t.failedInit++
 		} else if e.ExitCode != 0 {
 			t.pendingInit++
@@ -107,10 +122,10 @@ func (t *tally) sidecar(s *v1.ContainerStatus) {
 	}
 }
 
-func (t *tally) regular(pod *v1.Pod, c *v1.Container, s *v1.ContainerStatus) {
+func (t *tally) regular(c *v1.Container, s *v1.ContainerStatus) {
 	stop := func(e *v1.ContainerStateTerminated) {
 		t.stopped++
-		if !podmeta.RestartsAfter(pod, c, e.ExitCode) {
+		if !t.again(c, e) {
 			t.stoppedForGood++
 		}
 	}

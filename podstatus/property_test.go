@@ -41,6 +41,9 @@ func newLife(r *rand.Rand) *life {
 			p := pick(r, v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever, v1.ContainerRestartPolicyOnFailure)
 			l.pod.Spec.Containers[i].RestartPolicy = &p
 		}
+		if r.IntN(4) == 0 {
+			l.pod.Spec.Containers[i] = restartsAllAfter42(l.pod.Spec.Containers[i])
+		}
 		if r.IntN(3) == 0 {
 			l.pod.Spec.Containers[i].ReadinessProbe = &v1.Probe{}
 			l.pod.Spec.Containers[i].StartupProbe = &v1.Probe{}
@@ -81,7 +84,7 @@ func (l *life) step() {
 		obs.Containers[i].State, obs.Containers[i].StartedAt = observed.Running, l.at
 	case obs.Containers[i].State == observed.Running:
 		obs.Containers[i].State, obs.Containers[i].FinishedAt = pick(l.Rand, observed.Exited, observed.Exited, observed.Unknown), l.at
-		obs.Containers[i].ExitCode = pick[int32](l.Rand, 0, 1, 137)
+		obs.Containers[i].ExitCode = pick[int32](l.Rand, 0, 1, 42, 137)
 	case obs.Containers[i].State == observed.Unknown:
 		obs.Containers[i].State, obs.Containers[i].ExitCode, obs.Containers[i].FinishedAt = observed.Exited, 137, l.at
 	}
@@ -94,6 +97,10 @@ func (l *life) input(prev *v1.PodStatus) Input {
 		HostIPs: []string{"192.0.2.1"}, Now: l.at,
 		Ready: func(string) bool { return ready }, Started: func(string) bool { return started },
 	}
+	if l.IntN(4) == 0 {
+		in.Resize = []v1.PodCondition{{Type: v1.PodResizePending, Status: v1.ConditionTrue}, {Type: v1.PodResizeInProgress, Status: v1.ConditionTrue}}[l.IntN(2):]
+	}
+	in.RestartAll = podmeta.CanRestartAll(l.pod) && l.IntN(3) == 0
 	if l.IntN(4) == 0 {
 		in.StartErrors = map[string]StartError{l.pod.Spec.Containers[0].Name: {"CrashLoopBackOff", ""}}
 	}
@@ -142,6 +149,12 @@ func wrongOf(pod *v1.Pod, st *v1.PodStatus) (wrong []string) {
 		if count[typ] != 1 {
 			wrong = append(wrong, fmt.Sprintf("%d conditions %s", count[typ], typ))
 		}
+	}
+	if resized := count[v1.PodResizePending] + count[v1.PodResizeInProgress]; resized > 2 || resized > 0 && podmeta.IsTerminal(st.Phase) {
+		wrong = append(wrong, fmt.Sprintf("%d conditions of a resize in phase %s", resized, st.Phase))
+	}
+	if has := count[v1.AllContainersRestarting] == 1; has != podmeta.CanRestartAll(pod) {
+		wrong = append(wrong, fmt.Sprintf("%d conditions %s", count[v1.AllContainersRestarting], v1.AllContainersRestarting))
 	}
 	is := func(typ v1.PodConditionType) bool { return condition(*st, typ).Status == v1.ConditionTrue }
 	if is(v1.PodReady) && !is(v1.ContainersReady) {

@@ -31,6 +31,10 @@ type StartError struct{ Reason, Message string }
 // Input is what a status is computed from. Only Pod is required.
 type Input struct {
 	Pod *v1.Pod
+	// Allocated is the pod with the resources that the node has granted it,
+	// which differ from those it asks for until a resize is decided on; nil
+	// means Pod.
+	Allocated *v1.Pod
 	// Observed is what the runtime shows; nil means nothing.
 	Observed *observed.Pod
 	// Previous is the last status that was computed; nil means Pod.Status.
@@ -41,6 +45,14 @@ type Input struct {
 	Terminal bool
 	// NeedsSandbox tells that the pod has no usable sandbox at the moment.
 	NeedsSandbox bool
+	// Resize are the conditions PodResizePending and PodResizeInProgress, each
+	// at most once, as whoever decides on resizes holds them; without the
+	// latter, what was granted is in force. Of one without a generation it is
+	// the pod's; transition times are filled in.
+	Resize []v1.PodCondition
+	// RestartAll tells that all containers are being restarted by a rule of
+	// one of them (KEP-5532): what the runtime has no more is coming back.
+	RestartAll bool
 	// HostIPs are the node's addresses, primary first.
 	HostIPs []string
 	// Ready and Started tell of a running container's probes, by container
@@ -65,13 +77,15 @@ func Of(in Input) v1.PodStatus {
 		StartTime:                  startTime(prev, in.Now),
 		ObservedGeneration:         max(in.Pod.Generation, prev.ObservedGeneration),
 		NominatedNodeName:          prev.NominatedNodeName,
-		ResourceClaimStatuses:      slices.Clone(prev.ResourceClaimStatuses),
 		InitContainerStatuses:      ContainerStatuses(in, InitContainers),
 		ContainerStatuses:          ContainerStatuses(in, RegularContainers),
 		EphemeralContainerStatuses: ContainerStatuses(in, EphemeralContainers),
 	}
-	status.Phase = Phase(in.Pod, &status, in.Terminal, in.sandboxActive())
+	t := tally{pod: in.Pod, restarting: in.restartingAll()}
+	status.Phase = t.phase(&status, in.Terminal, in.sandboxActive())
 	keepPhase(&in.Pod.Status, prev, &status)
+	claims(&in.Pod.Status, &status)
+	podResources(&in, prev, &status)
 	addresses(&in, prev, &status)
 	status.Conditions = Conditions(in, &status)
 	return status
@@ -92,6 +106,18 @@ func keepPhase(known, prev, st *v1.PodStatus) {
 		}
 		st.Reason, st.Message = firstOf(st.Reason, old.Reason), firstOf(st.Message, old.Message)
 	}
+}
+
+// claims copies what others say of the pod's resource claims.
+func claims(known, st *v1.PodStatus) {
+	for i := range known.ResourceClaimStatuses {
+		st.ResourceClaimStatuses = append(st.ResourceClaimStatuses, *known.ResourceClaimStatuses[i].DeepCopy())
+	}
+	for i := range known.NodeAllocatableResourceClaimStatuses {
+		st.NodeAllocatableResourceClaimStatuses = append(st.NodeAllocatableResourceClaimStatuses,
+			*known.NodeAllocatableResourceClaimStatuses[i].DeepCopy())
+	}
+	st.ExtendedResourceClaimStatus = known.ExtendedResourceClaimStatus.DeepCopy()
 }
 
 func startTime(prev *v1.PodStatus, now time.Time) *metav1.Time {

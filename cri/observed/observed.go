@@ -134,8 +134,13 @@ type Container struct {
 	RestartCount int32
 	Hash         string
 
-	// StopSignal is the signal's name, or "".
+	// StopSignal is the signal's name as the API has it, such as SIGTERM or
+	// SIGRTMIN+3, or "".
 	StopSignal string
+	// Mounts are those of which the runtime knows more than the pod's spec:
+	// mounts that are read-only all the way down, and mounts of images. The
+	// others are left out.
+	Mounts []Mount
 	// LogPath is the log file on the node.
 	LogPath string
 	// Resources as the runtime reports them, nil if it does not.
@@ -154,6 +159,15 @@ type Resources struct {
 	CPUQuota    int64 // microseconds per period
 	CPUShares   int64
 	MemoryLimit int64 // bytes
+}
+
+// Mount is what became of one of a container's mounts.
+type Mount struct {
+	Path string // in the container
+	// RecursiveReadOnly tells that what is mounted below it is read-only too.
+	RecursiveReadOnly bool
+	// ImageRef is the image that is mounted, or "".
+	ImageRef string
 }
 
 // User is the identity of a container's first process.
