@@ -150,10 +150,12 @@ type Agent struct {
 	statuses *statusmgr.Manager
 	events   *eventLog
 	volumes  Volumes
+	node     *predicates // the first of admit
 	admit    []Admitter
 	files    nodeFiles
 	handlers handlers
 	ids      *idRanges
+	grants   *grants
 	cgroupV2 bool
 	metrics  *metrics
 	cleanup  chan struct{} // asks the loop for housekeeping; capacity 1
@@ -192,9 +194,8 @@ func New(cfg Config) (*Agent, error) {
 	if a.volumes == nil {
 		a.volumes = &localVolumes{podDir: a.podDir, mounts: kernelMounts{}}
 	}
-	a.admit = append([]Admitter{&predicates{
-		nodeName: cfg.Node.Name, labels: cfg.Node.Labels, allocatable: cfg.Node.Allocatable,
-	}}, slices.Clone(cfg.Admitters)...)
+	a.node = &predicates{nodeName: cfg.Node.Name, labels: cfg.Node.Labels, allocatable: cfg.Node.Allocatable}
+	a.admit = append([]Admitter{a.node}, slices.Clone(cfg.Admitters)...)
 	a.files.resolvConf = cfg.ResolvConf
 	a.cgroupV2 = CgroupV2()
 	if err := a.buildBlocks(); err != nil {

@@ -23,6 +23,7 @@ func (a *Agent) buildBlocks() error {
 	c := &a.cfg
 	var errs [7]error
 	a.metrics, errs[0] = newMetrics(c.Metrics)
+	a.grants = newGrants(c.RootDir, c.Log.Named("resize"), a.metrics)
 	a.reader = cri.NewReader(c.Runtime)
 	a.pleg, errs[1] = pleg.New(pleg.Config{Runtime: a.reader, Log: c.Log.Named("pleg"), Metrics: c.Metrics})
 	a.pods, errs[2] = podmgr.New(podmgr.Config{Sources: c.Sources, Log: c.Log.Named("podmgr"), Metrics: c.Metrics})
@@ -33,6 +34,7 @@ func (a *Agent) buildBlocks() error {
 	errs[3] = err
 	a.runtime, errs[4] = podruntime.New(podruntime.Config{
 		Runtime: c.Runtime, Images: imageAdapter{puller}, PodLogsDir: c.PodLogsDir, Events: a.events,
+		Resizer:         c.Runtime,
 		Reap:            func(id string) (int, error) { return reap(cgroupRoots(), id) },
 		MaxCrashBackoff: c.MaxCrashBackoff, Log: c.Log.Named("podruntime"), Metrics: c.Metrics,
 	})

@@ -25,6 +25,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	desired := a.pods.Pods()
 	working := a.workers.SyncKnownPods(desired)
 	a.forgetUnwanted(desired)
+	a.retryResizes()
 
 	known := make(map[types.UID]bool, len(desired)+len(working))
 	for uid := range working {
@@ -63,6 +64,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 			a.sweepPodDirs(ctx, known)
 			a.sweepLogDirs(ctx, known)
 			a.sweepIDs(known)
+			a.sweepGrants(known)
 		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/pleg"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
@@ -102,10 +103,14 @@ func (a *Agent) handleChange(c podmgr.Change) {
 func (a *Agent) add(pod *v1.Pod) {
 	start := time.Now()
 	if !podmeta.IsTerminal(pod.Status.Phase) && !a.workers.TerminationRequested(pod.UID) {
-		if r := a.admission(pod); r != nil {
+		obs, _ := a.pleg.Get(pod.UID) // also what was seen before the last look failed
+		a.grants.recall(pod, obs)
+		if r := a.admission(a.grants.of(pod), obs); r != nil {
 			a.reject(pod, *r)
 			return
 		}
+		// What it asks beyond is decided on when all that run are known.
+		pod = a.grants.of(pod)
 	}
 	a.setAdmitted(pod.UID)
 	a.workers.Update(podworker.Update{Type: podworker.CreateUpdate, Pod: pod, Start: start})
@@ -115,6 +120,9 @@ func (a *Agent) update(pod *v1.Pod) {
 	if a.isRejected(pod.UID) && pod.DeletionTimestamp == nil {
 		a.add(pod)
 		return
+	}
+	if pod.DeletionTimestamp == nil {
+		pod = a.resized(pod)
 	}
 	a.workers.Update(podworker.Update{Type: podworker.ConfigUpdate, Pod: pod, Start: time.Now()})
 }
@@ -149,8 +157,8 @@ func (a *Agent) retryFailed() {
 
 // admission asks every Admitter. A pod that has containers running was
 // admitted in an earlier life of the agent and stays.
-func (a *Agent) admission(pod *v1.Pod) *Rejection {
-	if obs, _ := a.pleg.Get(pod.UID); obs.AnyRunning() { // also when the last look failed
+func (a *Agent) admission(pod *v1.Pod, obs *observed.Pod) *Rejection {
+	if obs.AnyRunning() {
 		return nil
 	}
 	others := a.activePods(pod)
@@ -175,7 +183,7 @@ func (a *Agent) activePods(pod *v1.Pod) []*v1.Pod {
 		if ph, ok := a.statuses.Phase(p.UID); ok && podmeta.IsTerminal(ph) && !a.workers.TerminationRequested(p.UID) {
 			continue
 		}
-		active = append(active, p)
+		active = append(active, a.grants.of(p))
 	}
 	return active
 }

@@ -129,6 +129,9 @@ func (a *Agent) waitingFor(pod *v1.Pod, w podworker.Status) string {
 	if cs := containersWhy(&pod.Status); len(cs) > 0 {
 		return fmt.Sprintf("container %s (%s)", cs[0].Name, strings.Join(strings.Fields(cs[0].State+" "+cs[0].Reason), " "))
 	}
+	for _, c := range a.grants.conditions(pod.UID) {
+		return fmt.Sprintf("its resources (%s)", strings.Join(strings.Fields(string(c.Type)+" "+c.Reason+" "+c.Message), " "))
+	}
 	return "nothing: it is as it should be"
 }
 

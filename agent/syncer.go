@@ -34,6 +34,10 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	if err != nil {
 		return podworker.Outcome{}, fmt.Errorf("runtime status: %w", err)
 	}
+	if a.grants.learned(pod.UID, obs) {
+		a.requestCleanup()
+	}
+	pod = a.grants.of(pod)
 	status := a.status(pod, obs, false)
 	if a.pastDeadline(pod, &status) {
 		a.events.Event(pod, v1.EventTypeNormal, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
@@ -65,10 +69,14 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 		return podworker.Outcome{}, &reasonError{podspec.ReasonCreateSandbox, err}
 	}
 	release := a.pleg.Hold(pod.UID)
-	res := a.runtime.Sync(ctx, podruntime.Request{Spec: in, Observed: obs, Startup: startedUp})
-	err = res.Err()
-	if err != nil {
+	req := podruntime.Request{Spec: in, Observed: obs, Startup: startedUp}
+	resizes := a.runtime.NeedsResize(req)
+	res := a.runtime.Sync(ctx, req)
+	news := a.resizing(pod, req, resizes, &res)
+	if err = res.Err(); err != nil {
 		err = a.networkNotReady(ctx, pod, err)
+	}
+	if news || err != nil {
 		// Why a container did not start shows in the status at once.
 		a.statuses.Set(pod, a.status(pod, obs, false))
 	}
@@ -77,6 +85,9 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 			a.pleg.Refresh(pod.UID)
 		}
 		release()
+		if resizes && res.Changed() {
+			a.workers.Resync(pod.UID) // the runtime tells nobody of it
+		}
 	}
 	return podworker.Outcome{Acted: res.Changed(), After: after}, err
 }
@@ -152,6 +163,8 @@ func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 	}
 	a.statuses.Set(pod, status)
 	a.forgetDeadline(pod.UID)
+	a.grants.settle(pod.UID)
+	a.grants.finish(pod.UID)
 
 	gone := pod.DeletionTimestamp != nil || w.Evicted || !a.wanted(pod.UID)
 	if gone {
@@ -210,6 +223,8 @@ func (a *Agent) status(pod *v1.Pod, obs *observed.Pod, final bool) v1.PodStatus 
 	// Nobody probes: a container that runs has started up and is ready.
 	in.Started, in.Ready = alwaysTrue, alwaysTrue
 	in.NeedsSandbox = podruntime.NeedsSandbox(pod, obs)
+	in.RestartAll = podruntime.RestartsAll(pod, obs)
+	in.Resize = a.grants.conditions(pod.UID)
 	return podstatus.Of(in)
 }
 

@@ -36,6 +36,7 @@ func Conformance(t *testing.T, s Subject) {
 		{"a start that fails", testStartFails},
 		{"logs", testLogs},
 		{"term and kill", testStop},
+		{"resources change", testResources},
 		{"list filters", testFilters},
 		{"idempotence", testIdempotence},
 		{"names are reserved", testReserved},
@@ -263,6 +264,46 @@ func testStop(t *testing.T, r *rig) {
 	}
 	if st := r.status(stubborn); st.GetExitCode() != 137 || time.Since(start) < time.Second {
 		t.Errorf("exit code after KILL %d after %v, want 137 after 1s", st.GetExitCode(), time.Since(start))
+	}
+}
+
+// The resources of a running container change one by one, and are shown.
+func testResources(t *testing.T, r *rig) {
+	conf := r.container("c", "sleep", "forever")
+	conf.Linux.Resources = &runtimeapi.LinuxContainerResources{
+		CpuPeriod: 100000, CpuQuota: 20000, CpuShares: 204, MemoryLimitInBytes: 64 << 20,
+	}
+	id, err := r.Runtime.CreateContainer(t.Context(), r.sandbox, conf, r.conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.start(id)
+	want := func(quota, shares, memory int64) {
+		t.Helper()
+		l := r.status(id).GetResources().GetLinux()
+		if l.GetCpuPeriod() != 100000 || l.GetCpuQuota() != quota || l.GetCpuShares() != shares || l.GetMemoryLimitInBytes() != memory {
+			t.Errorf("resources %v, want quota %d, shares %d, memory %d", l, quota, shares, memory)
+		}
+	}
+	want(20000, 204, 64<<20)
+	for _, to := range []*runtimeapi.LinuxContainerResources{
+		{MemoryLimitInBytes: 96 << 20},
+		{CpuPeriod: 100000, CpuQuota: 30000, CpuShares: 307},
+	} {
+		if err := r.Runtime.UpdateContainerResources(t.Context(), id, &runtimeapi.ContainerResources{Linux: to}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(30000, 307, 96<<20)
+	st, err := r.Runtime.ContainerStats(t.Context(), id)
+	if err != nil || st.GetMemory().GetWorkingSetBytes().GetValue() == 0 {
+		t.Errorf("memory in use: %v, %v", st.GetMemory(), err)
+	}
+	if r.status(id).GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		t.Error("the container does not run any more")
+	}
+	if err := r.Runtime.UpdateContainerResources(t.Context(), "none", &runtimeapi.ContainerResources{}); !cri.IsNotFound(err) {
+		t.Errorf("update of what is not there: %v, want NotFound", err)
 	}
 }
 

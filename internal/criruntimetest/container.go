@@ -34,6 +34,7 @@ type container struct {
 	steps    []string
 	trap     *trap
 	ignoring bool
+	memory   uint64 // bytes in use; 0 for memoryUsed
 	ended    chan struct{}
 }
 

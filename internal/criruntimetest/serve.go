@@ -102,6 +102,15 @@ func (s *runtimeServer) ContainerStatus(ctx context.Context, q *runtimeapi.Conta
 	return s.r.ContainerStatus(ctx, q.GetContainerId(), q.GetVerbose())
 }
 
+func (s *runtimeServer) UpdateContainerResources(ctx context.Context, q *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
+	return &runtimeapi.UpdateContainerResourcesResponse{}, s.r.UpdateContainerResources(ctx, q.GetContainerId(), &runtimeapi.ContainerResources{Linux: q.GetLinux()})
+}
+
+func (s *runtimeServer) ContainerStats(ctx context.Context, q *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
+	st, err := s.r.ContainerStats(ctx, q.GetContainerId())
+	return &runtimeapi.ContainerStatsResponse{Stats: st}, err
+}
+
 func (s *runtimeServer) ExecSync(ctx context.Context, q *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 	out, errOut, err := s.r.ExecSync(ctx, q.GetContainerId(), q.GetCmd(), time.Duration(q.GetTimeout())*time.Second)
 	return &runtimeapi.ExecSyncResponse{Stdout: out, Stderr: errOut}, err

@@ -16,10 +16,6 @@ func nope(method string) error {
 	return status.Error(codes.Unimplemented, method+" is not implemented")
 }
 
-func (unimplemented) UpdateContainerResources(context.Context, string, *runtimeapi.ContainerResources) error {
-	return nope("UpdateContainerResources")
-}
-
 func (unimplemented) Attach(context.Context, *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
 	return nil, nope("Attach")
 }
@@ -38,10 +34,6 @@ func (unimplemented) PortForward(context.Context, *runtimeapi.PortForwardRequest
 
 func (unimplemented) UpdatePodSandboxResources(context.Context, *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
 	return nil, nope("UpdatePodSandboxResources")
-}
-
-func (unimplemented) ContainerStats(context.Context, string) (*runtimeapi.ContainerStats, error) {
-	return nil, nope("ContainerStats")
 }
 
 func (unimplemented) ListContainerStats(context.Context, *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
