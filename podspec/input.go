@@ -27,6 +27,13 @@ type Input struct {
 	PodIPs []string
 	// Volumes says where the pod's volumes are on the node, by name.
 	Volumes map[string]string
+	// ReadFile returns the content of a file of a volume, for variables that
+	// come from files (KEP-3721): dir is where the volume is on the node, path
+	// where the file is in it. A file that is not there is an
+	// [io/fs.ErrNotExist]. It must follow no symbolic link out of dir, and
+	// volumefile.Read does not. nil: pods that want such variables have a
+	// problem.
+	ReadFile func(dir, path string) ([]byte, error)
 	// PodDir is the pod's own directory on the node.
 	PodDir string
 	// RuntimeHandler is that of the pod's runtime class, and Handler what it
