@@ -161,7 +161,7 @@ func (s *syncing) resizeOf(ctx context.Context, name v1.ResourceName, updates []
 			return fail("container "+updates[i].Name, err)
 		}
 	}
-	after := podspec.PodResources(s.pod)
+	after := podspec.PodResources(s.in)
 	before, grows := earlier(after, updates)
 	pod := "pod " + s.pod.Name
 	if grows {
@@ -255,7 +255,7 @@ func earlier(after *runtimeapi.LinuxContainerResources, updates []Update) (befor
 // runtime that does not want to know is no failure.
 func (s *syncing) tellSandbox(ctx context.Context, r *runtimeapi.LinuxContainerResources) error {
 	_, err := s.m.cfg.Resizer.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{
-		PodSandboxId: s.sandboxID, Overhead: podspec.Overhead(s.pod), Resources: r,
+		PodSandboxId: s.sandboxID, Overhead: podspec.Overhead(s.in), Resources: r,
 	})
 	if status.Code(err) == codes.Unimplemented {
 		return nil

@@ -1,6 +1,7 @@
 package podspec
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
@@ -49,6 +50,7 @@ func Container(in Input, name string, o ContainerOptions) (*ContainerPlan, error
 	mounts(in, c, path, e, o, plan, col)
 	conf.Linux.SecurityContext = security(in, c, group, path, o, col)
 	attach(conf, in.Attached[c.Name])
+	mapIDs(conf)
 	plan.Dirs = append([]Dir{{Path: filepath.Join(LogDirectory(in.Node.PodLogsDir, in.Pod), c.Name), Mode: 0o755}}, plan.Dirs...)
 	plan.Warnings = col.warnings
 	return plan, col.err()
@@ -205,8 +207,12 @@ func mounts(in Input, c *v1.Container, path *field.Path, e *environment, o Conta
 			col.add(path.Child("volumeDevices").Index(i).Child("name"), "volume %q is not ready", d.Name)
 			continue
 		}
+		access := "mrw"
+		if readOnlyVolume(volumeOf(in.Pod, d.Name)) {
+			access = "r"
+		}
 		plan.Config.Devices = append(plan.Config.Devices, &runtimeapi.Device{
-			ContainerPath: d.DevicePath, HostPath: host, Permissions: "mrw",
+			ContainerPath: d.DevicePath, HostPath: host, Permissions: access,
 		})
 	}
 	if !ownHosts && (len(in.PodIPs) > 0 || in.Pod.Spec.HostNetwork) && in.PodDir != "" {
@@ -232,16 +238,20 @@ func volumeMount(in Input, m *v1.VolumeMount, path *field.Path, e *environment, 
 	if !ok {
 		return nil
 	}
+	v := volumeOf(in.Pod, m.Name)
 	out := &runtimeapi.Mount{
-		ContainerPath: m.MountPath, Readonly: m.ReadOnly, Propagation: propagation(m.MountPropagation),
-		SelinuxRelabel:    true,
+		ContainerPath: m.MountPath, Readonly: m.ReadOnly || readOnlyVolume(v), Propagation: propagation(m.MountPropagation),
+		SelinuxRelabel:    relabelled(v),
 		RecursiveReadOnly: recursiveReadOnly(in, m, path, col),
 	}
 	if !filepath.IsAbs(m.MountPath) {
 		out.ContainerPath = "/" + m.MountPath
 	}
-	if image := imageVolume(in.Pod, m.Name); image != nil {
-		out.Image = &runtimeapi.ImageSpec{Image: image.Reference, UserSpecifiedImage: image.Reference}
+	if v.Image != nil {
+		out.Image = &runtimeapi.ImageSpec{
+			Image: cmp.Or(in.ImageRefs[m.Name], v.Image.Reference), UserSpecifiedImage: v.Image.Reference,
+			RuntimeHandler: in.RuntimeHandler,
+		}
 		out.ImageSubPath, out.Readonly = sub, true
 		return out
 	}
@@ -298,15 +308,6 @@ func subPath(m *v1.VolumeMount, path *field.Path, e *environment, col *collector
 		return "", false
 	}
 	return sub, true
-}
-
-func imageVolume(pod *v1.Pod, name string) *v1.ImageVolumeSource {
-	for i := range pod.Spec.Volumes {
-		if v := &pod.Spec.Volumes[i]; v.Name == name {
-			return v.Image
-		}
-	}
-	return nil
 }
 
 func propagation(m *v1.MountPropagationMode) runtimeapi.MountPropagation {

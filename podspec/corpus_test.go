@@ -28,6 +28,8 @@ type scene struct {
 
 	PodIPs         []string
 	Volumes        map[string]string
+	ImageRefs      map[string]string
+	Files          map[string]string // of volumes, by their paths on the node
 	Swap           *Swap
 	MemoryQoS      *MemoryQoS
 	RuntimeHandler string
@@ -112,6 +114,7 @@ func readScene(t *testing.T, file string) (Input, ContainerOptions) {
 	}
 	in.Pod.UID = "u1"
 	in.Node.CgroupV2, in.Node.SeccompDefault, in.Node.Swap, in.Node.MemoryQoS = !s.CgroupV1, s.SeccompDefault, s.Swap, s.MemoryQoS
+	in.ReadFile, in.ImageRefs = filesOf(s.Files), s.ImageRefs
 	in.Volumes, in.VolumeGroups, in.Attached = s.Volumes, s.VolumeGroups, s.Attached
 	in.RuntimeHandler, in.Handler, in.UserNamespace = s.RuntimeHandler, s.Handler, s.UserNamespace
 	if s.NoClusterDNS {

@@ -3,8 +3,9 @@
 //
 // It is a pure compiler. All that a pod's meaning depends on comes in with
 // [Input]: ConfigMaps and Secrets, services, facts of the node, addresses,
-// where volumes are mounted. What comes out are the configurations, and the
-// files and directories that have to be there before they are used.
+// where volumes are mounted. Of files that variables come from it asks for the
+// content, through Input.ReadFile. What comes out are the configurations, and
+// the files and directories that have to be there before they are used.
 //
 //	in := podspec.Input{Pod: pod, Node: node, PodDir: "/var/lib/agent/pods/" + uid}
 //	sandbox, err := podspec.Sandbox(in, 0)

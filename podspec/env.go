@@ -55,6 +55,7 @@ func env(in Input, c *v1.Container, path *field.Path, col *collector) *environme
 		}
 		return services.get(name)
 	}
+	files := &envFiles{volumes: in.Volumes, open: in.ReadFile}
 	for i := range c.Env {
 		v := &c.Env[i]
 		p := path.Child("env").Index(i)
@@ -63,7 +64,7 @@ func env(in Input, c *v1.Container, path *field.Path, col *collector) *environme
 			e.set(v.Name, value)
 			continue
 		}
-		if value, ok := valueFrom(in, c, v.ValueFrom, p.Child("valueFrom"), col); ok {
+		if value, ok := valueFrom(in, c, v.ValueFrom, files, p.Child("valueFrom"), col); ok {
 			e.set(v.Name, value)
 		}
 	}
@@ -117,7 +118,7 @@ func envFrom(in Input, src *v1.EnvFromSource, path *field.Path, e *environment, 
 	var invalid []string
 	for _, k := range slices.Sorted(maps.Keys(data)) {
 		name := src.Prefix + k
-		if len(validation.IsEnvVarName(name)) > 0 {
+		if len(validation.IsRelaxedEnvVarName(name)) > 0 {
 			invalid = append(invalid, k)
 			continue
 		}
@@ -130,7 +131,7 @@ func envFrom(in Input, src *v1.EnvFromSource, path *field.Path, e *environment, 
 
 // valueFrom looks a value up. Without ok there is none to set: it is missing
 // and optional, or a problem was noted.
-func valueFrom(in Input, c *v1.Container, src *v1.EnvVarSource, path *field.Path, col *collector) (value string, ok bool) {
+func valueFrom(in Input, c *v1.Container, src *v1.EnvVarSource, files *envFiles, path *field.Path, col *collector) (value string, ok bool) {
 	switch {
 	case src.FieldRef != nil:
 		v, err := fieldValue(in, src.FieldRef.FieldPath)
@@ -167,8 +168,10 @@ func valueFrom(in Input, c *v1.Container, src *v1.EnvVarSource, path *field.Path
 			}
 		}
 		missing(path.Child("secretKeyRef"), "secret", ref.Name, ref.Key, s != nil, ref.Optional, col)
+	case src.FileKeyRef != nil:
+		return files.value(src.FileKeyRef, path.Child("fileKeyRef"), col)
 	default:
-		col.add(path, "names no source that is supported: want fieldRef, resourceFieldRef, configMapKeyRef or secretKeyRef")
+		col.add(path, "names no source that is supported: want fieldRef, resourceFieldRef, configMapKeyRef, secretKeyRef or fileKeyRef")
 	}
 	return "", false
 }

@@ -13,7 +13,8 @@ import (
 // withData adds what the environments of these tests draw from.
 func withData(in Input) Input {
 	in.ConfigMaps = map[string]*v1.ConfigMap{
-		"conf":  {Data: map[string]string{"COLOR": "blue", "SHAPE": "round", "1bad": "x", "a b": "x"}},
+		"conf":  {Data: map[string]string{"COLOR": "blue", "SHAPE": "round", "a=b": "x", "größe": "x"}},
+		"odd":   {Data: map[string]string{"1st": "x", "a b": "y", "c.d-e": "z"}},
 		"empty": {},
 	}
 	in.Secrets = map[string]*v1.Secret{
@@ -54,10 +55,11 @@ func TestEnv(t *testing.T) {
 		{"a looked up value is not expanded", "env: [{name: A, value: $(B)}, {name: B, value: $(A)}]", "A=$(B) B=$(B)"},
 
 		{"envFrom leaves invalid names out", "envFrom: [{configMapRef: {name: conf}}]", "COLOR=blue SHAPE=round"},
+		{"any printable ASCII makes a name", "envFrom: [{configMapRef: {name: odd}}], env: [{name: A, value: $(1st)$(a b)}]", "1st=x a b=y c.d-e=z A=xy"},
 		{"the later envFrom wins", "envFrom: [{configMapRef: {name: conf}}, {secretRef: {name: cred}}]", "COLOR=red SHAPE=round PASS=s3 USER=ann"},
 		{"env wins over envFrom", "envFrom: [{configMapRef: {name: conf}}], env: [{name: COLOR, value: own}]", "COLOR=own SHAPE=round"},
 		{"expanded from envFrom", "envFrom: [{secretRef: {name: cred}}], env: [{name: URL, value: $(USER)@db}]", "COLOR=red PASS=s3 USER=ann URL=ann@db"},
-		{"prefix", "envFrom: [{prefix: p_, configMapRef: {name: conf}}]", "p_1bad=x p_COLOR=blue p_SHAPE=round"},
+		{"prefix", "envFrom: [{prefix: p_, configMapRef: {name: conf}}]", "p_COLOR=blue p_SHAPE=round"},
 		{"empty configmap", "envFrom: [{configMapRef: {name: empty}}]", ""},
 		{"optional and missing", "envFrom: [{configMapRef: {name: gone, optional: true}}, {secretRef: {name: gone, optional: true}}]", ""},
 

@@ -44,7 +44,7 @@ func hostname(in Input) (host, domain string, err error) {
 		if err := wrongName("subdomain", s, validation.IsDNS1123Label(s)); err != nil {
 			return "", "", err
 		}
-		domain = s + "." + pod.Namespace + ".svc." + in.Node.ClusterDomain
+		domain = strings.TrimSuffix(s+"."+pod.Namespace+".svc."+in.Node.ClusterDomain, ".")
 	}
 	return host, domain, nil
 }

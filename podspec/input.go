@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -27,6 +28,16 @@ type Input struct {
 	PodIPs []string
 	// Volumes says where the pod's volumes are on the node, by name.
 	Volumes map[string]string
+	// ImageRefs are what the images of image volumes are mounted by, by the
+	// volume's name. One that is left out is mounted by the name in the spec.
+	ImageRefs map[string]string
+	// ReadFile returns the content of a file of a volume, for variables that
+	// come from files (KEP-3721): dir is where the volume is on the node, path
+	// where the file is in it. A file that is not there is an
+	// [io/fs.ErrNotExist]. It must follow no symbolic link out of dir, and
+	// volumefile.Read does not. nil: pods that want such variables have a
+	// problem.
+	ReadFile func(dir, path string) ([]byte, error)
 	// PodDir is the pod's own directory on the node.
 	PodDir string
 	// RuntimeHandler is that of the pod's runtime class, and Handler what it
@@ -71,6 +82,13 @@ type Node struct {
 	IPs                   []string
 	Capacity, Allocatable v1.ResourceList
 	CgroupV2              bool
+	// NoCPUQuota leaves CPU limits without effect; CPUPeriod is what they are
+	// measured in, 0 means 100ms.
+	NoCPUQuota bool
+	CPUPeriod  time.Duration
+	// SingleProcessOOMKill lets the kernel kill one process of a container
+	// that is out of memory, instead of all of them. It matters with cgroup v2.
+	SingleProcessOOMKill bool
 	// CgroupParent is where the pod's cgroup is; "" leaves it to the
 	// runtime.
 	CgroupParent string

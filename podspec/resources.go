@@ -20,7 +20,7 @@ const (
 	minShares     = 2
 	maxShares     = 262144
 	sharesPerCPU  = 1024
-	quotaPeriod   = 100000 // microseconds
+	quotaPeriod   = 100000 // microseconds, where the node has no other
 	minQuota      = 1000   // microseconds
 	milliPerCPU   = 1000
 	oomGuaranteed = -997
@@ -43,12 +43,25 @@ func shares(milli int64) int64 {
 	return max(milli*sharesPerCPU/milliPerCPU, minShares)
 }
 
-func quota(milli int64) int64 {
+func quota(milli, period int64) int64 {
 	if milli <= 0 {
 		return 0
 	}
-	milli = min(milli, math.MaxInt64/quotaPeriod)
-	return max(milli*quotaPeriod/milliPerCPU, minQuota)
+	milli = min(milli, math.MaxInt64/period)
+	return max(milli*period/milliPerCPU, minQuota)
+}
+
+// cpuLimit sets the quota for a limit, and the period that it is measured in.
+// A limit of 0 is none.
+func cpuLimit(n *Node, limit int64, r *runtimeapi.LinuxContainerResources) {
+	if n.NoCPUQuota {
+		return
+	}
+	r.CpuPeriod = quotaPeriod
+	if us := n.CPUPeriod.Microseconds(); us > 0 {
+		r.CpuPeriod = us
+	}
+	r.CpuQuota = quota(limit, r.CpuPeriod)
 }
 
 // limitOf is a container's limit, or the pod's own if it has none.
@@ -78,30 +91,33 @@ func Resources(in Input, c *v1.Container, r v1.ResourceRequirements) *runtimeapi
 // containerResources are a container's limits in cgroup terms.
 func containerResources(in Input, c *v1.Container, g Group) *runtimeapi.LinuxContainerResources {
 	pod := in.Pod
-	r := &runtimeapi.LinuxContainerResources{
-		CpuPeriod:   quotaPeriod,
-		OomScoreAdj: oomScoreAdj(in, c, g),
-	}
+	r := &runtimeapi.LinuxContainerResources{OomScoreAdj: oomScoreAdj(in, c, g)}
 	cpu, hasRequest := c.Resources.Requests[v1.ResourceCPU]
 	if !hasRequest {
 		cpu = c.Resources.Limits[v1.ResourceCPU]
 	}
 	r.CpuShares = shares(milli(cpu))
-	if q, ok := c.Resources.Limits[v1.ResourceCPU]; ok {
-		r.CpuQuota = quota(milli(q))
-	}
+	cpuLimit(&in.Node, milli(*c.Resources.Limits.Cpu()), r)
 	if q, ok := limitOf(pod, c, v1.ResourceMemory); ok {
 		r.MemoryLimitInBytes = q.Value()
 	}
-	r.HugepageLimits = hugepages(in.Node.Capacity, c.Resources.Limits)
+	r.HugepageLimits = hugepages(in.Node.Capacity, pod, c)
 	if in.Node.CgroupV2 {
-		// All of a container goes when one of its processes does (KEP-3958's
-		// default).
-		r.Unified = map[string]string{"memory.oom.group": "1"}
+		if !in.Node.SingleProcessOOMKill {
+			unifiedOf(r)["memory.oom.group"] = "1"
+		}
 		memoryQoS(in, c, r)
 	}
 	swap(in, c, r)
 	return r
+}
+
+// unifiedOf are a container's own values of cgroup v2.
+func unifiedOf(r *runtimeapi.LinuxContainerResources) map[string]string {
+	if r.Unified == nil {
+		r.Unified = map[string]string{}
+	}
+	return r.Unified
 }
 
 // memoryQoS guards a container's request, and slows it down before its limit
@@ -121,7 +137,7 @@ func memoryQoS(in Input, c *v1.Container, r *runtimeapi.LinuxContainerResources)
 		}
 	}
 	for file, bytes := range guarded {
-		r.Unified[file] = strconv.FormatInt(bytes, 10)
+		unifiedOf(r)[file] = strconv.FormatInt(bytes, 10)
 	}
 	if request == limit {
 		return
@@ -138,7 +154,7 @@ func memoryQoS(in Input, c *v1.Container, r *runtimeapi.LinuxContainerResources)
 	}
 	high := (request + int64(throttling*float64(limit-request))) / page * page
 	if high > request {
-		r.Unified["memory.high"] = strconv.FormatInt(high, 10)
+		unifiedOf(r)["memory.high"] = strconv.FormatInt(high, 10)
 	}
 }
 
@@ -150,7 +166,7 @@ func swap(in Input, c *v1.Container, r *runtimeapi.LinuxContainerResources) {
 	case !in.Node.CgroupV2:
 		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes // of both together: none
 	default:
-		r.Unified["memory.swap.max"] = strconv.FormatInt(swapShare(in, c), 10)
+		unifiedOf(r)["memory.swap.max"] = strconv.FormatInt(swapShare(in, c), 10)
 	}
 }
 
@@ -166,19 +182,28 @@ func swapShare(in Input, c *v1.Container) int64 {
 	return int64(float64(request) / float64(memory) * float64(in.Node.Swap.Capacity))
 }
 
-// hugepages are the limits for every page size that the node has or the
-// container names, smallest first. What it names no limit for, it gets none
-// of.
-func hugepages(capacity, limits v1.ResourceList) []*runtimeapi.HugepageLimit {
+// hugepages are the limits for every page size that the node has, or the
+// container or its pod names, smallest first. What the container names no
+// limit for, it has the pod's of, or else none.
+func hugepages(capacity v1.ResourceList, pod *v1.Pod, c *v1.Container) []*runtimeapi.HugepageLimit {
 	bySize := map[int64]int64{}
 	for name := range capacity {
 		if size, ok := pageSize(name); ok {
 			bySize[size] = 0
 		}
 	}
-	for name, q := range limits {
+	own := map[int64]bool{}
+	for name, q := range c.Resources.Limits {
 		if size, ok := pageSize(name); ok {
 			bySize[size] += q.Value()
+			own[size] = true
+		}
+	}
+	if r := pod.Spec.Resources; r != nil {
+		for name, q := range r.Limits {
+			if size, ok := pageSize(name); ok && !own[size] {
+				bySize[size] += q.Value()
+			}
 		}
 	}
 	var out []*runtimeapi.HugepageLimit
@@ -285,24 +310,28 @@ func together(pod *v1.Pod, part func(*v1.ResourceRequirements) v1.ResourceList) 
 // without its overhead. Sandboxes are told of both, for runtimes that size a
 // virtual machine by them (KEP-2625). What the pod itself names replaces the
 // sums.
-func PodResources(pod *v1.Pod) *runtimeapi.LinuxContainerResources {
+func PodResources(in Input) *runtimeapi.LinuxContainerResources {
+	pod := in.Pod
 	requests, limits := together(pod, requestsOf), together(pod, limitsOf)
 	if r := pod.Spec.Resources; r != nil {
 		maps.Copy(requests, r.Requests)
 		maps.Copy(limits, r.Limits)
 	}
-	return &runtimeapi.LinuxContainerResources{
-		CpuPeriod: quotaPeriod, CpuQuota: quota(milli(*limits.Cpu())),
+	out := &runtimeapi.LinuxContainerResources{
 		CpuShares: shares(milli(*requests.Cpu())), MemoryLimitInBytes: limits.Memory().Value(),
 	}
+	cpuLimit(&in.Node, milli(*limits.Cpu()), out)
+	return out
 }
 
 // Overhead is what the pod's sandbox itself takes, in cgroup terms.
-func Overhead(pod *v1.Pod) *runtimeapi.LinuxContainerResources {
+func Overhead(in Input) *runtimeapi.LinuxContainerResources {
+	pod := in.Pod
 	r := &runtimeapi.LinuxContainerResources{}
 	if len(pod.Spec.Overhead) > 0 {
 		cpu := milli(*pod.Spec.Overhead.Cpu())
-		r.CpuPeriod, r.CpuQuota, r.CpuShares = quotaPeriod, quota(cpu), shares(cpu)
+		r.CpuShares = shares(cpu)
+		cpuLimit(&in.Node, cpu, r)
 		r.MemoryLimitInBytes = pod.Spec.Overhead.Memory().Value()
 	}
 	return r

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -22,15 +23,19 @@ func TestShares(t *testing.T) {
 }
 
 func TestQuota(t *testing.T) {
-	for _, tc := range []struct{ milli, want int64 }{
-		{0, 0}, {1, 1000}, {9, 1000}, {10, 1000}, {11, 1100}, {500, 50000}, {1000, 100000}, {2500, 250000},
+	for _, tc := range []struct{ milli, period, want int64 }{
+		{0, 100000, 0}, {1, 100000, 1000}, {9, 100000, 1000}, {10, 100000, 1000}, {11, 100000, 1100},
+		{500, 100000, 50000}, {1000, 100000, 100000}, {2500, 100000, 250000},
+		{0, 5000, 0}, {199, 5000, 1000}, {200, 5000, 1000}, {300, 5000, 1500}, {2000, 5000, 10000},
 	} {
-		if got := quota(tc.milli); got != tc.want {
-			t.Errorf("quota(%dm) = %d, want %d", tc.milli, got, tc.want)
+		if got := quota(tc.milli, tc.period); got != tc.want {
+			t.Errorf("quota(%dm) of %d us = %d, want %d", tc.milli, tc.period, got, tc.want)
 		}
 	}
-	if got := quota(math.MaxInt64); got < quota(1<<40) {
-		t.Errorf("the largest limit has the quota %d, less than a smaller one", got)
+	for _, period := range []int64{1000, 100000, 1000000} {
+		if got := quota(math.MaxInt64, period); got < quota(1<<40, period) {
+			t.Errorf("of %d us: the largest limit has the quota %d, less than a smaller one", period, got)
+		}
 	}
 }
 
@@ -69,19 +74,58 @@ func TestOOMGroup(t *testing.T) {
 	if got := compile(t, in, "app").Linux.Resources.Unified["memory.oom.group"]; got != "1" {
 		t.Errorf("cgroup v2: memory.oom.group = %q, want 1", got)
 	}
+	in.Node.SingleProcessOOMKill = true
+	if got := compile(t, in, "app").Linux.Resources.Unified; len(got) != 0 {
+		t.Errorf("one process at a time: unified = %v, want none", got)
+	}
+	in.Node.Swap = &Swap{}
+	if got := compile(t, in, "app").Linux.Resources.Unified; len(got) != 1 || got["memory.swap.max"] != "0" {
+		t.Errorf("one process at a time, no swap: unified = %v, want no swap", got)
+	}
+}
+
+// What the node says of CPU limits holds for containers and for the sandbox.
+func TestCPUQuotaOfTheNode(t *testing.T) {
+	const spec = "{overhead: {cpu: 500m}, containers: [{name: app, image: i, resources: {requests: {cpu: 1}, limits: {cpu: 2}}}]}"
+	for _, tc := range []struct {
+		name                string
+		node                Node
+		container, overhead string
+	}{
+		{"as usual", Node{}, "shares 1024 quota 200000/100000 memory 0", "shares 512 quota 50000/100000 memory 0"},
+		{"another period", Node{CPUPeriod: 20 * time.Millisecond}, "shares 1024 quota 40000/20000 memory 0", "shares 512 quota 10000/20000 memory 0"},
+		{"no quota", Node{NoCPUQuota: true, CPUPeriod: 20 * time.Millisecond}, "shares 1024 quota 0/0 memory 0", "shares 512 quota 0/0 memory 0"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			in := input(t, spec)
+			in.Node.NoCPUQuota, in.Node.CPUPeriod = tc.node.NoCPUQuota, tc.node.CPUPeriod
+			lx := sandbox(t, in).Linux
+			for _, r := range []*runtimeapi.LinuxContainerResources{compile(t, in, "app").Linux.Resources, lx.Resources} {
+				if got := values(r); got != tc.container {
+					t.Errorf("resources = %s, want %s", got, tc.container)
+				}
+			}
+			if got := values(lx.Overhead); got != tc.overhead {
+				t.Errorf("overhead = %s, want %s", got, tc.overhead)
+			}
+		})
+	}
 }
 
 func TestHugepages(t *testing.T) {
-	for _, tc := range []struct{ name, node, limits, want string }{
-		{"none", "", "", ""},
-		{"in order", "", "hugepages-2Mi: 4Mi, hugepages-1Gi: 1Gi, hugepages-64Ki: 64Ki", "64KB=65536 2MB=4194304 1GB=1073741824"},
-		{"other spellings", "", "hugepages-2048Ki: 4Mi, hugepages-1073741824: 2Gi", "2MB=4194304 1GB=2147483648"},
-		{"all sizes that the node has", "hugepages-2Mi hugepages-1Gi", "", "2MB=0 1GB=0"},
-		{"one of them is used", "hugepages-2Mi hugepages-1Gi", "hugepages-2Mi: 4Mi", "2MB=4194304 1GB=0"},
-		{"no size", "hugepages-big", "hugepages-none: 1", ""},
+	for _, tc := range []struct{ name, node, limits, want, pod string }{
+		{name: "the pod's", node: "hugepages-2Mi", pod: "hugepages-2Mi: 8Mi, hugepages-1Gi: 1Gi, memory: 1Gi", want: "2MB=8388608 1GB=1073741824"},
+		{name: "its own before the pod's", pod: "hugepages-2Mi: 8Mi, hugepages-1Gi: 1Gi", limits: "hugepages-2048Ki: 2Mi", want: "2MB=2097152 1GB=1073741824"},
+		{name: "none of its own, though the pod has", pod: "hugepages-2Mi: 8Mi", limits: "hugepages-2Mi: 0", want: "2MB=0"},
+		{name: "none"},
+		{name: "in order", limits: "hugepages-2Mi: 4Mi, hugepages-1Gi: 1Gi, hugepages-64Ki: 64Ki", want: "64KB=65536 2MB=4194304 1GB=1073741824"},
+		{name: "other spellings", limits: "hugepages-2048Ki: 4Mi, hugepages-1073741824: 2Gi", want: "2MB=4194304 1GB=2147483648"},
+		{name: "all sizes that the node has", node: "hugepages-2Mi hugepages-1Gi", want: "2MB=0 1GB=0"},
+		{name: "one of them is used", node: "hugepages-2Mi hugepages-1Gi", limits: "hugepages-2Mi: 4Mi", want: "2MB=4194304 1GB=0"},
+		{name: "no size", node: "hugepages-big", limits: "hugepages-none: 1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			in := input(t, "{containers: [{name: app, image: i, resources: {limits: {"+tc.limits+"}}}]}")
+			in := input(t, "{resources: {limits: {"+tc.pod+"}}, containers: [{name: app, image: i, resources: {limits: {"+tc.limits+"}}}]}")
 			for _, name := range strings.Fields(tc.node) {
 				in.Node.Capacity[v1.ResourceName(name)] = in.Node.Capacity[v1.ResourceMemory]
 			}

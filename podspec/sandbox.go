@@ -105,7 +105,7 @@ func linuxSandbox(in Input) *runtimeapi.LinuxPodSandboxConfig {
 	}
 	lx := &runtimeapi.LinuxPodSandboxConfig{
 		CgroupParent: in.Node.CgroupParent, SecurityContext: sec,
-		Resources: PodResources(pod), Overhead: Overhead(pod),
+		Resources: PodResources(in), Overhead: Overhead(in),
 	}
 	sc := pod.Spec.SecurityContext
 	if sc == nil {
@@ -204,7 +204,7 @@ func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 					}
 				}
 				key = strings.Join([]string{
-					family, string(p.Protocol), p.HostIP,
+					family, protocol(p.Protocol).String(), p.HostIP,
 					strconv.Itoa(int(p.ContainerPort)), strconv.Itoa(int(p.HostPort)),
 				}, "-")
 			}

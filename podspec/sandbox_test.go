@@ -95,6 +95,7 @@ func TestPortMappings(t *testing.T) {
 		{"regular containers only", "initContainers: [{name: s, image: i, restartPolicy: Always, ports: [{containerPort: 1}]}], containers: [{name: a, image: i, ports: [{containerPort: 2}]}]", "TCP :0->2"},
 		{"the same name twice", "containers: [{name: a, image: i, ports: [{name: http, containerPort: 80}, {name: http, containerPort: 81}]}]", "TCP :0->80"},
 		{"the same port twice", "containers: [{name: a, image: i, ports: [{containerPort: 80, hostPort: 1}, {containerPort: 80, hostPort: 1}]}]", "TCP :1->80"},
+		{"the same port twice, the protocol named once", "containers: [{name: a, image: i, ports: [{containerPort: 80, hostPort: 1}, {containerPort: 80, hostPort: 1, protocol: TCP}]}]", "TCP :1->80"},
 		{"two names of a port", "containers: [{name: a, image: i, ports: [{name: x, containerPort: 80}, {name: y, containerPort: 80}]}]", "TCP :0->80, TCP :0->80"},
 		{"two ports of the host", "containers: [{name: a, image: i, ports: [{containerPort: 80, hostPort: 1}, {containerPort: 80, hostPort: 2}]}]", "TCP :1->80, TCP :2->80"},
 		{"two addresses of the host", "containers: [{name: a, image: i, ports: [{containerPort: 80, hostPort: 1, hostIP: 0.0.0.0}, {containerPort: 80, hostPort: 1, hostIP: '::'}]}]", "TCP 0.0.0.0:1->80, TCP :::1->80"},

@@ -28,15 +28,19 @@ func Conditions(in Input, st *v1.PodStatus) []v1.PodCondition {
 	prev := in.previous()
 	out := foreign(in.Pod.Status.Conditions, prev.Conditions)
 	containers := containersReady(in.Pod, st)
-	ours := append(restartedAll(&in, st),
-		v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: truth(!in.NeedsSandbox)},
-		initialized(in.Pod, st, prev),
-		ready(in.Pod, containers, out),
-		containers,
-		v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionTrue},
-	)
+	gated := ready(in.Pod, containers, out)
 	out = append(out, resizes(&in, prev, st)...)
-	for _, c := range ours {
+	for _, c := range [...]v1.PodCondition{
+		restartingAll(&in, st),
+		{Type: v1.PodReadyToStartContainers, Status: truth(!in.NeedsSandbox)},
+		initialized(in.Pod, st, prev),
+		gated,
+		containers,
+		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
+	} {
+		if c.Type == "" {
+			continue
+		}
 		c.ObservedGeneration = in.Pod.Generation
 		c.LastTransitionTime = transition(prev.Conditions, c, in.Now)
 		out = append(out, c)

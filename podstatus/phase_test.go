@@ -59,6 +59,8 @@ func TestPhase(t *testing.T) {
 	onFailurePolicy := v1.ContainerRestartPolicyOnFailure
 	init := []v1.Container{{Name: "i"}}
 	side := []v1.Container{sidecar("s")}
+	alwaysPolicy, stateless := v1.ContainerRestartPolicyAlways, func(name string) v1.ContainerStatus { return v1.ContainerStatus{Name: name} }
+	ctrlInit, ctrlSide := []v1.Container{restartsAllAfter42(v1.Container{Name: "i"})}, []v1.Container{restartsAllAfter42(sidecar("s"))}
 	for _, tc := range []struct {
 		name     string
 		policy   v1.RestartPolicy
@@ -66,6 +68,7 @@ func TestPhase(t *testing.T) {
 		initSt   list
 		st       list
 		own      *v1.ContainerRestartPolicy // of the first container
+		ctrl     bool                       // the first restarts all when it ends with 42
 		terminal bool
 		active   bool
 		want     v1.PodPhase
@@ -93,10 +96,43 @@ func TestPhase(t *testing.T) {
 		{name: "sidecar stopped, mains succeeded", policy: never, init: side, initSt: list{exited("s", 137)}, st: list{exited("a", 0), exited("b", 0)}, want: v1.PodSucceeded},
 		{name: "own policy restarts, pod never", policy: never, own: &onFailurePolicy, st: list{exited("a", 1), exited("b", 1)}, want: v1.PodRunning},
 		{name: "own policy is content, pod never", policy: never, own: &onFailurePolicy, st: list{exited("a", 0), exited("b", 1)}, want: v1.PodFailed},
+
+		{name: "a state that is none", policy: always, st: list{running("a"), stateless("b")}, want: v1.PodPending},
+		{name: "both in a crash loop", policy: always, st: list{waitingAfter("a", 1), waitingAfter("b", 1)}, want: v1.PodRunning},
+		{name: "never: waiting after 0 is no success", policy: never, st: list{waitingAfter("a", 0), exited("b", 0)}, want: v1.PodFailed},
+		{name: "stopped and without status", policy: never, st: list{exited("a", 0)}, want: v1.PodPending},
+		{name: "on failure: one failed, one 0", policy: onFailure, st: list{exited("a", 1), exited("b", 0)}, want: v1.PodRunning},
+		{name: "init failed, on failure", policy: onFailure, init: init, initSt: list{exited("i", 1)}, st: list{waiting("a"), waiting("b")}, want: v1.PodPending},
+		{name: "init waits after a failure, never", policy: never, init: init, initSt: list{waitingAfter("i", 1)}, st: list{waiting("a"), waiting("b")}, want: v1.PodFailed},
+		{name: "init waits after a failure, always", policy: always, init: init, initSt: list{waitingAfter("i", 1)}, st: list{waiting("a"), waiting("b")}, want: v1.PodPending},
+		{name: "init waits", policy: never, init: init, initSt: list{waiting("i")}, st: list{waiting("a"), waiting("b")}, want: v1.PodPending},
+		{name: "init unreported", policy: never, init: init, st: list{running("a"), running("b")}, want: v1.PodPending},
+		{name: "init done", policy: never, init: init, initSt: list{exited("i", 0)}, st: list{running("a"), running("b")}, want: v1.PodRunning},
+		{name: "init done, mains wait", policy: never, init: init, initSt: list{exited("i", 0)}, st: list{waiting("a"), waiting("b")}, want: v1.PodPending},
+
+		{name: "sidecar unreported", policy: always, init: side, st: list{running("a"), running("b")}, active: true, want: v1.PodPending},
+		{name: "sidecar in a state that is none", policy: always, init: side, initSt: list{stateless("s")}, st: list{running("a"), running("b")}, active: true, want: v1.PodPending},
+		{name: "sidecar waits", policy: always, init: side, initSt: list{waiting("s")}, st: list{running("a"), running("b")}, active: true, want: v1.PodPending},
+		{name: "sidecar in a crash loop", policy: always, init: side, initSt: list{waitingAfter("s", 1)}, st: list{running("a"), running("b")}, want: v1.PodRunning},
+		{name: "sidecar stopped, mains run", policy: always, init: side, initSt: list{exited("s", 1)}, st: list{running("a"), running("b")}, want: v1.PodRunning},
+		{name: "sidecar runs, mains run", policy: always, init: side, initSt: list{running("s")}, st: list{running("a"), running("b")}, want: v1.PodRunning},
+		{name: "sidecar runs, mains wait", policy: always, init: side, initSt: list{running("s")}, st: list{waiting("a"), waiting("b")}, want: v1.PodPending},
+		{name: "sidecar stopped with 0, mains failed", policy: never, init: side, initSt: list{exited("s", 0)}, st: list{exited("a", 1), exited("b", 0)}, want: v1.PodFailed},
+		{name: "sidecar runs, mains failed, terminal", policy: always, init: side, initSt: list{running("s")}, st: list{exited("a", 1), exited("b", 1)}, terminal: true, want: v1.PodRunning},
+
+		{name: "own policy always, pod never", policy: never, own: &alwaysPolicy, st: list{exited("a", 0), exited("b", 0)}, want: v1.PodRunning},
+		{name: "own policy always, terminal", policy: never, own: &alwaysPolicy, st: list{exited("a", 0), exited("b", 0)}, terminal: true, want: v1.PodSucceeded},
+		{name: "restart of all, by a main", policy: never, ctrl: true, st: list{exited("a", 42), exited("b", 137)}, want: v1.PodRunning},
+		{name: "restart of all, not by this end", policy: never, ctrl: true, st: list{exited("a", 41), exited("b", 137)}, want: v1.PodFailed},
+		{name: "restart of all, by an init container", policy: never, init: ctrlInit, initSt: list{exited("i", 42)}, st: list{waiting("a"), waiting("b")}, want: v1.PodPending},
+		{name: "restart of all, by a sidecar", policy: never, init: ctrlSide, initSt: list{exited("s", 42)}, st: list{waiting("a"), waiting("b")}, want: v1.PodPending},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := podOf(tc.policy, tc.init, "a", "b")
 			p.Spec.Containers[0].RestartPolicy = tc.own
+			if tc.ctrl {
+				p.Spec.Containers[0] = restartsAllAfter42(p.Spec.Containers[0])
+			}
 			got := Phase(p, &v1.PodStatus{InitContainerStatuses: tc.initSt, ContainerStatuses: tc.st}, tc.terminal, tc.active)
 			if got != tc.want {
 				t.Errorf("phase %s, want %s", got, tc.want)

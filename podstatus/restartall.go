@@ -39,15 +39,15 @@ func (in *Input) takenAway(c *v1.Container, before *v1.ContainerStatus) v1.Conta
 	return st
 }
 
-// restartedAll is the condition that tells of it, of pods that have such a
-// rule.
-func restartedAll(in *Input, st *v1.PodStatus) []v1.PodCondition {
+// restartingAll is the condition that tells of it; of pods that have no such
+// rule, none.
+func restartingAll(in *Input, st *v1.PodStatus) v1.PodCondition {
 	if !podmeta.CanRestartAll(in.Pod) {
-		return nil
+		return v1.PodCondition{}
 	}
 	c := v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse}
 	if in.restartingAll() && !podmeta.IsTerminal(st.Phase) {
 		c.Status, c.Reason = v1.ConditionTrue, reasonRestartAllContainersStarted
 	}
-	return []v1.PodCondition{c}
+	return c
 }

@@ -1,0 +1,143 @@
+package podspec
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// maxEnvFile is how large a file of variables may be, in bytes (KEP-3721).
+const maxEnvFile = 64 << 10
+
+// parseEnvFile reads a file of variables (KEP-3721): lines of the form
+//
+//	KEY='value'
+//
+// with blanks around KEY, = and the value, blank lines, and lines that begin
+// with #. What stands between the quotes is taken as it is, line ends
+// included; there is no way to have a quote in it. The whole file has to be
+// right, whatever part of it is of use. Errors show of it only names that have
+// a quoted value, for the rest may be secret.
+func parseEnvFile(content string) (map[string]string, error) {
+	if len(content) > maxEnvFile {
+		return nil, fmt.Errorf("has %d bytes; it may have %d", len(content), maxEnvFile)
+	}
+	const blanks = " \t\r"
+	vars, at := map[string]string{}, map[string]int{}
+	for line, rest := 1, content; rest != ""; {
+		here := line
+		fail := func(format string, args ...any) (map[string]string, error) {
+			return nil, fmt.Errorf("line %d: %s", here, fmt.Sprintf(format, args...))
+		}
+		text, after, _ := strings.Cut(rest, "\n")
+		text = strings.Trim(text, blanks)
+		if text == "" || text[0] == '#' {
+			rest, line = after, line+1
+			continue
+		}
+		name, _, found := strings.Cut(text, "=")
+		name = strings.TrimRight(name, blanks)
+		if !found {
+			return fail("want KEY='value', there is no =")
+		}
+		if msgs := validation.IsRelaxedEnvVarName(name); len(msgs) > 0 {
+			return fail("what stands before the = is no name: %s", msgs[0])
+		}
+		rest = strings.TrimLeft(rest[strings.IndexByte(rest, '=')+1:], blanks)
+		if !strings.HasPrefix(rest, "'") {
+			return fail("the value is not in single quotes")
+		}
+		value, after, closed := strings.Cut(rest[1:], "'")
+		if !closed {
+			return fail("the quote of the value of %s is not closed", name)
+		}
+		tail, after, _ := strings.Cut(after, "\n")
+		switch {
+		case strings.Trim(tail, blanks) != "":
+			return fail("there is more after the value of %s", name)
+		case strings.ContainsRune(value, 0):
+			return fail("the value of %s has a zero byte, which no variable can have", name)
+		case !utf8.ValidString(value):
+			return fail("the value of %s is not UTF-8", name)
+		case at[name] > 0:
+			return fail("%s is set in line %d already", name, at[name])
+		}
+		vars[name], at[name] = value, here
+		rest, line = after, line+strings.Count(value, "\n")+1
+	}
+	return vars, nil
+}
+
+// envFiles reads each file once, so that all variables of a container are of
+// one state of it.
+type envFiles struct {
+	volumes map[string]string
+	open    func(dir, path string) ([]byte, error)
+	read    map[string]envFile
+}
+
+type envFile struct {
+	vars map[string]string
+	err  error
+}
+
+func (f *envFiles) file(dir, path string) envFile {
+	key := filepath.Join(dir, path)
+	if have, ok := f.read[key]; ok {
+		return have
+	}
+	var out envFile
+	content, err := f.open(dir, path)
+	if err == nil {
+		out.vars, err = parseEnvFile(string(content))
+	}
+	out.err = err
+	if f.read == nil {
+		f.read = map[string]envFile{}
+	}
+	f.read[key] = out
+	return out
+}
+
+// value looks a key up in a file. Without ok there is none to set: it is
+// missing and optional, or a problem was noted.
+func (f *envFiles) value(ref *v1.FileKeySelector, path *field.Path, col *collector) (value string, ok bool) {
+	before := len(col.problems)
+	dir, there := f.volumes[ref.VolumeName]
+	if !there {
+		col.add(path.Child("volumeName"), "volume %q is not ready", ref.VolumeName)
+	}
+	if ref.Path == "" || filepath.IsAbs(ref.Path) || strings.Contains("/"+ref.Path+"/", "/../") {
+		col.add(path.Child("path"), "%q must be a relative path without '..'", ref.Path)
+	}
+	if msgs := validation.IsRelaxedEnvVarName(ref.Key); len(msgs) > 0 {
+		col.add(path.Child("key"), "%q: %s", ref.Key, msgs[0])
+	}
+	if f.open == nil {
+		col.add(path, "files of volumes cannot be read here")
+	}
+	if len(col.problems) > before {
+		return "", false
+	}
+	file := f.file(dir, ref.Path)
+	switch value, ok = file.vars[ref.Key]; {
+	case ok:
+		return value, true
+	case errors.Is(file.err, fs.ErrNotExist):
+		if !isOptional(ref.Optional) {
+			col.add(path.Child("path"), "file %q not found in volume %q", ref.Path, ref.VolumeName)
+		}
+	case file.err != nil:
+		col.add(path.Child("path"), "file %q of volume %q: %v", ref.Path, ref.VolumeName, file.err)
+	case !isOptional(ref.Optional):
+		col.add(path.Child("key"), "couldn't find key %s in file %q of volume %q", ref.Key, ref.Path, ref.VolumeName)
+	}
+	return "", false
+}
