@@ -66,6 +66,9 @@ type Config struct {
 	// StartsInFlight bounds how many pods start at the same time; 4. More
 	// gain no throughput on a small machine and delay the median pod.
 	StartsInFlight int
+	// CrashBackoff delays restarts of containers; the kubelet's policy, with
+	// MaxCrashBackoff as its cap.
+	CrashBackoff podruntime.Backoff
 	// MaxCrashBackoff caps the delay between restarts of a container; 5m.
 	MaxCrashBackoff time.Duration
 	// PullQPS and PullBurst bound the pulls a second, ParallelPulls those at

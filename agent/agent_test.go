@@ -180,7 +180,7 @@ func (n *node) wantNothingLeft() {
 	if len(sandboxes)+len(containers) > 0 {
 		n.t.Errorf("%d sandboxes and %d containers are left", len(sandboxes), len(containers))
 	}
-	for _, dir := range []string{"root/pods", "logs"} {
+	for _, dir := range []string{"root/pods", "root/crashloops", "logs"} {
 		if entries, err := os.ReadDir(filepath.Join(n.root, dir)); err == nil && len(entries) > 0 {
 			n.t.Errorf("%s still has %v", dir, entries)
 		}
@@ -255,6 +255,46 @@ func TestDeadContainerIsReplacedAtOnce(t *testing.T) {
 		if _, running := n.containers(); running["p/c"] != 1 {
 			t.Error("it was not restarted after 10 s")
 		}
+		l.stop()
+	})
+}
+
+// The next agent knows how far a crash loop was, and not only how often the
+// container was restarted in its life.
+func TestRestartOfTheAgentInACrashLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.want = []*v1.Pod{newPod("p", runs("c"))}
+		l := n.start()
+		settle()
+		if _, err := os.Stat(filepath.Join(n.root, "root", "crashloops")); !os.IsNotExist(err) {
+			t.Errorf("a directory was made for nothing: %v", err)
+		}
+		n.rt.Kill(n.id("c")) // restarted at once
+		time.Sleep(11 * time.Minute)
+		n.rt.Kill(n.id("c")) // it had recovered
+		settle()
+		n.rt.Kill(n.id("c")) // it waits for 10 s
+		time.Sleep(4 * time.Second)
+		l.stop()
+		l = n.start()
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if _, running := n.containers(); running["p/c"] != 0 {
+			t.Error("the next agent restarted it after 9 s")
+		}
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		if _, running := n.containers(); running["p/c"] != 1 {
+			t.Error("the next agent did not restart it after 10 s")
+		}
+		// A pod that goes while no agent is there is forgotten too.
+		l.stop()
+		n.want = nil
+		l = n.start()
+		time.Sleep(5 * time.Second)
+		settle()
+		n.wantNothingLeft()
 		l.stop()
 	})
 }

@@ -63,6 +63,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 			a.sweepPodDirs(ctx, known)
 			a.sweepLogDirs(ctx, known)
 			a.sweepIDs(known)
+			a.runtime.Retain(func(uid types.UID) bool { return known[uid] || a.wanted(uid) })
 		})
 	}
 }

@@ -75,8 +75,13 @@ type Config struct {
 	// sight of, and tells how many there were; nobody does.
 	Reap func(containerID string) (killed int, err error)
 
+	// Backoff delays restarts; nil is the kubelet's, which these two tune.
+	Backoff         Backoff
 	CrashBackoff    time.Duration // before the second restart of a container; 10s
 	MaxCrashBackoff time.Duration // its limit; 5m
+	// Memory remembers crash loops over restarts of the agent; without it
+	// they are worked out from the restart counts.
+	Memory Memory
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
@@ -137,7 +142,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	return &Manager{
 		cfg: cfg, rt: cfg.Runtime, met: met,
-		crash: newCrashLoops(cfg.CrashBackoff, cfg.MaxCrashBackoff), tries: newTries(),
+		crash: newCrashLoops(&cfg), tries: newTries(),
 		fails: map[types.UID]map[string]StartError{},
 	}, nil
 }

@@ -43,8 +43,7 @@ func (s *syncing) start(ctx context.Context, c *v1.Container, g podspec.Group) e
 func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	m, pod := s.m, s.pod
 	last := s.newest(c.Name)
-	key := keyOf(pod, c)
-	if until, delay := m.crash.heldUntil(key, last, time.Now()); !until.IsZero() {
+	if until, delay := m.crash.heldUntil(pod, c, last, time.Now()); !until.IsZero() {
 		m.event(pod, v1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s_%s(%s)", c.Name, pod.Name, pod.Namespace, pod.UID)
 		return &crashLoopError{name: c.Name, pod: podName(pod), delay: delay, until: until}
 	}
@@ -84,7 +83,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	}
 	m.event(pod, v1.EventTypeNormal, "Created", "Container created")
 	err = s.run(ctx, id)
-	m.crash.restarted(key, last, time.Now()) // as a start that fails is too
+	m.crash.restarted(pod, c, last) // as a start that fails is too
 	if err != nil {
 		// It stays, as one that has ended: whether it is tried again is for
 		// the restart policy to say, and when for the crash-loop back-off.

@@ -60,7 +60,8 @@ func (m *Manager) Sync(ctx context.Context, req Request) Result {
 			break // regular containers lead to nothing further
 		}
 	}
-	if s.res.Err() == nil && len(s.res.Actions) > 0 {
+	m.crash.save(s.pod.UID, time.Now())
+	if len(s.res.Actions) > 0 && s.res.Changed() && ctx.Err() == nil {
 		s.prune(ctx)
 	}
 	return s.res
@@ -154,7 +155,7 @@ func (s *syncing) kills(ctx context.Context, a Actions) bool {
 func (s *syncing) markStopped(id string) {
 	for i := range s.obs.Containers {
 		if c := &s.obs.Containers[i]; (id == "" || c.ID == id) && c.State != observed.Exited {
-			c.State, c.FinishedAt = observed.Exited, time.Now()
+			c.State, c.FinishedAt, c.ExitCode = observed.Exited, time.Now(), UnknownExit
 		}
 	}
 	for i := range s.obs.Sandboxes {
@@ -350,7 +351,7 @@ func (s *syncing) prefetch(ctx context.Context, a Actions) {
 	// Copies: the addresses and the attempt are written while images come.
 	in, conf := s.in, proto.Clone(s.sandboxConf).(*runtimeapi.PodSandboxConfig)
 	for _, c := range cs {
-		if until, _ := s.m.crash.heldUntil(keyOf(s.pod, c), s.obs.Newest(c.Name), time.Now()); !until.IsZero() {
+		if until, _ := s.m.crash.heldUntil(s.pod, c, s.obs.Newest(c.Name), time.Now()); !until.IsZero() {
 			continue
 		}
 		f := &imageFuture{done: make(chan struct{})}
