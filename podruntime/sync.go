@@ -198,8 +198,10 @@ func byID(p *observed.Pod, id string) *observed.Container {
 
 // createSandbox makes a sandbox and learns its addresses.
 func (s *syncing) createSandbox(ctx context.Context) bool {
-	handler := s.in.RuntimeHandler
+	handler, ownUsers := s.in.RuntimeHandler, s.in.UserNamespace != nil
+	s.m.met.startsPod(ownUsers)
 	if err := mkdir(podspec.Dir{Path: s.sandboxConf.GetLogDirectory(), Mode: 0o755}); err != nil {
+		s.m.met.failsPod(ownUsers)
 		s.failSandbox(err)
 		return false
 	}
@@ -213,11 +215,10 @@ func (s *syncing) createSandbox(ctx context.Context) bool {
 	}
 	if err != nil {
 		s.m.met.sandboxErrors.WithLabelValues(handler).Inc()
-		s.m.met.podErrors.Inc()
+		s.m.met.failsPod(ownUsers)
 		s.failSandbox(err)
 		return false
 	}
-	s.m.met.pods.Inc()
 	_ = s.m.tries.note(s.pod.UID, "", nil, time.Now())
 	s.res.add("CreatePodSandbox", s.pod.Name, nil)
 	s.sandboxID = id
