@@ -33,7 +33,7 @@ func (a *Agent) buildBlocks() error {
 	})
 	errs[3] = err
 	a.runtime, errs[4] = podruntime.New(podruntime.Config{
-		Runtime: c.Runtime, Images: imageAdapter{puller}, PodLogsDir: c.PodLogsDir, Events: a.events,
+		Runtime: c.Runtime, Images: imageAdapter{puller}, PodLogsDir: c.PodLogsDir, ContainerLogsDir: c.ContainerLogsDir, Events: a.events,
 		Reap:    func(id string) (int, error) { return reap(cgroupRoots(), id) },
 		Backoff: c.CrashBackoff, MaxCrashBackoff: c.MaxCrashBackoff,
 		Memory: &lazyStore{dir: filepath.Join(c.RootDir, "crashloops"), log: c.Log.Named("podruntime")},

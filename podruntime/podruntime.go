@@ -70,7 +70,10 @@ type Config struct {
 	Runtime    Runtime
 	Images     Images
 	PodLogsDir string
-	Events     Events // nobody is told
+	// ContainerLogsDir gets a link to each container's log, as log collectors
+	// look for them; none are made.
+	ContainerLogsDir string
+	Events           Events // nobody is told
 	// Reap kills the processes of a container that the runtime has lost
 	// sight of, and tells how many there were; nobody does.
 	Reap func(containerID string) (killed int, err error)
@@ -129,6 +132,9 @@ func New(cfg Config) (*Manager, error) {
 	if !filepath.IsAbs(cfg.PodLogsDir) {
 		errs = append(errs, fmt.Errorf("Config.PodLogsDir is %q; an absolute path is required", cfg.PodLogsDir))
 	}
+	if cfg.ContainerLogsDir != "" && !filepath.IsAbs(cfg.ContainerLogsDir) {
+		errs = append(errs, fmt.Errorf("Config.ContainerLogsDir is %q; an absolute path, or none, is required", cfg.ContainerLogsDir))
+	}
 	if cfg.CrashBackoff < 0 || cfg.MaxCrashBackoff < cfg.CrashBackoff {
 		errs = append(errs, fmt.Errorf("Config.CrashBackoff %v and MaxCrashBackoff %v: want positive durations, the second not below the first",
 			cfg.CrashBackoff, cfg.MaxCrashBackoff))
@@ -136,6 +142,7 @@ func New(cfg Config) (*Manager, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("podruntime: %w", err)
 	}
+	cfg.PodLogsDir = filepath.Clean(cfg.PodLogsDir)
 	met, err := newMetrics(cfg.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("podruntime: %w", err)

@@ -93,6 +93,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	_ = m.tries.note(pod.UID, c.Name, nil, time.Now())
 	m.event(pod, v1.EventTypeNormal, "Started", "Container started")
 	s.started(id, c, restarts)
+	s.linkLog(id, c.Name, plan.Config.GetLogPath())
 	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
 		if err := m.runHook(ctx, pod, s.in.PodIPs, c, id, c.Lifecycle.PostStart); err != nil {
 			if ctx.Err() != nil {
