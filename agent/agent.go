@@ -43,6 +43,10 @@ type Config struct {
 	RootDir string
 	// PodLogsDir is where the runtime writes container logs; /var/log/pods.
 	PodLogsDir string
+	// ContainerLogsDir gets links to the logs of containers, which log
+	// collectors look for; "containers" beside PodLogsDir, and so
+	// /var/log/containers. "-" means none.
+	ContainerLogsDir string
 
 	// Runtime and Images are the two services of a CRI runtime. A
 	// *cri.Client is both.
@@ -66,6 +70,9 @@ type Config struct {
 	// StartsInFlight bounds how many pods start at the same time; 4. More
 	// gain no throughput on a small machine and delay the median pod.
 	StartsInFlight int
+	// CrashBackoff delays restarts of containers; the kubelet's policy, with
+	// MaxCrashBackoff as its cap.
+	CrashBackoff podruntime.Backoff
 	// MaxCrashBackoff caps the delay between restarts of a container; 5m.
 	MaxCrashBackoff time.Duration
 	// PullQPS and PullBurst bound the pulls a second, ParallelPulls those at
@@ -103,6 +110,14 @@ func (c Config) withDefaults() Config {
 	if c.PodLogsDir == "" {
 		c.PodLogsDir = defaultPodLogsDir
 	}
+	switch c.ContainerLogsDir {
+	case "":
+		if dir := filepath.Join(filepath.Dir(filepath.Clean(c.PodLogsDir)), "containers"); dir != filepath.Clean(c.PodLogsDir) {
+			c.ContainerLogsDir = dir
+		}
+	case "-":
+		c.ContainerLogsDir = ""
+	}
 	if c.SyncFrequency == 0 {
 		c.SyncFrequency = defaultSyncFrequency
 	}
@@ -132,6 +147,8 @@ func (c Config) validate() error {
 		fmt.Sprintf("is %q; a lower-case name is required", c.Node.Name))
 	need(filepath.IsAbs(c.RootDir), "RootDir", fmt.Sprintf("is %q; an absolute path is required", c.RootDir))
 	need(filepath.IsAbs(c.PodLogsDir), "PodLogsDir", fmt.Sprintf("is %q; an absolute path is required", c.PodLogsDir))
+	need(c.ContainerLogsDir == "" || filepath.IsAbs(c.ContainerLogsDir) && c.ContainerLogsDir != filepath.Clean(c.PodLogsDir), "ContainerLogsDir",
+		fmt.Sprintf("is %q; an absolute path other than PodLogsDir, or \"-\" for none, is required", c.ContainerLogsDir))
 	need(c.SyncFrequency > 0, "SyncFrequency", fmt.Sprintf("is %v; a positive duration is required", c.SyncFrequency))
 	need(c.StartsInFlight > 0, "StartsInFlight", fmt.Sprintf("is %d; a positive number is required", c.StartsInFlight))
 	return errors.Join(errs...)

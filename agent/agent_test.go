@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -180,7 +181,7 @@ func (n *node) wantNothingLeft() {
 	if len(sandboxes)+len(containers) > 0 {
 		n.t.Errorf("%d sandboxes and %d containers are left", len(sandboxes), len(containers))
 	}
-	for _, dir := range []string{"root/pods", "logs"} {
+	for _, dir := range []string{"root/pods", "root/crashloops", "logs", "containers"} {
 		if entries, err := os.ReadDir(filepath.Join(n.root, dir)); err == nil && len(entries) > 0 {
 			n.t.Errorf("%s still has %v", dir, entries)
 		}
@@ -255,6 +256,85 @@ func TestDeadContainerIsReplacedAtOnce(t *testing.T) {
 		if _, running := n.containers(); running["p/c"] != 1 {
 			t.Error("it was not restarted after 10 s")
 		}
+		l.stop()
+	})
+}
+
+// The next agent knows how far a crash loop was, and not only how often the
+// container was restarted in its life.
+func TestRestartOfTheAgentInACrashLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.want = []*v1.Pod{newPod("p", runs("c"))}
+		l := n.start()
+		settle()
+		if _, err := os.Stat(filepath.Join(n.root, "root", "crashloops")); !os.IsNotExist(err) {
+			t.Errorf("a directory was made for nothing: %v", err)
+		}
+		n.rt.Kill(n.id("c")) // restarted at once
+		time.Sleep(11 * time.Minute)
+		n.rt.Kill(n.id("c")) // it had recovered
+		settle()
+		n.rt.Kill(n.id("c")) // it waits for 10 s
+		time.Sleep(4 * time.Second)
+		l.stop()
+		l = n.start()
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if _, running := n.containers(); running["p/c"] != 0 {
+			t.Error("the next agent restarted it after 9 s")
+		}
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		if _, running := n.containers(); running["p/c"] != 1 {
+			t.Error("the next agent did not restart it after 10 s")
+		}
+		// A pod that goes while no agent is there is forgotten too.
+		l.stop()
+		n.want = nil
+		l = n.start()
+		time.Sleep(5 * time.Second)
+		settle()
+		n.wantNothingLeft()
+		l.stop()
+	})
+}
+
+// Log collectors find the containers' logs, and nothing of those that are gone.
+func TestLogLinks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.want = []*v1.Pod{newPod("p", runs("c", "out", "hello", "sleep", "forever"))}
+		l := n.start()
+		settle()
+		links := filepath.Join(n.root, "containers") // beside the logs
+		live := filepath.Join(links, "p_default_c-"+n.id("c")+".log")
+		if b, err := os.ReadFile(live); err != nil || !strings.Contains(string(b), "hello") {
+			t.Errorf("the link leads to %q, %v", b, err)
+		}
+		gone := filepath.Join(links, "p_default_c-0a1b2c.log")
+		if err := os.Symlink(filepath.Join(n.root, "logs", "x", "c", "0.log"), gone); err != nil {
+			t.Fatal(err)
+		}
+		target, err := os.Readlink(live)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(target, target+".1"); err != nil { // as when it is rotated
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if _, err := os.Lstat(gone); !os.IsNotExist(err) {
+			t.Errorf("the link of a container that is gone is there: %v", err)
+		}
+		if _, err := os.Lstat(live); err != nil {
+			t.Errorf("the link of a container that runs: %v", err)
+		}
+		n.want = nil
+		l.tell()
+		settle()
+		n.wantNothingLeft()
 		l.stop()
 	})
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"path/filepath"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,10 +34,12 @@ func (a *Agent) buildBlocks() error {
 	})
 	errs[3] = err
 	a.runtime, errs[4] = podruntime.New(podruntime.Config{
-		Runtime: c.Runtime, Images: imageAdapter{puller}, PodLogsDir: c.PodLogsDir, Events: a.events,
-		Resizer:         c.Runtime,
-		Reap:            func(id string) (int, error) { return reap(cgroupRoots(), id) },
-		MaxCrashBackoff: c.MaxCrashBackoff, Log: c.Log.Named("podruntime"), Metrics: c.Metrics,
+		Runtime: c.Runtime, Images: imageAdapter{puller}, PodLogsDir: c.PodLogsDir, ContainerLogsDir: c.ContainerLogsDir, Events: a.events,
+		Resizer: c.Runtime,
+		Reap:    func(id string) (int, error) { return reap(cgroupRoots(), id) },
+		Backoff: c.CrashBackoff, MaxCrashBackoff: c.MaxCrashBackoff,
+		Memory: &lazyStore{dir: filepath.Join(c.RootDir, "crashloops"), log: c.Log.Named("podruntime")},
+		Log:    c.Log.Named("podruntime"), Metrics: c.Metrics,
 	})
 	a.workers, errs[5] = podworker.New(podworker.Config{
 		Syncer: syncer{a}, Idle: a.idle, Resync: c.SyncFrequency, FirstSyncs: c.StartsInFlight,

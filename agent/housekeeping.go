@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podworker"
 )
@@ -63,8 +64,10 @@ func (a *Agent) housekeeping(ctx context.Context) {
 			defer a.sweeping.Store(false)
 			a.sweepPodDirs(ctx, known)
 			a.sweepLogDirs(ctx, known)
+			a.sweepLogLinks(ctx)
 			a.sweepIDs(known)
 			a.sweepGrants(known)
+			a.runtime.Retain(func(uid types.UID) bool { return known[uid] || a.wanted(uid) })
 		})
 	}
 }
@@ -138,6 +141,17 @@ func (a *Agent) sweepLogDirs(ctx context.Context, known map[types.UID]bool) {
 			a.logged("orphaned logs stay", os.RemoveAll(filepath.Join(a.cfg.PodLogsDir, e.Name())), zap.String("dir", e.Name()))
 		}
 	}
+}
+
+// sweepLogLinks removes the links to logs of containers that are gone.
+func (a *Agent) sweepLogLinks(ctx context.Context) {
+	live := map[string]bool{}
+	for _, p := range a.pleg.Pods() {
+		for _, c := range p.Containers {
+			live[c.ID] = c.State != observed.Exited
+		}
+	}
+	a.logged("dangling links to logs stay", a.runtime.PruneLogLinks(ctx, func(id string) bool { return live[id] }))
 }
 
 func (a *Agent) setAdmitted(uid types.UID) {

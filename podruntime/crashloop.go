@@ -1,9 +1,13 @@
 package podruntime
 
 import (
+	"fmt"
+	"hash/fnv"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -11,114 +15,165 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 )
 
-// crashLoops delays the restarts of containers that keep ending. The first
-// restart is immediate; each later one waits twice as long as the one before,
-// counted from the container's end. A container that lasted twice the longest
-// delay begins anew.
+// crashLoops delays the restarts of containers that keep ending. How long is
+// for the policy to say; here is what it goes by: how often a container was
+// restarted, and when it ended.
 type crashLoops struct {
-	initial, limit time.Duration
+	policy  Backoff
+	memory  Memory // nil: none
+	log     *zap.Logger
+	failing atomic.Bool // the last write to memory failed
 
-	mu      sync.Mutex
-	entries map[crashKey]crashEntry
+	mu   sync.Mutex
+	pods map[types.UID]*podLoops
 }
 
-// crashKey is what a delay belongs to. A change of image or resources is a
-// new attempt.
-type crashKey struct {
-	uid         types.UID
-	name, image string
-	resources   string
-	hash        string
+// podLoops are the loops of one pod's containers.
+type podLoops struct {
+	mu     sync.Mutex
+	loops  map[string]*crashLoop // by the container's name
+	loaded bool                  // the memory was asked
+	saved  bool                  // the memory has something
+	dirty  bool                  // the memory has something else
+	last   time.Time             // the last attempt to write it
 }
 
-type crashEntry struct {
-	delay   time.Duration
-	updated time.Time // the last restart
+// crashLoop is what there is to know of a container that keeps ending.
+type crashLoop struct {
+	definition string // a change of it is a new attempt
+	restarts   int
+	delay      time.Duration // before the last restart
+
+	// When the instance of that ID ended, by the monotonic clock: once seen,
+	// an end stays where it is however the wall clock jumps.
+	id    string
+	ended time.Time
 }
 
-func newCrashLoops(initial, limit time.Duration) *crashLoops {
-	return &crashLoops{initial: initial, limit: limit, entries: map[crashKey]crashEntry{}}
+func newCrashLoops(cfg *Config) *crashLoops {
+	b := &crashLoops{policy: cfg.Backoff, memory: cfg.Memory, log: cfg.Log, pods: map[types.UID]*podLoops{}}
+	if b.policy == nil {
+		b.policy = DoublingBackoff{First: cfg.CrashBackoff, Max: cfg.MaxCrashBackoff}
+	}
+	return b
 }
 
-func keyOf(pod *v1.Pod, c *v1.Container) crashKey {
-	return crashKey{uid: pod.UID, name: c.Name, image: c.Image, resources: c.Resources.String(), hash: podspec.Hash(c)}
+// definitionOf stands for what a container is made from: name, image and
+// resources.
+func definitionOf(c *v1.Container) string {
+	h := fnv.New64a()
+	_, _ = fmt.Fprintf(h, "%q %q %q", c.Image, c.Resources.String(), podspec.Hash(c)) // a hash takes everything
+	return fmt.Sprintf("%016x", h.Sum64())
+}
+
+func (b *crashLoops) pod(uid types.UID) *podLoops {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.pods[uid]
+	if p == nil {
+		p = &podLoops{loops: map[string]*crashLoop{}}
+		b.pods[uid] = p
+	}
+	return p
 }
 
 // heldUntil tells until when a container that ended must wait, and the delay;
 // the zero time means that it may start now.
-func (b *crashLoops) heldUntil(key crashKey, last *observed.Container, now time.Time) (time.Time, time.Duration) {
+func (b *crashLoops) heldUntil(pod *v1.Pod, c *v1.Container, last *observed.Container, now time.Time) (time.Time, time.Duration) {
 	if last == nil || last.State != observed.Exited {
 		return time.Time{}, 0
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	e, ok := b.entries[key]
-	if !ok {
-		if e, ok = b.derive(key, last); !ok {
-			return time.Time{}, 0
-		}
-		b.entries[key] = e
+	p := b.pod(pod.UID)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := b.loop(p, pod, c, last)
+	if l.id != last.ID {
+		// What ended in the future, as it seems after the clock was put
+		// back, ended now.
+		l.id, l.ended = last.ID, now.Add(-max(now.Sub(last.FinishedAt), 0))
 	}
-	if b.expired(e, last) {
-		return time.Time{}, 0
-	}
-	if until := last.FinishedAt.Add(e.delay); now.Before(until) {
-		return until, e.delay
+	delay := b.delay(b.crash(l, pod, c, last))
+	if until := l.ended.Add(delay); now.Before(until) {
+		return until, delay
 	}
 	return time.Time{}, 0
 }
 
-func (b *crashLoops) expired(e crashEntry, last *observed.Container) bool {
-	return last.FinishedAt.Sub(e.updated) > 2*b.limit
-}
-
-// derive makes up for what an earlier life of the agent knew: a container
-// that was restarted n times has waited n-1 times.
-func (b *crashLoops) derive(key crashKey, last *observed.Container) (crashEntry, bool) {
-	for k := range b.entries {
-		if k.uid == key.uid && k.name == key.name {
-			return crashEntry{}, false // known in this life: it was edited
-		}
-	}
-	if last.Hash != "" && last.Hash != key.hash {
-		return crashEntry{}, false // edited while the agent was away
-	}
-	if last.RestartCount == 0 || last.StartedAt.IsZero() {
-		return crashEntry{}, false
-	}
-	delay := b.initial
-	for range last.RestartCount - 1 {
-		if delay *= 2; delay >= b.limit {
-			break
-		}
-	}
-	return crashEntry{delay: min(delay, b.limit), updated: last.StartedAt}, true
-}
-
 // restarted takes note of a restart.
-func (b *crashLoops) restarted(key crashKey, last *observed.Container, now time.Time) {
+func (b *crashLoops) restarted(pod *v1.Pod, c *v1.Container, last *observed.Container) {
 	if last == nil || last.State != observed.Exited {
 		return
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	e, ok := b.entries[key]
-	switch {
-	case !ok, b.expired(e, last):
-		e.delay = b.initial
-	default:
-		e.delay = min(2*e.delay, b.limit)
-	}
-	e.updated = now
-	b.entries[key] = e
+	p := b.pod(pod.UID)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := b.loop(p, pod, c, last)
+	crash := b.crash(l, pod, c, last)
+	l.restarts, l.delay = crash.Restarts+1, b.delay(crash)
+	p.dirty = true
 }
 
-func (b *crashLoops) forget(uid types.UID) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for k := range b.entries {
-		if k.uid == uid {
-			delete(b.entries, k)
-		}
+func (b *crashLoops) delay(c Crash) time.Duration { return max(b.policy.Delay(c), 0) }
+
+// crash describes the end of a container.
+func (b *crashLoops) crash(l *crashLoop, pod *v1.Pod, c *v1.Container, last *observed.Container) Crash {
+	crash := Crash{
+		Pod: pod, Container: c, ExitCode: last.ExitCode, Reason: last.Reason, Lived: lifetime(last),
+		Restarts: l.restarts, Last: l.delay,
 	}
+	if crash.Restarts > 0 && b.policy.Recovered(crash) {
+		crash.Restarts, crash.Last = 0, 0
+	}
+	return crash
+}
+
+func lifetime(c *observed.Container) time.Duration {
+	if c.StartedAt.IsZero() || c.FinishedAt.IsZero() {
+		return 0
+	}
+	return max(c.FinishedAt.Sub(c.StartedAt), 0)
+}
+
+// loop is the container's loop: known in this life of the agent, remembered
+// of an earlier one, or derived. p.mu is held.
+func (b *crashLoops) loop(p *podLoops, pod *v1.Pod, c *v1.Container, last *observed.Container) *crashLoop {
+	if !p.loaded {
+		p.loaded = true
+		b.load(p, pod.UID)
+	}
+	definition := definitionOf(c)
+	l := p.loops[c.Name]
+	switch {
+	case l == nil, l.id == "" && l.restarts > int(last.RestartCount):
+		// Nothing is known, or of another pod by that name: a loop never has
+		// more restarts than the container.
+		l = b.derive(definition, pod, c, last)
+	case l.definition != definition:
+		l = &crashLoop{definition: definition}
+	}
+	p.loops[c.Name] = l
+	return l
+}
+
+// deriveMost is how many restarts are gone through to find a delay: more than
+// any policy takes to reach its longest.
+const deriveMost = 64
+
+// derive makes up for what an earlier life of the agent knew: a container that
+// was restarted n times in its life was so in this loop.
+func (b *crashLoops) derive(definition string, pod *v1.Pod, c *v1.Container, last *observed.Container) *crashLoop {
+	l := &crashLoop{definition: definition}
+	if last.Hash != "" && last.Hash != podspec.Hash(c) {
+		return l // edited while the agent was away
+	}
+	if last.RestartCount == 0 || last.StartedAt.IsZero() {
+		return l
+	}
+	crash := Crash{Pod: pod, Container: c, ExitCode: last.ExitCode, Reason: last.Reason, Lived: lifetime(last)}
+	for crash.Restarts < min(int(last.RestartCount), deriveMost) {
+		crash.Last = b.delay(crash)
+		crash.Restarts++
+	}
+	l.restarts, l.delay = int(last.RestartCount), crash.Last
+	return l
 }

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/criruntimetest"
 )
 
@@ -57,5 +58,35 @@ func TestCrashLoop(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Of two containers that keep ending one is nearly always held. The remains of
+// the other go nevertheless.
+func TestDeadContainersGoBesideOneThatIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLooping(t, nil)
+		l.w.pod.Spec.Containers = append(l.w.pod.Spec.Containers, v1.Container{
+			Name: "b", Image: "img", Command: []string{"sleep", "3s", "exit", "1"},
+		})
+		for range 20 {
+			l.next()
+			if n := len(l.look().Containers); n > 4 {
+				t.Fatalf("%d containers are there, want at most two of each", n)
+			}
+		}
+	})
+}
+
+// A pod whose sandbox died makes its containers anew although the runtime has
+// not told yet how they ended: not as if they had been done.
+func TestKilledIsNotDone(t *testing.T) {
+	r, w := newMemory(), build(v1.RestartPolicyOnFailure, []string{"side*"}, "a")
+	m := manager(t, r)
+	mustSync(t, m, request(t, w, r.look()))
+	r.pod.Sandboxes[0].State = observed.Exited
+	mustSync(t, m, request(t, w, r.look()))
+	if got := r.live(); got["side"] != 1 || got["a"] != 1 {
+		t.Errorf("running in the new sandbox: %v, want side and a", got)
 	}
 }

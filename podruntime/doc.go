@@ -30,9 +30,13 @@
 // A call that fails fails its own container. What was made by an earlier life
 // of the agent is adopted; a container that was created and never started is
 // replaced. The end of ctx stops waiting and pulling at once and leaves a
-// state from which the next Sync goes on. Crash loops are slowed down by
-// container, also over a restart of the agent: restart counts and exit times
-// are on the containers themselves.
+// state from which the next Sync goes on.
+//
+// Crash loops are slowed down by container, as a [Backoff] says: the kubelet's,
+// or another by exit code, reason or anything else. A restart of the agent does
+// not begin them anew: they are kept in Config.Memory, and where that is
+// missing or damaged, restart counts and exit times are on the containers
+// themselves. A wall clock that is set lengthens no delay.
 //
 // Calls for one pod must not overlap; those for different pods may.
 package podruntime

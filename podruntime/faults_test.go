@@ -26,6 +26,7 @@ type memory struct {
 	mu    sync.Mutex
 	n     int
 	pod   observed.Pod
+	made  map[string]int
 	calls map[string]int
 	fail  map[string]error
 	after map[string]bool
@@ -35,7 +36,7 @@ type memory struct {
 }
 
 func newMemory() *memory {
-	return &memory{calls: map[string]int{}, fail: map[string]error{}, after: map[string]bool{}}
+	return &memory{made: map[string]int{}, calls: map[string]int{}, fail: map[string]error{}, after: map[string]bool{}}
 }
 
 var errDead = errors.New("agent is gone")
@@ -113,9 +114,12 @@ func (r *memory) CreateContainer(ctx context.Context, sb string, c *runtimeapi.C
 	err = r.do(ctx, "CreateContainer", func() error {
 		id = fmt.Sprint(c.Metadata.Name, "-", c.Metadata.Attempt, "-", sb)
 		for _, o := range r.pod.Containers {
-			if o.ID == id {
+			if o.Name == c.Metadata.Name && o.Attempt == c.Metadata.Attempt && o.SandboxID == sb {
 				return fmt.Errorf("container name is reserved for %s", o.ID)
 			}
+		}
+		if r.made[id]++; r.made[id] > 1 {
+			id += fmt.Sprint("-again", r.made[id]) // the name is free, the ID is new
 		}
 		r.pod.Containers = append([]observed.Container{{ID: id, Name: c.Metadata.Name, SandboxID: sb, State: observed.Created,
 			Attempt: c.Metadata.Attempt, RestartCount: int32(c.Metadata.Attempt), CreatedAt: time.Now(),

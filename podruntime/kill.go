@@ -246,6 +246,9 @@ func (m *Manager) Remove(ctx context.Context, obs *observed.Pod) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
+	for i := range obs.Containers {
+		m.unlinkLog(&obs.Containers[i])
+	}
 	if obs.Name == "" || obs.Namespace == "" {
 		return nil // nothing was there, or it was no pod's
 	}
@@ -309,7 +312,8 @@ func (m *Manager) insist(ctx context.Context, remove func() error, containers ..
 	return err
 }
 
-// removeLogs removes a container's log file and what was rotated from it.
+// removeLogs removes a container's log file, what was rotated from it, and the
+// link to it.
 func (m *Manager) removeLogs(c *observed.Container) error {
 	if !strings.HasPrefix(filepath.Clean(c.LogPath), m.cfg.PodLogsDir+string(filepath.Separator)) {
 		return nil
@@ -318,6 +322,7 @@ func (m *Manager) removeLogs(c *observed.Container) error {
 	if err != nil {
 		return nil //nolint:nilerr // the path is no pattern; its directory goes with the pod
 	}
+	m.unlinkLog(c)
 	var errs []error
 	for _, f := range rotated {
 		if err := os.Remove(f); err != nil && !os.IsNotExist(err) {

@@ -6,40 +6,101 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are the kubelet's, by its names.
+// metrics are the kubelet's, by its names. Starts include those that fail;
+// what is held back, and a container whose start is interrupted, does not count.
 type metrics struct {
-	pods, podErrors prometheus.Counter
-	containers      *prometheus.CounterVec
-	containerErrors *prometheus.CounterVec
-	sandbox         *prometheus.HistogramVec
-	sandboxErrors   *prometheus.CounterVec
-	resizes         *prometheus.HistogramVec
+	pods, podErrors     prometheus.Counter
+	userNS, userNSError prometheus.Counter // pods with a user namespace of their own
+	containers          *prometheus.CounterVec
+	containerErrors     *prometheus.CounterVec
+	sandbox             *prometheus.HistogramVec
+	sandboxErrors       *prometheus.CounterVec
+
+	volumes, volumesMounted, volumeErrors prometheus.Counter // of images
+
+	hookFallbacks, sleepsCut prometheus.Counter
+
+	resizes *prometheus.HistogramVec
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	var all []prometheus.Collector
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		all = append(all, c)
+		return c
+	}
+	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		all = append(all, c)
+		return c
 	}
 	m := &metrics{
-		pods:            prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_total", Help: "Sandboxes started."}),
-		podErrors:       prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_started_pods_errors_total", Help: "Sandboxes that could not be started."}),
-		containers:      counter("kubelet_started_containers_total", "Containers started.", "container_type"),
-		containerErrors: counter("kubelet_started_containers_errors_total", "Containers that could not be started.", "container_type", "code"),
+		pods:      counter("kubelet_started_pods_total", "Starts of sandboxes."),
+		podErrors: counter("kubelet_started_pods_errors_total", "Starts of sandboxes that failed."),
+		userNS:    counter("kubelet_started_user_namespaced_pods_total", "Starts of sandboxes with a user namespace of their own."),
+		userNSError: counter("kubelet_started_user_namespaced_pods_errors_total",
+			"Starts of sandboxes with a user namespace of their own that failed."),
+		containers:      counters("kubelet_started_containers_total", "Starts of containers.", "container_type"),
+		containerErrors: counters("kubelet_started_containers_errors_total", "Starts of containers that failed.", "container_type", "code"),
 		sandbox: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "kubelet_run_podsandbox_duration_seconds", Help: "Duration of starting a sandbox.",
+			Buckets: prometheus.ExponentialBuckets(0.005, 2.5, 14), // to 12 minutes: as runtime operations have them
 		}, []string{"runtime_handler"}),
-		sandboxErrors: counter("kubelet_run_podsandbox_errors_total", "Sandboxes that could not be started.", "runtime_handler"),
 		resizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "kubelet_pod_resize_duration_milliseconds", Help: "Duration of changing the resources of a pod's running containers.",
 			Buckets: []float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000},
 		}, []string{"success"}),
+		sandboxErrors:  counters("kubelet_run_podsandbox_errors_total", "Starts of sandboxes that failed.", "runtime_handler"),
+		volumes:        counter("kubelet_image_volume_requested_total", "Image volumes that containers to be started mount."),
+		volumesMounted: counter("kubelet_image_volume_mounted_succeed_total", "Image volumes that were mounted."),
+		volumeErrors:   counter("kubelet_image_volume_mounted_errors_total", "Image volumes that could not be mounted."),
+		hookFallbacks:  counter("kubelet_lifecycle_handler_http_fallbacks_total", "HTTPS hooks that were repeated over HTTP."),
+		sleepsCut:      counter("kubelet_lifecycle_handler_sleep_terminated_total", "Sleep hooks that were cut short."),
 	}
 	if reg == nil {
 		return m, nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.pods, m.podErrors, m.containers, m.containerErrors, m.sandbox, m.sandboxErrors, m.resizes} {
+	for _, c := range append(all, m.sandbox, m.resizes) {
 		errs = append(errs, reg.Register(c))
 	}
 	return m, errors.Join(errs...)
+}
+
+// startsPod counts a sandbox that is about to be made, failsPod one that was
+// not; own tells of a user namespace of its own.
+func (m *metrics) startsPod(own bool) {
+	m.pods.Inc()
+	if own {
+		m.userNS.Inc()
+	}
+}
+
+func (m *metrics) failsPod(own bool) {
+	m.podErrors.Inc()
+	if own {
+		m.userNSError.Inc()
+	}
+}
+
+// startedContainer counts a start that was tried, and what came of it. volumes
+// is the number of image volumes that the container mounts: the runtime mounts
+// them when it creates the container.
+func (m *metrics) startedContainer(kind string, volumes int, err error) {
+	m.containers.WithLabelValues(kind).Inc()
+	m.volumes.Add(float64(volumes))
+	if err == nil {
+		m.volumesMounted.Add(float64(volumes))
+		return
+	}
+	m.containerErrors.WithLabelValues(kind, reasonOf(err)).Inc()
+	var named *reasonError
+	switch {
+	case !errors.As(err, &named):
+	case named.reason == ReasonCreateContainer:
+		m.volumeErrors.Add(float64(volumes))
+	case named.reason == ReasonRunContainer, named.reason == ReasonPostStart:
+		m.volumesMounted.Add(float64(volumes))
+	}
 }

@@ -70,7 +70,10 @@ type Config struct {
 	Runtime    Runtime
 	Images     Images
 	PodLogsDir string
-	Events     Events // nobody is told
+	// ContainerLogsDir gets a link to each container's log, as log collectors
+	// look for them; none are made.
+	ContainerLogsDir string
+	Events           Events // nobody is told
 	// Reap kills the processes of a container that the runtime has lost
 	// sight of, and tells how many there were; nobody does.
 	Reap func(containerID string) (killed int, err error)
@@ -80,8 +83,13 @@ type Config struct {
 	// Cgroups are resized with the containers; pods have none.
 	Cgroups PodCgroups
 
+	// Backoff delays restarts; nil is the kubelet's, which these two tune.
+	Backoff         Backoff
 	CrashBackoff    time.Duration // before the second restart of a container; 10s
 	MaxCrashBackoff time.Duration // its limit; 5m
+	// Memory remembers crash loops over restarts of the agent; without it
+	// they are worked out from the restart counts.
+	Memory Memory
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
@@ -131,6 +139,9 @@ func New(cfg Config) (*Manager, error) {
 	if !filepath.IsAbs(cfg.PodLogsDir) {
 		errs = append(errs, fmt.Errorf("Config.PodLogsDir is %q; an absolute path is required", cfg.PodLogsDir))
 	}
+	if cfg.ContainerLogsDir != "" && !filepath.IsAbs(cfg.ContainerLogsDir) {
+		errs = append(errs, fmt.Errorf("Config.ContainerLogsDir is %q; an absolute path, or none, is required", cfg.ContainerLogsDir))
+	}
 	if cfg.CrashBackoff < 0 || cfg.MaxCrashBackoff < cfg.CrashBackoff {
 		errs = append(errs, fmt.Errorf("Config.CrashBackoff %v and MaxCrashBackoff %v: want positive durations, the second not below the first",
 			cfg.CrashBackoff, cfg.MaxCrashBackoff))
@@ -138,13 +149,14 @@ func New(cfg Config) (*Manager, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("podruntime: %w", err)
 	}
+	cfg.PodLogsDir = filepath.Clean(cfg.PodLogsDir)
 	met, err := newMetrics(cfg.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("podruntime: %w", err)
 	}
 	return &Manager{
 		cfg: cfg, rt: cfg.Runtime, met: met,
-		crash: newCrashLoops(cfg.CrashBackoff, cfg.MaxCrashBackoff), tries: newTries(),
+		crash: newCrashLoops(&cfg), tries: newTries(),
 		applied: applied{pods: map[types.UID]map[appliedKey]*runtimeapi.LinuxContainerResources{}},
 		fails:   map[types.UID]map[string]StartError{},
 	}, nil

@@ -3,7 +3,6 @@ package podruntime
 import (
 	"context"
 	"fmt"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -96,7 +95,7 @@ func (s *syncing) restartAll(ctx context.Context, ids []string) (done bool) {
 		}
 		s.drop(id)
 	}
-	s.m.crash.restarted(keyOf(s.pod, c), &last, time.Now())
+	s.m.crash.restarted(s.pod, c, &last)
 	s.res.add(action, s.pod.Name, nil)
 	return true
 }

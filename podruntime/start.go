@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,14 +26,14 @@ func (s *syncing) start(ctx context.Context, c *v1.Container, g podspec.Group) e
 	case errors.As(err, new(*heldError)):
 		s.result("StartContainer", c.Name, err)
 		return err // it was noted when it happened
-	case err == nil:
-		s.m.met.containers.WithLabelValues(kind).Inc()
-	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+	case err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		// Interrupted to make way for the pod's end; nothing failed.
 		s.result("StartContainer", c.Name, ctx.Err())
 		return err
-	default:
-		s.m.met.containerErrors.WithLabelValues(kind, reasonOf(err)).Inc()
+	case !errors.As(err, new(*crashLoopError)):
+		s.m.met.startedContainer(kind, s.imageVolumesOf(c), err)
+	}
+	if err != nil {
 		err = fmt.Errorf("container %q: %w", c.Name, err)
 	}
 	s.m.noteStart(s.pod.UID, c.Name, err)
@@ -43,7 +44,6 @@ func (s *syncing) start(ctx context.Context, c *v1.Container, g podspec.Group) e
 func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	m, pod := s.m, s.pod
 	last := s.newest(c.Name)
-	key := keyOf(pod, c)
 	if err := s.crashLoop(c, last); err != nil {
 		return err
 	}
@@ -59,11 +59,11 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 		RestartCount: restarts, Image: facts, TargetID: s.target(c.Name),
 	})
 	if err != nil {
-		return s.failed(ctx, c, ReasonContainerConfig, err)
+		return s.failed(ctx, c, "", ReasonContainerConfig, err)
 	}
 	s.warn(plan.Warnings)
 	if err := materialize(plan); err != nil {
-		return s.failed(ctx, c, ReasonContainerConfig, err)
+		return s.failed(ctx, c, "", ReasonContainerConfig, err)
 	}
 	if last != nil && last.State == observed.Created {
 		// An earlier sync got no further. Its configuration may be old. Its
@@ -73,25 +73,26 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 			err = m.removeContainer(ctx, last)
 		}
 		if err != nil {
-			return s.failed(ctx, c, ReasonCreateContainer, fmt.Errorf("replace container that was never started: %w", err))
+			return s.failed(ctx, c, last.ID, ReasonCreateContainer, fmt.Errorf("replace container that was never started: %w", err))
 		}
 		s.drop(last.ID)
 	}
 	id, err := s.create(ctx, plan)
 	if err != nil {
-		return s.failed(ctx, c, ReasonCreateContainer, err)
+		return s.failed(ctx, c, id, ReasonCreateContainer, err)
 	}
 	m.event(pod, v1.EventTypeNormal, "Created", "Container created")
 	err = s.run(ctx, id)
-	m.crash.restarted(key, last, time.Now()) // as a start that fails is too
+	m.crash.restarted(pod, c, last) // as a start that fails is too
 	if err != nil {
 		// It stays, as one that has ended: whether it is tried again is for
 		// the restart policy to say, and when for the crash-loop back-off.
-		return s.failed(ctx, c, ReasonRunContainer, err)
+		return s.failed(ctx, c, id, ReasonRunContainer, err)
 	}
 	_ = m.tries.note(pod.UID, c.Name, nil, time.Now())
 	m.event(pod, v1.EventTypeNormal, "Started", "Container started")
 	s.started(id, c, plan, restarts)
+	s.linkLog(id, c.Name, plan.Config.GetLogPath())
 	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
 		if err := m.runHook(ctx, pod, s.in.PodIPs, c, id, c.Lifecycle.PostStart); err != nil {
 			if ctx.Err() != nil {
@@ -109,7 +110,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 // crashLoop tells whether a container that ended, ended too often to be started
 // again now.
 func (s *syncing) crashLoop(c *v1.Container, last *observed.Container) error {
-	until, delay := s.m.crash.heldUntil(keyOf(s.pod, c), last, time.Now())
+	until, delay := s.m.crash.heldUntil(s.pod, c, last, time.Now())
 	if until.IsZero() {
 		return nil
 	}
@@ -170,16 +171,33 @@ func (s *syncing) drop(id string) {
 }
 
 // failed tells of a start that failed, and names it. One that was interrupted
-// did not fail.
-func (s *syncing) failed(ctx context.Context, c *v1.Container, reason string, err error) error {
+// did not fail. id is the container's, or "" if there is none yet: the event has
+// its name instead, so that those of all instances are one.
+func (s *syncing) failed(ctx context.Context, c *v1.Container, id, reason string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	s.m.event(s.pod, v1.EventTypeWarning, "Failed", "Error: %v", err)
+	message := err.Error()
+	if id != "" {
+		message = strings.ReplaceAll(message, id, c.Name)
+	}
+	s.m.event(s.pod, v1.EventTypeWarning, "Failed", "Error: %s", message)
 	return s.m.tries.note(s.pod.UID, c.Name, &reasonError{reason, err}, time.Now())
 }
 
 func podName(pod *v1.Pod) string { return pod.Name + "_" + pod.Namespace + "(" + string(pod.UID) + ")" }
+
+// imageVolumesOf counts the image volumes that a container mounts.
+func (s *syncing) imageVolumesOf(c *v1.Container) int {
+	n := 0
+	for i := range s.pod.Spec.Volumes {
+		v := &s.pod.Spec.Volumes[i]
+		if v.Image != nil && slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == v.Name }) {
+			n++
+		}
+	}
+	return n
+}
 
 // target is the container whose processes an ephemeral container wants to see.
 func (s *syncing) target(name string) string {

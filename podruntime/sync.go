@@ -62,7 +62,8 @@ func (m *Manager) Sync(ctx context.Context, req Request) Result {
 			break // regular containers lead to nothing further
 		}
 	}
-	if s.res.Err() == nil && len(s.res.Actions) > 0 {
+	m.crash.save(s.pod.UID, time.Now())
+	if len(s.res.Actions) > 0 && s.res.Changed() && ctx.Err() == nil {
 		s.prune(ctx)
 	}
 	return s.res
@@ -159,7 +160,7 @@ func (s *syncing) kills(ctx context.Context, a Actions) bool {
 func (s *syncing) markStopped(id string) {
 	for i := range s.obs.Containers {
 		if c := &s.obs.Containers[i]; (id == "" || c.ID == id) && c.State != observed.Exited {
-			c.State, c.FinishedAt = observed.Exited, time.Now()
+			c.State, c.FinishedAt, c.ExitCode = observed.Exited, time.Now(), UnknownExit
 		}
 	}
 	for i := range s.obs.Sandboxes {
@@ -202,8 +203,10 @@ func byID(p *observed.Pod, id string) *observed.Container {
 
 // createSandbox makes a sandbox and learns its addresses.
 func (s *syncing) createSandbox(ctx context.Context) bool {
-	handler := s.in.RuntimeHandler
+	handler, ownUsers := s.in.RuntimeHandler, s.in.UserNamespace != nil
+	s.m.met.startsPod(ownUsers)
 	if err := mkdir(podspec.Dir{Path: s.sandboxConf.GetLogDirectory(), Mode: 0o755}); err != nil {
+		s.m.met.failsPod(ownUsers)
 		s.failSandbox(err)
 		return false
 	}
@@ -217,11 +220,10 @@ func (s *syncing) createSandbox(ctx context.Context) bool {
 	}
 	if err != nil {
 		s.m.met.sandboxErrors.WithLabelValues(handler).Inc()
-		s.m.met.podErrors.Inc()
+		s.m.met.failsPod(ownUsers)
 		s.failSandbox(err)
 		return false
 	}
-	s.m.met.pods.Inc()
 	_ = s.m.tries.note(s.pod.UID, "", nil, time.Now())
 	s.res.add("CreatePodSandbox", s.pod.Name, nil)
 	s.sandboxID = id
@@ -356,7 +358,7 @@ func (s *syncing) prefetch(ctx context.Context, a Actions) {
 	// Copies: the addresses and the attempt are written while images come.
 	in, conf := s.in, proto.Clone(s.sandboxConf).(*runtimeapi.PodSandboxConfig)
 	for _, c := range cs {
-		if until, _ := s.m.crash.heldUntil(keyOf(s.pod, c), s.obs.Newest(c.Name), time.Now()); !until.IsZero() {
+		if until, _ := s.m.crash.heldUntil(s.pod, c, s.obs.Newest(c.Name), time.Now()); !until.IsZero() {
 			continue
 		}
 		f := &imageFuture{done: make(chan struct{})}

@@ -1,0 +1,117 @@
+package podruntime
+
+import (
+	"math"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Backoff is a policy for containers that keep ending. Its methods must be
+// functions of their argument: the same crash may be asked about more than
+// once, also after a restart of the agent. They may be called from any
+// goroutine.
+type Backoff interface {
+	// Delay is how long the container waits, counted from its end, before
+	// it is started again; 0 or less is not at all.
+	Delay(c Crash) time.Duration
+	// Recovered tells that the container had come out of its loop before it
+	// ended: the crash is then the first of another one.
+	Recovered(c Crash) bool
+}
+
+// Crash is the end of a container that its restart policy wants started again.
+type Crash struct {
+	Pod       *v1.Pod       // shared: read-only
+	Container *v1.Container // its spec; shared: read-only
+
+	// ExitCode and Reason (Error, OOMKilled, Completed, ...) are what the
+	// runtime tells. Of a container that was killed a moment ago they are
+	// UnknownExit and "".
+	ExitCode int32
+	Reason   string
+	// Lived is the time from its start to its end, by the wall clock; 0 if
+	// it never started.
+	Lived time.Duration
+
+	// Restarts counts those in this loop so far; it is 0 at the loop's first
+	// crash.
+	Restarts int
+	// Last is the delay before the latest of them.
+	Last time.Duration
+}
+
+// UnknownExit is the exit code of a container that the runtime has not told of
+// yet.
+const UnknownExit int32 = -1
+
+// DoublingBackoff is the kubelet's policy: the first restart is immediate, the
+// second waits for First, each later one twice as long as the one before it,
+// and none longer than Max. A container that lived longer than 2*Max has
+// recovered.
+type DoublingBackoff struct {
+	First time.Duration // 10s, or Max if that is less
+	Max   time.Duration // 5m
+}
+
+func (d DoublingBackoff) withDefaults() DoublingBackoff {
+	if d.Max <= 0 {
+		d.Max = defaultMaxCrashBackoff
+	}
+	if d.First <= 0 {
+		d.First = defaultCrashBackoff
+	}
+	d.First = min(d.First, d.Max)
+	return d
+}
+
+// Delay is twice the last one.
+func (d DoublingBackoff) Delay(c Crash) time.Duration {
+	d = d.withDefaults()
+	switch {
+	case c.Restarts == 0:
+		return 0
+	case c.Last > d.Max/2:
+		return d.Max
+	default:
+		return max(2*c.Last, d.First)
+	}
+}
+
+// Recovered tells whether the container lived longer than 2*Max.
+func (d DoublingBackoff) Recovered(c Crash) bool {
+	d = d.withDefaults()
+	return d.Max <= math.MaxInt64/2 && c.Lived > 2*d.Max
+}
+
+// ConstantBackoff waits equally long before every restart, the first included.
+type ConstantBackoff time.Duration
+
+// Delay is the constant.
+func (b ConstantBackoff) Delay(Crash) time.Duration { return time.Duration(b) }
+
+// Recovered is always false: nothing depends on it.
+func (b ConstantBackoff) Recovered(Crash) bool { return false }
+
+// ByExitCode chooses a policy by the exit code of the last instance. A nil
+// Default is the kubelet's, DoublingBackoff{}.
+type ByExitCode struct {
+	Codes   map[int32]Backoff // not to be changed any more
+	Default Backoff
+}
+
+func (b ByExitCode) of(c Crash) Backoff {
+	if p := b.Codes[c.ExitCode]; p != nil {
+		return p
+	}
+	if b.Default != nil {
+		return b.Default
+	}
+	return DoublingBackoff{}
+}
+
+// Delay is that of the exit code's policy.
+func (b ByExitCode) Delay(c Crash) time.Duration { return b.of(c).Delay(c) }
+
+// Recovered is what the exit code's policy says.
+func (b ByExitCode) Recovered(c Crash) bool { return b.of(c).Recovered(c) }

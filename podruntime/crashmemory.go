@@ -1,0 +1,178 @@
+package podruntime
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Memory keeps small values over restarts of the agent; a *checkpoint.Store
+// is one. Keys are UIDs of pods. Its methods may be called from any goroutine.
+type Memory interface {
+	// Read returns an error that is fs.ErrNotExist for what is not there.
+	Read(key string) ([]byte, error)
+	Write(key string, value []byte) error
+	Delete(key string) error
+	Keys() ([]string, error)
+}
+
+// savePause is the shortest time between two writes for one pod. A policy with
+// longer delays has every restart written; of one with shorter delays the last
+// few restarts may be forgotten.
+const savePause = 10 * time.Second
+
+// memoryVersion is that of the format below. There are no times in it: a clock
+// that was set between two lives of the agent changes nothing.
+const memoryVersion = 1
+
+type savedLoops struct {
+	Version    int                  `json:"version"`
+	Containers map[string]savedLoop `json:"containers"`
+}
+
+type savedLoop struct {
+	Definition string `json:"definition"`
+	Restarts   int    `json:"restarts"`
+	Delay      string `json:"delay"`
+}
+
+// encodeLoops writes the loops that have a restart.
+func encodeLoops(loops map[string]*crashLoop) ([]byte, error) {
+	s := savedLoops{Version: memoryVersion, Containers: map[string]savedLoop{}}
+	for name, l := range loops {
+		if l.restarts > 0 {
+			s.Containers[name] = savedLoop{Definition: l.definition, Restarts: l.restarts, Delay: l.delay.String()}
+		}
+	}
+	return json.Marshal(s)
+}
+
+// decodeLoops reads what encodeLoops wrote.
+func decodeLoops(b []byte) (map[string]*crashLoop, error) {
+	var s savedLoops
+	if err := json.Unmarshal(b, &s); err != nil {
+		return nil, err
+	}
+	if s.Version != memoryVersion {
+		return nil, fmt.Errorf("version %d: want %d", s.Version, memoryVersion)
+	}
+	loops := make(map[string]*crashLoop, len(s.Containers))
+	for name, c := range s.Containers {
+		delay, err := time.ParseDuration(c.Delay)
+		if err != nil || delay < 0 {
+			return nil, fmt.Errorf("container %q: delay %q: want a duration of 0s or more", name, c.Delay)
+		}
+		if c.Restarts < 1 || c.Restarts > math.MaxInt32 {
+			return nil, fmt.Errorf("container %q: restarts %d: want 1 to %d", name, c.Restarts, math.MaxInt32)
+		}
+		loops[name] = &crashLoop{definition: c.Definition, restarts: c.Restarts, delay: delay}
+	}
+	return loops, nil
+}
+
+// load reads what an earlier life of the agent knew of a pod. What cannot be
+// read counts as nothing. p.mu is held.
+func (b *crashLoops) load(p *podLoops, uid types.UID) {
+	if b.memory == nil {
+		return
+	}
+	raw, err := b.memory.Read(string(uid))
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	p.saved = true
+	var loops map[string]*crashLoop
+	if err == nil {
+		loops, err = decodeLoops(raw)
+	}
+	if err != nil {
+		b.log.Warn("what was remembered of a pod's crash loops is lost; restart counts stand in for it",
+			zap.String("uid", string(uid)), zap.Error(err))
+		return
+	}
+	for name, l := range loops {
+		p.loops[name] = l
+	}
+}
+
+// save writes what has changed for a pod, if the last time is a while ago; the
+// next call comes with the next restart, or with the next look at the pod. A
+// failure is logged and tried again then.
+func (b *crashLoops) save(uid types.UID, now time.Time) {
+	if b.memory == nil {
+		return
+	}
+	b.mu.Lock()
+	p := b.pods[uid]
+	b.mu.Unlock()
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.dirty || !p.last.IsZero() && now.Sub(p.last) < savePause {
+		return
+	}
+	p.last = now
+	raw, err := encodeLoops(p.loops)
+	if err == nil {
+		err = b.memory.Write(string(uid), raw)
+	}
+	if err != nil {
+		if !b.failing.Swap(true) {
+			b.log.Warn("crash loops cannot be remembered", zap.String("uid", string(uid)), zap.Error(err))
+		}
+		return
+	}
+	if b.failing.Swap(false) {
+		b.log.Info("crash loops are remembered again")
+	}
+	p.saved, p.dirty = true, false
+}
+
+// forget drops what is known of a pod.
+func (b *crashLoops) forget(uid types.UID) {
+	b.mu.Lock()
+	p := b.pods[uid]
+	delete(b.pods, uid)
+	b.mu.Unlock()
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.saved {
+		b.erase(string(uid))
+	}
+}
+
+func (b *crashLoops) erase(key string) {
+	if err := b.memory.Delete(key); err != nil {
+		b.log.Warn("crash loops of a pod that is gone stay", zap.String("uid", key), zap.Error(err))
+	}
+}
+
+// Retain takes from Config.Memory what is there of pods that keep denies: those
+// that went while the agent was away. Of the others Forget has to be told.
+func (m *Manager) Retain(keep func(types.UID) bool) {
+	b := m.crash
+	if b.memory == nil {
+		return
+	}
+	keys, err := b.memory.Keys()
+	if err != nil {
+		b.log.Warn("remembered crash loops cannot be listed", zap.Error(err))
+		return
+	}
+	for _, key := range keys {
+		if !keep(types.UID(key)) {
+			b.erase(key)
+		}
+	}
+}

@@ -1,0 +1,436 @@
+package podruntime
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/criruntimetest"
+)
+
+// notes is a Memory that outlives managers.
+type notes struct {
+	mu     sync.Mutex
+	values map[string][]byte
+	writes int
+	err    error // of every call
+}
+
+func (n *notes) do(work func() error) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.err != nil {
+		return n.err
+	}
+	return work()
+}
+
+func (n *notes) Read(key string) (b []byte, err error) {
+	return b, n.do(func() error {
+		if b = n.values[key]; b == nil {
+			return fs.ErrNotExist
+		}
+		return nil
+	})
+}
+
+func (n *notes) Write(key string, value []byte) error {
+	return n.do(func() error { n.writes++; n.values[key] = bytes.Clone(value); return nil })
+}
+
+func (n *notes) Delete(key string) error {
+	return n.do(func() error { delete(n.values, key); return nil })
+}
+
+func (n *notes) Keys() (keys []string, err error) {
+	return keys, n.do(func() error { keys = slices.Sorted(maps.Keys(n.values)); return nil })
+}
+
+// looping is a pod of one container, run by agents that come and go.
+type looping struct {
+	t     *testing.T
+	rt    *criruntimetest.Runtime
+	w     *world
+	notes *notes
+	cfg   Config
+	m     *Manager
+	begin time.Time
+}
+
+func newLooping(t *testing.T, b Backoff) *looping {
+	t.Helper()
+	l := &looping{t: t, rt: criruntimetest.New(), notes: &notes{values: map[string][]byte{}}, begin: time.Now()}
+	l.rt.AddImage("img")
+	l.rt.AddImage("fixed")
+	l.w = build(v1.RestartPolicyAlways, nil, "a")
+	l.ends(1)
+	l.cfg = Config{Runtime: l.rt, Images: present{}, PodLogsDir: t.TempDir(), Memory: l.notes, Backoff: b}
+	l.again()
+	return l
+}
+
+// ends makes the instances from now on end at once, with that exit code.
+func (l *looping) ends(code int) { l.lives(0, code) }
+
+func (l *looping) lives(d time.Duration, code int) {
+	l.w.pod.Spec.Containers[0].Command = []string{"sleep", d.String(), "exit", fmt.Sprint(code)}
+}
+
+// again is another life of the agent.
+func (l *looping) again() {
+	l.t.Helper()
+	var err error
+	if l.m, err = New(l.cfg); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *looping) look() *observed.Pod {
+	l.t.Helper()
+	pod, err := cri.NewReader(l.rt).Inspect(l.t.Context(), l.w.pod.UID)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return pod
+}
+
+// sync syncs once, and tells when to come again; the zero time is by the next
+// event.
+func (l *looping) sync() time.Time {
+	l.t.Helper()
+	res := l.m.Sync(l.t.Context(), request(l.t, l.w, l.look()))
+	var held interface{ RetryAt() time.Time }
+	if errors.As(res.Err(), &held) {
+		return held.RetryAt()
+	}
+	return time.Time{}
+}
+
+// next waits for the next start and returns how long that took, in seconds.
+func (l *looping) next() float64 {
+	l.t.Helper()
+	begin := time.Now()
+	for range 100 {
+		n := len(l.rt.Calls("StartContainer"))
+		at := l.sync()
+		if len(l.rt.Calls("StartContainer")) > n {
+			took := time.Since(begin).Seconds()
+			time.Sleep(time.Nanosecond) // it ends
+			synctest.Wait()
+			return took
+		}
+		if !at.IsZero() {
+			time.Sleep(time.Until(at))
+		} else {
+			time.Sleep(time.Second)
+		}
+	}
+	l.t.Fatal("the container is not started any more")
+	return 0
+}
+
+func (l *looping) wantNext(what string, want float64) {
+	l.t.Helper()
+	if got := l.next(); got < want-0.1 || got > want+0.1 {
+		l.t.Errorf("%s: started after %v s, want %v s", what, got, want)
+	}
+}
+
+// An agent that is restarted in the middle of a delay waits for the rest of
+// it, and goes on as if it had never been away. The restart count alone would
+// tell otherwise: the container recovered once.
+func TestAgentRestartKeepsTheLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLooping(t, nil)
+		l.next()
+		for _, want := range []float64{0, 10, 20, 40} {
+			l.wantNext("before", want)
+		}
+		l.lives(11*time.Minute, 1)
+		l.wantNext("a last time", 80)
+		time.Sleep(11 * time.Minute)
+		l.ends(1)
+		l.wantNext("recovered", 0)
+		l.wantNext("again", 10)
+		l.wantNext("again", 20)
+		at := l.sync()
+		if got := time.Until(at).Round(time.Second); got != 40*time.Second {
+			t.Fatalf("held for %v, want 40s", got)
+		}
+		time.Sleep(25 * time.Second)
+		l.again()
+		l.wantNext("the rest of the delay", 15)
+		l.again()
+		l.wantNext("the next delay", 80)
+	})
+}
+
+// Agents that come and go at any moment decide as one that stays.
+func TestAgentRestartsChangeNothing(t *testing.T) {
+	policy := ByExitCode{Codes: map[int32]Backoff{3: ConstantBackoff(30 * time.Second)}}
+	for seed := range uint64(6) {
+		run := func(restarts bool) (starts []float64) {
+			synctest.Test(t, func(t *testing.T) {
+				rnd, coin := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))
+				l := newLooping(t, policy)
+				for range 25 {
+					lives := time.Duration(0)
+					if rnd.IntN(8) == 0 {
+						lives = time.Duration(rnd.IntN(15)) * time.Minute
+					}
+					l.lives(lives, []int{0, 1, 3, 137}[rnd.IntN(4)])
+					l.next()
+					starts = append(starts, time.Since(l.begin).Round(time.Second).Seconds())
+					time.Sleep(lives)
+					if restarts && coin.IntN(2) == 0 {
+						l.again()
+					}
+				}
+			})
+			return starts
+		}
+		if one, many := run(false), run(true); !slices.Equal(one, many) {
+			t.Fatalf("seed %d: starts with one agent\n%v\nwith many\n%v", seed, one, many)
+		}
+	}
+}
+
+// A new definition is a new attempt, also when the agent was away at the edit.
+func TestEditResetsARememberedLoop(t *testing.T) {
+	for name, edit := range map[string]func(*v1.Container){
+		"image": func(c *v1.Container) { c.Image = "fixed" },
+		"resources": func(c *v1.Container) {
+			c.Resources.Limits = v1.ResourceList{v1.ResourceMemory: resource.MustParse("64Mi")}
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLooping(t, nil)
+			l.next()
+			for _, want := range []float64{0, 10, 20} {
+				l.wantNext(name, want)
+			}
+			l.again()
+			edit(&l.w.pod.Spec.Containers[0])
+			l.wantNext(name+" edited", 0)
+			l.again()
+			l.wantNext("then", 10)
+			l.wantNext("then", 20)
+		})
+	}
+}
+
+// Nothing is written that need not be: one small value for each restart of
+// what crashed, none for a look, and of a quick policy only some.
+func TestFewWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLooping(t, nil)
+		l.next()
+		l.sync()
+		if l.notes.writes != 1 {
+			t.Errorf("%d writes after the first restart, want 1", l.notes.writes)
+		}
+		for range 5 {
+			l.sync() // it is held
+		}
+		if l.notes.writes != 1 {
+			t.Errorf("%d writes while it was held, want 1", l.notes.writes)
+		}
+		l.next()
+		if l.notes.writes != 2 {
+			t.Errorf("%d writes after the second restart, want 2", l.notes.writes)
+		}
+		if n := len(l.notes.values["u"]); n > 200 {
+			t.Errorf("%d bytes are kept of one loop: %s", n, l.notes.values["u"])
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		l := newLooping(t, ConstantBackoff(time.Second))
+		for range 61 {
+			l.next()
+		}
+		if l.notes.writes > 7 {
+			t.Errorf("%d writes in a minute of restarts each second, want at most 7", l.notes.writes)
+		}
+	})
+}
+
+// What is damaged, or cannot be read, counts as nothing: the restart count
+// tells of the loop.
+func TestLostMemory(t *testing.T) {
+	for name, lose := range map[string]func(*notes){
+		"garbage":         func(n *notes) { n.values["u"] = []byte("{") },
+		"another version": func(n *notes) { n.values["u"] = []byte(`{"version":9}`) },
+		"gone":            func(n *notes) { clear(n.values) },
+		"unreadable":      func(n *notes) { n.err = errors.New("input/output error") },
+		"of another pod with that name": func(n *notes) {
+			n.values["u"] = bytes.ReplaceAll(n.values["u"], []byte(`"restarts":4`), []byte(`"restarts":400`))
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLooping(t, nil)
+			l.next()
+			for range 4 {
+				l.next()
+			}
+			lose(l.notes)
+			l.again()
+			l.wantNext(name, 80)
+			l.wantNext(name, 160)
+		})
+	}
+}
+
+// A disk that takes nothing harms nothing, is complained of once, and is
+// asked again.
+func TestMemoryThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		l := newLooping(t, nil)
+		l.cfg.Log = zap.New(core)
+		l.again()
+		l.notes.err = errors.New("no space left on device")
+		l.next()
+		for _, want := range []float64{0, 10, 20, 40} {
+			l.wantNext("full disk", want)
+		}
+		if n := logs.FilterMessage("crash loops cannot be remembered").Len(); n != 1 {
+			t.Errorf("%d complaints, want 1", n)
+		}
+		l.notes.err = nil
+		time.Sleep(savePause)
+		l.sync() // the next look, without a restart
+		if l.notes.writes != 1 || logs.FilterMessage("crash loops are remembered again").Len() != 1 {
+			t.Errorf("%d writes after the disk has space, want 1; log %v", l.notes.writes, logs.All())
+		}
+	})
+}
+
+// What is remembered goes with the pod, and at the latest when somebody says
+// which pods there are.
+func TestMemoryOfPodsThatAreGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLooping(t, nil)
+		l.next()
+		l.next()
+		l.notes.values["away"] = []byte("{}")
+		l.m.Retain(func(uid types.UID) bool { return uid == "u" })
+		if got := slices.Collect(maps.Keys(l.notes.values)); !slices.Equal(got, []string{"u"}) {
+			t.Errorf("remembered: %v, want u", got)
+		}
+		l.again()
+		l.sync()
+		l.m.Forget("u")
+		if len(l.notes.values) > 0 {
+			t.Errorf("a pod that is gone is remembered: %s", l.notes.values)
+		}
+		l.m.Forget("u")
+		l.notes.err = errors.New("input/output error")
+		l.m.Retain(func(types.UID) bool { return false }) // it is logged
+	})
+}
+
+// However the wall clock was set, a container waits no longer than its delay
+// from the moment that its end was seen.
+func TestClockThatJumps(t *testing.T) {
+	for _, jump := range []time.Duration{-1000 * time.Hour, -time.Hour, -time.Second, 0, 5 * time.Second, time.Hour, 1000 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := Config{Backoff: ConstantBackoff(20 * time.Second), Log: zap.NewNop()}
+			b := newCrashLoops(&cfg)
+			pod := build(v1.RestartPolicyAlways, nil, "a").pod
+			// The clock was set by jump since the container ended.
+			ended := time.Now().Round(0).Add(-jump)
+			o := &observed.Container{ID: "1", Name: "a", State: observed.Exited, StartedAt: ended.Add(-time.Minute), FinishedAt: ended}
+			begin := time.Now()
+			for range 100 {
+				until, _ := b.heldUntil(pod, &pod.Spec.Containers[0], o, time.Now())
+				if until.IsZero() {
+					break
+				}
+				time.Sleep(min(time.Until(until), 7*time.Second))
+			}
+			want := max(0, min(20*time.Second, 20*time.Second-jump))
+			if got := time.Since(begin); got != want {
+				t.Errorf("clock set by %v: held for %v, want %v", jump, got, want)
+			}
+		})
+	}
+}
+
+// The policy hears all that is known of a crash.
+func TestPolicyHearsOfTheCrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var heard []Crash
+		l := newLooping(t, listening{&heard})
+		l.lives(4*time.Second, 7)
+		l.next()
+		time.Sleep(4 * time.Second)
+		l.next()
+		time.Sleep(4 * time.Second)
+		l.next()
+		got := heard[len(heard)-1]
+		if got.Pod.UID != "u" || got.Container.Name != "a" || got.ExitCode != 7 || got.Reason != "Error" ||
+			got.Lived.Round(time.Second) != 4*time.Second || got.Restarts != 1 || got.Last != 3*time.Second {
+			t.Errorf("heard %+v", got)
+		}
+	})
+}
+
+type listening struct{ heard *[]Crash }
+
+func (l listening) Delay(c Crash) time.Duration {
+	*l.heard = append(*l.heard, c)
+	return 3 * time.Second
+}
+func (l listening) Recovered(Crash) bool { return false }
+
+func FuzzDecodeLoops(f *testing.F) {
+	raw, err := encodeLoops(map[string]*crashLoop{"a": {definition: "d", restarts: 3, delay: 20 * time.Second}, "b": {}})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(raw)
+	for _, s := range []string{
+		"", "null", "{}", `{"version":1}`, `{"version":1,"containers":{"a":{}}}`, `{"version":1,"containers":{"a":{"restarts":-1,"delay":"1s"}}}`,
+		`{"version":1,"containers":{"a":{"restarts":1,"delay":"-1s"}}}`, `{"version":1,"containers":{"a":{"restarts":1e99,"delay":"1s"}}}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		loops, err := decodeLoops(b)
+		if err != nil {
+			return
+		}
+		for name, l := range loops {
+			if l.restarts < 1 || l.delay < 0 {
+				t.Fatalf("%q: %+v", name, l)
+			}
+		}
+		raw, err := encodeLoops(loops)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := decodeLoops(raw)
+		if err != nil {
+			t.Fatalf("what was written cannot be read: %v", err)
+		}
+		if !maps.EqualFunc(loops, again, func(x, y *crashLoop) bool { return *x == *y }) {
+			t.Fatalf("%v became %v", loops, again)
+		}
+	})
+}

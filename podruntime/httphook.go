@@ -1,0 +1,147 @@
+package podruntime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Limits of HTTP hooks, the kubelet's.
+const (
+	hookBody      = 10 << 10 // bytes of an answer that are read
+	hookRedirects = 10       // of one request
+)
+
+// httpHook makes a GET request. Any answer is a success, as the kubelet has
+// it. A server that is asked over HTTPS and answers in plain HTTP is asked once
+// more over HTTP, without the Authorization header: what is secret does not
+// travel in the open.
+func (m *Manager) httpHook(ctx context.Context, pod *v1.Pod, ips []string, c *v1.Container, g *v1.HTTPGetAction) error {
+	req, err := hookRequest(ctx, pod, ips, c, g)
+	if err != nil {
+		return fmt.Errorf("http hook: %w", err)
+	}
+	err = ask(req)
+	if err != nil && req.URL.Scheme == "https" && errors.Is(err, http.ErrSchemeMismatch) {
+		plain := req.Clone(ctx)
+		plain.URL.Scheme = "http"
+		plain.Header.Del("Authorization")
+		if err = ask(plain); err == nil {
+			m.met.hookFallbacks.Inc()
+			m.event(pod, v1.EventTypeWarning, "LifecycleHTTPFallback",
+				"HTTPS lifecycle hook %s answered in plain HTTP; it was asked again over HTTP", req.URL.Host)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("http hook: %w", err)
+	}
+	return nil
+}
+
+// ask makes a request and drops the answer. Redirects are followed, as those of
+// probes are, on the same host only; one to another host is the answer.
+func ask(req *http.Request) error {
+	client := http.Client{
+		Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: insecureTLS()},
+		CheckRedirect: func(next *http.Request, via []*http.Request) error {
+			if next.URL.Hostname() != via[0].URL.Hostname() {
+				return http.ErrUseLastResponse
+			}
+			if len(via) >= hookRedirects {
+				return fmt.Errorf("more than %d redirects", hookRedirects)
+			}
+			if next.URL.Scheme != "https" && via[0].URL.Scheme == "https" {
+				next.Header.Del("Authorization")
+			}
+			return nil
+		},
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	_, _ = io.CopyN(io.Discard, resp.Body, hookBody) // the answer has come
+	return nil
+}
+
+// hookRequest builds the request of a hook.
+func hookRequest(ctx context.Context, pod *v1.Pod, ips []string, c *v1.Container, g *v1.HTTPGetAction) (*http.Request, error) {
+	host, err := hookHost(pod, ips, g)
+	if err != nil {
+		return nil, err
+	}
+	port, err := resolvePort(g.Port, c)
+	if err != nil {
+		return nil, err
+	}
+	scheme := strings.ToLower(string(g.Scheme))
+	if scheme == "" {
+		scheme = "http"
+	}
+	base := url.URL{Scheme: scheme, Host: net.JoinHostPort(host, strconv.Itoa(port))}
+	path := "/" + strings.TrimPrefix(g.Path, "/")
+	u, err := url.Parse(base.String() + path)
+	if err != nil { // a path that is no part of a URL is taken literally
+		base.Path = path
+		u = &base
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range g.HTTPHeaders {
+		req.Header.Add(h.Name, h.Value)
+	}
+	if host := req.Header.Get("Host"); host != "" {
+		req.Host = host
+	}
+	if _, ok := req.Header["User-Agent"]; !ok {
+		req.Header.Set("User-Agent", "kube-lifecycle/1.36")
+	}
+	if accept, ok := req.Header["Accept"]; !ok {
+		req.Header.Set("Accept", "*/*")
+	} else if accept[0] == "" {
+		req.Header.Del("Accept") // as one asks a probe to send none
+	}
+	return req, nil
+}
+
+// hookHost is the host of a hook: its own, or the pod's first address.
+func hookHost(pod *v1.Pod, ips []string, g *v1.HTTPGetAction) (string, error) {
+	switch {
+	case g.Host != "":
+		return g.Host, nil
+	case len(ips) > 0:
+		return ips[0], nil
+	case pod != nil && len(pod.Status.PodIPs) > 0:
+		return pod.Status.PodIPs[0].IP, nil
+	default:
+		return "", errors.New("the pod has no address")
+	}
+}
+
+// resolvePort finds a port by number or by its name in the container.
+func resolvePort(p intstr.IntOrString, c *v1.Container) (int, error) {
+	n := p.IntValue()
+	if p.Type == intstr.String {
+		for _, cp := range c.Ports {
+			if cp.Name == p.StrVal {
+				return int(cp.ContainerPort), nil
+			}
+		}
+	}
+	if n < 1 || n > 65535 {
+		return 0, fmt.Errorf("port %q: want a number from 1 to 65535 or the name of a port of container %q", p.String(), c.Name)
+	}
+	return n, nil
+}
