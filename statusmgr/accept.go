@@ -101,6 +101,8 @@ func saysSame(a, b *v1.PodStatus) bool {
 // end for good does not come to life. Everything else in next stays. It tells
 // what it put back.
 func keepLegal(pod *v1.Pod, old, next *v1.PodStatus) (illegal []string) {
+	// Whatever ended lives again when another container has all start over.
+	startsOver := podmeta.CanRestartAll(pod) && !podmeta.IsTerminal(old.Phase)
 	check := func(specs []v1.Container, was, is []v1.ContainerStatus, sidecars bool) {
 		for i := range is {
 			j := slices.IndexFunc(was, func(s v1.ContainerStatus) bool { return s.Name == is[i].Name })
@@ -109,7 +111,7 @@ func keepLegal(pod *v1.Pod, old, next *v1.PodStatus) (illegal []string) {
 				continue
 			}
 			c := &specs[k]
-			if sidecars && podmeta.IsSidecar(c) || podmeta.RestartsAfter(pod, c, was[j].State.Terminated.ExitCode) {
+			if startsOver || sidecars && podmeta.IsSidecar(c) || podmeta.RestartsAfter(pod, c, was[j].State.Terminated.ExitCode) {
 				continue
 			}
 			illegal = append(illegal, fmt.Sprintf("container %s ended for good with exit code %d and is said to live",
@@ -142,8 +144,8 @@ func keepTimes(old, next *v1.PodStatus, now time.Time) {
 	next.ObservedGeneration = max(next.ObservedGeneration, old.ObservedGeneration)
 	for i := range next.Conditions {
 		c := &next.Conditions[i]
-		if !slices.Contains(ours, c.Type) {
-			continue
+		if !slices.Contains(ours, c.Type) || c.Type == v1.PodResizePending || c.Type == v1.PodResizeInProgress {
+			continue // of a resize, the reason changes, which whoever decides on it dates
 		}
 		was := find(old.Conditions, c.Type)
 		if was != nil && was.Status == c.Status && !was.LastTransitionTime.IsZero() {
