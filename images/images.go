@@ -63,6 +63,9 @@ type Request struct {
 	Sandbox *runtimeapi.PodSandboxConfig
 	// Secrets are the pod's pull secrets, in order.
 	Secrets []*v1.Secret
+	// RuntimeHandler is that of the pod's runtime class, for runtimes that
+	// keep images by it (KEP-4216); "" is the runtime's default.
+	RuntimeHandler string
 }
 
 // Image is an image that is there.
@@ -72,6 +75,10 @@ type Image struct {
 	// UID is its user if that is a number, User the name if it is not.
 	UID  *int64
 	User string
+	// Size is in bytes; 0 if the runtime does not tell.
+	Size uint64
+	// Pinned asks that the image be spared when images are removed.
+	Pinned bool
 }
 
 // Reasons of errors, as the waiting state of a container shows them.
@@ -119,8 +126,9 @@ type Manager struct {
 
 // backoffKey is what failures are counted by.
 type backoffKey struct {
-	pod   string
-	image string
+	pod     string
+	image   string
+	handler string
 }
 
 type backoff struct {
@@ -188,7 +196,7 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
 		m.event(r.Pod, v1.EventTypeWarning, "InspectFailed", fmt.Sprintf("Failed to apply default image tag %q: %v", r.Image, err))
 		return Image{}, &Error{reason: ReasonInvalidName, text: fmt.Sprintf("invalid image name %q: %v", r.Image, err), err: err}
 	}
-	spec := &runtimeapi.ImageSpec{Image: name}
+	spec := &runtimeapi.ImageSpec{Image: name, RuntimeHandler: r.RuntimeHandler}
 	if r.Policy != v1.PullAlways {
 		img, err := m.status(ctx, spec)
 		if err != nil {
@@ -218,7 +226,7 @@ func (m *Manager) status(ctx context.Context, spec *runtimeapi.ImageSpec) (*Imag
 		return nil, err
 	}
 	i := resp.GetImage()
-	img := &Image{Ref: i.GetId(), User: i.GetUsername()}
+	img := &Image{Ref: i.GetId(), User: i.GetUsername(), Size: i.GetSize(), Pinned: i.GetPinned()}
 	if u := i.GetUid(); u != nil {
 		uid := u.GetValue()
 		img.UID = &uid
@@ -228,7 +236,7 @@ func (m *Manager) status(ctx context.Context, spec *runtimeapi.ImageSpec) (*Imag
 
 // pull pulls the image unless a recent failure holds it back.
 func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtimeapi.ImageSpec) (Image, error) {
-	key := backoffKey{pod: string(r.Pod.UID), image: name}
+	key := backoffKey{pod: string(r.Pod.UID), image: name, handler: r.RuntimeHandler}
 	m.mu.Lock()
 	if b := m.failed[key]; b != nil && time.Now().Before(b.until) {
 		until, last := b.until, b.last
@@ -257,7 +265,7 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 	}
 	m.event(r.Pod, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", r.Image))
 	start := time.Now()
-	_, err = m.join(ctx, spec, creds, r.Sandbox)
+	got, err := m.join(ctx, spec, creds, r.Sandbox)
 	if err != nil {
 		if ctx.Err() != nil {
 			return Image{}, ctx.Err()
@@ -269,14 +277,13 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 	m.mu.Unlock()
 	took := time.Since(start)
 	m.event(r.Pod, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v", r.Image, took.Round(time.Millisecond)))
-	img, err := m.status(ctx, spec)
 	switch {
-	case err != nil:
-		return Image{}, &Error{reason: ReasonInspect, text: fmt.Sprintf("failed to inspect image %q: %v", r.Image, err), err: err}
-	case img == nil:
+	case got.unseen != nil:
+		return Image{}, &Error{reason: ReasonInspect, text: fmt.Sprintf("failed to inspect image %q: %v", r.Image, got.unseen), err: got.unseen}
+	case got.image == nil:
 		return Image{}, &Error{reason: ReasonPull, text: fmt.Sprintf("image %q is gone right after it was pulled", r.Image)}
 	}
-	return *img, nil
+	return *got.image, nil
 }
 
 // note counts a failed pull and says what is to be made of it.

@@ -126,11 +126,26 @@ func TestEnsureAsksForTheNormalName(t *testing.T) {
 	}
 }
 
-func TestImageUser(t *testing.T) {
-	service := &registry{here: map[string]*runtimeapi.Image{"app:1": {Id: "x", Username: "www"}}}
+func TestImageFacts(t *testing.T) {
+	service := &registry{here: map[string]*runtimeapi.Image{"app:1": {Id: "x", Username: "www", Size: 5, Pinned: true}}}
 	img, err := newManager(t, images.Config{Service: service}).Ensure(t.Context(), want("a", "app:1", v1.PullNever))
-	if err != nil || img.UID != nil || img.User != "www" {
-		t.Errorf("image = %v (%v), want user www without a number", img, err)
+	if wanted := (images.Image{Ref: "x", User: "www", Size: 5, Pinned: true}); err != nil || img != wanted {
+		t.Errorf("image = %+v (%v), want %+v", img, err, wanted)
+	}
+}
+
+func TestRuntimeHandler(t *testing.T) {
+	service := &registry{}
+	m := newManager(t, images.Config{Service: service})
+	plain, kata := want("a", "app:1", v1.PullIfNotPresent), want("a", "app:1", v1.PullIfNotPresent)
+	kata.RuntimeHandler = "kata"
+	for _, r := range []images.Request{plain, kata, plain, kata} {
+		if img, err := m.Ensure(t.Context(), r); err != nil || strings.HasSuffix(img.Ref, " on kata") != (r.RuntimeHandler == "kata") {
+			t.Errorf("image of handler %q = %v (%v), want its own", r.RuntimeHandler, img, err)
+		}
+	}
+	if got, want := service.pulled(), []string{"app:1", "app:1 on kata"}; !slices.Equal(got, want) {
+		t.Errorf("pulls = %q, want %q", got, want)
 	}
 }
 
@@ -308,8 +323,15 @@ func TestNew(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	service := &registry{}
+	service := &registry{size: 1 << 20}
+	service.refuse = func(image string, _ *runtimeapi.AuthConfig) error {
+		if image == "gone:1" {
+			return errBroken
+		}
+		return nil
+	}
 	m := newManager(t, images.Config{Service: service, Metrics: reg})
+	_, _ = m.Ensure(t.Context(), want("a", "gone:1", v1.PullAlways))
 	for _, p := range []v1.PullPolicy{v1.PullNever, v1.PullIfNotPresent, v1.PullIfNotPresent, v1.PullAlways} {
 		_, _ = m.Ensure(t.Context(), want("a", "app", p))
 	}
@@ -331,7 +353,7 @@ func TestMetrics(t *testing.T) {
 	for name, want := range map[string]float64{
 		// present_locally, pull_policy, pull_required
 		ensure + "false never true": 1, ensure + "false ifnotpresent true": 1, ensure + "true ifnotpresent false": 1,
-		ensure + "unknown always true": 1, "kubelet_image_pull_duration_seconds N/A": 2,
+		ensure + "unknown always true": 2, "kubelet_image_pull_duration_seconds 0-10MB": 2, "kubelet_image_pull_duration_seconds N/A": 1,
 	} {
 		if got[name] != want {
 			t.Errorf("%s = %v, want %v", name, got[name], want)

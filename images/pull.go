@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -16,14 +17,20 @@ type flight struct {
 	done    chan struct{}
 
 	// The result, to be read after done.
-	ref string
+	got pulled
 	err error
+}
+
+// pulled is what a pull that went well brought.
+type pulled struct {
+	image  *Image // nil if it is not there after all, or could not be looked at
+	unseen error  // why it could not
 }
 
 // join waits for a pull of the image with these credentials, and begins one if
 // there is none. When the last caller gives up, the pull ends.
-func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
-	key := spec.GetImage()
+func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (pulled, error) {
+	key := spec.GetImage() + "\x00" + spec.GetRuntimeHandler()
 	for _, c := range creds {
 		key += "\x00" + c.String()
 	}
@@ -34,7 +41,7 @@ func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []
 		f = &flight{cancel: cancel, done: make(chan struct{})}
 		m.flights[key] = f
 		go func() {
-			f.ref, f.err = m.fetch(pctx, spec, creds, sandbox)
+			f.got, f.err = m.fetch(pctx, spec, creds, sandbox)
 			cancel()
 			m.mu.Lock()
 			if m.flights[key] == f {
@@ -48,7 +55,7 @@ func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []
 	m.mu.Unlock()
 	select {
 	case <-f.done:
-		return f.ref, f.err
+		return f.got, f.err
 	case <-ctx.Done():
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -58,24 +65,24 @@ func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []
 				delete(m.flights, key) // whoever comes now begins anew
 			}
 		}
-		return "", ctx.Err()
+		return pulled{}, ctx.Err()
 	}
 }
 
 // fetch pulls with one credential after another, or with none if there are
 // none.
-func (m *Manager) fetch(ctx context.Context, spec *runtimeapi.ImageSpec, creds []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
+func (m *Manager) fetch(ctx context.Context, spec *runtimeapi.ImageSpec, creds []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (pulled, error) {
 	if m.slots != nil {
 		select {
 		case m.slots <- struct{}{}:
 			defer func() { <-m.slots }()
 		case <-ctx.Done():
-			return "", ctx.Err()
+			return pulled{}, ctx.Err()
 		}
 	}
 	if m.limit != nil {
 		if err := m.limit.Wait(ctx); err != nil {
-			return "", err
+			return pulled{}, err
 		}
 	}
 	if len(creds) == 0 {
@@ -83,13 +90,23 @@ func (m *Manager) fetch(ctx context.Context, spec *runtimeapi.ImageSpec, creds [
 	}
 	var errs []error
 	for _, auth := range creds {
-		ref, err := m.timed(ctx, spec, auth, sandbox)
-		if err == nil {
-			return ref, nil
+		start := time.Now()
+		_, err := m.cfg.Service.PullImage(ctx, spec, auth, sandbox)
+		took := time.Since(start).Seconds()
+		if err != nil {
+			m.met.pulls.WithLabelValues(sizeLabel(0)).Observe(took)
+			errs = append(errs, err)
+			continue
 		}
-		errs = append(errs, err)
+		var got pulled
+		var size uint64
+		if got.image, got.unseen = m.status(ctx, spec); got.image != nil {
+			size = got.image.Size
+		}
+		m.met.pulls.WithLabelValues(sizeLabel(size)).Observe(took)
+		return got, nil
 	}
-	return "", errors.Join(errs...)
+	return pulled{}, errors.Join(errs...)
 }
 
 // pullReason keeps the reasons that a runtime puts at the front of its error,
