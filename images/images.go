@@ -38,8 +38,12 @@ type Config struct {
 	// beyond them waits.
 	QPS   float64
 	Burst int
-	// Parallel is how many pulls run at a time; any number.
-	Parallel int
+	// Parallel is how many pulls run at a time, and ParallelPerRegistry how
+	// many of them from one registry; any number. The others wait in a queue
+	// in the order in which they came; where the next one's registry has its
+	// number, those behind it for other registries pass it.
+	Parallel            int
+	ParallelPerRegistry int
 	// Keyrings are asked for credentials in order, after the pod's secrets.
 	Keyrings []Keyring
 
@@ -117,7 +121,7 @@ type Manager struct {
 	cfg   Config
 	met   *metrics
 	limit *rate.Limiter
-	slots chan struct{} // nil without a bound
+	queue *queue
 
 	mu      sync.Mutex
 	failed  map[backoffKey]*backoff
@@ -132,9 +136,11 @@ type backoffKey struct {
 }
 
 type backoff struct {
-	delay time.Duration
-	until time.Time
-	last  string
+	pod      Waiter
+	failures int // in a row
+	delay    time.Duration
+	until    time.Time
+	last     string
 }
 
 // New checks cfg and returns a Manager. It owns no goroutine but those of
@@ -156,8 +162,9 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Backoff < 0 || cfg.MaxBackoff < cfg.Backoff {
 		errs = append(errs, fmt.Errorf("Config.Backoff %v and MaxBackoff %v: want positive durations, the second not below the first", cfg.Backoff, cfg.MaxBackoff))
 	}
-	if cfg.QPS < 0 || cfg.Burst < 0 || cfg.Parallel < 0 {
-		errs = append(errs, fmt.Errorf("Config.QPS %v, Burst %d and Parallel %d: want 0 (no bound) or more", cfg.QPS, cfg.Burst, cfg.Parallel))
+	if cfg.QPS < 0 || cfg.Burst < 0 || cfg.Parallel < 0 || cfg.ParallelPerRegistry < 0 {
+		errs = append(errs, fmt.Errorf("Config.QPS %v, Burst %d, Parallel %d and ParallelPerRegistry %d: want 0 (no bound) or more",
+			cfg.QPS, cfg.Burst, cfg.Parallel, cfg.ParallelPerRegistry))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("images: %w", err)
@@ -166,12 +173,12 @@ func New(cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("images: %w", err)
 	}
-	m := &Manager{cfg: cfg, met: met, failed: map[backoffKey]*backoff{}, flights: map[string]*flight{}}
+	m := &Manager{
+		cfg: cfg, met: met, queue: newQueue(cfg.Parallel, cfg.ParallelPerRegistry),
+		failed: map[backoffKey]*backoff{}, flights: map[string]*flight{},
+	}
 	if cfg.QPS > 0 {
 		m.limit = rate.NewLimiter(rate.Limit(cfg.QPS), max(cfg.Burst, 1))
-	}
-	if cfg.Parallel > 0 {
-		m.slots = make(chan struct{}, cfg.Parallel)
 	}
 	return m, nil
 }
@@ -265,7 +272,7 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 	}
 	m.event(r.Pod, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", r.Image))
 	start := time.Now()
-	got, err := m.join(ctx, spec, creds, r.Sandbox)
+	got, err := m.join(ctx, spec, creds, r)
 	if err != nil {
 		if ctx.Err() != nil {
 			return Image{}, ctx.Err()
@@ -300,9 +307,10 @@ func (m *Manager) note(r Request, key backoffKey, err error) error {
 	}
 	b := m.failed[key]
 	if b == nil {
-		b = &backoff{}
+		b = &backoff{pod: Waiter{r.Pod.UID, r.Pod.Namespace, r.Pod.Name}}
 		m.failed[key] = b
 	}
+	b.failures++
 	b.delay = min(max(2*b.delay, m.cfg.Backoff), m.cfg.MaxBackoff)
 	b.until, b.last = now.Add(b.delay), text
 	return &Error{reason: pullReason(err), text: text, until: b.until, err: err}

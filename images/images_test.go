@@ -304,8 +304,8 @@ func TestNew(t *testing.T) {
 		{"service", images.Config{}, []string{"Config.Service is required"}},
 		{"negative back-off", images.Config{Service: service, Backoff: -1}, []string{"Config.Backoff -1ns"}},
 		{"back-off above its limit", images.Config{Service: service, Backoff: time.Hour}, []string{"Config.Backoff 1h0m0s and MaxBackoff 5m0s"}},
-		{"negative bounds", images.Config{Service: service, QPS: -1, Burst: -2, Parallel: -3}, []string{"Config.QPS -1, Burst -2 and Parallel -3"}},
-		{"all at once", images.Config{Backoff: -1, Parallel: -1}, []string{"Service", "Backoff", "Parallel"}},
+		{"negative bounds", images.Config{Service: service, QPS: -1, Burst: -2, Parallel: -3}, []string{"Config.QPS -1, Burst -2, Parallel -3 and ParallelPerRegistry 0"}},
+		{"all at once", images.Config{Backoff: -1, Parallel: -1}, []string{"Service", "Backoff", "Parallel -1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m, err := images.New(tc.cfg)
