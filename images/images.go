@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -44,6 +45,20 @@ type Config struct {
 	// number, those behind it for other registries pass it.
 	Parallel            int
 	ParallelPerRegistry int
+	// Records is a directory, with an absolute path, in which it is kept who
+	// pulled which image (KEP-2535): a pod whose credentials are not among
+	// those that an image was pulled with has to show them to the registry,
+	// by a pull, though the image is there. It is made when it is needed; the
+	// kubelet's is ROOT/image_manager. A record that cannot be read leads to
+	// a pull; a pull that cannot be recorded is not made, unless Verify is
+	// NeverVerify. "" keeps no records, and lets every pod use what is there.
+	Records string
+	// Verify says which images this is for; NeverVerifyPreloadedImages.
+	Verify Verify
+	// Allowlist is for NeverVerifyAllowlistedImages: repositories, without
+	// tag and digest, or their beginnings and /* for all below. Names are
+	// completed as those of images: team/* is docker.io/team/*.
+	Allowlist []string
 	// Keyrings are asked for credentials in order, after the pod's secrets.
 	Keyrings []Keyring
 
@@ -70,6 +85,10 @@ type Request struct {
 	// RuntimeHandler is that of the pod's runtime class, for runtimes that
 	// keep images by it (KEP-4216); "" is the runtime's default.
 	RuntimeHandler string
+	// ServiceAccount is the pod's, where its UID is known. It may use what
+	// was pulled for it with a token of its own, as the kubelet's records
+	// say; Plugins do not ask with such tokens yet. It may be nil.
+	ServiceAccount *ServiceAccount
 }
 
 // Image is an image that is there.
@@ -123,6 +142,13 @@ type Manager struct {
 	limit *rate.Limiter
 	queue *queue
 
+	policy  policy
+	records *records // nil without Config.Records
+	// recovering is held by who recovers pulls, and guards recoverAt: not to
+	// be tried again before.
+	recovering chan struct{}
+	recoverAt  time.Time
+
 	mu      sync.Mutex
 	failed  map[backoffKey]*backoff
 	flights map[string]*flight
@@ -166,6 +192,16 @@ func New(cfg Config) (*Manager, error) {
 		errs = append(errs, fmt.Errorf("Config.QPS %v, Burst %d, Parallel %d and ParallelPerRegistry %d: want 0 (no bound) or more",
 			cfg.QPS, cfg.Burst, cfg.Parallel, cfg.ParallelPerRegistry))
 	}
+	policy, err := newPolicy(cfg.Verify, cfg.Allowlist)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	switch {
+	case cfg.Records != "" && !filepath.IsAbs(cfg.Records):
+		errs = append(errs, fmt.Errorf("Config.Records %q: want an absolute path, or none", cfg.Records))
+	case cfg.Records == "" && cfg.Verify != "" && cfg.Verify != NeverVerify:
+		errs = append(errs, fmt.Errorf("Config.Records is required for Config.Verify %s", cfg.Verify))
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("images: %w", err)
 	}
@@ -175,7 +211,11 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, met: met, queue: newQueue(cfg.Parallel, cfg.ParallelPerRegistry),
+		policy: policy, recovering: make(chan struct{}, 1),
 		failed: map[backoffKey]*backoff{}, flights: map[string]*flight{},
+	}
+	if cfg.Records != "" {
+		m.records = newRecords(cfg.Records, cfg.Log, met)
 	}
 	if cfg.QPS > 0 {
 		m.limit = rate.NewLimiter(rate.Limit(cfg.QPS), max(cfg.Burst, 1))
@@ -204,18 +244,24 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
 		return Image{}, &Error{reason: ReasonInvalidName, text: fmt.Sprintf("invalid image name %q: %v", r.Image, err), err: err}
 	}
 	spec := &runtimeapi.ImageSpec{Image: name, RuntimeHandler: r.RuntimeHandler}
+	if m.records != nil {
+		m.recoverPulls(ctx)
+	}
 	if r.Policy != v1.PullAlways {
 		img, err := m.status(ctx, spec)
 		if err != nil {
 			m.event(r.Pod, v1.EventTypeWarning, "InspectFailed", fmt.Sprintf("Failed to inspect image %q: %v", r.Image, err))
 			return Image{}, &Error{reason: ReasonInspect, text: fmt.Sprintf("failed to inspect image %q: %v", r.Image, err), err: err}
 		}
-		m.met.ensure.WithLabelValues(policyLabel(r.Policy), boolLabel(img != nil), boolLabel(img == nil)).Inc()
-		if img != nil {
+		use := img != nil && m.mayUse(r, name, img)
+		m.met.ensure.WithLabelValues(policyLabel(r.Policy), boolLabel(img != nil), boolLabel(!use)).Inc()
+		if use {
 			m.event(r.Pod, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", r.Image))
 			return *img, nil
 		}
 		if r.Policy == v1.PullNever {
+			// The same for an image that is there and not for this pod, so
+			// that nobody learns of it.
 			text := fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image)
 			m.event(r.Pod, v1.EventTypeWarning, ReasonNeverPull, text)
 			return Image{}, &Error{reason: ReasonNeverPull, text: text}
@@ -268,7 +314,9 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 		if err != nil && ctx.Err() == nil {
 			m.cfg.Log.Warn("image credentials are missing", zap.String("image", name), zap.Error(err))
 		}
-		creds = append(creds, more...)
+		for _, auth := range more {
+			creds = append(creds, credential{auth: auth})
+		}
 	}
 	m.event(r.Pod, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", r.Image))
 	start := time.Now()

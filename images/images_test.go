@@ -305,6 +305,11 @@ func TestNew(t *testing.T) {
 		{"negative back-off", images.Config{Service: service, Backoff: -1}, []string{"Config.Backoff -1ns"}},
 		{"back-off above its limit", images.Config{Service: service, Backoff: time.Hour}, []string{"Config.Backoff 1h0m0s and MaxBackoff 5m0s"}},
 		{"negative bounds", images.Config{Service: service, QPS: -1, Burst: -2, Parallel: -3}, []string{"Config.QPS -1, Burst -2, Parallel -3 and ParallelPerRegistry 0"}},
+		{"no bound per registry", images.Config{Service: service, ParallelPerRegistry: -1}, []string{"ParallelPerRegistry -1"}},
+		{"relative records", images.Config{Service: service, Records: "image_manager"}, []string{`Config.Records "image_manager": want an absolute path`}},
+		{"verify without records", images.Config{Service: service, Verify: images.AlwaysVerify}, []string{"Config.Records is required for Config.Verify AlwaysVerify"}},
+		{"unknown verify", images.Config{Service: service, Records: "/x", Verify: "Sometimes"}, []string{`Config.Verify "Sometimes": want NeverVerify, `}},
+		{"bad pattern", images.Config{Service: service, Records: "/x", Verify: images.NeverVerifyAllowlistedImages, Allowlist: []string{"a", "b:1"}}, []string{`Config.Allowlist[1] "b:1": want`}},
 		{"all at once", images.Config{Backoff: -1, Parallel: -1}, []string{"Service", "Backoff", "Parallel -1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -335,20 +340,7 @@ func TestMetrics(t *testing.T) {
 	for _, p := range []v1.PullPolicy{v1.PullNever, v1.PullIfNotPresent, v1.PullIfNotPresent, v1.PullAlways} {
 		_, _ = m.Ensure(t.Context(), want("a", "app", p))
 	}
-	families, err := reg.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]float64{}
-	for _, f := range families {
-		for _, metric := range f.GetMetric() {
-			var labels []string
-			for _, l := range metric.GetLabel() {
-				labels = append(labels, l.GetValue())
-			}
-			got[f.GetName()+" "+strings.Join(labels, " ")] = metric.GetCounter().GetValue() + float64(metric.GetHistogram().GetSampleCount())
-		}
-	}
+	got := gather(t, reg)
 	const ensure = "kubelet_image_manager_ensure_image_requests_total "
 	for name, want := range map[string]float64{
 		// present_locally, pull_policy, pull_required
@@ -362,6 +354,26 @@ func TestMetrics(t *testing.T) {
 	if _, err := images.New(images.Config{Service: service, Metrics: reg}); err == nil {
 		t.Error("a second manager with the same registry is no error")
 	}
+}
+
+// gather returns all values by name and labels.
+func gather(t *testing.T, reg *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, metric := range f.GetMetric() {
+			var labels []string
+			for _, l := range metric.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			got[f.GetName()+" "+strings.Join(labels, " ")] = metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
+		}
+	}
+	return got
 }
 
 func TestEnsureEndsWithItsContext(t *testing.T) {

@@ -11,6 +11,9 @@ import (
 type metrics struct {
 	ensure *prometheus.CounterVec
 	pulls  *prometheus.HistogramVec
+
+	checks           *prometheus.CounterVec
+	intents, records prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -22,11 +25,21 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "kubelet_image_pull_duration_seconds", Help: "Duration of image pulls.",
 			Buckets: []float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600},
 		}, []string{"image_size_in_bytes"}),
+		checks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_imagemanager_image_mustpull_checks_total", Help: "Images that are there and were asked for, by whether they may be used.",
+		}, []string{"result"}),
+		intents: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubelet_imagemanager_ondisk_pullintents", Help: "Pulls that are on record as begun.",
+		}),
+		records: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubelet_imagemanager_ondisk_pulledrecords", Help: "Images that are on record as pulled.",
+		}),
 	}
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.ensure), reg.Register(m.pulls))
+	return m, errors.Join(reg.Register(m.ensure), reg.Register(m.pulls),
+		reg.Register(m.checks), reg.Register(m.intents), reg.Register(m.records))
 }
 
 // sizes are the kubelet's labels for images above so many bytes.

@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -13,8 +14,9 @@ import (
 
 // flight is one pull that any number of callers wait for.
 type flight struct {
+	key     string // in Manager.flights
 	spec    *runtimeapi.ImageSpec
-	creds   []*runtimeapi.AuthConfig
+	creds   []credential
 	sandbox *runtimeapi.PodSandboxConfig
 	place   *ticket
 	asked   time.Time
@@ -33,40 +35,39 @@ type flight struct {
 
 // waiter is one caller of Ensure.
 type waiter struct {
-	pod *v1.Pod
+	pod   *v1.Pod
+	creds []credential // those of the flight, as this pod came by them
 }
 
 // pulled is what a pull that went well brought.
 type pulled struct {
+	ref    string // the runtime's, of what was pulled
+	used   int    // which credential, from 1; 0 for none
 	image  *Image // nil if it is not there after all, or could not be looked at
 	unseen error  // why it could not
 }
 
 // join waits for a pull of the image with these credentials, and begins one if
 // there is none. When the last caller gives up, the pull ends.
-func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []*runtimeapi.AuthConfig, r Request) (pulled, error) {
+func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []credential, r Request) (pulled, error) {
 	key := spec.GetImage() + "\x00" + spec.GetRuntimeHandler()
 	for _, c := range creds {
-		key += "\x00" + c.String()
+		key += "\x00" + c.auth.String()
 	}
-	w := &waiter{pod: r.Pod}
+	w := &waiter{pod: r.Pod, creds: creds}
 	m.mu.Lock()
 	f := m.flights[key]
 	if f == nil {
 		pctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		f = &flight{
-			spec: spec, creds: creds, sandbox: r.Sandbox, place: m.queue.enter(registryOf(spec.GetImage())),
+			key: key, spec: spec, creds: creds, sandbox: r.Sandbox, place: m.queue.enter(registryOf(spec.GetImage())),
 			asked: time.Now(), cancel: cancel, done: make(chan struct{}), waiters: map[*waiter]struct{}{},
 		}
 		m.flights[key] = f
 		go func() {
 			f.got, f.err = m.fetch(pctx, f)
 			cancel()
-			m.mu.Lock()
-			if m.flights[key] == f {
-				delete(m.flights, key)
-			}
-			m.mu.Unlock()
+			m.landed(f)
 			close(f.done)
 		}()
 	}
@@ -80,12 +81,30 @@ func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []
 		defer m.mu.Unlock()
 		if delete(f.waiters, w); len(f.waiters) == 0 {
 			f.cancel()
-			if m.flights[key] == f {
-				delete(m.flights, key) // whoever comes now begins anew
-			}
+			m.forget(f)
 		}
 		return pulled{}, ctx.Err()
 	}
+}
+
+// forget needs mu. Whoever comes now begins anew.
+func (m *Manager) forget(f *flight) {
+	if m.flights[f.key] == f {
+		delete(m.flights, f.key)
+	}
+}
+
+// landed ends the boarding: nobody joins the pull any more. It returns the
+// credentials as those had them who wait for it, and who began it.
+func (m *Manager) landed(f *flight) [][]credential {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.forget(f)
+	all := [][]credential{f.creds}
+	for w := range f.waiters {
+		all = append(all, w.creds)
+	}
+	return all
 }
 
 // fetch waits for its turn and pulls with one credential after another, or
@@ -102,18 +121,23 @@ func (m *Manager) fetch(ctx context.Context, f *flight) (pulled, error) {
 			return pulled{}, err
 		}
 	}
-	if len(f.creds) == 0 {
-		return m.try(ctx, f, 0)
+	if err := ctx.Err(); err != nil {
+		return pulled{}, err
 	}
-	var errs []error
-	for n := range f.creds {
-		got, err := m.try(ctx, f, n+1)
-		if err == nil {
-			return got, nil
+	return m.onRecord(ctx, f, func() (pulled, error) {
+		if len(f.creds) == 0 {
+			return m.try(ctx, f, 0)
 		}
-		errs = append(errs, err)
-	}
-	return pulled{}, errors.Join(errs...)
+		var errs []error
+		for n := range f.creds {
+			got, err := m.try(ctx, f, n+1)
+			if err == nil {
+				return got, nil
+			}
+			errs = append(errs, err)
+		}
+		return pulled{}, errors.Join(errs...)
+	})
 }
 
 // try pulls with the n-th credential, counted from 1, or with none if n is 0.
@@ -127,18 +151,19 @@ func (m *Manager) try(ctx context.Context, f *flight, n int) (pulled, error) {
 	m.mu.Unlock()
 	var auth *runtimeapi.AuthConfig
 	if n > 0 {
-		auth = f.creds[n-1]
+		auth = f.creds[n-1].auth
 	}
-	_, err := m.cfg.Service.PullImage(ctx, f.spec, auth, f.sandbox)
+	ref, err := m.cfg.Service.PullImage(ctx, f.spec, auth, f.sandbox)
 	took := time.Since(start).Seconds()
 	if err != nil {
 		m.met.pulls.WithLabelValues(sizeLabel(0)).Observe(took)
 		return pulled{}, err
 	}
-	var got pulled
+	got := pulled{ref: ref, used: n}
 	var size uint64
 	if got.image, got.unseen = m.status(ctx, f.spec); got.image != nil {
 		size = got.image.Size
+		got.ref = cmp.Or(ref, got.image.Ref)
 	}
 	m.met.pulls.WithLabelValues(sizeLabel(size)).Observe(took)
 	return got, nil
