@@ -83,6 +83,9 @@ func (m *Manager) onRecord(ctx context.Context, f *flight, pull func() (pulled, 
 	if img, err := m.status(ctx, f.spec); err == nil && img != nil {
 		before = img.Ref
 	}
+	if err := ctx.Err(); err != nil {
+		return pulled{}, err
+	}
 	if err := m.records.begin(name, before); err != nil {
 		if m.policy.verify == NeverVerify {
 			m.cfg.Log.Warn("a pull goes without a record", zap.String("image", name), zap.Error(err))

@@ -152,7 +152,7 @@ type verdict struct {
 //
 // The kubelet takes a secret of known coordinates even when its content has
 // changed, as long as fewer than a hundred are stored. Whoever may write a
-// secret could so use an image that the registry would refuse them; and a
+// secret could in that way use an image that the registry refuses them; and a
 // rotation is often meant to lock somebody out. Here only the content counts:
 // when it changes, the registry is asked once, and then it is known too.
 func (p *policy) decide(ref, image string, k known, who func() asker) verdict {
