@@ -84,19 +84,23 @@ func TestBackoffIsOfOnePodAndImage(t *testing.T) {
 		service := refusing(&down)
 		m := newManager(t, images.Config{Service: service})
 		for _, tc := range []struct {
-			pod, image string
-			want       string
+			pod, image, handler string
+			want                string
 		}{
-			{"a", "app", images.ReasonPull},
-			{"a", "app", images.ReasonPullBackOff},
-			{"a", "app:latest", images.ReasonPullBackOff}, // the same image
-			{"a", "app:2", images.ReasonPull},
-			{"b", "app", images.ReasonPull},
-			{"b", "app", images.ReasonPullBackOff},
+			{"a", "app", "", images.ReasonPull},
+			{"a", "app", "", images.ReasonPullBackOff},
+			{"a", "app:latest", "", images.ReasonPullBackOff}, // the same image
+			{"a", "app:2", "", images.ReasonPull},
+			{"b", "app", "", images.ReasonPull},
+			{"b", "app", "", images.ReasonPullBackOff},
+			{"b", "app", "kata", images.ReasonPull},
+			{"b", "app", "kata", images.ReasonPullBackOff},
 		} {
-			_, err := m.Ensure(t.Context(), want(tc.pod, tc.image, v1.PullAlways))
+			r := want(tc.pod, tc.image, v1.PullAlways)
+			r.RuntimeHandler = tc.handler
+			_, err := m.Ensure(t.Context(), r)
 			if got := reason(t, err); got != tc.want {
-				t.Errorf("%s of pod %s: reason = %s, want %s", tc.image, tc.pod, got, tc.want)
+				t.Errorf("%s of pod %s, handler %q: reason = %s, want %s", tc.image, tc.pod, tc.handler, got, tc.want)
 			}
 		}
 	})

@@ -1,7 +1,9 @@
 package images
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +22,7 @@ import (
 type dockerEntry struct {
 	Username      string `json:"username"`
 	Password      string `json:"password"`
+	Email         string `json:"email"`
 	Auth          string `json:"auth"`
 	IdentityToken string `json:"identitytoken"`
 	RegistryToken string `json:"registrytoken"`
@@ -29,6 +32,26 @@ type dockerEntry struct {
 type credential struct {
 	pattern string
 	auth    *runtimeapi.AuthConfig
+	email   string      // no registry asks for it, but the hash has it
+	secret  *pullSecret // where it is from; nil if it is the node's
+}
+
+// hash stands for the content of a credential. It is made as the kubelet makes
+// it, so that its records count here; where it should come out otherwise, that
+// costs a pull.
+func (c credential) hash() string {
+	b, err := json.Marshal(struct {
+		Username      string `json:"username,omitempty"`
+		Password      string `json:"password,omitempty"`
+		Email         string `json:"email,omitempty"`
+		IdentityToken string `json:"identitytoken,omitempty"`
+		RegistryToken string `json:"registrytoken,omitempty"`
+	}{c.auth.GetUsername(), c.auth.GetPassword(), c.email, c.auth.GetIdentityToken(), c.auth.GetRegistryToken()})
+	if err != nil {
+		return "" // which is equal to none
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
 }
 
 // errNotForPulls means that a secret is of another kind.
@@ -37,7 +60,7 @@ var errNotForPulls = fmt.Errorf("neither %s nor %s is in it", v1.DockerConfigJso
 // lookup returns the credentials of the secrets that are for an image, the
 // most particular first. Secrets that are not for pulls are left out, and
 // skipped names them; err names those that are, and cannot be understood.
-func lookup(image string, secrets []*v1.Secret) (creds []*runtimeapi.AuthConfig, skipped, err error) {
+func lookup(image string, secrets []*v1.Secret) (creds []credential, skipped, err error) {
 	var all []credential
 	for _, s := range secrets {
 		list, e := parseSecret(s)
@@ -49,15 +72,17 @@ func lookup(image string, secrets []*v1.Secret) (creds []*runtimeapi.AuthConfig,
 		} else {
 			err = errors.Join(err, e)
 		}
-		all = append(all, list...)
+		for _, c := range list {
+			c.secret = &pullSecret{UID: string(s.UID), Namespace: s.Namespace, Name: s.Name, CredentialHash: c.hash()}
+			all = append(all, c)
+		}
 	}
 	return choose(image, all), skipped, err
 }
 
 // choose returns the credentials that are for an image, the most particular
 // first.
-func choose(image string, all []credential) (auths []*runtimeapi.AuthConfig) {
-	var found []credential
+func choose(image string, all []credential) (found []credential) {
 	for _, c := range all {
 		if matches(c.pattern, image) {
 			found = append(found, c)
@@ -69,10 +94,15 @@ func choose(image string, all []credential) (auths []*runtimeapi.AuthConfig) {
 		}
 		return strings.Compare(b.pattern, a.pattern)
 	})
-	for _, c := range found {
-		auths = append(auths, c.auth)
+	return found
+}
+
+// auths are what a runtime takes.
+func auths(creds []credential) (out []*runtimeapi.AuthConfig) {
+	for _, c := range creds {
+		out = append(out, c.auth)
 	}
-	return auths
+	return out
 }
 
 // parseSecret reads a secret of type dockerconfigjson or dockercfg.
@@ -115,7 +145,7 @@ func credentials(entries map[string]dockerEntry) ([]credential, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, credential{pattern: registryPattern(registry), auth: auth})
+		out = append(out, credential{pattern: registryPattern(registry), auth: auth, email: entries[registry].Email})
 	}
 	return out, nil
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 func TestRegistryPattern(t *testing.T) {
@@ -100,8 +99,8 @@ func secret(name, key, data string) *v1.Secret {
 	return &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "prod", Name: name}, Data: map[string][]byte{key: []byte(data)}}
 }
 
-// auths is a docker configuration with a user for each registry.
-func auths(registryAndUser ...string) string {
+// config is a docker configuration with a user for each registry.
+func config(registryAndUser ...string) string {
 	entries := map[string]dockerEntry{}
 	for i := 0; i < len(registryAndUser); i += 2 {
 		entries[registryAndUser[i]] = dockerEntry{Username: registryAndUser[i+1], Password: "x"}
@@ -113,19 +112,19 @@ func auths(registryAndUser ...string) string {
 	return string(b)
 }
 
-func users(creds []*runtimeapi.AuthConfig) string {
+func users(creds []credential) string {
 	var out []string
 	for _, c := range creds {
-		out = append(out, c.Username)
+		out = append(out, c.auth.Username)
 	}
 	return strings.Join(out, " ")
 }
 
 func TestLookup(t *testing.T) {
-	one := secret("one", v1.DockerConfigJsonKey, auths("registry.example", "host", "registry.example/team/app", "app", "registry.example/team", "team", "other.example", "other"))
-	two := secret("two", v1.DockerConfigJsonKey, auths("registry.example", "second", "*.example", "glob"))
+	one := secret("one", v1.DockerConfigJsonKey, config("registry.example", "host", "registry.example/team/app", "app", "registry.example/team", "team", "other.example", "other"))
+	two := secret("two", v1.DockerConfigJsonKey, config("registry.example", "second", "*.example", "glob"))
 	legacy := secret("legacy", v1.DockerConfigKey, `{"registry.example": {"username": "legacy"}}`)
-	hub := secret("hub", v1.DockerConfigJsonKey, auths("https://index.docker.io/v1/", "hub", "docker.io", "also"))
+	hub := secret("hub", v1.DockerConfigJsonKey, config("https://index.docker.io/v1/", "hub", "docker.io", "also"))
 	for _, tc := range []struct {
 		name, image string
 		secrets     []*v1.Secret
@@ -152,7 +151,7 @@ func TestLookup(t *testing.T) {
 }
 
 func TestLookupOfBadSecrets(t *testing.T) {
-	good := secret("good", v1.DockerConfigJsonKey, auths("registry.example", "ann"))
+	good := secret("good", v1.DockerConfigJsonKey, config("registry.example", "ann"))
 	for _, tc := range []struct {
 		name    string
 		bad     *v1.Secret
@@ -208,7 +207,7 @@ func TestAuthConfig(t *testing.T) {
 			if err != nil || len(creds) != 1 {
 				t.Fatalf("credentials = %v (%v), want one", creds, err)
 			}
-			c := creds[0]
+			c := creds[0].auth
 			if got := strings.Join([]string{c.Username, c.Password, c.IdentityToken, c.RegistryToken}, " "); got != tc.want {
 				t.Errorf("credential = %q, want %q", got, tc.want)
 			}
@@ -217,8 +216,8 @@ func TestAuthConfig(t *testing.T) {
 }
 
 func TestStringData(t *testing.T) {
-	s := secret("s", v1.DockerConfigJsonKey, auths("r.example", "old"))
-	s.StringData = map[string]string{v1.DockerConfigJsonKey: auths("r.example", "new")}
+	s := secret("s", v1.DockerConfigJsonKey, config("r.example", "old"))
+	s.StringData = map[string]string{v1.DockerConfigJsonKey: config("r.example", "new")}
 	if got, _, err := lookup("r.example/app", []*v1.Secret{s}); err != nil || users(got) != "new" {
 		t.Errorf("credentials = %q (%v), want that of stringData", users(got), err)
 	}
@@ -226,7 +225,7 @@ func TestStringData(t *testing.T) {
 
 func FuzzDockerConfig(f *testing.F) {
 	for _, s := range []string{
-		"", "null", "{}", `{"auths":null}`, `{"auths":{"":{}}}`, auths("*.example", "u"), `{"auths":{"r.example":{"auth":"dTpw"}}}`,
+		"", "null", "{}", `{"auths":null}`, `{"auths":{"":{}}}`, config("*.example", "u"), `{"auths":{"r.example":{"auth":"dTpw"}}}`,
 		`{"auths":{"https://index.docker.io/v1/":{"auth":"dTpw"}}}`, `{"auths":{"[::1]:5000":{"auth":"dTpw="}}}`, `{"r.example":{"auth":"%"}}`,
 	} {
 		f.Add(s, "r.example/app")
@@ -239,7 +238,7 @@ func FuzzDockerConfig(f *testing.F) {
 				t.Errorf("%s %q: credentials of a secret that is not read: %v, %v", key, data, skipped, err)
 			}
 			again, _, _ := lookup(image, secrets)
-			if fmt.Sprint(creds) != fmt.Sprint(again) {
+			if fmt.Sprint(auths(creds)) != fmt.Sprint(auths(again)) {
 				t.Errorf("%s %q: credentials %v, and then %v", key, data, creds, again)
 			}
 			if _, err := reference.ParseNormalizedNamed(image); err != nil && len(creds) > 0 {

@@ -12,6 +12,17 @@
 //	}
 //	img, err := m.Ensure(ctx, images.Request{Pod: pod, Image: "registry/app:1", Policy: v1.PullIfNotPresent})
 //
+// Pulls wait in a fair queue, bounded in all and by registry. [Manager.Pulls]
+// and [Manager.Waiting] tell how far they are, and who waits for them.
+//
+// # Whose images they are
+//
+// With Config.Records a private image is not for every pod just because it is
+// there: it is on record which credentials it was pulled with, and who comes
+// with others has to show them to the registry. The files are the kubelet's. A
+// crash leaves at worst an image that is to be pulled once more. When images
+// are removed, [Manager.Prune] drops what was on record of them.
+//
 // Errors are *Error: they bear the reason that Kubernetes shows for them, and,
 // where the pull is being held back, the time until when.
 package images

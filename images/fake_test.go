@@ -20,20 +20,25 @@ import (
 // registry is an image service with a registry behind it that has every image.
 type registry struct {
 	took    time.Duration                                           // by a pull
+	each    func(image string) time.Duration                        // by a pull of that image; took
+	size    uint64                                                  // of each image
 	refuse  func(image string, auth *runtimeapi.AuthConfig) error   // why a pull fails; none does
 	inspect func(image string, had *runtimeapi.Image) (bool, error) // whether the image is told of; it is
 
 	mu        sync.Mutex
 	here      map[string]*runtimeapi.Image
 	pulls     []string // image and user of each
+	at        []time.Time
 	cancelled int
-	now, most int // pulls at a time
+	now, most int            // pulls at a time
+	nowOf     map[string]int // by host
+	mostOf    map[string]int
 }
 
 func (r *registry) ImageStatus(_ context.Context, image *runtimeapi.ImageSpec, _ bool) (*runtimeapi.ImageStatusResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	have := r.here[image.Image]
+	have := r.here[kept(image)]
 	if r.inspect != nil {
 		if tell, err := r.inspect(image.Image, have); err != nil || !tell {
 			return &runtimeapi.ImageStatusResponse{}, err
@@ -44,17 +49,29 @@ func (r *registry) ImageStatus(_ context.Context, image *runtimeapi.ImageSpec, _
 
 func (r *registry) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
 	r.mu.Lock()
-	r.pulls = append(r.pulls, strings.TrimSpace(image.Image+" "+auth.GetUsername()))
+	r.pulls = append(r.pulls, strings.TrimSpace(kept(image)+" "+auth.GetUsername()))
+	r.at = append(r.at, time.Now())
 	r.now++
 	r.most = max(r.most, r.now)
+	if r.nowOf == nil {
+		r.nowOf, r.mostOf = map[string]int{}, map[string]int{}
+	}
+	host, _, _ := strings.Cut(image.Image, "/")
+	r.nowOf[host]++
+	r.mostOf[host] = max(r.mostOf[host], r.nowOf[host])
+	took := r.took
+	if r.each != nil {
+		took = r.each(image.Image)
+	}
 	r.mu.Unlock()
 	select {
-	case <-time.After(r.took):
+	case <-time.After(took):
 	case <-ctx.Done():
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.now--
+	r.nowOf[host]--
 	if err := ctx.Err(); err != nil {
 		r.cancelled++
 		return "", err
@@ -64,8 +81,16 @@ func (r *registry) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, a
 			return "", err
 		}
 	}
-	r.put(image.Image)
-	return "ref-of-" + image.Image, nil
+	r.put(kept(image))
+	return r.here[kept(image)].Id, nil
+}
+
+// kept is what an image is kept by: with a runtime handler it is another one.
+func kept(image *runtimeapi.ImageSpec) string {
+	if h := image.GetRuntimeHandler(); h != "" {
+		return image.GetImage() + " on " + h
+	}
+	return image.GetImage()
 }
 
 // put makes an image present.
@@ -74,7 +99,7 @@ func (r *registry) put(names ...string) {
 		r.here = map[string]*runtimeapi.Image{}
 	}
 	for _, n := range names {
-		r.here[n] = &runtimeapi.Image{Id: "sha256-of-" + n, Uid: &runtimeapi.Int64Value{Value: 33}}
+		r.here[n] = &runtimeapi.Image{Id: "sha256-of-" + n, Uid: &runtimeapi.Int64Value{Value: 33}, Size: r.size}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -38,8 +39,26 @@ type Config struct {
 	// beyond them waits.
 	QPS   float64
 	Burst int
-	// Parallel is how many pulls run at a time; any number.
-	Parallel int
+	// Parallel is how many pulls run at a time, and ParallelPerRegistry how
+	// many of them from one registry; any number. The others wait in a queue
+	// in the order in which they came; where the next one's registry has its
+	// number, those behind it for other registries pass it.
+	Parallel            int
+	ParallelPerRegistry int
+	// Records is a directory, with an absolute path, in which it is kept who
+	// pulled which image (KEP-2535): a pod whose credentials are not among
+	// those that an image was pulled with has to show them to the registry,
+	// by a pull, though the image is there. It is made when it is needed; the
+	// kubelet's is ROOT/image_manager. A record that cannot be read leads to
+	// a pull; a pull that cannot be recorded is not made, unless Verify is
+	// NeverVerify. "" keeps no records, and lets every pod use what is there.
+	Records string
+	// Verify says which images this is for; NeverVerifyPreloadedImages.
+	Verify Verify
+	// Allowlist is for NeverVerifyAllowlistedImages: repositories, without
+	// tag and digest, or their beginnings and /* for all below. Names are
+	// completed as those of images: team/* is docker.io/team/*.
+	Allowlist []string
 	// Keyrings are asked for credentials in order, after the pod's secrets.
 	Keyrings []Keyring
 
@@ -63,6 +82,13 @@ type Request struct {
 	Sandbox *runtimeapi.PodSandboxConfig
 	// Secrets are the pod's pull secrets, in order.
 	Secrets []*v1.Secret
+	// RuntimeHandler is that of the pod's runtime class, for runtimes that
+	// keep images by it (KEP-4216); "" is the runtime's default.
+	RuntimeHandler string
+	// ServiceAccount is the pod's, where its UID is known. It may use what
+	// was pulled for it with a token of its own, as the kubelet's records
+	// say; Plugins do not ask with such tokens yet. It may be nil.
+	ServiceAccount *ServiceAccount
 }
 
 // Image is an image that is there.
@@ -72,6 +98,10 @@ type Image struct {
 	// UID is its user if that is a number, User the name if it is not.
 	UID  *int64
 	User string
+	// Size is in bytes; 0 if the runtime does not tell.
+	Size uint64
+	// Pinned asks that the image be spared when images are removed.
+	Pinned bool
 }
 
 // Reasons of errors, as the waiting state of a container shows them.
@@ -110,7 +140,14 @@ type Manager struct {
 	cfg   Config
 	met   *metrics
 	limit *rate.Limiter
-	slots chan struct{} // nil without a bound
+	queue *queue
+
+	policy  policy
+	records *records // nil without Config.Records
+	// recovering is held by who recovers pulls, and guards recoverAt: not to
+	// be tried again before.
+	recovering chan struct{}
+	recoverAt  time.Time
 
 	mu      sync.Mutex
 	failed  map[backoffKey]*backoff
@@ -119,14 +156,17 @@ type Manager struct {
 
 // backoffKey is what failures are counted by.
 type backoffKey struct {
-	pod   string
-	image string
+	pod     string
+	image   string
+	handler string
 }
 
 type backoff struct {
-	delay time.Duration
-	until time.Time
-	last  string
+	pod      Waiter
+	failures int // in a row
+	delay    time.Duration
+	until    time.Time
+	last     string
 }
 
 // New checks cfg and returns a Manager. It owns no goroutine but those of
@@ -148,8 +188,19 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Backoff < 0 || cfg.MaxBackoff < cfg.Backoff {
 		errs = append(errs, fmt.Errorf("Config.Backoff %v and MaxBackoff %v: want positive durations, the second not below the first", cfg.Backoff, cfg.MaxBackoff))
 	}
-	if cfg.QPS < 0 || cfg.Burst < 0 || cfg.Parallel < 0 {
-		errs = append(errs, fmt.Errorf("Config.QPS %v, Burst %d and Parallel %d: want 0 (no bound) or more", cfg.QPS, cfg.Burst, cfg.Parallel))
+	if cfg.QPS < 0 || cfg.Burst < 0 || cfg.Parallel < 0 || cfg.ParallelPerRegistry < 0 {
+		errs = append(errs, fmt.Errorf("Config.QPS %v, Burst %d, Parallel %d and ParallelPerRegistry %d: want 0 (no bound) or more",
+			cfg.QPS, cfg.Burst, cfg.Parallel, cfg.ParallelPerRegistry))
+	}
+	policy, err := newPolicy(cfg.Verify, cfg.Allowlist)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	switch {
+	case cfg.Records != "" && !filepath.IsAbs(cfg.Records):
+		errs = append(errs, fmt.Errorf("Config.Records %q: want an absolute path, or none", cfg.Records))
+	case cfg.Records == "" && cfg.Verify != "" && cfg.Verify != NeverVerify:
+		errs = append(errs, fmt.Errorf("Config.Records is required for Config.Verify %s", cfg.Verify))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("images: %w", err)
@@ -158,12 +209,16 @@ func New(cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("images: %w", err)
 	}
-	m := &Manager{cfg: cfg, met: met, failed: map[backoffKey]*backoff{}, flights: map[string]*flight{}}
+	m := &Manager{
+		cfg: cfg, met: met, queue: newQueue(cfg.Parallel, cfg.ParallelPerRegistry),
+		policy: policy, recovering: make(chan struct{}, 1),
+		failed: map[backoffKey]*backoff{}, flights: map[string]*flight{},
+	}
+	if cfg.Records != "" {
+		m.records = newRecords(cfg.Records, cfg.Log, met)
+	}
 	if cfg.QPS > 0 {
 		m.limit = rate.NewLimiter(rate.Limit(cfg.QPS), max(cfg.Burst, 1))
-	}
-	if cfg.Parallel > 0 {
-		m.slots = make(chan struct{}, cfg.Parallel)
 	}
 	return m, nil
 }
@@ -188,19 +243,25 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
 		m.event(r.Pod, v1.EventTypeWarning, "InspectFailed", fmt.Sprintf("Failed to apply default image tag %q: %v", r.Image, err))
 		return Image{}, &Error{reason: ReasonInvalidName, text: fmt.Sprintf("invalid image name %q: %v", r.Image, err), err: err}
 	}
-	spec := &runtimeapi.ImageSpec{Image: name}
+	spec := &runtimeapi.ImageSpec{Image: name, RuntimeHandler: r.RuntimeHandler}
+	if m.records != nil {
+		m.recoverPulls(ctx)
+	}
 	if r.Policy != v1.PullAlways {
 		img, err := m.status(ctx, spec)
 		if err != nil {
 			m.event(r.Pod, v1.EventTypeWarning, "InspectFailed", fmt.Sprintf("Failed to inspect image %q: %v", r.Image, err))
 			return Image{}, &Error{reason: ReasonInspect, text: fmt.Sprintf("failed to inspect image %q: %v", r.Image, err), err: err}
 		}
-		m.met.ensure.WithLabelValues(policyLabel(r.Policy), boolLabel(img != nil), boolLabel(img == nil)).Inc()
-		if img != nil {
+		use := img != nil && m.mayUse(r, name, img)
+		m.met.ensure.WithLabelValues(policyLabel(r.Policy), boolLabel(img != nil), boolLabel(!use)).Inc()
+		if use {
 			m.event(r.Pod, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", r.Image))
 			return *img, nil
 		}
 		if r.Policy == v1.PullNever {
+			// The same for an image that is there and not for this pod, so
+			// that nobody learns of it.
 			text := fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image)
 			m.event(r.Pod, v1.EventTypeWarning, ReasonNeverPull, text)
 			return Image{}, &Error{reason: ReasonNeverPull, text: text}
@@ -218,7 +279,7 @@ func (m *Manager) status(ctx context.Context, spec *runtimeapi.ImageSpec) (*Imag
 		return nil, err
 	}
 	i := resp.GetImage()
-	img := &Image{Ref: i.GetId(), User: i.GetUsername()}
+	img := &Image{Ref: i.GetId(), User: i.GetUsername(), Size: i.GetSize(), Pinned: i.GetPinned()}
 	if u := i.GetUid(); u != nil {
 		uid := u.GetValue()
 		img.UID = &uid
@@ -228,7 +289,7 @@ func (m *Manager) status(ctx context.Context, spec *runtimeapi.ImageSpec) (*Imag
 
 // pull pulls the image unless a recent failure holds it back.
 func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtimeapi.ImageSpec) (Image, error) {
-	key := backoffKey{pod: string(r.Pod.UID), image: name}
+	key := backoffKey{pod: string(r.Pod.UID), image: name, handler: r.RuntimeHandler}
 	m.mu.Lock()
 	if b := m.failed[key]; b != nil && time.Now().Before(b.until) {
 		until, last := b.until, b.last
@@ -253,11 +314,13 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 		if err != nil && ctx.Err() == nil {
 			m.cfg.Log.Warn("image credentials are missing", zap.String("image", name), zap.Error(err))
 		}
-		creds = append(creds, more...)
+		for _, auth := range more {
+			creds = append(creds, credential{auth: auth})
+		}
 	}
 	m.event(r.Pod, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", r.Image))
 	start := time.Now()
-	_, err = m.join(ctx, spec, creds, r.Sandbox)
+	got, err := m.join(ctx, spec, creds, r)
 	if err != nil {
 		if ctx.Err() != nil {
 			return Image{}, ctx.Err()
@@ -269,14 +332,13 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 	m.mu.Unlock()
 	took := time.Since(start)
 	m.event(r.Pod, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v", r.Image, took.Round(time.Millisecond)))
-	img, err := m.status(ctx, spec)
 	switch {
-	case err != nil:
-		return Image{}, &Error{reason: ReasonInspect, text: fmt.Sprintf("failed to inspect image %q: %v", r.Image, err), err: err}
-	case img == nil:
+	case got.unseen != nil:
+		return Image{}, &Error{reason: ReasonInspect, text: fmt.Sprintf("failed to inspect image %q: %v", r.Image, got.unseen), err: got.unseen}
+	case got.image == nil:
 		return Image{}, &Error{reason: ReasonPull, text: fmt.Sprintf("image %q is gone right after it was pulled", r.Image)}
 	}
-	return *img, nil
+	return *got.image, nil
 }
 
 // note counts a failed pull and says what is to be made of it.
@@ -293,9 +355,10 @@ func (m *Manager) note(r Request, key backoffKey, err error) error {
 	}
 	b := m.failed[key]
 	if b == nil {
-		b = &backoff{}
+		b = &backoff{pod: Waiter{r.Pod.UID, r.Pod.Namespace, r.Pod.Name}}
 		m.failed[key] = b
 	}
+	b.failures++
 	b.delay = min(max(2*b.delay, m.cfg.Backoff), m.cfg.MaxBackoff)
 	b.until, b.last = now.Add(b.delay), text
 	return &Error{reason: pullReason(err), text: text, until: b.until, err: err}

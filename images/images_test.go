@@ -126,11 +126,26 @@ func TestEnsureAsksForTheNormalName(t *testing.T) {
 	}
 }
 
-func TestImageUser(t *testing.T) {
-	service := &registry{here: map[string]*runtimeapi.Image{"app:1": {Id: "x", Username: "www"}}}
+func TestImageFacts(t *testing.T) {
+	service := &registry{here: map[string]*runtimeapi.Image{"app:1": {Id: "x", Username: "www", Size: 5, Pinned: true}}}
 	img, err := newManager(t, images.Config{Service: service}).Ensure(t.Context(), want("a", "app:1", v1.PullNever))
-	if err != nil || img.UID != nil || img.User != "www" {
-		t.Errorf("image = %v (%v), want user www without a number", img, err)
+	if wanted := (images.Image{Ref: "x", User: "www", Size: 5, Pinned: true}); err != nil || img != wanted {
+		t.Errorf("image = %+v (%v), want %+v", img, err, wanted)
+	}
+}
+
+func TestRuntimeHandler(t *testing.T) {
+	service := &registry{}
+	m := newManager(t, images.Config{Service: service})
+	plain, kata := want("a", "app:1", v1.PullIfNotPresent), want("a", "app:1", v1.PullIfNotPresent)
+	kata.RuntimeHandler = "kata"
+	for _, r := range []images.Request{plain, kata, plain, kata} {
+		if img, err := m.Ensure(t.Context(), r); err != nil || strings.HasSuffix(img.Ref, " on kata") != (r.RuntimeHandler == "kata") {
+			t.Errorf("image of handler %q = %v (%v), want its own", r.RuntimeHandler, img, err)
+		}
+	}
+	if got, want := service.pulled(), []string{"app:1", "app:1 on kata"}; !slices.Equal(got, want) {
+		t.Errorf("pulls = %q, want %q", got, want)
 	}
 }
 
@@ -289,8 +304,13 @@ func TestNew(t *testing.T) {
 		{"service", images.Config{}, []string{"Config.Service is required"}},
 		{"negative back-off", images.Config{Service: service, Backoff: -1}, []string{"Config.Backoff -1ns"}},
 		{"back-off above its limit", images.Config{Service: service, Backoff: time.Hour}, []string{"Config.Backoff 1h0m0s and MaxBackoff 5m0s"}},
-		{"negative bounds", images.Config{Service: service, QPS: -1, Burst: -2, Parallel: -3}, []string{"Config.QPS -1, Burst -2 and Parallel -3"}},
-		{"all at once", images.Config{Backoff: -1, Parallel: -1}, []string{"Service", "Backoff", "Parallel"}},
+		{"negative bounds", images.Config{Service: service, QPS: -1, Burst: -2, Parallel: -3}, []string{"Config.QPS -1, Burst -2, Parallel -3 and ParallelPerRegistry 0"}},
+		{"no bound per registry", images.Config{Service: service, ParallelPerRegistry: -1}, []string{"ParallelPerRegistry -1"}},
+		{"relative records", images.Config{Service: service, Records: "image_manager"}, []string{`Config.Records "image_manager": want an absolute path`}},
+		{"verify without records", images.Config{Service: service, Verify: images.AlwaysVerify}, []string{"Config.Records is required for Config.Verify AlwaysVerify"}},
+		{"unknown verify", images.Config{Service: service, Records: "/x", Verify: "Sometimes"}, []string{`Config.Verify "Sometimes": want NeverVerify, `}},
+		{"bad pattern", images.Config{Service: service, Records: "/x", Verify: images.NeverVerifyAllowlistedImages, Allowlist: []string{"a", "b:1"}}, []string{`Config.Allowlist[1] "b:1": want`}},
+		{"all at once", images.Config{Backoff: -1, Parallel: -1}, []string{"Service", "Backoff", "Parallel -1"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			m, err := images.New(tc.cfg)
@@ -308,11 +328,37 @@ func TestNew(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
-	service := &registry{}
+	service := &registry{size: 1 << 20}
+	service.refuse = func(image string, _ *runtimeapi.AuthConfig) error {
+		if image == "gone:1" {
+			return errBroken
+		}
+		return nil
+	}
 	m := newManager(t, images.Config{Service: service, Metrics: reg})
+	_, _ = m.Ensure(t.Context(), want("a", "gone:1", v1.PullAlways))
 	for _, p := range []v1.PullPolicy{v1.PullNever, v1.PullIfNotPresent, v1.PullIfNotPresent, v1.PullAlways} {
 		_, _ = m.Ensure(t.Context(), want("a", "app", p))
 	}
+	got := gather(t, reg)
+	const ensure = "kubelet_image_manager_ensure_image_requests_total "
+	for name, want := range map[string]float64{
+		// present_locally, pull_policy, pull_required
+		ensure + "false never true": 1, ensure + "false ifnotpresent true": 1, ensure + "true ifnotpresent false": 1,
+		ensure + "unknown always true": 2, "kubelet_image_pull_duration_seconds 0-10MB": 2, "kubelet_image_pull_duration_seconds N/A": 1,
+	} {
+		if got[name] != want {
+			t.Errorf("%s = %v, want %v", name, got[name], want)
+		}
+	}
+	if _, err := images.New(images.Config{Service: service, Metrics: reg}); err == nil {
+		t.Error("a second manager with the same registry is no error")
+	}
+}
+
+// gather returns all values by name and labels.
+func gather(t *testing.T, reg *prometheus.Registry) map[string]float64 {
+	t.Helper()
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -324,22 +370,10 @@ func TestMetrics(t *testing.T) {
 			for _, l := range metric.GetLabel() {
 				labels = append(labels, l.GetValue())
 			}
-			got[f.GetName()+" "+strings.Join(labels, " ")] = metric.GetCounter().GetValue() + float64(metric.GetHistogram().GetSampleCount())
+			got[f.GetName()+" "+strings.Join(labels, " ")] = metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + float64(metric.GetHistogram().GetSampleCount())
 		}
 	}
-	const ensure = "kubelet_image_manager_ensure_image_requests_total "
-	for name, want := range map[string]float64{
-		// present_locally, pull_policy, pull_required
-		ensure + "false never true": 1, ensure + "false ifnotpresent true": 1, ensure + "true ifnotpresent false": 1,
-		ensure + "unknown always true": 1, "kubelet_image_pull_duration_seconds N/A": 2,
-	} {
-		if got[name] != want {
-			t.Errorf("%s = %v, want %v", name, got[name], want)
-		}
-	}
-	if _, err := images.New(images.Config{Service: service, Metrics: reg}); err == nil {
-		t.Error("a second manager with the same registry is no error")
-	}
+	return got
 }
 
 func TestEnsureEndsWithItsContext(t *testing.T) {

@@ -58,5 +58,5 @@ func (f *File) Credentials(_ context.Context, image string) ([]*runtimeapi.AuthC
 			f.err = fmt.Errorf("image credentials: %w", err)
 		}
 	}
-	return choose(image, f.all), f.err
+	return auths(choose(image, f.all)), f.err
 }

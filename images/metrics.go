@@ -1,19 +1,19 @@
 package images
 
 import (
-	"context"
 	"errors"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // metrics are the kubelet's, by its names.
 type metrics struct {
 	ensure *prometheus.CounterVec
 	pulls  *prometheus.HistogramVec
+
+	checks           *prometheus.CounterVec
+	intents, records prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -25,19 +25,50 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "kubelet_image_pull_duration_seconds", Help: "Duration of image pulls.",
 			Buckets: []float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600},
 		}, []string{"image_size_in_bytes"}),
+		checks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_imagemanager_image_mustpull_checks_total", Help: "Images that are there and were asked for, by whether they may be used.",
+		}, []string{"result"}),
+		intents: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubelet_imagemanager_ondisk_pullintents", Help: "Pulls that are on record as begun.",
+		}),
+		records: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubelet_imagemanager_ondisk_pulledrecords", Help: "Images that are on record as pulled.",
+		}),
 	}
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.ensure), reg.Register(m.pulls))
+	return m, errors.Join(reg.Register(m.ensure), reg.Register(m.pulls),
+		reg.Register(m.checks), reg.Register(m.intents), reg.Register(m.records))
 }
 
-// timed makes one pull and observes how long it took.
-func (m *Manager) timed(ctx context.Context, spec *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
-	start := time.Now()
-	ref, err := m.cfg.Service.PullImage(ctx, spec, auth, sandbox)
-	m.met.pulls.WithLabelValues("N/A").Observe(time.Since(start).Seconds())
-	return ref, err
+// sizes are the kubelet's labels for images above so many bytes.
+var sizes = []struct {
+	above uint64
+	label string
+}{
+	{100 << 30, "GT100GB"},
+	{60 << 30, "60GB-100GB"},
+	{40 << 30, "40GB-60GB"},
+	{30 << 30, "30GB-40GB"},
+	{20 << 30, "20GB-30GB"},
+	{10 << 30, "10GB-20GB"},
+	{5 << 30, "5GB-10GB"},
+	{1 << 30, "1GB-5GB"},
+	{500 << 20, "500MB-1GB"},
+	{100 << 20, "100MB-500MB"},
+	{10 << 20, "10MB-100MB"},
+	{0, "0-10MB"},
+}
+
+// sizeLabel is that of an image of so many bytes; N/A when they are not known.
+func sizeLabel(bytes uint64) string {
+	for _, s := range sizes {
+		if bytes > s.above {
+			return s.label
+		}
+	}
+	return "N/A"
 }
 
 func policyLabel(p v1.PullPolicy) string {

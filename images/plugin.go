@@ -120,7 +120,7 @@ func (p *Plugins) Credentials(ctx context.Context, image string) ([]*runtimeapi.
 			errs = append(errs, fmt.Errorf("credential provider %s: %w", plugin.Name, err))
 			continue
 		}
-		all = append(all, choose(image, creds)...)
+		all = append(all, auths(choose(image, creds))...)
 	}
 	return all, errors.Join(errs...)
 }
@@ -210,7 +210,7 @@ func (p *Plugins) fresh(ctx context.Context, plugin *Plugin, image string) ([]cr
 	}
 	var creds []credential
 	for pattern, a := range response.Auth {
-		creds = append(creds, credential{registryPattern(pattern), &runtimeapi.AuthConfig{Username: a.Username, Password: a.Password}})
+		creds = append(creds, credential{pattern: registryPattern(pattern), auth: &runtimeapi.AuthConfig{Username: a.Username, Password: a.Password}})
 	}
 	slices.SortFunc(creds, func(a, b credential) int { return strings.Compare(a.pattern, b.pattern) })
 	if lasts > 0 {

@@ -1,95 +1,172 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // flight is one pull that any number of callers wait for.
 type flight struct {
-	waiters int // guarded by Manager.mu
+	key     string // in Manager.flights
+	spec    *runtimeapi.ImageSpec
+	creds   []credential
+	sandbox *runtimeapi.PodSandboxConfig
+	place   *ticket
+	asked   time.Time
 	cancel  context.CancelFunc
 	done    chan struct{}
 
+	// Guarded by Manager.mu.
+	waiters map[*waiter]struct{}
+	began   time.Time // when the runtime was first asked; zero before
+	trying  int       // which of creds, from 1; 0 for none
+
 	// The result, to be read after done.
-	ref string
+	got pulled
 	err error
+}
+
+// waiter is one caller of Ensure.
+type waiter struct {
+	pod   *v1.Pod
+	creds []credential // those of the flight, as this pod came by them
+}
+
+// pulled is what a pull that went well brought.
+type pulled struct {
+	ref    string // the runtime's, of what was pulled
+	used   int    // which credential, from 1; 0 for none
+	image  *Image // nil if it is not there after all, or could not be looked at
+	unseen error  // why it could not
 }
 
 // join waits for a pull of the image with these credentials, and begins one if
 // there is none. When the last caller gives up, the pull ends.
-func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
-	key := spec.GetImage()
+func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []credential, r Request) (pulled, error) {
+	key := spec.GetImage() + "\x00" + spec.GetRuntimeHandler()
 	for _, c := range creds {
-		key += "\x00" + c.String()
+		key += "\x00" + c.auth.String()
 	}
+	w := &waiter{pod: r.Pod, creds: creds}
 	m.mu.Lock()
 	f := m.flights[key]
 	if f == nil {
 		pctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		f = &flight{cancel: cancel, done: make(chan struct{})}
+		f = &flight{
+			key: key, spec: spec, creds: creds, sandbox: r.Sandbox, place: m.queue.enter(registryOf(spec.GetImage())),
+			asked: time.Now(), cancel: cancel, done: make(chan struct{}), waiters: map[*waiter]struct{}{},
+		}
 		m.flights[key] = f
 		go func() {
-			f.ref, f.err = m.fetch(pctx, spec, creds, sandbox)
+			f.got, f.err = m.fetch(pctx, f)
 			cancel()
-			m.mu.Lock()
-			if m.flights[key] == f {
-				delete(m.flights, key)
-			}
-			m.mu.Unlock()
+			m.landed(f)
 			close(f.done)
 		}()
 	}
-	f.waiters++
+	f.waiters[w] = struct{}{}
 	m.mu.Unlock()
 	select {
 	case <-f.done:
-		return f.ref, f.err
+		return f.got, f.err
 	case <-ctx.Done():
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if f.waiters--; f.waiters == 0 {
+		if delete(f.waiters, w); len(f.waiters) == 0 {
 			f.cancel()
-			if m.flights[key] == f {
-				delete(m.flights, key) // whoever comes now begins anew
-			}
+			m.forget(f)
 		}
-		return "", ctx.Err()
+		return pulled{}, ctx.Err()
 	}
 }
 
-// fetch pulls with one credential after another, or with none if there are
-// none.
-func (m *Manager) fetch(ctx context.Context, spec *runtimeapi.ImageSpec, creds []*runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error) {
-	if m.slots != nil {
-		select {
-		case m.slots <- struct{}{}:
-			defer func() { <-m.slots }()
-		case <-ctx.Done():
-			return "", ctx.Err()
-		}
+// forget needs mu. Whoever comes now begins anew.
+func (m *Manager) forget(f *flight) {
+	if m.flights[f.key] == f {
+		delete(m.flights, f.key)
+	}
+}
+
+// landed ends the boarding: nobody joins the pull any more. It returns the
+// credentials as those had them who wait for it, and who began it.
+func (m *Manager) landed(f *flight) [][]credential {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.forget(f)
+	all := [][]credential{f.creds}
+	for w := range f.waiters {
+		all = append(all, w.creds)
+	}
+	return all
+}
+
+// fetch waits for its turn and pulls with one credential after another, or
+// with none if there are none.
+func (m *Manager) fetch(ctx context.Context, f *flight) (pulled, error) {
+	defer m.queue.leave(f.place)
+	select {
+	case <-f.place.ready:
+	case <-ctx.Done():
+		return pulled{}, ctx.Err()
 	}
 	if m.limit != nil {
 		if err := m.limit.Wait(ctx); err != nil {
-			return "", err
+			return pulled{}, err
 		}
 	}
-	if len(creds) == 0 {
-		creds = []*runtimeapi.AuthConfig{nil}
+	if err := ctx.Err(); err != nil {
+		return pulled{}, err
 	}
-	var errs []error
-	for _, auth := range creds {
-		ref, err := m.timed(ctx, spec, auth, sandbox)
-		if err == nil {
-			return ref, nil
+	return m.onRecord(ctx, f, func() (pulled, error) {
+		if len(f.creds) == 0 {
+			return m.try(ctx, f, 0)
 		}
-		errs = append(errs, err)
+		var errs []error
+		for n := range f.creds {
+			got, err := m.try(ctx, f, n+1)
+			if err == nil {
+				return got, nil
+			}
+			errs = append(errs, err)
+		}
+		return pulled{}, errors.Join(errs...)
+	})
+}
+
+// try pulls with the n-th credential, counted from 1, or with none if n is 0.
+func (m *Manager) try(ctx context.Context, f *flight, n int) (pulled, error) {
+	start := time.Now()
+	m.mu.Lock()
+	if f.began.IsZero() {
+		f.began = start
 	}
-	return "", errors.Join(errs...)
+	f.trying = n
+	m.mu.Unlock()
+	var auth *runtimeapi.AuthConfig
+	if n > 0 {
+		auth = f.creds[n-1].auth
+	}
+	ref, err := m.cfg.Service.PullImage(ctx, f.spec, auth, f.sandbox)
+	took := time.Since(start).Seconds()
+	if err != nil {
+		m.met.pulls.WithLabelValues(sizeLabel(0)).Observe(took)
+		return pulled{}, err
+	}
+	got := pulled{ref: ref, used: n}
+	var size uint64
+	if got.image, got.unseen = m.status(ctx, f.spec); got.image != nil {
+		size = got.image.Size
+		got.ref = cmp.Or(ref, got.image.Ref)
+	}
+	m.met.pulls.WithLabelValues(sizeLabel(size)).Observe(took)
+	return got, nil
 }
 
 // pullReason keeps the reasons that a runtime puts at the front of its error,

@@ -29,6 +29,8 @@ func together(t *testing.T, m *images.Manager, requests ...images.Request) []err
 func TestEqualPullsAreOne(t *testing.T) {
 	ann, bob := pullSecret("ann"), pullSecret("bob")
 	const app = "registry.example/app:1"
+	kata := want("b", app, v1.PullAlways)
+	kata.RuntimeHandler = "kata"
 	for _, tc := range []struct {
 		name     string
 		requests []images.Request
@@ -42,6 +44,7 @@ func TestEqualPullsAreOne(t *testing.T) {
 		{"with the same credentials", []images.Request{want("a", app, v1.PullAlways, ann), want("b", app, v1.PullAlways, pullSecret("ann"))}, []string{app + " ann"}},
 		{"not with others", []images.Request{want("a", app, v1.PullAlways, ann), want("b", app, v1.PullAlways, bob)}, []string{app + " ann", app + " bob"}},
 		{"not with none", []images.Request{want("a", app, v1.PullAlways, ann), want("b", app, v1.PullAlways)}, []string{app, app + " ann"}},
+		{"not for another runtime handler", []images.Request{want("a", app, v1.PullAlways), kata}, []string{app, app + " on kata"}},
 		{"not of another image", []images.Request{want("a", app, v1.PullAlways), want("b", "app:2", v1.PullAlways)}, []string{"app:2", app}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

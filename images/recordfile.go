@@ -1,0 +1,189 @@
+package images
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The files are those of the kubelet (KEP-2535), so that a node may change from
+// one to the other: its versions with records write v1beta1, or v1alpha1 with
+// the same fields, and read both.
+const (
+	recordVersion    = "kubelet.config.k8s.io/v1beta1"
+	recordVersionOld = "kubelet.config.k8s.io/v1alpha1"
+	intentKind       = "ImagePullIntent"
+	recordKind       = "ImagePulledRecord"
+
+	// Directories below Config.Records.
+	intentDir = "pulling"
+	recordDir = "pulled"
+
+	recordPrefix = "sha256-"
+)
+
+// pullIntent says that a pull of an image was begun, and has not ended.
+type pullIntent struct {
+	metav1.TypeMeta `json:",inline"`
+	// Image is the name that was asked for.
+	Image string `json:"image"`
+}
+
+// pulledRecord says with which credentials an image came to be here. One that
+// is in the index is never changed.
+type pulledRecord struct {
+	metav1.TypeMeta `json:",inline"`
+	LastUpdatedTime metav1.Time `json:"lastUpdatedTime"` // whole seconds in the file
+	// ImageRef is the runtime's reference of the image.
+	ImageRef string `json:"imageRef"`
+	// CredentialMapping is by the repository that the image was asked of:
+	// its name without tag and digest.
+	CredentialMapping map[string]pullCredentials `json:"credentialMapping,omitempty"`
+}
+
+// pullCredentials are those that a registry gave an image for.
+type pullCredentials struct {
+	KubernetesSecrets         []pullSecret     `json:"kubernetesSecrets,omitempty"`
+	KubernetesServiceAccounts []ServiceAccount `json:"kubernetesServiceAccounts,omitempty"`
+	// NodePodsAccessible: with the node's own credentials, or with none.
+	NodePodsAccessible bool `json:"nodePodsAccessible,omitempty"`
+}
+
+// pullSecret is one credential of a secret.
+type pullSecret struct {
+	UID            string `json:"uid"`
+	Namespace      string `json:"namespace"`
+	Name           string `json:"name"`
+	CredentialHash string `json:"credentialHash"`
+}
+
+// ServiceAccount is the identity of a service account.
+type ServiceAccount struct {
+	UID       string `json:"uid"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// recordName is the name of the file of an image.
+func recordName(key string) string {
+	sum := sha256.Sum256([]byte(key))
+	return recordPrefix + hex.EncodeToString(sum[:])
+}
+
+func decodeIntent(name string, b []byte) (*pullIntent, error) {
+	i := &pullIntent{}
+	if err := json.Unmarshal(b, i); err != nil {
+		return nil, err
+	}
+	return i, checkFile(name, i.TypeMeta, intentKind, i.Image)
+}
+
+func decodeRecord(name string, b []byte) (*pulledRecord, error) {
+	r := &pulledRecord{}
+	if err := json.Unmarshal(b, r); err != nil {
+		return nil, err
+	}
+	return r, checkFile(name, r.TypeMeta, recordKind, r.ImageRef)
+}
+
+// checkFile tells what is wrong with a file of that name.
+func checkFile(name string, t metav1.TypeMeta, kind, key string) error {
+	switch {
+	case t.Kind != kind || t.APIVersion != recordVersion && t.APIVersion != recordVersionOld:
+		return fmt.Errorf("%q of %q: want %s of %s", t.Kind, t.APIVersion, kind, recordVersion)
+	case key == "" || name != recordName(key):
+		return fmt.Errorf("it is of image %q, whose file has another name", key)
+	}
+	return nil
+}
+
+// writeRecord keeps v in a file. When it returns nil, the file outlasts a
+// crash; otherwise the old one is still there, or the new one already.
+//
+// Package checkpoint does the same, but puts a header before the value, which
+// the kubelet could not read.
+func writeRecord(dir, name string, v any) (err error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if err := makeRecordDir(dir); err != nil {
+		return err
+	}
+	temp := filepath.Join(dir, "."+name+".tmp")
+	defer func() {
+		if err != nil {
+			_ = os.Remove(temp)
+		}
+	}()
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(temp, filepath.Join(dir, name)); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// makeRecordDir makes a directory of records, if it is not there.
+func makeRecordDir(dir string) error {
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(dir))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// removeRecord drops a file. After a crash it may be there again.
+func removeRecord(dir, name string) error {
+	if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// readRecords hands over each file of a directory; broken is why it cannot be
+// read. What a crash left half-written is cleared away.
+func readRecords(dir string, each func(name string, b []byte, broken error)) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, e := range entries {
+		name := e.Name()
+		switch {
+		case strings.HasPrefix(name, "."+recordPrefix) && strings.HasSuffix(name, ".tmp"):
+			_ = os.Remove(filepath.Join(dir, name)) // it would be written over anyway
+		case strings.HasPrefix(name, recordPrefix):
+			b, err := os.ReadFile(filepath.Join(dir, name))
+			each(name, b, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,147 @@
+package images
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+const (
+	// settleTimeout bounds how long a request may be held up by pulls of an
+	// earlier run, whose end has to be found out first.
+	settleTimeout = 10 * time.Second
+	// settleAgain is the time between two tries at those that could not be.
+	settleAgain = time.Minute
+)
+
+// Prune drops the records of images that are gone: those whose references are
+// not in present and that were not touched since, which is when the list of
+// present images was begun. Present must name every image that is there, not
+// only those that were looked at: one whose record is gone counts as preloaded.
+func (m *Manager) Prune(ctx context.Context, present []string, since time.Time) error {
+	if m.records == nil {
+		return nil
+	}
+	m.recoverPulls(ctx)
+	if err := m.records.prune(present, since); err != nil {
+		return fmt.Errorf("images: prune: %w", err)
+	}
+	return nil
+}
+
+// mayUse tells whether a pod may use an image that is here without asking the
+// registry.
+func (m *Manager) mayUse(r Request, name string, img *Image) bool {
+	if m.records == nil {
+		return true
+	}
+	v := m.policy.decide(img.Ref, name, m.records.look(img.Ref, name), func() asker {
+		// A secret that cannot be read opens nothing; if there has to be a
+		// pull, that will complain.
+		creds, _, _ := lookup(name, r.Secrets)
+		a := asker{account: r.ServiceAccount}
+		for _, c := range creds {
+			a.secrets = append(a.secrets, *c.secret)
+		}
+		return a
+	})
+	m.met.checks.WithLabelValues(v.result).Inc()
+	if !v.learn.none() {
+		_ = m.records.note(img.Ref, repository(name), v.learn) // it was logged, and is for next time
+	}
+	return v.use
+}
+
+// usedBy returns what a pull with the n-th credential, counted from 1, tells
+// of those who waited for it. They all brought the same credential, but each
+// from a place of their own. With n 0 it took none.
+func usedBy(n int, all [][]credential) (out pullCredentials) {
+	if n == 0 {
+		return pullCredentials{NodePodsAccessible: true}
+	}
+	for _, creds := range all {
+		switch s := creds[n-1].secret; {
+		case s == nil:
+			return pullCredentials{NodePodsAccessible: true}
+		case !slices.Contains(out.KubernetesSecrets, *s):
+			out.KubernetesSecrets = append(out.KubernetesSecrets, *s)
+		}
+	}
+	return out
+}
+
+// onRecord makes a pull with its trail of records around it.
+func (m *Manager) onRecord(ctx context.Context, f *flight, pull func() (pulled, error)) (pulled, error) {
+	if m.records == nil {
+		return pull()
+	}
+	name, before := f.spec.GetImage(), ""
+	if img, err := m.status(ctx, f.spec); err == nil && img != nil {
+		before = img.Ref
+	}
+	if err := ctx.Err(); err != nil {
+		return pulled{}, err
+	}
+	if err := m.records.begin(name, before); err != nil {
+		if m.policy.verify == NeverVerify {
+			m.cfg.Log.Warn("a pull goes without a record", zap.String("image", name), zap.Error(err))
+			return pull()
+		}
+		return pulled{}, err
+	}
+	got, err := pull()
+	sure := false
+	if err == nil && got.ref != "" {
+		sure = m.records.note(got.ref, repository(name), usedBy(got.used, m.landed(f))) == nil
+	}
+	if m.records.end(name, sure) {
+		// It may have brought the image nevertheless, as a pull that was
+		// cancelled at the last moment does.
+		sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
+		defer cancel()
+		m.settle(sctx, f.spec)
+	}
+	return got, err
+}
+
+// settle looks at what came of a pull whose end is not known.
+func (m *Manager) settle(ctx context.Context, spec *runtimeapi.ImageSpec) {
+	img, err := m.status(ctx, spec)
+	switch {
+	case err != nil: // later
+	case img == nil:
+		m.records.settle(spec.GetImage(), "")
+	default:
+		m.records.settle(spec.GetImage(), img.Ref)
+	}
+}
+
+// recoverPulls settles the pulls that an earlier run, or an unreachable
+// runtime, has left open. One caller does it and the others wait; what does
+// not succeed is tried again later, and holds nobody up until then.
+func (m *Manager) recoverPulls(ctx context.Context) {
+	if len(m.records.unsettled()) == 0 {
+		return
+	}
+	select {
+	case m.recovering <- struct{}{}:
+		defer func() { <-m.recovering }()
+	case <-ctx.Done():
+		return
+	}
+	if time.Now().Before(m.recoverAt) {
+		return
+	}
+	sctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	for _, image := range m.records.unsettled() {
+		m.settle(sctx, &runtimeapi.ImageSpec{Image: image})
+	}
+	if ctx.Err() == nil { // else the next caller goes on
+		m.recoverAt = time.Now().Add(settleAgain)
+	}
+}
