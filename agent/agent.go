@@ -80,6 +80,13 @@ type Config struct {
 	PullQPS       float64
 	PullBurst     int
 	ParallelPulls int
+	// ParallelPullsPerRegistry bounds those from one registry; no bound.
+	ParallelPullsPerRegistry int
+	// VerifyPulls says for which images that are on the node a pod has to
+	// show that it could have pulled them (KEP-2535), PullAllowlist which of
+	// them are spared; images.NeverVerifyPreloadedImages.
+	VerifyPulls   images.Verify
+	PullAllowlist []string
 	// Keyrings know credentials for images, beside the pods' secrets.
 	Keyrings []images.Keyring
 
@@ -92,6 +99,13 @@ type Config struct {
 	// SeccompDefault makes RuntimeDefault the profile of containers that
 	// name none.
 	SeccompDefault bool
+	// NoCPUQuota leaves CPU limits without effect; CPUPeriod is what they are
+	// measured in, 100ms.
+	NoCPUQuota bool
+	CPUPeriod  time.Duration
+	// SingleProcessOOMKill lets the kernel kill one process of a container
+	// that is out of memory, instead of all of them. It matters with cgroup v2.
+	SingleProcessOOMKill bool
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
@@ -163,6 +177,7 @@ type Agent struct {
 	pleg     *pleg.Manager
 	pods     *podmgr.Manager
 	workers  *podworker.Manager
+	images   *images.Manager
 	runtime  *podruntime.Manager
 	statuses *statusmgr.Manager
 	events   *eventLog

@@ -28,13 +28,14 @@ func (a *Agent) buildBlocks() error {
 	a.reader = cri.NewReader(c.Runtime)
 	a.pleg, errs[1] = pleg.New(pleg.Config{Runtime: a.reader, Log: c.Log.Named("pleg"), Metrics: c.Metrics})
 	a.pods, errs[2] = podmgr.New(podmgr.Config{Sources: c.Sources, Log: c.Log.Named("podmgr"), Metrics: c.Metrics})
-	puller, err := images.New(images.Config{
-		Service: c.Images, Events: a.events, QPS: c.PullQPS, Burst: c.PullBurst, Parallel: c.ParallelPulls, Keyrings: c.Keyrings,
+	a.images, errs[3] = images.New(images.Config{
+		Service: c.Images, Events: a.events, QPS: c.PullQPS, Burst: c.PullBurst,
+		Parallel: c.ParallelPulls, ParallelPerRegistry: c.ParallelPullsPerRegistry, Keyrings: c.Keyrings,
+		Records: filepath.Join(c.RootDir, "image_manager"), Verify: c.VerifyPulls, Allowlist: c.PullAllowlist,
 		Log: c.Log.Named("images"), Metrics: c.Metrics,
 	})
-	errs[3] = err
 	a.runtime, errs[4] = podruntime.New(podruntime.Config{
-		Runtime: c.Runtime, Images: imageAdapter{puller}, PodLogsDir: c.PodLogsDir, ContainerLogsDir: c.ContainerLogsDir, Events: a.events,
+		Runtime: c.Runtime, Images: imageAdapter{a.images}, PodLogsDir: c.PodLogsDir, ContainerLogsDir: c.ContainerLogsDir, Events: a.events,
 		Resizer: c.Runtime,
 		Reap:    func(id string) (int, error) { return reap(cgroupRoots(), id) },
 		Backoff: c.CrashBackoff, MaxCrashBackoff: c.MaxCrashBackoff,
@@ -68,7 +69,8 @@ type imageAdapter struct{ m *images.Manager }
 
 func (i imageAdapter) Ensure(ctx context.Context, r podruntime.ImageRequest) (podspec.ImageFacts, error) {
 	img, err := i.m.Ensure(ctx, images.Request{
-		Pod: r.Pod, Image: r.Image, Policy: r.Policy, Sandbox: r.Sandbox, Secrets: r.Secrets,
+		Pod: r.Pod, Image: r.Image, Policy: r.Policy, RuntimeHandler: r.RuntimeHandler,
+		Sandbox: r.Sandbox, Secrets: r.Secrets,
 	})
 	return podspec.ImageFacts{Ref: img.Ref, UID: img.UID, User: img.User}, err
 }
@@ -81,6 +83,7 @@ func (a *Agent) nodeFacts() podspec.Node {
 		CgroupV2: a.cgroupV2, ResolvConf: a.files.resolv(), HostsFile: a.files.hosts(),
 		ClusterDomain: a.cfg.ClusterDomain, ClusterDNS: a.cfg.ClusterDNS,
 		PodLogsDir: a.cfg.PodLogsDir, SeccompDefault: a.cfg.SeccompDefault,
+		NoCPUQuota: a.cfg.NoCPUQuota, CPUPeriod: a.cfg.CPUPeriod, SingleProcessOOMKill: a.cfg.SingleProcessOOMKill,
 	}
 }
 
@@ -89,5 +92,6 @@ func rejectedStatus(pod *v1.Pod, r Rejection) v1.PodStatus {
 	st := podstatus.Of(podstatus.Input{Pod: pod, NeedsSandbox: true})
 	st.Phase, st.Reason, st.Message = v1.PodFailed, r.Reason, "Pod was rejected: "+r.Message
 	st.ContainerStatuses, st.InitContainerStatuses, st.Conditions = nil, nil, nil
+	st.AllocatedResources, st.Resources = nil, nil
 	return st
 }

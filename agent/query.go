@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/images"
 	"github.com/nodewright/nodewright/podworker"
 )
 
@@ -117,6 +118,9 @@ func (a *Agent) waitingFor(pod *v1.Pod, w podworker.Status) string {
 			return fmt.Sprintf("the container runtime to tell of this pod; it has not answered since %s", h.Since.Format(time.TimeOnly))
 		}
 	}
+	if pulls := a.images.Waiting(pod.UID); len(pulls) > 0 {
+		return pullWhy(pulls[0], time.Now())
+	}
 	if w.Doing != "" {
 		return w.Doing
 	}
@@ -133,6 +137,24 @@ func (a *Agent) waitingFor(pod *v1.Pod, w podworker.Status) string {
 		return fmt.Sprintf("its resources (%s)", strings.Join(strings.Fields(string(c.Type)+" "+c.Reason+" "+c.Message), " "))
 	}
 	return "nothing: it is as it should be"
+}
+
+// pullWhy says in one line how far a pull is.
+func pullWhy(p images.Pull, now time.Time) string {
+	what := fmt.Sprintf("image %s from %s", p.Image, p.Registry)
+	since := now.Sub(p.Since).Round(time.Second)
+	switch p.State {
+	case images.Queued:
+		return fmt.Sprintf("%s: %d. in the queue, for %v", what, p.Position, since)
+	case images.Throttled:
+		return fmt.Sprintf("%s: next, as soon as the rate of pulls allows, for %v", what, since)
+	case images.HeldBack:
+		return fmt.Sprintf("%s: try %d at %s, after: %s", what, p.Try, p.RetryAt.Format(time.TimeOnly), p.LastError)
+	}
+	if p.Credentials > 1 {
+		what += fmt.Sprintf(" with credential %d of %d", p.Credential, p.Credentials)
+	}
+	return fmt.Sprintf("%s: the runtime pulls it, for %v", what, since)
 }
 
 // containersWhy lists the containers that do not simply run, or have ended

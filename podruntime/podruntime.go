@@ -45,11 +45,13 @@ type ContainerRuntime interface {
 
 // ImageRequest asks for a container's image.
 type ImageRequest struct {
-	Pod     *v1.Pod
-	Image   string
-	Policy  v1.PullPolicy
-	Sandbox *runtimeapi.PodSandboxConfig
-	Secrets []*v1.Secret
+	Pod    *v1.Pod
+	Image  string
+	Policy v1.PullPolicy
+	// RuntimeHandler is that of the pod's runtime class, or "".
+	RuntimeHandler string
+	Sandbox        *runtimeapi.PodSandboxConfig
+	Secrets        []*v1.Secret
 }
 
 // Images makes sure that an image is on the node. Its errors may bear a

@@ -51,6 +51,9 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 		return err
 	}
 	facts, err := s.image(ctx, c)
+	if err == nil {
+		err = s.imageVolumeErr(c)
+	}
 	if err != nil {
 		return newImageError(err, time.Now())
 	}

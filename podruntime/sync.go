@@ -36,8 +36,9 @@ type syncing struct {
 	sandboxID   string
 	sandboxConf *runtimeapi.PodSandboxConfig
 	prefetched  map[string]*imageFuture
-	alive       map[string]bool // containers that could not be killed
-	tried       map[string]bool // containers whose start failed
+	imageErrs   map[string]error // of the image volumes that were asked for, by the volume's name
+	alive       map[string]bool  // containers that could not be killed
+	tried       map[string]bool  // containers whose start failed
 
 	mu  sync.Mutex // guards obs.Containers and res while containers start
 	res Result
@@ -47,7 +48,7 @@ type syncing struct {
 // did makes more possible. An error is in the result; what did not depend on
 // it was done nevertheless.
 func (m *Manager) Sync(ctx context.Context, req Request) Result {
-	s := &syncing{m: m, req: req, pod: req.Spec.Pod, in: req.Spec, prefetched: map[string]*imageFuture{}, alive: map[string]bool{}, tried: map[string]bool{}}
+	s := &syncing{m: m, req: req, pod: req.Spec.Pod, in: req.Spec, prefetched: map[string]*imageFuture{}, imageErrs: map[string]error{}, alive: map[string]bool{}, tried: map[string]bool{}}
 	s.obs = copyPod(req.Observed, s.pod)
 	m.applied.keep(s.obs)
 	// Each round starts at least one container, clears the way for a new
@@ -280,7 +281,7 @@ func (s *syncing) failSandbox(err error) {
 
 // starts starts the plan's containers. more tells that init went on.
 func (s *syncing) starts(ctx context.Context, a Actions) (more bool) {
-	s.imageVolumes(ctx)
+	s.imageVolumes(ctx, a)
 	for _, i := range a.Ephemeral {
 		c := v1.Container(s.pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
 		_ = s.start(ctx, &c, podspec.Ephemeral) // it is in the result
@@ -313,23 +314,6 @@ func (s *syncing) starts(ctx context.Context, a Actions) (more bool) {
 		s.tried[now[i].Name] = err != nil
 	}
 	return more
-}
-
-// imageVolumes makes sure that the images mounted as volumes are there. Those
-// that are not fail the containers that mount them.
-func (s *syncing) imageVolumes(ctx context.Context) {
-	for i := range s.pod.Spec.Volumes {
-		v := &s.pod.Spec.Volumes[i]
-		if v.Image == nil {
-			continue
-		}
-		if _, err := s.m.cfg.Images.Ensure(ctx, ImageRequest{
-			Pod: s.pod, Image: v.Image.Reference, Policy: v.Image.PullPolicy,
-			Sandbox: s.sandboxConf, Secrets: pullSecrets(s.in),
-		}); err != nil {
-			s.res.add("PullImageVolume", v.Name, err)
-		}
-	}
 }
 
 // imageFuture is an image that is being made ready.
@@ -372,7 +356,8 @@ func (s *syncing) prefetch(ctx context.Context, a Actions) {
 
 func (m *Manager) ensure(ctx context.Context, in podspec.Input, c *v1.Container, conf *runtimeapi.PodSandboxConfig) (podspec.ImageFacts, error) {
 	return m.cfg.Images.Ensure(ctx, ImageRequest{
-		Pod: in.Pod, Image: c.Image, Policy: c.ImagePullPolicy, Sandbox: conf, Secrets: pullSecrets(in),
+		Pod: in.Pod, Image: c.Image, Policy: c.ImagePullPolicy, RuntimeHandler: in.RuntimeHandler,
+		Sandbox: conf, Secrets: pullSecrets(in),
 	})
 }
 

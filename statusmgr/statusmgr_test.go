@@ -213,6 +213,49 @@ func TestImpossibleChangesAreLeftOut(t *testing.T) {
 	})
 }
 
+// Where one container has all start over, those that ended live again.
+func TestAPodThatStartsOverLives(t *testing.T) {
+	run(t, statusmgr.Config{}, func(m *statusmgr.Manager) {
+		p := newPod("p")
+		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: "d", RestartPolicyRules: []v1.ContainerRestartRule{
+			{Action: v1.ContainerRestartRuleActionRestartAllContainers}}})
+		ended := status(v1.PodRunning)
+		ended.ContainerStatuses[0].State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 1}}
+		m.Set(p, ended)
+		m.Set(p, status(v1.PodRunning))
+		if st, _ := m.Get("p"); st.ContainerStatuses[0].State.Terminated != nil {
+			t.Error("it stays ended")
+		}
+		m.Set(p, status(v1.PodFailed))
+		m.Set(p, status(v1.PodRunning))
+		if ph, _ := m.Phase("p"); ph != v1.PodFailed {
+			t.Errorf("phase %s after Failed", ph)
+		}
+	})
+}
+
+// A resize that waits for another reason has waited for it since then.
+func TestResizesAreDatedByTheirReason(t *testing.T) {
+	run(t, statusmgr.Config{}, func(m *statusmgr.Manager) {
+		p := newPod("p")
+		began := time.Now().Truncate(time.Second)
+		for i, reason := range []string{v1.PodReasonDeferred, v1.PodReasonInfeasible} {
+			at := began.Add(time.Duration(i) * time.Minute)
+			st := status(v1.PodRunning)
+			st.Conditions = append(st.Conditions, v1.PodCondition{
+				Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: reason, LastTransitionTime: metav1.NewTime(at),
+			})
+			m.Set(p, st)
+			got, _ := m.Get("p")
+			for _, c := range got.Conditions {
+				if c.Type == v1.PodResizePending && !c.LastTransitionTime.Time.Equal(at) {
+					t.Errorf("%s since %v, want %v", reason, c.LastTransitionTime, at)
+				}
+			}
+		}
+	})
+}
+
 func TestReadinessSetters(t *testing.T) {
 	run(t, statusmgr.Config{}, func(m *statusmgr.Manager) {
 		p := newPod("p")

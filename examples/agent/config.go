@@ -31,6 +31,8 @@ var supported = []string{
 	"staticPodPath", "staticPodURL", "staticPodURLHeader", "fileCheckFrequency", "httpCheckFrequency", "syncFrequency",
 	"containerRuntimeEndpoint", "imageServiceEndpoint", "runtimeRequestTimeout",
 	"registryPullQPS", "registryBurst", "serializeImagePulls", "maxParallelImagePulls",
+	"imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist",
+	"cpuCFSQuota", "cpuCFSQuotaPeriod", "singleProcessOOMKill",
 	"podLogsDir", "clusterDomain", "clusterDNS", "resolvConf", "seccompDefault", "maxPods", "podsPerCore",
 	"healthzPort", "healthzBindAddress", "crashLoopBackOff", "systemReserved", "kubeReserved", "failCgroupV1", "logging",
 }
@@ -347,6 +349,12 @@ func setConfigDefaults(c *kubeletconfig.KubeletConfiguration) {
 	}
 	orDefault(&c.ResolverConfig, "/etc/resolv.conf")
 	orDefault(&c.SeccompDefault, false)
+	if c.ImagePullCredentialsVerificationPolicy == "" {
+		c.ImagePullCredentialsVerificationPolicy = kubeletconfig.NeverVerifyPreloadedImages
+	}
+	orDefault(&c.CPUCFSQuota, true)
+	orDefault(&c.CPUCFSQuotaPeriod, metav1.Duration{Duration: 100 * time.Millisecond})
+	orDefault(&c.SingleProcessOOMKill, false)
 	if c.MaxPods == 0 {
 		c.MaxPods = 110
 	}

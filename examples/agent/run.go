@@ -29,6 +29,7 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/images"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
@@ -256,6 +257,9 @@ func agentConfig(f *runFlags, c *kubeletconfig.KubeletConfiguration, client *cri
 		PullQPS: float64(*c.RegistryPullQPS), PullBurst: int(c.RegistryBurst), ParallelPulls: parallelPulls(c),
 		ClusterDomain: c.ClusterDomain, ClusterDNS: c.ClusterDNS, ResolvConf: *c.ResolverConfig,
 		SeccompDefault: *c.SeccompDefault, Log: log, Metrics: reg,
+		VerifyPulls:   images.Verify(c.ImagePullCredentialsVerificationPolicy),
+		PullAllowlist: c.PreloadedImagesVerificationAllowlist,
+		NoCPUQuota:    !*c.CPUCFSQuota, CPUPeriod: c.CPUCFSQuotaPeriod.Duration, SingleProcessOOMKill: *c.SingleProcessOOMKill,
 	}
 	if *c.ResolverConfig == "" {
 		cfg.ResolvConf = "-"

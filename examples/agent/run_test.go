@@ -81,6 +81,11 @@ resolvConf: ""
 seccompDefault: true
 podLogsDir: /logs
 crashLoopBackOff: {maxContainerRestartPeriod: 9s}
+imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages
+preloadedImagesVerificationAllowlist: [registry.example/base]
+cpuCFSQuota: false
+cpuCFSQuotaPeriod: 20ms
+singleProcessOOMKill: true
 failCgroupV1: false
 `)
 	if err != nil {
@@ -112,6 +117,11 @@ failCgroupV1: false
 		{"ResolvConf", cfg.ResolvConf, "-"}, // "" asks for none
 		{"SeccompDefault", cfg.SeccompDefault, true},
 		{"MaxCrashBackoff", cfg.MaxCrashBackoff, 9 * time.Second},
+		{"VerifyPulls", string(cfg.VerifyPulls), "NeverVerifyAllowlistedImages"},
+		{"PullAllowlist", strings.Join(cfg.PullAllowlist, " "), "registry.example/base"},
+		{"NoCPUQuota", cfg.NoCPUQuota, true},
+		{"CPUPeriod", cfg.CPUPeriod, 20 * time.Millisecond},
+		{"SingleProcessOOMKill", cfg.SingleProcessOOMKill, true},
 	} {
 		if tc.got != tc.want {
 			t.Errorf("%s = %v, want %v", tc.field, tc.got, tc.want)

@@ -12,6 +12,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/nodewright/nodewright/images"
 )
 
 // validateConfig reports every mistake in the supported fields at once, each
@@ -50,6 +52,20 @@ func validateConfig(c *kubeletconfig.KubeletConfiguration, origin map[string]str
 		case *n > 1 && *c.SerializeImagePulls:
 			bad("maxParallelImagePulls", *n, "1, or serializeImagePulls: false beside it")
 		}
+	}
+	policies := []string{
+		string(images.NeverVerify), string(images.NeverVerifyPreloadedImages),
+		string(images.NeverVerifyAllowlistedImages), string(images.AlwaysVerify),
+	}
+	if p := string(c.ImagePullCredentialsVerificationPolicy); !slices.Contains(policies, p) {
+		bad("imagePullCredentialsVerificationPolicy", p, "one of "+strings.Join(policies, ", "))
+	} else if len(c.PreloadedImagesVerificationAllowlist) > 0 && p != string(images.NeverVerifyAllowlistedImages) {
+		bad("preloadedImagesVerificationAllowlist", c.PreloadedImagesVerificationAllowlist,
+			"none, or imagePullCredentialsVerificationPolicy: "+string(images.NeverVerifyAllowlistedImages)+" beside it")
+	}
+	// cfs_period_us of the kernel's sched-bwc document.
+	if d := c.CPUCFSQuotaPeriod.Duration; d < time.Millisecond || d > time.Second {
+		bad("cpuCFSQuotaPeriod", d.String(), "1ms to 1s")
 	}
 	if p := *c.HealthzPort; p < 0 || p > 65535 {
 		bad("healthzPort", p, "0 (off) to 65535")

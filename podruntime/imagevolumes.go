@@ -1,0 +1,69 @@
+package podruntime
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// imageVolumes makes sure that the images are there which the containers to be
+// started mount as volumes (KEP-4639).
+func (s *syncing) imageVolumes(ctx context.Context, a Actions) {
+	mounted := map[string]bool{}
+	note := func(mounts []v1.VolumeMount) {
+		for _, m := range mounts {
+			mounted[m.Name] = true
+		}
+	}
+	for _, i := range a.Ephemeral {
+		note(s.pod.Spec.EphemeralContainers[i].VolumeMounts)
+	}
+	for _, i := range a.Init {
+		note(s.pod.Spec.InitContainers[i].VolumeMounts)
+	}
+	for _, i := range a.Regular {
+		note(s.pod.Spec.Containers[i].VolumeMounts)
+	}
+	type volume struct {
+		name, ref string
+		image     *v1.ImageVolumeSource
+	}
+	var volumes []*volume
+	for i := range s.pod.Spec.Volumes {
+		v := &s.pod.Spec.Volumes[i]
+		if _, asked := s.imageErrs[v.Name]; v.Image != nil && mounted[v.Name] && !asked {
+			volumes = append(volumes, &volume{name: v.Name, image: v.Image})
+		}
+	}
+	if len(volumes) == 0 {
+		return
+	}
+	errs := parallel(volumes, func(v *volume) error {
+		facts, err := s.m.cfg.Images.Ensure(ctx, ImageRequest{
+			Pod: s.pod, Image: v.image.Reference, Policy: v.image.PullPolicy,
+			RuntimeHandler: s.in.RuntimeHandler, Sandbox: s.sandboxConf, Secrets: pullSecrets(s.in),
+		})
+		v.ref = facts.Ref
+		return err
+	})
+	refs := maps.Clone(s.in.ImageRefs) // the map is the caller's
+	if refs == nil {
+		refs = map[string]string{}
+	}
+	for i, v := range volumes {
+		s.imageErrs[v.name], refs[v.name] = errs[i], v.ref
+	}
+	s.in.ImageRefs = refs
+}
+
+// imageVolumeErr is why a container cannot have an image volume that it mounts.
+func (s *syncing) imageVolumeErr(c *v1.Container) error {
+	for _, m := range c.VolumeMounts {
+		if err := s.imageErrs[m.Name]; err != nil {
+			return fmt.Errorf("volume %q: %w", m.Name, err)
+		}
+	}
+	return nil
+}
