@@ -2,7 +2,6 @@ package podruntime
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/criruntimetest"
-	"github.com/nodewright/nodewright/podspec"
 )
 
 func TestGracePeriod(t *testing.T) {
@@ -192,70 +190,6 @@ func TestKillGoesOnAfterAFailure(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestTerminationMessages(t *testing.T) {
-	line := func(s string) string { return "2026-11-21T07:00:00.000000000Z stdout F " + s + "\n" }
-	for _, tc := range []struct {
-		name            string
-		policy          v1.TerminationMessagePolicy
-		code            int32
-		reason, message string // of the runtime
-		file, log       string
-		want            string
-	}{
-		{name: "file", policy: v1.TerminationMessageReadFile, code: 1, file: "why", log: line("log"), want: "why"},
-		{name: "no file", policy: v1.TerminationMessageReadFile, code: 1, log: line("log"), want: ""},
-		{name: "file before log", policy: v1.TerminationMessageFallbackToLogsOnError, code: 1, file: "why", log: line("log"), want: "why"},
-		{name: "log", policy: v1.TerminationMessageFallbackToLogsOnError, code: 1, log: line("a") + line("b"), want: "a\nb\n"},
-		{name: "no log without an error", policy: v1.TerminationMessageFallbackToLogsOnError, log: line("a"), want: ""},
-		{name: "no log of what never ran", policy: v1.TerminationMessageFallbackToLogsOnError, code: 1, reason: "ContainerCannotRun", log: line("a"), want: ""},
-		{name: "beside the runtime's", policy: v1.TerminationMessageReadFile, code: 1, message: "OCI", file: "why", want: "OCI: why"},
-		{name: "long file", policy: v1.TerminationMessageReadFile, code: 1, file: strings.Repeat("x", 5000), want: strings.Repeat("x", 4096)},
-		{name: "a character cut in two", policy: v1.TerminationMessageReadFile, code: 1, file: strings.Repeat("x", 4095) + "é", want: strings.Repeat("x", 4095)},
-		{name: "no text", policy: v1.TerminationMessageReadFile, code: 1, file: "a\xffb", want: "ab"},
-		{name: "80 lines", policy: v1.TerminationMessageFallbackToLogsOnError, code: 1,
-			log: strings.Repeat(line("old"), 500) + strings.Repeat(line("new"), 80), want: strings.Repeat("new\n", 80)},
-		{name: "2048 bytes", policy: v1.TerminationMessageFallbackToLogsOnError, code: 1,
-			log: strings.Repeat(line(strings.Repeat("y", 99)), 70), want: strings.Repeat("y", 47) + "\n" + strings.Repeat(strings.Repeat("y", 99)+"\n", 20)},
-	} {
-		podDir := t.TempDir()
-		w := build(v1.RestartPolicyNever, nil, "c")
-		c := &w.pod.Spec.Containers[0]
-		c.TerminationMessagePath, c.TerminationMessagePolicy = "/dev/termination-log", tc.policy
-		o := observed.Container{Name: "c", State: observed.Exited, ExitCode: tc.code, Reason: tc.reason, Message: tc.message, RestartCount: 3}
-		in := request(t, w, nil).Spec
-		in.PodDir = podDir
-		if tc.file != "" {
-			put(t, podspec.TerminationMessageFile(in, c, o.RestartCount), tc.file)
-		}
-		if tc.log != "" {
-			o.LogPath = filepath.Join(podDir, "3.log")
-			put(t, o.LogPath, tc.log)
-		}
-		obs := &observed.Pod{Containers: []observed.Container{o}}
-		got := manager(t, newMemory()).WithMessages(w.pod, podDir, obs).Containers[0].Message
-		want := tc.want
-		if want == "" {
-			want = tc.message
-		}
-		if got != want {
-			t.Errorf("%s: %.60q (%d bytes), want %.60q (%d bytes)", tc.name, got, len(got), want, len(want))
-		}
-		if obs.Containers[0].Message != tc.message {
-			t.Errorf("%s: the observation was changed", tc.name)
-		}
-	}
-}
-
-func put(t *testing.T, path, content string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // A container's number goes on from what the runtime has of it, and else from

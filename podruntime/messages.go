@@ -16,7 +16,7 @@ import (
 // Limits of termination messages (the API's documentation of
 // terminationMessagePolicy).
 const (
-	maxMessage      = 4096 // bytes of the file
+	maxMessage      = 4096 // bytes of the file, the last
 	maxLogMessage   = 2048 // bytes of the log
 	maxMessageLines = 80   // of the log
 )
@@ -53,12 +53,8 @@ func (m *Manager) WithMessages(pod *v1.Pod, podDir string, obs *observed.Pod) *o
 // terminationMessage reads what a container left to say.
 func terminationMessage(in podspec.Input, c *v1.Container, o *observed.Container) string {
 	if path := podspec.TerminationMessageFile(in, c, o.RestartCount); path != "" {
-		if f, err := os.Open(path); err == nil {
-			b, _ := io.ReadAll(io.LimitReader(f, maxMessage))
-			_ = f.Close()
-			if len(b) > 0 {
-				return validText(b)
-			}
+		if b, _ := fileEnd(path, maxMessage); len(b) > 0 {
+			return validText(b)
 		}
 	}
 	if c.TerminationMessagePolicy != v1.TerminationMessageFallbackToLogsOnError ||
@@ -68,43 +64,66 @@ func terminationMessage(in podspec.Input, c *v1.Container, o *observed.Container
 	return logEnd(o.LogPath)
 }
 
-// logEnd is the end of a CRI log, without what the runtime put before each
-// line.
-func logEnd(path string) string {
+// fileEnd reads the last limit bytes of a file, of which nothing can be read if
+// it is not there; whole tells that there are no others.
+func fileEnd(path string, limit int64) (b []byte, whole bool) {
 	f, err := os.Open(path)
 	if err != nil {
-		return ""
+		return nil, false
 	}
 	defer func() { _ = f.Close() }()
 	size, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
-		return ""
+		return nil, false
 	}
-	// The runtime's own part of a line is shorter than this.
-	const overhead = 64
-	want := int64(maxLogMessage + maxMessageLines*overhead)
-	start := max(0, size-want)
-	b := make([]byte, size-start)
-	if _, err := f.ReadAt(b, start); err != nil {
-		return ""
+	b, err = io.ReadAll(io.NewSectionReader(f, max(0, size-limit), limit))
+	if err != nil {
+		return nil, false
 	}
-	if start > 0 {
-		_, b, _ = bytes.Cut(b, []byte{'\n'})
-	}
-	var text []string
-	for line := range bytes.Lines(b) {
-		if parts := bytes.SplitN(line, []byte{' '}, 4); len(parts) == 4 {
-			text = append(text, string(parts[3]))
+	return b, size <= limit
+}
+
+// Sizes of the lines of a log.
+const (
+	lineHead = 64       // more than the runtime puts before each
+	lineText = 16 << 10 // where containerd splits lines (max_container_log_line_size)
+)
+
+// logEnd is the end of a CRI log, without what the runtime put before each
+// line.
+func logEnd(path string) string {
+	// One line more than asked for: that may be read from its middle.
+	b, whole := fileEnd(path, maxLogMessage+(maxMessageLines+1)*lineHead+lineText)
+	return validText(lastText(b, whole))
+}
+
+// lastText takes the text out of a log's end. If it is not the whole log, it
+// may begin within a line.
+func lastText(b []byte, whole bool) []byte {
+	var texts [][]byte
+	if !whole {
+		// The line that it begins in is longer than containerd makes them, and
+		// what is left of it is needed only if little follows.
+		first := b
+		if end := bytes.IndexByte(b, '\n'); end >= 0 {
+			first = b[:end+1]
 		}
+		b = b[len(first):]
+		texts = append(texts, first[min(len(first), lineHead):])
 	}
-	if n := len(text) - maxMessageLines; n > 0 {
-		text = text[n:]
+	for line := range bytes.Lines(b) {
+		parts := bytes.SplitN(line, []byte{' '}, 4) // time, stream, tags, text
+		if len(parts) < 4 {
+			continue
+		}
+		if tag, _, _ := bytes.Cut(parts[2], []byte{':'}); string(tag) == "P" {
+			parts[3] = bytes.TrimSuffix(parts[3], []byte{'\n'}) // the line goes on
+		}
+		texts = append(texts, parts[3])
 	}
-	all := []byte(strings.Join(text, ""))
-	if n := len(all) - maxLogMessage; n > 0 {
-		all = all[n:]
-	}
-	return validText(all)
+	texts = texts[max(0, len(texts)-maxMessageLines):]
+	all := bytes.Join(texts, nil)
+	return all[max(0, len(all)-maxLogMessage):]
 }
 
 // validText drops what a cut left of a character at either end.

@@ -442,19 +442,27 @@ func (s *syncing) newest(name string) *observed.Container {
 }
 
 // prune removes the remains that nobody asks for any more: of each container
-// all dead instances but the newest, and old sandboxes that hold none of
-// those kept.
+// all dead instances but the newest, and those never started that a newer one
+// has replaced; and old sandboxes that hold none of those kept.
 func (s *syncing) prune(ctx context.Context) {
 	keep := map[string]bool{}   // sandboxes in use
 	dead := map[string]int{}    // by container name
 	kept := map[string]string{} // containers kept, to their sandboxes
+	newer := map[string]bool{}  // names seen
 	var gone []observed.Container
 	for _, c := range s.obs.Containers {
-		if c.State == observed.Exited || c.State == observed.Unknown {
-			if dead[c.Name]++; dead[c.Name] > 1 {
-				gone = append(gone, c)
-				continue
-			}
+		old := false
+		switch c.State {
+		case observed.Exited, observed.Unknown:
+			dead[c.Name]++
+			old = dead[c.Name] > 1
+		case observed.Created:
+			old = newer[c.Name]
+		}
+		newer[c.Name] = true
+		if old {
+			gone = append(gone, c)
+			continue
 		}
 		kept[c.ID] = c.SandboxID
 	}
