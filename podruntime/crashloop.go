@@ -43,6 +43,7 @@ type crashLoop struct {
 	definition string // a change of it is a new attempt
 	restarts   int
 	delay      time.Duration // before the last restart
+	old        string        // ID of an instance of another definition: its end delays nothing
 
 	// When the instance of that ID ended, by the monotonic clock: once seen,
 	// an end stays where it is however the wall clock jumps.
@@ -87,6 +88,9 @@ func (b *crashLoops) heldUntil(pod *v1.Pod, c *v1.Container, last *observed.Cont
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := b.loop(p, pod, c, last)
+	if l.old == last.ID {
+		return time.Time{}, 0
+	}
 	if l.id != last.ID {
 		// What ended in the future, as it seems after the clock was put
 		// back, ended now.
@@ -108,9 +112,13 @@ func (b *crashLoops) restarted(pod *v1.Pod, c *v1.Container, last *observed.Cont
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := b.loop(p, pod, c, last)
+	p.dirty = true
+	if l.old == last.ID {
+		l.restarts, l.delay = 1, 0
+		return
+	}
 	crash := b.crash(l, pod, c, last)
 	l.restarts, l.delay = crash.Restarts+1, b.delay(crash)
-	p.dirty = true
 }
 
 func (b *crashLoops) delay(c Crash) time.Duration { return max(b.policy.Delay(c), 0) }
@@ -149,7 +157,7 @@ func (b *crashLoops) loop(p *podLoops, pod *v1.Pod, c *v1.Container, last *obser
 		// more restarts than the container.
 		l = b.derive(definition, pod, c, last)
 	case l.definition != definition:
-		l = &crashLoop{definition: definition}
+		l = &crashLoop{definition: definition, old: last.ID}
 	}
 	p.loops[c.Name] = l
 	return l
@@ -164,7 +172,8 @@ const deriveMost = 64
 func (b *crashLoops) derive(definition string, pod *v1.Pod, c *v1.Container, last *observed.Container) *crashLoop {
 	l := &crashLoop{definition: definition}
 	if last.Hash != "" && last.Hash != podspec.Hash(c) {
-		return l // edited while the agent was away
+		l.old = last.ID // edited while the agent was away
+		return l
 	}
 	if last.RestartCount == 0 || last.StartedAt.IsZero() {
 		return l

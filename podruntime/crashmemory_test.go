@@ -235,6 +235,25 @@ func TestEditResetsARememberedLoop(t *testing.T) {
 	}
 }
 
+// Who mends a container does not wait for the one that was broken, whatever the
+// policy and whether or not the agent was there.
+func TestEditWaitsForNothing(t *testing.T) {
+	for name, away := range map[string]func(*looping){
+		"there": func(*looping) {}, "away": (*looping).again, "away without a memory": func(l *looping) { clear(l.notes.values); l.again() },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLooping(t, ConstantBackoff(time.Hour))
+			l.next()
+			l.wantNext(name, 3600)
+			l.sync()
+			l.w.pod.Spec.Containers[0].Image = "fixed"
+			away(l)
+			l.wantNext(name+", edited", 0)
+			l.wantNext(name+", still broken", 3600)
+		})
+	}
+}
+
 // Nothing is written that need not be: one small value for each restart of
 // what crashed, none for a look, and of a quick policy only some.
 func TestFewWrites(t *testing.T) {
