@@ -34,7 +34,7 @@ func restartSource(pod *v1.Pod, obs *observed.Pod) (*v1.Container, *observed.Con
 }
 
 func wantsRestartOfAll(c *v1.Container, o *observed.Container) bool {
-	return o != nil && o.State == observed.Exited && podmeta.RestartsAllAfter(c, o.ExitCode)
+	return o != nil && o.State == observed.Exited && o.ExitCode != UnknownExit && podmeta.RestartsAllAfter(c, o.ExitCode)
 }
 
 // resets lists every instance of the containers of a pod that is to start
