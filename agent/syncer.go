@@ -15,7 +15,6 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podspec"
-	"github.com/nodewright/nodewright/podspec/volumefile"
 	"github.com/nodewright/nodewright/podstatus"
 	"github.com/nodewright/nodewright/podworker"
 )
@@ -252,7 +251,6 @@ func (a *Agent) input(ctx context.Context, pod *v1.Pod, obs *observed.Pod, volum
 		PodIPs:     obs.IPs(),
 		Volumes:    volumes,
 		PodDir:     a.podDir(pod.UID),
-		ReadFile:   volumefile.Read,
 
 		RuntimeHandler: handler, Handler: features, UserNamespace: ids,
 	}, nil

@@ -17,6 +17,15 @@
 //
 // [Manager.Kill] ends a pod in order, [Manager.Remove] takes away what it left.
 //
+// # Resizes
+//
+// With Config.Resizer, containers that run are given the resources that the
+// spec has by now (KEP-1287), or are restarted for it where their resize policy
+// says so. Memory goes before CPU, and what makes room before what takes it. A
+// memory limit below what is in use is refused and tried again. Whether a pod
+// may have what it asks for is for the caller to decide before;
+// [CheckResize] tells what is never possible.
+//
 // # Calls
 //
 // Each call to a runtime costs milliseconds, so there are few. A new pod takes

@@ -49,6 +49,9 @@ type syncing struct {
 // it was done nevertheless.
 func (m *Manager) Sync(ctx context.Context, req Request) Result {
 	s := &syncing{m: m, req: req, pod: req.Spec.Pod, in: req.Spec, prefetched: map[string]*imageFuture{}, imageErrs: map[string]error{}, alive: map[string]bool{}, tried: map[string]bool{}}
+	if s.in.ReadFile == nil {
+		s.in.ReadFile = readVolumeFile
+	}
 	s.obs = copyPod(req.Observed, s.pod)
 	m.applied.keep(s.obs)
 	// Each round starts at least one container, clears the way for a new

@@ -34,9 +34,9 @@ type Input struct {
 	// ReadFile returns the content of a file of a volume, for variables that
 	// come from files (KEP-3721): dir is where the volume is on the node, path
 	// where the file is in it. A file that is not there is an
-	// [io/fs.ErrNotExist]. It must follow no symbolic link out of dir, and
-	// volumefile.Read does not. nil: pods that want such variables have a
-	// problem.
+	// [io/fs.ErrNotExist]. It must follow no symbolic link out of dir: pods
+	// write there. nil: pods that want such variables have a problem, but
+	// podruntime sees to it.
 	ReadFile func(dir, path string) ([]byte, error)
 	// PodDir is the pod's own directory on the node.
 	PodDir string

@@ -58,7 +58,7 @@ func TestSeenFromInside(t *testing.T) {
 	l.write("data.yaml", `apiVersion: v1
 kind: ConfigMap
 metadata: {name: cm}
-data: {color: blue, size: large, "not valid": x}
+data: {color: blue, size: large, "not=valid": x}
 ---
 apiVersion: v1
 kind: Secret
@@ -87,7 +87,15 @@ stringData: {password: hunter2}
 				"A=one", "B=one two $(A) $(NONE)", "EMPTY=", "COLOR=blue", "PASSWORD=hunter2", "POD=env-lab", "TIER=web", "NODE=lab",
 				"CPU=250", "MEMORY=7", "color=blue", "size=large", "P_password=hunter2",
 			},
-			wantNot: []string{"MAYBE=", "not valid=x"},
+			wantNot: []string{"MAYBE=", "not=valid=x"},
+		},
+		{
+			name: "env-of-file", steps: []string{"env", "."},
+			spec: volumes + ", initContainers: [{name: i, image: '" + sampleimage.Testbox +
+				"', args: [write, /e/vars, \"# what it found out\\nCITY='New York'\\n\"], volumeMounts: [{name: e, mountPath: /e}]}]",
+			container: `env: [{name: TOWN, valueFrom: {fileKeyRef: {volumeName: e, path: vars, key: CITY}}},
+				{name: NONE, valueFrom: {fileKeyRef: {volumeName: e, path: none, key: X, optional: true}}}]`,
+			want: []string{"TOWN=New York"}, wantNot: []string{"NONE="},
 		},
 		{
 			name: "args", steps: []string{"out", "$(A)-$(NONE)-$$(A)", "cat", "version"},
@@ -170,7 +178,11 @@ stringData: {password: hunter2}
 		{name: "host-pid", spec: "hostPID: true", steps: []string{"cat", fmt.Sprintf("/proc/%d/comm", os.Getpid())}, want: []string{ownName(t)}},
 		{name: "own-pid", steps: status, want: []string{"Pid:\t1"}},
 		{name: "shared-pid", spec: "shareProcessNamespace: true", steps: []string{"cat", "/proc/1/comm"}, want: []string{"pause"}},
-		{name: "own-users", spec: "hostUsers: false", steps: []string{"cat", "/proc/self/uid_map", "id"}, want: []string{"         0      65536      65536", "0 0"}},
+		{
+			name: "own-users", spec: "hostUsers: false, " + volumes, container: "volumeMounts: [{name: e, mountPath: /x}]",
+			steps: []string{"cat", "/proc/self/uid_map", "id", "write", "/x/file", "mine", "cat", "/x/file", "out", ""},
+			want:  []string{"         0      65536      65536", "0 0", "mine"},
+		},
 		{
 			name: "limits", container: "resources: {requests: {cpu: 250m, memory: 16Mi}, limits: {cpu: 500m, memory: 32Mi}}",
 			steps: limitFiles(), want: limitValues(),

@@ -1,7 +1,4 @@
-// Package volumefile reads files of pods' volumes, which the pods themselves
-// may have written. It is what podspec.Input.ReadFile is for, kept apart so
-// that the compiler has no business with a disk.
-package volumefile
+package podruntime
 
 import (
 	"fmt"
@@ -10,16 +7,17 @@ import (
 	"syscall"
 )
 
-// Limit is how large a file may be, in bytes (KEP-3721).
-const Limit = 64 << 10
+// maxVolumeFile is how large a file with variables may be, in bytes (KEP-3721).
+const maxVolumeFile = 64 << 10
 
-// Read returns the content of the file at path below the directory dir. A
-// file that is not there is an [io/fs.ErrNotExist].
+// readVolumeFile is podspec.Input.ReadFile: it returns the content of the file
+// at path below the directory dir. A file that is not there is an
+// fs.ErrNotExist.
 //
 // Whoever wrote the volume is not trusted: neither path nor a symbolic link
 // leads out of dir, what is no regular file is not read and does not block,
-// and nothing larger than [Limit] comes back.
-func Read(dir, path string) ([]byte, error) {
+// and nothing larger than maxVolumeFile comes back.
+func readVolumeFile(dir, path string) ([]byte, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return nil, err
@@ -38,12 +36,12 @@ func Read(dir, path string) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is no regular file", path)
 	}
-	content, err := io.ReadAll(io.LimitReader(f, Limit+1))
+	content, err := io.ReadAll(io.LimitReader(f, maxVolumeFile+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(content) > Limit {
-		return nil, fmt.Errorf("%s has more than %d bytes", path, Limit)
+	if len(content) > maxVolumeFile {
+		return nil, fmt.Errorf("%s has more than %d bytes", path, maxVolumeFile)
 	}
 	return content, nil
 }

@@ -1,4 +1,4 @@
-package volumefile_test
+package podruntime
 
 import (
 	"errors"
@@ -8,11 +8,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/nodewright/nodewright/podspec/volumefile"
 )
 
-func TestRead(t *testing.T) {
+func TestReadVolumeFile(t *testing.T) {
 	top := t.TempDir()
 	dir := filepath.Join(top, "volume")
 	must := func(err error) {
@@ -27,8 +25,8 @@ func TestRead(t *testing.T) {
 	write("secret", "of the node")
 	write("volume/a", "content")
 	write("volume/sub/b", "below")
-	write("volume/full", strings.Repeat("x", volumefile.Limit))
-	write("volume/large", strings.Repeat("x", volumefile.Limit+1))
+	write("volume/full", strings.Repeat("x", maxVolumeFile))
+	write("volume/large", strings.Repeat("x", maxVolumeFile+1))
 	link("../secret", "out")
 	link(filepath.Join(top, "secret"), "absolute")
 	link("..", "up")
@@ -40,23 +38,23 @@ func TestRead(t *testing.T) {
 		{"a", "content"},
 		{"./sub/b", "below"},
 		{"within", "below"},
-		{"full", strings.Repeat("x", volumefile.Limit)},
+		{"full", strings.Repeat("x", maxVolumeFile)},
 	} {
-		if got, err := volumefile.Read(dir, tc.path); err != nil || string(got) != tc.want {
+		if got, err := readVolumeFile(dir, tc.path); err != nil || string(got) != tc.want {
 			t.Errorf("%s: %.20q (%v), want %.20q", tc.path, got, err, tc.want)
 		}
 	}
 	for _, path := range []string{"../secret", "/etc/passwd", "out", "absolute", "up/secret", "loop", "sub", ".", "", "a/b", "pipe", "large"} {
-		if got, err := volumefile.Read(dir, path); err == nil || errors.Is(err, fs.ErrNotExist) {
+		if got, err := readVolumeFile(dir, path); err == nil || errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%q: %.20q (%v), want an error, and not that it is missing", path, got, err)
 		}
 	}
 	for _, path := range []string{"none", "sub/none", "none/none"} {
-		if _, err := volumefile.Read(dir, path); !errors.Is(err, fs.ErrNotExist) {
+		if _, err := readVolumeFile(dir, path); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: %v, want that it is not there", path, err)
 		}
 	}
-	if _, err := volumefile.Read(filepath.Join(top, "gone"), "a"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := readVolumeFile(filepath.Join(top, "gone"), "a"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no volume: %v", err)
 	}
 }
