@@ -3,9 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -15,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
 )
@@ -25,13 +22,12 @@ import (
 // pod's first resize on; before it, a pod has what its containers were made
 // with.
 type grants struct {
-	dir string
-	log *zap.Logger
-	met *metrics
+	store *lazyStore
+	log   *zap.Logger
+	met   *metrics
 
-	mu    sync.Mutex
-	store *checkpoint.Store // nil before the first use
-	pods  map[types.UID]*grant
+	mu   sync.Mutex
+	pods map[types.UID]*grant
 }
 
 // grant is what is known of one pod.
@@ -52,7 +48,10 @@ type granted struct {
 }
 
 func newGrants(rootDir string, log *zap.Logger, met *metrics) *grants {
-	return &grants{dir: filepath.Join(rootDir, "grants"), log: log, met: met, pods: map[types.UID]*grant{}}
+	return &grants{
+		store: &lazyStore{dir: filepath.Join(rootDir, "grants"), log: log},
+		log:   log, met: met, pods: map[types.UID]*grant{},
+	}
 }
 
 // grantedOf are the resources that a pod's spec has.
@@ -370,11 +369,6 @@ func (g *grants) forget(known func(types.UID) bool) {
 		}
 		delete(g.pods, uid)
 	}
-	if g.store == nil {
-		if _, err := os.Stat(g.dir); err != nil || g.open() != nil {
-			return
-		}
-	}
 	keys, err := g.store.Keys()
 	if err != nil {
 		g.log.Warn("grants cannot be listed", zap.Error(err))
@@ -390,32 +384,9 @@ func (g *grants) forget(known func(types.UID) bool) {
 	}
 }
 
-func (g *grants) open() error {
-	if g.store != nil {
-		return nil
-	}
-	store, err := checkpoint.Open(checkpoint.Config{Dir: g.dir, OnCorrupt: func(key, aside string, err error) {
-		g.log.Error("what a pod was granted is lost", zap.String("uid", key), zap.String("file", aside), zap.Error(err))
-	}})
-	if err != nil {
-		return fmt.Errorf("grants: %w", err)
-	}
-	g.store = store
-	return nil
-}
-
 // read returns what was written down. What cannot be read counts as not
 // written: the containers still tell.
 func (g *grants) read(uid types.UID) (granted, bool) {
-	if g.store == nil {
-		if _, err := os.Stat(g.dir); err != nil {
-			return granted{}, false
-		}
-	}
-	if err := g.open(); err != nil {
-		g.log.Error("grants cannot be read", zap.Error(err))
-		return granted{}, false
-	}
 	b, err := g.store.Read(string(uid))
 	if errors.Is(err, fs.ErrNotExist) {
 		return granted{}, false
@@ -432,9 +403,6 @@ func (g *grants) read(uid types.UID) (granted, bool) {
 }
 
 func (g *grants) write(uid types.UID, r granted) error {
-	if err := g.open(); err != nil {
-		return err
-	}
 	b, err := json.Marshal(r)
 	if err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
 	"sync"
 
@@ -14,7 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -25,12 +23,11 @@ const idsPerPod = 1 << 16
 // idRanges sets IDs of the node aside for pods. A pod keeps its range over
 // restarts of the agent until it is released: its files belong to these IDs.
 type idRanges struct {
-	dir string
-	log *zap.Logger
+	store *lazyStore
+	log   *zap.Logger
 
 	mu    sync.Mutex
-	store *checkpoint.Store // nil before the first use
-	taken map[uint32]types.UID
+	taken map[uint32]types.UID // nil before the first use
 	of    map[types.UID]uint32
 }
 
@@ -41,7 +38,7 @@ type savedRange struct {
 }
 
 func newIDRanges(rootDir string, log *zap.Logger) *idRanges {
-	return &idRanges{dir: filepath.Join(rootDir, "userns"), log: log}
+	return &idRanges{store: &lazyStore{dir: filepath.Join(rootDir, "userns"), log: log}, log: log}
 }
 
 // forPod returns the pod's range: nil if it shares the node's IDs.
@@ -67,22 +64,16 @@ func (r *idRanges) forPod(pod *v1.Pod) (*podspec.IDRange, error) {
 // open reads what earlier lives of the agent gave away. A value that is
 // damaged counts as none; its pod gets another range.
 func (r *idRanges) open() error {
-	if r.store != nil {
+	if r.taken != nil {
 		return nil
 	}
-	store, err := checkpoint.Open(checkpoint.Config{Dir: r.dir, OnCorrupt: func(key, aside string, err error) {
-		r.log.Error("a pod's range of user IDs is lost", zap.String("uid", key), zap.String("file", aside), zap.Error(err))
-	}})
-	if err != nil {
-		return err
-	}
-	keys, err := store.Keys()
+	keys, err := r.store.Keys()
 	if err != nil {
 		return err
 	}
 	taken, of := map[uint32]types.UID{}, map[types.UID]uint32{}
 	for _, key := range keys {
-		b, err := store.Read(key)
+		b, err := r.store.Read(key)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -96,7 +87,7 @@ func (r *idRanges) open() error {
 		}
 		taken[s.First], of[types.UID(key)] = types.UID(key), s.First
 	}
-	r.store, r.taken, r.of = store, taken, of
+	r.taken, r.of = taken, of
 	return nil
 }
 
@@ -143,10 +134,8 @@ func (r *idRanges) release(uid types.UID) error {
 func (r *idRanges) held() []types.UID {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.store == nil {
-		if _, err := os.Stat(r.dir); err != nil || r.open() != nil {
-			return nil
-		}
+	if r.open() != nil {
+		return nil
 	}
 	var out []types.UID
 	for uid := range r.of {

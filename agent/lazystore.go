@@ -3,6 +3,7 @@ package agent
 import (
 	"io/fs"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"go.uber.org/zap"
@@ -35,7 +36,7 @@ func (l *lazyStore) open(create bool) (*checkpoint.Store, error) {
 	}
 	var err error
 	l.store, err = checkpoint.Open(checkpoint.Config{Dir: l.dir, OnCorrupt: func(key, aside string, err error) {
-		l.log.Error("a damaged checkpoint was set aside", zap.String("key", key), zap.String("file", aside), zap.Error(err))
+		l.log.Error("a damaged checkpoint was set aside", zap.String("of", filepath.Base(l.dir)), zap.String("key", key), zap.String("file", aside), zap.Error(err))
 	}})
 	return l.store, err
 }
