@@ -314,6 +314,8 @@ func (w *initWalk) step(i int) (stop bool) {
 	case observed.Running:
 		if sidecar {
 			w.runningSidecar(i, c, o, last)
+		} else if w.in.Resources.resize(c, o, w.a) {
+			w.again(i, o, KillResize, fmt.Sprintf("Init container %s resize requires restart", c.Name))
 		}
 	case observed.Exited:
 		switch {
@@ -344,18 +346,20 @@ func (w *initWalk) endPod() bool {
 	return true
 }
 
+// again has a running init container killed and started anew.
+func (w *initWalk) again(i int, o *observed.Container, reason KillReason, message string) {
+	w.a.kill(o, reason, message, true)
+	w.a.Init = append(w.a.Init, i)
+}
+
 // runningSidecar lets the next init container start once this one has.
 func (w *initWalk) runningSidecar(i int, c *v1.Container, o *observed.Container, last bool) {
-	again := func(reason KillReason, message string) {
-		w.a.kill(o, reason, message, true)
-		w.a.Init = append(w.a.Init, i)
-	}
 	if c.StartupProbe != nil {
 		switch w.in.startup(o.ID) {
 		case ProbeNone, ProbeUnknown:
 			return
 		case ProbeFailure:
-			again(KillStartup, fmt.Sprintf("Init container %s failed startup probe", c.Name))
+			w.again(i, o, KillStartup, fmt.Sprintf("Init container %s failed startup probe", c.Name))
 			return
 		}
 	}
@@ -366,10 +370,10 @@ func (w *initWalk) runningSidecar(i int, c *v1.Container, o *observed.Container,
 	}
 	switch {
 	case changed(c, o):
-		again(KillChanged, fmt.Sprintf("Init container %s definition changed", c.Name))
+		w.again(i, o, KillChanged, fmt.Sprintf("Init container %s definition changed", c.Name))
 	case c.LivenessProbe != nil && w.in.liveness(o.ID) == ProbeFailure:
-		again(KillLiveness, fmt.Sprintf("Init container %s failed liveness probe", c.Name))
+		w.again(i, o, KillLiveness, fmt.Sprintf("Init container %s failed liveness probe", c.Name))
 	case w.in.Resources.resize(c, o, w.a):
-		again(KillResize, fmt.Sprintf("Init container %s resize requires restart", c.Name))
+		w.again(i, o, KillResize, fmt.Sprintf("Init container %s resize requires restart", c.Name))
 	}
 }

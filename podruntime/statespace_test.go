@@ -12,10 +12,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/podspec"
 )
 
 // explorer drives one pod through a random history and checks, at every start
@@ -138,6 +143,50 @@ func (e *explorer) ended(c *observed.Container, code int32) {
 	e.ends[key] = append(e.ends[key], end{code})
 }
 
+// CreateContainer has the runtime show what the container may use.
+func (e *explorer) CreateContainer(ctx context.Context, sb string, conf *runtimeapi.ContainerConfig, sc *runtimeapi.PodSandboxConfig) (string, error) {
+	id, err := e.memory.CreateContainer(ctx, sb, conf, sc)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c := byID(&e.pod, id); c != nil {
+		c.Annotations, c.Resources = conf.GetAnnotations(), &observed.Resources{CPUShares: conf.GetLinux().GetResources().GetCpuShares()}
+	}
+	return id, err
+}
+
+// UpdateContainerResources changes what a running instance may use.
+func (e *explorer) UpdateContainerResources(ctx context.Context, id string, r *runtimeapi.ContainerResources) error {
+	return e.do(ctx, "UpdateContainerResources", func() error {
+		c := byID(&e.pod, id)
+		if c == nil || c.State != observed.Running {
+			return fmt.Errorf("%s does not run", id)
+		}
+		c.Resources = &observed.Resources{CPUShares: r.GetLinux().GetCpuShares()}
+		return nil
+	})
+}
+
+func (e *explorer) UpdatePodSandboxResources(context.Context, *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "not here")
+}
+
+func (e *explorer) ContainerStats(context.Context, string) (*runtimeapi.ContainerStats, error) {
+	return nil, status.Error(codes.Unimplemented, "not here")
+}
+
+// resized checks that what runs has what the spec gives it.
+func (e *explorer) resized() {
+	pod := e.look()
+	for i := range pod.Containers {
+		o := &pod.Containers[i]
+		if c := e.spec(o.Name); o.State == observed.Running {
+			if want := podspec.Resources(podspec.Input{Pod: e.w.pod}, c, c.Resources).GetCpuShares(); o.Resources.CPUShares != want {
+				e.wrong("%s has %d CPU shares after a sync without errors, want %d", o.ID, o.Resources.CPUShares, want)
+			}
+		}
+	}
+}
+
 // StopContainer ends an instance with the code of a kill.
 func (e *explorer) StopContainer(ctx context.Context, id string, grace int64) error {
 	e.one.Lock()
@@ -178,7 +227,12 @@ func (e *explorer) step() {
 		e.note("the image of %s changes", c.Name)
 		e.edited[c.Name], e.over = true, false
 	case n == 10:
-		call := []string{"RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer", "StopPodSandbox"}[e.rnd.IntN(6)]
+		all := slices.Concat(e.w.pod.Spec.InitContainers, e.w.pod.Spec.Containers)
+		c := e.spec(all[e.rnd.IntN(len(all))].Name)
+		c.Resources.Requests = v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(int64(e.rnd.IntN(2000)), resource.DecimalSI)}
+		e.note("%s requests %s", c.Name, c.Resources.Requests.Cpu())
+	case n == 11:
+		call := []string{"UpdateContainerResources", "RunPodSandbox", "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer", "StopPodSandbox"}[e.rnd.IntN(7)]
 		e.fail[call], e.after[call] = errors.New("injected"), e.rnd.IntN(2) == 0
 		e.note("%s fails (with effect: %v)", call, e.after[call])
 	default:
@@ -204,8 +258,8 @@ func (e *explorer) settle() {
 }
 
 // Whatever happens to a pod: never two live instances of one container, what
-// comes first is done first, nothing is started past its policy, and a pod
-// that came to its end stays there.
+// comes first is done first, nothing is started past its policy, a pod that
+// came to its end stays there, and what runs has the resources of its spec.
 func TestStateSpace(t *testing.T) {
 	histories := 200
 	if testing.Short() {
@@ -227,7 +281,7 @@ func TestStateSpace(t *testing.T) {
 			e.note("seed %d, policy %s", seed, e.w.pod.Spec.RestartPolicy)
 			logs := t.TempDir()
 			begin := func() *Manager {
-				m, err := New(Config{Runtime: e, Images: present{}, PodLogsDir: logs})
+				m, err := New(Config{Runtime: e, Images: present{}, PodLogsDir: logs, Resizer: e})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -237,7 +291,9 @@ func TestStateSpace(t *testing.T) {
 			req := request(t, e.w, nil)
 			for range 40 {
 				req.Observed = e.look()
-				m.Sync(t.Context(), req)
+				if res := m.Sync(t.Context(), req); res.Err() == nil {
+					e.resized()
+				}
 				e.settle()
 				clear(e.fail)
 				clear(e.after)

@@ -32,6 +32,7 @@ type runFlags struct {
 	verbosity         int
 	socket            string
 	startsInFlight    int
+	pullsPerRegistry  int
 	providerConfig    string
 	providerDir       string
 
@@ -64,6 +65,7 @@ func newRunFlags() (*flag.FlagSet, *runFlags) {
 	fs.IntVar(&f.verbosity, "v", 0, "log `level`: 4 and above log every step")
 	fs.StringVar(&f.socket, "socket", "", "the agent's own `socket`; ROOT_DIR/agent.sock")
 	fs.IntVar(&f.startsInFlight, "starts-in-flight", 0, "the `number` of pods that start at a time; 4")
+	fs.IntVar(&f.pullsPerRegistry, "pulls-per-registry", 0, "the `number` of images that are pulled from one registry at a time; any")
 	return fs, f
 }
 
@@ -122,6 +124,9 @@ func (f *runFlags) validate() error {
 	}
 	if len(f.socket) > longestSocketPath {
 		bad("--socket=%q: want a path of at most %d bytes", f.socket, longestSocketPath)
+	}
+	if f.pullsPerRegistry < 0 {
+		bad("--pulls-per-registry=%d: want 1 or more, or 0 for any number", f.pullsPerRegistry)
 	}
 	if f.startsInFlight < 0 {
 		bad("--starts-in-flight=%d: want 1 or more, or 0 for the default", f.startsInFlight)

@@ -91,7 +91,7 @@ failCgroupV1: false
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := parseRunFlags(discard(), []string{"--root-dir", root, "--hostname-override", "me", "--starts-in-flight", "2"})
+	f, err := parseRunFlags(discard(), []string{"--root-dir", root, "--hostname-override", "me", "--starts-in-flight", "2", "--pulls-per-registry", "6"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,6 +112,7 @@ failCgroupV1: false
 		{"PullQPS", cfg.PullQPS, 3.0},
 		{"PullBurst", cfg.PullBurst, 4},
 		{"ParallelPulls", cfg.ParallelPulls, 5},
+		{"ParallelPullsPerRegistry", cfg.ParallelPullsPerRegistry, 6},
 		{"ClusterDomain", cfg.ClusterDomain, "edge.local"},
 		{"ClusterDNS", strings.Join(cfg.ClusterDNS, " "), "10.0.0.10"},
 		{"ResolvConf", cfg.ResolvConf, "-"}, // "" asks for none
