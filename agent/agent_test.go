@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -47,6 +49,8 @@ type node struct {
 	rt   *criruntimetest.Runtime
 	root string
 	want []*v1.Pod
+
+	pulls int // at a time
 }
 
 func newNode(t *testing.T) *node {
@@ -73,6 +77,7 @@ func (n *node) start() *life {
 		}},
 		RootDir: filepath.Join(n.root, "root"), PodLogsDir: filepath.Join(n.root, "logs"),
 		Runtime: n.rt, Images: n.rt, Sources: []podmgr.Source{l.src}, ResolvConf: "-",
+		ParallelPulls: n.pulls,
 	})
 	if err != nil {
 		n.t.Fatal(err)
@@ -544,6 +549,43 @@ func TestRejectedPod(t *testing.T) {
 		}
 		if evs := l.Events(l.pod("big")); len(evs) != 1 || evs[0].Reason != "OutOfcpu" {
 			t.Errorf("events %+v", evs)
+		}
+		l.stop()
+	})
+}
+
+// How far a pull is can be asked.
+func TestWhyOfPulls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.pulls = 1
+		n.rt.OfferImage("localhost/slow:1", "localhost/slow:2")
+		release := n.rt.Hang("PullImage")
+		of := func(name, image string) *v1.Pod {
+			c := runs(name)
+			c.Image = image
+			return newPod(name, c)
+		}
+		n.want = []*v1.Pod{of("a", "localhost/slow:1"), of("b", "localhost/slow:2")}
+		l := n.start()
+		why := func(pod string) string { return l.Why(l.pod(pod)).WaitingFor }
+		settle()
+		time.Sleep(9500 * time.Millisecond)
+		said := []string{why("a"), why("b")}
+		for _, want := range []string{`image localhost/slow:\d from localhost: 1\. in the queue, for 10s`, `image localhost/slow:\d from localhost: the runtime pulls it, for 10s`} {
+			if !slices.ContainsFunc(said, regexp.MustCompile(want).MatchString) {
+				t.Errorf("%q, want %q", said, want)
+			}
+		}
+		release()
+		settle()
+		l.wantPhase("a", v1.PodRunning)
+		l.wantPhase("b", v1.PodRunning)
+		n.want = append(n.want, of("c", "localhost/none:1"))
+		l.tell()
+		settle()
+		if got := why("c"); !strings.Contains(got, "image localhost/none:1 from localhost: try 2 at ") {
+			t.Errorf("a pull that failed: %q", got)
 		}
 		l.stop()
 	})
