@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +90,10 @@ func TestPod(t *testing.T) {
 		}
 	}
 
+	// What containerd has read of a container's output and not yet written
+	// dies with it.
+	path := filepath.Join(logs, "c", "0.log")
+	logged(t, ctx, path, " stdout F to stdout\n", " stderr F to stderr\n")
 	if err := c.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +111,7 @@ func TestPod(t *testing.T) {
 	if got := end.GetStatus().GetExitCode(); got != 7 {
 		t.Errorf("exit code = %d, want 7", got)
 	}
-	log, err := os.ReadFile(filepath.Join(logs, "c", "0.log"))
+	log, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,6 +125,20 @@ func TestPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	leavesNothing(t, c)
+}
+
+// logged waits until all of these are in a container's log.
+func logged(t *testing.T, ctx context.Context, path string, wants ...string) {
+	t.Helper()
+	for ; ; time.Sleep(10 * time.Millisecond) {
+		log, err := os.ReadFile(path)
+		if err == nil && !slices.ContainsFunc(wants, func(w string) bool { return !strings.Contains(string(log), w) }) {
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("log lacks one of %q: %v\n%s", wants, err, log)
+		}
+	}
 }
 
 // TestStopAfterKill clears up with containerd dead and with it frozen.
