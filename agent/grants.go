@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podruntime"
 )
 
 // grants remembers what resources pods were granted. That may be other than
@@ -74,8 +74,7 @@ func madeWith(pod *v1.Pod, obs *observed.Pod) (g granted, known bool) {
 		if o == nil || o.State != observed.Running {
 			continue
 		}
-		var r v1.ResourceRequirements
-		if json.Unmarshal([]byte(o.Annotations[cri.AnnotationResources]), &r) == nil {
+		if r, ok := podruntime.MadeWith(o); ok {
 			g.Containers[name], known = r, true
 		}
 	}
@@ -242,8 +241,7 @@ func (g *grants) wait(pod *v1.Pod, reason, message string) (news bool) {
 	return news
 }
 
-// asked takes note of a pod's newest version, which asks for what it was
-// granted already, and returns the one before it.
+// asked takes note of a pod's newest version, and returns the one before it.
 func (g *grants) asked(pod *v1.Pod) (before *v1.Pod) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -125,11 +125,10 @@ func takesNoMore(w waiting) bool {
 	return true
 }
 
-// resizing tells how a pod's resize goes on, after a sync. before tells that
-// there was something to resize. It reports whether the status is to be told
-// anew.
-func (a *Agent) resizing(pod *v1.Pod, req podruntime.Request, before bool, res *podruntime.Result) (news bool) {
-	if !before {
+// resizing tells how a pod's resize goes on, after a sync. It reports whether
+// the status is to be told anew.
+func (a *Agent) resizing(pod *v1.Pod, req podruntime.Request, res *podruntime.Result) (news bool) {
+	if !res.Resizes {
 		return a.finishResize(pod)
 	}
 	if err := resizeError(res); err != nil {

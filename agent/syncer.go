@@ -70,9 +70,8 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	}
 	release := a.pleg.Hold(pod.UID)
 	req := podruntime.Request{Spec: in, Observed: obs, Startup: startedUp}
-	resizes := a.runtime.NeedsResize(req)
 	res := a.runtime.Sync(ctx, req)
-	news := a.resizing(pod, req, resizes, &res)
+	news := a.resizing(pod, req, &res)
 	if err = res.Err(); err != nil {
 		err = a.networkNotReady(ctx, pod, err)
 	}
@@ -85,7 +84,7 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 			a.pleg.Refresh(pod.UID)
 		}
 		release()
-		if resizes && res.Changed() {
+		if res.Resizes && res.Changed() {
 			a.workers.Resync(pod.UID) // the runtime tells nobody of it
 		}
 	}

@@ -226,7 +226,11 @@ type ActionResult struct {
 }
 
 // Result is what a sync did.
-type Result struct{ Actions []ActionResult }
+type Result struct {
+	Actions []ActionResult
+	// Resizes tells that there were running containers to be resized.
+	Resizes bool
+}
 
 // Err joins the errors of all actions.
 func (r *Result) Err() error {

@@ -53,6 +53,12 @@ type Resources struct {
 	Applied func(containerID string, name v1.ResourceName) *runtimeapi.LinuxContainerResources
 }
 
+// resizes tells whether running containers do not have yet what the spec gives
+// them.
+func (a *Actions) resizes() bool {
+	return len(a.Update) > 0 || slices.ContainsFunc(a.Kill, func(k Kill) bool { return k.Reason == KillResize })
+}
+
 // resized are the resources that can be changed while a container runs.
 var resized = []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU}
 
@@ -62,13 +68,13 @@ func (r *Resources) resize(c *v1.Container, o *observed.Container, a *Actions) (
 	if r == nil {
 		return false
 	}
-	made, known := madeWith(o)
-	want, have := r.Wanted(c, c.Resources), r.shown(c, o, made, known)
+	made, known := MadeWith(o)
+	want := r.Wanted(c, c.Resources)
 	var updates []Update
 	for _, name := range resized {
 		from, to := r.Applied(o.ID, name), only(want, name)
 		if from == nil {
-			from = only(have, name)
+			from = only(r.shown(c, o, made, known), name)
 		}
 		switch visible := differs(from, to, name); {
 		case restartsFor(c, name):
@@ -107,9 +113,9 @@ func (r *Resources) shown(c *v1.Container, o *observed.Container, made v1.Resour
 	return out
 }
 
-// madeWith reads what a container was made with. known is false if it was made
+// MadeWith reads what a container was made with. known is false if it was made
 // by somebody who did not write it down.
-func madeWith(o *observed.Container) (r v1.ResourceRequirements, known bool) {
+func MadeWith(o *observed.Container) (r v1.ResourceRequirements, known bool) {
 	return r, json.Unmarshal([]byte(o.Annotations[cri.AnnotationResources]), &r) == nil
 }
 

@@ -105,7 +105,7 @@ func (m *Manager) planInput(req Request, obs *observed.Pod) PlanInput {
 // resources yet that the spec gives them.
 func (m *Manager) NeedsResize(req Request) bool {
 	a := Plan(m.planInput(req, req.Observed))
-	return len(a.Update) > 0 || slices.ContainsFunc(a.Kill, func(k Kill) bool { return k.Reason == KillResize })
+	return a.resizes()
 }
 
 // resize changes the resources of running containers: memory, then CPU; what

@@ -59,6 +59,7 @@ func (m *Manager) Sync(ctx context.Context, req Request) Result {
 	rounds := len(s.pod.Spec.InitContainers) + len(s.pod.Spec.Containers) + 3
 	for range rounds {
 		a := Plan(m.planInput(req, s.obs))
+		s.res.Resizes = s.res.Resizes || a.resizes()
 		if a.Empty() || !s.round(ctx, a) || ctx.Err() != nil {
 			break
 		}
