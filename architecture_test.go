@@ -17,7 +17,7 @@ const module = "github.com/nodewright/nodewright"
 // floors is the house: a room may import the rooms of lower floors, and none
 // of its own. Packages below a room belong to it.
 var floors = [][]string{
-	0: {"cri", "checkpoint", "podmeta"},
+	0: {"cri", "checkpoint", "podmeta", "numa"},
 	1: {"podspec", "podstatus"},
 	2: {"podworker", "pleg", "podmgr", "podruntime", "images", "statusmgr"},
 	3: {},
