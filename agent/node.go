@@ -3,7 +3,9 @@ package agent
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"runtime"
@@ -24,12 +26,12 @@ type Node struct {
 	// hostname, operating system and architecture are added to them.
 	Labels map[string]string
 	// Capacity and Allocatable bound what is admitted. Allocatable defaults
-	// to Capacity.
+	// to Capacity, less the memory that is set aside for huge pages.
 	Capacity, Allocatable v1.ResourceList
 }
 
-// DetectNode looks at this machine: its name, addresses, CPUs, memory and the
-// disk under dir. maxPods is taken as it is. What cannot be read is left out
+// DetectNode looks at this machine: its name, addresses, CPUs, memory, huge
+// pages and the disk under dir. maxPods is taken as it is. What cannot be read is left out
 // and named in the error, beside a Node that can be used.
 func DetectNode(dir string, maxPods int64) (Node, error) {
 	host, err := os.Hostname()
@@ -49,16 +51,21 @@ func DetectNode(dir string, maxPods int64) (Node, error) {
 	if disk, err := diskCapacity(dir); err == nil {
 		n.Capacity[v1.ResourceEphemeralStorage] = *resource.NewQuantity(disk, resource.BinarySI)
 	}
-	meminfo, err := os.ReadFile("/proc/meminfo")
+	pages, err := hugePages(os.DirFS("/sys/kernel/mm/hugepages"))
 	if err != nil {
-		return n, fmt.Errorf("memory capacity: %w", err)
+		err = fmt.Errorf("huge pages: %w", err)
 	}
-	total, err := memTotal(meminfo)
-	if err != nil {
-		return n, fmt.Errorf("memory capacity: %w", err)
+	maps.Copy(n.Capacity, pages)
+	meminfo, merr := os.ReadFile("/proc/meminfo")
+	if merr != nil {
+		return n, errors.Join(err, fmt.Errorf("memory capacity: %w", merr))
+	}
+	total, merr := memTotal(meminfo)
+	if merr != nil {
+		return n, errors.Join(err, fmt.Errorf("memory capacity: %w", merr))
 	}
 	n.Capacity[v1.ResourceMemory] = *resource.NewQuantity(total, resource.BinarySI)
-	return n, nil
+	return n, err
 }
 
 // memTotal reads MemTotal of /proc/meminfo (proc(5): in kB) in bytes.
@@ -113,7 +120,7 @@ func (n Node) withDefaults() Node {
 	}
 	n.Labels = all
 	if n.Allocatable == nil {
-		n.Allocatable = n.Capacity
+		n.Allocatable = withoutHugePages(n.Capacity)
 	}
 	return n
 }

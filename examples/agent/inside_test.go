@@ -23,6 +23,9 @@ type insidePod struct {
 	steps                 []string // of the test image
 	want                  []string // lines of the log
 	wantNot               []string
+	message               string       // that the container ended with
+	fails                 bool         // the pod does not succeed
+	cannot                func() error // tells why it is left out here
 }
 
 func (p insidePod) manifest() string {
@@ -127,10 +130,25 @@ stringData: {password: hunter2}
 			name: "seccomp", steps: status, spec: "securityContext: {seccompProfile: {type: RuntimeDefault}}",
 			want: []string{"Seccomp:\t2"},
 		},
+		{
+			name: "groups", spec: "securityContext: {runAsUser: 4001, runAsGroup: 4001, supplementalGroups: [4003]}", steps: status,
+			want: []string{"Groups:\t4001 4003 4242 "}, // 4242 by the image's /etc/group
+		},
+		{
+			name: "groups-strict", steps: status, want: []string{"Groups:\t4001 4003 "},
+			spec: "securityContext: {runAsUser: 4001, runAsGroup: 4001, supplementalGroups: [4003], supplementalGroupsPolicy: Strict}",
+		},
 		{name: "masked", steps: []string{"ls", "/proc/acpi", "out", "end"}, want: []string{"end"}},
 		{
 			name: "privileged", steps: status, container: "securityContext: {privileged: true}",
 			wantNot: []string{fmt.Sprintf("CapEff:\t%016x", capDefault)},
+		},
+		{
+			name: "runtime-class", spec: "runtimeClassName: bare", container: "securityContext: {privileged: true}",
+			steps: []string{"ls", "/dev"}, want: []string{"null"}, wantNot: []string{"kmsg"}, // bare hides the node's devices
+		},
+		{
+			name: "privileged-devices", container: "securityContext: {privileged: true}", steps: []string{"ls", "/dev"}, want: []string{"kmsg"},
 		},
 		{
 			name: "sysctl", steps: []string{"cat", "/proc/sys/net/ipv4/ip_unprivileged_port_start", "cat", "/proc/sys/kernel/shm_rmid_forced"},
@@ -183,17 +201,50 @@ stringData: {password: hunter2}
 		{
 			name: "own-users", spec: "hostUsers: false, " + volumes, container: "volumeMounts: [{name: e, mountPath: /x}]",
 			steps: []string{"cat", "/proc/self/uid_map", "id", "write", "/x/file", "mine", "cat", "/x/file", "out", ""},
-			want:  []string{"         0      65536      65536", "0 0", "mine"},
+			want:  []string{"         0      65536      65536", "0 0", "mine"}, cannot: noIDMaps,
+		},
+		{
+			name: "proc-mount", spec: "hostUsers: false", container: "securityContext: {procMount: Unmasked}", cannot: noIDMaps, fails: true,
+			steps: []string{"write", "/proc/sys/vm/swappiness", "1"}, want: []string{"testbox: write: open /proc/sys/vm/swappiness: permission denied"},
+		},
+		{
+			name: "proc-mount-default", spec: "hostUsers: false", cannot: noIDMaps, fails: true,
+			steps: []string{"write", "/proc/sys/vm/swappiness", "1"}, want: []string{"testbox: write: open /proc/sys/vm/swappiness: read-only file system"},
+		},
+		{
+			name: "stop-signal", spec: "os: {name: linux}, activeDeadlineSeconds: 3", fails: true, container: "lifecycle: {stopSignal: SIGUSR1}",
+			steps: []string{"catch", "USR1", "ignore", "sleep", "forever"}, want: []string{"got USR1"},
+		},
+		{
+			name: "message", steps: []string{"write", "/dev/termination-log", "all is well"}, message: "all is well",
+		},
+		{
+			name: "message-elsewhere", container: "terminationMessagePath: /tmp/last-words", steps: []string{"write", "/tmp/last-words", "as told"},
+			message: "as told",
+		},
+		{
+			name: "message-of-log", container: "terminationMessagePolicy: FallbackToLogsOnError", steps: []string{"out", "what went wrong", "exit", "3"},
+			message: "what went wrong\n", want: []string{"what went wrong"}, fails: true,
+		},
+		{
+			name: "huge-pages", container: "resources: {limits: {cpu: 100m, memory: 16Mi, hugepages-2Mi: 4Mi}}", cannot: hugePages(t),
+			steps: []string{"cat", "/sys/fs/cgroup/hugetlb.2MB.max"}, want: []string{"4194304"},
 		},
 		{
 			name: "limits", container: "resources: {requests: {cpu: 250m, memory: 16Mi}, limits: {cpu: 500m, memory: 32Mi}}",
 			steps: limitFiles(), want: limitValues(),
 		},
 	}
-	if why := noIDMaps(t); why != "" {
-		t.Log("the pod own-users is left out: ", why)
-		pods = slices.DeleteFunc(pods, func(p insidePod) bool { return p.name == "own-users" })
-	}
+	pods = slices.DeleteFunc(pods, func(p insidePod) bool {
+		if p.cannot == nil {
+			return false
+		}
+		why := p.cannot()
+		if why != nil {
+			t.Logf("the pod %s is left out: %v", p.name, why)
+		}
+		return why != nil
+	})
 	for _, p := range pods {
 		l.write(p.name+".yaml", p.manifest())
 	}
@@ -209,8 +260,11 @@ stringData: {password: hunter2}
 	for _, p := range pods {
 		t.Run(p.name, func(t *testing.T) {
 			got := l.ask("logs", p.name)
-			if ph := ended[p.name].Status.Phase; ph != v1.PodSucceeded {
+			if ph := ended[p.name].Status.Phase; (ph != v1.PodSucceeded) != p.fails {
 				t.Errorf("the pod is %s", ph)
+			}
+			if end := ended[p.name].Status.ContainerStatuses[0].State.Terminated; end == nil || end.Message != p.message {
+				t.Errorf("the container ended with %+v, want the message %q", end, p.message)
 			}
 			lines := strings.Split(got, "\n")
 			for _, w := range p.want {
@@ -239,22 +293,46 @@ stringData: {password: hunter2}
 // noIDMaps tells why containers here cannot have user IDs of their own: their
 // root file systems are mounted with the IDs mapped, and tmpfs takes that from
 // Linux 6.3 on.
-func noIDMaps(t *testing.T) string {
-	t.Helper()
+func noIDMaps() error {
 	var fs unix.Statfs_t
 	var uts unix.Utsname
 	if err := errors.Join(unix.Statfs(os.TempDir(), &fs), unix.Uname(&uts)); err != nil {
-		t.Fatal(err)
+		return err
 	}
 	release := unix.ByteSliceToString(uts.Release[:])
 	var major, minor int
 	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
-		t.Fatalf("Linux %q: %v", release, err)
+		return fmt.Errorf("Linux %q: %w", release, err)
 	}
 	if fs.Type == unix.TMPFS_MAGIC && (major < 6 || major == 6 && minor < 3) {
-		return fmt.Sprintf("%s is a tmpfs of Linux %s", os.TempDir(), release)
+		return fmt.Errorf("%s is a tmpfs of Linux %s", os.TempDir(), release)
 	}
-	return ""
+	return nil
+}
+
+// hugePages sees to it that the node has huge pages while the test runs, or
+// tells why it cannot: what a container may have of them only cgroup v2 shows.
+func hugePages(t *testing.T) func() error {
+	return func() error {
+		controllers, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(string(controllers), "hugetlb") {
+			return fmt.Errorf("the controllers of cgroup v2 are %s", controllers)
+		}
+		const count = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"
+		before, err := os.ReadFile(count)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() {
+			if err := os.WriteFile(count, before, 0); err != nil {
+				t.Errorf("give the huge pages back: %v", err)
+			}
+		})
+		return os.WriteFile(count, []byte("8"), 0)
+	}
 }
 
 func nodeHostname(t *testing.T) string {

@@ -1,6 +1,8 @@
 package containerdtest
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,7 +15,7 @@ import (
 
 // writeConfig writes containerd's and the CNI configuration under o.Dir.
 func writeConfig(o Options) error {
-	for _, d := range []string{"net.d", "opt", "cni", "tmp", "runc"} {
+	for _, d := range []string{"net.d", "opt", "cni", "cdi", "tmp", "runc"} {
 		if err := os.MkdirAll(filepath.Join(o.Dir, d), 0o711); err != nil {
 			return err
 		}
@@ -30,12 +32,17 @@ func writeConfig(o Options) error {
 	if err := os.WriteFile(filepath.Join(o.Dir, "config.toml"), []byte(config), 0o600); err != nil {
 		return err
 	}
-	network := fmt.Sprintf(networkConfig, o.bridge(), o.Dir, o.Subnet, portmap())
+	more := ""
+	if NoHostPorts() == nil {
+		more = portmap
+	}
+	network := fmt.Sprintf(networkConfig, o.bridge(), o.Dir, o.Subnet, more)
 	return os.WriteFile(filepath.Join(o.Dir, "net.d", "10-nodewright.conflist"), []byte(network), 0o600)
 }
 
 // containerdConfig wants: directory, sandbox image, restrict_oom_score_adj, runc, CNI plugins.
-// Network namespaces and runc's state are kept under the directory too.
+// Network namespaces and runc's state are kept under the directory too. The
+// handler "bare" is runc whose privileged containers see no host devices.
 const containerdConfig = `version = 3
 root = "%[1]s/root"
 state = "%[1]s/state"
@@ -51,9 +58,18 @@ imports = []
 [plugins.'io.containerd.cri.v1.runtime']
   restrict_oom_score_adj = %[3]t
   netns_mounts_under_state_dir = true
+  enable_cdi = true
+  cdi_spec_dirs = ["%[1]s/cdi"]
   [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
     [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+      BinaryName = "%[4]s"
+      Root = "%[1]s/runc"
+      SystemdCgroup = false
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.bare]
+    runtime_type = "io.containerd.runc.v2"
+    privileged_without_host_devices = true
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.bare.options]
       BinaryName = "%[4]s"
       Root = "%[1]s/runc"
       SystemdCgroup = false
@@ -72,14 +88,25 @@ const networkConfig = `{"cniVersion":"1.0.0","name":"%[1]s","plugins":[
   {"type":"host-local","dataDir":"%[2]s/cni","ranges":[[{"subnet":"%[3]s"}]],"routes":[{"dst":"0.0.0.0/0"}]}}%[4]s]}
 `
 
-// portmap is the plugin for host ports where the machine has what it drives.
-func portmap() string {
-	for _, p := range []string{"iptables", "nft"} {
-		if _, err := exec.LookPath(p); err == nil {
-			return `,{"type":"portmap","capabilities":{"portMappings":true}}`
+// portmap is the plugin for host ports.
+const portmap = `,{"type":"portmap","capabilities":{"portMappings":true}}`
+
+// NoHostPorts tells why pods get no host ports here, nil if they do: the CNI
+// plugin for them needs iptables or nft, and a kernel with NAT.
+func NoHostPorts() error {
+	err := errors.New("neither iptables nor nft is installed")
+	for _, list := range [][]string{{"iptables", "-w", "-t", "nat", "-S"}, {"nft", "list", "tables"}} {
+		if _, missing := exec.LookPath(list[0]); missing != nil {
+			continue
 		}
+		// The plugin takes the first that is installed, working or not.
+		out, err := exec.Command(list[0], list[1:]...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%s: %w: %s", strings.Join(list, " "), err, bytes.TrimSpace(out))
+		}
+		return nil
 	}
-	return ""
+	return err
 }
 
 // mayLowerOOMScore tells whether this process has CAP_SYS_RESOURCE, bit 24

@@ -95,8 +95,8 @@ func pack(archive, program string, img Image) error {
 	img.Files = append(img.Files,
 		File{Path: name, Mode: 0o755, Data: data},
 		File{Path: "/tmp/", Mode: 0o1777},
-		File{Path: "/etc/passwd", Mode: 0o644, Data: []byte("root:x:0:0:root:/:/none\nnobody:x:65534:65534:nobody:/:/none\n")},
-		File{Path: "/etc/group", Mode: 0o644, Data: []byte("root:x:0:\nnobody:x:65534:\n")},
+		File{Path: "/etc/passwd", Mode: 0o644, Data: []byte("root:x:0:0:root:/:/none\nnobody:x:65534:65534:nobody:/:/none\nmember:x:4001:4001:member:/:/none\n")},
+		File{Path: "/etc/group", Mode: 0o644, Data: []byte("root:x:0:\nnobody:x:65534:\nmember:x:4001:\nclub:x:4242:member\n")},
 	)
 	var buf bytes.Buffer
 	if err := Write(&buf, img); err != nil {

@@ -16,6 +16,7 @@
 //	sleep DURATION    "sleep forever" for ever
 //	ignore            from here on ignore SIGTERM
 //	trap CODE DELAY   from here on SIGTERM prints "got TERM", waits and exits with CODE
+//	catch NAME        from here on that signal (USR1, HUP, INT, QUIT) prints "got NAME" and ends with 0
 //	serve ADDR        answer HTTP on ADDR with the host name, for ever
 //	listen ADDR       accept TCP connections on ADDR and close them, for ever
 //	exit CODE         end
@@ -66,7 +67,7 @@ type box struct {
 // arity is the number of arguments of each step.
 var arity = map[string]int{
 	"out": 1, "err": 1, "lines": 1, "raw": 1, "env": 1, "args": 0, "cat": 1, "write": 2, "wait": 1, "ls": 1, "id": 0,
-	"alloc": 1, "sleep": 1, "ignore": 0, "trap": 2, "serve": 1, "listen": 1, "exit": 1,
+	"alloc": 1, "sleep": 1, "ignore": 0, "trap": 2, "catch": 1, "serve": 1, "listen": 1, "exit": 1,
 }
 
 func (b *box) run(args []string) error {
@@ -118,6 +119,8 @@ func (b *box) step(name string, a []string) error {
 		b.term <- func() {}
 	case "trap":
 		return b.trap(a[0], a[1])
+	case "catch":
+		return catch(a[0])
 	case "serve":
 		return serve(a[0])
 	case "listen":
@@ -227,6 +230,21 @@ func (b *box) trap(code, delay string) error {
 		time.Sleep(d)
 		os.Exit(c)
 	}
+	return nil
+}
+
+func catch(name string) error {
+	sig, ok := map[string]os.Signal{"USR1": syscall.SIGUSR1, "HUP": syscall.SIGHUP, "INT": syscall.SIGINT, "QUIT": syscall.SIGQUIT}[name]
+	if !ok {
+		return fmt.Errorf("no signal %q", name)
+	}
+	got := make(chan os.Signal, 1)
+	signal.Notify(got, sig)
+	go func() {
+		<-got
+		fmt.Println("got", name)
+		os.Exit(0)
+	}()
 	return nil
 }
 

@@ -34,6 +34,7 @@ func provide(ctx context.Context, p paths) error {
 			return err
 		}
 	}
+	portPrograms(ctx)
 	say("building the agent")
 	if err := goDo(ctx, p, "build", "-trimpath", "-ldflags=-s -w", "-o", p.bin+"/agent", "./examples/agent"); err != nil {
 		return fmt.Errorf("build agent: %w", err)
@@ -49,13 +50,32 @@ func seccompHeaders(ctx context.Context) error {
 		return nil
 	}
 	say("installing libseccomp-dev and pkg-config, which runc is built with")
-	cmd := exec.CommandContext(ctx, "sh", "-c", "apt-get install -qq -y libseccomp-dev pkg-config >/dev/null 2>&1 || "+
-		"{ apt-get update -qq >/dev/null 2>&1 && apt-get install -qq -y libseccomp-dev pkg-config >/dev/null; }")
-	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-	if err := cmd.Run(); err != nil {
+	if install(ctx, "libseccomp-dev pkg-config") != nil {
 		return errors.New("missing: libseccomp-dev and pkg-config, runc is built with them; try apt-get install libseccomp-dev pkg-config")
 	}
 	return nil
+}
+
+// portPrograms gets what the CNI plugin for host ports drives. Pods without
+// host ports run without it, so that failing is no error.
+func portPrograms(ctx context.Context) {
+	for _, p := range []string{"iptables", "nft"} {
+		if _, err := exec.LookPath(p); err == nil {
+			return
+		}
+	}
+	say("installing iptables, which host ports are made with")
+	if err := install(ctx, "iptables"); err != nil {
+		say("iptables cannot be installed: host ports will have no effect")
+	}
+}
+
+// install has Debian's package manager install packages.
+func install(ctx context.Context, packages string) error {
+	cmd := exec.CommandContext(ctx, "sh", "-c", "apt-get install -qq -y --no-install-recommends "+packages+" >/dev/null 2>&1 || "+
+		"{ apt-get update -qq >/dev/null 2>&1 && apt-get install -qq -y --no-install-recommends "+packages+" >/dev/null; }")
+	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+	return cmd.Run()
 }
 
 func goDo(ctx context.Context, p paths, args ...string) error {
