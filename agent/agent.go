@@ -186,6 +186,7 @@ type Agent struct {
 	admit    []Admitter
 	files    nodeFiles
 	handlers handlers
+	name     runtimeName
 	ids      *idRanges
 	grants   *grants
 	cgroupV2 bool
@@ -221,6 +222,7 @@ func New(cfg Config) (*Agent, error) {
 		rejected:  map[types.UID]Rejection{},
 		deadlines: map[types.UID]*time.Timer{},
 		handlers:  handlers{runtime: cfg.Runtime},
+		name:      runtimeName{runtime: cfg.Runtime},
 		ids:       newIDRanges(cfg.RootDir, cfg.Log),
 	}
 	if a.volumes == nil {

@@ -38,7 +38,7 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 		a.requestCleanup()
 	}
 	pod = a.grants.of(pod)
-	status := a.status(pod, obs, false)
+	status := a.status(ctx, pod, obs, false)
 	if a.pastDeadline(pod, &status) {
 		a.events.Event(pod, v1.EventTypeNormal, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 		status.Phase, status.Reason = v1.PodFailed, "DeadlineExceeded"
@@ -77,7 +77,7 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	}
 	if news || err != nil {
 		// Why a container did not start shows in the status at once.
-		a.statuses.Set(pod, a.status(pod, obs, false))
+		a.statuses.Set(pod, a.status(ctx, pod, obs, false))
 	}
 	after := func() {
 		if res.Changed() {
@@ -99,7 +99,7 @@ func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error 
 		return fmt.Errorf("runtime status: %w", err)
 	}
 	publish := func(obs *observed.Pod, final bool) {
-		status := a.status(pod, obs, final)
+		status := a.status(ctx, pod, obs, final)
 		for _, fn := range w.StatusFuncs {
 			fn(&status)
 		}
@@ -156,7 +156,7 @@ func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 		return fmt.Errorf("runtime status: %w", err)
 	}
 	defer a.pleg.Hold(pod.UID)()
-	status := a.status(pod, obs, true)
+	status := a.status(ctx, pod, obs, true)
 	for _, fn := range w.StatusFuncs {
 		fn(&status)
 	}
@@ -202,10 +202,11 @@ func (a *Agent) wanted(uid types.UID) bool {
 }
 
 // status computes the pod's status from what the runtime shows.
-func (a *Agent) status(pod *v1.Pod, obs *observed.Pod, final bool) v1.PodStatus {
+func (a *Agent) status(ctx context.Context, pod *v1.Pod, obs *observed.Pod, final bool) v1.PodStatus {
 	in := podstatus.Input{
 		Pod:      pod,
 		Observed: a.runtime.WithMessages(pod, a.podDir(pod.UID), obs),
+		Runtime:  a.name.get(ctx),
 		Terminal: final,
 		HostIPs:  a.cfg.Node.IPs,
 		Now:      time.Now(),

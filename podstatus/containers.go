@@ -1,6 +1,7 @@
 package podstatus
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -111,17 +112,17 @@ func (in *Input) containerStatus(c *v1.Container, g Group, before *v1.ContainerS
 		in.vanished(before, &st)
 		return st
 	}
-	if newest.State == observed.Unknown && before != nil && before.State.Terminated != nil && before.ContainerID == containerID(newest.ID) {
+	if newest.State == observed.Unknown && before != nil && before.State.Terminated != nil && BareID(before.ContainerID) == BareID(newest.ID) {
 		return st // it ended, whatever became of the runtime's memory since
 	}
 	unknownEnd := newest.State == observed.Unknown && before != nil && before.State.Running != nil
-	fromRuntime(newest, unknownEnd, &st)
+	in.fromRuntime(newest, unknownEnd, &st)
 	granted := in.granted(c)
 	st.AllocatedResources = granted.Requests.DeepCopy()
 	st.Resources = effectiveResources(granted, newest, before, in.resizing())
 	st.VolumeMounts = volumeMounts(c, newest)
 	if second != nil && second.State == observed.Exited {
-		st.LastTerminationState = v1.ContainerState{Terminated: terminated(second)}
+		st.LastTerminationState = v1.ContainerState{Terminated: in.terminated(second)}
 	}
 	if before == nil {
 		return st
@@ -195,8 +196,8 @@ func unknownEnd(id, message string, started metav1.Time) *v1.ContainerStateTermi
 }
 
 // fromRuntime lays what the runtime shows over st.
-func fromRuntime(c *observed.Container, unknown bool, st *v1.ContainerStatus) {
-	st.ContainerID = containerID(c.ID)
+func (in *Input) fromRuntime(c *observed.Container, unknown bool, st *v1.ContainerStatus) {
+	st.ContainerID = in.containerID(c.ID)
 	st.ImageID = firstOf(c.ImageRef, c.ImageID)
 	if c.Image != "" {
 		st.Image = c.Image
@@ -217,7 +218,7 @@ func fromRuntime(c *observed.Container, unknown bool, st *v1.ContainerStatus) {
 	case c.State == observed.Running:
 		st.State = v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(c.StartedAt)}}
 	case c.State == observed.Exited:
-		st.State = v1.ContainerState{Terminated: terminated(c)}
+		st.State = v1.ContainerState{Terminated: in.terminated(c)}
 	case unknown:
 		st.State = v1.ContainerState{Terminated: unknownEnd(st.ContainerID, "The container could not be located", metav1.NewTime(c.StartedAt))}
 	default:
@@ -225,7 +226,7 @@ func fromRuntime(c *observed.Container, unknown bool, st *v1.ContainerStatus) {
 	}
 }
 
-func terminated(c *observed.Container) *v1.ContainerStateTerminated {
+func (in *Input) terminated(c *observed.Container) *v1.ContainerStateTerminated {
 	reason := c.Reason
 	if reason == "" {
 		reason = ReasonCompleted
@@ -234,18 +235,25 @@ func terminated(c *observed.Container) *v1.ContainerStateTerminated {
 		}
 	}
 	return &v1.ContainerStateTerminated{
-		ExitCode: c.ExitCode, Reason: reason, Message: c.Message, ContainerID: containerID(c.ID),
+		ExitCode: c.ExitCode, Reason: reason, Message: c.Message, ContainerID: in.containerID(c.ID),
 		StartedAt: metav1.NewTime(c.StartedAt), FinishedAt: metav1.NewTime(c.FinishedAt),
 	}
 }
 
-// containerID puts the scheme before an ID that has none. The API wants one;
-// what it is called means nothing to anybody who reads it.
-func containerID(id string) string {
+// containerID puts the runtime's name before an ID that has none, as a scheme.
+func (in *Input) containerID(id string) string {
 	if id == "" || strings.Contains(id, "://") {
 		return id
 	}
-	return "containerd://" + id
+	return cmp.Or(in.Runtime, "containerd") + "://" + id
+}
+
+// BareID is a container ID of a status as the runtime knows it.
+func BareID(id string) string {
+	if _, bare, ok := strings.Cut(id, "://"); ok {
+		return bare
+	}
+	return id
 }
 
 func firstOf(a, b string) string {
@@ -296,7 +304,7 @@ func (in *Input) applyProbes(c *v1.Container, g Group, st *v1.ContainerStatus) {
 	}
 	st.Started, st.Ready = new(bool), false
 	if st.State.Running != nil {
-		id := strings.TrimPrefix(st.ContainerID, "containerd://")
+		id := BareID(st.ContainerID)
 		*st.Started = c.StartupProbe == nil || in.Started != nil && in.Started(id)
 		st.Ready = *st.Started
 		if st.Ready && c.ReadinessProbe != nil {

@@ -420,3 +420,20 @@ func TestClaimsAreThePods(t *testing.T) {
 		t.Errorf("claims %v, %v, %v; want the pod's", st.ResourceClaimStatuses, st.ExtendedResourceClaimStatus, st.NodeAllocatableResourceClaimStatuses)
 	}
 }
+
+// IDs begin with what the runtime calls itself, unless the runtime sees to
+// that itself.
+func TestContainerIDs(t *testing.T) {
+	for _, tc := range []struct{ runtime, id, want string }{
+		{"", "1", "containerd://1"}, {"cri-o", "1", "cri-o://1"}, {"cri-o", "own://1", "own://1"},
+	} {
+		pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
+		st := Of(Input{Pod: pod, Runtime: tc.runtime, Observed: &observed.Pod{
+			Containers: []observed.Container{{ID: tc.id, Name: "c", State: observed.Running}},
+		}})
+		got := st.ContainerStatuses[0].ContainerID
+		if got != tc.want || BareID(got) != "1" {
+			t.Errorf("runtime %q: ID %q is %q and %q, want %q and 1", tc.runtime, tc.id, got, BareID(got), tc.want)
+		}
+	}
+}

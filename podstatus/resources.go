@@ -82,7 +82,7 @@ func effectiveResources(granted *v1.ResourceRequirements, o *observed.Container,
 		return res
 	}
 	var shown *v1.ResourceRequirements
-	if before != nil && before.State.Running != nil && before.ContainerID == containerID(o.ID) {
+	if before != nil && before.State.Running != nil && BareID(before.ContainerID) == BareID(o.ID) {
 		shown = before.Resources
 	}
 	r := o.Resources

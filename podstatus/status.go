@@ -37,6 +37,9 @@ type Input struct {
 	Allocated *v1.Pod
 	// Observed is what the runtime shows; nil means nothing.
 	Observed *observed.Pod
+	// Runtime is the runtime's name, which container IDs begin with;
+	// containerd.
+	Runtime string
 	// Previous is the last status that was computed; nil means Pod.Status.
 	Previous *v1.PodStatus
 	// StartErrors tell, by container name, of the starts that failed last.

@@ -18,6 +18,8 @@
 //	trap CODE DELAY   from here on SIGTERM prints "got TERM", waits and exits with CODE
 //	catch NAME        from here on that signal (USR1, HUP, INT, QUIT) prints "got NAME" and ends with 0
 //	serve ADDR        answer HTTP on ADDR with the host name, for ever
+//	health ADDR FILE  answer HTTP on ADDR with 200 while FILE exists, else with 503, and gRPC health checks alike, for ever
+//	remove FILE       remove a file
 //	listen ADDR       accept TCP connections on ADDR and close them, for ever
 //	exit CODE         end
 //
@@ -67,7 +69,7 @@ type box struct {
 // arity is the number of arguments of each step.
 var arity = map[string]int{
 	"out": 1, "err": 1, "lines": 1, "raw": 1, "env": 1, "args": 0, "cat": 1, "write": 2, "wait": 1, "ls": 1, "id": 0,
-	"alloc": 1, "sleep": 1, "ignore": 0, "trap": 2, "catch": 1, "serve": 1, "listen": 1, "exit": 1,
+	"alloc": 1, "sleep": 1, "ignore": 0, "trap": 2, "catch": 1, "serve": 1, "health": 2, "remove": 1, "listen": 1, "exit": 1,
 }
 
 func (b *box) run(args []string) error {
@@ -123,6 +125,10 @@ func (b *box) step(name string, a []string) error {
 		return catch(a[0])
 	case "serve":
 		return serve(a[0])
+	case "health":
+		return health(a[0], a[1])
+	case "remove":
+		return os.Remove(a[0])
 	case "listen":
 		return listen(a[0])
 	case "exit":
