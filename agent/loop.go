@@ -95,7 +95,7 @@ func (a *Agent) handleChange(c podmgr.Change) {
 			a.workers.Resync(p.UID)
 		}
 	}
-	if c.ConfigChanged {
+	if len(c.Configs) > 0 {
 		a.retryFailed()
 	}
 }

@@ -98,8 +98,8 @@ func brief(c Change) string {
 	for _, p := range c.Pods {
 		s += " " + p.Name
 	}
-	if c.ConfigChanged {
-		s += " (config)"
+	for _, o := range c.Configs {
+		s += fmt.Sprintf(" (%s %s/%s)", o.Kind, o.Namespace, o.Name)
 	}
 	return s
 }

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/podmeta"
@@ -109,13 +110,38 @@ func (m *Manager) merge(source string, snap Snapshot) {
 		}
 	}
 	m.logProblems(st.snapshot.Problems, snap.Problems)
-	configChanged := st.spoken && (!equality.Semantic.DeepEqual(st.snapshot.ConfigMaps, snap.ConfigMaps) ||
-		!equality.Semantic.DeepEqual(st.snapshot.Secrets, snap.Secrets))
-	m.send(source, ops, !st.spoken, configChanged)
+	var configs []Object
+	if st.spoken {
+		configs = union(changed("ConfigMap", st.snapshot.ConfigMaps, snap.ConfigMaps), changed("Secret", st.snapshot.Secrets, snap.Secrets))
+	}
+	m.send(source, ops, !st.spoken, configs)
 	snap.Pods = nil
 	st.snapshot, st.spoken = snap, true
 	m.admitWaiting()
 	m.met.observe(m)
+}
+
+// changed are the objects of a kind that one list has otherwise than the other,
+// or not at all.
+func changed[T metav1.Object](kind string, old, now []T) []Object {
+	type key struct{ namespace, name string }
+	were := map[key]T{}
+	for _, o := range old {
+		were[key{o.GetNamespace(), o.GetName()}] = o
+	}
+	var out []Object
+	for _, o := range now {
+		k := key{o.GetNamespace(), o.GetName()}
+		was, ok := were[k]
+		if !ok || !equality.Semantic.DeepEqual(was, o) {
+			out = append(out, Object{kind, k.namespace, k.name})
+		}
+		delete(were, k)
+	}
+	for k := range were {
+		out = append(out, Object{kind, k.namespace, k.name})
+	}
+	return out
 }
 
 // clash tells whether a pod of another source has the name or the UID of p.
@@ -152,13 +178,13 @@ func (m *Manager) admitWaiting() {
 			return true
 		})
 		if len(ops) > 0 {
-			m.send(source, ops, false, false)
+			m.send(source, ops, false, nil)
 		}
 	}
 }
 
 // send queues the changes of one merge.
-func (m *Manager) send(source string, ops map[Op][]*v1.Pod, first, configChanged bool) {
+func (m *Manager) send(source string, ops map[Op][]*v1.Pod, first bool, configs []Object) {
 	m.queue.turn++
 	for _, op := range []Op{Remove, Add, Update, Delete, Reconcile} {
 		m.queue.pods(op, source, ops[op])
@@ -166,8 +192,8 @@ func (m *Manager) send(source string, ops map[Op][]*v1.Pod, first, configChanged
 	if first && len(ops[Add])+len(ops[Update])+len(ops[Delete]) == 0 {
 		m.queue.notice(rankEmpty, source)
 	}
-	if configChanged {
-		m.queue.notice(rankConfig, source)
+	if len(configs) > 0 {
+		m.queue.notice(rankConfig, source, configs...)
 	}
 	select {
 	case m.signal <- struct{}{}:

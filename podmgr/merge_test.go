@@ -117,15 +117,23 @@ func TestMergeTellsOfConfiguration(t *testing.T) {
 	m.merge("file", Snapshot{ConfigMaps: cm("1")})
 	drain(m)
 	m.merge("file", Snapshot{ConfigMaps: cm("2"), Pods: []*v1.Pod{with("a")}})
-	if got, want := drain(m), []string{"ADD file a (config)"}; !slices.Equal(got, want) {
+	if got, want := drain(m), []string{"ADD file a (ConfigMap default/c)"}; !slices.Equal(got, want) {
 		t.Errorf("with a pod = %q, want %q", got, want)
 	}
 	m.merge("file", Snapshot{ConfigMaps: cm("3"), Pods: []*v1.Pod{with("a")}})
-	if got, want := drain(m), []string{"UPDATE file (config)"}; !slices.Equal(got, want) {
+	if got, want := drain(m), []string{"UPDATE file (ConfigMap default/c)"}; !slices.Equal(got, want) {
 		t.Errorf("alone = %q, want %q", got, want)
 	}
 	if got := m.ConfigMaps("default")["c"].Data["k"]; got != "3" {
 		t.Errorf("ConfigMap has %q, want 3", got)
+	}
+	// Changes that nobody took are one, of all that changed.
+	secret := []*v1.Secret{{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "other"}}}
+	m.merge("file", Snapshot{ConfigMaps: cm("3"), Secrets: secret, Pods: []*v1.Pod{with("a")}})
+	m.merge("file", Snapshot{ConfigMaps: cm("3"), Secrets: secret, Pods: []*v1.Pod{with("a")}})
+	m.merge("file", Snapshot{Secrets: secret, Pods: []*v1.Pod{with("a")}})
+	if got, want := drain(m), []string{"UPDATE file (ConfigMap default/c) (Secret other/s)"}; !slices.Equal(got, want) {
+		t.Errorf("one gone and one come = %q, want %q", got, want)
 	}
 }
 

@@ -37,8 +37,15 @@ type Change struct {
 	Op     Op
 	Source string
 	Pods   []*v1.Pod
-	// ConfigChanged tells that a ConfigMap or a Secret came, went or changed.
-	ConfigChanged bool
+	// Configs are the ConfigMaps and Secrets that came, went or changed.
+	Configs []Object
+}
+
+// Object names a ConfigMap or a Secret.
+type Object struct {
+	Kind      string // "ConfigMap" or "Secret"
+	Namespace string
+	Name      string
 }
 
 // Snapshot is the full state of a source. Ownership goes to the receiver.

@@ -29,11 +29,12 @@ type entryKey struct {
 }
 
 type entry struct {
-	rank   int
-	turn   int
-	seq    int
-	source string
-	pod    *v1.Pod // nil: the source spoke, or its configuration changed
+	rank    int
+	turn    int
+	seq     int
+	source  string
+	pod     *v1.Pod  // nil: the source spoke, or its configuration changed
+	configs []Object // that changed
 }
 
 // The ranks are the order in which the changes of one merge must be acted on.
@@ -63,8 +64,8 @@ func (q *queue) pods(op Op, source string, pods []*v1.Pod) {
 }
 
 // notice adds a change that has no pods.
-func (q *queue) notice(rank int, source string) {
-	q.add(&entry{rank: rank, turn: q.turn, source: source})
+func (q *queue) notice(rank int, source string, configs ...Object) {
+	q.add(&entry{rank: rank, turn: q.turn, source: source, configs: configs})
 }
 
 func keyOf(e *entry) entryKey {
@@ -96,7 +97,16 @@ func (q *queue) add(e *entry) {
 	}
 	// The place of the first stays: what changes all the time is not put off
 	// for ever.
-	q.entries[k] = &entry{rank: rank, turn: old.turn, seq: old.seq, source: e.source, pod: e.pod}
+	q.entries[k] = &entry{rank: rank, turn: old.turn, seq: old.seq, source: e.source, pod: e.pod, configs: union(old.configs, e.configs)}
+}
+
+// union has the objects of both lists, in order.
+func union(a, b []Object) []Object {
+	all := slices.Concat(a, b)
+	slices.SortFunc(all, func(x, y Object) int {
+		return cmp.Or(cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name))
+	})
+	return slices.Compact(all)
 }
 
 // follow makes one change of two of the same pod, the last version of which is
@@ -138,7 +148,7 @@ func (q *queue) take() (taken, bool) {
 		return cmp.Or(cmp.Compare(a.turn, b.turn), cmp.Compare(a.rank, b.rank), cmp.Compare(a.source, b.source), cmp.Compare(a.seq, b.seq))
 	})
 	first := all[0]
-	t := taken{Change: Change{Op: opOf[first.rank], Source: first.source, ConfigChanged: first.rank == rankConfig}}
+	t := taken{Change: Change{Op: opOf[first.rank], Source: first.source}}
 	for _, e := range all {
 		same := e.turn == first.turn && e.source == first.source
 		// News of the configuration come with the last change of their turn.
@@ -149,7 +159,7 @@ func (q *queue) take() (taken, bool) {
 		if e.pod != nil {
 			t.Pods = append(t.Pods, e.pod)
 		}
-		t.ConfigChanged = t.ConfigChanged || config
+		t.Configs = append(t.Configs, e.configs...)
 		t.of = append(t.of, e)
 		delete(q.entries, keyOf(e))
 	}
