@@ -99,6 +99,7 @@ var errPower = errors.New("power failed")
 // lost, torn, or there; what was is there.
 type disk struct {
 	steps, failAt int
+	syncs         int
 	files         map[string][]byte // as programs see them
 	durable       map[string][]byte // as they are after a crash
 	torn          func([]byte) []byte
@@ -117,6 +118,15 @@ func (d *disk) step() error {
 func (d *disk) makeDir(string) error { return nil }
 
 func (d *disk) writeSynced(path string, data []byte) error {
+	if err := d.write(path, data); err != nil {
+		return err
+	}
+	d.syncs++
+	d.durable[path] = data
+	return d.step()
+}
+
+func (d *disk) write(path string, data []byte) error {
 	// Created and empty, then partly written, then whole and not synced.
 	for _, b := range [][]byte{nil, data[:len(data)/2], data} {
 		d.files[path] = b
@@ -125,8 +135,7 @@ func (d *disk) writeSynced(path string, data []byte) error {
 			return err
 		}
 	}
-	d.durable[path] = data
-	return d.step()
+	return nil
 }
 
 func (d *disk) rename(from, to string) error {
@@ -155,7 +164,10 @@ func (d *disk) remove(path string) error {
 	return nil
 }
 
-func (d *disk) syncDir(string) error { return d.step() }
+func (d *disk) syncDir(string) error {
+	d.syncs++
+	return d.step()
+}
 
 func (d *disk) read(path string) ([]byte, error) {
 	if b, ok := d.files[path]; ok {
@@ -215,6 +227,44 @@ func TestPowerFailsAtEveryStep(t *testing.T) {
 	}
 }
 
+// What is not synced is never anything else than the old value, the new one or
+// nothing: the last only if the power failed, not if the process was killed.
+func TestNoSync(t *testing.T) {
+	for _, power := range []bool{false, true} {
+		for failAt := 1; ; failAt++ {
+			d := &disk{files: map[string][]byte{}, durable: map[string][]byte{}, torn: func(b []byte) []byte { return b[:len(b)/2] }}
+			s, err := Open(Config{Dir: "/d", NoSync: true, files: d})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(s.Write("gone", nil), s.Delete("gone"), s.Write("key", []byte("old"))); err != nil {
+				t.Fatal(err)
+			}
+			d.failAt, d.steps = failAt, 0
+			err = s.Write("key", []byte("the new value"))
+			if d.syncs != 0 {
+				t.Fatalf("synced %d times", d.syncs)
+			}
+			d.failAt = 0
+			if power {
+				d.files = maps.Clone(d.durable)
+			}
+			s, oerr := Open(Config{Dir: "/d", NoSync: true, files: d})
+			if oerr != nil {
+				t.Fatalf("step %d: Open: %v", failAt, oerr)
+			}
+			got, rerr := s.Read("key")
+			whole := rerr == nil && (string(got) == "old" || string(got) == "the new value")
+			if !whole && (!power || !errors.Is(rerr, fs.ErrNotExist)) {
+				t.Errorf("power failed %v, step %d: read %q, %v", power, failAt, got, rerr)
+			}
+			if err == nil {
+				break
+			}
+		}
+	}
+}
+
 // killingFiles kills its own process at a step.
 type killingFiles struct {
 	osFiles
@@ -228,7 +278,11 @@ func (k killingFiles) step() {
 	}
 }
 
-func (k killingFiles) writeSynced(path string, data []byte) error {
+func (k killingFiles) writeSynced(path string, data []byte) error { return k.put(path, data, true) }
+
+func (k killingFiles) write(path string, data []byte) error { return k.put(path, data, false) }
+
+func (k killingFiles) put(path string, data []byte, sync bool) error {
 	k.step()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -241,10 +295,12 @@ func (k killingFiles) writeSynced(path string, data []byte) error {
 		}
 		k.step()
 	}
-	if err := f.Sync(); err != nil {
-		return err
+	if sync {
+		if err := f.Sync(); err != nil {
+			return err
+		}
+		k.step()
 	}
-	k.step()
 	return f.Close()
 }
 
@@ -269,7 +325,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := Open(Config{Dir: dir, files: killingFiles{left: &left}})
+		s, err := Open(Config{Dir: dir, NoSync: os.Getenv("CHECKPOINT_NOSYNC") != "", files: killingFiles{left: &left}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -278,13 +334,20 @@ func TestKilledAtEveryStep(t *testing.T) {
 		}
 		return
 	}
+	for mode, least := range map[string]int{"": 8, "nosync": 6} {
+		killAtEveryStep(t, mode, least)
+	}
+}
+
+// killAtEveryStep tries it with files that are synced, or are not.
+func killAtEveryStep(t *testing.T, noSync string, least int) {
 	for step := 1; ; step++ {
 		dir := t.TempDir()
 		if err := open(t, dir).Write("key", []byte("old")); err != nil {
 			t.Fatal(err)
 		}
 		cmd := exec.Command(os.Args[0], "-test.run=^TestKilledAtEveryStep$")
-		cmd.Env = append(os.Environ(), "CHECKPOINT_DIR="+dir, "CHECKPOINT_STEP="+strconv.Itoa(step))
+		cmd.Env = append(os.Environ(), "CHECKPOINT_DIR="+dir, "CHECKPOINT_NOSYNC="+noSync, "CHECKPOINT_STEP="+strconv.Itoa(step))
 		err := cmd.Run()
 		got, rerr := open(t, dir).Read("key")
 		if rerr != nil || string(got) != "old" && string(got) != "the new value" {
@@ -294,7 +357,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 			t.Errorf("killed at step %d: %v is left", step, names)
 		}
 		if err == nil {
-			if step < 8 {
+			if step < least {
 				t.Errorf("only %d steps", step)
 			}
 			return

@@ -20,6 +20,9 @@
 // caller is told through Config.OnCorrupt, and the value counts as not there.
 // What a crash left half-written is cleared away when the store is opened.
 //
+// Values that die with the machine anyway, such as facts about running
+// containers, can do without the syncing: Config.NoSync.
+//
 // A Store may be used from any goroutine. Two stores must not share a
 // directory.
 package checkpoint

@@ -12,6 +12,8 @@ type fileSystem interface {
 	makeDir(path string) error
 	// writeSynced makes or truncates a file, writes it and syncs it.
 	writeSynced(path string, data []byte) error
+	// write does the same and does not sync.
+	write(path string, data []byte) error
 	rename(from, to string) error
 	remove(path string) error
 	syncDir(path string) error
@@ -35,6 +37,8 @@ func (osFiles) writeSynced(path string, data []byte) (err error) {
 	}
 	return f.Sync()
 }
+
+func (osFiles) write(path string, data []byte) error { return os.WriteFile(path, data, 0o600) }
 
 func (osFiles) rename(from, to string) error { return os.Rename(from, to) }
 

@@ -10,7 +10,6 @@ import (
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/podmeta"
@@ -21,11 +20,11 @@ import (
 // in bytes (the API's documentation of terminationMessagePolicy: 12 KiB).
 const messageBudget = 12 << 10
 
-// accept takes a status that is the manager's own. finished is sticky; force
-// accepts even what says nothing new.
-func (m *Manager) accept(pod *v1.Pod, next *v1.PodStatus, finished, force bool) bool {
+// accept takes a status that is the manager's own. before is what the world
+// knows of a pod that the manager does not. finished is sticky.
+func (m *Manager) accept(pod *v1.Pod, before, next *v1.PodStatus, finished bool) bool {
 	e := m.entries[pod.UID]
-	old := &pod.Status
+	old := before
 	if e != nil {
 		old = e.status
 	}
@@ -39,26 +38,35 @@ func (m *Manager) accept(pod *v1.Pod, next *v1.PodStatus, finished, force bool) 
 	}
 	keepTimes(old, next, now)
 	normalize(pod, next)
-	m.countTerminated(old, next)
-	if e != nil && !force && saysSame(e.status, next) {
-		e.pod, e.status = pod, next
-		return false
-	}
-	added := e == nil
-	if added {
+	added := e == nil || e.restored
+	if e == nil {
 		e = &entry{}
 		m.entries[pod.UID] = e
+	} else {
+		// A static pod may come back under the same UID.
+		finished = finished || e.finished && !podmeta.IsStatic(pod)
+		if e.finished == finished && saysSame(e.status, next) {
+			e.pod, e.status, e.restored = pod, next, false
+			if added {
+				m.notify(Change{UID: pod.UID, Pod: pod, Status: next, Added: true, Finished: finished})
+			}
+			m.enqueue(e) // a deletion may be due
+			return false
+		}
 	}
-	e.urgent = e.urgent || added || old.Phase != next.Phase || isTrue(old, v1.PodReady) != isTrue(next, v1.PodReady)
-	e.pod, e.status = pod, next
-	e.version++
-	// A static pod may come back under the same UID.
-	e.finished = finished || e.finished && !podmeta.IsStatic(pod)
+	m.countTerminated(old, next)
+	e.urgent = e.urgent || added || finished || old.Phase != next.Phase || isTrue(old, v1.PodReady) != isTrue(next, v1.PodReady)
+	m.serial++
+	e.pod, e.status, e.version, e.finished, e.restored = pod, next, m.serial, finished, false
+	e.homeless, e.waits = false, 0
 	if e.since.IsZero() {
 		e.since = now
 	}
+	if finished || podmeta.IsTerminal(next.Phase) {
+		m.saveSoon(pod.UID)
+	}
 	m.enqueue(e)
-	m.notify(Change{UID: pod.UID, Pod: pod, Status: next, Added: added, Finished: e.finished})
+	m.notify(Change{UID: pod.UID, Pod: pod, Status: next, Added: added, Finished: finished})
 	return true
 }
 
@@ -74,43 +82,23 @@ func isTrue(st *v1.PodStatus, typ v1.PodConditionType) bool {
 	return c != nil && c.Status == v1.ConditionTrue
 }
 
-// ours are the conditions that the node writes, alone or with others. What
-// else there is, others have told the world already.
-var ours = []v1.PodConditionType{
-	v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers,
-	v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting, v1.DisruptionTarget,
-}
-
-// saysSame tells whether b tells the world nothing that a has not. Of
-// conditions, times and generations say nothing of their own.
-func saysSame(a, b *v1.PodStatus) bool {
-	for _, typ := range ours {
-		x, y := find(a.Conditions, typ), find(b.Conditions, typ)
-		if (x == nil) != (y == nil) || x != nil && (x.Status != y.Status || x.Reason != y.Reason || x.Message != y.Message) {
-			return false
-		}
-	}
-	x, y := *a, *b
-	for _, st := range []*v1.PodStatus{&x, &y} {
-		st.Conditions, st.ResourceClaimStatuses, st.ExtendedResourceClaimStatus = nil, nil, nil
-	}
-	return equality.Semantic.DeepEqual(&x, &y)
-}
-
 // keepLegal puts back what cannot have changed: a container that came to an
 // end for good does not come to life. Everything else in next stays. It tells
 // what it put back.
 func keepLegal(pod *v1.Pod, old, next *v1.PodStatus) (illegal []string) {
-	// Whatever ended lives again when another container has all start over.
-	startsOver := podmeta.CanRestartAll(pod) && !podmeta.IsTerminal(old.Phase)
 	check := func(specs []v1.Container, was, is []v1.ContainerStatus, sidecars bool) {
 		for i := range is {
-			j := slices.IndexFunc(was, func(s v1.ContainerStatus) bool { return s.Name == is[i].Name })
+			j := indexOf(was, i, is[i].Name)
+			if j < 0 || was[j].State.Terminated == nil || is[i].State.Terminated != nil {
+				continue
+			}
 			k := slices.IndexFunc(specs, func(c v1.Container) bool { return c.Name == is[i].Name })
-			if j < 0 || k < 0 || was[j].State.Terminated == nil || is[i].State.Terminated != nil {
+			if k < 0 {
 				continue
 			}
 			c := &specs[k]
+			// Whatever ended lives again when another container has all start over.
+			startsOver := podmeta.CanRestartAll(pod) && !podmeta.IsTerminal(old.Phase)
 			if startsOver || sidecars && podmeta.IsSidecar(c) || podmeta.RestartsAfter(pod, c, was[j].State.Terminated.ExitCode) {
 				continue
 			}
@@ -131,12 +119,20 @@ func keepLegal(pod *v1.Pod, old, next *v1.PodStatus) (illegal []string) {
 	return illegal
 }
 
+// indexOf finds a container's status, most often in the place where it was.
+func indexOf(list []v1.ContainerStatus, guess int, name string) int {
+	if guess < len(list) && list[guess].Name == name {
+		return guess
+	}
+	return slices.IndexFunc(list, func(s v1.ContainerStatus) bool { return s.Name == name })
+}
+
 // keepTimes keeps the start time, and the transition times of the node's
 // conditions that have not changed. Others' times are theirs.
 func keepTimes(old, next *v1.PodStatus, now time.Time) {
 	switch {
 	case old.StartTime != nil && !old.StartTime.IsZero():
-		next.StartTime = old.StartTime.DeepCopy()
+		next.StartTime = old.StartTime
 	case next.StartTime == nil || next.StartTime.IsZero():
 		t := metav1.NewTime(now)
 		next.StartTime = &t
@@ -144,10 +140,15 @@ func keepTimes(old, next *v1.PodStatus, now time.Time) {
 	next.ObservedGeneration = max(next.ObservedGeneration, old.ObservedGeneration)
 	for i := range next.Conditions {
 		c := &next.Conditions[i]
-		if !slices.Contains(ours, c.Type) || c.Type == v1.PodResizePending || c.Type == v1.PodResizeInProgress {
+		if !isOurs(c.Type) || c.Type == v1.PodResizePending || c.Type == v1.PodResizeInProgress {
 			continue // of a resize, the reason changes, which whoever decides on it dates
 		}
-		was := find(old.Conditions, c.Type)
+		var was *v1.PodCondition
+		if i < len(old.Conditions) && old.Conditions[i].Type == c.Type {
+			was = &old.Conditions[i]
+		} else {
+			was = find(old.Conditions, c.Type)
+		}
 		if was != nil && was.Status == c.Status && !was.LastTransitionTime.IsZero() {
 			c.LastTransitionTime = was.LastTransitionTime
 		} else if was != nil || c.LastTransitionTime.IsZero() {
@@ -157,45 +158,74 @@ func keepTimes(old, next *v1.PodStatus, now time.Time) {
 }
 
 // normalize makes equal statuses look equal: times in whole seconds as the API
-// keeps them, lists in order, messages within their budget.
+// keeps them, lists in order, messages within their budget. It writes to st and
+// its lists alone; what they point to may be shared, and is replaced instead.
 func normalize(pod *v1.Pod, st *v1.PodStatus) {
 	containers := len(pod.Spec.Containers) + len(pod.Spec.InitContainers) + len(pod.Spec.EphemeralContainers)
 	budget := messageBudget / max(containers, 1)
-	second := func(t *metav1.Time) {
-		if t != nil && !t.IsZero() {
-			*t = metav1.NewTime(t.Truncate(time.Second))
-		}
+	if st.StartTime != nil && st.StartTime.Nanosecond() != 0 {
+		t := second(*st.StartTime)
+		st.StartTime = &t
 	}
-	second(st.StartTime)
 	for i := range st.Conditions {
-		second(&st.Conditions[i].LastTransitionTime)
-		second(&st.Conditions[i].LastProbeTime)
+		st.Conditions[i].LastTransitionTime = second(st.Conditions[i].LastTransitionTime)
+		st.Conditions[i].LastProbeTime = second(st.Conditions[i].LastProbeTime)
 	}
-	state := func(s *v1.ContainerState) {
-		if s.Running != nil {
-			second(&s.Running.StartedAt)
-		}
-		if s.Terminated != nil {
-			second(&s.Terminated.StartedAt)
-			second(&s.Terminated.FinishedAt)
-			s.Terminated.Message = truncate(s.Terminated.Message, budget)
-		}
-	}
-	for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses, st.EphemeralContainerStatuses} {
+	for _, list := range [...][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses, st.EphemeralContainerStatuses} {
 		for i := range list {
-			state(&list[i].State)
-			state(&list[i].LastTerminationState)
+			normalizeState(&list[i].State, budget)
+			normalizeState(&list[i].LastTerminationState, budget)
 		}
 	}
-	byName := func(a, b v1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) }
-	slices.SortStableFunc(st.ContainerStatuses, byName)
-	slices.SortStableFunc(st.EphemeralContainerStatuses, byName)
-	place := func(name string) int {
-		return slices.IndexFunc(pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name })
+	for _, list := range [...][]v1.ContainerStatus{st.ContainerStatuses, st.EphemeralContainerStatuses} {
+		if !sortedByName(list) {
+			slices.SortStableFunc(list, func(a, b v1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) })
+		}
 	}
-	slices.SortStableFunc(st.InitContainerStatuses, func(a, b v1.ContainerStatus) int {
-		return cmp.Compare(place(a.Name), place(b.Name))
-	})
+	sortBySpec(pod.Spec.InitContainers, st.InitContainerStatuses)
+}
+
+func second(t metav1.Time) metav1.Time {
+	if t.IsZero() {
+		return t
+	}
+	return metav1.NewTime(t.Truncate(time.Second))
+}
+
+func normalizeState(s *v1.ContainerState, budget int) {
+	if r := s.Running; r != nil && r.StartedAt.Nanosecond() != 0 {
+		s.Running = &v1.ContainerStateRunning{StartedAt: second(r.StartedAt)}
+	}
+	if t := s.Terminated; t != nil && (t.StartedAt.Nanosecond() != 0 || t.FinishedAt.Nanosecond() != 0 || len(t.Message) > budget) {
+		end := *t
+		end.StartedAt, end.FinishedAt, end.Message = second(t.StartedAt), second(t.FinishedAt), truncate(t.Message, budget)
+		s.Terminated = &end
+	}
+}
+
+func sortedByName(list []v1.ContainerStatus) bool {
+	for i := 1; i < len(list); i++ {
+		if list[i-1].Name > list[i].Name {
+			return false
+		}
+	}
+	return true
+}
+
+// sortBySpec brings the statuses of init containers into the order in which
+// they run.
+func sortBySpec(specs []v1.Container, list []v1.ContainerStatus) {
+	sorted := true
+	for i := range list {
+		sorted = sorted && i < len(specs) && list[i].Name == specs[i].Name
+	}
+	if sorted {
+		return
+	}
+	place := func(name string) int {
+		return slices.IndexFunc(specs, func(c v1.Container) bool { return c.Name == name })
+	}
+	slices.SortStableFunc(list, func(a, b v1.ContainerStatus) int { return cmp.Compare(place(a.Name), place(b.Name)) })
 }
 
 // truncate cuts s to at most n bytes, between characters.
@@ -211,7 +241,7 @@ func truncate(s string, n int) string {
 
 // countTerminated counts the containers that have ended since old.
 func (m *Manager) countTerminated(old, next *v1.PodStatus) {
-	for _, g := range []struct {
+	for _, g := range [...]struct {
 		kind    string
 		was, is []v1.ContainerStatus
 	}{
@@ -224,73 +254,12 @@ func (m *Manager) countTerminated(old, next *v1.PodStatus) {
 			if end == nil {
 				continue
 			}
-			j := slices.IndexFunc(g.was, func(s v1.ContainerStatus) bool { return s.Name == g.is[i].Name })
+			j := indexOf(g.was, i, g.is[i].Name)
 			if j < 0 || g.was[j].State.Terminated == nil {
-				m.met.terminated.WithLabelValues(g.kind, fmt.Sprint(end.ExitCode), reasonLabel(end.Reason)).Inc()
+				m.met.terminated.WithLabelValues(g.kind, exitLabel(end.ExitCode), reasonLabel(end.Reason)).Inc()
 			}
 		}
 	}
-}
-
-// terminatedStatus gives an end to every container that has none.
-func terminatedStatus(pod *v1.Pod, st *v1.PodStatus) *v1.PodStatus {
-	end := func(s *v1.ContainerStatus) {
-		if s.State.Terminated == nil {
-			s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-				Reason: "ContainerStatusUnknown", ExitCode: 137, ContainerID: s.ContainerID,
-				Message: "The container could not be located when the pod was terminated",
-			}}
-			s.Ready, s.Started = false, new(bool)
-		}
-	}
-	if initialized(pod, st) {
-		for i := range st.ContainerStatuses {
-			end(&st.ContainerStatuses[i])
-		}
-	}
-	// Those after the last init container that was ever begun never ran.
-	begun := 0
-	for i := range st.InitContainerStatuses {
-		s := &st.InitContainerStatuses[i]
-		if s.State.Waiting == nil || s.LastTerminationState.Terminated != nil {
-			begun = i
-		}
-	}
-	for i := range st.InitContainerStatuses {
-		if i <= begun {
-			end(&st.InitContainerStatuses[i])
-		}
-	}
-	if !podmeta.IsStatic(pod) && !podmeta.IsTerminal(st.Phase) {
-		st.Phase = v1.PodFailed
-	}
-	return st
-}
-
-// initialized tells whether the regular containers could have been started.
-func initialized(pod *v1.Pod, st *v1.PodStatus) bool {
-	if len(pod.Spec.InitContainers) == 0 {
-		return true
-	}
-	for i := range st.ContainerStatuses {
-		if s := &st.ContainerStatuses[i]; s.State.Waiting == nil && s.State != (v1.ContainerState{}) || s.LastTerminationState.Terminated != nil {
-			return true
-		}
-	}
-	n := len(pod.Spec.InitContainers)
-	if len(st.InitContainerStatuses) < n {
-		return false
-	}
-	s := &st.InitContainerStatuses[n-1]
-	if podmeta.IsSidecar(&pod.Spec.InitContainers[n-1]) {
-		return s.State.Running != nil && s.Started != nil && *s.Started
-	}
-	for _, t := range []*v1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
-		if t != nil && t.ExitCode == 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // sameContainer compares container IDs, with or without the runtime's scheme.

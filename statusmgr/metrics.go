@@ -2,6 +2,7 @@ package statusmgr
 
 import (
 	"errors"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -30,6 +31,15 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	return m, errors.Join(reg.Register(m.terminated), reg.Register(m.sync), reg.Register(m.illegal))
+}
+
+// exitLabel keeps the label's values few: a process has 256 exit codes, a
+// runtime may say anything.
+func exitLabel(code int32) string {
+	if code < 0 || code > 255 {
+		return "other"
+	}
+	return strconv.Itoa(int(code))
 }
 
 // reasonLabel keeps the label's values few: a runtime may say anything.

@@ -2,6 +2,7 @@ package statusmgr
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 
@@ -12,55 +13,54 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// publishQueue holds the pods that the sink has something to be told of.
-type publishQueue struct {
-	free           int
-	busy           map[types.UID]bool // a call of the sink is under way
-	urgent, others []*entry
+// longWrite is how long a write may last before its status is stored.
+const longWrite = time.Second
+
+// unsent tells whether the sink has something to be told.
+func (e *entry) unsent() bool { return e.version > e.published || e.held || e.deletable() }
+
+// pending tells whether it can be told.
+func (e *entry) pending() bool { return e.unsent() && !e.homeless }
+
+// deletable tells that the pod was to be deleted, and is over. Mirrors belong
+// to whoever made them.
+func (e *entry) deletable() bool {
+	return e.finished && !e.deleted && e.pod.DeletionTimestamp != nil && podmeta.IsTerminal(e.status.Phase) &&
+		!e.mirrored && !podmeta.IsMirror(e.pod)
 }
 
 // enqueue has e published, unless it is, or waits after a failure.
 func (m *Manager) enqueue(e *entry) {
-	if m.cfg.Sink == nil || m.ctx == nil || m.ctx.Err() != nil || m.queue.busy[e.pod.UID] || e.queued || e.retry != nil || !e.pending() {
+	if m.cfg.Sink == nil || m.ctx == nil || m.ctx.Err() != nil || m.queue.busy[e.pod.UID] || !e.pending() {
 		return
 	}
-	e.queued = true
-	if e.urgent {
-		m.queue.urgent = append(m.queue.urgent, e)
-	} else {
-		m.queue.others = append(m.queue.others, e)
+	if e.retry != nil {
+		if !e.patient || e.version == e.published && !e.asked {
+			return
+		}
+		e.retry.Stop()
+		e.retry = nil
 	}
+	m.queue.put(e)
 	m.dispatch()
-}
-
-// pending tells whether the sink has something to be told.
-func (e *entry) pending() bool { return e.version > e.published || e.deletable() }
-
-// deletable tells that the pod was to be deleted, and can be.
-func (e *entry) deletable() bool {
-	return e.finished && !e.deleted && e.pod.DeletionTimestamp != nil && podmeta.IsTerminal(e.status.Phase) && !podmeta.IsMirror(e.pod)
 }
 
 // dispatch begins as many writes as there is room for.
 func (m *Manager) dispatch() {
 	for m.queue.free > 0 && m.ctx.Err() == nil {
-		var e *entry
-		switch {
-		case len(m.queue.urgent) > 0:
-			e, m.queue.urgent = m.queue.urgent[0], m.queue.urgent[1:]
-		case len(m.queue.others) > 0:
-			e, m.queue.others = m.queue.others[0], m.queue.others[1:]
-		default:
+		e, c := m.queue.next()
+		if e == nil {
 			return
 		}
-		e.queued = false
 		if m.entries[e.pod.UID] != e || !e.pending() {
 			continue
 		}
-		m.queue.free--
-		m.queue.busy[e.pod.UID] = true
-		w := write{e: e, pod: e.pod, status: e.status, finished: e.finished, version: e.version, since: e.since}
-		e.urgent, e.since = false, time.Time{}
+		m.queue.begin(e, c)
+		w := write{
+			e: e, class: c, pod: e.pod, status: e.status, finished: e.finished, version: e.version, since: e.since,
+			news: e.version > e.published, held: e.held, shown: e.shown, shownAs: e.shownAs,
+		}
+		e.urgent, e.asked, e.since = false, false, time.Time{}
 		m.wg.Add(1)
 		go m.publish(w)
 	}
@@ -69,72 +69,166 @@ func (m *Manager) dispatch() {
 // write is what one pod's calls of the sink are about.
 type write struct {
 	e        *entry
+	class    class
 	pod      *v1.Pod
 	status   *v1.PodStatus
 	finished bool
 	version  uint64
 	since    time.Time
+	news     bool // the sink does not have this version
+
+	held    bool // of the last write
+	shown   *v1.PodStatus
+	shownAs types.UID
 }
+
+// outcome is what became of a write that did not fail.
+type outcome int
+
+const (
+	done outcome = iota
+	homeless
+	waiting // for containers or resources
+)
 
 // publish makes the calls for one pod.
 func (m *Manager) publish(w write) {
 	defer m.wg.Done()
+	uid := w.pod.UID
+	m.save(uid)
+	long := time.AfterFunc(longWrite, func() { m.trouble(w.e) })
 	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.Timeout)
 	defer cancel()
-	err := m.cfg.Sink.Update(ctx, w.pod, m.publishable(w))
-	if m.updated(w, err) {
-		err = m.cfg.Sink.Delete(ctx, w.pod)
-		m.mu.Lock()
-		w.e.deleted = err == nil
-		m.mu.Unlock()
-	}
+	out, err := m.tell(ctx, &w)
+	long.Stop()
 
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.queue.busy, w.pod.UID)
-	m.queue.free++
-	if err != nil {
-		m.failed(w.e, err)
-	} else {
-		w.e.failures = 0
+	m.queue.end(w.e, w.class)
+	e := w.e
+	switch {
+	case err != nil:
+		if e.since.IsZero() || !w.since.IsZero() {
+			e.since = w.since
+		}
+		e.troubled = true
+		m.failed(e, err)
+	default:
+		e.failures, e.troubled = 0, false
+		e.homeless = out == homeless && e.version == w.version && !e.asked
+		if out == homeless {
+			e.since = w.since
+		}
+		if out == waiting && !e.asked && m.entries[uid] == e {
+			m.later(e, min(m.cfg.Backoff<<min(e.waits, 16), m.cfg.MaxBackoff), true)
+			e.waits++
+		}
 	}
-	if e := m.entries[w.pod.UID]; e != nil { // not w.e, if that was dropped meanwhile
+	m.saveSoon(uid)
+	if e := m.entries[uid]; e != nil { // not w.e, if that was dropped meanwhile
 		m.enqueue(e)
 	}
 	m.dispatch()
+	m.mu.Unlock()
 }
 
-// updated notes what became of an update, and tells whether the pod can be
-// deleted.
-func (m *Manager) updated(w write, err error) (remove bool) {
+// tell makes the calls: an update if there is news, and the deletion once it
+// is due.
+func (m *Manager) tell(ctx context.Context, w *write) (outcome, error) {
+	as, ok := m.cfg.PublishAs(w.pod)
+	if !ok {
+		return homeless, nil
+	}
+	st, held := m.publishable(w, as)
+	if w.news || w.held != held || as.UID != w.shownAs {
+		err := m.cfg.Sink.Update(ctx, as, st)
+		if err != nil && !errors.Is(err, ErrGone) {
+			return done, err
+		}
+		m.updated(w, as, st, held, err != nil)
+	}
+	m.mu.Lock()
+	remove := w.e.version == w.version && w.e.deletable()
+	m.mu.Unlock()
+	if !remove {
+		if held {
+			return waiting, nil
+		}
+		return done, nil
+	}
+	if !m.cfg.Reclaimed(w.pod.UID) {
+		return waiting, nil
+	}
+	if err := m.cfg.Sink.Delete(ctx, as); err != nil && !errors.Is(err, ErrGone) {
+		return done, err
+	}
+	m.mu.Lock()
+	w.e.deleted = true
+	m.mu.Unlock()
+	return done, nil
+}
+
+// updated notes what the sink has.
+func (m *Manager) updated(w *write, as *v1.Pod, st v1.PodStatus, held, gone bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err != nil {
-		if !w.since.IsZero() {
-			w.e.since = w.since
-		}
-		return false
+	e := w.e
+	e.published, e.shown, e.shownAs, e.mirrored, e.held = w.version, &st, as.UID, podmeta.IsMirror(as), held
+	if gone {
+		e.held, e.deleted = false, true
 	}
-	w.e.published = w.version
 	if !w.since.IsZero() {
 		m.met.sync.Observe(time.Since(w.since).Seconds())
+		w.since = time.Time{}
 	}
-	return w.e.version == w.version && w.e.deletable()
 }
 
-// publishable is a status with its terminal phase held back while containers
-// may run.
-func (m *Manager) publishable(w write) v1.PodStatus {
-	pod, st := w.pod, w.status
-	if w.finished || !podmeta.IsTerminal(st.Phase) || podmeta.IsTerminal(pod.Status.Phase) || !m.cfg.CouldHaveRunning(pod.UID) {
-		return *st
+// publishable is what the sink gets, and whether a terminal phase is held back
+// because containers may run.
+func (m *Manager) publishable(w *write, as *v1.Pod) (st v1.PodStatus, held bool) {
+	api := as.Status
+	if api.Phase == "" {
+		api = soleWriter(w)
 	}
-	held := *st
-	held.Phase, held.Reason, held.Message = pod.Status.Phase, pod.Status.Reason, pod.Status.Message
-	if held.Phase == "" {
-		held.Phase = v1.PodRunning
+	running := !w.finished && podmeta.IsTerminal(w.status.Phase) && m.cfg.CouldHaveRunning(w.pod.UID)
+	st = Merge(api, *w.status, running)
+	return st, podmeta.IsTerminal(w.status.Phase) && !podmeta.IsTerminal(st.Phase)
+}
+
+// soleWriter is the published status where nobody else writes it: what was
+// published, and of what is others', what the new status says.
+func soleWriter(w *write) v1.PodStatus {
+	var api v1.PodStatus
+	if w.shown != nil {
+		api = *w.shown
 	}
-	return held
+	if api.Phase == "" {
+		api.Phase = v1.PodRunning
+	}
+	api.Conditions = nil
+	for _, c := range w.status.Conditions {
+		if !isOurs(c.Type) {
+			api.Conditions = append(api.Conditions, c)
+		}
+	}
+	if w.shown != nil {
+		if c := find(w.shown.Conditions, v1.DisruptionTarget); c != nil {
+			api.Conditions = append(api.Conditions, *c)
+		}
+	}
+	api.ResourceClaimStatuses = w.status.ResourceClaimStatuses
+	api.ExtendedResourceClaimStatus = w.status.ExtendedResourceClaimStatus
+	api.NodeAllocatableResourceClaimStatuses = w.status.NodeAllocatableResourceClaimStatuses
+	return api
+}
+
+// trouble notes that a write takes long.
+func (m *Manager) trouble(e *entry) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.queue.busy[e.pod.UID] {
+		e.troubled = true
+		m.saveSoon(e.pod.UID)
+	}
 }
 
 // failed has the write tried again, later each time.
@@ -147,12 +241,22 @@ func (m *Manager) failed(e *entry, err error) {
 	e.failures++
 	m.cfg.Log.Warn("status was not published", zap.String("pod", e.pod.Namespace+"/"+e.pod.Name),
 		zap.Duration("retry", delay), zap.Error(err))
-	e.retry = time.AfterFunc(delay, func() {
+	m.later(e, delay, false)
+}
+
+// later has e looked at again.
+func (m *Manager) later(e *entry, delay time.Duration, patient bool) {
+	var t *time.Timer
+	t = time.AfterFunc(delay, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
+		if e.retry != t {
+			return
+		}
 		e.retry = nil
 		if m.entries[e.pod.UID] == e {
 			m.enqueue(e)
 		}
 	})
+	e.retry, e.patient = t, patient
 }

@@ -313,26 +313,3 @@ func TestMessagesAreCutBetweenCharacters(t *testing.T) {
 		}
 	})
 }
-
-func BenchmarkSet(b *testing.B) {
-	for _, kind := range []string{"same", "changed"} {
-		b.Run(kind, func(b *testing.B) {
-			m, err := statusmgr.New(statusmgr.Config{})
-			if err != nil {
-				b.Fatal(err)
-			}
-			var pods []*v1.Pod
-			for i := range 1000 {
-				pods = append(pods, newPod(fmt.Sprint(i)))
-			}
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				for _, p := range pods {
-					st := status(v1.PodRunning)
-					st.ContainerStatuses[0].Ready = kind == "changed" && i%2 == 0
-					m.Set(p, st)
-				}
-			}
-		})
-	}
-}

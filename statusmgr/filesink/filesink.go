@@ -1,0 +1,246 @@
+package filesink
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Config holds what a Sink needs. Dir is required; the zero value of every
+// other field means the default named beside it.
+type Config struct {
+	// Dir is made if it is not there. It is the Sink's alone.
+	Dir string
+	// Sync has each write outlast a failure of the power; it need not.
+	Sync bool
+	// OnCorrupt is told of each damaged file and where it was set aside (""
+	// if not even that was possible); nobody.
+	OnCorrupt func(file, setAside string, err error)
+
+	// files is the operating system; tests put another in its place.
+	files fileSystem
+}
+
+// Sink writes statuses to files. Its methods may be called from any goroutine.
+type Sink struct {
+	cfg   Config
+	files fileSystem
+
+	mu     sync.Mutex
+	opened bool
+}
+
+// New checks cfg and returns a Sink. Nothing is made before its first use.
+func New(cfg Config) (*Sink, error) {
+	if cfg.Dir == "" {
+		return nil, errors.New("filesink: Config.Dir is required")
+	}
+	s := &Sink{cfg: cfg, files: cfg.files}
+	if s.files == nil {
+		s.files = osFiles{}
+	}
+	return s, nil
+}
+
+// open makes the directory, and removes what a crash left half-written.
+func (s *Sink) open() error {
+	if s.opened {
+		return nil
+	}
+	if err := s.files.makeDir(s.cfg.Dir); err != nil {
+		return fmt.Errorf("filesink: %w", err)
+	}
+	names, err := s.files.list(s.cfg.Dir)
+	if err != nil {
+		return fmt.Errorf("filesink: %w", err)
+	}
+	for _, n := range names {
+		if strings.HasSuffix(n, tempSuffix) {
+			_ = s.files.remove(filepath.Join(s.cfg.Dir, n)) // it would be written over anyway
+		}
+	}
+	s.opened = true
+	return nil
+}
+
+// Update writes the pod's file, unless it says the same already.
+func (s *Sink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error {
+	content, err := encode(pod, status)
+	if err != nil {
+		return fmt.Errorf("filesink: pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := errors.Join(ctx.Err(), s.open()); err != nil {
+		return err
+	}
+	path := filepath.Join(s.cfg.Dir, fileName(pod))
+	if old, err := s.files.read(path); err == nil && bytes.Equal(old, content) {
+		return nil
+	}
+	temp := path + tempSuffix
+	if err := s.files.write(temp, content, s.cfg.Sync); err != nil {
+		_ = s.files.remove(temp)
+		return fmt.Errorf("filesink: status of %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	if err := s.files.rename(temp, path); err != nil {
+		_ = s.files.remove(temp)
+		return fmt.Errorf("filesink: status of %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return s.syncDir()
+}
+
+// Delete removes the pod's file; one that is not there is no error.
+func (s *Sink) Delete(ctx context.Context, pod *v1.Pod) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := errors.Join(ctx.Err(), s.open()); err != nil {
+		return err
+	}
+	return s.remove(fileName(pod))
+}
+
+func (s *Sink) remove(name string) error {
+	if err := s.files.remove(filepath.Join(s.cfg.Dir, name)); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return fmt.Errorf("filesink: %w", err)
+	}
+	return s.syncDir()
+}
+
+func (s *Sink) syncDir() error {
+	if !s.cfg.Sync {
+		return nil
+	}
+	if err := s.files.syncDir(s.cfg.Dir); err != nil {
+		return fmt.Errorf("filesink: %w", err)
+	}
+	return nil
+}
+
+// Load reads every status back. Damaged files are set aside.
+func (s *Sink) Load(ctx context.Context) (map[types.UID]v1.PodStatus, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.open(); err != nil {
+		return nil, err
+	}
+	names, err := s.files.list(s.cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("filesink: %w", err)
+	}
+	out := map[types.UID]v1.PodStatus{}
+	var errs []error
+	for _, name := range names {
+		if !strings.HasSuffix(name, suffix) {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return out, err
+		}
+		content, err := s.files.read(filepath.Join(s.cfg.Dir, name))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("filesink: %w", err))
+			continue
+		}
+		pod, err := decode(name, content)
+		if err != nil {
+			s.setAside(name, names, err)
+			continue
+		}
+		out[pod.UID] = pod.Status
+	}
+	return out, errors.Join(errs...)
+}
+
+// setAside renames a damaged file to the first free name.
+func (s *Sink) setAside(name string, names []string, cause error) {
+	taken := make(map[string]bool, len(names))
+	for _, n := range names {
+		taken[n] = true
+	}
+	path, where := filepath.Join(s.cfg.Dir, name), ""
+	for n := 1; n <= len(names)+1; n++ {
+		aside := name + corruptSuffix + strconv.Itoa(n)
+		if taken[aside] {
+			continue
+		}
+		if s.files.rename(path, filepath.Join(s.cfg.Dir, aside)) == nil {
+			where = filepath.Join(s.cfg.Dir, aside)
+		}
+		break
+	}
+	if s.cfg.OnCorrupt != nil {
+		s.cfg.OnCorrupt(path, where, cause)
+	}
+}
+
+// Prune removes the files of pods that keep does not name. Other files, and
+// damaged ones, stay.
+func (s *Sink) Prune(keep map[types.UID]bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.open(); err != nil {
+		return err
+	}
+	names, err := s.files.list(s.cfg.Dir)
+	if err != nil {
+		return fmt.Errorf("filesink: %w", err)
+	}
+	kept := make(map[string]bool, len(keep))
+	for uid, k := range keep {
+		if k {
+			kept[safe(string(uid), maxUID)] = true
+		}
+	}
+	var errs []error
+	for _, name := range names {
+		parts := strings.Split(strings.TrimSuffix(name, suffix), "_")
+		if strings.HasSuffix(name, suffix) && len(parts) == 3 && !kept[parts[2]] {
+			errs = append(errs, s.remove(name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// encode makes the content of a pod's file.
+func encode(pod *v1.Pod, status v1.PodStatus) ([]byte, error) {
+	content, err := json.MarshalIndent(&v1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Labels: pod.Labels,
+			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
+		},
+		Status: status,
+	}, "", "  ")
+	return append(content, '\n'), err
+}
+
+// decode reads a file's content, which has to be of the pod that the file is
+// named for.
+func decode(name string, content []byte) (*v1.Pod, error) {
+	var pod v1.Pod
+	if err := json.Unmarshal(content, &pod); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, name, err)
+	}
+	if pod.UID == "" || fileName(&pod) != name {
+		return nil, fmt.Errorf("%w: %s is of pod %s/%s with UID %q", ErrCorrupt, name, pod.Namespace, pod.Name, pod.UID)
+	}
+	return &pod, nil
+}
+
+// ErrCorrupt is in the tree of the error that Config.OnCorrupt gets.
+var ErrCorrupt = errors.New("status file is damaged")

@@ -1,0 +1,178 @@
+// Package memsink is a sink of statusmgr that keeps statuses in memory, for
+// tests and for programs that show them themselves.
+//
+//	sink := memsink.New(100)
+//	m, err := statusmgr.New(statusmgr.Config{Sink: sink})
+//	...
+//	writes, err := sink.Wait(ctx, 3) // the first three writes
+//	pod, ok := sink.Get("uid")
+//
+// It fails and delays on demand: [Sink.FailWith], [Sink.DelayBy]. It survives
+// nothing; in a test, the same Sink in a second manager is a restart.
+package memsink
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Write is a call that succeeded.
+type Write struct {
+	At      time.Time
+	Pod     *v1.Pod // with the status as published; shared, not to be changed
+	Deleted bool
+}
+
+// Sink keeps statuses. Its methods may be called from any goroutine.
+type Sink struct {
+	limit int
+
+	mu      sync.Mutex
+	pods    map[types.UID]*v1.Pod
+	history []Write
+	total   int // of writes ever
+	failed  int
+	news    chan struct{} // closed at the next write
+	fail    func(*v1.Pod) error
+	delay   func(*v1.Pod) time.Duration
+}
+
+// New returns an empty Sink that remembers so many writes; the oldest are
+// forgotten.
+func New(history int) *Sink {
+	return &Sink{limit: max(history, 0), pods: map[types.UID]*v1.Pod{}, news: make(chan struct{})}
+}
+
+// FailWith asks fn, before each call, whether it fails; nil: none does.
+func (s *Sink) FailWith(fn func(*v1.Pod) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fail = fn
+}
+
+// DelayBy asks fn, before each call, how long it takes; nil: no time. A call
+// whose context ends first fails.
+func (s *Sink) DelayBy(fn func(*v1.Pod) time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.delay = fn
+}
+
+// Update keeps a pod's status.
+func (s *Sink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error {
+	p := &v1.Pod{ObjectMeta: *pod.ObjectMeta.DeepCopy(), Status: *status.DeepCopy()}
+	return s.call(ctx, pod, Write{Pod: p})
+}
+
+// Delete drops a pod.
+func (s *Sink) Delete(ctx context.Context, pod *v1.Pod) error {
+	return s.call(ctx, pod, Write{Pod: pod.DeepCopy(), Deleted: true})
+}
+
+func (s *Sink) call(ctx context.Context, pod *v1.Pod, w Write) error {
+	s.mu.Lock()
+	fail, delay := s.fail, s.delay
+	s.mu.Unlock()
+	err := ctx.Err()
+	if delay != nil {
+		if d := delay(pod); d > 0 {
+			select {
+			case <-time.After(d):
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
+		}
+	}
+	if err == nil && fail != nil {
+		err = fail(pod)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.failed++
+		return err
+	}
+	if w.Deleted {
+		delete(s.pods, pod.UID)
+	} else {
+		s.pods[pod.UID] = w.Pod
+	}
+	w.At = time.Now()
+	s.total++
+	s.history = append(s.history, w)
+	if n := len(s.history) - s.limit; n > 0 {
+		s.history = slices.Delete(s.history, 0, n)
+	}
+	close(s.news)
+	s.news = make(chan struct{})
+	return nil
+}
+
+// Get returns a pod with its status. It is the caller's own.
+func (s *Sink) Get(uid types.UID) (*v1.Pod, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, ok := s.pods[uid]
+	return p.DeepCopy(), ok
+}
+
+// List returns every pod, by namespace and name. They are the caller's own.
+func (s *Sink) List() []*v1.Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]*v1.Pod, 0, len(s.pods))
+	for _, p := range s.pods {
+		out = append(out, p.DeepCopy())
+	}
+	slices.SortFunc(out, func(a, b *v1.Pod) int {
+		return strings.Compare(a.Namespace+"/"+a.Name+"/"+string(a.UID), b.Namespace+"/"+b.Name+"/"+string(b.UID))
+	})
+	return out
+}
+
+// Load returns every status, as for a manager that was restarted.
+func (s *Sink) Load(context.Context) (map[types.UID]v1.PodStatus, error) {
+	out := map[types.UID]v1.PodStatus{}
+	for _, p := range s.List() {
+		out[p.UID] = p.Status
+	}
+	return out, nil
+}
+
+// History returns the remembered writes, oldest first.
+func (s *Sink) History() []Write {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.history)
+}
+
+// Counts tells how many calls succeeded, and how many failed.
+func (s *Sink) Counts() (succeeded, failed int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.total, s.failed
+}
+
+// Wait returns the remembered writes once there have been n in all, or ctx's
+// error.
+func (s *Sink) Wait(ctx context.Context, n int) ([]Write, error) {
+	for {
+		s.mu.Lock()
+		total, news, history := s.total, s.news, slices.Clone(s.history)
+		s.mu.Unlock()
+		if total >= n {
+			return history, nil
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return history, ctx.Err()
+		}
+	}
+}

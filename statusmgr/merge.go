@@ -1,0 +1,100 @@
+package statusmgr
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// Merge is what to publish where others write to the same status: ours, with
+// what is theirs as api, the published status, has it. couldHaveRunning tells
+// that containers of the pod may still run.
+//
+//   - Conditions that the node does not write, and all about resource claims,
+//     are the API's. [v1.DisruptionTarget] has several writers: the node's is
+//     published together with the terminal phase that it explains.
+//   - A terminal phase that is news waits until nothing can run. Until then
+//     phase, reason and message stay the API's; all else goes out.
+//   - A pod whose phase is terminal is not ready. It has not been since its last
+//     container ended.
+//
+// It is a pure function. What it returns shares memory with both.
+func Merge(api, ours v1.PodStatus, couldHaveRunning bool) v1.PodStatus {
+	out := ours
+	ending := !podmeta.IsTerminal(api.Phase) && podmeta.IsTerminal(ours.Phase)
+	if ending && couldHaveRunning {
+		out.Phase, out.Reason, out.Message = api.Phase, api.Reason, api.Message
+	}
+	out.ResourceClaimStatuses = api.ResourceClaimStatuses
+	out.ExtendedResourceClaimStatus = api.ExtendedResourceClaimStatus
+	out.NodeAllocatableResourceClaimStatuses = api.NodeAllocatableResourceClaimStatuses
+	out.Conditions = mergeConditions(api.Conditions, ours.Conditions, ending && !couldHaveRunning)
+	if podmeta.IsTerminal(out.Phase) {
+		endReadiness(&out)
+	}
+	return out
+}
+
+// mergeConditions takes the node's from ours and the others' from api, as far
+// as possible in the order of ours.
+func mergeConditions(api, ours []v1.PodCondition, disrupted bool) []v1.PodCondition {
+	out := make([]v1.PodCondition, 0, len(api)+len(ours))
+	for _, c := range ours {
+		theirs := find(api, c.Type)
+		switch {
+		case c.Type == v1.DisruptionTarget && disrupted:
+			if theirs != nil && theirs.Status == c.Status && !theirs.LastTransitionTime.IsZero() {
+				c.LastTransitionTime = theirs.LastTransitionTime
+			}
+		case c.Type == v1.DisruptionTarget || !isOurs(c.Type):
+			if theirs == nil {
+				continue
+			}
+			c = *theirs
+		}
+		out = append(out, c)
+	}
+	for _, c := range api {
+		if (c.Type == v1.DisruptionTarget || !isOurs(c.Type)) && find(out, c.Type) == nil {
+			out = append(out, c)
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// endReadiness makes the conditions of a pod that is over say so.
+func endReadiness(st *v1.PodStatus) {
+	reason := "PodCompleted"
+	if st.Phase == v1.PodFailed {
+		reason = "PodFailed"
+	}
+	ended := lastEnd(st)
+	for i := range st.Conditions {
+		c := &st.Conditions[i]
+		if c.Status != v1.ConditionTrue || c.Type != v1.PodReady && c.Type != v1.ContainersReady {
+			continue
+		}
+		c.Status, c.Reason, c.Message = v1.ConditionFalse, reason, ""
+		if ended.After(c.LastTransitionTime.Time) {
+			c.LastTransitionTime = metav1.NewTime(ended)
+		}
+	}
+}
+
+// lastEnd is when the last container ended; zero, if that is not known.
+func lastEnd(st *v1.PodStatus) (last time.Time) {
+	for _, list := range [...][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses} {
+		for i := range list {
+			if t := list[i].State.Terminated; t != nil && t.FinishedAt.After(last) {
+				last = t.FinishedAt.Time
+			}
+		}
+	}
+	return last
+}

@@ -1,0 +1,172 @@
+package statusmgr
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// Store keeps values over a crash, each under the UID of a pod. A
+// checkpoint.Store is one.
+type Store interface {
+	Write(key string, value []byte) error
+	// Read returns fs.ErrNotExist if there is no value, or none that is whole.
+	Read(key string) ([]byte, error)
+	Delete(key string) error
+	Keys() ([]string, error)
+}
+
+// record is what is stored of a status that the sink has not taken.
+type record struct {
+	Finished bool              `json:"finished,omitempty"`
+	Meta     metav1.ObjectMeta `json:"metadata"`
+	Status   v1.PodStatus      `json:"status"`
+}
+
+func recordOf(e *entry) record {
+	p := e.pod
+	r := record{Finished: e.finished, Status: *e.status, Meta: metav1.ObjectMeta{
+		Namespace: p.Namespace, Name: p.Name, UID: p.UID, Labels: p.Labels, Generation: p.Generation,
+		CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp, DeletionGracePeriodSeconds: p.DeletionGracePeriodSeconds,
+	}}
+	for k, v := range p.Annotations { // they say whether it is static, or a mirror
+		if strings.HasPrefix(k, "kubernetes.io/config.") {
+			if r.Meta.Annotations == nil {
+				r.Meta.Annotations = map[string]string{}
+			}
+			r.Meta.Annotations[k] = v
+		}
+	}
+	return r
+}
+
+// keeper writes to the store what the sink has not taken.
+type keeper struct {
+	mu     sync.Mutex           // held while the store is written to
+	stored map[types.UID]uint64 // versions; guarded by mu
+
+	// Guarded by Manager.mu.
+	dirty  map[types.UID]bool // whose value may have to change
+	all    bool               // the end: whatever is unsent is stored
+	signal chan struct{}
+}
+
+func newKeeper() keeper {
+	return keeper{stored: map[types.UID]uint64{}, dirty: map[types.UID]bool{}, signal: make(chan struct{}, 1)}
+}
+
+// saveSoon has the pod's value brought up to date. Manager.mu is held.
+func (m *Manager) saveSoon(uid types.UID) {
+	if m.cfg.Store == nil {
+		return
+	}
+	m.store.dirty[uid] = true
+	select {
+	case m.store.signal <- struct{}{}:
+	default:
+	}
+}
+
+// keep saves until stop is called, which saves all that is unsent.
+func (m *Manager) keep() (stop func()) {
+	if m.cfg.Store == nil {
+		return func() {}
+	}
+	quit, gone := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		for {
+			select {
+			case <-m.store.signal:
+				m.saveDirty()
+			case <-quit:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(quit)
+		<-gone
+		m.mu.Lock()
+		m.store.all = true
+		for uid := range m.entries {
+			m.store.dirty[uid] = true
+		}
+		m.mu.Unlock()
+		m.saveDirty()
+	}
+}
+
+func (m *Manager) saveDirty() {
+	m.mu.Lock()
+	dirty := m.store.dirty
+	m.store.dirty = map[types.UID]bool{}
+	m.mu.Unlock()
+	for uid := range dirty {
+		m.save(uid)
+	}
+}
+
+// save makes the pod's value in the store what it has to be. What ends a pod
+// is stored as soon as it is known, since nobody could find it out again;
+// anything else only when the sink has trouble with it, or the agent ends.
+func (m *Manager) save(uid types.UID) {
+	if m.cfg.Store == nil {
+		return
+	}
+	k := &m.store
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	m.mu.Lock()
+	e := m.entries[uid]
+	unsent := e != nil && e.unsent() && m.cfg.Sink != nil
+	worth := unsent && (e.finished || podmeta.IsTerminal(e.status.Phase) || e.troubled || k.all)
+	var rec record
+	var version uint64
+	if worth {
+		rec, version = recordOf(e), e.version
+	}
+	m.mu.Unlock()
+
+	var err error
+	switch {
+	case !unsent && k.stored[uid] > 0:
+		if err = m.cfg.Store.Delete(string(uid)); err == nil {
+			delete(k.stored, uid)
+		} else {
+			m.mu.Lock()
+			k.dirty[uid] = true // with the next that is saved
+			m.mu.Unlock()
+		}
+	case worth && k.stored[uid] < version:
+		var value []byte
+		if value, err = json.Marshal(rec); err == nil {
+			err = m.cfg.Store.Write(string(uid), value)
+		}
+		if err == nil {
+			k.stored[uid] = version
+		}
+	}
+	if err != nil {
+		m.cfg.Log.Warn("what the sink has not taken is not kept over a crash", zap.String("uid", string(uid)), zap.Error(err))
+	}
+}
+
+// parseRecord reads a value of the store.
+func parseRecord(key string, value []byte) (r record, err error) {
+	if err := json.Unmarshal(value, &r); err != nil {
+		return r, fmt.Errorf("stored status %s: %w", key, err)
+	}
+	if string(r.Meta.UID) != key || r.Meta.Name == "" {
+		return r, fmt.Errorf("stored status %s: it is of pod %s/%s with UID %q; want a name and this UID", key, r.Meta.Namespace, r.Meta.Name, r.Meta.UID)
+	}
+	return r, nil
+}

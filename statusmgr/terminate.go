@@ -1,0 +1,68 @@
+package statusmgr
+
+import (
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// terminatedStatus gives an end to every container that has none.
+func terminatedStatus(pod *v1.Pod, st *v1.PodStatus) *v1.PodStatus {
+	end := func(s *v1.ContainerStatus) {
+		if s.State.Terminated == nil {
+			s.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+				Reason: "ContainerStatusUnknown", ExitCode: 137, ContainerID: s.ContainerID,
+				Message: "The container could not be located when the pod was terminated",
+			}}
+			s.Ready, s.Started = false, new(bool)
+		}
+	}
+	if initialized(pod, st) {
+		for i := range st.ContainerStatuses {
+			end(&st.ContainerStatuses[i])
+		}
+	}
+	// Those after the last init container that was ever begun never ran.
+	begun := 0
+	for i := range st.InitContainerStatuses {
+		s := &st.InitContainerStatuses[i]
+		if s.State.Waiting == nil || s.LastTerminationState.Terminated != nil {
+			begun = i
+		}
+	}
+	for i := range st.InitContainerStatuses {
+		if i <= begun {
+			end(&st.InitContainerStatuses[i])
+		}
+	}
+	if !podmeta.IsStatic(pod) && !podmeta.IsTerminal(st.Phase) {
+		st.Phase = v1.PodFailed
+	}
+	return st
+}
+
+// initialized tells whether the regular containers could have been started.
+func initialized(pod *v1.Pod, st *v1.PodStatus) bool {
+	if len(pod.Spec.InitContainers) == 0 {
+		return true
+	}
+	for i := range st.ContainerStatuses {
+		if s := &st.ContainerStatuses[i]; s.State.Waiting == nil && s.State != (v1.ContainerState{}) || s.LastTerminationState.Terminated != nil {
+			return true
+		}
+	}
+	n := len(pod.Spec.InitContainers)
+	if len(st.InitContainerStatuses) < n {
+		return false
+	}
+	s := &st.InitContainerStatuses[n-1]
+	if podmeta.IsSidecar(&pod.Spec.InitContainers[n-1]) {
+		return s.State.Running != nil && s.Started != nil && *s.Started
+	}
+	for _, t := range []*v1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
+		if t != nil && t.ExitCode == 0 {
+			return true
+		}
+	}
+	return false
+}
