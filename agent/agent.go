@@ -59,7 +59,10 @@ type Config struct {
 	Volumes Volumes
 	// Admitters are asked after the agent's own checks, in order.
 	Admitters []Admitter
-	// Sink gets every status; none, statuses are kept for local readers.
+	// Sink gets every status; none, statuses are kept for local readers. One
+	// that is a statusmgr.Loader is asked at the start for what it has, and one
+	// with a method Prune(keep map[types.UID]bool) error is told now and then
+	// which pods there are.
 	Sink statusmgr.Sink
 	// Events gets every event; none, they are kept for local readers.
 	Events EventRecorder
@@ -260,6 +263,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	// want the runtime's state until then.
 	readers, stopReaders := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopReaders()
+	if err := a.statuses.Restore(readers); err != nil {
+		a.log.Error("not all statuses of before are known", zap.Error(err))
+	}
 	lower, _ := errgroup.WithContext(readers)
 	lower.Go(func() error { return a.pleg.Run(readers) })
 	lower.Go(func() error { return a.statuses.Run(readers) })

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,7 @@ import (
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/internal/criruntimetest"
 	"github.com/nodewright/nodewright/podmgr"
+	"github.com/nodewright/nodewright/statusmgr"
 )
 
 const image = "localhost/app:1"
@@ -50,7 +52,9 @@ type node struct {
 	root string
 	want []*v1.Pod
 
-	pulls int // at a time
+	pulls int    // at a time
+	cpus  string // 2
+	sink  statusmgr.Sink
 }
 
 func newNode(t *testing.T) *node {
@@ -73,11 +77,11 @@ func (n *node) start() *life {
 	l := &life{n: n, src: &fakeSource{snapshots: make(chan podmgr.Snapshot, 100)}, ended: make(chan error, 1)}
 	a, err := agent.New(agent.Config{
 		Node: agent.Node{Name: "n1", IPs: []string{"192.0.2.7"}, Capacity: v1.ResourceList{
-			v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
+			v1.ResourceCPU: resource.MustParse(cmp.Or(n.cpus, "2")), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
 		}},
 		RootDir: filepath.Join(n.root, "root"), PodLogsDir: filepath.Join(n.root, "logs"),
 		Runtime: n.rt, Images: n.rt, Sources: []podmgr.Source{l.src}, ResolvConf: "-",
-		ParallelPulls: n.pulls,
+		ParallelPulls: n.pulls, Sink: n.sink,
 	})
 	if err != nil {
 		n.t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -47,8 +48,9 @@ func (a *Agent) buildBlocks() error {
 		Log: c.Log.Named("podworker"), Metrics: c.Metrics,
 	})
 	a.statuses, errs[6] = statusmgr.New(statusmgr.Config{
-		Sink: c.Sink, CouldHaveRunning: func(uid types.UID) bool { return a.workers.CouldHaveRunningContainers(uid) },
-		Log: c.Log.Named("statusmgr"), Metrics: c.Metrics,
+		Sink: c.Sink, Store: &lazyStore{dir: filepath.Join(c.RootDir, "unsent"), log: c.Log.Named("statusmgr")},
+		CouldHaveRunning: func(uid types.UID) bool { return a.workers.CouldHaveRunningContainers(uid) },
+		Log:              c.Log.Named("statusmgr"), Metrics: c.Metrics,
 	})
 	return errors.Join(errs[:]...)
 }
@@ -87,10 +89,17 @@ func (a *Agent) nodeFacts() podspec.Node {
 	}
 }
 
+// wasRejected tells of the status of a pod that was turned away.
+func wasRejected(st *v1.PodStatus) bool {
+	return st.Phase == v1.PodFailed && strings.HasPrefix(st.Message, rejectedMessage) && len(st.ContainerStatuses) == 0
+}
+
+const rejectedMessage = "Pod was rejected: "
+
 // rejectedStatus is the status of a pod that was turned away.
 func rejectedStatus(pod *v1.Pod, r Rejection) v1.PodStatus {
 	st := podstatus.Of(podstatus.Input{Pod: pod, NeedsSandbox: true})
-	st.Phase, st.Reason, st.Message = v1.PodFailed, r.Reason, "Pod was rejected: "+r.Message
+	st.Phase, st.Reason, st.Message = v1.PodFailed, r.Reason, rejectedMessage+r.Message
 	st.ContainerStatuses, st.InitContainerStatuses, st.Conditions = nil, nil, nil
 	st.AllocatedResources, st.Resources = nil, nil
 	return st

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,6 +68,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 			a.sweepLogLinks(ctx)
 			a.sweepIDs(known)
 			a.sweepGrants(known)
+			a.pruneSink(known)
 			a.runtime.Retain(func(uid types.UID) bool { return known[uid] || a.wanted(uid) })
 		})
 	}
@@ -111,6 +113,21 @@ func (a *Agent) sweepPodDirs(ctx context.Context, known map[types.UID]bool) {
 		}
 		a.logged("orphaned pod directory stays", os.RemoveAll(a.podDir(uid)), zap.String("uid", e.Name()))
 	}
+}
+
+// pruneSink has the sink drop the statuses of pods that nothing knows.
+func (a *Agent) pruneSink(known map[types.UID]bool) {
+	p, ok := a.cfg.Sink.(interface {
+		Prune(keep map[types.UID]bool) error
+	})
+	if !ok {
+		return
+	}
+	keep := maps.Clone(known)
+	for _, p := range a.pods.Pods() { // those that came since
+		keep[p.UID] = true
+	}
+	a.logged("statuses of pods that are gone stay", p.Prune(keep))
 }
 
 // sweepIDs frees the user IDs of pods that nothing knows.

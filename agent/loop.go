@@ -109,6 +109,9 @@ func (a *Agent) add(pod *v1.Pod) {
 			a.reject(pod, *r)
 			return
 		}
+		if st, ok := a.statuses.Get(pod.UID); ok && wasRejected(&st) {
+			a.statuses.Forget(pod.UID) // that it was turned away once is over
+		}
 		// What it asks beyond is decided on when all that run are known.
 		pod = a.grants.of(pod)
 	}

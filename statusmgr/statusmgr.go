@@ -311,14 +311,28 @@ func (m *Manager) Retain(keep map[types.UID]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for uid, e := range m.entries {
-		if keep[uid] {
-			continue
+		if !keep[uid] {
+			m.drop(uid, e)
 		}
-		if e.retry != nil {
-			e.retry.Stop()
-		}
-		delete(m.entries, uid)
-		m.saveSoon(uid)
-		m.notify(Change{UID: uid, Removed: true})
 	}
+}
+
+// Forget drops one pod: the next status that is Set is its first, and may be
+// any.
+func (m *Manager) Forget(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e := m.entries[uid]; e != nil {
+		m.drop(uid, e)
+	}
+}
+
+// drop forgets a pod. The caller holds m.mu.
+func (m *Manager) drop(uid types.UID, e *entry) {
+	if e.retry != nil {
+		e.retry.Stop()
+	}
+	delete(m.entries, uid)
+	m.saveSoon(uid)
+	m.notify(Change{UID: uid, Removed: true})
 }

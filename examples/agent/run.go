@@ -31,6 +31,7 @@ import (
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/images"
 	"github.com/nodewright/nodewright/podmgr"
+	"github.com/nodewright/nodewright/statusmgr/filesink"
 )
 
 // wellKnownSockets are tried in order when no runtime is named: those of
@@ -249,8 +250,17 @@ func agentConfig(f *runFlags, c *kubeletconfig.KubeletConfiguration, client *cri
 	if err != nil {
 		return agent.Config{}, err
 	}
+	statuses, err := filesink.New(filesink.Config{
+		Dir: filepath.Join(f.rootDir, "status"),
+		OnCorrupt: func(file, setAside string, err error) {
+			log.Warn("damaged status set aside", zap.String("file", file), zap.String("as", setAside), zap.Error(err))
+		},
+	})
+	if err != nil {
+		return agent.Config{}, err
+	}
 	cfg := agent.Config{
-		Keyrings: rings,
+		Keyrings: rings, Sink: statuses,
 		Node:     node, RootDir: f.rootDir, PodLogsDir: c.PodLogsDir,
 		Runtime: client, Images: client, Sources: sources,
 		SyncFrequency: c.SyncFrequency.Duration, StartsInFlight: f.startsInFlight,
