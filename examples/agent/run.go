@@ -261,7 +261,7 @@ func agentConfig(f *runFlags, c *kubeletconfig.KubeletConfiguration, client *cri
 	}
 	cfg := agent.Config{
 		Keyrings: rings, Sink: statuses,
-		Node:     node, RootDir: f.rootDir, PodLogsDir: c.PodLogsDir,
+		Node: node, RootDir: f.rootDir, PodLogsDir: c.PodLogsDir,
 		Runtime: client, Images: client, Sources: sources,
 		SyncFrequency: c.SyncFrequency.Duration, StartsInFlight: f.startsInFlight,
 		PullQPS: float64(*c.RegistryPullQPS), PullBurst: int(c.RegistryBurst), ParallelPulls: parallelPulls(c),
