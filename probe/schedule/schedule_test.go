@@ -219,6 +219,7 @@ func TestFastFailuresDoNotCount(t *testing.T) {
 			return failed == 0
 		}})
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if failed != 20*sec {
 			t.Errorf("failed after %v, want 20s: three periods' worth", failed)
 		}
@@ -321,6 +322,7 @@ func TestHungChecksHoldUpNobodyElse(t *testing.T) {
 			time.Sleep(300 * time.Millisecond)
 			p.Stop()
 		}
+		synctest.Wait()
 		if late > 0 {
 			t.Errorf("a healthy probe waited %v for those that hang", late)
 		}
