@@ -1,0 +1,106 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/probe/check"
+	"github.com/nodewright/nodewright/probe/schedule"
+)
+
+// Execer runs a command in a container. The error of a command that exited
+// with another code than 0 has a method ExitStatus() int, as that of
+// k8s.io/utils/exec.ExitError; that of one that exceeded timeout is
+// context.DeadlineExceeded or a gRPC status of that code.
+type Execer interface {
+	ExecSync(ctx context.Context, containerID string, cmd []string, timeout time.Duration) (stdout, stderr []byte, err error)
+}
+
+// EventRecorder takes what is worth telling about a pod.
+type EventRecorder interface {
+	Event(pod *v1.Pod, eventType, reason, message string)
+}
+
+// Store keeps small values beyond the end of the process. Read fails with
+// fs.ErrNotExist if there is none. Keys of others are left alone.
+type Store interface {
+	Read(key string) ([]byte, error)
+	Write(key string, value []byte) error
+	Delete(key string) error
+	Keys() ([]string, error)
+}
+
+// GRPC checks a server by gRPC's health protocol, as package grpchealth does.
+type GRPC func(ctx context.Context, addr, service string) (check.Outcome, string, error)
+
+// Timing is when a probe runs and how its outcomes are counted.
+type Timing = schedule.Timing
+
+// Config holds what a Manager needs. The zero value of every field means the
+// default named beside it.
+type Config struct {
+	Exec     Execer                                                     // exec probes cannot be made
+	GRPC     GRPC                                                       // grpc probes cannot be made
+	Events   EventRecorder                                              // nobody is told
+	Journal  Store                                                      // nothing outlasts the process
+	OnChange func(Change)                                               // nobody is told. Called in order for one container and never while a lock is held; it may call the Manager
+	Adjust   func(pod *v1.Pod, c *v1.Container, t Type, timing *Timing) // of a probe's timing, such as periods below a second; none
+
+	Parallel     int // checks at a time; 256
+	ParallelExec int // exec checks at a time, beside the others; 32
+
+	// KeepAlive reuses the connections of HTTP probes.
+	KeepAlive bool
+	// Graceful ends connections in order, as the kubelet does, and not with a
+	// reset. They stay in TIME_WAIT for a minute.
+	Graceful bool
+	// FastStart makes additional checks of startup and readiness probes 100 ms,
+	// 200 ms and so on after the first, up to the period, until one succeeds.
+	// Failures of these do not count and are no events.
+	FastStart bool
+
+	HostIP    string // of pods in the host's network without an address in their status; 127.0.0.1
+	UserAgent string // of HTTP probes; kube-probe/1.36
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+func (c Config) withDefaults() Config {
+	if c.OnChange == nil {
+		c.OnChange = func(Change) {}
+	}
+	if c.Parallel == 0 {
+		c.Parallel = 256
+	}
+	if c.ParallelExec == 0 {
+		c.ParallelExec = 32
+	}
+	if c.HostIP == "" {
+		c.HostIP = "127.0.0.1"
+	}
+	if c.UserAgent == "" {
+		c.UserAgent = "kube-probe/1.36"
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.Parallel < 0 {
+		errs = append(errs, fmt.Errorf("Config.Parallel is %d; want a positive number", c.Parallel))
+	}
+	if c.ParallelExec < 0 {
+		errs = append(errs, fmt.Errorf("Config.ParallelExec is %d; want a positive number", c.ParallelExec))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,169 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/nodewright/nodewright/probe/check"
+)
+
+// target is what a check needs to know of what it checks.
+type target struct {
+	probe *v1.Probe
+	spec  *v1.Container
+	id    string
+	ip    string
+}
+
+// check makes one attempt, by the pod as it is now.
+func (m *Manager) check(ctx context.Context, p *prober, turn uint64) (check.Outcome, string, error) {
+	m.mu.Lock()
+	if p.turn != turn {
+		m.mu.Unlock()
+		return check.Unknown, "", context.Canceled
+	}
+	t := target{probe: p.spec, spec: p.c.spec, id: p.c.id, ip: p.c.pod.ip}
+	m.mu.Unlock()
+	switch {
+	case t.probe.Exec != nil:
+		return m.runtime.check(ctx, t)
+	case t.probe.HTTPGet != nil:
+		h, err := m.http(t)
+		if err != nil {
+			return check.Unknown, "", err
+		}
+		return h.Check(ctx)
+	case t.probe.TCPSocket != nil:
+		a := t.probe.TCPSocket
+		host, port, err := t.address(a.Host, a.Port)
+		if err != nil {
+			return check.Unknown, "", err
+		}
+		return check.TCP{Host: host, Port: port, Graceful: m.cfg.Graceful}.Check(ctx)
+	case t.probe.GRPC != nil:
+		return m.grpc(ctx, t)
+	default:
+		return check.Failure, "", fmt.Errorf("container %q: the probe says neither exec nor httpGet nor tcpSocket nor grpc", t.spec.Name)
+	}
+}
+
+func (m *Manager) http(t target) (check.HTTP, error) {
+	g := t.probe.HTTPGet
+	host, port, err := t.address(g.Host, g.Port)
+	if err != nil {
+		return check.HTTP{}, err
+	}
+	scheme := strings.ToLower(string(g.Scheme))
+	if scheme == "" {
+		scheme = "http"
+	}
+	h := http.Header{}
+	for _, line := range g.HTTPHeaders {
+		h.Add(line.Name, line.Value)
+	}
+	return check.HTTP{URL: check.URL(scheme, host, port, g.Path), Header: check.Header(h, m.cfg.UserAgent), Client: m.client}, nil
+}
+
+func (m *Manager) grpc(ctx context.Context, t target) (check.Outcome, string, error) {
+	if m.cfg.GRPC == nil {
+		return check.Unknown, "", errors.New("grpc probes are not built in")
+	}
+	g := t.probe.GRPC
+	host, port, err := t.address("", intstr.FromInt32(g.Port))
+	if err != nil {
+		return check.Unknown, "", err
+	}
+	service := ""
+	if g.Service != nil {
+		service = *g.Service
+	}
+	return m.cfg.GRPC(ctx, net.JoinHostPort(host, strconv.Itoa(port)), service)
+}
+
+// address is where a check goes: host, or the pod's address.
+func (t target) address(host string, port intstr.IntOrString) (string, int, error) {
+	if host == "" {
+		host = t.ip
+	}
+	if host == "" {
+		return "", 0, errors.New("the pod has no address yet")
+	}
+	n, err := resolvePort(port, t.spec)
+	return host, n, err
+}
+
+// resolvePort finds a port by number, or by its name in the container.
+func resolvePort(p intstr.IntOrString, c *v1.Container) (int, error) {
+	n := 0
+	switch p.Type {
+	case intstr.Int:
+		n = int(p.IntVal)
+	case intstr.String:
+		n, _ = strconv.Atoi(p.StrVal)
+		for i := range c.Ports {
+			if c.Ports[i].Name == p.StrVal {
+				n = int(c.Ports[i].ContainerPort)
+				break
+			}
+		}
+	default:
+		return 0, fmt.Errorf("port is of kind %d; want a number or a string", p.Type)
+	}
+	if n < 1 || n > 65535 {
+		return 0, fmt.Errorf("port %q: want a number from 1 to 65535 or the name of a port of container %q", p.String(), c.Name)
+	}
+	return n, nil
+}
+
+// runtime makes exec checks, and knows when the runtime last spoke of any.
+type runtime struct {
+	exec Execer
+
+	mu       sync.Mutex
+	answered time.Time
+}
+
+func (r *runtime) check(ctx context.Context, t target) (check.Outcome, string, error) {
+	if r.exec == nil {
+		return check.Unknown, "", errors.New("exec probes are not built in")
+	}
+	start := time.Now()
+	e := check.Exec{
+		Command: expandAll(t.probe.Exec.Command, t.spec.Env), Slack: execSlack,
+		Run: func(ctx context.Context, command []string, timeout time.Duration) ([]byte, error) {
+			stdout, stderr, err := r.exec.ExecSync(ctx, t.id, command, timeout)
+			if ctx.Err() == nil {
+				r.spoke()
+			}
+			return append(stdout[:len(stdout):len(stdout)], stderr...), err
+		},
+	}
+	o, out, err := e.Check(ctx)
+	if errors.Is(err, check.ErrNoAnswer) && r.spokeSince(start) {
+		// It answers others, so this command is what hangs.
+		return check.Failure, fmt.Sprintf("command timed out: %v", err), nil
+	}
+	return o, out, err
+}
+
+func (r *runtime) spoke() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answered = time.Now()
+}
+
+func (r *runtime) spokeSince(t time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.answered.After(t)
+}

@@ -1,0 +1,307 @@
+package probe
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Limits of the journal.
+const (
+	keyPrefix    = "probe-"
+	journalWait  = 100 * time.Millisecond // how long a result waits for its write
+	journalBurst = 10                     // writes of one pod at once
+	journalEvery = 10 * time.Second       // one more
+)
+
+// journal writes the results of pods in order for each, with a budget for
+// each, and never more than one write of a pod at a time. Newer values replace
+// those that are not written yet.
+type journal struct {
+	store Store
+	log   *zap.Logger
+	met   *metrics
+
+	mu      sync.Mutex
+	entries map[types.UID]*entry
+	failing bool // the last write failed; logged when it changes
+	closing bool
+	wg      sync.WaitGroup
+	swept   bool
+}
+
+// entry is what is to be kept of one pod.
+type entry struct {
+	want   []byte        // nil: nothing, delete what there is
+	stored []byte        // what the last write wrote
+	known  bool          // stored is right
+	busy   bool          // a write is under way
+	timer  *time.Timer   // until the budget allows the next write
+	wrote  chan struct{} // closed after the write that is under way or next
+	tokens float64
+	filled time.Time
+}
+
+func newJournal(store Store, log *zap.Logger, met *metrics) *journal {
+	return &journal{store: store, log: log, met: met, entries: map[types.UID]*entry{}}
+}
+
+// read returns what an earlier process wrote of a pod. What cannot be read
+// counts as absent.
+func (j *journal) read(uid types.UID) record {
+	if j.store == nil {
+		return nil
+	}
+	j.mu.Lock()
+	e := j.entries[uid]
+	var mine []byte
+	if e != nil {
+		mine = e.want
+	}
+	j.mu.Unlock()
+	if e != nil && mine == nil {
+		return nil // about to be deleted
+	}
+	b, err := mine, error(nil)
+	if e == nil {
+		b, err = j.store.Read(keyPrefix + string(uid))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var r record
+	if err == nil {
+		r, err = decode(b)
+	}
+	if err != nil {
+		j.met.journalErrors.WithLabelValues("read").Inc()
+		j.log.Warn("journal of a pod's probes cannot be read; it counts as absent", zap.String("uid", string(uid)), zap.Error(err))
+		return nil
+	}
+	return r
+}
+
+// put has a pod's results written, and returns what to wait for.
+func (j *journal) put(uid types.UID, r record) <-chan struct{} {
+	if j.store == nil {
+		return nil
+	}
+	if len(r) == 0 {
+		return j.set(uid, nil)
+	}
+	return j.set(uid, encode(r))
+}
+
+// wait waits for a write, but not for long.
+func (j *journal) wait(done <-chan struct{}) {
+	if done == nil {
+		return
+	}
+	t := time.NewTimer(journalWait)
+	defer t.Stop()
+	select {
+	case <-done:
+	case <-t.C:
+		j.met.journalErrors.WithLabelValues("slow").Inc()
+	}
+}
+
+// forget has what there is of a pod deleted, soon.
+func (j *journal) forget(uid types.UID) {
+	if j.store != nil {
+		j.set(uid, nil)
+	}
+}
+
+// set makes value what is wanted of a pod, and returns what is closed when it
+// is written, or nil if it need not be waited for.
+func (j *journal) set(uid types.UID, value []byte) <-chan struct{} {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	e := j.entries[uid]
+	if e == nil {
+		e = &entry{tokens: journalBurst, filled: time.Now()}
+		j.entries[uid] = e
+	}
+	e.want = value
+	if e.known && !e.busy && same(e.stored, value) {
+		return nil
+	}
+	if e.wrote == nil {
+		e.wrote = make(chan struct{})
+	}
+	wrote := e.wrote
+	if e.busy {
+		return wrote // the writer looks again
+	}
+	if !j.closing && value != nil && !e.allowed() {
+		j.delay(uid, e, e.wait())
+		return nil
+	}
+	j.start(uid, e)
+	return wrote
+}
+
+func same(a, b []byte) bool { return (a == nil) == (b == nil) && string(a) == string(b) }
+
+// allowed takes a write out of the budget, if there is one.
+func (e *entry) allowed() bool {
+	now := time.Now()
+	e.tokens = min(journalBurst, e.tokens+float64(now.Sub(e.filled))/float64(journalEvery))
+	e.filled = now
+	if e.tokens < 1 {
+		return false
+	}
+	e.tokens--
+	return true
+}
+
+// wait is how long it is until the budget allows a write.
+func (e *entry) wait() time.Duration {
+	return time.Duration((1-e.tokens)*float64(journalEvery)) + time.Millisecond
+}
+
+// delay has the entry written later. The caller holds j.mu.
+func (j *journal) delay(uid types.UID, e *entry, wait time.Duration) {
+	if e.timer != nil {
+		return
+	}
+	e.timer = time.AfterFunc(wait, func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		if e.timer == nil || j.closing {
+			return // it is being written by now
+		}
+		e.timer = nil
+		if e.allowed() {
+			j.start(uid, e)
+		} else {
+			j.delay(uid, e, e.wait())
+		}
+	})
+}
+
+// start begins a write, if there is anything to write. The caller holds j.mu.
+func (j *journal) start(uid types.UID, e *entry) {
+	if e.busy {
+		return
+	}
+	if e.timer != nil {
+		e.timer.Stop()
+		e.timer = nil
+	}
+	e.busy = true
+	j.wg.Add(1)
+	go j.write(uid, e)
+}
+
+// write brings the store to what is wanted of a pod.
+func (j *journal) write(uid types.UID, e *entry) {
+	defer j.wg.Done()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for {
+		value, wrote := e.want, e.wrote
+		e.wrote = nil
+		j.mu.Unlock()
+		err := j.store1(uid, value)
+		j.mu.Lock()
+		e.stored, e.known = value, err == nil
+		j.report(err)
+		if wrote != nil {
+			close(wrote)
+		}
+		if err == nil && same(e.want, value) || err != nil && j.closing {
+			if e.wrote != nil { // the same was asked for meanwhile
+				close(e.wrote)
+				e.wrote = nil
+			}
+			break
+		}
+		if !j.closing && (err != nil || e.want != nil && !e.allowed()) {
+			if e.wrote != nil { // nobody waits for the budget
+				close(e.wrote)
+				e.wrote = nil
+			}
+			e.busy = false
+			if err != nil {
+				j.delay(uid, e, journalEvery)
+			} else {
+				j.delay(uid, e, e.wait())
+			}
+			return
+		}
+	}
+	e.busy = false
+	if e.want == nil && e.known {
+		delete(j.entries, uid)
+	}
+}
+
+func (j *journal) store1(uid types.UID, value []byte) error {
+	if value != nil {
+		return j.store.Write(keyPrefix+string(uid), value)
+	}
+	err := j.store.Delete(keyPrefix + string(uid))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// report logs a failing journal when that begins and when it ends.
+func (j *journal) report(err error) {
+	if err != nil {
+		j.met.journalErrors.WithLabelValues("write").Inc()
+	}
+	switch {
+	case err != nil && !j.failing:
+		j.log.Warn("journal of probe results cannot be written; a restart now would forget results", zap.Error(err))
+	case err == nil && j.failing:
+		j.log.Info("journal of probe results is written again")
+	}
+	j.failing = err != nil
+}
+
+// sweep deletes what earlier processes left of pods that are not kept. It does
+// so once: later on pods are forgotten one by one.
+func (j *journal) sweep(keep func(types.UID) bool) {
+	j.mu.Lock()
+	first := !j.swept
+	j.swept = true
+	j.mu.Unlock()
+	if j.store == nil || !first {
+		return
+	}
+	keys, err := j.store.Keys()
+	if err != nil {
+		j.mu.Lock()
+		j.swept = false
+		j.report(err)
+		j.mu.Unlock()
+		return
+	}
+	for _, k := range keys {
+		if uid, ok := strings.CutPrefix(k, keyPrefix); ok && !keep(types.UID(uid)) {
+			j.forget(types.UID(uid))
+		}
+	}
+}
+
+// close writes what waits for its budget, and waits for all writes.
+func (j *journal) close() {
+	j.mu.Lock()
+	j.closing = true
+	for uid, e := range j.entries {
+		if !e.busy && (!e.known || !same(e.stored, e.want)) {
+			j.start(uid, e)
+		}
+	}
+	j.mu.Unlock()
+	j.wg.Wait()
+}

@@ -1,0 +1,86 @@
+package probe
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// journalVersion is raised when what is written can no longer be read by its
+// meaning alone.
+const journalVersion = 1
+
+// record is a pod's results by container ID, as they are journaled.
+type record map[string]results
+
+// results are a container's, by type; Unknown where there is none.
+type results [types3]Result
+
+type journalFile struct {
+	Version    int                          `json:"version"`
+	Containers map[string]map[string]string `json:"containers"`
+}
+
+// encode returns the journal's form of r: the same for equal records.
+func encode(r record) []byte {
+	f := journalFile{Version: journalVersion, Containers: map[string]map[string]string{}}
+	for id, res := range r {
+		by := map[string]string{}
+		for t, v := range res {
+			if v != Unknown {
+				by[Type(t).String()] = v.String()
+			}
+		}
+		f.Containers[id] = by
+	}
+	out, err := json.Marshal(f)
+	if err != nil {
+		panic(err) // strings and maps of them always can be
+	}
+	return out
+}
+
+// decode reads what encode wrote. Anything else is an error as a whole: a
+// record that is half right would be believed in full.
+func decode(b []byte) (record, error) {
+	var f journalFile
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&f); err != nil {
+		return nil, err
+	}
+	if d.More() {
+		return nil, errors.New("there is more after the end")
+	}
+	if f.Version != journalVersion {
+		return nil, fmt.Errorf("version is %d; want %d", f.Version, journalVersion)
+	}
+	out := record{}
+	for id, by := range f.Containers {
+		if id == "" {
+			return nil, errors.New("a container has no ID")
+		}
+		var res results
+		for name, value := range by {
+			t, r, err := parseResult(name, value)
+			if err != nil {
+				return nil, fmt.Errorf("container %q: %w", id, err)
+			}
+			res[t] = r
+		}
+		out[id] = res
+	}
+	return out, nil
+}
+
+func parseResult(name, value string) (Type, Result, error) {
+	for t := range Type(types3) {
+		for _, r := range []Result{Success, Failure} {
+			if name == t.String() && value == r.String() {
+				return t, r, nil
+			}
+		}
+	}
+	return 0, 0, fmt.Errorf("result %q of probe %q: want %s or %s of Startup, Readiness or Liveness", value, name, Success, Failure)
+}

@@ -1,0 +1,105 @@
+package probe
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/probe/check"
+	"github.com/nodewright/nodewright/probe/schedule"
+)
+
+// metrics are the kubelet's, by its names, and a few of our own. Durations are
+// observed for failures too: they are the ones that one wants to see. Those of
+// one container have no label that tells them apart.
+type metrics struct {
+	total    *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+
+	late          prometheus.Histogram
+	blind         prometheus.Gauge
+	journalErrors *prometheus.CounterVec
+
+	mu   sync.Mutex
+	uses map[[4]string]int // of a duration series: pods of one name share it
+}
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		uses: map[[4]string]int{},
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "prober_probe_total", Help: "Checks of containers by result.",
+		}, []string{"probe_type", "result", "container", "pod", "namespace", "pod_uid"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "prober_probe_duration_seconds", Help: "Duration of checks, whatever came of them.",
+		}, []string{"probe_type", "container", "pod", "namespace"}),
+		late: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "nodewright_probe_lateness_seconds", Help: "From when a check was due to its start.",
+			Buckets: []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 60},
+		}),
+		blind: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "nodewright_probe_blind", Help: "Probes that could not be made for as many rounds as their failure threshold.",
+		}),
+		journalErrors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nodewright_probe_journal_errors_total", Help: "Reads and writes of the journal that failed, and writes that were too slow to wait for.",
+		}, []string{"operation"}),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	var errs []error
+	for _, c := range []prometheus.Collector{m.total, m.duration, m.late, m.blind, m.journalErrors} {
+		errs = append(errs, reg.Register(c))
+	}
+	return m, errors.Join(errs...)
+}
+
+// series are the metrics of one probe.
+type series struct {
+	m        *metrics
+	labels   [4]string // of duration
+	uid      string
+	duration prometheus.Observer
+	counters [len(resultLabels)]prometheus.Counter
+}
+
+var resultLabels = [...]string{"successful", "failed", "unknown"}
+
+func (m *metrics) add(p *prober) *series {
+	pod := p.c.pod.pod
+	s := &series{m: m, labels: [4]string{p.t.String(), p.c.spec.Name, pod.Name, pod.Namespace}, uid: string(pod.UID)}
+	m.mu.Lock()
+	m.uses[s.labels]++
+	m.mu.Unlock()
+	s.duration = m.duration.WithLabelValues(s.labels[:]...)
+	return s
+}
+
+func (m *metrics) remove(s *series) {
+	for _, r := range resultLabels {
+		m.total.DeleteLabelValues(s.labels[0], r, s.labels[1], s.labels[2], s.labels[3], s.uid)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.uses[s.labels]--; m.uses[s.labels] == 0 {
+		delete(m.uses, s.labels)
+		m.duration.DeleteLabelValues(s.labels[:]...)
+	}
+}
+
+func (s *series) observe(r schedule.Round) {
+	i := 2
+	switch {
+	case r.Err != nil:
+	case r.Outcome == check.Success || r.Outcome == check.Warning:
+		i = 0
+	default:
+		i = 1
+	}
+	if s.counters[i] == nil {
+		s.counters[i] = s.m.total.WithLabelValues(s.labels[0], resultLabels[i], s.labels[1], s.labels[2], s.labels[3], s.uid)
+	}
+	s.counters[i].Inc()
+	s.duration.Observe(r.Took.Seconds())
+}

@@ -1,0 +1,333 @@
+package probe
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/probe/schedule"
+)
+
+// maxAge is the longest that a container is believed to have run before it
+// was first observed. What seems older, or younger than nothing, tells of the
+// clock and not of the container, which then waits for its initial delay anew.
+const maxAge = 365 * 24 * time.Hour
+
+// pod is what is known of a pod. Manager.mu guards it and all that it holds.
+type pod struct {
+	uid        types.UID
+	pod        *v1.Pod // as last observed; shared
+	ip         string  // where probes go by default
+	containers map[string]*container
+	ending     bool   // liveness and startup are over
+	over       bool   // its phase is terminal
+	seen       bool   // the runtime was looked at
+	restored   record // what the journal had, until the first look
+	queue      []news // to be published
+	publishing bool
+}
+
+// container is one name of a pod's spec, and the instance that it stands for.
+type container struct {
+	pod     *pod
+	spec    *v1.Container // shared
+	id      string        // "" while there is none
+	running bool
+	// started is when it began to run, by the monotonic clock.
+	started time.Time
+	// ranBefore tells that the instance ran, or may have, when its pod was
+	// first looked at; before is what the journal had of it, if journaled.
+	ranBefore, journaled bool
+	before               results
+	probes               [types3]*prober
+}
+
+// prober is one probe of a container.
+type prober struct {
+	c    *container
+	t    Type
+	spec *v1.Probe // shared
+
+	result Result // as it is told to those who ask
+	latest Result // what result will be when all is published
+	held   bool   // rests until there is a new container
+	fresh  bool   // nothing is known of it: check at once
+	blind  bool   // only errors since long
+
+	running *schedule.Probe // nil unless it is scheduled
+	// turn is raised whenever the probe is stopped: what comes of an earlier
+	// turn is dropped.
+	turn   uint64
+	series *series // nil before the first check
+}
+
+// news is a result on its way to those who are told.
+type news struct {
+	p      *prober
+	id     string
+	result Result
+}
+
+// specs brings a pod's containers and probes in line with its spec.
+func (m *Manager) specs(ps *pod) {
+	named := map[string]bool{}
+	take := func(spec *v1.Container) {
+		named[spec.Name] = true
+		c := ps.containers[spec.Name]
+		if c == nil {
+			c = &container{pod: ps}
+			ps.containers[spec.Name] = c
+		}
+		c.spec = spec
+		for t := range Type(types3) {
+			m.spec(c, t)
+		}
+	}
+	for i := range ps.pod.Spec.Containers {
+		take(&ps.pod.Spec.Containers[i])
+	}
+	for i := range ps.pod.Spec.InitContainers {
+		if spec := &ps.pod.Spec.InitContainers[i]; podmeta.IsSidecar(spec) {
+			take(spec)
+		}
+	}
+	for name, c := range ps.containers {
+		if !named[name] {
+			m.drop(c)
+			delete(ps.containers, name)
+		}
+	}
+}
+
+// spec brings one probe in line. A changed one counts afresh, but what was
+// found out before stays until there is more.
+func (m *Manager) spec(c *container, t Type) {
+	spec, p := t.of(c.spec), c.probes[t]
+	switch {
+	case spec == nil && p != nil:
+		m.end(p)
+		c.probes[t] = nil
+	case spec != nil && p == nil:
+		p = &prober{c: c, t: t, spec: spec}
+		p.result = t.initial()
+		p.latest = p.result
+		c.probes[t] = p
+	case spec != nil:
+		if !equality.Semantic.DeepEqual(p.spec, spec) {
+			m.stop(p)
+		}
+		p.spec = spec
+	}
+}
+
+// look takes over what the runtime shows.
+func (m *Manager) look(ps *pod, obs *observed.Pod) {
+	ps.ip = m.address(ps.pod, obs)
+	for name, c := range ps.containers {
+		o := obs.Newest(name)
+		switch {
+		case o == nil || o.ID == "":
+			m.replace(c, "")
+		case o.ID != c.id:
+			m.replace(c, o.ID)
+			c.ranBefore = !ps.seen && (o.State == observed.Running || o.State == observed.Unknown)
+			c.before, c.journaled = ps.restored[o.ID]
+			fallthrough
+		default:
+			m.state(c, o)
+		}
+	}
+	ps.seen, ps.restored = true, nil
+}
+
+// address is where a pod's probes go: its own first address, or the node's.
+func (m *Manager) address(p *v1.Pod, obs *observed.Pod) string {
+	if ips := obs.IPs(); len(ips) > 0 {
+		return ips[0]
+	}
+	switch {
+	case p.Status.PodIP != "":
+		return p.Status.PodIP
+	case !p.Spec.HostNetwork:
+		return ""
+	case len(p.Status.HostIPs) > 0:
+		return p.Status.HostIPs[0].IP
+	case p.Status.HostIP != "":
+		return p.Status.HostIP
+	default:
+		return m.cfg.HostIP
+	}
+}
+
+// replace makes c stand for another instance, or for none.
+func (m *Manager) replace(c *container, id string) {
+	if c.id != "" && m.byID[c.id] == c {
+		delete(m.byID, c.id)
+	}
+	c.id, c.running, c.ranBefore, c.journaled = id, false, false, false
+	for _, p := range c.probes {
+		if p != nil {
+			m.stop(p)
+			p.set(p.t.initial())
+			p.held, p.fresh = false, false
+		}
+	}
+	if id != "" {
+		m.byID[id] = c
+	}
+}
+
+func (p *prober) set(r Result) { p.result, p.latest = r, r }
+
+// state takes over the state of the instance that c stands for.
+func (m *Manager) state(c *container, o *observed.Container) {
+	switch {
+	case o.State == observed.Unknown:
+		// The runtime cannot tell, so nothing changes.
+	case o.State == observed.Running && !c.running:
+		m.begin(c, o)
+	case o.State != observed.Running:
+		c.running = false
+		over := o.State == observed.Exited && !podmeta.RestartsAfter(c.pod.pod, c.spec, o.ExitCode) && !podmeta.IsSidecar(c.spec) &&
+			!podmeta.CanRestartAll(c.pod.pod)
+		for _, p := range c.probes {
+			if p == nil {
+				continue
+			}
+			m.stop(p)
+			p.set(Failure)
+			if over {
+				m.end(p)
+			}
+		}
+	}
+}
+
+// begin takes over that an instance runs, and what is known of it from before.
+func (m *Manager) begin(c *container, o *observed.Container) {
+	c.running, c.started = true, time.Now()
+	before := c.before
+	if age := time.Now().Round(0).Sub(o.StartedAt.Round(0)); c.ranBefore && !o.StartedAt.IsZero() && age > 0 && age <= maxAge {
+		c.started = c.started.Add(-age)
+	}
+	for _, p := range c.probes {
+		if p == nil {
+			continue
+		}
+		r := p.t.initial()
+		switch {
+		case c.journaled && before[p.t] != Unknown && !(p.t != Readiness && before[p.t] == Failure):
+			r = before[p.t]
+		case c.journaled || !c.ranBefore:
+		case p.t == Startup && statusStarted(c.pod.pod, c):
+			r = Success
+		default:
+			r, p.fresh = Unknown, true
+		}
+		p.set(r)
+		p.held = p.t.holds(r)
+	}
+}
+
+// statusStarted tells whether the pod's status, as others know it, says that
+// this very instance has started.
+func statusStarted(p *v1.Pod, c *container) bool {
+	for _, st := range slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses) {
+		_, id, _ := strings.Cut(st.ContainerID, "://")
+		if st.Name == c.spec.Name && id == c.id {
+			return st.Started != nil && *st.Started
+		}
+	}
+	return false
+}
+
+// arrange starts and stops c's probes as is right by now.
+func (m *Manager) arrange(c *container) {
+	for _, p := range c.probes {
+		if p == nil {
+			continue
+		}
+		if c.pod.ending && p.t != Readiness {
+			m.end(p)
+			if c.running {
+				p.set(Success)
+			}
+			continue
+		}
+		switch want := p.wanted(); {
+		case want && p.running == nil:
+			m.start(p)
+		case !want && p.running != nil:
+			m.stop(p)
+		}
+		if c.pod.over {
+			m.end(p)
+		}
+	}
+}
+
+// wanted tells whether p is to be checked.
+func (p *prober) wanted() bool {
+	c := p.c
+	if !c.running || c.pod.over || p.held {
+		return false
+	}
+	return p.t == Startup || c.probes[Startup] == nil || c.probes[Startup].result == Success
+}
+
+// drop ends all probes of a container.
+func (m *Manager) drop(c *container) {
+	m.replace(c, "")
+	for t, p := range c.probes {
+		if p != nil {
+			m.end(p)
+			c.probes[t] = nil
+		}
+	}
+}
+
+// stop has p not checked any more. What is on its way is dropped.
+func (m *Manager) stop(p *prober) {
+	p.turn++
+	if p.running != nil {
+		p.running.Stop()
+		p.running = nil
+	}
+	if p.blind {
+		p.blind = false
+		m.met.blind.Dec()
+	}
+}
+
+// end stops p for good, and its metric series with it.
+func (m *Manager) end(p *prober) {
+	m.stop(p)
+	if p.series != nil {
+		m.met.remove(p.series)
+		p.series = nil
+	}
+}
+
+// record is what of a pod is worth keeping beyond the process.
+func (ps *pod) record() record {
+	r := record{}
+	for _, c := range ps.containers {
+		if c.id == "" || !c.running {
+			continue
+		}
+		var res results
+		for t, p := range c.probes {
+			if p != nil {
+				res[t] = p.latest
+			}
+		}
+		r[c.id] = res
+	}
+	return r
+}

@@ -1,0 +1,252 @@
+package probe_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/probe"
+)
+
+// restarted returns a second Manager, after a kill -9 of the first.
+func (r *rig) restarted(d *disk) *rig {
+	r.t.Helper()
+	copied := d.after()
+	r.stop()
+	return newRig(r.t, probe.Config{Journal: copied, Exec: r.runtime})
+}
+
+func TestRestartFlipsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDisk()
+		r := newRig(t, probe.Config{Journal: d})
+		c := v1.Container{Name: "a", StartupProbe: execProbe("start"), ReadinessProbe: execProbe("ready"), LivenessProbe: execProbe("live")}
+		notReady := with(v1.Container{Name: "b"}, probe.Readiness, execProbe("fail"))
+		pod := podOf(c, notReady)
+		r.fresh(pod, "a", "c1", "b", "b1")
+		r.wait(5 * sec)
+		r.wantChanges("c1 Startup Success", "c1 Readiness Success")
+
+		r = r.restarted(d)
+		r.Observe(pod, nil) // nobody knows yet
+		r.Observe(pod, running("a", "c1", "b", "b1"))
+		r.want(probe.Startup, "c1", probe.Success)
+		r.want(probe.Readiness, "c1", probe.Success)
+		r.want(probe.Liveness, "c1", probe.Success)
+		r.want(probe.Readiness, "b1", probe.Failure)
+		r.wait(10 * sec)
+		r.wantChanges()
+		if n := r.runtime.count("c1 start"); n != 1 {
+			t.Errorf("the startup probe of a started container ran %d times, want once in all", n)
+		}
+	})
+}
+
+func TestReplacedMeanwhileStartsAfresh(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDisk()
+		r := newRig(t, probe.Config{Journal: d})
+		pod := podOf(with(v1.Container{Name: "a"}, probe.Readiness, execProbe("ready")))
+		r.fresh(pod, "a", "c1")
+		r.wait(2 * sec)
+		r = r.restarted(d)
+		r.runtime.say("ready", errors.New("not yet"))
+		r.Observe(pod, running("a", "c2"))
+		r.want(probe.Readiness, "c2", probe.Unknown)
+		r.wantUnknown(probe.Readiness, "c1")
+		r.runtime.say("ready", nil)
+		r.wait(sec)
+		r.want(probe.Readiness, "c2", probe.Success)
+	})
+}
+
+// A container that nothing is known of is Unknown, not failed, and is asked at
+// once.
+func TestUnknownIsNotFalse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, probe.Config{})
+		c := v1.Container{Name: "a", ReadinessProbe: execProbe("ready"), LivenessProbe: execProbe("live")}
+		c.ReadinessProbe.InitialDelaySeconds = 60
+		c.LivenessProbe.InitialDelaySeconds = 60
+		obs := running("a", "c1")
+		obs.Containers[0].StartedAt = time.Now().Add(-time.Hour)
+		pod := podOf(c)
+		r.Observe(pod, obs)
+		for _, typ := range allTypes[1:] {
+			if got, known := r.Result(typ, "c1"); got != probe.Unknown || !known {
+				t.Errorf("%s = %s, %v, want UNKNOWN and known", typ, got, known)
+			}
+		}
+		r.wait(0)
+		r.wantChanges("c1 Readiness Success", "c1 Liveness Success")
+	})
+}
+
+func TestStatusTellsWhatStarted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, probe.Config{})
+		pod := podOf(v1.Container{Name: "a", StartupProbe: execProbe("fail")})
+		started := true
+		pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "a", ContainerID: "containerd://c1", Started: &started}}
+		r.Observe(pod, running("a", "c1"))
+		r.want(probe.Startup, "c1", probe.Success)
+		r.wait(10 * sec)
+		r.wantChanges()
+		if n := r.runtime.count("c1 fail"); n != 0 {
+			t.Errorf("it was probed %d times, want 0", n)
+		}
+	})
+}
+
+// What a failed probe asked for may have been done by now: it is found out
+// again.
+func TestFailuresThatKillAreNotRestored(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDisk()
+		r := newRig(t, probe.Config{Journal: d})
+		pod := podOf(with(v1.Container{Name: "a"}, probe.Liveness, execProbe("fail")), with(v1.Container{Name: "b"}, probe.Startup, execProbe("fail")))
+		r.fresh(pod, "a", "c1", "b", "b1")
+		r.wait(3 * sec)
+		r.want(probe.Liveness, "c1", probe.Failure)
+		r.want(probe.Startup, "b1", probe.Failure)
+		r = r.restarted(d)
+		r.runtime.say("fail", nil)
+		r.Observe(pod, running("a", "c1", "b", "b1"))
+		if got, _ := r.Result(probe.Liveness, "c1"); got != probe.Success {
+			t.Errorf("liveness = %s, want Success", got)
+		}
+		if got, _ := r.Result(probe.Startup, "b1"); got != probe.Unknown {
+			t.Errorf("startup = %s, want Unknown", got)
+		}
+		r.wait(3 * sec)
+		r.wantChanges("b1 Startup Success")
+	})
+}
+
+// The runtime cannot tell of a container at first: what is known of it waits.
+func TestUnknownStateAtFirst(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDisk()
+		r := newRig(t, probe.Config{Journal: d})
+		pod := podOf(with(v1.Container{Name: "a"}, probe.Readiness, execProbe("ready")))
+		r.fresh(pod, "a", "c1")
+		r.wait(2 * sec)
+		r = r.restarted(d)
+		r.Observe(pod, shows(observed.Unknown, "a", "c1"))
+		r.Observe(pod, running("a", "c1"))
+		r.want(probe.Readiness, "c1", probe.Success)
+		r.Observe(pod, shows(observed.Unknown, "a", "c1"))
+		r.want(probe.Readiness, "c1", probe.Success)
+		r.wait(5 * sec)
+		r.wantChanges()
+	})
+}
+
+// The wall clock may jump as it likes while an agent restarts.
+func TestStartTimesOfTheWrongCentury(t *testing.T) {
+	const decade = 10 * 365 * 24 * time.Hour
+	for _, c := range []struct {
+		name  string
+		age   time.Duration
+		first time.Duration // when the first liveness check is, at the earliest and at the latest a period later
+	}{
+		{"just now", 0, 60 * sec},
+		{"20 s ago", 20 * sec, 40 * sec},
+		{"an hour ago", time.Hour, 0},
+		{"ten years ago", decade, 60 * sec},
+		{"in ten years", -decade, 60 * sec},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				d := newDisk()
+				r := newRig(t, probe.Config{Journal: d})
+				spec := v1.Container{Name: "a", ReadinessProbe: execProbe("ready"), LivenessProbe: execProbe("live")}
+				spec.LivenessProbe.InitialDelaySeconds = 60
+				spec.LivenessProbe.PeriodSeconds = 10
+				pod := podOf(spec)
+				r.fresh(pod, "a", "c1")
+				r.wait(3 * sec)
+				r = r.restarted(d)
+				begin := time.Now()
+				obs := running("a", "c1")
+				obs.Containers[0].StartedAt = time.Now().Add(-c.age)
+				r.Observe(pod, obs)
+				r.wait(2 * time.Minute)
+				r.wantChanges()
+				for i, call := range r.runtime.calls {
+					if call == "c1 live" {
+						if at := r.runtime.times[i].Sub(begin); at < c.first || at > c.first+10*sec {
+							t.Errorf("first liveness check after %v, want %v to %v", at, c.first, c.first+10*sec)
+						}
+						return
+					}
+				}
+				t.Error("there was no liveness check")
+			})
+		})
+	}
+}
+
+// While a pod runs, no time that the runtime shows matters any more.
+func TestJumpsWhileRunning(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, probe.Config{})
+		spec := v1.Container{Name: "a", StartupProbe: execProbe("start"), ReadinessProbe: execProbe("ready"), LivenessProbe: execProbe("live")}
+		pod := podOf(spec)
+		r.fresh(pod, "a", "c1")
+		r.wait(3 * sec)
+		for _, jump := range []int{10, -10, 0} {
+			obs := running("a", "c1")
+			obs.Containers[0].StartedAt = time.Now().AddDate(jump, 0, 0)
+			obs.ObservedAt = time.Now().AddDate(jump, 0, 0)
+			r.Observe(pod, obs)
+			before := r.runtime.count("c1 live")
+			r.wait(10 * sec)
+			if n := r.runtime.count("c1 live") - before; n < 9 || n > 11 {
+				t.Errorf("%d liveness checks in 10 s after a jump of %d years, want 10", n, jump)
+			}
+		}
+		r.wantChanges("c1 Startup Success", "c1 Readiness Success")
+	})
+}
+
+func TestGonePodsLeaveNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDisk()
+		r := newRig(t, probe.Config{Journal: d})
+		pod := podOf(with(v1.Container{Name: "a"}, probe.Readiness, execProbe("ready")))
+		other := pod.DeepCopy()
+		other.UID = "2"
+		d.files["other"] = nil // not ours
+		r.fresh(pod, "a", "c1")
+		r.fresh(other, "a", "d1")
+		r.wait(3 * sec)
+		r = r.restarted(d)
+		d = r.journal
+		r.Observe(pod, running("a", "c1"))
+		r.Retain(keepAll)
+		r.wait(sec)
+		if keys, _ := d.Keys(); len(keys) != 3 {
+			t.Errorf("files: %v, want all three", keys)
+		}
+		r = r.restarted(d)
+		d = r.journal
+		r.Observe(pod, running("a", "c1"))
+		r.Retain(func(uid types.UID) bool { return uid == "1" }) // 2 is known by its file only
+		r.wait(sec)
+		if keys, _ := d.Keys(); len(keys) != 2 {
+			t.Errorf("files: %v, want those of pod 1 and of others", keys)
+		}
+		r.Retain(func(types.UID) bool { return false })
+		r.Retain(func(types.UID) bool { return false })
+		r.wait(sec)
+		if keys, _ := d.Keys(); len(keys) != 1 || keys[0] != "other" {
+			t.Errorf("files: %v, want only that of others", keys)
+		}
+		r.wantUnknown(probe.Readiness, "c1")
+	})
+}

@@ -1,0 +1,93 @@
+package probe
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Type is one of the three kinds of probes.
+type Type int
+
+// The types, in the order in which they matter in a container's life.
+const (
+	Startup Type = iota
+	Readiness
+	Liveness
+
+	types3 = 3
+)
+
+// String returns the type as metrics and events spell it.
+func (t Type) String() string {
+	switch t {
+	case Startup:
+		return "Startup"
+	case Readiness:
+		return "Readiness"
+	case Liveness:
+		return "Liveness"
+	default:
+		return fmt.Sprintf("Type(%d)", int(t))
+	}
+}
+
+// of returns a container's probe of that type, or nil.
+func (t Type) of(c *v1.Container) *v1.Probe {
+	switch t {
+	case Startup:
+		return c.StartupProbe
+	case Readiness:
+		return c.ReadinessProbe
+	default:
+		return c.LivenessProbe
+	}
+}
+
+// initial is what is said of a container that was just made.
+func (t Type) initial() Result {
+	switch t {
+	case Readiness:
+		return Failure
+	case Liveness:
+		return Success
+	default:
+		return Unknown
+	}
+}
+
+// holds tells whether a probe rests after that result.
+func (t Type) holds(r Result) bool {
+	return t == Startup && r != Unknown || t == Liveness && r == Failure
+}
+
+// Result is what a probe has found out.
+type Result int
+
+// The results; Unknown is the zero value.
+const (
+	Unknown Result = iota
+	Success
+	Failure
+)
+
+// String returns the result as the kubelet spells it.
+func (r Result) String() string {
+	switch r {
+	case Success:
+		return "Success"
+	case Failure:
+		return "Failure"
+	default:
+		return "UNKNOWN"
+	}
+}
+
+// Change is a new result of a probe.
+type Change struct {
+	Pod         *v1.Pod // shared; not to be changed
+	Container   string
+	ContainerID string
+	Type        Type
+	Result      Result
+}

@@ -1,0 +1,179 @@
+package probe
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/probe/check"
+	"github.com/nodewright/nodewright/probe/schedule"
+)
+
+// execSlack is how much longer than its timeout an exec check waits for the
+// runtime's word: the CRI counts timeouts in whole seconds, rounded up.
+const execSlack = 2 * time.Second
+
+// timing is when p runs. The caller holds m.mu.
+func (m *Manager) timing(p *prober) Timing {
+	seconds := func(n int32) time.Duration { return time.Duration(n) * time.Second }
+	t := Timing{
+		InitialDelay: seconds(p.spec.InitialDelaySeconds), Period: seconds(p.spec.PeriodSeconds), Timeout: seconds(p.spec.TimeoutSeconds),
+		SuccessThreshold: int(p.spec.SuccessThreshold), FailureThreshold: int(p.spec.FailureThreshold),
+		FastStart: m.cfg.FastStart && p.t != Liveness && p.result != Success,
+	}
+	switch {
+	case p.fresh || p.t == Startup:
+		// Somebody waits for the answer, or counts the periods until the end.
+	case p.t == Liveness || p.result == Success:
+		t.Spread = schedule.SpreadFirst
+	case t.SuccessThreshold <= 1:
+		t.Spread = schedule.SpreadSecond
+	}
+	if m.cfg.Adjust != nil {
+		m.cfg.Adjust(p.c.pod.pod, p.c.spec, p.t, &t)
+	}
+	t.InitialDelay = max(0, t.InitialDelay-time.Since(p.c.started))
+	return t
+}
+
+// start has p checked from now on. The caller holds m.mu.
+func (m *Manager) start(p *prober) {
+	turn, id := p.turn, p.c.id
+	s := schedule.Spec{
+		Timing: m.timing(p),
+		Check:  func(ctx context.Context) (check.Outcome, string, error) { return m.check(ctx, p, turn) },
+		Done:   func(r schedule.Round) bool { return m.done(p, turn, id, r) },
+	}
+	if p.spec.Exec != nil {
+		s.Expensive, s.Slack = true, execSlack
+	}
+	p.running = m.engine.Add(s)
+}
+
+// done takes what came of a round, and tells whether there shall be more.
+func (m *Manager) done(p *prober, turn uint64, id string, r schedule.Round) (again bool) {
+	m.mu.Lock()
+	if p.turn != turn {
+		m.mu.Unlock()
+		return false // it is about something that is gone
+	}
+	again = true
+	if p.series == nil {
+		p.series = m.met.add(p)
+	}
+	p.series.observe(r)
+	ps, name := p.c.pod, p.c.spec.Name
+	about := ps.pod
+	m.lookedAt(p, r)
+	if r.Verdict != check.Unknown {
+		result := Success
+		if r.Verdict == check.Failure {
+			result = Failure
+		}
+		if p.t.holds(result) {
+			p.held, again = true, false
+			p.running = nil
+			p.turn++
+		}
+		p.fresh = false
+		if result != p.latest {
+			p.latest = result
+			m.publish(ps, news{p: p, id: id, result: result})
+		}
+	}
+	m.mu.Unlock()
+	m.tell(about, name, p.t, r)
+	return again
+}
+
+// lookedAt notes when a probe sees nothing but errors. The caller holds m.mu.
+func (m *Manager) lookedAt(p *prober, r schedule.Round) {
+	threshold := int(p.spec.FailureThreshold)
+	if threshold <= 0 {
+		threshold = 3
+	}
+	switch {
+	case !p.blind && r.Errors >= threshold:
+		p.blind = true
+		m.met.blind.Inc()
+		m.cfg.Log.Warn("probe cannot be made; its result stays", zap.String("pod", p.c.pod.pod.Namespace+"/"+p.c.pod.pod.Name),
+			zap.String("container", p.c.spec.Name), zap.Stringer("probe", p.t), zap.Stringer("result", p.result), zap.Error(r.Err))
+	case p.blind && r.Errors == 0:
+		p.blind = false
+		m.met.blind.Dec()
+		m.cfg.Log.Info("probe can be made again", zap.String("pod", p.c.pod.pod.Namespace+"/"+p.c.pod.pod.Name),
+			zap.String("container", p.c.spec.Name), zap.Stringer("probe", p.t))
+	}
+}
+
+// tell makes the events of a round.
+func (m *Manager) tell(pod *v1.Pod, name string, t Type, r schedule.Round) {
+	reason, message := "", ""
+	switch {
+	case r.Extra && r.Outcome != check.Warning || r.Err == nil && (r.Outcome == check.Success || r.Outcome == check.Unknown):
+	case r.Err != nil:
+		reason, message = "Unhealthy", fmt.Sprintf("%s probe errored and resulted in %s state: %v", t, r.Outcome, r.Err)
+	case r.Outcome == check.Warning:
+		reason, message = "ProbeWarning", fmt.Sprintf("%s probe warning: %s", t, r.Output)
+	default:
+		reason, message = "Unhealthy", fmt.Sprintf("%s probe failed: %s", t, r.Output)
+	}
+	if reason == "" {
+		return
+	}
+	m.cfg.Log.Debug(message, zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("container", name))
+	if m.cfg.Events != nil {
+		m.cfg.Events.Event(pod, v1.EventTypeWarning, reason, message)
+	}
+}
+
+// publish has a result journaled and told. The caller holds m.mu.
+func (m *Manager) publish(ps *pod, n news) {
+	ps.queue = append(ps.queue, n)
+	if !ps.publishing {
+		ps.publishing = true
+		m.wg.Go(func() { m.publishAll(ps) })
+	}
+}
+
+// publishAll journals and tells what there is to be told of a pod, in order.
+func (m *Manager) publishAll(ps *pod) {
+	for {
+		m.mu.Lock()
+		batch := ps.queue
+		ps.queue = nil
+		if len(batch) == 0 || m.pods[ps.uid] != ps {
+			ps.publishing = false
+			m.mu.Unlock()
+			return
+		}
+		// Within the lock, so that it is not written after a removal.
+		written := m.journal.put(ps.uid, ps.record())
+		m.mu.Unlock()
+		m.journal.wait(written)
+		for _, c := range m.commit(ps, batch) {
+			m.cfg.OnChange(c)
+		}
+	}
+}
+
+// commit makes results those that are told to whoever asks. Results of what
+// was replaced meanwhile are dropped.
+func (m *Manager) commit(ps *pod, batch []news) []Change {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []Change
+	for _, n := range batch {
+		c := n.p.c
+		if m.pods[ps.uid] != ps || c.id != n.id || !c.running || c.probes[n.p.t] != n.p || ps.ending && n.p.t != Readiness {
+			continue
+		}
+		n.p.result = n.result
+		out = append(out, Change{Pod: ps.pod, Container: c.spec.Name, ContainerID: c.id, Type: n.p.t, Result: n.result})
+		m.arrange(c)
+	}
+	return out
+}

@@ -1,0 +1,139 @@
+package schedule
+
+import "time"
+
+// agenda is a binary heap of waiting probes, the one due first at the top.
+// Each probe knows its index, so that it can be taken out.
+type agenda []*Probe
+
+func (a agenda) before(i, j int) bool { return a[i].due.Before(a[j].due) }
+
+func (a agenda) swap(i, j int) {
+	a[i], a[j] = a[j], a[i]
+	a[i].index, a[j].index = i, j
+}
+
+func (a *agenda) push(p *Probe) {
+	p.index = len(*a)
+	*a = append(*a, p)
+	a.up(p.index)
+}
+
+func (a *agenda) remove(i int) {
+	last := len(*a) - 1
+	a.swap(i, last)
+	(*a)[last].index = -1
+	(*a)[last] = nil
+	*a = (*a)[:last]
+	if i < last {
+		a.down(i)
+		a.up(i)
+	}
+}
+
+func (a agenda) up(i int) {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !a.before(i, parent) {
+			return
+		}
+		a.swap(i, parent)
+		i = parent
+	}
+}
+
+func (a agenda) down(i int) {
+	for {
+		least := 2*i + 1
+		if least >= len(a) {
+			return
+		}
+		if right := least + 1; right < len(a) && a.before(right, least) {
+			least = right
+		}
+		if !a.before(least, i) {
+			return
+		}
+		a.swap(i, least)
+		i = least
+	}
+}
+
+// lane is the slots of one kind of check, and who waits for them.
+type lane struct {
+	limit    int // slots
+	busy     int
+	suspects int // busy with checks that timed out the last time
+	queue    [2]fifo
+}
+
+func (l *lane) push(p *Probe) { l.queue[lineOf(p)].push(p) }
+
+// lineOf tells which of the two queues of a lane a probe waits in.
+func lineOf(p *Probe) int {
+	if p.suspect {
+		return 1
+	}
+	return 0
+}
+
+// take returns the probe that runs next, or nil if there is none or no slot
+// for it, and counts it as busy.
+func (l *lane) take() *Probe {
+	if l.busy >= l.limit {
+		return nil
+	}
+	p, q := l.queue[0].head(), l.queue[1].head()
+	if l.suspects >= max(1, l.limit/2) {
+		q = nil
+	}
+	line := 0
+	if p == nil || q != nil && q.due.Before(p.due) {
+		p, line = q, 1
+	}
+	if p == nil {
+		return nil
+	}
+	l.queue[line].pop()
+	l.busy++
+	l.suspects += line
+	p.line = line
+	return p
+}
+
+// done gives a slot back.
+func (l *lane) done(p *Probe) {
+	l.busy--
+	l.suspects -= p.line
+}
+
+// fifo is a queue whose stopped probes are skipped.
+type fifo struct {
+	items []*Probe
+	first int
+}
+
+func (f *fifo) push(p *Probe) { f.items = append(f.items, p) }
+
+func (f *fifo) head() *Probe {
+	for f.first < len(f.items) && f.items[f.first].state == stopped {
+		f.pop()
+	}
+	if f.first == len(f.items) {
+		return nil
+	}
+	return f.items[f.first]
+}
+
+func (f *fifo) pop() {
+	f.items[f.first] = nil
+	f.first++
+	if 2*f.first >= len(f.items) {
+		n := copy(f.items, f.items[f.first:])
+		clear(f.items[n:])
+		f.items, f.first = f.items[:n], 0
+	}
+}
+
+// never is how long an empty agenda lets its timer sleep.
+const never = time.Hour
