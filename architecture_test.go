@@ -19,7 +19,7 @@ const module = "github.com/nodewright/nodewright"
 var floors = [][]string{
 	0: {"cri", "checkpoint", "podmeta", "numa"},
 	1: {"podspec", "podstatus"},
-	2: {"podworker", "pleg", "podmgr", "podruntime", "images", "statusmgr"},
+	2: {"podworker", "pleg", "podmgr", "podruntime", "images", "statusmgr", "probe"},
 	3: {},
 	4: {"agent"},
 	5: {"examples"},
@@ -50,6 +50,7 @@ var light = map[string][]string{
 	"pleg":         {"k8s.io/cri-api", "google.golang.org/grpc"},
 	"podmgr":       {"k8s.io/cri-api", "google.golang.org/grpc"},
 	"statusmgr":    {"k8s.io/cri-api", "google.golang.org/grpc"},
+	"probe":        {"k8s.io/cri-api", "google.golang.org/grpc"},
 }
 
 // pure rooms have no business with the outside world.

@@ -25,6 +25,7 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podworker"
+	"github.com/nodewright/nodewright/probe"
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
@@ -66,6 +67,15 @@ type Config struct {
 	Sink statusmgr.Sink
 	// Events gets every event; none, they are kept for local readers.
 	Events EventRecorder
+
+	// ParallelProbes bounds the network probes that run at a time, 256, and
+	// ParallelExecProbes those that run a command in a container, 32.
+	ParallelProbes, ParallelExecProbes int
+	// FastProbes looks at containers that have not started up or are not ready
+	// 100 ms, 200 ms and so on after the first time, and not only once a period.
+	FastProbes bool
+	// ProbeKeepAlive reuses the connections of HTTP probes.
+	ProbeKeepAlive bool
 
 	// SyncFrequency is how often a pod at rest is looked at again although
 	// nothing happened; 1m, the kubelet's syncFrequency.
@@ -183,6 +193,7 @@ type Agent struct {
 	images   *images.Manager
 	runtime  *podruntime.Manager
 	statuses *statusmgr.Manager
+	probes   *probe.Manager
 	events   *eventLog
 	volumes  Volumes
 	node     *predicates // the first of admit
@@ -271,6 +282,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	lower.Go(func() error { return a.statuses.Run(readers) })
 
 	upper, uctx := errgroup.WithContext(ctx)
+	upper.Go(func() error { return a.probes.Run(uctx) })
 	upper.Go(func() error { return a.pods.Run(uctx) })
 	upper.Go(func() error { return a.workers.Run(uctx) })
 	upper.Go(func() error { return a.loop(uctx) })

@@ -17,13 +17,14 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 	"github.com/nodewright/nodewright/podstatus"
 	"github.com/nodewright/nodewright/podworker"
+	"github.com/nodewright/nodewright/probe"
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
 // buildBlocks makes every block and plugs them into each other.
 func (a *Agent) buildBlocks() error {
 	c := &a.cfg
-	var errs [7]error
+	var errs [8]error
 	a.metrics, errs[0] = newMetrics(c.Metrics)
 	a.grants = newGrants(c.RootDir, c.Log.Named("resize"), a.metrics)
 	a.reader = cri.NewReader(c.Runtime)
@@ -51,6 +52,12 @@ func (a *Agent) buildBlocks() error {
 		Sink: c.Sink, Store: &lazyStore{dir: filepath.Join(c.RootDir, "unsent"), log: c.Log.Named("statusmgr")},
 		CouldHaveRunning: func(uid types.UID) bool { return a.workers.CouldHaveRunningContainers(uid) },
 		Log:              c.Log.Named("statusmgr"), Metrics: c.Metrics,
+	})
+	a.probes, errs[7] = probe.New(probe.Config{
+		Exec: c.Runtime, GRPC: grpcHealth, Events: a.events, OnChange: a.probed, Adjust: adjustProbe,
+		Journal:  &lazyStore{dir: filepath.Join(c.RootDir, "probes"), log: c.Log.Named("probe"), noSync: true},
+		Parallel: c.ParallelProbes, ParallelExec: c.ParallelExecProbes, FastStart: c.FastProbes, KeepAlive: c.ProbeKeepAlive,
+		HostIP: hostIP(&c.Node), Log: c.Log.Named("probe"), Metrics: c.Metrics,
 	})
 	return errors.Join(errs[:]...)
 }

@@ -59,6 +59,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 		})
 	}
 	a.statuses.Retain(known)
+	a.probes.Retain(func(uid types.UID) bool { return known[uid] })
 	a.events.forget(func(uid types.UID) bool { return known[uid] })
 	if a.sweeping.CompareAndSwap(false, true) {
 		a.sweeps.Go(func() {

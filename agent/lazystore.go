@@ -14,8 +14,9 @@ import (
 // lazyStore is a checkpoint store whose directory is made when the first value
 // is written: before Run nothing may be made, and most nodes keep nothing.
 type lazyStore struct {
-	dir string
-	log *zap.Logger
+	dir    string
+	log    *zap.Logger
+	noSync bool // values die with the machine
 
 	mu    sync.Mutex
 	store *checkpoint.Store
@@ -35,7 +36,7 @@ func (l *lazyStore) open(create bool) (*checkpoint.Store, error) {
 		}
 	}
 	var err error
-	l.store, err = checkpoint.Open(checkpoint.Config{Dir: l.dir, OnCorrupt: func(key, aside string, err error) {
+	l.store, err = checkpoint.Open(checkpoint.Config{Dir: l.dir, NoSync: l.noSync, OnCorrupt: func(key, aside string, err error) {
 		l.log.Error("a damaged checkpoint was set aside", zap.String("of", filepath.Base(l.dir)), zap.String("key", key), zap.String("file", aside), zap.Error(err))
 	}})
 	return l.store, err

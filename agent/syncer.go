@@ -17,6 +17,7 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 	"github.com/nodewright/nodewright/podstatus"
 	"github.com/nodewright/nodewright/podworker"
+	"github.com/nodewright/nodewright/probe"
 )
 
 // syncer is what the pod workers call: one step of one pod's life. Calls for
@@ -69,7 +70,9 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 		return podworker.Outcome{}, &reasonError{podspec.ReasonCreateSandbox, err}
 	}
 	release := a.pleg.Hold(pod.UID)
-	req := podruntime.Request{Spec: in, Observed: obs, Startup: startedUp}
+	req := podruntime.Request{
+		Spec: in, Observed: obs, Startup: a.probeResult(probe.Startup), Liveness: a.probeResult(probe.Liveness),
+	}
 	res := a.runtime.Sync(ctx, req)
 	news := a.resizing(pod, req, &res)
 	if err = res.Err(); err != nil {
@@ -105,6 +108,7 @@ func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error 
 		}
 		a.statuses.Set(pod, status)
 	}
+	a.probes.EndLivenessAndStartup(pod.UID)
 	publish(obs, false)
 	defer a.pleg.Hold(pod.UID)()
 	if err := a.runtime.Kill(ctx, pod, obs, w.GracePeriodSeconds); err != nil {
@@ -161,6 +165,7 @@ func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 		fn(&status)
 	}
 	a.statuses.Set(pod, status)
+	a.probes.Remove(pod.UID)
 	a.forgetDeadline(pod.UID)
 	a.grants.settle(pod.UID)
 	a.grants.finish(pod.UID)
@@ -201,8 +206,10 @@ func (a *Agent) wanted(uid types.UID) bool {
 	return ok
 }
 
-// status computes the pod's status from what the runtime shows.
+// status computes the pod's status from what the runtime shows. Its probes are
+// told of that first.
 func (a *Agent) status(ctx context.Context, pod *v1.Pod, obs *observed.Pod, final bool) v1.PodStatus {
+	a.probes.Observe(pod, obs)
 	in := podstatus.Input{
 		Pod:      pod,
 		Observed: a.runtime.WithMessages(pod, a.podDir(pod.UID), obs),
@@ -220,18 +227,12 @@ func (a *Agent) status(ctx context.Context, pod *v1.Pod, obs *observed.Pod, fina
 			in.StartErrors[name] = podstatus.StartError{Reason: f.Reason, Message: f.Message}
 		}
 	}
-	// Nobody probes: a container that runs has started up and is ready.
-	in.Started, in.Ready = alwaysTrue, alwaysTrue
+	a.applyProbes(pod.UID, &in)
 	in.NeedsSandbox = podruntime.NeedsSandbox(pod, obs)
 	in.RestartAll = podruntime.RestartsAll(pod, obs)
 	in.Resize = a.grants.conditions(pod.UID)
 	return podstatus.Of(in)
 }
-
-func alwaysTrue(string) bool { return true }
-
-// startedUp stands for a startup probe that has passed.
-func startedUp(string) podruntime.ProbeResult { return podruntime.ProbeSuccess }
 
 // input gathers all that the compiler needs to know for this pod.
 func (a *Agent) input(ctx context.Context, pod *v1.Pod, obs *observed.Pod, volumes map[string]string) (podspec.Input, error) {

@@ -135,6 +135,9 @@ func (c *Client) UpdateContainerResources(ctx context.Context, id string, r *run
 // ExitError is a command's exit code that is not 0.
 type ExitError struct{ Code int32 }
 
+// ExitStatus is the code, under the name that os/exec-like errors have for it.
+func (e *ExitError) ExitStatus() int { return int(e.Code) }
+
 func (e *ExitError) Error() string { return fmt.Sprintf("command ended with exit code %d", e.Code) }
 
 // ExecSync runs a command in a container and waits for its end; timeout 0
