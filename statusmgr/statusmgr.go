@@ -133,6 +133,7 @@ type entry struct {
 	shown     *v1.PodStatus // nil, if that is not known
 	shownAs   types.UID     // of the object whose status it is
 	mirrored  bool          // that is a mirror
+	unsure    bool          // whether it still has shown
 	held      bool          // a terminal phase was held back
 	deleted   bool          // it was told to
 
