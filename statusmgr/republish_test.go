@@ -150,11 +150,13 @@ func TestReconcile(t *testing.T) {
 		if m.Reconcile(p) {
 			t.Error("an unknown pod is published")
 		}
+		sink.DelayBy(take(time.Second))
 		m.Set(p, status(v1.PodRunning))
 		if m.Reconcile(p) {
 			t.Error("what is not published yet is published again")
 		}
-		synctest.Wait()
+		time.Sleep(time.Minute)
+		sink.DelayBy(nil)
 		for _, tc := range []struct {
 			name   string
 			change func(*v1.PodStatus)
