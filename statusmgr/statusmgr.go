@@ -288,7 +288,8 @@ func (m *Manager) SetStarted(uid types.UID, containerID string, started bool) {
 	})
 }
 
-// change changes one container's status, if it is known.
+// change changes one container's status, if it is known. One of before a
+// restart is not: what was read back has no spec to judge the pod by.
 func (m *Manager) change(uid types.UID, containerID string, fn func(*v1.ContainerStatus, *v1.PodStatus, *v1.Pod) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
