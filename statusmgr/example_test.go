@@ -3,12 +3,54 @@ package statusmgr_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"os"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/statusmgr"
 )
+
+// board shows the phases of pods on a terminal. That is a whole sink: the
+// manager sees to order, retries and everything else.
+type board struct{ out io.Writer }
+
+func (b board) Update(ctx context.Context, pod *v1.Pod, st v1.PodStatus) error {
+	ready := 0
+	for _, c := range st.ContainerStatuses {
+		if c.Ready {
+			ready++
+		}
+	}
+	_, err := fmt.Fprintf(b.out, "%s/%s %s %d/%d\n", pod.Namespace, pod.Name, st.Phase, ready, len(st.ContainerStatuses))
+	return err // is tried again
+}
+
+func (b board) Delete(ctx context.Context, pod *v1.Pod) error {
+	_, err := fmt.Fprintf(b.out, "%s/%s is gone\n", pod.Namespace, pod.Name)
+	return err
+}
+
+func ExampleSink() {
+	m, err := statusmgr.New(statusmgr.Config{Sink: board{os.Stdout}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	now := metav1.Now()
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "1", DeletionTimestamp: &now}}
+	m.Set(pod, v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{{Name: "nginx", Ready: true}}})
+	m.Terminate(pod) // before the sink has heard of the first: one write
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	fmt.Println(m.Run(ctx))
+	// Output:
+	// default/web Failed 0/1
+	// default/web is gone
+	// <nil>
+}
 
 // teller is a sink that passes on what it is told.
 type teller chan string

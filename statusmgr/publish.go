@@ -58,7 +58,7 @@ func (m *Manager) dispatch() {
 		m.queue.begin(e, c)
 		w := write{
 			e: e, class: c, pod: e.pod, status: e.status, finished: e.finished, version: e.version, since: e.since,
-			news: e.version > e.published, held: e.held, shown: e.shown, shownAs: e.shownAs,
+			news: e.version > e.published, unsure: e.unsure, held: e.held, shown: e.shown, shownAs: e.shownAs,
 		}
 		e.urgent, e.asked, e.since = false, false, time.Time{}
 		m.wg.Add(1)
@@ -76,6 +76,7 @@ type write struct {
 	version  uint64
 	since    time.Time
 	news     bool // the sink does not have this version
+	unsure   bool // what it has may not be what was shown
 
 	held    bool // of the last write
 	shown   *v1.PodStatus
@@ -140,8 +141,14 @@ func (m *Manager) tell(ctx context.Context, w *write) (outcome, error) {
 	}
 	st, held := m.publishable(w, as)
 	if w.news || w.held != held || as.UID != w.shownAs {
-		err := m.cfg.Sink.Update(ctx, as, st)
+		var err error
+		if w.unsure || w.shown == nil || as.UID != w.shownAs || !saysSame(w.shown, &st) {
+			err = m.cfg.Sink.Update(ctx, as, st)
+		}
 		if err != nil && !errors.Is(err, ErrGone) {
+			m.mu.Lock()
+			w.e.unsure = true // it may have been done all the same
+			m.mu.Unlock()
 			return done, err
 		}
 		m.updated(w, as, st, held, err != nil)
@@ -173,6 +180,7 @@ func (m *Manager) updated(w *write, as *v1.Pod, st v1.PodStatus, held, gone bool
 	defer m.mu.Unlock()
 	e := w.e
 	e.published, e.shown, e.shownAs, e.mirrored, e.held = w.version, &st, as.UID, podmeta.IsMirror(as), held
+	e.unsure = gone
 	if gone {
 		e.held, e.deleted = false, true
 	}

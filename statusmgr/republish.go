@@ -54,7 +54,7 @@ func (m *Manager) Reconcile(pod *v1.Pod) (again bool) {
 	if e.shown == nil || e.version > e.published || m.queue.busy[pod.UID] || saysSame(e.shown, shows) {
 		return false
 	}
-	e.published = 0
+	e.published, e.unsure = 0, true
 	m.enqueue(e)
 	return true
 }

@@ -422,3 +422,144 @@ func TestMessagesShareTheirBudget(t *testing.T) {
 		}
 	})
 }
+
+// seen is what subscribers saw of one pod.
+func seen(m *statusmgr.Manager) *[]statusmgr.Change {
+	list := new([]statusmgr.Change)
+	m.Subscribe(func(c statusmgr.Change) { *list = append(*list, c) })
+	return list
+}
+
+func TestSettersSayWhatIsNew(t *testing.T) {
+	no := false
+	for _, tc := range []struct {
+		name  string
+		set   func(m *statusmgr.Manager)
+		news  int
+		ready v1.ConditionStatus // of the pod, afterwards
+	}{
+		{"ready, unknown container", func(m *statusmgr.Manager) { m.SetReady("p", "other", true) }, 0, ""},
+		{"ready, no container ID", func(m *statusmgr.Manager) { m.SetReady("p", "", true) }, 0, ""},
+		{"ready, unknown pod", func(m *statusmgr.Manager) { m.SetReady("q", "id", true) }, 0, ""},
+		{"ready, the same", func(m *statusmgr.Manager) { m.SetReady("p", "id", false) }, 0, ""},
+		{"ready", func(m *statusmgr.Manager) { m.SetReady("p", "id", true) }, 1, v1.ConditionTrue},
+		{"ready and not", func(m *statusmgr.Manager) { m.SetReady("p", "id", true); m.SetReady("p", "id", false) }, 2, v1.ConditionFalse},
+		{"an init container", func(m *statusmgr.Manager) { m.SetReady("p", "init", true) }, 1, v1.ConditionFalse},
+		{"started, unknown container", func(m *statusmgr.Manager) { m.SetStarted("p", "other", true) }, 0, ""},
+		{"not started, where nothing was known", func(m *statusmgr.Manager) { m.SetStarted("p", "id", false) }, 1, ""},
+		{"started, the same", func(m *statusmgr.Manager) { m.SetStarted("p", "init", false) }, 0, ""},
+		{"started", func(m *statusmgr.Manager) { m.SetStarted("p", "init", true) }, 1, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			run(t, statusmgr.Config{}, func(m *statusmgr.Manager) {
+				p := newPod("p")
+				p.Spec.InitContainers = []v1.Container{{Name: "i"}}
+				st := status(v1.PodRunning)
+				st.InitContainerStatuses = []v1.ContainerStatus{{Name: "i", ContainerID: "containerd://init", Started: &no}}
+				m.Set(p, st)
+				changes := seen(m)
+				tc.set(m)
+				synctest.Wait()
+				if len(*changes) != tc.news {
+					t.Errorf("%d changes, want %d", len(*changes), tc.news)
+				}
+				got, _ := m.Get("p")
+				var ready v1.ConditionStatus
+				for _, c := range got.Conditions {
+					if c.Type == v1.PodReady {
+						ready = c.Status
+					}
+				}
+				if ready != tc.ready {
+					t.Errorf("pod is ready: %q, want %q", ready, tc.ready)
+				}
+			})
+		})
+	}
+}
+
+func TestGenerationsDoNotDecrease(t *testing.T) {
+	run(t, statusmgr.Config{}, func(m *statusmgr.Manager) {
+		for _, g := range []int64{3, 5, 4} {
+			p := newPod("p")
+			p.Generation = g
+			m.Set(p, status(v1.PodRunning))
+		}
+		if st, _ := m.Get("p"); st.ObservedGeneration != 5 {
+			t.Errorf("observed generation %d, want the greatest", st.ObservedGeneration)
+		}
+	})
+}
+
+func TestOnceFinishedAlwaysFinished(t *testing.T) {
+	run(t, statusmgr.Config{}, func(m *statusmgr.Manager) {
+		p := newPod("p")
+		m.Set(p, status(v1.PodRunning))
+		changes := seen(m)
+		m.Terminate(p)
+		m.Terminate(p) // nothing new
+		late := terminated(v1.PodFailed, 137)
+		late.HostIP = "10.0.0.1"
+		m.Set(p, late)
+		synctest.Wait()
+		if len(*changes) != 2 || !(*changes)[0].Finished || !(*changes)[1].Finished {
+			t.Errorf("changes %+v, want two of a finished pod", *changes)
+		}
+	})
+}
+
+// Whether containers ran is judged by what the manager knows, not by what the
+// API last showed.
+func TestTerminateGoesByTheNewestStatus(t *testing.T) {
+	run(t, statusmgr.Config{}, func(m *statusmgr.Manager) {
+		p := newPod("p")
+		p.Spec.InitContainers = []v1.Container{{Name: "i"}}
+		waiting := v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}
+		p.Status.InitContainerStatuses = []v1.ContainerStatus{{Name: "i", State: waiting}}
+		p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", State: waiting}}
+		unknown := p.DeepCopy()
+		unknown.UID = "unknown"
+		m.Terminate(unknown)
+		m.Set(p, status(v1.PodRunning))
+		m.Terminate(p)
+		for uid, want := range map[string]bool{"unknown": false, "p": true} {
+			st, _ := m.Get(types.UID(uid))
+			if ended := st.ContainerStatuses[0].State.Terminated != nil; ended != want {
+				t.Errorf("%s: the container has an end: %v, want %v", uid, ended, want)
+			}
+		}
+	})
+}
+
+// Of a pod that is over, no container lives again; an init container of one
+// that is not may, in a new sandbox.
+func TestInitContainersMayRunAgain(t *testing.T) {
+	always := v1.ContainerRestartPolicyAlways
+	for _, tc := range []struct {
+		name    string
+		phase   v1.PodPhase
+		sidecar bool
+		lives   bool
+	}{
+		{"running", v1.PodRunning, false, true},
+		{"over", v1.PodFailed, false, false},
+		{"a sidecar of a pod that is over", v1.PodFailed, true, true},
+	} {
+		run(t, statusmgr.Config{}, func(m *statusmgr.Manager) {
+			p := newPod("p")
+			p.Spec.InitContainers = []v1.Container{{Name: "i"}}
+			if tc.sidecar {
+				p.Spec.InitContainers[0].RestartPolicy = &always
+			}
+			for _, state := range []v1.ContainerState{
+				{Terminated: &v1.ContainerStateTerminated{}}, {Running: &v1.ContainerStateRunning{}},
+			} {
+				m.Set(p, v1.PodStatus{Phase: tc.phase, InitContainerStatuses: []v1.ContainerStatus{{Name: "i", State: state}}})
+			}
+			st, _ := m.Get("p")
+			if lives := st.InitContainerStatuses[0].State.Running != nil; lives != tc.lives {
+				t.Errorf("%s: lives %v, want %v", tc.name, lives, tc.lives)
+			}
+		})
+	}
+}

@@ -133,6 +133,7 @@ type entry struct {
 	shown     *v1.PodStatus // nil, if that is not known
 	shownAs   types.UID     // of the object whose status it is
 	mirrored  bool          // that is a mirror
+	unsure    bool          // whether it still has shown
 	held      bool          // a terminal phase was held back
 	deleted   bool          // it was told to
 
@@ -287,7 +288,8 @@ func (m *Manager) SetStarted(uid types.UID, containerID string, started bool) {
 	})
 }
 
-// change changes one container's status, if it is known.
+// change changes one container's status, if it is known. One of before a
+// restart is not: what was read back has no spec to judge the pod by.
 func (m *Manager) change(uid types.UID, containerID string, fn func(*v1.ContainerStatus, *v1.PodStatus, *v1.Pod) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -38,7 +38,7 @@ type Sink struct {
 	history []Write
 	total   int // of writes ever
 	failed  int
-	news    chan struct{} // closed at the next write
+	news    chan struct{} // closed at the next write; nil, if nobody waits for it
 	fail    func(*v1.Pod) error
 	delay   func(*v1.Pod) time.Duration
 }
@@ -46,7 +46,7 @@ type Sink struct {
 // New returns an empty Sink that remembers so many writes; the oldest are
 // forgotten.
 func New(history int) *Sink {
-	return &Sink{limit: max(history, 0), pods: map[types.UID]*v1.Pod{}, news: make(chan struct{})}
+	return &Sink{limit: max(history, 0), pods: map[types.UID]*v1.Pod{}}
 }
 
 // FailWith asks fn, before each call, whether it fails; nil: none does.
@@ -109,8 +109,10 @@ func (s *Sink) call(ctx context.Context, pod *v1.Pod, w Write) error {
 	if n := len(s.history) - s.limit; n > 0 {
 		s.history = slices.Delete(s.history, 0, n)
 	}
-	close(s.news)
-	s.news = make(chan struct{})
+	if s.news != nil {
+		close(s.news)
+		s.news = nil
+	}
 	return nil
 }
 
@@ -164,6 +166,9 @@ func (s *Sink) Counts() (succeeded, failed int) {
 func (s *Sink) Wait(ctx context.Context, n int) ([]Write, error) {
 	for {
 		s.mu.Lock()
+		if s.news == nil {
+			s.news = make(chan struct{})
+		}
 		total, news, history := s.total, s.news, slices.Clone(s.history)
 		s.mu.Unlock()
 		if total >= n {

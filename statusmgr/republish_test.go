@@ -1,0 +1,387 @@
+package statusmgr_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/statusmgr"
+	"github.com/nodewright/nodewright/statusmgr/memsink"
+)
+
+// told lists the writes: the UID of the object, and the phase or "deleted".
+func told(s *memsink.Sink) string {
+	var out []string
+	for _, w := range s.History() {
+		what := string(w.Pod.Status.Phase)
+		if w.Deleted {
+			what = "deleted"
+		}
+		out = append(out, string(w.Pod.UID)+" "+what)
+	}
+	return strings.Join(out, ", ")
+}
+
+// mirrors gives static pods their mirrors.
+type mirrors struct {
+	mu sync.Mutex
+	of map[types.UID]*v1.Pod
+}
+
+func (m *mirrors) set(uid types.UID, mirror *v1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.of = map[types.UID]*v1.Pod{uid: mirror}
+}
+
+func (m *mirrors) publishAs(pod *v1.Pod) (*v1.Pod, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if pod.Annotations["kubernetes.io/config.source"] != "file" {
+		return pod, true
+	}
+	p := m.of[pod.UID]
+	return p, p != nil
+}
+
+func mirror(uid types.UID) *v1.Pod {
+	p := newPod("mirror")
+	p.UID, p.Annotations = uid, map[string]string{"kubernetes.io/config.mirror": "h"}
+	return p
+}
+
+func TestStaticPodsArePublishedAsTheirMirrors(t *testing.T) {
+	sink, as := memsink.New(100), &mirrors{}
+	run(t, statusmgr.Config{Sink: sink, PublishAs: as.publishAs}, func(m *statusmgr.Manager) {
+		check := func(step, want string) {
+			t.Helper()
+			synctest.Wait()
+			if got := told(sink); got != want {
+				t.Errorf("%s: sink was told %q, want %q", step, got, want)
+			}
+		}
+		p := newPod("p")
+		p.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+		m.Set(p, status(v1.PodPending))
+		m.Republish("p")
+		m.Republish("unknown")
+		time.Sleep(time.Hour)
+		check("no mirror", "")
+		as.set("p", mirror("m1"))
+		m.Republish("p")
+		check("mirror added", "m1 Pending")
+		m.Republish("p")
+		m.Set(p, status(v1.PodPending))
+		check("nothing changed", "m1 Pending")
+		m.Set(p, status(v1.PodRunning))
+		check("changed", "m1 Pending, m1 Running")
+		as.set("p", mirror("m2"))
+		m.Republish("p")
+		check("mirror replaced", "m1 Pending, m1 Running, m2 Running")
+		as.set("p", nil)
+		m.Set(p, terminated(v1.PodRunning, 1))
+		check("mirror gone", "m1 Pending, m1 Running, m2 Running")
+		as.set("p", mirror("m2"))
+		m.Republish("p")
+		check("mirror back", "m1 Pending, m1 Running, m2 Running, m2 Running")
+		deleted := metav1.Now()
+		p = p.DeepCopy()
+		p.DeletionTimestamp = &deleted
+		m.Set(p, terminated(v1.PodFailed, 1))
+		m.Terminate(p)
+		time.Sleep(time.Hour)
+		check("over", "m1 Pending, m1 Running, m2 Running, m2 Running, m2 Failed") // and never deleted
+	})
+}
+
+// A mirror that appears while the manager asks for it is not missed.
+func TestMirrorAppearsMeanwhile(t *testing.T) {
+	sink := memsink.New(10)
+	var m *statusmgr.Manager
+	asked := 0
+	publishAs := func(pod *v1.Pod) (*v1.Pod, bool) {
+		asked++
+		if asked == 2 { // by the write; the first was Set's
+			m.Republish("p") // asks a third time
+			return nil, false
+		}
+		return mirror("m"), asked > 2
+	}
+	run(t, statusmgr.Config{Sink: sink, PublishAs: publishAs}, func(mgr *statusmgr.Manager) {
+		m = mgr
+		m.Set(newPod("p"), status(v1.PodRunning))
+		synctest.Wait()
+		if got := told(sink); got != "m Running" {
+			t.Errorf("sink was told %q", got)
+		}
+	})
+}
+
+// The first status of a pod changes what its mirror shows.
+func TestTheMirrorsStatusIsTheOldOne(t *testing.T) {
+	as, api := &mirrors{}, mirror("m")
+	start := metav1.NewTime(time.Unix(1000, 0))
+	api.Status = v1.PodStatus{Phase: v1.PodRunning, StartTime: &start}
+	as.set("p", api)
+	run(t, statusmgr.Config{PublishAs: as.publishAs}, func(m *statusmgr.Manager) {
+		p := newPod("p")
+		p.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+		m.Set(p, status(v1.PodRunning))
+		if st, _ := m.Get("p"); !st.StartTime.Equal(&start) {
+			t.Errorf("start time %v, want the mirror's", st.StartTime)
+		}
+	})
+}
+
+func TestReconcile(t *testing.T) {
+	sink := memsink.New(100)
+	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
+		p := newPod("p")
+		p.Status.Phase = v1.PodPending // there is an API
+		if m.Reconcile(p) {
+			t.Error("an unknown pod is published")
+		}
+		sink.DelayBy(take(time.Second))
+		m.Set(p, status(v1.PodRunning))
+		if m.Reconcile(p) {
+			t.Error("what is not published yet is published again")
+		}
+		time.Sleep(time.Minute)
+		sink.DelayBy(nil)
+		for _, tc := range []struct {
+			name   string
+			change func(*v1.PodStatus)
+			again  bool
+		}{
+			{"the same", func(*v1.PodStatus) {}, false},
+			{"parts of a second", func(st *v1.PodStatus) {
+				st.StartTime.Time = st.StartTime.Add(300 * time.Millisecond)
+				st.ContainerStatuses[0].State.Running.StartedAt.Time = st.ContainerStatuses[0].State.Running.StartedAt.Add(time.Millisecond)
+			}, false},
+			{"a foreign condition", func(st *v1.PodStatus) {
+				st.Conditions = append(st.Conditions, v1.PodCondition{Type: "foreign", Status: v1.ConditionTrue})
+			}, false},
+			{"nobody shows it", func(st *v1.PodStatus) { *st = v1.PodStatus{} }, false},
+			{"another phase", func(st *v1.PodStatus) { st.Phase = v1.PodPending }, true},
+			{"a container less", func(st *v1.PodStatus) { st.ContainerStatuses = nil }, true},
+		} {
+			before, _ := sink.Counts()
+			shows, _ := sink.Get("p")
+			q := p.DeepCopy()
+			q.Status = shows.Status
+			tc.change(&q.Status)
+			if got := m.Reconcile(q); got != tc.again {
+				t.Errorf("%s: published again %v, want %v", tc.name, got, tc.again)
+			}
+			synctest.Wait()
+			after, _ := sink.Counts()
+			if (after > before) != tc.again {
+				t.Errorf("%s: %d writes", tc.name, after-before)
+			}
+			if now, _ := sink.Get("p"); now.Status.Phase != v1.PodRunning || len(now.Status.ContainerStatuses) != 1 {
+				t.Errorf("%s: sink has %+v", tc.name, now.Status)
+			}
+		}
+	})
+}
+
+// A pod is deleted when nothing is left of it, and no sooner.
+func TestDeletionWaitsForResources(t *testing.T) {
+	sink := memsink.New(100)
+	var reclaimed atomic.Bool
+	var asked atomic.Int32
+	cfg := statusmgr.Config{Sink: sink, Reclaimed: func(types.UID) bool { asked.Add(1); return reclaimed.Load() }}
+	run(t, cfg, func(m *statusmgr.Manager) {
+		end := func(name string) {
+			p := newPod(name)
+			now := metav1.Now()
+			p.DeletionTimestamp = &now
+			m.Set(p, status(v1.PodRunning))
+			m.Terminate(p)
+			synctest.Wait()
+		}
+		end("p")
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if n := asked.Load(); n < 10 || n > 20 {
+			t.Errorf("asked %d times in ten minutes", n)
+		}
+		reclaimed.Store(true)
+		m.Republish("p") // at once
+		synctest.Wait()
+		if got := told(sink); !strings.HasSuffix(got, "p Failed, p deleted") || strings.Count(got, "Failed") != 1 {
+			t.Errorf("sink was told %q", got)
+		}
+		n := asked.Load()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if asked.Load() != n {
+			t.Error("asked after the deletion")
+		}
+
+		reclaimed.Store(false)
+		end("q")
+		time.Sleep(10 * time.Minute)
+		reclaimed.Store(true)
+		time.Sleep(2 * time.Minute) // by itself
+		synctest.Wait()
+		if got := told(sink); !strings.HasSuffix(got, "q deleted") {
+			t.Errorf("sink was told %q", got)
+		}
+	})
+}
+
+func TestFailedDeletionIsTriedAgain(t *testing.T) {
+	sink := memsink.New(100)
+	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
+		p := newPod("p")
+		now := metav1.Now()
+		p.DeletionTimestamp = &now
+		m.Set(p, status(v1.PodRunning))
+		synctest.Wait()
+		calls := 0
+		sink.FailWith(func(*v1.Pod) error {
+			if calls++; calls > 1 && calls < 5 {
+				return errors.New("no")
+			}
+			return nil
+		})
+		m.Terminate(p)
+		m.Terminate(p)
+		for range 3 { // nothing new, and no reason to hurry
+			st, _ := m.Get("p")
+			m.Set(p, st)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if got := told(sink); got != "p Running, p Failed, p deleted" {
+			t.Errorf("sink was told %q", got)
+		}
+	})
+}
+
+// A terminal phase that was held back goes out when the containers are gone,
+// though nobody sets the status again; all else goes out at once.
+func TestHeldPhasesAreNotForgotten(t *testing.T) {
+	for _, nudge := range []bool{false, true} {
+		sink := memsink.New(100)
+		var stopped atomic.Bool
+		cfg := statusmgr.Config{Sink: sink, CouldHaveRunning: func(types.UID) bool { return !stopped.Load() }}
+		run(t, cfg, func(m *statusmgr.Manager) {
+			p := newPod("p")
+			m.Set(p, status(v1.PodRunning))
+			synctest.Wait()
+			evicted := status(v1.PodFailed)
+			evicted.Reason, evicted.Message, evicted.PodIP = "Evicted", "low on memory", "10.0.0.1"
+			m.Set(p, evicted)
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if got, _ := sink.Get("p"); got.Status.Phase != v1.PodRunning || got.Status.Reason != "" || got.Status.PodIP == "" {
+				t.Errorf("while containers run, sink has %+v", got.Status)
+			}
+			if n, _ := sink.Counts(); n != 2 {
+				t.Errorf("%d writes, want one for each change", n)
+			}
+			stopped.Store(true)
+			if nudge {
+				m.Republish("p")
+			} else {
+				time.Sleep(time.Minute)
+			}
+			synctest.Wait()
+			if got, _ := sink.Get("p"); got.Status.Phase != v1.PodFailed || got.Status.Reason != "Evicted" || got.Status.Message == "" {
+				t.Errorf("at the end, sink has %+v", got.Status)
+			}
+		})
+	}
+}
+
+// What others write to the API's object stays as it is there.
+func TestForeignConditionsAreTheAPIs(t *testing.T) {
+	sink := memsink.New(10)
+	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
+		p := newPod("p")
+		p.Status = v1.PodStatus{Phase: v1.PodPending, Conditions: []v1.PodCondition{{Type: "gate", Status: v1.ConditionTrue}}}
+		st := status(v1.PodRunning)
+		st.Conditions = []v1.PodCondition{{Type: "gate", Status: v1.ConditionFalse}, {Type: v1.PodReady, Status: v1.ConditionTrue}}
+		m.Set(p, st)
+		alone := newPod("alone") // where there is no API, they are whoever computes the status's
+		m.Set(alone, *st.DeepCopy())
+		synctest.Wait()
+		for uid, want := range map[types.UID]v1.ConditionStatus{"p": v1.ConditionTrue, "alone": v1.ConditionFalse} {
+			got, _ := sink.Get(uid)
+			if c := got.Status.Conditions; len(c) != 2 || c[0].Status != want {
+				t.Errorf("%s: conditions %+v, want gate %s", uid, c, want)
+			}
+		}
+	})
+}
+
+// A sink that finds the pod gone is not asked again until there is news.
+func TestGonePodsAreLeftAlone(t *testing.T) {
+	sink, store := memsink.New(10), newStore()
+	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
+		sink.FailWith(always(fmt.Errorf("get pod: %w", statusmgr.ErrGone)))
+		p := newPod("p")
+		now := metav1.Now()
+		p.DeletionTimestamp = &now
+		m.Set(p, status(v1.PodRunning))
+		time.Sleep(time.Hour)
+		m.Terminate(p)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if _, failed := sink.Counts(); failed != 2 {
+			t.Errorf("sink was called %d times, want once for each change", failed)
+		}
+		if got, _ := store.Keys(); len(got) != 0 {
+			t.Errorf("store has %v", got)
+		}
+	})
+}
+
+// A write that failed may have been done: what was there before it is written
+// again when the status is that again.
+func TestFailedWritesAreNotTrusted(t *testing.T) {
+	sink := memsink.New(10)
+	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
+		m.Set(newPod("p"), readyStatus(0, false))
+		synctest.Wait()
+		sink.FailWith(always(errors.New("timeout, perhaps")))
+		m.Set(newPod("p"), readyStatus(0, true))
+		synctest.Wait()
+		m.Set(newPod("p"), readyStatus(0, false))
+		sink.FailWith(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n, _ := sink.Counts(); n != 2 {
+			t.Errorf("%d writes, want the old status once more", n)
+		}
+	})
+}
+
+// Changes that take each other back before the sink is told are no write.
+func TestChangesBackAndForthAreNoWrite(t *testing.T) {
+	sink := memsink.New(10)
+	run(t, statusmgr.Config{Sink: sink, Parallel: 1}, func(m *statusmgr.Manager) {
+		m.Set(newPod("p"), readyStatus(0, true))
+		synctest.Wait()
+		sink.DelayBy(take(time.Second))
+		m.Set(newPod("other"), readyStatus(0, true))
+		m.Set(newPod("p"), readyStatus(0, false))
+		m.Set(newPod("p"), readyStatus(0, true))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := told(sink); got != "p Running, other Running" {
+			t.Errorf("sink was told %q", got)
+		}
+	})
+}
