@@ -2,6 +2,8 @@ package probe_test
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,7 +84,8 @@ func TestUnknownIsNotFalse(t *testing.T) {
 			}
 		}
 		r.wait(0)
-		r.wantChanges("c1 Readiness Success", "c1 Liveness Success")
+		slices.Sort(r.changes) // they were asked at the same time
+		r.wantChanges("c1 Liveness Success", "c1 Readiness Success")
 	})
 }
 
@@ -248,5 +251,29 @@ func TestGonePodsLeaveNothing(t *testing.T) {
 			t.Errorf("files: %v, want only that of others", keys)
 		}
 		r.wantUnknown(probe.Readiness, "c1")
+	})
+}
+
+// At every moment, what is shown is in the journal: also while it is slow.
+func TestJournalIsNeverBehind(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		d := newDisk()
+		d.takes = 60 * time.Millisecond
+		r := newRig(t, probe.Config{Journal: d})
+		r.fresh(podOf(with(v1.Container{Name: "a"}, probe.Readiness, execProbe("x"))), "a", "c1")
+		for i := range 1000 { // 7 s, in which it flips each second
+			if i%143 == 70 {
+				r.runtime.say("x", []error{nil, exitError(1)}[i/143%2])
+			}
+			r.wait(7 * time.Millisecond)
+			shown, _ := r.Result(probe.Readiness, "c1")
+			b, _ := d.Read("probe-1")
+			if want := `"Readiness":"` + shown.String() + `"`; !strings.Contains(string(b), want) && (len(b) > 0 || shown != probe.Failure) {
+				t.Fatalf("%s is shown, and the journal has %q", shown, b)
+			}
+		}
+		if n := len(r.changes); n < 5 {
+			t.Errorf("only %d changes", n)
+		}
 	})
 }

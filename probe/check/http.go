@@ -71,9 +71,15 @@ func (h HTTP) Check(ctx context.Context) (Outcome, string, error) {
 	if client == nil {
 		client = NewClient(ClientConfig{})
 	}
-	req := (&http.Request{Method: http.MethodGet, URL: h.URL, Header: h.Header, Host: h.Header.Get("Host")}).WithContext(ctx)
-	if req.Header == nil {
-		req.Header = http.Header{}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, h.URL.String(), nil)
+	if err != nil {
+		return Unknown, "", err
+	}
+	if h.Header != nil {
+		req.Header = h.Header
+	}
+	if host := h.Header.Get("Host"); host != "" {
+		req.Host = host
 	}
 	resp, err := (&http.Client{Transport: client.transport, CheckRedirect: h.redirect}).Do(req)
 	if err != nil {

@@ -7,9 +7,11 @@
 package grpchealth
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -37,23 +39,29 @@ type Check struct {
 // an error.
 func (c Check) Check(ctx context.Context) (check.Outcome, string, error) {
 	start := time.Now()
+	var refused lastError
 	conn, err := grpc.NewClient("passthrough:///"+c.Addr,
 		grpc.WithUserAgent(c.UserAgent),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithIdleTimeout(0),
-		grpc.WithContextDialer(c.dial),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			conn, err := check.Dial(ctx, addr, c.Graceful)
+			refused.set(err)
+			return conn, err
+		}),
 	)
 	if err != nil {
 		return failure("error: failed to connect service %q: %v", c.Addr, err)
 	}
 	defer func() { _ = conn.Close() }()
-	if last := connect(ctx, conn); last != nil {
+	if err := connect(ctx, conn); err != nil {
+		err = cmp.Or(refused.get(), err)
 		if ctx.Err() != nil {
-			return failure("timeout: failed to connect service %q within %v: %v", c.Addr, since(start), last)
+			return failure("timeout: failed to connect service %q within %v: %v", c.Addr, since(start), err)
 		}
-		return failure("error: failed to connect service %q: %v", c.Addr, last)
+		return failure("error: failed to connect service %q: %v", c.Addr, err)
 	}
 	resp, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: c.Service})
 	switch {
@@ -84,8 +92,22 @@ func connect(ctx context.Context, conn *grpc.ClientConn) error {
 	return nil
 }
 
-func (c Check) dial(ctx context.Context, addr string) (net.Conn, error) {
-	return check.Dial(ctx, addr, c.Graceful)
+// lastError keeps why the last dial failed, which gRPC tells only to calls.
+type lastError struct {
+	mu  sync.Mutex
+	err error
+}
+
+func (l *lastError) set(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err = err
+}
+
+func (l *lastError) get() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
 }
 
 func failure(format string, args ...any) (check.Outcome, string, error) {

@@ -1,0 +1,216 @@
+package probe
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"maps"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// slow is a store whose writes take a while, or fail, or both.
+type slow struct {
+	mu     sync.Mutex
+	files  map[string][]byte
+	writes int
+	takes  time.Duration
+	fails  error
+}
+
+func (s *slow) Read(key string) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b, ok := s.files[key]; ok {
+		return b, nil
+	}
+	return nil, fs.ErrNotExist
+}
+
+func (s *slow) Write(key string, b []byte) error {
+	s.mu.Lock()
+	takes := s.takes
+	s.mu.Unlock()
+	time.Sleep(takes)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes++
+	if s.fails != nil {
+		return s.fails
+	}
+	s.files[key] = b
+	return nil
+}
+
+func (s *slow) Delete(key string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.files[key]; !ok {
+		return fs.ErrNotExist
+	}
+	delete(s.files, key)
+	return nil
+}
+
+func (s *slow) Keys() ([]string, error) { return nil, errors.New("no list") }
+
+func (s *slow) set(takes time.Duration, fails error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.takes, s.fails = takes, fails
+}
+
+func testJournal(t *testing.T, s *slow) *journal {
+	t.Helper()
+	met, err := newMetrics(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.files = map[string][]byte{}
+	return newJournal(s, zap.NewNop(), met)
+}
+
+func ready(r Result) record { return record{"c1": results{Readiness: r}} }
+
+func TestJournalBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{}
+		j := testJournal(t, s)
+		start := time.Now()
+		for i := range 600 { // one flip each 100 ms, for a minute
+			j.wait(j.put("1", ready(Result(1+i%2))))
+			time.Sleep(100 * time.Millisecond)
+		}
+		if d := time.Since(start); d != time.Minute {
+			t.Errorf("results were held up for %v", d-time.Minute)
+		}
+		synctest.Wait()
+		if s.writes < 14 || s.writes > 17 {
+			t.Errorf("%d writes in a minute of flapping, want 10 and one more each 10 s", s.writes)
+		}
+		j.close()
+		if got := j.read("1"); got["c1"][Readiness] != Failure {
+			t.Errorf("after close: %v, want the last result", got)
+		}
+		b, _ := s.Read("probe-1")
+		if !bytes.Equal(b, encode(ready(Failure))) {
+			t.Errorf("on disk: %s", b)
+		}
+	})
+}
+
+func TestJournalOfOthersIsNotHeldUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{takes: time.Minute}
+		j := testJournal(t, s)
+		start := time.Now()
+		j.wait(j.put("1", ready(Success)))
+		j.wait(j.put("1", ready(Failure)))
+		if d := time.Since(start); d != 2*journalWait {
+			t.Errorf("two results waited %v for a disk that hangs, want %v", d, 2*journalWait)
+		}
+		s.set(0, nil)
+		start = time.Now()
+		j.wait(j.put("2", ready(Success)))
+		if d := time.Since(start); d != 0 {
+			t.Errorf("another pod's result waited %v", d)
+		}
+		time.Sleep(3 * time.Minute)
+		synctest.Wait()
+		if got := j.read("1"); got["c1"][Readiness] != Failure || s.writes != 3 {
+			t.Errorf("in the end: %v after %d writes", got, s.writes)
+		}
+		j.wait(j.put("1", ready(Failure)))
+		if s.writes != 3 {
+			t.Error("the same was written again")
+		}
+	})
+}
+
+func TestJournalFailsAndRecovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{fails: errors.New("disk full")}
+		j := testJournal(t, s)
+		start := time.Now()
+		j.wait(j.put("1", ready(Success)))
+		if d := time.Since(start); d != 0 {
+			t.Errorf("a failed write held up the result for %v", d)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if s.writes < 5 || s.writes > 7 {
+			t.Errorf("%d writes in a minute of failures, want one each 10 s", s.writes)
+		}
+		s.set(0, nil)
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		if b, err := s.Read("probe-1"); err != nil || !bytes.Equal(b, encode(ready(Success))) {
+			t.Errorf("when the disk is well again: %s, %v", b, err)
+		}
+		s.set(0, errors.New("disk full"))
+		j.put("1", ready(Failure))
+		j.close() // comes to an end
+	})
+}
+
+func TestJournalForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{takes: time.Second}
+		j := testJournal(t, s)
+		j.put("1", ready(Success))
+		j.forget("1") // while it is being written
+		if got := j.read("1"); got != nil {
+			t.Errorf("read back although forgotten: %v", got)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(s.files) != 0 || len(j.entries) != 0 {
+			t.Errorf("left: files %v, entries %v", s.files, j.entries)
+		}
+		j.sweep(func(types.UID) bool { return false }) // Keys fails; logged
+	})
+}
+
+func TestJournalContent(t *testing.T) {
+	for _, c := range []struct {
+		name, content string
+		want          record // nil: counts as absent
+	}{
+		{"good", `{"version":1,"containers":{"c1":{"Readiness":"Failure","Startup":"Success"}}}`, record{"c1": results{Startup: Success, Readiness: Failure}}},
+		{"empty", ``, nil},
+		{"cut", `{"version":1,"containers":{"c1":{"Readin`, nil},
+		{"newer", `{"version":2,"containers":{}}`, nil},
+		{"unknown field", `{"version":1,"containers":{},"more":1}`, nil},
+		{"unknown probe", `{"version":1,"containers":{"c1":{"Wellness":"Success"}}}`, nil},
+		{"unknown result", `{"version":1,"containers":{"c1":{"Liveness":"Maybe"}}}`, nil},
+		{"no ID", `{"version":1,"containers":{"":{}}}`, nil},
+		{"two", `{"version":1,"containers":{}} {}`, nil},
+	} {
+		s := &slow{}
+		j := testJournal(t, s)
+		s.files["probe-1"] = []byte(c.content)
+		if got := j.read("1"); !maps.Equal(got, c.want) || (got == nil) != (c.want == nil) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(encode(record{"c1": results{Success, Failure, Unknown}, "c2": {}}))
+	f.Add([]byte(`{"version":1,"containers":{"":{"Startup":"UNKNOWN"}}}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := decode(b)
+		if err != nil {
+			return
+		}
+		again, err := decode(encode(r))
+		if err != nil || !maps.Equal(r, again) {
+			t.Fatalf("%v became %v, %v", r, again, err)
+		}
+	})
+}
