@@ -1,12 +1,12 @@
 package probe
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
@@ -119,7 +119,7 @@ func (m *Manager) spec(c *container, t Type) {
 		p.latest = p.result
 		c.probes[t] = p
 	case spec != nil:
-		if !equality.Semantic.DeepEqual(p.spec, spec) {
+		if !reflect.DeepEqual(p.spec, spec) {
 			m.stop(p)
 		}
 		p.spec = spec

@@ -483,3 +483,21 @@ func TestMissing(t *testing.T) {
 		r.wantChanges()
 	})
 }
+
+// With FastStart a container is ready soon after it is, and fails no sooner.
+func TestFastStart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := newRig(t, probe.Config{FastStart: true})
+		c := v1.Container{Name: "a", StartupProbe: execProbe("start")}
+		c.StartupProbe.PeriodSeconds, c.StartupProbe.FailureThreshold = 10, 3
+		r.runtime.say("start", exitError(1))
+		r.fresh(podOf(c), "a", "c1")
+		r.wait(sec)
+		r.runtime.say("start", nil)
+		r.wait(sec)
+		r.wantChanges("c1 Startup Success")
+		if n := len(r.events); n != 1 {
+			t.Errorf("%d events, want one of the regular check: %q", n, r.events)
+		}
+	})
+}
