@@ -115,6 +115,7 @@ func (a *Agent) add(pod *v1.Pod) {
 		// What it asks beyond is decided on when all that run are known.
 		pod = a.grants.of(pod)
 	}
+	a.warnOfPeriods(pod)
 	a.setAdmitted(pod.UID)
 	a.workers.Update(podworker.Update{Type: podworker.CreateUpdate, Pod: pod, Start: start})
 }
@@ -124,6 +125,7 @@ func (a *Agent) update(pod *v1.Pod) {
 		a.add(pod)
 		return
 	}
+	a.warnOfPeriods(pod)
 	if pod.DeletionTimestamp == nil {
 		pod = a.resized(pod)
 	}

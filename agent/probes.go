@@ -2,6 +2,10 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,14 +98,49 @@ const annotationProbePeriod = "probe-period.nodewright.io/"
 // minProbePeriod keeps a probe from being all that a node does.
 const minProbePeriod = 10 * time.Millisecond
 
-// adjustProbe applies the pod's own wishes to a probe's timing. One that cannot
-// be read has no effect.
+// adjustProbe applies the pod's own wishes to a probe's timing. One that is
+// wrong has no effect; checkProbePeriods tells of it.
 func adjustProbe(pod *v1.Pod, c *v1.Container, t probe.Type, timing *probe.Timing) {
-	v, ok := pod.Annotations[annotationProbePeriod+strings.ToLower(t.String())+"."+c.Name]
-	if !ok {
-		return
+	if v, ok := pod.Annotations[annotationProbePeriod+strings.ToLower(t.String())+"."+c.Name]; ok {
+		if d, err := probePeriod(v); err == nil {
+			timing.Period = d
+		}
 	}
-	if d, err := time.ParseDuration(v); err == nil && d >= minProbePeriod {
-		timing.Period = d
+}
+
+func probePeriod(v string) (time.Duration, error) {
+	d, err := time.ParseDuration(v)
+	if err != nil || d < minProbePeriod {
+		return 0, fmt.Errorf("%q: want a duration of %v or more, such as 250ms", v, minProbePeriod)
+	}
+	return d, nil
+}
+
+// checkProbePeriods tells what is wrong with the periods in a pod's
+// annotations.
+func checkProbePeriods(pod *v1.Pod) error {
+	var errs []error
+	for _, key := range slices.Sorted(maps.Keys(pod.Annotations)) {
+		of, ok := strings.CutPrefix(key, annotationProbePeriod)
+		if !ok {
+			continue
+		}
+		typ, name, _ := strings.Cut(of, ".")
+		known := slices.ContainsFunc(slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers), func(c v1.Container) bool {
+			return c.Name == name && (typ == "startup" && c.StartupProbe != nil || typ == "readiness" && c.ReadinessProbe != nil || typ == "liveness" && c.LivenessProbe != nil)
+		})
+		if !known {
+			errs = append(errs, fmt.Errorf("metadata.annotations[%s]: no such probe; want startup, readiness or liveness, a dot, and a container that has it", key))
+		} else if _, err := probePeriod(pod.Annotations[key]); err != nil {
+			errs = append(errs, fmt.Errorf("metadata.annotations[%s]: %w", key, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// warnOfPeriods makes an event of periods that have no effect.
+func (a *Agent) warnOfPeriods(pod *v1.Pod) {
+	if err := checkProbePeriods(pod); err != nil {
+		a.events.Event(pod, v1.EventTypeWarning, "InvalidProbePeriod", err.Error())
 	}
 }

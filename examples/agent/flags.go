@@ -33,6 +33,8 @@ type runFlags struct {
 	socket            string
 	startsInFlight    int
 	pullsPerRegistry  int
+	execProbes        int
+	fastProbes        bool
 	providerConfig    string
 	providerDir       string
 
@@ -65,6 +67,8 @@ func newRunFlags() (*flag.FlagSet, *runFlags) {
 	fs.IntVar(&f.verbosity, "v", 0, "log `level`: 4 and above log every step")
 	fs.StringVar(&f.socket, "socket", "", "the agent's own `socket`; ROOT_DIR/agent.sock")
 	fs.IntVar(&f.startsInFlight, "starts-in-flight", 0, "the `number` of pods that start at a time; 4")
+	fs.IntVar(&f.execProbes, "exec-probes-in-flight", 0, "the `number` of probes that run commands in containers at a time; 32")
+	fs.BoolVar(&f.fastProbes, "fast-probes", false, "look at containers that are not ready yet more often than once a period")
 	fs.IntVar(&f.pullsPerRegistry, "pulls-per-registry", 0, "the `number` of images that are pulled from one registry at a time; any")
 	return fs, f
 }
@@ -124,6 +128,9 @@ func (f *runFlags) validate() error {
 	}
 	if len(f.socket) > longestSocketPath {
 		bad("--socket=%q: want a path of at most %d bytes", f.socket, longestSocketPath)
+	}
+	if f.execProbes < 0 {
+		bad("--exec-probes-in-flight=%d: want 1 or more, or 0 for 32", f.execProbes)
 	}
 	if f.pullsPerRegistry < 0 {
 		bad("--pulls-per-registry=%d: want 1 or more, or 0 for any number", f.pullsPerRegistry)

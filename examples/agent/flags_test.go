@@ -59,6 +59,8 @@ func TestFlagsEach(t *testing.T) {
 		{"--v 4", func(f *runFlags) any { return f.verbosity }, 4},
 		{"-v=4", func(f *runFlags) any { return f.verbosity }, 4},
 		{"--socket /run/a.sock", func(f *runFlags) any { return f.socket }, "/run/a.sock"},
+		{"--exec-probes-in-flight 9", func(f *runFlags) any { return f.execProbes }, 9},
+		{"--fast-probes", func(f *runFlags) any { return f.fastProbes }, true},
 		{"--pulls-per-registry 3", func(f *runFlags) any { return f.pullsPerRegistry }, 3},
 		{"--starts-in-flight 9", func(f *runFlags) any { return f.startsInFlight }, 9},
 		{"--register-node=false --v 2", func(f *runFlags) any {
@@ -99,6 +101,7 @@ func TestFlagsWrong(t *testing.T) {
 		{[]string{"--container-runtime-endpoint", "tcp://h:1"}, []string{`--container-runtime-endpoint="tcp://h:1"`, "unix:///path"}},
 		{[]string{"--image-service-endpoint", "x.sock"}, []string{`--image-service-endpoint="x.sock"`, "unix:///path"}},
 		{[]string{"--socket", long}, []string{`--socket="` + long, "at most 107 bytes"}},
+		{[]string{"--exec-probes-in-flight", "-1"}, []string{"--exec-probes-in-flight=-1", "1 or more"}},
 		{[]string{"--pulls-per-registry", "-1"}, []string{"--pulls-per-registry=-1", "1 or more"}},
 		{[]string{"--starts-in-flight", "-1"}, []string{"--starts-in-flight=-1", "1 or more"}},
 		{[]string{"--starts-in-flight", "few"}, []string{`--starts-in-flight="few"`, "want a whole number"}},
