@@ -1,68 +1,78 @@
 package topology
 
 import (
+	"math"
 	"math/bits"
 
 	"github.com/nodewright/nodewright/numa"
 )
 
 // maxDense is the number of nodes up to which a table of all sets is small:
-// 65,536 entries of 4 bytes.
+// 65,536 entries of 8 bytes.
 const maxDense = 16
 
 // dense finds all sets in common on machines with few nodes, by counting: how
 // many choices have T or more in common is the product of how many members of
-// each list contain T. Two sums over all supersets and their inverse (zeta and
+// each list contain T. Sums over all supersets and their inverse (zeta and
 // Möbius transform) take n·2ⁿ steps for n nodes, however long the lists are.
 func (s *search) dense() {
 	nodes := s.all.IDs()
-	table := func() []uint32 { return make([]uint32, 1<<len(nodes)) }
-	reached, more := table(), table()
-	count(reached, s.lists[0], s.all)
+	table := func() []uint64 { return make([]uint64, 1<<len(nodes)) }
+	choices, more := table(), table()
+	count(choices, s.lists[0], s.all)
+	supersets(choices)
+	most := uint64(len(s.lists[0])) // what a count can be
 	for _, l := range s.lists[1:] {
+		if most > math.MaxUint64/uint64(len(l)) {
+			exactly(choices)
+			most = 0
+			for i, n := range choices {
+				choices[i] = min(n, 1) // that there are some will do
+				most += choices[i]
+			}
+			supersets(choices)
+		}
 		clear(more)
 		count(more, l, s.all)
-		supersets(reached)
 		supersets(more)
-		for i := range reached {
-			reached[i] *= more[i] // no list has the empty set, so below 2¹⁶ each
+		for i := range choices {
+			choices[i] *= more[i]
 		}
-		exactly(reached)
-		for i, n := range reached {
-			reached[i] = min(n, 1)
-		}
-		reached[0] = 0
+		most *= uint64(len(l))
 	}
-	for i, n := range reached {
-		if n > 0 {
+	exactly(choices)
+	for i, n := range choices {
+		if n > 0 && i > 0 {
 			s.offer(spread(uint64(i), nodes))
 		}
 	}
 }
 
-func count(table []uint32, list []numa.NodeSet, all numa.NodeSet) {
+func count(table []uint64, list []numa.NodeSet, all numa.NodeSet) {
 	for _, s := range list {
 		table[pack(s, all)] = 1
 	}
 }
 
 // supersets turns values of sets into the sums over all their supersets.
-func supersets(table []uint32) {
+func supersets(table []uint64) {
 	for bit := 1; bit < len(table); bit <<= 1 {
-		for i := range table {
-			if i&bit == 0 {
-				table[i] += table[i|bit]
+		for at := 0; at < len(table); at += 2 * bit {
+			without, with := table[at:at+bit], table[at+bit:at+2*bit]
+			for i, n := range with {
+				without[i] += n
 			}
 		}
 	}
 }
 
 // exactly is the inverse of supersets.
-func exactly(table []uint32) {
+func exactly(table []uint64) {
 	for bit := 1; bit < len(table); bit <<= 1 {
-		for i := range table {
-			if i&bit == 0 {
-				table[i] -= table[i|bit]
+		for at := 0; at < len(table); at += 2 * bit {
+			without, with := table[at:at+bit], table[at+bit:at+2*bit]
+			for i, n := range with {
+				without[i] -= n
 			}
 		}
 	}
@@ -83,7 +93,7 @@ func pack(s, all numa.NodeSet) uint64 {
 func spread(packed uint64, nodes []int) numa.NodeSet {
 	var s numa.NodeSet
 	for ; packed != 0; packed &= packed - 1 {
-		s = s.With(nodes[bits.TrailingZeros64(packed)])
+		s |= 1 << nodes[bits.TrailingZeros64(packed)]
 	}
 	return s
 }

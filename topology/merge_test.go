@@ -251,9 +251,10 @@ func TestSearchesAgree(t *testing.T) {
 			continue
 		}
 		var lists [][]numa.NodeSet
-		for range 1 + r.IntN(4) {
+		for range 1 + r.IntN(12) { // more choices than 64 bits can count
 			seen := newSets(1)
-			for range 1 + r.IntN(100) {
+			seen.add(all)
+			for range r.IntN(100) {
 				if s := numa.NodeSet(r.Uint64()) & all; s != 0 {
 					seen.add(s)
 				}

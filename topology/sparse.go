@@ -12,8 +12,9 @@ import (
 // with more nodes than dense can take, a search ends after maxSteps, with the
 // best that was found.
 const (
-	maxSteps  = 1 << 19
-	unlimited = math.MaxInt
+	maxSteps    = 1 << 18
+	unlimited   = math.MaxInt
+	stepsToKeep = 16 // what a set costs that was not reached before
 )
 
 // pairs bounds the joins that sparse makes.
@@ -42,7 +43,12 @@ func (s *search) sparse(steps int) {
 			}
 			s.steps -= len(l)
 			for _, m := range l {
-				if nodes := r & m; nodes != 0 && next.add(nodes) && s.below(nodes) && s.completes(nodes, i+1) {
+				nodes := r & m
+				if nodes == 0 || !next.add(nodes) {
+					continue
+				}
+				s.steps -= stepsToKeep
+				if s.below(nodes) && s.completes(nodes, i+1) {
 					s.take(nodes)
 				}
 			}
