@@ -407,3 +407,45 @@ func FuzzMerge(f *testing.F) {
 		random(rand.New(rand.NewPCG(a, b)), 1+int(n)%24, 2_000).check(t)
 	})
 }
+
+// Where hints are about candidates, the bound of the search is not met: it
+// finds on 64 nodes what a search without bound finds. Lists may lack sets, as
+// those of providers with rules of their own do.
+func TestMergeOfCandidates(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 10))
+	for i := range 100 {
+		m := numa.Uniform(8, 8, 1, 1, 1)
+		o := newOrder(m, i%2 == 0)
+		var lists [][]numa.NodeSet
+		want := 0
+		for range 2 + r.IntN(3) {
+			const each = 8
+			var free [numa.MaxNodes]int
+			for id := range free {
+				free[id] = r.IntN(each + 1)
+			}
+			need, share := 1+r.IntN(each*len(free)/4), r.Float64()+0.3
+			var l []numa.NodeSet
+			least := len(free)
+			for _, s := range numa.Candidates(m) {
+				has := 0
+				for id := range s.All() {
+					has += free[id]
+				}
+				if has >= need && r.Float64() < share {
+					l = append(l, s)
+					least = min(least, s.Len())
+				}
+			}
+			slices.Sort(l)
+			lists, want = append(lists, l), max(want, least)
+		}
+		got := common(m.AllNodes(), slices.Clone(lists), o, want)
+		s := search{best: best{order: o, want: want}, all: m.AllNodes(), lists: lists}
+		s.members()
+		s.sparse(unlimited)
+		if got != s.nodes {
+			t.Errorf("%s, want %s", got, s.nodes)
+		}
+	}
+}
