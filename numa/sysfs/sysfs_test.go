@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -33,22 +34,22 @@ func unpack(t testing.TB, text string) fstest.MapFS {
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
-		path, content, ok := strings.Cut(line, " = ")
+		name, content, ok := strings.Cut(line, " = ")
 		if !ok {
-			path, ok = strings.CutSuffix(line, " =")
+			name, ok = strings.CutSuffix(line, " =")
 		}
 		if !ok {
 			t.Fatalf("%q; want path = content", line)
 		}
-		if rooted, ok := strings.CutPrefix(path, "/"); ok {
-			path = rooted
+		if rooted, ok := strings.CutPrefix(name, "/"); ok {
+			name = rooted
 		} else {
-			path = "sys/devices/system/" + path
+			name = "sys/devices/system/" + name
 		}
 		content = strings.ReplaceAll(content, `\n`, "\n") + "\n"
-		before, rest, many := strings.Cut(path, "{")
+		before, rest, many := strings.Cut(name, "{")
 		if !many {
-			tree[path] = &fstest.MapFile{Data: []byte(content)}
+			tree[name] = &fstest.MapFile{Data: []byte(content)}
 			continue
 		}
 		list, after, _ := strings.Cut(rest, "}")
@@ -123,6 +124,43 @@ func describe(m numa.Machine) string {
 	return b.String()
 }
 
+// listing is a MapFS that knows its directories: a MapFS looks at all its files
+// to list one, and a large machine has thousands of both.
+type listing struct {
+	fstest.MapFS
+	dirs map[string][]fs.DirEntry
+}
+
+type entry struct {
+	fs.DirEntry
+	name string
+}
+
+func (e entry) Name() string { return e.name }
+
+func listed(files fstest.MapFS) listing {
+	l := listing{files, map[string][]fs.DirEntry{}}
+	for name := range files {
+		for dir, base := path.Split(name); base != ""; dir, base = path.Split(name) {
+			name = path.Clean(dir)
+			if !slices.ContainsFunc(l.dirs[name], func(e fs.DirEntry) bool { return e.Name() == base }) {
+				l.dirs[name] = append(l.dirs[name], entry{name: base})
+			}
+			if name == "." {
+				break
+			}
+		}
+	}
+	return l
+}
+
+func (l listing) ReadDir(name string) ([]fs.DirEntry, error) {
+	if entries, ok := l.dirs[name]; ok {
+		return entries, nil
+	}
+	return nil, &fs.PathError{Op: "readdir", Path: name, Err: fs.ErrNotExist}
+}
+
 func TestMachines(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) < 8 {
@@ -135,7 +173,7 @@ func TestMachines(t *testing.T) {
 				t.Fatal(err)
 			}
 			tree, want, _ := strings.Cut(string(text), "----\n")
-			m, err := sysfs.Read(unpack(t, tree))
+			m, err := sysfs.Read(listed(unpack(t, tree)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -353,7 +391,7 @@ func FuzzRead(f *testing.F) {
 				tree[name] = &fstest.MapFile{Data: []byte(content)}
 			}
 		}
-		m, err := sysfs.Read(tree)
+		m, err := sysfs.Read(listed(tree))
 		if err != nil {
 			if !strings.Contains(err.Error(), "sys/devices/system") && !strings.Contains(err.Error(), "proc/meminfo") {
 				t.Errorf("%v names no file", err)
