@@ -468,3 +468,17 @@ func TestMergeOfCandidates(t *testing.T) {
 		}
 	}
 }
+
+// A set that can be reached in 2⁶⁴ ways is reached all the same.
+func TestCountsDoNotOverflow(t *testing.T) {
+	all := numa.Nodes(0, 1, 2)
+	lists := [][]numa.NodeSet{{numa.Nodes(0)}}
+	for range 64 {
+		lists = append(lists, []numa.NodeSet{numa.Nodes(0, 1), numa.Nodes(0, 2)})
+	}
+	s := search{best: best{want: 1}, all: all, lists: lists}
+	s.dense()
+	if s.nodes != numa.Nodes(0) {
+		t.Errorf("found %q", s.nodes)
+	}
+}
