@@ -23,8 +23,8 @@
 // The names of policies, scopes, options and reasons are the kubelet's, and so
 // are the answers. The kubelet merges in a time that is exponential in the
 // number of NUMA nodes and of resources, and refuses to run with more than 8
-// nodes; here 8 nodes take microseconds, and 64 some milliseconds: see
-// [Merger.Merge].
+// nodes; here 8 nodes take less than a tenth of a millisecond, and 64
+// about one: see [Merger.Merge].
 //
 // A scheduler or an NRI plugin can bring a policy of its own; [Merger] is there
 // for it.
