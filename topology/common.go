@@ -1,0 +1,109 @@
+package topology
+
+import (
+	"slices"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// search looks for the best set of nodes that one member of each list have in
+// common. Lists are sorted by number and have no set twice.
+type search struct {
+	best
+	all   numa.NodeSet
+	lists [][]numa.NodeSet
+	tops  [][]numa.NodeSet // of each list, sets that are within no other
+	steps int              // that may still be taken
+}
+
+// common is the best set, or 0 if no choice has a node in common.
+//
+// It begins with the sets that need no search: members of one list that have a
+// superset in each other list. One of these is nearly always the best, and
+// often it is plain that nothing surpasses it. Otherwise it searches.
+func common(all numa.NodeSet, lists [][]numa.NodeSet, o order, want int) numa.NodeSet {
+	reach := all // the result lies within it
+	for _, l := range lists {
+		var union numa.NodeSet
+		for _, s := range l {
+			union |= s
+		}
+		reach &= union
+	}
+	lists = slices.DeleteFunc(lists, func(l []numa.NodeSet) bool { return len(l) == 1 && l[0] == all })
+	switch {
+	case reach == 0:
+		return 0
+	case len(lists) == 0:
+		return all
+	}
+	slices.SortFunc(lists, func(a, b []numa.NodeSet) int { return len(a) - len(b) })
+	s := search{best: best{order: o, want: want}, all: all, lists: lists}
+	s.members()
+	switch n := all.Len(); {
+	case !s.belowPart(reach):
+	case n > maxDense:
+		s.sparse(maxSteps)
+	case s.pairs() > len(lists)*n<<n:
+		s.dense()
+	default:
+		s.sparse(unlimited)
+	}
+	return s.nodes
+}
+
+// members offers members of the lists with supersets in all others.
+func (s *search) members() {
+	s.steps = maxSteps
+	for _, l := range s.lists {
+		s.tops = append(s.tops, s.widest(l))
+	}
+	for _, l := range s.lists {
+		for _, nodes := range l {
+			if s.below(nodes) && s.completes(nodes, 0) {
+				s.take(nodes)
+			}
+		}
+	}
+}
+
+// widest are sets that are within no other of the list. Supersets are larger
+// numbers, so they are met first from the end.
+func (s *search) widest(sorted []numa.NodeSet) []numa.NodeSet {
+	var top []numa.NodeSet
+	for _, nodes := range slices.Backward(sorted) {
+		if s.steps < 0 {
+			break
+		}
+		if !s.within(nodes, top) {
+			top = append(top, nodes)
+		}
+	}
+	return top
+}
+
+// completes tells whether nodes stay as they are with some choice from the
+// lists that begin with from.
+func (s *search) completes(nodes numa.NodeSet, from int) bool {
+	for _, top := range s.tops[from:] {
+		if !s.within(nodes, top) {
+			return false
+		}
+	}
+	return true
+}
+
+// within tells whether one of some sets has all nodes. It finds none when all
+// steps are taken.
+func (s *search) within(nodes numa.NodeSet, sets []numa.NodeSet) bool {
+	if s.steps < 0 {
+		return false
+	}
+	i := slices.IndexFunc(sets, nodes.SubsetOf)
+	if i < 0 {
+		s.steps -= len(sets)
+		return false
+	}
+	s.steps -= i + 1
+	return true
+}

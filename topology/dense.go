@@ -1,0 +1,99 @@
+package topology
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// maxDense is the number of nodes up to which a table of all sets is small:
+// 65,536 entries of 8 bytes.
+const maxDense = 16
+
+// dense finds all sets in common on machines with few nodes, by counting: how
+// many choices have T or more in common is the product of how many members of
+// each list contain T. Sums over all supersets and their inverse (zeta and
+// Möbius transform) take n·2ⁿ steps for n nodes, however long the lists are.
+func (s *search) dense() {
+	nodes := s.all.IDs()
+	table := func() []uint64 { return make([]uint64, 1<<len(nodes)) }
+	choices, more := table(), table()
+	count(choices, s.lists[0], s.all)
+	supersets(choices)
+	most := uint64(len(s.lists[0])) // what a count can be
+	for _, l := range s.lists[1:] {
+		if most > math.MaxUint64/uint64(len(l)) {
+			exactly(choices)
+			most = 0
+			for i, n := range choices {
+				choices[i] = min(n, 1) // that there are some will do
+				most += choices[i]
+			}
+			supersets(choices)
+		}
+		clear(more)
+		count(more, l, s.all)
+		supersets(more)
+		for i := range choices {
+			choices[i] *= more[i]
+		}
+		most *= uint64(len(l))
+	}
+	exactly(choices)
+	for i, n := range choices {
+		if n > 0 && i > 0 {
+			s.offer(spread(uint64(i), nodes))
+		}
+	}
+}
+
+func count(table []uint64, list []numa.NodeSet, all numa.NodeSet) {
+	for _, s := range list {
+		table[pack(s, all)] = 1
+	}
+}
+
+// supersets turns values of sets into the sums over all their supersets.
+func supersets(table []uint64) {
+	for bit := 1; bit < len(table); bit <<= 1 {
+		for at := 0; at < len(table); at += 2 * bit {
+			without, with := table[at:at+bit], table[at+bit:at+2*bit]
+			for i, n := range with {
+				without[i] += n
+			}
+		}
+	}
+}
+
+// exactly is the inverse of supersets.
+func exactly(table []uint64) {
+	for bit := 1; bit < len(table); bit <<= 1 {
+		for at := 0; at < len(table); at += 2 * bit {
+			without, with := table[at:at+bit], table[at+bit:at+2*bit]
+			for i, n := range with {
+				without[i] -= n
+			}
+		}
+	}
+}
+
+// pack numbers the nodes of all from 0, in their order, and gives s in these
+// numbers.
+func pack(s, all numa.NodeSet) uint64 {
+	var packed uint64
+	for rest := uint64(s); rest != 0; rest &= rest - 1 {
+		below := uint64(all) & (rest&-rest - 1)
+		packed |= 1 << bits.OnesCount64(below)
+	}
+	return packed
+}
+
+// spread is the inverse of pack.
+func spread(packed uint64, nodes []int) numa.NodeSet {
+	var s numa.NodeSet
+	for ; packed != 0; packed &= packed - 1 {
+		s |= 1 << nodes[bits.TrailingZeros64(packed)]
+	}
+	return s
+}

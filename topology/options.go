@@ -1,0 +1,74 @@
+package topology
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// The options of policies, by the kubelet's names
+// (topologyManagerPolicyOptions).
+const (
+	PreferClosest = "prefer-closest-numa-nodes"
+	MaxAllowable  = "max-allowable-numa-nodes"
+)
+
+// leastMaxAllowable is the kubelet's default for MaxAllowable, and the least
+// that it takes.
+const leastMaxAllowable = 8
+
+// Options tune the built-in policies.
+type Options struct {
+	// PreferClosest takes, of sets with as many nodes, the one with the
+	// smaller average distance.
+	PreferClosest bool
+	// MaxNodes is the largest number of NUMA nodes that a machine may have; at
+	// least 8. 0 means no limit but [numa.MaxNodes]: the kubelet's limit of 8
+	// is due to the time that its merging takes.
+	MaxNodes int
+}
+
+// ParseOptions reads options as the kubelet's configuration has them. It
+// reports all mistakes.
+func ParseOptions(options map[string]string) (Options, error) {
+	var o Options
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(options)) {
+		value := options[name]
+		switch name {
+		case PreferClosest:
+			b, err := strconv.ParseBool(value)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("option %s is %q; want true or false", name, value))
+			}
+			o.PreferClosest = b
+		case MaxAllowable:
+			n, err := strconv.Atoi(value)
+			if err != nil || n < leastMaxAllowable {
+				errs = append(errs, fmt.Errorf("option %s is %q; want a number from %d on", name, value, leastMaxAllowable))
+			}
+			o.MaxNodes = n
+		default:
+			errs = append(errs, fmt.Errorf("option %q is not known; want %s or %s", name, PreferClosest, MaxAllowable))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return Options{}, err
+	}
+	return o, nil
+}
+
+// check reports what of a machine does not go with the options.
+func (o Options) check(m numa.Machine) error {
+	if o.MaxNodes != 0 && o.MaxNodes < leastMaxAllowable {
+		return fmt.Errorf("Options.MaxNodes is %d; want 0, or at least %d", o.MaxNodes, leastMaxAllowable)
+	}
+	if o.MaxNodes != 0 && len(m.Nodes) > o.MaxNodes {
+		return fmt.Errorf("the machine has %d NUMA nodes; %s allows %d", len(m.Nodes), MaxAllowable, o.MaxNodes)
+	}
+	return nil
+}

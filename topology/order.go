@@ -1,0 +1,141 @@
+package topology
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// order tells which of two sets of nodes is the better answer.
+type order struct {
+	// distance holds those between nodes, by their IDs; nil if distances do
+	// not count (prefer-closest-numa-nodes is off).
+	distance *[numa.MaxNodes][numa.MaxNodes]int
+	// self and other are the shortest distances within a node and between two.
+	self, other int
+}
+
+func newOrder(m numa.Machine, closest bool) order {
+	if !closest {
+		return order{}
+	}
+	o := order{distance: new([numa.MaxNodes][numa.MaxNodes]int), self: math.MaxInt32, other: math.MaxInt32}
+	for _, from := range m.Nodes {
+		for i, to := range m.Nodes {
+			d := from.Distances[i]
+			o.distance[from.ID][to.ID] = d
+			if from.ID == to.ID {
+				o.self = min(o.self, d)
+			} else {
+				o.other = min(o.other, d)
+			}
+		}
+	}
+	return o
+}
+
+// narrower tells whether a is strictly better than b where fewer nodes are
+// better: it has fewer; or as many, and they are closer to each other; or as
+// close, and it is the smaller number.
+func (o order) narrower(a, b numa.NodeSet) bool {
+	if o.distance == nil || a.Len() != b.Len() {
+		return a.Narrower(b)
+	}
+	if da, db := o.total(a), o.total(b); da != db {
+		return da < db
+	}
+	return a < b
+}
+
+// total adds up the distances of all ordered pairs, those of a node with itself
+// included; 0 if distances do not count. Sets of one size are in the order of
+// their average distance by it.
+func (o order) total(s numa.NodeSet) int {
+	if o.distance == nil {
+		return 0
+	}
+	sum := 0
+	for from := s; from != 0; from &= from - 1 {
+		row := &o.distance[bits.TrailingZeros64(uint64(from))]
+		for to := s; to != 0; to &= to - 1 {
+			sum += row[bits.TrailingZeros64(uint64(to))]
+		}
+	}
+	return sum
+}
+
+// best is the best of the sets that it was offered, among those that not all
+// resources prefer. Such a set is best with want nodes, the number needed;
+// otherwise with fewer, but as many as possible; otherwise with more, but as
+// few as possible. Among sets of one size, narrower decides. That is a total
+// order: what is best does not depend on who is offered first.
+type best struct {
+	order
+	want  int
+	nodes numa.NodeSet // 0 for none yet
+	total int          // of nodes
+}
+
+// offer takes a set if it is better. The empty set is no answer.
+func (b *best) offer(s numa.NodeSet) {
+	if b.below(s) {
+		b.take(s)
+	}
+}
+
+func (b *best) take(s numa.NodeSet) {
+	b.nodes, b.total = s, b.order.total(s)
+}
+
+// below tells whether s is better than what there is.
+func (b *best) below(s numa.NodeSet) bool {
+	if s == 0 || b.nodes == 0 {
+		return s != 0
+	}
+	if rs, rb := b.rank(s), b.rank(b.nodes); rs != rb {
+		return rs < rb
+	}
+	if b.distance != nil {
+		if total := b.order.total(s); total != b.total {
+			return total < b.total
+		}
+	}
+	return s < b.nodes
+}
+
+// rank orders sizes, the best first.
+func (b *best) rank(s numa.NodeSet) int {
+	if n := s.Len(); n > b.want {
+		return n
+	}
+	return b.want - s.Len()
+}
+
+// belowPart tells whether some part of s may be better than what there is. It
+// errs on the side of hope.
+func (b *best) belowPart(s numa.NodeSet) bool {
+	if s == 0 || b.nodes == 0 {
+		return s != 0
+	}
+	part := lowest(s, b.want)
+	if rp, rb := b.rank(part), b.rank(b.nodes); rp != rb {
+		return rp < rb
+	}
+	if b.distance != nil {
+		n := part.Len()
+		if shortest := n*b.self + n*(n-1)*b.other; shortest != b.total {
+			return shortest < b.total
+		}
+	}
+	return part < b.nodes
+}
+
+// lowest is the part of s with the n smallest IDs, or s if it has no more.
+func lowest(s numa.NodeSet, n int) numa.NodeSet {
+	rest := s
+	for ; n > 0 && rest != 0; n-- {
+		rest &= rest - 1
+	}
+	return s &^ rest
+}

@@ -1,0 +1,80 @@
+package topology
+
+import (
+	"errors"
+	"fmt"
+)
+
+// The reasons that a pod is rejected for, as the kubelet shows them. Errors of
+// providers can bring others.
+const (
+	ReasonAffinity   = "TopologyAffinityError"
+	ReasonUnexpected = "UnexpectedAdmissionError"
+)
+
+// Rejection says that a pod cannot be placed.
+type Rejection struct {
+	// Container is the index of the container that could not be placed, or
+	// WholePod.
+	Container int
+	// Cause and Message go into the pod's status; they are the kubelet's.
+	Cause, Message string
+	// Detail tells a person what was in the way. It is empty when a provider
+	// failed to allocate: Err tells then.
+	Detail string
+	// Err is the provider's error, or nil.
+	Err error
+}
+
+// Error is the message and the detail.
+func (r *Rejection) Error() string {
+	if r.Detail == "" {
+		return r.Message
+	}
+	return r.Message + ": " + r.Detail
+}
+
+// Reason is the cause.
+func (r *Rejection) Reason() string { return r.Cause }
+
+// Unwrap is the provider's error, or nil.
+func (r *Rejection) Unwrap() error { return r.Err }
+
+// misplaced is for a request that the policy does not admit.
+func (a *admission) misplaced(s Step) error {
+	message := "Resources cannot be allocated with Topology locality"
+	if s.Container == WholePod && a.podLevel() {
+		message = "Pod Scope: " + message
+	}
+	return &Rejection{
+		Container: s.Container,
+		Cause:     ReasonAffinity,
+		Message:   message,
+		Detail:    a.subject(s.Container) + s.Explain(),
+	}
+}
+
+func (a *admission) subject(container int) string {
+	if container == WholePod {
+		return ""
+	}
+	return fmt.Sprintf("container %s: ", a.pod.Containers[container].Name)
+}
+
+// refused is for a provider that did not allocate.
+func (a *admission) refused(container int, err error) error {
+	r := &Rejection{
+		Container: container,
+		Cause:     ReasonUnexpected,
+		Message:   fmt.Sprintf("Allocate failed due to %v, which is unexpected", err),
+		Err:       err,
+	}
+	var own interface {
+		error
+		Reason() string
+	}
+	if errors.As(err, &own) {
+		r.Cause, r.Message = own.Reason(), err.Error()
+	}
+	return r
+}

@@ -1,0 +1,105 @@
+package topology
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// A step is to join two sets, or to compare two: some nanoseconds. On machines
+// with more nodes than dense can take, a search ends after maxSteps, with the
+// best that was found.
+const (
+	maxSteps    = 1 << 18
+	unlimited   = math.MaxInt
+	stepsToKeep = 16 // what a set costs that was not reached before
+)
+
+// pairs bounds the joins that sparse makes.
+func (s *search) pairs() int {
+	reached, pairs := 1, 0
+	for _, l := range s.lists {
+		reached *= len(l)
+		pairs += reached
+		reached = min(reached, 1<<s.all.Len())
+	}
+	return pairs
+}
+
+// sparse goes from list to list with the sets that can be reached so far, each
+// once, and drops those with no part that surpasses the best one known. Each
+// list gets its share of the steps.
+func (s *search) sparse(steps int) {
+	reached := []numa.NodeSet{s.all}
+	for i, l := range s.lists {
+		s.steps = steps / len(s.lists)
+		l = s.promising(slices.Clone(l))
+		next := newSets(len(reached) + len(l))
+		for _, r := range reached {
+			if s.steps < 0 || !s.belowPart(r) {
+				continue
+			}
+			s.steps -= len(l)
+			for _, m := range l {
+				nodes := r & m
+				if nodes == 0 || !next.add(nodes) {
+					continue
+				}
+				s.steps -= stepsToKeep
+				if s.below(nodes) && s.completes(nodes, i+1) {
+					s.take(nodes)
+				}
+			}
+		}
+		reached = s.promising(next.list())
+	}
+}
+
+// promising keeps the sets with a part that may surpass the best one.
+func (s *search) promising(sets []numa.NodeSet) []numa.NodeSet {
+	return slices.DeleteFunc(sets, func(n numa.NodeSet) bool { return !s.belowPart(n) })
+}
+
+// sets is a set of sets that are not empty.
+type sets struct {
+	slots []numa.NodeSet // a power of two; 0 is free
+	used  int
+}
+
+func newSets(size int) *sets {
+	return &sets{slots: make([]numa.NodeSet, 1<<bits.Len(uint(2*size)))}
+}
+
+// add tells whether s is new.
+func (t *sets) add(s numa.NodeSet) bool {
+	if 2*t.used >= len(t.slots) {
+		old := t.slots
+		*t = sets{slots: make([]numa.NodeSet, 2*len(old))}
+		for _, o := range old {
+			if o != 0 {
+				t.add(o)
+			}
+		}
+	}
+	mask := uint64(len(t.slots) - 1)
+	at := uint64(s) * 0x9e3779b97f4a7c15 >> bits.LeadingZeros64(mask) // 2⁶⁴ over the golden ratio (Knuth, TAOCP 6.4)
+	for ; ; at = (at + 1) & mask {
+		switch t.slots[at] {
+		case s:
+			return false
+		case 0:
+			t.slots[at] = s
+			t.used++
+			return true
+		}
+	}
+}
+
+// list gives the sets in ascending order, and t up.
+func (t *sets) list() []numa.NodeSet {
+	l := slices.DeleteFunc(t.slots, func(s numa.NodeSet) bool { return s == 0 })
+	slices.Sort(l)
+	return l
+}
