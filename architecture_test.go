@@ -18,7 +18,7 @@ const module = "github.com/nodewright/nodewright"
 // of its own. Packages below a room belong to it.
 var floors = [][]string{
 	0: {"cri", "checkpoint", "podmeta", "numa"},
-	1: {"podspec", "podstatus"},
+	1: {"podspec", "podstatus", "topology"},
 	2: {"podworker", "pleg", "podmgr", "podruntime", "images", "statusmgr", "probe"},
 	3: {},
 	4: {"agent"},
@@ -43,6 +43,8 @@ var banned = []struct {
 // light lists what a room must do without, to be worth taking alone.
 var light = map[string][]string{
 	"checkpoint":   {"k8s.io/", "go.uber.org/", "github.com/prometheus/", "google.golang.org/"},
+	"numa":         {"k8s.io/", "go.uber.org/", "github.com/prometheus/", "google.golang.org/"},
+	"topology":     {"k8s.io/", "go.uber.org/", "github.com/prometheus/", "google.golang.org/"},
 	"cri/observed": {"k8s.io/api/", "k8s.io/cri-api", "google.golang.org/"},
 	"podmeta":      {"k8s.io/cri-api", "google.golang.org/grpc", "go.uber.org/", "github.com/prometheus/"},
 	"podstatus":    {"k8s.io/cri-api", "google.golang.org/grpc", "go.uber.org/", "github.com/prometheus/"},
@@ -58,6 +60,8 @@ var pure = map[string][]string{
 	"podspec":   {"os", "net/http", "time.Now", "time.Sleep"},
 	"podstatus": {"os", "net/http", "time.Now", "time.Sleep"},
 	"podmeta":   {"os", "net/http", "time.Now", "time.Sleep"},
+	"numa":      {"os", "net/http", "time.Now", "time.Sleep"},
+	"topology":  {"os", "net/http", "time.Now", "time.Sleep"},
 }
 
 // pkg is what go list tells of a package.
