@@ -20,8 +20,9 @@ type Problem struct {
 }
 
 func (p Problem) String() string {
+	var placement *PlacementError // names both
 	switch {
-	case p.Pod == "":
+	case p.Pod == "", errors.As(p.Err, &placement):
 		return p.Err.Error()
 	case p.Container == "":
 		return fmt.Sprintf("pod %s: %v", p.Pod, p.Err)
