@@ -46,7 +46,7 @@ var kinds = [...]string{numa.Regular: "regular", numa.Init: "init", numa.Sidecar
 // a few hundred bytes of JSON, and nil if the pod holds nothing. Equal
 // assignments are equal bytes.
 func (s State) EncodePod(uid, policy string) ([]byte, error) {
-	e := s.pods[uid]
+	e := s.entry(uid)
 	if e == nil {
 		return nil, nil
 	}
@@ -138,9 +138,6 @@ func (c savedContainer) holder() (holder, error) {
 }
 
 func loadBlocks(saved []savedBlock) ([]Block, error) {
-	if len(saved) == 0 {
-		return nil, errors.New("blocks is empty; want one at least")
-	}
 	var blocks []Block
 	for i, b := range saved {
 		var nodes numa.NodeSet
@@ -150,17 +147,7 @@ func loadBlocks(saved []savedBlock) ([]Block, error) {
 			}
 			nodes = nodes.With(id)
 		}
-		switch {
-		case nodes == 0:
-			return nil, fmt.Errorf("blocks[%d].nodes is empty; want one at least", i)
-		case !b.Resource.known():
-			return nil, fmt.Errorf("blocks[%d].resource is %q; want %s or %s<size>", i, b.Resource, Memory, hugePrefix)
-		case b.Bytes == 0:
-			return nil, fmt.Errorf("blocks[%d].bytes is 0; want more", i)
-		case i > 0 && compareResources(saved[i-1].Resource, b.Resource) >= 0:
-			return nil, fmt.Errorf("blocks[%d].resource is %s after %s; want memory, and huge pages by ascending size", i, b.Resource, saved[i-1].Resource)
-		}
 		blocks = append(blocks, Block{nodes, Amount{b.Resource, b.Bytes}})
 	}
-	return blocks, nil
+	return blocks, checkBlocks(blocks)
 }

@@ -37,7 +37,7 @@ func (p *Static) Hints(s State, pod numa.Pod, container int) numa.Hints {
 // held tells whether who asks has an assignment, and the nodes of it if it is
 // what is requested. Init containers that are over count as if they had one.
 func (p *Static) held(s State, pod numa.Pod, container int, ask []Amount) (numa.NodeSet, bool) {
-	e := s.pods[pod.UID]
+	e := s.entry(pod.UID)
 	if e == nil {
 		return 0, false
 	}
@@ -92,7 +92,7 @@ func matching(blocks []Block, ask []Amount) numa.NodeSet {
 // question is one request before one state.
 type question struct {
 	policy   *Static
-	accounts accounts
+	accounts *accounts
 	entry    *entry // what the pod has
 	holder   holder // who asks
 	ask      []Amount
@@ -102,7 +102,7 @@ type question struct {
 func (p *Static) question(s State, pod numa.Pod, container int, ask []Amount) question {
 	q := question{policy: p, accounts: p.accounts(s), ask: ask}
 	if container >= 0 {
-		q.entry = s.pods[pod.UID]
+		q.entry = s.entry(pod.UID)
 		q.holder = holder{name: pod.Containers[container].Name, index: container, kind: pod.Containers[container].Kind}
 	}
 	for _, a := range ask {

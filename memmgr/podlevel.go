@@ -25,14 +25,15 @@ func (p *Static) allocatePod(s State, pod numa.Pod, hint numa.Hint) (State, erro
 
 // wholePod is the entry of a pod that has nodes as a whole.
 func wholePod(pod numa.Pod, ask []Amount, nodes numa.NodeSet) *entry {
-	return newEntry(blocksOn(nodes, ask), partition(pod, ask, nodes))
+	whole := blocksOn(nodes, ask)
+	return newEntry(whole, partition(pod, whole))
 }
 
 // partition divides a pod's own resources. Containers that are bound to a
 // request of memory and CPU have just that for themselves. The others share:
 // init containers what sidecars before them have left, and those that last what
 // all others that last have left.
-func partition(pod numa.Pod, total []Amount, nodes numa.NodeSet) []holder {
+func partition(pod numa.Pod, whole []Block) []holder {
 	var holders []holder
 	lasting := exclusive(pod, len(pod.Containers))
 	for i, c := range pod.Containers {
@@ -41,13 +42,13 @@ func partition(pod numa.Pod, total []Amount, nodes numa.NodeSet) []holder {
 		if c.Kind == numa.Init {
 			taken = exclusive(pod, i)
 		}
-		for _, a := range total {
-			share := Amount{a.Resource, minus(a.Bytes, taken[a.Resource])}
+		for _, b := range whole {
+			b.Bytes = minus(b.Bytes, taken[b.Resource])
 			if c.Bound {
-				share.Bytes = of(containerRequest(pod, i), a.Resource)
+				b.Bytes = of(containerRequest(pod, i), b.Resource)
 			}
-			if share.Bytes > 0 {
-				h.blocks = append(h.blocks, Block{nodes, share})
+			if b.Bytes > 0 {
+				h.blocks = append(h.blocks, b)
 			}
 		}
 		if len(h.blocks) > 0 {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/nodewright/nodewright/numa"
@@ -43,7 +42,7 @@ func (p *Static) Validate(s State) (State, []Problem) {
 func (p *Static) drop(s State) (State, []Problem) {
 	var problems []Problem
 	for _, uid := range s.Pods() {
-		if err := p.foreign(s.pods[uid]); err != nil {
+		if err := p.foreign(s.entry(uid)); err != nil {
 			problems = append(problems, Problem{Pod: uid, Err: err})
 			s = s.WithoutPod(uid)
 		}
@@ -71,14 +70,13 @@ func (p *Static) foreign(e *entry) error {
 func (p *Static) conflicts(s State) []Problem {
 	var problems []Problem
 	a := p.accounts(s)
-	for _, nodes := range slices.Sorted(maps.Keys(a.groups)) {
-		g := a.groups[nodes]
+	for _, g := range a.groups(a.taken) {
 		if g.mixed {
-			problems = append(problems, Problem{Err: fmt.Errorf("nodes %s serve different sets of nodes; they give nothing more until one is left", nodes)})
+			problems = append(problems, Problem{Err: fmt.Errorf("nodes %s serve different sets of nodes; they give nothing more until one is left", g.nodes)})
 		}
-		for i, has := range p.room(nodes) {
+		for i, has := range p.room(g.nodes) {
 			if g.used[i] > has {
-				problems = append(problems, Problem{Err: fmt.Errorf("nodes %s: %d bytes of %s are given; there are %d", nodes, g.used[i], p.resources[i], has)})
+				problems = append(problems, Problem{Err: fmt.Errorf("nodes %s: %d bytes of %s are given; there are %d", g.nodes, g.used[i], p.resources[i], has)})
 			}
 		}
 	}
@@ -117,7 +115,7 @@ func (p *Static) Rebuild(s State, pods []numa.Pod, running map[string]map[string
 // missing goes over the containers that should hold something and do not.
 func (p *Static) missing(s State, pod numa.Pod) []int {
 	var list []int
-	if e := s.pods[pod.UID]; e != nil && e.whole != nil {
+	if e := s.entry(pod.UID); e != nil && e.whole != nil {
 		return nil
 	}
 	for i, c := range pod.Containers {
@@ -130,7 +128,7 @@ func (p *Static) missing(s State, pod numa.Pod) []int {
 
 // observe notes what a pod's live containers hold.
 func (p *Static) observe(s State, pod numa.Pod, live map[string]numa.NodeSet) (State, []Problem) {
-	if nodes := p.sharing(pod, live); nodes != 0 && s.pods[pod.UID] == nil {
+	if nodes := p.sharing(pod, live); nodes != 0 && s.entry(pod.UID) == nil {
 		return s.with(pod.UID, wholePod(pod, p.request(pod, -1), nodes)), nil
 	}
 	var problems []Problem

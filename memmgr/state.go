@@ -1,8 +1,8 @@
 package memmgr
 
 import (
-	"maps"
 	"slices"
+	"strings"
 
 	"github.com/nodewright/nodewright/numa"
 )
@@ -14,7 +14,12 @@ import (
 // It holds assignments and nothing else. What a node has left is worked out
 // from them each time, so there are no accounts that could drift.
 type State struct {
-	pods map[string]*entry
+	pods []named // sorted; never written to once it is part of a State
+}
+
+type named struct {
+	uid string
+	*entry
 }
 
 // Block is some bytes on some nodes, for one container or one pod.
@@ -48,7 +53,13 @@ func newEntry(whole []Block, containers []holder) *entry {
 }
 
 // Pods are the UIDs of all that were given something, sorted.
-func (s State) Pods() []string { return slices.Sorted(maps.Keys(s.pods)) }
+func (s State) Pods() []string {
+	uids := make([]string, len(s.pods))
+	for i, p := range s.pods {
+		uids[i] = p.uid
+	}
+	return uids
+}
 
 // Containers names those of a pod that hold something, in the pod's order.
 func (s State) Containers(pod string) []string {
@@ -79,7 +90,7 @@ func (s State) Blocks(pod, container string) []Block {
 // Charges are what a pod takes from the machine as long as all its containers
 // are kept, by nodes and resource.
 func (s State) Charges(pod string) []Block {
-	if e := s.pods[pod]; e != nil {
+	if e := s.entry(pod); e != nil {
 		return slices.Clone(e.charges)
 	}
 	return nil
@@ -135,7 +146,7 @@ func (s State) Started(pod, container string) State {
 
 // keep drops those containers of a pod that want does not.
 func (s State) keep(pod string, want func(holder) bool) State {
-	old := s.pods[pod]
+	old := s.entry(pod)
 	if old == nil {
 		return s
 	}
@@ -149,9 +160,9 @@ func (s State) keep(pod string, want func(holder) bool) State {
 	return s.with(pod, newEntry(old.whole, kept))
 }
 
-// give adds a container.
+// give adds a container that held nothing.
 func (s State) give(pod string, h holder) State {
-	old := s.pods[pod]
+	old := s.entry(pod)
 	if old == nil {
 		old = &entry{}
 	}
@@ -166,16 +177,32 @@ func insert(holders []holder, h holder) []holder {
 
 // with sets the entry of a pod, or removes it.
 func (s State) with(pod string, e *entry) State {
-	pods := make(map[string]*entry, len(s.pods)+1)
-	maps.Copy(pods, s.pods)
-	if pods[pod] = e; e == nil {
-		delete(pods, pod)
+	at, found := s.search(pod)
+	rest := s.pods[at:]
+	if found {
+		rest = rest[1:]
 	}
-	return State{pods: pods}
+	pods := append(make([]named, 0, len(s.pods)+1), s.pods[:at]...)
+	if e != nil {
+		pods = append(pods, named{pod, e})
+	}
+	return State{pods: append(pods, rest...)}
+}
+
+func (s State) search(pod string) (int, bool) {
+	return slices.BinarySearchFunc(s.pods, pod, func(p named, uid string) int { return strings.Compare(p.uid, uid) })
+}
+
+// entry is what a pod was given, or nil.
+func (s State) entry(pod string) *entry {
+	if at, ok := s.search(pod); ok {
+		return s.pods[at].entry
+	}
+	return nil
 }
 
 func (s State) holders(pod string) []holder {
-	if e := s.pods[pod]; e != nil {
+	if e := s.entry(pod); e != nil {
 		return e.containers
 	}
 	return nil

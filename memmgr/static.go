@@ -33,6 +33,7 @@ type Static struct {
 	podLevel   bool
 	memory     numa.NodeSet // nodes that have any
 	resources  []Resource   // of the machine
+	give       [][]uint64   // what each of machine.Nodes has to give, for each of resources
 	candidates []candidate
 }
 
@@ -71,6 +72,13 @@ func NewStatic(cfg Config) (*Static, error) {
 		}
 	}
 	slices.SortFunc(p.resources, compareResources)
+	for _, n := range cfg.Machine.Nodes {
+		give := make([]uint64, len(p.resources))
+		for i, r := range p.resources {
+			give[i] = minus(capacity(n, r), p.reserved[n.ID][r])
+		}
+		p.give = append(p.give, give)
+	}
 	for _, nodes := range numa.Candidates(cfg.Machine) {
 		mems := nodes & p.memory
 		p.candidates = append(p.candidates, candidate{nodes: nodes, size: nodes.Len(), mems: mems, room: p.room(mems)})
@@ -81,18 +89,14 @@ func NewStatic(cfg Config) (*Static, error) {
 // room is what some nodes have to give, for each of p.resources.
 func (p *Static) room(nodes numa.NodeSet) []uint64 {
 	room := make([]uint64, len(p.resources))
-	for _, n := range p.machine.Nodes {
+	for at, n := range p.machine.Nodes {
 		if nodes.Has(n.ID) {
-			for i, r := range p.resources {
-				room[i] = plus(room[i], p.allocatable(n, r))
+			for i, bytes := range p.give[at] {
+				room[i] = plus(room[i], bytes)
 			}
 		}
 	}
 	return room
-}
-
-func (p *Static) allocatable(n numa.Node, r Resource) uint64 {
-	return minus(capacity(n, r), p.reserved[n.ID][r])
 }
 
 // Name is that of a KubeletConfiguration.
@@ -102,10 +106,10 @@ func (p *Static) Name() string { return StaticName }
 // which there is something.
 func (p *Static) Allocatable() []Block {
 	var blocks []Block
-	for _, n := range p.machine.Nodes {
-		for _, r := range p.resources {
-			if bytes := p.allocatable(n, r); bytes > 0 {
-				blocks = append(blocks, Block{numa.Nodes(n.ID), Amount{r, bytes}})
+	for at, n := range p.machine.Nodes {
+		for i, bytes := range p.give[at] {
+			if bytes > 0 {
+				blocks = append(blocks, Block{numa.Nodes(n.ID), Amount{p.resources[i], bytes}})
 			}
 		}
 	}

@@ -26,21 +26,21 @@ type ResourceStats struct {
 // Stats are the figures of all nodes, in the order of their IDs.
 func (p *Static) Stats(s State) []NodeStats {
 	a := p.accounts(s)
-	left := map[numa.NodeSet][]uint64{} // used of a group, and not yet shown
-	for nodes, g := range a.groups {
-		left[nodes] = append([]uint64(nil), g.used...)
-	}
 	stats := make([]NodeStats, len(p.machine.Nodes))
 	for i, n := range p.machine.Nodes {
-		stats[i] = NodeStats{ID: n.ID, Group: a.groupOf(n.ID), Assignments: s.assignments(n.ID)}
+		stats[i] = NodeStats{ID: n.ID, Group: numa.Nodes(n.ID), Assignments: s.assignments(n.ID)}
+		g := a.of[n.ID]
+		if g != nil {
+			stats[i].Group = g.nodes
+		}
 		for j, r := range p.resources {
-			f := ResourceStats{Resource: r, Total: capacity(n, r), Reserved: p.reserved[n.ID][r], Allocatable: p.allocatable(n, r)}
+			f := ResourceStats{Resource: r, Total: capacity(n, r), Reserved: p.reserved[n.ID][r], Allocatable: p.give[i][j]}
 			if r == Memory {
 				f.Total = n.Memory
 			}
-			if rest := left[stats[i].Group]; rest != nil {
-				f.Used = min(f.Allocatable, rest[j])
-				rest[j] -= f.Used
+			if g != nil {
+				f.Used = min(f.Allocatable, g.used[j])
+				g.used[j] -= f.Used // what is left is the next node's
 			}
 			f.Free = f.Allocatable - f.Used
 			stats[i].Resources = append(stats[i].Resources, f)
