@@ -1,8 +1,10 @@
 package memmgr
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nodewright/nodewright/numa"
@@ -36,7 +38,12 @@ type PlacementError struct {
 	cause error
 }
 
-// Error has a line's worth for each node.
+// listed is how many nodes an error's text has; an event has room for 1024
+// bytes.
+const listed = 8
+
+// Error has the figures of all nodes, or on large machines of those with the
+// most left.
 func (e *PlacementError) Error() string {
 	var b strings.Builder
 	if e.Container != "" {
@@ -49,18 +56,27 @@ func (e *PlacementError) Error() string {
 	if e.Hint.Nodes != 0 {
 		fmt.Fprintf(&b, " on nodes %s", e.Hint.Nodes)
 	}
-	for _, n := range e.Nodes {
+	nodes := e.Nodes
+	if len(nodes) > listed {
+		nodes = slices.Clone(nodes)
+		slices.SortStableFunc(nodes, func(x, y NodeStats) int { return cmp.Compare(e.free(y), e.free(x)) })
+		nodes = nodes[:listed]
+	}
+	for _, n := range nodes {
 		fmt.Fprintf(&b, "; node %d", n.ID)
 		if n.Assignments > 0 {
 			fmt.Fprintf(&b, " (serves %s)", n.Group)
 		}
-		listed := 0
+		count := 0
 		for _, r := range n.Resources {
 			if e.asks(r.Resource) {
-				fmt.Fprintf(&b, "%s %s free %d, reserved %d of %d", comma(listed), r.Resource, r.Free, r.Reserved, r.Total)
-				listed++
+				fmt.Fprintf(&b, "%s %s free %d, reserved %d of %d", comma(count), r.Resource, r.Free, r.Reserved, r.Total)
+				count++
 			}
 		}
+	}
+	if more := len(e.Nodes) - len(nodes); more > 0 {
+		fmt.Fprintf(&b, "; %d more nodes have no more", more)
 	}
 	return b.String()
 }
@@ -72,13 +88,16 @@ func comma(i int) string {
 	return ","
 }
 
-func (e *PlacementError) asks(r Resource) bool {
-	for _, a := range e.Asked {
-		if a.Resource == r {
-			return true
+func (e *PlacementError) asks(r Resource) bool { return of(e.Asked, r) > 0 }
+
+// free is what a node has left of the first resource that was asked for.
+func (e *PlacementError) free(n NodeStats) uint64 {
+	for _, r := range n.Resources {
+		if r.Resource == e.Asked[0].Resource {
+			return r.Free
 		}
 	}
-	return false
+	return 0
 }
 
 // Unwrap is one of [ErrNoRoom], [ErrNotPreferred] and [ErrGroups].

@@ -17,9 +17,9 @@ import (
 // no preference, and keeps what it has.
 //
 // The kubelet takes an unsatisfiable request for one without preference, and
-// fails later with a general error; here the list is empty, so that a topology
-// manager with a policy rejects the pod with TopologyAffinityError, and without
-// one Allocate fails.
+// fails later with UnexpectedAdmissionError; here the list is empty. So the
+// topology policies restricted and single-numa-node reject the pod with
+// TopologyAffinityError, and with the others Allocate fails as in the kubelet.
 func (p *Static) Hints(s State, pod numa.Pod, container int) numa.Hints {
 	hints := numa.Hints{Resource: string(Memory)}
 	ask := p.request(pod, container)

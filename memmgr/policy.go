@@ -50,7 +50,11 @@ func New(name string, cfg Config) (Policy, error) {
 	case NoneName:
 		return None{}, nil
 	case StaticName:
-		return NewStatic(cfg)
+		p, err := NewStatic(cfg)
+		if err != nil {
+			return nil, err // and not a Policy that holds no Static
+		}
+		return p, nil
 	case "BestEffort":
 		return nil, fmt.Errorf("memory manager policy BestEffort is not available for this platform; want %s or %s", NoneName, StaticName)
 	}

@@ -110,7 +110,7 @@ func walk(t *testing.T, seed uint64, steps int, see func(rnd *rand.Rand, p *memm
 // No byte is given twice, and none that is reserved: what pods are charged on
 // the nodes of a group is never more than there is, and groups are disjoint.
 func TestNoByteIsGivenTwice(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(150) {
 		walk(t, seed, 60, func(_ *rand.Rand, p *memmgr.Static, m numa.Machine, _ map[string]numa.Pod, _, s memmgr.State) {
 			used := map[numa.NodeSet]map[memmgr.Resource]uint64{}
 			for _, uid := range s.Pods() {
@@ -162,7 +162,7 @@ func TestNoByteIsGivenTwice(t *testing.T) {
 // What every offer promises is kept, and nothing but an offer is taken when any
 // nodes will do.
 func TestOffersAreKept(t *testing.T) {
-	for seed := range uint64(100) {
+	for seed := range uint64(60) {
 		walk(t, seed, 30, func(rnd *rand.Rand, p *memmgr.Static, _ numa.Machine, _ map[string]numa.Pod, _, s memmgr.State) {
 			pod := randomPod(rnd, "new")
 			hints := p.Hints(s, pod, -1)
@@ -188,7 +188,7 @@ func TestOffersAreKept(t *testing.T) {
 
 // What is given back is there again, to the byte.
 func TestFreesRestoreTheState(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range uint64(100) {
 		walk(t, seed, 30, func(rnd *rand.Rand, p *memmgr.Static, m numa.Machine, pods map[string]numa.Pod, _, s memmgr.State) {
 			pod := randomPod(rnd, "new")
 			next, _ := p.Allocate(s, pod, -1, randomHint(rnd, m, nil))
@@ -231,7 +231,7 @@ func TestOrderDoesNotLeak(t *testing.T) {
 
 // What live containers run on is enough to know what they were given.
 func TestRebuildIsExact(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range uint64(100) {
 		walk(t, seed, 30, func(_ *rand.Rand, p *memmgr.Static, _ numa.Machine, pods map[string]numa.Pod, _, s memmgr.State) {
 			// Init containers that are over have no process to ask.
 			running := map[string]map[string]numa.NodeSet{}

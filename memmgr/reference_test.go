@@ -133,7 +133,7 @@ func (r *reference) remove(uid string) {
 // Hints, shares and what is free are those of the reference, wherever it was
 // given one of its own hints.
 func TestAsTheReference(t *testing.T) {
-	for seed := range uint64(400) {
+	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		m := randomMachine(rnd)
 		for i := range m.Nodes { // it has groups of nodes without memory, too; not so here

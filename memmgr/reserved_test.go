@@ -114,7 +114,7 @@ func TestSpread(t *testing.T) {
 // What is spread always passes the validation.
 func TestSpreadIsValid(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
-	for range 2000 {
+	for range 1000 {
 		m := randomMachine(rnd)
 		want := totals{memmgr.Memory: 1 + rnd.Uint64N(6*gi)}
 		if rnd.IntN(2) == 0 {
