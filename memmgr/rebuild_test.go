@@ -36,6 +36,10 @@ func TestRebuild(t *testing.T) {
 			running: mems{"web": {"i": nodes(1)}},
 			want:    map[string]string{"web": "1 memory 4"},
 		}, {
+			name: "init containers are over, and the rest holds nothing", pods: []numa.Pod{guaranteed("p", initc("i", 4), sharing(numa.Regular, "a"))},
+			running: mems{"p": {"a": 0}},
+			want:    map[string]string{},
+		}, {
 			name: "a container between two starts is on its pod's nodes", pods: []numa.Pod{crashing},
 			running: mems{"crashing": {"b": nodes(1)}},
 			want:    map[string]string{"crashing": "1 memory 5"},

@@ -277,6 +277,43 @@ func TestOwnMemoryIsRoom(t *testing.T) {
 	}
 }
 
+// A container that starts ends the init containers before it, not itself, and
+// those that are over get nothing again.
+func TestStarted(t *testing.T) {
+	p := static(t, 10, 10)
+	pod := guaranteed("pod", initc("i", 4), sidecar("s", 1), initc("j", 5), app("a", 2))
+	s := must(t, p, memmgr.State{}, pod, on(1))
+	for _, tc := range []struct {
+		started string
+		left    []string
+		used    uint64
+	}{
+		{"i", []string{"i", "s", "j", "a"}, 6},
+		{"unknown", []string{"i", "s", "j", "a"}, 6},
+		{"s", []string{"s", "j", "a"}, 6},
+		{"j", []string{"s", "j", "a"}, 6},
+		{"a", []string{"s", "a"}, 3},
+	} {
+		s = s.Started("pod", tc.started)
+		if got := s.Containers("pod"); !slices.Equal(got, tc.left) || used(p, s, memmgr.Memory) != tc.used*gi {
+			t.Errorf("after %s, %v hold %d bytes; want %v, %d GiB", tc.started, got, used(p, s, memmgr.Memory), tc.left, tc.used)
+		}
+	}
+	for _, at := range []int{0, 2, -1} {
+		again, err := p.Allocate(s, pod, at, on(1))
+		if err != nil || len(again.Containers("pod")) != 2 {
+			t.Errorf("%d: %v hold something (%v)", at, again.Containers("pod"), err)
+		}
+	}
+	if got := p.Hints(s, pod, 0); !got.Any {
+		t.Errorf("hints of a container that is over: %+v", got)
+	}
+	wantHints(t, p.Hints(s, pod, -1), preferred(1))
+	if got := (memmgr.None{}).Release(s, "pod", "a").Containers("pod"); !slices.Equal(got, []string{"s"}) {
+		t.Errorf("%v hold something", got)
+	}
+}
+
 func TestRelease(t *testing.T) {
 	p := static(t, 10, 10)
 	s := must(t, p, memmgr.State{}, guaranteed("a", app("c", 12)), on(0, 1))
