@@ -31,5 +31,12 @@
 // [Static.Rebuild] makes up for it by what the pod's containers run on. Nothing
 // here can keep an agent from starting but a configuration that is wrong.
 //
+// # What is not
+//
+// Accounts are of promises. What pods without memory of their own use, and the
+// page cache, may still fill a node; the kernel then reclaims, or kills. And as
+// in the kubelet, one small container on a node keeps containers of several
+// nodes away from it, and what was given neither moves nor changes its size.
+//
 // The package imports the standard library and package numa.
 package memmgr
