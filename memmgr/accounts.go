@@ -1,0 +1,98 @@
+package memmgr
+
+import (
+	"math/bits"
+	"slices"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// accounts are what a state means for the machine's nodes. Nodes that serve the
+// same blocks are one group with one account: which node of a group a byte
+// comes from is the kernel's choice.
+type accounts struct {
+	taken numa.NodeSet // nodes in any group
+	of    [numa.MaxNodes]*group
+}
+
+// group is some nodes, and what is used of them. No node is in two.
+type group struct {
+	nodes numa.NodeSet
+	used  []uint64 // for each of Static.resources
+	mixed bool     // blocks within it have different nodes; nothing more is given then
+}
+
+// accounts sums up what pods are charged. What it returns depends on the
+// assignments alone, not on the order in which they came about.
+func (p *Static) accounts(s State) *accounts {
+	a := &accounts{}
+	for _, e := range s.pods {
+		for _, b := range e.charges {
+			g := a.exactly(b.Nodes)
+			if g == nil {
+				g = a.join(b.Nodes, len(p.resources))
+			}
+			if i := slices.Index(p.resources, b.Resource); i >= 0 {
+				g.used[i] = plus(g.used[i], b.Bytes)
+			}
+		}
+	}
+	return a
+}
+
+// exactly is the group that has just these nodes, or nil.
+func (a *accounts) exactly(nodes numa.NodeSet) *group {
+	if g := a.of[bits.TrailingZeros64(uint64(nodes))]; g != nil && g.nodes == nodes {
+		return g
+	}
+	return nil
+}
+
+// join makes a group of nodes, and of all groups that have some of them. A
+// policy that keeps to the rule never finds any; a state that was rebuilt may
+// have some.
+func (a *accounts) join(nodes numa.NodeSet, resources int) *group {
+	all := &group{nodes: nodes, used: make([]uint64, resources)}
+	for _, g := range a.groups(nodes) {
+		all.nodes |= g.nodes
+		all.mixed = true
+		for i, bytes := range g.used {
+			all.used[i] = plus(all.used[i], bytes)
+		}
+	}
+	for id := range all.nodes.All() {
+		a.of[id] = all
+	}
+	a.taken |= all.nodes
+	return all
+}
+
+// groups are those that have some of the nodes.
+func (a *accounts) groups(nodes numa.NodeSet) []*group {
+	var list []*group
+	for rest := a.taken & nodes; rest != 0; {
+		g := a.of[bits.TrailingZeros64(uint64(rest))]
+		list = append(list, g)
+		rest &^= g.nodes
+	}
+	return list
+}
+
+// open tells whether a block on just these nodes keeps to the rule that a node
+// is in one group: none of them is in use, or all are by blocks on the same.
+func (a *accounts) open(nodes numa.NodeSet) bool {
+	if nodes&a.taken == 0 {
+		return nodes != 0
+	}
+	g := a.exactly(nodes)
+	return g != nil && !g.mixed
+}
+
+// used is what is taken of one resource by blocks on just these nodes, of which
+// there is at least one.
+func (a *accounts) used(nodes numa.NodeSet, resource int) uint64 {
+	if g := a.exactly(nodes); g != nil {
+		return g.used[resource]
+	}
+	return 0
+}

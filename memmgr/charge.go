@@ -1,0 +1,68 @@
+package memmgr
+
+import (
+	"slices"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// charges are what containers take from the machine together, by nodes and
+// resource. Init containers run one after the other and end before the regular
+// ones start, so memory is used again: of all moments, the one counts in which
+// the most is held. These are, for each init container, its own start with the
+// sidecars before it, and in the end all sidecars and regular containers.
+//
+// Only containers on the same nodes use each other's memory again.
+func charges(holders []holder) []Block {
+	var peaks, lasting []Block // same indices
+	for _, h := range holders {
+		for _, b := range h.blocks {
+			i := slices.IndexFunc(peaks, func(p Block) bool { return p.Nodes == b.Nodes && p.Resource == b.Resource })
+			if i < 0 {
+				i = len(peaks)
+				peaks = append(peaks, Block{b.Nodes, Amount{b.Resource, 0}})
+				lasting = append(lasting, peaks[i])
+			}
+			held := plus(lasting[i].Bytes, b.Bytes)
+			peaks[i].Bytes = max(peaks[i].Bytes, held)
+			if h.kind != numa.Init {
+				lasting[i].Bytes = held
+			}
+		}
+	}
+	return peaks
+}
+
+// extra is what one more container takes from the machine, beyond what the pod
+// holds, for each amount on some nodes.
+func (e *entry) extra(nodes numa.NodeSet, h holder, ask []Amount) []Amount {
+	if e == nil || !slices.ContainsFunc(e.charges, func(b Block) bool { return b.Nodes == nodes }) {
+		return ask
+	}
+	h.blocks = blocksOn(nodes, ask)
+	more := slices.Clone(ask)
+	for _, b := range charges(insert(e.containers, h)) {
+		i := slices.IndexFunc(more, func(a Amount) bool { return a.Resource == b.Resource })
+		if b.Nodes == nodes && i >= 0 {
+			more[i].Bytes = minus(b.Bytes, e.charge(nodes, b.Resource))
+		}
+	}
+	return more
+}
+
+func (e *entry) charge(nodes numa.NodeSet, r Resource) uint64 {
+	for _, b := range e.charges {
+		if b.Nodes == nodes && b.Resource == r {
+			return b.Bytes
+		}
+	}
+	return 0
+}
+
+func blocksOn(nodes numa.NodeSet, ask []Amount) []Block {
+	blocks := make([]Block, len(ask))
+	for i, a := range ask {
+		blocks[i] = Block{nodes, a}
+	}
+	return blocks
+}

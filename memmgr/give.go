@@ -1,0 +1,56 @@
+package memmgr
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// Give is the state in which a container has some blocks, in place of those it
+// had, or with container -1 a pod has them as a whole and its containers divide
+// them. It is for policies of your own, and knows no machine: whether there is
+// that much to give is the policy's business.
+//
+// It is an error to give no blocks, one without nodes or bytes, or two of the
+// same resource; what has nothing of its own needs no blocks. It is also an
+// error to give more to a container of a pod that has blocks as a whole.
+func (s State) Give(pod numa.Pod, container int, blocks ...Block) (State, error) {
+	blocks = slices.SortedFunc(slices.Values(blocks), func(a, b Block) int { return compareResources(a.Resource, b.Resource) })
+	if err := checkBlocks(blocks); err != nil {
+		return s, err
+	}
+	if container < 0 {
+		holders := partition(pod, blocks)
+		if len(holders) == 0 {
+			return s, errors.New("no container of the pod has a share in the blocks")
+		}
+		return s.with(pod.UID, newEntry(blocks, holders)), nil
+	}
+	if old := s.entry(pod.UID); old != nil && old.whole != nil {
+		return s, errors.New("the pod has blocks as a whole; want none for its containers")
+	}
+	c := pod.Containers[container]
+	return s.Without(pod.UID, c.Name).give(pod.UID, holder{c.Name, container, c.Kind, blocks}), nil
+}
+
+// checkBlocks reports what no container can hold.
+func checkBlocks(blocks []Block) error {
+	if len(blocks) == 0 {
+		return errors.New("blocks is empty; want one at least")
+	}
+	for i, b := range blocks {
+		switch {
+		case b.Nodes == 0:
+			return fmt.Errorf("blocks[%d].nodes is empty; want one at least", i)
+		case !b.Resource.known():
+			return fmt.Errorf("blocks[%d].resource is %q; want %s or %s<size>", i, b.Resource, Memory, hugePrefix)
+		case b.Bytes == 0:
+			return fmt.Errorf("blocks[%d].bytes is 0; want more", i)
+		case i > 0 && compareResources(blocks[i-1].Resource, b.Resource) >= 0:
+			return fmt.Errorf("blocks[%d].resource is %s after %s; want memory, and huge pages by ascending size", i, b.Resource, blocks[i-1].Resource)
+		}
+	}
+	return nil
+}

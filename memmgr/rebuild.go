@@ -1,0 +1,201 @@
+package memmgr
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// Problem is something about a state that does not fit the machine or what
+// runs on it. None keeps an agent from starting.
+type Problem struct {
+	// Pod is the UID, and Container the name. A pod as a whole has no container,
+	// and a set of nodes neither.
+	Pod, Container string
+	Err            error
+}
+
+func (p Problem) String() string {
+	var placement *PlacementError // names both
+	switch {
+	case p.Pod == "", errors.As(p.Err, &placement):
+		return p.Err.Error()
+	case p.Container == "":
+		return fmt.Sprintf("pod %s: %v", p.Pod, p.Err)
+	}
+	return fmt.Sprintf("container %s of pod %s: %v", p.Container, p.Pod, p.Err)
+}
+
+// Validate drops pods with nodes or resources that the machine does not have,
+// and says so. It also reports nodes of which more was given than there is, or
+// that serve different sets of nodes; the pods in question stay, and such nodes
+// give nothing more until enough of them are gone.
+func (p *Static) Validate(s State) (State, []Problem) {
+	s, problems := p.drop(s)
+	return s, append(problems, p.conflicts(s)...)
+}
+
+// drop does away with what the machine cannot have given.
+func (p *Static) drop(s State) (State, []Problem) {
+	var problems []Problem
+	for _, uid := range s.Pods() {
+		if err := p.foreign(s.entry(uid)); err != nil {
+			problems = append(problems, Problem{Pod: uid, Err: err})
+			s = s.WithoutPod(uid)
+		}
+	}
+	return s, problems
+}
+
+func (p *Static) foreign(e *entry) error {
+	blocks := slices.Clone(e.whole)
+	for _, h := range e.containers {
+		blocks = append(blocks, h.blocks...)
+	}
+	for _, b := range blocks {
+		if !b.Nodes.SubsetOf(p.memory) {
+			return fmt.Errorf("it holds %s of nodes %s; the machine has memory on nodes %s", b.Resource, b.Nodes, p.memory)
+		}
+		if !slices.Contains(p.resources, b.Resource) {
+			return fmt.Errorf("it holds %s; the machine has %v", b.Resource, p.resources)
+		}
+	}
+	return nil
+}
+
+// conflicts reports what should not be, but is.
+func (p *Static) conflicts(s State) []Problem {
+	var problems []Problem
+	a := p.accounts(s)
+	for _, g := range a.groups(a.taken) {
+		if g.mixed {
+			problems = append(problems, Problem{Err: fmt.Errorf("nodes %s serve different sets of nodes; they give nothing more until one is left", g.nodes)})
+		}
+		for i, has := range p.room(g.nodes) {
+			if g.used[i] > has {
+				problems = append(problems, Problem{Err: fmt.Errorf("nodes %s: %d bytes of %s are given; there are %d", g.nodes, g.used[i], p.resources[i], has)})
+			}
+		}
+	}
+	return problems
+}
+
+var errUnpinned = errors.New("it runs on any node, so its memory is not accounted for")
+
+// Rebuild completes a state by what runs. It is for the start of an agent: s is
+// what could be read back, possibly nothing at all, pods are those that were
+// admitted, and running has the cpuset.mems of their live containers, by UID
+// and name. Those are 0 for a container that was not given any (with cgroup v2,
+// the file is empty then).
+//
+// What a live container runs on is what it was given. A container that should
+// run, but is between two starts, gets what is left, on the nodes of its pod if
+// possible. Whatever cannot be made out is a problem and not accounted for.
+//
+// NB: of a pod with resources of its own, it is taken for certain that it was
+// given them as a whole if a container that shares them has nodes.
+func (p *Static) Rebuild(s State, pods []numa.Pod, running map[string]map[string]numa.NodeSet) (State, []Problem) {
+	pods = slices.SortedFunc(slices.Values(pods), func(a, b numa.Pod) int { return cmp.Compare(a.UID, b.UID) })
+	s, problems := p.drop(s)
+	var more []Problem
+	for _, pod := range pods {
+		s, more = p.observe(s, pod, running[pod.UID])
+		problems = append(problems, more...)
+	}
+	for _, pod := range pods {
+		s, more = p.resume(s, pod, running[pod.UID])
+		problems = append(problems, more...)
+	}
+	return s, append(problems, p.conflicts(s)...)
+}
+
+// missing goes over the containers that should hold something and do not.
+func (p *Static) missing(s State, pod numa.Pod) []int {
+	var list []int
+	if e := s.entry(pod.UID); e != nil && e.whole != nil {
+		return nil
+	}
+	for i, c := range pod.Containers {
+		if len(p.request(pod, i)) > 0 && s.find(pod.UID, c.Name).name == "" {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
+// observe notes what a pod's live containers hold.
+func (p *Static) observe(s State, pod numa.Pod, live map[string]numa.NodeSet) (State, []Problem) {
+	if nodes := p.sharing(pod, live); nodes != 0 && s.entry(pod.UID) == nil {
+		return s.with(pod.UID, wholePod(pod, p.request(pod, -1), nodes)), nil
+	}
+	var problems []Problem
+	for _, i := range p.missing(s, pod) {
+		c := pod.Containers[i]
+		nodes, ok := live[c.Name]
+		if !ok {
+			continue
+		}
+		var err error
+		switch mems := nodes & p.memory; {
+		case nodes == 0:
+			err = errUnpinned
+		case !nodes.SubsetOf(p.machine.AllNodes()):
+			err = fmt.Errorf("it runs on nodes %s; the machine has %s", nodes, p.machine.AllNodes())
+		case mems == 0:
+			err = fmt.Errorf("it runs on nodes %s, which have no memory", nodes)
+		default:
+			s = s.give(pod.UID, holder{c.Name, i, c.Kind, blocksOn(mems, p.request(pod, i))})
+		}
+		if err != nil {
+			problems = append(problems, Problem{pod.UID, c.Name, err})
+		}
+	}
+	return s, problems
+}
+
+// sharing are the nodes of a pod that was given its resources as a whole.
+func (p *Static) sharing(pod numa.Pod, live map[string]numa.NodeSet) numa.NodeSet {
+	var nodes numa.NodeSet
+	if pod.Resources == nil || len(p.request(pod, -1)) == 0 {
+		return 0
+	}
+	for _, c := range pod.Containers {
+		if !c.Bound {
+			nodes |= live[c.Name]
+		}
+	}
+	return nodes & p.memory
+}
+
+// resume gives memory to a pod's containers that are about to start.
+func (p *Static) resume(s State, pod numa.Pod, live map[string]numa.NodeSet) (State, []Problem) {
+	var problems []Problem
+	for _, i := range p.missing(s, pod) {
+		c := pod.Containers[i]
+		_, runs := live[c.Name]
+		passed := c.Kind == numa.Init && slices.ContainsFunc(pod.Containers[i+1:], func(later numa.Container) bool {
+			_, ok := live[later.Name]
+			return ok
+		})
+		if runs || passed {
+			continue
+		}
+		var near numa.NodeSet
+		for _, b := range s.Charges(pod.UID) {
+			near |= b.Nodes
+		}
+		next, err := p.Allocate(s, pod, i, numa.Hint{Nodes: near})
+		if err != nil {
+			next, err = p.Allocate(s, pod, i, numa.Hint{})
+		}
+		if err != nil {
+			problems = append(problems, Problem{pod.UID, c.Name, err})
+			continue
+		}
+		s = next
+	}
+	return s, problems
+}

@@ -1,0 +1,40 @@
+package memmgr
+
+import (
+	"slices"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// request is what a container asks for, or with container -1 the pod as a
+// whole. It is empty for what gets no memory of its own.
+func (p *Static) request(pod numa.Pod, container int) []Amount {
+	switch {
+	case !pod.Guaranteed, pod.Resources != nil && !p.podLevel:
+		return nil
+	case container >= 0:
+		return containerRequest(pod, container)
+	case pod.Resources != nil:
+		return amounts(*pod.Resources)
+	}
+	var holders []holder
+	for i, c := range pod.Containers {
+		holders = append(holders, holder{index: i, kind: c.Kind, blocks: blocksOn(0, amounts(c.Resources))})
+	}
+	var sum []Amount
+	for _, b := range charges(holders) {
+		sum = append(sum, b.Amount)
+	}
+	slices.SortFunc(sum, func(a, b Amount) int { return compareResources(a.Resource, b.Resource) })
+	return sum
+}
+
+// containerRequest leaves out containers that share what the pod as a whole is
+// given.
+func containerRequest(pod numa.Pod, container int) []Amount {
+	c := pod.Containers[container]
+	if pod.Resources != nil && !c.Bound {
+		return nil
+	}
+	return amounts(c.Resources)
+}

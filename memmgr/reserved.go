@@ -1,0 +1,190 @@
+package memmgr
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// Reserved is memory that no container is given, in bytes, by the ID of a node
+// and by resource: what the system and the agent use, and what eviction keeps
+// free.
+type Reserved map[int]map[Resource]uint64
+
+// Add notes one entry of a configuration. It is an error for the resource to
+// be neither memory nor huge pages, for bytes to be 0 and for the node to have
+// that resource already.
+func (r Reserved) Add(node int, resource Resource, bytes uint64) error {
+	if !resource.known() {
+		return badResource(node, resource)
+	}
+	if bytes == 0 {
+		return zeroReserved(node, resource)
+	}
+	if old, ok := r[node][resource]; ok {
+		return fmt.Errorf("reserved memory of node %d: %s is given twice, as %d and as %d bytes; want one entry", node, resource, old, bytes)
+	}
+	if r[node] == nil {
+		r[node] = map[Resource]uint64{}
+	}
+	r[node][resource] = bytes
+	return nil
+}
+
+func badResource(node int, r Resource) error {
+	return fmt.Errorf("reserved memory of node %d: %q is no resource that is reserved; want %s or %s<size>, such as %s", node, r, Memory, hugePrefix, HugePages(2<<20))
+}
+
+func zeroReserved(node int, r Resource) error {
+	return fmt.Errorf("reserved memory of node %d: %s is 0 bytes; want more, or no entry", node, r)
+}
+
+// sums are the bytes over all nodes.
+func (r Reserved) sums() map[Resource]uint64 {
+	sums := map[Resource]uint64{}
+	for _, of := range r {
+		for resource, bytes := range of {
+			sums[resource] = plus(sums[resource], bytes)
+		}
+	}
+	return sums
+}
+
+// check reports every entry that m cannot have.
+func (r Reserved) check(m numa.Machine) error {
+	var errs []error
+	for _, id := range slices.Sorted(maps.Keys(r)) {
+		node, ok := m.Node(id)
+		if !ok {
+			errs = append(errs, fmt.Errorf("reserved memory of node %d: the machine has nodes %s", id, m.AllNodes()))
+			continue
+		}
+		for _, resource := range slices.SortedFunc(maps.Keys(r[id]), compareResources) {
+			bytes := r[id][resource]
+			switch has := capacity(node, resource); {
+			case !resource.known():
+				errs = append(errs, badResource(id, resource))
+			case bytes == 0:
+				errs = append(errs, zeroReserved(id, resource))
+			case bytes > has:
+				errs = append(errs, fmt.Errorf("reserved memory of node %d: %s is %d bytes; the node has %d", id, resource, bytes, has))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ValidateReserved reports everything by which r does not belong to m, or does
+// not add up to total: what is set aside of the node as a whole, that is the
+// reservations for the system and for the agent and the thresholds of hard
+// eviction. The two are equal to the byte, as the kubelet demands; what is
+// missing in one of them counts as 0.
+//
+// [Spread] makes a list that passes.
+func ValidateReserved(m numa.Machine, r Reserved, total map[Resource]uint64) error {
+	errs := []error{r.check(m)}
+	sums := r.sums()
+	all := maps.Clone(sums)
+	maps.Copy(all, total)
+	for _, resource := range slices.SortedFunc(maps.Keys(all), compareResources) {
+		if got, want := sums[resource], total[resource]; got != want {
+			errs = append(errs, fmt.Errorf("reserved memory: %s is %d bytes over all nodes; want %d, the node's reservation", resource, got, want))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Spread distributes what is reserved of the node as a whole over m's nodes,
+// for those who give no list: in proportion to what each has, in whole pages.
+// Memory is taken from the nodes with CPUs, since there the system runs, and
+// from others only if those have too little. An error says that m has too
+// little of a resource.
+func Spread(m numa.Machine, total map[Resource]uint64) (Reserved, error) {
+	r := Reserved{}
+	var errs []error
+	for _, resource := range slices.SortedFunc(maps.Keys(total), compareResources) {
+		want := total[resource]
+		if want == 0 {
+			continue
+		}
+		page, huge := resource.PageSize()
+		if !huge {
+			page = 4 << 10
+		}
+		nodes, sum := holders(m.Nodes, resource)
+		if near, has := holders(withCPUs(m), resource); !huge && has >= want {
+			nodes, sum = near, has
+		}
+		if sum < want {
+			errs = append(errs, fmt.Errorf("reserved memory: %s is %d bytes; the machine has %d", resource, want, sum))
+			continue
+		}
+		share := make([]uint64, len(nodes))
+		left := want
+		for i, n := range nodes {
+			high, low := bits.Mul64(want, capacity(n, resource))
+			share[i], _ = bits.Div64(high, low, sum)
+			share[i] -= share[i] % page
+			left -= share[i]
+		}
+		for i, n := range nodes {
+			more := min(left, capacity(n, resource)-share[i])
+			left -= more
+			if share[i]+more > 0 {
+				errs = append(errs, r.Add(n.ID, resource, share[i]+more))
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func withCPUs(m numa.Machine) []numa.Node {
+	var nodes []numa.Node
+	for _, n := range m.Nodes {
+		if slices.ContainsFunc(m.CPUs, func(c numa.CPU) bool { return c.Node == n.ID }) {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// holders are the nodes that have some of a resource, and what they have.
+func holders(nodes []numa.Node, r Resource) (have []numa.Node, sum uint64) {
+	for _, n := range nodes {
+		if bytes := capacity(n, r); bytes > 0 {
+			have = append(have, n)
+			sum = plus(sum, bytes)
+		}
+	}
+	return have, sum
+}
+
+// capacity is what a node has of a resource. Huge pages are no part of its
+// memory.
+func capacity(n numa.Node, r Resource) uint64 {
+	if size, huge := r.PageSize(); huge {
+		return times(n.HugePages[size], size)
+	}
+	if r != Memory {
+		return 0
+	}
+	left := n.Memory
+	for size, pages := range n.HugePages {
+		left = minus(left, times(pages, size))
+	}
+	return left
+}
+
+func times(a, b uint64) uint64 {
+	if high, low := bits.Mul64(a, b); high == 0 {
+		return low
+	}
+	return 1<<64 - 1
+}

@@ -1,0 +1,32 @@
+package memmgr
+
+import (
+	"slices"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// staticResize is the detail under which the kubelet counts refused resizes.
+const staticResize = "guaranteed_pod_memory_manager_static_policy"
+
+// Resize refuses to change memory or huge pages of a Guaranteed pod with an
+// [*InfeasibleError], as the kubelet does: what was given cannot grow or shrink
+// while processes use it.
+func (p *Static) Resize(_ State, have, want numa.Pod) error {
+	if !have.Guaranteed || sameRequests(have, want) {
+		return nil
+	}
+	return &InfeasibleError{Pod: have.UID, Detail: staticResize}
+}
+
+func sameRequests(a, b numa.Pod) bool {
+	whole := func(p numa.Pod) []Amount {
+		if p.Resources == nil {
+			return nil
+		}
+		return amounts(*p.Resources)
+	}
+	return slices.Equal(whole(a), whole(b)) && slices.EqualFunc(a.Containers, b.Containers, func(c, d numa.Container) bool {
+		return slices.Equal(amounts(c.Resources), amounts(d.Resources))
+	})
+}

@@ -1,0 +1,104 @@
+package memmgr
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// Resource is [Memory] or huge pages of one size, by the names that Kubernetes
+// has for them.
+type Resource string
+
+// Memory is what is left of a node's memory when huge pages are set aside.
+const Memory Resource = "memory"
+
+const hugePrefix = "hugepages-"
+
+// units are the suffixes of sizes, the largest first.
+var units = [...]struct {
+	suffix string
+	bytes  uint64
+}{{"Ei", 1 << 60}, {"Pi", 1 << 50}, {"Ti", 1 << 40}, {"Gi", 1 << 30}, {"Mi", 1 << 20}, {"Ki", 1 << 10}, {"", 1}}
+
+// HugePages names huge pages by the size of a page in bytes: 2 MiB are
+// "hugepages-2Mi".
+func HugePages(size uint64) Resource {
+	for _, u := range units {
+		if size >= u.bytes && size%u.bytes == 0 {
+			return Resource(hugePrefix + strconv.FormatUint(size/u.bytes, 10) + u.suffix)
+		}
+	}
+	return hugePrefix + "0"
+}
+
+// PageSize is the size in bytes that r names, and whether r is the name of huge
+// pages as [HugePages] writes it.
+func (r Resource) PageSize() (uint64, bool) {
+	text, ok := strings.CutPrefix(string(r), hugePrefix)
+	if !ok {
+		return 0, false
+	}
+	for _, u := range units {
+		number, ok := strings.CutSuffix(text, u.suffix)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseUint(number, 10, 64)
+		if err != nil || n == 0 || n > math.MaxUint64/u.bytes {
+			return 0, false
+		}
+		return n * u.bytes, HugePages(n*u.bytes) == r
+	}
+	return 0, false
+}
+
+// known tells whether r is a resource at all.
+func (r Resource) known() bool {
+	_, huge := r.PageSize()
+	return r == Memory || huge
+}
+
+// compareResources puts memory first, and huge pages behind it by their size.
+func compareResources(a, b Resource) int {
+	sizeA, _ := a.PageSize()
+	sizeB, _ := b.PageSize()
+	return cmp.Or(cmp.Compare(sizeA, sizeB), cmp.Compare(a, b))
+}
+
+// Amount is some bytes of a resource.
+type Amount struct {
+	Resource Resource
+	Bytes    uint64
+}
+
+// amounts lists what r requests, without zeros, in the order of
+// compareResources.
+func amounts(r numa.Resources) []Amount {
+	list := make([]Amount, 0, 1+len(r.HugePages))
+	if r.Memory > 0 {
+		list = append(list, Amount{Memory, r.Memory})
+	}
+	for size, bytes := range r.HugePages {
+		if bytes > 0 {
+			list = append(list, Amount{HugePages(size), bytes})
+		}
+	}
+	slices.SortFunc(list, func(a, b Amount) int { return compareResources(a.Resource, b.Resource) })
+	return list
+}
+
+// plus adds, and stays at the largest number instead of passing it.
+func plus(a, b uint64) uint64 {
+	if a > math.MaxUint64-b {
+		return math.MaxUint64
+	}
+	return a + b
+}
+
+// minus subtracts, and stays at 0.
+func minus(a, b uint64) uint64 { return a - min(a, b) }
