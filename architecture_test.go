@@ -18,7 +18,7 @@ const module = "github.com/nodewright/nodewright"
 // of its own. Packages below a room belong to it.
 var floors = [][]string{
 	0: {"cri", "checkpoint", "podmeta", "numa"},
-	1: {"podspec", "podstatus", "topology"},
+	1: {"podspec", "podstatus", "topology", "cpumgr", "memmgr"},
 	2: {"podworker", "pleg", "podmgr", "podruntime", "images", "statusmgr", "probe"},
 	3: {},
 	4: {"agent"},
@@ -44,6 +44,8 @@ var banned = []struct {
 var light = map[string][]string{
 	"checkpoint":   {"k8s.io/", "go.uber.org/", "github.com/prometheus/", "google.golang.org/"},
 	"numa":         {"k8s.io/", "go.uber.org/", "github.com/prometheus/", "google.golang.org/"},
+	"cpumgr":       {"k8s.io/", "go.uber.org/", "github.com/prometheus/", "google.golang.org/"},
+	"memmgr":       {"k8s.io/", "go.uber.org/", "github.com/prometheus/", "google.golang.org/"},
 	"topology":     {"k8s.io/", "go.uber.org/", "github.com/prometheus/", "google.golang.org/"},
 	"cri/observed": {"k8s.io/api/", "k8s.io/cri-api", "google.golang.org/"},
 	"podmeta":      {"k8s.io/cri-api", "google.golang.org/grpc", "go.uber.org/", "github.com/prometheus/"},
@@ -61,6 +63,8 @@ var pure = map[string][]string{
 	"podstatus": {"os", "net/http", "time.Now", "time.Sleep"},
 	"podmeta":   {"os", "net/http", "time.Now", "time.Sleep"},
 	"numa":      {"os", "net/http", "time.Now", "time.Sleep"},
+	"cpumgr":    {"os", "net/http", "time.Now", "time.Sleep"},
+	"memmgr":    {"os", "net/http", "time.Now", "time.Sleep"},
 	"topology":  {"os", "net/http", "time.Now", "time.Sleep"},
 }
 
