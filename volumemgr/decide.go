@@ -29,10 +29,10 @@ const (
 type class int
 
 const (
-	succeeded      class = iota
-	maybe                // ErrUncertain: it may have worked
-	unchanged            // ErrTransient
-	failedForSure        // nothing was left
+	succeeded     class = iota
+	maybe               // ErrUncertain: it may have worked
+	unchanged           // ErrTransient
+	failedForSure       // nothing was left
 )
 
 // classify sorts the error of an operation. One that ran out of time may have

@@ -253,7 +253,7 @@ func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter 
 }
 
 // outcome tells whether a Mount has nothing to wait for, and what came of it.
-func (v *volume) outcome(now time.Time) (err error, over bool) { //nolint:revive,staticcheck // the error is the answer, not a failure
+func (v *volume) outcome(now time.Time) (err error, over bool) {
 	d := v.device
 	switch {
 	case v.has == present:

@@ -213,7 +213,9 @@ func (n *Node) MkdirAll(name string, perm fs.FileMode) error {
 }
 
 // Symlink makes a link.
-func (n *Node) Symlink(to, name string) error { return n.create("symlink", name, file{fs.ModeSymlink | 0o777, to}) }
+func (n *Node) Symlink(to, name string) error {
+	return n.create("symlink", name, file{fs.ModeSymlink | 0o777, to})
+}
 
 // Write makes a file.
 func (n *Node) Write(name, data string) error { return n.create("write", name, file{0o644, data}) }
