@@ -657,10 +657,10 @@ func TestRest(t *testing.T) {
 		}
 		synctest.Wait()
 		calls := 0
-		node.Fail = func(string, string) error {
+		node.Faults(func(string, string) error {
 			calls++
 			return nil
-		}
+		}, nil)
 		for _, uid := range r.Pods() {
 			for _, s := range r.Why(uid) {
 				if !s.Next.IsZero() || s.State != volumemgr.StateMounted {

@@ -29,19 +29,13 @@ var ErrCrashed = errors.New("the process has died")
 //
 // It does not follow symbolic links.
 type Node struct {
-	// Fail, if not nil, is asked before each call. If it returns an error the
-	// call fails with it and does nothing.
-	Fail func(op, path string) error
-	// Spoil, if not nil, is asked after each call that has changed something.
-	// If it returns an error the call fails with it all the same.
-	Spoil func(op, path string) error
-
-	mu     sync.Mutex
-	files  map[string]file // by file system and path: "fs:/path"
-	mounts []mounted
-	tmpfs  int
-	writes int // calls that change something
-	dies   int // at which of them the process dies; 0: never
+	mu          sync.Mutex
+	fail, spoil func(op, path string) error
+	files       map[string]file // by file system and path: "fs:/path"
+	mounts      []mounted
+	tmpfs       int
+	writes      int // calls that change something
+	dies        int // at which of them the process dies; 0: never
 }
 
 type file struct {
@@ -65,6 +59,17 @@ func (n *Node) Die(at int) {
 	n.writes, n.dies = 0, at
 }
 
+// Faults makes calls fail. Before each call fail is asked: if it returns an
+// error the call fails with it and does nothing. After each call that has
+// changed something spoil is asked: if it returns an error the call fails with
+// it all the same. Either may be nil. They are called one at a time and must
+// not call the node.
+func (n *Node) Faults(fail, spoil func(op, path string) error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.fail, n.spoil = fail, spoil
+}
+
 // Revive starts a new process: calls work again.
 func (n *Node) Revive() { n.Die(0) }
 
@@ -80,8 +85,8 @@ func (n *Node) begin(op, path string, write bool) error {
 	if n.dies > 0 && n.writes >= n.dies {
 		return ErrCrashed
 	}
-	if n.Fail != nil {
-		if err := n.Fail(op, path); err != nil {
+	if n.fail != nil {
+		if err := n.fail(op, path); err != nil {
 			return err
 		}
 	}
@@ -93,8 +98,8 @@ func (n *Node) begin(op, path string, write bool) error {
 
 // end says how a call went that has changed something.
 func (n *Node) end(op, path string) error {
-	if n.Spoil != nil {
-		if err := n.Spoil(op, path); err != nil {
+	if n.spoil != nil {
+		if err := n.spoil(op, path); err != nil {
 			return err
 		}
 	}
