@@ -243,7 +243,7 @@ func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter 
 	for _, v := range p.volumes {
 		m.wake(v)
 		if _, ours := w.left[v]; ours {
-			if err, over := v.outcome(now); over {
+			if over, err := v.outcome(now); over {
 				w.drop(v, err)
 			}
 		}
@@ -253,23 +253,23 @@ func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter 
 }
 
 // outcome tells whether a Mount has nothing to wait for, and what came of it.
-func (v *volume) outcome(now time.Time) (err error, over bool) {
+func (v *volume) outcome(now time.Time) (over bool, err error) {
 	d := v.device
 	switch {
 	case v.has == present:
-		return nil, true
+		return true, nil
 	case v.run != nil && v.run.overdue:
-		return &Error{Volume: v.shown(), Err: ErrHung}, true
+		return true, &Error{Volume: v.shown(), Err: ErrHung}
 	case v.run == nil && v.fails.op == opSetUp && v.fails.left(now) > 0:
-		return v.failure(&v.fails), true
+		return true, v.failure(&v.fails)
 	case d == nil || d.has == present:
-		return nil, false
+		return false, nil
 	case d.run != nil && d.run.overdue:
-		return &Error{Volume: v.shown(), Err: ErrHung}, true
+		return true, &Error{Volume: v.shown(), Err: ErrHung}
 	case d.run == nil && d.fails.op == opMountDevice && d.fails.left(now) > 0:
-		return v.failure(&d.fails), true
+		return true, v.failure(&d.fails)
 	}
-	return nil, false
+	return false, nil
 }
 
 // tellReady calls Config.Ready if that is what somebody hopes for.

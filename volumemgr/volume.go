@@ -56,7 +56,9 @@ type volume struct {
 	since   time.Time // of the state that Why shows
 	timer   *time.Timer
 	waiters map[*waiter]struct{}
-	usage   Usage
+	usage   Usage // of the last walk
+
+	measuring bool
 }
 
 // device is what volumes of several pods share. Manager.mu guards it.
