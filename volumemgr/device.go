@@ -34,7 +34,7 @@ func (m *Manager) startDevice(d *device, o op) {
 	d.run = r
 	go func() {
 		defer m.wg.Done()
-		err := guard(func() error {
+		err := m.guard(func() error {
 			if o == opMountDevice {
 				return d.plugin.MountDevice(ctx, arg)
 			}

@@ -91,7 +91,7 @@ func (m *Manager) start(v *volume, o op) {
 	go func() {
 		defer m.wg.Done()
 		var res Result
-		err := guard(func() (err error) {
+		err := m.guard(func() (err error) {
 			if o == opTearDown {
 				return m.tearDown(ctx, v.plugin, arg, v.key.block)
 			}
@@ -117,10 +117,11 @@ func (m *Manager) start(v *volume, o op) {
 
 // guard turns a panic into an error: a plugin's mistake must not end the pods
 // of the node.
-func guard(f func() error) (err error) {
+func (m *Manager) guard(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v: %w\n%s", p, ErrUncertain, debug.Stack())
+			m.cfg.Log.Error("a volume plugin panicked", zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+			err = fmt.Errorf("panic: %v: %w", p, ErrUncertain)
 		}
 	}()
 	return f()

@@ -59,7 +59,7 @@ func (m *Manager) findDevices(ctx context.Context, p DevicePlugin) error {
 	ctx, stop := context.WithTimeout(ctx, deadline(p, nil))
 	defer stop()
 	var found []Device
-	err := guard(func() (err error) {
+	err := m.guard(func() (err error) {
 		found, err = p.Devices(ctx)
 		return err
 	})
@@ -139,7 +139,7 @@ func (m *Manager) foundVolume(uid types.UID, p Plugin, name string, block bool) 
 	if dp, ok := p.(DevicePlugin); ok {
 		arg := &Volume{UID: uid, Name: name, Found: true, Warn: func(string, string) {}}
 		arg.Path, arg.StateDir = m.paths(uid, p.Name(), name, block)
-		f.devErr = guard(func() (err error) {
+		f.devErr = m.guard(func() (err error) {
 			f.device, err = dp.Device(arg)
 			return err
 		})

@@ -105,7 +105,7 @@ func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, kept Usag
 	source, began := "plugin", time.Now()
 	defer func() { m.met.measuring.WithLabelValues(source).Observe(time.Since(began).Seconds()) }()
 	if p, ok := v.plugin.(Meter); ok {
-		err = guard(func() error {
+		err = m.guard(func() error {
 			u, err = p.Measure(ctx, arg)
 			return err
 		})
