@@ -33,6 +33,9 @@ type Config struct {
 	// Group, if not nil, owns directories and files and may read them,
 	// whatever their mode. nil: the process's own.
 	Group *int64
+	// Dirs are directories that each set has even if it has no file in them, such
+	// as places to mount something. They are relative, as paths of files are.
+	Dirs []string
 	// Prepare, if not nil, is called with the path of each new directory when
 	// it is complete and before it is published. It may label the files, but
 	// not change their content, mode, owner or group. An error of it fails the
@@ -64,6 +67,11 @@ func New(cfg Config) (*Writer, error) {
 	if g := cfg.Group; g != nil && !validID(*g) {
 		errs = append(errs, fmt.Errorf("atomicdir: Config.Group: %d, want 0 to %d", *g, maxID))
 	}
+	for _, d := range cfg.Dirs {
+		if err := CheckPath(d); err != nil {
+			errs = append(errs, fmt.Errorf("atomicdir: Config.Dirs: %w", err))
+		}
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
@@ -91,6 +99,11 @@ func (w *Writer) Write(p Payload) (changed bool, err error) {
 	for name, f := range p {
 		if f.UID != nil && !validID(*f.UID) {
 			return false, fmt.Errorf("%q: owner %d, want 0 to %d", name, *f.UID, maxID)
+		}
+	}
+	for _, d := range p.dirs(w.cfg.Dirs) {
+		if _, ok := p[d]; ok {
+			return false, fmt.Errorf("%w: %q is a file and a directory of Config.Dirs", ErrPath, d)
 		}
 	}
 	w.mu.Lock()

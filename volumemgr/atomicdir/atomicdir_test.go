@@ -270,6 +270,24 @@ func TestOwners(t *testing.T) {
 	tidy(t, dir, p)
 }
 
+func TestMoreDirectories(t *testing.T) {
+	dir := t.TempDir()
+	w := newWriter(t, Config{Dir: dir, Dirs: []string{"d/for/mounts"}})
+	p := payload("d/a=1")
+	if !write(t, w, p) || write(t, w, p) {
+		t.Error("directories count as a change each time")
+	}
+	if info, err := os.Stat(filepath.Join(dir, "d/for/mounts")); err != nil || !info.IsDir() {
+		t.Errorf("%v (%v)", info, err)
+	}
+	if _, err := w.Write(payload("d/for=1")); !errors.Is(err, ErrPath) {
+		t.Errorf("a file in place of a directory: %v", err)
+	}
+	if _, err := New(Config{Dir: dir, Dirs: []string{"../x"}}); !errors.Is(err, ErrPath) {
+		t.Errorf("a directory outside: %v", err)
+	}
+}
+
 func TestPrepareComesBeforePublication(t *testing.T) {
 	dir := t.TempDir()
 	write(t, newWriter(t, Config{Dir: dir}), payload("a=1"))

@@ -113,11 +113,17 @@ func (p Payload) tops() map[string]*int64 {
 	return out
 }
 
-// dirs are the directories the files need, parents first, without the root.
-func (p Payload) dirs() []string {
+// dirs are the directories the files need, and more that are asked for, parents
+// first, without the root.
+func (p Payload) dirs(more []string) []string {
 	set := make(map[string]bool)
 	for name := range p {
 		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			set[dir] = true
+		}
+	}
+	for _, dir := range more {
+		for dir = path.Clean(dir); dir != "."; dir = path.Dir(dir) {
 			set[dir] = true
 		}
 	}

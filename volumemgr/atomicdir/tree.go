@@ -95,7 +95,7 @@ func (w *Writer) fill(dir files, p Payload) (name string, err error) {
 			return "", err
 		}
 	}
-	dirs := p.dirs()
+	dirs := p.dirs(w.cfg.Dirs)
 	for _, d := range dirs {
 		if err := dir.mkdir(filepath.Join(name, d)); err != nil {
 			return name, err
@@ -146,7 +146,7 @@ func (w *Writer) same(dir files, current string, p Payload) bool {
 	if !ok {
 		return false
 	}
-	dirs := p.dirs()
+	dirs := p.dirs(w.cfg.Dirs)
 	if len(found) != len(p)+len(dirs) {
 		return false
 	}
