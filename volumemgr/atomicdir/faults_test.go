@@ -80,7 +80,7 @@ func TestEveryStepMayFail(t *testing.T) {
 	}{{"fails", false, false}, {"dies before", true, false}, {"dies after", true, true}, {"fails but happened", false, true}} {
 		for _, first := range []bool{true, false} {
 			for failAt, last := 1, false; !last; failAt++ {
-				dir := t.TempDir()
+				dir := memoryDir(t)
 				if !first {
 					write(t, newWriter(t, Config{Dir: dir}), old)
 				}
