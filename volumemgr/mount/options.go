@@ -25,3 +25,22 @@ func checkOptions(options []string) error {
 	}
 	return nil
 }
+
+// annotation is the older place of a persistent volume's mount options; it goes
+// before the field (the kubelet's rule).
+const annotation = "volume.beta.kubernetes.io/mount-options"
+
+// OptionsOf are a persistent volume's mount options, from its annotations or
+// its field, in a list of its own.
+func OptionsOf(annotations map[string]string, options []string) []string {
+	if text, ok := annotations[annotation]; ok {
+		options = strings.Split(text, ",")
+	}
+	var out []string
+	for _, o := range options {
+		if o = strings.TrimSpace(o); o != "" {
+			out = append(out, o)
+		}
+	}
+	return out
+}
