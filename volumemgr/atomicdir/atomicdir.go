@@ -1,0 +1,265 @@
+package atomicdir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"strings"
+	"sync"
+)
+
+// The names that readers rely on.
+const (
+	dataLink = "..data"
+	tempLink = "..data_tmp"
+)
+
+// Permission bits. Directories are open to all, as the files' own bits decide;
+// a group gets what the kubelet gives it in a volume that containers only
+// read: files 0440, directories 0550 and the setgid bit.
+const (
+	dirMode      = fs.FileMode(0o755)
+	groupRead    = fs.FileMode(0o440)
+	groupDirMode = fs.FileMode(0o550)
+)
+
+// Config says where a Writer publishes. Dir is required; the zero value of
+// every other field means the default named beside it.
+type Config struct {
+	// Dir exists already.
+	Dir string
+	// Group, if not nil, owns directories and files and may read them,
+	// whatever their mode. nil: the process's own.
+	Group *int64
+	// Dirs are directories that each set has even if it has no file in them, such
+	// as places to mount something. They are relative, as paths of files are.
+	Dirs []string
+	// Prepare, if not nil, is called with the path of each new directory when
+	// it is complete and before it is published. It may label the files, but
+	// not change their content, mode, owner or group. An error of it fails the
+	// Write.
+	Prepare func(dir string) error
+	// Sync writes files and directories through to the disk before they are
+	// published; false.
+	Sync bool
+
+	open func(dir string) (files, error) // tests put another in its place
+}
+
+// Writer publishes sets of files in one directory.
+type Writer struct {
+	cfg Config
+	mu  sync.Mutex
+}
+
+// New checks cfg. The directory has to be there.
+func New(cfg Config) (*Writer, error) {
+	var errs []error
+	if cfg.Dir == "" {
+		errs = append(errs, errors.New("atomicdir: Config.Dir is required"))
+	} else if info, err := os.Stat(cfg.Dir); err != nil {
+		errs = append(errs, fmt.Errorf("atomicdir: Config.Dir: %w", err))
+	} else if !info.IsDir() {
+		errs = append(errs, fmt.Errorf("atomicdir: Config.Dir: %q is not a directory", cfg.Dir))
+	}
+	if g := cfg.Group; g != nil && !validID(*g) {
+		errs = append(errs, fmt.Errorf("atomicdir: Config.Group: %d, want 0 to %d", *g, maxID))
+	}
+	for _, d := range cfg.Dirs {
+		if err := CheckPath(d); err != nil {
+			errs = append(errs, fmt.Errorf("atomicdir: Config.Dirs: %w", err))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	if cfg.open == nil {
+		cfg.open = openRoot
+	}
+	return &Writer{cfg: cfg}, nil
+}
+
+// maxID is the largest user or group ID; the next one, -1, means "leave it".
+const maxID = math.MaxUint32 - 1
+
+func validID(id int64) bool { return id >= 0 && id <= maxID }
+
+// Write makes p the set of files that readers see, and tells whether that was
+// a change. An invalid payload changes nothing.
+//
+// With an error, readers have the whole old set, or the whole new one if
+// changed is true. The next Write mends the rest.
+func (w *Writer) Write(p Payload) (changed bool, err error) {
+	p, err = p.Clean()
+	if err != nil {
+		return false, err
+	}
+	for name, f := range p {
+		if f.UID != nil && !validID(*f.UID) {
+			return false, fmt.Errorf("%q: owner %d, want 0 to %d", name, *f.UID, maxID)
+		}
+	}
+	for _, d := range p.dirs(w.cfg.Dirs) {
+		if _, ok := p[d]; ok {
+			return false, fmt.Errorf("%w: %q is a file and a directory of Config.Dirs", ErrPath, d)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	dir, err := w.cfg.open(w.cfg.Dir)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, dir.close()) }()
+
+	current, err := published(dir)
+	if err != nil {
+		return false, err
+	}
+	if !w.same(dir, current, p) {
+		// What a crash left behind makes room first: the disk may be full.
+		if err := sweep(dir, current); err != nil {
+			return false, err
+		}
+		if current, changed, err = w.publish(dir, p); err != nil {
+			return changed, err
+		}
+	}
+	return changed, errors.Join(link(dir, p), unlink(dir, p), sweep(dir, current))
+}
+
+// published is the directory that ..data leads to, "" if there is none. A
+// link that leads anywhere else than a directory of ours is none.
+func published(dir files) (string, error) {
+	to, err := dir.readlink(dataLink)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	if !isStamp(to) {
+		return "", nil
+	}
+	return to, nil
+}
+
+// publish writes p into a new directory and makes ..data lead to it; changed
+// tells whether it does. If it does not, ..data is as it was and nothing is left
+// that could be removed.
+func (w *Writer) publish(dir files, p Payload) (name string, changed bool, err error) {
+	name, err = w.fill(dir, p)
+	if err == nil {
+		err = swap(dir, name)
+	}
+	if err == nil {
+		if w.cfg.Sync {
+			// Readers have the new set; a power cut could still take it back.
+			err = dir.syncDir(".")
+		}
+		return name, true, err
+	}
+	if name == "" {
+		return "", false, err
+	}
+	switch now, lerr := dir.readlink(dataLink); {
+	case lerr == nil && now == name:
+		return name, true, err // the rename reports an error and happened
+	case lerr != nil && !errors.Is(lerr, fs.ErrNotExist):
+		return "", false, err // nobody knows; the next Write will
+	}
+	_ = dir.remove(tempLink)
+	return "", false, errors.Join(err, dir.removeAll(name))
+}
+
+// swap is the moment of change.
+func swap(dir files, name string) error {
+	// One that a crash left here would be in the way for ever.
+	if err := dir.remove(tempLink); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := dir.symlink(name, tempLink); err != nil {
+		return err
+	}
+	return dir.rename(tempLink, dataLink)
+}
+
+// link makes the links of p's names. What is no link is left alone: another
+// volume may be mounted there.
+func link(dir files, p Payload) error {
+	var errs []error
+	for name, uid := range p.tops() {
+		errs = append(errs, linkOne(dir, name, uid))
+	}
+	return errors.Join(errs...)
+}
+
+func linkOne(dir files, name string, uid *int64) error {
+	want := dataLink + "/" + name
+	to, err := dir.readlink(name)
+	switch {
+	case err == nil && to == want:
+		return nil
+	case err == nil:
+		if err := dir.remove(name); err != nil {
+			return err
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		if info, serr := dir.lstat(name); serr == nil && info.Mode().Type() != fs.ModeSymlink {
+			return nil
+		}
+		return err
+	}
+	if err := dir.symlink(want, name); err != nil {
+		return err
+	}
+	if uid == nil {
+		return nil
+	}
+	return dir.lchown(name, int(*uid), -1)
+}
+
+// unlink removes the links of names that p does not have.
+func unlink(dir files, p Payload) error {
+	entries, err := dir.list(".")
+	if err != nil {
+		return err
+	}
+	tops := p.tops()
+	var errs []error
+	for _, e := range entries {
+		name := e.Name()
+		if _, keep := tops[name]; keep || e.Type() != fs.ModeSymlink || strings.HasPrefix(name, "..") {
+			continue
+		}
+		to, err := dir.readlink(name)
+		if err == nil && to == dataLink+"/"+name {
+			err = dir.remove(name)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sweep removes what is not published: directories of sets that are gone or
+// were never complete, and a link that was not renamed.
+func sweep(dir files, current string) error {
+	entries, err := dir.list(".")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		switch name := e.Name(); {
+		case name == tempLink && e.Type() == fs.ModeSymlink:
+			errs = append(errs, dir.remove(name))
+		case name != current && e.IsDir() && isStamp(name):
+			errs = append(errs, dir.removeAll(name))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,82 @@
+package atomicdir
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+)
+
+// files is what a Writer does to its directory, one method for each step that
+// may fail or that a crash can come after. Paths are relative to it.
+type files interface {
+	readlink(name string) (string, error)
+	readFile(name string) ([]byte, error)
+	lstat(name string) (fs.FileInfo, error)
+	list(dir string) ([]fs.DirEntry, error)
+	mkdir(name string) error
+	// create makes a file that only the process may read.
+	create(name string, data []byte, sync bool) error
+	chmod(name string, mode fs.FileMode) error
+	lchown(name string, uid, gid int) error
+	symlink(to, name string) error
+	rename(from, to string) error
+	remove(name string) error
+	removeAll(name string) error
+	syncDir(name string) error
+	close() error
+}
+
+// rootFiles is a directory of the operating system.
+type rootFiles struct{ *os.Root }
+
+func openRoot(dir string) (files, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	return rootFiles{root}, nil
+}
+
+func (r rootFiles) readlink(name string) (string, error)      { return r.Readlink(name) }
+func (r rootFiles) readFile(name string) ([]byte, error)      { return r.ReadFile(name) }
+func (r rootFiles) lstat(name string) (fs.FileInfo, error)    { return r.Lstat(name) }
+func (r rootFiles) mkdir(name string) error                   { return r.Mkdir(name, 0o700) }
+func (r rootFiles) chmod(name string, mode fs.FileMode) error { return r.Chmod(name, mode) }
+func (r rootFiles) lchown(name string, uid, gid int) error    { return r.Lchown(name, uid, gid) }
+func (r rootFiles) symlink(to, name string) error             { return r.Symlink(to, name) }
+func (r rootFiles) rename(from, to string) error              { return r.Rename(from, to) }
+func (r rootFiles) remove(name string) error                  { return r.Remove(name) }
+func (r rootFiles) removeAll(name string) error               { return r.RemoveAll(name) }
+func (r rootFiles) close() error                              { return r.Close() }
+
+func (r rootFiles) list(dir string) ([]fs.DirEntry, error) {
+	d, err := r.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = d.Close() }()
+	return d.ReadDir(-1)
+}
+
+func (r rootFiles) create(name string, data []byte, sync bool) (err error) {
+	f, err := r.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	if !sync {
+		return nil
+	}
+	return f.Sync()
+}
+
+func (r rootFiles) syncDir(name string) error {
+	d, err := r.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

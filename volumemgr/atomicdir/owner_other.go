@@ -1,0 +1,7 @@
+//go:build !linux
+
+package atomicdir
+
+import "io/fs"
+
+func owner(fs.FileInfo) (uid, gid int64, ok bool) { return 0, 0, false }

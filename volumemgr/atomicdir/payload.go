@@ -1,0 +1,131 @@
+package atomicdir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Limits of the kernel, in bytes: PATH_MAX and NAME_MAX of linux/limits.h.
+const (
+	maxPath = 4096
+	maxName = 255
+)
+
+// ErrPath is in the tree of an error that a payload's path is the cause of.
+var ErrPath = errors.New("path is not allowed")
+
+// File is one file of a payload.
+type File struct {
+	Data []byte
+	// Mode holds the permission bits; others are ignored.
+	Mode fs.FileMode
+	// UID, if not nil, owns the file and the link to it. Else the process
+	// does.
+	UID *int64
+}
+
+// Payload is a set of files by their paths, which are relative and separated
+// by slashes. Nothing in it is changed.
+type Payload map[string]File
+
+// Clean checks every path and returns the payload under cleaned paths: "a/./b//c"
+// becomes "a/b/c". A path is not empty, not absolute, has at most 4096 bytes, no
+// element of more than 255 bytes and none that is "..", and its first element
+// does not begin with "..". It is UTF-8 without NUL. Two files may not have one
+// path, and none may be where another needs a directory. All mistakes are
+// reported; the data is shared with p.
+func (p Payload) Clean() (Payload, error) {
+	out := make(Payload, len(p))
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(p)) {
+		if err := CheckPath(name); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		c := path.Clean(name)
+		if _, twice := out[c]; twice {
+			errs = append(errs, fmt.Errorf("%w: %q: two files are %q", ErrPath, name, c))
+			continue
+		}
+		out[c] = p[name]
+	}
+	for _, name := range slices.Sorted(maps.Keys(out)) {
+		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			if _, ok := out[dir]; ok {
+				errs = append(errs, fmt.Errorf("%w: %q: %q is a file", ErrPath, name, dir))
+			}
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return out, nil
+}
+
+// CheckPath tells what is wrong with a path of a payload, before it is
+// cleaned; an [ErrPath].
+func CheckPath(p string) error {
+	switch {
+	case p == "":
+		return fmt.Errorf("%w: it is empty", ErrPath)
+	case len(p) > maxPath:
+		return fmt.Errorf("%w: %.40q... has %d bytes, at most %d are allowed", ErrPath, p, len(p), maxPath)
+	case !utf8.ValidString(p):
+		return fmt.Errorf("%w: %q is not UTF-8", ErrPath, p)
+	case strings.ContainsRune(p, 0):
+		return fmt.Errorf("%w: %q contains a NUL", ErrPath, p)
+	case path.IsAbs(p):
+		return fmt.Errorf("%w: %q is absolute, it must be relative", ErrPath, p)
+	}
+	for e := range strings.SplitSeq(p, "/") {
+		switch {
+		case e == "..":
+			return fmt.Errorf("%w: %q contains the element \"..\"", ErrPath, p)
+		case len(e) > maxName:
+			return fmt.Errorf("%w: %.40q... has an element of %d bytes, at most %d are allowed", ErrPath, p, len(e), maxName)
+		}
+	}
+	switch c := path.Clean(p); {
+	case c == ".":
+		return fmt.Errorf("%w: %q names no file", ErrPath, p)
+	case strings.HasPrefix(c, ".."):
+		return fmt.Errorf("%w: %q begins with \"..\"", ErrPath, p)
+	}
+	return nil
+}
+
+// tops are the first elements of the paths, each once, with the owner of
+// its link: that of the first file below it, by name.
+func (p Payload) tops() map[string]*int64 {
+	out := make(map[string]*int64)
+	for _, name := range slices.Sorted(maps.Keys(p)) {
+		top, _, _ := strings.Cut(name, "/")
+		if _, ok := out[top]; !ok {
+			out[top] = p[name].UID
+		}
+	}
+	return out
+}
+
+// dirs are the directories the files need, and more that are asked for, parents
+// first, without the root.
+func (p Payload) dirs(more []string) []string {
+	set := make(map[string]bool)
+	for name := range p {
+		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			set[dir] = true
+		}
+	}
+	for _, dir := range more {
+		for dir = path.Clean(dir); dir != "."; dir = path.Dir(dir) {
+			set[dir] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(set))
+}

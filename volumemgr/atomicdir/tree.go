@@ -1,0 +1,198 @@
+package atomicdir
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// stampLayout and a random number make the name of a set's directory, in UTC.
+const stampLayout = "..2006_01_02_15_04_05."
+
+// isStamp tells whether name is that of a set's directory.
+func isStamp(name string) bool {
+	if len(name) <= len(stampLayout) {
+		return false
+	}
+	if _, err := time.Parse(stampLayout, name[:len(stampLayout)]); err != nil {
+		return false
+	}
+	_, err := strconv.ParseUint(name[len(stampLayout):], 10, 64)
+	return err == nil
+}
+
+// attributes are what a file or directory must be, beside its content.
+type attributes struct {
+	mode     fs.FileMode
+	uid, gid int64 // -1: as the process makes it
+}
+
+func (w *Writer) dirAttributes() attributes {
+	a := attributes{mode: fs.ModeDir | dirMode, uid: -1, gid: -1}
+	if w.cfg.Group != nil {
+		a.mode |= groupDirMode | fs.ModeSetgid
+		a.gid = *w.cfg.Group
+	}
+	return a
+}
+
+func (w *Writer) fileAttributes(f File) attributes {
+	a := attributes{mode: f.Mode.Perm(), uid: -1, gid: -1}
+	if f.UID != nil {
+		a.uid = *f.UID
+	}
+	if w.cfg.Group != nil {
+		a.mode |= groupRead
+		a.gid = *w.cfg.Group
+	}
+	return a
+}
+
+// give sets a file's attributes. The owner comes first: changing it takes
+// bits away.
+func (a attributes) give(dir files, name string) error {
+	if a.uid >= 0 || a.gid >= 0 {
+		if err := dir.lchown(name, int(a.uid), int(a.gid)); err != nil {
+			return err
+		}
+	}
+	return dir.chmod(name, a.mode&^fs.ModeType)
+}
+
+// fit tells whether a file has the attributes. own is a file that the process
+// made, for what is left to it.
+func (a attributes) fit(info, own fs.FileInfo) bool {
+	if info.Mode() != a.mode {
+		return false
+	}
+	uid, gid, ok := owner(info)
+	if !ok {
+		return true
+	}
+	if ownUID, _, known := owner(own); a.uid >= 0 && uid != a.uid || a.uid < 0 && known && uid != ownUID {
+		return false
+	}
+	return a.gid < 0 || gid == a.gid
+}
+
+// fill writes p into a new directory. With an error, name is what is to be
+// removed, if anything.
+func (w *Writer) fill(dir files, p Payload) (name string, err error) {
+	for try := 0; ; try++ {
+		name = time.Now().UTC().Format(stampLayout) + strconv.FormatUint(uint64(rand.Uint32()), 10)
+		err := dir.mkdir(name)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrExist) || try == 100 {
+			return "", err
+		}
+	}
+	dirs := p.dirs(w.cfg.Dirs)
+	for _, d := range dirs {
+		if err := dir.mkdir(filepath.Join(name, d)); err != nil {
+			return name, err
+		}
+	}
+	for _, f := range slices.Sorted(maps.Keys(p)) {
+		at := filepath.Join(name, f)
+		if err := dir.create(at, p[f].Data, w.cfg.Sync); err != nil {
+			return name, err
+		}
+		if err := w.fileAttributes(p[f]).give(dir, at); err != nil {
+			return name, err
+		}
+	}
+	// Directories from the deepest up, so that none closes before its files
+	// are in.
+	slices.Reverse(dirs)
+	for _, d := range append(dirs, "") {
+		at := filepath.Join(name, d)
+		if err := w.dirAttributes().give(dir, at); err != nil {
+			return name, err
+		}
+		if w.cfg.Sync {
+			if err := dir.syncDir(at); err != nil {
+				return name, err
+			}
+		}
+	}
+	if w.cfg.Prepare != nil {
+		if err := w.cfg.Prepare(filepath.Join(w.cfg.Dir, name)); err != nil {
+			return name, fmt.Errorf("prepare: %w", err)
+		}
+	}
+	return name, nil
+}
+
+// same tells whether the published directory is what p says, to the last bit.
+// What cannot be read is not the same: a new set mends it.
+func (w *Writer) same(dir files, current string, p Payload) bool {
+	if current == "" {
+		return false
+	}
+	own, err := dir.lstat(current)
+	if err != nil || !w.dirAttributes().fit(own, own) {
+		return false
+	}
+	found, ok := walk(dir, current, "")
+	if !ok {
+		return false
+	}
+	dirs := p.dirs(w.cfg.Dirs)
+	if len(found) != len(p)+len(dirs) {
+		return false
+	}
+	for _, d := range dirs {
+		if info := found[d]; info == nil || !w.dirAttributes().fit(info, own) {
+			return false
+		}
+	}
+	for name, f := range p {
+		info := found[name]
+		if info == nil || !w.fileAttributes(f).fit(info, own) || info.Size() != int64(len(f.Data)) {
+			return false
+		}
+		data, err := dir.readFile(filepath.Join(current, name))
+		if err != nil || !bytes.Equal(data, f.Data) {
+			return false
+		}
+	}
+	return true
+}
+
+// walk finds all that is below root; ok is false if that cannot be read, or is
+// not only files and directories.
+func walk(dir files, root, below string) (found map[string]fs.FileInfo, ok bool) {
+	entries, err := dir.list(filepath.Join(root, below))
+	if err != nil {
+		return nil, false
+	}
+	found = make(map[string]fs.FileInfo, len(entries))
+	for _, e := range entries {
+		name := filepath.Join(below, e.Name())
+		info, err := dir.lstat(filepath.Join(root, name))
+		if err != nil {
+			return nil, false
+		}
+		found[name] = info
+		switch {
+		case info.IsDir():
+			more, ok := walk(dir, root, name)
+			if !ok {
+				return nil, false
+			}
+			maps.Copy(found, more)
+		case !info.Mode().IsRegular():
+			return nil, false
+		}
+	}
+	return found, true
+}

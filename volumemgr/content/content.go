@@ -1,0 +1,330 @@
+package content
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/atomicdir"
+	"github.com/nodewright/nodewright/volumemgr/mount"
+	"github.com/nodewright/nodewright/volumemgr/rmtree"
+	"github.com/nodewright/nodewright/volumemgr/scratch"
+)
+
+// Kind is a kind of volume.
+type Kind int
+
+// The four kinds.
+const (
+	ConfigMap Kind = iota
+	Secret
+	DownwardAPI
+	Projected
+)
+
+// Config holds what a Plugin needs. Mounter is required; what else is missing is
+// an error of the volumes that need it.
+type Config struct {
+	Mounter      mount.Mounter
+	Source       Source
+	Tokens       Tokens
+	Bundles      Bundles
+	Certificates Certificates
+	// Allocatable is what the node has for pods, for limits that are not set.
+	Allocatable func() v1.ResourceList
+	// NoSwap says whether tmpfs takes that option; nil finds out.
+	NoSwap *bool
+	// Sync writes the files of configMap volumes through to the disk.
+	Sync bool
+}
+
+// volumeID names a volume of a pod.
+type volumeID struct {
+	uid  types.UID
+	name string
+}
+
+// Plugin makes volumes of one kind.
+type Plugin struct {
+	kind Kind
+	cfg  Config
+
+	mu      sync.Mutex
+	written map[volumeID]string // fingerprints
+}
+
+// New checks cfg and returns the plugin of a kind.
+func New(kind Kind, cfg Config) (*Plugin, error) {
+	var errs []error
+	if kind < ConfigMap || kind > Projected {
+		errs = append(errs, fmt.Errorf("content: kind %d, want ConfigMap, Secret, DownwardAPI or Projected", kind))
+	}
+	if cfg.Mounter == nil {
+		errs = append(errs, errors.New("content: Config.Mounter is required"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return &Plugin{kind: kind, cfg: cfg, written: make(map[volumeID]string)}, nil
+}
+
+// Name is the kubelet's name of the kind.
+func (p *Plugin) Name() string {
+	return [...]string{"kubernetes.io/configmap", "kubernetes.io/secret", "kubernetes.io/downward-api", "kubernetes.io/projected"}[p.kind]
+}
+
+// Supports tells whether spec is of the kind.
+func (p *Plugin) Supports(spec *volumemgr.Spec) bool {
+	v := spec.Volume
+	if v == nil {
+		return false
+	}
+	return [...]bool{v.ConfigMap != nil, v.Secret != nil, v.DownwardAPI != nil, v.Projected != nil}[p.kind]
+}
+
+func (p *Plugin) allocatable() v1.ResourceList {
+	if p.cfg.Allocatable == nil {
+		return nil
+	}
+	return p.cfg.Allocatable()
+}
+
+// collect is all files of a volume, and how long they are good; 0 is for ever.
+func (p *Plugin) collect(ctx context.Context, v *volumemgr.Volume) (files, time.Duration, error) {
+	src := v.Spec.Volume
+	switch p.kind {
+	case Projected:
+		return p.projected(ctx, v, src.Projected)
+	case DownwardAPI:
+		f := files{}
+		return f, 0, f.downward(v.Pod, src.DownwardAPI.Items, src.DownwardAPI.DefaultMode, p.allocatable())
+	case Secret:
+		f, err := p.object(ctx, v, kindSecret, src.Secret.SecretName, src.Secret.Items, src.Secret.DefaultMode, src.Secret.Optional)
+		return f, 0, err
+	default:
+		f, err := p.object(ctx, v, kindConfigMap, src.ConfigMap.Name, src.ConfigMap.Items, src.ConfigMap.DefaultMode, src.ConfigMap.Optional)
+		return f, 0, err
+	}
+}
+
+func (p *Plugin) object(ctx context.Context, v *volumemgr.Volume, kind, name string, items []v1.KeyToPath, mode *int32, optional *bool) (files, error) {
+	o, err := p.get(ctx, kind, v.Pod.Namespace, name, optional)
+	if err != nil {
+		return nil, err
+	}
+	f := files{}
+	return f, f.keys(kind, name, o, items, mode, optional)
+}
+
+// SetUp publishes the files.
+func (p *Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
+	f, again, err := p.collect(ctx, v)
+	if err != nil {
+		return volumemgr.Result{}, err
+	}
+	payload, err := f.payload()
+	if err != nil {
+		return volumemgr.Result{}, err
+	}
+	for _, d := range v.Below {
+		if err := atomicdir.CheckPath(d); err != nil {
+			return volumemgr.Result{}, fmt.Errorf("place of another volume: %w", err)
+		}
+	}
+	result := volumemgr.Result{Path: v.Path, ReadOnly: true, Again: again}
+	id := volumeID{v.UID, v.Name}
+	group := "-"
+	if v.FSGroup != nil {
+		group = strconv.FormatInt(*v.FSGroup, 10)
+	}
+	print := f.fingerprint(v.Path, group, v.Below)
+	if v.Remount && p.remembered(id) == print && published(v.Path) {
+		return result, nil
+	}
+	p.remember(id, "")
+	if err := p.write(ctx, v, payload); err != nil {
+		return volumemgr.Result{}, err
+	}
+	p.remember(id, print)
+	return result, nil
+}
+
+// published tells whether files are there to be read. It is one look.
+func published(dir string) bool {
+	_, err := os.Readlink(filepath.Join(dir, "..data"))
+	return err == nil
+}
+
+func (p *Plugin) remembered(id volumeID) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.written[id]
+}
+
+func (p *Plugin) remember(id volumeID, print string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if print == "" {
+		delete(p.written, id)
+		return
+	}
+	p.written[id] = print
+}
+
+// write makes the directory, if it is not there, and publishes in it.
+func (p *Plugin) write(ctx context.Context, v *volumemgr.Volume, payload atomicdir.Payload) (err error) {
+	before := v.Remount || v.Found || published(v.Path)
+	defer func() {
+		if err != nil && !before {
+			// Nobody has seen it.
+			err = errors.Join(err, scratch.Remove(context.WithoutCancel(ctx), p.cfg.Mounter, v.Path))
+		}
+	}()
+	if err := scratch.Dir(v.Path); err != nil {
+		return err
+	}
+	if p.kind != ConfigMap {
+		if err := scratch.Mount(ctx, p.cfg.Mounter, p.memory(v.Path), nil); err != nil {
+			return err
+		}
+	}
+	if !published(v.Path) {
+		if err := scratch.Open(v.Path); err != nil {
+			return err
+		}
+	}
+	within, err := placesFor(v.Path, v.Below, payload)
+	if err != nil {
+		return err
+	}
+	w, err := atomicdir.New(atomicdir.Config{Dir: v.Path, Group: v.FSGroup, Dirs: within, Sync: p.cfg.Sync && p.kind == ConfigMap})
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(payload)
+	return err
+}
+
+// memory is the tmpfs of a volume, as large as what the node has for pods.
+func (p *Plugin) memory(path string) mount.FileSystem {
+	f := mount.FileSystem{Type: "tmpfs", Source: "tmpfs", Target: path}
+	has := p.allocatable()
+	if n := has.Memory().Value(); n > 0 {
+		f.Options = append(f.Options, "size="+strconv.FormatInt(n, 10))
+	}
+	if noswap := p.cfg.NoSwap; noswap != nil && *noswap || noswap == nil && scratch.NoSwap() {
+		f.Options = append(f.Options, "noswap")
+	}
+	return f
+}
+
+// placesFor makes directories for other volumes to be mounted on. Those in a
+// directory of the payload's own are returned: they are part of each set.
+func placesFor(dir string, below []string, payload atomicdir.Payload) (within []string, err error) {
+	if len(below) == 0 {
+		return nil, nil
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()
+	for _, d := range below {
+		top, _, _ := strings.Cut(filepath.Clean(d), "/")
+		if payloadHas(payload, top) {
+			within = append(within, d)
+			continue
+		}
+		if err := root.MkdirAll(d, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	return within, nil
+}
+
+// payloadHas tells whether a file is in the directory top.
+func payloadHas(payload atomicdir.Payload, top string) bool {
+	for name := range payload {
+		if name == top || strings.HasPrefix(name, top+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// TearDown removes the volume.
+func (p *Plugin) TearDown(ctx context.Context, v *volumemgr.Volume) error {
+	p.remember(volumeID{v.UID, v.Name}, "")
+	if p.kind == Projected && p.cfg.Tokens != nil {
+		p.cfg.Tokens.Forget(v.UID)
+	}
+	if err := scratch.Remove(ctx, p.cfg.Mounter, v.Path); err != nil {
+		return err
+	}
+	return rmtree.Remove(v.StateDir)
+}
+
+// Sources are the objects that the files come from.
+func (p *Plugin) Sources(spec *volumemgr.Spec, pod *v1.Pod) []volumemgr.Ref {
+	var out []volumemgr.Ref
+	add := func(kind, namespace, name string) {
+		if ref := (volumemgr.Ref{Kind: kind, Namespace: namespace, Name: name}); !slices.Contains(out, ref) {
+			out = append(out, ref)
+		}
+	}
+	v := spec.Volume
+	switch p.kind {
+	case ConfigMap:
+		add(kindConfigMap, pod.Namespace, v.ConfigMap.Name)
+	case Secret:
+		add(kindSecret, pod.Namespace, v.Secret.SecretName)
+	case Projected:
+		for _, s := range v.Projected.Sources {
+			switch {
+			case s.ConfigMap != nil:
+				add(kindConfigMap, pod.Namespace, s.ConfigMap.Name)
+			case s.Secret != nil:
+				add(kindSecret, pod.Namespace, s.Secret.Name)
+			case s.ClusterTrustBundle != nil && s.ClusterTrustBundle.Name != nil:
+				add(kindBundle, "", *s.ClusterTrustBundle.Name)
+			case s.ClusterTrustBundle != nil && s.ClusterTrustBundle.SignerName != nil:
+				add(kindSigner, "", *s.ClusterTrustBundle.SignerName)
+			}
+		}
+	}
+	return out
+}
+
+// Stale tells whether what the pod says of itself in the volume has changed.
+func (p *Plugin) Stale(spec *volumemgr.Spec, was, now *v1.Pod) bool {
+	var items []v1.DownwardAPIVolumeFile
+	switch p.kind {
+	case DownwardAPI:
+		items = spec.Volume.DownwardAPI.Items
+	case Projected:
+		for _, s := range spec.Volume.Projected.Sources {
+			if s.DownwardAPI != nil {
+				items = append(items, s.DownwardAPI.Items...)
+			}
+		}
+	}
+	if len(items) == 0 {
+		return false
+	}
+	mode := int32(0) // of no matter here
+	before, after := files{}, files{}
+	err1 := before.downward(was, items, &mode, nil)
+	err2 := after.downward(now, items, &mode, nil)
+	return err1 != nil || err2 != nil || before.fingerprint() != after.fingerprint()
+}

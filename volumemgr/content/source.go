@@ -1,0 +1,87 @@
+package content
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	authv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/volumemgr/tokens"
+)
+
+// ErrNotFound is what a source returns, in its error's tree, for an object that
+// does not exist. Only that is forgiven to an optional one.
+var ErrNotFound = errors.New("not found")
+
+// Kinds of objects, as in volumemgr.Ref.
+const (
+	kindConfigMap = "ConfigMap"
+	kindSecret    = "Secret"
+	kindBundle    = "ClusterTrustBundle"
+	// kindSigner stands for all trust bundles of a signer, which is the name.
+	kindSigner = "ClusterTrustBundleSigner"
+)
+
+// Object is what files are made of. It is shared and not to be changed.
+type Object struct {
+	// Version changes whenever Data does; "" is not known.
+	Version string
+	// Data are the values by key: those of a ConfigMap's binaryData too.
+	Data map[string][]byte
+}
+
+// Source has ConfigMaps and Secrets.
+type Source interface {
+	// Get returns an object; kind is "ConfigMap" or "Secret".
+	Get(ctx context.Context, kind, namespace, name string) (*Object, error)
+}
+
+// Tokens issues service account tokens; see package tokens.
+type Tokens interface {
+	Token(ctx context.Context, namespace, account string, spec authv1.TokenRequestSpec) (tokens.Token, error)
+	// Forget drops what is kept for a pod.
+	Forget(uid types.UID)
+}
+
+// Bundle says which certificates are wanted: those of one ClusterTrustBundle by
+// name, or of all of a signer's that the selector takes (nil takes none).
+type Bundle struct {
+	Name, Signer string
+	Selector     *metav1.LabelSelector
+}
+
+// Bundles has trust anchors, in PEM. None is an ErrNotFound.
+type Bundles interface {
+	Bundle(ctx context.Context, b Bundle) (pem []byte, err error)
+}
+
+// Certificates has the certificates that were issued to pods, in PEM. source is
+// the index in the projected volume.
+type Certificates interface {
+	Certificate(ctx context.Context, pod *v1.Pod, volume string, source int) (key, chain []byte, err error)
+}
+
+// get fetches an object; nil and no error is an optional one that does not
+// exist.
+func (p *Plugin) get(ctx context.Context, kind, namespace, name string, optional *bool) (*Object, error) {
+	if p.cfg.Source == nil {
+		return nil, fmt.Errorf("%s %s/%s: there is nowhere to get it from", kind, namespace, name)
+	}
+	o, err := p.cfg.Source.Get(ctx, kind, namespace, name)
+	if err == nil && o == nil {
+		err = ErrNotFound
+	}
+	if errors.Is(err, ErrNotFound) && isTrue(optional) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("couldn't get %s %s/%s: %w", kind, namespace, name, err)
+	}
+	return o, nil
+}
+
+func isTrue(b *bool) bool { return b != nil && *b }

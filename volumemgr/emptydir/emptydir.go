@@ -1,0 +1,183 @@
+package emptydir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/fsgroup"
+	"github.com/nodewright/nodewright/volumemgr/mount"
+	"github.com/nodewright/nodewright/volumemgr/rmtree"
+	"github.com/nodewright/nodewright/volumemgr/scratch"
+)
+
+// name is the kubelet's.
+const name = "kubernetes.io/empty-dir"
+
+// marker is the file that tells that a volume is complete.
+const marker = "ready"
+
+// Quota limits what may be written below a directory, or only counts it.
+type Quota interface {
+	// Set is called each time the volume is set up. bytes is 0 without limit.
+	Set(ctx context.Context, dir string, bytes int64) error
+	// Clear succeeds if there is none.
+	Clear(ctx context.Context, dir string) error
+}
+
+// Config holds what a Plugin needs. Mounter is required.
+type Config struct {
+	Mounter mount.Mounter
+	// Allocatable is the node's memory for pods, in bytes; 0 or a nil function
+	// is not known.
+	Allocatable func() int64
+	// Quota, if not nil, is given the volumes on disk of pods with a user
+	// namespace of their own: others could lift it (the kubelet's rule).
+	Quota Quota
+	// NoSwap says whether tmpfs takes that option; nil finds out.
+	NoSwap *bool
+}
+
+// Plugin makes emptyDir volumes.
+type Plugin struct{ cfg Config }
+
+// New checks cfg.
+func New(cfg Config) (*Plugin, error) {
+	if cfg.Mounter == nil {
+		return nil, errors.New("emptydir: Config.Mounter is required")
+	}
+	return &Plugin{cfg: cfg}, nil
+}
+
+// Name is "kubernetes.io/empty-dir".
+func (*Plugin) Name() string { return name }
+
+// Supports tells whether spec is an emptyDir.
+func (*Plugin) Supports(spec *volumemgr.Spec) bool {
+	return spec.Volume != nil && spec.Volume.EmptyDir != nil
+}
+
+// SetUp makes the volume.
+func (p *Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
+	return volumemgr.Result{Path: v.Path}, p.setUp(ctx, v)
+}
+
+func (p *Plugin) setUp(ctx context.Context, v *volumemgr.Volume) error {
+	medium := v.Spec.Volume.EmptyDir.Medium
+	fsys, same, err := p.fileSystem(v, medium)
+	if err != nil {
+		return err
+	}
+	ready, err := p.ready(v)
+	if err != nil {
+		return err
+	}
+	if err := scratch.Dir(v.Path); err != nil {
+		return err
+	}
+	if fsys != nil {
+		mounted, err := mount.Find(ctx, p.cfg.Mounter, v.Path)
+		if err != nil {
+			return err
+		}
+		// After a restart of the machine the marker is there and the mount is not.
+		ready = ready && len(mounted) > 0
+		if err := scratch.Mount(ctx, p.cfg.Mounter, *fsys, same); err != nil {
+			return err
+		}
+	}
+	if fsys == nil && p.cfg.Quota != nil && v.Pod.Spec.HostUsers != nil && !*v.Pod.Spec.HostUsers {
+		if err := p.cfg.Quota.Set(ctx, v.Path, v.SizeLimit); err != nil {
+			return fmt.Errorf("quota: %w", err)
+		}
+	}
+	if ready {
+		return nil
+	}
+	if err := scratch.Open(v.Path); err != nil {
+		return err
+	}
+	if v.FSGroup != nil {
+		if err := fsgroup.Apply(ctx, fsgroup.Request{Root: v.Path, GID: *v.FSGroup}); err != nil {
+			return err
+		}
+	}
+	return p.mark(v)
+}
+
+// ready tells whether the volume is complete. A marker without a directory is
+// from another life, and is removed.
+func (*Plugin) ready(v *volumemgr.Volume) (bool, error) {
+	file := filepath.Join(v.StateDir, marker)
+	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	if _, err := os.Lstat(v.Path); !errors.Is(err, fs.ErrNotExist) {
+		return err == nil, err
+	}
+	return false, os.Remove(file)
+}
+
+func (*Plugin) mark(v *volumemgr.Volume) error {
+	if err := os.MkdirAll(v.StateDir, 0o750); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(v.StateDir, marker), os.O_CREATE|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// fileSystem is what is mounted for a medium, nil for the disk; same tells
+// whether one that is mounted already will do.
+func (p *Plugin) fileSystem(v *volumemgr.Volume, medium v1.StorageMedium) (*mount.FileSystem, func(mount.Entry) error, error) {
+	switch {
+	case medium == v1.StorageMediumDefault:
+		return nil, nil, nil
+	case medium == v1.StorageMediumMemory:
+		f := &mount.FileSystem{Type: "tmpfs", Source: "tmpfs", Target: v.Path}
+		var allocatable int64
+		if p.cfg.Allocatable != nil {
+			allocatable = p.cfg.Allocatable()
+		}
+		if size := memorySize(allocatable, v.Pod, v.Spec.Volume.EmptyDir.SizeLimit); size > 0 {
+			f.Options = append(f.Options, "size="+strconv.FormatInt(size, 10))
+		}
+		if noswap := p.cfg.NoSwap; noswap != nil && *noswap || noswap == nil && scratch.NoSwap() {
+			f.Options = append(f.Options, "noswap")
+		}
+		return f, nil, nil
+	case medium == v1.StorageMediumHugePages, strings.HasPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)):
+		size, err := pageSize(medium, v.Pod)
+		if err != nil {
+			return nil, nil, err
+		}
+		f := &mount.FileSystem{Type: "hugetlbfs", Source: "nodev", Target: v.Path, Options: []string{"pagesize=" + size.String()}}
+		return f, func(e mount.Entry) error { return samePageSize(e, size) }, nil
+	}
+	return nil, nil, fmt.Errorf("emptyDir.medium %q, want \"\", Memory, HugePages or HugePages-SIZE", medium)
+}
+
+// TearDown removes the volume with its content.
+func (p *Plugin) TearDown(ctx context.Context, v *volumemgr.Volume) error {
+	if p.cfg.Quota != nil {
+		if err := p.cfg.Quota.Clear(ctx, v.Path); err != nil {
+			return fmt.Errorf("quota: %w", err)
+		}
+	}
+	if err := scratch.Remove(ctx, p.cfg.Mounter, v.Path); err != nil {
+		return err
+	}
+	return rmtree.Remove(v.StateDir)
+}

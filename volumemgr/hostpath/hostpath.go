@@ -1,0 +1,184 @@
+// Package hostpath gives pods files and directories of the node itself.
+//
+//	p := hostpath.New()
+//	// p is a volumemgr.Plugin
+//
+// Nothing is mounted: containers mount the path as it is. What the volume's type
+// asks for is checked, and made if it says so, each time the volume is set up.
+// A path is absolute, UTF-8 without NUL, shorter than the kernel's limit and has
+// no element "..". TearDown does nothing, whatever was made stays.
+package hostpath
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/volumemgr"
+)
+
+// maxPath is PATH_MAX of linux/limits.h, in bytes with the final NUL.
+const maxPath = 4096
+
+// Modes of what is made.
+const (
+	dirMode  = fs.FileMode(0o755)
+	fileMode = fs.FileMode(0o644)
+)
+
+// Plugin makes hostPath volumes.
+type Plugin struct{}
+
+// New makes a Plugin.
+func New() *Plugin { return &Plugin{} }
+
+// Name is "kubernetes.io/host-path".
+func (*Plugin) Name() string { return "kubernetes.io/host-path" }
+
+// source is the volume's source and whether it is read-only.
+func source(spec *volumemgr.Spec) (h *v1.HostPathVolumeSource, readOnly bool) {
+	if spec.Volume != nil {
+		return spec.Volume.HostPath, false
+	}
+	return spec.PersistentVolume.Spec.HostPath, spec.ReadOnly
+}
+
+// Supports tells whether spec is a path of the node.
+func (*Plugin) Supports(spec *volumemgr.Spec) bool {
+	h, _ := source(spec)
+	return h != nil
+}
+
+// SetUp checks the path by the volume's type.
+func (*Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
+	h, readOnly := source(v.Spec)
+	if err := CheckPath(h.Path); err != nil {
+		return volumemgr.Result{}, err
+	}
+	kind := v1.HostPathUnset
+	if h.Type != nil {
+		kind = *h.Type
+	}
+	// The path may be on a server that does not answer.
+	done := make(chan error, 1)
+	go func() { done <- Check(h.Path, kind) }()
+	select {
+	case err := <-done:
+		return volumemgr.Result{Path: h.Path, ReadOnly: readOnly}, err
+	case <-ctx.Done():
+		return volumemgr.Result{}, fmt.Errorf("hostPath %s does not answer: %w", h.Path, ctx.Err())
+	}
+}
+
+// TearDown does nothing: the path is the node's.
+func (*Plugin) TearDown(context.Context, *volumemgr.Volume) error { return nil }
+
+// Measure has nothing to measure: the files are the node's.
+func (*Plugin) Measure(context.Context, *volumemgr.Volume) (volumemgr.Usage, error) {
+	return volumemgr.Usage{}, volumemgr.ErrNoUsage
+}
+
+// CheckPath tells what is wrong with a path, without looking at it.
+func CheckPath(p string) error {
+	show := p
+	if len(show) > 60 {
+		show = show[:60] + "..."
+	}
+	switch {
+	case p == "":
+		return errors.New("hostPath.path is empty")
+	case len(p) >= maxPath:
+		return fmt.Errorf("hostPath.path %q has %d bytes, at most %d are allowed", show, len(p), maxPath-1)
+	case !utf8.ValidString(p):
+		return fmt.Errorf("hostPath.path %q is not UTF-8", show)
+	case strings.ContainsRune(p, 0):
+		return fmt.Errorf("hostPath.path %q contains a NUL", show)
+	case slices.Contains(strings.Split(p, "/"), ".."):
+		return fmt.Errorf("hostPath.path %q contains the element \"..\"", show)
+	case !path.IsAbs(p):
+		return fmt.Errorf("hostPath.path %q is relative, it must be absolute", show)
+	}
+	return nil
+}
+
+// Check tells whether what is at a path is of a kind, and makes it if the kind
+// says so. Symbolic links are followed.
+func Check(path string, kind v1.HostPathType) error {
+	if kind == v1.HostPathUnset {
+		return nil
+	}
+	want, known := kinds(kind)
+	if !known {
+		return fmt.Errorf("hostPath.type %q, want \"\", DirectoryOrCreate, Directory, FileOrCreate, File, Socket, CharDevice or BlockDevice", kind)
+	}
+	if err := create(path, kind); err != nil {
+		return fmt.Errorf("hostPath type check failed: %s cannot be made: %w", path, err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("hostPath type check failed: %s is not %s: %w", path, want, err)
+	}
+	if !is(info.Mode(), kind) {
+		return fmt.Errorf("hostPath type check failed: %s is not %s", path, want)
+	}
+	return nil
+}
+
+// create makes what is missing.
+func create(path string, kind v1.HostPathType) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return nil // the check that follows tells
+	}
+	switch kind {
+	case v1.HostPathDirectoryOrCreate:
+		return os.MkdirAll(path, dirMode)
+	case v1.HostPathFileOrCreate:
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.Chmod(fileMode), f.Close())
+	}
+	return nil
+}
+
+// kinds is what errors call a kind.
+func kinds(kind v1.HostPathType) (text string, known bool) {
+	switch kind {
+	case v1.HostPathDirectoryOrCreate, v1.HostPathDirectory:
+		return "a directory", true
+	case v1.HostPathFileOrCreate, v1.HostPathFile:
+		return "a file", true
+	case v1.HostPathSocket:
+		return "a socket", true
+	case v1.HostPathCharDev:
+		return "a character device", true
+	case v1.HostPathBlockDev:
+		return "a block device", true
+	}
+	return "", false
+}
+
+func is(mode fs.FileMode, kind v1.HostPathType) bool {
+	switch kind {
+	case v1.HostPathDirectoryOrCreate, v1.HostPathDirectory:
+		return mode.IsDir()
+	case v1.HostPathFileOrCreate, v1.HostPathFile:
+		return mode.IsRegular()
+	case v1.HostPathSocket:
+		return mode&fs.ModeSocket != 0
+	case v1.HostPathCharDev:
+		return mode&fs.ModeCharDevice != 0
+	case v1.HostPathBlockDev:
+		return mode&fs.ModeDevice != 0 && mode&fs.ModeCharDevice == 0
+	}
+	return false
+}

@@ -1,0 +1,107 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/mount"
+)
+
+// defaultType is the file system of a device that says none; the kubelet's.
+const defaultType = "ext4"
+
+// mountsDir is where devices are mounted.
+func (p *Plugin) mountsDir() string { return filepath.Join(p.cfg.Root, "plugins", name, "mounts") }
+
+// Device is the volume's block device, if its files are on one. Of a volume
+// that is known by its directory alone, the place where one was mounted tells.
+func (p *Plugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
+	d := volumemgr.Device{Name: v.Name, Path: filepath.Join(p.mountsDir(), v.Name)}
+	if v.Spec == nil {
+		if _, err := os.Lstat(d.Path); errors.Is(err, fs.ErrNotExist) {
+			return volumemgr.Device{}, nil
+		} else if err != nil {
+			return volumemgr.Device{}, err
+		}
+		return d, nil
+	}
+	if v.Spec.Block() {
+		return volumemgr.Device{}, nil
+	}
+	device, err := kindOf(v.Spec.PersistentVolume.Spec.Local)
+	if err != nil || !device {
+		return volumemgr.Device{}, err
+	}
+	return d, nil
+}
+
+// Devices lists the places where devices are mounted, or were about to be.
+func (p *Plugin) Devices(context.Context) ([]volumemgr.Device, error) {
+	entries, err := os.ReadDir(p.mountsDir())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []volumemgr.Device
+	for _, e := range entries {
+		out = append(out, volumemgr.Device{Name: e.Name(), Path: filepath.Join(p.mountsDir(), e.Name())})
+	}
+	return out, nil
+}
+
+// MountDevice makes the device's file system ready and mounts it, unless it
+// is mounted.
+func (p *Plugin) MountDevice(ctx context.Context, v *volumemgr.Volume) error {
+	l := v.Spec.PersistentVolume.Spec.Local
+	defer p.lock(l.Path)()
+	found, err := mount.Find(ctx, p.cfg.Mounter, v.DevicePath)
+	if err != nil || len(found) > 0 {
+		return err
+	}
+	f := mount.FileSystem{Type: defaultType, Source: l.Path, Target: v.DevicePath, Options: options(v.Spec)}
+	if l.FSType != nil && *l.FSType != "" {
+		f.Type = *l.FSType
+	}
+	if v.Spec.ReadOnly {
+		f.Options = mount.Join(f.Options, []string{"ro"})
+	}
+	if err := prepare(ctx, p.cfg.Run, f); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(v.DevicePath, 0o750); err != nil {
+		return err
+	}
+	if err := p.cfg.Mounter.Mount(ctx, f); err != nil {
+		if cerr := mount.Clean(context.WithoutCancel(ctx), p.cfg.Mounter, v.DevicePath, mount.Plain); cerr != nil {
+			err = errors.Join(err, cerr, volumemgr.ErrUncertain)
+		}
+		return err
+	}
+	return nil
+}
+
+// UnmountDevice unmounts a device, unless a pod has it still.
+func (p *Plugin) UnmountDevice(ctx context.Context, d volumemgr.Device) error {
+	path, err := mount.Resolve(d.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	table, err := p.cfg.Mounter.Table(ctx)
+	if err != nil {
+		return err
+	}
+	if users := shared(table, path); len(users) > 0 {
+		return fmt.Errorf("device %s is still mounted at %s", d.Name, users[0].Target)
+	}
+	return mount.Clean(ctx, p.cfg.Mounter, d.Path, mount.Plain)
+}

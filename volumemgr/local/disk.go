@@ -1,0 +1,126 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nodewright/nodewright/volumemgr/mount"
+)
+
+// Run runs a program and returns its output and how it exited. err is not nil
+// if it did not run to its end.
+type Run func(ctx context.Context, program string, args ...string) (output string, exit int, err error)
+
+// ErrMismatch means that a device has another file system than the wanted one.
+var ErrMismatch = errors.New("the device has another file system")
+
+// What blkid(8) and fsck(8) exit with.
+const (
+	blkidNothing     = 2
+	fsckFixed        = 1
+	fsckUncorrected  = 4
+	maxProgramOutput = 512
+)
+
+// prepare sees to it that a device has the wanted file system: it formats one
+// that is empty, and checks one that is not.
+func prepare(ctx context.Context, run Run, f mount.FileSystem) error {
+	readOnly := slices.Contains(f.Options, "ro")
+	out, exit, err := run(ctx, "blkid", "-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", f.Source)
+	if err != nil {
+		return fmt.Errorf("blkid %s: %w", f.Source, err)
+	}
+	switch {
+	case exit == blkidNothing && readOnly:
+		return fmt.Errorf("device %s has no file system and is read-only", f.Source)
+	case exit == blkidNothing:
+		return format(ctx, run, f)
+	case exit != 0:
+		return fmt.Errorf("blkid %s: exit %d: %s", f.Source, exit, clip(out))
+	}
+	is, table := found(out)
+	switch {
+	case is == "" && table != "":
+		return fmt.Errorf("device %s has a partition table (%s): %w", f.Source, table, ErrMismatch)
+	case is == "":
+		return fmt.Errorf("blkid %s: it tells no type: %s", f.Source, clip(out))
+	case is != f.Type:
+		return fmt.Errorf("device %s has %s, want %s: %w", f.Source, is, f.Type, ErrMismatch)
+	case readOnly:
+		return nil
+	}
+	out, exit, err = run(ctx, "fsck", "-a", f.Source)
+	switch {
+	case errors.Is(err, exec.ErrNotFound):
+		return nil // mount refuses what is too bad
+	case err != nil:
+		return fmt.Errorf("fsck %s: %w", f.Source, err)
+	case exit > fsckFixed && exit&fsckUncorrected != 0:
+		return fmt.Errorf("fsck %s: errors that it could not correct: %s", f.Source, clip(out))
+	}
+	return nil
+}
+
+// found reads blkid's answer: the type of a file system, or of a partition
+// table.
+func found(out string) (fsType, table string) {
+	for line := range strings.Lines(out) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch key {
+		case "TYPE":
+			fsType = value
+		case "PTTYPE":
+			table = value
+		}
+	}
+	return fsType, table
+}
+
+// format makes a file system on an empty device.
+func format(ctx context.Context, run Run, f mount.FileSystem) error {
+	if f.Type == "" || strings.ContainsAny(f.Type, "/ \x00") {
+		return fmt.Errorf("file system %q is no name of one", f.Type)
+	}
+	var args []string
+	switch f.Type {
+	case "ext2", "ext3", "ext4":
+		args = []string{"-F", "-m0"} // not only on partitions; nothing is reserved for root
+	case "xfs":
+		args = []string{"-f"}
+	}
+	out, exit, err := run(ctx, "mkfs."+f.Type, append(args, f.Source)...)
+	if err == nil && exit != 0 {
+		err = fmt.Errorf("exit %d: %s", exit, clip(out))
+	}
+	if err != nil {
+		return fmt.Errorf("make %s on %s: %w", f.Type, f.Source, err)
+	}
+	return nil
+}
+
+func clip(s string) string {
+	s = strings.TrimSpace(s)
+	if len(s) > maxProgramOutput {
+		s = s[:maxProgramOutput] + "..."
+	}
+	return s
+}
+
+// run runs a program of the system.
+func run(ctx context.Context, program string, args ...string) (output string, exit int, err error) {
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.WaitDelay = time.Second
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err = cmd.Run()
+	if e, ok := errors.AsType[*exec.ExitError](err); ok && ctx.Err() == nil && e.Exited() {
+		return out.String(), e.ExitCode(), nil
+	}
+	return out.String(), 0, err
+}

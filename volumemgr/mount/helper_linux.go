@@ -1,0 +1,72 @@
+package mount
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+)
+
+// maxOutput is how much of a program's output an error shows, in bytes.
+const maxOutput = 1024
+
+// helper mounts with the mount program. Where systemd runs the machine, the
+// program gets a scope of its own, so that a daemon that it leaves behind
+// outlives this process.
+func (k *Kernel) helper(ctx context.Context, f FileSystem) error {
+	name := k.Program
+	if name == "" {
+		name = "mount"
+	}
+	args := []string{"-t", f.Type}
+	if len(f.Options) > 0 {
+		args = append(args, "-o", strings.Join(f.Options, ","))
+	}
+	args = append(args, "--", f.Source, f.Target)
+	if scope, err := exec.LookPath("systemd-run"); err == nil && bootedBySystemd() {
+		args = append([]string{"--quiet", "--scope", "--description=mount " + f.Target, "--", name}, args...)
+		name = scope
+	}
+	out, err := run(ctx, name, args...)
+	if err != nil {
+		return fmt.Errorf("mount %s %s at %s: %w: %s", f.Type, f.Source, f.Target, err, out)
+	}
+	return nil
+}
+
+// bootedBySystemd is sd_booted(3).
+func bootedBySystemd() bool {
+	info, err := os.Lstat("/run/systemd/system")
+	return err == nil && info.IsDir()
+}
+
+// run runs a program until it ends or ctx does; then the program and its
+// children are killed. One that the kernel holds is left behind.
+func run(ctx context.Context, name string, args ...string) (output string, err error) {
+	if err := ctx.Err(); err != nil {
+		return "", err
+	}
+	var out bytes.Buffer
+	cmd := exec.Command(name, args...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	select {
+	case err := <-done:
+		text := strings.TrimSpace(out.String())
+		if len(text) > maxOutput {
+			text = text[:maxOutput] + "..."
+		}
+		return text, err
+	case <-ctx.Done():
+		return "", errors.Join(ctx.Err(), syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL))
+	}
+}

@@ -1,0 +1,185 @@
+package mount
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Kernel is the Mounter of this machine. The zero value is ready; it needs
+// CAP_SYS_ADMIN.
+type Kernel struct {
+	// Classic does without the mount API of Linux 5.12, as on older kernels.
+	Classic bool
+	// Patience is how long a network file system has to unmount before it is
+	// forced, and again before it is detached; 1m, the kubelet's default.
+	Patience time.Duration
+	// Program is the mount program for file systems with helpers; "mount".
+	Program string
+}
+
+// flags of mount(8) that are not the file system's business.
+func flagOf(option string) (set, clear uintptr, known bool) {
+	switch option {
+	case "ro":
+		return unix.MS_RDONLY, 0, true
+	case "rw":
+		return 0, unix.MS_RDONLY, true
+	case "nosuid":
+		return unix.MS_NOSUID, 0, true
+	case "suid":
+		return 0, unix.MS_NOSUID, true
+	case "nodev":
+		return unix.MS_NODEV, 0, true
+	case "dev":
+		return 0, unix.MS_NODEV, true
+	case "noexec":
+		return unix.MS_NOEXEC, 0, true
+	case "exec":
+		return 0, unix.MS_NOEXEC, true
+	case "nosymfollow":
+		return unix.MS_NOSYMFOLLOW, 0, true
+	case "noatime":
+		return unix.MS_NOATIME, 0, true
+	case "nodiratime":
+		return unix.MS_NODIRATIME, 0, true
+	case "relatime":
+		return unix.MS_RELATIME, 0, true
+	case "strictatime":
+		return unix.MS_STRICTATIME, 0, true
+	case "sync":
+		return unix.MS_SYNCHRONOUS, 0, true
+	case "dirsync":
+		return unix.MS_DIRSYNC, 0, true
+	case "defaults":
+		return 0, 0, true
+	}
+	return 0, 0, false
+}
+
+// split takes the flags out of options; the rest is the file system's.
+func split(options []string) (flags uintptr, rest []string) {
+	for _, o := range options {
+		set, clr, known := flagOf(o)
+		if !known {
+			rest = append(rest, o)
+			continue
+		}
+		flags = flags&^clr | set
+	}
+	return flags, rest
+}
+
+// magic is a path to an open file that no one can turn elsewhere.
+func magic(f *os.File) string { return "/proc/self/fd/" + strconv.Itoa(int(f.Fd())) }
+
+// open opens a place to mount at, without following a link there.
+func open(target string) (*os.File, error) {
+	fd, err := unix.Open(target, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: target, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), target)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, errors.Join(&os.PathError{Op: "stat", Path: target, Err: err}, f.Close())
+	}
+	if st.Mode&unix.S_IFMT == unix.S_IFLNK {
+		return nil, errors.Join(&os.PathError{Op: "mount", Path: target, Err: unix.ELOOP}, f.Close())
+	}
+	return f, nil
+}
+
+// Mount mounts a file system.
+func (k *Kernel) Mount(ctx context.Context, f FileSystem) error {
+	if err := checkOptions(f.Options); err != nil {
+		return err
+	}
+	target, err := open(f.Target)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = target.Close() }()
+	if f.Helper {
+		return k.helper(ctx, f)
+	}
+	flags, rest := split(f.Options)
+	err = await(ctx, func() error {
+		return unix.Mount(f.Source, magic(target), f.Type, flags, strings.Join(rest, ","))
+	})
+	if err != nil {
+		return &os.PathError{Op: "mount " + f.Type, Path: f.Target, Err: err}
+	}
+	return nil
+}
+
+// Unmount takes down the topmost mount at target.
+func (k *Kernel) Unmount(ctx context.Context, target string, how How) error {
+	tries := []int{0}
+	if how == Network {
+		tries = []int{0, unix.MNT_FORCE, unix.MNT_DETACH}
+	}
+	var errs []error
+	for i, flag := range tries {
+		err := k.unmount(ctx, target, flag, i < len(tries)-1)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, unix.EINVAL):
+			// The kernel says so of what is no mount point, a link included.
+			return fmt.Errorf("%s: %w", target, ErrNotMounted)
+		}
+		errs = append(errs, &os.PathError{Op: "unmount", Path: target, Err: err})
+		if errors.Is(err, unix.ENOENT) || ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (k *Kernel) unmount(ctx context.Context, target string, flag int, limit bool) error {
+	if limit {
+		patience := k.Patience
+		if patience <= 0 {
+			patience = time.Minute
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
+	}
+	return await(ctx, func() error { return unix.Unmount(target, flag|unix.UMOUNT_NOFOLLOW) })
+}
+
+// await calls f, and returns without it when ctx ends: the kernel may keep a
+// call for as long as a server does not answer.
+func await(ctx context.Context, f func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- f() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Table is this process's mount table.
+func (k *Kernel) Table(ctx context.Context) (Table, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	return ParseTable(data)
+}

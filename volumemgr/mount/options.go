@@ -1,0 +1,46 @@
+package mount
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Join adds lists of options: each once, sorted, as the kubelet hands them to
+// the mount program.
+func Join(lists ...[]string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(lists...))))
+}
+
+// checkOptions refuses what would make another mount of it.
+func checkOptions(options []string) error {
+	for _, o := range options {
+		switch o {
+		case "bind", "rbind", "remount", "move":
+			return fmt.Errorf("mount option %q is not allowed: it says what is done, not how", o)
+		}
+		if o == "" || strings.ContainsAny(o, "\x00") {
+			return fmt.Errorf("mount option %q is not allowed", o)
+		}
+	}
+	return nil
+}
+
+// annotation is the older place of a persistent volume's mount options; it goes
+// before the field (the kubelet's rule).
+const annotation = "volume.beta.kubernetes.io/mount-options"
+
+// OptionsOf are a persistent volume's mount options, from its annotations or
+// its field, in a list of its own.
+func OptionsOf(annotations map[string]string, options []string) []string {
+	if text, ok := annotations[annotation]; ok {
+		options = strings.Split(text, ",")
+	}
+	var out []string
+	for _, o := range options {
+		if o = strings.TrimSpace(o); o != "" {
+			out = append(out, o)
+		}
+	}
+	return out
+}

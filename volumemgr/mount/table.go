@@ -1,0 +1,158 @@
+package mount
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Entry is one mount, a line of /proc/PID/mountinfo (proc(5)).
+type Entry struct {
+	ID, Parent int
+	// Major and Minor are the device's.
+	Major, Minor uint32
+	// Root is what of the file system is mounted, and Target where.
+	Root, Target string
+	// Options are the mount's own, such as "ro" and "nosuid".
+	Options []string
+	// Tags are those of propagation, such as "shared:1", "master:2".
+	Tags []string
+	// Type, Source and SuperOptions are the file system's.
+	Type, Source string
+	SuperOptions []string
+}
+
+// Table is a list of mounts.
+type Table []Entry
+
+// At is what is mounted at path, the topmost last.
+func (t Table) At(path string) []Entry {
+	var out []Entry
+	for _, e := range t {
+		if e.Target == path {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// Below is what is mounted below path, and not at it.
+func (t Table) Below(path string) []Entry {
+	var out []Entry
+	for _, e := range t {
+		if IsBelow(e.Target, path) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// IsBelow tells whether a clean path is below another, and not the same.
+func IsBelow(path, dir string) bool {
+	if dir == "/" {
+		return len(path) > 1
+	}
+	return len(path) > len(dir) && path[len(dir)] == '/' && path[:len(dir)] == dir
+}
+
+// ParseTable reads the format of /proc/PID/mountinfo. An error names the line.
+func ParseTable(data []byte) (Table, error) {
+	var out Table
+	n := 0
+	for line := range bytes.Lines(data) {
+		n++
+		line = bytes.TrimSuffix(line, []byte("\n"))
+		if len(line) == 0 {
+			continue
+		}
+		e, err := parseEntry(string(line))
+		if err != nil {
+			return nil, fmt.Errorf("mount table, line %d: %w", n, err)
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// parseEntry reads a line such as
+//
+//	36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
+//
+// with any number of tags before the dash.
+func parseEntry(line string) (Entry, error) {
+	fields := strings.Split(line, " ")
+	dash := -1
+	for i := 6; i < len(fields); i++ {
+		if fields[i] == "-" {
+			dash = i
+			break
+		}
+	}
+	// Of the three fields behind the dash the source may be empty.
+	if dash < 0 || len(fields) != dash+4 {
+		return Entry{}, fmt.Errorf("%q has not the fields of a mount", clip(line))
+	}
+	var e Entry
+	var err error
+	if e.ID, err = strconv.Atoi(fields[0]); err != nil {
+		return Entry{}, fmt.Errorf("mount ID %q is no number", clip(fields[0]))
+	}
+	if e.Parent, err = strconv.Atoi(fields[1]); err != nil {
+		return Entry{}, fmt.Errorf("parent ID %q is no number", clip(fields[1]))
+	}
+	major, minor, ok := strings.Cut(fields[2], ":")
+	ma, err1 := strconv.ParseUint(major, 10, 32)
+	mi, err2 := strconv.ParseUint(minor, 10, 32)
+	if !ok || err1 != nil || err2 != nil {
+		return Entry{}, fmt.Errorf("device %q is not MAJOR:MINOR", clip(fields[2]))
+	}
+	e.Major, e.Minor = uint32(ma), uint32(mi)
+	e.Root, e.Target = unescape(fields[3]), unescape(fields[4])
+	e.Options = list(fields[5])
+	for _, tag := range fields[6:dash] {
+		e.Tags = append(e.Tags, unescape(tag))
+	}
+	e.Type, e.Source = unescape(fields[dash+1]), unescape(fields[dash+2])
+	e.SuperOptions = list(fields[dash+3])
+	return e, nil
+}
+
+func list(field string) []string {
+	if field == "" {
+		return nil
+	}
+	out := strings.Split(field, ",")
+	for i := range out {
+		out[i] = unescape(out[i])
+	}
+	return out
+}
+
+// unescape undoes the kernel's escapes: a backslash and three octal digits for
+// a space, tab, newline, backslash or #. Others stay as they are.
+func unescape(s string) string {
+	if strings.IndexByte(s, '\\') < 0 {
+		return s
+	}
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if v, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				out = append(out, byte(v))
+				i += 3
+				continue
+			}
+		}
+		out = append(out, s[i])
+	}
+	return string(out)
+}
+
+// clip shortens what an error shows.
+func clip(s string) string {
+	if len(s) > 80 {
+		return s[:80] + "..."
+	}
+	return s
+}

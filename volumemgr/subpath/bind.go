@@ -1,0 +1,224 @@
+package subpath
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/nodewright/nodewright/volumemgr/mount"
+)
+
+// Modes of what a subPath is mounted on, and of the directories above it.
+const (
+	dirMode  = fs.FileMode(0o750)
+	fileMode = fs.FileMode(0o640)
+)
+
+// targetDir is where the targets are in a pod's directory.
+const targetDir = "volume-subpaths"
+
+// Config holds what a Binder needs. Mounter is required.
+type Config struct {
+	Mounter mount.Mounter
+	Walk    Walk
+}
+
+// Binder mounts parts of volumes for containers.
+type Binder struct{ cfg Config }
+
+// New checks cfg.
+func New(cfg Config) (*Binder, error) {
+	if cfg.Mounter == nil {
+		return nil, errors.New("subpath: Config.Mounter is required")
+	}
+	return &Binder{cfg: cfg}, nil
+}
+
+// Request names a part of a volume.
+type Request struct {
+	// PodDir is the pod's own directory on the node.
+	PodDir string
+	// Volume is the volume's name on disk, and VolumePath where it is.
+	Volume, VolumePath string
+	// Container and Index say which mount of which container it is for.
+	Container string
+	Index     int
+	// SubPath is relative to the volume; see Check.
+	SubPath string
+}
+
+// Bind makes the part of the volume ready and returns the path for the
+// container to mount. A directory that is not there is made, with the mode of
+// the volume's own. What Bind made before is used again if it is the same
+// still.
+func (b *Binder) Bind(ctx context.Context, r Request) (hostPath string, err error) {
+	if err := Check(r.SubPath); err != nil {
+		return "", err
+	}
+	for _, name := range []string{r.Volume, r.Container} {
+		if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
+			return "", fmt.Errorf("%q is no name of a volume or container", name)
+		}
+	}
+	defer func() {
+		if err != nil {
+			err = &Error{Volume: r.Volume, SubPath: r.SubPath, Err: err}
+		}
+	}()
+	source, err := b.source(r)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = source.Close() }()
+	info, err := source.Stat()
+	if err != nil {
+		return "", err
+	}
+	target := filepath.Join(r.PodDir, targetDir, r.Volume, r.Container, strconv.Itoa(r.Index))
+	mounted, err := b.prepare(ctx, target, info)
+	if err != nil {
+		return "", err
+	}
+	if mounted {
+		return target, nil
+	}
+	// NB: no path is given to the mount: it could be another by now.
+	if err := b.cfg.Mounter.Bind(ctx, mount.Bind{Source: source.Name(), File: source, Target: target}); err != nil {
+		return "", errors.Join(err, mount.Clean(context.WithoutCancel(ctx), b.cfg.Mounter, target, mount.Plain))
+	}
+	return target, nil
+}
+
+// source opens the part of the volume and makes it if it is not there.
+func (b *Binder) source(r Request) (*os.File, error) {
+	w := b.cfg.Walk
+	_, _, err := w.Resolve(r.VolumePath, r.SubPath)
+	if errors.Is(err, fs.ErrNotExist) {
+		root, serr := os.Stat(r.VolumePath)
+		if serr != nil {
+			return nil, serr
+		}
+		const bits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
+		err = w.MakeDir(r.VolumePath, r.SubPath, root.Mode()&bits)
+	}
+	if err != nil {
+		return nil, err
+	}
+	base, rel, err := w.Resolve(r.VolumePath, r.SubPath)
+	if err != nil {
+		return nil, err
+	}
+	return w.Open(base, rel)
+}
+
+// prepare makes the target, and tells whether what is wanted is mounted there
+// already.
+func (b *Binder) prepare(ctx context.Context, target string, want fs.FileInfo) (mounted bool, err error) {
+	if err := os.MkdirAll(filepath.Dir(target), dirMode); err != nil {
+		return false, err
+	}
+	found, err := mount.Find(ctx, b.cfg.Mounter, target)
+	if err != nil {
+		return false, err
+	}
+	if len(found) > 0 {
+		if is, err := os.Lstat(target); err == nil && os.SameFile(is, want) {
+			return true, nil
+		}
+		// The source was replaced.
+		if err := mount.Clean(ctx, b.cfg.Mounter, target, mount.Plain); err != nil {
+			return false, err
+		}
+	}
+	is, err := os.Lstat(target)
+	if err == nil && (is.IsDir() != want.IsDir() || !is.IsDir() && !is.Mode().IsRegular()) {
+		if err := os.Remove(target); err != nil {
+			return false, err
+		}
+		err = fs.ErrNotExist
+	}
+	switch {
+	case err == nil:
+		return false, nil
+	case !errors.Is(err, fs.ErrNotExist) && !os.IsNotExist(err):
+		return false, err
+	case want.IsDir():
+		return false, os.Mkdir(target, dirMode)
+	}
+	f, err := os.OpenFile(target, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
+	if err != nil {
+		return false, err
+	}
+	return false, f.Close()
+}
+
+// Clean takes down all that was bound of a volume, in every container, and
+// removes the directories that this leaves empty. It goes on after an error
+// and returns all of them.
+func (b *Binder) Clean(ctx context.Context, podDir, volume string) error {
+	if volume == "" || volume == "." || volume == ".." || strings.ContainsAny(volume, "/\x00") {
+		return fmt.Errorf("%q is no name of a volume", volume)
+	}
+	top := filepath.Join(podDir, targetDir)
+	dir := filepath.Join(top, volume)
+	containers, err := entries(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, c := range containers {
+		targets, err := entries(c)
+		errs = append(errs, err)
+		for _, target := range targets {
+			errs = append(errs, mount.Clean(ctx, b.cfg.Mounter, target, mount.Plain))
+		}
+		errs = append(errs, removeEmpty(c))
+	}
+	errs = append(errs, removeEmpty(dir), removeEmpty(top))
+	return errors.Join(errs...)
+}
+
+// entries are the paths of what is in dir, which is no link; none if dir is not
+// there.
+func entries(dir string) ([]string, error) {
+	info, err := os.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return nil, fmt.Errorf("%s: want a directory, it is %v", dir, info.Mode().Type())
+	}
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]string, len(list))
+	for i, e := range list {
+		out[i] = filepath.Join(dir, e.Name())
+	}
+	return out, nil
+}
+
+// removeEmpty removes dir if it is an empty directory.
+func removeEmpty(dir string) error {
+	info, err := os.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.IsDir() {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) > 0 {
+		return err
+	}
+	return os.Remove(dir)
+}

@@ -1,0 +1,203 @@
+package tokens
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	authv1 "k8s.io/api/authentication/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// maxAge is how old a token gets, maxJitter the seconds of chance; both the
+	// kubelet's.
+	maxAge    = 24 * time.Hour
+	maxJitter = 10
+	// sweepEvery is how often expired tokens are looked for; the kubelet's.
+	sweepEvery = time.Minute
+	// never is how long a token without an end is kept before it is asked about
+	// again.
+	never = maxAge
+)
+
+// ErrUnsupported is what a Requester returns, in its error's tree, when the
+// API server knows no token requests at all.
+var ErrUnsupported = errors.New("the API server does not issue tokens (TokenRequest)")
+
+// Requester asks for a token; an API server.
+type Requester interface {
+	Request(ctx context.Context, namespace, serviceAccount string, spec authv1.TokenRequestSpec) (Issued, error)
+}
+
+// Issued is a token as it was issued.
+type Issued struct {
+	Value   string
+	Expires time.Time
+	// Seconds is the life that the issuer says was asked for, nil if it does
+	// not say: such a token is never renewed.
+	Seconds *int64
+}
+
+// Token is a token that is good now.
+type Token struct {
+	Value string
+	// Refresh is how long it is before a new one should be asked for.
+	Refresh time.Duration
+}
+
+// Config holds what a Cache needs. The zero value gives a Cache that has only
+// an error for everyone.
+type Config struct {
+	// Requester is nil where there is no API server.
+	Requester Requester
+	Log       *zap.Logger // silent
+}
+
+// entry is one token, or the request for it.
+type entry struct {
+	issued Issued
+	uid    types.UID // of the pod
+	mu     sync.Mutex
+}
+
+// Cache keeps tokens.
+type Cache struct {
+	cfg Config
+
+	mu      sync.Mutex
+	entries map[string]*entry
+	swept   time.Time
+}
+
+// New makes an empty Cache.
+func New(cfg Config) (*Cache, error) {
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	return &Cache{cfg: cfg, entries: make(map[string]*entry)}, nil
+}
+
+// Token returns a token for the account, from the cache if it is good for a
+// while.
+func (c *Cache) Token(ctx context.Context, namespace, account string, spec authv1.TokenRequestSpec) (Token, error) {
+	if c.cfg.Requester == nil {
+		return Token{}, fmt.Errorf("token for service account %s/%s: there is no API server to ask", namespace, account)
+	}
+	e := c.entry(key(namespace, account, spec), spec)
+	// Others who want the same wait here for one request.
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now()
+	jitter := time.Duration(rand.IntN(maxJitter)) * time.Second
+	if e.issued.Value != "" && now.Before(e.issued.Expires) && !RequiresRefresh(e.issued, now, jitter) {
+		return Token{e.issued.Value, untilRefresh(e.issued, now)}, nil
+	}
+	issued, err := c.cfg.Requester.Request(ctx, namespace, account, spec)
+	switch {
+	case err == nil:
+		if issued.Seconds == nil {
+			c.cfg.Log.Info("token has no duration and is not renewed", zap.String("namespace", namespace), zap.String("serviceAccount", account))
+		}
+		e.issued = issued
+		return Token{issued.Value, untilRefresh(issued, time.Now())}, nil
+	case e.issued.Value != "" && now.Before(e.issued.Expires):
+		c.cfg.Log.Warn("token is not renewed, the old one is still good", zap.String("namespace", namespace), zap.String("serviceAccount", account), zap.Error(err))
+		return Token{e.issued.Value, sweepEvery}, nil
+	}
+	return Token{}, fmt.Errorf("token for service account %s/%s: %w", namespace, account, err)
+}
+
+// Forget drops the tokens that are bound to a pod.
+func (c *Cache) Forget(uid types.UID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k, e := range c.entries {
+		if e.uid == uid {
+			delete(c.entries, k)
+		}
+	}
+}
+
+// entry finds or makes an entry, and drops those that have expired.
+func (c *Cache) entry(k string, spec authv1.TokenRequestSpec) *entry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); now.Sub(c.swept) >= sweepEvery {
+		c.swept = now
+		for k, e := range c.entries {
+			if !e.mu.TryLock() {
+				continue // in use
+			}
+			if !now.Before(e.issued.Expires) {
+				delete(c.entries, k)
+			}
+			e.mu.Unlock()
+		}
+	}
+	e := c.entries[k]
+	if e == nil {
+		e = &entry{}
+		if r := spec.BoundObjectRef; r != nil {
+			e.uid = r.UID
+		}
+		c.entries[k] = e
+	}
+	return e
+}
+
+// key is the same for requests whose tokens are the same.
+func key(namespace, account string, spec authv1.TokenRequestSpec) string {
+	parts := []string{account, namespace}
+	seconds := int64(0)
+	if spec.ExpirationSeconds != nil {
+		seconds = *spec.ExpirationSeconds
+	}
+	parts = append(parts, strconv.FormatInt(seconds, 10))
+	if r := spec.BoundObjectRef; r != nil {
+		parts = append(parts, "ref", r.Kind, r.APIVersion, r.Name, string(r.UID))
+	} else {
+		parts = append(parts, "none")
+	}
+	parts = append(parts, spec.Audiences...)
+	var b strings.Builder
+	for _, p := range parts {
+		b.WriteString(strconv.Quote(p))
+	}
+	return b.String()
+}
+
+// RequiresRefresh decides whether a token is to be renewed: when it is older
+// than a day less jitter, or in the last fifth of its life and jitter. One
+// without a life is not. It is pure.
+func RequiresRefresh(t Issued, now time.Time, jitter time.Duration) bool {
+	if t.Seconds == nil {
+		return false
+	}
+	return !now.Before(refreshAt(t).Add(-jitter))
+}
+
+// refreshAt is when a token with a life is renewed at the latest.
+func refreshAt(t Issued) time.Time {
+	life := time.Duration(*t.Seconds) * time.Second
+	issued := t.Expires.Add(-life)
+	fifth, old := t.Expires.Add(-life/5), issued.Add(maxAge)
+	if old.Before(fifth) {
+		return old
+	}
+	return fifth
+}
+
+// untilRefresh is how long a token is good, at least a second.
+func untilRefresh(t Issued, now time.Time) time.Duration {
+	if t.Seconds == nil {
+		return max(min(never, t.Expires.Sub(now)), time.Second)
+	}
+	return max(refreshAt(t).Sub(now), time.Second)
+}
