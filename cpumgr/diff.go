@@ -12,13 +12,16 @@ type Step struct {
 	// Pod is its UID and Container the name. Both are "" for all containers
 	// of the shared pool.
 	Pod, Container string
-	CPUs           numa.CPUSet
+	// CPUs are empty where a shared pool has none left, as strict reservation
+	// allows: a kernel has no such cpuset, and those containers have to go.
+	CPUs numa.CPUSet
 }
 
 // Diff lists what has to be done to running containers when one state follows
 // another. In this order, nobody enters CPUs that are to be another's own before
 // all others have left them: first all shrink, then those that get CPUs grow. A
-// container that moves altogether does so between the two.
+// container that moves altogether does so between the two; only where several do,
+// which no method of this package makes them do, may they meet for a moment.
 //
 // Containers that do not run need no step, and start with their [State.Wanted]
 // once the steps are done. A container that has had CPUs of its own and has none

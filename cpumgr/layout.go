@@ -46,15 +46,14 @@ func newLayout(m numa.Machine) *layout {
 	l.nodeCores = l.inside(l.nodes, l.coreOf)
 	l.nodeCaches = l.inside(l.nodes, l.cacheOf)
 	l.nodesFirst = len(l.sockets) >= len(l.nodes)
-	count := map[int]int{}
+	count := make([]int, len(m.CPUs)+1) // of cores, by size
+	l.minThreads = len(m.CPUs)
 	for _, c := range l.cores {
 		count[c.size]++
-		if l.minThreads == 0 || c.size < l.minThreads {
-			l.minThreads = c.size
-		}
+		l.minThreads = min(l.minThreads, c.size)
 	}
 	for size, n := range count {
-		if n > count[l.threads] || n == count[l.threads] && size > l.threads {
+		if n > 0 && n >= count[l.threads] {
 			l.threads = size
 		}
 	}
@@ -67,22 +66,22 @@ func units(m numa.Machine, of func(numa.CPU) int) (table []unit, place []int) {
 	if len(m.CPUs) == 0 {
 		return nil, nil
 	}
-	var ids []int
-	members := map[int][]int{}
-	for _, c := range m.CPUs {
-		id := of(c)
-		if members[id] == nil {
-			ids = append(ids, id)
-		}
-		members[id] = append(members[id], c.ID)
+	ids := make([]int, len(m.CPUs))
+	for i, c := range m.CPUs {
+		ids[i] = of(c)
 	}
 	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	members := make([][]int, len(ids))
 	place = slices.Repeat([]int{-1}, m.CPUs[len(m.CPUs)-1].ID+1)
+	for _, c := range m.CPUs {
+		i, _ := slices.BinarySearch(ids, of(c))
+		place[c.ID] = i
+		members[i] = append(members[i], c.ID)
+	}
+	table = make([]unit, len(ids))
 	for i, id := range ids {
-		table = append(table, unit{id: id, cpus: numa.CPUs(members[id]...), size: len(members[id])})
-		for _, cpu := range members[id] {
-			place[cpu] = i
-		}
+		table[i] = unit{id: id, cpus: numa.CPUs(members[i]...), size: len(members[i])}
 	}
 	return table, place
 }
@@ -91,12 +90,15 @@ func units(m numa.Machine, of func(numa.CPU) int) (table []unit, place []int) {
 // in ascending order.
 func (l *layout) inside(parents []unit, childOf []int) [][]int {
 	lists := make([][]int, len(parents))
+	met := make([]int, l.m.CPUs[len(l.m.CPUs)-1].ID+1) // the last parent that a child was met in, from 1
 	for i, p := range parents {
 		for cpu := range p.cpus.All() {
-			lists[i] = append(lists[i], childOf[cpu])
+			if child := childOf[cpu]; met[child] != i+1 {
+				met[child] = i + 1
+				lists[i] = append(lists[i], child)
+			}
 		}
 		slices.Sort(lists[i])
-		lists[i] = slices.Compact(lists[i])
 	}
 	return lists
 }

@@ -128,8 +128,8 @@ func TestNone(t *testing.T) {
 	if err != nil || !s.Equal(p.Start()) || !s.Wanted("a", "0").Empty() || !p.Hints(s, pod, 0).Any {
 		t.Errorf("%v, %v", s, err)
 	}
-	if s, err = p.Resize(s, pod, 0, 3000); err != nil {
-		t.Error(err)
+	if s, err := p.Resize(s, pod, 0, 3000); err != nil || !s.Equal(p.Start()) {
+		t.Errorf("%v, %v", s, err)
 	}
 	// What policy static gave is taken back, and told.
 	s, problems := Rebuild(p, []numa.Pod{pod}, map[string]map[string]numa.CPUSet{"a": {"0": list("1,5")}})

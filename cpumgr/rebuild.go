@@ -36,8 +36,8 @@ func (p Problem) Unwrap() error { return p.Err }
 
 // Rebuild makes a state from what pods have: from the cpusets of their live
 // cgroups, or from what was kept of them ([PodCPUs.ByContainer]), by UID and
-// container name. CPUs under the name "" are the pod's; they need not be named
-// where the CPUs of its containers make them up.
+// container name. CPUs under the name "" are the pod's, and none that it has no
+// pool; where the name is missing, the CPUs of its containers tell.
 //
 // Containers that are to have CPUs of their own keep just those they have. The
 // exceptions are reported and share the pool: CPUs that are offline, reserved or
@@ -65,7 +65,9 @@ func Rebuild(p Policy, pods []numa.Pod, has map[string]map[string]numa.CPUSet) (
 			continue
 		}
 		for _, name := range sorted(has[uid]) {
-			problems = append(problems, Problem{uid, name, has[uid][name], errors.New("there is no such pod")})
+			if cpus := has[uid][name]; !cpus.Empty() {
+				problems = append(problems, Problem{uid, name, cpus, errors.New("there is no such pod")})
+			}
 		}
 	}
 	return s, problems
@@ -88,7 +90,7 @@ func (p *Static) Adopt(s State, pod numa.Pod, has map[string]numa.CPUSet) (State
 		if !ok || n == 0 {
 			continue
 		}
-		if err := p.adoptable(s, pod.UID, cpus, n); err != nil {
+		if err := p.adoptable(s, pod.UID, c.Kind, cpus, n); err != nil {
 			problems = append(problems, Problem{pod.UID, c.Name, cpus, err})
 			continue
 		}
@@ -105,11 +107,12 @@ func (p *Static) adoptPool(s State, pod numa.Pod, has map[string]numa.CPUSet, n 
 		for _, c := range pod.Containers {
 			pool = pool.Union(has[c.Name])
 		}
-		if pool.Len() != n {
-			return s, nil, false
-		}
+		named = pool.Len() == n
 	}
-	if err := p.adoptable(s, pod.UID, pool, n); err != nil {
+	if !named || pool.Empty() {
+		return s, nil, false
+	}
+	if err := p.adoptable(s, pod.UID, numa.Regular, pool, n); err != nil {
 		return s, []Problem{{pod.UID, "", pool, err}}, true
 	}
 	rec := PodCPUs{UID: pod.UID, Pool: pool}
@@ -143,7 +146,7 @@ func (p *Static) adoptPool(s State, pod numa.Pod, has map[string]numa.CPUSet, n 
 }
 
 // adoptable tells why a container cannot keep CPUs, or nil.
-func (p *Static) adoptable(s State, podUID string, cpus numa.CPUSet, n int) error {
+func (p *Static) adoptable(s State, podUID string, kind numa.Kind, cpus numa.CPUSet, n int) error {
 	if offline := cpus.Minus(p.l.all); !offline.Empty() {
 		return fmt.Errorf("CPUs %s are offline", offline)
 	}
@@ -153,7 +156,12 @@ func (p *Static) adoptable(s State, podUID string, cpus numa.CPUSet, n int) erro
 	if reserved := cpus.Intersect(p.reserved); !reserved.Empty() {
 		return fmt.Errorf("CPUs %s are reserved", reserved)
 	}
-	if taken := cpus.Minus(p.free(s, podUID)); !taken.Empty() {
+	free := p.free(s, podUID)
+	if kind == numa.Init {
+		// A sidecar that grew since may have some of them.
+		free = free.Union(s.pods[podUID].held())
+	}
+	if taken := cpus.Minus(free); !taken.Empty() {
 		return fmt.Errorf("CPUs %s are %s", taken, s.ownerOf(taken))
 	}
 	return nil
@@ -171,10 +179,7 @@ func (s State) ownerOf(cpus numa.CPUSet) string {
 
 // ByContainer is what a pod has, in the form that [Rebuild] takes.
 func (p PodCPUs) ByContainer() map[string]numa.CPUSet {
-	has := map[string]numa.CPUSet{}
-	if !p.Pool.Empty() {
-		has[""] = p.Pool
-	}
+	has := map[string]numa.CPUSet{"": p.Pool}
 	for _, c := range p.Containers {
 		has[c.Name] = c.CPUs
 	}
