@@ -30,11 +30,15 @@ func (l *layout) insufficient(free numa.CPUSet, n int) error {
 }
 
 func (e *InsufficientError) Error() string {
-	var nodes strings.Builder
-	for _, n := range e.Nodes {
-		fmt.Fprintf(&nodes, "; %d on node %d", n.CPUs, n.Node)
+	return fmt.Sprintf("%d CPUs requested, but %d are free (%s; %d whole cores)", e.Requested, e.Free, perNode(e.Nodes), e.Cores)
+}
+
+func perNode(nodes []NodeCPUs) string {
+	parts := make([]string, len(nodes))
+	for i, n := range nodes {
+		parts[i] = fmt.Sprintf("%d on node %d", n.CPUs, n.Node)
 	}
-	return fmt.Sprintf("%d CPUs requested, but %d are free (%d whole cores%s)", e.Requested, e.Free, e.Cores, nodes.String())
+	return strings.Join(parts, ", ")
 }
 
 // SMTAlignmentError tells that a request cannot be served with whole cores, as
@@ -43,9 +47,15 @@ type SMTAlignmentError struct {
 	Requested int // CPUs
 	PerCore   int // CPUs of a core
 	// Physical tells that the number is right, but not so many CPUs are free
-	// in whole cores: only Available.
+	// in whole cores: only Available, which Nodes has for each node.
 	Physical  bool
 	Available int
+	Nodes     []NodeCPUs
+}
+
+// misaligned tells what there is instead of n CPUs: whole cores.
+func (l *layout) misaligned(whole numa.CPUSet, n int) error {
+	return &SMTAlignmentError{Requested: n, PerCore: l.minThreads, Physical: true, Available: whole.Len(), Nodes: l.freeByNode(whole)}
 }
 
 // Reason is what the kubelet says of a pod that it rejects for this.
@@ -53,7 +63,7 @@ func (*SMTAlignmentError) Reason() string { return "SMTAlignmentError" }
 
 func (e *SMTAlignmentError) Error() string {
 	if e.Physical {
-		return fmt.Sprintf("%d CPUs requested in whole cores, but cores that are free have %d", e.Requested, e.Available)
+		return fmt.Sprintf("%d CPUs requested in whole cores, but cores that are free have %d (%s)", e.Requested, e.Available, perNode(e.Nodes))
 	}
 	return fmt.Sprintf("%d CPUs requested; want a multiple of %d, the CPUs of a core", e.Requested, e.PerCore)
 }

@@ -50,7 +50,28 @@ func Example() {
 	// db/postgres moves to 1-2,9-10
 	// postgres starts on 1-2,9-10
 	// exporter starts on 0,3-8,11-15
-	// container "all": 12 CPUs requested in whole cores, but cores that are free have 10
+	// container "all": 12 CPUs requested in whole cores, but cores that are free have 10 (2 on node 0, 8 on node 1)
+}
+
+// nodeZero is a policy that puts databases next to the network card.
+type nodeZero struct{ *cpumgr.Static }
+
+func (p nodeZero) Allocate(s cpumgr.State, pod numa.Pod, container int, hint numa.Hint) (cpumgr.State, error) {
+	if container != cpumgr.WholePod && pod.Containers[container].Name == "postgres" {
+		hint.Nodes = numa.Nodes(0)
+	}
+	return p.Static.Allocate(s, pod, container, hint)
+}
+
+// A policy of one's own may build upon the static one.
+func ExamplePolicy() {
+	static, _ := cpumgr.NewStatic(numa.Uniform(2, 1, 4, 2, 64<<30), cpumgr.Reservation{MilliCPU: 1000}, cpumgr.Options{})
+	var policy cpumgr.Policy = nodeZero{static}
+	pod := numa.Pod{UID: "db", Guaranteed: true, Containers: []numa.Container{{Name: "postgres", Resources: numa.Resources{MilliCPU: 2000}}}}
+	state, err := policy.Allocate(policy.Start(), pod, 0, numa.Hint{Nodes: numa.Nodes(1)})
+	fmt.Println(state.Exclusive("db", "postgres"), err)
+	// Output:
+	// 1,9 <nil>
 }
 
 // What runs keeps its CPUs when an agent starts without its files: the live

@@ -68,12 +68,14 @@ func (p *Static) Hints(s State, pod numa.Pod, container int) numa.Hints {
 
 func (p *Static) podHints(s State, pod numa.Pod) numa.Hints {
 	if pod.Resources != nil {
-		pool := s.pods[pod.UID].Pool
+		has, known := s.pods[pod.UID]
 		switch n := p.wantsWhole(pod); {
 		case n == 0:
 			return anyHints()
-		case !pool.Empty():
-			return p.again(pool, n)
+		case !has.Pool.Empty():
+			return p.again(has.Pool, n)
+		case known: // its containers have theirs, one by one
+			return p.again(has.held(), has.held().Len())
 		default:
 			return p.hints(p.free(s, pod.UID), numa.CPUSet{}, n)
 		}

@@ -19,7 +19,7 @@ func (p *Static) allocatePod(s State, pod numa.Pod, hint numa.Hint) (State, erro
 		return next, nil
 	}
 	n := p.wantsWhole(pod)
-	if n == 0 || !s.pods[pod.UID].Pool.Empty() {
+	if _, has := s.pods[pod.UID]; has || n == 0 {
 		return s, nil
 	}
 	if err := p.checkPodShares(pod, n); err != nil {

@@ -131,9 +131,14 @@ func TestLives(t *testing.T) {
 				}
 			default:
 				what = "allocate again"
-				s, err = admit(p, s, pod, pod.Resources != nil && o.PodLevel && !s.pods[uid].Pool.Empty())
+				s, err = admit(p, s, pod, r.IntN(2) == 0)
 				if err != nil {
-					s = before // init containers of before the resize may be in the way
+					s = before // there may be no room for what was not assigned
+				}
+				for _, c := range before.pods[uid].Containers {
+					if got := s.Wanted(uid, c.Name); !got.Equal(c.CPUs) {
+						t.Fatalf("seed %d, %d: container %s of %+v moved to %s from %s", seed, i, c.Name, pod, got, c.CPUs)
+					}
 				}
 			}
 			if problems := p.Validate(s); len(problems) > 0 {

@@ -43,7 +43,8 @@ func (p Problem) Unwrap() error { return p.Err }
 // exceptions are reported and share the pool: CPUs that are offline, reserved or
 // another's, and numbers that are not what the container asks for. Where two
 // pods have the same CPU, the one that comes first in pods keeps it. The state is
-// good whatever the problems.
+// good whatever the problems. Pods that are terminating have to be among pods: the
+// CPUs of those that are not are given to others.
 func Rebuild(p Policy, pods []numa.Pod, has map[string]map[string]numa.CPUSet) (State, []Problem) {
 	s := p.Start()
 	var problems []Problem
@@ -84,6 +85,9 @@ func (p *Static) Adopt(s State, pod numa.Pod, has map[string]numa.CPUSet) (State
 		}
 	}
 	var problems []Problem
+	if pool := has[""]; !pool.Empty() {
+		problems = append(problems, Problem{pod.UID, "", pool, errors.New("the pod does not get CPUs of its own")})
+	}
 	for _, c := range pod.Containers {
 		cpus, ok := has[c.Name]
 		n := p.wants(pod, c)

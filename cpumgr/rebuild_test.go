@@ -72,6 +72,7 @@ func TestRebuildPodLevel(t *testing.T) {
 		{"beyond the pool", "=1-2,5-6 0=3,7 1=2,6", "1=2,6", `container "0": CPUs "3,7": the pod's are "1-2,5-6"`},
 		{"another number", "=1-2,5-6 0=1,2,5 1=6", "1=6", "they are 3, and the container asks for 2"},
 		{"overlap", "=1-2,5-6 0=1,5 1=1-2,5-6", "0=1,5", "CPUs 1,5 are another container's own"},
+		{"no pool, as it was kept", "= 0=1,5 1=2,6", "0=1,5", ""},
 		{"no pool that would fit", "0=1,5 1=0,2-4,6-7", "0=1,5", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -97,6 +98,15 @@ func TestRebuildPodLevel(t *testing.T) {
 				t.Error(problems)
 			}
 		})
+	}
+}
+
+// With the gate off, the pool is told and given back.
+func TestRebuildWithoutPodLevel(t *testing.T) {
+	p := newStatic(t, machineS(), "0,4", Options{})
+	s, problems := Rebuild(p, []numa.Pod{podOf(4, "r2 r0")}, map[string]map[string]numa.CPUSet{"a": {"": list("1-2,5-6"), "0": list("1,5"), "1": list("2,6")}})
+	if !s.Equal(p.Start()) || len(problems) != 1 || !strings.Contains(problems[0].Error(), `pod a: CPUs "1-2,5-6": the pod does not get CPUs of its own`) {
+		t.Errorf("%v, %v", s, problems)
 	}
 }
 

@@ -137,8 +137,9 @@ func (p *Static) Allocate(s State, pod numa.Pod, container int, hint numa.Hint) 
 	if n == 0 {
 		return s, nil
 	}
-	if _, ok := s.pods[pod.UID].container(c.Name); ok {
-		return s, nil
+	has := s.pods[pod.UID]
+	if _, ok := has.container(c.Name); ok || !has.Pool.Empty() {
+		return s, nil // a pool was divided when it was given
 	}
 	cpus, err := p.take(s, pod.UID, n, hint)
 	if err != nil {
@@ -164,8 +165,8 @@ func (p *Static) checkSMT(n int, countable numa.CPUSet) error {
 	if n%p.l.minThreads != 0 {
 		return &SMTAlignmentError{Requested: n, PerCore: p.l.minThreads}
 	}
-	if n > countable.Len() {
-		return &SMTAlignmentError{Requested: n, PerCore: p.l.minThreads, Physical: true, Available: countable.Len()}
+	if whole := p.l.wholeCores(countable); n > whole.Len() {
+		return p.l.misaligned(whole, n)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package cpumgr
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -26,7 +27,7 @@ func TestAllocate(t *testing.T) {
 		{"a core", machineS(), "0,4", "1-3,5-7", Options{}, guaranteed("a", 2), 0, "1,5", "0,2-4,6-7", ""},
 		{"all that may be given", machineS(), "0,4", "1-3,5-7", Options{}, guaranteed("a", 6), 0, "1-3,5-7", "0,4", ""},
 		{"all, under strict reservation", machineS(), "0,4", "1-3,5-7", Options{StrictReservation: true}, guaranteed("a", 6), 0, "1-3,5-7", "", ""},
-		{"too many", machineS(), "0,4", "1-3,5-7", Options{}, guaranteed("a", 7), 0, "", "0-7", "7 CPUs requested, but 6 are free (3 whole cores"},
+		{"too many", machineS(), "0,4", "1-3,5-7", Options{}, guaranteed("a", 7), 0, "", "0-7", "7 CPUs requested, but 6 are free (6 on node 0; 3 whole cores)"},
 		{"too many are in use", machineS(), "0,4", "1,2", Options{}, guaranteed("a", 3), 0, "", "0-2,4", "3 CPUs requested, but 2 are free"},
 		{"not guaranteed", machineS(), "0,4", "1-3,5-7", Options{}, burstable, 0, "", "0-7", ""},
 		{"a fraction", machineS(), "0,4", "1-3,5-7", Options{}, fraction, 0, "", "0-7", ""},
@@ -75,11 +76,11 @@ func TestReasons(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	var smt *SMTAlignmentError
-	if !errors.As(err, &smt) || *smt != (SMTAlignmentError{Requested: 3, PerCore: 2}) {
+	if !errors.As(err, &smt) || !reflect.DeepEqual(*smt, SMTAlignmentError{Requested: 3, PerCore: 2}) {
 		t.Errorf("%+v", smt)
 	}
 	_, err = p.Allocate(p.Start(), guaranteed("a", 8), 0, numa.Hint{})
-	if !errors.As(err, &smt) || *smt != (SMTAlignmentError{Requested: 8, PerCore: 2, Physical: true, Available: 6}) {
+	if !errors.As(err, &smt) || !reflect.DeepEqual(*smt, SMTAlignmentError{Requested: 8, PerCore: 2, Physical: true, Available: 6, Nodes: []NodeCPUs{{0, 6}}}) {
 		t.Errorf("%+v", smt)
 	}
 	if _, err := p.Allocate(p.Start(), guaranteed("a", 2), 1, numa.Hint{}); err == nil {

@@ -50,7 +50,7 @@ func (l *layout) take(free numa.CPUSet, n int, near numa.NodeSet, o Options) (nu
 			return got, nil
 		}
 	}
-	return numa.CPUSet{}, &SMTAlignmentError{Requested: n, PerCore: l.minThreads, Available: whole.Len(), Physical: true}
+	return numa.CPUSet{}, l.misaligned(whole, n)
 }
 
 // takeNear chooses n CPUs: from some nodes first, as many as there are.

@@ -148,11 +148,11 @@ func TestTakeErrors(t *testing.T) {
 	if !errors.As(err, &few) || few.Requested != 5 || few.Free != 4 || few.Cores != 2 {
 		t.Errorf("%v", err)
 	}
-	if want := "5 CPUs requested, but 4 are free (2 whole cores; 4 on node 0)"; err.Error() != want {
+	if want := "5 CPUs requested, but 4 are free (4 on node 0; 2 whole cores)"; err.Error() != want {
 		t.Errorf("%q, want %q", err, want)
 	}
 	_, err = Take(machineM(), list("0-2,40,11"), 6, Options{})
-	if want := "6 CPUs requested, but 5 are free (1 whole cores; 4 on node 0; 1 on node 1; 0 on node 2; 0 on node 3)"; err == nil || err.Error() != want {
+	if want := "6 CPUs requested, but 5 are free (4 on node 0, 1 on node 1, 0 on node 2, 0 on node 3; 1 whole cores)"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %q", err, want)
 	}
 	if _, err := Take(machineS(), list("0-7"), -1, Options{}); err == nil || !strings.Contains(err.Error(), "-1 CPUs") {
@@ -210,6 +210,33 @@ func TestTakeIsTheReference(t *testing.T) {
 				t.Fatalf("%d sockets of %d nodes of %d cores of %d threads, %d of %s, %+v: %s, %v; want %s",
 					sockets, perSocket, cores, threads, n, free, o, got, err, want)
 			}
+		}
+	}
+}
+
+// However odd a machine is, with sockets in several nodes and nodes in several
+// sockets, as many CPUs are taken as were asked for, of the free ones.
+func TestTakeOnAnyMachine(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 9))
+	for range 2000 {
+		nodes, n := 1+r.IntN(12), 1+r.IntN(80)
+		m := numa.Machine{}
+		for id := range nodes {
+			m.Nodes = append(m.Nodes, numa.Node{ID: id * 5})
+		}
+		for id := range n {
+			m.CPUs = append(m.CPUs, numa.CPU{ID: id * 2, Core: r.IntN(n), Cache: r.IntN(9), Socket: r.IntN(5) - 1, Node: r.IntN(nodes) * 5})
+		}
+		free := some(r, m.AllCPUs(), r.IntN(101))
+		o := randomOptions(r)
+		want := r.IntN(free.Len() + 1)
+		got, err := Take(m, free, want, o)
+		var smt *SMTAlignmentError
+		if o.FullPCPUsOnly && errors.As(err, &smt) {
+			continue
+		}
+		if err != nil || got.Len() != want || !got.SubsetOf(free) {
+			t.Fatalf("%d of %s: %s, %v", want, free, got, err)
 		}
 	}
 }
