@@ -132,7 +132,7 @@ func TestNone(t *testing.T) {
 		t.Errorf("%v, %v", s, err)
 	}
 	// What policy static gave is taken back, and told.
-	s, problems := Rebuild(p, []numa.Pod{pod}, map[string]map[string]numa.CPUSet{"a": {"0": list("1,5")}})
+	s, problems := Rebuild(p, []numa.Pod{pod, guaranteed("b", 2)}, map[string]map[string]numa.CPUSet{"a": {"0": list("1,5")}, "b": {"0": list("0-7")}})
 	if len(problems) != 1 || len(s.Pods()) != 0 || !p.Release(s, "a", "0").Equal(s) {
 		t.Errorf("%v, %v", s, problems)
 	}

@@ -69,9 +69,9 @@ func TestPodLevel(t *testing.T) {
 			var got []string
 			for _, c := range pod.Containers {
 				got = append(got, s.Wanted("a", c.Name).String())
-				want := Pod
+				want := SharesPod
 				if c.MilliCPU > 0 {
-					want = Container
+					want = OwnCPUs
 				}
 				if level := s.Isolation("a", c.Name); level != want {
 					t.Errorf("container %s has isolation %d", c.Name, level)
@@ -128,7 +128,7 @@ func TestPodLevelWithoutGateOrWholeCPUs(t *testing.T) {
 	}{{podOf(4, "r2 r0"), false}, {half, true}} {
 		p := newStatic(t, machineS(), "0,4", Options{PodLevel: tc.gate})
 		s, err := p.Allocate(p.Start(), tc.pod, WholePod, numa.Hint{})
-		if err != nil || !s.Equal(p.Start()) || !p.Hints(s, tc.pod, WholePod).Any || s.Isolation("a", "0") != Host {
+		if err != nil || !s.Equal(p.Start()) || !p.Hints(s, tc.pod, WholePod).Any || s.Isolation("a", "0") != SharesHost {
 			t.Errorf("%v, %v", s, err)
 		}
 	}

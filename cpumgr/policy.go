@@ -59,11 +59,14 @@ func (none) Resize(s State, _ numa.Pod, _ int, _ int64) (State, error) { return 
 
 func (none) Release(s State, podUID, container string) State { return s.Without(podUID, container) }
 
+// Adopt takes back what another policy gave. Cpusets of another size than a
+// container's request are no such gift, and are passed over.
 func (none) Adopt(s State, pod numa.Pod, has map[string]numa.CPUSet) (State, []Problem) {
 	var problems []Problem
-	for _, name := range sorted(has) {
-		if !has[name].Empty() {
-			problems = append(problems, Problem{pod.UID, name, has[name], errors.New("policy none gives no container CPUs of its own")})
+	for _, c := range pod.Containers {
+		cpus := has[c.Name]
+		if pod.Guaranteed && !cpus.Empty() && cpus.Len() == c.WholeCPUs() {
+			problems = append(problems, Problem{pod.UID, c.Name, cpus, errors.New("policy none gives no container CPUs of its own")})
 		}
 	}
 	return s, problems

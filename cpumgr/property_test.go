@@ -89,9 +89,9 @@ func enters(t *testing.T, from, to State) {
 // none lost), sizes are right, a state that was is not changed by what follows, it
 // can be rebuilt from what is kept, and the end is the start.
 func TestLives(t *testing.T) {
-	rounds := 300
+	rounds := 100
 	if testing.Short() {
-		rounds = 60
+		rounds = 30
 	}
 	for seed := range uint64(rounds) {
 		r := rand.New(rand.NewPCG(seed, 5))

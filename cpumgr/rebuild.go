@@ -42,7 +42,8 @@ func (p Problem) Unwrap() error { return p.Err }
 // Containers that are to have CPUs of their own keep just those they have. The
 // exceptions are reported and share the pool: CPUs that are offline, reserved or
 // another's, and numbers that are not what the container asks for. Where two
-// pods have the same CPU, the one that comes first in pods keeps it. The state is
+// pods have the same CPU, the one that comes first in pods keeps it: those that a
+// file tells of are better first than those that only a cpuset tells of. The state is
 // good whatever the problems. Pods that are terminating have to be among pods: the
 // CPUs of those that are not are given to others.
 func Rebuild(p Policy, pods []numa.Pod, has map[string]map[string]numa.CPUSet) (State, []Problem) {

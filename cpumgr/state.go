@@ -97,20 +97,20 @@ type Isolation int
 // Those with their own need no CFS quota, which would throttle them in vain (the
 // kubelet's DisableCPUQuotaWithExclusiveCPUs).
 const (
-	Host Isolation = iota
-	Pod
-	Container
+	SharesHost Isolation = iota
+	SharesPod
+	OwnCPUs
 )
 
 // Isolation tells how alone a container is on its CPUs.
 func (s State) Isolation(podUID, container string) Isolation {
 	switch c, ok := s.pods[podUID].container(container); {
 	case !ok:
-		return Host
+		return SharesHost
 	case c.Pooled:
-		return Pod
+		return SharesPod
 	default:
-		return Container
+		return OwnCPUs
 	}
 }
 

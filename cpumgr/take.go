@@ -2,6 +2,7 @@ package cpumgr
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -20,7 +21,7 @@ import (
 // The error is an [*InsufficientError] where there are fewer free CPUs than n,
 // and an [*SMTAlignmentError] where FullPCPUsOnly cannot be kept.
 func Take(m numa.Machine, free numa.CPUSet, n int, o Options) (numa.CPUSet, error) {
-	if err := m.Validate(); err != nil {
+	if err := errors.Join(m.Validate(), o.validate()); err != nil {
 		return numa.CPUSet{}, err
 	}
 	l := newLayout(m)

@@ -158,6 +158,9 @@ func TestTakeErrors(t *testing.T) {
 	if _, err := Take(machineS(), list("0-7"), -1, Options{}); err == nil || !strings.Contains(err.Error(), "-1 CPUs") {
 		t.Errorf("%v", err)
 	}
+	if _, err := Take(machineS(), list("0-7"), 2, Options{FullPCPUsOnly: true, DistributeAcrossCores: true}); err == nil {
+		t.Error("options that exclude each other")
+	}
 	if _, err := Take(numa.Machine{}, list("0-7"), 1, Options{}); err == nil {
 		t.Error("a machine without CPUs")
 	}
@@ -174,7 +177,7 @@ func TestTakeErrors(t *testing.T) {
 // the result is that of the plain reading of the rules.
 func TestTakeIsTheReference(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
-	rounds := 1000
+	rounds := 400
 	if testing.Short() {
 		rounds = 100
 	}
