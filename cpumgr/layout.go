@@ -72,16 +72,26 @@ func units(m numa.Machine, of func(numa.CPU) int) (table []unit, place []int) {
 	}
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
-	members := make([][]int, len(ids))
 	place = slices.Repeat([]int{-1}, m.CPUs[len(m.CPUs)-1].ID+1)
+	table = make([]unit, len(ids))
 	for _, c := range m.CPUs {
 		i, _ := slices.BinarySearch(ids, of(c))
 		place[c.ID] = i
-		members[i] = append(members[i], c.ID)
+		table[i].size++
 	}
-	table = make([]unit, len(ids))
+	// Units lie one behind the other in one slice, each from its own start.
+	members, next := make([]int, len(m.CPUs)), make([]int, len(ids))
+	for i := 1; i < len(ids); i++ {
+		next[i] = next[i-1] + table[i-1].size
+	}
+	for _, c := range m.CPUs {
+		i := place[c.ID]
+		members[next[i]] = c.ID
+		next[i]++
+	}
 	for i, id := range ids {
-		table[i] = unit{id: id, cpus: numa.CPUs(members[i]...), size: len(members[i])}
+		table[i].id = id
+		table[i].cpus = numa.CPUs(members[next[i]-table[i].size : next[i]]...)
 	}
 	return table, place
 }
@@ -108,7 +118,7 @@ func (l *layout) wholeCores(set numa.CPUSet) numa.CPUSet {
 	var ids []int
 	for _, c := range l.cores {
 		if set.IntersectLen(c.cpus) == c.size {
-			ids = append(ids, c.cpus.IDs()...)
+			ids = slices.AppendSeq(ids, c.cpus.All())
 		}
 	}
 	return numa.CPUs(ids...)

@@ -161,7 +161,7 @@ func (r *run) takeWhole(table []unit, order []int) {
 	for _, i := range order {
 		if u := table[i]; need >= u.size && u.cpus.SubsetOf(r.free) {
 			need -= u.size
-			ids = append(ids, u.cpus.IDs()...)
+			ids = slices.AppendSeq(ids, u.cpus.All())
 		}
 	}
 	r.take(numa.CPUs(ids...))

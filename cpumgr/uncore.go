@@ -34,7 +34,7 @@ func (r *run) takePart(cache int) {
 		}
 		if free := r.l.cores[i].cpus.Intersect(r.free); !free.Empty() {
 			cores--
-			ids = append(ids, free.IDs()...)
+			ids = slices.AppendSeq(ids, free.All())
 		}
 	}
 	if len(ids) > r.need && r.need%2 == 1 && r.l.threads > 1 {
