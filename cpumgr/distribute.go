@@ -1,0 +1,215 @@
+package cpumgr
+
+import (
+	"cmp"
+	"iter"
+	"math"
+	"slices"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// maxExact is the number of nodes with free CPUs up to which the search for an
+// even distribution looks at all sets of nodes: 3^8 = 6561 cases at most. Beyond,
+// it looks at the nodes with the most free CPUs alone.
+const maxExact = 8
+
+// distribute takes n CPUs evenly from as few nodes as can give them, in groups
+// that are not split between nodes. Of the ways to do so it takes the one which
+// leaves nodes the most alike. Where there is none, it packs.
+func (l *layout) distribute(free numa.CPUSet, n, group int, spread bool) (numa.CPUSet, error) {
+	if n%group != 0 || n == 0 || n > free.Len() {
+		return l.pack(free, n, spread, false)
+	}
+	r := run{l: l, free: free, need: n}
+	d := division{need: n, group: group}
+	nodes := r.nodes()
+	for _, i := range nodes {
+		d.free = append(d.free, free.IntersectLen(l.nodes[i].cpus))
+	}
+	for k := l.fewestNodes(n, group); k <= min(n/group, len(nodes)); k++ {
+		best, ok := d.among(k)
+		if !ok {
+			continue
+		}
+		give := func(place, count int) {
+			cpus, err := l.pack(r.free.Intersect(l.nodes[nodes[place]].cpus), count, spread, false)
+			if err == nil {
+				r.take(cpus)
+			}
+		}
+		for _, place := range best.nodes {
+			give(place, best.share)
+		}
+		for _, place := range best.extra {
+			give(place, group)
+		}
+		if r.need == 0 {
+			return r.got, nil
+		}
+	}
+	return l.pack(free, n, spread, false)
+}
+
+// fewestNodes is how many nodes of the machine hold n CPUs in groups, were all
+// of them free.
+func (l *layout) fewestNodes(n, group int) int {
+	groups := make([]int, len(l.nodes))
+	for i, u := range l.nodes {
+		groups[i] = (u.size + group - 1) / group
+	}
+	slices.SortFunc(groups, func(a, b int) int { return b - a })
+	k, sum := 0, 0
+	for ; k < len(groups) && sum*group < n; k++ {
+		sum += groups[k]
+	}
+	return k
+}
+
+// division looks for the evenest way to take a number of CPUs from nodes.
+type division struct {
+	free        []int // by node, in order
+	need, group int
+}
+
+// portion is one way: share CPUs from each of some nodes, and one group more from
+// each in extra, which may name a node more than once.
+type portion struct {
+	nodes, extra []int
+	share        int
+	score        float64
+}
+
+// among finds the best way to take from k nodes. Of ways that are as good, the
+// first is taken.
+func (d division) among(k int) (best portion, found bool) {
+	share := d.need / k / d.group * d.group
+	rest := d.need - share*k
+	better := func(nodes, extra, after []int) (done bool) {
+		if score := deviation(after); !found || score < best.score {
+			best, found = portion{slices.Clone(nodes), extra, share, score}, true
+		}
+		return best.score == 0
+	}
+	for nodes := range d.choices(every(len(d.free)), k) {
+		if !d.holds(nodes, share) {
+			continue
+		}
+		after := slices.Clone(d.free)
+		var candidates []int
+		for _, i := range nodes {
+			if after[i] -= share; after[i] >= d.group {
+				candidates = append(candidates, i)
+			}
+		}
+		if rest == 0 {
+			if better(nodes, nil, after) {
+				return best, true
+			}
+			continue
+		}
+		for size := len(candidates); size > 0; size-- {
+			for some := range d.choices(candidates, size) {
+				left := slices.Clone(after)
+				if extra, ok := d.dealOut(rest, some, left); ok && better(nodes, extra, left) {
+					return best, true
+				}
+			}
+		}
+	}
+	return best, found
+}
+
+// holds tells whether nodes have a share each, and all that is needed together.
+func (d division) holds(nodes []int, share int) bool {
+	sum := 0
+	for _, i := range nodes {
+		if d.free[i] < share {
+			return false
+		}
+		sum += d.free[i] / d.group * d.group
+	}
+	return sum >= d.need
+}
+
+// dealOut takes what is left to give from some nodes, a group from each in turn.
+func (d division) dealOut(rest int, some, left []int) (extra []int, ok bool) {
+	for rest > 0 {
+		before := rest
+		for _, i := range some {
+			if rest > 0 && left[i] >= d.group {
+				left[i] -= d.group
+				rest -= d.group
+				extra = append(extra, i)
+			}
+		}
+		if rest == before {
+			return nil, false
+		}
+	}
+	return extra, true
+}
+
+// choices are the sets of k of some nodes in lexicographic order, or beyond
+// [maxExact] nodes the one set of those with the most free CPUs.
+func (d division) choices(of []int, k int) iter.Seq[[]int] {
+	if len(d.free) <= maxExact {
+		return combinations(of, k)
+	}
+	return func(yield func([]int) bool) {
+		if k > len(of) {
+			return
+		}
+		most := slices.Clone(of)
+		slices.SortStableFunc(most, func(a, b int) int { return cmp.Compare(d.free[b], d.free[a]) })
+		most = most[:k]
+		slices.Sort(most)
+		yield(most)
+	}
+}
+
+// combinations are those of k elements, in lexicographic order. What is yielded
+// is good until the next one.
+func combinations(of []int, k int) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		if k > len(of) {
+			return
+		}
+		at, picked := every(k), make([]int, k)
+		for {
+			for i, a := range at {
+				picked[i] = of[a]
+			}
+			if !yield(picked) {
+				return
+			}
+			i := k - 1
+			for i >= 0 && at[i] == len(of)-k+i {
+				i--
+			}
+			if i < 0 {
+				return
+			}
+			for at[i]++; i+1 < k; i++ {
+				at[i+1] = at[i] + 1
+			}
+		}
+	}
+}
+
+// deviation is the standard deviation of some counts. Like the kubelet's, it and
+// the mean are rounded to three digits, so that the same ways are as good as each
+// other.
+func deviation(counts []int) float64 {
+	round := func(x float64) float64 { return math.Round(x*1000) / 1000 }
+	sum := 0
+	for _, c := range counts {
+		sum += c
+	}
+	mean := round(float64(sum) / float64(len(counts)))
+	squares := 0.0
+	for _, c := range counts {
+		squares += (float64(c) - mean) * (float64(c) - mean)
+	}
+	return round(math.Sqrt(squares / float64(len(counts))))
+}

@@ -1,0 +1,105 @@
+package cpumgr
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// encodingVersion is that of the format which EncodePod writes.
+const encodingVersion = 1
+
+// encodedPod is what is kept of a pod.
+type encodedPod struct {
+	Version    int                `json:"version"`
+	UID        string             `json:"uid"`
+	Pool       numa.CPUSet        `json:"pool"`
+	Containers []encodedContainer `json:"containers"`
+}
+
+type encodedContainer struct {
+	Name   string      `json:"name"`
+	Kind   string      `json:"kind"`
+	CPUs   numa.CPUSet `json:"cpus"`
+	Pooled bool        `json:"pooled,omitempty"`
+}
+
+func kindNames() [3]string {
+	return [...]string{numa.Regular: "regular", numa.Init: "init", numa.Sidecar: "sidecar"}
+}
+
+// EncodePod writes down what a pod has, as a line of JSON, to be kept for
+// [DecodePod] and [Rebuild]. What is the same is written the same. The error tells
+// that the pod has nothing.
+func (s State) EncodePod(uid string) ([]byte, error) {
+	p, ok := s.pods[uid]
+	if !ok {
+		return nil, fmt.Errorf("pod %s has no CPUs of its own", uid)
+	}
+	kinds := kindNames()
+	e := encodedPod{Version: encodingVersion, UID: p.UID, Pool: p.Pool}
+	for _, c := range p.Containers {
+		if c.Kind < 0 || int(c.Kind) >= len(kinds) {
+			return nil, fmt.Errorf("pod %s, container %q: kind %d is unknown", uid, c.Name, c.Kind)
+		}
+		e.Containers = append(e.Containers, encodedContainer{c.Name, kinds[c.Kind], c.CPUs, c.Pooled})
+	}
+	return json.Marshal(e)
+}
+
+// DecodePod reads what [State.EncodePod] wrote. It takes nothing that cannot have
+// been written so; whether the CPUs are there and free is [Rebuild]'s question.
+func DecodePod(data []byte) (PodCPUs, error) {
+	var e encodedPod
+	dec := json.NewDecoder(bytes.NewReader(data))
+	if err := dec.Decode(&e); err != nil {
+		return PodCPUs{}, fmt.Errorf("CPUs of a pod: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return PodCPUs{}, errors.New("CPUs of a pod: there is more behind the end")
+	}
+	if e.Version != encodingVersion {
+		return PodCPUs{}, fmt.Errorf("CPUs of a pod: version is %d; want %d", e.Version, encodingVersion)
+	}
+	if e.UID == "" || len(e.Containers) == 0 {
+		return PodCPUs{}, errors.New("CPUs of a pod: uid or containers are missing")
+	}
+	p := PodCPUs{UID: e.UID, Pool: e.Pool}
+	for i, c := range e.Containers {
+		own, err := c.decode(e.Pool)
+		if err != nil {
+			return PodCPUs{}, fmt.Errorf("CPUs of pod %s, container %q: %w", e.UID, c.Name, err)
+		}
+		if i > 0 && c.Name <= e.Containers[i-1].Name {
+			return PodCPUs{}, fmt.Errorf("CPUs of pod %s: container %q after %q; want ascending names", e.UID, c.Name, e.Containers[i-1].Name)
+		}
+		p.Containers = append(p.Containers, own)
+	}
+	return p, nil
+}
+
+func (c encodedContainer) decode(pool numa.CPUSet) (ContainerCPUs, error) {
+	kind := -1
+	for k, name := range kindNames() {
+		if name == c.Kind {
+			kind = k
+		}
+	}
+	switch {
+	case kind < 0:
+		return ContainerCPUs{}, fmt.Errorf("kind is %q; want one of %q", c.Kind, kindNames())
+	case c.Name == "":
+		return ContainerCPUs{}, errors.New("name is empty")
+	case c.CPUs.Empty() && !c.Pooled:
+		return ContainerCPUs{}, errors.New("cpus is empty")
+	case c.Pooled && pool.Empty():
+		return ContainerCPUs{}, errors.New("pooled is true, and the pod has no pool")
+	case !pool.Empty() && !c.CPUs.SubsetOf(pool):
+		return ContainerCPUs{}, fmt.Errorf("cpus are %q; want some of the pod's pool, %q", c.CPUs, pool)
+	}
+	return ContainerCPUs{Name: c.Name, Kind: numa.Kind(kind), CPUs: c.CPUs, Pooled: c.Pooled}, nil
+}

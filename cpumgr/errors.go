@@ -1,0 +1,101 @@
+package cpumgr
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// NodeCPUs counts CPUs of a NUMA node.
+type NodeCPUs struct{ Node, CPUs int }
+
+// InsufficientError tells that there are fewer free CPUs than a container asks
+// for.
+type InsufficientError struct {
+	Requested int
+	Free      int        // CPUs
+	Cores     int        // how many cores are free with all their CPUs
+	Nodes     []NodeCPUs // the free CPUs of each node that has CPUs
+}
+
+func (l *layout) insufficient(free numa.CPUSet, n int) error {
+	cores := 0
+	for _, c := range l.cores {
+		if c.cpus.SubsetOf(free) {
+			cores++
+		}
+	}
+	return &InsufficientError{Requested: n, Free: free.Len(), Cores: cores, Nodes: l.freeByNode(free)}
+}
+
+func (e *InsufficientError) Error() string {
+	return fmt.Sprintf("%d CPUs requested, but %d are free (%s; %d whole cores)", e.Requested, e.Free, perNode(e.Nodes), e.Cores)
+}
+
+func perNode(nodes []NodeCPUs) string {
+	parts := make([]string, len(nodes))
+	for i, n := range nodes {
+		parts[i] = fmt.Sprintf("%d on node %d", n.CPUs, n.Node)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// SMTAlignmentError tells that a request cannot be served with whole cores, as
+// [Options].FullPCPUsOnly wants it.
+type SMTAlignmentError struct {
+	Requested int // CPUs
+	PerCore   int // CPUs of a core
+	// Physical tells that the number is right, but not so many CPUs are free
+	// in whole cores: only Available, which Nodes has for each node.
+	Physical  bool
+	Available int
+	Nodes     []NodeCPUs
+}
+
+// misaligned tells what there is instead of n CPUs: whole cores.
+func (l *layout) misaligned(whole numa.CPUSet, n int) error {
+	return &SMTAlignmentError{Requested: n, PerCore: l.minThreads, Physical: true, Available: whole.Len(), Nodes: l.freeByNode(whole)}
+}
+
+// Reason is what the kubelet says of a pod that it rejects for this.
+func (*SMTAlignmentError) Reason() string { return "SMTAlignmentError" }
+
+func (e *SMTAlignmentError) Error() string {
+	if e.Physical {
+		return fmt.Sprintf("%d CPUs requested in whole cores, but cores that are free have %d (%s)", e.Requested, e.Available, perNode(e.Nodes))
+	}
+	return fmt.Sprintf("%d CPUs requested; want a multiple of %d, the CPUs of a core", e.Requested, e.PerCore)
+}
+
+// EmptyPodSharedPoolError tells that containers of a pod with CPUs of its own
+// take all of them, so that nothing is left for the container that it names.
+type EmptyPodSharedPoolError struct {
+	Container string
+	Total     int // CPUs of the pod
+	Exclusive int // of which so many are containers' own
+}
+
+// Reason is what the kubelet says of a pod that it rejects for this.
+func (*EmptyPodSharedPoolError) Reason() string { return "EmptyPodSharedPoolError" }
+
+func (e *EmptyPodSharedPoolError) Error() string {
+	return fmt.Sprintf("container %q shares the CPUs of its pod, but %d of its %d are other containers' own", e.Container, e.Exclusive, e.Total)
+}
+
+// ResizeError tells that a container keeps the CPUs it has.
+type ResizeError struct {
+	Container string
+	From, To  int64 // thousandths of a CPU
+	Why       string
+}
+
+// Reason is the reason of the pod's condition PodResizePending.
+func (*ResizeError) Reason() string { return "Infeasible" }
+
+// Detail is the value of the kubelet's label reason_detail for this.
+func (*ResizeError) Detail() string { return "guaranteed_pod_cpu_manager_static_policy" }
+
+func (e *ResizeError) Error() string {
+	return fmt.Sprintf("container %q: CPU %dm to %dm: %s", e.Container, e.From, e.To, e.Why)
+}

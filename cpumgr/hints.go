@@ -1,0 +1,181 @@
+package cpumgr
+
+import "github.com/nodewright/nodewright/numa"
+
+// resource is the name of CPUs among hints.
+const resource = "cpu"
+
+// anyHints says that there is no preference.
+func anyHints() numa.Hints { return numa.Hints{Resource: resource, Any: true} }
+
+// candidate is a set of nodes that hints look at.
+type candidate struct {
+	nodes   numa.NodeSet
+	places  []int // of the nodes in the layout
+	cpus    int   // that the nodes have, reserved and assigned ones included
+	sockets int   // that they lie in
+}
+
+// candidates are those of the machine's sets of nodes that have CPUs on each
+// node, in ascending order of size.
+func (l *layout) candidates() []candidate {
+	place := map[int]int{}
+	for i, n := range l.nodes {
+		place[n.id] = i
+	}
+	var all []candidate
+sets:
+	for _, set := range numa.Candidates(l.m) {
+		c := candidate{nodes: set}
+		sockets := map[int]bool{}
+		for id := range set.All() {
+			i, ok := place[id]
+			if !ok {
+				continue sets
+			}
+			c.places = append(c.places, i)
+			c.cpus += l.nodes[i].size
+			for _, s := range l.nodeSockets[i] {
+				sockets[s] = true
+			}
+		}
+		c.sockets = len(sockets)
+		all = append(all, c)
+	}
+	return all
+}
+
+// Hints says which nodes can serve a container, or with [WholePod] a pod. Those
+// that it prefers are as few as could serve it if nothing else ran, as in the
+// kubelet: on a busy machine there may be hints but no preferred ones.
+func (p *Static) Hints(s State, pod numa.Pod, container int) numa.Hints {
+	if container == WholePod {
+		return p.podHints(s, pod)
+	}
+	if container < 0 || container >= len(pod.Containers) {
+		return anyHints()
+	}
+	c := pod.Containers[container]
+	n := p.wants(pod, c)
+	if n == 0 {
+		return anyHints()
+	}
+	if own, ok := s.pods[pod.UID].container(c.Name); ok {
+		return p.again(own.CPUs, n)
+	}
+	return p.hints(p.free(s, pod.UID), s.Reusable(pod.UID), n)
+}
+
+func (p *Static) podHints(s State, pod numa.Pod) numa.Hints {
+	if pod.Resources != nil {
+		has, known := s.pods[pod.UID]
+		switch n := p.wantsWhole(pod); {
+		case n == 0:
+			return anyHints()
+		case !has.Pool.Empty():
+			return p.again(has.Pool, n)
+		case known: // its containers have theirs, one by one
+			return p.again(has.held(), has.held().Len())
+		default:
+			return p.hints(p.free(s, pod.UID), numa.CPUSet{}, n)
+		}
+	}
+	n := p.total(pod)
+	if n == 0 {
+		return anyHints()
+	}
+	var assigned numa.CPUSet
+	complete := true
+	for _, c := range pod.Containers {
+		own, ok := s.pods[pod.UID].container(c.Name)
+		switch wants := p.wants(pod, c); {
+		case ok && own.CPUs.Len() != wants:
+			return numa.Hints{Resource: resource} // what it has is not what it asks for
+		case ok:
+			assigned = assigned.Union(own.CPUs)
+		case wants > 0:
+			complete = false
+		}
+	}
+	if complete {
+		return p.hints(assigned, assigned, min(n, assigned.Len()))
+	}
+	must := s.Reusable(pod.UID).Union(assigned)
+	return p.hints(p.free(s, pod.UID).Union(assigned), must, n)
+}
+
+// total is how many CPUs of their own the containers of a pod have at the same
+// time, at most: those that run side by side, or an init container and the
+// sidecars started before it.
+func (p *Static) total(pod numa.Pod) int {
+	staying, sidecars, most := 0, 0, 0
+	for _, c := range pod.Containers {
+		n := p.wants(pod, c)
+		switch c.Kind {
+		case numa.Init:
+			most = max(most, sidecars+n)
+		case numa.Sidecar:
+			sidecars += n
+			staying += n
+		default:
+			staying += n
+		}
+	}
+	return max(most, staying)
+}
+
+// again says what serves a container or a pod that is served already; nothing if
+// it asks for another number than it has.
+func (p *Static) again(has numa.CPUSet, n int) numa.Hints {
+	if has.Len() != n {
+		return numa.Hints{Resource: resource}
+	}
+	return p.hints(has, has, n)
+}
+
+// hints are all sets of nodes with n free CPUs that include the nodes of some
+// CPUs, which have to be used.
+func (p *Static) hints(free, must numa.CPUSet, n int) numa.Hints {
+	counts := make([]int, len(p.l.nodes))
+	var mustNodes numa.NodeSet
+	for i, u := range p.l.nodes {
+		counts[i] = free.IntersectLen(u.cpus)
+		if must.IntersectLen(u.cpus) > 0 {
+			mustNodes = mustNodes.With(u.id)
+		}
+	}
+	fewest := p.fewestNodes(n)
+	h := numa.Hints{Resource: resource}
+	for _, c := range p.candidates {
+		if !mustNodes.SubsetOf(c.nodes) {
+			continue
+		}
+		sum := 0
+		for _, i := range c.places {
+			sum += counts[i]
+		}
+		if sum >= n {
+			preferred := len(c.places) == fewest || p.o.AlignBySocket && p.fillsSockets(c, fewest)
+			h.List = append(h.List, numa.Hint{Nodes: c.nodes, Preferred: preferred})
+		}
+	}
+	return h
+}
+
+// fewestNodes is the size of the smallest candidate that has n CPUs at all; that
+// of all nodes if none has.
+func (p *Static) fewestNodes(n int) int {
+	for _, c := range p.candidates {
+		if c.cpus >= n {
+			return len(c.places)
+		}
+	}
+	return len(p.l.nodes)
+}
+
+// fillsSockets tells whether a candidate lies in as few sockets as hold some
+// number of nodes.
+func (p *Static) fillsSockets(c candidate, nodes int) bool {
+	perSocket := len(p.l.nodes) / len(p.l.sockets)
+	return c.sockets == (nodes+perSocket-1)/perSocket
+}

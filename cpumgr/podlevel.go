@@ -1,0 +1,101 @@
+package cpumgr
+
+import (
+	"fmt"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// allocatePod gives all containers of a pod their CPUs, or none.
+func (p *Static) allocatePod(s State, pod numa.Pod, hint numa.Hint) (State, error) {
+	if pod.Resources == nil {
+		next := s
+		for i := range pod.Containers {
+			var err error
+			if next, err = p.Allocate(next, pod, i, hint); err != nil {
+				return s, err
+			}
+		}
+		return next, nil
+	}
+	n := p.wantsWhole(pod)
+	if _, has := s.pods[pod.UID]; has || n == 0 {
+		return s, nil
+	}
+	if err := p.checkPodShares(pod, n); err != nil {
+		return s, err
+	}
+	pool, err := p.take(s, pod.UID, n, hint)
+	if err != nil {
+		return s, fmt.Errorf("pod: %w", err)
+	}
+	containers, err := p.partition(pod, pool)
+	if err != nil {
+		return s, err
+	}
+	return s.WithPod(PodCPUs{UID: pod.UID, Pool: pool, Containers: containers}), nil
+}
+
+// checkPodShares makes sure that no container which shares its pod's CPUs finds
+// that all of them are other containers' own.
+func (p *Static) checkPodShares(pod numa.Pod, total int) error {
+	sidecars, staying := 0, 0
+	var sharing []string
+	for _, c := range pod.Containers {
+		n := p.wants(pod, c)
+		if c.Kind == numa.Sidecar {
+			sidecars += n
+		}
+		switch {
+		case c.Kind == numa.Init && n == 0 && sidecars >= total:
+			return &EmptyPodSharedPoolError{Container: c.Name, Total: total, Exclusive: sidecars}
+		case c.Kind == numa.Init:
+		case n == 0:
+			sharing = append(sharing, c.Name)
+		default:
+			staying += n
+		}
+	}
+	if len(sharing) > 0 && staying >= total {
+		return &EmptyPodSharedPoolError{Container: sharing[0], Total: total, Exclusive: staying}
+	}
+	return nil
+}
+
+// partition divides a pod's pool among its containers. What sidecars and regular
+// containers get is theirs; init containers use what sidecars before them leave,
+// and those that share have the rest.
+func (p *Static) partition(pod numa.Pod, pool numa.CPUSet) ([]ContainerCPUs, error) {
+	left := pool // less what sidecars and regular containers have
+	all := make([]ContainerCPUs, 0, len(pod.Containers))
+	for _, c := range pod.Containers {
+		own := ContainerCPUs{Name: c.Name, Kind: c.Kind}
+		n := p.wants(pod, c)
+		var err error
+		switch {
+		case n == 0:
+			own.CPUs, own.Pooled = left, true // of those that stay, see below
+		case n > left.Len():
+			err = p.l.insufficient(left, n)
+		default:
+			// Only the pod is sure to have whole cores: its containers may
+			// share one.
+			o := p.o
+			o.FullPCPUsOnly = false
+			own.CPUs, err = p.l.take(left, n, 0, o)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("container %q, of the pod's %d CPUs: %w", c.Name, pool.Len(), err)
+		}
+		if n > 0 && c.Kind != numa.Init {
+			left = left.Minus(own.CPUs)
+		}
+		all = append(all, own)
+	}
+	for i := range all {
+		if all[i].Pooled && all[i].Kind != numa.Init {
+			all[i].CPUs = left
+		}
+	}
+	return all, nil
+}

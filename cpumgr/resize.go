@@ -1,0 +1,81 @@
+package cpumgr
+
+import (
+	"fmt"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// Resize says what becomes of a container's CPUs with a new request, in
+// thousandths of a CPU. pod is the pod as it is, with the old one.
+//
+// As in the kubelet, a Guaranteed pod keeps its CPU requests: the error is a
+// [*ResizeError]. With Options.ResizeExclusive, the container gets what the new
+// request would get it at admission, except that it moves as little as can be: it
+// grows by CPUs near to those it has, and shrinks to some of them. A pod with CPUs
+// of its own keeps them even so.
+func (p *Static) Resize(s State, pod numa.Pod, container int, milliCPU int64) (State, error) {
+	if container < 0 || container >= len(pod.Containers) {
+		return s, fmt.Errorf("container %d of pod %s; it has %d", container, pod.UID, len(pod.Containers))
+	}
+	c := pod.Containers[container]
+	if !pod.Guaranteed || c.MilliCPU == milliCPU {
+		return s, nil
+	}
+	infeasible := func(why string) error {
+		return &ResizeError{Container: c.Name, From: c.MilliCPU, To: milliCPU, Why: why}
+	}
+	has, assigned := s.pods[pod.UID].container(c.Name)
+	switch {
+	case !p.o.ResizeExclusive:
+		return s, infeasible("CPU policy static does not resize containers of Guaranteed pods")
+	case !s.pods[pod.UID].Pool.Empty():
+		return s, infeasible("the pod has CPUs of its own, which were divided when it was admitted")
+	}
+	resized := c
+	resized.MilliCPU = milliCPU
+	n := p.wants(pod, resized)
+	if n == 0 {
+		return s.Without(pod.UID, c.Name), nil
+	}
+	own := ContainerCPUs{Name: c.Name, Kind: c.Kind}
+	var err error
+	switch {
+	case !assigned:
+		own.CPUs, err = p.take(s, pod.UID, n, numa.Hint{})
+	case n <= has.CPUs.Len():
+		own.CPUs, err = p.shrink(has.CPUs, n)
+	default:
+		own.CPUs, err = p.grow(s, pod.UID, has.CPUs, n)
+	}
+	if err != nil {
+		return s, fmt.Errorf("container %q: %w", c.Name, err)
+	}
+	return s.with(pod.UID, own), nil
+}
+
+func (p *Static) shrink(has numa.CPUSet, n int) (numa.CPUSet, error) {
+	if p.o.FullPCPUsOnly {
+		if err := p.checkSMT(n, has); err != nil {
+			return numa.CPUSet{}, err
+		}
+	}
+	return p.l.take(has, n, 0, p.o)
+}
+
+func (p *Static) grow(s State, podUID string, has numa.CPUSet, n int) (numa.CPUSet, error) {
+	if p.o.FullPCPUsOnly {
+		if err := p.checkSMT(n, s.shared.Minus(p.siblings).Union(s.Reusable(podUID)).Union(has)); err != nil {
+			return numa.CPUSet{}, err
+		}
+	}
+	var near numa.NodeSet
+	for _, u := range p.l.nodes {
+		if has.IntersectLen(u.cpus) > 0 {
+			near = near.With(u.id)
+		}
+	}
+	free := p.free(s, podUID).Minus(has)
+	more, err := p.l.take(free, n-has.Len(), near, p.o)
+	return has.Union(more), err
+}

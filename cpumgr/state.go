@@ -1,0 +1,202 @@
+package cpumgr
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// State says who has which CPUs. It is a value: it never changes, methods return
+// new states that share what they have in common, and any number of goroutines
+// may use one. The zero value has no CPUs; a policy's Start makes the first one.
+type State struct {
+	shared numa.CPUSet
+	pods   map[string]PodCPUs // by UID
+}
+
+// PodCPUs are the CPUs of one pod.
+type PodCPUs struct {
+	UID string
+	// Pool are those of the pod as a whole (KEP-5526, pod-level resource
+	// managers); empty if it has none.
+	Pool numa.CPUSet
+	// Containers are those that have CPUs, in ascending order of name. The
+	// slice is shared and read-only.
+	Containers []ContainerCPUs
+}
+
+// ContainerCPUs are the CPUs of one container.
+type ContainerCPUs struct {
+	Name string
+	Kind numa.Kind
+	CPUs numa.CPUSet
+	// Pooled tells that it shares them with other containers of its pod.
+	// Otherwise they are its own.
+	Pooled bool
+}
+
+// NewState is the state of a machine where nothing is assigned yet and all
+// containers share some CPUs. It is for those who bring a policy of their own.
+func NewState(shared numa.CPUSet) State { return State{shared: shared} }
+
+// Shared are the CPUs of all containers that have none of their own. The empty
+// set means that such containers are not bound to any (policy none), or that no
+// CPU is left for them (strict reservation alone lets this happen).
+func (s State) Shared() numa.CPUSet { return s.shared }
+
+// Pods are the pods that have CPUs, in ascending order of UID.
+func (s State) Pods() []string { return slices.Sorted(maps.Keys(s.pods)) }
+
+// Pod is what a pod has, and whether it has something.
+func (s State) Pod(uid string) (PodCPUs, bool) {
+	p, ok := s.pods[uid]
+	return p, ok
+}
+
+// Exclusive are the CPUs that are a container's own; none if it shares.
+func (s State) Exclusive(podUID, container string) numa.CPUSet {
+	if c, ok := s.pods[podUID].container(container); ok && !c.Pooled {
+		return c.CPUs
+	}
+	return numa.CPUSet{}
+}
+
+// Wanted is what the cpuset of a container has to be: its own CPUs, those it
+// shares with its pod, or the shared pool.
+func (s State) Wanted(podUID, container string) numa.CPUSet {
+	if c, ok := s.pods[podUID].container(container); ok {
+		return c.CPUs
+	}
+	return s.shared
+}
+
+// Reusable are the CPUs of a pod's init containers that no container which stays
+// has: later containers of the pod may take them.
+func (s State) Reusable(podUID string) numa.CPUSet {
+	p := s.pods[podUID]
+	if !p.Pool.Empty() {
+		return numa.CPUSet{}
+	}
+	var init, staying numa.CPUSet
+	for _, c := range p.Containers {
+		if c.Kind == numa.Init {
+			init = init.Union(c.CPUs)
+		} else {
+			staying = staying.Union(c.CPUs)
+		}
+	}
+	return init.Minus(staying)
+}
+
+// Isolation says how alone a container is on its CPUs.
+type Isolation int
+
+// Containers share CPUs with the machine or with their pod, or have their own.
+// Those with their own need no CFS quota, which would throttle them in vain (the
+// kubelet's DisableCPUQuotaWithExclusiveCPUs).
+const (
+	SharesHost Isolation = iota
+	SharesPod
+	OwnCPUs
+)
+
+// Isolation tells how alone a container is on its CPUs.
+func (s State) Isolation(podUID, container string) Isolation {
+	switch c, ok := s.pods[podUID].container(container); {
+	case !ok:
+		return SharesHost
+	case c.Pooled:
+		return SharesPod
+	default:
+		return OwnCPUs
+	}
+}
+
+// WithPod is s, but with these CPUs for a pod. What it had and has no more goes
+// back to the shared pool, and what it has now leaves it. A pod without containers
+// is removed.
+func (s State) WithPod(p PodCPUs) State {
+	if len(p.Containers) == 0 {
+		p.Pool = numa.CPUSet{}
+	}
+	next := State{shared: s.shared.Union(s.pods[p.UID].held()).Minus(p.held()), pods: maps.Clone(s.pods)}
+	if next.pods == nil {
+		next.pods = map[string]PodCPUs{}
+	}
+	delete(next.pods, p.UID)
+	if len(p.Containers) > 0 {
+		p.Containers = slices.SortedFunc(slices.Values(p.Containers), func(a, b ContainerCPUs) int { return cmp.Compare(a.Name, b.Name) })
+		next.pods[p.UID] = p
+	}
+	return next
+}
+
+// with is s with the CPUs of one container of a pod.
+func (s State) with(podUID string, c ContainerCPUs) State {
+	p := s.pods[podUID].without(c.Name)
+	p.UID = podUID
+	p.Containers = append(p.Containers, c)
+	return s.WithPod(p)
+}
+
+// Without is s, but the CPUs of a container, or of a pod with all its containers
+// if the name is "", are back in the shared pool. CPUs that other containers of
+// the pod have too stay theirs, and a pod's pool stays until its last container is
+// gone.
+func (s State) Without(podUID, container string) State {
+	p, ok := s.pods[podUID]
+	if !ok {
+		return s
+	}
+	if container == "" {
+		return s.WithPod(PodCPUs{UID: podUID})
+	}
+	if _, ok := p.container(container); !ok {
+		return s
+	}
+	return s.WithPod(p.without(container))
+}
+
+// Equal tells whether s and t say the same.
+func (s State) Equal(t State) bool {
+	return s.shared.Equal(t.shared) && maps.EqualFunc(s.pods, t.pods, PodCPUs.Equal)
+}
+
+// Equal tells whether p and q say the same.
+func (p PodCPUs) Equal(q PodCPUs) bool {
+	return p.UID == q.UID && p.Pool.Equal(q.Pool) && slices.EqualFunc(p.Containers, q.Containers, func(a, b ContainerCPUs) bool {
+		return a.Name == b.Name && a.Kind == b.Kind && a.Pooled == b.Pooled && a.CPUs.Equal(b.CPUs)
+	})
+}
+
+// held are all CPUs that a pod keeps from the shared pool.
+func (p PodCPUs) held() numa.CPUSet {
+	all := p.Pool
+	for _, c := range p.Containers {
+		all = all.Union(c.CPUs)
+	}
+	return all
+}
+
+func (p PodCPUs) container(name string) (ContainerCPUs, bool) {
+	for _, c := range p.Containers {
+		if c.Name == name {
+			return c, true
+		}
+	}
+	return ContainerCPUs{}, false
+}
+
+// without is p less a container; its slice is a new one.
+func (p PodCPUs) without(name string) PodCPUs {
+	kept := make([]ContainerCPUs, 0, len(p.Containers)+1)
+	for _, c := range p.Containers {
+		if c.Name != name {
+			kept = append(kept, c)
+		}
+	}
+	p.Containers = kept
+	return p
+}

@@ -1,0 +1,188 @@
+package cpumgr
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// Take chooses n of some free CPUs of a machine: the assignment of the static
+// policy, alone. Of the options it follows those that say which CPUs to choose:
+// FullPCPUsOnly, DistributeAcrossNUMA, DistributeAcrossCores and
+// PreferUncoreCache. The same arguments give the same CPUs.
+//
+// Without options it packs: whole NUMA nodes and sockets, then whole cores, then
+// single CPUs of cores that are in use already; of each kind, what has the fewest
+// free CPUs goes first, and then the lowest number.
+//
+// The error is an [*InsufficientError] where there are fewer free CPUs than n,
+// and an [*SMTAlignmentError] where FullPCPUsOnly cannot be kept.
+func Take(m numa.Machine, free numa.CPUSet, n int, o Options) (numa.CPUSet, error) {
+	if err := errors.Join(m.Validate(), o.validate()); err != nil {
+		return numa.CPUSet{}, err
+	}
+	l := newLayout(m)
+	return l.take(free.Intersect(l.all), n, 0, o)
+}
+
+// take chooses n CPUs: from some nodes first, and then from all; 0 nodes mean
+// any. It is Take for those who have a layout.
+func (l *layout) take(free numa.CPUSet, n int, near numa.NodeSet, o Options) (numa.CPUSet, error) {
+	if n < 0 {
+		return numa.CPUSet{}, fmt.Errorf("%d CPUs requested; want 0 or more", n)
+	}
+	if n > free.Len() {
+		return numa.CPUSet{}, l.insufficient(free, n)
+	}
+	got, err := l.takeNear(free, n, near, o)
+	if err != nil || !o.FullPCPUsOnly || l.whole(got) {
+		return got, err
+	}
+	// There are halves of cores among the free CPUs: leave them out.
+	whole := l.wholeCores(free)
+	if n <= whole.Len() {
+		if got, err = l.takeNear(whole, n, near, o); err != nil || l.whole(got) {
+			return got, err
+		}
+		if got, ok := l.takeCores(whole, n); ok {
+			return got, nil
+		}
+	}
+	return numa.CPUSet{}, l.misaligned(whole, n)
+}
+
+// takeNear chooses n CPUs: from some nodes first, as many as there are.
+func (l *layout) takeNear(free numa.CPUSet, n int, near numa.NodeSet, o Options) (numa.CPUSet, error) {
+	if near == 0 {
+		return l.choose(free, n, o)
+	}
+	aligned := free.Intersect(l.cpusNear(near, o.AlignBySocket))
+	got, err := l.choose(aligned, min(n, aligned.Len()), o)
+	if err != nil || got.Len() == n {
+		return got, err
+	}
+	rest, err := l.choose(free.Minus(got), n-got.Len(), o)
+	return got.Union(rest), err
+}
+
+// cpusNear are the CPUs of some nodes, or of all the sockets that these are in.
+func (l *layout) cpusNear(nodes numa.NodeSet, bySocket bool) numa.CPUSet {
+	var cpus numa.CPUSet
+	for i, n := range l.nodes {
+		if !nodes.Has(n.id) {
+			continue
+		}
+		cpus = cpus.Union(n.cpus)
+		if bySocket {
+			for _, s := range l.nodeSockets[i] {
+				cpus = cpus.Union(l.sockets[s].cpus)
+			}
+		}
+	}
+	return cpus
+}
+
+// takeCores chooses whole cores for n CPUs, the largest first: where cores differ
+// in size, this finds an answer that packing may miss.
+func (l *layout) takeCores(free numa.CPUSet, n int) (numa.CPUSet, bool) {
+	r := run{l: l, free: free, need: n}
+	cores := r.cores()
+	slices.SortStableFunc(cores, func(a, b int) int { return cmp.Compare(l.cores[b].size, l.cores[a].size) })
+	r.takeWhole(l.cores, cores)
+	return r.got, r.need == 0
+}
+
+// choose is the algorithm that the options name. free has at least n CPUs.
+func (l *layout) choose(free numa.CPUSet, n int, o Options) (numa.CPUSet, error) {
+	if o.DistributeAcrossNUMA {
+		group := 1
+		if o.FullPCPUsOnly {
+			group = l.threads
+		}
+		return l.distribute(free, n, group, o.DistributeAcrossCores)
+	}
+	return l.pack(free, n, o.DistributeAcrossCores, o.PreferUncoreCache)
+}
+
+// pack takes whole units from large to small, and single CPUs last. With spread
+// it takes no whole cores, and single CPUs of different ones. With uncore it tries
+// between large and small to stay within few last-level caches.
+func (l *layout) pack(free numa.CPUSet, n int, spread, uncore bool) (numa.CPUSet, error) {
+	if n > free.Len() {
+		return numa.CPUSet{}, l.insufficient(free, n)
+	}
+	r := run{l: l, free: free, need: n}
+	r.takeLarge()
+	if uncore {
+		r.takeCaches()
+	}
+	if !spread && r.need > 0 {
+		r.takeWhole(l.cores, r.cores())
+	}
+	if r.need > 0 {
+		r.takeSingles(spread)
+	}
+	return r.got, nil
+}
+
+// run is one packing under way.
+type run struct {
+	l    *layout
+	free numa.CPUSet
+	need int
+	got  numa.CPUSet
+}
+
+func (r *run) take(cpus numa.CPUSet) {
+	r.free = r.free.Minus(cpus)
+	r.got = r.got.Union(cpus)
+	r.need -= cpus.Len()
+}
+
+// takeLarge takes whole NUMA nodes and sockets, the outer ones first.
+func (r *run) takeLarge() {
+	if r.l.nodesFirst {
+		r.takeWhole(r.l.nodes, r.nodes())
+		r.takeWhole(r.l.sockets, r.sockets())
+	} else {
+		r.takeWhole(r.l.sockets, r.sockets())
+		r.takeWhole(r.l.nodes, r.nodes())
+	}
+}
+
+// takeWhole walks over units and takes those that are all free and fit. No two
+// units of a table have a CPU in common, and order names each once.
+func (r *run) takeWhole(table []unit, order []int) {
+	var ids []int
+	need := r.need
+	for _, i := range order {
+		if u := table[i]; need >= u.size && u.cpus.SubsetOf(r.free) {
+			need -= u.size
+			ids = slices.AppendSeq(ids, u.cpus.All())
+		}
+	}
+	r.take(numa.CPUs(ids...))
+}
+
+// takeSingles takes single CPUs until there are enough.
+func (r *run) takeSingles(spread bool) {
+	table, order := r.l.cores, r.cores
+	if spread {
+		table, order = r.l.sockets, r.sockets
+	}
+	var ids []int
+	for _, i := range order() {
+		for cpu := range table[i].cpus.All() {
+			if len(ids) == r.need {
+				break
+			}
+			if r.free.Has(cpu) {
+				ids = append(ids, cpu)
+			}
+		}
+	}
+	r.take(numa.CPUs(ids...))
+}
