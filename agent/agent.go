@@ -56,7 +56,8 @@ type Config struct {
 	// Sources say what should run.
 	Sources []podmgr.Source
 
-	// Volumes makes volumes; emptyDir, hostPath and image volumes.
+	// Volumes makes volumes; a volumemgr.Manager with all plugins of this
+	// module, and the sources' ConfigMaps and Secrets.
 	Volumes Volumes
 	// Admitters are asked after the agent's own checks, in order.
 	Admitters []Admitter
@@ -239,9 +240,6 @@ func New(cfg Config) (*Agent, error) {
 		name:      runtimeName{runtime: cfg.Runtime},
 		ids:       newIDRanges(cfg.RootDir, cfg.Log),
 	}
-	if a.volumes == nil {
-		a.volumes = &localVolumes{podDir: a.podDir, mounts: kernelMounts{}}
-	}
 	a.node = &predicates{nodeName: cfg.Node.Name, labels: cfg.Node.Labels, allocatable: cfg.Node.Allocatable}
 	a.admit = append([]Admitter{a.node}, slices.Clone(cfg.Admitters)...)
 	a.files.resolvConf = cfg.ResolvConf
@@ -279,6 +277,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	lower, _ := errgroup.WithContext(readers)
 	lower.Go(func() error { return a.pleg.Run(readers) })
+	lower.Go(func() error { return a.runVolumes(readers) })
 	lower.Go(func() error { return a.statuses.Run(readers) })
 
 	upper, uctx := errgroup.WithContext(ctx)

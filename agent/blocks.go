@@ -24,7 +24,7 @@ import (
 // buildBlocks makes every block and plugs them into each other.
 func (a *Agent) buildBlocks() error {
 	c := &a.cfg
-	var errs [8]error
+	var errs [10]error
 	a.metrics, errs[0] = newMetrics(c.Metrics)
 	a.grants = newGrants(c.RootDir, c.Log.Named("resize"), a.metrics)
 	a.reader = cri.NewReader(c.Runtime)
@@ -36,9 +36,14 @@ func (a *Agent) buildBlocks() error {
 		Records: filepath.Join(c.RootDir, "image_manager"), Verify: c.VerifyPulls, Allowlist: c.PullAllowlist,
 		Log: c.Log.Named("images"), Metrics: c.Metrics,
 	})
+	if a.volumes == nil {
+		a.volumes, errs[8] = a.newVolumes()
+	}
+	subPaths, err := newParts()
+	errs[9] = err
 	a.runtime, errs[4] = podruntime.New(podruntime.Config{
 		Runtime: c.Runtime, Images: imageAdapter{a.images}, PodLogsDir: c.PodLogsDir, ContainerLogsDir: c.ContainerLogsDir, Events: a.events,
-		Resizer: c.Runtime,
+		Resizer: c.Runtime, SubPaths: subPaths,
 		Reap:    func(id string) (int, error) { return reap(cgroupRoots(), id) },
 		Backoff: c.CrashBackoff, MaxCrashBackoff: c.MaxCrashBackoff,
 		Memory: &lazyStore{dir: filepath.Join(c.RootDir, "crashloops"), log: c.Log.Named("podruntime")},

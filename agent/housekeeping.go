@@ -98,22 +98,8 @@ func (a *Agent) forgetUnwanted(desired []*v1.Pod) {
 // sweepPodDirs removes the directories of pods that nothing knows. Volumes
 // are taken down first; one that will not go keeps its directory.
 func (a *Agent) sweepPodDirs(ctx context.Context, known map[types.UID]bool) {
-	entries, err := os.ReadDir(a.podsDir())
-	if err != nil {
-		a.logged("pod directories cannot be listed", err)
-		return
-	}
-	for _, e := range entries {
-		uid := types.UID(e.Name())
-		if known[uid] || a.wanted(uid) || ctx.Err() != nil {
-			continue
-		}
-		if err := a.volumes.Unmount(ctx, uid); err != nil {
-			a.logged("orphaned volumes stay", err, zap.String("uid", e.Name()))
-			continue
-		}
-		a.logged("orphaned pod directory stays", os.RemoveAll(a.podDir(uid)), zap.String("uid", e.Name()))
-	}
+	err := a.volumes.Sweep(ctx, func(uid types.UID) bool { return known[uid] || a.wanted(uid) })
+	a.logged("directories of pods that are gone stay", err)
 }
 
 // pruneSink has the sink drop the statuses of pods that nothing knows.

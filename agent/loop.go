@@ -96,6 +96,7 @@ func (a *Agent) handleChange(c podmgr.Change) {
 		}
 	}
 	if len(c.Configs) > 0 {
+		a.changed(c.Configs)
 		a.retryFailed()
 	}
 }

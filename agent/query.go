@@ -121,6 +121,9 @@ func (a *Agent) waitingFor(pod *v1.Pod, w podworker.Status) string {
 	if pulls := a.images.Waiting(pod.UID); len(pulls) > 0 {
 		return pullWhy(pulls[0], time.Now())
 	}
+	if line := a.volumesWhy(pod.UID); line != "" {
+		return line
+	}
 	if w.Doing != "" {
 		return w.Doing
 	}

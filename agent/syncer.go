@@ -18,6 +18,7 @@ import (
 	"github.com/nodewright/nodewright/podstatus"
 	"github.com/nodewright/nodewright/podworker"
 	"github.com/nodewright/nodewright/probe"
+	"github.com/nodewright/nodewright/volumemgr"
 )
 
 // syncer is what the pod workers call: one step of one pod's life. Calls for
@@ -54,15 +55,12 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 		a.events.Event(pod, v1.EventTypeWarning, "Failed", "error making pod data directories: "+err.Error())
 		return podworker.Outcome{}, fmt.Errorf("pod directory: %w", err)
 	}
-	paths, err := a.volumes.Mount(ctx, pod)
+	mounts, err := a.volumes.Mount(ctx, pod)
 	if err != nil {
-		if ctx.Err() == nil {
-			a.events.Event(pod, v1.EventTypeWarning, "FailedMount", err.Error())
-		}
 		return podworker.Outcome{}, &reasonError{"FailedMount", fmt.Errorf("mount volumes: %w", err)}
 	}
 
-	in, err := a.input(ctx, pod, obs, paths)
+	in, err := a.input(ctx, pod, obs, mounts)
 	if err != nil {
 		if ctx.Err() == nil {
 			a.events.Event(pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: "+err.Error())
@@ -176,13 +174,12 @@ func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 			return err
 		}
 	}
-	if err := a.volumes.Unmount(ctx, pod.UID); err != nil {
-		return &reasonError{"FailedUnmount", fmt.Errorf("unmount volumes: %w", err)}
-	}
+	takeDown := a.volumes.Unmount
 	if gone {
-		if err := os.RemoveAll(a.podDir(pod.UID)); err != nil {
-			return fmt.Errorf("remove pod directory: %w", err)
-		}
+		takeDown = a.volumes.Remove
+	}
+	if err := takeDown(ctx, pod.UID); err != nil {
+		return &reasonError{"FailedUnmount", fmt.Errorf("unmount volumes: %w", err)}
 	}
 	a.statuses.Terminate(pod)
 	a.requestCleanup() // the worker's record can go
@@ -235,7 +232,7 @@ func (a *Agent) status(ctx context.Context, pod *v1.Pod, obs *observed.Pod, fina
 }
 
 // input gathers all that the compiler needs to know for this pod.
-func (a *Agent) input(ctx context.Context, pod *v1.Pod, obs *observed.Pod, volumes map[string]string) (podspec.Input, error) {
+func (a *Agent) input(ctx context.Context, pod *v1.Pod, obs *observed.Pod, mounts volumemgr.Mounts) (podspec.Input, error) {
 	handler, features, err := a.handlers.forPod(ctx, pod)
 	if err != nil {
 		return podspec.Input{}, err
@@ -250,10 +247,10 @@ func (a *Agent) input(ctx context.Context, pod *v1.Pod, obs *observed.Pod, volum
 		ConfigMaps: a.pods.ConfigMaps(pod.Namespace),
 		Secrets:    a.pods.Secrets(pod.Namespace),
 		PodIPs:     obs.IPs(),
-		Volumes:    volumes,
+		Volumes:    mounts.Paths(),
 		PodDir:     a.podDir(pod.UID),
 
-		RuntimeHandler: handler, Handler: features, UserNamespace: ids,
+		RuntimeHandler: handler, Handler: features, UserNamespace: ids, VolumeGroups: mounts.Groups(pod),
 	}, nil
 }
 

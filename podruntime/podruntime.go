@@ -65,6 +65,13 @@ type Events interface {
 	Event(pod *v1.Pod, eventType, reason, message string)
 }
 
+// SubPaths gives containers parts of volumes.
+type SubPaths interface {
+	// Bind makes a part of a volume ready and returns the path on the node that
+	// the container mounts. What it made before it uses again.
+	Bind(ctx context.Context, podDir, container string, s podspec.SubPath) (hostPath string, err error)
+}
+
 // Config holds what a Manager needs. Runtime, Images and PodLogsDir are
 // required; the zero value of every other field means the default named
 // beside it.
@@ -79,6 +86,10 @@ type Config struct {
 	// Reap kills the processes of a container that the runtime has lost
 	// sight of, and tells how many there were; nobody does.
 	Reap func(containerID string) (killed int, err error)
+	// SubPaths mounts parts of volumes safely for containers to mount; without
+	// it the runtime mounts them by their paths, which a pod that changes its
+	// volume meanwhile can have lead elsewhere.
+	SubPaths SubPaths
 	// Resizer changes the resources of running containers; nobody does, they
 	// stay as they were made.
 	Resizer Resizer

@@ -68,6 +68,9 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	if err := materialize(plan); err != nil {
 		return s.failed(ctx, c, "", ReasonContainerConfig, err)
 	}
+	if err := s.subPaths(ctx, c, plan); err != nil {
+		return s.failed(ctx, c, "", ReasonContainerConfig, err)
+	}
 	if last != nil && last.State == observed.Created {
 		// An earlier sync got no further. Its configuration may be old. Its
 		// log goes first: without the container it would count as a restart.

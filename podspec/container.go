@@ -196,9 +196,16 @@ func mounts(in Input, c *v1.Container, path *field.Path, e *environment, o Conta
 		if filepath.Clean(m.MountPath) == "/etc/hosts" {
 			ownHosts = true
 		}
-		if mnt := volumeMount(in, m, path.Child("volumeMounts").Index(i), e, plan, col); mnt != nil {
-			plan.Config.Mounts = append(plan.Config.Mounts, mnt)
+		mnt, sub := volumeMount(in, m, path.Child("volumeMounts").Index(i), e, col)
+		if mnt == nil {
+			continue
 		}
+		if sub != "" {
+			plan.SubPaths = append(plan.SubPaths, SubPath{
+				Mount: len(plan.Config.Mounts), Index: i, Volume: m.Name, VolumePath: in.Volumes[m.Name], Path: sub,
+			})
+		}
+		plan.Config.Mounts = append(plan.Config.Mounts, mnt)
 	}
 	for i := range c.VolumeDevices {
 		d := &c.VolumeDevices[i]
@@ -233,10 +240,12 @@ func mounts(in Input, c *v1.Container, path *field.Path, e *environment, o Conta
 	}
 }
 
-func volumeMount(in Input, m *v1.VolumeMount, path *field.Path, e *environment, plan *ContainerPlan, col *collector) *runtimeapi.Mount {
+// volumeMount is one of a container's mounts, and which part of a volume on
+// the node it mounts, "" for all of it.
+func volumeMount(in Input, m *v1.VolumeMount, path *field.Path, e *environment, col *collector) (*runtimeapi.Mount, string) {
 	sub, ok := subPath(m, path, e, col)
 	if !ok {
-		return nil
+		return nil, ""
 	}
 	v := volumeOf(in.Pod, m.Name)
 	out := &runtimeapi.Mount{
@@ -253,19 +262,15 @@ func volumeMount(in Input, m *v1.VolumeMount, path *field.Path, e *environment, 
 			RuntimeHandler: in.RuntimeHandler,
 		}
 		out.ImageSubPath, out.Readonly = sub, true
-		return out
+		return out, ""
 	}
 	host, there := in.Volumes[m.Name]
 	if !there {
 		col.add(path.Child("name"), "volume %q is not ready", m.Name)
-		return nil
+		return nil, ""
 	}
-	out.HostPath = host
-	if sub != "" {
-		out.HostPath = filepath.Join(host, sub)
-		plan.Dirs = append(plan.Dirs, Dir{Path: out.HostPath, Mode: 0o750})
-	}
-	return out
+	out.HostPath = filepath.Join(host, sub)
+	return out, sub
 }
 
 // recursiveReadOnly tells whether what is mounted below the volume is to be

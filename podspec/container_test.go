@@ -192,7 +192,7 @@ func mount(m *runtimeapi.Mount) string {
 }
 
 func TestMounts(t *testing.T) {
-	for _, tc := range []struct{ name, mounts, want, dirs string }{
+	for _, tc := range []struct{ name, mounts, want, parts string }{
 		{name: "none"},
 		{name: "one", mounts: "{name: data, mountPath: /d}", want: "/vol/data -> /d"},
 		{name: "in order", mounts: "{name: host, mountPath: /b}, {name: data, mountPath: /a}", want: "/mnt/x -> /b, /vol/data -> /a"},
@@ -207,10 +207,10 @@ func TestMounts(t *testing.T) {
 		{name: "no propagation", mounts: "{name: data, mountPath: /d, mountPropagation: None}", want: "/vol/data -> /d"},
 		{name: "from the host", mounts: "{name: data, mountPath: /d, mountPropagation: HostToContainer}", want: "/vol/data -> /d host_to_container"},
 		{name: "both ways", mounts: "{name: data, mountPath: /d, mountPropagation: Bidirectional}", want: "/vol/data -> /d bidirectional"},
-		{name: "subPath", mounts: "{name: data, mountPath: /d, subPath: a/b}", want: "/vol/data/a/b -> /d", dirs: "/vol/data/a/b"},
-		{name: "subPath with dots in a name", mounts: "{name: data, mountPath: /d, subPath: a..b}", want: "/vol/data/a..b -> /d", dirs: "/vol/data/a..b"},
-		{name: "subPath is not expanded", mounts: "{name: data, mountPath: /d, subPath: $(WHO)}", want: "/vol/data/$(WHO) -> /d", dirs: "/vol/data/$(WHO)"},
-		{name: "subPathExpr", mounts: "{name: data, mountPath: /d, subPathExpr: logs/$(WHO)}", want: "/vol/data/logs/web -> /d", dirs: "/vol/data/logs/web"},
+		{name: "subPath", mounts: "{name: data, mountPath: /d, subPath: a/b}", want: "/vol/data/a/b -> /d", parts: "/vol/data/a/b"},
+		{name: "subPath with dots in a name", mounts: "{name: data, mountPath: /d, subPath: a..b}", want: "/vol/data/a..b -> /d", parts: "/vol/data/a..b"},
+		{name: "subPath is not expanded", mounts: "{name: data, mountPath: /d, subPath: $(WHO)}", want: "/vol/data/$(WHO) -> /d", parts: "/vol/data/$(WHO)"},
+		{name: "subPathExpr", mounts: "{name: data, mountPath: /d, subPathExpr: logs/$(WHO)}", want: "/vol/data/logs/web -> /d", parts: "/vol/data/logs/web"},
 		{name: "subPathExpr that comes to nothing", mounts: "{name: data, mountPath: /d, subPathExpr: $(EMPTY)}", want: "/vol/data -> /d"},
 		{name: "image", mounts: "{name: pics, mountPath: /d}", want: "image registry/pics:1  -> /d ro"},
 		{name: "part of an image", mounts: "{name: pics, mountPath: /d, subPath: jpg}", want: "image registry/pics:1 jpg -> /d ro"},
@@ -222,18 +222,21 @@ func TestMounts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var got, dirs []string
+			var got, parts []string
 			for _, m := range plan.Config.Mounts {
 				got = append(got, mount(m))
 			}
-			for _, d := range plan.Dirs[1:] { // after that of the log
-				dirs = append(dirs, d.Path)
+			for _, s := range plan.SubPaths {
+				if s.Mount != s.Index || s.Volume != "data" {
+					t.Errorf("part of a volume %+v", s)
+				}
+				parts = append(parts, s.VolumePath+"/"+s.Path)
 			}
 			if got := strings.Join(got, ", "); got != tc.want {
 				t.Errorf("mounts = %s, want %s", got, tc.want)
 			}
-			if got := strings.Join(dirs, ", "); got != tc.dirs {
-				t.Errorf("directories = %s, want %s", got, tc.dirs)
+			if got := strings.Join(parts, ", "); got != tc.parts {
+				t.Errorf("parts of volumes = %s, want %s", got, tc.parts)
 			}
 		})
 	}

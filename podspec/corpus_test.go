@@ -210,6 +210,9 @@ func compiled(t *testing.T, in Input, o ContainerOptions) string {
 		for _, d := range plan.Dirs {
 			fmt.Fprintf(&b, "# directory %s %v\n", d.Path, d.Mode)
 		}
+		for _, s := range plan.SubPaths {
+			fmt.Fprintf(&b, "# part of volume %s for mount %d (volumeMounts[%d]): %s of %s\n", s.Volume, s.Mount, s.Index, s.Path, s.VolumePath)
+		}
 		for _, f := range plan.Files {
 			fmt.Fprintf(&b, "# file %s %v keep=%v %q\n", f.Path, f.Mode, f.Keep, f.Content)
 		}

@@ -155,6 +155,11 @@ type ContainerPlan struct {
 	// Dirs and Files have to be there first, in this order.
 	Dirs  []Dir
 	Files []File
+	// SubPaths are the mounts of parts of volumes. What the container's
+	// processes may change at any moment has to be mounted with care: each is
+	// to be opened safely, and Config.Mounts[Mount].HostPath to be replaced by
+	// where it can be had. podruntime sees to it.
+	SubPaths []SubPath
 	// Warnings are what was left out or changed, for events.
 	Warnings []Problem
 }
@@ -164,6 +169,16 @@ type SandboxPlan struct {
 	Config *runtimeapi.PodSandboxConfig
 	// Warnings are what was left out or changed, for events.
 	Warnings []Problem
+}
+
+// SubPath is a part of a volume that a container mounts.
+type SubPath struct {
+	// Mount is the index in ContainerPlan.Config.Mounts, Index that in the
+	// container's volumeMounts.
+	Mount, Index int
+	// Volume is the volume's name, VolumePath where it is on the node, Path
+	// what is mounted of it: relative, and without "..".
+	Volume, VolumePath, Path string
 }
 
 // Dir is a directory to make, with its parents, if it is not there.

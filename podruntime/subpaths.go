@@ -1,0 +1,44 @@
+package podruntime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/podspec"
+)
+
+// subPaths has the parts of volumes that a container mounts made ready.
+func (s *syncing) subPaths(ctx context.Context, c *v1.Container, plan *podspec.ContainerPlan) error {
+	for _, sub := range plan.SubPaths {
+		host := plan.Config.Mounts[sub.Mount].GetHostPath()
+		var err error
+		if s.m.cfg.SubPaths != nil {
+			host, err = s.m.cfg.SubPaths.Bind(ctx, s.in.PodDir, c.Name, sub)
+		} else {
+			err = makePart(sub)
+		}
+		if err != nil {
+			return fmt.Errorf("container %q: volumeMounts[%d]: %w", c.Name, sub.Index, err)
+		}
+		plan.Config.Mounts[sub.Mount].HostPath = host
+	}
+	return nil
+}
+
+// makePart makes a directory for a part of a volume that is not there. No link
+// leads it out of the volume.
+func makePart(s podspec.SubPath) (err error) {
+	root, err := os.OpenRoot(s.VolumePath)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	if _, err := root.Stat(s.Path); err == nil {
+		return nil
+	}
+	return root.MkdirAll(s.Path, 0o750)
+}
