@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/plugintest"
@@ -98,6 +99,49 @@ func TestDeviceFoundByItsVolume(t *testing.T) {
 		synctest.Wait()
 		if m, _ := node.Mounts("/"); len(m) > 0 {
 			t.Errorf("mounts = %v, want none", m)
+		}
+	})
+}
+
+// What a set-up left that failed, against its word, goes too.
+func TestLeftoversOfFailedSetUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, plugintest.New(), nil)
+		r.fake.Hook = func(_ context.Context, op string, v *volumemgr.Volume) error {
+			if op != "setup" {
+				return nil
+			}
+			_ = r.node.MkdirAll(v.Path, 0o750)
+			_ = r.node.Write(v.Path+"/half", "data")
+			return errServer
+		}
+		_, _ = r.Mount(t.Context(), newPod("u1", emptyDir("a")))
+		r.unmount("u1")
+		if left := r.node.Paths(root + "/pods/u1"); len(left) > 0 || r.fake.Calls("teardown") != 1 {
+			t.Errorf("left: %v, TearDown calls = %d", left, r.fake.Calls("teardown"))
+		}
+	})
+}
+
+// An object that comes while the set-up that misses it runs is not waited for
+// in back-off.
+func TestChangeDuringSetUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, plugintest.New(), nil)
+		first := true // operations on one volume do not overlap
+		r.content.Hook = func(context.Context, string, *volumemgr.Volume) error {
+			if !first {
+				return nil
+			}
+			first = false
+			r.Changed(volumemgr.Ref{Kind: "ConfigMap", Namespace: "default", Name: "web"})
+			return errServer
+		}
+		begin := time.Now()
+		_, _ = r.Mount(t.Context(), newPod("u1", configMap("conf", "web")))
+		synctest.Wait()
+		if got := r.state("u1", "conf"); got != volumemgr.StateMounted || time.Since(begin) != 0 {
+			t.Errorf("state = %s after %v, want it mounted at once", got, time.Since(begin))
 		}
 	})
 }
