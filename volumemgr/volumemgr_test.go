@@ -419,6 +419,9 @@ func TestUnmountFails(t *testing.T) {
 		if r.Mounted("u1") {
 			t.Error("the retry did not unmount it")
 		}
+		if got := r.Pods(); len(got) > 0 {
+			t.Errorf("pods = %v, want the record forgotten with its last volume", got)
+		}
 	})
 }
 
