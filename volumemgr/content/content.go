@@ -188,7 +188,9 @@ func (p *Plugin) write(ctx context.Context, v *volumemgr.Volume, payload atomicd
 	defer func() {
 		if err != nil && !before {
 			// Nobody has seen it.
-			err = errors.Join(err, scratch.Remove(context.WithoutCancel(ctx), p.cfg.Mounter, v.Path))
+			if cerr := scratch.Remove(context.WithoutCancel(ctx), p.cfg.Mounter, v.Path); cerr != nil {
+				err = errors.Join(err, cerr, volumemgr.ErrUncertain)
+			}
 		}
 	}()
 	if err := scratch.Dir(v.Path); err != nil {
