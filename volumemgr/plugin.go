@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/volumemgr/usage"
 )
 
 // Plugin makes one kind of volume. A [Manager] calls its methods from many
@@ -217,13 +219,8 @@ type Meter interface {
 // ErrNoUsage means that there is nothing to measure.
 var ErrNoUsage = errors.New("the volume has no usage of its own")
 
-// Usage is how full a volume is. Fields that are not known are -1.
-type Usage struct {
-	Capacity, Used, Available      int64 // bytes
-	Inodes, InodesUsed, InodesFree int64
-	// At is when it was measured.
-	At time.Time
-}
+// Usage is how full a volume is.
+type Usage = usage.Usage
 
 // Mounter is the node's mount table and what changes it. Package mount below
 // this one has it for Linux, and one in memory that fails on demand. The

@@ -1,0 +1,184 @@
+package volumemgr_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/plugintest"
+	"github.com/nodewright/nodewright/volumemgr/rmtree"
+)
+
+type named struct {
+	plugintest.Fake
+	name string
+}
+
+func (n *named) Name() string { return n.name }
+
+func TestNewTellsAllMistakes(t *testing.T) {
+	_, err := volumemgr.New(volumemgr.Config{
+		Root: "pods/", Parallel: -1,
+		Plugins: []volumemgr.Plugin{&named{name: "a/b"}, nil, &named{name: "a/b"}, &named{name: "a~b"}, &named{name: ""}},
+	})
+	if err == nil {
+		t.Fatal("New succeeded")
+	}
+	for _, want := range []string{
+		`Config.Root is "pods/"`, "Config.Mounter is required", "Config.Parallel is -1", "Config.Plugins[1] is nil",
+		`Config.Plugins[2]: a plugin named "a/b" is there already`, `Config.Plugins[3] is named "a~b"`, `Config.Plugins[4] is named ""`,
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error %q\ndoes not say %q", err, want)
+		}
+	}
+	if _, err := volumemgr.New(volumemgr.Config{Root: "/", Mounter: plugintest.New()}); err == nil || !strings.Contains(err.Error(), "Config.Plugins is required") {
+		t.Errorf("error = %v", err)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reg := prometheus.NewRegistry()
+		node := plugintest.New()
+		_ = node.MkdirAll(where("old", "fake", "x"), 0o750)
+		_ = node.MkdirAll(root+"/pods/strange/volumes/nobody/x", 0o750)
+		r := start(t, node, func(c *volumemgr.Config) { c.Metrics = reg })
+		r.mount(newPod("u1", emptyDir("a"), configMap("b", "x")))
+		_ = r.Sweep(t.Context(), only("u1", "old"))
+		got := map[string]float64{}
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				name := f.GetName()
+				for _, l := range m.GetLabel() {
+					name += "," + l.GetValue()
+				}
+				got[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+		for name, want := range map[string]float64{
+			"volume_manager_total_volumes,kubernetes.io/fake,actual_state_of_world":            2,
+			"volume_manager_total_volumes,kubernetes.io/fake,desired_state_of_world":           1,
+			"volume_manager_total_volumes,kubernetes.io/fake-content,actual_state_of_world":    1,
+			"volume_manager_total_volumes,kubernetes.io/fake-content,desired_state_of_world":   1,
+			"reconstruct_volume_operations_total":                                              1,
+			"reconstruct_volume_operations_errors_total":                                       1,
+			"storage_operation_duration_seconds,false,volume_mount,success,kubernetes.io/fake": 1,
+			"volume_operation_total_seconds,overall_volume_mount,kubernetes.io/fake":           1,
+			"kubelet_orphan_pod_cleaned_volumes":                                               1,
+			"kubelet_orphan_pod_cleaned_volumes_errors":                                        0,
+		} {
+			if got[name] != want {
+				t.Errorf("%s = %v, want %v", name, got[name], want)
+			}
+		}
+		if t.Failed() {
+			t.Logf("%v", got)
+		}
+	})
+	reg := prometheus.NewRegistry()
+	cfg := volumemgr.Config{Root: "/", Plugins: []volumemgr.Plugin{&plugintest.Fake{}}, Mounter: plugintest.New(), Metrics: reg}
+	if _, err := volumemgr.New(cfg); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := volumemgr.New(cfg); err == nil {
+		t.Error("a clash of metrics is no error")
+	}
+}
+
+// realDirs makes plain directories on the real disk.
+type realDirs struct{}
+
+func (*realDirs) Name() string                    { return "kubernetes.io/fake" }
+func (*realDirs) Supports(s *volumemgr.Spec) bool { return s.Volume.EmptyDir != nil }
+func (*realDirs) SetUp(_ context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
+	return volumemgr.Result{Path: v.Path}, os.MkdirAll(v.Path, 0o750)
+}
+func (*realDirs) TearDown(_ context.Context, v *volumemgr.Volume) error { return rmtree.Remove(v.Path) }
+
+// noMounts is a mount table with nothing in it.
+type noMounts struct{ *plugintest.Node }
+
+func (noMounts) Mounts(string) ([]volumemgr.Mount, error) { return nil, nil }
+
+// The real disk, and a root that a link leads to: paths are those that the
+// mount table knows.
+func TestStatsOnDisk(t *testing.T) {
+	tmp, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(tmp, "link")
+	if err := os.Symlink(filepath.Join(tmp, "root"), link); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(tmp, "root"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		d := &realDirs{}
+		r := start(t, plugintest.New(), func(c *volumemgr.Config) {
+			c.Root, c.Files, c.Mounter, c.Plugins = link, nil, noMounts{}, []volumemgr.Plugin{d}
+		})
+		pod := newPod("u1", emptyDir("a"), emptyDir("b"))
+		pod.Spec.Volumes[1].EmptyDir.Medium = v1.StorageMediumMemory
+		ms := r.mount(pod)
+		if want := filepath.Join(tmp, "root/pods/u1/volumes/kubernetes.io~fake/a"); ms["a"].Path != want {
+			t.Errorf("path = %s, want %s", ms["a"].Path, want)
+		}
+		if err := os.WriteFile(filepath.Join(ms["a"].Path, "file"), make([]byte, 100_000), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		stats, err := r.Stats(t.Context(), "u1")
+		if err != nil || len(stats) != 2 {
+			t.Fatalf("Stats = %v, %v", stats, err)
+		}
+		if s := stats[0]; s.Name != "a" || !s.Ephemeral || s.Usage.Used < 100_000 || s.Usage.InodesUsed != 2 {
+			t.Errorf("stats = %+v", s)
+		}
+		if stats[1].Ephemeral {
+			t.Error("a volume in memory counts as storage of the node")
+		}
+		if err := os.WriteFile(filepath.Join(ms["a"].Path, "more"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		again, _ := r.Stats(t.Context(), "u1")
+		if again[0].Usage.InodesUsed != 2 {
+			t.Error("a directory was walked twice within a minute")
+		}
+		if err := r.Remove(t.Context(), "u1"); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := os.ReadDir(filepath.Join(tmp, "root/pods")); len(got) > 0 {
+			t.Errorf("left: %v", got)
+		}
+		if got, err := r.Stats(t.Context(), "u1"); len(got) > 0 || err != nil {
+			t.Errorf("Stats of a pod that is gone = %v, %v", got, err)
+		}
+	})
+}
+
+// Queries of pods that nobody knows.
+func TestUnknownPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, plugintest.New(), nil)
+		if r.Mounted("x") || r.Why("x") != nil || !slices.Equal(r.Pods(), nil) {
+			t.Error("something is known of a pod that never was")
+		}
+		if err := r.Remove(t.Context(), "x"); err != nil {
+			t.Errorf("Remove: %v", err)
+		}
+	})
+}

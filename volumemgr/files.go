@@ -1,0 +1,37 @@
+package volumemgr
+
+import (
+	"io/fs"
+	"os"
+
+	"github.com/nodewright/nodewright/volumemgr/rmtree"
+)
+
+// Files is the part of a file system that a Manager touches itself. It is one
+// interface, and not several small ones, because it is the seam where tests
+// let the disk fail or the process die: every call that changes the disk has
+// to pass it.
+type Files interface {
+	ReadDir(name string) ([]fs.DirEntry, error)
+	Lstat(name string) (fs.FileInfo, error)
+	Readlink(name string) (string, error)
+	MkdirAll(name string, perm fs.FileMode) error
+	Symlink(to, name string) error
+	// Remove removes one file, link or empty directory; never a mount point.
+	Remove(name string) error
+	// RemoveDirs and RemoveAll are those of package rmtree.
+	RemoveDirs(name string) error
+	RemoveAll(name string) error
+}
+
+// osFiles are the files of the operating system.
+type osFiles struct{}
+
+func (osFiles) ReadDir(name string) ([]fs.DirEntry, error)   { return os.ReadDir(name) }
+func (osFiles) Lstat(name string) (fs.FileInfo, error)       { return os.Lstat(name) }
+func (osFiles) Readlink(name string) (string, error)         { return os.Readlink(name) }
+func (osFiles) MkdirAll(name string, perm fs.FileMode) error { return os.MkdirAll(name, perm) }
+func (osFiles) Symlink(to, name string) error                { return os.Symlink(to, name) }
+func (osFiles) Remove(name string) error                     { return os.Remove(name) }
+func (osFiles) RemoveDirs(name string) error                 { return rmtree.RemoveDirs(name) }
+func (osFiles) RemoveAll(name string) error                  { return rmtree.Remove(name) }

@@ -1,0 +1,108 @@
+package volumemgr
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the kubelet's, by its names.
+type metrics struct {
+	m         *Manager
+	volumes   *prometheus.Desc
+	duration  *prometheus.HistogramVec
+	total     *prometheus.HistogramVec
+	measuring *prometheus.HistogramVec
+
+	reconstructed, reconstructErrors prometheus.Counter
+	orphans, orphanErrors            prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer, m *Manager) (*metrics, error) {
+	// The kubelet's buckets, in seconds.
+	buckets := []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	}
+	met := &metrics{
+		m: m,
+		volumes: prometheus.NewDesc("volume_manager_total_volumes", "Volumes that are wanted, and that are mounted or may be.",
+			[]string{"plugin_name", "state"}, nil),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "storage_operation_duration_seconds", Help: "Duration of an operation on a volume.", Buckets: buckets,
+		}, []string{"volume_plugin", "operation_name", "status", "migrated"}),
+		total: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "volume_operation_total_seconds", Help: "From the first try of an operation to its success.", Buckets: buckets,
+		}, []string{"plugin_name", "operation_name"}),
+		measuring: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_volume_metric_collection_duration_seconds", Help: "Duration of the measuring of a volume.",
+		}, []string{"metric_source"}),
+		reconstructed:     counter("reconstruct_volume_operations_total", "Volumes found that an earlier process left."),
+		reconstructErrors: counter("reconstruct_volume_operations_errors_total", "Directories of volumes that were not understood."),
+		orphans:           gauge("kubelet_orphan_pod_cleaned_volumes", "Orphaned pods in the last sweep."),
+		orphanErrors:      gauge("kubelet_orphan_pod_cleaned_volumes_errors", "Orphaned pods that the last sweep could not remove."),
+	}
+	if reg == nil {
+		return met, nil
+	}
+	var errs []error
+	for _, c := range []prometheus.Collector{
+		met, met.duration, met.total, met.measuring, met.reconstructed, met.reconstructErrors, met.orphans, met.orphanErrors,
+	} {
+		errs = append(errs, reg.Register(c))
+	}
+	return met, errors.Join(errs...)
+}
+
+// operation counts one that has ended.
+func (met *metrics) operation(plugin, name string, err error, took time.Duration) {
+	status := "success"
+	if err != nil {
+		status = "fail-unknown"
+	}
+	met.duration.WithLabelValues(plugin, name, status, "false").Observe(took.Seconds())
+}
+
+// mounted counts a set-up that succeeded, with the time that was lost in tries
+// before it.
+func (met *metrics) mounted(plugin string, firstFailure, now, started time.Time) {
+	if !firstFailure.IsZero() {
+		started = firstFailure
+	}
+	met.total.WithLabelValues(plugin, "overall_volume_mount").Observe(now.Sub(started).Seconds())
+}
+
+// Describe is that of a [prometheus.Collector].
+func (met *metrics) Describe(out chan<- *prometheus.Desc) { out <- met.volumes }
+
+// Collect counts the volumes when somebody asks, and not before.
+func (met *metrics) Collect(out chan<- prometheus.Metric) {
+	type count struct{ desired, actual int }
+	counts := map[string]*count{}
+	met.m.mu.Lock()
+	for _, p := range met.m.pods {
+		for k, v := range p.volumes {
+			c := counts[k.plugin]
+			if c == nil {
+				c = &count{}
+				counts[k.plugin] = c
+			}
+			if v.desired {
+				c.desired++
+			}
+			if v.has != absent {
+				c.actual++
+			}
+		}
+	}
+	met.m.mu.Unlock()
+	for plugin, c := range counts {
+		for state, n := range map[string]int{"desired_state_of_world": c.desired, "actual_state_of_world": c.actual} {
+			out <- prometheus.MustNewConstMetric(met.volumes, prometheus.GaugeValue, float64(n), plugin, state)
+		}
+	}
+}

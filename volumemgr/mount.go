@@ -1,0 +1,318 @@
+package volumemgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Errors of a wait that ended because somebody else wanted the opposite.
+var (
+	ErrUnwanted = errors.New("the pod's volumes are being unmounted")
+	ErrWanted   = errors.New("the pod's volumes are wanted again")
+)
+
+// Mounted is a volume that is ready.
+type Mounted struct {
+	// Path is the host path that containers mount, or the device they get; ""
+	// if the runtime makes the volume by itself.
+	Path string
+	// Block tells that Path is a block device.
+	Block bool
+	// ReadOnly tells that nothing may be written whatever a mount asks for.
+	ReadOnly bool
+	// Group is one that the volume's files belong to (the annotation
+	// pv.beta.kubernetes.io/gid of a persistent volume), nil if none is known.
+	Group *int64
+}
+
+// Mounts are a pod's volumes that are ready, by their name in the spec.
+type Mounts map[string]Mounted
+
+// Paths are the host paths by the volumes' names, without those that have
+// none.
+func (ms Mounts) Paths() map[string]string {
+	out := make(map[string]string, len(ms))
+	for name, m := range ms {
+		if m.Path != "" {
+			out[name] = m.Path
+		}
+	}
+	return out
+}
+
+// Groups are those of the volumes' files that the pod does not have anyway, in
+// order.
+func (ms Mounts) Groups(pod *v1.Pod) []int64 {
+	var out []int64
+	for _, m := range ms {
+		if m.Group != nil {
+			out = append(out, *m.Group)
+		}
+	}
+	slices.Sort(out)
+	out = slices.Compact(out)
+	if sc := pod.Spec.SecurityContext; sc != nil {
+		out = slices.DeleteFunc(out, func(g int64) bool { return slices.Contains(sc.SupplementalGroups, g) })
+	}
+	return out
+}
+
+// gidAnnotation names the group of a persistent volume's files (kubelet).
+const gidAnnotation = "pv.beta.kubernetes.io/gid"
+
+func group(spec *Spec) *int64 {
+	if spec == nil || spec.PersistentVolume == nil {
+		return nil
+	}
+	g, err := strconv.ParseInt(spec.PersistentVolume.Annotations[gidAnnotation], 10, 64)
+	if err != nil {
+		return nil
+	}
+	return &g
+}
+
+// want is one volume that a pod wants.
+type want struct {
+	use    use
+	spec   *Spec
+	plugin Plugin
+	device Device
+}
+
+// Mount makes the volumes ready that the pod's containers use, and waits until
+// they are, or until each that is not has failed: it returns at that moment,
+// with those that are ready and with an [Error] for each of the others.
+// Volumes that failed are tried again, with back-off, until Unmount is called;
+// Config.Ready tells when they are all ready.
+//
+// When ctx is canceled, set-ups that nobody else waits for are canceled and
+// not tried again until the next Mount. When ctx runs out of time they go on.
+//
+// To call it again for a pod whose volumes are mounted is cheap and touches
+// nothing, unless the pod has changed in what a volume's content shows.
+func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (Mounts, error) {
+	if err := m.begun(ctx); err != nil {
+		return nil, err
+	}
+	wants, errs := m.resolve(ctx, pod)
+	p, err := m.enter(ctx, pod.UID)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	if m.stopped {
+		m.mu.Unlock()
+		m.leave(p)
+		return nil, ErrStopped
+	}
+	w := m.want(p, pod, wants, len(errs) == 0)
+	m.mu.Unlock()
+	m.leave(p)
+
+	err = m.wait(ctx, w, func(v *volume) {
+		if errors.Is(ctx.Err(), context.Canceled) && v.desired && len(v.waiters) == 0 && v.has != present {
+			v.abandoned = true
+			m.wake(v)
+			m.wakeShared(v.device)
+		}
+	})
+	if err != nil {
+		errs = append(errs, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := Mounts{}
+	for _, v := range p.volumes {
+		if !v.desired || v.has != present {
+			continue
+		}
+		for _, name := range v.outer {
+			out[name] = Mounted{Path: v.result.Path, Block: v.key.block, ReadOnly: v.result.ReadOnly, Group: group(v.spec)}
+		}
+	}
+	if len(errs) > 0 {
+		p.failing = true
+		m.tellReady(p) // it may have happened a moment ago
+	}
+	return out, errors.Join(errs...)
+}
+
+// resolve finds what the pod's volumes are made from, and who makes them.
+func (m *Manager) resolve(ctx context.Context, pod *v1.Pod) (wants []want, errs []error) {
+	for _, u := range uses(pod) {
+		w, err := m.resolveOne(ctx, pod, u)
+		if err != nil {
+			errs = append(errs, &Error{Volume: u.volume.Name, Err: err})
+			continue
+		}
+		wants = append(wants, w)
+	}
+	return wants, errs
+}
+
+func (m *Manager) resolveOne(ctx context.Context, pod *v1.Pod, u use) (want, error) {
+	w := want{use: u, spec: &Spec{Volume: u.volume}}
+	if u.volume.PersistentVolumeClaim != nil || u.volume.Ephemeral != nil {
+		if m.cfg.Claims == nil {
+			return w, fmt.Errorf("%s volumes need an API server, and this agent has none", sourceName(w.spec))
+		}
+		spec, err := m.cfg.Claims.Resolve(ctx, pod, u.volume)
+		if err != nil {
+			return w, err
+		}
+		w.spec = spec
+	}
+	if err := u.check(w.spec); err != nil {
+		return w, err
+	}
+	name := w.spec.Name()
+	if !plain(name) {
+		return w, fmt.Errorf("the name %q cannot be that of a directory", name)
+	}
+	for _, p := range m.cfg.Plugins {
+		if p.Supports(w.spec) {
+			w.plugin = p
+			break
+		}
+	}
+	if w.plugin == nil {
+		return w, fmt.Errorf("no plugin makes volumes of type %s", sourceName(w.spec))
+	}
+	if dp, ok := w.plugin.(DevicePlugin); ok {
+		arg := &Volume{Spec: w.spec, Pod: pod, UID: pod.UID, Name: name, Warn: func(string, string) {}}
+		arg.Path, arg.StateDir = m.paths(pod.UID, w.plugin.Name(), name, w.spec.Block())
+		dev, err := dp.Device(arg)
+		if err != nil {
+			return w, err
+		}
+		w.device = dev
+	}
+	return w, nil
+}
+
+// want notes what the pod wants and returns who waits for it. With sure all of
+// the pod's volumes are among wants, and others can go.
+func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter {
+	p.wanted, p.told, p.sure, p.failing = true, true, sure, false
+	now := time.Now()
+	w := newWaiter()
+	named := map[*volume][]string{}
+	for _, want := range wants {
+		k := volumeKey{want.plugin.Name(), want.spec.Name(), want.spec.Block()}
+		v := p.volumes[k]
+		if v == nil {
+			v = &volume{m: m, key: k, pod: p, plugin: want.plugin, since: now}
+			p.volumes[k] = v
+		}
+		if !v.desired {
+			v.settle(&Error{Volume: v.shown(), Err: ErrWanted})
+			v.since = now
+		}
+		named[v] = append(named[v], want.use.volume.Name)
+		v.desired, v.abandoned = true, false
+		v.spec, v.object, v.below = want.spec, object, want.use.below
+		if r, ok := v.plugin.(Refresher); ok {
+			m.setRefs(v, r.Sources(v.spec, object))
+			if v.made != nil && v.made != object && r.Stale(v.spec, v.made, object) {
+				v.stale = true
+				v.fails.now()
+			}
+		}
+		if want.device.Name != "" {
+			m.setDevice(v, m.deviceOf(want.plugin.(DevicePlugin), want.device))
+		} else {
+			m.setDevice(v, nil)
+		}
+	}
+	for _, v := range p.volumes {
+		names, wanted := named[v]
+		if wanted {
+			v.outer = names
+			w.add(v)
+		} else if sure {
+			v.desired = false
+		}
+	}
+	for _, v := range p.volumes {
+		m.wake(v)
+		if _, ours := w.left[v]; ours {
+			if over, err := v.outcome(now); over {
+				w.drop(v, err)
+			}
+		}
+	}
+	w.ready()
+	return w
+}
+
+// outcome tells whether a Mount has nothing to wait for, and what came of it.
+func (v *volume) outcome(now time.Time) (over bool, err error) {
+	d := v.device
+	switch {
+	case v.has == present:
+		return true, nil
+	case v.run != nil && v.run.overdue:
+		return true, &Error{Volume: v.shown(), Err: ErrHung}
+	case v.run == nil && v.fails.op == opSetUp && v.fails.left(now) > 0:
+		return true, v.failure(&v.fails)
+	case d == nil || d.has == present:
+		return false, nil
+	case d.run != nil && d.run.overdue:
+		return true, &Error{Volume: v.shown(), Err: ErrHung}
+	case d.run == nil && d.fails.op == opMountDevice && d.fails.left(now) > 0:
+		return true, v.failure(&d.fails)
+	}
+	return false, nil
+}
+
+// tellReady calls Config.Ready if that is what somebody hopes for.
+func (m *Manager) tellReady(p *pod) {
+	if !p.failing || !p.wanted || !p.sure || m.stopped {
+		return
+	}
+	for _, v := range p.volumes {
+		if v.desired && v.has != present {
+			return
+		}
+	}
+	p.failing = false
+	m.wg.Go(func() { m.cfg.Ready(p.uid) })
+}
+
+// Changed tells that an object has changed, came or went: volumes that show it
+// are made again, and one that could not be made is tried at once.
+func (m *Manager) Changed(ref Ref) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for v := range m.refs[ref] {
+		if v.has != absent || v.run != nil {
+			v.stale = true
+		}
+		v.fails.now()
+		m.wake(v)
+	}
+}
+
+// Refresh makes the content of the pod's volumes again that can change.
+func (m *Manager) Refresh(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.pods[uid]
+	if p == nil {
+		return
+	}
+	for _, v := range p.volumes {
+		if _, ok := v.plugin.(Refresher); ok {
+			v.stale = v.stale || v.has != absent || v.run != nil
+			v.fails.now()
+			m.wake(v)
+		}
+	}
+}

@@ -1,0 +1,294 @@
+package volumemgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+)
+
+// Deadlines of operations: that of plugins that have none of their own, and
+// how much longer a call may take to return before it counts as hung.
+const (
+	defaultDeadline = 2 * time.Minute
+	overdueAfter    = time.Second
+)
+
+// ErrHung means that an operation did not return although its time was over.
+// Nothing else happens to the volume until it does.
+var ErrHung = errors.New("the operation hangs")
+
+func deadline(p Plugin, spec *Spec) time.Duration {
+	if d, ok := p.(Deadliner); ok {
+		if t := d.Deadline(spec); t > 0 {
+			return t
+		}
+	}
+	return defaultDeadline
+}
+
+// begin makes the record of an operation that starts now. Overdue is called,
+// with m.mu held, if it does not return in time.
+func (m *Manager) begin(o op, s *slot, limit time.Duration, overdue func()) (context.Context, *running) {
+	ctx, stop := context.WithTimeout(m.ctx, limit)
+	r := &running{op: o, cancel: stop, started: time.Now(), slot: s}
+	locked := func(f func()) func() {
+		return func() {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			f()
+		}
+	}
+	r.timers = []*time.Timer{
+		time.AfterFunc(slowAfter, locked(func() { m.slots.give(s) })),
+		time.AfterFunc(limit+overdueAfter, locked(func() {
+			r.overdue = true
+			overdue()
+		})),
+	}
+	m.wg.Add(1)
+	return ctx, r
+}
+
+func (r *running) end() {
+	r.cancel()
+	for _, t := range r.timers {
+		t.Stop()
+	}
+}
+
+// start starts an operation on v if there is a slot for it.
+func (m *Manager) start(v *volume, o op) {
+	s := m.slots.take(v, &v.queued)
+	if s == nil {
+		return
+	}
+	arg, now := m.arg(v), time.Now()
+	limit := deadline(v.plugin, v.spec)
+	ctx, r := m.begin(o, s, limit, func() {
+		if v.run != nil && v.run.overdue {
+			m.cfg.Log.Warn("operation on volume hangs", append(v.fields(), zap.String("operation", o.metric(v.key.block)))...)
+			v.settle(fmt.Errorf("%w: %s for %v", ErrHung, o.metric(v.key.block), limit+overdueAfter))
+		}
+	})
+	v.run = r
+	if v.has != present || o == opTearDown {
+		v.since = now
+	}
+	if o == opTearDown {
+		// From here on nobody can rely on it.
+		v.setPresence(uncertain, now)
+	} else {
+		v.stale, v.expires, v.made = false, time.Time{}, v.object
+	}
+	go func() {
+		defer m.wg.Done()
+		var res Result
+		err := m.guard(func() (err error) {
+			if o == opTearDown {
+				return m.tearDown(ctx, v.plugin, arg, v.key.block)
+			}
+			res, err = m.setUp(ctx, v, arg)
+			return err
+		})
+		ended := ctx.Err() != nil
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		r.end()
+		v.run = nil
+		m.met.operation(v.key.plugin, o.metric(v.key.block), err, time.Since(r.started))
+		if o == opTearDown {
+			m.tornDown(v, err)
+		} else {
+			m.setUpDone(v, r, res, err, ended)
+		}
+		m.slots.give(s)
+		m.wake(v)
+		m.wakeShared(v.device)
+	}()
+}
+
+// guard turns a panic into an error: a plugin's mistake must not end the pods
+// of the node.
+func (m *Manager) guard(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			m.cfg.Log.Error("a volume plugin panicked", zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+			err = fmt.Errorf("panic: %v: %w", p, ErrUncertain)
+		}
+	}()
+	return f()
+}
+
+// setUpDone notes how a SetUp ended.
+func (m *Manager) setUpDone(v *volume, r *running, res Result, err error, ended bool) {
+	now := time.Now()
+	was := v.has
+	v.setPresence(after(v.has, classify(err, ended), v.found), now)
+	if err == nil {
+		v.result, v.found, v.abandoned = res, false, false
+		v.usage = Usage{}
+		v.since = now
+		if res.Again > 0 {
+			v.expires = now.Add(res.Again)
+		}
+		m.met.mounted(v.key.plugin, v.fails.since, now, r.started)
+		v.fails.clear()
+		v.settle(nil)
+		m.tellReady(v.pod)
+		return
+	}
+	changed := v.stale
+	if was == present {
+		v.stale = true // the content is still to be made again
+	}
+	if m.ctx.Err() != nil || r.canceled {
+		return // it did not fail; whoever waits, waits for what comes next
+	}
+	v.fails.add(opSetUp, err, now)
+	if changed {
+		v.fails.now() // what has changed meanwhile may be what was missing
+	}
+	v.settle(v.failure(&v.fails))
+	m.cfg.Log.Warn("volume cannot be set up", append(v.fields(), zap.Int("failures", v.fails.count), zap.Error(err))...)
+	reason, what := "FailedMount", "MountVolume.SetUp"
+	if v.key.block {
+		reason, what = "FailedMapVolume", "MapVolume.MapPodDevice"
+	}
+	m.cfg.Events.Event(v.object, v1.EventTypeWarning, reason, fmt.Sprintf("%s failed for volume %q : %v", what, v.key.name, err))
+}
+
+// tornDown notes how a TearDown ended.
+func (m *Manager) tornDown(v *volume, err error) {
+	now := time.Now()
+	if err == nil {
+		v.setPresence(absent, now)
+		v.found, v.stale, v.expires, v.result = false, false, time.Time{}, Result{}
+		v.usage = Usage{}
+		v.fails.clear()
+		return
+	}
+	if m.ctx.Err() != nil {
+		return
+	}
+	v.fails.add(opTearDown, err, now)
+	v.settle(v.failure(&v.fails))
+	m.cfg.Log.Warn("volume cannot be torn down", append(v.fields(), zap.Int("failures", v.fails.count), zap.Error(err))...)
+}
+
+// setUp is the work of a SetUp.
+func (m *Manager) setUp(ctx context.Context, v *volume, arg *Volume) (Result, error) {
+	if err := m.alone(v, arg); err != nil {
+		return Result{}, err
+	}
+	if !v.key.block {
+		return v.plugin.SetUp(ctx, arg)
+	}
+	p, ok := v.plugin.(BlockPlugin)
+	if !ok {
+		return Result{}, fmt.Errorf("%s has no block devices", v.key.plugin)
+	}
+	if err := m.cfg.Files.MkdirAll(filepath.Dir(arg.Path), dirMode); err != nil {
+		return Result{}, err
+	}
+	dev, err := p.MapDevice(ctx, arg)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := m.link(dev, arg.Path); err != nil {
+		return Result{}, fmt.Errorf("%w: %w", err, ErrUncertain)
+	}
+	m.mu.Lock()
+	object := v.object
+	m.mu.Unlock()
+	m.cfg.Events.Event(object, v1.EventTypeNormal, "SuccessfulMountVolume",
+		fmt.Sprintf("MapVolume.MapPodDevice succeeded for volume %q volumeMapPath %q", arg.Name, filepath.Dir(arg.Path)))
+	return Result{Path: dev, ReadOnly: arg.Spec.ReadOnly}, nil
+}
+
+// alone fails if another pod has a volume that only one may have.
+func (m *Manager) alone(v *volume, arg *Volume) error {
+	if !onlyOnePod(arg.Spec) {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.pods {
+		if u := p.volumes[v.key]; u != nil && u != v && u.has != absent {
+			return fmt.Errorf("volume uses the ReadWriteOncePod access mode and is already in use by another pod (%s)", p.uid)
+		}
+	}
+	return nil
+}
+
+// link makes path a symbolic link to dev.
+func (m *Manager) link(dev, path string) error {
+	switch to, err := m.cfg.Files.Readlink(path); {
+	case err == nil && to == dev:
+		return nil
+	case err == nil:
+		if err := m.cfg.Files.Remove(path); err != nil {
+			return err
+		}
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	return m.cfg.Files.Symlink(dev, path)
+}
+
+// tearDown is the work of a TearDown.
+func (m *Manager) tearDown(ctx context.Context, p Plugin, arg *Volume, block bool) error {
+	// What is mounted from the volume goes before it.
+	if err := m.cleanSubPaths(ctx, filepath.Join(m.podDir(arg.UID), subPathsDir, arg.Name)); err != nil {
+		return fmt.Errorf("subPath mounts: %w", err)
+	}
+	if block {
+		b, ok := p.(BlockPlugin)
+		if !ok {
+			return fmt.Errorf("%s has no block devices", p.Name())
+		}
+		if _, err := m.cfg.Files.Readlink(arg.Path); err == nil {
+			if err := m.cfg.Files.Remove(arg.Path); err != nil {
+				return err
+			}
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return b.UnmapDevice(ctx, arg)
+	}
+	if err := p.TearDown(ctx, arg); err != nil {
+		return err
+	}
+	// A mount point cannot be removed: what is gone is not mounted either.
+	if _, err := m.cfg.Files.Lstat(arg.Path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	mounts, err := m.cfg.Mounter.Mounts(arg.Path)
+	if err != nil {
+		return fmt.Errorf("mount table: %w", err)
+	}
+	if len(mounts) > 0 {
+		return fmt.Errorf("%s is still a mount point after %s tore it down", mounts[0].Path, p.Name())
+	}
+	if err := m.cfg.Files.RemoveDirs(arg.Path); err != nil {
+		return fmt.Errorf("%s left something behind: %w", p.Name(), err)
+	}
+	return nil
+}
+
+// metric is the operation's name in metrics, the kubelet's.
+func (o op) metric(block bool) string {
+	name := [...]string{"", "volume_mount", "volume_unmount", "mount_device", "unmount_device"}[o]
+	if block {
+		name = strings.Replace(name, "volume_mount", "map_volume", 1)
+		name = strings.Replace(name, "volume_unmount", "unmap_volume", 1)
+	}
+	return name
+}

@@ -1,0 +1,113 @@
+package volumemgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// removeAll removes the pods that are gone, side by side: one that hangs is
+// its own matter.
+func (m *Manager) removeAll(ctx context.Context, gone map[types.UID]bool, known func(types.UID) bool) error {
+	var (
+		mu   sync.Mutex
+		errs []error
+		n    int
+		wg   sync.WaitGroup
+	)
+	for uid, is := range gone {
+		if !is {
+			continue
+		}
+		n++
+		wg.Go(func() {
+			err := m.remove(ctx, uid, func() bool { return known(uid) })
+			if err != nil && !errors.Is(err, ErrWanted) {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, fmt.Errorf("pod %s: %w", uid, err))
+			}
+		})
+	}
+	wg.Wait()
+	m.met.orphans.Set(float64(n))
+	m.met.orphanErrors.Set(float64(len(errs)))
+	return errors.Join(errs...)
+}
+
+// Remove unmounts the pod's volumes and removes its directory.
+//
+// What it does not understand it does not remove: a file in the place of a
+// volume, a volume of an unknown plugin that is not empty, anything mounted
+// anywhere below. Then the directory stays, and the error names what is in
+// the way.
+func (m *Manager) Remove(ctx context.Context, uid types.UID) error {
+	if err := m.begun(ctx); err != nil {
+		return err
+	}
+	return m.remove(ctx, uid, func() bool { return false })
+}
+
+func (m *Manager) remove(ctx context.Context, uid types.UID, spare func() bool) error {
+	p, err := m.enter(ctx, uid)
+	if err != nil {
+		return err
+	}
+	defer m.leave(p)
+	if err := m.unmount(ctx, p, spare); err != nil {
+		return err
+	}
+	return m.removeDir(uid)
+}
+
+// removeDir removes a pod's directory that no volume of a plugin is in.
+func (m *Manager) removeDir(uid types.UID) error {
+	dir := m.podDir(uid)
+	info, err := m.cfg.Files.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a directory", dir)
+	}
+	// Not even what is understood goes while something is mounted: the mount
+	// may show that it is not understood well.
+	mounts, err := m.cfg.Mounter.Mounts(dir)
+	if err != nil {
+		return fmt.Errorf("mount table: %w", err)
+	}
+	if len(mounts) > 0 {
+		return fmt.Errorf("%s is still mounted", mounts[0].Path)
+	}
+	var errs []error
+	for _, name := range []string{volumesDir, devicesDir, subPathsDir} {
+		errs = append(errs, m.cfg.Files.RemoveDirs(filepath.Join(dir, name)))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	entries, err := m.cfg.Files.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		switch e.Name() {
+		case volumesDir, devicesDir, subPathsDir:
+			errs = append(errs, fmt.Errorf("%s came back", filepath.Join(dir, e.Name())))
+		default:
+			errs = append(errs, m.cfg.Files.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return m.cfg.Files.Remove(dir)
+}

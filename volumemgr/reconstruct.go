@@ -1,0 +1,206 @@
+package volumemgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// foundVolume is the directory of a volume.
+type foundVolume struct {
+	key    volumeKey
+	plugin Plugin
+	device Device
+	devErr error
+}
+
+// reconstruct takes over what an earlier process left. Everything counts as
+// uncertain: if a pod wants it, it is set up again on top of what is there; if
+// none does, it is torn down when that is known for certain.
+func (m *Manager) reconstruct(ctx context.Context) {
+	for _, p := range m.cfg.Plugins {
+		dp, ok := p.(DevicePlugin)
+		if !ok {
+			continue
+		}
+		if err := m.findDevices(ctx, dp); err != nil {
+			m.met.reconstructErrors.Inc()
+			m.cfg.Log.Warn("mounted devices cannot be listed", zap.String("plugin", p.Name()), zap.Error(err))
+		}
+	}
+	uids, err := m.podDirs()
+	if err != nil {
+		m.met.reconstructErrors.Inc()
+		m.cfg.Log.Warn("pod directories cannot be listed", zap.Error(err))
+		return
+	}
+	for _, uid := range uids {
+		found, strange, err := m.scan(uid)
+		if err != nil || len(strange) > 0 {
+			m.met.reconstructErrors.Inc()
+			m.cfg.Log.Warn("a pod's directory holds what is not understood",
+				zap.String("uid", string(uid)), zap.Strings("paths", strange), zap.Error(err))
+		}
+		m.mu.Lock()
+		if len(found) > 0 {
+			m.adopt(m.pod(uid), found)
+		}
+		m.mu.Unlock()
+	}
+}
+
+func (m *Manager) findDevices(ctx context.Context, p DevicePlugin) error {
+	ctx, stop := context.WithTimeout(ctx, deadline(p, nil))
+	defer stop()
+	var found []Device
+	err := m.guard(func() (err error) {
+		found, err = p.Devices(ctx)
+		return err
+	})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range found {
+		if id.Name != "" {
+			d := m.deviceOf(p, id)
+			d.has, d.found = uncertain, true
+		}
+	}
+	return err
+}
+
+// podDirs lists the directories below ROOT/pods.
+func (m *Manager) podDirs() ([]types.UID, error) {
+	entries, err := m.cfg.Files.ReadDir(filepath.Join(m.root, podsDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []types.UID
+	for _, e := range entries {
+		if e.IsDir() {
+			out = append(out, types.UID(e.Name()))
+		}
+	}
+	return out, nil
+}
+
+// scan lists the volumes that a pod's directory holds, and what is in their
+// place that is none. It reads names only.
+func (m *Manager) scan(uid types.UID) (found []foundVolume, strange []string, err error) {
+	dir := m.podDir(uid)
+	var errs []error
+	list := func(path string) []fs.DirEntry {
+		entries, err := m.cfg.Files.ReadDir(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		return entries
+	}
+	for _, top := range list(dir) {
+		kind := top.Name()
+		if kind != volumesDir && kind != devicesDir {
+			continue
+		}
+		if !top.IsDir() {
+			strange = append(strange, filepath.Join(dir, kind))
+			continue
+		}
+		for _, pe := range list(filepath.Join(dir, kind)) {
+			path := filepath.Join(dir, kind, pe.Name())
+			plugin := m.plugin(unescape(pe.Name()))
+			if !pe.IsDir() || plugin == nil {
+				strange = append(strange, path)
+				continue
+			}
+			for _, ve := range list(path) {
+				block := kind == devicesDir
+				// A block device's is a link to it.
+				if ok := ve.IsDir() && !block || ve.Type()&fs.ModeSymlink != 0 && block; !ok {
+					strange = append(strange, filepath.Join(path, ve.Name()))
+					continue
+				}
+				found = append(found, m.foundVolume(uid, plugin, ve.Name(), block))
+			}
+		}
+	}
+	return found, strange, errors.Join(errs...)
+}
+
+func (m *Manager) foundVolume(uid types.UID, p Plugin, name string, block bool) foundVolume {
+	f := foundVolume{key: volumeKey{p.Name(), name, block}, plugin: p}
+	if dp, ok := p.(DevicePlugin); ok {
+		arg := &Volume{UID: uid, Name: name, Found: true, Warn: func(string, string) {}}
+		arg.Path, arg.StateDir = m.paths(uid, p.Name(), name, block)
+		f.devErr = m.guard(func() (err error) {
+			f.device, err = dp.Device(arg)
+			return err
+		})
+	}
+	return f
+}
+
+// adopt makes records of what was found and is not known.
+func (m *Manager) adopt(p *pod, found []foundVolume) {
+	for _, f := range found {
+		if v := p.volumes[f.key]; v != nil {
+			if v.has == absent && v.run == nil && !v.desired {
+				v.has, v.found = uncertain, true
+			}
+			continue
+		}
+		m.met.reconstructed.Inc()
+		v := &volume{m: m, key: f.key, pod: p, plugin: f.plugin, has: uncertain, found: true, since: time.Now()}
+		p.volumes[f.key] = v
+		if f.devErr != nil {
+			v.lost = true
+			m.lost[f.key.plugin]++
+			m.cfg.Log.Warn("the device of a volume is not known", append(v.fields(), zap.Error(f.devErr))...)
+		} else if f.device.Name != "" {
+			d := m.deviceOf(f.plugin.(DevicePlugin), f.device)
+			if d.has == absent {
+				// It cannot be ruled out.
+				d.has, d.found = uncertain, true
+			}
+			m.setDevice(v, d)
+		}
+	}
+}
+
+// Sweep tells that all pods are known which this node is to have or still runs,
+// and takes down and removes what is left of others: their volumes, devices
+// that no volume needs, and their directories, as Remove does. A pod that known
+// reports must have been reported before its Mount is called.
+//
+// It returns the error of every directory that stays. There is no need to call
+// it but when a pod has gone.
+func (m *Manager) Sweep(ctx context.Context, known func(types.UID) bool) error {
+	if err := m.begun(ctx); err != nil {
+		return err
+	}
+	uids, err := m.podDirs()
+	if err != nil {
+		return fmt.Errorf("pod directories: %w", err)
+	}
+	gone := map[types.UID]bool{}
+	for _, uid := range uids {
+		gone[uid] = !known(uid)
+	}
+	m.mu.Lock()
+	for uid := range m.pods {
+		gone[uid] = !known(uid)
+	}
+	m.allKnown = true
+	for _, d := range m.devices {
+		m.wakeDevice(d)
+	}
+	m.mu.Unlock()
+	return m.removeAll(ctx, gone, known)
+}

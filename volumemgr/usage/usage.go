@@ -1,0 +1,60 @@
+// Package usage measures how much of a disk a directory takes.
+//
+//	u, err := usage.Statfs("/mnt/share")              // what the file system says
+//	u, err := usage.Quota("/var/lib/agent/pods/x/y")  // what the kernel has counted
+//	u, err := usage.Walk(ctx, "/var/lib/agent/pods/x/y", usage.Limits{})
+//
+// They are in order of cost. Statfs asks the file system as a whole, and is
+// right for what is mounted by itself. Quota asks for the project that the
+// directory belongs to (XFS, ext4 and f2fs with project quota): the kernel
+// keeps count. Walk looks at every file, and gives up where that is too many.
+package usage
+
+import (
+	"errors"
+	"time"
+)
+
+// Usage is how full a volume is. Fields that are not known are -1.
+type Usage struct {
+	Capacity, Used, Available      int64 // bytes
+	Inodes, InodesUsed, InodesFree int64
+	// At is when it was measured.
+	At time.Time
+}
+
+// Unknown is a Usage of which nothing is known but the time.
+func Unknown() Usage {
+	return Usage{Capacity: -1, Used: -1, Available: -1, Inodes: -1, InodesUsed: -1, InodesFree: -1, At: time.Now()}
+}
+
+var (
+	// ErrNoQuota means that the directory belongs to no project, or that the
+	// kernel does not count for it.
+	ErrNoQuota = errors.New("no project quota")
+	// ErrTooMuch means that a walk met its limit.
+	ErrTooMuch = errors.New("too many files to look at")
+)
+
+// Limits bound a walk; the zero value of each field means the default beside
+// it.
+type Limits struct {
+	Files int           // 1,000,000
+	Time  time.Duration // 10s
+	// Pause is how long to rest after every thousand files, so that a walk
+	// does not take the disk from who works on it; 1ms.
+	Pause time.Duration
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.Files == 0 {
+		l.Files = 1_000_000
+	}
+	if l.Time == 0 {
+		l.Time = 10 * time.Second
+	}
+	if l.Pause == 0 {
+		l.Pause = time.Millisecond
+	}
+	return l
+}

@@ -1,0 +1,93 @@
+package usage_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/volumemgr/usage"
+)
+
+func write(t *testing.T, path string, size int) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, make([]byte, size), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// blocks is what the files at paths take.
+func blocks(t *testing.T, paths ...string) (n int64) {
+	t.Helper()
+	for _, p := range paths {
+		var st unix.Stat_t
+		if err := unix.Lstat(p, &st); err != nil {
+			t.Fatal(err)
+		}
+		n += st.Blocks * 512
+	}
+	return n
+}
+
+func TestWalk(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "sub/b")
+	write(t, a, 100_000)
+	write(t, b, 5000)
+	outside := filepath.Join(t.TempDir(), "outside")
+	write(t, outside, 1_000_000)
+	if err := errors.Join(os.Link(a, filepath.Join(dir, "sub/a2")), os.Symlink(filepath.Dir(outside), filepath.Join(dir, "link")),
+		os.Truncate(filepath.Join(dir, "sub/b"), 50<<20)); err != nil {
+		t.Fatal(err)
+	}
+	u, err := usage.Walk(t.Context(), dir, usage.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := blocks(t, dir, a, filepath.Dir(b), b, filepath.Join(dir, "link"))
+	if u.Used != want || u.InodesUsed != 5 {
+		t.Errorf("used = %d bytes, %d files; want %d, 5: links count once, holes and what links lead to not at all", u.Used, u.InodesUsed, want)
+	}
+	if u.Capacity <= 0 || u.Available <= 0 || u.At.IsZero() {
+		t.Errorf("usage = %+v, want the file system's size too", u)
+	}
+}
+
+func TestWalkLimits(t *testing.T) {
+	dir := t.TempDir()
+	for i := range 30 {
+		write(t, filepath.Join(dir, strconv.Itoa(i%3), strconv.Itoa(i)), 1)
+	}
+	if _, err := usage.Walk(t.Context(), dir, usage.Limits{Files: 20}); !errors.Is(err, usage.ErrTooMuch) {
+		t.Errorf("error = %v, want ErrTooMuch", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := usage.Walk(ctx, dir, usage.Limits{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("error = %v, want that of the context", err)
+	}
+	if _, err := usage.Walk(t.Context(), filepath.Join(dir, "missing"), usage.Limits{}); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error = %v, want that nothing is there", err)
+	}
+}
+
+func TestStatfs(t *testing.T) {
+	u, err := usage.Statfs(t.TempDir())
+	if err != nil || u.Capacity < u.Used || u.Used < 0 {
+		t.Errorf("Statfs = %+v, %v", u, err)
+	}
+	if _, err := usage.Statfs(filepath.Join(t.TempDir(), "missing")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error = %v", err)
+	}
+}
+
+// A directory of no project has no quota, whatever the file system.
+func TestQuotaWithoutProject(t *testing.T) {
+	if _, err := usage.Quota(t.TempDir()); !errors.Is(err, usage.ErrNoQuota) {
+		t.Errorf("error = %v, want ErrNoQuota", err)
+	}
+}

@@ -1,0 +1,197 @@
+package volumemgr
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// volumeKey finds a volume in its pod, and its directory.
+type volumeKey struct {
+	plugin, name string
+	block        bool
+}
+
+// pod is what is known of the volumes of one pod. Manager.mu guards it.
+type pod struct {
+	uid     types.UID
+	wanted  bool // a Mount was called, and no Unmount since
+	told    bool // either was called, or a sweep that does not know the pod
+	sure    bool // all volumes of the last Mount were found; else some of volumes may be them
+	failing bool // a Mount returned with an error: who called it wants to hear of success
+	volumes map[volumeKey]*volume
+	gate    chan struct{} // holds one token; who has it may change files of the pod beside volumes
+	uses    int           // who is about to use this record
+}
+
+// volume is one volume of one pod. Manager.mu guards it.
+type volume struct {
+	key    volumeKey
+	m      *Manager
+	pod    *pod
+	plugin Plugin
+	outer  []string // its names in the spec
+	spec   *Spec
+	object *v1.Pod // the newest
+	made   *v1.Pod // as it was when the content was made
+	below  []string
+
+	desired   bool
+	abandoned bool
+	has       presence
+	found     bool // an earlier process left it
+	stale     bool
+	result    Result
+	expires   time.Time // of the content; zero: never
+
+	device *device
+	lost   bool // it has a device, but which is not known
+	refs   []Ref
+
+	run     *running
+	queued  bool // for a slot
+	fails   failures
+	since   time.Time // of the state that Why shows
+	timer   *time.Timer
+	waiters map[*waiter]struct{}
+	usage   Usage // of the last walk
+
+	measuring bool
+}
+
+// device is what volumes of several pods share. Manager.mu guards it.
+type device struct {
+	m      *Manager
+	plugin DevicePlugin
+	id     Device
+	has    presence
+	found  bool
+	users  map[*volume]struct{}
+	run    *running
+	queued bool
+	fails  failures
+	timer  *time.Timer
+}
+
+// running is an operation in flight.
+type running struct {
+	op       op
+	cancel   context.CancelFunc
+	canceled bool // by the manager: nobody wants it
+	overdue  bool // it did not return in time
+	started  time.Time
+	slot     *slot
+	timers   []*time.Timer
+}
+
+func (v *volume) turn() { v.queued = false; v.m.wake(v) }
+func (d *device) turn() { d.queued = false; d.m.wakeDevice(d) }
+
+func (r *running) is() op {
+	if r == nil {
+		return opNone
+	}
+	return r.op
+}
+
+func (r *running) stopped() bool { return r != nil && r.canceled }
+
+// shared is the name under which operations on the volume exclude each other.
+func (v *volume) shared() string {
+	if v.device != nil {
+		return v.device.key()
+	}
+	return v.key.plugin + "/" + string(v.pod.uid) + "-" + v.key.name
+}
+
+// opKey is what an operation on the volume touches.
+func (v *volume) opKey(o op) key {
+	k := key{volume: v.shared()}
+	if o == opTearDown || v.device == nil {
+		k.pod = string(v.pod.uid)
+	}
+	return k
+}
+
+func (d *device) key() string { return d.plugin.Name() + "/" + d.id.Name }
+
+// blocked tells whether an operation that runs excludes one that touches k.
+// The volume's own operation is its own matter.
+func (v *volume) blocked(k key) bool {
+	d := v.device
+	if d == nil {
+		return false
+	}
+	if d.run != nil && conflicts(k, key{volume: d.key()}) {
+		return true
+	}
+	for u := range d.users {
+		if u != v && u.run != nil && conflicts(k, u.opKey(u.run.op)) {
+			return true
+		}
+	}
+	return false
+}
+
+// view is what decide looks at.
+func (v *volume) view(now time.Time) view {
+	out := view{
+		desired: v.desired, kept: !v.desired && (!v.pod.told || v.pod.wanted && !v.pod.sure),
+		abandoned: v.abandoned, has: v.has, stale: v.stale,
+		running: v.run.is(), canceled: v.run.stopped(),
+		failed: v.fails.op, wait: v.fails.left(now),
+		conflict: v.blocked(v.opKey(opSetUp)), busy: v.blocked(v.opKey(opTearDown)),
+	}
+	if v.device != nil {
+		out.device, out.deviceHas = true, v.device.has
+	}
+	return out
+}
+
+// view is what decideDevice looks at.
+func (d *device) view(now time.Time, allKnown bool) deviceView {
+	out := deviceView{
+		kept: d.found && !allKnown, has: d.has, running: d.run.is(), canceled: d.run.stopped(),
+		failed: d.fails.op, wait: d.fails.left(now),
+	}
+	for v := range d.users {
+		out.desired = out.desired || v.desired && (v.has == present || !v.abandoned)
+		out.used = out.used || v.has != absent
+		out.conflict = out.conflict || v.run != nil
+	}
+	return out
+}
+
+// setPresence notes what is known of the mount, and since when.
+func (v *volume) setPresence(p presence, now time.Time) {
+	if v.has != p {
+		v.has, v.since = p, now
+	}
+}
+
+// arg is the volume as a plugin's operation sees it.
+func (m *Manager) arg(v *volume) *Volume {
+	a := &Volume{
+		Spec: v.spec, Pod: v.object, UID: v.pod.uid, Name: v.key.name,
+		Remount: v.has == present, Found: v.found, Below: v.below,
+	}
+	a.Path, a.StateDir = m.paths(v.pod.uid, v.key.plugin, v.key.name, v.key.block)
+	if v.device != nil {
+		a.DevicePath = v.device.id.Path
+	}
+	if p := v.object; p != nil {
+		if sc := p.Spec.SecurityContext; sc != nil {
+			a.FSGroup, a.FSGroupPolicy = sc.FSGroup, sc.FSGroupChangePolicy
+		}
+		a.FSUser, a.SizeLimit = commonUser(p), sizeLimit(p, v.spec)
+	}
+	object := v.object
+	a.Warn = func(reason, message string) {
+		if object != nil {
+			m.cfg.Events.Event(object, v1.EventTypeWarning, reason, message)
+		}
+	}
+	return a
+}

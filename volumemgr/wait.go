@@ -1,0 +1,120 @@
+package volumemgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Error is why a volume is not mounted, or not unmounted.
+type Error struct {
+	Volume string // its name in the pod's spec, or on disk
+	Err    error
+	Next   time.Time // of the next try; zero if none is due
+}
+
+// Error tells the volume and the cause.
+func (e *Error) Error() string { return fmt.Sprintf("volume %q: %v", e.Volume, e.Err) }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// RetryAt is when it is worth asking again. Config.Ready tells of success
+// without being asked.
+func (e *Error) RetryAt() time.Time { return e.Next }
+
+// failure is what f means to who waits for v.
+func (v *volume) failure(f *failures) error {
+	return &Error{Volume: v.shown(), Err: f.err(), Next: f.until}
+}
+
+// shown is the volume's name to people.
+func (v *volume) shown() string {
+	if len(v.outer) > 0 {
+		return v.outer[0]
+	}
+	return v.key.name
+}
+
+// waiter waits for volumes. Manager.mu guards all but done.
+type waiter struct {
+	left map[*volume]struct{}
+	errs []error
+	open bool          // all volumes have been added
+	done chan struct{} // closed when left is empty
+}
+
+func newWaiter() *waiter {
+	return &waiter{left: map[*volume]struct{}{}, done: make(chan struct{})}
+}
+
+func (w *waiter) add(v *volume) {
+	w.left[v] = struct{}{}
+	if v.waiters == nil {
+		v.waiters = map[*waiter]struct{}{}
+	}
+	v.waiters[w] = struct{}{}
+}
+
+// ready is called when all volumes have been added.
+func (w *waiter) ready() {
+	w.open = true
+	w.check()
+}
+
+func (w *waiter) check() {
+	if w.open && len(w.left) == 0 {
+		w.open = false
+		close(w.done)
+	}
+}
+
+// drop ends the wait for v.
+func (w *waiter) drop(v *volume, err error) {
+	delete(w.left, v)
+	delete(v.waiters, w)
+	if err != nil {
+		w.errs = append(w.errs, err)
+	}
+	w.check()
+}
+
+// settle ends the wait for v, with its error or nil.
+func (v *volume) settle(err error) {
+	var named *Error
+	if err != nil && !errors.As(err, &named) {
+		err = &Error{Volume: v.shown(), Err: err}
+	}
+	for w := range v.waiters {
+		w.drop(v, err)
+	}
+}
+
+// wait waits until every volume is settled, or ctx ends. Then gaveUp is called,
+// with m.mu held, for each that is not.
+func (m *Manager) wait(ctx context.Context, w *waiter, gaveUp func(*volume)) error {
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(w.left) == 0 {
+		slices.SortFunc(w.errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+		return errors.Join(w.errs...)
+	}
+	var names []string
+	for v := range w.left {
+		names = append(names, fmt.Sprintf("%s (%s)", v.shown(), v.state()))
+		delete(v.waiters, w)
+	}
+	for v := range w.left {
+		gaveUp(v)
+	}
+	slices.Sort(names)
+	slices.SortFunc(w.errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return errors.Join(append([]error{fmt.Errorf("waiting for volumes %s: %w", strings.Join(names, ", "), ctx.Err())}, w.errs...)...)
+}

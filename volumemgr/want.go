@@ -1,0 +1,171 @@
+package volumemgr
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// use is how a pod's containers use one of its volumes.
+type use struct {
+	volume          *v1.Volume
+	mounted, mapped bool // in volumeMounts, in volumeDevices
+	below           []string
+}
+
+// uses lists the volumes that containers of the pod use; a volume that none
+// uses is never made.
+func uses(pod *v1.Pod) []use {
+	all := make([]use, len(pod.Spec.Volumes))
+	index := make(map[string]*use, len(all))
+	for i := range pod.Spec.Volumes {
+		all[i].volume = &pod.Spec.Volumes[i]
+		index[pod.Spec.Volumes[i].Name] = &all[i]
+	}
+	eachContainer(pod, func(c *v1.Container) {
+		for _, m := range c.VolumeMounts {
+			if u := index[m.Name]; u != nil {
+				u.mounted = true
+				u.below = append(u.below, below(c, m)...)
+			}
+		}
+		for _, d := range c.VolumeDevices {
+			if u := index[d.Name]; u != nil {
+				u.mapped = true
+			}
+		}
+	})
+	return slices.DeleteFunc(all, func(u use) bool { return !u.mounted && !u.mapped })
+}
+
+func eachContainer(pod *v1.Pod, do func(*v1.Container)) {
+	for i := range pod.Spec.InitContainers {
+		do(&pod.Spec.InitContainers[i])
+	}
+	for i := range pod.Spec.Containers {
+		do(&pod.Spec.Containers[i])
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		c := v1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		do(&c)
+	}
+}
+
+// below lists where else in the container something is mounted within m,
+// relative to the volume; not what is mounted within those in turn.
+func below(c *v1.Container, m v1.VolumeMount) []string {
+	if m.SubPath != "" || m.SubPathExpr != "" {
+		return nil // the part that is mounted is known too late
+	}
+	base := strings.TrimSuffix(path.Clean(m.MountPath), "/") + "/"
+	var found []string
+	for _, other := range c.VolumeMounts {
+		if rel, ok := strings.CutPrefix(path.Clean(other.MountPath), base); ok && rel != "" && other.Name != m.Name {
+			found = append(found, rel)
+		}
+	}
+	slices.Sort(found)
+	return slices.DeleteFunc(slices.Compact(found), func(rel string) bool {
+		return slices.ContainsFunc(found, func(outer string) bool { return strings.HasPrefix(rel, outer+"/") })
+	})
+}
+
+// check tells whether the volume can be used as containers use it.
+func (u use) check(spec *Spec) error {
+	switch {
+	case u.mounted && u.mapped:
+		return fmt.Errorf("it is in volumeMounts and in volumeDevices; a volume is either a file system or a block device")
+	case spec.Block() && u.mounted:
+		return fmt.Errorf("persistent volume %q has volumeMode Block and is in volumeMounts; want volumeDevices", spec.Name())
+	case !spec.Block() && u.mapped:
+		return fmt.Errorf("volume %q is a file system and is in volumeDevices; want volumeMounts", spec.Name())
+	}
+	return nil
+}
+
+// commonUser is the user that every container of the pod runs as, nil if they
+// differ or do not all say.
+func commonUser(pod *v1.Pod) *int64 {
+	var user *int64
+	same := true
+	eachContainer(pod, func(c *v1.Container) {
+		var own *int64
+		if sc := pod.Spec.SecurityContext; sc != nil {
+			own = sc.RunAsUser
+		}
+		if sc := c.SecurityContext; sc != nil && sc.RunAsUser != nil {
+			own = sc.RunAsUser
+		}
+		if own == nil || user != nil && *user != *own {
+			same = false
+			return
+		}
+		user = own
+	})
+	if !same {
+		return nil
+	}
+	return user
+}
+
+// sizeLimit is what a volume may take of the node's disk, in bytes; 0 is
+// without limit. The pod's containers' limits of ephemeral storage add up; an
+// emptyDir's own limit counts if it is smaller.
+func sizeLimit(pod *v1.Pod, spec *Spec) int64 {
+	vol := spec.Volume
+	if vol == nil || vol.ConfigMap == nil && (vol.EmptyDir == nil || vol.EmptyDir.Medium != v1.StorageMediumDefault) {
+		return 0
+	}
+	limit := int64(0)
+	for i := range pod.Spec.Containers {
+		limit += pod.Spec.Containers[i].Resources.Limits.StorageEphemeral().Value()
+	}
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		own := c.Resources.Limits.StorageEphemeral().Value()
+		if p := c.RestartPolicy; p != nil && *p == v1.ContainerRestartPolicyAlways {
+			limit += own
+		} else {
+			limit = max(limit, own)
+		}
+	}
+	if e := vol.EmptyDir; e != nil && e.SizeLimit != nil {
+		if own := e.SizeLimit.Value(); own > 0 && (limit == 0 || own < limit) {
+			limit = own
+		}
+	}
+	return limit
+}
+
+// onlyOnePod tells whether a persistent volume may be used by a single pod
+// only (KEP-2485).
+func onlyOnePod(spec *Spec) bool {
+	pv := spec.PersistentVolume
+	return pv != nil && len(pv.Spec.AccessModes) == 1 && pv.Spec.AccessModes[0] == v1.ReadWriteOncePod
+}
+
+// sourceName names the field that says what a volume is made from, for
+// errors.
+func sourceName(spec *Spec) string {
+	if spec.PersistentVolume != nil {
+		return "persistentVolume"
+	}
+	s := spec.Volume.VolumeSource
+	for _, c := range []struct {
+		set  bool
+		name string
+	}{
+		{s.EmptyDir != nil, "emptyDir"}, {s.HostPath != nil, "hostPath"}, {s.ConfigMap != nil, "configMap"},
+		{s.Secret != nil, "secret"}, {s.Projected != nil, "projected"}, {s.DownwardAPI != nil, "downwardAPI"},
+		{s.PersistentVolumeClaim != nil, "persistentVolumeClaim"}, {s.Ephemeral != nil, "ephemeral"},
+		{s.Image != nil, "image"}, {s.NFS != nil, "nfs"}, {s.CSI != nil, "csi"}, {s.ISCSI != nil, "iscsi"}, {s.FC != nil, "fc"},
+	} {
+		if c.set {
+			return c.name
+		}
+	}
+	return "unknown"
+}

@@ -1,0 +1,132 @@
+package volumemgr
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// State is where a volume is in its life.
+type State string
+
+// The states. Uncertain is also what an earlier process left and nobody has
+// touched yet.
+const (
+	StateWanted     State = "wanted"
+	StateMounting   State = "mounting"
+	StateMounted    State = "mounted"
+	StateUncertain  State = "uncertain"
+	StateUnmounting State = "unmounting"
+)
+
+// Status tells how one volume is.
+type Status struct {
+	// Names are those in the pod's spec; Volume is the name on disk, Path
+	// where it is there.
+	Names                []string
+	Plugin, Volume, Path string
+	State                State
+	// Since is when the state began, or the running operation.
+	Since time.Time
+	// Refreshing tells that its content is being made again, Hung that the
+	// running operation did not return in time.
+	Refreshing, Hung bool
+	// Failures counts those in a row; First and Last are the errors of the
+	// first and the last of them, "" without any.
+	Failures        int
+	First, Last     string
+	FirstAt, LastAt time.Time
+	// Next is when it is tried again; zero if nothing is due.
+	Next time.Time
+}
+
+func (v *volume) state() State {
+	switch d := v.device; {
+	case v.run.is() == opTearDown:
+		return StateUnmounting
+	case v.has == present:
+		return StateMounted
+	case v.run.is() == opSetUp, v.desired && d != nil && d.run.is() == opMountDevice:
+		return StateMounting
+	case v.has == uncertain:
+		return StateUncertain
+	default:
+		return StateWanted
+	}
+}
+
+// Why tells how each volume of the pod is, by name.
+func (m *Manager) Why(uid types.UID) []Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.pods[uid]
+	if p == nil {
+		return nil
+	}
+	now := time.Now()
+	out := make([]Status, 0, len(p.volumes))
+	for _, v := range p.volumes {
+		out = append(out, v.status(now))
+	}
+	slices.SortFunc(out, func(a, b Status) int {
+		return strings.Compare(a.Plugin+"/"+a.Volume, b.Plugin+"/"+b.Volume)
+	})
+	return out
+}
+
+func (v *volume) status(now time.Time) Status {
+	s := Status{
+		Names: slices.Clone(v.outer), Plugin: v.key.plugin, Volume: v.key.name, State: v.state(), Since: v.since,
+		Refreshing: v.has == present && v.run.is() == opSetUp,
+	}
+	s.Path, _ = v.m.paths(v.pod.uid, v.key.plugin, v.key.name, v.key.block)
+	f, r := &v.fails, v.run
+	if d := v.device; d != nil && v.desired && d.has != present {
+		// It is the device that it waits for.
+		if d.fails.op == opMountDevice {
+			f = &d.fails
+		}
+		if r == nil {
+			r = d.run
+		}
+	}
+	if r != nil {
+		s.Since, s.Hung = r.started, r.overdue
+	}
+	if f.count > 0 {
+		s.Failures, s.First, s.Last, s.FirstAt, s.LastAt = f.count, f.first.Error(), f.last.Error(), f.since, f.at
+		if f.left(now) > 0 && r == nil && !v.abandoned {
+			s.Next = f.until
+		}
+	}
+	if s.Next.IsZero() && s.State == StateMounted && v.run == nil {
+		s.Next = v.expires
+	}
+	return s
+}
+
+// Mounted tells whether a volume of the pod is mounted or may be.
+func (m *Manager) Mounted(uid types.UID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.pods[uid]
+	if p == nil {
+		return false
+	}
+	for _, v := range p.volumes {
+		if v.has != absent || v.run != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Pods lists the pods that have volumes or want some, in order.
+func (m *Manager) Pods() []types.UID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.pods))
+}
