@@ -180,12 +180,26 @@ func await(ctx context.Context, f func() error) error {
 
 // Table is this process's mount table.
 func (k *Kernel) Table(ctx context.Context) (Table, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	data, err := os.ReadFile("/proc/self/mountinfo")
+	data, err := mountinfo(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return ParseTable(data)
+}
+
+// Under is the part of the table at path and below it; path is clean and has no
+// symbolic links.
+func (k *Kernel) Under(ctx context.Context, path string) (Table, error) {
+	data, err := mountinfo(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return parseUnder(data, path)
+}
+
+func mountinfo(ctx context.Context) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return os.ReadFile("/proc/self/mountinfo")
 }
