@@ -188,7 +188,9 @@ func (p *Plugin) write(ctx context.Context, v *volumemgr.Volume, payload atomicd
 	defer func() {
 		if err != nil && !before {
 			// Nobody has seen it.
-			err = errors.Join(err, scratch.Remove(context.WithoutCancel(ctx), p.cfg.Mounter, v.Path))
+			if cerr := scratch.Remove(context.WithoutCancel(ctx), p.cfg.Mounter, v.Path); cerr != nil {
+				err = errors.Join(err, cerr, volumemgr.ErrUncertain)
+			}
 		}
 	}()
 	if err := scratch.Dir(v.Path); err != nil {
@@ -204,23 +206,33 @@ func (p *Plugin) write(ctx context.Context, v *volumemgr.Volume, payload atomicd
 			return err
 		}
 	}
-	within, err := placesFor(v.Path, v.Below, payload)
-	if err != nil {
+	var within, beside []string
+	for _, d := range v.Below {
+		if has(payload, d) {
+			within = append(within, d)
+		} else {
+			beside = append(beside, d)
+		}
+	}
+	if err := placesFor(v.Path, beside); err != nil {
 		return err
 	}
 	w, err := atomicdir.New(atomicdir.Config{Dir: v.Path, Group: v.FSGroup, Dirs: within, Sync: p.cfg.Sync && p.kind == ConfigMap})
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(payload)
-	return err
+	if _, err = w.Write(payload); err != nil {
+		return err
+	}
+	// A place that was in a directory of the old files went with them.
+	return placesFor(v.Path, v.Below)
 }
 
 // memory is the tmpfs of a volume, as large as what the node has for pods.
 func (p *Plugin) memory(path string) mount.FileSystem {
 	f := mount.FileSystem{Type: "tmpfs", Source: "tmpfs", Target: path}
-	has := p.allocatable()
-	if n := has.Memory().Value(); n > 0 {
+	list := p.allocatable()
+	if n := list.Memory().Value(); n > 0 {
 		f.Options = append(f.Options, "size="+strconv.FormatInt(n, 10))
 	}
 	if noswap := p.cfg.NoSwap; noswap != nil && *noswap || noswap == nil && scratch.NoSwap() {
@@ -229,34 +241,30 @@ func (p *Plugin) memory(path string) mount.FileSystem {
 	return f
 }
 
-// placesFor makes directories for other volumes to be mounted on. Those in a
-// directory of the payload's own are returned: they are part of each set.
-func placesFor(dir string, below []string, payload atomicdir.Payload) (within []string, err error) {
+// placesFor makes directories for other volumes to be mounted on.
+func placesFor(dir string, below []string) error {
 	if len(below) == 0 {
-		return nil, nil
+		return nil
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = root.Close() }()
 	for _, d := range below {
-		top, _, _ := strings.Cut(filepath.Clean(d), "/")
-		if payloadHas(payload, top) {
-			within = append(within, d)
-			continue
-		}
-		if err := root.MkdirAll(d, 0o755); err != nil {
-			return nil, err
+		if err := root.MkdirAll(filepath.Clean(d), 0o755); err != nil {
+			return err
 		}
 	}
-	return within, nil
+	return nil
 }
 
-// payloadHas tells whether a file is in the directory top.
-func payloadHas(payload atomicdir.Payload, top string) bool {
+// has tells whether a file of the payload is in the topmost directory of a
+// place: the place is part of each set of files then.
+func has(payload atomicdir.Payload, place string) bool {
+	top, _, _ := strings.Cut(filepath.Clean(place), "/")
 	for name := range payload {
-		if name == top || strings.HasPrefix(name, top+"/") {
+		if strings.HasPrefix(name, top+"/") {
 			return true
 		}
 	}

@@ -398,6 +398,37 @@ func TestPlacesForOtherVolumes(t *testing.T) {
 	if got := seen(t, v.Path); got != "d/a=2" {
 		t.Errorf("%q", got)
 	}
+	// The place stays when the files around it go.
+	v.Spec.Volume.ConfigMap.Items = []v1.KeyToPath{item("a", "a")}
+	setUp(t, p, v)
+	if info, err := os.Stat(filepath.Join(v.Path, "d/nested")); err != nil || !info.IsDir() {
+		t.Errorf("%v (%v)", info, err)
+	}
+}
+
+func TestObjectsOfTheAPI(t *testing.T) {
+	cm := &v1.ConfigMap{Data: map[string]string{"a": "1"}, BinaryData: map[string][]byte{"b": {0}}}
+	secret := &v1.Secret{Data: map[string][]byte{"a": []byte("1")}}
+	one := OfConfigMap(cm)
+	if len(one.Data) != 2 || string(one.Data["a"]) != "1" || string(one.Data["b"]) != "\x00" || one.Version == "" {
+		t.Errorf("%+v", one)
+	}
+	if again := OfConfigMap(cm); again.Version != one.Version {
+		t.Error("the same content has another version")
+	}
+	cm.Data["a"] = "2"
+	if OfConfigMap(cm).Version == one.Version {
+		t.Error("another content has the same version")
+	}
+	cm.UID, cm.ResourceVersion = "u", "7"
+	before := OfConfigMap(cm)
+	cm.ResourceVersion = "8"
+	if before.Version == OfConfigMap(cm).Version {
+		t.Error("another resource version is the same")
+	}
+	if o := OfSecret(secret); string(o.Data["a"]) != "1" || o.Version == "" {
+		t.Errorf("%+v", o)
+	}
 }
 
 func field(path, ref string) v1.DownwardAPIVolumeFile {

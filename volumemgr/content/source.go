@@ -2,8 +2,11 @@ package content
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	authv1 "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
@@ -32,6 +35,34 @@ type Object struct {
 	Version string
 	// Data are the values by key: those of a ConfigMap's binaryData too.
 	Data map[string][]byte
+}
+
+// OfConfigMap is a ConfigMap as an Object. Its version is the API server's, or
+// made of the content where no server gave one.
+func OfConfigMap(c *v1.ConfigMap) *Object {
+	data := make(map[string][]byte, len(c.Data)+len(c.BinaryData))
+	maps.Copy(data, c.BinaryData)
+	for k, v := range c.Data {
+		data[k] = []byte(v)
+	}
+	return &Object{Version: versionOf(&c.ObjectMeta, data), Data: data}
+}
+
+// OfSecret is a Secret as an Object, with its version as OfConfigMap has it.
+func OfSecret(s *v1.Secret) *Object {
+	return &Object{Version: versionOf(&s.ObjectMeta, s.Data), Data: s.Data}
+}
+
+func versionOf(m *metav1.ObjectMeta, data map[string][]byte) string {
+	if m.ResourceVersion != "" {
+		return string(m.UID) + "/" + m.ResourceVersion
+	}
+	h := sha256.New()
+	for _, k := range slices.Sorted(maps.Keys(data)) {
+		put(h, k)
+		put(h, string(data[k]))
+	}
+	return string(h.Sum(nil))
 }
 
 // Source has ConfigMaps and Secrets.

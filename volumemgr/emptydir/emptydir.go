@@ -76,6 +76,15 @@ func (p *Plugin) setUp(ctx context.Context, v *volumemgr.Volume) error {
 	if err != nil {
 		return err
 	}
+	if err := p.complete(ctx, v, fsys, same); err != nil {
+		// What is there stays for the next try, or for TearDown.
+		return errors.Join(err, volumemgr.ErrUncertain)
+	}
+	return nil
+}
+
+// complete makes what is missing of the volume.
+func (p *Plugin) complete(ctx context.Context, v *volumemgr.Volume, fsys *mount.FileSystem, same func(mount.Entry) error) error {
 	ready, err := p.ready(v)
 	if err != nil {
 		return err

@@ -101,22 +101,28 @@ func (k *Kernel) Mount(ctx context.Context, f FileSystem) error {
 	if err := checkOptions(f.Options); err != nil {
 		return err
 	}
-	target, err := open(f.Target)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = target.Close() }()
 	if f.Helper {
+		target, err := open(f.Target)
+		if err != nil {
+			return err
+		}
+		_ = target.Close()
 		return k.helper(ctx, f)
 	}
 	flags, rest := split(f.Options)
-	err = await(ctx, func() error {
-		return unix.Mount(f.Source, magic(target), f.Type, flags, strings.Join(rest, ","))
+	// The descriptor is the call's own: should that be left behind, the number
+	// must not come to mean another file.
+	return await(ctx, func() error {
+		target, err := open(f.Target)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = target.Close() }()
+		if err := unix.Mount(f.Source, magic(target), f.Type, flags, strings.Join(rest, ",")); err != nil {
+			return &os.PathError{Op: "mount " + f.Type, Path: f.Target, Err: err}
+		}
+		return nil
 	})
-	if err != nil {
-		return &os.PathError{Op: "mount " + f.Type, Path: f.Target, Err: err}
-	}
-	return nil
 }
 
 // Unmount takes down the topmost mount at target.
@@ -174,12 +180,26 @@ func await(ctx context.Context, f func() error) error {
 
 // Table is this process's mount table.
 func (k *Kernel) Table(ctx context.Context) (Table, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	data, err := os.ReadFile("/proc/self/mountinfo")
+	data, err := mountinfo(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return ParseTable(data)
+}
+
+// Under is the part of the table at path and below it; path is clean and has no
+// symbolic links.
+func (k *Kernel) Under(ctx context.Context, path string) (Table, error) {
+	data, err := mountinfo(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return parseUnder(data, path)
+}
+
+func mountinfo(ctx context.Context) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return os.ReadFile("/proc/self/mountinfo")
 }

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
-	"time"
 
 	"github.com/nodewright/nodewright/volumemgr/mount"
 	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
@@ -210,14 +210,14 @@ func TestHelper(t *testing.T) {
 	if err := k.Mount(t.Context(), f); err == nil || !strings.Contains(err.Error(), "-t tmpfs -o nosuid,size=64k -- server:/path "+at("to")) {
 		t.Errorf("error %v", err)
 	}
-	k.Program = program("echo $$ > " + at("pid") + "; sleep 1000")
+	// It tells that it runs through a pipe, which waits for its reader.
+	must(t, syscall.Mkfifo(at("started"), 0o600))
+	k.Program = program("echo > " + at("started") + "; sleep 1000")
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		for ctx.Err() == nil {
-			if data, err := os.ReadFile(at("pid")); err == nil && len(data) > 0 {
-				cancel()
-			}
-			time.Sleep(time.Millisecond)
+		defer cancel()
+		if _, err := os.ReadFile(at("started")); err != nil {
+			t.Error(err)
 		}
 	}()
 	if err := k.Mount(ctx, f); !errors.Is(err, context.Canceled) {

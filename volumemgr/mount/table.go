@@ -57,13 +57,32 @@ func IsBelow(path, dir string) bool {
 }
 
 // ParseTable reads the format of /proc/PID/mountinfo. An error names the line.
-func ParseTable(data []byte) (Table, error) {
+func ParseTable(data []byte) (Table, error) { return parse(data, func([]byte) bool { return true }) }
+
+// parseUnder reads the lines of what is mounted at path and below, in the order
+// of the table. The others are not looked at.
+func parseUnder(data []byte, path string) (Table, error) {
+	return parse(data, func(line []byte) bool {
+		for range 4 { // the fifth field is the target
+			_, rest, ok := bytes.Cut(line, []byte(" "))
+			if !ok {
+				return true // parseEntry says what is wrong with it
+			}
+			line = rest
+		}
+		field, _, _ := bytes.Cut(line, []byte(" "))
+		target := unescape(string(field))
+		return target == path || IsBelow(target, path)
+	})
+}
+
+func parse(data []byte, wanted func(line []byte) bool) (Table, error) {
 	var out Table
 	n := 0
 	for line := range bytes.Lines(data) {
 		n++
 		line = bytes.TrimSuffix(line, []byte("\n"))
-		if len(line) == 0 {
+		if len(line) == 0 || !wanted(line) {
 			continue
 		}
 		e, err := parseEntry(string(line))

@@ -60,6 +60,26 @@ func TestAtAndBelow(t *testing.T) {
 	}
 }
 
+func TestParseUnder(t *testing.T) {
+	var text strings.Builder
+	for i, target := range []string{"/", "/a", "/a b", "/a/b", "/ab", "/a/b/c", "/a"} {
+		fmt.Fprintf(&text, "%d 1 0:1 / %s rw - tmpfs tmpfs rw\n", i, escape(target))
+	}
+	table, err := ParseTable([]byte(text.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/", "/a", "/a b", "/a/b", "/x"} {
+		got, err := parseUnder([]byte(text.String()), path)
+		if err != nil || !reflect.DeepEqual(got.At(path), table.At(path)) || !reflect.DeepEqual(got.Below(path), table.Below(path)) || len(got) != len(table.At(path))+len(table.Below(path)) {
+			t.Errorf("%s: %+v (%v)", path, got, err)
+		}
+	}
+	if _, err := parseUnder([]byte("a b\n"), "/"); err == nil {
+		t.Error("garbage is no error")
+	}
+}
+
 // escape writes a field as the kernel does.
 func escape(s string) string {
 	for _, c := range `\` + " \t\n#" {

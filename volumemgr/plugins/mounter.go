@@ -20,18 +20,16 @@ type fitted struct{ m mount.Mounter }
 
 // Mounts lists what is mounted at dir and below.
 func (f fitted) Mounts(dir string) ([]volumemgr.Mount, error) {
-	table, err := f.m.Table(context.Background())
+	table, err := mount.Under(context.Background(), f.m, dir)
 	if err != nil {
 		return nil, err
 	}
 	var out []volumemgr.Mount
 	for _, e := range table {
-		if e.Target == dir || mount.IsBelow(e.Target, dir) {
-			out = append(out, volumemgr.Mount{
-				Path: e.Target, Root: e.Root, Device: fmt.Sprintf("%d:%d", e.Major, e.Minor),
-				FSType: e.Type, Source: e.Source, Options: slices.Concat(e.Options, e.SuperOptions),
-			})
-		}
+		out = append(out, volumemgr.Mount{
+			Path: e.Target, Root: e.Root, Device: fmt.Sprintf("%d:%d", e.Major, e.Minor),
+			FSType: e.Type, Source: e.Source, Options: slices.Concat(e.Options, e.SuperOptions),
+		})
 	}
 	return out, nil
 }
