@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 
@@ -59,16 +58,11 @@ func (o objects) Get(_ context.Context, kind, namespace, name string) (*content.
 	switch kind {
 	case "ConfigMap":
 		if c := o.pods.ConfigMaps(namespace)[name]; c != nil {
-			out := &content.Object{Version: c.ResourceVersion, Data: make(map[string][]byte, len(c.Data)+len(c.BinaryData))}
-			maps.Copy(out.Data, c.BinaryData)
-			for k, v := range c.Data {
-				out.Data[k] = []byte(v)
-			}
-			return out, nil
+			return content.OfConfigMap(c), nil
 		}
 	case "Secret":
 		if s := o.pods.Secrets(namespace)[name]; s != nil {
-			return &content.Object{Version: s.ResourceVersion, Data: s.Data}, nil
+			return content.OfSecret(s), nil
 		}
 	}
 	return nil, fmt.Errorf("%s %s/%s: %w", kind, namespace, name, content.ErrNotFound)

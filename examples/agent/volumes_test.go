@@ -46,7 +46,7 @@ spec:
     args: [cat, /disk/file, out, "", cat, /memory/file, out, "", cat, /disk/deep/part/x, out, "", cat, /host/file, cat, /config/deep/color, out, "", cat, /config/size, out, "",
       ls, /all, cat, /secret/password, out, "", ls, /none, cat, /down/labels, out, "", cat, /down/cpu, out, "", cat, /mixed/a, out, "", cat, /mixed/b, out, "", cat, /mixed/c, out, "",
       cat, /one, out, "", ls, /picture, out, looked, sleep, forever]
-    resources: {limits: {cpu: 250m, memory: 32Mi}}
+    resources: {requests: {cpu: 1m, memory: 1Mi}, limits: {cpu: 250m, memory: 32Mi}}
     volumeMounts:
     - {name: disk, mountPath: /disk}
     - {name: memory, mountPath: /memory}
@@ -134,7 +134,9 @@ func TestVolumes(t *testing.T) {
 	// What changes is seen inside; a part that was mounted stays as it was.
 	changed := time.Now()
 	l.write("data.yaml", fmt.Sprintf(volumeData, "green"))
-	l.until("seen", func(map[string]*v1.Pod) bool { return l.ask("exec", "v", "--", "/testbox", "cat", "/all/color") == "green" })
+	l.until("seen", func(map[string]*v1.Pod) bool {
+		return l.ask("exec", "v", "--", "/testbox", "cat", "/all/color") == "green"
+	})
 	t.Logf("a change of a ConfigMap was seen inside after %v", time.Since(changed).Round(time.Millisecond))
 	if got := l.ask("exec", "v", "--", "/testbox", "cat", "/mixed/a", "cat", "/config/deep/color", "cat", "/one"); got != "greengreenblue" {
 		t.Errorf("after the change the container reads %q", got)

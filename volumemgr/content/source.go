@@ -48,9 +48,18 @@ func OfConfigMap(c *v1.ConfigMap) *Object {
 	return &Object{Version: versionOf(&c.ObjectMeta, data), Data: data}
 }
 
-// OfSecret is a Secret as an Object, with its version as OfConfigMap has it.
+// OfSecret is a Secret as an Object, with its version as OfConfigMap has it. One
+// that no API server has seen may have stringData, which wins over data.
 func OfSecret(s *v1.Secret) *Object {
-	return &Object{Version: versionOf(&s.ObjectMeta, s.Data), Data: s.Data}
+	data := s.Data
+	if len(s.StringData) > 0 {
+		data = make(map[string][]byte, len(s.Data)+len(s.StringData))
+		maps.Copy(data, s.Data)
+		for k, v := range s.StringData {
+			data[k] = []byte(v)
+		}
+	}
+	return &Object{Version: versionOf(&s.ObjectMeta, data), Data: data}
 }
 
 func versionOf(m *metav1.ObjectMeta, data map[string][]byte) string {
