@@ -1,0 +1,377 @@
+package cgroups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+func (m *Manager) nameOf(pod *v1.Pod) (Name, error) {
+	return m.tree.pod(podmeta.QOS(pod), pod.UID)
+}
+
+// Ensure makes the pod's cgroup and gives it what the pod is to have. One that
+// is there already gets back what it had been given, if that was changed; what
+// the pod is to have anew of cpu and memory is for Raise and Lower, in step
+// with its containers, or for Update.
+func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod) error {
+	return m.onPod(ctx, "create", pod, func(d *driver, e *podEntry, n Name, cgroup string) error {
+		made, err := d.create(ctx, n)
+		if err != nil {
+			return err
+		}
+		want := OfPod(pod, m.cfg.PodOptions)
+		give, all := want, true
+		switch {
+		case made:
+		case e.applied != nil:
+			give = want.with(e.applied.of(v1.ResourceCPU)).with(e.applied.of(v1.ResourceMemory))
+		default:
+			have, err := d.level(ctx, cgroup)
+			if err != nil {
+				return err
+			}
+			give, all = d.on.version.adopted(have, want)
+		}
+		if err := d.lowers(ctx, cgroup, give); !made && err != nil {
+			m.cfg.Log.Warn("memory limit waits", zap.String("cgroup", cgroup), zap.Error(err))
+			give.Memory, give.MemorySwap, all = nil, nil, false
+		}
+		err = d.apply(ctx, cgroup, give)
+		if e.applied = nil; err == nil && all {
+			e.applied = &give
+		}
+		return err
+	})
+}
+
+// Update gives the pod's cgroup all that the pod is to have, at once. It
+// refuses a memory limit at or below what is in use.
+func (m *Manager) Update(ctx context.Context, pod *v1.Pod) error {
+	return m.onPod(ctx, "update", pod, func(d *driver, e *podEntry, _ Name, cgroup string) error {
+		have, err := d.level(ctx, cgroup)
+		if err != nil {
+			return err
+		}
+		want := OfPod(pod, m.cfg.PodOptions)
+		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+			want = want.with(want.part(part{name, true}))
+		}
+		to := d.on.version.levelOf(want)
+		if to.compare(have, part{v1.ResourceMemory, true}) < 0 {
+			if err := d.room(ctx, cgroup, to.memory); err != nil {
+				return err
+			}
+		}
+		if to.min+to.low != have.min+have.low {
+			want = want.with(want.part(part{v1.ResourceMemory, false}))
+		}
+		e.applied = nil
+		if err := d.apply(ctx, cgroup, want); err != nil {
+			return err
+		}
+		e.applied = &want
+		return nil
+	})
+}
+
+// Raise raises what the pod's cgroup has less of a resource, cpu or memory,
+// than the pod is to have: the limit, then the request.
+func (m *Manager) Raise(ctx context.Context, pod *v1.Pod, resource v1.ResourceName) error {
+	return m.resize(ctx, pod, resource, partsUp)
+}
+
+// Lower lowers what it has more of: the request, then the limit. It refuses a
+// memory limit at or below what is in use.
+func (m *Manager) Lower(ctx context.Context, pod *v1.Pod, resource v1.ResourceName) error {
+	return m.resize(ctx, pod, resource, partsDown)
+}
+
+func (m *Manager) resize(ctx context.Context, pod *v1.Pod, resource v1.ResourceName, parts func(have, want level, name v1.ResourceName) []part) error {
+	return m.onPod(ctx, "update", pod, func(d *driver, e *podEntry, _ Name, cgroup string) error {
+		have, err := d.level(ctx, cgroup)
+		if err != nil {
+			return err
+		}
+		want := OfPod(pod, m.cfg.PodOptions)
+		to := d.on.version.levelOf(want)
+		for _, p := range parts(have, to, resource) {
+			memory := p == part{v1.ResourceMemory, true}
+			if memory && to.compare(have, p) < 0 {
+				if err := d.room(ctx, cgroup, to.memory); err != nil {
+					return err
+				}
+			}
+			if err := d.apply(ctx, cgroup, want.part(p)); err != nil {
+				return err
+			}
+			if e.applied != nil {
+				e.applied = ptr(e.applied.with(want.part(p)))
+			}
+		}
+		return nil
+	})
+}
+
+// lowers refuses resources with less memory than is in use.
+func (d *driver) lowers(ctx context.Context, cgroup string, r Resources) error {
+	if r.Memory == nil || *r.Memory < 0 {
+		return nil
+	}
+	have, err := d.memoryLimit(ctx, cgroup)
+	if err != nil {
+		return err
+	}
+	if have >= 0 && *r.Memory/d.page >= have/d.page {
+		return nil
+	}
+	return d.room(ctx, cgroup, *r.Memory)
+}
+
+// room refuses a memory limit at or below what is in use: it would be the end
+// of what runs there.
+func (d *driver) room(ctx context.Context, cgroup string, limit int64) error {
+	used, err := d.memoryUsed(ctx, cgroup)
+	if err != nil {
+		return fmt.Errorf("%w: limit %d: how much is not known: %w", ErrInUse, limit, err)
+	}
+	if used >= limit {
+		return fmt.Errorf("%w: attempting to set a memory limit (%d) below current usage (%d) of %s", ErrInUse, limit, used, cgroup)
+	}
+	return nil
+}
+
+// onPod calls f in the pod's turn, and counts the pod for its tier.
+func (m *Manager) onPod(ctx context.Context, operation string, pod *v1.Pod, f func(d *driver, e *podEntry, n Name, cgroup string) error) error {
+	if m.cfg.NoPodCgroups {
+		return nil
+	}
+	fail := func(err error) error {
+		return fmt.Errorf("cgroup of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	n, err := m.nameOf(pod)
+	if err != nil {
+		return fail(err)
+	}
+	cgroup, err := m.literal(n)
+	if err != nil {
+		return fail(err)
+	}
+	d, err := m.start(ctx)
+	if err != nil {
+		return fail(err)
+	}
+	e, release, err := m.hold(ctx, pod.UID)
+	if err != nil {
+		return fail(err)
+	}
+	defer release()
+	defer m.timed(operation)()
+	if err := f(d, e, n, cgroup); err != nil {
+		return fail(err)
+	}
+	if m.sums.set(pod.UID, shareOf(pod)) {
+		m.poke()
+	}
+	return nil
+}
+
+// Destroy kills what is left in the pod's cgroup and removes it. One that is
+// not there is destroyed. A StragglersError says which processes remain.
+func (m *Manager) Destroy(ctx context.Context, uid types.UID) error {
+	if m.cfg.NoPodCgroups {
+		return nil
+	}
+	d, err := m.start(ctx)
+	if err != nil {
+		return fmt.Errorf("cgroup of pod %s: %w", uid, err)
+	}
+	e, release, err := m.hold(ctx, uid)
+	if err != nil {
+		return err
+	}
+	defer release()
+	defer m.timed("destroy")()
+	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
+		n, err := m.tree.pod(class, uid)
+		if err != nil {
+			return fmt.Errorf("cgroup of pod %s: %w", uid, err)
+		}
+		cgroup, err := m.literal(n)
+		if err != nil {
+			return fmt.Errorf("cgroup of pod %s: %w", uid, err)
+		}
+		if !d.anywhere(ctx, cgroup) {
+			continue
+		}
+		if left, err := d.destroy(ctx, cgroup, m.cfg.Kill); err != nil {
+			m.met.stragglers.Inc()
+			return &StragglersError{UID: uid, Path: cgroup, Pids: left, Err: err}
+		}
+	}
+	e.applied = nil
+	m.endWatches(uid)
+	if m.sums.remove(uid) {
+		m.poke()
+	}
+	return nil
+}
+
+// anywhere tells whether there is any directory of a cgroup, or one that does
+// not answer.
+func (d *driver) anywhere(ctx context.Context, cgroup string) bool {
+	return slices.ContainsFunc(d.on.dirsToo(cgroup), func(dir string) bool {
+		_, err := d.read(ctx, path.Join(dir, "cgroup.procs"))
+		return !gone(err)
+	})
+}
+
+// ReduceCPU leaves the pod the least share of CPU: its containers have ended,
+// and its cgroup stays only for what it is still charged with.
+func (m *Manager) ReduceCPU(ctx context.Context, uid types.UID) error {
+	d, cgroup, err := m.locate(ctx, uid)
+	if err != nil || d == nil {
+		return err
+	}
+	e, release, err := m.hold(ctx, uid)
+	if err != nil {
+		return err
+	}
+	defer release()
+	defer m.timed("update")()
+	least := Resources{CPUShares: ptr(uint64(MinShares))}
+	if e.applied != nil {
+		e.applied = ptr(e.applied.with(least))
+	}
+	return d.apply(ctx, cgroup, least)
+}
+
+// Exists tells whether the pod has a cgroup that is whole: nil, an error of
+// ErrNotExist, or a ControllerError for each controller that it lacks.
+func (m *Manager) Exists(ctx context.Context, uid types.UID) error {
+	d, cgroup, err := m.locate(ctx, uid)
+	if err != nil || d == nil {
+		return err
+	}
+	return d.exists(ctx, cgroup)
+}
+
+// Pids are the processes in the pod's cgroup and below it, ascending.
+func (m *Manager) Pids(ctx context.Context, uid types.UID) ([]int, error) {
+	d, cgroup, err := m.locate(ctx, uid)
+	if err != nil || d == nil {
+		return nil, err
+	}
+	return d.pids(ctx, cgroup)
+}
+
+// locate finds the pod's cgroup. Without cgroups of pods there is no driver.
+func (m *Manager) locate(ctx context.Context, uid types.UID) (*driver, string, error) {
+	if m.cfg.NoPodCgroups {
+		return nil, "", nil
+	}
+	d, err := m.start(ctx)
+	if err != nil {
+		return nil, "", fmt.Errorf("cgroup of pod %s: %w", uid, err)
+	}
+	for _, class := range []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort, v1.PodQOSGuaranteed} {
+		n, err := m.tree.pod(class, uid)
+		if err != nil {
+			return nil, "", fmt.Errorf("cgroup of pod %s: %w", uid, err)
+		}
+		cgroup, err := m.literal(n)
+		if err != nil {
+			return nil, "", fmt.Errorf("cgroup of pod %s: %w", uid, err)
+		}
+		if d.anywhere(ctx, cgroup) {
+			return d, cgroup, nil
+		}
+	}
+	return nil, "", fmt.Errorf("cgroup of pod %s: %w", uid, ErrNotExist)
+}
+
+// Pod is a pod's cgroup that was found.
+type Pod struct {
+	UID   types.UID
+	Class v1.PodQOSClass
+	Path  string // below the mount points
+}
+
+// Pods are the cgroups of pods that there are, of this root alone.
+func (m *Manager) Pods(ctx context.Context) (map[types.UID]Pod, error) {
+	if m.cfg.NoPodCgroups {
+		return nil, nil
+	}
+	d, err := m.start(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cgroups of pods: %w", err)
+	}
+	return m.find(ctx, d)
+}
+
+func (m *Manager) find(ctx context.Context, d *driver) (map[types.UID]Pod, error) {
+	out := map[types.UID]Pod{}
+	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
+		tier, err := m.literal(m.tree.tier(class))
+		if err != nil {
+			return nil, err
+		}
+		for _, dir := range d.on.dirsToo(tier) {
+			children, err := d.list(ctx, dir)
+			if gone(err) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("cgroups of pods: %w", err)
+			}
+			for _, c := range children {
+				n := append(slices.Clone(m.tree.tier(class)), c)
+				if d.units != nil {
+					if !strings.HasSuffix(c, sliceSuffix) {
+						continue
+					}
+					n = ParseSystemd(c)
+				}
+				uid, of, ok := m.tree.podOf(n)
+				if ok && of == class {
+					out[uid] = Pod{uid, class, path.Join(tier, c)}
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// Sweep destroys the cgroups of pods that keep does not want to keep, of this
+// root alone, and tells which they were. It goes on when one fails.
+func (m *Manager) Sweep(ctx context.Context, keep func(types.UID) bool) ([]types.UID, error) {
+	found, err := m.Pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var removed []types.UID
+	var errs []error
+	for uid := range found {
+		if keep(uid) {
+			continue
+		}
+		if err := m.Destroy(ctx, uid); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		m.cfg.Log.Info("cgroup of a pod that nobody wants is removed", zap.String("uid", string(uid)))
+		m.met.swept.Inc()
+		removed = append(removed, uid)
+	}
+	slices.Sort(removed)
+	return removed, errors.Join(errs...)
+}
