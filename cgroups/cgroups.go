@@ -143,7 +143,11 @@ func (m *Manager) start(ctx context.Context) (*driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("root %s: %w", m.cfg.Root, err)
 	}
-	if err := d.exists(ctx, root); err != nil {
+	err = d.exists(ctx, root)
+	if lacks := new(ControllerError); errors.As(err, &lacks) && d.on.version == V2 {
+		err = d.enable(ctx, root) // those above it may have them to give
+	}
+	if err != nil {
 		return nil, fmt.Errorf("root %s: %w", m.cfg.Root, err)
 	}
 	for _, n := range []Name{m.tree.tier(v1.PodQOSBurstable), m.tree.tier(v1.PodQOSBestEffort)} {

@@ -87,7 +87,7 @@ const (
 func TestEnsure(t *testing.T) {
 	versions(t, func(t *testing.T, v cgroups.Version, tree *cgroupstest.Tree) {
 		m := newManager(t, tree, cgroups.Config{PodOptions: cgroups.PodOptions{Pids: 100, ReserveMemory: true}})
-		p := pod("b-1", "cpu=500m memory=1Mi", "cpu=1 memory=2Mi hugepages-2Mi=4Mi")
+		p := pod("b-1", "cpu=500m memory=1Mi", "cpu=1 memory=2Mi hugepages-2Mi=4Mi hugepages-8Mi=8Mi")
 		if got := m.CgroupParent(p); got != podB {
 			t.Errorf("CgroupParent = %q, want %q", got, podB)
 		}
@@ -95,9 +95,9 @@ func TestEnsure(t *testing.T) {
 		ok(t, m.Exists(t.Context(), p.UID))
 		has(t, v, tree, podB,
 			[]string{"cpu.shares 512", "cpu.cfs_quota_us 100000", "memory.limit_in_bytes 2097152", "pids.max 100",
-				"hugetlb.2MB.limit_in_bytes 0", "hugetlb.1GB.limit_in_bytes 0", "cpuset.cpus 0-1", "cpuset.mems 0"},
+				"hugetlb.2MB.limit_in_bytes 4194304", "hugetlb.1GB.limit_in_bytes 0", "cpuset.cpus 0-1", "cpuset.mems 0"},
 			[]string{"cpu.weight 20", "cpu.max 100000 100000", "memory.max 2097152", "memory.low 1048576", "memory.min 0", "pids.max 100",
-				"hugetlb.2MB.max 0", "hugetlb.1GB.max 0"})
+				"hugetlb.2MB.max 4194304", "hugetlb.1GB.max 0"})
 		tree.Writes()
 		ok(t, m.Ensure(t.Context(), p))
 		if w := tree.Writes(); len(w) > 0 {

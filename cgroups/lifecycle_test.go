@@ -176,10 +176,10 @@ func TestTiersFollowThePods(t *testing.T) {
 			[]string{"cpu.weight 1", "hugetlb.2MB.max 4611686018427387904"})
 		ok(t, m.Ensure(t.Context(), pod("b-1", "cpu=1 memory=2Mi", "")))
 		ok(t, m.Ensure(t.Context(), pod("b-2", "cpu=1 memory=2Mi", "")))
-		ok(t, m.Ensure(t.Context(), pod("g", "", "cpu=8 memory=8Mi")))
+		ok(t, m.Ensure(t.Context(), pod("g", "cpu=8 memory=8Mi", "cpu=8 memory=8Mi")))
 		settle()
 		has(t, v, tree, burstable, []string{"cpu.shares 2048"}, []string{"cpu.weight 79", "memory.low 4194304"})
-		has(t, v, tree, "/kubepods", []string{"cpu.shares 1024"}, []string{"cpu.weight 100", "memory.min 4194304"})
+		has(t, v, tree, "/kubepods", []string{"cpu.shares 1024"}, []string{"cpu.weight 100", "memory.min 12582912"})
 		tree.Writes()
 		time.Sleep(10 * time.Minute)
 		if w := tree.Writes(); len(w) > 0 {
@@ -208,7 +208,7 @@ func TestTiersAfterRestart(t *testing.T) {
 		lowest := tree.Value(burstable, "cpu.shares") + tree.Value(burstable, "cpu.weight")
 		ok(t, m.Ensure(t.Context(), pod("b-1", "cpu=4", "")))
 		settle()
-		has(t, v, tree, burstable, []string{"cpu.shares 8192"}, []string{"cpu.weight 312"})
+		has(t, v, tree, burstable, []string{"cpu.shares 8192"}, []string{"cpu.weight 313"}) // weights are coarser than shares
 		if v == cgroups.V1 && lowest != "8192" {
 			t.Errorf("right after the restart the tier has %s", lowest)
 		}
@@ -317,7 +317,7 @@ func TestQOSReserved(t *testing.T) {
 		})
 		run(t, m)
 		used(tree, burstable, "6291456")
-		ok(t, m.Ensure(t.Context(), pod("g", "", "cpu=1 memory=4Mi")))
+		ok(t, m.Ensure(t.Context(), pod("g", "cpu=1 memory=4Mi", "cpu=1 memory=4Mi")))
 		settle()
 		has(t, v, tree, burstable, []string{"memory.limit_in_bytes 6295552"}, []string{"memory.max 6295552"})
 		if err := m.Healthy(); !errors.Is(err, cgroups.ErrInUse) {

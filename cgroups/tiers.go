@@ -18,7 +18,7 @@ type share struct {
 }
 
 func shareOf(pod *v1.Pod) share {
-	requests := podmeta.Requests(pod)
+	requests := requestsOf(pod)
 	return share{podmeta.QOS(pod), milli(requests.Cpu()), requests.Memory().Value()}
 }
 
