@@ -242,7 +242,7 @@ func waitFor(t *testing.T, events <-chan Event, want EventType) Event {
 				return ev
 			}
 		case <-limit:
-			t.Fatalf("no %s in a minute", want)
+			t.Fatalf("no %s in time", want)
 		}
 	}
 }

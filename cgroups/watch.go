@@ -205,18 +205,36 @@ func (w *watch) end() {
 	w.wake()
 }
 
+// On v1 the kernel tells before it kills, and counts after it. These are the
+// first and the last wait for the count.
+const (
+	lateFirst = 10 * time.Millisecond
+	lateLast  = 2560 * time.Millisecond
+)
+
 func (w *watch) run(ctx context.Context) {
 	defer close(w.out)
 	defer w.m.watching(w.uid, w, false)
 	defer w.disarm()
+	again := time.NewTimer(lateFirst)
+	again.Stop()
+	defer again.Stop()
+	late := time.Duration(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-w.woken:
+			late = lateFirst
+		case <-again.C:
+			late *= 2
+		}
+		told := w.look(ctx)
+		if w.d.on.version == V1 && len(told) == 0 && late <= lateLast {
+			again.Reset(late)
 		}
 		gone := false
-		for _, ev := range w.look(ctx) {
+		for _, ev := range told {
 			select {
 			case w.out <- ev:
 			case <-ctx.Done():

@@ -80,6 +80,27 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	})
 }
 
+// On v1 the kernel tells first, and counts when it has killed.
+func TestWatchWaitsForTheCountOnV1(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tree := cgroupstest.NewTree(cgroups.V1)
+		m := newManager(t, tree, cgroups.Config{})
+		ok(t, m.Ensure(t.Context(), pod("b-1", "cpu=1", "")))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		events, err := m.Watch(ctx, "b-1")
+		ok(t, err)
+		tree.Change(podB, "memory.oom_control", "oom_kill_disable 0\nunder_oom 1\noom_kill 0\n")
+		time.Sleep(time.Second)
+		tree.Set(podB, "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
+		if got := <-events; got.Type != cgroups.OOMKill || got.Count != 1 {
+			t.Errorf("told %+v, want a kill", got)
+		}
+		tree.Change(podB, "memory.oom_control", "oom_kill_disable 0\nunder_oom 1\noom_kill 1\n")
+		time.Sleep(time.Minute) // nothing comes, and nobody goes on looking
+	})
+}
+
 func TestWatchRefuses(t *testing.T) {
 	tree := cgroupstest.NewTree(cgroups.V2)
 	m := newManager(t, tree, cgroups.Config{})
