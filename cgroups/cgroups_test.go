@@ -394,6 +394,28 @@ func TestVersions(t *testing.T) {
 	}
 }
 
+func TestFacts(t *testing.T) {
+	versions(t, func(t *testing.T, v cgroups.Version, tree *cgroupstest.Tree) {
+		m := newManager(t, tree, cgroups.Config{})
+		got, err := m.Facts(t.Context())
+		ok(t, err)
+		if got.Version != v || !got.Swap || got.Pressure != (v == cgroups.V2) || !slices.Equal(got.Hugepages, []int64{2 << 20, 1 << 30}) ||
+			!slices.Contains(got.Controllers, "memory") {
+			t.Errorf("%+v", got)
+		}
+		tree.Set("/", "memory.memsw.limit_in_bytes", "")
+		tree.Set("/kubepods", "memory.swap.max", "")
+		tree.Set("/", "cpu.pressure", "")
+		got, err = m.Facts(t.Context())
+		if ok(t, err); got.Swap || got.Pressure {
+			t.Errorf("without swap and pressure: %+v", got)
+		}
+		if got, err := newManager(t, tree, cgroups.Config{NoPodCgroups: true}).Facts(t.Context()); err != nil || got.Version != v {
+			t.Errorf("without cgroups of pods: %+v, %v", got, err)
+		}
+	})
+}
+
 // A call that hangs costs one goroutine and one time-out for its file, and
 // nothing for other pods.
 func TestHangingCall(t *testing.T) {

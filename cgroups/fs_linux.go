@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -19,7 +20,30 @@ const (
 // osFS is the machine's own file system.
 type osFS struct{}
 
-func (osFS) Read(path string) ([]byte, error) { return os.ReadFile(path) }
+// Read does what os.ReadFile does, without asking for a file's size, which is
+// not told here, and for the runtime's poller.
+func (osFS) Read(path string) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer func() { _ = unix.Close(fd) }()
+	out := make([]byte, 0, 512)
+	for {
+		n, err := unix.Read(fd, out[len(out):cap(out)])
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return nil, &fs.PathError{Op: "read", Path: path, Err: err}
+		case n == 0:
+			return out, nil
+		}
+		if out = out[:len(out)+n]; len(out) == cap(out) {
+			out = slices.Grow(out, cap(out))
+		}
+	}
+}
 
 func (osFS) Write(path, value string) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,6 +42,7 @@ func act(what string) {
 				b[i] = 1
 			}
 			kept = append(kept, b)
+			runtime.KeepAlive(kept)
 		case "spin":
 		default:
 			time.Sleep(time.Hour)

@@ -3,6 +3,7 @@ package cgroups
 import (
 	"slices"
 	"testing"
+	"testing/quick"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -150,5 +151,78 @@ func TestAdopted(t *testing.T) {
 	}
 	if _, ok := want.Unified[memoryLow]; !ok {
 		t.Error("what was wanted was changed")
+	}
+}
+
+// Up, then down, comes to what is wanted; after up, nothing is less than before
+// or than wanted.
+func TestPartsComeToWhatIsWanted(t *testing.T) {
+	property := func(a, b [4]uint16) bool {
+		of := func(n [4]uint16) level {
+			l := level{share: uint64(n[0]), quota: int64(n[1]) + 1000, period: 100000, memory: int64(n[2]) << 12, low: int64(n[3]) << 12}
+			if n[1]%5 == 0 {
+				l.quota = Unlimited
+			}
+			if n[2]%5 == 0 {
+				l.memory = Unlimited
+			}
+			return l
+		}
+		have, want := of(a), of(b)
+		now := have
+		take := func(parts []part) {
+			for _, p := range parts {
+				switch p {
+				case part{v1.ResourceCPU, true}:
+					now.quota = want.quota
+				case part{v1.ResourceCPU, false}:
+					now.share = want.share
+				case part{v1.ResourceMemory, true}:
+					now.memory = want.memory
+				case part{v1.ResourceMemory, false}:
+					now.low = want.low
+				}
+			}
+		}
+		for _, name := range []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU} {
+			take(partsUp(now, want, name))
+			for _, limit := range []bool{true, false} {
+				p := part{name, limit}
+				if now.compare(have, p) < 0 || now.compare(want, p) < 0 {
+					return false
+				}
+			}
+			take(partsDown(now, want, name))
+		}
+		return now == want
+	}
+	if err := quick.Check(property, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// Between two pairs of quota and period there is never more time than the
+// larger nor less than the smaller, if that can be had.
+func TestCFSOrder(t *testing.T) {
+	property := func(q1, q2 uint16, p1, p2 uint8) bool {
+		have := level{quota: int64(q1) + 1000, period: uint64(p1)*100 + 1000}
+		to := level{quota: int64(q2) + 1000, period: uint64(p2)*100 + 1000}
+		ws := cfsV1(Resources{CPUQuota: &to.quota, CPUPeriod: &to.period}, have)
+		inBetween := func(l level) bool {
+			lo, hi := have, to
+			if lo.cmpCPU(hi) > 0 {
+				lo, hi = hi, lo
+			}
+			return l.cmpCPU(lo) >= 0 && l.cmpCPU(hi) <= 0
+		}
+		quotaFirst, periodFirst := level{quota: to.quota, period: have.period}, level{quota: have.quota, period: to.period}
+		first := periodFirst
+		if ws[0].file == "cpu.cfs_quota_us" {
+			first = quotaFirst
+		}
+		return inBetween(first) || !inBetween(quotaFirst) && !inBetween(periodFirst)
+	}
+	if err := quick.Check(property, nil); err != nil {
+		t.Error(err)
 	}
 }
