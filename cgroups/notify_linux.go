@@ -10,14 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notifier waits for all signals in one goroutine, which takes no thread while
-// it waits: an epoll instance is itself waited for by the runtime. The
-// goroutine is there while there are signals.
+// notifier waits for all signals in one goroutine, which is there, on a thread
+// of its own, while there are signals. The runtime's poller cannot wait in its
+// stead: it asks an epoll instance whether there is anything, which a PSI
+// trigger answers once only, and then there is nothing left to fetch.
 type notifier struct {
 	mu      sync.Mutex
-	epoll   *os.File
+	poll    *poll
 	signals map[int32]*signal // by descriptor
 }
+
+// poll is an epoll instance, and what ends the wait for it.
+type poll struct{ epoll, quit int }
 
 type signal struct {
 	wake func()
@@ -37,89 +41,94 @@ func (n *notifier) Notify(s Signal, wake func()) (stop func(), err error) {
 	defer n.mu.Unlock()
 	if err := n.add(sig, events); err != nil {
 		sig.close()
-		return nil, err
+		return nil, fmt.Errorf("epoll: %w", err)
 	}
 	return sync.OnceFunc(func() { n.remove(sig) }), nil
 }
 
 func (n *notifier) add(sig *signal, events uint32) error {
-	if n.epoll == nil {
-		fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if n.poll == nil {
+		p, err := newPoll()
 		if err != nil {
-			return fmt.Errorf("epoll: %w", err)
+			return err
 		}
-		if err := unix.SetNonblock(fd, true); err != nil { // for os.File to wait without a thread
-			_ = unix.Close(fd)
-			return fmt.Errorf("epoll: %w", err)
-		}
-		n.epoll = os.NewFile(uintptr(fd), "epoll")
+		n.poll = p
+		go n.run(p)
 	}
-	fd := sig.fds[0]
-	err := n.control(unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events | unix.EPOLLET, Fd: int32(fd)})
-	if err != nil {
+	if err := n.poll.add(sig.fds[0], events); err != nil {
 		n.release()
-		return fmt.Errorf("epoll: %w", err)
+		return err
 	}
-	n.signals[int32(fd)] = sig
-	if len(n.signals) == 1 {
-		go n.run(n.epoll)
-	}
+	n.signals[int32(sig.fds[0])] = sig
 	return nil
 }
 
 func (n *notifier) remove(sig *signal) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	fd := sig.fds[0]
-	_ = n.control(unix.EPOLL_CTL_DEL, fd, nil) // closing it does as well
-	delete(n.signals, int32(fd))
+	delete(n.signals, int32(sig.fds[0]))
+	_ = unix.EpollCtl(n.poll.epoll, unix.EPOLL_CTL_DEL, sig.fds[0], nil) // closing it does as well
 	sig.close()
 	n.release()
 }
 
 // release ends the goroutine if there is nothing to wait for.
 func (n *notifier) release() {
-	if len(n.signals) == 0 && n.epoll != nil {
-		_ = n.epoll.Close()
-		n.epoll = nil
+	if len(n.signals) == 0 {
+		_, _ = unix.Write(n.poll.quit, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // an eventfd with room takes it
+		n.poll = nil
 	}
 }
 
-func (n *notifier) control(op, fd int, ev *unix.EpollEvent) error {
-	conn, err := n.epoll.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var failed error
-	err = conn.Control(func(epfd uintptr) { failed = unix.EpollCtl(int(epfd), op, fd, ev) })
-	return errors.Join(err, failed)
-}
-
-// run wakes those that the kernel tells of until the file is closed.
-func (n *notifier) run(epoll *os.File) {
-	conn, err := epoll.SyscallConn()
-	if err != nil {
-		return
-	}
+// run wakes those that the kernel tells of until it is told to quit.
+func (n *notifier) run(p *poll) {
+	defer p.close()
 	events := make([]unix.EpollEvent, 32)
 	for {
-		var count int
-		err := conn.Read(func(fd uintptr) bool {
-			var err error
-			count, err = unix.EpollWait(int(fd), events, 0)
-			return count > 0 || err != nil && !errors.Is(err, unix.EINTR)
-		})
-		if err != nil {
-			return // closed
+		count, err := unix.EpollWait(p.epoll, events, -1)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return
 		}
 		n.mu.Lock()
+		current := n.poll == p
 		for _, ev := range events[:max(count, 0)] {
-			if sig := n.signals[ev.Fd]; sig != nil && n.epoll == epoll {
+			if sig := n.signals[ev.Fd]; sig != nil && current {
 				sig.wake()
 			}
 		}
 		n.mu.Unlock()
+		if !current {
+			return
+		}
 	}
+}
+
+func newPoll() (*poll, error) {
+	quit, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return nil, err
+	}
+	epoll, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		_ = unix.Close(quit)
+		return nil, err
+	}
+	p := &poll{epoll, quit}
+	if err := p.add(quit, unix.EPOLLIN); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// add has the kernel tell of each event once.
+func (p *poll) add(fd int, events uint32) error {
+	return unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events | unix.EPOLLET, Fd: int32(fd)})
+}
+
+func (p *poll) close() {
+	_ = unix.Close(p.epoll)
+	_ = unix.Close(p.quit)
 }
 
 func (s *signal) close() {
