@@ -132,6 +132,20 @@ func TestEnsureMendsDriftAndLeavesResizesAlone(t *testing.T) {
 	})
 }
 
+// A limit that a pod gets is for Raise and Lower as well.
+func TestEnsureLeavesNewLimitsAlone(t *testing.T) {
+	versions(t, func(t *testing.T, v cgroups.Version, tree *cgroupstest.Tree) {
+		m := newManager(t, tree, cgroups.Config{})
+		ok(t, m.Ensure(t.Context(), pod("b-1", "cpu=500m memory=1Mi", "")))
+		limited := pod("b-1", "cpu=500m memory=1Mi", "cpu=1 memory=4Mi")
+		ok(t, m.Ensure(t.Context(), limited))
+		has(t, v, tree, podB, []string{"cpu.cfs_quota_us -1"}, []string{"cpu.max max 100000", "memory.max max"})
+		ok(t, m.Lower(t.Context(), limited, v1.ResourceCPU))
+		ok(t, m.Lower(t.Context(), limited, v1.ResourceMemory))
+		has(t, v, tree, podB, []string{"cpu.cfs_quota_us 100000", "memory.limit_in_bytes 4194304"}, []string{"cpu.max 100000 100000", "memory.max 4194304"})
+	})
+}
+
 // A new process does not know what a cgroup was given: it takes nothing away
 // that containers may have, and makes up for what was never written.
 func TestEnsureAfterRestart(t *testing.T) {

@@ -289,6 +289,31 @@ func TestNodeIsEnforced(t *testing.T) {
 	})
 }
 
+// Limits that somebody changes, or removes with the cgroup, come back with the
+// next change of a pod.
+func TestNodeIsMended(t *testing.T) {
+	versions(t, func(t *testing.T, v cgroups.Version, tree *cgroupstest.Tree) {
+		m := newManager(t, tree, cgroups.Config{Node: cgroups.Node{Capacity: list("memory=8Mi pid=50")}})
+		run(t, m)
+		for _, c := range []string{"/kubepods/besteffort", burstable, "/kubepods"} {
+			for _, h := range []string{"", "/cpu", "/cpuacct", "/cpuset", "/memory", "/pids", "/hugetlb"} {
+				_ = tree.Rmdir(cgroupstest.Mount + h + c)
+			}
+		}
+		if tree.Exists("/kubepods") {
+			t.Fatal("it is still there")
+		}
+		ok(t, m.Ensure(t.Context(), pod("b-1", "cpu=1", "")))
+		settle()
+		has(t, v, tree, "/kubepods", []string{"memory.limit_in_bytes 8388608", "pids.max 50"}, []string{"memory.max 8388608", "pids.max 50"})
+		has(t, v, tree, burstable, []string{"cpu.shares 1024"}, []string{"cpu.weight 39"})
+		if !tree.Exists("/kubepods/besteffort") {
+			t.Error("the other tier is not there")
+		}
+		ok(t, m.Healthy())
+	})
+}
+
 // On v1 a limit below what is in use is refused; it comes when there is less.
 func TestNodeLimitWaitsForEvictions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -33,8 +33,9 @@ func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod) error {
 		give, all := want, true
 		switch {
 		case made:
+			m.poke() // what is above it may be new as well
 		case e.applied != nil:
-			give = want.with(e.applied.of(v1.ResourceCPU)).with(e.applied.of(v1.ResourceMemory))
+			give = want.keeping(*e.applied)
 		default:
 			have, err := d.level(ctx, cgroup)
 			if err != nil {

@@ -77,18 +77,16 @@ const (
 	memoryLow = "memory.low"
 )
 
-// of is the part of r that a resize of one resource changes.
-func (r Resources) of(name v1.ResourceName) Resources {
-	var out Resources
-	switch name {
-	case v1.ResourceCPU:
-		out.CPUShares, out.CPUQuota, out.CPUPeriod = r.CPUShares, r.CPUQuota, r.CPUPeriod
-	case v1.ResourceMemory:
-		out.Memory, out.MemorySwap = r.Memory, r.MemorySwap
-		for _, file := range []string{memoryMin, memoryLow} {
-			if value, ok := r.Unified[file]; ok {
-				out = out.with(Resources{Unified: map[string]string{file: value}})
-			}
+// keeping is r with what o says of cpu and memory, and with nothing of what o
+// does not say.
+func (r Resources) keeping(o Resources) Resources {
+	out := r.clone()
+	out.CPUShares, out.CPUQuota, out.CPUPeriod = o.CPUShares, o.CPUQuota, o.CPUPeriod
+	out.Memory, out.MemorySwap = o.Memory, o.MemorySwap
+	for _, file := range []string{memoryMin, memoryLow} {
+		delete(out.Unified, file)
+		if value, ok := o.Unified[file]; ok {
+			out = out.with(Resources{Unified: map[string]string{file: value}})
 		}
 	}
 	return out

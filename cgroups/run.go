@@ -29,18 +29,20 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	m.poke()
 	retry := firstRetry
-	enforced := false
+	told := false
 	timer := time.NewTimer(lastRetry)
 	timer.Stop()
 	defer timer.Stop()
 	for {
+		timed := false
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-m.kick:
 		case <-timer.C:
+			timed = true
 		}
-		if m.round(ctx, &enforced) {
+		if m.round(ctx, timed, &told) {
 			timer.Reset(retry)
 			retry = min(2*retry, lastRetry)
 		} else {
@@ -57,13 +59,16 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// round does what there is to do. It reports whether any of it failed.
-func (m *Manager) round(ctx context.Context, enforced *bool) (failed bool) {
+// round does what there is to do, which mends what others changed as well. It
+// reports whether any of it failed. timed says that something had failed before,
+// and told that the node's limits were told of as enforced.
+func (m *Manager) round(ctx context.Context, timed bool, told *bool) (failed bool) {
+	news := false
 	note := func(what string, err error) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		if m.trouble(what, err) {
+		if news = m.trouble(what, err); news {
 			if err != nil {
 				m.cfg.Log.Warn("cgroups are not as they should be", zap.String("what", what), zap.Error(err))
 			} else {
@@ -79,13 +84,15 @@ func (m *Manager) round(ctx context.Context, enforced *bool) (failed bool) {
 	if err != nil {
 		return false
 	}
-	if !*enforced {
-		err := m.enforce(ctx, d)
-		if note("enforce", err) {
-			failed = true
-			m.cfg.Event(v1.EventTypeWarning, "FailedNodeAllocatableEnforcement",
-				"Failed to update Node Allocatable Limits "+m.Root()+": "+err.Error())
-		} else if *enforced = err == nil; *enforced && !slices.Contains(m.cfg.Enforce, EnforceNone) {
+	err = m.enforce(ctx, d)
+	switch failed = note("enforce", err); {
+	case failed && (news || timed):
+		m.cfg.Event(v1.EventTypeWarning, "FailedNodeAllocatableEnforcement",
+			"Failed to update Node Allocatable Limits "+m.Root()+": "+err.Error())
+		*told = false
+	case err == nil && !*told:
+		*told = true
+		if !slices.Contains(m.cfg.Enforce, EnforceNone) {
 			m.cfg.Event(v1.EventTypeNormal, "NodeAllocatableEnforced", "Updated limits on "+m.Root())
 		}
 	}

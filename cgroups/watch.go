@@ -122,6 +122,7 @@ func (m *Manager) Watch(ctx context.Context, uid types.UID, triggers ...Trigger)
 		return fail(err)
 	}
 	m.watching(uid, w, true)
+	w.wake() // to look whether it went meanwhile
 	go w.run(ctx)
 	return w.out, nil
 }
