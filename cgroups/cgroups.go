@@ -40,6 +40,7 @@ type podEntry struct {
 	lock    chan struct{} // capacity 1: holds a token while somebody works on it
 	users   int           // who hold it or wait for it; guarded by Manager.mu
 	applied *Resources    // what its cgroup was given last; nil if not known
+	class   v1.PodQOSClass
 }
 
 // New checks cfg and returns a Manager at rest.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"syscall"
 	"time"
 )
 
@@ -21,6 +22,13 @@ const (
 // destroy kills what is in a cgroup and removes it with all below it. One that
 // is not there is removed. On failure it tells which processes are left.
 func (d *driver) destroy(ctx context.Context, cgroup string, kill func(pid int) error) (left []int, err error) {
+	// Nothing that holds processes can be removed, so that this harms nobody;
+	// systemd would end them.
+	if d.units == nil {
+		if err = d.remove(ctx, cgroup); err == nil || errors.Is(err, ErrNoAnswer) {
+			return nil, err
+		}
+	}
 	wait := destroyWait
 	for try := range destroyTries {
 		if try > 0 {
@@ -81,12 +89,34 @@ func (d *driver) remove(ctx context.Context, cgroup string) error {
 	}
 	var errs []error
 	for _, dir := range d.on.dirsToo(cgroup) {
-		errs = append(errs, d.walk(ctx, dir, func(dir string) error {
-			if err := d.rmdir(ctx, dir); err != nil && !gone(err) {
-				return err
-			}
-			return nil
-		}))
+		errs = append(errs, d.removeDir(ctx, dir))
 	}
 	return errors.Join(errs...)
+}
+
+// removeDir removes a directory with all below it.
+func (d *driver) removeDir(ctx context.Context, dir string) error {
+	err := d.rmdir(ctx, dir)
+	switch {
+	case err == nil || gone(err):
+		return nil
+	case !errors.Is(err, syscall.EBUSY) && !errors.Is(err, syscall.ENOTEMPTY):
+		return err
+	}
+	children, listErr := d.list(ctx, dir)
+	if gone(listErr) {
+		return nil
+	}
+	if listErr != nil || len(children) == 0 {
+		return errors.Join(err, listErr)
+	}
+	for _, c := range children {
+		if err := d.removeDir(ctx, path.Join(dir, c)); err != nil {
+			return err
+		}
+	}
+	if err := d.rmdir(ctx, dir); !gone(err) {
+		return err
+	}
+	return nil
 }

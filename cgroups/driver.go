@@ -191,27 +191,43 @@ func (d *driver) enableIn(ctx context.Context, dir string) error {
 // inheritCPUSet gives a cgroup of v1 the CPUs and memory nodes of its parent if
 // it has none: nothing can run where there are none.
 func (d *driver) inheritCPUSet(ctx context.Context, cgroup string) error {
-	point := d.on.of["cpuset"]
+	if cgroup == "/" {
+		return nil
+	}
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-		data, err := d.read(ctx, path.Join(point, cgroup, file))
+		has, err := d.text(ctx, "cpuset", cgroup, file)
 		if err != nil {
 			return err
 		}
-		if strings.TrimSpace(string(data)) != "" || cgroup == "/" {
+		if has != "" {
 			continue
 		}
 		parent := path.Dir(cgroup)
-		if err := d.inheritCPUSet(ctx, parent); err != nil {
+		if has, err = d.text(ctx, "cpuset", parent, file); err != nil {
 			return err
 		}
-		if data, err = d.read(ctx, path.Join(point, parent, file)); err != nil {
-			return err
+		if has == "" {
+			if err := d.inheritCPUSet(ctx, parent); err != nil {
+				return err
+			}
+			if has, err = d.text(ctx, "cpuset", parent, file); err != nil {
+				return err
+			}
 		}
-		if err := d.write(ctx, path.Join(point, cgroup, file), strings.TrimSpace(string(data))); err != nil {
+		if err := d.write(ctx, d.file("cpuset", cgroup, file), has); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// fill gives a cgroup that was just made what r says, without a look at what it
+// has: nothing yet.
+func (d *driver) fill(ctx context.Context, cgroup string, r Resources) error {
+	if d.units != nil {
+		return d.apply(ctx, cgroup, r)
+	}
+	return errors.Join(d.writeAll(ctx, cgroup, d.on.version.writes(r, d.on.pages, noLimits))...)
 }
 
 // apply gives a cgroup what r says, as far as it has not got it. A value that
@@ -233,8 +249,19 @@ func (d *driver) apply(ctx context.Context, cgroup string, r Resources) error {
 		}
 		todo, errs = d.diff(ctx, cgroup, todo)
 	}
+	return errors.Join(append(errs, d.writeAll(ctx, cgroup, todo)...)...)
+}
+
+// writeAll writes what it can.
+func (d *driver) writeAll(ctx context.Context, cgroup string, todo []write) (errs []error) {
 	for _, w := range todo {
-		dir, _ := d.on.dir(w.controller, cgroup)
+		dir, ok := d.on.dir(w.controller, cgroup)
+		if !ok {
+			if !w.optional {
+				errs = append(errs, &ControllerError{w.controller, cgroup})
+			}
+			continue
+		}
 		err := d.write(ctx, path.Join(dir, w.file), w.value)
 		switch {
 		case err == nil, w.optional && errors.Is(err, fs.ErrNotExist):
@@ -244,7 +271,7 @@ func (d *driver) apply(ctx context.Context, cgroup string, r Resources) error {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 // diff are the writes that would change anything.

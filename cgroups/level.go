@@ -16,9 +16,12 @@ type level struct {
 	min, low   int64 // v2: bytes that are protected
 }
 
+// noLimits is what a cgroup has that was just made.
+var noLimits = level{quota: Unlimited, period: DefaultPeriod, memory: Unlimited, memorySwap: Unlimited}
+
 // levelOf is what a cgroup with r has. A limit that r does not name is none.
 func (v Version) levelOf(r Resources) level {
-	out := level{quota: Unlimited, period: DefaultPeriod, memory: Unlimited, memorySwap: Unlimited}
+	out := noLimits
 	if r.CPUShares != nil {
 		out.share = *r.CPUShares
 		if v == V2 {

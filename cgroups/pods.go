@@ -30,10 +30,18 @@ func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod) error {
 			return err
 		}
 		want := OfPod(pod, m.cfg.PodOptions)
+		e.class = podmeta.QOS(pod)
+		if made {
+			m.poke() // what is above it may be new as well
+			e.applied = nil
+			if err := d.fill(ctx, cgroup, want); err != nil {
+				return err
+			}
+			e.applied = &want
+			return nil
+		}
 		give, all := want, true
 		switch {
-		case made:
-			m.poke() // what is above it may be new as well
 		case e.applied != nil:
 			give = want.keeping(*e.applied)
 		default:
@@ -43,7 +51,7 @@ func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod) error {
 			}
 			give, all = d.on.version.adopted(have, want)
 		}
-		if err := d.lowers(ctx, cgroup, give); !made && err != nil {
+		if err := d.lowers(ctx, cgroup, give); err != nil {
 			m.cfg.Log.Warn("memory limit waits", zap.String("cgroup", cgroup), zap.Error(err))
 			give.Memory, give.MemorySwap, all = nil, nil, false
 		}
@@ -202,7 +210,11 @@ func (m *Manager) Destroy(ctx context.Context, uid types.UID) error {
 	}
 	defer release()
 	defer m.timed("destroy")()
-	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
+	classes := []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort}
+	if e.applied != nil {
+		classes = []v1.PodQOSClass{e.class} // it was made here
+	}
+	for _, class := range classes {
 		n, err := m.tree.pod(class, uid)
 		if err != nil {
 			return fmt.Errorf("cgroup of pod %s: %w", uid, err)

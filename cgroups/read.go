@@ -7,12 +7,19 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strings"
 )
 
 // file is where a file of a cgroup is.
 func (d *driver) file(controller, cgroup, name string) string {
 	dir, _ := d.on.dir(controller, cgroup)
 	return path.Join(dir, name)
+}
+
+// text reads a file of one line.
+func (d *driver) text(ctx context.Context, controller, cgroup, name string) (string, error) {
+	data, err := d.read(ctx, d.file(controller, cgroup, name))
+	return strings.TrimSpace(string(data)), err
 }
 
 // number reads a file of one number, or of no limit.
