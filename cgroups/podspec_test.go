@@ -6,8 +6,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cgroups"
+	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podspec"
 )
+
+// A Manager is what resizes go through.
+var _ podruntime.PodCgroups = (*cgroups.Manager)(nil)
 
 // The pod's cgroup and what its sandbox is told of agree, where both speak:
 // package podspec counts for the runtime, in numbers of its own, since its
