@@ -1,0 +1,251 @@
+package cgroups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Manager keeps the cgroups of a node's pods. Its methods may be called from
+// any goroutine; those for one pod take turns.
+type Manager struct {
+	cfg     Config
+	met     *metrics
+	tree    tree
+	sums    *sums
+	percent int64 // of QOSReserved
+
+	kick chan struct{} // asks Run to look at the tiers; capacity 1
+
+	starting chan struct{} // a lock that can be given up waiting for
+	started  atomic.Pointer[driver]
+
+	mu       sync.Mutex
+	pods     map[types.UID]*podEntry
+	watches  map[types.UID][]*watch
+	troubles map[string]error // what could not be enforced, by what
+}
+
+// podEntry is what is known of a pod.
+type podEntry struct {
+	lock    chan struct{} // capacity 1: holds a token while somebody works on it
+	users   int           // who hold it or wait for it; guarded by Manager.mu
+	applied *Resources    // what its cgroup was given last; nil if not known
+	class   v1.PodQOSClass
+}
+
+// New checks cfg and returns a Manager at rest.
+func New(cfg Config) (*Manager, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("cgroups: %w", err)
+	}
+	met, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("cgroups: %w", err)
+	}
+	percent, _ := cfg.reservePercent() // it has been checked
+	return &Manager{
+		cfg: cfg, met: met, tree: newTree(cfg.Root), sums: newSums(), percent: percent,
+		kick:     make(chan struct{}, 1),
+		starting: make(chan struct{}, 1),
+		pods:     map[types.UID]*podEntry{},
+		watches:  map[types.UID][]*watch{},
+		troubles: map[string]error{},
+	}, nil
+}
+
+// CgroupParent is the path of the pod's cgroup below the mount points, in the
+// form that runtimes want for a sandbox's parent. It is "" if the runtime is to
+// choose, or the pod's UID cannot be part of a name; Ensure then says why.
+func (m *Manager) CgroupParent(pod *v1.Pod) string {
+	if m.cfg.NoPodCgroups {
+		return ""
+	}
+	n, err := m.nameOf(pod)
+	if err != nil {
+		return ""
+	}
+	p, err := m.literal(n)
+	if err != nil {
+		return ""
+	}
+	return p
+}
+
+// Root is the path of the cgroup that all pods are in.
+func (m *Manager) Root() string {
+	p, err := m.literal(m.tree.node)
+	if err != nil || m.cfg.NoPodCgroups {
+		return m.cfg.Root
+	}
+	return p
+}
+
+func (m *Manager) literal(n Name) (string, error) {
+	if m.cfg.Driver == Systemd {
+		return n.Systemd()
+	}
+	return n.Cgroupfs(), nil
+}
+
+// Healthy returns nil, or what could not be enforced when it was tried last.
+func (m *Manager) Healthy() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var errs []error
+	for _, err := range m.troubles {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (m *Manager) trouble(what string, err error) (news bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := m.troubles[what]
+	if err == nil {
+		delete(m.troubles, what)
+		return before != nil
+	}
+	m.troubles[what] = err
+	return before == nil || before.Error() != err.Error()
+}
+
+// start makes what pods need to be there, once: the cgroups of the node and of
+// its tiers. What fails is tried again by the next caller.
+func (m *Manager) start(ctx context.Context) (*driver, error) {
+	if d := m.started.Load(); d != nil {
+		return d, nil
+	}
+	select {
+	case m.starting <- struct{}{}:
+		defer func() { <-m.starting }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if d := m.started.Load(); d != nil {
+		return d, nil
+	}
+	d, err := m.newDriver(ctx)
+	if err != nil {
+		return nil, err
+	}
+	root, err := m.literal(ParseCgroupfs(m.cfg.Root))
+	if err != nil {
+		return nil, fmt.Errorf("root %s: %w", m.cfg.Root, err)
+	}
+	err = d.exists(ctx, root)
+	if lacks := new(ControllerError); errors.As(err, &lacks) && d.on.version == V2 {
+		err = d.enable(ctx, root) // those above it may have them to give
+	}
+	if err != nil {
+		return nil, fmt.Errorf("root %s: %w", m.cfg.Root, err)
+	}
+	for _, n := range []Name{m.tree.tier(v1.PodQOSBurstable), m.tree.tier(v1.PodQOSBestEffort)} {
+		if _, err := d.create(ctx, n); err != nil {
+			return nil, err
+		}
+	}
+	if err := m.adopt(ctx, d); err != nil {
+		return nil, err
+	}
+	m.started.Store(d)
+	m.poke()
+	return d, nil
+}
+
+func (m *Manager) newDriver(ctx context.Context) (*driver, error) {
+	f := files{newCalls(m.cfg.CallTimeout, m.met), m.cfg.FS}
+	on, err := detect(ctx, f, m.cfg.Version)
+	if err != nil {
+		return nil, err
+	}
+	m.met.version.Set(float64(on.version))
+	if on.version == V1 {
+		const text = "cgroup v1 is in maintenance mode; move to cgroup v2"
+		if m.cfg.FailOnV1 {
+			return nil, fmt.Errorf("%s: %w", text, ErrUnsupported)
+		}
+		m.cfg.Event(v1.EventTypeWarning, "CgroupV1", text)
+	} else if _, err := f.read(ctx, path.Join(on.points[0], "cpu.stat")); err != nil {
+		m.cfg.Log.Warn("the kernel is older than 5.8 and lacks values of cgroup v2", zap.Error(err))
+	}
+	d := &driver{files: f, on: on, page: int64(os.Getpagesize()), root: len(m.tree.node) - 1}
+	if m.cfg.Driver == Systemd {
+		d.units = m.cfg.Units
+	}
+	return d, nil
+}
+
+// adopt counts the pods that are there from before by what the kernel has for
+// them, until somebody says what they are to have: after a restart no tier is
+// to sink below what its pods hold.
+func (m *Manager) adopt(ctx context.Context, d *driver) error {
+	found, err := m.find(ctx, d)
+	if err != nil {
+		return err
+	}
+	for uid, p := range found {
+		have, err := d.level(ctx, p.Path)
+		if err != nil {
+			m.cfg.Log.Warn("cgroup of a pod from before cannot be read", zap.String("cgroup", p.Path), zap.Error(err))
+			continue
+		}
+		shares := have.share
+		if d.on.version == V2 {
+			shares = SharesOfWeight(shares)
+		}
+		m.sums.adopt(uid, share{p.Class, MilliOfShares(shares), have.min + have.low})
+	}
+	return nil
+}
+
+// poke asks Run to look at the tiers.
+func (m *Manager) poke() {
+	select {
+	case m.kick <- struct{}{}:
+	default:
+	}
+}
+
+// hold takes the turn for a pod; the function that it returns gives it back.
+func (m *Manager) hold(ctx context.Context, uid types.UID) (*podEntry, func(), error) {
+	m.mu.Lock()
+	e := m.pods[uid]
+	if e == nil {
+		e = &podEntry{lock: make(chan struct{}, 1)}
+		m.pods[uid] = e
+	}
+	e.users++
+	m.mu.Unlock()
+	leave := func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if e.users--; e.users == 0 && e.applied == nil {
+			delete(m.pods, uid)
+		}
+	}
+	select {
+	case e.lock <- struct{}{}:
+		return e, func() { <-e.lock; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, nil, fmt.Errorf("another call for pod %s goes on: %w", uid, ctx.Err())
+	}
+}
+
+// timed observes how long an operation took: defer m.timed("create")().
+func (m *Manager) timed(operation string) func() {
+	start := time.Now()
+	return func() { m.met.took(operation, start) }
+}

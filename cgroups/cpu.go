@@ -1,0 +1,77 @@
+package cgroups
+
+import "math"
+
+// Bounds of CPU values: cpu.shares and cpu.weight of the kernel's documents
+// cgroup-v1/cpu and cgroup-v2, the quota of scheduler/sched-bwc.
+const (
+	MinShares = 2
+	MaxShares = 262144
+	MinQuota  = 1000 // microseconds
+	// DefaultPeriod is what quotas are measured in, in microseconds.
+	DefaultPeriod = 100000
+
+	sharesPerCPU, milliPerCPU = 1024, 1000
+	maxWeight                 = 10000
+)
+
+// SharesOf are the cpu.shares for thousandths of a CPU.
+func SharesOf(milli int64) uint64 {
+	if milli <= 0 {
+		return MinShares
+	}
+	milli = min(milli, MaxShares) // as large a product as is of use
+	return uint64(min(max(milli*sharesPerCPU/milliPerCPU, MinShares), MaxShares))
+}
+
+// MilliOfShares are the thousandths of a CPU that the shares stand for, rounded
+// up.
+func MilliOfShares(shares uint64) int64 {
+	if shares < MinShares {
+		return 0
+	}
+	shares = min(shares, MaxShares)
+	return int64((shares*milliPerCPU + sharesPerCPU - 1) / sharesPerCPU)
+}
+
+// QuotaOf is how many microseconds of a period thousandths of a CPU are; 0 for
+// none. A period of 0 is DefaultPeriod.
+func QuotaOf(milli int64, period uint64) int64 {
+	if milli <= 0 {
+		return 0
+	}
+	if period == 0 {
+		period = DefaultPeriod
+	}
+	p := int64(min(period, math.MaxInt64))
+	return max(min(milli, math.MaxInt64/p)*p/milliPerCPU, MinQuota)
+}
+
+// MilliOfQuota are the thousandths of a CPU that a quota stands for; 0 if there
+// is no quota.
+func MilliOfQuota(quota int64, period uint64) int64 {
+	if quota <= 0 || period == 0 {
+		return 0
+	}
+	return min(quota, math.MaxInt64/milliPerCPU) * milliPerCPU / int64(min(period, math.MaxInt64))
+}
+
+// WeightOf is the cpu.weight for shares, in a straight line from 2 and 1 to
+// 262144 and 10000 (the kubelet's, KEP-2254); 0 for no shares.
+func WeightOf(shares uint64) uint64 {
+	switch {
+	case shares == 0:
+		return 0
+	case shares <= MinShares:
+		return 1
+	case shares >= MaxShares:
+		return maxWeight
+	}
+	return 1 + (shares-MinShares)*(maxWeight-1)/(MaxShares-MinShares)
+}
+
+// SharesOfWeight are the shares for a cpu.weight.
+func SharesOfWeight(weight uint64) uint64 {
+	weight = min(max(weight, 1), maxWeight)
+	return (weight-1)*(MaxShares-MinShares)/(maxWeight-1) + MinShares
+}

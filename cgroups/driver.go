@@ -1,0 +1,300 @@
+package cgroups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Driver says who makes cgroups.
+type Driver string
+
+// The drivers, in the kubelet's words (cgroupDriver).
+const (
+	Cgroupfs Driver = "cgroupfs"
+	Systemd  Driver = "systemd"
+)
+
+// Units are the slices of systemd. Their changes may take the time that
+// systemd takes; a Manager does not wait for longer than Config.CallTimeout.
+type Units interface {
+	// Start makes the slice unit below the slice parent. One that is there is
+	// left as it is.
+	Start(ctx context.Context, unit, parent string) error
+	// Set gives a unit what it may use, as far as systemd knows of it.
+	Set(ctx context.Context, unit, parent string, r Resources) error
+	// Stop ends a unit. One that is not there has ended.
+	Stop(ctx context.Context, unit, parent string) error
+}
+
+// driver makes, changes and removes cgroups. It keeps nothing of them.
+type driver struct {
+	files
+	on    *machine
+	units Units // nil: there is no systemd to ask
+	page  int64 // bytes of a page
+	// root is how many components names have that are never made.
+	root int
+}
+
+// literal is a name's path below the mount points.
+func (d *driver) literal(n Name) (string, error) {
+	if d.units == nil {
+		return n.Cgroupfs(), nil
+	}
+	return n.Systemd()
+}
+
+// exists returns nil if a cgroup is there with every controller that has to be.
+func (d *driver) exists(ctx context.Context, cgroup string) error {
+	if d.on.version == V2 {
+		data, err := d.read(ctx, path.Join(d.on.points[0], cgroup, "cgroup.controllers"))
+		if gone(err) {
+			return fmt.Errorf("%s: %w", cgroup, ErrNotExist)
+		}
+		if err != nil {
+			return err
+		}
+		return d.lacks(cgroup, strings.Fields(string(data)))
+	}
+	var missing []error
+	there := false
+	for _, c := range required[V1] {
+		_, err := d.read(ctx, path.Join(d.on.of[c], cgroup, "notify_on_release"))
+		switch {
+		case gone(err):
+			missing = append(missing, &ControllerError{c, cgroup})
+		case err != nil:
+			return err
+		default:
+			there = true
+		}
+	}
+	if !there {
+		return fmt.Errorf("%s: %w", cgroup, ErrNotExist)
+	}
+	return errors.Join(missing...)
+}
+
+// lacks names the controllers that a cgroup of v2 is to have and has not.
+func (d *driver) lacks(cgroup string, has []string) error {
+	var errs []error
+	for _, c := range []string{"cpu", "cpuset", "memory", "pids", "hugetlb"} {
+		if d.on.of[c] != "" && !slices.Contains(has, c) {
+			errs = append(errs, &ControllerError{c, cgroup})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// create makes the cgroup, and those above it that are missing down from the
+// root. It tells whether there was any to be made.
+func (d *driver) create(ctx context.Context, n Name) (made bool, err error) {
+	cgroup, err := d.literal(n)
+	if err != nil {
+		return false, err
+	}
+	if len(n) <= d.root {
+		return false, d.exists(ctx, cgroup)
+	}
+	if d.units != nil {
+		if made, err = d.startUnit(ctx, n, cgroup); err != nil {
+			return made, err
+		}
+	}
+	for _, dir := range d.on.dirs(cgroup) {
+		err := d.mkdir(ctx, dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			if _, err := d.create(ctx, n[:len(n)-1]); err != nil {
+				return made, err
+			}
+			err = d.mkdir(ctx, dir)
+		}
+		switch {
+		case err == nil:
+			made = true
+		case !errors.Is(err, fs.ErrExist):
+			return made, err
+		}
+	}
+	if d.on.version == V2 {
+		return made, d.enable(ctx, cgroup)
+	}
+	return made, d.inheritCPUSet(ctx, cgroup)
+}
+
+func (d *driver) startUnit(ctx context.Context, n Name, cgroup string) (made bool, err error) {
+	if err := d.exists(ctx, cgroup); err == nil {
+		return false, nil
+	}
+	if len(n)-1 > d.root {
+		if _, err := d.create(ctx, n[:len(n)-1]); err != nil {
+			return false, err
+		}
+	}
+	unit, parent := unitOf(cgroup)
+	return true, d.do(ctx, "start", unit, func() error { return d.units.Start(ctx, unit, parent) })
+}
+
+// enable hands the controllers down to a cgroup of v2 from those above it.
+func (d *driver) enable(ctx context.Context, cgroup string) error {
+	point := d.on.points[0]
+	data, err := d.read(ctx, path.Join(point, cgroup, "cgroup.controllers"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	if d.missing(string(data)) != nil {
+		above := "/"
+		for _, c := range ParseCgroupfs(cgroup) {
+			errs = append(errs, d.enableIn(ctx, path.Join(point, above)))
+			above = path.Join(above, c)
+		}
+		if data, err = d.read(ctx, path.Join(point, cgroup, "cgroup.controllers")); err != nil {
+			return err
+		}
+	}
+	if err := d.lacks(cgroup, strings.Fields(string(data))); err != nil {
+		return errors.Join(append([]error{err}, errs...)...)
+	}
+	return nil // what else did not work was not needed
+}
+
+func (d *driver) missing(has string) []string {
+	var out []string
+	for _, c := range used {
+		if d.on.of[c] != "" && !slices.Contains(strings.Fields(has), c) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func (d *driver) enableIn(ctx context.Context, dir string) error {
+	file := path.Join(dir, "cgroup.subtree_control")
+	data, err := d.read(ctx, file)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, c := range d.missing(string(data)) {
+		errs = append(errs, d.write(ctx, file, "+"+c))
+	}
+	return errors.Join(errs...)
+}
+
+// inheritCPUSet gives a cgroup of v1 the CPUs and memory nodes of its parent if
+// it has none: nothing can run where there are none.
+func (d *driver) inheritCPUSet(ctx context.Context, cgroup string) error {
+	if cgroup == "/" {
+		return nil
+	}
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		has, err := d.text(ctx, "cpuset", cgroup, file)
+		if err != nil {
+			return err
+		}
+		if has != "" {
+			continue
+		}
+		parent := path.Dir(cgroup)
+		if has, err = d.text(ctx, "cpuset", parent, file); err != nil {
+			return err
+		}
+		if has == "" {
+			if err := d.inheritCPUSet(ctx, parent); err != nil {
+				return err
+			}
+			if has, err = d.text(ctx, "cpuset", parent, file); err != nil {
+				return err
+			}
+		}
+		if err := d.write(ctx, d.file("cpuset", cgroup, file), has); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill gives a cgroup that was just made what r says, without a look at what it
+// has: nothing yet.
+func (d *driver) fill(ctx context.Context, cgroup string, r Resources) error {
+	if d.units != nil {
+		return d.apply(ctx, cgroup, r)
+	}
+	return errors.Join(d.writeAll(ctx, cgroup, d.on.version.writes(r, d.on.pages, noLimits))...)
+}
+
+// apply gives a cgroup what r says, as far as it has not got it. A value that
+// the kernel does not take keeps none of the others back.
+func (d *driver) apply(ctx context.Context, cgroup string, r Resources) error {
+	have := level{memorySwap: Unlimited}
+	if d.on.version == V1 && (r.CPUQuota != nil || r.MemorySwap != nil) {
+		var err error
+		if have, err = d.level(ctx, cgroup); err != nil {
+			return err
+		}
+	}
+	todo, errs := d.diff(ctx, cgroup, d.on.version.writes(r, d.on.pages, have))
+	if len(todo) > 0 && d.units != nil {
+		unit, parent := unitOf(cgroup)
+		err := d.do(ctx, "set", unit, func() error { return d.units.Set(ctx, unit, parent, r) })
+		if err != nil {
+			return err
+		}
+		todo, errs = d.diff(ctx, cgroup, todo)
+	}
+	return errors.Join(append(errs, d.writeAll(ctx, cgroup, todo)...)...)
+}
+
+// writeAll writes what it can.
+func (d *driver) writeAll(ctx context.Context, cgroup string, todo []write) (errs []error) {
+	for _, w := range todo {
+		dir, ok := d.on.dir(w.controller, cgroup)
+		if !ok {
+			if !w.optional {
+				errs = append(errs, &ControllerError{w.controller, cgroup})
+			}
+			continue
+		}
+		err := d.write(ctx, path.Join(dir, w.file), w.value)
+		switch {
+		case err == nil, w.optional && errors.Is(err, fs.ErrNotExist):
+		case w.controller == "memory" && errors.Is(err, syscall.EBUSY):
+			errs = append(errs, fmt.Errorf("%w: %w", ErrInUse, err))
+		default:
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// diff are the writes that would change anything.
+func (d *driver) diff(ctx context.Context, cgroup string, all []write) (todo []write, errs []error) {
+	for _, w := range all {
+		dir, ok := d.on.dir(w.controller, cgroup)
+		if !ok {
+			if !w.optional {
+				errs = append(errs, &ControllerError{w.controller, cgroup})
+			}
+			continue
+		}
+		data, err := d.read(ctx, path.Join(dir, w.file))
+		switch {
+		case err == nil && w.same(string(data), d.page):
+		case err == nil:
+			todo = append(todo, w)
+		case w.optional && errors.Is(err, fs.ErrNotExist):
+		case gone(err):
+			errs = append(errs, fmt.Errorf("%s of %s: %w", w.file, cgroup, ErrNotExist))
+		default:
+			errs = append(errs, err)
+		}
+	}
+	return todo, errs
+}

@@ -1,0 +1,140 @@
+package cgroups
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// Enforcement names a part of the node that is held to what it may use.
+type Enforcement string
+
+// What can be enforced; the words are the kubelet's (enforceNodeAllocatable).
+// The compressible ones limit the share of CPU alone.
+const (
+	EnforcePods               Enforcement = "pods"
+	EnforceSystem             Enforcement = "system-reserved"
+	EnforceKube               Enforcement = "kube-reserved"
+	EnforceSystemCompressible Enforcement = "system-reserved-compressible"
+	EnforceKubeCompressible   Enforcement = "kube-reserved-compressible"
+	EnforceNone               Enforcement = "none"
+)
+
+var enforcements = []Enforcement{
+	EnforcePods, EnforceSystem, EnforceKube, EnforceSystemCompressible, EnforceKubeCompressible, EnforceNone,
+}
+
+func (c Config) validateEnforce() error {
+	var errs []error
+	seen := map[Enforcement]bool{}
+	for _, e := range c.Enforce {
+		switch {
+		case !slices.Contains(enforcements, e):
+			errs = append(errs, fmt.Errorf("Config.Enforce: %q; want one of %q", e, enforcements))
+		case seen[e]:
+			errs = append(errs, fmt.Errorf("Config.Enforce: %q is there twice", e))
+		case e != EnforceNone && c.NoPodCgroups:
+			errs = append(errs, fmt.Errorf("Config.Enforce: %q takes cgroups of pods, and Config.NoPodCgroups is set", e))
+		}
+		seen[e] = true
+	}
+	if seen[EnforceNone] && len(c.Enforce) > 1 {
+		errs = append(errs, fmt.Errorf("Config.Enforce: %q cannot be together with others", EnforceNone))
+	}
+	for _, family := range []struct {
+		plain, compressible Enforcement
+		field, cgroup       string
+	}{
+		{EnforceSystem, EnforceSystemCompressible, "SystemReservedCgroup", c.SystemReservedCgroup},
+		{EnforceKube, EnforceKubeCompressible, "KubeReservedCgroup", c.KubeReservedCgroup},
+	} {
+		if seen[family.plain] && seen[family.compressible] {
+			errs = append(errs, fmt.Errorf("Config.Enforce: %q cannot be together with %q", family.plain, family.compressible))
+		}
+		if (seen[family.plain] || seen[family.compressible]) && family.cgroup == "" {
+			errs = append(errs, fmt.Errorf("field Config.%s is required for what Config.Enforce says", family.field))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// reservedCgroup is one that others made and that is held to its reservation.
+type reservedCgroup struct {
+	key       Enforcement
+	path      string // as cgroupfs has it
+	resources Resources
+	err       error // why it cannot be held
+}
+
+// reservedCgroups are those that Config.Enforce names.
+func (c Config) reservedCgroups() []reservedCgroup {
+	var out []reservedCgroup
+	add := func(key Enforcement, path string, list v1.ResourceList, compressible bool) {
+		if !slices.Contains(c.Enforce, key) {
+			return
+		}
+		r := reservedCgroup{key: key, path: path, resources: OfList(list)}
+		if list == nil {
+			r.err = fmt.Errorf("%s: nothing is reserved", key)
+		}
+		switch {
+		case compressible:
+			r.resources = Resources{CPUShares: r.resources.CPUShares}
+		case c.ReserveMemory && r.resources.Memory != nil:
+			r.resources.Unified = map[string]string{memoryMin: strconv.FormatInt(*r.resources.Memory, 10)}
+		}
+		out = append(out, r)
+	}
+	add(EnforceSystem, c.SystemReservedCgroup, c.Node.SystemReserved, false)
+	add(EnforceSystemCompressible, c.SystemReservedCgroup, c.Node.SystemReserved, true)
+	add(EnforceKube, c.KubeReservedCgroup, c.Node.KubeReserved, false)
+	add(EnforceKubeCompressible, c.KubeReservedCgroup, c.Node.KubeReserved, true)
+	return out
+}
+
+// nodeResources are those of the cgroup of all pods.
+func (c Config) nodeResources() Resources {
+	list := c.Node.Capacity
+	if len(list) == 0 {
+		return Resources{CPUSet: c.CPUs}
+	}
+	if slices.Contains(c.Enforce, EnforcePods) {
+		list = c.Node.ForPods()
+	}
+	out := OfList(list)
+	out.CPUSet = c.CPUs
+	return out
+}
+
+// parsePercent reads a whole percentage: 0% to 100%.
+func parsePercent(s string) (int64, error) {
+	digits, ok := strings.CutSuffix(s, "%")
+	n, err := strconv.ParseUint(digits, 10, 8)
+	if !ok || err != nil || n > 100 {
+		return 0, fmt.Errorf("%q: want 0%% to 100%%", s)
+	}
+	return int64(n), nil
+}
+
+// reservePercent is what of the memory that pods of better classes request is
+// kept from those of lesser ones; -1 for nothing.
+func (c Config) reservePercent() (int64, error) {
+	percent := int64(-1)
+	var errs []error
+	for name, s := range c.QOSReserved {
+		n, err := parsePercent(s)
+		switch {
+		case name != v1.ResourceMemory:
+			errs = append(errs, fmt.Errorf("Config.QOSReserved: %q; want memory alone", name))
+		case err != nil:
+			errs = append(errs, fmt.Errorf("Config.QOSReserved[%s]: %w", name, err))
+		default:
+			percent = n
+		}
+	}
+	return percent, errors.Join(errs...)
+}

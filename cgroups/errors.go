@@ -1,0 +1,51 @@
+package cgroups
+
+import (
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Errors that callers decide by.
+var (
+	// ErrNotExist means that there is no such cgroup.
+	ErrNotExist = errors.New("cgroup does not exist")
+	// ErrInUse means that a memory limit was refused because as much is in
+	// use, or it is not known how much.
+	ErrInUse = errors.New("memory in use")
+	// ErrNoAnswer means that the kernel, or systemd, did not come back from a
+	// call in time. It goes on there; until it ends, calls for the same file
+	// fail at once.
+	ErrNoAnswer = errors.New("no answer")
+	// ErrUnsupported means that the machine has no such thing.
+	ErrUnsupported = errors.New("not supported by this machine")
+)
+
+// ControllerError is a controller that has to be there and is not.
+type ControllerError struct {
+	Controller string
+	Path       string // of the cgroup; "" for the whole machine
+}
+
+func (e *ControllerError) Error() string {
+	if e.Path == "" {
+		return fmt.Sprintf("cgroup controller %s is missing: the kernel has it not, or it is not mounted", e.Controller)
+	}
+	return fmt.Sprintf("cgroup controller %s is missing in %s", e.Controller, e.Path)
+}
+
+// StragglersError is a cgroup that was not removed because processes stayed in
+// it.
+type StragglersError struct {
+	UID  types.UID
+	Path string
+	Pids []int // those that were left
+	Err  error // why the last attempt failed
+}
+
+func (e *StragglersError) Error() string {
+	return fmt.Sprintf("cgroup %s: processes %v remain: %v", e.Path, e.Pids, e.Err)
+}
+
+func (e *StragglersError) Unwrap() error { return e.Err }

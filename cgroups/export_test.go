@@ -1,0 +1,4 @@
+package cgroups
+
+// The machine's own, for the suite that it shares with the one in memory.
+var OS FS = osFS{}

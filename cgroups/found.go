@@ -1,0 +1,135 @@
+package cgroups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Exists tells whether the pod has a cgroup that is whole: nil, an error of
+// ErrNotExist, or a ControllerError for each controller that it lacks.
+func (m *Manager) Exists(ctx context.Context, uid types.UID) error {
+	d, cgroup, err := m.locate(ctx, uid)
+	if err != nil || d == nil {
+		return err
+	}
+	return d.exists(ctx, cgroup)
+}
+
+// Pids are the processes in the pod's cgroup and below it, ascending.
+func (m *Manager) Pids(ctx context.Context, uid types.UID) ([]int, error) {
+	d, cgroup, err := m.locate(ctx, uid)
+	if err != nil || d == nil {
+		return nil, err
+	}
+	return d.pids(ctx, cgroup)
+}
+
+// locate finds the pod's cgroup. Without cgroups of pods there is no driver.
+func (m *Manager) locate(ctx context.Context, uid types.UID) (*driver, string, error) {
+	if m.cfg.NoPodCgroups {
+		return nil, "", nil
+	}
+	d, err := m.start(ctx)
+	if err != nil {
+		return nil, "", fmt.Errorf("cgroup of pod %s: %w", uid, err)
+	}
+	for _, class := range []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort, v1.PodQOSGuaranteed} {
+		n, err := m.tree.pod(class, uid)
+		if err != nil {
+			return nil, "", fmt.Errorf("cgroup of pod %s: %w", uid, err)
+		}
+		cgroup, err := m.literal(n)
+		if err != nil {
+			return nil, "", fmt.Errorf("cgroup of pod %s: %w", uid, err)
+		}
+		if d.anywhere(ctx, cgroup) {
+			return d, cgroup, nil
+		}
+	}
+	return nil, "", fmt.Errorf("cgroup of pod %s: %w", uid, ErrNotExist)
+}
+
+// Pod is a pod's cgroup that was found.
+type Pod struct {
+	UID   types.UID
+	Class v1.PodQOSClass
+	Path  string // below the mount points
+}
+
+// Pods are the cgroups of pods that there are, of this root alone.
+func (m *Manager) Pods(ctx context.Context) (map[types.UID]Pod, error) {
+	if m.cfg.NoPodCgroups {
+		return nil, nil
+	}
+	d, err := m.start(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cgroups of pods: %w", err)
+	}
+	return m.find(ctx, d)
+}
+
+func (m *Manager) find(ctx context.Context, d *driver) (map[types.UID]Pod, error) {
+	out := map[types.UID]Pod{}
+	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
+		tier, err := m.literal(m.tree.tier(class))
+		if err != nil {
+			return nil, err
+		}
+		for _, dir := range d.on.dirsToo(tier) {
+			children, err := d.list(ctx, dir)
+			if gone(err) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("cgroups of pods: %w", err)
+			}
+			for _, c := range children {
+				n := append(slices.Clone(m.tree.tier(class)), c)
+				if d.units != nil {
+					if !strings.HasSuffix(c, sliceSuffix) {
+						continue
+					}
+					n = ParseSystemd(c)
+				}
+				uid, of, ok := m.tree.podOf(n)
+				if ok && of == class {
+					out[uid] = Pod{uid, class, path.Join(tier, c)}
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// Sweep destroys the cgroups of pods that keep does not want to keep, of this
+// root alone, and tells which they were. It goes on when one fails.
+func (m *Manager) Sweep(ctx context.Context, keep func(types.UID) bool) ([]types.UID, error) {
+	found, err := m.Pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var removed []types.UID
+	var errs []error
+	for uid := range found {
+		if keep(uid) {
+			continue
+		}
+		if err := m.Destroy(ctx, uid); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		m.cfg.Log.Info("cgroup of a pod that nobody wants is removed", zap.String("uid", string(uid)))
+		m.met.swept.Inc()
+		removed = append(removed, uid)
+	}
+	slices.Sort(removed)
+	return removed, errors.Join(errs...)
+}

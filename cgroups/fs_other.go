@@ -1,0 +1,34 @@
+//go:build !linux
+
+package cgroups
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	errNoDevice     = errors.New("no such device")
+	errNotSupported = errors.New("not supported")
+)
+
+// osFS is nothing where the kernel has no cgroups.
+type osFS struct{}
+
+var errNotLinux = fmt.Errorf("cgroups: %w", ErrUnsupported)
+
+func (osFS) Read(string) ([]byte, error)   { return nil, errNotLinux }
+func (osFS) Write(string, string) error    { return errNotLinux }
+func (osFS) Mkdir(string) error            { return errNotLinux }
+func (osFS) Rmdir(string) error            { return errNotLinux }
+func (osFS) Dirs(string) ([]string, error) { return nil, errNotLinux }
+
+func kill(int) error { return errNotLinux }
+
+// notifier tells nothing.
+type notifier struct{}
+
+func newNotifier() notifier { return notifier{} }
+
+// Notify implements Notifier.
+func (notifier) Notify(Signal, func()) (stop func(), err error) { return nil, errNotLinux }

@@ -1,0 +1,138 @@
+package cgroups
+
+import (
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// A level is what a cgroup has of cpu and memory, in the terms of its version.
+type level struct {
+	share      uint64 // cpu.shares on v1, cpu.weight on v2
+	quota      int64  // microseconds of period, or Unlimited
+	period     uint64
+	memory     int64 // bytes, or Unlimited
+	memorySwap int64 // v1: of memory and swap together
+	min, low   int64 // v2: bytes that are protected
+}
+
+// noLimits is what a cgroup has that was just made.
+var noLimits = level{quota: Unlimited, period: DefaultPeriod, memory: Unlimited, memorySwap: Unlimited}
+
+// levelOf is what a cgroup with r has. A limit that r does not name is none.
+func (v Version) levelOf(r Resources) level {
+	out := noLimits
+	if r.CPUShares != nil {
+		out.share = *r.CPUShares
+		if v == V2 {
+			out.share = WeightOf(out.share)
+		}
+	}
+	if r.CPUQuota != nil {
+		out.quota = *r.CPUQuota
+	}
+	if r.CPUPeriod != nil {
+		out.period = *r.CPUPeriod
+	}
+	if r.Memory != nil {
+		out.memory = *r.Memory
+	}
+	out.min, _ = strconv.ParseInt(r.Unified[memoryMin], 10, 64)
+	out.low, _ = strconv.ParseInt(r.Unified[memoryLow], 10, 64)
+	return out
+}
+
+// A part is what of a resource is changed in one go.
+type part struct {
+	resource v1.ResourceName
+	limit    bool // or else the request
+}
+
+// partsUp are the parts of a resource that grow from have to want: the limit
+// before the request.
+func partsUp(have, want level, name v1.ResourceName) []part {
+	return changed(have, want, 1, part{name, true}, part{name, false})
+}
+
+// partsDown are those that shrink: the request before the limit.
+func partsDown(have, want level, name v1.ResourceName) []part {
+	return changed(have, want, -1, part{name, false}, part{name, true})
+}
+
+func changed(have, want level, sign int, parts ...part) []part {
+	var out []part
+	for _, p := range parts {
+		if want.compare(have, p) == sign {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (l level) compare(o level, p part) int {
+	switch {
+	case p.resource == v1.ResourceCPU && p.limit:
+		return l.cmpCPU(o)
+	case p.resource == v1.ResourceCPU:
+		return cmpLimit(int64(min(l.share, MaxShares)), int64(min(o.share, MaxShares)))
+	case p.resource == v1.ResourceMemory && p.limit:
+		const page = 4096 // the least there is; the kernel rounds down to its own
+		if l.memory >= 0 && o.memory >= 0 && l.memory/page == o.memory/page {
+			return 0
+		}
+		return cmpLimit(l.memory, o.memory)
+	case p.resource == v1.ResourceMemory:
+		const page = 4096
+		return cmpLimit((l.min+l.low)/page, (o.min+o.low)/page)
+	}
+	return 0
+}
+
+// part is what r says of p. A limit that it does not name is taken away.
+func (r Resources) part(p part) Resources {
+	var out Resources
+	switch p {
+	case part{v1.ResourceCPU, true}:
+		out.CPUQuota, out.CPUPeriod = r.CPUQuota, r.CPUPeriod
+		if out.CPUQuota == nil {
+			out.CPUQuota = ptr(int64(Unlimited))
+		}
+	case part{v1.ResourceCPU, false}:
+		out.CPUShares = r.CPUShares
+	case part{v1.ResourceMemory, true}:
+		out.Memory, out.MemorySwap = r.Memory, r.MemorySwap
+		if out.Memory == nil {
+			out.Memory = ptr(int64(Unlimited))
+		}
+	case part{v1.ResourceMemory, false}:
+		out.Unified = map[string]string{memoryMin: "0", memoryLow: "0"}
+		for file := range out.Unified {
+			if value, ok := r.Unified[file]; ok {
+				out.Unified[file] = value
+			}
+		}
+	}
+	return out
+}
+
+// adopted is what of want a cgroup gets of which nobody knows what it was
+// given: all but limits, and protection of memory, that would shrink. Those may
+// be what its containers still have, which are about to be resized. No limit at
+// all is not spared: nobody resizes from there. all tells that nothing was left
+// out.
+func (v Version) adopted(have level, want Resources) (give Resources, all bool) {
+	to := v.levelOf(want)
+	give, all = want.clone(), true
+	if have.quota >= 0 && to.compare(have, part{v1.ResourceCPU, true}) < 0 {
+		give.CPUQuota, give.CPUPeriod, all = nil, nil, false
+	}
+	if have.memory >= 0 && to.compare(have, part{v1.ResourceMemory, true}) < 0 {
+		give.Memory, give.MemorySwap, all = nil, nil, false
+	}
+	if to.compare(have, part{v1.ResourceMemory, false}) < 0 {
+		delete(give.Unified, memoryMin)
+		delete(give.Unified, memoryLow)
+		all = false
+	}
+	return give, all
+}

@@ -1,0 +1,142 @@
+package cgroups
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Name is a cgroup's place in the hierarchy, whoever drives it: the components
+// from the root down. The root has none.
+type Name []string
+
+// NameError is a component that cannot be part of a name.
+type NameError struct{ Component string }
+
+func (e *NameError) Error() string {
+	return fmt.Sprintf("cgroup name component %q: want one or more characters other than / and _", e.Component)
+}
+
+// Child is the name below n. It shares nothing with n. A component may be
+// neither empty nor hold a slash or an underscore, which stands for the dash in
+// the names of systemd.
+func (n Name) Child(components ...string) (Name, error) {
+	for _, c := range components {
+		if c == "" || strings.ContainsAny(c, "/_") {
+			return nil, &NameError{c}
+		}
+	}
+	return slices.Concat(n, components), nil
+}
+
+// Cgroupfs is the path as cgroupfs has it.
+func (n Name) Cgroupfs() string { return path.Clean("/" + strings.Join(n, "/")) }
+
+// ParseCgroupfs reads a path of cgroupfs.
+func ParseCgroupfs(s string) Name {
+	s = strings.TrimPrefix(s, "/")
+	if s == "" {
+		return nil
+	}
+	return strings.Split(s, "/")
+}
+
+// Systemd is the path that systemd makes of the slice with that name:
+// /a.slice/a-b.slice for a, b.
+func (n Name) Systemd() (string, error) {
+	if len(n) == 0 || len(n) == 1 && n[0] == "" {
+		return "/", nil
+	}
+	var out, unit strings.Builder
+	for i, c := range n {
+		if c == "" || strings.ContainsAny(c, "/_") {
+			return "", &NameError{c}
+		}
+		if i > 0 {
+			unit.WriteByte('-')
+		}
+		unit.WriteString(strings.ReplaceAll(c, "-", "_"))
+		out.WriteByte('/')
+		out.WriteString(unit.String())
+		out.WriteString(sliceSuffix)
+	}
+	return out.String(), nil
+}
+
+const sliceSuffix = ".slice"
+
+// ParseSystemd reads the last element of a path as the name of a slice. "/" is
+// no slice: it is taken for a component of that name.
+func ParseSystemd(s string) Name {
+	base := strings.TrimSuffix(path.Base(s), sliceSuffix)
+	parts := strings.Split(base, "-")
+	for i := range parts {
+		parts[i] = strings.ReplaceAll(parts[i], "_", "-")
+	}
+	return parts
+}
+
+// unitOf is the slice of a path that systemd makes, and the slice that it is in.
+func unitOf(p string) (unit, parent string) {
+	unit, parent = path.Base(p), path.Base(path.Dir(p))
+	if parent == "/" {
+		parent = "-" + sliceSuffix
+	}
+	return unit, parent
+}
+
+const (
+	nodeComponent = "kubepods"
+	podPrefix     = "pod"
+)
+
+// tiers are the QoS classes that have a cgroup of their own. Guaranteed pods
+// are in the node's.
+var tiers = []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort}
+
+// tree says where the cgroups of a node are.
+type tree struct {
+	node Name // of all pods
+}
+
+func newTree(root string) tree {
+	return tree{slices.Concat(ParseCgroupfs(path.Clean("/"+root)), Name{nodeComponent})}
+}
+
+// tier is where the pods of a class are.
+func (t tree) tier(class v1.PodQOSClass) Name {
+	if slices.Contains(tiers, class) {
+		return slices.Concat(t.node, Name{strings.ToLower(string(class))})
+	}
+	return t.node
+}
+
+func (t tree) pod(class v1.PodQOSClass, uid types.UID) (Name, error) {
+	if uid == "" {
+		return nil, &NameError{podPrefix}
+	}
+	return t.tier(class).Child(podPrefix + string(uid))
+}
+
+// podOf tells which pod a name is the cgroup of. What is elsewhere, deeper, or
+// not named like a pod's is none.
+func (t tree) podOf(n Name) (types.UID, v1.PodQOSClass, bool) {
+	if len(n) == 0 {
+		return "", "", false
+	}
+	parent, last := n[:len(n)-1], n[len(n)-1]
+	uid, ok := strings.CutPrefix(last, podPrefix)
+	if !ok || uid == "" || strings.ContainsAny(uid, "/_") {
+		return "", "", false
+	}
+	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
+		if slices.Equal(parent, t.tier(class)) {
+			return types.UID(uid), class, true
+		}
+	}
+	return "", "", false
+}

@@ -1,0 +1,243 @@
+package cgroups
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// parseProcs reads the process IDs of a cgroup.procs, ascending and each once.
+func parseProcs(data []byte) ([]int, error) {
+	var out []int
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		pid, err := strconv.Atoi(line)
+		if err != nil || pid < 0 || pid > math.MaxInt32 {
+			return nil, fmt.Errorf("cgroup.procs: %q is no process ID", line)
+		}
+		if pid > 0 { // 0 is a process of another PID namespace
+			out = append(out, pid)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// parseFlat reads a file of lines of a key and a number, such as cpu.stat and
+// memory.events. Keys that the kernel gives no number are left out.
+func parseFlat(data []byte) map[string]uint64 {
+	out := map[string]uint64{}
+	for line := range strings.Lines(string(data)) {
+		key, value, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if !ok {
+			continue
+		}
+		if n, err := strconv.ParseUint(strings.TrimSpace(value), 10, 64); err == nil {
+			out[key] = n
+		}
+	}
+	return out
+}
+
+// unlimitedV1 and more is what v1 shows for no memory limit: the most that the
+// kernel's page counter holds, whatever the size of a page.
+const unlimitedV1 = math.MaxInt64 >> 17 << 17
+
+// parseLimit reads a value of bytes or processes that may be unlimited.
+func parseLimit(data []byte) (int64, error) {
+	s := strings.TrimSpace(string(data))
+	if s == "max" || s == "-1" {
+		return Unlimited, nil
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("limit %q: want a number or max", s)
+	}
+	if n >= unlimitedV1 {
+		return Unlimited, nil
+	}
+	return int64(n), nil
+}
+
+// parseCPUMax reads cpu.max: a quota, or max, and the period.
+func parseCPUMax(data []byte) (quota int64, period uint64, err error) {
+	f := strings.Fields(string(data))
+	if len(f) != 2 {
+		return 0, 0, fmt.Errorf("cpu.max %q: want two fields", strings.TrimSpace(string(data)))
+	}
+	if quota, err = parseLimit([]byte(f[0])); err != nil {
+		return 0, 0, fmt.Errorf("cpu.max: %w", err)
+	}
+	if period, err = strconv.ParseUint(f[1], 10, 64); err != nil || period == 0 {
+		return 0, 0, fmt.Errorf("cpu.max: period %q: want a positive number", f[1])
+	}
+	return quota, period, nil
+}
+
+// Pressure is how long tasks waited for a resource (PSI, the kernel's
+// accounting/psi document).
+type Pressure struct {
+	// Some is when at least one task waited, Full when all did that were not
+	// idle.
+	Some, Full Stall
+}
+
+// Stall is a share of time, in percent over the last 10, 60 and 300 seconds,
+// and all of it since the cgroup was made.
+type Stall struct {
+	Avg10, Avg60, Avg300 float64
+	Total                time.Duration
+}
+
+// ParsePressure reads a file such as memory.pressure.
+func ParsePressure(data []byte) (Pressure, error) {
+	var p Pressure
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line)
+		if len(f) == 0 {
+			continue
+		}
+		var into *Stall
+		switch f[0] {
+		case "some":
+			into = &p.Some
+		case "full":
+			into = &p.Full
+		default:
+			continue // of a newer kernel
+		}
+		for _, kv := range f[1:] {
+			if err := into.set(kv); err != nil {
+				return Pressure{}, fmt.Errorf("pressure: %w", err)
+			}
+		}
+	}
+	return p, nil
+}
+
+func (s *Stall) set(kv string) error {
+	key, value, _ := strings.Cut(kv, "=")
+	avg := func(to *float64) error {
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil || v < 0 || math.IsNaN(v) || math.IsInf(v, 0) {
+			return fmt.Errorf("%q: want a share in percent", kv)
+		}
+		*to = v
+		return nil
+	}
+	switch key {
+	case "avg10":
+		return avg(&s.Avg10)
+	case "avg60":
+		return avg(&s.Avg60)
+	case "avg300":
+		return avg(&s.Avg300)
+	case "total":
+		us, err := strconv.ParseUint(value, 10, 64)
+		if err != nil {
+			return fmt.Errorf("%q: want microseconds", kv)
+		}
+		s.Total = time.Duration(min(us, math.MaxInt64/1000)) * time.Microsecond
+	}
+	return nil
+}
+
+// A mount is a line of mountinfo (proc(5)) that is a cgroup hierarchy.
+type mount struct {
+	point, fstype string
+	options       []string // of the file system: on v1 its controllers
+}
+
+// parseMountinfo picks the cgroup hierarchies.
+func parseMountinfo(data []byte) []mount {
+	var out []mount
+	for line := range strings.Lines(string(data)) {
+		before, after, ok := strings.Cut(line, " - ")
+		f, g := strings.Fields(before), strings.Fields(after)
+		if !ok || len(f) < 6 || len(g) < 3 || g[0] != "cgroup" && g[0] != "cgroup2" {
+			continue
+		}
+		out = append(out, mount{unescape(f[4]), g[0], strings.Split(g[2], ",")})
+	}
+	return out
+}
+
+// unescape resolves the octal escapes of mountinfo.
+func unescape(s string) string {
+	var out strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				out.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		out.WriteByte(s[i])
+	}
+	return out.String()
+}
+
+// SwapOn tells whether /proc/swaps with that content names any swap: it has
+// more than its heading.
+func SwapOn(procSwaps []byte) bool {
+	lines := 0
+	for line := range strings.Lines(string(procSwaps)) {
+		if strings.TrimSpace(line) != "" {
+			lines++
+		}
+	}
+	return lines > 1
+}
+
+// ParseProcCgroup reads /proc/PID/cgroup and says in which cgroup of each
+// controller the process is. The key of cgroup v2 is "", that of a named
+// hierarchy name=NAME.
+func ParseProcCgroup(data []byte) (map[string]string, error) {
+	out := map[string]string{}
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimRight(line, "\n")
+		if line == "" {
+			continue
+		}
+		f := strings.SplitN(line, ":", 3)
+		if len(f) != 3 || !strings.HasPrefix(f[2], "/") {
+			return nil, fmt.Errorf("line %q of a process's cgroups: want ID:CONTROLLERS:PATH", line)
+		}
+		for controller := range strings.SplitSeq(f[1], ",") {
+			out[controller] = f[2]
+		}
+	}
+	return out, nil
+}
+
+// OwnCgroup picks from what ParseProcCgroup returns the cgroup that speaks for
+// the process: that of v2, or systemd's, or that of cpu and memory, which must
+// be the same.
+func OwnCgroup(of map[string]string) (string, error) {
+	cpu, hasCPU := of["cpu"]
+	memory, hasMemory := of["memory"]
+	if !hasCPU && !hasMemory {
+		if p, ok := of[""]; ok {
+			return p, nil
+		}
+	}
+	switch {
+	case !hasCPU:
+		return "", &ControllerError{Controller: "cpu"}
+	case !hasMemory:
+		return "", &ControllerError{Controller: "memory"}
+	case cpu != memory:
+		return "", fmt.Errorf("cpu is at %q and memory at %q: want both in one cgroup", cpu, memory)
+	}
+	if p, ok := of["name=systemd"]; ok {
+		return p, nil
+	}
+	return cpu, nil
+}

@@ -1,0 +1,194 @@
+package cgroups
+
+import (
+	"errors"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestParseProcs(t *testing.T) {
+	for _, tc := range []struct {
+		in   string
+		want []int
+		ok   bool
+	}{
+		{"", nil, true},
+		{"12\n3\n12\n", []int{3, 12}, true},
+		{"0\n7\n", []int{7}, true}, // of another PID namespace
+		{"7\nx\n", nil, false},
+		{"-7\n", nil, false},
+		{"99999999999\n", nil, false},
+	} {
+		got, err := parseProcs([]byte(tc.in))
+		if !slices.Equal(got, tc.want) || (err == nil) != tc.ok {
+			t.Errorf("parseProcs(%q) = %v, %v, want %v", tc.in, got, err, tc.want)
+		}
+	}
+}
+
+func TestParseLimit(t *testing.T) {
+	for _, tc := range []struct {
+		in   string
+		want int64
+		ok   bool
+	}{
+		{"max\n", Unlimited, true}, {"-1", Unlimited, true}, {"0", 0, true}, {"4096\n", 4096, true},
+		{"9223372036854771712", Unlimited, true}, {"18446744073709551615", Unlimited, true},
+		{"4611686018427387904", 1 << 62, true}, {"", 0, false}, {"1K", 0, false},
+	} {
+		got, err := parseLimit([]byte(tc.in))
+		if got != tc.want || (err == nil) != tc.ok {
+			t.Errorf("parseLimit(%q) = %d, %v, want %d", tc.in, got, err, tc.want)
+		}
+	}
+}
+
+func TestParseCPUMax(t *testing.T) {
+	for _, tc := range []struct {
+		in     string
+		quota  int64
+		period uint64
+		ok     bool
+	}{
+		{"max 100000\n", -1, 100000, true}, {"50000 100000", 50000, 100000, true},
+		{"max", 0, 0, false}, {"1 0", 0, 0, false}, {"a 1", 0, 0, false}, {"", 0, 0, false},
+	} {
+		quota, period, err := parseCPUMax([]byte(tc.in))
+		if (err == nil) != tc.ok || tc.ok && (quota != tc.quota || period != tc.period) {
+			t.Errorf("parseCPUMax(%q) = %d, %d, %v", tc.in, quota, period, err)
+		}
+	}
+}
+
+func TestParsePressure(t *testing.T) {
+	got, err := ParsePressure([]byte("some avg10=1.50 avg60=0.25 avg300=0.00 total=1500000\nfull avg10=0.50 avg60=0.00 avg300=0.00 total=7\n"))
+	want := Pressure{
+		Some: Stall{Avg10: 1.5, Avg60: 0.25, Total: 1500 * time.Millisecond},
+		Full: Stall{Avg10: 0.5, Total: 7 * time.Microsecond},
+	}
+	if err != nil || got != want {
+		t.Errorf("%+v, %v, want %+v", got, err, want)
+	}
+	for _, bad := range []string{"some avg10=x", "some avg10=-1", "some total=-1", "some avg60=NaN"} {
+		if _, err := ParsePressure([]byte(bad)); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+	if _, err := ParsePressure([]byte("most avg10=x\n\n")); err != nil {
+		t.Errorf("a line of a newer kernel: %v", err)
+	}
+}
+
+func TestParseMountinfo(t *testing.T) {
+	const in = `30 24 0:26 / /sys/fs/cgroup ro,nosuid shared:9 - tmpfs tmpfs ro,mode=755
+31 30 0:27 / /sys/fs/cgroup/cpu,cpuacct rw shared:10 master:3 - cgroup cgroup rw,cpu,cpuacct
+32 30 0:28 /a /mnt/with\040space/memory rw - cgroup cgroup rw,memory
+33 30 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+34 30 0:29 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw,nsdelegate
+35 30 0:30 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,name=systemd
+broken line
+`
+	m := machineV1(parseMountinfo([]byte(in)))
+	want := map[string]string{
+		"cpu": "/sys/fs/cgroup/cpu,cpuacct", "cpuacct": "/sys/fs/cgroup/cpu,cpuacct",
+		"memory": "/sys/fs/cgroup/memory", "name=systemd": "/sys/fs/cgroup/systemd",
+	}
+	if !maps.Equal(m.of, want) || m.unified != "/sys/fs/cgroup/unified" {
+		t.Errorf("controllers at %v, v2 at %q", m.of, m.unified)
+	}
+	if want := []string{"/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/systemd"}; !slices.Equal(m.points, want) {
+		t.Errorf("hierarchies %v, want %v", m.points, want)
+	}
+	if got := parseMountinfo([]byte(in))[1].point; got != "/mnt/with space/memory" {
+		t.Errorf("escaped mount point %q", got)
+	}
+}
+
+func TestOwnCgroup(t *testing.T) {
+	for _, tc := range []struct {
+		in, want string
+		lacks    string // a controller
+		ok       bool
+	}{
+		{"0::/a\n", "/a", "", true},
+		{"2:cpu,cpuacct:/a\n1:memory:/a\n0::/u\n", "/a", "", true},
+		{"3:name=systemd:/s\n2:cpu:/a\n1:memory:/a\n", "/s", "", true},
+		{"2:cpu:/a\n1:memory:/b\n", "", "", false},
+		{"2:cpu:/a\n", "", "memory", false},
+		{"1:memory:/a\n", "", "cpu", false},
+	} {
+		of, err := ParseProcCgroup([]byte(tc.in))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := OwnCgroup(of)
+		var lacks *ControllerError
+		if got != tc.want || (err == nil) != tc.ok || errors.As(err, &lacks) != (tc.lacks != "") || tc.lacks != "" && lacks.Controller != tc.lacks {
+			t.Errorf("OwnCgroup of %q = %q, %v, want %q", tc.in, got, err, tc.want)
+		}
+	}
+	if _, err := ParseProcCgroup([]byte("nonsense\n")); err == nil {
+		t.Error("nonsense is taken")
+	}
+}
+
+func TestSwapOn(t *testing.T) {
+	const heading = "Filename\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
+	for in, want := range map[string]bool{"": false, heading: false, heading + "/dev/sda1 partition 1 0 -2\n": true} {
+		if got := SwapOn([]byte(in)); got != want {
+			t.Errorf("SwapOn(%q) = %v, want %v", in, got, want)
+		}
+	}
+}
+
+func TestParsePageSizes(t *testing.T) {
+	got := parsePageSizes([]string{"hugepages-1048576kB", "hugepages-2048kB", "x", "hugepages-0kB", "hugepages--1kB"})
+	if want := []int64{2 << 20, 1 << 30}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func FuzzParsers(f *testing.F) {
+	for _, s := range []string{
+		"1\n2\n", "low 0\nhigh 1\noom_kill 2\n", "max 100000\n", "max", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
+		"34 30 0:29 / /sys/fs/cgroup/un\\040ified rw - cgroup2 cgroup2 rw\n", "2:cpu,cpuacct:/a\n", "hugetlb.2MB.max", "18446744073709551615",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if pids, err := parseProcs(data); err == nil && !slices.IsSorted(pids) {
+			t.Errorf("processes %v of %q are not in order", pids, data)
+		}
+		if n, err := parseLimit(data); err == nil && n < Unlimited {
+			t.Errorf("limit %d of %q", n, data)
+		}
+		if quota, period, err := parseCPUMax(data); err == nil && (quota < Unlimited || period == 0) {
+			t.Errorf("cpu.max %d %d of %q", quota, period, data)
+		}
+		if p, err := ParsePressure(data); err == nil && (p.Some.Avg10 < 0 || math.IsNaN(p.Full.Avg60) || p.Some.Total < 0) {
+			t.Errorf("pressure %+v of %q", p, data)
+		}
+		if size, ok := parseHugetlbFile(string(data), ".max"); ok && size <= 0 {
+			t.Errorf("page size %d of %q", size, data)
+		}
+		machineV1(parseMountinfo(data))
+		parseFlat(data)
+		parsePageSizes([]string{string(data)})
+		SwapOn(data)
+		if of, err := ParseProcCgroup(data); err == nil {
+			_, _ = OwnCgroup(of)
+		}
+	})
+}
+
+func TestParseFlat(t *testing.T) {
+	got := parseFlat([]byte("low 0\nhigh 3\noom_kill 18446744073709551615\nbad x\nalone\n"))
+	want := map[string]uint64{"low": 0, "high": 3, "oom_kill": math.MaxUint64}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}

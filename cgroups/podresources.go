@@ -1,0 +1,115 @@
+package cgroups
+
+import (
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// PodOptions say how pods' requests and limits become values of a cgroup.
+type PodOptions struct {
+	// NoCPUQuota leaves CPU limits without effect; CPUPeriod is what they are
+	// measured in, 0 means 100ms.
+	NoCPUQuota bool
+	CPUPeriod  time.Duration
+	// Pids is how many processes a pod may have; 0 and less set no limit.
+	Pids int64
+	// ExclusiveCPUs tells that a pod has CPUs of its own, which a quota would
+	// only take time from. Nil means that none has.
+	ExclusiveCPUs func(*v1.Pod) bool
+	// ReserveMemory protects what pods request from being reclaimed, on
+	// cgroup v2 (KEP-2570, policy TieredReservation).
+	ReserveMemory bool
+}
+
+// OfPod are the resources of the cgroup that holds all containers of a pod.
+// The pod is not changed.
+func OfPod(pod *v1.Pod, o PodOptions) Resources {
+	class := podmeta.QOS(pod)
+	requests := requestsOf(pod)
+	zero := int64(0)
+	out := Resources{CPUShares: ptr(SharesOf(milli(requests.Cpu()))), OtherHugepages: &zero}
+	if class == v1.PodQOSBestEffort {
+		out.CPUShares = ptr(uint64(MinShares))
+	}
+	limits, cpuLimited, memoryLimited := limitsOf(pod)
+	if class == v1.PodQOSGuaranteed {
+		cpuLimited, memoryLimited = true, true
+	}
+	if cpuLimited && class != v1.PodQOSBestEffort {
+		period := uint64(DefaultPeriod)
+		if us := o.CPUPeriod.Microseconds(); us > 0 {
+			period = uint64(us)
+		}
+		quota := QuotaOf(milli(limits.Cpu()), period)
+		if o.NoCPUQuota || o.ExclusiveCPUs != nil && o.ExclusiveCPUs(pod) {
+			quota = Unlimited
+		}
+		if quota != 0 {
+			out.CPUQuota, out.CPUPeriod = &quota, &period
+		}
+	}
+	if bytes := limits.Memory().Value(); memoryLimited && bytes > 0 && class != v1.PodQOSBestEffort {
+		out.Memory = &bytes
+	}
+	if o.Pids > 0 {
+		out.Pids = ptr(o.Pids)
+	}
+	out.Hugepages = hugepagesOf(requests)
+	if bytes := requests.Memory().Value(); o.ReserveMemory && bytes > 0 {
+		file := memoryLow
+		if class == v1.PodQOSGuaranteed {
+			file = memoryMin
+		}
+		out.Unified = map[string]string{file: strconv.FormatInt(bytes, 10)}
+	}
+	return out
+}
+
+// limitsOf are what a pod's containers may use together, its overhead
+// included, and whether each of them has a limit, or the pod itself.
+func limitsOf(pod *v1.Pod) (limits v1.ResourceList, cpu, memory bool) {
+	cpu, memory = true, true
+	as := func(list []v1.Container) []v1.Container {
+		out := make([]v1.Container, len(list))
+		for i := range list {
+			out[i].RestartPolicy = list[i].RestartPolicy
+			out[i].Resources.Requests = list[i].Resources.Limits
+			cpu = cpu && !list[i].Resources.Limits.Cpu().IsZero()
+			memory = memory && !list[i].Resources.Limits.Memory().IsZero()
+		}
+		return out
+	}
+	summed := &v1.Pod{Spec: v1.PodSpec{
+		InitContainers: as(pod.Spec.InitContainers), Containers: as(pod.Spec.Containers),
+	}}
+	if r := pod.Spec.Resources; r != nil {
+		summed.Spec.Resources = &v1.ResourceRequirements{Requests: r.Limits}
+		cpu = cpu || !r.Limits.Cpu().IsZero()
+		memory = memory || !r.Limits.Memory().IsZero()
+	}
+	limits = podmeta.Requests(summed)
+	// Overhead widens a limit, and makes none.
+	for name, q := range pod.Spec.Overhead {
+		if have, ok := limits[name]; ok && !have.IsZero() {
+			have.Add(q)
+			limits[name] = have
+		}
+	}
+	return limits, cpu, memory
+}
+
+// milli is a quantity in thousandths, or the most that an int64 holds.
+func milli(q *resource.Quantity) int64 {
+	const most = 1<<63 - 1
+	if q.CmpInt64(most/milliPerCPU) > 0 {
+		return most
+	}
+	return q.MilliValue()
+}
+
+func ptr[T any](v T) *T { return &v }

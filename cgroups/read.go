@@ -1,0 +1,156 @@
+package cgroups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+)
+
+// file is where a file of a cgroup is.
+func (d *driver) file(controller, cgroup, name string) string {
+	dir, _ := d.on.dir(controller, cgroup)
+	return path.Join(dir, name)
+}
+
+// text reads a file of one line.
+func (d *driver) text(ctx context.Context, controller, cgroup, name string) (string, error) {
+	data, err := d.read(ctx, d.file(controller, cgroup, name))
+	return strings.TrimSpace(string(data)), err
+}
+
+// number reads a file of one number, or of no limit.
+func (d *driver) number(ctx context.Context, controller, cgroup, name string) (int64, error) {
+	if _, ok := d.on.dir(controller, cgroup); !ok {
+		return 0, &ControllerError{controller, cgroup}
+	}
+	data, err := d.read(ctx, d.file(controller, cgroup, name))
+	if gone(err) {
+		return 0, fmt.Errorf("%s of %s: %w", name, cgroup, ErrNotExist)
+	}
+	if err != nil {
+		return 0, err
+	}
+	n, err := parseLimit(data)
+	if err != nil {
+		return 0, fmt.Errorf("%s of %s: %w", name, cgroup, err)
+	}
+	return n, nil
+}
+
+// numberOr is number, where the file may be missing.
+func (d *driver) numberOr(ctx context.Context, controller, cgroup, name string, or int64) (int64, error) {
+	n, err := d.number(ctx, controller, cgroup, name)
+	var lacks *ControllerError
+	if errors.Is(err, ErrNotExist) || errors.As(err, &lacks) {
+		return or, nil
+	}
+	return n, err
+}
+
+// level reads what a cgroup has of cpu and memory.
+func (d *driver) level(ctx context.Context, cgroup string) (level, error) {
+	if d.on.version == V2 {
+		return d.levelV2(ctx, cgroup)
+	}
+	var errs []error
+	must := func(n int64, err error) int64 {
+		errs = append(errs, err)
+		return n
+	}
+	out := level{
+		share:      uint64(max(must(d.number(ctx, "cpu", cgroup, "cpu.shares")), 0)),
+		quota:      must(d.numberOr(ctx, "cpu", cgroup, "cpu.cfs_quota_us", Unlimited)),
+		period:     uint64(max(must(d.numberOr(ctx, "cpu", cgroup, "cpu.cfs_period_us", DefaultPeriod)), 1)),
+		memory:     must(d.number(ctx, "memory", cgroup, "memory.limit_in_bytes")),
+		memorySwap: must(d.numberOr(ctx, "memory", cgroup, "memory.memsw.limit_in_bytes", Unlimited)),
+	}
+	return out, errors.Join(errs...)
+}
+
+func (d *driver) levelV2(ctx context.Context, cgroup string) (level, error) {
+	out := level{quota: Unlimited, period: DefaultPeriod, memorySwap: Unlimited}
+	var errs []error
+	must := func(n int64, err error) int64 {
+		errs = append(errs, err)
+		return n
+	}
+	out.share = uint64(max(must(d.number(ctx, "cpu", cgroup, "cpu.weight")), 0))
+	out.memory = must(d.number(ctx, "memory", cgroup, "memory.max"))
+	out.min = must(d.numberOr(ctx, "memory", cgroup, memoryMin, 0))
+	out.low = must(d.numberOr(ctx, "memory", cgroup, memoryLow, 0))
+	data, err := d.read(ctx, d.file("cpu", cgroup, "cpu.max"))
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // a kernel without quotas
+	case err != nil:
+		errs = append(errs, err)
+	default:
+		out.quota, out.period, err = parseCPUMax(data)
+		errs = append(errs, err)
+	}
+	return out, errors.Join(errs...)
+}
+
+// memoryLimit is how many bytes a cgroup may be charged with.
+func (d *driver) memoryLimit(ctx context.Context, cgroup string) (int64, error) {
+	if d.on.version == V2 {
+		return d.number(ctx, "memory", cgroup, "memory.max")
+	}
+	return d.number(ctx, "memory", cgroup, "memory.limit_in_bytes")
+}
+
+// memoryUsed is how many bytes are charged to a cgroup.
+func (d *driver) memoryUsed(ctx context.Context, cgroup string) (int64, error) {
+	if d.on.version == V2 {
+		return d.number(ctx, "memory", cgroup, "memory.current")
+	}
+	return d.number(ctx, "memory", cgroup, "memory.usage_in_bytes")
+}
+
+// walk calls f for a directory and all below it, those below first. What goes
+// meanwhile is passed over.
+func (d *driver) walk(ctx context.Context, dir string, f func(dir string) error) error {
+	children, err := d.list(ctx, dir)
+	if gone(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, c := range children {
+		if err := d.walk(ctx, path.Join(dir, c), f); err != nil {
+			return err
+		}
+	}
+	return f(dir)
+}
+
+// pids are the processes in a cgroup and below it, ascending.
+func (d *driver) pids(ctx context.Context, cgroup string) ([]int, error) {
+	var out []int
+	for _, dir := range d.on.dirsToo(cgroup) {
+		err := d.walk(ctx, dir, func(dir string) error {
+			data, err := d.read(ctx, path.Join(dir, "cgroup.procs"))
+			switch {
+			case gone(err) || errors.Is(err, errNotSupported): // of a threaded cgroup: its domain lists them
+				return nil
+			case err != nil:
+				return err
+			}
+			pids, err := parseProcs(data)
+			out = append(out, pids...)
+			if err != nil {
+				return fmt.Errorf("%s: %w", dir, err)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}

@@ -1,0 +1,226 @@
+package cgroups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Stats is what a cgroup has used, with all below it.
+type Stats struct {
+	Path   string
+	CPU    CPUStats
+	Memory MemoryStats
+	Pids   int64
+	// Hugepages are bytes in use, by size of page in bytes.
+	Hugepages map[int64]int64
+	// Pressure is nil where the kernel does not tell.
+	Pressure *PressureStats
+}
+
+// CPUStats is time on CPUs since the cgroup was made.
+type CPUStats struct {
+	Usage, User, System time.Duration
+	// Periods are those with a quota in which there was something to run, and
+	// Throttled those in which the quota did not suffice, for ThrottledTime in
+	// all.
+	Periods, Throttled uint64
+	ThrottledTime      time.Duration
+}
+
+// MemoryStats are bytes, and events since the cgroup was made.
+type MemoryStats struct {
+	Usage int64
+	// WorkingSet is what the kernel cannot easily do without: Usage less the
+	// inactive part of the page cache.
+	WorkingSet                  int64
+	RSS                         int64 // anonymous memory
+	Limit                       int64 // Unlimited if there is none
+	Swap                        int64
+	PageFaults, MajorPageFaults uint64
+	Events                      MemoryEvents
+}
+
+// MemoryEvents is how often a cgroup came to its limits (memory.events of the
+// kernel's cgroup-v2 document). On v1, Max is memory.failcnt and there is
+// nothing but that and the kills.
+type MemoryEvents struct {
+	Low, High, Max, OOM, OOMKill uint64
+}
+
+// PressureStats is how long tasks waited for each resource.
+type PressureStats struct{ CPU, Memory, IO Pressure }
+
+// Stats reads what the pod uses.
+func (m *Manager) Stats(ctx context.Context, uid types.UID) (Stats, error) {
+	d, cgroup, err := m.locate(ctx, uid)
+	if err != nil {
+		return Stats{}, err
+	}
+	if d == nil {
+		return Stats{}, fmt.Errorf("cgroup of pod %s: %w", uid, ErrUnsupported)
+	}
+	return d.stats(ctx, cgroup)
+}
+
+// TierStats reads what the pods of a class use together; for Guaranteed, what
+// all pods use.
+func (m *Manager) TierStats(ctx context.Context, class v1.PodQOSClass) (Stats, error) {
+	return m.statsAt(ctx, m.tree.tier(class))
+}
+
+// StatsOf reads what the cgroup with that name uses, whoever made it: the
+// root's is the machine's.
+func (m *Manager) StatsOf(ctx context.Context, n Name) (Stats, error) { return m.statsAt(ctx, n) }
+
+func (m *Manager) statsAt(ctx context.Context, n Name) (Stats, error) {
+	if m.cfg.NoPodCgroups {
+		return Stats{}, fmt.Errorf("cgroup %s: %w", n.Cgroupfs(), ErrUnsupported)
+	}
+	d, err := m.start(ctx)
+	if err != nil {
+		return Stats{}, err
+	}
+	cgroup, err := m.literal(n)
+	if err != nil {
+		return Stats{}, err
+	}
+	return d.stats(ctx, cgroup)
+}
+
+// reader reads files and keeps the errors. A file that is missing counts as
+// empty: not every kernel, and no root, has all of them.
+type reader struct {
+	*driver
+	ctx    context.Context
+	cgroup string
+	errs   []error
+}
+
+func (r *reader) number(controller, name string) int64 {
+	n, err := r.numberOr(r.ctx, controller, r.cgroup, name, 0)
+	r.errs = append(r.errs, err)
+	return n
+}
+
+func (r *reader) flat(controller, name string) map[string]uint64 {
+	dir, ok := r.on.dir(controller, r.cgroup)
+	if !ok {
+		return nil
+	}
+	data, err := r.read(r.ctx, dir+"/"+name)
+	if err != nil && !gone(err) {
+		r.errs = append(r.errs, err)
+	}
+	return parseFlat(data)
+}
+
+func (d *driver) stats(ctx context.Context, cgroup string) (Stats, error) {
+	var lacks *ControllerError
+	if err := d.exists(ctx, cgroup); err != nil && !errors.As(err, &lacks) {
+		return Stats{}, err
+	}
+	r := &reader{driver: d, ctx: ctx, cgroup: cgroup}
+	out := Stats{Path: cgroup, Hugepages: map[int64]int64{}}
+	usage, max := ".usage_in_bytes", "memory.limit_in_bytes"
+	if d.on.version == V2 {
+		out.CPU, out.Memory = r.cpuV2(), r.memoryV2()
+		out.Pressure = r.pressure()
+		usage, max = ".current", "memory.max"
+	} else {
+		out.CPU, out.Memory = r.cpuV1(), r.memoryV1()
+	}
+	limit, err := d.numberOr(ctx, "memory", cgroup, max, Unlimited)
+	out.Memory.Limit, r.errs = limit, append(r.errs, err)
+	out.Pids = r.number("pids", "pids.current")
+	for _, size := range d.on.pages {
+		out.Hugepages[size] = r.number("hugetlb", "hugetlb."+hugetlbSize(size)+usage)
+	}
+	return out, errors.Join(r.errs...)
+}
+
+func micro(n uint64) time.Duration {
+	return time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
+}
+
+func bytes(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
+
+func (r *reader) cpuV2() CPUStats {
+	s := r.flat("cpu", "cpu.stat")
+	return CPUStats{
+		Usage: micro(s["usage_usec"]), User: micro(s["user_usec"]), System: micro(s["system_usec"]),
+		Periods: s["nr_periods"], Throttled: s["nr_throttled"], ThrottledTime: micro(s["throttled_usec"]),
+	}
+}
+
+func (r *reader) cpuV1() CPUStats {
+	const tick = 10 * time.Millisecond // USER_HZ is 100 on every architecture that Go knows
+	s, used := r.flat("cpu", "cpu.stat"), r.flat("cpuacct", "cpuacct.stat")
+	ticks := func(n uint64) time.Duration { return time.Duration(min(n, math.MaxInt64/uint64(tick))) * tick }
+	return CPUStats{
+		Usage: time.Duration(r.number("cpuacct", "cpuacct.usage")),
+		User:  ticks(used["user"]), System: ticks(used["system"]),
+		Periods: s["nr_periods"], Throttled: s["nr_throttled"],
+		ThrottledTime: time.Duration(bytes(s["throttled_time"])),
+	}
+}
+
+func (r *reader) memoryV2() MemoryStats {
+	s, ev := r.flat("memory", "memory.stat"), r.flat("memory", "memory.events")
+	out := MemoryStats{
+		Usage: r.number("memory", "memory.current"), RSS: bytes(s["anon"]),
+		Swap:       r.number("memory", "memory.swap.current"),
+		PageFaults: s["pgfault"], MajorPageFaults: s["pgmajfault"],
+		Events: memoryEvents(ev),
+	}
+	out.WorkingSet = max(out.Usage-bytes(s["inactive_file"]), 0)
+	return out
+}
+
+func memoryEvents(ev map[string]uint64) MemoryEvents {
+	return MemoryEvents{Low: ev["low"], High: ev["high"], Max: ev["max"], OOM: ev["oom"], OOMKill: ev["oom_kill"]}
+}
+
+func (r *reader) memoryV1() MemoryStats {
+	s := r.flat("memory", "memory.stat")
+	out := MemoryStats{
+		Usage: r.number("memory", "memory.usage_in_bytes"), RSS: bytes(s["total_rss"]), Swap: bytes(s["total_swap"]),
+		PageFaults: s["total_pgfault"], MajorPageFaults: s["total_pgmajfault"],
+		Events: MemoryEvents{
+			Max:     uint64(max(r.number("memory", "memory.failcnt"), 0)),
+			OOMKill: r.flat("memory", "memory.oom_control")["oom_kill"],
+		},
+	}
+	out.WorkingSet = max(out.Usage-bytes(s["total_inactive_file"]), 0)
+	return out
+}
+
+// pressure is nil on kernels without PSI, and on those where it is switched
+// off: the files of the root can then not be opened, or are missing.
+func (r *reader) pressure() *PressureStats {
+	var out PressureStats
+	for file, into := range map[string]*Pressure{
+		"cpu.pressure": &out.CPU, "memory.pressure": &out.Memory, "io.pressure": &out.IO,
+	} {
+		dir, _ := r.on.dir("", r.cgroup)
+		data, err := r.read(r.ctx, dir+"/"+file)
+		if noPressure(err) {
+			return nil
+		}
+		if err == nil {
+			*into, err = ParsePressure(data)
+		}
+		r.errs = append(r.errs, err)
+	}
+	return &out
+}
+
+func noPressure(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotSupported)
+}

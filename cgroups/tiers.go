@@ -1,0 +1,128 @@
+package cgroups
+
+import (
+	"strconv"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// share is what one pod adds to its tier.
+type share struct {
+	class  v1.PodQOSClass
+	cpu    int64 // thousandths
+	memory int64 // bytes
+}
+
+func shareOf(pod *v1.Pod) share {
+	requests := requestsOf(pod)
+	return share{podmeta.QOS(pod), milli(requests.Cpu()), requests.Memory().Value()}
+}
+
+// sums are what the pods of each class request together. They are kept up to
+// date pod by pod.
+type sums struct {
+	mu     sync.Mutex
+	pods   map[types.UID]share
+	cpu    map[v1.PodQOSClass]int64
+	memory map[v1.PodQOSClass]int64
+}
+
+func newSums() *sums {
+	return &sums{
+		pods: map[types.UID]share{}, cpu: map[v1.PodQOSClass]int64{}, memory: map[v1.PodQOSClass]int64{},
+	}
+}
+
+// set counts the pod with s, and reports whether that is news.
+func (t *sums) set(uid types.UID, s share) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before, known := t.pods[uid]
+	if known && before == s {
+		return false
+	}
+	t.sub(before)
+	t.pods[uid] = s
+	t.cpu[s.class] += s.cpu
+	t.memory[s.class] += s.memory
+	return true
+}
+
+// adopt counts the pod with s unless it is counted already.
+func (t *sums) adopt(uid types.UID, s share) {
+	t.mu.Lock()
+	_, known := t.pods[uid]
+	t.mu.Unlock()
+	if !known {
+		t.set(uid, s)
+	}
+}
+
+func (t *sums) remove(uid types.UID) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before, known := t.pods[uid]
+	t.sub(before)
+	delete(t.pods, uid)
+	return known
+}
+
+func (t *sums) sub(s share) {
+	t.cpu[s.class] -= s.cpu
+	t.memory[s.class] -= s.memory
+}
+
+// totals are the sums at one moment.
+type totals struct {
+	burstableCPU                      int64 // thousandths
+	guaranteedMemory, burstableMemory int64 // bytes
+}
+
+func (t *sums) totals() totals {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return totals{t.cpu[v1.PodQOSBurstable], t.memory[v1.PodQOSGuaranteed], t.memory[v1.PodQOSBurstable]}
+}
+
+// tierPolicy says what tiers get beside their shares.
+type tierPolicy struct {
+	reserve     bool  // memory.min and memory.low (KEP-2570)
+	percent     int64 // of requests kept from lesser classes; -1 for none
+	allocatable int64 // bytes of memory; 0 if not known
+}
+
+// tierHugepages is no limit for huge pages, as the kubelet writes it.
+const tierHugepages = int64(1) << 62
+
+// resources are what each tier is to have. The cgroup of the node's is the tier
+// of Guaranteed pods; its share of CPU is not the tiers' to say.
+func (p tierPolicy) resources(t totals) map[v1.PodQOSClass]Resources {
+	guaranteed, low := int64(0), int64(0)
+	if p.reserve {
+		guaranteed, low = t.guaranteedMemory+t.burstableMemory, t.burstableMemory
+	}
+	out := map[v1.PodQOSClass]Resources{
+		v1.PodQOSGuaranteed: {Unified: map[string]string{memoryMin: strconv.FormatInt(guaranteed, 10)}},
+		v1.PodQOSBurstable: {
+			CPUShares:      ptr(SharesOf(t.burstableCPU)),
+			OtherHugepages: ptr(tierHugepages),
+			Unified:        map[string]string{memoryLow: strconv.FormatInt(low, 10)},
+		},
+		v1.PodQOSBestEffort: {CPUShares: ptr(uint64(MinShares)), OtherHugepages: ptr(tierHugepages)},
+	}
+	if p.percent < 0 || p.allocatable <= 0 {
+		return out
+	}
+	burstable := max(p.allocatable-t.guaranteedMemory/100*p.percent-t.guaranteedMemory%100*p.percent/100, 0)
+	bestEffort := max(burstable-t.burstableMemory/100*p.percent-t.burstableMemory%100*p.percent/100, 0)
+	for class, bytes := range map[v1.PodQOSClass]int64{
+		v1.PodQOSBurstable: burstable, v1.PodQOSBestEffort: bestEffort,
+	} {
+		out[class] = out[class].with(Resources{Memory: &bytes})
+	}
+	return out
+}

@@ -1,0 +1,257 @@
+package cgroups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Watch tells what happens to the pod's cgroup until ctx ends or the cgroup is
+// destroyed; then the channel is closed. What nobody takes is added up. Triggers
+// take cgroup v2.
+func (m *Manager) Watch(ctx context.Context, uid types.UID, triggers ...Trigger) (<-chan Event, error) {
+	fail := func(err error) (<-chan Event, error) {
+		return nil, fmt.Errorf("watch cgroup of pod %s: %w", uid, err)
+	}
+	for _, t := range triggers {
+		if err := t.validate(); err != nil {
+			return fail(err)
+		}
+	}
+	d, cgroup, err := m.locate(ctx, uid)
+	if err != nil {
+		return nil, err
+	}
+	if d == nil || d.on.version == V1 && len(triggers) > 0 {
+		return fail(ErrUnsupported)
+	}
+	w := &watch{
+		m: m, d: d, uid: uid, cgroup: cgroup, triggers: triggers,
+		woken: make(chan struct{}, 1), pulled: make([]bool, len(triggers)), out: make(chan Event),
+	}
+	if w.seen, err = d.events(ctx, cgroup); err != nil {
+		return fail(err)
+	}
+	if err := w.arm(ctx); err != nil {
+		w.disarm()
+		return fail(err)
+	}
+	m.watching(uid, w, true)
+	w.wake() // to look whether it went meanwhile
+	go w.run(ctx)
+	return w.out, nil
+}
+
+// watch is one call of Watch.
+type watch struct {
+	m        *Manager
+	d        *driver
+	uid      types.UID
+	cgroup   string
+	triggers []Trigger
+	stops    []func()
+	out      chan Event
+	seen     MemoryEvents
+
+	woken  chan struct{} // capacity 1
+	mu     sync.Mutex
+	pulled []bool // of triggers
+	gone   bool
+}
+
+// arm asks the kernel for all that is to be told.
+func (w *watch) arm(ctx context.Context) error {
+	memory := Signal{File: w.d.file("memory", w.cgroup, "memory.events")}
+	if w.d.on.version == V1 {
+		memory = Signal{
+			File:    w.d.file("memory", w.cgroup, "memory.oom_control"),
+			Control: w.d.file("memory", w.cgroup, "cgroup.event_control"),
+		}
+	}
+	if err := w.signal(ctx, memory, w.wake); err != nil {
+		return err
+	}
+	for i, t := range w.triggers {
+		s := Signal{File: w.d.file(t.Resource, w.cgroup, t.Resource+".pressure"), Arg: t.String()}
+		err := w.signal(ctx, s, func() {
+			w.mu.Lock()
+			w.pulled[i] = true
+			w.mu.Unlock()
+			w.wake()
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *watch) signal(ctx context.Context, s Signal, wake func()) error {
+	var stop func()
+	err := w.d.do(ctx, "watch", s.File, func() (err error) {
+		stop, err = w.m.cfg.Notifier.Notify(s, wake)
+		return err
+	})
+	if noPressure(err) {
+		return fmt.Errorf("%w: %w", ErrUnsupported, err)
+	}
+	if err == nil {
+		w.stops = append(w.stops, stop)
+	}
+	return err
+}
+
+func (w *watch) disarm() {
+	for _, stop := range w.stops {
+		stop()
+	}
+}
+
+func (w *watch) wake() {
+	select {
+	case w.woken <- struct{}{}:
+	default:
+	}
+}
+
+func (w *watch) end() {
+	w.mu.Lock()
+	w.gone = true
+	w.mu.Unlock()
+	w.wake()
+}
+
+// On v1 the kernel tells before it kills, and counts after it. These are the
+// first and the last wait for the count.
+const (
+	lateFirst = 10 * time.Millisecond
+	lateLast  = 2560 * time.Millisecond
+)
+
+func (w *watch) run(ctx context.Context) {
+	defer close(w.out)
+	defer w.m.watching(w.uid, w, false)
+	defer w.disarm()
+	again := time.NewTimer(lateFirst)
+	again.Stop()
+	defer again.Stop()
+	late := time.Duration(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.woken:
+			late = lateFirst
+		case <-again.C:
+			late *= 2
+		}
+		told := w.look(ctx)
+		if w.d.on.version == V1 && len(told) == 0 && late <= lateLast {
+			again.Reset(late)
+		}
+		gone := false
+		for _, ev := range told {
+			select {
+			case w.out <- ev:
+			case <-ctx.Done():
+				return
+			}
+			gone = ev.Type == Gone
+		}
+		if gone {
+			return
+		}
+	}
+}
+
+// look finds out what happened since the last look.
+func (w *watch) look(ctx context.Context) []Event {
+	var out []Event
+	w.mu.Lock()
+	gone, pulled := w.gone, slices.Clone(w.pulled)
+	clear(w.pulled)
+	w.mu.Unlock()
+	now, err := w.d.events(ctx, w.cgroup)
+	switch {
+	case gone || errors.Is(err, ErrNotExist):
+		return []Event{{UID: w.uid, Type: Gone, Count: 1}}
+	case err != nil:
+		w.m.cfg.Log.Warn("events of a cgroup cannot be read", zap.String("cgroup", w.cgroup), zap.Error(err))
+	default:
+		out = append(out, news(w.uid, w.seen, now)...)
+		w.seen = now
+	}
+	for i, t := range w.triggers {
+		if !pulled[i] {
+			continue
+		}
+		ev := Event{UID: w.uid, Type: Stalled, Count: 1, Trigger: t}
+		if data, err := w.d.read(ctx, w.d.file(t.Resource, w.cgroup, t.Resource+".pressure")); err == nil {
+			ev.Pressure, _ = ParsePressure(data) // it is told of all the same
+		}
+		out = append(out, ev)
+	}
+	return out
+}
+
+// news are the events between two looks. Counts that went back are those of
+// another cgroup of the name.
+func news(uid types.UID, before, now MemoryEvents) []Event {
+	var out []Event
+	add := func(t EventType, before, now uint64) {
+		if now > before {
+			out = append(out, Event{UID: uid, Type: t, Count: now - before})
+		}
+	}
+	add(MemoryHigh, before.High, now.High)
+	add(MemoryMax, before.Max, now.Max)
+	add(OOM, before.OOM, now.OOM)
+	add(OOMKill, before.OOMKill, now.OOMKill)
+	return out
+}
+
+// events reads how often a cgroup came to its limits, as far as it is told of.
+func (d *driver) events(ctx context.Context, cgroup string) (MemoryEvents, error) {
+	name := "memory.events"
+	if d.on.version == V1 {
+		name = "memory.oom_control"
+	}
+	data, err := d.read(ctx, d.file("memory", cgroup, name))
+	if gone(err) {
+		return MemoryEvents{}, fmt.Errorf("%s of %s: %w", name, cgroup, ErrNotExist)
+	}
+	if err != nil {
+		return MemoryEvents{}, err
+	}
+	return memoryEvents(parseFlat(data)), nil
+}
+
+// watching keeps who watches a pod.
+func (m *Manager) watching(uid types.UID, w *watch, yes bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if yes {
+		m.watches[uid] = append(m.watches[uid], w)
+		return
+	}
+	m.watches[uid] = slices.DeleteFunc(m.watches[uid], func(o *watch) bool { return o == w })
+	if len(m.watches[uid]) == 0 {
+		delete(m.watches, uid)
+	}
+}
+
+// endWatches tells those who watch a pod that its cgroup is gone.
+func (m *Manager) endWatches(uid types.UID) {
+	m.mu.Lock()
+	list := slices.Clone(m.watches[uid])
+	m.mu.Unlock()
+	for _, w := range list {
+		w.end()
+	}
+}
