@@ -59,6 +59,9 @@ type Config struct {
 	// Volumes makes volumes; a volumemgr.Manager with all plugins of this
 	// module, and the sources' ConfigMaps and Secrets.
 	Volumes Volumes
+	// Cgroups keeps the cgroups of pods; none, each container is where the
+	// runtime puts it.
+	Cgroups Cgroups
 	// Admitters are asked after the agent's own checks, in order.
 	Admitters []Admitter
 	// Sink gets every status; none, statuses are kept for local readers. One
@@ -278,6 +281,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	lower, _ := errgroup.WithContext(readers)
 	lower.Go(func() error { return a.pleg.Run(readers) })
 	lower.Go(func() error { return a.runVolumes(readers) })
+	lower.Go(func() error { return a.runCgroups(readers) })
 	lower.Go(func() error { return a.statuses.Run(readers) })
 
 	upper, uctx := errgroup.WithContext(ctx)

@@ -43,7 +43,7 @@ func (a *Agent) buildBlocks() error {
 	errs[9] = err
 	a.runtime, errs[4] = podruntime.New(podruntime.Config{
 		Runtime: c.Runtime, Images: imageAdapter{a.images}, PodLogsDir: c.PodLogsDir, ContainerLogsDir: c.ContainerLogsDir, Events: a.events,
-		Resizer: c.Runtime, SubPaths: subPaths,
+		Resizer: c.Runtime, SubPaths: subPaths, Cgroups: c.Cgroups,
 		Reap:    func(id string) (int, error) { return reap(cgroupRoots(), id) },
 		Backoff: c.CrashBackoff, MaxCrashBackoff: c.MaxCrashBackoff,
 		Memory: &lazyStore{dir: filepath.Join(c.RootDir, "crashloops"), log: c.Log.Named("podruntime")},

@@ -64,6 +64,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	if a.sweeping.CompareAndSwap(false, true) {
 		a.sweeps.Go(func() {
 			defer a.sweeping.Store(false)
+			a.sweepCgroups(ctx, known) // it goes by the directories
 			a.sweepPodDirs(ctx, known)
 			a.sweepLogDirs(ctx, known)
 			a.sweepLogLinks(ctx)

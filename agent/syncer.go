@@ -60,6 +60,9 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 		return podworker.Outcome{}, &reasonError{"FailedMount", fmt.Errorf("mount volumes: %w", err)}
 	}
 
+	if err := a.ensureCgroup(ctx, pod); err != nil {
+		return podworker.Outcome{}, &reasonError{reasonPodCgroup, fmt.Errorf("pod cgroup: %w", err)}
+	}
 	in, err := a.input(ctx, pod, obs, mounts)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -143,6 +146,9 @@ func (a syncer) SyncTerminatingRuntimePod(ctx context.Context, w podworker.Work)
 	if err := a.removeFromRuntime(ctx, obs); err != nil {
 		return err
 	}
+	if err := a.destroyCgroup(ctx, uid); err != nil {
+		return &reasonError{"FailedKillPod", fmt.Errorf("cgroup of an orphaned pod: %w", err)}
+	}
 	a.requestCleanup() // its directories are orphans now
 	return nil
 }
@@ -180,6 +186,9 @@ func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 	}
 	if err := takeDown(ctx, pod.UID); err != nil {
 		return &reasonError{"FailedUnmount", fmt.Errorf("unmount volumes: %w", err)}
+	}
+	if err := a.destroyCgroup(ctx, pod.UID); err != nil {
+		return &reasonError{"FailedKillPod", fmt.Errorf("pod cgroup: %w", err)}
 	}
 	a.statuses.Terminate(pod)
 	a.requestCleanup() // the worker's record can go
@@ -241,9 +250,13 @@ func (a *Agent) input(ctx context.Context, pod *v1.Pod, obs *observed.Pod, mount
 	if err != nil {
 		return podspec.Input{}, err
 	}
+	node := a.nodeFacts()
+	if a.cfg.Cgroups != nil {
+		node.CgroupParent = a.cfg.Cgroups.CgroupParent(pod)
+	}
 	return podspec.Input{
 		Pod:        pod,
-		Node:       a.nodeFacts(),
+		Node:       node,
 		ConfigMaps: a.pods.ConfigMaps(pod.Namespace),
 		Secrets:    a.pods.Secrets(pod.Namespace),
 		PodIPs:     obs.IPs(),

@@ -35,6 +35,7 @@ var supported = []string{
 	"cpuCFSQuota", "cpuCFSQuotaPeriod", "singleProcessOOMKill",
 	"podLogsDir", "clusterDomain", "clusterDNS", "resolvConf", "seccompDefault", "maxPods", "podsPerCore",
 	"healthzPort", "healthzBindAddress", "crashLoopBackOff", "systemReserved", "kubeReserved", "failCgroupV1", "logging",
+	"cgroupsPerQOS", "cgroupRoot", "cgroupDriver", "enforceNodeAllocatable", "systemReservedCgroup", "kubeReservedCgroup", "qosReserved", "podPidsLimit",
 }
 
 // loadConfig reads the KubeletConfiguration at path, if any, and merges the
@@ -358,6 +359,14 @@ func setConfigDefaults(c *kubeletconfig.KubeletConfiguration) {
 	if c.MaxPods == 0 {
 		c.MaxPods = 110
 	}
+	orDefault(&c.CgroupsPerQOS, true)
+	if c.CgroupDriver == "" {
+		c.CgroupDriver = "cgroupfs"
+	}
+	if c.EnforceNodeAllocatable == nil && *c.CgroupsPerQOS {
+		c.EnforceNodeAllocatable = []string{"pods"}
+	}
+	orDefault(&c.PodPidsLimit, -1)
 	orDefault(&c.HealthzPort, 10248)
 	if c.HealthzBindAddress == "" {
 		c.HealthzBindAddress = "127.0.0.1"

@@ -89,6 +89,9 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 	if err != nil {
 		return err
 	}
+	if cfg.Cgroups, err = podCgroups(ctx, conf, cfg.Node, client, log, reg); err != nil {
+		return err
+	}
 	a, err := agent.New(cfg)
 	if err != nil {
 		return err

@@ -22,12 +22,14 @@ import (
 const nodeName = "nodewright"
 
 // agentConfig wants the pod log directory. No port is opened: this agent may
-// run beside a kubelet. Machines with cgroup v1 are welcome here.
+// run beside a kubelet; for the same reason pods get no cgroups where a kubelet
+// has its own. Machines with cgroup v1 are welcome here.
 const agentConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 podLogsDir: %s
 healthzPort: 0
 failCgroupV1: false
+cgroupsPerQOS: false
 `
 
 // An agentProcess is the agent that this command started.

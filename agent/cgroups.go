@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podruntime"
+)
+
+// Cgroups keeps the cgroups that hold all containers of a pod. A
+// *cgroups.Manager is one; the agent runs it if it has a method Run.
+type Cgroups interface {
+	// Ensure makes the pod's cgroup, or mends it. It is idempotent.
+	Ensure(ctx context.Context, pod *v1.Pod) error
+	// CgroupParent is what a runtime is told of where the pod's containers are.
+	CgroupParent(pod *v1.Pod) string
+	// Destroy removes the pod's cgroup with all that is left in it.
+	Destroy(ctx context.Context, uid types.UID) error
+	// Sweep destroys the cgroups of pods that are not to be kept.
+	Sweep(ctx context.Context, keep func(types.UID) bool) (gone []types.UID, err error)
+	podruntime.PodCgroups
+}
+
+// ensureCgroup makes the pod's cgroup, if pods have any.
+func (a *Agent) ensureCgroup(ctx context.Context, pod *v1.Pod) error {
+	if a.cfg.Cgroups == nil {
+		return nil
+	}
+	err := a.cfg.Cgroups.Ensure(ctx, pod)
+	if err != nil && ctx.Err() == nil {
+		a.events.Event(pod, v1.EventTypeWarning, reasonPodCgroup, "unable to ensure pod container exists: "+err.Error())
+	}
+	return err
+}
+
+// reasonPodCgroup is the kubelet's word for a pod whose cgroup cannot be made.
+const reasonPodCgroup = "FailedCreatePodContainer"
+
+// destroyCgroup removes what was the pod's.
+func (a *Agent) destroyCgroup(ctx context.Context, uid types.UID) error {
+	if a.cfg.Cgroups == nil {
+		return nil
+	}
+	return a.cfg.Cgroups.Destroy(ctx, uid)
+}
+
+// sweepCgroups removes the cgroups of pods that nothing knows. Only those that
+// this agent has a directory of were its own.
+func (a *Agent) sweepCgroups(ctx context.Context, known map[types.UID]bool) {
+	if a.cfg.Cgroups == nil {
+		return
+	}
+	gone, err := a.cfg.Cgroups.Sweep(ctx, func(uid types.UID) bool {
+		if known[uid] || a.wanted(uid) {
+			return true
+		}
+		_, err := os.Lstat(a.podDir(uid))
+		return errors.Is(err, fs.ErrNotExist)
+	})
+	a.logged("cgroups of pods that are gone stay", err)
+	for _, uid := range gone {
+		a.log.Info("cgroup of a pod that is gone removed", zap.String("uid", string(uid)))
+	}
+}
+
+// runCgroups runs the cgroups until ctx ends.
+func (a *Agent) runCgroups(ctx context.Context) error {
+	if r, ok := a.cfg.Cgroups.(interface{ Run(context.Context) error }); ok {
+		return r.Run(ctx)
+	}
+	return nil
+}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/internal/containerdtest"
+)
+
+// cgroupRoot makes a cgroup for a lab that is made after it, and removes it when
+// the lab is gone. dirs are where it is.
+func cgroupRoot(t *testing.T) (name string, dirs []string) {
+	t.Helper()
+	name = fmt.Sprintf("/nwlab-%d-%s", os.Getpid(), t.Name())
+	if agent.CgroupV2() {
+		dirs = []string{filepath.Join("/sys/fs/cgroup", name)}
+	} else {
+		found, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range found {
+			if d := filepath.Dir(f); filepath.Base(d) != "unified" {
+				dirs = append(dirs, filepath.Join(d, name))
+			}
+		}
+	}
+	for _, d := range dirs {
+		if err := os.Mkdir(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() {
+		for _, d := range dirs {
+			var all []string
+			_ = filepath.WalkDir(d, func(p string, e fs.DirEntry, err error) error {
+				if err == nil && e.IsDir() {
+					all = append(all, p)
+				}
+				return nil // what vanishes meanwhile need not be removed
+			})
+			for _, p := range slices.Backward(all) {
+				if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("remove the lab's cgroup: %v", err)
+				}
+			}
+		}
+	})
+	return name, dirs
+}
+
+// inCgroups has the agent keep pods' cgroups below a cgroup.
+func (l *lab) inCgroups(name string) {
+	l.t.Helper()
+	b, err := os.ReadFile(l.config())
+	l.must(err)
+	content := strings.Replace(string(b), "cgroupsPerQOS: false\n", "cgroupRoot: "+name+"\nsystemReserved: {cpu: 100m, memory: 64Mi}\n", 1)
+	l.must(os.WriteFile(l.config(), []byte(content), 0o600))
+}
+
+// cgroupFile reads a file of a pod's cgroup, by its name in cgroup v1 or v2.
+func cgroupFile(dirs []string, pod, v1Controller, v1File, v2File string) (string, error) {
+	for _, d := range dirs {
+		file := v2File
+		if !agent.CgroupV2() {
+			if strings.Split(d, "/")[4] != v1Controller {
+				continue
+			}
+			file = v1File
+		}
+		b, err := os.ReadFile(filepath.Join(d, "kubepods", pod, file))
+		return strings.TrimSpace(string(b)), err
+	}
+	return "", fmt.Errorf("no hierarchy for %s", v1Controller)
+}
+
+// Each pod has a cgroup of its own in the tree that people know from the
+// kubelet, with its limits, and what ends leaves none.
+func TestPodCgroups(t *testing.T) {
+	t.Parallel()
+	containerdtest.Required(t)
+	root, dirs := cgroupRoot(t)
+	l := newLab(t)
+	l.inCgroups(root)
+	spec := func(name, resources string) string {
+		return strings.Replace(box(name, "sleep, forever"), "args:", "resources: {"+resources+"}, args:", 1)
+	}
+	l.write("g.yaml", spec("g", "limits: {cpu: 200m, memory: 32Mi}"))
+	l.write("b.yaml", spec("b", "requests: {cpu: 50m}, limits: {memory: 48Mi}"))
+	l.write("e.yaml", spec("e", ""))
+	l.start()
+	pods := l.untilReady("g", "b", "e")
+	of := func(name string) string {
+		p := pods[name]
+		return map[string]string{"g": "", "b": "burstable/", "e": "besteffort/"}[name] + "pod" + string(p.UID)
+	}
+	for _, tc := range []struct{ pod, v1Controller, v1File, v2File, v1Want, v2Want string }{
+		{of("g"), "memory", "memory.limit_in_bytes", "memory.max", "33554432", "33554432"},
+		{of("g"), "cpu", "cpu.cfs_quota_us", "cpu.max", "20000", "20000 100000"},
+		{of("b"), "memory", "memory.limit_in_bytes", "memory.max", "50331648", "50331648"},
+		{of("b"), "cpu", "cpu.shares", "cpu.weight", "51", ""},
+		{of("e"), "cpu", "cpu.shares", "cpu.weight", "2", "1"},
+	} {
+		got, err := cgroupFile(dirs, tc.pod, tc.v1Controller, tc.v1File, tc.v2File)
+		want := tc.v1Want
+		if agent.CgroupV2() {
+			want = tc.v2Want
+		}
+		if err != nil || want != "" && got != want {
+			t.Errorf("%s of %s is %q, %v; want %s", tc.v2File, tc.pod, got, err, want)
+		}
+	}
+	// The containers are in it.
+	for name, p := range pods {
+		pid := l.pid(containerID(p, "c"))
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		l.must(err)
+		if !strings.Contains(string(b), "/kubepods/"+of(name)+"/") {
+			t.Errorf("the container of %s is in\n%s", name, b)
+		}
+	}
+
+	// A restart of the agent moves nothing. Pods that go meanwhile leave nothing.
+	before := ids(l.containers())
+	l.kill()
+	l.start()
+	l.untilReady("g", "b", "e")
+	if now := ids(l.containers()); !slices.Equal(now, before) {
+		t.Error("containers changed over a restart of the agent")
+	}
+	l.remove("g.yaml")
+	l.kill()
+	l.remove("b.yaml")
+	l.start()
+	l.untilGone("g", "b")
+	for _, name := range []string{"g", "b"} {
+		l.until("without the cgroup of "+name, func(map[string]*v1.Pod) bool {
+			_, err := cgroupFile(dirs, of(name), "memory", "memory.limit_in_bytes", "memory.max")
+			return errors.Is(err, fs.ErrNotExist)
+		})
+	}
+	l.remove("e.yaml")
+	l.untilGone("e")
+}
+
+// driven is a runtime with a cgroup driver.
+type driven struct {
+	driver runtimeapi.CgroupDriver
+	err    error
+}
+
+func (d driven) RuntimeConfig(context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
+	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: d.driver}}, d.err
+}
+
+func TestCgroupConfig(t *testing.T) {
+	for _, tc := range []struct {
+		content string
+		rt      driven
+		driver  string
+		none    bool
+		err     string
+	}{
+		{content: "", rt: driven{driver: runtimeapi.CgroupDriver_CGROUPFS}, driver: "cgroupfs"},
+		{content: "", rt: driven{driver: runtimeapi.CgroupDriver_SYSTEMD}, driver: "systemd"},
+		{content: "cgroupDriver: systemd", rt: driven{err: errors.New("unknown method")}, driver: "systemd"},
+		{content: "cgroupDriver: cgroupfs", rt: driven{err: errors.New("unknown method")}, driver: "cgroupfs"},
+		{content: "cgroupsPerQOS: false", none: true},
+		{content: "cgroupDriver: none", err: `cgroupDriver: "none": want one of cgroupfs, systemd`},
+		{content: "cgroupRoot: x", err: `cgroupRoot: "x": want an absolute path`},
+		{content: "cgroupRoot: /x/../y", err: `Config.Root is "/x/../y"; want an absolute path without . or ..`},
+		{content: "enforceNodeAllocatable: [all]", err: `enforceNodeAllocatable[0]: "all": want one of pods`},
+		{content: "enforceNodeAllocatable: [pods]\ncgroupsPerQOS: false", err: `enforceNodeAllocatable[0]: "pods": want none, or cgroupsPerQOS: true`},
+		{content: "enforceNodeAllocatable: [system-reserved]", err: "SystemReservedCgroup is required"},
+		{content: "podPidsLimit: 0", err: "podPidsLimit: 0: want 1 or more, or -1"},
+		{content: "qosReserved: {memory: 50%}", rt: driven{driver: runtimeapi.CgroupDriver_CGROUPFS}, driver: "cgroupfs"},
+		{content: "qosReserved: {memory: half}", err: "half"},
+	} {
+		c, _, _, err := load(t, configHead+tc.content+"\n")
+		var got agent.Cgroups
+		if err == nil {
+			got, err = podCgroups(t.Context(), c, agent.Node{}, tc.rt, zap.NewNop(), prometheus.NewRegistry())
+		}
+		switch {
+		case tc.err != "":
+			if err == nil || !strings.Contains(err.Error(), tc.err) {
+				t.Errorf("%q: error %v, want %q", tc.content, err, tc.err)
+			}
+		case err != nil || (got == nil) != tc.none:
+			t.Errorf("%q: %v, %v", tc.content, got, err)
+		case got != nil:
+			parent := got.CgroupParent(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}})
+			if strings.HasSuffix(parent, ".slice") != (tc.driver == "systemd") {
+				t.Errorf("%q: pods are in %s, want those of %s", tc.content, parent, tc.driver)
+			}
+		}
+	}
+}
