@@ -16,7 +16,7 @@ build: ## the agent, into build/bin
 	go build -trimpath -ldflags='-s -w' -o $(BIN)/agent ./examples/agent
 
 test: ## every test, with the race detector
-	go test -race ./...
+	go test -race -timeout 25m ./...
 
 ci: export CI = true
 ci: tools build lint test ## what must be green before a change goes in; needs root
