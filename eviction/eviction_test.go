@@ -373,7 +373,12 @@ func TestConditionsTaintsAdmission(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
 		n.add("p", 2_000_000_000, 0, 950)
-		m := manager(t, n.config(at(threshold.Memory, 100), at(threshold.PIDs, 1)))
+		cfg := n.config(at(threshold.Memory, 100), at(threshold.PIDs, 1))
+		idle, err := eviction.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := manager(t, cfg)
 		pod := func(request string, priority int32, tolerate ...v1.Toleration) *v1.Pod {
 			p := &v1.Pod{Spec: v1.PodSpec{Priority: &priority, Tolerations: tolerate, Containers: []v1.Container{{}}}}
 			if request != "" {
@@ -386,7 +391,7 @@ func TestConditionsTaintsAdmission(t *testing.T) {
 		equal := v1.Toleration{Key: v1.TaintNodeMemoryPressure}
 		other := v1.Toleration{Key: v1.TaintNodeDiskPressure, Operator: v1.TolerationOpExists}
 		wrong := v1.Toleration{Key: v1.TaintNodeMemoryPressure, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute}
-		if r := m.Admit(pod("", 0)); r != nil {
+		if r := idle.Admit(pod("", 0)); r != nil {
 			t.Errorf("without pressure: %v", r)
 		}
 		synctest.Wait()
