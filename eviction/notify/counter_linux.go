@@ -4,14 +4,17 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
 
 // counter is an eventfd(2).
 type counter struct {
-	n    int
-	done chan struct{}
+	n int
+
+	mu     sync.Mutex
+	closed bool
 }
 
 func newCounter() (*counter, error) {
@@ -19,24 +22,21 @@ func newCounter() (*counter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("notify: eventfd: %w", err)
 	}
-	return &counter{n: n, done: make(chan struct{}, 1)}, nil
+	return &counter{n: n}, nil
 }
 
 func (c *counter) fd() int { return c.n }
 
-// add makes the counter readable.
+// add makes the counter readable, unless it is closed.
 func (c *counter) add() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var one [8]byte
 	binary.NativeEndian.PutUint64(one[:], 1)
-	_, _ = unix.Write(c.n, one[:]) // it can only fail when it is readable anyway
-	select {
-	case c.done <- struct{}{}:
-	default:
+	if !c.closed {
+		_, _ = unix.Write(c.n, one[:]) // it can only fail when it is readable anyway
 	}
 }
-
-// wait returns after add was called.
-func (c *counter) wait() { <-c.done }
 
 // take returns what was counted since the last time.
 func (c *counter) take() (uint64, error) {
@@ -48,12 +48,11 @@ func (c *counter) take() (uint64, error) {
 	return binary.NativeEndian.Uint64(b[:]), err
 }
 
-// become makes the counter's descriptor mean that of another.
-func (c *counter) become(other *counter) error {
-	if err := unix.Dup3(other.n, c.n, unix.O_CLOEXEC); err != nil {
-		return fmt.Errorf("notify: dup3: %w", err)
+func (c *counter) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		_ = unix.Close(c.n)
 	}
-	return nil
+	c.closed = true
 }
-
-func (c *counter) close() { _ = unix.Close(c.n) }

@@ -12,6 +12,7 @@ import (
 
 // waiter is a trigger that was set up.
 type waiter interface {
+	// fd is what to wait for; it is asked for before each wait.
 	fd() int
 	// mask is the poll(2) event that it waits for.
 	mask() int16
@@ -29,6 +30,7 @@ type Source struct {
 	mu       sync.Mutex
 	levels   []int64
 	levelled []*levelWaiter // while running
+	control  *counter       // wakes who waits; while running
 	problems []error
 }
 
@@ -58,26 +60,21 @@ func (s *Source) Run(ctx context.Context, wake func(cause string)) error {
 	if s.err != nil {
 		return s.err
 	}
-	stop, err := newCounter()
+	control, err := newCounter()
 	if err != nil {
 		return err
 	}
-	defer stop.close()
-	waiters, err := s.open()
+	defer control.close()
+	waiters, err := s.open(control)
 	defer s.close(waiters)
 	if len(waiters) == 0 {
 		return err
 	}
-	cancel := context.AfterFunc(ctx, stop.add)
-	defer func() {
-		if !cancel() { // it runs or has run: not after close
-			stop.wait()
-		}
-	}()
-	return s.poll(stop, waiters, wake)
+	defer context.AfterFunc(ctx, control.add)()
+	return s.poll(ctx, control, waiters, wake)
 }
 
-func (s *Source) open() (map[Trigger]waiter, error) {
+func (s *Source) open(control *counter) (map[Trigger]waiter, error) {
 	out := map[Trigger]waiter{}
 	var problems []error
 	s.mu.Lock()
@@ -96,14 +93,14 @@ func (s *Source) open() (map[Trigger]waiter, error) {
 			}
 		}
 	}
-	s.problems = problems
+	s.problems, s.control = problems, control
 	return out, errors.Join(problems...)
 }
 
 func (s *Source) close(waiters map[Trigger]waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.levelled = nil
+	s.levelled, s.control = nil, nil
 	for _, w := range waiters {
 		w.close()
 	}
@@ -121,6 +118,9 @@ func (s *Source) Aim(levels []int64) error {
 	for _, l := range s.levelled {
 		errs = append(errs, l.aim(levels))
 	}
+	if s.control != nil {
+		s.control.add()
+	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -128,20 +128,34 @@ func (s *Source) Aim(levels []int64) error {
 	return nil
 }
 
-func (s *Source) poll(stop *counter, waiters map[Trigger]waiter, wake func(string)) error {
-	fds := []unix.PollFd{{Fd: int32(stop.fd()), Events: unix.POLLIN}}
+func (s *Source) poll(ctx context.Context, control *counter, waiters map[Trigger]waiter, wake func(string)) error {
 	var order []Trigger
 	for _, t := range s.triggers {
-		if w, ok := waiters[t]; ok {
-			fds, order = append(fds, unix.PollFd{Fd: int32(w.fd()), Events: w.mask()}), append(order, t)
+		if _, ok := waiters[t]; ok {
+			order = append(order, t)
 		}
 	}
 	for {
-		if _, err := unix.Poll(fds, -1); err != nil && !errors.Is(err, unix.EINTR) {
+		fds := []unix.PollFd{{Fd: int32(control.fd()), Events: unix.POLLIN}}
+		for _, t := range order {
+			fds = append(fds, unix.PollFd{Fd: int32(waiters[t].fd()), Events: waiters[t].mask()})
+		}
+		_, err := unix.Poll(fds, -1)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
 			return fmt.Errorf("notify: poll: %w", err)
 		}
-		if fds[0].Revents != 0 {
+		select {
+		case <-ctx.Done():
 			return nil
+		default:
+		}
+		if fds[0].Revents != 0 {
+			if _, err := control.take(); err != nil {
+				return fmt.Errorf("notify: %w", err)
+			}
 		}
 		for i, t := range order {
 			got := fds[i+1].Revents

@@ -64,15 +64,17 @@ func (e events) open() (waiter, error) {
 }
 
 // levelWaiter waits for cgroup v1 to count on an eventfd. Every level has one
-// registration with the kernel, which ends when its eventfd is closed; to
-// replace them a new eventfd takes the place of the old, at the same number.
+// registration with the kernel, which ends when its eventfd is closed. To
+// replace them takes a new eventfd; the old one is closed by who waits for it,
+// once it no longer does.
 type levelWaiter struct {
 	name  string
 	dir   string
 	usage *os.File
 
-	mu    sync.Mutex // while event becomes another
+	mu    sync.Mutex
 	event *counter
+	old   []*counter
 }
 
 func (u usage) open() (waiter, error) {
@@ -88,28 +90,37 @@ func (u usage) open() (waiter, error) {
 	return &levelWaiter{name: u.String(), dir: u.dir, usage: f, event: c}, nil
 }
 
-// aim registers levels. It may be called while poll waits for the old ones.
+// aim registers levels in place of those before. Who waits has to be woken.
 func (l *levelWaiter) aim(levels []int64) error {
 	next, err := newCounter()
 	if err != nil {
 		return err
 	}
-	defer next.close()
 	for _, level := range levels {
 		line := fmt.Sprintf("%d %d %d", next.fd(), l.usage.Fd(), max(level, 0))
 		if err := os.WriteFile(filepath.Join(l.dir, "cgroup.event_control"), []byte(line), 0); err != nil {
+			next.close()
 			return fmt.Errorf("level %d: %w", level, err)
 		}
 	}
-	// poll holds on to what it waits for: waking it makes it look at what
-	// the number stands for by then.
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.event.add()
-	return l.event.become(next)
+	l.old = append(l.old, l.event)
+	l.event = next
+	return nil
 }
 
-func (l *levelWaiter) fd() int     { return l.event.fd() }
+// fd is what to wait for from now on.
+func (l *levelWaiter) fd() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.old {
+		c.close()
+	}
+	l.old = nil
+	return l.event.fd()
+}
+
 func (l *levelWaiter) mask() int16 { return unix.POLLIN }
 
 func (l *levelWaiter) read() (string, error) {
@@ -122,4 +133,8 @@ func (l *levelWaiter) read() (string, error) {
 	return l.name, nil
 }
 
-func (l *levelWaiter) close() { l.event.close(); _ = l.usage.Close() }
+func (l *levelWaiter) close() {
+	_ = l.fd() // with those before
+	l.event.close()
+	_ = l.usage.Close()
+}
