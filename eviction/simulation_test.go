@@ -419,7 +419,7 @@ func (s total) String() string {
 // reference would have kept, no innocent pod is evicted in place of a guilty
 // one, no pod for disk before the images, and no condition flaps.
 func TestSimulation(t *testing.T) {
-	seeds := uint64(1000)
+	seeds := uint64(simSeeds)
 	if testing.Short() {
 		seeds = 100
 	}
