@@ -1,0 +1,78 @@
+package eviction
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// Verdict is what was decided of one candidate.
+type Verdict string
+
+// The verdicts.
+const (
+	Chosen     Verdict = "chosen"
+	Critical   Verdict = "critical"            // never evicted
+	UnderWay   Verdict = "being evicted"       // for this or another reason
+	NoFigures  Verdict = "no figures"          // while others are known to use too much
+	WithinRest Verdict = "within its request"  // while others are not
+	Enough     Verdict = "enough with others"  // those before it will do
+	OverBudget Verdict = "too many at a time"  // Config.Victims
+	Failed     Verdict = "eviction failed now" // its last one did, seconds ago
+)
+
+// situation is what a choice depends on besides the candidates.
+type situation struct {
+	need    int64 // to be freed, in units of the signal
+	coming  int64 // what evictions under way will free of it
+	running int   // how many are under way for the resource
+	any     bool  // whether any is, for whatever resource
+	budget  int
+	partial bool // figures of some pods could not be read
+	classes bool // the resource can be requested
+	status  func(types.UID) Verdict
+}
+
+// choose decides which of the candidates, in the order of their ranks, are
+// evicted now. Those that use more than they request come alone: while one
+// of them can be evicted, or any eviction is under way, the others are spared
+// until the figures have been read again.
+func choose(ranked []rank.Ranked, s situation) []Verdict {
+	out := make([]Verdict, len(ranked))
+	guilty := s.any
+	for i := range ranked {
+		r := &ranked[i]
+		switch {
+		case podmeta.IsCritical(r.Pod):
+			out[i] = Critical
+		case s.status(r.Pod.UID) != "":
+			out[i] = s.status(r.Pod.UID)
+		case r.Exceeds:
+			guilty = true
+		}
+	}
+	chosen, freed, enough := 0, s.coming, false
+	for i := range ranked {
+		r := &ranked[i]
+		innocent := s.classes && !r.Exceeds
+		switch {
+		case out[i] != "":
+		case !r.Known() && (s.partial || guilty && s.classes || chosen > 0):
+			out[i] = NoFigures
+		case innocent && (s.partial || guilty || chosen > 0):
+			out[i] = WithinRest
+		case enough || s.running+chosen > 0 && freed >= s.need:
+			out[i] = Enough
+		case s.running+chosen >= s.budget:
+			out[i] = OverBudget
+		default:
+			out[i] = Chosen
+			chosen++
+			freed += r.Used
+			// What is not known to free anything may free all.
+			enough = r.Used == 0
+		}
+	}
+	return out
+}

@@ -1,0 +1,139 @@
+package eviction
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/eviction/threshold"
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// pressure is the state of one condition.
+type pressure struct {
+	on    bool
+	since time.Time // shown only
+}
+
+func conditionTypes() []v1.NodeConditionType {
+	return []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure}
+}
+
+// words are what the kubelet says of a condition.
+type words struct{ reasonOn, textOn, reasonOff, textOff string }
+
+func wordsOf(c v1.NodeConditionType) words {
+	switch c {
+	case v1.NodeMemoryPressure:
+		return words{"KubeletHasInsufficientMemory", "kubelet has insufficient memory available", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"}
+	case v1.NodeDiskPressure:
+		return words{"KubeletHasDiskPressure", "kubelet has disk pressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"}
+	default:
+		return words{"KubeletHasInsufficientPID", "kubelet has insufficient PID available", "KubeletHasSufficientPID", "kubelet has sufficient PID available"}
+	}
+}
+
+// setPressure notes whether a condition holds.
+func (m *Manager) setPressure(c v1.NodeConditionType, on bool, now time.Time) {
+	m.mu.Lock()
+	was, known := m.pressure[c]
+	if !known || was.on != on {
+		m.pressure[c] = pressure{on, now}
+	}
+	m.mu.Unlock()
+	if was.on == on {
+		return
+	}
+	m.met.pressure(c, on)
+	m.cfg.Log.Info("pressure changed", zap.String("condition", string(c)), zap.Bool("on", on))
+	m.cfg.Changed()
+}
+
+// UnderPressure tells whether a condition of pressure holds: while one of its
+// thresholds is met, and for Config.Transition after.
+func (m *Manager) UnderPressure(c v1.NodeConditionType) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.pressure[c].on
+}
+
+// Conditions are the node's conditions of pressure, with the kubelet's reasons
+// and without a time of heartbeat. The slice is the caller's.
+func (m *Manager) Conditions() []v1.NodeCondition {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []v1.NodeCondition
+	for _, c := range conditionTypes() {
+		w, p := wordsOf(c), m.pressure[c]
+		n := v1.NodeCondition{Type: c, Status: v1.ConditionFalse, Reason: w.reasonOff, Message: w.textOff}
+		if p.on {
+			n.Status, n.Reason, n.Message = v1.ConditionTrue, w.reasonOn, w.textOn
+		}
+		if !p.since.IsZero() {
+			n.LastTransitionTime = metav1.NewTime(p.since)
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// Taints are what the conditions that hold mean to a scheduler. In a cluster
+// the control plane puts them on the node.
+func (m *Manager) Taints() []v1.Taint {
+	var out []v1.Taint
+	for _, c := range m.on() {
+		if t, ok := threshold.Taint(c); ok {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// on are the conditions that hold.
+func (m *Manager) on() []v1.NodeConditionType {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.DeleteFunc(conditionTypes(), func(c v1.NodeConditionType) bool { return !m.pressure[c].on })
+}
+
+// Rejection is why a pod is not admitted.
+type Rejection struct{ Reason, Message string }
+
+// Admit returns nil, or why the pod may not begin to run while the node is
+// under pressure. Critical pods always may. If memory is all that is short,
+// pods may that request some, and those that tolerate it.
+func (m *Manager) Admit(pod *v1.Pod) *Rejection {
+	on := m.on()
+	if len(on) == 0 || podmeta.IsCritical(pod) {
+		return nil
+	}
+	if len(on) == 1 && on[0] == v1.NodeMemoryPressure {
+		if podmeta.QOS(pod) != v1.PodQOSBestEffort || toleratesMemory(pod) {
+			return nil
+		}
+	}
+	return &Rejection{Reason: reasonEvicted, Message: fmt.Sprintf("The node had condition: %v. ", on)}
+}
+
+// toleratesMemory tells whether the pod may be on a node that is short of
+// memory.
+func toleratesMemory(pod *v1.Pod) bool {
+	taint, _ := threshold.Taint(v1.NodeMemoryPressure)
+	return slices.ContainsFunc(pod.Spec.Tolerations, func(t v1.Toleration) bool {
+		if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {
+			return false
+		}
+		switch t.Operator {
+		case v1.TolerationOpExists:
+			return true
+		case v1.TolerationOpEqual, "":
+			return t.Value == taint.Value
+		default:
+			return false
+		}
+	})
+}

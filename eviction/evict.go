@@ -1,0 +1,221 @@
+package eviction
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/eviction/threshold"
+)
+
+const (
+	// slack is what stopping containers takes beyond their grace. A pod that
+	// takes longer is no longer counted on, and another may be chosen.
+	slack = 5 * time.Second
+	// leastKill is the kubelet's least deadline of a kill.
+	leastKill = 10 * time.Second
+	// pause is how long a pod whose eviction has ended, one way or the
+	// other, is not chosen again.
+	pause = 30 * time.Second
+
+	// reasonEvicted is the reason of a pod that was evicted or not admitted.
+	reasonEvicted = "Evicted"
+)
+
+// order is to evict a pod.
+type order struct {
+	rules       rank.Rules
+	candidate   rank.Candidate
+	label       string // of the metric
+	grace       int64  // seconds
+	message     string
+	annotations map[string]string
+	disrupted   bool // the node wanted it, not the pod's own limit
+}
+
+// eviction is one that is under way or has ended not long ago. Its fields are
+// guarded by Manager.mu.
+type eviction struct {
+	order
+	lane   *lane
+	until  time.Time // counted on for that long
+	ended  time.Time // zero while under way
+	failed bool
+}
+
+// counted tells whether the eviction is expected to free something yet.
+func (e *eviction) counted(now time.Time) bool { return e.ended.IsZero() && now.Before(e.until) }
+
+// evict begins to end a pod and does not wait for it.
+func (m *Manager) evict(ctx context.Context, l *lane, o order, d *Decision) {
+	pod, now := o.candidate.Pod, time.Now()
+	grace := time.Duration(o.grace) * time.Second
+	v := &Victim{Pod: ref(pod), GraceSeconds: o.grace, Began: now}
+	e := &eviction{order: o, lane: l, until: now.Add(grace + slack)}
+	m.mu.Lock()
+	m.evicting[pod.UID] = e
+	d.Victims = append(d.Victims, v)
+	m.mu.Unlock()
+
+	m.met.evicted(o.label)
+	m.cfg.Log.Info("evicting", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("for", o.label), zap.String("message", o.message))
+	m.cfg.Events.Pod(pod, o.annotations, v1.EventTypeWarning, reasonEvicted, o.message)
+	m.wg.Go(func() {
+		err := m.kill(ctx, o, now, max(leastKill, grace*3/2))
+		m.ended(e, v, err)
+	})
+}
+
+// kill has the pod ended, and gives up on a KillFunc that does not come back.
+func (m *Manager) kill(ctx context.Context, o order, now time.Time, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	done := make(chan error, 1)
+	m.wg.Go(func() { done <- m.cfg.Kill(ctx, o.candidate.Pod, o.grace, o.status(now)) })
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (m *Manager) ended(e *eviction, v *Victim, err error) {
+	pod, now := e.candidate.Pod, time.Now()
+	m.mu.Lock()
+	e.ended, e.failed = now, err != nil
+	v.Took = now.Sub(v.Began)
+	if v.Ended = true; err != nil {
+		v.Error = err.Error()
+	}
+	m.mu.Unlock()
+	if err != nil {
+		m.met.killFailed(e.label)
+		m.cfg.Log.Warn("eviction failed", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.Error(err))
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		m.cfg.Events.Pod(pod, nil, v1.EventTypeWarning, "ExceededGracePeriod", "The pod has not ended within its grace period")
+	}
+	for _, l := range m.lanes {
+		if err == nil {
+			m.raise(l)
+		}
+		l.kick("eviction ended")
+	}
+}
+
+// raise makes figures from before now too old for a lane to act upon.
+func (m *Manager) raise(l *lane) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l.floor = time.Now()
+}
+
+// status is what is published of the pod.
+func (o order) status(now time.Time) func(*v1.PodStatus) {
+	return func(st *v1.PodStatus) {
+		st.Phase, st.Reason, st.Message = v1.PodFailed, reasonEvicted, o.message
+		if !o.disrupted {
+			return
+		}
+		c := v1.PodCondition{
+			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet,
+			Message: o.message, LastTransitionTime: metav1.NewTime(now),
+		}
+		i := slices.IndexFunc(st.Conditions, func(have v1.PodCondition) bool { return have.Type == c.Type })
+		switch {
+		case i < 0:
+			st.Conditions = append(st.Conditions, c)
+		default:
+			if have := st.Conditions[i]; have.Status == c.Status {
+				c.LastTransitionTime = have.LastTransitionTime
+			}
+			st.Conditions = slices.Clone(st.Conditions)
+			st.Conditions[i] = c
+		}
+	}
+}
+
+// underWay is how many evictions a lane has under way and how much of a
+// signal they will free, and whether another lane has any.
+func (m *Manager) underWay(l *lane, s threshold.Signal, now time.Time) (coming int64, running int, other bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range m.evicting {
+		switch {
+		case !e.counted(now):
+		case e.lane != l:
+			other = true
+		default:
+			running++
+			frees := rank.Of(e.rules, s, e.candidate).Used
+			if frees == 0 { // what is not known to free anything may free all
+				frees = math.MaxInt64 / 2
+			}
+			if coming += frees; coming < 0 {
+				coming = math.MaxInt64
+			}
+		}
+	}
+	return coming, running, other
+}
+
+// givesUp is when a lane's next eviction under way stops being counted on.
+func (m *Manager) givesUp(l *lane, now time.Time) time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var first time.Time
+	for _, e := range m.evicting {
+		if e.lane == l && e.counted(now) && (first.IsZero() || e.until.Before(first)) {
+			first = e.until
+		}
+	}
+	return first
+}
+
+// statusOf returns what stands against choosing a pod.
+func (m *Manager) statusOf(now time.Time) func(types.UID) Verdict {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[types.UID]Verdict{}
+	for uid, e := range m.evicting {
+		switch {
+		case !e.failed:
+			out[uid] = UnderWay
+		case now.Sub(e.ended) < pause:
+			out[uid] = Failed
+		}
+	}
+	return func(uid types.UID) Verdict { return out[uid] }
+}
+
+// sweep forgets evictions that have ended and whose pods are gone, or have had
+// the time to go.
+func (m *Manager) sweep() {
+	m.mu.Lock()
+	n := len(m.evicting)
+	m.mu.Unlock()
+	if n == 0 {
+		return
+	}
+	there := map[types.UID]bool{}
+	for _, p := range m.cfg.Pods() {
+		there[p.UID] = true
+	}
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for uid, e := range m.evicting {
+		if !e.ended.IsZero() && (!there[uid] || now.Sub(e.ended) >= pause) {
+			delete(m.evicting, uid)
+		}
+	}
+}

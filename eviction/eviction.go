@@ -1,0 +1,210 @@
+package eviction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/eviction/threshold"
+)
+
+// KillFunc ends a pod, within graceSeconds instead of the time in its spec,
+// and returns when its containers have stopped. Status is to be applied to
+// what is published of the pod from then on; it may be called repeatedly and
+// from any goroutine. An error, and the end of ctx, mean that the pod may
+// still run. Calls for different pods are made at the same time.
+type KillFunc func(ctx context.Context, pod *v1.Pod, graceSeconds int64, status func(*v1.PodStatus)) error
+
+// Reclaimer frees disk without ending a pod. Both return when they are done
+// or ctx ends. What failed is logged, and what it freed counts all the same.
+type Reclaimer interface {
+	// Containers removes containers that have ended and their sandboxes.
+	Containers(ctx context.Context) error
+	// Images removes every image that nothing uses.
+	Images(ctx context.Context) error
+}
+
+// Events takes what users should see. It must not block.
+type Events interface {
+	Pod(pod *v1.Pod, annotations map[string]string, eventType, reason, message string)
+	Node(eventType, reason, message string)
+}
+
+// Config holds what a Manager needs. Stats, Pods and Kill are required; the
+// zero value of every other field means the default named beside it.
+type Config struct {
+	Stats Stats
+	// Pods lists the pods that run or are to run, with the resources that
+	// were granted to them. Those that have come to an end are left out.
+	Pods func() []*v1.Pod
+	Kill KillFunc
+
+	// Thresholds, by threshold.Parse; none. Without any, only limits of
+	// local storage are watched.
+	Thresholds []threshold.Threshold
+	Reclaim    Reclaimer  // nothing can be reclaimed
+	Notify     []Notifier // none: figures are looked at on time alone
+	Events     Events     // none
+	// Changed is called, without blocking, when a condition has changed.
+	Changed func()
+
+	Interval   time.Duration // the longest between looks at a figure; 10s
+	Transition time.Duration // for which a condition outlasts its cause; 5m
+	// MaxPodGraceSeconds bounds the time pods get at a soft threshold; 0,
+	// as the kubelet's.
+	MaxPodGraceSeconds int64
+	// Victims is how many evictions for one resource may be under way at a
+	// time; 4. The kubelet has one.
+	Victims int
+	// IgnoreLimits leaves the limits of local storage alone.
+	IgnoreLimits bool
+
+	StatsTimeout   time.Duration // of a call of Stats; 10s
+	ReclaimTimeout time.Duration // of a call of Reclaim; 1m
+	Records        int           // of decisions that are kept; 64
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+func (c Config) withDefaults() Config {
+	for _, d := range []struct {
+		field *time.Duration
+		def   time.Duration
+	}{
+		{&c.Interval, 10 * time.Second},     // the kubelet's monitoring interval
+		{&c.Transition, 5 * time.Minute},    // its evictionPressureTransitionPeriod
+		{&c.StatsTimeout, 10 * time.Second}, // no figure is worth more than an interval
+		{&c.ReclaimTimeout, time.Minute},    // removing a large image takes many seconds
+	} {
+		if *d.field == 0 {
+			*d.field = d.def
+		}
+	}
+	if c.Victims == 0 {
+		c.Victims = 4
+	}
+	if c.Records == 0 {
+		c.Records = 64
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	if c.Events == nil {
+		c.Events = noEvents{}
+	}
+	if c.Changed == nil {
+		c.Changed = func() {}
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	require := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+	require(c.Stats != nil, "field Config.Stats is required")
+	require(c.Pods != nil, "field Config.Pods is required")
+	require(c.Kill != nil, "field Config.Kill is required")
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"Interval", c.Interval}, {"Transition", c.Transition}, {"StatsTimeout", c.StatsTimeout}, {"ReclaimTimeout", c.ReclaimTimeout},
+	} {
+		require(d.value > 0, "field Config.%s is %v; want a positive duration", d.name, d.value)
+	}
+	require(c.MaxPodGraceSeconds >= 0, "field Config.MaxPodGraceSeconds is %d; want 0 or more", c.MaxPodGraceSeconds)
+	require(c.Victims > 0, "field Config.Victims is %d; want a positive number", c.Victims)
+	require(c.Records > 0, "field Config.Records is %d; want a positive number", c.Records)
+	seen := map[threshold.Threshold]bool{}
+	for i, t := range c.Thresholds {
+		require(t.Signal.Known(), "field Config.Thresholds[%d].Signal is %q; want a signal of package threshold", i, t.Signal)
+		require(t.Grace >= 0, "field Config.Thresholds[%d].Grace is %v; want 0 or more", i, t.Grace)
+		require(!seen[t], "field Config.Thresholds[%d] is the same as one before; want each once", i)
+		seen[t] = true
+	}
+	for i, n := range c.Notify {
+		require(n.Source != nil, "field Config.Notify[%d].Source is required", i)
+		require(n.Signal.Known(), "field Config.Notify[%d].Signal is %q; want a signal of package threshold", i, n.Signal)
+	}
+	return errors.Join(errs...)
+}
+
+type noEvents struct{}
+
+func (noEvents) Pod(*v1.Pod, map[string]string, string, string, string) {}
+func (noEvents) Node(string, string, string)                            {}
+
+// Manager watches a node's figures and evicts. Its methods may be called from
+// any goroutine and do not block.
+type Manager struct {
+	cfg   Config
+	met   *metrics
+	lanes []*lane
+	wg    sync.WaitGroup
+
+	mu       sync.Mutex
+	pressure map[v1.NodeConditionType]pressure
+	evicting map[types.UID]*eviction
+	records  records
+}
+
+// New checks cfg and returns a Manager at rest.
+func New(cfg Config) (*Manager, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("eviction: %w", err)
+	}
+	met, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("eviction: %w", err)
+	}
+	m := &Manager{
+		cfg: cfg, met: met,
+		pressure: map[v1.NodeConditionType]pressure{},
+		evicting: map[types.UID]*eviction{},
+		records:  records{limit: cfg.Records},
+	}
+	for _, c := range conditionTypes() {
+		m.lanes = append(m.lanes, newLane(m, c))
+	}
+	return m, nil
+}
+
+// Run watches until ctx ends and returns nil when every goroutine has ended.
+// Evictions under way are given up then. It may be called once.
+func (m *Manager) Run(ctx context.Context) error {
+	for _, l := range m.lanes {
+		if l.idle() {
+			continue
+		}
+		m.wg.Go(func() { l.run(ctx) })
+	}
+	for _, n := range m.cfg.Notify {
+		m.wg.Go(func() { m.listen(ctx, n) })
+	}
+	<-ctx.Done()
+	m.wg.Wait()
+	return nil
+}
+
+// lane is the one that watches a condition.
+func (m *Manager) lane(c v1.NodeConditionType) *lane {
+	for _, l := range m.lanes {
+		if l.condition == c {
+			return l
+		}
+	}
+	return nil
+}

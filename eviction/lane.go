@@ -1,0 +1,216 @@
+package eviction
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/eviction/threshold"
+)
+
+const (
+	// soonest is how soon a falling figure is looked at again, soonestDisk
+	// how soon a filesystem's is: that asks the runtime.
+	soonest     = 500 * time.Millisecond
+	soonestDisk = 2 * time.Second
+	// again is when a look that failed, or came to nothing new, is repeated
+	// while something is to be done.
+	again = time.Second
+)
+
+// lane watches the thresholds of one condition, in one goroutine. What one
+// waits for, a slow disk or the removal of images, holds up no other.
+type lane struct {
+	m         *Manager
+	condition v1.NodeConditionType
+	wake      chan string // why; capacity 1
+
+	// What follows belongs to the goroutine.
+	given     []threshold.Threshold // of the configuration
+	list      []threshold.Threshold // with those of the layout, in order
+	layout    threshold.Layout
+	watches   map[threshold.Threshold]watch
+	trends    map[threshold.Signal]trend
+	errs      map[string]string // by what failed, of the last time
+	retry     bool              // look again soon
+	aimed     time.Time         // when notifiers were told of levels
+	reclaimed time.Time         // when reclaiming last ended
+
+	// floor is when an eviction or reclaim last ended: figures from before
+	// are out of date. Guarded by m.mu.
+	floor time.Time
+}
+
+func newLane(m *Manager, c v1.NodeConditionType) *lane {
+	l := &lane{
+		m: m, condition: c, wake: make(chan string, 1),
+		watches: map[threshold.Threshold]watch{}, trends: map[threshold.Signal]trend{}, errs: map[string]string{},
+	}
+	for _, t := range m.cfg.Thresholds {
+		if t.Signal.Condition() == c {
+			l.given = append(l.given, t)
+		}
+	}
+	l.setList()
+	return l
+}
+
+// idle tells that there is nothing for the lane to do.
+func (l *lane) idle() bool { return len(l.given) == 0 && !l.limits() }
+
+func (l *lane) limits() bool { return l.condition == v1.NodeDiskPressure && !l.m.cfg.IgnoreLimits }
+
+func (l *lane) setLayout(layout threshold.Layout) {
+	if l.layout == layout {
+		return
+	}
+	l.m.cfg.Log.Info("layout of filesystems", zap.Stringer("layout", layout), zap.Stringer("before", l.layout))
+	l.layout = layout
+	l.setList()
+}
+
+func (l *lane) setList() {
+	list, ignored := threshold.ForLayout(l.given, l.layout)
+	for _, t := range ignored {
+		l.m.cfg.Log.Error("threshold ignored: those of containerfs follow from the filesystem it is on",
+			zap.String("signal", string(t.Signal)))
+	}
+	slices.SortStableFunc(list, func(a, b threshold.Threshold) int { return threshold.Compare(a.Signal, b.Signal) })
+	for t := range l.watches {
+		if !slices.Contains(list, t) {
+			delete(l.watches, t)
+		}
+	}
+	l.list = list
+}
+
+// kick has the lane look now.
+func (l *lane) kick(cause string) {
+	select {
+	case l.wake <- cause:
+	default: // it will look anyway
+	}
+}
+
+func (l *lane) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	cause := "start"
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case cause = <-l.wake:
+		case <-timer.C:
+		}
+		next := l.pass(ctx, cause)
+		cause = "interval"
+		timer.Reset(next)
+	}
+}
+
+// pass looks, acts if something is to be done, and returns when to look
+// again.
+func (l *lane) pass(ctx context.Context, cause string) time.Duration {
+	began := time.Now()
+	l.retry = false
+	l.m.sweep()
+	l.look(ctx)
+	if !(l.limits() && l.enforce(ctx, cause)) {
+		for _, t := range l.list {
+			w := l.watches[t]
+			if !w.acting {
+				continue
+			}
+			if !w.fresh || !w.newerThan(l.floorNow()) {
+				l.retry = true
+				continue
+			}
+			if l.relieve(ctx, t, cause) {
+				break
+			}
+		}
+	}
+	l.m.met.pass(l.condition, time.Since(began))
+	return l.next(time.Now())
+}
+
+// look reads the figures and notes them.
+func (l *lane) look(ctx context.Context) {
+	if len(l.given) == 0 && l.condition != v1.NodeDiskPressure {
+		return
+	}
+	seen, err := l.read(ctx)
+	l.failed("node", err)
+	now := time.Now()
+	for s, o := range seen {
+		l.trends[s] = l.trends[s].noted(o, now)
+	}
+	on := false
+	for _, t := range l.list {
+		o, ok := seen[t.Signal]
+		w := l.watches[t].noted(t, o, ok, now, l.m.cfg.Transition)
+		l.watches[t] = w
+		on = on || w.lasting(now, l.m.cfg.Transition)
+		l.retry = l.retry || !ok && w.met
+	}
+	if len(l.given) > 0 {
+		l.m.setPressure(l.condition, on, now)
+	}
+}
+
+// failed notes what came of reading something. Each failure counts, and is
+// logged when it changes.
+func (l *lane) failed(what string, err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+		l.m.met.failure(l.condition)
+	}
+	if text != l.errs[what] && err != nil {
+		l.m.cfg.Log.Warn("figures are missing", zap.Error(err))
+	}
+	l.errs[what] = text
+}
+
+func (l *lane) floorNow() time.Time {
+	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
+	return l.floor
+}
+
+// next is how long until something can have changed.
+func (l *lane) next(now time.Time) time.Duration {
+	d := l.m.cfg.Interval
+	at := func(t time.Time) {
+		if !t.IsZero() {
+			d = min(d, max(t.Sub(now), 0))
+		}
+	}
+	least := soonest
+	if l.condition == v1.NodeDiskPressure {
+		least = soonestDisk
+	}
+	for _, t := range l.list {
+		w := l.watches[t]
+		if due := w.due(t, l.m.cfg.Transition); due.After(now) {
+			at(due)
+		}
+		if trend, ok := l.trends[t.Signal]; ok && !w.met {
+			// Half of what is left, so that it is watched ever closer.
+			left := trend.left(t.Value.Of(w.obs.Capacity), 2*d)
+			d = min(d, max(left/2, least))
+		}
+	}
+	if l.retry {
+		d = min(d, again)
+	}
+	at(l.m.givesUp(l, now))
+	return max(d, time.Millisecond)
+}
+
+func (l *lane) rules() rank.Rules { return rank.Rules{Layout: l.layout, PlainInodes: true} }

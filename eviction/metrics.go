@@ -1,0 +1,72 @@
+package eviction
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/eviction/threshold"
+)
+
+// metrics are the kubelet's where it has them. Labels are signals, limits and
+// conditions, of which there are few.
+type metrics struct {
+	evictions, failures, missing *prometheus.CounterVec
+	ages, passes                 *prometheus.HistogramVec
+	pressures                    *prometheus.GaugeVec
+}
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	counter := func(name, help, label string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	}
+	m := &metrics{
+		evictions: counter("kubelet_evictions", "Pods whose eviction was begun, by the signal or limit it was for.", "eviction_signal"),
+		failures:  counter("nodewright_eviction_failures_total", "Evictions that failed or did not end in time.", "eviction_signal"),
+		missing:   counter("nodewright_eviction_stats_errors_total", "Looks at which figures were missing.", "resource"),
+		ages: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_eviction_stats_age_seconds", Help: "Age of the figures when a choice of pods was made on them.",
+		}, []string{"eviction_signal"}),
+		passes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "nodewright_eviction_pass_duration_seconds", Help: "Duration of a look at the figures and of what was done upon it.",
+		}, []string{"resource"}),
+		pressures: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "nodewright_eviction_pressure", Help: "1 while the node is under pressure.",
+		}, []string{"resource"}),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	var errs []error
+	for _, c := range []prometheus.Collector{m.evictions, m.failures, m.missing, m.ages, m.passes, m.pressures} {
+		errs = append(errs, reg.Register(c))
+	}
+	return m, errors.Join(errs...)
+}
+
+// label is memory, disk or pid.
+func label(c v1.NodeConditionType) string {
+	return strings.ToLower(strings.TrimSuffix(string(c), "Pressure"))
+}
+
+func (m *metrics) evicted(label string)           { m.evictions.WithLabelValues(label).Inc() }
+func (m *metrics) killFailed(label string)        { m.failures.WithLabelValues(label).Inc() }
+func (m *metrics) failure(c v1.NodeConditionType) { m.missing.WithLabelValues(label(c)).Inc() }
+func (m *metrics) age(s threshold.Signal, d time.Duration) {
+	m.ages.WithLabelValues(string(s)).Observe(d.Seconds())
+}
+
+func (m *metrics) pass(c v1.NodeConditionType, d time.Duration) {
+	m.passes.WithLabelValues(label(c)).Observe(d.Seconds())
+}
+
+func (m *metrics) pressure(c v1.NodeConditionType, on bool) {
+	v := 0.0
+	if on {
+		v = 1
+	}
+	m.pressures.WithLabelValues(label(c)).Set(v)
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package eviction_test
+
+const simSeeds = 1000

@@ -1,0 +1,96 @@
+package eviction
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/eviction/threshold"
+)
+
+// Source tells at once when the kernel sees a shortage coming. Package notify
+// has those of Linux.
+type Source interface {
+	// Run calls wake, with a word for the cause, at each sign of a shortage.
+	// It returns when ctx ends, or with an error; then it is called again
+	// after a while.
+	Run(ctx context.Context, wake func(cause string)) error
+}
+
+// Aimer is a Source that has to be told at which levels of usage to wake.
+type Aimer interface {
+	Source
+	// Aim replaces the levels, in bytes of usage as the kernel counts it. It
+	// does not block. An error leaves them as they were.
+	Aim(levels []int64) error
+}
+
+// Notifier is a Source and the signal that its signs are about.
+type Notifier struct {
+	Source Source
+	Signal threshold.Signal
+}
+
+const (
+	// aimAgain is how often levels are set anew, as the kubelet does.
+	aimAgain = 10 * time.Second
+
+	minListen = time.Second
+	maxListen = time.Minute
+)
+
+// listen runs a notifier, and again when it fails.
+func (m *Manager) listen(ctx context.Context, n Notifier) {
+	l := m.lane(n.Signal.Condition())
+	wait := minListen
+	for {
+		began := time.Now()
+		err := n.Source.Run(ctx, l.kick)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			err = errors.New("it ended")
+		}
+		if time.Since(began) > maxListen {
+			wait = minListen
+		}
+		m.cfg.Log.Warn("a notifier failed", zap.String("signal", string(n.Signal)), zap.Duration("again", wait), zap.Error(err))
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, maxListen)
+	}
+}
+
+// aim tells notifiers at which usage the thresholds are met: what the limit
+// leaves above the threshold, and what the kernel could still drop.
+func (l *lane) aim(mem Memory) {
+	if !l.aimed.IsZero() && time.Since(l.aimed) < aimAgain {
+		return
+	}
+	for _, n := range l.m.cfg.Notify {
+		a, ok := n.Source.(Aimer)
+		fig := mem.Node
+		if n.Signal == threshold.AllocatableMemory {
+			fig = mem.Pods
+		}
+		if !ok || fig == nil || n.Signal.Condition() != l.condition {
+			continue
+		}
+		var levels []int64
+		for _, t := range l.list {
+			if t.Signal == n.Signal {
+				levels = append(levels, fig.Capacity-t.Value.Of(fig.Capacity)+fig.InactiveFile)
+			}
+		}
+		if err := a.Aim(levels); err != nil {
+			l.m.cfg.Log.Warn("a notifier could not be aimed", zap.String("signal", string(n.Signal)), zap.Error(err))
+		}
+		l.aimed = time.Now()
+	}
+}

@@ -1,0 +1,112 @@
+package rank
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Limit is a kind of limit of local storage.
+type Limit string
+
+// The kinds, as the kubelet labels evictions for them.
+const (
+	EmptyDirLimit  Limit = "emptydirfs.limit"
+	PodLimit       Limit = "ephemeralpodfs.limit"
+	ContainerLimit Limit = "ephemeralcontainerfs.limit"
+)
+
+// Violation is a limit that a pod has exceeded.
+type Violation struct {
+	Limit     Limit
+	Name      string // of the volume or container; empty for the pod
+	Used, Max int64  // bytes
+}
+
+// Quantity is the limit as it is shown to people.
+func (v Violation) Quantity() string { return resource.NewQuantity(v.Max, resource.BinarySI).String() }
+
+// HasLimits tells whether a pod can exceed one, so that its disk usage is
+// worth knowing.
+func HasLimits(pod *v1.Pod) bool {
+	if _, ok := podLimit(pod); ok {
+		return true
+	}
+	for i := range pod.Spec.Volumes {
+		if _, ok := sizeLimit(&pod.Spec.Volumes[i]); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// Violated is the first limit that a pod exceeds: of its emptyDir volumes,
+// then of the pod, then of its regular containers. What a container writes to
+// its own layer counts against its limit unless that has a filesystem of its
+// own.
+func Violated(c Candidate, dedicated bool) (Violation, bool) {
+	if c.Usage == nil {
+		return Violation{}, false
+	}
+	for i := range c.Pod.Spec.Volumes {
+		vol := &c.Pod.Spec.Volumes[i]
+		if limit, ok := sizeLimit(vol); ok {
+			for _, u := range c.Usage.Volumes {
+				if u.Name == vol.Name && u.Used.Bytes > limit {
+					return Violation{EmptyDirLimit, vol.Name, u.Used.Bytes, limit}, true
+				}
+			}
+		}
+	}
+	if limit, ok := podLimit(c.Pod); ok && c.Usage.EphemeralStorage > limit {
+		return Violation{PodLimit, "", c.Usage.EphemeralStorage, limit}, true
+	}
+	for i := range c.Pod.Spec.Containers {
+		ctr := &c.Pod.Spec.Containers[i]
+		limit, ok := ctr.Resources.Limits[v1.ResourceEphemeralStorage]
+		if !ok {
+			continue
+		}
+		for _, u := range c.Usage.Containers {
+			if used := written(u, !dedicated); u.Name == ctr.Name && used > limit.Value() {
+				return Violation{ContainerLimit, ctr.Name, used, limit.Value()}, true
+			}
+		}
+	}
+	return Violation{}, false
+}
+
+func written(u ContainerUsage, rootfs bool) int64 {
+	var sum int64
+	if u.Logs != nil {
+		sum += u.Logs.Bytes
+	}
+	if rootfs && u.Rootfs != nil {
+		sum += u.Rootfs.Bytes
+	}
+	return sum
+}
+
+func sizeLimit(v *v1.Volume) (int64, bool) {
+	if v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil || v.EmptyDir.SizeLimit.Sign() <= 0 {
+		return 0, false
+	}
+	return v.EmptyDir.SizeLimit.Value(), true
+}
+
+// podLimit is what the containers of a pod may use together. One that has no
+// limit adds nothing.
+func podLimit(pod *v1.Pod) (int64, bool) {
+	limits := func(r *v1.ResourceRequirements) v1.ResourceList { return r.Limits }
+	set := func(list []v1.Container) bool {
+		for i := range list {
+			if _, ok := list[i].Resources.Limits[v1.ResourceEphemeralStorage]; ok {
+				return true
+			}
+		}
+		return false
+	}
+	if !set(pod.Spec.InitContainers) && !set(pod.Spec.Containers) {
+		return 0, false
+	}
+	return together(pod, v1.ResourceEphemeralStorage, limits) + value(pod.Spec.Overhead, v1.ResourceEphemeralStorage), true
+}

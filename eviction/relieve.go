@@ -1,0 +1,198 @@
+package eviction
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/eviction/threshold"
+)
+
+// reclaimAgain is how soon reclaiming that did not suffice is tried again,
+// unless an eviction has ended since, which leaves something to reclaim.
+const reclaimAgain = time.Minute
+
+// hardGrace is the kubelet's, for hard thresholds and limits: a pod gets a
+// second.
+const hardGrace = 1
+
+// relieve does what it takes for one threshold, and tells whether a pod is
+// evicted for it.
+func (l *lane) relieve(ctx context.Context, t threshold.Threshold, cause string) (evicts bool) {
+	w := l.watches[t]
+	d := &Decision{
+		Time: time.Now(), Cause: cause, Signal: t.Signal, Soft: !t.Hard(), Since: w.since,
+		Threshold: t.Value.Of(w.obs.Capacity), Available: w.obs.Available, Capacity: w.obs.Capacity, Need: t.Need(w.obs),
+	}
+	defer func() { l.m.record(d) }()
+
+	if coming, running, _ := l.m.underWay(l, t.Signal, d.Time); running > 0 && coming >= d.Need {
+		d.Outcome = "waiting for evictions under way"
+		return false
+	}
+	l.m.cfg.Events.Node(v1.EventTypeWarning, "EvictionThresholdMet", fmt.Sprintf("Attempting to reclaim %s", t.Signal.Resource()))
+	if !l.reclaim(ctx, t, d) {
+		return false
+	}
+	pods := l.m.cfg.Pods()
+	list, err := l.candidates(ctx, pods)
+	l.failed("pods", err)
+	if err != nil {
+		d.Error, l.retry = err.Error(), true
+	}
+	// Reading all pods takes time. What counts is what is left by now.
+	l.look(ctx)
+	if w = l.watches[t]; !w.acting {
+		d.Outcome = "recovered before a choice was made"
+		return false
+	}
+	d.Available, d.Capacity, d.Need = w.obs.Available, w.obs.Capacity, t.Need(w.obs)
+	if !w.obs.Time.IsZero() {
+		l.m.met.age(t.Signal, time.Since(w.obs.Time))
+	}
+	ranked := rank.Sort(l.rules(), t.Signal, list)
+	now := time.Now()
+	coming, running, other := l.m.underWay(l, t.Signal, now)
+	verdicts := choose(ranked, situation{
+		need: d.Need, coming: coming, running: running, any: running > 0 || other,
+		budget: l.m.cfg.Victims, partial: err != nil, classes: t.Signal.Resource() != threshold.Pids,
+		status: l.m.statusOf(now),
+	})
+	d.rank(ranked, verdicts)
+	for i := range ranked {
+		if verdicts[i] != Chosen {
+			continue
+		}
+		evicts = true
+		l.m.evict(ctx, l, order{
+			rules: l.rules(), candidate: ranked[i].Candidate, label: string(t.Signal), grace: l.grace(t, ranked[i].Pod),
+			message: lowMessage(t, w.obs, ranked[i].Candidate), disrupted: true,
+			annotations: annotations(t.Signal.Resource(), ranked[i].Candidate),
+		}, d)
+	}
+	if d.Outcome = "evicting"; !evicts {
+		d.Outcome = "no pod to evict"
+	}
+	return evicts
+}
+
+// grace is the time a pod gets, in seconds.
+func (l *lane) grace(t threshold.Threshold, pod *v1.Pod) int64 {
+	if t.Hard() {
+		return hardGrace
+	}
+	g := l.m.cfg.MaxPodGraceSeconds
+	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
+		g = min(g, *own)
+	}
+	return g
+}
+
+// reclaim frees what no pod needs, step by step, and tells whether that was
+// not enough. After each step the figures are read again.
+func (l *lane) reclaim(ctx context.Context, t threshold.Threshold, d *Decision) (more bool) {
+	steps := l.steps(t.Signal)
+	floor := l.floorNow()
+	if len(steps) == 0 || !l.reclaimed.IsZero() && time.Since(l.reclaimed) < reclaimAgain && !floor.After(l.reclaimed) {
+		return true
+	}
+	for _, s := range steps {
+		before, began := l.watches[t].obs.Available, time.Now()
+		err := l.step(ctx, s)
+		l.m.raise(l)
+		l.look(ctx)
+		w := l.watches[t]
+		step := Step{Name: s.name, Took: time.Since(began), Before: before, After: w.obs.Available}
+		if err != nil {
+			step.Error = err.Error()
+			l.m.cfg.Log.Warn("reclaiming failed", zap.String("what", s.name), zap.Error(err))
+		}
+		d.Steps = append(d.Steps, step)
+		if !w.acting {
+			d.Outcome = "relieved by removing " + s.name
+			return false
+		}
+	}
+	l.reclaimed = l.floorNow()
+	if w := l.watches[t]; !w.newerThan(l.reclaimed) {
+		d.Outcome, l.retry = "waiting for figures from after the removal", true
+		return false
+	}
+	return true
+}
+
+type step struct {
+	name string
+	do   func(context.Context) error
+}
+
+// steps are what can be reclaimed of a signal's filesystem.
+func (l *lane) steps(s threshold.Signal) []step {
+	r := l.m.cfg.Reclaim
+	if r == nil || l.condition != v1.NodeDiskPressure {
+		return nil
+	}
+	containers, images := step{"containers", r.Containers}, step{"images", r.Images}
+	node := s == threshold.NodeFs || s == threshold.NodeFsInodes
+	image := s == threshold.ImageFs || s == threshold.ImageFsInodes
+	switch {
+	case l.layout == threshold.Dedicated && node:
+		return nil
+	case l.layout == threshold.Split && image:
+		return []step{images}
+	case l.layout == threshold.Split:
+		return []step{containers}
+	default:
+		return []step{containers, images}
+	}
+}
+
+func (l *lane) step(ctx context.Context, s step) error {
+	ctx, cancel := context.WithTimeout(ctx, l.m.cfg.ReclaimTimeout)
+	defer cancel()
+	return wrap("remove "+s.name, s.do(ctx))
+}
+
+// enforce evicts every pod that exceeds a limit of local storage, and tells
+// whether there was one.
+func (l *lane) enforce(ctx context.Context, cause string) (evicts bool) {
+	status := l.m.statusOf(time.Now())
+	pods := slices.DeleteFunc(slices.Clone(l.m.cfg.Pods()), func(p *v1.Pod) bool {
+		return !rank.HasLimits(p) || status(p.UID) != ""
+	})
+	if len(pods) == 0 {
+		return false
+	}
+	list, err := l.candidates(ctx, pods)
+	l.failed("pods", err)
+	for _, c := range list {
+		v, ok := rank.Violated(c, l.layout == threshold.Dedicated)
+		if !ok {
+			continue
+		}
+		d := &Decision{
+			Time: time.Now(), Cause: cause, Limit: v.Limit, Threshold: v.Max, Available: v.Max - v.Used, Need: v.Used - v.Max,
+			Outcome: "evicting",
+		}
+		r := rank.Of(l.rules(), threshold.NodeFs, c)
+		verdict := choose([]rank.Ranked{r}, situation{budget: 1, status: func(types.UID) Verdict { return "" }})
+		d.rank([]rank.Ranked{r}, verdict)
+		if verdict[0] != Chosen {
+			d.Outcome = "no pod to evict"
+			l.m.record(d)
+			continue
+		}
+		evicts = true
+		l.m.evict(ctx, l, order{
+			rules: l.rules(), candidate: c, label: string(v.Limit), grace: hardGrace, message: limitMessage(v),
+		}, d)
+		l.m.record(d)
+	}
+	return evicts
+}

@@ -1,0 +1,154 @@
+package eviction
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/eviction/threshold"
+)
+
+// Stats reads figures. They are asked for when a decision is made, so that
+// each call should read anew; one that answers from a cache says so by the
+// time of what it returns, and no decision is made on the same figure twice,
+// nor on one from before the last eviction.
+//
+// What is returned beside an error counts: it is the parts that could be
+// read. Calls of different methods are made at the same time, and should
+// return soon after ctx ends.
+type Stats interface {
+	Memory(ctx context.Context) (Memory, error)
+	Disks(ctx context.Context) (Disks, error)
+	// Processes of the node: how many more can be, and how many at most.
+	Processes(ctx context.Context) (threshold.Observation, error)
+	// Pods reads what is wanted of those pods. One that is missing from the
+	// result has no figures.
+	Pods(ctx context.Context, pods []*v1.Pod, want Want) (map[types.UID]*rank.Usage, error)
+}
+
+// Want says which figures of pods are worth reading.
+type Want int
+
+// What can be wanted.
+const (
+	WantMemory Want = iota
+	WantDisk
+	WantProcesses
+)
+
+// String returns memory, disk or processes.
+func (w Want) String() string { return [...]string{"memory", "disk", "processes"}[w] }
+
+// MemoryFigure is the memory of a group of processes, in bytes: what is
+// available is its limit less its working set.
+type MemoryFigure struct {
+	threshold.Observation
+	// InactiveFile is what counts as used and not as working set.
+	InactiveFile int64
+}
+
+// Memory is that of the node and of the cgroup of all pods. Nil means not
+// known.
+type Memory struct{ Node, Pods *MemoryFigure }
+
+// Filesystem is one filesystem of the node. Nil means not known.
+type Filesystem struct {
+	Device string // names it; equal for directories on the same one
+	Bytes  *threshold.Observation
+	Inodes *threshold.Observation
+}
+
+// Disks are the filesystems of pods' files, of images, and of what containers
+// write. Image and Container may be left out where they are the one before.
+type Disks struct{ Node, Image, Container Filesystem }
+
+type observations map[threshold.Signal]threshold.Observation
+
+func (o observations) add(s threshold.Signal, v *threshold.Observation) {
+	if v != nil {
+		o[s] = *v
+	}
+}
+
+// read asks Stats for the figures of a lane's signals.
+func (l *lane) read(ctx context.Context) (observations, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.m.cfg.StatsTimeout)
+	defer cancel()
+	out := observations{}
+	switch l.condition {
+	case v1.NodeMemoryPressure:
+		mem, err := l.m.cfg.Stats.Memory(ctx)
+		if mem.Node != nil {
+			out.add(threshold.Memory, &mem.Node.Observation)
+		}
+		if mem.Pods != nil {
+			out.add(threshold.AllocatableMemory, &mem.Pods.Observation)
+		}
+		l.aim(mem)
+		return out, wrap("read memory", err)
+	case v1.NodeDiskPressure:
+		d, err := l.m.cfg.Stats.Disks(ctx)
+		fill := func(to *Filesystem, from Filesystem) {
+			if to.Device == "" && to.Bytes == nil && to.Inodes == nil {
+				*to = from
+			}
+		}
+		if err == nil { // with one, what is left out may be what failed
+			fill(&d.Image, d.Node)
+			fill(&d.Container, d.Image)
+		}
+		out.add(threshold.NodeFs, d.Node.Bytes)
+		out.add(threshold.NodeFsInodes, d.Node.Inodes)
+		out.add(threshold.ImageFs, d.Image.Bytes)
+		out.add(threshold.ImageFsInodes, d.Image.Inodes)
+		out.add(threshold.ContainerFs, d.Container.Bytes)
+		out.add(threshold.ContainerFsInodes, d.Container.Inodes)
+		if err == nil {
+			l.setLayout(threshold.LayoutOf(d.Node.Device, d.Image.Device, d.Container.Device))
+		}
+		return out, wrap("read filesystems", err)
+	default:
+		p, err := l.m.cfg.Stats.Processes(ctx)
+		if err == nil {
+			out.add(threshold.PIDs, &p)
+		}
+		return out, wrap("read processes", err)
+	}
+}
+
+func wrap(what string, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+func (l *lane) want() Want {
+	switch l.condition {
+	case v1.NodeMemoryPressure:
+		return WantMemory
+	case v1.NodeDiskPressure:
+		return WantDisk
+	default:
+		return WantProcesses
+	}
+}
+
+// candidates reads the figures of pods.
+func (l *lane) candidates(ctx context.Context, pods []*v1.Pod) ([]rank.Candidate, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.m.cfg.StatsTimeout)
+	defer cancel()
+	usage, err := l.m.cfg.Stats.Pods(ctx, pods, l.want())
+	if err == nil && usage == nil && len(pods) > 0 {
+		err = errors.New("there are none")
+	}
+	out := make([]rank.Candidate, len(pods))
+	for i, p := range pods {
+		out[i] = rank.Candidate{Pod: p, Usage: usage[p.UID]}
+	}
+	return out, wrap("read pods", err)
+}

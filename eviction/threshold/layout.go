@@ -1,0 +1,58 @@
+package threshold
+
+import "slices"
+
+// Layout says which of a node's directories share a filesystem.
+type Layout int
+
+// The layouts.
+const (
+	Single    Layout = iota // one filesystem for all
+	Dedicated               // images and what containers write have their own
+	Split                   // images have their own, what containers write is elsewhere
+)
+
+// String returns single, dedicated or split.
+func (l Layout) String() string { return [...]string{"single", "dedicated", "split"}[l] }
+
+// LayoutOf compares the devices of the node's directories. An empty image or
+// container device means that it is that of the one before.
+func LayoutOf(node, image, container string) Layout {
+	if image == "" {
+		image = node
+	}
+	if container == "" {
+		container = image
+	}
+	switch {
+	case image != container:
+		return Split
+	case image != node:
+		return Dedicated
+	default:
+		return Single
+	}
+}
+
+// ForLayout returns list with thresholds for the filesystem that containers
+// write to. They are not to be set: they are those of the filesystem it is,
+// or stands for. What list has of them is left out, and returned as ignored.
+func ForLayout(list []Threshold, l Layout) (complete, ignored []Threshold) {
+	from := map[Signal]Signal{NodeFs: ContainerFs, NodeFsInodes: ContainerFsInodes}
+	if l == Dedicated {
+		from = map[Signal]Signal{ImageFs: ContainerFs, ImageFsInodes: ContainerFsInodes}
+	}
+	var derived []Threshold
+	for _, t := range list {
+		if t.Signal == ContainerFs || t.Signal == ContainerFsInodes {
+			ignored = append(ignored, t)
+			continue
+		}
+		complete = append(complete, t)
+		if s, ok := from[t.Signal]; ok {
+			t.Signal = s
+			derived = append(derived, t)
+		}
+	}
+	return slices.Concat(complete, derived), ignored
+}

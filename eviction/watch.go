@@ -1,0 +1,100 @@
+package eviction
+
+import (
+	"time"
+
+	"github.com/nodewright/nodewright/eviction/threshold"
+)
+
+// watch is what is remembered of one threshold. It is a value, and told the
+// time.
+type watch struct {
+	met    bool
+	acting bool      // met for as long as its grace: something is to be done
+	since  time.Time // first observed to be met
+	last   time.Time // last observed to be met
+	seen   time.Time // the time of the newest observation
+	fresh  bool      // the last observation was newer than the one before
+	obs    threshold.Observation
+}
+
+// noted is w after an observation, or after none could be made.
+func (w watch) noted(t threshold.Threshold, o threshold.Observation, ok bool, now time.Time, transition time.Duration) watch {
+	if !ok {
+		// What was known holds for as long as the condition would.
+		w.fresh = false
+		if now.Sub(w.last) >= transition {
+			w.met, w.acting = false, false
+		}
+		return w
+	}
+	w.fresh = o.Time.IsZero() || w.seen.IsZero() || o.Time.After(w.seen)
+	w.seen, w.obs = o.Time, o
+	if !t.Met(o) && !(w.acting && t.Unresolved(o)) {
+		w.met, w.acting = false, false
+		return w
+	}
+	if !w.met {
+		w.since = now
+	}
+	w.met, w.last = true, now
+	w.acting = now.Sub(w.since) >= t.Grace
+	return w
+}
+
+// newerThan tells whether the observation was not made before floor.
+func (w watch) newerThan(floor time.Time) bool {
+	return w.obs.Time.IsZero() || !w.obs.Time.Before(floor)
+}
+
+// lasting tells whether the condition that the threshold stands for is on.
+func (w watch) lasting(now time.Time, transition time.Duration) bool {
+	return w.met || !w.last.IsZero() && now.Sub(w.last) < transition
+}
+
+// due is when time alone changes something about the threshold; zero if it
+// does not.
+func (w watch) due(t threshold.Threshold, transition time.Duration) time.Time {
+	switch {
+	case w.met && !w.acting:
+		return w.since.Add(t.Grace)
+	case !w.met && !w.last.IsZero():
+		return w.last.Add(transition)
+	default:
+		return time.Time{}
+	}
+}
+
+// trend foresees when a figure that falls will be below its threshold.
+type trend struct {
+	at        time.Time
+	available int64
+	rate      float64 // units a second that it falls by
+}
+
+func (t trend) noted(o threshold.Observation, now time.Time) trend {
+	at := o.Time
+	if at.IsZero() {
+		at = now
+	}
+	d := at.Sub(t.at)
+	if !t.at.IsZero() && d <= 0 {
+		return t // nothing new
+	}
+	next := trend{at: at, available: o.Available}
+	if !t.at.IsZero() {
+		next.rate = float64(t.available-o.Available) / d.Seconds()
+	}
+	return next
+}
+
+// left is how long the figure takes down to level, at most limit.
+func (t trend) left(level int64, limit time.Duration) time.Duration {
+	if t.rate <= 0 {
+		return limit
+	}
+	if s := float64(t.available-level) / t.rate; s < limit.Seconds() {
+		return time.Duration(s * float64(time.Second))
+	}
+	return limit
+}
