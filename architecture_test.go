@@ -19,7 +19,7 @@ const module = "github.com/nodewright/nodewright"
 var floors = [][]string{
 	0: {"cri", "checkpoint", "podmeta", "numa"},
 	1: {"podspec", "podstatus", "topology", "cpumgr", "memmgr"},
-	2: {"podworker", "pleg", "podmgr", "podruntime", "images", "statusmgr", "probe", "volumemgr", "cgroups"},
+	2: {"podworker", "pleg", "podmgr", "podruntime", "images", "statusmgr", "probe", "volumemgr", "cgroups", "eviction", "node"},
 	3: {},
 	4: {"agent"},
 	5: {"examples"},
@@ -54,6 +54,7 @@ var light = map[string][]string{
 	"pleg":         {"k8s.io/cri-api", "google.golang.org/grpc"},
 	"podmgr":       {"k8s.io/cri-api", "google.golang.org/grpc"},
 	"statusmgr":    {"k8s.io/cri-api", "google.golang.org/grpc"},
+	"eviction":     {"k8s.io/cri-api", "google.golang.org/grpc"},
 	"cgroups":      {"k8s.io/cri-api", "google.golang.org/grpc"},
 	"volumemgr":    {"k8s.io/cri-api", "google.golang.org/grpc"},
 	"probe":        {"k8s.io/cri-api", "google.golang.org/grpc"},

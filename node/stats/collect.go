@@ -1,0 +1,309 @@
+package stats
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+func (m *Manager) summary(ctx context.Context) (*statsapi.Summary, error) {
+	return m.collect(ctx, true)
+}
+
+func (m *Manager) smallSummary(ctx context.Context) (*statsapi.Summary, error) {
+	return m.collect(ctx, false)
+}
+
+func (m *Manager) collect(ctx context.Context, all bool) (*statsapi.Summary, error) {
+	node, nodeErr := m.readNode(ctx, all)
+	pods, podsErr := m.readPods(ctx, all, node.Fs)
+	m.rates.forget(time.Now())
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return &statsapi.Summary{Node: node, Pods: pods}, errors.Join(nodeErr, podsErr)
+}
+
+// failures joins errors with what was being done.
+type failures []error
+
+func (f *failures) add(what string, err error) {
+	if err != nil {
+		*f = append(*f, fmt.Errorf("stats: %s: %w", what, err))
+	}
+}
+
+func (m *Manager) readNode(ctx context.Context, all bool) (statsapi.NodeStats, error) {
+	var errs failures
+	c := newCgroups(m.cfg.Cgroups)
+	n := statsapi.NodeStats{NodeName: m.cfg.NodeName}
+	var err error
+	n.StartTime, err = m.proc.boot()
+	errs.add("boot time", err)
+	if u, err := m.proc.usage(c); err != nil {
+		errs.add("node", err)
+	} else {
+		n.CPU, n.Memory, n.Swap, n.IO = cpuStats(u, m.rate("/", u)), memoryStats(u), swapStats(u), ioStats(u)
+	}
+	dirs := maps.Clone(m.cfg.SystemCgroups)
+	if dirs == nil {
+		dirs = map[string]string{}
+	}
+	dirs[statsapi.SystemContainerPods] = m.cfg.PodsCgroup
+	for _, name := range slices.Sorted(maps.Keys(dirs)) {
+		u, err := c.read(dirs[name])
+		if err != nil {
+			errs.add("cgroup of "+name, err)
+			continue
+		}
+		s := statsapi.ContainerStats{Name: name, StartTime: m.cgroupStart(c, dirs[name])}
+		setContainer(&s, u, m.rate(dirs[name], u))
+		n.SystemContainers = append(n.SystemContainers, s)
+	}
+	if !all {
+		return n, errors.Join(errs...)
+	}
+	if raw, err := fs.ReadFile(m.cfg.Proc, "net/dev"); err != nil {
+		errs.add("network", err)
+	} else {
+		n.Network = network(raw, time.Now())
+	}
+	n.Rlimit, err = m.proc.rlimit()
+	errs.add("threads", err)
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	defer cancel()
+	at := time.Now()
+	if d, err := m.disks.ask(ctx, m.cfg.RootDir); err != nil {
+		errs.add("file system of "+m.cfg.RootDir, err)
+	} else {
+		n.Fs = diskStats(&d, at)
+	}
+	n.Runtime, err = m.runtimeFs(ctx)
+	errs.add("file systems of the runtime", err)
+	return n, errors.Join(errs...)
+}
+
+// cgroupStart is when a cgroup's directory was made or changed last, which is
+// as near as the kernel tells.
+func (m *Manager) cgroupStart(c cgroups, dir string) metav1.Time {
+	if !c.v2 {
+		dir = path.Join("memory", dir)
+	}
+	info, err := fs.Stat(c.files, rel(dir))
+	if err != nil {
+		return metav1.Time{}
+	}
+	return metav1.NewTime(info.ModTime())
+}
+
+// rate is nil for what has no count or is seen for the first time.
+func (m *Manager) rate(dir string, u *Usage) *uint64 {
+	if u.CPU == nil {
+		return nil
+	}
+	return m.rates.next(dir, CPUSample{At: u.At, Total: *u.CPU})
+}
+
+// runtimeFs: images and containers are on one file system, unless the runtime
+// says that containers have one of another device.
+func (m *Manager) runtimeFs(ctx context.Context) (*statsapi.RuntimeStats, error) {
+	images, containers, err := m.cfg.Runtime.Filesystems(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(images) == 0 {
+		return nil, errors.New("the runtime names none for images")
+	}
+	disk := func(f *Filesystem) *Disk {
+		if d, err := m.disks.ask(ctx, f.Mountpoint); err == nil {
+			return &d
+		}
+		return nil
+	}
+	imageDisk := disk(&images[0])
+	image := fsStats(&images[0], imageDisk)
+	out := &statsapi.RuntimeStats{ImageFs: image, ContainerFs: image}
+	if len(containers) > 0 && containers[0].Mountpoint != images[0].Mountpoint {
+		if d := disk(&containers[0]); d != nil && imageDisk != nil && d.Device != imageDisk.Device {
+			out.ContainerFs = fsStats(&containers[0], d)
+		}
+	}
+	return out, nil
+}
+
+// pass is one reading of all pods.
+type pass struct {
+	m       *Manager
+	all     bool
+	cgroups cgroups
+	dirs    map[types.UID]podCgroup
+	node    *statsapi.FsStats
+	layers  map[string]*Disk // by mount point
+	errs    failures
+}
+
+func (m *Manager) readPods(ctx context.Context, all bool, node *statsapi.FsStats) ([]statsapi.PodStats, error) {
+	p := &pass{m: m, all: all, cgroups: newCgroups(m.cfg.Cgroups), node: node, layers: map[string]*Disk{}}
+	asking, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	defer cancel()
+	sandboxes, err := m.cfg.Runtime.Sandboxes(asking)
+	p.errs.add("sandboxes", err)
+	containers, err := m.cfg.Runtime.Containers(asking)
+	p.errs.add("containers", err)
+	p.dirs, err = p.cgroups.pods(m.cfg.PodsCgroup)
+	p.errs.add("cgroups of pods", err)
+	bySandbox := running(containers)
+	live := livePods(sandboxes)
+	out := make([]statsapi.PodStats, 0, len(live))
+	for _, s := range live {
+		if ctx.Err() != nil {
+			break
+		}
+		out = append(out, p.pod(ctx, s, bySandbox[s.ID]))
+	}
+	slices.SortFunc(out, func(a, b statsapi.PodStats) int {
+		return cmp.Or(strings.Compare(a.PodRef.Namespace, b.PodRef.Namespace), strings.Compare(a.PodRef.Name, b.PodRef.Name), strings.Compare(a.PodRef.UID, b.PodRef.UID))
+	})
+	return out, errors.Join(p.errs...)
+}
+
+func (p *pass) pod(ctx context.Context, s *Sandbox, containers []*Container) statsapi.PodStats {
+	pod := statsapi.PodStats{
+		PodRef:     statsapi.PodReference{Name: s.Name, Namespace: s.Namespace, UID: string(s.UID)},
+		StartTime:  metav1.NewTime(s.CreatedAt),
+		Containers: make([]statsapi.ContainerStats, 0, len(containers)),
+	}
+	dir := p.dirs[s.UID]
+	logs := path.Join(rel(p.m.cfg.LogDir), s.Namespace+"_"+s.Name+"_"+string(s.UID))
+	for _, c := range containers {
+		pod.Containers = append(pod.Containers, p.container(ctx, c, dir.containers[c.ID], logs))
+	}
+	slices.SortFunc(pod.Containers, func(a, b statsapi.ContainerStats) int { return strings.Compare(a.Name, b.Name) })
+	if u, err := p.cgroups.read(dir.dir); dir.dir != "" && err == nil {
+		pod.CPU, pod.Memory, pod.Swap, pod.IO = cpuStats(u, p.m.rate(dir.dir, u)), memoryStats(u), swapStats(u), ioStats(u)
+		if u.Tasks != nil {
+			pod.ProcessStats = &statsapi.ProcessStats{ProcessCount: u.Tasks}
+		}
+	} else {
+		sum(&pod)
+	}
+	if p.all {
+		p.storage(ctx, &pod, s, logs)
+		if pod.Network = s.Network; pod.Network == nil && !s.HostNetwork {
+			pod.Network = p.network(dir.containers[s.ID])
+		}
+	}
+	return pod
+}
+
+// network reads what a pod's network namespace tells to a process in it; nil
+// if its sandbox has no process.
+func (p *pass) network(dir string) *statsapi.NetworkStats {
+	if dir == "" {
+		return nil
+	}
+	if !p.cgroups.v2 {
+		dir = path.Join("memory", dir)
+	}
+	procs, err := fs.ReadFile(p.m.cfg.Cgroups, path.Join(dir, "cgroup.procs"))
+	pid, _, _ := strings.Cut(string(procs), "\n")
+	if err != nil || pid == "" {
+		return nil
+	}
+	raw, err := fs.ReadFile(p.m.cfg.Proc, path.Join(pid, "net/dev"))
+	if err != nil {
+		return nil
+	}
+	return network(raw, time.Now())
+}
+
+func (p *pass) storage(ctx context.Context, pod *statsapi.PodStats, s *Sandbox, logs string) {
+	var volumes []Volume
+	if p.m.cfg.Volumes != nil {
+		asking, cancel := context.WithTimeout(ctx, p.m.cfg.Timeout)
+		defer cancel()
+		var err error
+		volumes, err = p.m.cfg.Volumes.Stats(asking, s.UID)
+		p.errs.add("volumes of "+s.Namespace+"/"+s.Name, err)
+		for i := range volumes {
+			pod.VolumeStats = append(pod.VolumeStats, volumes[i].VolumeStats)
+		}
+	}
+	own := []*statsapi.FsStats{p.files(logs)}
+	hosts := path.Join(rel(p.m.cfg.RootDir), "pods", string(s.UID), "etc-hosts")
+	if info, err := fs.Stat(p.m.cfg.Root, hosts); err == nil {
+		own = append(own, &statsapi.FsStats{Time: metav1.Now(), UsedBytes: ptr(uint64(info.Size())), InodesUsed: ptr[uint64](1)})
+	}
+	pod.EphemeralStorage = ephemeral(pod, volumes, p.node, own)
+}
+
+func (p *pass) container(ctx context.Context, c *Container, dir, logs string) statsapi.ContainerStats {
+	out := statsapi.ContainerStats{Name: c.Name, StartTime: metav1.NewTime(c.StartedAt)}
+	if c.StartedAt.IsZero() {
+		out.StartTime = metav1.NewTime(c.CreatedAt)
+	}
+	u, err := p.cgroups.read(dir)
+	if dir == "" || err != nil {
+		dir = "id/" + c.ID // no cgroup has such a path
+		if u = c.Usage; u == nil {
+			u = &Usage{At: time.Now()}
+		}
+	}
+	setContainer(&out, u, p.m.rate(dir, u))
+	if !p.all {
+		return out
+	}
+	if c.Layer != nil {
+		out.Rootfs = fsStats(c.Layer, p.layer(ctx, c.Layer.Mountpoint))
+	}
+	if l := p.files(path.Join(logs, c.Name)); l != nil {
+		if p.node != nil {
+			l.AvailableBytes, l.CapacityBytes, l.Inodes, l.InodesFree = p.node.AvailableBytes, p.node.CapacityBytes, p.node.Inodes, p.node.InodesFree
+		}
+		out.Logs = l
+	}
+	return out
+}
+
+// layer asks once in a pass for the file system that containers are on; nil
+// if it is not known.
+func (p *pass) layer(ctx context.Context, mountpoint string) *Disk {
+	d, ok := p.layers[mountpoint]
+	if !ok && mountpoint != "" {
+		ctx, cancel := context.WithTimeout(ctx, p.m.cfg.Timeout)
+		defer cancel()
+		if disk, err := p.m.disks.ask(ctx, mountpoint); err == nil {
+			d = &disk
+		}
+		p.layers[mountpoint] = d
+	}
+	return d
+}
+
+// files adds up the files right in a directory, of which rotation keeps there
+// few; nil if there is none.
+func (p *pass) files(dir string) *statsapi.FsStats {
+	entries, err := fs.ReadDir(p.m.cfg.Root, dir)
+	if err != nil {
+		return nil
+	}
+	var size, n uint64
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
+			size += uint64(info.Size())
+			n++
+		}
+	}
+	return &statsapi.FsStats{Time: metav1.Now(), UsedBytes: &size, InodesUsed: &n}
+}

@@ -1,0 +1,193 @@
+package stats
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// ResourceMetrics are those of the kubelet's /metrics/resource, each with the
+// time it was read, and container_pressure_*. A scrape shares its answer with
+// others who ask.
+func (m *Manager) ResourceMetrics() prometheus.Collector { return &resource{m: m, d: newDescs()} }
+
+type resource struct {
+	m *Manager
+	d *descs
+}
+
+type descs struct {
+	all                                                []*prometheus.Desc
+	nodeCPU, nodeMemory, nodeSwap                      *prometheus.Desc
+	cpu, memory, swap, swapLimit, start                *prometheus.Desc
+	podCPU, podMemory, podSwap, failed, failedFormerly *prometheus.Desc
+	pressure                                           [3][2]*prometheus.Desc // cpu, memory, io; waiting (some), stalled (full)
+}
+
+func newDescs() *descs {
+	d := &descs{}
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		n := prometheus.NewDesc(name, help, labels, nil)
+		d.all = append(d.all, n)
+		return n
+	}
+	container, pod := []string{"container", "pod", "namespace"}, []string{"pod", "namespace"}
+	d.nodeCPU = desc("node_cpu_usage_seconds_total", "Cumulative processor time of the node, in core-seconds.")
+	d.nodeMemory = desc("node_memory_working_set_bytes", "Working set of the node.")
+	d.nodeSwap = desc("node_swap_usage_bytes", "Swap in use on the node.")
+	d.cpu = desc("container_cpu_usage_seconds_total", "Cumulative processor time of the container, in core-seconds.", container...)
+	d.memory = desc("container_memory_working_set_bytes", "Working set of the container.", container...)
+	d.swap = desc("container_swap_usage_bytes", "Swap in use by the container.", container...)
+	d.swapLimit = desc("container_swap_limit_bytes", "How much swap the container may use.", container...)
+	d.start = desc("container_start_time_seconds", "Unix time of the container's start.", container...)
+	d.podCPU = desc("pod_cpu_usage_seconds_total", "Cumulative processor time of the pod, in core-seconds.", pod...)
+	d.podMemory = desc("pod_memory_working_set_bytes", "Working set of the pod.", pod...)
+	d.podSwap = desc("pod_swap_usage_bytes", "Swap in use by the pod.", pod...)
+	d.failed = desc("resource_scrape_error", "1 if something could not be read.")
+	d.failedFormerly = desc("scrape_error", "1 if something could not be read. Deprecated: see resource_scrape_error.")
+	for i, what := range []string{"cpu", "memory", "io"} {
+		d.pressure[i][0] = desc("container_pressure_"+what+"_waiting_seconds_total", "Time in which some of the container's tasks waited.", container...)
+		d.pressure[i][1] = desc("container_pressure_"+what+"_stalled_seconds_total", "Time in which all of the container's tasks waited.", container...)
+	}
+	return d
+}
+
+// Describe implements prometheus.Collector.
+func (r *resource) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range r.d.all {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (r *resource) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), r.m.cfg.Timeout)
+	defer cancel()
+	s, err := r.m.CPUAndMemory(ctx)
+	failed := 0.0
+	if err != nil {
+		failed = 1
+	}
+	for _, d := range []*prometheus.Desc{r.d.failed, r.d.failedFormerly} {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, failed)
+	}
+	if s == nil {
+		return
+	}
+	e := emitter(ch)
+	d := r.d
+	e.use(d.nodeCPU, d.nodeMemory, d.nodeSwap, s.Node.CPU, s.Node.Memory, s.Node.Swap)
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		e.use(d.podCPU, d.podMemory, d.podSwap, p.CPU, p.Memory, p.Swap, p.PodRef.Name, p.PodRef.Namespace)
+		for j := range p.Containers {
+			c := &p.Containers[j]
+			labels := []string{c.Name, p.PodRef.Name, p.PodRef.Namespace}
+			e.use(d.cpu, d.memory, d.swap, c.CPU, c.Memory, c.Swap, labels...)
+			if !c.StartTime.IsZero() {
+				ch <- prometheus.MustNewConstMetric(d.start, prometheus.GaugeValue, float64(c.StartTime.UnixNano())/1e9, labels...)
+			}
+			if c.Swap != nil && c.Swap.SwapAvailableBytes != nil {
+				e.one(d.swapLimit, prometheus.GaugeValue, c.Swap.Time, add(c.Swap.SwapUsageBytes, c.Swap.SwapAvailableBytes), 1, labels...)
+			}
+			e.pressures(d, c, labels)
+		}
+	}
+}
+
+type emitter chan<- prometheus.Metric
+
+func (e emitter) one(d *prometheus.Desc, kind prometheus.ValueType, at metav1.Time, v *uint64, unit float64, labels ...string) {
+	if v != nil {
+		e <- prometheus.NewMetricWithTimestamp(at.Time, prometheus.MustNewConstMetric(d, kind, float64(*v)*unit, labels...))
+	}
+}
+
+func (e emitter) use(cpu, memory, swap *prometheus.Desc, c *statsapi.CPUStats, m *statsapi.MemoryStats, s *statsapi.SwapStats, labels ...string) {
+	if c != nil {
+		e.one(cpu, prometheus.CounterValue, c.Time, c.UsageCoreNanoSeconds, 1e-9, labels...)
+	}
+	if m != nil {
+		e.one(memory, prometheus.GaugeValue, m.Time, m.WorkingSetBytes, 1, labels...)
+	}
+	if s != nil {
+		e.one(swap, prometheus.GaugeValue, s.Time, s.SwapUsageBytes, 1, labels...)
+	}
+}
+
+func (e emitter) pressures(d *descs, c *statsapi.ContainerStats, labels []string) {
+	psi := [3]*statsapi.PSIStats{}
+	if c.CPU != nil {
+		psi[0] = c.CPU.PSI
+	}
+	if c.Memory != nil {
+		psi[1] = c.Memory.PSI
+	}
+	if c.IO != nil {
+		psi[2] = c.IO.PSI
+	}
+	for i, p := range psi {
+		if p != nil {
+			e <- prometheus.MustNewConstMetric(d.pressure[i][0], prometheus.CounterValue, float64(p.Some.Total)/1e6, labels...)
+			e <- prometheus.MustNewConstMetric(d.pressure[i][1], prometheus.CounterValue, float64(p.Full.Total)/1e6, labels...)
+		}
+	}
+}
+
+// VolumeMetrics are the kubelet's kubelet_volume_stats_*, of volumes that come
+// from a claim. A claim of several pods is told once.
+func (m *Manager) VolumeMetrics() prometheus.Collector {
+	v := &volumeMetrics{m: m}
+	for _, what := range []string{"capacity_bytes", "available_bytes", "used_bytes", "inodes", "inodes_free", "inodes_used"} {
+		v.descs = append(v.descs, prometheus.NewDesc("kubelet_volume_stats_"+what, "Of the volume's file system.", []string{"namespace", "persistentvolumeclaim"}, nil))
+	}
+	v.abnormal = prometheus.NewDesc("kubelet_volume_stats_health_status_abnormal", "1 if the volume is not in order.", []string{"namespace", "persistentvolumeclaim"}, nil)
+	return v
+}
+
+type volumeMetrics struct {
+	m        *Manager
+	descs    []*prometheus.Desc
+	abnormal *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (v *volumeMetrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range v.descs {
+		ch <- d
+	}
+	ch <- v.abnormal
+}
+
+// Collect implements prometheus.Collector.
+func (v *volumeMetrics) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), v.m.cfg.Timeout)
+	defer cancel()
+	s, _ := v.m.Summary(ctx) // an error is told by resource_scrape_error
+	if s == nil {
+		return
+	}
+	told := map[statsapi.PVCReference]bool{}
+	for i := range s.Pods {
+		for _, vol := range s.Pods[i].VolumeStats {
+			if vol.PVCRef == nil || told[*vol.PVCRef] {
+				continue
+			}
+			told[*vol.PVCRef] = true
+			for j, n := range []*uint64{vol.CapacityBytes, vol.AvailableBytes, vol.UsedBytes, vol.Inodes, vol.InodesFree, vol.InodesUsed} {
+				if n != nil {
+					ch <- prometheus.MustNewConstMetric(v.descs[j], prometheus.GaugeValue, float64(*n), vol.PVCRef.Namespace, vol.PVCRef.Name)
+				}
+			}
+			if h := vol.VolumeHealthStats; h != nil {
+				abnormal := 0.0
+				if h.Abnormal {
+					abnormal = 1
+				}
+				ch <- prometheus.MustNewConstMetric(v.abnormal, prometheus.GaugeValue, abnormal, vol.PVCRef.Namespace, vol.PVCRef.Name)
+			}
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package stats
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// Runtime is what only the container runtime knows. Calls must end with ctx.
+type Runtime interface {
+	// Sandboxes lists all pod sandboxes, dead ones included.
+	Sandboxes(ctx context.Context) ([]Sandbox, error)
+	// Containers lists all containers with what the runtime has measured.
+	Containers(ctx context.Context) ([]Container, error)
+	// Filesystems tells where images and containers are kept, as the CRI's
+	// ImageFsInfo does.
+	Filesystems(ctx context.Context) (images, containers []Filesystem, err error)
+}
+
+// Sandbox is a pod's sandbox.
+type Sandbox struct {
+	ID              string
+	UID             types.UID
+	Name, Namespace string
+	CreatedAt       time.Time
+	Ready           bool
+	HostNetwork     bool                   // it has none of its own
+	Network         *statsapi.NetworkStats // nil: the runtime does not tell, and its processes are asked
+}
+
+// Container is a container.
+type Container struct {
+	ID, Name, SandboxID string
+	Running             bool
+	CreatedAt           time.Time
+	StartedAt           time.Time
+	// Usage is what the runtime measured, for a container whose cgroup cannot
+	// be found; nil if it measured nothing.
+	Usage *Usage
+	// Layer is the writable layer; nil if it is not known.
+	Layer *Filesystem
+}
+
+// Filesystem is how much of a file system something takes.
+type Filesystem struct {
+	Mountpoint       string
+	Used, InodesUsed *uint64
+	At               time.Time
+}
+
+// Volumes measures pods' volumes. What could be measured is returned beside
+// the errors of others; calls must end with ctx.
+type Volumes interface {
+	Stats(ctx context.Context, pod types.UID) ([]Volume, error)
+}
+
+// Volume is a volume of a pod.
+type Volume struct {
+	statsapi.VolumeStats
+	// Ephemeral tells that it counts as the pod's own storage on the node.
+	Ephemeral bool
+}
+
+// livePods chooses one sandbox for each pod: the newest of those that are
+// ready, or else the newest.
+func livePods(all []Sandbox) map[types.UID]*Sandbox {
+	out := make(map[types.UID]*Sandbox, len(all))
+	for i := range all {
+		s := &all[i]
+		old := out[s.UID]
+		if old == nil || s.Ready != old.Ready && s.Ready || s.Ready == old.Ready && s.CreatedAt.After(old.CreatedAt) {
+			out[s.UID] = s
+		}
+	}
+	return out
+}
+
+// running lists the running containers by their sandbox; the newest of those
+// with the same name.
+func running(all []Container) map[string][]*Container {
+	out := map[string][]*Container{}
+next:
+	for i := range all {
+		c := &all[i]
+		if !c.Running {
+			continue
+		}
+		list := out[c.SandboxID]
+		for j, old := range list {
+			if old.Name == c.Name {
+				if c.CreatedAt.After(old.CreatedAt) {
+					list[j] = c
+				}
+				continue next
+			}
+		}
+		out[c.SandboxID] = append(list, c)
+	}
+	return out
+}

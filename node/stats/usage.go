@@ -1,0 +1,39 @@
+package stats
+
+import (
+	"time"
+
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// Usage is what a cgroup uses at one time; nil is not known. Sizes are in
+// bytes.
+type Usage struct {
+	At time.Time
+
+	CPU     *uint64 // nanoseconds since the cgroup began
+	CPURate *uint64 // nanocores now, if the source tells by itself
+
+	Memory, WorkingSet, RSS *uint64
+	Faults, MajorFaults     *uint64
+	MemoryLimit             *uint64 // 2^62 or more: none
+	Swap, SwapLimit         *uint64
+
+	// Tasks is the number of threads, which is what the node's limit counts.
+	Tasks *uint64
+
+	CPUPressure, MemoryPressure, IOPressure *statsapi.PSIStats
+}
+
+// less is a - b, or 0.
+func less(a, b uint64) uint64 { return a - min(a, b) }
+
+func ptr[T any](v T) *T { return &v }
+
+// zero is what a pointer points to, or 0.
+func zero(p *uint64) uint64 {
+	if p == nil {
+		return 0
+	}
+	return *p
+}
