@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -35,6 +37,8 @@ func TestInterleavings(t *testing.T) {
 			}
 			nap := func() { time.Sleep(time.Duration(number(20)) * time.Millisecond) }
 			rt := &fakeRuntime{nap: nap}
+			logs := t.TempDir()
+			logDir := func(uid types.UID) string { return filepath.Join(logs, "ns_pod_"+string(uid)) }
 			states := map[types.UID]PodState{} // guarded by rt.mu, as held is
 			held := map[types.UID]int{}
 			rt.removing = func(uid types.UID) {
@@ -49,9 +53,14 @@ func TestInterleavings(t *testing.T) {
 				Interval: 50 * time.Millisecond,
 				Pods: fakePods{state: func(uid types.UID) PodState {
 					rt.mu.Lock()
-					defer rt.mu.Unlock()
-					return states[uid]
+					state := states[uid]
+					rt.mu.Unlock()
+					if number(8) == 0 { // so that what is decided by it may be out of date
+						time.Sleep(time.Duration(number(120)) * time.Millisecond)
+					}
+					return state
 				}},
+				PodLogsDir: logs,
 			})
 			// pod lives a number of lives with one UID, each of some restarts.
 			pod := func(uid types.UID) {
@@ -72,6 +81,12 @@ func TestInterleavings(t *testing.T) {
 						rt.mu.Unlock()
 						if !there {
 							t.Errorf("%s is gone and was the last state of a pod that lives", last)
+						}
+						if _, err := os.Stat(logDir(uid)); attempt > 0 && err != nil {
+							t.Errorf("the logs of a pod that lives are gone: %v", err)
+						}
+						if err := os.MkdirAll(logDir(uid), 0o755); err != nil {
+							t.Error(err)
 						}
 						nap()
 						last = fmt.Sprintf("%s-%d-%d", uid, life, attempt)
@@ -105,7 +120,7 @@ func TestInterleavings(t *testing.T) {
 					states[uid] = PodState(1 + number(2))
 					rt.mu.Unlock()
 					m.Died(uid)
-					nap()
+					time.Sleep(time.Duration(number(300)) * time.Millisecond)
 				}
 			}
 			ctx, cancel := context.WithCancel(t.Context())
