@@ -190,8 +190,11 @@ func (r *round) facts(images []Image, uses []Use) ([]Fact, map[string][]string) 
 		names[key] = img.namesBy(full)
 		for _, n := range names[key] {
 			for _, u := range used[n] {
-				if u.Handler == img.Handler || u.Handler == "" || img.Handler == "" {
-					users[key] = append(users[key], u.By)
+				if u.Handler != img.Handler && u.Handler != "" && img.Handler != "" {
+					continue
+				}
+				if by := users[key]; len(by) == 0 || by[len(by)-1] != u.By { // one may use it twice
+					users[key] = append(by, u.By)
 				}
 			}
 		}

@@ -64,6 +64,8 @@ func (i *Image) namesBy(full func(string) string) []string {
 	out := append(make([]string, 0, 2+len(i.Tags)+len(i.Digests)), i.ID)
 	if _, hex, ok := strings.Cut(i.ID, ":"); ok {
 		out = append(out, hex)
+	} else { // CRI-O lists it without, and containers may have it with
+		out = append(out, "sha256:"+i.ID)
 	}
 	for _, list := range [][]string{i.Tags, i.Digests} {
 		for _, n := range list {
