@@ -39,6 +39,7 @@
 // # Faults
 //
 // A container, sandbox or directory that cannot be removed is reported and
-// passed over, and counts as there. Every call has a deadline; pods are worked
-// on side by side, so that one that hangs holds up no others.
+// passed over, and counts as there. Every call has a deadline; the pods of a
+// pass are worked on side by side, so that one that hangs holds up no other of
+// them, and the next pass for no longer than Config.Timeout.
 package containergc

@@ -29,14 +29,14 @@
 //	if err := h.Name(ctx, image); err != nil { // waits for a removal under way
 //		return err
 //	}
-//	for {
+//	for intact := false; !intact; { // again, if it went under another name
 //		img, err := images.Ensure(ctx, request)
 //		if err != nil {
 //			return err
 //		}
-//		if intact, err := h.Got(ctx, img.Ref); err != nil || intact {
-//			break // or return err
-//		} // else it went under another of its names meanwhile
+//		if intact, err = h.Got(ctx, img.Ref); err != nil {
+//			return err
+//		}
 //	}
 //	// create the container
 //
