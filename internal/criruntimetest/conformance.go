@@ -35,6 +35,7 @@ func Conformance(t *testing.T, s Subject) {
 		{"exit codes", testExitCodes},
 		{"a start that fails", testStartFails},
 		{"logs", testLogs},
+		{"logs are reopened", testReopenLog},
 		{"term and kill", testStop},
 		{"resources change", testResources},
 		{"list filters", testFilters},
@@ -239,6 +240,40 @@ func testLogs(t *testing.T, r *rig) {
 		if _, err := time.Parse(time.RFC3339Nano, stamp); err != nil || !strings.HasSuffix(lines[i], want) {
 			t.Errorf("line %q, want a time and %q", lines[i], want)
 		}
+	}
+}
+
+// A log whose file is renamed goes on in it until it is reopened.
+func testReopenLog(t *testing.T, r *rig) {
+	id := r.create("c", "out", "one", "sleep", "2s", "out", "two", "sleep", "forever")
+	r.start(id)
+	path := filepath.Join(r.conf.GetLogDirectory(), "c.log")
+	has := func(path, text string) func() bool {
+		return func() bool {
+			b, _ := os.ReadFile(path)
+			return strings.HasSuffix(strings.TrimSpace(string(b)), text)
+		}
+	}
+	r.until("the first line is in the log", has(path, "one"))
+	if err := os.Rename(path, path+".old"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Runtime.ReopenContainerLog(r.ctx(), id); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the second line is in a new log", has(path, "two"))
+	if !has(path+".old", "one")() {
+		t.Error("the old log has more than the first line")
+	}
+	if err := r.Runtime.StopContainer(r.ctx(), id, 0); err != nil {
+		t.Fatal(err)
+	}
+	r.untilExited(id)
+	if err := r.Runtime.ReopenContainerLog(r.ctx(), id); err == nil {
+		t.Error("the log of a container that has ended was reopened")
+	}
+	if err := r.Runtime.ReopenContainerLog(r.ctx(), "none"); !cri.IsNotFound(err) {
+		t.Errorf("log of what is not there: %v, want NotFound", err)
 	}
 }
 

@@ -25,6 +25,7 @@ type container struct {
 	image   *runtimeapi.Image
 	state   runtimeapi.ContainerState
 	log     string
+	out     *os.File // the log, while the container runs; nil if it has none
 
 	created, started, finished time.Time
 	exitCode                   int32
@@ -110,11 +111,7 @@ func (r *Runtime) StartContainer(ctx context.Context, id string) error {
 	}
 	c.state, c.started = runtimeapi.ContainerState_CONTAINER_RUNNING, time.Now()
 	r.emit(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, c.id, c.sandbox)
-	if c.log != "" {
-		if err := os.MkdirAll(filepath.Dir(c.log), 0o755); err == nil {
-			_ = os.WriteFile(c.log, nil, 0o600)
-		}
-	}
+	_ = c.openLog()
 	c.run()
 	r.mu.Unlock()
 	return leave()
@@ -174,19 +171,62 @@ func (c *container) exit(code int32) {
 }
 
 func (c *container) write(stream, line string) {
+	if c.out != nil {
+		_, _ = fmt.Fprintf(c.out, "%s %s F %s\n", time.Now().Format(time.RFC3339Nano), stream, line)
+	}
+}
+
+// openLog has the log written to the file of its name from now on.
+func (c *container) openLog() error {
 	if c.log == "" {
-		return
+		return nil
 	}
-	f, err := os.OpenFile(c.log, os.O_APPEND|os.O_WRONLY, 0)
+	if err := os.MkdirAll(filepath.Dir(c.log), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(c.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return
+		return err
 	}
-	_, _ = fmt.Fprintf(f, "%s %s F %s\n", time.Now().Format(time.RFC3339Nano), stream, line)
-	_ = f.Close()
+	c.closeLog()
+	c.out = f
+	return nil
+}
+
+func (c *container) closeLog() {
+	if c.out != nil {
+		_ = c.out.Close()
+		c.out = nil
+	}
+}
+
+// ReopenContainerLog has a container's log written to a new file, when the one
+// before was renamed.
+func (r *Runtime) ReopenContainerLog(ctx context.Context, id string) error {
+	leave, err := r.enter(ctx, "ReopenContainerLog", id)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	c := r.containers[id]
+	switch {
+	case c == nil:
+		err = notFound("container", id)
+	case c.state != runtimeapi.ContainerState_CONTAINER_RUNNING:
+		err = status.Error(codes.Unknown, "container is not running")
+	default:
+		err = c.openLog()
+	}
+	r.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return leave()
 }
 
 func (c *container) markExited(code int32, reason string) {
 	c.state, c.finished, c.exitCode, c.reason = runtimeapi.ContainerState_CONTAINER_EXITED, time.Now(), code, reason
+	c.closeLog()
 	close(c.ended)
 }
 

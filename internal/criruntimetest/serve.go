@@ -106,6 +106,10 @@ func (s *runtimeServer) UpdateContainerResources(ctx context.Context, q *runtime
 	return &runtimeapi.UpdateContainerResourcesResponse{}, s.r.UpdateContainerResources(ctx, q.GetContainerId(), &runtimeapi.ContainerResources{Linux: q.GetLinux()})
 }
 
+func (s *runtimeServer) ReopenContainerLog(ctx context.Context, q *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
+	return &runtimeapi.ReopenContainerLogResponse{}, s.r.ReopenContainerLog(ctx, q.GetContainerId())
+}
+
 func (s *runtimeServer) ContainerStats(ctx context.Context, q *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {
 	st, err := s.r.ContainerStats(ctx, q.GetContainerId())
 	return &runtimeapi.ContainerStatsResponse{Stats: st}, err

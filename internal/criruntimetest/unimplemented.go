@@ -20,10 +20,6 @@ func (unimplemented) Attach(context.Context, *runtimeapi.AttachRequest) (*runtim
 	return nil, nope("Attach")
 }
 
-func (unimplemented) ReopenContainerLog(context.Context, string) error {
-	return nope("ReopenContainerLog")
-}
-
 func (unimplemented) CheckpointContainer(context.Context, *runtimeapi.CheckpointContainerRequest) error {
 	return nope("CheckpointContainer")
 }

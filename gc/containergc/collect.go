@@ -1,0 +1,213 @@
+package containergc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/gc/hold"
+)
+
+// round is one pass under way.
+type round struct {
+	m         *Manager
+	holds     *hold.Pass[types.UID]
+	situation Situation
+	removed   atomic.Int64
+
+	mu   sync.Mutex
+	gone map[string]bool // containers that were removed
+	errs []error
+}
+
+// Collect makes a pass over all pods: dead containers, then sandboxes, log
+// directories and links. It returns how many things it removed, and what went
+// wrong, which stops none of the rest.
+func (m *Manager) Collect(ctx context.Context) (removed int, err error) {
+	return m.pass(ctx, false)
+}
+
+// Reclaim is Collect that spares nothing of pods that are over.
+func (m *Manager) Reclaim(ctx context.Context) (removed int, err error) {
+	return m.pass(ctx, true)
+}
+
+func (m *Manager) pass(ctx context.Context, all bool) (int, error) {
+	r := m.begin(all)
+	defer r.holds.End()
+	// What is on the disk is listed first: what comes later belongs to
+	// containers that are listed then.
+	dirs, derr := m.logDirs()
+	links, lerr := m.dangling()
+	err := r.collect(ctx, "")
+	_, containers, cerr := m.list(ctx, "")
+	if cerr == nil && r.situation.Pods != nil {
+		r.removeDirs(ctx, dirs, containers)
+	}
+	if cerr == nil {
+		var n int
+		n, cerr = m.removeLinks(ctx, links, containers)
+		r.removed.Add(int64(n))
+	}
+	err = errors.Join(derr, lerr, err, cerr)
+	if err != nil {
+		err = fmt.Errorf("containergc: %w", err)
+	}
+	return int(r.removed.Load()), err
+}
+
+func (m *Manager) begin(all bool) *round {
+	r := &round{m: m, holds: m.holds.Begin(), gone: map[string]bool{}}
+	r.situation = Situation{All: all, Now: time.Now()}
+	if m.cfg.Pods.Ready() {
+		r.situation.Pods = m.cfg.Pods.State
+	}
+	return r
+}
+
+func (m *Manager) list(ctx context.Context, pod types.UID) ([]Sandbox, []Container, error) {
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	defer cancel()
+	sandboxes, containers, err := m.cfg.Runtime.List(ctx, pod)
+	if err != nil {
+		return nil, nil, fmt.Errorf("list containers: %w", err)
+	}
+	return sandboxes, containers, nil
+}
+
+// collect removes the containers and sandboxes of a pod, or with "" of all,
+// that are to go.
+func (r *round) collect(ctx context.Context, pod types.UID) error {
+	sandboxes, containers, err := r.m.list(ctx, pod)
+	if err != nil {
+		return err
+	}
+	policy := r.m.policy
+	if pod != "" {
+		policy.MaxContainers = -1 // is not for one pod to tell
+	}
+	doomed := map[types.UID][]Verdict{}
+	for _, v := range DecideContainers(policy, r.situation, containers) {
+		if v.Fate == Remove {
+			doomed[v.Pod] = append(doomed[v.Pod], v)
+		}
+	}
+	each(r.m, doomed, func(uid types.UID) {
+		for _, v := range doomed[uid] {
+			r.do(ctx, uid, container, v.ID, func(ctx context.Context) error { return r.m.remove(ctx, v) })
+		}
+	})
+	containers = slices.DeleteFunc(slices.Clone(containers), func(c Container) bool { return r.gone[c.ID] })
+	empty := map[types.UID][]Sandbox{}
+	for _, sb := range DecideSandboxes(r.situation, sandboxes, containers) {
+		empty[sb.Pod] = append(empty[sb.Pod], sb)
+	}
+	each(r.m, empty, func(uid types.UID) {
+		for _, sb := range empty[uid] {
+			r.do(ctx, uid, sandbox, sb.ID, func(ctx context.Context) error { return r.m.cfg.Runtime.RemoveSandbox(ctx, sb.ID) })
+		}
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err = errors.Join(r.errs...)
+	r.errs = nil
+	return err
+}
+
+// each calls f for each pod, for Config.Parallel of them at a time.
+func each[V any](m *Manager, pods map[types.UID]V, f func(types.UID)) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, m.cfg.Parallel)
+	for uid := range pods {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			f(uid)
+		})
+	}
+	wg.Wait()
+}
+
+func (m *Manager) remove(ctx context.Context, v Verdict) error {
+	if v.StopFirst {
+		if err := m.cfg.Runtime.StopContainer(ctx, v.ID); err != nil {
+			return fmt.Errorf("stop: %w", err)
+		}
+	}
+	return m.cfg.Runtime.RemoveContainer(ctx, v.Container)
+}
+
+// do removes one thing of a pod, unless the pod is held.
+func (r *round) do(ctx context.Context, uid types.UID, kind, name string, remove func(context.Context) error) {
+	if ctx.Err() != nil {
+		return
+	}
+	done, ok := r.holds.Take(uid)
+	if !ok {
+		r.m.skip(uid)
+		return
+	}
+	defer done()
+	ctx, cancel := context.WithTimeout(ctx, r.m.cfg.Timeout)
+	defer cancel()
+	err := remove(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		r.m.met.failed(kind)
+		r.errs = append(r.errs, fmt.Errorf("remove %s %s: %w", kind, name, err))
+		return
+	}
+	r.m.met.removed(kind)
+	r.removed.Add(1)
+	r.gone[name] = true
+	r.m.cfg.Log.Info("removed", zap.String("kind", kind), zap.String("id", name), zap.String("uid", string(uid)))
+}
+
+// skip has a pod that is held looked at again when it is not any more.
+func (m *Manager) skip(uid types.UID) {
+	m.mu.Lock()
+	m.skipped[uid] = true
+	m.mu.Unlock()
+	p := m.holds.Begin()
+	free := p.Free(uid)
+	p.End()
+	if free { // it was let go meanwhile
+		m.resume(uid)
+	}
+}
+
+func (m *Manager) resume(uid types.UID) {
+	m.mu.Lock()
+	again := m.skipped[uid]
+	delete(m.skipped, uid)
+	m.mu.Unlock()
+	if again {
+		m.Died(uid)
+	}
+}
+
+// removeDirs removes the log directories of pods that are gone and have no
+// containers any more.
+func (r *round) removeDirs(ctx context.Context, dirs map[types.UID][]string, containers []Container) {
+	has := make(map[types.UID]bool, len(containers))
+	for i := range containers {
+		has[containers[i].Pod] = true
+	}
+	for uid, paths := range dirs {
+		if has[uid] || r.situation.pod(uid) != Deleted {
+			continue
+		}
+		for _, path := range paths {
+			r.do(ctx, uid, logDirectory, path, func(context.Context) error { return os.RemoveAll(path) })
+		}
+	}
+}

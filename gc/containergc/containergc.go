@@ -1,0 +1,221 @@
+package containergc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/gc/hold"
+)
+
+// Runtime is what this package asks of a container runtime. Calls are made
+// concurrently and end with ctx; what is gone already is no error.
+type Runtime interface {
+	// List lists the sandboxes, and after them the containers, of a pod, or
+	// with "" of all pods.
+	List(ctx context.Context, pod types.UID) ([]Sandbox, []Container, error)
+	// StopContainer ends a container at once.
+	StopContainer(ctx context.Context, id string) error
+	// RemoveContainer removes a dead container with its logs, the rotated
+	// ones too, and the link to them.
+	RemoveContainer(ctx context.Context, c Container) error
+	// RemoveSandbox stops a sandbox and, if that succeeds, removes it.
+	RemoveSandbox(ctx context.Context, id string) error
+}
+
+// Pods tells of pods. Its methods may be called from any goroutine.
+type Pods interface {
+	// Ready tells whether all sources of pods have spoken. Before, no pod
+	// counts as gone.
+	Ready() bool
+	State(uid types.UID) PodState
+}
+
+// Events takes what is worth telling about the node.
+type Events interface {
+	Event(eventType, reason, message string)
+}
+
+// ReasonFailed is the kubelet's event for a pass that failed.
+const ReasonFailed = "ContainerGCFailed"
+
+// Config holds what a Manager needs. Runtime and Pods are required; the zero
+// value of every other field means the default named beside it.
+type Config struct {
+	Runtime Runtime
+	Pods    Pods
+	Policy  *Policy // DefaultPolicy()
+	// PodLogsDir has the log directories of pods, <namespace>_<name>_<uid>;
+	// ContainerLogsDir links to logs, which lead there. Absolute paths; ""
+	// leaves them alone.
+	PodLogsDir, ContainerLogsDir string
+	Events                       Events // nobody is told
+
+	Interval time.Duration // between passes over all pods; 5m
+	Delay    time.Duration // from Died to a pass over that pod; 1s
+	Timeout  time.Duration // of each call of the Runtime; 2m
+	Parallel int           // pods that are worked on at a time; 4
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+const (
+	// The kubelet's period is a minute, but it has no other occasion.
+	defaultInterval = 5 * time.Minute
+	defaultDelay    = time.Second
+	defaultTimeout  = 2 * time.Minute
+	defaultParallel = 4
+)
+
+// Manager collects what dead containers leave. Its methods may be called from
+// any goroutine.
+type Manager struct {
+	cfg    Config
+	policy Policy
+	met    *metrics
+	holds  hold.Table[types.UID]
+	wake   chan struct{}
+
+	mu      sync.Mutex
+	died    map[types.UID]bool // to be looked at
+	skipped map[types.UID]bool // for being held
+}
+
+// New checks cfg and returns a Manager at rest.
+func New(cfg Config) (*Manager, error) {
+	m := &Manager{
+		policy: DefaultPolicy(), wake: make(chan struct{}, 1),
+		died: map[types.UID]bool{}, skipped: map[types.UID]bool{},
+	}
+	if cfg.Policy != nil {
+		m.policy = *cfg.Policy
+	}
+	for _, d := range []struct {
+		v   *time.Duration
+		def time.Duration
+	}{{&cfg.Interval, defaultInterval}, {&cfg.Delay, defaultDelay}, {&cfg.Timeout, defaultTimeout}} {
+		if *d.v == 0 {
+			*d.v = d.def
+		}
+	}
+	if cfg.Parallel == 0 {
+		cfg.Parallel = defaultParallel
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	var errs []error
+	if cfg.Runtime == nil {
+		errs = append(errs, errors.New("Config.Runtime is required"))
+	}
+	if cfg.Pods == nil {
+		errs = append(errs, errors.New("Config.Pods is required"))
+	}
+	errs = append(errs, m.policy.validate())
+	if cfg.Interval < 0 || cfg.Delay < 0 || cfg.Timeout < 0 || cfg.Parallel < 0 {
+		errs = append(errs, fmt.Errorf("Config.Interval %v, Delay %v, Timeout %v and Parallel %d: want 0 (the default) or more",
+			cfg.Interval, cfg.Delay, cfg.Timeout, cfg.Parallel))
+	}
+	if cfg.PodLogsDir != "" && !filepath.IsAbs(cfg.PodLogsDir) || cfg.ContainerLogsDir != "" && !filepath.IsAbs(cfg.ContainerLogsDir) {
+		errs = append(errs, fmt.Errorf("Config.PodLogsDir %q and ContainerLogsDir %q: want absolute paths, or none", cfg.PodLogsDir, cfg.ContainerLogsDir))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("containergc: %w", err)
+	}
+	met, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("containergc: %w", err)
+	}
+	m.cfg, m.met = cfg, met
+	return m, nil
+}
+
+// Died tells that a container of a pod has ended, or that the pod has. The pod
+// is looked at after Config.Delay, once for all that is told until then.
+func (m *Manager) Died(uid types.UID) {
+	m.mu.Lock()
+	m.died[uid] = true
+	m.mu.Unlock()
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Hold keeps everything of a pod from being removed until release is called,
+// and waits until nothing of it is being removed. It is for the time of a sync:
+// what the pod has when Hold returns is what it has until then. The error is
+// ctx's. The same pod may be held more than once.
+func (m *Manager) Hold(ctx context.Context, uid types.UID) (release func(), err error) {
+	h := m.holds.Open()
+	if _, err := h.Add(ctx, uid); err != nil {
+		h.Release()
+		return nil, err
+	}
+	return func() {
+		h.Release()
+		m.resume(uid)
+	}, nil
+}
+
+// Run makes a pass over all pods now and every Config.Interval, and one over
+// each pod that Died names, until ctx ends; then it returns nil. A failure is
+// logged, and one of a pass over all pods is an event.
+func (m *Manager) Run(ctx context.Context) error {
+	tick := time.NewTicker(m.cfg.Interval)
+	defer tick.Stop()
+	m.all(ctx)
+	var due <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.wake:
+			if due == nil {
+				due = time.After(m.cfg.Delay)
+			}
+		case <-due:
+			due = nil
+			m.some(ctx)
+		case <-tick.C:
+			m.all(ctx)
+		}
+	}
+}
+
+func (m *Manager) all(ctx context.Context) {
+	if _, err := m.Collect(ctx); err != nil && ctx.Err() == nil {
+		m.cfg.Log.Warn("container collection failed", zap.Error(err))
+		if m.cfg.Events != nil {
+			m.cfg.Events.Event(v1.EventTypeWarning, ReasonFailed, err.Error())
+		}
+	}
+}
+
+// some looks at the pods of which something died.
+func (m *Manager) some(ctx context.Context) {
+	m.mu.Lock()
+	died := m.died
+	m.died = map[types.UID]bool{}
+	m.mu.Unlock()
+	if m.policy.MaxContainers >= 0 && len(died) > 0 { // a limit over all of them
+		m.all(ctx)
+		return
+	}
+	each(m, died, func(uid types.UID) {
+		r := m.begin(false)
+		defer r.holds.End()
+		if err := r.collect(ctx, uid); err != nil && ctx.Err() == nil {
+			m.cfg.Log.Warn("collection of a pod failed", zap.String("uid", string(uid)), zap.Error(err))
+		}
+	})
+}

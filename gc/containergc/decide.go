@@ -1,0 +1,236 @@
+package containergc
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/cri/observed"
+)
+
+// Container is a container instance.
+type Container struct {
+	ID      string
+	Pod     types.UID
+	Name    string
+	Sandbox string // its ID
+	State   observed.State
+	// CreatedAt orders the instances. FinishedAt, if known, is what a dead
+	// one's age counts from; else it is CreatedAt.
+	CreatedAt, FinishedAt time.Time
+	// LogPath is its log, if that is known.
+	LogPath string
+}
+
+// Sandbox is a pod's sandbox.
+type Sandbox struct {
+	ID        string
+	Pod       types.UID
+	Ready     bool
+	CreatedAt time.Time
+}
+
+// PodState tells how much of a pod is still wanted.
+type PodState uint8
+
+const (
+	// Live pods run, or may be started again: their status is still told from
+	// their containers.
+	Live PodState = iota
+	// Terminated pods are over and not yet deleted: nothing of them runs again.
+	Terminated
+	// Deleted pods are gone, or nobody knows of them.
+	Deleted
+)
+
+// Policy bounds how many dead containers stay.
+type Policy struct {
+	// MinAge is how long a container stays at least after its end.
+	MinAge time.Duration
+	// MaxPerContainer is how many dead instances of each container of a pod
+	// stay, MaxContainers how many dead instances in all; below 0 any number.
+	MaxPerContainer, MaxContainers int
+}
+
+// DefaultPolicy returns the kubelet's: one per container, any number in all.
+func DefaultPolicy() Policy { return Policy{MaxPerContainer: 1, MaxContainers: -1} }
+
+func (p Policy) validate() error {
+	if p.MinAge < 0 {
+		return fmt.Errorf("Config.Policy.MinAge %v: want 0 or more", p.MinAge)
+	}
+	return nil
+}
+
+// Fate is what is to become of a container, or why it stays.
+type Fate uint8
+
+// The fates.
+const (
+	Remove Fate = iota
+	Running
+	Starting // made and not started yet, of a pod that lives
+	Young    // ended less than Policy.MinAge ago
+	Needed   // for the status and the logs of a pod that lives
+	Within   // the limits of Policy
+)
+
+// String is the fate in words.
+func (f Fate) String() string {
+	names := [...]string{"remove", "running", "starting", "young", "needed", "within limits"}
+	if int(f) >= len(names) {
+		return "unknown"
+	}
+	return names[f]
+}
+
+// Verdict is a container with its fate.
+type Verdict struct {
+	Container
+	Fate Fate
+	// StopFirst tells of one to be removed that it may run after all.
+	StopFirst bool
+}
+
+// Situation is what decisions depend on beside containers and sandboxes.
+type Situation struct {
+	// Pods tells of a pod; nil is Live for all.
+	Pods func(types.UID) PodState
+	// All has the limits disregarded for pods that are over: they lose all.
+	All bool
+	Now time.Time
+}
+
+func (s *Situation) pod(uid types.UID) PodState {
+	if s.Pods == nil {
+		return Live
+	}
+	return s.Pods(uid)
+}
+
+// DecideContainers judges containers. Those to be removed come first, the
+// oldest first. all is not changed.
+func DecideContainers(p Policy, s Situation, all []Container) []Verdict {
+	type unit struct {
+		pod  types.UID
+		name string
+	}
+	out := make([]Verdict, len(all))
+	units := map[unit][]*Verdict{}
+	for i, c := range all {
+		v := &out[i]
+		v.Container, v.StopFirst = c, c.State == observed.Unknown
+		died := c.CreatedAt
+		if c.FinishedAt.After(died) {
+			died = c.FinishedAt
+		}
+		switch {
+		case c.State == observed.Running:
+			v.Fate = Running
+		case c.State == observed.Created && s.pod(c.Pod) == Live:
+			v.Fate = Starting
+		case p.MinAge > 0 && s.Now.Sub(died) < p.MinAge: // with 0 whatever the clock says
+			v.Fate = Young
+		default:
+			v.Fate = Within // until a limit says otherwise
+			u := unit{c.Pod, c.Name}
+			units[u] = append(units[u], v)
+		}
+	}
+	for u, vs := range units {
+		slices.SortFunc(vs, newestFirst)
+		switch state := s.pod(u.pod); {
+		case state == Deleted, state == Terminated && s.All:
+			vs = keep(vs, 0)
+		case state == Live: // beside one that runs, too: for its last state and logs
+			vs[0].Fate = Needed
+		}
+		if p.MaxPerContainer >= 0 {
+			vs = keep(vs, p.MaxPerContainer)
+		}
+		if units[u] = vs; len(vs) == 0 {
+			delete(units, u)
+		}
+	}
+	if p.MaxContainers >= 0 {
+		total := 0
+		for _, vs := range units {
+			total += len(vs)
+		}
+		if total > p.MaxContainers {
+			each := max(1, p.MaxContainers/len(units))
+			var left []*Verdict
+			for _, vs := range units {
+				left = append(left, keep(vs, each)...)
+			}
+			slices.SortFunc(left, newestFirst)
+			keep(left, p.MaxContainers)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Verdict) int {
+		if a.Fate != Remove || b.Fate != Remove {
+			return cmp.Compare(min(a.Fate, 1), min(b.Fate, 1))
+		}
+		return newestFirst(&b, &a)
+	})
+	return out
+}
+
+func newestFirst(a, b *Verdict) int {
+	if c := b.CreatedAt.Compare(a.CreatedAt); c != 0 {
+		return c
+	}
+	return strings.Compare(b.ID, a.ID)
+}
+
+// keep has all but the n newest removed, the needed ones apart, and returns
+// what is left.
+func keep(vs []*Verdict, n int) []*Verdict {
+	left := vs[:0:0]
+	for i, v := range vs {
+		if i >= n && v.Fate != Needed {
+			v.Fate = Remove
+			continue
+		}
+		left = append(left, v)
+	}
+	return left
+}
+
+// DecideSandboxes returns the sandboxes to be removed, the oldest first: of
+// pods that are gone, or over with Situation.All, all that are not ready and
+// that no container refers to; of others these too, but not the newest.
+func DecideSandboxes(s Situation, sandboxes []Sandbox, containers []Container) []Sandbox {
+	inhabited := make(map[string]bool, len(containers))
+	for _, c := range containers {
+		inhabited[c.Sandbox] = true
+	}
+	newest := map[types.UID]*Sandbox{}
+	for i := range sandboxes {
+		sb := &sandboxes[i]
+		if n := newest[sb.Pod]; n == nil || older(n, sb) < 0 {
+			newest[sb.Pod] = sb
+		}
+	}
+	var out []Sandbox
+	for i := range sandboxes {
+		sb := &sandboxes[i]
+		if sb.Ready || inhabited[sb.ID] {
+			continue
+		}
+		state := s.pod(sb.Pod)
+		if state == Deleted || state == Terminated && s.All || newest[sb.Pod] != sb {
+			out = append(out, *sb)
+		}
+	}
+	slices.SortFunc(out, func(a, b Sandbox) int { return older(&a, &b) })
+	return out
+}
+
+func older(a, b *Sandbox) int {
+	return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), strings.Compare(a.ID, b.ID))
+}

@@ -1,0 +1,199 @@
+package hold
+
+import (
+	"context"
+	"sync"
+)
+
+// Table knows what is held and what is being removed. Its zero value is ready.
+type Table[K comparable] struct {
+	mu sync.Mutex
+	// seq counts what happens, so that it can be told what came first.
+	seq    uint64
+	held   map[K]int
+	holds  map[*Hold[K]]bool
+	passes map[*Pass[K]]bool
+	taking map[K]chan struct{} // closed when it is gone
+	// released and removed hold the time, by seq, of the last of it; only as
+	// far back as somebody may ask.
+	released, removed map[K]uint64
+}
+
+// Hold is what one user holds.
+type Hold[K comparable] struct {
+	t      *Table[K]
+	opened uint64
+	keys   map[K]bool
+	over   bool
+}
+
+// Open begins a hold, of nothing yet.
+func (t *Table[K]) Open() *Hold[K] {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.seq++
+	h := &Hold[K]{t: t, opened: t.seq, keys: map[K]bool{}}
+	if t.holds == nil {
+		t.holds = map[*Hold[K]]bool{}
+	}
+	t.holds[h] = true
+	return h
+}
+
+// Add holds k from now on, as soon as no removal of it is under way. intact is
+// false if it was removed since the hold was opened, or since the Add of it
+// that said so last: what was known of it from before then is out of date. The
+// error is ctx's. A hold that was released holds nothing more: Add does nothing.
+func (h *Hold[K]) Add(ctx context.Context, k K) (intact bool, err error) {
+	t := h.t
+	for {
+		t.mu.Lock()
+		gone := t.taking[k]
+		if gone == nil {
+			break
+		}
+		t.mu.Unlock()
+		select {
+		case <-gone:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+	defer t.mu.Unlock()
+	if h.over {
+		return true, nil
+	}
+	if !h.keys[k] {
+		h.keys[k] = true
+		if t.held == nil {
+			t.held = map[K]int{}
+		}
+		t.held[k]++
+	}
+	if t.removed[k] > h.opened {
+		t.seq++
+		h.opened = t.seq // held now: nothing of it is removed from here on
+		return false, nil
+	}
+	return true, nil
+}
+
+// Release lets go of everything. Only the first call does anything.
+func (h *Hold[K]) Release() {
+	t := h.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h.over {
+		return
+	}
+	h.over = true
+	t.seq++
+	for k := range h.keys {
+		if t.held[k]--; t.held[k] == 0 {
+			delete(t.held, k)
+		}
+		if len(t.passes) > 0 {
+			if t.released == nil {
+				t.released = map[K]uint64{}
+			}
+			t.released[k] = t.seq
+		}
+	}
+	delete(t.holds, h)
+	t.forget()
+}
+
+// Pass is one round of a collector. Several may be under way.
+type Pass[K comparable] struct {
+	t     *Table[K]
+	began uint64
+}
+
+// Begin begins a pass. It must come before the facts of the pass are read.
+func (t *Table[K]) Begin() *Pass[K] {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.seq++
+	p := &Pass[K]{t: t, began: t.seq}
+	if t.passes == nil {
+		t.passes = map[*Pass[K]]bool{}
+	}
+	t.passes[p] = true
+	return p
+}
+
+// End ends the pass.
+func (p *Pass[K]) End() {
+	p.t.mu.Lock()
+	defer p.t.mu.Unlock()
+	delete(p.t.passes, p)
+	p.t.forget()
+}
+
+// Free tells whether Take of these names would succeed now.
+func (p *Pass[K]) Free(keys ...K) bool {
+	p.t.mu.Lock()
+	defer p.t.mu.Unlock()
+	return p.free(keys)
+}
+
+func (p *Pass[K]) free(keys []K) bool {
+	for _, k := range keys {
+		if p.t.held[k] > 0 || p.t.taking[k] != nil || p.t.released[k] > p.began {
+			return false
+		}
+	}
+	return true
+}
+
+// Take claims a thing, with all its names, to remove it. done must be called
+// when it is gone, or stays after all. ok is false if it is held, was held
+// since the pass began, or is being removed by another pass.
+func (p *Pass[K]) Take(keys ...K) (done func(), ok bool) {
+	t := p.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !p.free(keys) {
+		return nil, false
+	}
+	if t.taking == nil {
+		t.taking, t.removed = map[K]chan struct{}{}, map[K]uint64{}
+	}
+	gone := make(chan struct{})
+	for _, k := range keys {
+		t.taking[k] = gone
+	}
+	return sync.OnceFunc(func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.seq++
+		for _, k := range keys {
+			delete(t.taking, k)
+			t.removed[k] = t.seq
+		}
+		t.forget()
+		close(gone)
+	}), true
+}
+
+// forget drops what nobody can ask for any more.
+func (t *Table[K]) forget() {
+	oldest := t.seq
+	for p := range t.passes {
+		oldest = min(oldest, p.began)
+	}
+	for k, at := range t.released {
+		if at <= oldest || len(t.passes) == 0 {
+			delete(t.released, k)
+		}
+	}
+	oldest = t.seq
+	for h := range t.holds {
+		oldest = min(oldest, h.opened)
+	}
+	for k, at := range t.removed {
+		if at <= oldest || len(t.holds) == 0 {
+			delete(t.removed, k)
+		}
+	}
+}

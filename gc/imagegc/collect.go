@@ -1,0 +1,371 @@
+package imagegc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/gc/hold"
+)
+
+// round is one pass under way.
+type round struct {
+	m     *Manager
+	holds *hold.Pass[string]
+	began time.Time
+	names [][]string // of Report.Images
+	gone  bool       // an image that was there at the last look
+	errs  []error
+	Report
+}
+
+// Collect makes a pass: it removes the images that are too old, and, if the
+// disk is used to Policy.High, as many of the others as bring it to Policy.Low.
+// ErrNotEnough is in the tree of the error when there are not as many; what was
+// done is in the Report in any case.
+func (m *Manager) Collect(ctx context.Context) (Report, error) {
+	return m.round(ctx, func(r *round) {
+		r.removeAged(ctx)
+		if ctx.Err() != nil || !r.lookAtDisk(ctx) {
+			return
+		}
+		want, err := Want(m.policy, r.Disk)
+		if err != nil {
+			m.event(ReasonInvalidCapacity, err.Error())
+			r.errs = append(r.errs, err)
+			return
+		}
+		if want == 0 {
+			return
+		}
+		r.Wanted = want
+		if r.free(ctx, want); r.Freed < want && ctx.Err() == nil {
+			err := fmt.Errorf("%w: %s of %s freed; %s", ErrNotEnough, size(r.Freed), size(want), r.Summary())
+			m.event(ReasonNotEnough, err.Error())
+			r.errs = append(r.errs, err)
+		}
+	})
+}
+
+// Reclaim removes images that may go until so many bytes more are available,
+// or none is left, whatever the policy says of percentages and of the highest
+// age. It returns how many bytes more are available; fewer than were asked for
+// is no error, a removal that failed is one.
+func (m *Manager) Reclaim(ctx context.Context, bytes int64) (freed int64, err error) {
+	rep, err := m.round(ctx, func(r *round) {
+		d, err := m.disk(ctx)
+		if err != nil {
+			m.cfg.Log.Warn("sizes of images have to do", zap.Error(err))
+		}
+		r.Disk, r.Wanted = d, bytes
+		for i := range r.Images {
+			if o := &r.Images[i]; o.Verdict == Aged {
+				o.Verdict = Removable
+			}
+		}
+		r.free(ctx, bytes)
+	})
+	return rep.Freed, err
+}
+
+// Explain tells what there is and what would become of it, and removes
+// nothing.
+func (m *Manager) Explain(ctx context.Context) (Report, error) {
+	return m.round(ctx, func(r *round) { r.lookAtDisk(ctx) })
+}
+
+// Last returns the report of the last pass; its time is zero if there was none.
+// It is shared and must not be changed.
+func (m *Manager) Last() Report {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.last
+}
+
+// round makes a pass: it finds out what there is, and has act do the rest.
+func (m *Manager) round(ctx context.Context, act func(*round)) (Report, error) {
+	select {
+	case m.passing <- struct{}{}:
+		defer func() { <-m.passing }()
+	case <-ctx.Done():
+		return Report{}, ctx.Err()
+	}
+	r := &round{m: m, holds: m.holds.Begin(), began: time.Now()}
+	defer r.holds.End()
+	r.At = r.began
+	if err := r.look(ctx); err != nil {
+		return r.Report, err
+	}
+	act(r)
+	r.finish(ctx)
+	return r.Report, errors.Join(r.errs...)
+}
+
+// call bounds a call of the Store.
+func (m *Manager) call(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	defer cancel()
+	return f(ctx)
+}
+
+// look gathers the facts and judges them. The images come before the uses: a
+// container that is made in between is then seen.
+func (r *round) look(ctx context.Context) error {
+	m := r.m
+	var images []Image
+	var uses []Use
+	err := m.call(ctx, func(ctx context.Context) (err error) { images, err = m.cfg.Store.Images(ctx); return err })
+	if err != nil {
+		return fmt.Errorf("imagegc: list images: %w", err)
+	}
+	err = m.call(ctx, func(ctx context.Context) (err error) { uses, err = m.cfg.Store.Uses(ctx); return err })
+	if err != nil {
+		return fmt.Errorf("imagegc: list uses of images: %w", err)
+	}
+	m.recall()
+	facts, names := r.facts(images, uses)
+	r.Images = make([]Outcome, 0, len(facts))
+	r.names = make([][]string, 0, len(facts))
+	for _, j := range Decide(m.policy, facts, time.Now()) {
+		r.Images = append(r.Images, Outcome{Judged: j})
+		r.names = append(r.names, names[j.Image.key()])
+	}
+	return nil
+}
+
+// recall reads what an earlier run remembered, at the first pass.
+func (m *Manager) recall() {
+	if m.recalled || m.cfg.Memory == nil {
+		return
+	}
+	m.recalled = true
+	h, err := recall(m.cfg.Memory, time.Now())
+	if err != nil {
+		m.cfg.Log.Warn("the history of images begins anew", zap.Error(err))
+	}
+	m.mu.Lock()
+	m.history = h
+	m.mu.Unlock()
+}
+
+// maxUsers bounds how many users of an image are named.
+const maxUsers = 3
+
+// facts joins what there is with what is remembered and wished. The names that
+// it returns are by Image.key.
+func (r *round) facts(images []Image, uses []Use) ([]Fact, map[string][]string) {
+	m := r.m
+	cache := make(map[string]string, len(m.names))
+	full := func(name string) string {
+		if n, ok := cache[name]; ok {
+			return n
+		}
+		n, ok := m.names[name]
+		if !ok {
+			n = fullName(name)
+		}
+		cache[name] = n
+		return n
+	}
+	used := make(map[string][]Use, len(uses))
+	for _, u := range uses {
+		n := full(u.Image)
+		used[n] = append(used[n], u)
+	}
+	desired := map[string]string{}
+	if m.cfg.Desired != nil {
+		for _, n := range m.cfg.Desired() {
+			desired[full(n)] = n
+		}
+	}
+	names := make(map[string][]string, len(images))
+	users := make(map[string][]string, len(images))
+	for i := range images {
+		img := &images[i]
+		key := img.key()
+		names[key] = img.namesBy(full)
+		for _, n := range names[key] {
+			for _, u := range used[n] {
+				if u.Handler != img.Handler && u.Handler != "" && img.Handler != "" {
+					continue
+				}
+				if by := users[key]; len(by) == 0 || by[len(by)-1] != u.By { // one may use it twice
+					users[key] = append(by, u.By)
+				}
+			}
+		}
+	}
+	m.names = cache
+
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r.gone = m.history.observe(images, func(i *Image) bool { return len(users[i.key()]) > 0 }, now)
+	facts := make([]Fact, len(images))
+	for i := range images {
+		key := images[i].key()
+		s := m.history.images[key]
+		f := Fact{Image: images[i], FirstSeen: s.first, LastUsed: s.used, Used: users[key], Held: !r.holds.Free(names[key]...)}
+		if len(f.Used) > maxUsers {
+			more := len(f.Used) - maxUsers
+			f.Used = append(slices.Clone(f.Used[:maxUsers]), fmt.Sprintf("%d more", more))
+		}
+		for _, n := range names[key] {
+			if d := desired[n]; d != "" {
+				f.Desired = d
+			}
+			for _, p := range m.pins {
+				if p.matches(n) {
+					f.Reference = p.text
+				}
+			}
+		}
+		for _, p := range m.labels {
+			if p.matches(images[i].Labels) {
+				f.Label = p.text
+			}
+		}
+		facts[i] = f
+	}
+	return facts, names
+}
+
+// lookAtDisk reads how full the disk is.
+func (r *round) lookAtDisk(ctx context.Context) bool {
+	d, err := r.m.disk(ctx)
+	if err != nil {
+		r.errs = append(r.errs, fmt.Errorf("imagegc: %w", err))
+		return false
+	}
+	r.Disk = d
+	return true
+}
+
+func (m *Manager) disk(ctx context.Context) (d Disk, err error) {
+	err = m.call(ctx, func(ctx context.Context) (err error) { d, err = m.cfg.Store.Disk(ctx); return err })
+	if err != nil {
+		return Disk{}, fmt.Errorf("look at the image disk: %w", err)
+	}
+	return d, nil
+}
+
+func (r *round) removeAged(ctx context.Context) {
+	for i := range r.Images {
+		if r.Images[i].Verdict == Aged && ctx.Err() == nil {
+			r.remove(ctx, i, forAge)
+		}
+	}
+}
+
+// free removes images until the disk shows so many bytes more than at the
+// start. If it cannot be looked at, the images' sizes are counted.
+func (r *round) free(ctx context.Context, amount int64) {
+	nominal := int64(0)
+	for i := range r.Images {
+		if r.Freed >= amount || ctx.Err() != nil {
+			return
+		}
+		if r.Images[i].Verdict != Removable || !r.remove(ctx, i, forSpace) {
+			continue
+		}
+		nominal += r.Images[i].Image.Size
+		r.measure(ctx, nominal)
+		if r.Freed < amount && nominal >= amount {
+			select {
+			case <-ctx.Done():
+			case <-time.After(r.m.cfg.Settle):
+			}
+			r.measure(ctx, nominal)
+		}
+	}
+}
+
+func (r *round) measure(ctx context.Context, nominal int64) {
+	if r.Disk.Capacity <= 0 {
+		r.Freed = nominal
+		return
+	}
+	d, err := r.m.disk(ctx)
+	if err != nil {
+		r.m.cfg.Log.Warn("sizes of images have to do", zap.Error(err))
+		r.Freed = max(r.Freed, nominal)
+		return
+	}
+	r.Freed = max(0, d.Available-r.Disk.Available)
+}
+
+// remove removes an image unless somebody came to hold it.
+func (r *round) remove(ctx context.Context, i int, reason string) bool {
+	o, m := &r.Images[i], r.m
+	done, ok := r.holds.Take(r.names[i]...)
+	if !ok {
+		o.Verdict = Starting
+		return false
+	}
+	defer done()
+	err := m.call(ctx, func(ctx context.Context) error { return m.cfg.Store.Remove(ctx, o.Image.ID, o.Image.Handler) })
+	if err != nil {
+		o.Err = err
+		m.met.failed.Inc()
+		r.errs = append(r.errs, fmt.Errorf("imagegc: remove %s: %w", o.Image.name(), err))
+		return false
+	}
+	o.Removed = true
+	m.met.collected.WithLabelValues(reason).Inc()
+	m.cfg.Log.Info("image removed", zap.String("image", o.Image.name()), zap.String("id", o.Image.ID),
+		zap.Int64("bytes", o.Image.Size), zap.String("for", reason))
+	return true
+}
+
+// finish tells and stores what came of the pass.
+func (r *round) finish(ctx context.Context) {
+	m := r.m
+	var present []string
+	m.mu.Lock()
+	for i := range r.Images {
+		o := &r.Images[i]
+		if o.Removed {
+			r.gone, m.history.dirty = true, true
+			delete(m.history.images, o.Image.key())
+			continue
+		}
+		present = append(present, o.Image.ID)
+	}
+	m.last = r.Report
+	m.mu.Unlock()
+	m.met.show(r.Images)
+	if err := m.remember(); err != nil {
+		m.cfg.Log.Warn("the history of images is not stored", zap.Error(err))
+	}
+	if r.gone && m.cfg.Prune != nil {
+		if err := m.call(ctx, func(ctx context.Context) error { return m.cfg.Prune(ctx, present, r.began) }); err != nil {
+			r.errs = append(r.errs, fmt.Errorf("imagegc: prune the records of removed images: %w", err))
+		}
+	}
+}
+
+// remember stores the history if there is anything new in it.
+func (m *Manager) remember() error {
+	if m.cfg.Memory == nil {
+		return nil
+	}
+	m.mu.Lock()
+	dirty := m.history.dirty
+	m.history.dirty = false
+	raw, err := m.history.encode()
+	m.mu.Unlock()
+	if err != nil || !dirty {
+		return err
+	}
+	if err := m.cfg.Memory.Write(memoryKey, raw); err != nil {
+		m.mu.Lock()
+		m.history.dirty = true
+		m.mu.Unlock()
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package imagegc
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Policy says when images go.
+type Policy struct {
+	// High and Low are percentages of the disk's capacity, 0 to 100: from
+	// High on images are removed until Low is reached. Low may not be above
+	// High.
+	High, Low int
+	// MinAge is how long an image stays at least after it was seen first.
+	MinAge time.Duration
+	// MaxAge is how long an image may go unused before it is removed however
+	// much space there is; 0 is for ever. If not 0 it must be above MinAge.
+	MaxAge time.Duration
+}
+
+// DefaultPolicy returns the kubelet's.
+func DefaultPolicy() Policy {
+	return Policy{High: 85, Low: 80, MinAge: 2 * time.Minute}
+}
+
+func (p Policy) validate() error {
+	var errs []error
+	percent := func(name string, v int) {
+		if v < 0 || v > 100 {
+			errs = append(errs, fmt.Errorf("Config.Policy.%s %d: want 0 to 100", name, v))
+		}
+	}
+	percent("High", p.High)
+	percent("Low", p.Low)
+	if p.Low > p.High {
+		errs = append(errs, fmt.Errorf("Config.Policy.Low %d: want at most High, which is %d", p.Low, p.High))
+	}
+	if p.MinAge < 0 {
+		errs = append(errs, fmt.Errorf("Config.Policy.MinAge %v: want 0 or more", p.MinAge))
+	}
+	if p.MaxAge != 0 && p.MaxAge <= p.MinAge {
+		errs = append(errs, fmt.Errorf("Config.Policy.MaxAge %v: want 0 (for ever) or above MinAge, which is %v", p.MaxAge, p.MinAge))
+	}
+	return errors.Join(errs...)
+}
+
+// Verdict is what is to become of an image, or why it stays.
+type Verdict uint8
+
+// The verdicts.
+const (
+	// Removable images may go when space is wanted.
+	Removable Verdict = iota
+	// Aged images are unused for longer than Policy.MaxAge, and go.
+	Aged
+	// Young images were seen first less than Policy.MinAge ago.
+	Young
+	// InUse images have a container, be it a dead one, or a mount.
+	InUse
+	// Starting images are held by a pod that is being started.
+	Starting
+	// Desired images are named by a pod that is stored to run here.
+	Desired
+	// Pinned images are pinned by the runtime, PinnedByName and PinnedByLabel
+	// by Config.
+	Pinned
+	PinnedByName
+	PinnedByLabel
+	numVerdicts
+)
+
+var verdictNames = [numVerdicts]string{
+	"removable", "aged", "young", "in use", "starting", "desired", "pinned", "pinned by name", "pinned by label",
+}
+
+// String is the verdict in words, as metrics label it.
+func (v Verdict) String() string {
+	if v >= numVerdicts {
+		return "unknown"
+	}
+	return verdictNames[v]
+}
+
+// Judged is an image with its verdict.
+type Judged struct {
+	Fact
+	Verdict Verdict
+	// Why is the verdict's particulars: who uses the image, or what pins it.
+	Why string
+}
+
+// Decide judges images. Those to be removed come first, in that order: the
+// aged ones and then the removable ones, each by their last use, those never
+// used first, and among equals by when they were seen first. The others follow
+// by size, the largest first. facts are not changed.
+func Decide(p Policy, facts []Fact, now time.Time) []Judged {
+	judged := make([]Judged, len(facts))
+	order := make([]*Judged, len(facts)) // which are quicker to move
+	for i := range facts {
+		v, why := judge(p, &facts[i], now)
+		judged[i] = Judged{Fact: facts[i], Verdict: v, Why: why}
+		order[i] = &judged[i]
+	}
+	slices.SortFunc(order, byTurn)
+	out := make([]Judged, len(facts))
+	for i, j := range order {
+		out[i] = *j
+	}
+	return out
+}
+
+func byTurn(a, b *Judged) int {
+	turn := rank(a.Verdict)
+	if c := cmp.Compare(turn, rank(b.Verdict)); c != 0 {
+		return c
+	}
+	var c int
+	if turn == rank(InUse) {
+		c = cmp.Compare(b.Image.Size, a.Image.Size)
+	} else if c = a.LastUsed.Compare(b.LastUsed); c == 0 {
+		c = a.FirstSeen.Compare(b.FirstSeen)
+	}
+	if c == 0 {
+		c = strings.Compare(a.Image.ID, b.Image.ID)
+	}
+	if c == 0 {
+		c = strings.Compare(a.Image.Handler, b.Image.Handler)
+	}
+	return c
+}
+
+func rank(v Verdict) int {
+	switch v {
+	case Aged:
+		return 0
+	case Removable:
+		return 1
+	default:
+		return 2
+	}
+}
+
+func judge(p Policy, f *Fact, now time.Time) (Verdict, string) {
+	unused := f.LastUsed
+	if unused.IsZero() {
+		unused = f.FirstSeen
+	}
+	switch {
+	case len(f.Used) > 0:
+		return InUse, strings.Join(f.Used, ", ")
+	case f.Held:
+		return Starting, ""
+	case f.Image.Pinned:
+		return Pinned, ""
+	case f.Reference != "":
+		return PinnedByName, f.Reference
+	case f.Label != "":
+		return PinnedByLabel, f.Label
+	case f.Desired != "":
+		return Desired, f.Desired
+	case p.MaxAge > 0 && now.Sub(unused) > p.MaxAge && now.Sub(f.FirstSeen) >= p.MinAge:
+		return Aged, ""
+	case now.Sub(f.FirstSeen) < p.MinAge:
+		return Young, ""
+	default:
+		return Removable, ""
+	}
+}
+
+// ErrNoCapacity says that the image disk's figures make no sense.
+var ErrNoCapacity = errors.New("imagegc: the image disk has no capacity")
+
+// Want is how many bytes have to be freed; 0 if there is room enough. The
+// usage is rounded up to a full percent, as the kubelet does it.
+func Want(p Policy, d Disk) (int64, error) {
+	if d.Capacity <= 0 {
+		return 0, fmt.Errorf("%w: capacity %d", ErrNoCapacity, d.Capacity)
+	}
+	available := max(0, min(d.Available, d.Capacity))
+	if usage := 100 - share(available, 100, d.Capacity); usage < int64(p.High) {
+		return 0, nil
+	}
+	return max(0, share(d.Capacity, int64(100-p.Low), 100)-available), nil
+}
+
+// share is a*b/c, rounded down, for what does not fit in between. None is
+// negative, and the result is at most as large as the larger of a and b.
+func share(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	q, _ := bits.Div64(hi, lo, uint64(c))
+	return int64(q)
+}

@@ -1,0 +1,246 @@
+package imagegc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/gc/hold"
+)
+
+// Store is what this package asks of an image service. Calls end with ctx.
+type Store interface {
+	// Images lists all images. The result is kept and not changed.
+	Images(ctx context.Context) ([]Image, error)
+	// Uses lists what all containers use, the dead ones included.
+	Uses(ctx context.Context) ([]Use, error)
+	// Disk tells how full the images' disk is right now.
+	Disk(ctx context.Context) (Disk, error)
+	// Remove removes an image with all its names. It succeeds when it is gone
+	// already.
+	Remove(ctx context.Context, id, handler string) error
+}
+
+// Events takes what is worth telling about the node.
+type Events interface {
+	Event(eventType, reason, message string)
+}
+
+// Reasons of events, as the kubelet has them.
+const (
+	ReasonFailed          = "ImageGCFailed"
+	ReasonNotEnough       = "FreeDiskSpaceFailed"
+	ReasonInvalidCapacity = "InvalidDiskCapacity"
+)
+
+// ErrNotEnough says that the images that may go are gone, and the disk is still
+// above Policy.Low.
+var ErrNotEnough = errors.New("imagegc: not enough images may go")
+
+// Config holds what a Manager needs. Store is required; the zero value of every
+// other field means the default named beside it.
+type Config struct {
+	Store  Store
+	Policy *Policy // DefaultPolicy()
+	// Pins are names of images that stay: with tag or digest, without either
+	// for a whole repository, or the beginning of repositories and /*. They
+	// are completed as image names are: busybox is docker.io/library/busybox.
+	Pins []string
+	// PinLabels are labels, key or key=value, of images that stay.
+	PinLabels []string
+	// Desired returns the names of images that stored pods, which are to run
+	// here and are not over, name. It is called in every pass; nobody's.
+	Desired func() []string
+	// Prune is called after a pass that removed an image, or found one gone,
+	// with the IDs of all that are left and the time at which the pass began:
+	// images.Manager.Prune drops its pull records so. Nothing is called.
+	Prune func(ctx context.Context, present []string, since time.Time) error
+	// Memory keeps when images were used last over restarts; they are
+	// forgotten.
+	Memory Memory
+	Events Events // nobody is told
+
+	Interval time.Duration // between passes; 5m
+	Timeout  time.Duration // of each call of the Store; 2m
+	// Settle is how long a pass waits for the disk to show what was removed,
+	// before it removes more than should have been enough; 1s.
+	Settle time.Duration
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+// The kubelet's period of image collection and its deadline for calls.
+const (
+	defaultInterval = 5 * time.Minute
+	defaultTimeout  = 2 * time.Minute
+	defaultSettle   = time.Second
+)
+
+// Manager collects images. Its methods may be called from any goroutine.
+type Manager struct {
+	cfg    Config
+	policy Policy
+	pins   []pin
+	labels []labelPin
+	met    *metrics
+	holds  hold.Table[string]
+
+	// passing is held by the pass under way, and guards what follows.
+	passing  chan struct{}
+	recalled bool
+	names    map[string]string // fullName by name, of the last pass
+
+	mu      sync.Mutex
+	history history
+	last    Report
+}
+
+// New checks cfg and returns a Manager at rest.
+func New(cfg Config) (*Manager, error) {
+	m := &Manager{policy: DefaultPolicy(), passing: make(chan struct{}, 1)}
+	if cfg.Policy != nil {
+		m.policy = *cfg.Policy
+	}
+	if cfg.Interval == 0 {
+		cfg.Interval = defaultInterval
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = defaultTimeout
+	}
+	if cfg.Settle == 0 {
+		cfg.Settle = defaultSettle
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	var errs []error
+	if cfg.Store == nil {
+		errs = append(errs, errors.New("Config.Store is required"))
+	}
+	errs = append(errs, m.policy.validate())
+	if cfg.Interval < 0 || cfg.Timeout < 0 || cfg.Settle < 0 {
+		errs = append(errs, fmt.Errorf("Config.Interval %v, Timeout %v and Settle %v: want 0 (the default) or more", cfg.Interval, cfg.Timeout, cfg.Settle))
+	}
+	for i, s := range cfg.Pins {
+		p, err := parsePin(s)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("Config.Pins[%d] %q: %w", i, s, err))
+		}
+		m.pins = append(m.pins, p)
+	}
+	for i, s := range cfg.PinLabels {
+		p, err := parseLabelPin(s)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("Config.PinLabels[%d] %q: %w", i, s, err))
+		}
+		m.labels = append(m.labels, p)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("imagegc: %w", err)
+	}
+	met, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("imagegc: %w", err)
+	}
+	m.cfg, m.met = cfg, met
+	return m, nil
+}
+
+// Run makes a pass now and one every Config.Interval until ctx ends, then
+// returns nil. A pass that fails is logged, and from the second in a row on is
+// an event. With Policy.High 100 and no MaxAge nothing is ever removed by it,
+// and it only keeps the history up to date.
+func (m *Manager) Run(ctx context.Context) error {
+	tick := time.NewTicker(m.cfg.Interval)
+	defer tick.Stop()
+	failures := 0
+	for {
+		var err error
+		if m.policy.High == 100 && m.policy.MaxAge == 0 {
+			_, err = m.Explain(ctx)
+		} else {
+			_, err = m.Collect(ctx)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			failures = 0
+		default:
+			failures++
+			m.cfg.Log.Warn("image collection failed", zap.Int("inARow", failures), zap.Error(err))
+			if failures > 1 {
+				m.event(ReasonFailed, err.Error())
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (m *Manager) event(reason, message string) {
+	if m.cfg.Events != nil {
+		m.cfg.Events.Event(v1.EventTypeWarning, reason, message)
+	}
+}
+
+// Hold is what a pod that is being started holds, of any number of images.
+type Hold struct {
+	m *Manager
+	h *hold.Hold[string]
+
+	mu  sync.Mutex
+	got []string
+}
+
+// Hold begins a hold, of nothing yet. It must be released.
+func (m *Manager) Hold() *Hold { return &Hold{m: m, h: m.holds.Open()} }
+
+// Name holds the image of that name, as the pod names it, whether it is here
+// yet or not. It must come before it is looked up or pulled. If the image is
+// being removed Name waits until it is gone. The error is ctx's.
+func (h *Hold) Name(ctx context.Context, name string) error {
+	_, err := h.h.Add(ctx, fullName(name))
+	return err
+}
+
+// Got holds the image with that ID, as it was looked up or pulled by its name.
+// intact is false if it was removed meanwhile under another name: look it up
+// or pull it again, and call Got again. The error is ctx's.
+func (h *Hold) Got(ctx context.Context, id string) (intact bool, err error) {
+	intact, err = h.h.Add(ctx, fullName(id))
+	if err == nil {
+		h.mu.Lock()
+		h.got = append(h.got, id)
+		h.mu.Unlock()
+	}
+	return intact, err
+}
+
+// Release lets go of the images. By then whatever uses them must be seen in
+// Store.Uses. Further calls do nothing.
+func (h *Hold) Release() {
+	h.mu.Lock()
+	got := h.got
+	h.got = nil
+	h.mu.Unlock()
+	if len(got) > 0 {
+		now := time.Now()
+		h.m.mu.Lock()
+		for _, id := range got {
+			h.m.history.touch(id, now)
+		}
+		h.m.mu.Unlock()
+	}
+	h.h.Release()
+}

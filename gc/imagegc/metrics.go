@@ -1,0 +1,55 @@
+package imagegc
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Why an image was removed, as the kubelet labels it.
+const (
+	forAge   = "age"
+	forSpace = "space"
+)
+
+type metrics struct {
+	collected *prometheus.CounterVec // the kubelet's
+	failed    prometheus.Counter
+	images    *prometheus.GaugeVec
+	bytes     *prometheus.GaugeVec
+}
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		collected: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_image_garbage_collected_total", Help: "Images that were removed, by why.",
+		}, []string{"reason"}),
+		failed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nodewright_image_removal_failures_total", Help: "Removals of images that failed.",
+		}),
+		images: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "nodewright_images", Help: "Images at the last look, by what was to become of them.",
+		}, []string{"verdict"}),
+		bytes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "nodewright_image_bytes", Help: "Sizes of images at the last look, by what was to become of them.",
+		}, []string{"verdict"}),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	return m, errors.Join(reg.Register(m.collected), reg.Register(m.failed), reg.Register(m.images), reg.Register(m.bytes))
+}
+
+func (m *metrics) show(images []Outcome) {
+	var n, bytes [numVerdicts]float64
+	for i := range images {
+		if o := &images[i]; !o.Removed {
+			n[o.Verdict]++
+			bytes[o.Verdict] += float64(o.Image.Size)
+		}
+	}
+	for v := range numVerdicts {
+		m.images.WithLabelValues(v.String()).Set(n[v])
+		m.bytes.WithLabelValues(v.String()).Set(bytes[v])
+	}
+}

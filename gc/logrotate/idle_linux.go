@@ -1,0 +1,95 @@
+package logrotate
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// inotify has the kernel tell of the next write to a file, and of no other:
+// a watch ends with its first event (inotify(7), IN_ONESHOT), so a busy log
+// costs nothing.
+type inotify struct {
+	f    *os.File
+	out  chan string
+	stop chan struct{}
+	wg   sync.WaitGroup
+
+	mu   sync.Mutex
+	keys map[int32]string
+}
+
+// newIdle returns an inotify, or what does without it where the system has no
+// more to give.
+func newIdle() idle {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return noIdle{}
+	}
+	n := &inotify{f: os.NewFile(uintptr(fd), "inotify"), out: make(chan string), stop: make(chan struct{}), keys: map[int32]string{}}
+	n.wg.Go(n.read)
+	return n
+}
+
+// arm implements idle.
+func (n *inotify) arm(key, path string) bool {
+	conn, err := n.f.SyscallConn()
+	if err != nil {
+		return false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	armed := false
+	err = conn.Control(func(fd uintptr) {
+		wd, err := unix.InotifyAddWatch(int(fd), path, unix.IN_MODIFY|unix.IN_MOVE_SELF|unix.IN_DELETE_SELF|unix.IN_ONESHOT)
+		if err == nil {
+			n.keys[int32(wd)] = key
+			armed = true
+		}
+	})
+	return err == nil && armed
+}
+
+// written implements idle.
+func (n *inotify) written() <-chan string { return n.out }
+
+// close implements idle.
+func (n *inotify) close() {
+	close(n.stop)
+	_ = n.f.Close()
+	n.wg.Wait()
+}
+
+// read reads events: a watch descriptor, a mask, a cookie, the length of a name
+// and the name, which watches of files have not.
+func (n *inotify) read() {
+	buf := make([]byte, 64*unix.SizeofInotifyEvent)
+	for {
+		size, err := n.f.Read(buf)
+		if errors.Is(err, os.ErrClosed) || err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+		for b := buf[:max(0, size)]; len(b) >= unix.SizeofInotifyEvent; {
+			wd := int32(binary.NativeEndian.Uint32(b))
+			mask := binary.NativeEndian.Uint32(b[4:])
+			b = b[min(len(b), unix.SizeofInotifyEvent+int(binary.NativeEndian.Uint32(b[12:]))):]
+			n.mu.Lock()
+			key, ok := n.keys[wd]
+			if mask&unix.IN_IGNORED != 0 { // the watch has ended
+				delete(n.keys, wd)
+			}
+			n.mu.Unlock()
+			if !ok || mask&unix.IN_IGNORED != 0 {
+				continue
+			}
+			select {
+			case n.out <- key:
+			case <-n.stop:
+				return
+			}
+		}
+	}
+}

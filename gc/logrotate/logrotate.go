@@ -1,0 +1,237 @@
+package logrotate
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Runtime is what this package asks of a container runtime; *cri.Client has it.
+type Runtime interface {
+	// ReopenContainerLog has the container's log written to a file of its
+	// name, which is made if it is not there.
+	ReopenContainerLog(ctx context.Context, id string) error
+}
+
+// Log is the log of a container that runs.
+type Log struct {
+	ID   string // the container's
+	Pod  types.UID
+	Path string // absolute; the directory above its own is the pod's
+}
+
+// Config holds what a Manager needs. Runtime is required; the zero value of
+// every other field means the default named beside it.
+type Config struct {
+	Runtime Runtime
+	// MaxSize is the size in bytes from which a log is rotated, MaxFiles how
+	// many files a container has at most, the log included. The kubelet's, 10
+	// MiB and 5.
+	MaxSize  int64
+	MaxFiles int
+	// PodBudget bounds the bytes of all logs of a pod; 0 does not.
+	PodBudget int64
+	// Burst is the rate in bytes a second with which an idle log is to be
+	// reckoned with; 10 MB.
+	Burst int64
+	// Running lists the logs of all containers that run, as a net below Watch
+	// and Forget. It is called every Interval; never.
+	Running  func(ctx context.Context) ([]Log, error)
+	Interval time.Duration // 5m
+
+	Timeout  time.Duration // of each call of the Runtime; 2m
+	Parallel int           // rotations at a time, 4
+	Workers  int           // compressions at a time; the kubelet's, 1
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+const (
+	defaultMaxSize  = 10 << 20
+	defaultMaxFiles = 5
+	defaultBurst    = 10_000_000
+	defaultInterval = 5 * time.Minute
+	defaultTimeout  = 2 * time.Minute
+	defaultParallel = 4
+	defaultWorkers  = 1
+	// leastLimit is the size below which no budget presses a log's limit.
+	leastLimit = 64 << 10
+)
+
+// watched is a log that is watched. Manager.mu guards it.
+type watched struct {
+	Log
+	since   time.Time // when it was given to Watch
+	pace    pace
+	due     time.Time
+	index   int // in the queue; -1 while it is looked at or rotated
+	armed   bool
+	gone    bool
+	failing int    // in a row
+	told    string // the failure that was logged last
+}
+
+// Manager rotates logs. Its methods may be called from any goroutine.
+type Manager struct {
+	cfg     Config
+	met     *metrics
+	idle    func() idle
+	create  func(path string, mode os.FileMode) (*os.File, error)
+	changed chan struct{}
+	slots   chan struct{} // of rotations
+	packing chan struct{} // slots of compressions
+
+	mu    sync.Mutex
+	logs  map[string]*watched
+	pods  map[types.UID]int // how many logs each has
+	queue queue
+}
+
+// New checks cfg and returns a Manager at rest.
+func New(cfg Config) (*Manager, error) {
+	set(&cfg.MaxSize, defaultMaxSize)
+	set(&cfg.MaxFiles, defaultMaxFiles)
+	set(&cfg.Burst, defaultBurst)
+	set(&cfg.Interval, defaultInterval)
+	set(&cfg.Timeout, defaultTimeout)
+	set(&cfg.Parallel, defaultParallel)
+	set(&cfg.Workers, defaultWorkers)
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	var errs []error
+	if cfg.Runtime == nil {
+		errs = append(errs, errors.New("Config.Runtime is required"))
+	}
+	if cfg.MaxSize < 0 || cfg.Burst < 0 {
+		errs = append(errs, fmt.Errorf("Config.MaxSize %d and Burst %d: want 0 (the default) or more; to rotate nothing, run no Manager", cfg.MaxSize, cfg.Burst))
+	}
+	if cfg.MaxFiles < 2 {
+		errs = append(errs, fmt.Errorf("Config.MaxFiles %d: want 0 (the default), or 2 or more", cfg.MaxFiles))
+	}
+	if cfg.PodBudget != 0 && cfg.PodBudget < 2*leastLimit {
+		errs = append(errs, fmt.Errorf("Config.PodBudget %d: want 0 (no limit), or %d or more", cfg.PodBudget, 2*leastLimit))
+	}
+	if cfg.Interval < 0 || cfg.Timeout < 0 || cfg.Parallel < 0 || cfg.Workers < 0 {
+		errs = append(errs, fmt.Errorf("Config.Interval %v, Timeout %v, Parallel %d and Workers %d: want 0 (the default) or more",
+			cfg.Interval, cfg.Timeout, cfg.Parallel, cfg.Workers))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("logrotate: %w", err)
+	}
+	met, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("logrotate: %w", err)
+	}
+	return &Manager{
+		cfg: cfg, met: met, idle: newIdle, create: create, changed: make(chan struct{}, 1),
+		slots: make(chan struct{}, cfg.Parallel), packing: make(chan struct{}, cfg.Workers),
+		logs: map[string]*watched{}, pods: map[types.UID]int{},
+	}, nil
+}
+
+func set[T int | int64 | time.Duration](v *T, def T) {
+	if *v == 0 {
+		*v = def
+	}
+}
+
+func create(path string, mode os.FileMode) (*os.File, error) {
+	return os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
+}
+
+// Watch watches a log from now on. One with an ID that is watched already
+// takes its place.
+func (m *Manager) Watch(l Log) {
+	if l.ID == "" || !filepath.IsAbs(l.Path) {
+		return // a container without a log
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if w := m.logs[l.ID]; w != nil {
+		if w.Log == l {
+			return
+		}
+		m.forget(w)
+	}
+	now := time.Now()
+	w := &watched{Log: l, since: now, due: now, index: -1}
+	m.logs[l.ID] = w
+	m.pods[l.Pod]++
+	heap.Push(&m.queue, w)
+	m.poke()
+}
+
+// Forget ends the watching of a container's log. Its files stay.
+func (m *Manager) Forget(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if w := m.logs[id]; w != nil {
+		m.forget(w)
+	}
+}
+
+func (m *Manager) forget(w *watched) {
+	delete(m.logs, w.ID)
+	w.gone = true
+	if m.pods[w.Pod]--; m.pods[w.Pod] == 0 {
+		delete(m.pods, w.Pod)
+	}
+	if w.index >= 0 {
+		heap.Remove(&m.queue, w.index)
+	}
+}
+
+// poke has Run look at the queue anew.
+func (m *Manager) poke() {
+	select {
+	case m.changed <- struct{}{}:
+	default:
+	}
+}
+
+// limit is the size from which a log of a pod is rotated.
+func (m *Manager) limit(pod types.UID) int64 {
+	limit := m.cfg.MaxSize
+	if b := m.cfg.PodBudget; b > 0 {
+		limit = min(limit, max(leastLimit, b/2/int64(max(1, m.pods[pod]))))
+	}
+	return limit
+}
+
+// queue is a heap of logs by when they are due.
+type queue []*watched
+
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i].due.Before(q[j].due) }
+func (q queue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
+
+// Push is for package heap.
+func (q *queue) Push(x any) {
+	w := x.(*watched)
+	w.index = len(*q)
+	*q = append(*q, w)
+}
+
+// Pop is for package heap.
+func (q *queue) Pop() any {
+	old := *q
+	w := old[len(old)-1]
+	old[len(old)-1] = nil
+	*q = old[:len(old)-1]
+	w.index = -1
+	return w
+}

@@ -1,0 +1,203 @@
+package logrotate
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// idle tells of writes to files that nobody looks at.
+type idle interface {
+	// arm has the next write to a file told of once, by its key. It is false
+	// if that cannot be had.
+	arm(key, path string) bool
+	// written tells keys of files that were written to, or that went away.
+	written() <-chan string
+	close()
+}
+
+// Run watches the logs until ctx ends, and then returns nil, when rotations and
+// compressions under way have ended too.
+func (m *Manager) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	still := m.idle()
+	defer still.close()
+	var net <-chan time.Time
+	if m.cfg.Running != nil {
+		t := time.NewTicker(m.cfg.Interval)
+		defer t.Stop()
+		net = t.C
+		m.reconcile(ctx)
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.changed:
+		case <-timer.C:
+		case id := <-still.written():
+			m.written(id)
+		case <-net:
+			m.reconcile(ctx)
+		}
+		for {
+			w, wait := m.pop(time.Now())
+			if w == nil {
+				timer.Reset(wait)
+				break
+			}
+			m.look(ctx, w, still, &wg)
+		}
+	}
+}
+
+// pop takes the log that is due, or tells when the next one will be.
+func (m *Manager) pop(now time.Time) (*watched, time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.queue) == 0 {
+		return nil, m.cfg.Interval
+	}
+	if wait := m.queue[0].due.Sub(now); wait > 0 {
+		return nil, wait
+	}
+	return heap.Pop(&m.queue).(*watched), 0
+}
+
+// look looks at a log, and has it rotated or looked at again.
+func (m *Manager) look(ctx context.Context, w *watched, still idle, wg *sync.WaitGroup) {
+	m.met.looks.Inc()
+	fi, err := os.Stat(w.Path)
+	now := time.Now()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if w.gone {
+		return
+	}
+	limit := m.limit(w.Pod)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		m.fail(w, err, now)
+		return
+	}
+	if err == nil {
+		w.pace.look(fi.Size(), now)
+	}
+	if err != nil || fi.Size() >= limit {
+		wg.Go(func() { m.turn(ctx, w, limit) })
+		return
+	}
+	w.failing, w.told = 0, ""
+	wait := w.pace.next(limit, m.cfg.Burst)
+	switch {
+	case w.armed: // it was told of a write, or is looked at as a net
+		w.armed = false
+	case w.pace.idle(now) && still.arm(w.ID, w.Path):
+		// What was written before the kernel took note is seen here.
+		if fi, err := os.Stat(w.Path); err == nil && fi.Size() == w.pace.size {
+			w.armed = true
+			wait = m.cfg.Interval
+		} else {
+			wait = 0
+		}
+	case w.pace.idle(now):
+		wait = longest
+	}
+	m.again(w, now.Add(wait))
+}
+
+func (m *Manager) again(w *watched, due time.Time) {
+	if w.gone {
+		return
+	}
+	w.due = due
+	heap.Push(&m.queue, w)
+}
+
+// fail has a log looked at again later, the later the more often it failed.
+func (m *Manager) fail(w *watched, err error, now time.Time) {
+	if w.gone {
+		return
+	}
+	wait := min(time.Second<<min(w.failing, 20), m.cfg.Interval)
+	w.failing++
+	if text := err.Error(); text != w.told {
+		w.told = text
+		m.cfg.Log.Warn("a log cannot be rotated", zap.String("container", w.ID), zap.String("path", w.Path), zap.Error(err))
+	}
+	m.again(w, now.Add(wait))
+}
+
+// turn rotates a log in its own time, and then compresses what is due.
+func (m *Manager) turn(ctx context.Context, w *watched, limit int64) {
+	select {
+	case m.slots <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	pack, err := m.rotate(ctx, w.Log, limit)
+	<-m.slots
+	now := time.Now()
+	m.mu.Lock()
+	if err != nil {
+		m.met.rotations.WithLabelValues("failed").Inc()
+		m.fail(w, err, now)
+	} else {
+		w.armed = false
+		w.pace.look(0, now)
+		w.failing, w.told = 0, ""
+		m.again(w, now.Add(w.pace.next(limit, m.cfg.Burst)))
+	}
+	m.mu.Unlock()
+	m.poke()
+	m.pack(ctx, pack)
+}
+
+// written has a log looked at that was idle.
+func (m *Manager) written(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	w := m.logs[id]
+	if w == nil || !w.armed || w.index < 0 {
+		return
+	}
+	w.pace.grown = time.Now()
+	w.due = w.pace.grown
+	heap.Fix(&m.queue, w.index)
+}
+
+// reconcile watches what runs, and forgets what does not.
+func (m *Manager) reconcile(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
+	defer cancel()
+	began := time.Now()
+	logs, err := m.cfg.Running(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			m.cfg.Log.Warn("running containers cannot be listed", zap.Error(err))
+		}
+		return
+	}
+	there := make(map[string]bool, len(logs))
+	for _, l := range logs {
+		there[l.ID] = true
+		m.Watch(l)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, w := range m.logs {
+		if !there[id] && w.since.Before(began) { // it may have come since
+			m.forget(w)
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package overcri
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/gc/containergc"
+	"github.com/nodewright/nodewright/gc/logrotate"
+)
+
+// ContainerService is what Containers asks of a container runtime; *cri.Client
+// has it.
+type ContainerService interface {
+	ContainerLister
+	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
+	StopContainer(ctx context.Context, id string, timeout int64) error
+	RemoveContainer(ctx context.Context, id string) error
+	StopPodSandbox(ctx context.Context, id string) error
+	RemovePodSandbox(ctx context.Context, id string) error
+}
+
+// Containers is a containergc.Runtime. Its methods may be called from any
+// goroutine.
+type Containers struct {
+	rt             ContainerService
+	logsDir        string
+	ended, running statuses
+}
+
+var _ containergc.Runtime = (*Containers)(nil)
+
+// NewContainers returns a Runtime over a CRI runtime. podLogsDir is an absolute
+// path: logs that are not below it are left alone.
+func NewContainers(rt ContainerService, podLogsDir string) *Containers {
+	return &Containers{
+		rt: rt, logsDir: filepath.Clean(podLogsDir),
+		ended: statuses{ask: rt.ContainerStatus}, running: statuses{ask: rt.ContainerStatus},
+	}
+}
+
+// List lists the sandboxes and containers of a pod, or of all. What belongs to
+// no pod is left out.
+func (s *Containers) List(ctx context.Context, pod types.UID) ([]containergc.Sandbox, []containergc.Container, error) {
+	var sf *runtimeapi.PodSandboxFilter
+	var cf *runtimeapi.ContainerFilter
+	if pod != "" {
+		selector := map[string]string{cri.LabelPodUID: string(pod)}
+		sf, cf = &runtimeapi.PodSandboxFilter{LabelSelector: selector}, &runtimeapi.ContainerFilter{LabelSelector: selector}
+	}
+	sandboxes, err := s.rt.ListPodSandbox(ctx, sf)
+	if err != nil {
+		return nil, nil, err
+	}
+	containers, err := s.rt.ListContainers(ctx, cf)
+	if err != nil {
+		return nil, nil, err
+	}
+	var outS []containergc.Sandbox
+	for _, sb := range sandboxes {
+		if uid := sb.GetLabels()[cri.LabelPodUID]; uid != "" {
+			outS = append(outS, containergc.Sandbox{
+				ID: sb.GetId(), Pod: types.UID(uid), CreatedAt: time.Unix(0, sb.GetCreatedAt()),
+				Ready: sb.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
+			})
+		}
+	}
+	ended, err := s.ended.of(ctx, containers, pod == "", func(c *runtimeapi.Container) bool {
+		return c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	var outC []containergc.Container
+	for _, c := range containers {
+		uid := c.GetLabels()[cri.LabelPodUID]
+		if uid == "" {
+			continue
+		}
+		name := c.GetLabels()[cri.LabelContainerName]
+		if name == "" {
+			name = c.GetMetadata().GetName()
+		}
+		oc := containergc.Container{
+			ID: c.GetId(), Pod: types.UID(uid), Name: name, Sandbox: c.GetPodSandboxId(),
+			State: stateOf(c.GetState()), CreatedAt: time.Unix(0, c.GetCreatedAt()), LogPath: ended[c.GetId()].log,
+		}
+		if at := ended[c.GetId()].finished; at > 0 {
+			oc.FinishedAt = time.Unix(0, at)
+		}
+		outC = append(outC, oc)
+	}
+	return outS, outC, nil
+}
+
+func stateOf(s runtimeapi.ContainerState) observed.State {
+	switch s {
+	case runtimeapi.ContainerState_CONTAINER_CREATED:
+		return observed.Created
+	case runtimeapi.ContainerState_CONTAINER_RUNNING:
+		return observed.Running
+	case runtimeapi.ContainerState_CONTAINER_EXITED:
+		return observed.Exited
+	default:
+		return observed.Unknown
+	}
+}
+
+// StopContainer ends a container at once.
+func (s *Containers) StopContainer(ctx context.Context, id string) error {
+	return ignoreGone(s.rt.StopContainer(ctx, id, 0))
+}
+
+// RemoveContainer removes a container and then its logs. The link to them is
+// found by containergc when it leads nowhere.
+func (s *Containers) RemoveContainer(ctx context.Context, c containergc.Container) error {
+	if c.LogPath == "" {
+		resp, err := s.rt.ContainerStatus(ctx, c.ID, false)
+		if err != nil {
+			return ignoreGone(err)
+		}
+		c.LogPath = resp.GetStatus().GetLogPath()
+	}
+	if err := ignoreGone(s.rt.RemoveContainer(ctx, c.ID)); err != nil {
+		return err
+	}
+	return s.removeLogs(c.LogPath)
+}
+
+// removeLogs removes a log and what was rotated from it.
+func (s *Containers) removeLogs(path string) error {
+	path = filepath.Clean(path)
+	if !strings.HasPrefix(path, s.logsDir+string(filepath.Separator)) {
+		return nil
+	}
+	dir, base := filepath.Split(path)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		if n := e.Name(); n == base || strings.HasPrefix(n, base+".") {
+			if err := os.Remove(dir + n); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// RemoveSandbox stops a sandbox and removes it.
+func (s *Containers) RemoveSandbox(ctx context.Context, id string) error {
+	if err := ignoreGone(s.rt.StopPodSandbox(ctx, id)); err != nil {
+		return err
+	}
+	return ignoreGone(s.rt.RemovePodSandbox(ctx, id))
+}
+
+func ignoreGone(err error) error {
+	if cri.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// Running lists the logs of all containers that run: logrotate's
+// Config.Running.
+func (s *Containers) Running(ctx context.Context) ([]logrotate.Log, error) {
+	containers, err := s.rt.ListContainers(ctx, &runtimeapi.ContainerFilter{
+		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+	})
+	if err != nil {
+		return nil, err
+	}
+	known, err := s.running.of(ctx, containers, true, func(*runtimeapi.Container) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	var out []logrotate.Log
+	for _, c := range containers {
+		if path := known[c.GetId()].log; path != "" {
+			out = append(out, logrotate.Log{ID: c.GetId(), Pod: types.UID(c.GetLabels()[cri.LabelPodUID]), Path: path})
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,169 @@
+package overcri
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/gc/imagegc"
+)
+
+// ImageService is what Images asks of an image service; *cri.Client has it.
+type ImageService interface {
+	ListImages(ctx context.Context, filter *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error)
+	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, verbose bool) (*runtimeapi.ImageStatusResponse, error)
+	RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error
+	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
+}
+
+// ContainerLister is what Images asks of a container runtime; *cri.Client has it.
+type ContainerLister interface {
+	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
+	ContainerStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error)
+}
+
+// Images is an imagegc.Store. Its methods may be called from any goroutine.
+type Images struct {
+	// Labels has the labels of images read, for imagegc's PinLabels: with one
+	// call for each image that is new. Runtimes tell them in the form in which
+	// containerd and CRI-O do, or not at all.
+	Labels bool
+
+	images   ImageService
+	rt       ContainerLister
+	statuses statuses
+	statfs   func(path string) (capacity, available int64, err error)
+
+	mu     sync.Mutex
+	labels map[string]map[string]string // by ID
+}
+
+var _ imagegc.Store = (*Images)(nil)
+
+// NewImages returns a Store over a CRI runtime. Set Labels before its use.
+func NewImages(images ImageService, rt ContainerLister) *Images {
+	return &Images{images: images, rt: rt, statuses: statuses{ask: rt.ContainerStatus}, statfs: statfs}
+}
+
+// Images lists all images.
+func (s *Images) Images(ctx context.Context) ([]imagegc.Image, error) {
+	list, err := s.images.ListImages(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]imagegc.Image, 0, len(list))
+	for _, i := range list {
+		out = append(out, imagegc.Image{
+			ID: i.GetId(), Handler: i.GetSpec().GetRuntimeHandler(), Tags: i.GetRepoTags(), Digests: i.GetRepoDigests(),
+			Size: int64(i.GetSize()), Pinned: i.GetPinned(), Labels: i.GetSpec().GetAnnotations(),
+		})
+	}
+	if s.Labels {
+		err = s.addLabels(ctx, out)
+	}
+	return out, err
+}
+
+// addLabels reads the labels of the images.
+func (s *Images) addLabels(ctx context.Context, images []imagegc.Image) error {
+	s.mu.Lock()
+	known := s.labels
+	s.mu.Unlock()
+	next := make(map[string]map[string]string, len(images))
+	for i := range images {
+		img := &images[i]
+		labels, ok := known[img.ID]
+		if !ok {
+			resp, err := s.images.ImageStatus(ctx, &runtimeapi.ImageSpec{Image: img.ID, RuntimeHandler: img.Handler}, true)
+			if err != nil {
+				return fmt.Errorf("labels of %s: %w", img.ID, err)
+			}
+			labels = labelsOf(resp.GetInfo())
+		}
+		next[img.ID] = labels
+		if len(labels) > 0 {
+			img.Labels = labels
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.labels = next
+	return nil
+}
+
+// labelsOf reads an image's labels from what a runtime tells beyond the CRI.
+func labelsOf(info map[string]string) map[string]string {
+	var v struct {
+		ImageSpec struct {
+			Config struct{ Labels map[string]string } `json:"config"`
+		} `json:"imageSpec"`
+	}
+	if err := json.Unmarshal([]byte(info["info"]), &v); err != nil {
+		return nil // of another form, or nothing
+	}
+	return v.ImageSpec.Config.Labels
+}
+
+// Uses lists the images of all containers, and those that they mount.
+func (s *Images) Uses(ctx context.Context) ([]imagegc.Use, error) {
+	list, err := s.rt.ListContainers(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	known, err := s.statuses.of(ctx, list, true, func(*runtimeapi.Container) bool { return true })
+	if err != nil {
+		return nil, err
+	}
+	out := make([]imagegc.Use, 0, len(list))
+	for _, c := range list {
+		l := c.GetLabels()
+		u := imagegc.Use{
+			Image: c.GetImageId(), Handler: c.GetImage().GetRuntimeHandler(),
+			By: l[cri.LabelPodNamespace] + "/" + l[cri.LabelPodName] + "/" + l[cri.LabelContainerName],
+		}
+		if u.Image != "" {
+			out = append(out, u)
+		} else { // of a runtime before CRI 1.30: one of these is a name of it
+			for _, name := range []string{c.GetImageRef(), c.GetImage().GetImage()} {
+				u.Image = name
+				out = append(out, u)
+			}
+		}
+		for _, image := range known[c.GetId()].mounts {
+			u.Image = image
+			out = append(out, u)
+		}
+	}
+	return out, nil
+}
+
+// Disk tells how full the file system is that images are on.
+func (s *Images) Disk(ctx context.Context) (imagegc.Disk, error) {
+	resp, err := s.images.ImageFsInfo(ctx)
+	if err != nil {
+		return imagegc.Disk{}, err
+	}
+	all := resp.GetImageFilesystems()
+	if len(all) == 0 || all[0].GetFsId().GetMountpoint() == "" {
+		return imagegc.Disk{}, errors.New("the runtime does not tell where images are")
+	}
+	d := imagegc.Disk{Images: int64(all[0].GetUsedBytes().GetValue())}
+	if d.Capacity, d.Available, err = s.statfs(all[0].GetFsId().GetMountpoint()); err != nil {
+		return imagegc.Disk{}, err
+	}
+	return d, nil
+}
+
+// Remove removes an image.
+func (s *Images) Remove(ctx context.Context, id, handler string) error {
+	err := s.images.RemoveImage(ctx, &runtimeapi.ImageSpec{Image: id, RuntimeHandler: handler})
+	if cri.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

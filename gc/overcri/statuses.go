@@ -1,0 +1,67 @@
+package overcri
+
+import (
+	"context"
+	"sync"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/cri"
+)
+
+// statuses remembers of each container what does not change.
+type statuses struct {
+	ask func(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error)
+
+	mu    sync.Mutex
+	known map[string]status
+}
+
+// status is what is remembered of a container.
+type status struct {
+	log      string
+	mounts   []string // images
+	finished int64    // Unix nanoseconds; 0 while it has not ended
+}
+
+// of returns what is known of each of the containers, and asks for those that
+// are new or have ended since. One that is gone meanwhile is left out. If these
+// are all, what is known of others is forgotten.
+func (s *statuses) of(ctx context.Context, list []*runtimeapi.Container, all bool, wanted func(*runtimeapi.Container) bool) (map[string]status, error) {
+	out := make(map[string]status, len(list))
+	for _, c := range list {
+		s.mu.Lock()
+		st, ok := s.known[c.GetId()]
+		s.mu.Unlock()
+		ended := c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
+		if ok && (!ended || st.finished != 0) || !ok && !wanted(c) {
+			if ok {
+				out[c.GetId()] = st
+			}
+			continue
+		}
+		resp, err := s.ask(ctx, c.GetId(), false)
+		if cri.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		st = status{log: resp.GetStatus().GetLogPath(), finished: resp.GetStatus().GetFinishedAt()}
+		for _, m := range resp.GetStatus().GetMounts() {
+			if image := m.GetImage().GetImage(); image != "" {
+				st.mounts = append(st.mounts, image)
+			}
+		}
+		out[c.GetId()] = st
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if all || s.known == nil {
+		s.known = make(map[string]status, len(out))
+	}
+	for id, st := range out {
+		s.known[id] = st
+	}
+	return out, nil
+}
