@@ -22,6 +22,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/agent/fit"
 	"github.com/nodewright/nodewright/internal/criruntimetest"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/statusmgr"
@@ -55,6 +56,8 @@ type node struct {
 	pulls int    // at a time
 	cpus  string // 2
 	sink  statusmgr.Sink
+
+	placement fit.Config
 }
 
 func newNode(t *testing.T) *node {
@@ -81,7 +84,7 @@ func (n *node) start() *life {
 		}},
 		RootDir: filepath.Join(n.root, "root"), PodLogsDir: filepath.Join(n.root, "logs"),
 		Runtime: n.rt, Images: n.rt, Sources: []podmgr.Source{l.src}, ResolvConf: "-",
-		ParallelPulls: n.pulls, Sink: n.sink,
+		ParallelPulls: n.pulls, Sink: n.sink, Placement: n.placement,
 	})
 	if err != nil {
 		n.t.Fatal(err)

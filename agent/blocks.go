@@ -24,8 +24,9 @@ import (
 // buildBlocks makes every block and plugs them into each other.
 func (a *Agent) buildBlocks() error {
 	c := &a.cfg
-	var errs [8]error
+	var errs [9]error
 	a.metrics, errs[0] = newMetrics(c.Metrics)
+	a.placement, errs[8] = newPlacement(c, a.requestCleanup)
 	a.grants = newGrants(c.RootDir, c.Log.Named("resize"), a.metrics)
 	a.reader = cri.NewReader(c.Runtime)
 	a.pleg, errs[1] = pleg.New(pleg.Config{Runtime: a.reader, Log: c.Log.Named("pleg"), Metrics: c.Metrics})
@@ -37,7 +38,7 @@ func (a *Agent) buildBlocks() error {
 		Log: c.Log.Named("images"), Metrics: c.Metrics,
 	})
 	a.runtime, errs[4] = podruntime.New(podruntime.Config{
-		Runtime: c.Runtime, Images: imageAdapter{a.images}, PodLogsDir: c.PodLogsDir, ContainerLogsDir: c.ContainerLogsDir, Events: a.events,
+		Runtime: a.placement.around(c.Runtime), Images: imageAdapter{a.images}, PodLogsDir: c.PodLogsDir, ContainerLogsDir: c.ContainerLogsDir, Events: a.events,
 		Resizer: c.Runtime,
 		Reap:    func(id string) (int, error) { return reap(cgroupRoots(), id) },
 		Backoff: c.CrashBackoff, MaxCrashBackoff: c.MaxCrashBackoff,

@@ -62,6 +62,9 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 		return podworker.Outcome{}, &reasonError{"FailedMount", fmt.Errorf("mount volumes: %w", err)}
 	}
 
+	if err := a.placement.ready(ctx, pod.UID, obs); err != nil {
+		return podworker.Outcome{}, &reasonError{"PlacementNotReady", err}
+	}
 	in, err := a.input(ctx, pod, obs, paths)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -145,6 +148,7 @@ func (a syncer) SyncTerminatingRuntimePod(ctx context.Context, w podworker.Work)
 	if err := a.removeFromRuntime(ctx, obs); err != nil {
 		return err
 	}
+	a.unplace(ctx, uid)
 	a.requestCleanup() // its directories are orphans now
 	return nil
 }
@@ -169,6 +173,7 @@ func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 	a.forgetDeadline(pod.UID)
 	a.grants.settle(pod.UID)
 	a.grants.finish(pod.UID)
+	a.unplace(ctx, pod.UID)
 
 	gone := pod.DeletionTimestamp != nil || w.Evicted || !a.wanted(pod.UID)
 	if gone {
@@ -252,6 +257,7 @@ func (a *Agent) input(ctx context.Context, pod *v1.Pod, obs *observed.Pod, volum
 		PodIPs:     obs.IPs(),
 		Volumes:    volumes,
 		PodDir:     a.podDir(pod.UID),
+		Pinned:     a.placement.pins(pod),
 
 		RuntimeHandler: handler, Handler: features, UserNamespace: ids,
 	}, nil
