@@ -110,6 +110,7 @@ func validateConfig(c *kubeletconfig.KubeletConfiguration, origin map[string]str
 			}
 		}
 	}
+	validatePlacement(c, bad)
 	return errors.Join(errs...)
 }
 
