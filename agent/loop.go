@@ -83,6 +83,7 @@ func (a *Agent) handleChange(c podmgr.Change) {
 		slices.SortStableFunc(c.Pods, func(x, y *v1.Pod) int {
 			return x.CreationTimestamp.Compare(y.CreationTimestamp.Time)
 		})
+		a.adoptRunning(c.Pods)
 		for _, p := range c.Pods {
 			a.add(p)
 		}

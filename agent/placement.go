@@ -55,6 +55,7 @@ type placed struct {
 	pod   numa.Pod
 	spec  bool   // pod is what its spec says, and not a guess
 	saved []byte // what its checkpoint says; nil for none
+	clear bool   // others have left the CPUs that are its own
 }
 
 // newPlacement returns nil if there is nothing to place, and nothing that was.
@@ -138,7 +139,7 @@ func (p *placement) know(uid types.UID, n numa.Pod) {
 		e = &placed{}
 		p.pods[uid] = e
 	}
-	e.pod, e.spec = n, true
+	e.pod, e.spec, e.clear = n, true, false
 }
 
 // adopt takes up a pod that runs already. It keeps what it has.
@@ -148,7 +149,7 @@ func (p *placement) adopt(pod *v1.Pod) {
 	defer p.mu.Unlock()
 	e := p.pods[pod.UID]
 	if e != nil && (e.spec || e.saved != nil) {
-		p.know(pod.UID, n)
+		e.pod, e.spec = n, true
 		return
 	}
 	// All that is known of it is what runs.
@@ -308,7 +309,7 @@ func (a *Agent) restorePlacement(ctx context.Context) <-chan struct{} {
 	a.sweeps.Go(func() {
 		defer close(done)
 		a.placement.restore(ctx)
-		a.logged("not all containers were told their CPUs", a.placement.apply(ctx))
+		a.logged("not all containers were told their CPUs", a.placement.apply(ctx, false))
 	})
 	return done
 }
@@ -318,7 +319,7 @@ func (a *Agent) restorePlacement(ctx context.Context) <-chan struct{} {
 func (a *Agent) unplace(ctx context.Context, uid types.UID) {
 	if a.placement != nil {
 		a.placement.release(uid)
-		a.logged("not all containers were told their CPUs", a.placement.apply(ctx))
+		a.logged("not all containers were told their CPUs", a.placement.apply(ctx, false))
 	}
 }
 
@@ -326,7 +327,21 @@ func (a *Agent) unplace(ctx context.Context, uid types.UID) {
 func (a *Agent) sweepPlacement(ctx context.Context, known map[types.UID]bool) {
 	if a.placement != nil {
 		a.placement.retain(func(uid types.UID) bool { return known[uid] || a.wanted(uid) })
-		a.logged("not all containers were told their CPUs", a.placement.apply(ctx))
+		a.logged("not all containers were told their CPUs", a.placement.apply(ctx, false))
+	}
+}
+
+// adoptRunning takes up those of some pods that run already, before any other of
+// them is given what these have.
+func (a *Agent) adoptRunning(pods []*v1.Pod) {
+	if a.placement == nil {
+		return
+	}
+	for _, pod := range pods {
+		if obs, _ := a.pleg.Get(pod.UID); obs.AnyRunning() && !a.workers.TerminationRequested(pod.UID) {
+			a.grants.recall(pod, obs)
+			a.placement.adopt(a.grants.of(pod))
+		}
 	}
 }
 

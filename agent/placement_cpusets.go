@@ -95,9 +95,7 @@ func (p *placement) started(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c := p.live[id]; c != nil {
-		s := p.node.State
-		s.Memory = s.Memory.Started(string(c.uid), c.name)
-		p.decide(s)
+		p.node.State.Memory = p.node.State.Memory.Started(string(c.uid), c.name)
 	}
 }
 
@@ -193,14 +191,21 @@ func (p *placement) wants(c *pinned) (numa.CPUSet, bool) {
 	}
 }
 
-// apply tells live containers their cpusets. What fails is tried again by the
-// next one who calls.
-func (p *placement) apply(ctx context.Context) error {
-	if len(p.steps()) == 0 {
+// errMaking means that containers were being made all the time, so that it is
+// not known what they run on.
+var errMaking = errors.New("containers are being made, and do not get done")
+
+// apply tells live containers their cpusets, after all that are being made are
+// made; with barrier it waits for these in any case. What fails is tried again by
+// the next one who calls.
+func (p *placement) apply(ctx context.Context, barrier bool) error {
+	if !barrier && len(p.steps()) == 0 {
 		return nil
 	}
-	if err := p.pinning.Acquire(ctx, allPins); err != nil {
-		return err
+	actx, cancel := context.WithTimeout(ctx, pinTimeout)
+	defer cancel()
+	if err := p.pinning.Acquire(actx, allPins); err != nil {
+		return errors.Join(ctx.Err(), errMaking)
 	}
 	defer p.pinning.Release(allPins)
 	var errs []error
@@ -260,35 +265,55 @@ func (p *placement) ready(ctx context.Context, uid types.UID, obs *observed.Pod)
 	if err := p.save(uid); err != nil {
 		return fmt.Errorf("what the pod was given is not written down: %w", err)
 	}
-	if err := p.apply(ctx); err != nil {
-		if ctx.Err() != nil {
-			return err
-		}
+	own := p.unclear(uid)
+	err := p.apply(ctx, !own.Empty())
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
 		p.log.Warn("not all containers were told their CPUs", zap.Error(err))
-		return p.clear(uid, err)
 	}
-	return nil
-}
-
-// clear tells who still runs on a pod's own CPUs, and why.
-func (p *placement) clear(uid types.UID, cause error) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	pod, ok := p.node.State.CPU.Pod(string(uid))
-	if !ok {
+	if own.Empty() {
 		return nil
 	}
-	own := pod.Pool
+	return p.clear(uid, own, err)
+}
+
+// unclear are CPUs of a pod's own that others may not have left yet.
+func (p *placement) unclear(uid types.UID) numa.CPUSet {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var own numa.CPUSet
+	if e := p.pods[uid]; e == nil || e.clear {
+		return own
+	}
+	pod, _ := p.node.State.CPU.Pod(string(uid))
+	own = pod.Pool
 	for _, c := range pod.Containers {
 		own = own.Union(c.CPUs)
 	}
+	return own
+}
+
+// clear notes that nobody else runs on a pod's own CPUs, or tells who does. Once
+// they have left, nobody comes back: containers are made with what is theirs by
+// then.
+func (p *placement) clear(uid types.UID, own numa.CPUSet, cause error) error {
+	if errors.Is(cause, errMaking) {
+		return fmt.Errorf("others may still run on CPUs %s: %w", own, cause)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for id, c := range p.live {
-		if c.uid == uid {
+		if c.uid == uid || c.cpus.IntersectLen(own) == 0 && !c.unknown {
 			continue
 		}
-		if _, known := p.wants(c); known && (c.unknown || c.cpus.IntersectLen(own) > 0) {
+		if _, known := p.wants(c); known {
 			return fmt.Errorf("container %s of pod %s (%s) still runs on CPUs %s: %w", c.name, c.uid, id, c.cpus.Intersect(own), cause)
 		}
+	}
+	if e := p.pods[uid]; e != nil {
+		e.clear = true
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
@@ -102,6 +103,9 @@ func (p *placement) restore(ctx context.Context) {
 		saved, b, err := p.load(key)
 		if err != nil {
 			p.log.Error("a checkpoint tells nothing; what runs does", zap.String("uid", key), zap.Error(err))
+			if err := p.store.Delete(key); err != nil {
+				p.log.Warn("a checkpoint that tells nothing stays", zap.String("uid", key), zap.Error(err))
+			}
 			continue
 		}
 		r := p.liveOf(types.UID(key))
@@ -199,18 +203,41 @@ func (p *placement) guesses() []numa.Pod {
 // looksAtATime is how many containers the runtime is asked about at a time.
 const looksAtATime = 8
 
+// Pauses between tries to ask the runtime.
+const (
+	lookAgain = time.Second
+	lookTries = 3 // at one container
+)
+
+// list asks until it is answered: without knowing who runs, nobody new may.
+func (p *placement) list(ctx context.Context) []*runtimeapi.Container {
+	for ctx.Err() == nil {
+		lctx, cancel := context.WithTimeout(ctx, pinTimeout)
+		list, err := p.runtime.ListContainers(lctx, nil)
+		cancel()
+		if err == nil {
+			return list
+		}
+		p.log.Error("containers cannot be listed; pods wait until it is known what runs where", zap.Error(err))
+		sleep(ctx, lookAgain)
+	}
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
 // look asks the runtime for its containers and their cpusets.
 func (p *placement) look(ctx context.Context) {
-	lctx, cancel := context.WithTimeout(ctx, pinTimeout)
-	list, err := p.runtime.ListContainers(lctx, nil)
-	cancel()
-	if err != nil {
-		p.log.Error("containers cannot be listed; what they run on is not known", zap.Error(err))
-		return
-	}
 	var g errgroup.Group
 	g.SetLimit(looksAtATime)
-	for _, c := range list {
+	for _, c := range p.list(ctx) {
 		uid := types.UID(c.GetLabels()[cri.LabelPodUID])
 		if c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED || uid == "" {
 			continue
@@ -222,7 +249,14 @@ func (p *placement) look(ctx context.Context) {
 				asks := fit.Resources(r)
 				pin.asks = &asks
 			}
-			if p.lookAt(ctx, c.GetId(), pin) {
+			there := true
+			for try := 0; there && pin.unknown && try < lookTries && ctx.Err() == nil; try++ {
+				if try > 0 {
+					sleep(ctx, lookAgain)
+				}
+				there = p.lookAt(ctx, c.GetId(), pin)
+			}
+			if there {
 				p.mu.Lock()
 				p.live[c.GetId()] = pin
 				p.mu.Unlock()
@@ -244,9 +278,9 @@ func (p *placement) lookAt(ctx context.Context, id string, pin *pinned) bool {
 		}
 		return status.Code(err) != codes.NotFound
 	}
+	pin.unknown = false
 	res := st.GetStatus().GetResources().GetLinux()
 	pin.cpus, pin.told = p.cpusOf(res.GetCpusetCpus())
-	pin.unknown = res == nil
 	if mems, err := numa.ParseCPUs(res.GetCpusetMems()); err == nil { // the same format
 		for node := range mems.All() {
 			if node < numa.MaxNodes {
