@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,6 +59,9 @@ type node struct {
 	sink  statusmgr.Sink
 
 	placement fit.Config
+	admitters []agent.Admitter
+	more      []podmgr.Source // beside the test's own
+	metrics   prometheus.Registerer
 }
 
 func newNode(t *testing.T) *node {
@@ -83,8 +87,8 @@ func (n *node) start() *life {
 			v1.ResourceCPU: resource.MustParse(cmp.Or(n.cpus, "2")), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
 		}},
 		RootDir: filepath.Join(n.root, "root"), PodLogsDir: filepath.Join(n.root, "logs"),
-		Runtime: n.rt, Images: n.rt, Sources: []podmgr.Source{l.src}, ResolvConf: "-",
-		ParallelPulls: n.pulls, Sink: n.sink, Placement: n.placement,
+		Runtime: n.rt, Images: n.rt, Sources: append([]podmgr.Source{l.src}, n.more...), ResolvConf: "-",
+		ParallelPulls: n.pulls, Sink: n.sink, Placement: n.placement, Admitters: n.admitters, Metrics: n.metrics,
 	})
 	if err != nil {
 		n.t.Fatal(err)

@@ -12,14 +12,17 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/fit"
 	"github.com/nodewright/nodewright/cpumgr"
 	"github.com/nodewright/nodewright/internal/criruntimetest"
 	"github.com/nodewright/nodewright/memmgr"
 	"github.com/nodewright/nodewright/numa"
+	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/topology"
 )
 
@@ -377,4 +380,256 @@ func TestPlacementRejections(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A container that is being made on CPUs that are given away meanwhile has to be
+// told before their new owner starts.
+func TestPlacementWaitsForWhatIsBeingMade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := pinnedNode(t)
+		n.want = []*v1.Pod{newPod("web", runs("web"))}
+		n.rt.Delay("CreateContainer", 3*time.Second)
+		l := n.start()
+		settle()
+		n.want = append(n.want, own("a", "2"))
+		l.tell()
+		settle()
+		time.Sleep(2500 * time.Millisecond)
+		synctest.Wait()
+		n.wantCPUs(map[string]string{"web": "0,3-7"})
+		time.Sleep(4 * time.Second)
+		settle()
+		n.wantCPUs(map[string]string{"web": "0,3-7", "a": "1-2"})
+		var order []string
+		for _, c := range n.rt.Calls("UpdateContainerResources", "CreateContainer") {
+			order = append(order, c.Method)
+		}
+		if !slices.Equal(order, []string{"CreateContainer", "UpdateContainerResources", "CreateContainer"}) {
+			t.Errorf("calls %v", order)
+		}
+		l.stop()
+	})
+}
+
+// A source may name a pod late: until then nobody gets the CPUs that its
+// containers run on, with or without a checkpoint.
+func TestPlacementSlowSource(t *testing.T) {
+	for _, checkpoint := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			n := pinnedNode(t)
+			n.want = []*v1.Pod{own("a", "2"), newPod("web", runs("web"))}
+			l := n.start()
+			settle()
+			l.stop()
+			if !checkpoint {
+				if err := os.RemoveAll(filepath.Join(n.root, "root", "placement")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			all := n.want
+			slow := &fakeSource{snapshots: make(chan podmgr.Snapshot, 1)}
+			n.more = []podmgr.Source{named{slow, "http"}}
+			n.want = []*v1.Pod{own("b", "2")}
+			l = n.start()
+			settle()
+			n.wantCPUs(map[string]string{"a": "1-2", "web": "0,5-7", "b": "3-4"})
+			slow.snapshots <- podmgr.Snapshot{Pods: all}
+			settle()
+			n.wantCPUs(map[string]string{"a": "1-2", "web": "0,5-7", "b": "3-4"})
+			if phase := l.pod("a").Status.Phase; phase != v1.PodRunning {
+				t.Errorf("a is %s", phase)
+			}
+			l.stop()
+		})
+	}
+}
+
+// named is a source under another name.
+type named struct {
+	podmgr.Source
+	name string
+}
+
+func (n named) Name() string { return n.name }
+
+// While the runtime does not tell what runs where, nothing is given.
+func TestPlacementRuntimeIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := pinnedNode(t)
+		n.want = []*v1.Pod{own("a", "2"), newPod("web", runs("web"))}
+		l := n.start()
+		settle()
+		l.stop()
+		if err := os.RemoveAll(filepath.Join(n.root, "root", "placement")); err != nil {
+			t.Fatal(err)
+		}
+		n.want = append(n.want, own("b", "2"))
+		n.rt.FailNext("ContainerStatus", 4, errors.New("busy"))
+		l = n.start()
+		time.Sleep(20 * time.Second)
+		settle()
+		n.wantCPUs(map[string]string{"a": "1-2", "web": "0,5-7", "b": "3-4"})
+		l.stop()
+	})
+}
+
+// Guaranteed pods keep their resources, as for the kubelet.
+func TestPlacementResize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := pinnedNode(t)
+		n.want = []*v1.Pod{own("c", "2")}
+		l := n.start()
+		settle()
+		l.edit("c", "3", "64Mi")
+		if c := l.condition("c", v1.PodResizePending); c == nil || c.Reason != v1.PodReasonInfeasible || !strings.Contains(c.Message, "static") {
+			t.Errorf("pending %+v", c)
+		}
+		n.wantCPUs(map[string]string{"c": "1-2"})
+		l.stop()
+	})
+}
+
+// Memory comes from few nodes, and what an init container had goes on.
+func TestPlacementOfMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := pinnedNode(t)
+		n.placement.Machine = numa.Uniform(2, 1, 4, 1, 2<<30)
+		n.placement.MemoryPolicy = memmgr.StaticName
+		n.placement.ReservedMemory = memmgr.Reserved{0: {memmgr.Memory: 512 << 20}}
+		n.placement.TopologyPolicy, n.placement.TopologyScope = topology.NameSingleNUMANode, topology.PodScope
+		reg := prometheus.NewRegistry()
+		n.metrics = reg
+		p := newPod("a", sized("a", "2", "1792Mi"))
+		first := sized("init", "1", "1Gi")
+		first.Args = []string{"sleep", "1s", "exit", "0"}
+		p.Spec.InitContainers = []v1.Container{first}
+		n.want = []*v1.Pod{p, newPod("web", runs("web"))}
+		l := n.start()
+		settle()
+		mems := func(name string) string {
+			st, _ := n.rt.ContainerStatus(t.Context(), n.id(name), false)
+			return st.GetStatus().GetResources().GetLinux().GetCpusetMems()
+		}
+		if got := mems("init"); got != "1" {
+			t.Errorf("init on memory of %q", got)
+		}
+		time.Sleep(2 * time.Second)
+		settle()
+		if a, web := mems("a"), mems("web"); a != "1" || web != "" {
+			t.Errorf("a on memory of %q, web of %q", a, web)
+		}
+		n.wantCPUs(map[string]string{"a": "4-5", "web": "0-3,6-7"})
+		l.stop()
+		n.metrics = nil
+		l = n.start()
+		settle()
+		n.want = append(n.want, newPod("b", sized("b", "1", "512Mi")))
+		l.tell()
+		settle()
+		if got := mems("b"); got != "0" { // node 1 is still taken
+			t.Errorf("b on memory of %q", got)
+		}
+		l.stop()
+
+		got := map[string]float64{}
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				got[strings.TrimPrefix(f.GetName(), "kubelet_")] += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+		for name, want := range map[string]float64{
+			"cpu_manager_pinning_requests_total": 2, "cpu_manager_pinning_errors_total": 0,
+			"cpu_manager_shared_pool_size_millicores": 5000, "cpu_manager_exclusive_cpu_allocation_count": 2, "cpu_manager_allocation_per_numa": 2,
+			"memory_manager_pinning_requests_total": 2, "memory_manager_pinning_errors_total": 0,
+			"topology_manager_admission_requests_total": 2, "topology_manager_admission_errors_total": 0,
+			"container_aligned_compute_resources_count": 2,
+		} {
+			if v, ok := got[name]; !ok || v != want {
+				t.Errorf("%s = %v, want %v", name, v, want)
+			}
+		}
+	})
+}
+
+// later is an Admitter that has pods wait.
+type later struct{ until time.Time }
+
+func (l *later) Admit(pod *v1.Pod, _ []*v1.Pod) *agent.Rejection {
+	if pod.Name != "late" || time.Now().After(l.until) {
+		return nil
+	}
+	return &agent.Rejection{Reason: "TooEarly", Message: "come back", RetryUntil: time.Now().Add(time.Hour)}
+}
+
+func TestAdmitterLetsWait(t *testing.T) {
+	for _, free := range []time.Duration{30 * time.Minute, 3 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode(t)
+			n.admitters = []agent.Admitter{&later{time.Now().Add(free)}}
+			n.want = []*v1.Pod{newPod("late", runs("c"))}
+			l := n.start()
+			time.Sleep(20 * time.Minute)
+			settle()
+			if st := l.pod("late").Status; st.Phase != v1.PodPending || st.Reason != "TooEarly" {
+				t.Errorf("status %+v", st)
+			}
+			if f := l.Fit(l.pod("late")); f.Fits || f.Reason != "TooEarly" || f.RetryUntil.IsZero() {
+				t.Errorf("fit %+v", f)
+			}
+			time.Sleep(45 * time.Minute)
+			settle()
+			want := v1.PodRunning
+			if free > time.Hour {
+				want = v1.PodFailed // the first deadline counts
+			}
+			l.wantPhase("late", want)
+			l.stop()
+		})
+	}
+}
+
+// What Fit tells is what becomes of the pod.
+func TestFit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := pinnedNode(t)
+		n.placement.TopologyPolicy = topology.NameRestricted
+		n.want = []*v1.Pod{newPod("web", runs("web")), own("a", "3")}
+		l := n.start()
+		settle()
+		p := newPod("b", sized("b", "2", "64Mi"), sized("log", "500m", "64Mi"))
+		p.UID = ""
+		f := l.Fit(p)
+		if !f.Fits || len(f.Containers) != 2 || f.Containers[0].CPUs != "4-5" || !f.Containers[0].Own || f.Containers[1].CPUs != "0,6-7" || f.Containers[1].Own {
+			t.Errorf("%+v", f)
+		}
+		if h := f.Containers[0].Hint; h.Nodes != "0" || !h.Preferred {
+			t.Errorf("hint %+v", h)
+		}
+		if f := l.Fit(own("c", "5")); f.Fits || f.Reason != topology.ReasonAffinity || len(f.Steps) == 0 || len(f.Containers) > 0 {
+			t.Errorf("%+v", f)
+		}
+		if f := l.Fit(own("c", "9")); f.Fits || f.Reason != "OutOfcpu" {
+			t.Errorf("%+v", f)
+		}
+		n.wantCPUs(map[string]string{"web": "0,4-7", "a": "1-3"})
+		p.UID = "uid-b"
+		n.want = append(n.want, p)
+		l.tell()
+		settle()
+		n.wantCPUs(map[string]string{"web": "0,6-7", "a": "1-3", "b": "4-5", "log": "0,6-7"})
+		l.stop()
+	})
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		l := n.start()
+		settle()
+		if f := l.Fit(own("a", "1")); !f.Fits || len(f.Containers) != 1 || f.Containers[0].CPUs != "" {
+			t.Errorf("without placement: %+v", f)
+		}
+		l.stop()
+	})
 }
