@@ -15,7 +15,9 @@ import (
 )
 
 // Admitter decides whether a pod may run on this node. It must be quick and
-// must not block: the whole agent waits for it.
+// must not block: the whole agent waits for it. It may be asked about the same
+// pod several times, with different others, and from any goroutine; what it says
+// is not a promise that the pod comes.
 type Admitter interface {
 	// Admit returns nil, or why pod may not run beside others, which are
 	// the pods that run or were admitted already.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -58,7 +59,8 @@ type placed struct {
 	clear bool   // others have left the CPUs that are its own
 }
 
-// newPlacement returns nil if there is nothing to place, and nothing that was.
+// newPlacement returns nil if there is nothing to place, and nothing was: what an
+// earlier life of the agent bound has to be set free.
 func newPlacement(c *Config, freed func()) (*placement, error) {
 	p := &placement{
 		cfg: c.Placement, runtime: c.Runtime, freed: freed, log: c.Log.Named("placement"),
@@ -74,19 +76,19 @@ func newPlacement(c *Config, freed func()) (*placement, error) {
 		return nil, fmt.Errorf("placement: %w", err)
 	}
 	p.node = node
-	if c.Placement.Idle() {
-		if len(c.Placement.Machine.CPUs) == 0 {
-			return nil, nil
-		}
-		if keys, _ := p.store.Keys(); len(keys) == 0 {
-			return nil, nil
-		}
+	if c.Placement.Idle() && (len(c.Placement.Machine.CPUs) == 0 || !exists(p.store.dir)) {
+		return nil, nil
 	}
 	if p.met, err = newPlacementMetrics(c.Metrics); err != nil {
 		return nil, err
 	}
 	p.met.gauges(p.node)
 	return p, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // admit gives a pod its resources, or tells why it cannot have them.

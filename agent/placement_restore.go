@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -119,6 +120,9 @@ func (p *placement) restore(ctx context.Context) {
 		}
 		pods, running[key] = append(pods, saved.Pod), r
 		p.pods[types.UID(key)] = &placed{pod: saved.Pod, saved: b}
+	}
+	if p.cfg.Idle() && len(keys) == 0 {
+		_ = os.Remove(p.store.dir) // the next life need not look; damaged files keep it
 	}
 	guesses := p.guesses()
 	for _, g := range guesses {

@@ -19,6 +19,7 @@ import (
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/fit"
 	"github.com/nodewright/nodewright/cpumgr"
+	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/internal/criruntimetest"
 	"github.com/nodewright/nodewright/memmgr"
 	"github.com/nodewright/nodewright/numa"
@@ -211,6 +212,12 @@ func TestPlacementPolicyChanged(t *testing.T) {
 		settle()
 		n.wantCPUs(map[string]string{"web": "0-7", "a": "0-7", "b": "0-7"})
 		l.stop()
+		l = n.start()
+		settle()
+		l.stop()
+		if _, err := os.Stat(filepath.Join(n.root, "root", "placement")); !os.IsNotExist(err) {
+			t.Errorf("the directory of checkpoints: %v", err)
+		}
 		n.placement = fit.Config{}
 		l = n.start()
 		settle()
@@ -629,6 +636,39 @@ func TestFit(t *testing.T) {
 		settle()
 		if f := l.Fit(own("a", "1")); !f.Fits || len(f.Containers) != 1 || f.Containers[0].CPUs != "" {
 			t.Errorf("without placement: %+v", f)
+		}
+		l.stop()
+	})
+}
+
+// forgetful makes containers as the kubelet does.
+type forgetful struct{ *criruntimetest.Runtime }
+
+func (f forgetful) CreateContainer(ctx context.Context, sandbox string, conf *runtimeapi.ContainerConfig, s *runtimeapi.PodSandboxConfig) (string, error) {
+	delete(conf.Annotations, cri.AnnotationResources)
+	return f.Runtime.CreateContainer(ctx, sandbox, conf, s)
+}
+
+// What a kubelet left running keeps its CPUs, even if the agent hears of a new
+// pod before.
+func TestPlacementAfterAKubelet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := pinnedNode(t)
+		n.forgetful = true
+		n.want = []*v1.Pod{own("a", "2"), newPod("web", runs("web"))}
+		l := n.start()
+		settle()
+		l.stop()
+		if err := os.RemoveAll(filepath.Join(n.root, "root", "placement")); err != nil {
+			t.Fatal(err)
+		}
+		n.rt.ForgetCalls()
+		n.want = append([]*v1.Pod{own("b", "2")}, n.want...)
+		l = n.start()
+		settle()
+		n.wantCPUs(map[string]string{"a": "1-2", "web": "0,5-7", "b": "3-4"})
+		if c := n.rt.Calls("UpdateContainerResources"); len(c) != 1 || c[0].Target != n.id("web") {
+			t.Errorf("calls %v", c)
 		}
 		l.stop()
 	})
