@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -14,7 +15,9 @@ import (
 )
 
 // Admitter decides whether a pod may run on this node. It must be quick and
-// must not block: the whole agent waits for it.
+// must not block: the whole agent waits for it. It may be asked about the same
+// pod several times, with different others, and from any goroutine; what it says
+// is not a promise that the pod comes.
 type Admitter interface {
 	// Admit returns nil, or why pod may not run beside others, which are
 	// the pods that run or were admitted already.
@@ -26,6 +29,12 @@ type Admitter interface {
 type Rejection struct {
 	Reason  string
 	Message string
+	// RetryUntil, if not zero, lets the pod wait instead: it stays pending with
+	// this reason and message, is asked about again whenever something was
+	// given back, and is turned away at that time. The first one that a pod is
+	// given counts. Pods that could be admitted if others had ended that are
+	// ending wait by themselves.
+	RetryUntil time.Time
 }
 
 // predicates is the Admitter that every agent has: what the node is and has,
@@ -49,25 +58,25 @@ func (p *predicates) Admit(pod *v1.Pod, others []*v1.Pod) *Rejection {
 
 func (p *predicates) operatingSystem(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if want := pod.Spec.NodeSelector[v1.LabelOSStable]; want != "" && want != p.labels[v1.LabelOSStable] {
-		return &Rejection{"PodOSSelectorNodeLabelDoesNotMatch", fmt.Sprintf("pod asks for %s=%s, the node has %q",
+		return &Rejection{Reason: "PodOSSelectorNodeLabelDoesNotMatch", Message: fmt.Sprintf("pod asks for %s=%s, the node has %q",
 			v1.LabelOSStable, want, p.labels[v1.LabelOSStable])}
 	}
 	if os := pod.Spec.OS; os != nil && string(os.Name) != p.labels[v1.LabelOSStable] {
-		return &Rejection{"PodOSNotSupported", fmt.Sprintf("pod is for %s, the node runs %s", os.Name, p.labels[v1.LabelOSStable])}
+		return &Rejection{Reason: "PodOSNotSupported", Message: fmt.Sprintf("pod is for %s, the node runs %s", os.Name, p.labels[v1.LabelOSStable])}
 	}
 	return nil
 }
 
 func (p *predicates) name(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if pod.Spec.NodeName != "" && pod.Spec.NodeName != p.nodeName {
-		return &Rejection{"NodeName", fmt.Sprintf("pod is for node %q, this is %q", pod.Spec.NodeName, p.nodeName)}
+		return &Rejection{Reason: "NodeName", Message: fmt.Sprintf("pod is for node %q, this is %q", pod.Spec.NodeName, p.nodeName)}
 	}
 	return nil
 }
 
 func (p *predicates) selector(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if !labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(p.labels)) {
-		return &Rejection{"NodeAffinity", "the node's labels do not match spec.nodeSelector"}
+		return &Rejection{Reason: "NodeAffinity", Message: "the node's labels do not match spec.nodeSelector"}
 	}
 	a := pod.Spec.Affinity
 	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
@@ -78,7 +87,7 @@ func (p *predicates) selector(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 			return nil
 		}
 	}
-	return &Rejection{"NodeAffinity", "the node matches no term of the required node affinity"}
+	return &Rejection{Reason: "NodeAffinity", Message: "the node matches no term of the required node affinity"}
 }
 
 // operators maps the operators of a node selector onto those of package
@@ -157,7 +166,7 @@ func (p *predicates) ports(pod *v1.Pod, others []*v1.Pod) *Rejection {
 	for _, o := range others {
 		for _, taken := range hostPorts(o) {
 			if i := slices.IndexFunc(want, taken.clashes); i >= 0 {
-				return &Rejection{"NodePorts", fmt.Sprintf("host port %d/%s is taken by pod %s/%s",
+				return &Rejection{Reason: "NodePorts", Message: fmt.Sprintf("host port %d/%s is taken by pod %s/%s",
 					want[i].port, want[i].protocol, o.Namespace, o.Name)}
 			}
 		}
@@ -167,7 +176,7 @@ func (p *predicates) ports(pod *v1.Pod, others []*v1.Pod) *Rejection {
 
 func (p *predicates) fit(pod *v1.Pod, others []*v1.Pod) *Rejection {
 	if limit, ok := p.allocatable[v1.ResourcePods]; ok && int64(len(others))+1 > limit.Value() {
-		return &Rejection{"OutOfpods", fmt.Sprintf("node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d",
+		return &Rejection{Reason: "OutOfpods", Message: fmt.Sprintf("node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d",
 			len(others), limit.Value())}
 	}
 	want := podmeta.Requests(pod)
@@ -190,7 +199,7 @@ func (p *predicates) fit(pod *v1.Pod, others []*v1.Pod) *Rejection {
 		sum := used.DeepCopy()
 		sum.Add(q)
 		if sum.Cmp(have) > 0 {
-			return &Rejection{"OutOf" + n, fmt.Sprintf("node didn't have enough resource: %s, requested: %s, used: %s, capacity: %s",
+			return &Rejection{Reason: "OutOf" + n, Message: fmt.Sprintf("node didn't have enough resource: %s, requested: %s, used: %s, capacity: %s",
 				n, q.String(), used.String(), have.String())}
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	criapi "k8s.io/cri-api/pkg/apis"
 
+	"github.com/nodewright/nodewright/agent/fit"
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/images"
 	"github.com/nodewright/nodewright/pleg"
@@ -64,6 +65,9 @@ type Config struct {
 	Cgroups Cgroups
 	// Admitters are asked after the agent's own checks, in order.
 	Admitters []Admitter
+	// Placement gives containers CPUs and memory of their own, on the machine's
+	// NUMA nodes; none does.
+	Placement fit.Config
 	// Sink gets every status; none, statuses are kept for local readers. One
 	// that is a statusmgr.Loader is asked at the start for what it has, and one
 	// with a method Prune(keep map[types.UID]bool) error is told now and then
@@ -207,12 +211,14 @@ type Agent struct {
 	name     runtimeName
 	ids      *idRanges
 	grants   *grants
-	cgroupV2 bool
-	metrics  *metrics
-	cleanup  chan struct{} // asks the loop for housekeeping; capacity 1
-	beat     atomic.Int64  // when the loop last turned, in Unix nanoseconds
-	sweeping atomic.Bool
-	sweeps   sync.WaitGroup
+	// placement is nil if nothing is placed.
+	placement *placement
+	cgroupV2  bool
+	metrics   *metrics
+	cleanup   chan struct{} // asks the loop for housekeeping; capacity 1
+	beat      atomic.Int64  // when the loop last turned, in Unix nanoseconds
+	sweeping  atomic.Bool
+	sweeps    sync.WaitGroup
 
 	ready chan struct{}
 

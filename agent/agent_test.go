@@ -15,13 +15,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	criapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/agent/fit"
 	"github.com/nodewright/nodewright/internal/criruntimetest"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/statusmgr"
@@ -55,6 +58,12 @@ type node struct {
 	pulls int    // at a time
 	cpus  string // 2
 	sink  statusmgr.Sink
+
+	placement fit.Config
+	admitters []agent.Admitter
+	more      []podmgr.Source // beside the test's own
+	metrics   prometheus.Registerer
+	forgetful bool // containers do not tell what they were made with
 }
 
 func newNode(t *testing.T) *node {
@@ -75,13 +84,17 @@ type life struct {
 func (n *node) start() *life {
 	n.t.Helper()
 	l := &life{n: n, src: &fakeSource{snapshots: make(chan podmgr.Snapshot, 100)}, ended: make(chan error, 1)}
+	var rt criapi.RuntimeService = n.rt
+	if n.forgetful {
+		rt = forgetful{n.rt}
+	}
 	a, err := agent.New(agent.Config{
 		Node: agent.Node{Name: "n1", IPs: []string{"192.0.2.7"}, Capacity: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse(cmp.Or(n.cpus, "2")), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
 		}},
 		RootDir: filepath.Join(n.root, "root"), PodLogsDir: filepath.Join(n.root, "logs"),
-		Runtime: n.rt, Images: n.rt, Sources: []podmgr.Source{l.src}, ResolvConf: "-",
-		ParallelPulls: n.pulls, Sink: n.sink,
+		Runtime: rt, Images: n.rt, Sources: append([]podmgr.Source{l.src}, n.more...), ResolvConf: "-",
+		ParallelPulls: n.pulls, Sink: n.sink, Placement: n.placement, Admitters: n.admitters, Metrics: n.metrics,
 	})
 	if err != nil {
 		n.t.Fatal(err)

@@ -24,8 +24,9 @@ import (
 // buildBlocks makes every block and plugs them into each other.
 func (a *Agent) buildBlocks() error {
 	c := &a.cfg
-	var errs [10]error
+	var errs [11]error
 	a.metrics, errs[0] = newMetrics(c.Metrics)
+	a.placement, errs[10] = newPlacement(c, a.requestCleanup)
 	a.grants = newGrants(c.RootDir, c.Log.Named("resize"), a.metrics)
 	a.reader = cri.NewReader(c.Runtime)
 	a.pleg, errs[1] = pleg.New(pleg.Config{Runtime: a.reader, Log: c.Log.Named("pleg"), Metrics: c.Metrics})
@@ -42,7 +43,7 @@ func (a *Agent) buildBlocks() error {
 	subPaths, err := newParts()
 	errs[9] = err
 	a.runtime, errs[4] = podruntime.New(podruntime.Config{
-		Runtime: c.Runtime, Images: imageAdapter{a.images}, PodLogsDir: c.PodLogsDir, ContainerLogsDir: c.ContainerLogsDir, Events: a.events,
+		Runtime: a.placement.around(c.Runtime), Images: imageAdapter{a.images}, PodLogsDir: c.PodLogsDir, ContainerLogsDir: c.ContainerLogsDir, Events: a.events,
 		Resizer: c.Runtime, SubPaths: subPaths, Cgroups: c.Cgroups,
 		Reap:    func(id string) (int, error) { return reap(cgroupRoots(), id) },
 		Backoff: c.CrashBackoff, MaxCrashBackoff: c.MaxCrashBackoff,

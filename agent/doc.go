@@ -24,6 +24,15 @@
 // owns every goroutine, and returns when all have ended. It stops no
 // container: what runs when it ends is adopted by the next one.
 //
+// # Placement
+//
+// With Config.Placement, containers of Guaranteed pods get CPUs, and memory of
+// few NUMA nodes, of their own: package fit decides which. A container starts
+// when what it was given is written down and all others have left its CPUs, and
+// keeps them until it ends, whatever becomes of the agent. The others follow
+// what is left to share, when that changes and never by polling. A pod that
+// lacks only what an ending pod still holds waits for it.
+//
 // # Faults
 //
 // The agent starts whatever it finds: a runtime that is away, a damaged state

@@ -21,6 +21,7 @@ import (
 // does nothing before every source has spoken: until then a pod that no
 // source named may still be wanted.
 func (a *Agent) housekeeping(ctx context.Context) {
+	a.retryWaiting()
 	if !a.pods.AllReady() {
 		return
 	}
@@ -70,6 +71,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 			a.sweepLogLinks(ctx)
 			a.sweepIDs(known)
 			a.sweepGrants(known)
+			a.sweepPlacement(ctx, known)
 			a.pruneSink(known)
 			a.runtime.Retain(func(uid types.UID) bool { return known[uid] || a.wanted(uid) })
 		})

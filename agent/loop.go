@@ -29,6 +29,7 @@ func (a *Agent) loop(ctx context.Context) error {
 	// known which of them run already and must not be turned away.
 	var changes <-chan podmgr.Change
 	listed := a.pleg.Listed()
+	var restored <-chan struct{}
 	pause := time.NewTimer(housekeepingEvery)
 	defer pause.Stop()
 	soon := false
@@ -39,6 +40,9 @@ func (a *Agent) loop(ctx context.Context) error {
 			return nil
 		case <-listed:
 			listed = nil
+			restored = a.restorePlacement(ctx)
+		case <-restored:
+			restored = nil
 			changes = a.pods.Changes()
 			a.requestCleanup()
 		case c, ok := <-changes:
@@ -57,7 +61,7 @@ func (a *Agent) loop(ctx context.Context) error {
 			}
 		case <-pause.C:
 			soon = false
-			if listed == nil {
+			if listed == nil && restored == nil {
 				a.housekeeping(ctx)
 			}
 			pause.Reset(housekeepingEvery)
@@ -79,6 +83,7 @@ func (a *Agent) handleChange(c podmgr.Change) {
 		slices.SortStableFunc(c.Pods, func(x, y *v1.Pod) int {
 			return x.CreationTimestamp.Compare(y.CreationTimestamp.Time)
 		})
+		a.adoptRunning(c.Pods)
 		for _, p := range c.Pods {
 			a.add(p)
 		}
@@ -110,8 +115,8 @@ func (a *Agent) add(pod *v1.Pod) {
 			a.reject(pod, *r)
 			return
 		}
-		if st, ok := a.statuses.Get(pod.UID); ok && wasRejected(&st) {
-			a.statuses.Forget(pod.UID) // that it was turned away once is over
+		if st, ok := a.statuses.Get(pod.UID); ok && wasRejected(&st) || a.isRejected(pod.UID) {
+			a.statuses.Forget(pod.UID) // that it was turned away once, or waited, is over
 		}
 		// What it asks beyond is decided on when all that run are known.
 		pod = a.grants.of(pod)
@@ -165,13 +170,16 @@ func (a *Agent) retryFailed() {
 // admitted in an earlier life of the agent and stays.
 func (a *Agent) admission(pod *v1.Pod, obs *observed.Pod) *Rejection {
 	if obs.AnyRunning() {
-		return nil
+		return a.place(pod, obs)
 	}
 	others := a.activePods(pod)
 	for _, ad := range a.admit {
 		if r := ad.Admit(pod, others); r != nil {
-			return r
+			return a.orLater(pod, others, r)
 		}
+	}
+	if r := a.place(pod, obs); r != nil {
+		return a.orLater(pod, others, r)
 	}
 	return nil
 }
@@ -195,6 +203,10 @@ func (a *Agent) activePods(pod *v1.Pod) []*v1.Pod {
 }
 
 func (a *Agent) reject(pod *v1.Pod, r Rejection) {
+	if a.wait(pod, r) {
+		return
+	}
+	r.RetryUntil = time.Time{}
 	a.mu.Lock()
 	a.rejected[pod.UID] = r
 	a.mu.Unlock()

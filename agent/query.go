@@ -100,7 +100,7 @@ func (a *Agent) Why(pod *v1.Pod) local.Why {
 	a.mu.Unlock()
 	switch {
 	case rejected:
-		why.WaitingFor = "nothing: the node turned the pod away (" + rejection.Reason + ": " + rejection.Message + "); change its manifest or the node"
+		why.WaitingFor, why.NextAt = refusal(rejection), rejection.RetryUntil
 	case !ok && a.pleg.Healthy() != nil:
 		why.WaitingFor = "the container runtime: " + a.pleg.Healthy().Error()
 	case !ok:

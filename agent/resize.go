@@ -54,6 +54,9 @@ func (a *Agent) mayResize(has, asks *v1.Pod) (reason, message string) {
 	if err := podruntime.CheckResize(has, asks); err != nil {
 		return v1.PodReasonInfeasible, err.Error()
 	}
+	if err := a.placement.resizable(has, asks); err != nil {
+		return v1.PodReasonInfeasible, err.Error()
+	}
 	if r := a.node.fit(asks, nil); r != nil {
 		return v1.PodReasonInfeasible, r.Message
 	}

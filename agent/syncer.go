@@ -63,6 +63,9 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	if err := a.ensureCgroup(ctx, pod); err != nil {
 		return podworker.Outcome{}, &reasonError{reasonPodCgroup, fmt.Errorf("pod cgroup: %w", err)}
 	}
+	if err := a.placement.ready(ctx, pod.UID, obs); err != nil {
+		return podworker.Outcome{}, &reasonError{"PlacementNotReady", err}
+	}
 	in, err := a.input(ctx, pod, obs, mounts)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -146,6 +149,7 @@ func (a syncer) SyncTerminatingRuntimePod(ctx context.Context, w podworker.Work)
 	if err := a.removeFromRuntime(ctx, obs); err != nil {
 		return err
 	}
+	a.unplace(ctx, uid)
 	if err := a.destroyCgroup(ctx, uid); err != nil {
 		return &reasonError{"FailedKillPod", fmt.Errorf("cgroup of an orphaned pod: %w", err)}
 	}
@@ -173,6 +177,7 @@ func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 	a.forgetDeadline(pod.UID)
 	a.grants.settle(pod.UID)
 	a.grants.finish(pod.UID)
+	a.unplace(ctx, pod.UID)
 
 	gone := pod.DeletionTimestamp != nil || w.Evicted || !a.wanted(pod.UID)
 	if gone {
@@ -262,6 +267,7 @@ func (a *Agent) input(ctx context.Context, pod *v1.Pod, obs *observed.Pod, mount
 		PodIPs:     obs.IPs(),
 		Volumes:    mounts.Paths(),
 		PodDir:     a.podDir(pod.UID),
+		Pinned:     a.placement.pins(pod),
 
 		RuntimeHandler: handler, Handler: features, UserNamespace: ids, VolumeGroups: mounts.Groups(pod),
 	}, nil

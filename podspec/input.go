@@ -49,6 +49,9 @@ type Input struct {
 	UserNamespace *IDRange
 	// VolumeGroups are groups that the files of the pod's volumes belong to.
 	VolumeGroups []int64
+	// Pinned says where containers run, by name. Others run where the runtime
+	// lets them.
+	Pinned map[string]Pinning
 	// Attached is what plugins add to containers, by the container's name.
 	Attached map[string]Attachment
 }
@@ -62,6 +65,17 @@ type HandlerFeatures struct {
 // IDs from 0 on.
 type IDRange struct {
 	First, Length uint32
+}
+
+// Pinning says where a container runs.
+type Pinning struct {
+	// CPUs and MemoryNodes are lists as the kernel has them (cpuset(7)), such
+	// as "0-3,8"; "" means any.
+	CPUs, MemoryNodes string
+	// NoQuota lets the container use its CPUs up: they are nobody else's, and
+	// a quota would throttle it in vain (the kubelet's
+	// DisableCPUQuotaWithExclusiveCPUs).
+	NoQuota bool
 }
 
 // Attachment is what a container gets of plugins: devices, and what it takes

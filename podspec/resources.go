@@ -64,6 +64,14 @@ func cpuLimit(n *Node, limit int64, r *runtimeapi.LinuxContainerResources) {
 	r.CpuQuota = quota(limit, r.CpuPeriod)
 }
 
+// pinned sets where a container runs. A quota of -1 is none (sched-bwc).
+func pinned(p Pinning, r *runtimeapi.LinuxContainerResources) {
+	r.CpusetCpus, r.CpusetMems = p.CPUs, p.MemoryNodes
+	if p.NoQuota && r.CpuPeriod != 0 {
+		r.CpuQuota = -1
+	}
+}
+
 // limitOf is a container's limit, or the pod's own if it has none.
 func limitOf(pod *v1.Pod, c *v1.Container, name v1.ResourceName) (resource.Quantity, bool) {
 	if q, ok := c.Resources.Limits[name]; ok {
@@ -98,6 +106,7 @@ func containerResources(in Input, c *v1.Container, g Group) *runtimeapi.LinuxCon
 	}
 	r.CpuShares = shares(milli(cpu))
 	cpuLimit(&in.Node, milli(*c.Resources.Limits.Cpu()), r)
+	pinned(in.Pinned[c.Name], r)
 	if q, ok := limitOf(pod, c, v1.ResourceMemory); ok {
 		r.MemoryLimitInBytes = q.Value()
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -269,5 +270,33 @@ func TestSandboxResources(t *testing.T) {
 				t.Errorf("overhead = %s, want %s", got, tc.overhead)
 			}
 		})
+	}
+}
+
+// Where a container runs is said to the runtime, and CPUs of its own are used up
+// without a quota.
+func TestPinned(t *testing.T) {
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{
+		{Name: "own", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}},
+		{Name: "free"},
+	}}}
+	in := Input{Pod: pod, Pinned: map[string]Pinning{"own": {CPUs: "2-3", MemoryNodes: "0", NoQuota: true}}}
+	for i, want := range []struct {
+		cpus, mems string
+		quota      int64
+	}{{"2-3", "0", -1}, {"", "", 0}} {
+		c := &pod.Spec.Containers[i]
+		r := Resources(in, c, c.Resources)
+		if r.CpusetCpus != want.cpus || r.CpusetMems != want.mems || r.CpuQuota != want.quota || r.CpuPeriod != 100000 {
+			t.Errorf("%s: %v", c.Name, r)
+		}
+	}
+	in.Node.NoCPUQuota = true
+	if r := Resources(in, &pod.Spec.Containers[0], pod.Spec.Containers[0].Resources); r.CpuQuota != 0 || r.CpusetCpus != "2-3" {
+		t.Errorf("without quotas: %v", r)
+	}
+	in.Node.NoCPUQuota, in.Pinned["own"] = false, Pinning{CPUs: "0-3"}
+	if r := Resources(in, &pod.Spec.Containers[0], pod.Spec.Containers[0].Resources); r.CpuQuota != 200000 {
+		t.Errorf("shared CPUs: %v", r)
 	}
 }

@@ -36,6 +36,8 @@ var supported = []string{
 	"podLogsDir", "clusterDomain", "clusterDNS", "resolvConf", "seccompDefault", "maxPods", "podsPerCore",
 	"healthzPort", "healthzBindAddress", "crashLoopBackOff", "systemReserved", "kubeReserved", "failCgroupV1", "logging",
 	"cgroupsPerQOS", "cgroupRoot", "cgroupDriver", "enforceNodeAllocatable", "systemReservedCgroup", "kubeReservedCgroup", "qosReserved", "podPidsLimit",
+	"cpuManagerPolicy", "cpuManagerPolicyOptions", "reservedSystemCPUs", "memoryManagerPolicy", "reservedMemory",
+	"topologyManagerPolicy", "topologyManagerScope", "topologyManagerPolicyOptions", "featureGates",
 }
 
 // loadConfig reads the KubeletConfiguration at path, if any, and merges the
@@ -92,6 +94,12 @@ func withoutEffect(doc map[string]any) []string {
 	for field, v := range logging {
 		if v != nil && field != "verbosity" {
 			fields = append(fields, "logging."+field)
+		}
+	}
+	gates, _ := doc["featureGates"].(map[string]any)
+	for gate := range gates {
+		if !slices.Contains(placementGates, gate) {
+			fields = append(fields, "featureGates."+gate)
 		}
 	}
 	slices.Sort(fields)
@@ -356,6 +364,7 @@ func setConfigDefaults(c *kubeletconfig.KubeletConfiguration) {
 	orDefault(&c.CPUCFSQuota, true)
 	orDefault(&c.CPUCFSQuotaPeriod, metav1.Duration{Duration: 100 * time.Millisecond})
 	orDefault(&c.SingleProcessOOMKill, false)
+	setPlacementDefaults(c)
 	if c.MaxPods == 0 {
 		c.MaxPods = 110
 	}

@@ -8,6 +8,7 @@
 //	agent logs NAME [CONTAINER]  a container's log
 //	agent exec NAME -- COMMAND   run a command in a container
 //	agent why NAME               what a pod waits for
+//	agent fit -f FILE            where a pod would run, or why it would not
 //	agent version
 package main
 
@@ -44,6 +45,7 @@ func commands() []command {
 		{"logs", "NAME [CONTAINER] [-f] [--tail N] [--since 5m] [-p]", "print a container's log", logs},
 		{"exec", "NAME [-c CONTAINER] [-i] [-t] -- COMMAND...", "run a command in a container", execCommand},
 		{"why", "NAME [-n NAMESPACE]", "tell what a pod waits for", why},
+		{"fit", "-f FILE [-o json]", "tell where a pod would run here, or why it would not", fitPod},
 		{"version", "", "print the version", version},
 	}
 }
@@ -117,7 +119,7 @@ func isFlag(args []string, name string) bool {
 }
 
 // clientValues are the flags with a value that only the other commands have.
-var clientValues = []string{"n", "namespace", "o", "output", "c", "container", "tail", "since"}
+var clientValues = []string{"n", "namespace", "o", "output", "c", "container", "tail", "since", "filename"}
 
 // takesValue tells whether a flag standing alone is followed by its value.
 func takesValue(arg string) bool {

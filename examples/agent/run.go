@@ -249,6 +249,10 @@ func agentConfig(f *runFlags, c *kubeletconfig.KubeletConfiguration, client *cri
 		}
 		sources = append(sources, s)
 	}
+	placement, err := placementOf(f.rootDir, c, node.Capacity, readMachine)
+	if err != nil {
+		return agent.Config{}, err
+	}
 	rings, err := keyrings(f)
 	if err != nil {
 		return agent.Config{}, err
@@ -263,7 +267,7 @@ func agentConfig(f *runFlags, c *kubeletconfig.KubeletConfiguration, client *cri
 		return agent.Config{}, err
 	}
 	cfg := agent.Config{
-		Keyrings: rings, Sink: statuses,
+		Keyrings: rings, Sink: statuses, Placement: placement,
 		Node: node, RootDir: f.rootDir, PodLogsDir: c.PodLogsDir,
 		Runtime: client, Images: client, Sources: sources,
 		SyncFrequency: c.SyncFrequency.Duration, StartsInFlight: f.startsInFlight,
@@ -315,7 +319,8 @@ func nodeOf(f *runFlags, c *kubeletconfig.KubeletConfiguration) (agent.Node, err
 	}
 	node.Labels, _ = f.labels() // checked with the flags
 	node.Allocatable = node.Capacity.DeepCopy()
-	for _, reserved := range []map[string]string{c.SystemReserved, c.KubeReserved} {
+	system, kube := reservedLists(c)
+	for _, reserved := range []map[string]string{system, kube} {
 		for name, q := range reserved {
 			rn := v1.ResourceName(name)
 			left, ok := node.Allocatable[rn]

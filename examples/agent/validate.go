@@ -111,6 +111,7 @@ func validateConfig(c *kubeletconfig.KubeletConfiguration, origin map[string]str
 		}
 	}
 	validateCgroups(c, bad)
+	validatePlacement(c, bad)
 	return errors.Join(errs...)
 }
 

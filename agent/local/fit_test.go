@@ -1,0 +1,66 @@
+package local_test
+
+import (
+	"net/http"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/agent/local"
+)
+
+// fitter says of every pod the same.
+type fitter struct {
+	fakeAgent
+	answer local.Fit
+	asked  *v1.Pod
+}
+
+func (f *fitter) Fit(pod *v1.Pod) local.Fit {
+	f.asked = pod
+	return f.answer
+}
+
+func serveFit(t *testing.T, a local.Agent) *local.Client {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := local.Listen(socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &http.Server{Handler: local.Handler(a, nil), ReadHeaderTimeout: time.Minute}
+	go func() { _ = srv.Serve(l) }()
+	t.Cleanup(func() { _ = srv.Close() })
+	return local.NewClient(socket)
+}
+
+func TestFit(t *testing.T) {
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
+	pod.Name = "p"
+	f := &fitter{}
+	c := serveFit(t, f)
+	for _, want := range []local.Fit{
+		{Fits: true, Containers: []local.FitContainer{{
+			Name: "c", CPUs: "2-3", Own: true, MemoryNodes: "0", Memory: map[string]uint64{"memory": 1 << 30}, Hint: local.FitHint{Nodes: "0", Preferred: true},
+		}}, Steps: []string{"container c: fine"}},
+		{Reason: "OutOfcpu", Message: "no", RetryUntil: time.Unix(1700000000, 0).UTC()},
+	} {
+		f.answer = want
+		got, err := c.Fit(t.Context(), pod)
+		if err != nil || !reflect.DeepEqual(*got, want) || f.asked.Name != "p" || f.asked.Spec.Containers[0].Name != "c" {
+			t.Errorf("%+v, %v, want %+v", got, err, want)
+		}
+	}
+	large := pod.DeepCopy()
+	large.Annotations = map[string]string{"a": strings.Repeat("x", 4<<20)}
+	if _, err := c.Fit(t.Context(), large); err == nil || !strings.Contains(err.Error(), "too large") {
+		t.Errorf("a pod of 4 MiB: %v", err)
+	}
+	if _, err := serveFit(t, &fakeAgent{}).Fit(t.Context(), pod); err == nil || !strings.Contains(err.Error(), "does not tell") {
+		t.Errorf("an agent that cannot tell: %v", err)
+	}
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/internal/sampleimage"
+)
+
+// cpuset is what a container sees of the CPUs it may run on.
+func (l *lab) cpuset(pod string) string {
+	l.t.Helper()
+	file := "/sys/fs/cgroup/cpuset/cpuset.cpus"
+	if agent.CgroupV2() {
+		file = "/sys/fs/cgroup/cpuset.cpus.effective"
+	}
+	return strings.TrimSpace(l.ask("exec", pod, "--", "/testbox", "cat", file))
+}
+
+// guaranteed is the manifest of a pod that gets a CPU of its own.
+func guaranteed(name string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: c, image: '%s', args: [sleep, forever], resources: {limits: {cpu: '1', memory: 16Mi}}}
+`, name, sampleimage.Testbox)
+}
+
+// A container has a CPU of its own, as seen from inside, and others leave it;
+// whatever becomes of the agent, nothing moves.
+func TestPlacementPinned(t *testing.T) {
+	t.Parallel()
+	m, err := readMachine()
+	if err != nil || len(m.CPUs) < 2 || m.AllCPUs().Len() != runtime.NumCPU() || !m.AllCPUs().Has(0) {
+		t.Skipf("this takes at least 2 CPUs, all of them ours; there are %v (%v)", m.AllCPUs(), err)
+	}
+	l := newLab(t)
+	f, err := os.OpenFile(l.config(), os.O_APPEND|os.O_WRONLY, 0)
+	l.must(err)
+	_, err = f.WriteString("cpuManagerPolicy: static\nreservedSystemCPUs: '0'\n")
+	l.must(err)
+	l.must(f.Close())
+	l.write("shared.yaml", box("shared", "sleep, forever"))
+	l.start()
+	l.untilReady("shared")
+	all := m.AllCPUs().String()
+	if got := l.cpuset("shared"); got != all {
+		t.Errorf("shared sees CPUs %q, want %q", got, all)
+	}
+	own := l.dryRun(guaranteed("own"))
+	l.write("own.yaml", guaranteed("own"))
+	l.untilReady("own")
+	check := func(when string) {
+		t.Helper()
+		got, rest := l.cpuset("own"), l.cpuset("shared")
+		if got != own || rest == all || strings.Contains(","+rest+",", ","+own+",") {
+			t.Errorf("%s: own sees CPUs %q, want %q; shared sees %q", when, got, own, rest)
+		}
+	}
+	check("at first")
+	before := ids(l.containers())
+	pid := l.pid(containerID(l.pods()["own"], "c"))
+	l.kill()
+	if got := mayRunOn(t, pid); got != own {
+		t.Errorf("without an agent own may run on CPUs %s, want %s", got, own)
+	}
+	l.start()
+	l.untilReady("own", "shared")
+	check("after the agent's restart")
+	if after := ids(l.containers()); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Errorf("containers before the restart %v, after it %v", before, after)
+	}
+	l.remove("own.yaml")
+	l.untilGone("own")
+	l.until("shared by all again", func(map[string]*v1.Pod) bool { return l.cpuset("shared") == all })
+}
+
+// mayRunOn are the CPUs that the kernel lets a process run on (proc_pid_status(5)).
+func mayRunOn(t *testing.T, pid int) string {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(b), "Cpus_allowed_list:")
+	return strings.Fields(rest)[0]
+}
+
+// dryRun is the CPU that "agent fit" says the pod would get.
+func (l *lab) dryRun(manifest string) string {
+	l.t.Helper()
+	file := l.config() + ".pod"
+	l.must(os.WriteFile(file, []byte(manifest), 0o600))
+	lines := strings.Split(l.ask("fit", "-f", file), "\n")
+	if len(lines) < 2 || len(strings.Fields(lines[1])) < 2 {
+		l.t.Fatalf("agent fit says %q", lines)
+	}
+	return strings.Fields(lines[1])[1]
+}
