@@ -25,7 +25,7 @@ type plugin struct {
 	mu       sync.Mutex
 	options  devicemgr.Options
 	devices  []devicemgr.Device
-	changed  chan struct{} // closed and replaced at each change
+	changed  chan struct{} // closed at each change; made where it is waited for, in the bubble
 	dead     bool
 	silent   bool // lists nothing
 	calls    []string
@@ -36,7 +36,7 @@ type plugin struct {
 }
 
 func newPlugin(devices ...devicemgr.Device) *plugin {
-	return &plugin{devices: devices, changed: make(chan struct{})}
+	return &plugin{devices: devices}
 }
 
 func healthyDevices(ids ...string) []devicemgr.Device {
@@ -52,8 +52,10 @@ func (p *plugin) change(fn func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	fn()
-	close(p.changed)
-	p.changed = make(chan struct{})
+	if p.changed != nil {
+		close(p.changed)
+		p.changed = nil
+	}
 }
 
 func (p *plugin) set(devices ...devicemgr.Device) { p.change(func() { p.devices = devices }) }
@@ -84,6 +86,9 @@ func (p *plugin) Options(context.Context) (devicemgr.Options, error) {
 func (p *plugin) Watch(ctx context.Context, list func([]devicemgr.Device)) error {
 	for {
 		p.mu.Lock()
+		if p.changed == nil {
+			p.changed = make(chan struct{})
+		}
 		dead, silent, devices, changed := p.dead, p.silent, slices.Clone(p.devices), p.changed
 		p.mu.Unlock()
 		if dead {
