@@ -374,7 +374,7 @@ func (a *Admission) choose(i int, w ask, hint numa.NodeSet) error {
 			defer done()
 			ids, err := v.session.plugin.Prefer(ctx, available, must, size)
 			if err != nil {
-				err = &PluginError{w.resource, "GetPreferredAllocation", err}
+				err = a.blame(v.session, "GetPreferredAllocation", err)
 			}
 			return ids, err
 		}
@@ -409,16 +409,20 @@ func (m *Manager) Admit(ctx context.Context, pod *v1.Pod) error {
 	const attempts = 3 // devices change between the choice and the deed
 	var err error
 	for range attempts {
-		var a *Admission
-		if a, err = m.Begin(ctx, pod); err != nil {
-			return err
-		}
-		if a, err = a.Choose(topology.WholePod, numa.Hint{}); err != nil {
-			return err
-		}
-		if err = a.Commit(); !errors.Is(err, ErrChanged) {
+		if err = m.admit(ctx, pod); !errors.Is(err, ErrChanged) {
 			return err
 		}
 	}
 	return err
+}
+
+func (m *Manager) admit(ctx context.Context, pod *v1.Pod) error {
+	a, err := m.Begin(ctx, pod)
+	if err != nil {
+		return err
+	}
+	if a, err = a.Choose(topology.WholePod, numa.Hint{}); err != nil {
+		return err
+	}
+	return a.Commit()
 }

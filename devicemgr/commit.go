@@ -198,9 +198,16 @@ func (a *Admission) call(c *choice) error {
 	}
 	a.m.cfg.Log.Warn("a plugin did not allocate", zap.String("resource", c.Resource), zap.Strings("devices", c.ids()),
 		zap.String("namespace", a.pod.Namespace), zap.String("pod", a.pod.Name), zap.Error(err))
-	a.m.mu.Lock()
-	defer a.m.mu.Unlock()
-	if notYet := a.m.ready(a.m.resources[c.Resource], time.Now()); notYet != nil {
+	return a.blame(s, "Allocate", err)
+}
+
+// blame makes of a plugin's error what it means for the pod: to wait, to begin
+// again, or to be rejected.
+func (a *Admission) blame(s *session, call string, err error) error {
+	m := a.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if notYet := m.ready(m.resources[s.resource], time.Now()); notYet != nil {
 		return notYet
 	}
 	if s.ctx.Err() != nil {
@@ -208,10 +215,10 @@ func (a *Admission) call(c *choice) error {
 	}
 	if errors.Is(err, ErrAway) {
 		// It has gone, and its watch has not told yet. Once can be chance.
-		a.m.strikes[a.pod.UID]++
-		if a.m.strikes[a.pod.UID] == 1 {
-			return &NotYetError{Resource: c.Resource, Why: "its plugin went away: " + err.Error(), Until: time.Now().Add(a.m.cfg.Grace)}
+		m.strikes[a.pod.UID]++
+		if m.strikes[a.pod.UID] == 1 {
+			return &NotYetError{Resource: s.resource, Why: "its plugin went away: " + err.Error(), Until: time.Now().Add(m.cfg.Grace)}
 		}
 	}
-	return &PluginError{c.Resource, "Allocate", err}
+	return &PluginError{s.resource, call, err}
 }

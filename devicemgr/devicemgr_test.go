@@ -307,6 +307,7 @@ func TestSubscribersHear(t *testing.T) {
 		synctest.Wait()
 		p.die()
 		time.Sleep(6 * time.Minute)
+		synctest.Wait()
 		want := []string{"0s [example.com/gpu] [p]", "0s [example.com/gpu] [p]", "0s [example.com/gpu] [p]", "0s [example.com/gpu] [p]", "5m0s [example.com/gpu] []"}
 		if !slices.Equal(heard, want) {
 			t.Errorf("heard\n%s, want\n%s", strings.Join(heard, "\n"), strings.Join(want, "\n"))
@@ -399,6 +400,33 @@ func TestDiesInAllocate(t *testing.T) {
 	bubble(t, p, func(t *testing.T, l *life, _ *memory) {
 		l.refused(t, pod("p", "main=1"), "wait 5m0s: its plugin went away")
 		l.refused(t, pod("p", "main=1"), "plugin of example.com/gpu: Allocate: the plugin has gone away")
+	})
+}
+
+func TestPreferenceFails(t *testing.T) {
+	p := newPlugin(healthyDevices("a", "b")...)
+	p.options.Prefer = true
+	bubble(t, p, func(t *testing.T, l *life, _ *memory) {
+		next := newPlugin(healthyDevices("x")...)
+		p.prefer = func([]string, []string, int) ([]string, error) {
+			if err := l.Offer(t.Context(), gpu, next); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+			return nil, errors.New("closed")
+		}
+		l.admit(t, pod("p", "main=1")) // with the plugin that took over
+		if got := l.has("p", "main"); got != "x" {
+			t.Errorf("p has %s, want x", got)
+		}
+		l.Release("p")
+		next.options.Prefer = true
+		next.prefer = func([]string, []string, int) ([]string, error) { return nil, errors.New("no idea") }
+		if err := l.Offer(t.Context(), gpu, next); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		l.refused(t, pod("q", "main=1"), "plugin of example.com/gpu: GetPreferredAllocation: no idea")
 	})
 }
 

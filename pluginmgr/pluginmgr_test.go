@@ -259,6 +259,45 @@ func TestBackOff(t *testing.T) {
 	})
 }
 
+// versioned takes plugins of one version.
+type versioned struct {
+	*rig
+	version string
+}
+
+func (v versioned) Validate(_, _ string, versions []string) error {
+	if !slices.Contains(versions, v.version) {
+		return fmt.Errorf("want %s", v.version)
+	}
+	return nil
+}
+
+func (v versioned) Register(_ context.Context, name, _ string, _ []string) error {
+	v.note("%s registers %s", v.version, name)
+	return nil
+}
+
+func TestHandlersByVersion(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.m.cfg.Handlers["T"] = []Handler{versioned{r, "v2"}, versioned{r, "v1"}}
+		for _, tt := range []struct {
+			versions []string
+			want     string
+		}{
+			{[]string{"v1"}, "v1 registers a; told a true"},
+			{[]string{"v1", "v2"}, "deregister a /p; v2 registers a; told a true"},
+			{[]string{"v3"}, "deregister a /p; told a false plugin T \"a\": want v2\nwant v1"},
+		} {
+			p := is("a")
+			p.info.Versions = tt.versions
+			r.put("/p", p)
+			if got := r.take(); got != tt.want {
+				t.Errorf("versions %v: heard %q, want %q", tt.versions, got, tt.want)
+			}
+		}
+	})
+}
+
 // A handler that hangs holds up its socket alone.
 func TestSlowPlugin(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
