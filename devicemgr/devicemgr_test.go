@@ -91,8 +91,9 @@ func TestCapacity(t *testing.T) {
 		time.Sleep(time.Second)
 		check("beyond the grace", "0/0")
 		time.Sleep(10 * time.Minute)
-		if p.closed != 1 {
-			t.Errorf("plugin closed %d times, want 1 when it is given up", p.closed)
+		synctest.Wait()
+		if n := p.closes(); n != 1 {
+			t.Errorf("plugin closed %d times, want 1 when it is given up", n)
 		}
 		again := newPlugin(healthyDevices("x")...)
 		if err := l.Offer(t.Context(), gpu, again); err != nil {
@@ -333,8 +334,8 @@ func TestTakeover(t *testing.T) {
 		old.die()
 		next.change(func() { next.silent = false })
 		synctest.Wait()
-		if got := l.counts(); got != "2/2" || old.closed != 1 {
-			t.Errorf("capacity %s and old closed %d times, want 2/2 and once", got, old.closed)
+		if got := l.counts(); got != "2/2" || old.closes() != 1 {
+			t.Errorf("capacity %s and old closed %d times, want 2/2 and once", got, old.closes())
 		}
 		l.admit(t, pod("q", "main=2"))
 		if got := l.has("q", "main"); got != "b,c" {

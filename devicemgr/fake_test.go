@@ -78,6 +78,13 @@ func (p *plugin) called() []string {
 	return slices.Clone(p.calls)
 }
 
+// closes counts the calls of Close.
+func (p *plugin) closes() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
+}
+
 func (p *plugin) Options(context.Context) (devicemgr.Options, error) {
 	err := p.call("options")
 	return p.options, err
