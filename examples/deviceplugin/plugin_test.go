@@ -15,7 +15,11 @@ import (
 
 	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/devicemgr"
+	"github.com/nodewright/nodewright/pluginmgr"
 )
+
+// What finds plugins fits what uses them, though neither knows the other.
+var _ pluginmgr.Handler = devicemgr.Registrar{}
 
 // agent runs a device manager until stop is called.
 func agent(t *testing.T, sockets, state string) (m *devicemgr.Manager, changed <-chan struct{}, stop func()) {
