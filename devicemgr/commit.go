@@ -1,0 +1,224 @@
+package devicemgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Commit makes the choice true: it reserves the devices, has the plugins
+// allocate them, and stores what the pod has. When it fails the pod has what it
+// had before. The error is [ErrChanged] if the choice can no longer be made, a
+// [*NotYetError] if a plugin went away over it, and a [*PluginError] if one
+// refused.
+func (a *Admission) Commit() error {
+	if !a.anyFresh() {
+		return nil
+	}
+	if err := a.reserve(); err != nil {
+		return err
+	}
+	err := a.allocate()
+	if err != nil {
+		a.m.mu.Lock()
+		a.undo()
+		a.m.mu.Unlock()
+		return err
+	}
+	rec := &record{Version: recordVersion, UID: a.pod.UID, Namespace: a.pod.Namespace, Name: a.pod.Name, live: true}
+	for _, list := range a.held {
+		for _, c := range list {
+			rec.Held = append(rec.Held, c.Holding)
+		}
+	}
+	a.m.mu.Lock()
+	rec.Lost = a.m.blind[a.pod.UID] != nil
+	a.m.mu.Unlock()
+	err = a.m.write(rec)
+	a.m.mu.Lock()
+	defer a.m.mu.Unlock()
+	if err != nil || a.released {
+		a.undo()
+		if err == nil {
+			err = fmt.Errorf("pod %s/%s was released while it was admitted", a.pod.Namespace, a.pod.Name)
+			_ = a.m.cfg.Store.Delete(podPrefix + string(a.pod.UID)) // nothing of it runs, which tells too
+		}
+		return err
+	}
+	if old := a.m.pods[a.pod.UID]; old != nil {
+		for _, h := range old.Held {
+			a.m.free(h, a.pod.UID)
+		}
+	}
+	for _, h := range rec.Held {
+		for _, d := range h.Devices {
+			a.m.resources[h.Resource].taken[d.ID] = a.pod.UID
+		}
+	}
+	a.m.pods[a.pod.UID] = rec
+	delete(a.m.pending, a.pod.UID)
+	return nil
+}
+
+func (a *Admission) anyFresh() bool {
+	return slices.ContainsFunc(a.held, func(list []choice) bool {
+		return slices.ContainsFunc(list, func(c choice) bool { return c.fresh })
+	})
+}
+
+// reserve takes the devices, if they can still be had.
+func (a *Admission) reserve() error {
+	m := a.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.pending[a.pod.UID] != nil {
+		return ErrChanged // twice at the same time
+	}
+	now := time.Now()
+	for _, list := range a.held {
+		for _, c := range list {
+			if !c.fresh {
+				continue
+			}
+			r := m.resources[c.Resource]
+			if err := m.ready(r, now); err != nil {
+				return err
+			}
+			if r.session != a.views[c.Resource].session {
+				return ErrChanged
+			}
+			for _, d := range c.Devices {
+				now, ok := find(r.devices, d.ID)
+				owner, taken := r.taken[d.ID]
+				if !ok || !now.Healthy || taken && owner != a.pod.UID {
+					return ErrChanged
+				}
+			}
+		}
+	}
+	m.pending[a.pod.UID] = a
+	for _, list := range a.held {
+		for _, c := range list {
+			for _, d := range c.Devices {
+				if c.fresh {
+					m.resources[c.Resource].taken[d.ID] = a.pod.UID
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// undo gives back what reserve took and the pod did not have before.
+// Manager.mu is held.
+func (a *Admission) undo() {
+	m := a.m
+	delete(m.pending, a.pod.UID)
+	var freed []string
+	for _, list := range a.held {
+		for _, c := range list {
+			if c.fresh {
+				m.free(c.Holding, a.pod.UID)
+				freed = append(freed, c.Resource)
+			}
+		}
+	}
+	if old := m.pods[a.pod.UID]; old != nil {
+		for _, h := range old.Held {
+			for _, d := range h.Devices {
+				if _, taken := m.resources[h.Resource].taken[d.ID]; !taken {
+					m.resources[h.Resource].taken[d.ID] = a.pod.UID
+				}
+			}
+		}
+	}
+	m.notify(Change{Resources: union(freed, nil)})
+}
+
+// allocate makes the calls: one after the other to each plugin, to different
+// plugins at the same time.
+func (a *Admission) allocate() error {
+	perResource := map[string][]*choice{}
+	for i, list := range a.held {
+		a.held[i] = slices.Clone(list) // the value is shared
+		for j := range a.held[i] {
+			if c := &a.held[i][j]; c.fresh {
+				perResource[c.Resource] = append(perResource[c.Resource], c)
+			}
+		}
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	failed := map[string]error{}
+	for name, list := range perResource {
+		wg.Go(func() {
+			for _, c := range list {
+				if err := a.call(c); err != nil {
+					mu.Lock()
+					failed[name] = err
+					mu.Unlock()
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, name := range sortedKeys(failed) { // the first by name, so that it is always the same one
+		return failed[name]
+	}
+	return nil
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// call has a plugin allocate what one container is to have.
+func (a *Admission) call(c *choice) error {
+	s := a.views[c.Resource].session
+	ctx, done := context.WithTimeout(a.ctx, a.m.cfg.Timeout)
+	defer done()
+	start := time.Now()
+	got, err := s.plugin.Allocate(ctx, c.ids())
+	a.m.met.allocate.WithLabelValues(c.Resource).Observe(time.Since(start).Seconds())
+	if err == nil {
+		got.sort()
+		c.Attachment = got
+		return nil
+	}
+	a.m.cfg.Log.Warn("a plugin did not allocate", zap.String("resource", c.Resource), zap.Strings("devices", c.ids()),
+		zap.String("namespace", a.pod.Namespace), zap.String("pod", a.pod.Name), zap.Error(err))
+	return a.blame(s, "Allocate", err)
+}
+
+// blame makes of a plugin's error what it means for the pod: to wait, to begin
+// again, or to be rejected.
+func (a *Admission) blame(s *session, call string, err error) error {
+	m := a.m
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if notYet := m.ready(m.resources[s.resource], time.Now()); notYet != nil {
+		return notYet
+	}
+	if s.ctx.Err() != nil {
+		return ErrChanged // another plugin has taken over
+	}
+	if errors.Is(err, ErrAway) {
+		// It has gone, and its watch has not told yet. Once can be chance.
+		m.strikes[a.pod.UID]++
+		if m.strikes[a.pod.UID] == 1 {
+			return &NotYetError{Resource: s.resource, Why: "its plugin went away: " + err.Error(), Until: time.Now().Add(m.cfg.Grace)}
+		}
+	}
+	return &PluginError{s.resource, call, err}
+}

@@ -1,0 +1,128 @@
+package devicemgr
+
+import (
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// Device is one device that a plugin offers.
+type Device struct {
+	// ID is unique among the devices of its resource.
+	ID      string
+	Healthy bool
+	// Nodes are the NUMA nodes it is near to; 0 if it is near none in
+	// particular.
+	Nodes numa.NodeSet
+}
+
+// normal sorts a list by ID. Devices without an ID are left out, and of those
+// that share one the last counts; dropped is how many that were.
+func normal(list []Device) (sorted []Device, dropped int) {
+	byID := func(a, b Device) int { return strings.Compare(a.ID, b.ID) }
+	sorted = slices.Clone(list)
+	slices.SortStableFunc(sorted, byID)
+	kept := sorted[:0]
+	for i, d := range sorted {
+		if d.ID != "" && (i+1 == len(sorted) || sorted[i+1].ID != d.ID) {
+			kept = append(kept, d)
+		}
+	}
+	return kept, len(list) - len(kept)
+}
+
+// find looks in a sorted list.
+func find(list []Device, id string) (Device, bool) {
+	i, ok := slices.BinarySearchFunc(list, id, func(d Device, id string) int { return strings.Compare(d.ID, id) })
+	if !ok {
+		return Device{}, false
+	}
+	return list[i], true
+}
+
+func anyNear(list []Device) bool {
+	return slices.ContainsFunc(list, func(d Device) bool { return d.Nodes != 0 })
+}
+
+// Attachment is what devices add to a container. Lists are sorted by what they
+// are unique by: variable names, paths in the container, CDI names.
+type Attachment struct {
+	Env         []v1.EnvVar       `json:"env,omitempty"` // literal values
+	Mounts      []Mount           `json:"mounts,omitempty"`
+	Nodes       []DeviceNode      `json:"nodes,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+	CDI         []string          `json:"cdi,omitempty"` // fully qualified names
+}
+
+// Mount is a path of the host that shows in the container.
+type Mount struct {
+	ContainerPath string `json:"containerPath"`
+	HostPath      string `json:"hostPath"`
+	ReadOnly      bool   `json:"readOnly,omitempty"`
+}
+
+// DeviceNode is a device file of the host that shows in the container.
+type DeviceNode struct {
+	ContainerPath string `json:"containerPath"`
+	HostPath      string `json:"hostPath"`
+	// Permissions are some of r, w and m (mknod), as cgroups have them.
+	Permissions string `json:"permissions,omitempty"`
+}
+
+// merge adds what another resource gives the same container. What is there
+// already stays; conflicts names what was left out for that.
+func (a *Attachment) merge(b Attachment) (conflicts []string) {
+	for _, e := range b.Env {
+		switch i := slices.IndexFunc(a.Env, func(x v1.EnvVar) bool { return x.Name == e.Name }); {
+		case i < 0:
+			a.Env = append(a.Env, e)
+		case a.Env[i].Value != e.Value:
+			conflicts = append(conflicts, "variable "+e.Name)
+		}
+	}
+	for _, m := range b.Mounts {
+		switch i := slices.IndexFunc(a.Mounts, func(x Mount) bool { return x.ContainerPath == m.ContainerPath }); {
+		case i < 0:
+			a.Mounts = append(a.Mounts, m)
+		case a.Mounts[i] != m:
+			conflicts = append(conflicts, "mount "+m.ContainerPath)
+		}
+	}
+	for _, d := range b.Nodes {
+		switch i := slices.IndexFunc(a.Nodes, func(x DeviceNode) bool { return x.ContainerPath == d.ContainerPath }); {
+		case i < 0:
+			a.Nodes = append(a.Nodes, d)
+		case a.Nodes[i] != d:
+			conflicts = append(conflicts, "device "+d.ContainerPath)
+		}
+	}
+	for k, v := range b.Annotations {
+		if a.Annotations == nil {
+			a.Annotations = map[string]string{}
+		}
+		switch has, ok := a.Annotations[k]; {
+		case !ok:
+			a.Annotations[k] = v
+		case has != v:
+			conflicts = append(conflicts, "annotation "+k)
+		}
+	}
+	for _, name := range b.CDI {
+		if !slices.Contains(a.CDI, name) {
+			a.CDI = append(a.CDI, name)
+		}
+	}
+	a.sort()
+	slices.Sort(conflicts)
+	return conflicts
+}
+
+func (a *Attachment) sort() {
+	slices.SortFunc(a.Env, func(x, y v1.EnvVar) int { return strings.Compare(x.Name, y.Name) })
+	slices.SortFunc(a.Mounts, func(x, y Mount) int { return strings.Compare(x.ContainerPath, y.ContainerPath) })
+	slices.SortFunc(a.Nodes, func(x, y DeviceNode) int { return strings.Compare(x.ContainerPath, y.ContainerPath) })
+	slices.Sort(a.CDI)
+}

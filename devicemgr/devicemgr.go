@@ -1,0 +1,302 @@
+package devicemgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// Limits of a Manager.
+const (
+	// defaultGrace is how long the kubelet keeps the capacity of a plugin
+	// that has stopped.
+	defaultGrace = 5 * time.Minute
+	// preStartTimeout is the device plugin API's
+	// (KubeletPreStartContainerRPCTimeoutInSecs). The kubelet gives the other
+	// calls all the time in the world.
+	defaultTimeout = 30 * time.Second
+	// maxResources bounds what is remembered of plugins that come and go.
+	maxResources = 512
+)
+
+// Store keeps values over a crash: one for each pod that has devices, and one
+// with the names of resources. A checkpoint.Store is one.
+type Store interface {
+	Write(key string, value []byte) error
+	// Read returns fs.ErrNotExist if there is no value, or none that is whole.
+	Read(key string) ([]byte, error)
+	Delete(key string) error
+	Keys() ([]string, error)
+}
+
+// Config holds what a Manager needs. Store is required; the zero value of every
+// other field means the default named beside it.
+type Config struct {
+	// SocketDir is where plugins find kubelet.sock to register at, and have
+	// their own sockets: the kubelet's is /var/lib/kubelet/device-plugins.
+	// Sockets in it are removed at each start, which is how plugins hear of
+	// it. Plugins cannot register there.
+	SocketDir string
+	Store     Store
+	// Machine has the NUMA nodes that devices can be near to; none.
+	Machine numa.Machine
+	// Claimed tells that a container has a resource from elsewhere, such as
+	// an extended resource through DRA; never. It is called without locks.
+	Claimed func(pod *v1.Pod, container, resource string) bool
+
+	Grace   time.Duration // that a plugin may be away before its capacity is; 5m
+	Timeout time.Duration // of each call to a plugin, and for its first list; 30s
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+func (c Config) withDefaults() Config {
+	if c.Claimed == nil {
+		c.Claimed = func(*v1.Pod, string, string) bool { return false }
+	}
+	if c.Grace == 0 {
+		c.Grace = defaultGrace
+	}
+	if c.Timeout == 0 {
+		c.Timeout = defaultTimeout
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.Store == nil {
+		errs = append(errs, errors.New("Config.Store is required"))
+	}
+	if c.SocketDir != "" && !filepath.IsAbs(c.SocketDir) {
+		errs = append(errs, fmt.Errorf("Config.SocketDir is %q; want an absolute path", c.SocketDir))
+	}
+	if n := len(filepath.Join(c.SocketDir, socketName)); n > maxSocketPath {
+		errs = append(errs, fmt.Errorf("Config.SocketDir is %q; want a path that leaves room for %s within %d bytes", c.SocketDir, socketName, maxSocketPath))
+	}
+	if c.Grace < 0 {
+		errs = append(errs, fmt.Errorf("Config.Grace is %v; want a positive duration", c.Grace))
+	}
+	if c.Timeout < 0 {
+		errs = append(errs, fmt.Errorf("Config.Timeout is %v; want a positive duration", c.Timeout))
+	}
+	if len(c.Machine.Nodes) > 0 {
+		if err := c.Machine.Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("Config.Machine: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Manager knows the devices of plugins and which pods have them. Its methods
+// may be called from any goroutine; only those with a ctx wait for plugins.
+type Manager struct {
+	cfg Config
+	met *metrics
+
+	mu        sync.Mutex
+	resources map[string]*resource
+	pods      map[types.UID]*record // never changed, only replaced
+	pending   map[types.UID]*Admission
+	blind     map[types.UID]*blind
+	running   map[types.UID]map[string]bool // containers, as of Restore
+	strikes   map[types.UID]int             // plugins that died while they allocated for a pod
+	subs      map[*subscription]bool
+	restored  bool
+	ctx       context.Context // Run's; nil before
+	wg        sync.WaitGroup  // of sessions
+	serving   error           // why plugins cannot register now
+
+	storing sync.Mutex // held while names are written
+}
+
+// resource is what plugins offer under one name. Manager.mu guards it; devices
+// are never changed, only replaced.
+type resource struct {
+	name    string
+	devices []Device             // sorted
+	taken   map[string]types.UID // who has a device
+	session *session             // with its plugin; nil if there is none
+	// lost tells that its devices cannot be had: the plugin has gone, or not
+	// come, or not yet listed any. Since when, and why.
+	lost   bool
+	lostAt time.Time
+	why    string
+	expiry *time.Timer // of the grace, while lost
+}
+
+// New checks cfg and returns a Manager at rest.
+func New(cfg Config) (*Manager, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("devicemgr: %w", err)
+	}
+	met, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("devicemgr: %w", err)
+	}
+	return &Manager{
+		cfg: cfg, met: met,
+		resources: map[string]*resource{},
+		pods:      map[types.UID]*record{},
+		pending:   map[types.UID]*Admission{},
+		blind:     map[types.UID]*blind{},
+		running:   map[types.UID]map[string]bool{},
+		strikes:   map[types.UID]int{},
+		subs:      map[*subscription]bool{},
+	}, nil
+}
+
+// Run lets plugins register and watches their devices until ctx ends; it
+// returns nil when no call of a plugin is under way any more. It may be called
+// once, after [Manager.Restore].
+func (m *Manager) Run(ctx context.Context) error {
+	if err := m.Restore(nil); err != nil && !errors.Is(err, errRestored) {
+		m.cfg.Log.Error("devices of before the restart are not known", zap.Error(err))
+	}
+	m.mu.Lock()
+	m.ctx = ctx
+	for _, r := range m.resources {
+		if r.lost {
+			m.expire(r)
+		}
+	}
+	m.mu.Unlock()
+	if m.cfg.SocketDir != "" {
+		m.serve(ctx)
+	} else {
+		<-ctx.Done()
+	}
+	m.mu.Lock()
+	for _, r := range m.resources {
+		if r.expiry != nil {
+			r.expiry.Stop()
+		}
+	}
+	for s := range m.subs {
+		s.close()
+	}
+	m.mu.Unlock()
+	m.wg.Wait()
+	return nil
+}
+
+// resource returns what there is under a name, and makes it if it is new.
+// Manager.mu is held.
+func (m *Manager) resource(name, why string) *resource {
+	r := m.resources[name]
+	if r == nil {
+		r = &resource{name: name, taken: map[string]types.UID{}, lost: true, lostAt: time.Now(), why: why}
+		m.resources[name] = r
+		m.expire(r)
+	}
+	return r
+}
+
+// expire has subscribers told when the grace of a lost resource is over.
+// Manager.mu is held.
+func (m *Manager) expire(r *resource) {
+	if r.expiry != nil {
+		r.expiry.Stop()
+	}
+	if m.ctx == nil || m.ctx.Err() != nil {
+		return // Run does it, or has ended
+	}
+	r.expiry = time.AfterFunc(m.cfg.Grace-time.Since(r.lostAt), func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if r.lost {
+			m.notify(Change{Resources: []string{r.name}})
+		}
+	})
+}
+
+// over tells that a lost resource's grace has passed.
+func (m *Manager) over(r *resource) bool { return r.lost && time.Since(r.lostAt) >= m.cfg.Grace }
+
+// Expect tells of resources that the node has had, as its status says: pods
+// that ask for one wait for its plugin for Config.Grace from now on.
+func (m *Manager) Expect(names ...string) error {
+	var errs []error
+	m.mu.Lock()
+	for _, n := range names {
+		if err := checkResource(n); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		m.resource(n, "its plugin has not registered yet")
+	}
+	m.mu.Unlock()
+	return errors.Join(append(errs, m.saveNames())...)
+}
+
+// Count is how many devices of a resource there are.
+type Count struct {
+	// Capacity are all; it is kept for Config.Grace when the plugin goes.
+	Capacity int
+	// Allocatable are those that are healthy, in use or not.
+	Allocatable int
+	// Used are those that pods have. It can be more than Allocatable.
+	Used int
+}
+
+// Capacity counts the devices of every resource that is known. Those whose
+// plugin has been gone for longer than the grace are there with none.
+func (m *Manager) Capacity() map[v1.ResourceName]Count {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := make(map[v1.ResourceName]Count, len(m.resources))
+	for name, r := range m.resources {
+		c := Count{Used: len(r.taken)}
+		if !m.over(r) {
+			c.Capacity = len(r.devices)
+		}
+		if !r.lost {
+			c.Allocatable = healthy(r.devices)
+		}
+		out[v1.ResourceName(name)] = c
+	}
+	return out
+}
+
+func healthy(list []Device) (n int) {
+	for _, d := range list {
+		if d.Healthy {
+			n++
+		}
+	}
+	return n
+}
+
+// Devices lists the healthy devices of every resource, sorted by ID. The lists
+// are shared: do not change them.
+func (m *Manager) Devices() map[string][]Device {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[string][]Device{}
+	for name, r := range m.resources {
+		if r.lost {
+			continue
+		}
+		for _, d := range r.devices {
+			if d.Healthy {
+				out[name] = append(out[name], d)
+			}
+		}
+	}
+	return out
+}

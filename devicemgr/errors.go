@@ -1,0 +1,76 @@
+package devicemgr
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrChanged means that devices an [Admission] chose were taken, or became
+// unhealthy, before it was committed. Begin again.
+var ErrChanged = errors.New("devices changed while the pod was admitted")
+
+// ErrNotRunning is for plugins that come before [Manager.Run], or after it.
+var ErrNotRunning = errors.New("the device manager is not running")
+
+// ErrAway is for a [Plugin] that has gone away in the middle of a call: the pod
+// that it was for waits once for it to come back.
+var ErrAway = errors.New("the plugin has gone away")
+
+// NotYetError means that a pod asks for devices that may come: it should wait
+// and be admitted again when [Manager.Subscribe] tells of the resource, or at
+// Until, when the answer will be another.
+type NotYetError struct {
+	Resource string
+	// Why tells a person what is waited for.
+	Why   string
+	Until time.Time
+}
+
+func (e *NotYetError) Error() string {
+	return fmt.Sprintf("waiting for devices of %s until %s: %s", e.Resource, e.Until.Format(time.TimeOnly), e.Why)
+}
+
+// InsufficientError means that there are too few healthy and free devices.
+type InsufficientError struct {
+	Resource             string
+	Requested, Available int
+}
+
+func (e *InsufficientError) Error() string {
+	return fmt.Sprintf("requested number of devices unavailable for %s. Requested: %d, Available: %d", e.Resource, e.Requested, e.Available)
+}
+
+// GoneError means that nobody offers devices of a resource (any more).
+type GoneError struct {
+	Resource, Why string
+}
+
+func (e *GoneError) Error() string {
+	return fmt.Sprintf("no healthy devices of %s: %s", e.Resource, e.Why)
+}
+
+// RequestError means that a container asks for another number of devices than
+// it has.
+type RequestError struct {
+	Container, Resource string
+	Requested, Has      int
+}
+
+func (e *RequestError) Error() string {
+	return fmt.Sprintf("container %s asks for %d devices of %s and has %d: the number cannot change", e.Container, e.Requested, e.Resource, e.Has)
+}
+
+// PluginError means that a plugin answered a call with an error, or not in time.
+type PluginError struct {
+	Resource string
+	Call     string // as the device plugin API names it
+	Err      error
+}
+
+func (e *PluginError) Error() string {
+	return fmt.Sprintf("plugin of %s: %s: %v", e.Resource, e.Call, e.Err)
+}
+
+// Unwrap is what the plugin, or the connection to it, said.
+func (e *PluginError) Unwrap() error { return e.Err }

@@ -1,0 +1,33 @@
+package devicemgr
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the kubelet's, by its names, where it has them.
+type metrics struct {
+	registrations *prometheus.CounterVec
+	allocate      *prometheus.HistogramVec
+	damaged       prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		registrations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_device_plugin_registration_total", Help: "Registrations of device plugins.",
+		}, []string{"resource_name"}),
+		allocate: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_device_plugin_alloc_duration_seconds", Help: "How long device plugins took to allocate.",
+			Buckets: prometheus.DefBuckets,
+		}, []string{"resource_name"}),
+		damaged: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nodewright_device_records_damaged_total", Help: "Pods of which the record of their devices was damaged.",
+		}),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	return m, errors.Join(reg.Register(m.registrations), reg.Register(m.allocate), reg.Register(m.damaged))
+}

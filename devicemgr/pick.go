@@ -1,0 +1,128 @@
+package devicemgr
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// want is a request for devices of one resource, with all that decides it.
+type want struct {
+	resource string
+	count    int
+	devices  []Device             // all there are, sorted
+	taken    func(id string) bool // a device that is not free; those in reusable are
+	reusable []string             // of the pod's init containers, which end before
+	hint     numa.NodeSet         // the nodes to be near to; 0 means any
+	// prefer asks the plugin which size of the available devices it would
+	// take, if it had to take those of must; nil if it has no opinion.
+	prefer func(available, must []string, size int) ([]string, error)
+}
+
+// pick chooses the devices. It reads nothing but w, and asks w.prefer once at
+// most. Devices that init containers leave come first, then those near the hint,
+// then the plugin's wish, then those elsewhere, then those near no node; within
+// each in the order of their IDs, so that the same question has the same
+// answer.
+func pick(w want) ([]string, error) {
+	var got []string
+	chosen := map[string]bool{}
+	take := func(ids []string) {
+		for _, id := range ids {
+			if len(got) < w.count && !chosen[id] {
+				chosen[id] = true
+				got = append(got, id)
+			}
+		}
+	}
+	defer func() { slices.Sort(got) }()
+	var free []Device
+	for _, d := range w.devices {
+		switch {
+		case !d.Healthy:
+		case slices.Contains(w.reusable, d.ID):
+			take([]string{d.ID})
+		case !w.taken(d.ID):
+			free = append(free, d)
+		}
+	}
+	if len(got)+len(free) < w.count {
+		return nil, &InsufficientError{Resource: w.resource, Requested: w.count, Available: len(got) + len(free)}
+	}
+	ask := func(available []string) ([]string, error) {
+		if w.prefer == nil || len(got) == w.count {
+			return nil, nil
+		}
+		must := slices.Clone(got)
+		slices.Sort(must)
+		all := append(slices.Clone(must), available...)
+		slices.Sort(all)
+		wish, err := w.prefer(slices.Compact(all), must, w.count)
+		offered := make(map[string]bool, len(available))
+		for _, id := range available {
+			offered[id] = true
+		}
+		return slices.DeleteFunc(wish, func(id string) bool { return !offered[id] }), err
+	}
+	near, far, nowhere := split(free, w.hint)
+	offered := near
+	if w.count-len(got) >= len(near) {
+		take(near)
+		offered = slices.Concat(near, far, nowhere)
+	}
+	wish, err := ask(offered)
+	if err != nil {
+		return nil, err
+	}
+	take(wish)
+	take(near)
+	take(far)
+	take(nowhere)
+	return got, nil
+}
+
+// split sorts free devices by whether they are near to some nodes. A device of
+// several nodes counts to the first in this order: the hint's nodes before
+// others, those with fewer free devices first. Without a hint, or without a
+// device that is near any node, all are nowhere.
+func split(free []Device, hint numa.NodeSet) (near, far, nowhere []string) {
+	perNode := map[int][]string{}
+	for _, d := range free {
+		if d.Nodes == 0 || hint == 0 {
+			nowhere = append(nowhere, d.ID)
+			continue
+		}
+		for id := range d.Nodes.All() {
+			perNode[id] = append(perNode[id], d.ID)
+		}
+	}
+	nodes := make([]int, 0, len(perNode))
+	for id := range perNode {
+		nodes = append(nodes, id)
+	}
+	outside := func(id int) int {
+		if hint.Has(id) {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(nodes, func(a, b int) int {
+		return cmp.Or(cmp.Compare(outside(a), outside(b)), cmp.Compare(len(perNode[a]), len(perNode[b])), cmp.Compare(a, b))
+	})
+	seen := map[string]bool{}
+	for _, node := range nodes {
+		for _, id := range perNode[node] {
+			if seen[id] {
+				continue
+			}
+			seen[id] = true
+			if hint.Has(node) {
+				near = append(near, id)
+			} else {
+				far = append(far, id)
+			}
+		}
+	}
+	return near, far, nowhere
+}

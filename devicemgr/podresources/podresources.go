@@ -1,0 +1,179 @@
+package podresources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	api "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/nodewright/nodewright/devicemgr"
+	"github.com/nodewright/nodewright/numa"
+)
+
+// The kubelet's limits.
+const (
+	defaultQPS   = 100
+	defaultBurst = 10
+	// maxSocketPath is the longest path of a unix socket (unix(7)).
+	maxSocketPath = 107
+)
+
+// Pods are those that hold resources.
+type Pods interface {
+	// ActivePods are those that are not over. They are not changed.
+	ActivePods() []*v1.Pod
+}
+
+// Devices knows devices. A *devicemgr.Manager is one.
+type Devices interface {
+	Holdings(uid types.UID, container string) []devicemgr.Holding
+	// Devices are the healthy ones, by resource, each list sorted.
+	Devices() map[string][]devicemgr.Device
+}
+
+// CPUs knows CPUs.
+type CPUs interface {
+	// Exclusive are those that only one container uses.
+	Exclusive(uid types.UID, container string) numa.CPUSet
+	// Allocatable are all that pods can have.
+	Allocatable() numa.CPUSet
+}
+
+// Memory knows memory that is placed.
+type Memory interface {
+	Blocks(uid types.UID, container string) []Block
+	Allocatable() []Block
+}
+
+// Block is memory on some NUMA nodes.
+type Block struct {
+	Type  string // "memory" or "hugepages-2Mi"
+	Bytes uint64
+	Nodes numa.NodeSet
+}
+
+// Claims knows what containers have through dynamic resource allocation. What
+// it returns is the caller's.
+type Claims interface {
+	Dynamic(pod *v1.Pod, container string) []*api.DynamicResource
+}
+
+// Config holds what a Server needs. Socket and Pods are required; the zero value
+// of every other field means the default named beside it.
+type Config struct {
+	// Socket is an absolute path. Its directory is made if it is not there.
+	Socket  string
+	Pods    Pods
+	Devices Devices // no devices
+	CPUs    CPUs    // no CPUs
+	Memory  Memory  // no memory
+	Claims  Claims  // no claims
+
+	QPS, Burst int // calls a second, and at once; 100 and 10
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+// Server is the service. Its methods may be called from any goroutine.
+type Server struct {
+	api.UnimplementedPodResourcesListerServer
+	cfg   Config
+	met   *metrics
+	limit *rate.Limiter
+}
+
+// New checks cfg and returns a Server at rest.
+func New(cfg Config) (*Server, error) {
+	var errs []error
+	if !filepath.IsAbs(cfg.Socket) || len(cfg.Socket) > maxSocketPath {
+		errs = append(errs, fmt.Errorf("Config.Socket is %q; want an absolute path of at most %d bytes", cfg.Socket, maxSocketPath))
+	}
+	if cfg.Pods == nil {
+		errs = append(errs, errors.New("Config.Pods is required"))
+	}
+	if cfg.QPS < 0 || cfg.Burst < 0 {
+		errs = append(errs, fmt.Errorf("Config.QPS is %d and Burst %d; want positive numbers", cfg.QPS, cfg.Burst))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("podresources: %w", err)
+	}
+	if cfg.QPS == 0 {
+		cfg.QPS = defaultQPS
+	}
+	if cfg.Burst == 0 {
+		cfg.Burst = defaultBurst
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	met, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("podresources: %w", err)
+	}
+	return &Server{cfg: cfg, met: met, limit: rate.NewLimiter(rate.Limit(cfg.QPS), cfg.Burst)}, nil
+}
+
+// Run serves until ctx ends, and returns nil when no call is under way.
+func (s *Server) Run(ctx context.Context) error {
+	const first, last = time.Second, 30 * time.Second
+	for pause := first; ; pause = min(2*pause, last) {
+		if err := s.serve(ctx); ctx.Err() == nil {
+			s.cfg.Log.Error("pod resources are not served", zap.String("socket", s.cfg.Socket), zap.Error(err))
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil
+		case <-t.C:
+		}
+	}
+}
+
+func (s *Server) serve(ctx context.Context) error {
+	if err := os.MkdirAll(filepath.Dir(s.cfg.Socket), 0o750); err != nil {
+		return err
+	}
+	if info, err := os.Lstat(s.cfg.Socket); err == nil && info.Mode().Type() == os.ModeSocket {
+		_ = os.Remove(s.cfg.Socket) // listening tells
+	}
+	l, err := net.Listen("unix", s.cfg.Socket)
+	if err != nil {
+		return err
+	}
+	g := grpc.NewServer(grpc.UnaryInterceptor(s.guard))
+	api.RegisterPodResourcesListerServer(g, s)
+	stop := context.AfterFunc(ctx, g.Stop)
+	defer stop()
+	defer g.Stop() // waits for calls
+	return g.Serve(l)
+}
+
+// guard limits and counts calls.
+func (s *Server) guard(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
+	if !s.limit.Allow() {
+		return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
+	}
+	m := s.met.of(info.FullMethod)
+	s.met.total.Inc()
+	m.calls.Inc()
+	resp, err := call(ctx, req)
+	if err != nil {
+		m.errors.Inc()
+	}
+	return resp, err
+}

@@ -1,0 +1,5 @@
+//go:build race
+
+package devicemgr_test
+
+const raceEnabled = true

@@ -1,0 +1,166 @@
+package devicemgr
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// Keys of the store.
+const (
+	podPrefix = "pod."
+	namesKey  = "resources"
+)
+
+// recordVersion is that of the format of values in the store.
+const recordVersion = 1
+
+// record is what a pod has. It is stored as it is, under the pod's UID.
+type record struct {
+	Version   int       `json:"version"`
+	UID       types.UID `json:"uid"`
+	Namespace string    `json:"namespace,omitempty"`
+	Name      string    `json:"name,omitempty"`
+	Held      []Holding `json:"held,omitempty"`
+	Lost      bool      `json:"lost,omitempty"` // the pod has devices, but the record was damaged
+	live      bool      // something of the pod may run
+}
+
+// Holding is the devices of one resource that a container has. It is shared and
+// read-only.
+type Holding struct {
+	Container string `json:"container"`
+	Resource  string `json:"resource"`
+	// Devices are sorted by ID, with the nodes they were near to when they
+	// were given; Healthy says nothing here.
+	Devices []HeldDevice `json:"devices"`
+	// Attachment is what the plugin said that the container needs.
+	Attachment Attachment `json:"attachment"`
+	// PreStart tells that the plugin wants to hear of each start.
+	PreStart bool `json:"preStart,omitempty"`
+}
+
+// HeldDevice is a device that a container has.
+type HeldDevice struct {
+	ID    string       `json:"id"`
+	Nodes numa.NodeSet `json:"nodes,omitempty"`
+}
+
+func (h Holding) ids() []string {
+	ids := make([]string, len(h.Devices))
+	for i, d := range h.Devices {
+		ids[i] = d.ID
+	}
+	return ids
+}
+
+func (r *record) holding(container, resource string) (Holding, bool) {
+	if r != nil {
+		for _, h := range r.Held {
+			if h.Container == container && h.Resource == resource {
+				return h, true
+			}
+		}
+	}
+	return Holding{}, false
+}
+
+// parseRecord reads a pod's value. It takes nothing that cannot have been
+// written so.
+func parseRecord(uid types.UID, value []byte) (*record, error) {
+	var r record
+	if err := strict(value, &r); err != nil {
+		return nil, fmt.Errorf("devices of pod %s: %w", uid, err)
+	}
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if r.Version != recordVersion {
+		bad("version is %d; want %d", r.Version, recordVersion)
+	}
+	if r.UID != uid || uid == "" {
+		bad("uid is %q; want %q", r.UID, uid)
+	}
+	seen := map[[2]string]bool{}
+	for i, h := range r.Held {
+		if h.Container == "" || seen[[2]string{h.Container, h.Resource}] {
+			bad("held[%d] is of container %q and resource %q; want names, and each pair once", i, h.Container, h.Resource)
+		}
+		seen[[2]string{h.Container, h.Resource}] = true
+		if err := checkResource(h.Resource); err != nil {
+			bad("held[%d]: %w", i, err)
+		}
+		if len(h.Devices) == 0 {
+			bad("held[%d].devices is empty; want some", i)
+		}
+		for j, d := range h.Devices {
+			if d.ID == "" || j > 0 && h.Devices[j-1].ID >= d.ID {
+				bad("held[%d].devices[%d].id is %q; want IDs in ascending order", i, j, d.ID)
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("devices of pod %s: %w", uid, err)
+	}
+	return &r, nil
+}
+
+// strict reads one JSON value and nothing after it.
+func strict(value []byte, into any) error {
+	dec := json.NewDecoder(bytes.NewReader(value))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		return err
+	}
+	if dec.More() {
+		return errors.New("there is more after the value")
+	}
+	return nil
+}
+
+// checkResource tells what is wrong with the name of a resource that a plugin
+// offers: they are extended resources.
+func checkResource(name string) error {
+	domain, rest, ok := strings.Cut(name, "/")
+	good := ok && len(domain) <= maxDomain && !strings.HasPrefix(name, "requests.") && !strings.HasSuffix(domain, "kubernetes.io") &&
+		qualified(rest, maxName, true)
+	for label := range strings.SplitSeq(domain, ".") {
+		good = good && qualified(label, maxName, false)
+	}
+	if !good {
+		return fmt.Errorf("resource name %q: want domain/name, such as example.com/gpu; the domain may not be kubernetes.io "+
+			"nor begin with \"requests.\"", name)
+	}
+	return nil
+}
+
+// Lengths of the parts of a qualified name; the domain has to leave room for
+// the prefix "requests." of quotas.
+const (
+	maxDomain = 253 - len("requests.")
+	maxName   = 63
+)
+
+// qualified tells whether s is a DNS label or, with more, the name part of a
+// qualified name.
+func qualified(s string, limit int, more bool) bool {
+	if s == "" || len(s) > limit {
+		return false
+	}
+	for i, c := range []byte(s) {
+		inner := i > 0 && i < len(s)-1
+		switch {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':
+		case more && 'A' <= c && c <= 'Z':
+		case inner && c == '-', inner && more && (c == '_' || c == '.'):
+		default:
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,272 @@
+package devicemgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Pauses between attempts to watch a plugin again that went away without
+// registering anew.
+const (
+	firstRetry = time.Second
+	lastRetry  = 30 * time.Second
+)
+
+// session is the use of one plugin for one resource, until it is replaced,
+// withdrawn or gone for good.
+type session struct {
+	resource string
+	endpoint string // for people, and to be withdrawn by
+	plugin   Plugin
+	ctx      context.Context
+	cancel   context.CancelFunc
+
+	// Guarded by Manager.mu.
+	options Options
+	since   time.Time
+	listed  bool // in the watch that is under way
+}
+
+// Offer takes a plugin of this process for a resource. It replaces the one that
+// the resource may have had: devices that pods have stay theirs.
+func (m *Manager) Offer(ctx context.Context, resource string, p Plugin) error {
+	return m.offer(ctx, resource, "in this process", p)
+}
+
+// Withdraw ends the use of the plugin of a resource, as if it had gone away.
+func (m *Manager) Withdraw(resource string) { m.withdraw(resource, "in this process") }
+
+func (m *Manager) offer(ctx context.Context, name, endpoint string, p Plugin) error {
+	s, err := m.open(ctx, name, endpoint, p)
+	if err != nil {
+		_ = p.Close()
+		return err
+	}
+	if err := m.saveNames(); err != nil {
+		m.cfg.Log.Warn("the resource is not remembered over a restart", zap.String("resource", name), zap.Error(err))
+	}
+	m.cfg.Log.Info("device plugin registered", zap.String("resource", name), zap.String("endpoint", s.endpoint))
+	return nil
+}
+
+// open makes the first call and, if it succeeds, starts the session.
+func (m *Manager) open(ctx context.Context, name, endpoint string, p Plugin) (*session, error) {
+	if err := checkResource(name); err != nil {
+		return nil, err
+	}
+	call, done := context.WithTimeout(ctx, m.cfg.Timeout)
+	defer done()
+	o, err := p.Options(call)
+	if err != nil {
+		return nil, &PluginError{name, "GetDevicePluginOptions", err}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ctx == nil || m.ctx.Err() != nil {
+		return nil, ErrNotRunning
+	}
+	if m.resources[name] == nil && len(m.resources) >= maxResources {
+		return nil, fmt.Errorf("resource %q: there are %d resources already, the most that are kept", name, maxResources)
+	}
+	r := m.resource(name, "its plugin has not listed any yet")
+	s := &session{resource: name, endpoint: endpoint, plugin: p, options: o, since: time.Now()}
+	s.ctx, s.cancel = context.WithCancel(m.ctx)
+	if old := r.session; old != nil {
+		if old.endpoint != endpoint {
+			m.cfg.Log.Warn("another plugin takes over the resource", zap.String("resource", name),
+				zap.String("endpoint", endpoint), zap.String("before", old.endpoint))
+		}
+		old.cancel()
+	}
+	r.session = s
+	m.wg.Go(func() { m.attend(s) })
+	return s, nil
+}
+
+// withdraw ends the session of an endpoint, if that is the resource's.
+func (m *Manager) withdraw(name, endpoint string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.resources[name]
+	if r == nil || r.session == nil || r.session.endpoint != endpoint {
+		return
+	}
+	r.session.cancel()
+	r.session = nil
+	m.lose(r, "its plugin was withdrawn")
+}
+
+// attend watches a plugin until the session ends.
+func (m *Manager) attend(s *session) {
+	defer func() { _ = s.plugin.Close() }()
+	defer s.cancel()
+	pause := firstRetry
+	for {
+		err := m.watch(s)
+		again, listed := m.ended(s, err)
+		if !again {
+			return
+		}
+		if listed {
+			pause = firstRetry
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-s.ctx.Done():
+			t.Stop()
+			return
+		case <-t.C:
+		}
+		pause = min(2*pause, lastRetry)
+		m.renew(s)
+	}
+}
+
+// watch is one watch of the plugin. It is given up if no list comes in time.
+func (m *Manager) watch(s *session) error {
+	ctx, cancel := context.WithCancelCause(s.ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(m.cfg.Timeout, func() {
+		cancel(fmt.Errorf("no list within %v", m.cfg.Timeout))
+	})
+	defer late.Stop()
+	err := s.plugin.Watch(ctx, func(list []Device) {
+		late.Stop()
+		m.list(s, list)
+	})
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	}
+	if err == nil {
+		err = errors.New("it ended the watch")
+	}
+	return err
+}
+
+// renew asks for the options again: behind the same socket may be a new
+// program.
+func (m *Manager) renew(s *session) {
+	ctx, done := context.WithTimeout(s.ctx, m.cfg.Timeout)
+	defer done()
+	o, err := s.plugin.Options(ctx)
+	if err != nil {
+		return // the watch tells
+	}
+	m.mu.Lock()
+	s.options = o
+	m.mu.Unlock()
+}
+
+// ended notes that a watch ended, and tells whether to try again.
+func (m *Manager) ended(s *session, err error) (again, listed bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.resources[s.resource]
+	if r.session != s || s.ctx.Err() != nil {
+		return false, false
+	}
+	listed = s.listed
+	s.listed = false
+	if !r.lost || listed {
+		m.cfg.Log.Warn("device plugin lost", zap.String("resource", s.resource), zap.String("endpoint", s.endpoint), zap.Error(err))
+	}
+	m.lose(r, fmt.Sprintf("its plugin does not answer: %v", err))
+	if m.over(r) && time.Since(s.since) >= m.cfg.Grace {
+		m.cfg.Log.Warn("device plugin given up until it registers again", zap.String("resource", s.resource), zap.Error(err))
+		r.session = nil
+		return false, listed
+	}
+	return true, listed
+}
+
+// lose notes that a resource's devices cannot be had. Manager.mu is held.
+func (m *Manager) lose(r *resource, why string) {
+	r.why = why
+	if r.lost {
+		return
+	}
+	r.lost, r.lostAt = true, time.Now()
+	m.expire(r)
+	m.notify(Change{Resources: []string{r.name}, Pods: r.owners(nil)})
+}
+
+// list takes a new list of devices.
+func (m *Manager) list(s *session, raw []Device) {
+	list, dropped := normal(raw)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.resources[s.resource]
+	if r.session != s || s.ctx.Err() != nil {
+		return
+	}
+	if dropped > 0 && !s.listed {
+		m.cfg.Log.Warn("devices without an ID, or with that of another, are left out",
+			zap.String("resource", s.resource), zap.Int("devices", dropped))
+	}
+	back := r.lost
+	same := slices.Equal(list, r.devices)
+	news := back || !s.listed || !same
+	s.listed = true
+	if !news {
+		return
+	}
+	changed := func(id string) bool {
+		before, was := find(r.devices, id)
+		now, is := find(list, id)
+		return back || was != is || before.Healthy != now.Healthy
+	}
+	owners := r.owners(changed)
+	r.devices, r.lost, r.why = list, false, ""
+	if r.expiry != nil {
+		r.expiry.Stop()
+	}
+	m.notify(Change{Resources: []string{r.name}, Pods: owners})
+}
+
+// owners are the pods with a device that fits, or with any.
+func (r *resource) owners(fits func(id string) bool) []types.UID {
+	var uids []types.UID
+	for id, uid := range r.taken {
+		if fits == nil || fits(id) {
+			uids = append(uids, uid)
+		}
+	}
+	slices.Sort(uids)
+	return slices.Compact(uids)
+}
+
+// ready tells whether devices of a resource can be handed out now, and else
+// whether to wait. Manager.mu is held.
+func (m *Manager) ready(r *resource, now time.Time) error {
+	notYet := func(until time.Time, why string) error {
+		if now.Before(until) {
+			return &NotYetError{Resource: r.name, Why: why, Until: until}
+		}
+		return &GoneError{Resource: r.name, Why: why}
+	}
+	for _, b := range m.blind {
+		if b.hides(r.name) {
+			return notYet(b.since.Add(m.cfg.Grace), fmt.Sprintf("which devices the running pod %s has is not known, for its record was damaged; it has to end first", b.pod))
+		}
+	}
+	switch s := r.session; {
+	case s != nil && s.listed && !r.lost:
+		return nil
+	case s != nil && r.lost:
+		until := r.lostAt.Add(m.cfg.Grace)
+		if first := s.since.Add(m.cfg.Timeout); first.After(until) {
+			until = first
+		}
+		return notYet(until, r.why)
+	case s != nil:
+		return notYet(s.since.Add(m.cfg.Timeout), "its new plugin has not listed any yet")
+	default:
+		return notYet(r.lostAt.Add(m.cfg.Grace), r.why)
+	}
+}

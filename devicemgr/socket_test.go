@@ -1,0 +1,408 @@
+package devicemgr_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	v1 "k8s.io/api/core/v1"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/nodewright/nodewright/devicemgr"
+	"github.com/nodewright/nodewright/numa"
+)
+
+// program is a device plugin with a socket.
+type program struct {
+	pluginapi.UnimplementedDevicePluginServer
+	server   *grpc.Server
+	lists    chan []*pluginapi.Device
+	allocate func(ctx context.Context) error
+	sent     atomic.Int64
+}
+
+func launch(t *testing.T, socket string, devices ...string) *program {
+	t.Helper()
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &program{server: grpc.NewServer(), lists: make(chan []*pluginapi.Device, 1)}
+	p.lists <- apiDevices(devices...)
+	pluginapi.RegisterDevicePluginServer(p.server, p)
+	go p.server.Serve(l)
+	t.Cleanup(p.server.Stop)
+	return p
+}
+
+// apiDevices reads "a", "b!" (unhealthy), "c@1" (near node 1).
+func apiDevices(ids ...string) []*pluginapi.Device {
+	list := make([]*pluginapi.Device, 0, len(ids))
+	for _, s := range ids {
+		id, node, near := strings.Cut(strings.TrimSuffix(s, "!"), "@")
+		d := &pluginapi.Device{ID: id, Health: pluginapi.Healthy, Topology: &pluginapi.TopologyInfo{}}
+		if strings.HasSuffix(s, "!") {
+			d.Health = "healthy" // which is not Healthy
+		}
+		if near {
+			d.Topology.Nodes = []*pluginapi.NUMANode{{ID: int64(node[0] - '0')}, {ID: 700}}
+		}
+		list = append(list, d)
+	}
+	return list
+}
+
+func (p *program) GetDevicePluginOptions(context.Context, *pluginapi.Empty) (*pluginapi.DevicePluginOptions, error) {
+	return &pluginapi.DevicePluginOptions{PreStartRequired: true, GetPreferredAllocationAvailable: true}, nil
+}
+
+func (p *program) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStreamingServer[pluginapi.ListAndWatchResponse]) error {
+	for {
+		select {
+		case <-stream.Context().Done():
+			return nil
+		case list := <-p.lists:
+			if err := stream.Send(&pluginapi.ListAndWatchResponse{Devices: list}); err != nil {
+				return err
+			}
+			p.sent.Add(1)
+		}
+	}
+}
+
+func (p *program) GetPreferredAllocation(_ context.Context, r *pluginapi.PreferredAllocationRequest) (*pluginapi.PreferredAllocationResponse, error) {
+	c := r.GetContainerRequests()[0]
+	all := c.GetAvailableDeviceIDs()
+	return &pluginapi.PreferredAllocationResponse{ContainerResponses: []*pluginapi.ContainerPreferredAllocationResponse{
+		{DeviceIDs: all[len(all)-int(c.GetAllocationSize()):]},
+	}}, nil
+}
+
+func (p *program) Allocate(ctx context.Context, r *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
+	if p.allocate != nil {
+		if err := p.allocate(ctx); err != nil {
+			return nil, err
+		}
+	}
+	ids := r.GetContainerRequests()[0].GetDevicesIds()
+	return &pluginapi.AllocateResponse{ContainerResponses: []*pluginapi.ContainerAllocateResponse{{
+		Envs:        map[string]string{"GPU": strings.Join(ids, ",")},
+		Mounts:      []*pluginapi.Mount{{ContainerPath: "/lib/gpu", HostPath: "/opt/gpu", ReadOnly: true}},
+		Devices:     []*pluginapi.DeviceSpec{{ContainerPath: "/dev/gpu", HostPath: "/dev/null", Permissions: "rw"}},
+		Annotations: map[string]string{"gpu": "yes"},
+		CdiDevices:  []*pluginapi.CDIDevice{{Name: "example.com/gpu=" + ids[0]}},
+	}}}, nil
+}
+
+func (p *program) PreStartContainer(context.Context, *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error) {
+	return nil, errors.New("not ready to start")
+}
+
+// register is what plugins do.
+func register(t *testing.T, dir string, req *pluginapi.RegisterRequest) error {
+	t.Helper()
+	conn, err := grpc.NewClient("unix://"+filepath.Join(dir, "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	_, err = pluginapi.NewRegistrationClient(conn).Register(ctx, req, grpc.WaitForReady(true))
+	return err
+}
+
+func asks(endpoint, resource string) *pluginapi.RegisterRequest {
+	return &pluginapi.RegisterRequest{Version: pluginapi.Version, Endpoint: endpoint, ResourceName: resource}
+}
+
+// served starts a manager with a directory of sockets.
+func served(t *testing.T) (l *life, dir string) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "dp") // short, for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	l = start(t, devicemgr.Config{SocketDir: dir, Store: newMemory(), Machine: twoNodes(), Timeout: 2 * time.Second}, nil)
+	if err := register(t, dir, asks("no.sock", gpu)); err == nil { // waits until it is served
+		t.Fatal("a plugin without a socket was registered")
+	}
+	return l, dir
+}
+
+// until waits for changes until it is so.
+func until(t *testing.T, l *life, what string, so func() bool) {
+	t.Helper()
+	changed := make(chan struct{}, 1)
+	defer l.Subscribe(func(devicemgr.Change) {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	})()
+	late := time.After(20 * time.Second)
+	for !so() {
+		select {
+		case <-changed:
+		case <-late:
+			t.Fatalf("it is not so that %s: %+v", what, l.Capacity())
+		}
+	}
+}
+
+func (l *life) until(t *testing.T, resource string, capacity, allocatable int) {
+	t.Helper()
+	until(t, l, fmt.Sprint(resource, " has ", capacity, "/", allocatable), func() bool {
+		c := l.Capacity()[v1.ResourceName(resource)]
+		return c.Capacity == capacity && c.Allocatable == allocatable
+	})
+}
+
+func TestPluginOverSocket(t *testing.T) {
+	l, dir := served(t)
+	launch(t, filepath.Join(dir, "gpu.sock"), "a@0", "b@1", "c@1", "d!")
+	if err := register(t, dir, asks("gpu.sock", gpu)); err != nil {
+		t.Fatal(err)
+	}
+	l.until(t, gpu, 4, 3)
+	a, err := l.Begin(t.Context(), pod("p", "main=1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := a.Hints(0)[0]; len(h.List) != 3 || h.Any {
+		t.Errorf("hints %+v, want both nodes and all", h)
+	}
+	if a, err = a.Choose(0, numa.Hint{Nodes: numa.Nodes(1)}); err == nil {
+		err = a.Commit()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := l.Attachment(pod("p", "main=1"), "main")
+	if text, want := fmt.Sprint(got, err), "{[{GPU c nil}] [{/lib/gpu /opt/gpu true}] [{/dev/gpu /dev/null rw}] map[gpu:yes] [example.com/gpu=c]} <nil>"; text != want {
+		t.Errorf("attachment %s, want %s", text, want)
+	}
+	if err := l.PreStart(t.Context(), pod("p", "main=1"), "main"); err == nil || !strings.Contains(err.Error(), "PreStartContainer: not ready to start") {
+		t.Errorf("prestart: %v, want the plugin's words", err)
+	}
+	if err := l.Healthy(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStartCleansTheDirectory(t *testing.T) {
+	dir := t.TempDir()
+	sub := filepath.Join(dir, "sub")
+	if err := errors.Join(os.Mkdir(sub, 0o755), os.WriteFile(filepath.Join(dir, "kubelet_internal_checkpoint"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"old.sock", "kubelet.sock"} {
+		old, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, name)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		old.SetUnlinkOnClose(false)
+		old.Close()
+	}
+	start(t, devicemgr.Config{SocketDir: dir, Store: newMemory()}, nil)
+	if err := register(t, dir, asks("old.sock", gpu)); err == nil || !strings.Contains(err.Error(), "no such file") {
+		t.Errorf("register an old socket: %v, want that it is not there", err)
+	}
+	var names []string
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if want := []string{"kubelet.sock", "kubelet_internal_checkpoint", "sub"}; err != nil || !slices.Equal(names, want) {
+		t.Errorf("left %v, %v, want %v", names, err, want)
+	}
+}
+
+// Registrations that are refused say why, and the plugin hears it.
+func TestRefusedRegistrations(t *testing.T) {
+	l, dir := served(t)
+	launch(t, filepath.Join(dir, "ok.sock"), "a")
+	outside := filepath.Join(t.TempDir(), "o.sock")
+	launch(t, outside, "a")
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "dead.sock")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false)
+	dead.Close()
+	mute, err := net.Listen("unix", filepath.Join(dir, "mute.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	if err := errors.Join(os.Symlink(outside, filepath.Join(dir, "link.sock")), os.WriteFile(filepath.Join(dir, "file"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		req  *pluginapi.RegisterRequest
+		want string
+	}{
+		{"version", &pluginapi.RegisterRequest{Version: "v1", Endpoint: "ok.sock", ResourceName: gpu}, `API version ["v1"] is not supported; want v1beta1`},
+		{"name", asks("ok.sock", "gpu"), `resource name "gpu": want domain/name`},
+		{"native name", asks("ok.sock", "kubernetes.io/gpu"), "kubernetes.io"},
+		{"no endpoint", asks("", gpu), `endpoint ""`},
+		{"path", asks("../o.sock", gpu), "want the name of the plugin's socket"},
+		{"our own", asks("kubelet.sock", gpu), "want the name of the plugin's socket"},
+		{"nothing there", asks("no.sock", gpu), "no such file"},
+		{"link", asks("link.sock", gpu), "want a socket, and no link to one"},
+		{"file", asks("file", gpu), "want a socket"},
+		{"dead", asks("dead.sock", gpu), "connection refused"},
+		{"mute", asks("mute.sock", gpu), "no answer in time"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if err := register(t, dir, tt.req); err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("register: %v, want %q", err, tt.want)
+			}
+		})
+	}
+	if c := l.Capacity(); len(c) != 0 {
+		t.Errorf("resources %v, want none", c)
+	}
+}
+
+// Beside each bad plugin there is a good one, whose pods do not notice.
+func TestBadPlugins(t *testing.T) {
+	const nic = "example.com/nic"
+	good := func(t *testing.T) (*life, string) {
+		l, dir := served(t)
+		launch(t, filepath.Join(dir, "nic.sock"), "n1", "n2", "n3")
+		if err := register(t, dir, asks("nic.sock", nic)); err != nil {
+			t.Fatal(err)
+		}
+		l.until(t, nic, 3, 3)
+		return l, dir
+	}
+	bad := func(t *testing.T, l *life, dir string, devices ...string) *program {
+		p := launch(t, filepath.Join(dir, "gpu.sock"), devices...)
+		if err := register(t, dir, asks("gpu.sock", gpu)); err != nil {
+			t.Fatal(err)
+		}
+		l.until(t, gpu, len(devices), len(devices))
+		return p
+	}
+	undisturbed := func(t *testing.T, l *life) {
+		t.Helper()
+		begin := time.Now()
+		l.admit(t, pod(fmt.Sprint("good", begin.UnixNano()), "main=1@"+nic))
+		if d := time.Since(begin); d >= 2*time.Second { // a call's deadline
+			t.Errorf("a pod of the good plugin waited %v", d)
+		}
+	}
+
+	t.Run("dies in Allocate", func(t *testing.T) {
+		l, dir := good(t)
+		p := bad(t, l, dir, "a")
+		p.allocate = func(ctx context.Context) error { go p.server.Stop(); <-ctx.Done(); return ctx.Err() }
+		l.refused(t, pod("p", "main=1"), "s: its plugin ") // waits
+		undisturbed(t, l)
+		l.until(t, gpu, 1, 0)
+		launch(t, filepath.Join(dir, "gpu2.sock"), "a") // its new life
+		if err := register(t, dir, asks("gpu2.sock", gpu)); err != nil {
+			t.Fatal(err)
+		}
+		l.until(t, gpu, 1, 1)
+		l.admit(t, pod("p", "main=1"))
+	})
+	t.Run("hangs in Allocate", func(t *testing.T) {
+		l, dir := good(t)
+		p := bad(t, l, dir, "a")
+		hanging := make(chan struct{})
+		p.allocate = func(ctx context.Context) error { close(hanging); <-ctx.Done(); return ctx.Err() }
+		failed := make(chan error)
+		go func() { failed <- l.Admit(t.Context(), pod("p", "main=1")) }()
+		<-hanging
+		undisturbed(t, l)
+		if err := <-failed; err == nil || !strings.Contains(err.Error(), "plugin of example.com/gpu: Allocate: no answer in time") {
+			t.Errorf("admit: %v, want that it took too long", err)
+		}
+		undisturbed(t, l)
+	})
+	t.Run("floods", func(t *testing.T) {
+		l, dir := good(t)
+		p := bad(t, l, dir, "a")
+		ids := make([]string, 10000)
+		for i := range ids {
+			ids[i] = fmt.Sprintf("device-%05d", i)
+		}
+		lists := [2][]*pluginapi.Device{apiDevices(ids...), apiDevices(ids[:9999]...)}
+		flood := time.NewTicker(10 * time.Millisecond) // 100 a second
+		defer flood.Stop()
+		for i := range 100 {
+			<-flood.C
+			select {
+			case p.lists <- lists[i%2]:
+			default: // it has to wait
+			}
+			if i%50 == 49 {
+				undisturbed(t, l)
+			}
+		}
+		t.Logf("%d of 100 lists were taken", p.sent.Load())
+		p.lists <- apiDevices("last")
+		l.until(t, gpu, 1, 1)
+	})
+	t.Run("sends too much", func(t *testing.T) {
+		l, dir := good(t)
+		p := bad(t, l, dir, "a")
+		p.lists <- apiDevices(strings.Repeat("x", 17<<20))
+		l.until(t, gpu, 1, 0)
+		l.refused(t, pod("p", "main=1"), "larger than max")
+		undisturbed(t, l)
+	})
+	t.Run("another takes the name", func(t *testing.T) {
+		l, dir := good(t)
+		old := bad(t, l, dir, "a")
+		launch(t, filepath.Join(dir, "thief.sock"), "x", "y")
+		if err := register(t, dir, asks("thief.sock", gpu)); err != nil {
+			t.Fatal(err)
+		}
+		l.until(t, gpu, 2, 2)
+		old.server.Stop()
+		undisturbed(t, l)
+		l.admit(t, pod("p", "main=2"))
+		if got := l.has("p", "main"); got != "x,y" {
+			t.Errorf("p has %s, want x,y", got)
+		}
+	})
+}
+
+// By way of another's registration, with an absolute path.
+func TestRegistrar(t *testing.T) {
+	l, _ := served(t)
+	r := l.Registrar()
+	socket := filepath.Join(t.TempDir(), "gpu.sock")
+	p := launch(t, socket, "a")
+	if err := r.Validate(gpu, socket, []string{"v1"}); err == nil {
+		t.Error("version v1 is valid")
+	}
+	if err := r.Register(t.Context(), gpu, socket, []string{"v1alpha", "v1beta1"}); err != nil {
+		t.Fatal(err)
+	}
+	l.until(t, gpu, 1, 1)
+	r.Deregister(gpu, "/another.sock")
+	l.until(t, gpu, 1, 1)
+	r.Deregister(gpu, socket)
+	l.until(t, gpu, 1, 0)
+	if err := r.Register(t.Context(), gpu, filepath.Join(t.TempDir(), "x"), []string{"v1beta1"}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no socket: %v, want ErrNotExist", err)
+	}
+	p.server.Stop()
+}

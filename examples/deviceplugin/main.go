@@ -1,0 +1,61 @@
+// Command deviceplugin is a device plugin to try a node agent with: it offers
+// files as devices, and those that are removed become unhealthy.
+//
+//	mkdir /tmp/devices && touch /tmp/devices/a /tmp/devices/b
+//	deviceplugin --resource example.com/thing --devices /tmp/devices
+//
+// A container with the limit example.com/thing: 1 finds its device's name in the
+// variable DEVICES and the file at /dev/things/NAME. The name of a file may end in @N for a
+// device near NUMA node N.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+)
+
+func main() {
+	p := plugin{}
+	flag.StringVar(&p.resource, "resource", "example.com/thing", "name of the `resource`")
+	flag.StringVar(&p.devices, "devices", "", "`directory` whose files are the devices")
+	flag.StringVar(&p.sockets, "sockets", "/var/lib/kubelet/device-plugins", "`directory` of the agent's kubelet.sock")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := errors.Join(p.check(), extra(flag.Args())); err != nil {
+		fmt.Fprintln(os.Stderr, "deviceplugin:", err)
+		os.Exit(2)
+	}
+	if err := p.run(ctx, func(what string) { fmt.Println(what) }); err != nil {
+		fmt.Fprintln(os.Stderr, "deviceplugin:", err)
+		os.Exit(1)
+	}
+}
+
+// extra tells of arguments that nobody asked for.
+func extra(args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("arguments %q: want flags alone", args)
+}
+
+// check tells of flags that are wrong.
+func (p *plugin) check() error {
+	var errs []error
+	for flag, dir := range map[string]*string{"--devices": &p.devices, "--sockets": &p.sockets} {
+		if info, err := os.Stat(*dir); err != nil || !info.IsDir() {
+			errs = append(errs, fmt.Errorf("%s %q: want a directory", flag, *dir))
+		}
+		if abs, err := filepath.Abs(*dir); err == nil {
+			*dir = abs // others see the paths
+		}
+	}
+	return errors.Join(errs...)
+}

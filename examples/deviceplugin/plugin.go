@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	api "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// plugin offers the files of a directory.
+type plugin struct {
+	api.UnimplementedDevicePluginServer
+	resource, devices, sockets string
+
+	mu      sync.Mutex
+	seen    map[string]bool // files that there ever were, and whether there are
+	changed chan struct{}   // closed and replaced when they change
+}
+
+// socket is the plugin's own name in the directory of sockets.
+const socket = "example-deviceplugin.sock"
+
+// run serves until ctx ends. The agent removes the socket when it starts, which
+// is when to begin anew.
+func (p *plugin) run(ctx context.Context, tell func(string)) error {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = w.Close() }()
+	if err := errors.Join(w.Add(p.sockets), w.Add(p.devices)); err != nil {
+		return err
+	}
+	p.changed = make(chan struct{})
+	if err := p.look(); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		if err := p.serve(ctx, w, tell); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve has the socket up until it is removed, or ctx ends.
+func (p *plugin) serve(ctx context.Context, w *fsnotify.Watcher, tell func(string)) error {
+	path := filepath.Join(p.sockets, socket)
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return err
+	}
+	s := grpc.NewServer()
+	api.RegisterDevicePluginServer(s, p)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	defer s.Stop()
+	registered := false
+	retry := time.NewTicker(time.Second)
+	defer retry.Stop()
+	for {
+		if !registered {
+			if err := p.register(ctx); err == nil {
+				registered = true
+				tell("registered " + p.resource)
+			} else if ctx.Err() == nil {
+				tell("not registered: " + err.Error())
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-served:
+			return err
+		case err := <-w.Errors:
+			return err
+		case <-retry.C:
+		case <-w.Events:
+			if err := p.look(); err != nil {
+				return err
+			}
+		}
+		if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+			tell("the agent has started again")
+			return nil
+		}
+	}
+}
+
+func (p *plugin) register(ctx context.Context) error {
+	conn, err := grpc.NewClient("unix://"+filepath.Join(p.sockets, filepath.Base(api.KubeletSocket)),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	ctx, done := context.WithTimeout(ctx, 30*time.Second)
+	defer done()
+	_, err = api.NewRegistrationClient(conn).Register(ctx, &api.RegisterRequest{
+		Version: api.Version, Endpoint: socket, ResourceName: p.resource,
+	})
+	return err
+}
+
+// look looks which files there are.
+func (p *plugin) look() error {
+	entries, err := os.ReadDir(p.devices)
+	if err != nil {
+		return err
+	}
+	now := map[string]bool{}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id := range p.seen {
+		now[id] = false
+	}
+	for _, e := range entries {
+		now[e.Name()] = true
+	}
+	p.seen = now
+	close(p.changed)
+	p.changed = make(chan struct{})
+	return nil
+}
+
+func (p *plugin) list() (*api.ListAndWatchResponse, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	resp := &api.ListAndWatchResponse{}
+	for id, there := range p.seen {
+		d := &api.Device{ID: id, Health: api.Unhealthy}
+		if there {
+			d.Health = api.Healthy
+		}
+		if _, node, ok := strings.Cut(id, "@"); ok {
+			if n, err := strconv.ParseInt(node, 10, 64); err == nil {
+				d.Topology = &api.TopologyInfo{Nodes: []*api.NUMANode{{ID: n}}}
+			}
+		}
+		resp.Devices = append(resp.Devices, d)
+	}
+	return resp, p.changed
+}
+
+// GetDevicePluginOptions wants no calls but those that must be.
+func (p *plugin) GetDevicePluginOptions(context.Context, *api.Empty) (*api.DevicePluginOptions, error) {
+	return &api.DevicePluginOptions{}, nil
+}
+
+// ListAndWatch sends all devices, now and when files come or go.
+func (p *plugin) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[api.ListAndWatchResponse]) error {
+	for {
+		list, changed := p.list()
+		if err := stream.Send(list); err != nil {
+			return err
+		}
+		select {
+		case <-stream.Context().Done():
+			return nil
+		case <-changed:
+		}
+	}
+}
+
+// Allocate gives each container its files.
+func (p *plugin) Allocate(_ context.Context, req *api.AllocateRequest) (*api.AllocateResponse, error) {
+	resp := &api.AllocateResponse{}
+	for _, c := range req.GetContainerRequests() {
+		out := &api.ContainerAllocateResponse{Envs: map[string]string{"DEVICES": strings.Join(c.GetDevicesIds(), ",")}}
+		for _, id := range c.GetDevicesIds() {
+			if _, err := os.Stat(filepath.Join(p.devices, filepath.Base(id))); err != nil {
+				return nil, fmt.Errorf("device %q: %w", id, err)
+			}
+			out.Mounts = append(out.Mounts, &api.Mount{ContainerPath: "/dev/things/" + id, HostPath: filepath.Join(p.devices, filepath.Base(id))})
+		}
+		resp.ContainerResponses = append(resp.ContainerResponses, out)
+	}
+	return resp, nil
+}

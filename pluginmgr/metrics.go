@@ -1,0 +1,20 @@
+package pluginmgr
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics are the kubelet's, by its names.
+type metrics struct{ total *prometheus.GaugeVec }
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "plugin_manager_total_plugins", Help: "Plugins that are there (desired) and registered (actual).",
+	}, []string{"socket_path", "state"})}
+	if reg == nil {
+		return m, nil
+	}
+	return m, reg.Register(m.total)
+}
+
+func (m *metrics) forget(path string) {
+	m.total.DeletePartialMatch(prometheus.Labels{"socket_path": path})
+}

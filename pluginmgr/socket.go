@@ -1,0 +1,199 @@
+package pluginmgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// socket is one socket's life: a goroutine that makes what is registered what
+// there is.
+type socket struct {
+	m       *Manager
+	path    string
+	changed chan struct{}
+
+	mu      sync.Mutex
+	desired *identity // nil: it is gone
+	actual  *identity // that is registered; nil: none
+	used    use       // by whom, while actual
+	info    Info
+	trouble string
+	retry   time.Time
+}
+
+// use is a plugin that a handler has.
+type use struct {
+	handler Handler
+	info    Info
+}
+
+// want says what there is now.
+func (s *socket) want(id *identity) {
+	s.mu.Lock()
+	same := s.desired == id || s.desired != nil && id != nil && *s.desired == *id
+	s.desired = id
+	s.mu.Unlock()
+	if same {
+		return
+	}
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (s *socket) state() State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return State{Socket: s.path, Info: s.info, Registered: s.actual != nil, Trouble: s.trouble, Retry: s.retry}
+}
+
+// run ends with ctx, or when the socket is gone and nothing is registered.
+func (s *socket) run(ctx context.Context) {
+	pause := firstRetry
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		desired, actual := s.desired, s.actual
+		s.mu.Unlock()
+		if actual != nil && (desired == nil || *desired != *actual) {
+			s.deregister()
+			pause = firstRetry
+			continue
+		}
+		if desired == nil {
+			if s.leave() {
+				return
+			}
+			continue // it came back just now
+		}
+		var again <-chan time.Time
+		stop := func() bool { return false }
+		if actual == nil {
+			err := s.register(ctx, *desired)
+			if ctx.Err() != nil {
+				return
+			}
+			s.note(err, pause)
+			if err != nil {
+				t := time.NewTimer(pause)
+				again, stop = t.C, t.Stop
+				pause = min(2*pause, lastRetry)
+			} else {
+				pause = firstRetry
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-s.changed:
+			pause = firstRetry
+		case <-again:
+		}
+		stop()
+	}
+}
+
+// leave forgets the socket, unless it is back.
+func (s *socket) leave() bool {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.desired != nil {
+		return false
+	}
+	delete(s.m.sockets, s.path)
+	s.m.met.forget(s.path)
+	return true
+}
+
+// note keeps what came of an attempt.
+func (s *socket) note(err error, pause time.Duration) {
+	s.mu.Lock()
+	before := s.trouble
+	s.trouble, s.retry = "", time.Time{}
+	if err != nil {
+		s.trouble, s.retry = err.Error(), time.Now().Add(pause)
+	}
+	now := s.trouble
+	s.mu.Unlock()
+	if now != before && err != nil {
+		s.m.cfg.Log.Warn("plugin not registered", zap.String("socket", s.path), zap.Error(err))
+	}
+}
+
+func (s *socket) deregister() {
+	s.mu.Lock()
+	u := s.used
+	s.actual, s.used = nil, use{}
+	s.mu.Unlock()
+	s.m.met.total.WithLabelValues(s.path, "actual").Set(0)
+	s.m.cfg.Log.Info("plugin deregistered", zap.String("socket", s.path), zap.String("type", u.info.Type), zap.String("name", u.info.Name))
+	u.handler.Deregister(u.info.Name, u.info.Endpoint)
+}
+
+// register shakes hands. The plugin is registered when it knows so.
+func (s *socket) register(ctx context.Context, id identity) error {
+	call, done := context.WithTimeout(ctx, infoTimeout)
+	defer done()
+	p, err := s.m.cfg.Connect(call, s.path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = p.Close() }()
+	info, err := p.Info(call)
+	if err != nil {
+		return fmt.Errorf("GetInfo: %w", err)
+	}
+	if info.Endpoint == "" {
+		info.Endpoint = s.path
+	}
+	s.mu.Lock()
+	s.info = info
+	s.mu.Unlock()
+	h, err := s.m.accept(ctx, info)
+	if err != nil {
+		// It is told; if it cannot be, it is asked again anyway.
+		_ = notify(ctx, p, false, err.Error())
+		return err
+	}
+	if err := notify(ctx, p, true, ""); err != nil {
+		h.Deregister(info.Name, info.Endpoint) // both have to agree
+		return fmt.Errorf("NotifyRegistrationStatus: %w", err)
+	}
+	s.mu.Lock()
+	s.actual, s.used = &id, use{h, info}
+	s.mu.Unlock()
+	s.m.met.total.WithLabelValues(s.path, "actual").Set(1)
+	s.m.cfg.Log.Info("plugin registered", zap.String("socket", s.path), zap.String("type", info.Type), zap.String("name", info.Name))
+	return nil
+}
+
+func notify(ctx context.Context, p Plugin, registered bool, why string) error {
+	ctx, done := context.WithTimeout(ctx, notifyTimeout)
+	defer done()
+	return p.Notify(ctx, registered, why)
+}
+
+// accept finds the handler of a plugin, and has it registered there.
+func (m *Manager) accept(ctx context.Context, info Info) (Handler, error) {
+	handlers := m.cfg.Handlers[info.Type]
+	if len(handlers) == 0 {
+		return nil, fmt.Errorf("no handler for plugins of type %q", info.Type)
+	}
+	var errs []error
+	for _, h := range handlers {
+		if err := h.Validate(info.Name, info.Endpoint, info.Versions); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		ctx, done := context.WithTimeout(ctx, handlerTimeout)
+		defer done()
+		return h, h.Register(ctx, info.Name, info.Endpoint, info.Versions)
+	}
+	return nil, fmt.Errorf("plugin %s %q: %w", info.Type, info.Name, errors.Join(errs...))
+}
