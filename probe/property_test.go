@@ -142,11 +142,11 @@ func TestKilledAnywhere(t *testing.T) {
 				time.Sleep(time.Duration(rnd.IntN(2000)) * time.Millisecond)
 			}
 			time.Sleep(time.Duration(rnd.IntN(2000)) * time.Millisecond)
-			copied := d.after()
 			shown := map[probe.Type]probe.Result{}
 			for _, typ := range allTypes[:2] {
 				shown[typ], _ = r.Result(typ, "c1")
 			}
+			copied := d.after() // not before: results go on at this very moment
 			r.stop() // what is being written is shown in the end
 			ahead := map[probe.Type]probe.Result{}
 			for _, typ := range allTypes[:2] {
