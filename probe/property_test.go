@@ -147,7 +147,7 @@ func TestKilledAnywhere(t *testing.T) {
 				shown[typ], _ = r.Result(typ, "c1")
 			}
 			copied := d.after() // not before: results go on at this very moment
-			r.stop() // what is being written is shown in the end
+			r.stop()            // what is being written is shown in the end
 			ahead := map[probe.Type]probe.Result{}
 			for _, typ := range allTypes[:2] {
 				ahead[typ], _ = r.Result(typ, "c1")
