@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // Container compiles one container of the pod.
@@ -40,11 +41,11 @@ func Container(in Input, name string, o ContainerOptions) (*ContainerPlan, error
 	e := env(in, c, path, col)
 	conf.Envs = e.list()
 	for _, s := range c.Command {
-		v, _ := expand(s, e.get)
+		v, _ := podmeta.Expand(s, e.get)
 		conf.Command = append(conf.Command, v)
 	}
 	for _, s := range c.Args {
-		v, _ := expand(s, e.get)
+		v, _ := podmeta.Expand(s, e.get)
 		conf.Args = append(conf.Args, v)
 	}
 	mounts(in, c, path, e, o, plan, col)
@@ -300,7 +301,7 @@ func subPath(m *v1.VolumeMount, path *field.Path, e *environment, col *collector
 	if m.SubPathExpr != "" {
 		name = "subPathExpr"
 		var unknown []string
-		if sub, unknown = expand(m.SubPathExpr, e.get); len(unknown) > 0 {
+		if sub, unknown = podmeta.Expand(m.SubPathExpr, e.get); len(unknown) > 0 {
 			col.add(path.Child(name), "%q refers to %s, which is not set", m.SubPathExpr, strings.Join(unknown, ", "))
 			return "", false
 		}

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // environment is an ordered set of variables: a name keeps the place where it
@@ -60,7 +62,7 @@ func env(in Input, c *v1.Container, path *field.Path, col *collector) *environme
 		v := &c.Env[i]
 		p := path.Child("env").Index(i)
 		if v.ValueFrom == nil {
-			value, _ := expand(v.Value, lookup)
+			value, _ := podmeta.Expand(v.Value, lookup)
 			e.set(v.Name, value)
 			continue
 		}

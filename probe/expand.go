@@ -1,9 +1,9 @@
 package probe
 
 import (
-	"strings"
-
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // expandAll replaces $(NAME) in a command by the values that env spells out.
@@ -18,31 +18,8 @@ func expandAll(command []string, env []v1.EnvVar) []string {
 }
 
 func expand(arg string, env []v1.EnvVar) string {
-	var b strings.Builder
-	for {
-		before, rest, found := strings.Cut(arg, "$")
-		b.WriteString(before)
-		if !found {
-			return b.String()
-		}
-		name, after, closed := strings.Cut(rest, ")")
-		switch {
-		case strings.HasPrefix(rest, "$"):
-			b.WriteByte('$')
-			arg = rest[1:]
-			continue
-		case strings.HasPrefix(rest, "(") && closed:
-			if v, ok := literal(env, name[1:]); ok {
-				b.WriteString(v)
-			} else {
-				b.WriteString("$" + name + ")")
-			}
-			arg = after
-			continue
-		}
-		b.WriteByte('$')
-		arg = rest
-	}
+	out, _ := podmeta.Expand(arg, func(name string) (string, bool) { return literal(env, name) })
+	return out
 }
 
 // literal is the value that env spells out for name; the last one counts.

@@ -1,4 +1,4 @@
-package podspec
+package podmeta
 
 import (
 	"slices"
@@ -41,9 +41,9 @@ func TestExpand(t *testing.T) {
 		{in: "$(A)$(", want: "a$("},
 		{in: "$(A $$", want: "$(A $"},
 	} {
-		got, unknown := expand(tc.in, lookup)
+		got, unknown := Expand(tc.in, lookup)
 		if got != tc.want || !slices.Equal(unknown, tc.unknown) {
-			t.Errorf("expand(%q) = %q, unknown %q; want %q, unknown %q", tc.in, got, unknown, tc.want, tc.unknown)
+			t.Errorf("Expand(%q) = %q, unknown %q; want %q, unknown %q", tc.in, got, unknown, tc.want, tc.unknown)
 		}
 	}
 }
@@ -55,24 +55,24 @@ func FuzzExpand(f *testing.F) {
 	none := func(string) (string, bool) { return "", false }
 	f.Fuzz(func(t *testing.T, s string) {
 		if !strings.Contains(s, "$$") {
-			if got, _ := expand(s, none); got != s {
-				t.Errorf("expand(%q) with nothing known = %q, want it as it was", s, got)
+			if got, _ := Expand(s, none); got != s {
+				t.Errorf("Expand(%q) with nothing known = %q, want it as it was", s, got)
 			}
 		}
 		escaped := strings.ReplaceAll(s, "$", "$$")
-		got, unknown := expand(escaped, func(n string) (string, bool) {
-			t.Errorf("expand(%q) looked up %q, which is escaped", escaped, n)
+		got, unknown := Expand(escaped, func(n string) (string, bool) {
+			t.Errorf("Expand(%q) looked up %q, which is escaped", escaped, n)
 			return "", false
 		})
 		if got != s || len(unknown) > 0 {
-			t.Errorf("expand(%q) = %q, unknown %q; want %q", escaped, got, unknown, s)
+			t.Errorf("Expand(%q) = %q, unknown %q; want %q", escaped, got, unknown, s)
 		}
 		// Each reference is looked up once, and every one that is not known
 		// is told of.
 		var asked []string
-		_, unknown = expand(s, func(n string) (string, bool) { asked = append(asked, n); return "", false })
+		_, unknown = Expand(s, func(n string) (string, bool) { asked = append(asked, n); return "", false })
 		if !slices.Equal(asked, unknown) {
-			t.Errorf("expand(%q): looked up %q, unknown %q", s, asked, unknown)
+			t.Errorf("Expand(%q): looked up %q, unknown %q", s, asked, unknown)
 		}
 	})
 }

@@ -1,11 +1,11 @@
-package podspec
+package podmeta
 
 import "strings"
 
-// expand replaces $(NAME) by what lookup knows of NAME. A reference that it
+// Expand replaces $(NAME) by what lookup knows of NAME. A reference that it
 // does not know stays as it is, $$ stands for $, and so $$(NAME) for $(NAME)
 // itself; unclosed references stay as well. The unknown names are returned.
-func expand(s string, lookup func(string) (string, bool)) (out string, unknown []string) {
+func Expand(s string, lookup func(string) (string, bool)) (out string, unknown []string) {
 	if !strings.ContainsRune(s, '$') {
 		return s, nil
 	}
