@@ -32,9 +32,7 @@ func podCgroups(ctx context.Context, c *kubeletconfig.KubeletConfiguration, node
 	}
 	cfg := cgroups.Config{
 		Root: c.CgroupRoot, Driver: cgroupDriver(ctx, c, rt, log),
-		Node: cgroups.Node{
-			Capacity: node.Capacity, SystemReserved: quantities(c.SystemReserved), KubeReserved: quantities(c.KubeReserved),
-		},
+		Node:                 divided(c, node.Capacity),
 		SystemReservedCgroup: c.SystemReservedCgroup, KubeReservedCgroup: c.KubeReservedCgroup,
 		PodOptions: cgroups.PodOptions{NoCPUQuota: !*c.CPUCFSQuota, CPUPeriod: c.CPUCFSQuotaPeriod.Duration, Pids: *c.PodPidsLimit},
 		Log:        log.Named("cgroups"), Metrics: reg,
@@ -79,6 +77,12 @@ func cgroupDriver(ctx context.Context, c *kubeletconfig.KubeletConfiguration, rt
 		return cgroups.Systemd
 	}
 	return cgroups.Cgroupfs
+}
+
+// divided is what the node has, and what the configuration keeps of it.
+func divided(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceList) cgroups.Node {
+	system, kube := reservedLists(c)
+	return cgroups.Node{Capacity: capacity, SystemReserved: quantities(system), KubeReserved: quantities(kube)}
 }
 
 // quantities are checked with the configuration.

@@ -21,8 +21,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/nodewright/nodewright/agent"
@@ -318,22 +316,7 @@ func nodeOf(f *runFlags, c *kubeletconfig.KubeletConfiguration) (agent.Node, err
 		node.IPs = nodeIPs(ips, node.IPs, interfaceIPs())
 	}
 	node.Labels, _ = f.labels() // checked with the flags
-	node.Allocatable = node.Capacity.DeepCopy()
-	system, kube := reservedLists(c)
-	for _, reserved := range []map[string]string{system, kube} {
-		for name, q := range reserved {
-			rn := v1.ResourceName(name)
-			left, ok := node.Allocatable[rn]
-			if !ok { // pid: no pod asks for any
-				continue
-			}
-			left.Sub(resource.MustParse(q)) // checked with the configuration
-			if left.Sign() < 0 {
-				left = resource.Quantity{}
-			}
-			node.Allocatable[rn] = left
-		}
-	}
+	node.Allocatable = divided(c, node.Capacity).Allocatable()
 	return node, err
 }
 
