@@ -12,6 +12,7 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podspec"
 	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/claims"
 	"github.com/nodewright/nodewright/volumemgr/content"
 	"github.com/nodewright/nodewright/volumemgr/mount"
 	"github.com/nodewright/nodewright/volumemgr/plugins"
@@ -45,8 +46,13 @@ func (a *Agent) newVolumes() (Volumes, error) {
 	if err != nil {
 		return nil, err
 	}
+	resolver, err := claims.New(claims.Config{Source: bound{a}, Alone: true})
+	if err != nil {
+		return nil, err
+	}
 	return volumemgr.New(volumemgr.Config{
 		Root: a.cfg.RootDir, Plugins: list, Mounter: plugins.Mounter(kernel), Events: a.events,
+		Claims: resolver, Node: a.here,
 		Ready: func(uid types.UID) { a.workers.Resync(uid) },
 		Log:   a.cfg.Log.Named("volumemgr"), Metrics: a.cfg.Metrics,
 	})
