@@ -22,6 +22,7 @@ import (
 	"github.com/nodewright/nodewright/agent/fit"
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/images"
+	"github.com/nodewright/nodewright/node/stats"
 	"github.com/nodewright/nodewright/pleg"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podruntime"
@@ -128,6 +129,10 @@ type Config struct {
 	// that is out of memory, instead of all of them. It matters with cgroup v2.
 	SingleProcessOOMKill bool
 
+	// SystemCgroups are shown in the Summary beside the pods', by the names of
+	// the summary API: kubelet, runtime, misc.
+	SystemCgroups map[string]string
+
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 }
@@ -203,6 +208,7 @@ type Agent struct {
 	statuses *statusmgr.Manager
 	probes   *probe.Manager
 	events   *eventLog
+	stats    *stats.Manager
 	volumes  Volumes
 	node     *predicates // the first of admit
 	admit    []Admitter

@@ -64,6 +64,7 @@ type node struct {
 	more      []podmgr.Source // beside the test's own
 	metrics   prometheus.Registerer
 	forgetful bool // containers do not tell what they were made with
+	configure func(*agent.Config)
 }
 
 func newNode(t *testing.T) *node {
@@ -88,14 +89,18 @@ func (n *node) start() *life {
 	if n.forgetful {
 		rt = forgetful{n.rt}
 	}
-	a, err := agent.New(agent.Config{
+	cfg := agent.Config{
 		Node: agent.Node{Name: "n1", IPs: []string{"192.0.2.7"}, Capacity: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse(cmp.Or(n.cpus, "2")), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
 		}},
 		RootDir: filepath.Join(n.root, "root"), PodLogsDir: filepath.Join(n.root, "logs"),
 		Runtime: rt, Images: n.rt, Sources: append([]podmgr.Source{l.src}, n.more...), ResolvConf: "-",
 		ParallelPulls: n.pulls, Sink: n.sink, Placement: n.placement, Admitters: n.admitters, Metrics: n.metrics,
-	})
+	}
+	if n.configure != nil {
+		n.configure(&cfg)
+	}
+	a, err := agent.New(cfg)
 	if err != nil {
 		n.t.Fatal(err)
 	}
