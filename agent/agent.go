@@ -74,7 +74,8 @@ type Config struct {
 	// with a method Prune(keep map[types.UID]bool) error is told now and then
 	// which pods there are.
 	Sink statusmgr.Sink
-	// Events gets every event; none, they are kept for local readers.
+	// Events gets every event; none, they are kept for local readers. One that
+	// is a NodeEventRecorder too gets those about the node.
 	Events EventRecorder
 
 	// ParallelProbes bounds the network probes that run at a time, 256, and
@@ -199,24 +200,25 @@ type Agent struct {
 	cfg Config
 	log *zap.Logger
 
-	reader   *cri.Reader
-	pleg     *pleg.Manager
-	pods     *podmgr.Manager
-	workers  *podworker.Manager
-	images   *images.Manager
-	runtime  *podruntime.Manager
-	statuses *statusmgr.Manager
-	probes   *probe.Manager
-	events   *eventLog
-	stats    *stats.Manager
-	volumes  Volumes
-	node     *predicates // the first of admit
-	admit    []Admitter
-	files    nodeFiles
-	handlers handlers
-	name     runtimeName
-	ids      *idRanges
-	grants   *grants
+	reader     *cri.Reader
+	pleg       *pleg.Manager
+	pods       *podmgr.Manager
+	workers    *podworker.Manager
+	images     *images.Manager
+	runtime    *podruntime.Manager
+	statuses   *statusmgr.Manager
+	probes     *probe.Manager
+	events     *eventLog
+	nodeEvents *nodeEvents
+	stats      *stats.Manager
+	volumes    Volumes
+	node       *predicates // the first of admit
+	admit      []Admitter
+	files      nodeFiles
+	handlers   handlers
+	name       runtimeName
+	ids        *idRanges
+	grants     *grants
 	// placement is nil if nothing is placed.
 	placement *placement
 	cgroupV2  bool
@@ -242,18 +244,19 @@ func New(cfg Config) (*Agent, error) {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	a := &Agent{
-		cfg:       cfg,
-		log:       cfg.Log,
-		events:    newEventLog(cfg.Log.Named("event"), cfg.Events),
-		volumes:   cfg.Volumes,
-		cleanup:   make(chan struct{}, 1),
-		ready:     make(chan struct{}),
-		admitted:  map[types.UID]bool{},
-		rejected:  map[types.UID]Rejection{},
-		deadlines: map[types.UID]*time.Timer{},
-		handlers:  handlers{runtime: cfg.Runtime},
-		name:      runtimeName{runtime: cfg.Runtime},
-		ids:       newIDRanges(cfg.RootDir, cfg.Log),
+		cfg:        cfg,
+		log:        cfg.Log,
+		events:     newEventLog(cfg.Log.Named("event"), cfg.Events),
+		nodeEvents: newNodeEvents(cfg.Log.Named("event"), cfg.Node.Name, cfg.Events),
+		volumes:    cfg.Volumes,
+		cleanup:    make(chan struct{}, 1),
+		ready:      make(chan struct{}),
+		admitted:   map[types.UID]bool{},
+		rejected:   map[types.UID]Rejection{},
+		deadlines:  map[types.UID]*time.Timer{},
+		handlers:   handlers{runtime: cfg.Runtime},
+		name:       runtimeName{runtime: cfg.Runtime},
+		ids:        newIDRanges(cfg.RootDir, cfg.Log),
 	}
 	a.node = &predicates{nodeName: cfg.Node.Name, labels: cfg.Node.Labels, allocatable: cfg.Node.Allocatable}
 	a.admit = append([]Admitter{a.node}, slices.Clone(cfg.Admitters)...)
