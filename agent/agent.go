@@ -21,7 +21,10 @@ import (
 
 	"github.com/nodewright/nodewright/agent/fit"
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/eviction"
 	"github.com/nodewright/nodewright/images"
+	"github.com/nodewright/nodewright/node/oom"
+	"github.com/nodewright/nodewright/node/shutdown"
 	"github.com/nodewright/nodewright/node/stats"
 	"github.com/nodewright/nodewright/pleg"
 	"github.com/nodewright/nodewright/podmgr"
@@ -130,6 +133,12 @@ type Config struct {
 	// that is out of memory, instead of all of them. It matters with cgroup v2.
 	SingleProcessOOMKill bool
 
+	// Eviction ends pods when the node runs short; none does.
+	Eviction *Eviction
+	// OOM tells of processes that the kernel kills; nothing does.
+	OOM *OOM
+	// Shutdown ends pods in order when the machine goes down; none does.
+	Shutdown *Shutdown
 	// SystemCgroups are shown in the Summary beside the pods', by the names of
 	// the summary API: kubelet, runtime, misc.
 	SystemCgroups map[string]string
@@ -211,6 +220,9 @@ type Agent struct {
 	events     *eventLog
 	nodeEvents *nodeEvents
 	stats      *stats.Manager
+	eviction   *eviction.Manager // nil: nothing is evicted
+	oom        *oom.Manager      // nil: nobody watches
+	shutdown   *shutdown.Manager // nil: not handled
 	volumes    Volumes
 	node       *predicates // the first of admit
 	admit      []Admitter
@@ -259,7 +271,7 @@ func New(cfg Config) (*Agent, error) {
 		ids:        newIDRanges(cfg.RootDir, cfg.Log),
 	}
 	a.node = &predicates{nodeName: cfg.Node.Name, labels: cfg.Node.Labels, allocatable: cfg.Node.Allocatable}
-	a.admit = append([]Admitter{a.node}, slices.Clone(cfg.Admitters)...)
+	a.admit = append([]Admitter{a.node, pressure{a}, leaving{a}}, slices.Clone(cfg.Admitters)...)
 	a.files.resolvConf = cfg.ResolvConf
 	a.cgroupV2 = CgroupV2()
 	if err := a.buildBlocks(); err != nil {
@@ -286,6 +298,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	defer lock.release()
 
+	a.restoreShutdown()
 	// Statuses are written until the last worker has ended, and the workers
 	// want the runtime's state until then.
 	readers, stopReaders := context.WithCancel(context.WithoutCancel(ctx))
@@ -304,6 +317,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	upper.Go(func() error { return a.pods.Run(uctx) })
 	upper.Go(func() error { return a.workers.Run(uctx) })
 	upper.Go(func() error { return a.loop(uctx) })
+	upper.Go(func() error { return a.runEviction(uctx) })
+	upper.Go(func() error { return a.runOOM(uctx) })
+	upper.Go(func() error { return a.runShutdown(uctx) })
 	close(a.ready)
 
 	err = upper.Wait()

@@ -68,7 +68,7 @@ func (a *Agent) buildBlocks() error {
 	if err := errors.Join(errs[:]...); err != nil {
 		return err
 	}
-	return a.newStats()
+	return errors.Join(a.newStats(), a.newEviction(), a.newOOM(), a.newShutdown())
 }
 
 // idle tells that the runtime is known to run nothing of a pod.
