@@ -21,7 +21,11 @@ import (
 
 	"github.com/nodewright/nodewright/agent/fit"
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/eviction"
 	"github.com/nodewright/nodewright/images"
+	"github.com/nodewright/nodewright/node/oom"
+	"github.com/nodewright/nodewright/node/shutdown"
+	"github.com/nodewright/nodewright/node/stats"
 	"github.com/nodewright/nodewright/pleg"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podruntime"
@@ -88,7 +92,8 @@ type Config struct {
 	Tokens       content.Tokens
 	Bundles      content.Bundles
 	Certificates content.Certificates
-	// Events gets every event; none, they are kept for local readers.
+	// Events gets every event; none, they are kept for local readers. One that
+	// is a NodeEventRecorder too gets those about the node.
 	Events EventRecorder
 
 	// ParallelProbes bounds the network probes that run at a time, 256, and
@@ -142,6 +147,16 @@ type Config struct {
 	// SingleProcessOOMKill lets the kernel kill one process of a container
 	// that is out of memory, instead of all of them. It matters with cgroup v2.
 	SingleProcessOOMKill bool
+
+	// Eviction ends pods when the node runs short; none does.
+	Eviction *Eviction
+	// OOM tells of processes that the kernel kills; nothing does.
+	OOM *OOM
+	// Shutdown ends pods in order when the machine goes down; none does.
+	Shutdown *Shutdown
+	// SystemCgroups are shown in the Summary beside the pods', by the names of
+	// the summary API: kubelet, runtime, misc.
+	SystemCgroups map[string]string
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
@@ -209,24 +224,29 @@ type Agent struct {
 	cfg Config
 	log *zap.Logger
 
-	reader   *cri.Reader
-	pleg     *pleg.Manager
-	pods     *podmgr.Manager
-	workers  *podworker.Manager
-	images   *images.Manager
-	runtime  *podruntime.Manager
-	statuses *statusmgr.Manager
-	probes   *probe.Manager
-	events   *eventLog
-	volumes  Volumes
-	node     *predicates // the first of admit
-	admit    []Admitter
-	files    nodeFiles
-	handlers handlers
-	name     runtimeName
-	ids      *idRanges
-	grants   *grants
-	mirrors  *mirrors
+	reader     *cri.Reader
+	pleg       *pleg.Manager
+	pods       *podmgr.Manager
+	workers    *podworker.Manager
+	images     *images.Manager
+	runtime    *podruntime.Manager
+	statuses   *statusmgr.Manager
+	probes     *probe.Manager
+	events     *eventLog
+	nodeEvents *nodeEvents
+	stats      *stats.Manager
+	eviction   *eviction.Manager // nil: nothing is evicted
+	oom        *oom.Manager      // nil: nobody watches
+	shutdown   *shutdown.Manager // nil: not handled
+	volumes    Volumes
+	node       *predicates // the first of admit
+	admit      []Admitter
+	files      nodeFiles
+	handlers   handlers
+	name       runtimeName
+	ids        *idRanges
+	grants     *grants
+	mirrors    *mirrors
 	// placement is nil if nothing is placed.
 	placement *placement
 	cgroupV2  bool
@@ -252,22 +272,23 @@ func New(cfg Config) (*Agent, error) {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	a := &Agent{
-		cfg:       cfg,
-		log:       cfg.Log,
-		events:    newEventLog(cfg.Log.Named("event"), cfg.Events),
-		volumes:   cfg.Volumes,
-		cleanup:   make(chan struct{}, 1),
-		ready:     make(chan struct{}),
-		admitted:  map[types.UID]bool{},
-		rejected:  map[types.UID]Rejection{},
-		deadlines: map[types.UID]*time.Timer{},
-		handlers:  handlers{runtime: cfg.Runtime, classes: cfg.RuntimeClasses},
-		name:      runtimeName{runtime: cfg.Runtime},
-		mirrors:   newMirrors(cfg.Mirrors, cfg.Log.Named("mirror")),
-		ids:       newIDRanges(cfg.RootDir, cfg.Log),
+		cfg:        cfg,
+		log:        cfg.Log,
+		events:     newEventLog(cfg.Log.Named("event"), cfg.Events),
+		nodeEvents: newNodeEvents(cfg.Log.Named("event"), cfg.Node.Name, cfg.Events),
+		volumes:    cfg.Volumes,
+		cleanup:    make(chan struct{}, 1),
+		ready:      make(chan struct{}),
+		admitted:   map[types.UID]bool{},
+		rejected:   map[types.UID]Rejection{},
+		deadlines:  map[types.UID]*time.Timer{},
+		handlers:   handlers{runtime: cfg.Runtime, classes: cfg.RuntimeClasses},
+		name:       runtimeName{runtime: cfg.Runtime},
+		ids:        newIDRanges(cfg.RootDir, cfg.Log),
+		mirrors:    newMirrors(cfg.Mirrors, cfg.Log.Named("mirror")),
 	}
 	a.node = &predicates{nodeName: cfg.Node.Name, labels: cfg.Node.Labels, allocatable: cfg.Node.Allocatable}
-	a.admit = append([]Admitter{a.node}, slices.Clone(cfg.Admitters)...)
+	a.admit = append([]Admitter{a.node, pressure{a}, leaving{a}}, slices.Clone(cfg.Admitters)...)
 	a.files.resolvConf = cfg.ResolvConf
 	a.cgroupV2 = CgroupV2()
 	if err := a.buildBlocks(); err != nil {
@@ -294,6 +315,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	defer lock.release()
 
+	a.restoreShutdown()
 	// Statuses are written until the last worker has ended, and the workers
 	// want the runtime's state until then.
 	readers, stopReaders := context.WithCancel(context.WithoutCancel(ctx))
@@ -312,6 +334,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	upper.Go(func() error { return a.pods.Run(uctx) })
 	upper.Go(func() error { return a.workers.Run(uctx) })
 	upper.Go(func() error { return a.loop(uctx) })
+	upper.Go(func() error { return a.runEviction(uctx) })
+	upper.Go(func() error { return a.runOOM(uctx) })
+	upper.Go(func() error { return a.runShutdown(uctx) })
 	close(a.ready)
 
 	err = upper.Wait()

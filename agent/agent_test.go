@@ -66,6 +66,7 @@ type node struct {
 	more      []podmgr.Source // beside the test's own
 	metrics   prometheus.Registerer
 	forgetful bool // containers do not tell what they were made with
+	configure func(*agent.Config)
 }
 
 func newNode(t *testing.T) *node {
@@ -100,6 +101,9 @@ func (n *node) start() *life {
 	}
 	if n.cluster != nil {
 		cfg.Sources, cfg.Sink, cfg.Mirrors = append(cfg.Sources, n.cluster), n.cluster, n.cluster
+	}
+	if n.configure != nil {
+		n.configure(&cfg)
 	}
 	a, err := agent.New(cfg)
 	if err != nil {

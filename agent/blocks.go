@@ -68,7 +68,10 @@ func (a *Agent) buildBlocks() error {
 		Parallel: c.ParallelProbes, ParallelExec: c.ParallelExecProbes, FastStart: c.FastProbes, KeepAlive: c.ProbeKeepAlive,
 		HostIP: hostIP(&c.Node), Log: c.Log.Named("probe"), Metrics: c.Metrics,
 	})
-	return errors.Join(errs[:]...)
+	if err := errors.Join(errs[:]...); err != nil {
+		return err
+	}
+	return errors.Join(a.newStats(), a.newEviction(), a.newOOM(), a.newShutdown())
 }
 
 // idle tells that the runtime is known to run nothing of a pod.

@@ -11,8 +11,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// eventsPerPod bounds what is remembered of one pod. A repeated event counts
-// once, so this is a pod's variety, not its length of life.
+// eventsPerPod bounds what is remembered of one pod, and of the node. A repeated
+// event counts once, so this is a pod's variety, not its length of life.
 const eventsPerPod = 32
 
 // eventLog remembers the newest events of every known pod and hands each on
@@ -47,26 +47,31 @@ func (e *eventLog) Event(pod *v1.Pod, eventType, reason, message string) {
 func (e *eventLog) remember(pod *v1.Pod, eventType, reason, message string, now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	evs := e.pods[pod.UID]
+	e.pods[pod.UID] = addEvent(e.pods[pod.UID], v1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace},
+		InvolvedObject: v1.ObjectReference{
+			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
+		},
+		Type: eventType, Reason: reason, Message: message,
+	}, now)
+}
+
+// addEvent adds an event to those of one object, oldest first, which it may
+// change: one that is there already is counted once more, and the oldest goes
+// when there are too many.
+func addEvent(evs []v1.Event, ev v1.Event, now time.Time) []v1.Event {
 	for i := range evs {
-		if ev := evs[i]; ev.Reason == reason && ev.Message == message && ev.Type == eventType {
-			ev.Count++
-			ev.LastTimestamp = metav1.NewTime(now)
-			e.pods[pod.UID] = append(append(evs[:i:i], evs[i+1:]...), ev)
-			return
+		if was := evs[i]; was.Reason == ev.Reason && was.Message == ev.Message && was.Type == ev.Type {
+			was.Count++
+			was.LastTimestamp = metav1.NewTime(now)
+			return append(append(evs[:i:i], evs[i+1:]...), was)
 		}
 	}
 	if len(evs) >= eventsPerPod {
 		evs = append(evs[:0:0], evs[1:]...)
 	}
-	e.pods[pod.UID] = append(evs, v1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace},
-		InvolvedObject: v1.ObjectReference{
-			APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID,
-		},
-		Type: eventType, Reason: reason, Message: message, Count: 1,
-		FirstTimestamp: metav1.NewTime(now), LastTimestamp: metav1.NewTime(now),
-	})
+	ev.Count, ev.FirstTimestamp, ev.LastTimestamp = 1, metav1.NewTime(now), metav1.NewTime(now)
+	return append(evs, ev)
 }
 
 // of returns a copy of the events of a pod, oldest first.

@@ -30,6 +30,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	a.forgetUnwanted(desired)
 	a.retryResizes()
 	a.removeOrphanedMirrors()
+	a.beginAgain(desired)
 
 	known := make(map[types.UID]bool, len(desired)+len(working))
 	for uid := range working {

@@ -117,8 +117,8 @@ func (a *Agent) add(pod *v1.Pod) {
 			a.reject(pod, *r)
 			return
 		}
-		if st, ok := a.statuses.Get(pod.UID); ok && wasRejected(&st) || a.isRejected(pod.UID) {
-			a.statuses.Forget(pod.UID) // that it was turned away once, or waited, is over
+		if st, ok := a.statuses.Get(pod.UID); ok && (wasRejected(&st) || a.beginsAgain(pod, &st)) || a.isRejected(pod.UID) {
+			a.statuses.Forget(pod.UID) // that it was turned away once, or waited, or ended with the machine, is over
 		}
 		// What it asks beyond is decided on when all that run are known.
 		pod = a.grants.of(pod)

@@ -100,7 +100,7 @@ func reasonLabel(reason string) string { return strings.ToLower(reason) }
 func rejectionLabel(reason string) string {
 	switch reason {
 	case "PodOSSelectorNodeLabelDoesNotMatch", "PodOSNotSupported", "NodeName", "NodeAffinity", "NodePorts",
-		"TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError", "EmptyPodSharedPoolError",
+		"Evicted", "NodeShutdown", "TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError", "EmptyPodSharedPoolError",
 		"OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfephemeral-storage":
 		return reason
 	}

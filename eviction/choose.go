@@ -1,10 +1,10 @@
 package eviction
 
 import (
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/eviction/rank"
-	"github.com/nodewright/nodewright/podmeta"
 )
 
 // Verdict is what was decided of one candidate.
@@ -32,6 +32,8 @@ type situation struct {
 	partial bool // figures of some pods could not be read
 	classes bool // the resource can be requested
 	status  func(types.UID) Verdict
+	// critical tells of pods that are never evicted.
+	critical func(*v1.Pod) bool
 }
 
 // choose decides which of the candidates, in the order of their ranks, are
@@ -44,7 +46,7 @@ func choose(ranked []rank.Ranked, s situation) []Verdict {
 	for i := range ranked {
 		r := &ranked[i]
 		switch {
-		case podmeta.IsCritical(r.Pod):
+		case s.critical(r.Pod):
 			out[i] = Critical
 		case s.status(r.Pod.UID) != "":
 			out[i] = s.status(r.Pod.UID)

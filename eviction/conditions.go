@@ -108,7 +108,7 @@ type Rejection struct{ Reason, Message string }
 // pods may that request some, and those that tolerate it.
 func (m *Manager) Admit(pod *v1.Pod) *Rejection {
 	on := m.on()
-	if len(on) == 0 || podmeta.IsCritical(pod) {
+	if len(on) == 0 || m.cfg.Critical(pod) {
 		return nil
 	}
 	if len(on) == 1 && on[0] == v1.NodeMemoryPressure {

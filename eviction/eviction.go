@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/eviction/threshold"
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // KillFunc ends a pod, within graceSeconds instead of the time in its spec,
@@ -45,6 +46,9 @@ type Config struct {
 	// were granted to them. Those that have come to an end are left out.
 	Pods func() []*v1.Pod
 	Kill KillFunc
+	// Critical tells of pods that are never evicted, and that may always begin
+	// to run; podmeta.IsCritical: those that are static or of the system.
+	Critical func(*v1.Pod) bool
 
 	// Thresholds, by threshold.Parse; none. Without any, only limits of
 	// local storage are watched.
@@ -87,6 +91,9 @@ func (c Config) withDefaults() Config {
 		if *d.field == 0 {
 			*d.field = d.def
 		}
+	}
+	if c.Critical == nil {
+		c.Critical = podmeta.IsCritical
 	}
 	if c.Victims == 0 {
 		c.Victims = 4
@@ -157,6 +164,7 @@ type Manager struct {
 	mu       sync.Mutex
 	pressure map[v1.NodeConditionType]pressure
 	evicting map[types.UID]*eviction
+	figures  map[v1.NodeConditionType][]Figure
 	records  records
 }
 
@@ -174,6 +182,7 @@ func New(cfg Config) (*Manager, error) {
 		cfg: cfg, met: met,
 		pressure: map[v1.NodeConditionType]pressure{},
 		evicting: map[types.UID]*eviction{},
+		figures:  map[v1.NodeConditionType][]Figure{},
 		records:  records{limit: cfg.Records},
 	}
 	for _, c := range conditionTypes() {

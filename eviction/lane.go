@@ -158,6 +158,7 @@ func (l *lane) look(ctx context.Context) {
 		on = on || w.lasting(now, l.m.cfg.Transition)
 		l.retry = l.retry || !ok && w.met
 	}
+	l.show(seen)
 	if len(l.given) > 0 {
 		l.m.setPressure(l.condition, on, now)
 	}

@@ -62,7 +62,7 @@ func (l *lane) relieve(ctx context.Context, t threshold.Threshold, cause string)
 	verdicts := choose(ranked, situation{
 		need: d.Need, coming: coming, running: running, any: running > 0 || other,
 		budget: l.m.cfg.Victims, partial: err != nil, classes: t.Signal.Resource() != threshold.Pids,
-		status: l.m.statusOf(now),
+		status: l.m.statusOf(now), critical: l.m.cfg.Critical,
 	})
 	d.rank(ranked, verdicts)
 	for i := range ranked {
@@ -181,7 +181,9 @@ func (l *lane) enforce(ctx context.Context, cause string) (evicts bool) {
 			Outcome: "evicting",
 		}
 		r := rank.Of(l.rules(), threshold.NodeFs, c)
-		verdict := choose([]rank.Ranked{r}, situation{budget: 1, status: func(types.UID) Verdict { return "" }})
+		verdict := choose([]rank.Ranked{r}, situation{
+			budget: 1, status: func(types.UID) Verdict { return "" }, critical: l.m.cfg.Critical,
+		})
 		d.rank([]rank.Ranked{r}, verdict)
 		if verdict[0] != Chosen {
 			d.Outcome = "no pod to evict"

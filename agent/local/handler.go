@@ -65,6 +65,8 @@ func Handler(a Agent, metrics http.Handler) http.Handler {
 	mux.HandleFunc("POST /v1/pods/{namespace}/{name}/exec", h.withPod(h.exec))
 	mux.HandleFunc("POST /v1/fit", h.fit)
 	mux.HandleFunc("GET /v1/problems", h.problems)
+	mux.HandleFunc("GET /v1/node/why", h.whyNode)
+	mux.HandleFunc("GET /stats/summary", h.summary)
 	mux.HandleFunc("GET /healthz", h.healthz)
 	if metrics != nil {
 		mux.Handle("GET /metrics", metrics)

@@ -37,6 +37,9 @@ var supported = []string{
 	"healthzPort", "healthzBindAddress", "crashLoopBackOff", "systemReserved", "kubeReserved", "failCgroupV1", "logging",
 	"cgroupsPerQOS", "cgroupRoot", "cgroupDriver", "enforceNodeAllocatable", "systemReservedCgroup", "kubeReservedCgroup", "qosReserved", "podPidsLimit",
 	"cpuManagerPolicy", "cpuManagerPolicyOptions", "reservedSystemCPUs", "memoryManagerPolicy", "reservedMemory",
+	"evictionHard", "evictionSoft", "evictionSoftGracePeriod", "evictionMinimumReclaim", "evictionPressureTransitionPeriod",
+	"evictionMaxPodGracePeriod", "mergeDefaultEvictionSettings", "localStorageCapacityIsolation",
+	"shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority",
 	"topologyManagerPolicy", "topologyManagerScope", "topologyManagerPolicyOptions", "featureGates",
 }
 
@@ -365,6 +368,7 @@ func setConfigDefaults(c *kubeletconfig.KubeletConfiguration) {
 	orDefault(&c.CPUCFSQuotaPeriod, metav1.Duration{Duration: 100 * time.Millisecond})
 	orDefault(&c.SingleProcessOOMKill, false)
 	setPlacementDefaults(c)
+	setEvictionDefaults(c)
 	if c.MaxPods == 0 {
 		c.MaxPods = 110
 	}

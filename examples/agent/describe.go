@@ -152,6 +152,9 @@ func why(ctx context.Context, std stdio, args []string) error {
 		return errPodName
 	}
 	cl := c.client()
+	if names[0] == "node" {
+		return whyNode(ctx, std, cl)
+	}
 	pod, err := c.findOrExplain(ctx, std, cl, names[0])
 	if err != nil {
 		return err

@@ -37,6 +37,8 @@ type runFlags struct {
 	fastProbes        bool
 	providerConfig    string
 	providerDir       string
+	eviction          evictionFlags
+	shutdownOnTerm    bool
 
 	set map[string]bool // names of the flags that were given
 }
@@ -70,6 +72,8 @@ func newRunFlags() (*flag.FlagSet, *runFlags) {
 	fs.IntVar(&f.execProbes, "exec-probes-in-flight", 0, "the `number` of probes that run commands in containers at a time; 32")
 	fs.BoolVar(&f.fastProbes, "fast-probes", false, "look at containers that are not ready yet more often than once a period")
 	fs.IntVar(&f.pullsPerRegistry, "pulls-per-registry", 0, "the `number` of images that are pulled from one registry at a time; any")
+	fs.BoolVar(&f.shutdownOnTerm, "shutdown-on-sigterm", false, "end all pods in order on SIGTERM: for machines without logind, where it means that the machine goes down")
+	f.eviction.register(fs)
 	return fs, f
 }
 

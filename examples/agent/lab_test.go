@@ -54,6 +54,7 @@ type lab struct {
 	root      string // of the agent
 	logs      string // of the pods
 	env       []string
+	args      []string // of the agent, beside the usual ones
 	cmd       *exec.Cmd
 	agentLog  bytes.Buffer // of the last agent; read it when that has ended
 	api       *local.Client
@@ -79,7 +80,7 @@ func newLab(t testing.TB) *lab {
 	l.api = local.NewClient(filepath.Join(l.root, "agent.sock"))
 	l.must(os.Mkdir(l.manifests, 0o755))
 	l.must(os.WriteFile(l.config(), fmt.Appendf(nil,
-		"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\ncgroupsPerQOS: false\npodLogsDir: %s\nmaxPods: 500\nhealthzPort: 0\n",
+		"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\ncgroupsPerQOS: false\npodLogsDir: %s\nmaxPods: 500\nhealthzPort: 0\nevictionHard: {}\n",
 		l.logs), 0o600))
 	t.Cleanup(func() { // before containerd's end, which t.Cleanup runs later
 		if l.cmd != nil {
@@ -128,8 +129,8 @@ func (l *lab) start() {
 func (l *lab) launch() {
 	l.t.Helper()
 	l.agentLog.Reset()
-	cmd := l.command(context.Background(), "run", "--config", l.config(), "--pod-manifest-path", l.manifests,
-		"--container-runtime-endpoint", "unix://"+l.socket, "--hostname-override", "lab")
+	cmd := l.command(context.Background(), append([]string{"run", "--config", l.config(), "--pod-manifest-path", l.manifests,
+		"--container-runtime-endpoint", "unix://" + l.socket, "--hostname-override", "lab"}, l.args...)...)
 	cmd.Stdout, cmd.Stderr = &l.agentLog, &l.agentLog
 	l.must(cmd.Start())
 	l.cmd = cmd

@@ -8,6 +8,8 @@
 //	agent logs NAME [CONTAINER]  a container's log
 //	agent exec NAME -- COMMAND   run a command in a container
 //	agent why NAME               what a pod waits for
+//	agent why node               how far the node is from evicting pods, and what it did
+//	agent top pods               what pods use
 //	agent fit -f FILE            where a pod would run, or why it would not
 //	agent version
 package main
@@ -44,7 +46,8 @@ func commands() []command {
 		{"describe", "pod NAME [-n NAMESPACE]", "tell everything about one pod", describePod},
 		{"logs", "NAME [CONTAINER] [-f] [--tail N] [--since 5m] [-p]", "print a container's log", logs},
 		{"exec", "NAME [-c CONTAINER] [-i] [-t] -- COMMAND...", "run a command in a container", execCommand},
-		{"why", "NAME [-n NAMESPACE]", "tell what a pod waits for", why},
+		{"why", "NAME|node [-n NAMESPACE]", "tell what a pod waits for, or how the node fares", why},
+		{"top", "pods|node [-n NAMESPACE]", "tell what pods or the node use", top},
 		{"fit", "-f FILE [-o json]", "tell where a pod would run here, or why it would not", fitPod},
 		{"version", "", "print the version", version},
 	}

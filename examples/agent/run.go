@@ -29,6 +29,7 @@ import (
 	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/images"
+	"github.com/nodewright/nodewright/node/shutdown"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/statusmgr/filesink"
 )
@@ -65,6 +66,12 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 		}
 	}
 	tuneMemory()
+	var machine shutdown.Machine
+	if f.shutdownOnTerm {
+		var stop func()
+		ctx, machine, stop = endsWithMachine(ctx)
+		defer stop()
+	}
 
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -93,6 +100,10 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 	if cfg.Cgroups, err = podCgroups(ctx, conf, cfg.Node, client, own, log, reg); err != nil {
 		return err
 	}
+	if cfg.Eviction, err = evictionOf(conf, cfg.Cgroups, f.kubeconfig == ""); err != nil {
+		return err
+	}
+	cfg.OOM, cfg.Shutdown = &agent.OOM{}, shutdownOf(conf, machine, log)
 	a, err = agent.New(cfg)
 	if err != nil {
 		return err
@@ -195,6 +206,9 @@ func applyFlags(c *kubeletconfig.KubeletConfiguration, f *runFlags) error {
 	}
 	if f.set["manifest-url"] {
 		c.StaticPodURL = f.manifestURL
+	}
+	if err := errors.Join(f.eviction.apply(c, f.set), shutdownFlagAlone(c, f)); err != nil {
+		return err
 	}
 	for _, p := range []*string{&f.rootDir, &c.StaticPodPath} {
 		if *p == "" {

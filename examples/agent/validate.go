@@ -112,6 +112,8 @@ func validateConfig(c *kubeletconfig.KubeletConfiguration, origin map[string]str
 	}
 	validateCgroups(c, bad)
 	validatePlacement(c, bad)
+	validateEviction(c, bad)
+	validateShutdown(c, bad)
 	return errors.Join(errs...)
 }
 

@@ -27,7 +27,7 @@ func (m *Manager) smallSummary(ctx context.Context) (*statsapi.Summary, error) {
 
 func (m *Manager) collect(ctx context.Context, all bool) (*statsapi.Summary, error) {
 	node, nodeErr := m.readNode(ctx, all)
-	pods, podsErr := m.readPods(ctx, all, node.Fs)
+	pods, podsErr := m.readPods(ctx, all, node.Fs, nil)
 	m.rates.forget(time.Now())
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -60,7 +60,9 @@ func (m *Manager) readNode(ctx context.Context, all bool) (statsapi.NodeStats, e
 	if dirs == nil {
 		dirs = map[string]string{}
 	}
-	dirs[statsapi.SystemContainerPods] = m.cfg.PodsCgroup
+	if m.cfg.PodsCgroup != noCgroup {
+		dirs[statsapi.SystemContainerPods] = m.cfg.PodsCgroup
+	}
 	for _, name := range slices.Sorted(maps.Keys(dirs)) {
 		u, err := c.read(dirs[name])
 		if err != nil {
@@ -153,18 +155,28 @@ type pass struct {
 	errs    failures
 }
 
-func (m *Manager) readPods(ctx context.Context, all bool, node *statsapi.FsStats) ([]statsapi.PodStats, error) {
+// readPods reads the pods that want names, all if it is nil.
+func (m *Manager) readPods(ctx context.Context, all bool, node *statsapi.FsStats, want func(types.UID) bool) ([]statsapi.PodStats, error) {
 	p := &pass{m: m, all: all, cgroups: newCgroups(m.cfg.Cgroups), node: node, layers: map[string]*Disk{}}
 	asking, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
 	sandboxes, err := m.cfg.Runtime.Sandboxes(asking)
 	p.errs.add("sandboxes", err)
-	containers, err := m.cfg.Runtime.Containers(asking)
+	if m.cfg.PodsCgroup != noCgroup {
+		p.dirs, err = p.cgroups.pods(m.cfg.PodsCgroup)
+		p.errs.add("cgroups of pods", err)
+	}
+	containers, err := m.cfg.Runtime.Containers(asking, all)
 	p.errs.add("containers", err)
-	p.dirs, err = p.cgroups.pods(m.cfg.PodsCgroup)
-	p.errs.add("cgroups of pods", err)
 	bySandbox := running(containers)
 	live := livePods(sandboxes)
+	maps.DeleteFunc(live, func(uid types.UID, _ *Sandbox) bool { return want != nil && !want(uid) })
+	if !all && p.anyWithout(live, bySandbox) {
+		if containers, err = m.cfg.Runtime.Containers(asking, true); err == nil {
+			bySandbox = running(containers)
+		}
+		p.errs.add("usage of containers", err)
+	}
 	out := make([]statsapi.PodStats, 0, len(live))
 	for _, s := range live {
 		if ctx.Err() != nil {
@@ -176,6 +188,19 @@ func (m *Manager) readPods(ctx context.Context, all bool, node *statsapi.FsStats
 		return cmp.Or(strings.Compare(a.PodRef.Namespace, b.PodRef.Namespace), strings.Compare(a.PodRef.Name, b.PodRef.Name), strings.Compare(a.PodRef.UID, b.PodRef.UID))
 	})
 	return out, errors.Join(p.errs...)
+}
+
+// anyWithout tells whether a container's cgroup cannot be found, so that the
+// runtime has to be asked what it uses.
+func (p *pass) anyWithout(live map[types.UID]*Sandbox, containers map[string][]*Container) bool {
+	for uid, s := range live {
+		for _, c := range containers[s.ID] {
+			if _, ok := p.dirs[uid].containers[c.ID]; !ok {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (p *pass) pod(ctx context.Context, s *Sandbox, containers []*Container) statsapi.PodStats {

@@ -81,6 +81,9 @@ func (r *resource) Collect(ch chan<- prometheus.Metric) {
 	e.use(d.nodeCPU, d.nodeMemory, d.nodeSwap, s.Node.CPU, s.Node.Memory, s.Node.Swap)
 	for i := range s.Pods {
 		p := &s.Pods[i]
+		if replaced(s.Pods, p) {
+			continue // a series is told once
+		}
 		e.use(d.podCPU, d.podMemory, d.podSwap, p.CPU, p.Memory, p.Swap, p.PodRef.Name, p.PodRef.Namespace)
 		for j := range p.Containers {
 			c := &p.Containers[j]
@@ -95,6 +98,19 @@ func (r *resource) Collect(ch chan<- prometheus.Metric) {
 			e.pressures(d, c, labels)
 		}
 	}
+}
+
+// replaced tells whether another pod of the same name has begun later: for a
+// while, the one that is ending is there beside it.
+func replaced(all []statsapi.PodStats, p *statsapi.PodStats) bool {
+	for i := range all {
+		o := &all[i]
+		if o.PodRef.Name == p.PodRef.Name && o.PodRef.Namespace == p.PodRef.Namespace && o.PodRef.UID != p.PodRef.UID &&
+			(p.StartTime.Before(&o.StartTime) || p.StartTime.Equal(&o.StartTime) && p.PodRef.UID < o.PodRef.UID) {
+			return true
+		}
+	}
+	return false
 }
 
 type emitter chan<- prometheus.Metric

@@ -12,8 +12,9 @@ import (
 type Runtime interface {
 	// Sandboxes lists all pod sandboxes, dead ones included.
 	Sandboxes(ctx context.Context) ([]Sandbox, error)
-	// Containers lists all containers with what the runtime has measured.
-	Containers(ctx context.Context) ([]Container, error)
+	// Containers lists all containers. What the runtime has measured of them
+	// need not be told, unless it is asked for.
+	Containers(ctx context.Context, measured bool) ([]Container, error)
 	// Filesystems tells where images and containers are kept, as the CRI's
 	// ImageFsInfo does.
 	Filesystems(ctx context.Context) (images, containers []Filesystem, err error)

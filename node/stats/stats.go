@@ -17,8 +17,8 @@ type Config struct {
 	Runtime  Runtime
 	Volumes  Volumes // no volume stats
 
-	// PodsCgroup is the cgroup of all pods, in the driver's form;
-	// /kubepods
+	// PodsCgroup is the cgroup of all pods, in the driver's form; "-" says that
+	// there is none, and the runtime is asked what containers use; /kubepods
 	PodsCgroup string
 	// SystemCgroups are cgroups to show beside the pods', by the names of the
 	// summary API: kubelet, runtime, misc.
@@ -41,6 +41,9 @@ type Config struct {
 	Root    fs.FS                      // /, for logs and etc-hosts
 	Statfs  func(string) (Disk, error) // Statfs; it may hang
 }
+
+// noCgroup is the PodsCgroup of a node that keeps none.
+const noCgroup = "-"
 
 func (c Config) withDefaults() Config {
 	for _, s := range []struct {

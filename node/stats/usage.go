@@ -37,3 +37,11 @@ func zero(p *uint64) uint64 {
 	}
 	return *p
 }
+
+// Limit is what Memory is limited to; false if it is not, or that is not known.
+func (u *Usage) Limit() (bytes uint64, ok bool) {
+	if u.MemoryLimit == nil || *u.MemoryLimit >= unlimited {
+		return 0, false
+	}
+	return *u.MemoryLimit, true
+}

@@ -1,0 +1,264 @@
+package agent_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/eviction/threshold"
+	"github.com/nodewright/nodewright/podmgr"
+)
+
+const mi = 1 << 20
+
+// apiSource is a source of pods that somebody else makes again.
+type apiSource struct{ fakeSource }
+
+func (*apiSource) Name() string { return "api" }
+
+func (s *apiSource) tell(pods ...*v1.Pod) {
+	snap := podmgr.Snapshot{}
+	for _, p := range pods {
+		snap.Pods = append(snap.Pods, p.DeepCopy())
+	}
+	s.snapshots <- snap
+}
+
+// figures are those of a node whose memory the test sets.
+type figures struct {
+	mu     sync.Mutex
+	free   int64                 // of 1000 Mi
+	memory map[types.UID]int64   // of pods
+	pods   func() map[string]int // containers that run, by "pod/container"
+}
+
+func (f *figures) Memory(context.Context) (eviction.Memory, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	free := f.free
+	running := f.pods()
+	for uid, used := range f.memory {
+		if running[strings.TrimPrefix(string(uid), "uid-")+"/c"] == 0 {
+			free += used // it has ended
+		}
+	}
+	return eviction.Memory{Node: &eviction.MemoryFigure{Observation: threshold.Observation{Available: free * mi, Capacity: 1000 * mi, Time: time.Now()}}}, nil
+}
+
+func (f *figures) Disks(context.Context) (eviction.Disks, error) { return eviction.Disks{}, nil }
+
+func (f *figures) Processes(context.Context) (threshold.Observation, error) {
+	return threshold.Observation{Available: 1000, Capacity: 1000}, nil
+}
+
+func (f *figures) Pods(_ context.Context, pods []*v1.Pod, _ eviction.Want) (map[types.UID]*rank.Usage, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := map[types.UID]*rank.Usage{}
+	for _, p := range pods {
+		out[p.UID] = &rank.Usage{Time: time.Now(), Memory: f.memory[p.UID] * mi, Containers: []rank.ContainerUsage{{Name: "c", Memory: f.memory[p.UID] * mi}}}
+	}
+	return out, nil
+}
+
+// evicts has the node's agents evict pods below 100 Mi.
+func (n *node) evicts(standalone bool) *figures {
+	f := &figures{free: 500, memory: map[types.UID]int64{}}
+	f.pods = func() map[string]int {
+		_, running := n.containers()
+		return running
+	}
+	n.configure = func(c *agent.Config) {
+		c.Eviction = &agent.Eviction{
+			Stats: f, Standalone: standalone,
+			Thresholds: []threshold.Threshold{{Signal: threshold.Memory, Value: threshold.Amount{Value: 100 * mi}}},
+		}
+	}
+	return f
+}
+
+func withMemory(p *v1.Pod, request string) *v1.Pod {
+	p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceMemory: resource.MustParse(request)}
+	return p
+}
+
+func condition(p *v1.Pod, kind v1.PodConditionType) *v1.PodCondition {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == kind {
+			return c
+		}
+	}
+	return nil
+}
+
+func underPressure(a *agent.Agent) bool {
+	return slices.ContainsFunc(a.Pressure(), func(c v1.NodeCondition) bool {
+		return c.Type == v1.NodeMemoryPressure && c.Status == v1.ConditionTrue
+	})
+}
+
+func hasEvent(l *life, pod *v1.Pod, reason string) bool {
+	return slices.ContainsFunc(l.Events(pod), func(e v1.Event) bool { return e.Reason == reason })
+}
+
+// The pod that uses more than it requests goes, the others stay; what begins
+// meanwhile is turned away, and all of it can be asked about.
+func TestEviction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		f := n.evicts(false)
+		hog, good := withMemory(newPod("hog", runs("c")), "10Mi"), withMemory(newPod("good", runs("c")), "300Mi")
+		api := &apiSource{fakeSource{snapshots: make(chan podmgr.Snapshot, 10)}}
+		n.more = []podmgr.Source{api}
+		n.want = []*v1.Pod{newPod("fixed", runs("c"))} // from a file
+		l := n.start()
+		defer l.stop()
+		api.tell(hog, good)
+		settle()
+		f.mu.Lock()
+		f.memory["uid-hog"], f.memory["uid-good"], f.memory["uid-fixed"] = 300, 200, 400
+		f.free = 50
+		f.mu.Unlock()
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		p := l.pod("hog")
+		if p.Status.Phase != v1.PodFailed || p.Status.Reason != "Evicted" || !strings.HasPrefix(p.Status.Message, "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi.") {
+			t.Fatalf("hog: %s %s %q; %+v", p.Status.Phase, p.Status.Reason, p.Status.Message, l.WhyNode().Decisions)
+		}
+		if c := condition(p, v1.DisruptionTarget); c == nil || c.Status != v1.ConditionTrue || c.Reason != v1.PodReasonTerminationByKubelet {
+			t.Errorf("condition %+v", c)
+		}
+		if _, running := n.containers(); running["hog/c"] != 0 || running["good/c"] != 1 || running["fixed/c"] != 1 {
+			t.Errorf("running %v", running)
+		}
+		if !hasEvent(l, p, "Evicted") || !slices.ContainsFunc(l.NodeEvents(), func(e v1.Event) bool { return e.Reason == "EvictionThresholdMet" }) {
+			t.Errorf("events %v, of the node %v", l.Events(p), l.NodeEvents())
+		}
+		why := l.WhyNode()
+		if len(why.Decisions) != 1 || !strings.Contains(strings.Join(why.Decisions[0].Lines, "\n"), "default/hog (priority 0) uses 300Mi, requests 10Mi: chosen") ||
+			why.Decisions[0].Available != "50Mi" || len(why.Figures) != 1 || why.Figures[0].Threshold != "100Mi" {
+			t.Errorf("why %+v", why)
+		}
+		// A node that was short admits what requests memory, and nothing else, for
+		// a while.
+		api.tell(hog, good, newPod("late", runs("c")), withMemory(newPod("sized", runs("c")), "10Mi"))
+		n.want = append(n.want, newPod("system", runs("c")))
+		l.tell()
+		settle()
+		if p := l.pod("late"); p.Status.Phase != v1.PodFailed || p.Status.Reason != "Evicted" || !strings.Contains(p.Status.Message, "MemoryPressure") {
+			t.Errorf("late: %+v", p.Status)
+		}
+		l.wantPhase("sized", v1.PodRunning)
+		l.wantPhase("system", v1.PodRunning)
+		if !underPressure(l.Agent) {
+			t.Error("no pressure")
+		}
+		time.Sleep(6 * time.Minute)
+		if underPressure(l.Agent) {
+			t.Error("pressure lasts")
+		}
+		l.wantPhase("hog", v1.PodFailed)
+	})
+}
+
+// Where all pods are static, they are evicted as others are, and wait for the
+// end of pressure. One that was evicted stays so over a restart of the agent.
+func TestEvictionStandalone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		f := n.evicts(true)
+		system := newPod("system", runs("c"))
+		system.Spec.Priority = new(int32(2_000_000_000))
+		n.want = []*v1.Pod{newPod("hog", runs("c")), system}
+		l := n.start()
+		settle()
+		f.mu.Lock()
+		f.memory["uid-hog"], f.memory["uid-system"], f.free = 300, 400, 50
+		f.mu.Unlock()
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		l.wantPhase("hog", v1.PodFailed)
+		l.wantPhase("system", v1.PodRunning)
+		n.want = append(n.want, newPod("late", runs("c")))
+		l.tell()
+		settle()
+		if p := l.pod("late"); p.Status.Phase != v1.PodPending || p.Status.Reason != "Evicted" {
+			t.Errorf("late: %+v", p.Status)
+		}
+		time.Sleep(6 * time.Minute)
+		synctest.Wait()
+		l.wantPhase("late", v1.PodRunning)
+		l.wantPhase("hog", v1.PodFailed)
+		l.stop()
+	})
+}
+
+// A pod that runs nothing is known to use nothing.
+func TestFiguresOfTheAgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.configure = func(c *agent.Config) {
+			c.Eviction = &agent.Eviction{Thresholds: []threshold.Threshold{
+				{Signal: threshold.Memory, Value: threshold.Amount{Value: 1}}, {Signal: threshold.PIDs, Value: threshold.Amount{Value: 1}},
+				{Signal: threshold.NodeFs, Value: threshold.Amount{Value: 1}}, {Signal: threshold.ImageFs, Value: threshold.Amount{Value: 1}},
+			}}
+		}
+		n.measures()
+		n.want = []*v1.Pod{newPod("web", runs("c"))}
+		l := n.start()
+		defer l.stop()
+		time.Sleep(11 * time.Second)
+		synctest.Wait()
+		for _, f := range l.WhyNode().Figures {
+			if f.Available == "" || f.Stale != "" {
+				t.Errorf("figure %+v", f)
+			}
+		}
+		if d := l.WhyNode().Decisions; len(d) != 0 {
+			t.Errorf("decisions %+v", d)
+		}
+	})
+}
+
+// An emptyDir above its limit ends its pod, and what it held goes.
+func TestLimitOfEmptyDir(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.configure = func(c *agent.Config) { c.Eviction = &agent.Eviction{Standalone: true} }
+		n.measures()
+		c := runs("c")
+		c.VolumeMounts = []v1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}
+		p := newPod("writer", c)
+		p.Spec.Volumes = []v1.Volume{{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("16Ki"))}}}}
+		n.want = []*v1.Pod{p, newPod("other", runs("c"))}
+		l := n.start()
+		defer l.stop()
+		settle()
+		dir := filepath.Join(n.root, "root", "pods", "uid-writer", "volumes", "kubernetes.io~empty-dir", "scratch")
+		if err := os.WriteFile(filepath.Join(dir, "much"), make([]byte, 64<<10), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if p := l.pod("writer"); p.Status.Reason != "Evicted" || p.Status.Message != `Usage of EmptyDir volume "scratch" exceeds the limit "16Ki". ` {
+			t.Errorf("writer: %s %s %q; %+v", p.Status.Phase, p.Status.Reason, p.Status.Message, l.WhyNode().Decisions)
+		}
+		l.wantPhase("other", v1.PodRunning)
+		if _, err := os.Stat(dir); !os.IsNotExist(err) {
+			t.Errorf("the volume is there: %v", err)
+		}
+	})
+}

@@ -1,0 +1,79 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// NodeExplainer is an [Agent] that tells how its node fares.
+type NodeExplainer interface {
+	WhyNode() NodeWhy
+}
+
+// NodeWhy is the answer to "is the node short of anything, and what was done
+// about it?".
+type NodeWhy struct {
+	Name string `json:"name"`
+	// ShuttingDown tells that the machine is about to go down.
+	ShuttingDown bool               `json:"shuttingDown,omitempty"`
+	Conditions   []v1.NodeCondition `json:"conditions,omitempty"`
+	Figures      []NodeFigure       `json:"figures,omitempty"`
+	// Decisions are the last ones, oldest first.
+	Decisions []NodeDecision `json:"decisions,omitempty"`
+	Events    []v1.Event     `json:"events,omitempty"`
+}
+
+// NodeFigure is a threshold and what its signal was seen to be. Amounts are
+// quantities; "" is not known.
+type NodeFigure struct {
+	Signal     string `json:"signal"`
+	Soft       bool   `json:"soft,omitempty"`
+	Grace      string `json:"grace,omitempty"` // of a soft one
+	Threshold  string `json:"threshold"`
+	MinReclaim string `json:"minReclaim,omitempty"`
+	Available  string `json:"available,omitempty"`
+	Capacity   string `json:"capacity,omitempty"`
+	// Stale is the age of what is shown, if it could not be read again.
+	Stale string `json:"stale,omitempty"`
+	// Met tells that the threshold is met, since Since, and Acting that
+	// something is being done about it.
+	Met    bool      `json:"met,omitempty"`
+	Acting bool      `json:"acting,omitempty"`
+	Since  time.Time `json:"since,omitzero"`
+}
+
+// NodeDecision is what was done about a threshold or a limit, and why.
+type NodeDecision struct {
+	Time time.Time `json:"time"`
+	// Repeats counts those since then that came to the same.
+	Repeats   int    `json:"repeats,omitempty"`
+	What      string `json:"what"` // the signal or the limit
+	Soft      bool   `json:"soft,omitempty"`
+	Cause     string `json:"cause"` // why it was looked at
+	Available string `json:"available"`
+	Threshold string `json:"threshold"`
+	Need      string `json:"need"` // to be freed
+	Outcome   string `json:"outcome"`
+	Error     string `json:"error,omitempty"`
+	// Lines are what was removed, who was considered and how evictions ended.
+	Lines []string `json:"lines,omitempty"`
+}
+
+func (h *handler) whyNode(w http.ResponseWriter, _ *http.Request) {
+	n, ok := h.agent.(NodeExplainer)
+	if !ok {
+		say(w, http.StatusNotImplemented, errors.New("this agent does not tell of its node"))
+		return
+	}
+	reply(w, n.WhyNode())
+}
+
+// WhyNode asks how the node fares.
+func (c *Client) WhyNode(ctx context.Context) (*NodeWhy, error) {
+	var w NodeWhy
+	return &w, c.get(ctx, "/v1/node/why", &w)
+}

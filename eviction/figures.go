@@ -1,0 +1,52 @@
+package eviction
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nodewright/nodewright/eviction/threshold"
+)
+
+// Figure is a threshold, and what its signal was when it was looked at last.
+type Figure struct {
+	Threshold threshold.Threshold
+	// Observation is the last one there was; Known tells that it could be read
+	// at the last look.
+	Observation threshold.Observation
+	Known       bool
+	// Met tells that the threshold is met, since Since, and Acting that
+	// something is being done about it: its grace is over.
+	Met, Acting bool
+	Since       time.Time
+}
+
+// show makes what the lane has seen last known to others.
+func (l *lane) show(seen observations) {
+	out := make([]Figure, 0, len(l.list))
+	for _, t := range l.list {
+		w := l.watches[t]
+		_, known := seen[t.Signal]
+		f := Figure{Threshold: t, Observation: w.obs, Known: known, Met: w.met, Acting: w.acting}
+		if w.met {
+			f.Since = w.since
+		}
+		out = append(out, f)
+	}
+	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
+	l.m.figures[l.condition] = out
+}
+
+// Figures are the thresholds with what was last seen of their signals, in the
+// order in which they are acted upon: none before the first look. The result is
+// the caller's.
+func (m *Manager) Figures() []Figure {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []Figure
+	for _, c := range conditionTypes() {
+		out = append(out, m.figures[c]...)
+	}
+	slices.SortStableFunc(out, func(a, b Figure) int { return threshold.Compare(a.Threshold.Signal, b.Threshold.Signal) })
+	return out
+}

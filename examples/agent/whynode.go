@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/nodewright/nodewright/agent/local"
+)
+
+func whyNode(ctx context.Context, std stdio, cl *local.Client) error {
+	w, err := cl.WhyNode(ctx)
+	if err != nil {
+		return err
+	}
+	return writeNodeWhy(std.out, w, time.Now())
+}
+
+// writeNodeWhy prints an answer for people.
+func writeNodeWhy(out io.Writer, n *local.NodeWhy, now time.Time) error {
+	fmt.Fprintf(out, "node %s\n", n.Name)
+	if n.ShuttingDown {
+		fmt.Fprintln(out, "the machine is going down: no pod may begin")
+	}
+	ago := func(t time.Time) string { return duration.HumanDuration(now.Sub(t)) }
+	for _, c := range n.Conditions {
+		fmt.Fprintf(out, "%s: %s", c.Type, c.Status)
+		if !c.LastTransitionTime.IsZero() {
+			fmt.Fprintf(out, " since %s", ago(c.LastTransitionTime.Time))
+		}
+		if c.Status == v1.ConditionTrue {
+			fmt.Fprintf(out, " (%s)", oneLine(c.Message))
+		}
+		fmt.Fprintln(out)
+	}
+	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	if len(n.Figures) > 0 {
+		fmt.Fprintln(w, "\nSIGNAL\tAVAILABLE\tOF\tTHRESHOLD\tSTATE")
+	}
+	for _, f := range n.Figures {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", f.Signal, orDash(f.Available), orDash(f.Capacity), thresholdText(&f), figureState(&f, ago))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if len(n.Decisions) > 0 {
+		fmt.Fprintln(out, "\nlast decisions:")
+	}
+	for _, d := range n.Decisions {
+		fmt.Fprintf(out, "%s ago, %s: %s available, threshold %s, %s to free (%s): %s", ago(d.Time), d.What,
+			d.Available, d.Threshold, d.Need, d.Cause, oneLine(d.Outcome))
+		if d.Repeats > 0 {
+			fmt.Fprintf(out, ", and %d times the same", d.Repeats)
+		}
+		if d.Error != "" {
+			fmt.Fprintf(out, "; %s", oneLine(d.Error))
+		}
+		fmt.Fprintln(out)
+		for _, l := range d.Lines {
+			fmt.Fprintln(out, "  "+oneLine(l))
+		}
+	}
+	if len(n.Events) > 0 {
+		fmt.Fprintln(out, "\nevents:")
+	}
+	for i := range n.Events {
+		e := &n.Events[i]
+		fmt.Fprintf(out, "%s ago (%d times) %s %s: %s\n", ago(e.LastTimestamp.Time), e.Count, e.Type, e.Reason, oneLine(e.Message))
+	}
+	return nil
+}
+
+func thresholdText(f *local.NodeFigure) string {
+	text := f.Threshold
+	if f.Soft {
+		text += " for " + f.Grace
+	}
+	if f.MinReclaim != "" {
+		text += ", then +" + f.MinReclaim
+	}
+	return text
+}
+
+func figureState(f *local.NodeFigure, ago func(time.Time) string) string {
+	state := "enough"
+	switch {
+	case f.Acting:
+		state = "low, and acted upon, since " + ago(f.Since)
+	case f.Met:
+		state = "low since " + ago(f.Since)
+	case f.Available == "":
+		state = "not known"
+	}
+	if f.Stale != "" {
+		state += " (not read for " + f.Stale + ")"
+	}
+	return state
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
