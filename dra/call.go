@@ -20,6 +20,9 @@ const (
 // do something is not told the opposite before it has answered, or its time is
 // over. Manager.mu is held.
 func (m *Manager) call(driver string, uid types.UID, claims []*claim, prepare bool) (*op, error) {
+	if m.ctx == nil || m.ctx.Err() != nil {
+		return nil, ErrNotRunning
+	}
 	p, err := m.plugin(driver, claims[0].String(), uid)
 	if err != nil {
 		return nil, err
@@ -36,7 +39,7 @@ func (m *Manager) call(driver string, uid types.UID, claims []*claim, prepare bo
 			m.callUnprepare(ctx, p, o, claims)
 		}
 	})
-	if err != nil {
+	if err != nil { // it has ended just now
 		p.calls.Done()
 		return nil, err
 	}

@@ -160,7 +160,7 @@ func (m *Manager) unawait(uid types.UID) {
 // Manager.mu is held.
 func (m *Manager) connect(p *plugin, connected bool) {
 	d := m.drivers[p.name]
-	if p.connected == connected || !slices.Contains(d.plugins, p) {
+	if p.connected == connected || d == nil || !slices.Contains(d.plugins, p) {
 		return
 	}
 	p.connected = connected
@@ -201,6 +201,11 @@ func (m *Manager) attend(ctx context.Context, p *plugin) {
 	wg.Go(func() { m.watch(ctx, p) })
 	<-ctx.Done()
 	wg.Wait()
+	m.mu.Lock() // nobody takes it any more, also at the end of Run
+	if d := m.drivers[p.name]; d != nil {
+		d.plugins = slices.DeleteFunc(d.plugins, func(x *plugin) bool { return x == p })
+	}
+	m.mu.Unlock()
 	p.calls.Wait()
 	if err := p.driver.Close(); err != nil {
 		m.cfg.Log.Debug("driver not closed", zap.String("driver", p.name), zap.Error(err))

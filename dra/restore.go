@@ -55,17 +55,18 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 func (m *Manager) read(uid types.UID) (*record, error) {
 	key := claimPrefix + string(uid)
 	value, err := m.cfg.Store.Read(key)
-	if err != nil {
-		return nil, err
-	}
-	r, err := parseRecord(uid, value)
-	if err != nil {
-		if gone := m.cfg.Store.Delete(key); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
-			err = errors.Join(err, gone)
+	var r *record
+	if err == nil {
+		if r, err = parseRecord(uid, value); err == nil {
+			return r, nil
 		}
-		return nil, err
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, err // it may be whole
 	}
-	return r, nil
+	if gone := m.cfg.Store.Delete(key); gone != nil {
+		err = errors.Join(err, gone)
+	}
+	return nil, err
 }
 
 // adopt takes a record up. blind tells that everything may run.

@@ -33,35 +33,47 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 	delete(m.alive, uid)
 	m.unawait(uid)
 	claims := m.of(uid)
-	var last []*claim // that no other pod uses
-	for _, c := range claims {
-		if c.alone(uid) {
-			last = append(last, c)
-		} else {
-			m.unrefer(c, uid)
-		}
-	}
 	m.mu.Unlock()
 	if len(claims) == 0 {
 		return nil
 	}
 	began := time.Now()
-	err = m.each(last, func(driver string, list []*claim) error {
-		return m.unprepareBy(ctx, driver, uid, list)
-	})
-	m.mu.Lock()
-	for _, c := range last {
-		if !c.alone(uid) || c.idle() {
-			m.unrefer(c, uid)
+	for {
+		// Others may come and go meanwhile: who is the last sees to it.
+		last := m.leave(uid, claims)
+		if len(last) == 0 {
+			break
+		}
+		err = m.each(last, func(driver string, list []*claim) error {
+			return m.unprepareBy(ctx, driver, uid, list)
+		})
+		if err != nil {
+			m.leave(uid, claims)
+			break
 		}
 	}
-	m.mu.Unlock()
 	if serr := m.save(claims...); serr != nil && err == nil {
 		// After a restart the pod is found to be gone.
 		m.cfg.Log.Warn("the record of a claim is out of date", zap.Error(serr))
 	}
 	m.met.operation(opUnprepare, began, err)
 	return err
+}
+
+// leave notes that a pod does not use its claims any more, but for those that it
+// is the last to use and that drivers have to undo. It returns them.
+func (m *Manager) leave(uid types.UID, claims []*claim) []*claim {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var last []*claim
+	for _, c := range claims {
+		if c.alone(uid) && !c.idle() {
+			last = append(last, c)
+		} else {
+			m.unrefer(c, uid)
+		}
+	}
+	return last
 }
 
 // unprepareBy has one driver undo what it may have done for some claims of which
