@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -30,6 +31,7 @@ type decoded struct {
 	numbers    map[*v1.Pod]int // of the pods' documents
 	configMaps []*v1.ConfigMap
 	secrets    []*v1.Secret
+	claims     []*resourceapi.ResourceClaim
 	problems   []Problem
 }
 
@@ -116,8 +118,12 @@ func (d *decoded) object(raw []byte, o origin, n int) {
 	if name != "" {
 		name = orDefault(h.Metadata.Namespace) + "/" + name
 	}
-	if h.APIVersion != "v1" {
-		d.problem(o, n, name, "apiVersion", fmt.Sprintf("%q is not supported; want v1", h.APIVersion))
+	version := "v1"
+	if h.Kind == "ResourceClaim" {
+		version = claimVersion
+	}
+	if h.APIVersion != version {
+		d.problem(o, n, name, "apiVersion", fmt.Sprintf("%q is not supported; want %s", h.APIVersion, version))
 		return
 	}
 	switch h.Kind {
@@ -135,6 +141,8 @@ func (d *decoded) object(raw []byte, o origin, n int) {
 			s.Namespace = orDefault(s.Namespace)
 			d.secrets = append(d.secrets, s)
 		}
+	case "ResourceClaim":
+		d.claim(raw, o, n, name)
 	case "List", "PodList":
 		var l struct {
 			Items []json.RawMessage `json:"items"`
@@ -147,9 +155,9 @@ func (d *decoded) object(raw []byte, o origin, n int) {
 			d.object(withKind(item, h.Kind), o, n)
 		}
 	case "":
-		d.problem(o, n, name, "kind", "is missing; want Pod, ConfigMap, Secret or List")
+		d.problem(o, n, name, "kind", "is missing; want Pod, ConfigMap, Secret, ResourceClaim or List")
 	default:
-		d.problem(o, n, name, "kind", fmt.Sprintf("%q is not supported; want Pod, ConfigMap, Secret or List", h.Kind))
+		d.problem(o, n, name, "kind", fmt.Sprintf("%q is not supported; want Pod, ConfigMap, Secret, ResourceClaim or List", h.Kind))
 	}
 }
 

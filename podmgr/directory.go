@@ -261,7 +261,7 @@ func (d *directory) hasEarlier(path string) bool {
 	if m == nil {
 		m = d.recall(path)
 	}
-	return m != nil && len(m.good.pods)+len(m.good.configMaps)+len(m.good.secrets) > 0
+	return m != nil && len(m.good.pods)+len(m.good.configMaps)+len(m.good.secrets)+len(m.good.claims) > 0
 }
 
 // broken takes note of a file that cannot be read at all.
@@ -311,10 +311,11 @@ func (m *manifest) keep(old *manifest) {
 		}
 	}
 	wanted := func(name string) bool { return nameless || broken[name] }
-	configMaps, secrets := len(m.good.configMaps), len(m.good.secrets)
+	before := len(m.good.configMaps) + len(m.good.secrets) + len(m.good.claims)
 	m.good.configMaps = keepObjects(m.good.configMaps, old.good.configMaps, wanted)
 	m.good.secrets = keepObjects(m.good.secrets, old.good.secrets, wanted)
-	kept = kept || len(m.good.configMaps) > configMaps || len(m.good.secrets) > secrets
+	m.good.claims = keepObjects(m.good.claims, old.good.claims, wanted)
+	kept = kept || len(m.good.configMaps)+len(m.good.secrets)+len(m.good.claims) > before
 	for i := range m.problems {
 		m.problems[i].Kept = kept
 	}
@@ -369,6 +370,7 @@ func (d *directory) snapshot() Snapshot {
 		s.Problems = append(s.Problems, m.problems...)
 		s.ConfigMaps = append(s.ConfigMaps, m.good.configMaps...)
 		s.Secrets = append(s.Secrets, m.good.secrets...)
+		s.ResourceClaims = append(s.ResourceClaims, m.good.claims...)
 		within := map[string]bool{}
 		for _, p := range m.good.pods {
 			name := podmeta.FullName(p.Namespace, p.Name)

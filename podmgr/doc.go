@@ -17,7 +17,8 @@
 //
 // Pods from files and URLs are static: they get the name, the UID and the
 // annotations that the kubelet gives them. ConfigMaps and Secrets that stand
-// beside them are kept for whoever compiles the pods.
+// beside them are kept for whoever compiles the pods, and so are ResourceClaims
+// with a status.allocation, which somebody wrote in place of a scheduler.
 //
 // # Faults
 //

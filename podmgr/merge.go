@@ -113,6 +113,7 @@ func (m *Manager) merge(source string, snap Snapshot) {
 	var configs []Object
 	if st.spoken {
 		configs = union(changed("ConfigMap", st.snapshot.ConfigMaps, snap.ConfigMaps), changed("Secret", st.snapshot.Secrets, snap.Secrets))
+		configs = union(configs, changed("ResourceClaim", st.snapshot.ResourceClaims, snap.ResourceClaims))
 	}
 	m.send(source, ops, !st.spoken, configs)
 	snap.Pods = nil

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/podmeta"
@@ -37,13 +38,14 @@ type Change struct {
 	Op     Op
 	Source string
 	Pods   []*v1.Pod
-	// Configs are the ConfigMaps and Secrets that came, went or changed.
+	// Configs are the ConfigMaps, Secrets and ResourceClaims that came, went
+	// or changed.
 	Configs []Object
 }
 
-// Object names a ConfigMap or a Secret.
+// Object names a ConfigMap, a Secret or a ResourceClaim.
 type Object struct {
-	Kind      string // "ConfigMap" or "Secret"
+	Kind      string // "ConfigMap", "Secret" or "ResourceClaim"
 	Namespace string
 	Name      string
 }
@@ -53,7 +55,9 @@ type Snapshot struct {
 	Pods       []*v1.Pod
 	ConfigMaps []*v1.ConfigMap
 	Secrets    []*v1.Secret
-	Problems   []Problem
+	// ResourceClaims are allocated.
+	ResourceClaims []*resourceapi.ResourceClaim
+	Problems       []Problem
 }
 
 // Problem is something in a source that is not in effect.
