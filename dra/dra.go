@@ -101,6 +101,7 @@ type Manager struct {
 	drivers  map[string]*driver
 	subs     map[*subscription]bool
 	restored bool
+	ready    chan struct{}
 	ctx      context.Context // Run's; nil before
 	wg       sync.WaitGroup  // of calls, sessions, subscribers
 }
@@ -121,6 +122,7 @@ func New(cfg Config) (*Manager, error) {
 		reaping: map[types.UID]*reaper{},
 		drivers: map[string]*driver{},
 		subs:    map[*subscription]bool{},
+		ready:   make(chan struct{}),
 	}
 	var err error
 	if m.met, err = newMetrics(cfg.Metrics, m.inUse); err != nil {
@@ -138,6 +140,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Lock()
 	m.ctx = ctx
 	m.mu.Unlock()
+	close(m.ready)
 	<-ctx.Done()
 	m.mu.Lock()
 	for s := range m.subs {
@@ -147,6 +150,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.wg.Wait()
 	return nil
 }
+
+// Ready is closed when Run has taken up its work: drivers can register.
+func (m *Manager) Ready() <-chan struct{} { return m.ready }
 
 // start runs fn, with Run's ctx, on a goroutine that Run waits for. Manager.mu
 // is held.

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -311,9 +310,8 @@ func (r *rig) start(running map[types.UID][]string) {
 		r.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	ended, started := make(chan error, 1), make(chan struct{})
-	go func() { close(started); ended <- m.Run(ctx) }()
-	<-started
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(ctx) }()
 	r.Manager = m
 	r.stop = sync.OnceFunc(func() {
 		cancel()
@@ -322,10 +320,7 @@ func (r *rig) start(running map[types.UID][]string) {
 		}
 	})
 	r.t.Cleanup(r.stop)
-	for m.Offer("probe", "x", newDriver(r.t, "probe")) != nil { // until Run runs
-		time.Sleep(time.Millisecond)
-	}
-	m.Withdraw("probe", "x")
+	<-m.Ready()
 }
 
 // restart ends the agent and starts it again, with its drivers.
