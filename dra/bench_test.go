@@ -54,7 +54,9 @@ func running(b *testing.B, store dra.Store, c *claims) (m *dra.Manager, stop fun
 	go func() { ended <- m.Run(ctx) }()
 	d := newDriver(nil, gpu)
 	d.noHealth = true
-	for m.Offer(gpu, "1", quiet{d}) != nil {
+	<-m.Ready()
+	if err := m.Offer(gpu, "1", quiet{d}); err != nil {
+		b.Fatal(err)
 	}
 	return m, func() { cancel(); <-ended }
 }

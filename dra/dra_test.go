@@ -674,7 +674,6 @@ func TestMetrics(t *testing.T) {
 			"dra_resource_claims_in_use <any>":                         1,
 			"dra_resource_claims_in_use " + gpu:                        1,
 			"dra_resource_claims_in_use nic.example.com":               1,
-			"dra_resource_claims_in_use probe":                         0,
 			"dra_operations_duration_seconds false PrepareResources":   2,
 			"dra_operations_duration_seconds false UnprepareResources": 1,
 		} {

@@ -52,12 +52,9 @@ func ExampleManager() {
 	go func() { ended <- m.Run(ctx) }()
 
 	web := pod("web", "morning")
-	err = m.Prepare(ctx, web)
-	for errors.Is(err, dra.ErrNotRunning) { // until Run runs
-		err = m.Prepare(ctx, web)
-	}
+	<-m.Ready()
 	var notYet *dra.NotYetError
-	fmt.Println("wait:", errors.As(err, &notYet))
+	fmt.Println("wait:", errors.As(m.Prepare(ctx, web), &notYet))
 
 	if err := m.Offer("coffee.example.com", "kitchen", coffee{}); err != nil {
 		fmt.Println(err)

@@ -66,6 +66,7 @@ func agent(t *testing.T, registry, state string) (m *dra.Manager, changed <-chan
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 2)
 	go func() { ended <- m.Run(ctx) }()
+	<-m.Ready()
 	go func() { ended <- plugins.Run(ctx) }()
 	return m, news, func() {
 		cancel()
@@ -142,7 +143,6 @@ func TestWithManagers(t *testing.T) {
 		},
 	}
 	connected := func() bool { s := m.Drivers(); return len(s) == 1 && s[0].Connected }
-	until("running", func() bool { return !errors.Is(m.Prepare(t.Context(), pod), dra.ErrNotRunning) })
 	var notYet *dra.NotYetError
 	if err := m.Prepare(t.Context(), pod); !errors.As(err, &notYet) {
 		t.Errorf("before the driver came: %v", err)
