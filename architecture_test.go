@@ -19,8 +19,8 @@ const module = "github.com/nodewright/nodewright"
 var floors = [][]string{
 	0: {"cri", "checkpoint", "podmeta", "numa"},
 	1: {"podspec", "podstatus", "topology", "cpumgr", "memmgr"},
-	2: {"podworker", "pleg", "podmgr", "podruntime", "images", "statusmgr", "probe", "volumemgr", "cgroups", "eviction", "node", "gc", "pluginmgr", "devicemgr"},
-	3: {},
+	2: {"podworker", "pleg", "podmgr", "podruntime", "images", "statusmgr", "probe", "volumemgr", "cgroups", "eviction", "node", "gc", "pluginmgr", "devicemgr", "dra"},
+	3: {"kubeapi", "server"},
 	4: {"agent"},
 	5: {"examples"},
 }

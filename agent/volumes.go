@@ -39,6 +39,7 @@ func (a *Agent) newVolumes() (Volumes, error) {
 	kernel := &mount.Kernel{}
 	list, err := plugins.New(plugins.Config{
 		Mounter: kernel, Root: a.cfg.RootDir, Source: objects{a},
+		Tokens: a.cfg.Tokens, Bundles: a.cfg.Bundles, Certificates: a.cfg.Certificates,
 		Allocatable: func() v1.ResourceList { return a.cfg.Node.Allocatable },
 	})
 	if err != nil {

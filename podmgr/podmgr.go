@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -257,6 +259,14 @@ func (m *Manager) Mirror(namespace, name string) (*v1.Pod, bool) {
 	defer m.mu.Unlock()
 	p := m.store.mirrors[podmeta.FullName(namespace, name)]
 	return p, p != nil
+}
+
+// Mirrors lists the pods that stand in the API for static ones, whether these
+// are there or not.
+func (m *Manager) Mirrors() []*v1.Pod {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Values(m.store.mirrors))
 }
 
 // ConfigMaps returns those of a namespace by name. The map is the caller's.

@@ -1,0 +1,212 @@
+package apiclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Key names an object. Namespace is empty for one that is in none.
+type Key struct{ Namespace, Name string }
+
+// String returns namespace/name, or the name alone.
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return k.Name
+	}
+	return k.Namespace + "/" + k.Name
+}
+
+// Config holds what a Client needs. REST is required; the zero value of every
+// other field means the default named beside it.
+type Config struct {
+	// REST says which server, who asks, and how often: QPS and Burst bound all
+	// calls of the client together. It is copied. Its Timeout and Dial are not
+	// used.
+	REST *rest.Config
+	// Timeout is what a call may take, but for Watch; 30s.
+	Timeout time.Duration
+}
+
+// Client calls an API server. Its methods may be called from any goroutine.
+type Client struct {
+	timeout time.Duration
+	scheme  *runtime.Scheme
+	params  runtime.ParameterCodec
+	groups  map[schema.GroupVersion]rest.Interface
+	conns   *dialer
+}
+
+const defaultTimeout = 30 * time.Second
+
+// New checks cfg and returns a Client. Nothing is called.
+func New(cfg Config) (*Client, error) {
+	if cfg.REST == nil {
+		return nil, errors.New("apiclient: REST: required")
+	}
+	if cfg.Timeout < 0 {
+		return nil, fmt.Errorf("apiclient: Timeout: %v: must not be negative", cfg.Timeout)
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = defaultTimeout
+	}
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, fmt.Errorf("apiclient: %w", err)
+	}
+	c := &Client{
+		timeout: cfg.Timeout, scheme: scheme, params: runtime.NewParameterCodec(scheme),
+		groups: map[schema.GroupVersion]rest.Interface{}, conns: newDialer(),
+	}
+	base := rest.CopyConfig(cfg.REST)
+	base.Timeout, base.Dial = 0, c.conns.dial
+	base.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	base.ContentType = runtime.ContentTypeProtobuf
+	base.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	base.Wrap(func(rt http.RoundTripper) http.RoundTripper { return noRedirects{rt} })
+	transport, err := rest.HTTPClientFor(base)
+	if err != nil {
+		return nil, fmt.Errorf("apiclient: %w", err)
+	}
+	transport.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	limit := limiter(base)
+	for _, gv := range scheme.PrioritizedVersionsAllGroups() {
+		g := rest.CopyConfig(base)
+		g.GroupVersion, g.APIPath, g.RateLimiter = &gv, "/apis", limit
+		if gv.Group == "" {
+			g.APIPath = "/api"
+		}
+		if c.groups[gv], err = rest.RESTClientForConfigAndClient(g, transport); err != nil {
+			return nil, fmt.Errorf("apiclient: %s: %w", gv, err)
+		}
+	}
+	return c, nil
+}
+
+// CloseConnections closes every connection to the server, so that the next
+// calls and the watches begin anew: with another certificate, or past a
+// connection that has died without a word.
+func (c *Client) CloseConnections() { c.conns.closeAll() }
+
+// Get reads an object. A resourceVersion of "0" in opts lets the server answer
+// from its cache.
+func (c *Client) Get(ctx context.Context, r Resource, k Key, into runtime.Object, opts ...metav1.GetOptions) error {
+	req, err := c.begin(r, k, http.MethodGet)
+	if err != nil {
+		return err
+	}
+	for i := range opts {
+		req = req.VersionedParams(&opts[i], c.params)
+	}
+	return c.do(ctx, req, into)
+}
+
+// List reads all objects of a namespace, or of all with "", that opts select.
+func (c *Client) List(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions, into runtime.Object) error {
+	req, err := c.begin(r, Key{Namespace: namespace}, http.MethodGet)
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, req.VersionedParams(&opts, c.params), into)
+}
+
+// Create makes an object, or with subresources posts to those of the object
+// that k names, as for the token of a service account. into may be obj or nil.
+func (c *Client) Create(ctx context.Context, r Resource, k Key, obj, into runtime.Object, subresources ...string) error {
+	if len(subresources) == 0 {
+		k.Name = ""
+	}
+	req, err := c.begin(r, k, http.MethodPost, subresources...)
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, req.Body(obj), into)
+}
+
+// Update replaces an object. into may be obj or nil.
+func (c *Client) Update(ctx context.Context, r Resource, k Key, obj, into runtime.Object, subresources ...string) error {
+	req, err := c.begin(r, k, http.MethodPut, subresources...)
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, req.Body(obj), into)
+}
+
+// Patch changes an object. into may be nil.
+func (c *Client) Patch(ctx context.Context, r Resource, k Key, kind types.PatchType, patch []byte, into runtime.Object, subresources ...string) error {
+	req, err := c.begin(r, k, http.MethodPatch, subresources...)
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, req.SetHeader("Content-Type", string(kind)).Body(patch), into)
+}
+
+// Delete deletes an object.
+func (c *Client) Delete(ctx context.Context, r Resource, k Key, opts metav1.DeleteOptions) error {
+	req, err := c.begin(r, k, http.MethodDelete)
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, req.Body(&opts), nil)
+}
+
+// Watch tells of changes until ctx ends, the server ends it, or Stop is called.
+// opts.TimeoutSeconds bounds it at the server.
+func (c *Client) Watch(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions) (watch.Interface, error) {
+	req, err := c.begin(r, Key{Namespace: namespace}, http.MethodGet)
+	if err != nil {
+		return nil, err
+	}
+	opts.Watch = true
+	return req.VersionedParams(&opts, c.params).Watch(ctx)
+}
+
+// ListWatcher is for a reflector over the objects of a namespace, or of all
+// with "", that the selector of fields selects. newList makes an empty list of
+// their kind.
+func (c *Client) ListWatcher(r Resource, namespace, fields string, newList func() runtime.Object) cache.ListerWatcher {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			opts.FieldSelector = fields
+			list := newList()
+			return list, c.List(ctx, r, namespace, opts, list)
+		},
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			opts.FieldSelector = fields
+			return c.Watch(ctx, r, namespace, opts)
+		},
+	}
+}
+
+func (c *Client) begin(r Resource, k Key, verb string, subresources ...string) (*rest.Request, error) {
+	g, ok := c.groups[schema.GroupVersion{Group: r.Group, Version: r.Version}]
+	if !ok {
+		return nil, fmt.Errorf("%s %s: the group is none of a node agent's", verb, r)
+	}
+	req := g.Verb(verb).Resource(r.Name).NamespaceIfScoped(k.Namespace, r.Namespaced && k.Namespace != "")
+	if k.Name != "" {
+		req = req.Name(k.Name)
+	}
+	return req.SubResource(subresources...), nil
+}
+
+func (c *Client) do(ctx context.Context, req *rest.Request, into runtime.Object) error {
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	res := req.Do(ctx)
+	if into == nil {
+		return res.Error()
+	}
+	return res.Into(into)
+}

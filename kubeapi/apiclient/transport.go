@@ -1,0 +1,97 @@
+package apiclient
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// Connections are made within dialTimeout and probed by the kernel every
+// keepAlive, as client-go does by itself.
+const (
+	dialTimeout = 30 * time.Second
+	keepAlive   = 30 * time.Second
+)
+
+// dialer makes connections and knows those that are open.
+type dialer struct {
+	net net.Dialer
+
+	mu   sync.Mutex
+	open map[*conn]struct{}
+}
+
+func newDialer() *dialer {
+	return &dialer{net: net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}, open: map[*conn]struct{}{}}
+}
+
+func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	raw, err := d.net.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: raw, of: d}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.open[c] = struct{}{}
+	return c, nil
+}
+
+func (d *dialer) closeAll() {
+	d.mu.Lock()
+	open := d.open
+	d.open = map[*conn]struct{}{}
+	d.mu.Unlock()
+	for c := range open {
+		_ = c.Conn.Close()
+	}
+}
+
+// conn leaves its dialer's list when it is closed.
+type conn struct {
+	net.Conn
+	of *dialer
+}
+
+func (c *conn) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.open, c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// noRedirects makes an error of a redirect.
+type noRedirects struct{ next http.RoundTripper }
+
+func (n noRedirects) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := n.next.RoundTrip(req)
+	if err != nil || res.StatusCode < 300 || res.StatusCode > 399 || res.Header.Get("Location") == "" {
+		return res, err
+	}
+	_ = res.Body.Close()
+	return nil, fmt.Errorf("the API server answers with a redirect to %q, which is not followed", res.Header.Get("Location"))
+}
+
+// limiter bounds the calls of all groups together. QPS 0 is client-go's
+// default, and negative no bound.
+func limiter(cfg *rest.Config) flowcontrol.RateLimiter {
+	qps, burst := cfg.QPS, cfg.Burst
+	switch {
+	case cfg.RateLimiter != nil:
+		return cfg.RateLimiter
+	case qps < 0:
+		return flowcontrol.NewFakeAlwaysRateLimiter()
+	case qps == 0:
+		qps = rest.DefaultQPS
+	}
+	if burst <= 0 {
+		burst = rest.DefaultBurst
+	}
+	return flowcontrol.NewTokenBucketRateLimiter(qps, burst)
+}
