@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -34,6 +35,8 @@ type Rejection struct {
 	// given counts. Pods that could be admitted if others had ended that are
 	// ending wait by themselves.
 	RetryUntil time.Time
+
+	final bool // room would not help
 }
 
 // predicates is the Admitter that every agent has: what the node is and has,
@@ -42,6 +45,7 @@ type predicates struct {
 	nodeName    string
 	labels      map[string]string
 	allocatable v1.ResourceList
+	devices     func() map[v1.ResourceName]devicemgr.Count // nil: there are none
 }
 
 func (p *predicates) Admit(pod *v1.Pod, others []*v1.Pod) *Rejection {
@@ -150,6 +154,7 @@ func (p *predicates) fit(pod *v1.Pod, others []*v1.Pod) *Rejection {
 			len(others), limit.Value())}
 	}
 	want := podmeta.Requests(pod)
+	offered := p.offered(want)
 	names := make([]string, 0, len(want))
 	for name := range want {
 		names = append(names, string(name))
@@ -159,6 +164,14 @@ func (p *predicates) fit(pod *v1.Pod, others []*v1.Pod) *Rejection {
 		name := v1.ResourceName(n)
 		q := want[name]
 		have, known := p.allocatable[name]
+		if c, ok := offered[name]; ok {
+			if c.Away {
+				continue // whether to wait for it is said with the devices
+			}
+			have, known = count(c.Free+c.Used), true
+		} else if r := p.notOffered(name, known); r != nil && !q.IsZero() {
+			return r
+		}
 		if q.IsZero() || (!known && !strings.Contains(n, "/") && name != v1.ResourceCPU && name != v1.ResourceMemory) {
 			continue
 		}

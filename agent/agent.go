@@ -21,12 +21,14 @@ import (
 
 	"github.com/nodewright/nodewright/agent/fit"
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/devicemgr/podresources"
 	"github.com/nodewright/nodewright/eviction"
 	"github.com/nodewright/nodewright/images"
 	"github.com/nodewright/nodewright/node/oom"
 	"github.com/nodewright/nodewright/node/shutdown"
 	"github.com/nodewright/nodewright/node/stats"
 	"github.com/nodewright/nodewright/pleg"
+	"github.com/nodewright/nodewright/pluginmgr"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podworker"
@@ -68,6 +70,19 @@ type Config struct {
 	// Cgroups keeps the cgroups of pods; none, each container is where the
 	// runtime puts it.
 	Cgroups Cgroups
+	// Devices gives pods the devices of plugins; none, resources that the node
+	// does not have by itself are not there.
+	Devices Devices
+	// PluginDir is where plugins of other kinds put their sockets, and device
+	// plugins may: the kubelet's is /var/lib/kubelet/plugins_registry. None are
+	// looked for. PluginHandlers take those of each type, after Devices.
+	PluginDir      string
+	PluginHandlers map[string][]pluginmgr.Handler
+	// PodResourcesSocket serves the podresources API: the kubelet's is
+	// /var/lib/kubelet/pod-resources/kubelet.sock. It is not served. Claims tell
+	// it of dynamic resources.
+	PodResourcesSocket string
+	Claims             podresources.Claims
 	// Admitters are asked after the agent's own checks, in order.
 	Admitters []Admitter
 	// Placement gives containers CPUs and memory of their own, on the machine's
@@ -249,12 +264,17 @@ type Agent struct {
 	mirrors    *mirrors
 	// placement is nil if nothing is placed.
 	placement *placement
-	cgroupV2  bool
-	metrics   *metrics
-	cleanup   chan struct{} // asks the loop for housekeeping; capacity 1
-	beat      atomic.Int64  // when the loop last turned, in Unix nanoseconds
-	sweeping  atomic.Bool
-	sweeps    sync.WaitGroup
+	decisions *decisions
+	prepares  *prepares
+	plugins   *pluginmgr.Manager // nil: none are looked for
+	// podResources is nil if nobody is told.
+	podResources *podresources.Server
+	cgroupV2     bool
+	metrics      *metrics
+	cleanup      chan struct{} // asks the loop for housekeeping; capacity 1
+	beat         atomic.Int64  // when the loop last turned, in Unix nanoseconds
+	sweeping     atomic.Bool
+	sweeps       sync.WaitGroup
 
 	ready chan struct{}
 
@@ -288,6 +308,9 @@ func New(cfg Config) (*Agent, error) {
 		mirrors:    newMirrors(cfg.Mirrors, cfg.Log.Named("mirror")),
 	}
 	a.node = &predicates{nodeName: cfg.Node.Name, labels: cfg.Node.Labels, allocatable: cfg.Node.Allocatable}
+	if cfg.Devices != nil {
+		a.node.devices = cfg.Devices.Capacity
+	}
 	a.admit = append([]Admitter{a.node, pressure{a}, leaving{a}}, slices.Clone(cfg.Admitters)...)
 	a.files.resolvConf = cfg.ResolvConf
 	a.cgroupV2 = CgroupV2()
@@ -327,10 +350,14 @@ func (a *Agent) Run(ctx context.Context) error {
 	lower.Go(func() error { return a.pleg.Run(readers) })
 	lower.Go(func() error { return a.runVolumes(readers) })
 	lower.Go(func() error { return a.runCgroups(readers) })
+	lower.Go(func() error { return a.runDevices(readers) })
 	lower.Go(func() error { return a.statuses.Run(readers) })
 
 	upper, uctx := errgroup.WithContext(ctx)
+	a.decisions.ctx = uctx
 	upper.Go(func() error { return a.probes.Run(uctx) })
+	upper.Go(func() error { return a.runPlugins(uctx) })
+	upper.Go(func() error { return a.runPodResources(uctx) })
 	upper.Go(func() error { return a.pods.Run(uctx) })
 	upper.Go(func() error { return a.workers.Run(uctx) })
 	upper.Go(func() error { return a.loop(uctx) })

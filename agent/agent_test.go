@@ -65,7 +65,8 @@ type node struct {
 	admitters []agent.Admitter
 	more      []podmgr.Source // beside the test's own
 	metrics   prometheus.Registerer
-	forgetful bool // containers do not tell what they were made with
+	devices   *fakeDevices // nil: none
+	forgetful bool         // containers do not tell what they were made with
 	configure func(*agent.Config)
 }
 
@@ -91,6 +92,9 @@ func (n *node) start() *life {
 	if n.forgetful {
 		rt = forgetful{n.rt}
 	}
+	if n.devices != nil {
+		rt = recording{rt, n.devices}
+	}
 	cfg := agent.Config{
 		Node: agent.Node{Name: "n1", IPs: []string{"192.0.2.7"}, Capacity: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse(cmp.Or(n.cpus, "2")), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
@@ -98,6 +102,7 @@ func (n *node) start() *life {
 		RootDir: filepath.Join(n.root, "root"), PodLogsDir: filepath.Join(n.root, "logs"),
 		Runtime: rt, Images: n.rt, Sources: append([]podmgr.Source{l.src}, n.more...), ResolvConf: "-",
 		ParallelPulls: n.pulls, Sink: n.sink, Placement: n.placement, Admitters: n.admitters, Metrics: n.metrics,
+		Devices: n.devices.manager(n),
 	}
 	if n.cluster != nil {
 		cfg.Sources, cfg.Sink, cfg.Mirrors = append(cfg.Sources, n.cluster), n.cluster, n.cluster

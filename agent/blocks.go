@@ -26,9 +26,13 @@ import (
 // buildBlocks makes every block and plugs them into each other.
 func (a *Agent) buildBlocks() error {
 	c := &a.cfg
-	var errs [11]error
+	var errs [14]error
 	a.metrics, errs[0] = newMetrics(c.Metrics)
 	a.placement, errs[10] = newPlacement(c, a.requestCleanup)
+	a.decisions, errs[11] = newDecisions(c)
+	a.plugins, errs[12] = a.newPlugins()
+	a.podResources, errs[13] = a.newPodResources()
+	a.prepares = newPrepares(a.sweeps.Go)
 	a.grants = newGrants(c.RootDir, c.Log.Named("resize"), a.metrics)
 	a.reader = cri.NewReader(c.Runtime)
 	a.pleg, errs[1] = pleg.New(pleg.Config{Runtime: a.reader, Log: c.Log.Named("pleg"), Metrics: c.Metrics})
@@ -45,7 +49,7 @@ func (a *Agent) buildBlocks() error {
 	subPaths, err := newParts()
 	errs[9] = err
 	a.runtime, errs[4] = podruntime.New(podruntime.Config{
-		Runtime: a.placement.around(c.Runtime), Images: imageAdapter{a.images}, PodLogsDir: c.PodLogsDir, ContainerLogsDir: c.ContainerLogsDir, Events: a.events,
+		Runtime: a.preparing(a.placement.around(c.Runtime)), Images: imageAdapter{a.images}, PodLogsDir: c.PodLogsDir, ContainerLogsDir: c.ContainerLogsDir, Events: a.events,
 		Resizer: c.Runtime, SubPaths: subPaths, Cgroups: c.Cgroups,
 		Reap:    func(id string) (int, error) { return reap(cgroupRoots(), id) },
 		Backoff: c.CrashBackoff, MaxCrashBackoff: c.MaxCrashBackoff,

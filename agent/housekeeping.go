@@ -74,6 +74,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 			a.sweepIDs(known)
 			a.sweepGrants(known)
 			a.sweepPlacement(ctx, known)
+			a.sweepDevices(known)
 			a.pruneSink(known)
 			a.runtime.Retain(func(uid types.UID) bool { return known[uid] || a.wanted(uid) })
 		})

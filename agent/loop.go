@@ -40,7 +40,7 @@ func (a *Agent) loop(ctx context.Context) error {
 			return nil
 		case <-listed:
 			listed = nil
-			restored = a.restorePlacement(ctx)
+			restored = a.restoredDevices(ctx, a.restorePlacement(ctx))
 		case <-restored:
 			restored = nil
 			changes = a.pods.Changes()
@@ -54,6 +54,8 @@ func (a *Agent) loop(ctx context.Context) error {
 			a.requestCleanup()
 		case ev := <-a.pleg.Events():
 			a.handleRuntimeEvent(ev)
+		case <-a.decisions.news:
+			a.takeNews()
 		case <-a.cleanup:
 			if !soon {
 				soon = true
@@ -113,7 +115,9 @@ func (a *Agent) add(pod *v1.Pod) {
 	if !podmeta.IsTerminal(pod.Status.Phase) && !a.workers.TerminationRequested(pod.UID) {
 		obs, _ := a.pleg.Get(pod.UID) // also what was seen before the last look failed
 		a.grants.recall(pod, obs)
-		if r := a.admission(a.grants.of(pod), obs); r != nil {
+		if r := a.admission(a.grants.of(pod), obs); r == undecided {
+			return // until a.takeNews
+		} else if r != nil {
 			a.reject(pod, *r)
 			return
 		}
@@ -129,6 +133,9 @@ func (a *Agent) add(pod *v1.Pod) {
 }
 
 func (a *Agent) update(pod *v1.Pod) {
+	if a.deciding(pod) {
+		return
+	}
 	if a.isRejected(pod.UID) && pod.DeletionTimestamp == nil {
 		a.add(pod)
 		return
@@ -141,6 +148,7 @@ func (a *Agent) update(pod *v1.Pod) {
 }
 
 func (a *Agent) remove(pod *v1.Pod) {
+	a.dropDecision(pod.UID)
 	if !a.pods.AllReady() {
 		// A source that has not spoken yet may still want the pod;
 		// housekeeping decides once all have.
@@ -175,6 +183,9 @@ func (a *Agent) admission(pod *v1.Pod, obs *observed.Pod) *Rejection {
 		return a.place(pod, obs)
 	}
 	others := a.activePods(pod)
+	if r, ok := a.decisions.take(pod.UID); ok {
+		return a.orLater(pod, others, r)
+	}
 	for _, ad := range a.admit {
 		if r := ad.Admit(pod, others); r != nil {
 			return a.orLater(pod, others, r)
@@ -193,7 +204,7 @@ func (a *Agent) activePods(pod *v1.Pod) []*v1.Pod {
 	defer a.mu.Unlock()
 	var active []*v1.Pod
 	for _, p := range a.pods.Pods() {
-		if p.UID == pod.UID || !a.admitted[p.UID] || a.workers.KnownTerminated(p.UID) {
+		if _, deciding := a.decisions.has(p.UID); p.UID == pod.UID || !a.admitted[p.UID] && !deciding || a.workers.KnownTerminated(p.UID) {
 			continue
 		}
 		if ph, ok := a.statuses.Phase(p.UID); ok && podmeta.IsTerminal(ph) && !a.workers.TerminationRequested(p.UID) {

@@ -26,7 +26,7 @@ const (
 // orLater lets a pod wait that would not be turned away if pods that are ending
 // had ended: what they hold is free soon.
 func (a *Agent) orLater(pod *v1.Pod, others []*v1.Pod, r *Rejection) *Rejection {
-	if !r.RetryUntil.IsZero() {
+	if r == nil || r == undecided || r.final || !r.RetryUntil.IsZero() {
 		return r
 	}
 	var until time.Time
@@ -38,6 +38,15 @@ func (a *Agent) orLater(pod *v1.Pod, others []*v1.Pod, r *Rejection) *Rejection 
 		}
 		leaving, names = append(leaving, w.UID), append(names, w.Namespace+"/"+w.Name)
 		if end := endOf(w); end.After(until) {
+			until = end
+		}
+	}
+	for _, d := range a.decisions.pending() { // and those that may not come
+		if d.pod.UID == pod.UID {
+			continue
+		}
+		leaving, names = append(leaving, d.pod.UID), append(names, d.pod.Namespace+"/"+d.pod.Name+" (or its admission)")
+		if end := d.since.Add(decideTimeout); end.After(until) {
 			until = end
 		}
 	}
@@ -83,8 +92,8 @@ func (a *Agent) wait(pod *v1.Pod, r Rejection) bool {
 	}
 	a.mu.Lock()
 	before, known := a.rejected[pod.UID]
-	waits := known && !before.RetryUntil.IsZero()
-	if waits {
+	waits := known && !before.RetryUntil.IsZero() && before.Reason == r.Reason
+	if waits && r.Reason != reasonDevicesAway { // whose plugin's time counts
 		r.RetryUntil = before.RetryUntil
 	}
 	left := time.Until(r.RetryUntil)
@@ -95,6 +104,8 @@ func (a *Agent) wait(pod *v1.Pod, r Rejection) bool {
 	switch {
 	case left <= 0:
 		return false
+	case waits && !before.RetryUntil.Equal(r.RetryUntil):
+		time.AfterFunc(left, a.requestCleanup)
 	case !waits:
 		time.AfterFunc(left, a.requestCleanup)
 		a.log.Info("pod waits to be admitted", zap.String("pod", pod.Namespace+"/"+pod.Name),
@@ -141,6 +152,9 @@ func (a *Agent) retryWaiting() {
 func refusal(r Rejection) string {
 	if r.RetryUntil.IsZero() {
 		return "nothing: the node turned the pod away (" + r.Reason + ": " + r.Message + "); change its manifest or the node"
+	}
+	if r.Reason == reasonDevicesAway {
+		return r.Message
 	}
 	return fmt.Sprintf("room on the node, until %s (%s: %s)", r.RetryUntil.Format(time.TimeOnly), r.Reason, r.Message)
 }

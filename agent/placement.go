@@ -92,12 +92,16 @@ func exists(path string) bool {
 }
 
 // admit gives a pod its resources, or tells why it cannot have them.
-func (p *placement) admit(pod *v1.Pod) *Rejection {
+// Providers of other resources may take part, if they do not wait for anybody.
+func (p *placement) admit(pod *v1.Pod, more ...topology.Provider) *Rejection {
+	if p == nil {
+		return nil
+	}
 	n := fit.Pod(pod)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	start := time.Now()
-	result, err := p.node.Place(n)
+	result, err := p.node.Place(n, more...)
 	p.met.admission(p, n, result, err, time.Since(start))
 	if err != nil {
 		return placementRejection(err)
@@ -333,6 +337,7 @@ func (a *Agent) restorePlacement(ctx context.Context) <-chan struct{} {
 // unplace takes back what a pod had whose containers have stopped, and lets the
 // others have its CPUs.
 func (a *Agent) unplace(ctx context.Context, uid types.UID) {
+	a.releaseDevices(uid)
 	if a.placement != nil {
 		a.placement.release(uid)
 		a.logged("not all containers were told their CPUs", a.placement.apply(ctx, false))
@@ -364,16 +369,17 @@ func (a *Agent) adoptRunning(pods []*v1.Pod) {
 // place is the last of admission: a pod gets its resources, or keeps them.
 func (a *Agent) place(pod *v1.Pod, obs *observed.Pod) *Rejection {
 	p := a.placement
-	if p == nil {
-		return nil
-	}
 	if obs.AnyRunning() {
-		p.adopt(pod)
+		a.keepDevices(pod)
+		if p != nil {
+			p.adopt(pod)
+		}
 		return nil
 	}
 	if st, ok := a.statuses.Get(pod.UID); ok && podmeta.IsTerminal(st.Phase) && !wasRejected(&st) {
 		p.release(pod.UID) // it has come to its end
+		a.releaseDevices(pod.UID)
 		return nil
 	}
-	return p.admit(pod)
+	return a.placeWithDevices(pod)
 }

@@ -98,7 +98,10 @@ func (a *Agent) Why(pod *v1.Pod) local.Why {
 	a.mu.Lock()
 	rejection, rejected := a.rejected[pod.UID]
 	a.mu.Unlock()
+	since, deciding := a.decisions.has(pod.UID)
 	switch {
+	case deciding:
+		why.WaitingFor, why.Since = "its devices: their plugins are asked since "+since.Format(time.TimeOnly), since
 	case rejected:
 		why.WaitingFor, why.NextAt = refusal(rejection), rejection.RetryUntil
 	case !ok && a.pleg.Healthy() != nil:

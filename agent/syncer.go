@@ -243,7 +243,7 @@ func (a *Agent) status(ctx context.Context, pod *v1.Pod, obs *observed.Pod, fina
 	in.NeedsSandbox = podruntime.NeedsSandbox(pod, obs)
 	in.RestartAll = podruntime.RestartsAll(pod, obs)
 	in.Resize = a.grants.conditions(pod.UID)
-	return podstatus.Of(in)
+	return a.withDevices(pod, podstatus.Of(in))
 }
 
 // input gathers all that the compiler needs to know for this pod.
@@ -269,6 +269,7 @@ func (a *Agent) input(ctx context.Context, pod *v1.Pod, obs *observed.Pod, mount
 		Volumes:    mounts.Paths(),
 		PodDir:     a.podDir(pod.UID),
 		Pinned:     a.placement.pins(pod),
+		Attached:   a.attached(pod),
 		Services:   a.services(pod.Namespace),
 
 		RuntimeHandler: handler, Handler: features, UserNamespace: ids, VolumeGroups: mounts.Groups(pod),

@@ -320,6 +320,38 @@ func (a *Admission) podHints() []numa.Hints {
 	return out
 }
 
+// Settled tells that nothing is left to choose: the pod asks for no devices, or
+// each container has, or has been chosen, all it asks for. No plugin is asked
+// then by Hints, Allocate and Choose.
+func (a *Admission) Settled() bool {
+	for i, s := range a.slots {
+		for _, w := range s.wants {
+			if _, ok := a.has(i, w.resource); !ok && !s.spared {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Asks tells that the pod asks for devices.
+func (a *Admission) Asks() bool {
+	return slices.ContainsFunc(a.slots, func(s slot) bool { return len(s.wants) > 0 })
+}
+
+// Chosen are the IDs of the devices that a container has, or would have, by
+// resource.
+func (a *Admission) Chosen(container int) map[string][]string {
+	if container < 0 || container >= len(a.held) || len(a.held[container]) == 0 {
+		return nil
+	}
+	out := map[string][]string{}
+	for _, h := range a.held[container] {
+		out[h.Resource] = h.ids()
+	}
+	return out
+}
+
 // Allocate chooses the devices of a container, or of all with
 // [topology.WholePod], near the nodes of the hint if it names any. Plugins that
 // want to are asked for their preference; nothing is taken.

@@ -252,6 +252,12 @@ type Count struct {
 	Allocatable int
 	// Used are those that pods have. It can be more than Allocatable.
 	Used int
+	// Free are those that are healthy and nobody's. A plugin that is away has
+	// none.
+	Free int
+	// Away tells that the plugin has gone, or not come, or not yet listed any,
+	// and that pods may have to wait for it.
+	Away bool
 }
 
 // Capacity counts the devices of every resource that is known. Those whose
@@ -261,12 +267,18 @@ func (m *Manager) Capacity() map[v1.ResourceName]Count {
 	defer m.mu.Unlock()
 	out := make(map[v1.ResourceName]Count, len(m.resources))
 	for name, r := range m.resources {
-		c := Count{Used: len(r.taken)}
+		c := Count{Used: len(r.taken), Away: r.lost}
 		if !m.over(r) {
 			c.Capacity = len(r.devices)
 		}
 		if !r.lost {
 			c.Allocatable = healthy(r.devices)
+			c.Free = c.Allocatable
+			for id := range r.taken {
+				if d, ok := find(r.devices, id); ok && d.Healthy {
+					c.Free--
+				}
+			}
 		}
 		out[v1.ResourceName(name)] = c
 	}

@@ -220,7 +220,7 @@ func TestFullDisk(t *testing.T) {
 		l.stop()
 		next := start(t, devicemgr.Config{Store: store}, map[types.UID][]string{"r": {"main"}})
 		synctest.Wait()
-		next.Retain(map[types.UID]bool{"r": true})
+		next.Retain(func(uid types.UID) bool { return uid == "r" })
 		if next.has("r", "main") != "a" || next.has("q", "main") != "" {
 			t.Errorf("r has %q, q has %q", next.has("r", "main"), next.has("q", "main"))
 		}

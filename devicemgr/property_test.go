@@ -62,7 +62,8 @@ func (w *world) boot() {
 	w.mu.Unlock()
 	w.agent = start(w.t, devicemgr.Config{Store: w.store, Grace: 20 * time.Second, Timeout: 5 * time.Second}, running)
 	synctest.Wait()
-	w.agent.Retain(w.keep())
+	keep := w.keep()
+	w.agent.Retain(func(uid types.UID) bool { return keep[uid] })
 }
 
 func (w *world) keep() map[types.UID]bool {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -202,18 +203,17 @@ func (m *Manager) Release(uid types.UID) {
 	}
 }
 
-// Retain releases every pod that keep does not name.
-func (m *Manager) Retain(keep map[types.UID]bool) {
+// Retain releases every pod that is not known. A pod that comes while it is
+// under way is not harmed: those it asks about had their devices before.
+func (m *Manager) Retain(known func(types.UID) bool) {
 	m.mu.Lock()
-	var gone []types.UID
-	for uid := range m.pods {
-		if !keep[uid] {
-			gone = append(gone, uid)
-		}
-	}
+	have := slices.Collect(maps.Keys(m.pods))
 	m.mu.Unlock()
-	for _, uid := range gone {
-		m.Release(uid)
+	slices.Sort(have)
+	for _, uid := range have {
+		if !known(uid) {
+			m.Release(uid)
+		}
 	}
 }
 

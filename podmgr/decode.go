@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -32,12 +33,13 @@ type decoded struct {
 	secrets    []*v1.Secret
 	claims     []*v1.PersistentVolumeClaim
 	volumes    []*v1.PersistentVolume
+	resources  []*resourceapi.ResourceClaim
 	problems   []Problem
 }
 
 // objects counts what there is beside pods.
 func (d *decoded) objects() int {
-	return len(d.configMaps) + len(d.secrets) + len(d.claims) + len(d.volumes)
+	return len(d.configMaps) + len(d.secrets) + len(d.claims) + len(d.volumes) + len(d.resources)
 }
 
 // decode reads all documents of a manifest, YAML or JSON.
@@ -84,7 +86,7 @@ func blank(doc []byte) bool {
 const (
 	kindClaim  = "PersistentVolumeClaim"
 	kindVolume = "PersistentVolume"
-	kinds      = "Pod, ConfigMap, Secret, PersistentVolume, PersistentVolumeClaim or List"
+	kinds      = "Pod, ConfigMap, Secret, PersistentVolume, PersistentVolumeClaim, ResourceClaim or List"
 )
 
 // header is what every object begins with.
@@ -130,8 +132,12 @@ func (d *decoded) object(raw []byte, o origin, n int) {
 	if name != "" && h.Kind != kindVolume { // which is in no namespace
 		name = orDefault(h.Metadata.Namespace) + "/" + name
 	}
-	if h.APIVersion != "v1" {
-		d.problem(o, n, name, "apiVersion", fmt.Sprintf("%q is not supported; want v1", h.APIVersion))
+	version := "v1"
+	if h.Kind == "ResourceClaim" {
+		version = claimVersion
+	}
+	if h.APIVersion != version {
+		d.problem(o, n, name, "apiVersion", fmt.Sprintf("%q is not supported; want %s", h.APIVersion, version))
 		return
 	}
 	switch h.Kind {
@@ -161,6 +167,8 @@ func (d *decoded) object(raw []byte, o origin, n int) {
 			pv.Namespace = ""
 			d.volumes = append(d.volumes, pv)
 		}
+	case "ResourceClaim":
+		d.claim(raw, o, n, name)
 	case "List", "PodList":
 		var l struct {
 			Items []json.RawMessage `json:"items"`

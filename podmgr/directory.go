@@ -316,6 +316,7 @@ func (m *manifest) keep(old *manifest) {
 	m.good.secrets = keepObjects(m.good.secrets, old.good.secrets, wanted)
 	m.good.claims = keepObjects(m.good.claims, old.good.claims, wanted)
 	m.good.volumes = keepObjects(m.good.volumes, old.good.volumes, wanted)
+	m.good.resources = keepObjects(m.good.resources, old.good.resources, wanted)
 	kept = kept || m.good.objects() > objects
 	for i := range m.problems {
 		m.problems[i].Kept = kept
@@ -381,6 +382,7 @@ func (d *directory) snapshot() Snapshot {
 		s.Secrets = append(s.Secrets, m.good.secrets...)
 		s.Claims = append(s.Claims, m.good.claims...)
 		s.Volumes = append(s.Volumes, m.good.volumes...)
+		s.ResourceClaims = append(s.ResourceClaims, m.good.resources...)
 		within := map[string]bool{}
 		for _, p := range m.good.pods {
 			name := podmeta.FullName(p.Namespace, p.Name)

@@ -18,7 +18,8 @@
 // Pods from files and URLs are static: they get the name, the UID and the
 // annotations that the kubelet gives them. ConfigMaps, Secrets, PersistentVolumes
 // and PersistentVolumeClaims that stand beside them are kept for whoever compiles
-// the pods and mounts their volumes.
+// the pods and mounts their volumes, and so are ResourceClaims with a
+// status.allocation, which somebody wrote in place of a scheduler.
 //
 // # Faults
 //

@@ -133,7 +133,10 @@ func (w *web) read(body []byte) Snapshot {
 		m.keep(&manifest{good: w.good})
 	}
 	w.good = m.good
-	s := Snapshot{ConfigMaps: m.good.configMaps, Secrets: m.good.secrets, Claims: m.good.claims, Volumes: m.good.volumes, Problems: m.problems}
+	s := Snapshot{
+		ConfigMaps: m.good.configMaps, Secrets: m.good.secrets, Claims: m.good.claims, Volumes: m.good.volumes,
+		ResourceClaims: m.good.resources, Problems: m.problems,
+	}
 	for _, p := range m.good.pods {
 		s.Pods = append(s.Pods, p.DeepCopy())
 	}

@@ -115,6 +115,7 @@ func (m *Manager) merge(source string, snap Snapshot) {
 		was := st.snapshot
 		configs = union(changed("ConfigMap", was.ConfigMaps, snap.ConfigMaps), changed("Secret", was.Secrets, snap.Secrets))
 		configs = union(configs, union(changed(kindClaim, was.Claims, snap.Claims), changed(kindVolume, was.Volumes, snap.Volumes)))
+		configs = union(configs, changed("ResourceClaim", was.ResourceClaims, snap.ResourceClaims))
 	}
 	m.send(source, ops, !st.spoken, configs)
 	snap.Pods = nil

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/podmeta"
@@ -45,7 +46,7 @@ type Change struct {
 
 // Object names an object that pods refer to.
 type Object struct {
-	Kind      string // ConfigMap, Secret, PersistentVolumeClaim or PersistentVolume
+	Kind      string // ConfigMap, Secret, PersistentVolumeClaim, PersistentVolume or ResourceClaim
 	Namespace string // "" of a PersistentVolume
 	Name      string
 }
@@ -57,7 +58,9 @@ type Snapshot struct {
 	Secrets    []*v1.Secret
 	Claims     []*v1.PersistentVolumeClaim
 	Volumes    []*v1.PersistentVolume
-	Problems   []Problem
+	// ResourceClaims are allocated.
+	ResourceClaims []*resourceapi.ResourceClaim
+	Problems       []Problem
 }
 
 // Problem is something in a source that is not in effect.

@@ -44,6 +44,7 @@ type podValidator struct {
 	errs    field.ErrorList
 	volumes map[string]bool
 	names   map[string]bool // of containers
+	claims  map[string]bool // by their name in the pod
 	ports   map[string]bool // of the host
 }
 
@@ -128,9 +129,7 @@ func (v *podValidator) references(s *v1.PodSpec, p *field.Path) {
 	if s.DeprecatedServiceAccount != "" {
 		v.add(field.Forbidden(p.Child("serviceAccount"), "static pods may not reference service accounts"))
 	}
-	if len(s.ResourceClaims) > 0 {
-		v.add(field.Forbidden(p.Child("resourceClaims"), "static pods may not reference resource claims"))
-	}
+	v.resourceClaims(s, p.Child("resourceClaims"))
 }
 
 func (v *podValidator) volumeList(vols []v1.Volume, p *field.Path) {
@@ -336,9 +335,7 @@ func (v *podValidator) mountList(c *v1.Container, p *field.Path) {
 }
 
 func (v *podValidator) resources(r v1.ResourceRequirements, p *field.Path) {
-	if len(r.Claims) > 0 {
-		v.add(field.Forbidden(p.Child("claims"), "static pods may not reference resource claims"))
-	}
+	v.claimsOf(r.Claims, p.Child("claims"))
 	v.quantities(r.Limits, p.Child("limits"))
 	v.quantities(r.Requests, p.Child("requests"))
 	for _, res := range slices.Sorted(maps.Keys(r.Requests)) {

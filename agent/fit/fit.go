@@ -136,6 +136,8 @@ type Result struct {
 	// Containers are in the order of numa.Pod.Containers; none if the pod does
 	// not fit.
 	Containers []Container
+	// Others are the providers that were passed in, with what the pod takes.
+	Others []topology.Provider
 	// Steps are what was weighed, see topology.Decision.
 	Steps []topology.Step
 	// State has the pod on it, or is the Node's own if it does not fit.
@@ -161,7 +163,7 @@ func (n Node) Place(pod numa.Pod, more ...topology.Provider) (Result, error) {
 		CPU:    d.Providers[len(more)].(cpus).state,
 		Memory: d.Providers[len(more)+1].(memory).state,
 	}
-	r := Result{Steps: d.Steps, State: s}
+	r := Result{Others: d.Providers[:len(more)], Steps: d.Steps, State: s}
 	for i, c := range pod.Containers {
 		r.Containers = append(r.Containers, Container{
 			Name: c.Name, CPUs: s.CPU.Wanted(pod.UID, c.Name), Own: s.CPU.Isolation(pod.UID, c.Name) == cpumgr.OwnCPUs,

@@ -43,7 +43,9 @@ type FitContainer struct {
 	MemoryNodes string `json:"memoryNodes,omitempty"`
 	// Memory is what it would be given on these nodes, in bytes by resource.
 	Memory map[string]uint64 `json:"memory,omitempty"`
-	Hint   FitHint           `json:"hint,omitzero"`
+	// Devices are the IDs of those it would have, by resource.
+	Devices map[string][]string `json:"devices,omitempty"`
+	Hint    FitHint             `json:"hint,omitzero"`
 }
 
 // FitHint are the NUMA nodes that all resources agreed on.

@@ -105,7 +105,7 @@ func writeFit(out io.Writer, f *local.Fit) error {
 		return nil
 	}
 	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
-	fmt.Fprintln(w, "CONTAINER\tCPUS\tMEMORY\tMEMORY NODES\tHINT")
+	fmt.Fprintln(w, "CONTAINER\tCPUS\tMEMORY\tMEMORY NODES\tHINT"+devicesHeader(f))
 	for _, c := range f.Containers {
 		cpus := anyList(c.CPUs)
 		if c.CPUs != "" && !c.Own {
@@ -115,7 +115,7 @@ func writeFit(out io.Writer, f *local.Fit) error {
 		if c.Hint.Preferred {
 			hint += " (preferred)"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", c.Name, cpus, amounts(c.Memory), anyList(c.MemoryNodes), hint)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s%s\n", c.Name, cpus, amounts(c.Memory), anyList(c.MemoryNodes), hint, deviceList(c.Devices))
 	}
 	return w.Flush()
 }

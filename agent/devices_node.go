@@ -1,0 +1,45 @@
+package agent
+
+import (
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/devicemgr"
+)
+
+// firstOffer is how long a pod waits for a plugin that this node has never seen:
+// on a machine that boots for the first time, pods may be there before plugins.
+const firstOffer = 5 * time.Minute
+
+// extended tells of the name of a resource that plugins may offer.
+func extended(name v1.ResourceName) bool {
+	domain, _, ok := strings.Cut(string(name), "/")
+	return ok && !strings.HasSuffix(domain, "kubernetes.io")
+}
+
+// offered are the devices of plugins, if any of the resources may be one.
+func (p *predicates) offered(asked v1.ResourceList) map[v1.ResourceName]devicemgr.Count {
+	if p.devices == nil {
+		return nil
+	}
+	for name := range asked {
+		if extended(name) {
+			return p.devices()
+		}
+	}
+	return nil
+}
+
+// notOffered has a pod wait for a resource that nobody has offered yet, and that
+// a plugin may.
+func (p *predicates) notOffered(name v1.ResourceName, known bool) *Rejection {
+	if p.devices == nil || known || !extended(name) {
+		return nil
+	}
+	return &Rejection{
+		Reason: "OutOf" + string(name), RetryUntil: time.Now().Add(firstOffer),
+		Message: "no device plugin has offered " + string(name) + " on this node yet",
+	}
+}

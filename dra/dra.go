@@ -1,0 +1,199 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// defaultTimeout is the kubelet's for each call to a driver.
+	defaultTimeout = 45 * time.Second
+	// defaultGrace is that of device plugins, whose drivers take as long to
+	// come up. The kubelet has none: it fails at once and tries again.
+	defaultGrace = 5 * time.Minute
+	// maxDrivers bounds what is remembered of drivers that come and go.
+	maxDrivers = 256
+)
+
+// Store keeps values over a crash, one for each claim. A checkpoint.Store is one.
+type Store interface {
+	Write(key string, value []byte) error
+	// Read returns fs.ErrNotExist if there is no value, or none that is whole.
+	Read(key string) ([]byte, error)
+	Delete(key string) error
+	Keys() ([]string, error)
+}
+
+// Claims looks up ResourceClaims, of an API server or of wherever they are. What
+// it returns is shared and not changed.
+type Claims interface {
+	Claim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error)
+}
+
+// Config holds what a Manager needs. Store and Claims are required; the zero
+// value of every other field means the default named beside it.
+type Config struct {
+	Store  Store
+	Claims Claims
+	// Boot names the boot of the machine, as /proc/sys/kernel/random/boot_id
+	// does: what was prepared before another one is prepared again. Without it,
+	// so is what no running pod uses.
+	Boot string
+
+	Timeout time.Duration // of each call to a driver, and for the claims of a pod; 45s
+	Grace   time.Duration // that a driver may be away before pods are told that it is gone; 5m
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+func (c Config) withDefaults() Config {
+	if c.Timeout == 0 {
+		c.Timeout = defaultTimeout
+	}
+	if c.Grace == 0 {
+		c.Grace = defaultGrace
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.Store == nil {
+		errs = append(errs, errors.New("Config.Store is required"))
+	}
+	if c.Claims == nil {
+		errs = append(errs, errors.New("Config.Claims is required"))
+	}
+	if c.Timeout < 0 {
+		errs = append(errs, fmt.Errorf("Config.Timeout is %v; want a positive duration", c.Timeout))
+	}
+	if c.Grace < 0 {
+		errs = append(errs, fmt.Errorf("Config.Grace is %v; want a positive duration", c.Grace))
+	}
+	return errors.Join(errs...)
+}
+
+// Manager knows the claims that pods of this node use, and the drivers. Its
+// methods may be called from any goroutine.
+type Manager struct {
+	cfg Config
+	met *metrics
+
+	mu       sync.Mutex
+	claims   map[types.UID]*claim
+	byName   map[string]*claim             // by namespace/name
+	byPod    map[types.UID]map[*claim]bool // that a pod uses
+	alive    map[types.UID]bool            // pods of which something ran at Restore, and that have not ended
+	turns    map[types.UID]*turn           // pods that are being prepared or undone
+	reaping  map[types.UID]*reaper         // pods that are gone
+	drivers  map[string]*driver
+	subs     map[*subscription]bool
+	restored bool
+	ready    chan struct{}
+	ctx      context.Context // Run's; nil before
+	wg       sync.WaitGroup  // of calls, sessions, subscribers
+}
+
+// New checks cfg and returns a Manager at rest.
+func New(cfg Config) (*Manager, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("dra: %w", err)
+	}
+	m := &Manager{
+		cfg:     cfg,
+		claims:  map[types.UID]*claim{},
+		byName:  map[string]*claim{},
+		byPod:   map[types.UID]map[*claim]bool{},
+		alive:   map[types.UID]bool{},
+		turns:   map[types.UID]*turn{},
+		reaping: map[types.UID]*reaper{},
+		drivers: map[string]*driver{},
+		subs:    map[*subscription]bool{},
+		ready:   make(chan struct{}),
+	}
+	var err error
+	if m.met, err = newMetrics(cfg.Metrics, m.inUse); err != nil {
+		return nil, fmt.Errorf("dra: %w", err)
+	}
+	return m, nil
+}
+
+// Run lets drivers register and be called until ctx ends; it returns nil when no
+// call is under way any more. It may be called once, after [Manager.Restore].
+func (m *Manager) Run(ctx context.Context) error {
+	if err := m.Restore(nil); err != nil && !errors.Is(err, errRestored) {
+		m.cfg.Log.Error("claims of before the restart are not known", zap.Error(err))
+	}
+	m.mu.Lock()
+	m.ctx = ctx
+	m.mu.Unlock()
+	close(m.ready)
+	<-ctx.Done()
+	m.mu.Lock()
+	for s := range m.subs {
+		s.close()
+	}
+	m.mu.Unlock()
+	m.wg.Wait()
+	return nil
+}
+
+// Ready is closed when Run has taken up its work: drivers can register.
+func (m *Manager) Ready() <-chan struct{} { return m.ready }
+
+// start runs fn, with Run's ctx, on a goroutine that Run waits for. Manager.mu
+// is held.
+func (m *Manager) start(fn func(ctx context.Context)) error {
+	if m.ctx == nil || m.ctx.Err() != nil {
+		return ErrNotRunning
+	}
+	ctx := m.ctx
+	m.wg.Go(func() { fn(ctx) })
+	return nil
+}
+
+// turn lets one at a time do something for a pod.
+type turn struct {
+	free  chan struct{} // has a value while nobody has the turn
+	users int
+}
+
+// enter waits for a pod's turn, and returns how to end it.
+func (m *Manager) enter(ctx context.Context, uid types.UID) (leave func(), err error) {
+	m.mu.Lock()
+	t := m.turns[uid]
+	if t == nil {
+		t = &turn{free: make(chan struct{}, 1)}
+		t.free <- struct{}{}
+		m.turns[uid] = t
+	}
+	t.users++
+	m.mu.Unlock()
+	forget := func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if t.users--; t.users == 0 {
+			delete(m.turns, uid)
+		}
+	}
+	select {
+	case <-t.free:
+		return func() { t.free <- struct{}{}; forget() }, nil
+	case <-ctx.Done():
+		forget()
+		return nil, ctx.Err()
+	}
+}

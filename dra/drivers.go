@@ -1,0 +1,234 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// driver is what is known under one driver name. Manager.mu guards it.
+type driver struct {
+	name    string
+	plugins []*plugin // in the order in which they came
+	lostAt  time.Time // while there are none
+	why     string
+	waiting map[types.UID]bool // pods to be told when one comes
+}
+
+// plugin is one instance of a driver: while it is updated there are two.
+type plugin struct {
+	name, endpoint string
+	driver         Driver
+	cancel         context.CancelFunc
+	calls          sync.WaitGroup
+
+	// Guarded by Manager.mu.
+	connected bool
+	health    map[deviceName]*health
+	stale     *time.Timer // when the first of health is too old
+}
+
+// Offer takes a driver of this process. instance tells several of one name
+// apart; the newest one is used.
+func (m *Manager) Offer(name, instance string, d Driver) error { return m.offer(name, instance, d) }
+
+// Withdraw ends the use of a driver. Calls that are under way are let finish.
+func (m *Manager) Withdraw(name, instance string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d := m.drivers[name]
+	if d == nil {
+		return
+	}
+	i := slices.IndexFunc(d.plugins, func(p *plugin) bool { return p.endpoint == instance })
+	if i < 0 {
+		return
+	}
+	p := d.plugins[i]
+	d.plugins = slices.Delete(d.plugins, i, i+1)
+	if len(d.plugins) == 0 {
+		d.lostAt, d.why = time.Now(), "it has deregistered, and not come back"
+	}
+	p.cancel()
+	m.unknown(p)
+	m.cfg.Log.Info("driver deregistered", zap.String("driver", name), zap.String("endpoint", instance))
+}
+
+func (m *Manager) offer(name, endpoint string, d Driver) error {
+	if err := m.enlist(name, endpoint, d); err != nil {
+		return errors.Join(err, d.Close())
+	}
+	m.cfg.Log.Info("driver registered", zap.String("driver", name), zap.String("endpoint", endpoint))
+	return nil
+}
+
+func (m *Manager) enlist(name, endpoint string, d Driver) error {
+	if err := checkDriver(name); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	entry, err := m.driver(name)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(entry.plugins, func(p *plugin) bool { return p.endpoint == endpoint }) {
+		return fmt.Errorf("driver %s is registered at %s already", name, endpoint)
+	}
+	p := &plugin{name: name, endpoint: endpoint, driver: d, health: map[deviceName]*health{}}
+	ready := make(chan context.Context, 1)
+	if err := m.start(func(context.Context) { m.attend(<-ready, p) }); err != nil {
+		return err
+	}
+	var ctx context.Context
+	ctx, p.cancel = context.WithCancel(m.ctx)
+	ready <- ctx
+	entry.plugins = append(entry.plugins, p)
+	if _, remote := d.(follower); !remote {
+		m.connect(p, true)
+	}
+	return nil
+}
+
+// driver returns what is known under a name, and makes it if it is new. What
+// claims name that nobody offers makes room for others. Manager.mu is held.
+func (m *Manager) driver(name string) (*driver, error) {
+	if d := m.drivers[name]; d != nil {
+		return d, nil
+	}
+	if len(m.drivers) >= maxDrivers {
+		var oldest *driver
+		for _, d := range m.drivers {
+			if len(d.plugins) == 0 && (oldest == nil || d.lostAt.Before(oldest.lostAt)) {
+				oldest = d
+			}
+		}
+		if oldest == nil {
+			return nil, fmt.Errorf("driver %s: there are %d drivers already, the most that are kept", name, maxDrivers)
+		}
+		delete(m.drivers, oldest.name)
+	}
+	d := &driver{name: name, lostAt: time.Now(), why: "it has not registered yet", waiting: map[types.UID]bool{}}
+	m.drivers[name] = d
+	return d, nil
+}
+
+// plugin finds the one to call for a pod: the newest that is connected, or the
+// newest. Manager.mu is held.
+func (m *Manager) plugin(name, claim string, uid types.UID) (*plugin, error) {
+	d, err := m.driver(name)
+	if err != nil {
+		return nil, &ClaimError{claim, err}
+	}
+	for _, p := range slices.Backward(d.plugins) {
+		if p.connected {
+			return p, nil
+		}
+	}
+	if n := len(d.plugins); n > 0 {
+		return d.plugins[n-1], nil
+	}
+	m.await(name, uid)
+	if until := d.lostAt.Add(m.cfg.Grace); time.Now().Before(until) {
+		return nil, &NotYetError{Driver: name, Claim: claim, Why: d.why, Until: until}
+	}
+	return nil, &GoneError{Driver: name, Claim: claim, Why: d.why}
+}
+
+// await has a pod told when a driver comes. Manager.mu is held.
+func (m *Manager) await(name string, uid types.UID) {
+	if d := m.drivers[name]; d != nil {
+		d.waiting[uid] = true
+	}
+}
+
+// unawait forgets that. Manager.mu is held.
+func (m *Manager) unawait(uid types.UID) {
+	for _, d := range m.drivers {
+		delete(d.waiting, uid)
+	}
+}
+
+// connect notes whether a plugin is connected, and tells those who wait for one.
+// Manager.mu is held.
+func (m *Manager) connect(p *plugin, connected bool) {
+	d := m.drivers[p.name]
+	if p.connected == connected || d == nil || !slices.Contains(d.plugins, p) {
+		return
+	}
+	p.connected = connected
+	if !connected {
+		return
+	}
+	c := Change{Drivers: []string{p.name}}
+	for uid := range d.waiting {
+		c.Pods = append(c.Pods, uid)
+		if r := m.reaping[uid]; r != nil {
+			select {
+			case r.wake <- struct{}{}:
+			default:
+			}
+		}
+	}
+	clear(d.waiting)
+	m.notify(c)
+}
+
+// follower is a Driver that tells whether it is connected, until ctx ends.
+type follower interface {
+	follow(ctx context.Context, connected func(bool))
+}
+
+// attend sees to one plugin until it is withdrawn.
+func (m *Manager) attend(ctx context.Context, p *plugin) {
+	var wg sync.WaitGroup
+	if f, ok := p.driver.(follower); ok {
+		wg.Go(func() {
+			f.follow(ctx, func(connected bool) {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				m.connect(p, connected)
+			})
+		})
+	}
+	wg.Go(func() { m.watch(ctx, p) })
+	<-ctx.Done()
+	wg.Wait()
+	m.mu.Lock() // nobody takes it any more, also at the end of Run
+	if d := m.drivers[p.name]; d != nil {
+		d.plugins = slices.DeleteFunc(d.plugins, func(x *plugin) bool { return x == p })
+	}
+	m.mu.Unlock()
+	p.calls.Wait()
+	if err := p.driver.Close(); err != nil {
+		m.cfg.Log.Debug("driver not closed", zap.String("driver", p.name), zap.Error(err))
+	}
+}
+
+// DriverState is how it stands with one instance of a driver.
+type DriverState struct {
+	Name, Endpoint string
+	Connected      bool
+}
+
+// Drivers lists those that are registered, by name and, within one, in the order
+// in which they came.
+func (m *Manager) Drivers() []DriverState {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []DriverState
+	for _, d := range m.drivers {
+		for _, p := range d.plugins {
+			out = append(out, DriverState{p.name, p.endpoint, p.connected})
+		}
+	}
+	slices.SortStableFunc(out, func(a, b DriverState) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}

@@ -1,0 +1,190 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// healthTimeout is how long a report counts that names no time (the
+	// kubelet's value).
+	healthTimeout = 30 * time.Second
+	// watchRetry is the pause before a driver is asked again for health (the
+	// kubelet's value).
+	watchRetry = 5 * time.Second
+	// maxHealth bounds the devices of one plugin that are remembered.
+	maxHealth = 1 << 16
+)
+
+// deviceName names a device of a driver.
+type deviceName struct{ pool, device string }
+
+// health is what was last said of a device.
+type health struct {
+	health  Health
+	message string
+	timeout time.Duration
+	at      time.Time
+}
+
+func (h *health) fresh(now time.Time) bool { return now.Sub(h.at) <= h.timeout }
+
+// watch listens to what a driver says of its devices until ctx ends.
+func (m *Manager) watch(ctx context.Context, p *plugin) {
+	for ctx.Err() == nil {
+		err := p.driver.Watch(ctx, func(list []DeviceHealth) { m.report(ctx, p, list) })
+		m.mu.Lock()
+		m.unknown(p)
+		m.mu.Unlock()
+		if errors.Is(err, ErrNoHealth) {
+			return // a new version of it registers anew
+		}
+		m.cfg.Log.Debug("driver stopped telling of health", zap.String("driver", p.name), zap.Error(err))
+		t := time.NewTimer(watchRetry)
+		select {
+		case <-ctx.Done():
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}
+
+// report takes what a driver says of its devices. Those that it leaves out keep
+// what they had until that is too old.
+func (m *Manager) report(ctx context.Context, p *plugin, list []DeviceHealth) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if ctx.Err() != nil {
+		return
+	}
+	now := time.Now()
+	changed := map[deviceName]bool{}
+	for _, d := range list {
+		name := deviceName{d.Pool, d.Device}
+		h := health{d.Health, shorten(d.Message), d.Timeout, now}
+		if h.timeout <= 0 {
+			h.timeout = healthTimeout
+		}
+		old := p.health[name]
+		if old == nil && len(p.health) >= maxHealth {
+			continue
+		}
+		if old == nil || old.health != h.health || old.message != h.message {
+			changed[name] = true
+		}
+		p.health[name] = &h
+	}
+	m.age(p, now, changed)
+	m.tell(p.name, changed)
+}
+
+// age drops what is too old, and has this looked at again when the next is.
+// Manager.mu is held.
+func (m *Manager) age(p *plugin, now time.Time, changed map[deviceName]bool) {
+	var next time.Time
+	for name, h := range p.health {
+		if !h.fresh(now) {
+			delete(p.health, name)
+			changed[name] = true
+		} else if end := h.at.Add(h.timeout); next.IsZero() || end.Before(next) {
+			next = end
+		}
+	}
+	if p.stale != nil {
+		p.stale.Stop()
+		p.stale = nil
+	}
+	if next.IsZero() {
+		return
+	}
+	p.stale = time.AfterFunc(next.Sub(now)+time.Millisecond, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		changed := map[deviceName]bool{}
+		m.age(p, time.Now(), changed)
+		m.tell(p.name, changed)
+	})
+}
+
+// unknown forgets what a plugin said. Manager.mu is held.
+func (m *Manager) unknown(p *plugin) {
+	if p.stale != nil {
+		p.stale.Stop()
+		p.stale = nil
+	}
+	changed := make(map[deviceName]bool, len(p.health))
+	for name := range p.health {
+		changed[name] = true
+	}
+	clear(p.health)
+	m.tell(p.name, changed)
+}
+
+// tell tells the pods that have one of some devices. Manager.mu is held.
+func (m *Manager) tell(driver string, devices map[deviceName]bool) {
+	if len(devices) == 0 {
+		return
+	}
+	var pods []types.UID
+	for _, c := range m.claims {
+		p := c.parts[driver]
+		if p == nil || !slices.ContainsFunc(p.devices, func(d Device) bool { return devices[deviceName{d.Pool, d.Name}] }) {
+			continue
+		}
+		for uid := range c.pods {
+			pods = append(pods, uid)
+		}
+	}
+	if len(pods) > 0 {
+		m.notify(Change{Pods: pods})
+	}
+}
+
+// healthOf is how a device is, by the newest plugin that knows. Manager.mu is
+// held.
+func (m *Manager) healthOf(d HeldDevice, now time.Time) v1.ResourceHealth {
+	out := v1.ResourceHealth{ResourceID: v1.ResourceID(d.Driver + "/" + d.Pool + "/" + d.Name), Health: v1.ResourceHealthStatusUnknown}
+	if len(d.CDI) > 0 {
+		out.ResourceID = v1.ResourceID(d.CDI[0])
+	}
+	if m.drivers[d.Driver] == nil {
+		return out
+	}
+	for _, p := range slices.Backward(m.drivers[d.Driver].plugins) {
+		h := p.health[deviceName{d.Pool, d.Name}]
+		if h == nil || !h.fresh(now) {
+			continue
+		}
+		switch h.health {
+		case Healthy:
+			out.Health = v1.ResourceHealthStatusHealthy
+		case Unhealthy:
+			out.Health = v1.ResourceHealthStatusUnhealthy
+		}
+		if h.message != "" {
+			message := h.message
+			out.Message = &message
+		}
+		break
+	}
+	return out
+}
+
+// shorten cuts a message to what the API takes.
+func shorten(s string) string {
+	if len(s) <= v1.ResourceHealthMessageMaxLength {
+		return s
+	}
+	end := v1.ResourceHealthMessageMaxLength - len("...")
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "..."
+}

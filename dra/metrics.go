@@ -1,0 +1,62 @@
+package dra
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Values of the labels, as the kubelet has them.
+const (
+	opPrepare   = "PrepareResources"
+	opUnprepare = "UnprepareResources"
+	anyDriver   = "<any>"
+)
+
+// metrics are the kubelet's, by its names, where it has them.
+type metrics struct {
+	operations *prometheus.HistogramVec
+	calls      *prometheus.HistogramVec
+	damaged    prometheus.Counter
+}
+
+func newMetrics(reg prometheus.Registerer, inUse func() map[string]int) (*metrics, error) {
+	buckets := prometheus.ExponentialBucketsRange(.1, 40, 15)
+	m := &metrics{
+		operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "dra_operations_duration_seconds", Help: "How long it took to prepare or unprepare the claims of a pod.", Buckets: buckets,
+		}, []string{"operation_name", "is_error"}),
+		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "dra_grpc_operations_duration_seconds", Help: "How long calls to DRA drivers took.", Buckets: buckets,
+		}, []string{"driver_name", "method_name", "grpc_status_code"}),
+		damaged: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nodewright_dra_records_damaged_total", Help: "Claims of which the record was damaged.",
+		}),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	return m, errors.Join(reg.Register(m.operations), reg.Register(m.calls), reg.Register(m.damaged), reg.Register(gauge(inUse)))
+}
+
+func (m *metrics) operation(name string, began time.Time, err error) {
+	m.operations.WithLabelValues(name, strconv.FormatBool(err != nil)).Observe(time.Since(began).Seconds())
+}
+
+// gauge counts claims when it is asked.
+type gauge func() map[string]int
+
+var inUseDesc = prometheus.NewDesc("dra_resource_claims_in_use",
+	"Claims that are prepared, by driver; <any> counts each once.", []string{"driver_name"}, nil)
+
+// Describe is a [prometheus.Collector]'s.
+func (g gauge) Describe(ch chan<- *prometheus.Desc) { ch <- inUseDesc }
+
+// Collect is a [prometheus.Collector]'s.
+func (g gauge) Collect(ch chan<- prometheus.Metric) {
+	for name, n := range g() {
+		ch <- prometheus.MustNewConstMetric(inUseDesc, prometheus.GaugeValue, float64(n), name)
+	}
+}

@@ -1,0 +1,214 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Prepare has drivers make the claims of a pod ready. It is called before the
+// pod's containers start, and as often as one wants: what is ready is not asked
+// for again. After an error it has to be called again, and whatever it did is
+// undone by [Manager.Unprepare].
+func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
+	wants, err := wantsOf(pod)
+	if err != nil {
+		return err
+	}
+	if len(wants) == 0 || m.has(pod, wants) {
+		return nil
+	}
+	leave, err := m.enter(ctx, pod.UID)
+	if err != nil {
+		return fmt.Errorf("wait for what is being done with the pod's claims: %w", err)
+	}
+	defer leave()
+	m.rescue(pod.UID)
+	began := time.Now()
+	err = m.prepare(ctx, pod, wants)
+	m.met.operation(opPrepare, began, err)
+	return err
+}
+
+// has tells that all claims of a pod are ready.
+func (m *Manager) has(pod *v1.Pod, wants []want) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.reaping[pod.UID] != nil {
+		return false
+	}
+	for _, w := range wants {
+		c := m.byName[pod.Namespace+"/"+w.claim]
+		if c == nil || !c.prepared() {
+			return false
+		}
+		if r := c.pods[pod.UID]; r == nil || !r.given || !slices.Equal(r.Uses, w.uses) {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, wants []want) error {
+	objects, err := m.look(ctx, pod, wants)
+	if err != nil {
+		return err
+	}
+	claims, err := m.take(pod, wants, objects)
+	if err != nil {
+		return err
+	}
+	// Stored first: whatever the drivers do from now on will be undone.
+	if err := m.save(claims...); err != nil {
+		return err
+	}
+	err = m.each(claims, func(driver string, list []*claim) error {
+		return m.prepareBy(ctx, driver, pod.UID, list)
+	})
+	if err = errors.Join(err, m.save(claims...)); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range claims {
+		r := *c.pods[pod.UID]
+		r.given = true
+		c.pods[pod.UID] = &r
+	}
+	return nil
+}
+
+// look fetches the claims and tells whether the pod may use them.
+func (m *Manager) look(ctx context.Context, pod *v1.Pod, wants []want) ([]*resourceapi.ResourceClaim, error) {
+	ctx, done := context.WithTimeout(ctx, m.cfg.Timeout)
+	defer done()
+	list := make([]*resourceapi.ResourceClaim, 0, len(wants))
+	for _, w := range wants {
+		c, err := m.cfg.Claims.Claim(ctx, pod.Namespace, w.claim)
+		if err == nil && c == nil {
+			err = errors.New("not found")
+		}
+		if err == nil {
+			err = w.check(pod, c)
+		}
+		if err != nil {
+			return nil, &ClaimError{pod.Namespace + "/" + w.claim, err}
+		}
+		list = append(list, c)
+	}
+	return list, nil
+}
+
+// take notes that the pod uses the claims, all of them or none.
+func (m *Manager) take(pod *v1.Pod, wants []want, objects []*resourceapi.ResourceClaim) ([]*claim, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ctx == nil || m.ctx.Err() != nil {
+		return nil, ErrNotRunning
+	}
+	for i, w := range wants {
+		name := pod.Namespace + "/" + w.claim
+		c := m.byName[name]
+		if c != nil && c.UID != objects[i].UID {
+			return nil, &ClaimError{name, fmt.Errorf("its UID is %s, and that of an older one with its name, deleted by force, "+
+				"is %s: it has to be unprepared first", objects[i].UID, c.UID)}
+		}
+		for _, d := range driversOf(objects[i]) {
+			if c != nil && c.parts[d] != nil && c.parts[d].prepared {
+				continue
+			}
+			if _, err := m.plugin(d, name, pod.UID); err != nil {
+				return nil, err
+			}
+		}
+	}
+	claims := make([]*claim, 0, len(wants))
+	for i, w := range wants {
+		o := objects[i]
+		c := m.claims[o.UID]
+		if c == nil {
+			c = &claim{ClaimRef: ClaimRef{pod.Namespace, w.claim, o.UID}, pods: map[types.UID]*podRef{}, parts: map[string]*part{}}
+			m.claims[c.UID], m.byName[c.String()] = c, c
+			for _, r := range o.Status.ReservedFor { // the record may have been damaged
+				if r.Resource == "pods" && m.alive[r.UID] {
+					m.refer(c, &podRef{UID: r.UID, Namespace: pod.Namespace, Name: r.Name})
+				}
+			}
+		}
+		for _, d := range driversOf(o) {
+			if c.parts[d] == nil {
+				c.parts[d] = &part{}
+				c.gen++
+			}
+		}
+		m.refer(c, &podRef{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Uses: w.uses})
+		claims = append(claims, c)
+	}
+	return claims, nil
+}
+
+// each does something for every driver of the claims, side by side.
+func (m *Manager) each(claims []*claim, do func(driver string, list []*claim) error) error {
+	by := map[string][]*claim{}
+	m.mu.Lock()
+	for _, c := range claims {
+		for d := range c.parts {
+			by[d] = append(by[d], c)
+		}
+	}
+	m.mu.Unlock()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	for d, list := range by {
+		wg.Go(func() {
+			if err := do(d, list); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				errs = append(errs, err)
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// prepareBy has one driver prepare what it has not of some claims. What others
+// are doing with them is waited for, and what comes of it counts.
+func (m *Manager) prepareBy(ctx context.Context, driver string, uid types.UID, claims []*claim) error {
+	seen := ops{}
+	for {
+		m.mu.Lock()
+		var todo []*claim
+		var wait *op
+		for _, c := range claims {
+			switch p := c.parts[driver]; {
+			case p.op != nil:
+				wait = p.op
+			case !p.prepared:
+				todo = append(todo, c)
+			}
+		}
+		err := seen.errors(todo)
+		if err == nil && len(todo) > 0 {
+			wait, err = m.call(driver, uid, todo, true)
+		}
+		m.mu.Unlock()
+		if err != nil || wait == nil {
+			return err
+		}
+		if err := wait.wait(ctx, driver); err != nil {
+			return err
+		}
+		if wait.prepare {
+			seen[wait] = true
+		}
+	}
+}

@@ -1,0 +1,5 @@
+//go:build race
+
+package dra_test
+
+const raceEnabled = true

@@ -1,0 +1,134 @@
+package dra
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// claimPrefix begins the keys of the store; a claim's UID follows.
+const claimPrefix = "claim."
+
+// recordVersion is that of the format of values in the store.
+const recordVersion = 1
+
+// record is what is stored of a claim.
+type record struct {
+	Version   int            `json:"version"`
+	UID       types.UID      `json:"uid"`
+	Namespace string         `json:"namespace"`
+	Name      string         `json:"name"`
+	Boot      string         `json:"boot,omitempty"` // in which it was written
+	Pods      []*podRef      `json:"pods"`           // by UID
+	Drivers   []driverRecord `json:"drivers"`        // by name
+}
+
+type driverRecord struct {
+	Name     string   `json:"name"`
+	Prepared bool     `json:"prepared,omitempty"`
+	Devices  []Device `json:"devices,omitempty"` // if prepared, as the driver said
+}
+
+// record is the claim as it is. Manager.mu is held.
+func (c *claim) record(boot string) record {
+	r := record{Version: recordVersion, UID: c.UID, Namespace: c.Namespace, Name: c.Name, Boot: boot}
+	for _, uid := range slices.Sorted(maps.Keys(c.pods)) {
+		r.Pods = append(r.Pods, c.pods[uid])
+	}
+	for _, name := range c.drivers() {
+		p := c.parts[name]
+		r.Drivers = append(r.Drivers, driverRecord{name, p.prepared, p.devices})
+	}
+	return r
+}
+
+// parseRecord reads a claim's value. It takes nothing that cannot have been
+// written so.
+func parseRecord(uid types.UID, value []byte) (*record, error) {
+	var r record
+	dec := json.NewDecoder(bytes.NewReader(value))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&r); err != nil {
+		return nil, err
+	}
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if dec.More() {
+		bad("there is more after the value")
+	}
+	if r.Version != recordVersion {
+		bad("version is %d; want %d", r.Version, recordVersion)
+	}
+	if r.UID != uid || checkUID(uid) != nil {
+		bad("uid is %q; want %q", r.UID, uid)
+	}
+	if r.Namespace == "" || r.Name == "" {
+		bad("namespace is %q and name %q; want both", r.Namespace, r.Name)
+	}
+	if len(r.Pods) == 0 {
+		bad("pods is empty; want some")
+	}
+	for i, p := range r.Pods {
+		if p == nil || p.UID == "" || i > 0 && r.Pods[i-1] != nil && r.Pods[i-1].UID >= p.UID {
+			bad("pods[%d]: want UIDs in ascending order", i)
+		}
+	}
+	for i, d := range r.Drivers {
+		if err := checkDriver(d.Name); err != nil {
+			bad("drivers[%d]: %w", i, err)
+		}
+		if i > 0 && r.Drivers[i-1].Name >= d.Name {
+			bad("drivers[%d].name is %q; want names in ascending order", i, d.Name)
+		}
+		if !d.Prepared && len(d.Devices) > 0 {
+			bad("drivers[%d] has devices and is not prepared", i)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return &r, nil
+}
+
+// maxUID leaves room for the prefix in a key of a checkpoint.Store.
+const maxUID = 128
+
+// checkUID tells what keeps a UID from being part of a key. Those of an API
+// server are of hexadecimal digits and dashes.
+func checkUID(uid types.UID) error {
+	good := uid != "" && len(uid) <= maxUID
+	for _, c := range []byte(uid) {
+		good = good && ('0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '-' || c == '_' || c == '.')
+	}
+	if !good {
+		return fmt.Errorf("metadata.uid is %q; want 1 to %d of a-z, A-Z, 0-9, '-', '_' and '.'", uid, maxUID)
+	}
+	return nil
+}
+
+// maxDriver is the longest name of a driver (resource.k8s.io's).
+const maxDriver = 63
+
+// checkDriver tells what is wrong with the name of a driver: a DNS subdomain, of
+// any case.
+func checkDriver(name string) error {
+	good := name != "" && len(name) <= maxDriver
+	alnum := func(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
+	for i := range len(name) {
+		switch c := name[i]; {
+		case alnum(c):
+		case (c == '-' || c == '.') && i > 0 && i < len(name)-1 && (c == '-' && name[i-1] != '.' && name[i+1] != '.' || alnum(name[i-1]) && alnum(name[i+1])):
+		default:
+			good = false
+		}
+	}
+	if !good {
+		return fmt.Errorf("driver name %q: want a DNS subdomain of at most %d bytes, such as gpu.example.com", name, maxDriver)
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+package dra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/types"
+	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
+	api "k8s.io/kubelet/pkg/apis/dra/v1"
+)
+
+// Limits of what a driver can cost.
+const (
+	// maxMessage is the largest answer taken (gRPC's default).
+	maxMessage = 4 << 20
+	// healthBytesPerSecond is what is read of reports of health. A driver that
+	// sends more waits, as its socket's buffer is full.
+	healthBytesPerSecond = 1 << 20
+	// maxReconnect is the longest pause between attempts to connect.
+	maxReconnect = 10 * time.Second
+)
+
+// remote is a driver behind a unix socket.
+type remote struct {
+	name, service string
+	conn          *grpc.ClientConn
+	calls         *prometheus.HistogramVec
+}
+
+func (m *Manager) dial(name, socket, service string) (*remote, error) {
+	conn, err := grpc.NewClient("passthrough:///"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"),
+		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", path)
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithIdleTimeout(0), // whether it is connected is followed
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: time.Second / 2, Multiplier: 2, Jitter: 0.2, MaxDelay: maxReconnect},
+			MinConnectTimeout: maxReconnect,
+		}),
+	)
+	if err != nil {
+		return nil, err
+	}
+	return &remote{name, service, conn, m.met.calls}, nil
+}
+
+func (r *remote) Close() error { return r.conn.Close() }
+
+// follow keeps connecting.
+func (r *remote) follow(ctx context.Context, connected func(bool)) {
+	for {
+		state := r.conn.GetState()
+		connected(state == connectivity.Ready)
+		if state == connectivity.Idle {
+			r.conn.Connect()
+		}
+		if !r.conn.WaitForStateChange(ctx, state) {
+			return
+		}
+	}
+}
+
+func (r *remote) invoke(ctx context.Context, call string, req, resp proto.Message) error {
+	began := time.Now()
+	method := "/" + r.service + "/" + call
+	err := r.conn.Invoke(ctx, method, req, resp)
+	r.calls.WithLabelValues(r.name, method, status.Code(err).String()).Observe(time.Since(began).Seconds())
+	return plain(err)
+}
+
+// plain is an error without the words of gRPC.
+func plain(err error) error {
+	if err == nil {
+		return nil
+	}
+	st, ok := status.FromError(err)
+	if !ok {
+		return err
+	}
+	switch st.Code() {
+	case codes.Unavailable:
+		return fmt.Errorf("%w: %s", ErrAway, st.Message())
+	case codes.DeadlineExceeded:
+		return fmt.Errorf("no answer in time: %w", context.DeadlineExceeded)
+	case codes.Unknown:
+		return errors.New(st.Message())
+	default:
+		return fmt.Errorf("%s (%s)", st.Message(), st.Code())
+	}
+}
+
+func claimsOf(refs []ClaimRef) []*api.Claim {
+	list := make([]*api.Claim, len(refs))
+	for i, c := range refs {
+		list[i] = &api.Claim{Namespace: c.Namespace, Name: c.Name, Uid: string(c.UID)}
+	}
+	return list
+}
+
+func (r *remote) Prepare(ctx context.Context, claims []ClaimRef) (map[types.UID]Prepared, error) {
+	var resp api.NodePrepareResourcesResponse
+	if err := r.invoke(ctx, callPrepare, &api.NodePrepareResourcesRequest{Claims: claimsOf(claims)}, &resp); err != nil {
+		return nil, err
+	}
+	out := make(map[types.UID]Prepared, len(resp.GetClaims()))
+	for uid, c := range resp.GetClaims() {
+		var p Prepared
+		if c.GetError() != "" {
+			p.Err = errors.New(c.GetError())
+		}
+		for _, d := range c.GetDevices() {
+			p.Devices = append(p.Devices, Device{
+				Pool: d.GetPoolName(), Name: d.GetDeviceName(), Requests: d.GetRequestNames(), CDI: d.GetCdiDeviceIds(), Share: d.GetShareId(),
+			})
+		}
+		out[types.UID(uid)] = p
+	}
+	return out, nil
+}
+
+func (r *remote) Unprepare(ctx context.Context, claims []ClaimRef) (map[types.UID]error, error) {
+	var resp api.NodeUnprepareResourcesResponse
+	if err := r.invoke(ctx, callUnprepare, &api.NodeUnprepareResourcesRequest{Claims: claimsOf(claims)}, &resp); err != nil {
+		return nil, err
+	}
+	out := make(map[types.UID]error, len(resp.GetClaims()))
+	for uid, c := range resp.GetClaims() {
+		out[types.UID(uid)] = nil
+		if c.GetError() != "" {
+			out[types.UID(uid)] = errors.New(c.GetError())
+		}
+	}
+	return out, nil
+}
+
+func (r *remote) Watch(ctx context.Context, report func([]DeviceHealth)) error {
+	stream, err := healthapi.NewDRAResourceHealthClient(r.conn).NodeWatchResources(ctx, &healthapi.NodeWatchResourcesRequest{})
+	for err == nil {
+		var msg *healthapi.NodeWatchResourcesResponse
+		if msg, err = stream.Recv(); err != nil {
+			break
+		}
+		report(healthList(msg))
+		pause := time.NewTimer(time.Duration(proto.Size(msg)) * time.Second / healthBytesPerSecond)
+		select {
+		case <-ctx.Done():
+		case <-pause.C:
+		}
+		pause.Stop()
+	}
+	if status.Code(err) == codes.Unimplemented {
+		return ErrNoHealth
+	}
+	return plain(err)
+}
+
+// maxHealthTimeout keeps seconds of a driver within a time.Duration.
+const maxHealthTimeout = int64(365 * 24 * time.Hour / time.Second)
+
+func healthList(msg *healthapi.NodeWatchResourcesResponse) []DeviceHealth {
+	list := make([]DeviceHealth, 0, len(msg.GetDevices()))
+	for _, d := range msg.GetDevices() {
+		h := DeviceHealth{
+			Pool: d.GetDevice().GetPoolName(), Device: d.GetDevice().GetDeviceName(), Message: d.GetMessage(),
+			Timeout: time.Duration(min(max(d.GetHealthCheckTimeoutSeconds(), 0), maxHealthTimeout)) * time.Second,
+		}
+		switch d.GetHealth() {
+		case healthapi.HealthStatus_HEALTHY:
+			h.Health = Healthy
+		case healthapi.HealthStatus_UNHEALTHY:
+			h.Health = Unhealthy
+		}
+		list = append(list, h)
+	}
+	return list
+}

@@ -1,0 +1,195 @@
+package dra
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Pauses between attempts to undo what a pod used that is gone.
+const (
+	firstRetry = time.Second
+	lastRetry  = time.Minute // the kubelet's period
+)
+
+// Unprepare has drivers undo what was made ready for a pod, but for claims that
+// other pods use. It is called when all of the pod's containers have ended, and
+// again after an error: until then the pod counts as one that uses its claims.
+func (m *Manager) Unprepare(ctx context.Context, uid types.UID) error {
+	m.rescue(uid)
+	return m.release(ctx, uid)
+}
+
+func (m *Manager) release(ctx context.Context, uid types.UID) error {
+	leave, err := m.enter(ctx, uid)
+	if err != nil {
+		return fmt.Errorf("wait for what is being done with the pod's claims: %w", err)
+	}
+	defer leave()
+	m.mu.Lock()
+	delete(m.alive, uid)
+	m.unawait(uid)
+	claims := m.of(uid)
+	m.mu.Unlock()
+	if len(claims) == 0 {
+		return nil
+	}
+	began := time.Now()
+	for {
+		// Others may come and go meanwhile: who is the last sees to it.
+		last := m.leave(uid, claims)
+		if len(last) == 0 {
+			break
+		}
+		err = m.each(last, func(driver string, list []*claim) error {
+			return m.unprepareBy(ctx, driver, uid, list)
+		})
+		if err != nil {
+			m.leave(uid, claims)
+			break
+		}
+	}
+	if serr := m.save(claims...); serr != nil && err == nil {
+		// After a restart the pod is found to be gone.
+		m.cfg.Log.Warn("the record of a claim is out of date", zap.Error(serr))
+	}
+	m.met.operation(opUnprepare, began, err)
+	return err
+}
+
+// leave notes that a pod does not use its claims any more, but for those that it
+// is the last to use and that drivers have to undo. It returns them.
+func (m *Manager) leave(uid types.UID, claims []*claim) []*claim {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var last []*claim
+	for _, c := range claims {
+		if c.alone(uid) && !c.idle() {
+			last = append(last, c)
+		} else {
+			m.unrefer(c, uid)
+		}
+	}
+	return last
+}
+
+// unprepareBy has one driver undo what it may have done for some claims of which
+// the pod is the only one, as long as it is.
+func (m *Manager) unprepareBy(ctx context.Context, driver string, uid types.UID, claims []*claim) error {
+	seen := ops{}
+	for {
+		m.mu.Lock()
+		var todo []*claim
+		var wait *op
+		for _, c := range claims {
+			switch p := c.parts[driver]; {
+			case !c.alone(uid):
+			case p.op != nil:
+				wait = p.op
+			case p.called:
+				todo = append(todo, c)
+			}
+		}
+		err := seen.errors(todo)
+		if err == nil && len(todo) > 0 {
+			wait, err = m.call(driver, uid, todo, false)
+		}
+		m.mu.Unlock()
+		if err != nil || wait == nil {
+			return err
+		}
+		if err := wait.wait(ctx, driver); err != nil {
+			return err
+		}
+		if !wait.prepare {
+			seen[wait] = true
+		}
+	}
+}
+
+// Retain undoes, in the background, what was made ready for pods that keep does
+// not know. It is called when all pods are known, and from time to time. keep is
+// asked about pods that have had something prepared, without locks.
+func (m *Manager) Retain(keep func(types.UID) bool) {
+	m.mu.Lock()
+	uids := make([]types.UID, 0, len(m.byPod))
+	for uid := range m.byPod {
+		uids = append(uids, uid)
+	}
+	m.mu.Unlock()
+	for _, uid := range uids {
+		if keep(uid) {
+			m.rescue(uid)
+		} else {
+			m.reap(uid)
+		}
+	}
+}
+
+// reaper undoes what one pod used that is gone.
+type reaper struct {
+	cancel context.CancelFunc
+	wake   chan struct{}
+}
+
+// rescue ends a pod's being reaped: it is not gone.
+func (m *Manager) rescue(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.reaping[uid]; r != nil {
+		r.cancel()
+		delete(m.reaping, uid)
+	}
+}
+
+// reap undoes what a pod that is gone used, as often as it takes.
+func (m *Manager) reap(uid types.UID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.reaping[uid] != nil {
+		return
+	}
+	r := &reaper{wake: make(chan struct{}, 1)}
+	ready := make(chan context.Context, 1)
+	if m.start(func(ctx context.Context) { m.attempt(<-ready, r, uid) }) != nil {
+		return // before Run, or after
+	}
+	var ctx context.Context
+	ctx, r.cancel = context.WithCancel(m.ctx)
+	ready <- ctx
+	m.reaping[uid] = r
+}
+
+func (m *Manager) attempt(ctx context.Context, r *reaper, uid types.UID) {
+	defer r.cancel()
+	said := ""
+	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
+		err := m.release(ctx, uid)
+		if ctx.Err() != nil {
+			return // rescued, or the end
+		}
+		if err == nil {
+			m.cfg.Log.Info("claims of a pod that is gone are undone", zap.String("uid", string(uid)))
+			m.mu.Lock()
+			if m.reaping[uid] == r {
+				delete(m.reaping, uid)
+			}
+			m.mu.Unlock()
+			return
+		}
+		if now := err.Error(); now != said {
+			m.cfg.Log.Warn("claims of a pod that is gone are not undone yet", zap.String("uid", string(uid)), zap.Error(err))
+			said = now
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+		case <-r.wake:
+		case <-t.C:
+		}
+		t.Stop()
+	}
+}

@@ -1,0 +1,159 @@
+package dra
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// want is a claim that a pod uses.
+type want struct {
+	claim     string // the ResourceClaim, in the pod's namespace
+	generated bool   // from a template, for this pod alone
+	uses      []Use
+}
+
+// Use is the use of a claim by one container.
+type Use struct {
+	Container string `json:"container"`
+	// Claim is the name in spec.resourceClaims; "" for extended resources.
+	Claim string `json:"claim,omitempty"`
+	// Request of the claim; "" means all of them.
+	Request string `json:"request,omitempty"`
+}
+
+// wantsOf lists the claims that a pod uses, each once, in the pod's order.
+func wantsOf(pod *v1.Pod) ([]want, error) {
+	var list []want
+	add := func(claim string, generated bool) int {
+		i := slices.IndexFunc(list, func(w want) bool { return w.claim == claim })
+		if i < 0 {
+			i, list = len(list), append(list, want{claim: claim})
+		}
+		list[i].generated = list[i].generated || generated
+		return i
+	}
+	at := map[string]int{} // in list; -1: no claim is needed
+	for i := range pod.Spec.ResourceClaims {
+		rc := &pod.Spec.ResourceClaims[i]
+		name, generated, err := claimName(pod, rc)
+		switch {
+		case err != nil:
+			return nil, &ClaimError{rc.Name, err}
+		case name == "":
+			at[rc.Name] = -1
+		default:
+			at[rc.Name] = add(name, generated)
+		}
+	}
+	for _, c := range containers(pod) {
+		for _, rc := range c.Resources.Claims {
+			i, known := at[rc.Name]
+			if !known {
+				return nil, &ClaimError{rc.Name, fmt.Errorf("container %s uses it, and spec.resourceClaims has no such name", c.Name)}
+			}
+			if i >= 0 {
+				list[i].uses = append(list[i].uses, Use{Container: c.Name, Claim: rc.Name, Request: rc.Request})
+			}
+		}
+	}
+	if st := pod.Status.ExtendedResourceClaimStatus; st != nil {
+		i := add(st.ResourceClaimName, false)
+		for _, r := range st.RequestMappings {
+			if Claimed(pod, r.ContainerName, r.ResourceName) {
+				list[i].uses = append(list[i].uses, Use{Container: r.ContainerName, Request: r.RequestName})
+			}
+		}
+	}
+	return list, nil
+}
+
+// claimName is the name of the ResourceClaim behind an entry of
+// spec.resourceClaims; "" if none is needed.
+func claimName(pod *v1.Pod, rc *v1.PodResourceClaim) (name string, generated bool, err error) {
+	switch {
+	case rc.ResourceClaimName != nil && *rc.ResourceClaimName != "":
+		return *rc.ResourceClaimName, false, nil
+	case rc.ResourceClaimTemplateName == nil:
+		return "", false, errors.New("want resourceClaimName or resourceClaimTemplateName")
+	}
+	for _, st := range pod.Status.ResourceClaimStatuses {
+		switch {
+		case st.Name != rc.Name:
+		case st.ResourceClaimName == nil:
+			return "", true, nil
+		default:
+			return *st.ResourceClaimName, true, nil
+		}
+	}
+	return "", true, fmt.Errorf("it has not been generated yet from template %s: status.resourceClaimStatuses does not name it", *rc.ResourceClaimTemplateName)
+}
+
+// containers are those that can use claims.
+func containers(pod *v1.Pod) []*v1.Container {
+	var list []*v1.Container
+	for i := range pod.Spec.InitContainers {
+		list = append(list, &pod.Spec.InitContainers[i])
+	}
+	for i := range pod.Spec.Containers {
+		list = append(list, &pod.Spec.Containers[i])
+	}
+	return list
+}
+
+// Claimed tells that a container has an extended resource through a claim that
+// the scheduler made (KEP-5004), and not of a device plugin.
+func Claimed(pod *v1.Pod, container, resource string) bool {
+	st := pod.Status.ExtendedResourceClaimStatus
+	if st == nil || !slices.ContainsFunc(st.RequestMappings, func(r v1.ContainerExtendedResourceRequest) bool {
+		return r.ContainerName == container && r.ResourceName == resource
+	}) {
+		return false
+	}
+	for _, c := range containers(pod) {
+		if c.Name == container {
+			asked := c.Resources.Requests[v1.ResourceName(resource)]
+			if asked.IsZero() { // a limit is a request where none is named
+				asked = c.Resources.Limits[v1.ResourceName(resource)]
+			}
+			return !asked.IsZero()
+		}
+	}
+	return false
+}
+
+// check tells why a pod may not use a claim.
+func (w want) check(pod *v1.Pod, c *resourceapi.ResourceClaim) error {
+	switch {
+	case checkUID(c.UID) != nil:
+		return checkUID(c.UID)
+	case w.generated && !metav1.IsControlledBy(c, pod):
+		return fmt.Errorf("it was not generated for pod %s: another claim has the name", pod.UID)
+	case c.Status.Allocation == nil:
+		return errors.New("it is not allocated")
+	case !slices.ContainsFunc(c.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool {
+		return r.UID == pod.UID && r.Resource == "pods" && r.APIGroup == ""
+	}):
+		return fmt.Errorf("pod %s (UID %s) is not allowed to use it: status.reservedFor does not name the pod", pod.Name, pod.UID)
+	}
+	for _, d := range driversOf(c) {
+		if err := checkDriver(d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// driversOf names the drivers that devices were allocated of, sorted.
+func driversOf(c *resourceapi.ResourceClaim) []string {
+	var names []string
+	for i := range c.Status.Allocation.Devices.Results {
+		names = append(names, c.Status.Allocation.Devices.Results[i].Driver)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}

@@ -1,0 +1,72 @@
+// Command dradriver is a driver of dynamic resource allocation to try a node
+// agent with: every claim that is allocated to it gets a device of its own, a
+// device file /dev/dra/CLAIM that leads to /dev/null, and the variable DRA_CLAIM
+// with the claim's namespace and name.
+//
+//	dradriver --name gpu.example.com
+//
+// What it prepared is in the CDI files that it wrote, and nowhere else: it may be
+// killed at any time. While the file that --sick names is there, it tells that its
+// devices are not healthy.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+)
+
+func main() {
+	d := driver{}
+	flag.StringVar(&d.name, "name", "gpu.example.com", "`name` of the driver")
+	flag.StringVar(&d.registry, "registry", "/var/lib/kubelet/plugins_registry", "`directory` where the agent looks for plugins")
+	flag.StringVar(&d.dir, "dir", "/var/lib/kubelet/plugins", "`directory` for the driver's own socket")
+	flag.StringVar(&d.cdi, "cdi", "/var/run/cdi", "`directory` where the runtime looks for CDI files")
+	flag.StringVar(&d.sick, "sick", "", "`file` that makes the devices unhealthy")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := errors.Join(d.check(), extra(flag.Args())); err != nil {
+		fmt.Fprintln(os.Stderr, "dradriver:", err)
+		os.Exit(2)
+	}
+	if err := d.run(ctx, func(what string) { fmt.Println(what) }); err != nil {
+		fmt.Fprintln(os.Stderr, "dradriver:", err)
+		os.Exit(1)
+	}
+}
+
+// extra tells of arguments that nobody asked for.
+func extra(args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("arguments %q: want flags alone", args)
+}
+
+// check tells of flags that are wrong, and makes the directories.
+func (d *driver) check() error {
+	var errs []error
+	if d.name == "" || d.name != filepath.Base(d.name) {
+		errs = append(errs, fmt.Errorf("--name %q: want a DNS subdomain", d.name))
+	}
+	for _, f := range []struct {
+		flag string
+		dir  *string
+	}{{"--registry", &d.registry}, {"--dir", &d.dir}, {"--cdi", &d.cdi}} {
+		abs, err := filepath.Abs(*f.dir)
+		if err == nil {
+			*f.dir = abs // others see the paths
+			err = os.MkdirAll(abs, 0o755)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s %q: %w", f.flag, *f.dir, err))
+		}
+	}
+	return errors.Join(errs...)
+}

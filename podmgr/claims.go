@@ -1,0 +1,100 @@
+package podmgr
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// claimVersion is the apiVersion of ResourceClaims.
+const claimVersion = "resource.k8s.io/v1"
+
+// claim reads a ResourceClaim. There is no scheduler that would allocate it: its
+// status has to say what it is.
+func (d *decoded) claim(raw []byte, o origin, n int, name string) {
+	c := &resourceapi.ResourceClaim{}
+	if !d.strict(raw, c, o, n, name) || !d.named(c.Name, o, n) {
+		return
+	}
+	c.Namespace = orDefault(c.Namespace)
+	if c.Status.Allocation == nil {
+		d.problem(o, n, name, "status.allocation", "is missing; want what a scheduler would have allocated")
+		return
+	}
+	good := true
+	for i, r := range c.Status.Allocation.Devices.Results {
+		for _, f := range [][2]string{{"request", r.Request}, {"driver", r.Driver}, {"pool", r.Pool}, {"device", r.Device}} {
+			if f[1] == "" {
+				d.problem(o, n, name, fmt.Sprintf("status.allocation.devices.results[%d].%s", i, f[0]), "is missing")
+				good = false
+			}
+		}
+	}
+	if !good {
+		return
+	}
+	if c.UID == "" {
+		c.UID = claimUID(c)
+	}
+	d.resources = append(d.resources, c)
+}
+
+// claimUID makes a UID of a claim's name and what was allocated: another
+// allocation is another claim.
+func claimUID(c *resourceapi.ResourceClaim) types.UID {
+	h := fnv.New128a()
+	allocation, err := json.Marshal(c.Status.Allocation)
+	if err != nil { // it was JSON a moment ago
+		allocation = nil
+	}
+	_, _ = fmt.Fprintf(h, "claim:%s/%s:%s", c.Namespace, c.Name, allocation)
+	return types.UID(hex.EncodeToString(h.Sum(nil)))
+}
+
+// ResourceClaims returns those of a namespace by name. The map is the caller's.
+func (m *Manager) ResourceClaims(namespace string) map[string]*resourceapi.ResourceClaim {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[string]*resourceapi.ResourceClaim{}
+	for _, s := range m.sources {
+		for _, c := range s.snapshot.ResourceClaims {
+			if c.Namespace == namespace {
+				out[c.Name] = c
+			}
+		}
+	}
+	return out
+}
+
+// resourceClaims refuses what only an API server could make: claims from
+// templates.
+func (v *podValidator) resourceClaims(s *v1.PodSpec, p *field.Path) {
+	v.claims = map[string]bool{}
+	for i := range s.ResourceClaims {
+		rc, cp := &s.ResourceClaims[i], p.Index(i)
+		if v.claims[rc.Name] {
+			v.add(field.Duplicate(cp.Child("name"), rc.Name))
+		}
+		v.claims[rc.Name] = true
+		if rc.ResourceClaimTemplateName != nil {
+			v.add(field.Forbidden(cp.Child("resourceClaimTemplateName"), "static pods may not reference templates of claims"))
+		} else if rc.ResourceClaimName == nil || *rc.ResourceClaimName == "" {
+			v.add(field.Required(cp.Child("resourceClaimName"), ""))
+		}
+	}
+}
+
+// claimsOf checks the claims that a container uses.
+func (v *podValidator) claimsOf(claims []v1.ResourceClaim, p *field.Path) {
+	for i := range claims {
+		if !v.claims[claims[i].Name] {
+			v.add(field.NotFound(p.Index(i).Child("name"), claims[i].Name))
+		}
+	}
+}
