@@ -33,6 +33,18 @@
 // what is left to share, when that changes and never by polling. A pod that
 // lacks only what an ending pod still holds waits for it.
 //
+// # Shortages, kills and shutdowns
+//
+// With Config.Eviction, package eviction ends pods when memory, disks or
+// processes of the node run low, and pods that exceed their limits of local
+// storage; while a condition of pressure holds, pods that would add to it are
+// turned away, or wait where nobody would make them again. [Agent.WhyNode]
+// tells the figures, and the decisions with theirs. With Config.OOM, a process
+// that the kernel kills for want of memory is told with its pod's name. With
+// Config.Shutdown, pods end by priority when the machine goes down; an agent
+// that merely ends leaves them alone. [Agent.Summary] tells what everything
+// uses. All figures are read when somebody asks or decides.
+//
 // # Faults
 //
 // The agent starts whatever it finds: a runtime that is away, a damaged state

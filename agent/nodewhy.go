@@ -15,7 +15,14 @@ var _ local.NodeExplainer = (*Agent)(nil)
 
 var errNoThreads = errors.New("threads of the node are not known")
 
-func bytesOf(n int64) string { return resource.NewQuantity(n, resource.BinarySI).String() }
+// bytesOf writes bytes so that they can be read at a glance.
+func bytesOf(n int64) string {
+	const mi, plenty = 1 << 20, 10 << 20
+	if n >= plenty || n <= -plenty {
+		n = n / mi * mi
+	}
+	return resource.NewQuantity(n, resource.BinarySI).String()
+}
 
 // WhyNode tells how far the node is from its thresholds, and what was done
 // about those that it met.

@@ -10,6 +10,7 @@
 //	go m.Run(ctx)
 //	if r := m.Admit(pod); r != nil { ... } // before a pod begins to run
 //	m.Conditions()                         // for the node's status
+//	m.Figures()                            // how far each signal is from its threshold
 //	m.Decisions()                          // why pods were evicted, and why not
 //
 // Package threshold has the signals and the grammar of their thresholds,
@@ -37,7 +38,7 @@
 // Then pods: one, or as many as it takes to free what is needed, at most
 // Config.Victims at a time. Those within their requests are chosen one by one,
 // and only when no other can be, and no eviction is under way. Critical pods
-// are never chosen.
+// (Config.Critical) are never chosen.
 //
 // # Faults
 //

@@ -84,7 +84,7 @@ func cgroupDriver(ctx context.Context, c *kubeletconfig.KubeletConfiguration, rt
 // divided is what the node has, and what the configuration keeps of it.
 func divided(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceList) cgroups.Node {
 	system, kube := reservedLists(c)
-	return cgroups.Node{Capacity: capacity, SystemReserved: quantities(system), KubeReserved: quantities(kube), HardEviction: c.EvictionHard}
+	return cgroups.Node{Capacity: capacity, SystemReserved: quantities(system), KubeReserved: quantities(kube), HardEviction: keptFree(c)}
 }
 
 // quantities are checked with the configuration.

@@ -17,8 +17,8 @@ import (
 	"github.com/nodewright/nodewright/eviction/threshold"
 )
 
-// setEvictionDefaults fills in the kubelet's defaults. A threshold that is
-// switched off (0% or 100%) is left out, so that nothing is kept free for it.
+// setEvictionDefaults fills in the kubelet's defaults. Done twice, it comes to
+// the same.
 func setEvictionDefaults(c *kubeletconfig.KubeletConfiguration) {
 	orDefault(&c.MergeDefaultEvictionSettings, false)
 	orDefault(&c.LocalStorageCapacityIsolation, true)
@@ -29,10 +29,17 @@ func setEvictionDefaults(c *kubeletconfig.KubeletConfiguration) {
 		maps.Copy(all, c.EvictionHard)
 		c.EvictionHard = all
 	}
-	maps.DeleteFunc(c.EvictionHard, func(_, v string) bool { return v == "0%" || v == "100%" })
 	if c.EvictionPressureTransitionPeriod.Duration == 0 {
 		c.EvictionPressureTransitionPeriod.Duration = 5 * time.Minute
 	}
+}
+
+// keptFree are the hard thresholds that are not switched off (0% or 100%): what
+// they keep free is not for pods.
+func keptFree(c *kubeletconfig.KubeletConfiguration) map[string]string {
+	out := maps.Clone(c.EvictionHard)
+	maps.DeleteFunc(out, func(_, v string) bool { return v == "0%" || v == "100%" })
+	return out
 }
 
 // evictionText is what the configuration says of thresholds, as package

@@ -79,8 +79,8 @@ func TestEvictionConfig(t *testing.T) {
 			if want == nil {
 				want = threshold.Defaults()
 			}
-			if !maps.Equal(c.EvictionHard, want) {
-				t.Errorf("hard %v; want %v", c.EvictionHard, want)
+			if !maps.Equal(keptFree(c), want) {
+				t.Errorf("hard %v; want %v", keptFree(c), want)
 			}
 			capacity := v1.ResourceList{v1.ResourceMemory: resource.MustParse("10Gi")}
 			left := divided(c, capacity).Allocatable()[v1.ResourceMemory]

@@ -173,7 +173,7 @@ func reserved(c *kubeletconfig.KubeletConfiguration, name v1.ResourceName) resou
 // wants the reserved memory to tell too (evictionHard, memory.available; 100Mi).
 func hardEviction(c *kubeletconfig.KubeletConfiguration, capacity int64) (int64, error) {
 	const signal = "memory.available"
-	s, ok := c.EvictionHard[signal]
+	s, ok := keptFree(c)[signal]
 	if !ok && c.EvictionHard == nil {
 		s, ok = "100Mi", true
 	}

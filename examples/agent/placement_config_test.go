@@ -119,7 +119,6 @@ func TestPlacementConfig(t *testing.T) {
 				return c.ReservedMemory[0][memmgr.Memory]+c.ReservedMemory[1][memmgr.Memory] == 2<<30
 			},
 		},
-		{name: "memory in nonsense", content: "memoryManagerPolicy: Static\nevictionHard: {memory.available: much}", err: `evictionHard.memory.available: "much": want`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c, _, _, err := load(t, configHead+tc.content)
