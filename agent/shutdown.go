@@ -146,6 +146,10 @@ func (a *Agent) beginAgain(desired []*v1.Pod) {
 	}
 	for _, p := range desired {
 		st, ok := a.statuses.Get(p.UID)
+		if ok && podmeta.IsStatic(p) && wasRejected(&st) && st.Reason == shutdown.ReasonNotAdmitted && a.ShuttingDown() == nil {
+			a.add(p) // it came while the machine seemed to go down
+			continue
+		}
 		if w, known := a.workers.State(p.UID); !ok || !a.beginsAgain(p, &st) || known && !w.Finished {
 			continue
 		}
