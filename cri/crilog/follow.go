@@ -24,7 +24,8 @@ type Options struct {
 	Timestamps bool      // puts each line's time (RFC 3339 with nanoseconds) before it
 
 	// Follow goes on until ctx ends, or Ended (nil means never) says that
-	// nothing more will come. Ended is asked about once a second.
+	// nothing more will come. Ended is asked each time all that is there has
+	// been written, at least once a second.
 	Follow bool
 	Ended  func() bool
 
