@@ -59,11 +59,14 @@ func translate(ctx context.Context, w http.ResponseWriter, r *http.Request, q Re
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return err
 	}
+	c := &command{spdy: conn}
 	var serving sync.WaitGroup
 	serving.Go(func() { conn.Serve(refuse) })
 	defer serving.Wait()
-	defer func() { _ = b.Close() }() // ends Serve
-	c := &command{spdy: conn}
+	defer func() {
+		_ = b.Close() // ends Serve, once nobody has to take what came before
+		c.reset()
+	}()
 	if err := c.create(q.Streams); err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 		return err
@@ -99,10 +102,9 @@ func (c *command) create(s Streams) error {
 		if !want.there {
 			continue
 		}
+		// The reply is not waited for, as the wait would outlast a connection
+		// that ends: a refusal shows as a stream that ends without a status.
 		stream, err := c.spdy.CreateStream(http.Header{"Streamtype": {want.kind}}, nil, false)
-		if err == nil {
-			err = stream.WaitTimeout(dialTimeout)
-		}
 		if err != nil {
 			return fmt.Errorf("stream %s of the runtime: %w", want.kind, err)
 		}
@@ -110,6 +112,15 @@ func (c *command) create(s Streams) error {
 	}
 	_ = c.status.Close() // nothing is written to it from here
 	return nil
+}
+
+// reset ends all streams, and drops what nobody has read of them.
+func (c *command) reset() {
+	for _, s := range []*spdystream.Stream{c.stdin, c.stdout, c.stderr, c.status, c.resize} {
+		if s != nil {
+			_ = s.Reset() // the connection has ended
+		}
+	}
 }
 
 // run copies until the command has ended or the client has gone. hangUp ends
@@ -134,22 +145,24 @@ func (c *command) run(hangUp func()) error {
 		err = errors.Join(err, errors.New("the runtime ended the stream without a status"))
 	}
 	bye(c.ws, code)
-	// The client answers with its own farewell, or is given up.
-	_ = c.ws.SetReadDeadline(time.Now().Add(time.Second))
+	// The client answers with its own farewell when it has read all; before
+	// that, to close would be to cut off what is on its way.
+	_ = c.ws.SetReadDeadline(time.Now().Add(dialTimeout))
 	<-gone
 	return err
 }
 
-// toClient copies a stream to a channel.
+// toClient copies a stream to a channel. When the client has gone it reads on,
+// or what comes on other streams would wait for this one.
 func (c *command) toClient(channel byte, s *spdystream.Stream) {
 	if s == nil {
 		return
 	}
 	buf := make([]byte, 32<<10)
-	for {
+	for gone := false; ; {
 		n, err := s.Read(buf)
-		if n > 0 && c.send(channel, buf[:n]) != nil {
-			return
+		if n > 0 && !gone {
+			gone = c.send(channel, buf[:n]) != nil
 		}
 		if err != nil {
 			return
