@@ -20,6 +20,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/cri/crilog"
 )
 
 // Listen opens a unix socket at path for its owner alone, in place of one
@@ -144,7 +146,11 @@ func (h *handler) log(w http.ResponseWriter, r *http.Request, pod *v1.Pod) {
 		now, err := h.agent.LogPath(pod, opts.Container, opts.Previous)
 		return err != nil || now != path || !running(h.agent, pod, opts.Container)
 	}
-	switch err := copyLog(r.Context(), out, flush, path, opts, ended); {
+	copied := crilog.Options{
+		Tail: opts.Tail, Since: opts.Since, Timestamps: opts.Timestamps,
+		Follow: opts.Follow, Ended: ended, Flush: flush,
+	}
+	switch err := crilog.Copy(r.Context(), out, path, copied); {
 	case err == nil:
 	case out.begun:
 		panic(http.ErrAbortHandler) // or the error would pass for a part of the log

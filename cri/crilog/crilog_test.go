@@ -1,4 +1,4 @@
-package local
+package crilog
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestParseLogLine(t *testing.T) {
+func TestParseLine(t *testing.T) {
 	at := "2026-01-02T03:04:05.000000006Z"
 	for _, tc := range []struct {
 		in      string
@@ -28,23 +28,23 @@ func TestParseLogLine(t *testing.T) {
 		{in: "yesterday stdout F hello", bad: true},
 		{in: "", bad: true},
 	} {
-		got, err := parseLogLine([]byte(tc.in))
+		got, err := ParseLine([]byte(tc.in))
 		if (err != nil) != tc.bad {
 			t.Errorf("%q: error %v, want error %v", tc.in, err, tc.bad)
 			continue
 		}
-		if !tc.bad && (string(got.content) != tc.content || got.partial != tc.partial) {
-			t.Errorf("%q = %q partial %v, want %q partial %v", tc.in, got.content, got.partial, tc.content, tc.partial)
+		if !tc.bad && (string(got.Content) != tc.content || got.Partial != tc.partial) {
+			t.Errorf("%q = %q partial %v, want %q partial %v", tc.in, got.Content, got.Partial, tc.content, tc.partial)
 		}
 	}
 }
 
-func FuzzParseLogLine(f *testing.F) {
+func FuzzParseLine(f *testing.F) {
 	f.Add([]byte("2026-01-02T03:04:05.6Z stdout F x"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		l, err := parseLogLine(b)
-		if err == nil && !bytes.HasSuffix(b, l.content) {
-			t.Errorf("content %q is no end of %q", l.content, b)
+		l, err := ParseLine(b)
+		if err == nil && !bytes.HasSuffix(b, l.Content) {
+			t.Errorf("content %q is no end of %q", l.Content, b)
 		}
 	})
 }
@@ -79,7 +79,7 @@ func TestTailStart(t *testing.T) {
 	}
 }
 
-func TestCopyLog(t *testing.T) {
+func TestCopy(t *testing.T) {
 	base := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var file bytes.Buffer
 	for i, l := range []string{"F one", "P two ", "F halves", "F three"} {
@@ -91,18 +91,18 @@ func TestCopyLog(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name string
-		opts LogOptions
+		opts Options
 		want string
 	}{
-		{"all", LogOptions{Tail: -1}, "one\ntwo halves\nthree\n"},
-		{"tail", LogOptions{Tail: 1}, "three\n"},
-		{"since", LogOptions{Tail: -1, Since: base.Add(3 * time.Second)}, "three\n"},
-		{"timestamps", LogOptions{Tail: 1, Timestamps: true}, "2026-01-02T03:04:08Z three\n"},
-		{"follow until the end", LogOptions{Tail: -1, Follow: true}, "one\ntwo halves\nthree\n"},
+		{"all", Options{Tail: -1}, "one\ntwo halves\nthree\n"},
+		{"tail", Options{Tail: 1}, "three\n"},
+		{"since", Options{Tail: -1, Since: base.Add(3 * time.Second)}, "three\n"},
+		{"timestamps", Options{Tail: 1, Timestamps: true}, "2026-01-02T03:04:08Z three\n"},
+		{"follow until the end", Options{Tail: -1, Follow: true, Ended: func() bool { return true }}, "one\ntwo halves\nthree\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := copyLog(t.Context(), &out, func() {}, path, tc.opts, func() bool { return true }); err != nil {
+			if err := Copy(t.Context(), &out, path, tc.opts); err != nil {
 				t.Fatal(err)
 			}
 			if out.String() != tc.want {
@@ -113,7 +113,7 @@ func TestCopyLog(t *testing.T) {
 }
 
 // A rotation while following loses nothing and repeats nothing.
-func TestCopyLogFollowsRotation(t *testing.T) {
+func TestCopyFollowsRotation(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "0.log")
 	line := func(s string) []byte { return []byte("2026-01-02T03:04:05Z stdout F " + s + "\n") }
@@ -143,10 +143,30 @@ func TestCopyLogFollowsRotation(t *testing.T) {
 		}
 	}
 	var out bytes.Buffer
-	if err := copyLog(t.Context(), &out, func() {}, path, LogOptions{Tail: -1, Follow: true}, ended); err != nil {
+	if err := Copy(t.Context(), &out, path, Options{Tail: -1, Follow: true, Ended: ended}); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := out.String(), "before\nlate\nafter\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
+}
+
+// Whatever is in a file, it is copied without an error, and no more is written
+// than is there.
+func FuzzCopy(f *testing.F) {
+	f.Add([]byte("2026-01-02T03:04:05.6Z stdout F x\n2026-01-02T03:04:05.6Z stderr P y"), int64(-1), "")
+	f.Add([]byte("\n\n"), int64(1), Stderr)
+	f.Fuzz(func(t *testing.T, b []byte, tail int64, stream string) {
+		path := filepath.Join(t.TempDir(), "0.log")
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := Copy(t.Context(), &out, path, Options{Tail: tail, Stream: stream}); err != nil {
+			t.Fatal(err)
+		}
+		if out.Len() > len(b)+1 {
+			t.Errorf("%d bytes of %d", out.Len(), len(b))
+		}
+	})
 }

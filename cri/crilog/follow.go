@@ -1,0 +1,281 @@
+package crilog
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// Options says what of a log is copied. The zero value of each field but Tail
+// means everything.
+type Options struct {
+	Tail       int64     // the number of lines of the file to begin with; negative means all
+	Since      time.Time // drops lines that are older
+	Limit      int64     // of what is written, in bytes
+	Stream     string    // Stdout or Stderr; "" means both
+	Timestamps bool      // puts each line's time (RFC 3339 with nanoseconds) before it
+
+	// Follow goes on until ctx ends, or Ended (nil means never) says that
+	// nothing more will come. Ended is asked each time all that is there has
+	// been written, at least once a second.
+	Follow bool
+	Ended  func() bool
+
+	Flush func() // called whenever what is there has been written; nil: nothing
+	Root  string // the directory that the log may not leave; "" means none
+}
+
+// Copy writes the log at path to w as o says. It returns nil when all is
+// written, and when ctx ends while it follows.
+func Copy(ctx context.Context, w io.Writer, path string, o Options) error {
+	if o.Ended == nil {
+		o.Ended = func() bool { return false }
+	}
+	if o.Flush == nil {
+		o.Flush = func() {}
+	}
+	c := &follower{path: path, opts: o, out: lineWriter{w: w, opts: o, left: o.Limit}}
+	defer c.close()
+	if err := c.open(); err != nil {
+		return err
+	}
+	err := c.copy(ctx)
+	if errors.Is(err, errLimit) || o.Follow && ctx.Err() != nil {
+		o.Flush()
+		return nil
+	}
+	return err
+}
+
+// follower copies one log.
+type follower struct {
+	path string
+	opts Options
+	out  lineWriter
+
+	f     *os.File
+	fi    os.FileInfo
+	r     *bufio.Reader
+	known []string // the rotations that were there when f was the current file
+	watch *fsnotify.Watcher
+}
+
+func (c *follower) close() {
+	if c.f != nil {
+		_ = c.f.Close()
+	}
+	if c.watch != nil {
+		_ = c.watch.Close()
+	}
+}
+
+// open opens the current file and goes to where the copy begins.
+func (c *follower) open() error {
+	if c.opts.Follow {
+		// Without a watch, which may be for want of inotify instances, the
+		// second's limit of await does.
+		if w, err := fsnotify.NewWatcher(); err == nil {
+			c.watch = w
+			_ = w.Add(filepath.Dir(c.path))
+		}
+	}
+	if err := c.current(); err != nil {
+		return err
+	}
+	start, err := tailStart(c.f, c.fi.Size(), c.opts.Tail)
+	if err != nil {
+		return err
+	}
+	if _, err := c.f.Seek(start, io.SeekStart); err != nil {
+		return err
+	}
+	c.r = bufio.NewReaderSize(c.f, 32<<10)
+	return nil
+}
+
+// current opens the log as it is now, and learns which rotations were before.
+func (c *follower) current() error {
+	for {
+		before, err := c.stamps()
+		if err != nil {
+			return err
+		}
+		f, err := openRegular(c.opts.Root, c.path)
+		if err != nil {
+			return err
+		}
+		fi, err := f.Stat()
+		if err == nil {
+			c.known, err = c.stamps()
+		}
+		if err != nil {
+			_ = f.Close()
+			return err
+		}
+		if !slices.Equal(before, c.known) {
+			_ = f.Close() // which of the rotations it is, if any, is not known
+			continue
+		}
+		if c.f != nil {
+			_ = c.f.Close()
+		}
+		c.f, c.fi = f, fi
+		return nil
+	}
+}
+
+func (c *follower) stamps() ([]string, error) {
+	if !c.opts.Follow {
+		return nil, nil
+	}
+	return stamps(c.path)
+}
+
+func (c *follower) copy(ctx context.Context) error {
+	for {
+		if err := c.out.drain(c.r); err != nil {
+			return err
+		}
+		c.opts.Flush()
+		if !c.opts.Follow {
+			return c.out.rest()
+		}
+		over := c.opts.Ended()
+		if !over && !c.await(ctx) {
+			return nil
+		}
+		// A rotation puts a new file in the old one's place; what the old
+		// one still got comes first.
+		if err := c.out.drain(c.r); err != nil {
+			return err
+		}
+		switch moved, err := c.rotated(ctx); {
+		case err != nil:
+			return err
+		case moved:
+		case over:
+			c.opts.Flush()
+			return c.out.rest()
+		}
+	}
+}
+
+// rotated moves on to the new file if the log was rotated, by way of those
+// that came and went since the last look.
+func (c *follower) rotated(ctx context.Context) (bool, error) {
+	now, err := os.Stat(c.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil // between a rotation's two halves, or removed
+	}
+	if err != nil {
+		return false, err
+	}
+	if os.SameFile(now, c.fi) {
+		return c.truncated(now)
+	}
+	// The runtime may write to the old file until it opens the new one, which
+	// it has done by now.
+	if err := c.out.drain(c.r); err != nil {
+		return false, err
+	}
+	old, last := c.known, c.f
+	c.f = nil
+	err = c.current()
+	_ = last.Close()
+	if errors.Is(err, fs.ErrNotExist) { // rotated once more at this moment
+		return true, c.reopen(ctx, old)
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := c.between(missed(old, c.known)); err != nil {
+		return false, err
+	}
+	c.r.Reset(c.f)
+	return true, nil
+}
+
+// reopen waits for the log to come into being again, after a rotation that
+// began while another was looked at.
+func (c *follower) reopen(ctx context.Context, old []string) error {
+	for {
+		err := c.current()
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) || c.opts.Ended() {
+			return err
+		}
+		if !c.await(ctx) {
+			return ctx.Err()
+		}
+	}
+	if err := c.between(missed(old, c.known)); err != nil {
+		return err
+	}
+	c.r.Reset(c.f)
+	return nil
+}
+
+// between copies rotations that were never seen as the current file.
+func (c *follower) between(stamps []string) error {
+	for _, s := range stamps {
+		f, err := openRotated(c.opts.Root, c.path, s)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // there were so many that it has been removed
+		}
+		if err != nil {
+			return err
+		}
+		c.r.Reset(f)
+		err = c.out.drain(c.r)
+		_ = f.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// truncated begins anew with a file that was cut to a smaller size in place.
+func (c *follower) truncated(now os.FileInfo) (bool, error) {
+	at, err := c.f.Seek(0, io.SeekCurrent)
+	if err != nil || now.Size() >= at {
+		return false, err
+	}
+	if _, err := c.f.Seek(0, io.SeekStart); err != nil {
+		return false, err
+	}
+	c.r.Reset(c.f)
+	return true, nil
+}
+
+// await waits until the log may have grown, been rotated or ended, and tells
+// whether ctx goes on. The end of a container shows in no file, hence the
+// second's limit.
+func (c *follower) await(ctx context.Context) bool {
+	t := time.NewTimer(time.Second)
+	defer t.Stop()
+	var events <-chan fsnotify.Event
+	var errs <-chan error
+	if c.watch != nil {
+		events, errs = c.watch.Events, c.watch.Errors
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-events:
+	case err := <-errs:
+		_ = err // events may have been lost: look
+	case <-t.C:
+	}
+	return true
+}

@@ -1,0 +1,99 @@
+package crilog
+
+import (
+	"compress/gzip"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// stampLayout is the time in the name of a rotated log, as the kubelet and
+// gc/logrotate write it. It sorts as the times do.
+const stampLayout = "20060102-150405"
+
+// stampOf reads the name of a file beside the log base: the time at which it
+// was made of the log, compressed or not. ok is false if it was not, or is not
+// whole.
+func stampOf(base, name string) (stamp string, ok bool) {
+	rest, ok := strings.CutPrefix(name, base+".")
+	if !ok {
+		return "", false
+	}
+	stamp = strings.TrimSuffix(rest, ".gz")
+	if _, err := time.Parse(stampLayout, stamp); err != nil || len(stamp) != len(stampLayout) {
+		return "", false
+	}
+	return stamp, true
+}
+
+// stamps lists the rotations of a log that are still there, the oldest first.
+func stamps(path string) ([]string, error) {
+	d, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = d.Close() }()
+	names, err := d.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, n := range names {
+		if s, ok := stampOf(filepath.Base(path), n); ok {
+			out = append(out, s)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// missed returns the rotations of a log that were made between the one that
+// took the file which was current when known were there, and now. That file
+// itself is the first of the new ones.
+func missed(known, now []string) []string {
+	var fresh []string
+	for _, s := range now {
+		if !slices.Contains(known, s) {
+			fresh = append(fresh, s)
+		}
+	}
+	if len(fresh) < 2 {
+		return nil
+	}
+	return fresh[1:]
+}
+
+// openRotated opens the log's rotation of a time, compressed or not. Between
+// two looks it may become compressed.
+func openRotated(root, path, stamp string) (io.ReadCloser, error) {
+	var err error
+	for range 2 {
+		var f *os.File
+		if f, err = openRegular(root, path+"."+stamp); err == nil {
+			return f, nil
+		}
+		if f, err = openRegular(root, path+"."+stamp+".gz"); err != nil {
+			continue
+		}
+		z, zerr := gzip.NewReader(f)
+		if zerr != nil {
+			_ = f.Close()
+			return nil, zerr
+		}
+		return &unzipped{z, f}, nil
+	}
+	return nil, err
+}
+
+type unzipped struct {
+	*gzip.Reader
+	f *os.File
+}
+
+func (u *unzipped) Close() error {
+	_ = u.Reader.Close()
+	return u.f.Close()
+}

@@ -1,0 +1,135 @@
+package auth
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// AccessReviewer asks an API server whether somebody may do something.
+type AccessReviewer interface {
+	// ReviewAccess returns the review with its status. It ends with ctx, and
+	// does not keep what it is given.
+	ReviewAccess(ctx context.Context, r *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error)
+}
+
+// AccessReviewerFunc is an AccessReviewer that is a function.
+type AccessReviewerFunc func(context.Context, *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error)
+
+// ReviewAccess calls f.
+func (f AccessReviewerFunc) ReviewAccess(ctx context.Context, r *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
+	return f(ctx, r)
+}
+
+// AccessConfig says how access is reviewed. Reviewer is required.
+type AccessConfig struct {
+	Reviewer AccessReviewer
+	AllowTTL time.Duration // how long a yes lasts; 5m, the kubelet's default
+	DenyTTL  time.Duration // how long a no lasts; 30s, the kubelet's default
+	Size     int           // how many answers are kept; 4096
+	// Retryable says whether a review that failed so is tried again, up to 5
+	// times within Timeout, after 500ms and then half as much longer each time,
+	// and up to a fifth more. nil means what the API server and the network
+	// may get over.
+	Retryable func(error) bool
+	Timeout   time.Duration // of one question with all its tries; 15s
+}
+
+// Access decides as an API server does.
+func Access(c AccessConfig) Authorizer {
+	for _, d := range []struct {
+		field *time.Duration
+		def   time.Duration
+	}{{&c.AllowTTL, 5 * time.Minute}, {&c.DenyTTL, 30 * time.Second}, {&c.Timeout, 15 * time.Second}} {
+		if *d.field == 0 {
+			*d.field = d.def
+		}
+	}
+	if c.Size == 0 {
+		c.Size = 4096
+	}
+	if c.Retryable == nil {
+		c.Retryable = passing
+	}
+	known := newCache[[sha256.Size]byte, decision](c.Size)
+	return AuthorizerFunc(func(ctx context.Context, a Attributes) (bool, string, error) {
+		spec := specOf(a)
+		key, err := json.Marshal(spec) // its maps are sorted
+		if err != nil {
+			return false, "", err
+		}
+		d, err := known.get(ctx, sha256.Sum256(key), c.Timeout, func(ctx context.Context) (decision, time.Duration, error) {
+			d, err := c.review(ctx, spec)
+			if d.allowed {
+				return d, c.AllowTTL, err
+			}
+			return d, c.DenyTTL, err
+		})
+		if err != nil {
+			return false, "", fmt.Errorf("review access: %w", err)
+		}
+		return d.allowed, d.reason, nil
+	})
+}
+
+// passing tells whether an error may be gone at the next try.
+func passing(err error) bool {
+	var network net.Error
+	return apierrors.IsInternalError(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
+		apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || errors.As(err, &network)
+}
+
+type decision struct {
+	allowed bool
+	reason  string
+}
+
+func specOf(a Attributes) authorizationv1.SubjectAccessReviewSpec {
+	spec := authorizationv1.SubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: a.Verb, Version: "v1", Resource: "nodes", Subresource: a.Subresource, Name: a.Node,
+		},
+	}
+	if a.User == nil {
+		return spec
+	}
+	spec.User, spec.UID, spec.Groups = a.User.Name, a.User.UID, a.User.Groups
+	if len(a.User.Extra) > 0 {
+		spec.Extra = map[string]authorizationv1.ExtraValue{}
+		for k, v := range a.User.Extra {
+			spec.Extra[k] = v
+		}
+	}
+	return spec
+}
+
+func (c *AccessConfig) review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (decision, error) {
+	const tries = 5
+	pause := 500 * time.Millisecond
+	for try := 1; ; try++ {
+		done, err := c.Reviewer.ReviewAccess(ctx, &authorizationv1.SubjectAccessReview{Spec: spec})
+		if err == nil {
+			st := &done.Status
+			return decision{st.Allowed && !st.Denied, st.Reason}, nil
+		}
+		if try == tries || !c.Retryable(err) {
+			return decision{}, err
+		}
+		t := time.NewTimer(time.Duration(float64(pause) * (1 + 0.2*rand.Float64())))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return decision{}, err
+		}
+		pause += pause / 2
+	}
+}

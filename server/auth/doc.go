@@ -1,0 +1,17 @@
+// Package auth says who sent a request to a node, and whether they may.
+//
+// An [Authenticator] turns a request into a [User]: by a client certificate
+// ([ClientCerts]), by a bearer token that an API server reviews ([Tokens]), or
+// as nobody ([Anonymous]); [FirstOf] joins them. An [Authorizer] decides about
+// [Attributes]: [AlwaysAllow], or an API server's SubjectAccessReview
+// ([Access]).
+//
+//	authn := auth.FirstOf(
+//		auth.ClientCerts(pool),
+//		auth.Tokens(auth.TokensConfig{Reviewer: reviewer}),
+//	)
+//
+// Reviews are remembered as long as the kubelet remembers them, in a bounded
+// number; equal questions asked at the same time go out once; at most 32 go out
+// at a time. A review that fails is not remembered.
+package auth

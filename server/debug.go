@@ -1,0 +1,100 @@
+package server
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nodewright/nodewright/server/nodelog"
+	"github.com/nodewright/nodewright/server/profile"
+)
+
+// checkpointLasts is how long a checkpoint may take: as much memory as a
+// container has goes to disk.
+const checkpointLasts = 10 * time.Minute
+
+// debugRoutes are those that only whoever debugs a node wants, beside streams
+// and logs.
+func (s *Server) debugRoutes() []route {
+	var rs []route
+	if s.cfg.Checkpoint != nil {
+		rs = append(rs, route{pattern: "/checkpoint/{namespace}/{pod}/{container}", methods: post, heavy: true, budget: checkpointLasts, serve: s.checkpoint})
+	}
+	if s.cfg.Configz != nil {
+		rs = append(rs, route{pattern: "/configz", methods: get, serve: func(w http.ResponseWriter, _ *http.Request) {
+			writeJSON(w, map[string]any{"kubeletconfig": s.cfg.Configz()})
+		}})
+	}
+	if s.cfg.Flags != nil {
+		rs = append(rs, route{pattern: "/flagz", methods: get, serve: s.flagz})
+	}
+	rs = append(rs, route{pattern: "/statusz", methods: get, serve: s.statusz})
+	switch {
+	case !s.cfg.EnableDebugFlagsHandler:
+		rs = append(rs, route{pattern: "/debug/flags/v", serve: disabled("flags endpoint is disabled.")})
+	case s.cfg.LogLevel != nil:
+		rs = append(rs, route{pattern: "/debug/flags/v", methods: []string{http.MethodGet, http.MethodPut}, serve: s.logLevel})
+	}
+	if s.cfg.EnableProfilingHandler {
+		rs = append(rs, route{pattern: "/debug/pprof/", methods: getPost, heavy: true, budget: profile.Longest + late, serve: profile.Handler("/debug/pprof/").ServeHTTP})
+	} else {
+		rs = append(rs, route{pattern: "/debug/pprof/", serve: disabled("profiling endpoint is disabled.")})
+	}
+	if !s.cfg.EnableSystemLogHandler {
+		return append(rs, route{pattern: "/logs/", serve: disabled("logs endpoint is disabled.")})
+	}
+	logs := nodelog.Handler(nodelog.Config{Dir: s.cfg.SystemLogDir, Query: s.cfg.EnableSystemLogQuery})
+	return append(rs, route{pattern: "/logs/", methods: get, heavy: true, budget: 10 * s.cfg.Timeout, serve: http.StripPrefix("/logs", logs).ServeHTTP},
+		route{pattern: "/logs", methods: get, heavy: true, budget: 10 * s.cfg.Timeout, serve: http.StripPrefix("/logs", logs).ServeHTTP})
+}
+
+func (s *Server) logLevel(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet {
+		fmt.Fprintf(w, "%d\n", s.cfg.LogLevel.LogLevel())
+		return
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 64))
+	text := strings.TrimSpace(string(body))
+	v, nerr := strconv.Atoi(text)
+	if err != nil || nerr != nil || v < 0 {
+		http.Error(w, fmt.Sprintf("error reading the verbosity %q; want a number from 0", text), http.StatusBadRequest)
+		return
+	}
+	if err := s.cfg.LogLevel.SetLogLevel(v); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	fmt.Fprintf(w, "successfully set klog.logging.verbosity to %d", v)
+}
+
+// notForMachines is what Kubernetes puts above its z-pages.
+const notForMachines = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.\n\n"
+
+func (s *Server) flagz(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	fmt.Fprintf(w, "\nkubelet flagz\n%s", notForMachines)
+	flags := s.cfg.Flags()
+	for _, name := range slices.Sorted(maps.Keys(flags)) {
+		fmt.Fprintf(w, "%s=%s\n", name, flags[name])
+	}
+}
+
+func (s *Server) statusz(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	fmt.Fprintf(w, "\nkubelet statusz\n%s", notForMachines)
+	fmt.Fprintf(w, "Started: %s\nUp: %s\nGo version: %s\n", s.began.Format(time.UnixDate), time.Since(s.began).Round(time.Second), runtime.Version())
+	var paths []string
+	for _, r := range s.routes() {
+		if p := "/" + firstElement(r.pattern); !slices.Contains(paths, p) {
+			paths = append(paths, p)
+		}
+	}
+	slices.Sort(paths)
+	fmt.Fprintf(w, "Paths: %s\n", strings.Join(paths, " "))
+}

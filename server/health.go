@@ -1,0 +1,107 @@
+package server
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+)
+
+// checks are all of them: "ping" is whether anybody answers at all.
+func (s *Server) checks() []Check {
+	ping := Check{Name: "ping", Check: func(*http.Request) error { return nil }}
+	// A log that writes nothing any more is out of the program's hands: that
+	// of zap returns its errors to nobody. The kubelet's name answers.
+	log := Check{Name: "log", Check: func(*http.Request) error { return nil }}
+	out := []Check{ping}
+	if !slices.ContainsFunc(s.cfg.Health, func(c Check) bool { return c.Name == "log" }) {
+		out = append(out, log)
+	}
+	for _, c := range s.cfg.Health {
+		if c.Name != "ping" {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func (s *Server) healthRoutes() []route {
+	all := s.checks()
+	rs := []route{
+		{pattern: "/healthz", methods: get, basic: true, health: true, serve: s.healthz("healthz", all)},
+		{pattern: "/livez", methods: get, serve: s.healthz("livez", all)},
+		{pattern: "/readyz", methods: get, serve: s.healthz("readyz", all)},
+	}
+	for _, c := range all {
+		rs = append(rs, route{pattern: "/healthz/" + c.Name, methods: get, basic: true, serve: s.healthz("healthz", []Check{c})})
+	}
+	return rs
+}
+
+// healthz answers "ok", or with the list of checks and their results. Why one
+// failed is logged, and not told to whom may only ask whether.
+func (s *Server) healthz(name string, checks []Check) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var list strings.Builder
+		var failed []string
+		for _, c := range checks {
+			if slices.Contains(r.URL.Query()["exclude"], c.Name) {
+				fmt.Fprintf(&list, "[+]%s excluded: ok\n", c.Name)
+				continue
+			}
+			err := c.Check(r)
+			s.slis.saw(c.Name, name, err)
+			if err == nil {
+				fmt.Fprintf(&list, "[+]%s ok\n", c.Name)
+				continue
+			}
+			failed = append(failed, c.Name)
+			fmt.Fprintf(&list, "[-]%s failed: reason withheld\n", c.Name)
+			s.cfg.Log.Info("health check failed", zap.String("check", c.Name), zap.Error(err))
+		}
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		switch _, verbose := r.URL.Query()["verbose"]; {
+		case len(failed) > 0:
+			http.Error(w, list.String()+name+" check failed", http.StatusInternalServerError)
+		case verbose:
+			fmt.Fprintf(w, "%s%s check passed\n", list.String(), name)
+		default:
+			fmt.Fprint(w, "ok")
+		}
+	}
+}
+
+// slis are what health checks came to, as all components of Kubernetes show it
+// at /metrics/slis.
+type slis struct {
+	reg   *prometheus.Registry
+	now   *prometheus.GaugeVec
+	total *prometheus.CounterVec
+}
+
+func newSLIs() *slis {
+	s := &slis{
+		reg: prometheus.NewRegistry(),
+		now: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubernetes_healthcheck", Help: "The result of the last health check: 1 for success.",
+		}, []string{"name", "type"}),
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubernetes_healthchecks_total", Help: "Health checks by result.",
+		}, []string{"name", "status", "type"}),
+	}
+	s.reg.MustRegister(s.now, s.total) // its own registry: nothing to clash with
+	return s
+}
+
+func (s *slis) saw(check, kind string, err error) {
+	status, value := "success", 1.0
+	if err != nil {
+		status, value = "error", 0
+	}
+	s.now.WithLabelValues(check, kind).Set(value)
+	s.total.WithLabelValues(check, status, kind).Inc()
+}

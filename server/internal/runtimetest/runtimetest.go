@@ -1,0 +1,189 @@
+// Package runtimetest has the streaming server of a container runtime, for
+// tests: it speaks SPDY/3.1 with v4.channel.k8s.io and portforward.k8s.io, and
+// WebSocket with v4.channel.k8s.io, and no v5, as containerd's does.
+package runtimetest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/moby/spdystream"
+)
+
+// Success is the status of a command that ended well.
+const Success = `{"metadata":{},"status":"Success"}`
+
+// Failure is the status of a command that ended with exit code 3.
+const Failure = `{"metadata":{},"status":"Failure","message":"command terminated with non-zero exit code: exit status 3","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}`
+
+// Server copies what comes on stdin to stdout, then says "bye" on stderr if
+// there is one, then tells Status. Its port forwarding echoes.
+type Server struct {
+	*httptest.Server
+	Status string
+
+	mu      sync.Mutex
+	headers []http.Header
+	resized []byte
+}
+
+// New starts a Server on the loopback; the caller closes it.
+func New() *Server {
+	s := &Server{Status: Success}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/exec/", s.command)
+	mux.HandleFunc("/portforward/", s.forward)
+	mux.HandleFunc("/redirect/", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://192.0.2.1/exec/x", http.StatusFound)
+	})
+	mux.HandleFunc("/refuse/", func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "no such token", http.StatusNotFound)
+	})
+	mux.HandleFunc("/silent/", func(w http.ResponseWriter, _ *http.Request) { // breaks off without a status
+		conn := hijack(w, "v4.channel.k8s.io")
+		time.Sleep(10 * time.Millisecond)
+		_ = conn.Close()
+	})
+	s.Server = httptest.NewServer(mux)
+	return s
+}
+
+// URL of a stream; q is its query, such as stdin=1&stderr=1&tty=1.
+func (s *Server) Stream(kind, q string) string { return s.Server.URL + "/" + kind + "/token?" + q }
+
+// Headers are those of the requests so far.
+func (s *Server) Headers() []http.Header {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.headers
+}
+
+// Resized is what came on the resize stream.
+func (s *Server) Resized() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return string(s.resized)
+}
+
+func hijack(w http.ResponseWriter, protocol string) net.Conn {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	_, _ = fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: %s\r\n\r\n", protocol)
+	return conn
+}
+
+// command serves exec and attach.
+func (s *Server) command(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.headers = append(s.headers, r.Header.Clone())
+	s.mu.Unlock()
+	want := map[string]bool{"error": true, "stdout": true}
+	for _, name := range []string{"stdin", "stderr"} {
+		want[name] = r.URL.Query().Get(name) == "1"
+	}
+	want["resize"] = r.URL.Query().Get("tty") == "1"
+	if websocket.IsWebSocketUpgrade(r) {
+		s.overWebSocket(w, r, want)
+		return
+	}
+	conn := hijack(w, "v4.channel.k8s.io")
+	defer func() { _ = conn.Close() }()
+	spdy, err := spdystream.NewConnection(conn, true)
+	if err != nil {
+		return
+	}
+	type named struct {
+		name   string
+		stream *spdystream.Stream
+	}
+	opened := make(chan named, 8)
+	go spdy.Serve(func(st *spdystream.Stream) {
+		_ = st.SendReply(http.Header{}, false)
+		opened <- named{st.Headers().Get("Streamtype"), st}
+	})
+	streams := map[string]*spdystream.Stream{}
+	for name, there := range want {
+		if there {
+			_ = name
+			n := <-opened
+			streams[n.name] = n.stream
+		}
+	}
+	var resizing sync.WaitGroup
+	if st := streams["resize"]; st != nil {
+		resizing.Go(func() {
+			line, _ := bufio.NewReader(st).ReadString('}')
+			s.mu.Lock()
+			s.resized = append(s.resized, line...)
+			s.mu.Unlock()
+		})
+	}
+	if st := streams["stdin"]; st != nil {
+		_, _ = io.Copy(streams["stdout"], st)
+	}
+	resizing.Wait()
+	_ = streams["stdout"].Close()
+	if st := streams["stderr"]; st != nil {
+		_, _ = io.WriteString(st, "bye")
+		_ = st.Close()
+	}
+	_, _ = io.WriteString(streams["error"], s.Status)
+	_ = streams["error"].Close()
+	_ = spdy.CloseWait()
+}
+
+func (s *Server) overWebSocket(w http.ResponseWriter, r *http.Request, want map[string]bool) {
+	up := websocket.Upgrader{Subprotocols: []string{"v4.channel.k8s.io"}, CheckOrigin: func(*http.Request) bool { return true }}
+	ws, err := up.Upgrade(w, r, nil)
+	if err != nil {
+		return
+	}
+	defer func() { _ = ws.Close() }()
+	if want["stdin"] { // one message, for want of a way to end it in v4
+		if _, b, err := ws.ReadMessage(); err == nil {
+			_ = ws.WriteMessage(websocket.BinaryMessage, append([]byte{1}, b[1:]...))
+		}
+	}
+	if want["stderr"] {
+		_ = ws.WriteMessage(websocket.BinaryMessage, []byte("\x02bye"))
+	}
+	_ = ws.WriteMessage(websocket.BinaryMessage, append([]byte{3}, s.Status...))
+	_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
+}
+
+// forward echoes what comes on each data stream, after the port's number.
+func (s *Server) forward(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.headers = append(s.headers, r.Header.Clone())
+	s.mu.Unlock()
+	conn := hijack(w, "portforward.k8s.io")
+	defer func() { _ = conn.Close() }()
+	spdy, err := spdystream.NewConnection(conn, true)
+	if err != nil {
+		return
+	}
+	spdy.Serve(func(st *spdystream.Stream) {
+		_ = st.SendReply(http.Header{}, false)
+		if st.Headers().Get("Streamtype") != "data" {
+			go func() {
+				_, _ = io.Copy(io.Discard, st)
+				_ = st.Close()
+			}()
+			return
+		}
+		go func() {
+			_, _ = io.WriteString(st, st.Headers().Get("Port")+":")
+			_, _ = io.Copy(st, st)
+			_ = st.Close()
+		}()
+	})
+}

@@ -1,0 +1,124 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nodewright/nodewright/cri/crilog"
+)
+
+// logOptions is what a client wants of a container's log: the API's
+// PodLogOptions as they come in a query.
+type logOptions struct {
+	follow, previous, timestamps bool
+	tail, limit, sinceSeconds    *int64
+	sinceTime                    time.Time
+	stream                       string // All, Stdout or Stderr
+}
+
+// The names of streams in the API.
+const (
+	streamAll    = "All"
+	streamStdout = "Stdout"
+	streamStderr = "Stderr"
+)
+
+// parseLogOptions reads a query. The older parameter tail is a number or "all".
+// What it does not know it leaves alone, as API servers do.
+func parseLogOptions(q url.Values) (logOptions, error) {
+	o := logOptions{
+		follow: queryBool(q, "follow"), previous: queryBool(q, "previous"), timestamps: queryBool(q, "timestamps"),
+		stream: streamAll,
+	}
+	if v := q.Get("stream"); v != "" {
+		o.stream = v
+	}
+	tail := "tailLines"
+	if q.Get("tail") != "" {
+		tail = "tail"
+	}
+	var errs []error
+	for _, n := range []struct {
+		name string
+		dst  **int64
+	}{{tail, &o.tail}, {"limitBytes", &o.limit}, {"sinceSeconds", &o.sinceSeconds}} {
+		v := q.Get(n.name)
+		if v == "" || n.name == "tail" && v == "all" {
+			continue
+		}
+		i, err := strconv.ParseInt(v, 10, 64)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s is %q; want a number", n.name, v))
+			continue
+		}
+		*n.dst = &i
+	}
+	if v := q.Get("sinceTime"); v != "" && v != "null" {
+		t, err := time.Parse(time.RFC3339, v)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("sinceTime is %q; want a time as RFC 3339 has it", v))
+		}
+		o.sinceTime = t
+	}
+	return o, errors.Join(errs...)
+}
+
+// queryBool reads a parameter as the API does: it is true if it is there,
+// unless it says false or 0.
+func queryBool(q url.Values, name string) bool {
+	v, ok := q[name]
+	return ok && len(v) > 0 && !strings.EqualFold(v[0], "false") && v[0] != "0"
+}
+
+// validate tells all that makes no sense.
+func (o *logOptions) validate() error {
+	var errs []error
+	if o.tail != nil && *o.tail < 0 {
+		errs = append(errs, fmt.Errorf("tailLines is %d; want 0 or more", *o.tail))
+	}
+	if o.limit != nil && *o.limit < 1 {
+		errs = append(errs, fmt.Errorf("limitBytes is %d; want 1 or more", *o.limit))
+	}
+	if o.sinceSeconds != nil && *o.sinceSeconds < 1 {
+		errs = append(errs, fmt.Errorf("sinceSeconds is %d; want 1 or more", *o.sinceSeconds))
+	}
+	if o.sinceSeconds != nil && !o.sinceTime.IsZero() {
+		errs = append(errs, errors.New("sinceSeconds and sinceTime exclude each other; want at most one of them"))
+	}
+	switch o.stream {
+	case streamAll:
+	case streamStdout, streamStderr:
+		if o.tail != nil {
+			errs = append(errs, fmt.Errorf("tailLines with stream %s; want it with stream All only", o.stream))
+		}
+	default:
+		errs = append(errs, fmt.Errorf("stream is %q; want All, Stdout or Stderr", o.stream))
+	}
+	return errors.Join(errs...)
+}
+
+// reader returns the options for reading the file.
+func (o *logOptions) reader(now time.Time) crilog.Options {
+	out := crilog.Options{Tail: -1, Follow: o.follow, Timestamps: o.timestamps, Since: o.sinceTime}
+	if o.tail != nil {
+		out.Tail = *o.tail
+	}
+	if o.limit != nil {
+		out.Limit = *o.limit
+	}
+	if o.sinceSeconds != nil {
+		// Beyond what a Duration holds, 292 years, all is newer.
+		out.Since = now.Add(-time.Duration(min(*o.sinceSeconds, int64(1<<63-1)/int64(time.Second))) * time.Second)
+	}
+	switch o.stream {
+	case streamStdout:
+		out.Stream = crilog.Stdout
+	case streamStderr:
+		out.Stream = crilog.Stderr
+	}
+	return out
+}

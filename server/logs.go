@@ -1,0 +1,196 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/cri/crilog"
+)
+
+func (s *Server) logRoutes() []route {
+	if s.cfg.Logs == nil {
+		return nil
+	}
+	return []route{
+		{pattern: "/containerLogs/{namespace}/{pod}/{container}", methods: get, stream: true, serve: s.containerLogs},
+		{pattern: "/containerLogs/", methods: get, serve: func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "want /containerLogs/<namespace>/<pod>/<container>", http.StatusBadRequest)
+		}},
+	}
+}
+
+// containerLogs copies a container's log.
+func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
+	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
+	o, err := parseLogOptions(r.URL.Query())
+	if err == nil && o.stream != streamAll && !s.cfg.SplitLogStreams {
+		err = fmt.Errorf("stream is %q; want All: this node does not tell streams apart (PodLogsQuerySplitStreams)", o.stream)
+	}
+	if err != nil {
+		http.Error(w, oneLine(err), http.StatusBadRequest)
+		return
+	}
+	if err := o.validate(); err != nil {
+		http.Error(w, oneLine(err), http.StatusUnprocessableEntity)
+		return
+	}
+	pod := s.pod(namespace, name, "")
+	if pod == nil {
+		http.Error(w, fmt.Sprintf("pod %q does not exist", name), http.StatusNotFound)
+		return
+	}
+	if !hasContainer(pod, container) {
+		http.Error(w, fmt.Sprintf("container %q not found in pod %q", container, name), http.StatusNotFound)
+		return
+	}
+	id, err := logOf(&pod.Status, name, container, o.previous)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	s.copyLog(w, r, id, o.reader(time.Now()))
+}
+
+func (s *Server) copyLog(w http.ResponseWriter, r *http.Request, id string, o crilog.Options) {
+	path, _, err := s.logFile(r.Context(), id)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	rc := http.NewResponseController(w)
+	out := &patient{w: w, rc: rc}
+	o.Root = s.cfg.PodLogsDir
+	o.Flush = func() {
+		out.extend()
+		if rc.Flush() == nil { // the head goes out before there is any line
+			out.begun = true
+		}
+	}
+	var asked time.Time
+	o.Ended = func() bool {
+		if time.Since(asked) < time.Second {
+			return false
+		}
+		asked = time.Now()
+		now, open, err := s.logFile(r.Context(), id)
+		return err != nil || !open || now != path
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	switch err := crilog.Copy(r.Context(), out, path, o); {
+	case err == nil:
+	case out.begun:
+		panic(http.ErrAbortHandler) // or the error would pass for a part of the log
+	default:
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	}
+}
+
+func (s *Server) logFile(ctx context.Context, id string) (string, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	path, open, err := s.cfg.Logs.LogFile(ctx, id)
+	if err == nil && path == "" {
+		err = fmt.Errorf("container %s has no log file", id)
+	}
+	return path, open, err
+}
+
+// patient gives the client a while for each piece, however long the whole may
+// take: one that reads nothing is let go.
+type patient struct {
+	w     http.ResponseWriter
+	rc    *http.ResponseController
+	last  time.Time
+	begun bool
+}
+
+func (p *patient) extend() {
+	if now := time.Now(); now.Sub(p.last) > time.Second {
+		p.last = now
+		_ = p.rc.SetWriteDeadline(now.Add(3 * late)) // a recorder has none
+	}
+}
+
+// Write writes a piece of a log.
+func (p *patient) Write(b []byte) (int, error) {
+	p.begun = true
+	p.extend()
+	return p.w.Write(b)
+}
+
+// logOf chooses the container whose log is meant, by its statuses: the id is
+// the runtime's own.
+func logOf(st *v1.PodStatus, pod, container string, previous bool) (string, error) {
+	cs := statusOf(st, container)
+	if cs == nil {
+		return "", fmt.Errorf("container %q in pod %q is not available", container, pod)
+	}
+	last := ""
+	if t := cs.LastTerminationState.Terminated; t != nil {
+		last = t.ContainerID
+	}
+	id := ""
+	switch {
+	case previous:
+		if last == "" {
+			return "", fmt.Errorf("previous terminated container %q in pod %q not found", container, pod)
+		}
+		id = last
+	case cs.State.Running != nil:
+		id = cs.ContainerID
+	case cs.State.Terminated != nil && cs.State.Terminated.ContainerID != "":
+		id = cs.State.Terminated.ContainerID
+	case cs.State.Terminated != nil || cs.LastTerminationState.Terminated != nil:
+		// The next one did not start: the one before it tells why.
+		if last == "" {
+			return "", fmt.Errorf("container %q in pod %q is terminated", container, pod)
+		}
+		id = last
+	case cs.State.Waiting != nil:
+		why := cs.State.Waiting.Reason
+		switch why {
+		case "ErrImagePull":
+			why = "image can't be pulled"
+		case "ImagePullBackOff":
+			why = "trying and failing to pull image"
+		}
+		return "", fmt.Errorf("container %q in pod %q is waiting to start: %s", container, pod, why)
+	}
+	if id == "" {
+		return "", fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", container, pod)
+	}
+	if _, own, ok := strings.Cut(id, "://"); ok {
+		id = own
+	}
+	return id, nil
+}
+
+func statusOf(st *v1.PodStatus, container string) *v1.ContainerStatus {
+	for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses, st.EphemeralContainerStatuses} {
+		for i := range list {
+			if list[i].Name == container {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+// oneLine writes several errors into one line.
+func oneLine(err error) string {
+	var list interface{ Unwrap() []error }
+	if !errors.As(err, &list) {
+		return err.Error()
+	}
+	var out []string
+	for _, e := range list.Unwrap() {
+		out = append(out, e.Error())
+	}
+	return strings.Join(out, "; ")
+}

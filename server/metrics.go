@@ -1,0 +1,120 @@
+package server
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+)
+
+func zapError(err error) zap.Field { return zap.Error(err) }
+
+// metrics are the kubelet's, and how often somebody was refused.
+type metrics struct {
+	requests   *prometheus.CounterVec
+	duration   *prometheus.HistogramVec
+	inflight   *prometheus.GaugeVec
+	webSockets *prometheus.CounterVec
+	refused    *prometheus.CounterVec
+}
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	labels := []string{"method", "path", "server_type", "long_running"}
+	m := &metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_http_requests_total", Help: "Requests since the start.",
+		}, labels),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_http_requests_duration_seconds", Help: "Duration of requests.", Buckets: prometheus.DefBuckets,
+		}, labels),
+		inflight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubelet_http_inflight_requests", Help: "Requests that are being served.",
+		}, labels),
+		webSockets: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_websocket_streaming_requests_total", Help: "WebSocket streams that end here and go on as SPDY.",
+		}, []string{"subresource"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nodewright_server_refused_requests_total", Help: "Requests refused by what failed: authentication, authorization, authorization_error.",
+		}, []string{"reason"}),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	var errs []error
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.inflight, m.webSockets, m.refused} {
+		errs = append(errs, reg.Register(c))
+	}
+	return m, errors.Join(errs...)
+}
+
+// observe counts a request; what it returns is called at its end.
+func (m *metrics) observe(labels []string) func() {
+	began := time.Now()
+	m.requests.WithLabelValues(labels...).Inc()
+	inflight := m.inflight.WithLabelValues(labels...)
+	inflight.Inc()
+	return func() {
+		inflight.Dec()
+		m.duration.WithLabelValues(labels...).Observe(time.Since(began).Seconds())
+	}
+}
+
+// labels names requests with a bounded number of words.
+type labels struct {
+	server string
+	paths  map[string]bool
+}
+
+func newLabels(server string, rs []route) *labels {
+	l := &labels{server: server, paths: map[string]bool{}}
+	for _, r := range rs {
+		l.paths[pathLabel(r.pattern)] = true
+	}
+	return l
+}
+
+// of returns the values of method, path, server_type and long_running.
+func (l *labels) of(r *http.Request) []string {
+	method := r.Method
+	switch method {
+	case http.MethodOptions, http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut,
+		http.MethodDelete, http.MethodTrace, http.MethodConnect:
+	default:
+		method = "other"
+	}
+	path := pathLabel(r.URL.Path)
+	if !l.paths[path] {
+		path = "other"
+	}
+	return []string{method, path, l.server, strconv.FormatBool(longRunning(path))}
+}
+
+// longRunning are those that the kubelet calls so, and port forwarding, which
+// it means to.
+func longRunning(path string) bool {
+	switch path {
+	case "exec", "attach", "portForward", "debug":
+		return true
+	default:
+		return false
+	}
+}
+
+func firstElement(path string) string {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return first
+}
+
+// pathLabel is the first element of a path; of metrics the second, too.
+func pathLabel(path string) string {
+	first, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	if first == "metrics" && rest != "" {
+		second, _, _ := strings.Cut(rest, "/")
+		return first + "/" + second
+	}
+	return first
+}

@@ -1,0 +1,93 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// ErrNotFound is in the error of those who are asked for something that is not
+// there. The answer is then 404.
+var ErrNotFound = errors.New("not found")
+
+// Pods lists what should run: each pod's spec as it is desired, with its last
+// known status. No runtime is asked. The pods are shared and never changed.
+type Pods interface {
+	Pods() []*v1.Pod
+}
+
+// Running lists what the runtime runs, as pods with minimal specs.
+type Running interface {
+	RunningPods(ctx context.Context) ([]*v1.Pod, error)
+}
+
+// Instances knows a pod's instances in the runtime.
+type Instances interface {
+	// ContainerID is the id of a pod's running container; the error is
+	// ErrNotFound if none runs.
+	ContainerID(ctx context.Context, pod types.UID, container string) (string, error)
+	// SandboxID is the id of a pod's running sandbox.
+	SandboxID(ctx context.Context, pod types.UID) (string, error)
+}
+
+// Runtime is what is asked of a CRI runtime; *cri.Client has it.
+type Runtime interface {
+	Exec(ctx context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error)
+	Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error)
+	PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error)
+	// ExecSync runs a command to its end; timeout 0 means as long as ctx
+	// allows. An exit code other than 0 is an error beside the output.
+	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, err error)
+}
+
+// Checkpointer writes a container's memory and files into a file; *cri.Client
+// does.
+type Checkpointer interface {
+	CheckpointContainer(ctx context.Context, r *runtimeapi.CheckpointContainerRequest) error
+}
+
+// Logs knows where containers log to.
+type Logs interface {
+	// LogFile returns the path of a container's log, and whether more may
+	// come: the container has not ended. The id is a runtime's own, without
+	// its "containerd://". The error is ErrNotFound if there is none.
+	LogFile(ctx context.Context, id string) (path string, open bool, err error)
+}
+
+// Stats sums up what the node and its pods use. The result is shared and not
+// changed.
+type Stats interface {
+	Summary(ctx context.Context, cpuAndMemoryOnly bool) (*statsapi.Summary, error)
+}
+
+// Check is one part of the node's health. Check must end with the request's
+// context.
+type Check struct {
+	Name  string
+	Check func(*http.Request) error
+}
+
+// LogLevel is the verbosity of the program's log, at /debug/flags/v.
+type LogLevel interface {
+	LogLevel() int
+	SetLogLevel(v int) error
+}
+
+// SyncLoop is the check "syncloop": it fails when last, the time at which the
+// loop was entered last, is older than 5 minutes and than twice its period.
+// Before the first entry (the zero time) it passes.
+func SyncLoop(last func() time.Time, period time.Duration) Check {
+	limit := max(5*time.Minute, 2*period) // the kubelet's
+	return Check{Name: "syncloop", Check: func(*http.Request) error {
+		if at := last(); !at.IsZero() && time.Since(at) > limit {
+			return errors.New("sync Loop took longer than expected")
+		}
+		return nil
+	}}
+}

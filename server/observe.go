@@ -1,0 +1,49 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// summary answers with all, or, for only_cpu_and_memory=true given once, with
+// what the metrics server reads.
+func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
+	if err := r.ParseForm(); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	v := r.Form["only_cpu_and_memory"]
+	sum, err := s.cfg.Stats.Summary(r.Context(), len(v) == 1 && v[0] == "true")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	writeJSON(w, sum)
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(b) // the client has gone if this fails
+}
+
+func (s *Server) metricRoutes() []route {
+	serve := func(g prometheus.Gatherer) http.HandlerFunc {
+		return promhttp.HandlerFor(g, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP
+	}
+	rs := []route{}
+	if _, ok := s.cfg.Gatherers["/metrics/slis"]; !ok {
+		rs = append(rs, route{pattern: "/metrics/slis", methods: get, basic: true, serve: serve(s.slis.reg)})
+	}
+	for path, g := range s.cfg.Gatherers {
+		rs = append(rs, route{pattern: path, methods: get, basic: true, heavy: true, serve: serve(g)})
+	}
+	return rs
+}

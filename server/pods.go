@@ -1,0 +1,94 @@
+package server
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func (s *Server) pods(w http.ResponseWriter, _ *http.Request) {
+	writePods(w, s.cfg.Pods.Pods())
+}
+
+func (s *Server) runningPods(w http.ResponseWriter, r *http.Request) {
+	pods, err := s.cfg.Running.RunningPods(r.Context())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	writePods(w, pods)
+}
+
+// writePods writes a PodList pod by pod, so that a node full of pods costs the
+// memory of one.
+func writePods(w http.ResponseWriter, pods []*v1.Pod) {
+	w.Header().Set("Content-Type", "application/json")
+	out := bufio.NewWriterSize(w, 16<<10)
+	err := encodePods(out, pods)
+	if err == nil {
+		err = out.Flush()
+	}
+	if err != nil {
+		panic(http.ErrAbortHandler) // or half a list would pass for all of it
+	}
+}
+
+func encodePods(out io.Writer, pods []*v1.Pod) error {
+	if _, err := io.WriteString(out, `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[`); err != nil {
+		return err
+	}
+	enc := json.NewEncoder(out)
+	for i, p := range pods {
+		if i > 0 {
+			if _, err := io.WriteString(out, ","); err != nil {
+				return err
+			}
+		}
+		if err := enc.Encode(p); err != nil {
+			return fmt.Errorf("pod %s/%s: %w", p.Namespace, p.Name, err)
+		}
+	}
+	_, err := io.WriteString(out, "]}\n")
+	return err
+}
+
+// pod finds the pod that a path names. Of several with one name the last is
+// meant, which is the newest, unless uid says which.
+func (s *Server) pod(namespace, name string, uid types.UID) *v1.Pod {
+	var found *v1.Pod
+	for _, p := range s.cfg.Pods.Pods() {
+		if p.Namespace == namespace && p.Name == name && (uid == "" || p.UID == uid || found == nil) {
+			found = p
+		}
+	}
+	return found
+}
+
+// hasContainer tells whether a pod has a container of that name, of any kind.
+func hasContainer(pod *v1.Pod, name string) bool {
+	_, ok := terminalOf(pod, name)
+	return ok
+}
+
+// terminalOf tells whether a pod's container is to have a terminal. ok is false
+// if there is no such container.
+func terminalOf(pod *v1.Pod, name string) (tty, ok bool) {
+	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			if list[i].Name == name {
+				return list[i].TTY, true
+			}
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if c := &pod.Spec.EphemeralContainers[i]; c.Name == name {
+			return c.TTY, true
+		}
+	}
+	return false, false
+}

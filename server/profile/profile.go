@@ -1,0 +1,109 @@
+// Package profile serves the runtime's profiles over HTTP, as net/http/pprof
+// does, for "go tool pprof". Other than that package it registers nothing with
+// http.DefaultServeMux when it is imported: a program that serves that mux does
+// not open its profiles to whom it did not mean to.
+package profile
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"runtime/trace"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Longest is how long a profile or a trace may take.
+const Longest = 5 * time.Minute
+
+// Handler serves the index at base, and below it each profile by its name, the
+// CPU's as "profile", an execution trace as "trace" and the command line as
+// "cmdline". seconds says how long the CPU's (30) and the trace's (1) take;
+// debug=1 asks for text; gc=1 collects garbage before.
+func Handler(base string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		switch name := strings.TrimPrefix(r.URL.Path, base); name {
+		case "":
+			index(w)
+		case "cmdline":
+			fmt.Fprint(w, strings.Join(os.Args, "\x00"))
+		case "symbol":
+			fmt.Fprint(w, "num_symbols: 0\n") // Go's profiles bring their symbols
+		case "profile":
+			timed(w, r, 30, func(ctx context.Context) error {
+				if err := pprof.StartCPUProfile(w); err != nil {
+					return err
+				}
+				<-ctx.Done()
+				pprof.StopCPUProfile()
+				return nil
+			})
+		case "trace":
+			timed(w, r, 1, func(ctx context.Context) error {
+				if err := trace.Start(w); err != nil {
+					return err
+				}
+				<-ctx.Done()
+				trace.Stop()
+				return nil
+			})
+		default:
+			lookup(w, r, name)
+		}
+	})
+}
+
+func index(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	for _, p := range pprof.Profiles() {
+		fmt.Fprintf(w, "%d\t%s\n", p.Count(), p.Name())
+	}
+	fmt.Fprint(w, "\tcmdline\n\tprofile\n\ttrace\n")
+}
+
+func lookup(w http.ResponseWriter, r *http.Request, name string) {
+	p := pprof.Lookup(name)
+	if p == nil {
+		http.Error(w, "Unknown profile", http.StatusNotFound)
+		return
+	}
+	if r.FormValue("gc") == "1" && name == "heap" {
+		runtime.GC()
+	}
+	debug, _ := strconv.Atoi(r.FormValue("debug"))
+	if debug > 0 {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	} else {
+		binary(w, name)
+	}
+	_ = p.WriteTo(w, debug) // the client has gone if this fails
+}
+
+func binary(w http.ResponseWriter, name string) {
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", name))
+}
+
+// timed runs take for the seconds asked for, or until the client leaves.
+func timed(w http.ResponseWriter, r *http.Request, seconds float64, take func(context.Context) error) {
+	if v := r.FormValue("seconds"); v != "" {
+		f, err := strconv.ParseFloat(v, 64)
+		if err != nil || !(f > 0) || f > Longest.Seconds() {
+			http.Error(w, fmt.Sprintf("seconds is %q; want more than 0, at most %v", v, Longest.Seconds()), http.StatusBadRequest)
+			return
+		}
+		seconds = f
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), time.Duration(seconds*float64(time.Second)))
+	defer cancel()
+	binary(w, "profile")
+	if err := take(ctx); err != nil { // another one is being taken
+		w.Header().Del("Content-Disposition")
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}

@@ -1,0 +1,205 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nodewright/nodewright/server/auth"
+)
+
+// route is one endpoint.
+type route struct {
+	pattern string // of http.ServeMux, without a method
+	methods []string
+	serve   http.HandlerFunc
+
+	basic  bool          // on the read-only port, too
+	health bool          // on the healthz port, too
+	stream bool          // ends when somebody wants it to: no timeout
+	heavy  bool          // costs much: few at a time
+	budget time.Duration // instead of Config.Timeout
+}
+
+var (
+	get     = []string{http.MethodGet}
+	post    = []string{http.MethodPost}
+	getPost = []string{http.MethodGet, http.MethodPost}
+)
+
+// routes lists every endpoint of the main server.
+func (s *Server) routes() []route {
+	rs := s.healthRoutes()
+	rs = append(rs, route{pattern: "/pods", methods: get, basic: true, serve: s.pods},
+		route{pattern: "/pods/{$}", methods: get, basic: true, serve: s.pods})
+	if s.cfg.Stats != nil {
+		rs = append(rs, route{pattern: "/stats/summary", methods: getPost, basic: true, heavy: true, serve: s.summary})
+	}
+	rs = append(rs, s.metricRoutes()...)
+	if !s.cfg.EnableDebuggingHandlers {
+		for _, p := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/"} {
+			rs = append(rs, route{pattern: p, serve: disabled("Debug endpoints are disabled.")})
+		}
+		return rs
+	}
+	rs = append(rs, s.streamRoutes()...)
+	rs = append(rs, s.logRoutes()...)
+	if s.cfg.Running != nil {
+		rs = append(rs, route{pattern: "/runningpods", methods: get, serve: s.runningPods},
+			route{pattern: "/runningpods/{$}", methods: get, serve: s.runningPods})
+	}
+	return append(rs, s.debugRoutes()...)
+}
+
+func disabled(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, http.StatusMethodNotAllowed) }
+}
+
+func only(rs []route, keep func(route) bool) []route {
+	return slices.DeleteFunc(slices.Clone(rs), func(r route) bool { return !keep(r) })
+}
+
+// mux dispatches, with each endpoint's methods and limits.
+func (s *Server) mux(rs []route) *http.ServeMux {
+	m := http.NewServeMux()
+	for _, r := range rs {
+		m.HandleFunc(r.pattern, s.limited(r))
+	}
+	return m
+}
+
+// tooMany tells a client to come again.
+func tooMany(w http.ResponseWriter) {
+	w.Header().Set("Retry-After", "1")
+	http.Error(w, "too many requests of this kind at a time", http.StatusTooManyRequests)
+}
+
+func (s *Server) limited(r route) http.HandlerFunc {
+	of := newInFlight(s.cfg.Heavy)
+	budget := s.cfg.Timeout
+	if r.budget > 0 {
+		budget = r.budget
+	}
+	return func(w http.ResponseWriter, req *http.Request) {
+		if r.methods != nil && !slices.Contains(r.methods, req.Method) {
+			w.Header().Set("Allow", strings.Join(r.methods, ", "))
+			http.Error(w, http.StatusText(http.StatusMethodNotAllowed), http.StatusMethodNotAllowed)
+			return
+		}
+		if r.heavy {
+			if !of.enter() {
+				tooMany(w)
+				return
+			}
+			defer of.leave()
+		}
+		if !r.stream {
+			ctx, cancel := context.WithTimeout(req.Context(), budget)
+			defer cancel()
+			s.within(w, budget)
+			r.serve(w, req.WithContext(ctx))
+			return
+		}
+		if !s.streams.enter() {
+			tooMany(w)
+			return
+		}
+		defer s.streams.leave()
+		if leave, ok := req.Context().Value(leaveKey{}).(func()); ok {
+			leave()
+		}
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		defer context.AfterFunc(s.ending, cancel)()
+		s.within(w, 0)
+		r.serve(w, req.WithContext(ctx))
+	}
+}
+
+// leaveKey is where a request has what gives up its place among those that end
+// by themselves. A stream takes one of its own kind instead, which nobody gets
+// who has not shown who they are.
+type leaveKey struct{}
+
+// late is how long an answer may still take to be read by a client after its
+// endpoint had to be done with it; at most Config.Timeout.
+const late = 10 * time.Second
+
+// within sets the deadlines of a connection: of the request's body and the
+// answer. 0 means none.
+func (s *Server) within(w http.ResponseWriter, budget time.Duration) {
+	rc := http.NewResponseController(w)
+	var at time.Time
+	if budget > 0 {
+		at = time.Now().Add(budget + min(late, s.cfg.Timeout))
+	}
+	// A test's recorder has no deadlines, and needs none.
+	_ = rc.SetReadDeadline(at)
+	_ = rc.SetWriteDeadline(at)
+}
+
+// outermost measures requests, bounds them all, and refuses paths that are not
+// what they seem.
+func (s *Server) outermost(server string, rs []route, next http.Handler) http.Handler {
+	label := newLabels(server, rs)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer s.met.observe(label.of(r))()
+		s.within(w, s.cfg.Timeout)
+		if !s.plain.enter() {
+			tooMany(w)
+			return
+		}
+		leave := sync.OnceFunc(s.plain.leave)
+		defer leave()
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), leaveKey{}, leave)))
+	})
+}
+
+// guard lets a request pass that is authenticated and authorized, whatever its
+// path.
+func (s *Server) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, err := s.cfg.Authenticator.Authenticate(r)
+		if err != nil || user == nil {
+			if err != nil {
+				s.met.refused.WithLabelValues("authentication").Inc()
+				s.cfg.Log.Debug("authentication failed", zapError(err))
+			}
+			http.Error(w, "Unauthorized", http.StatusUnauthorized)
+			return
+		}
+		if !clean(r.URL.Path) {
+			http.Error(w, "the path has empty elements, or . or ..", http.StatusBadRequest)
+			return
+		}
+		asked := auth.Of(user, r, s.cfg.Node)
+		var tried []string
+		for _, a := range asked {
+			ok, _, err := s.cfg.Authorizer.Authorize(r.Context(), a)
+			if err != nil {
+				s.met.refused.WithLabelValues("authorization_error").Inc()
+				s.cfg.Log.Warn("authorization failed", zapError(err))
+				http.Error(w, "authorization error (user="+user.Name+", verb="+a.Verb+", resource=nodes, subresource="+a.Subresource+")", http.StatusInternalServerError)
+				return
+			}
+			if ok {
+				next.ServeHTTP(w, r)
+				return
+			}
+			tried = append(tried, a.Subresource)
+		}
+		s.met.refused.WithLabelValues("authorization").Inc()
+		http.Error(w, "Forbidden (user="+user.Name+", verb="+auth.Verb(r.Method)+", resource=nodes, subresource(s)=["+strings.Join(tried, " ")+"])", http.StatusForbidden)
+	})
+}
+
+// clean tells whether a path means what it says: without empty elements, dots
+// and an end in either. What decides about a path and what serves it then see
+// the same one, and nobody is redirected.
+func clean(p string) bool {
+	return p == "/" || p != "" && path.Clean(p) == strings.TrimSuffix(p, "/")
+}

@@ -1,0 +1,368 @@
+package server_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/nodewright/nodewright/server"
+	"github.com/nodewright/nodewright/server/auth"
+)
+
+// The three ports have what they are for, and no more.
+func TestPorts(t *testing.T) {
+	c := whole(t)
+	n := run(t, c)
+	for _, tc := range []struct {
+		url  string
+		code int
+	}{
+		{"https://" + n.main + "/healthz", 200},
+		{"https://" + n.main + "/pods", 200},
+		{"https://" + n.main + "/configz", 200},
+		{"http://" + n.readOnly + "/healthz", 200},
+		{"http://" + n.readOnly + "/pods", 200},
+		{"http://" + n.readOnly + "/stats/summary", 200},
+		{"http://" + n.readOnly + "/metrics/slis", 200},
+		{"http://" + n.readOnly + "/configz", 404},
+		{"http://" + n.readOnly + "/runningpods/", 404},
+		{"http://" + n.readOnly + "/logs/", 404},
+		{"http://" + n.readOnly + "/debug/pprof/", 404},
+		{"http://" + n.readOnly + "/containerLogs/default/web/c", 404},
+		{"http://" + n.readOnly + "/exec/default/web/c?output=1", 404},
+		{"http://" + n.healthz + "/healthz", 200},
+		{"http://" + n.healthz + "/pods", 404},
+		{"http://" + n.healthz + "/metrics", 404},
+	} {
+		if code, _ := n.get(t, tc.url); code != tc.code {
+			t.Errorf("%s = %d, want %d", tc.url, code, tc.code)
+		}
+	}
+}
+
+func TestHTTP2CanBeTurnedOff(t *testing.T) {
+	for _, off := range []bool{false, true} {
+		c := whole(t)
+		c.DisableHTTP2 = off
+		n := run(t, c)
+		conn, err := tls.Dial("tcp", n.main, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2", "http/1.1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := conn.ConnectionState().NegotiatedProtocol; (got == "h2") == off {
+			t.Errorf("HTTP/2 off %v: negotiated %q", off, got)
+		}
+		_ = conn.Close()
+	}
+}
+
+func TestPortInUse(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c := whole(t)
+	c.Port, c.HealthzPort = 0, l.Addr().(*net.TCPAddr).Port
+	s, err := server.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "healthz port") {
+		t.Errorf("error %v, want one about the healthz port", err)
+	}
+}
+
+func TestWrongConfig(t *testing.T) {
+	_, err := server.New(server.Config{
+		Port: 70000, Address: "here", EnableSystemLogQuery: true, Runtime: &runtime{}, Checkpoint: &runtime{},
+		PodLogsDir: "logs", Health: []server.Check{{}}, Heavy: -1, Timeout: -1,
+	})
+	for _, want := range []string{
+		"Node", "Pods", "Port is 70000", `Address is "here"`, "TLS", "Authenticator", "Authorizer", "EnableSystemLogQuery",
+		"Runtime needs Instances", "Checkpoint needs", `PodLogsDir is "logs"`, "Health[0]", "Heavy is -1", "Timeout is -1ns",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in %v", want, err)
+		}
+	}
+}
+
+// A head that does not end, and one that is too big, cost little.
+func TestSlowAndHugeHeads(t *testing.T) {
+	n := run(t, whole(t))
+	conn, err := net.Dial("tcp", n.healthz)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\n")
+	line := []byte("X-A: " + strings.Repeat("a", 64<<10) + "\r\n")
+	for range 20 {
+		if _, err := conn.Write(line); err != nil {
+			break // refused already
+		}
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err == nil && resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("a head of 1.25 MiB = %d, want %d", resp.StatusCode, http.StatusRequestHeaderFieldsTooLarge)
+	}
+	if code, _ := n.get(t, "http://"+n.healthz+"/healthz"); code != 200 {
+		t.Errorf("after it: %d", code)
+	}
+}
+
+// blocking answers when it is told to.
+type blocking struct {
+	begun   chan struct{}
+	release chan struct{}
+}
+
+func (b *blocking) Summary(ctx context.Context, _ bool) (*statsapi.Summary, error) {
+	b.begun <- struct{}{}
+	select {
+	case <-b.release:
+		return &statsapi.Summary{}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// What costs much is refused beyond its limit, and the rest goes on.
+func TestTooManyHeavyRequests(t *testing.T) {
+	c := whole(t)
+	b := &blocking{begun: make(chan struct{}), release: make(chan struct{})}
+	c.Stats, c.Heavy = b, 2
+	n := run(t, c)
+	url := "https://" + n.main + "/stats/summary"
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			if code, body := n.get(t, url); code != 200 {
+				t.Errorf("a request within the limit = %d %s", code, body)
+			}
+		})
+		<-b.begun
+	}
+	resp, err := n.client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("a third one = %d, Retry-After %q; want 429 and a time", resp.StatusCode, resp.Header.Get("Retry-After"))
+	}
+	if code, _ := n.get(t, "https://"+n.main+"/pods"); code != 200 {
+		t.Errorf("another endpoint meanwhile = %d", code)
+	}
+	close(b.release)
+	wg.Wait()
+}
+
+// A source of stats that hangs costs its caller the deadline, no more.
+func TestDeadlineOfAnEndpoint(t *testing.T) {
+	c := whole(t)
+	b := &blocking{begun: make(chan struct{}, 1)}
+	c.Stats, c.Timeout = b, 50*time.Millisecond
+	n := run(t, c)
+	if code, body := n.get(t, "https://"+n.main+"/stats/summary"); code != 500 || !strings.Contains(body, "deadline") {
+		t.Errorf("%d %q, want 500 and the deadline", code, body)
+	}
+}
+
+// When Run ends, what is under way comes to its end, then streams are ended.
+func TestGracefulEnd(t *testing.T) {
+	c := whole(t)
+	b := &blocking{begun: make(chan struct{}), release: make(chan struct{})}
+	path := filepath.Join(c.PodLogsDir, "0.log")
+	if err := os.WriteFile(path, []byte("2026-01-02T03:04:05Z stdout F first\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.Stats, c.Logs = b, &logs{path: path, open: func() bool { return true }}
+	n := run(t, c)
+	resp, err := n.client.Get("https://" + n.main + "/containerLogs/default/web/c?follow=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	follow := bufio.NewReader(resp.Body)
+	if line, err := follow.ReadString('\n'); err != nil || line != "first\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	var slow sync.WaitGroup
+	var answered atomic.Bool
+	slow.Go(func() {
+		code, _ := n.get(t, "https://"+n.main+"/stats/summary")
+		answered.Store(code == 200)
+	})
+	<-b.begun
+	ended := make(chan error, 1)
+	go func() { ended <- n.stop() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	for { // no more is taken
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", n.main)
+		if err != nil {
+			break
+		}
+		_ = conn.Close()
+	}
+	if ctx.Err() != nil {
+		t.Fatal("connections are still taken")
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintln(f, "2026-01-02T03:04:06Z stdout F second")
+	_ = f.Close()
+	if line, err := follow.ReadString('\n'); err != nil || line != "second\n" {
+		t.Errorf("the stream has ended before what was under way: %q, %v", line, err)
+	}
+	close(b.release)
+	slow.Wait()
+	if !answered.Load() {
+		t.Error("what was under way has not come to its end")
+	}
+	if _, err := io.ReadAll(follow); err != nil {
+		t.Errorf("the stream's end: %v", err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// A client that does not read is let go, and takes nobody's place for ever.
+func TestClientThatDoesNotRead(t *testing.T) {
+	c := whole(t)
+	c.Timeout, c.Heavy = 10*time.Millisecond, 1
+	big := bytes.Repeat([]byte("x"), 64<<20)
+	if err := os.WriteFile(filepath.Join(c.SystemLogDir, "big"), big, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := run(t, c)
+	conn, err := tls.Dial("tcp", n.main, &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "GET /logs/big HTTP/1.1\r\nHost: x\r\n\r\n")
+	if _, err := conn.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		code, _ := n.get(t, "https://"+n.main+"/logs/none")
+		if code == 404 {
+			return
+		}
+		if code != 429 || ctx.Err() != nil {
+			t.Fatalf("%d, want 429 until the slow client is let go", code)
+		}
+		time.Sleep(100 * time.Millisecond) // for a real socket's deadline
+	}
+}
+
+// Every endpoint refuses whoever is not authenticated, and whoever may not.
+func TestEveryEndpointIsGuarded(t *testing.T) {
+	urls := []string{
+		"GET /healthz", "GET /healthz/ping", "GET /livez", "GET /readyz", "GET /pods", "GET /pods/", "GET /runningpods/",
+		"GET /stats/summary", "POST /stats/summary", "GET /metrics", "GET /metrics/slis", "GET /configz", "GET /statusz", "GET /flagz",
+		"PUT /debug/flags/v", "GET /debug/pprof/heap", "GET /logs/", "GET /logs/x", "GET /containerLogs/default/web/c",
+		"POST /run/default/web/c", "POST /exec/default/web/c", "GET /attach/default/web/c", "POST /portForward/default/web",
+		"POST /checkpoint/default/web/c", "GET /", "GET /unknown", "BREW /pods", "GET /pods/../exec", "GET //exec/a/b/c",
+	}
+	failing := errors.New("the API server is away")
+	for _, tc := range []struct {
+		name   string
+		authn  func(*http.Request) (*auth.User, error)
+		authz  func(context.Context, auth.Attributes) (bool, string, error)
+		code   int
+		called bool // the authorizer
+	}{
+		{"nobody", func(*http.Request) (*auth.User, error) { return nil, nil }, nil, 401, false},
+		{"error", func(*http.Request) (*auth.User, error) { return nil, failing }, nil, 401, false},
+		{"user and error", func(*http.Request) (*auth.User, error) { return &auth.User{}, failing }, nil, 401, false},
+		{"denied", nil, func(context.Context, auth.Attributes) (bool, string, error) { return false, "", nil }, 403, true},
+		{"undecided", nil, func(context.Context, auth.Attributes) (bool, string, error) { return false, "", failing }, 500, true},
+	} {
+		c := whole(t)
+		called := false
+		if tc.authn != nil {
+			c.Authenticator = auth.AuthenticatorFunc(tc.authn)
+		}
+		c.Authorizer = auth.AuthorizerFunc(func(ctx context.Context, a auth.Attributes) (bool, string, error) {
+			called = true
+			if tc.authz == nil {
+				return true, "", nil
+			}
+			return tc.authz(ctx, a)
+		})
+		h := handler(t, c)
+		for _, u := range urls {
+			method, url, _ := strings.Cut(u, " ")
+			called = false
+			w := do(h, method, "https://node"+url, "")
+			unclean := strings.Contains(url, "..") || strings.HasPrefix(url, "//")
+			want := tc.code
+			if unclean && tc.called {
+				want = 400
+			}
+			if w.Code != want || called != (tc.called && !unclean) {
+				t.Errorf("%s, %s = %d %q and authorizer asked %v; want %d", tc.name, u, w.Code, w.Body, called, want)
+			}
+			if strings.Contains(w.Body.String(), failing.Error()) {
+				t.Errorf("%s, %s tells why: %q", tc.name, u, w.Body)
+			}
+		}
+		if len(c.Runtime.(*runtime).calls) > 0 {
+			t.Errorf("%s: the runtime was called: %v", tc.name, c.Runtime.(*runtime).calls)
+		}
+	}
+}
+
+// Of several subresources one is enough, and they are tried in order.
+func TestFineGrained(t *testing.T) {
+	for _, tc := range []struct {
+		allow string
+		code  int
+		asked string
+	}{
+		{"pods", 200, "pods"},
+		{"proxy", 200, "pods proxy"},
+		{"", 403, "pods proxy"},
+	} {
+		c := whole(t)
+		var asked []string
+		c.Authorizer = auth.AuthorizerFunc(func(_ context.Context, a auth.Attributes) (bool, string, error) {
+			asked = append(asked, a.Subresource)
+			if a.Node != "node-1" || a.Verb != "get" || a.User.Name != "someone" || a.Path != "/pods" {
+				t.Errorf("attributes %+v", a)
+			}
+			return a.Subresource == tc.allow, "", nil
+		})
+		w := do(handler(t, c), "GET", "/pods", "")
+		if got := strings.Join(asked, " "); w.Code != tc.code || got != tc.asked {
+			t.Errorf("allowed %q: %d, asked %s; want %d, %s", tc.allow, w.Code, got, tc.code, tc.asked)
+		}
+		if want := "Forbidden (user=someone, verb=get, resource=nodes, subresource(s)=[pods proxy])\n"; tc.code == 403 && w.Body.String() != want {
+			t.Errorf("%q, want %q", w.Body, want)
+		}
+	}
+}

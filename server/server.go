@@ -1,0 +1,214 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Server serves a node's HTTP API. Its methods may be called from any
+// goroutine.
+type Server struct {
+	cfg    Config
+	met    *metrics
+	slis   *slis
+	began  time.Time
+	main   http.Handler
+	basic  http.Handler
+	health http.Handler
+
+	plain   *inFlight       // requests that end by themselves
+	streams *inFlight       // those that do not
+	ending  context.Context // ends when streams have to
+	end     context.CancelFunc
+}
+
+// New checks cfg and returns a Server at rest.
+func New(cfg Config) (*Server, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	met, err := newMetrics(cfg.Metrics)
+	if err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	s := &Server{
+		cfg: cfg, met: met, slis: newSLIs(), began: time.Now(),
+		plain: newInFlight(cfg.Requests), streams: newInFlight(cfg.Streams),
+	}
+	s.ending, s.end = context.WithCancel(context.Background())
+	routes := s.routes()
+	s.main = s.outermost("readwrite", routes, s.guard(s.mux(routes)))
+	basic := only(routes, func(r route) bool { return r.basic })
+	s.basic = s.outermost("readonly", basic, s.mux(basic))
+	healthz := only(routes, func(r route) bool { return r.health })
+	s.health = s.outermost("readonly", healthz, s.mux(healthz))
+	return s, nil
+}
+
+// Handler is the main server's: all endpoints, behind authentication and
+// authorization. It is for those who listen themselves; it needs no Run.
+func (s *Server) Handler() http.Handler { return s.main }
+
+// Run listens and serves until ctx ends, lets requests come to their end, ends
+// streams last, and returns nil. A port that cannot be listened on, or served
+// any more, is an error. Run may be called once.
+func (s *Server) Run(ctx context.Context) error {
+	type door struct {
+		srv *http.Server
+		l   net.Listener
+	}
+	var doors []door
+	closeAll := func() {
+		for _, d := range doors {
+			_ = d.l.Close()
+		}
+	}
+	for _, d := range []struct {
+		name    string
+		given   net.Listener
+		address string
+		port    int
+		handler http.Handler
+		tls     *tls.Config
+	}{
+		{"main", s.cfg.Main, s.cfg.Address, s.cfg.Port, s.main, s.cfg.TLS},
+		{"read-only", s.cfg.ReadOnly, s.cfg.Address, s.cfg.ReadOnlyPort, s.basic, nil},
+		{"healthz", s.cfg.Healthz, s.cfg.HealthzAddress, s.cfg.HealthzPort, s.health, nil},
+	} {
+		l := d.given
+		if l == nil {
+			if d.port == 0 {
+				continue
+			}
+			var err error
+			l, err = net.Listen("tcp", net.JoinHostPort(d.address, strconv.Itoa(d.port)))
+			if err != nil {
+				closeAll()
+				return fmt.Errorf("server: %s port: %w", d.name, err)
+			}
+		}
+		if s.cfg.Log.Core().Enabled(zap.InfoLevel) {
+			s.cfg.Log.Info("listening", zap.String("server", d.name), zap.Stringer("address", l.Addr()))
+		}
+		doors = append(doors, door{s.httpServer(d.handler, d.tls), l})
+	}
+	failed := make(chan error, len(doors))
+	var serving sync.WaitGroup
+	for _, d := range doors {
+		serving.Go(func() {
+			var err error
+			if d.srv.TLSConfig != nil {
+				err = d.srv.ServeTLS(d.l, "", "")
+			} else {
+				err = d.srv.Serve(d.l)
+			}
+			if !errors.Is(err, http.ErrServerClosed) {
+				failed <- err
+			}
+		})
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+		err = fmt.Errorf("server: %w", err)
+	}
+	// No more is taken; what ends by itself may do so; streams are ended; what
+	// is left after that is cut.
+	graced, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Grace)
+	defer cancel()
+	var down sync.WaitGroup
+	for _, d := range doors {
+		down.Go(func() { _ = d.srv.Shutdown(graced) })
+	}
+	s.plain.wait(graced)
+	s.end()
+	s.streams.wait(graced)
+	down.Wait()
+	for _, d := range doors {
+		_ = d.srv.Close()
+	}
+	serving.Wait()
+	return err
+}
+
+// httpServer has the limits that hold before a request is read. All others are
+// per endpoint.
+func (s *Server) httpServer(h http.Handler, conf *tls.Config) *http.Server {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(conf != nil && !s.cfg.DisableHTTP2)
+	// What net/http would write to standard error: failed handshakes and broken
+	// connections, which anybody can cause. Its error is an unknown level's.
+	errorLog, _ := zap.NewStdLogAt(s.cfg.Log, zap.DebugLevel)
+	srv := &http.Server{
+		Handler: h, Protocols: protocols,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       90 * time.Second, // the kubelet's
+		MaxHeaderBytes:    1 << 20,          // the kubelet's
+		ErrorLog:          errorLog,
+	}
+	if conf != nil {
+		srv.TLSConfig = conf.Clone()
+	}
+	return srv
+}
+
+// inFlight counts requests and bounds them.
+type inFlight struct {
+	limit int
+
+	mu   sync.Mutex
+	n    int
+	idle chan struct{} // closed when n is 0; nil if nobody waits
+}
+
+func newInFlight(limit int) *inFlight { return &inFlight{limit: limit} }
+
+// enter takes a place; false means that there is none.
+func (f *inFlight) enter() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.n >= f.limit {
+		return false
+	}
+	f.n++
+	return true
+}
+
+func (f *inFlight) leave() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.n--; f.n == 0 && f.idle != nil {
+		close(f.idle)
+		f.idle = nil
+	}
+}
+
+// wait waits until all have left, or ctx ends.
+func (f *inFlight) wait(ctx context.Context) {
+	f.mu.Lock()
+	if f.n == 0 {
+		f.mu.Unlock()
+		return
+	}
+	if f.idle == nil {
+		f.idle = make(chan struct{})
+	}
+	idle := f.idle
+	f.mu.Unlock()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,130 @@
+package stream
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// ErrTarget means that a runtime's URL is none to go to.
+var ErrTarget = errors.New("streaming URL of the runtime")
+
+// dialTimeout is for the runtime's answer to an upgrade. It is on this machine.
+const dialTimeout = 30 * time.Second
+
+// checkTarget reads a runtime's URL and returns where to dial.
+func checkTarget(raw string) (u *url.URL, addr string, err error) {
+	u, err = url.Parse(raw)
+	if err != nil {
+		return nil, "", fmt.Errorf("%w: %w", ErrTarget, err)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" {
+		return nil, "", fmt.Errorf("%w %q: scheme %q; want http or https", ErrTarget, raw, u.Scheme)
+	}
+	if u.User != nil {
+		return nil, "", fmt.Errorf("%w: names a user", ErrTarget)
+	}
+	host := u.Hostname()
+	if host == "localhost" {
+		host = "127.0.0.1" // never to be resolved
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil || !ip.Unmap().IsLoopback() {
+		return nil, "", fmt.Errorf("%w %q: host %q; want one of this machine's loopback", ErrTarget, raw, u.Hostname())
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return u, net.JoinHostPort(host, port), nil
+}
+
+// backend is an upgraded connection to the runtime.
+type backend struct {
+	net.Conn
+	r    *bufio.Reader // what was read after the response's head
+	head *http.Response
+}
+
+// Read reads what the runtime sends after its answer.
+func (b *backend) Read(p []byte) (int, error) { return b.r.Read(p) }
+
+// dial sends a request for an upgrade to the runtime. Its answer is either an
+// upgrade, and then b is the connection, or something else to be shown.
+func dial(ctx context.Context, target, method string, header http.Header) (b *backend, err error) {
+	u, addr, err := checkTarget(target)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = conn.Close()
+		}
+	}()
+	if u.Scheme == "https" {
+		t := tls.Client(conn, &tls.Config{ServerName: u.Hostname(), MinVersion: tls.VersionTLS12})
+		if err := t.HandshakeContext(ctx); err != nil {
+			return nil, err
+		}
+		conn = t
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	req := &http.Request{Method: method, URL: u, Host: u.Host, Header: header, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1}
+	if err := req.Write(conn); err != nil {
+		return nil, err
+	}
+	r := bufio.NewReaderSize(io.LimitReader(conn, maxHead), 4<<10)
+	resp, err := http.ReadResponse(r, req)
+	if err != nil {
+		return nil, fmt.Errorf("answer of the runtime's streaming server: %w", err)
+	}
+	if !stop() {
+		_ = resp.Body.Close()
+		return nil, ctx.Err()
+	}
+	early, _ := r.Peek(r.Buffered())
+	rest := bufio.NewReader(io.MultiReader(strings.NewReader(string(early)), conn))
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		rest = nil
+	}
+	return &backend{Conn: conn, r: rest, head: resp}, nil
+}
+
+// maxHead bounds a runtime's answer, in bytes: its head, or all of one that is
+// no upgrade.
+const maxHead = 1 << 20
+
+// forwarded copies those headers of a client's request that are the runtime's
+// business: neither its credentials nor those between it and this server.
+func forwarded(h http.Header) http.Header {
+	out := http.Header{}
+	for name, v := range h {
+		switch {
+		case strings.HasPrefix(name, "Sec-Websocket-"), name == "User-Agent", name == "Origin",
+			name == http.CanonicalHeaderKey(protocolHeader), name == http.CanonicalHeaderKey(acceptedHeader):
+			out[name] = v
+		}
+	}
+	return out
+}
+
+// The headers by which a SPDY client and server agree on a protocol.
+const (
+	protocolHeader = "X-Stream-Protocol-Version"
+	acceptedHeader = "X-Accepted-Stream-Protocol-Versions"
+)

@@ -1,0 +1,247 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/server/stream"
+)
+
+func (s *Server) streamRoutes() []route {
+	if s.cfg.Runtime == nil {
+		return nil
+	}
+	var rs []route
+	add := func(base string, methods []string, serve http.HandlerFunc, shapes ...string) {
+		for _, shape := range shapes {
+			rs = append(rs, route{pattern: base + shape, methods: methods, stream: true, serve: serve})
+		}
+	}
+	const container, withUID = "/{namespace}/{pod}/{container}", "/{namespace}/{pod}/{uid}/{container}"
+	add("/exec", getPost, s.exec, container, withUID)
+	add("/attach", getPost, s.attach, container, withUID)
+	add("/portForward", getPost, s.portForward, "/{namespace}/{pod}", "/{namespace}/{pod}/{uid}")
+	add("/run", post, s.run, container, withUID)
+	return rs
+}
+
+// streamsOf reads which streams a client wants of a remote command. A terminal
+// has one for both outputs.
+func streamsOf(q url.Values) (stream.Streams, error) {
+	on := func(name string) bool { return q.Get(name) == "1" }
+	st := stream.Streams{Stdin: on("input"), Stdout: on("output"), Stderr: on("error"), TTY: on("tty")}
+	if st.TTY {
+		st.Stderr = false
+	}
+	if !st.Stdin && !st.Stdout && !st.Stderr {
+		return st, errors.New("you must specify at least 1 of stdin, stdout, stderr")
+	}
+	return st, nil
+}
+
+// portsOf reads the ports that a client wants forwarded over a WebSocket of the
+// older kind; SPDY names them later, in each stream.
+func portsOf(q url.Values) ([]int32, error) {
+	var out []int32
+	for _, list := range q["port"] {
+		for p := range strings.SplitSeq(list, ",") {
+			n, err := strconv.ParseUint(p, 10, 16)
+			if err != nil || n == 0 {
+				return nil, errors.New(`query parameter "port" has ` + strconv.Quote(p) + "; want numbers from 1 to 65535")
+			}
+			out = append(out, int32(n)) //nolint:gosec // 16 bits
+		}
+	}
+	if len(out) == 0 {
+		return nil, errors.New(`query parameter "port" is required`)
+	}
+	return out, nil
+}
+
+// podOf finds the pod of a path, or answers that there is none.
+func (s *Server) podOf(w http.ResponseWriter, r *http.Request) *v1.Pod {
+	uid := types.UID(r.PathValue("uid"))
+	p := s.pod(r.PathValue("namespace"), r.PathValue("pod"), uid)
+	if p == nil {
+		http.Error(w, "pod does not exist", http.StatusNotFound)
+		return nil
+	}
+	if uid != "" && p.UID != uid {
+		http.Error(w, "pod "+p.Namespace+"/"+p.Name+" with UID "+string(uid)+" does not run here", http.StatusNotFound)
+		return nil
+	}
+	return p
+}
+
+// containerOf finds the runtime's container of a path, or answers that there is
+// none.
+func (s *Server) containerOf(w http.ResponseWriter, r *http.Request, p *v1.Pod) (id string, ok bool) {
+	id, err := s.cfg.Instances.ContainerID(r.Context(), p.UID, r.PathValue("container"))
+	if err != nil {
+		fail(w, err)
+		return "", false
+	}
+	return id, true
+}
+
+// fail answers with what a runtime's error means.
+func fail(w http.ResponseWriter, err error) {
+	code := http.StatusInternalServerError
+	switch c := status.Code(unwrapStatus(err)); {
+	case errors.Is(err, ErrNotFound), c == codes.NotFound:
+		code = http.StatusNotFound
+	case c == codes.ResourceExhausted:
+		w.Header().Set("Retry-After", "1")
+		code = http.StatusTooManyRequests
+	}
+	http.Error(w, err.Error(), code)
+}
+
+// unwrapStatus finds the gRPC status within an error.
+func unwrapStatus(err error) error {
+	var st interface{ GRPCStatus() *status.Status }
+	if errors.As(err, &st) {
+		return st.GRPCStatus().Err()
+	}
+	return err
+}
+
+func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	st, err := streamsOf(q)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	p := s.podOf(w, r)
+	if p == nil {
+		return
+	}
+	id, ok := s.containerOf(w, r, p)
+	if !ok {
+		return
+	}
+	s.proxy(w, r, stream.Request{Kind: stream.Exec, Streams: st}, func(ctx context.Context) (string, error) {
+		resp, err := s.cfg.Runtime.Exec(ctx, &runtimeapi.ExecRequest{
+			ContainerId: id, Cmd: q["command"], Tty: st.TTY, Stdin: st.Stdin, Stdout: st.Stdout, Stderr: st.Stderr,
+		})
+		return resp.GetUrl(), err
+	})
+}
+
+func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
+	st, err := streamsOf(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	p := s.podOf(w, r)
+	if p == nil {
+		return
+	}
+	tty, ok := terminalOf(p, r.PathValue("container"))
+	if !ok {
+		http.Error(w, "container "+r.PathValue("container")+" is not in pod "+p.Namespace+"/"+p.Name, http.StatusNotFound)
+		return
+	}
+	id, ok := s.containerOf(w, r, p)
+	if !ok {
+		return
+	}
+	// The process has its terminal, or none, whatever the client thinks.
+	st.TTY = tty
+	st.Stderr = st.Stderr && !tty
+	s.proxy(w, r, stream.Request{Kind: stream.Attach, Streams: st}, func(ctx context.Context) (string, error) {
+		resp, err := s.cfg.Runtime.Attach(ctx, &runtimeapi.AttachRequest{
+			ContainerId: id, Tty: st.TTY, Stdin: st.Stdin, Stdout: st.Stdout, Stderr: st.Stderr,
+		})
+		return resp.GetUrl(), err
+	})
+}
+
+func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
+	q := stream.Request{Kind: stream.PortForward}
+	var ports []int32
+	if stream.IsWebSocket(r) && (s.cfg.DisableWebSocketTranslation || !stream.Translated(r, q.Kind)) {
+		var err error
+		if ports, err = portsOf(r.URL.Query()); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+	}
+	p := s.podOf(w, r)
+	if p == nil {
+		return
+	}
+	id, err := s.cfg.Instances.SandboxID(r.Context(), p.UID)
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	s.proxy(w, r, q, func(ctx context.Context) (string, error) {
+		resp, err := s.cfg.Runtime.PortForward(ctx, &runtimeapi.PortForwardRequest{PodSandboxId: id, Port: ports})
+		return resp.GetUrl(), err
+	})
+}
+
+// proxy asks the runtime for a URL and hands the client's upgrade on to it.
+func (s *Server) proxy(w http.ResponseWriter, r *http.Request, q stream.Request, ask func(context.Context) (string, error)) {
+	if !stream.IsUpgrade(r) {
+		http.Error(w, "Upgrade request required", http.StatusBadRequest)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Timeout)
+	target, err := ask(ctx)
+	cancel()
+	if err != nil {
+		fail(w, err)
+		return
+	}
+	q.Target, q.Translate = target, !s.cfg.DisableWebSocketTranslation
+	if q.Translate && stream.Translated(r, q.Kind) {
+		s.met.webSockets.WithLabelValues(string(q.Kind)).Inc()
+	}
+	if err := stream.Proxy(r.Context(), w, r, q); err != nil {
+		s.cfg.Log.Debug("stream", zap.String("kind", string(q.Kind)), zap.Error(err))
+	}
+}
+
+// maxForm bounds the body of a request that has one, in bytes.
+const maxForm = 1 << 20
+
+// run runs a command to its end and answers with its output.
+func (s *Server) run(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	cmd := strings.Fields(r.FormValue("cmd"))
+	if len(cmd) == 0 {
+		http.Error(w, `parameter "cmd" is required`, http.StatusBadRequest)
+		return
+	}
+	p := s.podOf(w, r)
+	if p == nil {
+		return
+	}
+	id, ok := s.containerOf(w, r, p)
+	if !ok {
+		return
+	}
+	stdout, stderr, err := s.cfg.Runtime.ExecSync(r.Context(), id, cmd, 0)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write(slices.Concat(stdout, stderr)) // the client has gone if this fails
+}

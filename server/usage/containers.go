@@ -1,0 +1,224 @@
+package usage
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// Key names a container of a pod, or with an empty Container the pod's sandbox.
+type Key struct{ PodUID, Container string }
+
+// Detail is what cAdvisor shows of a container and a Summary has not. Whatever
+// is nil or "" is left out.
+type Detail struct {
+	ID    string // its cgroup, from the root: "/kubepods/pod.../..."
+	Name  string // the runtime's id of it
+	Image string
+
+	Cache, MappedFile, MaxUsage *uint64 // bytes of memory
+	FailedCharges               *uint64 // how often the memory limit was hit
+	OOMEvents                   *uint64 // processes killed for want of memory
+	Processes, Threads          *uint64
+	UserNanos, SystemNanos      *uint64 // CPU time
+	Periods, Throttled          *uint64 // of the CPU quota, counted
+	ThrottledNanos              *uint64
+
+	// The limits.
+	CPUShares, CPUPeriod, CPUQuota     *uint64 // weight as on cgroup v1; microseconds
+	MemoryLimit, MemoryLow, MemorySwap *uint64 // bytes; memory and swap together
+
+	Interfaces []Interface // of a sandbox
+}
+
+// Interface is what a Summary has not of a network interface.
+type Interface struct {
+	Name                                       string
+	RxPackets, TxPackets, RxDropped, TxDropped *uint64
+}
+
+// Details has more about containers. It may know only some.
+type Details interface {
+	Details(ctx context.Context) (map[Key]Detail, error)
+}
+
+// Machine is what the node is made of.
+type Machine struct {
+	Cores                         int
+	MemoryBytes                   uint64
+	MachineID, SystemUUID, BootID string
+}
+
+// Config says what [Containers] asks. Stats is required.
+type Config struct {
+	Stats   Stats
+	Details Details       // nil: none
+	Machine Machine       // its metrics are left out if Cores is 0
+	Timeout time.Duration // of one scrape; 10s
+}
+
+// Containers collects what cAdvisor's metrics are known for, for
+// /metrics/cadvisor: of the node as id "/", of pods without a container, of
+// containers.
+func Containers(c Config) prometheus.Collector {
+	if c.Timeout == 0 {
+		c.Timeout = 10 * time.Second
+	}
+	return &containers{cfg: c, m: newCadvisor()}
+}
+
+type containers struct {
+	cfg Config
+	m   *cadvisor
+}
+
+// Describe sends what Collect may send.
+func (c *containers) Describe(ch chan<- *prometheus.Desc) {
+	for _, m := range c.m.all {
+		ch <- m.desc
+	}
+}
+
+// Collect asks for the stats and sends them.
+func (c *containers) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Timeout)
+	defer cancel()
+	s := sink(ch)
+	if m := c.cfg.Machine; m.Cores > 0 {
+		labels := []string{m.MachineID, m.SystemUUID, m.BootID}
+		s.value(c.m.cores, time.Time{}, float64(m.Cores), labels...)
+		s.value(c.m.machineMemory, time.Time{}, float64(m.MemoryBytes), labels...)
+	}
+	sum, err := c.cfg.Stats.Summary(ctx, false)
+	details := map[Key]Detail{}
+	if err == nil && c.cfg.Details != nil {
+		details, err = c.cfg.Details.Details(ctx)
+	}
+	failed := 0.0
+	if err != nil {
+		failed = 1
+	}
+	s.value(c.m.failed, time.Time{}, failed)
+	if sum == nil {
+		return
+	}
+	n := &sum.Node
+	c.one(s, who{id: "/"}, n.StartTime, n.CPU, n.Memory, n.IO, n.Swap, Detail{})
+	c.network(s, who{id: "/"}, n.Network, nil)
+	if n.Fs != nil {
+		c.fs(s, who{id: "/"}, n.Fs)
+	}
+	for _, p := range newest(sum.Pods) {
+		c.pod(s, p, details)
+	}
+}
+
+func (c *containers) pod(s sink, p *statsapi.PodStats, details map[Key]Detail) {
+	sandbox := details[Key{p.PodRef.UID, ""}]
+	pod := who{id: sandbox.ID, pod: p.PodRef.Name, namespace: p.PodRef.Namespace}
+	c.one(s, pod, p.StartTime, p.CPU, p.Memory, p.IO, p.Swap, Detail{})
+	if p.ProcessStats != nil {
+		s.put(c.m.processes, metav1.Time{}, p.ProcessStats.ProcessCount, 1, pod.labels()...)
+	}
+	c.network(s, pod, p.Network, sandbox.Interfaces)
+	for i := range p.Containers {
+		k := &p.Containers[i]
+		d := details[Key{p.PodRef.UID, k.Name}]
+		w := who{k.Name, d.ID, d.Image, d.Name, p.PodRef.Namespace, p.PodRef.Name}
+		c.one(s, w, k.StartTime, k.CPU, k.Memory, k.IO, k.Swap, d)
+		if k.Rootfs != nil {
+			c.fs(s, w, k.Rootfs)
+		}
+	}
+}
+
+// one sends what all kinds of things have.
+func (c *containers) one(s sink, w who, start metav1.Time, cpu *statsapi.CPUStats, memory *statsapi.MemoryStats, io *statsapi.IOStats, swap *statsapi.SwapStats, d Detail) {
+	l, m := w.labels(), c.m
+	s.since(m.started, start, l...)
+	var seen metav1.Time
+	if cpu != nil {
+		seen = cpu.Time
+		s.put(m.cpu, cpu.Time, cpu.UsageCoreNanoSeconds, nano, append(l[:len(l):len(l)], "total")...)
+		pressure(s, m.cpuWaiting, m.cpuStalled, cpu.Time, cpu.PSI, l)
+	}
+	if memory != nil {
+		if seen.Before(&memory.Time) {
+			seen = memory.Time
+		}
+		s.put(m.memory, memory.Time, memory.UsageBytes, 1, l...)
+		s.put(m.workingSet, memory.Time, memory.WorkingSetBytes, 1, l...)
+		s.put(m.rss, memory.Time, memory.RSSBytes, 1, l...)
+		s.put(m.faults, memory.Time, memory.PageFaults, 1, append(l[:len(l):len(l)], "pgfault", "container")...)
+		s.put(m.faults, memory.Time, memory.MajorPageFaults, 1, append(l[:len(l):len(l)], "pgmajfault", "container")...)
+		pressure(s, m.memoryWaiting, m.memoryStalled, memory.Time, memory.PSI, l)
+	}
+	if io != nil {
+		pressure(s, m.ioWaiting, m.ioStalled, io.Time, io.PSI, l)
+	}
+	if swap != nil {
+		s.put(m.swap, swap.Time, swap.SwapUsageBytes, 1, l...)
+	}
+	if !seen.IsZero() {
+		s.value(m.lastSeen, time.Time{}, float64(seen.Unix()), l...)
+	}
+	for _, x := range []struct {
+		m     metric
+		v     *uint64
+		scale float64
+	}{
+		{m.cache, d.Cache, 1}, {m.mapped, d.MappedFile, 1}, {m.maxUsage, d.MaxUsage, 1}, {m.failcnt, d.FailedCharges, 1},
+		{m.oom, d.OOMEvents, 1}, {m.processes, d.Processes, 1}, {m.threads, d.Threads, 1},
+		{m.user, d.UserNanos, nano}, {m.system, d.SystemNanos, nano},
+		{m.periods, d.Periods, 1}, {m.throttled, d.Throttled, 1}, {m.throttledFor, d.ThrottledNanos, nano},
+		{m.specShares, d.CPUShares, 1}, {m.specPeriod, d.CPUPeriod, 1}, {m.specQuota, d.CPUQuota, 1},
+		{m.specMemory, d.MemoryLimit, 1}, {m.specLow, d.MemoryLow, 1}, {m.specSwap, d.MemorySwap, 1},
+	} {
+		s.put(x.m, seen, x.v, x.scale, l...)
+	}
+}
+
+// pressure sends stall information, which is in microseconds.
+func pressure(s sink, waiting, stalled metric, at metav1.Time, p *statsapi.PSIStats, l []string) {
+	if p != nil {
+		s.value(waiting, at.Time, float64(p.Some.Total)*1e-6, l...)
+		s.value(stalled, at.Time, float64(p.Full.Total)*1e-6, l...)
+	}
+}
+
+func (c *containers) fs(s sink, w who, f *statsapi.FsStats) {
+	l := append(w.labels(), "") // which device a Summary does not tell
+	s.put(c.m.fsUsed, f.Time, f.UsedBytes, 1, l...)
+	s.put(c.m.fsLimit, f.Time, f.CapacityBytes, 1, l...)
+	s.put(c.m.inodes, f.Time, f.Inodes, 1, l...)
+	s.put(c.m.inodesFree, f.Time, f.InodesFree, 1, l...)
+}
+
+func (c *containers) network(s sink, w who, n *statsapi.NetworkStats, more []Interface) {
+	if n == nil {
+		return
+	}
+	list := n.Interfaces
+	if len(list) == 0 && n.Name != "" {
+		list = []statsapi.InterfaceStats{n.InterfaceStats}
+	}
+	for i := range list {
+		f := &list[i]
+		l := append(w.labels(), f.Name)
+		s.put(c.m.rxBytes, n.Time, f.RxBytes, 1, l...)
+		s.put(c.m.txBytes, n.Time, f.TxBytes, 1, l...)
+		s.put(c.m.rxErrors, n.Time, f.RxErrors, 1, l...)
+		s.put(c.m.txErrors, n.Time, f.TxErrors, 1, l...)
+	}
+	for i := range more {
+		f := &more[i]
+		l := append(w.labels(), f.Name)
+		s.put(c.m.rxPackets, n.Time, f.RxPackets, 1, l...)
+		s.put(c.m.txPackets, n.Time, f.TxPackets, 1, l...)
+		s.put(c.m.rxDropped, n.Time, f.RxDropped, 1, l...)
+		s.put(c.m.txDropped, n.Time, f.TxDropped, 1, l...)
+	}
+}

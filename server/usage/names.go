@@ -1,0 +1,106 @@
+package usage
+
+// who are the labels that cAdvisor gives to whatever has a cgroup.
+type who struct{ container, id, image, name, namespace, pod string }
+
+var whoLabels = []string{"container", "id", "image", "name", "namespace", "pod"}
+
+func (w who) labels() []string {
+	return []string{w.container, w.id, w.image, w.name, w.namespace, w.pod}
+}
+
+// cadvisor are its metrics, by its names.
+type cadvisor struct {
+	all []metric
+
+	cpu, user, system, periods, throttled, throttledFor metric
+	memory, workingSet, rss, cache, mapped, maxUsage    metric
+	swap, faults, failcnt, oom                          metric
+	processes, threads, started, lastSeen               metric
+	fsUsed, fsLimit, inodes, inodesFree                 metric
+	rxBytes, txBytes, rxErrors, txErrors                metric
+	rxPackets, txPackets, rxDropped, txDropped          metric
+	cpuWaiting, cpuStalled, memoryWaiting               metric
+	memoryStalled, ioWaiting, ioStalled                 metric
+	specShares, specPeriod, specQuota                   metric
+	specMemory, specLow, specSwap                       metric
+	cores, machineMemory, failed                        metric
+}
+
+func newCadvisor() *cadvisor {
+	c := &cadvisor{}
+	add := func(dst *metric, m metric) {
+		*dst = m
+		c.all = append(c.all, m)
+	}
+	with := func(more ...string) []string { return append(whoLabels[:len(whoLabels):len(whoLabels)], more...) }
+	type named struct {
+		dst        *metric
+		name, help string
+	}
+	for _, n := range []named{
+		{&c.user, "container_cpu_user_seconds_total", "CPU time in user mode."},
+		{&c.system, "container_cpu_system_seconds_total", "CPU time in the kernel."},
+		{&c.periods, "container_cpu_cfs_periods_total", "Periods of the CPU quota."},
+		{&c.throttled, "container_cpu_cfs_throttled_periods_total", "Periods in which the CPU quota was used up."},
+		{&c.throttledFor, "container_cpu_cfs_throttled_seconds_total", "Time for which the CPU quota was used up."},
+		{&c.failcnt, "container_memory_failcnt", "Times that the memory limit was hit."},
+		{&c.oom, "container_oom_events_total", "Processes killed for want of memory."},
+		{&c.cpuWaiting, "container_pressure_cpu_waiting_seconds_total", "Time in which some waited for a CPU."},
+		{&c.cpuStalled, "container_pressure_cpu_stalled_seconds_total", "Time in which all waited for a CPU."},
+		{&c.memoryWaiting, "container_pressure_memory_waiting_seconds_total", "Time in which some waited for memory."},
+		{&c.memoryStalled, "container_pressure_memory_stalled_seconds_total", "Time in which all waited for memory."},
+		{&c.ioWaiting, "container_pressure_io_waiting_seconds_total", "Time in which some waited for a disk."},
+		{&c.ioStalled, "container_pressure_io_stalled_seconds_total", "Time in which all waited for a disk."},
+	} {
+		add(n.dst, counter(n.name, n.help, whoLabels...))
+	}
+	for _, n := range []named{
+		{&c.memory, "container_memory_usage_bytes", "Memory in use, caches included."},
+		{&c.workingSet, "container_memory_working_set_bytes", "Memory in use that cannot be given up at once."},
+		{&c.rss, "container_memory_rss", "Memory of processes, in bytes."},
+		{&c.cache, "container_memory_cache", "Memory of the page cache, in bytes."},
+		{&c.mapped, "container_memory_mapped_file", "Memory of mapped files, in bytes."},
+		{&c.maxUsage, "container_memory_max_usage_bytes", "The most memory that was in use."},
+		{&c.swap, "container_memory_swap", "Swap in use, in bytes."},
+		{&c.processes, "container_processes", "Processes."},
+		{&c.threads, "container_threads", "Threads."},
+		{&c.started, "container_start_time_seconds", "Start, Unix time."},
+		{&c.lastSeen, "container_last_seen", "When it was measured last, Unix time."},
+		{&c.specShares, "container_spec_cpu_shares", "Weight among those that want a CPU."},
+		{&c.specPeriod, "container_spec_cpu_period", "Period of the CPU quota, microseconds."},
+		{&c.specQuota, "container_spec_cpu_quota", "CPU time in a period, microseconds."},
+		{&c.specMemory, "container_spec_memory_limit_bytes", "Limit of memory."},
+		{&c.specLow, "container_spec_memory_reservation_limit_bytes", "Memory that is reserved."},
+		{&c.specSwap, "container_spec_memory_swap_limit_bytes", "Limit of memory and swap together."},
+	} {
+		add(n.dst, gauge(n.name, n.help, whoLabels...))
+	}
+	for _, n := range []named{
+		{&c.rxBytes, "container_network_receive_bytes_total", "Bytes received."},
+		{&c.txBytes, "container_network_transmit_bytes_total", "Bytes sent."},
+		{&c.rxErrors, "container_network_receive_errors_total", "Errors when receiving."},
+		{&c.txErrors, "container_network_transmit_errors_total", "Errors when sending."},
+		{&c.rxPackets, "container_network_receive_packets_total", "Packets received."},
+		{&c.txPackets, "container_network_transmit_packets_total", "Packets sent."},
+		{&c.rxDropped, "container_network_receive_packets_dropped_total", "Packets dropped when receiving."},
+		{&c.txDropped, "container_network_transmit_packets_dropped_total", "Packets dropped when sending."},
+	} {
+		add(n.dst, counter(n.name, n.help, with("interface")...))
+	}
+	for _, n := range []named{
+		{&c.fsUsed, "container_fs_usage_bytes", "Bytes used of a file system."},
+		{&c.fsLimit, "container_fs_limit_bytes", "Bytes that a file system has."},
+		{&c.inodes, "container_fs_inodes_total", "Inodes that a file system has."},
+		{&c.inodesFree, "container_fs_inodes_free", "Inodes that are free."},
+	} {
+		add(n.dst, gauge(n.name, n.help, with("device")...))
+	}
+	add(&c.cpu, counter("container_cpu_usage_seconds_total", "CPU time.", with("cpu")...))
+	add(&c.faults, counter("container_memory_failures_total", "Page faults.", with("failure_type", "scope")...))
+	machine := []string{"machine_id", "system_uuid", "boot_id"}
+	add(&c.cores, gauge("machine_cpu_cores", "CPUs of the machine.", machine...))
+	add(&c.machineMemory, gauge("machine_memory_bytes", "Memory of the machine.", machine...))
+	add(&c.failed, gauge("container_scrape_error", "1 if the stats could not be had."))
+	return c
+}
