@@ -79,7 +79,7 @@ func (c Config[T]) validate() error {
 		"Replace": c.Replace == nil, "Put": c.Put == nil, "Delete": c.Delete == nil,
 	} {
 		if missing {
-			errs = append(errs, fmt.Errorf("Config.%s is required", name))
+			errs = append(errs, errors.New("Config." + name + " is required"))
 		}
 	}
 	return errors.Join(errs...)
@@ -113,12 +113,12 @@ func New[T Object](cfg Config[T]) (*Follower[T], error) {
 // Run follows until ctx ends, and returns nil then. It may be called once.
 func (f *Follower[T]) Run(ctx context.Context) error {
 	for {
-		if f.cfg.Gate.wait(ctx) != nil {
+		if !f.cfg.Gate.wait(ctx) {
 			return nil
 		}
 		begun := time.Now()
 		err := f.try(ctx)
-		if ctx.Err() != nil {
+		if over(ctx) {
 			return nil
 		}
 		if err == nil && time.Since(begun) >= brief {
@@ -137,6 +137,8 @@ func (f *Follower[T]) Run(ctx context.Context) error {
 		}
 	}
 }
+
+func over(ctx context.Context) bool { return ctx.Err() != nil }
 
 // pause counts a failure and says how long to wait.
 func (f *Follower[T]) pause(err error) time.Duration {

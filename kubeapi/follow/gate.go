@@ -37,20 +37,21 @@ func (g *Gate) Open() {
 	}
 }
 
-func (g *Gate) wait(ctx context.Context) error {
+// wait returns false when ctx ends.
+func (g *Gate) wait(ctx context.Context) bool {
 	if g == nil {
-		return ctx.Err()
+		return !over(ctx)
 	}
 	g.mu.Lock()
 	closed := g.closed
 	g.mu.Unlock()
 	if closed == nil {
-		return ctx.Err()
+		return !over(ctx)
 	}
 	select {
 	case <-closed:
 	case <-ctx.Done():
-		return ctx.Err()
+		return false
 	}
 	t := time.NewTimer(rand.N(spread))
 	defer t.Stop()
@@ -58,5 +59,5 @@ func (g *Gate) wait(ctx context.Context) error {
 	case <-t.C:
 	case <-ctx.Done():
 	}
-	return ctx.Err()
+	return !over(ctx)
 }
