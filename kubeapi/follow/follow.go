@@ -79,7 +79,7 @@ func (c Config[T]) validate() error {
 		"Replace": c.Replace == nil, "Put": c.Put == nil, "Delete": c.Delete == nil,
 	} {
 		if missing {
-			errs = append(errs, errors.New("Config." + name + " is required"))
+			errs = append(errs, errors.New("Config."+name+" is required"))
 		}
 	}
 	return errors.Join(errs...)

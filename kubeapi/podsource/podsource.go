@@ -60,7 +60,7 @@ func (c Config) validate() error {
 	}
 	for name, d := range map[string]time.Duration{"Patience": c.Patience, "Gather": c.Gather, "WipeGrace": c.WipeGrace} {
 		if d < 0 {
-			errs = append(errs, errors.New("Config." + name + " is " + d.String() + "; want a positive duration"))
+			errs = append(errs, errors.New("Config."+name+" is "+d.String()+"; want a positive duration"))
 		}
 	}
 	if c.SecretKeyFile != "" && c.Memory == nil {
