@@ -9,7 +9,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/nodewright/nodewright/podmeta"
 )
@@ -82,39 +81,10 @@ func (p *predicates) selector(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return nil
 	}
-	for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
-		if p.matches(term) {
-			return nil
-		}
+	if podmeta.SelectsNode(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, p.nodeName, p.labels) {
+		return nil
 	}
 	return &Rejection{Reason: "NodeAffinity", Message: "the node matches no term of the required node affinity"}
-}
-
-// operators maps the operators of a node selector onto those of package
-// labels, which has the same ones under other names.
-var operators = map[v1.NodeSelectorOperator]selection.Operator{
-	v1.NodeSelectorOpIn: selection.In, v1.NodeSelectorOpNotIn: selection.NotIn,
-	v1.NodeSelectorOpExists: selection.Exists, v1.NodeSelectorOpDoesNotExist: selection.DoesNotExist,
-	v1.NodeSelectorOpGt: selection.GreaterThan, v1.NodeSelectorOpLt: selection.LessThan,
-}
-
-// matches tells whether the node meets all of a term. An empty term matches
-// nothing, as the API defines it.
-func (p *predicates) matches(term v1.NodeSelectorTerm) bool {
-	if len(term.MatchExpressions) == 0 && len(term.MatchFields) == 0 {
-		return false
-	}
-	meets := func(have map[string]string, want []v1.NodeSelectorRequirement) bool {
-		for _, w := range want {
-			r, err := labels.NewRequirement(w.Key, operators[w.Operator], w.Values)
-			if err != nil || !r.Matches(labels.Set(have)) {
-				return false
-			}
-		}
-		return true
-	}
-	return meets(p.labels, term.MatchExpressions) &&
-		meets(map[string]string{"metadata.name": p.nodeName}, term.MatchFields)
 }
 
 // hostPort is one port of the node that a pod takes.

@@ -28,6 +28,7 @@ import (
 	"github.com/nodewright/nodewright/podworker"
 	"github.com/nodewright/nodewright/probe"
 	"github.com/nodewright/nodewright/statusmgr"
+	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
 // EventRecorder takes the events that the reference would send to the API
@@ -73,6 +74,20 @@ type Config struct {
 	// with a method Prune(keep map[types.UID]bool) error is told now and then
 	// which pods there are.
 	Sink statusmgr.Sink
+	// Mirrors makes pods that stand for static ones in a cluster, under which
+	// their statuses go to the Sink; none, they go there under their own.
+	Mirrors Mirrors
+	// Services lists those that the environment of containers tells of, of all
+	// namespaces, in a slice that is the caller's; none.
+	Services func() []*v1.Service
+	// RuntimeClasses knows which handler a runtime class means; without it the
+	// class is the handler's name.
+	RuntimeClasses func(ctx context.Context, name string) (handler string, err error)
+	// Tokens, Bundles and Certificates are for projected volumes; pods that
+	// want one wait for it in vain without.
+	Tokens       content.Tokens
+	Bundles      content.Bundles
+	Certificates content.Certificates
 	// Events gets every event; none, they are kept for local readers.
 	Events EventRecorder
 
@@ -211,6 +226,7 @@ type Agent struct {
 	name     runtimeName
 	ids      *idRanges
 	grants   *grants
+	mirrors  *mirrors
 	// placement is nil if nothing is placed.
 	placement *placement
 	cgroupV2  bool
@@ -245,8 +261,9 @@ func New(cfg Config) (*Agent, error) {
 		admitted:  map[types.UID]bool{},
 		rejected:  map[types.UID]Rejection{},
 		deadlines: map[types.UID]*time.Timer{},
-		handlers:  handlers{runtime: cfg.Runtime},
+		handlers:  handlers{runtime: cfg.Runtime, classes: cfg.RuntimeClasses},
 		name:      runtimeName{runtime: cfg.Runtime},
+		mirrors:   newMirrors(cfg.Mirrors, cfg.Log.Named("mirror")),
 		ids:       newIDRanges(cfg.RootDir, cfg.Log),
 	}
 	a.node = &predicates{nodeName: cfg.Node.Name, labels: cfg.Node.Labels, allocatable: cfg.Node.Allocatable}
@@ -299,6 +316,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 	err = upper.Wait()
 	a.sweeps.Wait()
+	a.mirrors.close()
 	stopReaders()
 	return errors.Join(err, lower.Wait())
 }

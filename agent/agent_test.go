@@ -59,6 +59,8 @@ type node struct {
 	cpus  string // 2
 	sink  statusmgr.Sink
 
+	cluster *cluster // none
+
 	placement fit.Config
 	admitters []agent.Admitter
 	more      []podmgr.Source // beside the test's own
@@ -88,14 +90,18 @@ func (n *node) start() *life {
 	if n.forgetful {
 		rt = forgetful{n.rt}
 	}
-	a, err := agent.New(agent.Config{
+	cfg := agent.Config{
 		Node: agent.Node{Name: "n1", IPs: []string{"192.0.2.7"}, Capacity: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse(cmp.Or(n.cpus, "2")), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
 		}},
 		RootDir: filepath.Join(n.root, "root"), PodLogsDir: filepath.Join(n.root, "logs"),
 		Runtime: rt, Images: n.rt, Sources: append([]podmgr.Source{l.src}, n.more...), ResolvConf: "-",
 		ParallelPulls: n.pulls, Sink: n.sink, Placement: n.placement, Admitters: n.admitters, Metrics: n.metrics,
-	})
+	}
+	if n.cluster != nil {
+		cfg.Sources, cfg.Sink, cfg.Mirrors = append(cfg.Sources, n.cluster), n.cluster, n.cluster
+	}
+	a, err := agent.New(cfg)
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri"
@@ -57,6 +59,7 @@ func (a *Agent) buildBlocks() error {
 	a.statuses, errs[6] = statusmgr.New(statusmgr.Config{
 		Sink: c.Sink, Store: &lazyStore{dir: filepath.Join(c.RootDir, "unsent"), log: c.Log.Named("statusmgr")},
 		CouldHaveRunning: func(uid types.UID) bool { return a.workers.CouldHaveRunningContainers(uid) },
+		PublishAs:        a.publishedAs,
 		Log:              c.Log.Named("statusmgr"), Metrics: c.Metrics,
 	})
 	a.probes, errs[7] = probe.New(probe.Config{
@@ -116,4 +119,15 @@ func rejectedStatus(pod *v1.Pod, r Rejection) v1.PodStatus {
 	st.ContainerStatuses, st.InitContainerStatuses, st.Conditions = nil, nil, nil
 	st.AllocatedResources, st.Resources = nil, nil
 	return st
+}
+
+// services are those that the environment of a namespace's pods tells of: its
+// own, and the one of the API server.
+func (a *Agent) services(namespace string) []*v1.Service {
+	if a.cfg.Services == nil {
+		return nil
+	}
+	return slices.DeleteFunc(a.cfg.Services(), func(s *v1.Service) bool {
+		return s.Namespace != namespace && (s.Namespace != metav1.NamespaceDefault || s.Name != "kubernetes")
+	})
 }

@@ -23,6 +23,7 @@ const handlersLast = time.Minute
 // matters.
 type handlers struct {
 	runtime criapi.RuntimeService
+	classes func(ctx context.Context, name string) (handler string, err error) // may be nil
 
 	mu    sync.Mutex
 	asked time.Time
@@ -30,11 +31,16 @@ type handlers struct {
 }
 
 // forPod returns the handler for the pod's runtime class, and what it can do.
-// Without an API server there are no RuntimeClass objects: the class is the
+// Without a cluster there are no RuntimeClass objects: the class is the
 // handler's name.
 func (h *handlers) forPod(ctx context.Context, pod *v1.Pod) (name string, f podspec.HandlerFeatures, err error) {
 	if c := pod.Spec.RuntimeClassName; c != nil {
 		name = *c
+		if h.classes != nil && name != "" {
+			if name, err = h.classes(ctx, name); err != nil {
+				return "", f, fmt.Errorf("spec.runtimeClassName: %w", err)
+			}
+		}
 	}
 	if name == "" && !wantsFeatures(pod) {
 		return "", f, nil

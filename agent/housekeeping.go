@@ -29,6 +29,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	working := a.workers.SyncKnownPods(desired)
 	a.forgetUnwanted(desired)
 	a.retryResizes()
+	a.removeOrphanedMirrors()
 
 	known := make(map[types.UID]bool, len(desired)+len(working))
 	for uid := range working {

@@ -78,6 +78,7 @@ func (a *Agent) requestCleanup() {
 }
 
 func (a *Agent) handleChange(c podmgr.Change) {
+	c.Pods = a.withoutMirrors(c)
 	switch c.Op {
 	case podmgr.Add:
 		slices.SortStableFunc(c.Pods, func(x, y *v1.Pod) int {
@@ -97,6 +98,7 @@ func (a *Agent) handleChange(c podmgr.Change) {
 		}
 	case podmgr.Reconcile:
 		for _, p := range c.Pods {
+			a.statuses.Reconcile(p)
 			a.workers.Resync(p.UID)
 		}
 	}

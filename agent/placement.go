@@ -269,6 +269,20 @@ func (p *placement) pin(uid types.UID, name string) podspec.Pinning {
 	return out
 }
 
+// OwnCPUs tells whether a container of the pod has CPUs of its own. A quota on the
+// pod's cgroup would only take time from them (kubelet:
+// DisableCPUQuotaWithExclusiveCPUs); see cgroups.PodOptions.ExclusiveCPUs.
+func (a *Agent) OwnCPUs(pod *v1.Pod) bool {
+	p := a.placement
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	has, _ := p.node.State.CPU.Pod(string(pod.UID))
+	return slices.ContainsFunc(has.Containers, func(c cpumgr.ContainerCPUs) bool { return !c.Pooled })
+}
+
 // resizable tells why a pod cannot have other resources, or nil.
 func (p *placement) resizable(has, asks *v1.Pod) error {
 	if p == nil {

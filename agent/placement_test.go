@@ -101,6 +101,11 @@ func TestPlacement(t *testing.T) {
 		if q := st.GetStatus().GetResources().GetLinux().GetCpuQuota(); q != -1 {
 			t.Errorf("quota %d of a container with CPUs of its own", q)
 		}
+		for name, want := range map[string]bool{"web": false, "a": true, "b": true} {
+			if got := l.OwnCPUs(l.pod(name)); got != want {
+				t.Errorf("%s has CPUs of its own: %t, want %t", name, got, want)
+			}
+		}
 
 		// What does not fit is turned away, with the kubelet's reason; what a pod
 		// held is free when it is gone.

@@ -51,6 +51,7 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 		return podworker.Outcome{Terminal: true}, nil
 	}
 
+	a.mirror(pod)
 	if err := os.MkdirAll(a.podDir(pod.UID), 0o750); err != nil {
 		a.events.Event(pod, v1.EventTypeWarning, "Failed", "error making pod data directories: "+err.Error())
 		return podworker.Outcome{}, fmt.Errorf("pod directory: %w", err)
@@ -268,6 +269,7 @@ func (a *Agent) input(ctx context.Context, pod *v1.Pod, obs *observed.Pod, mount
 		Volumes:    mounts.Paths(),
 		PodDir:     a.podDir(pod.UID),
 		Pinned:     a.placement.pins(pod),
+		Services:   a.services(pod.Namespace),
 
 		RuntimeHandler: handler, Handler: features, UserNamespace: ids, VolumeGroups: mounts.Groups(pod),
 	}, nil

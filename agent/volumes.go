@@ -12,6 +12,7 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podspec"
 	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/claims"
 	"github.com/nodewright/nodewright/volumemgr/content"
 	"github.com/nodewright/nodewright/volumemgr/mount"
 	"github.com/nodewright/nodewright/volumemgr/plugins"
@@ -39,13 +40,19 @@ func (a *Agent) newVolumes() (Volumes, error) {
 	kernel := &mount.Kernel{}
 	list, err := plugins.New(plugins.Config{
 		Mounter: kernel, Root: a.cfg.RootDir, Source: objects{a},
+		Tokens: a.cfg.Tokens, Bundles: a.cfg.Bundles, Certificates: a.cfg.Certificates,
 		Allocatable: func() v1.ResourceList { return a.cfg.Node.Allocatable },
 	})
 	if err != nil {
 		return nil, err
 	}
+	resolver, err := claims.New(claims.Config{Source: bound{a}, Alone: true})
+	if err != nil {
+		return nil, err
+	}
 	return volumemgr.New(volumemgr.Config{
 		Root: a.cfg.RootDir, Plugins: list, Mounter: plugins.Mounter(kernel), Events: a.events,
+		Claims: resolver, Node: a.here,
 		Ready: func(uid types.UID) { a.workers.Resync(uid) },
 		Log:   a.cfg.Log.Named("volumemgr"), Metrics: a.cfg.Metrics,
 	})

@@ -30,7 +30,14 @@ type decoded struct {
 	numbers    map[*v1.Pod]int // of the pods' documents
 	configMaps []*v1.ConfigMap
 	secrets    []*v1.Secret
+	claims     []*v1.PersistentVolumeClaim
+	volumes    []*v1.PersistentVolume
 	problems   []Problem
+}
+
+// objects counts what there is beside pods.
+func (d *decoded) objects() int {
+	return len(d.configMaps) + len(d.secrets) + len(d.claims) + len(d.volumes)
 }
 
 // decode reads all documents of a manifest, YAML or JSON.
@@ -73,6 +80,13 @@ func blank(doc []byte) bool {
 	return true
 }
 
+// Kinds of objects beside pods, ConfigMaps and Secrets.
+const (
+	kindClaim  = "PersistentVolumeClaim"
+	kindVolume = "PersistentVolume"
+	kinds      = "Pod, ConfigMap, Secret, PersistentVolume, PersistentVolumeClaim or List"
+)
+
 // header is what every object begins with.
 type header struct {
 	APIVersion string `json:"apiVersion"`
@@ -113,7 +127,7 @@ func (d *decoded) object(raw []byte, o origin, n int) {
 		return
 	}
 	name := h.Metadata.Name
-	if name != "" {
+	if name != "" && h.Kind != kindVolume { // which is in no namespace
 		name = orDefault(h.Metadata.Namespace) + "/" + name
 	}
 	if h.APIVersion != "v1" {
@@ -135,6 +149,18 @@ func (d *decoded) object(raw []byte, o origin, n int) {
 			s.Namespace = orDefault(s.Namespace)
 			d.secrets = append(d.secrets, s)
 		}
+	case kindClaim:
+		c := &v1.PersistentVolumeClaim{}
+		if d.strict(raw, c, o, n, name) && d.named(c.Name, o, n) {
+			c.Namespace = orDefault(c.Namespace)
+			d.claims = append(d.claims, c)
+		}
+	case kindVolume:
+		pv := &v1.PersistentVolume{}
+		if d.strict(raw, pv, o, n, name) && d.named(pv.Name, o, n) && d.oneSource(pv, o, n) {
+			pv.Namespace = ""
+			d.volumes = append(d.volumes, pv)
+		}
 	case "List", "PodList":
 		var l struct {
 			Items []json.RawMessage `json:"items"`
@@ -147,9 +173,9 @@ func (d *decoded) object(raw []byte, o origin, n int) {
 			d.object(withKind(item, h.Kind), o, n)
 		}
 	case "":
-		d.problem(o, n, name, "kind", "is missing; want Pod, ConfigMap, Secret or List")
+		d.problem(o, n, name, "kind", "is missing; want "+kinds)
 	default:
-		d.problem(o, n, name, "kind", fmt.Sprintf("%q is not supported; want Pod, ConfigMap, Secret or List", h.Kind))
+		d.problem(o, n, name, "kind", fmt.Sprintf("%q is not supported; want %s", h.Kind, kinds))
 	}
 }
 
@@ -222,6 +248,15 @@ func (d *decoded) named(name string, o origin, n int) bool {
 		return false
 	}
 	return true
+}
+
+// oneSource refuses a persistent volume that is on nothing, or on several things.
+func (d *decoded) oneSource(pv *v1.PersistentVolume, o origin, n int) bool {
+	count := setFields(pv.Spec.PersistentVolumeSource)
+	if count != 1 {
+		d.problem(o, n, pv.Name, "spec", fmt.Sprintf("has %d sources; want one, such as local or nfs", count))
+	}
+	return count == 1
 }
 
 func orDefault(namespace string) string {

@@ -157,7 +157,8 @@ func TestValidate(t *testing.T) {
 		{vol("configMap: {}"), "spec.volumes[0].configMap.name"},
 		{vol("emptyDir: {}, hostPath: {path: /x}"), "spec.volumes[0]"},
 		{vol("hostPath: {path: /x/../y}"), "spec.volumes[0].hostPath.path"},
-		{vol("persistentVolumeClaim: {claimName: x}"), "spec.volumes[0].persistentVolumeClaim"},
+		{vol("persistentVolumeClaim: {claimName: ''}"), "spec.volumes[0].persistentVolumeClaim.claimName"},
+		{vol("ephemeral: {}"), "spec.volumes[0].ephemeral.volumeClaimTemplate"},
 		{vol("projected: {sources: [{clusterTrustBundle: {path: x}}]}"), "spec.volumes[0].projected.sources[0].clusterTrustBundle"},
 		{vol("projected: {sources: [{serviceAccountToken: {path: x}}]}"), "spec.volumes[0].projected.sources[0].serviceAccountToken"},
 		{con("resources: {claims: [{name: x}]}"), "spec.containers[0].resources.claims"},
@@ -198,4 +199,57 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Claims and volumes come from manifests as other objects do.
+func TestClaimsAndVolumes(t *testing.T) {
+	d := decodeString(`apiVersion: v1
+kind: PersistentVolume
+metadata: {name: disk, namespace: nonsense}
+spec: {local: {path: /mnt/disk}, claimRef: {namespace: default, name: data}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {volumeName: disk}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: none}
+spec: {}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: two}
+spec: {local: {path: /a}, nfs: {server: s, path: /}}
+---
+apiVersion: v1
+kind: PersistentVolume
+spec: {local: {path: /a}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: typo}
+spec: {volumename: disk}
+`)
+	if len(d.volumes) != 1 || d.volumes[0].Name != "disk" || d.volumes[0].Namespace != "" {
+		t.Errorf("volumes %+v", d.volumes)
+	}
+	if len(d.claims) != 1 || d.claims[0].Namespace != "default" || d.claims[0].Spec.VolumeName != "disk" {
+		t.Errorf("claims %+v", d.claims)
+	}
+	var got []string
+	for _, p := range d.problems {
+		p.File = "m"
+		got = append(got, p.Error())
+	}
+	want := []string{
+		"m document 3 (none): spec: has 0 sources; want one, such as local or nfs",
+		"m document 4 (two): spec: has 2 sources; want one, such as local or nfs",
+		"m document 5: metadata.name: is missing",
+		"m document 6 (default/typo): spec.volumename: unknown field",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("problems %q, want %q", got, want)
+	}
 }

@@ -261,7 +261,7 @@ func (d *directory) hasEarlier(path string) bool {
 	if m == nil {
 		m = d.recall(path)
 	}
-	return m != nil && len(m.good.pods)+len(m.good.configMaps)+len(m.good.secrets) > 0
+	return m != nil && len(m.good.pods)+m.good.objects() > 0
 }
 
 // broken takes note of a file that cannot be read at all.
@@ -311,10 +311,12 @@ func (m *manifest) keep(old *manifest) {
 		}
 	}
 	wanted := func(name string) bool { return nameless || broken[name] }
-	configMaps, secrets := len(m.good.configMaps), len(m.good.secrets)
+	objects := m.good.objects()
 	m.good.configMaps = keepObjects(m.good.configMaps, old.good.configMaps, wanted)
 	m.good.secrets = keepObjects(m.good.secrets, old.good.secrets, wanted)
-	kept = kept || len(m.good.configMaps) > configMaps || len(m.good.secrets) > secrets
+	m.good.claims = keepObjects(m.good.claims, old.good.claims, wanted)
+	m.good.volumes = keepObjects(m.good.volumes, old.good.volumes, wanted)
+	kept = kept || m.good.objects() > objects
 	for i := range m.problems {
 		m.problems[i].Kept = kept
 	}
@@ -324,14 +326,22 @@ func (m *manifest) keep(old *manifest) {
 func keepObjects[T metav1.Object](now, old []T, wanted func(name string) bool) []T {
 	have := map[string]bool{}
 	for _, o := range now {
-		have[o.GetNamespace()+"/"+o.GetName()] = true
+		have[objectName(o)] = true
 	}
 	for _, o := range old {
-		if name := o.GetNamespace() + "/" + o.GetName(); !have[name] && wanted(name) {
+		if name := objectName(o); !have[name] && wanted(name) {
 			now = append(now, o)
 		}
 	}
 	return now
+}
+
+// objectName is namespace/name, or the name alone of what is in no namespace.
+func objectName(o metav1.Object) string {
+	if o.GetNamespace() == "" {
+		return o.GetName()
+	}
+	return o.GetNamespace() + "/" + o.GetName()
 }
 
 // asWritten is namespace/name as the manifest has it, without the node's name.
@@ -369,6 +379,8 @@ func (d *directory) snapshot() Snapshot {
 		s.Problems = append(s.Problems, m.problems...)
 		s.ConfigMaps = append(s.ConfigMaps, m.good.configMaps...)
 		s.Secrets = append(s.Secrets, m.good.secrets...)
+		s.Claims = append(s.Claims, m.good.claims...)
+		s.Volumes = append(s.Volumes, m.good.volumes...)
 		within := map[string]bool{}
 		for _, p := range m.good.pods {
 			name := podmeta.FullName(p.Namespace, p.Name)

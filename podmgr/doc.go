@@ -16,8 +16,9 @@
 //	}
 //
 // Pods from files and URLs are static: they get the name, the UID and the
-// annotations that the kubelet gives them. ConfigMaps and Secrets that stand
-// beside them are kept for whoever compiles the pods.
+// annotations that the kubelet gives them. ConfigMaps, Secrets, PersistentVolumes
+// and PersistentVolumeClaims that stand beside them are kept for whoever compiles
+// the pods and mounts their volumes.
 //
 // # Faults
 //

@@ -133,7 +133,7 @@ func (w *web) read(body []byte) Snapshot {
 		m.keep(&manifest{good: w.good})
 	}
 	w.good = m.good
-	s := Snapshot{ConfigMaps: m.good.configMaps, Secrets: m.good.secrets, Problems: m.problems}
+	s := Snapshot{ConfigMaps: m.good.configMaps, Secrets: m.good.secrets, Claims: m.good.claims, Volumes: m.good.volumes, Problems: m.problems}
 	for _, p := range m.good.pods {
 		s.Pods = append(s.Pods, p.DeepCopy())
 	}

@@ -112,7 +112,9 @@ func (m *Manager) merge(source string, snap Snapshot) {
 	m.logProblems(st.snapshot.Problems, snap.Problems)
 	var configs []Object
 	if st.spoken {
-		configs = union(changed("ConfigMap", st.snapshot.ConfigMaps, snap.ConfigMaps), changed("Secret", st.snapshot.Secrets, snap.Secrets))
+		was := st.snapshot
+		configs = union(changed("ConfigMap", was.ConfigMaps, snap.ConfigMaps), changed("Secret", was.Secrets, snap.Secrets))
+		configs = union(configs, union(changed(kindClaim, was.Claims, snap.Claims), changed(kindVolume, was.Volumes, snap.Volumes)))
 	}
 	m.send(source, ops, !st.spoken, configs)
 	snap.Pods = nil

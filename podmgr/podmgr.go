@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,14 +39,14 @@ type Change struct {
 	Op     Op
 	Source string
 	Pods   []*v1.Pod
-	// Configs are the ConfigMaps and Secrets that came, went or changed.
+	// Configs are the objects beside pods that came, went or changed.
 	Configs []Object
 }
 
-// Object names a ConfigMap or a Secret.
+// Object names an object that pods refer to.
 type Object struct {
-	Kind      string // "ConfigMap" or "Secret"
-	Namespace string
+	Kind      string // ConfigMap, Secret, PersistentVolumeClaim or PersistentVolume
+	Namespace string // "" of a PersistentVolume
 	Name      string
 }
 
@@ -53,6 +55,8 @@ type Snapshot struct {
 	Pods       []*v1.Pod
 	ConfigMaps []*v1.ConfigMap
 	Secrets    []*v1.Secret
+	Claims     []*v1.PersistentVolumeClaim
+	Volumes    []*v1.PersistentVolume
 	Problems   []Problem
 }
 
@@ -62,7 +66,7 @@ type Problem struct {
 	// File is the path or the URL, Document counts from 1 within it.
 	File     string
 	Document int
-	// Pod is namespace/name, as far as it could be read.
+	// Pod is namespace/name of the object, as far as it could be read.
 	Pod    string
 	Field  string
 	Reason string
@@ -250,6 +254,34 @@ func (m *Manager) PodByName(namespace, name string) (*v1.Pod, bool) {
 	return p, p != nil
 }
 
+// Claim returns a claim to a persistent volume, shared and read-only.
+func (m *Manager) Claim(namespace, name string) (*v1.PersistentVolumeClaim, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range m.cfg.Sources {
+		for _, c := range m.sources[s.Name()].snapshot.Claims {
+			if c.Namespace == namespace && c.Name == name {
+				return c, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// Volume returns a persistent volume, shared and read-only.
+func (m *Manager) Volume(name string) (*v1.PersistentVolume, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range m.cfg.Sources {
+		for _, pv := range m.sources[s.Name()].snapshot.Volumes {
+			if pv.Name == name {
+				return pv, true
+			}
+		}
+	}
+	return nil, false
+}
+
 // Mirror returns the pod that stands in the API for the static pod of that
 // name.
 func (m *Manager) Mirror(namespace, name string) (*v1.Pod, bool) {
@@ -257,6 +289,14 @@ func (m *Manager) Mirror(namespace, name string) (*v1.Pod, bool) {
 	defer m.mu.Unlock()
 	p := m.store.mirrors[podmeta.FullName(namespace, name)]
 	return p, p != nil
+}
+
+// Mirrors lists the pods that stand in the API for static ones, whether these
+// are there or not.
+func (m *Manager) Mirrors() []*v1.Pod {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Collect(maps.Values(m.store.mirrors))
 }
 
 // ConfigMaps returns those of a namespace by name. The map is the caller's.

@@ -142,17 +142,17 @@ func (v *podValidator) volumeList(vols []v1.Volume, p *field.Path) {
 			v.add(field.Duplicate(vp.Child("name"), vol.Name))
 		}
 		v.volumes[vol.Name] = true
-		if n := sources(vol); n > 1 {
+		if n := setFields(vol.VolumeSource); n > 1 {
 			v.add(field.Forbidden(vp, fmt.Sprintf("has %d sources; want one", n)))
 		}
 		v.volumeSource(&vol.VolumeSource, vp)
 	}
 }
 
-// sources counts what a volume is to come from.
-func sources(vol *v1.Volume) int {
+// setFields counts what a volume is to come from.
+func setFields(source any) int {
 	n := 0
-	s := reflect.ValueOf(vol.VolumeSource) // all its fields are pointers
+	s := reflect.ValueOf(source) // all its fields are pointers
 	for i := range s.NumField() {
 		if !s.Field(i).IsNil() {
 			n++
@@ -162,11 +162,11 @@ func sources(vol *v1.Volume) int {
 }
 
 func (v *podValidator) volumeSource(vol *v1.VolumeSource, p *field.Path) {
-	if vol.PersistentVolumeClaim != nil {
-		v.add(field.Forbidden(p.Child("persistentVolumeClaim"), "static pods may not reference claims"))
+	if c := vol.PersistentVolumeClaim; c != nil && c.ClaimName == "" {
+		v.add(field.Required(p.Child("persistentVolumeClaim", "claimName"), ""))
 	}
-	if vol.Ephemeral != nil {
-		v.add(field.Forbidden(p.Child("ephemeral"), "static pods may not reference claims"))
+	if e := vol.Ephemeral; e != nil && e.VolumeClaimTemplate == nil {
+		v.add(field.Required(p.Child("ephemeral", "volumeClaimTemplate"), ""))
 	}
 	if h := vol.HostPath; h != nil && (!path.IsAbs(h.Path) || strings.Contains("/"+h.Path+"/", "/../")) {
 		v.add(field.Invalid(p.Child("hostPath", "path"), h.Path, "must be an absolute path without '..'"))

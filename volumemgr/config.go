@@ -37,6 +37,9 @@ type Config struct {
 	Mounter Mounter
 	// Claims finds persistent volumes; none: such volumes are an error.
 	Claims Claims
+	// Node tells what the affinity of persistent volumes is matched against; nil:
+	// every volume is for this node.
+	Node func() Here
 	// Files is the disk; the operating system's.
 	Files Files
 	// Events hears of volumes that cannot be mounted; nobody.

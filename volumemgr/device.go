@@ -36,6 +36,11 @@ func (m *Manager) startDevice(d *device, o op) {
 		defer m.wg.Done()
 		err := m.guard(func() error {
 			if o == opMountDevice {
+				if !arg.Found {
+					if err := m.reachable(spec); err != nil {
+						return err
+					}
+				}
 				return d.plugin.MountDevice(ctx, arg)
 			}
 			return d.plugin.UnmountDevice(ctx, d.id)

@@ -188,6 +188,11 @@ func (m *Manager) setUp(ctx context.Context, v *volume, arg *Volume) (Result, er
 	if err := m.alone(v, arg); err != nil {
 		return Result{}, err
 	}
+	if !arg.Remount && !arg.Found {
+		if err := m.reachable(arg.Spec); err != nil {
+			return Result{}, err
+		}
+	}
 	if !v.key.block {
 		return v.plugin.SetUp(ctx, arg)
 	}

@@ -25,8 +25,8 @@ type runtimeConfig interface {
 }
 
 // podCgroups makes what the configuration says of pods' cgroups; nil, if the
-// runtime is to do as it likes.
-func podCgroups(ctx context.Context, c *kubeletconfig.KubeletConfiguration, node agent.Node, rt runtimeConfig, log *zap.Logger, reg prometheus.Registerer) (agent.Cgroups, error) {
+// runtime is to do as it likes. ownCPUs tells which pods a quota would hinder.
+func podCgroups(ctx context.Context, c *kubeletconfig.KubeletConfiguration, node agent.Node, rt runtimeConfig, ownCPUs func(*v1.Pod) bool, log *zap.Logger, reg prometheus.Registerer) (agent.Cgroups, error) {
 	if !*c.CgroupsPerQOS {
 		return nil, nil
 	}
@@ -34,8 +34,10 @@ func podCgroups(ctx context.Context, c *kubeletconfig.KubeletConfiguration, node
 		Root: c.CgroupRoot, Driver: cgroupDriver(ctx, c, rt, log),
 		Node:                 divided(c, node.Capacity),
 		SystemReservedCgroup: c.SystemReservedCgroup, KubeReservedCgroup: c.KubeReservedCgroup,
-		PodOptions: cgroups.PodOptions{NoCPUQuota: !*c.CPUCFSQuota, CPUPeriod: c.CPUCFSQuotaPeriod.Duration, Pids: *c.PodPidsLimit},
-		Log:        log.Named("cgroups"), Metrics: reg,
+		PodOptions: cgroups.PodOptions{
+			NoCPUQuota: !*c.CPUCFSQuota, CPUPeriod: c.CPUCFSQuotaPeriod.Duration, Pids: *c.PodPidsLimit, ExclusiveCPUs: ownCPUs,
+		},
+		Log: log.Named("cgroups"), Metrics: reg,
 	}
 	for _, e := range c.EnforceNodeAllocatable {
 		cfg.Enforce = append(cfg.Enforce, cgroups.Enforcement(e))

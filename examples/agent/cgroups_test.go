@@ -193,7 +193,7 @@ func TestCgroupConfig(t *testing.T) {
 		c, _, _, err := load(t, configHead+tc.content+"\n")
 		var got agent.Cgroups
 		if err == nil {
-			got, err = podCgroups(t.Context(), c, agent.Node{}, tc.rt, zap.NewNop(), prometheus.NewRegistry())
+			got, err = podCgroups(t.Context(), c, agent.Node{}, tc.rt, nil, zap.NewNop(), prometheus.NewRegistry())
 		}
 		switch {
 		case tc.err != "":

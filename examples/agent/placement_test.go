@@ -23,6 +23,16 @@ func (l *lab) cpuset(pod string) string {
 	return strings.TrimSpace(l.ask("exec", pod, "--", "/testbox", "cat", file))
 }
 
+// quota is what a container sees of its CPU quota.
+func (l *lab) quota(pod string) string {
+	l.t.Helper()
+	file := "/sys/fs/cgroup/cpu/cpu.cfs_quota_us"
+	if agent.CgroupV2() {
+		file = "/sys/fs/cgroup/cpu.max"
+	}
+	return strings.TrimSpace(l.ask("exec", pod, "--", "/testbox", "cat", file))
+}
+
 // guaranteed is the manifest of a pod that gets a CPU of its own.
 func guaranteed(name string) string {
 	return fmt.Sprintf(`apiVersion: v1
@@ -43,7 +53,9 @@ func TestPlacementPinned(t *testing.T) {
 	if err != nil || len(m.CPUs) < 2 || m.AllCPUs().Len() != runtime.NumCPU() || !m.AllCPUs().Has(0) {
 		t.Skipf("this takes at least 2 CPUs, all of them ours; there are %v (%v)", m.AllCPUs(), err)
 	}
+	root, dirs := cgroupRoot(t)
 	l := newLab(t)
+	l.inCgroups(root)
 	f, err := os.OpenFile(l.config(), os.O_APPEND|os.O_WRONLY, 0)
 	l.must(err)
 	_, err = f.WriteString("cpuManagerPolicy: static\nreservedSystemCPUs: '0'\n")
@@ -67,6 +79,15 @@ func TestPlacementPinned(t *testing.T) {
 		}
 	}
 	check("at first")
+	// No quota takes time from it, neither its own nor its pod's.
+	quota := map[bool]string{false: "-1", true: "max 100000"}[agent.CgroupV2()]
+	if got := l.quota("own"); got != quota {
+		t.Errorf("own has CPU quota %q inside, want %q", got, quota)
+	}
+	pod := "pod" + string(l.pods()["own"].UID)
+	if got, err := cgroupFile(dirs, pod, "cpu", "cpu.cfs_quota_us", "cpu.max"); err != nil || got != quota {
+		t.Errorf("the pod of own has CPU quota %q (%v), want %q", got, err, quota)
+	}
 	before := ids(l.containers())
 	pid := l.pid(containerID(l.pods()["own"], "c"))
 	l.kill()

@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	v1 "k8s.io/api/core/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/nodewright/nodewright/agent"
@@ -87,10 +88,12 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 	if err != nil {
 		return err
 	}
-	if cfg.Cgroups, err = podCgroups(ctx, conf, cfg.Node, client, log, reg); err != nil {
+	var a *agent.Agent // it asks for cgroups when it runs, not before
+	own := func(pod *v1.Pod) bool { return a.OwnCPUs(pod) }
+	if cfg.Cgroups, err = podCgroups(ctx, conf, cfg.Node, client, own, log, reg); err != nil {
 		return err
 	}
-	a, err := agent.New(cfg)
+	a, err = agent.New(cfg)
 	if err != nil {
 		return err
 	}

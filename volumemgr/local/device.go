@@ -18,9 +18,13 @@ const defaultType = "ext4"
 // mountsDir is where devices are mounted.
 func (p *Plugin) mountsDir() string { return filepath.Join(p.cfg.Root, "plugins", name, "mounts") }
 
-// Device is the volume's block device, if its files are on one. Of a volume
+// Device is the volume's block device, if its files are on one or pods have it as
+// one. Of a volume
 // that is known by its directory alone, the place where one was mounted tells.
 func (p *Plugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
+	if isBlock(v) {
+		return p.blockDevice(v.Name), nil
+	}
 	d := volumemgr.Device{Name: v.Name, Path: filepath.Join(p.mountsDir(), v.Name)}
 	if v.Spec == nil {
 		if _, err := os.Lstat(d.Path); errors.Is(err, fs.ErrNotExist) {
@@ -29,9 +33,6 @@ func (p *Plugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 			return volumemgr.Device{}, err
 		}
 		return d, nil
-	}
-	if v.Spec.Block() {
-		return volumemgr.Device{}, nil
 	}
 	device, err := kindOf(v.Spec.PersistentVolume.Spec.Local)
 	if err != nil || !device {
@@ -42,23 +43,23 @@ func (p *Plugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 
 // Devices lists the places where devices are mounted, or were about to be.
 func (p *Plugin) Devices(context.Context) ([]volumemgr.Device, error) {
-	entries, err := os.ReadDir(p.mountsDir())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	out, err := p.mappedDevices()
+	entries, merr := os.ReadDir(p.mountsDir())
+	if errors.Is(merr, fs.ErrNotExist) {
+		merr = nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	var out []volumemgr.Device
 	for _, e := range entries {
 		out = append(out, volumemgr.Device{Name: e.Name(), Path: filepath.Join(p.mountsDir(), e.Name())})
 	}
-	return out, nil
+	return out, errors.Join(err, merr)
 }
 
 // MountDevice makes the device's file system ready and mounts it, unless it
-// is mounted.
+// is mounted. With volumeMode Block it makes the place for the pods' files.
 func (p *Plugin) MountDevice(ctx context.Context, v *volumemgr.Volume) error {
+	if v.Spec.Block() {
+		return os.MkdirAll(v.DevicePath, 0o750)
+	}
 	l := v.Spec.PersistentVolume.Spec.Local
 	defer p.lock(l.Path)()
 	found, err := mount.Find(ctx, p.cfg.Mounter, v.DevicePath)
@@ -89,6 +90,9 @@ func (p *Plugin) MountDevice(ctx context.Context, v *volumemgr.Volume) error {
 
 // UnmountDevice unmounts a device, unless a pod has it still.
 func (p *Plugin) UnmountDevice(ctx context.Context, d volumemgr.Device) error {
+	if isMapped(d) {
+		return p.unmapLeft(ctx, d)
+	}
 	path, err := mount.Resolve(d.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

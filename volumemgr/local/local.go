@@ -30,6 +30,8 @@ type Config struct {
 	Root string
 	// Run runs mkfs, blkid and fsck; nil runs them.
 	Run Run
+	// Loops hold block devices that pods have; nil are the kernel's.
+	Loops Loops
 }
 
 // Plugin makes local volumes.
@@ -60,6 +62,9 @@ func New(cfg Config) (*Plugin, error) {
 	}
 	if cfg.Run == nil {
 		cfg.Run = run
+	}
+	if cfg.Loops == nil {
+		cfg.Loops = newLoops()
 	}
 	return &Plugin{cfg: cfg, paths: make(map[string]*pathLock)}, nil
 }
@@ -165,19 +170,3 @@ func (p *Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (_ volumemgr.Re
 func (p *Plugin) TearDown(ctx context.Context, v *volumemgr.Volume) error {
 	return mount.Clean(ctx, p.cfg.Mounter, v.Path, mount.Plain)
 }
-
-// MapDevice returns the block device.
-func (*Plugin) MapDevice(_ context.Context, v *volumemgr.Volume) (string, error) {
-	l := v.Spec.PersistentVolume.Spec.Local
-	device, err := kindOf(l)
-	if err != nil {
-		return "", err
-	}
-	if !device {
-		return "", fmt.Errorf("local.path %q is a directory, volumeMode Block wants a block device", l.Path)
-	}
-	return filepath.EvalSymlinks(l.Path)
-}
-
-// UnmapDevice does nothing: the device is the node's.
-func (*Plugin) UnmapDevice(context.Context, *volumemgr.Volume) error { return nil }

@@ -4,7 +4,8 @@
 //	testvm [-run REGEXP] [-timeout 20m] [-cpus 2] [-memory 3G] [-accel tcg] [-kernel DIR] [PACKAGE...]
 //
 // Wherever it is called from, the tests meet the same machine: a Debian
-// kernel, cgroup v2 alone, root with every capability, no network but lo.
+// kernel, cgroup v2 alone, two NUMA nodes, root with every capability, no
+// network but lo.
 // The steps, each in a file of its own:
 //
 //   - kernel.go fetches Debian's kernel package and unpacks it under build/vm;
@@ -53,11 +54,11 @@ func main() {
 		return
 	}
 	runtime.LockOSThread() // qemu is told of the death of this thread
-	var s settings
+	s := settings{memory: 3 << 30}
 	flag.StringVar(&s.run, "run", "", "only tests that match this `regexp`")
 	flag.DurationVar(&s.limit, "timeout", 20*time.Minute, "how `long` the machine may run")
 	flag.IntVar(&s.cpus, "cpus", 2, "`number` of the machine's CPUs")
-	flag.StringVar(&s.memory, "memory", "3G", "the machine's memory, its disk included; qemu's `size`")
+	flag.Var(&s.memory, "memory", "the machine's memory, its disk included; a `size` such as 3G or 3072M")
 	flag.StringVar(&s.accel, "accel", "tcg", "qemu's `accelerator`; kvm is faster where it works")
 	flag.StringVar(&s.kernel, "kernel", "", "`directory` of an unpacked kernel package; Debian's is fetched")
 	flag.Parse()
@@ -73,7 +74,7 @@ type settings struct {
 	run    string
 	limit  time.Duration
 	cpus   int
-	memory string
+	memory memory
 	accel  string
 	kernel string
 }
@@ -119,7 +120,7 @@ func host(ctx context.Context, s settings, patterns []string) error {
 	if err := writeInitramfs(initramfs, p, modules); err != nil {
 		return fmt.Errorf("write initramfs: %w", err)
 	}
-	say("booting Linux %s with %d CPUs and %s of memory, %s; console in %s", k.version, s.cpus, s.memory, s.accel,
+	say("booting Linux %s with %d CPUs and %s of memory on two NUMA nodes, %s; console in %s", k.version, s.cpus, &s.memory, s.accel,
 		rel(repo, filepath.Join(vm, "console.log")))
 	start := time.Now()
 	r, err := boot(ctx, s, k.image, initramfs, vm)

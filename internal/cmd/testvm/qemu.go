@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -17,17 +18,55 @@ const qemu = "qemu-system-x86_64"
 // hostTag names the share of this system's root.
 const hostTag = "host"
 
-// qemuArgs describe the machine: a console on stdio, a second serial port for
-// the results, this system's root read-only, no network card, no disk.
-// The kernel restarts on a panic, and -no-reboot makes an end of that.
+// qemuArgs describe the machine: two NUMA nodes, a console on stdio, a second
+// serial port for the results, this system's root read-only, no network card, no
+// disk. The kernel restarts on a panic, and -no-reboot makes an end of that.
 func qemuArgs(s settings, image, initramfs, resultFile string) []string {
-	return []string{
-		"-accel", s.accel, "-cpu", "max", "-smp", strconv.Itoa(s.cpus), "-m", s.memory,
+	return append([]string{
+		"-accel", s.accel, "-cpu", "max", "-smp", strconv.Itoa(s.cpus), "-m", s.memory.String(),
 		"-nodefaults", "-display", "none", "-no-reboot",
 		"-kernel", image, "-initrd", initramfs, "-append", "console=ttyS0 quiet panic=-1",
 		"-serial", "stdio", "-serial", "file:" + resultFile,
 		"-virtfs", "local,path=/,mount_tag=" + hostTag + ",security_model=none,readonly=on,multidevs=remap",
+	}, numaArgs(s)...)
+}
+
+// numaArgs deal the machine's CPUs and memory out to two NUMA nodes, the first
+// half to the first. With one CPU there is one node.
+func numaArgs(s settings) []string {
+	if s.cpus < 2 {
+		return nil
 	}
+	var args []string
+	first, size := 0, s.memory/2
+	for node, cpus := range []int{s.cpus / 2, s.cpus - s.cpus/2} {
+		args = append(args,
+			"-object", fmt.Sprintf("memory-backend-ram,id=ram%d,size=%dM", node, size>>20),
+			"-numa", fmt.Sprintf("node,nodeid=%d,cpus=%d-%d,memdev=ram%d", node, first, first+cpus-1, node))
+		first += cpus
+	}
+	return args
+}
+
+// A memory is a size in bytes, as a flag: a number of MiB, or one with M or G.
+// It is even, so that two nodes share it.
+type memory int64
+
+func (m *memory) String() string { return strconv.FormatInt(int64(*m)>>20, 10) + "M" }
+
+// Set reads the flag.
+func (m *memory) Set(s string) error {
+	unit := int64(1) << 20
+	digits := strings.TrimSuffix(s, "M")
+	if d, giga := strings.CutSuffix(s, "G"); giga {
+		digits, unit = d, 1<<30
+	}
+	n, err := strconv.ParseInt(digits, 10, 32)
+	if err != nil || n <= 0 || n*(unit>>20)%2 != 0 {
+		return fmt.Errorf("%q: want an even number of MiB such as 3072M, or of GiB such as 3G", s)
+	}
+	*m = memory(n * unit)
+	return nil
 }
 
 // boot runs the machine to its end and returns what it told.

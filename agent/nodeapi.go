@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// RunningPods lists what runs, wanted or not, with specs that have no more than
+// the runtime knows: names and images.
+func (a *Agent) RunningPods(context.Context) ([]*v1.Pod, error) {
+	if err := a.pleg.Healthy(); err != nil {
+		return nil, fmt.Errorf("container runtime: %w", err)
+	}
+	var pods []*v1.Pod
+	for _, l := range a.pleg.Pods() {
+		obs, err := a.pleg.Get(l.UID)
+		if err != nil || !obs.AnyRunning() {
+			continue
+		}
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: l.Name, Namespace: l.Namespace, UID: l.UID}}
+		for i := range obs.Containers {
+			if c := &obs.Containers[i]; c.State == observed.Running {
+				p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: c.Name, Image: c.Image})
+			}
+		}
+		pods = append(pods, p)
+	}
+	slices.SortFunc(pods, func(x, y *v1.Pod) int {
+		return strings.Compare(x.Namespace+"/"+x.Name, y.Namespace+"/"+y.Name)
+	})
+	return pods, nil
+}
+
+// ContainerID is the runtime's name for a container that runs; the error is a
+// [local.ErrNotFound] if none does. uid may be that of a static pod's mirror.
+func (a *Agent) ContainerID(_ context.Context, uid types.UID, container string) (string, error) {
+	obs, err := a.pleg.Get(a.ownUID(uid))
+	if err != nil {
+		return "", err
+	}
+	for i := range obs.Containers {
+		if c := &obs.Containers[i]; c.Name == container && c.State == observed.Running {
+			return c.ID, nil
+		}
+	}
+	return "", fmt.Errorf("container %q does not run: %w", container, local.ErrNotFound)
+}
+
+// SandboxID is the runtime's name for the sandbox of a pod that runs; the error
+// is a [local.ErrNotFound] if there is none. uid may be that of a static pod's
+// mirror.
+func (a *Agent) SandboxID(_ context.Context, uid types.UID) (string, error) {
+	obs, err := a.pleg.Get(a.ownUID(uid))
+	if err != nil {
+		return "", err
+	}
+	for i := range obs.Sandboxes {
+		if s := &obs.Sandboxes[i]; s.State == observed.Running {
+			return s.ID, nil
+		}
+	}
+	return "", fmt.Errorf("no sandbox of the pod runs: %w", local.ErrNotFound)
+}
+
+// LogFile is where a container logs to, and whether more may come. The error
+// is a [local.ErrNotFound] if there is no such container, or it has no log.
+func (a *Agent) LogFile(_ context.Context, id string) (path string, open bool, err error) {
+	for _, l := range a.pleg.Pods() {
+		if !slices.ContainsFunc(l.Containers, func(c observed.Item) bool { return c.ID == id }) {
+			continue
+		}
+		obs, err := a.pleg.Get(l.UID)
+		if err != nil {
+			return "", false, err
+		}
+		for i := range obs.Containers {
+			if c := &obs.Containers[i]; c.ID == id && c.LogPath != "" {
+				return c.LogPath, c.State != observed.Exited, nil
+			}
+		}
+	}
+	return "", false, fmt.Errorf("container %s has no log: %w", id, local.ErrNotFound)
+}
+
+// ownUID turns the UID of a static pod's mirror into its own, and leaves others.
+func (a *Agent) ownUID(uid types.UID) types.UID {
+	for _, m := range a.pods.Mirrors() {
+		if m.UID == uid {
+			if p, ok := a.pods.PodByName(m.Namespace, m.Name); ok && podmeta.IsStatic(p) {
+				return p.UID
+			}
+		}
+	}
+	return uid
+}
