@@ -113,7 +113,7 @@ func New[T Object](cfg Config[T]) (*Follower[T], error) {
 // Run follows until ctx ends, and returns nil then. It may be called once.
 func (f *Follower[T]) Run(ctx context.Context) error {
 	for {
-		if !f.cfg.Gate.wait(ctx) {
+		if !f.cfg.Gate.Wait(ctx) {
 			return nil
 		}
 		begun := time.Now()

@@ -37,8 +37,8 @@ func (g *Gate) Open() {
 	}
 }
 
-// wait returns false when ctx ends.
-func (g *Gate) wait(ctx context.Context) bool {
+// Wait waits until the gate is open, and returns false if ctx ends before.
+func (g *Gate) Wait(ctx context.Context) bool {
 	if g == nil {
 		return !over(ctx)
 	}

@@ -80,7 +80,7 @@ func (m *Manager) Ensure(ctx context.Context, static, mirror *v1.Pod) error {
 	}
 	defer done()
 	if mirror != nil {
-		if _, err := m.remove(ctx, mirror); err != nil {
+		if err := m.remove(ctx, mirror); err != nil {
 			return err
 		}
 	}
@@ -124,34 +124,31 @@ func (m *Manager) image(static *v1.Pod, hash string, node types.UID) *v1.Pod {
 	return p
 }
 
-// Remove deletes a mirror at once, and no other pod of its name. It tells
-// whether it did.
-func (m *Manager) Remove(ctx context.Context, mirror *v1.Pod) (removed bool, err error) {
+// Remove deletes a mirror at once, and no other pod of its name. One that is
+// not there is no error.
+func (m *Manager) Remove(ctx context.Context, mirror *v1.Pod) error {
 	done, err := m.begin(ctx, keyOf(mirror))
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer done()
 	return m.remove(ctx, mirror)
 }
 
-func (m *Manager) remove(ctx context.Context, mirror *v1.Pod) (bool, error) {
+func (m *Manager) remove(ctx context.Context, mirror *v1.Pod) error {
 	if !podmeta.IsMirror(mirror) {
-		return false, fmt.Errorf("%s is no mirror pod: it is not deleted", keyOf(mirror))
+		return fmt.Errorf("%s is no mirror pod: it is not deleted", keyOf(mirror))
 	}
 	var now int64
 	opts := metav1.DeleteOptions{GracePeriodSeconds: &now}
 	if mirror.UID != "" {
 		opts.Preconditions = &metav1.Preconditions{UID: &mirror.UID}
 	}
-	switch err := m.cfg.Client.Delete(ctx, apiclient.Pods, keyOf(mirror), opts); {
-	case err == nil:
-		return true, nil
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return false, nil
-	default:
-		return false, fmt.Errorf("delete mirror %s: %w", keyOf(mirror), err)
+	err := m.cfg.Client.Delete(ctx, apiclient.Pods, keyOf(mirror), opts)
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
 	}
+	return fmt.Errorf("delete mirror %s: %w", keyOf(mirror), err)
 }
 
 // RemoveOrphans deletes the mirrors that stand for no static pod: those of
@@ -160,8 +157,7 @@ func (m *Manager) RemoveOrphans(ctx context.Context, mirrors []*v1.Pod, wanted f
 	var errs []error
 	for _, p := range mirrors {
 		if !wanted(p.Namespace, p.Name) {
-			_, err := m.Remove(ctx, p)
-			errs = append(errs, err)
+			errs = append(errs, m.Remove(ctx, p))
 		}
 	}
 	return errors.Join(errs...)

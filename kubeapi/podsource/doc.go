@@ -1,5 +1,6 @@
 // Package podsource is the API server as a source of pods: those that are bound
-// to this node, and the ConfigMaps and Secrets that they refer to.
+// to this node, and the ConfigMaps, Secrets, claims and volumes that they refer
+// to.
 //
 //	src, err := podsource.New(podsource.Config{Client: client, NodeName: "edge-1", Memory: store})
 //	...

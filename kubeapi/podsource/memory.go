@@ -54,7 +54,7 @@ func itemKey(kind string, o metav1.Object) string {
 
 const kindPod = "Pod"
 
-var prefixes = map[string]string{kindPod: "pod-", kindConfigMap: "configmap-", kindSecret: "secret-"}
+var prefixes = map[string]string{kindPod: "pod-", kindConfigMap: "configmap-", kindSecret: "secret-", kindClaim: "claim-", kindVolume: "volume-"}
 
 // keeper writes what changes to the Memory, beside everything else.
 type keeper struct {
@@ -103,10 +103,7 @@ func (s *Source) recall(k *keeper) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range objects {
-		r := Ref{kindConfigMap, o.GetNamespace(), o.GetName()}
-		if _, ok := o.(*v1.Secret); ok {
-			r.Kind = kindSecret
-		}
+		r := Ref{kindOf(o), o.GetNamespace(), o.GetName()}
 		s.refs[r] = &object{ref: r, is: o}
 	}
 	for _, p := range pods {
@@ -286,6 +283,10 @@ func empty(key string) metav1.Object {
 		return &v1.ConfigMap{}
 	case strings.HasPrefix(key, prefixes[kindSecret]):
 		return &v1.Secret{}
+	case strings.HasPrefix(key, prefixes[kindClaim]):
+		return &v1.PersistentVolumeClaim{}
+	case strings.HasPrefix(key, prefixes[kindVolume]):
+		return &v1.PersistentVolume{}
 	}
 	return nil
 }
@@ -323,6 +324,10 @@ func kindOf(o metav1.Object) string {
 		return kindPod
 	case *v1.Secret:
 		return kindSecret
+	case *v1.PersistentVolumeClaim:
+		return kindClaim
+	case *v1.PersistentVolume:
+		return kindVolume
 	default:
 		return kindConfigMap
 	}

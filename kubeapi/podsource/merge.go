@@ -99,7 +99,7 @@ func (s *Source) set(p *v1.Pod) {
 		}
 	}
 	e.pod = p
-	s.refer(e, refsOf(p))
+	s.refer(&e.refs, refsOf(p))
 	s.changed = s.changed || e.delivered
 	s.wake()
 }
@@ -108,7 +108,7 @@ func (s *Source) set(p *v1.Pod) {
 func (s *Source) drop(k apiclient.Key, e *entry) {
 	delete(s.pods, k)
 	s.changed = s.changed || e.delivered
-	s.refer(e, nil)
+	s.refer(&e.refs, nil)
 }
 
 // snapshot is what to deliver now, if anything, and when to look again.

@@ -23,13 +23,14 @@ type object struct {
 	is    metav1.Object // nil, if it is not there or was not read; never changed
 	known bool          // the server said so in this life
 	stop  context.CancelFunc
+	next  []Ref // what it refers to itself: a claim to its volume
 }
 
-// refer notes what a pod refers to from now on: what is new first, so that what
-// stays is not given up between. s.mu is held.
-func (s *Source) refer(e *entry, refs []Ref) {
-	old := e.refs
-	e.refs = refs
+// refer notes what a pod, or an object of one, refers to from now on: what is
+// new first, so that what stays is not given up between. s.mu is held.
+func (s *Source) refer(from *[]Ref, refs []Ref) {
+	old := *from
+	*from = refs
 	for _, r := range refs {
 		o := s.refs[r]
 		if o == nil {
@@ -40,6 +41,9 @@ func (s *Source) refer(e *entry, refs []Ref) {
 		if o.stop == nil && !o.settled() {
 			s.follow(o)
 		}
+		if o.is != nil && o.next == nil {
+			s.refer(&o.next, nextOf(o.is)) // it was remembered
+		}
 	}
 	for _, r := range old {
 		o := s.refs[r]
@@ -48,8 +52,17 @@ func (s *Source) refer(e *entry, refs []Ref) {
 			if o.stop != nil {
 				o.stop()
 			}
+			s.refer(&o.next, nil)
 		}
 	}
+}
+
+// nextOf is what an object refers to itself.
+func nextOf(o metav1.Object) []Ref {
+	if c, ok := o.(*v1.PersistentVolumeClaim); ok && c.Spec.VolumeName != "" {
+		return []Ref{{Kind: kindVolume, Name: c.Spec.VolumeName}}
+	}
+	return nil
 }
 
 // settled tells that an object is known and says that it never changes.
@@ -70,8 +83,14 @@ func (o *object) settled() bool {
 // waits tells whether a new pod waits for what it refers to. While there is
 // nobody to read that from, none does. s.mu is held.
 func (s *Source) waits(e *entry, now time.Time) bool {
-	return s.synced && !e.delivered && now.Before(e.due) &&
-		slices.ContainsFunc(e.refs, func(r Ref) bool { return !s.refs[r].known && s.refs[r].is == nil })
+	return s.synced && !e.delivered && now.Before(e.due) && slices.ContainsFunc(e.refs, s.unknown)
+}
+
+// unknown tells whether an object, or one that it refers to, was never read.
+// s.mu is held.
+func (s *Source) unknown(r Ref) bool {
+	o := s.refs[r]
+	return !o.known && o.is == nil || slices.ContainsFunc(o.next, s.unknown)
 }
 
 // follow begins to follow an object. s.mu is held.
@@ -87,6 +106,12 @@ func (s *Source) follow(o *object) {
 		err = begin[*v1.ConfigMap](ctx, s, o, apiclient.ConfigMaps, func() runtime.Object { return &v1.ConfigMapList{} })
 	case kindSecret:
 		err = begin[*v1.Secret](ctx, s, o, apiclient.Secrets, func() runtime.Object { return &v1.SecretList{} })
+	case kindClaim:
+		s.run.wg.Go(func() {
+			s.poll(ctx, o, apiclient.PersistentVolumeClaims, func() polled { return &v1.PersistentVolumeClaim{} })
+		})
+	case kindVolume:
+		s.run.wg.Go(func() { s.poll(ctx, o, apiclient.PersistentVolumes, func() polled { return &v1.PersistentVolume{} }) })
 	}
 	if err != nil {
 		s.cfg.Log.Error("an object cannot be followed", zap.Any("object", o.ref), zap.Error(err))
@@ -126,6 +151,7 @@ func (s *Source) know(o *object, is metav1.Object) {
 	}
 	news := !o.known || (is == nil) != (o.is == nil) || is != nil && is.GetResourceVersion() != o.is.GetResourceVersion()
 	o.known, o.is = true, is
+	s.refer(&o.next, nextOf(is))
 	if o.settled() && o.stop != nil {
 		o.stop()
 		o.stop = nil
@@ -134,7 +160,9 @@ func (s *Source) know(o *object, is metav1.Object) {
 		return
 	}
 	for _, e := range s.pods {
-		s.changed = s.changed || e.delivered && slices.Contains(e.refs, o.ref)
+		s.changed = s.changed || e.delivered && slices.ContainsFunc(e.refs, func(r Ref) bool {
+			return r == o.ref || slices.Contains(s.refs[r].next, o.ref)
+		})
 	}
 	s.wake()
 }
@@ -147,10 +175,16 @@ func (s *Source) addObjects(snap *podmgr.Snapshot) {
 			snap.ConfigMaps = append(snap.ConfigMaps, is)
 		case *v1.Secret:
 			snap.Secrets = append(snap.Secrets, is)
+		case *v1.PersistentVolumeClaim:
+			snap.Claims = append(snap.Claims, is)
+		case *v1.PersistentVolume:
+			snap.Volumes = append(snap.Volumes, is)
 		}
 	}
 	slices.SortFunc(snap.ConfigMaps, func(a, b *v1.ConfigMap) int { return byName(a, b) })
 	slices.SortFunc(snap.Secrets, func(a, b *v1.Secret) int { return byName(a, b) })
+	slices.SortFunc(snap.Claims, func(a, b *v1.PersistentVolumeClaim) int { return byName(a, b) })
+	slices.SortFunc(snap.Volumes, func(a, b *v1.PersistentVolume) int { return byName(a, b) })
 }
 
 func byName(a, b metav1.Object) int {

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
@@ -17,10 +18,16 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 )
 
+// Client makes the calls: an [apiclient.Client].
+type Client interface {
+	follow.Client
+	Get(ctx context.Context, r apiclient.Resource, k apiclient.Key, into runtime.Object, opts ...metav1.GetOptions) error
+}
+
 // Config holds what a Source needs. Client and NodeName are required; the zero
 // value of every other field means the default named beside it.
 type Config struct {
-	Client   follow.Client
+	Client   Client
 	NodeName string
 
 	// Memory keeps the last state over a restart; nothing is kept.

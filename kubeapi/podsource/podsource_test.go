@@ -429,3 +429,60 @@ func TestASilentWatch(t *testing.T) {
 		r.want(t, "a")
 	})
 }
+
+func TestClaims(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+		claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "data"}, Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending}}
+		srv.Create(claim)
+		p := pod("a")
+		p.Spec.Volumes = []v1.Volume{
+			{Name: "x", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}},
+			{Name: "scratch", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}},
+		}
+		srv.Create(p)
+		m := newMemory()
+		r := start(t, srv, podsource.Config{Memory: m})
+		last := func() (s podmgr.Snapshot) {
+			synctest.Wait()
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.snaps[len(r.snaps)-1]
+		}
+		r.want(t, "a")
+		if s := last(); len(s.Claims) != 1 || len(s.Volumes) != 0 {
+			t.Errorf("%d claims, %d volumes", len(s.Claims), len(s.Volumes))
+		}
+		claim.Spec.VolumeName, claim.Status.Phase = "pv", v1.ClaimBound
+		srv.Create(&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound}})
+		srv.Put(claim)
+		time.Sleep(3 * time.Second)
+		if s := last(); len(s.Claims) != 1 || s.Claims[0].Spec.VolumeName != "pv" || len(s.Volumes) != 1 {
+			t.Errorf("claims %v, volumes %v", s.Claims, s.Volumes)
+		}
+		other := claim.DeepCopy()
+		other.Name = "a-scratch"
+		other.Spec.VolumeName = "pv2"
+		srv.Create(other)
+		time.Sleep(3 * time.Second)
+		if s := last(); len(s.Claims) != 2 {
+			t.Errorf("claims %v", s.Claims)
+		}
+		r.stop()
+		srv.Stop()
+		r = start(t, srv, podsource.Config{Memory: m})
+		time.Sleep(time.Second)
+		if s := last(); len(s.Claims) != 2 || len(s.Volumes) != 1 {
+			t.Errorf("remembered claims %v, volumes %v", s.Claims, s.Volumes)
+		}
+		srv.Start()
+		time.Sleep(20 * time.Second)
+		srv.Remove(apiclient.Pods, "ns", "a")
+		r.want(t, "")
+		srv.ForgetRequests()
+		time.Sleep(time.Hour)
+		if n := srv.Count("get", apiclient.PersistentVolumeClaims) + srv.Count("get", apiclient.PersistentVolumes); n != 0 {
+			t.Errorf("asked %d times for nobody", n)
+		}
+		r.stop()
+	})
+}

@@ -8,18 +8,20 @@ import (
 
 // Ref names an object that a pod refers to.
 type Ref struct {
-	Kind      string // "ConfigMap" or "Secret"
-	Namespace string
+	Kind      string // "ConfigMap", "Secret", "PersistentVolumeClaim" or "PersistentVolume"
+	Namespace string // "" of a PersistentVolume
 	Name      string
 }
 
 const (
 	kindConfigMap = "ConfigMap"
 	kindSecret    = "Secret"
+	kindClaim     = "PersistentVolumeClaim"
+	kindVolume    = "PersistentVolume"
 )
 
 // refsOf lists what a pod refers to and may still need, each once: in volumes,
-// projected ones and those of CSI drivers included, in the environment of all
+// projected ones and those of CSI drivers included, claims among them, in the environment of all
 // its containers, and for pulling images.
 func refsOf(p *v1.Pod) []Ref {
 	if podmeta.IsMirror(p) || podmeta.IsTerminal(p.Status.Phase) {
@@ -36,6 +38,9 @@ func refsOf(p *v1.Pod) []Ref {
 	}
 	for i := range p.Spec.Volumes {
 		volumeRefs(&p.Spec.Volumes[i], add)
+		if p.Spec.Volumes[i].Ephemeral != nil {
+			add(kindClaim, p.Name+"-"+p.Spec.Volumes[i].Name) // KEP-1698
+		}
 	}
 	for i := range p.Spec.InitContainers {
 		envRefs(p.Spec.InitContainers[i].Env, p.Spec.InitContainers[i].EnvFrom, add)
@@ -58,6 +63,9 @@ func volumeRefs(v *v1.Volume, add func(kind, name string)) {
 	}
 	if s := v.Secret; s != nil {
 		add(kindSecret, s.SecretName)
+	}
+	if c := v.PersistentVolumeClaim; c != nil {
+		add(kindClaim, c.ClaimName)
 	}
 	if c := v.CSI; c != nil && c.NodePublishSecretRef != nil {
 		add(kindSecret, c.NodePublishSecretRef.Name)
