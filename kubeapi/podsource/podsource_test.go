@@ -91,6 +91,12 @@ func (m *memory) Delete(key string) error {
 	return m.err
 }
 
+func (m *memory) wrote() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.writes
+}
+
 func (m *memory) String() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
