@@ -46,6 +46,7 @@ type Client struct {
 	params  runtime.ParameterCodec
 	groups  map[schema.GroupVersion]rest.Interface
 	conns   *dialer
+	once    bool
 }
 
 const defaultTimeout = 30 * time.Second
@@ -61,7 +62,7 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = defaultTimeout
 	}
-	scheme, err := newScheme()
+	scheme, err := NewScheme()
 	if err != nil {
 		return nil, fmt.Errorf("apiclient: %w", err)
 	}
@@ -98,6 +99,16 @@ func New(cfg Config) (*Client, error) {
 // calls and the watches begin anew: with another certificate, or past a
 // connection that has died without a word.
 func (c *Client) CloseConnections() { c.conns.closeAll() }
+
+// Once returns a Client that repeats nothing: the error of a server that is
+// busy is the caller's, with the time that it asks for
+// ([k8s.io/apimachinery/pkg/api/errors.SuggestsClientDelay]). It shares all else
+// with c.
+func (c *Client) Once() *Client {
+	d := *c
+	d.once = true
+	return &d
+}
 
 // Get reads an object. A resourceVersion of "0" in opts lets the server answer
 // from its cache.
@@ -197,6 +208,9 @@ func (c *Client) begin(r Resource, k Key, verb string, subresources ...string) (
 	req := g.Verb(verb).Resource(r.Name).NamespaceIfScoped(k.Namespace, r.Namespaced && k.Namespace != "")
 	if k.Name != "" {
 		req = req.Name(k.Name)
+	}
+	if c.once {
+		req = req.MaxRetries(0)
 	}
 	return req.SubResource(subresources...), nil
 }

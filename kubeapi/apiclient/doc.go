@@ -16,7 +16,8 @@
 //
 // Every call but Watch ends after [Config.Timeout] at the latest, whatever its
 // ctx says. Nothing is retried here, except by the rules of an API server that
-// says 429 with Retry-After, as client-go does it. Errors are those of
+// says 429 with Retry-After, as client-go does it, and not even that by what
+// [Client.Once] returns. Errors are those of
 // k8s.io/apimachinery/pkg/api/errors where the server answered. Redirects are
 // not followed: they could lead off the node's cluster with its credentials.
 // [Client.CloseConnections] ends connections that may be dead, so that the next

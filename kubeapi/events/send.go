@@ -1,0 +1,137 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/kubeapi/apiclient"
+)
+
+// Pauses after a server that cannot be reached, or is busy.
+const (
+	minPause = time.Second
+	maxPause = 30 * time.Second
+)
+
+// Run sends what is recorded until ctx ends, and returns nil then. What was not
+// sent is lost. It may be called once.
+func (r *Recorder) Run(ctx context.Context) error {
+	pause := minPause
+	for r.limit.Wait(ctx) == nil {
+		s, snap := r.next(ctx)
+		if s == nil {
+			return nil
+		}
+		err := r.send(ctx, snap)
+		if over(ctx) {
+			return nil
+		}
+		again := r.sent(s, snap, err)
+		if !again {
+			pause = minPause
+			continue
+		}
+		wait := pause/2 + rand.N(pause)
+		if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+			wait = max(wait, time.Duration(seconds)*time.Second)
+		}
+		pause = min(2*pause, maxPause)
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil
+		case <-t.C:
+		}
+	}
+	return nil
+}
+
+func over(ctx context.Context) bool { return ctx.Err() != nil }
+
+// next waits for something to send. It returns nil when ctx ends.
+func (r *Recorder) next(ctx context.Context) (*series, series) {
+	for {
+		r.mu.Lock()
+		if e := r.unsent.Front(); e != nil {
+			s := e.Value.(*series)
+			if s.name == "" {
+				s.name = r.newName(s)
+			}
+			snap := *s
+			r.mu.Unlock()
+			return s, snap
+		}
+		r.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil, series{}
+		case <-r.signal:
+		}
+	}
+}
+
+// send makes one call.
+func (r *Recorder) send(ctx context.Context, s series) error {
+	ev := r.create(&s)
+	k := apiclient.Key{Namespace: ev.Namespace, Name: ev.Name}
+	if !s.sent {
+		err := r.cfg.Client.Create(ctx, apiclient.Events, k, ev, nil)
+		if apierrors.IsAlreadyExists(err) {
+			return nil // by a call that seemed to fail
+		}
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{"count": s.count, "message": s.message, "lastTimestamp": metav1.NewTime(s.last)})
+	if err != nil {
+		return err
+	}
+	return r.cfg.Client.Patch(ctx, apiclient.Events, k, types.StrategicMergePatchType, patch, nil)
+}
+
+// sent notes what became of a call, and tells whether to wait before the next.
+func (r *Recorder) sent(s *series, snap series, err error) (wait bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case err == nil:
+		s.sent = true
+	case snap.sent && apierrors.IsNotFound(err):
+		s.sent, s.name = false, "" // it has expired there: it is made anew
+		return false
+	case !forGood(err):
+		return true
+	default:
+		r.cfg.Log.Warn("the API server does not take an event", zap.String("reason", s.key.reason), zap.Error(err))
+		s.sent, s.name = false, ""
+	}
+	if s.unsent == nil {
+		return false // it went to make room
+	}
+	r.unsent.Remove(s.unsent)
+	s.unsent = nil
+	if err == nil && s.count != snap.count {
+		s.unsent = r.unsent.PushBack(s)
+	}
+	return false
+}
+
+// forGood tells whether trying again is of no use: the server said no to this
+// event, and not that it is busy or does not know the node just now.
+func forGood(err error) bool {
+	var s apierrors.APIStatus
+	if !errors.As(err, &s) {
+		return false
+	}
+	code := int(s.Status().Code)
+	return code >= 400 && code < 500 && code != http.StatusTooManyRequests && code != http.StatusUnauthorized && code != http.StatusRequestTimeout
+}

@@ -1,0 +1,66 @@
+package podsource
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/nodewright/nodewright/kubeapi/apiclient"
+)
+
+// The node authorizer lets a node get claims and volumes, and not watch them.
+const (
+	pollUnbound = 2 * time.Second // a pod waits for it
+	pollBound   = time.Minute     // it may grow
+)
+
+// polled is what can be polled.
+type polled interface {
+	runtime.Object
+	metav1.Object
+}
+
+// poll reads an object again and again until ctx ends.
+func (s *Source) poll(ctx context.Context, o *object, r apiclient.Resource, empty func() polled) {
+	k := apiclient.Key{Namespace: o.ref.Namespace, Name: o.ref.Name}
+	for s.gate.Wait(ctx) {
+		is := empty()
+		err := s.cfg.Client.Get(ctx, r, k, is)
+		pause := pollUnbound
+		switch {
+		case err == nil:
+			is.SetManagedFields(nil)
+			s.know(o, is)
+			if bound(is) {
+				pause = pollBound
+			}
+		case apierrors.IsNotFound(err):
+			s.know(o, nil)
+		case ctx.Err() == nil:
+			s.cfg.Log.Debug("an object cannot be read", zap.Any("object", o.ref), zap.Error(err), zap.Duration("retry", pause))
+		}
+		t := time.NewTimer(pause/2 + rand.N(pause))
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-t.C:
+		}
+	}
+}
+
+func bound(o metav1.Object) bool {
+	switch o := o.(type) {
+	case *v1.PersistentVolumeClaim:
+		return o.Status.Phase == v1.ClaimBound && o.Spec.VolumeName != ""
+	case *v1.PersistentVolume:
+		return o.Status.Phase == v1.VolumeBound
+	}
+	return true
+}

@@ -1,0 +1,205 @@
+package statussink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi/follow"
+	"github.com/nodewright/nodewright/statusmgr"
+)
+
+// Client makes the calls: what [apiclient.Client.Once] returns, since statusmgr
+// does what is to be done about a server that is busy.
+type Client interface {
+	Get(ctx context.Context, r apiclient.Resource, k apiclient.Key, into runtime.Object, opts ...metav1.GetOptions) error
+	Patch(ctx context.Context, r apiclient.Resource, k apiclient.Key, kind types.PatchType, patch []byte, into runtime.Object, subresources ...string) error
+	Delete(ctx context.Context, r apiclient.Resource, k apiclient.Key, opts metav1.DeleteOptions) error
+}
+
+// Pods knows the newest version of a pod that the API server told of: a
+// podsource.Source. It is shared and not changed.
+type Pods interface {
+	Pod(namespace, name string) (*v1.Pod, bool)
+}
+
+// Config holds what a Sink needs. Client is required.
+type Config struct {
+	Client Client
+	// Pods spares a GET of each pod before its first PATCH; there is one.
+	Pods Pods
+}
+
+// Sink publishes statuses. Its methods may be called from any goroutine.
+type Sink struct {
+	cfg Config
+
+	mu   sync.Mutex
+	pods map[types.UID]known
+}
+
+// known is what the last calls for a pod told.
+type known struct {
+	version string // of status; "" if there is none
+	status  v1.PodStatus
+	wait    time.Time // before this there is no use in trying again: err
+	err     error
+	at      time.Time
+}
+
+// keep is how long what a call told is kept: the watch has told it long before.
+const keep = 10 * time.Minute
+
+// New checks cfg and returns a Sink.
+func New(cfg Config) (*Sink, error) {
+	if cfg.Client == nil {
+		return nil, errors.New("statussink: Config.Client is required")
+	}
+	return &Sink{cfg: cfg, pods: map[types.UID]known{}}, nil
+}
+
+// Update publishes a pod's status.
+func (s *Sink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error {
+	api, err := s.before(ctx, pod)
+	if err == nil {
+		err = s.patch(ctx, pod, api, status)
+	}
+	if apierrors.IsConflict(err) {
+		if api, err = s.read(ctx, pod); err == nil {
+			err = s.patch(ctx, pod, api, status)
+		}
+	}
+	return s.outcome(pod, "status", err)
+}
+
+// Delete deletes a pod of which nothing is left.
+func (s *Sink) Delete(ctx context.Context, pod *v1.Pod) error {
+	if err := s.mustWait(pod); err != nil {
+		return err
+	}
+	var now int64
+	err := s.cfg.Client.Delete(ctx, apiclient.Pods, keyOf(pod), metav1.DeleteOptions{
+		GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &pod.UID},
+	})
+	if apierrors.IsConflict(err) {
+		_, err = s.read(ctx, pod) // which tells whether it is another one
+		if err == nil {
+			err = errors.New("the API server says that it conflicts, and has the pod")
+		}
+	}
+	if err == nil {
+		s.forget(pod.UID)
+	}
+	return s.outcome(pod, "deletion", err)
+}
+
+// before is the newest status that is known to be published.
+func (s *Sink) before(ctx context.Context, pod *v1.Pod) (v1.PodStatus, error) {
+	if err := s.mustWait(pod); err != nil {
+		return v1.PodStatus{}, err
+	}
+	s.mu.Lock()
+	k := s.pods[pod.UID]
+	s.mu.Unlock()
+	if s.cfg.Pods != nil {
+		p, ok := s.cfg.Pods.Pod(pod.Namespace, pod.Name)
+		if ok && p.UID == pod.UID && (k.version == "" || follow.Older(k.version, p.ResourceVersion)) {
+			return p.Status, nil
+		}
+	}
+	if k.version == "" {
+		return s.read(ctx, pod)
+	}
+	return k.status, nil
+}
+
+// read asks the server.
+func (s *Sink) read(ctx context.Context, pod *v1.Pod) (v1.PodStatus, error) {
+	var p v1.Pod
+	if err := s.cfg.Client.Get(ctx, apiclient.Pods, keyOf(pod), &p); err != nil {
+		return v1.PodStatus{}, err
+	}
+	if p.UID != pod.UID {
+		return v1.PodStatus{}, fmt.Errorf("it has UID %s: %w", p.UID, statusmgr.ErrGone)
+	}
+	s.learn(&p)
+	return p.Status, nil
+}
+
+func (s *Sink) patch(ctx context.Context, pod *v1.Pod, api, status v1.PodStatus) error {
+	body, err := patchOf(pod.UID, api, forward(api, status))
+	if err != nil || body == nil {
+		return err
+	}
+	var p v1.Pod
+	if err := s.cfg.Client.Patch(ctx, apiclient.Pods, keyOf(pod), types.StrategicMergePatchType, body, &p, "status"); err != nil {
+		return err
+	}
+	if p.UID == pod.UID {
+		s.learn(&p)
+	}
+	return nil
+}
+
+// learn notes what a call returned.
+func (s *Sink) learn(p *v1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for uid, k := range s.pods {
+		if now.Sub(k.at) > keep {
+			delete(s.pods, uid)
+		}
+	}
+	s.pods[p.UID] = known{version: p.ResourceVersion, status: p.Status, at: now}
+}
+
+func (s *Sink) forget(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pods, uid)
+}
+
+// mustWait is the error of a call that is too early.
+func (s *Sink) mustWait(pod *v1.Pod) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.pods[pod.UID]; time.Now().Before(k.wait) {
+		return k.err
+	}
+	return nil
+}
+
+// outcome notes what became of a call and says it as statusmgr wants to hear it.
+func (s *Sink) outcome(pod *v1.Pod, what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsNotFound(err):
+		s.forget(pod.UID)
+		return fmt.Errorf("%s of %s: %w", what, keyOf(pod), statusmgr.ErrGone)
+	case errors.Is(err, statusmgr.ErrGone):
+		s.forget(pod.UID)
+	}
+	err = fmt.Errorf("%s of %s: %w", what, keyOf(pod), err)
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		s.mu.Lock()
+		k := s.pods[pod.UID]
+		k.at = time.Now()
+		k.wait, k.err = k.at.Add(time.Duration(seconds)*time.Second), err
+		s.pods[pod.UID] = k
+		s.mu.Unlock()
+	}
+	return err
+}
+
+func keyOf(p *v1.Pod) apiclient.Key { return apiclient.Key{Namespace: p.Namespace, Name: p.Name} }
