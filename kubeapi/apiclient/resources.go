@@ -52,8 +52,8 @@ var (
 	ResourceSlices    = Resource{"resource.k8s.io", "v1", "resourceslices", false}
 )
 
-// newScheme knows the groups above and no others.
-func newScheme() (*runtime.Scheme, error) {
+// NewScheme returns a scheme that knows the groups above and no others.
+func NewScheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	for _, add := range []func(*runtime.Scheme) error{

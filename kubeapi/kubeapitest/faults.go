@@ -1,0 +1,153 @@
+package kubeapitest
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/kubeapi/apiclient"
+)
+
+// Fault decides what becomes of a call before it is done: it is delayed, and
+// then fails, if err is not nil.
+type Fault func(q Request) (delay time.Duration, err error)
+
+// Any is for faults that strike every call.
+func Any(Request) bool { return true }
+
+// Of selects the calls of a verb, or of all with "", on a resource.
+func Of(verb string, r apiclient.Resource) func(Request) bool {
+	return func(q Request) bool { return q.Resource == r && (verb == "" || q.Verb == verb) }
+}
+
+// Slow delays the calls that which selects.
+func Slow(d time.Duration, which func(Request) bool) Fault {
+	return func(q Request) (time.Duration, error) {
+		if which(q) {
+			return d, nil
+		}
+		return 0, nil
+	}
+}
+
+// Refuse answers the calls that which selects with err, the first n of them,
+// or all if n is negative.
+func Refuse(n int, err error, which func(Request) bool) Fault {
+	return func(q Request) (time.Duration, error) {
+		if n == 0 || !which(q) {
+			return 0, nil
+		}
+		n--
+		return 0, err
+	}
+}
+
+// Status is an error with that code, as a server answers.
+func Status(code int) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: int32(code), Reason: reasons[code], Message: fmt.Sprintf("kubeapitest: %s", http.StatusText(code)),
+	}}
+}
+
+// TooMany is 429 with Retry-After.
+func TooMany(after time.Duration) error {
+	return apierrors.NewTooManyRequests("kubeapitest: too many requests", int(after/time.Second))
+}
+
+var reasons = map[int]metav1.StatusReason{
+	http.StatusUnauthorized: metav1.StatusReasonUnauthorized, http.StatusForbidden: metav1.StatusReasonForbidden,
+	http.StatusNotFound: metav1.StatusReasonNotFound, http.StatusConflict: metav1.StatusReasonConflict,
+	http.StatusGone: metav1.StatusReasonGone, http.StatusInternalServerError: metav1.StatusReasonInternalError,
+	http.StatusServiceUnavailable: metav1.StatusReasonServiceUnavailable, http.StatusGatewayTimeout: metav1.StatusReasonTimeout,
+	http.StatusUnprocessableEntity: metav1.StatusReasonInvalid,
+}
+
+// Fail has f decide on calls from now on, after those that were given before.
+// It is called with no lock held, one call at a time.
+func (s *Server) Fail(f Fault) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults = append(s.faults, f)
+}
+
+// Heal takes back Fail, Hang, Silence and Stop.
+func (s *Server) Heal() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.faults, s.down, s.silent = nil, false, false
+	if s.hang {
+		s.hang = false
+		s.end()
+	}
+	s.wake()
+}
+
+// Stop makes the server unreachable and ends its watches.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = true
+	s.end()
+}
+
+// Start takes back Stop.
+func (s *Server) Start() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = false
+}
+
+// Hang lets calls wait until their callers give up, or Heal.
+func (s *Server) Hang() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hang = true
+}
+
+// Silence keeps the watches that are open so, and silent. New ones work.
+func (s *Server) Silence() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.silent = true
+	s.wake()
+}
+
+// EndWatches ends those that are open, as servers do from time to time.
+func (s *Server) EndWatches() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end()
+}
+
+// Compact forgets what was before: watches that would begin there get 410.
+func (s *Server) Compact() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revision++
+	s.oldest, s.events = s.revision, nil
+}
+
+// Wipe forgets everything, begins to count anew and ends the watches, as a new
+// etcd.
+func (s *Server) Wipe() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revision, s.oldest, s.events = 1, 1, nil
+	clear(s.objects)
+	s.end()
+}
+
+// end ends watches and hanging calls. s.mu is held.
+func (s *Server) end() {
+	close(s.ended)
+	s.ended = make(chan struct{})
+}
+
+// wake has watches look again. s.mu is held.
+func (s *Server) wake() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}

@@ -1,0 +1,250 @@
+package kubeapitest_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
+)
+
+func client(t *testing.T, cfg *rest.Config) *apiclient.Client {
+	t.Helper()
+	c, err := apiclient.New(apiclient.Config{REST: cfg})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func pod(name string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: v1.PodSpec{
+		NodeName: "edge-1", Containers: []v1.Container{{Name: "c", Image: "i"}}}}
+}
+
+var podKey = apiclient.Key{Namespace: "ns", Name: "a"}
+
+// With a socket and without, in protobuf and in JSON.
+func TestCalls(t *testing.T) {
+	for _, json := range []bool{false, true} {
+		srv := kubeapitest.New()
+		if json {
+			srv.UseJSON()
+		}
+		behind := httptest.NewServer(srv)
+		defer behind.Close()
+		for _, cfg := range []*rest.Config{srv.Config(), {Host: behind.URL, QPS: -1}} {
+			c, ctx := client(t, cfg), t.Context()
+			p := pod("a")
+			if err := c.Create(ctx, apiclient.Pods, podKey, p, p); err != nil {
+				t.Fatal(err)
+			}
+			if p.UID == "" || p.Generation != 1 || p.Status.Phase != v1.PodPending {
+				t.Errorf("created %v", p.ObjectMeta)
+			}
+			if err := c.Create(ctx, apiclient.Pods, podKey, pod("a"), nil); !apierrors.IsAlreadyExists(err) {
+				t.Errorf("created again: %v", err)
+			}
+			w, err := c.Watch(ctx, apiclient.Pods, "", metav1.ListOptions{ResourceVersion: p.ResourceVersion, FieldSelector: "spec.nodeName=edge-1"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got v1.Pod
+			patch := []byte(`{"metadata":{"uid":"` + string(p.UID) + `"},"spec":{"hostname":"no"},"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}`)
+			if err := c.Patch(ctx, apiclient.Pods, podKey, types.StrategicMergePatchType, patch, &got, "status"); err != nil {
+				t.Fatal(err)
+			}
+			if got.Status.Phase != v1.PodRunning || got.Spec.Hostname != "" {
+				t.Errorf("patched to %v", got)
+			}
+			if ev := <-w.ResultChan(); ev.Type != "MODIFIED" || ev.Object.(*v1.Pod).Status.Phase != v1.PodRunning {
+				t.Errorf("saw %v", ev)
+			}
+			patch = []byte(`{"metadata":{"uid":"other"},"status":{"phase":"Failed"}}`)
+			if err := c.Patch(ctx, apiclient.Pods, podKey, types.StrategicMergePatchType, patch, nil, "status"); !apierrors.IsConflict(err) {
+				t.Errorf("patched another pod: %v", err)
+			}
+			var list v1.PodList
+			if err := c.List(ctx, apiclient.Pods, "", metav1.ListOptions{FieldSelector: "spec.nodeName=edge-2"}, &list); err != nil || len(list.Items) != 0 {
+				t.Errorf("another node has %d (%v)", len(list.Items), err)
+			}
+			if err := c.Delete(ctx, apiclient.Pods, podKey, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if ev := <-w.ResultChan(); ev.Type != "MODIFIED" || ev.Object.(*v1.Pod).DeletionTimestamp == nil {
+				t.Errorf("saw %v", ev)
+			}
+			var none int64
+			uid := types.UID("other")
+			opts := metav1.DeleteOptions{GracePeriodSeconds: &none, Preconditions: &metav1.Preconditions{UID: &uid}}
+			if err := c.Delete(ctx, apiclient.Pods, podKey, opts); !apierrors.IsConflict(err) {
+				t.Errorf("deleted another pod: %v", err)
+			}
+			opts.Preconditions = nil
+			if err := c.Delete(ctx, apiclient.Pods, podKey, opts); err != nil {
+				t.Fatal(err)
+			}
+			if ev := <-w.ResultChan(); ev.Type != "DELETED" {
+				t.Errorf("saw %v", ev)
+			}
+			w.Stop()
+			if err := c.Get(ctx, apiclient.Pods, podKey, &got); !apierrors.IsNotFound(err) {
+				t.Errorf("got %v", err)
+			}
+		}
+	}
+}
+
+func TestAWatchBeginsWithAList(t *testing.T) {
+	srv := kubeapitest.New()
+	srv.Create(pod("a"))
+	yes := true
+	w, err := client(t, srv.Config()).Watch(t.Context(), apiclient.Pods, "", metav1.ListOptions{
+		SendInitialEvents: &yes, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if ev := <-w.ResultChan(); ev.Type != "ADDED" || ev.Object.(*v1.Pod).Name != "a" {
+		t.Errorf("saw %v", ev)
+	}
+	if ev := <-w.ResultChan(); ev.Type != "BOOKMARK" || ev.Object.(*v1.Pod).Annotations[metav1.InitialEventsAnnotationKey] != "true" {
+		t.Errorf("saw %v", ev)
+	}
+}
+
+// All that may become of a call, without a socket and in virtual time.
+func TestFaults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := kubeapitest.New()
+		srv.Create(pod("a"))
+		c := client(t, srv.Config())
+		get := func() error { return c.Get(t.Context(), apiclient.Pods, podKey, &v1.Pod{}) }
+
+		srv.Fail(kubeapitest.Slow(2*time.Second, kubeapitest.Any))
+		if begun := time.Now(); get() != nil || time.Since(begun) != 2*time.Second {
+			t.Errorf("a slow call took %v", time.Since(begun))
+		}
+		srv.Heal()
+		srv.Fail(kubeapitest.Refuse(1, kubeapitest.Status(http.StatusForbidden), kubeapitest.Of("get", apiclient.Pods)))
+		if err := get(); !apierrors.IsForbidden(err) {
+			t.Errorf("got %v", err)
+		}
+		if err := get(); err != nil {
+			t.Errorf("got %v", err)
+		}
+		srv.Heal()
+		srv.Hang()
+		if begun := time.Now(); get() == nil || time.Since(begun) != 30*time.Second {
+			t.Errorf("a hanging call took %v", time.Since(begun))
+		}
+		srv.Heal()
+		watch := func(from string) (int, error) {
+			w, err := c.Watch(t.Context(), apiclient.Pods, "", metav1.ListOptions{ResourceVersion: from, AllowWatchBookmarks: true})
+			if err != nil {
+				return 0, err
+			}
+			n := 0
+			for range w.ResultChan() {
+				n++
+			}
+			return n, nil
+		}
+		go func() { time.Sleep(3*time.Minute + time.Second); srv.Stop() }()
+		if n, err := watch("101"); n != 3 || err != nil {
+			t.Errorf("%d bookmarks in three minutes (%v)", n, err)
+		}
+		if get() == nil {
+			t.Error("a stopped server answers")
+		}
+		srv.Start()
+		go func() { time.Sleep(time.Second); srv.Silence(); time.Sleep(time.Hour); srv.EndWatches() }()
+		if n, err := watch("101"); n != 0 || err != nil {
+			t.Errorf("%d bookmarks of a silent watch (%v)", n, err)
+		}
+		srv.Heal()
+		srv.Compact()
+		if _, err := watch("101"); !apierrors.IsResourceExpired(err) {
+			t.Errorf("got %v", err)
+		}
+		srv.Wipe()
+		if err := get(); !apierrors.IsNotFound(err) {
+			t.Errorf("got %v", err)
+		}
+		if _, err := watch("200"); !apierrors.IsTimeout(err) {
+			t.Errorf("got %v", err)
+		}
+		if n := srv.Count("get", apiclient.Pods); n != 6 {
+			t.Errorf("%d calls", n)
+		}
+	})
+}
+
+func TestTokens(t *testing.T) {
+	srv := kubeapitest.New()
+	c := client(t, srv.Config())
+	key := apiclient.Key{Namespace: "ns", Name: "default"}
+	ask := func() (*authenticationv1.TokenRequest, error) {
+		r := &authenticationv1.TokenRequest{}
+		return r, c.Create(t.Context(), apiclient.ServiceAccounts, key, r, r, "token")
+	}
+	if _, err := ask(); !apierrors.IsNotFound(err) {
+		t.Errorf("got %v", err)
+	}
+	srv.Create(&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "default"}})
+	if r, err := ask(); err != nil || r.Status.Token == "" || time.Until(r.Status.ExpirationTimestamp.Time) < 59*time.Minute {
+		t.Errorf("got %v (%v)", r, err)
+	}
+}
+
+func TestPatches(t *testing.T) {
+	for _, tc := range []struct{ name, status, patch, want string }{
+		{"conditions by type", `{"conditions":[{"type":"a","status":"True"},{"type":"b","status":"True"}]}`,
+			`{"conditions":[{"type":"a","status":"False"},{"type":"c","status":"True"}]}`, "a=False b=True c=True"},
+		{"one goes", `{"conditions":[{"type":"a","status":"True"},{"type":"b","status":"True"}]}`,
+			`{"conditions":[{"$patch":"delete","type":"a"}]}`, "b=True"},
+		{"order is no matter", `{"conditions":[{"type":"a","status":"True"}]}`,
+			`{"$setElementOrder/conditions":[{"type":"b"},{"type":"a"}],"conditions":[{"type":"b","status":"True"}]}`, "a=True b=True"},
+		{"all are replaced", `{"conditions":[{"type":"a","status":"True"}]}`,
+			`{"conditions":[{"$patch":"replace"},{"type":"b","status":"True"}]}`, "b=True"},
+		{"containers are one value", `{"containerStatuses":[{"name":"x"}]}`, `{"containerStatuses":[{"name":"y"}]}`, "y"},
+		{"null takes away", `{"reason":"r","containerStatuses":[{"name":"x"}]}`, `{"containerStatuses":null,"reason":null}`, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			srv := kubeapitest.New()
+			p := pod("a")
+			if err := json.Unmarshal([]byte(tc.status), &p.Status); err != nil {
+				t.Fatal(err)
+			}
+			srv.Create(p)
+			var got v1.Pod
+			if err := client(t, srv.Config()).Patch(t.Context(), apiclient.Pods, podKey, types.StrategicMergePatchType, []byte(`{"status":`+tc.patch+`}`), &got, "status"); err != nil {
+				t.Fatal(err)
+			}
+			var says []string
+			for _, c := range got.Status.Conditions {
+				says = append(says, string(c.Type)+"="+string(c.Status))
+			}
+			for _, c := range got.Status.ContainerStatuses {
+				says = append(says, c.Name)
+			}
+			slices.Sort(says)
+			if is := strings.Join(says, " "); is != tc.want || got.Status.Reason != "" {
+				t.Errorf("got %q, want %q", is, tc.want)
+			}
+		})
+	}
+}

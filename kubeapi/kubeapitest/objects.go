@@ -1,0 +1,89 @@
+package kubeapitest
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/nodewright/nodewright/kubeapi/apiclient"
+)
+
+// Create stores a copy of an object. What it has no UID or creation time for is
+// given one. It panics if there is one of that name: the test is wrong.
+func (s *Server) Create(obj object) {
+	k, err := s.kindOf(obj)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		_, err = s.create(k.resource, obj.DeepCopyObject().(object))
+	}
+	if err != nil {
+		panic(fmt.Sprintf("kubeapitest: %v", err))
+	}
+}
+
+// Put stores a copy of an object in place of the one of that name, with its
+// status, its UID and all, as only the server itself can.
+func (s *Server) Put(obj object) {
+	k, err := s.kindOf(obj)
+	if err != nil {
+		panic(fmt.Sprintf("kubeapitest: %v", err))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := obj.DeepCopyObject().(object)
+	old := s.objects[k.resource][keyOf(k.resource, o)]
+	if old == nil {
+		_, _ = s.create(k.resource, o)
+		return
+	}
+	if o.GetUID() == "" {
+		o.SetUID(old.GetUID())
+	}
+	s.typed(o)
+	s.commit(k.resource, watch.Modified, o)
+}
+
+// Get returns a copy of an object by what it is to be read into, or nil.
+func (s *Server) Get(into object, namespace, name string) runtime.Object {
+	k, err := s.kindOf(into)
+	if err != nil {
+		panic(fmt.Sprintf("kubeapitest: %v", err))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.objects[k.resource][apiclient.Key{Namespace: namespace, Name: name}]
+	if o == nil {
+		return nil
+	}
+	return o.DeepCopyObject()
+}
+
+// All returns copies of all objects of a resource, in no order.
+func (s *Server) All(r apiclient.Resource) []runtime.Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []runtime.Object
+	for _, o := range s.objects[r] {
+		out = append(out, o.DeepCopyObject())
+	}
+	return out
+}
+
+// Delete asks for the deletion of an object as a user does: a pod gets its
+// grace.
+func (s *Server) Delete(r apiclient.Resource, namespace, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.remove(r, apiclient.Key{Namespace: namespace, Name: name}, metav1.DeleteOptions{})
+}
+
+// Remove drops an object at once.
+func (s *Server) Remove(r apiclient.Resource, namespace, name string) {
+	var none int64
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.remove(r, apiclient.Key{Namespace: namespace, Name: name}, metav1.DeleteOptions{GracePeriodSeconds: &none})
+}

@@ -1,0 +1,291 @@
+package kubeapitest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/kubeapi/apiclient"
+)
+
+// parse makes a Request of a path such as
+// /apis/group/version/namespaces/ns/resource/name/subresource.
+func (s *Server) parse(r *http.Request) (kind, Request, error) {
+	p := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	var gv string
+	switch {
+	case len(p) >= 3 && p[0] == "api":
+		gv, p = "/"+p[1], p[2:]
+	case len(p) >= 4 && p[0] == "apis":
+		gv, p = p[1]+"/"+p[2], p[3:]
+	default:
+		return kind{}, Request{}, apierrors.NewNotFound(group(apiclient.Resource{}), r.URL.Path)
+	}
+	q := Request{At: time.Now()}
+	if p[0] == "namespaces" && len(p) > 2 {
+		q.Key.Namespace, p = p[1], p[2:]
+	}
+	k, ok := s.kinds[gv+"/"+p[0]]
+	if !ok {
+		return kind{}, Request{}, apierrors.NewNotFound(group(apiclient.Resource{Name: p[0]}), r.URL.Path)
+	}
+	q.Resource, q.Fields = k.resource, r.URL.Query().Get("fieldSelector")
+	if len(p) > 1 {
+		q.Key.Name = p[1]
+	}
+	if len(p) > 2 {
+		q.Subresource = p[2]
+	}
+	q.Verb = map[string]string{http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete"}[r.Method]
+	if r.Method == http.MethodGet {
+		q.Verb = "list"
+		if q.Key.Name != "" {
+			q.Verb = "get"
+		} else if w := r.URL.Query().Get("watch"); w == "true" || w == "1" {
+			q.Verb = "watch"
+		}
+	}
+	body, err := io.ReadAll(r.Body)
+	q.Body = body
+	return k, q, err
+}
+
+// ServeHTTP answers a call.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	k, q, err := s.parse(r)
+	if err != nil {
+		s.answer(w, r, nil, err)
+		return
+	}
+	s.mu.Lock()
+	s.requests = append(s.requests, q)
+	down, hang, ended, faults := s.down, s.hang, s.ended, s.faults
+	s.mu.Unlock()
+	if down {
+		panic(http.ErrAbortHandler)
+	}
+	if hang {
+		select {
+		case <-r.Context().Done():
+		case <-ended:
+		}
+		panic(http.ErrAbortHandler)
+	}
+	for _, f := range faults {
+		delay, err := s.strike(f, q)
+		if delay > 0 {
+			t := time.NewTimer(delay)
+			select {
+			case <-t.C:
+			case <-r.Context().Done():
+				t.Stop()
+				return
+			}
+		}
+		if err != nil {
+			s.answer(w, r, nil, err)
+			return
+		}
+	}
+	if q.Verb == "watch" {
+		s.watch(w, r, k, q)
+		return
+	}
+	obj, err := s.do(k, q, r)
+	s.answer(w, r, obj, err)
+}
+
+// strike asks a fault, one call at a time.
+func (s *Server) strike(f Fault, q Request) (time.Duration, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return f(q)
+}
+
+func (s *Server) do(k kind, q Request, r *http.Request) (runtime.Object, error) {
+	var body runtime.Object
+	if len(q.Body) > 0 && (q.Verb == "create" || q.Verb == "update" || q.Verb == "delete") {
+		var err error
+		if body, _, err = s.codecs.UniversalDeserializer().Decode(q.Body, nil, nil); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+	}
+	if q.Verb == "create" {
+		if out, done, err := s.handle(q, body); done {
+			return out, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch q.Verb {
+	case "get":
+		if o := s.objects[q.Resource][q.Key]; o != nil {
+			return o, nil
+		}
+		return nil, apierrors.NewNotFound(group(q.Resource), q.Key.Name)
+	case "list":
+		return s.list(k, q, r)
+	case "create":
+		o, ok := body.(object)
+		if !ok || q.Subresource != "" {
+			return nil, apierrors.NewBadRequest("no object, or not here")
+		}
+		if q.Resource.Namespaced {
+			o.SetNamespace(q.Key.Namespace)
+		}
+		return s.create(q.Resource, o)
+	case "update":
+		o, ok := body.(object)
+		if !ok {
+			return nil, apierrors.NewBadRequest("no object")
+		}
+		return s.replace(q.Resource, o, q.Subresource)
+	case "patch":
+		return s.patch(q, r.Header.Get("Content-Type"))
+	case "delete":
+		opts := metav1.DeleteOptions{}
+		if o, ok := body.(*metav1.DeleteOptions); ok {
+			opts = *o
+		}
+		return &metav1.Status{Status: metav1.StatusSuccess}, s.remove(q.Resource, q.Key, opts)
+	}
+	return nil, apierrors.NewMethodNotSupported(group(q.Resource), q.Verb)
+}
+
+// handle answers what is no writing of an object.
+func (s *Server) handle(q Request, body runtime.Object) (out runtime.Object, done bool, err error) {
+	name := q.Resource.Name
+	if q.Subresource != "" {
+		name += "/" + q.Subresource
+	}
+	s.mu.Lock()
+	fn := s.handlers[name]
+	s.mu.Unlock()
+	if fn != nil {
+		out, err = fn(q, body)
+		return out, true, err
+	}
+	req, ok := body.(*authenticationv1.TokenRequest)
+	if !ok || name != "serviceaccounts/token" {
+		return nil, false, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.objects[q.Resource][q.Key] == nil {
+		return nil, true, apierrors.NewNotFound(group(q.Resource), q.Key.Name)
+	}
+	if req.Spec.ExpirationSeconds == nil {
+		hour := int64(3600)
+		req.Spec.ExpirationSeconds = &hour
+	}
+	s.created++
+	req.Status.Token = fmt.Sprintf("token-%d-of-%s", s.created, q.Key)
+	req.Status.ExpirationTimestamp = metav1.NewTime(time.Now().Add(time.Duration(*req.Spec.ExpirationSeconds) * time.Second))
+	return req, true, nil
+}
+
+// list answers with all that is selected. s.mu is held.
+func (s *Server) list(k kind, q Request, r *http.Request) (runtime.Object, error) {
+	if k.list == nil {
+		return nil, apierrors.NewMethodNotSupported(group(q.Resource), "list")
+	}
+	if v := r.URL.Query().Get("resourceVersion"); v != "" && v != "0" {
+		if n, err := strconv.ParseUint(v, 10, 64); err != nil || n > s.revision {
+			return nil, tooLarge()
+		}
+	}
+	sel, err := fields.ParseSelector(q.Fields)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	list := k.list.DeepCopyObject()
+	var items []runtime.Object
+	for key, o := range s.objects[q.Resource] {
+		if (q.Key.Namespace == "" || key.Namespace == q.Key.Namespace) && sel.Matches(fieldsOf(o)) {
+			items = append(items, o)
+		}
+	}
+	if err := meta.SetList(list, items); err != nil {
+		return nil, err
+	}
+	list.(metav1.ListInterface).SetResourceVersion(strconv.FormatUint(s.revision, 10))
+	return list, nil
+}
+
+func tooLarge() error {
+	err := apierrors.NewTimeoutError("Too large resource version", 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
+	return err
+}
+
+// patch changes an object. s.mu is held.
+func (s *Server) patch(q Request, contentType string) (runtime.Object, error) {
+	old := s.objects[q.Resource][q.Key]
+	if old == nil {
+		return nil, apierrors.NewNotFound(group(q.Resource), q.Key.Name)
+	}
+	was := old.DeepCopyObject().(object)
+	was.SetResourceVersion("") // no precondition, but what the patch says
+	before, err := json.Marshal(was)
+	if err != nil {
+		return nil, err
+	}
+	after := before
+	switch types.PatchType(contentType) {
+	case types.StrategicMergePatchType:
+		after, err = strategicMerge(before, q.Body, old)
+	case types.MergePatchType:
+		after, err = mergePatch(before, q.Body)
+	default:
+		err = fmt.Errorf("patches of %q are not known here", contentType)
+	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	next := s.kinds[q.Resource.Group+"/"+q.Resource.Version+"/"+q.Resource.Name].object.DeepCopyObject().(object)
+	if err := json.Unmarshal(after, next); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return s.replace(q.Resource, next, q.Subresource)
+}
+
+// mergePatch is RFC 7386.
+func mergePatch(doc, patch []byte) ([]byte, error) {
+	var d, p any
+	if err := errors.Join(json.Unmarshal(doc, &d), json.Unmarshal(patch, &p)); err != nil {
+		return nil, err
+	}
+	return json.Marshal(merge(d, p))
+}
+
+func merge(doc, patch any) any {
+	p, ok := patch.(map[string]any)
+	if !ok {
+		return patch
+	}
+	d, ok := doc.(map[string]any)
+	if !ok {
+		d = map[string]any{}
+	}
+	for k, v := range p {
+		if v == nil {
+			delete(d, k)
+		} else {
+			d[k] = merge(d[k], v)
+		}
+	}
+	return d
+}

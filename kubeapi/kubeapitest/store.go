@@ -1,0 +1,188 @@
+package kubeapitest
+
+import (
+	"fmt"
+	"reflect"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// event is a change of one object. What it refers to is never changed.
+type event struct {
+	revision uint64
+	kind     watch.EventType
+	resource apiclient.Resource
+	object   object // as it is, or for a deletion was last
+	before   object // nil for one that is new
+}
+
+func keyOf(r apiclient.Resource, o object) apiclient.Key {
+	k := apiclient.Key{Name: o.GetName()}
+	if r.Namespaced {
+		k.Namespace = o.GetNamespace()
+	}
+	return k
+}
+
+func group(r apiclient.Resource) schema.GroupResource {
+	return schema.GroupResource{Group: r.Group, Resource: r.Name}
+}
+
+// commit stores o, or removes it, and tells the watches. s.mu is held.
+func (s *Server) commit(r apiclient.Resource, t watch.EventType, o object) {
+	s.revision++
+	o.SetResourceVersion(strconv.FormatUint(s.revision, 10))
+	if s.objects[r] == nil {
+		s.objects[r] = map[apiclient.Key]object{}
+	}
+	k := keyOf(r, o)
+	before := s.objects[r][k]
+	if t == watch.Deleted {
+		delete(s.objects[r], k)
+	} else {
+		s.objects[r][k] = o
+	}
+	s.events = append(s.events, event{s.revision, t, r, o, before})
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// create stores a new object. s.mu is held.
+func (s *Server) create(r apiclient.Resource, o object) (object, error) {
+	if o.GetName() == "" && o.GetGenerateName() != "" {
+		o.SetName(fmt.Sprintf("%s%05d", o.GetGenerateName(), s.created))
+	}
+	k := keyOf(r, o)
+	if s.objects[r][k] != nil {
+		return nil, apierrors.NewAlreadyExists(group(r), k.Name)
+	}
+	if o.GetUID() == "" {
+		s.created++
+		o.SetUID(types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", s.created)))
+	}
+	if now := metav1.NewTime(time.Now().Truncate(time.Second)); o.GetCreationTimestamp().Time.IsZero() {
+		o.SetCreationTimestamp(now)
+	}
+	if o.GetGeneration() == 0 && r == apiclient.Pods {
+		o.SetGeneration(1)
+	}
+	if p, ok := o.(*v1.Pod); ok && p.Status.Phase == "" {
+		p.Status.Phase, p.Status.QOSClass = v1.PodPending, podmeta.QOS(p)
+	}
+	s.typed(o)
+	s.commit(r, watch.Added, o)
+	return o, nil
+}
+
+// replace stores another version of an object. s.mu is held.
+func (s *Server) replace(r apiclient.Resource, o object, subresource string) (object, error) {
+	k := keyOf(r, o)
+	old := s.objects[r][k]
+	if old == nil {
+		return nil, apierrors.NewNotFound(group(r), k.Name)
+	}
+	if u := o.GetUID(); u != "" && u != old.GetUID() {
+		return nil, apierrors.NewConflict(group(r), k.Name, fmt.Errorf(
+			"precondition failed: UID in precondition: %v, UID in object meta: %v", u, old.GetUID()))
+	}
+	if v := o.GetResourceVersion(); v != "" && v != old.GetResourceVersion() {
+		return nil, apierrors.NewConflict(group(r), k.Name, fmt.Errorf("the object has been modified"))
+	}
+	o.SetUID(old.GetUID())
+	o.SetCreationTimestamp(old.GetCreationTimestamp())
+	o.SetDeletionTimestamp(old.GetDeletionTimestamp())
+	o.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
+	o.SetGeneration(old.GetGeneration())
+	switch subresource {
+	case "status", "approval":
+		copyField(o, old, "Spec")
+		o.SetOwnerReferences(old.GetOwnerReferences())
+	default:
+		copyField(o, old, "Status")
+		if !sameField(o, old, "Spec") {
+			o.SetGeneration(old.GetGeneration() + 1)
+		}
+	}
+	o.SetResourceVersion(old.GetResourceVersion())
+	s.typed(o)
+	if equality.Semantic.DeepEqual(o, old) {
+		return old, nil // the revision stays, as with a real server
+	}
+	s.commit(r, watch.Modified, o)
+	return o, nil
+}
+
+func field(o object, name string) reflect.Value { return reflect.ValueOf(o).Elem().FieldByName(name) }
+
+func copyField(to, from object, name string) {
+	if f := field(to, name); f.IsValid() {
+		f.Set(field(from, name))
+	}
+}
+
+func sameField(a, b object, name string) bool {
+	fa, fb := field(a, name), field(b, name)
+	return !fa.IsValid() || equality.Semantic.DeepEqual(fa.Interface(), fb.Interface())
+}
+
+// remove deletes an object, a pod gracefully. s.mu is held.
+func (s *Server) remove(r apiclient.Resource, k apiclient.Key, opts metav1.DeleteOptions) error {
+	old := s.objects[r][k]
+	if old == nil {
+		return apierrors.NewNotFound(group(r), k.Name)
+	}
+	if p := opts.Preconditions; p != nil {
+		if p.UID != nil && *p.UID != old.GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != old.GetResourceVersion() {
+			return apierrors.NewConflict(group(r), k.Name, fmt.Errorf("the precondition %v does not hold", p))
+		}
+	}
+	next := old.DeepCopyObject().(object)
+	if p, ok := next.(*v1.Pod); ok {
+		grace := int64(30)
+		if g := p.Spec.TerminationGracePeriodSeconds; g != nil {
+			grace = *g
+		}
+		if g := opts.GracePeriodSeconds; g != nil {
+			grace = *g
+		}
+		if p.Spec.NodeName == "" || podmeta.IsTerminal(p.Status.Phase) {
+			grace = 0
+		}
+		if d := p.DeletionGracePeriodSeconds; p.DeletionTimestamp != nil && d != nil && grace >= *d && grace > 0 {
+			return nil
+		}
+		if grace > 0 {
+			at := metav1.NewTime(time.Now().Add(time.Duration(grace) * time.Second).Truncate(time.Second))
+			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &at, &grace
+			p.Generation++
+			s.commit(r, watch.Modified, next)
+			return nil
+		}
+	}
+	s.commit(r, watch.Deleted, next)
+	return nil
+}
+
+// fieldsOf is what field selectors may ask for.
+func fieldsOf(o object) fields.Set {
+	set := fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()}
+	switch o := o.(type) {
+	case *v1.Pod:
+		set["spec.nodeName"], set["status.phase"] = o.Spec.NodeName, string(o.Status.Phase)
+	case *v1.Event:
+		set["involvedObject.name"], set["involvedObject.uid"] = o.InvolvedObject.Name, string(o.InvolvedObject.UID)
+	}
+	return set
+}

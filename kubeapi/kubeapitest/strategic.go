@@ -1,0 +1,151 @@
+package kubeapitest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// strategicMerge applies a strategic merge patch: lists that their types mark
+// with patchStrategy merge are merged by their patchMergeKey. It knows the
+// directives $patch (delete, replace), $setElementOrder (which it ignores: the
+// order is no meaning of such lists), $retainKeys (so too) and
+// $deleteFromPrimitiveList.
+func strategicMerge(doc, patch []byte, as any) ([]byte, error) {
+	var d, p map[string]any
+	if err := errors.Join(json.Unmarshal(doc, &d), json.Unmarshal(patch, &p)); err != nil {
+		return nil, err
+	}
+	out, err := mergeStruct(d, p, reflect.TypeOf(as))
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(out)
+}
+
+// mergeStruct merges an object whose Go type is t, which may be a map's.
+func mergeStruct(d, p map[string]any, t reflect.Type) (map[string]any, error) {
+	if p["$patch"] == "replace" {
+		delete(p, "$patch")
+		return p, nil
+	}
+	if d == nil {
+		d = map[string]any{}
+	}
+	for name, v := range p {
+		if list, ok := strings.CutPrefix(name, "$deleteFromPrimitiveList/"); ok {
+			have, _ := d[list].([]any)
+			gone, _ := v.([]any)
+			d[list] = slices.DeleteFunc(have, func(x any) bool { return slices.Contains(gone, x) })
+			continue
+		}
+		if strings.HasPrefix(name, "$") {
+			continue
+		}
+		if v == nil {
+			delete(d, name)
+			continue
+		}
+		f, tag := fieldNamed(t, name)
+		switch v := v.(type) {
+		case map[string]any:
+			sub, _ := d[name].(map[string]any)
+			merged, err := mergeStruct(sub, v, f)
+			if err != nil {
+				return nil, err
+			}
+			d[name] = merged
+		case []any:
+			have, _ := d[name].([]any)
+			if !slices.Contains(strings.Split(tag.Get("patchStrategy"), ","), "merge") {
+				d[name] = v
+				continue
+			}
+			merged, err := mergeList(have, v, tag.Get("patchMergeKey"), f)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+			d[name] = merged
+		default:
+			d[name] = v
+		}
+	}
+	return d, nil
+}
+
+func mergeList(have, patch []any, key string, t reflect.Type) ([]any, error) {
+	if key == "" {
+		for _, v := range patch {
+			if !slices.Contains(have, v) {
+				have = append(have, v)
+			}
+		}
+		return have, nil
+	}
+	t = bare(t)
+	if t != nil {
+		t = t.Elem()
+	}
+	for _, v := range patch {
+		item, ok := v.(map[string]any)
+		if !ok || item[key] == nil && item["$patch"] != "replace" {
+			return nil, fmt.Errorf("map: %v does not contain declared merge key: %s", v, key)
+		}
+		at := slices.IndexFunc(have, func(x any) bool { return x.(map[string]any)[key] == item[key] })
+		switch {
+		case item["$patch"] == "replace" && item[key] == nil:
+			have = nil
+		case item["$patch"] == "delete":
+			if at >= 0 {
+				have = slices.Delete(have, at, at+1)
+			}
+		case at < 0:
+			have = append(have, item)
+		default:
+			merged, err := mergeStruct(have[at].(map[string]any), item, t)
+			if err != nil {
+				return nil, err
+			}
+			have[at] = merged
+		}
+	}
+	return have, nil
+}
+
+// bare is a type without its pointers.
+func bare(t reflect.Type) reflect.Type {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t
+}
+
+// fieldNamed finds a field by its name in JSON.
+func fieldNamed(t reflect.Type, name string) (reflect.Type, reflect.StructTag) {
+	t = bare(t)
+	if t == nil {
+		return nil, ""
+	}
+	if t.Kind() == reflect.Map {
+		return t.Elem(), ""
+	}
+	if t.Kind() != reflect.Struct {
+		return nil, ""
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		json, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if json == name {
+			return f.Type, f.Tag
+		}
+		if json == "" && f.Anonymous {
+			if ft, tag := fieldNamed(f.Type, name); ft != nil {
+				return ft, tag
+			}
+		}
+	}
+	return nil, ""
+}

@@ -1,0 +1,90 @@
+package kubeapitest
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"sync"
+)
+
+// errUnreachable is what a caller gets of a server that is not there.
+var errUnreachable = errors.New("dial kubeapitest: connection refused")
+
+// transport calls the server in this process.
+type transport struct{ s *Server }
+
+func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Body == nil {
+		req.Body = io.NopCloser(bytes.NewReader(nil))
+	}
+	r, w := io.Pipe()
+	answer := &writer{header: http.Header{}, body: w, begun: make(chan struct{})}
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				answer.refused = true
+			}
+			answer.begin(http.StatusOK)
+			_ = w.Close()
+			_ = req.Body.Close()
+		}()
+		t.s.ServeHTTP(answer, req)
+	}()
+	select {
+	case <-req.Context().Done():
+		_ = r.CloseWithError(req.Context().Err())
+		return nil, req.Context().Err()
+	case <-answer.begun:
+	}
+	if answer.refused {
+		return nil, errUnreachable
+	}
+	stop := make(chan struct{})
+	go func() { // a body that is read fails when its call is over
+		select {
+		case <-req.Context().Done():
+			_ = r.CloseWithError(req.Context().Err())
+		case <-stop:
+		}
+	}()
+	return &http.Response{
+		Status: http.StatusText(answer.code), StatusCode: answer.code, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: answer.header, Body: &body{PipeReader: r, stop: stop}, ContentLength: -1, Request: req,
+	}, nil
+}
+
+// body ends its watcher when it is closed.
+type body struct {
+	*io.PipeReader
+	once sync.Once
+	stop chan struct{}
+}
+
+func (b *body) Close() error {
+	b.once.Do(func() { close(b.stop) })
+	return b.PipeReader.Close()
+}
+
+// writer writes an answer into a pipe.
+type writer struct {
+	header  http.Header
+	code    int
+	body    *io.PipeWriter
+	once    sync.Once
+	begun   chan struct{}
+	refused bool
+}
+
+func (w *writer) begin(code int) { w.once.Do(func() { w.code = code; close(w.begun) }) }
+
+func (w *writer) Header() http.Header  { return w.header }
+func (w *writer) WriteHeader(code int) { w.begin(code) }
+
+func (w *writer) Write(b []byte) (int, error) {
+	w.begin(http.StatusOK)
+	return w.body.Write(b)
+}
+
+// Flush makes a Flusher of it: nothing is held back.
+func (w *writer) Flush() {}
