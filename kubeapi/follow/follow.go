@@ -1,0 +1,186 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/nodewright/nodewright/kubeapi/apiclient"
+)
+
+const (
+	// openTimeout is what a watch may take to begin, and what its first state
+	// may take to arrive.
+	openTimeout = 30 * time.Second
+	// A watch lasts between minTimeout and twice that; client-go's reflector
+	// uses the same.
+	minTimeout = 5 * time.Minute
+	// overtime is what a watch gets at this end beyond what it asks the server
+	// for.
+	overtime = 30 * time.Second
+	// silence is what a watch with bookmarks, which come once a minute, may go
+	// without a word.
+	silence = 3 * time.Minute
+	// brief is a watch that was none: it counts as a failure.
+	brief = time.Second
+
+	minPause = 200 * time.Millisecond
+	maxPause = 10 * time.Second
+
+	pageSize = 500 // objects of a list; client-go's
+)
+
+// Object is what can be followed.
+type Object interface {
+	runtime.Object
+	metav1.Object
+	comparable
+}
+
+// Client makes the calls: an [apiclient.Client].
+type Client interface {
+	List(ctx context.Context, r apiclient.Resource, namespace string, opts metav1.ListOptions, into runtime.Object) error
+	Watch(ctx context.Context, r apiclient.Resource, namespace string, opts metav1.ListOptions) (watch.Interface, error)
+}
+
+// Config says what to follow. Client, Resource, NewList, Replace, Put and
+// Delete are required. The functions are called one at a time. The objects
+// belong to who gets them, and come without managed fields.
+type Config[T Object] struct {
+	Client    Client
+	Resource  apiclient.Resource
+	Namespace string // "" is all
+	Fields    string // a selector of fields; everything
+
+	NewList func() runtime.Object // an empty list of the kind
+	// Trim takes away what is not needed, before more is read; nothing.
+	Trim func(T)
+
+	// Replace tells all there is, and the server's version of that.
+	Replace     func(all []T, version string)
+	Put, Delete func(T)
+	// Failed tells that a try failed, and when the next one will be; nobody.
+	Failed func(err error, again time.Duration)
+	// Gate is waited for before each try; nothing is waited for.
+	Gate *Gate
+}
+
+func (c Config[T]) validate() error {
+	var errs []error
+	for name, missing := range map[string]bool{
+		"Client": c.Client == nil, "Resource": c.Resource.Name == "", "NewList": c.NewList == nil,
+		"Replace": c.Replace == nil, "Put": c.Put == nil, "Delete": c.Delete == nil,
+	} {
+		if missing {
+			errs = append(errs, fmt.Errorf("Config.%s is required", name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Follower follows objects.
+type Follower[T Object] struct {
+	cfg Config[T]
+
+	version   string // of what was told last; "" is nothing
+	anew      bool   // everything is to be read again
+	plainList bool   // watches of this server cannot begin with a list
+	marks     bool   // the server sends bookmarks
+	failures  int    // in a row
+}
+
+// New checks cfg and returns a Follower at rest.
+func New[T Object](cfg Config[T]) (*Follower[T], error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("follow: %w", err)
+	}
+	if cfg.Trim == nil {
+		cfg.Trim = func(T) {}
+	}
+	if cfg.Failed == nil {
+		cfg.Failed = func(error, time.Duration) {}
+	}
+	return &Follower[T]{cfg: cfg, anew: true}, nil
+}
+
+// Run follows until ctx ends, and returns nil then. It may be called once.
+func (f *Follower[T]) Run(ctx context.Context) error {
+	for {
+		if f.cfg.Gate.wait(ctx) != nil {
+			return nil
+		}
+		begun := time.Now()
+		err := f.try(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err == nil && time.Since(begun) >= brief {
+			continue
+		}
+		pause := f.pause(err)
+		if err != nil {
+			f.cfg.Failed(err, pause)
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil
+		case <-t.C:
+		}
+	}
+}
+
+// pause counts a failure and says how long to wait.
+func (f *Follower[T]) pause(err error) time.Duration {
+	d := min(minPause<<min(f.failures, 10), maxPause)
+	f.failures++
+	d = d/2 + rand.N(d)
+	if s, ok := apierrors.SuggestsClientDelay(err); ok {
+		d = max(d, time.Duration(s)*time.Second)
+	}
+	return d
+}
+
+// try reads what has to be read and watches until the watch ends.
+func (f *Follower[T]) try(ctx context.Context) error {
+	var err error
+	switch {
+	case !f.anew:
+		err = f.watch(ctx, metav1.ListOptions{ResourceVersion: f.version})
+	case f.plainList:
+		if err = f.list(ctx); err == nil {
+			err = f.watch(ctx, metav1.ListOptions{ResourceVersion: f.version})
+		}
+	default:
+		err = f.watchList(ctx)
+	}
+	switch {
+	case err == nil:
+	case apierrors.IsResourceExpired(err), apierrors.IsGone(err), isTooLarge(err):
+		f.version, f.anew = "", true
+	case !IsAnswer(err):
+		f.anew = true // it may be another server when it is back
+	}
+	return err
+}
+
+// IsAnswer tells whether an error is what an API server said; otherwise there
+// was none.
+func IsAnswer(err error) bool {
+	var s apierrors.APIStatus
+	return errors.As(err, &s) && s.Status().Code != 0
+}
+
+// isTooLarge tells that the server has not got to that version yet, or never
+// will.
+func isTooLarge(err error) bool {
+	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+}

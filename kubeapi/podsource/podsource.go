@@ -1,0 +1,222 @@
+package podsource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi/follow"
+	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/podmgr"
+)
+
+// Config holds what a Source needs. Client and NodeName are required; the zero
+// value of every other field means the default named beside it.
+type Config struct {
+	Client   follow.Client
+	NodeName string
+
+	// Memory keeps the last state over a restart; nothing is kept.
+	Memory Memory
+	// SecretKeyFile holds the key of 32 bytes that Secrets are kept encrypted
+	// with: raw, in hex or in base64, readable for its owner alone. Without
+	// one they are kept as they are. With one that cannot be used, they are not
+	// kept, and read from the server again.
+	SecretKeyFile string
+
+	Patience  time.Duration // for the server's first answer; 1s
+	Gather    time.Duration // for what a new pod refers to; 2s
+	WipeGrace time.Duration // for pods that a wiped server does not have; 5m
+
+	Log *zap.Logger // silent
+}
+
+func (c Config) withDefaults() Config {
+	for d, v := range map[*time.Duration]time.Duration{&c.Patience: time.Second, &c.Gather: 2 * time.Second, &c.WipeGrace: 5 * time.Minute} {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.Client == nil {
+		errs = append(errs, errors.New("Config.Client is required"))
+	}
+	if c.NodeName == "" {
+		errs = append(errs, errors.New("Config.NodeName is required"))
+	}
+	for name, d := range map[string]time.Duration{"Patience": c.Patience, "Gather": c.Gather, "WipeGrace": c.WipeGrace} {
+		if d < 0 {
+			errs = append(errs, fmt.Errorf("Config.%s is %v; want a positive duration", name, d))
+		}
+	}
+	if c.SecretKeyFile != "" && c.Memory == nil {
+		errs = append(errs, fmt.Errorf("Config.SecretKeyFile is %q, but there is no Config.Memory to keep Secrets in", c.SecretKeyFile))
+	}
+	return errors.Join(errs...)
+}
+
+// Source delivers the pods of a node. Its methods may be called from any
+// goroutine.
+type Source struct {
+	cfg    Config
+	gate   follow.Gate
+	signal chan struct{}
+
+	mu       sync.Mutex
+	pods     map[apiclient.Key]*entry
+	refs     map[Ref]*object
+	version  string // of the server's last complete answer
+	synced   bool   // the server has answered
+	troubled bool   // its last answer was none
+	patient  bool   // Patience is over
+	spoken   bool   // something was delivered
+	changed  bool   // since the last delivery
+	run      running
+}
+
+// running is what Run has begun.
+type running struct {
+	ctx context.Context // nil before Run
+	wg  sync.WaitGroup
+}
+
+// entry is one pod.
+type entry struct {
+	pod  *v1.Pod // never changed
+	refs []Ref
+	// due is when the pod is delivered with or without all it refers to.
+	due       time.Time
+	delivered bool
+	held      time.Time // until when, if a wiped server does not have it
+}
+
+// New checks cfg and returns a Source at rest.
+func New(cfg Config) (*Source, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("podsource: %w", err)
+	}
+	return &Source{
+		cfg: cfg, signal: make(chan struct{}, 1),
+		pods: map[apiclient.Key]*entry{}, refs: map[Ref]*object{},
+	}, nil
+}
+
+// Name is what pods of the API server are marked with.
+func (s *Source) Name() string { return podmeta.SourceAPI }
+
+// Pod returns the newest version of a pod that the API server has told of. It
+// is shared and must not be changed.
+func (s *Source) Pod(namespace, name string) (*v1.Pod, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.pods[apiclient.Key{Namespace: namespace, Name: name}]
+	if e == nil {
+		return nil, false
+	}
+	return e.pod, true
+}
+
+// Synced tells whether the API server has answered since the start.
+func (s *Source) Synced() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.synced
+}
+
+// Run follows the node's pods until ctx ends, and returns nil when every watch
+// has ended and what is to be remembered is. It may be called once.
+func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
+	pods, err := follow.New(follow.Config[*v1.Pod]{
+		Client: s.cfg.Client, Resource: apiclient.Pods, Fields: "spec.nodeName=" + s.cfg.NodeName,
+		NewList: func() runtime.Object { return &v1.PodList{} },
+		Replace: s.replace, Put: s.put, Delete: s.remove, Failed: s.failed,
+	})
+	if err != nil {
+		return fmt.Errorf("podsource: %w", err)
+	}
+	s.run.ctx = ctx
+	memory := newKeeper(s.cfg)
+	s.recall(memory)
+	s.run.wg.Go(func() { _ = pods.Run(ctx) })
+	if memory != nil {
+		s.run.wg.Go(func() { memory.run(ctx, s.wanted) })
+	}
+	impatient := time.AfterFunc(s.cfg.Patience, s.impatient)
+	defer impatient.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-s.signal:
+		case <-timer.C:
+		}
+		snap, ok, next := s.snapshot(time.Now())
+		if ok && ctx.Err() == nil {
+			deliver(snap)
+			memory.look()
+		}
+		timer.Stop()
+		if !next.IsZero() {
+			timer.Reset(max(time.Until(next), time.Millisecond))
+		}
+	}
+	s.run.wg.Wait()
+	if memory != nil {
+		memory.keepAll(s.wanted())
+	}
+	return nil
+}
+
+// wake has Run look whether there is something to deliver.
+func (s *Source) wake() {
+	select {
+	case s.signal <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Source) impatient() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.patient = true
+	s.wake()
+}
+
+// failed notes that the server did not answer, or not with pods.
+func (s *Source) failed(err error, again time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !follow.IsAnswer(err) {
+		s.gate.Close()
+	}
+	if !s.troubled {
+		s.cfg.Log.Warn("pods cannot be read from the API server; all stays as it was", zap.Error(err), zap.Duration("retry", again))
+	}
+	s.troubled = true
+	s.wake()
+}
+
+// well notes that the server answers. s.mu is held.
+func (s *Source) well() {
+	if s.troubled {
+		s.cfg.Log.Info("pods are read from the API server again")
+	}
+	s.troubled, s.synced = false, true
+	s.gate.Open()
+}
