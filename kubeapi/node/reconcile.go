@@ -4,11 +4,12 @@ import (
 	"maps"
 	"runtime"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodewright/nodewright/node/status"
 )
 
 // AnnotationAttach tells that a controller attaches the node's volumes.
@@ -106,7 +107,7 @@ func zeroExtended(have *v1.Node) bool {
 	changed := false
 	for _, list := range []v1.ResourceList{have.Status.Capacity, have.Status.Allocatable} {
 		for name, q := range list {
-			if isExtended(name) && !q.IsZero() {
+			if status.IsExtended(name) && !q.IsZero() {
 				list[name], changed = *resource.NewQuantity(0, resource.DecimalSI), true
 			}
 		}
@@ -114,23 +115,18 @@ func zeroExtended(have *v1.Node) bool {
 	return changed
 }
 
-func isExtended(name v1.ResourceName) bool {
-	domain, _, has := strings.Cut(string(name), "/")
-	return has && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io")
-}
-
 // reconcileHugePages has the sizes of the machine: added, changed and removed.
 func reconcileHugePages(have, fresh *v1.Node) bool {
 	sync := func(to, from v1.ResourceList) bool {
 		changed := false
 		for name := range to {
-			if _, supported := fresh.Status.Capacity[name]; isHugePages(name) && !supported {
+			if _, supported := fresh.Status.Capacity[name]; status.IsHugePages(name) && !supported {
 				delete(to, name)
 				changed = true
 			}
 		}
 		for name, q := range from {
-			if got, had := to[name]; isHugePages(name) && (!had || !equality.Semantic.DeepEqual(got, q)) {
+			if got, had := to[name]; status.IsHugePages(name) && (!had || !equality.Semantic.DeepEqual(got, q)) {
 				to[name], changed = q.DeepCopy(), true
 			}
 		}
@@ -144,10 +140,6 @@ func reconcileHugePages(have, fresh *v1.Node) bool {
 		changed = sync(have.Status.Allocatable, fresh.Status.Allocatable) || changed
 	}
 	return changed
-}
-
-func isHugePages(name v1.ResourceName) bool {
-	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
 // taints are those of a new node.
