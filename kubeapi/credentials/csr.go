@@ -167,12 +167,13 @@ func awaitChange(ctx context.Context, api API, have *certificatesv1.CertificateS
 		return ctx.Err()
 	}
 	defer w.Stop()
+	began := time.Now()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-watching.Done():
 	case e, open := <-w.ResultChan():
-		if !open || e.Type == watch.Error {
+		if brief := time.Since(began) < time.Second; brief && (!open || e.Type == watch.Error) {
 			pause(ctx, lookAgain)
 		}
 	}
