@@ -2,6 +2,7 @@ package apiclient
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -35,6 +36,10 @@ type Config struct {
 	// calls of the client together. It is copied. Its Timeout and Dial are not
 	// used.
 	REST *rest.Config
+	// Certificate, if not nil, is asked at each new connection for the
+	// client's certificate, in place of those of REST. It may return one
+	// without content, and must not return nil.
+	Certificate func() (*tls.Certificate, error)
 	// Timeout is what a call may take, but for Watch; 30s.
 	Timeout time.Duration
 }
@@ -76,7 +81,7 @@ func New(cfg Config) (*Client, error) {
 	base.ContentType = runtime.ContentTypeProtobuf
 	base.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	base.Wrap(func(rt http.RoundTripper) http.RoundTripper { return noRedirects{rt} })
-	transport, err := rest.HTTPClientFor(base)
+	transport, err := httpClient(base, cfg.Certificate)
 	if err != nil {
 		return nil, fmt.Errorf("apiclient: %w", err)
 	}

@@ -2,6 +2,7 @@ package apiclient
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 	"k8s.io/client-go/util/flowcontrol"
 )
 
@@ -64,6 +66,24 @@ func (c *conn) Close() error {
 	delete(c.of.open, c)
 	c.of.mu.Unlock()
 	return c.Conn.Close()
+}
+
+// httpClient is rest.HTTPClientFor, with a certificate that may change.
+func httpClient(cfg *rest.Config, certificate func() (*tls.Certificate, error)) (*http.Client, error) {
+	if certificate == nil {
+		return rest.HTTPClientFor(cfg)
+	}
+	cfg.CertFile, cfg.CertData, cfg.KeyFile, cfg.KeyData = "", nil, "", nil
+	how, err := cfg.TransportConfig()
+	if err != nil {
+		return nil, err
+	}
+	how.TLS.GetCertHolder = &transport.GetCertHolder{GetCert: certificate}
+	rt, err := transport.New(how)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: rt}, nil
 }
 
 // noRedirects makes an error of a redirect.

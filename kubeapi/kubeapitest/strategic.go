@@ -89,15 +89,16 @@ func mergeList(have, patch []any, key string, t reflect.Type) ([]any, error) {
 	if t != nil {
 		t = t.Elem()
 	}
+	if replaces := func(v any) bool { m, _ := v.(map[string]any); return m["$patch"] == "replace" }; slices.ContainsFunc(patch, replaces) {
+		return slices.DeleteFunc(slices.Clone(patch), replaces), nil // wherever the directive stands
+	}
 	for _, v := range patch {
 		item, ok := v.(map[string]any)
-		if !ok || item[key] == nil && item["$patch"] != "replace" {
+		if !ok || item[key] == nil {
 			return nil, fmt.Errorf("map: %v does not contain declared merge key: %s", v, key)
 		}
 		at := slices.IndexFunc(have, func(x any) bool { return x.(map[string]any)[key] == item[key] })
 		switch {
-		case item["$patch"] == "replace" && item[key] == nil:
-			have = nil
 		case item["$patch"] == "delete":
 			if at >= 0 {
 				have = slices.Delete(have, at, at+1)

@@ -1,0 +1,33 @@
+package node
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/nodewright/nodewright/kubeapi/apiclient"
+)
+
+// Heartbeat is a client for Config.API and LeaseConfig.API: one that no bound on
+// calls holds up, whose calls end within the time of a report and of the lease,
+// and whose connections are no others'. change may set more; it may be nil.
+func Heartbeat(cfg *rest.Config, update, lease time.Duration, change func(*apiclient.Config)) (*apiclient.Client, error) {
+	if update <= 0 {
+		update = defaultUpdate
+	}
+	if lease <= 0 {
+		lease = defaultLease
+	}
+	own := rest.CopyConfig(cfg)
+	own.QPS, own.Burst, own.RateLimiter = -1, 0, nil
+	client := apiclient.Config{REST: own, Timeout: min(update, lease)}
+	if change != nil {
+		change(&client)
+	}
+	c, err := apiclient.New(client)
+	if err != nil {
+		return nil, fmt.Errorf("node: %w", err)
+	}
+	return c, nil
+}

@@ -1,0 +1,263 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi/follow"
+	"github.com/nodewright/nodewright/node/status"
+)
+
+// Status knows what the node says of itself; *status.Manager does.
+type Status interface {
+	// Changes gets a value when Fill may have another result.
+	Changes() <-chan struct{}
+	// Fill writes the status into a node that is the Status' for the call.
+	Fill(*v1.Node) ([]status.Event, error)
+	// Reported says that the last Fill is known to the API server.
+	Reported()
+}
+
+// Store keeps a value under a key; *checkpoint.Store does. Read's error is
+// fs.ErrNotExist if there is none.
+type Store interface {
+	Write(key string, value []byte) error
+	Read(key string) ([]byte, error)
+}
+
+// Config holds what a Manager needs. Name, API and Status are required; the
+// zero value of every other field means the default named beside it.
+type Config struct {
+	Name     string // of the Node object
+	Hostname string // for its label; Name
+	// API is for the node's heartbeat alone; see Heartbeat. Its connections
+	// are closed when calls fail again and again.
+	API    *apiclient.Client
+	Status Status
+
+	Register         bool              // somebody else makes the Node
+	Reregister       bool              // a Node that was deleted stays so
+	GetOnExistsOnly  bool              // one that may not be made but is there is used
+	Labels           map[string]string // of a new Node, over the default ones
+	Taints           []v1.Taint        // of a new Node
+	ProviderID       string            // none
+	ExternalProvider bool              // no cloud provider has to see the node first
+	ControllerAttach bool              // no controller attaches volumes
+	FreshDevices     func() bool       // whether nothing is known of earlier devices; false
+
+	Update time.Duration // between two looks at what has to be reported; 10s
+	Report time.Duration // between two reports that say nothing new; 5m
+
+	// PodCIDR gets the node's ranges, joined by commas, when they are others;
+	// it is called again until it accepts them. Nobody.
+	PodCIDR func(ctx context.Context, cidrs string) error
+	// Changed gets the Node whenever it is another, and nil when it was
+	// deleted. It is shared: do not change it. Calls come one after the other
+	// and have to return soon. Nobody.
+	Changed func(*v1.Node)
+	// Reported gets the status that the API server has now; nobody.
+	Reported func(*v1.NodeStatus)
+	// Event is told of the node's events; nobody.
+	Event func(status.Event)
+	// Store keeps the Node for starts without an API server; nothing does.
+	Store Store
+
+	// Booted and Started are when the machine and the agent started, for the
+	// metrics of the first start; New's time.
+	Booted, Started time.Time
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+// Intervals of the kubelet.
+const (
+	defaultUpdate = 10 * time.Second
+	defaultReport = 5 * time.Minute
+	jitter        = 0.04
+)
+
+// Manager keeps a Node object. Its methods may be called from any goroutine.
+type Manager struct {
+	cfg     Config
+	met     *metrics
+	follow  *follow.Follower[*v1.Node]
+	changed chan struct{} // the Node is another
+	keep    chan struct{} // the Node is to be stored
+
+	mu      sync.Mutex
+	node    *v1.Node // newest; nil if none is known
+	live    bool     // node is the API server's, and not what was stored
+	telling sync.Mutex
+}
+
+// New checks cfg and returns a Manager at rest.
+func New(cfg Config) (*Manager, error) {
+	var errs []error
+	if cfg.Name == "" {
+		errs = append(errs, errors.New("field Config.Name is required"))
+	}
+	if cfg.API == nil {
+		errs = append(errs, errors.New("field Config.API is required"))
+	}
+	if cfg.Status == nil {
+		errs = append(errs, errors.New("field Config.Status is required"))
+	}
+	if cfg.Update < 0 {
+		errs = append(errs, fmt.Errorf("field Config.Update: %v: must not be negative", cfg.Update))
+	}
+	if cfg.Report < 0 {
+		errs = append(errs, fmt.Errorf("field Config.Report: %v: must not be negative", cfg.Report))
+	}
+	if cfg.Update == 0 {
+		cfg.Update = defaultUpdate
+	}
+	if cfg.Report == 0 {
+		cfg.Report = defaultReport
+	}
+	if cfg.Hostname == "" {
+		cfg.Hostname = cfg.Name
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	if cfg.Started.IsZero() {
+		cfg.Started = time.Now()
+	}
+	if cfg.Booted.IsZero() {
+		cfg.Booted = cfg.Started
+	}
+	met, err := newMetrics(cfg.Metrics, cfg.Name)
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return nil, fmt.Errorf("node: %w", err)
+	}
+	m := &Manager{cfg: cfg, met: met, changed: make(chan struct{}, 1), keep: make(chan struct{}, 1)}
+	m.follow, err = follow.New(follow.Config[*v1.Node]{
+		Client: cfg.API, Resource: apiclient.Nodes, Fields: "metadata.name=" + cfg.Name,
+		NewList: func() runtime.Object { return &v1.NodeList{} },
+		Replace: func(all []*v1.Node, _ string) {
+			for _, n := range all {
+				m.see(n)
+				return
+			}
+			m.gone()
+		},
+		Put:    m.see,
+		Delete: func(*v1.Node) { m.gone() },
+		Failed: func(err error, again time.Duration) {
+			cfg.Log.Debug("the node cannot be watched", zap.Error(err), zap.Duration("again", again))
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("node: %w", err)
+	}
+	return m, nil
+}
+
+// Node returns the newest that is known, nil if there is none. It is shared: do
+// not change it. live tells that it came from the API server, in this life of
+// the agent.
+func (m *Manager) Node() (n *v1.Node, live bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.node, m.live
+}
+
+// UID is that of the Node as the API server has it; "" if that is not known.
+func (m *Manager) UID() types.UID {
+	if n, live := m.Node(); live && n != nil {
+		return n.UID
+	}
+	return ""
+}
+
+// see takes in a Node, unless a newer one is known: answers and the watch come
+// in any order.
+func (m *Manager) see(n *v1.Node) {
+	m.telling.Lock()
+	defer m.telling.Unlock()
+	m.mu.Lock()
+	was := m.node
+	if m.live && was != nil && was.UID == n.UID && older(n.ResourceVersion, was.ResourceVersion) {
+		m.mu.Unlock()
+		return
+	}
+	same := m.live && was != nil && was.UID == n.UID && was.ResourceVersion == n.ResourceVersion
+	m.node, m.live = n, true
+	m.mu.Unlock()
+	if same {
+		return
+	}
+	nudge(m.changed)
+	nudge(m.keep)
+	if m.cfg.Changed != nil {
+		m.cfg.Changed(n)
+	}
+}
+
+// gone takes in that there is no Node. What was stored still holds if nothing
+// else was ever seen.
+func (m *Manager) gone() {
+	m.telling.Lock()
+	defer m.telling.Unlock()
+	m.mu.Lock()
+	had := m.live && m.node != nil
+	if had {
+		m.node = nil
+	}
+	m.mu.Unlock()
+	if !had {
+		return
+	}
+	m.cfg.Log.Warn("the node was deleted from the API server", zap.Bool("registering again", m.cfg.Reregister && m.cfg.Register))
+	nudge(m.changed)
+	if m.cfg.Changed != nil {
+		m.cfg.Changed(nil)
+	}
+}
+
+// older compares resource versions, which are comparable as numbers (KEP-5504);
+// others are never older.
+func older(a, b string) bool {
+	x, err1 := strconv.ParseUint(a, 10, 64)
+	y, err2 := strconv.ParseUint(b, 10, 64)
+	return err1 == nil && err2 == nil && x < y
+}
+
+func nudge(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Run registers the node, watches it and reports its status until ctx ends, and
+// returns nil when every goroutine has ended. It may be called once.
+func (m *Manager) Run(ctx context.Context) error {
+	m.event(status.Event{Type: v1.EventTypeNormal, Reason: "Starting", Message: "Starting kubelet."})
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = m.follow.Run(ctx) })
+	wg.Go(func() { m.report(ctx) })
+	if m.cfg.Store != nil {
+		wg.Go(func() { m.keepNode(ctx) })
+	}
+	wg.Wait()
+	return nil
+}
+
+func (m *Manager) event(e status.Event) {
+	if m.cfg.Event != nil {
+		m.cfg.Event(e)
+	}
+}
