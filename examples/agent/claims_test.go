@@ -153,7 +153,9 @@ func TestVolumesOfClaims(t *testing.T) {
 	l.start()
 
 	// Without volumes a pod waits, and runs as soon as there are some.
-	l.until("said why", func(map[string]*v1.Pod) bool { return strings.Contains(l.ask("why", "p"), "claim default/data: not found") })
+	l.until("said why", func(map[string]*v1.Pod) bool {
+		return strings.Contains(l.ask("why", "p"), "claim default/data: not found")
+	})
 	l.write("claims.yaml", fmt.Sprintf(claimData, host, disk))
 	l.untilReady("p")
 	read := func(file string) string { return l.ask("exec", "p", "--", "/testbox", "cat", file) }
