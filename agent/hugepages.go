@@ -38,20 +38,3 @@ func hugePages(sys fs.FS) (v1.ResourceList, error) {
 	}
 	return list, nil
 }
-
-// withoutHugePages is what pods can be promised of a capacity: memory that was
-// set aside for huge pages is no memory for others.
-func withoutHugePages(capacity v1.ResourceList) v1.ResourceList {
-	out := capacity.DeepCopy()
-	memory, ok := out[v1.ResourceMemory]
-	if !ok {
-		return out
-	}
-	for name, q := range capacity {
-		if strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) {
-			memory.Sub(q)
-		}
-	}
-	out[v1.ResourceMemory] = memory
-	return out
-}

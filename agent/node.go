@@ -14,6 +14,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // Node holds what pods are told and promised of the machine.
@@ -120,7 +122,7 @@ func (n Node) withDefaults() Node {
 	}
 	n.Labels = all
 	if n.Allocatable == nil {
-		n.Allocatable = withoutHugePages(n.Capacity)
+		n.Allocatable = podmeta.LeftOfMemory(n.Capacity.DeepCopy(), n.Capacity)
 	}
 	return n
 }

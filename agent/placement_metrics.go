@@ -24,6 +24,7 @@ type placementMetrics struct {
 	requests, rejections         prometheus.Counter
 	duration                     prometheus.Histogram
 	aligned, unaligned           *prometheus.CounterVec
+	counts                       managerCounts
 }
 
 func newPlacementMetrics(reg prometheus.Registerer) (*placementMetrics, error) {
@@ -35,6 +36,7 @@ func newPlacementMetrics(reg prometheus.Registerer) (*placementMetrics, error) {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"scope", "boundary"})
 	}
 	m := &placementMetrics{
+		counts:      newManagerCounts(),
 		cpuRequests: counter("kubelet_cpu_manager_pinning_requests_total", "Containers that asked for CPUs of their own."),
 		cpuErrors:   counter("kubelet_cpu_manager_pinning_errors_total", "Containers that asked for CPUs of their own and could not have them."),
 		shared: prometheus.NewGauge(gauge("kubelet_cpu_manager_shared_pool_size_millicores",
@@ -59,10 +61,10 @@ func newPlacementMetrics(reg prometheus.Registerer) (*placementMetrics, error) {
 		return m, nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{
+	for _, c := range append(m.counts.collectors(),
 		m.cpuRequests, m.cpuErrors, m.shared, m.exclusive, m.perNode, m.memoryRequests, m.memoryErrors,
 		m.requests, m.rejections, m.duration, m.aligned, m.unaligned,
-	} {
+	) {
 		errs = append(errs, reg.Register(c))
 	}
 	return m, errors.Join(errs...)
@@ -89,11 +91,13 @@ func (m *placementMetrics) admission(p *placement, pod numa.Pod, r fit.Result, e
 	if p.cfg.TopologyPolicy == topology.NameSingleNUMANode {
 		m.align(string(scopeOf(p.cfg)), "numa_node", err == nil)
 	}
+	podLevel := p.cfg.PodLevel && pod.Resources != nil
 	if err != nil {
 		m.rejections.Inc()
-		m.refused(err)
+		m.refused(err, podLevel)
 		return
 	}
+	m.counts.given(pod, r, podLevel)
 	static, _ := p.node.CPU.(*cpumgr.Static)
 	for i, c := range r.Containers {
 		if p.placesMemory() && pod.Guaranteed && len(c.Memory) > 0 {
@@ -114,7 +118,7 @@ func (m *placementMetrics) admission(p *placement, pod numa.Pod, r fit.Result, e
 }
 
 // refused counts what a resource said no to.
-func (m *placementMetrics) refused(err error) {
+func (m *placementMetrics) refused(err error, podLevel bool) {
 	var (
 		few     *cpumgr.InsufficientError
 		smt     *cpumgr.SMTAlignmentError
@@ -126,9 +130,11 @@ func (m *placementMetrics) refused(err error) {
 	case errors.As(err, &few), errors.As(err, &smt), errors.As(err, &empty):
 		m.cpuRequests.Inc()
 		m.cpuErrors.Inc()
+		m.counts.refused("cpu", podLevel)
 	case errors.As(err, &place), errors.As(err, &emptyMB):
 		m.memoryRequests.Inc()
 		m.memoryErrors.Inc()
+		m.counts.refused("memory", podLevel)
 	}
 }
 

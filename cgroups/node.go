@@ -10,6 +10,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // ResourcePID is the node's process IDs, as a resource.
@@ -77,17 +79,7 @@ func (n Node) Allocatable() v1.ResourceList {
 		left.Sub(reserved[name])
 		out[name] = atLeastZero(left)
 	}
-	memory, ok := out[v1.ResourceMemory]
-	if !ok {
-		return out
-	}
-	for name, q := range n.Capacity {
-		if _, ok := pageSize(name); ok {
-			memory.Sub(q)
-		}
-	}
-	out[v1.ResourceMemory] = atLeastZero(memory)
-	return out
+	return podmeta.LeftOfMemory(out, n.Capacity)
 }
 
 // validate tells what of the node does not add up.

@@ -30,7 +30,7 @@ type PodOptions struct {
 // The pod is not changed.
 func OfPod(pod *v1.Pod, o PodOptions) Resources {
 	class := podmeta.QOS(pod)
-	requests := requestsOf(pod)
+	requests := podmeta.FilledRequests(pod)
 	zero := int64(0)
 	out := Resources{CPUShares: ptr(SharesOf(milli(requests.Cpu()))), OtherHugepages: &zero}
 	if class == v1.PodQOSBestEffort {

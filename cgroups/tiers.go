@@ -18,7 +18,7 @@ type share struct {
 }
 
 func shareOf(pod *v1.Pod) share {
-	requests := requestsOf(pod)
+	requests := podmeta.FilledRequests(pod)
 	return share{podmeta.QOS(pod), milli(requests.Cpu()), requests.Memory().Value()}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/numa"
 )
 
 // cpuset is what a container sees of the CPUs it may run on.
@@ -126,4 +127,44 @@ func (l *lab) dryRun(manifest string) string {
 		l.t.Fatalf("agent fit says %q", lines)
 	}
 	return strings.Fields(lines[1])[1]
+}
+
+// On a machine with several NUMA nodes a container has its CPU and its memory on
+// one of them, as seen from inside.
+func TestPlacementNUMA(t *testing.T) {
+	t.Parallel()
+	m, err := readMachine()
+	if err != nil || len(m.Nodes) < 2 || m.AllCPUs().Len() != runtime.NumCPU() || !m.AllCPUs().Has(0) {
+		t.Skipf("this takes at least 2 NUMA nodes, all of them ours; there are %v (%v)", m.AllNodes(), err)
+	}
+	root, _ := cgroupRoot(t)
+	l := newLab(t)
+	l.inCgroups(root)
+	f, err := os.OpenFile(l.config(), os.O_APPEND|os.O_WRONLY, 0)
+	l.must(err)
+	_, err = f.WriteString("cpuManagerPolicy: static\nmemoryManagerPolicy: Static\ntopologyManagerPolicy: single-numa-node\nreservedSystemCPUs: '0'\n")
+	l.must(err)
+	l.must(f.Close())
+	l.write("own.yaml", guaranteed("own"))
+	l.start()
+	l.untilReady("own")
+	cpus, err := numa.ParseCPUs(l.cpuset("own"))
+	l.must(err)
+	file := "/sys/fs/cgroup/cpuset/cpuset.mems"
+	if agent.CgroupV2() {
+		file = "/sys/fs/cgroup/cpuset.mems.effective"
+	}
+	nodes := strings.TrimSpace(l.ask("exec", "own", "--", "/testbox", "cat", file))
+	want := ""
+	for _, c := range m.CPUs {
+		if cpus.Len() == 1 && cpus.Has(c.ID) {
+			want = fmt.Sprint(c.Node)
+		}
+	}
+	t.Logf("own runs on CPU %s with memory of node %s; the machine has CPUs %s on nodes %s", cpus, nodes, m.AllCPUs(), m.AllNodes())
+	if want == "" || nodes != want {
+		t.Errorf("own has CPUs %s and memory of nodes %q; want one CPU and the node it is on, %q", cpus, nodes, want)
+	}
+	l.remove("own.yaml")
+	l.untilGone("own")
 }

@@ -3,14 +3,10 @@ package content
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strconv"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/volumemgr/atomicdir"
 )
 
@@ -41,81 +37,26 @@ func (f files) downward(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, standard 
 	return errors.Join(errs...)
 }
 
-// fieldOf is a field of the pod. A label or annotation that is not there is
-// empty.
+// fieldOf is a field of the pod's metadata.
 func fieldOf(pod *v1.Pod, field string) (string, error) {
-	switch field {
-	case "metadata.name":
-		return pod.Name, nil
-	case "metadata.namespace":
-		return pod.Namespace, nil
-	case "metadata.uid":
-		return string(pod.UID), nil
-	case "metadata.labels":
-		return lines(pod.Labels), nil
-	case "metadata.annotations":
-		return lines(pod.Annotations), nil
+	value, ok := podmeta.Field(pod, field)
+	if !ok {
+		return "", fmt.Errorf("field %q is not supported; want metadata.name, .namespace, .uid, .labels, .annotations, or one of the last two with ['KEY']", field)
 	}
-	for prefix, m := range map[string]map[string]string{"metadata.labels['": pod.Labels, "metadata.annotations['": pod.Annotations} {
-		if rest, ok := strings.CutPrefix(field, prefix); ok {
-			if key, ok := strings.CutSuffix(rest, "']"); ok {
-				return m[key], nil
-			}
-		}
-	}
-	return "", fmt.Errorf("field %q is not supported; want metadata.name, .namespace, .uid, .labels, .annotations, or one of the last two with ['KEY']", field)
+	return value, nil
 }
 
-// lines are key="value" for each key in order, the value as Go quotes it.
-func lines(m map[string]string) string {
-	out := make([]string, 0, len(m))
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		out = append(out, fmt.Sprintf("%s=%q", k, m[k]))
-	}
-	return strings.Join(out, "\n")
-}
-
-// resourceOf is a request or limit of a container in units of the divisor,
-// rounded up. A limit that is not set is the pod's, else what the node has.
+// resourceOf is a request or limit of the container that ref names.
 func resourceOf(pod *v1.Pod, ref *v1.ResourceFieldSelector, allocatable v1.ResourceList) (string, error) {
 	c := containerOf(pod, ref.ContainerName)
 	if c == nil {
 		return "", fmt.Errorf("the pod has no container %q", ref.ContainerName)
 	}
-	kind, name, _ := strings.Cut(ref.Resource, ".")
-	res := v1.ResourceName(name)
-	switch {
-	case kind != "limits" && kind != "requests":
-		return "", fmt.Errorf("resource %q, want limits.NAME or requests.NAME", ref.Resource)
-	case res != v1.ResourceCPU && res != v1.ResourceMemory && res != v1.ResourceEphemeralStorage && !strings.HasPrefix(name, v1.ResourceHugePagesPrefix):
-		return "", fmt.Errorf("resource %q, want cpu, memory, ephemeral-storage or hugepages-SIZE", ref.Resource)
+	value, err := podmeta.Resource(pod, c, ref, allocatable)
+	if err != nil {
+		return "", fmt.Errorf("resource %w", err)
 	}
-	q := c.Resources.Requests[res]
-	if kind == "limits" {
-		var ok bool
-		if q, ok = c.Resources.Limits[res]; !ok && pod.Spec.Resources != nil {
-			q, ok = pod.Spec.Resources.Limits[res]
-		}
-		if !ok {
-			q = allocatable[res]
-		}
-	}
-	divisor := ref.Divisor
-	if divisor.IsZero() {
-		divisor = resource.MustParse("1")
-	}
-	a, b := q.Value(), divisor.Value()
-	if res == v1.ResourceCPU {
-		a, b = q.MilliValue(), divisor.MilliValue()
-	}
-	if b <= 0 {
-		return "", fmt.Errorf("divisor %s of %q, want more than 0", divisor.String(), ref.Resource)
-	}
-	n := a / b
-	if a%b > 0 {
-		n++
-	}
-	return strconv.FormatInt(n, 10), nil
+	return value, nil
 }
 
 func containerOf(pod *v1.Pod, name string) *v1.Container {
