@@ -68,6 +68,9 @@ type Config struct {
 	// Placement gives containers CPUs and memory of their own, on the machine's
 	// NUMA nodes; none does.
 	Placement fit.Config
+	// GC says what is removed of images, dead containers and logs; the
+	// kubelet's defaults.
+	GC GC
 	// Sink gets every status; none, statuses are kept for local readers. One
 	// that is a statusmgr.Loader is asked at the start for what it has, and one
 	// with a method Prune(keep map[types.UID]bool) error is told now and then
@@ -204,6 +207,7 @@ type Agent struct {
 	statuses   *statusmgr.Manager
 	probes     *probe.Manager
 	events     *eventLog
+	gc         *garbage
 	nodeEvents *nodeEvents
 	volumes    Volumes
 	node       *predicates // the first of admit
@@ -294,6 +298,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	lower.Go(func() error { return a.statuses.Run(readers) })
 
 	upper, uctx := errgroup.WithContext(ctx)
+	upper.Go(func() error { return a.gc.run(uctx) })
 	upper.Go(func() error { return a.probes.Run(uctx) })
 	upper.Go(func() error { return a.pods.Run(uctx) })
 	upper.Go(func() error { return a.workers.Run(uctx) })
