@@ -88,6 +88,9 @@ type Config struct {
 	// Placement gives containers CPUs and memory of their own, on the machine's
 	// NUMA nodes; none does.
 	Placement fit.Config
+	// GC says what is removed of images, dead containers and logs; the
+	// kubelet's defaults.
+	GC GC
 	// Sink gets every status; none, statuses are kept for local readers. One
 	// that is a statusmgr.Loader is asked at the start for what it has, and one
 	// with a method Prune(keep map[types.UID]bool) error is told now and then
@@ -248,6 +251,7 @@ type Agent struct {
 	statuses   *statusmgr.Manager
 	probes     *probe.Manager
 	events     *eventLog
+	gc         *garbage
 	nodeEvents *nodeEvents
 	stats      *stats.Manager
 	eviction   *eviction.Manager // nil: nothing is evicted
@@ -355,6 +359,7 @@ func (a *Agent) Run(ctx context.Context) error {
 
 	upper, uctx := errgroup.WithContext(ctx)
 	a.decisions.ctx = uctx
+	upper.Go(func() error { return a.gc.run(uctx) })
 	upper.Go(func() error { return a.probes.Run(uctx) })
 	upper.Go(func() error { return a.runPlugins(uctx) })
 	upper.Go(func() error { return a.runPodResources(uctx) })

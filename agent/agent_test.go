@@ -65,6 +65,7 @@ type node struct {
 	admitters []agent.Admitter
 	more      []podmgr.Source // beside the test's own
 	metrics   prometheus.Registerer
+	gc        agent.GC
 	devices   *fakeDevices // nil: none
 	forgetful bool         // containers do not tell what they were made with
 	configure func(*agent.Config)
@@ -95,13 +96,14 @@ func (n *node) start() *life {
 	if n.devices != nil {
 		rt = recording{rt, n.devices}
 	}
+	n.gc.Logs.Poll = true // the kernel's word is not waited for in a bubble
 	cfg := agent.Config{
 		Node: agent.Node{Name: "n1", IPs: []string{"192.0.2.7"}, Capacity: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse(cmp.Or(n.cpus, "2")), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
 		}},
 		RootDir: filepath.Join(n.root, "root"), PodLogsDir: filepath.Join(n.root, "logs"),
 		Runtime: rt, Images: n.rt, Sources: append([]podmgr.Source{l.src}, n.more...), ResolvConf: "-",
-		ParallelPulls: n.pulls, Sink: n.sink, Placement: n.placement, Admitters: n.admitters, Metrics: n.metrics,
+		ParallelPulls: n.pulls, Sink: n.sink, Placement: n.placement, Admitters: n.admitters, Metrics: n.metrics, GC: n.gc,
 		Devices: n.devices.manager(n),
 	}
 	if n.cluster != nil {

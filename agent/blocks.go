@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"path/filepath"
 	"slices"
@@ -26,7 +25,7 @@ import (
 // buildBlocks makes every block and plugs them into each other.
 func (a *Agent) buildBlocks() error {
 	c := &a.cfg
-	var errs [14]error
+	var errs [15]error
 	a.metrics, errs[0] = newMetrics(c.Metrics)
 	a.placement, errs[10] = newPlacement(c, a.requestCleanup)
 	a.decisions, errs[11] = newDecisions(c)
@@ -43,21 +42,22 @@ func (a *Agent) buildBlocks() error {
 		Records: filepath.Join(c.RootDir, "image_manager"), Verify: c.VerifyPulls, Allowlist: c.PullAllowlist,
 		Log: c.Log.Named("images"), Metrics: c.Metrics,
 	})
+	a.gc, errs[14] = newGarbage(a)
 	if a.volumes == nil {
 		a.volumes, errs[8] = a.newVolumes()
 	}
 	subPaths, err := newParts()
 	errs[9] = err
 	a.runtime, errs[4] = podruntime.New(podruntime.Config{
-		Runtime: a.preparing(a.placement.around(c.Runtime)), Images: imageAdapter{a.images}, PodLogsDir: c.PodLogsDir, ContainerLogsDir: c.ContainerLogsDir, Events: a.events,
-		Resizer: c.Runtime, SubPaths: subPaths, Cgroups: c.Cgroups,
+		Runtime: a.preparing(a.placement.around(c.Runtime)), Images: imageAdapter{a}, PodLogsDir: c.PodLogsDir, ContainerLogsDir: c.ContainerLogsDir, Events: a.events,
+		Resizer: c.Runtime, SubPaths: subPaths, Cgroups: c.Cgroups, KeepDead: c.GC.keepDead(),
 		Reap:    func(id string) (int, error) { return reap(cgroupRoots(), id) },
 		Backoff: c.CrashBackoff, MaxCrashBackoff: c.MaxCrashBackoff,
 		Memory: &lazyStore{dir: filepath.Join(c.RootDir, "crashloops"), log: c.Log.Named("podruntime")},
 		Log:    c.Log.Named("podruntime"), Metrics: c.Metrics,
 	})
 	a.workers, errs[5] = podworker.New(podworker.Config{
-		Syncer: syncer{a}, Idle: a.idle, Resync: c.SyncFrequency, FirstSyncs: c.StartsInFlight,
+		Syncer: heldSyncer{syncer{a}, a.gc}, Idle: a.idle, Resync: c.SyncFrequency, FirstSyncs: c.StartsInFlight,
 		Log: c.Log.Named("podworker"), Metrics: c.Metrics,
 	})
 	a.statuses, errs[6] = statusmgr.New(statusmgr.Config{
@@ -87,17 +87,6 @@ func (a *Agent) idle(uid types.UID) bool {
 	}
 	obs, err := a.pleg.Get(uid)
 	return err == nil && !obs.AnyRunning()
-}
-
-// imageAdapter lets podruntime ask images.
-type imageAdapter struct{ m *images.Manager }
-
-func (i imageAdapter) Ensure(ctx context.Context, r podruntime.ImageRequest) (podspec.ImageFacts, error) {
-	img, err := i.m.Ensure(ctx, images.Request{
-		Pod: r.Pod, Image: r.Image, Policy: r.Policy, RuntimeHandler: r.RuntimeHandler,
-		Sandbox: r.Sandbox, Secrets: r.Secrets,
-	})
-	return podspec.ImageFacts{Ref: img.Ref, UID: img.UID, User: img.User}, err
 }
 
 // nodeFacts are what pods are compiled with.

@@ -27,7 +27,7 @@ type Eviction struct {
 	Thresholds []threshold.Threshold
 	// Notify wakes it before its time; KernelNotices has those of Linux. None.
 	Notify []eviction.Notifier
-	// Reclaim frees disks before pods have to; nothing does.
+	// Reclaim frees disks before pods have to; what the agent collects itself.
 	Reclaim eviction.Reclaimer
 	// Stats reads figures; those of package node/stats.
 	Stats eviction.Stats
@@ -37,6 +37,9 @@ type Eviction struct {
 	// others are then, but for those with the priority of system pods, and one
 	// that may not begin under pressure waits for its end.
 	Standalone bool
+
+	// Changed is told, without blocking, that Agent.Pressure has changed; nobody.
+	Changed func()
 
 	Transition         time.Duration // for which a condition outlasts its cause; 5m
 	MaxPodGraceSeconds int64         // that pods get at a soft threshold, at most; 0
@@ -55,12 +58,20 @@ func (a *Agent) newEviction() error {
 	if figures == nil {
 		figures = evictionStats{a}
 	}
+	reclaim := e.Reclaim
+	if reclaim == nil {
+		reclaim = reclaimer{a.gc}
+	}
 	cfg := eviction.Config{
-		Stats: figures, Kill: a.evict, Thresholds: e.Thresholds, Notify: e.Notify, Reclaim: e.Reclaim,
+		Stats: figures, Kill: a.evict, Thresholds: e.Thresholds, Notify: e.Notify, Reclaim: reclaim,
 		Pods:   func() []*v1.Pod { return a.activePods(&v1.Pod{}) },
 		Events: evictionEvents{a},
-		// Pods that wait for the end of pressure are asked about again.
-		Changed:    a.requestCleanup,
+		Changed: func() {
+			a.requestCleanup() // pods that wait for the end of pressure are asked about again
+			if e.Changed != nil {
+				e.Changed()
+			}
+		},
 		Transition: e.Transition, MaxPodGraceSeconds: e.MaxPodGraceSeconds, Victims: e.Victims, IgnoreLimits: e.IgnoreLimits,
 		Log: a.cfg.Log.Named("eviction"), Metrics: a.cfg.Metrics,
 	}
@@ -69,6 +80,21 @@ func (a *Agent) newEviction() error {
 	}
 	var err error
 	a.eviction, err = eviction.New(cfg)
+	return err
+}
+
+// reclaimer has the agent's collectors free what no pod needs.
+type reclaimer struct{ *garbage }
+
+// Containers implements eviction.Reclaimer.
+func (r reclaimer) Containers(ctx context.Context) error {
+	_, err := r.reclaimContainers(ctx)
+	return err
+}
+
+// Images implements eviction.Reclaimer.
+func (r reclaimer) Images(ctx context.Context) error {
+	_, err := r.reclaimImages(ctx, math.MaxInt64)
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/eviction"
@@ -41,6 +43,7 @@ func (s *apiSource) tell(pods ...*v1.Pod) {
 type figures struct {
 	mu     sync.Mutex
 	free   int64                 // of 1000 Mi
+	disk   func() int64          // of 1000 Mi, available
 	memory map[types.UID]int64   // of pods
 	pods   func() map[string]int // containers that run, by "pod/container"
 }
@@ -58,7 +61,16 @@ func (f *figures) Memory(context.Context) (eviction.Memory, error) {
 	return eviction.Memory{Node: &eviction.MemoryFigure{Observation: threshold.Observation{Available: free * mi, Capacity: 1000 * mi, Time: time.Now()}}}, nil
 }
 
-func (f *figures) Disks(context.Context) (eviction.Disks, error) { return eviction.Disks{}, nil }
+func (f *figures) Disks(context.Context) (eviction.Disks, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.disk == nil {
+		return eviction.Disks{}, nil
+	}
+	return eviction.Disks{Node: eviction.Filesystem{Device: "d", Bytes: &threshold.Observation{
+		Available: f.disk() * mi, Capacity: 1000 * mi, Time: time.Now(),
+	}}}, nil
+}
 
 func (f *figures) Processes(context.Context) (threshold.Observation, error) {
 	return threshold.Observation{Available: 1000, Capacity: 1000}, nil
@@ -203,6 +215,40 @@ func TestEvictionStandalone(t *testing.T) {
 		l.wantPhase("late", v1.PodRunning)
 		l.wantPhase("hog", v1.PodFailed)
 		l.stop()
+	})
+}
+
+// Images that nothing uses go before any pod has to.
+func TestEvictionReclaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		f := n.evicts(true)
+		evicts := n.configure
+		n.configure = func(c *agent.Config) {
+			evicts(c)
+			c.Eviction.Thresholds = []threshold.Threshold{{Signal: threshold.NodeFs, Value: threshold.Amount{Value: 100 * mi}}}
+		}
+		const unused = "localhost/unused:1"
+		n.rt.AddImage(unused)
+		low := atomic.Bool{}
+		f.disk = func() int64 {
+			if there, err := n.rt.ImageStatus(t.Context(), &runtimeapi.ImageSpec{Image: unused}, false); err == nil && there.GetImage() != nil && low.Load() {
+				return 50
+			}
+			return 500
+		}
+		n.want = []*v1.Pod{newPod("web", runs("c"))}
+		l := n.start()
+		defer l.stop()
+		time.Sleep(10 * time.Minute) // the image is no longer new
+		low.Store(true)
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		l.wantPhase("web", v1.PodRunning)
+		d := l.WhyNode().Decisions
+		if len(d) != 1 || d[0].Outcome != "relieved by removing images" || !strings.Contains(strings.Join(d[0].Lines, "\n"), "50Mi available before, 500Mi after") {
+			t.Errorf("decisions %+v", d)
+		}
 	})
 }
 

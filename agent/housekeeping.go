@@ -3,15 +3,11 @@ package agent
 import (
 	"context"
 	"maps"
-	"os"
-	"path/filepath"
-	"strings"
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podworker"
 )
@@ -25,6 +21,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	if !a.pods.AllReady() {
 		return
 	}
+	a.gc.allKnown()
 	desired := a.pods.Pods()
 	working := a.workers.SyncKnownPods(desired)
 	a.forgetUnwanted(desired)
@@ -69,8 +66,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 			defer a.sweeping.Store(false)
 			a.sweepCgroups(ctx, known) // it goes by the directories
 			a.sweepPodDirs(ctx, known)
-			a.sweepLogDirs(ctx, known)
-			a.sweepLogLinks(ctx)
+			a.gc.sweep(ctx)
 			a.sweepIDs(known)
 			a.sweepGrants(known)
 			a.sweepPlacement(ctx, known)
@@ -130,38 +126,6 @@ func (a *Agent) sweepIDs(known map[types.UID]bool) {
 			a.logged("user IDs stay taken", a.ids.release(uid), zap.String("uid", string(uid)))
 		}
 	}
-}
-
-// sweepLogDirs removes the log directories, <namespace>_<name>_<uid>, of pods
-// that nothing knows.
-func (a *Agent) sweepLogDirs(ctx context.Context, known map[types.UID]bool) {
-	entries, err := os.ReadDir(a.cfg.PodLogsDir)
-	if err != nil {
-		if !os.IsNotExist(err) {
-			a.logged("log directories cannot be listed", err)
-		}
-		return
-	}
-	for _, e := range entries {
-		parts := strings.Split(e.Name(), "_")
-		if len(parts) != 3 || !e.IsDir() || ctx.Err() != nil {
-			continue
-		}
-		if uid := types.UID(parts[2]); !known[uid] && !a.wanted(uid) {
-			a.logged("orphaned logs stay", os.RemoveAll(filepath.Join(a.cfg.PodLogsDir, e.Name())), zap.String("dir", e.Name()))
-		}
-	}
-}
-
-// sweepLogLinks removes the links to logs of containers that are gone.
-func (a *Agent) sweepLogLinks(ctx context.Context) {
-	live := map[string]bool{}
-	for _, p := range a.pleg.Pods() {
-		for _, c := range p.Containers {
-			live[c.ID] = c.State != observed.Exited
-		}
-	}
-	a.logged("dangling links to logs stay", a.runtime.PruneLogLinks(ctx, func(id string) bool { return live[id] }))
 }
 
 func (a *Agent) setAdmitted(uid types.UID) {

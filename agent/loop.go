@@ -160,6 +160,7 @@ func (a *Agent) remove(pod *v1.Pod) {
 // handleRuntimeEvent lets the pod's worker look at what happened. A pod that
 // nobody wants is a matter for housekeeping.
 func (a *Agent) handleRuntimeEvent(ev pleg.Event) {
+	a.gc.happened(ev)
 	if !a.workers.Resync(ev.UID) {
 		a.requestCleanup()
 	}

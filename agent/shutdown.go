@@ -139,12 +139,24 @@ func (a *Agent) beginsAgain(pod *v1.Pod, st *v1.PodStatus) bool {
 	return podmeta.IsStatic(pod) && st.Phase == v1.PodFailed && st.Reason == shutdown.ReasonTerminated && a.ShuttingDown() == nil
 }
 
-// beginAgain starts the pods that ended for a shutdown that was called off.
+// cameTooLate tells of a static pod that was turned away for a shutdown.
+func (a *Agent) cameTooLate(pod *v1.Pod) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return podmeta.IsStatic(pod) && a.rejected[pod.UID].Reason == shutdown.ReasonNotAdmitted
+}
+
+// beginAgain starts the pods that ended, or were turned away, for a shutdown
+// that was called off, or that was only remembered.
 func (a *Agent) beginAgain(desired []*v1.Pod) {
-	if a.shutdown == nil {
+	if a.ShuttingDown() != nil || a.shutdown == nil {
 		return
 	}
 	for _, p := range desired {
+		if a.cameTooLate(p) {
+			a.add(p)
+			continue
+		}
 		st, ok := a.statuses.Get(p.UID)
 		if ok && podmeta.IsStatic(p) && wasRejected(&st) && st.Reason == shutdown.ReasonNotAdmitted && a.ShuttingDown() == nil {
 			a.add(p) // it came while the machine seemed to go down

@@ -20,9 +20,11 @@ type machine struct {
 	mu       sync.Mutex
 	on       func(bool)
 	released int
+	slow     time.Duration // to tell for the first time
 }
 
 func (m *machine) Watch(ctx context.Context, _ time.Duration, on func(bool)) error {
+	time.Sleep(m.slow)
 	on(false)
 	m.mu.Lock()
 	m.on = on
@@ -63,6 +65,11 @@ func TestShutdown(t *testing.T) {
 		}},
 		{"another life", func(n *node, l *life, m *machine) *life {
 			l.stop()
+			return n.start()
+		}},
+		{"another life, which is told late", func(n *node, l *life, m *machine) *life {
+			l.stop()
+			m.slow = 3 * time.Second
 			return n.start()
 		}},
 	} {
@@ -111,6 +118,7 @@ func TestShutdown(t *testing.T) {
 				synctest.Wait()
 				l.wantPhase("web", v1.PodRunning)
 				l.wantPhase("system", v1.PodRunning)
+				l.wantPhase("late", v1.PodRunning)
 				if l.ShuttingDown() != nil {
 					t.Error("still going down")
 				}

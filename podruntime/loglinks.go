@@ -1,7 +1,6 @@
 package podruntime
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -34,12 +33,6 @@ func (m *Manager) logLink(pod, namespace, container, id string) string {
 	}
 	name = name[:min(len(name), maxFileName-len(logLinkSuffix))]
 	return filepath.Join(m.cfg.ContainerLogsDir, name+logLinkSuffix)
-}
-
-// linkedID is the ID in a link's name; not whole, if its end may be missing.
-func linkedID(name string) (id string, whole bool) {
-	id = strings.TrimSuffix(name, logLinkSuffix)
-	return id[strings.LastIndexByte(id, '-')+1:], len(name) < maxFileName
 }
 
 // linkLog makes the link of a container that was started, if it has a log. One
@@ -80,7 +73,7 @@ func symlink(target, link string) error {
 }
 
 // unlinkLog removes a container's link, if it is that container's. One that
-// stays is logged; PruneLogLinks comes back to it.
+// stays is logged.
 func (m *Manager) unlinkLog(c *observed.Container) {
 	link := m.logLink(c.Labels[cri.LabelPodName], c.Labels[cri.LabelPodNamespace], c.Name, c.ID)
 	if link == "" {
@@ -92,48 +85,4 @@ func (m *Manager) unlinkLog(c *observed.Container) {
 	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		m.cfg.Log.Warn("the link to a container's log stays", zap.String("container", c.ID), zap.Error(err))
 	}
-}
-
-// PruneLogLinks removes the links to logs that are not there any more. live
-// tells of a container's ID whether it may have a log again: one that has not
-// ended has none for a moment whenever its log is rotated. It may be called at
-// any time.
-func (m *Manager) PruneLogLinks(ctx context.Context, live func(containerID string) bool) error {
-	if m.cfg.ContainerLogsDir == "" {
-		return nil
-	}
-	entries, err := os.ReadDir(m.cfg.ContainerLogsDir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	var errs []error
-	for _, e := range entries {
-		if ctx.Err() != nil {
-			break
-		}
-		if e.Type()&fs.ModeSymlink != 0 && strings.HasSuffix(e.Name(), logLinkSuffix) && m.dangles(e.Name(), live) {
-			if err := os.Remove(filepath.Join(m.cfg.ContainerLogsDir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, err)
-			}
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// dangles tells whether a link leads to one of our logs that is gone for good.
-func (m *Manager) dangles(name string, live func(containerID string) bool) bool {
-	link := filepath.Join(m.cfg.ContainerLogsDir, name)
-	target, err := os.Readlink(link)
-	if err != nil || !strings.HasPrefix(target, m.cfg.PodLogsDir+string(filepath.Separator)) {
-		return false
-	}
-	if _, err := os.Stat(target); !errors.Is(err, fs.ErrNotExist) {
-		return false
-	}
-	if id, whole := linkedID(name); whole {
-		return !live(id)
-	}
-	// Whose it is cannot be told: it goes with the logs of all instances.
-	_, err = os.Stat(filepath.Dir(target))
-	return errors.Is(err, fs.ErrNotExist)
 }

@@ -1,7 +1,6 @@
 package podruntime
 
 import (
-	"context"
 	"maps"
 	"os"
 	"path/filepath"
@@ -123,9 +122,6 @@ func TestNoLogLinks(t *testing.T) {
 	l := newLogged(t, nil, "a")
 	l.m.cfg.ContainerLogsDir = "" // none is asked for
 	l.sync()
-	if err := l.m.PruneLogLinks(t.Context(), nil); err != nil {
-		t.Error(err)
-	}
 	if err := l.m.Remove(t.Context(), l.look()); err != nil {
 		t.Error(err)
 	}
@@ -138,9 +134,6 @@ func TestNoLogLinks(t *testing.T) {
 	l.sync()
 	if n := len(l.look().Containers); n != 1 {
 		t.Errorf("%d containers run without a link, want 1", n)
-	}
-	if err := l.m.PruneLogLinks(t.Context(), nil); err == nil {
-		t.Error("the directory was read")
 	}
 
 	s := &syncing{m: l.m, pod: l.w.pod} // there is no log
@@ -183,8 +176,8 @@ func TestLogLinkNames(t *testing.T) {
 		if len(filepath.Base(got)) > 255 {
 			t.Errorf("%.20s: %d bytes", tc.pod, len(filepath.Base(got)))
 		}
-		if linked, whole := linkedID(filepath.Base(got)); whole != tc.whole || whole && linked != id {
-			t.Errorf("%.20s: ID %s, whole %v; want %v", tc.pod, linked, whole, tc.whole)
+		if whole := strings.HasSuffix(got, "-"+id+".log"); whole != tc.whole {
+			t.Errorf("%.20s: the name has all of the ID: %v; want %v", tc.pod, whole, tc.whole)
 		}
 	}
 }
@@ -212,70 +205,7 @@ func TestLogLinkOfALongName(t *testing.T) {
 		if got := leads(); got != "1.log" {
 			t.Errorf("after the first is gone it leads to %q", got)
 		}
-		// Its log is away for a moment, as when it is rotated.
-		second := l.look().Newest("a")
-		if err := os.Remove(second.LogPath); err != nil {
-			t.Fatal(err)
-		}
-		prune := func() {
-			t.Helper()
-			if err := l.m.PruneLogLinks(t.Context(), func(string) bool { return false }); err != nil {
-				t.Error(err)
-			}
-		}
-		if prune(); leads() != "1.log" {
-			t.Error("the link went although the ID in its name is cut")
-		}
-		if err := os.RemoveAll(l.logs); err != nil {
-			t.Fatal(err)
-		}
-		if prune(); leads() != "." {
-			t.Error("the link stays although all logs are gone")
-		}
 	})
-}
-
-// Nothing is removed but links to logs of ours that are gone.
-func TestPruneLogLinks(t *testing.T) {
-	l := newLogged(t, nil, "a")
-	here := filepath.Join(l.logs, "ns_pod_u", "a", "0.log")
-	put(t, here, "log")
-	put(t, filepath.Join(l.links, "file.log"), "")
-	for name, target := range map[string]string{
-		"pod_ns_a-here.log":    here,
-		"pod_ns_a-gone.log":    filepath.Join(l.logs, "ns_pod_u", "a", "7.log"),
-		"pod_ns_a-dir.log":     filepath.Join(l.logs, "ns_gone_u", "a", "0.log"),
-		"pod_ns_a-live.log":    filepath.Join(l.logs, "ns_pod_u", "a", "8.log"), // being rotated
-		"pod_ns_a-other.log":   "/var/log/other-pods/ns_pod_u/a/0.log",
-		"pod_ns_a-beside.log":  l.logs + "-beside/ns_pod_u/a/0.log",
-		"pod_ns_a-gone.txt":    filepath.Join(l.logs, "ns_pod_u", "a", "7.log"),
-		"pod_ns_a-dangling.gz": "nowhere",
-	} {
-		if err := os.Symlink(target, filepath.Join(l.links, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	live := func(id string) bool { return id == "live" }
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, tc := range []struct {
-		ctx  context.Context
-		want int
-	}{{ended, 9}, {t.Context(), 7}, {t.Context(), 7}} {
-		if err := l.m.PruneLogLinks(tc.ctx, live); err != nil {
-			t.Error(err)
-		}
-		have := l.read()
-		if len(have) != tc.want {
-			t.Errorf("left: %v, want %d", slices.Sorted(maps.Keys(have)), tc.want)
-		}
-	}
-	have := l.read()
-	for _, name := range []string{"pod_ns_a-gone.log", "pod_ns_a-dir.log"} {
-		if _, ok := have[name]; ok {
-			t.Errorf("%s stays", name)
-		}
-	}
 }
 
 // A file where a link should be is somebody's.

@@ -96,6 +96,10 @@ type Config struct {
 	// Cgroups are resized with the containers; pods have none.
 	Cgroups PodCgroups
 
+	// KeepDead is how many dead instances of each container a sync leaves; 1.
+	// Below 0 it leaves all, for somebody else to remove.
+	KeepDead int
+
 	// Backoff delays restarts; nil is the kubelet's, which these two tune.
 	Backoff         Backoff
 	CrashBackoff    time.Duration // before the second restart of a container; 10s
@@ -138,6 +142,9 @@ func New(cfg Config) (*Manager, error) {
 	}
 	if cfg.CrashBackoff == 0 {
 		cfg.CrashBackoff = min(defaultCrashBackoff, cfg.MaxCrashBackoff)
+	}
+	if cfg.KeepDead == 0 {
+		cfg.KeepDead = 1 // its state and its logs are the pod's
 	}
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()

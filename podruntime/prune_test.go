@@ -1,6 +1,7 @@
 package podruntime
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -36,7 +37,10 @@ func TestPrune(t *testing.T) {
 		{"old sandbox that is up", "ar2", "2r 1r", "ar2 2r 1r"},
 		{"only a dead sandbox", "", "1e", "1e"},
 		{"three sandboxes", "ar3 be2 ae1 be1", "3r 2e 1e", "ar3 be2 ae1 3r 2e 1e"},
+		{"two are to stay/2", "ar2 ae2 au2 ae2 be2 ac2", "2r", "ar2 ae2 au2 be2 2r"},
+		{"all are to stay/-1", "ar2 ae2 ae2 ae1 ac2", "2r 1e", "ar2 ae2 ae2 ae1 2r 1e"},
 	} {
+		_, keep, _ := strings.Cut(tc.name, "/")
 		r, w := newMemory(), build(v1.RestartPolicyAlways, nil, "a")
 		ids := map[string]string{}
 		for i, f := range strings.Fields(tc.containers) {
@@ -48,6 +52,9 @@ func TestPrune(t *testing.T) {
 			r.pod.Sandboxes = append(r.pod.Sandboxes, observed.Sandbox{ID: f[:1], State: states[f[1]], Attempt: uint32(f[0])})
 		}
 		s := &syncing{m: manager(t, r), pod: w.pod, obs: r.look()}
+		if keep != "" {
+			s.m.cfg.KeepDead, _ = strconv.Atoi(keep)
+		}
 		s.prune(t.Context())
 		var left []string
 		for _, c := range r.look().Containers {

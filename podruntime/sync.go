@@ -446,8 +446,9 @@ func (s *syncing) newest(name string) *observed.Container {
 }
 
 // prune removes the remains that nobody asks for any more: of each container
-// all dead instances but the newest, and those never started that a newer one
-// has replaced; and old sandboxes that hold none of those kept.
+// all dead instances but the newest, of which Config.KeepDead stay, and those
+// never started that a newer one has replaced; and old sandboxes that hold none
+// of those kept.
 func (s *syncing) prune(ctx context.Context) {
 	keep := map[string]bool{}   // sandboxes in use
 	dead := map[string]int{}    // by container name
@@ -459,7 +460,7 @@ func (s *syncing) prune(ctx context.Context) {
 		switch c.State {
 		case observed.Exited, observed.Unknown:
 			dead[c.Name]++
-			old = dead[c.Name] > 1
+			old = s.m.cfg.KeepDead >= 0 && dead[c.Name] > s.m.cfg.KeepDead
 		case observed.Created:
 			old = newer[c.Name]
 		}

@@ -66,6 +66,7 @@ func Handler(a Agent, metrics http.Handler) http.Handler {
 	mux.HandleFunc("GET /v1/pods/{namespace}/{name}/log", h.withPod(h.log))
 	mux.HandleFunc("POST /v1/pods/{namespace}/{name}/exec", h.withPod(h.exec))
 	mux.HandleFunc("POST /v1/fit", h.fit)
+	mux.HandleFunc("GET /v1/images", h.images)
 	mux.HandleFunc("GET /v1/problems", h.problems)
 	mux.HandleFunc("GET /v1/node/why", h.whyNode)
 	mux.HandleFunc("GET /stats/summary", h.summary)

@@ -43,25 +43,50 @@ func (m *Manager) Reclaim(ctx context.Context) (removed int, err error) {
 func (m *Manager) pass(ctx context.Context, all bool) (int, error) {
 	r := m.begin(all)
 	defer r.holds.End()
-	// What is on the disk is listed first: what comes later belongs to
-	// containers that are listed then.
-	dirs, derr := m.logDirs()
-	links, lerr := m.dangling()
-	err := r.collect(ctx, "")
-	_, containers, cerr := m.list(ctx, "")
-	if cerr == nil && r.situation.Pods != nil {
-		r.removeDirs(ctx, dirs, containers)
-	}
-	if cerr == nil {
-		var n int
-		n, cerr = m.removeLinks(ctx, links, containers)
-		r.removed.Add(int64(n))
-	}
-	err = errors.Join(derr, lerr, err, cerr)
+	err := errors.Join(r.collect(ctx, ""), r.sweep(ctx))
 	if err != nil {
 		err = fmt.Errorf("containergc: %w", err)
 	}
 	return int(r.removed.Load()), err
+}
+
+// Sweep is the end of Collect: it removes the log directories of pods that are
+// gone, and the links to logs that are not there any more. The runtime is asked
+// only if there are any.
+func (m *Manager) Sweep(ctx context.Context) (removed int, err error) {
+	r := m.begin(false)
+	defer r.holds.End()
+	if err = r.sweep(ctx); err != nil {
+		err = fmt.Errorf("containergc: %w", err)
+	}
+	return int(r.removed.Load()), err
+}
+
+func (r *round) sweep(ctx context.Context) error {
+	// What is on the disk is listed first: what comes later belongs to
+	// containers that are listed then.
+	dirs, derr := r.logDirs()
+	links, lerr := r.m.dangling()
+	if len(dirs)+len(links) == 0 {
+		return errors.Join(derr, lerr)
+	}
+	_, containers, err := r.m.list(ctx, "")
+	if err != nil {
+		return errors.Join(derr, lerr, err)
+	}
+	r.removeDirs(ctx, dirs, containers)
+	n, err := r.m.removeLinks(ctx, links, containers)
+	r.removed.Add(int64(n))
+	return errors.Join(derr, lerr, err, r.failures())
+}
+
+// failures are the removals that failed since the last call.
+func (r *round) failures() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := errors.Join(r.errs...)
+	r.errs = nil
+	return err
 }
 
 func (m *Manager) begin(all bool) *round {
@@ -115,11 +140,7 @@ func (r *round) collect(ctx context.Context, pod types.UID) error {
 			r.do(ctx, uid, sandbox, sb.ID, func(ctx context.Context) error { return r.m.cfg.Runtime.RemoveSandbox(ctx, sb.ID) })
 		}
 	})
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	err = errors.Join(r.errs...)
-	r.errs = nil
-	return err
+	return r.failures()
 }
 
 // each calls f for each pod, for Config.Parallel of them at a time.
@@ -159,6 +180,9 @@ func (r *round) do(ctx context.Context, uid types.UID, kind, name string, remove
 	ctx, cancel := context.WithTimeout(ctx, r.m.cfg.Timeout)
 	defer cancel()
 	err := remove(ctx)
+	if hook := r.m.cfg.Removed; hook != nil && (kind == container || kind == sandbox) {
+		hook(uid) // it may be gone whatever the runtime said
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {

@@ -58,6 +58,10 @@ type Config struct {
 	// leaves them alone.
 	PodLogsDir, ContainerLogsDir string
 	Events                       Events // nobody is told
+	// Removed is called when a container or a sandbox of a pod was removed, or
+	// its removal was tried, before Hold returns to who waits for the end of
+	// that: what it knew of the pod is out of date. It must not block.
+	Removed func(types.UID)
 
 	Interval time.Duration // between passes over all pods; 5m
 	Delay    time.Duration // from Died to a pass over that pod; 1s
@@ -69,7 +73,7 @@ type Config struct {
 }
 
 const (
-	// The kubelet's period is a minute, but it has no other occasion.
+	// The kubelet's period is a minute, but it has no other occasions.
 	defaultInterval = 5 * time.Minute
 	defaultDelay    = time.Second
 	defaultTimeout  = 2 * time.Minute

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -223,10 +224,10 @@ func TestRun(t *testing.T) {
 		want(500*time.Millisecond, "remove l/a/1", 1) // that pod alone, once
 		set(nil, "g/a/3")
 		want(4*time.Minute, "", 0)
-		want(time.Minute, "remove g/a/3", 2)
+		want(time.Minute, "remove g/a/3", 1)
 		set(errors.New("boom"))
+		want(5*time.Minute, "", 1)
 		want(5*time.Minute, "", 2)
-		want(5*time.Minute, "", 4)
 		events.mu.Lock()
 		if got := strings.Join(events.list, ","); got != "Warning ContainerGCFailed,Warning ContainerGCFailed" {
 			t.Errorf("events %q", got)
@@ -373,6 +374,65 @@ func TestLogs(t *testing.T) {
 	want = []string{"web_ns_app-foreign.log", "web_ns_app-rotating.log", "web_ns_app-there.log", "web_ns_app-unknown.txt", long[:250] + "1.log"}
 	if got := names(links); !slices.Equal(got, want) {
 		t.Errorf("links %q, want %q", got, want)
+	}
+}
+
+// Sweep asks the runtime only if it may have something to remove, and removes
+// what Collect would, but nothing of the runtime's.
+func TestSweep(t *testing.T) {
+	logs := t.TempDir()
+	rt := &fakeRuntime{containers: []Container{{ID: "x", Pod: "gfull", Name: "app", State: observed.Exited}}}
+	m := newManager(t, Config{Runtime: rt, PodLogsDir: logs})
+	dir := filepath.Join(logs, "ns_web_live")
+	for _, want := range []int{0, 1, 0} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := m.Sweep(t.Context()); n != want || err != nil {
+			t.Errorf("%d removed, %v, want %d", n, err, want)
+		}
+		if got := len(rt.calls); got != want {
+			t.Errorf("calls %q, want %d", rt.calls, want)
+		}
+		rt.calls = nil
+		if dir = filepath.Join(logs, "ns_web_gone"); want == 1 {
+			dir = filepath.Join(logs, "ns_web_live")
+		}
+	}
+	rt.fail = map[string]error{"List": errors.New("no answer")}
+	if err := os.MkdirAll(filepath.Join(logs, "ns_web_gone"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := m.Sweep(t.Context()); n != 0 || err == nil {
+		t.Errorf("%d removed, %v, want an error", n, err)
+	}
+}
+
+// Who waits for a removal has heard of it when Hold returns.
+func TestRemovedIsToldBeforeHoldReturns(t *testing.T) {
+	for _, fail := range []map[string]error{nil, {"old": errors.New("lost the answer")}} {
+		synctest.Test(t, func(t *testing.T) {
+			var told atomic.Int64
+			rt := &fakeRuntime{fail: fail, containers: []Container{{ID: "old", Pod: "gone", Name: "app", State: observed.Exited}}}
+			m := newManager(t, Config{Runtime: rt, Removed: func(types.UID) { told.Add(1) }})
+			held := make(chan int64, 1)
+			rt.removing = func(uid types.UID) {
+				go func() {
+					release, err := m.Hold(t.Context(), uid)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					held <- told.Load()
+					release()
+				}()
+				time.Sleep(time.Second)
+			}
+			_, _ = m.Collect(t.Context())
+			if n := <-held; n != 1 {
+				t.Errorf("told %d times when Hold returned, want 1", n)
+			}
+		})
 	}
 }
 

@@ -40,8 +40,9 @@ func linkedID(name string) (id string, whole bool) {
 
 // logDirs lists the log directories of pods that are gone. It comes before the
 // containers are listed.
-func (m *Manager) logDirs() (map[types.UID][]string, error) {
-	if m.cfg.PodLogsDir == "" {
+func (r *round) logDirs() (map[types.UID][]string, error) {
+	m := r.m
+	if m.cfg.PodLogsDir == "" || r.situation.Pods == nil {
 		return nil, nil
 	}
 	entries, err := os.ReadDir(m.cfg.PodLogsDir)
@@ -50,7 +51,7 @@ func (m *Manager) logDirs() (map[types.UID][]string, error) {
 	}
 	out := map[types.UID][]string{}
 	for _, e := range entries {
-		if uid, ok := logDirOwner(e.Name()); ok && e.IsDir() {
+		if uid, ok := logDirOwner(e.Name()); ok && e.IsDir() && r.situation.pod(uid) == Deleted {
 			out[uid] = append(out[uid], filepath.Join(m.cfg.PodLogsDir, e.Name()))
 		}
 	}

@@ -311,12 +311,12 @@ func (r *round) remove(ctx context.Context, i int, reason string) bool {
 	if err != nil {
 		o.Err = err
 		m.met.failed.Inc()
-		r.errs = append(r.errs, fmt.Errorf("imagegc: remove %s: %w", o.Image.name(), err))
+		r.errs = append(r.errs, fmt.Errorf("imagegc: remove %s: %w", o.Image.Name(), err))
 		return false
 	}
 	o.Removed = true
 	m.met.collected.WithLabelValues(reason).Inc()
-	m.cfg.Log.Info("image removed", zap.String("image", o.Image.name()), zap.String("id", o.Image.ID),
+	m.cfg.Log.Info("image removed", zap.String("image", o.Image.Name()), zap.String("id", o.Image.ID),
 		zap.Int64("bytes", o.Image.Size), zap.String("for", reason))
 	return true
 }

@@ -48,8 +48,8 @@ func (i *Image) key() string {
 	return i.ID + "," + i.Handler
 }
 
-// name is the one to show.
-func (i *Image) name() string {
+// Name is the one to show: a tag, a digest, or else the ID.
+func (i *Image) Name() string {
 	switch {
 	case len(i.Tags) > 0:
 		return i.Tags[0]

@@ -43,6 +43,13 @@ type Config struct {
 	// Burst is the rate in bytes a second with which an idle log is to be
 	// reckoned with; 10 MB.
 	Burst int64
+	// Longest is the longest time between two looks at a log that grows, or
+	// whose next write the kernel does not tell of. The kubelet's period, 10s.
+	Longest time.Duration
+	// Poll has idle logs looked at every Longest, instead of having the kernel
+	// tell of writes: it does not tell of those of another machine, as a
+	// virtual one that shares the directory.
+	Poll bool
 	// Running lists the logs of all containers that run, as a net below Watch
 	// and Forget. It is called every Interval; never.
 	Running  func(ctx context.Context) ([]Log, error)
@@ -60,6 +67,7 @@ const (
 	defaultMaxSize  = 10 << 20
 	defaultMaxFiles = 5
 	defaultBurst    = 10_000_000
+	defaultLongest  = 10 * time.Second
 	defaultInterval = 5 * time.Minute
 	defaultTimeout  = 2 * time.Minute
 	defaultParallel = 4
@@ -102,6 +110,7 @@ func New(cfg Config) (*Manager, error) {
 	set(&cfg.MaxSize, defaultMaxSize)
 	set(&cfg.MaxFiles, defaultMaxFiles)
 	set(&cfg.Burst, defaultBurst)
+	set(&cfg.Longest, defaultLongest)
 	set(&cfg.Interval, defaultInterval)
 	set(&cfg.Timeout, defaultTimeout)
 	set(&cfg.Parallel, defaultParallel)
@@ -122,6 +131,9 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.PodBudget != 0 && cfg.PodBudget < 2*leastLimit {
 		errs = append(errs, fmt.Errorf("Config.PodBudget %d: want 0 (no limit), or %d or more", cfg.PodBudget, 2*leastLimit))
 	}
+	if cfg.Longest < shortest {
+		errs = append(errs, fmt.Errorf("Config.Longest %v: want 0 (the default), or %v or more", cfg.Longest, shortest))
+	}
 	if cfg.Interval < 0 || cfg.Timeout < 0 || cfg.Parallel < 0 || cfg.Workers < 0 {
 		errs = append(errs, fmt.Errorf("Config.Interval %v, Timeout %v, Parallel %d and Workers %d: want 0 (the default) or more",
 			cfg.Interval, cfg.Timeout, cfg.Parallel, cfg.Workers))
@@ -133,8 +145,12 @@ func New(cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("logrotate: %w", err)
 	}
+	idle := newIdle
+	if cfg.Poll {
+		idle = poll
+	}
 	return &Manager{
-		cfg: cfg, met: met, idle: newIdle, create: create, changed: make(chan struct{}, 1),
+		cfg: cfg, met: met, idle: idle, create: create, changed: make(chan struct{}, 1),
 		slots: make(chan struct{}, cfg.Parallel), packing: make(chan struct{}, cfg.Workers),
 		logs: map[string]*watched{}, pods: map[types.UID]int{},
 	}, nil

@@ -113,20 +113,20 @@ func TestPace(t *testing.T) {
 	look := func(after time.Duration, size int64, rate float64, next time.Duration) {
 		t.Helper()
 		p.look(size, start.Add(after))
-		if got := p.next(1000, 1000); p.rate != rate || got != next {
+		if got := p.next(1000, 1000, defaultLongest); p.rate != rate || got != next {
 			t.Errorf("after %v with %d bytes: rate %v, next look in %v; want %v, %v", after, size, p.rate, got, rate, next)
 		}
 	}
-	look(0, 0, 0, 2*time.Second)                                                           // twice the limit at the burst
-	look(time.Second, 500, 500, time.Second)                                               // 500 more at 500 a second
-	look(2*time.Second, 900, 400, 250*time.Millisecond)                                    // 100 more at 400
-	look(3*time.Second, 900, 200, 500*time.Millisecond)                                    // still reckoned with
-	look(4*time.Second, 990, 100, shortest)                                                //
-	look(5*time.Second, 0, 100, 2*time.Second)                                             // rotated, and as fast as before
-	look(6*time.Second, 2000, 2000, shortest)                                              // over the limit
-	look(6*time.Second, 2000, 1000, shortest)                                              // no time has passed
-	p = pace{}                                                                             //
-	if p.look(0, start); p.next(1<<40, 1) != longest || p.idle(start.Add(9*time.Second)) { // far away
+	look(0, 0, 0, 2*time.Second)                                                                                                                                  // twice the limit at the burst
+	look(time.Second, 500, 500, time.Second)                                                                                                                      // 500 more at 500 a second
+	look(2*time.Second, 900, 400, 250*time.Millisecond)                                                                                                           // 100 more at 400
+	look(3*time.Second, 900, 200, 500*time.Millisecond)                                                                                                           // still reckoned with
+	look(4*time.Second, 990, 100, shortest)                                                                                                                       //
+	look(5*time.Second, 0, 100, 2*time.Second)                                                                                                                    // rotated, and as fast as before
+	look(6*time.Second, 2000, 2000, shortest)                                                                                                                     // over the limit
+	look(6*time.Second, 2000, 1000, shortest)                                                                                                                     // no time has passed
+	p = pace{}                                                                                                                                                    //
+	if p.look(0, start); p.next(1<<40, 1, defaultLongest) != defaultLongest || p.next(1<<40, 1, time.Minute) != time.Minute || p.idle(start.Add(9*time.Second)) { // far away
 		t.Error("not the longest wait, or idle too early")
 	}
 	p.look(0, start.Add(stillFor))

@@ -2,11 +2,9 @@ package logrotate
 
 import "time"
 
-// Bounds of the time between two looks at a log that grows. The longest is the
-// kubelet's period.
 const (
+	// shortest is the least time between two looks at a log that grows.
 	shortest = 100 * time.Millisecond
-	longest  = 10 * time.Second
 	// stillFor is how long a log has not grown before it counts as idle.
 	stillFor = 10 * time.Second
 )
@@ -45,20 +43,20 @@ func (p *pace) idle(now time.Time) bool { return now.Sub(p.grown) >= stillFor }
 
 // next is the time until a log could pass its limit if it grows on as it did,
 // or, should it begin to grow by burst bytes a second right now, be twice as
-// large.
-func (p *pace) next(limit, burst int64) time.Duration {
+// large; at most longest.
+func (p *pace) next(limit, burst int64, longest time.Duration) time.Duration {
 	room := max(0, limit-p.size)
-	d := seconds(float64(room+limit) / float64(burst))
+	d := seconds(float64(room+limit)/float64(burst), longest)
 	if p.rate > 0 {
-		d = min(d, seconds(float64(room)/p.rate))
+		d = min(d, seconds(float64(room)/p.rate, longest))
 	}
-	return max(shortest, min(d, longest))
+	return max(shortest, d)
 }
 
-// seconds is a duration of so many seconds, or longest if that is less.
-func seconds(s float64) time.Duration {
-	if s >= longest.Seconds() {
-		return longest
+// seconds is a duration of so many seconds, at most atMost.
+func seconds(s float64, atMost time.Duration) time.Duration {
+	if s >= atMost.Seconds() {
+		return atMost
 	}
 	return time.Duration(s * float64(time.Second))
 }

@@ -98,7 +98,7 @@ func (m *Manager) look(ctx context.Context, w *watched, still idle, wg *sync.Wai
 		return
 	}
 	w.failing, w.told = 0, ""
-	wait := w.pace.next(limit, m.cfg.Burst)
+	wait := w.pace.next(limit, m.cfg.Burst, m.cfg.Longest)
 	switch {
 	case w.armed: // it was told of a write, or is looked at as a net
 		w.armed = false
@@ -111,7 +111,7 @@ func (m *Manager) look(ctx context.Context, w *watched, still idle, wg *sync.Wai
 			wait = 0
 		}
 	case w.pace.idle(now):
-		wait = longest
+		wait = m.cfg.Longest
 	}
 	m.again(w, now.Add(wait))
 }
@@ -156,7 +156,7 @@ func (m *Manager) turn(ctx context.Context, w *watched, limit int64) {
 		w.armed = false
 		w.pace.look(0, now)
 		w.failing, w.told = 0, ""
-		m.again(w, now.Add(w.pace.next(limit, m.cfg.Burst)))
+		m.again(w, now.Add(w.pace.next(limit, m.cfg.Burst, m.cfg.Longest)))
 	}
 	m.mu.Unlock()
 	m.poke()

@@ -29,6 +29,7 @@ type Runtime struct {
 	images     map[string]*runtimeapi.Image
 	registry   map[string]*runtimeapi.Image // what can be pulled
 	streams    map[*stream]bool
+	imageFS    string
 	losing     bool
 	noEvents   bool
 }
