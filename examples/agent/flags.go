@@ -37,6 +37,7 @@ type runFlags struct {
 	fastProbes        bool
 	providerConfig    string
 	providerDir       string
+	gc                gcFlags
 
 	set map[string]bool // names of the flags that were given
 }
@@ -70,6 +71,7 @@ func newRunFlags() (*flag.FlagSet, *runFlags) {
 	fs.IntVar(&f.execProbes, "exec-probes-in-flight", 0, "the `number` of probes that run commands in containers at a time; 32")
 	fs.BoolVar(&f.fastProbes, "fast-probes", false, "look at containers that are not ready yet more often than once a period")
 	fs.IntVar(&f.pullsPerRegistry, "pulls-per-registry", 0, "the `number` of images that are pulled from one registry at a time; any")
+	f.gc.register(fs)
 	return fs, f
 }
 
@@ -138,6 +140,7 @@ func (f *runFlags) validate() error {
 	if f.startsInFlight < 0 {
 		bad("--starts-in-flight=%d: want 1 or more, or 0 for the default", f.startsInFlight)
 	}
+	f.gc.validate(bad)
 	return errors.Join(errs...)
 }
 

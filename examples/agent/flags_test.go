@@ -26,7 +26,8 @@ func TestFlagsDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := runFlags{rootDir: "/var/lib/kubelet", registerNode: true, set: map[string]bool{}}
+	want := runFlags{rootDir: "/var/lib/kubelet", registerNode: true, set: map[string]bool{},
+		gc: gcFlags{deadContainers: -1, deadPerContainer: 1}}
 	if !reflect.DeepEqual(*f, want) {
 		t.Errorf("without flags: %+v, want %+v", *f, want)
 	}
@@ -266,7 +267,7 @@ func TestFlagsVersion(t *testing.T) {
 // A mistake ends with code 1 and one line that says what to do.
 func TestFlagsExitCode(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
-		{"fly", `unknown command "fly"; there are run, get, describe, logs, exec, why, fit, version`},
+		{"fly", `unknown command "fly"; there are run, get, describe, logs, exec, why, images, fit, version`},
 		{"help fly", `unknown command "fly"; there are`},
 		{"version 2", `version takes no argument, got "2"`},
 		{"run pods", `run takes no argument, got "pods"`},

@@ -54,14 +54,17 @@ type lab struct {
 	root      string // of the agent
 	logs      string // of the pods
 	env       []string
+	args      []string // of the agent, beside the lab's own
 	cmd       *exec.Cmd
 	agentLog  bytes.Buffer // of the last agent; read it when that has ended
 	api       *local.Client
 }
 
 // newLab starts containerd, and no agent yet.
-func newLab(t testing.TB) *lab {
-	c := containerdtest.New(t, containerdtest.Options{})
+func newLab(t testing.TB) *lab { return newLabOn(t, containerdtest.Options{}) }
+
+func newLabOn(t testing.TB, o containerdtest.Options) *lab {
+	c := containerdtest.New(t, o)
 	client, err := cri.New(cri.Config{Endpoint: c.Socket})
 	if err != nil {
 		t.Fatal(err)
@@ -128,8 +131,8 @@ func (l *lab) start() {
 func (l *lab) launch() {
 	l.t.Helper()
 	l.agentLog.Reset()
-	cmd := l.command(context.Background(), "run", "--config", l.config(), "--pod-manifest-path", l.manifests,
-		"--container-runtime-endpoint", "unix://"+l.socket, "--hostname-override", "lab")
+	cmd := l.command(context.Background(), slices.Concat([]string{"run", "--config", l.config(), "--pod-manifest-path", l.manifests,
+		"--container-runtime-endpoint", "unix://" + l.socket, "--hostname-override", "lab"}, l.args)...)
 	cmd.Stdout, cmd.Stderr = &l.agentLog, &l.agentLog
 	l.must(cmd.Start())
 	l.cmd = cmd

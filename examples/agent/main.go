@@ -8,6 +8,7 @@
 //	agent logs NAME [CONTAINER]  a container's log
 //	agent exec NAME -- COMMAND   run a command in a container
 //	agent why NAME               what a pod waits for
+//	agent images                 which images stay, why, and which would go
 //	agent fit -f FILE            where a pod would run, or why it would not
 //	agent version
 package main
@@ -45,6 +46,7 @@ func commands() []command {
 		{"logs", "NAME [CONTAINER] [-f] [--tail N] [--since 5m] [-p]", "print a container's log", logs},
 		{"exec", "NAME [-c CONTAINER] [-i] [-t] -- COMMAND...", "run a command in a container", execCommand},
 		{"why", "NAME [-n NAMESPACE]", "tell what a pod waits for", why},
+		{"images", "[-o json]", "tell which images stay, why, and which would go", listImages},
 		{"fit", "-f FILE [-o json]", "tell where a pod would run here, or why it would not", fitPod},
 		{"version", "", "print the version", version},
 	}

@@ -112,6 +112,7 @@ func validateConfig(c *kubeletconfig.KubeletConfiguration, origin map[string]str
 	}
 	validateCgroups(c, bad)
 	validatePlacement(c, bad)
+	validateGC(c, bad)
 	return errors.Join(errs...)
 }
 
