@@ -80,8 +80,28 @@ func (l *lab) pipe(name string) (manifest, path string) {
 	l.must(os.Chmod(dir, 0o755)) //nolint:gosec // the container reads it
 	path = filepath.Join(dir, "pipe")
 	l.must(syscall.Mkfifo(path, 0o666))
-	return strings.Replace(box(name, "cat, /pipe/pipe, sleep, forever"), "  containers:\n", fmt.Sprintf("  volumes: [{name: pipe, hostPath: {path: %s}}]\n  containers:\n", dir), 1) +
-		"    volumeMounts: [{name: pipe, mountPath: /pipe}]\n", path
+	program := filepath.Join(l.t.TempDir(), "program")
+	cmd := exec.Command("go", "build", "-trimpath", "-o", program, "./testdata/pipe")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		l.t.Fatalf("build the program that prints: %v: %s", err, out)
+	}
+	data, err := os.ReadFile(program)
+	l.must(err)
+	l.addImage("localhost/pipe:1", sampleimage.File{Path: "/pipe", Mode: 0o755, Data: data})
+	manifest = strings.Replace(box(name, "/in/pipe"), "]}", "], volumeMounts: [{name: in, mountPath: /in}]}", 1)
+	manifest = strings.Replace(manifest, "  containers:\n", fmt.Sprintf("  volumes: [{name: in, hostPath: {path: %s}}]\n  containers:\n", dir), 1)
+	return strings.ReplaceAll(manifest, sampleimage.Testbox, "localhost/pipe:1"), path
+}
+
+// addImage puts an image on the node that runs the first of these files.
+func (l *lab) addImage(name string, files ...sampleimage.File) {
+	l.t.Helper()
+	var b bytes.Buffer
+	l.must(sampleimage.Write(&b, sampleimage.Image{Name: name, Architecture: runtime.GOARCH, Entrypoint: []string{files[0].Path}, Files: files}))
+	archive := filepath.Join(l.t.TempDir(), "image.tar")
+	l.must(os.WriteFile(archive, b.Bytes(), 0o600))
+	l.must(l.c.Import(l.t.Context(), archive))
 }
 
 // flood writes numbered lines of 1000 bytes, so many bytes a second.
@@ -278,14 +298,7 @@ func TestImageDiskFills(t *testing.T) {
 	add := func(name string, size int) {
 		ballast := make([]byte, size)
 		_, _ = rand.Read(ballast)
-		var b bytes.Buffer
-		l.must(sampleimage.Write(&b, sampleimage.Image{
-			Name: name, Architecture: runtime.GOARCH, Entrypoint: []string{"/testbox"},
-			Files: []sampleimage.File{{Path: "/testbox", Mode: 0o755, Data: program}, {Path: "/ballast", Mode: 0o644, Data: ballast}},
-		}))
-		archive := filepath.Join(t.TempDir(), "image.tar")
-		l.must(os.WriteFile(archive, b.Bytes(), 0o600))
-		l.must(l.c.Import(t.Context(), archive))
+		l.addImage(name, sampleimage.File{Path: "/testbox", Mode: 0o755, Data: program}, sampleimage.File{Path: "/ballast", Mode: 0o644, Data: ballast})
 	}
 	of := func(image, manifest string) string { return strings.ReplaceAll(manifest, sampleimage.Testbox, image) }
 	add("localhost/runs:1", 10<<20)
