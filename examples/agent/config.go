@@ -89,7 +89,7 @@ func loadConfig(path, dir string) (*kubeletconfig.KubeletConfiguration, []string
 func withoutEffect(doc map[string]any) []string {
 	var fields []string
 	for field, v := range doc {
-		if v != nil && !slices.Contains(supported, field) {
+		if v != nil && !slices.Contains(supported, field) && !slices.Contains(gcFields, field) {
 			fields = append(fields, field)
 		}
 	}
@@ -369,6 +369,7 @@ func setConfigDefaults(c *kubeletconfig.KubeletConfiguration) {
 	orDefault(&c.SingleProcessOOMKill, false)
 	setPlacementDefaults(c)
 	setEvictionDefaults(c)
+	setGCDefaults(c)
 	if c.MaxPods == 0 {
 		c.MaxPods = 110
 	}

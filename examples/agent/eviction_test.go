@@ -15,18 +15,6 @@ import (
 	"github.com/nodewright/nodewright/internal/containerdtest"
 )
 
-// configure has the lab's agent run with another line in its configuration in
-// place of one.
-func (l *lab) configure(line, with string) {
-	l.t.Helper()
-	b, err := os.ReadFile(l.config())
-	l.must(err)
-	if !strings.Contains(string(b), line) {
-		l.t.Fatalf("the configuration has no %q:\n%s", line, b)
-	}
-	l.must(os.WriteFile(l.config(), []byte(strings.Replace(string(b), line, with, 1)), 0o600))
-}
-
 // wanting is a pod's manifest with a spec of resources, and more fields.
 func wanting(name, resources, more, args string) string {
 	s := strings.Replace(box(name, args), "args:", "resources: {"+resources+"}, args:", 1)
@@ -79,8 +67,8 @@ func TestEvictsBeforeTheKernelKills(t *testing.T) {
 	l := newLab(t)
 	l.inCgroups(root)
 	const forPods, threshold = 400, 150 // Mi
-	l.configure("memory: 64Mi}", fmt.Sprintf("memory: %dMi}", memoryOfMachine(t)-forPods))
-	l.configure("evictionHard: {}", fmt.Sprintf("evictionHard: {memory.available: %dMi}", threshold))
+	l.reconfigure("memory: 64Mi}", fmt.Sprintf("memory: %dMi}", memoryOfMachine(t)-forPods))
+	l.reconfigure("evictionHard: {}", fmt.Sprintf("evictionHard: {memory.available: %dMi}", threshold))
 	l.write("bystander.yaml", wanting("bystander", "requests: {memory: 100Mi}", "", "alloc, '60', sleep, forever"))
 	l.start()
 	before := l.untilReady("bystander")["bystander"]

@@ -39,6 +39,7 @@ type runFlags struct {
 	providerDir       string
 	eviction          evictionFlags
 	shutdownOnTerm    bool
+	gc                gcFlags
 
 	set map[string]bool // names of the flags that were given
 }
@@ -74,6 +75,7 @@ func newRunFlags() (*flag.FlagSet, *runFlags) {
 	fs.IntVar(&f.pullsPerRegistry, "pulls-per-registry", 0, "the `number` of images that are pulled from one registry at a time; any")
 	fs.BoolVar(&f.shutdownOnTerm, "shutdown-on-sigterm", false, "end all pods in order on SIGTERM: for machines without logind, where it means that the machine goes down")
 	f.eviction.register(fs)
+	f.gc.register(fs)
 	return fs, f
 }
 
@@ -142,6 +144,7 @@ func (f *runFlags) validate() error {
 	if f.startsInFlight < 0 {
 		bad("--starts-in-flight=%d: want 1 or more, or 0 for the default", f.startsInFlight)
 	}
+	f.gc.validate(bad)
 	return errors.Join(errs...)
 }
 

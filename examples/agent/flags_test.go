@@ -31,6 +31,7 @@ func TestFlagsDefaults(t *testing.T) {
 		hard: pairsFlag{between: "<"}, soft: pairsFlag{between: "<"}, grace: pairsFlag{between: "="}, reclaim: pairsFlag{between: "="},
 		isolation: true,
 	}
+	want.gc = gcFlags{deadContainers: -1, deadPerContainer: 1}
 	if !reflect.DeepEqual(*f, want) {
 		t.Errorf("without flags: %+v, want %+v", *f, want)
 	}
@@ -270,7 +271,7 @@ func TestFlagsVersion(t *testing.T) {
 // A mistake ends with code 1 and one line that says what to do.
 func TestFlagsExitCode(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
-		{"fly", `unknown command "fly"; there are run, get, describe, logs, exec, why, top, fit, version`},
+		{"fly", `unknown command "fly"; there are run, get, describe, logs, exec, why, top, images, fit, version`},
 		{"help fly", `unknown command "fly"; there are`},
 		{"version 2", `version takes no argument, got "2"`},
 		{"run pods", `run takes no argument, got "pods"`},

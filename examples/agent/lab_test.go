@@ -54,15 +54,17 @@ type lab struct {
 	root      string // of the agent
 	logs      string // of the pods
 	env       []string
-	args      []string // of the agent, beside the usual ones
+	args      []string // of the agent, beside the lab's own
 	cmd       *exec.Cmd
 	agentLog  bytes.Buffer // of the last agent; read it when that has ended
 	api       *local.Client
 }
 
 // newLab starts containerd, and no agent yet.
-func newLab(t testing.TB) *lab {
-	c := containerdtest.New(t, containerdtest.Options{})
+func newLab(t testing.TB) *lab { return newLabOn(t, containerdtest.Options{}) }
+
+func newLabOn(t testing.TB, o containerdtest.Options) *lab {
+	c := containerdtest.New(t, o)
 	client, err := cri.New(cri.Config{Endpoint: c.Socket})
 	if err != nil {
 		t.Fatal(err)
@@ -95,6 +97,28 @@ func newLab(t testing.TB) *lab {
 }
 
 func (l *lab) config() string { return filepath.Join(filepath.Dir(l.manifests), "config.yaml") }
+
+// configure adds lines to the agent's configuration.
+func (l *lab) configure(lines string) {
+	l.t.Helper()
+	f, err := os.OpenFile(l.config(), os.O_APPEND|os.O_WRONLY, 0)
+	l.must(err)
+	_, err = f.WriteString(lines)
+	l.must(err)
+	l.must(f.Close())
+}
+
+// reconfigure has the lab's agent run with another line in its configuration in
+// place of one.
+func (l *lab) reconfigure(line, with string) {
+	l.t.Helper()
+	b, err := os.ReadFile(l.config())
+	l.must(err)
+	if !strings.Contains(string(b), line) {
+		l.t.Fatalf("the configuration has no %q:\n%s", line, b)
+	}
+	l.must(os.WriteFile(l.config(), []byte(strings.Replace(string(b), line, with, 1)), 0o600))
+}
 
 func (l *lab) must(err error) {
 	l.t.Helper()
@@ -129,8 +153,8 @@ func (l *lab) start() {
 func (l *lab) launch() {
 	l.t.Helper()
 	l.agentLog.Reset()
-	cmd := l.command(context.Background(), append([]string{"run", "--config", l.config(), "--pod-manifest-path", l.manifests,
-		"--container-runtime-endpoint", "unix://" + l.socket, "--hostname-override", "lab"}, l.args...)...)
+	cmd := l.command(context.Background(), slices.Concat([]string{"run", "--config", l.config(), "--pod-manifest-path", l.manifests,
+		"--container-runtime-endpoint", "unix://" + l.socket, "--hostname-override", "lab"}, l.args)...)
 	cmd.Stdout, cmd.Stderr = &l.agentLog, &l.agentLog
 	l.must(cmd.Start())
 	l.cmd = cmd

@@ -10,6 +10,7 @@
 //	agent why NAME               what a pod waits for
 //	agent why node               how far the node is from evicting pods, and what it did
 //	agent top pods               what pods use
+//	agent images                 which images stay, why, and which would go
 //	agent fit -f FILE            where a pod would run, or why it would not
 //	agent version
 package main
@@ -48,6 +49,7 @@ func commands() []command {
 		{"exec", "NAME [-c CONTAINER] [-i] [-t] -- COMMAND...", "run a command in a container", execCommand},
 		{"why", "NAME|node [-n NAMESPACE]", "tell what a pod waits for, or how the node fares", why},
 		{"top", "pods|node [-n NAMESPACE]", "tell what pods or the node use", top},
+		{"images", "[-o json]", "tell which images stay, why, and which would go", listImages},
 		{"fit", "-f FILE [-o json]", "tell where a pod would run here, or why it would not", fitPod},
 		{"version", "", "print the version", version},
 	}

@@ -282,6 +282,7 @@ func agentConfig(f *runFlags, c *kubeletconfig.KubeletConfiguration, client *cri
 		return agent.Config{}, err
 	}
 	cfg := agent.Config{
+		GC:       gcOf(&f.gc, c),
 		Keyrings: rings, Sink: statuses, Placement: placement,
 		Node: node, RootDir: f.rootDir, PodLogsDir: c.PodLogsDir,
 		Runtime: client, Images: client, Sources: sources,

@@ -29,7 +29,7 @@ func TestSIGTERM(t *testing.T) {
 	t.Parallel()
 	containerdtest.Required(t)
 	l := newLab(t)
-	l.configure("evictionHard: {}", "evictionHard: {}\nshutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 20}, {priority: 1000, shutdownGracePeriodSeconds: 20}, {priority: 2000000000, shutdownGracePeriodSeconds: 20}]")
+	l.reconfigure("evictionHard: {}", "evictionHard: {}\nshutdownGracePeriodByPodPriority: [{priority: 0, shutdownGracePeriodSeconds: 20}, {priority: 1000, shutdownGracePeriodSeconds: 20}, {priority: 2000000000, shutdownGracePeriodSeconds: 20}]")
 	prio := func(name, priority string) string {
 		s := box(name, "trap, '0', 1s, sleep, forever")
 		s = strings.Replace(s, "terminationGracePeriodSeconds: 1\n", "terminationGracePeriodSeconds: 15\n", 1)

@@ -114,6 +114,7 @@ func validateConfig(c *kubeletconfig.KubeletConfiguration, origin map[string]str
 	validatePlacement(c, bad)
 	validateEviction(c, bad)
 	validateShutdown(c, bad)
+	validateGC(c, bad)
 	return errors.Join(errs...)
 }
 

@@ -31,7 +31,9 @@
 // With Config.PodBudget the files of a pod take no more than that many bytes,
 // the dead containers' logs included, as soon as any of its logs was rotated:
 // the oldest rotated files go first. Logs in use are never cut; instead each may
-// grow to no more than its part of half of the budget.
+// grow to no more than its part of half of the budget, which is kept free for
+// them. A log that grows fast may pass that by what comes in a fraction of a
+// second.
 //
 // # Faults
 //

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // rotate rotates a log that has reached its limit, and one that is not there
@@ -56,7 +57,7 @@ func (m *Manager) rotate(ctx context.Context, l Log, limit int64) (pack []string
 	}
 	m.met.rotations.WithLabelValues("ok").Inc()
 	if m.cfg.PodBudget > 0 {
-		m.fit(filepath.Dir(filepath.Dir(l.Path)))
+		m.fit(l.Pod, filepath.Dir(filepath.Dir(l.Path)))
 	}
 	for _, n := range t.pack {
 		pack = append(pack, dir+n)
@@ -94,8 +95,19 @@ func (m *Manager) drop(path string) {
 	m.met.dropped.Add(float64(size))
 }
 
-// fit removes the oldest rotated logs of a pod until all are within its budget.
-func (m *Manager) fit(podDir string) {
+// fit removes the oldest rotated logs of a pod until all are within its budget,
+// and stay so until the next rotation: logs in use count as large as they may
+// become.
+func (m *Manager) fit(pod types.UID, podDir string) {
+	inUse := map[string]bool{}
+	m.mu.Lock()
+	limit := m.limit(pod)
+	for _, w := range m.logs {
+		if w.Pod == pod {
+			inUse[filepath.Clean(w.Path)] = true
+		}
+	}
+	m.mu.Unlock()
 	containers, err := os.ReadDir(podDir)
 	if err != nil {
 		m.cfg.Log.Warn("a pod's logs cannot be listed", zap.Error(err))
@@ -118,6 +130,9 @@ func (m *Manager) fit(podDir string) {
 					continue // being written; it replaces one that is counted
 				}
 				f.stamp = r.stamp
+			}
+			if inUse[f.path] {
+				f.size = max(f.size, limit)
 			}
 			files = append(files, f)
 		}
