@@ -61,7 +61,7 @@ func missing(path string) bool {
 // before it puts the next one in its place.
 func (s *Store) recover() error {
 	next := s.path("updated")
-	if _, err := os.Readlink(next); err != nil || !missing(s.CurrentPath()) || isLink(s.CurrentPath()) {
+	if !isLink(next) || !missing(s.CurrentPath()) || isLink(s.CurrentPath()) {
 		return nil
 	}
 	if err := os.Rename(next, s.CurrentPath()); err != nil {
