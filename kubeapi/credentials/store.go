@@ -61,17 +61,18 @@ func missing(path string) bool {
 // before it puts the next one in its place.
 func (s *Store) recover() error {
 	next := s.path("updated")
-	info, err := os.Lstat(next)
-	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
-		return nil
-	}
-	if _, err := os.Lstat(s.CurrentPath()); !errors.Is(err, fs.ErrNotExist) {
+	if !isLink(next) || !missing(s.CurrentPath()) || isLink(s.CurrentPath()) {
 		return nil
 	}
 	if err := os.Rename(next, s.CurrentPath()); err != nil {
 		return fmt.Errorf("credentials: finish an update: %w", err)
 	}
 	return syncDir(s.Dir)
+}
+
+func isLink(path string) bool {
+	_, err := os.Readlink(path)
+	return err == nil
 }
 
 func loadFiles(certFile, keyFile string) (*tls.Certificate, error) {

@@ -16,8 +16,8 @@
 //
 // [Apply] is the pure part: it writes [Inputs], which are values, into a node
 // and says which events that means. Reasons, messages and transition rules are
-// the kubelet's. [Same] compares two statuses, [ParseNodeIPs] reads --node-ip,
-// and package watchdog tells systemd that all is well.
+// the kubelet's. [Same] compares two statuses, and [ParseNodeIPs] reads
+// --node-ip.
 //
 // The Manager around it collects the inputs. It says on [Manager.Changes] when
 // one of them is another, at once where it is told ([Manager.Changed],
