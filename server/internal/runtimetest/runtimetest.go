@@ -55,7 +55,7 @@ func New() *Server {
 	return s
 }
 
-// URL of a stream; q is its query, such as stdin=1&stderr=1&tty=1.
+// Stream is the URL of a stream; q is its query, such as stdin=1&stderr=1&tty=1.
 func (s *Server) Stream(kind, q string) string { return s.Server.URL + "/" + kind + "/token?" + q }
 
 // Headers are those of the requests so far.
