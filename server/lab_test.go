@@ -69,6 +69,18 @@ func (r *runtime) SandboxID(_ context.Context, pod types.UID) (string, error) {
 	return "sandbox-of-" + string(pod), nil
 }
 
+func (r *runtime) leads() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.url
+}
+
+func (r *runtime) leadTo(url string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.url = url
+}
+
 func (r *runtime) called(req any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,17 +89,17 @@ func (r *runtime) called(req any) {
 
 func (r *runtime) Exec(_ context.Context, q *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
 	r.called(q)
-	return &runtimeapi.ExecResponse{Url: r.url}, r.err
+	return &runtimeapi.ExecResponse{Url: r.leads()}, r.err
 }
 
 func (r *runtime) Attach(_ context.Context, q *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
 	r.called(q)
-	return &runtimeapi.AttachResponse{Url: r.url}, r.err
+	return &runtimeapi.AttachResponse{Url: r.leads()}, r.err
 }
 
 func (r *runtime) PortForward(_ context.Context, q *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
 	r.called(q)
-	return &runtimeapi.PortForwardResponse{Url: r.url}, r.err
+	return &runtimeapi.PortForwardResponse{Url: r.leads()}, r.err
 }
 
 func (r *runtime) ExecSync(_ context.Context, id string, cmd []string, _ time.Duration) ([]byte, []byte, error) {

@@ -262,9 +262,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	}
 	defer conn.Close()
 	fmt.Fprintf(conn, "GET /logs/big HTTP/1.1\r\nHost: x\r\n\r\n")
-	if _, err := conn.Read(make([]byte, 1)); err != nil {
-		t.Fatal(err)
-	}
+	_, _ = conn.Read(make([]byte, 1)) // it is being served, or has been let go already
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {

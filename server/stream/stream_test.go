@@ -185,7 +185,7 @@ func TestExecOverWebSocketV4(t *testing.T) {
 func TestExecOverWebSocketV5(t *testing.T) {
 	for _, status := range []string{runtimetest.Success, runtimetest.Failure} {
 		rt := newRuntime(t)
-		rt.Status = status
+		rt.End(status)
 		f := serve(t, stream.Request{
 			Kind: stream.Exec, Target: rt.Stream("exec", "stdin=1&stderr=1"), Translate: true,
 			Streams: stream.Streams{Stdin: true, Stdout: true, Stderr: true},

@@ -24,19 +24,19 @@ const Success = `{"metadata":{},"status":"Success"}`
 const Failure = `{"metadata":{},"status":"Failure","message":"command terminated with non-zero exit code: exit status 3","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}`
 
 // Server copies what comes on stdin to stdout, then says "bye" on stderr if
-// there is one, then tells Status. Its port forwarding echoes.
+// there is one, then tells its status, Success at first. Its port forwarding echoes.
 type Server struct {
 	*httptest.Server
-	Status string
 
 	mu      sync.Mutex
+	status  string
 	headers []http.Header
 	resized []byte
 }
 
 // New starts a Server on the loopback; the caller closes it.
 func New() *Server {
-	s := &Server{Status: Success}
+	s := &Server{status: Success}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/exec/", s.command)
 	mux.HandleFunc("/portforward/", s.forward)
@@ -55,7 +55,20 @@ func New() *Server {
 	return s
 }
 
-// URL of a stream; q is its query, such as stdin=1&stderr=1&tty=1.
+// End says how commands end from now on.
+func (s *Server) End(status string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.status = status
+}
+
+func (s *Server) how() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.status
+}
+
+// Stream is the URL of a stream; q is its query, such as stdin=1&stderr=1&tty=1.
 func (s *Server) Stream(kind, q string) string { return s.Server.URL + "/" + kind + "/token?" + q }
 
 // Headers are those of the requests so far.
@@ -136,7 +149,7 @@ func (s *Server) command(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(st, "bye")
 		_ = st.Close()
 	}
-	_, _ = io.WriteString(streams["error"], s.Status)
+	_, _ = io.WriteString(streams["error"], s.how())
 	_ = streams["error"].Close()
 	_ = spdy.CloseWait()
 }
@@ -156,7 +169,7 @@ func (s *Server) overWebSocket(w http.ResponseWriter, r *http.Request, want map[
 	if want["stderr"] {
 		_ = ws.WriteMessage(websocket.BinaryMessage, []byte("\x02bye"))
 	}
-	_ = ws.WriteMessage(websocket.BinaryMessage, append([]byte{3}, s.Status...))
+	_ = ws.WriteMessage(websocket.BinaryMessage, append([]byte{3}, s.how()...))
 	_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
 }
 
