@@ -69,14 +69,19 @@ type Config struct {
 	// Devices gives pods the devices of plugins; none, resources that the node
 	// does not have by itself are not there.
 	Devices Devices
+	// DRA prepares the ResourceClaims of pods; none, pods that use some do not
+	// start. ManifestClaims, if not nil, get those that stand in the Sources.
+	DRA            DRA
+	ManifestClaims *ManifestClaims
 	// PluginDir is where plugins of other kinds put their sockets, and device
 	// plugins may: the kubelet's is /var/lib/kubelet/plugins_registry. None are
-	// looked for. PluginHandlers take those of each type, after Devices.
+	// looked for. PluginHandlers take those of each type, after Devices and
+	// DRA.
 	PluginDir      string
 	PluginHandlers map[string][]pluginmgr.Handler
 	// PodResourcesSocket serves the podresources API: the kubelet's is
 	// /var/lib/kubelet/pod-resources/kubelet.sock. It is not served. Claims tell
-	// it of dynamic resources.
+	// it of dynamic resources; those of DRA.
 	PodResourcesSocket string
 	Claims             podresources.Claims
 	// Admitters are asked after the agent's own checks, in order.
@@ -329,6 +334,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	lower.Go(func() error { return a.runVolumes(readers) })
 	lower.Go(func() error { return a.runCgroups(readers) })
 	lower.Go(func() error { return a.runDevices(readers) })
+	lower.Go(func() error { return a.runDRA(readers) })
 	lower.Go(func() error { return a.statuses.Run(readers) })
 
 	upper, uctx := errgroup.WithContext(ctx)

@@ -280,6 +280,9 @@ func agentConfig(f *runFlags, c *kubeletconfig.KubeletConfiguration, client *cri
 	if *c.ResolverConfig == "" {
 		cfg.ResolvConf = "-"
 	}
+	if err := withDRA(&cfg, log, reg); err != nil {
+		return agent.Config{}, err
+	}
 	if d := c.CrashLoopBackOff.MaxContainerRestartPeriod; d != nil {
 		cfg.MaxCrashBackoff = d.Duration
 	}
