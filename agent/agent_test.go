@@ -66,6 +66,7 @@ type node struct {
 	more      []podmgr.Source // beside the test's own
 	metrics   prometheus.Registerer
 	devices   *fakeDevices // nil: none
+	claims    *fakeClaims  // nil: none
 	forgetful bool         // containers do not tell what they were made with
 }
 
@@ -103,6 +104,7 @@ func (n *node) start() *life {
 		ParallelPulls: n.pulls, Sink: n.sink, Placement: n.placement, Admitters: n.admitters, Metrics: n.metrics,
 		Devices: n.devices.manager(n),
 	}
+	n.claims.use(&cfg)
 	if n.cluster != nil {
 		cfg.Sources, cfg.Sink, cfg.Mirrors = append(cfg.Sources, n.cluster), n.cluster, n.cluster
 	}
@@ -120,7 +122,7 @@ func (n *node) start() *life {
 
 // tell has the source say what the node wants.
 func (l *life) tell() {
-	snap := podmgr.Snapshot{}
+	snap := podmgr.Snapshot{ResourceClaims: l.n.claims.list()}
 	for _, p := range l.n.want {
 		snap.Pods = append(snap.Pods, p.DeepCopy())
 	}
