@@ -52,4 +52,3 @@ func BenchmarkAdmit(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/100, "µs/pod")
 }
-
