@@ -254,6 +254,8 @@ type Agent struct {
 	plugins   *pluginmgr.Manager // nil: none are looked for
 	// podResources is nil if nobody is told.
 	podResources *podresources.Server
+	settled      chan struct{} // closed when all sources have spoken
+	allSpoken    sync.Once
 	cgroupV2     bool
 	metrics      *metrics
 	cleanup      chan struct{} // asks the loop for housekeeping; capacity 1
@@ -283,6 +285,7 @@ func New(cfg Config) (*Agent, error) {
 		volumes:   cfg.Volumes,
 		cleanup:   make(chan struct{}, 1),
 		ready:     make(chan struct{}),
+		settled:   make(chan struct{}),
 		admitted:  map[types.UID]bool{},
 		rejected:  map[types.UID]Rejection{},
 		deadlines: map[types.UID]*time.Timer{},

@@ -25,6 +25,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	if !a.pods.AllReady() {
 		return
 	}
+	a.allSpoken.Do(func() { close(a.settled) })
 	desired := a.pods.Pods()
 	working := a.workers.SyncKnownPods(desired)
 	a.forgetUnwanted(desired)

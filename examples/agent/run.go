@@ -90,6 +90,9 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 	if cfg.Cgroups, err = podCgroups(ctx, conf, cfg.Node, client, log, reg); err != nil {
 		return err
 	}
+	if err := devicesOf(&cfg, log, reg); err != nil {
+		return err
+	}
 	a, err := agent.New(cfg)
 	if err != nil {
 		return err
