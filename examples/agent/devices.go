@@ -13,6 +13,7 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/devicemgr"
+	"github.com/nodewright/nodewright/dra"
 )
 
 // devicesOf has the agent use device plugins, find other plugins, and tell who
@@ -35,7 +36,7 @@ func devicesOf(cfg *agent.Config, log *zap.Logger, reg prometheus.Registerer) er
 		return err
 	}
 	m, err := devicemgr.New(devicemgr.Config{
-		SocketDir: sockets, Store: store, Machine: cfg.Placement.Machine, Log: log.Named("devicemgr"), Metrics: reg,
+		SocketDir: sockets, Store: store, Machine: cfg.Placement.Machine, Claimed: dra.Claimed, Log: log.Named("devicemgr"), Metrics: reg,
 	})
 	if err != nil {
 		return err
