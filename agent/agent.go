@@ -73,14 +73,19 @@ type Config struct {
 	// Devices gives pods the devices of plugins; none, resources that the node
 	// does not have by itself are not there.
 	Devices Devices
+	// DRA prepares the ResourceClaims of pods; none, pods that use some do not
+	// start. ManifestClaims, if not nil, get those that stand in the Sources.
+	DRA            DRA
+	ManifestClaims *ManifestClaims
 	// PluginDir is where plugins of other kinds put their sockets, and device
 	// plugins may: the kubelet's is /var/lib/kubelet/plugins_registry. None are
-	// looked for. PluginHandlers take those of each type, after Devices.
+	// looked for. PluginHandlers take those of each type, after Devices and
+	// DRA.
 	PluginDir      string
 	PluginHandlers map[string][]pluginmgr.Handler
 	// PodResourcesSocket serves the podresources API: the kubelet's is
 	// /var/lib/kubelet/pod-resources/kubelet.sock. It is not served. Claims tell
-	// it of dynamic resources.
+	// it of dynamic resources; those of DRA.
 	PodResourcesSocket string
 	Claims             podresources.Claims
 	// Admitters are asked after the agent's own checks, in order.
@@ -273,6 +278,8 @@ type Agent struct {
 	plugins   *pluginmgr.Manager // nil: none are looked for
 	// podResources is nil if nobody is told.
 	podResources *podresources.Server
+	settled      chan struct{} // closed when all sources have spoken
+	allSpoken    sync.Once
 	cgroupV2     bool
 	metrics      *metrics
 	cleanup      chan struct{} // asks the loop for housekeeping; capacity 1
@@ -310,6 +317,7 @@ func New(cfg Config) (*Agent, error) {
 		name:       runtimeName{runtime: cfg.Runtime},
 		ids:        newIDRanges(cfg.RootDir, cfg.Log),
 		mirrors:    newMirrors(cfg.Mirrors, cfg.Log.Named("mirror")),
+		settled:    make(chan struct{}),
 	}
 	a.node = &predicates{nodeName: cfg.Node.Name, labels: cfg.Node.Labels, allocatable: cfg.Node.Allocatable}
 	if cfg.Devices != nil {
@@ -355,6 +363,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	lower.Go(func() error { return a.runVolumes(readers) })
 	lower.Go(func() error { return a.runCgroups(readers) })
 	lower.Go(func() error { return a.runDevices(readers) })
+	lower.Go(func() error { return a.runDRA(readers) })
 	lower.Go(func() error { return a.statuses.Run(readers) })
 
 	upper, uctx := errgroup.WithContext(ctx)

@@ -67,6 +67,7 @@ type node struct {
 	metrics   prometheus.Registerer
 	gc        agent.GC
 	devices   *fakeDevices // nil: none
+	claims    *fakeClaims  // nil: none
 	forgetful bool         // containers do not tell what they were made with
 	configure func(*agent.Config)
 }
@@ -106,6 +107,7 @@ func (n *node) start() *life {
 		ParallelPulls: n.pulls, Sink: n.sink, Placement: n.placement, Admitters: n.admitters, Metrics: n.metrics, GC: n.gc,
 		Devices: n.devices.manager(n),
 	}
+	n.claims.use(&cfg)
 	if n.cluster != nil {
 		cfg.Sources, cfg.Sink, cfg.Mirrors = append(cfg.Sources, n.cluster), n.cluster, n.cluster
 	}
@@ -126,7 +128,7 @@ func (n *node) start() *life {
 
 // tell has the source say what the node wants.
 func (l *life) tell() {
-	snap := podmgr.Snapshot{}
+	snap := podmgr.Snapshot{ResourceClaims: l.n.claims.list()}
 	for _, p := range l.n.want {
 		snap.Pods = append(snap.Pods, p.DeepCopy())
 	}

@@ -30,12 +30,13 @@ func (a *Agent) buildBlocks() error {
 	a.placement, errs[10] = newPlacement(c, a.requestCleanup)
 	a.decisions, errs[11] = newDecisions(c)
 	a.plugins, errs[12] = a.newPlugins()
-	a.podResources, errs[13] = a.newPodResources()
 	a.prepares = newPrepares(a.sweeps.Go)
 	a.grants = newGrants(c.RootDir, c.Log.Named("resize"), a.metrics)
 	a.reader = cri.NewReader(c.Runtime)
 	a.pleg, errs[1] = pleg.New(pleg.Config{Runtime: a.reader, Log: c.Log.Named("pleg"), Metrics: c.Metrics})
 	a.pods, errs[2] = podmgr.New(podmgr.Config{Sources: c.Sources, Log: c.Log.Named("podmgr"), Metrics: c.Metrics})
+	a.useDRA()
+	a.podResources, errs[13] = a.newPodResources()
 	a.images, errs[3] = images.New(images.Config{
 		Service: c.Images, Events: a.events, QPS: c.PullQPS, Burst: c.PullBurst,
 		Parallel: c.ParallelPulls, ParallelPerRegistry: c.ParallelPullsPerRegistry, Keyrings: c.Keyrings,

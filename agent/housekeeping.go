@@ -22,6 +22,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 		return
 	}
 	a.gc.allKnown()
+	a.allSpoken.Do(func() { close(a.settled) })
 	desired := a.pods.Pods()
 	working := a.workers.SyncKnownPods(desired)
 	a.forgetUnwanted(desired)
@@ -71,6 +72,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 			a.sweepGrants(known)
 			a.sweepPlacement(ctx, known)
 			a.sweepDevices(known)
+			a.sweepClaims(known)
 			a.pruneSink(known)
 			a.runtime.Retain(func(uid types.UID) bool { return known[uid] || a.wanted(uid) })
 		})

@@ -20,6 +20,7 @@ func (a *Agent) newPlugins() (*pluginmgr.Manager, error) {
 	if d, ok := c.Devices.(interface{ Registrar() devicemgr.Registrar }); ok {
 		handlers[pluginmgr.DevicePlugin] = []pluginmgr.Handler{d.Registrar()}
 	}
+	a.claimHandlers(handlers)
 	for _, typ := range slices.Sorted(maps.Keys(c.PluginHandlers)) {
 		handlers[typ] = append(handlers[typ], c.PluginHandlers[typ]...)
 	}
@@ -38,6 +39,9 @@ func (a *Agent) runPlugins(ctx context.Context) error {
 			return nil
 		case <-a.decisions.restored:
 		}
+	}
+	if err := a.claimsReady(ctx); err != nil {
+		return nil //nolint:nilerr // the end came first
 	}
 	return a.plugins.Run(ctx)
 }

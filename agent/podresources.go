@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,10 +33,23 @@ func (a *Agent) newPodResources() (*podresources.Server, error) {
 
 var _ podresources.Devices = (*devicemgr.Manager)(nil)
 
-// runPodResources serves until ctx ends.
+// sourcesPatience is how long the answer to who has what waits for sources that
+// do not say what should run.
+const sourcesPatience = time.Minute
+
+// runPodResources serves until ctx ends, from the moment on when it is known which
+// pods there are: to those who ask, a pod that is not told has nothing.
 func (a *Agent) runPodResources(ctx context.Context) error {
 	if a.podResources == nil {
 		return nil
+	}
+	late := time.NewTimer(sourcesPatience)
+	defer late.Stop()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-a.settled:
+	case <-late.C:
 	}
 	return a.podResources.Run(ctx)
 }
@@ -43,7 +57,21 @@ func (a *Agent) runPodResources(ctx context.Context) error {
 // activePods are the pods that hold something of the node.
 type activePods struct{ a *Agent }
 
-func (p activePods) ActivePods() []*v1.Pod { return p.a.activePods(&v1.Pod{}) }
+// ActivePods are those that were admitted, and those that run and have not been
+// taken up yet.
+func (p activePods) ActivePods() []*v1.Pod {
+	active := p.a.activePods(&v1.Pod{})
+	listed := map[types.UID]bool{}
+	for _, pod := range active {
+		listed[pod.UID] = true
+	}
+	for _, pod := range p.a.pods.Pods() {
+		if obs, _ := p.a.pleg.Get(pod.UID); !listed[pod.UID] && !p.a.workers.KnownTerminated(pod.UID) && obs.AnyRunning() {
+			active = append(active, pod)
+		}
+	}
+	return active
+}
 
 // placedCPUs tell of CPUs that containers have for their own.
 type placedCPUs struct{ p *placement }

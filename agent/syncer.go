@@ -67,6 +67,9 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	if err := a.placement.ready(ctx, pod.UID, obs); err != nil {
 		return podworker.Outcome{}, &reasonError{"PlacementNotReady", err}
 	}
+	if err := a.prepareClaims(ctx, pod); err != nil {
+		return podworker.Outcome{}, err
+	}
 	in, err := a.input(ctx, pod, obs, mounts)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -130,6 +133,9 @@ func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error 
 		if c := &obs.Containers[i]; c.State == observed.Running {
 			return fmt.Errorf("container %s (%s) runs although the runtime said that it stopped", c.Name, c.ID)
 		}
+	}
+	if err := a.unprepareClaims(ctx, pod); err != nil {
+		return err
 	}
 	publish(obs, true)
 	return nil
@@ -243,7 +249,7 @@ func (a *Agent) status(ctx context.Context, pod *v1.Pod, obs *observed.Pod, fina
 	in.NeedsSandbox = podruntime.NeedsSandbox(pod, obs)
 	in.RestartAll = podruntime.RestartsAll(pod, obs)
 	in.Resize = a.grants.conditions(pod.UID)
-	return a.withDevices(pod, podstatus.Of(in))
+	return a.withClaimHealth(pod, a.withDevices(pod, podstatus.Of(in)))
 }
 
 // input gathers all that the compiler needs to know for this pod.
@@ -253,6 +259,10 @@ func (a *Agent) input(ctx context.Context, pod *v1.Pod, obs *observed.Pod, mount
 		return podspec.Input{}, err
 	}
 	ids, err := a.ids.forPod(pod)
+	if err != nil {
+		return podspec.Input{}, err
+	}
+	attached, err := a.withClaims(pod, a.attached(pod))
 	if err != nil {
 		return podspec.Input{}, err
 	}
@@ -269,7 +279,7 @@ func (a *Agent) input(ctx context.Context, pod *v1.Pod, obs *observed.Pod, mount
 		Volumes:    mounts.Paths(),
 		PodDir:     a.podDir(pod.UID),
 		Pinned:     a.placement.pins(pod),
-		Attached:   a.attached(pod),
+		Attached:   attached,
 		Services:   a.services(pod.Namespace),
 
 		RuntimeHandler: handler, Handler: features, UserNamespace: ids, VolumeGroups: mounts.Groups(pod),

@@ -199,11 +199,12 @@ func hardEviction(c *kubeletconfig.KubeletConfiguration, capacity int64) (int64,
 func placementOf(rootDir string, c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceList, read func() (numa.Machine, error)) (fit.Config, error) {
 	quiet := func(string, any, string) {} // told by validatePlacement
 	cfg := fit.Config{CPUPolicy: c.CPUManagerPolicy, MemoryPolicy: c.MemoryManagerPolicy}
-	if cfg.Idle() && !exists(filepath.Join(rootDir, "placement")) {
+	idle := cfg.Idle() && c.TopologyManagerPolicy == topology.NameNone // devices have nodes too
+	if idle && !exists(filepath.Join(rootDir, "placement")) {
 		return fit.Config{}, nil
 	}
 	m, err := read()
-	if cfg.Idle() {
+	if idle {
 		return fit.Config{Machine: m}, nil // without it, what was bound stays bound
 	}
 	if err != nil {

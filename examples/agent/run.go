@@ -104,6 +104,9 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 		return err
 	}
 	cfg.OOM, cfg.Shutdown = &agent.OOM{}, shutdownOf(conf, machine, log)
+	if err := devicesOf(&cfg, log, reg); err != nil {
+		return err
+	}
 	a, err = agent.New(cfg)
 	if err != nil {
 		return err
@@ -297,6 +300,9 @@ func agentConfig(f *runFlags, c *kubeletconfig.KubeletConfiguration, client *cri
 	}
 	if *c.ResolverConfig == "" {
 		cfg.ResolvConf = "-"
+	}
+	if err := withDRA(&cfg, log, reg); err != nil {
+		return agent.Config{}, err
 	}
 	if d := c.CrashLoopBackOff.MaxContainerRestartPeriod; d != nil {
 		cfg.MaxCrashBackoff = d.Duration

@@ -5,8 +5,9 @@
 //	deviceplugin --resource example.com/thing --devices /tmp/devices
 //
 // A container with the limit example.com/thing: 1 finds its device's name in the
-// variable DEVICES and the file at /dev/things/NAME. The name of a file may end in @N for a
-// device near NUMA node N.
+// variable DEVICES and the file at /dev/things/NAME: mounted there or, if it is a
+// device node, as one. The name of a file may end in @N for a device near NUMA
+// node N.
 package main
 
 import (
@@ -25,6 +26,7 @@ func main() {
 	flag.StringVar(&p.resource, "resource", "example.com/thing", "name of the `resource`")
 	flag.StringVar(&p.devices, "devices", "", "`directory` whose files are the devices")
 	flag.StringVar(&p.sockets, "sockets", "/var/lib/kubelet/device-plugins", "`directory` of the agent's kubelet.sock")
+	flag.StringVar(&p.cdi, "cdi", "", "`directory` where the runtime looks for CDI specs, such as /etc/cdi; none is written")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -49,7 +51,10 @@ func extra(args []string) error {
 // check tells of flags that are wrong.
 func (p *plugin) check() error {
 	var errs []error
-	for flag, dir := range map[string]*string{"--devices": &p.devices, "--sockets": &p.sockets} {
+	for flag, dir := range map[string]*string{"--devices": &p.devices, "--sockets": &p.sockets, "--cdi": &p.cdi} {
+		if flag == "--cdi" && *dir == "" {
+			continue
+		}
 		if info, err := os.Stat(*dir); err != nil || !info.IsDir() {
 			errs = append(errs, fmt.Errorf("%s %q: want a directory", flag, *dir))
 		}

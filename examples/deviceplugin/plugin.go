@@ -23,6 +23,7 @@ import (
 type plugin struct {
 	api.UnimplementedDevicePluginServer
 	resource, devices, sockets string
+	cdi                        string // where the runtime looks for CDI specs; "" for none
 
 	mu      sync.Mutex
 	seen    map[string]bool // files that there ever were, and whether there are
@@ -132,6 +133,9 @@ func (p *plugin) look() error {
 	for _, e := range entries {
 		now[e.Name()] = true
 	}
+	if err := p.describe(now); err != nil {
+		return err
+	}
 	p.seen = now
 	close(p.changed)
 	p.changed = make(chan struct{})
@@ -183,10 +187,19 @@ func (p *plugin) Allocate(_ context.Context, req *api.AllocateRequest) (*api.All
 	for _, c := range req.GetContainerRequests() {
 		out := &api.ContainerAllocateResponse{Envs: map[string]string{"DEVICES": strings.Join(c.GetDevicesIds(), ",")}}
 		for _, id := range c.GetDevicesIds() {
-			if _, err := os.Stat(filepath.Join(p.devices, filepath.Base(id))); err != nil {
+			path := filepath.Join(p.devices, filepath.Base(id))
+			info, err := os.Stat(path)
+			switch {
+			case err != nil:
 				return nil, fmt.Errorf("device %q: %w", id, err)
+			case info.Mode()&fs.ModeDevice != 0:
+				out.Devices = append(out.Devices, &api.DeviceSpec{ContainerPath: "/dev/things/" + id, HostPath: path, Permissions: "rw"})
+			default:
+				out.Mounts = append(out.Mounts, &api.Mount{ContainerPath: "/dev/things/" + id, HostPath: path})
 			}
-			out.Mounts = append(out.Mounts, &api.Mount{ContainerPath: "/dev/things/" + id, HostPath: filepath.Join(p.devices, filepath.Base(id))})
+			if p.cdi != "" {
+				out.CdiDevices = append(out.CdiDevices, &api.CDIDevice{Name: p.resource + "=" + cdiName(id)})
+			}
 		}
 		resp.ContainerResponses = append(resp.ContainerResponses, out)
 	}

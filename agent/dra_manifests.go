@@ -1,0 +1,58 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/nodewright/nodewright/dra"
+	"github.com/nodewright/nodewright/podmgr"
+)
+
+// ManifestClaims are the ResourceClaims that stand in an agent's sources, for a
+// dra.Manager on a node without an API server. The zero value is ready to be
+// given to both: the agent that has it in its Config fills it.
+//
+// A claim that is reserved for nobody is so for every pod of its namespace that
+// names it: there is no scheduler that would say so.
+type ManifestClaims struct {
+	pods atomic.Pointer[podmgr.Manager]
+}
+
+var _ dra.Claims = (*ManifestClaims)(nil)
+
+// Claim returns a claim by name.
+func (m *ManifestClaims) Claim(_ context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
+	pods := m.pods.Load()
+	if pods == nil {
+		return nil, errors.New("there is no agent yet")
+	}
+	c := pods.ResourceClaims(namespace)[name]
+	if c == nil {
+		return nil, fmt.Errorf("no manifest has a ResourceClaim %s in namespace %s", name, namespace)
+	}
+	if len(c.Status.ReservedFor) > 0 {
+		return c, nil
+	}
+	reserved := *c
+	for _, p := range pods.Pods() {
+		if p.Namespace == namespace && names(p, name) {
+			reserved.Status.ReservedFor = append(reserved.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{
+				Resource: "pods", Name: p.Name, UID: p.UID,
+			})
+		}
+	}
+	return &reserved, nil
+}
+
+// names tells whether a pod uses a claim by its name.
+func names(pod *v1.Pod, claim string) bool {
+	return slices.ContainsFunc(pod.Spec.ResourceClaims, func(rc v1.PodResourceClaim) bool {
+		return rc.ResourceClaimName != nil && *rc.ResourceClaimName == claim
+	})
+}

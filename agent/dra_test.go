@@ -1,0 +1,281 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/dra"
+)
+
+var _ agent.DRA = (*dra.Manager)(nil)
+
+const gpuDriver = "gpu.example.com"
+
+// fakeClaims is what of a node's claims outlives the agent: the store, the driver
+// and the manifests. It is a driver, with the CDI device v/c=CLAIM for each.
+type fakeClaims struct {
+	*fakeDevices // as a store, and for what containers were made with
+	n            *node
+	all          []*resourceapi.ResourceClaim
+	current      *dra.Manager // of the agent that runs
+
+	mu     sync.Mutex
+	calls  []string
+	fail   error
+	health chan dra.Health
+}
+
+func claimNode(t *testing.T) *node {
+	n := newNode(t)
+	n.devices = newFakeDevices()
+	n.claims = &fakeClaims{fakeDevices: newFakeDevices(), n: n, health: make(chan dra.Health)}
+	return n
+}
+
+// use gives an agent the claims.
+func (f *fakeClaims) use(cfg *agent.Config) {
+	if f == nil {
+		return
+	}
+	cfg.ManifestClaims = &agent.ManifestClaims{}
+	m, err := dra.New(dra.Config{Store: f, Claims: cfg.ManifestClaims, Boot: "1"})
+	if err != nil {
+		f.n.t.Fatal(err)
+	}
+	f.current, cfg.DRA = m, m
+}
+
+func (f *fakeClaims) list() []*resourceapi.ResourceClaim {
+	if f == nil {
+		return nil
+	}
+	return f.all
+}
+
+// add adds a claim that is allocated.
+func (f *fakeClaims) add(name string) {
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
+	c.Status.Allocation = &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+		Results: []resourceapi.DeviceRequestAllocationResult{{Driver: gpuDriver, Pool: "n", Device: name, Request: "r"}},
+	}}
+	f.all = append(f.all, c)
+}
+
+// come registers the driver.
+func (f *fakeClaims) come() {
+	f.n.t.Helper()
+	synctest.Wait()
+	if err := f.current.Offer(gpuDriver, "1", f); err != nil {
+		f.n.t.Fatal(err)
+	}
+}
+
+func (f *fakeClaims) note(call string, list []dra.ClaimRef) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range list {
+		f.calls = append(f.calls, call+" "+c.Name)
+	}
+	return f.fail
+}
+
+func (f *fakeClaims) called(want string) {
+	f.n.t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if got := strings.Join(f.calls, "; "); got != want {
+		f.n.t.Errorf("driver heard %q, want %q", got, want)
+	}
+	f.calls = nil
+}
+
+func (f *fakeClaims) Prepare(_ context.Context, list []dra.ClaimRef) (map[types.UID]dra.Prepared, error) {
+	err := f.note("prepare", list)
+	out := map[types.UID]dra.Prepared{}
+	for _, c := range list {
+		out[c.UID] = dra.Prepared{Devices: []dra.Device{{Pool: "n", Name: c.Name, CDI: []string{"v/c=" + c.Name}}}}
+	}
+	return out, err
+}
+
+func (f *fakeClaims) Unprepare(_ context.Context, list []dra.ClaimRef) (map[types.UID]error, error) {
+	err := f.note("unprepare", list)
+	out := map[types.UID]error{}
+	for _, c := range list {
+		out[c.UID] = nil
+	}
+	return out, err
+}
+
+func (f *fakeClaims) Watch(ctx context.Context, report func([]dra.DeviceHealth)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case h := <-f.health:
+			report([]dra.DeviceHealth{{Pool: "n", Device: "a", Health: h, Timeout: time.Hour}})
+		}
+	}
+}
+
+func (f *fakeClaims) Close() error { return nil }
+
+// claiming has a pod use claims, in all of its containers.
+func claiming(p *v1.Pod, claims ...string) *v1.Pod {
+	for _, c := range claims {
+		p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, v1.PodResourceClaim{Name: "my-" + c, ResourceClaimName: &c})
+		for i := range p.Spec.Containers {
+			p.Spec.Containers[i].Resources.Claims = append(p.Spec.Containers[i].Resources.Claims, v1.ResourceClaim{Name: "my-" + c})
+		}
+	}
+	return p
+}
+
+func (n *node) cdi(container string) string {
+	n.t.Helper()
+	var names []string
+	for _, d := range n.config(container).GetCDIDevices() {
+		names = append(names, d.GetName())
+	}
+	return strings.Join(names, ",")
+}
+
+// A pod waits for its claim and its driver, has what that gives it, and what its
+// status tells; nothing is prepared twice, and all is undone at the end.
+func TestClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := claimNode(t)
+		p := claiming(newPod("p", runs("c")), "a")
+		n.want = []*v1.Pod{p}
+		l := n.start()
+		settle()
+		l.wantPhase("p", v1.PodPending)
+		if r := l.reasons("p"); !slices.Contains(r, "FailedPrepareDynamicResources") {
+			t.Errorf("without its claim: events %v", r)
+		}
+		n.claims.add("a")
+		l.tell()
+		settle()
+		l.wantPhase("p", v1.PodPending)
+		if r := l.reasons("p"); !slices.Contains(r, "WaitingForDynamicResources") {
+			t.Errorf("without its driver: events %v", r)
+		}
+		n.claims.come()
+		synctest.Wait() // it is told, and does not have to ask
+		time.Sleep(time.Second)
+		settle()
+		l.wantPhase("p", v1.PodRunning)
+		if got := n.cdi("c"); got != "v/c=a" {
+			t.Errorf("CDI devices %q", got)
+		}
+		n.claims.called("prepare a")
+		health := func(want v1.ResourceHealthStatus) {
+			t.Helper()
+			st := l.pod("p").Status.ContainerStatuses[0].AllocatedResourcesStatus
+			if len(st) != 1 || st[0].Name != "claim:my-a" || st[0].Resources[0].Health != want {
+				t.Errorf("health %v, want %s", st, want)
+			}
+		}
+		health(v1.ResourceHealthStatusUnknown)
+		n.claims.health <- dra.Unhealthy
+		settle()
+		health(v1.ResourceHealthStatusUnhealthy)
+
+		n.rt.Kill(n.id("c")) // a restart of the container is none of the claim
+		settle()
+		n.claims.called("")
+
+		l.stop() // the agent is restarted, and its driver comes later
+		l = n.start()
+		settle()
+		l.wantPhase("p", v1.PodRunning)
+		n.rt.Kill(n.id("c"))
+		settle()
+		if got := n.cdi("c"); got != "v/c=a" {
+			t.Errorf("CDI devices after the restart %q", got)
+		}
+		n.claims.come()
+		q := claiming(newPod("q", runs("d")), "a") // shares it
+		n.want = []*v1.Pod{p, q}
+		l.tell()
+		settle()
+		l.wantPhase("q", v1.PodRunning)
+		n.claims.called("")
+		n.want = []*v1.Pod{q}
+		l.tell()
+		settle()
+		n.claims.called("")
+		n.want = nil
+		l.tell()
+		settle()
+		n.claims.called("unprepare a")
+		n.wantNothingLeft()
+		if keys, _ := n.claims.Keys(); len(keys) != 0 {
+			t.Errorf("stored: %v", keys)
+		}
+		l.stop()
+	})
+}
+
+// A driver that fails keeps a pod from ending, and says so; one whose pod went
+// while there was no agent is told then.
+func TestClaimsAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := claimNode(t)
+		n.claims.add("a")
+		n.want = []*v1.Pod{claiming(newPod("p", runs("c")), "a")}
+		l := n.start()
+		n.claims.come()
+		settle()
+		l.wantPhase("p", v1.PodRunning)
+		n.claims.called("prepare a")
+		n.claims.mu.Lock()
+		n.claims.fail = errors.New("it is in use")
+		n.claims.mu.Unlock()
+		n.want = nil
+		l.tell()
+		settle()
+		if r := l.reasons("p"); !slices.Contains(r, "FailedUnprepareDynamicResources") {
+			t.Errorf("events %v", r)
+		}
+		l.stop() // it is not undone yet
+		n.claims.mu.Lock()
+		n.claims.fail, n.claims.calls = nil, nil
+		n.claims.mu.Unlock()
+		l = n.start()
+		n.claims.come()
+		settle()
+		n.claims.called("unprepare a")
+		if keys, _ := n.claims.Keys(); len(keys) != 0 {
+			t.Errorf("stored: %v", keys)
+		}
+		l.stop()
+	})
+}
+
+// An agent without it does not start what wants it.
+func TestNoDRA(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.want = []*v1.Pod{claiming(newPod("p", runs("c")), "a")}
+		l := n.start()
+		settle()
+		l.wantPhase("p", v1.PodPending)
+		if r := l.reasons("p"); !slices.Contains(r, "FailedPrepareDynamicResources") {
+			t.Errorf("events %v", r)
+		}
+		l.stop()
+	})
+}

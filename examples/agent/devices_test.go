@@ -1,0 +1,259 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	v1 "k8s.io/api/core/v1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/nodewright/nodewright/internal/sampleimage"
+)
+
+const thing = "example.com/thing"
+
+// thingPod is the manifest of a pod that asks for devices.
+func thingPod(name, resource string, n int) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - {name: c, image: '%s', args: [sleep, forever], resources: {limits: {%s: '%d'}}}
+`, name, sampleimage.Testbox, resource, n)
+}
+
+// devicePlugin builds examples/deviceplugin, once for all tests.
+var devicePlugin = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "nwdp")
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, "deviceplugin")
+	if out, err := exec.Command("go", "build", "-o", file, "../deviceplugin").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return file, nil
+})
+
+// plug is a device plugin, as a process of its own.
+type plug struct {
+	l       *lab
+	devices string // its files are the devices
+	cmd     *exec.Cmd
+	said    bytes.Buffer
+}
+
+func newPlug(l *lab) *plug {
+	l.t.Helper()
+	p := &plug{l: l, devices: filepath.Join(filepath.Dir(l.manifests), "things")}
+	l.must(os.Mkdir(p.devices, 0o755))
+	l.t.Cleanup(p.kill)
+	return p
+}
+
+func (p *plug) start() {
+	p.l.t.Helper()
+	binary, err := devicePlugin()
+	p.l.must(err)
+	p.l.must(os.MkdirAll(p.l.sockets(), 0o750)) // a plugin may come before the first agent
+	p.cmd = exec.Command(binary, "--resource", thing, "--devices", p.devices, "--sockets", p.l.sockets(), "--cdi", filepath.Join(p.l.c.Dir, "cdi"))
+	p.cmd.Stdout, p.cmd.Stderr = &p.said, &p.said
+	p.l.must(p.cmd.Start())
+}
+
+// kill is SIGKILL.
+func (p *plug) kill() {
+	if p.cmd != nil {
+		_ = p.cmd.Process.Kill()
+		_ = p.cmd.Wait()
+		p.cmd = nil
+	}
+	if p.l.t.Failed() {
+		p.l.t.Logf("the plugin said:\n%s", tail(p.said.String(), 20))
+	}
+}
+
+func (l *lab) sockets() string { return filepath.Join(l.root, "device-plugins") }
+
+// testbox is what a command in a pod's container says.
+func (l *lab) testbox(pod string, args ...string) string {
+	l.t.Helper()
+	return l.ask(append([]string{"exec", pod, "--", "/testbox"}, args...)...)
+}
+
+// reboot is what is left of the runtime's pods when the machine was off: nothing.
+func (l *lab) reboot() {
+	l.t.Helper()
+	for _, s := range l.sandboxes() {
+		l.must(l.cri.StopPodSandbox(l.t.Context(), s.GetId()))
+		l.must(l.cri.RemovePodSandbox(l.t.Context(), s.GetId()))
+	}
+}
+
+// waitsFor tells whether a pod waits, and for what.
+func waitsFor(p *v1.Pod, reason string) bool {
+	return p != nil && p.Status.Phase == v1.PodPending && p.Status.Reason == reason
+}
+
+// A pod sees its devices inside, whatever becomes of plugin and agent, in every
+// order, and none is given twice.
+func TestDevicePlugin(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	p := newPlug(l)
+	l.must(os.WriteFile(filepath.Join(p.devices, "a"), []byte("the first thing"), 0o600))
+	l.must(unix.Mknod(filepath.Join(p.devices, "b"), unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5)))) // as /dev/zero
+	l.must(os.WriteFile(filepath.Join(p.devices, "c"), nil, 0o600))
+	l.must(os.WriteFile(filepath.Join(p.devices, "d"), nil, 0o600))
+
+	// The agent is first, and the plugin one that this node has never seen.
+	l.write("two.yaml", thingPod("two", thing, 2))
+	l.write("plain.yaml", box("plain", "sleep, forever"))
+	l.start()
+	l.untilReady("plain")
+	l.until("waits for a plugin", func(now map[string]*v1.Pod) bool { return waitsFor(now["two"], "OutOf"+thing) })
+	p.start()
+	two := containerID(l.untilReady("two")["two"], "c")
+	env := l.testbox("two", "env", ".")
+	for _, want := range []string{"DEVICES=a,b", "CDI_a=here", "CDI_b=here"} {
+		if !strings.Contains(env, want) {
+			t.Errorf("no %s in the environment:\n%s", want, env)
+		}
+	}
+	if got := l.testbox("two", "cat", "/dev/things/a"); !strings.Contains(got, "the first thing") {
+		t.Errorf("the file that is mounted has %q", got)
+	}
+	mode, err := os.Stat(fmt.Sprintf("/proc/%d/root/dev/things/b", l.pid(two)))
+	if err != nil || mode.Mode()&os.ModeCharDevice == 0 {
+		t.Errorf("the device node is %v, %v", mode, err)
+	}
+	l.wantHolds("two", "a,b")
+	if why := l.ask("fit", "-f", l.file("dry", thingPod("dry", thing, 1))); !strings.Contains(why, thing+"=c") {
+		t.Errorf("agent fit says %q", why)
+	}
+
+	same := func(when string) {
+		t.Helper()
+		if now := containerID(l.untilReady("two")["two"], "c"); now != two {
+			t.Fatalf("%s: the container was replaced", when)
+		}
+	}
+	// The plugin is killed, and comes again.
+	p.kill()
+	l.until("unknown health", func(now map[string]*v1.Pod) bool { return health(now["two"]) == v1.ResourceHealthStatusUnknown })
+	l.write("three.yaml", thingPod("three", thing, 1))
+	l.until("waits for the plugin", func(now map[string]*v1.Pod) bool { return waitsFor(now["three"], "DevicesNotReady") })
+	if why := l.ask("why", "three"); !strings.Contains(why, "waiting for devices of "+thing) {
+		t.Errorf("agent why says %q", why)
+	}
+	p.start()
+	l.untilReady("three")
+	l.wantHolds("three", "c")
+	same("after the plugin's end")
+	l.must(os.Remove(filepath.Join(p.devices, "a")))
+	l.until("unhealthy", func(now map[string]*v1.Pod) bool { return health(now["two"]) == v1.ResourceHealthStatusUnhealthy })
+	l.must(os.WriteFile(filepath.Join(p.devices, "a"), nil, 0o600))
+	l.until("healthy", func(now map[string]*v1.Pod) bool { return health(now["two"]) == v1.ResourceHealthStatusHealthy })
+
+	// The agent is killed while the plugin stays, which registers again.
+	l.kill()
+	l.start()
+	same("after the agent's end")
+	l.until("healthy again", func(now map[string]*v1.Pod) bool { return health(now["two"]) == v1.ResourceHealthStatusHealthy })
+	l.wantHolds("two", "a,b")
+
+	// Both are killed, and the plugin is first; then both, and the agent is first.
+	l.kill()
+	p.kill()
+	p.start()
+	l.start()
+	same("with the plugin first")
+	l.write("four.yaml", thingPod("four", thing, 1))
+	l.untilReady("four")
+	l.wantHolds("four", "d")
+	l.kill()
+	p.kill()
+	l.start()
+	same("with the agent first")
+	l.write("five.yaml", thingPod("five", thing, 1))
+	l.until("waits", func(now map[string]*v1.Pod) bool { return waitsFor(now["five"], "DevicesNotReady") })
+	p.start()
+	l.until("turned away", func(now map[string]*v1.Pod) bool { // all four are taken
+		return now["five"] != nil && now["five"].Status.Phase == v1.PodFailed && now["five"].Status.Reason == "OutOf"+thing
+	})
+	same("with all things taken")
+
+	// The machine boots, and the plugin takes its time.
+	l.remove("five.yaml")
+	l.untilGone("five")
+	l.kill()
+	p.kill()
+	l.reboot()
+	l.start()
+	l.untilReady("plain")
+	const late = 5 * time.Second
+	time.Sleep(late) // real: the agent has to bear it
+	for _, name := range []string{"two", "three", "four"} {
+		if pod := l.pods()[name]; !waitsFor(pod, "DevicesNotReady") {
+			t.Errorf("%v after the boot %s is %s %s", late, name, pod.Status.Phase, pod.Status.Reason)
+		}
+	}
+	p.start()
+	l.untilReady("two", "three", "four")
+	if strings.Contains(l.agentLog.String(), "UnexpectedAdmissionError") {
+		t.Error("a pod was turned away")
+	}
+	l.wantHolds("two", "a,b")
+}
+
+// file is a file with a content.
+func (l *lab) file(name, content string) string {
+	file := l.config() + "." + name
+	l.must(os.WriteFile(file, []byte(content), 0o600))
+	return file
+}
+
+func health(p *v1.Pod) v1.ResourceHealthStatus {
+	if p == nil || len(p.Status.ContainerStatuses) == 0 || len(p.Status.ContainerStatuses[0].AllocatedResourcesStatus) == 0 {
+		return ""
+	}
+	return p.Status.ContainerStatuses[0].AllocatedResourcesStatus[0].Resources[0].Health
+}
+
+// wantHolds asks the podresources service, with the client of k8s.io/kubelet,
+// which devices a pod has.
+func (l *lab) wantHolds(pod, want string) {
+	l.t.Helper()
+	conn, err := grpc.NewClient("unix://"+filepath.Join(l.root, "pod-resources", "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	l.must(err)
+	defer func() { _ = conn.Close() }()
+	ctx, cancel := context.WithTimeout(l.t.Context(), patience)
+	defer cancel()
+	list, err := podresources.NewPodResourcesListerClient(conn).List(ctx, &podresources.ListPodResourcesRequest{}, grpc.WaitForReady(true))
+	l.must(err)
+	var all []string
+	for _, r := range list.GetPodResources() {
+		if r.GetName() != pod+"-lab" {
+			continue
+		}
+		for _, d := range r.GetContainers()[0].GetDevices() {
+			all = append(all, d.GetDeviceIds()...)
+		}
+	}
+	if got := strings.Join(all, ","); got != want {
+		l.t.Errorf("podresources: %s has %q, want %q of %v", pod, got, want, list)
+	}
+}

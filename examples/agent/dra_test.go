@@ -1,0 +1,230 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/internal/sampleimage"
+)
+
+// draDriver is the sample driver, a process of its own.
+type draDriver struct {
+	l    *lab
+	bin  string
+	args []string
+	cmd  *exec.Cmd
+
+	mu   sync.Mutex
+	said strings.Builder
+}
+
+// newDRADriver builds it, and does not start it.
+func (l *lab) newDRADriver() *draDriver {
+	l.t.Helper()
+	bin := filepath.Join(l.t.TempDir(), "dradriver")
+	out, err := exec.Command("go", "build", "-o", bin, "../dradriver").CombinedOutput()
+	if err != nil {
+		l.t.Fatalf("go build: %v: %s", err, out)
+	}
+	dir := filepath.Dir(l.manifests) // short enough for sockets
+	d := &draDriver{l: l, bin: bin, args: []string{
+		"--registry", filepath.Join(l.root, "plugins_registry"), "--dir", filepath.Join(dir, "dra"), "--cdi", filepath.Join(l.c.Dir, "cdi"),
+		"--sick", filepath.Join(dir, "sick"),
+	}}
+	l.t.Cleanup(func() {
+		if d.cmd != nil {
+			d.end(syscall.SIGKILL)
+		}
+	})
+	return d
+}
+
+func (d *draDriver) Write(p []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.said.Write(p)
+}
+
+func (d *draDriver) start() {
+	d.cmd = exec.Command(d.bin, d.args...)
+	d.cmd.Stdout, d.cmd.Stderr = d, d
+	d.l.must(d.cmd.Start())
+}
+
+func (d *draDriver) end(sig syscall.Signal) {
+	_ = d.cmd.Process.Signal(sig)
+	_ = d.cmd.Wait()
+	d.cmd = nil
+}
+
+// heard is how often the driver did something.
+func (d *draDriver) heard(what string) (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for line := range strings.Lines(d.said.String()) {
+		if strings.TrimSpace(line) == what {
+			n++
+		}
+	}
+	return n
+}
+
+func (d *draDriver) wantHeard(want string) {
+	d.l.t.Helper()
+	var lines []string
+	d.mu.Lock()
+	for line := range strings.Lines(d.said.String()) {
+		if line = strings.TrimSpace(line); line != "registered" {
+			lines = append(lines, line)
+		}
+	}
+	d.mu.Unlock()
+	if got := strings.Join(lines, "; "); got != want {
+		d.l.t.Errorf("the driver did %q, want %q", got, want)
+	}
+}
+
+func gpuClaim(name string) string {
+	return fmt.Sprintf(`apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: %s}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu.example.com}}]}}
+status: {allocation: {devices: {results: [{request: r, driver: gpu.example.com, pool: node, device: null0}]}}}
+`, name)
+}
+
+// gpuPod says what it sees of its claim, and stays.
+func gpuPod(name, claim string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  terminationGracePeriodSeconds: 1
+  resourceClaims: [{name: gpu, resourceClaimName: %s}]
+  containers:
+  - {name: c, image: '%s', args: [cat, /dev/dra/%[2]s, env, ., out, looked, sleep, forever], resources: {claims: [{name: gpu}]}}
+`, name, claim, sampleimage.Testbox)
+}
+
+// id is a pod's container.
+func containerOf(p *v1.Pod) string { return p.Status.ContainerStatuses[0].ContainerID }
+
+// A pod has what its claim gives it, whoever is killed and comes back: the agent
+// first and the driver later, as when the machine boots; the driver; the agent,
+// before and after the driver. No container is restarted for it, and no claim
+// prepared twice.
+func TestResourceClaims(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	d := l.newDRADriver()
+	l.write("claim.yaml", gpuClaim("gpu"))
+	l.write("one.yaml", gpuPod("one", "gpu"))
+	l.start()
+
+	// The driver is late, and the pod says what it waits for.
+	l.until("waiting for the driver", func(map[string]*v1.Pod) bool {
+		return strings.Contains(l.ask("describe", "pod", "one-lab"), "waits for driver gpu.example.com")
+	})
+	d.start()
+	began := time.Now()
+	one := l.untilReady("one")["one"]
+	t.Logf("ready %v after the driver was started", time.Since(began).Round(time.Millisecond))
+	for limit := time.Now().Add(patience); !strings.Contains(l.ask("logs", "one-lab"), "looked"); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatal("the pod has not looked")
+		}
+	}
+	if said := l.ask("logs", "one-lab"); !strings.Contains(said, "DRA_CLAIM=default/gpu\n") {
+		t.Errorf("it sees:\n%s", said)
+	}
+	if st := one.Status; st.Reason != "" || st.ContainerStatuses[0].RestartCount != 0 {
+		t.Errorf("status %+v", st)
+	}
+	d.wantHeard("prepared default/gpu")
+
+	// Its device falls ill, and gets well.
+	health := func(want v1.ResourceHealthStatus) {
+		t.Helper()
+		l.until("told to be "+string(want), func(now map[string]*v1.Pod) bool {
+			st := now["one"].Status.ContainerStatuses[0].AllocatedResourcesStatus
+			return len(st) == 1 && st[0].Name == "claim:gpu" && st[0].Resources[0].Health == want
+		})
+	}
+	sick := d.args[slices.Index(d.args, "--sick")+1]
+	health(v1.ResourceHealthStatusHealthy)
+	l.must(os.WriteFile(sick, nil, 0o600))
+	health(v1.ResourceHealthStatusUnhealthy)
+	l.must(os.Remove(sick))
+	health(v1.ResourceHealthStatusHealthy)
+
+	// The driver is killed, and comes back; meanwhile a second pod shares the
+	// claim, and a third wants another one.
+	d.end(syscall.SIGKILL)
+	health(v1.ResourceHealthStatusUnknown)
+	l.write("two.yaml", gpuPod("two", "gpu"))
+	l.write("other.yaml", gpuClaim("other"))
+	l.write("three.yaml", gpuPod("three", "other"))
+	l.untilReady("two")
+	l.until("waiting again", func(map[string]*v1.Pod) bool {
+		return strings.Contains(l.ask("describe", "pod", "three-lab"), "claim default/other")
+	})
+	d.start()
+	l.untilReady("three")
+	health(v1.ResourceHealthStatusHealthy)
+	d.wantHeard("prepared default/gpu; prepared default/other")
+
+	// The agent is killed, with the driver there.
+	l.kill()
+	l.start()
+	l.untilReady("one", "two", "three")
+	health(v1.ResourceHealthStatusHealthy)
+
+	// Both are; the agent comes first. A pod that went meanwhile is seen to.
+	l.kill()
+	d.end(syscall.SIGKILL)
+	l.remove("three.yaml")
+	l.start()
+	l.untilReady("one", "two")
+	d.start()
+	health(v1.ResourceHealthStatusHealthy)
+	l.untilGone("three")
+	l.until("undone", func(map[string]*v1.Pod) bool { return d.heard("unprepared default/other") > 0 })
+	d.wantHeard("prepared default/gpu; prepared default/other; unprepared default/other")
+
+	// Both are; the driver comes first.
+	l.kill()
+	d.end(syscall.SIGTERM)
+	d.start()
+	l.start()
+	now := l.untilReady("one", "two")
+	health(v1.ResourceHealthStatusHealthy)
+	if p := now["one"]; p.Status.ContainerStatuses[0].RestartCount != 0 || containerOf(p) != containerOf(one) {
+		t.Errorf("the container was restarted: %s, it was %s", containerOf(p), containerOf(one))
+	}
+
+	// The last that ends has it undone.
+	l.remove("one.yaml")
+	l.untilGone("one")
+	if n := d.heard("unprepared default/gpu"); n != 0 {
+		t.Error("a claim was unprepared under a pod")
+	}
+	l.remove("two.yaml")
+	l.untilGone("two")
+	d.wantHeard("prepared default/gpu; prepared default/other; unprepared default/other; unprepared default/gpu")
+	if left, _ := filepath.Glob(filepath.Join(l.c.Dir, "cdi", "gpu.example.com-*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if left, _ := os.ReadDir(filepath.Join(l.root, "dra")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
