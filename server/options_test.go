@@ -165,7 +165,7 @@ func FuzzClean(f *testing.F) {
 		f.Add(p)
 	}
 	f.Fuzz(func(t *testing.T, p string) {
-		if server.Clean(p) && (strings.Contains(p, "//") || !strings.HasPrefix(path.Clean("/"+p), path.Clean(p))) {
+		if server.Clean(p) && p != "/" && path.Clean(p) != strings.TrimSuffix(p, "/") || server.Clean(p) && !path.IsAbs(p) {
 			t.Errorf("%q is clean", p)
 		}
 	})

@@ -201,5 +201,5 @@ func (s *Server) guard(next http.Handler) http.Handler {
 // and an end in either. What decides about a path and what serves it then see
 // the same one, and nobody is redirected.
 func clean(p string) bool {
-	return p == "/" || p != "" && path.Clean(p) == strings.TrimSuffix(p, "/")
+	return p == "/" || strings.HasPrefix(p, "/") && path.Clean(p) == strings.TrimSuffix(p, "/")
 }
