@@ -36,7 +36,7 @@ func provide(ctx context.Context, p paths) error {
 	}
 	portPrograms(ctx)
 	say("building the agent")
-	if err := goDo(ctx, p, "build", "-trimpath", "-ldflags=-s -w", "-o", p.bin+"/agent", "./examples/agent"); err != nil {
+	if err := goDo(ctx, p, "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags=-s -w", "-o", p.bin+"/agent", "./examples/agent"); err != nil {
 		return fmt.Errorf("build agent: %w", err)
 	}
 	return nil
