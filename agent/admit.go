@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -43,7 +44,8 @@ type Rejection struct {
 // against what the pod asks.
 type predicates struct {
 	nodeName    string
-	labels      map[string]string
+	fixed       map[string]string        // labels
+	live        func() map[string]string // over these; may be nil, and return nil
 	allocatable v1.ResourceList
 	devices     func() map[v1.ResourceName]devicemgr.Count // nil: there are none
 }
@@ -59,13 +61,27 @@ func (p *predicates) Admit(pod *v1.Pod, others []*v1.Pod) *Rejection {
 	return nil
 }
 
-func (p *predicates) operatingSystem(pod *v1.Pod, _ []*v1.Pod) *Rejection {
-	if want := pod.Spec.NodeSelector[v1.LabelOSStable]; want != "" && want != p.labels[v1.LabelOSStable] {
-		return &Rejection{Reason: "PodOSSelectorNodeLabelDoesNotMatch", Message: fmt.Sprintf("pod asks for %s=%s, the node has %q",
-			v1.LabelOSStable, want, p.labels[v1.LabelOSStable])}
+// labels are the node's.
+func (p *predicates) labels() map[string]string {
+	if p.live == nil {
+		return p.fixed
 	}
-	if os := pod.Spec.OS; os != nil && string(os.Name) != p.labels[v1.LabelOSStable] {
-		return &Rejection{Reason: "PodOSNotSupported", Message: fmt.Sprintf("pod is for %s, the node runs %s", os.Name, p.labels[v1.LabelOSStable])}
+	now := p.live()
+	if len(now) == 0 {
+		return p.fixed
+	}
+	all := maps.Clone(p.fixed)
+	maps.Copy(all, now)
+	return all
+}
+
+func (p *predicates) operatingSystem(pod *v1.Pod, _ []*v1.Pod) *Rejection {
+	if want := pod.Spec.NodeSelector[v1.LabelOSStable]; want != "" && want != p.labels()[v1.LabelOSStable] {
+		return &Rejection{Reason: "PodOSSelectorNodeLabelDoesNotMatch", Message: fmt.Sprintf("pod asks for %s=%s, the node has %q",
+			v1.LabelOSStable, want, p.labels()[v1.LabelOSStable])}
+	}
+	if os := pod.Spec.OS; os != nil && string(os.Name) != p.labels()[v1.LabelOSStable] {
+		return &Rejection{Reason: "PodOSNotSupported", Message: fmt.Sprintf("pod is for %s, the node runs %s", os.Name, p.labels()[v1.LabelOSStable])}
 	}
 	return nil
 }
@@ -78,14 +94,14 @@ func (p *predicates) name(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 }
 
 func (p *predicates) selector(pod *v1.Pod, _ []*v1.Pod) *Rejection {
-	if !labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(p.labels)) {
+	if !labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(p.labels())) {
 		return &Rejection{Reason: "NodeAffinity", Message: "the node's labels do not match spec.nodeSelector"}
 	}
 	a := pod.Spec.Affinity
 	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return nil
 	}
-	if podmeta.SelectsNode(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, p.nodeName, p.labels) {
+	if podmeta.SelectsNode(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, p.nodeName, p.labels()) {
 		return nil
 	}
 	return &Rejection{Reason: "NodeAffinity", Message: "the node matches no term of the required node affinity"}

@@ -101,6 +101,12 @@ type Config struct {
 	// with a method Prune(keep map[types.UID]bool) error is told now and then
 	// which pods there are.
 	Sink statusmgr.Sink
+	// MaxPublishBackoff is the longest pause between two tries to hand a status
+	// to the Sink; 1m.
+	MaxPublishBackoff time.Duration
+	// NodeLabels are the node's labels of this moment, over those of Node, or
+	// nil if they are not known; those of Node. It must answer from memory.
+	NodeLabels func() map[string]string
 	// Mirrors makes pods that stand for static ones in a cluster, under which
 	// their statuses go to the Sink; none, they go there under their own.
 	Mirrors Mirrors
@@ -319,7 +325,7 @@ func New(cfg Config) (*Agent, error) {
 		mirrors:    newMirrors(cfg.Mirrors, cfg.Log.Named("mirror")),
 		settled:    make(chan struct{}),
 	}
-	a.node = &predicates{nodeName: cfg.Node.Name, labels: cfg.Node.Labels, allocatable: cfg.Node.Allocatable}
+	a.node = &predicates{nodeName: cfg.Node.Name, fixed: cfg.Node.Labels, live: cfg.NodeLabels, allocatable: cfg.Node.Allocatable}
 	if cfg.Devices != nil {
 		a.node.devices = cfg.Devices.Capacity
 	}

@@ -65,6 +65,7 @@ func (a *Agent) buildBlocks() error {
 		Sink: c.Sink, Store: &lazyStore{dir: filepath.Join(c.RootDir, "unsent"), log: c.Log.Named("statusmgr")},
 		CouldHaveRunning: func(uid types.UID) bool { return a.workers.CouldHaveRunningContainers(uid) },
 		PublishAs:        a.publishedAs,
+		MaxBackoff:       c.MaxPublishBackoff,
 		Log:              c.Log.Named("statusmgr"), Metrics: c.Metrics,
 	})
 	a.probes, errs[7] = probe.New(probe.Config{

@@ -89,7 +89,7 @@ func loadConfig(path, dir string) (*kubeletconfig.KubeletConfiguration, []string
 func withoutEffect(doc map[string]any) []string {
 	var fields []string
 	for field, v := range doc {
-		if v != nil && !slices.Contains(supported, field) && !slices.Contains(gcFields, field) {
+		if v != nil && !slices.Contains(supported, field) && !slices.Contains(clusterFields, field) && !slices.Contains(gcFields, field) {
 			fields = append(fields, field)
 		}
 	}
@@ -368,6 +368,7 @@ func setConfigDefaults(c *kubeletconfig.KubeletConfiguration) {
 	orDefault(&c.CPUCFSQuotaPeriod, metav1.Duration{Duration: 100 * time.Millisecond})
 	orDefault(&c.SingleProcessOOMKill, false)
 	setPlacementDefaults(c)
+	setClusterDefaults(c)
 	setEvictionDefaults(c)
 	setGCDefaults(c)
 	if c.MaxPods == 0 {

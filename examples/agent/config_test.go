@@ -181,10 +181,10 @@ func TestConfigWarnings(t *testing.T) {
 			[]string{`k.yaml: unknown field "crashLoopBackOff.max"; it has no effect`, `k.yaml: unknown field "maxPod"; it has no effect`}},
 		{"wrong case", configHead + "maxpods: 7", []string{`unknown field "maxpods"`}},
 		{"field twice", configHead + "maxPods: 1\nmaxPods: 2", []string{`key "maxPods" already set in map; the last one counts`}},
-		{"not supported", configHead + "hairpinMode: none\nserverTLSBootstrap: true",
-			[]string{"hairpinMode is not supported and has no effect", "serverTLSBootstrap is not"}},
+		{"not supported", configHead + "hairpinMode: none\nkernelMemcgNotification: true",
+			[]string{"hairpinMode is not supported and has no effect", "kernelMemcgNotification is not"}},
 		{"not supported below a supported one", configHead + "logging: {verbosity: 2, format: json}", []string{"logging.format is not"}},
-		{"null is not set", configHead + "serverTLSBootstrap: null", nil},
+		{"null is not set", configHead + "kernelMemcgNotification: null", nil},
 		{"a second document", configHead + "---\n" + configHead, []string{"k.yaml: only the first YAML document counts"}},
 		{"an empty second document", configHead + "---\n# end\n", nil},
 	} {

@@ -19,27 +19,31 @@ import (
 type runFlags struct {
 	config, configDir string
 	kubeconfig        string
-	rootDir           string
-	hostname          string
-	nodeIP            string
-	nodeLabels        string
-	certDir           string
-	registerNode      bool
-	manifests         string
-	manifestURL       string
-	runtimeEndpoint   string
-	imageEndpoint     string
-	verbosity         int
-	socket            string
-	startsInFlight    int
-	pullsPerRegistry  int
-	execProbes        int
-	fastProbes        bool
-	providerConfig    string
-	providerDir       string
-	eviction          evictionFlags
-	shutdownOnTerm    bool
-	gc                gcFlags
+
+	bootstrapKubeconfig string
+	secretKeyFile       string
+
+	rootDir          string
+	hostname         string
+	nodeIP           string
+	nodeLabels       string
+	certDir          string
+	registerNode     bool
+	manifests        string
+	manifestURL      string
+	runtimeEndpoint  string
+	imageEndpoint    string
+	verbosity        int
+	socket           string
+	startsInFlight   int
+	pullsPerRegistry int
+	execProbes       int
+	fastProbes       bool
+	providerConfig   string
+	providerDir      string
+	eviction         evictionFlags
+	shutdownOnTerm   bool
+	gc               gcFlags
 
 	set map[string]bool // names of the flags that were given
 }
@@ -51,7 +55,9 @@ func newRunFlags() (*flag.FlagSet, *runFlags) {
 	fs := flag.NewFlagSet("agent run", flag.ContinueOnError)
 	fs.StringVar(&f.config, "config", "", "a KubeletConfiguration `file`")
 	fs.StringVar(&f.configDir, "config-dir", "", "a `directory` of drop-ins (*.conf) merged over --config")
-	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "a `file`; not supported yet: the agent runs without an API server")
+	fs.StringVar(&f.kubeconfig, "kubeconfig", "", "a `file` that says how to reach the API server; without one the agent runs alone")
+	fs.StringVar(&f.bootstrapKubeconfig, "bootstrap-kubeconfig", "", "a kubeconfig `file` to ask for the first certificate with; --kubeconfig is written then")
+	fs.StringVar(&f.secretKeyFile, "secret-key-file", "", "a `file` with a key of 32 bytes that Secrets are kept encrypted with, for starts without a network")
 	fs.StringVar(&f.rootDir, "root-dir", defaultRootDir, "the `directory` of the agent's state")
 	fs.StringVar(&f.hostname, "hostname-override", "", "the node's `name` instead of the hostname")
 	fs.StringVar(&f.nodeIP, "node-ip", "", "the node's `address`, or two, one of each family, with a comma between")
@@ -59,8 +65,8 @@ func newRunFlags() (*flag.FlagSet, *runFlags) {
 		f.nodeLabels += "," + s
 		return nil
 	})
-	fs.StringVar(&f.certDir, "cert-dir", "", "the `directory` of certificates; no effect without an API server")
-	fs.BoolVar(&f.registerNode, "register-node", true, "join the cluster as a node; no effect without an API server")
+	fs.StringVar(&f.certDir, "cert-dir", "", "the `directory` of certificates; ROOT_DIR/pki")
+	fs.BoolVar(&f.registerNode, "register-node", true, "make the Node object, in a cluster")
 	fs.StringVar(&f.manifests, "pod-manifest-path", "", "the `directory` (or file) of pod manifests")
 	fs.StringVar(&f.manifestURL, "manifest-url", "", "a `URL` that answers with pod manifests")
 	fs.StringVar(&f.runtimeEndpoint, "container-runtime-endpoint", "", "the runtime's `socket`; else the first well-known one that answers")
@@ -101,8 +107,10 @@ const longestSocketPath = 107
 func (f *runFlags) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if f.kubeconfig != "" {
-		bad("--kubeconfig=%q: joining a cluster is not supported yet; leave the flag out to run alone", f.kubeconfig)
+	for name, value := range map[string]string{"bootstrap-kubeconfig": f.bootstrapKubeconfig, "secret-key-file": f.secretKeyFile} {
+		if value != "" && f.kubeconfig == "" {
+			bad("--%s=%q: want --kubeconfig beside it", name, value)
+		}
 	}
 	if f.rootDir == "" {
 		bad("--root-dir=%q: want a directory", f.rootDir)

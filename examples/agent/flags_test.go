@@ -91,7 +91,8 @@ func TestFlagsWrong(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{[]string{"--kubeconfig", "/k"}, []string{`--kubeconfig="/k"`, "not supported yet"}},
+		{[]string{"--bootstrap-kubeconfig", "/b"}, []string{`--bootstrap-kubeconfig="/b"`, "want --kubeconfig beside it"}},
+		{[]string{"--secret-key-file", "/s"}, []string{`--secret-key-file="/s"`, "want --kubeconfig beside it"}},
 		{[]string{"--root-dir="}, []string{`--root-dir=""`, "want a directory"}},
 		{[]string{"--hostname-override", "  "}, []string{`--hostname-override="  "`, "RFC 1123"}},
 		{[]string{"--hostname-override", "Under_Score"}, []string{`--hostname-override="Under_Score"`, "lower case"}},
@@ -117,7 +118,7 @@ func TestFlagsWrong(t *testing.T) {
 		{[]string{"web.yaml"}, []string{"run takes no argument", `"web.yaml"`}},
 		{[]string{"--", "--v=2"}, []string{"run takes no argument", `"--v=2"`}},
 		// All mistakes at once.
-		{[]string{"--kubeconfig", "/k", "--node-ip", "x", "--node-labels", "a=%"}, []string{"--kubeconfig", "--node-ip", "--node-labels"}},
+		{[]string{"--bootstrap-kubeconfig", "/k", "--node-ip", "x", "--node-labels", "a=%"}, []string{"--bootstrap-kubeconfig", "--node-ip", "--node-labels"}},
 	} {
 		t.Run(strings.Join(tc.args, " "), func(t *testing.T) {
 			_, err := parseRunFlags(discard(), tc.args)
@@ -280,7 +281,7 @@ func TestFlagsExitCode(t *testing.T) {
 		{"--v x", `-v="x": want a whole number`},
 		{"logs web --since 5", `--since="5": want a duration such as 30s, 5m or 1h30m`},
 		{"--config /does/not/exist", "open /does/not/exist: no such file or directory"},
-		{"--root-dir /does/not/exist", "nothing to run: give --pod-manifest-path, or staticPodPath or staticPodURL in --config"},
+		{"--root-dir /does/not/exist", "nothing to run: give --pod-manifest-path, or staticPodPath or staticPodURL in --config, or --kubeconfig"},
 	} {
 		stdout, stderr, code := invoke(t, strings.Fields(tc.args)...)
 		if code != 1 || stdout != "" || !strings.HasPrefix(stderr, "agent: "+tc.want) || strings.Count(stderr, "\n") != 1 {
@@ -288,7 +289,7 @@ func TestFlagsExitCode(t *testing.T) {
 		}
 	}
 	// Several mistakes are one line each.
-	_, stderr, _ := invoke(t, "--kubeconfig", "/k", "--node-ip", "x")
+	_, stderr, _ := invoke(t, "--secret-key-file", "/k", "--node-ip", "x")
 	if lines := strings.Split(strings.TrimSpace(stderr), "\n"); len(lines) != 2 || !strings.HasPrefix(lines[1], "agent: --node-ip") {
 		t.Errorf("stderr %q", stderr)
 	}

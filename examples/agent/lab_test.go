@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -56,8 +57,32 @@ type lab struct {
 	env       []string
 	args      []string // of the agent, beside the lab's own
 	cmd       *exec.Cmd
-	agentLog  bytes.Buffer // of the last agent; read it when that has ended
+	agentLog  transcript // of the last agent
 	api       *local.Client
+}
+
+// transcript is what a program says, and can be read while it does.
+type transcript struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (t *transcript) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.Write(p)
+}
+
+func (t *transcript) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.text.String()
+}
+
+func (t *transcript) Reset() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text.Reset()
 }
 
 // newLab starts containerd, and no agent yet.

@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -61,7 +62,7 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 		log.Warn("configuration", zap.String("warning", w))
 	}
 	for _, name := range []string{"cert-dir", "register-node"} {
-		if f.set[name] {
+		if f.set[name] && f.kubeconfig == "" {
 			log.Warn("configuration", zap.String("warning", "--"+name+" has no effect without an API server"))
 		}
 	}
@@ -107,11 +108,56 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 	if err := devicesOf(&cfg, log, reg); err != nil {
 		return err
 	}
+	var cl *cluster
+	if f.kubeconfig != "" {
+		if cl, err = join(f, conf, &cfg, client, log, reg); err != nil {
+			return err
+		}
+	}
 	a, err = agent.New(cfg)
 	if err != nil {
 		return err
 	}
+	var parts []part
+	if cl != nil {
+		cl.attach(a)
+		parts = append(parts, part{"cluster", func(ctx context.Context) error { return cl.run(ctx, log) }})
+	}
+	api, err := newNodeServer(f, conf, a, cl, cfg.Node, client, log, reg)
+	if err != nil {
+		return err
+	}
+	if api != nil {
+		parts = append(parts, part{"node API", api.run})
+	}
+	stop := begin(ctx, parts, log)
+	defer stop()
 	return serve(ctx, a, f, conf, reg, log)
+}
+
+// part is something beside the agent that runs as long as it does.
+type part struct {
+	name string
+	run  func(context.Context) error
+}
+
+// begin starts the parts. They end when stop is called, which is after the
+// agent: a node that takes its time to end lives meanwhile. One that fails is
+// logged: the pods matter more.
+func begin(ctx context.Context, parts []part, log *zap.Logger) (stop func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	for _, p := range parts {
+		wg.Go(func() {
+			if err := p.run(ctx); err != nil {
+				log.Error(p.name+" has ended", zap.Error(err))
+			}
+		})
+	}
+	return func() {
+		cancel()
+		wg.Wait()
+	}
 }
 
 // serve runs the agent and its doors until ctx ends. What goes wrong with a
@@ -213,7 +259,10 @@ func applyFlags(c *kubeletconfig.KubeletConfiguration, f *runFlags) error {
 	if err := errors.Join(f.eviction.apply(c, f.set), shutdownFlagAlone(c, f)); err != nil {
 		return err
 	}
-	for _, p := range []*string{&f.rootDir, &c.StaticPodPath} {
+	if f.certDir == "" {
+		f.certDir = filepath.Join(f.rootDir, "pki")
+	}
+	for _, p := range []*string{&f.rootDir, &f.certDir, &c.StaticPodPath} {
 		if *p == "" {
 			continue
 		}
@@ -223,8 +272,8 @@ func applyFlags(c *kubeletconfig.KubeletConfiguration, f *runFlags) error {
 		}
 		*p = abs
 	}
-	if c.StaticPodPath == "" && c.StaticPodURL == "" {
-		return errors.New("nothing to run: give --pod-manifest-path, or staticPodPath or staticPodURL in --config")
+	if c.StaticPodPath == "" && c.StaticPodURL == "" && f.kubeconfig == "" {
+		return errors.New("nothing to run: give --pod-manifest-path, or staticPodPath or staticPodURL in --config, or --kubeconfig")
 	}
 	if c.FailCgroupV1 != nil && *c.FailCgroupV1 && !agent.CgroupV2() {
 		return errors.New("invalid configuration: failCgroupV1: true: this machine has cgroup v1; want false here")

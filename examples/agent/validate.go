@@ -112,6 +112,7 @@ func validateConfig(c *kubeletconfig.KubeletConfiguration, origin map[string]str
 	}
 	validateCgroups(c, bad)
 	validatePlacement(c, bad)
+	validateCluster(c, bad)
 	validateEviction(c, bad)
 	validateShutdown(c, bad)
 	validateGC(c, bad)

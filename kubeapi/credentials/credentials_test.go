@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,16 +69,16 @@ func start(t *testing.T, srv *kubeapitest.Server, a *authority, cfg credentials.
 func TestFirstCertificateAndRotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv, a, s := kubeapitest.New(), newAuthority(t), newStore(t)
-		closed := 0
-		m, stop := start(t, srv, a, credentials.Config{Store: s, Bootstrap: client(t, srv), API: client(t, srv), CloseConnections: func() { closed++ }})
+		var closed atomic.Int32
+		m, stop := start(t, srv, a, credentials.Config{Store: s, Bootstrap: client(t, srv), API: client(t, srv), CloseConnections: func() { closed.Add(1) }})
 		if c, err := m.ClientCertificate(); c == nil || err != nil {
 			t.Errorf("before the first: %v, %v", c, err)
 		}
 		<-m.Ready()
 		current(t, s, "edge-1")
 		time.Sleep(time.Second)
-		if closed != 1 {
-			t.Errorf("closed %d times after the first", closed)
+		if n := closed.Load(); n != 1 {
+			t.Errorf("closed %d times after the first", n)
 		}
 		if _, err := os.Stat(filepath.Join(s.Dir, "kubelet-client.key.tmp")); err == nil {
 			t.Error("the key of the request is still there")
@@ -92,12 +93,12 @@ func TestFirstCertificateAndRotation(t *testing.T) {
 		if second == first {
 			t.Fatal("not replaced after 91 %")
 		}
-		if closed != 1 {
+		if n := closed.Load(); n != 1 {
 			t.Error("connections are closed although their certificate is valid")
 		}
 		time.Sleep(6 * time.Hour)
-		if closed != 2 {
-			t.Errorf("closed %d times when the first certificate is about to expire", closed)
+		if n := closed.Load(); n != 2 {
+			t.Errorf("closed %d times when the first certificate is about to expire", n)
 		}
 		if n := srv.Count("create", apiclient.CSRs); n != 2 {
 			t.Errorf("%d requests", n)

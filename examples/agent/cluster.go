@@ -1,0 +1,318 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/checkpoint"
+	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi/catalog"
+	"github.com/nodewright/nodewright/kubeapi/credentials"
+	"github.com/nodewright/nodewright/kubeapi/events"
+	"github.com/nodewright/nodewright/kubeapi/mirror"
+	kubenode "github.com/nodewright/nodewright/kubeapi/node"
+	"github.com/nodewright/nodewright/kubeapi/podsource"
+	"github.com/nodewright/nodewright/kubeapi/statussink"
+	"github.com/nodewright/nodewright/kubeapi/tokenrequest"
+	"github.com/nodewright/nodewright/node/status"
+	"github.com/nodewright/nodewright/node/status/cristatus"
+	"github.com/nodewright/nodewright/volumemgr/tokens"
+)
+
+// cluster is what makes the agent a node of one.
+type cluster struct {
+	name    string
+	client  *apiclient.Client
+	pods    *podsource.Source
+	events  *events.Recorder
+	catalog *catalog.Catalog
+	status  *status.Manager
+	node    *kubenode.Manager
+	lease   *kubenode.Lease
+	// own and serving keep certificates; nil if somebody else does.
+	own, serving *credentials.Manager
+
+	agent *agent.Agent // set by attach, before anything runs
+}
+
+// statusBackoff is the longest pause between two tries to publish a status in
+// a cluster: what was not taken arrives soon after the API server's return.
+const statusBackoff = 10 * time.Second
+
+// join makes the parts, and plugs into cfg those that the agent uses. It calls
+// nobody: a node starts without its cluster.
+func join(f *runFlags, c *kubeletconfig.KubeletConfiguration, cfg *agent.Config, runtime *cri.Client, log *zap.Logger, reg prometheus.Registerer) (*cluster, error) {
+	cl := &cluster{name: cfg.Node.Name}
+	conn, err := cl.clients(f, c, log, reg)
+	if err != nil {
+		return nil, err
+	}
+	memory, err := cl.memory(f.rootDir, log)
+	if err != nil {
+		return nil, err
+	}
+	once := cl.client.Once()
+	if cl.pods, err = podsource.New(podsource.Config{
+		Client: cl.client, NodeName: cl.name, Memory: memory("pods"), SecretKeyFile: f.secretKeyFile, Log: log.Named("podsource"),
+	}); err != nil {
+		return nil, err
+	}
+	sink, err := statussink.New(statussink.Config{Client: once, Pods: cl.pods})
+	if err != nil {
+		return nil, err
+	}
+	if cl.events, err = events.New(events.Config{
+		Client: once, NodeName: cl.name, QPS: float64(*c.EventRecordQPS), Burst: int(c.EventBurst), Log: log.Named("events"),
+	}); err != nil {
+		return nil, err
+	}
+	if cl.catalog, err = catalog.New(catalog.Config{Client: cl.client, Memory: memory("catalog"), Log: log.Named("catalog")}); err != nil {
+		return nil, err
+	}
+	mirrors, err := mirror.New(mirror.Config{Client: cl.client, NodeName: cl.name, Node: func() (types.UID, bool) {
+		n, _ := cl.node.Node()
+		if n == nil || n.DeletionTimestamp != nil {
+			return "", false
+		}
+		return n.UID, n.UID != ""
+	}})
+	if err != nil {
+		return nil, err
+	}
+	requester, err := tokenrequest.New(cl.client)
+	if err != nil {
+		return nil, err
+	}
+	cache, err := tokens.New(tokens.Config{Requester: requester})
+	if err != nil {
+		return nil, err
+	}
+	if err := cl.becomeNode(f, c, cfg, runtime, conn, memory("node"), log, reg); err != nil {
+		return nil, err
+	}
+	cfg.Sources = append(cfg.Sources, cl.pods)
+	cfg.Sink, cfg.MaxPublishBackoff = sink, statusBackoff
+	cfg.Events = cl.events
+	cfg.Mirrors, cfg.Services, cfg.RuntimeClasses, cfg.Tokens = mirrors, cl.catalog.Services, cl.catalog.Handler, cache
+	cfg.NodeLabels = cl.labels
+	if cfg.Eviction != nil {
+		cfg.Eviction.Changed = cl.status.Changed
+	}
+	if cfg.Shutdown != nil {
+		cfg.Shutdown.Changed = func(bool) { cl.status.Changed() }
+	}
+	return cl, nil
+}
+
+// memory makes the stores of what outlasts a restart without a network.
+func (cl *cluster) memory(root string, log *zap.Logger) (func(name string) *checkpoint.Store, error) {
+	stores := map[string]*checkpoint.Store{}
+	for _, name := range []string{"pods", "catalog", "node"} {
+		s, err := checkpoint.Open(checkpoint.Config{
+			Dir: filepath.Join(root, "cluster", name),
+			OnCorrupt: func(key, setAside string, err error) {
+				log.Warn("damaged checkpoint set aside", zap.String("key", key), zap.String("file", setAside), zap.Error(err))
+			},
+		})
+		if err != nil {
+			return nil, err
+		}
+		stores[name] = s
+	}
+	return func(name string) *checkpoint.Store { return stores[name] }, nil
+}
+
+// clients makes the API client, with a certificate that is kept fresh if that
+// is asked for, and returns how the heartbeat's is made.
+func (cl *cluster) clients(f *runFlags, c *kubeletconfig.KubeletConfiguration, log *zap.Logger, reg prometheus.Registerer) (connection, error) {
+	store := &credentials.Store{Dir: f.certDir, Prefix: "kubelet-client"}
+	user, bootstrap, err := credentials.Load(credentials.Files{
+		Kubeconfig: f.kubeconfig, Bootstrap: f.bootstrapKubeconfig, Current: store.CurrentPath(),
+	}, time.Now())
+	if err != nil {
+		return connection{}, fmt.Errorf("--kubeconfig=%q: %w", f.kubeconfig, err)
+	}
+	user.QPS, user.Burst = float32(*c.KubeAPIQPS), int(c.KubeAPIBurst)
+	conn := connection{rest: user}
+	initial, err := certificateOf(user)
+	if err != nil {
+		return connection{}, fmt.Errorf("--kubeconfig=%q: %w", f.kubeconfig, err)
+	}
+	rotates := bootstrap != nil || c.RotateCertificates && initial != nil
+	if rotates {
+		conn.rest = rest.AnonymousClientConfig(user)
+		conn.rest.QPS, conn.rest.Burst = user.QPS, user.Burst
+		conn.certificate = func() (*tls.Certificate, error) { return cl.own.ClientCertificate() }
+	}
+	if cl.client, err = apiclient.New(apiclient.Config{REST: conn.rest, Certificate: conn.certificate}); err != nil {
+		return connection{}, err
+	}
+	if rotates {
+		cfg := credentials.Config{
+			Store: store, API: cl.client, Initial: initial,
+			Template:         func() *x509.CertificateRequest { return credentials.ClientTemplate(cl.name) },
+			CloseConnections: cl.client.CloseConnections, Log: log.Named("credentials"), Metrics: reg,
+		}
+		if bootstrap != nil {
+			if cfg.Bootstrap, err = apiclient.New(apiclient.Config{REST: bootstrap}); err != nil {
+				return connection{}, err
+			}
+		}
+		if cl.own, err = credentials.New(cfg); err != nil {
+			return connection{}, err
+		}
+	}
+	if c.ServerTLSBootstrap {
+		cl.serving, err = credentials.New(credentials.Config{
+			Purpose: credentials.Server, Store: &credentials.Store{Dir: f.certDir, Prefix: "kubelet-server"}, API: cl.client,
+			Template: func() *x509.CertificateRequest {
+				n, _ := cl.node.Node()
+				if n == nil {
+					return nil
+				}
+				return credentials.ServerTemplate(cl.name, n.Status.Addresses, true)
+			},
+			Log: log.Named("credentials"), Metrics: reg,
+		})
+	}
+	return conn, err
+}
+
+// connection says how clients are made.
+type connection struct {
+	rest        *rest.Config
+	certificate func() (*tls.Certificate, error) // nil: that of rest
+}
+
+// certificateOf is the client certificate of a kubeconfig; nil if it has none.
+func certificateOf(c *rest.Config) (*tls.Certificate, error) {
+	certPEM, keyPEM := c.CertData, c.KeyData
+	for file, into := range map[string]*[]byte{c.CertFile: &certPEM, c.KeyFile: &keyPEM} {
+		if file == "" || len(*into) > 0 {
+			continue
+		}
+		b, err := os.ReadFile(file)
+		if os.IsNotExist(err) {
+			return nil, nil //nolint:nilnil // a bootstrap has just written the kubeconfig: the pair is yet to come
+		} else if err != nil {
+			return nil, err
+		}
+		*into = b
+	}
+	if len(certPEM) == 0 || len(keyPEM) == 0 {
+		return nil, nil //nolint:nilnil // a token may be all there is
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("client certificate: %w", err)
+	}
+	return &pair, nil
+}
+
+// becomeNode makes what registers the Node and reports its status.
+func (cl *cluster) becomeNode(f *runFlags, c *kubeletconfig.KubeletConfiguration, cfg *agent.Config, runtime *cri.Client, conn connection, store *checkpoint.Store, log *zap.Logger, reg prometheus.Registerer) error {
+	ips, _, err := status.ParseNodeIPs(f.nodeIP)
+	if err != nil {
+		return fmt.Errorf("--node-ip=%q: %w", f.nodeIP, err)
+	}
+	source := cristatus.New(runtime)
+	if cl.status, err = status.New(status.Config{
+		Hostname: cl.name, NodeIPs: ips, MaxPods: int64(c.MaxPods), PodsPerCore: int64(c.PodsPerCore), LocalStorage: true,
+		Reserved: divided(c, cfg.Node.Capacity).Reserved(), Version: kubernetesVersion, Port: c.Port, MaxImages: int(*c.NodeStatusMaxImages),
+		Machine: status.System{Files: os.DirFS("/")}, Runtime: source, Images: source, Pressures: cl,
+		Devices:  cl.devices,
+		Shutdown: func() error { return cl.agent.ShuttingDown() },
+		Checks:   []status.Check{{Name: "PLEG", Err: func() error { return cl.agent.Healthy() }}},
+		Log:      log.Named("nodestatus"),
+	}); err != nil {
+		return err
+	}
+	update, lease := c.NodeStatusUpdateFrequency.Duration, time.Duration(c.NodeLeaseDurationSeconds)*time.Second
+	heartbeat, err := kubenode.Heartbeat(conn.rest, update, lease, func(a *apiclient.Config) { a.Certificate = conn.certificate })
+	if err != nil {
+		return err
+	}
+	labels, _ := f.labels() // checked with the flags
+	if cl.node, err = kubenode.New(kubenode.Config{
+		Name: cl.name, API: heartbeat, Status: cl.status, Register: f.registerNode, Labels: labels, Taints: c.RegisterWithTaints,
+		ProviderID: c.ProviderID, Update: update, Report: c.NodeStatusReportFrequency.Duration, Store: store,
+		Changed: func(*v1.Node) {
+			if cl.serving != nil {
+				cl.serving.TemplateChanged()
+			}
+		},
+		Event: func(e status.Event) { cl.events.NodeEvent(e.Type, e.Reason, e.Message) },
+		Log:   log.Named("node"), Metrics: reg,
+	}); err != nil {
+		return err
+	}
+	cl.lease, err = kubenode.NewLease(kubenode.LeaseConfig{
+		Name: cl.name, API: heartbeat, Duration: lease, Owner: cl.node.UID, Log: log.Named("lease"),
+	})
+	return err
+}
+
+// kubernetesVersion is the release of Kubernetes that this agent behaves as:
+// what a node of its k8s.io modules would say.
+const kubernetesVersion = "v1.36.0"
+
+// attach gives the parts the agent that they tell of. It comes before run.
+func (cl *cluster) attach(a *agent.Agent) { cl.agent = a }
+
+// run keeps the node in its cluster until ctx ends. The lease is kept until
+// then, and no certificate is waited for.
+func (cl *cluster) run(ctx context.Context, log *zap.Logger) error {
+	if err := cl.node.Restore(); err != nil {
+		log.Warn("what is known of the node is read from the API server alone", zap.Error(err))
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, m := range []*credentials.Manager{cl.own, cl.serving} {
+		if m != nil {
+			g.Go(func() error { return m.Run(ctx) })
+		}
+	}
+	for _, run := range []func(context.Context) error{cl.events.Run, cl.catalog.Run, cl.status.Run, cl.node.Run, cl.lease.Run} {
+		g.Go(func() error { return run(ctx) })
+	}
+	cl.events.NodeEvent(v1.EventTypeNormal, "Starting", "Starting kubelet.")
+	return g.Wait()
+}
+
+// labels are those that the Node has now.
+func (cl *cluster) labels() map[string]string {
+	if n, _ := cl.node.Node(); n != nil {
+		return n.Labels
+	}
+	return nil
+}
+
+// UnderPressure implements status.Pressures.
+func (cl *cluster) UnderPressure(kind v1.NodeConditionType) bool {
+	for _, c := range cl.agent.Pressure() {
+		if c.Type == kind {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// devices are those of plugins.
+func (cl *cluster) devices() status.Devices {
+	capacity, allocatable := cl.agent.Resources()
+	return status.Devices{Capacity: capacity, Allocatable: allocatable}
+}

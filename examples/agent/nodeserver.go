@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/server"
+	"github.com/nodewright/nodewright/server/auth"
+	"github.com/nodewright/nodewright/server/serving"
+	usagemetrics "github.com/nodewright/nodewright/server/usage"
+)
+
+// nodeServer is the node's API over HTTPS, which a cluster needs, and its
+// read-only part over HTTP, which anybody may be given.
+type nodeServer struct {
+	server *server.Server
+	certs  *serving.Certs // nil without HTTPS
+}
+
+// newNodeServer makes it; nil if neither is asked for. cl is nil for an agent
+// that runs alone: then there is nobody to ask who may use HTTPS.
+func newNodeServer(f *runFlags, c *kubeletconfig.KubeletConfiguration, a *agent.Agent, cl *cluster, node agent.Node, rt *cri.Client, log *zap.Logger, reg *prometheus.Registry) (*nodeServer, error) {
+	main := cl != nil && *c.EnableServer
+	if !main && c.ReadOnlyPort == 0 {
+		return nil, nil //nolint:nilnil // there is nothing to serve
+	}
+	gatherers, err := gatherers(a, reg)
+	if err != nil {
+		return nil, err
+	}
+	cfg := server.Config{
+		Node: node.Name, ReadOnlyPort: int(c.ReadOnlyPort), Address: c.Address,
+		EnableDebuggingHandlers: *c.EnableDebuggingHandlers, EnableProfilingHandler: *c.EnableProfilingHandler,
+		EnableSystemLogHandler: *c.EnableSystemLogHandler, EnableSystemLogQuery: *c.EnableSystemLogQuery,
+		EnableDebugFlagsHandler: *c.EnableDebugFlagsHandler,
+		Pods:                    a, Running: a, Instances: instances{a}, Runtime: rt, Checkpoint: rt, Logs: instances{a},
+		Stats: statistics{a}, Gatherers: gatherers, PodLogsDir: c.PodLogsDir, CheckpointDir: filepath.Join(f.rootDir, "checkpoints"),
+		Configz: func() any { return c },
+		Health: []server.Check{{Name: "syncloop", Check: func(*http.Request) error {
+			if !a.Alive() {
+				return errors.New("sync Loop took longer than expected")
+			}
+			return nil
+		}}},
+		Log: log.Named("server"), Metrics: reg,
+	}
+	n := &nodeServer{}
+	if main {
+		if err := n.secure(&cfg, f, c, cl, node, log); err != nil {
+			return nil, err
+		}
+	}
+	n.server, err = server.New(cfg)
+	return n, err
+}
+
+// secure adds HTTPS, and who may use it.
+func (n *nodeServer) secure(cfg *server.Config, f *runFlags, c *kubeletconfig.KubeletConfiguration, cl *cluster, node agent.Node, log *zap.Logger) error {
+	certs := serving.Config{
+		CertFile: c.TLSCertFile, KeyFile: c.TLSPrivateKeyFile, CertDir: f.certDir, Host: node.Name,
+		ClientCAFile: c.Authentication.X509.ClientCAFile,
+		Options:      serving.Options{CipherSuites: c.TLSCipherSuites, MinVersion: c.TLSMinVersion},
+		Log:          log.Named("serving"),
+	}
+	for _, ip := range node.IPs {
+		certs.IPs = append(certs.IPs, net.ParseIP(ip))
+	}
+	if cl.serving != nil {
+		certs.Certificate = cl.serving.Current
+	}
+	var err error
+	if n.certs, err = serving.New(certs); err != nil {
+		return err
+	}
+	who := []auth.Authenticator{auth.ClientCerts(n.certs.ClientCAs)}
+	if *c.Authentication.Webhook.Enabled {
+		who = append(who, auth.Tokens(auth.TokensConfig{TTL: c.Authentication.Webhook.CacheTTL.Duration, Reviewer: tokenReviewer(cl.client)}))
+	}
+	cfg.Authenticator = auth.FirstOf(who...)
+	if *c.Authentication.Anonymous.Enabled {
+		cfg.Authenticator = auth.Anonymous(cfg.Authenticator)
+	}
+	cfg.Authorizer = auth.AlwaysAllow()
+	if c.Authorization.Mode == kubeletconfig.KubeletAuthorizationModeWebhook {
+		w := c.Authorization.Webhook
+		cfg.Authorizer = auth.Access(auth.AccessConfig{
+			Reviewer: accessReviewer(cl.client), AllowTTL: w.CacheAuthorizedTTL.Duration, DenyTTL: w.CacheUnauthorizedTTL.Duration,
+		})
+	}
+	cfg.Port, cfg.TLS = int(c.Port), n.certs.TLS()
+	return nil
+}
+
+// run serves until ctx ends.
+func (n *nodeServer) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	if n.certs != nil {
+		g.Go(func() error { return n.certs.Run(ctx) })
+	}
+	g.Go(func() error { return n.server.Run(ctx) })
+	return g.Wait()
+}
+
+func tokenReviewer(c *apiclient.Client) auth.TokenReviewer {
+	return auth.TokenReviewerFunc(func(ctx context.Context, r *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
+		return review(ctx, c, apiclient.TokenReviews, r, &authenticationv1.TokenReview{})
+	})
+}
+
+func accessReviewer(c *apiclient.Client) auth.AccessReviewer {
+	return auth.AccessReviewerFunc(func(ctx context.Context, r *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
+		return review(ctx, c, apiclient.AccessReviews, r, &authorizationv1.SubjectAccessReview{})
+	})
+}
+
+// review posts a question and returns it with its answer.
+func review[T runtime.Object](ctx context.Context, c *apiclient.Client, r apiclient.Resource, question, answer T) (T, error) {
+	err := c.Create(ctx, r, apiclient.Key{}, question, answer)
+	return answer, err
+}
+
+// instances finds the agent's containers, sandboxes and logs.
+type instances struct{ a *agent.Agent }
+
+func (i instances) ContainerID(ctx context.Context, pod types.UID, container string) (string, error) {
+	id, err := i.a.ContainerID(ctx, pod, container)
+	return id, notFound(err)
+}
+
+func (i instances) SandboxID(ctx context.Context, pod types.UID) (string, error) {
+	id, err := i.a.SandboxID(ctx, pod)
+	return id, notFound(err)
+}
+
+func (i instances) LogFile(ctx context.Context, id string) (path string, open bool, err error) {
+	path, open, err = i.a.LogFile(ctx, id)
+	return path, open, notFound(err)
+}
+
+// notFound says in the server's words that something is not there.
+func notFound(err error) error {
+	if errors.Is(err, local.ErrNotFound) {
+		return fmt.Errorf("%w: %w", server.ErrNotFound, err)
+	}
+	return err
+}
+
+// statistics are the agent's.
+type statistics struct{ a *agent.Agent }
+
+func (s statistics) Summary(ctx context.Context, cpuAndMemoryOnly bool) (*statsapi.Summary, error) {
+	if cpuAndMemoryOnly {
+		return s.a.CPUAndMemory(ctx)
+	}
+	return s.a.Summary(ctx)
+}
+
+// scrapeTimeout bounds a scrape of what has to be measured for it.
+const scrapeTimeout = 10 * time.Second
+
+// gatherers are the metrics by path.
+func gatherers(a *agent.Agent, reg *prometheus.Registry) (map[string]prometheus.Gatherer, error) {
+	resources, containers := prometheus.NewRegistry(), prometheus.NewRegistry()
+	err := errors.Join(
+		resources.Register(usagemetrics.Resource(statistics{a}, scrapeTimeout)),
+		containers.Register(usagemetrics.Containers(usagemetrics.Config{Stats: statistics{a}, Timeout: scrapeTimeout})),
+	)
+	probes := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		all, err := reg.Gather()
+		var out []*dto.MetricFamily
+		for _, f := range all {
+			if strings.HasPrefix(f.GetName(), "prober_") {
+				out = append(out, f)
+			}
+		}
+		return out, err
+	})
+	return map[string]prometheus.Gatherer{
+		"/metrics": reg, "/metrics/resource": resources, "/metrics/cadvisor": containers, "/metrics/probes": probes,
+	}, err
+}
