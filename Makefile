@@ -13,7 +13,7 @@ run: ## containerd, the agent and examples/manifests, until Ctrl-C
 	@exec $(BIN)/run $(ARGS)
 
 build: ## the agent, into build/bin
-	go build -trimpath -tags grpcnotrace -ldflags='-s -w' -o $(BIN)/agent ./examples/agent
+	xargs -d '\n' -a internal/agentbuild/flags sh -c 'exec go build "$$@" -o $(BIN)/agent ./examples/agent' build
 
 test: ## every test, with the race detector
 	go test -race -timeout 25m ./...

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 )
 
 // Key names an object. Namespace is empty for one that is in none.
@@ -186,23 +185,6 @@ func (c *Client) Watch(ctx context.Context, r Resource, namespace string, opts m
 	}
 	opts.Watch = true
 	return req.VersionedParams(&opts, c.params).Watch(ctx)
-}
-
-// ListWatcher is for a reflector over the objects of a namespace, or of all
-// with "", that the selector of fields selects. newList makes an empty list of
-// their kind.
-func (c *Client) ListWatcher(r Resource, namespace, fields string, newList func() runtime.Object) cache.ListerWatcher {
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			opts.FieldSelector = fields
-			list := newList()
-			return list, c.List(ctx, r, namespace, opts, list)
-		},
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			opts.FieldSelector = fields
-			return c.Watch(ctx, r, namespace, opts)
-		},
-	}
 }
 
 func (c *Client) begin(r Resource, k Key, verb string, subresources ...string) (*rest.Request, error) {

@@ -8,7 +8,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -40,16 +39,13 @@ var (
 	PersistentVolumes      = Resource{"", "v1", "persistentvolumes", false}
 	PersistentVolumeClaims = Resource{"", "v1", "persistentvolumeclaims", true}
 
-	Leases            = Resource{"coordination.k8s.io", "v1", "leases", true}
-	CSRs              = Resource{"certificates.k8s.io", "v1", "certificatesigningrequests", false}
-	TokenReviews      = Resource{"authentication.k8s.io", "v1", "tokenreviews", false}
-	AccessReviews     = Resource{"authorization.k8s.io", "v1", "subjectaccessreviews", false}
-	RuntimeClasses    = Resource{"node.k8s.io", "v1", "runtimeclasses", false}
-	CSINodes          = Resource{"storage.k8s.io", "v1", "csinodes", false}
-	CSIDrivers        = Resource{"storage.k8s.io", "v1", "csidrivers", false}
-	VolumeAttachments = Resource{"storage.k8s.io", "v1", "volumeattachments", false}
-	ResourceClaims    = Resource{"resource.k8s.io", "v1", "resourceclaims", true}
-	ResourceSlices    = Resource{"resource.k8s.io", "v1", "resourceslices", false}
+	Leases         = Resource{"coordination.k8s.io", "v1", "leases", true}
+	CSRs           = Resource{"certificates.k8s.io", "v1", "certificatesigningrequests", false}
+	TokenReviews   = Resource{"authentication.k8s.io", "v1", "tokenreviews", false}
+	AccessReviews  = Resource{"authorization.k8s.io", "v1", "subjectaccessreviews", false}
+	RuntimeClasses = Resource{"node.k8s.io", "v1", "runtimeclasses", false}
+	ResourceClaims = Resource{"resource.k8s.io", "v1", "resourceclaims", true}
+	ResourceSlices = Resource{"resource.k8s.io", "v1", "resourceslices", false}
 )
 
 // NewScheme returns a scheme that knows the groups above and no others.
@@ -58,7 +54,7 @@ func NewScheme() (*runtime.Scheme, error) {
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	for _, add := range []func(*runtime.Scheme) error{
 		v1.AddToScheme, coordinationv1.AddToScheme, certificatesv1.AddToScheme, authenticationv1.AddToScheme,
-		authorizationv1.AddToScheme, nodev1.AddToScheme, storagev1.AddToScheme, resourcev1.AddToScheme,
+		authorizationv1.AddToScheme, nodev1.AddToScheme, resourcev1.AddToScheme,
 	} {
 		if err := add(s); err != nil {
 			return nil, err

@@ -8,7 +8,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -46,9 +45,6 @@ func kinds() map[string]kind {
 		{apiclient.TokenReviews, &authenticationv1.TokenReview{}, nil},
 		{apiclient.AccessReviews, &authorizationv1.SubjectAccessReview{}, nil},
 		{apiclient.RuntimeClasses, &nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}},
-		{apiclient.CSINodes, &storagev1.CSINode{}, &storagev1.CSINodeList{}},
-		{apiclient.CSIDrivers, &storagev1.CSIDriver{}, &storagev1.CSIDriverList{}},
-		{apiclient.VolumeAttachments, &storagev1.VolumeAttachment{}, &storagev1.VolumeAttachmentList{}},
 		{apiclient.ResourceClaims, &resourcev1.ResourceClaim{}, &resourcev1.ResourceClaimList{}},
 		{apiclient.ResourceSlices, &resourcev1.ResourceSlice{}, &resourcev1.ResourceSliceList{}},
 	} {

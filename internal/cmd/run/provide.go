@@ -7,7 +7,9 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 
+	"github.com/nodewright/nodewright/internal/agentbuild"
 	"github.com/nodewright/nodewright/internal/containerdtest"
 )
 
@@ -36,7 +38,7 @@ func provide(ctx context.Context, p paths) error {
 	}
 	portPrograms(ctx)
 	say("building the agent")
-	if err := goDo(ctx, p, "build", "-trimpath", "-tags", "grpcnotrace", "-ldflags=-s -w", "-o", p.bin+"/agent", "./examples/agent"); err != nil {
+	if err := goDo(ctx, p, slices.Concat([]string{"build"}, agentbuild.Flags(), []string{"-o", p.bin + "/agent", "./examples/agent"})...); err != nil {
 		return fmt.Errorf("build agent: %w", err)
 	}
 	return nil
