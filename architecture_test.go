@@ -146,6 +146,9 @@ func TestBannedImports(t *testing.T) {
 		within := strings.TrimPrefix(p.ImportPath, module+"/")
 		for _, dep := range p.Deps {
 			for _, b := range banned {
+				if floorOf(name) == 5 && len(b.except) > 0 && !slices.Contains(p.Imports, dep) {
+					continue // an example has it by a room that may
+				}
 				if (dep == b.prefix || strings.HasPrefix(dep, b.prefix+"/")) && !slices.Contains(b.except, name) {
 					t.Errorf("%s depends on %s: %s", p.ImportPath, dep, b.why)
 				}

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/nodewright/nodewright/agent"
@@ -58,7 +57,7 @@ const statusBackoff = 10 * time.Second
 // nobody: a node starts without its cluster.
 func join(f *runFlags, c *kubeletconfig.KubeletConfiguration, cfg *agent.Config, runtime *cri.Client, log *zap.Logger, reg prometheus.Registerer) (*cluster, error) {
 	cl := &cluster{name: cfg.Node.Name}
-	conn, err := cl.clients(f, c, log, reg)
+	heartbeat, err := cl.clients(f, c, log, reg)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +101,7 @@ func join(f *runFlags, c *kubeletconfig.KubeletConfiguration, cfg *agent.Config,
 	if err != nil {
 		return nil, err
 	}
-	if err := cl.becomeNode(f, c, cfg, runtime, conn, memory("node"), log, reg); err != nil {
+	if err := cl.becomeNode(f, c, cfg, runtime, heartbeat, memory("node"), log, reg); err != nil {
 		return nil, err
 	}
 	cfg.Sources = append(cfg.Sources, cl.pods)
@@ -137,30 +136,32 @@ func (cl *cluster) memory(root string, log *zap.Logger) (func(name string) *chec
 	return func(name string) *checkpoint.Store { return stores[name] }, nil
 }
 
+// heartbeats makes a client of its own for the Node and its lease.
+type heartbeats func(update, lease time.Duration) (*apiclient.Client, error)
+
 // clients makes the API client, with a certificate that is kept fresh if that
 // is asked for, and returns how the heartbeat's is made.
-func (cl *cluster) clients(f *runFlags, c *kubeletconfig.KubeletConfiguration, log *zap.Logger, reg prometheus.Registerer) (connection, error) {
+func (cl *cluster) clients(f *runFlags, c *kubeletconfig.KubeletConfiguration, log *zap.Logger, reg prometheus.Registerer) (heartbeats, error) {
 	store := &credentials.Store{Dir: f.certDir, Prefix: "kubelet-client"}
 	user, bootstrap, err := credentials.Load(credentials.Files{
 		Kubeconfig: f.kubeconfig, Bootstrap: f.bootstrapKubeconfig, Current: store.CurrentPath(),
 	}, time.Now())
 	if err != nil {
-		return connection{}, fmt.Errorf("--kubeconfig=%q: %w", f.kubeconfig, err)
+		return nil, fmt.Errorf("--kubeconfig=%q: %w", f.kubeconfig, err)
 	}
 	user.QPS, user.Burst = float32(*c.KubeAPIQPS), int(c.KubeAPIBurst)
-	conn := connection{rest: user}
-	initial, err := certificateOf(user)
+	anonymous, initial, err := credentials.Rotating(user)
 	if err != nil {
-		return connection{}, fmt.Errorf("--kubeconfig=%q: %w", f.kubeconfig, err)
+		return nil, fmt.Errorf("--kubeconfig=%q: %w", f.kubeconfig, err)
 	}
 	rotates := bootstrap != nil || c.RotateCertificates && initial != nil
+	var certificate func() (*tls.Certificate, error) // nil: that of the kubeconfig
 	if rotates {
-		conn.rest = rest.AnonymousClientConfig(user)
-		conn.rest.QPS, conn.rest.Burst = user.QPS, user.Burst
-		conn.certificate = func() (*tls.Certificate, error) { return cl.own.ClientCertificate() }
+		user = anonymous
+		certificate = func() (*tls.Certificate, error) { return cl.own.ClientCertificate() }
 	}
-	if cl.client, err = apiclient.New(apiclient.Config{REST: conn.rest, Certificate: conn.certificate}); err != nil {
-		return connection{}, err
+	if cl.client, err = apiclient.New(apiclient.Config{REST: user, Certificate: certificate}); err != nil {
+		return nil, err
 	}
 	if rotates {
 		cfg := credentials.Config{
@@ -170,11 +171,11 @@ func (cl *cluster) clients(f *runFlags, c *kubeletconfig.KubeletConfiguration, l
 		}
 		if bootstrap != nil {
 			if cfg.Bootstrap, err = apiclient.New(apiclient.Config{REST: bootstrap}); err != nil {
-				return connection{}, err
+				return nil, err
 			}
 		}
 		if cl.own, err = credentials.New(cfg); err != nil {
-			return connection{}, err
+			return nil, err
 		}
 	}
 	if c.ServerTLSBootstrap {
@@ -190,42 +191,13 @@ func (cl *cluster) clients(f *runFlags, c *kubeletconfig.KubeletConfiguration, l
 			Log: log.Named("credentials"), Metrics: reg,
 		})
 	}
-	return conn, err
-}
-
-// connection says how clients are made.
-type connection struct {
-	rest        *rest.Config
-	certificate func() (*tls.Certificate, error) // nil: that of rest
-}
-
-// certificateOf is the client certificate of a kubeconfig; nil if it has none.
-func certificateOf(c *rest.Config) (*tls.Certificate, error) {
-	certPEM, keyPEM := c.CertData, c.KeyData
-	for file, into := range map[string]*[]byte{c.CertFile: &certPEM, c.KeyFile: &keyPEM} {
-		if file == "" || len(*into) > 0 {
-			continue
-		}
-		b, err := os.ReadFile(file)
-		if os.IsNotExist(err) {
-			return nil, nil //nolint:nilnil // a bootstrap has just written the kubeconfig: the pair is yet to come
-		} else if err != nil {
-			return nil, err
-		}
-		*into = b
-	}
-	if len(certPEM) == 0 || len(keyPEM) == 0 {
-		return nil, nil //nolint:nilnil // a token may be all there is
-	}
-	pair, err := tls.X509KeyPair(certPEM, keyPEM)
-	if err != nil {
-		return nil, fmt.Errorf("client certificate: %w", err)
-	}
-	return &pair, nil
+	return func(update, lease time.Duration) (*apiclient.Client, error) {
+		return kubenode.Heartbeat(user, update, lease, func(a *apiclient.Config) { a.Certificate = certificate })
+	}, err
 }
 
 // becomeNode makes what registers the Node and reports its status.
-func (cl *cluster) becomeNode(f *runFlags, c *kubeletconfig.KubeletConfiguration, cfg *agent.Config, runtime *cri.Client, conn connection, store *checkpoint.Store, log *zap.Logger, reg prometheus.Registerer) error {
+func (cl *cluster) becomeNode(f *runFlags, c *kubeletconfig.KubeletConfiguration, cfg *agent.Config, runtime *cri.Client, heartbeat heartbeats, store *checkpoint.Store, log *zap.Logger, reg prometheus.Registerer) error {
 	ips, _, err := status.ParseNodeIPs(f.nodeIP)
 	if err != nil {
 		return fmt.Errorf("--node-ip=%q: %w", f.nodeIP, err)
@@ -243,13 +215,13 @@ func (cl *cluster) becomeNode(f *runFlags, c *kubeletconfig.KubeletConfiguration
 		return err
 	}
 	update, lease := c.NodeStatusUpdateFrequency.Duration, time.Duration(c.NodeLeaseDurationSeconds)*time.Second
-	heartbeat, err := kubenode.Heartbeat(conn.rest, update, lease, func(a *apiclient.Config) { a.Certificate = conn.certificate })
+	api, err := heartbeat(update, lease)
 	if err != nil {
 		return err
 	}
 	labels, _ := f.labels() // checked with the flags
 	if cl.node, err = kubenode.New(kubenode.Config{
-		Name: cl.name, API: heartbeat, Status: cl.status, Register: f.registerNode, Labels: labels, Taints: c.RegisterWithTaints,
+		Name: cl.name, API: api, Status: cl.status, Register: f.registerNode, Labels: labels, Taints: c.RegisterWithTaints,
 		ProviderID: c.ProviderID, Update: update, Report: c.NodeStatusReportFrequency.Duration, Store: store,
 		Changed: func(*v1.Node) {
 			if cl.serving != nil {
@@ -262,7 +234,7 @@ func (cl *cluster) becomeNode(f *runFlags, c *kubeletconfig.KubeletConfiguration
 		return err
 	}
 	cl.lease, err = kubenode.NewLease(kubenode.LeaseConfig{
-		Name: cl.name, API: heartbeat, Duration: lease, Owner: cl.node.UID, Log: log.Named("lease"),
+		Name: cl.name, API: api, Duration: lease, Owner: cl.node.UID, Log: log.Named("lease"),
 	})
 	return err
 }

@@ -74,8 +74,8 @@ func TestEvictsBeforeTheKernelKills(t *testing.T) {
 	before := l.untilReady("bystander")["bystander"]
 
 	steps := make([]string, 0, 200)
-	for range 100 {
-		steps = append(steps, "alloc, '8', sleep, 300ms")
+	for range 200 {
+		steps = append(steps, "alloc, '4', sleep, 300ms")
 	}
 	began := time.Now()
 	l.write("hog.yaml", wanting("hog", "requests: {memory: 10Mi}", "", strings.Join(steps, ", ")))

@@ -47,19 +47,16 @@ func Example() {
 	server.Create(configMap("settings", "hello"))
 	server.Create(pod("web", "configmap/settings"))
 	for change := range pods.Changes() {
-		fmt.Println(change.Op, len(change.Pods))
 		switch {
-		case change.Op == podmgr.Add && len(change.Pods) > 0:
-			fmt.Println(change.Pods[0].Name, "with", pods.ConfigMaps("ns")["settings"].Data["k"])
+		case change.Op == podmgr.Add && len(change.Pods) > 0: // the first may say that all is known
+			fmt.Println(change.Op, change.Pods[0].Name, "with", pods.ConfigMaps("ns")["settings"].Data["k"])
 			statuses.Set(change.Pods[0], v1.PodStatus{Phase: v1.PodRunning})
 		case change.Op == podmgr.Reconcile:
-			fmt.Println("the server shows it", change.Pods[0].Status.Phase)
+			fmt.Println(change.Op, "as the server shows it", change.Pods[0].Status.Phase)
 			return
 		}
 	}
 	// Output:
-	// ADD 1
-	// web with hello
-	// RECONCILE 1
-	// the server shows it Running
+	// ADD web with hello
+	// RECONCILE as the server shows it Running
 }

@@ -1,0 +1,49 @@
+package credentials
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"k8s.io/client-go/rest"
+)
+
+// Rotating takes the client certificate out of what [Load] returned, for a
+// Manager that replaces it (Config.Initial); nil if there is none, as when it
+// is yet to be asked for or a token is all there is. What is left says which
+// server it is and how often it may be called.
+func Rotating(user *rest.Config) (server *rest.Config, initial *tls.Certificate, err error) {
+	server = rest.AnonymousClientConfig(user)
+	server.QPS, server.Burst = user.QPS, user.Burst
+	certPEM, err := dataOf(user.CertData, user.CertFile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("client certificate: %w", err)
+	}
+	keyPEM, err := dataOf(user.KeyData, user.KeyFile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("key of the client certificate: %w", err)
+	}
+	if len(certPEM) == 0 || len(keyPEM) == 0 {
+		return server, nil, nil
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, nil, fmt.Errorf("client certificate: %w", err)
+	}
+	return server, &pair, nil
+}
+
+// dataOf is what is given, or else a file's content; nil if the file is yet to
+// come.
+func dataOf(data []byte, file string) ([]byte, error) {
+	if len(data) > 0 || file == "" {
+		return data, nil
+	}
+	b, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return b, err
+}
