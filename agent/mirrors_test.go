@@ -69,6 +69,9 @@ func (c *cluster) Ensure(_ context.Context, pod, mirror *v1.Pod) error {
 		return nil
 	}
 	return c.change(func() error {
+		if c.pods[pod.Name] != nil {
+			return nil // it was made, and the agent has not heard of it yet
+		}
 		c.made++
 		m := pod.DeepCopy()
 		m.UID = types.UID("mirror-" + string(rune('0'+c.made)))

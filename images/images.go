@@ -249,6 +249,9 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
 	}
 	if r.Policy != v1.PullAlways {
 		img, err := m.status(ctx, spec)
+		if err != nil && ctx.Err() != nil {
+			return Image{}, ctx.Err() // nobody wants to know
+		}
 		if err != nil {
 			m.event(r.Pod, v1.EventTypeWarning, "InspectFailed", fmt.Sprintf("Failed to inspect image %q: %v", r.Image, err))
 			return Image{}, &Error{reason: ReasonInspect, text: fmt.Sprintf("failed to inspect image %q: %v", r.Image, err), err: err}

@@ -307,7 +307,9 @@ func (r *round) remove(ctx context.Context, i int, reason string) bool {
 		return false
 	}
 	defer done()
-	err := m.call(ctx, func(ctx context.Context) error { return m.cfg.Store.Remove(ctx, o.Image.ID, o.Image.Handler) })
+	// A caller who goes away does not take the removal back: it is under way
+	// until the runtime has answered, and so are those who wait for it.
+	err := m.call(context.WithoutCancel(ctx), func(ctx context.Context) error { return m.cfg.Store.Remove(ctx, o.Image.ID, o.Image.Handler) })
 	if err != nil {
 		o.Err = err
 		m.met.failed.Inc()
