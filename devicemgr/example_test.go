@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,6 +31,19 @@ func (coffee) Prefer(context.Context, []string, []string, int) ([]string, error)
 func (coffee) PreStart(context.Context, []string) error                          { return nil }
 func (coffee) Close() error                                                      { return nil }
 
+// runIt is a launcher of containers that are plain processes: of what devices
+// bring, such a one can have the environment. One that makes containers would
+// put a.Nodes and a.Mounts into them, or hand a.CDI to its runtime.
+func runIt(a devicemgr.Attachment, command ...string) (output string, err error) {
+	cmd := exec.Command(command[0], command[1:]...)
+	for _, e := range a.Env {
+		cmd.Env = append(cmd.Env, e.Name+"="+e.Value)
+	}
+	out, err := cmd.Output()
+	return string(out), err
+}
+
+// The devices of plugins in one's own containers, without an agent.
 func ExampleManager() {
 	m, err := devicemgr.New(devicemgr.Config{Store: newMemory()}) // a *checkpoint.Store keeps it
 	if err != nil {
@@ -56,8 +70,15 @@ func ExampleManager() {
 	}
 	fmt.Println("changed:", (<-changed).Resources)
 	fmt.Println("admitted:", m.Admit(ctx, web))
-	a, err := m.Attachment(web, "main")
-	fmt.Println(a.Env[0].Name, a.Env[0].Value, err)
+	a, err := m.Attachment(web, "main") // an error: do not start it
+	if err == nil {
+		err = m.PreStart(ctx, web, "main")
+	}
+	fmt.Println("may start:", err)
+	out, err := runIt(a, "sh", "-c", "echo coffee from the $MACHINE")
+	fmt.Print(out)
+	m.Release(web.UID) // it has ended
+	fmt.Println("free:", m.Capacity()["example.com/coffee"].Free, err)
 
 	cancel()
 	fmt.Println("ended:", <-ended)
@@ -65,6 +86,8 @@ func ExampleManager() {
 	// wait: true
 	// changed: [example.com/coffee]
 	// admitted: <nil>
-	// MACHINE kitchen <nil>
+	// may start: <nil>
+	// coffee from the kitchen
+	// free: 2 <nil>
 	// ended: <nil>
 }
