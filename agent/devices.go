@@ -47,6 +47,17 @@ type DeviceNode interface {
 // reasonDevicesAway is why a pod waits whose device plugin is not there (yet).
 const reasonDevicesAway = "DevicesNotReady"
 
+// untilListed waits until it is known which containers run; false if ctx ends
+// before.
+func (a *Agent) untilListed(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-a.pleg.Listed():
+		return true
+	}
+}
+
 // runDevices runs the devices until ctx ends, from the moment on when it is known
 // which containers run: they keep what they have.
 func (a *Agent) runDevices(ctx context.Context) error {
@@ -54,10 +65,8 @@ func (a *Agent) runDevices(ctx context.Context) error {
 	if d == nil {
 		return nil
 	}
-	select {
-	case <-ctx.Done():
+	if !a.untilListed(ctx) {
 		return nil
-	case <-a.pleg.Listed():
 	}
 	if err := d.Restore(a.runningContainers()); err != nil {
 		a.log.Error("which pods have devices is not known in full", zap.Error(err))

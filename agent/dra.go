@@ -98,10 +98,8 @@ func (a *Agent) runDRA(ctx context.Context) error {
 	if d == nil {
 		return nil
 	}
-	select {
-	case <-ctx.Done():
+	if !a.untilListed(ctx) {
 		return nil
-	case <-a.pleg.Listed():
 	}
 	if err := d.Restore(a.runningContainers()); err != nil {
 		a.log.Error("which pods use which claims is not known in full", zap.Error(err))

@@ -122,12 +122,7 @@ func join(f *runFlags, c *kubeletconfig.KubeletConfiguration, cfg *agent.Config,
 func (cl *cluster) memory(root string, log *zap.Logger) (func(name string) *checkpoint.Store, error) {
 	stores := map[string]*checkpoint.Store{}
 	for _, name := range []string{"pods", "catalog", "node"} {
-		s, err := checkpoint.Open(checkpoint.Config{
-			Dir: filepath.Join(root, "cluster", name),
-			OnCorrupt: func(key, setAside string, err error) {
-				log.Warn("damaged checkpoint set aside", zap.String("key", key), zap.String("file", setAside), zap.Error(err))
-			},
-		})
+		s, err := openStore(filepath.Join(root, "cluster", name), log)
 		if err != nil {
 			return nil, err
 		}

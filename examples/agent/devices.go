@@ -11,7 +11,6 @@ import (
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/local"
-	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/dra"
 )
@@ -26,12 +25,7 @@ func devicesOf(cfg *agent.Config, log *zap.Logger, reg prometheus.Registerer) er
 		log.Warn("no device plugins, and no pod resources: the path of the root directory is too long for sockets", zap.String("dir", cfg.RootDir))
 		return nil
 	}
-	store, err := checkpoint.Open(checkpoint.Config{
-		Dir: dir("devices"),
-		OnCorrupt: func(key, setAside string, err error) {
-			log.Warn("damaged checkpoint set aside", zap.String("key", key), zap.String("file", setAside), zap.Error(err))
-		},
-	})
+	store, err := openStore(dir("devices"), log)
 	if err != nil {
 		return err
 	}

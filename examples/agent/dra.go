@@ -9,19 +9,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/agent"
-	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/dra"
 )
 
 // withDRA gives the agent dynamic resource allocation, with the ResourceClaims
 // of the manifests, and drivers that register where the kubelet's do.
 func withDRA(cfg *agent.Config, log *zap.Logger, reg prometheus.Registerer) error {
-	store, err := checkpoint.Open(checkpoint.Config{
-		Dir: filepath.Join(cfg.RootDir, "dra"),
-		OnCorrupt: func(key, setAside string, err error) {
-			log.Warn("damaged checkpoint set aside", zap.String("key", key), zap.String("file", setAside), zap.Error(err))
-		},
-	})
+	store, err := openStore(filepath.Join(cfg.RootDir, "dra"), log)
 	if err != nil {
 		return err
 	}

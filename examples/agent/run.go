@@ -27,7 +27,6 @@ import (
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/local"
-	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/images"
 	"github.com/nodewright/nodewright/node/shutdown"
@@ -288,12 +287,7 @@ func agentConfig(f *runFlags, c *kubeletconfig.KubeletConfiguration, client *cri
 	}
 	var sources []podmgr.Source
 	if c.StaticPodPath != "" {
-		memory, err := checkpoint.Open(checkpoint.Config{
-			Dir: filepath.Join(f.rootDir, "manifests"),
-			OnCorrupt: func(key, setAside string, err error) {
-				log.Warn("damaged checkpoint set aside", zap.String("key", key), zap.String("file", setAside), zap.Error(err))
-			},
-		})
+		memory, err := openStore(filepath.Join(f.rootDir, "manifests"), log)
 		if err != nil {
 			return agent.Config{}, err
 		}
