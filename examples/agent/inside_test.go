@@ -212,8 +212,11 @@ stringData: {password: hunter2}
 			steps: []string{"write", "/proc/sys/vm/swappiness", "1"}, want: []string{"testbox: write: open /proc/sys/vm/swappiness: read-only file system"},
 		},
 		{
-			name: "stop-signal", spec: "os: {name: linux}, activeDeadlineSeconds: 3", fails: true, container: "lifecycle: {stopSignal: SIGUSR1}",
-			steps: []string{"catch", "USR1", "ignore", "sleep", "forever"}, want: []string{"got USR1"},
+			// Stopped by a probe, once it is known to catch the signal.
+			name: "stop-signal", spec: "os: {name: linux}", container: "lifecycle: {stopSignal: SIGUSR1}, " +
+				"startupProbe: {exec: {command: [/testbox, cat, /ready]}, periodSeconds: 1, failureThreshold: 600, timeoutSeconds: 60}, " +
+				"livenessProbe: {exec: {command: [/testbox, cat, /none]}, periodSeconds: 1, failureThreshold: 1, terminationGracePeriodSeconds: 60}",
+			steps: []string{"catch", "USR1", "ignore", "write", "/ready", "", "sleep", "forever"}, want: []string{"got USR1"},
 		},
 		{
 			name: "message", steps: []string{"write", "/dev/termination-log", "all is well"}, message: "all is well",
