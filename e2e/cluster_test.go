@@ -57,25 +57,25 @@ spec:
       terminationGracePeriodSeconds: 2
       containers: [{name: main, image: %q, imagePullPolicy: Never, command: [sh, -c, %q]}]
 `, busybox, forever))
-		l.ready(3, "-l", "app=web")
+		l.ready(3, "app=web")
 		l.kubectl("scale", "deployment", "web", "--replicas=1")
-		l.ready(1, "-l", "app=web")
+		l.ready(1, "app=web")
 		l.kubectl("delete", "deployment", "web", "--cascade=foreground", "--timeout=60s")
 	})
 	t.Run("a static pod's mirror", func(t *testing.T) {
 		name := "static-" + l.node
-		p := l.ready(1, "-l", "app=static")[name]
+		p := l.ready(1, "app=static")[name]
 		if p == nil || p.Annotations["kubernetes.io/config.mirror"] == "" {
 			t.Fatalf("got %+v", p)
 		}
 		l.kubectl("delete", "pod", name, "--force", "--grace-period=0")
-		again := l.ready(1, "-l", "app=static")[name]
+		again := l.ready(1, "app=static")[name]
 		if again.UID == p.UID || again.Status.ContainerStatuses[0].ContainerID != p.Status.ContainerStatuses[0].ContainerID {
 			t.Errorf("the pod was touched: %+v", again.Status)
 		}
 		l.must(os.Remove(filepath.Join(l.dir, "manifests", "static.yaml")))
 		l.until("the mirror goes", func() error {
-			pods, err := l.pods("-l", "app=static")
+			pods, err := l.pods("app=static")
 			if err == nil && len(pods) > 0 {
 				err = errors.New("it is there")
 			}
@@ -99,7 +99,7 @@ spec:
     env: [{name: SECRET, valueFrom: {secretKeyRef: {name: sec, key: key}}}]
     volumeMounts: [{name: conf, mountPath: /conf}]
 `, busybox, forever))
-		l.ready(1)
+		l.ready(1, "")
 		out := l.kubectl("exec", "vol", "--", "sh", "-c",
 			"cat /conf/key; echo; env; cat /var/run/secrets/kubernetes.io/serviceaccount/namespace; head -c 3 /var/run/secrets/kubernetes.io/serviceaccount/token")
 		for _, want := range []string{"one\n", "SECRET=hidden", "KUBERNETES_SERVICE_HOST=10.0.0.1", "defaulteyJ"} {
@@ -119,17 +119,17 @@ spec:
 	})
 	t.Run("drain and taints", func(t *testing.T) {
 		l.apply(pod("drained", forever))
-		l.ready(1)
+		l.ready(1, "")
 		l.kubectl("drain", l.node, "--force", "--timeout=90s")
-		if pods, err := l.pods(); err != nil || len(pods) > 0 {
+		if pods, err := l.pods(""); err != nil || len(pods) > 0 {
 			t.Errorf("left: %v, %v", pods, err)
 		}
 		l.kubectl("uncordon", l.node)
 		l.apply(pod("tainted", forever))
-		l.ready(1)
+		l.ready(1, "")
 		l.kubectl("taint", "node", l.node, "e2e=x:NoExecute")
 		l.until("the taint evicts", func() error {
-			pods, err := l.pods()
+			pods, err := l.pods("")
 			if err == nil && len(pods) > 0 {
 				err = errors.New("it is there")
 			}
@@ -140,7 +140,7 @@ spec:
 	t.Run("a job comes to its end", func(t *testing.T) {
 		l.apply(strings.Replace(pod("job", "echo done"), "spec:\n", "spec:\n  restartPolicy: Never\n", 1))
 		l.until("it has succeeded", func() error {
-			pods, err := l.pods()
+			pods, err := l.pods("")
 			if err == nil && (pods["job"] == nil || pods["job"].Status.Phase != v1.PodSucceeded) {
 				err = fmt.Errorf("got %+v", pods["job"])
 			}

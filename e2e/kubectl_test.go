@@ -15,7 +15,7 @@ func TestKubectl(t *testing.T) {
 	l := newCluster(t)
 	l.start()
 	l.apply(pod("box", "echo first; i=0; while sleep 0.2; do i=$((i+1)); echo line $i; done"))
-	l.ready(1)
+	l.ready(1, "")
 
 	t.Run("the node tells of itself", func(t *testing.T) {
 		out := l.kubectl("get", "node", l.node, "-o", "wide")
@@ -138,7 +138,7 @@ func TestKubectl(t *testing.T) {
 	})
 	t.Run("delete", func(t *testing.T) {
 		l.kubectl("delete", "pod", "box", "--timeout=60s")
-		if pods, err := l.pods(); err != nil || len(pods) > 0 {
+		if pods, err := l.pods(""); err != nil || len(pods) > 0 {
 			t.Errorf("left: %v, %v", pods, err)
 		}
 	})

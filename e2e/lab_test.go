@@ -3,9 +3,10 @@ package e2e_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,11 +61,12 @@ type cluster struct {
 	readOnly     int
 	config       string // more lines of the KubeletConfiguration
 	cmd          *exec.Cmd
-	log          bytes.Buffer // of the last agent; read it when that has ended
+	log          output // of the last agent
 }
 
-// newCluster starts everything but the agent.
-func newCluster(t *testing.T) *cluster {
+// newCluster starts everything but the agent; controllers are more flags of
+// kube-controller-manager.
+func newCluster(t *testing.T, controllers ...string) *cluster {
 	t.Helper()
 	bin := program(t, "cluster")
 	program(t, "agent")
@@ -78,7 +80,7 @@ func newCluster(t *testing.T) *cluster {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	l.must(os.MkdirAll(filepath.Join(dir, "manifests"), 0o755))
 	l.must(os.Mkdir(filepath.Join(dir, "cp"), 0o755))
-	if l.cp, err = controlplane.Start(t.Context(), controlplane.Options{Program: bin, Dir: filepath.Join(dir, "cp")}); err != nil {
+	if l.cp, err = controlplane.Start(t.Context(), controlplane.Options{Program: bin, Dir: filepath.Join(dir, "cp"), Controllers: controllers}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.cp.Stop() })
@@ -149,7 +151,7 @@ authentication: {x509: {clientCAFile: %q}}
 		l.must(err)
 		flags = []string{"--kubeconfig", path}
 	}
-	l.log.Reset()
+	l.log.reset()
 	cmd := exec.Command(program(l.t, "agent"), append([]string{
 		"run", "--config", config, "--root-dir", l.root(), "--cert-dir", filepath.Join(l.dir, "pki"), "--hostname-override", l.node,
 		"--node-ip", l.address, "--container-runtime-endpoint", "unix://" + l.c.Socket,
@@ -221,12 +223,8 @@ func (l *cluster) until(what string, ask func() error) {
 }
 
 func (l *cluster) conditionIs(kind v1.NodeConditionType, want v1.ConditionStatus) error {
-	out, err := l.try("get", "node", l.node, "-o", "json")
-	if err != nil {
-		return err
-	}
 	var n v1.Node
-	if err := json.Unmarshal([]byte(out), &n); err != nil {
+	if err := l.get("/api/v1/nodes/"+l.node, &n); err != nil {
 		return err
 	}
 	for _, c := range n.Status.Conditions {
@@ -237,14 +235,16 @@ func (l *cluster) conditionIs(kind v1.NodeConditionType, want v1.ConditionStatus
 	return fmt.Errorf("conditions: %+v", n.Status.Conditions)
 }
 
-// pods are those of a namespace, by name.
-func (l *cluster) pods(selector ...string) (map[string]*v1.Pod, error) {
-	out, err := l.try(append([]string{"get", "pods", "-o", "json"}, selector...)...)
-	if err != nil {
-		return nil, err
-	}
+// get reads from the API.
+func (l *cluster) get(path string, out any) error {
+	return l.cp.Do(l.t.Context(), http.MethodGet, path, nil, out)
+}
+
+// pods are those of the namespace default, by name, with the labels that the
+// selector wants.
+func (l *cluster) pods(selector string) (map[string]*v1.Pod, error) {
 	var list v1.PodList
-	if err := json.Unmarshal([]byte(out), &list); err != nil {
+	if err := l.get("/api/v1/namespaces/default/pods?labelSelector="+url.QueryEscape(selector), &list); err != nil {
 		return nil, err
 	}
 	pods := map[string]*v1.Pod{}
@@ -255,11 +255,11 @@ func (l *cluster) pods(selector ...string) (map[string]*v1.Pod, error) {
 }
 
 // ready waits for n pods that are ready.
-func (l *cluster) ready(n int, selector ...string) map[string]*v1.Pod {
+func (l *cluster) ready(n int, selector string) map[string]*v1.Pod {
 	l.t.Helper()
 	var pods map[string]*v1.Pod
-	l.until(fmt.Sprintf("%d pods %v are ready", n, selector), func() (err error) {
-		if pods, err = l.pods(selector...); err != nil {
+	l.until(fmt.Sprintf("%d pods %q are ready", n, selector), func() (err error) {
+		if pods, err = l.pods(selector); err != nil {
 			return err
 		}
 		count := 0
@@ -379,6 +379,12 @@ func (o *output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.b.Write(p)
+}
+
+func (o *output) reset() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.b.Reset()
 }
 
 func (o *output) String() string {

@@ -17,24 +17,29 @@ import (
 	"time"
 )
 
-// Options say where the control plane is. Both are required.
+// Options say where the control plane is. Program and Dir are required.
 type Options struct {
 	// Program is e2e/cmd/cluster, compiled.
 	Program string
 	// Dir is an empty directory.
 	Dir string
+	// Controllers are more flags of kube-controller-manager.
+	Controllers []string
 }
 
 // ControlPlane is one that runs. Its methods are for one goroutine.
 type ControlPlane struct {
 	URL string
 
-	program, dir   string
-	pki            *pki
-	port, etcdPort int
-	admin          string
-	http           *http.Client
-	running        map[string]*process
+	opts         Options
+	program, dir string
+	pki          *pki
+	port         int
+	etcdPort     int
+	peerPort     int
+	admin        string
+	http         *http.Client
+	running      map[string]*process
 }
 
 // process is one program that was started.
@@ -49,7 +54,7 @@ const ready = 3 * time.Minute
 // Start makes keys, starts everything and returns when the API server is ready
 // and has the service account that pods need.
 func Start(ctx context.Context, o Options) (*ControlPlane, error) {
-	c := &ControlPlane{program: o.Program, dir: o.Dir, running: map[string]*process{}}
+	c := &ControlPlane{opts: o, program: o.Program, dir: o.Dir, running: map[string]*process{}}
 	if err := c.begin(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("control plane: %w", err), c.Stop())
 	}
@@ -78,21 +83,14 @@ func (c *ControlPlane) begin(ctx context.Context) error {
 	if err := c.client(); err != nil {
 		return err
 	}
-	if err := c.start("etcd", "--data-dir", filepath.Join(c.dir, "etcd"), "--unsafe-no-fsync",
-		"--listen-client-urls", c.etcd(), "--advertise-client-urls", c.etcd(),
-		"--listen-peer-urls", fmt.Sprintf("http://127.0.0.1:%d", ports[2]), "--log-level", "warn"); err != nil {
+	c.peerPort = ports[2]
+	if err := c.StartEtcd(); err != nil {
 		return err
 	}
 	if err := c.StartAPIServer(ctx); err != nil {
 		return err
 	}
-	if err := c.start("kube-controller-manager", "--kubeconfig", c.admin, "--secure-port", "0", "--leader-elect=false",
-		"--service-account-private-key-file", c.pki.path("sa.key"), "--root-ca-file", c.CAFile(),
-		"--cluster-signing-cert-file", c.pki.path("ca.crt"), "--cluster-signing-key-file", c.pki.path("ca.key"),
-		"--use-service-account-credentials=false", "--node-monitor-grace-period", "40s"); err != nil {
-		return err
-	}
-	if err := c.start("kube-scheduler", "--kubeconfig", c.admin, "--secure-port", "0", "--leader-elect=false"); err != nil {
+	if err := c.StartControllers(); err != nil {
 		return err
 	}
 	return c.until(ctx, "the default service account", func() error {
@@ -102,8 +100,22 @@ func (c *ControlPlane) begin(ctx context.Context) error {
 
 func (c *ControlPlane) etcd() string { return fmt.Sprintf("http://127.0.0.1:%d", c.etcdPort) }
 
+// EtcdDir is where etcd keeps what it knows.
+func (c *ControlPlane) EtcdDir() string { return filepath.Join(c.dir, "etcd") }
+
+// StartEtcd starts etcd, and does not wait for it.
+func (c *ControlPlane) StartEtcd() error {
+	return c.start("etcd", "--data-dir", c.EtcdDir(), "--unsafe-no-fsync",
+		"--listen-client-urls", c.etcd(), "--advertise-client-urls", c.etcd(),
+		"--listen-peer-urls", fmt.Sprintf("http://127.0.0.1:%d", c.peerPort), "--log-level", "warn")
+}
+
 // StartAPIServer starts the API server, and returns when it is ready.
 func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
+	policy := filepath.Join(c.dir, "audit.yaml")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		return err
+	}
 	if err := c.start("kube-apiserver", "--etcd-servers", c.etcd(), "--etcd-prefix", "/registry",
 		"--bind-address", "127.0.0.1", "--secure-port", fmt.Sprint(c.port), "--cert-dir", c.dir,
 		"--tls-cert-file", c.pki.path("apiserver.crt"), "--tls-private-key-file", c.pki.path("apiserver.key"),
@@ -113,7 +125,7 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 		"--service-account-signing-key-file", c.pki.path("sa.key"), "--service-cluster-ip-range", "10.0.0.0/24",
 		"--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction",
 		"--endpoint-reconciler-type", "none", "--allow-privileged", "--profiling=false",
-		"--shutdown-delay-duration", "0s"); err != nil {
+		"--shutdown-delay-duration", "0s", "--audit-policy-file", policy, "--audit-log-path", c.auditLog()); err != nil {
 		return err
 	}
 	return c.until(ctx, "the API server", func() error {
@@ -127,6 +139,20 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// StartControllers starts the controllers and the scheduler. Those that run
+// already end first.
+func (c *ControlPlane) StartControllers() error {
+	c.Kill("kube-scheduler")
+	c.Kill("kube-controller-manager")
+	if err := c.start("kube-controller-manager", slices.Concat([]string{"--kubeconfig", c.admin, "--secure-port", "0", "--leader-elect=false",
+		"--service-account-private-key-file", c.pki.path("sa.key"), "--root-ca-file", c.CAFile(),
+		"--cluster-signing-cert-file", c.pki.path("ca.crt"), "--cluster-signing-key-file", c.pki.path("ca.key"),
+		"--use-service-account-credentials=false", "--node-monitor-grace-period", "40s"}, c.opts.Controllers)...); err != nil {
+		return err
+	}
+	return c.start("kube-scheduler", "--kubeconfig", c.admin, "--secure-port", "0", "--leader-elect=false")
 }
 
 // Kubectl is a call of kubectl by an administrator.

@@ -10,6 +10,11 @@ import (
 // Kubeconfig writes a kubeconfig for a user with a certificate, and returns its
 // path. The same name gives the same file.
 func (c *ControlPlane) Kubeconfig(name, user string, groups ...string) (string, error) {
+	return c.KubeconfigAt(c.URL, name, user, groups...)
+}
+
+// KubeconfigAt is Kubeconfig for one who reaches the API server at another URL.
+func (c *ControlPlane) KubeconfigAt(url, name, user string, groups ...string) (string, error) {
 	path := filepath.Join(c.dir, name+".kubeconfig")
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
@@ -37,7 +42,7 @@ contexts:
 - name: e2e
   context: {cluster: e2e, user: %[3]q}
 current-context: e2e
-`, c.URL, data[0], user, data[1], data[2])
+`, url, data[0], user, data[1], data[2])
 	return path, os.WriteFile(path, []byte(text), 0o600)
 }
 
