@@ -161,12 +161,70 @@ func TestLifeOfARecord(t *testing.T) {
 		s.images[0].Pinned = false
 		look(0, 2*time.Hour, imagegc.Removable)
 		h := m.Hold() // a container that came and went between two looks
-		if intact, err := h.Got(t.Context(), "sha256:a"); err != nil || !intact {
+		l, err := h.Name(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if intact, err := l.Got(t.Context(), "sha256:a"); err != nil || !intact {
 			t.Fatal(intact, err)
 		}
 		look(0, 2*time.Hour, imagegc.Starting)
 		h.Release()
 		look(0, 3*time.Hour, imagegc.Removable)
+	})
+}
+
+// A pod looks for several images at a time. What one look-up hears of a removal
+// is no news to the others, which may have found what has gone since.
+func TestLookupsOfOneHoldAreApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeStore{capacity: 1000}
+		s.add(100, "a", "b")
+		m := settled(t, imagegc.Config{Store: s})
+		h := m.Hold()
+		defer h.Release()
+		name := func(image string) *imagegc.Lookup {
+			l, err := h.Name(t.Context(), image)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		got := func(l *imagegc.Lookup, id string, want bool) {
+			t.Helper()
+			if intact, err := l.Got(t.Context(), id); err != nil || intact != want {
+				t.Errorf("%s is intact: %v, %v, want %v", id, intact, err, want)
+			}
+		}
+		first := name("a:other") // which turns out to be sha256:a, listed as a:latest
+		if _, err := m.Reclaim(t.Context(), math.MaxInt64); err != nil || s.gone() != " a b" {
+			t.Fatal(s.gone(), err)
+		}
+		second := name("b")
+		got(second, "sha256:b", true) // it was looked up after the removal
+		got(first, "sha256:a", false)
+		got(first, "sha256:a", true) // looked up anew
+	})
+}
+
+// What comes too late is not held, and holds nobody up.
+func TestNameAfterRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeStore{capacity: 1000}
+		s.add(100, "a")
+		m := settled(t, imagegc.Config{Store: s})
+		h := m.Hold()
+		h.Release()
+		l, err := h.Name(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if intact, err := l.Got(t.Context(), "sha256:a"); !intact || err != nil {
+			t.Error(intact, err)
+		}
+		if _, err := m.Reclaim(t.Context(), math.MaxInt64); err != nil || s.gone() != " a" {
+			t.Errorf("removed%s, %v", s.gone(), err)
+		}
 	})
 }
 

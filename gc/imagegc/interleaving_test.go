@@ -101,13 +101,13 @@ func (r *slowRuntime) ensure(id string) {
 func (r *slowRuntime) start(ctx context.Context, m *imagegc.Manager, tag int) {
 	name, id := tagged(tag)
 	h := m.Hold()
-	if err := h.Name(ctx, name); err != nil {
+	look, err := h.Name(ctx, name)
+	if err != nil {
 		r.t.Error(err)
 	}
 	for intact := false; !intact; {
 		r.ensure(id)
-		var err error
-		if intact, err = h.Got(ctx, id); err != nil {
+		if intact, err = look.Got(ctx, id); err != nil {
 			r.t.Error(err)
 		}
 	}
