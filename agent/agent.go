@@ -298,6 +298,7 @@ type Agent struct {
 	mu        sync.Mutex
 	admitted  map[types.UID]bool
 	rejected  map[types.UID]Rejection
+	evicted   map[types.UID]*evictedPod
 	deadlines map[types.UID]*time.Timer
 }
 

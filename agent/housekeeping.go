@@ -29,6 +29,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	a.retryResizes()
 	a.removeOrphanedMirrors()
 	a.beginAgain(desired)
+	a.beginEvicted(desired)
 
 	known := make(map[types.UID]bool, len(desired)+len(working))
 	for uid := range working {
