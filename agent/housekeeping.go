@@ -17,7 +17,7 @@ import (
 // does nothing before every source has spoken: until then a pod that no
 // source named may still be wanted.
 func (a *Agent) housekeeping(ctx context.Context) {
-	a.retryWaiting()
+	a.retryWaiting(nil)
 	if !a.pods.AllReady() {
 		return
 	}
