@@ -266,6 +266,7 @@ type Agent struct {
 	nodeEvents *nodeEvents
 	stats      *stats.Manager
 	eviction   *eviction.Manager // nil: nothing is evicted
+	limits     limitMeters
 	oom        *oom.Manager      // nil: nobody watches
 	shutdown   *shutdown.Manager // nil: not handled
 	volumes    Volumes

@@ -442,32 +442,57 @@ func TestFiguresOfTheAgent(t *testing.T) {
 	})
 }
 
-// An emptyDir above its limit ends its pod, and what it held goes.
+// An emptyDir above its limit, or that takes its pod above its own, ends the pod
+// within seconds, and what it held goes. The kubelet needs up to a minute more.
 func TestLimitOfEmptyDir(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t)
-		n.configure = func(c *agent.Config) { c.Eviction = &agent.Eviction{Standalone: true} }
-		n.measures()
-		c := runs("c")
-		c.VolumeMounts = []v1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}
-		p := newPod("writer", c)
-		p.Spec.Volumes = []v1.Volume{{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("16Ki"))}}}}
-		n.want = []*v1.Pod{p, newPod("other", runs("c"))}
-		l := n.start()
-		defer l.stop()
-		settle()
-		dir := filepath.Join(n.root, "root", "pods", "uid-writer", "volumes", "kubernetes.io~empty-dir", "scratch")
-		if err := os.WriteFile(filepath.Join(dir, "much"), make([]byte, 64<<10), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		l.wantEvicted(p)
-		settle()
-		if p := l.pod("writer"); p.Status.Reason != "Evicted" || p.Status.Message != `Usage of EmptyDir volume "scratch" exceeds the limit "16Ki". ` {
-			t.Errorf("writer: %s %s %q; %+v", p.Status.Phase, p.Status.Reason, p.Status.Message, l.WhyNode().Decisions)
-		}
-		l.wantPhase("other", v1.PodRunning)
-		if _, err := os.Stat(dir); !os.IsNotExist(err) {
-			t.Errorf("the volume is there: %v", err)
-		}
-	})
+	for _, tc := range []struct {
+		name    string
+		size    string // of the volume
+		limit   string // of the pod
+		message string
+	}{
+		{"of the volume", "16Ki", "", `Usage of EmptyDir volume "scratch" exceeds the limit "16Ki". `},
+		{"of the pod", "", "20Ki", `Pod ephemeral local storage usage exceeds the total limit of containers 20Ki. `},
+		{"of both, the pod's first", "1Mi", "20Ki", `Pod ephemeral local storage usage exceeds the total limit of containers 20Ki. `},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t)
+				n.configure = func(c *agent.Config) { c.Eviction = &agent.Eviction{Standalone: true} }
+				n.measures()
+				c := runs("c")
+				c.VolumeMounts = []v1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}
+				dir := &v1.EmptyDirVolumeSource{}
+				if tc.size != "" {
+					dir.SizeLimit = new(resource.MustParse(tc.size))
+				}
+				if tc.limit != "" {
+					c.Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse(tc.limit)}
+				}
+				p := newPod("writer", c)
+				p.Spec.Volumes = []v1.Volume{{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: dir}}}
+				n.want = []*v1.Pod{p, newPod("other", runs("c"))}
+				l := n.start()
+				defer l.stop()
+				time.Sleep(25 * time.Second) // it has been measured, at 10 s
+				synctest.Wait()
+				l.wantPhase("writer", v1.PodRunning)
+				path := filepath.Join(n.root, "root", "pods", "uid-writer", "volumes", "kubernetes.io~empty-dir", "scratch")
+				n.fill(path)
+				start := time.Now()
+				l.wantEvicted(p)
+				if took := time.Since(start); took > 10*time.Second {
+					t.Errorf("noticed after %v, want 10s at most", took)
+				}
+				settle()
+				if p := l.pod("writer"); p.Status.Message != tc.message {
+					t.Errorf("writer: %s %s %q; %+v", p.Status.Phase, p.Status.Reason, p.Status.Message, l.WhyNode().Decisions)
+				}
+				l.wantPhase("other", v1.PodRunning)
+				if _, err := os.Stat(path); !os.IsNotExist(err) {
+					t.Errorf("the volume is there: %v", err)
+				}
+			})
+		})
+	}
 }

@@ -101,8 +101,8 @@ func TestSort(t *testing.T) {
 func TestPartsByLayout(t *testing.T) {
 	c := Candidate{Pod: pod("p", 0, 0), Usage: &Usage{
 		Containers: []ContainerUsage{{Name: "c", Rootfs: &Disk{1, 10}, Logs: &Disk{2, 20}}, {Name: "silent"}},
-		Volumes: []VolumeUsage{{"scratch", Disk{4, 40}}, {"host", Disk{8, 80}},
-			{"ram", Disk{100, 1000}}, {"claim", Disk{100, 1000}}, {"of another pod", Disk{100, 1000}}},
+		Volumes: []VolumeUsage{{Name: "scratch", Used: Disk{4, 40}}, {Name: "host", Used: Disk{8, 80}},
+			{Name: "ram", Used: Disk{100, 1000}}, {Name: "claim", Used: Disk{100, 1000}}, {Name: "of another pod", Used: Disk{100, 1000}}},
 	}}
 	for _, tt := range []struct {
 		layout                 threshold.Layout
@@ -258,7 +258,7 @@ func BenchmarkSort(b *testing.B) {
 	list := make([]Candidate, 1000)
 	for i := range list {
 		list[i] = uses("p", rng.Int32N(5), rng.Int64N(1<<30), rng.Int64N(1<<30))
-		list[i].Usage.Volumes = []VolumeUsage{{"scratch", Disk{rng.Int64N(1 << 30), 1}}}
+		list[i].Usage.Volumes = []VolumeUsage{{Name: "scratch", Used: Disk{rng.Int64N(1 << 30), 1}}}
 	}
 	for _, s := range []threshold.Signal{threshold.Memory, threshold.NodeFs} {
 		b.Run(string(s), func(b *testing.B) {
