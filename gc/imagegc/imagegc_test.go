@@ -257,6 +257,79 @@ func TestFreesAsMuchAsIsMeasured(t *testing.T) {
 	})
 }
 
+// Who wants so much space gets that, of the oldest first, however old the others
+// are: what is above the highest age goes with the next pass.
+func TestReclaimTakesNoMoreThanWanted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeStore{capacity: 1000}
+		s.add(50, "a", "b", "c")
+		reg := prometheus.NewRegistry()
+		m := settled(t, imagegc.Config{Store: s, Metrics: reg, Policy: &imagegc.Policy{High: 90, Low: 80, MaxAge: time.Minute}})
+		if freed, err := m.Reclaim(t.Context(), 50); err != nil || freed != 50 || s.gone() != " a" {
+			t.Errorf("removed%s, freed %d, %v, want a and 50", s.gone(), freed, err)
+		}
+		if rep, err := m.Collect(t.Context()); err != nil || s.gone() != " a b c" {
+			t.Errorf("removed%s, %v; %s", s.gone(), err, rep.Summary())
+		}
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, x := range f.GetMetric() {
+				if f.GetName() != "kubelet_image_garbage_collected_total" {
+					continue
+				}
+				if why, n := x.GetLabel()[0].GetValue(), x.GetCounter().GetValue(); n != map[string]float64{"space": 1, "age": 2}[why] {
+					t.Errorf("%v removed for %s", n, why)
+				}
+			}
+		}
+	})
+}
+
+// A runtime may keep one image for several handlers (KEP-4216): each is an
+// image of its own, with its users and its age. Where one side does not tell of
+// handlers, whoever uses an image may use any of that ID.
+func TestImagesOfRuntimeHandlers(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		images []string // handlers
+		use    string
+		left   []string
+	}{
+		{"both tell", []string{"kata", "gvisor"}, "kata", []string{"kata", "young"}},
+		{"the container does not tell", []string{"kata", "gvisor"}, "", []string{"kata", "gvisor", "young"}},
+		{"the image does not tell", []string{"", "gvisor"}, "kata", []string{"", "young"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &fakeStore{capacity: 1000}
+				add := func(handler string) {
+					s.add(50, "a")
+					s.images[len(s.images)-1].Handler = handler
+				}
+				for _, h := range tc.images {
+					add(h)
+				}
+				m := settled(t, imagegc.Config{Store: s})
+				s.uses = []imagegc.Use{{Image: "sha256:a", Handler: tc.use, By: "default/pod/c"}}
+				add("young")
+				if _, err := m.Reclaim(t.Context(), math.MaxInt64); err != nil {
+					t.Fatal(err)
+				}
+				var left []string
+				for _, i := range s.images {
+					left = append(left, i.Handler)
+				}
+				if !slices.Equal(left, tc.left) {
+					t.Errorf("left are those of %q, want %q", left, tc.left)
+				}
+			})
+		})
+	}
+}
+
 // Without the disk's figures the images' sizes are counted.
 func TestReclaimWithoutFigures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
