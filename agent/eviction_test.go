@@ -154,8 +154,12 @@ func TestEviction(t *testing.T) {
 		if c := condition(p, v1.DisruptionTarget); c == nil || c.Status != v1.ConditionTrue || c.Reason != v1.PodReasonTerminationByKubelet {
 			t.Errorf("condition %+v", c)
 		}
-		if _, running := n.containers(); running["hog/c"] != 0 || running["good/c"] != 1 || running["fixed/c"] != 1 {
-			t.Errorf("running %v", running)
+		all, running := n.containers()
+		if running["good/c"] != 1 || running["fixed/c"] != 1 || all["hog/c"] != 0 {
+			t.Errorf("running %v of %v, and nothing is to be left of hog", running, all)
+		}
+		if logs, err := filepath.Glob(filepath.Join(n.root, "logs", "*_hog_*")); len(logs) != 0 || err != nil {
+			t.Errorf("logs of hog: %v, %v", logs, err)
 		}
 		if !hasEvent(l, p, "Evicted") || !slices.ContainsFunc(l.NodeEvents(), func(e v1.Event) bool { return e.Reason == "EvictionThresholdMet" }) {
 			t.Errorf("events %v, of the node %v", l.Events(p), l.NodeEvents())
