@@ -178,13 +178,14 @@ func TestLimitsOfLocalStorage(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	much, little := strings.Repeat("x", 100<<10), strings.Repeat("x", 1<<10)
+	const never = "  restartPolicy: Never\n" // others begin again
 	scratch := "  volumes: [{name: scratch, emptyDir: {sizeLimit: 64Ki}}]\n"
 	mounted := func(manifest string) string {
 		return strings.Replace(manifest, "args:", "volumeMounts: [{name: scratch, mountPath: /scratch}], args:", 1)
 	}
-	l.write("dir.yaml", mounted(wanting("dir", "", scratch, "write, /scratch/f, "+much+", sleep, forever")))
-	l.write("layer.yaml", wanting("layer", "limits: {ephemeral-storage: 64Ki}", "", "write, /f, "+much+", sleep, forever"))
-	l.write("logs.yaml", wanting("logs", "limits: {ephemeral-storage: 64Ki}", "", "out, "+much+", sleep, forever"))
+	l.write("dir.yaml", mounted(wanting("dir", "", never+scratch, "write, /scratch/f, "+much+", sleep, forever")))
+	l.write("layer.yaml", wanting("layer", "limits: {ephemeral-storage: 64Ki}", never, "write, /f, "+much+", sleep, forever"))
+	l.write("logs.yaml", wanting("logs", "limits: {ephemeral-storage: 64Ki}", never, "out, "+much+", sleep, forever"))
 	l.write("within.yaml", mounted(wanting("within", "limits: {ephemeral-storage: 10Mi}", scratch, "write, /scratch/f, "+little+", sleep, forever")))
 	l.start()
 	pods := l.until("evicted", func(pods map[string]*v1.Pod) bool {
