@@ -14,9 +14,6 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -24,7 +21,7 @@ import (
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/cri"
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi/reviews"
 	"github.com/nodewright/nodewright/server"
 	"github.com/nodewright/nodewright/server/auth"
 	"github.com/nodewright/nodewright/server/serving"
@@ -93,9 +90,13 @@ func (n *nodeServer) secure(cfg *server.Config, f *runFlags, c *kubeletconfig.Ku
 	if n.certs, err = serving.New(certs); err != nil {
 		return err
 	}
+	reviewer, err := cl.reviewer()
+	if err != nil {
+		return err
+	}
 	who := []auth.Authenticator{auth.ClientCerts(n.certs.ClientCAs)}
 	if *c.Authentication.Webhook.Enabled {
-		who = append(who, auth.Tokens(auth.TokensConfig{TTL: c.Authentication.Webhook.CacheTTL.Duration, Reviewer: tokenReviewer(cl.client)}))
+		who = append(who, auth.Tokens(auth.TokensConfig{TTL: c.Authentication.Webhook.CacheTTL.Duration, Reviewer: reviewer}))
 	}
 	cfg.Authenticator = auth.FirstOf(who...)
 	if *c.Authentication.Anonymous.Enabled {
@@ -105,11 +106,22 @@ func (n *nodeServer) secure(cfg *server.Config, f *runFlags, c *kubeletconfig.Ku
 	if c.Authorization.Mode == kubeletconfig.KubeletAuthorizationModeWebhook {
 		w := c.Authorization.Webhook
 		cfg.Authorizer = auth.Access(auth.AccessConfig{
-			Reviewer: accessReviewer(cl.client), AllowTTL: w.CacheAuthorizedTTL.Duration, DenyTTL: w.CacheUnauthorizedTTL.Duration,
+			Reviewer: reviewer, AllowTTL: w.CacheAuthorizedTTL.Duration, DenyTTL: w.CacheUnauthorizedTTL.Duration,
 		})
 	}
 	cfg.Port, cfg.TLS = int(c.Port), n.certs.TLS()
 	return nil
+}
+
+// reviewer asks the API server who may use the node's API. Its client has no
+// part in the budget of the others: who sends a node many wrong tokens must not
+// hold up its statuses. Package auth bounds how much is asked.
+func (cl *cluster) reviewer() (*reviews.Reviewer, error) {
+	c, err := cl.unbounded()
+	if err != nil {
+		return nil, err
+	}
+	return reviews.New(c.Once())
 }
 
 // run serves until ctx ends.
@@ -120,24 +132,6 @@ func (n *nodeServer) run(ctx context.Context) error {
 	}
 	g.Go(func() error { return n.server.Run(ctx) })
 	return g.Wait()
-}
-
-func tokenReviewer(c *apiclient.Client) auth.TokenReviewer {
-	return auth.TokenReviewerFunc(func(ctx context.Context, r *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
-		return review(ctx, c, apiclient.TokenReviews, r, &authenticationv1.TokenReview{})
-	})
-}
-
-func accessReviewer(c *apiclient.Client) auth.AccessReviewer {
-	return auth.AccessReviewerFunc(func(ctx context.Context, r *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
-		return review(ctx, c, apiclient.AccessReviews, r, &authorizationv1.SubjectAccessReview{})
-	})
-}
-
-// review posts a question and returns it with its answer.
-func review[T runtime.Object](ctx context.Context, c *apiclient.Client, r apiclient.Resource, question, answer T) (T, error) {
-	err := c.Create(ctx, r, apiclient.Key{}, question, answer)
-	return answer, err
 }
 
 // instances finds the agent's containers, sandboxes and logs.
