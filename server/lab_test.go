@@ -191,6 +191,12 @@ func run(t *testing.T, c server.Config) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return runWith(t, c, certs)
+}
+
+// runWith runs a Server with these certificates.
+func runWith(t *testing.T, c server.Config, certs *serving.Certs) *node {
+	t.Helper()
 	listen := func() net.Listener {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
