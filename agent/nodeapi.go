@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/node/stats"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -102,4 +103,63 @@ func (a *Agent) ownUID(uid types.UID) types.UID {
 		}
 	}
 	return uid
+}
+
+// PodDetail is what a Summary does not tell of a pod that runs.
+type PodDetail struct {
+	UID types.UID
+	stats.Detail
+	Sandbox    InstanceDetail // without an ID if none runs
+	Containers []InstanceDetail
+}
+
+// InstanceDetail is that of a container that runs, or of a sandbox. Detail is
+// empty where the agent keeps no cgroups of pods.
+type InstanceDetail struct {
+	Name  string // of the container; "" for a sandbox
+	ID    string // the runtime's own
+	Image string // "" for a sandbox: the runtime alone knows
+	stats.Detail
+}
+
+// Details lists what a Summary does not tell of pods that run. What is known of
+// them is returned beside the error of cgroups that cannot be read.
+func (a *Agent) Details() ([]PodDetail, error) {
+	var out []PodDetail
+	at := map[types.UID]int{}
+	network := map[types.UID]bool{}
+	for _, l := range a.pleg.Pods() {
+		obs, _ := a.pleg.Get(l.UID) // also what was seen before the last look failed
+		if obs == nil || !obs.AnyRunning() {
+			continue
+		}
+		p := PodDetail{UID: l.UID}
+		for i := range obs.Sandboxes {
+			if s := &obs.Sandboxes[i]; s.State == observed.Running && p.Sandbox.ID == "" {
+				p.Sandbox.ID, network[l.UID] = s.ID, !s.HostNetwork
+			}
+		}
+		for i := range obs.Containers {
+			if c := &obs.Containers[i]; c.State == observed.Running {
+				p.Containers = append(p.Containers, InstanceDetail{Name: c.Name, ID: c.ID, Image: c.Image})
+			}
+		}
+		at[l.UID] = len(out)
+		out = append(out, p)
+	}
+	cgroups, err := a.stats.Details(func(uid types.UID) (sandbox string, own, ok bool) {
+		i, ok := at[uid]
+		if !ok {
+			return "", false, false
+		}
+		return out[i].Sandbox.ID, network[uid], true
+	})
+	for uid, d := range cgroups {
+		p := &out[at[uid]]
+		p.Detail, p.Sandbox.Detail = d.Detail, d.Containers[p.Sandbox.ID]
+		for i := range p.Containers {
+			p.Containers[i].Detail = d.Containers[p.Containers[i].ID]
+		}
+	}
+	return out, err
 }

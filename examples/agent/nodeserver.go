@@ -42,7 +42,7 @@ func newNodeServer(f *runFlags, c *kubeletconfig.KubeletConfiguration, a *agent.
 	if !main && c.ReadOnlyPort == 0 {
 		return nil, nil //nolint:nilnil // there is nothing to serve
 	}
-	gatherers, err := gatherers(a, reg)
+	gatherers, err := gatherers(a, rt, reg)
 	if err != nil {
 		return nil, err
 	}
@@ -174,11 +174,13 @@ func (s statistics) Summary(ctx context.Context, cpuAndMemoryOnly bool) (*statsa
 const scrapeTimeout = 10 * time.Second
 
 // gatherers are the metrics by path.
-func gatherers(a *agent.Agent, reg *prometheus.Registry) (map[string]prometheus.Gatherer, error) {
+func gatherers(a *agent.Agent, rt *cri.Client, reg *prometheus.Registry) (map[string]prometheus.Gatherer, error) {
 	resources, containers := prometheus.NewRegistry(), prometheus.NewRegistry()
 	err := errors.Join(
 		resources.Register(usagemetrics.Resource(statistics{a}, scrapeTimeout)),
-		containers.Register(usagemetrics.Containers(usagemetrics.Config{Stats: statistics{a}, Timeout: scrapeTimeout})),
+		containers.Register(usagemetrics.Containers(usagemetrics.Config{
+			Stats: statistics{a}, Details: &details{agent: a, runtime: rt}, Machine: machineOf(), Timeout: scrapeTimeout,
+		})),
 	)
 	probes := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		all, err := reg.Gather()
