@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,21 @@ import (
 	"github.com/nodewright/nodewright/node/stats"
 	"github.com/nodewright/nodewright/podmeta"
 )
+
+func (a *Agent) turned() {
+	now := time.Now()
+	a.beat.Store(&now)
+}
+
+// LastTurn is when the agent's own loop turned last, whatever the runtime does;
+// zero before its first turn. It turns once a minute at least. No change of the
+// clock matters to what is measured from it.
+func (a *Agent) LastTurn() time.Time {
+	if at := a.beat.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
 
 // RunningPods lists what runs, wanted or not, with specs that have no more than
 // the runtime knows: names and images.

@@ -58,3 +58,21 @@ func TestWhatRunsByTheRuntimesNames(t *testing.T) {
 		l.stop()
 	})
 }
+
+// The loop turns by itself when nothing happens.
+func TestLastTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		l := n.start()
+		settle()
+		for range 5 {
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			at := l.LastTurn()
+			if since := time.Since(at); since > time.Minute {
+				t.Errorf("the last turn was at %v, %v ago", at, since)
+			}
+		}
+		l.stop()
+	})
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"path/filepath"
 	"strings"
 	"time"
@@ -37,7 +36,7 @@ type nodeServer struct {
 
 // newNodeServer makes it; nil if neither is asked for. cl is nil for an agent
 // that runs alone: then there is nobody to ask who may use HTTPS.
-func newNodeServer(f *runFlags, c *kubeletconfig.KubeletConfiguration, a *agent.Agent, cl *cluster, node agent.Node, rt *cri.Client, log *zap.Logger, reg *prometheus.Registry) (*nodeServer, error) {
+func newNodeServer(f *runFlags, c *kubeletconfig.KubeletConfiguration, a *agent.Agent, cl *cluster, node agent.Node, rt *cri.Client, checks []server.Check, log *zap.Logger, reg *prometheus.Registry) (*nodeServer, error) {
 	main := cl != nil && *c.EnableServer
 	if !main && c.ReadOnlyPort == 0 {
 		return nil, nil //nolint:nilnil // there is nothing to serve
@@ -54,13 +53,8 @@ func newNodeServer(f *runFlags, c *kubeletconfig.KubeletConfiguration, a *agent.
 		Pods:                    a, Running: a, Instances: instances{a}, Runtime: rt, Checkpoint: rt, Logs: instances{a},
 		Stats: statistics{a}, Gatherers: gatherers, PodLogsDir: c.PodLogsDir, CheckpointDir: filepath.Join(f.rootDir, "checkpoints"),
 		Configz: func() any { return c },
-		Health: []server.Check{{Name: "syncloop", Check: func(*http.Request) error {
-			if !a.Alive() {
-				return errors.New("sync Loop took longer than expected")
-			}
-			return nil
-		}}},
-		Log: log.Named("server"), Metrics: reg,
+		Health:  checks,
+		Log:     log.Named("server"), Metrics: reg,
 	}
 	n := &nodeServer{}
 	if main {
