@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"time"
@@ -46,7 +47,7 @@ func newWatchdog(checks []server.Check, log *zap.Logger) (*watchdog, error) {
 	if interval <= shortestWatchdog {
 		return nil, fmt.Errorf("systemd's watchdog: WatchdogSec is %v; want more than %v", interval, shortestWatchdog)
 	}
-	w := &watchdog{interval: interval, log: log, tell: func(state string) (bool, error) { return daemon.SdNotify(false, state) }}
+	w := &watchdog{interval: interval, log: log, tell: func(state string) (bool, error) { return sdNotify(state, notifyTimeout) }}
 	for _, c := range checks {
 		if c.Name != devicePluginCheck {
 			w.checks = append(w.checks, c)
@@ -99,9 +100,32 @@ func (w *watchdog) round(ctx context.Context) {
 	}
 }
 
+// notifyTimeout bounds a message to systemd, which may be busy or frozen.
+const notifyTimeout = time.Second
+
 // notify tells systemd, if it listens.
 func notify(log *zap.Logger, state string) {
-	if _, err := daemon.SdNotify(false, state); err != nil {
+	if _, err := sdNotify(state, notifyTimeout); err != nil {
 		log.Warn("systemd was not told", zap.String("state", state), zap.Error(err))
 	}
+}
+
+// sdNotify sends a message to the NOTIFY_SOCKET (sd_notify(3)); false if there
+// is none. Other than that of go-systemd it does not wait for ever while the
+// socket is full.
+func sdNotify(state string, within time.Duration) (sent bool, err error) {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return false, nil
+	}
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetWriteDeadline(time.Now().Add(within)); err != nil {
+		return false, err
+	}
+	_, err = conn.Write([]byte(state))
+	return err == nil, err
 }

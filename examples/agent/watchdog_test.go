@@ -200,3 +200,19 @@ func TestWhatSystemdHears(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	w.round(t.Context())
 }
+
+// A systemd that hears nothing holds nobody up.
+func TestSystemdThatIsFrozen(t *testing.T) {
+	sd := newListener(t)
+	t.Setenv("NOTIFY_SOCKET", sd.path)
+	for range 10_000 { // far more than the kernel keeps (net.unix.max_dgram_qlen)
+		sent, err := sdNotify("WATCHDOG=1", time.Millisecond)
+		if errors.Is(err, os.ErrDeadlineExceeded) && !sent {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Error("every message was taken")
+}
