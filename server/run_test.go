@@ -291,6 +291,7 @@ func TestFineGrained(t *testing.T) {
 		{"pods", 200, "pods"},
 		{"proxy", 200, "pods proxy"},
 		{"", 403, "pods proxy"},
+		{"error", 500, "pods"}, // the first one that cannot be decided is the last
 	} {
 		c := whole(t)
 		var asked []string
@@ -298,6 +299,9 @@ func TestFineGrained(t *testing.T) {
 			asked = append(asked, a.Subresource)
 			if a.Node != "node-1" || a.Verb != "get" || a.User.Name != "someone" || a.Path != "/pods" {
 				t.Errorf("attributes %+v", a)
+			}
+			if tc.allow == "error" {
+				return false, "", errors.New("away")
 			}
 			return a.Subresource == tc.allow, "", nil
 		})

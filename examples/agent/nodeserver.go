@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -52,9 +53,10 @@ func newNodeServer(f *runFlags, c *kubeletconfig.KubeletConfiguration, a *agent.
 		EnableDebugFlagsHandler: *c.EnableDebugFlagsHandler,
 		Pods:                    a, Running: a, Instances: instances{a}, Runtime: rt, Checkpoint: rt, Logs: instances{a},
 		Stats: statistics{a}, Gatherers: gatherers, PodLogsDir: c.PodLogsDir, CheckpointDir: filepath.Join(f.rootDir, "checkpoints"),
-		Configz: func() any { return c },
-		Health:  checks,
-		Log:     log.Named("server"), Metrics: reg,
+		Configz:      func() any { return c },
+		Health:       checks,
+		DisableHTTP2: os.Getenv("DISABLE_HTTP2") != "", // as the kubelet\'s
+		Log:          log.Named("server"), Metrics: reg,
 	}
 	n := &nodeServer{}
 	if main {
