@@ -26,25 +26,40 @@ func checksOf(a interface{ LastTurn() time.Time }, c *kubeletconfig.KubeletConfi
 	return checks
 }
 
-// doorsOf are the parts that others ask: the node's API, the port of /healthz,
-// and systemd's watchdog. One that ends leaves the others.
-func doorsOf(f *runFlags, c *kubeletconfig.KubeletConfiguration, a *agent.Agent, cl *cluster, node agent.Node, rt *cri.Client, checks []server.Check, log *zap.Logger, reg *prometheus.Registry) ([]part, error) {
+// doors are what others ask, and what they are made of. cluster is nil for an
+// agent that runs alone.
+type doors struct {
+	flags   *runFlags
+	conf    *kubeletconfig.KubeletConfiguration
+	agent   *agent.Agent
+	cluster *cluster
+	node    agent.Node
+	runtime *cri.Client
+	checks  []server.Check
+	level   *verbosity
+	log     *zap.Logger
+	reg     *prometheus.Registry
+}
+
+// parts are the node's API, the port of /healthz, and systemd's watchdog. One
+// that ends leaves the others.
+func (d *doors) parts() ([]part, error) {
 	var parts []part
-	api, err := newNodeServer(f, c, a, cl, node, rt, checks, log, reg)
+	api, err := newNodeServer(d)
 	if err != nil {
 		return nil, err
 	}
 	if api != nil {
 		parts = append(parts, part{"node API", api.run})
 	}
-	if *c.HealthzPort != 0 {
-		health, err := newHealthServer(c, a, node.Name, checks, log)
+	if *d.conf.HealthzPort != 0 {
+		health, err := newHealthServer(d.conf, d.agent, d.node.Name, d.checks, d.log)
 		if err != nil {
 			return nil, err
 		}
 		parts = append(parts, part{"healthz", health.Run})
 	}
-	dog, err := newWatchdog(checks, log)
+	dog, err := newWatchdog(d.checks, d.log)
 	if err != nil {
 		return nil, err
 	}

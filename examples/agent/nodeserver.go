@@ -35,32 +35,34 @@ type nodeServer struct {
 	certs  *serving.Certs // nil without HTTPS
 }
 
-// newNodeServer makes it; nil if neither is asked for. cl is nil for an agent
-// that runs alone: then there is nobody to ask who may use HTTPS.
-func newNodeServer(f *runFlags, c *kubeletconfig.KubeletConfiguration, a *agent.Agent, cl *cluster, node agent.Node, rt *cri.Client, checks []server.Check, log *zap.Logger, reg *prometheus.Registry) (*nodeServer, error) {
-	main := cl != nil && *c.EnableServer
+// newNodeServer makes it; nil if neither is asked for. An agent that runs alone
+// has nobody to ask who may use HTTPS, and goes without.
+func newNodeServer(d *doors) (*nodeServer, error) {
+	c, a := d.conf, d.agent
+	main := d.cluster != nil && *c.EnableServer
 	if !main && c.ReadOnlyPort == 0 {
 		return nil, nil //nolint:nilnil // there is nothing to serve
 	}
-	gatherers, err := gatherers(a, rt, reg)
+	gatherers, err := gatherers(a, d.runtime, d.reg)
 	if err != nil {
 		return nil, err
 	}
 	cfg := server.Config{
-		Node: node.Name, ReadOnlyPort: int(c.ReadOnlyPort), Address: c.Address,
+		Node: d.node.Name, ReadOnlyPort: int(c.ReadOnlyPort), Address: c.Address,
 		EnableDebuggingHandlers: *c.EnableDebuggingHandlers, EnableProfilingHandler: *c.EnableProfilingHandler,
 		EnableSystemLogHandler: *c.EnableSystemLogHandler, EnableSystemLogQuery: *c.EnableSystemLogQuery,
 		EnableDebugFlagsHandler: *c.EnableDebugFlagsHandler,
-		Pods:                    a, Running: a, Instances: instances{a}, Runtime: rt, Checkpoint: rt, Logs: instances{a},
-		Stats: statistics{a}, Gatherers: gatherers, PodLogsDir: c.PodLogsDir, CheckpointDir: filepath.Join(f.rootDir, "checkpoints"),
-		Configz:      func() any { return c },
-		Health:       checks,
-		DisableHTTP2: os.Getenv("DISABLE_HTTP2") != "", // as the kubelet\'s
-		Log:          log.Named("server"), Metrics: reg,
+		Pods:                    a, Running: a, Instances: instances{a}, Runtime: d.runtime, Checkpoint: d.runtime, Logs: instances{a},
+		Stats: statistics{a}, Gatherers: gatherers, PodLogsDir: c.PodLogsDir, CheckpointDir: filepath.Join(d.flags.rootDir, "checkpoints"),
+		Configz: func() any { return configzOf(c) }, Flags: d.flags.all, LogLevel: d.level,
+		Health:       d.checks,
+		DisableHTTP2: os.Getenv("DISABLE_HTTP2") != "", // as the kubelet's
+		Log:          d.log.Named("server"), Metrics: d.reg,
 	}
+	applyGates(&cfg, c.FeatureGates)
 	n := &nodeServer{}
 	if main {
-		if err := n.secure(&cfg, f, c, cl, node, log); err != nil {
+		if err := n.secure(&cfg, d.flags, c, d.cluster, d.node, d.log); err != nil {
 			return nil, err
 		}
 	}
@@ -73,7 +75,7 @@ func (n *nodeServer) secure(cfg *server.Config, f *runFlags, c *kubeletconfig.Ku
 	certs := serving.Config{
 		CertFile: c.TLSCertFile, KeyFile: c.TLSPrivateKeyFile, CertDir: f.certDir, Host: node.Name,
 		ClientCAFile: c.Authentication.X509.ClientCAFile,
-		Options:      serving.Options{CipherSuites: c.TLSCipherSuites, MinVersion: c.TLSMinVersion},
+		Options:      serving.Options{CipherSuites: c.TLSCipherSuites, MinVersion: c.TLSMinVersion, Curves: c.TLSCurvePreferences},
 		Log:          log.Named("serving"),
 	}
 	for _, ip := range node.IPs {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -92,6 +93,18 @@ func TestPersonAtANodeOfACluster(t *testing.T) {
 		}
 	}
 
+	for _, tc := range []struct{ method, path, body, want string }{
+		{"GET", "/flagz", "", "hostname-override=lab"},
+		{"PUT", "/debug/flags/v", "5", "set klog.logging.verbosity to 5"},
+		{"GET", "/debug/flags/v", "", "5"},
+		{"GET", "/configz", "", `"kind":"KubeletConfiguration"`},
+		{"GET", "/healthz?verbose", "", "[+]device-plugin ok"},
+	} {
+		if code, body := l.askMain(tc.method, tc.path, tc.body); code != http.StatusOK || !strings.Contains(body, tc.want) {
+			t.Errorf("%s %s = %d %.300s, want %q", tc.method, tc.path, code, body, tc.want)
+		}
+	}
+
 	before := ids(l.containers())
 	l.api.Stop()
 	l.kill()
@@ -152,6 +165,22 @@ func (l *clusterLab) freePort() int {
 func (l *clusterLab) fetch(url string) (int, string) {
 	l.t.Helper()
 	res, err := http.Get(url)
+	l.must(err)
+	defer func() { _ = res.Body.Close() }()
+	b, err := io.ReadAll(res.Body)
+	l.must(err)
+	return res.StatusCode, string(b)
+}
+
+// askMain asks the node's HTTPS port as somebody who may do all.
+func (l *clusterLab) askMain(method, path, body string) (int, string) {
+	l.t.Helper()
+	req, err := http.NewRequestWithContext(l.t.Context(), method, fmt.Sprintf("https://127.0.0.1:%d%s", l.port, path), strings.NewReader(body))
+	l.must(err)
+	req.Header.Set("Authorization", "Bearer good")
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // self-signed
+	defer client.CloseIdleConnections()
+	res, err := client.Do(req)
 	l.must(err)
 	defer func() { _ = res.Body.Close() }()
 	b, err := io.ReadAll(res.Body)

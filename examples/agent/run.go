@@ -20,7 +20,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	v1 "k8s.io/api/core/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
@@ -54,7 +53,7 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 	if err := applyFlags(conf, f); err != nil {
 		return err
 	}
-	log := newLogger(max(f.verbosity, int(conf.Logging.Verbosity)))
+	log, level := newLogger(max(f.verbosity, int(conf.Logging.Verbosity)))
 	defer func() { _ = log.Sync() }()
 	for _, w := range warnings {
 		log.Warn("configuration", zap.String("warning", w))
@@ -121,12 +120,15 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 		cl.attach(a)
 		parts = append(parts, part{"cluster", func(ctx context.Context) error { return cl.run(ctx, log) }})
 	}
-	checks := checksOf(a, conf, cfg.Devices)
-	doors, err := doorsOf(f, conf, a, cl, cfg.Node, client, checks, log, reg)
+	d := doors{
+		flags: f, conf: conf, agent: a, cluster: cl, node: cfg.Node, runtime: client,
+		checks: checksOf(a, conf, cfg.Devices), level: level, log: log, reg: reg,
+	}
+	open, err := d.parts()
 	if err != nil {
 		return err
 	}
-	parts = append(parts, doors...)
+	parts = append(parts, open...)
 	stop := begin(ctx, parts, log)
 	defer stop()
 	return serve(ctx, a, f, reg, log)
@@ -367,16 +369,6 @@ func tuneMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
 	}
-}
-
-func newLogger(verbosity int) *zap.Logger {
-	level := zap.InfoLevel
-	if verbosity >= 4 {
-		level = zap.DebugLevel
-	}
-	enc := zap.NewProductionEncoderConfig()
-	enc.EncodeTime = zapcore.ISO8601TimeEncoder
-	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(enc), zapcore.Lock(os.Stderr), level))
 }
 
 func version(_ context.Context, std stdio, args []string) error {
