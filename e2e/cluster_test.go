@@ -13,6 +13,7 @@ import (
 
 // A node that knows nothing but how to ask for a certificate.
 func TestBootstrap(t *testing.T) {
+	t.Parallel()
 	l := newCluster(t)
 	kubeconfig := filepath.Join(l.dir, "node.kubeconfig")
 	l.config = "rotateCertificates: true\nserverTLSBootstrap: true\n"
@@ -40,6 +41,7 @@ func TestBootstrap(t *testing.T) {
 }
 
 func TestWorkloads(t *testing.T) {
+	t.Parallel()
 	l := newCluster(t)
 	l.must(os.WriteFile(filepath.Join(l.dir, "manifests", "static.yaml"), []byte(pod("static", forever)), 0o600))
 	l.start()

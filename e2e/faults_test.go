@@ -23,6 +23,7 @@ var outage = flag.Duration("outage", 10*time.Second, "how long the API server is
 // The API server goes and comes back: pods run on, what happened meanwhile is
 // told soon, nothing is done twice and nothing is taken back.
 func TestOutage(t *testing.T) {
+	t.Parallel()
 	l := newCluster(t)
 	l.kubectl("create", "configmap", "conf", "--from-literal=key=one")
 	l.kubectl("create", "secret", "generic", "sec", "--from-literal=key=hidden")
@@ -92,6 +93,7 @@ spec:
 // A store that was lost, or put back from a copy of earlier, is no order to end
 // what runs.
 func TestRestoredStore(t *testing.T) {
+	t.Parallel()
 	l := newCluster(t)
 	l.start()
 	l.apply(pod("early", forever))
@@ -153,6 +155,7 @@ func TestRestoredStore(t *testing.T) {
 
 // Others change pods and the node all the time.
 func TestConflicts(t *testing.T) {
+	t.Parallel()
 	l := newCluster(t)
 	l.start()
 	const pods = 5
@@ -190,6 +193,7 @@ func TestConflicts(t *testing.T) {
 
 // Every answer takes two seconds.
 func TestSlowAPI(t *testing.T) {
+	t.Parallel()
 	l := newCluster(t)
 	path, err := l.cp.KubeconfigAt("https://"+slowly(t, strings.TrimPrefix(l.cp.URL, "https://"), time.Second), l.node, "system:node:"+l.node, "system:nodes")
 	l.must(err)
@@ -205,10 +209,11 @@ func TestSlowAPI(t *testing.T) {
 	l.must(l.conditionIs(v1.NodeReady, v1.ConditionTrue))
 }
 
-// Certificates of a minute: they are renewed in time, and when nobody signs
+// Certificates of 20 seconds: they are renewed in time, and when nobody signs
 // them any more, pods run on until somebody does.
 func TestExpiredCertificate(t *testing.T) {
-	l := newCluster(t, "--cluster-signing-duration=60s")
+	t.Parallel()
+	l := newCluster(t, "--cluster-signing-duration=20s")
 	kubeconfig := filepath.Join(l.dir, "node.kubeconfig")
 	l.config = "rotateCertificates: true\n"
 	l.start("--kubeconfig", kubeconfig, "--bootstrap-kubeconfig", l.bootstrap())

@@ -12,6 +12,7 @@ import (
 
 // What a person does with a node through kubectl.
 func TestKubectl(t *testing.T) {
+	t.Parallel()
 	l := newCluster(t)
 	l.start()
 	l.apply(pod("box", "echo first; i=0; while sleep 0.2; do i=$((i+1)); echo line $i; done"))

@@ -68,6 +68,6 @@ func late(to, from net.Conn, delay time.Duration) {
 	if c, ok := to.(*net.TCPConn); ok {
 		_ = c.CloseWrite()
 	}
-	for range line { //nolint:revive // nobody takes it any more
+	for range line { // nobody takes it any more
 	}
 }
