@@ -146,6 +146,59 @@ func TestSlowClients(t *testing.T) {
 	}
 }
 
+// dripping has a byte each second, for ever.
+type dripping struct{}
+
+func (dripping) Read(p []byte) (int, error) {
+	time.Sleep(time.Second)
+	return copy(p, "a"), nil
+}
+
+// The same over HTTP/2, where a connection has many requests: each has its own
+// bound.
+func TestSlowClientsOfHTTP2(t *testing.T) {
+	inBubble(t, func(*server.Config) {}, func(t *testing.T, main, _ *pipes) {
+		transport := &http.Transport{
+			ForceAttemptHTTP2: true,
+			DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				c := tls.Client(main.dial(t), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+				return c, c.HandshakeContext(ctx)
+			},
+		}
+		defer transport.CloseIdleConnections()
+		ask := func(method string, body io.Reader) (*http.Response, time.Duration) {
+			t.Helper()
+			began := time.Now()
+			req, err := http.NewRequest(method, "https://node/stats/summary", body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			resp, err := transport.RoundTrip(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			return resp, time.Since(began)
+		}
+		if resp, d := ask(http.MethodPost, dripping{}); resp.ProtoMajor != 2 || resp.StatusCode != http.StatusBadRequest || d < 40*time.Second || d > 42*time.Second {
+			t.Errorf("%s %d after %v, want HTTP/2.0 400 after 40s", resp.Proto, resp.StatusCode, d)
+		}
+		if resp, d := ask(http.MethodGet, nil); resp.StatusCode != http.StatusOK || d > time.Second {
+			t.Errorf("beside it: %d after %v", resp.StatusCode, d)
+		}
+	})
+	inBubble(t, func(*server.Config) {}, func(t *testing.T, main, _ *pipes) {
+		conn := tls.Client(main.dial(t), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+		if err := conn.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		if d := ends(t, conn, 0); d < 10*time.Second || d > 12*time.Second {
+			t.Errorf("a connection on which nothing is sent ended after %v, want 10s", d)
+		}
+	})
+}
+
 // Whoever does not read the answer gives up its place after the deadline.
 func TestAnswerThatNobodyReads(t *testing.T) {
 	inBubble(t, func(c *server.Config) {
