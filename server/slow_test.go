@@ -75,7 +75,7 @@ func inBubble(t *testing.T, change func(*server.Config), test func(t *testing.T,
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
+		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
 		test(t, main, healthz)
 		cancel()
@@ -166,7 +166,7 @@ func TestSlowClientsOfHTTP2(t *testing.T) {
 			},
 		}
 		defer transport.CloseIdleConnections()
-		ask := func(method string, body io.Reader) (*http.Response, time.Duration) {
+		ask := func(method string, body io.Reader) (answer string, took time.Duration) {
 			t.Helper()
 			began := time.Now()
 			req, err := http.NewRequest(method, "https://node/stats/summary", body)
@@ -176,16 +176,18 @@ func TestSlowClientsOfHTTP2(t *testing.T) {
 			req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 			resp, err := transport.RoundTrip(req)
 			if err != nil {
-				t.Fatal(err)
+				return err.Error(), time.Since(began)
 			}
 			_ = resp.Body.Close()
-			return resp, time.Since(began)
+			return fmt.Sprint(resp.Proto, " ", resp.StatusCode), time.Since(began)
 		}
-		if resp, d := ask(http.MethodPost, dripping{}); resp.ProtoMajor != 2 || resp.StatusCode != http.StatusBadRequest || d < 40*time.Second || d > 42*time.Second {
-			t.Errorf("%s %d after %v, want HTTP/2.0 400 after 40s", resp.Proto, resp.StatusCode, d)
+		// The request's end and that of its answer come together: one is first.
+		answer, took := ask(http.MethodPost, dripping{})
+		if answer != "HTTP/2.0 400" && !strings.Contains(answer, "INTERNAL_ERROR") || took < 40*time.Second || took > 42*time.Second {
+			t.Errorf("%s after %v, want 400 or the stream's end after 40s", answer, took)
 		}
-		if resp, d := ask(http.MethodGet, nil); resp.StatusCode != http.StatusOK || d > time.Second {
-			t.Errorf("beside it: %d after %v", resp.StatusCode, d)
+		if answer, took := ask(http.MethodGet, nil); answer != "HTTP/2.0 200" || took > time.Second {
+			t.Errorf("after it: %s after %v", answer, took)
 		}
 	})
 	inBubble(t, func(*server.Config) {}, func(t *testing.T, main, _ *pipes) {
