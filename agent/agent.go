@@ -289,8 +289,8 @@ type Agent struct {
 	allSpoken    sync.Once
 	cgroupV2     bool
 	metrics      *metrics
-	cleanup      chan struct{} // asks the loop for housekeeping; capacity 1
-	beat         atomic.Int64  // when the loop last turned, in Unix nanoseconds
+	cleanup      chan struct{}             // asks the loop for housekeeping; capacity 1
+	beat         atomic.Pointer[time.Time] // when the loop last turned
 	sweeping     atomic.Bool
 	sweeps       sync.WaitGroup
 

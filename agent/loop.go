@@ -34,7 +34,7 @@ func (a *Agent) loop(ctx context.Context) error {
 	defer pause.Stop()
 	soon := false
 	for {
-		a.beat.Store(time.Now().UnixNano())
+		a.turned()
 		select {
 		case <-ctx.Done():
 			return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,8 +13,24 @@ import (
 
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/node/stats"
 	"github.com/nodewright/nodewright/podmeta"
 )
+
+func (a *Agent) turned() {
+	now := time.Now()
+	a.beat.Store(&now)
+}
+
+// LastTurn is when the agent's own loop turned last, whatever the runtime does;
+// zero before its first turn. It turns once a minute at least. No change of the
+// clock matters to what is measured from it.
+func (a *Agent) LastTurn() time.Time {
+	if at := a.beat.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
+}
 
 // RunningPods lists what runs, wanted or not, with specs that have no more than
 // the runtime knows: names and images.
@@ -102,4 +119,63 @@ func (a *Agent) ownUID(uid types.UID) types.UID {
 		}
 	}
 	return uid
+}
+
+// PodDetail is what a Summary does not tell of a pod that runs.
+type PodDetail struct {
+	UID types.UID
+	stats.Detail
+	Sandbox    InstanceDetail // without an ID if none runs
+	Containers []InstanceDetail
+}
+
+// InstanceDetail is that of a container that runs, or of a sandbox. Detail is
+// empty where the agent keeps no cgroups of pods.
+type InstanceDetail struct {
+	Name  string // of the container; "" for a sandbox
+	ID    string // the runtime's own
+	Image string // "" for a sandbox: the runtime alone knows
+	stats.Detail
+}
+
+// Details lists what a Summary does not tell of pods that run. What is known of
+// them is returned beside the error of cgroups that cannot be read.
+func (a *Agent) Details() ([]PodDetail, error) {
+	var out []PodDetail
+	at := map[types.UID]int{}
+	network := map[types.UID]bool{}
+	for _, l := range a.pleg.Pods() {
+		obs, _ := a.pleg.Get(l.UID) // also what was seen before the last look failed
+		if obs == nil || !obs.AnyRunning() {
+			continue
+		}
+		p := PodDetail{UID: l.UID}
+		for i := range obs.Sandboxes {
+			if s := &obs.Sandboxes[i]; s.State == observed.Running && p.Sandbox.ID == "" {
+				p.Sandbox.ID, network[l.UID] = s.ID, !s.HostNetwork
+			}
+		}
+		for i := range obs.Containers {
+			if c := &obs.Containers[i]; c.State == observed.Running {
+				p.Containers = append(p.Containers, InstanceDetail{Name: c.Name, ID: c.ID, Image: c.Image})
+			}
+		}
+		at[l.UID] = len(out)
+		out = append(out, p)
+	}
+	cgroups, err := a.stats.Details(func(uid types.UID) (sandbox string, own, ok bool) {
+		i, ok := at[uid]
+		if !ok {
+			return "", false, false
+		}
+		return out[i].Sandbox.ID, network[uid], true
+	})
+	for uid, d := range cgroups {
+		p := &out[at[uid]]
+		p.Detail, p.Sandbox.Detail = d.Detail, d.Containers[p.Sandbox.ID]
+		for i := range p.Containers {
+			p.Containers[i].Detail = d.Containers[p.Containers[i].ID]
+		}
+	}
+	return out, err
 }

@@ -44,12 +44,34 @@ func TestWhatRunsByTheRuntimesNames(t *testing.T) {
 		if _, err := l.SandboxID(ctx, "uid-b"); !errors.Is(err, local.ErrNotFound) {
 			t.Errorf("got %v", err)
 		}
+		all, err := l.Details()
+		if err != nil || len(all) != 1 || all[0].UID != "uid-a" || all[0].Sandbox.ID == "" || len(all[0].Containers) != 1 || all[0].Containers[0].ID != id || all[0].Containers[0].Image == "" {
+			t.Errorf("details %+v, %v", all, err)
+		}
 		path, open, err := l.LogFile(ctx, id)
 		if err != nil || !open || !strings.HasPrefix(path, filepath.Join(n.root, "logs")) {
 			t.Errorf("log %q, open %t, %v", path, open, err)
 		}
 		if _, _, err := l.LogFile(ctx, "none"); !errors.Is(err, local.ErrNotFound) {
 			t.Errorf("got %v", err)
+		}
+		l.stop()
+	})
+}
+
+// The loop turns by itself when nothing happens.
+func TestLastTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		l := n.start()
+		settle()
+		for range 5 {
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			at := l.LastTurn()
+			if since := time.Since(at); since > time.Minute {
+				t.Errorf("the last turn was at %v, %v ago", at, since)
+			}
 		}
 		l.stop()
 	})

@@ -73,15 +73,6 @@ func (a *Agent) Problems() []local.Problem {
 // Healthy returns nil, or that the runtime does not answer.
 func (a *Agent) Healthy() error { return a.pleg.Healthy() }
 
-// aliveWithin is how long the loop may go without a turn; it turns every
-// housekeepingEvery at the latest.
-const aliveWithin = 3 * housekeepingEvery
-
-// Alive tells that the agent's own loop turns, whatever the runtime does.
-func (a *Agent) Alive() bool {
-	return time.Since(time.Unix(0, a.beat.Load())) < aliveWithin
-}
-
 // Why tells what the agent does about a pod, and what it waits for.
 func (a *Agent) Why(pod *v1.Pod) local.Why {
 	why := local.Why{

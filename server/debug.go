@@ -50,8 +50,7 @@ func (s *Server) debugRoutes() []route {
 		return append(rs, route{pattern: "/logs/", serve: disabled("logs endpoint is disabled.")})
 	}
 	logs := nodelog.Handler(nodelog.Config{Dir: s.cfg.SystemLogDir, Query: s.cfg.EnableSystemLogQuery})
-	return append(rs, route{pattern: "/logs/", methods: get, heavy: true, budget: 10 * s.cfg.Timeout, serve: http.StripPrefix("/logs", logs).ServeHTTP},
-		route{pattern: "/logs", methods: get, heavy: true, budget: 10 * s.cfg.Timeout, serve: http.StripPrefix("/logs", logs).ServeHTTP})
+	return append(rs, route{pattern: "/logs/", methods: get, heavy: true, budget: 10 * s.cfg.Timeout, serve: http.StripPrefix("/logs", logs).ServeHTTP})
 }
 
 func (s *Server) logLevel(w http.ResponseWriter, r *http.Request) {

@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
@@ -249,5 +251,41 @@ func TestHealth(t *testing.T) {
 	}
 	if w := do(h, "GET", "/metrics/slis", ""); !strings.Contains(w.Body.String(), `kubernetes_healthcheck{name="syncloop",type="healthz"} 0`) {
 		t.Errorf("slis: %s", w.Body)
+	}
+}
+
+// The loop is well for the longer of five minutes and twice its period after it
+// turned, and before it turned at all.
+func TestSyncLoop(t *testing.T) {
+	for period, limit := range map[time.Duration]time.Duration{
+		time.Minute: 5 * time.Minute, 150 * time.Second: 5 * time.Minute, 10 * time.Minute: 20 * time.Minute,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var last time.Time
+			c := whole(t)
+			c.Health = []server.Check{server.SyncLoop(func() time.Time { return last }, period)}
+			h := handler(t, c)
+			is := func(when string, code int) {
+				t.Helper()
+				for _, path := range []string{"/healthz", "/livez", "/readyz", "/healthz/syncloop"} {
+					w := do(h, "GET", path, "")
+					if w.Code != code || code == 500 && !strings.Contains(w.Body.String(), "[-]syncloop failed") {
+						t.Errorf("period %v, %s: %s = %d %q, want %d", period, when, path, w.Code, w.Body, code)
+					}
+				}
+				if w := do(h, "GET", "/healthz/ping", ""); w.Code != 200 {
+					t.Errorf("period %v, %s: ping = %d", period, when, w.Code)
+				}
+			}
+			time.Sleep(time.Hour)
+			is("before the first turn", 200)
+			last = time.Now()
+			time.Sleep(limit)
+			is("at its limit", 200)
+			time.Sleep(time.Nanosecond)
+			is("after it", 500)
+			last = time.Now()
+			is("after another turn", 200)
+		})
 	}
 }

@@ -54,8 +54,9 @@ type runtime struct {
 	url string
 	err error
 
-	mu    sync.Mutex
-	calls []any
+	mu      sync.Mutex
+	calls   []any
+	timeout time.Duration // of the last ExecSync
 }
 
 func (r *runtime) ContainerID(_ context.Context, pod types.UID, container string) (string, error) {
@@ -102,7 +103,10 @@ func (r *runtime) PortForward(_ context.Context, q *runtimeapi.PortForwardReques
 	return &runtimeapi.PortForwardResponse{Url: r.leads()}, r.err
 }
 
-func (r *runtime) ExecSync(_ context.Context, id string, cmd []string, _ time.Duration) ([]byte, []byte, error) {
+func (r *runtime) ExecSync(_ context.Context, id string, cmd []string, timeout time.Duration) ([]byte, []byte, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.timeout = timeout
 	return []byte(id + ":" + strings.Join(cmd, "|")), []byte("!"), r.err
 }
 
@@ -191,6 +195,12 @@ func run(t *testing.T, c server.Config) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return runWith(t, c, certs)
+}
+
+// runWith runs a Server with these certificates.
+func runWith(t *testing.T, c server.Config, certs *serving.Certs) *node {
+	t.Helper()
 	listen := func() net.Listener {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {

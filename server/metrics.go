@@ -20,6 +20,7 @@ type metrics struct {
 	inflight   *prometheus.GaugeVec
 	webSockets *prometheus.CounterVec
 	refused    *prometheus.CounterVec
+	provider   *prometheus.GaugeVec
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -40,12 +41,16 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodewright_server_refused_requests_total", Help: "Requests refused by what failed: authentication, authorization, authorization_error.",
 		}, []string{"reason"}),
+		provider: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubelet_metrics_provider", Help: "1 for what tells which containers there are.",
+		}, []string{"provider"}),
 	}
+	m.provider.WithLabelValues("cri").Set(1) // the kubelet's other one is cadvisor
 	if reg == nil {
 		return m, nil
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.requests, m.duration, m.inflight, m.webSockets, m.refused} {
+	for _, c := range []prometheus.Collector{m.requests, m.duration, m.inflight, m.webSockets, m.refused, m.provider} {
 		errs = append(errs, reg.Register(c))
 	}
 	return m, errors.Join(errs...)

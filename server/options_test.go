@@ -9,43 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/nodewright/nodewright/server"
-	"github.com/nodewright/nodewright/server/auth"
 )
-
-// Every endpoint has a row here: a new one has to be thought about.
-func TestEveryRouteIsInTheTable(t *testing.T) {
-	want := map[string]string{
-		"healthz": "healthz proxy", "livez": "proxy", "readyz": "proxy", "pods": "pods proxy", "runningpods": "pods proxy",
-		"stats": "stats", "metrics": "metrics", "configz": "configz proxy", "statusz": "statusz", "flagz": "configz",
-		"logs": "log", "checkpoint": "checkpoint", "debug": "proxy",
-		"run": "proxy", "exec": "proxy", "attach": "proxy", "portForward": "proxy", "containerLogs": "proxy",
-	}
-	seen := map[string]bool{}
-	for _, debugging := range []bool{true, false} {
-		c := whole(t)
-		c.EnableDebuggingHandlers = debugging
-		c.Gatherers = map[string]prometheus.Gatherer{"/metrics": prometheus.NewRegistry(), "/metrics/resource": prometheus.NewRegistry()}
-		s, err := server.New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range s.Patterns() {
-			first, _, _ := strings.Cut(strings.TrimPrefix(p, "/"), "/")
-			seen[first] = true
-			if got := strings.Join(auth.Subresources(p), " "); got != want[first] || got == "" {
-				t.Errorf("%s is allowed by %q, want %q", p, got, want[first])
-			}
-		}
-	}
-	for first := range want {
-		if !seen[first] {
-			t.Errorf("/%s is no endpoint", first)
-		}
-	}
-}
 
 func TestStreamsOf(t *testing.T) {
 	for _, tc := range []struct{ query, want string }{

@@ -63,14 +63,26 @@ func only(rs []route, keep func(route) bool) []route {
 	return slices.DeleteFunc(slices.Clone(rs), func(r route) bool { return !keep(r) })
 }
 
-// mux dispatches, with each endpoint's methods and limits.
+// mux dispatches, with each endpoint's methods and limits. A tree is served at
+// its root, too, to which ServeMux would redirect.
 func (s *Server) mux(rs []route) *http.ServeMux {
 	m := http.NewServeMux()
+	var have []string
 	for _, r := range rs {
-		m.HandleFunc(r.pattern, s.limited(r))
+		have = append(have, r.pattern)
+	}
+	for _, r := range rs {
+		serve := s.limited(r)
+		m.HandleFunc(r.pattern, serve)
+		if root, tree := strings.CutSuffix(r.pattern, "/"); tree && !slices.Contains(have, root) {
+			m.HandleFunc(root, serve)
+		}
 	}
 	return m
 }
+
+// maxBody bounds the body of a request, in bytes: there are no large ones.
+const maxBody = 1 << 20
 
 // tooMany tells a client to come again.
 func tooMany(w http.ResponseWriter) {
@@ -101,7 +113,9 @@ func (s *Server) limited(r route) http.HandlerFunc {
 			ctx, cancel := context.WithTimeout(req.Context(), budget)
 			defer cancel()
 			s.within(w, budget)
-			r.serve(w, req.WithContext(ctx))
+			req = req.WithContext(ctx)
+			req.Body = http.MaxBytesReader(w, req.Body, maxBody)
+			r.serve(w, req)
 			return
 		}
 		if !s.streams.enter() {

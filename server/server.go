@@ -153,10 +153,11 @@ func (s *Server) httpServer(h http.Handler, conf *tls.Config) *http.Server {
 	errorLog, _ := zap.NewStdLogAt(s.cfg.Log, zap.DebugLevel)
 	srv := &http.Server{
 		Handler: h, Protocols: protocols,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       90 * time.Second, // the kubelet's
-		MaxHeaderBytes:    1 << 20,          // the kubelet's
-		ErrorLog:          errorLog,
+		DisableGeneralOptionsHandler: true, // "OPTIONS *" has to show who it is, too
+		ReadHeaderTimeout:            10 * time.Second,
+		IdleTimeout:                  90 * time.Second, // the kubelet's
+		MaxHeaderBytes:               1 << 20,          // the kubelet's
+		ErrorLog:                     errorLog,
 	}
 	if conf != nil {
 		srv.TLSConfig = conf.Clone()

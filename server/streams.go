@@ -218,12 +218,9 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, q stream.Request,
 	}
 }
 
-// maxForm bounds the body of a request that has one, in bytes.
-const maxForm = 1 << 20
-
 // run runs a command to its end and answers with its output.
 func (s *Server) run(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	cmd := strings.Fields(r.FormValue("cmd"))
 	if len(cmd) == 0 {
 		http.Error(w, `parameter "cmd" is required`, http.StatusBadRequest)

@@ -48,6 +48,8 @@ type cluster struct {
 	own, serving *credentials.Manager
 
 	agent *agent.Agent // set by attach, before anything runs
+
+	unbounded func() (*apiclient.Client, error) // one more client, whose calls are not counted
 }
 
 // statusBackoff is the longest pause between two tries to publish a status in
@@ -158,6 +160,11 @@ func (cl *cluster) clients(f *runFlags, c *kubeletconfig.KubeletConfiguration, l
 	}
 	if cl.client, err = apiclient.New(apiclient.Config{REST: user, Certificate: certificate}); err != nil {
 		return nil, err
+	}
+	cl.unbounded = func() (*apiclient.Client, error) {
+		free := *user
+		free.QPS = -1
+		return apiclient.New(apiclient.Config{REST: &free, Certificate: certificate})
 	}
 	if rotates {
 		cfg := credentials.Config{

@@ -11,7 +11,7 @@ import (
 // clusterFields are the fields of KubeletConfiguration that matter in a
 // cluster, and to those who ask the node.
 var clusterFields = []string{
-	"address", "port", "readOnlyPort", "enableServer", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites", "tlsMinVersion",
+	"address", "port", "readOnlyPort", "enableServer", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites", "tlsMinVersion", "tlsCurvePreferences",
 	"rotateCertificates", "serverTLSBootstrap", "authentication", "authorization",
 	"enableDebuggingHandlers", "enableProfilingHandler", "enableSystemLogHandler", "enableSystemLogQuery", "enableDebugFlagsHandler",
 	"kubeAPIQPS", "kubeAPIBurst", "eventRecordQPS", "eventBurst", "registerNode", "registerWithTaints", "providerID",

@@ -101,7 +101,7 @@ func withoutEffect(doc map[string]any) []string {
 	}
 	gates, _ := doc["featureGates"].(map[string]any)
 	for gate := range gates {
-		if !slices.Contains(placementGates, gate) {
+		if !slices.Contains(placementGates, gate) && !slices.Contains(serverGates, gate) {
 			fields = append(fields, "featureGates."+gate)
 		}
 	}

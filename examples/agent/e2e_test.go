@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -107,18 +106,9 @@ func (l *lab) get(addr string) string {
 // listenAsSystemd gives the agent a NOTIFY_SOCKET; the result waits for what
 // it says there (sd_notify(3)).
 func (l *lab) listenAsSystemd() func() string {
-	path := filepath.Join(filepath.Dir(l.manifests), "notify")
-	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	l.must(err)
-	l.t.Cleanup(func() { _ = conn.Close() })
-	l.env = append(l.env, "NOTIFY_SOCKET="+path)
-	return func() string {
-		l.must(conn.SetReadDeadline(time.Now().Add(patience)))
-		buf := make([]byte, 1000)
-		n, err := conn.Read(buf)
-		l.must(err)
-		return string(buf[:n])
-	}
+	systemd := newListener(l.t)
+	l.env = append(l.env, "NOTIFY_SOCKET="+systemd.path)
+	return systemd.next
 }
 
 func ids(containers []*runtimeapi.Container) []string {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -153,7 +154,7 @@ func TestShutdownConfig(t *testing.T) {
 		case tc.err == "" && (err != nil || len(warnings) > 0):
 			t.Errorf("%q: %v, warnings %q", tc.content, err, warnings)
 		case tc.err == "":
-			if s := shutdownOf(c, nil, newLogger(0)); (s == nil) != (tc.content == "") || s != nil && s.Machine == nil {
+			if s := shutdownOf(c, nil, zap.NewNop()); (s == nil) != (tc.content == "") || s != nil && s.Machine == nil {
 				t.Errorf("%q: %+v", tc.content, s)
 			}
 		}

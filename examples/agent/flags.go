@@ -45,7 +45,8 @@ type runFlags struct {
 	shutdownOnTerm   bool
 	gc               gcFlags
 
-	set map[string]bool // names of the flags that were given
+	set map[string]bool          // names of the flags that were given
+	all func() map[string]string // every flag with its value
 }
 
 const defaultRootDir = "/var/lib/kubelet"
@@ -94,7 +95,7 @@ func parseRunFlags(std stdio, args []string) (*runFlags, error) {
 	if len(extra) > 0 {
 		return nil, fmt.Errorf("run takes no argument, got %q", extra[0])
 	}
-	f.set = map[string]bool{}
+	f.set, f.all = map[string]bool{}, func() map[string]string { return flagsOf(fs) }
 	fs.Visit(func(fl *flag.Flag) { f.set[fl.Name] = true })
 	return f, f.validate()
 }

@@ -32,6 +32,7 @@ func TestFlagsDefaults(t *testing.T) {
 		isolation: true,
 	}
 	want.gc = gcFlags{deadContainers: -1, deadPerContainer: 1}
+	f.all = nil
 	if !reflect.DeepEqual(*f, want) {
 		t.Errorf("without flags: %+v, want %+v", *f, want)
 	}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -14,9 +14,6 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -24,7 +21,7 @@ import (
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/cri"
-	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi/reviews"
 	"github.com/nodewright/nodewright/server"
 	"github.com/nodewright/nodewright/server/auth"
 	"github.com/nodewright/nodewright/server/serving"
@@ -38,36 +35,34 @@ type nodeServer struct {
 	certs  *serving.Certs // nil without HTTPS
 }
 
-// newNodeServer makes it; nil if neither is asked for. cl is nil for an agent
-// that runs alone: then there is nobody to ask who may use HTTPS.
-func newNodeServer(f *runFlags, c *kubeletconfig.KubeletConfiguration, a *agent.Agent, cl *cluster, node agent.Node, rt *cri.Client, log *zap.Logger, reg *prometheus.Registry) (*nodeServer, error) {
-	main := cl != nil && *c.EnableServer
+// newNodeServer makes it; nil if neither is asked for. An agent that runs alone
+// has nobody to ask who may use HTTPS, and goes without.
+func newNodeServer(d *doors) (*nodeServer, error) {
+	c, a := d.conf, d.agent
+	main := d.cluster != nil && *c.EnableServer
 	if !main && c.ReadOnlyPort == 0 {
 		return nil, nil //nolint:nilnil // there is nothing to serve
 	}
-	gatherers, err := gatherers(a, reg)
+	gatherers, err := gatherers(a, d.runtime, d.reg)
 	if err != nil {
 		return nil, err
 	}
 	cfg := server.Config{
-		Node: node.Name, ReadOnlyPort: int(c.ReadOnlyPort), Address: c.Address,
+		Node: d.node.Name, ReadOnlyPort: int(c.ReadOnlyPort), Address: c.Address,
 		EnableDebuggingHandlers: *c.EnableDebuggingHandlers, EnableProfilingHandler: *c.EnableProfilingHandler,
 		EnableSystemLogHandler: *c.EnableSystemLogHandler, EnableSystemLogQuery: *c.EnableSystemLogQuery,
 		EnableDebugFlagsHandler: *c.EnableDebugFlagsHandler,
-		Pods:                    a, Running: a, Instances: instances{a}, Runtime: rt, Checkpoint: rt, Logs: instances{a},
-		Stats: statistics{a}, Gatherers: gatherers, PodLogsDir: c.PodLogsDir, CheckpointDir: filepath.Join(f.rootDir, "checkpoints"),
-		Configz: func() any { return c },
-		Health: []server.Check{{Name: "syncloop", Check: func(*http.Request) error {
-			if !a.Alive() {
-				return errors.New("sync Loop took longer than expected")
-			}
-			return nil
-		}}},
-		Log: log.Named("server"), Metrics: reg,
+		Pods:                    a, Running: a, Instances: instances{a}, Runtime: d.runtime, Checkpoint: d.runtime, Logs: instances{a},
+		Stats: statistics{a}, Gatherers: gatherers, PodLogsDir: c.PodLogsDir, CheckpointDir: filepath.Join(d.flags.rootDir, "checkpoints"),
+		Configz: func() any { return configzOf(c) }, Flags: d.flags.all, LogLevel: d.level,
+		Health:       d.checks,
+		DisableHTTP2: os.Getenv("DISABLE_HTTP2") != "", // as the kubelet's
+		Log:          d.log.Named("server"), Metrics: d.reg,
 	}
+	applyGates(&cfg, c.FeatureGates)
 	n := &nodeServer{}
 	if main {
-		if err := n.secure(&cfg, f, c, cl, node, log); err != nil {
+		if err := n.secure(&cfg, d.flags, c, d.cluster, d.node, d.log); err != nil {
 			return nil, err
 		}
 	}
@@ -80,7 +75,7 @@ func (n *nodeServer) secure(cfg *server.Config, f *runFlags, c *kubeletconfig.Ku
 	certs := serving.Config{
 		CertFile: c.TLSCertFile, KeyFile: c.TLSPrivateKeyFile, CertDir: f.certDir, Host: node.Name,
 		ClientCAFile: c.Authentication.X509.ClientCAFile,
-		Options:      serving.Options{CipherSuites: c.TLSCipherSuites, MinVersion: c.TLSMinVersion},
+		Options:      serving.Options{CipherSuites: c.TLSCipherSuites, MinVersion: c.TLSMinVersion, Curves: c.TLSCurvePreferences},
 		Log:          log.Named("serving"),
 	}
 	for _, ip := range node.IPs {
@@ -93,9 +88,13 @@ func (n *nodeServer) secure(cfg *server.Config, f *runFlags, c *kubeletconfig.Ku
 	if n.certs, err = serving.New(certs); err != nil {
 		return err
 	}
+	reviewer, err := cl.reviewer()
+	if err != nil {
+		return err
+	}
 	who := []auth.Authenticator{auth.ClientCerts(n.certs.ClientCAs)}
 	if *c.Authentication.Webhook.Enabled {
-		who = append(who, auth.Tokens(auth.TokensConfig{TTL: c.Authentication.Webhook.CacheTTL.Duration, Reviewer: tokenReviewer(cl.client)}))
+		who = append(who, auth.Tokens(auth.TokensConfig{TTL: c.Authentication.Webhook.CacheTTL.Duration, Reviewer: reviewer}))
 	}
 	cfg.Authenticator = auth.FirstOf(who...)
 	if *c.Authentication.Anonymous.Enabled {
@@ -105,11 +104,22 @@ func (n *nodeServer) secure(cfg *server.Config, f *runFlags, c *kubeletconfig.Ku
 	if c.Authorization.Mode == kubeletconfig.KubeletAuthorizationModeWebhook {
 		w := c.Authorization.Webhook
 		cfg.Authorizer = auth.Access(auth.AccessConfig{
-			Reviewer: accessReviewer(cl.client), AllowTTL: w.CacheAuthorizedTTL.Duration, DenyTTL: w.CacheUnauthorizedTTL.Duration,
+			Reviewer: reviewer, AllowTTL: w.CacheAuthorizedTTL.Duration, DenyTTL: w.CacheUnauthorizedTTL.Duration,
 		})
 	}
 	cfg.Port, cfg.TLS = int(c.Port), n.certs.TLS()
 	return nil
+}
+
+// reviewer asks the API server who may use the node's API. Its client has no
+// part in the budget of the others: who sends a node many wrong tokens must not
+// hold up its statuses. Package auth bounds how much is asked.
+func (cl *cluster) reviewer() (*reviews.Reviewer, error) {
+	c, err := cl.unbounded()
+	if err != nil {
+		return nil, err
+	}
+	return reviews.New(c.Once())
 }
 
 // run serves until ctx ends.
@@ -120,24 +130,6 @@ func (n *nodeServer) run(ctx context.Context) error {
 	}
 	g.Go(func() error { return n.server.Run(ctx) })
 	return g.Wait()
-}
-
-func tokenReviewer(c *apiclient.Client) auth.TokenReviewer {
-	return auth.TokenReviewerFunc(func(ctx context.Context, r *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
-		return review(ctx, c, apiclient.TokenReviews, r, &authenticationv1.TokenReview{})
-	})
-}
-
-func accessReviewer(c *apiclient.Client) auth.AccessReviewer {
-	return auth.AccessReviewerFunc(func(ctx context.Context, r *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
-		return review(ctx, c, apiclient.AccessReviews, r, &authorizationv1.SubjectAccessReview{})
-	})
-}
-
-// review posts a question and returns it with its answer.
-func review[T runtime.Object](ctx context.Context, c *apiclient.Client, r apiclient.Resource, question, answer T) (T, error) {
-	err := c.Create(ctx, r, apiclient.Key{}, question, answer)
-	return answer, err
 }
 
 // instances finds the agent's containers, sandboxes and logs.
@@ -180,11 +172,13 @@ func (s statistics) Summary(ctx context.Context, cpuAndMemoryOnly bool) (*statsa
 const scrapeTimeout = 10 * time.Second
 
 // gatherers are the metrics by path.
-func gatherers(a *agent.Agent, reg *prometheus.Registry) (map[string]prometheus.Gatherer, error) {
+func gatherers(a *agent.Agent, rt *cri.Client, reg *prometheus.Registry) (map[string]prometheus.Gatherer, error) {
 	resources, containers := prometheus.NewRegistry(), prometheus.NewRegistry()
 	err := errors.Join(
 		resources.Register(usagemetrics.Resource(statistics{a}, scrapeTimeout)),
-		containers.Register(usagemetrics.Containers(usagemetrics.Config{Stats: statistics{a}, Timeout: scrapeTimeout})),
+		containers.Register(usagemetrics.Containers(usagemetrics.Config{
+			Stats: statistics{a}, Details: &details{agent: a, runtime: rt}, Machine: machineOf(), Timeout: scrapeTimeout,
+		})),
 	)
 	probes := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		all, err := reg.Gather()

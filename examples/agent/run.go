@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -21,7 +20,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 	v1 "k8s.io/api/core/v1"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
@@ -55,7 +53,7 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 	if err := applyFlags(conf, f); err != nil {
 		return err
 	}
-	log := newLogger(max(f.verbosity, int(conf.Logging.Verbosity)))
+	log, level := newLogger(max(f.verbosity, int(conf.Logging.Verbosity)))
 	defer func() { _ = log.Sync() }()
 	for _, w := range warnings {
 		log.Warn("configuration", zap.String("warning", w))
@@ -122,16 +120,18 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 		cl.attach(a)
 		parts = append(parts, part{"cluster", func(ctx context.Context) error { return cl.run(ctx, log) }})
 	}
-	api, err := newNodeServer(f, conf, a, cl, cfg.Node, client, log, reg)
+	d := doors{
+		flags: f, conf: conf, agent: a, cluster: cl, node: cfg.Node, runtime: client,
+		checks: checksOf(a, conf, cfg.Devices), level: level, log: log, reg: reg,
+	}
+	open, err := d.parts()
 	if err != nil {
 		return err
 	}
-	if api != nil {
-		parts = append(parts, part{"node API", api.run})
-	}
+	parts = append(parts, open...)
 	stop := begin(ctx, parts, log)
 	defer stop()
-	return serve(ctx, a, f, conf, reg, log)
+	return serve(ctx, a, f, reg, log)
 }
 
 // part is something beside the agent that runs as long as it does.
@@ -159,9 +159,9 @@ func begin(ctx context.Context, parts []part, log *zap.Logger) (stop func()) {
 	}
 }
 
-// serve runs the agent and its doors until ctx ends. What goes wrong with a
-// door is logged: the pods matter more.
-func serve(ctx context.Context, a *agent.Agent, f *runFlags, conf *kubeletconfig.KubeletConfiguration, reg *prometheus.Registry, log *zap.Logger) error {
+// serve runs the agent and its socket until ctx ends. What goes wrong with the
+// socket is logged: the pods matter more.
+func serve(ctx context.Context, a *agent.Agent, f *runFlags, reg *prometheus.Registry, log *zap.Logger) error {
 	done := make(chan error, 1)
 	go func() { done <- a.Run(ctx) }()
 	select {
@@ -181,64 +181,15 @@ func serve(ctx context.Context, a *agent.Agent, f *runFlags, conf *kubeletconfig
 		go func() { _ = srv.Serve(l) }()
 		defer func() { _ = os.Remove(socket) }()
 	}
-	health := &http.Server{Handler: healthHandler(handler), ReadHeaderTimeout: 10 * time.Second}
-	if port := *conf.HealthzPort; port != 0 {
-		addr := net.JoinHostPort(conf.HealthzBindAddress, strconv.Itoa(int(port)))
-		if l, err := net.Listen("tcp", addr); err != nil {
-			log.Error("healthz cannot be served", zap.Error(err))
-		} else {
-			go func() { _ = health.Serve(l) }()
-		}
-	}
-	defer func() {
-		_ = srv.Close()
-		_ = health.Close()
-	}()
+	defer func() { _ = srv.Close() }()
 	log.Info("agent runs", zap.String("version", versionString()), zap.String("socket", socket))
 	notify(log, daemon.SdNotifyReady)
-	go watchdog(ctx, a, log)
 	go trimMemory(ctx)
 
 	err := <-done
 	notify(log, daemon.SdNotifyStopping)
 	log.Info("agent ends; containers keep running")
 	return err
-}
-
-// healthHandler lets only what is harmless through to a TCP port.
-func healthHandler(h http.Handler) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /healthz", h)
-	mux.Handle("GET /metrics", h)
-	return mux
-}
-
-func notify(log *zap.Logger, state string) {
-	if _, err := daemon.SdNotify(false, state); err != nil {
-		log.Warn("systemd was not told", zap.String("state", state), zap.Error(err))
-	}
-}
-
-// watchdog tells systemd that the agent lives, if its unit asks (WatchdogSec),
-// twice in the interval, as sd_watchdog_enabled(3) advises. A runtime that is
-// down is no reason to stop: killing the agent would not mend it.
-func watchdog(ctx context.Context, a *agent.Agent, log *zap.Logger) {
-	interval, err := daemon.SdWatchdogEnabled(false)
-	if err != nil || interval == 0 {
-		return
-	}
-	tick := time.NewTicker(interval / 2)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if a.Alive() {
-				notify(log, daemon.SdNotifyWatchdog)
-			}
-		}
-	}
 }
 
 // applyFlags lays the flags over the configuration: flags win.
@@ -418,16 +369,6 @@ func tuneMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
 	}
-}
-
-func newLogger(verbosity int) *zap.Logger {
-	level := zap.InfoLevel
-	if verbosity >= 4 {
-		level = zap.DebugLevel
-	}
-	enc := zap.NewProductionEncoderConfig()
-	enc.EncodeTime = zapcore.ISO8601TimeEncoder
-	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(enc), zapcore.Lock(os.Stderr), level))
 }
 
 func version(_ context.Context, std stdio, args []string) error {

@@ -1,48 +1,14 @@
 package main
 
 import (
-	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	v1 "k8s.io/api/core/v1"
-
 	"go.uber.org/zap"
-
-	"github.com/nodewright/nodewright/agent/local"
 )
-
-// The TCP port tells of health and metrics, and of nothing else.
-func TestRunHealthPort(t *testing.T) {
-	metrics := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("up 1")) })
-	h := healthHandler(local.Handler(&fakeAgent{pods: []*v1.Pod{testPod("default", "web")}}, metrics))
-	for _, tc := range []struct {
-		method, path string
-		code         int
-		body         string
-	}{
-		{"GET", "/healthz", 200, "ok"},
-		{"HEAD", "/healthz", 200, ""},
-		{"GET", "/metrics", 200, "up 1"},
-		{"POST", "/healthz", 405, ""},
-		{"GET", "/", 404, ""},
-		{"GET", "/v1/pods", 404, ""},
-		{"GET", "/v1/problems", 404, ""},
-		{"GET", "/v1/pods/default/web/log", 404, ""},
-		{"POST", "/v1/pods/default/web/exec", 404, ""},
-		{"GET", "/healthz/../v1/pods", 307, ""}, // to /v1/pods, which is not there
-	} {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(tc.method, tc.path, nil))
-		if w.Code != tc.code || tc.body != "" && w.Body.String() != tc.body {
-			t.Errorf("%s %s: %d %q, want %d %q", tc.method, tc.path, w.Code, w.Body, tc.code, tc.body)
-		}
-	}
-}
 
 func TestRunParallelPulls(t *testing.T) {
 	for _, tc := range []struct {

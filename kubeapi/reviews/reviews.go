@@ -1,11 +1,12 @@
 // Package reviews asks an API server who somebody is and what they may do:
 // TokenReview and SubjectAccessReview, as the server of a node needs them.
 //
-//	r, err := reviews.New(client) // an *apiclient.Client
-//	user, ok, err := r.Review(ctx, token, nil)
-//	allowed, denied, reason, err := r.Access(ctx, authorizationv1.SubjectAccessReviewSpec{...})
+//	r, err := reviews.New(client.Once()) // of an *apiclient.Client
+//	...
+//	who := auth.Tokens(auth.TokensConfig{Reviewer: r})
+//	may := auth.Access(auth.AccessConfig{Reviewer: r})
 //
-// Nothing is remembered here: a cache belongs to whoever asks.
+// Nothing is remembered here, and nothing bounded: both belong to whoever asks.
 //
 // # Faults
 //
@@ -39,7 +40,7 @@ const (
 	jitter     = 0.2
 )
 
-// Client makes the calls; *apiclient.Client does.
+// Client makes the calls, each once; what [apiclient.Client.Once] returns does.
 type Client interface {
 	Create(ctx context.Context, r apiclient.Resource, k apiclient.Key, obj, into runtime.Object, subresources ...string) error
 }
@@ -59,39 +60,37 @@ func New(c Client) (*Reviewer, error) {
 // it is for others.
 var ErrAudience = errors.New("reviews: the token is for another audience")
 
-// Review tells whose token it is. ok is false for one that the server does not
-// know, which is no error. audiences are those that the token has to be for, one
-// of them; none is the server's own.
-func (r *Reviewer) Review(ctx context.Context, token string, audiences []string) (user authenticationv1.UserInfo, ok bool, err error) {
-	ask := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}}
+// ReviewToken tells whose token q has. One that the server does not know is
+// answered as not authenticated, which is no error, unless the server says that
+// it could not tell. Audiences of q are those that the token has to be for, one
+// of them; none is the server's own. q is not changed and not kept.
+func (r *Reviewer) ReviewToken(ctx context.Context, q *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error) {
 	got := &authenticationv1.TokenReview{}
-	if err := r.create(ctx, apiclient.TokenReviews, ask, got); err != nil {
-		return user, false, fmt.Errorf("reviews: token: %w", err)
+	if err := r.create(ctx, apiclient.TokenReviews, q, got); err != nil {
+		return nil, fmt.Errorf("reviews: token: %w", err)
 	}
-	s := got.Status
+	s, want := &got.Status, q.Spec.Audiences
 	switch {
-	case s.Error != "" && !s.Authenticated:
-		return user, false, fmt.Errorf("reviews: token: %s", s.Error)
-	case !s.Authenticated:
-		return user, false, nil
-	case len(audiences) > 0 && !slices.ContainsFunc(s.Audiences, func(a string) bool { return slices.Contains(audiences, a) }):
-		return user, false, ErrAudience
+	case !s.Authenticated && s.Error != "":
+		return nil, fmt.Errorf("reviews: token: %s", s.Error)
+	case s.Authenticated && len(want) > 0 && !slices.ContainsFunc(s.Audiences, func(a string) bool { return slices.Contains(want, a) }):
+		return nil, ErrAudience
 	}
-	return s.User, true, nil
+	return got, nil
 }
 
-// Access tells whether somebody may do something. Neither allowed nor denied is
-// no opinion, which is a no. Both is a no.
-func (r *Reviewer) Access(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (allowed, denied bool, reason string, err error) {
+// ReviewAccess tells whether somebody may do what q asks. Neither allowed nor
+// denied is no opinion, which is a no; both is an error. q is not changed and
+// not kept.
+func (r *Reviewer) ReviewAccess(ctx context.Context, q *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
 	got := &authorizationv1.SubjectAccessReview{}
-	if err := r.create(ctx, apiclient.AccessReviews, &authorizationv1.SubjectAccessReview{Spec: spec}, got); err != nil {
-		return false, false, "", fmt.Errorf("reviews: access: %w", err)
+	if err := r.create(ctx, apiclient.AccessReviews, q, got); err != nil {
+		return nil, fmt.Errorf("reviews: access: %w", err)
 	}
-	s := got.Status
-	if s.Allowed && s.Denied {
-		return false, true, s.Reason, errors.New("reviews: access: the server both allows and denies it")
+	if got.Status.Allowed && got.Status.Denied {
+		return nil, errors.New("reviews: access: the server both allows and denies it")
 	}
-	return s.Allowed, s.Denied, s.Reason, nil
+	return got, nil
 }
 
 func (r *Reviewer) create(ctx context.Context, res apiclient.Resource, ask, got runtime.Object) error {

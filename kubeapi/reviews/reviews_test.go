@@ -26,14 +26,18 @@ func rig(t testing.TB) (*kubeapitest.Server, *reviews.Reviewer) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := reviews.New(c)
+	r, err := reviews.New(c.Once())
 	if err != nil {
 		t.Fatal(err)
 	}
 	return srv, r
 }
 
-func TestReview(t *testing.T) {
+func tokenOf(token string, audiences ...string) *authenticationv1.TokenReview {
+	return &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}}
+}
+
+func TestReviewToken(t *testing.T) {
 	alice := authenticationv1.UserInfo{Username: "alice", Groups: []string{"g"}}
 	for _, tc := range []struct {
 		name      string
@@ -45,9 +49,12 @@ func TestReview(t *testing.T) {
 		{name: "known", answer: authenticationv1.TokenReviewStatus{Authenticated: true, User: alice}, ok: true},
 		{name: "unknown", answer: authenticationv1.TokenReviewStatus{}},
 		{name: "with a reason", answer: authenticationv1.TokenReviewStatus{Error: "expired"}, err: "expired"},
+		{name: "known, and a complaint", answer: authenticationv1.TokenReviewStatus{Authenticated: true, User: alice, Error: "odd"}, ok: true},
 		{name: "for us", audiences: []string{"a", "b"}, answer: authenticationv1.TokenReviewStatus{Authenticated: true, User: alice, Audiences: []string{"b"}}, ok: true},
 		{name: "for others", audiences: []string{"a"}, answer: authenticationv1.TokenReviewStatus{Authenticated: true, User: alice, Audiences: []string{"b"}}, err: "another audience"},
 		{name: "for nobody", audiences: []string{"a"}, answer: authenticationv1.TokenReviewStatus{Authenticated: true, User: alice}, err: "another audience"},
+		{name: "unknown, for others", audiences: []string{"a"}, answer: authenticationv1.TokenReviewStatus{Audiences: []string{"b"}}},
+		{name: "for whomever", answer: authenticationv1.TokenReviewStatus{Authenticated: true, User: alice, Audiences: []string{"b"}}, ok: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			srv, r := rig(t)
@@ -59,27 +66,30 @@ func TestReview(t *testing.T) {
 				got.Status = tc.answer
 				return got, nil
 			})
-			user, ok, err := r.Review(t.Context(), "secret", tc.audiences)
-			if ok != tc.ok || ok && user.Username != "alice" || !ok && user.Username != "" {
-				t.Errorf("got %+v, %t", user, ok)
+			q := tokenOf("secret", tc.audiences...)
+			got, err := r.ReviewToken(t.Context(), q)
+			if (err != nil) != (tc.err != "") || err != nil && !strings.Contains(err.Error(), tc.err) || (got == nil) != (err != nil) {
+				t.Fatalf("got %+v, error %v, want %q", got, err, tc.err)
 			}
-			if (err != nil) != (tc.err != "") || err != nil && !strings.Contains(err.Error(), tc.err) {
-				t.Errorf("error %v, want %q", err, tc.err)
+			if got != nil && (got.Status.Authenticated != tc.ok || tc.ok && got.Status.User.Username != "alice") {
+				t.Errorf("got %+v, want %t", got.Status, tc.ok)
+			}
+			if q.Status.Authenticated || q.Status.Error != "" {
+				t.Errorf("the question became %+v", q)
 			}
 		})
 	}
 }
 
-func TestAccess(t *testing.T) {
+func TestReviewAccess(t *testing.T) {
 	for _, tc := range []struct {
-		answer          authorizationv1.SubjectAccessReviewStatus
-		allowed, denied bool
-		err             bool
+		answer authorizationv1.SubjectAccessReviewStatus
+		err    bool
 	}{
-		{answer: authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "r"}, allowed: true},
-		{answer: authorizationv1.SubjectAccessReviewStatus{Denied: true, Reason: "r"}, denied: true},
+		{answer: authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: "r"}},
+		{answer: authorizationv1.SubjectAccessReviewStatus{Denied: true, Reason: "r"}},
 		{answer: authorizationv1.SubjectAccessReviewStatus{Reason: "r"}},
-		{answer: authorizationv1.SubjectAccessReviewStatus{Allowed: true, Denied: true, Reason: "r"}, denied: true, err: true},
+		{answer: authorizationv1.SubjectAccessReviewStatus{Allowed: true, Denied: true, Reason: "r"}, err: true},
 	} {
 		srv, r := rig(t)
 		srv.Handle("subjectaccessreviews", func(_ kubeapitest.Request, body runtime.Object) (runtime.Object, error) {
@@ -90,23 +100,40 @@ func TestAccess(t *testing.T) {
 			got.Status = tc.answer
 			return got, nil
 		})
-		allowed, denied, reason, err := r.Access(t.Context(), authorizationv1.SubjectAccessReviewSpec{User: "alice"})
-		if allowed != tc.allowed || denied != tc.denied || reason != "r" || (err != nil) != tc.err {
-			t.Errorf("%+v: got %t, %t, %q, %v", tc.answer, allowed, denied, reason, err)
+		got, err := r.ReviewAccess(t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: "alice"}})
+		if (err != nil) != tc.err || (got == nil) != tc.err || got != nil && got.Status != tc.answer {
+			t.Errorf("%+v: got %+v, %v", tc.answer, got, err)
 		}
 	}
 }
 
+// What may pass is tried again after pauses that grow, what does not is not.
 func TestRetries(t *testing.T) {
-	for code, want := range map[int]int{http.StatusInternalServerError: 5, http.StatusServiceUnavailable: 5, http.StatusForbidden: 1, http.StatusUnauthorized: 1} {
+	for _, tc := range []struct {
+		code, fails, tries int
+		ok                 bool
+		least, most        time.Duration
+	}{
+		{http.StatusInternalServerError, -1, 5, false, 4062 * time.Millisecond, 4876 * time.Millisecond},
+		{http.StatusServiceUnavailable, -1, 5, false, 4062 * time.Millisecond, 4876 * time.Millisecond},
+		{http.StatusServiceUnavailable, 2, 3, true, 1250 * time.Millisecond, 1500 * time.Millisecond},
+		{http.StatusTooManyRequests, 1, 2, true, 500 * time.Millisecond, 600 * time.Millisecond},
+		{http.StatusForbidden, -1, 1, false, 0, 0},
+		{http.StatusUnauthorized, -1, 1, false, 0, 0},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			srv, r := rig(t)
-			srv.Fail(kubeapitest.Refuse(-1, kubeapitest.Status(code), kubeapitest.Any))
-			if _, ok, err := r.Review(t.Context(), "x", nil); ok || err == nil {
-				t.Errorf("%d: %t, %v", code, ok, err)
+			srv.Handle("tokenreviews", func(_ kubeapitest.Request, body runtime.Object) (runtime.Object, error) { return body, nil })
+			srv.Fail(kubeapitest.Refuse(tc.fails, kubeapitest.Status(tc.code), kubeapitest.Any))
+			began := time.Now()
+			if _, err := r.ReviewToken(t.Context(), tokenOf("x")); (err == nil) != tc.ok {
+				t.Errorf("%d: %v", tc.code, err)
 			}
-			if got := srv.Count("create", apiclient.TokenReviews); got != want {
-				t.Errorf("%d: %d tries, want %d", code, got, want)
+			if got := srv.Count("create", apiclient.TokenReviews); got != tc.tries {
+				t.Errorf("%d: %d tries, want %d", tc.code, got, tc.tries)
+			}
+			if d := time.Since(began); d < tc.least || d > tc.most {
+				t.Errorf("%d: %d tries took %v, want %v to %v", tc.code, tc.tries, d, tc.least, tc.most)
 			}
 		})
 	}
@@ -116,8 +143,8 @@ func TestRetries(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
-		if allowed, _, _, err := r.Access(ctx, authorizationv1.SubjectAccessReviewSpec{}); allowed || err == nil || time.Since(start) > time.Second {
-			t.Errorf("got %t, %v after %v", allowed, err, time.Since(start))
+		if got, err := r.ReviewAccess(ctx, &authorizationv1.SubjectAccessReview{}); got != nil || err == nil || time.Since(start) > time.Second {
+			t.Errorf("got %+v, %v after %v", got, err, time.Since(start))
 		}
 	})
 }
@@ -128,14 +155,14 @@ func TestNew(t *testing.T) {
 	}
 }
 
-func ExampleReviewer_Review() {
+func ExampleReviewer_ReviewToken() {
 	srv, r := rig(&testing.B{})
 	srv.Handle("tokenreviews", func(_ kubeapitest.Request, body runtime.Object) (runtime.Object, error) {
 		got := body.(*authenticationv1.TokenReview)
 		got.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: "alice"}}
 		return got, nil
 	})
-	user, ok, err := r.Review(context.Background(), "token", nil)
-	fmt.Println(user.Username, ok, err)
+	got, err := r.ReviewToken(context.Background(), tokenOf("secret"))
+	fmt.Println(got.Status.User.Username, got.Status.Authenticated, err)
 	// Output: alice true <nil>
 }

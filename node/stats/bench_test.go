@@ -64,3 +64,14 @@ func BenchmarkNode500Pods(b *testing.B) {
 		}
 	}
 }
+
+func BenchmarkDetails500Pods(b *testing.B) {
+	s := bigNode(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		all, err := s.Details(func(types.UID) (string, bool, bool) { return "", false, true })
+		if err != nil || len(all) < 500 {
+			b.Fatal(len(all), err)
+		}
+	}
+}

@@ -235,6 +235,14 @@ func (p *pass) pod(ctx context.Context, s *Sandbox, containers []*Container) sta
 // network reads what a pod's network namespace tells to a process in it; nil
 // if its sandbox has no process.
 func (p *pass) network(dir string) *statsapi.NetworkStats {
+	if raw := p.netdev(dir); raw != nil {
+		return network(raw, time.Now())
+	}
+	return nil
+}
+
+// netdev is /proc/<pid>/net/dev of the first process of a cgroup.
+func (p *pass) netdev(dir string) []byte {
 	if dir == "" {
 		return nil
 	}
@@ -250,7 +258,7 @@ func (p *pass) network(dir string) *statsapi.NetworkStats {
 	if err != nil {
 		return nil
 	}
-	return network(raw, time.Now())
+	return raw
 }
 
 func (p *pass) storage(ctx context.Context, pod *statsapi.PodStats, s *Sandbox, logs string) {

@@ -4,20 +4,16 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // AccessReviewer asks an API server whether somebody may do something.
 type AccessReviewer interface {
-	// ReviewAccess returns the review with its status. It ends with ctx, and
-	// does not keep what it is given.
+	// ReviewAccess returns the review with its status. It tries again by itself
+	// what may pass, ends with ctx, and does not keep what it is given.
 	ReviewAccess(ctx context.Context, r *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error)
 }
 
@@ -35,12 +31,7 @@ type AccessConfig struct {
 	AllowTTL time.Duration // how long a yes lasts; 5m, the kubelet's default
 	DenyTTL  time.Duration // how long a no lasts; 30s, the kubelet's default
 	Size     int           // how many answers are kept; 4096
-	// Retryable says whether a review that failed so is tried again, up to 5
-	// times within Timeout, after 500ms and then half as much longer each time,
-	// and up to a fifth more. nil means what the API server and the network
-	// may get over.
-	Retryable func(error) bool
-	Timeout   time.Duration // of one question with all its tries; 15s
+	Timeout  time.Duration // of one question with all its tries; 15s
 }
 
 // Access decides as an API server does.
@@ -55,9 +46,6 @@ func Access(c AccessConfig) Authorizer {
 	}
 	if c.Size == 0 {
 		c.Size = 4096
-	}
-	if c.Retryable == nil {
-		c.Retryable = passing
 	}
 	known := newCache[[sha256.Size]byte, decision](c.Size)
 	return AuthorizerFunc(func(ctx context.Context, a Attributes) (bool, string, error) {
@@ -78,13 +66,6 @@ func Access(c AccessConfig) Authorizer {
 		}
 		return d.allowed, d.reason, nil
 	})
-}
-
-// passing tells whether an error may be gone at the next try.
-func passing(err error) bool {
-	var network net.Error
-	return apierrors.IsInternalError(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
-		apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || errors.As(err, &network)
 }
 
 type decision struct {
@@ -112,24 +93,9 @@ func specOf(a Attributes) authorizationv1.SubjectAccessReviewSpec {
 }
 
 func (c *AccessConfig) review(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (decision, error) {
-	const tries = 5
-	pause := 500 * time.Millisecond
-	for try := 1; ; try++ {
-		done, err := c.Reviewer.ReviewAccess(ctx, &authorizationv1.SubjectAccessReview{Spec: spec})
-		if err == nil {
-			st := &done.Status
-			return decision{st.Allowed && !st.Denied, st.Reason}, nil
-		}
-		if try == tries || !c.Retryable(err) {
-			return decision{}, err
-		}
-		t := time.NewTimer(time.Duration(float64(pause) * (1 + 0.2*rand.Float64())))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return decision{}, err
-		}
-		pause += pause / 2
+	done, err := c.Reviewer.ReviewAccess(ctx, &authorizationv1.SubjectAccessReview{Spec: spec})
+	if err != nil {
+		return decision{}, err
 	}
+	return decision{done.Status.Allowed && !done.Status.Denied, done.Status.Reason}, nil
 }

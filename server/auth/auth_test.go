@@ -23,7 +23,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/nodewright/nodewright/server/auth"
 )
@@ -365,30 +364,4 @@ func TestAccess(t *testing.T) {
 			t.Errorf("%d reviews after 5 minutes, want one more", n)
 		}
 	})
-}
-
-// What may pass is tried again, what does not is not.
-func TestAccessIsReviewedAgain(t *testing.T) {
-	away := apierrors.NewServiceUnavailable("away")
-	for _, tc := range []struct {
-		errs  []error
-		asked int32
-		ok    bool
-	}{
-		{[]error{away, away}, 3, true},
-		{[]error{away, away, away, away, away}, 5, false},
-		{[]error{apierrors.NewForbidden(authorizationv1.Resource("x"), "", nil)}, 1, false},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			k := &access{errs: tc.errs}
-			began := time.Now()
-			ok, _, err := auth.Access(auth.AccessConfig{Reviewer: k}).Authorize(t.Context(), auth.Attributes{Subresource: "pods"})
-			if ok != tc.ok || (err == nil) != tc.ok || k.asked.Load() != tc.asked {
-				t.Errorf("%v, %v after %d reviews; want %v after %d", ok, err, k.asked.Load(), tc.ok, tc.asked)
-			}
-			if d := time.Since(began); tc.asked == 3 && (d < 1250*time.Millisecond || d > 1500*time.Millisecond) {
-				t.Errorf("three tries took %v, want 1.25 s and up to a fifth more", d)
-			}
-		})
-	}
 }

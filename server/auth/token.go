@@ -14,8 +14,9 @@ import (
 
 // TokenReviewer asks an API server whose token something is.
 type TokenReviewer interface {
-	// ReviewToken returns the review with its status. It ends with ctx, and
-	// does not keep what it is given.
+	// ReviewToken returns the review with its status, or an error if the token
+	// is for none of the audiences asked for. It tries again by itself what may
+	// pass, ends with ctx, and does not keep what it is given.
 	ReviewToken(ctx context.Context, r *authenticationv1.TokenReview) (*authenticationv1.TokenReview, error)
 }
 

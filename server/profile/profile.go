@@ -27,7 +27,8 @@ const Longest = 5 * time.Minute
 func Handler(base string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		switch name := strings.TrimPrefix(r.URL.Path, base); name {
+		below := strings.TrimPrefix(r.URL.Path, strings.TrimSuffix(base, "/"))
+		switch name := strings.TrimPrefix(below, "/"); name {
 		case "":
 			index(w)
 		case "cmdline":

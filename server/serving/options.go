@@ -16,8 +16,9 @@ type Options struct {
 	CipherSuites []string
 	// MinVersion is VersionTLS10 to VersionTLS13.
 	MinVersion string
-	// Curves are names as Go has them, as in X25519 or CurveP256.
-	Curves []string
+	// Curves are key exchanges by their numbers (tls.CurveID, which are IANA's),
+	// such as 29 for X25519.
+	Curves []int32
 }
 
 var versions = map[string]uint16{
@@ -25,10 +26,8 @@ var versions = map[string]uint16{
 	"VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13,
 }
 
-var curves = map[string]tls.CurveID{
-	"CurveP256": tls.CurveP256, "CurveP384": tls.CurveP384, "CurveP521": tls.CurveP521,
-	"X25519": tls.X25519, "X25519MLKEM768": tls.X25519MLKEM768,
-}
+// curves are those that Go knows.
+var curves = []tls.CurveID{tls.CurveP256, tls.CurveP384, tls.CurveP521, tls.X25519, tls.X25519MLKEM768}
 
 // apply sets conf. What it returns beside an error is to be known: choices that
 // are insecure, or without effect.
@@ -63,11 +62,12 @@ func (o Options) apply(conf *tls.Config) (warnings []string, err error) {
 		warnings = append(warnings, "tlsCipherSuites has no effect with tlsMinVersion VersionTLS13")
 	}
 	for _, n := range o.Curves {
-		id, ok := curves[n]
-		if !ok {
-			errs = append(errs, fmt.Errorf("tlsCurvePreferences has %q; want some of %s", n, names(curves)))
+		i := slices.IndexFunc(curves, func(c tls.CurveID) bool { return int32(c) == n })
+		if i < 0 {
+			errs = append(errs, fmt.Errorf("tlsCurvePreferences has %d; want some of %s", n, numbers(curves)))
+			continue
 		}
-		conf.CurvePreferences = append(conf.CurvePreferences, id)
+		conf.CurvePreferences = append(conf.CurvePreferences, curves[i])
 	}
 	return warnings, errors.Join(errs...)
 }
@@ -78,5 +78,13 @@ func names[V any](m map[string]V) string {
 		out = append(out, n)
 	}
 	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+func numbers(list []tls.CurveID) string {
+	var out []string
+	for _, c := range list {
+		out = append(out, fmt.Sprintf("%d (%v)", uint16(c), c))
+	}
 	return strings.Join(out, ", ")
 }

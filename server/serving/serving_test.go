@@ -90,13 +90,14 @@ func TestOptions(t *testing.T) {
 		want string
 	}{
 		{serving.Options{}, ""},
-		{serving.Options{MinVersion: "VersionTLS13", Curves: []string{"X25519", "CurveP256", "X25519MLKEM768"}}, ""},
+		{serving.Options{MinVersion: "VersionTLS13", Curves: []int32{29, 23, 4588}}, ""},
 		{serving.Options{CipherSuites: []string{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_RSA_WITH_RC4_128_SHA"}}, ""},
 		{serving.Options{MinVersion: "VersionTLS13", CipherSuites: []string{"TLS_AES_128_GCM_SHA256"}}, ""},
 		{serving.Options{MinVersion: "TLS1.2"}, `tlsMinVersion is "TLS1.2"; want one of VersionTLS10, `},
 		{serving.Options{CipherSuites: []string{"AES"}}, `tlsCipherSuites has "AES"; want some of `},
-		{serving.Options{Curves: []string{"P256"}}, `tlsCurvePreferences has "P256"; want some of CurveP256, `},
-		{serving.Options{MinVersion: "a", CipherSuites: []string{"b"}, Curves: []string{"c"}}, `"c"`},
+		{serving.Options{Curves: []int32{29, 7}}, `tlsCurvePreferences has 7; want some of 23 (CurveP256), `},
+		{serving.Options{Curves: []int32{-65513}}, "has -65513"}, // whose last 16 bits are 23
+		{serving.Options{MinVersion: "a", CipherSuites: []string{"b"}, Curves: []int32{1}}, `has 1;`},
 	} {
 		c, err := serving.New(serving.Config{CertDir: dir, Host: "node-1", Options: tc.o})
 		if tc.want == "" {

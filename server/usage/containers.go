@@ -2,6 +2,7 @@ package usage
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -9,8 +10,12 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Key names a container of a pod, or with an empty Container the pod's sandbox.
+// Key names a container of a pod; with an empty Container it is the pod itself,
+// and with [Sandbox] its sandbox.
 type Key struct{ PodUID, Container string }
+
+// Sandbox is no container's name.
+const Sandbox = "/sandbox"
 
 // Detail is what cAdvisor shows of a container and a Summary has not. Whatever
 // is nil or "" is left out.
@@ -18,20 +23,34 @@ type Detail struct {
 	ID    string // its cgroup, from the root: "/kubepods/pod.../..."
 	Name  string // the runtime's id of it
 	Image string
-
-	Cache, MappedFile, MaxUsage *uint64 // bytes of memory
-	FailedCharges               *uint64 // how often the memory limit was hit
-	OOMEvents                   *uint64 // processes killed for want of memory
-	Processes, Threads          *uint64
-	UserNanos, SystemNanos      *uint64 // CPU time
-	Periods, Throttled          *uint64 // of the CPU quota, counted
-	ThrottledNanos              *uint64
-
-	// The limits.
-	CPUShares, CPUPeriod, CPUQuota     *uint64 // weight as on cgroup v1; microseconds
-	MemoryLimit, MemoryLow, MemorySwap *uint64 // bytes; memory and swap together
-
+	Cgroup
+	Disks      []Disk
 	Interfaces []Interface // of a sandbox
+	// Usage is a sandbox's own: a Summary has that of pods and containers.
+	Usage *statsapi.ContainerStats
+}
+
+// Cgroup is what a cgroup tells beside what is in a Summary; it is that of
+// package node/stats.
+type Cgroup struct {
+	Cache, MappedFile, ActiveFile, InactiveFile *uint64 // bytes of memory
+	MaxUsage                                    *uint64 // the most memory that was in use, bytes
+	FailedCharges                               *uint64 // how often the memory limit was hit
+	OOMKills                                    *uint64 // processes killed for want of memory
+
+	Processes, Threads, MaxThreads     *uint64
+	UserNanos, SystemNanos             *uint64 // CPU time
+	Periods, Throttled, ThrottledNanos *uint64 // of the quota
+
+	// The limits: weight as on cgroup v1, microseconds, and bytes.
+	CPUShares, CPUPeriod, CPUQuota            *uint64
+	MemoryLimit, MemoryReservation, SwapLimit *uint64
+}
+
+// Disk is what a container has read from a block device and written to it.
+type Disk struct {
+	Device                               string // such as /dev/sda
+	ReadBytes, WriteBytes, Reads, Writes uint64
 }
 
 // Interface is what a Summary has not of a network interface.
@@ -40,15 +59,16 @@ type Interface struct {
 	RxPackets, TxPackets, RxDropped, TxDropped *uint64
 }
 
-// Details has more about containers. It may know only some.
+// Details has more about containers. It may know only some, and know them beside
+// an error.
 type Details interface {
 	Details(ctx context.Context) (map[Key]Detail, error)
 }
 
 // Machine is what the node is made of.
 type Machine struct {
-	Cores                         int
-	MemoryBytes                   uint64
+	Cores, PhysicalCores, Sockets int
+	MemoryBytes, SwapBytes        uint64
 	MachineID, SystemUUID, BootID string
 }
 
@@ -90,12 +110,19 @@ func (c *containers) Collect(ch chan<- prometheus.Metric) {
 	if m := c.cfg.Machine; m.Cores > 0 {
 		labels := []string{m.MachineID, m.SystemUUID, m.BootID}
 		s.value(c.m.cores, time.Time{}, float64(m.Cores), labels...)
+		if m.PhysicalCores > 0 {
+			s.value(c.m.physical, time.Time{}, float64(m.PhysicalCores), labels...)
+			s.value(c.m.sockets, time.Time{}, float64(m.Sockets), labels...)
+		}
 		s.value(c.m.machineMemory, time.Time{}, float64(m.MemoryBytes), labels...)
+		s.value(c.m.machineSwap, time.Time{}, float64(m.SwapBytes), labels...)
 	}
 	sum, err := c.cfg.Stats.Summary(ctx, false)
 	details := map[Key]Detail{}
-	if err == nil && c.cfg.Details != nil {
-		details, err = c.cfg.Details.Details(ctx)
+	if sum != nil && c.cfg.Details != nil {
+		var derr error
+		details, derr = c.cfg.Details.Details(ctx)
+		err = errors.Join(err, derr)
 	}
 	failed := 0.0
 	if err != nil {
@@ -117,17 +144,26 @@ func (c *containers) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (c *containers) pod(s sink, p *statsapi.PodStats, details map[Key]Detail) {
-	sandbox := details[Key{p.PodRef.UID, ""}]
-	pod := who{id: sandbox.ID, pod: p.PodRef.Name, namespace: p.PodRef.Namespace}
-	c.one(s, pod, p.StartTime, p.CPU, p.Memory, p.IO, p.Swap, Detail{})
-	if p.ProcessStats != nil {
-		s.put(c.m.processes, metav1.Time{}, p.ProcessStats.ProcessCount, 1, pod.labels()...)
+	ref := &p.PodRef
+	own := details[Key{ref.UID, ""}]
+	pod := who{id: own.ID, pod: ref.Name, namespace: ref.Namespace}
+	if own.Processes == nil && p.ProcessStats != nil {
+		own.Processes = p.ProcessStats.ProcessCount
 	}
-	c.network(s, pod, p.Network, sandbox.Interfaces)
+	c.one(s, pod, p.StartTime, p.CPU, p.Memory, p.IO, p.Swap, own)
+	// The network is the sandbox's, as it is in cAdvisor's eyes.
+	sandbox, network := details[Key{ref.UID, Sandbox}], pod
+	if sandbox.ID != "" {
+		network = who{"", sandbox.ID, sandbox.Image, sandbox.Name, ref.Namespace, ref.Name}
+	}
+	if u := sandbox.Usage; u != nil {
+		c.one(s, network, p.StartTime, u.CPU, u.Memory, u.IO, u.Swap, sandbox)
+	}
+	c.network(s, network, p.Network, sandbox.Interfaces)
 	for i := range p.Containers {
 		k := &p.Containers[i]
-		d := details[Key{p.PodRef.UID, k.Name}]
-		w := who{k.Name, d.ID, d.Image, d.Name, p.PodRef.Namespace, p.PodRef.Name}
+		d := details[Key{ref.UID, k.Name}]
+		w := who{k.Name, d.ID, d.Image, d.Name, ref.Namespace, ref.Name}
 		c.one(s, w, k.StartTime, k.CPU, k.Memory, k.IO, k.Swap, d)
 		if k.Rootfs != nil {
 			c.fs(s, w, k.Rootfs)
@@ -171,13 +207,22 @@ func (c *containers) one(s sink, w who, start metav1.Time, cpu *statsapi.CPUStat
 		scale float64
 	}{
 		{m.cache, d.Cache, 1}, {m.mapped, d.MappedFile, 1}, {m.maxUsage, d.MaxUsage, 1}, {m.failcnt, d.FailedCharges, 1},
-		{m.oom, d.OOMEvents, 1}, {m.processes, d.Processes, 1}, {m.threads, d.Threads, 1},
+		{m.active, d.ActiveFile, 1}, {m.inactive, d.InactiveFile, 1},
+		{m.oom, d.OOMKills, 1}, {m.processes, d.Processes, 1}, {m.threads, d.Threads, 1}, {m.maxThreads, d.MaxThreads, 1},
 		{m.user, d.UserNanos, nano}, {m.system, d.SystemNanos, nano},
 		{m.periods, d.Periods, 1}, {m.throttled, d.Throttled, 1}, {m.throttledFor, d.ThrottledNanos, nano},
 		{m.specShares, d.CPUShares, 1}, {m.specPeriod, d.CPUPeriod, 1}, {m.specQuota, d.CPUQuota, 1},
-		{m.specMemory, d.MemoryLimit, 1}, {m.specLow, d.MemoryLow, 1}, {m.specSwap, d.MemorySwap, 1},
+		{m.specMemory, d.MemoryLimit, 1}, {m.specLow, d.MemoryReservation, 1}, {m.specSwap, d.SwapLimit, 1},
 	} {
-		s.put(x.m, seen, x.v, x.scale, l...)
+		s.put(x.m, metav1.Time{}, x.v, x.scale, l...)
+	}
+	for i := range d.Disks {
+		k := &d.Disks[i]
+		of := append(l[:len(l):len(l)], k.Device)
+		s.value(m.reads, time.Time{}, float64(k.Reads), of...)
+		s.value(m.writes, time.Time{}, float64(k.Writes), of...)
+		s.value(m.readBytes, time.Time{}, float64(k.ReadBytes), of...)
+		s.value(m.writtenBytes, time.Time{}, float64(k.WriteBytes), of...)
 	}
 }
 

@@ -13,18 +13,20 @@ func (w who) labels() []string {
 type cadvisor struct {
 	all []metric
 
-	cpu, user, system, periods, throttled, throttledFor metric
-	memory, workingSet, rss, cache, mapped, maxUsage    metric
-	swap, faults, failcnt, oom                          metric
-	processes, threads, started, lastSeen               metric
-	fsUsed, fsLimit, inodes, inodesFree                 metric
-	rxBytes, txBytes, rxErrors, txErrors                metric
-	rxPackets, txPackets, rxDropped, txDropped          metric
-	cpuWaiting, cpuStalled, memoryWaiting               metric
-	memoryStalled, ioWaiting, ioStalled                 metric
-	specShares, specPeriod, specQuota                   metric
-	specMemory, specLow, specSwap                       metric
-	cores, machineMemory, failed                        metric
+	cpu, user, system, periods, throttled, throttledFor  metric
+	memory, workingSet, rss, cache, mapped, maxUsage     metric
+	active, inactive, swap, faults, failcnt, oom         metric
+	processes, threads, maxThreads, started, lastSeen    metric
+	fsUsed, fsLimit, inodes, inodesFree                  metric
+	reads, writes, readBytes, writtenBytes               metric
+	rxBytes, txBytes, rxErrors, txErrors                 metric
+	rxPackets, txPackets, rxDropped, txDropped           metric
+	cpuWaiting, cpuStalled, memoryWaiting                metric
+	memoryStalled, ioWaiting, ioStalled                  metric
+	specShares, specPeriod, specQuota                    metric
+	specMemory, specLow, specSwap                        metric
+	cores, physical, sockets, machineMemory, machineSwap metric
+	failed                                               metric
 }
 
 func newCadvisor() *cadvisor {
@@ -62,17 +64,20 @@ func newCadvisor() *cadvisor {
 		{&c.cache, "container_memory_cache", "Memory of the page cache, in bytes."},
 		{&c.mapped, "container_memory_mapped_file", "Memory of mapped files, in bytes."},
 		{&c.maxUsage, "container_memory_max_usage_bytes", "The most memory that was in use."},
+		{&c.active, "container_memory_total_active_file_bytes", "Memory of files that were used lately."},
+		{&c.inactive, "container_memory_total_inactive_file_bytes", "Memory of files that were not used lately."},
 		{&c.swap, "container_memory_swap", "Swap in use, in bytes."},
 		{&c.processes, "container_processes", "Processes."},
 		{&c.threads, "container_threads", "Threads."},
+		{&c.maxThreads, "container_threads_max", "Threads that there may be; 0 is no limit."},
 		{&c.started, "container_start_time_seconds", "Start, Unix time."},
 		{&c.lastSeen, "container_last_seen", "When it was measured last, Unix time."},
 		{&c.specShares, "container_spec_cpu_shares", "Weight among those that want a CPU."},
 		{&c.specPeriod, "container_spec_cpu_period", "Period of the CPU quota, microseconds."},
 		{&c.specQuota, "container_spec_cpu_quota", "CPU time in a period, microseconds."},
-		{&c.specMemory, "container_spec_memory_limit_bytes", "Limit of memory."},
+		{&c.specMemory, "container_spec_memory_limit_bytes", "Limit of memory; 0 is none."},
 		{&c.specLow, "container_spec_memory_reservation_limit_bytes", "Memory that is reserved."},
-		{&c.specSwap, "container_spec_memory_swap_limit_bytes", "Limit of memory and swap together."},
+		{&c.specSwap, "container_spec_memory_swap_limit_bytes", "Limit of swap, on cgroup v1 of memory and swap together; 0 is none."},
 	} {
 		add(n.dst, gauge(n.name, n.help, whoLabels...))
 	}
@@ -96,11 +101,26 @@ func newCadvisor() *cadvisor {
 	} {
 		add(n.dst, gauge(n.name, n.help, with("device")...))
 	}
+	for _, n := range []named{
+		{&c.reads, "container_fs_reads_total", "Reads from a device."},
+		{&c.writes, "container_fs_writes_total", "Writes to a device."},
+		{&c.readBytes, "container_fs_reads_bytes_total", "Bytes read from a device."},
+		{&c.writtenBytes, "container_fs_writes_bytes_total", "Bytes written to a device."},
+	} {
+		add(n.dst, counter(n.name, n.help, with("device")...))
+	}
 	add(&c.cpu, counter("container_cpu_usage_seconds_total", "CPU time.", with("cpu")...))
 	add(&c.faults, counter("container_memory_failures_total", "Page faults.", with("failure_type", "scope")...))
 	machine := []string{"machine_id", "system_uuid", "boot_id"}
-	add(&c.cores, gauge("machine_cpu_cores", "CPUs of the machine.", machine...))
-	add(&c.machineMemory, gauge("machine_memory_bytes", "Memory of the machine.", machine...))
+	for _, n := range []named{
+		{&c.cores, "machine_cpu_cores", "CPUs of the machine."},
+		{&c.physical, "machine_cpu_physical_cores", "Cores of the machine, however many threads each has."},
+		{&c.sockets, "machine_cpu_sockets", "Sockets of the machine."},
+		{&c.machineMemory, "machine_memory_bytes", "Memory of the machine."},
+		{&c.machineSwap, "machine_swap_bytes", "Swap of the machine."},
+	} {
+		add(n.dst, gauge(n.name, n.help, machine...))
+	}
 	add(&c.failed, gauge("container_scrape_error", "1 if the stats could not be had."))
 	return c
 }

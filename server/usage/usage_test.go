@@ -128,32 +128,44 @@ func TestContainers(t *testing.T) {
 	c := usage.Containers(usage.Config{
 		Stats: &stats{sum: summary()},
 		Details: details{
-			{PodUID: "uid-1", Container: "c"}: {ID: "/kubepods/poduid-1/abc", Name: "abc", Image: "img:1", Cache: num(77), OOMEvents: num(1)},
-			{PodUID: "uid-1"}:                 {ID: "/kubepods/poduid-1", Interfaces: []usage.Interface{{Name: "eth0", RxPackets: num(2)}}},
+			{PodUID: "uid-1", Container: "c"}: {
+				ID: "/kubepods/poduid-1/abc", Name: "abc", Image: "img:1", Cgroup: usage.Cgroup{Cache: num(77), OOMKills: num(1)},
+				Disks: []usage.Disk{{Device: "/dev/sda", Reads: 3}, {Device: "/dev/sdb", Reads: 4}},
+			},
+			{PodUID: "uid-1"}: {ID: "/kubepods/poduid-1"},
+			{PodUID: "uid-1", Container: usage.Sandbox}: {
+				ID: "/kubepods/poduid-1/def", Name: "def", Image: "pause", Interfaces: []usage.Interface{{Name: "eth0", RxPackets: num(2)}},
+				Usage: &statsapi.ContainerStats{CPU: &statsapi.CPUStats{UsageCoreNanoSeconds: num(5e8)}},
+			},
 		},
-		Machine: usage.Machine{Cores: 4, MemoryBytes: 1 << 30},
+		Machine: usage.Machine{Cores: 4, PhysicalCores: 2, Sockets: 1, MemoryBytes: 1 << 30},
 	})
 	want := `
 # HELP container_cpu_usage_seconds_total CPU time.
 # TYPE container_cpu_usage_seconds_total counter
 container_cpu_usage_seconds_total{container="",cpu="total",id="/",image="",name="",namespace="",pod=""} 9 1700000000500
 container_cpu_usage_seconds_total{container="",cpu="total",id="/kubepods/poduid-1",image="",name="",namespace="default",pod="web"} 2 1700000000500
+container_cpu_usage_seconds_total{container="",cpu="total",id="/kubepods/poduid-1/def",image="pause",name="def",namespace="default",pod="web"} 0.5
 container_cpu_usage_seconds_total{container="c",cpu="total",id="/kubepods/poduid-1/abc",image="img:1",name="abc",namespace="default",pod="web"} 1.5 1700000000500
 # HELP container_fs_limit_bytes Bytes that a file system has.
 # TYPE container_fs_limit_bytes gauge
 container_fs_limit_bytes{container="c",device="",id="/kubepods/poduid-1/abc",image="img:1",name="abc",namespace="default",pod="web"} 50 1700000000500
+# HELP container_fs_reads_total Reads from a device.
+# TYPE container_fs_reads_total counter
+container_fs_reads_total{container="c",device="/dev/sda",id="/kubepods/poduid-1/abc",image="img:1",name="abc",namespace="default",pod="web"} 3
+container_fs_reads_total{container="c",device="/dev/sdb",id="/kubepods/poduid-1/abc",image="img:1",name="abc",namespace="default",pod="web"} 4
 # HELP container_memory_cache Memory of the page cache, in bytes.
 # TYPE container_memory_cache gauge
-container_memory_cache{container="c",id="/kubepods/poduid-1/abc",image="img:1",name="abc",namespace="default",pod="web"} 77 1700000000500
+container_memory_cache{container="c",id="/kubepods/poduid-1/abc",image="img:1",name="abc",namespace="default",pod="web"} 77
 # HELP container_network_receive_bytes_total Bytes received.
 # TYPE container_network_receive_bytes_total counter
-container_network_receive_bytes_total{container="",id="/kubepods/poduid-1",image="",interface="eth0",name="",namespace="default",pod="web"} 11 1700000000500
+container_network_receive_bytes_total{container="",id="/kubepods/poduid-1/def",image="pause",interface="eth0",name="def",namespace="default",pod="web"} 11 1700000000500
 # HELP container_network_receive_packets_total Packets received.
 # TYPE container_network_receive_packets_total counter
-container_network_receive_packets_total{container="",id="/kubepods/poduid-1",image="",interface="eth0",name="",namespace="default",pod="web"} 2 1700000000500
+container_network_receive_packets_total{container="",id="/kubepods/poduid-1/def",image="pause",interface="eth0",name="def",namespace="default",pod="web"} 2 1700000000500
 # HELP container_oom_events_total Processes killed for want of memory.
 # TYPE container_oom_events_total counter
-container_oom_events_total{container="c",id="/kubepods/poduid-1/abc",image="img:1",name="abc",namespace="default",pod="web"} 1 1700000000500
+container_oom_events_total{container="c",id="/kubepods/poduid-1/abc",image="img:1",name="abc",namespace="default",pod="web"} 1
 # HELP container_processes Processes.
 # TYPE container_processes gauge
 container_processes{container="",id="/kubepods/poduid-1",image="",name="",namespace="default",pod="web"} 3
@@ -165,7 +177,7 @@ container_scrape_error 0
 machine_cpu_cores{boot_id="",machine_id="",system_uuid=""} 4
 `
 	names := []string{
-		"container_cpu_usage_seconds_total", "container_fs_limit_bytes", "container_memory_cache", "container_network_receive_bytes_total",
+		"container_cpu_usage_seconds_total", "container_fs_limit_bytes", "container_fs_reads_total", "container_memory_cache", "container_network_receive_bytes_total",
 		"container_network_receive_packets_total", "container_oom_events_total", "container_processes", "container_scrape_error", "machine_cpu_cores",
 	}
 	compare(t, c, want, names...)

@@ -1,0 +1,289 @@
+package stats
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// Cgroup is what a cgroup tells beside its [Usage]. Nil is not known, or does
+// not apply: without a quota of CPU time there are no periods.
+type Cgroup struct {
+	Cache, MappedFile, ActiveFile, InactiveFile *uint64 // bytes of memory
+	MaxUsage                                    *uint64 // the most memory that was in use, bytes
+	FailedCharges                               *uint64 // how often the memory limit was hit
+	OOMKills                                    *uint64 // processes killed for want of memory
+
+	Processes, Threads, MaxThreads     *uint64
+	UserNanos, SystemNanos             *uint64 // CPU time
+	Periods, Throttled, ThrottledNanos *uint64 // of the quota
+
+	// The limits: weight as on cgroup v1, microseconds, and bytes, of which 0 is
+	// no limit. SwapLimit is of swap alone on v2, of both together on v1.
+	CPUShares, CPUPeriod, CPUQuota            *uint64
+	MemoryLimit, MemoryReservation, SwapLimit *uint64
+}
+
+// DiskIO is what a cgroup has read from a block device and written to it.
+type DiskIO struct {
+	Device                               string // such as /dev/sda
+	ReadBytes, WriteBytes, Reads, Writes uint64
+}
+
+// Interface is what a Summary does not tell of a network interface.
+type Interface struct {
+	Name                                       string
+	RxPackets, TxPackets, RxDropped, TxDropped *uint64
+}
+
+// Detail is what there is to know of a cgroup beside a Summary.
+type Detail struct {
+	Path string // from the root of the hierarchy: "/kubepods/..."
+	Cgroup
+	Disks      []DiskIO
+	Interfaces []Interface // of a sandbox with a network of its own
+	// Usage is a sandbox's own; a Summary has those of containers and pods.
+	Usage *statsapi.ContainerStats
+}
+
+// PodDetail is that of a pod, and of what runs in it by the runtime's ids: its
+// containers and its sandbox.
+type PodDetail struct {
+	Detail
+	Containers map[string]Detail
+}
+
+// Details reads the cgroups of pods now, and from files alone. want tells of a
+// pod that has one whether to read it, the id of its sandbox, and whether that
+// has a network of its own. A cgroup that vanishes meanwhile is left out.
+func (m *Manager) Details(want func(types.UID) (sandbox string, network, ok bool)) (map[types.UID]PodDetail, error) {
+	if m.cfg.PodsCgroup == noCgroup {
+		return nil, nil
+	}
+	c := newCgroups(m.cfg.Cgroups)
+	dirs, err := c.pods(m.cfg.PodsCgroup)
+	if err != nil {
+		return nil, fmt.Errorf("stats: cgroups of pods: %w", err)
+	}
+	names := m.proc.devices()
+	out := make(map[types.UID]PodDetail, len(dirs))
+	for uid, d := range dirs {
+		sandbox, network, ok := want(uid)
+		if !ok {
+			continue
+		}
+		p := PodDetail{Containers: make(map[string]Detail, len(d.containers))}
+		if p.Detail, ok = c.detail(d.dir, names); !ok {
+			continue
+		}
+		for id, dir := range d.containers {
+			k, ok := c.detail(dir, names)
+			if !ok {
+				continue
+			}
+			if id == sandbox {
+				if u, err := c.read(dir); err == nil {
+					k.Usage = &statsapi.ContainerStats{StartTime: m.cgroupStart(c, dir)}
+					setContainer(k.Usage, u, m.rate(dir, u))
+				}
+				if network {
+					k.Interfaces = interfaces((&pass{m: m, cgroups: c}).netdev(dir))
+				}
+			}
+			p.Containers[id], p.Processes = k, add(p.Processes, k.Processes)
+		}
+		out[uid] = p
+	}
+	return out, nil
+}
+
+// detail reads a cgroup; false if it is gone.
+func (c cgroups) detail(dir string, names map[string]string) (Detail, bool) {
+	d := Detail{Path: "/" + dir}
+	if c.v2 {
+		d.readV2(c, func(name string) string { return path.Join(dir, name) }, names)
+	} else {
+		d.readV1(c, dir, names)
+	}
+	return d, d.Processes != nil || d.UserNanos != nil
+}
+
+func (d *Detail) readV2(c cgroups, file func(string) string, names map[string]string) {
+	c.keyed(file("cpu.stat"), map[string]**uint64{
+		"user_usec": &d.UserNanos, "system_usec": &d.SystemNanos,
+		"nr_periods": &d.Periods, "nr_throttled": &d.Throttled, "throttled_usec": &d.ThrottledNanos,
+	})
+	for _, p := range []*uint64{d.UserNanos, d.SystemNanos, d.ThrottledNanos} {
+		if p != nil {
+			*p *= 1000
+		}
+	}
+	d.quota(c.fields(file("cpu.max")))
+	if w := c.number(file("cpu.weight")); w != nil {
+		// The inverse of how runtimes made the weight of the shares (KEP-2254).
+		d.CPUShares = ptr(2 + less(*w, 1)*262142/9999)
+	}
+	c.keyed(file("memory.stat"), map[string]**uint64{
+		"file": &d.Cache, "file_mapped": &d.MappedFile, "active_file": &d.ActiveFile, "inactive_file": &d.InactiveFile,
+	})
+	c.keyed(file("memory.events"), map[string]**uint64{"max": &d.FailedCharges, "oom_kill": &d.OOMKills})
+	d.MaxUsage = c.number(file("memory.peak"))
+	d.MemoryLimit, d.MemoryReservation, d.SwapLimit = c.limit(file("memory.max")), c.limit(file("memory.min")), c.limit(file("memory.swap.max"))
+	d.Threads, d.MaxThreads = c.number(file("pids.current")), c.limit(file("pids.max"))
+	d.Processes = c.lines(file("cgroup.procs"))
+	for _, line := range c.split(file("io.stat")) {
+		if names[line[0]] == "" {
+			continue // a device that is gone
+		}
+		dev := DiskIO{Device: names[line[0]]}
+		to := map[string]*uint64{"rbytes": &dev.ReadBytes, "wbytes": &dev.WriteBytes, "rios": &dev.Reads, "wios": &dev.Writes}
+		for _, f := range line[1:] {
+			name, value, _ := strings.Cut(f, "=")
+			if p := to[name]; p != nil {
+				*p, _ = strconv.ParseUint(value, 10, 64)
+			}
+		}
+		d.Disks = append(d.Disks, dev)
+	}
+}
+
+func (d *Detail) readV1(c cgroups, dir string, names map[string]string) {
+	file := func(controller, name string) string { return path.Join(controller, dir, name) }
+	for _, cpu := range []string{"cpu", "cpu,cpuacct"} {
+		if d.CPUShares = c.number(file(cpu, "cpu.shares")); d.CPUShares != nil {
+			c.keyed(file(cpu, "cpu.stat"), map[string]**uint64{"nr_periods": &d.Periods, "nr_throttled": &d.Throttled, "throttled_time": &d.ThrottledNanos})
+			d.quota(append(c.fields(file(cpu, "cpu.cfs_quota_us")), c.fields(file(cpu, "cpu.cfs_period_us"))...))
+			break
+		}
+	}
+	for _, acct := range []string{"cpuacct", "cpu,cpuacct"} {
+		if d.UserNanos == nil {
+			d.UserNanos, d.SystemNanos = c.number(file(acct, "cpuacct.usage_user")), c.number(file(acct, "cpuacct.usage_sys"))
+		}
+	}
+	c.keyed(file("memory", "memory.stat"), map[string]**uint64{
+		"total_cache": &d.Cache, "total_mapped_file": &d.MappedFile, "total_active_file": &d.ActiveFile, "total_inactive_file": &d.InactiveFile,
+	})
+	c.keyed(file("memory", "memory.oom_control"), map[string]**uint64{"oom_kill": &d.OOMKills})
+	d.MaxUsage, d.FailedCharges = c.number(file("memory", "memory.max_usage_in_bytes")), c.number(file("memory", "memory.failcnt"))
+	d.MemoryLimit, d.MemoryReservation = c.limit(file("memory", "memory.limit_in_bytes")), c.limit(file("memory", "memory.soft_limit_in_bytes"))
+	d.SwapLimit = c.limit(file("memory", "memory.memsw.limit_in_bytes"))
+	d.Threads, d.MaxThreads = c.number(file("pids", "pids.current")), c.limit(file("pids", "pids.max"))
+	d.Processes = c.lines(file("memory", "cgroup.procs"))
+	at := map[string]*DiskIO{}
+	var order []string
+	disk := func(dev string) *DiskIO {
+		if at[dev] == nil {
+			at[dev] = &DiskIO{Device: names[dev]}
+			order = append(order, dev)
+		}
+		return at[dev]
+	}
+	count := func(name string, read, written func(*DiskIO) *uint64) {
+		lines := c.split(file("blkio", name+"_recursive"))
+		if lines == nil {
+			lines = c.split(file("blkio", name))
+		}
+		for _, line := range lines {
+			if len(line) != 3 || names[line[0]] == "" {
+				continue // the total, or a device that is gone
+			}
+			switch n, _ := strconv.ParseUint(line[2], 10, 64); line[1] {
+			case "Read":
+				*read(disk(line[0])) = n
+			case "Write":
+				*written(disk(line[0])) = n
+			}
+		}
+	}
+	count("blkio.throttle.io_service_bytes", func(i *DiskIO) *uint64 { return &i.ReadBytes }, func(i *DiskIO) *uint64 { return &i.WriteBytes })
+	count("blkio.throttle.io_serviced", func(i *DiskIO) *uint64 { return &i.Reads }, func(i *DiskIO) *uint64 { return &i.Writes })
+	for _, dev := range order {
+		d.Disks = append(d.Disks, *at[dev])
+	}
+}
+
+// quota takes "max 100000" or "50000 100000", or -1 for max. What is counted of
+// periods means nothing without a quota.
+func (d *Detail) quota(fields []string) {
+	if len(fields) == 2 {
+		if n, err := strconv.ParseUint(fields[1], 10, 64); err == nil {
+			d.CPUPeriod = &n
+		}
+		if n, err := strconv.ParseUint(fields[0], 10, 64); err == nil && n > 0 {
+			d.CPUQuota = &n
+			return
+		}
+	}
+	d.Periods, d.Throttled, d.ThrottledNanos = nil, nil, nil
+}
+
+// limit is 0 if there is none.
+func (c cgroups) limit(name string) *uint64 {
+	n := c.number(name)
+	if n != nil && *n >= unlimited {
+		return ptr[uint64](0)
+	}
+	return n
+}
+
+// lines counts those of a file; nil if it is not there.
+func (c cgroups) lines(name string) *uint64 {
+	raw, err := fs.ReadFile(c.files, name)
+	if err != nil {
+		return nil
+	}
+	return ptr(uint64(bytes.Count(raw, []byte{'\n'})))
+}
+
+func (c cgroups) fields(name string) []string {
+	raw, _ := fs.ReadFile(c.files, name)
+	return strings.Fields(string(raw))
+}
+
+// split has the fields of each line that has any.
+func (c cgroups) split(name string) (out [][]string) {
+	raw, _ := fs.ReadFile(c.files, name)
+	for line := range strings.Lines(string(raw)) {
+		if f := strings.Fields(line); len(f) > 0 {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// devices are the names of block devices by major:minor.
+func (p proc) devices() map[string]string {
+	out := map[string]string{}
+	for _, f := range (cgroups{files: p.files}).split("partitions") { // major minor #blocks name
+		if len(f) == 4 {
+			out[f[0]+":"+f[1]] = "/dev/" + f[3]
+		}
+	}
+	return out
+}
+
+// interfaces reads packets of /proc/<pid>/net/dev.
+func interfaces(raw []byte) (out []Interface) {
+	for line := range strings.Lines(string(raw)) {
+		name, rest, ok := strings.Cut(line, ":")
+		fields := strings.Fields(rest)
+		if name = strings.TrimSpace(name); !ok || len(fields) < 12 || name == "lo" {
+			continue
+		}
+		i := Interface{Name: name}
+		for col, to := range map[int]**uint64{1: &i.RxPackets, 3: &i.RxDropped, 9: &i.TxPackets, 11: &i.TxDropped} {
+			if n, err := strconv.ParseUint(fields[col], 10, 64); err == nil {
+				*to = &n
+			}
+		}
+		out = append(out, i)
+	}
+	return out
+}
