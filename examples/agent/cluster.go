@@ -23,6 +23,7 @@ import (
 	"github.com/nodewright/nodewright/kubeapi/catalog"
 	"github.com/nodewright/nodewright/kubeapi/credentials"
 	"github.com/nodewright/nodewright/kubeapi/events"
+	"github.com/nodewright/nodewright/kubeapi/metrics"
 	"github.com/nodewright/nodewright/kubeapi/mirror"
 	kubenode "github.com/nodewright/nodewright/kubeapi/node"
 	"github.com/nodewright/nodewright/kubeapi/podsource"
@@ -57,7 +58,11 @@ const statusBackoff = 10 * time.Second
 // nobody: a node starts without its cluster.
 func join(f *runFlags, c *kubeletconfig.KubeletConfiguration, cfg *agent.Config, runtime *cri.Client, log *zap.Logger, reg prometheus.Registerer) (*cluster, error) {
 	cl := &cluster{name: cfg.Node.Name}
-	heartbeat, err := cl.clients(f, c, log, reg)
+	met, err := metrics.New(reg)
+	if err != nil {
+		return nil, err
+	}
+	heartbeat, err := cl.clients(f, c, met, log, reg)
 	if err != nil {
 		return nil, err
 	}
@@ -78,6 +83,9 @@ func join(f *runFlags, c *kubeletconfig.KubeletConfiguration, cfg *agent.Config,
 	if cl.events, err = events.New(events.Config{
 		Client: once, NodeName: cl.name, QPS: float64(*c.EventRecordQPS), Burst: int(c.EventBurst), Log: log.Named("events"),
 	}); err != nil {
+		return nil, err
+	}
+	if err := met.Add(metrics.Events(cl.events.Counts), metrics.Statuses(sink.Counts)); err != nil {
 		return nil, err
 	}
 	if cl.catalog, err = catalog.New(catalog.Config{Client: cl.client, Memory: memory("catalog"), Log: log.Named("catalog")}); err != nil {
@@ -136,7 +144,7 @@ type heartbeats func(update, lease time.Duration) (*apiclient.Client, error)
 
 // clients makes the API client, with a certificate that is kept fresh if that
 // is asked for, and returns how the heartbeat's is made.
-func (cl *cluster) clients(f *runFlags, c *kubeletconfig.KubeletConfiguration, log *zap.Logger, reg prometheus.Registerer) (heartbeats, error) {
+func (cl *cluster) clients(f *runFlags, c *kubeletconfig.KubeletConfiguration, met *metrics.Metrics, log *zap.Logger, reg prometheus.Registerer) (heartbeats, error) {
 	store := &credentials.Store{Dir: f.certDir, Prefix: "kubelet-client"}
 	user, bootstrap, err := credentials.Load(credentials.Files{
 		Kubeconfig: f.kubeconfig, Bootstrap: f.bootstrapKubeconfig, Current: store.CurrentPath(),
@@ -155,7 +163,7 @@ func (cl *cluster) clients(f *runFlags, c *kubeletconfig.KubeletConfiguration, l
 		user = anonymous
 		certificate = func() (*tls.Certificate, error) { return cl.own.ClientCertificate() }
 	}
-	if cl.client, err = apiclient.New(apiclient.Config{REST: user, Certificate: certificate}); err != nil {
+	if cl.client, err = apiclient.New(apiclient.Config{REST: user, Certificate: certificate, Observer: met}); err != nil {
 		return nil, err
 	}
 	if rotates {
@@ -165,7 +173,7 @@ func (cl *cluster) clients(f *runFlags, c *kubeletconfig.KubeletConfiguration, l
 			CloseConnections: cl.client.CloseConnections, Log: log.Named("credentials"), Metrics: reg,
 		}
 		if bootstrap != nil {
-			if cfg.Bootstrap, err = apiclient.New(apiclient.Config{REST: bootstrap}); err != nil {
+			if cfg.Bootstrap, err = apiclient.New(apiclient.Config{REST: bootstrap, Observer: met}); err != nil {
 				return nil, err
 			}
 		}
@@ -187,7 +195,7 @@ func (cl *cluster) clients(f *runFlags, c *kubeletconfig.KubeletConfiguration, l
 		})
 	}
 	return func(update, lease time.Duration) (*apiclient.Client, error) {
-		return kubenode.Heartbeat(user, update, lease, func(a *apiclient.Config) { a.Certificate = certificate })
+		return kubenode.Heartbeat(user, update, lease, func(a *apiclient.Config) { a.Certificate, a.Observer = certificate, met })
 	}, err
 }
 
