@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -54,7 +55,7 @@ func itemKey(kind string, o metav1.Object) string {
 
 const kindPod = "Pod"
 
-var prefixes = map[string]string{kindPod: "pod-", kindConfigMap: "configmap-", kindSecret: "secret-", kindClaim: "claim-", kindVolume: "volume-"}
+var prefixes = map[string]string{kindPod: "pod-", kindConfigMap: "configmap-", kindSecret: "secret-", kindClaim: "claim-", kindVolume: "volume-", kindResource: "resourceclaim-"}
 
 // keeper writes what changes to the Memory, beside everything else.
 type keeper struct {
@@ -104,7 +105,7 @@ func (s *Source) recall(k *keeper) {
 	defer s.mu.Unlock()
 	for _, o := range objects {
 		r := Ref{kindOf(o), o.GetNamespace(), o.GetName()}
-		s.refs[r] = &object{ref: r, is: o}
+		s.refs[r] = &object{ref: r, is: o, again: make(chan struct{}, 1)}
 	}
 	for _, p := range pods {
 		s.set(p)
@@ -287,6 +288,8 @@ func empty(key string) metav1.Object {
 		return &v1.PersistentVolumeClaim{}
 	case strings.HasPrefix(key, prefixes[kindVolume]):
 		return &v1.PersistentVolume{}
+	case strings.HasPrefix(key, prefixes[kindResource]):
+		return &resourcev1.ResourceClaim{}
 	}
 	return nil
 }
@@ -328,6 +331,8 @@ func kindOf(o metav1.Object) string {
 		return kindClaim
 	case *v1.PersistentVolume:
 		return kindVolume
+	case *resourcev1.ResourceClaim:
+		return kindResource
 	default:
 		return kindConfigMap
 	}
