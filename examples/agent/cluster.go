@@ -29,6 +29,7 @@ import (
 	"github.com/nodewright/nodewright/kubeapi/podsource"
 	"github.com/nodewright/nodewright/kubeapi/statussink"
 	"github.com/nodewright/nodewright/kubeapi/tokenrequest"
+	"github.com/nodewright/nodewright/kubeapi/trustbundles"
 	"github.com/nodewright/nodewright/node/status"
 	"github.com/nodewright/nodewright/node/status/cristatus"
 	"github.com/nodewright/nodewright/volumemgr/tokens"
@@ -41,6 +42,7 @@ type cluster struct {
 	pods    *podsource.Source
 	events  *events.Recorder
 	catalog *catalog.Catalog
+	bundles *trustbundles.Bundles
 	status  *status.Manager
 	node    *kubenode.Manager
 	lease   *kubenode.Lease
@@ -91,6 +93,9 @@ func join(f *runFlags, c *kubeletconfig.KubeletConfiguration, cfg *agent.Config,
 	if cl.catalog, err = catalog.New(catalog.Config{Client: cl.client, Memory: memory("catalog"), Log: log.Named("catalog")}); err != nil {
 		return nil, err
 	}
+	if cl.bundles, err = trustbundles.New(trustbundles.Config{Client: cl.client, Memory: memory("bundles"), Log: log.Named("trustbundles")}); err != nil {
+		return nil, err
+	}
 	mirrors, err := mirror.New(mirror.Config{Client: cl.client, NodeName: cl.name, Node: func() (types.UID, bool) {
 		n, _ := cl.node.Node()
 		if n == nil || n.DeletionTimestamp != nil {
@@ -114,7 +119,7 @@ func join(f *runFlags, c *kubeletconfig.KubeletConfiguration, cfg *agent.Config,
 	}
 	cfg.Sources = append(cfg.Sources, cl.pods)
 	cfg.Sink, cfg.MaxPublishBackoff = sink, statusBackoff
-	cfg.Events = cl.events
+	cfg.Events, cfg.Bundles = cl.events, cl.bundles
 	cfg.Mirrors, cfg.Services, cfg.RuntimeClasses, cfg.Tokens = mirrors, cl.catalog.Services, cl.catalog.Handler, cache
 	cfg.NodeLabels = cl.labels
 	if cfg.Eviction != nil {
@@ -129,7 +134,7 @@ func join(f *runFlags, c *kubeletconfig.KubeletConfiguration, cfg *agent.Config,
 // memory makes the stores of what outlasts a restart without a network.
 func (cl *cluster) memory(root string, log *zap.Logger) (func(name string) *checkpoint.Store, error) {
 	stores := map[string]*checkpoint.Store{}
-	for _, name := range []string{"pods", "catalog", "node"} {
+	for _, name := range []string{"pods", "catalog", "bundles", "node"} {
 		s, err := openStore(filepath.Join(root, "cluster", name), log)
 		if err != nil {
 			return nil, err
@@ -261,7 +266,7 @@ func (cl *cluster) run(ctx context.Context, log *zap.Logger) error {
 			g.Go(func() error { return m.Run(ctx) })
 		}
 	}
-	for _, run := range []func(context.Context) error{cl.events.Run, cl.catalog.Run, cl.status.Run, cl.node.Run, cl.lease.Run} {
+	for _, run := range []func(context.Context) error{cl.events.Run, cl.catalog.Run, cl.bundles.Run, cl.status.Run, cl.node.Run, cl.lease.Run} {
 		g.Go(func() error { return run(ctx) })
 	}
 	cl.events.NodeEvent(v1.EventTypeNormal, "Starting", "Starting kubelet.")

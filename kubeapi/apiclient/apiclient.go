@@ -95,6 +95,9 @@ func New(cfg Config) (*Client, error) {
 		if gv.Group == "" {
 			g.APIPath = "/api"
 		}
+		if gv == trustBundles {
+			g.ContentType, g.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+		}
 		if c.groups[gv], err = rest.RESTClientForConfigAndClient(g, transport); err != nil {
 			return nil, fmt.Errorf("apiclient: %s: %w", gv, err)
 		}
