@@ -16,6 +16,8 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/kubeapi/seal"
 )
 
 // Memory keeps values over a restart, for their owner's eyes alone: a
@@ -60,8 +62,8 @@ var prefixes = map[string]string{kindPod: "pod-", kindConfigMap: "configmap-", k
 // keeper writes what changes to the Memory, beside everything else.
 type keeper struct {
 	memory Memory
-	seal   *sealer // nil: as it is
-	locked bool    // the key cannot be used: no Secrets
+	seal   *seal.Sealer // nil: as it is
+	locked bool         // the key cannot be used: no Secrets
 	log    *zap.Logger
 	signal chan struct{}
 
@@ -87,7 +89,7 @@ func newKeeper(cfg Config) *keeper {
 	}
 	if cfg.SecretKeyFile != "" {
 		var err error
-		if k.seal, err = newSealer(cfg.SecretKeyFile); err != nil {
+		if k.seal, err = seal.Open(cfg.SecretKeyFile); err != nil {
 			k.locked = true
 			k.log.Error("Secrets are neither remembered nor kept: their key cannot be used", zap.String("file", cfg.SecretKeyFile), zap.Error(err))
 		}
@@ -239,7 +241,7 @@ func (k *keeper) write(it item) error {
 	}
 	b, err := json.Marshal(it.is)
 	if err == nil && secret && k.seal != nil {
-		b, err = k.seal.seal(it.key, b)
+		b, err = k.seal.Seal(it.key, b)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", it.key, err)
@@ -260,7 +262,7 @@ func (k *keeper) recall() (pods []*v1.Pod, objects []metav1.Object) {
 			continue // it is somebody else's
 		}
 		if err := k.read(key, into); err != nil {
-			if !errors.Is(err, errNoKey) {
+			if !errors.Is(err, seal.ErrNoKey) {
 				k.unknown[key] = true
 			}
 			k.log.Error("an object that was remembered is read from the API server again", zap.String("key", key), zap.Error(err))
@@ -299,12 +301,12 @@ func (k *keeper) read(key string, into metav1.Object) error {
 	if err != nil {
 		return err
 	}
-	clear := !sealed(b)
+	clear := !seal.Sealed(b)
 	if !clear {
 		if k.seal == nil {
-			return fmt.Errorf("it is encrypted: %w", errNoKey)
+			return seal.ErrNoKey
 		}
-		if b, err = k.seal.open(key, b); err != nil {
+		if b, err = k.seal.Unseal(key, b); err != nil {
 			return err
 		}
 	}
