@@ -117,7 +117,9 @@ type Config struct {
 	// class is the handler's name.
 	RuntimeClasses func(ctx context.Context, name string) (handler string, err error)
 	// Tokens, Bundles and Certificates are for projected volumes; pods that
-	// want one wait for it in vain without.
+	// want one wait for it in vain without. Tokens with a method
+	// Retain(known func(types.UID) bool) are told now and then which pods there
+	// are.
 	Tokens       content.Tokens
 	Bundles      content.Bundles
 	Certificates content.Certificates

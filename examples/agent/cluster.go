@@ -32,7 +32,6 @@ import (
 	"github.com/nodewright/nodewright/kubeapi/trustbundles"
 	"github.com/nodewright/nodewright/node/status"
 	"github.com/nodewright/nodewright/node/status/cristatus"
-	"github.com/nodewright/nodewright/volumemgr/tokens"
 )
 
 // cluster is what makes the agent a node of one.
@@ -110,7 +109,9 @@ func join(f *runFlags, c *kubeletconfig.KubeletConfiguration, cfg *agent.Config,
 	if err != nil {
 		return nil, err
 	}
-	cache, err := tokens.New(tokens.Config{Requester: requester})
+	keeper, err := tokenrequest.NewKeeper(tokenrequest.KeeperConfig{
+		Requester: requester, Memory: memory("tokens"), SecretKeyFile: f.secretKeyFile, Log: log.Named("tokens"),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +121,7 @@ func join(f *runFlags, c *kubeletconfig.KubeletConfiguration, cfg *agent.Config,
 	cfg.Sources = append(cfg.Sources, cl.pods)
 	cfg.Sink, cfg.MaxPublishBackoff = sink, statusBackoff
 	cfg.Events, cfg.Bundles = cl.events, cl.bundles
-	cfg.Mirrors, cfg.Services, cfg.RuntimeClasses, cfg.Tokens = mirrors, cl.catalog.Services, cl.catalog.Handler, cache
+	cfg.Mirrors, cfg.Services, cfg.RuntimeClasses, cfg.Tokens = mirrors, cl.catalog.Services, cl.catalog.Handler, keeper
 	cfg.NodeLabels = cl.labels
 	if cfg.Eviction != nil {
 		cfg.Eviction.Changed = cl.status.Changed
@@ -134,7 +135,7 @@ func join(f *runFlags, c *kubeletconfig.KubeletConfiguration, cfg *agent.Config,
 // memory makes the stores of what outlasts a restart without a network.
 func (cl *cluster) memory(root string, log *zap.Logger) (func(name string) *checkpoint.Store, error) {
 	stores := map[string]*checkpoint.Store{}
-	for _, name := range []string{"pods", "catalog", "bundles", "node"} {
+	for _, name := range []string{"pods", "catalog", "bundles", "tokens", "node"} {
 		s, err := openStore(filepath.Join(root, "cluster", name), log)
 		if err != nil {
 			return nil, err
