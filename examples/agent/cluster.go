@@ -122,7 +122,9 @@ func join(f *runFlags, c *kubeletconfig.KubeletConfiguration, cfg *agent.Config,
 	cfg.Sink, cfg.MaxPublishBackoff = sink, statusBackoff
 	cfg.Events, cfg.Bundles = cl.events, cl.bundles
 	cfg.Mirrors, cfg.Services, cfg.RuntimeClasses, cfg.Tokens = mirrors, cl.catalog.Services, cl.catalog.Handler, keeper
-	cfg.NodeLabels = cl.labels
+	cfg.NodeLabels, cfg.NodeResources = cl.labels, cl.resources
+	cfg.Runtime = watchedRuntime{cfg.Runtime, cl.status.RuntimeChanged}
+	cfg.Images = watchedImages{cfg.Images, cl.status.ImagesChanged}
 	if cfg.Eviction != nil {
 		cfg.Eviction.Changed = cl.status.Changed
 	}
@@ -216,7 +218,8 @@ func (cl *cluster) becomeNode(f *runFlags, c *kubeletconfig.KubeletConfiguration
 		Hostname: cl.name, NodeIPs: ips, MaxPods: int64(c.MaxPods), PodsPerCore: int64(c.PodsPerCore), LocalStorage: true,
 		Reserved: divided(c, cfg.Node.Capacity).Reserved(), Version: kubernetesVersion, Port: c.Port, MaxImages: int(*c.NodeStatusMaxImages),
 		Machine: status.System{Files: os.DirFS("/")}, Runtime: source, Images: source, Pressures: cl,
-		Devices:  cl.devices,
+		Devices: cl.devices, Declared: declared(c),
+		Volumes:  func() ([]v1.UniqueVolumeName, bool) { return cl.agent.VolumesInUse() },
 		Shutdown: func() error { return cl.agent.ShuttingDown() },
 		Checks:   []status.Check{{Name: "PLEG", Err: func() error { return cl.agent.Healthy() }}},
 		Log:      log.Named("nodestatus"),
@@ -237,8 +240,9 @@ func (cl *cluster) becomeNode(f *runFlags, c *kubeletconfig.KubeletConfiguration
 				cl.serving.TemplateChanged()
 			}
 		},
-		Event: func(e status.Event) { cl.events.NodeEvent(e.Type, e.Reason, e.Message) },
-		Log:   log.Named("node"), Metrics: reg,
+		FreshDevices: func() bool { return cl.agent.FreshDevices() },
+		Event:        func(e status.Event) { cl.events.NodeEvent(e.Type, e.Reason, e.Message) },
+		Log:          log.Named("node"), Metrics: reg,
 	}); err != nil {
 		return err
 	}
