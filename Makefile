@@ -2,7 +2,7 @@
 BIN  := $(CURDIR)/build/bin
 TIME ?= 30s
 
-.PHONY: help run test ci lint bench fuzz budgets test-vm tools build clean
+.PHONY: help run test ci lint bench fuzz budgets e2e test-vm tools build clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -22,10 +22,13 @@ ci: export CI = true
 ci: tools build lint test ## what must be green before a change goes in; needs root
 	go test -count=1 -run TestBudgets .
 	RUN_ONCE=1 $(MAKE) run
+	$(MAKE) e2e
 
 lint: $(BIN)/golangci-lint ## golangci-lint over everything
 	go vet ./...
+	go -C e2e vet . ./controlplane
 	$(BIN)/golangci-lint run ./...
+	cd e2e && $(BIN)/golangci-lint run . ./controlplane
 
 bench: ## every benchmark
 	go test -run '^$$' -bench . -benchmem ./...
@@ -42,6 +45,10 @@ budgets: ## measure what each package weighs and rewrite the README's table
 test-vm: tools ## the tests that need root, in a VM with cgroup v2; PKG=./cri ARGS='-run X -timeout 30m'
 	CGO_ENABLED=0 go build -o $(BIN)/testvm ./internal/cmd/testvm
 	@exec $(BIN)/testvm $(ARGS) $(PKG)
+
+e2e: tools build ## the agent as a node of a real cluster; ARGS='-v -run TestBurst -burst 100'
+	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
+	go -C e2e test -race -count=1 -timeout 20m . $(ARGS)
 
 tools: ## containerd, runc, CNI plugins, crictl and benchstat, pinned in tools/go.mod
 	@go build -o $(BIN)/run ./internal/cmd/run

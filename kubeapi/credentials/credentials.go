@@ -150,13 +150,18 @@ func (m *Manager) ServerHealthy() bool {
 	return m.healthy
 }
 
-// ClientCertificate is for apiclient.Config.Certificate.
+// ClientCertificate is for apiclient.Config.Certificate. While there is none it
+// fails with [ErrNoClient].
 func (m *Manager) ClientCertificate() (*tls.Certificate, error) {
 	if c := m.Current(); c != nil {
 		return c, nil
 	}
-	return &tls.Certificate{}, nil
+	return nil, ErrNoClient
 }
+
+// ErrNoClient is what calls end with while there is no client certificate: they
+// are not made as nobody.
+var ErrNoClient = errors.New("no client certificate yet")
 
 // ErrNoServing is what clients get while there is no serving certificate.
 var ErrNoServing = errors.New("no serving certificate available for the kubelet")

@@ -71,7 +71,7 @@ func TestFirstCertificateAndRotation(t *testing.T) {
 		srv, a, s := kubeapitest.New(), newAuthority(t), newStore(t)
 		var closed atomic.Int32
 		m, stop := start(t, srv, a, credentials.Config{Store: s, Bootstrap: client(t, srv), API: client(t, srv), CloseConnections: func() { closed.Add(1) }})
-		if c, err := m.ClientCertificate(); c == nil || err != nil {
+		if c, err := m.ClientCertificate(); c != nil || !errors.Is(err, credentials.ErrNoClient) {
 			t.Errorf("before the first: %v, %v", c, err)
 		}
 		<-m.Ready()

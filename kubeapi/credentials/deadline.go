@@ -13,7 +13,11 @@ func Deadline(c *x509.Certificate, random float64) time.Time {
 
 // part is the part of a certificate's life until it is to be replaced.
 func part(c *x509.Certificate, random float64) time.Duration {
-	return time.Duration(float64(c.NotAfter.Sub(c.NotBefore)) * (0.7 + 0.2*random))
+	return partOf(c.NotAfter.Sub(c.NotBefore), random)
+}
+
+func partOf(life time.Duration, random float64) time.Duration {
+	return time.Duration(float64(life) * (0.7 + 0.2*random))
 }
 
 // plausible is how much a certificate that was just issued may lie before or
@@ -23,11 +27,15 @@ const plausible = 15 * time.Minute
 // rotateAt is Deadline for one that was issued at a moment of this process. If
 // the clocks here and there are so far apart that the validity makes no sense,
 // its length counts from then: a clock that is hours ahead must not have it
-// replaced again and again.
+// replaced again and again. Of one that lives for less than it was dated back,
+// what is left counts.
 func rotateAt(c *x509.Certificate, random float64, issued time.Time) time.Time {
 	at := Deadline(c, random)
 	if issued.IsZero() || at.After(issued) && c.NotBefore.Before(issued.Add(plausible)) {
 		return at
+	}
+	if c.NotAfter.After(issued) && c.NotBefore.After(issued.Add(-plausible)) && c.NotBefore.Before(issued) {
+		return issued.Add(partOf(c.NotAfter.Sub(issued), random))
 	}
 	return issued.Add(part(c, random))
 }

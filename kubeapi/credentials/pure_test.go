@@ -45,6 +45,17 @@ func TestDeadline(t *testing.T) {
 	if got := rotateAt(c, 0, begin.Add(5*time.Minute)); !got.Equal(Deadline(c, 0)) {
 		t.Errorf("clocks agree: %v", got)
 	}
+	// A minute long, and dated back by five.
+	brief, now := &x509.Certificate{NotBefore: begin, NotAfter: begin.Add(6 * time.Minute)}, begin.Add(5*time.Minute)
+	for random, want := range map[float64]time.Duration{0: 42 * time.Second, 1: 54 * time.Second} {
+		got := rotateAt(brief, random, now).Sub(now).Round(time.Second)
+		if at := Deadline(brief, random); at.After(now) {
+			want = at.Sub(now).Round(time.Second)
+		}
+		if got != want {
+			t.Errorf("a brief one: replaced after %v, want %v", got, want)
+		}
+	}
 }
 
 func TestCloseAt(t *testing.T) {

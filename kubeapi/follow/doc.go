@@ -20,10 +20,10 @@
 //
 // The first state comes with the watch itself where the server offers that, and
 // from a list otherwise; always from a quorum, never from a cache that may lag.
-// A watch that ends is continued from the last version; after 410 Gone, or when
-// the server was not to be reached, everything is read anew. A server whose
-// history is another one, because its store was wiped, is noticed by a bookmark
-// or a refusal. A watch that goes silent ends after three minutes if the server
+// A watch that ends in its time is continued from the last version; after one
+// that was cut off, after 410 Gone, or when the server was not to be reached,
+// everything is read anew. A server whose history is another one, because its
+// store was wiped, is so noticed at once, or by a bookmark or a refusal. A watch that goes silent ends after three minutes if the server
 // sends bookmarks, which it does each minute, and otherwise ten minutes after
 // it began at the latest, whatever becomes of the connection. Failures are
 // followed by pauses from 200 ms to 10 s with jitter, longer if the server says

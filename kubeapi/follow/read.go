@@ -66,7 +66,7 @@ func (f *Follower) replace(all []object, version string) {
 func (f *Follower) watchList(ctx context.Context) error {
 	yes := true
 	err := f.watch(ctx, metav1.ListOptions{
-		ResourceVersion: f.version, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, SendInitialEvents: &yes,
+		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, SendInitialEvents: &yes,
 	})
 	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || errors.Is(err, errNoList) {
 		f.plainList = true
@@ -84,6 +84,7 @@ func (f *Follower) watch(ctx context.Context, opts metav1.ListOptions) error {
 	opts.TimeoutSeconds, opts.AllowWatchBookmarks, opts.FieldSelector = &seconds, true, f.cfg.Fields
 	ctx, cancel := context.WithTimeout(ctx, timeout+overtime)
 	defer cancel()
+	begun := time.Now()
 	opening := time.AfterFunc(openTimeout, cancel)
 	w, err := f.cfg.Client.Watch(ctx, f.cfg.Resource, f.cfg.Namespace, opts)
 	if !opening.Stop() && err == nil {
@@ -96,6 +97,9 @@ func (f *Follower) watch(ctx context.Context, opts metav1.ListOptions) error {
 	defer w.Stop()
 	if err := f.take(ctx, w, opts.SendInitialEvents != nil); err != nil {
 		return fmt.Errorf("watch %s: %w", f.cfg.Resource, err)
+	}
+	if time.Since(begun) < timeout-brief {
+		f.anew = true // it was cut off: the server that comes next may be another one
 	}
 	return nil
 }

@@ -1,7 +1,7 @@
 // Package node makes a machine a node of a cluster: it registers the Node
 // object, reports the node's status, watches the object and holds the Lease.
 //
-//	heartbeat, err := node.Heartbeat(restConfig, 0, 0, nil)
+//	heartbeat, err := node.Heartbeat(restConfig, 0, nil)
 //	m, err := node.New(node.Config{
 //		Name: "edge-1", API: heartbeat, Status: status, // a *status.Manager
 //		Register: true, Changed: func(n *v1.Node) { ... }, Event: events,
@@ -30,7 +30,8 @@
 // they may be dead. The watch goes on by itself. The Node that was seen last is
 // kept in Config.Store, for a start without an API server. A Node that is
 // deleted while the agent runs stays deleted, as that is how nodes are taken
-// out of service, unless Config.Reregister is set: then it is made again.
+// out of service, unless Config.Reregister is set: then it is made again. One
+// that a wiped or restored store does not have is always made again.
 //
 // The lease does not wait for the Node: it is held at once, and gets its owner
 // when that is known.

@@ -28,7 +28,7 @@ func (fine) Fill(n *v1.Node) ([]status.Event, error) {
 func Example() {
 	ctx, cancel := context.WithCancel(context.Background())
 	server := kubeapitest.New() // a rest.Config from a kubeconfig leads to a real one
-	api, err := node.Heartbeat(server.Config(), 0, 0, nil)
+	api, err := node.Heartbeat(server.Config(), 0, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

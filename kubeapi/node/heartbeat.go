@@ -10,18 +10,18 @@ import (
 )
 
 // Heartbeat is a client for Config.API and LeaseConfig.API: one that no bound on
-// calls holds up, whose calls end within the time of a report and of the lease,
-// and whose connections are no others'. change may set more; it may be nil.
-func Heartbeat(cfg *rest.Config, update, lease time.Duration, change func(*apiclient.Config)) (*apiclient.Client, error) {
-	if update <= 0 {
-		update = defaultUpdate
-	}
+// calls holds up, whose calls end within the time between two renewals of the
+// lease, 10s if lease is 0, and whose connections are no others'. The time
+// between two reports does not count: a server that takes seconds to answer
+// would not do so sooner if it was asked more often. change may set more; it may
+// be nil.
+func Heartbeat(cfg *rest.Config, lease time.Duration, change func(*apiclient.Config)) (*apiclient.Client, error) {
 	if lease <= 0 {
 		lease = defaultLease
 	}
 	own := rest.CopyConfig(cfg)
 	own.QPS, own.Burst, own.RateLimiter = -1, 0, nil
-	client := apiclient.Config{REST: own, Timeout: min(update, lease)}
+	client := apiclient.Config{REST: own, Timeout: renewal(lease)}
 	if change != nil {
 		change(&client)
 	}

@@ -74,7 +74,7 @@ func NewLease(cfg LeaseConfig) (*Lease, error) {
 // may be called once. Give it a ctx that ends last, so that a node that takes
 // its time to shut down lives meanwhile.
 func (l *Lease) Run(ctx context.Context) error {
-	renew := time.Duration(renewPart * float64(l.cfg.Duration))
+	renew := renewal(l.cfg.Duration)
 	for ctx.Err() == nil {
 		err := l.renew(ctx)
 		if err != nil && ctx.Err() == nil && err.Error() != l.told {
@@ -87,6 +87,9 @@ func (l *Lease) Run(ctx context.Context) error {
 	}
 	return nil
 }
+
+// renewal is the time between two renewals of a lease.
+func renewal(lease time.Duration) time.Duration { return time.Duration(renewPart * float64(lease)) }
 
 func pause(ctx context.Context, d time.Duration) {
 	select {

@@ -20,7 +20,7 @@ import (
 
 func hold(t *testing.T, srv *kubeapitest.Server, owner func() types.UID) (stop func()) {
 	t.Helper()
-	l, err := node.NewLease(node.LeaseConfig{Name: "edge-1", API: must(node.Heartbeat(srv.Config(), 0, 0, nil)), Owner: owner})
+	l, err := node.NewLease(node.LeaseConfig{Name: "edge-1", API: must(node.Heartbeat(srv.Config(), 0, nil)), Owner: owner})
 	if err != nil {
 		t.Fatal(err)
 	}

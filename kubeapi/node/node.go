@@ -99,6 +99,7 @@ type Manager struct {
 	mu      sync.Mutex
 	node    *v1.Node // newest; nil if none is known
 	live    bool     // node is the API server's, and not what was stored
+	lost    bool     // the server lost it, and nobody deleted it
 	telling sync.Mutex
 }
 
@@ -146,15 +147,15 @@ func New(cfg Config) (*Manager, error) {
 	m.follow, err = follow.New(follow.Config[*v1.Node]{
 		Client: cfg.API, Resource: apiclient.Nodes, Fields: "metadata.name=" + cfg.Name,
 		NewList: func() runtime.Object { return &v1.NodeList{} },
-		Replace: func(all []*v1.Node, _ string) {
+		Replace: func(all []*v1.Node, version string) {
 			for _, n := range all {
 				m.see(n)
 				return
 			}
-			m.gone()
+			m.gone(version)
 		},
 		Put:    m.see,
-		Delete: func(*v1.Node) { m.gone() },
+		Delete: func(*v1.Node) { m.gone("") },
 		Failed: func(err error, again time.Duration) {
 			cfg.Log.Debug("the node cannot be watched", zap.Error(err), zap.Duration("again", again))
 		},
@@ -194,7 +195,7 @@ func (m *Manager) see(n *v1.Node) {
 		return
 	}
 	same := m.live && was != nil && was.UID == n.UID && was.ResourceVersion == n.ResourceVersion
-	m.node, m.live = n, true
+	m.node, m.live, m.lost = n, true, false
 	m.mu.Unlock()
 	if same {
 		return
@@ -206,26 +207,38 @@ func (m *Manager) see(n *v1.Node) {
 	}
 }
 
-// gone takes in that there is no Node. What was stored still holds if nothing
-// else was ever seen.
-func (m *Manager) gone() {
+// gone takes in that there is no Node, in a list of that version. What was
+// stored still holds if nothing else was ever seen. A list that is older than
+// the Node is one of a store that was wiped or restored: nobody has taken the
+// node out of the cluster.
+func (m *Manager) gone(version string) {
 	m.telling.Lock()
 	defer m.telling.Unlock()
 	m.mu.Lock()
 	had := m.live && m.node != nil
 	if had {
+		m.lost = older(version, m.node.ResourceVersion)
 		m.node = nil
 	}
 	m.mu.Unlock()
 	if !had {
 		return
 	}
-	m.cfg.Log.Warn("the node was deleted from the API server", zap.Bool("registering again", m.cfg.Reregister && m.cfg.Register))
+	m.cfg.Log.Warn("the API server has no such node any more", zap.Bool("its store was wiped or restored", m.isLost()), zap.Bool("registering again", m.reregisters()))
 	nudge(m.changed)
 	if m.cfg.Changed != nil {
 		m.cfg.Changed(nil)
 	}
 }
+
+func (m *Manager) isLost() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.lost
+}
+
+// reregisters tells whether a Node that is gone is made again.
+func (m *Manager) reregisters() bool { return m.cfg.Register && (m.cfg.Reregister || m.isLost()) }
 
 // older compares resource versions, which are comparable as numbers (KEP-5504);
 // others are never older.

@@ -105,7 +105,7 @@ type rig struct {
 func start(t *testing.T, srv *kubeapitest.Server, s *says, change func(*node.Config)) *rig {
 	t.Helper()
 	r := &rig{T: t, srv: srv, says: s}
-	api, err := node.Heartbeat(srv.Config(), 0, 0, nil)
+	api, err := node.Heartbeat(srv.Config(), 0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -476,6 +476,24 @@ func TestDeletedNode(t *testing.T) {
 	}
 }
 
+// A store that was lost has not taken the node out of service.
+func TestWipedStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, kubeapitest.New(), newSays(), nil)
+		time.Sleep(time.Minute)
+		uid := r.m.UID()
+		for range 20 {
+			r.srv.Compact() // history goes on
+		}
+		time.Sleep(10 * time.Minute)
+		r.srv.Wipe()
+		time.Sleep(time.Minute)
+		if n := r.node(); n == nil || n.UID == uid || r.m.UID() != n.UID || ready(n).Status != v1.ConditionTrue {
+			t.Errorf("got %+v", n)
+		}
+	})
+}
+
 // memory is a Store.
 type memory struct {
 	mu     sync.Mutex
@@ -530,7 +548,7 @@ func TestStoredNode(t *testing.T) {
 		}
 		r.stop()
 		store.values["node"] = []byte("garbage")
-		m, err := node.New(node.Config{Name: "edge-1", API: must(node.Heartbeat(srv.Config(), 0, 0, nil)), Status: newSays(), Store: store})
+		m, err := node.New(node.Config{Name: "edge-1", API: must(node.Heartbeat(srv.Config(), 0, nil)), Status: newSays(), Store: store})
 		if err != nil || m.Restore() == nil {
 			t.Errorf("a damaged value: %v", err)
 		}
@@ -547,7 +565,7 @@ func must[T any](v T, err error) T {
 // What a server makes of patches is what the node says, whatever was before.
 func TestPatchesArriveAsMeant(t *testing.T) {
 	srv := kubeapitest.New()
-	api := must(node.Heartbeat(srv.Config(), 0, 0, nil))
+	api := must(node.Heartbeat(srv.Config(), 0, nil))
 	rnd := rand.New(rand.NewPCG(1, 2))
 	random := func() v1.NodeStatus {
 		s := v1.NodeStatus{Capacity: v1.ResourceList{}}

@@ -57,7 +57,7 @@ func (m *Manager) report(ctx context.Context) {
 			return
 		case err == nil:
 			failures, r.told = 0, ""
-		case apierrors.IsNotFound(err) && m.cfg.Register && m.cfg.Reregister:
+		case apierrors.IsNotFound(err) && m.reregisters():
 			r.register(ctx)
 			continue
 		default:

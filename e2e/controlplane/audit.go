@@ -1,0 +1,67 @@
+package controlplane
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// auditPolicy has the API server note each call of a node when it is done.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules:
+- {level: Metadata, userGroups: ["system:nodes"]}
+- {level: None}
+`
+
+// Call is what a node asked of the API server.
+type Call struct {
+	Verb, Resource string // with its subresource: pods/status
+	Name           string
+	Code           int
+	At             time.Time // when it came
+}
+
+func (c *ControlPlane) auditLog() string { return filepath.Join(c.dir, "audit.log") }
+
+// Calls are those of the nodes that came since a time and are done: a watch
+// that goes on is not among them.
+func (c *ControlPlane) Calls(since time.Time) ([]Call, error) {
+	f, err := os.Open(c.auditLog())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	var out []Call
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var e struct {
+			Verb      string
+			ObjectRef struct{ Resource, Subresource, Name string }
+
+			ResponseStatus           struct{ Code int }
+			RequestReceivedTimestamp time.Time
+		}
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return nil, err
+		}
+		if e.RequestReceivedTimestamp.Before(since) {
+			continue
+		}
+		call := Call{Verb: e.Verb, Resource: e.ObjectRef.Resource, Name: e.ObjectRef.Name, Code: e.ResponseStatus.Code, At: e.RequestReceivedTimestamp}
+		if e.ObjectRef.Subresource != "" {
+			call.Resource += "/" + e.ObjectRef.Subresource
+		}
+		out = append(out, call)
+	}
+	return out, lines.Err()
+}
