@@ -157,7 +157,7 @@ func TestServerAway(t *testing.T) {
 		<-m.Ready()
 		first := m.Current()
 		srv.Stop()
-		time.Sleep(200 * time.Hour) // it has expired meanwhile
+		time.Sleep(110 * time.Hour) // it has expired meanwhile
 		if m.Current() != first || m.ServerHealthy() {
 			t.Errorf("got %v, healthy %t", m.Current(), m.ServerHealthy())
 		}
