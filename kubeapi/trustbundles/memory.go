@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// memoryKey is under what all is kept, and settle how long after a change it
-	// is written.
+	// memoryKey is under what all is kept, and settle how long after a write
+	// changes are gathered for the next.
 	memoryKey = "bundles"
 	settle    = 5 * time.Second
 )
@@ -70,13 +70,14 @@ func (b *Bundles) remembers(ctx context.Context) {
 			return
 		case <-b.change:
 		}
+		b.remember() // at once: the machine may lose its power with the first pod
 		t := time.NewTimer(settle)
 		select {
 		case <-ctx.Done():
 			t.Stop()
+			b.remember()
 		case <-t.C:
 		}
-		b.remember()
 	}
 }
 
