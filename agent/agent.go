@@ -273,6 +273,7 @@ type Agent struct {
 	nodeEvents *nodeEvents
 	stats      *stats.Manager
 	eviction   *eviction.Manager // nil: nothing is evicted
+	limits     limitMeters
 	oom        *oom.Manager      // nil: nobody watches
 	shutdown   *shutdown.Manager // nil: not handled
 	volumes    Volumes
@@ -305,6 +306,7 @@ type Agent struct {
 	mu        sync.Mutex
 	admitted  map[types.UID]bool
 	rejected  map[types.UID]Rejection
+	evicted   map[types.UID]*evictedPod
 	deadlines map[types.UID]*time.Timer
 }
 

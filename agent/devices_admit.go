@@ -206,7 +206,7 @@ func (a *Agent) undo(e *decision) {
 }
 
 // takeNews takes up the verdicts that were made, and asks again for the pods that
-// wait: devices may have come.
+// wait: devices may have come, or a pod may not have.
 func (a *Agent) takeNews() {
 	d := a.decisions
 	var uids []types.UID
@@ -231,9 +231,19 @@ func (a *Agent) takeNews() {
 			a.dropDecision(uid)
 		}
 	}
-	if changed {
-		a.retryWaiting()
+	switch {
+	case changed:
+		a.retryWaiting(nil)
+	case len(uids) > 0:
+		a.retryWaiting(d.paused)
 	}
+}
+
+// paused tells whether a pod was decided on just now.
+func (d *decisions) paused(uid types.UID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.waiting[uid] != nil
 }
 
 // placeWithDevices gives a pod its CPUs, its memory and its devices, or tells why

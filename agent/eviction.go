@@ -34,8 +34,9 @@ type Eviction struct {
 
 	// Standalone tells that static pods are all that there are, and that nobody
 	// makes another pod of one that was turned away. Static pods are evicted as
-	// others are then, but for those with the priority of system pods, and one
-	// that may not begin under pressure waits for its end.
+	// others are then, but for those with the priority of system pods. One that
+	// was evicted begins again when the node is no longer short of anything, and
+	// one that may not begin under pressure waits for its end.
 	Standalone bool
 
 	// Changed is told, without blocking, that Agent.Pressure has changed; nobody.

@@ -22,6 +22,7 @@ import (
 	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/eviction/threshold"
 	"github.com/nodewright/nodewright/podmgr"
+	"github.com/nodewright/nodewright/statusmgr/filesink"
 )
 
 const mi = 1 << 20
@@ -153,8 +154,12 @@ func TestEviction(t *testing.T) {
 		if c := condition(p, v1.DisruptionTarget); c == nil || c.Status != v1.ConditionTrue || c.Reason != v1.PodReasonTerminationByKubelet {
 			t.Errorf("condition %+v", c)
 		}
-		if _, running := n.containers(); running["hog/c"] != 0 || running["good/c"] != 1 || running["fixed/c"] != 1 {
-			t.Errorf("running %v", running)
+		all, running := n.containers()
+		if running["good/c"] != 1 || running["fixed/c"] != 1 || all["hog/c"] != 0 {
+			t.Errorf("running %v of %v, and nothing is to be left of hog", running, all)
+		}
+		if logs, err := filepath.Glob(filepath.Join(n.root, "logs", "*_hog_*")); len(logs) != 0 || err != nil {
+			t.Errorf("logs of hog: %v, %v", logs, err)
 		}
 		if !hasEvent(l, p, "Evicted") || !slices.ContainsFunc(l.NodeEvents(), func(e v1.Event) bool { return e.Reason == "EvictionThresholdMet" }) {
 			t.Errorf("events %v, of the node %v", l.Events(p), l.NodeEvents())
@@ -187,7 +192,8 @@ func TestEviction(t *testing.T) {
 }
 
 // Where all pods are static, they are evicted as others are, and wait for the
-// end of pressure. One that was evicted stays so over a restart of the agent.
+// end of pressure: those that come, and those that were evicted, in this life of
+// the agent or the one before.
 func TestEvictionStandalone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
@@ -210,11 +216,172 @@ func TestEvictionStandalone(t *testing.T) {
 		if p := l.pod("late"); p.Status.Phase != v1.PodPending || p.Status.Reason != "Evicted" {
 			t.Errorf("late: %+v", p.Status)
 		}
-		time.Sleep(6 * time.Minute)
+		if why := l.Why(l.pod("hog")); !strings.HasPrefix(why.WaitingFor, "the node to be no longer short of anything") {
+			t.Errorf("why: %q", why.WaitingFor)
+		}
+		time.Sleep(4 * time.Minute)
+		synctest.Wait()
+		l.wantPhase("hog", v1.PodFailed)
+		l.wantPhase("late", v1.PodPending)
+		f.mu.Lock()
+		f.memory["uid-hog"], f.free = 0, 500
+		f.mu.Unlock()
+		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		l.wantPhase("late", v1.PodRunning)
-		l.wantPhase("hog", v1.PodFailed)
+		l.wantPhase("hog", v1.PodRunning)
+		if p := l.pod("hog"); p.Status.Reason != "" || p.Status.Message != "" || condition(p, v1.DisruptionTarget) != nil {
+			t.Errorf("hog: %+v, want nothing left of its eviction", p.Status)
+		}
 		l.stop()
+	})
+}
+
+// evictedOnce is the life of an agent that has evicted the pod, which is above
+// a limit of its own: the node is short of nothing.
+func (n *node) evictedOnce(p *v1.Pod) (l *life, dir string) {
+	sink, err := filesink.New(filesink.Config{Dir: filepath.Join(n.root, "status")})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.sink = sink
+	n.configure = func(c *agent.Config) { c.Eviction = &agent.Eviction{Standalone: true} }
+	n.measures()
+	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}
+	p.Spec.Volumes = []v1.Volume{{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("16Ki"))}}}}
+	n.want = []*v1.Pod{p}
+	l = n.start()
+	settle()
+	dir = filepath.Join(n.root, "root", "pods", string(p.UID), "volumes", "kubernetes.io~empty-dir", "scratch")
+	n.fill(dir)
+	l.wantEvicted(p)
+	return l, dir
+}
+
+func (n *node) fill(dir string) {
+	n.t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "much"), make([]byte, 64<<10), 0o600); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// wantEvicted waits until a pod was evicted.
+func (l *life) wantEvicted(p *v1.Pod) {
+	l.n.t.Helper()
+	for range 120 {
+		if l.pod(p.Name).Status.Reason == "Evicted" {
+			return
+		}
+		time.Sleep(time.Second)
+	}
+	l.n.t.Fatalf("%s was not evicted: %+v", p.Name, l.pod(p.Name).Status)
+}
+
+// began waits until a pod begins, and returns when it did.
+func (l *life) began(p *v1.Pod) time.Time {
+	l.n.t.Helper()
+	for range 600 {
+		if l.pod(p.Name).Status.Phase == v1.PodRunning {
+			return time.Now()
+		}
+		time.Sleep(time.Second)
+	}
+	l.n.t.Fatalf("%s did not begin again: %+v", p.Name, l.pod(p.Name).Status)
+	return time.Time{}
+}
+
+// A static pod that does it again and again begins later each time, with an
+// empty directory; one that ran well for a while begins soon.
+func TestStaticPodsBeginAgainAfterTheirEviction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		p := newPod("writer", runs("c"))
+		l, dir := n.evictedOnce(p)
+		for i, want := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, 80 * time.Second, 160 * time.Second, 5 * time.Minute, 5 * time.Minute} {
+			start := time.Now()
+			if why := l.Why(l.pod("writer")); why.Stage == "terminated" && !strings.HasPrefix(why.WaitingFor, "its time to begin again") {
+				t.Errorf("why: %q", why.WaitingFor)
+			}
+			if took := l.began(p).Sub(start); took < want-time.Second || took > want+3*time.Second {
+				t.Errorf("eviction %d: it began after %v, want %v", i+1, took, want)
+			}
+			if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+				t.Errorf("the volume has %v, %v", entries, err)
+			}
+			n.fill(dir)
+			l.wantEvicted(p)
+		}
+		l.began(p)
+		time.Sleep(11 * time.Minute)
+		n.fill(dir)
+		l.wantEvicted(p)
+		start := time.Now()
+		if took := l.began(p).Sub(start); took > 13*time.Second {
+			t.Errorf("it ran for 11 minutes and began after %v, want 10s", took)
+		}
+		l.stop()
+	})
+}
+
+// What was evicted in another life of the agent begins in this one; what is
+// never to be restarted, or is from a cluster, does not.
+func TestWhoBeginsAgainAfterAnEviction(t *testing.T) {
+	t.Run("in another life", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode(t)
+			p := newPod("writer", runs("c"))
+			l, _ := n.evictedOnce(p)
+			settle()
+			l.stop()
+			l = n.start()
+			time.Sleep(5 * time.Second)
+			l.wantPhase("writer", v1.PodFailed)
+			l.began(p)
+			l.stop()
+		})
+	})
+	t.Run("not if it is never to be restarted", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode(t)
+			p := newPod("writer", runs("c"))
+			p.Spec.RestartPolicy = v1.RestartPolicyNever
+			l, _ := n.evictedOnce(p)
+			time.Sleep(time.Hour)
+			l.wantPhase("writer", v1.PodFailed)
+			l.stop()
+			l = n.start()
+			time.Sleep(time.Hour)
+			l.wantPhase("writer", v1.PodFailed)
+			l.stop()
+		})
+	})
+	t.Run("not in a cluster", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode(t)
+			f := n.evicts(false)
+			api := &apiSource{fakeSource{snapshots: make(chan podmgr.Snapshot, 10)}}
+			n.more = []podmgr.Source{api}
+			l := n.start()
+			api.tell(newPod("hog", runs("c")))
+			settle()
+			f.mu.Lock()
+			f.memory["uid-hog"], f.free = 300, 50
+			f.mu.Unlock()
+			time.Sleep(time.Hour)
+			l.wantPhase("hog", v1.PodFailed)
+			l.stop()
+		})
+	})
+	t.Run("not if its manifest is gone", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode(t)
+			l, _ := n.evictedOnce(newPod("writer", runs("c")))
+			n.want = nil
+			l.tell()
+			time.Sleep(10 * time.Minute)
+			n.wantNothingLeft()
+			l.stop()
+		})
 	})
 }
 
@@ -279,32 +446,57 @@ func TestFiguresOfTheAgent(t *testing.T) {
 	})
 }
 
-// An emptyDir above its limit ends its pod, and what it held goes.
+// An emptyDir above its limit, or that takes its pod above its own, ends the pod
+// within seconds, and what it held goes. The kubelet needs up to a minute more.
 func TestLimitOfEmptyDir(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t)
-		n.configure = func(c *agent.Config) { c.Eviction = &agent.Eviction{Standalone: true} }
-		n.measures()
-		c := runs("c")
-		c.VolumeMounts = []v1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}
-		p := newPod("writer", c)
-		p.Spec.Volumes = []v1.Volume{{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("16Ki"))}}}}
-		n.want = []*v1.Pod{p, newPod("other", runs("c"))}
-		l := n.start()
-		defer l.stop()
-		settle()
-		dir := filepath.Join(n.root, "root", "pods", "uid-writer", "volumes", "kubernetes.io~empty-dir", "scratch")
-		if err := os.WriteFile(filepath.Join(dir, "much"), make([]byte, 64<<10), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(2 * time.Minute)
-		synctest.Wait()
-		if p := l.pod("writer"); p.Status.Reason != "Evicted" || p.Status.Message != `Usage of EmptyDir volume "scratch" exceeds the limit "16Ki". ` {
-			t.Errorf("writer: %s %s %q; %+v", p.Status.Phase, p.Status.Reason, p.Status.Message, l.WhyNode().Decisions)
-		}
-		l.wantPhase("other", v1.PodRunning)
-		if _, err := os.Stat(dir); !os.IsNotExist(err) {
-			t.Errorf("the volume is there: %v", err)
-		}
-	})
+	for _, tc := range []struct {
+		name    string
+		size    string // of the volume
+		limit   string // of the pod
+		message string
+	}{
+		{"of the volume", "16Ki", "", `Usage of EmptyDir volume "scratch" exceeds the limit "16Ki". `},
+		{"of the pod", "", "20Ki", `Pod ephemeral local storage usage exceeds the total limit of containers 20Ki. `},
+		{"of both, the pod's first", "1Mi", "20Ki", `Pod ephemeral local storage usage exceeds the total limit of containers 20Ki. `},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t)
+				n.configure = func(c *agent.Config) { c.Eviction = &agent.Eviction{Standalone: true} }
+				n.measures()
+				c := runs("c")
+				c.VolumeMounts = []v1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}
+				dir := &v1.EmptyDirVolumeSource{}
+				if tc.size != "" {
+					dir.SizeLimit = new(resource.MustParse(tc.size))
+				}
+				if tc.limit != "" {
+					c.Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse(tc.limit)}
+				}
+				p := newPod("writer", c)
+				p.Spec.Volumes = []v1.Volume{{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: dir}}}
+				n.want = []*v1.Pod{p, newPod("other", runs("c"))}
+				l := n.start()
+				defer l.stop()
+				time.Sleep(25 * time.Second) // it has been measured, at 10 s
+				synctest.Wait()
+				l.wantPhase("writer", v1.PodRunning)
+				path := filepath.Join(n.root, "root", "pods", "uid-writer", "volumes", "kubernetes.io~empty-dir", "scratch")
+				n.fill(path)
+				start := time.Now()
+				l.wantEvicted(p)
+				if took := time.Since(start); took > 10*time.Second {
+					t.Errorf("noticed after %v, want 10s at most", took)
+				}
+				settle()
+				if p := l.pod("writer"); p.Status.Message != tc.message {
+					t.Errorf("writer: %s %s %q; %+v", p.Status.Phase, p.Status.Reason, p.Status.Message, l.WhyNode().Decisions)
+				}
+				l.wantPhase("other", v1.PodRunning)
+				if _, err := os.Stat(path); !os.IsNotExist(err) {
+					t.Errorf("the volume is there: %v", err)
+				}
+			})
+		})
+	}
 }

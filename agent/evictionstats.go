@@ -82,6 +82,7 @@ func (s evictionStats) Pods(ctx context.Context, pods []*v1.Pod, want eviction.W
 	switch {
 	case want == eviction.WantDisk:
 		err = s.fromSummary(out, func() ([]statsapi.PodStats, error) { return s.stats.Pods(ctx, uids(pods)) })
+		s.freshen(ctx, pods, out)
 	case s.podsCgroup() == noPodsCgroup:
 		err = s.fromSummary(out, func() ([]statsapi.PodStats, error) {
 			sum, err := s.stats.CPUAndMemory(ctx)
@@ -155,7 +156,7 @@ func usageOfPod(p *statsapi.PodStats, at time.Time) *rank.Usage {
 	for i := range p.VolumeStats {
 		v := &p.VolumeStats[i]
 		if d := diskOf(&v.FsStats); d != nil {
-			u.Volumes = append(u.Volumes, rank.VolumeUsage{Name: v.Name, Used: *d})
+			u.Volumes = append(u.Volumes, rank.VolumeUsage{Name: v.Name, Used: *d, Time: v.Time.Time})
 		}
 	}
 	return u

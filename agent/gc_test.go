@@ -351,6 +351,9 @@ func interleave(t *testing.T, seed uint64) (images, containers int) {
 			pods[i].Spec.TerminationGracePeriodSeconds = &grace
 		}
 		for range 8 {
+			if random(2) == 0 { // a newer image of that name
+				n.rt.OfferImage(names[random(len(names))])
+			}
 			n.want = nil
 			for _, p := range pods {
 				if random(2) == 0 {

@@ -115,7 +115,8 @@ func (i imageAdapter) Ensure(ctx context.Context, r podruntime.ImageRequest) (po
 	if h == nil { // of a sync that is over; nobody uses it
 		return i.ensure(ctx, r)
 	}
-	if err := h.Name(ctx, r.Image); err != nil {
+	look, err := h.Name(ctx, r.Image)
+	if err != nil {
 		return podspec.ImageFacts{}, fmt.Errorf("wait for the removal of image %q: %w", r.Image, err)
 	}
 	for {
@@ -124,7 +125,7 @@ func (i imageAdapter) Ensure(ctx context.Context, r podruntime.ImageRequest) (po
 			return facts, err
 		}
 		// What went under another name meanwhile is asked for again.
-		if intact, err := h.Got(ctx, facts.Ref); intact || err != nil {
+		if intact, err := look.Got(ctx, facts.Ref); intact || err != nil {
 			return facts, err
 		}
 	}

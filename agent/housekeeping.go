@@ -17,7 +17,7 @@ import (
 // does nothing before every source has spoken: until then a pod that no
 // source named may still be wanted.
 func (a *Agent) housekeeping(ctx context.Context) {
-	a.retryWaiting()
+	a.retryWaiting(nil)
 	if !a.pods.AllReady() {
 		return
 	}
@@ -29,6 +29,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	a.retryResizes()
 	a.removeOrphanedMirrors()
 	a.beginAgain(desired)
+	a.beginEvicted(desired)
 
 	known := make(map[types.UID]bool, len(desired)+len(working))
 	for uid := range working {

@@ -46,7 +46,7 @@ func (a *Agent) orLater(pod *v1.Pod, others []*v1.Pod, r *Rejection) *Rejection 
 			continue
 		}
 		leaving, names = append(leaving, d.pod.UID), append(names, d.pod.Namespace+"/"+d.pod.Name+" (or its admission)")
-		if end := d.since.Add(decideTimeout); end.After(until) {
+		if end := d.since.Add(decideTimeout + graceMargin); end.After(until) {
 			until = end
 		}
 	}
@@ -127,8 +127,9 @@ func waitingStatus(pod *v1.Pod, r Rejection) v1.PodStatus {
 
 const waitingMessage = "Pod waits to be admitted: "
 
-// retryWaiting asks again for the pods that wait to be admitted.
-func (a *Agent) retryWaiting() {
+// retryWaiting asks again for the pods that wait to be admitted, but for those
+// to be skipped.
+func (a *Agent) retryWaiting(skip func(types.UID) bool) {
 	a.mu.Lock()
 	none := true
 	for _, r := range a.rejected {
@@ -142,7 +143,7 @@ func (a *Agent) retryWaiting() {
 		a.mu.Lock()
 		waits := !a.rejected[p.UID].RetryUntil.IsZero()
 		a.mu.Unlock()
-		if waits && p.DeletionTimestamp == nil {
+		if waits && p.DeletionTimestamp == nil && (skip == nil || !skip(p.UID)) {
 			a.add(p)
 		}
 	}

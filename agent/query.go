@@ -136,6 +136,9 @@ func (a *Agent) waitingFor(pod *v1.Pod, w podworker.Status) string {
 	if w.LastError != "" {
 		return "the next try, after: " + w.LastError
 	}
+	if line := a.evictedWhy(pod); line != "" {
+		return line
+	}
 	if cs := containersWhy(&pod.Status); len(cs) > 0 {
 		return fmt.Sprintf("container %s (%s)", cs[0].Name, strings.Join(strings.Fields(cs[0].State+" "+cs[0].Reason), " "))
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,6 +59,7 @@ func TestBurst(t *testing.T) {
 	t.Logf("%d pods: all made after %v, all ready after %v", *burst, made.Round(time.Millisecond), ready.Round(time.Millisecond))
 	t.Logf("calls a pod until it was ready: %.2f: %s", total(calls), list(calls))
 	t.Logf("status lag: p50 %s, p99 %s", l.quantile("kubelet_pod_status_sync_duration_seconds", 0.5), l.quantile("kubelet_pod_status_sync_duration_seconds", 0.99))
+	t.Logf("the agent's memory: %s", l.memory())
 	if n := total(calls); n > maxCalls {
 		t.Errorf("a pod costs %.2f calls, more than %d", n, maxCalls)
 	}
@@ -107,6 +109,16 @@ func list(calls map[string]float64) string {
 		out = append(out, fmt.Sprintf("%s %.2f", k, calls[k]))
 	}
 	return strings.Join(out, ", ")
+}
+
+// memory is what the agent has resident.
+func (l *cluster) memory() string {
+	l.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", l.cmd.Process.Pid))
+	l.must(err)
+	_, rest, _ := strings.Cut(string(status), "VmRSS:")
+	line, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(line)
 }
 
 // quantile is the bound of a histogram's bucket that a part of its values is

@@ -21,6 +21,7 @@ import (
 type registry struct {
 	took    time.Duration                                           // by a pull
 	each    func(image string) time.Duration                        // by a pull of that image; took
+	late    time.Duration                                           // how long an answer to ImageStatus is under way
 	size    uint64                                                  // of each image
 	refuse  func(image string, auth *runtimeapi.AuthConfig) error   // why a pull fails; none does
 	inspect func(image string, had *runtimeapi.Image) (bool, error) // whether the image is told of; it is
@@ -36,6 +37,7 @@ type registry struct {
 }
 
 func (r *registry) ImageStatus(_ context.Context, image *runtimeapi.ImageSpec, _ bool) (*runtimeapi.ImageStatusResponse, error) {
+	defer time.Sleep(r.late)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	have := r.here[kept(image)]

@@ -61,7 +61,7 @@ func TestEnsure(t *testing.T) {
 		},
 		{name: "not to be inspected, always", policy: v1.PullAlways, service: blind, reason: "ImageInspectError", text: `failed to inspect image "app:1": broken`, pulls: 1, events: []string{pulling, pulled}},
 		{
-			name: "gone at once", policy: v1.PullIfNotPresent, reason: "ErrImagePull", text: `image "app:1" is gone right after it was pulled`, pulls: 1,
+			name: "gone at once, and again", policy: v1.PullIfNotPresent, reason: "ErrImagePull", text: `image "app:1" is gone right after it was pulled`, pulls: 2,
 			service: func(r *registry) { r.inspect = func(string, *runtimeapi.Image) (bool, error) { return false, nil } },
 			events:  []string{pulling, pulled},
 		},

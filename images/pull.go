@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -94,7 +95,9 @@ func (m *Manager) forget(f *flight) {
 	}
 }
 
-// landed ends the boarding: nobody joins the pull any more. It returns the
+// landed ends the boarding: nobody joins the pull any more. It comes before the
+// look at what the pull brought, so that nobody is told of an image that was
+// here only until they asked. It returns the
 // credentials as those had them who wait for it, and who began it.
 func (m *Manager) landed(f *flight) [][]credential {
 	m.mu.Lock()
@@ -140,8 +143,20 @@ func (m *Manager) fetch(ctx context.Context, f *flight) (pulled, error) {
 	})
 }
 
-// try pulls with the n-th credential, counted from 1, or with none if n is 0.
+// try pulls with the n-th credential, counted from 1, or with none if n is 0. An
+// image that is gone by then was here under another name, and was removed by
+// that: it is pulled once more.
 func (m *Manager) try(ctx context.Context, f *flight, n int) (pulled, error) {
+	got, err := m.ask(ctx, f, n)
+	if err == nil && got.image == nil && got.unseen == nil {
+		m.cfg.Log.Info("image is gone right after it was pulled, and is pulled again", zap.String("image", f.spec.GetImage()))
+		got, err = m.ask(ctx, f, n)
+	}
+	return got, err
+}
+
+// ask has the runtime pull, and looks at what came of it.
+func (m *Manager) ask(ctx context.Context, f *flight, n int) (pulled, error) {
 	start := time.Now()
 	m.mu.Lock()
 	if f.began.IsZero() {
@@ -161,6 +176,7 @@ func (m *Manager) try(ctx context.Context, f *flight, n int) (pulled, error) {
 	}
 	got := pulled{ref: ref, used: n}
 	var size uint64
+	m.landed(f)
 	if got.image, got.unseen = m.status(ctx, f.spec); got.image != nil {
 		size = got.image.Size
 		got.ref = cmp.Or(ref, got.image.Ref)

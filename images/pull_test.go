@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/images"
 )
@@ -97,6 +98,56 @@ func TestALaterPullIsAnother(t *testing.T) {
 	}
 	if n := len(service.pulled()); n != 2 {
 		t.Errorf("%d pulls, want 2", n)
+	}
+}
+
+// Who comes when the runtime was asked already what a pull brought has a pull
+// of their own: the answer may be of an image that was removed before they came.
+func TestNobodyJoinsAPullThatWasMade(t *testing.T) {
+	for _, records := range []string{"", t.TempDir()} {
+		synctest.Test(t, func(t *testing.T) {
+			service := &registry{took: time.Minute, late: 10 * time.Second}
+			m := newManager(t, images.Config{Service: service, Records: records})
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				if _, err := m.Ensure(t.Context(), want("a", "app", v1.PullAlways)); err != nil {
+					t.Error(err)
+				}
+			})
+			for len(service.pulled()) == 0 {
+				time.Sleep(time.Second)
+			}
+			time.Sleep(64 * time.Second)
+			if _, err := m.Ensure(t.Context(), want("b", "app", v1.PullAlways)); err != nil {
+				t.Error(err)
+			}
+			wg.Wait()
+			if n := len(service.pulled()); n != 2 {
+				t.Errorf("%d pulls, want one for each", n)
+			}
+		})
+	}
+}
+
+// An image that somebody removed under another name, as it was being pulled
+// under this one, is pulled again.
+func TestAnImageThatIsGoneOnceIsPulledAgain(t *testing.T) {
+	service, gone := &registry{}, 1
+	service.inspect = func(_ string, had *runtimeapi.Image) (bool, error) {
+		if had != nil && gone > 0 {
+			gone--
+			return false, nil
+		}
+		return true, nil
+	}
+	for _, records := range []string{"", t.TempDir()} {
+		m := newManager(t, images.Config{Service: service, Records: records})
+		if img, err := m.Ensure(t.Context(), want("a", "app", v1.PullAlways)); err != nil || img.Ref == "" {
+			t.Errorf("%+v, %v", img, err)
+		}
+	}
+	if n := len(service.pulled()); n != 3 {
+		t.Errorf("%d pulls, want 2 and then 1", n)
 	}
 }
 

@@ -94,7 +94,9 @@ func (p Problem) Error() string {
 
 // Source delivers which pods should run.
 type Source interface {
-	// Name tells sources apart; it becomes the pods' source annotation.
+	// Name tells sources apart; it becomes the pods' source annotation. Pods
+	// of one that is named podmeta.SourceAPI have a life outside of the node,
+	// and end by their DeletionTimestamp; those of others are static pods.
 	Name() string
 	// Run calls deliver with the full state, first as soon as that is known
 	// and then whenever it changed, until ctx ends. deliver does not block.

@@ -39,6 +39,31 @@ func HasLimits(pod *v1.Pod) bool {
 	return false
 }
 
+// Level is how many bytes one of a pod's emptyDir volumes may hold before the pod
+// exceeds a limit, by what is known of the rest of it. It is negative if the rest
+// alone does. limited is false if nothing limits the volume, or it is no emptyDir.
+func Level(c Candidate, volume string) (level int64, limited bool) {
+	for i := range c.Pod.Spec.Volumes {
+		v := &c.Pod.Spec.Volumes[i]
+		if v.Name != volume || v.EmptyDir == nil {
+			continue
+		}
+		level, limited = sizeLimit(v)
+		if all, ok := podLimit(c.Pod); ok && c.Usage != nil && LocalEphemeral(v) {
+			left := all - c.Usage.EphemeralStorage
+			for _, u := range c.Usage.Volumes {
+				if u.Name == volume {
+					left += u.Used.Bytes
+				}
+			}
+			if !limited || left < level {
+				level, limited = left, true
+			}
+		}
+	}
+	return level, limited
+}
+
 // Violated is the first limit that a pod exceeds: of its emptyDir volumes,
 // then of the pod, then of its regular containers. What a container writes to
 // its own layer counts against its limit unless that has a filesystem of its

@@ -20,7 +20,7 @@ func TestViolated(t *testing.T) {
 	volume := func(q *resource.Quantity) []v1.Volume {
 		return []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: q}}}}
 	}
-	inVolume := func(n int64) *Usage { return &Usage{Volumes: []VolumeUsage{{"v", Disk{Bytes: n}}}} }
+	inVolume := func(n int64) *Usage { return &Usage{Volumes: []VolumeUsage{{Name: "v", Used: Disk{Bytes: n}}}} }
 	inContainer := func(rootfs, logs int64) *Usage {
 		return &Usage{Containers: []ContainerUsage{{Name: "c", Rootfs: &Disk{Bytes: rootfs}, Logs: &Disk{Bytes: logs}}}}
 	}
@@ -50,7 +50,7 @@ func TestViolated(t *testing.T) {
 		{"container without limit", v1.PodSpec{Containers: []v1.Container{limited(nil)}}, inContainer(6, 5), false, ""},
 		{"init container over is not looked at", v1.PodSpec{InitContainers: []v1.Container{limited(&ten)}}, inContainer(6, 5), false, ""},
 		{"the volume comes first", v1.PodSpec{Volumes: volume(&ten), Containers: []v1.Container{limited(&ten)}},
-			&Usage{EphemeralStorage: 99, Volumes: []VolumeUsage{{"v", Disk{Bytes: 11}}}}, false, EmptyDirLimit},
+			&Usage{EphemeralStorage: 99, Volumes: []VolumeUsage{{Name: "v", Used: Disk{Bytes: 11}}}}, false, EmptyDirLimit},
 		{"a second volume", v1.PodSpec{Volumes: append([]v1.Volume{{Name: "a"}}, volume(&ten)...)}, inVolume(11), false, EmptyDirLimit},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -63,5 +63,43 @@ func TestViolated(t *testing.T) {
 				t.Errorf("%+v makes no sense", got)
 			}
 		})
+	}
+}
+
+func TestLevel(t *testing.T) {
+	ten, twenty := resource.MustParse("10"), resource.MustParse("20")
+	volume := func(size *resource.Quantity, medium v1.StorageMedium) v1.Volume {
+		return v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: size, Medium: medium}}}
+	}
+	pod := func(limit *resource.Quantity, volumes ...v1.Volume) *v1.Pod {
+		p := &v1.Pod{Spec: v1.PodSpec{Volumes: volumes, Containers: []v1.Container{{Name: "c"}}}}
+		if limit != nil {
+			p.Spec.Containers[0].Resources.Limits = v1.ResourceList{disk: *limit}
+		}
+		return p
+	}
+	used := &Usage{EphemeralStorage: 14, Volumes: []VolumeUsage{{Name: "v", Used: Disk{Bytes: 5}}}} // 9 beside the volume
+	for _, tt := range []struct {
+		name  string
+		pod   *v1.Pod
+		usage *Usage
+		want  int64 // -99: not limited
+	}{
+		{"no limit", pod(nil, volume(nil, "")), used, -99},
+		{"no such volume", pod(&ten), used, -99},
+		{"no emptyDir", pod(&ten, v1.Volume{Name: "v"}), used, -99},
+		{"its own limit", pod(nil, volume(&ten, "")), used, 10},
+		{"its own limit, nothing known", pod(nil, volume(&ten, "")), nil, 10},
+		{"the pod's limit", pod(&twenty, volume(nil, "")), used, 11},
+		{"the pod's limit, nothing known", pod(&twenty, volume(nil, "")), nil, -99},
+		{"the pod's limit, the rest above it", pod(&twenty, volume(nil, "")), &Usage{EphemeralStorage: 25}, -5},
+		{"the smaller of both", pod(&twenty, volume(&ten, "")), used, 10},
+		{"the smaller of both, the pod's", pod(&ten, volume(&ten, "")), used, 1},
+		{"memory is not the pod's storage", pod(&ten, volume(&twenty, v1.StorageMediumMemory)), used, 20},
+	} {
+		level, limited := Level(Candidate{Pod: tt.pod, Usage: tt.usage}, "v")
+		if limited != (tt.want != -99) || limited && level != tt.want {
+			t.Errorf("%s: %d, %v, want %d", tt.name, level, limited, tt.want)
+		}
 	}
 }

@@ -101,8 +101,8 @@ func TestSort(t *testing.T) {
 func TestPartsByLayout(t *testing.T) {
 	c := Candidate{Pod: pod("p", 0, 0), Usage: &Usage{
 		Containers: []ContainerUsage{{Name: "c", Rootfs: &Disk{1, 10}, Logs: &Disk{2, 20}}, {Name: "silent"}},
-		Volumes: []VolumeUsage{{"scratch", Disk{4, 40}}, {"host", Disk{8, 80}},
-			{"ram", Disk{100, 1000}}, {"claim", Disk{100, 1000}}, {"of another pod", Disk{100, 1000}}},
+		Volumes: []VolumeUsage{{Name: "scratch", Used: Disk{4, 40}}, {Name: "host", Used: Disk{8, 80}},
+			{Name: "ram", Used: Disk{100, 1000}}, {Name: "claim", Used: Disk{100, 1000}}, {Name: "of another pod", Used: Disk{100, 1000}}},
 	}}
 	for _, tt := range []struct {
 		layout                 threshold.Layout
@@ -258,7 +258,7 @@ func BenchmarkSort(b *testing.B) {
 	list := make([]Candidate, 1000)
 	for i := range list {
 		list[i] = uses("p", rng.Int32N(5), rng.Int64N(1<<30), rng.Int64N(1<<30))
-		list[i].Usage.Volumes = []VolumeUsage{{"scratch", Disk{rng.Int64N(1 << 30), 1}}}
+		list[i].Usage.Volumes = []VolumeUsage{{Name: "scratch", Used: Disk{rng.Int64N(1 << 30), 1}}}
 	}
 	for _, s := range []threshold.Signal{threshold.Memory, threshold.NodeFs} {
 		b.Run(string(s), func(b *testing.B) {
@@ -267,5 +267,55 @@ func BenchmarkSort(b *testing.B) {
 				Sort(Rules{}, s, list)
 			}
 		})
+	}
+}
+
+// No priority is that of 0.
+func TestNoPriority(t *testing.T) {
+	none, below, above := uses("none", 0, 0, 50), uses("below", -1, 0, 1), uses("above", 1, 0, 900)
+	none.Pod.Spec.Priority = nil
+	for _, s := range []threshold.Signal{threshold.Memory, threshold.NodeFs, threshold.PIDs} {
+		if got := names(Sort(Rules{}, s, []Candidate{above, none, below})); got != "below none above" {
+			t.Errorf("%s: %s", s, got)
+		}
+	}
+}
+
+// Parts of a pod that are not known count nothing.
+func TestPartsThatAreNotKnown(t *testing.T) {
+	c := Candidate{Pod: pod("p", 0, 0), Usage: &Usage{Containers: []ContainerUsage{{Name: "c"}, {Name: "d", Logs: &Disk{3, 4}}}}}
+	for s, want := range map[threshold.Signal]int64{threshold.Memory: 0, threshold.PIDs: 0, threshold.NodeFs: 3, threshold.NodeFsInodes: 4} {
+		if got := Of(Rules{}, s, c).Used; got != want {
+			t.Errorf("%s: %d, want %d", s, got, want)
+		}
+	}
+}
+
+func TestLocalEphemeral(t *testing.T) {
+	for _, tt := range []struct {
+		source    v1.VolumeSource
+		ephemeral bool
+		counts    bool // for the node's disk
+	}{
+		{v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}, true, true},
+		{v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}, false, false},
+		{v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumHugePages}}, false, false},
+		{v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}, true, true},
+		{v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}, true, true},
+		{v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{}}, true, true},
+		{v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{}}, true, true},
+		{v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{}}, false, true},
+		{v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}, false, false},
+		{v1.VolumeSource{Image: &v1.ImageVolumeSource{}}, false, false},
+		{v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{}}, false, false},
+	} {
+		v := v1.Volume{Name: "v", VolumeSource: tt.source}
+		if got := LocalEphemeral(&v); got != tt.ephemeral {
+			t.Errorf("%+v: ephemeral %v", tt.source, got)
+		}
+		c := Candidate{Pod: &v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{v}}}, Usage: &Usage{Volumes: []VolumeUsage{{Name: "v", Used: Disk{Bytes: 5}}}}}
+		if got := Of(Rules{}, threshold.NodeFs, c).Used == 5; got != tt.counts {
+			t.Errorf("%+v: counts %v", tt.source, got)
+		}
 	}
 }

@@ -23,6 +23,7 @@ type ContainerUsage struct {
 type VolumeUsage struct {
 	Name string // of the pod's volume
 	Used Disk
+	Time time.Time // at which it was measured; zero if not known
 }
 
 // Usage is what a pod uses. What is not known is 0, or left out.

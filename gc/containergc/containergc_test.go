@@ -377,6 +377,40 @@ func TestLogs(t *testing.T) {
 	}
 }
 
+// What goes wrong in one part of a pass is told, and keeps no other from its
+// work.
+func TestEachPartOfAPassIsMade(t *testing.T) {
+	logs, links := t.TempDir(), t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(logs, "ns_web_gone"), 0o755),
+		os.Symlink(filepath.Join(logs, "ns_web_other", "0.log"), filepath.Join(links, "web_ns_app-x.log"))); err != nil {
+		t.Fatal(err)
+	}
+	boom := errors.New("boom")
+	rt := &fakeRuntime{containers: instances("g/a/1"), sandboxes: []Sandbox{{ID: "sb-empty", Pod: "gempty"}}, fail: map[string]error{"g/a/1": boom}}
+	m := newManager(t, Config{Runtime: rt, PodLogsDir: logs, ContainerLogsDir: links})
+	if n, err := m.Collect(t.Context()); n != 3 || !errors.Is(err, boom) {
+		t.Errorf("%d removed, %v; want a sandbox, a directory, a link, and the error", n, err)
+	}
+	for _, dir := range []string{logs, links} {
+		if entries, err := os.ReadDir(dir); len(entries) != 0 || err != nil {
+			t.Errorf("left in %s: %v, %v", dir, entries, err)
+		}
+	}
+	// A directory that cannot be read is an error, and one that is not there is
+	// none: nothing has been logged.
+	file := filepath.Join(logs, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]bool{file: true, filepath.Join(logs, "none"): false} {
+		rt := &fakeRuntime{containers: instances("g/a/1")}
+		n, err := newManager(t, Config{Runtime: rt, PodLogsDir: dir, ContainerLogsDir: dir}).Collect(t.Context())
+		if n != 1 || (err != nil) != want || want && strings.Count(err.Error(), file) != 2 {
+			t.Errorf("%s: %d removed, %v", dir, n, err)
+		}
+	}
+}
+
 // Sweep asks the runtime only if it may have something to remove, and removes
 // what Collect would, but nothing of the runtime's.
 func TestSweep(t *testing.T) {

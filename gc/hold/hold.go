@@ -19,7 +19,8 @@ type Table[K comparable] struct {
 	released, removed map[K]uint64
 }
 
-// Hold is what one user holds.
+// Hold is what one user holds: for one thing that is being looked for, with all
+// its names. Who looks for several at the same time opens a Hold for each.
 type Hold[K comparable] struct {
 	t      *Table[K]
 	opened uint64
@@ -42,8 +43,9 @@ func (t *Table[K]) Open() *Hold[K] {
 
 // Add holds k from now on, as soon as no removal of it is under way. intact is
 // false if it was removed since the hold was opened, or since the Add of it
-// that said so last: what was known of it from before then is out of date. The
-// error is ctx's. A hold that was released holds nothing more: Add does nothing.
+// that said so last, under whichever name: what was known from before then, by
+// any of the names, is out of date. The error is ctx's. A hold that was
+// released holds nothing more: Add does nothing.
 func (h *Hold[K]) Add(ctx context.Context, k K) (intact bool, err error) {
 	t := h.t
 	for {

@@ -26,7 +26,8 @@
 //
 //	h := m.Hold()
 //	defer h.Release()
-//	if err := h.Name(ctx, image); err != nil { // waits for a removal under way
+//	look, err := h.Name(ctx, image) // waits for a removal under way
+//	if err != nil {
 //		return err
 //	}
 //	for intact := false; !intact; { // again, if it went under another name
@@ -34,7 +35,7 @@
 //		if err != nil {
 //			return err
 //		}
-//		if intact, err = h.Got(ctx, img.Ref); err != nil {
+//		if intact, err = look.Got(ctx, img.Ref); err != nil {
 //			return err
 //		}
 //	}

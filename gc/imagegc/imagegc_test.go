@@ -161,12 +161,70 @@ func TestLifeOfARecord(t *testing.T) {
 		s.images[0].Pinned = false
 		look(0, 2*time.Hour, imagegc.Removable)
 		h := m.Hold() // a container that came and went between two looks
-		if intact, err := h.Got(t.Context(), "sha256:a"); err != nil || !intact {
+		l, err := h.Name(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if intact, err := l.Got(t.Context(), "sha256:a"); err != nil || !intact {
 			t.Fatal(intact, err)
 		}
 		look(0, 2*time.Hour, imagegc.Starting)
 		h.Release()
 		look(0, 3*time.Hour, imagegc.Removable)
+	})
+}
+
+// A pod looks for several images at a time. What one look-up hears of a removal
+// is no news to the others, which may have found what has gone since.
+func TestLookupsOfOneHoldAreApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeStore{capacity: 1000}
+		s.add(100, "a", "b")
+		m := settled(t, imagegc.Config{Store: s})
+		h := m.Hold()
+		defer h.Release()
+		name := func(image string) *imagegc.Lookup {
+			l, err := h.Name(t.Context(), image)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return l
+		}
+		got := func(l *imagegc.Lookup, id string, want bool) {
+			t.Helper()
+			if intact, err := l.Got(t.Context(), id); err != nil || intact != want {
+				t.Errorf("%s is intact: %v, %v, want %v", id, intact, err, want)
+			}
+		}
+		first := name("a:other") // which turns out to be sha256:a, listed as a:latest
+		if _, err := m.Reclaim(t.Context(), math.MaxInt64); err != nil || s.gone() != " a b" {
+			t.Fatal(s.gone(), err)
+		}
+		second := name("b")
+		got(second, "sha256:b", true) // it was looked up after the removal
+		got(first, "sha256:a", false)
+		got(first, "sha256:a", true) // looked up anew
+	})
+}
+
+// What comes too late is not held, and holds nobody up.
+func TestNameAfterRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeStore{capacity: 1000}
+		s.add(100, "a")
+		m := settled(t, imagegc.Config{Store: s})
+		h := m.Hold()
+		h.Release()
+		l, err := h.Name(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if intact, err := l.Got(t.Context(), "sha256:a"); !intact || err != nil {
+			t.Error(intact, err)
+		}
+		if _, err := m.Reclaim(t.Context(), math.MaxInt64); err != nil || s.gone() != " a" {
+			t.Errorf("removed%s, %v", s.gone(), err)
+		}
 	})
 }
 
@@ -197,6 +255,79 @@ func TestFreesAsMuchAsIsMeasured(t *testing.T) {
 			t.Errorf("removed%s, freed %d, %v, want a and 70", s.gone(), freed, err)
 		}
 	})
+}
+
+// Who wants so much space gets that, of the oldest first, however old the others
+// are: what is above the highest age goes with the next pass.
+func TestReclaimTakesNoMoreThanWanted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeStore{capacity: 1000}
+		s.add(50, "a", "b", "c")
+		reg := prometheus.NewRegistry()
+		m := settled(t, imagegc.Config{Store: s, Metrics: reg, Policy: &imagegc.Policy{High: 90, Low: 80, MaxAge: time.Minute}})
+		if freed, err := m.Reclaim(t.Context(), 50); err != nil || freed != 50 || s.gone() != " a" {
+			t.Errorf("removed%s, freed %d, %v, want a and 50", s.gone(), freed, err)
+		}
+		if rep, err := m.Collect(t.Context()); err != nil || s.gone() != " a b c" {
+			t.Errorf("removed%s, %v; %s", s.gone(), err, rep.Summary())
+		}
+		families, err := reg.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, x := range f.GetMetric() {
+				if f.GetName() != "kubelet_image_garbage_collected_total" {
+					continue
+				}
+				if why, n := x.GetLabel()[0].GetValue(), x.GetCounter().GetValue(); n != map[string]float64{"space": 1, "age": 2}[why] {
+					t.Errorf("%v removed for %s", n, why)
+				}
+			}
+		}
+	})
+}
+
+// A runtime may keep one image for several handlers (KEP-4216): each is an
+// image of its own, with its users and its age. Where one side does not tell of
+// handlers, whoever uses an image may use any of that ID.
+func TestImagesOfRuntimeHandlers(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		images []string // handlers
+		use    string
+		left   []string
+	}{
+		{"both tell", []string{"kata", "gvisor"}, "kata", []string{"kata", "young"}},
+		{"the container does not tell", []string{"kata", "gvisor"}, "", []string{"kata", "gvisor", "young"}},
+		{"the image does not tell", []string{"", "gvisor"}, "kata", []string{"", "young"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &fakeStore{capacity: 1000}
+				add := func(handler string) {
+					s.add(50, "a")
+					s.images[len(s.images)-1].Handler = handler
+				}
+				for _, h := range tc.images {
+					add(h)
+				}
+				m := settled(t, imagegc.Config{Store: s})
+				s.uses = []imagegc.Use{{Image: "sha256:a", Handler: tc.use, By: "default/pod/c"}}
+				add("young")
+				if _, err := m.Reclaim(t.Context(), math.MaxInt64); err != nil {
+					t.Fatal(err)
+				}
+				var left []string
+				for _, i := range s.images {
+					left = append(left, i.Handler)
+				}
+				if !slices.Equal(left, tc.left) {
+					t.Errorf("left are those of %q, want %q", left, tc.left)
+				}
+			})
+		})
+	}
 }
 
 // Without the disk's figures the images' sizes are counted.

@@ -96,38 +96,53 @@ func (r *slowRuntime) ensure(id string) {
 	r.nap()
 }
 
-// start starts a pod's container as the package's documentation says, and
-// takes it away again after a while.
-func (r *slowRuntime) start(ctx context.Context, m *imagegc.Manager, tag int) {
-	name, id := tagged(tag)
+// start starts a pod's containers as the package's documentation says, side by
+// side, and takes them away again after a while.
+func (r *slowRuntime) start(ctx context.Context, m *imagegc.Manager, tags ...int) {
 	h := m.Hold()
-	if err := h.Name(ctx, name); err != nil {
-		r.t.Error(err)
+	var wg sync.WaitGroup
+	for _, tag := range tags {
+		wg.Go(func() { r.look(ctx, h, tag) })
 	}
-	for intact := false; !intact; {
-		r.ensure(id)
-		var err error
-		if intact, err = h.Got(ctx, id); err != nil {
-			r.t.Error(err)
-		}
-	}
+	wg.Wait()
 	r.nap() // the sandbox, the volumes
+	made := map[int]string{}
 	r.mu.Lock()
-	if !r.images[id] {
-		r.t.Errorf("the image %s of a starting pod was removed", id)
+	for _, tag := range tags {
+		_, id := tagged(tag)
+		if !r.images[id] {
+			r.t.Errorf("the image %s of a starting pod was removed", id)
+		}
+		r.next++
+		r.containers[r.next], made[r.next] = id, id
 	}
-	r.next++
-	n := r.next
-	r.containers[n] = id
 	r.mu.Unlock()
 	h.Release()
 	r.nap()
 	r.mu.Lock()
-	if !r.images[id] {
-		r.t.Errorf("the image %s of a container was removed", id)
+	for n, id := range made {
+		if !r.images[id] {
+			r.t.Errorf("the image %s of a container was removed", id)
+		}
+		delete(r.containers, n)
 	}
-	delete(r.containers, n)
 	r.mu.Unlock()
+}
+
+// look makes sure that an image is there.
+func (r *slowRuntime) look(ctx context.Context, h *imagegc.Hold, tag int) {
+	r.nap() // it waits for its turn
+	name, id := tagged(tag)
+	look, err := h.Name(ctx, name)
+	if err != nil {
+		r.t.Error(err)
+	}
+	for intact := false; !intact; {
+		r.ensure(id)
+		if intact, err = look.Got(ctx, id); err != nil {
+			r.t.Error(err)
+		}
+	}
 }
 
 // Whatever starts, pulls and collections do at the same time, no image goes
@@ -157,7 +172,8 @@ func TestInterleavings(t *testing.T) {
 			for range 4 {
 				pods.Go(func() {
 					for range 15 {
-						r.start(t.Context(), m, number(6))
+						tag := number(6)
+						r.start(t.Context(), m, tag, tag^1, number(6)) // two of one image
 						nap()
 					}
 				})

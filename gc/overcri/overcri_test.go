@@ -108,9 +108,18 @@ func TestImages(t *testing.T) {
 	if left, err := s.Images(t.Context()); len(left) != 0 || err != nil {
 		t.Errorf("%v, %v", left, err)
 	}
-	n.Fail("ListContainers", errors.New("boom"))
-	if _, err := s.Uses(t.Context()); err == nil {
-		t.Error("no error")
+	n.AddImage("app:1", "mounted:1")
+	n.container(sb, conf, "app:1", 1, "exit", "0")
+	for _, method := range []string{"ContainerStatus", "ListContainers"} {
+		// Without the one it is not known what a container mounts.
+		n.Fail(method, errors.New("boom"))
+		if _, err := s.Uses(t.Context()); err == nil {
+			t.Errorf("no error, though %s fails", method)
+		}
+		if _, err := m.Reclaim(t.Context(), 1<<40); err == nil || len(n.Calls("RemoveImage")) != 3 {
+			t.Errorf("%v, %d images removed, want 3 as before", err, len(n.Calls("RemoveImage")))
+		}
+		n.Fail(method, nil)
 	}
 }
 

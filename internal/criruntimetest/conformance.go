@@ -22,6 +22,9 @@ type Subject struct {
 	// Image is one that is there and understands the scripts of this
 	// package.
 	Image string
+	// Offer makes an image that can be pulled by that name, another one with
+	// each call, of the kind of Image. It returns the whole name.
+	Offer func(name string) string
 }
 
 // Conformance holds a runtime to what this library relies on. The fake and
@@ -44,6 +47,7 @@ func Conformance(t *testing.T, s Subject) {
 		{"sandbox takes its containers", testSandboxEnds},
 		{"events", testEvents},
 		{"images", testImages},
+		{"an image whose name has another", testNameMoves},
 	} {
 		t.Run(tc.name, func(t *testing.T) { tc.test(t, newRig(t, s)) })
 	}
@@ -512,5 +516,60 @@ func testImages(t *testing.T, r *rig) {
 	}
 	if _, err := r.Images.PullImage(t.Context(), &runtimeapi.ImageSpec{Image: "localhost:1/no/such:1"}, nil, nil); err == nil {
 		t.Error("pull of an image that is nowhere succeeded")
+	}
+}
+
+// An image that another one took the name of stays until it is removed, with
+// what is made of it, and goes without the other.
+func testNameMoves(t *testing.T, r *rig) {
+	pull := func() (name string) {
+		t.Helper()
+		name = r.Offer("moves:1")
+		if _, err := r.Images.PullImage(t.Context(), &runtimeapi.ImageSpec{Image: name}, nil, r.conf); err != nil {
+			t.Fatalf("PullImage: %v", err)
+		}
+		return name
+	}
+	image := func(ref string) *runtimeapi.Image {
+		t.Helper()
+		st, err := r.Images.ImageStatus(t.Context(), &runtimeapi.ImageSpec{Image: ref}, false)
+		if err != nil {
+			t.Fatalf("ImageStatus: %v", err)
+		}
+		return st.GetImage()
+	}
+	remove := func(ref string) {
+		t.Helper()
+		if err := r.Images.RemoveImage(t.Context(), &runtimeapi.ImageSpec{Image: ref}); err != nil {
+			t.Errorf("RemoveImage: %v", err)
+		}
+	}
+	name := pull()
+	first := image(name).GetId()
+	pull()
+	second := image(name).GetId()
+	if first == "" || second == "" || first == second {
+		t.Fatalf("%s is image %q and after a pull of another one %q", name, first, second)
+	}
+	if got := image(first); got.GetId() != first || len(got.GetRepoTags()) > 0 {
+		t.Errorf("the image from before: %v, want it without a tag", got)
+	}
+	if got := image(second); !slices.Equal(got.GetRepoTags(), []string{name}) {
+		t.Errorf("the image from after: %v, want it with the tag %s", got, name)
+	}
+	r.Image = first
+	c := r.create("a", "exit", "3")
+	r.start(c)
+	if code := r.untilExited(c).GetExitCode(); code != 3 {
+		t.Errorf("a container of the image from before ended with code %d, want 3", code)
+	}
+	remove(first)
+	remove(first)
+	if image(first) != nil || image(name).GetId() != second {
+		t.Errorf("after the removal of the first: it is %v, and %s is %v, want %s", image(first), name, image(name), second)
+	}
+	remove(name)
+	if image(second) != nil || image(name) != nil {
+		t.Error("an image that was removed by its name is there by its ID, or still has the name")
 	}
 }

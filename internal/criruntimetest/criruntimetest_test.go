@@ -3,6 +3,8 @@ package criruntimetest_test
 import (
 	"context"
 	"errors"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,14 +24,23 @@ func TestConformance(t *testing.T) {
 	t.Run("in process", func(t *testing.T) {
 		rt := criruntimetest.New()
 		rt.AddImage(image)
-		criruntimetest.Conformance(t, criruntimetest.Subject{Runtime: rt, Images: rt, Image: image})
+		criruntimetest.Conformance(t, criruntimetest.Subject{Runtime: rt, Images: rt, Image: image, Offer: offer(rt)})
 	})
 	t.Run("over gRPC", func(t *testing.T) {
 		rt := criruntimetest.New()
 		rt.AddImage(image)
 		c := rt.Client(t)
-		criruntimetest.Conformance(t, criruntimetest.Subject{Runtime: c, Images: c, Image: image})
+		criruntimetest.Conformance(t, criruntimetest.Subject{Runtime: c, Images: c, Image: image, Offer: offer(rt)})
 	})
+}
+
+// offer puts images into the fake's registry.
+func offer(rt *criruntimetest.Runtime) func(name string) string {
+	return func(name string) string {
+		name = "localhost/" + name
+		rt.OfferImage(name)
+		return name
+	}
 }
 
 func TestConformanceOfContainerd(t *testing.T) {
@@ -39,7 +50,13 @@ func TestConformanceOfContainerd(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close(context.Background()) })
-	criruntimetest.Conformance(t, criruntimetest.Subject{Runtime: c, Images: c, Image: sampleimage.Testbox})
+	archives, err := sampleimage.Build(t.Context(), filepath.Join("..", ".."), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(archives, func(a string) bool { return filepath.Base(a) == "testbox.tar" })
+	reg := newRegistry(t, archives[i])
+	criruntimetest.Conformance(t, criruntimetest.Subject{Runtime: c, Images: c, Image: sampleimage.Testbox, Offer: reg.offer})
 }
 
 func TestFaults(t *testing.T) {

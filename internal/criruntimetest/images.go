@@ -2,22 +2,26 @@ package criruntimetest
 
 import (
 	"context"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// AddImage puts images on the node.
+// AddImage puts images on the node. Of a name that is there already, a new
+// image has it from now on.
 func (r *Runtime) AddImage(names ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, n := range names {
-		r.images[n] = r.newImage(n)
+		r.put(r.newImage(n))
 	}
 }
 
-// OfferImage puts images into the registry, from where they can be pulled.
+// OfferImage puts images into the registry, from where they can be pulled. Of a
+// name that is there already, a new image has it from now on.
 func (r *Runtime) OfferImage(names ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -32,13 +36,26 @@ func (r *Runtime) newImage(name string) *runtimeapi.Image {
 	}
 }
 
+// put has an image on the node. Another one that had its name stays, without
+// it. Images are not changed once they are there: they have been handed out.
+func (r *Runtime) put(i *runtimeapi.Image) {
+	for id, o := range r.images {
+		if id != i.GetId() && slices.Contains(o.GetRepoTags(), i.GetRepoTags()[0]) {
+			o = proto.Clone(o).(*runtimeapi.Image)
+			o.RepoTags = slices.DeleteFunc(o.RepoTags, func(t string) bool { return t == i.GetRepoTags()[0] })
+			r.images[id] = o
+		}
+	}
+	r.images[i.GetId()] = i
+}
+
 // findImage finds an image by its name or its ID.
 func (r *Runtime) findImage(ref string) *runtimeapi.Image {
 	if i := r.images[ref]; i != nil {
 		return i
 	}
 	for _, i := range r.images {
-		if i.GetId() == ref {
+		if slices.Contains(i.GetRepoTags(), ref) {
 			return i
 		}
 	}
@@ -54,8 +71,10 @@ func (r *Runtime) ListImages(ctx context.Context, f *runtimeapi.ImageFilter) ([]
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []*runtimeapi.Image
-	for name, i := range r.images {
-		if want := f.GetImage().GetImage(); want == "" || want == name || want == i.GetId() {
+	want := f.GetImage().GetImage()
+	only := r.findImage(want)
+	for _, i := range r.images {
+		if want == "" || i == only {
 			out = append(out, i)
 		}
 	}
@@ -82,7 +101,7 @@ func (r *Runtime) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, _ 
 	r.mu.Lock()
 	i := r.registry[image.GetImage()]
 	if i != nil {
-		r.images[image.GetImage()] = i
+		r.put(i)
 	}
 	r.mu.Unlock()
 	if i == nil {
@@ -91,17 +110,16 @@ func (r *Runtime) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, _ 
 	return i.GetId(), leave()
 }
 
-// RemoveImage removes an image.
+// RemoveImage removes an image with all its names. One that is not there is no
+// error.
 func (r *Runtime) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error {
 	leave, err := r.enter(ctx, "RemoveImage", image.GetImage())
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
-	for name, i := range r.images {
-		if name == image.GetImage() || i.GetId() == image.GetImage() {
-			delete(r.images, name)
-		}
+	if i := r.findImage(image.GetImage()); i != nil {
+		delete(r.images, i.GetId())
 	}
 	r.mu.Unlock()
 	return leave()

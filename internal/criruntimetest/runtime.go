@@ -26,8 +26,8 @@ type Runtime struct {
 	next       int
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
-	images     map[string]*runtimeapi.Image
-	registry   map[string]*runtimeapi.Image // what can be pulled
+	images     map[string]*runtimeapi.Image // on the node, by ID
+	registry   map[string]*runtimeapi.Image // what can be pulled, by name
 	streams    map[*stream]bool
 	imageFS    string
 	losing     bool

@@ -7,7 +7,8 @@
 // They are in order of cost. Statfs asks the file system as a whole, and is
 // right for what is mounted by itself. Quota asks for the project that the
 // directory belongs to (XFS, ext4 and f2fs with project quota): the kernel
-// keeps count. Walk looks at every file, and gives up where that is too many.
+// keeps count. Walk looks at every file, and gives up where that is too many. A
+// [Meter] walks again only when there may be something new.
 package usage
 
 import (

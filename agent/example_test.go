@@ -1,0 +1,114 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/podmgr"
+)
+
+// plane is a control plane of one's own: it says which pods this node is to
+// run, and hears what became of them. A message queue, a database or a file on
+// a stick could stand behind it.
+type plane struct {
+	orders  chan []*v1.Pod
+	reports chan string
+}
+
+// Name implements podmgr.Source. Pods of this one are no static pods: they end
+// when they have a DeletionTimestamp, and the sink hears when nothing is left.
+func (p *plane) Name() string { return podmeta.SourceAPI }
+
+// Run implements podmgr.Source: each order is the whole of what is wanted.
+func (p *plane) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case pods := <-p.orders:
+			deliver(podmgr.Snapshot{Pods: pods})
+		}
+	}
+}
+
+// Update implements statusmgr.Sink.
+func (p *plane) Update(_ context.Context, pod *v1.Pod, status v1.PodStatus) error {
+	if len(status.ContainerStatuses) == 1 {
+		c := status.ContainerStatuses[0]
+		p.reports <- fmt.Sprintf("%s: running %t, ready %t", pod.Name, c.State.Running != nil, c.Ready)
+	}
+	return nil
+}
+
+// Delete implements statusmgr.Sink.
+func (p *plane) Delete(_ context.Context, pod *v1.Pod) error {
+	p.reports <- pod.Name + ": nothing is left"
+	return nil
+}
+
+// An agent that is fed by, and reports to, a control plane of one's own.
+func Example_ownControlPlane() {
+	dir, err := os.MkdirTemp("", "own-plane")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	runtime := criruntimetest.New() // a real one: cri.New(cri.Config{Endpoint: "unix:///run/containerd/containerd.sock"})
+	runtime.AddImage("registry.example/sensor:1")
+
+	p := &plane{orders: make(chan []*v1.Pod, 1), reports: make(chan string, 100)}
+	a, err := agent.New(agent.Config{
+		Node: agent.Node{Name: "edge-7", Capacity: v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourcePods: resource.MustParse("10"),
+		}},
+		RootDir: filepath.Join(dir, "root"), PodLogsDir: filepath.Join(dir, "logs"), ResolvConf: "-",
+		Runtime: runtime, Images: runtime,
+		Sources: []podmgr.Source{p}, Sink: p,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- a.Run(ctx) }()
+
+	grace := int64(1)
+	sensor := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "factory", Name: "sensor", UID: "order-4711"},
+		Spec: v1.PodSpec{
+			RestartPolicy: v1.RestartPolicyAlways, TerminationGracePeriodSeconds: &grace, DNSPolicy: v1.DNSDefault,
+			Containers: []v1.Container{{Name: "c", Image: "registry.example/sensor:1", ImagePullPolicy: v1.PullIfNotPresent, Args: []string{"sleep", "forever"}}},
+		},
+	}
+	p.orders <- []*v1.Pod{sensor}
+	told := map[string]bool{}
+	until := func(want string) {
+		for !told[want] {
+			told[<-p.reports] = true
+		}
+		fmt.Println(want)
+	}
+	until("sensor: running true, ready true")
+	sensor = sensor.DeepCopy() // what was handed out is not changed
+	sensor.DeletionTimestamp, sensor.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now()}, &grace
+	p.orders <- []*v1.Pod{sensor}
+	until("sensor: nothing is left")
+
+	cancel()
+	fmt.Println("stopped:", <-ended)
+	// Output:
+	// sensor: running true, ready true
+	// sensor: nothing is left
+	// stopped: <nil>
+}

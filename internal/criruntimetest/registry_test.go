@@ -1,0 +1,129 @@
+package criruntimetest_test
+
+import (
+	"archive/tar"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// registry serves images by the OCI distribution specification, as much of it
+// as a pull needs. All of them are variants of one.
+type registry struct {
+	t    *testing.T
+	host string // and port
+
+	mu    sync.Mutex
+	blobs map[string][]byte // by digest, manifests too
+	tags  map[string]string // digests of manifests by repository:tag
+	next  int
+
+	manifest, config map[string]any // of the image from the archive
+}
+
+// ociManifest is the media type of image manifests (OCI image specification).
+const ociManifest = "application/vnd.oci.image.manifest.v1+json"
+
+// newRegistry serves variants of the image in an archive of sampleimage.
+func newRegistry(t *testing.T, archive string) *registry {
+	t.Helper()
+	r := &registry{t: t, blobs: map[string][]byte{}, tags: map[string]string{}}
+	f, err := os.Open(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	var index struct{ Manifests []struct{ Digest string } }
+	for tr := tar.NewReader(f); ; {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		content, err := io.ReadAll(tr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Name == "index.json" {
+			r.read(content, &index)
+		}
+		r.blobs["sha256:"+path.Base(h.Name)] = content
+	}
+	r.read(r.blobs[index.Manifests[0].Digest], &r.manifest)
+	r.read(r.blobs[r.manifest["config"].(map[string]any)["digest"].(string)], &r.config)
+	s := httptest.NewServer(r)
+	t.Cleanup(s.Close)
+	r.host = strings.TrimPrefix(s.URL, "http://")
+	return r
+}
+
+func (r *registry) read(content []byte, into any) {
+	r.t.Helper()
+	if err := json.Unmarshal(content, into); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// add needs mu.
+func (r *registry) add(v any) (digest string, size int) {
+	content, err := json.Marshal(v)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	digest = fmt.Sprintf("sha256:%x", sha256.Sum256(content))
+	r.blobs[digest] = content
+	return digest, len(content)
+}
+
+// offer is a Subject's.
+func (r *registry) offer(name string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.next++
+	r.config["author"] = fmt.Sprint("variant ", r.next)
+	conf := r.manifest["config"].(map[string]any)
+	conf["digest"], conf["size"] = r.add(r.config)
+	r.tags[name], _ = r.add(r.manifest)
+	return r.host + "/" + name
+}
+
+// ServeHTTP answers for /v2/, /v2/REPOSITORY/manifests/TAG or DIGEST, and
+// /v2/REPOSITORY/blobs/DIGEST.
+func (r *registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rest, ok := strings.CutPrefix(req.URL.Path, "/v2/")
+	if !ok || rest == "" {
+		return
+	}
+	repository, ref, isManifest := strings.Cut(rest, "/manifests/")
+	if !isManifest {
+		_, ref, _ = strings.Cut(rest, "/blobs/")
+	}
+	digest := ref
+	if !strings.Contains(ref, ":") {
+		digest = r.tags[repository+":"+ref]
+	}
+	content, ok := r.blobs[digest]
+	if !ok {
+		http.NotFound(w, req)
+		return
+	}
+	if isManifest {
+		w.Header().Set("Content-Type", ociManifest)
+	}
+	w.Header().Set("Docker-Content-Digest", digest)
+	w.Header().Set("Content-Length", fmt.Sprint(len(content)))
+	_, _ = w.Write(content)
+}
