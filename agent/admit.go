@@ -48,6 +48,7 @@ type predicates struct {
 	live        func() map[string]string // over these; may be nil, and return nil
 	allocatable v1.ResourceList
 	devices     func() map[v1.ResourceName]devicemgr.Count // nil: there are none
+	others      func() v1.ResourceList                     // Config.NodeResources
 }
 
 func (p *predicates) Admit(pod *v1.Pod, others []*v1.Pod) *Rejection {
@@ -185,6 +186,10 @@ func (p *predicates) fit(pod *v1.Pod, others []*v1.Pod) *Rejection {
 				continue // whether to wait for it is said with the devices
 			}
 			have, known = count(c.Free+c.Used), true
+		} else if !known && extended(name) && isScheduled(pod) {
+			if have, known = p.declared(name); !known {
+				continue
+			}
 		} else if r := p.notOffered(name, known); r != nil && !q.IsZero() {
 			return r
 		}

@@ -107,6 +107,11 @@ type Config struct {
 	// NodeLabels are the node's labels of this moment, over those of Node, or
 	// nil if they are not known; those of Node. It must answer from memory.
 	NodeLabels func() map[string]string
+	// NodeResources are those that the Node object has, as others set them:
+	// extended resources among them that no plugin offers count for pods of the
+	// API server. What is not there, and no plugin offers, is nothing that such a
+	// pod waits for. None. It must answer from memory.
+	NodeResources func() v1.ResourceList
 	// Mirrors makes pods that stand for static ones in a cluster, under which
 	// their statuses go to the Sink; none, they go there under their own.
 	Mirrors Mirrors
@@ -117,7 +122,9 @@ type Config struct {
 	// class is the handler's name.
 	RuntimeClasses func(ctx context.Context, name string) (handler string, err error)
 	// Tokens, Bundles and Certificates are for projected volumes; pods that
-	// want one wait for it in vain without.
+	// want one wait for it in vain without. Tokens with a method
+	// Retain(known func(types.UID) bool) are told now and then which pods there
+	// are.
 	Tokens       content.Tokens
 	Bundles      content.Bundles
 	Certificates content.Certificates
@@ -327,7 +334,7 @@ func New(cfg Config) (*Agent, error) {
 		mirrors:    newMirrors(cfg.Mirrors, cfg.Log.Named("mirror")),
 		settled:    make(chan struct{}),
 	}
-	a.node = &predicates{nodeName: cfg.Node.Name, fixed: cfg.Node.Labels, live: cfg.NodeLabels, allocatable: cfg.Node.Allocatable}
+	a.node = &predicates{nodeName: cfg.Node.Name, fixed: cfg.Node.Labels, live: cfg.NodeLabels, allocatable: cfg.Node.Allocatable, others: cfg.NodeResources}
 	if cfg.Devices != nil {
 		a.node.devices = cfg.Devices.Capacity
 	}

@@ -5,8 +5,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodewright/nodewright/devicemgr"
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // firstOffer is how long a pod waits for a plugin that this node has never seen:
@@ -30,6 +32,22 @@ func (p *predicates) offered(asked v1.ResourceList) map[v1.ResourceName]devicemg
 		}
 	}
 	return nil
+}
+
+// isScheduled tells of a pod that a scheduler has given the node. What it asks
+// for and nobody here offers is the cluster's as a whole, or comes by a claim
+// (KEP-5004), and the scheduler has seen to it. The kubelet does the same.
+func isScheduled(pod *v1.Pod) bool {
+	return pod.Annotations[podmeta.AnnotationSource] == podmeta.SourceAPI
+}
+
+// declared is what others say that the node has of a resource.
+func (p *predicates) declared(name v1.ResourceName) (q resource.Quantity, known bool) {
+	if p.others == nil {
+		return q, false
+	}
+	q, known = p.others()[name]
+	return q, known
 }
 
 // notOffered has a pod wait for a resource that nobody has offered yet, and that

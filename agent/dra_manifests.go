@@ -11,15 +11,18 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/nodewright/nodewright/dra"
+	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
-// ManifestClaims are the ResourceClaims that stand in an agent's sources, for a
-// dra.Manager on a node without an API server. The zero value is ready to be
-// given to both: the agent that has it in its Config fills it.
+// ManifestClaims are the ResourceClaims that the sources of an agent know, for a
+// dra.Manager: those that stand in manifests, and those of the API server that
+// pods of this node use. The zero value is ready to be given to both: the agent
+// that has it in its Config fills it.
 //
 // A claim that is reserved for nobody is so for every pod of its namespace that
-// names it: there is no scheduler that would say so.
+// names it in a manifest: there is no scheduler that would say so. Pods of the API
+// server have one.
 type ManifestClaims struct {
 	pods atomic.Pointer[podmgr.Manager]
 }
@@ -34,14 +37,14 @@ func (m *ManifestClaims) Claim(_ context.Context, namespace, name string) (*reso
 	}
 	c := pods.ResourceClaims(namespace)[name]
 	if c == nil {
-		return nil, fmt.Errorf("no manifest has a ResourceClaim %s in namespace %s", name, namespace)
+		return nil, fmt.Errorf("no ResourceClaim %s is known in namespace %s", name, namespace)
 	}
 	if len(c.Status.ReservedFor) > 0 {
 		return c, nil
 	}
 	reserved := *c
 	for _, p := range pods.Pods() {
-		if p.Namespace == namespace && names(p, name) {
+		if p.Namespace == namespace && names(p, name) && p.Annotations[podmeta.AnnotationSource] != podmeta.SourceAPI {
 			reserved.Status.ReservedFor = append(reserved.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{
 				Resource: "pods", Name: p.Name, UID: p.UID,
 			})

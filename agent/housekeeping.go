@@ -74,6 +74,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 			a.sweepPlacement(ctx, known)
 			a.sweepDevices(known)
 			a.sweepClaims(known)
+			a.sweepTokens(known)
 			a.pruneSink(known)
 			a.runtime.Retain(func(uid types.UID) bool { return known[uid] || a.wanted(uid) })
 		})

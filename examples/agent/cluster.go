@@ -23,14 +23,15 @@ import (
 	"github.com/nodewright/nodewright/kubeapi/catalog"
 	"github.com/nodewright/nodewright/kubeapi/credentials"
 	"github.com/nodewright/nodewright/kubeapi/events"
+	"github.com/nodewright/nodewright/kubeapi/metrics"
 	"github.com/nodewright/nodewright/kubeapi/mirror"
 	kubenode "github.com/nodewright/nodewright/kubeapi/node"
 	"github.com/nodewright/nodewright/kubeapi/podsource"
 	"github.com/nodewright/nodewright/kubeapi/statussink"
 	"github.com/nodewright/nodewright/kubeapi/tokenrequest"
+	"github.com/nodewright/nodewright/kubeapi/trustbundles"
 	"github.com/nodewright/nodewright/node/status"
 	"github.com/nodewright/nodewright/node/status/cristatus"
-	"github.com/nodewright/nodewright/volumemgr/tokens"
 )
 
 // cluster is what makes the agent a node of one.
@@ -41,6 +42,7 @@ type cluster struct {
 	pods      *podsource.Source
 	events    *events.Recorder
 	catalog   *catalog.Catalog
+	bundles   *trustbundles.Bundles
 	status    *status.Manager
 	node      *kubenode.Manager
 	lease     *kubenode.Lease
@@ -60,7 +62,11 @@ const statusBackoff = 10 * time.Second
 // nobody: a node starts without its cluster.
 func join(f *runFlags, c *kubeletconfig.KubeletConfiguration, cfg *agent.Config, runtime *cri.Client, log *zap.Logger, reg prometheus.Registerer) (*cluster, error) {
 	cl := &cluster{name: cfg.Node.Name}
-	heartbeat, err := cl.clients(f, c, log, reg)
+	met, err := metrics.New(reg)
+	if err != nil {
+		return nil, err
+	}
+	heartbeat, err := cl.clients(f, c, met, log, reg)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +89,13 @@ func join(f *runFlags, c *kubeletconfig.KubeletConfiguration, cfg *agent.Config,
 	}); err != nil {
 		return nil, err
 	}
+	if err := met.Add(metrics.Events(cl.events.Counts), metrics.Statuses(sink.Counts)); err != nil {
+		return nil, err
+	}
 	if cl.catalog, err = catalog.New(catalog.Config{Client: cl.client, Memory: memory("catalog"), Log: log.Named("catalog")}); err != nil {
+		return nil, err
+	}
+	if cl.bundles, err = trustbundles.New(trustbundles.Config{Client: cl.client, Memory: memory("bundles"), Log: log.Named("trustbundles")}); err != nil {
 		return nil, err
 	}
 	mirrors, err := mirror.New(mirror.Config{Client: cl.client, NodeName: cl.name, Node: func() (types.UID, bool) {
@@ -100,7 +112,9 @@ func join(f *runFlags, c *kubeletconfig.KubeletConfiguration, cfg *agent.Config,
 	if err != nil {
 		return nil, err
 	}
-	cache, err := tokens.New(tokens.Config{Requester: requester})
+	keeper, err := tokenrequest.NewKeeper(tokenrequest.KeeperConfig{
+		Requester: requester, Memory: memory("tokens"), SecretKeyFile: f.secretKeyFile, Log: log.Named("tokens"),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -109,9 +123,11 @@ func join(f *runFlags, c *kubeletconfig.KubeletConfiguration, cfg *agent.Config,
 	}
 	cfg.Sources = append(cfg.Sources, cl.pods)
 	cfg.Sink, cfg.MaxPublishBackoff = sink, statusBackoff
-	cfg.Events = cl.events
-	cfg.Mirrors, cfg.Services, cfg.RuntimeClasses, cfg.Tokens = mirrors, cl.catalog.Services, cl.catalog.Handler, cache
-	cfg.NodeLabels = cl.labels
+	cfg.Events, cfg.Bundles = cl.events, cl.bundles
+	cfg.Mirrors, cfg.Services, cfg.RuntimeClasses, cfg.Tokens = mirrors, cl.catalog.Services, cl.catalog.Handler, keeper
+	cfg.NodeLabels, cfg.NodeResources = cl.labels, cl.resources
+	cfg.Runtime = watchedRuntime{cfg.Runtime, cl.status.RuntimeChanged}
+	cfg.Images = watchedImages{cfg.Images, cl.status.ImagesChanged}
 	if cfg.Eviction != nil {
 		cfg.Eviction.Changed = cl.status.Changed
 	}
@@ -124,7 +140,7 @@ func join(f *runFlags, c *kubeletconfig.KubeletConfiguration, cfg *agent.Config,
 // memory makes the stores of what outlasts a restart without a network.
 func (cl *cluster) memory(root string, log *zap.Logger) (func(name string) *checkpoint.Store, error) {
 	stores := map[string]*checkpoint.Store{}
-	for _, name := range []string{"pods", "catalog", "node"} {
+	for _, name := range []string{"pods", "catalog", "bundles", "tokens", "node"} {
 		s, err := openStore(filepath.Join(root, "cluster", name), log)
 		if err != nil {
 			return nil, err
@@ -139,7 +155,7 @@ type heartbeats func(lease time.Duration) (*apiclient.Client, error)
 
 // clients makes the API client, with a certificate that is kept fresh if that
 // is asked for, and returns how the heartbeat's is made.
-func (cl *cluster) clients(f *runFlags, c *kubeletconfig.KubeletConfiguration, log *zap.Logger, reg prometheus.Registerer) (heartbeats, error) {
+func (cl *cluster) clients(f *runFlags, c *kubeletconfig.KubeletConfiguration, met *metrics.Metrics, log *zap.Logger, reg prometheus.Registerer) (heartbeats, error) {
 	store := &credentials.Store{Dir: f.certDir, Prefix: "kubelet-client"}
 	user, bootstrap, err := credentials.Load(credentials.Files{
 		Kubeconfig: f.kubeconfig, Bootstrap: f.bootstrapKubeconfig, Current: store.CurrentPath(),
@@ -158,7 +174,7 @@ func (cl *cluster) clients(f *runFlags, c *kubeletconfig.KubeletConfiguration, l
 		user = anonymous
 		certificate = func() (*tls.Certificate, error) { return cl.own.ClientCertificate() }
 	}
-	if cl.client, err = apiclient.New(apiclient.Config{REST: user, Certificate: certificate}); err != nil {
+	if cl.client, err = apiclient.New(apiclient.Config{REST: user, Certificate: certificate, Observer: met}); err != nil {
 		return nil, err
 	}
 	cl.unbounded = func() (*apiclient.Client, error) {
@@ -173,7 +189,7 @@ func (cl *cluster) clients(f *runFlags, c *kubeletconfig.KubeletConfiguration, l
 			CloseConnections: cl.closeConnections, Log: log.Named("credentials"), Metrics: reg,
 		}
 		if bootstrap != nil {
-			if cfg.Bootstrap, err = apiclient.New(apiclient.Config{REST: bootstrap}); err != nil {
+			if cfg.Bootstrap, err = apiclient.New(apiclient.Config{REST: bootstrap, Observer: met}); err != nil {
 				return nil, err
 			}
 		}
@@ -195,7 +211,7 @@ func (cl *cluster) clients(f *runFlags, c *kubeletconfig.KubeletConfiguration, l
 		})
 	}
 	return func(lease time.Duration) (*apiclient.Client, error) {
-		return kubenode.Heartbeat(user, lease, func(a *apiclient.Config) { a.Certificate = certificate })
+		return kubenode.Heartbeat(user, lease, func(a *apiclient.Config) { a.Certificate, a.Observer = certificate, met })
 	}, err
 }
 
@@ -216,7 +232,8 @@ func (cl *cluster) becomeNode(f *runFlags, c *kubeletconfig.KubeletConfiguration
 		Hostname: cl.name, NodeIPs: ips, MaxPods: int64(c.MaxPods), PodsPerCore: int64(c.PodsPerCore), LocalStorage: true,
 		Reserved: divided(c, cfg.Node.Capacity).Reserved(), Version: kubernetesVersion, Port: c.Port, MaxImages: int(*c.NodeStatusMaxImages),
 		Machine: status.System{Files: os.DirFS("/")}, Runtime: source, Images: source, Pressures: cl,
-		Devices:  cl.devices,
+		Devices: cl.devices, Declared: declared(c),
+		Volumes:  func() ([]v1.UniqueVolumeName, bool) { return cl.agent.VolumesInUse() },
 		Shutdown: func() error { return cl.agent.ShuttingDown() },
 		Checks:   []status.Check{{Name: "PLEG", Err: func() error { return cl.agent.Healthy() }}},
 		Log:      log.Named("nodestatus"),
@@ -236,8 +253,9 @@ func (cl *cluster) becomeNode(f *runFlags, c *kubeletconfig.KubeletConfiguration
 				cl.serving.TemplateChanged()
 			}
 		},
-		Event: func(e status.Event) { cl.events.NodeEvent(e.Type, e.Reason, e.Message) },
-		Log:   log.Named("node"), Metrics: reg,
+		FreshDevices: func() bool { return cl.agent.FreshDevices() },
+		Event:        func(e status.Event) { cl.events.NodeEvent(e.Type, e.Reason, e.Message) },
+		Log:          log.Named("node"), Metrics: reg,
 	}); err != nil {
 		return err
 	}
@@ -266,7 +284,7 @@ func (cl *cluster) run(ctx context.Context, log *zap.Logger) error {
 			g.Go(func() error { return m.Run(ctx) })
 		}
 	}
-	for _, run := range []func(context.Context) error{cl.events.Run, cl.catalog.Run, cl.status.Run, cl.node.Run, cl.lease.Run} {
+	for _, run := range []func(context.Context) error{cl.events.Run, cl.catalog.Run, cl.bundles.Run, cl.status.Run, cl.node.Run, cl.lease.Run} {
 		g.Go(func() error { return run(ctx) })
 	}
 	return g.Wait()

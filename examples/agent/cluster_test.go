@@ -223,6 +223,7 @@ func (l *clusterLab) nodeAPI() {
 		{"/containerLogs/default/a/none", "good", 404, ""},
 		{"/stats/summary", "good", 200, `"podRef"`},
 		{"/metrics", "weak", 200, "kubelet_running_pods"},
+		{"/metrics", "good", 200, `rest_client_requests_total{code="200",host="127.0.0.1:`},
 		{"/metrics/resource", "good", 200, "pod_memory_working_set_bytes"},
 		{"/metrics/cadvisor", "good", 200, "container_memory_working_set_bytes"},
 		{"/metrics/probes", "good", 200, ""},

@@ -41,6 +41,8 @@ type Config struct {
 	Certificate func() (*tls.Certificate, error)
 	// Timeout is what a call may take, but for Watch; 30s.
 	Timeout time.Duration
+	// Observer is told of each exchange and each watch; nobody.
+	Observer Observer
 }
 
 // Client calls an API server. Its methods may be called from any goroutine.
@@ -50,6 +52,7 @@ type Client struct {
 	params  runtime.ParameterCodec
 	groups  map[schema.GroupVersion]rest.Interface
 	conns   *dialer
+	told    Observer // nil: nobody
 	once    bool
 }
 
@@ -72,14 +75,14 @@ func New(cfg Config) (*Client, error) {
 	}
 	c := &Client{
 		timeout: cfg.Timeout, scheme: scheme, params: runtime.NewParameterCodec(scheme),
-		groups: map[schema.GroupVersion]rest.Interface{}, conns: newDialer(),
+		groups: map[schema.GroupVersion]rest.Interface{}, conns: newDialer(), told: cfg.Observer,
 	}
 	base := rest.CopyConfig(cfg.REST)
 	base.Timeout, base.Dial = 0, c.conns.dial
 	base.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	base.ContentType = runtime.ContentTypeProtobuf
 	base.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	base.Wrap(func(rt http.RoundTripper) http.RoundTripper { return noRedirects{rt} })
+	base.Wrap(func(rt http.RoundTripper) http.RoundTripper { return noRedirects{observed(rt, cfg.Observer)} })
 	transport, err := httpClient(base, cfg.Certificate)
 	if err != nil {
 		return nil, fmt.Errorf("apiclient: %w", err)
@@ -91,6 +94,9 @@ func New(cfg Config) (*Client, error) {
 		g.GroupVersion, g.APIPath, g.RateLimiter = &gv, "/apis", limit
 		if gv.Group == "" {
 			g.APIPath = "/api"
+		}
+		if gv == trustBundles {
+			g.ContentType, g.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 		}
 		if c.groups[gv], err = rest.RESTClientForConfigAndClient(g, transport); err != nil {
 			return nil, fmt.Errorf("apiclient: %s: %w", gv, err)
@@ -184,7 +190,7 @@ func (c *Client) Watch(ctx context.Context, r Resource, namespace string, opts m
 		return nil, err
 	}
 	opts.Watch = true
-	return req.VersionedParams(&opts, c.params).Watch(ctx)
+	return c.observe(r)(req.VersionedParams(&opts, c.params).Watch(ctx))
 }
 
 func (c *Client) begin(r Resource, k Key, verb string, subresources ...string) (*rest.Request, error) {

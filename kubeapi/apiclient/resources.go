@@ -39,6 +39,8 @@ var (
 	PersistentVolumes      = Resource{"", "v1", "persistentvolumes", false}
 	PersistentVolumeClaims = Resource{"", "v1", "persistentvolumeclaims", true}
 
+	ClusterTrustBundles = Resource{"certificates.k8s.io", "v1beta1", "clustertrustbundles", false}
+
 	Leases         = Resource{"coordination.k8s.io", "v1", "leases", true}
 	CSRs           = Resource{"certificates.k8s.io", "v1", "certificatesigningrequests", false}
 	TokenReviews   = Resource{"authentication.k8s.io", "v1", "tokenreviews", false}
@@ -55,6 +57,7 @@ func NewScheme() (*runtime.Scheme, error) {
 	for _, add := range []func(*runtime.Scheme) error{
 		v1.AddToScheme, coordinationv1.AddToScheme, certificatesv1.AddToScheme, authenticationv1.AddToScheme,
 		authorizationv1.AddToScheme, nodev1.AddToScheme, resourcev1.AddToScheme,
+		addTrustBundles,
 	} {
 		if err := add(s); err != nil {
 			return nil, err

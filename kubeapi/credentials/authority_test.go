@@ -92,6 +92,9 @@ func (a *authority) approve(t testing.TB, srv *kubeapitest.Server) (n int) {
 func deny(srv *kubeapitest.Server) {
 	for _, obj := range srv.All(apiclient.CSRs) {
 		csr := obj.(*certificatesv1.CertificateSigningRequest)
+		if len(csr.Status.Conditions) > 0 {
+			continue
+		}
 		csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateDenied, Status: "True", Reason: "no"}}
 		srv.Put(csr)
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -89,6 +88,8 @@ type Manager struct {
 	unstored [2][]byte // what could not be stored yet
 	closing  time.Time // when connections have to be closed; zero: not
 	started  bool
+
+	asked *asked // the last request; nil: the next one is another. Of Run alone.
 }
 
 // New checks cfg, reads the store, and returns a Manager at rest. A pair that
@@ -338,29 +339,27 @@ func (m *Manager) request(ctx context.Context, t *x509.CertificateRequest, boots
 	if bootstrap {
 		api = m.cfg.Bootstrap
 	}
-	key, keyPEM, err := m.pendingKey()
+	asked, err := m.ask(t)
 	if err != nil {
 		return err
 	}
-	req, err := newRequest(key, t, m.cfg.Purpose.signer(), m.cfg.Purpose.usages())
-	if err != nil {
-		return err
-	}
-	certPEM, err := sign(ctx, api, req)
+	keyPEM := asked.keyPEM
+	certPEM, err := sign(ctx, api, asked.request)
 	if errors.Is(err, ErrDenied) || errors.Is(err, ErrFailed) || errors.Is(err, errOther) {
-		_ = os.Remove(m.pendingPath()) // the next try is another request
+		m.dropPending()
 	}
 	if err != nil {
 		return err
 	}
 	pair, err := parse(certPEM, keyPEM)
 	if err != nil {
-		_ = os.Remove(m.pendingPath())
+		m.dropPending()
 		return fmt.Errorf("the server signed something else: %w", err)
 	}
 	m.mu.Lock()
 	m.healthy, m.unstored = true, [2][]byte{certPEM, keyPEM}
 	m.mu.Unlock()
+	m.asked = nil
 	m.storeAgain()
 	m.use(pair, time.Now())
 	m.cfg.Log.Info("new certificate", zap.String("signer", m.cfg.Purpose.signer()), zap.Time("until", pair.Leaf.NotAfter))
@@ -406,7 +405,7 @@ func (m *Manager) storeAgain() {
 	m.mu.Lock()
 	m.unstored = [2][]byte{}
 	m.mu.Unlock()
-	_ = os.Remove(m.pendingPath())
+	m.dropPending()
 }
 
 // pendingPath is the file of the key that a certificate is asked for with.

@@ -157,7 +157,7 @@ func TestServerAway(t *testing.T) {
 		<-m.Ready()
 		first := m.Current()
 		srv.Stop()
-		time.Sleep(200 * time.Hour) // it has expired meanwhile
+		time.Sleep(110 * time.Hour) // it has expired meanwhile
 		if m.Current() != first || m.ServerHealthy() {
 			t.Errorf("got %v, healthy %t", m.Current(), m.ServerHealthy())
 		}
@@ -323,5 +323,39 @@ func TestConfig(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)
 		}
+	}
+}
+
+// However often it is tried, it is one request: the same key, and nothing signed
+// anew, also where the key cannot be kept.
+func TestTriesAreOneRequest(t *testing.T) {
+	for _, kept := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			srv, a, s := kubeapitest.New(), newAuthority(t), newStore(t)
+			if !kept {
+				file := filepath.Join(s.Dir, "a-file")
+				if err := os.WriteFile(file, nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				s.Dir = filepath.Join(file, "no-directory")
+			}
+			srv.Fail(kubeapitest.Refuse(-1, kubeapitest.Status(503), kubeapitest.Of("create", apiclient.CSRs)))
+			m, _ := start(t, srv, a, credentials.Config{Store: s, Bootstrap: client(t, srv).Once()})
+			time.Sleep(time.Hour)
+			bodies := map[string]int{}
+			for _, q := range srv.Requests() {
+				if q.Verb == "create" {
+					bodies[string(q.Body)]++
+				}
+			}
+			if len(bodies) != 1 {
+				t.Errorf("kept %t: %d requests", kept, len(bodies))
+			}
+			srv.Heal()
+			time.Sleep(2 * time.Minute)
+			if m.Current() == nil {
+				t.Errorf("kept %t: no certificate", kept)
+			}
+		})
 	}
 }

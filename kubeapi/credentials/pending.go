@@ -1,29 +1,76 @@
 package credentials
 
 import (
+	"bytes"
 	"crypto"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
 )
+
+// asked is a request, and what it was made of.
+type asked struct {
+	key      crypto.Signer
+	keyPEM   []byte
+	template *x509.CertificateRequest
+	request  *certificatesv1.CertificateSigningRequest
+}
+
+// ask is the next request: the last one, if nothing of it has changed. A server
+// may be away for weeks, and a signature for each try is work for nothing.
+func (m *Manager) ask(t *x509.CertificateRequest) (*asked, error) {
+	key, text, err := m.pendingKey()
+	if err != nil {
+		return nil, err
+	}
+	if a := m.asked; a != nil && bytes.Equal(a.keyPEM, text) && sameTemplate(a.template, t) {
+		return a, nil
+	}
+	req, err := newRequest(key, t, m.cfg.Purpose.signer(), m.cfg.Purpose.usages())
+	if err != nil {
+		return nil, err
+	}
+	m.asked = &asked{key, text, t, req}
+	return m.asked, nil
+}
 
 // pendingKey is the key of the next request. It is kept until its certificate is
 // stored, so that a request that was made before a crash, or that nobody has
-// approved yet, is found again. One that cannot be kept is used nevertheless.
+// approved yet, is found again. One that cannot be kept is used nevertheless, as
+// long as there is no certificate for it.
 func (m *Manager) pendingKey() (crypto.Signer, []byte, error) {
 	if text, err := os.ReadFile(m.pendingPath()); err == nil {
+		if a := m.asked; a != nil && bytes.Equal(a.keyPEM, text) {
+			return a.key, text, nil
+		}
 		if key, err := decodeKey(text); err == nil {
 			return key, text, nil
 		}
 	}
-	key, text, err := newKey()
-	if err != nil {
-		return nil, nil, fmt.Errorf("credentials: %w", err)
+	var key crypto.Signer
+	var text []byte
+	if a := m.asked; a != nil {
+		key, text = a.key, a.keyPEM
+	} else {
+		k, t, err := newKey()
+		if err != nil {
+			return nil, nil, fmt.Errorf("credentials: %w", err)
+		}
+		key, text = k, t
 	}
 	if err := m.keepPending(text); err != nil {
 		m.cfg.Log.Warn("the key of a request cannot be kept: " + err.Error())
 	}
 	return key, text, nil
+}
+
+// dropPending has the next request be another one.
+func (m *Manager) dropPending() {
+	m.asked = nil
+	_ = os.Remove(m.pendingPath())
 }
 
 func (m *Manager) keepPending(text []byte) error {

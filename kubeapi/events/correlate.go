@@ -58,16 +58,22 @@ func (r *Recorder) record(object v1.ObjectReference, kind, reason, message strin
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sweep(now)
+	r.counts.Recorded++
 	object.ResourceVersion = ""
 	message = cut(message)
 	key := seriesKey{object, kind, reason, message}
 	if r.isSimilar(similarKey{object.UID, kind, reason}, message, now) {
 		key.message, message = "", cut(combined+message)
+		r.counts.Combined++
 	}
 	s := r.find(key, now)
 	s.message, s.last = message, now
 	s.count++
-	if !r.allowed(object.UID, now) || s.unsent != nil {
+	if !r.allowed(object.UID, now) {
+		r.counts.Silenced++
+		return
+	}
+	if s.unsent != nil {
 		return
 	}
 	s.unsent = r.unsent.PushBack(s)
@@ -90,6 +96,7 @@ func (r *Recorder) find(key seriesKey, now time.Time) *series {
 		if old.unsent != nil {
 			r.unsent.Remove(old.unsent)
 			old.unsent = nil
+			r.counts.Lost++
 		}
 	}
 	s := &series{key: key, first: now}

@@ -92,6 +92,25 @@ type Recorder struct {
 	similar map[similarKey]*similar
 	swept   time.Time
 	named   uint64
+	counts  Counts
+}
+
+// Counts are what became of events since the Recorder was made.
+type Counts struct {
+	Recorded uint64 // by Event and NodeEvent
+	Combined uint64 // of those, told as one with others that differ in the message
+	Silenced uint64 // of those, not told by themselves, since their object has had too many
+	Sent     uint64 // calls that the server took: one may tell of many
+	Failed   uint64 // calls that are made again
+	Refused  uint64 // calls that the server said no to for good
+	Lost     uint64 // series that made room before they were sent
+}
+
+// Counts returns them.
+func (r *Recorder) Counts() Counts {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.counts
 }
 
 // New checks cfg and returns a Recorder at rest.

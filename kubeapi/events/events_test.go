@@ -105,6 +105,9 @@ func TestSimilarOnesAreCombined(t *testing.T) {
 		if e := have["(combined from similar events): attempt 14"]; len(have) != 10 || e == nil || e.Count != 6 {
 			t.Errorf("told %d events, the last %+v", len(have), e)
 		}
+		if got, want := rec.Counts(), (events.Counts{Recorded: 15, Combined: 6, Sent: 15}); got != want {
+			t.Errorf("counts %+v, want %+v", got, want)
+		}
 		time.Sleep(11 * time.Minute)
 		rec.Event(pod, v1.EventTypeWarning, "Failed", "attempt 20")
 		if e := told(srv)["attempt 20"]; e == nil {
@@ -134,6 +137,9 @@ func TestOneObjectDoesNotFlood(t *testing.T) {
 		if n := srv.Count("create", apiclient.Events); n != 27 {
 			t.Errorf("told %d after five minutes", n)
 		}
+		if got, want := rec.Counts(), (events.Counts{Recorded: 106, Silenced: 79, Sent: 27}); got != want {
+			t.Errorf("counts %+v, want %+v", got, want)
+		}
 	})
 }
 
@@ -159,6 +165,9 @@ func TestOffline(t *testing.T) {
 		if len(have) > 20 || have["m0"] != nil {
 			t.Errorf("told %d events", len(have))
 		}
+		if got := rec.Counts(); got.Recorded != 37 || got.Lost != 11 || got.Sent != 15 || got.Failed == 0 {
+			t.Errorf("counts %+v", got)
+		}
 	})
 }
 
@@ -180,6 +189,9 @@ func TestRefusals(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		if told(srv)["later"] == nil {
 			t.Error("what a busy server did not take was dropped")
+		}
+		if got, want := rec.Counts(), (events.Counts{Recorded: 3, Sent: 2, Failed: 2, Refused: 1}); got != want {
+			t.Errorf("counts %+v, want %+v", got, want)
 		}
 	})
 }

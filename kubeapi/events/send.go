@@ -105,12 +105,15 @@ func (r *Recorder) sent(s *series, snap series, err error) (wait bool) {
 	switch {
 	case err == nil:
 		s.sent = true
+		r.counts.Sent++
 	case snap.sent && apierrors.IsNotFound(err):
 		s.sent, s.name = false, "" // it has expired there: it is made anew
 		return false
 	case !forGood(err):
+		r.counts.Failed++
 		return true
 	default:
+		r.counts.Refused++
 		r.cfg.Log.Warn("the API server does not take an event", zap.String("reason", s.key.reason), zap.Error(err))
 		s.sent, s.name = false, ""
 	}

@@ -22,16 +22,16 @@ var (
 )
 
 // list reads everything in pages.
-func (f *Follower[T]) list(ctx context.Context) error {
+func (f *Follower) list(ctx context.Context) error {
 	opts := metav1.ListOptions{FieldSelector: f.cfg.Fields, Limit: pageSize}
-	var all []T
+	var all []object
 	for {
 		page := f.cfg.NewList()
 		if err := f.cfg.Client.List(ctx, f.cfg.Resource, f.cfg.Namespace, opts, page); err != nil {
 			return fmt.Errorf("list %s: %w", f.cfg.Resource, err)
 		}
 		err := meta.EachListItemWithAlloc(page, func(o runtime.Object) error {
-			if t, ok := o.(T); ok {
+			if t, ok := f.cfg.is(o); ok {
 				all = append(all, f.trim(t))
 			}
 			return nil
@@ -50,20 +50,20 @@ func (f *Follower[T]) list(ctx context.Context) error {
 	}
 }
 
-func (f *Follower[T]) trim(t T) T {
+func (f *Follower) trim(t object) object {
 	t.SetManagedFields(nil)
-	f.cfg.Trim(t)
+	f.cfg.trim(t)
 	return t
 }
 
-func (f *Follower[T]) replace(all []T, version string) {
+func (f *Follower) replace(all []object, version string) {
 	f.version, f.anew, f.failures = version, false, 0
-	f.cfg.Replace(all, version)
+	f.cfg.replace(all, version)
 }
 
 // watchList has the watch begin with a list (KEP-3157). A server that cannot do
 // so is asked for lists from then on.
-func (f *Follower[T]) watchList(ctx context.Context) error {
+func (f *Follower) watchList(ctx context.Context) error {
 	yes := true
 	err := f.watch(ctx, metav1.ListOptions{
 		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, SendInitialEvents: &yes,
@@ -78,7 +78,7 @@ func (f *Follower[T]) watchList(ctx context.Context) error {
 }
 
 // watch tells of changes until the watch ends.
-func (f *Follower[T]) watch(ctx context.Context, opts metav1.ListOptions) error {
+func (f *Follower) watch(ctx context.Context, opts metav1.ListOptions) error {
 	timeout := minTimeout + rand.N(minTimeout)
 	seconds := int64(timeout / time.Second)
 	opts.TimeoutSeconds, opts.AllowWatchBookmarks, opts.FieldSelector = &seconds, true, f.cfg.Fields
@@ -105,8 +105,8 @@ func (f *Follower[T]) watch(ctx context.Context, opts metav1.ListOptions) error 
 }
 
 // take takes a watch's events.
-func (f *Follower[T]) take(ctx context.Context, w watch.Interface, beginning bool) error {
-	first := map[string]T{} // what there is, while that is told
+func (f *Follower) take(ctx context.Context, w watch.Interface, beginning bool) error {
+	first := map[string]object{} // what there is, while that is told
 	patience := time.NewTimer(openTimeout)
 	defer patience.Stop()
 	if !beginning {
@@ -129,7 +129,7 @@ func (f *Follower[T]) take(ctx context.Context, w watch.Interface, beginning boo
 			if ev.Type == watch.Error {
 				return apierrors.FromObject(ev.Object)
 			}
-			obj, ok := ev.Object.(T)
+			obj, ok := f.cfg.is(ev.Object)
 			if !ok {
 				return fmt.Errorf("it tells of a %T", ev.Object)
 			}
@@ -142,7 +142,7 @@ func (f *Follower[T]) take(ctx context.Context, w watch.Interface, beginning boo
 					first[key] = f.trim(obj)
 				}
 			case beginning && obj.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true":
-				all := make([]T, 0, len(first))
+				all := make([]object, 0, len(first))
 				for _, o := range first {
 					all = append(all, o)
 				}
@@ -162,7 +162,7 @@ func (f *Follower[T]) take(ctx context.Context, w watch.Interface, beginning boo
 }
 
 // listen gives a watch its time to go without a word.
-func (f *Follower[T]) listen(t *time.Timer) {
+func (f *Follower) listen(t *time.Timer) {
 	if f.marks {
 		t.Reset(silence)
 	} else {
@@ -171,7 +171,7 @@ func (f *Follower[T]) listen(t *time.Timer) {
 }
 
 // tell hands one event on.
-func (f *Follower[T]) tell(t watch.EventType, obj T) error {
+func (f *Follower) tell(t watch.EventType, obj object) error {
 	version := obj.GetResourceVersion()
 	if t == watch.Bookmark {
 		f.marks = true
@@ -183,9 +183,9 @@ func (f *Follower[T]) tell(t watch.EventType, obj T) error {
 	f.version, f.failures = version, 0
 	switch t {
 	case watch.Added, watch.Modified:
-		f.cfg.Put(f.trim(obj))
+		f.cfg.put(f.trim(obj))
 	case watch.Deleted:
-		f.cfg.Delete(f.trim(obj))
+		f.cfg.delete(f.trim(obj))
 	}
 	return nil
 }

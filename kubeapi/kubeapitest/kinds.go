@@ -46,6 +46,7 @@ func kinds() map[string]kind {
 		{apiclient.AccessReviews, &authorizationv1.SubjectAccessReview{}, nil},
 		{apiclient.RuntimeClasses, &nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}},
 		{apiclient.ResourceClaims, &resourcev1.ResourceClaim{}, &resourcev1.ResourceClaimList{}},
+		{apiclient.ClusterTrustBundles, &apiclient.ClusterTrustBundle{}, &apiclient.ClusterTrustBundleList{}},
 		{apiclient.ResourceSlices, &resourcev1.ResourceSlice{}, &resourcev1.ResourceSliceList{}},
 	} {
 		out[k.resource.Group+"/"+k.resource.Version+"/"+k.resource.Name] = k

@@ -92,7 +92,7 @@ const (
 type Manager struct {
 	cfg     Config
 	met     *metrics
-	follow  *follow.Follower[*v1.Node]
+	follow  *follow.Follower
 	changed chan struct{} // the Node is another
 	keep    chan struct{} // the Node is to be stored
 

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,6 +36,7 @@ type says struct {
 	fills    int
 	note     string
 	capacity v1.ResourceList
+	unknown  error
 }
 
 func newSays() *says {
@@ -80,10 +83,10 @@ func (s *says) Fill(n *v1.Node) ([]status.Event, error) {
 			events = append(events, status.Event{Reason: "Ready=" + string(want.Status)})
 		}
 		n.Status.Conditions[i] = want
-		return events, nil
+		return events, s.unknown
 	}
 	n.Status.Conditions = append(n.Status.Conditions, want)
-	return events, nil
+	return events, s.unknown
 }
 
 // rig is a node and its API server.
@@ -329,6 +332,39 @@ func TestReports(t *testing.T) {
 		synctest.Wait()
 		if r.node().Annotations[status.AnnotationProvidedIP] != "10.0.0.1" {
 			t.Error("the annotation is not reported")
+		}
+	})
+}
+
+// What of the status is not known is said when it changes, and not at each look.
+func TestWhatIsNotKnownIsSaidOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		s := newSays()
+		s.unknown = errors.New("node IP: 127.0.0.1 is a loopback address")
+		r := start(t, kubeapitest.New(), s, func(c *node.Config) { c.Log = zap.New(core) })
+		told := func() (out []string) {
+			for _, e := range logs.TakeAll() {
+				if strings.Contains(e.Message, "status is") || strings.Contains(e.Message, "status are") {
+					text, _ := e.ContextMap()["error"].(string)
+					out = append(out, e.Level.String()+" "+text)
+				}
+			}
+			return out
+		}
+		time.Sleep(time.Hour)
+		if got := told(); len(got) != 1 || got[0] != "warn node IP: 127.0.0.1 is a loopback address" {
+			t.Errorf("said %q", got)
+		}
+		if n := r.node(); n == nil || ready(n).Status != v1.ConditionTrue {
+			t.Errorf("the rest is not reported: %+v", n)
+		}
+		s.set(func() { s.unknown = errors.New("another") })
+		time.Sleep(time.Hour)
+		s.set(func() { s.unknown = nil })
+		time.Sleep(time.Hour)
+		if got := told(); len(got) != 2 || got[0] != "warn another" || got[1] != "info " {
+			t.Errorf("said %q", got)
 		}
 	})
 }

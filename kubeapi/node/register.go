@@ -52,10 +52,7 @@ func (r *reporter) register(ctx context.Context) {
 // registerOnce tries once, and tells whether the Node was made.
 func (r *reporter) registerOnce(ctx context.Context) (created bool, err error) {
 	fresh := r.fresh()
-	events, err := r.cfg.Status.Fill(fresh)
-	if err != nil {
-		r.cfg.Log.Warn("parts of the node's status are not known", zap.Error(err))
-	}
+	events := r.fill(fresh)
 	got := &v1.Node{}
 	err = r.cfg.API.Create(ctx, apiclient.Nodes, apiclient.Key{Name: fresh.Name}, fresh, got)
 	if err == nil {

@@ -31,6 +31,7 @@ type reporter struct {
 	cidrs    string // those that were accepted
 	dirty    bool   // something is to be compared
 	told     string // the last failure
+	unknown  string // of the status, as it was told last
 	readied  bool   // the node was reported ready
 	begun    startup
 }
@@ -110,10 +111,7 @@ func (r *reporter) sync(ctx context.Context, failures int) error {
 	}
 	want := base.DeepCopy()
 	repaired := repairLabels(want)
-	events, err := r.cfg.Status.Fill(want)
-	if err != nil {
-		r.cfg.Log.Warn("parts of the node's status are not known", zap.Error(err))
-	}
+	events := r.fill(want)
 	changed := newCIDRs || repaired || !sameMeta(base, want) || !status.Same(&base.Status, &want.Status)
 	if !changed && !periodic {
 		r.done(base, events, &base.Status)
@@ -130,6 +128,24 @@ func (r *reporter) sync(ctx context.Context, failures int) error {
 	r.last, r.delay = time.Now(), delay
 	r.done(got, events, &want.Status)
 	return nil
+}
+
+// fill writes the status, and tells what of it is not known when that changes.
+func (r *reporter) fill(n *v1.Node) []status.Event {
+	events, err := r.cfg.Status.Fill(n)
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	switch {
+	case text == r.unknown:
+	case err != nil:
+		r.cfg.Log.Warn("parts of the node's status are not known, and stay as they were", zap.Error(err))
+	default:
+		r.cfg.Log.Info("all of the node's status is known again")
+	}
+	r.unknown = text
+	return events
 }
 
 func sameMeta(a, b *v1.Node) bool {

@@ -1,6 +1,6 @@
 // Package podsource is the API server as a source of pods: those that are bound
-// to this node, and the ConfigMaps, Secrets, claims and volumes that they refer
-// to.
+// to this node, and the ConfigMaps, Secrets, claims of volumes and of devices, and
+// volumes that they refer to.
 //
 //	src, err := podsource.New(podsource.Config{Client: client, NodeName: "edge-1", Memory: store})
 //	...
@@ -9,7 +9,10 @@
 // Pods are followed by one watch, each object that they refer to by a watch of
 // its own, since a node may read no others: it begins with the first pod that
 // refers to the object and ends with the last one, or when the object says that
-// it never changes. Pods that are over, and mirror pods, need nothing any more.
+// it never changes. Claims, of volumes and of devices, and volumes are read again
+// and again, since a node may not watch them: soon while a pod waits for them, and
+// a ResourceClaim when one more pod uses it. Pods that are over, and mirror pods,
+// need nothing any more.
 //
 // A new pod is handed on when all it refers to has been read, or is known not
 // to be there, or two seconds have passed, so that it does not begin with an

@@ -13,8 +13,11 @@ import (
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/kubeapi/seal"
 )
 
 // Memory keeps values over a restart, for their owner's eyes alone: a
@@ -54,13 +57,13 @@ func itemKey(kind string, o metav1.Object) string {
 
 const kindPod = "Pod"
 
-var prefixes = map[string]string{kindPod: "pod-", kindConfigMap: "configmap-", kindSecret: "secret-", kindClaim: "claim-", kindVolume: "volume-"}
+var prefixes = map[string]string{kindPod: "pod-", kindConfigMap: "configmap-", kindSecret: "secret-", kindClaim: "claim-", kindVolume: "volume-", kindResource: "resourceclaim-"}
 
 // keeper writes what changes to the Memory, beside everything else.
 type keeper struct {
 	memory Memory
-	seal   *sealer // nil: as it is
-	locked bool    // the key cannot be used: no Secrets
+	seal   *seal.Sealer // nil: as it is
+	locked bool         // the key cannot be used: no Secrets
 	log    *zap.Logger
 	signal chan struct{}
 
@@ -86,7 +89,7 @@ func newKeeper(cfg Config) *keeper {
 	}
 	if cfg.SecretKeyFile != "" {
 		var err error
-		if k.seal, err = newSealer(cfg.SecretKeyFile); err != nil {
+		if k.seal, err = seal.Open(cfg.SecretKeyFile); err != nil {
 			k.locked = true
 			k.log.Error("Secrets are neither remembered nor kept: their key cannot be used", zap.String("file", cfg.SecretKeyFile), zap.Error(err))
 		}
@@ -104,7 +107,7 @@ func (s *Source) recall(k *keeper) {
 	defer s.mu.Unlock()
 	for _, o := range objects {
 		r := Ref{kindOf(o), o.GetNamespace(), o.GetName()}
-		s.refs[r] = &object{ref: r, is: o}
+		s.refs[r] = &object{ref: r, is: o, again: make(chan struct{}, 1)}
 	}
 	for _, p := range pods {
 		s.set(p)
@@ -238,7 +241,7 @@ func (k *keeper) write(it item) error {
 	}
 	b, err := json.Marshal(it.is)
 	if err == nil && secret && k.seal != nil {
-		b, err = k.seal.seal(it.key, b)
+		b, err = k.seal.Seal(it.key, b)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", it.key, err)
@@ -259,7 +262,7 @@ func (k *keeper) recall() (pods []*v1.Pod, objects []metav1.Object) {
 			continue // it is somebody else's
 		}
 		if err := k.read(key, into); err != nil {
-			if !errors.Is(err, errNoKey) {
+			if !errors.Is(err, seal.ErrNoKey) {
 				k.unknown[key] = true
 			}
 			k.log.Error("an object that was remembered is read from the API server again", zap.String("key", key), zap.Error(err))
@@ -287,6 +290,8 @@ func empty(key string) metav1.Object {
 		return &v1.PersistentVolumeClaim{}
 	case strings.HasPrefix(key, prefixes[kindVolume]):
 		return &v1.PersistentVolume{}
+	case strings.HasPrefix(key, prefixes[kindResource]):
+		return &resourcev1.ResourceClaim{}
 	}
 	return nil
 }
@@ -296,12 +301,12 @@ func (k *keeper) read(key string, into metav1.Object) error {
 	if err != nil {
 		return err
 	}
-	clear := !sealed(b)
+	clear := !seal.Sealed(b)
 	if !clear {
 		if k.seal == nil {
-			return fmt.Errorf("it is encrypted: %w", errNoKey)
+			return seal.ErrNoKey
 		}
-		if b, err = k.seal.open(key, b); err != nil {
+		if b, err = k.seal.Unseal(key, b); err != nil {
 			return err
 		}
 	}
@@ -328,6 +333,8 @@ func kindOf(o metav1.Object) string {
 		return kindClaim
 	case *v1.PersistentVolume:
 		return kindVolume
+	case *resourcev1.ResourceClaim:
+		return kindResource
 	default:
 		return kindConfigMap
 	}

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -23,7 +24,8 @@ type object struct {
 	is    metav1.Object // nil, if it is not there or was not read; never changed
 	known bool          // the server said so in this life
 	stop  context.CancelFunc
-	next  []Ref // what it refers to itself: a claim to its volume
+	next  []Ref         // what it refers to itself: a claim to its volume
+	again chan struct{} // has it read now, if it is polled
 }
 
 // refer notes what a pod, or an object of one, refers to from now on: what is
@@ -34,8 +36,11 @@ func (s *Source) refer(from *[]Ref, refs []Ref) {
 	for _, r := range refs {
 		o := s.refs[r]
 		if o == nil {
-			o = &object{ref: r}
+			o = &object{ref: r, again: make(chan struct{}, 1)}
 			s.refs[r] = o
+		}
+		if r.Kind == kindResource && o.users > 0 && !slices.Contains(old, r) {
+			o.poke() // it has been reserved for one more pod
 		}
 		o.users++
 		if o.stop == nil && !o.settled() {
@@ -65,6 +70,14 @@ func nextOf(o metav1.Object) []Ref {
 	return nil
 }
 
+// poke has a polled object read now.
+func (o *object) poke() {
+	select {
+	case o.again <- struct{}{}:
+	default:
+	}
+}
+
 // settled tells that an object is known and says that it never changes.
 func (o *object) settled() bool {
 	if !o.known || o.is == nil {
@@ -83,7 +96,9 @@ func (o *object) settled() bool {
 // waits tells whether a new pod waits for what it refers to. While there is
 // nobody to read that from, none does. s.mu is held.
 func (s *Source) waits(e *entry, now time.Time) bool {
-	return s.synced && !e.delivered && now.Before(e.due) && slices.ContainsFunc(e.refs, s.unknown)
+	return s.synced && !e.delivered && now.Before(e.due) && slices.ContainsFunc(e.refs, func(r Ref) bool {
+		return s.unknown(r) || r.Kind == kindResource && !usable(s.refs[r].is, e.pod)
+	})
 }
 
 // unknown tells whether an object, or one that it refers to, was never read.
@@ -110,6 +125,8 @@ func (s *Source) follow(o *object) {
 		s.run.wg.Go(func() {
 			s.poll(ctx, o, apiclient.PersistentVolumeClaims, func() polled { return &v1.PersistentVolumeClaim{} })
 		})
+	case kindResource:
+		s.run.wg.Go(func() { s.poll(ctx, o, apiclient.ResourceClaims, func() polled { return &resourcev1.ResourceClaim{} }) })
 	case kindVolume:
 		s.run.wg.Go(func() { s.poll(ctx, o, apiclient.PersistentVolumes, func() polled { return &v1.PersistentVolume{} }) })
 	}
@@ -179,12 +196,15 @@ func (s *Source) addObjects(snap *podmgr.Snapshot) {
 			snap.Claims = append(snap.Claims, is)
 		case *v1.PersistentVolume:
 			snap.Volumes = append(snap.Volumes, is)
+		case *resourcev1.ResourceClaim:
+			snap.ResourceClaims = append(snap.ResourceClaims, is)
 		}
 	}
 	slices.SortFunc(snap.ConfigMaps, func(a, b *v1.ConfigMap) int { return byName(a, b) })
 	slices.SortFunc(snap.Secrets, func(a, b *v1.Secret) int { return byName(a, b) })
 	slices.SortFunc(snap.Claims, func(a, b *v1.PersistentVolumeClaim) int { return byName(a, b) })
 	slices.SortFunc(snap.Volumes, func(a, b *v1.PersistentVolume) int { return byName(a, b) })
+	slices.SortFunc(snap.ResourceClaims, func(a, b *resourcev1.ResourceClaim) int { return byName(a, b) })
 }
 
 func byName(a, b metav1.Object) int {

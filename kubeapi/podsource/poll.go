@@ -3,10 +3,12 @@ package podsource
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -37,7 +39,7 @@ func (s *Source) poll(ctx context.Context, o *object, r apiclient.Resource, empt
 		case err == nil:
 			is.SetManagedFields(nil)
 			s.know(o, is)
-			if bound(is) {
+			if s.bound(o, is) {
 				pause = pollBound
 			}
 		case apierrors.IsNotFound(err):
@@ -50,17 +52,36 @@ func (s *Source) poll(ctx context.Context, o *object, r apiclient.Resource, empt
 		case <-ctx.Done():
 			t.Stop()
 			return
+		case <-o.again:
+			t.Stop()
 		case <-t.C:
 		}
 	}
 }
 
-func bound(o metav1.Object) bool {
+// bound tells that an object is what its pods wait for.
+func (s *Source) bound(ref *object, o metav1.Object) bool {
 	switch o := o.(type) {
 	case *v1.PersistentVolumeClaim:
 		return o.Status.Phase == v1.ClaimBound && o.Spec.VolumeName != ""
 	case *v1.PersistentVolume:
 		return o.Status.Phase == v1.VolumeBound
+	case *resourcev1.ResourceClaim:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, e := range s.pods {
+			if slices.Contains(e.refs, ref.ref) && !usable(o, e.pod) {
+				return false
+			}
+		}
 	}
 	return true
+}
+
+// usable tells whether a ResourceClaim is allocated, and reserved for a pod.
+func usable(o metav1.Object, pod *v1.Pod) bool {
+	c, ok := o.(*resourcev1.ResourceClaim)
+	return ok && c.Status.Allocation != nil && slices.ContainsFunc(c.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool {
+		return r.UID == pod.UID && r.Resource == "pods" && r.APIGroup == ""
+	})
 }

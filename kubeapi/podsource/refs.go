@@ -8,7 +8,7 @@ import (
 
 // Ref names an object that a pod refers to.
 type Ref struct {
-	Kind      string // "ConfigMap", "Secret", "PersistentVolumeClaim" or "PersistentVolume"
+	Kind      string // "ConfigMap", "Secret", "PersistentVolumeClaim", "PersistentVolume" or "ResourceClaim"
 	Namespace string // "" of a PersistentVolume
 	Name      string
 }
@@ -18,11 +18,12 @@ const (
 	kindSecret    = "Secret"
 	kindClaim     = "PersistentVolumeClaim"
 	kindVolume    = "PersistentVolume"
+	kindResource  = "ResourceClaim"
 )
 
 // refsOf lists what a pod refers to and may still need, each once: in volumes,
 // projected ones and those of CSI drivers included, claims among them, in the environment of all
-// its containers, and for pulling images.
+// its containers, for pulling images, and for devices.
 func refsOf(p *v1.Pod) []Ref {
 	if podmeta.IsMirror(p) || podmeta.IsTerminal(p.Status.Phase) {
 		return nil
@@ -54,7 +55,29 @@ func refsOf(p *v1.Pod) []Ref {
 	for _, s := range p.Spec.ImagePullSecrets {
 		add(kindSecret, s.Name)
 	}
+	resourceRefs(p, add)
 	return out
+}
+
+// resourceRefs are the ResourceClaims of a pod: those that it names, those that
+// were generated for it from templates, and the one that the scheduler made for
+// its extended resources (KEP-4381, KEP-5004).
+func resourceRefs(p *v1.Pod, add func(kind, name string)) {
+	for i := range p.Spec.ResourceClaims {
+		rc := &p.Spec.ResourceClaims[i]
+		if rc.ResourceClaimName != nil {
+			add(kindResource, *rc.ResourceClaimName)
+			continue
+		}
+		for _, st := range p.Status.ResourceClaimStatuses {
+			if st.Name == rc.Name && st.ResourceClaimName != nil {
+				add(kindResource, *st.ResourceClaimName)
+			}
+		}
+	}
+	if st := p.Status.ExtendedResourceClaimStatus; st != nil {
+		add(kindResource, st.ResourceClaimName)
+	}
 }
 
 func volumeRefs(v *v1.Volume, add func(kind, name string)) {

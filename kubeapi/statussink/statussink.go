@@ -43,8 +43,33 @@ type Config struct {
 type Sink struct {
 	cfg Config
 
-	mu   sync.Mutex
-	pods map[types.UID]known
+	mu     sync.Mutex
+	pods   map[types.UID]known
+	counts Counts
+}
+
+// Counts are what became of what was to be published since the Sink was made.
+type Counts struct {
+	Patched   uint64 // statuses that the server took
+	Same      uint64 // statuses that it had already
+	Deleted   uint64 // pods
+	Gone      uint64 // pods that it does not have any more
+	Conflicts uint64 // patches that were made again on what it has
+	Failed    uint64 // statuses and deletions that were not taken
+}
+
+// Counts returns them.
+func (s *Sink) Counts() Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts
+}
+
+// count adds to one of them.
+func (s *Sink) count(add func(*Counts)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	add(&s.counts)
 }
 
 // known is what the last calls for a pod told.
@@ -74,6 +99,7 @@ func (s *Sink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) err
 		err = s.patch(ctx, pod, api, status)
 	}
 	if apierrors.IsConflict(err) {
+		s.count(func(c *Counts) { c.Conflicts++ })
 		if api, err = s.read(ctx, pod); err == nil {
 			err = s.patch(ctx, pod, api, status)
 		}
@@ -98,6 +124,7 @@ func (s *Sink) Delete(ctx context.Context, pod *v1.Pod) error {
 	}
 	if err == nil {
 		s.forget(pod.UID)
+		s.count(func(c *Counts) { c.Deleted++ })
 	}
 	return s.outcome(pod, "deletion", err)
 }
@@ -137,13 +164,18 @@ func (s *Sink) read(ctx context.Context, pod *v1.Pod) (v1.PodStatus, error) {
 
 func (s *Sink) patch(ctx context.Context, pod *v1.Pod, api, status v1.PodStatus) error {
 	body, err := patchOf(pod.UID, api, forward(api, status))
-	if err != nil || body == nil {
+	if err != nil {
 		return err
+	}
+	if body == nil {
+		s.count(func(c *Counts) { c.Same++ })
+		return nil
 	}
 	var p v1.Pod
 	if err := s.cfg.Client.Patch(ctx, apiclient.Pods, keyOf(pod), types.StrategicMergePatchType, body, &p, "status"); err != nil {
 		return err
 	}
+	s.count(func(c *Counts) { c.Patched++ })
 	if p.UID == pod.UID {
 		s.learn(&p)
 	}
@@ -186,9 +218,13 @@ func (s *Sink) outcome(pod *v1.Pod, what string, err error) error {
 		return nil
 	case apierrors.IsNotFound(err):
 		s.forget(pod.UID)
+		s.count(func(c *Counts) { c.Gone++ })
 		return fmt.Errorf("%s of %s: %w", what, keyOf(pod), statusmgr.ErrGone)
 	case errors.Is(err, statusmgr.ErrGone):
 		s.forget(pod.UID)
+		s.count(func(c *Counts) { c.Gone++ })
+	default:
+		s.count(func(c *Counts) { c.Failed++ })
 	}
 	err = fmt.Errorf("%s of %s: %w", what, keyOf(pod), err)
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {

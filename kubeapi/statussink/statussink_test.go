@@ -193,6 +193,9 @@ func TestDelete(t *testing.T) {
 	if got := shown(srv); got != "none" {
 		t.Errorf("shows %s", got)
 	}
+	if got, want := sink.Counts(), (statussink.Counts{Deleted: 1}); got != want {
+		t.Errorf("counts %+v, want %+v", got, want)
+	}
 }
 
 func TestConflicts(t *testing.T) {
@@ -205,6 +208,17 @@ func TestConflicts(t *testing.T) {
 	srv.Fail(kubeapitest.Refuse(-1, kubeapitest.Status(http.StatusConflict), kubeapitest.Any))
 	if err := sink.Update(t.Context(), p, v1.PodStatus{Phase: v1.PodFailed}); err == nil || errors.Is(err, statusmgr.ErrGone) {
 		t.Errorf("got %v", err)
+	}
+	srv.Heal()
+	if err := sink.Update(t.Context(), p, v1.PodStatus{Phase: v1.PodRunning}); err != nil {
+		t.Error(err)
+	}
+	srv.Remove(apiclient.Pods, "ns", "a")
+	if err := sink.Update(t.Context(), p, v1.PodStatus{Phase: v1.PodFailed}); !errors.Is(err, statusmgr.ErrGone) {
+		t.Errorf("got %v", err)
+	}
+	if got, want := sink.Counts(), (statussink.Counts{Patched: 1, Same: 1, Conflicts: 2, Failed: 1, Gone: 1}); got != want {
+		t.Errorf("counts %+v, want %+v", got, want)
 	}
 }
 

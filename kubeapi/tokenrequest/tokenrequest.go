@@ -3,11 +3,12 @@
 //
 //	r, err := tokenrequest.New(client)
 //	...
-//	cache, err := tokens.New(tokens.Config{Requester: r})
+//	k, err := tokenrequest.NewKeeper(tokenrequest.KeeperConfig{Requester: r, Memory: store})
 //
 // A node may ask for tokens that are bound to one of its pods, and no others:
-// the spec's BoundObjectRef says which. Nothing is kept here and nothing tried
-// again; [tokens.Cache] does both.
+// the spec's BoundObjectRef says which. A [Requester] keeps nothing and tries
+// nothing again; [tokens.Cache] does both, and a [Keeper], which has one, does so
+// over a restart.
 package tokenrequest
 
 import (

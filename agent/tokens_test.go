@@ -1,0 +1,43 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/volumemgr/tokens"
+)
+
+// keeping are tokens that outlast the agent.
+type keeping struct{ known atomic.Value }
+
+func (*keeping) Token(context.Context, string, string, authv1.TokenRequestSpec) (tokens.Token, error) {
+	return tokens.Token{}, errors.New("none")
+}
+func (*keeping) Forget(types.UID) {}
+func (k *keeping) Retain(known func(types.UID) bool) {
+	k.known.Store([2]bool{known("uid-p"), known("uid-gone")})
+}
+
+func TestTokensOfPodsThatAreGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, k := newNode(t), &keeping{}
+		n.configure = func(cfg *agent.Config) { cfg.Tokens = k }
+		n.want = []*v1.Pod{newPod("p", runs("c"))}
+		l := n.start()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if got := k.known.Load(); got != [2]bool{true, false} {
+			t.Errorf("told %v of a pod that is there and one that is not", got)
+		}
+		l.stop()
+	})
+}

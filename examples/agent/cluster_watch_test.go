@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	criapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+)
+
+// eventStream is a runtime whose stream of events opens, or not, and ends.
+type eventStream struct {
+	criapi.RuntimeService
+	opens bool
+}
+
+var errEnded = errors.New("it has ended")
+
+func (s eventStream) GetContainerEvents(_ context.Context, _ chan *runtimeapi.ContainerEventResponse, opened func(runtimeapi.RuntimeService_GetContainerEventsClient)) error {
+	if s.opens && opened != nil {
+		opened(nil)
+	}
+	return errEnded
+}
+
+func TestTheRuntimeIsWatched(t *testing.T) {
+	for _, opens := range []bool{true, false} {
+		told, opened, want := 0, 0, 0
+		if opens {
+			want = 2 // its begin and its end
+		}
+		w := watchedRuntime{eventStream{opens: opens}, func() { told++ }}
+		err := w.GetContainerEvents(t.Context(), nil, func(runtimeapi.RuntimeService_GetContainerEventsClient) { opened++ })
+		if !errors.Is(err, errEnded) || told != want || opened != want/2 {
+			t.Errorf("opens %t: told %d times, want %d; %d opened (%v)", opens, told, want, opened, err)
+		}
+		if err := w.GetContainerEvents(t.Context(), nil, nil); !errors.Is(err, errEnded) || told != 2*want {
+			t.Errorf("opens %t, and nobody asks: told %d times (%v)", opens, told, err)
+		}
+	}
+}
+
+// imageStore is an image service that does what it is asked to, or fails.
+type imageStore struct {
+	criapi.ImageManagerService
+	err error
+}
+
+func (s imageStore) PullImage(context.Context, *runtimeapi.ImageSpec, *runtimeapi.AuthConfig, *runtimeapi.PodSandboxConfig) (string, error) {
+	return "sha256:1", s.err
+}
+func (s imageStore) RemoveImage(context.Context, *runtimeapi.ImageSpec) error { return s.err }
+
+func TestImagesAreWatched(t *testing.T) {
+	for _, fails := range []error{nil, errEnded} {
+		told, want := 0, 2
+		if fails != nil {
+			want = 0
+		}
+		w := watchedImages{imageStore{err: fails}, func() { told++ }}
+		ref, err := w.PullImage(t.Context(), nil, nil, nil)
+		if ref != "sha256:1" || !errors.Is(err, fails) || !errors.Is(w.RemoveImage(t.Context(), nil), fails) || told != want {
+			t.Errorf("told %d times, want %d; %q, %v", told, want, ref, err)
+		}
+	}
+}
+
+func TestDeclaredFeatures(t *testing.T) {
+	for serves, want := range map[bool]int{true: 4, false: 3} {
+		got := declared(&kubeletconfig.KubeletConfiguration{EnableServer: &serves})
+		if len(got) != want || !slices.IsSorted(got) || slices.Contains(got, "ExtendWebSocketsToKubelet") != serves {
+			t.Errorf("with a server %t: %v", serves, got)
+		}
+	}
+}
