@@ -41,7 +41,7 @@ var ceilings = map[string]float64{
 	"dra": 20.5, "cri/crilog": 7.5, "volumemgr/claims": 13.5, "node/status": 13.5, "node/status/cristatus": 20.5,
 	"kubeapi/apiclient": 15, "kubeapi/follow": 15, "kubeapi/podsource": 15, "kubeapi/statussink": 15, "kubeapi/mirror": 15,
 	"kubeapi/events": 15, "kubeapi/catalog": 15, "kubeapi/tokenrequest": 15, "kubeapi/node": 15, "kubeapi/credentials": 15,
-	"kubeapi/reviews": 15, "kubeapi/kubeapitest": 15,
+	"kubeapi/reviews": 15, "kubeapi/kubeapitest": 15, "kubeapi/metrics": 15, "kubeapi/trustbundles": 15, "kubeapi/seal": 2.5,
 	"server": 20.5, "server/auth": 13.5, "server/nodelog": 7.5, "server/profile": 7.5, "server/serving": 13.5, "server/stream": 20.5, "server/usage": 13.5,
 }
 
