@@ -211,6 +211,7 @@ func (m *machine) until(ctx context.Context, what, url string) error {
 		if err != nil {
 			return err
 		}
+		req.Header.Set("Authorization", "Bearer "+m.token)
 		res, err := client.Do(req)
 		if err == nil {
 			_ = res.Body.Close()
