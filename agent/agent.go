@@ -325,7 +325,7 @@ func New(cfg Config) (*Agent, error) {
 		mirrors:    newMirrors(cfg.Mirrors, cfg.Log.Named("mirror")),
 		settled:    make(chan struct{}),
 	}
-	a.node = &predicates{nodeName: cfg.Node.Name, fixed: cfg.Node.Labels, live: cfg.NodeLabels, allocatable: cfg.Node.Allocatable}
+	a.node = &predicates{nodeName: cfg.Node.Name, fixed: cfg.Node.Labels, live: cfg.NodeLabels, allocatable: cfg.Node.Allocatable, armored: sync.OnceValue(appArmorEnabled)}
 	if cfg.Devices != nil {
 		a.node.devices = cfg.Devices.Capacity
 	}
