@@ -9,10 +9,13 @@ import (
 	"runtime"
 	"strings"
 
-	imageutils "k8s.io/kubernetes/test/utils/image"
+	imageutils "k8s.io/kubernetes/test/utils/image" //nolint:depguard // nobody imports a command; these are the names that the suite asks for
 
 	"github.com/nodewright/nodewright/internal/sampleimage"
 )
+
+// sources of the suite's images.
+const sources = "k8s.io/kubernetes/test/images/"
 
 // images makes the images that the suite asks for and returns their archives.
 func images(ctx context.Context, o options) ([]string, error) {
@@ -47,7 +50,7 @@ func images(ctx context.Context, o options) ([]string, error) {
 }
 
 func suiteImages(ctx context.Context, o options, dir string) ([]sampleimage.Image, error) {
-	base, err := busyboxFiles(ctx)
+	base, err := busyboxFiles(ctx, o, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +58,7 @@ func suiteImages(ctx context.Context, o options, dir string) ([]sampleimage.Imag
 	if err != nil {
 		return nil, err
 	}
-	nnp, err := compile(ctx, o, dir, "nonewprivs")
+	nnp, err := compile(ctx, o, dir, "nonewprivs", sources+"nonewprivs")
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +93,7 @@ func suiteImages(ctx context.Context, o options, dir string) ([]sampleimage.Imag
 }
 
 // busyboxFiles are the machine's busybox and what Alpine has beside it.
-func busyboxFiles(ctx context.Context) ([]sampleimage.File, error) {
+func busyboxFiles(ctx context.Context, o options, dir string) ([]sampleimage.File, error) {
 	path, err := exec.LookPath("busybox")
 	if err != nil {
 		return nil, fmt.Errorf("%w: apt-get install busybox-static", err)
@@ -103,7 +106,13 @@ func busyboxFiles(ctx context.Context) ([]sampleimage.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("busybox --list: %w", err)
 	}
+	extras, err := compile(ctx, o, dir, "extras", "./conformance/extras")
+	if err != nil {
+		return nil, err
+	}
 	files := []sampleimage.File{
+		{Path: "/usr/bin/extras", Mode: 0o755, Data: extras},
+		{Path: "/usr/bin/curl", Mode: 0o777, Link: "extras"}, {Path: "/usr/bin/nmeter", Mode: 0o777, Link: "extras"},
 		{Path: "/bin/busybox", Mode: 0o755, Data: binary}, {Path: "/tmp/", Mode: 0o1777}, {Path: "/root/", Mode: 0o700},
 		{Path: "/etc/passwd", Mode: 0o644, Data: []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/sbin/nologin\nuser-defined-in-image:x:1000:1000::/:/bin/sh\n")},
 		{Path: "/etc/group", Mode: 0o644, Data: []byte("root:x:0:root\nnobody:x:65534:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n")},
@@ -113,7 +122,7 @@ func busyboxFiles(ctx context.Context) ([]sampleimage.File, error) {
 			files = append(files, sampleimage.File{Path: "/bin/" + name, Mode: 0o777, Link: "/bin/busybox"})
 		}
 	}
-	for _, dir := range []string{"/usr/bin/", "/var/", "/home/", "/opt/", "/mnt/"} {
+	for _, dir := range []string{"/var/", "/home/", "/opt/", "/mnt/"} {
 		files = append(files, sampleimage.File{Path: dir, Mode: 0o755})
 	}
 	return files, nil
@@ -121,11 +130,11 @@ func busyboxFiles(ctx context.Context) ([]sampleimage.File, error) {
 
 // agnhostFiles are those of the suite's all-purpose image.
 func agnhostFiles(ctx context.Context, o options, dir string) ([]sampleimage.File, error) {
-	program, err := compile(ctx, o, dir, "agnhost")
+	program, err := compile(ctx, o, dir, "agnhost", sources+"agnhost")
 	if err != nil {
 		return nil, err
 	}
-	list := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", "k8s.io/kubernetes/test/images/agnhost")
+	list := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", sources+"agnhost")
 	list.Dir = filepath.Join(o.repository, "e2e")
 	source, err := list.Output()
 	if err != nil {
@@ -144,7 +153,7 @@ func agnhostFiles(ctx context.Context, o options, dir string) ([]sampleimage.Fil
 
 // compile builds a program of the suite's images, unless it is newer than what
 // says the suite's version: without cgo that compiles much of Kubernetes anew.
-func compile(ctx context.Context, o options, dir, name string) ([]byte, error) {
+func compile(ctx context.Context, o options, dir, name, source string) ([]byte, error) {
 	out, module := filepath.Join(dir, name), filepath.Join(o.repository, "e2e")
 	version, err := os.Stat(filepath.Join(module, "go.mod"))
 	if err != nil {
@@ -153,7 +162,7 @@ func compile(ctx context.Context, o options, dir, name string) ([]byte, error) {
 	if built, err := os.Stat(out); err == nil && built.ModTime().After(version.ModTime()) {
 		return os.ReadFile(out)
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", out, "k8s.io/kubernetes/test/images/"+name)
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", out, source)
 	cmd.Dir = module
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if msg, err := cmd.CombinedOutput(); err != nil {

@@ -173,7 +173,11 @@ func (m *machine) suite(ctx context.Context) error {
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // the report is written then
 	cmd.WaitDelay = time.Minute
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	return cmd.Run()
+	err = cmd.Run()
+	if cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // those of the suite that ginkgo has left behind
+	}
+	return err
 }
 
 // run starts a program, whose words go to NAME.log.
