@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	imageutils "k8s.io/kubernetes/test/utils/image" //nolint:depguard // nobody imports a command; these are the names that the suite asks for
@@ -33,6 +34,9 @@ func images(ctx context.Context, o options) ([]string, error) {
 	}
 	for _, img := range all {
 		img.Architecture = runtime.GOARCH
+		// Two names of one image are one image to the runtime, and a container's
+		// status may then bear the other name.
+		img.Files = append(slices.Clip(img.Files), sampleimage.File{Path: "/etc/image", Mode: 0o644, Data: []byte(img.Name + "\n")})
 		path := filepath.Join(dir, strings.NewReplacer("/", "_", ":", "_").Replace(img.Name)+".tar")
 		f, err := os.Create(path)
 		if err != nil {
@@ -113,6 +117,7 @@ func busyboxFiles(ctx context.Context, o options, dir string) ([]sampleimage.Fil
 	files := []sampleimage.File{
 		{Path: "/usr/bin/extras", Mode: 0o755, Data: extras},
 		{Path: "/usr/bin/curl", Mode: 0o777, Link: "extras"}, {Path: "/usr/bin/nmeter", Mode: 0o777, Link: "extras"},
+		{Path: "/bin/bash", Mode: 0o755, Data: []byte("#!/bin/sh\nexec /bin/sh \"$@\"\n")},
 		{Path: "/bin/busybox", Mode: 0o755, Data: binary}, {Path: "/tmp/", Mode: 0o1777}, {Path: "/root/", Mode: 0o700},
 		{Path: "/etc/passwd", Mode: 0o644, Data: []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/sbin/nologin\nuser-defined-in-image:x:1000:1000::/:/bin/sh\n")},
 		{Path: "/etc/group", Mode: 0o644, Data: []byte("root:x:0:root\nnobody:x:65534:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n")},
