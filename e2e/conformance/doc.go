@@ -25,6 +25,6 @@
 // No registry is asked. The images are made here under the names that the suite
 // asks for: agnhost and nonewprivs of the suite's own sources, pause of
 // examples/images. Busybox, also where an image is one of Alpine's, is the
-// machine's own, with the curl and nmeter of extras; so are perl's image and
+// machine's own, with the curl, nmeter and nc of extras; so are perl's image and
 // nginx's, which is busybox with a page to serve. Specs that pull from a registry fail.
 package main

@@ -1,17 +1,20 @@
 // Command extras is what the suite's images have beside busybox and agnhost: as
-// much of curl and nmeter as the suite uses, by the name it is called with.
+// much of curl, nmeter and nc as the suite uses, by the name it is called with.
 package main
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -24,10 +27,52 @@ func main() {
 			fmt.Fprintln(os.Stderr, "curl:", err)
 			os.Exit(7)
 		}
+	case "nc":
+		if err := nc(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, "nc:", err)
+			os.Exit(1)
+		}
 	default:
-		fmt.Fprintf(os.Stderr, "%q is neither curl nor nmeter\n", name)
+		fmt.Fprintf(os.Stderr, "%q is neither curl, nmeter nor nc\n", name)
 		os.Exit(127)
 	}
+}
+
+// nc sends its input as one datagram and prints what comes within the time of
+// -w. Without -u it is busybox's.
+func nc(args []string) error {
+	if !slices.Contains(args, "-u") {
+		return syscall.Exec("/bin/busybox", append([]string{"nc"}, args...), os.Environ())
+	}
+	wait := time.Second
+	if i := slices.Index(args, "-w"); i >= 0 && i+1 < len(args) {
+		s, _ := strconv.Atoi(args[i+1])
+		wait = time.Duration(s) * time.Second
+	}
+	if len(args) < 2 {
+		return errors.New("want a host and a port")
+	}
+	conn, err := net.Dial("udp", net.JoinHostPort(args[len(args)-2], args[len(args)-1]))
+	if err != nil {
+		return err
+	}
+	input, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		return err
+	}
+	if _, err := conn.Write(input); err != nil {
+		return err
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
+		return err
+	}
+	buf := make([]byte, 1<<16)
+	n, err := conn.Read(buf)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
+	}
+	_, _ = os.Stdout.Write(buf[:n])
+	return err
 }
 
 // curl reads one URL and prints what comes.
