@@ -27,4 +27,13 @@
 // examples/images. Busybox, also where an image is one of Alpine's, is the
 // machine's own, with the curl, nmeter and nc of extras; so are perl's image and
 // nginx's, which is busybox with a page to serve. Specs that pull from a registry fail.
+//
+// # What fails for the machine
+//
+// Three specs of Containers Lifecycle want images pulled always (image is
+// updated). Debian's shell drops names of variables with a dash (consumable via
+// the environment). Recursive read-only mounts need a root that is a shared
+// mount, PrivilegedPod a kernel with dummy interfaces, Summary API one with
+// cgroup v2 and PSI. On a machine with two CPUs more than ten specs at a time
+// take longer than some of them bear.
 package main
