@@ -2,7 +2,7 @@
 BIN  := $(CURDIR)/build/bin
 TIME ?= 30s
 
-.PHONY: help run test ci lint bench fuzz budgets e2e test-vm tools build clean
+.PHONY: help run test ci lint bench fuzz budgets e2e conformance test-vm tools build clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -26,9 +26,9 @@ ci: tools build lint test ## what must be green before a change goes in; needs r
 
 lint: $(BIN)/golangci-lint ## golangci-lint over everything
 	go vet ./...
-	go -C e2e vet . ./controlplane
+	go -C e2e vet . ./controlplane ./conformance
 	$(BIN)/golangci-lint run ./...
-	cd e2e && $(BIN)/golangci-lint run . ./controlplane
+	cd e2e && $(BIN)/golangci-lint run . ./controlplane ./conformance
 
 bench: ## every benchmark
 	go test -run '^$$' -bench . -benchmem ./...
@@ -49,6 +49,12 @@ test-vm: tools ## the tests that need root, in a VM with cgroup v2; PKG=./cri AR
 e2e: tools build ## the agent as a node of a real cluster; ARGS='-v -run TestBurst -burst 100'
 	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
 	go -C e2e test -race -count=1 -timeout 20m . $(ARGS)
+
+conformance: tools build ## Kubernetes' own suite for nodes against the agent; FOCUS='ConfigMap|Secrets' LABELS='NodeConformance && Serial' PROCS=1
+	go -C e2e build -o $(BIN)/ginkgo github.com/onsi/ginkgo/v2/ginkgo
+	go -C e2e test -c -ldflags '-s -w' -o $(BIN)/e2e_node.test k8s.io/kubernetes/test/e2e_node
+	go -C e2e build -o $(BIN)/conformance ./conformance
+	$(BIN)/conformance $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
 
 tools: ## containerd, runc, CNI plugins, crictl and benchstat, pinned in tools/go.mod
 	@go build -o $(BIN)/run ./internal/cmd/run

@@ -49,11 +49,13 @@ type predicates struct {
 	allocatable v1.ResourceList
 	devices     func() map[v1.ResourceName]devicemgr.Count // nil: there are none
 	others      func() v1.ResourceList                     // Config.NodeResources
+	unsafe      []string                                   // sysctls that pods may set beside the safe ones
+	armored     func() bool                                // the kernel enforces AppArmor profiles; nil: not asked
 }
 
 func (p *predicates) Admit(pod *v1.Pod, others []*v1.Pod) *Rejection {
 	for _, check := range []func(*v1.Pod, []*v1.Pod) *Rejection{
-		p.operatingSystem, p.fit, p.name, p.selector, p.ports,
+		p.operatingSystem, p.fit, p.name, p.selector, p.ports, p.appArmor, p.sysctls,
 	} {
 		if r := check(pod, others); r != nil {
 			return r

@@ -88,6 +88,9 @@ type Config struct {
 	// it of dynamic resources; those of DRA.
 	PodResourcesSocket string
 	Claims             podresources.Claims
+	// UnsafeSysctls are those that pods may set beside the safe ones: whole
+	// names, or beginnings with a * (allowedUnsafeSysctls). None.
+	UnsafeSysctls []string
 	// Admitters are asked after the agent's own checks, in order.
 	Admitters []Admitter
 	// Placement gives containers CPUs and memory of their own, on the machine's
@@ -334,7 +337,10 @@ func New(cfg Config) (*Agent, error) {
 		mirrors:    newMirrors(cfg.Mirrors, cfg.Log.Named("mirror")),
 		settled:    make(chan struct{}),
 	}
-	a.node = &predicates{nodeName: cfg.Node.Name, fixed: cfg.Node.Labels, live: cfg.NodeLabels, allocatable: cfg.Node.Allocatable, others: cfg.NodeResources}
+	a.node = &predicates{
+		nodeName: cfg.Node.Name, fixed: cfg.Node.Labels, live: cfg.NodeLabels, allocatable: cfg.Node.Allocatable, others: cfg.NodeResources,
+		unsafe: cfg.UnsafeSysctls, armored: sync.OnceValue(appArmorEnabled),
+	}
 	if cfg.Devices != nil {
 		a.node.devices = cfg.Devices.Capacity
 	}

@@ -224,12 +224,24 @@ func (a *Agent) wanted(uid types.UID) bool {
 	return ok
 }
 
+// asShown is a pod with the status that its source shows now: conditions of
+// others, which readiness gates wait for, change without the spec.
+func (a *Agent) asShown(pod *v1.Pod) *v1.Pod {
+	shown, ok := a.pods.Pod(pod.UID)
+	if !ok || shown == pod {
+		return pod
+	}
+	now := *pod
+	now.Status = shown.Status
+	return &now
+}
+
 // status computes the pod's status from what the runtime shows. Its probes are
 // told of that first.
 func (a *Agent) status(ctx context.Context, pod *v1.Pod, obs *observed.Pod, final bool) v1.PodStatus {
 	a.probes.Observe(pod, obs)
 	in := podstatus.Input{
-		Pod:      pod,
+		Pod:      a.asShown(pod),
 		Observed: a.runtime.WithMessages(pod, a.podDir(pod.UID), obs),
 		Runtime:  a.name.get(ctx),
 		Terminal: final,

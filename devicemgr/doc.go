@@ -46,8 +46,9 @@
 // that hangs, floods or lies costs the pods that ask for its resource, and no
 // others: lists are read at 8 MiB a second, an equal list costs nothing, and
 // none is ever stored. One that goes away is tried again for Config.Grace, for
-// which its capacity stays; a plugin that takes over a resource is not harmed
-// by the end of the old one. A crash at any moment leaves each pod with what
+// which its capacity stays; one that ends its list with an error of its own is
+// asked no more until it registers again. A plugin that takes over a resource is
+// not harmed by the end of the old one. A crash at any moment leaves each pod with what
 // it had, or with what it was given. A record that is damaged blocks the
 // resource as long as its pod runs, rather than have a device given twice.
 package devicemgr

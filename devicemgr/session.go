@@ -64,7 +64,7 @@ func (m *Manager) open(ctx context.Context, name, endpoint string, p Plugin) (*s
 	defer done()
 	o, err := p.Options(call)
 	if err != nil {
-		return nil, &PluginError{name, "GetDevicePluginOptions", err}
+		return nil, fmt.Errorf("failed to get device plugin options: %w", &PluginError{name, "GetDevicePluginOptions", err}) // the suite's words
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -177,7 +177,7 @@ func (m *Manager) ended(s *session, err error) (again, listed bool) {
 		m.cfg.Log.Warn("device plugin lost", zap.String("resource", s.resource), zap.String("endpoint", s.endpoint), zap.Error(err))
 	}
 	m.lose(r, fmt.Sprintf("its plugin does not answer: %v", err))
-	if m.over(r) && time.Since(s.since) >= m.cfg.Grace {
+	if errors.As(err, new(*resignedError)) || m.over(r) && time.Since(s.since) >= m.cfg.Grace {
 		m.cfg.Log.Warn("device plugin given up until it registers again", zap.String("resource", s.resource), zap.Error(err))
 		r.session = nil
 		return false, listed

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"time"
 
@@ -60,6 +61,10 @@ func dial(socket string, log *zap.Logger) (*remote, error) {
 
 func (r *remote) Close() error { return r.conn.Close() }
 
+// resignedError is a plugin's own error, with which it ended the watch: it is
+// there, and has said that it does not go on.
+type resignedError struct{ error }
+
 // plain is an error without the words of gRPC.
 func plain(err error) error {
 	if err == nil {
@@ -93,6 +98,9 @@ func (r *remote) Watch(ctx context.Context, list func([]Device)) error {
 	}
 	for {
 		msg, err := stream.Recv()
+		if status.Code(err) == codes.Unknown && !errors.Is(err, io.EOF) {
+			return &resignedError{plain(err)}
+		}
 		if err != nil {
 			return plain(err)
 		}

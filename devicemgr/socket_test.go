@@ -28,6 +28,9 @@ type program struct {
 	pluginapi.UnimplementedDevicePluginServer
 	server   *grpc.Server
 	lists    chan []*pluginapi.Device
+	resign   chan error   // ends the watch
+	watches  atomic.Int64 // that were begun
+	options  error
 	allocate func(ctx context.Context) error
 	sent     atomic.Int64
 }
@@ -38,7 +41,7 @@ func launch(t *testing.T, socket string, devices ...string) *program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &program{server: grpc.NewServer(), lists: make(chan []*pluginapi.Device, 1)}
+	p := &program{server: grpc.NewServer(), lists: make(chan []*pluginapi.Device, 1), resign: make(chan error)}
 	p.lists <- apiDevices(devices...)
 	pluginapi.RegisterDevicePluginServer(p.server, p)
 	go p.server.Serve(l)
@@ -64,14 +67,17 @@ func apiDevices(ids ...string) []*pluginapi.Device {
 }
 
 func (p *program) GetDevicePluginOptions(context.Context, *pluginapi.Empty) (*pluginapi.DevicePluginOptions, error) {
-	return &pluginapi.DevicePluginOptions{PreStartRequired: true, GetPreferredAllocationAvailable: true}, nil
+	return &pluginapi.DevicePluginOptions{PreStartRequired: true, GetPreferredAllocationAvailable: true}, p.options
 }
 
 func (p *program) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStreamingServer[pluginapi.ListAndWatchResponse]) error {
+	p.watches.Add(1)
 	for {
 		select {
 		case <-stream.Context().Done():
 			return nil
+		case err := <-p.resign:
+			return err
 		case list := <-p.lists:
 			if err := stream.Send(&pluginapi.ListAndWatchResponse{Devices: list}); err != nil {
 				return err
@@ -199,6 +205,44 @@ func TestPluginOverSocket(t *testing.T) {
 	}
 	if err := l.Healthy(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestResigned: a plugin that ends its list with an error of its own is not asked
+// again. Its devices are not to be had, and count, until it registers again.
+func TestResigned(t *testing.T) {
+	l, dir := served(t)
+	p := launch(t, filepath.Join(dir, "gpu.sock"), "a", "b")
+	if err := register(t, dir, asks("gpu.sock", gpu)); err != nil {
+		t.Fatal(err)
+	}
+	l.until(t, gpu, 2, 2)
+	p.resign <- errors.New("ListAndWatch failed")
+	l.until(t, gpu, 2, 0)
+	select {
+	case p.resign <- errors.New("again"): // a watch would take it
+		t.Error("it is watched again")
+	case <-time.After(1500 * time.Millisecond): // the first retry would come after a second
+	}
+	if n := p.watches.Load(); n != 1 {
+		t.Errorf("%d watches, want 1", n)
+	}
+	l.until(t, gpu, 2, 0)
+	p.lists <- apiDevices("a")
+	if err := register(t, dir, asks("gpu.sock", gpu)); err != nil {
+		t.Fatal(err)
+	}
+	l.until(t, gpu, 1, 1)
+}
+
+// TestOptionsFail tells a plugin why it is not taken, in the words that
+// Kubernetes' own suite looks for.
+func TestOptionsFail(t *testing.T) {
+	_, dir := served(t)
+	launch(t, filepath.Join(dir, "gpu.sock")).options = errors.New("no options today")
+	err := register(t, dir, asks("gpu.sock", gpu))
+	if err == nil || !strings.Contains(err.Error(), "failed to get device plugin options") || !strings.Contains(err.Error(), "no options today") {
+		t.Errorf("registration: %v", err)
 	}
 }
 

@@ -342,8 +342,37 @@ func (p *patient) ExecSync(ctx context.Context, _ string, _ []string, timeout ti
 	return nil, nil, ctx.Err()
 }
 
+// onlooker notes what runs while a hook does.
+type onlooker struct {
+	*memory
+	during map[string]int
+}
+
+func (o *onlooker) ExecSync(context.Context, string, []string, time.Duration) ([]byte, []byte, error) {
+	time.Sleep(time.Second)
+	o.during = o.live()
+	return nil, nil, nil
+}
+
+// A postStart hook holds back the containers after its own, and no others.
+func TestPostStartHoldsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, w := &onlooker{memory: newMemory()}, build(v1.RestartPolicyAlways, nil, "a", "b", "c", "d")
+		w.pod.Spec.Containers[1].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"x"}}}}
+		m := manager(t, r.memory)
+		m.rt = r
+		mustSync(t, m, request(t, w, r.look()))
+		if d := r.during; d["a"] != 1 || d["b"] != 1 || d["c"] != 0 || d["d"] != 0 {
+			t.Errorf("while b's hook runs: %v", d)
+		}
+		if n := r.live(); n["c"] != 1 || n["d"] != 1 {
+			t.Errorf("after it: %v", n)
+		}
+	})
+}
+
 // A preStop hook has its grace period, be it longer than a hook may otherwise
-// take; a postStart hook that hangs does not hang for ever.
+// take, and goes on until the container is gone; a postStart hook that hangs does not hang for ever.
 func TestHookLimits(t *testing.T) {
 	exec := &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"x"}}}
 	synctest.Test(t, func(t *testing.T) {
@@ -357,8 +386,8 @@ func TestHookLimits(t *testing.T) {
 		if err := m.Kill(t.Context(), w.pod, r.look(), nil); err != nil {
 			t.Error(err)
 		}
-		if r.took != time.Hour || r.given != time.Hour {
-			t.Errorf("preStop ended after %v, given %v; want 1h", r.took, r.given)
+		if r.took != time.Hour || r.given != time.Hour+minGrace*time.Second {
+			t.Errorf("preStop ended after %v, given %v; want 1h, and what the container has", r.took, r.given)
 		}
 		if len(log.warnings) != 1 || log.warnings[0] != "FailedPreStopHook: PreStopHook failed" {
 			t.Errorf("warnings %v", log.warnings)

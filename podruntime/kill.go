@@ -148,7 +148,7 @@ func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, ips []string, 
 	start := time.Now()
 	left := func() time.Duration { return grace - time.Since(start) }
 	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil && grace > 0 {
-		m.preStop(ctx, pod, ips, c, o.ID, grace)
+		defer m.preStop(ctx, pod, ips, c, o.ID, grace)()
 	}
 	if grace > 0 {
 		t.await(ctx, o.Name, left())
@@ -163,12 +163,30 @@ func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, ips []string, 
 	return nil
 }
 
-// preStop runs the hook for as long as the grace period allows.
-func (m *Manager) preStop(ctx context.Context, pod *v1.Pod, ips []string, c *v1.Container, id string, grace time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, grace)
-	defer cancel()
-	if err := m.runHook(ctx, pod, ips, c, id, c.Lifecycle.PreStop); err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+// preStop runs the hook and waits for it as long as the grace period allows. A
+// hook that takes longer goes on until the container is gone, which end is told.
+func (m *Manager) preStop(ctx context.Context, pod *v1.Pod, ips []string, c *v1.Container, id string, grace time.Duration) (end func()) {
+	ctx, cancel := context.WithTimeout(ctx, grace+minGrace*time.Second)
+	failed := make(chan error, 1)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		failed <- m.runHook(ctx, pod, ips, c, id, c.Lifecycle.PreStop)
+	}()
+	late := time.NewTimer(grace)
+	defer late.Stop()
+	var err error
+	select {
+	case err = <-failed:
+	case <-late.C:
+		err = context.DeadlineExceeded
+	}
+	if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		m.event(pod, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+	}
+	return func() {
+		cancel()
+		<-ended
 	}
 }
 

@@ -314,10 +314,27 @@ func (s *syncing) starts(ctx context.Context, a Actions) (more bool) {
 			now = append(now, c)
 		}
 	}
-	for i, err := range parallel(now, func(c *v1.Container) error { return s.start(ctx, c, podspec.Regular) }) {
-		s.tried[now[i].Name] = err != nil
+	for _, some := range upToHooks(now) {
+		for i, err := range parallel(some, func(c *v1.Container) error { return s.start(ctx, c, podspec.Regular) }) {
+			s.tried[some[i].Name] = err != nil
+		}
 	}
 	return more
+}
+
+// upToHooks cuts containers into those that may start at a time: a postStart
+// hook holds back the containers after its own until it has ended. Pods rely on
+// that to have a proxy ready before what uses it.
+func upToHooks(cs []*v1.Container) [][]*v1.Container {
+	var all [][]*v1.Container
+	begin := 0
+	for i, c := range cs {
+		if last := i == len(cs)-1; last || c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
+			all = append(all, cs[begin:i+1])
+			begin = i + 1
+		}
+	}
+	return all
 }
 
 // imageFuture is an image that is being made ready.

@@ -44,7 +44,7 @@ func hostname(in Input) (host, domain string, err error) {
 		if err := wrongName("subdomain", s, validation.IsDNS1123Label(s)); err != nil {
 			return "", "", err
 		}
-		domain = strings.TrimSuffix(s+"."+pod.Namespace+".svc."+in.Node.ClusterDomain, ".")
+		domain = s + "." + pod.Namespace + ".svc." + in.Node.ClusterDomain // of a cluster without a domain it ends in a dot
 	}
 	return host, domain, nil
 }

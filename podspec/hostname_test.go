@@ -97,10 +97,10 @@ func TestHostsFile(t *testing.T) {
 func TestHostsFileWithoutClusterDomain(t *testing.T) {
 	in := input(t, "{subdomain: s, setHostnameAsFQDN: true}")
 	in.PodIPs, in.Node.ClusterDomain = []string{"10.1.0.7"}, ""
-	if got, want := hostsFile(in), managedHosts+"10.1.0.7\tweb.s.prod.svc\tweb\n"; got != want {
+	if got, want := hostsFile(in), managedHosts+"10.1.0.7\tweb.s.prod.svc.\tweb\n"; got != want {
 		t.Errorf("hosts file =\n%s, want\n%s", got, want)
 	}
-	if got, want := sandbox(t, in).Hostname, "web.s.prod.svc"; got != want {
+	if got, want := sandbox(t, in).Hostname, "web.s.prod.svc."; got != want {
 		t.Errorf("hostname = %q, want %q", got, want)
 	}
 }

@@ -287,7 +287,7 @@ func agentConfig(f *runFlags, c *kubeletconfig.KubeletConfiguration, client *cri
 		PullQPS: float64(*c.RegistryPullQPS), PullBurst: int(c.RegistryBurst), ParallelPulls: parallelPulls(c),
 		ParallelPullsPerRegistry: f.pullsPerRegistry, ParallelExecProbes: f.execProbes, FastProbes: f.fastProbes,
 		ClusterDomain: c.ClusterDomain, ClusterDNS: c.ClusterDNS, ResolvConf: *c.ResolverConfig,
-		SeccompDefault: *c.SeccompDefault, Log: log, Metrics: reg,
+		SeccompDefault: *c.SeccompDefault, UnsafeSysctls: c.AllowedUnsafeSysctls, Log: log, Metrics: reg,
 		VerifyPulls:   images.Verify(c.ImagePullCredentialsVerificationPolicy),
 		PullAllowlist: c.PreloadedImagesVerificationAllowlist,
 		NoCPUQuota:    !*c.CPUCFSQuota, CPUPeriod: c.CPUCFSQuotaPeriod.Duration, SingleProcessOOMKill: *c.SingleProcessOOMKill,

@@ -42,7 +42,8 @@ func writeConfig(o Options) error {
 
 // containerdConfig wants: directory, sandbox image, restrict_oom_score_adj, runc, CNI plugins.
 // Network namespaces and runc's state are kept under the directory too. The
-// handler "bare" is runc whose privileged containers see no host devices.
+// handler "bare" is runc whose privileged containers see no host devices;
+// "test-handler" is runc, under the name that the suite of e2e/conformance wants.
 const containerdConfig = `version = 3
 root = "%[1]s/root"
 state = "%[1]s/state"
@@ -63,6 +64,12 @@ imports = []
   [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
     runtime_type = "io.containerd.runc.v2"
     [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+      BinaryName = "%[4]s"
+      Root = "%[1]s/runc"
+      SystemdCgroup = false
+  [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.test-handler]
+    runtime_type = "io.containerd.runc.v2"
+    [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.test-handler.options]
       BinaryName = "%[4]s"
       Root = "%[1]s/runc"
       SystemdCgroup = false

@@ -37,11 +37,13 @@ type Image struct {
 	Ports        []string // 8080/tcp
 }
 
-// A File is a file or, with a path that ends in a slash, a directory.
+// A File is a file, with a path that ends in a slash a directory, or with a
+// Link a symbolic link.
 type File struct {
 	Path string // absolute; parents are made with mode 0755
 	Mode int64  // permission bits, sticky and setuid included
 	Data []byte
+	Link string // where a symbolic link points to; Data is empty then
 }
 
 type descriptor struct {
@@ -172,10 +174,13 @@ func writeTar(w io.Writer, files []File) error {
 		if strings.HasSuffix(f.Path, "/") {
 			h.Typeflag, h.Size = tar.TypeDir, 0
 		}
+		if f.Link != "" {
+			h.Typeflag, h.Size, h.Linkname = tar.TypeSymlink, 0, f.Link
+		}
 		if err := tw.WriteHeader(h); err != nil {
 			return fmt.Errorf("%s: %w", f.Path, err)
 		}
-		if h.Typeflag == tar.TypeDir {
+		if h.Typeflag != tar.TypeReg {
 			continue
 		}
 		if _, err := tw.Write(f.Data); err != nil {

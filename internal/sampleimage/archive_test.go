@@ -95,3 +95,26 @@ func TestWriteWantsAName(t *testing.T) {
 		t.Error("an image without a name was written")
 	}
 }
+
+// TestLinks writes a symbolic link, whose mode and place in the archive are
+// those of any file.
+func TestLinks(t *testing.T) {
+	var out bytes.Buffer
+	if err := writeTar(&out, []File{{Path: "/bin/sh", Mode: 0o777, Link: "/bin/box"}, {Path: "/bin/box", Mode: 0o755, Data: []byte("x")}}); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for r := tar.NewReader(&out); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, string(h.Typeflag)+" "+h.Name+" "+h.Linkname)
+	}
+	if want := []string{"5 bin/ ", "0 bin/box ", "2 bin/sh /bin/box"}; !slices.Equal(got, want) {
+		t.Errorf("archive holds %q, want %q", got, want)
+	}
+}

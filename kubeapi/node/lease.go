@@ -24,14 +24,21 @@ const (
 	firstEnsure  = 200 * time.Millisecond
 )
 
+// ownerPause is the time between two looks for the Node that the lease is to
+// belong to.
+const ownerPause = time.Second
+
+// errNoNode means that the lease waits for its Node.
+var errNoNode = errors.New("the Node is not there yet")
+
 // LeaseConfig holds what a Lease needs. Name and API are required; the zero
 // value of every other field means the default named beside it.
 type LeaseConfig struct {
 	Name     string            // of the node
 	API      *apiclient.Client // see Heartbeat
 	Duration time.Duration     // 40s; whole seconds
-	// Owner is the UID of the Node, "" while that is not known: the lease is
-	// held without it until then. No owner.
+	// Owner is the UID of the Node, "" while that is not known: a lease that is
+	// to be made waits for it, but no longer than a renewal. No owner.
 	Owner func() types.UID
 	Log   *zap.Logger // silent
 }
@@ -41,6 +48,7 @@ type Lease struct {
 	cfg    LeaseConfig
 	latest *coordinationv1.Lease // as the API server has it; nil: to be read
 	told   string
+	begun  time.Time
 }
 
 // NewLease checks cfg and returns a Lease that is not held.
@@ -61,9 +69,6 @@ func NewLease(cfg LeaseConfig) (*Lease, error) {
 	if cfg.Duration == 0 {
 		cfg.Duration = defaultLease
 	}
-	if cfg.Owner == nil {
-		cfg.Owner = func() types.UID { return "" }
-	}
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
@@ -74,16 +79,19 @@ func NewLease(cfg LeaseConfig) (*Lease, error) {
 // may be called once. Give it a ctx that ends last, so that a node that takes
 // its time to shut down lives meanwhile.
 func (l *Lease) Run(ctx context.Context) error {
-	renew := renewal(l.cfg.Duration)
+	l.begun = time.Now()
 	for ctx.Err() == nil {
-		err := l.renew(ctx)
+		err, wait := l.renew(ctx), renewal(l.cfg.Duration)
+		if errors.Is(err, errNoNode) {
+			err, wait = nil, ownerPause
+		}
 		if err != nil && ctx.Err() == nil && err.Error() != l.told {
 			l.told = err.Error()
 			l.cfg.Log.Error("the lease cannot be renewed, trying again", zap.Error(err))
 		} else if err == nil {
 			l.told = ""
 		}
-		pause(ctx, spread(renew))
+		pause(ctx, spread(wait))
 	}
 	return nil
 }
@@ -115,7 +123,7 @@ func (l *Lease) renew(ctx context.Context) error {
 		if made, err = l.ensure(ctx); err == nil && !made {
 			err = l.update(ctx)
 		}
-		if err == nil || ctx.Err() != nil {
+		if err == nil || ctx.Err() != nil || errors.Is(err, errNoNode) {
 			return err
 		}
 	}
@@ -126,12 +134,17 @@ func (l *Lease) key() apiclient.Key {
 	return apiclient.Key{Namespace: v1.NamespaceNodeLease, Name: l.cfg.Name}
 }
 
-// ensure reads the lease, or makes it if there is none.
+// ensure reads the lease, or makes it if there is none. It waits for the Node
+// then: a lease without an owner stays when the Node goes. One that cannot be
+// seen is no reason to have the node taken for dead.
 func (l *Lease) ensure(ctx context.Context) (made bool, err error) {
 	l.latest = nil
 	got := &coordinationv1.Lease{}
 	err = l.cfg.API.Get(ctx, apiclient.Leases, l.key(), got)
 	if apierrors.IsNotFound(err) {
+		if l.cfg.Owner != nil && l.cfg.Owner() == "" && time.Since(l.begun) < renewal(l.cfg.Duration) {
+			return false, errNoNode
+		}
 		got, made = l.next(nil), true
 		err = l.cfg.API.Create(ctx, apiclient.Leases, l.key(), got, got)
 	}
@@ -164,7 +177,10 @@ func (l *Lease) next(base *coordinationv1.Lease) *coordinationv1.Lease {
 	}
 	seconds, now := int32(l.cfg.Duration/time.Second), metav1.NowMicro()
 	out.Spec.LeaseDurationSeconds, out.Spec.RenewTime = &seconds, &now
-	if uid := l.cfg.Owner(); uid != "" && len(out.OwnerReferences) == 0 {
+	if l.cfg.Owner == nil || len(out.OwnerReferences) > 0 {
+		return out
+	}
+	if uid := l.cfg.Owner(); uid != "" {
 		out.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: l.cfg.Name, UID: uid}}
 	}
 	return out

@@ -37,13 +37,38 @@ func lease(srv *kubeapitest.Server) *coordinationv1.Lease {
 	return l
 }
 
+// TestLeaseOfANewNode: the lease belongs to the Node from the moment it is made.
+func TestLeaseOfANewNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, begun := kubeapitest.New(), time.Now()
+		stop := hold(t, srv, func() types.UID {
+			if time.Since(begun) < 3*time.Second {
+				return ""
+			}
+			return "u-1"
+		})
+		time.Sleep(5 * time.Second)
+		if l := lease(srv); l == nil || len(l.OwnerReferences) != 1 || l.OwnerReferences[0].UID != "u-1" {
+			t.Errorf("with a Node that is 2 seconds old: %+v", l)
+		}
+		if n := srv.Count("update", apiclient.Leases); n != 0 {
+			t.Errorf("%d updates until then", n)
+		}
+		stop()
+	})
+}
+
 func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := kubeapitest.New()
 		var mu sync.Mutex
 		var uid types.UID
 		stop := hold(t, srv, func() types.UID { mu.Lock(); defer mu.Unlock(); return uid })
-		synctest.Wait()
+		time.Sleep(9 * time.Second)
+		if l := lease(srv); l != nil {
+			t.Fatalf("made before the Node: %+v", l)
+		}
+		time.Sleep(3 * time.Second)
 		l := lease(srv)
 		if l == nil || *l.Spec.HolderIdentity != "edge-1" || *l.Spec.LeaseDurationSeconds != 40 || l.Spec.RenewTime == nil || len(l.OwnerReferences) != 0 {
 			t.Fatalf("without a Node: %+v", l)

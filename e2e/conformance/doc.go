@@ -1,0 +1,39 @@
+// Command conformance runs the NodeConformance suite of Kubernetes
+// (test/e2e_node) against the agent, and prints a table of what passed, failed
+// and was skipped.
+//
+//	make conformance                        # everything that is not serial, slow or flaky
+//	make conformance FOCUS='ConfigMap|Secrets'
+//	make conformance LABELS='NodeConformance && Serial' PROCS=1
+//	make conformance ARGS='-agent /tmp/agent -out /tmp/report'
+//
+// The suite brings its own API server, etcd and controller of namespaces; there
+// is no scheduler, the suite names the node. containerd is a private one of
+// package containerdtest. What the suite, the agent and the services say is kept
+// in build/conformance, with report.json, which is Ginkgo's report.
+//
+// # What it needs
+//
+// Root, busybox-static, no network. The suite has fixed ideas of a node, so that
+// one run at a time has the machine to itself: the ports 6443, 10248, 10250 and
+// 10255, the directories /var/lib/kubelet, /var/log/pods and
+// /var/log/containers, and the cgroup kubepods. It refuses to start when one of
+// them is there already, and removes them in the end.
+//
+// # Images
+//
+// No registry is asked. The images are made here under the names that the suite
+// asks for: agnhost and nonewprivs of the suite's own sources, pause of
+// examples/images. Busybox, also where an image is one of Alpine's, is the
+// machine's own, with the curl, nmeter and nc of extras; so are perl's image and
+// nginx's, which is busybox with a page to serve. Specs that pull from a registry fail.
+//
+// # What fails for the machine
+//
+// Three specs of Containers Lifecycle want images pulled always (image is
+// updated). Debian's shell drops names of variables with a dash (consumable via
+// the environment). Recursive read-only mounts need a root that is a shared
+// mount, PrivilegedPod a kernel with dummy interfaces, Summary API one with
+// cgroup v2 and PSI. On a machine with two CPUs more than ten specs at a time
+// take longer than some of them bear.
+package main

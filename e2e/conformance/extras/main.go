@@ -1,0 +1,136 @@
+// Command extras is what the suite's images have beside busybox and agnhost: as
+// much of curl, nmeter and nc as the suite uses, by the name it is called with.
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	switch name := filepath.Base(os.Args[0]); name {
+	case "nmeter": // of %3t: the time of day with milliseconds
+		fmt.Println(time.Now().UTC().Format("15:04:05.000"))
+	case "curl":
+		if err := curl(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, "curl:", err)
+			os.Exit(7)
+		}
+	case "nc":
+		if err := nc(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, "nc:", err)
+			os.Exit(1)
+		}
+	default:
+		fmt.Fprintf(os.Stderr, "%q is neither curl, nmeter nor nc\n", name)
+		os.Exit(127)
+	}
+}
+
+// nc sends its input as one datagram and prints what comes within the time of
+// -w. Without -u it is busybox's.
+func nc(args []string) error {
+	if !slices.Contains(args, "-u") {
+		return syscall.Exec("/bin/busybox", append([]string{"nc"}, args...), os.Environ())
+	}
+	wait := time.Second
+	if i := slices.Index(args, "-w"); i >= 0 && i+1 < len(args) {
+		s, _ := strconv.Atoi(args[i+1])
+		wait = time.Duration(s) * time.Second
+	}
+	if len(args) < 2 {
+		return errors.New("want a host and a port")
+	}
+	conn, err := net.Dial("udp", net.JoinHostPort(args[len(args)-2], args[len(args)-1]))
+	if err != nil {
+		return err
+	}
+	input, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		return err
+	}
+	if _, err := conn.Write(input); err != nil {
+		return err
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
+		return err
+	}
+	buf := make([]byte, 1<<16)
+	n, err := conn.Read(buf)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
+	}
+	_, _ = os.Stdout.Write(buf[:n])
+	return err
+}
+
+// curl reads one URL and prints what comes.
+func curl(args []string) error {
+	var (
+		url, method = "", http.MethodGet
+		timeout     = time.Minute
+		connect     = 30 * time.Second
+		headers     bool
+	)
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		value := func() string {
+			if i++; i < len(args) {
+				return args[i]
+			}
+			return ""
+		}
+		seconds := func() time.Duration {
+			s, _ := strconv.ParseFloat(value(), 64)
+			return time.Duration(s * float64(time.Second))
+		}
+		switch arg {
+		case "--max-time", "-m":
+			timeout = seconds()
+		case "--connect-timeout":
+			connect = seconds()
+		case "-X", "--request":
+			method = value()
+		case "-i", "--include":
+			headers = true
+		default:
+			if !strings.HasPrefix(arg, "-") {
+				url = arg
+			}
+		}
+	}
+	if !strings.Contains(url, "://") {
+		url = "http://" + url
+	}
+	client := &http.Client{Timeout: timeout, Transport: &http.Transport{
+		DialContext:     (&net.Dialer{Timeout: connect}).DialContext,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // as with -k, which is all that the suite uses
+	}}
+	req, err := http.NewRequest(method, url, nil)
+	if err != nil {
+		return err
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if headers {
+		fmt.Printf("%s %s\r\n", res.Proto, res.Status)
+		_ = res.Header.Write(os.Stdout)
+		fmt.Print("\r\n")
+	}
+	_, err = io.Copy(os.Stdout, res.Body)
+	return err
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	imageutils "k8s.io/kubernetes/test/utils/image" //nolint:depguard // nobody imports a command; these are the names that the suite asks for
+
+	"github.com/nodewright/nodewright/internal/sampleimage"
+)
+
+// sources of the suite's images.
+const sources = "k8s.io/kubernetes/test/images/"
+
+// images makes the images that the suite asks for and returns their archives.
+func images(ctx context.Context, o options) ([]string, error) {
+	archives, err := sampleimage.Build(ctx, o.repository, filepath.Join(o.repository, "build", "images"))
+	if err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(o.out, "images")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	all, err := suiteImages(ctx, o, dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, img := range all {
+		img.Architecture = runtime.GOARCH
+		// Two names of one image are one image to the runtime, and a container's
+		// status may then bear the other name.
+		img.Files = append(slices.Clip(img.Files), sampleimage.File{Path: "/etc/image", Mode: 0o644, Data: []byte(img.Name + "\n")})
+		path := filepath.Join(dir, strings.NewReplacer("/", "_", ":", "_").Replace(img.Name)+".tar")
+		f, err := os.Create(path)
+		if err != nil {
+			return nil, err
+		}
+		if err := sampleimage.Write(f, img); err != nil {
+			return nil, err
+		}
+		if err := f.Close(); err != nil {
+			return nil, err
+		}
+		archives = append(archives, path)
+	}
+	return archives, nil
+}
+
+func suiteImages(ctx context.Context, o options, dir string) ([]sampleimage.Image, error) {
+	base, err := busyboxFiles(ctx, o, dir)
+	if err != nil {
+		return nil, err
+	}
+	agnhost, err := agnhostFiles(ctx, o, dir)
+	if err != nil {
+		return nil, err
+	}
+	nnp, err := compile(ctx, o, dir, "nonewprivs", sources+"nonewprivs")
+	if err != nil {
+		return nil, err
+	}
+	pause, err := os.ReadFile(filepath.Join(o.repository, "build", "images", "bin", "pause"))
+	if err != nil {
+		return nil, err
+	}
+	files := func(more ...sampleimage.File) []sampleimage.File {
+		return append(append([]sampleimage.File(nil), base...), more...)
+	}
+	path := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	list := []sampleimage.Image{
+		{Name: imageutils.GetPauseImageName(), User: "65535:65535", Entrypoint: []string{"/pause"}, Env: path,
+			Files: []sampleimage.File{{Path: "/pause", Mode: 0o755, Data: pause}}},
+		{Name: imageutils.GetE2EImage(imageutils.Nonewprivs), Env: path, Cmd: []string{"nnp"},
+			Files: files(sampleimage.File{Path: "/usr/local/bin/nnp", Mode: 0o6755, Data: nnp})},
+		{Name: imageutils.GetE2EImage(imageutils.NonRoot), Env: path, User: "1234", Cmd: []string{"/bin/sh"}, Files: base},
+	}
+	for _, id := range []imageutils.ImageID{imageutils.Agnhost, imageutils.AgnhostPrev} {
+		list = append(list, sampleimage.Image{Name: imageutils.GetE2EImage(id), Env: path, Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"},
+			Ports: []string{"80/tcp", "8080/tcp", "8081/tcp", "9376/tcp", "5000/tcp"}, Files: files(agnhost...)})
+	}
+	for _, id := range []imageutils.ImageID{imageutils.BusyBox, imageutils.IpcUtils, imageutils.Perl, imageutils.GlibcDnsTesting} {
+		list = append(list, sampleimage.Image{Name: imageutils.GetE2EImage(id), Env: path, Cmd: []string{"/bin/sh"}, Files: base})
+	}
+	for _, id := range []imageutils.ImageID{imageutils.Nginx, imageutils.NginxNew} {
+		list = append(list, sampleimage.Image{Name: imageutils.GetE2EImage(id), Env: path, Ports: []string{"80/tcp"},
+			Cmd:   []string{"httpd", "-f", "-p", "80", "-h", "/usr/share/nginx/html"},
+			Files: files(sampleimage.File{Path: "/usr/share/nginx/html/index.html", Mode: 0o644, Data: []byte("Welcome to nginx!\n")})})
+	}
+	return list, nil
+}
+
+// busyboxFiles are the machine's busybox and what Alpine has beside it.
+func busyboxFiles(ctx context.Context, o options, dir string) ([]sampleimage.File, error) {
+	path, err := exec.LookPath("busybox")
+	if err != nil {
+		return nil, fmt.Errorf("%w: apt-get install busybox-static", err)
+	}
+	binary, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	list, err := exec.CommandContext(ctx, path, "--list").Output()
+	if err != nil {
+		return nil, fmt.Errorf("busybox --list: %w", err)
+	}
+	extras, err := compile(ctx, o, dir, "extras", "./conformance/extras")
+	if err != nil {
+		return nil, err
+	}
+	files := []sampleimage.File{
+		{Path: "/usr/bin/extras", Mode: 0o755, Data: extras},
+		{Path: "/usr/bin/curl", Mode: 0o777, Link: "extras"}, {Path: "/usr/bin/nmeter", Mode: 0o777, Link: "extras"}, {Path: "/usr/bin/nc", Mode: 0o777, Link: "extras"},
+		{Path: "/bin/bash", Mode: 0o755, Data: []byte("#!/bin/sh\nexec /bin/sh \"$@\"\n")},
+		{Path: "/bin/busybox", Mode: 0o755, Data: binary}, {Path: "/tmp/", Mode: 0o1777}, {Path: "/root/", Mode: 0o700},
+		{Path: "/etc/passwd", Mode: 0o644, Data: []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/sbin/nologin\nuser-defined-in-image:x:1000:1000::/:/bin/sh\n")},
+		{Path: "/etc/group", Mode: 0o644, Data: []byte("root:x:0:root\nnobody:x:65534:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n")},
+	}
+	for name := range strings.FieldsSeq(string(list)) {
+		if name != "busybox" {
+			files = append(files, sampleimage.File{Path: "/bin/" + name, Mode: 0o777, Link: "/bin/busybox"})
+		}
+	}
+	for _, dir := range []string{"/var/", "/home/", "/opt/", "/mnt/"} {
+		files = append(files, sampleimage.File{Path: dir, Mode: 0o755})
+	}
+	return files, nil
+}
+
+// agnhostFiles are those of the suite's all-purpose image.
+func agnhostFiles(ctx context.Context, o options, dir string) ([]sampleimage.File, error) {
+	program, err := compile(ctx, o, dir, "agnhost", sources+"agnhost")
+	if err != nil {
+		return nil, err
+	}
+	list := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}", sources+"agnhost")
+	list.Dir = filepath.Join(o.repository, "e2e")
+	source, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list agnhost: %w", err)
+	}
+	files := []sampleimage.File{{Path: "/agnhost", Mode: 0o755, Data: program}, {Path: "/agnhost-2", Mode: 0o777, Link: "agnhost"}, {Path: "/uploads/", Mode: 0o755}}
+	for _, name := range []string{"localhost.crt", "localhost.key"} {
+		data, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(source)), "porter", name))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, sampleimage.File{Path: "/" + name, Mode: 0o644, Data: data})
+	}
+	return files, nil
+}
+
+// compile builds a program of the suite's images, unless it is newer than what
+// says the suite's version: without cgo that compiles much of Kubernetes anew.
+func compile(ctx context.Context, o options, dir, name, source string) ([]byte, error) {
+	out, module := filepath.Join(dir, name), filepath.Join(o.repository, "e2e")
+	version, err := os.Stat(filepath.Join(module, "go.mod"))
+	if err != nil {
+		return nil, err
+	}
+	if built, err := os.Stat(out); err == nil && built.ModTime().After(version.ModTime()) {
+		return os.ReadFile(out)
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", out, source)
+	cmd.Dir = module
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if msg, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build %s: %w: %s", name, err, msg)
+	}
+	return os.ReadFile(out)
+}

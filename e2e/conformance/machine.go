@@ -1,0 +1,311 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nodewright/nodewright/internal/containerdtest"
+)
+
+// What the suite takes for granted of a node.
+const (
+	apiServer   = "https://127.0.0.1:6443"
+	kubeletRoot = "/var/lib/kubelet"
+	podLogs     = "/var/log/pods"
+	logLinks    = "/var/log/containers"
+	podCgroup   = "kubepods"
+	nodeName    = "conformance"
+)
+
+// machine is the node under test and what it needs.
+type machine struct {
+	o          options
+	token      string
+	containerd *containerdtest.Containerd
+	programs   []*program // last started last
+}
+
+// program is a process that was started, and its end.
+type program struct {
+	name  string
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+// free makes sure that the machine is nobody's node.
+func (m *machine) free() error {
+	var errs []error
+	for _, port := range []string{"6443", "10248", "10250", "10255"} {
+		l, err := net.Listen("tcp", ":"+port)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("port %s: %w", port, err))
+			continue
+		}
+		_ = l.Close()
+	}
+	for _, dir := range append(cgroupsOfPods(), kubeletRoot, podLogs, logLinks) {
+		if _, err := os.Stat(dir); err == nil {
+			errs = append(errs, fmt.Errorf("%s is there: this machine is a node already, or an earlier run was killed", dir))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// start starts the suite's API server, containerd and the agent.
+func (m *machine) start(ctx context.Context) error {
+	m.token = rand.Text()
+	if err := m.run("services", filepath.Join(m.o.bin, "e2e_node.test"), "--run-services-mode", "--bearer-token="+m.token, "--report-dir="+m.o.out); err != nil {
+		return err
+	}
+	archives, err := images(ctx, m.o)
+	if err != nil {
+		return err
+	}
+	m.containerd, err = containerdtest.Start(ctx, containerdtest.Options{BinDir: m.o.bin, Repository: m.o.repository, Archives: archives})
+	if err != nil {
+		return err
+	}
+	if err := m.until(ctx, "the API server", apiServer+"/healthz"); err != nil {
+		return err
+	}
+	return m.startAgent(ctx)
+}
+
+func (m *machine) startAgent(ctx context.Context) error {
+	address, err := machineAddress()
+	if err != nil {
+		return err
+	}
+	static := filepath.Join(m.o.out, "static-pods")
+	if err := errors.Join(os.RemoveAll(static), os.MkdirAll(static, 0o755)); err != nil {
+		return err
+	}
+	config, kubeconfig := filepath.Join(m.o.out, "kubelet-config.yaml"), filepath.Join(m.o.out, "kubeconfig")
+	if err := errors.Join(
+		os.WriteFile(config, fmt.Appendf(nil, kubeletConfig, static, m.o.more), 0o600),
+		os.WriteFile(kubeconfig, fmt.Appendf(nil, kubeconfigText, m.token, apiServer), 0o600),
+	); err != nil {
+		return err
+	}
+	if err := m.run("agent", m.o.agent, "run", "--config", config, "--root-dir", kubeletRoot, "--hostname-override", nodeName,
+		"--node-ip", address, "--container-runtime-endpoint", "unix://"+m.containerd.Socket, "--kubeconfig", kubeconfig, "-v", "4"); err != nil {
+		return err
+	}
+	return m.until(ctx, "the agent", "http://127.0.0.1:10248/healthz")
+}
+
+// kubeletConfig is what the suite gives to a kubelet that it starts itself. It
+// wants: directory of static pods, more lines.
+const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+failCgroupV1: false
+cgroupRoot: /
+cgroupDriver: cgroupfs
+authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
+authorization: {mode: AlwaysAllow}
+readOnlyPort: 10255
+staticPodPath: %s
+volumeStatsAggPeriod: 10s
+serializeImagePulls: false
+fileCheckFrequency: 10s
+podCIDR: 10.100.0.0/24
+evictionPressureTransitionPeriod: 30s
+evictionHard: {memory.available: "250Mi", nodefs.available: "10%%", nodefs.inodesFree: "5%%"}
+evictionMinimumReclaim: {nodefs.available: "5%%", nodefs.inodesFree: "5%%"}
+%s
+`
+
+// kubeconfigText wants: token, server.
+const kubeconfigText = `apiVersion: v1
+kind: Config
+users: [{name: kubelet, user: {token: %s}}]
+clusters: [{name: local, cluster: {server: %q, insecure-skip-tls-verify: true}}]
+contexts: [{name: local, context: {cluster: local, user: kubelet}}]
+current-context: local
+`
+
+// systemSpec asks nothing of the machine: the suite's own wishes concern the
+// kernel's configuration, which not every machine tells.
+const systemSpec = `{"os": "Linux", "kernelSpec": {"versions": [".*"]}}`
+
+// suite runs the specs; an error is no verdict, the report is.
+func (m *machine) suite(ctx context.Context) error {
+	spec := filepath.Join(m.o.out, "system-spec.json")
+	if err := os.WriteFile(spec, []byte(systemSpec), 0o600); err != nil {
+		return err
+	}
+	args := []string{
+		"--procs", fmt.Sprint(m.o.procs), "--timeout", m.o.timeout.String(), "--no-color", "--poll-progress-after", "0", "--silence-skips", "--keep-going",
+		"--json-report", "report.json", "--output-dir", m.o.out, "--label-filter", m.o.labels,
+	}
+	if m.o.focus != "" {
+		args = append(args, "--focus", m.o.focus)
+	}
+	if m.o.skip != "" {
+		args = append(args, "--skip", m.o.skip)
+	}
+	args = append(args, filepath.Join(m.o.bin, "e2e_node.test"), "--", "--start-services=false", "--stop-services=false", "--prepull-images=false",
+		"--bearer-token="+m.token, "--system-spec-file="+spec, "--container-runtime-endpoint=unix://"+m.containerd.Socket, "--node-name="+nodeName,
+		"--report-dir="+m.o.out, "--container-runtime-pid-file=")
+	log, err := os.Create(filepath.Join(m.o.out, "suite.log"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	cmd := exec.CommandContext(ctx, filepath.Join(m.o.bin, "ginkgo"), args...)
+	cmd.Dir = m.o.out
+	cmd.Stdout, cmd.Stderr = log, log
+	if m.o.verbose {
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	}
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // the report is written then
+	cmd.WaitDelay = time.Minute
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	err = cmd.Run()
+	if cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // those of the suite that ginkgo has left behind
+	}
+	return err
+}
+
+// run starts a program, whose words go to NAME.log.
+func (m *machine) run(name, path string, args ...string) error {
+	log, err := os.Create(filepath.Join(m.o.out, name+".log"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	cmd := exec.Command(path, args...)
+	cmd.Dir = m.o.out
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	p := &program{name: name, cmd: cmd, ended: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait()
+		close(p.ended)
+	}()
+	m.programs = append(m.programs, p)
+	return nil
+}
+
+// until waits until a URL answers well.
+func (m *machine) until(ctx context.Context, what, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
+	defer cancel()
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // of the machine itself, with a certificate of the moment
+	}}
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Authorization", "Bearer "+m.token)
+		res, err := client.Do(req)
+		if err == nil {
+			_ = res.Body.Close()
+			if res.StatusCode == http.StatusOK {
+				return nil
+			}
+			err = errors.New(res.Status)
+		}
+		for _, p := range m.programs {
+			select {
+			case <-p.ended:
+				return fmt.Errorf("%s has ended: see %s.log in %s", p.name, p.name, m.o.out)
+			default:
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w: %w", what, ctx.Err(), err)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// stop takes away everything that came of start.
+func (m *machine) stop() error {
+	var errs []error
+	for i := len(m.programs) - 1; i >= 0; i-- {
+		p := m.programs[i]
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-p.ended:
+		case <-time.After(20 * time.Second):
+			_ = p.cmd.Process.Kill()
+			<-p.ended
+		}
+		if p.name == "agent" && m.containerd != nil {
+			errs = append(errs, m.containerd.Stop())
+		}
+	}
+	if m.containerd != nil {
+		errs = append(errs, m.containerd.Stop())
+	}
+	for _, dir := range []string{kubeletRoot, podLogs, logLinks} {
+		errs = append(errs, containerdtest.UnmountBelow(dir), os.RemoveAll(dir))
+	}
+	for _, dir := range cgroupsOfPods() {
+		errs = append(errs, removeCgroup(dir))
+	}
+	return errors.Join(errs...)
+}
+
+// cgroupsOfPods are the directories that kubepods may have, on cgroup v1 and v2.
+func cgroupsOfPods() []string {
+	dirs := []string{filepath.Join("/sys/fs/cgroup", podCgroup)}
+	controllers, _ := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
+	for _, c := range controllers {
+		dirs = append(dirs, filepath.Join(filepath.Dir(c), podCgroup))
+	}
+	return dirs
+}
+
+// removeCgroup removes a cgroup and those below it, the innermost first.
+func removeCgroup(dir string) error {
+	var all []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			all = append(all, path)
+		}
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+	errs := []error{err}
+	for i := len(all) - 1; i >= 0; i-- {
+		errs = append(errs, syscall.Rmdir(all[i]))
+	}
+	return errors.Join(errs...)
+}
+
+// machineAddress is an IPv4 address of the machine that is not its loopback.
+func machineAddress() (string, error) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return "", err
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() && !strings.HasPrefix(n.IP.String(), "10.90.") {
+			return n.IP.String(), nil
+		}
+	}
+	return "", fmt.Errorf("none of %v can be a node's", addrs)
+}

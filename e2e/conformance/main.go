@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// options are what the flags say.
+type options struct {
+	repository, bin, agent, out string
+	focus, skip, labels         string
+	procs                       int
+	timeout                     time.Duration
+	more                        string // lines of the KubeletConfiguration
+	verbose                     bool
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.repository, "repository", ".", "root of the nodewright repository")
+	flag.StringVar(&o.bin, "bin", "", "directory of e2e_node.test, ginkgo, agent and containerd; build/bin of the repository")
+	flag.StringVar(&o.agent, "agent", "", "the agent's program; that of -bin")
+	flag.StringVar(&o.out, "out", "", "directory of reports and logs; build/conformance of the repository")
+	flag.StringVar(&o.focus, "focus", "", "regular expression of the specs to run")
+	flag.StringVar(&o.skip, "skip", "", "regular expression of the specs to leave out")
+	flag.StringVar(&o.labels, "labels", "NodeConformance && !Serial && !Slow && !Flaky", "Ginkgo's expression of the labels that specs must have")
+	flag.IntVar(&o.procs, "procs", 6, "number of specs that run at a time")
+	flag.DurationVar(&o.timeout, "timeout", 3*time.Hour, "how long all may take")
+	flag.StringVar(&o.more, "config", "", "more lines of the KubeletConfiguration")
+	flag.BoolVar(&o.verbose, "v", false, "print what the suite says")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	failed, err := run(ctx, o)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+	}
+	if failed || err != nil {
+		os.Exit(1)
+	}
+}
+
+// run makes a node, runs the suite, prints the table and takes the node away.
+func run(ctx context.Context, o options) (failed bool, err error) {
+	if err := o.complete(); err != nil {
+		return false, err
+	}
+	m := &machine{o: o}
+	if err := m.free(); err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, m.stop()) }()
+	if err := m.start(ctx); err != nil {
+		return false, err
+	}
+	report := filepath.Join(o.out, "report.json")
+	if err := os.Remove(report); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, err
+	}
+	suiteErr := m.suite(ctx)
+	specs, err := readReport(report)
+	if err != nil {
+		return false, errors.Join(suiteErr, err)
+	}
+	return printTable(os.Stdout, specs), nil
+}
+
+// complete fills in what the flags leave out.
+func (o *options) complete() (err error) {
+	if o.repository, err = filepath.Abs(o.repository); err != nil {
+		return err
+	}
+	orDefault(&o.bin, filepath.Join(o.repository, "build", "bin"))
+	orDefault(&o.agent, filepath.Join(o.bin, "agent"))
+	orDefault(&o.out, filepath.Join(o.repository, "build", "conformance"))
+	for _, p := range []*string{&o.bin, &o.agent, &o.out} {
+		if *p, err = filepath.Abs(*p); err != nil {
+			return err
+		}
+	}
+	for _, p := range []string{o.agent, filepath.Join(o.bin, "e2e_node.test"), filepath.Join(o.bin, "ginkgo")} {
+		if _, err := os.Stat(p); err != nil {
+			return fmt.Errorf("%w; make conformance builds it", err)
+		}
+	}
+	return os.MkdirAll(o.out, 0o755)
+}
+
+func orDefault(s *string, value string) {
+	if *s == "" {
+		*s = value
+	}
+}
