@@ -25,6 +25,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/fit"
+	"github.com/nodewright/nodewright/gc/imagegc"
 	"github.com/nodewright/nodewright/internal/criruntimetest"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/statusmgr"
@@ -98,6 +99,9 @@ func (n *node) start() *life {
 		rt = recording{rt, n.devices}
 	}
 	n.gc.Logs.Poll = true // the kernel's word is not waited for in a bubble
+	if n.gc.Images == nil {
+		n.gc.Images = &imagegc.Policy{High: 100, Low: 99} // however full the disk of this machine is
+	}
 	cfg := agent.Config{
 		Node: agent.Node{Name: "n1", IPs: []string{"192.0.2.7"}, Capacity: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse(cmp.Or(n.cpus, "2")), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),

@@ -283,7 +283,7 @@ func TestImageDiskFills(t *testing.T) {
 	}
 	loopMount(t, root, 400<<20)
 	l := newLabOn(t, containerdtest.Options{Dir: dir})
-	l.configure("imageGCHighThresholdPercent: 60\nimageGCLowThresholdPercent: 45\nimageMinimumGCAge: 1ms\n")
+	l.reconfigure("imageGCHighThresholdPercent: 100", "imageGCHighThresholdPercent: 60\nimageGCLowThresholdPercent: 45\nimageMinimumGCAge: 1ms")
 	program, err := os.ReadFile(filepath.Join("..", "..", "build", "images", "bin", "testbox"))
 	l.must(err)
 	add := func(name string, size int) {

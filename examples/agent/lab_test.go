@@ -107,7 +107,7 @@ func newLabOn(t testing.TB, o containerdtest.Options) *lab {
 	l.api = local.NewClient(filepath.Join(l.root, "agent.sock"))
 	l.must(os.Mkdir(l.manifests, 0o755))
 	l.must(os.WriteFile(l.config(), fmt.Appendf(nil,
-		"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\ncgroupsPerQOS: false\npodLogsDir: %s\nmaxPods: 500\nhealthzPort: 0\nevictionHard: {}\n",
+		"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\ncgroupsPerQOS: false\npodLogsDir: %s\nmaxPods: 500\nhealthzPort: 0\nevictionHard: {}\nimageGCHighThresholdPercent: 100\n", // however full the disk is
 		l.logs), 0o600))
 	t.Cleanup(func() { // before containerd's end, which t.Cleanup runs later
 		if l.cmd != nil {
