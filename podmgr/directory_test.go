@@ -2,12 +2,15 @@ package podmgr
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/zap"
 )
 
 // What is on the disk is read by scan; no watching is needed to tell.
@@ -205,4 +208,40 @@ func BenchmarkRescan(b *testing.B) {
 	for b.Loop() {
 		d.scan()
 	}
+}
+
+// A directory that was removed and made anew at once may have the inode of the
+// one before, whose watch has gone with it.
+func TestDirectoryMadeAnew(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "manifests")
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for range 100 {
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		w := newWatcher(path, zap.NewNop())
+		defer w.close()
+		w.arm()
+		was, err := os.Stat(path)
+		if err := errors.Join(err, os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		if now, err := os.Stat(path); err != nil || !os.SameFile(was, now) {
+			if err := errors.Join(err, os.Remove(path)); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if !w.wait(ctx, time.Hour) {
+			t.Fatal("nothing is heard of its end")
+		}
+		w.arm()
+		replace(t, filepath.Join(path, "a.yaml"), podYAML("a", ""))
+		if !w.wait(ctx, time.Hour) {
+			t.Error("nothing is heard of a file in it")
+		}
+		return
+	}
+	t.Skip("inodes are not used again here")
 }

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,9 +93,11 @@ func (w *watcher) want() map[string]bool {
 }
 
 func (w *watcher) watch(want map[string]bool) {
+	live := w.fs.WatchList() // the watch of a directory goes with it
 	for p, was := range w.on {
 		now, err := os.Stat(p)
-		if !want[p] || err != nil || !os.SameFile(was, now) {
+		// One that was made anew may have the inode of the one before.
+		if !want[p] || err != nil || !os.SameFile(was, now) || !slices.Contains(live, p) {
 			_ = w.fs.Remove(p)
 			delete(w.on, p)
 		}
