@@ -23,7 +23,7 @@ func TestResourcesThatTheNodeDoesNotOffer(t *testing.T) {
 			if devices {
 				n.devices = newFakeDevices()
 			}
-			api := &apiSource{fakeSource{snapshots: make(chan podmgr.Snapshot, 10)}}
+			api := newAPISource()
 			n.more = []podmgr.Source{api}
 			n.configure = func(cfg *agent.Config) {
 				cfg.NodeResources = func() v1.ResourceList { return v1.ResourceList{patched: resource.MustParse("2")} }
@@ -47,7 +47,7 @@ func TestResourcesThatTheNodeDoesNotOffer(t *testing.T) {
 func TestAPluginThatIsAwayIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := deviceNode(t)
-		api := &apiSource{fakeSource{snapshots: make(chan podmgr.Snapshot, 10)}}
+		api := newAPISource()
 		n.more = []podmgr.Source{api}
 		l := n.start()
 		api.tell()
@@ -77,7 +77,7 @@ func TestAPluginThatIsAwayIsWaitedFor(t *testing.T) {
 func TestVolumesInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
-		api := &apiSource{fakeSource{snapshots: make(chan podmgr.Snapshot, 10)}}
+		api := newAPISource()
 		n.more = []podmgr.Source{api}
 		l := n.start()
 		settle()

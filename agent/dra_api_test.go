@@ -17,7 +17,7 @@ import (
 func TestClaimsOfTheAPI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := claimNode(t)
-		source := &apiSource{fakeSource{snapshots: make(chan podmgr.Snapshot, 10)}}
+		source := newAPISource()
 		n.more = []podmgr.Source{source}
 		p := claiming(newPod("p", runs("c")), "a")
 		n.claims.add("a")

@@ -11,7 +11,6 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/nodewright/nodewright/dra"
-	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
@@ -44,7 +43,7 @@ func (m *ManifestClaims) Claim(_ context.Context, namespace, name string) (*reso
 	}
 	reserved := *c
 	for _, p := range pods.Pods() {
-		if p.Namespace == namespace && names(p, name) && p.Annotations[podmeta.AnnotationSource] != podmeta.SourceAPI {
+		if p.Namespace == namespace && names(p, name) && !isScheduled(p) {
 			reserved.Status.ReservedFor = append(reserved.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{
 				Resource: "pods", Name: p.Name, UID: p.UID,
 			})

@@ -30,6 +30,10 @@ const mi = 1 << 20
 // apiSource is a source of pods that somebody else makes again.
 type apiSource struct{ fakeSource }
 
+func newAPISource() *apiSource {
+	return &apiSource{fakeSource{snapshots: make(chan podmgr.Snapshot, 10)}}
+}
+
 func (*apiSource) Name() string { return "api" }
 
 func (s *apiSource) tell(pods ...*v1.Pod) {
@@ -134,7 +138,7 @@ func TestEviction(t *testing.T) {
 		n := newNode(t)
 		f := n.evicts(false)
 		hog, good := withMemory(newPod("hog", runs("c")), "10Mi"), withMemory(newPod("good", runs("c")), "300Mi")
-		api := &apiSource{fakeSource{snapshots: make(chan podmgr.Snapshot, 10)}}
+		api := newAPISource()
 		n.more = []podmgr.Source{api}
 		n.want = []*v1.Pod{newPod("fixed", runs("c"))} // from a file
 		l := n.start()
@@ -359,7 +363,7 @@ func TestWhoBeginsAgainAfterAnEviction(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			n := newNode(t)
 			f := n.evicts(false)
-			api := &apiSource{fakeSource{snapshots: make(chan podmgr.Snapshot, 10)}}
+			api := newAPISource()
 			n.more = []podmgr.Source{api}
 			l := n.start()
 			api.tell(newPod("hog", runs("c")))

@@ -76,7 +76,11 @@ func newCluster(t *testing.T, controllers ...string) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &cluster{t: t, c: rt, dir: dir, node: "edge-1", address: machineAddress(t)}
+	address, err := controlplane.MachineAddress()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &cluster{t: t, c: rt, dir: dir, node: "edge-1", address: address}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	l.must(os.MkdirAll(filepath.Join(dir, "manifests"), 0o755))
 	l.must(os.Mkdir(filepath.Join(dir, "cp"), 0o755))
@@ -300,23 +304,6 @@ spec:
 
 // forever ends at once when it is told to.
 const forever = "trap 'exit 0' TERM; while :; do sleep 1000 & wait $!; done"
-
-// machineAddress is an IPv4 address of the machine that is not its loopback: no
-// node may have that.
-func machineAddress(t *testing.T) string {
-	t.Helper()
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, a := range addrs {
-		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
-			return n.IP.String()
-		}
-	}
-	t.Fatalf("none of %v can be a node's", addrs)
-	return ""
-}
 
 func freePort(t *testing.T) int {
 	t.Helper()

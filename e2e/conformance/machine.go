@@ -12,10 +12,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
+	"github.com/nodewright/nodewright/e2e/controlplane"
 	"github.com/nodewright/nodewright/internal/containerdtest"
 )
 
@@ -84,7 +84,7 @@ func (m *machine) start(ctx context.Context) error {
 }
 
 func (m *machine) startAgent(ctx context.Context) error {
-	address, err := machineAddress()
+	address, err := controlplane.MachineAddress()
 	if err != nil {
 		return err
 	}
@@ -294,18 +294,4 @@ func removeCgroup(dir string) error {
 		errs = append(errs, syscall.Rmdir(all[i]))
 	}
 	return errors.Join(errs...)
-}
-
-// machineAddress is an IPv4 address of the machine that is not its loopback.
-func machineAddress() (string, error) {
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		return "", err
-	}
-	for _, a := range addrs {
-		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() && !strings.HasPrefix(n.IP.String(), "10.90.") {
-			return n.IP.String(), nil
-		}
-	}
-	return "", fmt.Errorf("none of %v can be a node's", addrs)
 }

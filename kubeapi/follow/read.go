@@ -190,8 +190,8 @@ func (f *Follower) tell(t watch.EventType, obj object) error {
 	return nil
 }
 
-// Older tells whether a resource version is older than another one. It does not
-// know of those that are no numbers.
+// Older tells whether a resource version is older than another one: they are
+// comparable as numbers (KEP-5504). It does not know of others.
 func Older(a, b string) bool {
 	m, err := strconv.ParseUint(a, 10, 64)
 	n, err2 := strconv.ParseUint(b, 10, 64)

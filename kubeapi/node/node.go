@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
@@ -190,7 +189,7 @@ func (m *Manager) see(n *v1.Node) {
 	defer m.telling.Unlock()
 	m.mu.Lock()
 	was := m.node
-	if m.live && was != nil && was.UID == n.UID && older(n.ResourceVersion, was.ResourceVersion) {
+	if m.live && was != nil && was.UID == n.UID && follow.Older(n.ResourceVersion, was.ResourceVersion) {
 		m.mu.Unlock()
 		return
 	}
@@ -217,7 +216,7 @@ func (m *Manager) gone(version string) {
 	m.mu.Lock()
 	had := m.live && m.node != nil
 	if had {
-		m.lost = older(version, m.node.ResourceVersion)
+		m.lost = follow.Older(version, m.node.ResourceVersion)
 		m.node = nil
 	}
 	m.mu.Unlock()
@@ -239,14 +238,6 @@ func (m *Manager) isLost() bool {
 
 // reregisters tells whether a Node that is gone is made again.
 func (m *Manager) reregisters() bool { return m.cfg.Register && (m.cfg.Reregister || m.isLost()) }
-
-// older compares resource versions, which are comparable as numbers (KEP-5504);
-// others are never older.
-func older(a, b string) bool {
-	x, err1 := strconv.ParseUint(a, 10, 64)
-	y, err2 := strconv.ParseUint(b, 10, 64)
-	return err1 == nil && err2 == nil && x < y
-}
 
 func nudge(c chan struct{}) {
 	select {
