@@ -193,9 +193,9 @@ type Config struct {
 	OOM *OOM
 	// Shutdown ends pods in order when the machine goes down; none does.
 	Shutdown *Shutdown
-	// SystemCgroups are shown in the Summary beside the pods', by the names of
-	// the summary API: kubelet, runtime, misc.
-	SystemCgroups map[string]string
+	// SystemCgroups tells which cgroups the Summary shows beside the pods', by
+	// the names of the summary API: kubelet, runtime, misc; none.
+	SystemCgroups func() map[string]string
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported

@@ -36,7 +36,7 @@ func TestHostname(t *testing.T) {
 		{name: "as FQDN", spec: "{subdomain: sub, setHostnameAsFQDN: true}", want: "web.sub.prod.svc.cluster.local"},
 		{name: "as FQDN, no subdomain", spec: "{setHostnameAsFQDN: true}", want: "web"},
 		{name: "as FQDN, of 64", spec: "{hostname: " + n("h", 37) + ", subdomain: sub, setHostnameAsFQDN: true}", want: n("h", 37) + ".sub.prod.svc.cluster.local"},
-		{name: "as FQDN, of 65", spec: "{hostname: " + n("h", 38) + ", subdomain: sub, setHostnameAsFQDN: true}", wrong: "spec.setHostnameAsFQDN: "},
+		{name: "as FQDN, of 65", spec: "{hostname: " + n("h", 38) + ", subdomain: sub, setHostnameAsFQDN: true}", wrong: "failed to construct FQDN from pod hostname and cluster domain, FQDN "},
 		{name: "not as FQDN, of 65", spec: "{hostname: " + n("h", 38) + ", subdomain: sub}", want: n("h", 38)},
 
 		{name: "host network", spec: "{hostNetwork: true, hostname: db}", want: ""},

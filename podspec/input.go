@@ -231,10 +231,18 @@ type Problem struct {
 	// Reason is the word Kubernetes has for it.
 	Reason string
 	Detail string
+	// Known is how the text begins that the kubelet has for it, where people
+	// and tools look for that in events; else "".
+	Known string
 }
 
 // Error tells the field and what is wrong with it.
-func (p Problem) Error() string { return p.Path + ": " + p.Detail }
+func (p Problem) Error() string {
+	if p.Known != "" {
+		return p.Known + p.Detail + " (" + p.Path + ")"
+	}
+	return p.Path + ": " + p.Detail
+}
 
 // Problems are all mistakes that were found; as an error it bears the first
 // one's reason.

@@ -46,6 +46,7 @@ func Sandbox(in Input, attempt uint32) (*SandboxPlan, error) {
 			// The kernel's limit, __NEW_UTS_LEN.
 			if len(conf.Hostname) > 64 {
 				col.add(spec.Child("setHostnameAsFQDN"), "%q has %d characters; a host name may have 64", conf.Hostname, len(conf.Hostname))
+				col.problems[len(col.problems)-1].Known = "failed to construct FQDN from pod hostname and cluster domain, FQDN "
 			}
 		}
 	}

@@ -103,6 +103,13 @@ func (t *Tree) Exists(cgroup string) bool {
 	return slices.ContainsFunc(paths, func(p string) bool { return t.dirs[p] != nil })
 }
 
+// File makes a file outside of the cgroups, such as one of /proc.
+func (t *Tree) File(path, text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.static[path] = text
+}
+
 // Put moves a process into a cgroup. One that is immune does not die.
 func (t *Tree) Put(cgroup string, pid int, immune bool) {
 	paths := t.paths(cgroup)

@@ -213,6 +213,8 @@ func (t *Tree) set(at string, d *dir, file, value string) error {
 	switch file {
 	case "cgroup.subtree_control":
 		return t.subtree(at, d, value)
+	case "cgroup.procs":
+		return t.move(at, d, value)
 	case "cgroup.kill":
 		if value != "1" {
 			return syscall.EINVAL
@@ -253,6 +255,27 @@ func (t *Tree) set(at string, d *dir, file, value string) error {
 	}
 	d.files[file] = value
 	return nil
+}
+
+// move puts a process into a cgroup of one hierarchy, as writing its id does.
+func (t *Tree) move(at string, to *dir, value string) error {
+	pid, err := strconv.Atoi(value)
+	if err != nil {
+		return syscall.EINVAL
+	}
+	depth := 3 // of the mount point, /sys/fs/cgroup
+	if t.version == cgroups.V1 {
+		depth++ // and its controller
+	}
+	point := strings.Join(strings.SplitN(at, "/", depth+2)[:depth+1], "/")
+	for p, d := range t.dirs {
+		if i := slices.Index(d.procs, pid); i >= 0 && (p == point || strings.HasPrefix(p, point+"/")) {
+			d.procs = slices.Delete(d.procs, i, i+1)
+			to.procs = append(to.procs, pid)
+			return nil
+		}
+	}
+	return syscall.ESRCH
 }
 
 func number(s string, lo, hi uint64) bool {

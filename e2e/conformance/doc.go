@@ -2,7 +2,7 @@
 // (test/e2e_node) against the agent, and prints a table of what passed, failed
 // and was skipped.
 //
-//	make conformance                        # everything that is not serial, slow or flaky
+//	make conformance                        # everything that is not serial or flaky
 //	make conformance FOCUS='ConfigMap|Secrets'
 //	make conformance LABELS='NodeConformance && Serial' PROCS=1
 //	make conformance ARGS='-agent /tmp/agent -out /tmp/report'

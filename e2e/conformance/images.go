@@ -73,7 +73,7 @@ func suiteImages(ctx context.Context, o options, dir string) ([]sampleimage.Imag
 	files := func(more ...sampleimage.File) []sampleimage.File {
 		return append(append([]sampleimage.File(nil), base...), more...)
 	}
-	path := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	path := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "GODEBUG=netdns=go"} // a static program has no resolver of C
 	list := []sampleimage.Image{
 		{Name: imageutils.GetPauseImageName(), User: "65535:65535", Entrypoint: []string{"/pause"}, Env: path,
 			Files: []sampleimage.File{{Path: "/pause", Mode: 0o755, Data: pause}}},
@@ -157,7 +157,8 @@ func agnhostFiles(ctx context.Context, o options, dir string) ([]sampleimage.Fil
 }
 
 // compile builds a program of the suite's images, unless it is newer than what
-// says the suite's version: without cgo that compiles much of Kubernetes anew.
+// says the suite's version. It is linked statically with cgo: without cgo, much
+// of Kubernetes would have to be compiled a second time.
 func compile(ctx context.Context, o options, dir, name, source string) ([]byte, error) {
 	out, module := filepath.Join(dir, name), filepath.Join(o.repository, "e2e")
 	version, err := os.Stat(filepath.Join(module, "go.mod"))
@@ -167,9 +168,9 @@ func compile(ctx context.Context, o options, dir, name, source string) ([]byte, 
 	if built, err := os.Stat(out); err == nil && built.ModTime().After(version.ModTime()) {
 		return os.ReadFile(out)
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", out, source)
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w -linkmode external -extldflags -static", "-o", out, source)
 	cmd.Dir = module
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
 	if msg, err := cmd.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build %s: %w: %s", name, err, msg)
 	}

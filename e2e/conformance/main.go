@@ -30,7 +30,7 @@ func main() {
 	flag.StringVar(&o.out, "out", "", "directory of reports and logs; build/conformance of the repository")
 	flag.StringVar(&o.focus, "focus", "", "regular expression of the specs to run")
 	flag.StringVar(&o.skip, "skip", "", "regular expression of the specs to leave out")
-	flag.StringVar(&o.labels, "labels", "NodeConformance && !Serial && !Slow && !Flaky", "Ginkgo's expression of the labels that specs must have")
+	flag.StringVar(&o.labels, "labels", "NodeConformance && !Serial && !Flaky", "Ginkgo's expression of the labels that specs must have")
 	flag.IntVar(&o.procs, "procs", 6, "number of specs that run at a time")
 	flag.DurationVar(&o.timeout, "timeout", 3*time.Hour, "how long all may take")
 	flag.StringVar(&o.more, "config", "", "more lines of the KubeletConfiguration")

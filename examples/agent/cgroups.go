@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -112,10 +113,17 @@ func validateCgroups(c *kubeletconfig.KubeletConfiguration, bad func(field strin
 	}
 	for field, p := range map[string]string{
 		"cgroupRoot": c.CgroupRoot, "systemReservedCgroup": c.SystemReservedCgroup, "kubeReservedCgroup": c.KubeReservedCgroup,
+		"kubeletCgroups": c.KubeletCgroups, "systemCgroups": c.SystemCgroups,
 	} {
 		if p != "" && !strings.HasPrefix(p, "/") {
 			bad(field, p, "an absolute path such as /system.slice")
 		}
+	}
+	if c.SystemCgroups != "" && c.CgroupRoot == "" {
+		bad("cgroupRoot", c.CgroupRoot, "a cgroup such as / beside systemCgroups: "+c.SystemCgroups)
+	}
+	if path.Clean(c.SystemCgroups) == "/" {
+		bad("systemCgroups", c.SystemCgroups, "another cgroup than the root, where processes are moved from")
 	}
 	for i, e := range c.EnforceNodeAllocatable {
 		switch {

@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/internal/containerdtest"
@@ -96,6 +97,7 @@ func TestPodCgroups(t *testing.T) {
 	root, dirs := cgroupRoot(t)
 	l := newLab(t)
 	l.inCgroups(root)
+	l.configure("kubeletCgroups: " + root + "/agent\n")
 	spec := func(name, resources string) string {
 		return strings.Replace(box(name, "sleep, forever"), "args:", "resources: {"+resources+"}, args:", 1)
 	}
@@ -123,6 +125,17 @@ func TestPodCgroups(t *testing.T) {
 		if err != nil || want != "" && got != want {
 			t.Errorf("%s of %s is %q, %v; want %s", tc.v2File, tc.pod, got, err, want)
 		}
+	}
+	own, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", l.cmd.Process.Pid))
+	if n := strings.Count(string(own), ":"+root+"/agent\n"); err != nil || n < len(dirs) {
+		t.Errorf("the agent is in\n%s%v; want kubeletCgroups in all %d hierarchies", own, err, len(dirs))
+	}
+	sum, err := l.api.Summary(t.Context(), false)
+	l.must(err)
+	if i := slices.IndexFunc(sum.Node.SystemContainers, func(c statsapi.ContainerStats) bool { return c.Name == statsapi.SystemContainerKubelet }); i < 0 {
+		t.Errorf("the agent is not in the Summary: %+v", sum.Node.SystemContainers)
+	} else if m := sum.Node.SystemContainers[i].Memory; *m.RSSBytes < 1<<20 {
+		t.Errorf("the agent has %d bytes", *m.RSSBytes)
 	}
 	// The containers are in it.
 	for name, p := range pods {

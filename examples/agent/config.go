@@ -35,7 +35,7 @@ var supported = []string{
 	"cpuCFSQuota", "cpuCFSQuotaPeriod", "singleProcessOOMKill",
 	"podLogsDir", "clusterDomain", "clusterDNS", "resolvConf", "seccompDefault", "maxPods", "podsPerCore",
 	"healthzPort", "healthzBindAddress", "crashLoopBackOff", "systemReserved", "kubeReserved", "failCgroupV1", "logging",
-	"cgroupsPerQOS", "cgroupRoot", "cgroupDriver", "enforceNodeAllocatable", "systemReservedCgroup", "kubeReservedCgroup", "qosReserved", "podPidsLimit",
+	"cgroupsPerQOS", "cgroupRoot", "kubeletCgroups", "systemCgroups", "cgroupDriver", "enforceNodeAllocatable", "systemReservedCgroup", "kubeReservedCgroup", "qosReserved", "podPidsLimit",
 	"cpuManagerPolicy", "cpuManagerPolicyOptions", "reservedSystemCPUs", "memoryManagerPolicy", "reservedMemory",
 	"evictionHard", "evictionSoft", "evictionSoftGracePeriod", "evictionMinimumReclaim", "evictionPressureTransitionPeriod",
 	"evictionMaxPodGracePeriod", "mergeDefaultEvictionSettings", "localStorageCapacityIsolation",

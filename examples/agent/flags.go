@@ -41,6 +41,7 @@ type runFlags struct {
 	fastProbes       bool
 	providerConfig   string
 	providerDir      string
+	runtimeCgroup    string
 	eviction         evictionFlags
 	shutdownOnTerm   bool
 	gc               gcFlags
@@ -74,6 +75,7 @@ func newRunFlags() (*flag.FlagSet, *runFlags) {
 	fs.StringVar(&f.imageEndpoint, "image-service-endpoint", "", "the image service's `socket`, if it is another")
 	fs.StringVar(&f.providerConfig, "image-credential-provider-config", "", "a CredentialProviderConfig `file`: programs that know credentials for images")
 	fs.StringVar(&f.providerDir, "image-credential-provider-bin-dir", "", "the `directory` of these programs")
+	fs.StringVar(&f.runtimeCgroup, "runtime-cgroups", "", "the `cgroup` of the runtime, whose usage is told; else that of the process behind its socket")
 	fs.IntVar(&f.verbosity, "v", 0, "log `level`: 4 and above log every step")
 	fs.StringVar(&f.socket, "socket", "", "the agent's own `socket`; ROOT_DIR/agent.sock")
 	fs.IntVar(&f.startsInFlight, "starts-in-flight", 0, "the `number` of pods that start at a time; 4")

@@ -61,6 +61,7 @@ func TestFlagsEach(t *testing.T) {
 		{"--pod-manifest-path m", func(f *runFlags) any { return f.manifests }, "m"},
 		{"--manifest-url https://h:1/x", func(f *runFlags) any { return f.manifestURL }, "https://h:1/x"},
 		{"--container-runtime-endpoint unix:///r.sock", func(f *runFlags) any { return f.runtimeEndpoint }, "unix:///r.sock"},
+		{"--runtime-cgroups /system.slice/containerd.service", func(f *runFlags) any { return f.runtimeCgroup }, "/system.slice/containerd.service"},
 		{"--image-service-endpoint /i.sock", func(f *runFlags) any { return f.imageEndpoint }, "/i.sock"},
 		{"--v 4", func(f *runFlags) any { return f.verbosity }, 4},
 		{"-v=4", func(f *runFlags) any { return f.verbosity }, 4},

@@ -93,6 +93,7 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 	if err != nil {
 		return err
 	}
+	cfg.SystemCgroups = newHostCgroups(ctx, conf, f.runtimeCgroup, endpoint, log).all
 	var a *agent.Agent // it asks for cgroups when it runs, not before
 	own := func(pod *v1.Pod) bool { return a.OwnCPUs(pod) }
 	if cfg.Cgroups, err = podCgroups(ctx, conf, cfg.Node, client, own, log, reg); err != nil {

@@ -8,21 +8,31 @@ import (
 )
 
 func cpuStats(u *Usage, rate *uint64) *statsapi.CPUStats {
-	if u.CPU == nil && u.CPURate == nil && u.CPUPressure == nil {
+	out := &statsapi.CPUStats{Time: metav1.NewTime(u.At), UsageNanoCores: rate, UsageCoreNanoSeconds: u.CPU, PSI: pressure(u.CPUPressure)}
+	switch {
+	case u.CPURate != nil:
+		out.UsageNanoCores = u.CPURate
+	case u.CPU == nil:
 		// The kubelet says 0 of what was not measured; metrics-server counts
 		// on the field.
-		return &statsapi.CPUStats{Time: metav1.NewTime(u.At), UsageNanoCores: ptr[uint64](0), UsageCoreNanoSeconds: ptr[uint64](0)}
+		out.UsageNanoCores, out.UsageCoreNanoSeconds = ptr[uint64](0), ptr[uint64](0)
 	}
-	if u.CPURate != nil {
-		rate = u.CPURate
+	return out
+}
+
+// pressure is 0 where the kernel tells none, as on cgroup v1: so says the
+// kubelet since KEP-4205, and what reads summaries counts on the field.
+func pressure(p *statsapi.PSIStats) *statsapi.PSIStats {
+	if p == nil {
+		return &statsapi.PSIStats{}
 	}
-	return &statsapi.CPUStats{Time: metav1.NewTime(u.At), UsageNanoCores: rate, UsageCoreNanoSeconds: u.CPU, PSI: u.CPUPressure}
+	return p
 }
 
 func memoryStats(u *Usage) *statsapi.MemoryStats {
 	out := &statsapi.MemoryStats{
 		Time: metav1.NewTime(u.At), UsageBytes: u.Memory, WorkingSetBytes: u.WorkingSet, RSSBytes: u.RSS,
-		PageFaults: u.Faults, MajorPageFaults: u.MajorFaults, PSI: u.MemoryPressure,
+		PageFaults: u.Faults, MajorPageFaults: u.MajorFaults, PSI: pressure(u.MemoryPressure),
 	}
 	if out.WorkingSetBytes == nil {
 		out.WorkingSetBytes = ptr[uint64](0)

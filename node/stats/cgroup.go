@@ -103,10 +103,11 @@ func (c cgroups) readV1(dir string) (*Usage, error) {
 	if u.CPU == nil && u.Memory == nil {
 		return nil, &fs.PathError{Op: "read", Path: dir, Err: fs.ErrNotExist}
 	}
-	// Those that begin with total_ count the cgroups below too.
+	// Those that begin with total_ count the cgroups below too. The kubelet tells
+	// faults of the cgroup alone: those of pods are few, for all are containers'.
 	var inactive, own, swap *uint64
 	c.keyed(file("memory.stat"), map[string]**uint64{
-		"total_inactive_file": &inactive, "total_rss": &u.RSS, "total_pgfault": &u.Faults, "total_pgmajfault": &u.MajorFaults,
+		"total_inactive_file": &inactive, "total_rss": &u.RSS, "pgfault": &u.Faults, "pgmajfault": &u.MajorFaults,
 		"inactive_file": &own, "total_swap": &swap,
 	})
 	if inactive == nil {

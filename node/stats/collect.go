@@ -56,15 +56,18 @@ func (m *Manager) readNode(ctx context.Context, all bool) (statsapi.NodeStats, e
 	} else {
 		n.CPU, n.Memory, n.Swap, n.IO = cpuStats(u, m.rate("/", u)), memoryStats(u), swapStats(u), ioStats(u)
 	}
-	dirs := maps.Clone(m.cfg.SystemCgroups)
-	if dirs == nil {
-		dirs = map[string]string{}
+	dirs := map[string]string{}
+	if m.cfg.SystemCgroups != nil {
+		maps.Copy(dirs, m.cfg.SystemCgroups())
 	}
 	if m.cfg.PodsCgroup != noCgroup {
 		dirs[statsapi.SystemContainerPods] = m.cfg.PodsCgroup
 	}
 	for _, name := range slices.Sorted(maps.Keys(dirs)) {
 		u, err := c.read(dirs[name])
+		if errors.Is(err, fs.ErrNotExist) && name != statsapi.SystemContainerPods {
+			continue
+		}
 		if err != nil {
 			errs.add("cgroup of "+name, err)
 			continue

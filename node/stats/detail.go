@@ -16,11 +16,14 @@ import (
 // not apply: without a quota of CPU time there are no periods.
 type Cgroup struct {
 	Cache, MappedFile, ActiveFile, InactiveFile *uint64 // bytes of memory
+	KernelMemory                                *uint64 // bytes
 	MaxUsage                                    *uint64 // the most memory that was in use, bytes
 	FailedCharges                               *uint64 // how often the memory limit was hit
 	OOMKills                                    *uint64 // processes killed for want of memory
 
 	Processes, Threads, MaxThreads     *uint64
+	FileDescriptors, Sockets           *uint64 // of containers alone, no more than 65536 of each
+	OpenFilesLimit                     *uint64 // soft limit of a container's first process
 	UserNanos, SystemNanos             *uint64 // CPU time
 	Periods, Throttled, ThrottledNanos *uint64 // of the quota
 
@@ -33,6 +36,7 @@ type Cgroup struct {
 // DiskIO is what a cgroup has read from a block device and written to it.
 type DiskIO struct {
 	Device                               string // such as /dev/sda
+	Major, Minor                         uint64
 	ReadBytes, WriteBytes, Reads, Writes uint64
 }
 
@@ -87,6 +91,7 @@ func (m *Manager) Details(want func(types.UID) (sandbox string, network, ok bool
 			if !ok {
 				continue
 			}
+			k.readFiles(m.cfg.Proc, c.procs(dir))
 			if id == sandbox {
 				if u, err := c.read(dir); err == nil {
 					k.Usage = &statsapi.ContainerStats{StartTime: m.cgroupStart(c, dir)}
@@ -130,7 +135,7 @@ func (d *Detail) readV2(c cgroups, file func(string) string, names map[string]st
 		d.CPUShares = ptr(2 + less(*w, 1)*262142/9999)
 	}
 	c.keyed(file("memory.stat"), map[string]**uint64{
-		"file": &d.Cache, "file_mapped": &d.MappedFile, "active_file": &d.ActiveFile, "inactive_file": &d.InactiveFile,
+		"file": &d.Cache, "file_mapped": &d.MappedFile, "active_file": &d.ActiveFile, "inactive_file": &d.InactiveFile, "kernel": &d.KernelMemory,
 	})
 	c.keyed(file("memory.events"), map[string]**uint64{"max": &d.FailedCharges, "oom_kill": &d.OOMKills})
 	d.MaxUsage = c.number(file("memory.peak"))
@@ -141,7 +146,7 @@ func (d *Detail) readV2(c cgroups, file func(string) string, names map[string]st
 		if names[line[0]] == "" {
 			continue // a device that is gone
 		}
-		dev := DiskIO{Device: names[line[0]]}
+		dev := newDiskIO(line[0], names)
 		to := map[string]*uint64{"rbytes": &dev.ReadBytes, "wbytes": &dev.WriteBytes, "rios": &dev.Reads, "wios": &dev.Writes}
 		for _, f := range line[1:] {
 			name, value, _ := strings.Cut(f, "=")
@@ -172,6 +177,7 @@ func (d *Detail) readV1(c cgroups, dir string, names map[string]string) {
 	})
 	c.keyed(file("memory", "memory.oom_control"), map[string]**uint64{"oom_kill": &d.OOMKills})
 	d.MaxUsage, d.FailedCharges = c.number(file("memory", "memory.max_usage_in_bytes")), c.number(file("memory", "memory.failcnt"))
+	d.KernelMemory = c.number(file("memory", "memory.kmem.usage_in_bytes"))
 	d.MemoryLimit, d.MemoryReservation = c.limit(file("memory", "memory.limit_in_bytes")), c.limit(file("memory", "memory.soft_limit_in_bytes"))
 	d.SwapLimit = c.limit(file("memory", "memory.memsw.limit_in_bytes"))
 	d.Threads, d.MaxThreads = c.number(file("pids", "pids.current")), c.limit(file("pids", "pids.max"))
@@ -180,7 +186,7 @@ func (d *Detail) readV1(c cgroups, dir string, names map[string]string) {
 	var order []string
 	disk := func(dev string) *DiskIO {
 		if at[dev] == nil {
-			at[dev] = &DiskIO{Device: names[dev]}
+			at[dev] = ptr(newDiskIO(dev, names))
 			order = append(order, dev)
 		}
 		return at[dev]
@@ -206,6 +212,65 @@ func (d *Detail) readV1(c cgroups, dir string, names map[string]string) {
 	count("blkio.throttle.io_serviced", func(i *DiskIO) *uint64 { return &i.Reads }, func(i *DiskIO) *uint64 { return &i.Writes })
 	for _, dev := range order {
 		d.Disks = append(d.Disks, *at[dev])
+	}
+}
+
+// newDiskIO is that of a device given as major:minor.
+func newDiskIO(dev string, names map[string]string) DiskIO {
+	out := DiskIO{Device: names[dev]}
+	major, minor, _ := strings.Cut(dev, ":")
+	out.Major, _ = strconv.ParseUint(major, 10, 64)
+	out.Minor, _ = strconv.ParseUint(minor, 10, 64)
+	return out
+}
+
+// procs are the processes in a cgroup.
+func (c cgroups) procs(dir string) []string {
+	if !c.v2 {
+		dir = path.Join("memory", dir)
+	}
+	return c.fields(path.Join(dir, "cgroup.procs"))
+}
+
+// maxFiles is how many open files of a container are counted in one reading: a
+// container may have as many as it likes.
+const maxFiles = 1 << 16
+
+// readFiles counts what processes have open. One that ends meanwhile has none.
+func (d *Detail) readFiles(proc fs.FS, pids []string) {
+	if len(pids) == 0 {
+		return
+	}
+	var files, sockets uint64
+	for _, pid := range pids {
+		dir, err := proc.Open(pid + "/fd")
+		if err != nil {
+			continue
+		}
+		for list, ok := dir.(fs.ReadDirFile); ok && files < maxFiles; {
+			entries, err := list.ReadDir(256)
+			for _, e := range entries {
+				files++
+				if to, err := fs.ReadLink(proc, path.Join(pid, "fd", e.Name())); err == nil && strings.HasPrefix(to, "socket:") {
+					sockets++
+				}
+			}
+			if err != nil {
+				break
+			}
+		}
+		_ = dir.Close()
+	}
+	d.FileDescriptors, d.Sockets = &files, &sockets
+	limits, _ := fs.ReadFile(proc, pids[0]+"/limits")
+	for line := range strings.Lines(string(limits)) { // Max open files  soft  hard  files
+		if rest, ok := strings.CutPrefix(line, "Max open files"); ok {
+			if f := strings.Fields(rest); len(f) > 0 {
+				if n, err := strconv.ParseUint(f[0], 10, 64); err == nil {
+					d.OpenFilesLimit = &n
+				}
+			}
+		}
 	}
 }
 

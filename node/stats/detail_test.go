@@ -2,6 +2,7 @@ package stats_test
 
 import (
 	"encoding/json"
+	"io/fs"
 	"testing"
 	"testing/fstest"
 
@@ -18,12 +19,16 @@ func detailed(v2 bool) *node {
 	m := newNode()
 	tree(m.proc, "", map[string]string{
 		"partitions": "major minor  #blocks  name\n\n   8        0  500 sda\n 259        1  400 nvme0n1\n", "77/net/dev": netdev,
+		"77/limits": "Limit  Soft Limit  Hard Limit  Units\nMax processes  1  1  processes\nMax open files            1024                 4096                 files     \n",
 	})
+	for name, to := range map[string]string{"77/fd/0": "/dev/null", "77/fd/1": "socket:[9]", "78/fd/5": "socket:[8]"} {
+		m.proc[name] = &fstest.MapFile{Data: []byte(to), Mode: fs.ModeSymlink | 0o777}
+	}
 	if v2 {
 		tree(m.cgroups, "kubepods/burstable/podu1/c1", map[string]string{
 			"cpu.stat": "usage_usec 2000\nuser_usec 1500\nsystem_usec 500\nnr_periods 10\nnr_throttled 4\nthrottled_usec 9\n",
 			"cpu.max":  "50000 100000\n", "cpu.weight": "39\n",
-			"memory.stat":   "anon 300\nfile 200\nfile_mapped 20\nactive_file 90\ninactive_file 100\n",
+			"memory.stat":   "anon 300\nkernel 30\nfile 200\nfile_mapped 20\nactive_file 90\ninactive_file 100\n",
 			"memory.events": "low 0\nhigh 0\nmax 5\noom 1\noom_kill 2\n", "memory.peak": "900\n",
 			"memory.max": "1000\n", "memory.min": "100\n", "memory.swap.max": "max\n", "pids.max": "64\n",
 			"io.stat": "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6\n7:1 rbytes=9 wbytes=9 rios=9 wios=9\n259:1 rbytes=7\n",
@@ -36,7 +41,7 @@ func detailed(v2 bool) *node {
 	for _, dir := range []string{"kubepods/burstable/podu1", "kubepods/burstable/podu1/c1", "kubepods/burstable/podu1/s1"} {
 		tree(m.cgroups, "memory/"+dir, map[string]string{
 			"memory.usage_in_bytes": "500\n", "memory.stat": "cache 1\ntotal_cache 200\ntotal_mapped_file 20\ntotal_active_file 90\ntotal_inactive_file 100\n",
-			"memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n", "memory.max_usage_in_bytes": "900\n", "memory.failcnt": "5\n",
+			"memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n", "memory.max_usage_in_bytes": "900\n", "memory.kmem.usage_in_bytes": "30\n", "memory.failcnt": "5\n",
 			"memory.limit_in_bytes": "1000\n", "memory.soft_limit_in_bytes": "9223372036854771712\n", "memory.memsw.limit_in_bytes": "9223372036854771712\n",
 			"cgroup.procs": "77\n78\n",
 		})
@@ -69,8 +74,8 @@ func TestDetails(t *testing.T) {
 			t.Errorf("v2 %t: got %+v", v2, all)
 		}
 		want := stats.Cgroup{
-			Cache: n(200), MappedFile: n(20), ActiveFile: n(90), InactiveFile: n(100), MaxUsage: n(900), FailedCharges: n(5), OOMKills: n(2),
-			Processes: n(2), Threads: n(3), MaxThreads: n(64), UserNanos: n(1500_000), SystemNanos: n(500_000),
+			Cache: n(200), MappedFile: n(20), ActiveFile: n(90), InactiveFile: n(100), KernelMemory: n(30), MaxUsage: n(900), FailedCharges: n(5), OOMKills: n(2),
+			Processes: n(2), Threads: n(3), MaxThreads: n(64), FileDescriptors: n(3), Sockets: n(2), OpenFilesLimit: n(1024), UserNanos: n(1500_000), SystemNanos: n(500_000),
 			Periods: n(10), Throttled: n(4), ThrottledNanos: n(9000), CPUShares: n(1024), CPUPeriod: n(100_000), CPUQuota: n(50_000),
 			MemoryLimit: n(1000), MemoryReservation: n(0), SwapLimit: n(0),
 		}
@@ -78,7 +83,7 @@ func TestDetails(t *testing.T) {
 			want.CPUShares, want.MemoryReservation = n(998), n(100)
 		}
 		same(t, "container", c1.Cgroup, want)
-		same(t, "disks", c1.Disks, []stats.DiskIO{{Device: "/dev/sda", ReadBytes: 1, WriteBytes: 2, Reads: 3, Writes: 4}, {Device: "/dev/nvme0n1", ReadBytes: 7}})
+		same(t, "disks", c1.Disks, []stats.DiskIO{{Device: "/dev/sda", Major: 8, ReadBytes: 1, WriteBytes: 2, Reads: 3, Writes: 4}, {Device: "/dev/nvme0n1", Major: 259, Minor: 1, ReadBytes: 7}})
 		if s1.CPUQuota != nil || s1.Periods != nil || s1.Throttled != nil || s1.ThrottledNanos != nil || *s1.CPUPeriod != 100_000 {
 			t.Errorf("v2 %t: without a quota there are %+v", v2, s1.Cgroup)
 		}

@@ -20,9 +20,10 @@ type Config struct {
 	// PodsCgroup is the cgroup of all pods, in the driver's form; "-" says that
 	// there is none, and the runtime is asked what containers use; /kubepods
 	PodsCgroup string
-	// SystemCgroups are cgroups to show beside the pods', by the names of the
-	// summary API: kubelet, runtime, misc.
-	SystemCgroups map[string]string
+	// SystemCgroups tells, at each reading, the cgroups to show beside the pods',
+	// by the names of the summary API: kubelet, runtime, misc. One that is not
+	// there is left out. It may be called from several goroutines; nil is none.
+	SystemCgroups func() map[string]string
 	// RootDir is where the agent keeps pods: the node's file system, and the
 	// etc-hosts of each pod at pods/<uid>/etc-hosts; /var/lib/kubelet
 	RootDir string
@@ -99,13 +100,6 @@ func New(cfg Config) (*Manager, error) {
 	for name, d := range map[string]time.Duration{"MaxAge": cfg.MaxAge, "Timeout": cfg.Timeout} {
 		if d < 0 {
 			errs = append(errs, fmt.Errorf("field Config.%s is %v; want a positive duration", name, d))
-		}
-	}
-	for name := range cfg.SystemCgroups {
-		switch name {
-		case statsapi.SystemContainerKubelet, statsapi.SystemContainerRuntime, statsapi.SystemContainerMisc:
-		default:
-			errs = append(errs, fmt.Errorf("field Config.SystemCgroups has %q; want kubelet, runtime or misc", name))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -258,10 +258,10 @@ func TestSummaryV1(t *testing.T) {
 	is(t, "cpu", c.CPU.UsageCoreNanoSeconds, 77)
 	is(t, "working set", c.Memory.WorkingSetBytes, 700)
 	is(t, "available", c.Memory.AvailableBytes, nil)
-	is(t, "faults", c.Memory.PageFaults, 9)
+	is(t, "faults", c.Memory.PageFaults, 1)
 	is(t, "swap available", c.Swap.SwapAvailableBytes, nil)
-	if c.IO != nil || c.CPU.PSI != nil {
-		t.Error("cgroup v1 has no pressure")
+	if c.IO != nil || *c.CPU.PSI != (statsapi.PSIStats{}) || *c.Memory.PSI != (statsapi.PSIStats{}) {
+		t.Error("cgroup v1 has no pressure; want 0, and no io")
 	}
 	is(t, "node cpu", s.Node.CPU.UsageCoreNanoSeconds, 2e9) // of /proc/stat
 }
@@ -333,7 +333,7 @@ func TestOddities(t *testing.T) {
 				}
 			}
 		}, "", func(t *testing.T, s *statsapi.Summary) {
-			if p := s.Pods[0]; p.CPU.PSI != nil || p.IO != nil || p.Swap != nil {
+			if p := s.Pods[0]; *p.CPU.PSI != (statsapi.PSIStats{}) || p.IO != nil || p.Swap != nil {
 				t.Errorf("%+v", p)
 			}
 		}},
@@ -479,8 +479,8 @@ func TestMetrics(t *testing.T) {
 }
 
 func TestNewTellsAllMistakes(t *testing.T) {
-	_, err := stats.New(stats.Config{MaxAge: -1, Timeout: -1, SystemCgroups: map[string]string{"pods": "/x"}})
-	for _, field := range []string{"NodeName", "Runtime", "MaxAge", "Timeout", "SystemCgroups"} {
+	_, err := stats.New(stats.Config{MaxAge: -1, Timeout: -1})
+	for _, field := range []string{"NodeName", "Runtime", "MaxAge", "Timeout"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("error %v does not name %s", err, field)
 		}

@@ -3,6 +3,7 @@ package usage
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,11 +35,14 @@ type Detail struct {
 // package node/stats.
 type Cgroup struct {
 	Cache, MappedFile, ActiveFile, InactiveFile *uint64 // bytes of memory
+	KernelMemory                                *uint64 // bytes
 	MaxUsage                                    *uint64 // the most memory that was in use, bytes
 	FailedCharges                               *uint64 // how often the memory limit was hit
 	OOMKills                                    *uint64 // processes killed for want of memory
 
 	Processes, Threads, MaxThreads     *uint64
+	FileDescriptors, Sockets           *uint64
+	OpenFilesLimit                     *uint64 // soft limit of the first process
 	UserNanos, SystemNanos             *uint64 // CPU time
 	Periods, Throttled, ThrottledNanos *uint64 // of the quota
 
@@ -50,6 +54,7 @@ type Cgroup struct {
 // Disk is what a container has read from a block device and written to it.
 type Disk struct {
 	Device                               string // such as /dev/sda
+	Major, Minor                         uint64
 	ReadBytes, WriteBytes, Reads, Writes uint64
 }
 
@@ -136,7 +141,9 @@ func (c *containers) Collect(ch chan<- prometheus.Metric) {
 	c.one(s, who{id: "/"}, n.StartTime, n.CPU, n.Memory, n.IO, n.Swap, Detail{})
 	c.network(s, who{id: "/"}, n.Network, nil)
 	if n.Fs != nil {
-		c.fs(s, who{id: "/"}, n.Fs)
+		l := c.fs(s, who{id: "/"}, n.Fs)
+		s.put(c.m.inodes, n.Fs.Time, n.Fs.Inodes, 1, l...)
+		s.put(c.m.inodesFree, n.Fs.Time, n.Fs.InodesFree, 1, l...)
 	}
 	for _, p := range newest(sum.Pods) {
 		c.pod(s, p, details)
@@ -195,8 +202,11 @@ func (c *containers) one(s sink, w who, start metav1.Time, cpu *statsapi.CPUStat
 	if io != nil {
 		pressure(s, m.ioWaiting, m.ioStalled, io.Time, io.PSI, l)
 	}
-	if swap != nil {
+	switch {
+	case swap != nil:
 		s.put(m.swap, swap.Time, swap.SwapUsageBytes, 1, l...)
+	case memory != nil: // cAdvisor says so where swap is not counted
+		s.value(m.swap, memory.Time.Time, 0, l...)
 	}
 	if !seen.IsZero() {
 		s.value(m.lastSeen, time.Time{}, float64(seen.Unix()), l...)
@@ -207,7 +217,8 @@ func (c *containers) one(s sink, w who, start metav1.Time, cpu *statsapi.CPUStat
 		scale float64
 	}{
 		{m.cache, d.Cache, 1}, {m.mapped, d.MappedFile, 1}, {m.maxUsage, d.MaxUsage, 1}, {m.failcnt, d.FailedCharges, 1},
-		{m.active, d.ActiveFile, 1}, {m.inactive, d.InactiveFile, 1},
+		{m.active, d.ActiveFile, 1}, {m.inactive, d.InactiveFile, 1}, {m.kernel, d.KernelMemory, 1},
+		{m.files, d.FileDescriptors, 1}, {m.openSockets, d.Sockets, 1},
 		{m.oom, d.OOMKills, 1}, {m.processes, d.Processes, 1}, {m.threads, d.Threads, 1}, {m.maxThreads, d.MaxThreads, 1},
 		{m.user, d.UserNanos, nano}, {m.system, d.SystemNanos, nano},
 		{m.periods, d.Periods, 1}, {m.throttled, d.Throttled, 1}, {m.throttledFor, d.ThrottledNanos, nano},
@@ -216,13 +227,21 @@ func (c *containers) one(s sink, w who, start metav1.Time, cpu *statsapi.CPUStat
 	} {
 		s.put(x.m, metav1.Time{}, x.v, x.scale, l...)
 	}
-	for i := range d.Disks {
-		k := &d.Disks[i]
+	s.put(m.ulimits, metav1.Time{}, d.OpenFilesLimit, 1, append(l[:len(l):len(l)], "max_open_files")...)
+	disks := d.Disks
+	if len(disks) == 0 && d.ID != "" {
+		disks = []Disk{{}} // one that has used no disk yet has read nothing, which is not the same as not known
+	}
+	for i := range disks {
+		k := &disks[i]
 		of := append(l[:len(l):len(l)], k.Device)
 		s.value(m.reads, time.Time{}, float64(k.Reads), of...)
 		s.value(m.writes, time.Time{}, float64(k.Writes), of...)
 		s.value(m.readBytes, time.Time{}, float64(k.ReadBytes), of...)
 		s.value(m.writtenBytes, time.Time{}, float64(k.WriteBytes), of...)
+		of = append(of, strconv.FormatUint(k.Major, 10), strconv.FormatUint(k.Minor, 10))
+		s.value(m.blkio, time.Time{}, float64(k.ReadBytes), append(of[:len(of):len(of)], "Read")...)
+		s.value(m.blkio, time.Time{}, float64(k.WriteBytes), append(of[:len(of):len(of)], "Write")...)
 	}
 }
 
@@ -234,12 +253,11 @@ func pressure(s sink, waiting, stalled metric, at metav1.Time, p *statsapi.PSISt
 	}
 }
 
-func (c *containers) fs(s sink, w who, f *statsapi.FsStats) {
+func (c *containers) fs(s sink, w who, f *statsapi.FsStats) (labels []string) {
 	l := append(w.labels(), "") // which device a Summary does not tell
 	s.put(c.m.fsUsed, f.Time, f.UsedBytes, 1, l...)
 	s.put(c.m.fsLimit, f.Time, f.CapacityBytes, 1, l...)
-	s.put(c.m.inodes, f.Time, f.Inodes, 1, l...)
-	s.put(c.m.inodesFree, f.Time, f.InodesFree, 1, l...)
+	return l
 }
 
 func (c *containers) network(s sink, w who, n *statsapi.NetworkStats, more []Interface) {

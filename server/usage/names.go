@@ -18,7 +18,8 @@ type cadvisor struct {
 	active, inactive, swap, faults, failcnt, oom         metric
 	processes, threads, maxThreads, started, lastSeen    metric
 	fsUsed, fsLimit, inodes, inodesFree                  metric
-	reads, writes, readBytes, writtenBytes               metric
+	reads, writes, readBytes, writtenBytes, blkio        metric
+	files, openSockets, ulimits, kernel                  metric
 	rxBytes, txBytes, rxErrors, txErrors                 metric
 	rxPackets, txPackets, rxDropped, txDropped           metric
 	cpuWaiting, cpuStalled, memoryWaiting                metric
@@ -66,8 +67,11 @@ func newCadvisor() *cadvisor {
 		{&c.maxUsage, "container_memory_max_usage_bytes", "The most memory that was in use."},
 		{&c.active, "container_memory_total_active_file_bytes", "Memory of files that were used lately."},
 		{&c.inactive, "container_memory_total_inactive_file_bytes", "Memory of files that were not used lately."},
-		{&c.swap, "container_memory_swap", "Swap in use, in bytes."},
+		{&c.kernel, "container_memory_kernel_usage", "Memory of the kernel, in bytes."},
+		{&c.swap, "container_memory_swap", "Swap in use, in bytes; 0 also where it is not counted."},
 		{&c.processes, "container_processes", "Processes."},
+		{&c.files, "container_file_descriptors", "Files that are open."},
+		{&c.openSockets, "container_sockets", "Sockets that are open."},
 		{&c.threads, "container_threads", "Threads."},
 		{&c.maxThreads, "container_threads_max", "Threads that there may be; 0 is no limit."},
 		{&c.started, "container_start_time_seconds", "Start, Unix time."},
@@ -109,6 +113,8 @@ func newCadvisor() *cadvisor {
 	} {
 		add(n.dst, counter(n.name, n.help, with("device")...))
 	}
+	add(&c.blkio, counter("container_blkio_device_usage_total", "Bytes read from a device and written to it.", with("device", "major", "minor", "operation")...))
+	add(&c.ulimits, gauge("container_ulimits_soft", "Soft limits of the first process.", with("ulimit")...))
 	add(&c.cpu, counter("container_cpu_usage_seconds_total", "CPU time.", with("cpu")...))
 	add(&c.faults, counter("container_memory_failures_total", "Page faults.", with("failure_type", "scope")...))
 	machine := []string{"machine_id", "system_uuid", "boot_id"}

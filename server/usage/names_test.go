@@ -21,14 +21,16 @@ import (
 // name, namespace and pod; of says what has it: the node, pods, sandboxes (the
 // reference tells networks of them alone), containers.
 var cadvisor = []struct{ name, kind, labels, of string }{
+	{"container_blkio_device_usage_total", "counter", "who device major minor operation", "pod sandbox container"},
 	{"container_cpu_cfs_periods_total", "counter", "who", "container"}, // with a quota
 	{"container_cpu_cfs_throttled_periods_total", "counter", "who", "container"},
 	{"container_cpu_cfs_throttled_seconds_total", "counter", "who", "container"},
 	{"container_cpu_system_seconds_total", "counter", "who", "pod sandbox container"},
 	{"container_cpu_usage_seconds_total", "counter", "who cpu", "node pod sandbox container"},
 	{"container_cpu_user_seconds_total", "counter", "who", "pod sandbox container"},
-	{"container_fs_inodes_free", "gauge", "who device", "node container"},
-	{"container_fs_inodes_total", "gauge", "who device", "node container"},
+	{"container_file_descriptors", "gauge", "who", "pod sandbox container"},
+	{"container_fs_inodes_free", "gauge", "who device", "node"},
+	{"container_fs_inodes_total", "gauge", "who device", "node"},
 	{"container_fs_limit_bytes", "gauge", "who device", "node container"},
 	{"container_fs_reads_bytes_total", "counter", "who device", "pod sandbox container"},
 	{"container_fs_reads_total", "counter", "who device", "pod sandbox container"},
@@ -39,6 +41,7 @@ var cadvisor = []struct{ name, kind, labels, of string }{
 	{"container_memory_cache", "gauge", "who", "pod sandbox container"},
 	{"container_memory_failcnt", "counter", "who", "pod sandbox container"},
 	{"container_memory_failures_total", "counter", "who failure_type scope", "node pod sandbox container"},
+	{"container_memory_kernel_usage", "gauge", "who", "pod sandbox container"},
 	{"container_memory_mapped_file", "gauge", "who", "pod sandbox container"},
 	{"container_memory_max_usage_bytes", "gauge", "who", "pod sandbox container"},
 	{"container_memory_rss", "gauge", "who", "node pod sandbox container"},
@@ -64,6 +67,7 @@ var cadvisor = []struct{ name, kind, labels, of string }{
 	{"container_pressure_memory_waiting_seconds_total", "counter", "who", "node pod sandbox container"},
 	{"container_processes", "gauge", "who", "pod sandbox container"},
 	{"container_scrape_error", "gauge", "", ""},
+	{"container_sockets", "gauge", "who", "pod sandbox container"},
 	{"container_spec_cpu_period", "gauge", "who", "pod sandbox container"},
 	{"container_spec_cpu_quota", "gauge", "who", "container"}, // with a quota
 	{"container_spec_cpu_shares", "gauge", "who", "pod sandbox container"},
@@ -73,6 +77,7 @@ var cadvisor = []struct{ name, kind, labels, of string }{
 	{"container_start_time_seconds", "gauge", "who", "node pod sandbox container"},
 	{"container_threads", "gauge", "who", "pod sandbox container"},
 	{"container_threads_max", "gauge", "who", "pod sandbox container"},
+	{"container_ulimits_soft", "gauge", "who ulimit", "pod sandbox container"},
 	{"machine_cpu_cores", "gauge", "boot_id machine_id system_uuid", ""},
 	{"machine_cpu_physical_cores", "gauge", "boot_id machine_id system_uuid", ""},
 	{"machine_cpu_sockets", "gauge", "boot_id machine_id system_uuid", ""},
@@ -165,7 +170,7 @@ func TestNamesOfCadvisor(t *testing.T) {
 			var names, identity []string
 			for _, l := range m.Label {
 				names = append(names, l.GetName())
-				if !slices.Contains([]string{"cpu", "device", "failure_type", "scope", "interface"}, l.GetName()) {
+				if !slices.Contains([]string{"cpu", "device", "failure_type", "scope", "interface", "major", "minor", "operation", "ulimit"}, l.GetName()) {
 					identity = append(identity, l.GetName()+"="+l.GetValue())
 				}
 			}

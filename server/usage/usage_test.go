@@ -152,6 +152,8 @@ container_cpu_usage_seconds_total{container="c",cpu="total",id="/kubepods/poduid
 container_fs_limit_bytes{container="c",device="",id="/kubepods/poduid-1/abc",image="img:1",name="abc",namespace="default",pod="web"} 50 1700000000500
 # HELP container_fs_reads_total Reads from a device.
 # TYPE container_fs_reads_total counter
+container_fs_reads_total{container="",device="",id="/kubepods/poduid-1",image="",name="",namespace="default",pod="web"} 0
+container_fs_reads_total{container="",device="",id="/kubepods/poduid-1/def",image="pause",name="def",namespace="default",pod="web"} 0
 container_fs_reads_total{container="c",device="/dev/sda",id="/kubepods/poduid-1/abc",image="img:1",name="abc",namespace="default",pod="web"} 3
 container_fs_reads_total{container="c",device="/dev/sdb",id="/kubepods/poduid-1/abc",image="img:1",name="abc",namespace="default",pod="web"} 4
 # HELP container_memory_cache Memory of the page cache, in bytes.

@@ -1,0 +1,159 @@
+package cgroups
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Host is what runs on a node beside its pods: the agent, the runtime, the rest
+// of the system. The zero value is this machine; methods may run concurrently.
+type Host struct {
+	FS FS // the machine's
+	// Kernel tells a thread of the kernel, which cannot be moved, from a
+	// process; it is asked for /proc/PID/exe, which the kernel's have not.
+	Kernel func(pid int) bool
+}
+
+// Join moves a process with all its threads into a cgroup of every hierarchy.
+// The cgroup, as cgroupfs has it, is made if it is not there. Children that the
+// process has already stay where they are.
+func (h Host) Join(ctx context.Context, cgroup string, pid int) error {
+	d, err := h.driver(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := d.create(ctx, ParseCgroupfs(cgroup)); err != nil {
+		return fmt.Errorf("cgroup %s: %w", cgroup, err)
+	}
+	var errs []error
+	for _, dir := range d.on.dirs(cgroup) {
+		errs = append(errs, d.write(ctx, path.Join(dir, "cgroup.procs"), strconv.Itoa(pid)))
+	}
+	return errors.Join(errs...)
+}
+
+// gatherRounds is how often Gather looks again for processes that were started
+// meanwhile.
+const gatherRounds = 10
+
+// Gather moves the processes that are in the root of a hierarchy, and so in no
+// cgroup, into one that is made if it is not there: all but the first process
+// of the machine and the threads of the kernel. It returns how many moves it
+// made.
+func (h Host) Gather(ctx context.Context, cgroup string) (moved int, err error) {
+	d, err := h.driver(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := d.create(ctx, ParseCgroupfs(cgroup)); err != nil {
+		return 0, fmt.Errorf("cgroup %s: %w", cgroup, err)
+	}
+	kernel := h.Kernel
+	if kernel == nil {
+		kernel = func(pid int) bool {
+			_, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+			return errors.Is(err, fs.ErrNotExist)
+		}
+	}
+	var errs []error
+	for _, point := range d.on.points {
+		for range gatherRounds {
+			data, err := d.read(ctx, path.Join(point, "cgroup.procs"))
+			if err != nil {
+				errs = append(errs, err)
+				break
+			}
+			again := false
+			for s := range strings.FieldsSeq(string(data)) {
+				pid, err := strconv.Atoi(s)
+				if err != nil || pid <= 1 || kernel(pid) {
+					continue // 0 is a process of another PID namespace
+				}
+				switch err := d.write(ctx, path.Join(point, cgroup, "cgroup.procs"), s); {
+				case err == nil:
+					moved, again = moved+1, true
+				case !errors.Is(err, syscall.ESRCH) && !errors.Is(err, syscall.EINVAL): // gone, or a thread of the kernel after all
+					errs = append(errs, err)
+				}
+			}
+			if !again {
+				break
+			}
+		}
+	}
+	return moved, errors.Join(errs...)
+}
+
+// Of is the cgroup of a process, as cgroupfs has it. It is an error if the
+// hierarchies of memory and of CPU time do not agree.
+func (h Host) Of(ctx context.Context, pid int) (string, error) {
+	d, err := h.driver(ctx)
+	if err != nil {
+		return "", err
+	}
+	data, err := d.read(ctx, fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return "", err
+	}
+	of := parseProcCgroup(data)
+	if d.on.version == V2 {
+		if of[""] == "" {
+			return "", fmt.Errorf("process %d: %w", pid, ErrNotExist)
+		}
+		return of[""], nil
+	}
+	memory, cpu := of["memory"], of["cpuacct"]
+	if memory == "" || memory != cpu {
+		return "", fmt.Errorf("process %d is in %q for memory and in %q for CPU time; want one cgroup", pid, memory, cpu)
+	}
+	return memory, nil
+}
+
+// Exists returns nil if a cgroup is there, and ErrNotExist if it is not.
+func (h Host) Exists(ctx context.Context, cgroup string) error {
+	d, err := h.driver(ctx)
+	if err != nil {
+		return err
+	}
+	return d.exists(ctx, cgroup)
+}
+
+// parseProcCgroup reads /proc/PID/cgroup, lines of ID:CONTROLLERS:PATH: the
+// cgroup by controller, on v2 by "" (cgroups(7)).
+func parseProcCgroup(data []byte) map[string]string {
+	out := map[string]string{}
+	for line := range strings.Lines(string(data)) {
+		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(fields) != 3 || !strings.HasPrefix(fields[2], "/") {
+			continue
+		}
+		for _, c := range strings.Split(fields[1], ",") {
+			out[c] = path.Clean(strings.TrimSuffix(fields[2], " (deleted)"))
+		}
+	}
+	return out
+}
+
+func (h Host) driver(ctx context.Context) (*driver, error) {
+	met, err := newMetrics(nil)
+	if err != nil {
+		return nil, err
+	}
+	fsys := h.FS
+	if fsys == nil {
+		fsys = osFS{}
+	}
+	f := files{newCalls(Config{}.withDefaults().CallTimeout, met), fsys}
+	on, err := detect(ctx, f, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &driver{files: f, on: on, page: int64(os.Getpagesize())}, nil
+}
