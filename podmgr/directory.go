@@ -128,7 +128,29 @@ func (d *directory) Run(ctx context.Context, deliver func(Snapshot)) error {
 		if !w.wait(ctx, again) {
 			return nil
 		}
+		if d.dropReplaced(w.removed) {
+			deliver(d.snapshot())
+		}
+		w.removed = nil
 	}
+}
+
+// dropReplaced forgets files that were removed and are there again: their pods
+// are to end and to begin anew, even if the new file says the same. It tells
+// whether there was one.
+func (d *directory) dropReplaced(removed []string) (changed bool) {
+	for _, p := range removed {
+		if d.files[p] == nil {
+			continue
+		}
+		if _, err := os.Stat(p); err != nil {
+			continue // the next scan will see
+		}
+		delete(d.files, p)
+		d.forget(p)
+		changed = true
+	}
+	return changed
 }
 
 // scan reads what has changed. again says when it is time for the next scan:

@@ -177,6 +177,22 @@ func TestDirectoryFollowsItsFiles(t *testing.T) {
 	}
 }
 
+// A manifest that was removed and is there again at once, as it was, is a wish
+// to begin anew.
+func TestDirectorySeesARemovalThatIsUndone(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.yaml")
+	replace(t, file, podYAML("a", ""))
+	next := listen(t, newDirectory(t, filepath.Dir(file)))
+	was := until(t, next, 1).Pods[0]
+	if err := errors.Join(os.Remove(file), os.WriteFile(file, []byte(podYAML("a", "")), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, next, 0)
+	if is := until(t, next, 1).Pods[0]; is.UID != was.UID {
+		t.Errorf("the pod's UID is %s; want %s", is.UID, was.UID)
+	}
+}
+
 // Nothing of the path is there at first, and nobody polls.
 func TestDirectoryWaitsForItsPath(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "not", "yet", "there")

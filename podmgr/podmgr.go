@@ -184,7 +184,8 @@ func (m *Manager) Run(ctx context.Context) error {
 
 // Changes is where changes are told, in order. The sources do not wait for who
 // takes them: what became of a pod before a change of it was taken is told as
-// one change, and not at all if the pod came and went.
+// one change, and not at all if the pod came and went. A static pod that was
+// removed and came back is told as both, for it is to begin anew.
 func (m *Manager) Changes() <-chan Change { return m.out }
 
 func (m *Manager) deliver(ctx context.Context) {

@@ -35,6 +35,9 @@ type entry struct {
 	source  string
 	pod     *v1.Pod  // nil: the source spoke, or its configuration changed
 	configs []Object // that changed
+	// then is what became of a static pod that was removed first: it is to end
+	// and to begin anew, which is no update.
+	then *entry
 }
 
 // The ranks are the order in which the changes of one merge must be acted on.
@@ -76,6 +79,10 @@ func keyOf(e *entry) entryKey {
 }
 
 func (q *queue) add(e *entry) {
+	if then := e.then; then != nil { // of an entry that is put back
+		e.then = nil
+		defer q.add(then)
+	}
 	q.seq++
 	e.seq = q.seq
 	if e.rank == rankAdd { // tells as well that the source has spoken
@@ -85,6 +92,10 @@ func (q *queue) add(e *entry) {
 	old := q.entries[k]
 	if old == nil {
 		q.entries[k] = e
+		return
+	}
+	if old.rank == rankRemove && e.pod != nil && podmeta.IsStatic(e.pod) {
+		old.then = old.then.before(e)
 		return
 	}
 	rank, something := follow(old.rank, e.rank, e.pod)
@@ -98,6 +109,22 @@ func (q *queue) add(e *entry) {
 	// The place of the first stays: what changes all the time is not put off
 	// for ever.
 	q.entries[k] = &entry{rank: rank, turn: old.turn, seq: old.seq, source: e.source, pod: e.pod, configs: union(old.configs, e.configs)}
+}
+
+// before is one entry for a pod that was removed before e, which may be nil,
+// and for next, which follows it; nil if nothing is left of them.
+func (e *entry) before(next *entry) *entry {
+	if e == nil {
+		if next.rank == rankRemove {
+			return nil
+		}
+		return next
+	}
+	rank, something := follow(e.rank, next.rank, next.pod)
+	if !something {
+		return nil
+	}
+	return &entry{rank: rank, turn: e.turn, seq: e.seq, source: next.source, pod: next.pod, configs: union(e.configs, next.configs)}
 }
 
 // union has the objects of both lists, in order.
@@ -160,8 +187,12 @@ func (q *queue) take() (taken, bool) {
 			t.Pods = append(t.Pods, e.pod)
 		}
 		t.Configs = append(t.Configs, e.configs...)
-		t.of = append(t.of, e)
 		delete(q.entries, keyOf(e))
+		if e.then != nil {
+			q.entries[keyOf(e.then)] = e.then
+			e.then = nil
+		}
+		t.of = append(t.of, e)
 	}
 	return t, true
 }

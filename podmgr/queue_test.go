@@ -27,8 +27,9 @@ func TestQueueCoalesces(t *testing.T) {
 		{"update, remove", set{with("a")}, []set{{with("a", label("1"))}, {}}, []string{"REMOVE file a"}},
 		{"delete, remove", set{with("a")}, []set{{with("a", deleted)}, {}}, []string{"REMOVE file a"}},
 		{"status, remove", set{with("a")}, []set{{with("a", phase(v1.PodRunning))}, {}}, []string{"REMOVE file a"}},
-		{"remove, add", set{with("a")}, []set{{}, {with("a", label("1"))}}, []string{"UPDATE file a"}},
-		{"remove, add as deleted", set{with("a")}, []set{{}, {with("a", deleted)}}, []string{"DELETE file a"}},
+		{"remove, add", set{with("a")}, []set{{}, {with("a", label("1"))}}, []string{"REMOVE file a", "ADD file a"}},
+		{"remove, add, update", set{with("a")}, []set{{}, {with("a")}, {with("a", label("1"))}}, []string{"REMOVE file a", "ADD file a"}},
+		{"remove, add, remove, add", set{with("a")}, []set{{}, {with("a")}, {}, {with("a")}}, []string{"REMOVE file a", "ADD file a"}},
 		{"remove, add, remove", set{with("a")}, []set{{}, {with("a")}, {}}, []string{"REMOVE file a"}},
 		{"remove, add under another name", set{with("a")}, []set{{}, {with("b", uid("uid-a"))}}, []string{"REMOVE file a", "ADD file b"}},
 		{"what came first goes first", set{with("a")}, []set{{with("a", label("1"))}, {with("a", label("1")), with("b")}, {with("a", label("2")), with("b")}}, []string{"UPDATE file a", "ADD file b"}},
@@ -51,6 +52,20 @@ func TestQueueCoalesces(t *testing.T) {
 }
 
 // The last version is the one that is told.
+// A pod of the API server that is gone and back between two looks is the same.
+func TestQueueKeepsPodsOfTheAPI(t *testing.T) {
+	for want, back := range map[string]*v1.Pod{"UPDATE api a": with("a", label("1")), "DELETE api a": with("a", deleted)} {
+		m := newSilent(t, "api")
+		m.merge("api", Snapshot{Pods: []*v1.Pod{with("a")}})
+		drain(m)
+		m.merge("api", Snapshot{})
+		m.merge("api", Snapshot{Pods: []*v1.Pod{back}})
+		if got := drain(m); !slices.Equal(got, []string{want}) {
+			t.Errorf("changes = %q, want %s", got, want)
+		}
+	}
+}
+
 func TestQueueTellsTheLastVersion(t *testing.T) {
 	m := newSilent(t, "file")
 	for i := range 1000 {

@@ -35,6 +35,9 @@ type watcher struct {
 	log  *zap.Logger
 	fs   *fsnotify.Watcher
 	on   map[string]os.FileInfo // what is watched, as it was when that began
+	// removed are files that were removed since the last look, though they may
+	// be there again.
+	removed []string
 }
 
 func newWatcher(path string, log *zap.Logger) *watcher {
@@ -144,6 +147,7 @@ func (w *watcher) wait(ctx context.Context, limit time.Duration) bool {
 			if !w.concerns(ev) {
 				continue
 			}
+			w.note(ev)
 			w.drain(ctx, events)
 			return true
 		}
@@ -164,9 +168,18 @@ func (w *watcher) drain(ctx context.Context, events <-chan fsnotify.Event) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-events:
+		case ev := <-events:
+			w.note(ev)
 		case <-t.C:
 			return
 		}
+	}
+}
+
+// note remembers a removal. A file that is renamed, as editors do to keep the
+// version before, is not removed.
+func (w *watcher) note(ev fsnotify.Event) {
+	if ev.Has(fsnotify.Remove) && (ev.Name == w.path || filepath.Dir(ev.Name) == w.path) {
+		w.removed = append(w.removed, ev.Name)
 	}
 }

@@ -491,3 +491,23 @@ func TestAgentKilled(t *testing.T) {
 	l.until("without what the runtime had lost", noOrphans)
 	l.nothingLeftBut(j.known(), empty)
 }
+
+// A manifest that is removed and put back as it was, before anybody can look,
+// has its pod begin anew: the same pod, restarted.
+func TestManifestRemovedAndBack(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.write("a.yaml", box("a", "sleep, forever"))
+	l.start()
+	was := l.untilReady("a")["a"]
+	l.remove("a.yaml")
+	l.write("a.yaml", box("a", "sleep, forever"))
+	pods := l.until("the pod is restarted", func(pods map[string]*v1.Pod) bool {
+		p := pods["a"]
+		return p != nil && ready(p) && p.Status.ContainerStatuses[0].RestartCount > 0
+	})
+	is := pods["a"]
+	if n := is.Status.ContainerStatuses[0].RestartCount; is.UID != was.UID || n != 1 || containerID(is, "c") == containerID(was, "c") {
+		t.Errorf("the pod is %s with %d restarts; want %s with 1", is.UID, n, was.UID)
+	}
+}
