@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nodewright/nodewright/cgroups"
 	"github.com/nodewright/nodewright/e2e/controlplane"
 	"github.com/nodewright/nodewright/internal/containerdtest"
 )
@@ -26,13 +27,16 @@ const (
 	podLogs     = "/var/log/pods"
 	logLinks    = "/var/log/containers"
 	podCgroup   = "kubepods"
-	nodeName    = "conformance"
+
+	runtimeCgroup = "/runtime"
+	nodeName      = "conformance"
 )
 
 // machine is the node under test and what it needs.
 type machine struct {
 	o          options
 	token      string
+	mirror     *mirror
 	containerd *containerdtest.Containerd
 	programs   []*program // last started last
 }
@@ -55,7 +59,7 @@ func (m *machine) free() error {
 		}
 		_ = l.Close()
 	}
-	for _, dir := range append(cgroupsOfPods(), kubeletRoot, podLogs, logLinks) {
+	for _, dir := range append(cgroupDirs(podCgroup), kubeletRoot, podLogs, logLinks) {
 		if _, err := os.Stat(dir); err == nil {
 			errs = append(errs, fmt.Errorf("%s is there: this machine is a node already, or an earlier run was killed", dir))
 		}
@@ -73,8 +77,16 @@ func (m *machine) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.containerd, err = containerdtest.Start(ctx, containerdtest.Options{BinDir: m.o.bin, Repository: m.o.repository, Archives: archives})
+	if m.mirror, err = newMirror(ctx, filepath.Join(m.o.out, "registry"), archives); err != nil {
+		return err
+	}
+	m.containerd, err = containerdtest.Start(ctx, containerdtest.Options{
+		BinDir: m.o.bin, Repository: m.o.repository, Archives: archives, Mirrors: map[string]string{upstream: m.mirror.server.URL},
+	})
 	if err != nil {
+		return err
+	}
+	if err := (cgroups.Host{}).Join(ctx, runtimeCgroup, m.containerd.PID()); err != nil {
 		return err
 	}
 	if err := m.until(ctx, "the API server", apiServer+"/healthz"); err != nil {
@@ -100,7 +112,7 @@ func (m *machine) startAgent(ctx context.Context) error {
 		return err
 	}
 	if err := m.run("agent", m.o.agent, "run", "--config", config, "--root-dir", kubeletRoot, "--hostname-override", nodeName,
-		"--node-ip", address, "--container-runtime-endpoint", "unix://"+m.containerd.Socket, "--kubeconfig", kubeconfig, "-v", "4"); err != nil {
+		"--node-ip", address, "--container-runtime-endpoint", "unix://"+m.containerd.Socket, "--kubeconfig", kubeconfig, "--runtime-cgroups", runtimeCgroup, "-v", "4"); err != nil {
 		return err
 	}
 	return m.until(ctx, "the agent", "http://127.0.0.1:10248/healthz")
@@ -113,6 +125,8 @@ kind: KubeletConfiguration
 failCgroupV1: false
 cgroupRoot: /
 cgroupDriver: cgroupfs
+kubeletCgroups: /kubelet
+systemCgroups: /system
 authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
 authorization: {mode: AlwaysAllow}
 readOnlyPort: 10255
@@ -258,21 +272,24 @@ func (m *machine) stop() error {
 	if m.containerd != nil {
 		errs = append(errs, m.containerd.Stop())
 	}
+	if m.mirror != nil {
+		m.mirror.server.Close()
+	}
 	for _, dir := range []string{kubeletRoot, podLogs, logLinks} {
 		errs = append(errs, containerdtest.UnmountBelow(dir), os.RemoveAll(dir))
 	}
-	for _, dir := range cgroupsOfPods() {
+	for _, dir := range cgroupDirs(podCgroup) {
 		errs = append(errs, removeCgroup(dir))
 	}
 	return errors.Join(errs...)
 }
 
-// cgroupsOfPods are the directories that kubepods may have, on cgroup v1 and v2.
-func cgroupsOfPods() []string {
-	dirs := []string{filepath.Join("/sys/fs/cgroup", podCgroup)}
+// cgroupDirs are the directories that a cgroup may have, on cgroup v1 and v2.
+func cgroupDirs(cgroup string) []string {
+	dirs := []string{filepath.Join("/sys/fs/cgroup", cgroup)}
 	controllers, _ := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
 	for _, c := range controllers {
-		dirs = append(dirs, filepath.Join(filepath.Dir(c), podCgroup))
+		dirs = append(dirs, filepath.Join(filepath.Dir(c), cgroup))
 	}
 	return dirs
 }

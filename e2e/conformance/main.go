@@ -37,9 +37,13 @@ func main() {
 	flag.BoolVar(&o.verbose, "v", false, "print what the suite says")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	failed, err := run(ctx, o)
+	var failed bool
+	done, err := apart(ctx)
+	if err == nil && !done {
+		failed, err = run(ctx, o)
+	}
 	stop()
-	if err != nil {
+	if err != nil && !errors.Is(err, errFailed) {
 		fmt.Fprintln(os.Stderr, "conformance:", err)
 	}
 	if failed || err != nil {

@@ -32,6 +32,13 @@ func writeConfig(o Options) error {
 	if err := os.WriteFile(filepath.Join(o.Dir, "config.toml"), []byte(config), 0o600); err != nil {
 		return err
 	}
+	for registry, url := range o.Mirrors {
+		dir := filepath.Join(o.Dir, "certs.d", registry)
+		hosts := fmt.Sprintf("[host.%q]\n  capabilities = [\"pull\", \"resolve\"]\n", url)
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "hosts.toml"), []byte(hosts), 0o600)); err != nil {
+			return err
+		}
+	}
 	more := ""
 	if NoHostPorts() == nil {
 		more = portmap
@@ -54,6 +61,8 @@ imports = []
   address = "%[1]s/containerd.sock"
 [plugins.'io.containerd.cri.v1.images']
   snapshotter = "overlayfs"
+  [plugins.'io.containerd.cri.v1.images'.registry]
+    config_path = "%[1]s/certs.d"
   [plugins.'io.containerd.cri.v1.images'.pinned_images]
     sandbox = "%[2]s"
 [plugins.'io.containerd.cri.v1.runtime']

@@ -18,11 +18,12 @@ import (
 
 // Options say how a private containerd is set up. The zero value is fine.
 type Options struct {
-	Dir        string   // where all its files go; a new directory under the system's temporary one
-	BinDir     string   // where containerd, shim, ctr, runc and CNI plugins are; the repository's build/bin
-	Repository string   // root of this module; looked for upwards from the working directory
-	Archives   []string // image archives to import; those of sampleimage.Build
-	Subnet     string   // of the pods, in CIDR notation; a free one of 10.90.0.0/16, cut into /22
+	Dir        string            // where all its files go; a new directory under the system's temporary one
+	BinDir     string            // where containerd, shim, ctr, runc and CNI plugins are; the repository's build/bin
+	Repository string            // root of this module; looked for upwards from the working directory
+	Archives   []string          // image archives to import; those of sampleimage.Build
+	Mirrors    map[string]string // where images of a registry are pulled from instead: a URL by the registry's name
+	Subnet     string            // of the pods, in CIDR notation; a free one of 10.90.0.0/16, cut into /22
 	Logf       func(format string, args ...any)
 
 	lease *os.File // holds the subnet

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/cgroups"
+)
+
+// ownCgroup is the one that the node under test takes for the root.
+const ownCgroup = "nodewright-conformance"
+
+// stage tells a child of this program how far apart from the machine it is.
+const stage = "NODEWRIGHT_CONFORMANCE_STAGE"
+
+// apart runs the rest of this program with a view of its own of mounts and
+// cgroups, which is again this program: systemCgroups moves all processes of
+// the machine, and recursive read-only mounts need a root that is shared. It
+// returns done in the parents, when the child has ended.
+//
+// A cgroup of v2 with processes cannot hand down controllers, so that there the
+// machine's own root is used.
+func apart(ctx context.Context) (done bool, err error) {
+	switch s := os.Getenv(stage); {
+	case s == "2":
+		return false, remount()
+	case s == "1":
+		if err := (cgroups.Host{}).Join(ctx, "/"+ownCgroup, os.Getpid()); err != nil {
+			return true, err
+		}
+		return true, again("2", unix.CLONE_NEWNS|unix.CLONE_NEWCGROUP)
+	case agent.CgroupV2():
+		return false, nil
+	}
+	err = again("1", 0)
+	for _, dir := range cgroupDirs(ownCgroup) {
+		err = errors.Join(err, removeCgroup(dir))
+	}
+	return true, err
+}
+
+// again runs this program with the same arguments, and hands it the signals
+// that end it.
+func again(next string, flags uintptr) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(self, os.Args[1:]...)
+	cmd.Env = append(os.Environ(), stage+"="+next)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Setpgid: true}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go func() {
+		for s := range signals {
+			_ = cmd.Process.Signal(s)
+		}
+	}()
+	err = cmd.Wait()
+	if exit := new(exec.ExitError); errors.As(err, &exit) && exit.ExitCode() == 1 {
+		return errFailed // it has said why
+	}
+	return err
+}
+
+// errFailed is that of a child.
+var errFailed = errors.New("failed")
+
+// remount mounts cgroups anew, which shows those below the own one alone, and
+// makes every mount a shared one.
+func remount() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	f, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	type mount struct{ point, kind, options string }
+	var mounts []mount
+	for s := bufio.NewScanner(f); s.Scan(); { // proc_pid_mountinfo(5)
+		before, after, _ := strings.Cut(s.Text(), " - ")
+		b, a := strings.Fields(before), strings.Fields(after)
+		if len(b) < 5 || len(a) < 3 || a[0] != "cgroup" && a[0] != "cgroup2" {
+			continue
+		}
+		m := mount{point: b[4], kind: a[0]}
+		for _, o := range strings.Split(a[2], ",") {
+			if named := strings.HasPrefix(o, "name="); m.kind == "cgroup" && o != "rw" && o != "ro" && !strings.Contains(o, "=") || named {
+				m.options += "," + o
+			}
+		}
+		if m.options = strings.TrimPrefix(m.options, ","); strings.HasPrefix(m.options, "name=") {
+			m.options = "none," + m.options
+		}
+		mounts = append(mounts, m)
+	}
+	errs := []error{f.Close()}
+	for _, m := range mounts {
+		if err := unix.Unmount(m.point, unix.MNT_DETACH); err != nil {
+			errs = append(errs, fmt.Errorf("unmount %s: %w", m.point, err))
+			continue
+		}
+		if err := unix.Mount(m.kind, m.point, m.kind, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, m.options); err != nil {
+			errs = append(errs, fmt.Errorf("mount %s %q on %s: %w", m.kind, m.options, m.point, err))
+		}
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
+		errs = append(errs, fmt.Errorf("make mounts shared: %w", err))
+	}
+	return errors.Join(errs...)
+}
