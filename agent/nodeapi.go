@@ -138,6 +138,9 @@ type InstanceDetail struct {
 	stats.Detail
 }
 
+// Devices are the node's block devices that have done something.
+func (a *Agent) Devices() []stats.Device { return a.stats.Devices() }
+
 // Details lists what a Summary does not tell of pods that run. What is known of
 // them is returned beside the error of cgroups that cannot be read.
 func (a *Agent) Details() ([]PodDetail, error) {

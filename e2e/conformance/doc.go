@@ -14,7 +14,7 @@
 //
 // # What it needs
 //
-// Root, busybox-static, no network. The suite has fixed ideas of a node, so that
+// Root, busybox-static, bash-static, no network. The suite has fixed ideas of a node, so that
 // one run at a time has the machine to itself: the ports 6443, 10248, 10250 and
 // 10255, the directories /var/lib/kubelet, /var/log/pods and
 // /var/log/containers, and the cgroup kubepods. It refuses to start when one of
@@ -25,15 +25,18 @@
 // No registry is asked. The images are made here under the names that the suite
 // asks for: agnhost and nonewprivs of the suite's own sources, pause of
 // examples/images. Busybox, also where an image is one of Alpine's, is the
-// machine's own, with the curl, nmeter and nc of extras; so are perl's image and
-// nginx's, which is busybox with a page to serve. Specs that pull from a registry fail.
+// machine's own, with bash, and the curl, nmeter and nc of extras; so are perl's
+// image and nginx's, which is busybox with a page to serve. A registry on the
+// loopback serves them to specs that pull always.
+//
+// # Apart from the machine
+//
+// On cgroup v1 all of it runs with mounts and cgroups of its own, below the
+// cgroup nodewright-conformance: the suite's kubelet moves every process of the
+// machine into a cgroup (systemCgroups), and wants a root that is a shared mount.
 //
 // # What fails for the machine
 //
-// Three specs of Containers Lifecycle want images pulled always (image is
-// updated). Debian's shell drops names of variables with a dash (consumable via
-// the environment). Recursive read-only mounts need a root that is a shared
-// mount, PrivilegedPod a kernel with dummy interfaces, Summary API one with
-// cgroup v2 and PSI. On a machine with two CPUs more than ten specs at a time
-// take longer than some of them bear.
+// PrivilegedPod needs a kernel with dummy interfaces. On a machine with two CPUs
+// more than ten specs at a time take longer than some of them bear.
 package main

@@ -106,6 +106,16 @@ func busyboxFiles(ctx context.Context, o options, dir string) ([]sampleimage.Fil
 	if err != nil {
 		return nil, err
 	}
+	// Debian's busybox has a shell that takes its own programs before those of
+	// PATH, and drops variables with a dash in their names.
+	shellPath, err := exec.LookPath("bash-static")
+	if err != nil {
+		return nil, fmt.Errorf("%w: apt-get install bash-static", err)
+	}
+	shell, err := os.ReadFile(shellPath)
+	if err != nil {
+		return nil, err
+	}
 	list, err := exec.CommandContext(ctx, path, "--list").Output()
 	if err != nil {
 		return nil, fmt.Errorf("busybox --list: %w", err)
@@ -117,13 +127,13 @@ func busyboxFiles(ctx context.Context, o options, dir string) ([]sampleimage.Fil
 	files := []sampleimage.File{
 		{Path: "/usr/bin/extras", Mode: 0o755, Data: extras},
 		{Path: "/usr/bin/curl", Mode: 0o777, Link: "extras"}, {Path: "/usr/bin/nmeter", Mode: 0o777, Link: "extras"}, {Path: "/usr/bin/nc", Mode: 0o777, Link: "extras"},
-		{Path: "/bin/bash", Mode: 0o755, Data: []byte("#!/bin/sh\nexec /bin/sh \"$@\"\n")},
+		{Path: "/bin/bash", Mode: 0o755, Data: shell}, {Path: "/bin/sh", Mode: 0o777, Link: "bash"},
 		{Path: "/bin/busybox", Mode: 0o755, Data: binary}, {Path: "/tmp/", Mode: 0o1777}, {Path: "/root/", Mode: 0o700},
 		{Path: "/etc/passwd", Mode: 0o644, Data: []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/sbin/nologin\nuser-defined-in-image:x:1000:1000::/:/bin/sh\n")},
 		{Path: "/etc/group", Mode: 0o644, Data: []byte("root:x:0:root\nnobody:x:65534:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n")},
 	}
 	for name := range strings.FieldsSeq(string(list)) {
-		if name != "busybox" {
+		if !slices.Contains([]string{"busybox", "sh", "bash", "nc"}, name) {
 			files = append(files, sampleimage.File{Path: "/bin/" + name, Mode: 0o777, Link: "/bin/busybox"})
 		}
 	}

@@ -40,6 +40,7 @@ func machineOf() usagemetrics.Machine {
 type details struct {
 	agent interface {
 		Details() ([]agent.PodDetail, error)
+		Devices() []stats.Device
 	}
 	runtime interface {
 		PodSandboxStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.PodSandboxStatusResponse, error)
@@ -65,6 +66,14 @@ func (d *details) Details(ctx context.Context) (map[usagemetrics.Key]usagemetric
 		}
 	}
 	return out, err
+}
+
+// Devices implements usagemetrics.Details.
+func (d *details) Devices() (out []usagemetrics.Device) {
+	for _, dev := range d.agent.Devices() {
+		out = append(out, usagemetrics.Device(dev))
+	}
+	return out
 }
 
 func detailOf(d *stats.Detail, id, image string) usagemetrics.Detail {

@@ -19,6 +19,8 @@ type podDetails struct {
 
 func (p *podDetails) Details() ([]agent.PodDetail, error) { return p.pods, p.err }
 
+func (p *podDetails) Devices() []stats.Device { return []stats.Device{{Name: "/dev/sda", Reads: 1}} }
+
 // sandboxes tells of one's image, and counts how often it is asked.
 type sandboxes struct {
 	asked int

@@ -7,6 +7,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -38,6 +39,39 @@ type DiskIO struct {
 	Device                               string // such as /dev/sda
 	Major, Minor                         uint64
 	ReadBytes, WriteBytes, Reads, Writes uint64
+}
+
+// Device is what a block device has done since the machine began
+// (/proc/diskstats; Documentation/admin-guide/iostats.rst).
+type Device struct {
+	Name                                 string // such as /dev/sda
+	Reads, ReadsMerged, SectorsRead      uint64 // a sector has 512 bytes
+	Writes, WritesMerged, SectorsWritten uint64
+	ReadTime, WriteTime                  time.Duration // of all requests together
+	InFlight                             uint64        // requests now
+	Busy, BusyWeighted                   time.Duration // weighted: times the requests in flight
+}
+
+// Devices are the block devices of the node that have done something.
+func (m *Manager) Devices() (out []Device) {
+	for _, line := range (cgroups{files: m.cfg.Proc}).split("diskstats") {
+		if len(line) < 14 {
+			continue
+		}
+		var n [11]uint64
+		for i := range n {
+			n[i], _ = strconv.ParseUint(line[3+i], 10, 64)
+		}
+		if n == [11]uint64{} {
+			continue // a loop device that nobody uses
+		}
+		ms := func(i int) time.Duration { return time.Duration(n[i]) * time.Millisecond } //nolint:gosec // for centuries
+		out = append(out, Device{
+			Name: "/dev/" + line[2], Reads: n[0], ReadsMerged: n[1], SectorsRead: n[2], ReadTime: ms(3),
+			Writes: n[4], WritesMerged: n[5], SectorsWritten: n[6], WriteTime: ms(7), InFlight: n[8], Busy: ms(9), BusyWeighted: ms(10),
+		})
+	}
+	return out
 }
 
 // Interface is what a Summary does not tell of a network interface.

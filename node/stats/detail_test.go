@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -100,6 +101,17 @@ func TestDetails(t *testing.T) {
 			t.Errorf("v2 %t: the node's network is the pod's", v2)
 		}
 	}
+}
+
+func TestDevices(t *testing.T) {
+	m := newNode()
+	tree(m.proc, "", map[string]string{
+		"diskstats": " 8 0 sda 1 2 3 4 5 6 7 8 9 10 11 0 0 0 0 1 1\n 7 0 loop0 0 0 0 0 0 0 0 0 0 0 0\n 8 1 sda1 short\n",
+	})
+	same(t, "devices", m.manager(t).Devices(), []stats.Device{{
+		Name: "/dev/sda", Reads: 1, ReadsMerged: 2, SectorsRead: 3, ReadTime: 4 * time.Millisecond,
+		Writes: 5, WritesMerged: 6, SectorsWritten: 7, WriteTime: 8 * time.Millisecond, InFlight: 9, Busy: 10 * time.Millisecond, BusyWeighted: 11 * time.Millisecond,
+	}})
 }
 
 func same(t *testing.T, what string, got, want any) {

@@ -58,6 +58,17 @@ type Disk struct {
 	ReadBytes, WriteBytes, Reads, Writes uint64
 }
 
+// Device is what a block device of the node has done; it is that of package
+// node/stats.
+type Device struct {
+	Name                                 string // such as /dev/sda
+	Reads, ReadsMerged, SectorsRead      uint64 // a sector has 512 bytes
+	Writes, WritesMerged, SectorsWritten uint64
+	ReadTime, WriteTime                  time.Duration // of all requests together
+	InFlight                             uint64        // requests now
+	Busy, BusyWeighted                   time.Duration // weighted: times the requests in flight
+}
+
 // Interface is what a Summary has not of a network interface.
 type Interface struct {
 	Name                                       string
@@ -68,6 +79,8 @@ type Interface struct {
 // an error.
 type Details interface {
 	Details(ctx context.Context) (map[Key]Detail, error)
+	// Devices are those of the node.
+	Devices() []Device
 }
 
 // Machine is what the node is made of.
@@ -145,8 +158,30 @@ func (c *containers) Collect(ch chan<- prometheus.Metric) {
 		s.put(c.m.inodes, n.Fs.Time, n.Fs.Inodes, 1, l...)
 		s.put(c.m.inodesFree, n.Fs.Time, n.Fs.InodesFree, 1, l...)
 	}
+	if c.cfg.Details != nil {
+		for _, d := range c.cfg.Details.Devices() {
+			c.device(s, who{id: "/"}, &d)
+		}
+	}
 	for _, p := range newest(sum.Pods) {
 		c.pod(s, p, details)
+	}
+}
+
+func (c *containers) device(s sink, w who, d *Device) {
+	const sector = 512
+	l := append(w.labels(), d.Name)
+	for _, x := range []struct {
+		m metric
+		v float64
+	}{
+		{c.m.reads, float64(d.Reads)}, {c.m.readBytes, float64(d.SectorsRead) * sector}, {c.m.sectorsRead, float64(d.SectorsRead)},
+		{c.m.readsMerged, float64(d.ReadsMerged)}, {c.m.readTime, d.ReadTime.Seconds()},
+		{c.m.writes, float64(d.Writes)}, {c.m.writtenBytes, float64(d.SectorsWritten) * sector}, {c.m.sectorsWritten, float64(d.SectorsWritten)},
+		{c.m.writesMerged, float64(d.WritesMerged)}, {c.m.writeTime, d.WriteTime.Seconds()},
+		{c.m.inFlight, float64(d.InFlight)}, {c.m.busy, d.Busy.Seconds()}, {c.m.busyWeighted, d.BusyWeighted.Seconds()},
+	} {
+		s.value(x.m, time.Time{}, x.v, l...)
 	}
 }
 

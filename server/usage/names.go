@@ -19,6 +19,9 @@ type cadvisor struct {
 	processes, threads, maxThreads, started, lastSeen    metric
 	fsUsed, fsLimit, inodes, inodesFree                  metric
 	reads, writes, readBytes, writtenBytes, blkio        metric
+	readsMerged, sectorsRead, readTime                   metric
+	writesMerged, sectorsWritten, writeTime              metric
+	inFlight, busy, busyWeighted                         metric
 	files, openSockets, ulimits, kernel                  metric
 	rxBytes, txBytes, rxErrors, txErrors                 metric
 	rxPackets, txPackets, rxDropped, txDropped           metric
@@ -102,6 +105,7 @@ func newCadvisor() *cadvisor {
 		{&c.fsLimit, "container_fs_limit_bytes", "Bytes that a file system has."},
 		{&c.inodes, "container_fs_inodes_total", "Inodes that a file system has."},
 		{&c.inodesFree, "container_fs_inodes_free", "Inodes that are free."},
+		{&c.inFlight, "container_fs_io_current", "Requests that a device is at."},
 	} {
 		add(n.dst, gauge(n.name, n.help, with("device")...))
 	}
@@ -110,6 +114,14 @@ func newCadvisor() *cadvisor {
 		{&c.writes, "container_fs_writes_total", "Writes to a device."},
 		{&c.readBytes, "container_fs_reads_bytes_total", "Bytes read from a device."},
 		{&c.writtenBytes, "container_fs_writes_bytes_total", "Bytes written to a device."},
+		{&c.readsMerged, "container_fs_reads_merged_total", "Reads of a device that were joined with others."},
+		{&c.writesMerged, "container_fs_writes_merged_total", "Writes to a device that were joined with others."},
+		{&c.sectorsRead, "container_fs_sector_reads_total", "Sectors read from a device."},
+		{&c.sectorsWritten, "container_fs_sector_writes_total", "Sectors written to a device."},
+		{&c.readTime, "container_fs_read_seconds_total", "Time that reads of a device took."},
+		{&c.writeTime, "container_fs_write_seconds_total", "Time that writes to a device took."},
+		{&c.busy, "container_fs_io_time_seconds_total", "Time for which a device was busy."},
+		{&c.busyWeighted, "container_fs_io_time_weighted_seconds_total", "Time for which a device was busy, times its requests."},
 	} {
 		add(n.dst, counter(n.name, n.help, with("device")...))
 	}

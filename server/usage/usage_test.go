@@ -29,6 +29,10 @@ type details map[usage.Key]usage.Detail
 
 func (d details) Details(context.Context) (map[usage.Key]usage.Detail, error) { return d, nil }
 
+func (details) Devices() []usage.Device {
+	return []usage.Device{{Name: "/dev/sda", Reads: 9, SectorsRead: 2}}
+}
+
 func num(v uint64) *uint64 { return &v }
 
 func summary() *statsapi.Summary {
@@ -154,6 +158,7 @@ container_fs_limit_bytes{container="c",device="",id="/kubepods/poduid-1/abc",ima
 # TYPE container_fs_reads_total counter
 container_fs_reads_total{container="",device="",id="/kubepods/poduid-1",image="",name="",namespace="default",pod="web"} 0
 container_fs_reads_total{container="",device="",id="/kubepods/poduid-1/def",image="pause",name="def",namespace="default",pod="web"} 0
+container_fs_reads_total{container="",device="/dev/sda",id="/",image="",name="",namespace="",pod=""} 9
 container_fs_reads_total{container="c",device="/dev/sda",id="/kubepods/poduid-1/abc",image="img:1",name="abc",namespace="default",pod="web"} 3
 container_fs_reads_total{container="c",device="/dev/sdb",id="/kubepods/poduid-1/abc",image="img:1",name="abc",namespace="default",pod="web"} 4
 # HELP container_memory_cache Memory of the page cache, in bytes.
