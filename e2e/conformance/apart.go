@@ -31,10 +31,10 @@ const stage = "NODEWRIGHT_CONFORMANCE_STAGE"
 // A cgroup of v2 with processes cannot hand down controllers, so that there the
 // machine's own root is used.
 func apart(ctx context.Context) (done bool, err error) {
-	switch s := os.Getenv(stage); {
-	case s == "2":
+	switch {
+	case isApart():
 		return false, remount()
-	case s == "1":
+	case os.Getenv(stage) == "1":
 		if err := (cgroups.Host{}).Join(ctx, "/"+ownCgroup, os.Getpid()); err != nil {
 			return true, err
 		}
@@ -48,6 +48,9 @@ func apart(ctx context.Context) (done bool, err error) {
 	}
 	return true, err
 }
+
+// isApart tells whether this is the child that apart has made.
+func isApart() bool { return os.Getenv(stage) == "2" }
 
 // again runs this program with the same arguments, and hands it the signals
 // that end it.

@@ -70,8 +70,11 @@ func suiteImages(ctx context.Context, o options, dir string) ([]sampleimage.Imag
 	if err != nil {
 		return nil, err
 	}
-	files := func(more ...sampleimage.File) []sampleimage.File {
-		return append(append([]sampleimage.File(nil), base...), more...)
+	files := func(more ...sampleimage.File) []sampleimage.File { // over those of base
+		below := slices.DeleteFunc(slices.Clone(base), func(b sampleimage.File) bool {
+			return slices.ContainsFunc(more, func(m sampleimage.File) bool { return m.Path == b.Path })
+		})
+		return append(below, more...)
 	}
 	path := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "GODEBUG=netdns=go"} // a static program has no resolver of C
 	list := []sampleimage.Image{
@@ -106,13 +109,15 @@ func busyboxFiles(ctx context.Context, o options, dir string) ([]sampleimage.Fil
 	if err != nil {
 		return nil, err
 	}
-	// Debian's busybox has a shell that takes its own programs before those of
-	// PATH, and drops variables with a dash in their names.
-	shellPath, err := exec.LookPath("bash-static")
+	bashPath, err := exec.LookPath("bash-static")
 	if err != nil {
 		return nil, fmt.Errorf("%w: apt-get install bash-static", err)
 	}
-	shell, err := os.ReadFile(shellPath)
+	bash, err := os.ReadFile(bashPath)
+	if err != nil {
+		return nil, err
+	}
+	shell, err := compile(ctx, o, dir, "shell", "./conformance/shell")
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +132,7 @@ func busyboxFiles(ctx context.Context, o options, dir string) ([]sampleimage.Fil
 	files := []sampleimage.File{
 		{Path: "/usr/bin/extras", Mode: 0o755, Data: extras},
 		{Path: "/usr/bin/curl", Mode: 0o777, Link: "extras"}, {Path: "/usr/bin/nmeter", Mode: 0o777, Link: "extras"}, {Path: "/usr/bin/nc", Mode: 0o777, Link: "extras"},
-		{Path: "/bin/bash", Mode: 0o755, Data: shell}, {Path: "/bin/sh", Mode: 0o777, Link: "bash"},
+		{Path: "/bin/bash", Mode: 0o755, Data: bash}, {Path: "/bin/sh", Mode: 0o755, Data: shell},
 		{Path: "/bin/busybox", Mode: 0o755, Data: binary}, {Path: "/tmp/", Mode: 0o1777}, {Path: "/root/", Mode: 0o700},
 		{Path: "/etc/passwd", Mode: 0o644, Data: []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/sbin/nologin\nuser-defined-in-image:x:1000:1000::/:/bin/sh\n")},
 		{Path: "/etc/group", Mode: 0o644, Data: []byte("root:x:0:root\nnobody:x:65534:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n")},
@@ -155,7 +160,8 @@ func agnhostFiles(ctx context.Context, o options, dir string) ([]sampleimage.Fil
 	if err != nil {
 		return nil, fmt.Errorf("go list agnhost: %w", err)
 	}
-	files := []sampleimage.File{{Path: "/agnhost", Mode: 0o755, Data: program}, {Path: "/agnhost-2", Mode: 0o777, Link: "agnhost"}, {Path: "/uploads/", Mode: 0o755}}
+	// Busybox' shell takes its own nc before that of PATH.
+	files := []sampleimage.File{{Path: "/bin/sh", Mode: 0o777, Link: "bash"}, {Path: "/agnhost", Mode: 0o755, Data: program}, {Path: "/agnhost-2", Mode: 0o777, Link: "agnhost"}, {Path: "/uploads/", Mode: 0o755}}
 	for _, name := range []string{"localhost.crt", "localhost.key"} {
 		data, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(source)), "porter", name))
 		if err != nil {
@@ -166,8 +172,8 @@ func agnhostFiles(ctx context.Context, o options, dir string) ([]sampleimage.Fil
 	return files, nil
 }
 
-// compile builds a program of the suite's images, unless it is newer than what
-// says the suite's version. It is linked statically with cgo: without cgo, much
+// compile builds a program of the suite's images, unless it is the suite's own
+// and newer than what says the suite's version. It is linked statically with cgo: without cgo, much
 // of Kubernetes would have to be compiled a second time.
 func compile(ctx context.Context, o options, dir, name, source string) ([]byte, error) {
 	out, module := filepath.Join(dir, name), filepath.Join(o.repository, "e2e")
@@ -175,7 +181,7 @@ func compile(ctx context.Context, o options, dir, name, source string) ([]byte, 
 	if err != nil {
 		return nil, err
 	}
-	if built, err := os.Stat(out); err == nil && built.ModTime().After(version.ModTime()) {
+	if built, err := os.Stat(out); err == nil && built.ModTime().After(version.ModTime()) && !strings.HasPrefix(source, ".") {
 		return os.ReadFile(out)
 	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w -linkmode external -extldflags -static", "-o", out, source)

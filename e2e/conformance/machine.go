@@ -86,8 +86,10 @@ func (m *machine) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := (cgroups.Host{}).Join(ctx, runtimeCgroup, m.containerd.PID()); err != nil {
-		return err
+	if isApart() {
+		if err := (cgroups.Host{}).Join(ctx, runtimeCgroup, m.containerd.PID()); err != nil {
+			return err
+		}
 	}
 	if err := m.until(ctx, "the API server", apiServer+"/healthz"); err != nil {
 		return err
@@ -104,9 +106,13 @@ func (m *machine) startAgent(ctx context.Context) error {
 	if err := errors.Join(os.RemoveAll(static), os.MkdirAll(static, 0o755)); err != nil {
 		return err
 	}
+	more := m.o.more
+	if isApart() {
+		more += "\nkubeletCgroups: /kubelet\nsystemCgroups: /system\n"
+	}
 	config, kubeconfig := filepath.Join(m.o.out, "kubelet-config.yaml"), filepath.Join(m.o.out, "kubeconfig")
 	if err := errors.Join(
-		os.WriteFile(config, fmt.Appendf(nil, kubeletConfig, static, m.o.more), 0o600),
+		os.WriteFile(config, fmt.Appendf(nil, kubeletConfig, static, more), 0o600),
 		os.WriteFile(kubeconfig, fmt.Appendf(nil, kubeconfigText, m.token, apiServer), 0o600),
 	); err != nil {
 		return err
@@ -125,8 +131,6 @@ kind: KubeletConfiguration
 failCgroupV1: false
 cgroupRoot: /
 cgroupDriver: cgroupfs
-kubeletCgroups: /kubelet
-systemCgroups: /system
 authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
 authorization: {mode: AlwaysAllow}
 readOnlyPort: 10255
