@@ -296,6 +296,7 @@ type Agent struct {
 	// podResources is nil if nobody is told.
 	podResources *podresources.Server
 	settled      chan struct{} // closed when all sources have spoken
+	takenUp      sync.Once     // a shutdown has waited for that
 	allSpoken    sync.Once
 	cgroupV2     bool
 	metrics      *metrics

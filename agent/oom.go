@@ -3,11 +3,13 @@ package agent
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/node/oom"
 )
 
@@ -83,15 +85,30 @@ func (a *Agent) podOfKill(k *oom.Kill) (pod *v1.Pod, container string) {
 	if pod == nil {
 		return nil, ""
 	}
-	if obs, _ := a.pleg.Get(k.PodUID); obs != nil {
-		for i := range obs.Containers {
-			if c := &obs.Containers[i]; c.ID == k.ContainerID {
-				container = c.Name
+	name := func(obs *observed.Pod) string {
+		if obs != nil {
+			for i := range obs.Containers {
+				if c := &obs.Containers[i]; c.ID == k.ContainerID {
+					return c.Name
+				}
 			}
 		}
+		return ""
+	}
+	obs, _ := a.pleg.Get(k.PodUID)
+	if container = name(obs); container == "" && k.ContainerID != "" {
+		// The kernel may kill it before anybody has seen it.
+		ctx, cancel := context.WithTimeout(context.Background(), lookForKilled)
+		defer cancel()
+		obs, _ = a.pleg.GetNewerThan(ctx, k.PodUID, time.Now())
+		container = name(obs)
 	}
 	return pod, container
 }
+
+// lookForKilled bounds the look for a container that was killed before it was
+// seen. The news of other kills wait for it.
+const lookForKilled = 2 * time.Second
 
 // killMessage has no number of a process in it, so that kills of a container
 // that come again and again are one event that is counted.

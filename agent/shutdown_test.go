@@ -21,11 +21,12 @@ type machine struct {
 	on       func(bool)
 	released int
 	slow     time.Duration // to tell for the first time
+	goesDown bool          // is what it tells first
 }
 
 func (m *machine) Watch(ctx context.Context, _ time.Duration, on func(bool)) error {
 	time.Sleep(m.slow)
-	on(false)
+	on(m.goesDown)
 	m.mu.Lock()
 	m.on = on
 	m.mu.Unlock()
@@ -126,6 +127,33 @@ func TestShutdown(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A machine that goes down as soon as the agent is there finds pods that the
+// agent has not taken up yet.
+func TestShutdownAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		m := &machine{}
+		n.configure = func(c *agent.Config) {
+			c.Shutdown = &agent.Shutdown{Requested: 30 * time.Second, Critical: 10 * time.Second, Machine: m}
+		}
+		n.want = []*v1.Pod{newPod("web", runs("c"))}
+		l := n.start()
+		settle()
+		l.wantPhase("web", v1.PodRunning)
+		l.stop()
+		m.goesDown = true
+		l = n.start()
+		time.Sleep(45 * time.Second)
+		synctest.Wait()
+		if _, running := n.containers(); running["web/c"] != 0 || !m.letGo() {
+			t.Errorf("running %v, released %v", running, m.letGo())
+		}
+		if p := l.pod("web"); p.Status.Phase != v1.PodFailed || p.Status.Reason != "Terminated" {
+			t.Errorf("%+v", p.Status)
+		}
+	})
 }
 
 // stops are the pods whose containers were stopped, in order.
