@@ -28,14 +28,19 @@ func greedy() agent.GC {
 	return agent.GC{Images: &imagegc.Policy{}}
 }
 
+// images are the names of the images that are there.
 func (n *node) images() []string {
+	return n.ofImages(func(i *runtimeapi.Image) []string { return i.GetRepoTags() })
+}
+
+// ofImages lists, in order, what of says of each image that is there.
+func (n *node) ofImages(of func(*runtimeapi.Image) []string) (out []string) {
 	list, err := n.rt.ListImages(context.Background(), nil)
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	var out []string
 	for _, i := range list {
-		out = append(out, i.GetRepoTags()...)
+		out = append(out, of(i)...)
 	}
 	slices.Sort(out)
 	return out

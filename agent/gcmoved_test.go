@@ -27,16 +27,7 @@ func (n *node) imageOf(pod string) string {
 
 // ids are the IDs of the images that are there.
 func (n *node) ids() []string {
-	list, err := n.rt.ListImages(n.t.Context(), nil)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	var out []string
-	for _, i := range list {
-		out = append(out, i.GetId())
-	}
-	slices.Sort(out)
-	return out
+	return n.ofImages(func(i *runtimeapi.Image) []string { return []string{i.GetId()} })
 }
 
 // A pod has found its image, and another pod pulls a newer one of the same

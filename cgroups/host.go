@@ -25,12 +25,9 @@ type Host struct {
 // The cgroup, as cgroupfs has it, is made if it is not there. Children that the
 // process has already stay where they are.
 func (h Host) Join(ctx context.Context, cgroup string, pid int) error {
-	d, err := h.driver(ctx)
+	d, err := h.made(ctx, cgroup)
 	if err != nil {
 		return err
-	}
-	if _, err := d.create(ctx, ParseCgroupfs(cgroup)); err != nil {
-		return fmt.Errorf("cgroup %s: %w", cgroup, err)
 	}
 	var errs []error
 	for _, dir := range d.on.dirs(cgroup) {
@@ -48,12 +45,9 @@ const gatherRounds = 10
 // of the machine and the threads of the kernel. It returns how many moves it
 // made.
 func (h Host) Gather(ctx context.Context, cgroup string) (moved int, err error) {
-	d, err := h.driver(ctx)
+	d, err := h.made(ctx, cgroup)
 	if err != nil {
 		return 0, err
-	}
-	if _, err := d.create(ctx, ParseCgroupfs(cgroup)); err != nil {
-		return 0, fmt.Errorf("cgroup %s: %w", cgroup, err)
 	}
 	kernel := h.Kernel
 	if kernel == nil {
@@ -139,6 +133,18 @@ func parseProcCgroup(data []byte) map[string]string {
 		}
 	}
 	return out
+}
+
+// made makes a cgroup, unless it is there.
+func (h Host) made(ctx context.Context, cgroup string) (*driver, error) {
+	d, err := h.driver(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := d.create(ctx, ParseCgroupfs(cgroup)); err != nil {
+		return nil, fmt.Errorf("cgroup %s: %w", cgroup, err)
+	}
+	return d, nil
 }
 
 func (h Host) driver(ctx context.Context) (*driver, error) {

@@ -98,17 +98,15 @@ func (q *queue) add(e *entry) {
 		old.then = old.then.before(e)
 		return
 	}
-	rank, something := follow(old.rank, e.rank, e.pod)
-	if !something {
+	both := old.with(e)
+	if both == nil {
 		delete(q.entries, k)
 		if !q.told[old.source] { // that it has spoken must still be told
 			q.notice(rankEmpty, old.source)
 		}
 		return
 	}
-	// The place of the first stays: what changes all the time is not put off
-	// for ever.
-	q.entries[k] = &entry{rank: rank, turn: old.turn, seq: old.seq, source: e.source, pod: e.pod, configs: union(old.configs, e.configs)}
+	q.entries[k] = both
 }
 
 // before is one entry for a pod that was removed before e, which may be nil,
@@ -120,6 +118,13 @@ func (e *entry) before(next *entry) *entry {
 		}
 		return next
 	}
+	return e.with(next)
+}
+
+// with is one entry for e and for next, which follows it; nil if nothing is left
+// of them. The place of the first stays: what changes all the time is not put
+// off for ever.
+func (e *entry) with(next *entry) *entry {
 	rank, something := follow(e.rank, next.rank, next.pod)
 	if !something {
 		return nil

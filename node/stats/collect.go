@@ -238,26 +238,22 @@ func (p *pass) pod(ctx context.Context, s *Sandbox, containers []*Container) sta
 // network reads what a pod's network namespace tells to a process in it; nil
 // if its sandbox has no process.
 func (p *pass) network(dir string) *statsapi.NetworkStats {
-	if raw := p.netdev(dir); raw != nil {
+	if dir == "" {
+		return nil
+	}
+	pids, _ := p.cgroups.procs(dir)
+	if raw := p.m.proc.netdev(pids); raw != nil {
 		return network(raw, time.Now())
 	}
 	return nil
 }
 
 // netdev is /proc/<pid>/net/dev of the first process of a cgroup.
-func (p *pass) netdev(dir string) []byte {
-	if dir == "" {
+func (p proc) netdev(pids []string) []byte {
+	if len(pids) == 0 {
 		return nil
 	}
-	if !p.cgroups.v2 {
-		dir = path.Join("memory", dir)
-	}
-	procs, err := fs.ReadFile(p.m.cfg.Cgroups, path.Join(dir, "cgroup.procs"))
-	pid, _, _ := strings.Cut(string(procs), "\n")
-	if err != nil || pid == "" {
-		return nil
-	}
-	raw, err := fs.ReadFile(p.m.cfg.Proc, path.Join(pid, "net/dev"))
+	raw, err := fs.ReadFile(p.files, path.Join(pids[0], "net/dev"))
 	if err != nil {
 		return nil
 	}

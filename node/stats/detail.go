@@ -1,7 +1,6 @@
 package stats
 
 import (
-	"bytes"
 	"fmt"
 	"io/fs"
 	"path"
@@ -117,22 +116,22 @@ func (m *Manager) Details(want func(types.UID) (sandbox string, network, ok bool
 			continue
 		}
 		p := PodDetail{Containers: make(map[string]Detail, len(d.containers))}
-		if p.Detail, ok = c.detail(d.dir, names); !ok {
+		if p.Detail, _, ok = c.detail(d.dir, names); !ok {
 			continue
 		}
 		for id, dir := range d.containers {
-			k, ok := c.detail(dir, names)
+			k, pids, ok := c.detail(dir, names)
 			if !ok {
 				continue
 			}
-			k.readFiles(m.cfg.Proc, c.procs(dir))
+			k.readFiles(m.cfg.Proc, pids)
 			if id == sandbox {
 				if u, err := c.read(dir); err == nil {
 					k.Usage = &statsapi.ContainerStats{StartTime: m.cgroupStart(c, dir)}
 					setContainer(k.Usage, u, m.rate(dir, u))
 				}
 				if network {
-					k.Interfaces = interfaces((&pass{m: m, cgroups: c}).netdev(dir))
+					k.Interfaces = interfaces(m.proc.netdev(pids))
 				}
 			}
 			p.Containers[id], p.Processes = k, add(p.Processes, k.Processes)
@@ -142,15 +141,18 @@ func (m *Manager) Details(want func(types.UID) (sandbox string, network, ok bool
 	return out, nil
 }
 
-// detail reads a cgroup; false if it is gone.
-func (c cgroups) detail(dir string, names map[string]string) (Detail, bool) {
-	d := Detail{Path: "/" + dir}
+// detail reads a cgroup, and which processes are in it; false if it is gone.
+func (c cgroups) detail(dir string, names map[string]string) (d Detail, pids []string, ok bool) {
+	d.Path = "/" + dir
+	if pids, ok = c.procs(dir); ok {
+		d.Processes = ptr(uint64(len(pids)))
+	}
 	if c.v2 {
 		d.readV2(c, func(name string) string { return path.Join(dir, name) }, names)
 	} else {
 		d.readV1(c, dir, names)
 	}
-	return d, d.Processes != nil || d.UserNanos != nil
+	return d, pids, d.Processes != nil || d.UserNanos != nil
 }
 
 func (d *Detail) readV2(c cgroups, file func(string) string, names map[string]string) {
@@ -175,7 +177,6 @@ func (d *Detail) readV2(c cgroups, file func(string) string, names map[string]st
 	d.MaxUsage = c.number(file("memory.peak"))
 	d.MemoryLimit, d.MemoryReservation, d.SwapLimit = c.limit(file("memory.max")), c.limit(file("memory.min")), c.limit(file("memory.swap.max"))
 	d.Threads, d.MaxThreads = c.number(file("pids.current")), c.limit(file("pids.max"))
-	d.Processes = c.lines(file("cgroup.procs"))
 	for _, line := range c.split(file("io.stat")) {
 		if names[line[0]] == "" {
 			continue // a device that is gone
@@ -215,7 +216,6 @@ func (d *Detail) readV1(c cgroups, dir string, names map[string]string) {
 	d.MemoryLimit, d.MemoryReservation = c.limit(file("memory", "memory.limit_in_bytes")), c.limit(file("memory", "memory.soft_limit_in_bytes"))
 	d.SwapLimit = c.limit(file("memory", "memory.memsw.limit_in_bytes"))
 	d.Threads, d.MaxThreads = c.number(file("pids", "pids.current")), c.limit(file("pids", "pids.max"))
-	d.Processes = c.lines(file("memory", "cgroup.procs"))
 	at := map[string]*DiskIO{}
 	var order []string
 	disk := func(dev string) *DiskIO {
@@ -258,12 +258,13 @@ func newDiskIO(dev string, names map[string]string) DiskIO {
 	return out
 }
 
-// procs are the processes in a cgroup.
-func (c cgroups) procs(dir string) []string {
+// procs are the processes in a cgroup; false if it is not there.
+func (c cgroups) procs(dir string) (pids []string, ok bool) {
 	if !c.v2 {
 		dir = path.Join("memory", dir)
 	}
-	return c.fields(path.Join(dir, "cgroup.procs"))
+	raw, err := fs.ReadFile(c.files, path.Join(dir, "cgroup.procs"))
+	return strings.Fields(string(raw)), err == nil
 }
 
 // maxFiles is how many open files of a container are counted in one reading: a
@@ -330,15 +331,6 @@ func (c cgroups) limit(name string) *uint64 {
 		return ptr[uint64](0)
 	}
 	return n
-}
-
-// lines counts those of a file; nil if it is not there.
-func (c cgroups) lines(name string) *uint64 {
-	raw, err := fs.ReadFile(c.files, name)
-	if err != nil {
-		return nil
-	}
-	return ptr(uint64(bytes.Count(raw, []byte{'\n'})))
 }
 
 func (c cgroups) fields(name string) []string {
