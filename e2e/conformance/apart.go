@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/mount-utils"
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/cgroups"
@@ -89,37 +89,32 @@ func remount() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
-	f, err := os.Open("/proc/self/mountinfo")
+	mounts, err := mount.ParseMountInfo("/proc/self/mountinfo")
 	if err != nil {
 		return err
 	}
-	type mount struct{ point, kind, options string }
-	var mounts []mount
-	for s := bufio.NewScanner(f); s.Scan(); { // proc_pid_mountinfo(5)
-		before, after, _ := strings.Cut(s.Text(), " - ")
-		b, a := strings.Fields(before), strings.Fields(after)
-		if len(b) < 5 || len(a) < 3 || a[0] != "cgroup" && a[0] != "cgroup2" {
+	var errs []error
+	for _, m := range mounts {
+		if m.FsType != "cgroup" && m.FsType != "cgroup2" {
 			continue
 		}
-		m := mount{point: b[4], kind: a[0]}
-		for _, o := range strings.Split(a[2], ",") {
-			if named := strings.HasPrefix(o, "name="); m.kind == "cgroup" && o != "rw" && o != "ro" && !strings.Contains(o, "=") || named {
-				m.options += "," + o
+		var options []string
+		for _, o := range m.SuperOptions {
+			switch named := strings.HasPrefix(o, "name="); {
+			case m.FsType == "cgroup2":
+			case named:
+				options = append(options, "none", o)
+			case o != "rw" && o != "ro" && !strings.Contains(o, "="):
+				options = append(options, o) // a controller
 			}
 		}
-		if m.options = strings.TrimPrefix(m.options, ","); strings.HasPrefix(m.options, "name=") {
-			m.options = "none," + m.options
-		}
-		mounts = append(mounts, m)
-	}
-	errs := []error{f.Close()}
-	for _, m := range mounts {
-		if err := unix.Unmount(m.point, unix.MNT_DETACH); err != nil {
-			errs = append(errs, fmt.Errorf("unmount %s: %w", m.point, err))
+		if err := unix.Unmount(m.MountPoint, unix.MNT_DETACH); err != nil {
+			errs = append(errs, fmt.Errorf("unmount %s: %w", m.MountPoint, err))
 			continue
 		}
-		if err := unix.Mount(m.kind, m.point, m.kind, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, m.options); err != nil {
-			errs = append(errs, fmt.Errorf("mount %s %q on %s: %w", m.kind, m.options, m.point, err))
+		data := strings.Join(options, ",")
+		if err := unix.Mount(m.FsType, m.MountPoint, m.FsType, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, data); err != nil {
+			errs = append(errs, fmt.Errorf("mount %s %q on %s: %w", m.FsType, data, m.MountPoint, err))
 		}
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
