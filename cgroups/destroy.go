@@ -10,13 +10,17 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/nodewright/nodewright/internal/retry"
 )
 
 // How often a cgroup's removal is tried, and how long between the first two
-// tries; each wait is twice the one before: 1.3 seconds in all.
+// tries and between the last; each wait is twice the one before: 1.3 seconds in
+// all.
 const (
-	destroyTries = 9
-	destroyWait  = 5 * time.Millisecond
+	destroyTries    = 9
+	destroyWait     = 5 * time.Millisecond
+	lastDestroyWait = 640 * time.Millisecond
 )
 
 // destroy kills what is in a cgroup and removes it with all below it. One that
@@ -29,17 +33,10 @@ func (d *driver) destroy(ctx context.Context, cgroup string, kill func(pid int) 
 			return nil, err
 		}
 	}
-	wait := destroyWait
+	wait := retry.Backoff{First: destroyWait, Max: lastDestroyWait}
 	for try := range destroyTries {
-		if try > 0 {
-			timer := time.NewTimer(wait)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
-				return left, errors.Join(ctx.Err(), err)
-			}
-			wait *= 2
+		if try > 0 && !wait.Wait(ctx) {
+			return left, errors.Join(ctx.Err(), err)
 		}
 		if left, err = d.pids(ctx, cgroup); err != nil {
 			return nil, err

@@ -36,6 +36,16 @@ func (h Host) Join(ctx context.Context, cgroup string, pid int) error {
 	return errors.Join(errs...)
 }
 
+// Remove removes a cgroup, with those below it, from every hierarchy. It is an error
+// if there are processes in them, and none if it is not there.
+func (h Host) Remove(ctx context.Context, cgroup string) error {
+	d, err := h.driver(ctx)
+	if err != nil {
+		return err
+	}
+	return d.remove(ctx, cgroup)
+}
+
 // gatherRounds is how often Gather looks again for processes that were started
 // meanwhile.
 const gatherRounds = 10

@@ -28,6 +28,33 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+func TestRemoveFromHost(t *testing.T) {
+	for _, v := range []cgroups.Version{cgroups.V1, cgroups.V2} {
+		tree := cgroupstest.NewTree(v)
+		tree.Put("/", 77, false)
+		h := cgroups.Host{FS: tree}
+		for range 2 {
+			if err := h.Join(t.Context(), "/agents/this", 77); err != nil {
+				t.Fatalf("v%d: %v", v, err)
+			}
+			if err := h.Remove(t.Context(), "/agents"); err == nil {
+				t.Errorf("v%d: a cgroup with a process was removed", v)
+			}
+			if err := h.Join(t.Context(), "/", 77); err != nil {
+				t.Fatalf("v%d: %v", v, err)
+			}
+			for range 2 { // the second time it is not there
+				if err := h.Remove(t.Context(), "/agents"); err != nil {
+					t.Errorf("v%d: %v", v, err)
+				}
+			}
+			if err := h.Exists(t.Context(), "/agents/this"); !errors.Is(err, cgroups.ErrNotExist) {
+				t.Errorf("v%d: it is still there: %v", v, err)
+			}
+		}
+	}
+}
+
 // procs is cgroup.procs of a cgroup in the hierarchy of a controller.
 func procs(t *testing.T, tree *cgroupstest.Tree, v cgroups.Version, controller, cgroup string) string {
 	t.Helper()

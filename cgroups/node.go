@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nodewright/nodewright/internal/quantity"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -110,7 +111,7 @@ func threshold(s string, capacity resource.Quantity) (resource.Quantity, error) 
 		}
 		return *resource.NewQuantity(int64(float64(capacity.Value())*percent/100), resource.BinarySI), nil
 	}
-	q, err := resource.ParseQuantity(s)
+	q, err := quantity.Parse(s)
 	if err != nil || q.Sign() < 0 {
 		return resource.Quantity{}, fmt.Errorf("%q: want a quantity of 0 or more, or a percentage", s)
 	}

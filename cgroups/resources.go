@@ -6,7 +6,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodewright/nodewright/internal/quantity"
 )
 
 // Unlimited is no limit, where a limit may be.
@@ -110,7 +111,7 @@ func pageSize(name v1.ResourceName) (int64, bool) {
 	if !ok {
 		return 0, false
 	}
-	q, err := resource.ParseQuantity(s)
+	q, err := quantity.Parse(s)
 	return q.Value(), err == nil && q.Value() > 0
 }
 

@@ -9,6 +9,8 @@ import (
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/internal/retry"
 )
 
 // How long to wait before what failed is tried again: the first time, and at
@@ -28,7 +30,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		return nil
 	}
 	m.poke()
-	retry := firstRetry
+	wait := retry.Backoff{First: firstRetry, Max: lastRetry}
 	told := false
 	timer := time.NewTimer(lastRetry)
 	timer.Stop()
@@ -43,18 +45,13 @@ func (m *Manager) Run(ctx context.Context) error {
 			timed = true
 		}
 		if m.round(ctx, timed, &told) {
-			timer.Reset(retry)
-			retry = min(2*retry, lastRetry)
+			timer.Reset(wait.Next())
 		} else {
 			timer.Stop()
-			retry = firstRetry
+			wait.Reset()
 		}
-		pause := time.NewTimer(m.cfg.TierDelay)
-		select {
-		case <-ctx.Done():
-			pause.Stop()
+		if !retry.Sleep(ctx, m.cfg.TierDelay) {
 			return nil
-		case <-pause.C:
 		}
 	}
 }

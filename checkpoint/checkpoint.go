@@ -1,21 +1,34 @@
 package checkpoint
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
+	"time"
+
+	"github.com/nodewright/nodewright/internal/durable"
+	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// Config holds what a Store needs. Dir is required.
+// MaxValue is the most bytes that a value may have. No more is ever read of a file.
+const MaxValue = 64 << 20
+
+// defaultTimeout is longer than a slow disk takes for its syncs, and shorter than
+// people wait.
+const defaultTimeout = 30 * time.Second
+
+// Config holds what a Store needs. Dir is required; the zero value of every other
+// field means the default named beside it.
 type Config struct {
 	// Dir is made, for its owner alone, if it is not there.
 	Dir string
-	// OnCorrupt, if not nil, is told of each value that was found damaged
-	// and where it was set aside ("" if not even that was possible).
+	// Timeout bounds the calls that take no context; 30s.
+	Timeout time.Duration
+	// OnCorrupt is told of each value that was found damaged and where it was
+	// set aside ("" if not even that was possible), from any goroutine and for
+	// several keys at a time; nobody is told.
 	OnCorrupt func(key, setAside string, err error)
 	// NoSync is for values that need not outlast a failure of the power or
 	// the kernel: what dies with the machine anyway, such as facts about
@@ -26,60 +39,59 @@ type Config struct {
 	NoSync bool
 
 	// files is the operating system; tests put another in its place.
-	files fileSystem
+	files durable.Disk
 }
 
 // ErrCorrupt is in the tree of the error that Config.OnCorrupt gets.
 var ErrCorrupt = errors.New("checkpoint is damaged")
 
-// Suffixes of files that hold no value.
-const (
-	tempSuffix    = ".tmp"
-	corruptSuffix = ".corrupt-"
-)
-
 // Store is a directory of values.
 type Store struct {
 	cfg   Config
-	files fileSystem
-
-	mu sync.Mutex // one writer at a time
+	dir   durable.Dir
+	calls *calls
 }
 
-// Open makes the directory ready and clears away what a crash left behind.
+// Open makes the directory ready and clears away what a crash left behind. It waits
+// for the disk: see [Lazy].
 func Open(cfg Config) (*Store, error) {
-	if cfg.Dir == "" {
-		return nil, errors.New("checkpoint: Config.Dir is required")
-	}
-	s := &Store{cfg: cfg, files: cfg.files}
-	if s.files == nil {
-		s.files = osFiles{}
-	}
-	if err := s.files.makeDir(cfg.Dir); err != nil {
-		return nil, fmt.Errorf("checkpoint: %w", err)
-	}
-	names, err := s.files.list(cfg.Dir)
+	cfg, err := cfg.withDefaults()
 	if err != nil {
-		return nil, fmt.Errorf("checkpoint: %w", err)
+		return nil, err
 	}
-	for _, n := range names {
-		if strings.HasSuffix(n, tempSuffix) {
-			_ = s.files.remove(filepath.Join(cfg.Dir, n)) // it would be written over anyway
-		}
+	s := &Store{cfg: cfg, dir: durable.Dir{Path: cfg.Dir, Disk: cfg.files, Sync: !cfg.NoSync}, calls: newCalls()}
+	if err := s.dir.Prepare(); err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
 	return s, nil
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Dir == "" {
+		return c, errors.New("checkpoint: Config.Dir is required")
+	}
+	if c.Timeout < 0 {
+		return c, fmt.Errorf("checkpoint: Config.Timeout is %v; want a positive duration, or 0 for %v", c.Timeout, defaultTimeout)
+	}
+	if c.Timeout == 0 {
+		c.Timeout = defaultTimeout
+	}
+	if c.files == nil {
+		c.files = durable.OS{DirMode: 0o700, FileMode: 0o600, Limit: MaxValue + int64(headerSize)}
+	}
+	return c, nil
 }
 
 // checkKey refuses what cannot be a file name of its own.
 func checkKey(key string) error {
 	ok := key != "" && len(key) <= 200 && key[0] != '.' &&
-		!strings.HasSuffix(key, tempSuffix) && !strings.Contains(key, corruptSuffix)
+		!strings.HasSuffix(key, durable.TempSuffix) && !strings.Contains(key, durable.AsideSuffix)
 	for _, r := range key {
 		ok = ok && (r == '-' || r == '_' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z')
 	}
 	if !ok {
 		return fmt.Errorf("checkpoint: key %q: want 1 to 200 of a-z, A-Z, 0-9, '-', '_' and '.', not beginning with '.' nor ending in %s",
-			key, tempSuffix)
+			key, durable.TempSuffix)
 	}
 	return nil
 }
@@ -88,97 +100,107 @@ func checkKey(key string) error {
 // crash (with Config.NoSync, one of the process); otherwise the old value is
 // still there, or the new one already.
 func (s *Store) Write(key string, value []byte) error {
+	ctx, cancel := s.bound()
+	defer cancel()
+	return s.WriteContext(ctx, key, value)
+}
+
+// WriteContext is Write until ctx ends. Then the value may be written yet, when the
+// disk answers, but before any call for its key that comes after.
+func (s *Store) WriteContext(ctx context.Context, key string, value []byte) error {
 	if err := checkKey(key); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	path := filepath.Join(s.cfg.Dir, key)
-	temp := path + tempSuffix
-	write := s.files.writeSynced
-	if s.cfg.NoSync {
-		write = s.files.write
+	if len(value) > MaxValue {
+		return fmt.Errorf("checkpoint: write %s: value has %d bytes; want at most %d", key, len(value), MaxValue)
 	}
-	if err := write(temp, encode(value)); err != nil {
-		_ = s.files.remove(temp)
-		return fmt.Errorf("checkpoint: write %s: %w", key, err)
-	}
-	if err := s.files.rename(temp, path); err != nil {
-		_ = s.files.remove(temp)
-		return fmt.Errorf("checkpoint: write %s: %w", key, err)
-	}
-	if err := s.syncDir(); err != nil {
+	file := encode(value) // the caller may change its value when it does not wait any more
+	if err := s.calls.do(ctx, key, func() error { return s.dir.Replace(key, file) }); err != nil {
 		return fmt.Errorf("checkpoint: write %s: %w", key, err)
 	}
 	return nil
 }
 
-// syncDir makes what the directory says of its files outlast a power failure.
-func (s *Store) syncDir() error {
-	if s.cfg.NoSync {
-		return nil
-	}
-	return s.files.syncDir(s.cfg.Dir)
-}
-
 // Read returns a value. The error is fs.ErrNotExist if there is none, or none
 // that is whole.
 func (s *Store) Read(key string) ([]byte, error) {
+	ctx, cancel := s.bound()
+	defer cancel()
+	return s.ReadContext(ctx, key)
+}
+
+// ReadContext is Read until ctx ends.
+func (s *Store) ReadContext(ctx context.Context, key string) ([]byte, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	path := filepath.Join(s.cfg.Dir, key)
-	raw, err := s.files.read(path)
-	if err != nil {
+	var value []byte
+	if err := s.calls.do(ctx, key, func() (err error) {
+		value, err = s.read(key)
+		return err
+	}); err != nil {
 		return nil, fmt.Errorf("checkpoint: read %s: %w", key, err)
-	}
-	value, err := decode(raw)
-	if err != nil {
-		s.setAside(key, path, err)
-		return nil, fmt.Errorf("checkpoint: read %s: %w: %w", key, err, fs.ErrNotExist)
 	}
 	return value, nil
 }
 
-// setAside renames a damaged file to the first free name.
-func (s *Store) setAside(key, path string, cause error) {
-	where := ""
-	names, _ := s.files.list(s.cfg.Dir)
-	taken := make(map[string]bool, len(names))
-	for _, n := range names {
-		taken[n] = true
+func (s *Store) read(key string) ([]byte, error) {
+	raw, err := s.dir.Read(key)
+	var value []byte
+	switch {
+	case err == nil:
+		value, err = decode(raw)
+	case errors.Is(err, safefile.ErrTooLarge), errors.Is(err, safefile.ErrNotRegular):
+		err = fmt.Errorf("%w: %w", ErrCorrupt, err)
 	}
-	for n := 1; n <= len(names)+1; n++ {
-		name := key + corruptSuffix + strconv.Itoa(n)
-		if taken[name] {
-			continue
-		}
-		if s.files.rename(path, filepath.Join(s.cfg.Dir, name)) == nil {
-			where = filepath.Join(s.cfg.Dir, name)
-		}
-		break
+	if errors.Is(err, ErrCorrupt) {
+		s.setAside(key, err)
+		return nil, fmt.Errorf("%w: %w", err, fs.ErrNotExist)
 	}
+	return value, err
+}
+
+func (s *Store) setAside(key string, err error) (where string) {
+	where = s.dir.SetAside(key)
 	if s.cfg.OnCorrupt != nil {
-		s.cfg.OnCorrupt(key, where, cause)
+		s.cfg.OnCorrupt(key, where, err)
 	}
+	return where
+}
+
+// SetAside puts a value out of the way that its reader does not understand, as if
+// it were damaged: Config.OnCorrupt gets the cause.
+func (s *Store) SetAside(key string, cause error) error {
+	if err := checkKey(key); err != nil {
+		return err
+	}
+	ctx, cancel := s.bound()
+	defer cancel()
+	if err := s.calls.do(ctx, key, func() error {
+		if s.setAside(key, fmt.Errorf("%w: %w", ErrCorrupt, cause)) == "" {
+			return errors.New("file cannot be renamed")
+		}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("checkpoint: set aside %s: %w", key, err)
+	}
+	return nil
 }
 
 // Delete drops a value; one that is not there is no error.
 func (s *Store) Delete(key string) error {
+	ctx, cancel := s.bound()
+	defer cancel()
+	return s.DeleteContext(ctx, key)
+}
+
+// DeleteContext is Delete until ctx ends. Then the value may go yet, as with
+// WriteContext.
+func (s *Store) DeleteContext(ctx context.Context, key string) error {
 	if err := checkKey(key); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.files.remove(filepath.Join(s.cfg.Dir, key)); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return fmt.Errorf("checkpoint: delete %s: %w", key, err)
-	}
-	if err := s.syncDir(); err != nil {
+	if err := s.calls.do(ctx, key, func() error { return s.dir.Remove(key) }); err != nil {
 		return fmt.Errorf("checkpoint: delete %s: %w", key, err)
 	}
 	return nil
@@ -187,9 +209,19 @@ func (s *Store) Delete(key string) error {
 // Keys lists the keys that have a value, in order. Whether it is whole shows
 // when it is read.
 func (s *Store) Keys() ([]string, error) {
-	names, err := s.files.list(s.cfg.Dir)
-	if err != nil {
-		return nil, fmt.Errorf("checkpoint: %w", err)
+	ctx, cancel := s.bound()
+	defer cancel()
+	return s.KeysContext(ctx)
+}
+
+// KeysContext is Keys until ctx ends.
+func (s *Store) KeysContext(ctx context.Context) ([]string, error) {
+	var names []string
+	if err := s.calls.do(ctx, "", func() (err error) { // which is no key
+		names, err = s.dir.List()
+		return err
+	}); err != nil {
+		return nil, fmt.Errorf("checkpoint: list: %w", err)
 	}
 	var keys []string
 	for _, n := range names {
@@ -198,4 +230,9 @@ func (s *Store) Keys() ([]string, error) {
 		}
 	}
 	return keys, nil
+}
+
+// bound is for calls that take no context.
+func (s *Store) bound() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), s.cfg.Timeout)
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/nodewright/nodewright/internal/durable"
 )
 
 func open(t *testing.T, dir string) *Store {
@@ -115,10 +117,10 @@ func (d *disk) step() error {
 	return nil
 }
 
-func (d *disk) makeDir(string) error { return nil }
+func (d *disk) MakeDir(string) error { return nil }
 
-func (d *disk) writeSynced(path string, data []byte) error {
-	if err := d.write(path, data); err != nil {
+func (d *disk) Write(path string, data []byte, sync bool) error {
+	if err := d.write(path, data); err != nil || !sync {
 		return err
 	}
 	d.syncs++
@@ -138,7 +140,7 @@ func (d *disk) write(path string, data []byte) error {
 	return nil
 }
 
-func (d *disk) rename(from, to string) error {
+func (d *disk) Rename(from, to string) error {
 	if _, ok := d.files[from]; !ok {
 		return fs.ErrNotExist
 	}
@@ -152,7 +154,7 @@ func (d *disk) rename(from, to string) error {
 	return d.step()
 }
 
-func (d *disk) remove(path string) error {
+func (d *disk) Remove(path string) error {
 	if _, ok := d.files[path]; !ok {
 		return fs.ErrNotExist
 	}
@@ -164,19 +166,19 @@ func (d *disk) remove(path string) error {
 	return nil
 }
 
-func (d *disk) syncDir(string) error {
+func (d *disk) SyncDir(string) error {
 	d.syncs++
 	return d.step()
 }
 
-func (d *disk) read(path string) ([]byte, error) {
+func (d *disk) Read(path string) ([]byte, error) {
 	if b, ok := d.files[path]; ok {
 		return bytes.Clone(b), nil
 	}
 	return nil, fs.ErrNotExist
 }
 
-func (d *disk) list(dir string) ([]string, error) {
+func (d *disk) List(dir string) ([]string, error) {
 	var out []string
 	for p := range d.files {
 		if filepath.Dir(p) == dir {
@@ -267,7 +269,7 @@ func TestNoSync(t *testing.T) {
 
 // killingFiles kills its own process at a step.
 type killingFiles struct {
-	osFiles
+	durable.OS
 	left *int
 }
 
@@ -278,11 +280,7 @@ func (k killingFiles) step() {
 	}
 }
 
-func (k killingFiles) writeSynced(path string, data []byte) error { return k.put(path, data, true) }
-
-func (k killingFiles) write(path string, data []byte) error { return k.put(path, data, false) }
-
-func (k killingFiles) put(path string, data []byte, sync bool) error {
+func (k killingFiles) Write(path string, data []byte, sync bool) error {
 	k.step()
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -304,15 +302,15 @@ func (k killingFiles) put(path string, data []byte, sync bool) error {
 	return f.Close()
 }
 
-func (k killingFiles) rename(from, to string) error {
+func (k killingFiles) Rename(from, to string) error {
 	k.step()
-	err := k.osFiles.rename(from, to)
+	err := k.OS.Rename(from, to)
 	k.step()
 	return err
 }
 
-func (k killingFiles) syncDir(path string) error {
-	err := k.osFiles.syncDir(path)
+func (k killingFiles) SyncDir(path string) error {
+	err := k.OS.SyncDir(path)
 	k.step()
 	return err
 }
@@ -325,7 +323,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := Open(Config{Dir: dir, NoSync: os.Getenv("CHECKPOINT_NOSYNC") != "", files: killingFiles{left: &left}})
+		s, err := Open(Config{Dir: dir, NoSync: os.Getenv("CHECKPOINT_NOSYNC") != "", files: killingFiles{OS: durable.OS{DirMode: 0o700, FileMode: 0o600}, left: &left}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,6 +23,11 @@
 // Values that die with the machine anyway, such as facts about running
 // containers, can do without the syncing: Config.NoSync.
 //
+// A file of more than [MaxValue] bytes is damaged, too, and is not read; so is what
+// is no regular file. A disk that does not answer holds up nobody for longer than the
+// context of a call, or Config.Timeout, and one key does not wait for another: calls
+// go on without their callers, at most 64 at a time and one for each key.
+//
 // A Store may be used from any goroutine. Two stores must not share a
 // directory.
 package checkpoint

@@ -19,7 +19,10 @@
 // # Faults
 //
 // What is no line of that format is copied as it is. A line longer than 256 KiB
-// is copied in parts; memory does not grow with a line or with a file. With
-// Options.Root no symbolic link leads out of that directory; what is no regular
-// file is refused, so that a pipe in a log's place blocks nobody.
+// is copied in parts; memory does not grow with a line or with a file, and of 10
+// lines at the end no more than 10 times that is looked at. Whoever may write to
+// the directory of a log can neither lead elsewhere, for no link is followed
+// below Options.Root, nor block anybody: only regular files are opened, and a
+// file system that does not answer ends the copy. One log is never read by more
+// than one goroutine at a time, however many copies there are.
 package crilog

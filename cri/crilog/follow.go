@@ -4,14 +4,16 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/nodewright/nodewright/internal/slowfile"
 )
 
 // Options says what of a log is copied. The zero value of each field but Tail
@@ -30,11 +32,14 @@ type Options struct {
 	Ended  func() bool
 
 	Flush func() // called whenever what is there has been written; nil: nothing
-	Root  string // the directory that the log may not leave; "" means none
+	// Root is the directory that the log is below, with no symbolic link on
+	// the way; "" means that links are followed up to the file's own directory.
+	Root string
 }
 
 // Copy writes the log at path to w as o says. It returns nil when all is
-// written, and when ctx ends while it follows.
+// written, and when ctx ends while it follows. A file system that does not
+// answer within 10 seconds is an error.
 func Copy(ctx context.Context, w io.Writer, path string, o Options) error {
 	if o.Ended == nil {
 		o.Ended = func() bool { return false }
@@ -42,7 +47,7 @@ func Copy(ctx context.Context, w io.Writer, path string, o Options) error {
 	if o.Flush == nil {
 		o.Flush = func() {}
 	}
-	c := &follower{path: path, opts: o, out: lineWriter{w: w, opts: o, left: o.Limit}}
+	c := &follower{disk: newDisk(ctx, o.Root, path), opts: o, out: lineWriter{w: w, opts: o, left: o.Limit}}
 	defer c.close()
 	if err := c.open(); err != nil {
 		return err
@@ -57,12 +62,11 @@ func Copy(ctx context.Context, w io.Writer, path string, o Options) error {
 
 // follower copies one log.
 type follower struct {
-	path string
+	disk *disk
 	opts Options
 	out  lineWriter
 
-	f     *os.File
-	fi    os.FileInfo
+	f     *slowfile.File
 	r     *bufio.Reader
 	known []string // the rotations that were there when f was the current file
 	watch *fsnotify.Watcher
@@ -82,15 +86,12 @@ func (c *follower) open() error {
 	if c.opts.Follow {
 		// Without a watch, which may be for want of inotify instances, the
 		// second's limit of await does.
-		if w, err := fsnotify.NewWatcher(); err == nil {
-			c.watch = w
-			_ = w.Add(filepath.Dir(c.path))
-		}
+		c.watch = c.disk.watch()
 	}
 	if err := c.current(); err != nil {
 		return err
 	}
-	start, err := tailStart(c.f, c.fi.Size(), c.opts.Tail)
+	start, err := tailStart(c.f, c.f.Info().Size(), c.opts.Tail)
 	if err != nil {
 		return err
 	}
@@ -103,20 +104,17 @@ func (c *follower) open() error {
 
 // current opens the log as it is now, and learns which rotations were before.
 func (c *follower) current() error {
-	for {
+	// Whoever makes and removes files named as rotations goes on for ever.
+	for range maxRenamed {
 		before, err := c.stamps()
 		if err != nil {
 			return err
 		}
-		f, err := openRegular(c.opts.Root, c.path)
+		f, err := c.disk.open(c.disk.path)
 		if err != nil {
 			return err
 		}
-		fi, err := f.Stat()
-		if err == nil {
-			c.known, err = c.stamps()
-		}
-		if err != nil {
+		if c.known, err = c.stamps(); err != nil {
 			_ = f.Close()
 			return err
 		}
@@ -127,16 +125,20 @@ func (c *follower) current() error {
 		if c.f != nil {
 			_ = c.f.Close()
 		}
-		c.f, c.fi = f, fi
+		c.f = f
 		return nil
 	}
+	return fmt.Errorf("log %s was renamed %d times while it was opened", c.disk.path, maxRenamed)
 }
+
+// maxRenamed is how often the files beside a log may change while it is opened.
+const maxRenamed = 100
 
 func (c *follower) stamps() ([]string, error) {
 	if !c.opts.Follow {
 		return nil, nil
 	}
-	return stamps(c.path)
+	return c.disk.stamps()
 }
 
 func (c *follower) copy(ctx context.Context) error {
@@ -171,14 +173,14 @@ func (c *follower) copy(ctx context.Context) error {
 // rotated moves on to the new file if the log was rotated, by way of those
 // that came and went since the last look.
 func (c *follower) rotated(ctx context.Context) (bool, error) {
-	now, err := os.Stat(c.path)
+	now, err := c.disk.look()
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil // between a rotation's two halves, or removed
 	}
 	if err != nil {
 		return false, err
 	}
-	if os.SameFile(now, c.fi) {
+	if os.SameFile(now, c.f.Info()) {
 		return c.truncated(now)
 	}
 	// The runtime may write to the old file until it opens the new one, which
@@ -228,7 +230,7 @@ func (c *follower) reopen(ctx context.Context, old []string) error {
 // between copies rotations that were never seen as the current file.
 func (c *follower) between(stamps []string) error {
 	for _, s := range stamps {
-		f, err := openRotated(c.opts.Root, c.path, s)
+		f, err := c.disk.openRotated(s)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // there were so many that it has been removed
 		}

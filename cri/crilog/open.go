@@ -1,44 +1,113 @@
 package crilog
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/internal/slowfile"
 )
 
-// openRegular opens a regular file for reading. If root is not "", path has to
-// be in it and no symbolic link may lead out of it.
-func openRegular(root, path string) (*os.File, error) {
-	f, err := open(root, path)
-	if err != nil {
-		return nil, err
-	}
-	fi, err := f.Stat()
-	if err == nil && !fi.Mode().IsRegular() {
-		err = fmt.Errorf("log %s is a %v; want a regular file", path, fi.Mode().Type())
-	}
-	if err != nil {
-		_ = f.Close()
-		return nil, err
-	}
-	return f, nil
+const (
+	// answer is how long a copy waits for one call into the file system, which
+	// takes milliseconds, or seconds under load.
+	answer = 10 * time.Second
+	// maxHung is how many logs, of all copies, may be on file systems that do
+	// not answer, a goroutine and a thread each.
+	maxHung = 256
+	// maxNames is how many names beside a log are looked at: the kubelet keeps 5
+	// files of a container (containerLogMaxFiles), but a pod that mounts the
+	// directory can make any number.
+	maxNames = 10_000
+)
+
+// calls are those of all copies into file systems, one at a time for a log.
+var calls = &detached.Queue{Limit: maxHung}
+
+// disk makes calls into the file system that a log is on.
+type disk struct {
+	slowfile.System
+	root string // the directory that the log is in; "" means any
+	path string // of the log
 }
 
-// open does not wait for a pipe's writer.
-func open(root, path string) (*os.File, error) {
-	const flags = os.O_RDONLY | syscall.O_NONBLOCK
+func newDisk(ctx context.Context, root, path string) *disk {
+	return &disk{System: slowfile.System{Context: ctx, Calls: calls, Key: path, Answer: answer}, root: root, path: path}
+}
+
+// open opens a regular file beside the log, or the log, with no link to it.
+func (d *disk) open(path string) (*slowfile.File, error) {
+	root := d.root
+	return d.Open(func() (*os.File, error) { return openRegular(root, path) })
+}
+
+// openRegular opens a regular file for reading. If root is not "", path has to
+// be below it, with no symbolic link on the way.
+func openRegular(root, path string) (*os.File, error) {
 	if root == "" {
-		return os.OpenFile(path, flags, 0)
+		return safefile.Open(path)
 	}
 	within, err := filepath.Rel(root, path)
 	if err != nil || !filepath.IsLocal(within) {
 		return nil, fmt.Errorf("log %s is not in %s", path, root)
 	}
-	r, err := os.OpenRoot(root)
+	return safefile.OpenIn(root, within)
+}
+
+// names lists the files beside the log, as many as maxNames.
+func (d *disk) names() ([]string, error) {
+	root, dir := d.root, filepath.Dir(d.path)
+	return slowfile.Call(&d.System, func() ([]string, error) { return namesIn(root, dir) })
+}
+
+func namesIn(root, dir string) ([]string, error) {
+	if root == "" {
+		root = dir
+	}
+	within, err := filepath.Rel(root, dir)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = r.Close() }()
-	return r.OpenFile(within, flags, 0)
+	held, err := safefile.OpenDir(root, within)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = held.Close() }()
+	entries, err := held.Entries(maxNames)
+	if err != nil && !errors.Is(err, safefile.ErrTooMany) {
+		return nil, err
+	}
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names, nil
+}
+
+// look looks at the log as it is now.
+func (d *disk) look() (fs.FileInfo, error) {
+	path := d.path
+	return slowfile.Call(&d.System, func() (fs.FileInfo, error) { return os.Lstat(path) })
+}
+
+// watch returns a watch of the log's directory; nil if there is none to be had.
+func (d *disk) watch() *fsnotify.Watcher {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil
+	}
+	dir := filepath.Dir(d.path)
+	if _, err := slowfile.Call(&d.System, func() (bool, error) { return true, w.Add(dir) }); err != nil {
+		go func() { _ = w.Close() }() // it may wait for Add
+		return nil
+	}
+	return w
 }

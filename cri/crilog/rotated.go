@@ -3,11 +3,12 @@ package crilog
 import (
 	"compress/gzip"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nodewright/nodewright/internal/slowfile"
 )
 
 // stampLayout is the time in the name of a rotated log, as the kubelet and
@@ -30,19 +31,14 @@ func stampOf(base, name string) (stamp string, ok bool) {
 }
 
 // stamps lists the rotations of a log that are still there, the oldest first.
-func stamps(path string) ([]string, error) {
-	d, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = d.Close() }()
-	names, err := d.Readdirnames(-1)
+func (d *disk) stamps() ([]string, error) {
+	names, err := d.names()
 	if err != nil {
 		return nil, err
 	}
 	var out []string
 	for _, n := range names {
-		if s, ok := stampOf(filepath.Base(path), n); ok {
+		if s, ok := stampOf(filepath.Base(d.path), n); ok {
 			out = append(out, s)
 		}
 	}
@@ -68,14 +64,14 @@ func missed(known, now []string) []string {
 
 // openRotated opens the log's rotation of a time, compressed or not. Between
 // two looks it may become compressed.
-func openRotated(root, path, stamp string) (io.ReadCloser, error) {
+func (d *disk) openRotated(stamp string) (io.ReadCloser, error) {
 	var err error
 	for range 2 {
-		var f *os.File
-		if f, err = openRegular(root, path+"."+stamp); err == nil {
+		var f *slowfile.File
+		if f, err = d.open(d.path + "." + stamp); err == nil {
 			return f, nil
 		}
-		if f, err = openRegular(root, path+"."+stamp+".gz"); err != nil {
+		if f, err = d.open(d.path + "." + stamp + ".gz"); err != nil {
 			continue
 		}
 		z, zerr := gzip.NewReader(f)
@@ -90,9 +86,10 @@ func openRotated(root, path, stamp string) (io.ReadCloser, error) {
 
 type unzipped struct {
 	*gzip.Reader
-	f *os.File
+	f *slowfile.File
 }
 
+// Close closes the file.
 func (u *unzipped) Close() error {
 	_ = u.Reader.Close()
 	return u.f.Close()

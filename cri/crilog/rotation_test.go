@@ -221,6 +221,7 @@ func TestLogsStayInTheirDirectory(t *testing.T) {
 		os.Symlink("0.log", filepath.Join(root, "within.log")),
 		os.Symlink(outside, filepath.Join(root, "absolute.log")),
 		os.Symlink("../secret", filepath.Join(root, "up.log")),
+		os.Symlink(".", filepath.Join(root, "dir")),
 		syscall.Mkfifo(fifo, 0o600),
 	} {
 		if err != nil {
@@ -229,7 +230,8 @@ func TestLogsStayInTheirDirectory(t *testing.T) {
 	}
 	for path, fine := range map[string]bool{
 		filepath.Join(root, "0.log"):        true,
-		filepath.Join(root, "within.log"):   true,
+		filepath.Join(root, "within.log"):   false,
+		filepath.Join(root, "dir", "0.log"): false,
 		filepath.Join(root, "absolute.log"): false,
 		filepath.Join(root, "up.log"):       false,
 		root + "/../secret":                 false,

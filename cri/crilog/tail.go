@@ -6,7 +6,8 @@ import (
 )
 
 // tailStart returns the offset at which the last n lines of f begin, reading
-// from its end; all of it for a negative n.
+// from its end; all of it for a negative n. It looks no further back than n
+// lines of maxLine bytes.
 func tailStart(f io.ReaderAt, size, n int64) (int64, error) {
 	if n < 0 {
 		return 0, nil
@@ -16,11 +17,14 @@ func tailStart(f io.ReaderAt, size, n int64) (int64, error) {
 	}
 	const block = 32 << 10
 	buf := make([]byte, block)
-	seen := int64(0)
+	seen, first := int64(0), int64(0)
+	if n < size/maxLine {
+		first = size - n*maxLine
+	}
 	// The last byte ends the last line, be it a newline or not, and so
 	// never begins one.
-	for end := size - 1; end > 0; {
-		start := max(0, end-block)
+	for end := size - 1; end > first; {
+		start := max(first, end-block)
 		b := buf[:end-start]
 		if _, err := f.ReadAt(b, start); err != nil && !errors.Is(err, io.EOF) {
 			return 0, err
@@ -35,5 +39,5 @@ func tailStart(f io.ReaderAt, size, n int64) (int64, error) {
 		}
 		end = start
 	}
-	return 0, nil
+	return first, nil
 }

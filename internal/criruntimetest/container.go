@@ -35,6 +35,7 @@ type container struct {
 	steps    []string
 	trap     *trap
 	ignoring bool
+	lost     bool   // LoseStart
 	memory   uint64 // bytes in use; 0 for memoryUsed
 	ended    chan struct{}
 }
@@ -50,6 +51,9 @@ func (r *Runtime) CreateContainer(ctx context.Context, sandboxID string, conf *r
 	leave, err := r.enter(ctx, "CreateContainer", conf.GetMetadata().GetName())
 	if err != nil {
 		return "", err
+	}
+	if r.pretends("CreateContainer") {
+		return r.pretendedID(), leave()
 	}
 	r.mu.Lock()
 	id, err := r.create(sandboxID, conf)
@@ -77,7 +81,7 @@ func (r *Runtime) create(sandboxID string, conf *runtimeapi.ContainerConfig) (st
 	}
 	c := &container{
 		r: r, id: r.newID(), sandbox: s, conf: conf, image: image,
-		state: runtimeapi.ContainerState_CONTAINER_CREATED, created: time.Now(),
+		state: runtimeapi.ContainerState_CONTAINER_CREATED, created: r.now(),
 		steps: append(slices.Clone(conf.GetCommand()), conf.GetArgs()...), ended: make(chan struct{}),
 		log: logPath(s.conf, conf),
 	}
@@ -92,6 +96,9 @@ func (r *Runtime) StartContainer(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+	if r.pretends("StartContainer") {
+		return leave()
+	}
 	r.mu.Lock()
 	c := r.containers[id]
 	switch {
@@ -102,6 +109,13 @@ func (r *Runtime) StartContainer(ctx context.Context, id string) error {
 		r.mu.Unlock()
 		return status.Errorf(codes.Unknown, "container %q is in state %v", id, c.state)
 	}
+	if r.losesStart {
+		r.losesStart, c.lost = false, true
+		c.message = "failed to create containerd task: " + context.Canceled.Error()
+		c.markExited(128, "StartError")
+		r.mu.Unlock()
+		return status.Error(codes.Canceled, c.message)
+	}
 	if command := c.conf.GetCommand(); len(command) > 0 && strings.HasPrefix(command[0], "/") {
 		err := status.Errorf(codes.Unknown, "exec: %q: stat %s: no such file or directory", command[0], command[0])
 		c.message = err.Error()
@@ -109,7 +123,7 @@ func (r *Runtime) StartContainer(ctx context.Context, id string) error {
 		r.mu.Unlock()
 		return err
 	}
-	c.state, c.started = runtimeapi.ContainerState_CONTAINER_RUNNING, time.Now()
+	c.state, c.started = runtimeapi.ContainerState_CONTAINER_RUNNING, r.now()
 	r.emit(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, c.id, c.sandbox)
 	_ = c.openLog()
 	c.run()
@@ -225,7 +239,7 @@ func (r *Runtime) ReopenContainerLog(ctx context.Context, id string) error {
 }
 
 func (c *container) markExited(code int32, reason string) {
-	c.state, c.finished, c.exitCode, c.reason = runtimeapi.ContainerState_CONTAINER_EXITED, time.Now(), code, reason
+	c.state, c.finished, c.exitCode, c.reason = runtimeapi.ContainerState_CONTAINER_EXITED, c.r.now(), code, reason
 	c.closeLog()
 	close(c.ended)
 }
@@ -263,7 +277,7 @@ func (r *Runtime) StopContainer(ctx context.Context, id string, timeout int64) e
 	}
 	r.mu.Lock()
 	c := r.containers[id]
-	if c == nil || c.state == runtimeapi.ContainerState_CONTAINER_EXITED {
+	if c == nil || c.state == runtimeapi.ContainerState_CONTAINER_EXITED || slices.Contains(r.pretended, "StopContainer") {
 		r.mu.Unlock()
 		return leave()
 	}
@@ -313,7 +327,11 @@ func (r *Runtime) RemoveContainer(ctx context.Context, id string) error {
 		return err
 	}
 	r.mu.Lock()
-	if c := r.containers[id]; c != nil {
+	if c := r.containers[id]; c != nil && !slices.Contains(r.pretended, "RemoveContainer") {
+		if err := c.refusal(); err != nil {
+			r.mu.Unlock()
+			return err
+		}
 		c.end(137, "Error")
 		delete(r.containers, id)
 		r.emit(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, id, c.sandbox)
@@ -331,8 +349,8 @@ func (r *Runtime) ListContainers(ctx context.Context, f *runtimeapi.ContainerFil
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []*runtimeapi.Container
-	for _, c := range r.containers {
-		if f.GetId() != "" && f.GetId() != c.id || f.GetPodSandboxId() != "" && f.GetPodSandboxId() != c.sandbox.id ||
+	for _, c := range r.shown().containers {
+		if r.hides(c.id, false) || f.GetId() != "" && f.GetId() != c.id || f.GetPodSandboxId() != "" && f.GetPodSandboxId() != c.sandbox.id ||
 			f.GetState() != nil && f.GetState().GetState() != c.state || !hasLabels(c.conf.GetLabels(), f.GetLabelSelector()) {
 			continue
 		}
@@ -372,7 +390,7 @@ func (r *Runtime) ContainerStatus(ctx context.Context, id string, _ bool) (*runt
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := r.containers[id]
+	c := r.shown().containers[id]
 	if c == nil {
 		return nil, notFound("container", id)
 	}

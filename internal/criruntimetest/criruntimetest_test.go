@@ -55,8 +55,8 @@ func TestConformanceOfContainerd(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(archives, func(a string) bool { return filepath.Base(a) == "testbox.tar" })
-	reg := newRegistry(t, archives[i])
-	criruntimetest.Conformance(t, criruntimetest.Subject{Runtime: c, Images: c, Image: sampleimage.Testbox, Offer: reg.offer})
+	reg := criruntimetest.NewRegistry(t, archives[i])
+	criruntimetest.Conformance(t, criruntimetest.Subject{Runtime: c, Images: c, Image: sampleimage.Testbox, Offer: reg.Offer})
 }
 
 func TestFaults(t *testing.T) {

@@ -109,6 +109,114 @@ func (r *Runtime) Revive() {
 	r.faults.dead = false
 }
 
+// LoseStart has the next start of a container lose its caller, as containerd
+// 2.4 may when the agent dies meanwhile: nothing of the container runs, it shows
+// as exited, and neither it nor its sandbox can be removed before FindLost.
+func (r *Runtime) LoseStart() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.losesStart = true
+}
+
+// FindLost ends what LoseStart did, as a restart of containerd does.
+func (r *Runtime) FindLost() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.containers {
+		c.lost = false
+	}
+}
+
+// refusal is the answer to the removal of a container.
+func (c *container) refusal() error {
+	if !c.lost {
+		return nil
+	}
+	return status.Errorf(codes.FailedPrecondition, "failed to delete containerd container %q: cannot delete running task", c.id)
+}
+
+// SetClock puts the runtime's clock that far from the machine's, as when that
+// was set between two calls. What is there keeps its times.
+func (r *Runtime) SetClock(off time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.clock = off
+}
+
+// now is what the runtime takes for the time. Runtime.mu is held.
+func (r *Runtime) now() time.Time { return time.Now().Add(r.clock) }
+
+// SetIPs says which addresses sandboxes have that are made from now on, primary
+// first; without any, each has one of its own.
+func (r *Runtime) SetIPs(ips ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ips = ips
+}
+
+// Pretend makes every call of those methods answer with success and do
+// nothing. What is made that way has an ID of its own. Without methods all
+// calls do their work again.
+func (r *Runtime) Pretend(methods ...string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pretended = methods
+}
+
+// pretends reports whether a method is to do nothing.
+func (r *Runtime) pretends(method string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Contains(r.pretended, method)
+}
+
+// Freeze makes lists and statuses show for ever what there is now, whatever
+// happens, until it is called with false.
+func (r *Runtime) Freeze(on bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.frozen = nil
+	if !on {
+		return
+	}
+	v := view{sandboxes: map[string]*sandbox{}, containers: map[string]*container{}}
+	for id, s := range r.sandboxes {
+		old := *s
+		v.sandboxes[id] = &old
+	}
+	for id, c := range r.containers {
+		old := *c
+		v.containers[id] = &old
+	}
+	r.frozen = &v
+}
+
+// Hide leaves out of lists what hidden reports of its ID; statuses tell of it
+// nevertheless. With nil all is listed.
+func (r *Runtime) Hide(hidden func(id string, sandbox bool) bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hidden = hidden
+}
+
+// view is what lists and statuses show.
+type view struct {
+	sandboxes  map[string]*sandbox
+	containers map[string]*container
+}
+
+// shown is the view at the moment. Runtime.mu is held.
+func (r *Runtime) shown() view {
+	if r.frozen != nil {
+		return *r.frozen
+	}
+	return view{sandboxes: r.sandboxes, containers: r.containers}
+}
+
+func (r *Runtime) hides(id string, sandbox bool) bool {
+	return r.hidden != nil && r.hidden(id, sandbox)
+}
+
 // LoseEvents drops events while on.
 func (r *Runtime) LoseEvents(on bool) {
 	r.mu.Lock()

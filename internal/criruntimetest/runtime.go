@@ -32,6 +32,13 @@ type Runtime struct {
 	imageFS    string
 	losing     bool
 	noEvents   bool
+	clock      time.Duration // off the machine's
+	ips        []string      // of sandboxes to be made; nil: each has one of its own
+	losesStart bool          // the next StartContainer is LoseStart's
+	pretended  []string      // methods that do nothing
+	frozen     *view         // nil: what there is is shown
+	hidden     func(id string, sandbox bool) bool
+	noGroups   bool
 }
 
 var (
@@ -46,6 +53,7 @@ type sandbox struct {
 	ready   bool
 	created time.Time
 	ip      string
+	more    []string // further addresses
 }
 
 // New returns a runtime that has nothing, not even an image.
@@ -70,6 +78,13 @@ func (r *Runtime) newID() string {
 	return fmt.Sprintf("%064x", r.next)
 }
 
+// pretendedID is the ID of what was not made.
+func (r *Runtime) pretendedID() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.newID()
+}
+
 // Version tells who this is.
 func (r *Runtime) Version(ctx context.Context, _ string) (*runtimeapi.VersionResponse, error) {
 	if _, err := r.enter(ctx, "Version", ""); err != nil {
@@ -83,12 +98,22 @@ func (r *Runtime) Status(ctx context.Context, _ bool) (*runtimeapi.StatusRespons
 	if _, err := r.enter(ctx, "Status", ""); err != nil {
 		return nil, err
 	}
+	r.mu.Lock()
+	noGroups := r.noGroups
+	r.mu.Unlock()
 	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
 		{Type: runtimeapi.RuntimeReady, Status: true}, {Type: runtimeapi.NetworkReady, Status: true},
 	}}, RuntimeHandlers: []*runtimeapi.RuntimeHandler{
 		{Features: &runtimeapi.RuntimeHandlerFeatures{UserNamespaces: true, RecursiveReadOnlyMounts: true}},
 		{Name: "plain", Features: &runtimeapi.RuntimeHandlerFeatures{}},
-	}}, nil
+	}, Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: !noGroups}}, nil
+}
+
+// IgnoreGroupsPolicy makes a runtime that knows no supplementalGroupsPolicy.
+func (r *Runtime) IgnoreGroupsPolicy() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.noGroups = true
 }
 
 // RuntimeConfig tells the cgroup driver.
@@ -97,6 +122,15 @@ func (r *Runtime) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigR
 		return nil, err
 	}
 	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}}, nil
+}
+
+// UpdateRuntimeConfig takes the addresses of pods.
+func (r *Runtime) UpdateRuntimeConfig(ctx context.Context, conf *runtimeapi.RuntimeConfig) error {
+	leave, err := r.enter(ctx, "UpdateRuntimeConfig", conf.GetNetworkConfig().GetPodCidr())
+	if err != nil {
+		return err
+	}
+	return leave()
 }
 
 // Close does nothing.
@@ -113,6 +147,9 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandbox
 	if m.GetName() == "" || m.GetUid() == "" {
 		return "", status.Error(codes.InvalidArgument, "sandbox config must include metadata")
 	}
+	if r.pretends("RunPodSandbox") {
+		return r.pretendedID(), leave()
+	}
 	r.mu.Lock()
 	for _, s := range r.sandboxes {
 		if o := s.conf.GetMetadata(); o.GetUid() == m.GetUid() && o.GetName() == m.GetName() && o.GetAttempt() == m.GetAttempt() {
@@ -120,9 +157,12 @@ func (r *Runtime) RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandbox
 			return "", status.Errorf(codes.Unknown, "failed to reserve sandbox name: name is reserved for %q", s.id)
 		}
 	}
-	s := &sandbox{id: r.newID(), conf: conf, handler: handler, ready: true, created: time.Now()}
+	s := &sandbox{id: r.newID(), conf: conf, handler: handler, ready: true, created: r.now()}
 	if conf.GetLinux().GetSecurityContext().GetNamespaceOptions().GetNetwork() != runtimeapi.NamespaceMode_NODE {
 		s.ip = fmt.Sprintf("10.%d.%d.%d", r.next>>16&255, r.next>>8&255, r.next&255)
+		if len(r.ips) > 0 {
+			s.ip, s.more = r.ips[0], r.ips[1:]
+		}
 	}
 	r.sandboxes[s.id] = s
 	r.emit(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, s.id, s)
@@ -139,7 +179,7 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
 		return err
 	}
 	r.mu.Lock()
-	if s := r.sandboxes[id]; s != nil && s.ready {
+	if s := r.sandboxes[id]; s != nil && s.ready && !slices.Contains(r.pretended, "StopPodSandbox") {
 		for _, c := range r.containers {
 			if c.sandbox == s {
 				c.end(137, "Error")
@@ -160,7 +200,16 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
 		return err
 	}
 	r.mu.Lock()
-	if s := r.sandboxes[id]; s != nil {
+	if s := r.sandboxes[id]; s != nil && !slices.Contains(r.pretended, "RemovePodSandbox") {
+		for _, c := range r.containers {
+			if c.sandbox != s {
+				continue
+			}
+			if err := c.refusal(); err != nil {
+				r.mu.Unlock()
+				return err
+			}
+		}
 		for _, c := range r.containers {
 			if c.sandbox == s {
 				c.end(137, "Error")
@@ -193,6 +242,9 @@ func (s *sandbox) status() *runtimeapi.PodSandboxStatus {
 	}
 	if s.ready {
 		st.Network.Ip = s.ip
+		for _, ip := range s.more {
+			st.Network.AdditionalIps = append(st.Network.AdditionalIps, &runtimeapi.PodIP{Ip: ip})
+		}
 	}
 	return st
 }
@@ -205,7 +257,7 @@ func (r *Runtime) PodSandboxStatus(ctx context.Context, id string, _ bool) (*run
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := r.sandboxes[id]
+	s := r.shown().sandboxes[id]
 	if s == nil {
 		return nil, notFound("sandbox", id)
 	}
@@ -230,8 +282,8 @@ func (r *Runtime) ListPodSandbox(ctx context.Context, f *runtimeapi.PodSandboxFi
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []*runtimeapi.PodSandbox
-	for _, s := range r.sandboxes {
-		if f.GetId() != "" && f.GetId() != s.id || f.GetState() != nil && f.GetState().GetState() != s.state() ||
+	for _, s := range r.shown().sandboxes {
+		if r.hides(s.id, true) || f.GetId() != "" && f.GetId() != s.id || f.GetState() != nil && f.GetState().GetState() != s.state() ||
 			!hasLabels(s.conf.GetLabels(), f.GetLabelSelector()) {
 			continue
 		}

@@ -20,11 +20,7 @@ import (
 func (r *Runtime) Client(t testing.TB) *cri.Client {
 	t.Helper()
 	l := bufconn.Listen(1 << 20)
-	srv := grpc.NewServer(grpc.MaxRecvMsgSize(256<<20), grpc.MaxSendMsgSize(256<<20))
-	runtimeapi.RegisterRuntimeServiceServer(srv, &runtimeServer{r: r})
-	runtimeapi.RegisterImageServiceServer(srv, &imageServer{r: r})
-	go func() { _ = srv.Serve(l) }()
-	t.Cleanup(srv.Stop)
+	t.Cleanup(r.Serve(l))
 	c, err := cri.New(cri.Config{
 		Endpoint: "/bufconn",
 		Dialer:   func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) },
@@ -34,6 +30,16 @@ func (r *Runtime) Client(t testing.TB) *cri.Client {
 	}
 	t.Cleanup(func() { _ = c.Close(context.Background()) })
 	return c
+}
+
+// Serve serves the runtime over gRPC until stop is called. Options may have
+// answers changed on their way: that is a runtime that lies.
+func (r *Runtime) Serve(l net.Listener, opts ...grpc.ServerOption) (stop func()) {
+	srv := grpc.NewServer(append([]grpc.ServerOption{grpc.MaxRecvMsgSize(256 << 20), grpc.MaxSendMsgSize(256 << 20)}, opts...)...)
+	runtimeapi.RegisterRuntimeServiceServer(srv, &runtimeServer{r: r})
+	runtimeapi.RegisterImageServiceServer(srv, &imageServer{r: r})
+	go func() { _ = srv.Serve(l) }()
+	return srv.Stop
 }
 
 // runtimeServer puts a Runtime behind the wire.
@@ -108,6 +114,10 @@ func (s *runtimeServer) UpdateContainerResources(ctx context.Context, q *runtime
 
 func (s *runtimeServer) ReopenContainerLog(ctx context.Context, q *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
 	return &runtimeapi.ReopenContainerLogResponse{}, s.r.ReopenContainerLog(ctx, q.GetContainerId())
+}
+
+func (s *runtimeServer) Exec(ctx context.Context, q *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
+	return s.r.Exec(ctx, q)
 }
 
 func (s *runtimeServer) ContainerStats(ctx context.Context, q *runtimeapi.ContainerStatsRequest) (*runtimeapi.ContainerStatsResponse, error) {

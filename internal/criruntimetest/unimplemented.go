@@ -51,7 +51,3 @@ func (unimplemented) ListMetricDescriptors(context.Context) ([]*runtimeapi.Metri
 func (unimplemented) ListPodSandboxMetrics(context.Context) ([]*runtimeapi.PodSandboxMetrics, error) {
 	return nil, nope("ListPodSandboxMetrics")
 }
-
-func (unimplemented) UpdateRuntimeConfig(context.Context, *runtimeapi.RuntimeConfig) error {
-	return nope("UpdateRuntimeConfig")
-}

@@ -23,13 +23,17 @@ const nodeName = "nodewright"
 
 // agentConfig wants the pod log directory. No port is opened: this agent may
 // run beside a kubelet; for the same reason pods get no cgroups where a kubelet
-// has its own. Machines with cgroup v1 are welcome here.
+// has its own. Machines with cgroup v1 are welcome here, and those whose disk is
+// nearly full: a try is no reason to evict or to remove anything.
 const agentConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 podLogsDir: %s
 healthzPort: 0
 failCgroupV1: false
+failSwapOn: false
 cgroupsPerQOS: false
+evictionHard: {}
+imageGCHighThresholdPercent: 100
 `
 
 // An agentProcess is the agent that this command started.
@@ -40,7 +44,7 @@ type agentProcess struct {
 	err  error         // after done
 }
 
-func startAgent(p paths, socket string) (*agentProcess, error) {
+func startAgent(p paths, more []string) (*agentProcess, error) {
 	if err := os.WriteFile(p.agentConfig, fmt.Appendf(nil, agentConfig, p.podLogs), 0o644); err != nil {
 		return nil, err
 	}
@@ -50,8 +54,9 @@ func startAgent(p paths, socket string) (*agentProcess, error) {
 	}
 	defer func() { _ = log.Close() }()
 	say("starting the agent, log in %s", p.rel(p.agentLog))
-	cmd := exec.Command(filepath.Join(p.bin, "agent"), "run", "--root-dir", p.agentRoot, "--config", p.agentConfig,
-		"--pod-manifest-path", p.manifests, "--container-runtime-endpoint", "unix://"+socket, "--hostname-override", nodeName)
+	cmd := exec.Command(filepath.Join(p.bin, "agent"), "run", "--leave-host", "--root-dir", p.agentRoot, "--config", p.agentConfig,
+		"--pod-manifest-path", p.manifests, "--hostname-override", nodeName)
+	cmd.Args = append(cmd.Args, more...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Setpgid:   true,            // Ctrl-C is for this command alone, which ends things in order
@@ -230,7 +235,8 @@ func countPods(dir string) (int, error) {
 }
 
 // printCommands tells what can be done now.
-func (a *agentProcess) printCommands(socket string) {
+// endpoint is the runtime's, for crictl; "" if it has none.
+func (a *agentProcess) printCommands(endpoint string) {
 	p := a.p
 	pods, err := a.pods(context.Background())
 	if err != nil || len(pods) == 0 {
@@ -256,8 +262,8 @@ func (a *agentProcess) printCommands(socket string) {
 	if n := port(pod); n != 0 {
 		fmt.Printf("  curl http://%s:%d/\n", pod.Status.PodIP, n)
 	}
-	if crictl := filepath.Join(p.bin, "crictl"); fileExists(crictl) {
-		fmt.Printf("  %s --runtime-endpoint unix://%s pods\n", p.rel(crictl), socket)
+	if crictl := filepath.Join(p.bin, "crictl"); endpoint != "" && fileExists(crictl) {
+		fmt.Printf("  %s --runtime-endpoint %s pods\n", p.rel(crictl), endpoint)
 	}
 	fmt.Printf("Edit, add or remove manifests in %s to see the agent follow.\n", p.rel(p.manifests))
 	fmt.Println("Ctrl-C ends everything and removes it.")

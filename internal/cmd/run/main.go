@@ -1,13 +1,14 @@
-// Command run is "make run": a private containerd under build/run, the example
-// agent on it, and the pods of a manifests directory, until Ctrl-C.
+// Command run is "make run": the example agent with the pods of a manifests
+// directory, on its own container runtime or on a private containerd, until Ctrl-C.
 //
-//	run [--manifests DIR] [--exit-after-ready] [--timeout 3m] [--tools-only]
+//	run [--runtime localcri|containerd] [--manifests DIR] [--exit-after-ready] [--timeout 3m] [--tools-only]
 //
-// When it ends, agent and containerd end too, and all that they made is
-// removed: pods, mounts, bridge, cgroups and the directory build/run.
+// When it ends, all that was started ends too, and all that was made is removed:
+// pods, mounts, bridge, cgroups and the directory build/run.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -26,12 +27,13 @@ func main() {
 	runtime.LockOSThread() // the agent is told of the death of this thread
 	manifests := flag.String("manifests", "", "a `directory` of manifests to run as it is; a copy of examples/manifests")
 	once := flag.Bool("exit-after-ready", os.Getenv("RUN_ONCE") != "", "end when all pods run; also by RUN_ONCE=1")
+	kind := flag.String("runtime", cmp.Or(os.Getenv("RUNTIME"), localcri), "the container `runtime`: localcri, the agent's own, or containerd; also by RUNTIME")
 	tools := flag.Bool("tools-only", false, "build what is to run, and end")
 	timeout := flag.Duration("timeout", 3*time.Minute, "how `long` pods may take to run")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := run(ctx, settings{manifests: *manifests, once: *once, toolsOnly: *tools, timeout: *timeout})
+	err := run(ctx, settings{runtime: *kind, manifests: *manifests, once: *once, toolsOnly: *tools, timeout: *timeout})
 	switch {
 	case err == nil:
 	case errors.Is(err, context.Canceled) && ctx.Err() != nil:
@@ -42,6 +44,7 @@ func main() {
 }
 
 type settings struct {
+	runtime   string
 	manifests string
 	once      bool
 	toolsOnly bool
@@ -53,7 +56,10 @@ func run(ctx context.Context, s settings) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := provide(ctx, p); err != nil || s.toolsOnly {
+	if s.runtime != localcri && s.runtime != containerd {
+		return fmt.Errorf("--runtime=%q: want %s or %s", s.runtime, localcri, containerd)
+	}
+	if err := provide(ctx, p, s); err != nil || s.toolsOnly {
 		return err
 	}
 	release, err := p.claim()
@@ -64,15 +70,16 @@ func run(ctx context.Context, s settings) (err error) {
 	if err := containerdtest.UnmountBelow(p.agentRoot); err != nil {
 		return err
 	}
-
-	say("starting containerd in %s", p.rel(p.containerd))
-	c, err := containerdtest.Start(ctx, containerdtest.Options{Dir: p.containerd, BinDir: p.bin, Repository: p.repository, Logf: say})
+	start := startContainerd
+	if s.runtime == localcri {
+		start = prepareLocal
+	}
+	b, err := start(ctx, p)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		say("removing pods and containerd")
-		if cerr := c.Stop(); cerr != nil {
+		if cerr := b.clear(); cerr != nil {
 			err = errors.Join(err, cerr)
 			return
 		}
@@ -84,7 +91,7 @@ func run(ctx context.Context, s settings) (err error) {
 	if err := errors.Join(os.RemoveAll(p.agentRoot), os.RemoveAll(p.podLogs), p.copyManifests()); err != nil {
 		return err
 	}
-	a, err := startAgent(p, c.Socket)
+	a, err := startAgent(p, b.args)
 	if err != nil {
 		return err
 	}
@@ -95,7 +102,7 @@ func run(ctx context.Context, s settings) (err error) {
 	if s.once {
 		return nil
 	}
-	a.printCommands(c.Socket)
+	a.printCommands(b.endpoint)
 	select {
 	case <-ctx.Done():
 		fmt.Println()

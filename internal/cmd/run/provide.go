@@ -6,42 +6,108 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
+	"path/filepath"
 	"runtime"
-	"slices"
+	"strings"
 
 	"github.com/nodewright/nodewright/internal/agentbuild"
 	"github.com/nodewright/nodewright/internal/containerdtest"
 )
 
-// provide builds what is to run: the tools once, the agent each time.
-func provide(ctx context.Context, p paths) error {
+// provide builds what is to run: the tools once, the agent each time. Of the
+// tools, pods on containerd need some, tests all of them, and pods on the agent's own
+// runtime none.
+func provide(ctx context.Context, p paths, s settings) error {
 	if runtime.GOOS != "linux" {
 		return fmt.Errorf("missing: Linux (this is %s)", runtime.GOOS)
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("missing: root, containers need it; try sudo make run")
 	}
-	if containerdtest.Missing(p.bin) != nil {
-		if _, err := exec.LookPath("gcc"); err != nil {
-			return errors.New("missing: gcc, runc is built with it; try apt-get install gcc libc6-dev")
+	// What was built for containerd serves the agent's own runtime as well.
+	err := os.Setenv("PATH", os.Getenv("PATH")+string(os.PathListSeparator)+p.bin)
+	if err != nil {
+		return err
+	}
+	switch {
+	case s.toolsOnly:
+		if err = provideTools(ctx, p, true); err == nil {
+			err = netPrograms(ctx)
 		}
-		if err := seccompHeaders(ctx); err != nil {
-			return err
+	case s.runtime == containerd:
+		err = provideTools(ctx, p, false)
+	default:
+		err = ociRuntime(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	say("building the agent")
+	if err := agentbuild.Build(ctx, p.repository, filepath.Join(p.bin, "agent")); err != nil {
+		return fmt.Errorf("build agent: %w", err)
+	}
+	return nil
+}
+
+// ociRuntime gets what runs containers.
+func ociRuntime(ctx context.Context) error {
+	programs := []string{"runc", "crun"}
+	if _, err := os.Stat("/sys/fs/cgroup/unified"); err == nil {
+		programs = programs[:1] // crun refuses machines with both versions of cgroups
+	}
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err == nil {
+			return nil
 		}
-		say("building containerd, runc and CNI plugins into %s; this takes minutes, once", p.rel(p.bin))
-		if err := goDo(ctx, p, "-C", "tools", "install", "-tags", "seccomp", "tool"); err != nil {
-			return fmt.Errorf("build tools: %w", err)
-		}
-		if err := containerdtest.Missing(p.bin); err != nil {
+	}
+	say("installing runc, which containers are run with")
+	if err := install(ctx, "runc"); err != nil {
+		return errors.New("missing: runc, containers are run with it; try apt-get install runc")
+	}
+	return nil
+}
+
+// provideTools builds containerd and what it needs, and all tools for tests.
+func provideTools(ctx context.Context, p paths, tests bool) error {
+	lacking := containerdtest.Missing(p.bin) != nil
+	if tests && !lacking {
+		var err error
+		if lacking, err = lacksTools(ctx, p); err != nil {
 			return err
 		}
 	}
 	portPrograms(ctx)
-	say("building the agent")
-	if err := goDo(ctx, p, slices.Concat([]string{"build"}, agentbuild.Flags(), []string{"-o", p.bin + "/agent", "./examples/agent"})...); err != nil {
-		return fmt.Errorf("build agent: %w", err)
+	if !lacking {
+		return nil
 	}
-	return nil
+	if _, err := exec.LookPath("gcc"); err != nil {
+		return errors.New("missing: gcc, runc is built with it; try apt-get install gcc libc6-dev")
+	}
+	if err := seccompHeaders(ctx); err != nil {
+		return err
+	}
+	say("building containerd, runc and CNI plugins into %s; this takes minutes, once", p.rel(p.bin))
+	if err := goDo(ctx, p, "-C", "tools", "install", "-tags", "seccomp", "tool"); err != nil {
+		return fmt.Errorf("build tools: %w", err)
+	}
+	return containerdtest.Missing(p.bin)
+}
+
+// lacksTools reports whether a tool of tools/go.mod is not built.
+func lacksTools(ctx context.Context, p paths) (bool, error) {
+	cmd := exec.CommandContext(ctx, "go", "-C", "tools", "list", "tool")
+	cmd.Dir, cmd.Stderr = p.repository, os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return false, fmt.Errorf("list tools: %w", err)
+	}
+	for _, tool := range strings.Fields(string(out)) {
+		if _, err := os.Stat(filepath.Join(p.bin, path.Base(tool))); err != nil {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // seccompHeaders gets what runc needs for seccomp: every sandbox is made with
@@ -70,6 +136,21 @@ func portPrograms(ctx context.Context) {
 	if err := install(ctx, "iptables"); err != nil {
 		say("iptables cannot be installed: host ports will have no effect")
 	}
+}
+
+// netPrograms gets what the tests of networks look with, and what the CNI plugins
+// drive that they run.
+func netPrograms(ctx context.Context) error {
+	for program, pkg := range map[string]string{"iptables": "iptables", "ip": "iproute2", "nft": "nftables"} {
+		if _, err := exec.LookPath(program); err == nil {
+			continue
+		}
+		say("installing %s, which tests of networks need", pkg)
+		if err := install(ctx, pkg); err != nil {
+			return fmt.Errorf("missing: %s; try apt-get install %s", program, pkg)
+		}
+	}
+	return nil
 }
 
 // install has Debian's package manager install packages.

@@ -1,7 +1,7 @@
 // Command testvm is "make test-vm": the tests that need root, containers and
 // cgroups, in a virtual machine that is made for them and thrown away.
 //
-//	testvm [-run REGEXP] [-timeout 20m] [-cpus 2] [-memory 3G] [-accel tcg] [-kernel DIR] [PACKAGE...]
+//	testvm [-run REGEXP] [-timeout 20m] [-cpus 2] [-memory 3G] [-accel tcg] [-kernel DIR] [-append PARAMETERS] [PACKAGE...]
 //
 // Wherever it is called from, the tests meet the same machine: a Debian
 // kernel, cgroup v2 alone, two NUMA nodes, root with every capability, no
@@ -23,7 +23,8 @@
 // passed: a kernel panic, a hang or an early end of qemu is a failure.
 //
 // Without PACKAGE it takes the packages whose tests start a containerd or
-// touch cgroups, and the agent with all that it is made of; see [pick].
+// touch cgroups, the agent with all that it is made of, and volumes of disks that
+// other kernels and sandboxes do not have; see [pick].
 package main
 
 import (
@@ -61,6 +62,7 @@ func main() {
 	flag.Var(&s.memory, "memory", "the machine's memory, its disk included; a `size` such as 3G or 3072M")
 	flag.StringVar(&s.accel, "accel", "tcg", "qemu's `accelerator`; kvm is faster where it works")
 	flag.StringVar(&s.kernel, "kernel", "", "`directory` of an unpacked kernel package; Debian's is fetched")
+	flag.StringVar(&s.parameters, "append", "", "more `parameters` of the kernel, such as ipv6.disable=1")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -77,6 +79,8 @@ type settings struct {
 	memory memory
 	accel  string
 	kernel string
+
+	parameters string // of the kernel, beside the usual ones
 }
 
 // errTests says that the machine did its part and tests failed.

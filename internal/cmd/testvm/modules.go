@@ -13,6 +13,9 @@ import (
 	"strings"
 )
 
+// diskModules are what tests of volumes use: file systems on loop devices, and iSCSI.
+var diskModules = []string{"loop", "ext4", "crc32c_intel", "sd_mod", "iscsi_tcp"}
+
 // bootModules bring the machine to its root file system. What a kernel has
 // built in need not be there as a file.
 var bootModules = []string{"virtio_pci", "9pnet_virtio", "9p", "overlay"}
@@ -22,10 +25,11 @@ var bootModules = []string{"virtio_pci", "9pnet_virtio", "9p", "overlay"}
 // kernel has: which ones exist differs from version to version.
 var podModules = []string{
 	"crc32c_generic", // libcrc32c asks the kernel's crypto for it by an alias
-	"veth", "bridge", "br_netfilter", "dummy", "nf_conntrack", "nf_tables", "nft_compat", "nft_chain_nat", "nft_nat", "nft_masq",
+	"veth", "bridge", "br_netfilter", "dummy", "nf_conntrack", "nf_conntrack_netlink", "tcp_diag", "udp_diag", "af_packet", "nf_tables", "nft_compat", "nft_chain_nat", "nft_nat", "nft_masq",
 	"nft_redir", "nft_ct", "nft_fib_inet", "nft_reject_inet", "nft_limit", "ip_tables", "iptable_filter",
 	"iptable_nat", "iptable_mangle", "ip6_tables", "ip6table_filter", "ip6table_nat", "ip6table_mangle", "xt_addrtype",
 	"xt_comment", "xt_conntrack", "xt_mark", "xt_MASQUERADE", "xt_multiport", "xt_nat", "xt_tcpudp", "xt_statistic",
+	"ifb", "sch_tbf", "sch_ingress", "cls_u32", "act_mirred", // limits of bandwidth
 }
 
 // A module is a kernel module, ready to load.
@@ -53,7 +57,7 @@ func (k kernel) modules(ctx context.Context) ([]module, error) {
 		}
 	}
 	loaded := map[string][]byte{}
-	order, err := inOrder(slices.Concat(bootModules, podModules), func(name string) ([]string, error) {
+	order, err := inOrder(slices.Concat(bootModules, podModules, diskModules), func(name string) ([]string, error) {
 		file := files[name]
 		if file == "" {
 			return nil, nil

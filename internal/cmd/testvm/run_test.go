@@ -17,6 +17,9 @@ func TestPick(t *testing.T) {
 		{ImportPath: ours("agent/local")},
 		{ImportPath: ours("agentless")},
 		{ImportPath: ours("cri")},
+		{ImportPath: ours("network/bridge")},
+		{ImportPath: ours("volumemgr/iscsi")},
+		{ImportPath: ours("volumemgr/mount")},
 		{ImportPath: ours("podspec"), TestImports: []string{"testing"}},
 		{ImportPath: ours("podruntime"), XTestImports: []string{"testing", containerdtest}},
 		{ImportPath: ours("internal/cmd/run"), Imports: []string{containerdtest}}, // its tests do not
@@ -27,7 +30,7 @@ func TestPick(t *testing.T) {
 	for _, p := range pick(all) {
 		got = append(got, p.within())
 	}
-	if want := []string{"agent/local", "cri", "podruntime", "cgroups"}; !slices.Equal(got, want) {
+	if want := []string{"agent/local", "cri", "network/bridge", "volumemgr/iscsi", "podruntime", "cgroups"}; !slices.Equal(got, want) {
 		t.Errorf("picked %v, want %v", got, want)
 	}
 }

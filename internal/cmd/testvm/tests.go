@@ -32,10 +32,10 @@ func (p pkg) within() string {
 	return strings.TrimPrefix(p.ImportPath, modulePath+"/")
 }
 
-// wanted are rooms that are tested with everything below them; cgroupLibraries
-// and containerdtest mark packages that are wanted wherever they are.
+// wanted are rooms that are tested with everything below them, and packages;
+// cgroupLibraries and containerdtest mark packages that are wanted wherever they are.
 var (
-	wanted          = []string{"agent", "cri", "examples"}
+	wanted          = []string{"agent", "cri", "csi", "examples", "network", "volumemgr/iscsi"}
 	containerdtest  = modulePath + "/internal/containerdtest"
 	cgroupLibraries = []string{"github.com/opencontainers/cgroups", "github.com/containerd/cgroups"}
 )
@@ -44,7 +44,7 @@ var (
 func pick(all []pkg) []pkg {
 	return slices.DeleteFunc(slices.Clone(all), func(p pkg) bool {
 		room, _, _ := strings.Cut(p.within(), "/")
-		if slices.Contains(wanted, room) {
+		if slices.Contains(wanted, room) || slices.Contains(wanted, p.within()) {
 			return false
 		}
 		tests := slices.Concat(p.TestImports, p.XTestImports)

@@ -1,4 +1,4 @@
-package criruntimetest_test
+package criruntimetest
 
 import (
 	"archive/tar"
@@ -16,10 +16,10 @@ import (
 	"testing"
 )
 
-// registry serves images by the OCI distribution specification, as much of it
+// Registry serves images by the OCI distribution specification, as much of it
 // as a pull needs. All of them are variants of one.
-type registry struct {
-	t    *testing.T
+type Registry struct {
+	t    testing.TB
 	host string // and port
 
 	mu    sync.Mutex
@@ -33,10 +33,11 @@ type registry struct {
 // ociManifest is the media type of image manifests (OCI image specification).
 const ociManifest = "application/vnd.oci.image.manifest.v1+json"
 
-// newRegistry serves variants of the image in an archive of sampleimage.
-func newRegistry(t *testing.T, archive string) *registry {
+// NewRegistry serves variants of the image in an archive of sampleimage, over
+// HTTP, until the test ends.
+func NewRegistry(t testing.TB, archive string) *Registry {
 	t.Helper()
-	r := &registry{t: t, blobs: map[string][]byte{}, tags: map[string]string{}}
+	r := &Registry{t: t, blobs: map[string][]byte{}, tags: map[string]string{}}
 	f, err := os.Open(archive)
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +69,7 @@ func newRegistry(t *testing.T, archive string) *registry {
 	return r
 }
 
-func (r *registry) read(content []byte, into any) {
+func (r *Registry) read(content []byte, into any) {
 	r.t.Helper()
 	if err := json.Unmarshal(content, into); err != nil {
 		r.t.Fatal(err)
@@ -76,7 +77,7 @@ func (r *registry) read(content []byte, into any) {
 }
 
 // add needs mu.
-func (r *registry) add(v any) (digest string, size int) {
+func (r *Registry) add(v any) (digest string, size int) {
 	content, err := json.Marshal(v)
 	if err != nil {
 		r.t.Fatal(err)
@@ -86,8 +87,11 @@ func (r *registry) add(v any) (digest string, size int) {
 	return digest, len(content)
 }
 
-// offer is a Subject's.
-func (r *registry) offer(name string) string {
+// Host is the registry's name and port.
+func (r *Registry) Host() string { return r.host }
+
+// Offer is a [Subject]'s.
+func (r *Registry) Offer(name string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.next++
@@ -100,7 +104,7 @@ func (r *registry) offer(name string) string {
 
 // ServeHTTP answers for /v2/, /v2/REPOSITORY/manifests/TAG or DIGEST, and
 // /v2/REPOSITORY/blobs/DIGEST.
-func (r *registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rest, ok := strings.CutPrefix(req.URL.Path, "/v2/")

@@ -1,0 +1,147 @@
+package checkpoint
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+)
+
+// Lazy is a [Store] whose directory is made when the first value is written:
+// until then reading finds nothing, and nothing is made. Its methods may be
+// called from any goroutine.
+type Lazy struct {
+	cfg     Config
+	opening *calls
+
+	mu    sync.Mutex // held over no call of the disk
+	store *Store
+}
+
+// NewLazy returns a store that is opened when it is needed. An error of opening
+// it is the error of each call that needs it.
+func NewLazy(cfg Config) *Lazy { return &Lazy{cfg: cfg, opening: newCalls()} }
+
+// Dir is the directory, which may not be there.
+func (l *Lazy) Dir() string { return l.cfg.Dir }
+
+// open returns the store; nil, if it has no directory and create does not ask
+// for one.
+func (l *Lazy) open(ctx context.Context, create bool) (*Store, error) {
+	if s := l.opened(); s != nil {
+		return s, nil
+	}
+	var out *Store
+	if err := l.opening.do(ctx, "", func() (err error) {
+		if out = l.opened(); out != nil {
+			return nil
+		}
+		if !create {
+			if _, err := os.Stat(l.cfg.Dir); os.IsNotExist(err) {
+				return nil
+			}
+		}
+		s, err := Open(l.cfg)
+		if err != nil {
+			return err
+		}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.store, out = s, s
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("open %s: %w", l.cfg.Dir, err)
+	}
+	return out, nil
+}
+
+func (l *Lazy) opened() *Store {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.store
+}
+
+// bound is for calls that take no context.
+func (l *Lazy) bound() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), cmp.Or(max(l.cfg.Timeout, 0), defaultTimeout))
+}
+
+// Read is [Store.Read].
+func (l *Lazy) Read(key string) ([]byte, error) {
+	ctx, cancel := l.bound()
+	defer cancel()
+	return l.ReadContext(ctx, key)
+}
+
+// ReadContext is [Store.ReadContext].
+func (l *Lazy) ReadContext(ctx context.Context, key string) ([]byte, error) {
+	s, err := l.open(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	if s == nil {
+		return nil, fs.ErrNotExist
+	}
+	return s.ReadContext(ctx, key)
+}
+
+// Write is [Store.Write].
+func (l *Lazy) Write(key string, value []byte) error {
+	ctx, cancel := l.bound()
+	defer cancel()
+	return l.WriteContext(ctx, key, value)
+}
+
+// WriteContext is [Store.WriteContext].
+func (l *Lazy) WriteContext(ctx context.Context, key string, value []byte) error {
+	s, err := l.open(ctx, true)
+	if err != nil {
+		return err
+	}
+	return s.WriteContext(ctx, key, value)
+}
+
+// SetAside is [Store.SetAside].
+func (l *Lazy) SetAside(key string, cause error) error {
+	ctx, cancel := l.bound()
+	defer cancel()
+	s, err := l.open(ctx, false)
+	if s == nil {
+		return err
+	}
+	return s.SetAside(key, cause)
+}
+
+// Delete is [Store.Delete].
+func (l *Lazy) Delete(key string) error {
+	ctx, cancel := l.bound()
+	defer cancel()
+	return l.DeleteContext(ctx, key)
+}
+
+// DeleteContext is [Store.DeleteContext].
+func (l *Lazy) DeleteContext(ctx context.Context, key string) error {
+	s, err := l.open(ctx, false)
+	if s == nil {
+		return err
+	}
+	return s.DeleteContext(ctx, key)
+}
+
+// Keys is [Store.Keys].
+func (l *Lazy) Keys() ([]string, error) {
+	ctx, cancel := l.bound()
+	defer cancel()
+	return l.KeysContext(ctx)
+}
+
+// KeysContext is [Store.KeysContext].
+func (l *Lazy) KeysContext(ctx context.Context) ([]string, error) {
+	s, err := l.open(ctx, false)
+	if s == nil {
+		return nil, err
+	}
+	return s.KeysContext(ctx)
+}

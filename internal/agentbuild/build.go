@@ -1,0 +1,78 @@
+package agentbuild
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+// monitor is where the agent takes the monitor of its own container runtime from,
+// below the repository's root.
+var monitor = filepath.Join("examples", "agent", "monitor", "nodewright-monitor")
+
+// maxMonitor is more than a monitor has, in bytes.
+const maxMonitor = 64 << 20
+
+// Build builds the monitor and the agent that carries it, as the file out.
+func Build(ctx context.Context, repository, out string) error {
+	if err := Monitor(ctx, repository); err != nil {
+		return err
+	}
+	out, err := filepath.Abs(out)
+	if err != nil {
+		return err
+	}
+	return build(ctx, repository, nil, append(append([]string{}, Flags()...), "-o", out, "./examples/agent"))
+}
+
+// Monitor builds the monitor to where the agent's build finds it. A file that would
+// be the same is left alone.
+func Monitor(ctx context.Context, repository string) error {
+	dir, err := os.MkdirTemp("", "monitor")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	built := filepath.Join(dir, filepath.Base(monitor))
+	if err := build(ctx, repository, []string{"CGO_ENABLED=0"}, []string{"-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", built, "./localcri/monitor/cmd"}); err != nil {
+		return err
+	}
+	program, err := safefile.ReadFile(built, maxMonitor)
+	if err != nil {
+		return err
+	}
+	place := filepath.Join(repository, monitor)
+	if old, err := safefile.ReadFile(place, maxMonitor); err == nil && bytes.Equal(old, program) {
+		return nil
+	}
+	// Builds at the same time each put a whole file there.
+	f, err := os.CreateTemp(filepath.Dir(place), ".new*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(program)
+	if err2 := f.Close(); err == nil {
+		err = err2
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), place)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+func build(ctx context.Context, dir string, env, args []string) error {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"build"}, args...)...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	if msg, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("go build %s: %w: %s", args[len(args)-1], err, bytes.TrimSpace(msg))
+	}
+	return nil
+}

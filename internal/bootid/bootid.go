@@ -1,0 +1,38 @@
+// Package bootid names the present boot of a machine.
+package bootid
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+)
+
+// path is random(4)'s: the ID is made at each boot, and is a UUID in text.
+const path = "proc/sys/kernel/random/boot_id"
+
+// maxID is the most bytes that are taken for an ID; a UUID has 36.
+const maxID = 128
+
+// Read returns the ID, from the files of a machine: os.DirFS("/") are this one's.
+// Without an error it is not empty.
+func Read(files fs.FS) (string, error) {
+	f, err := files.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("boot ID: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	b, err := io.ReadAll(io.LimitReader(f, maxID+1))
+	if err != nil {
+		return "", fmt.Errorf("boot ID: %w", err)
+	}
+	if len(b) > maxID {
+		return "", fmt.Errorf("boot ID: /%s has more than %d bytes", path, maxID)
+	}
+	id := strings.TrimSpace(string(b))
+	if id == "" {
+		return "", errors.New("boot ID: /" + path + " is empty")
+	}
+	return id, nil
+}

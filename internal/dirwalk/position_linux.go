@@ -1,0 +1,78 @@
+package dirwalk
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Position is where a walk was, without any descriptor. Its zero value is the
+// beginning. It takes 40 bytes for each level.
+type Position struct {
+	levels []level // from the first directory down
+}
+
+// Position is where the walk is, behind the last entry. Where the walk is too
+// deep to find its way back it is as if it were Lost, and whole is false.
+func (w *Walk) Position() (p Position, whole bool) {
+	for _, f := range w.frames[:min(len(w.frames), Held)] {
+		p.levels = append(p.levels, f.mark)
+	}
+	if w.depth < Held {
+		return p, true
+	}
+	if w.depth > Held+len(w.deep) {
+		return p, false
+	}
+	p.levels = slices.Concat(p.levels, w.deep, []level{w.top().mark})
+	return p, true
+}
+
+// Resume is [Open], and goes on at a position. Where directories have been moved
+// or removed meanwhile it goes on behind their entries, and whole is false.
+func Resume(dir string, p Position) (w *Walk, whole bool, err error) {
+	w, err = Open(dir)
+	if err != nil || len(p.levels) == 0 {
+		return w, true, err
+	}
+	if p.levels[0].ino != w.Ino() {
+		return w, false, nil
+	}
+	for i, l := range p.levels[1:] {
+		if !w.resume(p.levels[i], l.ino) {
+			w.restore(p.levels[i])
+			return w, false, nil
+		}
+	}
+	w.restore(p.levels[len(p.levels)-1])
+	return w, true, nil
+}
+
+// resume enters the directory of that inode, which is the last entry that was
+// read.
+func (w *Walk) resume(at level, ino uint64) bool {
+	w.seek(at.before)
+	if event, err := w.read(); event != Entry || err != nil {
+		return false
+	}
+	fd, is, err := w.open(w.Fd(), w.name)
+	if err != nil {
+		return false
+	}
+	_ = unix.Close(fd)
+	if is != ino || w.Enter() != nil {
+		return false
+	}
+	if w.Ino() == ino {
+		return true
+	}
+	w.leave() // it was moved between the two
+	return false
+}
+
+func (w *Walk) restore(l level) {
+	ino := w.Ino()
+	w.seek(l.after)
+	w.top().mark = l
+	w.top().mark.ino = ino
+}

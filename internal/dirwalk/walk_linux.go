@@ -1,0 +1,388 @@
+package dirwalk
+
+import (
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// bufferSize is what is read of a directory at a time, in bytes.
+	bufferSize = 8 << 10
+	// maxIdle is how many times in a row a directory may be read to no avail.
+	maxIdle = 100
+	// maxShown is how many bytes of a path are shown.
+	maxShown = 4096
+)
+
+// frame is an open directory, and how far it was read.
+type frame struct {
+	fd   int
+	name string // in its parent
+	mark level
+	buf  []byte // of bufferSize
+	pos  int    // in buf
+	end  int    // of what was read
+	last int    // where the last entry begins
+}
+
+// level is what is remembered of a directory.
+type level struct {
+	ino           uint64
+	before, after int64 // positions in it: those of the last entry
+	marked        bool
+}
+
+// Walk is a walk under way, for one goroutine. [Open] and [Resume] make it.
+type Walk struct {
+	root   string
+	dev    uint64
+	depth  int
+	frames []*frame // of the levels that stay open; then that of the current one, if it is deeper
+	deep   []level  // the levels between the two, less those that are forgotten
+
+	name string
+	kind byte
+	step Event
+	bare bool // there is no openat2
+}
+
+// Open begins a walk with the directory dir, which is no link itself.
+func Open(dir string) (*Walk, error) {
+	w := &Walk{root: dir}
+	fd, err := retry(func() (int, error) {
+		return unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	if err := w.begin(fd); err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	return w, nil
+}
+
+// OpenAt begins a walk with the directory name in the directory that at is open
+// of. The kernel's error is returned as it is: EXDEV if something is mounted
+// there, ENOTDIR or ELOOP if it is no directory. Path begins with shown.
+func OpenAt(at int, name, shown string) (*Walk, error) {
+	w := &Walk{root: shown}
+	var st unix.Stat_t
+	if err := unix.Fstat(at, &st); err != nil {
+		return nil, err
+	}
+	w.dev = uint64(st.Dev) //nolint:unconvert // 32 bits on some machines
+	fd, _, err := w.open(at, name)
+	if err != nil {
+		return nil, err
+	}
+	return w, w.begin(fd)
+}
+
+func (w *Walk) begin(fd int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		_ = unix.Close(fd)
+		return err
+	}
+	w.dev = uint64(st.Dev) //nolint:unconvert // 32 bits on some machines
+	w.push(fd, st.Ino, "")
+	w.step = Entry
+	return nil
+}
+
+// push makes a frame of a directory below the current one.
+func (w *Walk) push(fd int, ino uint64, name string) {
+	f := &frame{buf: make([]byte, bufferSize)}
+	if n := len(w.frames); n < cap(w.frames) { // one that was popped
+		if old := w.frames[:n+1][n]; old != nil {
+			f = old
+		}
+	}
+	*f = frame{fd: fd, name: name, mark: level{ino: ino}, buf: f.buf}
+	w.frames = append(w.frames, f)
+}
+
+// Close ends the walk.
+func (w *Walk) Close() {
+	for _, f := range w.frames {
+		_ = unix.Close(f.fd)
+	}
+	w.frames, w.deep = nil, nil
+}
+
+func (w *Walk) top() *frame { return w.frames[len(w.frames)-1] }
+
+// Fd is the descriptor of the current directory. It is the walk's own, and good
+// until the next step.
+func (w *Walk) Fd() int { return w.top().fd }
+
+// Name is the entry's name, and Type its type as getdents(2) has it: DT_UNKNOWN
+// if the file system does not say.
+func (w *Walk) Name() string { return w.name }
+
+// Type is the entry's type.
+func (w *Walk) Type() byte { return w.kind }
+
+// Depth is how many levels the current directory is below the first.
+func (w *Walk) Depth() int { return w.depth }
+
+// Dev is the device of the file system that the walk keeps to.
+func (w *Walk) Dev() uint64 { return w.dev }
+
+// Ino is the inode of the current directory.
+func (w *Walk) Ino() uint64 { return w.top().mark.ino }
+
+// Mark marks the current directory, and with it all that it lies in.
+func (w *Walk) Mark() { w.top().mark.marked = true }
+
+// Marked reports whether the current directory is marked.
+func (w *Walk) Marked() bool { return w.top().mark.marked }
+
+// Next takes a step. Only End comes with an error: the directory cannot be read
+// to its end.
+func (w *Walk) Next() (Event, error) {
+	var err error
+	switch w.step {
+	case Done:
+	case End:
+		w.step = w.leave()
+	default:
+		w.step, err = w.read()
+	}
+	return w.step, err
+}
+
+// read finds the next entry.
+func (w *Walk) read() (Event, error) {
+	f := w.top()
+	for range maxIdle {
+		for f.pos < f.end {
+			name, kind, ok := f.parse()
+			if !ok {
+				return End, unix.EIO
+			}
+			if strings.Contains(name, "/") { // no kernel lets this happen
+				return End, unix.EIO
+			}
+			if name != "." && name != ".." {
+				w.name, w.kind = name, kind
+				return Entry, nil
+			}
+		}
+		n, err := retry(func() (int, error) { return unix.ReadDirent(f.fd, f.buf) })
+		if err != nil && !errors.Is(err, unix.ENOENT) { // it was removed
+			return End, err
+		}
+		if n <= 0 {
+			return End, nil
+		}
+		f.pos, f.end = 0, n
+	}
+	return End, unix.EIO
+}
+
+// parse takes an entry out of the buffer: struct linux_dirent64 of getdents(2).
+func (f *frame) parse() (name string, kind byte, ok bool) {
+	const header = 19
+	b := f.buf[f.pos:f.end]
+	if len(b) < header {
+		return "", 0, false
+	}
+	size := int(binary.NativeEndian.Uint16(b[16:]))
+	if size < header || size > len(b) {
+		return "", 0, false
+	}
+	f.last = f.pos
+	f.pos += size
+	f.mark.before, f.mark.after = f.mark.after, int64(binary.NativeEndian.Uint64(b[8:])) //nolint:gosec // a cookie
+	text := b[header:size]
+	for i, c := range text {
+		if c == 0 {
+			text = text[:i]
+			break
+		}
+	}
+	return string(text), b[18], true
+}
+
+// Enter makes the directory at the entry the current one. The kernel's error is
+// returned as it is, see [OpenAt]; then the walk is where it was.
+func (w *Walk) Enter() error {
+	fd, ino, err := w.open(w.Fd(), w.name)
+	if err != nil {
+		return err
+	}
+	if w.depth >= Held {
+		w.remember(w.top().mark)
+		w.drop()
+	}
+	name := w.name
+	if w.depth+1 >= Held {
+		name = "" // it would not be right for long
+	}
+	w.push(fd, ino, name)
+	w.depth++
+	w.step = Entry
+	return nil
+}
+
+func (w *Walk) remember(l level) {
+	if len(w.deep) == Remembered {
+		w.deep = w.deep[:copy(w.deep, w.deep[Remembered/2:])]
+	}
+	w.deep = append(w.deep, l)
+}
+
+// drop closes the current directory.
+func (w *Walk) drop() {
+	_ = unix.Close(w.Fd())
+	w.frames = w.frames[:len(w.frames)-1]
+}
+
+// open opens a directory that no mount point and no link leads to.
+func (w *Walk) open(at int, name string) (fd int, ino uint64, err error) {
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	if !w.bare {
+		fd, err = retry(func() (int, error) {
+			return unix.Openat2(at, name, &unix.OpenHow{
+				Flags: flags, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
+			})
+		})
+		w.bare = errors.Is(err, unix.ENOSYS)
+	}
+	if w.bare || errors.Is(err, unix.EPERM) { // a sandbox that does not know the call may say either
+		fd, err = retry(func() (int, error) { return unix.Openat(at, name, flags, 0) })
+	}
+	if err != nil {
+		return -1, 0, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil && uint64(st.Dev) != w.dev { //nolint:unconvert // 32 bits on some machines
+		err = unix.EXDEV
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, 0, err
+	}
+	return fd, st.Ino, nil
+}
+
+// leave goes up.
+func (w *Walk) leave() Event {
+	if w.depth == 0 {
+		return Done
+	}
+	marked := w.Marked()
+	if w.depth <= Held {
+		w.drop()
+		w.depth--
+		w.top().mark.marked = w.Marked() || marked
+		return Back
+	}
+	if n := len(w.deep); n > 0 {
+		up := w.deep[n-1]
+		w.deep = w.deep[:n-1]
+		if fd, ok := w.parent(up.ino); ok {
+			w.drop()
+			up.marked = up.marked || marked
+			w.push(fd, up.ino, "")
+			w.top().mark = up
+			w.seek(up.after)
+			w.depth--
+			return Back
+		}
+	}
+	w.drop()
+	w.deep = w.deep[:0]
+	w.depth = Held - 1
+	w.top().mark.marked = w.Marked() || marked
+	return Lost
+}
+
+// parent opens the directory that the current one is in, if it is that one.
+func (w *Walk) parent(ino uint64) (int, bool) {
+	fd, err := retry(func() (int, error) {
+		return unix.Openat(w.Fd(), "..", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return -1, false
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Ino != ino || uint64(st.Dev) != w.dev { //nolint:unconvert // 32 bits on some machines
+		_ = unix.Close(fd)
+		return -1, false
+	}
+	return fd, true
+}
+
+// Again lets the entry come again that was last: after Back that of the
+// directory that was left.
+func (w *Walk) Again() {
+	f := w.top()
+	f.mark.after = f.mark.before
+	if f.end > 0 {
+		f.pos = f.last
+	} else {
+		w.seek(f.mark.before)
+	}
+	w.step = Entry
+}
+
+// Rewind begins the current directory anew.
+func (w *Walk) Rewind() {
+	w.seek(0)
+	w.step = Entry
+}
+
+func (w *Walk) seek(to int64) {
+	f := w.top()
+	f.mark.after, f.pos, f.end = to, 0, 0
+	_, _ = unix.Seek(f.fd, to, unix.SEEK_SET)
+}
+
+// Path is the path of a name in the current directory, for people: where the
+// walk is deep it leaves out the middle.
+func (w *Walk) Path(name string) string {
+	var b strings.Builder
+	b.WriteString(w.root)
+	left := 0
+	for i, f := range w.frames {
+		if i == 0 {
+			continue
+		}
+		if f.name == "" || b.Len()+len(f.name) > maxShown/2 {
+			left = w.depth - i + 1
+			break
+		}
+		b.WriteString("/" + f.name)
+	}
+	if left > 0 {
+		b.WriteString("/...(" + strconv.Itoa(left) + " levels)")
+	}
+	if name != "" {
+		b.WriteString("/" + name)
+	}
+	return b.String()
+}
+
+// Fail makes an error of an operation on a name in the current directory, or on
+// itself if it is "".
+func (w *Walk) Fail(op, name string, err error) error {
+	return &os.PathError{Op: op, Path: w.Path(name), Err: err}
+}
+
+func retry(call func() (int, error)) (int, error) {
+	for range 1000 { // EAGAIN: something was renamed meanwhile
+		n, err := call()
+		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
+			return n, err
+		}
+	}
+	return -1, unix.EAGAIN
+}

@@ -1,0 +1,209 @@
+package manifestguard
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodewright/nodewright/internal/quantity"
+)
+
+// Field is a field of a document that must not be decoded.
+type Field struct {
+	Path  string // such as spec.containers[0].resources.limits[cpu]
+	Value string // its first 64 bytes
+}
+
+// maxFields is how many fields are named.
+const maxFields = 20
+
+// Inspect returns how many bytes an object, as JSON, comes to when it is decoded
+// into a value of into's type, about, and the fields that the type has as
+// quantities and whose texts must not be parsed; 20 of them at most, in order.
+// Names of fields are compared by case, as Kubernetes does. Text that is no JSON
+// comes to nothing.
+func Inspect(text []byte, into any) (size int, costly []Field) {
+	if !json.Valid(text) {
+		return 0, nil
+	}
+	w := &walk{size: len(text), dec: json.NewDecoder(bytes.NewReader(text))}
+	w.dec.UseNumber()
+	w.value(nil, reflect.TypeOf(into))
+	return w.size, w.found
+}
+
+// Decodable refuses JSON that must not be decoded into a value of into's type:
+// with a quantity whose text must not be parsed, which is a
+// [quantity.ErrTooCostly], or that would come to more than limit bytes. Text that
+// is no JSON is no error: whoever decodes it says so better.
+func Decodable(text []byte, into any, limit int) error {
+	size, costly := Inspect(text, into)
+	if len(costly) > 0 {
+		return fmt.Errorf("%s: %q: %w", costly[0].Path, costly[0].Value, quantity.ErrTooCostly)
+	}
+	if size > limit {
+		return fmt.Errorf("comes to %d bytes in memory; want at most %d", size, limit)
+	}
+	return nil
+}
+
+// walk reads a text token by token: of two fields with one name, which a decoder
+// takes one after the other, it sees both.
+type walk struct {
+	dec   *json.Decoder
+	size  int
+	found []Field
+}
+
+// place is where in an object a value is. It is written out only where there is
+// something to say.
+type place struct {
+	in   *place
+	name string // of a field or, with brackets, a key
+	at   int    // in an array, without a name
+}
+
+func (p *place) String() string {
+	if p == nil {
+		return ""
+	}
+	if p.name == "" {
+		return fmt.Sprintf("%s[%d]", p.in, p.at)
+	}
+	if p.in == nil || p.name[0] == '[' {
+		return p.in.String() + p.name
+	}
+	return p.in.String() + "." + p.name
+}
+
+var (
+	quantityType    = reflect.TypeFor[resource.Quantity]()
+	unmarshalerType = reflect.TypeFor[json.Unmarshaler]()
+)
+
+// value reads a value whose own size is counted, unless it is pointed to. Of a nil
+// type nothing is known.
+func (w *walk) value(at *place, t reflect.Type) {
+	token, _ := w.dec.Token()
+	if t == nil {
+		w.skip(token)
+		return
+	}
+	if token == nil {
+		return // null
+	}
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+		w.size += int(t.Size())
+	}
+	switch {
+	case t == quantityType:
+		w.quantity(at, token)
+		w.skip(token)
+	case reflect.PointerTo(t).Implements(unmarshalerType):
+		w.skip(token)
+	case token == json.Delim('{') && (t.Kind() == reflect.Map || t.Kind() == reflect.Struct):
+		w.object(at, t)
+	case token == json.Delim('[') && t.Kind() == reflect.Slice:
+		for i := 0; w.dec.More(); i++ {
+			w.size += int(t.Elem().Size())
+			w.value(&place{in: at, at: i}, t.Elem())
+		}
+		_, _ = w.dec.Token()
+	default:
+		w.skip(token)
+	}
+}
+
+func (w *walk) object(at *place, t reflect.Type) {
+	var known map[string]reflect.Type
+	if t.Kind() == reflect.Struct {
+		known = fieldsOf(t)
+	}
+	for w.dec.More() {
+		token, _ := w.dec.Token()
+		name, _ := token.(string)
+		if t.Kind() == reflect.Struct {
+			w.value(&place{in: at, name: name}, known[name])
+			continue
+		}
+		w.size += 2 * int(t.Key().Size()+t.Elem().Size())
+		w.value(&place{in: at, name: fmt.Sprintf("[%.64s]", name)}, t.Elem())
+	}
+	_, _ = w.dec.Token()
+}
+
+// skip reads what is left of a value after its first token.
+func (w *walk) skip(token json.Token) {
+	depth := 0
+	for {
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			depth++
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+		if depth <= 0 {
+			return
+		}
+		var err error
+		if token, err = w.dec.Token(); err != nil {
+			return
+		}
+	}
+}
+
+func (w *walk) quantity(at *place, token json.Token) {
+	text := ""
+	switch v := token.(type) {
+	case string:
+		text = v
+	case json.Number:
+		text = v.String()
+	}
+	// The decoder cuts off blanks.
+	if len(w.found) < maxFields && !quantity.Cheap(strings.TrimSpace(text)) {
+		w.found = append(w.found, Field{Path: at.String(), Value: fmt.Sprintf("%.64s", text)})
+	}
+}
+
+// types remembers the fields of structs.
+var types sync.Map // of reflect.Type to map[string]reflect.Type
+
+// fieldsOf are the types of a struct's fields by their names in JSON.
+func fieldsOf(t reflect.Type) map[string]reflect.Type {
+	if known, ok := types.Load(t); ok {
+		return known.(map[string]reflect.Type)
+	}
+	out := map[string]reflect.Type{}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name == "-" || !f.IsExported():
+		case name == "" && f.Anonymous:
+			inner := f.Type
+			if inner.Kind() == reflect.Pointer {
+				inner = inner.Elem()
+			}
+			if inner.Kind() == reflect.Struct {
+				for n, ft := range fieldsOf(inner) {
+					if out[n] == nil {
+						out[n] = ft
+					}
+				}
+			}
+		case name == "":
+			out[f.Name] = f.Type
+		default:
+			out[name] = f.Type
+		}
+	}
+	types.Store(t, out)
+	return out
+}

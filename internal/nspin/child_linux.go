@@ -1,0 +1,158 @@
+package nspin
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// childTimeout is the longest that a child may take to make namespaces, if the
+// context has no deadline.
+const childTimeout = 10 * time.Second
+
+// Child is a process in new namespaces that runs nothing but the calls that made
+// them, and no other program.
+type Child struct {
+	pid  int
+	sock *os.File // the child ends when it is closed, be it by our death
+}
+
+// StartChild starts a child that enters the user namespace owner, unless that is
+// nil, and makes the namespaces of flags (CLONE_NEW constants) in it. The
+// kernel lets only a process of one thread enter or make a user namespace. The
+// caller has to End it.
+func StartChild(ctx context.Context, owner *os.File, flags int) (*Child, error) {
+	ours, theirs, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(childTimeout)
+	}
+	_ = ours.SetReadDeadline(deadline)
+	var pid int
+	if owner == nil {
+		pid, err = fork(theirs, theirs, flags)
+	} else {
+		pid, err = Control(owner, func(fd int) (int, error) { return fork(fd, theirs, flags) })
+	}
+	_ = unix.Close(theirs)
+	if err != nil {
+		_ = ours.Close()
+		return nil, fmt.Errorf("start child in namespaces: %w", err)
+	}
+	c := &Child{pid, ours}
+	var report [4]byte
+	if _, err := io.ReadFull(ours, report[:]); err != nil {
+		c.End()
+		return nil, fmt.Errorf("child in namespaces: %w", err)
+	}
+	if errno := unix.Errno(binary.NativeEndian.Uint32(report[:])); errno != 0 {
+		c.End()
+		return nil, fmt.Errorf("child in namespaces: %w", errno)
+	}
+	return c, nil
+}
+
+// PID returns the child's, which is nobody else's until End.
+func (c *Child) PID() int { return c.pid }
+
+// Open opens a namespace of the child by its name in /proc/PID/ns, such as net.
+func (c *Child) Open(name string) (*os.File, error) {
+	return Open(fmt.Sprintf("/proc/%d/ns/%s", c.pid, name))
+}
+
+// End kills the child and waits for its end.
+func (c *Child) End() {
+	_ = c.sock.Close()
+	_ = unix.Kill(c.pid, unix.SIGKILL)
+	for {
+		if _, err := unix.Wait4(c.pid, nil, 0, nil); !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
+}
+
+// socketPair returns a file with deadlines, and a descriptor for the child.
+func socketPair() (ours *os.File, theirs int, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, -1, err
+	}
+	if err := unix.SetNonblock(pair[0], true); err != nil {
+		_, _ = unix.Close(pair[0]), unix.Close(pair[1])
+		return nil, -1, err
+	}
+	return os.NewFile(uintptr(pair[0]), "child in namespaces"), pair[1], nil
+}
+
+// fork starts the child, without the signals that Go would handle in it. If
+// owner is sock, the child enters no user namespace.
+func fork(owner, sock, flags int) (int, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var all, old unix.Sigset_t
+	for i := range all.Val {
+		all.Val[i] = ^all.Val[i]
+	}
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &old); err != nil {
+		return 0, err
+	}
+	pid, errno := child(uintptr(owner), uintptr(sock), uintptr(min(owner, sock)), uintptr(max(owner, sock)), uintptr(flags))
+	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil); err != nil {
+		return 0, err
+	}
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(pid), nil
+}
+
+// child forks, and returns in the parent alone. The child has a copy of the
+// memory and one thread, without Go's scheduler: it must not grow its stack,
+// allocate, take a lock or be seen by the race detector, and so makes nothing
+// but raw calls. It closes what it inherited, enters the user namespace, makes
+// the others, writes how that went to sock, and stays until the other end of
+// sock is closed, be it by the parent's death.
+//
+//go:norace
+//go:nosplit
+//go:noinline
+func child(owner, sock, low, high, flags uintptr) (uintptr, unix.Errno) {
+	var clone, stack uintptr = uintptr(unix.SIGCHLD), 0
+	if runtime.GOARCH == "s390x" { // where they come the other way round
+		clone, stack = stack, clone
+	}
+	pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, clone, stack, 0, 0, 0, 0)
+	if pid != 0 || errno != 0 {
+		return pid, errno
+	}
+	if low > 0 {
+		_, _, _ = unix.RawSyscall(unix.SYS_CLOSE_RANGE, 0, low-1, 0)
+	}
+	if low+1 < high {
+		_, _, _ = unix.RawSyscall(unix.SYS_CLOSE_RANGE, low+1, high-1, 0)
+	}
+	_, _, _ = unix.RawSyscall(unix.SYS_CLOSE_RANGE, high+1, 1<<31-1, 0)
+	if owner != sock {
+		_, _, errno = unix.RawSyscall(unix.SYS_SETNS, owner, unix.CLONE_NEWUSER, 0)
+	}
+	if errno == 0 {
+		_, _, errno = unix.RawSyscall(unix.SYS_UNSHARE, flags, 0, 0)
+	}
+	report := uint32(errno)
+	_, _, _ = unix.RawSyscall(unix.SYS_WRITE, sock, uintptr(unsafe.Pointer(&report)), 4)
+	_, _, _ = unix.RawSyscall(unix.SYS_READ, sock, uintptr(unsafe.Pointer(&report)), 4)
+	for {
+		_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+	}
+}

@@ -1,0 +1,247 @@
+package safefile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// Dir is a directory that is held: whatever is put at its path meanwhile, its
+// methods work on the directory that was opened. They take names of one
+// element and follow no link.
+type Dir struct {
+	path string
+	root *os.Root
+	self *os.File
+}
+
+// OpenDir holds the directory at name, which is relative and may have several
+// elements or be ".", below the directory dir. Links are followed in dir, but
+// not below it: there they are an ENOTDIR, as all that is no directory.
+func OpenDir(dir, name string) (*Dir, error) {
+	return reach(dir, name, func(*os.Root, string) error { return fs.ErrNotExist })
+}
+
+// MakeDir is OpenDir, but makes the directories below dir that are missing,
+// with the permissions perm whatever the umask is. Those of a directory that is
+// there stay as they are. dir itself has to be there.
+func MakeDir(dir, name string, perm fs.FileMode) (*Dir, error) {
+	return reach(dir, name, func(in *os.Root, element string) error {
+		if err := in.Mkdir(element, perm); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		return in.Chmod(element, perm)
+	})
+}
+
+func reach(dir, name string, missing func(in *os.Root, element string) error) (*Dir, error) {
+	if err := local(name); err != nil {
+		return nil, err
+	}
+	at, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, name)
+	for element := range strings.SplitSeq(filepath.Clean(name), string(filepath.Separator)) {
+		next, err := descend(at, element, missing)
+		_ = at.Close()
+		if err != nil {
+			return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+		}
+		at = next
+	}
+	self, err := at.Open(".")
+	if err != nil {
+		_ = at.Close()
+		return nil, err
+	}
+	return &Dir{path: path, root: at, self: self}, nil
+}
+
+// descend opens a directory in another one. What it opened may have been put
+// there after the look, so it looks again.
+func descend(in *os.Root, element string, missing func(*os.Root, string) error) (*os.Root, error) {
+	before, err := in.Lstat(element)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := missing(in, element); err != nil {
+			return nil, err
+		}
+		before, err = in.Lstat(element)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !before.IsDir() {
+		return nil, syscall.ENOTDIR
+	}
+	next, err := in.OpenRoot(element)
+	if err != nil {
+		return nil, err
+	}
+	if now, err := next.Stat("."); err != nil || !os.SameFile(before, now) {
+		_ = next.Close()
+		return nil, syscall.EAGAIN
+	}
+	return next, nil
+}
+
+// Close lets go of the directory.
+func (d *Dir) Close() error { return errors.Join(d.self.Close(), d.root.Close()) }
+
+// Entries returns the entries of the directory, in no order. With more than
+// limit it returns as many, and an [ErrTooMany]. It must not be called by two
+// goroutines at a time.
+func (d *Dir) Entries(limit int) ([]fs.DirEntry, error) {
+	if _, err := d.self.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	return entriesOf(d.self, limit)
+}
+
+func tooMany(dir string, limit int) error {
+	return &fs.PathError{Op: "read", Path: dir, Err: fmt.Errorf("%w: want at most %d", ErrTooMany, limit)}
+}
+
+// Lstat looks at an entry.
+func (d *Dir) Lstat(name string) (fs.FileInfo, error) {
+	if err := single(name); err != nil {
+		return nil, err
+	}
+	return d.root.Lstat(name)
+}
+
+// Open opens a regular file for reading.
+func (d *Dir) Open(name string) (*os.File, error) {
+	if err := single(name); err != nil {
+		return nil, err
+	}
+	return openAs(filepath.Join(d.path, name), d.reached(), name, noLinks, os.O_RDONLY)
+}
+
+// Create makes a file that is not there yet and opens it for writing, with the
+// permissions perm less the umask.
+func (d *Dir) Create(name string, perm fs.FileMode) (*os.File, error) {
+	if err := single(name); err != nil {
+		return nil, err
+	}
+	return d.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+}
+
+// Remove removes a file, a link or an empty directory.
+func (d *Dir) Remove(name string) error {
+	if err := single(name); err != nil {
+		return err
+	}
+	return d.root.Remove(name)
+}
+
+// RemoveFiles removes the entries whose names match and that are no
+// directories. It looks at no more than limit entries: beyond them some may
+// stay.
+func (d *Dir) RemoveFiles(limit int, match func(name string) bool) error {
+	entries, err := d.Entries(limit)
+	if errors.Is(err, ErrTooMany) {
+		err = nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		if e.IsDir() || !match(e.Name()) {
+			continue
+		}
+		if err := d.Remove(e.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Rename renames an entry within the directory, in place of what has the new
+// name.
+func (d *Dir) Rename(from, to string) error {
+	if err := errors.Join(single(from), single(to)); err != nil {
+		return err
+	}
+	return d.root.Rename(from, to)
+}
+
+// Write puts data into the file name, with the permissions perm whatever the
+// umask is. No more of what is there is read than data has bytes, and what is
+// equal is not touched. A regular file stays the same one, so that those who
+// have it open or mounted see the data; what has several names, cannot be
+// opened or is no regular file is replaced, but for a directory. After a crash
+// the file may have a part of data.
+func (d *Dir) Write(name string, data []byte, perm fs.FileMode) error {
+	if err := single(name); err != nil {
+		return err
+	}
+	if d.has(name, data, perm) {
+		return nil
+	}
+	path := filepath.Join(d.path, name)
+	f, err := openAs(path, d.reached(), name, noLinks, os.O_WRONLY)
+	if err != nil {
+		return d.replace(name, data, perm)
+	}
+	if !onlyName(f) {
+		_ = f.Close()
+		return d.replace(name, data, perm)
+	}
+	return errors.Join(f.Truncate(0), fill(f, data, perm))
+}
+
+// has reports whether a file has that content and those permissions.
+func (d *Dir) has(name string, data []byte, perm fs.FileMode) bool {
+	f, err := d.Open(name)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err != nil || info.Size() != int64(len(data)) || info.Mode().Perm() != perm.Perm() {
+		return false
+	}
+	have, err := Read(f, int64(len(data)))
+	return err == nil && bytes.Equal(have, data)
+}
+
+func (d *Dir) replace(name string, data []byte, perm fs.FileMode) error {
+	temp := "." + name + ".tmp"
+	if err := d.root.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := d.Create(temp, perm)
+	if err != nil {
+		return err
+	}
+	err = fill(f, data, perm)
+	if err == nil {
+		err = d.root.Rename(temp, name)
+	}
+	if err != nil {
+		_ = d.root.Remove(temp)
+	}
+	return err
+}
+
+// fill writes a file and closes it.
+func fill(f *os.File, data []byte, perm fs.FileMode) error {
+	_, err := f.Write(data)
+	if err == nil {
+		err = f.Chmod(perm)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// single refuses names that are not those of an entry.
+func single(name string) error {
+	if name == "" || name == "." || name == ".." || strings.ContainsRune(name, filepath.Separator) {
+		return &fs.PathError{Op: "open", Path: name, Err: errors.New("want the name of an entry, without a directory")}
+	}
+	return nil
+}

@@ -1,0 +1,29 @@
+package safefile
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A program holds a lease on a file: to open it for writing waits.
+func TestWriteWaitsForNobody(t *testing.T) {
+	dir := tree(t)
+	f, err := os.Open(filepath.Join(dir, "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	const fSetLease, readLease = 1024, 0 // fcntl(2)
+	if _, _, errno := syscall.Syscall(syscall.SYS_FCNTL, f.Fd(), fSetLease, readLease); errno != 0 {
+		t.Skip("no leases here:", errno)
+	}
+	if err := held(t, dir, ".").Write("file", []byte(strings.Repeat("x", 9)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b, _ := os.ReadFile(filepath.Join(dir, "file")); string(b) != "xxxxxxxxx" {
+		t.Errorf("%q", b)
+	}
+}

@@ -1,0 +1,131 @@
+package safefile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// open takes hold of a file, looks at what it is, and only then opens it.
+func open(path, dir, name string, how follow) (*os.File, error) {
+	return openAs(path, dir, name, how, os.O_RDONLY)
+}
+
+// openAs is open for reading, writing or both.
+func openAs(path, dir, name string, how follow, mode int) (*os.File, error) {
+	held, err := hold(dir, name, how)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return openHeld(path, held, mode)
+}
+
+// OpenLinked opens the regular file at path for reading as [Open] does, but
+// follows links at its end too, for files that are linked by those who may put
+// any there. A file of a file system that the kernel makes up, such as proc, is
+// an [ErrNotRegular] as well.
+func OpenLinked(path string) (*os.File, error) {
+	held, err := openLinked(path)
+	if err != nil {
+		return nil, err
+	}
+	return openHeld(path, held, os.O_RDONLY)
+}
+
+// openHeld opens the file that held stands for, and closes held.
+func openHeld(path string, held, mode int) (*os.File, error) {
+	defer func() { _ = unix.Close(held) }()
+	var st unix.Stat_t
+	if err := unix.Fstat(held, &st); err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, notRegular(path, modeOf(st.Mode))
+	}
+	// A lease of somebody else would keep open waiting.
+	fd, err := ignoringEINTR(func() (int, error) {
+		return unix.Open(fmt.Sprintf("/proc/self/fd/%d", held), mode|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// openat2 is the kernel's, but in tests.
+var openat2 = unix.Openat2
+
+// hold returns a descriptor that stands for the file and opens nothing.
+func hold(dir, name string, how follow) (int, error) {
+	const flags = unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	if how == alone {
+		return ignoringEINTR(func() (int, error) { return unix.Open(dir, flags, 0) })
+	}
+	root, err := ignoringEINTR(func() (int, error) {
+		return unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return -1, err
+	}
+	defer func() { _ = unix.Close(root) }()
+	open := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
+	switch how {
+	case noLinks:
+		open.Flags |= unix.O_NOFOLLOW
+		open.Resolve |= unix.RESOLVE_NO_SYMLINKS
+	case rooted:
+		open.Resolve = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
+	}
+	for range 100 { // EAGAIN: something was renamed meanwhile
+		fd, err := ignoringEINTR(func() (int, error) { return openat2(root, name, &open) })
+		switch {
+		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM):
+			// Before Linux 5.6, or a seccomp filter that does not know the call.
+			return step(root, name, how)
+		case !errors.Is(err, unix.EAGAIN):
+			return fd, err
+		}
+	}
+	return -1, unix.EAGAIN
+}
+
+func openDirectory(path string) (*os.File, error) {
+	fd, err := ignoringEINTR(func() (int, error) {
+		return unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	})
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+func ignoringEINTR(call func() (int, error)) (int, error) {
+	for {
+		if fd, err := call(); !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
+
+// modeOf is the type of a file in Go's words.
+func modeOf(mode uint32) fs.FileMode {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		return fs.ModeDir
+	case unix.S_IFLNK:
+		return fs.ModeSymlink
+	case unix.S_IFIFO:
+		return fs.ModeNamedPipe
+	case unix.S_IFSOCK:
+		return fs.ModeSocket
+	case unix.S_IFCHR:
+		return fs.ModeDevice | fs.ModeCharDevice
+	case unix.S_IFBLK:
+		return fs.ModeDevice
+	default:
+		return 0
+	}
+}

@@ -1,0 +1,75 @@
+//go:build !linux
+
+package safefile
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// open looks at a file before it opens it, and again after.
+func open(path, dir, name string, how follow) (*os.File, error) {
+	return openAs(path, dir, name, how, os.O_RDONLY)
+}
+
+// openAs is open for reading, writing or both.
+func openAs(path, dir, name string, how follow, mode int) (*os.File, error) {
+	if how == alone {
+		dir, name = filepath.Split(path)
+	}
+	root, err := os.OpenRoot(filepath.Clean(dir))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()
+	look := root.Lstat
+	if how == links || how == rooted {
+		look = root.Stat
+	}
+	if how == noLinks {
+		for d := filepath.Dir(name); d != "."; d = filepath.Dir(d) {
+			if info, err := root.Lstat(d); err != nil || !info.IsDir() {
+				return nil, &os.PathError{Op: "open", Path: path, Err: syscall.ENOTDIR}
+			}
+		}
+	}
+	before, err := look(name)
+	if err != nil {
+		return nil, err
+	}
+	if !before.Mode().IsRegular() {
+		return nil, notRegular(path, before.Mode())
+	}
+	f, err := root.OpenFile(name, mode|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if now, err := f.Stat(); err != nil || !os.SameFile(before, now) {
+		_ = f.Close()
+		return nil, &os.PathError{Op: "open", Path: path, Err: syscall.EAGAIN}
+	}
+	return f, nil
+}
+
+func openDirectory(path string) (*os.File, error) {
+	info, err := os.Lstat(path)
+	if err == nil && !info.IsDir() {
+		err = &os.PathError{Op: "open", Path: path, Err: syscall.ENOTDIR}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.Open(path)
+}
+
+// OpenLinked opens the regular file at path for reading as [Open] does, but
+// follows links at its end too, for files that are linked by those who may put
+// any there.
+func OpenLinked(path string) (*os.File, error) {
+	resolved, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, err
+	}
+	return Open(resolved)
+}

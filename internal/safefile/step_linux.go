@@ -1,0 +1,125 @@
+package safefile
+
+import (
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxFollowed is how many links are followed for one name, as many as the
+	// kernel does (MAXSYMLINKS in include/linux/namei.h).
+	maxFollowed = 40
+	// maxHeld is how many directories deep a name may lead: each is held open.
+	maxHeld = 128
+	// maxName is the longest a name may become with its links (PATH_MAX).
+	maxName = 4096
+)
+
+// step does without openat2: it walks element by element, opens nothing, and
+// follows links itself. ".." leads back to the directory that was come from, and so
+// never out of root, whatever is renamed meanwhile.
+func step(root int, name string, how follow) (_ int, err error) {
+	at := []int{} // the directories on the way, and the last element
+	defer func() {
+		for _, fd := range at {
+			_ = unix.Close(fd)
+		}
+	}()
+	here := func() int {
+		if len(at) == 0 {
+			return root
+		}
+		return at[len(at)-1]
+	}
+	left := strings.Split(name, "/")
+	for followed := 0; len(left) > 0; {
+		element := left[0]
+		left = left[1:]
+		switch element {
+		case "", ".":
+			if err := wantDirectory(here()); err != nil {
+				return -1, err
+			}
+			continue
+		case "..":
+			if len(at) == 0 && how == rooted {
+				continue
+			}
+			if len(at) == 0 {
+				return -1, unix.EXDEV
+			}
+			if err := wantDirectory(here()); err != nil {
+				return -1, err
+			}
+			_ = unix.Close(here())
+			at = at[:len(at)-1]
+			continue
+		}
+		if len(at) == maxHeld {
+			return -1, unix.ENAMETOOLONG
+		}
+		fd, err := ignoringEINTR(func() (int, error) {
+			return unix.Openat(here(), element, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		})
+		if err != nil {
+			return -1, err
+		}
+		target, isLink, err := linkOf(fd)
+		if err != nil || !isLink || how == noLinks && len(left) == 0 { // of a link at the end, its caller says what it is
+			at = append(at, fd)
+			if err != nil {
+				return -1, err
+			}
+			continue
+		}
+		_ = unix.Close(fd)
+		followed++
+		switch {
+		case how != links && how != rooted, followed > maxFollowed:
+			return -1, unix.ELOOP
+		case strings.HasPrefix(target, "/") && how == rooted:
+			for _, fd := range at {
+				_ = unix.Close(fd)
+			}
+			at = at[:0]
+		case strings.HasPrefix(target, "/"):
+			return -1, unix.EXDEV
+		case target == "":
+			return -1, unix.ENOENT
+		}
+		if len(target)+len(strings.Join(left, "/")) > maxName {
+			return -1, unix.ENAMETOOLONG
+		}
+		left = slices.Concat(strings.Split(target, "/"), left)
+	}
+	if len(at) == 0 {
+		return ignoringEINTR(func() (int, error) { return unix.FcntlInt(uintptr(root), unix.F_DUPFD_CLOEXEC, 0) })
+	}
+	last := here()
+	at = at[:len(at)-1]
+	return last, nil
+}
+
+// linkOf reads the link that fd stands for, if it stands for one.
+func linkOf(fd int) (target string, isLink bool, err error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFLNK {
+		return "", false, err
+	}
+	buf := make([]byte, maxName)
+	n, err := ignoringEINTR(func() (int, error) { return unix.Readlinkat(fd, "", buf) })
+	return string(buf[:max(n, 0)]), true, err
+}
+
+func wantDirectory(fd int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return unix.ENOTDIR
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+// Package slowfile reads files of file systems that may never answer, as one
+// whose server is dead: each call is given up on after a while, and however many
+// readers there are, one goroutine waits for each key.
+package slowfile
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/nodewright/nodewright/internal/detached"
+)
+
+// System is how one reader calls into a file system.
+type System struct {
+	Context context.Context //nolint:containedctx // the reader's; io.Reader has none
+	Calls   *detached.Queue // of all readers
+	Key     string          // by which calls wait for each other: a path
+	Answer  time.Duration   // how long each call may take
+}
+
+// Call calls f and returns what it returns, or an error once it takes longer
+// than s.Answer or s.Context ends. f may go on then, and must share nothing that
+// changes with the caller.
+func Call[T any](s *System, f func() (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeoutCause(s.Context, s.Answer, fmt.Errorf("%s: its file system did not answer within %v", s.Key, s.Answer))
+	defer cancel()
+	return detached.Next(ctx, s.Calls, s.Key, f)
+}
+
+// Open opens a file with open. One that comes too late is closed.
+func (s *System) Open(open func() (*os.File, error)) (*File, error) {
+	type opened struct {
+		f    *os.File
+		info fs.FileInfo
+	}
+	var hand handover
+	o, err := Call(s, func() (opened, error) {
+		f, err := open()
+		if err != nil {
+			return opened{}, err
+		}
+		info, err := f.Stat()
+		if err != nil {
+			_ = f.Close()
+			return opened{}, err
+		}
+		return opened{f, info}, hand.give(f)
+	})
+	if err != nil {
+		hand.leave()
+		return nil, err
+	}
+	return &File{system: s, f: o.f, info: o.info}, nil
+}
+
+// handover keeps a file from being left open that comes after the one who
+// wanted it has gone.
+type handover struct {
+	mu   sync.Mutex
+	gone bool
+	f    *os.File
+}
+
+func (h *handover) give(f *os.File) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.gone {
+		return f.Close()
+	}
+	h.f = f
+	return nil
+}
+
+func (h *handover) leave() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.gone = true
+	if h.f != nil {
+		_ = h.f.Close()
+	}
+}
+
+// File is an open file. It is for one goroutine at a time.
+type File struct {
+	system *System
+	f      *os.File
+	info   fs.FileInfo
+}
+
+// Info is what the file was when it was opened.
+func (f *File) Info() fs.FileInfo { return f.info }
+
+// Read implements io.Reader.
+func (f *File) Read(p []byte) (int, error) {
+	b, err := f.fetch(len(p), f.f.Read)
+	return copy(p, b), err
+}
+
+// ReadAt implements io.ReaderAt.
+func (f *File) ReadAt(p []byte, at int64) (int, error) {
+	b, err := f.fetch(len(p), func(p []byte) (int, error) { return f.f.ReadAt(p, at) })
+	return copy(p, b), err
+}
+
+// fetch reads into memory of its own: who gave up has the caller's back.
+func (f *File) fetch(n int, read func([]byte) (int, error)) ([]byte, error) {
+	type result struct {
+		b   []byte
+		err error
+	}
+	r, err := Call(f.system, func() (result, error) {
+		b := make([]byte, n)
+		n, err := read(b)
+		return result{b[:n], err}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r.b, r.err
+}
+
+// Seek implements io.Seeker.
+func (f *File) Seek(offset int64, whence int) (int64, error) {
+	return Call(f.system, func() (int64, error) { return f.f.Seek(offset, whence) })
+}
+
+// Close closes the file. Some file systems are asked to, and nobody waits for
+// them.
+func (f *File) Close() error {
+	go func() { _ = f.f.Close() }()
+	return nil
+}

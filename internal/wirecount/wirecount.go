@@ -1,0 +1,78 @@
+// Package wirecount counts the fields of a protobuf message before it is
+// decoded. A message of a megabyte can be half a million empty ones, each of
+// which becomes a hundred bytes and more: who takes messages of others bounds
+// their fields beside their bytes.
+package wirecount
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// ErrTooMany means that a message has more fields than allowed.
+var ErrTooMany = errors.New("message has too many fields")
+
+// Shape says which fields of a message hold messages, by their numbers, and
+// what those hold. Fields that it does not name are counted, but not entered.
+type Shape map[uint64]Shape
+
+// Check counts the fields of an encoded message and of those within it. More
+// than limit are an [ErrTooMany]. Of a message that is malformed it counts the
+// fields up to there: the decoder gets no further either.
+func Check(message []byte, s Shape, limit int) error {
+	n := 0
+	count(message, s, limit, &n)
+	if n > limit {
+		return fmt.Errorf("%w: want at most %d", ErrTooMany, limit)
+	}
+	return nil
+}
+
+// Types of fields (the protobuf encoding's wire types). Groups are gone from
+// the language: their ends are counted like fields.
+const (
+	varint     = 0
+	fixed64    = 1
+	bytes      = 2
+	groupStart = 3
+	groupEnd   = 4
+	fixed32    = 5
+)
+
+// count stops when there are more than limit.
+func count(b []byte, s Shape, limit int, n *int) {
+	for len(b) > 0 && *n <= limit {
+		tag, size := binary.Uvarint(b)
+		if size <= 0 {
+			return
+		}
+		b = b[size:]
+		*n++
+		switch tag & 7 {
+		case varint:
+			_, size = binary.Uvarint(b)
+		case fixed64:
+			size = 8
+		case fixed32:
+			size = 4
+		case groupStart, groupEnd:
+			size = 0
+		case bytes:
+			length, prefix := binary.Uvarint(b)
+			if prefix <= 0 || length > uint64(len(b)-prefix) {
+				return
+			}
+			size = prefix + int(length) //nolint:gosec // no more than there is
+			if within, ok := s[tag>>3]; ok {
+				count(b[prefix:size], within, limit, n)
+			}
+		default:
+			return
+		}
+		if size < 0 || size == 0 && tag&7 == varint || size > len(b) {
+			return
+		}
+		b = b[size:]
+	}
+}

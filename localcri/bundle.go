@@ -1,0 +1,47 @@
+//go:build linux
+
+package localcri
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/nodewright/nodewright/internal/durable"
+	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/network"
+)
+
+type infoOf = network.Info
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// updateBundle puts the resources of a container that has not started into its
+// config.json. Devices are not a matter of updates.
+func (c *container) updateBundle(r *specs.LinuxResources) error {
+	const most = 16 << 20
+	b, err := safefile.ReadFile(c.bundle(configFile), most)
+	if err != nil {
+		return fmt.Errorf("read configuration: %w", err)
+	}
+	var spec specs.Spec
+	if err := json.Unmarshal(b, &spec); err != nil {
+		return fmt.Errorf("read configuration: %w", err)
+	}
+	if spec.Linux == nil {
+		return fmt.Errorf("read configuration: it says nothing of Linux")
+	}
+	if old := spec.Linux.Resources; old != nil {
+		r.Devices = old.Devices
+	}
+	spec.Linux.Resources = r
+	if b, err = json.Marshal(spec); err != nil {
+		return err
+	}
+	// The old one or the new one, never half of it: a start may come at any time.
+	dir := durable.Dir{Path: c.bundle(), Disk: durable.OS{DirMode: 0o700, FileMode: 0o600}}
+	return dir.Replace(configFile, b)
+}

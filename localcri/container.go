@@ -1,0 +1,204 @@
+//go:build linux
+
+package localcri
+
+import (
+	"context"
+	"path"
+	"strings"
+
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/localcri/monitor"
+)
+
+// container is a container. pod.mu guards what changes.
+type container struct {
+	pod     *pod
+	id      string
+	key     string
+	created int64
+	config  *runtimeapi.ContainerConfig
+	claim   *claim // nil: it was made by a process of the past
+	rebuilt bool   // of a copy of its record
+	saver   saver
+	exited  chan struct{} // closed when it has ended, or counts as gone
+
+	record    containerRecord
+	resources *runtimeapi.LinuxContainerResources // in force
+	starting  *op
+	stop      *stopping
+	removing  *op
+	cleaning  *op // of what the executor has of it, after its end
+	updating  *op
+	gone      bool // of the tables
+	closed    bool // exited is
+	lost      uint64
+}
+
+func newContainer(p *pod, record containerRecord, config *runtimeapi.ContainerConfig) *container {
+	c := &container{
+		pod: p, id: record.ID, key: containerKey(config.GetMetadata()), created: record.Created, config: config,
+		saver: newSaver(), exited: make(chan struct{}), record: record, resources: &runtimeapi.LinuxContainerResources{},
+	}
+	_ = proto.Unmarshal(record.Resources, c.resources) // it was tried when the record was read
+	return c
+}
+
+func (c *container) rt() *Runtime { return c.pod.rt }
+
+// visible reports whether callers may know of it.
+func (c *container) visible() bool {
+	if c.claim != nil && !c.claim.isDelivered() {
+		return false
+	}
+	c.pod.mu.Lock()
+	defer c.pod.mu.Unlock()
+	return c.shownLocked()
+}
+
+func (c *container) shownLocked() bool {
+	return !c.gone && c.record.State != containerRemoving && (c.claim == nil || c.claim.isDelivered())
+}
+
+// state is that of the record.
+func (c *container) state() containerState {
+	c.pod.mu.Lock()
+	defer c.pod.mu.Unlock()
+	return c.record.State
+}
+
+// process is the first process, while it runs.
+func (c *container) process() (processID, bool) {
+	c.pod.mu.Lock()
+	defer c.pod.mu.Unlock()
+	if c.record.State != containerRunning || c.record.Process == nil {
+		return processID{}, false
+	}
+	return *c.record.Process, true
+}
+
+// closeExited tells who waits for the end. pod.mu is held.
+func (c *container) closeExitedLocked() {
+	if !c.closed {
+		c.closed = true
+		close(c.exited)
+	}
+}
+
+// save writes the record.
+func (c *container) save(ctx context.Context) error {
+	return c.saver.save(ctx, c.rt().containerRecords, c.id, func() []byte {
+		c.pod.mu.Lock()
+		defer c.pod.mu.Unlock()
+		if c.gone && c.record.State != containerRemoving {
+			return nil
+		}
+		return encode(c.record)
+	})
+}
+
+// keepRecord saves what need not be there before something else happens: a
+// monitor has it until then.
+func (c *container) keepRecord(ctx context.Context) {
+	ctx, cancel := lastly(ctx)
+	defer cancel()
+	if err := c.save(ctx); err != nil {
+		c.rt().log.Warn("failed to write record of container", zap.String("container", c.id), zap.Error(err))
+	}
+}
+
+// logPath is where the log is; "" if it has none.
+func (c *container) logPath() string { return logPath(c.pod.config, c.config) }
+
+func logPath(pod *runtimeapi.PodSandboxConfig, c *runtimeapi.ContainerConfig) string {
+	if pod.GetLogDirectory() == "" || c.GetLogPath() == "" {
+		return ""
+	}
+	return path.Join(pod.GetLogDirectory(), c.GetLogPath())
+}
+
+// logEscapes reports whether the path of a log leads out of its directory.
+func logEscapes(c *runtimeapi.ContainerConfig) bool {
+	p := path.Clean(c.GetLogPath())
+	return c.GetLogPath() != "" && (path.IsAbs(p) || p == ".." || p == "." || strings.HasPrefix(p, "../"))
+}
+
+// criState is what the CRI calls a state.
+func criState(s containerState) runtimeapi.ContainerState {
+	switch s {
+	case containerRunning:
+		return runtimeapi.ContainerState_CONTAINER_RUNNING
+	case containerExited, containerRemoving:
+		return runtimeapi.ContainerState_CONTAINER_EXITED
+	default:
+		return runtimeapi.ContainerState_CONTAINER_CREATED
+	}
+}
+
+// statusLocked is what the CRI says of it. What it shares with c never changes.
+func (c *container) statusLocked() *runtimeapi.ContainerStatus {
+	r := &c.record
+	groups := make([]int64, len(r.User.Groups))
+	for i, g := range r.User.Groups {
+		groups[i] = int64(g)
+	}
+	return &runtimeapi.ContainerStatus{
+		Id: c.id, Metadata: c.config.GetMetadata(), State: criState(r.State),
+		CreatedAt: r.Created, StartedAt: r.Started, FinishedAt: r.Finished,
+		ExitCode: r.ExitCode, Reason: r.Reason, Message: r.Message,
+		Image: c.config.GetImage(), ImageRef: r.Image, ImageId: r.Image,
+		Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(), Mounts: c.config.GetMounts(),
+		LogPath:    c.logPath(),
+		Resources:  &runtimeapi.ContainerResources{Linux: c.resources},
+		User:       &runtimeapi.ContainerUser{Linux: &runtimeapi.LinuxContainerUser{Uid: int64(r.User.UID), Gid: int64(r.User.GID), SupplementalGroups: groups}},
+		StopSignal: c.stopSignalLocked(),
+	}
+}
+
+// summary is what the CRI's lists say of it. pod.mu is held.
+func (c *container) summaryLocked() *runtimeapi.Container {
+	return &runtimeapi.Container{
+		Id: c.id, PodSandboxId: c.pod.id, Metadata: c.config.GetMetadata(), Image: c.config.GetImage(), ImageRef: c.record.Image, ImageId: c.record.Image,
+		State: criState(c.record.State), CreatedAt: c.record.Created, Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(),
+	}
+}
+
+// paths of one container.
+
+func (c *container) bundle(elements ...string) string {
+	return c.rt().rootPath(append([]string{containersDir, c.id}, elements...)...)
+}
+
+func (c *container) streams(elements ...string) string {
+	return c.rt().statePath(append([]string{streamsDir, c.id}, elements...)...)
+}
+
+const (
+	rootfsDir   = "rootfs"
+	upperDir    = "upper"
+	workDir     = "work"
+	imagesDir   = "images" // mounts of images, by their index
+	exitFile    = "exit"
+	pidFile     = "pid"
+	consoleFile = "console"
+	runtimeLog  = "runtime.log"
+)
+
+// monitored is what a monitor needs to run it: the same for a successor. pod.mu is
+// held.
+func (c *container) monitoredLocked(x Executor) monitor.Container {
+	m := monitor.Container{
+		ID: c.id, Dir: "/", PIDFile: c.streams(pidFile), ExecutorLog: c.streams(runtimeLog),
+		FIFODir: c.streams(), ExitFile: c.streams(exitFile), Log: c.logPath(),
+		Stdin: c.config.GetStdin(), StdinOnce: c.config.GetStdinOnce(), Terminal: c.config.GetTty(),
+		OOMFile: c.rt().usage.OOMFile(c.record.Cgroup), Record: c.pod.copyLocked(&c.record), Timeout: createTimeout,
+	}
+	if m.Terminal {
+		m.ConsoleSocket = c.streams(consoleFile)
+	}
+	m.Create, m.Start = x.Create(c.creation(m)), x.Start(c.id, m.ExecutorLog)
+	return m
+}

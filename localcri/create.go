@@ -1,0 +1,423 @@
+//go:build linux
+
+package localcri
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/internal/durable"
+	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/localcri/image"
+	"github.com/nodewright/nodewright/localcri/internal/executor"
+	"github.com/nodewright/nodewright/localcri/internal/spaces"
+	"github.com/nodewright/nodewright/localcri/monitor"
+	"github.com/nodewright/nodewright/localcri/ocispec"
+)
+
+// CreateContainer makes a container in a sandbox that is ready. No process
+// begins. Calls of the same name and attempt join as with RunPodSandbox. The
+// sandbox' configuration is the one that it was made with; sandboxConfig may be
+// nil.
+func (r *Runtime) CreateContainer(ctx context.Context, podID string, config *runtimeapi.ContainerConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
+	if podID == "" {
+		return "", invalid("pod_sandbox_id", "", "is required")
+	}
+	p, err := r.lookPod(ctx, podID)
+	if err != nil {
+		return "", err
+	}
+	if err := checkContainer(config); err != nil {
+		return "", err
+	}
+	config = proto.CloneOf(config)
+	for {
+		c, err := p.claimContainer(config)
+		if err != nil {
+			return "", err
+		}
+		if c == nil {
+			if !retry.Sleep(ctx, pollPause) {
+				return "", coded(context.Cause(ctx))
+			}
+			continue
+		}
+		if err := c.claim.take(ctx); err != nil {
+			return "", err
+		}
+		return c.id, nil
+	}
+}
+
+// claimContainer finds or begins the making of a container; nil if one of its
+// name is going.
+func (p *pod) claimContainer(config *runtimeapi.ContainerConfig) (*container, error) {
+	r, key := p.rt, containerKey(config.GetMetadata())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.names[key]; c != nil {
+		taken := errorf(codes.AlreadyExists, "container name %.300q of sandbox %s is reserved for %s", key, p.id, c.id)
+		if c.claim == nil {
+			return nil, taken
+		}
+		switch c.claim.join(proto.Equal(c.config, config)) {
+		case fateJoined:
+			return c, nil
+		case fateDelivered:
+			return nil, taken
+		}
+		return nil, nil
+	}
+	if err := p.readyLocked(); err != nil {
+		return nil, err
+	}
+	b, err := proto.Marshal(config)
+	if err != nil {
+		return nil, errorf(codes.InvalidArgument, "config cannot be kept: %v", err)
+	}
+	resources, err := proto.Marshal(config.GetLinux().GetResources())
+	if err != nil {
+		return nil, errorf(codes.InvalidArgument, "config.linux.resources cannot be kept: %v", err)
+	}
+	c := newContainer(p, containerRecord{
+		Version: recordVersion, ID: newID(), Sandbox: p.id, State: containerCreated, Boot: r.cfg.BootID,
+		Created: time.Now().UnixNano(), Config: b, Resources: resources,
+	}, config)
+	c.claim = newClaim(func() {
+		r.do(func(ctx context.Context) {
+			if err := r.removeNow(ctx, c); err != nil {
+				r.log.Warn("failed to remove container that nobody took", zap.String("container", c.id), zap.Error(err))
+			}
+		})
+	})
+	p.containers[c.id], p.names[key], r.containers[c.id] = c, c, c
+	r.do(func(ctx context.Context) { r.makeContainer(ctx, c) })
+	return c, nil
+}
+
+func (r *Runtime) makeContainer(ctx context.Context, c *container) {
+	if err := c.make(ctx); err != nil {
+		r.log.Warn("failed to create container", zap.String("container", c.id), zap.String("sandbox", c.pod.id), zap.Error(err))
+		c.forget()
+		if err := c.erase(ctx); err != nil {
+			r.log.Warn("failed to undo container", zap.String("container", c.id), zap.Error(err))
+			r.do(func(ctx context.Context) {
+				r.persist(ctx, "failed to undo container", c.id, func() error { return c.erase(ctx) })
+			})
+		}
+		c.claim.complete(coded(err))
+		return
+	}
+	c.claim.complete(nil)
+	c.pod.tell(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, c.id, c.created)
+}
+
+// forget takes a container out of the tables.
+func (c *container) forget() {
+	r, p := c.rt(), c.pod
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c.gone = true
+	c.closeExitedLocked()
+	delete(r.containers, c.id)
+	delete(p.containers, c.id)
+	if p.names[c.key] == c {
+		delete(p.names, c.key)
+	}
+}
+
+// make makes all of a container but its processes. The record comes last: what
+// has none is undone at the next start.
+func (c *container) make(ctx context.Context) error {
+	r := c.rt()
+	h, x, err := r.handler(c.pod.handler)
+	if err != nil {
+		return err
+	}
+	if err := r.roomFor(); err != nil {
+		return err
+	}
+	rootfs, err := r.cfg.Images.Use(ctx, c.config.GetImage().GetImage(), c.id)
+	if err != nil {
+		return err
+	}
+	if err := c.mountRootfs(rootfs); err != nil {
+		return fmt.Errorf("mount root file system: %w", err)
+	}
+	in, err := c.input(ctx, h, x, rootfs)
+	if err != nil {
+		return err
+	}
+	spec, err := ocispec.Compile(in)
+	if err != nil {
+		return err
+	}
+	if err := c.injectCDI(ctx, spec); err != nil {
+		return err
+	}
+	c.pod.mu.Lock()
+	c.record.Image, c.record.StopSignal = rootfs.Image, rootfs.Defaults.StopSignal
+	c.record.User = userRecord{in.User.UID, in.User.GID, in.User.Groups}
+	c.record.Cgroup = cgroupOf(spec.Linux.CgroupsPath)
+	annotation := string(c.pod.copyOf(&c.record))
+	c.pod.mu.Unlock()
+	if err := c.writeBundle(spec, annotation); err != nil {
+		return fmt.Errorf("write bundle: %w", err)
+	}
+	if err := c.save(ctx); err != nil {
+		return fmt.Errorf("write record: %w", err)
+	}
+	return nil
+}
+
+// injectCDI adds the devices that the container names.
+func (c *container) injectCDI(ctx context.Context, spec *specs.Spec) error {
+	var names []string
+	for _, d := range c.config.GetCDIDevices() {
+		names = append(names, d.GetName())
+	}
+	cdi := c.rt().cfg.CDI
+	switch {
+	case len(names) == 0:
+		return nil
+	case cdi == nil:
+		return errorf(codes.FailedPrecondition, "CDI_devices[0].name %.200q: no CDI devices are configured", names[0])
+	}
+	if err := cdi.Inject(ctx, spec, names); err != nil {
+		return errorf(codes.FailedPrecondition, "CDI_devices %.200q: %s", names, shown(err.Error()))
+	}
+	return nil
+}
+
+// recordAnnotation is where config.json has a copy of the record and of that of
+// the sandbox.
+const recordAnnotation = "io.nodewright.localcri.record"
+
+// recordCopy is what a container's copies hold.
+type recordCopy struct {
+	Container containerRecord `json:"container"`
+	Sandbox   sandboxRecord   `json:"sandbox"`
+}
+
+// maxKept is how many bytes a monitor keeps of a record.
+const maxKept = 32 << 10
+
+// copyLocked is what a monitor keeps of a record; nil if that is too large: then
+// config.json has the copy. p.mu is held.
+func (p *pod) copyLocked(r *containerRecord) []byte {
+	if b := p.copyOf(r); len(b) <= maxKept {
+		return b
+	}
+	return nil
+}
+
+func (p *pod) copyOf(r *containerRecord) []byte { return encode(recordCopy{*r, p.record}) }
+
+// roomFor refuses what would fill the disk.
+func (r *Runtime) roomFor() error {
+	free, inodes, err := freeOf(r.cfg.RootDir)
+	if err != nil {
+		return err
+	}
+	if free < r.cfg.Reserve || inodes == 0 {
+		return errorf(codes.ResourceExhausted, "%s has %d bytes and %d inodes left; want at least %d and 1", r.cfg.RootDir, free, inodes, r.cfg.Reserve)
+	}
+	return nil
+}
+
+// machineFor is what the machine and an OCI runtime can do together.
+func (r *Runtime) machineFor(ctx context.Context, x Executor) (ocispec.Machine, executor.Features, error) {
+	machine, err := r.facts.Machine(ctx)
+	if err != nil {
+		return machine, executor.Features{}, fmt.Errorf("look at machine: %w", err)
+	}
+	features, err := x.Features(ctx)
+	if err != nil {
+		return machine, features, fmt.Errorf("look at OCI runtime: %w", err)
+	}
+	if !features.Seccomp {
+		machine.Seccomp = nil
+	}
+	return machine, features, nil
+}
+
+// input gathers what a container's configuration depends on.
+func (c *container) input(ctx context.Context, h Handler, x Executor, rootfs image.Rootfs) (*ocispec.Input, error) {
+	r, p := c.rt(), c.pod
+	machine, features, err := r.machineFor(ctx, x)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.hostDevices(ctx, &machine, c.config, h); err != nil {
+		return nil, fmt.Errorf("look at devices: %w", err)
+	}
+	passwd, group, err := r.facts.Users(ctx, c.bundle(rootfsDir))
+	if err != nil {
+		return nil, fmt.Errorf("read users of image: %w", err)
+	}
+	user, err := ocispec.ResolveUser(c.config.GetLinux().GetSecurityContext(), rootfs.Defaults.User, passwd, group)
+	if err != nil {
+		return nil, err
+	}
+	sources, err := c.sources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	devices, err := r.facts.Devices(ctx, c.config.GetDevices())
+	if err != nil {
+		return nil, err
+	}
+	profile, err := seccompProfile(c.config)
+	if err != nil {
+		return nil, err
+	}
+	made, err := r.spaces.Look(p.id)
+	if err != nil {
+		return nil, fmt.Errorf("look at namespaces: %w", err)
+	}
+	namespaces, err := c.namespaces(made)
+	if err != nil {
+		return nil, err
+	}
+	shm := spaces.HostShm // with the IPC namespace of the host
+	if c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetIpc() == runtimeapi.NamespaceMode_POD {
+		shm = made.Shm
+	}
+	return &ocispec.Input{
+		ID: c.id, Sandbox: p.config, Container: c.config, User: user, Rootfs: c.bundle(rootfsDir),
+		Image: ocispec.Image{
+			Entrypoint: rootfs.Defaults.Entrypoint, Cmd: rootfs.Defaults.Cmd, Env: rootfs.Defaults.Env, WorkingDir: rootfs.Defaults.WorkingDir,
+		},
+		Namespaces: namespaces,
+		Files:      ocispec.Files{ResolvConf: p.file("resolv.conf"), Hostname: p.file("hostname"), Shm: shm},
+		Sources:    sources, Devices: devices, SeccompProfile: profile, Machine: machine,
+		Handler: ocispec.Handler{
+			RecursiveReadOnly: features.RecursiveReadOnly, IDMap: features.IDMap && features.UserNamespaces,
+			PrivilegedWithoutHostDevices: h.PrivilegedWithoutHostDevices,
+		},
+	}, nil
+}
+
+// seccompProfile reads the file of a localhost profile.
+func seccompProfile(c *runtimeapi.ContainerConfig) ([]byte, error) {
+	p := c.GetLinux().GetSecurityContext().GetSeccomp()
+	if p.GetProfileType() != runtimeapi.SecurityProfile_Localhost || !filepath.IsAbs(p.GetLocalhostRef()) || c.GetLinux().GetSecurityContext().GetPrivileged() {
+		return nil, nil // Compile has the say
+	}
+	const most = 4 << 20
+	b, err := safefile.ReadLinked(p.GetLocalhostRef(), most)
+	if err != nil {
+		return nil, errorf(codes.FailedPrecondition, "linux.security_context.seccomp.localhost_ref %.200q: cannot be read: %v", p.GetLocalhostRef(), err)
+	}
+	return b, nil
+}
+
+// namespaces are the paths of those that the container joins.
+func (c *container) namespaces(made spaces.Paths) (ocispec.Namespaces, error) {
+	p := c.pod
+	out := ocispec.Namespaces{IPC: made.IPC, UTS: made.UTS, User: made.User}
+	p.mu.Lock()
+	out.Network = p.record.Netns
+	infra := p.record.Infra
+	p.mu.Unlock()
+	opts := c.config.GetLinux().GetSecurityContext().GetNamespaceOptions()
+	switch opts.GetPid() {
+	case runtimeapi.NamespaceMode_POD:
+		if infra == nil {
+			return out, errorf(codes.FailedPrecondition, "linux.security_context.namespace_options.pid POD: the sandbox has no PID namespace of its own")
+		}
+		out.PID = pidNamespace(*infra)
+	case runtimeapi.NamespaceMode_TARGET:
+		target, err := c.target()
+		if err != nil {
+			return out, err
+		}
+		out.PID = pidNamespace(target)
+	}
+	return out, nil
+}
+
+func pidNamespace(id processID) string { return fmt.Sprintf("/proc/%d/ns/pid", id.PID) }
+
+// target is the process of the container whose PID namespace is to be joined.
+func (c *container) target() (processID, error) {
+	const field = "linux.security_context.namespace_options.target_id"
+	id := c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetTargetId()
+	if id == "" {
+		return processID{}, invalid(field, id, "is required with TARGET")
+	}
+	t := c.pod.find(id)
+	if t == nil {
+		return processID{}, errorf(codes.FailedPrecondition, "%s %.128q: is no container of the sandbox", field, id)
+	}
+	process, ok := t.process()
+	if !ok {
+		return processID{}, errorf(codes.FailedPrecondition, "%s %.128q: does not run", field, id)
+	}
+	return process, nil
+}
+
+// joinable refuses to start a container in the namespace of a process that is
+// gone by now: its PID may be another one's.
+func (c *container) joinable() error {
+	switch c.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetPid() {
+	case runtimeapi.NamespaceMode_POD:
+		c.pod.mu.Lock()
+		infra := c.pod.record.Infra
+		c.pod.mu.Unlock()
+		if infra == nil || !alive(c.rt().processes, *infra) {
+			return errorf(codes.FailedPrecondition, "the process of the shared PID namespace of sandbox %s ended", c.pod.id)
+		}
+	case runtimeapi.NamespaceMode_TARGET:
+		t, err := c.target()
+		if err != nil {
+			return err
+		}
+		if !alive(c.rt().processes, t) {
+			return errorf(codes.FailedPrecondition, "the container whose PID namespace is to be joined ended")
+		}
+	}
+	return nil
+}
+
+// writeBundle writes config.json and what an exec is made of.
+func (c *container) writeBundle(spec *specs.Spec, annotation string) error {
+	if spec.Annotations == nil {
+		spec.Annotations = map[string]string{}
+	}
+	spec.Annotations[recordAnnotation] = annotation
+	config, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	process, err := json.Marshal(spec.Process)
+	if err != nil {
+		return err
+	}
+	disk := durable.OS{DirMode: 0o700, FileMode: 0o600}
+	return errors.Join(disk.Write(c.bundle(configFile), config, false), disk.Write(c.bundle(processFile), process, false))
+}
+
+// creation is how the executor is to create it.
+func (c *container) creation(m monitor.Container) executor.Creation {
+	return executor.Creation{ID: c.id, Bundle: c.bundle(), PIDFile: m.PIDFile, ConsoleSocket: m.ConsoleSocket, Log: m.ExecutorLog}
+}
+
+// makeStreams makes the directory of FIFOs and exit records.
+func (c *container) makeStreams() error { return os.MkdirAll(c.streams(), 0o700) }

@@ -1,0 +1,169 @@
+//go:build linux
+
+package localcri
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// eventQueue is how many events a subscriber may be behind, as in CRI-O, which
+// drops what comes then.
+const eventQueue = 1000
+
+// event is something that happened. Statuses are filled when it is delivered, so
+// that what waits in queues is small.
+type event struct {
+	kind runtimeapi.ContainerEventType
+	id   string // of a container, or of the sandbox
+	at   int64  // ns since 1970
+	pod  *pod
+}
+
+func (e event) response() *runtimeapi.ContainerEventResponse {
+	sandbox, containers := e.pod.status()
+	return &runtimeapi.ContainerEventResponse{
+		ContainerId: e.id, ContainerEventType: e.kind, CreatedAt: e.at, PodSandboxStatus: sandbox, ContainersStatuses: containers,
+	}
+}
+
+// broadcaster hands events to subscribers, each in its own time. What happened
+// before there was any is the first one's, as the ends that were seen at the
+// start.
+type broadcaster struct {
+	mu     sync.Mutex
+	subs   map[*subscriber]struct{}
+	first  *subscriber // collects for the first one; nil when it has come
+	closed bool
+}
+
+type subscriber struct {
+	queue    []event
+	overflow bool
+	wake     chan struct{} // has a token when there is something new
+}
+
+func newBroadcaster() *broadcaster {
+	return &broadcaster{subs: map[*subscriber]struct{}{}, first: newSubscriber()}
+}
+
+func newSubscriber() *subscriber { return &subscriber{wake: make(chan struct{}, 1)} }
+
+func (s *subscriber) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *subscriber) add(e event) {
+	if s.overflow {
+		return
+	}
+	if len(s.queue) >= eventQueue {
+		s.queue, s.overflow = nil, true
+	} else {
+		s.queue = append(s.queue, e)
+	}
+	s.poke()
+}
+
+func (b *broadcaster) publish(e event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.first != nil {
+		b.first.add(e)
+	}
+	for s := range b.subs {
+		s.add(e)
+	}
+}
+
+func (b *broadcaster) subscribe() *subscriber {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.first
+	if s == nil || s.overflow { // who has just come lists anyway
+		s = newSubscriber()
+	}
+	b.first = nil
+	b.subs[s] = struct{}{}
+	if b.closed {
+		s.poke()
+	}
+	return s
+}
+
+func (b *broadcaster) unsubscribe(s *subscriber) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.subs, s)
+}
+
+// next takes what there is.
+func (b *broadcaster) next(s *subscriber) ([]event, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case s.overflow:
+		return nil, errorf(codes.ResourceExhausted, "more than %d events were not read in time; list again", eventQueue)
+	case len(s.queue) == 0 && b.closed:
+		return nil, errStopped
+	}
+	out := s.queue
+	s.queue = nil
+	return out, nil
+}
+
+func (b *broadcaster) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	for s := range b.subs {
+		s.poke()
+	}
+}
+
+// GetContainerEvents sends what happens to ch until ctx ends, or until so many
+// events wait that the caller has to list again: a ResourceExhausted.
+// established is called once events are collected.
+func (r *Runtime) GetContainerEvents(ctx context.Context, ch chan *runtimeapi.ContainerEventResponse, established func(runtimeapi.RuntimeService_GetContainerEventsClient)) error {
+	if err := r.await(ctx); err != nil {
+		return err
+	}
+	s := r.events.subscribe()
+	defer r.events.unsubscribe(s)
+	if established != nil {
+		established(nil)
+	}
+	for {
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			return coded(context.Cause(ctx))
+		}
+		batch, err := r.events.next(s)
+		if err != nil {
+			return err
+		}
+		for _, e := range batch {
+			select {
+			case ch <- e.response():
+			case <-ctx.Done():
+				return coded(context.Cause(ctx))
+			}
+		}
+	}
+}
+
+// tell publishes what happened to a container or, with its ID, a sandbox.
+func (p *pod) tell(kind runtimeapi.ContainerEventType, id string, at int64) {
+	if at == 0 {
+		at = time.Now().UnixNano()
+	}
+	p.rt.events.publish(event{kind, id, at, p})
+}

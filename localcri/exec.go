@@ -1,0 +1,323 @@
+//go:build linux
+
+package localcri
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/internal/durable"
+	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/localcri/internal/executor"
+	"github.com/nodewright/nodewright/localcri/monitor"
+)
+
+const (
+	// maxOutput is how many bytes of each stream ExecSync returns, as containerd
+	// and CRI-O do; the rest is read and dropped.
+	maxOutput = 16 << 20
+	// drainTime is how long after the end of its process ExecSync reads what
+	// children of that hold open.
+	drainTime = 2 * time.Second
+	// maxArguments bounds the words of a command, in bytes: the kernel's limit of
+	// all, execve(2).
+	maxArguments = 2 << 20
+)
+
+// running returns what an exec needs of a container that runs.
+func (c *container) running(ctx context.Context) (Monitor, Executor, error) {
+	p := c.pod
+	if state := c.state(); state != containerRunning {
+		return nil, nil, errorf(codes.FailedPrecondition, "container %s is %s; want it running", c.id, state)
+	}
+	_, x, err := p.rt.handler(p.handler)
+	if err != nil {
+		return nil, nil, err
+	}
+	p.mu.Lock()
+	o := p.resolving
+	p.mu.Unlock()
+	if o != nil && !o.finished() { // a successor is about to come
+		if err := o.wait(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	m, err := p.client(ctx)
+	if err != nil {
+		return nil, nil, coded(fmt.Errorf("monitor of container %s: %w", c.id, err))
+	}
+	return m, x, nil
+}
+
+// execution is what a process in a container is made of, and removed afterwards.
+type execution struct {
+	monitor.Exec
+	files []string
+}
+
+// beginPatience is how long a caller that has gone keeps waiting for its command to
+// begin: what a monitor reads of it must not go before, or the process would be
+// nobody's.
+const beginPatience = 10 * time.Second
+
+// begin has a monitor begin a command. The caller's end is for what waits for it.
+func begin(ctx context.Context, m Monitor, e monitor.Exec) (Process, error) {
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	late := context.AfterFunc(ctx, func() { time.AfterFunc(beginPatience, cancel) })
+	defer late()
+	return m.Exec(own, e)
+}
+
+func (e *execution) remove() {
+	for _, f := range e.files {
+		_ = os.Remove(f)
+	}
+}
+
+// prepareExec writes what the executor reads.
+func (c *container) prepareExec(x Executor, command []string, tty bool) (*execution, error) {
+	if len(command) == 0 || command[0] == "" {
+		return nil, invalid("cmd", "", "is required")
+	}
+	size := 0
+	for _, a := range command {
+		size += len(a) + 1
+	}
+	if size > maxArguments {
+		return nil, invalid("cmd", fmt.Sprintf("%d bytes", size), fmt.Sprintf("must have at most %d", maxArguments))
+	}
+	const most = 16 << 20
+	b, err := safefile.ReadFile(c.bundle(processFile), most)
+	if err != nil {
+		return nil, fmt.Errorf("read process of container: %w", err)
+	}
+	var process specs.Process
+	if err := json.Unmarshal(b, &process); err != nil {
+		return nil, fmt.Errorf("read process of container: %w", err)
+	}
+	process.Args, process.Terminal = command, tty
+	if b, err = json.Marshal(process); err != nil {
+		return nil, err
+	}
+	name := "x" + strconv.FormatUint(c.rt().execs.Add(1), 36)
+	path := func(suffix string) string { return c.streams(name + suffix) }
+	e := &execution{
+		Exec: monitor.Exec{
+			ID: c.id, Dir: "/", PIDFile: path("p"), ExecutorLog: path("l"), Terminal: tty, StartTimeout: createTimeout, KillWithClient: true,
+		},
+		files: []string{path(""), path("p"), path("l")},
+	}
+	if tty {
+		e.ConsoleSocket = path("c")
+		e.files = append(e.files, path("c"))
+	}
+	if err := (durable.OS{FileMode: 0o600}).Write(path(""), b, false); err != nil {
+		return nil, err
+	}
+	e.Argv = x.Exec(executor.Execution{ID: c.id, Process: path(""), PIDFile: e.PIDFile, ConsoleSocket: e.ConsoleSocket, Log: e.ExecutorLog})
+	return e, nil
+}
+
+// ExecSync runs a command in a container and returns what it wrote, at most 16
+// MiB of each stream. A timeout that is not 0 ends the command with its children:
+// a DeadlineExceeded. A status other than 0 is an error that has it. What
+// background children hold open is read for 2 s more.
+func (r *Runtime) ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (stdout, stderr []byte, err error) {
+	stdout, stderr, code, err := r.RunSync(ctx, id, command, timeout)
+	if err == nil && code != 0 {
+		err = &ExitError{Code: code}
+	}
+	return stdout, stderr, err
+}
+
+// ExitError is a command that ended with a status other than 0.
+type ExitError struct{ Code int32 }
+
+// Error says the status.
+func (e *ExitError) Error() string {
+	return fmt.Sprintf("command terminated with exit code %d", e.Code)
+}
+
+// String is Error, as tools of the Kubernetes tree want it.
+func (e *ExitError) String() string { return e.Error() }
+
+// ExitStatus returns the status, and Exited that there is one: what probes of the
+// Kubernetes tree ask an error for.
+func (e *ExitError) ExitStatus() int { return int(e.Code) }
+
+// Exited reports that the command ended by itself.
+func (e *ExitError) Exited() bool { return true }
+
+// RunSync is ExecSync with the status apart from what went wrong.
+func (r *Runtime) RunSync(ctx context.Context, id string, command []string, timeout time.Duration) (stdout, stderr []byte, code int32, err error) {
+	c, err := r.lookContainer(ctx, id)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	m, x, err := c.running(ctx)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	e, err := c.prepareExec(x, command, false)
+	if err != nil {
+		return nil, nil, 0, coded(err)
+	}
+	defer e.remove()
+	e.Timeout = max(0, timeout)
+	out, err := newCapture()
+	if err != nil {
+		return nil, nil, 0, coded(err)
+	}
+	defer out.close()
+	errOut, err := newCapture()
+	if err != nil {
+		return nil, nil, 0, coded(err)
+	}
+	defer errOut.close()
+	e.Stdout, e.Stderr = out.write, errOut.write
+	p, err := begin(ctx, m, e.Exec)
+	out.closeWrite()
+	errOut.closeWrite()
+	if err != nil {
+		return nil, nil, 0, c.execError(err)
+	}
+	code, err = p.Wait(ctx)
+	if err != nil && !errors.Is(err, monitor.ErrTimeout) {
+		_ = p.Kill() // nobody will read it
+	}
+	drain, cancel := context.WithTimeout(ctx, drainTime)
+	defer cancel()
+	stdout, stderr = out.take(drain), errOut.take(drain)
+	switch {
+	case errors.Is(err, monitor.ErrTimeout):
+		return stdout, stderr, -1, errorf(codes.DeadlineExceeded, "command in container %s did not end within %v", c.id, timeout)
+	case err != nil:
+		return stdout, stderr, -1, c.execError(err)
+	}
+	return stdout, stderr, code, nil
+}
+
+// execError gives what a monitor says of an exec a code.
+func (c *container) execError(err error) error {
+	var failed *monitor.StartError
+	switch {
+	case errors.As(err, &failed):
+		return errorf(codes.Unknown, "failed to exec in container %s: %s", c.id, shown(failed.Message))
+	case errors.Is(err, monitor.ErrNotRunning), errors.Is(err, monitor.ErrUnknown):
+		return errorf(codes.FailedPrecondition, "container %s is not running", c.id)
+	case errors.Is(err, monitor.ErrGone):
+		return errorf(codes.Unavailable, "the monitor of container %s ended", c.id)
+	}
+	return coded(err)
+}
+
+// pipe is a pipe between this process and another one, for which its own end,
+// the one to write to if theirsWrites, blocks as that of any other pipe.
+func pipe(theirsWrites bool) (r, w *os.File, err error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return nil, nil, os.NewSyscallError("pipe2", err)
+	}
+	ours := fds[1]
+	if theirsWrites {
+		ours = fds[0]
+	}
+	// What does not block has deadlines, and holds no thread.
+	if err := unix.SetNonblock(ours, true); err != nil {
+		_, _ = unix.Close(fds[0]), unix.Close(fds[1])
+		return nil, nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "pipe"), os.NewFile(uintptr(fds[1]), "pipe"), nil
+}
+
+// capture is a pipe that is always read, and kept up to a bound.
+type capture struct {
+	read, write *os.File
+	done        chan struct{}
+
+	mu   sync.Mutex
+	kept []byte
+}
+
+func newCapture() (*capture, error) {
+	r, w, err := pipe(true)
+	if err != nil {
+		return nil, err
+	}
+	c := &capture{read: r, write: w, done: make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		_, _ = io.Copy(c, r)
+	}()
+	return c, nil
+}
+
+// Write keeps what there is room for.
+func (c *capture) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kept = append(c.kept, b[:min(len(b), maxOutput-len(c.kept))]...)
+	return len(b), nil
+}
+
+func (c *capture) closeWrite() {
+	if c.write != nil {
+		_ = c.write.Close()
+		c.write = nil
+	}
+}
+
+// take waits for the end of the stream, or until patience ends.
+func (c *capture) take(patience context.Context) []byte {
+	select {
+	case <-c.done:
+	case <-patience.Done():
+		_ = c.read.SetReadDeadline(time.Now()) // what is there by now was read, as long as it never stops
+		<-c.done
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.kept
+}
+
+func (c *capture) close() {
+	c.closeWrite()
+	_ = c.read.SetReadDeadline(time.Now())
+	<-c.done
+	_ = c.read.Close()
+}
+
+// Exec, Attach and PortForward have no URLs here: package serve makes those of
+// [Streams].
+
+// Exec is not implemented: see [Streams].
+func (r *Runtime) Exec(context.Context, *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
+	return nil, unimplemented("Exec")
+}
+
+// Attach is not implemented: see [Streams].
+func (r *Runtime) Attach(context.Context, *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error) {
+	return nil, unimplemented("Attach")
+}
+
+// PortForward is not implemented: see [Streams].
+func (r *Runtime) PortForward(context.Context, *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
+	return nil, unimplemented("PortForward")
+}
+
+func unimplemented(method string) error {
+	return errorf(codes.Unimplemented, "%s is not implemented", method)
+}

@@ -1,0 +1,192 @@
+//go:build linux
+
+package localcri
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/localcri/monitor"
+)
+
+var errMonitorGone = errors.New("the monitor ended")
+
+// client is the sandbox' monitor, which is started if there is none.
+func (p *pod) client(ctx context.Context) (Monitor, error) {
+	p.mu.Lock()
+	if m := p.monitor; m != nil {
+		p.mu.Unlock()
+		return m, nil
+	}
+	o := p.launching
+	if o == nil || o.finished() {
+		o = newOp()
+		p.launching = o
+		p.rt.do(func(ctx context.Context) { o.finish(p.launch(ctx)) })
+	}
+	p.mu.Unlock()
+	if err := o.wait(ctx); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.monitor == nil {
+		return nil, errMonitorGone
+	}
+	return p.monitor, nil
+}
+
+func (p *pod) launch(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
+	defer cancel()
+	m, err := p.rt.monitors.Launch(ctx, p.id)
+	if err != nil {
+		return err
+	}
+	p.setMonitor(m)
+	return nil
+}
+
+// setMonitor follows a monitor from now on.
+func (p *pod) setMonitor(m Monitor) {
+	p.mu.Lock()
+	p.monitor, p.ended = m, false
+	p.mu.Unlock()
+	p.rt.do(func(ctx context.Context) { p.follow(ctx, m) })
+}
+
+// follow hears what a monitor has to say until it ends.
+func (p *pod) follow(ctx context.Context, m Monitor) {
+	for {
+		select {
+		case e, ok := <-m.Events():
+			if !ok {
+				p.lost(ctx, m)
+				return
+			}
+			p.heard(e)
+		case <-m.Done():
+			for { // what it said before
+				select {
+				case e, ok := <-m.Events():
+					if ok {
+						p.heard(e)
+						continue
+					}
+				default:
+				}
+				break
+			}
+			p.lost(ctx, m)
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (p *pod) heard(e monitor.Event) {
+	switch {
+	case e.Exit != nil && e.Exit.ID == p.id:
+		p.infraEnded()
+	case e.Exit != nil:
+		if c := p.find(e.Exit.ID); c != nil {
+			c.ended(endingOf(*e.Exit))
+		}
+	case e.Lost != nil:
+		if c := p.find(e.Lost.ID); c != nil {
+			c.lostLog(e.Lost)
+		}
+	}
+}
+
+func (p *pod) find(id string) *container {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.containers[id]
+}
+
+// endingOf is what a monitor says of an end.
+func endingOf(e monitor.Exit) ending {
+	out := ending{Finished: e.At.UnixNano(), Code: e.Code, LostLog: e.LostLogBytes, Reason: reasonOf(e.Code, e.OOM, e.Reason)}
+	if e.Reason == monitor.ReasonMonitorLost {
+		out.Message = "its monitor had ended, and this kernel does not keep the exit code"
+	}
+	return out
+}
+
+// lost is the end of a monitor that was needed: a successor takes what runs.
+func (p *pod) lost(ctx context.Context, m Monitor) {
+	p.mu.Lock()
+	wanted := p.monitor == m && !p.ended
+	if p.monitor == m {
+		p.monitor = nil
+	}
+	p.mu.Unlock()
+	defer m.Close()
+	if !wanted || ctx.Err() != nil {
+		return
+	}
+	p.rt.counts.successors.Add(1)
+	p.rt.log.Warn("lost monitor of sandbox", zap.String("sandbox", p.id), zap.Int("pid", m.PID()))
+	o := p.resolve(m)
+	if err := o.wait(ctx); err != nil && ctx.Err() == nil {
+		p.rt.log.Error("failed to start successor of monitor", zap.String("sandbox", p.id), zap.Error(err))
+		p.rt.persist(ctx, "failed to start successor of monitor", p.id, func() error { return p.resolve(nil).wait(ctx) })
+	}
+}
+
+// resolve finds out what became of the containers of a monitor that is gone, and
+// has a successor take those that run. dead may be nil.
+func (p *pod) resolve(dead Monitor) *op {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.resolving != nil && !p.resolving.finished() {
+		return p.resolving
+	}
+	o := newOp()
+	p.resolving = o
+	p.rt.do(func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		o.finish(p.recoverPod(ctx, dead))
+	})
+	return o
+}
+
+// dismiss ends a monitor that is not needed any more. One that does not end now
+// is ended by [pod.erase].
+func (p *pod) dismiss(ctx context.Context) {
+	if err := p.endMonitor(ctx); err != nil && ctx.Err() == nil {
+		p.rt.log.Warn("failed to end monitor", zap.String("sandbox", p.id), zap.Error(err))
+	}
+}
+
+// endMonitor ends the monitor, if there is one. It waits for one that has not
+// heard of the last end yet.
+func (p *pod) endMonitor(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
+	defer cancel()
+	p.mu.Lock()
+	m := p.monitor
+	p.ended = true
+	p.mu.Unlock()
+	if m == nil {
+		var err error
+		if m, _, err = p.rt.monitors.Connect(ctx, p.id); errors.Is(err, monitor.ErrGone) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		defer m.Close()
+	}
+	err := busyMonitor(ctx, func() error { return m.Quit(ctx) })
+	if errors.Is(err, monitor.ErrGone) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,144 @@
+//go:build linux
+
+package image
+
+import (
+	"archive/tar"
+	"fmt"
+	"strings"
+)
+
+// Limits of names in a layer. The first two are the kernel's (PATH_MAX less the
+// final NUL, NAME_MAX); the third is ours.
+const (
+	maxPath  = 4095
+	maxName  = 255
+	maxDepth = 512
+)
+
+// The prefixes of names that say what a layer removes (OCI image layer
+// specification, "Whiteouts").
+const (
+	whiteoutPrefix = ".wh."
+	metaPrefix     = ".wh..wh."
+	opaqueName     = ".wh..wh..opq"
+)
+
+// deed is what an entry of an archive asks for.
+type deed int
+
+const (
+	put      deed = iota // make it
+	whiteout             // hide the name of the layers below
+	opaque               // hide all that the layers below have in the directory
+	ignore               // nothing
+)
+
+// classify says what an entry asks for and at which path, which is clean,
+// relative and has no "..". The path of the layer's root is ".".
+func classify(h *tar.Header) (d deed, path string, err error) {
+	if h.Typeflag == tar.TypeXGlobalHeader {
+		return ignore, "", nil
+	}
+	path, err = cleanName(h.Name, h.Typeflag == tar.TypeDir)
+	if err != nil {
+		return ignore, "", err
+	}
+	dir, base := split(path)
+	if strings.HasPrefix(path, metaPrefix) || strings.Contains(path, "/"+metaPrefix) {
+		if base == opaqueName && !hasWhiteout(dir) {
+			return opaque, dir, nil
+		}
+		return ignore, "", nil // bookkeeping of aufs
+	}
+	if hasWhiteout(dir) {
+		return ignore, "", fmt.Errorf("entry %s is below a whiteout", shown(h.Name))
+	}
+	if hidden, ok := strings.CutPrefix(base, whiteoutPrefix); ok {
+		if hidden == "" || hidden == "." || hidden == ".." {
+			return ignore, "", fmt.Errorf("whiteout %s names no entry", shown(h.Name))
+		}
+		return whiteout, join(dir, hidden), nil
+	}
+	if path == "." && h.Typeflag != tar.TypeDir {
+		return ignore, "", fmt.Errorf("entry %s of type %q is at the root; want a directory there", shown(h.Name), h.Typeflag)
+	}
+	return put, path, nil
+}
+
+func hasWhiteout(dir string) bool {
+	return strings.HasPrefix(dir, whiteoutPrefix) || strings.Contains(dir, "/"+whiteoutPrefix)
+}
+
+// cleanName makes a path of the name of an entry. Some builders call the root "/".
+func cleanName(name string, dir bool) (string, error) {
+	if dir && name != "" && strings.Trim(name, "/") == "" {
+		return ".", nil
+	}
+	switch {
+	case name == "":
+		return "", fmt.Errorf("entry without a name")
+	case len(name) > maxPath:
+		return "", fmt.Errorf("name %s has %d bytes; want at most %d", shown(name), len(name), maxPath)
+	case name[0] == '/':
+		return "", fmt.Errorf("name %s is absolute; want a relative one", shown(name))
+	case strings.IndexByte(name, 0) >= 0:
+		return "", fmt.Errorf("name %s has a NUL", shown(name))
+	}
+	var kept []string
+	for e := range strings.SplitSeq(name, "/") {
+		switch {
+		case e == "" || e == ".":
+		case e == "..":
+			return "", fmt.Errorf("name %s has \"..\"", shown(name))
+		case len(e) > maxName:
+			return "", fmt.Errorf("name %s has an element of %d bytes; want at most %d", shown(name), len(e), maxName)
+		default:
+			kept = append(kept, e)
+		}
+	}
+	if len(kept) > maxDepth {
+		return "", fmt.Errorf("name %s has %d elements; want at most %d", shown(name), len(kept), maxDepth)
+	}
+	if len(kept) == 0 {
+		return ".", nil
+	}
+	return strings.Join(kept, "/"), nil
+}
+
+// shown is a name of somebody else's, for an error.
+func shown(name string) string {
+	const most = 100
+	if len(name) > most {
+		name = name[:most] + "..."
+	}
+	return fmt.Sprintf("%q", name)
+}
+
+func split(path string) (dir, base string) {
+	if i := strings.LastIndexByte(path, '/'); i >= 0 {
+		return path[:i], path[i+1:]
+	}
+	return ".", path
+}
+
+func join(dir, base string) string {
+	if dir == "." {
+		return base
+	}
+	return dir + "/" + base
+}
+
+// keepsXattr reports whether an extended attribute of an archive is given to the
+// file: those that overlayfs or a security module would act on are not.
+func keepsXattr(name string) bool {
+	switch {
+	case strings.HasPrefix(name, "user.overlay."):
+		return false
+	case strings.HasPrefix(name, "user."), name == "security.capability":
+		return true
+	case name == "system.posix_acl_access", name == "system.posix_acl_default":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,232 @@
+//go:build linux
+
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// maxNames bounds the names of an image; of more digests the oldest go.
+const maxNames = 1000
+
+// order says which image of a source to install, and under which names.
+type order struct {
+	ref    string // in the source: a tag or a digest
+	tag    string // "" or a name with a tag
+	repo   string // "" or a name without
+	pinned bool
+}
+
+// install takes an image from a source.
+func (s *Store) install(ctx context.Context, src source, o order) (digest, error) {
+	top, m, err := s.resolve(ctx, src, o)
+	if err != nil {
+		return "", err
+	}
+	raw, err := src.config(ctx, m.Config)
+	if err != nil {
+		return "", fmt.Errorf("config %s: %w", m.Config.Digest, err)
+	}
+	if err := checkBytes(raw, m.Config.Digest); err != nil {
+		return "", fmt.Errorf("config: %w", err)
+	}
+	c, err := parseConfig(raw)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", errInvalid, err)
+	}
+	if len(c.RootFS.DiffIDs.items) != len(m.Layers.items) {
+		return "", fmt.Errorf("%w: config has %d diff IDs, manifest %d layers; want as many", errInvalid, len(c.RootFS.DiffIDs.items), len(m.Layers.items))
+	}
+	if p := s.platform(); !p.canRun(c.platform()) {
+		return "", fmt.Errorf("%w: no image for %v; the image is for %s", errNotFound, p, shown(c.platform().String()))
+	}
+	keys, err := s.getLayers(ctx, src, m.Layers.items, c.RootFS.DiffIDs.items)
+	defer func() { s.release(slices.DeleteFunc(slices.Clone(keys), func(k string) bool { return k == "" })) }()
+	if err != nil {
+		return "", err
+	}
+	if err := s.commit(ctx, keys); err != nil {
+		return "", err
+	}
+	r := &record{ID: m.Config.Digest, Config: raw, Layers: keys, Annotations: m.Annotations, Pinned: o.pinned, config: c}
+	return r.ID, s.keep(ctx, r, o, top)
+}
+
+func (s *Store) platform() platform {
+	return platform{s.cfg.OS, s.cfg.Architecture, s.cfg.Variant}.norm()
+}
+
+// resolve finds the manifest for the platform, and the digest that the name leads to.
+func (s *Store) resolve(ctx context.Context, src source, o order) (top digest, m *manifest, err error) {
+	const maxNested = 3
+	ref := o.ref
+	for range maxNested {
+		b, mediaType, err := src.manifest(ctx, ref)
+		if err != nil {
+			return "", nil, err
+		}
+		if d := digest(ref); d.check() == nil {
+			if err := checkBytes(b, d); err != nil {
+				return "", nil, fmt.Errorf("manifest: %w", err)
+			}
+		}
+		if top == "" {
+			top = digestOf(b)
+			if s.cfg.Verify != nil {
+				if err := s.cfg.Verify(ctx, o.repo, string(top), slices.Clone(b)); err != nil {
+					return "", nil, fmt.Errorf("%w: %w", errSignature, err)
+				}
+			}
+		}
+		m, err := parseManifest(b, mediaType)
+		if err != nil {
+			return "", nil, fmt.Errorf("%w: %w", errInvalid, err)
+		}
+		if !m.isIndex() {
+			return top, m, nil
+		}
+		entries, err := choose(s.platform(), m.Manifests.items)
+		if err != nil {
+			return "", nil, err
+		}
+		if err := entries[0].check(maxManifest); err != nil {
+			return "", nil, fmt.Errorf("%w: index: %w", errInvalid, err)
+		}
+		ref = string(entries[0].Digest)
+	}
+	return "", nil, fmt.Errorf("%w: indexes are nested; want at most %d", errInvalid, maxNested)
+}
+
+// getLayers gets all layers at once, and holds them: keys, also on failure, has
+// those that are held, and "" for others.
+func (s *Store) getLayers(ctx context.Context, src source, blobs []descriptor, diffs []digest) ([]string, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	chain := chainIDs(diffs)
+	keys, errs := make([]string, len(blobs)), make([]error, len(blobs))
+	var wg sync.WaitGroup
+	for i := range blobs {
+		wg.Go(func() {
+			keys[i], errs[i] = s.ensure(ctx, src, wanted{blobs[i], diffs[i], chain[:i+1], diffs[:i+1]})
+			if errs[i] != nil {
+				cancel(errs[i]) // the first is the cause of all
+			}
+		})
+	}
+	wg.Wait()
+	if errors.Join(errs...) != nil {
+		return keys, context.Cause(ctx)
+	}
+	return keys, nil
+}
+
+// keep writes an image's record, with the names that it has already and new ones.
+func (s *Store) keep(ctx context.Context, r *record, o order, top digest) error {
+	if err := take(ctx, s.writes); err != nil {
+		return err
+	}
+	defer func() { <-s.writes }()
+	s.mu.Lock()
+	if old := s.images[r.ID]; old != nil {
+		r.Tags, r.Digests = maps.Clone(old.Tags), slices.Clone(old.Digests)
+		r.Pinned = r.Pinned || old.Pinned
+	}
+	if r.Tags == nil {
+		r.Tags = map[string]uint64{}
+	}
+	if o.tag != "" {
+		if len(r.Tags) >= maxNames && r.Tags[o.tag] == 0 {
+			s.mu.Unlock()
+			return fmt.Errorf("%w: image has %d tags; want at most %d", errLimit, len(r.Tags), maxNames)
+		}
+		s.seq++
+		r.Tags[o.tag] = s.seq
+	}
+	s.mu.Unlock()
+	if o.repo != "" {
+		name := o.repo + "@" + string(top)
+		r.Digests = append(slices.DeleteFunc(r.Digests, func(d string) bool { return d == name }), name)
+		r.Digests = r.Digests[max(0, len(r.Digests)-maxNames):]
+	}
+	if err := s.write(ctx, r); err != nil {
+		return err
+	}
+	s.cfg.step("recorded")
+	s.mu.Lock()
+	s.publish(r)
+	for _, k := range r.Layers {
+		if l := s.layers[k]; l != nil {
+			l.keep = time.Time{} // from now on it is the image that needs it
+		}
+	}
+	s.mu.Unlock()
+	s.dropStale(ctx)
+	return nil
+}
+
+func (s *Store) write(ctx context.Context, r *record) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return s.records.WriteContext(ctx, r.ID.hex(), b)
+}
+
+// dropStale takes names from images that have lost them to others. Until it has,
+// the numbers of the names say whose they are. s.writes is held.
+func (s *Store) dropStale(ctx context.Context) {
+	s.mu.Lock()
+	var stale []*record
+	for _, r := range s.images {
+		kept := maps.Clone(r.Tags)
+		maps.DeleteFunc(kept, func(t string, _ uint64) bool { return s.tags[t] != r.ID })
+		if len(kept) < len(r.Tags) {
+			c := *r
+			c.Tags = kept
+			stale = append(stale, &c)
+		}
+	}
+	s.mu.Unlock()
+	for _, r := range stale {
+		if err := s.write(ctx, r); err != nil {
+			s.cfg.Log.Warn("failed to take name from image", zap.String("image", string(r.ID)), zap.Error(err))
+			continue
+		}
+		s.mu.Lock()
+		s.images[r.ID] = r
+		s.mu.Unlock()
+	}
+}
+
+// forget removes an image with all its names, and then the layers that nobody
+// needs any more. One that is not there is no error.
+func (s *Store) forget(ctx context.Context, id digest) error {
+	if err := take(ctx, s.writes); err != nil {
+		return err
+	}
+	defer func() { <-s.writes }()
+	s.mu.Lock()
+	r := s.images[id]
+	s.mu.Unlock()
+	if r == nil {
+		return nil
+	}
+	s.dropStale(ctx) // or a name would go back to who had it before
+	if err := s.records.DeleteContext(ctx, id.hex()); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	delete(s.images, id)
+	maps.DeleteFunc(s.tags, func(_ string, owner digest) bool { return owner == id })
+	s.mu.Unlock()
+	return nil
+}

@@ -1,0 +1,559 @@
+//go:build linux
+
+package image
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/distribution/reference"
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+// Bounds of an archive of images.
+const (
+	maxFiles  = 10_000
+	maxImages = 100
+)
+
+// Annotations that name an image in an OCI layout: the specification's, and the
+// one that containerd writes, which is a whole name.
+const (
+	annotationRef  = "org.opencontainers.image.ref.name"
+	annotationName = "io.containerd.image.name"
+)
+
+// localBlobs is a source that is on the disk.
+type localBlobs struct {
+	open  func(d digest) (*os.File, error)
+	extra map[digest][]byte // manifests that were made here
+}
+
+func (l *localBlobs) read(d digest, most int64) ([]byte, error) {
+	if b, ok := l.extra[d]; ok {
+		return b, nil
+	}
+	f, err := l.open(d)
+	if err != nil {
+		return nil, missing(d, err)
+	}
+	defer func() { _ = f.Close() }()
+	b, err := safefile.Read(f, most)
+	if errors.Is(err, safefile.ErrTooLarge) {
+		err = fmt.Errorf("%w: %w", errLimit, err)
+	}
+	return b, err
+}
+
+func missing(d digest, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: blob %s", errNotFound, d)
+	}
+	return err
+}
+
+func (l *localBlobs) manifest(_ context.Context, ref string) ([]byte, string, error) {
+	b, err := l.read(digest(ref), maxManifest)
+	return b, "", err
+}
+
+func (l *localBlobs) config(_ context.Context, d descriptor) ([]byte, error) {
+	return l.read(d.Digest, maxConfig)
+}
+
+func (l *localBlobs) blob(_ context.Context, d descriptor) (blob, error) {
+	f, err := l.open(d.Digest)
+	if err != nil {
+		return nil, missing(d.Digest, err)
+	}
+	return &fileBlob{f}, nil
+}
+
+func (*localBlobs) distrust(descriptor) bool { return false }
+
+type fileBlob struct{ *os.File }
+
+func (*fileBlob) ready() bool                { return true }
+func (*fileBlob) wait(context.Context) error { return nil }
+func (f *fileBlob) close(bool)               { _ = f.Close() }
+
+// ImportOptions say how images get their names.
+type ImportOptions struct {
+	// Name is given to an image that has none in its archive, or only a tag,
+	// which is put behind it then: "registry/app". Images without any name are
+	// kept by their IDs.
+	Name string
+	// Pinned has the images reported as not to be removed by collectors.
+	Pinned bool
+}
+
+// Import reads an archive, as docker save and OCI tools write it, also with gzip
+// or zstd, and installs the images that are for this platform. It returns their
+// IDs. At most Config.MaxLayerBytes of the archive are read. Errors are gRPC
+// statuses; images that came before an error stay.
+func (s *Store) Import(ctx context.Context, archive io.Reader, o ImportOptions) (ids []string, err error) {
+	if err := s.await(ctx); err != nil {
+		return nil, coded(err)
+	}
+	begin := time.Now()
+	defer func() { s.observe(OpImport, begin, 0, err) }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.base, cancel)()
+	dir := s.path(ingestDir, "import-"+rand.Text())
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, coded(err)
+	}
+	defer s.discard(dir)
+	a, err := s.spool(ctx, dir, archive)
+	if err != nil {
+		return nil, coded(fmt.Errorf("import: %w", err))
+	}
+	ids, err = s.importFiles(ctx, a, o)
+	return ids, coded(err)
+}
+
+// ImportLayout installs the images of an OCI layout, a directory. It follows no
+// links below it. Otherwise it is as [Store.Import].
+func (s *Store) ImportLayout(ctx context.Context, dir string, o ImportOptions) (ids []string, err error) {
+	if err := s.await(ctx); err != nil {
+		return nil, coded(err)
+	}
+	begin := time.Now()
+	defer func() { s.observe(OpImport, begin, 0, err) }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.base, cancel)()
+	index, err := safefile.ReadIn(dir, "index.json", maxManifest)
+	if err != nil {
+		return nil, coded(fmt.Errorf("%w: import %s: %w", errInvalid, dir, err))
+	}
+	src := &localBlobs{open: func(d digest) (*os.File, error) {
+		if err := d.check(); err != nil {
+			return nil, err
+		}
+		return safefile.OpenIn(dir, filepath.Join("blobs", "sha256", d.hex()))
+	}}
+	ids, err = s.importIndex(ctx, src, index, o)
+	return ids, coded(err)
+}
+
+// spooled is an archive whose files were put on the disk.
+type spooled struct {
+	dir   string
+	files map[string]spooledFile // by path in the archive
+	links map[string]string      // symbolic and hard links, which old archives have, by path
+}
+
+type spooledFile struct {
+	name   string // in dir
+	digest digest
+	size   int64
+}
+
+// spool writes the files of an archive into a directory, under names of its own.
+func (s *Store) spool(ctx context.Context, dir string, archive io.Reader) (*spooled, error) {
+	plain, done, err := decompress(&contextReader{ctx, archive})
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	a := &spooled{dir: dir, files: map[string]spooledFile{}, links: map[string]string{}}
+	tr := tar.NewReader(&bounded{r: plain, left: s.cfg.MaxLayerBytes, what: "archive"})
+	budget := s.cfg.MaxLayerBytes
+	for n := 0; ; n++ {
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			return a, nil
+		}
+		if err != nil {
+			return nil, invalid(ctx, err)
+		}
+		if n >= maxFiles {
+			return nil, fmt.Errorf("%w: archive has more than %d files", errLimit, maxFiles)
+		}
+		path, err := cleanName(h.Name, h.Typeflag == tar.TypeDir)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errInvalid, err)
+		}
+		switch h.Typeflag {
+		case tar.TypeReg:
+			if h.Size > budget {
+				return nil, fmt.Errorf("%w: archive has more than %d bytes", errLimit, s.cfg.MaxLayerBytes)
+			}
+			budget -= h.Size
+			f, err := s.spoolFile(dir, fmt.Sprint("f", n), tr)
+			if err != nil {
+				return nil, invalid(ctx, err)
+			}
+			a.files[path] = f
+		case tar.TypeSymlink:
+			to := filepath.Join(filepath.Dir(path), h.Linkname)
+			if filepath.IsLocal(to) && !filepath.IsAbs(h.Linkname) {
+				a.links[path] = to
+			}
+		case tar.TypeLink:
+			if to, err := cleanName(h.Linkname, false); err == nil {
+				a.links[path] = to
+			}
+		}
+	}
+}
+
+// invalid is an error of reading an archive: the archive's fault, if nobody else's.
+func invalid(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if errors.Is(err, errLimit) || errors.Is(err, errFull) || isErrno(err) {
+		return err
+	}
+	return fmt.Errorf("%w: read archive: %w", errInvalid, err)
+}
+
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c *contextReader) Read(p []byte) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, context.Cause(c.ctx)
+	}
+	return c.r.Read(p)
+}
+
+func (s *Store) spoolFile(dir, name string, r io.Reader) (spooledFile, error) {
+	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:forbidigo // made here
+	if err != nil {
+		return spooledFile{}, err
+	}
+	defer func() { _ = f.Close() }()
+	sum := sha256.New()
+	size := int64(0)
+	for {
+		if err := s.space(); err != nil {
+			return spooledFile{}, err
+		}
+		n, err := io.CopyN(io.MultiWriter(f, sum), r, 16<<20)
+		size += n
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return spooledFile{}, err
+		}
+	}
+	return spooledFile{name, digest(fmt.Sprintf("%s%x", digestPrefix, sum.Sum(nil))), size}, f.Close()
+}
+
+// find follows the links of the archive.
+func (a *spooled) find(path string) (spooledFile, bool) {
+	path = filepath.Clean(path)
+	for range 5 {
+		if f, ok := a.files[path]; ok {
+			return f, true
+		}
+		path = a.links[path]
+	}
+	return spooledFile{}, false
+}
+
+func (a *spooled) read(f spooledFile, most int64) ([]byte, error) {
+	b, err := safefile.ReadIn(a.dir, f.name, most)
+	if errors.Is(err, safefile.ErrTooLarge) {
+		err = fmt.Errorf("%w: %w", errLimit, err)
+	}
+	return b, err
+}
+
+// importFiles installs the images of an archive: an OCI layout, or Docker's format.
+func (s *Store) importFiles(ctx context.Context, a *spooled, o ImportOptions) ([]string, error) {
+	byDigest := map[digest]string{}
+	for _, f := range a.files {
+		byDigest[f.digest] = f.name
+	}
+	src := &localBlobs{extra: map[digest][]byte{}, open: func(d digest) (*os.File, error) {
+		if byDigest[d] == "" {
+			return nil, fs.ErrNotExist
+		}
+		return safefile.OpenIn(a.dir, byDigest[d])
+	}}
+	if f, ok := a.find("index.json"); ok {
+		b, err := a.read(f, maxManifest)
+		if err != nil {
+			return nil, err
+		}
+		return s.importIndex(ctx, src, b, o)
+	}
+	f, ok := a.find("manifest.json")
+	if !ok {
+		return nil, fmt.Errorf("%w: import: archive has neither index.json nor manifest.json", errInvalid)
+	}
+	b, err := a.read(f, maxManifest)
+	if err != nil {
+		return nil, err
+	}
+	return s.importDocker(ctx, a, src, b, o)
+}
+
+// dockerImage is an item of the manifest.json of docker save.
+type dockerImage struct {
+	Config   string `json:"Config"`
+	RepoTags words  `json:"RepoTags"`
+	Layers   words  `json:"Layers"`
+}
+
+type dockerImages struct{ list[dockerImage] }
+
+func (l *dockerImages) UnmarshalJSON(b []byte) error { return l.decode(b, maxImages) }
+
+func (s *Store) importDocker(ctx context.Context, a *spooled, src *localBlobs, b []byte, o ImportOptions) (ids []string, err error) {
+	var images dockerImages
+	if err := json.Unmarshal(b, &images); err != nil {
+		return nil, fmt.Errorf("%w: manifest.json: %w", errInvalid, err)
+	}
+	for i, img := range images.items {
+		m, err := dockerToOCI(a, img)
+		if err != nil {
+			return ids, fmt.Errorf("%w: manifest.json[%d]: %w", errInvalid, i, err)
+		}
+		d := digestOf(m)
+		src.extra[d] = m
+		names, err := importNames(img.RepoTags.items, o)
+		if err != nil {
+			return ids, err
+		}
+		if ids, err = s.importOne(ctx, src, d, names, "", o, ids); err != nil {
+			return ids, err
+		}
+	}
+	return ids, nil
+}
+
+// dockerToOCI writes the manifest that an image of docker save does not have.
+func dockerToOCI(a *spooled, img dockerImage) ([]byte, error) {
+	if len(img.Layers.items) > maxLayers {
+		return nil, fmt.Errorf("%w: %d layers; want at most %d", errLimit, len(img.Layers.items), maxLayers)
+	}
+	type plain struct {
+		MediaType string `json:"mediaType"`
+		Digest    digest `json:"digest"`
+		Size      int64  `json:"size"`
+	}
+	c, ok := a.find(img.Config)
+	if !ok {
+		return nil, fmt.Errorf("config %s is not in the archive", shown(img.Config))
+	}
+	layers := []plain{}
+	for _, path := range img.Layers.items {
+		l, ok := a.find(path)
+		if !ok {
+			return nil, fmt.Errorf("layer %s is not in the archive", shown(path))
+		}
+		layers = append(layers, plain{"application/vnd.oci.image.layer.v1.tar", l.digest, l.size})
+	}
+	return json.Marshal(map[string]any{
+		"schemaVersion": 2, "mediaType": ociManifest, "config": plain{ociConfig, c.digest, c.size}, "layers": layers,
+	})
+}
+
+// importNames normalises the names that an archive gives to an image.
+func importNames(names []string, o ImportOptions) (out []reference.Named, err error) {
+	if len(names) > maxImages {
+		return nil, fmt.Errorf("%w: image has %d names; want at most %d", errLimit, len(names), maxImages)
+	}
+	if len(names) == 0 && o.Name != "" {
+		names = []string{o.Name}
+	}
+	for _, n := range names {
+		ref, err := parseRef(n)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, ref)
+	}
+	return out, nil
+}
+
+// importIndex installs what an OCI layout's index names.
+func (s *Store) importIndex(ctx context.Context, src *localBlobs, b []byte, o ImportOptions) (ids []string, err error) {
+	m, err := parseManifest(b, ociIndex)
+	if err == nil && !m.isIndex() {
+		err = errors.New("is no index")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: index.json: %w", errInvalid, err)
+	}
+	if len(m.Manifests.items) > maxImages {
+		return nil, fmt.Errorf("%w: index.json has %d manifests; want at most %d", errLimit, len(m.Manifests.items), maxImages)
+	}
+	entries, err := s.onePlatform(m.Manifests.items)
+	if err != nil {
+		return nil, err
+	}
+	for i, e := range entries {
+		if err := e.Digest.check(); err != nil {
+			return ids, fmt.Errorf("%w: index.json: manifests[%d]: %w", errInvalid, i, err)
+		}
+		var names []string
+		switch tag := e.Annotations[annotationRef]; {
+		case e.Annotations[annotationName] != "":
+			names = []string{e.Annotations[annotationName]}
+		case strings.ContainsAny(tag, "/:"):
+			names = []string{tag}
+		case tag != "" && o.Name != "":
+			names = []string{o.Name + ":" + tag}
+		}
+		refs, err := importNames(names, o)
+		if err != nil {
+			return ids, err
+		}
+		if ids, err = s.importOne(ctx, src, e.Digest, refs, e.Digest, o, ids); err != nil {
+			return ids, err
+		}
+	}
+	return ids, nil
+}
+
+// onePlatform chooses among entries that have one name and are for several platforms.
+func (s *Store) onePlatform(entries []descriptor) (out []descriptor, err error) {
+	groups := map[string][]descriptor{}
+	for _, e := range entries {
+		name := e.Annotations[annotationName] + " " + e.Annotations[annotationRef]
+		if e.Platform == nil {
+			out = append(out, e)
+		} else {
+			groups[name] = append(groups[name], e)
+		}
+	}
+	for _, name := range sortedKeys(groups) {
+		chosen, err := choose(s.platform(), groups[name])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, chosen[0])
+	}
+	return out, nil
+}
+
+func (s *Store) importOne(ctx context.Context, src source, d digest, names []reference.Named, top digest, o ImportOptions, ids []string) ([]string, error) {
+	if len(names) == 0 {
+		names = []reference.Named{nil}
+	}
+	for _, n := range names {
+		ord := order{ref: string(d), pinned: o.Pinned}
+		if _, ok := n.(reference.Tagged); ok {
+			ord.tag = n.String()
+		}
+		if n != nil && top != "" {
+			ord.repo = n.Name()
+		}
+		id, err := s.install(ctx, src, ord)
+		if err != nil {
+			return ids, fmt.Errorf("import %s: %w", d, err)
+		}
+		if len(ids) == 0 || ids[len(ids)-1] != string(id) {
+			ids = append(ids, string(id))
+		}
+	}
+	return ids, nil
+}
+
+// preload installs what is in Config.PreloadDir, one file or directory after the
+// other. What cannot be read is in the log, and costs nobody else anything.
+func (s *Store) preload(ctx context.Context) {
+	if s.cfg.PreloadDir == "" {
+		return
+	}
+	entries, err := safefile.Entries(s.cfg.PreloadDir, maxFiles)
+	if err != nil {
+		s.cfg.Log.Error("failed to list preloaded images", zap.Error(err))
+		return
+	}
+	for _, e := range entries {
+		path := filepath.Join(s.cfg.PreloadDir, e.Name())
+		var ids []string
+		var err error
+		switch {
+		case e.IsDir():
+			ids, err = s.ImportLayout(ctx, path, ImportOptions{Pinned: true})
+		case strings.Contains(e.Name(), ".tar"):
+			ids, err = s.preloadArchive(ctx, e.Name(), path)
+		default:
+			continue
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			s.cfg.Log.Error("failed to preload images", zap.String("path", path), zap.Error(err))
+			continue
+		}
+		s.cfg.Log.Info("preloaded images", zap.String("path", path), zap.Strings("images", ids))
+	}
+}
+
+// preloadMark is what an archive was when its images were installed.
+type preloadMark struct {
+	Inode  uint64   `json:"inode"`
+	Size   int64    `json:"size"`
+	Time   int64    `json:"time"` // of its last change, in nanoseconds
+	Images []string `json:"images"`
+}
+
+// preloadArchive installs an archive, if its images are not there since it was
+// changed last.
+func (s *Store) preloadArchive(ctx context.Context, name, path string) ([]string, error) {
+	f, err := safefile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return nil, err
+	}
+	now := preloadMark{Inode: st.Ino, Size: st.Size, Time: st.Mtim.Nano()}
+	key := "preload-" + digestOf([]byte(name)).hex()
+	var was preloadMark
+	if b, err := s.marks.ReadContext(ctx, key); err == nil && json.Unmarshal(b, &was) == nil &&
+		was.Inode == now.Inode && was.Size == now.Size && was.Time == now.Time && s.allThere(was.Images) {
+		return was.Images, nil
+	}
+	ids, err := s.Import(ctx, f, ImportOptions{Pinned: true})
+	if err != nil {
+		return ids, err
+	}
+	now.Images = ids
+	b, err := json.Marshal(now)
+	if err != nil {
+		return ids, err
+	}
+	return ids, s.marks.WriteContext(ctx, key, b)
+}
+
+func (s *Store) allThere(ids []string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		if s.find(id) == nil {
+			return false
+		}
+	}
+	return len(ids) > 0
+}

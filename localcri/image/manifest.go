@@ -1,0 +1,302 @@
+//go:build linux
+
+package image
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Limits of what describes an image. The bytes are those that registries allow
+// or a little more; the counts keep a small document from becoming a large value.
+const (
+	maxManifest  = 4 << 20
+	maxConfig    = 8 << 20
+	maxLayers    = 500  // of an overlay mount: OVL_MAX_STACK of the kernel
+	maxManifests = 1000 // of an index
+	maxPairs     = 1000 // of annotations, labels and the like
+	maxEnv       = 10000
+)
+
+// Media types of the OCI image specification, and Docker's.
+const (
+	ociManifest    = "application/vnd.oci.image.manifest.v1+json"
+	ociIndex       = "application/vnd.oci.image.index.v1+json"
+	ociConfig      = "application/vnd.oci.image.config.v1+json"
+	dockerManifest = "application/vnd.docker.distribution.manifest.v2+json"
+	dockerIndex    = "application/vnd.docker.distribution.manifest.list.v2+json"
+	dockerConfig   = "application/vnd.docker.container.image.v1+json"
+)
+
+// layerTypes are those that are unpacked. What they say of the compression is
+// not relied on.
+var layerTypes = map[string]bool{
+	"application/vnd.oci.image.layer.v1.tar":            true,
+	"application/vnd.oci.image.layer.v1.tar+gzip":       true,
+	"application/vnd.oci.image.layer.v1.tar+zstd":       true,
+	"application/vnd.docker.image.rootfs.diff.tar":      true,
+	"application/vnd.docker.image.rootfs.diff.tar.gzip": true,
+	"application/vnd.docker.image.rootfs.diff.tar.zstd": true,
+}
+
+// digest is "sha256:" and 64 hexadecimal digits, once it was looked at.
+type digest string
+
+const digestPrefix = "sha256:"
+
+func (d digest) check() error {
+	h, ok := strings.CutPrefix(string(d), digestPrefix)
+	if !ok || len(h) != 64 || strings.Trim(h, "0123456789abcdef") != "" {
+		return fmt.Errorf("digest %s; want sha256: and 64 hexadecimal digits in lower case", shown(string(d)))
+	}
+	return nil
+}
+
+// hex is the digest without its algorithm.
+func (d digest) hex() string { return strings.TrimPrefix(string(d), digestPrefix) }
+
+func digestOf(b []byte) digest {
+	sum := sha256.Sum256(b)
+	return digest(digestPrefix + hex.EncodeToString(sum[:]))
+}
+
+// list is a JSON array of a bounded length.
+type list[T any] struct{ items []T }
+
+func (l *list[T]) decode(b []byte, most int) error {
+	l.items = nil
+	if bytes.Equal(bytes.TrimSpace(b), []byte("null")) {
+		return nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	if t, err := dec.Token(); err != nil || t != json.Delim('[') {
+		return errors.New("want an array")
+	}
+	for dec.More() {
+		if len(l.items) == most {
+			return fmt.Errorf("%w: array has more than %d items", errLimit, most)
+		}
+		var v T
+		if err := dec.Decode(&v); err != nil {
+			return err
+		}
+		l.items = append(l.items, v)
+	}
+	return nil
+}
+
+// The arrays of the documents, by their lengths.
+type (
+	layerList    struct{ list[descriptor] }
+	manifestList struct{ list[descriptor] }
+	diffList     struct{ list[digest] }
+	words        struct{ list[string] }
+)
+
+func (l *layerList) UnmarshalJSON(b []byte) error    { return l.decode(b, maxLayers) }
+func (l *manifestList) UnmarshalJSON(b []byte) error { return l.decode(b, maxManifests) }
+func (l *diffList) UnmarshalJSON(b []byte) error     { return l.decode(b, maxLayers) }
+func (l *words) UnmarshalJSON(b []byte) error        { return l.decode(b, maxEnv) }
+
+// pairs is a JSON object of strings, of a bounded size. Values of other kinds
+// are left out: keys are what volumes and ports have.
+type pairs map[string]string
+
+func (p *pairs) UnmarshalJSON(b []byte) error {
+	*p = nil
+	if bytes.Equal(bytes.TrimSpace(b), []byte("null")) {
+		return nil
+	}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return errors.New("want an object")
+	}
+	*p = pairs{}
+	for n := 0; dec.More(); n++ {
+		if n == maxPairs {
+			return fmt.Errorf("%w: object has more than %d members", errLimit, maxPairs)
+		}
+		t, err := dec.Token()
+		if err != nil {
+			return err
+		}
+		key, _ := t.(string)
+		var v json.RawMessage
+		if err := dec.Decode(&v); err != nil {
+			return err
+		}
+		var s string
+		_ = json.Unmarshal(v, &s) // "" for what is no string
+		(*p)[key] = s
+	}
+	return nil
+}
+
+// descriptor names a blob (OCI image specification, "Descriptors").
+type descriptor struct {
+	MediaType   string    `json:"mediaType"`
+	Digest      digest    `json:"digest"`
+	Size        int64     `json:"size"`
+	Platform    *platform `json:"platform,omitempty"`
+	Annotations pairs     `json:"annotations,omitempty"`
+}
+
+// manifest is what a manifest or an index says.
+type manifest struct {
+	SchemaVersion int          `json:"schemaVersion"`
+	MediaType     string       `json:"mediaType"`
+	Config        descriptor   `json:"config"`
+	Layers        layerList    `json:"layers"`
+	Manifests     manifestList `json:"manifests"`
+	Annotations   pairs        `json:"annotations"`
+}
+
+// parseManifest reads a manifest or an index. mediaType is what its source says
+// of it, or "".
+func parseManifest(b []byte, mediaType string) (*manifest, error) {
+	if len(b) > maxManifest {
+		return nil, fmt.Errorf("%w: manifest has %d bytes; want at most %d", errLimit, len(b), maxManifest)
+	}
+	var m manifest
+	if err := json.Unmarshal(b, &m); err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	if m.MediaType == "" {
+		m.MediaType, _, _ = strings.Cut(mediaType, ";")
+	}
+	if m.SchemaVersion != 2 {
+		return nil, fmt.Errorf("manifest: schemaVersion is %d; want 2", m.SchemaVersion)
+	}
+	switch m.MediaType {
+	case ociManifest, dockerManifest, ociIndex, dockerIndex:
+	default: // registries that know no better
+		switch {
+		case len(m.Manifests.items) > 0 && m.Config.Digest == "":
+			m.MediaType = ociIndex
+		case m.Config.Digest != "":
+			m.MediaType = ociManifest
+		default:
+			return nil, fmt.Errorf("manifest: mediaType is %s; want an image or an index", shown(m.MediaType))
+		}
+	}
+	if m.isIndex() {
+		return &m, nil
+	}
+	return &m, m.check()
+}
+
+func (m *manifest) isIndex() bool { return m.MediaType == ociIndex || m.MediaType == dockerIndex }
+
+func (m *manifest) check() error {
+	if t := m.Config.MediaType; t != ociConfig && t != dockerConfig {
+		return fmt.Errorf("manifest: config.mediaType is %s; want %s or %s", shown(t), ociConfig, dockerConfig)
+	}
+	if err := m.Config.check(maxConfig); err != nil {
+		return fmt.Errorf("manifest: config: %w", err)
+	}
+	for i, l := range m.Layers.items {
+		if !layerTypes[l.MediaType] {
+			return fmt.Errorf("manifest: layers[%d].mediaType is %s; want a tar archive, also with gzip or zstd", i, shown(l.MediaType))
+		}
+		if err := l.check(1 << 50); err != nil {
+			return fmt.Errorf("manifest: layers[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (d descriptor) check(most int64) error {
+	if err := d.Digest.check(); err != nil {
+		return err
+	}
+	if d.Size < 0 || d.Size > most {
+		return fmt.Errorf("size is %d; want 0 to %d", d.Size, most)
+	}
+	return nil
+}
+
+// Defaults is what an image says of its containers (OCI image specification,
+// "Image Configuration").
+type Defaults struct {
+	User         string            // "", or a user and perhaps ":" and a group, by name or number
+	Env          []string          // as NAME=value
+	Entrypoint   []string          //
+	Cmd          []string          //
+	WorkingDir   string            //
+	StopSignal   string            // by name or number
+	Volumes      []string          // paths, in order
+	Labels       map[string]string //
+	OS           string            //
+	Architecture string            //
+	Variant      string            // of the architecture
+}
+
+// configFile is the document.
+type configFile struct {
+	OS           string `json:"os"`
+	Architecture string `json:"architecture"`
+	Variant      string `json:"variant"`
+	RootFS       struct {
+		Type    string   `json:"type"`
+		DiffIDs diffList `json:"diff_ids"`
+	} `json:"rootfs"`
+	Config struct {
+		User       string `json:"User"`
+		Env        words  `json:"Env"`
+		Entrypoint words  `json:"Entrypoint"`
+		Cmd        words  `json:"Cmd"`
+		WorkingDir string `json:"WorkingDir"`
+		StopSignal string `json:"StopSignal"`
+		Volumes    pairs  `json:"Volumes"`
+		Labels     pairs  `json:"Labels"`
+	} `json:"config"`
+}
+
+// parseConfig reads an image's configuration.
+func parseConfig(b []byte) (*configFile, error) {
+	if len(b) > maxConfig {
+		return nil, fmt.Errorf("%w: config has %d bytes; want at most %d", errLimit, len(b), maxConfig)
+	}
+	var c configFile
+	if err := json.Unmarshal(b, &c); err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	if c.RootFS.Type != "layers" {
+		return nil, fmt.Errorf("config: rootfs.type is %s; want \"layers\"", shown(c.RootFS.Type))
+	}
+	for i, d := range c.RootFS.DiffIDs.items {
+		if err := d.check(); err != nil {
+			return nil, fmt.Errorf("config: rootfs.diff_ids[%d]: %w", i, err)
+		}
+	}
+	return &c, nil
+}
+
+func (c *configFile) platform() platform { return platform{c.OS, c.Architecture, c.Variant} }
+
+// public is what the document says of containers.
+func (c *configFile) public() Defaults {
+	return Defaults{
+		User: c.Config.User, Env: c.Config.Env.items, Entrypoint: c.Config.Entrypoint.items, Cmd: c.Config.Cmd.items,
+		WorkingDir: c.Config.WorkingDir, StopSignal: c.Config.StopSignal, Volumes: sortedKeys(c.Config.Volumes), Labels: c.Config.Labels,
+		OS: c.OS, Architecture: c.Architecture, Variant: c.Variant,
+	}
+}
+
+// chainIDs name the layers by themselves and all that are below them (OCI image
+// specification, "Layer ChainID").
+func chainIDs(diffs []digest) []digest {
+	out := make([]digest, len(diffs))
+	for i, d := range diffs {
+		out[i] = d
+		if i > 0 {
+			out[i] = digestOf([]byte(string(out[i-1]) + " " + string(d)))
+		}
+	}
+	return out
+}

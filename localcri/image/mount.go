@@ -1,0 +1,244 @@
+//go:build linux
+
+package image
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxOptions is how many bytes mount(2) takes of options: a page, less the NUL.
+const maxOptions = 4095
+
+// maxParam is how many bytes fsconfig(2) takes of a value, less the NUL.
+const maxParam = 255
+
+// Overlay is a mount of layers.
+type Overlay struct {
+	// Layers are directories, the topmost first: 1 to 500, and at least 2 without
+	// Upper.
+	Layers []string
+	// Upper takes what is written, and Work is an empty directory on its file
+	// system; without both the mount is read-only.
+	Upper, Work string
+	// Volatile leaves out what makes Upper outlast a crash of the machine.
+	Volatile bool
+}
+
+func (o Overlay) check() error {
+	if len(o.Layers) == 0 || len(o.Layers) > maxLayers {
+		return fmt.Errorf("image: Overlay.Layers has %d directories; want 1 to %d", len(o.Layers), maxLayers)
+	}
+	if o.Upper == "" && o.Work == "" && len(o.Layers) < 2 {
+		return fmt.Errorf("image: Overlay.Layers has %d directories; want at least 2 of a mount that is read-only", len(o.Layers))
+	}
+	if (o.Upper == "") != (o.Work == "") {
+		return fmt.Errorf("image: Overlay.Upper is %q and Work %q; want both or none", o.Upper, o.Work)
+	}
+	for _, d := range append([]string{o.Upper, o.Work}, o.Layers...) {
+		if d != "" && !filepath.IsAbs(d) {
+			return fmt.Errorf("image: Overlay has the directory %q; want an absolute path", d)
+		}
+	}
+	return nil
+}
+
+// flags are options that are not directories.
+func (o Overlay) flags() []string {
+	out := []string{"index=off"}
+	if o.Volatile && o.Upper != "" {
+		out = append(out, "volatile")
+	}
+	return out
+}
+
+// Mount mounts the layers at target, a directory. Layers are given to the kernel
+// one by one where it takes them so (6.8), otherwise as one option, by short
+// names where it would be too long. The mount does not spread if target is below
+// a [PrivateDir].
+func (o Overlay) Mount(target string) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	err := o.mountEach(target)
+	if errors.Is(err, errNoLayerParam) {
+		err = o.mountOnce(target)
+	}
+	if err != nil {
+		return fmt.Errorf("image: mount %d layers at %s: %w", len(o.Layers), target, err)
+	}
+	return nil
+}
+
+// errNoLayerParam means that the kernel takes no layers one by one.
+var errNoLayerParam = errors.New("kernel knows no lowerdir+")
+
+// mountEach gives the kernel one layer after the other.
+func (o Overlay) mountEach(target string) error {
+	fs, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
+		return errNoLayerParam
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fs) }()
+	for i, dir := range o.Layers {
+		done, err := setPath(fs, "lowerdir+", dir)
+		defer done()
+		if err != nil && i == 0 && errors.Is(err, unix.EINVAL) {
+			return errNoLayerParam
+		}
+		if err != nil {
+			return explained(fs, fmt.Errorf("layer %s: %w", dir, err))
+		}
+	}
+	if o.Upper != "" {
+		for key, dir := range map[string]string{"upperdir": o.Upper, "workdir": o.Work} {
+			done, err := setPath(fs, key, dir)
+			defer done()
+			if err != nil {
+				return explained(fs, fmt.Errorf("%s %s: %w", key, dir, err))
+			}
+		}
+	}
+	for _, f := range o.flags() {
+		key, value, ok := strings.Cut(f, "=")
+		if ok {
+			err = unix.FsconfigSetString(fs, key, value)
+		} else {
+			err = unix.FsconfigSetFlag(fs, key)
+		}
+		if err != nil {
+			return explained(fs, fmt.Errorf("option %s: %w", f, err))
+		}
+	}
+	if err := unix.FsconfigCreate(fs); err != nil {
+		return explained(fs, err)
+	}
+	attr := 0
+	if o.Upper == "" {
+		attr = unix.MOUNT_ATTR_RDONLY
+	}
+	mnt, err := unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, attr)
+	if err != nil {
+		return explained(fs, err)
+	}
+	defer func() { _ = unix.Close(mnt) }()
+	return unix.MoveMount(mnt, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+// setPath gives a path to fsconfig. One that is too long for it goes by a
+// descriptor, which done closes.
+func setPath(fs int, key, path string) (done func(), err error) {
+	if len(path) <= maxParam {
+		return func() {}, unix.FsconfigSetString(fs, key, path)
+	}
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return func() {}, err
+	}
+	return func() { _ = unix.Close(fd) }, unix.FsconfigSetString(fs, key, fmt.Sprintf("/proc/self/fd/%d", fd))
+}
+
+// explained adds what the kernel has to say, which is more than a number.
+func explained(fs int, err error) error {
+	buf := make([]byte, 1024)
+	n, rerr := unix.Read(fs, buf)
+	if rerr != nil || n < 3 {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(buf[2:n])))
+}
+
+// mountOnce mounts with one option for all layers.
+func (o Overlay) mountOnce(target string) error {
+	opts, ok := o.options(o.Layers)
+	if ok {
+		return unix.Mount("overlay", target, "overlay", o.mountFlags(), opts)
+	}
+	// Descriptors have names of a few digits, in a directory of their own: the
+	// working directory of a thread, which ends with it.
+	names := make([]string, len(o.Layers))
+	for i, dir := range o.Layers {
+		fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return &os.PathError{Op: "open", Path: dir, Err: err}
+		}
+		defer func() { _ = unix.Close(fd) }()
+		names[i] = strconv.Itoa(fd)
+	}
+	if opts, ok = o.options(names); !ok {
+		return fmt.Errorf("%w: options have more than %d bytes", errLimit, maxOptions)
+	}
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends here
+		err := unix.Unshare(unix.CLONE_FS)
+		if err == nil {
+			err = unix.Chdir("/proc/self/fd")
+		}
+		if err == nil {
+			err = unix.Mount("overlay", target, "overlay", o.mountFlags(), opts)
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+func (o Overlay) mountFlags() uintptr {
+	if o.Upper == "" {
+		return unix.MS_RDONLY
+	}
+	return 0
+}
+
+// options are those of mount(2), and whether they fit.
+func (o Overlay) options(lower []string) (string, bool) {
+	escaped := make([]string, len(lower))
+	for i, l := range lower {
+		escaped[i] = escape(l, `\:,`)
+	}
+	out := append(o.flags(), "lowerdir="+strings.Join(escaped, ":"))
+	if o.Upper != "" {
+		out = append(out, "upperdir="+escape(o.Upper, `\,`), "workdir="+escape(o.Work, `\,`))
+	}
+	text := strings.Join(out, ",")
+	return text, len(text) <= maxOptions
+}
+
+// escape puts a backslash before characters that separate.
+func escape(path, special string) string {
+	var b strings.Builder
+	for _, r := range []byte(path) {
+		if strings.IndexByte(special, r) >= 0 {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(r)
+	}
+	return b.String()
+}
+
+// PrivateDir makes a directory a mount of itself from which no mount spreads, if
+// it is not one already. Mounts below it are seen by nobody who did not see it.
+func PrivateDir(dir string) error {
+	if err := unix.Mount("", dir, "", unix.MS_PRIVATE, ""); err == nil {
+		return nil // it is a mount point
+	} else if !errors.Is(err, unix.EINVAL) {
+		return &os.PathError{Op: "make private", Path: dir, Err: err}
+	}
+	if err := unix.Mount(dir, dir, "", unix.MS_BIND, ""); err != nil {
+		return &os.PathError{Op: "bind", Path: dir, Err: err}
+	}
+	if err := unix.Mount("", dir, "", unix.MS_PRIVATE, ""); err != nil {
+		return errors.Join(&os.PathError{Op: "make private", Path: dir, Err: err}, unix.Unmount(dir, unix.MNT_DETACH))
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+//go:build linux
+
+package image
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// platform is what an image runs on.
+type platform struct {
+	OS           string `json:"os"`
+	Architecture string `json:"architecture"`
+	Variant      string `json:"variant,omitempty"`
+}
+
+func (p platform) String() string {
+	return strings.TrimSuffix(p.OS+"/"+p.Architecture+"/"+p.Variant, "/")
+}
+
+// norm writes a platform in one way: variants that go without saying are left
+// out, and names that mean the same are one.
+func (p platform) norm() platform {
+	switch p.Architecture {
+	case "x86_64", "x86-64":
+		p.Architecture = "amd64"
+	case "aarch64":
+		p.Architecture = "arm64"
+	case "armhf":
+		p.Architecture, p.Variant = "arm", "v7"
+	case "armel":
+		p.Architecture, p.Variant = "arm", "v6"
+	}
+	switch {
+	case p.Architecture == "amd64" && p.Variant == "v1", p.Architecture == "arm64" && (p.Variant == "v8" || p.Variant == "8"):
+		p.Variant = ""
+	case p.Architecture == "arm" && p.Variant == "":
+		p.Variant = "v7"
+	case p.Architecture == "arm" && !strings.HasPrefix(p.Variant, "v"):
+		p.Variant = "v" + p.Variant
+	}
+	return p
+}
+
+// runs lists the platforms whose programs run on p, the best first.
+func (p platform) runs() []platform {
+	p = p.norm()
+	out := []platform{p}
+	add := func(arch string, variants ...string) {
+		for _, v := range variants {
+			out = append(out, platform{p.OS, arch, v})
+		}
+	}
+	switch p.Architecture {
+	case "amd64":
+		for v := '3'; v >= '2'; v-- {
+			if p.Variant > "v"+string(v) {
+				add("amd64", "v"+string(v))
+			}
+		}
+		if p.Variant != "" {
+			add("amd64", "")
+		}
+		add("386", "")
+	case "arm64":
+		if p.Variant != "" {
+			add("arm64", "")
+		}
+		add("arm", "v8", "v7", "v6", "v5")
+	case "arm":
+		for v := '7'; v >= '5'; v-- {
+			if p.Variant > "v"+string(v) {
+				add("arm", "v"+string(v))
+			}
+		}
+	}
+	return out
+}
+
+// choose picks the entries of an index that run on p, the best first. If there
+// are none, the error names those that are there.
+func choose(p platform, entries []descriptor) ([]descriptor, error) {
+	var out []descriptor
+	for _, want := range p.runs() {
+		for _, e := range entries {
+			if e.Platform != nil && e.Platform.norm() == want {
+				out = append(out, e)
+			}
+		}
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	have := map[string]bool{}
+	for _, e := range entries {
+		if e.Platform == nil { // an index of one platform, or an index in an index
+			out = append(out, e)
+		} else if len(have) < 20 {
+			have[shown(e.Platform.String())] = true
+		}
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	return nil, fmt.Errorf("%w: no image for %v; there are images for %s", errNotFound, p, strings.Join(sortedKeys(have), ", "))
+}
+
+func (p platform) canRun(image platform) bool {
+	if image.OS == "" && image.Architecture == "" {
+		return true // says nothing
+	}
+	return slices.Contains(p.runs(), image.norm())
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

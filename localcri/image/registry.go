@@ -1,0 +1,451 @@
+//go:build linux
+
+package image
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/distribution/reference"
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/internal/retry"
+)
+
+// Bounds of a talk with a server.
+const (
+	maxTalk       = 16 << 20 // bytes of an answer that is no blob
+	maxHeader     = 1 << 20  // bytes of a header
+	maxTries      = 5        // in a row without a byte
+	maxRetryAfter = 5 * time.Minute
+	dialTimeout   = 30 * time.Second
+)
+
+// registry is a source: the mirrors of a host and the host itself, for one pull.
+type registry struct {
+	store *Store
+	ends  []*endpoint
+	slots chan struct{} // for downloads
+
+	lock chan struct{}  // guards bad
+	bad  map[digest]int // how many endpoints had wrong bytes
+}
+
+// endpoint is one server, with a repository on it.
+type endpoint struct {
+	repo  name.Repository
+	plain bool
+	auth  authn.Authenticator
+	http  http.RoundTripper // without credentials
+
+	lock   chan struct{}
+	signed http.RoundTripper // with them, once the server has said which kind
+}
+
+func newRegistry(s *Store, ref reference.Named, auth *runtimeapi.AuthConfig) (*registry, error) {
+	host, path := reference.Domain(ref), reference.Path(ref)
+	conf, ok := s.cfg.Registries[host]
+	if !ok {
+		conf = s.cfg.Registries["*"]
+	}
+	own, err := credentials(auth, host)
+	if err != nil {
+		return nil, err
+	}
+	r := &registry{store: s, slots: make(chan struct{}, s.cfg.PullJobs), lock: make(chan struct{}, 1), bad: map[digest]int{}}
+	for _, m := range conf.Mirrors {
+		mhost, before, _ := strings.Cut(m.Host, "/")
+		a := authn.Anonymous
+		if m.Username != "" || m.Password != "" {
+			a = &authn.Basic{Username: m.Username, Password: m.Password}
+		}
+		e, err := s.endpoint(mhost, strings.TrimPrefix(before+"/"+path, "/"), m.Endpoint, a)
+		if err != nil {
+			return nil, err
+		}
+		r.ends = append(r.ends, e)
+	}
+	e, err := s.endpoint(host, path, conf.Endpoint, own)
+	if err != nil {
+		return nil, err
+	}
+	r.ends = append(r.ends, e)
+	return r, nil
+}
+
+// credentials are those of a pull. What is meant for another host is not sent.
+func credentials(a *runtimeapi.AuthConfig, host string) (authn.Authenticator, error) {
+	if a == nil {
+		return authn.Anonymous, nil
+	}
+	if addr := a.GetServerAddress(); addr != "" && !sameHost(addr, host) {
+		return authn.Anonymous, nil
+	}
+	c := authn.AuthConfig{Username: a.GetUsername(), Password: a.GetPassword(), IdentityToken: a.GetIdentityToken(), RegistryToken: a.GetRegistryToken()}
+	if a.GetAuth() != "" && c.Username == "" {
+		b, err := base64.StdEncoding.DecodeString(a.GetAuth())
+		user, password, ok := strings.Cut(strings.TrimRight(string(b), "\x00"), ":")
+		if err != nil || !ok {
+			return nil, fmt.Errorf("%w: auth.auth is not the base64 of user:password", errInvalid)
+		}
+		c.Username, c.Password = user, password
+	}
+	if c == (authn.AuthConfig{}) {
+		return authn.Anonymous, nil
+	}
+	return authn.FromConfig(c), nil
+}
+
+// sameHost reports whether an address, perhaps a URL, is of a registry's host.
+func sameHost(addr, host string) bool {
+	if !strings.Contains(addr, "://") {
+		addr = "https://" + addr
+	}
+	u, err := url.Parse(addr)
+	if err != nil {
+		return false
+	}
+	norm := func(h string) string {
+		h = strings.ToLower(strings.TrimSuffix(h, ":443"))
+		if h == "index.docker.io" || h == "registry-1.docker.io" {
+			return "docker.io"
+		}
+		return h
+	}
+	return norm(u.Host) == norm(host)
+}
+
+func (s *Store) endpoint(host, path string, conf Endpoint, auth authn.Authenticator) (*endpoint, error) {
+	opts := []name.Option{name.StrictValidation}
+	if conf.PlainHTTP {
+		opts = append(opts, name.Insecure)
+	}
+	repo, err := name.NewRepository(host+"/"+path, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: repository %s on %s: %w", errInvalid, shown(path), shown(host), err)
+	}
+	rt, err := s.dialer(conf)
+	if err != nil {
+		return nil, err
+	}
+	return &endpoint{repo: repo, plain: conf.PlainHTTP, auth: auth, http: &guard{rt, repo.RegistryStr(), conf.PlainHTTP}, lock: make(chan struct{}, 1)}, nil
+}
+
+func (s *Store) dialer(conf Endpoint) (http.RoundTripper, error) {
+	if s.cfg.transport != nil {
+		return s.cfg.transport(conf), nil
+	}
+	t := &http.Transport{
+		Proxy:       http.ProxyFromEnvironment,
+		DialContext: (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext, TLSHandshakeTimeout: dialTimeout,
+		MaxIdleConnsPerHost: s.cfg.PullJobs, IdleConnTimeout: dialTimeout, MaxResponseHeaderBytes: maxHeader,
+		DisableCompression: true, // what is compressed has a digest
+	}
+	if len(conf.CA) > 0 {
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(conf.CA) {
+			return nil, fmt.Errorf("%w: Endpoint.CA has no certificate in PEM", errInvalid)
+		}
+		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	}
+	return t, nil
+}
+
+// guard sends nothing without TLS but to a host that is configured so, and
+// bounds answers that are no blobs.
+type guard struct {
+	next  http.RoundTripper
+	host  string
+	plain bool
+}
+
+type blobKey struct{}
+
+func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme != "https" && !(g.plain && r.URL.Host == g.host) {
+		return nil, fmt.Errorf("%s://%s is not HTTPS, and PlainHTTP is not configured for it", r.URL.Scheme, r.URL.Host)
+	}
+	resp, err := g.next.RoundTrip(r)
+	if err == nil && r.Context().Value(blobKey{}) == nil {
+		resp.Body = &limitedBody{bounded{r: resp.Body, left: maxTalk, what: "answer"}, resp.Body}
+	}
+	return resp, err
+}
+
+func (g *guard) CloseIdleConnections() {
+	if c, ok := g.next.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+type limitedBody struct {
+	bounded
+	io.Closer
+}
+
+// client is the way to the server, with credentials of the kind that it asks for.
+func (e *endpoint) client(ctx context.Context) (*http.Client, error) {
+	if err := take(ctx, e.lock); err != nil {
+		return nil, err
+	}
+	defer func() { <-e.lock }()
+	if e.signed == nil {
+		rt, err := transport.NewWithContext(ctx, e.repo.Registry, e.auth, e.http, []string{e.repo.Scope(transport.PullScope)})
+		if err != nil {
+			return nil, err
+		}
+		e.signed = rt
+	}
+	return &http.Client{Transport: e.signed}, nil
+}
+
+// get asks for a document or a blob of the repository. A status other than 200
+// and 206 is an error. The body ends when the watch does not see a byte for too
+// long.
+func (e *endpoint) get(ctx context.Context, w *watch, kind, ref string, header http.Header) (*http.Response, error) {
+	w.seen()
+	client, err := e.client(ctx)
+	if err != nil {
+		return nil, e.explain(ctx, err)
+	}
+	scheme := "https"
+	if e.plain {
+		scheme = "http"
+	}
+	u := url.URL{Scheme: scheme, Host: e.repo.RegistryStr(), Path: "/v2/" + e.repo.RepositoryStr() + "/" + kind + "/" + ref}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, e.explain(ctx, err)
+	}
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent {
+		defer func() { _ = resp.Body.Close() }()
+		return nil, e.refused(resp)
+	}
+	return resp, nil
+}
+
+// statusError is an answer that is no success.
+type statusError struct {
+	host  string
+	code  int
+	after time.Duration // until when to wait; -1 if it does not say
+}
+
+func (s *statusError) Error() string {
+	return fmt.Sprintf("%s answers %d %s", s.host, s.code, http.StatusText(s.code))
+}
+
+func (s *statusError) Unwrap() error {
+	switch s.code {
+	case http.StatusNotFound:
+		return errNotFound
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return errDenied
+	}
+	return errUnavailable
+}
+
+// again reports whether the same may be asked for later.
+func (s *statusError) again() bool {
+	return s.code == http.StatusTooManyRequests || s.code == http.StatusRequestTimeout || s.code >= 500
+}
+
+func (e *endpoint) refused(resp *http.Response) error {
+	return &statusError{e.repo.RegistryStr(), resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"), time.Now())}
+}
+
+// retryAfter reads the header of that name: seconds, or a date.
+func retryAfter(v string, now time.Time) time.Duration {
+	if n, err := strconv.ParseUint(v, 10, 31); err == nil {
+		return time.Duration(n) * time.Second
+	}
+	if t, err := http.ParseTime(v); err == nil {
+		return max(0, t.Sub(now))
+	}
+	return -1
+}
+
+// explain says what is wrong with a server, without what may be secret: URLs of
+// storage that answers redirect to, and what token servers say.
+func (e *endpoint) explain(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var terr *transport.Error
+	if errors.As(err, &terr) {
+		return &statusError{e.repo.RegistryStr(), terr.StatusCode, -1}
+	}
+	var uerr *url.Error
+	if errors.As(err, &uerr) {
+		err = uerr.Err
+	}
+	text := err.Error()
+	text, _, _ = strings.Cut(text, "\n") // a token server's answer follows
+	const most = 300
+	if len(text) > most {
+		text = text[:most] + "..."
+	}
+	return fmt.Errorf("%w: %s: %s", errUnavailable, e.repo.RegistryStr(), text)
+}
+
+// pause waits as long as an error says before the next try. It returns the error
+// if there is to be none.
+func pause(ctx context.Context, err error, back *retry.Backoff) error {
+	wait := back.Next()
+	var st *statusError
+	if errors.As(err, &st) {
+		if !st.again() || st.after > maxRetryAfter {
+			return err
+		}
+		wait = max(st.after, 0)
+		if st.after < 0 {
+			wait = back.Next()
+		}
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
+		return err // nobody would be there
+	}
+	if !retry.Sleep(ctx, wait) {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+func backoff() *retry.Backoff { return &retry.Backoff{First: time.Second, Max: 30 * time.Second} }
+
+// each asks one endpoint after the other, until one has it. The error is that of
+// the last, which is the registry itself, and names those before.
+func (r *registry) each(ctx context.Context, ends []*endpoint, ask func(e *endpoint, last bool) error) error {
+	var before []string
+	var err error
+	for i, e := range ends {
+		if err = r.persist(ctx, func() error { return ask(e, i == len(ends)-1) }); err == nil || ctx.Err() != nil {
+			return err
+		}
+		if i < len(ends)-1 {
+			before = append(before, err.Error())
+		}
+	}
+	if len(before) > 0 {
+		return fmt.Errorf("%w (mirrors: %s)", err, strings.Join(before, "; "))
+	}
+	return err
+}
+
+// persist asks again while a server says that it is busy.
+func (r *registry) persist(ctx context.Context, ask func() error) error {
+	back := backoff()
+	for n := 1; ; n++ {
+		err := ask()
+		var st *statusError
+		if err == nil || n == maxTries || !errors.As(err, &st) {
+			return err
+		}
+		if perr := pause(ctx, err, back); perr != nil {
+			return perr
+		}
+	}
+}
+
+var acceptManifests = http.Header{"Accept": {strings.Join([]string{ociIndex, dockerIndex, ociManifest, dockerManifest}, ", ")}}
+
+func (r *registry) manifest(ctx context.Context, ref string) (b []byte, mediaType string, err error) {
+	err = r.each(ctx, r.ends, func(e *endpoint, _ bool) error {
+		b, mediaType, err = e.document(ctx, r.store.cfg.ProgressTimeout, "manifests", ref, acceptManifests, maxManifest)
+		if d := digest(ref); err == nil && d.check() == nil {
+			err = checkBytes(b, d)
+		}
+		return err
+	})
+	return b, mediaType, err
+}
+
+func (r *registry) config(ctx context.Context, d descriptor) (b []byte, err error) {
+	err = r.each(ctx, r.ends, func(e *endpoint, _ bool) error {
+		b, _, err = e.document(ctx, r.store.cfg.ProgressTimeout, "blobs", string(d.Digest), nil, maxConfig)
+		if err == nil {
+			err = checkBytes(b, d.Digest)
+		}
+		return err
+	})
+	return b, err
+}
+
+// document gets what is small.
+func (e *endpoint) document(ctx context.Context, patience time.Duration, kind, ref string, header http.Header, most int64) (b []byte, mediaType string, err error) {
+	ctx, w := newWatch(ctx, patience)
+	defer w.stop()
+	resp, err := e.get(ctx, w, kind, ref, header)
+	if err != nil {
+		return nil, "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	b, err = io.ReadAll(io.LimitReader(resp.Body, most+1))
+	switch {
+	case err != nil:
+		return nil, "", e.explain(ctx, err)
+	case int64(len(b)) > most:
+		return nil, "", fmt.Errorf("%w: %s of %s has more than %d bytes", errLimit, kind, e.repo.RegistryStr(), most)
+	case resp.StatusCode == http.StatusPartialContent:
+		return nil, "", fmt.Errorf("%w: %s answers with a part", errUnavailable, e.repo.RegistryStr())
+	}
+	return b, resp.Header.Get("Content-Type"), nil
+}
+
+// watch ends a context when nothing is seen for too long.
+type watch struct {
+	patience time.Duration
+	timer    *time.Timer
+	cancel   context.CancelCauseFunc
+}
+
+func newWatch(ctx context.Context, patience time.Duration) (context.Context, *watch) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	w := &watch{patience: patience, cancel: cancel}
+	w.timer = time.AfterFunc(patience, func() {
+		cancel(fmt.Errorf("%w: none in %v", errNoProgress, patience))
+	})
+	return ctx, w
+}
+
+func (w *watch) seen() { w.timer.Reset(w.patience) }
+
+func (w *watch) stop() {
+	w.timer.Stop()
+	w.cancel(nil)
+}
+
+// trusted are the endpoints that are still asked for a blob.
+func (r *registry) trusted(d digest) []*endpoint {
+	r.lock <- struct{}{}
+	defer func() { <-r.lock }()
+	return r.ends[min(r.bad[d], len(r.ends)-1):]
+}
+
+func (r *registry) distrust(d descriptor) bool {
+	r.lock <- struct{}{}
+	defer func() { <-r.lock }()
+	r.bad[d.Digest]++
+	return r.bad[d.Digest] < len(r.ends)
+}

@@ -1,0 +1,256 @@
+//go:build linux
+
+package image
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/distribution/reference"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// maxRef is how many bytes the name of an image may have.
+const maxRef = 4096
+
+// parseRef reads the name of an image as people write it.
+func parseRef(name string) (reference.Named, error) {
+	if name == "" || len(name) > maxRef {
+		return nil, fmt.Errorf("%w: image.image has %d bytes; want 1 to %d", errInvalid, len(name), maxRef)
+	}
+	ref, err := reference.ParseDockerRef(name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: image.image is %s: %w", errInvalid, shown(name), err)
+	}
+	return ref, nil
+}
+
+// find is the image of a name, with a tag or a digest, or an ID, or the first
+// digits of one. Images that are not whole are not found. s.mu is held.
+func (s *Store) find(name string) *record {
+	r := s.findAny(name)
+	if r == nil || !s.whole(r) {
+		return nil
+	}
+	return r
+}
+
+func (s *Store) findAny(name string) *record {
+	if d := digest(name); d.check() == nil {
+		return s.images[d]
+	}
+	if d := digest(digestPrefix + name); d.check() == nil {
+		return s.images[d]
+	}
+	if ref, err := reference.ParseDockerRef(name); err == nil {
+		full := ref.String()
+		if id, ok := s.tags[full]; ok {
+			return s.images[id]
+		}
+		for _, r := range s.images {
+			if slices.Contains(r.Digests, full) {
+				return r
+			}
+		}
+	}
+	return s.byDigits(strings.TrimPrefix(name, digestPrefix))
+}
+
+// byDigits finds an image by the first digits of its ID, if they are of one alone.
+func (s *Store) byDigits(digits string) (found *record) {
+	const fewest = 6
+	if len(digits) < fewest || strings.Trim(digits, "0123456789abcdef") != "" {
+		return nil
+	}
+	for id, r := range s.images {
+		if strings.HasPrefix(id.hex(), digits) {
+			if found != nil {
+				return nil
+			}
+			found = r
+		}
+	}
+	return found
+}
+
+// image is what the CRI says of an image. s.mu is held.
+func (s *Store) image(r *record) *runtimeapi.Image {
+	out := &runtimeapi.Image{
+		Id: string(r.ID), RepoTags: s.tagsOf(r), RepoDigests: slices.Clone(r.Digests), Pinned: r.Pinned,
+		Spec: &runtimeapi.ImageSpec{Image: string(r.ID), Annotations: r.Annotations},
+	}
+	for _, t := range out.RepoTags {
+		out.Pinned = out.Pinned || slices.Contains(s.cfg.Pinned, t)
+	}
+	for _, d := range out.RepoDigests {
+		out.Pinned = out.Pinned || slices.Contains(s.cfg.Pinned, d)
+	}
+	counted := map[string]bool{}
+	for _, k := range r.Layers {
+		if l := s.layers[k]; l != nil && !counted[k] {
+			counted[k] = true
+			out.Size += uint64(l.Size)
+		}
+	}
+	out.Size += uint64(len(r.Config))
+	out.Uid, out.Username = user(r.config.Config.User)
+	return out
+}
+
+// user splits what an image says of its user: the group is left out.
+func user(u string) (uid *runtimeapi.Int64Value, name string) {
+	u, _, _ = strings.Cut(u, ":")
+	if n, err := strconv.ParseInt(u, 10, 64); err == nil && n >= 0 {
+		return &runtimeapi.Int64Value{Value: n}, ""
+	}
+	return nil, u
+}
+
+// ListImages lists the images, or the one that the filter names.
+func (s *Store) ListImages(ctx context.Context, f *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error) {
+	if err := s.await(ctx); err != nil {
+		return nil, coded(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if name := f.GetImage().GetImage(); name != "" {
+		if r := s.find(name); r != nil {
+			return []*runtimeapi.Image{s.image(r)}, nil
+		}
+		return nil, nil
+	}
+	var out []*runtimeapi.Image
+	for _, r := range s.images {
+		if s.whole(r) {
+			out = append(out, s.image(r))
+		}
+	}
+	slices.SortFunc(out, func(a, b *runtimeapi.Image) int { return strings.Compare(a.GetId(), b.GetId()) })
+	return out, nil
+}
+
+// ImageStatus returns an image by its name, ID or the ID's first digits; none, if
+// it is not there. With verbose, info has its configuration as "info".
+func (s *Store) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, verbose bool) (*runtimeapi.ImageStatusResponse, error) {
+	if err := s.await(ctx); err != nil {
+		return nil, coded(err)
+	}
+	if image.GetImage() == "" {
+		return nil, coded(fmt.Errorf("%w: image.image is empty; want the name of an image", errInvalid))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.find(image.GetImage())
+	if r == nil {
+		s.mu.Unlock()
+		err := s.awaitPreloaded(ctx)
+		s.mu.Lock()
+		if err != nil {
+			return nil, coded(err)
+		}
+		if r = s.find(image.GetImage()); r == nil {
+			return &runtimeapi.ImageStatusResponse{}, nil
+		}
+	}
+	out := &runtimeapi.ImageStatusResponse{Image: s.image(r)}
+	if verbose {
+		out.Info = map[string]string{"info": string(r.Config)}
+	}
+	return out, nil
+}
+
+// PullImage takes an image from its registry or a mirror of that, and returns
+// its ID. What is there is not downloaded again. When ctx ends, it returns, and
+// what only it had wanted stops; the next pull goes on with what was downloaded.
+//
+// Errors are gRPC statuses: InvalidArgument, NotFound, PermissionDenied,
+// Unavailable ("RegistryUnavailable: ..."), DataLoss, ResourceExhausted,
+// DeadlineExceeded. An image that Config.Verify refuses is
+// "SignatureValidationFailed: ...".
+func (s *Store) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (id string, err error) {
+	if err := s.await(ctx); err != nil {
+		return "", coded(err)
+	}
+	begin := time.Now()
+	defer func() { s.observe(OpPull, begin, 0, err) }()
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.PullTimeout)
+	defer cancel()
+	defer context.AfterFunc(s.base, cancel)()
+	ref, err := parseRef(image.GetImage())
+	if err != nil {
+		return "", coded(err)
+	}
+	src, err := newRegistry(s, ref, auth)
+	if err != nil {
+		return "", coded(err)
+	}
+	o := order{repo: ref.Name()}
+	switch r := ref.(type) {
+	case reference.Canonical:
+		o.ref = r.Digest().String()
+		if err := digest(o.ref).check(); err != nil {
+			return "", coded(fmt.Errorf("%w: image.image: %w", errInvalid, err))
+		}
+	case reference.Tagged:
+		o.ref, o.tag = r.Tag(), ref.String()
+	}
+	got, err := s.install(ctx, src, o)
+	if err != nil {
+		if ctx.Err() != nil { // the cause of whatever it caused
+			err = fmt.Errorf("%w: %s", context.Cause(ctx), err.Error())
+		}
+		return "", coded(fmt.Errorf("pull %s: %w", ref, err))
+	}
+	return string(got), nil
+}
+
+// RemoveImage removes an image by any of its names, with all of them. One that is
+// not there is no error. Layers that containers use stay until they are released.
+func (s *Store) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error {
+	if err := s.await(ctx); err != nil {
+		return coded(err)
+	}
+	if image.GetImage() == "" {
+		return coded(fmt.Errorf("%w: image.image is empty; want the name of an image", errInvalid))
+	}
+	s.mu.Lock()
+	r := s.findAny(image.GetImage())
+	s.mu.Unlock()
+	if r == nil {
+		return nil
+	}
+	if err := s.forget(ctx, r.ID); err != nil {
+		return coded(fmt.Errorf("remove %s: %w", r.ID, err))
+	}
+	s.collect(ctx)
+	return nil
+}
+
+// ImageFsInfo returns the file system of images and containers, which is one, and
+// how much of it the layers use.
+func (s *Store) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
+	if err := s.await(ctx); err != nil {
+		return nil, coded(err)
+	}
+	var size, entries uint64
+	s.mu.Lock()
+	for _, l := range s.layers {
+		size += uint64(l.Size)
+		entries += uint64(l.Entries)
+	}
+	s.mu.Unlock()
+	usage := func() []*runtimeapi.FilesystemUsage {
+		return []*runtimeapi.FilesystemUsage{{
+			Timestamp: time.Now().UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: s.cfg.RootDir},
+			UsedBytes: &runtimeapi.UInt64Value{Value: size}, InodesUsed: &runtimeapi.UInt64Value{Value: entries},
+		}}
+	}
+	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: usage(), ContainerFilesystems: usage()}, nil
+}
+
+// Close does nothing: the end of Run's context ends the store.
+func (s *Store) Close(context.Context) error { return nil }

@@ -1,0 +1,494 @@
+//go:build linux
+
+package image
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/checkpoint"
+	"github.com/nodewright/nodewright/internal/ownerlock"
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+// maxStored bounds how many layers, images and leases are read at the start.
+const maxStored = 100_000
+
+// Store is the images of a node. All methods may be called at the same time;
+// those before Run has read what is there wait for it.
+type Store struct {
+	cfg Config
+
+	ready   chan struct{} // closed when what is there was read
+	over    chan struct{} // closed when Run has returned
+	base    context.Context
+	records *checkpoint.Store
+	leased  *checkpoint.Store
+	marks   *checkpoint.Store // of what was preloaded
+
+	unpackSlots chan struct{}
+	disk        chan struct{} // has a token while layers are renamed
+	writes      chan struct{} // has a token while image records are written
+	work        sync.WaitGroup
+	preloaded   chan struct{} // closed when the preloaded images were read
+	purge       chan struct{} // there may be something in the trash
+
+	mu      sync.Mutex // held for no call of the disk
+	images  map[digest]*record
+	tags    map[string]digest // names with tags
+	seq     uint64
+	layers  map[string]*layer // by key
+	leases  map[string]*lease // by owner
+	hung    bool              // a record could not be read: nothing is collected
+	flights map[digest]*flight
+	lanes   map[string]*lane
+	changed chan struct{} // closed when a layer comes
+	partial map[string]time.Time
+
+	counters counters
+}
+
+// layer is a layer that is on the disk.
+type layer struct {
+	layerMeta
+	dir       string // where it is: in layers, or in ingest as long as it is not committed
+	committed bool
+	held      int       // pulls that need it
+	keep      time.Time // until when it is kept, though nobody needs it
+}
+
+// layerMeta is a layer's own record.
+type layerMeta struct {
+	Key        string    `json:"key"`
+	DiffID     digest    `json:"diffID"`
+	Size       int64     `json:"size"` // of its files, in bytes
+	Entries    int64     `json:"entries"`
+	OpaqueRoot bool      `json:"opaqueRoot,omitempty"` // hides all that is below
+	Root       *rootAttr `json:"root,omitempty"`
+}
+
+// record is an image, as it is kept. It is not changed once it is published.
+type record struct {
+	ID          digest            `json:"id"`
+	Tags        map[string]uint64 `json:"tags,omitempty"`    // names with tags; the largest number has a name that several claim
+	Digests     []string          `json:"digests,omitempty"` // names with digests
+	Config      []byte            `json:"config"`
+	Layers      []string          `json:"layers"` // keys, the lowest first
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Pinned      bool              `json:"pinned,omitempty"`
+
+	config *configFile
+}
+
+// lease is what a container uses.
+type lease struct {
+	Image  digest   `json:"image"`
+	Layers []string `json:"layers"` // keys, the topmost first
+	// Unknown is set where the record was damaged: any layer may be in use.
+	Unknown bool `json:"unknown,omitempty"`
+}
+
+// New checks a configuration and returns a Store for it. It has no effects.
+func New(cfg Config) (*Store, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Store{
+		cfg: cfg, ready: make(chan struct{}), over: make(chan struct{}),
+		unpackSlots: make(chan struct{}, cfg.UnpackJobs), disk: make(chan struct{}, 1), writes: make(chan struct{}, 1), purge: make(chan struct{}, 1), preloaded: make(chan struct{}),
+		images: map[digest]*record{}, tags: map[string]digest{}, layers: map[string]*layer{}, leases: map[string]*lease{},
+		flights: map[digest]*flight{}, lanes: map[string]*lane{}, changed: make(chan struct{}), partial: map[string]time.Time{},
+	}, nil
+}
+
+// Names below Config.RootDir.
+const (
+	imagesDir = "images"
+	leasesDir = "leases"
+	marksDir  = "preloaded"
+	layersDir = "layers"
+	ingestDir = "ingest"
+	trashDir  = "trash"
+	lockFile  = "lock"
+
+	treeDir  = "tree"
+	metaFile = "meta"
+	sumsFile = "sums"
+)
+
+func (s *Store) path(elements ...string) string {
+	return filepath.Join(append([]string{s.cfg.RootDir}, elements...)...)
+}
+
+// Run makes the directory ready, reads what is there, and works until ctx ends.
+// It is called once. An error before that means that the directory cannot be
+// used, as one that another Store has: its process is named.
+func (s *Store) Run(ctx context.Context) error {
+	defer close(s.over)
+	unlock, err := s.prepare()
+	if err != nil {
+		return fmt.Errorf("image: %w", err)
+	}
+	defer unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.base = ctx
+	if err := s.read(); err != nil {
+		return fmt.Errorf("image: %w", err)
+	}
+	s.dropStale(ctx)
+	close(s.ready)
+	defer s.work.Wait()
+	s.work.Go(func() {
+		defer close(s.preloaded)
+		s.preload(ctx)
+	})
+	s.collect(ctx)
+	tick := time.NewTicker(keepPartial)
+	defer tick.Stop()
+	for {
+		s.emptyTrash(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.purge:
+		case <-tick.C:
+			s.dropPartial()
+			s.collect(ctx)
+		}
+	}
+}
+
+// emptyDirs stand for layers that an image does not have: overlayfs mounts no
+// fewer than two read-only.
+var emptyDirs = []string{"empty/a", "empty/b"}
+
+// await waits until the store runs.
+func (s *Store) await(ctx context.Context) error {
+	select {
+	case <-s.ready:
+	case <-s.over:
+		return errClosed
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if s.base.Err() != nil {
+		return errClosed
+	}
+	return nil
+}
+
+// awaitPreloaded waits until the preloaded images have been read: one that is not
+// there before that may be among them.
+func (s *Store) awaitPreloaded(ctx context.Context) error {
+	select {
+	case <-s.preloaded:
+		return nil
+	case <-s.over:
+		return errClosed
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// prepare makes the directories, takes the lock and looks at the file system.
+func (s *Store) prepare() (unlock func(), err error) {
+	for _, d := range append([]string{"", layersDir, ingestDir, trashDir}, emptyDirs...) {
+		if err := os.MkdirAll(s.path(d), 0o700); err != nil {
+			return nil, err
+		}
+	}
+	for _, d := range emptyDirs {
+		if err := os.Chmod(s.path(d), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	fd, err := unix.Open(s.path(lockFile), unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: s.path(lockFile), Err: err}
+	}
+	f := os.NewFile(uintptr(fd), s.path(lockFile))
+	unlock = func() { _ = f.Close() }
+	if err := ownerlock.Take(f); err != nil {
+		unlock()
+		return nil, fmt.Errorf("%s: %w", s.cfg.RootDir, err)
+	}
+	if err := s.probe(); err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
+}
+
+// probe looks whether layers can be kept here.
+func (s *Store) probe() error {
+	dir, err := os.MkdirTemp(s.path(ingestDir), "probe-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	t, err := openTree(dir)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	if err := setOpaque(t.fd); err != nil {
+		return fmt.Errorf("%s cannot have trusted extended attributes: %w", s.cfg.RootDir, err)
+	}
+	if err := unix.Mknodat(t.fd, "whiteout", unix.S_IFCHR, 0); err != nil {
+		return fmt.Errorf("%s cannot have device files: %w", s.cfg.RootDir, err)
+	}
+	if _, err := openBeneath(t.fd, "none"); !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("kernel has no openat2, want 5.6 or later: %w", err)
+	}
+	return nil
+}
+
+// read learns what is there, and puts away what a crash left.
+func (s *Store) read() error {
+	if err := s.putAway(ingestDir); err != nil {
+		return err
+	}
+	if err := os.Mkdir(s.path(ingestDir), 0o700); err != nil {
+		return err
+	}
+	if err := s.readLayers(); err != nil {
+		return err
+	}
+	if err := s.readRecords(); err != nil {
+		return err
+	}
+	if err := s.readLeases(); err != nil {
+		return err
+	}
+	marks, err := checkpoint.Open(checkpoint.Config{Dir: s.path(marksDir), NoSync: true})
+	s.marks = marks
+	return err
+}
+
+func (s *Store) readLayers() error {
+	names, err := safefile.Names(s.path(layersDir), maxStored)
+	if err != nil {
+		return err
+	}
+	for _, key := range names {
+		b, err := safefile.ReadIn(s.path(layersDir, key), metaFile, 64<<10)
+		m, perr := parseMeta(b, key)
+		switch {
+		case err == nil && perr == nil:
+			s.layers[key] = &layer{layerMeta: *m, dir: s.path(layersDir, key), committed: true}
+		case err == nil, errors.Is(err, fs.ErrNotExist), errors.Is(err, safefile.ErrNotRegular), errors.Is(err, safefile.ErrTooLarge), errors.Is(err, unix.ENOTDIR):
+			s.cfg.Log.Warn("put away damaged layer", zap.String("layer", key), zap.Error(errors.Join(err, perr)))
+			if err := s.setLayerAside(filepath.Join(layersDir, key)); err != nil {
+				return err
+			}
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+func parseMeta(b []byte, key string) (*layerMeta, error) {
+	var m layerMeta
+	if err := json.Unmarshal(b, &m); err != nil {
+		return nil, err
+	}
+	if m.Key != key || m.Size < 0 || m.Entries < 0 || digest(digestPrefix+key).check() != nil {
+		return nil, errors.New("record is of another layer")
+	}
+	return &m, nil
+}
+
+func (s *Store) readRecords() (err error) {
+	s.records, err = checkpoint.Open(checkpoint.Config{Dir: s.path(imagesDir), OnCorrupt: func(key, aside string, err error) {
+		s.counters.records.Add(1)
+		s.cfg.Log.Warn("set aside damaged record of image", zap.String("image", key), zap.String("file", aside), zap.Error(err))
+	}})
+	if err != nil {
+		return err
+	}
+	keys, err := s.records.Keys()
+	if err != nil {
+		return err
+	}
+	for _, key := range keys[:min(len(keys), maxStored)] {
+		b, err := s.records.Read(key)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // damaged, and set aside
+		}
+		if err != nil {
+			s.hung = true
+			s.cfg.Log.Error("failed to read record of image", zap.String("image", key), zap.Error(err))
+			continue
+		}
+		r, err := parseRecord(b)
+		if err == nil && r.ID.hex() != key {
+			err = errors.New("record is of another image")
+		}
+		if err != nil {
+			if err := s.records.SetAside(key, err); err != nil {
+				s.cfg.Log.Error("failed to set aside record of image", zap.String("image", key), zap.Error(err))
+			}
+			continue
+		}
+		s.publish(r)
+	}
+	return nil
+}
+
+// parseRecord reads an image's record.
+func parseRecord(b []byte) (*record, error) {
+	var r record
+	if err := json.Unmarshal(b, &r); err != nil {
+		return nil, err
+	}
+	if err := r.ID.check(); err != nil {
+		return nil, err
+	}
+	if len(r.Layers) > maxLayers || len(r.Tags) > maxNames || len(r.Digests) > maxNames {
+		return nil, errors.New("record has too many layers or names")
+	}
+	for _, k := range r.Layers {
+		if err := digest(digestPrefix + k).check(); err != nil {
+			return nil, err
+		}
+	}
+	c, err := parseConfig(r.Config)
+	if err != nil {
+		return nil, err
+	}
+	if digestOf(r.Config) != r.ID {
+		return nil, errors.New("config is not the image's")
+	}
+	r.config = c
+	return &r, nil
+}
+
+func (s *Store) readLeases() (err error) {
+	s.leased, err = checkpoint.Open(checkpoint.Config{Dir: s.path(leasesDir), NoSync: true, OnCorrupt: func(key, aside string, err error) {
+		s.cfg.Log.Warn("set aside damaged record of lease", zap.String("owner", key), zap.String("file", aside), zap.Error(err))
+	}})
+	if err != nil {
+		return err
+	}
+	keys, err := s.leased.Keys()
+	if err != nil {
+		return err
+	}
+	for _, key := range keys[:min(len(keys), maxStored)] {
+		b, err := s.leased.Read(key)
+		l := &lease{}
+		if err == nil {
+			err = json.Unmarshal(b, l)
+		}
+		if err != nil {
+			// Whose layers these are is not known any more: none is collected
+			// until the owner lets go, also after the next start.
+			l = &lease{Unknown: true}
+			if b, merr := json.Marshal(l); merr == nil {
+				err = errors.Join(err, s.leased.Write(key, b))
+			}
+			s.counters.leases.Add(1)
+			s.cfg.Log.Warn("lost record of lease", zap.String("owner", key), zap.Error(err))
+		}
+		s.leases[key] = l
+	}
+	return nil
+}
+
+// publish has an image known. Names that other images have go to it, if its
+// claim is the later one. s.mu is held, or nobody else is there yet.
+func (s *Store) publish(r *record) {
+	s.images[r.ID] = r
+	for t, seq := range r.Tags {
+		s.seq = max(s.seq, seq)
+		old := s.images[s.tags[t]]
+		if old == nil || old.ID == r.ID || old.Tags[t] < seq {
+			s.tags[t] = r.ID
+		}
+	}
+}
+
+// tagsOf lists the names with tags that an image has. s.mu is held.
+func (s *Store) tagsOf(r *record) []string {
+	var out []string
+	for t := range r.Tags {
+		if s.tags[t] == r.ID {
+			out = append(out, t)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// whole reports whether all layers of an image are there. s.mu is held.
+func (s *Store) whole(r *record) bool {
+	for _, k := range r.Layers {
+		if l := s.layers[k]; l == nil || !l.committed {
+			return false
+		}
+	}
+	return true
+}
+
+// putAway moves a file or directory to the trash. One that is not there is no error.
+func (s *Store) putAway(name string) error {
+	err := os.Rename(s.path(name), s.path(trashDir, rand.Text()))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// emptyTrash removes what was put away.
+func (s *Store) emptyTrash(ctx context.Context) {
+	names, err := safefile.Names(s.path(trashDir), maxStored)
+	if err != nil && !errors.Is(err, safefile.ErrTooMany) {
+		s.cfg.Log.Warn("failed to list trash", zap.Error(err))
+	}
+	for _, n := range names {
+		if ctx.Err() != nil {
+			return
+		}
+		if err := os.RemoveAll(s.path(trashDir, n)); err != nil {
+			s.cfg.Log.Warn("failed to remove what is in the trash", zap.String("name", n), zap.Error(err))
+		}
+	}
+}
+
+// take waits for a token.
+func take(ctx context.Context, tokens chan struct{}) error {
+	select {
+	case tokens <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// space is an errFull when less than the reserve is left.
+func (s *Store) space() error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(s.cfg.RootDir, &st); err != nil {
+		return err
+	}
+	free := uint64(st.Bavail) * uint64(st.Bsize) //nolint:unconvert // not negative; 32 bits on some machines
+	if free < uint64(s.cfg.Reserve) || st.Files > 0 && st.Ffree < 1024 {
+		return fmt.Errorf("%w: %s has %d bytes and %d inodes left; want more than %d and 1024", errFull, s.cfg.RootDir, free, st.Ffree, s.cfg.Reserve)
+	}
+	return nil
+}

@@ -1,0 +1,180 @@
+//go:build linux
+
+package image
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"hash/maphash"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+// The list of a layer's files is made while they are written: for each its
+// size and CRC-32C. A file that comes again has the last line; a line may also
+// say that a name, and all below it, is gone.
+const (
+	sumFile byte = 1
+	sumGone byte = 2
+)
+
+// sumHead is how many bytes a line has before its path.
+const sumHead = 1 + 8 + 4 + 2
+
+type sumWriter struct{ *bufio.Writer }
+
+func newSumWriter(w io.Writer) *sumWriter { return &sumWriter{bufio.NewWriterSize(w, 16<<10)} }
+
+func (w *sumWriter) file(path string, size int64, sum uint32) error {
+	return w.line(sumFile, path, size, sum)
+}
+
+func (w *sumWriter) gone(path string) error { return w.line(sumGone, path, 0, 0) }
+
+func (w *sumWriter) line(kind byte, path string, size int64, sum uint32) error {
+	var head [sumHead]byte
+	head[0] = kind
+	binary.LittleEndian.PutUint64(head[1:], uint64(size))
+	binary.LittleEndian.PutUint32(head[9:], sum) //
+	binary.LittleEndian.PutUint16(head[13:], uint16(len(path)))
+	if _, err := w.Write(head[:]); err != nil {
+		return err
+	}
+	_, err := w.WriteString(path)
+	return err
+}
+
+// sumLine is a line as it is read.
+type sumLine struct {
+	kind byte
+	size int64
+	sum  uint32
+	path string
+}
+
+// readSums calls each for every line. A list that is cut or malformed is an error.
+func readSums(r io.Reader, each func(n int, l sumLine) error) error {
+	br := bufio.NewReaderSize(r, 64<<10)
+	for n := 0; ; n++ {
+		var head [sumHead]byte
+		if _, err := io.ReadFull(br, head[:]); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		l := sumLine{kind: head[0], size: int64(binary.LittleEndian.Uint64(head[1:])), sum: binary.LittleEndian.Uint32(head[9:])}
+		length := binary.LittleEndian.Uint16(head[13:])
+		if l.kind != sumFile && l.kind != sumGone || l.size < 0 || length == 0 || length > maxPath {
+			return errors.New("list of files is malformed")
+		}
+		path := make([]byte, length)
+		if _, err := io.ReadFull(br, path); err != nil {
+			return err
+		}
+		l.path = string(path)
+		if err := each(n, l); err != nil {
+			return err
+		}
+	}
+}
+
+// verify compares the files of a layer with their list. The first one that
+// differs is the error. stop is asked before each file.
+func verify(dir, list string, stop func() error) error {
+	f, err := safefile.Open(list)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	seed := maphash.MakeSeed()
+	last := map[uint64]int32{} // the last line of each path, which is not kept
+	type prefix struct {
+		path string
+		line int
+	}
+	var gone []prefix
+	if err := readSums(f, func(n int, l sumLine) error {
+		if n >= 1<<21 || len(gone) > 1<<20 {
+			return errors.New("list of files is malformed")
+		}
+		if l.kind == sumGone {
+			gone = append(gone, prefix{l.path, n})
+			delete(last, maphash.String(seed, l.path))
+			return nil
+		}
+		last[maphash.String(seed, l.path)] = int32(n)
+		return nil
+	}); err != nil {
+		return err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	t, err := openTree(dir)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	buf := make([]byte, 128<<10)
+	return readSums(f, func(n int, l sumLine) error {
+		if err := stop(); err != nil {
+			return err
+		}
+		if at, ok := last[maphash.String(seed, l.path)]; !ok || int(at) != n {
+			return nil
+		}
+		for _, g := range gone {
+			if g.line > n && strings.HasPrefix(l.path, g.path+"/") {
+				return nil
+			}
+		}
+		if err := t.compare(l, buf); err != nil {
+			return fmt.Errorf("%s: %w", shown(l.path), err)
+		}
+		return nil
+	})
+}
+
+func (t *tree) compare(l sumLine, buf []byte) error {
+	dir, base := split(l.path)
+	at, err := t.dir(dir)
+	if err != nil {
+		return err
+	}
+	st, err := stat(at, base)
+	if err != nil {
+		return err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size != l.size {
+		return fmt.Errorf("has %d bytes, mode %o; want a file of %d", st.Size, st.Mode, l.size)
+	}
+	fd, err := unix.Openat(at, base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), base)
+	defer func() { _ = f.Close() }()
+	var sum uint32
+	for {
+		n, err := f.Read(buf)
+		sum = crc32.Update(sum, castagnoli, buf[:n])
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if sum != l.sum {
+		return fmt.Errorf("sum is %08x, want %08x", sum, l.sum)
+	}
+	return nil
+}

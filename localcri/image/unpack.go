@@ -1,0 +1,648 @@
+//go:build linux
+
+package image
+
+import (
+	"archive/tar"
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// errLimit means that a layer is larger than allowed, in one way or another.
+var errLimit = errors.New("limit exceeded")
+
+// errFull means that the file system has less left than is to be left.
+var errFull = errors.New("no space left beside the reserve")
+
+// Bounds of what is remembered of a layer until its end.
+const (
+	maxRemembered = 16 << 20 // bytes of names
+	maxReplaced   = 1000     // directories that the archive itself replaces
+	maxXattr      = 64 << 10
+	maxSteps      = 1 << 20 // look-ups in the layers below
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// unpackLimits bound a layer.
+type unpackLimits struct {
+	bytes   int64        // of files
+	entries int64        // of the archive
+	space   func() error // an errFull when there is none left; asked now and then
+}
+
+// rootAttr is what an archive says of the layer's root.
+type rootAttr struct {
+	Mode uint32 `json:"mode"`
+	UID  int    `json:"uid"`
+	GID  int    `json:"gid"`
+}
+
+// unpacked is what became of an archive.
+type unpacked struct {
+	size       int64 // bytes of files
+	entries    int64
+	opaqueRoot bool
+	root       *rootAttr
+	implied    []string // directories whose owner and mode must come from below
+	links      []link   // hard links to what must come from below
+}
+
+// alone reports whether a layer is the same on whatever it lies.
+func (u *unpacked) alone() bool { return len(u.implied) == 0 && len(u.links) == 0 }
+
+type link struct{ name, target string }
+
+// unpacker makes a layer's tree out of an archive, in overlayfs's format.
+type unpacker struct {
+	tree
+	lim  unpackLimits
+	sums *sumWriter
+	buf  []byte
+
+	out        unpacked
+	implied    map[string]bool
+	remembered int
+	replaced   int
+	sinceSpace int64
+
+	times    *os.File // directories' times, given at the end
+	timesBuf *bufio.Writer
+}
+
+// unpack reads the whole of r into the directory dir, which is empty, and writes
+// the sums of the files to sums. scratch is the path of a file to make and remove.
+func unpack(ctx context.Context, dir, scratch string, r io.Reader, sums io.Writer, lim unpackLimits) (*unpacked, error) {
+	t, err := openTree(dir)
+	if err != nil {
+		return nil, err
+	}
+	times, err := os.OpenFile(scratch, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600) //nolint:forbidigo // made here, with O_EXCL
+	if err != nil {
+		t.Close()
+		return nil, err
+	}
+	u := &unpacker{
+		tree: *t, lim: lim, sums: newSumWriter(sums), buf: make([]byte, 128<<10),
+		implied: map[string]bool{}, times: times, timesBuf: bufio.NewWriterSize(times, 16<<10),
+	}
+	defer func() {
+		u.Close()
+		_ = times.Close()
+		_ = os.Remove(scratch)
+	}()
+	tr := tar.NewReader(r)
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, context.Cause(ctx)
+		}
+		h, err := tr.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read archive: %w", err)
+		}
+		if err := u.entry(h, tr); err != nil {
+			return nil, fmt.Errorf("unpack %s: %w", shown(h.Name), err)
+		}
+	}
+	if err := u.linkLate(); err != nil {
+		return nil, err
+	}
+	if err := u.setTimes(); err != nil {
+		return nil, err
+	}
+	if err := u.sums.Flush(); err != nil {
+		return nil, err
+	}
+	u.out.implied = slices.Sorted(maps.Keys(u.implied))
+	return &u.out, nil
+}
+
+func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
+	if u.out.entries++; u.out.entries > u.lim.entries {
+		return fmt.Errorf("%w: layer has more than %d entries", errLimit, u.lim.entries)
+	}
+	if err := u.spend(1 << 12); err != nil {
+		return err
+	}
+	d, path, err := classify(h)
+	if err != nil || d == ignore {
+		return err
+	}
+	if path == "." {
+		return u.rootEntry(d, h)
+	}
+	if d == opaque {
+		fd, err := u.makeDir(path)
+		if err != nil {
+			return err
+		}
+		return setOpaque(fd)
+	}
+	dir, base := split(path)
+	fd, err := u.makeDir(dir)
+	if err != nil {
+		return err
+	}
+	if d == whiteout {
+		return u.hide(fd, base)
+	}
+	return u.put(fd, path, base, h, r)
+}
+
+// spend counts what is written, and looks at the space that is left now and then.
+func (u *unpacker) spend(n int64) error {
+	if u.sinceSpace += n; u.sinceSpace < 32<<20 {
+		return nil
+	}
+	u.sinceSpace = 0
+	return u.lim.space()
+}
+
+func (u *unpacker) remember(n int) error {
+	if u.remembered += n + 32; u.remembered > maxRemembered {
+		return fmt.Errorf("%w: too many entries depend on the layers below", errLimit)
+	}
+	return nil
+}
+
+func (u *unpacker) rootEntry(d deed, h *tar.Header) error {
+	if d == opaque {
+		u.out.opaqueRoot = true
+		return setOpaque(u.fd)
+	}
+	if d == whiteout {
+		return errors.New("the root cannot be removed")
+	}
+	if err := u.own(u.fd, h); err != nil {
+		return err
+	}
+	u.out.root = &rootAttr{Mode: mode(h), UID: h.Uid, GID: h.Gid}
+	return u.laterTime(".", h.ModTime)
+}
+
+func mode(h *tar.Header) uint32 { return uint32(h.Mode) & 0o7777 }
+
+// makeDir opens a directory. What is missing on the way is made: its owner and
+// mode must come from the layers below.
+func (u *unpacker) makeDir(path string) (int, error) {
+	fd, err := u.dir(path)
+	if err == nil {
+		return fd, nil
+	}
+	if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP) {
+		return -1, err
+	}
+	at, done := u.fd, ""
+	for e := range strings.SplitSeq(path, "/") {
+		done = strings.TrimPrefix(done+"/"+e, "/")
+		next, err := u.step(at, e, done)
+		if at != u.fd {
+			_ = unix.Close(at)
+		}
+		if err != nil {
+			return -1, err
+		}
+		at = next
+	}
+	u.forget()
+	u.at, u.atFD = path, at
+	return at, nil
+}
+
+// step opens an element of a path, or makes it.
+func (u *unpacker) step(at int, base, path string) (int, error) {
+	fd, err := openBeneath(at, base)
+	if err == nil {
+		return fd, nil
+	}
+	fresh := false
+	if !errors.Is(err, unix.ENOENT) {
+		st, serr := stat(at, base)
+		if serr != nil {
+			return -1, serr
+		}
+		if !isWhiteout(&st) {
+			return -1, fmt.Errorf("%s is on its way, and no directory", shown(path))
+		}
+		if err := unix.Unlinkat(at, base, 0); err != nil {
+			return -1, err
+		}
+		fresh = true
+	}
+	if err := unix.Mkdirat(at, base, 0o755); err != nil {
+		return -1, err
+	}
+	if fd, err = openBeneath(at, base); err != nil {
+		return -1, err
+	}
+	if err := unix.Fchmod(fd, 0o755); err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	if fresh {
+		err = setOpaque(fd)
+	} else if !u.implied[path] {
+		u.implied[path] = true
+		err = u.remember(len(path))
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// hide makes a whiteout. What the layer itself has of that name stays.
+func (u *unpacker) hide(fd int, base string) error {
+	st, err := stat(fd, base)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return unix.Mknodat(fd, base, unix.S_IFCHR, 0)
+	case err != nil:
+		return err
+	case isDir(&st):
+		d, err := openBeneath(fd, base)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = unix.Close(d) }()
+		return setOpaque(d)
+	}
+	return nil
+}
+
+// clear makes room for an entry that is no directory.
+func (u *unpacker) clear(fd int, path, base string) error {
+	st, err := stat(fd, base)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if isDir(&st) {
+		if u.replaced++; u.replaced > maxReplaced {
+			return fmt.Errorf("%w: layer replaces more than %d directories of its own", errLimit, maxReplaced)
+		}
+		held, err := unix.Dup(fd)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = unix.Close(held) }()
+		if err := u.remove(held, base); err != nil {
+			return err
+		}
+		if u.at == path || strings.HasPrefix(u.at, path+"/") {
+			u.forget()
+		}
+	} else if err := unix.Unlinkat(fd, base, 0); err != nil {
+		return err
+	}
+	delete(u.implied, path)
+	return u.sums.gone(path)
+}
+
+func (u *unpacker) put(fd int, path, base string, h *tar.Header, r io.Reader) error {
+	if h.Uid < 0 || h.Gid < 0 || int64(h.Uid) >= 1<<32-1 || int64(h.Gid) >= 1<<32-1 {
+		return fmt.Errorf("owner %d:%d; want 0 to %d", h.Uid, h.Gid, int64(1<<32-2))
+	}
+	if h.Typeflag == tar.TypeDir {
+		return u.putDir(fd, path, base, h)
+	}
+	if h.Typeflag == tar.TypeLink {
+		return u.putLink(fd, path, base, h)
+	}
+	if err := u.clear(fd, path, base); err != nil {
+		return err
+	}
+	switch h.Typeflag {
+	case tar.TypeReg, tar.TypeRegA, tar.TypeGNUSparse: //nolint:staticcheck // old archives have it
+		return u.putFile(fd, path, base, h, r)
+	case tar.TypeSymlink:
+		if err := unix.Symlinkat(h.Linkname, fd, base); err != nil {
+			return err
+		}
+	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
+		if err := u.putNode(fd, base, h); err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("entries of type %q are not supported", h.Typeflag)
+	}
+	return u.ownAt(fd, base, h)
+}
+
+func (u *unpacker) putDir(fd int, path, base string, h *tar.Header) error {
+	hidden := false
+	if err := unix.Mkdirat(fd, base, 0o700); errors.Is(err, unix.EEXIST) {
+		st, err := stat(fd, base)
+		if err != nil {
+			return err
+		}
+		if !isDir(&st) {
+			hidden = isWhiteout(&st)
+			if err := u.clear(fd, path, base); err != nil {
+				return err
+			}
+			if err := unix.Mkdirat(fd, base, 0o700); err != nil {
+				return err
+			}
+		}
+	} else if err != nil {
+		return err
+	}
+	d, err := openBeneath(fd, base)
+	if err != nil {
+		return err
+	}
+	u.forget()
+	u.at, u.atFD = path, d // most likely its entries follow
+	delete(u.implied, path)
+	if err := u.own(d, h); err != nil {
+		return err
+	}
+	if hidden {
+		if err := setOpaque(d); err != nil {
+			return err
+		}
+	}
+	return u.laterTime(path, h.ModTime)
+}
+
+func (u *unpacker) putFile(fd int, path, base string, h *tar.Header, r io.Reader) error {
+	if h.Size < 0 || h.Size > u.lim.bytes-u.out.size {
+		return fmt.Errorf("%w: files have more than %d bytes", errLimit, u.lim.bytes)
+	}
+	f, err := unix.Openat(fd, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	sum, n, err := u.copy(f, r)
+	if err == nil && n != h.Size {
+		err = io.ErrUnexpectedEOF
+	}
+	if err == nil {
+		err = u.own(f, h)
+	}
+	if err = errors.Join(err, unix.Close(f)); err != nil {
+		return err
+	}
+	u.out.size += n
+	if err := u.sums.file(path, n, sum); err != nil {
+		return err
+	}
+	return setTime(fd, base, h.ModTime)
+}
+
+// copy writes what r has into a file.
+func (u *unpacker) copy(f int, r io.Reader) (sum uint32, n int64, err error) {
+	for {
+		m, rerr := r.Read(u.buf)
+		if n+int64(m) > u.lim.bytes-u.out.size {
+			return 0, n, fmt.Errorf("%w: files have more than %d bytes", errLimit, u.lim.bytes)
+		}
+		sum = crc32.Update(sum, castagnoli, u.buf[:m])
+		n += int64(m)
+		for b := u.buf[:m]; len(b) > 0; {
+			w, err := unix.Write(f, b)
+			if errors.Is(err, unix.EINTR) {
+				continue
+			}
+			if err != nil {
+				return 0, n, err
+			}
+			b = b[w:]
+		}
+		if err := u.spend(int64(m)); err != nil {
+			return 0, n, err
+		}
+		if errors.Is(rerr, io.EOF) {
+			return sum, n, nil
+		}
+		if rerr != nil {
+			return 0, n, rerr
+		}
+	}
+}
+
+func (u *unpacker) putNode(fd int, base string, h *tar.Header) error {
+	kind, dev := uint32(unix.S_IFIFO), 0
+	if h.Typeflag != tar.TypeFifo {
+		if h.Devmajor < 0 || h.Devmajor >= 1<<12 || h.Devminor < 0 || h.Devminor >= 1<<20 {
+			return fmt.Errorf("device %d:%d; want at most %d:%d", h.Devmajor, h.Devminor, 1<<12-1, 1<<20-1)
+		}
+		dev = int(unix.Mkdev(uint32(h.Devmajor), uint32(h.Devminor)))
+		kind = unix.S_IFCHR
+		if h.Typeflag == tar.TypeBlock {
+			kind = unix.S_IFBLK
+		}
+	}
+	return unix.Mknodat(fd, base, kind|mode(h), dev)
+}
+
+// putLink makes a hard link. What is not there yet may come later in the archive
+// or be in a layer below: that shows at the end.
+func (u *unpacker) putLink(fd int, path, base string, h *tar.Header) error {
+	target, err := cleanName(h.Linkname, false)
+	if err != nil {
+		return fmt.Errorf("hard link: %w", err)
+	}
+	if target == path {
+		return nil
+	}
+	held, err := unix.Dup(fd) // the look at the target may close it
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(held) }()
+	done, err := u.linkTo(held, path, base, target)
+	if err != nil || done {
+		return err
+	}
+	u.out.links = append(u.out.links, link{path, target})
+	return u.remember(len(path) + len(target))
+}
+
+// linkTo makes a hard link, if its target is there.
+func (u *unpacker) linkTo(fd int, path, base, target string) (done bool, err error) {
+	dir, name := split(target)
+	from, err := u.dir(dir)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("hard link to %s: %w", shown(target), err)
+	}
+	st, err := stat(from, name)
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return false, nil
+	case err != nil:
+		return false, err
+	case isWhiteout(&st):
+		return false, fmt.Errorf("hard link to %s, which the layer removes", shown(target))
+	case isDir(&st):
+		return false, fmt.Errorf("hard link to the directory %s", shown(target))
+	}
+	held, err := unix.Dup(from)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = unix.Close(held) }()
+	if err := u.clear(fd, path, base); err != nil {
+		return false, err
+	}
+	return true, unix.Linkat(held, name, fd, base, 0)
+}
+
+// linkLate makes the links whose targets came after them.
+func (u *unpacker) linkLate() error {
+	var left []link
+	for _, l := range u.out.links {
+		dir, base := split(l.name)
+		fd, err := u.dir(dir)
+		if err != nil {
+			continue // a later entry took the place of its directory
+		}
+		if st, err := stat(fd, base); err == nil && !isWhiteout(&st) {
+			continue // or its own
+		}
+		held, err := unix.Dup(fd)
+		if err != nil {
+			return err
+		}
+		done, err := u.linkTo(held, l.name, base, l.target)
+		_ = unix.Close(held)
+		if err != nil {
+			return err
+		}
+		if !done {
+			left = append(left, l)
+		}
+	}
+	u.out.links = left
+	return nil
+}
+
+// own gives an open file its owner, mode and attributes. The mode comes after
+// the owner: a change of owner takes setuid away.
+func (u *unpacker) own(fd int, h *tar.Header) error {
+	if h.Uid < 0 || h.Gid < 0 || int64(h.Uid) >= 1<<32-1 || int64(h.Gid) >= 1<<32-1 {
+		return fmt.Errorf("owner %d:%d; want 0 to %d", h.Uid, h.Gid, int64(1<<32-2))
+	}
+	if err := unix.Fchown(fd, h.Uid, h.Gid); err != nil {
+		return err
+	}
+	if err := unix.Fchmod(fd, mode(h)); err != nil {
+		return err
+	}
+	return eachXattr(h, func(name string, value []byte) error { return unix.Fsetxattr(fd, name, value, 0) })
+}
+
+// ownAt is own for what cannot be opened.
+func (u *unpacker) ownAt(fd int, base string, h *tar.Header) error {
+	if err := unix.Fchownat(fd, base, h.Uid, h.Gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return err
+	}
+	if h.Typeflag != tar.TypeSymlink {
+		// It was made just now, by us, as what it is: no link.
+		if err := unix.Fchmodat(fd, base, mode(h), 0); err != nil {
+			return err
+		}
+	}
+	if err := eachXattr(h, func(name string, value []byte) error {
+		return unix.Lsetxattr(byFD(fd, base), name, value, 0)
+	}); err != nil {
+		return err
+	}
+	return setTime(fd, base, h.ModTime)
+}
+
+func eachXattr(h *tar.Header, set func(name string, value []byte) error) error {
+	for key, value := range h.PAXRecords {
+		name, ok := strings.CutPrefix(key, "SCHILY.xattr.")
+		if !ok || !keepsXattr(name) {
+			continue
+		}
+		if len(value) > maxXattr {
+			return fmt.Errorf("%w: attribute %s has %d bytes; want at most %d", errLimit, shown(name), len(value), maxXattr)
+		}
+		err := set(name, []byte(value))
+		if err != nil && !errors.Is(err, unix.ENOTSUP) && !errors.Is(err, unix.EPERM) {
+			return fmt.Errorf("set attribute %s: %w", shown(name), err)
+		}
+	}
+	return nil
+}
+
+func setTime(fd int, base string, t time.Time) error {
+	ts := unix.Timespec{Sec: t.Unix(), Nsec: int64(t.Nanosecond())}
+	return unix.UtimesNanoAt(fd, base, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// laterTime has a directory's time set at the end: its entries change it.
+func (u *unpacker) laterTime(path string, t time.Time) error {
+	var head [18]byte
+	binary.LittleEndian.PutUint64(head[0:], uint64(t.Unix()))
+	binary.LittleEndian.PutUint64(head[8:], uint64(t.Nanosecond()))
+	binary.LittleEndian.PutUint16(head[16:], uint16(len(path)))
+	if _, err := u.timesBuf.Write(head[:]); err != nil {
+		return err
+	}
+	_, err := u.timesBuf.WriteString(path)
+	return err
+}
+
+func (u *unpacker) setTimes() error {
+	if err := u.timesBuf.Flush(); err != nil {
+		return err
+	}
+	if _, err := u.times.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	r := bufio.NewReaderSize(u.times, 16<<10)
+	for {
+		var head [18]byte
+		if _, err := io.ReadFull(r, head[:]); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		path := make([]byte, binary.LittleEndian.Uint16(head[16:]))
+		if _, err := io.ReadFull(r, path); err != nil {
+			return err
+		}
+		t := time.Unix(int64(binary.LittleEndian.Uint64(head[0:])), int64(binary.LittleEndian.Uint64(head[8:])))
+		if string(path) == "." {
+			if err := setTime(unix.AT_FDCWD, u.path, t); err != nil {
+				return err
+			}
+			continue
+		}
+		dir, base := split(string(path))
+		fd, err := u.dir(dir)
+		if err != nil {
+			continue // replaced by something else meanwhile
+		}
+		if st, err := stat(fd, base); err == nil && isDir(&st) {
+			if err := setTime(fd, base, t); err != nil {
+				return err
+			}
+		}
+	}
+}

@@ -1,0 +1,452 @@
+//go:build linux
+
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// unpackTo unpacks an archive into a new directory. Beside it is a file that no
+// archive may touch.
+func unpackTo(t testing.TB, r io.Reader, lim unpackLimits) (root string, sums *bytes.Buffer, out *unpacked, err error) {
+	t.Helper()
+	needRoot(t)
+	top := t.TempDir()
+	root = filepath.Join(top, "tree")
+	must(t, os.Mkdir(root, 0o755))
+	must(t, os.WriteFile(filepath.Join(top, "secret"), []byte("secret"), 0o600))
+	if lim.bytes == 0 {
+		lim.bytes = 1 << 30
+	}
+	if lim.entries == 0 {
+		lim.entries = 1000
+	}
+	lim.space = func() error { return nil }
+	sums = &bytes.Buffer{}
+	out, err = unpack(context.Background(), root, filepath.Join(top, "times"), r, sums, lim)
+	if b, rerr := os.ReadFile(filepath.Join(top, "secret")); rerr != nil || string(b) != "secret" {
+		t.Errorf("the file outside is %q, %v", b, rerr)
+	}
+	names, rerr := os.ReadDir(top)
+	must(t, rerr)
+	if len(names) != 2 {
+		t.Errorf("there are %v beside the tree", names)
+	}
+	return root, sums, out, err
+}
+
+// look lists a tree: what each name is.
+func look(t testing.TB, root string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	must(t, filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(root, path)
+		var st unix.Stat_t
+		if err := unix.Lstat(path, &st); err != nil {
+			return err
+		}
+		switch {
+		case isWhiteout(&st):
+			out[rel] = "whiteout"
+		case d.IsDir():
+			out[rel] = "dir"
+			if b := make([]byte, 9); true {
+				if n, err := unix.Lgetxattr(path, opaqueXattr, b); err == nil && string(b[:n]) == "y" {
+					out[rel] = "opaque"
+				}
+			}
+		case d.Type()&os.ModeSymlink != 0:
+			to, _ := os.Readlink(path)
+			out[rel] = "-> " + to
+		case d.Type().IsRegular():
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			out[rel] = string(b)
+		default:
+			out[rel] = d.Type().String()
+		}
+		return nil
+	}))
+	delete(out, ".")
+	return out
+}
+
+// A layer that wants out of its directory, or to be what it is not, is refused,
+// and nothing outside is touched.
+func TestHostileLayersAreRefused(t *testing.T) {
+	for name, entries := range map[string][]entry{
+		"parent":                          {file("../secret", "x")},
+		"parent inside":                   {dir("a"), file("a/../../secret", "x")},
+		"absolute":                        {file("/secret", "x")},
+		"empty name":                      {file("", "x")},
+		"file at the root":                {file(".", "x")},
+		"link, then file through it":      {symlink("a", ".."), file("a/secret", "x")},
+		"absolute link, then file":        {symlink("a", "/etc"), file("a/passwd", "x")},
+		"link, then directory through it": {symlink("a", "/etc"), dir("a/b")},
+		"link, then whiteout through it":  {symlink("a", ".."), file("a/.wh.secret", "")},
+		"link, then opaque through it":    {symlink("a", ".."), file("a/.wh..wh..opq", "")},
+		"hard link to what is outside":    {hardlink("a", "../secret")},
+		"hard link to an absolute name":   {hardlink("a", "/etc/shadow")},
+		"hard link through a link":        {symlink("a", ".."), hardlink("b", "a/secret")},
+		"hard link to a directory":        {dir("a"), hardlink("b", "a")},
+		"whiteout of the directory":       {file(".wh..", "")},
+		"whiteout of its parent":          {file(".wh...", "")},
+		"whiteout of nothing":             {file(".wh.", "")},
+		"below a whiteout":                {file(".wh.a/b", "")},
+		"below a file":                    {file("a", ""), file("a/b", "")},
+		"long name":                       {file(strings.Repeat("a", 256), "")},
+		"deep":                            {file(strings.Repeat("a/", maxDepth)+"b", "")},
+		"unknown type":                    {{Header: tar.Header{Name: "a", Typeflag: 'Z'}}},
+		"device of a large number":        {{Header: tar.Header{Name: "a", Typeflag: tar.TypeChar, Devmajor: 1 << 13}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, _, out, err := unpackTo(t, bytes.NewReader(archive(t, entries...)), unpackLimits{})
+			if err == nil && out.alone() {
+				t.Errorf("unpacked: %v", look(t, root))
+			}
+			if err == nil { // what it wants may be below: it is not
+				err = complete(root, io.Discard, out, nil, unpackLimits{bytes: 1, space: func() error { return nil }})
+			}
+			if err == nil {
+				t.Errorf("unpacked: %v", look(t, root))
+			}
+		})
+	}
+}
+
+// Layers that are larger than allowed end at the limit.
+func TestLargeLayersEndAtTheLimit(t *testing.T) {
+	many := make([]entry, 20)
+	for i := range many {
+		many[i] = file(fmt.Sprint("f", i), "")
+	}
+	var implied []entry
+	for i := range 1000 {
+		implied = append(implied, file(strings.Repeat(fmt.Sprintf("%05d%0240d/", i, 0), 12)+"f", ""))
+	}
+	for name, c := range map[string]struct {
+		entries []entry
+		lim     unpackLimits
+	}{
+		"entries":             {many, unpackLimits{entries: 19}},
+		"bytes of a file":     {[]entry{file("a", strings.Repeat("x", 100))}, unpackLimits{bytes: 99}},
+		"bytes of all files":  {[]entry{file("a", strings.Repeat("x", 60)), file("b", strings.Repeat("x", 60))}, unpackLimits{bytes: 100}},
+		"one name many times": {[]entry{file("a", strings.Repeat("x", 60)), file("a", strings.Repeat("x", 60))}, unpackLimits{bytes: 100}},
+		"names to remember":   {implied, unpackLimits{entries: 10000}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if testing.Short() && name == "names to remember" {
+				t.Skip("makes many directories; left out with -short")
+			}
+			if _, _, _, err := unpackTo(t, bytes.NewReader(archive(t, c.entries...)), c.lim); !errors.Is(err, errLimit) {
+				t.Errorf("%v, want errLimit", err)
+			}
+		})
+	}
+}
+
+// A sparse file of an archive of a few bytes can have as many as it says.
+func TestSparseBombIsRefused(t *testing.T) {
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	must(t, w.WriteHeader(&tar.Header{Name: "GNUSparseFile.0/a", Typeflag: tar.TypeReg, Format: tar.FormatPAX, Size: 6, PAXRecords: map[string]string{"X.Y": "z"}}))
+	_, err := w.Write([]byte("0\n0\n0\n"))
+	must(t, err)
+	must(t, w.Close())
+	// The writer does not write sparse files: put the records of one in place.
+	raw := bytes.Replace(b.Bytes(), []byte("9 X.Y=z\n"), []byte("9 X.Y=z\n"), 1)
+	if _, _, _, err := unpackTo(t, bytes.NewReader(raw), unpackLimits{bytes: 1 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	old := make([]byte, 512+512)
+	copy(old, "a")
+	copy(old[100:], "0000644\x00")
+	copy(old[108:], "0000000\x00")
+	copy(old[116:], "0000000\x00")
+	copy(old[124:], "00000000001\x00") // stored
+	copy(old[136:], "00000000000\x00")
+	old[156] = 'S'
+	copy(old[257:], "ustar  \x00")
+	copy(old[386:], "77777777776\x00")    // where the one stored byte is
+	copy(old[386+12:], "00000000001\x00") //
+	copy(old[483:], "77777777777\x00")    // the size that it has
+	sum := 8 * 32                         //
+	for i, c := range old[:512] {         //
+		if i < 148 || i >= 156 {
+			sum += int(c)
+		}
+	}
+	copy(old[148:], fmt.Sprintf("%06o\x00 ", sum))
+	raw = append(old, make([]byte, 1024)...)
+	if _, _, _, err := unpackTo(t, bytes.NewReader(raw), unpackLimits{bytes: 1 << 20}); !errors.Is(err, errLimit) {
+		t.Errorf("%v, want errLimit", err)
+	}
+}
+
+// What a layer says in whatever order becomes what overlayfs understands.
+func TestUnpack(t *testing.T) {
+	for name, c := range map[string]struct {
+		entries []entry
+		want    map[string]string
+		depends bool // on the layers below
+	}{
+		"plain": {[]entry{dir("."), dir("a"), file("./a/f", "x"), symlink("a/l", "/etc/passwd"), hardlink("h", "a/f")},
+			map[string]string{"a": "dir", "a/f": "x", "a/l": "-> /etc/passwd", "h": "x"}, false},
+		"empty":                               {nil, map[string]string{}, false},
+		"whiteout":                            {[]entry{file(".wh.f", "")}, map[string]string{"f": "whiteout"}, false},
+		"whiteout below":                      {[]entry{dir("a"), file("a/.wh.f", "")}, map[string]string{"a": "dir", "a/f": "whiteout"}, false},
+		"whiteout, then file":                 {[]entry{file(".wh.f", ""), file("f", "x")}, map[string]string{"f": "x"}, false},
+		"file, then whiteout":                 {[]entry{file("f", "x"), file(".wh.f", "")}, map[string]string{"f": "x"}, false},
+		"whiteout, then directory":            {[]entry{file(".wh.d", ""), dir("d"), file("d/f", "x")}, map[string]string{"d": "opaque", "d/f": "x"}, false},
+		"directory, then whiteout":            {[]entry{dir("d"), file("d/f", "x"), file(".wh.d", "")}, map[string]string{"d": "opaque", "d/f": "x"}, false},
+		"whiteout, then implied directory":    {[]entry{file(".wh.d", ""), file("d/f", "x")}, map[string]string{"d": "opaque", "d/f": "x"}, false},
+		"opaque first":                        {[]entry{dir("d"), file("d/.wh..wh..opq", ""), file("d/f", "x")}, map[string]string{"d": "opaque", "d/f": "x"}, false},
+		"opaque last":                         {[]entry{dir("d"), file("d/f", "x"), file("d/.wh..wh..opq", "")}, map[string]string{"d": "opaque", "d/f": "x"}, false},
+		"opaque before its directory":         {[]entry{file("d/.wh..wh..opq", ""), dir("d"), file("d/f", "x")}, map[string]string{"d": "opaque", "d/f": "x"}, false},
+		"bookkeeping of aufs":                 {[]entry{file(".wh..wh.plnk/a", "x"), file(".wh..wh.aufs", "x")}, map[string]string{}, false},
+		"directory replaced by file":          {[]entry{dir("d"), file("d/f", "x"), file("d", "y")}, map[string]string{"d": "y"}, false},
+		"and back":                            {[]entry{dir("d"), file("d/f", "x"), file("d", "y"), dir("d"), file("d/g", "z")}, map[string]string{"d": "dir", "d/g": "z"}, false},
+		"link replaced by directory":          {[]entry{symlink("d", "/etc"), dir("d"), file("d/passwd", "x")}, map[string]string{"d": "dir", "d/passwd": "x"}, false},
+		"file twice":                          {[]entry{file("f", "x"), file("f", "y")}, map[string]string{"f": "y"}, false},
+		"file through its own hard link":      {[]entry{file("f", "x"), hardlink("h", "f"), file("f", "y")}, map[string]string{"f": "y", "h": "x"}, false},
+		"hard link before its target":         {[]entry{hardlink("h", "f"), file("f", "x")}, map[string]string{"f": "x", "h": "x"}, false},
+		"hard link to itself":                 {[]entry{file("f", "x"), hardlink("f", "f")}, map[string]string{"f": "x"}, false},
+		"hard link to a link, not through":    {[]entry{symlink("l", "/etc/shadow"), hardlink("h", "l")}, map[string]string{"l": "-> /etc/shadow", "h": "-> /etc/shadow"}, false},
+		"implied directories":                 {[]entry{file("a/b/f", "x")}, map[string]string{"a": "dir", "a/b": "dir", "a/b/f": "x"}, true},
+		"implied, then said":                  {[]entry{file("a/b/f", "x"), dir("a"), dir("a/b")}, map[string]string{"a": "dir", "a/b": "dir", "a/b/f": "x"}, false},
+		"hard link to what is below":          {[]entry{hardlink("h", "f")}, map[string]string{}, true},
+		"hard link that a file takes":         {[]entry{hardlink("h", "f"), file("h", "x")}, map[string]string{"h": "x"}, false},
+		"pipe":                                {[]entry{{Header: tar.Header{Name: "p", Typeflag: tar.TypeFifo, Mode: 0o600}}}, map[string]string{"p": "p---------"}, false},
+		"device":                              {[]entry{{Header: tar.Header{Name: "d", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}}}, map[string]string{"d": "Dc---------"}, false},
+		"whiteout made by a device of 0 to 0": {[]entry{{Header: tar.Header{Name: "d", Typeflag: tar.TypeChar}}}, map[string]string{"d": "whiteout"}, false},
+		"root called /":                       {[]entry{{Header: tar.Header{Name: "/", Typeflag: tar.TypeDir, Mode: 0o700}}}, map[string]string{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, _, out, err := unpackTo(t, bytes.NewReader(archive(t, c.entries...)), unpackLimits{})
+			must(t, err)
+			if got := look(t, root); !equal(got, c.want) {
+				t.Errorf("%v, want %v", got, c.want)
+			}
+			if out.alone() == c.depends {
+				t.Errorf("depends on the layers below: %t (%v, %v)", c.depends, out.implied, out.links)
+			}
+		})
+	}
+}
+
+func equal(a, b map[string]string) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(sortedKeys(a), func(k string) bool { return a[k] != b[k] })
+}
+
+// Owners, modes, times and attributes are kept, directories' times though entries
+// come after them; attributes that overlayfs would obey are not.
+func TestUnpackKeepsWhatFilesAre(t *testing.T) {
+	f := file("d/f", "x")
+	f.Mode, f.Uid, f.Gid = 0o6755, 12, 34
+	f.PAXRecords = map[string]string{
+		"SCHILY.xattr.user.a": "b", "SCHILY.xattr.trusted.overlay.redirect": "/etc", "SCHILY.xattr.user.overlay.opaque": "y",
+		"SCHILY.xattr.trusted.overlay.metacopy": "", "SCHILY.xattr.security.selinux": "x", "SCHILY.xattr.trusted.x": "y",
+	}
+	d := dir("d")
+	d.Mode, d.Uid = 0o1777, 7
+	d.PAXRecords = map[string]string{"SCHILY.xattr.trusted.overlay.opaque": "y", "SCHILY.xattr.trusted.overlay.redirect": "/etc"}
+	l := symlink("d/l", "f")
+	l.Uid = 9
+	rootEntry := dir(".")
+	rootEntry.Mode, rootEntry.Uid = 0o711, 5
+	root, _, out, err := unpackTo(t, bytes.NewReader(archive(t, rootEntry, d, f, l)), unpackLimits{})
+	must(t, err)
+	var st unix.Stat_t
+	for path, want := range map[string][4]int64{
+		"d": {0o1777, 7, 0, 2000}, "d/f": {0o6755, 12, 34, 1000}, "d/l": {0o777, 9, 0, 0}, ".": {0o711, 5, 0, 2000},
+	} {
+		must(t, unix.Lstat(filepath.Join(root, path), &st))
+		if got := [4]int64{int64(st.Mode & 0o7777), int64(st.Uid), int64(st.Gid), st.Mtim.Sec}; got != want && path != "d/l" || got[1] != want[1] {
+			t.Errorf("%s is %v, want %v", path, got, want)
+		}
+	}
+	if out.root == nil || *out.root != (rootAttr{0o711, 5, 0}) {
+		t.Errorf("root %v", out.root)
+	}
+	for path, want := range map[string]string{"d": "", "d/f": "user.a\x00"} {
+		b := make([]byte, 1000)
+		n, err := unix.Llistxattr(filepath.Join(root, path), b)
+		must(t, err)
+		if string(b[:n]) != want {
+			t.Errorf("%s has the attributes %q, want %q", path, b[:n], want)
+		}
+	}
+}
+
+// A layer gets from those below what its archive leaves open.
+func TestCompleteTakesFromBelow(t *testing.T) {
+	a := dir("a")
+	a.Mode, a.Uid = 0o700, 5
+	bottom := archive(t, a, dir("a/b"), file("a/f", "below"), symlink("l", "a"), dir("gone"), file("gone/f", "x"))
+	middle := archive(t, file(".wh.gone", ""))
+	top := archive(t, file("a/new", "x"), hardlink("h", "a/f"), file("gone/new", "x"), file("l/new", "x"))
+	var trees []string
+	for _, b := range [][]byte{bottom, middle} {
+		root, _, _, err := unpackTo(t, bytes.NewReader(b), unpackLimits{})
+		must(t, err)
+		trees = append([]string{root}, trees...)
+	}
+	root, sums, out, err := unpackTo(t, bytes.NewReader(top), unpackLimits{})
+	must(t, err)
+	must(t, complete(root, sums, out, trees, unpackLimits{bytes: 1 << 20, space: func() error { return nil }}))
+	want := map[string]string{"a": "dir", "a/new": "x", "a/f": "below", "h": "below", "gone": "dir", "gone/new": "x", "l": "dir", "l/new": "x"}
+	if got := look(t, root); !equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	var st unix.Stat_t
+	must(t, unix.Lstat(filepath.Join(root, "a"), &st))
+	if st.Mode&0o7777 != 0o700 || st.Uid != 5 {
+		t.Errorf("a is of %d with mode %o, want 5 and 700 from below", st.Uid, st.Mode)
+	}
+	must(t, unix.Lstat(filepath.Join(root, "gone"), &st))
+	if st.Mode&0o7777 != 0o755 {
+		t.Errorf("gone has mode %o: a whiteout hides the one below", st.Mode)
+	}
+	_, _, out, err = unpackTo(t, bytes.NewReader(archive(t, hardlink("h", "gone/f"))), unpackLimits{})
+	must(t, err)
+	if err := complete(t.TempDir(), sums, out, trees, unpackLimits{bytes: 1, space: func() error { return nil }}); err == nil {
+		t.Error("a link to what a layer between removes was made")
+	}
+	list := filepath.Join(t.TempDir(), "sums")
+	must(t, os.WriteFile(list, sums.Bytes(), 0o600))
+	must(t, verify(root, list, func() error { return nil }))
+}
+
+// The list of files finds what a disk has lost.
+func TestVerifyFindsDamage(t *testing.T) {
+	root, sums, _, err := unpackTo(t, bytes.NewReader(archive(t, dir("a"), file("a/f", "old"), file("a", "z"), dir("a"), file("a/f", "text"), file("a/f", "last"), file("g", ""))), unpackLimits{})
+	must(t, err)
+	list := filepath.Join(t.TempDir(), "sums")
+	must(t, os.WriteFile(list, sums.Bytes(), 0o600))
+	check := func() error { return verify(root, list, func() error { return nil }) }
+	must(t, check())
+	f := filepath.Join(root, "a/f")
+	for name, hurt := range map[string]func() error{
+		"content": func() error { return os.WriteFile(f, []byte("lost"), 0o600) },
+		"size":    func() error { return os.Truncate(f, 0) },
+		"gone":    func() error { return os.Remove(f) },
+		"link":    func() error { return os.Symlink("/etc/passwd", f) },
+		"pipe":    func() error { return unix.Mkfifo(f, 0o600) },
+	} {
+		must(t, os.RemoveAll(f))
+		must(t, os.WriteFile(f, []byte("last"), 0o600))
+		must(t, check())
+		if name == "link" || name == "pipe" {
+			must(t, os.Remove(f))
+		}
+		must(t, hurt())
+		if check() == nil {
+			t.Errorf("%s: not found", name)
+		}
+	}
+	must(t, os.WriteFile(list, sums.Bytes()[:sums.Len()-1], 0o600))
+	if check() == nil {
+		t.Error("a list that is cut was taken")
+	}
+}
+
+// zeros are an archive of one file of n bytes, in pieces of a megabyte.
+type zeros struct {
+	head []byte
+	left int64
+}
+
+func (z *zeros) Read(p []byte) (int, error) {
+	if len(z.head) > 0 {
+		n := copy(p, z.head)
+		z.head = z.head[n:]
+		return n, nil
+	}
+	if z.left == 0 {
+		return 0, io.EOF
+	}
+	n := min(int64(len(p)), z.left)
+	clear(p[:n])
+	z.left -= n
+	return int(n), nil
+}
+
+// A million entries and files of zeros cost time, and no memory.
+func TestLargeLayersCostLittleMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes much; left out with -short")
+	}
+	peak := func(f func()) uint64 {
+		runtime.GC()
+		var before, now runtime.MemStats
+		runtime.ReadMemStats(&before)
+		stop, done := make(chan struct{}), make(chan uint64)
+		go func() {
+			most := uint64(0)
+			for {
+				select {
+				case <-stop:
+					done <- most
+					return
+				case <-time.After(20 * time.Millisecond):
+					runtime.ReadMemStats(&now)
+					most = max(most, now.HeapAlloc)
+				}
+			}
+		}()
+		f()
+		close(stop)
+		return (<-done) - min(before.HeapAlloc, 1<<40)
+	}
+	grown := peak(func() {
+		var head bytes.Buffer
+		w := tar.NewWriter(&head)
+		must(t, w.WriteHeader(&tar.Header{Name: "z", Typeflag: tar.TypeReg, Size: 10 << 30}))
+		_, _, _, err := unpackTo(t, &zeros{head.Bytes(), 10 << 30}, unpackLimits{bytes: 1 << 28})
+		if !errors.Is(err, errLimit) {
+			t.Errorf("%v, want errLimit", err)
+		}
+	})
+	if int64(grown) > 16<<20 {
+		t.Errorf("zeros: the heap grew by %d bytes", grown)
+	}
+	pr, pw := io.Pipe()
+	go func() {
+		w := tar.NewWriter(pw)
+		for i := range 20_000 {
+			if w.WriteHeader(&tar.Header{Name: fmt.Sprintf("d%d/", i), Typeflag: tar.TypeDir, Mode: 0o755}) != nil {
+				break
+			}
+		}
+		_ = w.Close()
+		_ = pw.Close()
+	}()
+	grown = peak(func() {
+		_, _, out, err := unpackTo(t, pr, unpackLimits{entries: 1_000_000})
+		if err != nil || out.entries != 20_000 {
+			t.Errorf("%v, %v", out, err)
+		}
+	})
+	if int64(grown) > 16<<20 {
+		t.Errorf("entries: the heap grew by %d bytes", grown)
+	}
+}

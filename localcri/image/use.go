@@ -1,0 +1,142 @@
+//go:build linux
+
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// Rootfs is what a container is made of.
+type Rootfs struct {
+	Image    string   // its ID
+	Layers   []string // directories for overlayfs, the topmost first; at least two, perhaps empty ones
+	Defaults Defaults // of the image
+	// Mode, UID and GID are those of the root directory, which overlayfs takes
+	// from the upper directory.
+	Mode     fs.FileMode
+	UID, GID int
+}
+
+// Use gives an owner, a container's ID of letters, digits, '-', '_' and '.', the
+// layers of an image, by its name or ID. They stay until [Store.Release], also
+// over restarts and though the image is removed. Use may be repeated for the
+// same image. Errors are gRPC statuses; an image that is not there is a NotFound.
+func (s *Store) Use(ctx context.Context, ref, owner string) (Rootfs, error) {
+	if err := s.await(ctx); err != nil {
+		return Rootfs{}, coded(err)
+	}
+	root, fresh, l, err := s.lease(ref, owner)
+	if err != nil || !fresh {
+		return root, coded(err)
+	}
+	b, err := json.Marshal(l)
+	if err == nil {
+		err = s.leased.WriteContext(ctx, owner, b)
+	}
+	if err != nil {
+		s.mu.Lock()
+		if s.leases[owner] == l {
+			delete(s.leases, owner)
+		}
+		s.mu.Unlock()
+		return Rootfs{}, coded(fmt.Errorf("use %s: %w", shown(ref), err))
+	}
+	return root, nil
+}
+
+func (s *Store) lease(ref, owner string) (_ Rootfs, fresh bool, _ *lease, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.find(ref)
+	if r == nil {
+		return Rootfs{}, false, nil, fmt.Errorf("%w: image %s", errNotFound, shown(ref))
+	}
+	root := Rootfs{Image: string(r.ID), Defaults: r.config.public(), Mode: 0o755}
+	root.Defaults.Labels = maps.Clone(root.Defaults.Labels)
+	l := &lease{Image: r.ID}
+	haveRoot := false
+	for _, key := range slices.Backward(r.Layers) {
+		y := s.layers[key]
+		// The lower one of two that are the same adds nothing, and overlayfs
+		// refuses it.
+		if slices.Contains(l.Layers, key) {
+			continue
+		}
+		l.Layers = append(l.Layers, key)
+		root.Layers = append(root.Layers, filepath.Join(y.dir, treeDir))
+		if y.Root != nil && !haveRoot {
+			haveRoot = true
+			root.Mode, root.UID, root.GID = fileMode(y.Root.Mode), y.Root.UID, y.Root.GID
+		}
+		if y.OpaqueRoot { // overlayfs does not look at that of a root
+			break
+		}
+	}
+	for _, d := range emptyDirs {
+		if len(root.Layers) < len(emptyDirs) {
+			root.Layers = append(root.Layers, s.path(d))
+		}
+	}
+	old := s.leases[owner]
+	switch {
+	case old == nil, old.Unknown:
+		s.leases[owner] = l
+		return root, true, l, nil
+	case old.Image != r.ID || !slices.Equal(old.Layers, l.Layers):
+		return Rootfs{}, false, nil, fmt.Errorf("%w: %s uses image %s already, and cannot use %s", errInvalid, shown(owner), old.Image, r.ID)
+	}
+	return root, false, old, nil
+}
+
+// fileMode is a mode of the kernel's as the os package has it.
+func fileMode(m uint32) fs.FileMode {
+	out := fs.FileMode(m & 0o777)
+	for bit, mode := range map[uint32]fs.FileMode{0o4000: os.ModeSetuid, 0o2000: os.ModeSetgid, 0o1000: os.ModeSticky} {
+		if m&bit != 0 {
+			out |= mode
+		}
+	}
+	return out
+}
+
+// Release lets go of what an owner uses. One that uses nothing is no error.
+func (s *Store) Release(owner string) error {
+	const patience = 30 * time.Second // for a disk
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.await(ctx); err != nil {
+		return coded(err)
+	}
+	s.mu.Lock()
+	_, ok := s.leases[owner]
+	s.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	if err := s.leased.DeleteContext(ctx, owner); err != nil {
+		return coded(fmt.Errorf("release %s: %w", shown(owner), err))
+	}
+	s.mu.Lock()
+	delete(s.leases, owner)
+	s.mu.Unlock()
+	s.collect(ctx)
+	return nil
+}
+
+// Owners lists who uses layers, in order.
+func (s *Store) Owners(ctx context.Context) ([]string, error) {
+	if err := s.await(ctx); err != nil {
+		return nil, coded(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.leases)), nil
+}

@@ -1,0 +1,140 @@
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/nodewright/nodewright/internal/detached"
+)
+
+// Kill sends a signal to the container's first process, or to all its
+// processes. It returns an [ErrNotRunning] if that has ended, and an
+// [ErrNotExist] if there is no such container. A caller whose context ends is
+// not waited for: the command goes on, up to its own time-out.
+func (e *Executor) Kill(ctx context.Context, id string, signal int, all bool) error {
+	if signal < 1 || signal > 64 { // _NSIG of asm-generic/signal.h
+		return fmt.Errorf("signal %d: must be from 1 to 64", signal)
+	}
+	return e.change(ctx, "kill", id, e.kill(id, signal, all), nil, func(err error) error {
+		if s, stateErr := e.ask(id); stateErr == nil && s.Status == Stopped {
+			return fmt.Errorf("%w: %w", ErrNotRunning, err)
+		}
+		return err
+	})
+}
+
+// Update changes the resources of a container to those that r has; what r
+// leaves out stays.
+func (e *Executor) Update(ctx context.Context, id string, r *specs.LinuxResources) error {
+	stdin, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return e.change(ctx, "update", id, e.update(id), stdin, nil)
+}
+
+// Delete removes what the runtime has of a container whose process has ended,
+// its cgroup included; with force it kills the process first. A container that
+// is not there is no error.
+func (e *Executor) Delete(ctx context.Context, id string, force bool) error {
+	err := e.change(ctx, "delete", id, e.delete(id, force), nil, nil)
+	if errors.Is(err, ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// change runs a command after those before it for the same container. cause may
+// say more about an error.
+func (e *Executor) change(ctx context.Context, verb, id string, argv []string, stdin []byte, cause func(error) error) error {
+	if err := checkID(id); err != nil {
+		return err
+	}
+	_, err := detached.Next(ctx, &e.queue, id, func() (struct{}, error) {
+		_, err := e.run(verb, id, argv, stdin)
+		return struct{}{}, e.explain(id, err, cause)
+	})
+	return err
+}
+
+// explain finds out whether a command failed since there is nothing to command.
+// What runtimes write about it differs; that they have a directory for each
+// container does not.
+func (e *Executor) explain(id string, err error, cause func(error) error) error {
+	var failed *Error
+	if err == nil || !errors.As(err, &failed) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	if _, statErr := os.Lstat(filepath.Join(e.cfg.StateDir, id)); errors.Is(statErr, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", ErrNotExist, err)
+	}
+	if cause != nil {
+		return cause(err)
+	}
+	return err
+}
+
+// Status is how a runtime calls the state of a container.
+type Status string
+
+// The statuses of the OCI runtime specification, and runc's and crun's paused.
+const (
+	Creating Status = "creating"
+	Created  Status = "created"
+	Running  Status = "running"
+	Stopped  Status = "stopped"
+	Paused   Status = "paused"
+)
+
+// State is what a runtime knows of a container.
+type State struct {
+	ID     string    `json:"id"`
+	Status Status    `json:"status"`
+	PID    int       `json:"pid"` // 0 unless the process is there
+	Bundle string    `json:"bundle"`
+	Since  time.Time `json:"created"` // of its creation
+}
+
+// State asks for the state of a container; an [ErrNotExist] if there is none.
+// Calls for the same container at a time share one answer.
+func (e *Executor) State(ctx context.Context, id string) (State, error) {
+	if err := checkID(id); err != nil {
+		return State{}, err
+	}
+	out, err := e.group.Do(ctx, id, func() ([]byte, error) {
+		out, err := e.run("state", id, e.state(id), nil)
+		return out, e.explain(id, err, nil)
+	})
+	if err != nil {
+		return State{}, err
+	}
+	return parseState(id, out)
+}
+
+// ask is State without a caller.
+func (e *Executor) ask(id string) (State, error) {
+	out, err := e.run("state", id, e.state(id), nil)
+	if err != nil {
+		return State{}, err
+	}
+	return parseState(id, out)
+}
+
+func parseState(id string, out []byte) (State, error) {
+	var s State
+	if err := json.Unmarshal(out, &s); err != nil {
+		return State{}, fmt.Errorf("parse state of container %s: %w", id, err)
+	}
+	if s.ID != id || s.PID < 0 {
+		return State{}, fmt.Errorf("state of container %s: it has ID %.80q and PID %d", id, s.ID, s.PID)
+	}
+	return s, nil
+}

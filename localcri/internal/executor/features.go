@@ -1,0 +1,161 @@
+package executor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/opencontainers/runtime-spec/specs-go/features"
+)
+
+// Features are what a runtime can do beyond what each can.
+type Features struct {
+	// Version is the first line of its answer to --version, such as "runc
+	// version 1.5.2".
+	Version string
+	// Plain reports that it has no features command. Then what follows is what
+	// can be known of its version's text, and cgroups are taken for granted.
+	Plain bool
+	// RecursiveReadOnly reports whether it knows the mount option rro.
+	RecursiveReadOnly bool
+	// IDMap reports whether it maps the IDs of mounts.
+	IDMap bool
+	// UserNamespaces reports whether it can join user namespaces.
+	UserNamespaces bool
+	Seccomp        bool
+	AppArmor       bool
+	SELinux        bool
+	// CgroupV1, CgroupV2 and Systemd say which cgroups it can make.
+	CgroupV1, CgroupV2, Systemd bool
+	// Capabilities are those that it knows, such as CAP_CHOWN.
+	Capabilities []string
+}
+
+// identity is that of a file that nobody has replaced or written to.
+type identity struct {
+	device, inode uint64
+	size          int64
+	modified      time.Time
+}
+
+// Features asks the runtime what it can do, once for each executable that is
+// put at its path. Without a features command, as in runtimes older than the
+// specification 1.1 has them, it is a plain one.
+func (e *Executor) Features(ctx context.Context) (Features, error) {
+	now, err := e.look()
+	if err != nil {
+		return Features{}, err
+	}
+	e.mu.Lock()
+	known, f := e.identity == now, e.features
+	e.mu.Unlock()
+	if !known {
+		key := fmt.Sprint(now)
+		f, err = e.probe.Do(ctx, key, func() (Features, error) {
+			f, err := e.askFeatures()
+			if err == nil {
+				e.mu.Lock()
+				e.identity, e.features = now, f
+				e.mu.Unlock()
+			}
+			return f, err
+		})
+		if err != nil {
+			return Features{}, err
+		}
+	}
+	f.Capabilities = slices.Clone(f.Capabilities)
+	return f, nil
+}
+
+// look finds out which executable is there.
+func (e *Executor) look() (identity, error) {
+	info, err := os.Stat(e.cfg.Path)
+	if err != nil {
+		return identity{}, fmt.Errorf("find OCI runtime: %w", err)
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
+		return identity{}, &fs.PathError{Op: "run OCI runtime", Path: e.cfg.Path, Err: fmt.Errorf("is of mode %v; want an executable file", info.Mode())}
+	}
+	return identity{uint64(st.Dev), st.Ino, info.Size(), info.ModTime()}, nil //nolint:unconvert // Dev has 32 bits elsewhere
+}
+
+func (e *Executor) askFeatures() (Features, error) {
+	version, err := e.run("version", "", []string{e.cfg.Path, "--version"}, nil)
+	if err != nil {
+		return Features{}, err
+	}
+	line, _, _ := strings.Cut(string(version), "\n")
+	out, err := e.run("features", "", append(e.base(""), "features"), nil)
+	var exited *exec.ExitError
+	if errors.As(err, &exited) {
+		return plain(string(version)), nil
+	}
+	if err != nil {
+		return Features{}, err
+	}
+	f, err := parseFeatures(out)
+	if err != nil {
+		return Features{}, &Error{Runtime: e.cfg.Path, Command: "features", Err: err}
+	}
+	f.Version = printable(line)
+	return f, nil
+}
+
+// plain makes features of an answer to --version. crun lists there how it was
+// built, runc the version of its libseccomp.
+func plain(version string) Features {
+	line, rest, _ := strings.Cut(version, "\n")
+	f := Features{Version: printable(line), Plain: true, CgroupV1: true, CgroupV2: true}
+	for word := range strings.FieldsSeq(rest) {
+		switch word {
+		case "+SECCOMP", "libseccomp:":
+			f.Seccomp = true
+		case "+APPARMOR":
+			f.AppArmor = true
+		case "+SELINUX":
+			f.SELinux = true
+		case "+SYSTEMD":
+			f.Systemd = true
+		}
+	}
+	return f
+}
+
+// maxCapabilities is more than Linux can ever have (they are bits of 64).
+const maxCapabilities = 64
+
+func parseFeatures(out []byte) (Features, error) {
+	var said features.Features
+	if err := json.Unmarshal(out, &said); err != nil {
+		return Features{}, fmt.Errorf("parse features: %w", err)
+	}
+	f := Features{RecursiveReadOnly: slices.Contains(said.MountOptions, "rro")}
+	l := said.Linux
+	if l == nil {
+		return f, nil
+	}
+	yes := func(b *bool) bool { return b != nil && *b }
+	f.IDMap = l.MountExtensions != nil && l.MountExtensions.IDMap != nil && yes(l.MountExtensions.IDMap.Enabled)
+	f.UserNamespaces = slices.Contains(l.Namespaces, "user")
+	f.Seccomp = l.Seccomp != nil && yes(l.Seccomp.Enabled)
+	f.AppArmor = l.Apparmor != nil && yes(l.Apparmor.Enabled)
+	f.SELinux = l.Selinux != nil && yes(l.Selinux.Enabled)
+	if c := l.Cgroup; c != nil {
+		f.CgroupV1, f.CgroupV2, f.Systemd = yes(c.V1), yes(c.V2), yes(c.Systemd)
+	}
+	if len(l.Capabilities) > maxCapabilities {
+		return Features{}, fmt.Errorf("it has %d capabilities; want at most %d", len(l.Capabilities), maxCapabilities)
+	}
+	f.Capabilities = l.Capabilities
+	return f, nil
+}

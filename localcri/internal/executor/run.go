@@ -1,0 +1,79 @@
+package executor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// Limits of what a runtime says.
+const (
+	maxStdout = 1 << 20  // features of runc 1.5 take 30 KiB
+	maxStderr = 64 << 10 // of its end
+)
+
+// drainPatience is how long those that a runtime left behind may keep its pipes
+// open after its end.
+const drainPatience = time.Second
+
+// usualPath is what a program without PATH gives the runtime, whose hooks may
+// need it.
+const usualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+var errFlood = fmt.Errorf("killed, since it wrote more than %d bytes", maxStdout)
+
+// run runs a command to its end. It may return much later than its deadline,
+// if the kernel does not let the process die.
+func (e *Executor) run(verb, id string, argv []string, stdin []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), e.cfg.Timeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	stdout, stderr := &limited{limit: maxStdout}, &tail{limit: maxStderr}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	if stdin != nil {
+		cmd.Stdin = bytes.NewReader(stdin)
+	}
+	cmd.Env = environment(os.Getenv)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = drainPatience
+	stdout.full = cancel
+
+	begun := time.Now()
+	err := cmd.Run()
+	switch {
+	case stdout.overflowed():
+		err = errFlood
+	case ctx.Err() != nil && err != nil:
+		err = fmt.Errorf("killed after %v: %w", e.cfg.Timeout, context.DeadlineExceeded)
+		e.cfg.Log.Warn("killed OCI runtime", zap.String("command", verb), zap.String("container", id), zap.Duration("took", time.Since(begun)))
+	case errors.Is(err, exec.ErrWaitDelay):
+		err = nil // it has ended well; who holds its pipes is not waited for
+	}
+	if err != nil {
+		return nil, &Error{Runtime: argv[0], Command: verb, ID: id, Message: LastError(stderr.bytes()), Err: err}
+	}
+	return stdout.bytes(), nil
+}
+
+// environment is all that a runtime gets of the program's. NOTIFY_SOCKET above
+// all must not reach it: runc would mount the agent's into containers.
+func environment(get func(string) string) []string {
+	path := get("PATH")
+	if path == "" {
+		path = usualPath
+	}
+	env := []string{"PATH=" + path}
+	if bus := get("DBUS_SYSTEM_BUS_ADDRESS"); bus != "" { // who makes systemd's scopes
+		env = append(env, "DBUS_SYSTEM_BUS_ADDRESS="+bus)
+	}
+	return env
+}

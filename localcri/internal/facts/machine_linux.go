@@ -1,0 +1,225 @@
+package facts
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/localcri/ocispec"
+)
+
+// maxSmall is how much of a small file of the kernel's is read, in bytes;
+// maxProfiles of the list of AppArmor's profiles.
+const (
+	maxSmall    = 64 << 10
+	maxProfiles = 4 << 20
+)
+
+// ReadKernel returns the version of the running kernel.
+func ReadKernel() (Kernel, error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return Kernel{}, os.NewSyscallError("uname", err)
+	}
+	return ParseKernel(unix.ByteSliceToString(u.Release[:]))
+}
+
+// Machine returns what the machine can do, without its device nodes (see
+// [Facts.HostDevices]). Where the OCI runtime has no seccomp, the caller takes
+// Machine.Seccomp out.
+func (f *Facts) Machine() ocispec.Machine {
+	f.once.Do(func() { f.machine = f.lasting() })
+	m := f.machine
+	m.HugePages, m.Capabilities = slices.Clone(m.HugePages), slices.Clone(m.Capabilities)
+	// Profiles are loaded and unloaded at any time.
+	if m.AppArmor {
+		m.AppArmorProfiles = f.appArmorProfiles()
+		if slices.Contains(m.AppArmorProfiles, f.cfg.AppArmorDefault) {
+			m.AppArmorDefault = f.cfg.AppArmorDefault
+		}
+	}
+	return m
+}
+
+func (f *Facts) lasting() ocispec.Machine {
+	v2 := f.has(f.sys("fs/cgroup/cgroup.controllers"))
+	m := ocispec.Machine{
+		CgroupV2:          v2,
+		Systemd:           f.cfg.Systemd,
+		HugePages:         f.hugePages(),
+		Capabilities:      f.capabilities(),
+		AppArmor:          strings.HasPrefix(f.text(f.sys("module/apparmor/parameters/enabled")), "Y"),
+		LeastOOMScoreAdj:  f.leastOOMScoreAdj(),
+		RecursiveReadOnly: hasMountSetattr(),
+	}
+	if v2 {
+		m.HugePagesLimited = slices.Contains(strings.Fields(f.text(f.sys("fs/cgroup/cgroup.controllers"))), "hugetlb")
+		m.Swap = f.swapV2()
+	} else {
+		m.HugePagesLimited = f.has(f.sys("fs/cgroup/hugetlb/tasks"))
+		m.Swap = f.has(f.sys("fs/cgroup/memory/memory.memsw.limit_in_bytes"))
+	}
+	if f.has(f.proc("sys/kernel/seccomp/actions_avail")) {
+		m.Seccomp = f.cfg.Seccomp
+	}
+	return m
+}
+
+// SELinux returns how SELinux is: "enforcing", "permissive", or "" without it.
+func (f *Facts) SELinux() string {
+	switch f.text(f.sys("fs/selinux/enforce")) {
+	case "":
+		return ""
+	case "1":
+		return "enforcing"
+	default:
+		return "permissive"
+	}
+}
+
+// SystemdBooted reports whether systemd is the machine's init (sd_booted(3)).
+func SystemdBooted() bool {
+	info, err := os.Lstat("/run/systemd/system")
+	return err == nil && info.IsDir()
+}
+
+func (f *Facts) proc(name string) string { return filepath.Join(f.cfg.Proc, name) }
+
+func (f *Facts) sys(name string) string { return filepath.Join(f.cfg.Sys, name) }
+
+func (f *Facts) has(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// text is a small file without its line end; "" if it cannot be read.
+func (f *Facts) text(path string) string {
+	b, err := safefile.ReadFile(path, maxSmall)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// swapV2 looks for the limit of swap, which the root has not, in the cgroup that
+// this process is in, and in those at the top.
+func (f *Facts) swapV2() bool {
+	const limit = "memory.swap.max"
+	for line := range strings.Lines(f.text(f.proc("self/cgroup"))) {
+		if own, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok && f.has(f.sys(filepath.Join("fs/cgroup", own, limit))) {
+			return true
+		}
+	}
+	entries, _ := safefile.Entries(f.sys("fs/cgroup"), maxNodes) // a part will do
+	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		return e.IsDir() && f.has(f.sys(filepath.Join("fs/cgroup", e.Name(), limit)))
+	})
+}
+
+// hugePages are the sizes that the kernel has
+// (Documentation/admin-guide/mm/hugetlbpage of Linux).
+func (f *Facts) hugePages() []string {
+	names, _ := safefile.Names(f.sys("kernel/mm/hugepages"), maxNodes)
+	var kbs []uint64
+	for _, name := range names {
+		kb, ok := strings.CutPrefix(name, "hugepages-")
+		if !ok {
+			continue
+		}
+		if n, err := strconv.ParseUint(strings.TrimSuffix(kb, "kB"), 10, 53); err == nil && n > 0 {
+			kbs = append(kbs, n)
+		}
+	}
+	slices.Sort(kbs)
+	var out []string
+	for _, n := range kbs {
+		unit := 0
+		for units := "KMGT"; n%1024 == 0 && unit < len(units)-1; unit++ {
+			n /= 1024
+		}
+		out = append(out, strconv.FormatUint(n, 10)+"KMGT"[unit:unit+1]+"B")
+	}
+	return out
+}
+
+// capabilityNames are in the order of their numbers (linux/capability.h).
+var capabilityNames = strings.Fields(`
+	CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE NET_BROADCAST
+	NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE
+	SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP MAC_OVERRIDE MAC_ADMIN SYSLOG WAKE_ALARM
+	BLOCK_SUSPEND AUDIT_READ PERFMON BPF CHECKPOINT_RESTORE`)
+
+// capabilities are those that the kernel knows and this process may hand on:
+// within a container of its own, the bounding set is smaller.
+func (f *Facts) capabilities() []string {
+	last, err := strconv.Atoi(f.text(f.proc("sys/kernel/cap_last_cap")))
+	if err != nil {
+		last = len(capabilityNames) - 1
+	}
+	bounding, err := strconv.ParseUint(f.status("CapBnd"), 16, 64)
+	if err != nil {
+		bounding = ^uint64(0)
+	}
+	var out []string
+	for i, name := range capabilityNames {
+		if i <= last && bounding&(1<<i) != 0 {
+			out = append(out, "CAP_"+name)
+		}
+	}
+	return out
+}
+
+// status is a field of this process's status file.
+func (f *Facts) status(field string) string {
+	for line := range strings.Lines(f.text(f.proc("self/status"))) {
+		if name, value, ok := strings.Cut(line, ":"); ok && name == field {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// leastOOMScoreAdj is the lowest value that this process may set: only with
+// CAP_SYS_RESOURCE lower than its own (proc_oom_score_adj(5)).
+func (f *Facts) leastOOMScoreAdj() int64 {
+	const least, sysResource = -1000, 24
+	if effective, err := strconv.ParseUint(f.status("CapEff"), 16, 64); err == nil && effective&(1<<sysResource) != 0 {
+		return least
+	}
+	own, err := strconv.ParseInt(f.text(f.proc("self/oom_score_adj")), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return max(own, least)
+}
+
+// appArmorProfiles are the names of those that are loaded.
+func (f *Facts) appArmorProfiles() []string {
+	b, err := safefile.ReadFile(f.sys("kernel/security/apparmor/profiles"), maxProfiles)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for line := range bytes.Lines(b) {
+		// "name (mode)", where the name may have blanks and parentheses.
+		text := strings.TrimSpace(string(line))
+		if i := strings.LastIndex(text, " ("); i > 0 {
+			out = append(out, text[:i])
+		}
+	}
+	return out
+}
+
+// hasMountSetattr reports whether the kernel has the call, of Linux 5.12, which
+// runtimes make mounts read-only with those below.
+func hasMountSetattr() bool {
+	return !errors.Is(unix.MountSetattr(-1, "", 0, &unix.MountAttr{}), unix.ENOSYS)
+}

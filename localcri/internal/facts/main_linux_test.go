@@ -1,0 +1,11 @@
+package facts
+
+import (
+	"os"
+	"testing"
+
+	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+)
+
+// What the tests mount is in a mount namespace of their own.
+func TestMain(m *testing.M) { os.Exit(mounttest.Main(m)) }

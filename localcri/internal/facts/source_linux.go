@@ -1,0 +1,132 @@
+package facts
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/localcri/ocispec"
+	"github.com/nodewright/nodewright/volumemgr/mount"
+)
+
+// found is the result of a look into a file system.
+type found struct {
+	devices []ocispec.Device
+	source  ocispec.Source
+}
+
+func (f *Facts) detach(ctx context.Context, key string, look func() (found, error)) (found, error) {
+	return f.hostile.Do(ctx, key, look)
+}
+
+// Sources returns what is at the host's side of each mount, by index. That of an
+// image is left empty, since the image store knows it. The propagation is looked
+// for only where the mount asks for one: the table of all mounts is long.
+func (f *Facts) Sources(ctx context.Context, mounts []*runtimeapi.Mount) ([]ocispec.Source, error) {
+	out := make([]ocispec.Source, len(mounts))
+	for i, m := range mounts {
+		if m.GetImage().GetImage() != "" {
+			continue
+		}
+		spreads := m.GetPropagation() != runtimeapi.MountPropagation_PROPAGATION_PRIVATE
+		found, err := f.detach(ctx, fmt.Sprint("source ", spreads, " ", m.GetHostPath()), func() (found, error) {
+			s, err := f.source(m.GetHostPath(), spreads)
+			return found{source: s}, err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("mounts[%d].host_path %.200q: %w", i, m.GetHostPath(), err)
+		}
+		out[i] = found.source
+	}
+	return out, nil
+}
+
+func (f *Facts) source(host string, spreads bool) (ocispec.Source, error) {
+	if !filepath.IsAbs(host) || strings.ContainsRune(host, 0) {
+		return ocispec.Source{}, nil
+	}
+	resolved, err := filepath.EvalSymlinks(host)
+	if absent(err) {
+		return ocispec.Source{}, nil
+	}
+	if err != nil || !spreads {
+		return ocispec.Source{Path: resolved}, err
+	}
+	id, err := f.mountOf(resolved)
+	if absent(err) {
+		return ocispec.Source{}, nil
+	}
+	if err != nil {
+		return ocispec.Source{}, err
+	}
+	table, err := safefile.ReadFile(f.proc("self/mountinfo"), maxTable)
+	if err != nil {
+		return ocispec.Source{}, err
+	}
+	propagation, err := propagationOf(table, id)
+	return ocispec.Source{Path: resolved, Propagation: propagation}, err
+}
+
+// maxTable is how much of the mount table is read, in bytes. A namespace has at
+// most 100,000 mounts (fs.mount-max).
+const maxTable = 64 << 20
+
+// mountOf returns the number of the mount that a path is on.
+func (f *Facts) mountOf(path string) (int, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer func() { _ = unix.Close(fd) }()
+	// Not below Config.Proc: the descriptor is this process's.
+	b, err := safefile.ReadFile("/proc/self/fdinfo/"+strconv.Itoa(fd), maxSmall)
+	if err != nil {
+		return 0, err
+	}
+	return mountID(b)
+}
+
+// mountID finds the mount in a file of fdinfo (proc_pid_fdinfo(5)).
+func mountID(fdinfo []byte) (int, error) {
+	for line := range bytes.Lines(fdinfo) {
+		if v, ok := bytes.CutPrefix(line, []byte("mnt_id:")); ok {
+			return strconv.Atoi(string(bytes.TrimSpace(v)))
+		}
+	}
+	return 0, fmt.Errorf("fdinfo has no mnt_id")
+}
+
+// propagationOf says how mounts spread from a mount of the table: "shared" if
+// others see them, "slave" if it only sees those of others, else "private".
+func propagationOf(table []byte, id int) (string, error) {
+	prefix := []byte(strconv.Itoa(id) + " ")
+	for line := range bytes.Lines(table) {
+		if !bytes.HasPrefix(line, prefix) {
+			continue
+		}
+		entries, err := mount.ParseTable(line)
+		if err != nil || len(entries) != 1 {
+			return "", fmt.Errorf("mount %d: %w", id, err)
+		}
+		propagation := "private"
+		for _, tag := range entries[0].Tags {
+			switch {
+			case strings.HasPrefix(tag, "shared:"):
+				return "shared", nil
+			case strings.HasPrefix(tag, "master:"):
+				propagation = "slave"
+			}
+		}
+		return propagation, nil
+	}
+	// It was unmounted meanwhile, or is hidden from this process.
+	return "private", nil
+}

@@ -1,0 +1,111 @@
+package spaces
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Own says which namespaces a sandbox has of its own.
+type Own struct {
+	IPC, Network, UTS, User bool
+}
+
+// ipcSysctls are those of an IPC namespace, beside fs.mqueue (sysctl.d, and
+// ipc/ipc_sysctl.c of Linux).
+var ipcSysctls = []string{
+	"kernel/auto_msgmni", "kernel/msg_next_id", "kernel/msgmax", "kernel/msgmnb", "kernel/msgmni", "kernel/sem", "kernel/sem_next_id",
+	"kernel/shm_next_id", "kernel/shm_rmid_forced", "kernel/shmall", "kernel/shmmax", "kernel/shmmni",
+}
+
+// maxSysctl is the longest value of a sysctl, in bytes.
+const maxSysctl = 4096
+
+// CheckSysctls refuses sysctls that are not those of the sandbox's own
+// namespaces, with an InvalidArgument status that names the first one.
+func CheckSysctls(sysctls map[string]string, own Own) error {
+	for _, name := range slices.Sorted(maps.Keys(sysctls)) {
+		field := fmt.Sprintf("linux.sysctls[%.200q]", name)
+		path, ok := sysctlPath(name)
+		if !ok {
+			return invalid(field, sysctls[name], "its name must be that of a file below /proc/sys, with dots")
+		}
+		if len(sysctls[name]) > maxSysctl || strings.ContainsAny(sysctls[name], "\x00\n") {
+			return invalid(field, sysctls[name], fmt.Sprintf("must have at most %d bytes, none of them NUL or a new line", maxSysctl))
+		}
+		if why := own.refuse(path); why != "" {
+			return invalid(field, sysctls[name], why)
+		}
+	}
+	return nil
+}
+
+// refuse returns why a sysctl is not the sandbox's, or "".
+func (own Own) refuse(path string) string {
+	var has bool
+	var space string
+	switch {
+	case strings.HasPrefix(path, "net/"):
+		has, space = own.Network, "network"
+	case strings.HasPrefix(path, "fs/mqueue/") || slices.Contains(ipcSysctls, path):
+		has, space = own.IPC, "IPC"
+	case path == "kernel/domainname":
+		has, space = own.UTS, "UTS"
+	case path == "kernel/hostname":
+		return "is set by the pod's hostname"
+	default:
+		return "belongs to no namespace of a pod, but to the whole machine"
+	}
+	if !has {
+		return "needs a " + space + " namespace of the pod's own"
+	}
+	return ""
+}
+
+// sysctlPath is where a sysctl is below /proc/sys. As with sysctl(8), the first
+// separator decides: net.ipv4.conf.eth0/1.forwarding is that of interface eth0.1.
+func sysctlPath(name string) (string, bool) {
+	if i := strings.IndexAny(name, "./"); i >= 0 && name[i] == '.' {
+		name = strings.Map(func(r rune) rune {
+			switch r {
+			case '.':
+				return '/'
+			case '/':
+				return '.'
+			}
+			return r
+		}, name)
+	}
+	for element := range strings.SplitSeq(name, "/") {
+		if element == "" || element == "." || element == ".." || strings.ContainsRune(element, 0) {
+			return "", false
+		}
+	}
+	return name, len(name) <= 255
+}
+
+// DefaultSysctls are what a sandbox with a network of its own gets unless it says
+// otherwise: every user may listen on every port, and ping. They are containerd's
+// defaults. Group IDs of all the machine mean nothing in a user namespace.
+func DefaultSysctls(own Own) map[string]string {
+	if !own.Network {
+		return nil
+	}
+	all := map[string]string{"net.ipv4.ip_unprivileged_port_start": "0"}
+	if !own.User {
+		all["net.ipv4.ping_group_range"] = "0 2147483647"
+	}
+	return all
+}
+
+func invalid(field string, value any, allowed string) error {
+	return status.Error(codes.InvalidArgument, fmt.Sprintf("%s %.200q: %s", field, fmt.Sprint(value), allowed))
+}
+
+func unable(field string, value any, reason string) error {
+	return status.Error(codes.FailedPrecondition, fmt.Sprintf("%s %.200q: %s", field, fmt.Sprint(value), reason))
+}

@@ -1,0 +1,249 @@
+package usage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+// Patience of a kill.
+const (
+	killTimeout    = 10 * time.Second       // for all of it
+	freezePatience = 200 * time.Millisecond // a task in D state does not freeze
+	killPause      = 2 * time.Millisecond   // between two looks
+)
+
+// maxBelow is how many cgroups below one are looked at, and maxDeep how deep.
+const (
+	maxBelow = 16384
+	maxDeep  = 64
+)
+
+// KillCgroup kills every process of a cgroup and of those below it, and returns
+// when each has the signal; a process that the kernel does not let die may still
+// be there. New ones cannot escape: the kernel kills all at once (cgroup.kill),
+// or they are frozen first. A cgroup that is not there is no error. Calls for
+// one cgroup share the work.
+func (r *Reader) KillCgroup(ctx context.Context, cgroup string) error {
+	if err := checkCgroup(cgroup); err != nil {
+		return err
+	}
+	_, err := r.kills.Do(ctx, cgroup, func() (struct{}, error) { return struct{}{}, r.kill(cgroup) })
+	return err
+}
+
+func (r *Reader) kill(cgroup string) error {
+	if own, err := r.inside(os.Getpid(), cgroup); own || err != nil {
+		return fmt.Errorf("cgroup %s: this process is in it: %w", cgroup, errors.Join(err, fs.ErrInvalid))
+	}
+	if r.v2 {
+		err := writeFile(filepath.Join(r.dir("", cgroup), "cgroup.kill"), "1")
+		if err == nil || gone(err) && !r.there(cgroup) {
+			return nil
+		}
+		if !gone(err) && !errors.Is(err, unix.EOPNOTSUPP) { // a threaded cgroup has none
+			return err
+		}
+	}
+	freeze := r.freezer(cgroup)
+	if err := freeze(true); err != nil {
+		return err
+	}
+	err := r.killEach(cgroup)
+	return errors.Join(err, freeze(false))
+}
+
+func (r *Reader) there(cgroup string) bool {
+	_, err := os.Lstat(r.dir("freezer", cgroup))
+	return err == nil
+}
+
+// freezer stops and continues all processes of a cgroup. One that does not stop in
+// time is not waited for: it cannot make others either.
+func (r *Reader) freezer(cgroup string) func(bool) error {
+	file, states, shown := "freezer.state", map[bool]string{true: "FROZEN", false: "THAWED"}, "freezer.state"
+	if r.v2 {
+		file, states, shown = "cgroup.freeze", map[bool]string{true: "1", false: "0"}, "cgroup.events"
+	}
+	dir := r.dir("freezer", cgroup)
+	return func(on bool) error {
+		err := writeFile(filepath.Join(dir, file), states[on])
+		if gone(err) {
+			return nil // the cgroup, or the freezer
+		}
+		if err != nil || !on {
+			return err
+		}
+		for end := time.Now().Add(freezePatience); time.Now().Before(end); time.Sleep(killPause) {
+			b, err := safefile.ReadFile(filepath.Join(dir, shown), maxFile)
+			if err != nil || strings.TrimSpace(string(b)) == "FROZEN" || flat(b)["frozen"] == 1 {
+				return nil
+			}
+			if !r.v2 { // a task that was just made is frozen with the next write
+				_ = writeFile(filepath.Join(dir, file), states[on])
+			}
+		}
+		return nil
+	}
+}
+
+// killEach sends SIGKILL to each process, until a look finds none that has not got
+// it.
+func (r *Reader) killEach(cgroup string) error {
+	killed := map[int]bool{}
+	for end := time.Now().Add(killTimeout); ; {
+		pids, err := r.Processes(cgroup)
+		if err != nil {
+			return err
+		}
+		fresh := 0
+		for _, pid := range pids {
+			if killed[pid] {
+				continue
+			}
+			fresh++
+			if err := r.killOne(pid, cgroup); err != nil {
+				return err
+			}
+			killed[pid] = true
+		}
+		if fresh == 0 {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("cgroup %s: %d new processes %v after the first was killed: %w", cgroup, fresh, killTimeout, context.DeadlineExceeded)
+		}
+	}
+}
+
+// killOne kills a process if it is in the cgroup: between the list and the signal
+// its number may have become somebody else's, which a pidfd cannot.
+func (r *Reader) killOne(pid int, cgroup string) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) { // EINVAL: a thread
+		return nil
+	}
+	if err != nil {
+		return os.NewSyscallError("pidfd_open", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	in, err := r.inside(pid, cgroup)
+	if err != nil || !in {
+		return err
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return os.NewSyscallError("pidfd_send_signal", err)
+	}
+	return nil
+}
+
+// inside reports whether a process is in a cgroup or below it, in any hierarchy
+// that is looked at.
+func (r *Reader) inside(pid int, cgroup string) (bool, error) {
+	b, err := safefile.ReadFile("/proc/"+strconv.Itoa(pid)+"/cgroup", maxFile)
+	if gone(err) {
+		return false, nil
+	}
+	return err == nil && inCgroup(b, cgroup), err
+}
+
+// inCgroup reads a file such as /proc/self/cgroup (cgroups(7)).
+func inCgroup(procCgroup []byte, cgroup string) bool {
+	for line := range strings.Lines(string(procCgroup)) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(f) == 3 && (f[2] == cgroup || strings.HasPrefix(f[2], cgroup+"/")) {
+			return true
+		}
+	}
+	return false
+}
+
+// hierarchies are those of v1 in which every process of a container is.
+var hierarchies = []string{"freezer", "pids", "memory"}
+
+// Processes returns the processes of a cgroup and of those below it, none if it is
+// not there.
+func (r *Reader) Processes(cgroup string) ([]int, error) {
+	if err := checkCgroup(cgroup); err != nil {
+		return nil, err
+	}
+	found, in := map[int]bool{}, hierarchies
+	if r.v2 {
+		in = in[:1]
+	}
+	var out []int
+	for _, h := range in {
+		left := maxBelow
+		err := below(r.dir(h, cgroup), maxDeep, &left, func(dir string) error {
+			b, err := safefile.ReadFile(filepath.Join(dir, "cgroup.procs"), maxProcs)
+			if gone(err) || errors.Is(err, unix.EOPNOTSUPP) { // a threaded one: its domain lists them
+				return nil
+			}
+			for _, pid := range pids(b) {
+				if !found[pid] {
+					found[pid] = true
+					out = append(out, pid)
+				}
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// maxProcs is how much of a list of processes is read, in bytes: 4 million, more
+// than Linux has numbers for, take less.
+const maxProcs = 32 << 20
+
+func below(dir string, depth int, left *int, f func(dir string) error) error {
+	if *left--; *left < 0 || depth == 0 {
+		return fmt.Errorf("%s: more than %d cgroups, or deeper than %d", dir, maxBelow, maxDeep)
+	}
+	entries, err := safefile.Entries(dir, maxBelow)
+	if gone(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := below(filepath.Join(dir, e.Name()), depth-1, left, f); err != nil {
+				return err
+			}
+		}
+	}
+	return f(dir)
+}
+
+// gone reports whether a cgroup or a process has gone before or while its file was
+// read.
+func gone(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ESRCH)
+}
+
+func writeFile(path, value string) error {
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	_, err = unix.Write(fd, []byte(value))
+	_ = unix.Close(fd)
+	if err != nil {
+		return &fs.PathError{Op: "write", Path: path, Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,276 @@
+package usage
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestInCgroup(t *testing.T) {
+	const text = "3:memory:/p/c\n2:cpu,cpuacct:/\n0::/x:y/z\n"
+	for cgroup, want := range map[string]bool{"/p/c": true, "/p": true, "/p/c/d": false, "/p/cc": false, "/pp": false, "/x:y": true, "/q": false} {
+		if got := inCgroup([]byte(text), cgroup); got != want {
+			t.Errorf("in %s: %v", cgroup, got)
+		}
+	}
+}
+
+// realCgroup makes a cgroup of the test's own, and returns how a process is put
+// into one below it.
+func realCgroup(t *testing.T, r *Reader) (cgroup string, join func(pid int, below string)) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	cgroup = "/nodewright-usage-test-" + strconv.Itoa(os.Getpid())
+	controllers := hierarchies
+	if r.v2 {
+		controllers = controllers[:1]
+	}
+	var made []string
+	mkdir := func(dir string) {
+		if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
+			t.Skip("no cgroup of our own: ", err)
+		}
+		made = append(made, dir)
+	}
+	for _, c := range controllers {
+		mkdir(r.dir(c, cgroup))
+	}
+	t.Cleanup(func() {
+		for i := len(made) - 1; i >= 0; i-- {
+			for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+				if err := os.Remove(made[i]); err == nil || os.IsNotExist(err) {
+					break
+				} else if time.Now().After(end) {
+					t.Error(err)
+					break
+				}
+			}
+		}
+	})
+	return cgroup, func(pid int, below string) {
+		for _, c := range controllers {
+			dir := filepath.Join(r.dir(c, cgroup), below)
+			mkdir(dir)
+			if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func thisReader(t *testing.T) *Reader {
+	t.Helper()
+	r, err := New(Config{Mountpoint: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// A process that forks without end cannot run away from the signal.
+func TestKillCgroupKillsWhatForks(t *testing.T) {
+	r := thisReader(t)
+	cgroup, join := realCgroup(t, r)
+	var cmds []*exec.Cmd
+	for i, below := range []string{"", "a", "a/b"} {
+		cmd := exec.Command("sh", "-c", `read x; trap "" TERM HUP; while :; do sleep 100 & (sleep 100 & sleep 0.01); done`)
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		join(cmd.Process.Pid, below)
+		if _, err := in.Write([]byte("go\n")); err != nil {
+			t.Fatal(i, err)
+		}
+		cmds = append(cmds, cmd)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if pids, err := r.Processes(cgroup); err != nil {
+			t.Fatal(err)
+		} else if len(pids) >= 20 || time.Now().After(end) {
+			break
+		}
+	}
+	var wg sync.WaitGroup
+	for range 4 { // at once
+		wg.Go(func() {
+			if err := r.KillCgroup(t.Context(), cgroup); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, cmd := range cmds {
+		_ = cmd.Wait()
+		if w := cmd.ProcessState.Sys().(syscall.WaitStatus); w.Signal() != syscall.SIGKILL {
+			t.Errorf("ended by %v", w)
+		}
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		pids, err := r.Processes(cgroup)
+		if err != nil {
+			t.Fatal(err)
+		}
+		alive := 0
+		for _, pid := range pids {
+			if b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat"); err == nil {
+				if st, err := parseStat(b); err == nil && !st.zombie {
+					alive++
+				}
+			}
+		}
+		if alive == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d processes a minute after the kill", alive)
+		}
+	}
+	if err := r.KillCgroup(t.Context(), cgroup+"none"); err != nil {
+		t.Errorf("a cgroup that is not there: %v", err)
+	}
+}
+
+func TestOwnCgroupIsNotKilled(t *testing.T) {
+	r := thisReader(t)
+	cgroup, join := realCgroup(t, r)
+	cmd := exec.Command("sleep", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	join(cmd.Process.Pid, "")
+	b, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		own := strings.TrimSpace(line[strings.LastIndexByte(line, ':')+1:])
+		if own == "/" {
+			continue
+		}
+		if err := r.KillCgroup(t.Context(), own); err == nil || !strings.Contains(err.Error(), "this process is in it") {
+			t.Errorf("KillCgroup(%s): %v", own, err)
+		}
+		return
+	}
+	t.Skip("this process is in the root of every hierarchy; ", cgroup)
+}
+
+func TestProcessOfSomebodyElse(t *testing.T) {
+	for name, tt := range map[string]struct {
+		script string
+		signal syscall.Signal
+		want   int32
+	}{
+		"exits":     {"read x; exit 7", 0, 7},
+		"is killed": {"read x; sleep 1000", syscall.SIGKILL, 137},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.Command("sh", "-c", tt.script)
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			b, err := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/stat")
+			if err != nil {
+				t.Fatal(err)
+			}
+			st, err := parseStat(b)
+			if err != nil || st.start == 0 {
+				t.Fatalf("%+v, %v", st, err)
+			}
+			if p, err := OpenProcess(cmd.Process.Pid, st.start+1); !errors.Is(err, ErrGone) {
+				t.Errorf("another one of its number: %v, %v", p, err)
+			}
+			p, err := OpenProcess(cmd.Process.Pid, st.start)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer p.Close()
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if e, err := p.Wait(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("Wait with an ended context: %+v, %v", e, err)
+			}
+			done := make(chan struct{})
+			var got Exit
+			go func() {
+				defer close(done)
+				got, err = p.Wait(t.Context())
+			}()
+			if tt.signal != 0 {
+				if err := p.Signal(tt.signal); err != nil {
+					t.Error(err)
+				}
+			} else if _, err := in.Write([]byte("x\n")); err != nil {
+				t.Error(err)
+			}
+			_ = cmd.Wait() // it is reaped by its parent, at whatever moment
+			<-done
+			if err != nil || got.At.IsZero() {
+				t.Fatalf("Wait = %+v, %v", got, err)
+			}
+			if _, supported := p.info(); got.Known != true && supported {
+				t.Errorf("the code is not known: %+v", got)
+			}
+			if got.Known && got.Code != tt.want {
+				t.Errorf("code %d; want %d", got.Code, tt.want)
+			}
+			if err := p.Signal(unix.SIGTERM); !errors.Is(err, ErrGone) {
+				t.Errorf("Signal after its end: %v", err)
+			}
+			if _, err := OpenProcess(cmd.Process.Pid, st.start); !errors.Is(err, ErrGone) {
+				t.Errorf("OpenProcess after its end: %v", err)
+			}
+		})
+	}
+}
+
+func TestParseStat(t *testing.T) {
+	fields := func(state, start, exit string) string {
+		f := make([]string, 50)
+		for i := range f {
+			f[i] = "0"
+		}
+		f[0], f[19], f[49] = state, start, exit
+		return strings.Join(f, " ")
+	}
+	for text, want := range map[string]stat{
+		"7 (a) " + fields("Z", "123", "256"):       {true, 123, 256},
+		"7 (a) b) " + fields("S", "9", "0") + "\n": {false, 9, 0},
+	} {
+		got, err := parseStat([]byte(text))
+		if (err != nil) != (want == stat{}) || err == nil && got != want {
+			t.Errorf("%q: %+v, %v; want %+v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "7 (a", "7 (a) S 1 2", "x"} {
+		if got, err := parseStat([]byte(text)); err == nil {
+			t.Errorf("%q: %+v", text, got)
+		}
+	}
+	for status, want := range map[int32]int32{0: 0, 256: 1, 7 << 8: 7, 9: 137, 15: 143, 11 | 0x80: 139} {
+		if got := code(status); got != want {
+			t.Errorf("code(%d) = %d; want %d", status, got, want)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package usage
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/volumemgr/usage"
+)
+
+// Writable layers are measured when somebody asks, at most once in layerKept, and
+// who asks waits layerPatience for it.
+const (
+	layerKept     = 10 * time.Second
+	layerPatience = time.Second
+	layerLife     = 10 * time.Minute // of a figure nobody asks for
+	maxLayers     = 8192
+)
+
+// layers measures writable layers. Its zero value is ready.
+type layers struct {
+	walks detached.Group[usage.Usage]
+
+	mu   sync.Mutex
+	last map[string]usage.Usage
+}
+
+// measure returns what a directory takes, nil if that is not known yet.
+func (l *layers) measure(ctx context.Context, dir, mountpoint string) *runtimeapi.FilesystemUsage {
+	now := time.Now()
+	l.mu.Lock()
+	u, ok := l.last[dir]
+	l.mu.Unlock()
+	if !ok || now.Sub(u.At) >= layerKept {
+		wait, cancel := context.WithTimeout(ctx, layerPatience)
+		fresh, err := l.walks.Do(wait, dir, func() (usage.Usage, error) {
+			u, err := usage.Walk(context.Background(), dir, usage.Limits{})
+			if err == nil {
+				l.keep(dir, u)
+			}
+			return u, err
+		})
+		cancel()
+		if err == nil {
+			u, ok = fresh, true
+		}
+	}
+	if !ok || u.Used < 0 {
+		return nil
+	}
+	out := &runtimeapi.FilesystemUsage{
+		Timestamp: u.At.UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: mountpoint}, UsedBytes: &runtimeapi.UInt64Value{Value: uint64(u.Used)},
+	}
+	if u.InodesUsed >= 0 {
+		out.InodesUsed = &runtimeapi.UInt64Value{Value: uint64(u.InodesUsed)}
+	}
+	return out
+}
+
+func (l *layers) keep(dir string, u usage.Usage) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last == nil {
+		l.last = map[string]usage.Usage{}
+	}
+	if len(l.last) >= maxLayers {
+		maps.DeleteFunc(l.last, func(_ string, old usage.Usage) bool { return u.At.Sub(old.At) >= layerLife })
+		if len(l.last) > maxLayers/2 { // else this would be done each time
+			clear(l.last)
+		}
+	}
+	l.last[dir] = u
+}

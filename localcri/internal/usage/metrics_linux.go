@@ -1,0 +1,242 @@
+package usage
+
+import (
+	"context"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Labels are those that all metrics of a container or pod have, as the kubelet's
+// own (metrics/cadvisor) have them.
+type Labels struct {
+	// Container is the container's name, "" for a pod's figures; ID is the path of
+	// the cgroup, Name what the runtime calls the container.
+	Container, ID, Image, Name, Namespace, Pod string
+}
+
+var labelKeys = []string{"container", "id", "image", "name", "namespace", "pod"}
+
+func (l Labels) values() []string {
+	return []string{l.Container, l.ID, l.Image, l.Name, l.Namespace, l.Pod}
+}
+
+// metric is one metric and how it comes out of figures.
+type metric struct {
+	name, help string
+	kind       runtimeapi.MetricType
+	more       []string // label keys beside the usual
+	of         func(g *given) []point
+}
+
+// given is what metrics are made of; a part that is nil has none.
+type given struct {
+	f        *figures
+	ifaces   []iface
+	layer    *runtimeapi.FilesystemUsage
+	started  time.Time
+	lastSeen time.Time
+}
+
+// point is a value with its label values.
+type point struct {
+	labels []string
+	value  uint64
+}
+
+func one(n *uint64) []point {
+	if n == nil {
+		return nil
+	}
+	return []point{{value: *n}}
+}
+
+// seconds are what Prometheus counts time in. The CRI's values are whole.
+func seconds(nanos *uint64) []point {
+	if nanos == nil {
+		return nil
+	}
+	return []point{{value: *nanos / uint64(time.Second)}}
+}
+
+// limit is a limit, 0 if there is none.
+func limit(n *uint64) []point {
+	if n != nil && *n == math.MaxUint64 {
+		return []point{{value: 0}}
+	}
+	return one(n)
+}
+
+const (
+	counter = runtimeapi.MetricType_COUNTER
+	gauge   = runtimeapi.MetricType_GAUGE
+)
+
+// metrics are all there are.
+var metrics = slices.Concat([]metric{
+	{"container_cpu_usage_seconds_total", "Cumulative cpu time consumed in seconds.", counter, []string{"cpu"}, func(g *given) []point {
+		out := seconds(g.fig().cpu.total)
+		for i := range out {
+			out[i].labels = []string{"total"}
+		}
+		return out
+	}},
+	{"container_cpu_user_seconds_total", "Cumulative user cpu time consumed in seconds.", counter, nil, func(g *given) []point { return seconds(g.fig().cpu.user) }},
+	{"container_cpu_system_seconds_total", "Cumulative system cpu time consumed in seconds.", counter, nil, func(g *given) []point { return seconds(g.fig().cpu.system) }},
+	{"container_cpu_cfs_periods_total", "Number of elapsed enforcement period intervals.", counter, nil, func(g *given) []point { return one(g.fig().cpu.periods) }},
+	{"container_cpu_cfs_throttled_periods_total", "Number of throttled period intervals.", counter, nil, func(g *given) []point { return one(g.fig().cpu.throttled) }},
+	{"container_cpu_cfs_throttled_seconds_total", "Total time duration the container has been throttled.", counter, nil, func(g *given) []point { return seconds(g.fig().cpu.throttledNanos) }},
+	{"container_spec_cpu_shares", "CPU share of the container.", gauge, nil, func(g *given) []point { return one(g.fig().cpu.shares) }},
+	{"container_spec_cpu_period", "CPU period of the container.", gauge, nil, func(g *given) []point { return one(g.fig().cpu.period) }},
+	{"container_spec_cpu_quota", "CPU quota of the container.", gauge, nil, func(g *given) []point { return one(g.fig().cpu.quota) }},
+
+	{"container_memory_usage_bytes", "Current memory usage in bytes, including all memory regardless of when it was accessed.", gauge, nil, func(g *given) []point { return one(g.fig().memory.usage) }},
+	{"container_memory_working_set_bytes", "Current working set in bytes.", gauge, nil, func(g *given) []point { return one(g.fig().memory.workingSet) }},
+	{"container_memory_rss", "Size of RSS in bytes.", gauge, nil, func(g *given) []point { return one(g.fig().memory.rss) }},
+	{"container_memory_cache", "Number of bytes of page cache memory.", gauge, nil, func(g *given) []point { return one(g.fig().memory.cache) }},
+	{"container_memory_mapped_file", "Size of memory mapped files in bytes.", gauge, nil, func(g *given) []point { return one(g.fig().memory.mapped) }},
+	{"container_memory_swap", "Container swap usage in bytes.", gauge, nil, func(g *given) []point { return one(g.fig().memory.swap) }},
+	{"container_memory_max_usage_bytes", "Maximum memory usage recorded in bytes.", gauge, nil, func(g *given) []point { return one(g.fig().memory.max) }},
+	{"container_memory_failcnt", "Number of memory usage hits limits.", counter, nil, func(g *given) []point { return one(g.fig().memory.failures) }},
+	{"container_memory_failures_total", "Cumulative count of memory allocation failures.", counter, []string{"failure_type", "scope"}, func(g *given) []point {
+		var out []point
+		for kind, n := range map[string]*uint64{"pgfault": g.fig().memory.faults, "pgmajfault": g.fig().memory.majorFaults} {
+			if n != nil {
+				out = append(out, point{[]string{kind, "hierarchy"}, *n})
+			}
+		}
+		slices.SortFunc(out, func(a, b point) int { return slices.Compare(a.labels, b.labels) })
+		return out
+	}},
+	{"container_oom_events_total", "Count of out of memory events observed for the container.", counter, nil, func(g *given) []point { return one(g.fig().memory.oom) }},
+	{"container_spec_memory_limit_bytes", "Memory limit for the container.", gauge, nil, func(g *given) []point { return limit(g.fig().memory.limit) }},
+	{"container_spec_memory_swap_limit_bytes", "Memory swap limit for the container.", gauge, nil, func(g *given) []point { return limit(g.fig().memory.swapLimit) }},
+
+	{"container_threads", "Number of threads running inside the container.", gauge, nil, func(g *given) []point { return one(g.fig().pids) }},
+	{"container_threads_max", "Maximum number of threads allowed inside the container.", gauge, nil, func(g *given) []point { return limit(g.fig().pidsLimit) }},
+
+	{"container_fs_usage_bytes", "Number of bytes that are consumed by the container on this filesystem.", gauge, []string{"device"}, func(g *given) []point {
+		return g.ofLayer(g.layer.GetUsedBytes())
+	}},
+	{"container_fs_inodes_used", "Number of inodes that are consumed by the container on this filesystem.", gauge, []string{"device"}, func(g *given) []point {
+		return g.ofLayer(g.layer.GetInodesUsed())
+	}},
+	ioMetric("container_fs_reads_bytes_total", "Cumulative count of bytes read.", func(o operations) uint64 { return o.readBytes }),
+	ioMetric("container_fs_writes_bytes_total", "Cumulative count of bytes written.", func(o operations) uint64 { return o.writeBytes }),
+	ioMetric("container_fs_reads_total", "Cumulative count of reads completed.", func(o operations) uint64 { return o.reads }),
+	ioMetric("container_fs_writes_total", "Cumulative count of writes completed.", func(o operations) uint64 { return o.writes }),
+
+	{"container_start_time_seconds", "Start time of the container since unix epoch in seconds.", gauge, nil, func(g *given) []point { return at(g.started) }},
+	{"container_last_seen", "Last time a container was seen by the exporter.", gauge, nil, func(g *given) []point { return at(g.lastSeen) }},
+},
+	netMetrics("receive", func(i iface) [4]uint64 { return [4]uint64{i.rxBytes, i.rxPackets, i.rxErrors, i.rxDropped} }),
+	netMetrics("transmit", func(i iface) [4]uint64 { return [4]uint64{i.txBytes, i.txPackets, i.txErrors, i.txDropped} }),
+)
+
+func (g *given) fig() *figures {
+	if g.f == nil {
+		return &figures{}
+	}
+	return g.f
+}
+
+// ofLayer has the label of a device, which overlayfs is not on.
+func (g *given) ofLayer(n *runtimeapi.UInt64Value) []point {
+	if n == nil {
+		return nil
+	}
+	return []point{{[]string{""}, n.GetValue()}}
+}
+
+func at(t time.Time) []point {
+	if t.IsZero() || t.Unix() < 0 {
+		return nil
+	}
+	return []point{{value: uint64(t.Unix())}}
+}
+
+func ioMetric(name, help string, of func(operations) uint64) metric {
+	return metric{name, help, counter, []string{"device"}, func(g *given) []point {
+		var out []point
+		for _, d := range slices.Sorted(maps.Keys(g.fig().io)) {
+			out = append(out, point{[]string{string(d)}, of(g.fig().io[d])})
+		}
+		return out
+	}}
+}
+
+func netMetrics(way string, of func(iface) [4]uint64) []metric {
+	var out []metric
+	for i, what := range []struct{ name, help string }{
+		{"bytes", "bytes"}, {"packets", "packets"}, {"errors", "errors encountered"}, {"packets_dropped", "packets dropped"},
+	} {
+		out = append(out, metric{
+			"container_network_" + way + "_" + what.name + "_total", "Cumulative count of " + what.help + " (" + way + ").", counter, []string{"interface"},
+			func(g *given) []point {
+				var out []point
+				for _, f := range g.ifaces {
+					out = append(out, point{[]string{f.name}, of(f)[i]})
+				}
+				return out
+			},
+		})
+	}
+	return out
+}
+
+// Descriptors describes all metrics that there are.
+func Descriptors() []*runtimeapi.MetricDescriptor {
+	var out []*runtimeapi.MetricDescriptor
+	for _, m := range metrics {
+		out = append(out, &runtimeapi.MetricDescriptor{Name: m.name, Help: m.help, LabelKeys: slices.Concat(labelKeys, m.more)})
+	}
+	return out
+}
+
+func (g *given) metrics(l Labels) []*runtimeapi.Metric {
+	var out []*runtimeapi.Metric
+	for _, m := range metrics {
+		for _, p := range m.of(g) {
+			out = append(out, &runtimeapi.Metric{
+				Name: m.name, MetricType: m.kind, LabelValues: slices.Concat(l.values(), p.labels), Value: &runtimeapi.UInt64Value{Value: p.value},
+			})
+		}
+	}
+	return out
+}
+
+// ContainerMetrics returns the metrics of a container, by its cgroup and the
+// directory of its writable layer, "" if there is none. A cgroup that is not there
+// is an fs.ErrNotExist.
+func (r *Reader) ContainerMetrics(ctx context.Context, cgroup, writable string, started time.Time, l Labels) ([]*runtimeapi.Metric, error) {
+	if err := r.exists(cgroup); err != nil {
+		return nil, err
+	}
+	g := &given{f: r.look(cgroup), started: started, lastSeen: time.Now()}
+	if writable != "" {
+		g.layer = r.layers.measure(ctx, writable, r.cfg.Mountpoint)
+	}
+	return g.metrics(l), nil
+}
+
+// PodMetrics returns the metrics of a pod, by its cgroup and by the network
+// namespace at netns, each unless it is "".
+func (r *Reader) PodMetrics(_ context.Context, cgroup, netns string, started time.Time, l Labels) ([]*runtimeapi.Metric, error) {
+	g := &given{started: started, lastSeen: time.Now()}
+	if cgroup != "" && cgroup != "/" {
+		if err := r.exists(cgroup); err != nil {
+			return nil, err
+		}
+		g.f = r.look(cgroup)
+	}
+	if netns != "" {
+		var err error
+		if g.ifaces, err = interfaces(netns); err != nil {
+			return nil, err
+		}
+	}
+	return g.metrics(l), nil
+}

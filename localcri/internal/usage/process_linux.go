@@ -1,0 +1,202 @@
+package usage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+// Process is a process that need not be a child of ours. It holds no goroutine.
+type Process struct {
+	pid int
+	fd  *os.File // a pidfd, known to the poller
+}
+
+// ErrGone means that the process has ended and was reaped before it could be held.
+var ErrGone = errors.New("process is gone")
+
+// OpenProcess takes hold of a process. startTime is the 22nd field of its stat
+// file (proc_pid_stat(5)), which no later process of the same number has; 0
+// takes whichever has the number. An [ErrGone] means that there is none.
+func OpenProcess(pid int, startTime uint64) (*Process, error) {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if errors.Is(err, unix.ESRCH) {
+		return nil, fmt.Errorf("%w: %d", ErrGone, pid)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("pidfd_open %d: %w", pid, err)
+	}
+	p := &Process{pid, os.NewFile(uintptr(fd), "pidfd of "+strconv.Itoa(pid))}
+	if startTime == 0 {
+		return p, nil
+	}
+	if st, err := p.stat(); err != nil || st.start != startTime {
+		_ = p.Close()
+		return nil, fmt.Errorf("%w: %d", ErrGone, pid)
+	}
+	return p, nil
+}
+
+// PID returns the number of the process.
+func (p *Process) PID() int { return p.pid }
+
+// Close lets go of the process, and ends a Wait.
+func (p *Process) Close() error { return p.fd.Close() }
+
+// Signal sends a signal; an [ErrGone] once the process was reaped.
+func (p *Process) Signal(sig syscall.Signal) error {
+	err := p.control(func(fd int) error { return unix.PidfdSendSignal(fd, sig, nil, 0) })
+	if errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("%w: %d", ErrGone, p.pid)
+	}
+	return err
+}
+
+func (p *Process) control(f func(fd int) error) error {
+	raw, err := p.fd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var inner error
+	if err := raw.Control(func(fd uintptr) { inner = f(int(fd)) }); err != nil {
+		return err
+	}
+	return inner
+}
+
+// Exit is how a process ended.
+type Exit struct {
+	// Known reports whether the kernel told the code: it does not where somebody
+	// else reaped the process before Linux 6.15.
+	Known bool
+	// Code is the exit status, or 128 and the signal that killed the process.
+	Code int32
+	// At is when the end was seen.
+	At time.Time
+}
+
+// reapPatience is how long the code of a process that has ended is waited for,
+// which is there when its parent has reaped it.
+const reapPatience = 5 * time.Second
+
+// Wait waits for the end of the process. It may be called once at a time.
+func (p *Process) Wait(ctx context.Context) (Exit, error) {
+	if err := p.await(ctx, unix.POLLIN|unix.POLLHUP); err != nil {
+		return Exit{}, err
+	}
+	out := Exit{At: time.Now()}
+	// While it is a zombie, its stat file says; after that, its pidfd.
+	if st, err := p.stat(); err == nil && st.zombie {
+		out.Known, out.Code = true, code(st.exit)
+		return out, nil
+	}
+	if _, supported := p.info(); !supported {
+		return out, nil
+	}
+	wait, cancel := context.WithTimeout(ctx, reapPatience)
+	defer cancel()
+	if err := p.await(wait, unix.POLLHUP); err != nil {
+		return out, ctx.Err()
+	}
+	if info, _ := p.info(); info != nil && info.Mask&unix.PIDFD_INFO_EXIT != 0 {
+		out.Known, out.Code = true, code(info.Exit_code)
+	}
+	return out, nil
+}
+
+// await waits until the pidfd shows one of the events.
+func (p *Process) await(ctx context.Context, events int16) error {
+	raw, err := p.fd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if err := p.fd.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = p.fd.SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	err = raw.Read(func(fd uintptr) bool {
+		fds := []unix.PollFd{{Fd: int32(fd), Events: events}}
+		n, err := unix.Poll(fds, 0)
+		return err == nil && n > 0 && fds[0].Revents&events != 0
+	})
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// info asks for what the kernel knows of the process, dead or alive (Linux 6.13,
+// and its exit code since 6.15).
+func (p *Process) info() (info *unix.PidfdInfo, supported bool) {
+	i := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
+	err := p.control(func(fd int) error {
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.PIDFD_GET_INFO, uintptr(unsafe.Pointer(&i)))
+		if errno != 0 {
+			return errno
+		}
+		return nil
+	})
+	switch {
+	case err == nil:
+		return &i, true
+	case errors.Is(err, unix.ESRCH): // it was reaped, and the kernel forgot
+		return nil, true
+	default:
+		return nil, false
+	}
+}
+
+// stat is a part of a process's stat file.
+type stat struct {
+	zombie bool
+	start  uint64 // field 22
+	exit   int32  // field 52
+}
+
+// stat reads the stat file, which is that of this process and no later one of its
+// number if the pidfd still stands for one.
+func (p *Process) stat() (stat, error) {
+	b, err := safefile.ReadFile("/proc/"+strconv.Itoa(p.pid)+"/stat", maxFile)
+	if err != nil {
+		return stat{}, err
+	}
+	if err := p.Signal(0); err != nil {
+		return stat{}, err
+	}
+	return parseStat(b)
+}
+
+func parseStat(b []byte) (stat, error) {
+	i := bytes.LastIndexByte(b, ')') // the name before it may hold anything
+	f := bytes.Fields(b[i+1:])
+	if i < 0 || len(f) < 20 {
+		return stat{}, fmt.Errorf("stat of a process: %d fields", len(f))
+	}
+	start, err := strconv.ParseUint(string(f[22-3]), 10, 64)
+	out := stat{zombie: string(f[0]) == "Z" || string(f[0]) == "X", start: start}
+	if len(f) > 52-3 {
+		exit, exitErr := strconv.ParseInt(string(f[52-3]), 10, 32)
+		out.exit, err = int32(exit), errors.Join(err, exitErr)
+	}
+	return out, err
+}
+
+// code is a wait status as shells and the CRI show it.
+func code(status int32) int32 {
+	w := syscall.WaitStatus(status)
+	if w.Signaled() {
+		return 128 + int32(w.Signal())
+	}
+	return int32(w.ExitStatus())
+}

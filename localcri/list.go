@@ -1,0 +1,221 @@
+//go:build linux
+
+package localcri
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// awaitAll waits until every sandbox is known.
+func (r *Runtime) awaitAll(ctx context.Context) ([]*pod, error) {
+	if err := r.await(ctx); err != nil {
+		return nil, err
+	}
+	select {
+	case <-r.whole:
+	case <-r.base.Done():
+		return nil, errStopped
+	case <-ctx.Done():
+		return nil, errorf(codes.Unavailable, "sandboxes are being recovered: %v", context.Cause(ctx))
+	}
+	return r.allPods(), nil
+}
+
+func matches(labels, selector map[string]string) bool {
+	for k, v := range selector {
+		if got, ok := labels[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
+// ListPodSandbox lists sandboxes, the newest first.
+func (r *Runtime) ListPodSandbox(ctx context.Context, f *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+	all, err := r.awaitAll(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []*runtimeapi.PodSandbox
+	for _, p := range all {
+		if !strings.HasPrefix(p.id, f.GetId()) || !matches(p.config.GetLabels(), f.GetLabelSelector()) || !p.visible() {
+			continue
+		}
+		p.mu.Lock()
+		state := p.stateLocked()
+		p.mu.Unlock()
+		if f.GetState() != nil && f.GetState().GetState() != state {
+			continue
+		}
+		out = append(out, proto.CloneOf(&runtimeapi.PodSandbox{
+			Id: p.id, Metadata: p.config.GetMetadata(), State: state, CreatedAt: p.created,
+			Labels: p.config.GetLabels(), Annotations: p.config.GetAnnotations(), RuntimeHandler: p.handler,
+		}))
+	}
+	return out, nil
+}
+
+// PodSandboxStatus returns the status of a sandbox with those of its containers.
+func (r *Runtime) PodSandboxStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.PodSandboxStatusResponse, error) {
+	p, err := r.lookPod(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	out := &runtimeapi.PodSandboxStatusResponse{}
+	out.Status, out.ContainersStatuses = p.status()
+	out.Timestamp = now()
+	if verbose {
+		p.mu.Lock()
+		record := p.record
+		m := p.monitor
+		p.mu.Unlock()
+		info := map[string]any{"netns": record.Netns, "state": record.State, "boot": record.Boot, "infra": record.Infra}
+		if m != nil {
+			info["monitor"] = m.PID()
+		}
+		out.Info = map[string]string{"info": string(encode(info))}
+	}
+	return out, nil
+}
+
+// ListContainers lists containers, those of the newest sandbox first.
+func (r *Runtime) ListContainers(ctx context.Context, f *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
+	all, err := r.awaitAll(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []*runtimeapi.Container
+	for _, p := range all {
+		if !strings.HasPrefix(p.id, f.GetPodSandboxId()) {
+			continue
+		}
+		p.mu.Lock()
+		for _, c := range p.listLocked() {
+			if !c.shownLocked() || !strings.HasPrefix(c.id, f.GetId()) || !matches(c.config.GetLabels(), f.GetLabelSelector()) {
+				continue
+			}
+			if f.GetState() != nil && f.GetState().GetState() != criState(c.record.State) {
+				continue
+			}
+			out = append(out, proto.CloneOf(c.summaryLocked()))
+		}
+		p.mu.Unlock()
+	}
+	return out, nil
+}
+
+// ContainerStatus returns the status of a container.
+func (r *Runtime) ContainerStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error) {
+	c, err := r.lookContainer(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	c.pod.mu.Lock()
+	defer c.pod.mu.Unlock()
+	out := &runtimeapi.ContainerStatusResponse{Status: proto.CloneOf(c.statusLocked())}
+	if verbose {
+		info := map[string]any{
+			"sandboxID": c.pod.id, "state": c.record.State, "cgroup": c.record.Cgroup, "bundle": c.bundle(), "lostLogBytes": max(c.lost, c.record.LostLog),
+		}
+		if c.record.Process != nil {
+			info["pid"] = c.record.Process.PID
+		}
+		out.Info = map[string]string{"info": string(encode(info))}
+	}
+	return out, nil
+}
+
+// Version returns the name and version of the runtime.
+func (r *Runtime) Version(context.Context, string) (*runtimeapi.VersionResponse, error) {
+	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: r.cfg.Name, RuntimeVersion: r.cfg.Version, RuntimeApiVersion: "v1"}, nil
+}
+
+// Status returns whether sandboxes can be made, and what the handlers can do.
+func (r *Runtime) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusResponse, error) {
+	out := &runtimeapi.StatusResponse{
+		Status:   &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{{Type: runtimeapi.RuntimeReady, Status: true}, {Type: runtimeapi.NetworkReady, Status: true}}},
+		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
+	}
+	conditions := out.GetStatus().GetConditions()
+	if err := r.await(ctx); err != nil {
+		conditions[0].Status, conditions[0].Reason, conditions[0].Message = false, "RuntimeNotReady", err.Error()
+	}
+	if err := r.cfg.Network.Status(); err != nil {
+		conditions[1].Status, conditions[1].Reason, conditions[1].Message = false, "NetworkPluginNotReady", shown(err.Error())
+	}
+	var err error
+	if out.RuntimeHandlers, err = r.handlers(ctx); err != nil {
+		conditions[0].Status, conditions[0].Reason, conditions[0].Message = false, "RuntimeNotReady", shown(err.Error())
+	}
+	if verbose {
+		config, err := json.Marshal(map[string]any{
+			"rootDir": r.cfg.RootDir, "stateDir": r.cfg.StateDir, "cgroupDriver": r.cfg.CgroupDriver, "defaultHandler": r.cfg.DefaultHandler,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("encode: %w", err)
+		}
+		out.Info = map[string]string{"config": string(config)}
+	}
+	return out, nil
+}
+
+// handlers says what each can do; the default one also without a name, as the
+// CRI wants it.
+func (r *Runtime) handlers(ctx context.Context) ([]*runtimeapi.RuntimeHandler, error) {
+	machine, err := r.facts.Machine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []*runtimeapi.RuntimeHandler
+	for _, name := range sortedKeys(r.cfg.Handlers) {
+		f, err := r.executors[name].Features(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("handler %q: %w", name, err)
+		}
+		what := func() *runtimeapi.RuntimeHandlerFeatures {
+			return &runtimeapi.RuntimeHandlerFeatures{
+				RecursiveReadOnlyMounts: f.RecursiveReadOnly && machine.RecursiveReadOnly, UserNamespaces: f.UserNamespaces && f.IDMap,
+			}
+		}
+		if name == r.cfg.DefaultHandler {
+			out = append(out, &runtimeapi.RuntimeHandler{Features: what()})
+		}
+		out = append(out, &runtimeapi.RuntimeHandler{Name: name, Features: what()})
+	}
+	return out, nil
+}
+
+// RuntimeConfig returns who drives the cgroups.
+func (r *Runtime) RuntimeConfig(context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
+	driver := runtimeapi.CgroupDriver_CGROUPFS
+	if r.cfg.CgroupDriver == "systemd" {
+		driver = runtimeapi.CgroupDriver_SYSTEMD
+	}
+	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: driver}}, nil
+}
+
+// UpdateRuntimeConfig takes the addresses of the node's pods, which the network
+// has of its own configuration: they are only kept.
+func (r *Runtime) UpdateRuntimeConfig(_ context.Context, c *runtimeapi.RuntimeConfig) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if cidr := c.GetNetworkConfig().GetPodCidr(); cidr != "" {
+		r.podCIDR = cidr
+	}
+	return nil
+}
+
+// Close does nothing: the end of Run's context ends the runtime.
+func (r *Runtime) Close(context.Context) error { return nil }
+
+// CheckpointContainer is not implemented.
+func (r *Runtime) CheckpointContainer(context.Context, *runtimeapi.CheckpointContainerRequest) error {
+	return unimplemented("CheckpointContainer")
+}

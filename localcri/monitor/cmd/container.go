@@ -1,0 +1,460 @@
+//go:build linux
+
+package main
+
+import (
+	"strings"
+	"time"
+
+	"github.com/nodewright/nodewright/localcri/monitor/wire"
+	"golang.org/x/sys/unix"
+)
+
+// phase is how far a container has come.
+type phase int
+
+const (
+	preparing phase = iota
+	creating
+	starting
+	running
+	ended
+	failed
+)
+
+// container is one that this monitor started or adopted.
+type container struct {
+	l     *loop
+	m     wire.Message // as it was told, with the latest record and log path
+	phase phase
+	pump  *pump
+
+	fifos   fifos
+	console *console
+	outputs []*capture
+
+	pid       int
+	pidfd     int
+	startTime uint64
+	startedAt time.Time
+	early     *orphan // it ended before it was known to have started
+	oom       *oomWatch
+	shut      bool // standard input has ended
+
+	endedAt     time.Time
+	code        int32
+	killedByOOM bool
+	reason      string
+	lost        uint64
+	told        bool // the exit was told
+
+	step, text string // why it failed
+	waiters    []waiter
+}
+
+// waiter is a request that waits for a container's start.
+type waiter struct {
+	c   *conn
+	seq uint32
+}
+
+const (
+	maxID       = 128
+	maxWaiters  = 64
+	drainTime   = 2 * time.Second // that a log which hangs may hold up an exit
+	unknownCode = 255
+)
+
+// refusal says what is wrong with a container that is to be started or adopted.
+func refusal(m *wire.Message) string {
+	switch {
+	case m.ID == "" || len(m.ID) > maxID || strings.ContainsAny(m.ID, "/\x00"):
+		return "ID: 1 to 128 bytes without a slash are allowed"
+	case !absolute(m.FIFODir) || len(m.FIFODir) > 4000:
+		return "FIFODir " + m.FIFODir + ": an absolute path is needed"
+	case !absolute(m.ExitFile):
+		return "ExitFile " + m.ExitFile + ": an absolute path is needed"
+	case m.Log != "" && !absolute(m.Log):
+		return "Log " + m.Log + ": an absolute path is needed, or none"
+	case len(m.Record) > wire.MaxRecord:
+		return "Record: 32 KiB are allowed"
+	case !fits(m, m.Record):
+		return "message of more than 60 KiB"
+	}
+	if m.Type == wire.Adopt {
+		return ""
+	}
+	terminal := m.Flags&wire.FlagTerminal != 0
+	switch {
+	case len(m.Create) == 0 || !absolute(m.Create[0]):
+		return "Create: an absolute path is needed first"
+	case len(m.Start) == 0 || !absolute(m.Start[0]):
+		return "Start: an absolute path is needed first"
+	case !absolute(m.PIDFile):
+		return "PIDFile " + m.PIDFile + ": an absolute path is needed"
+	case terminal && (!absolute(m.ConsoleSocket) || len(m.ConsoleSocket) > 107):
+		return "ConsoleSocket " + m.ConsoleSocket + ": a terminal needs an absolute path of at most 107 bytes"
+	}
+	return ""
+}
+
+// fits reports whether a container with this record can be told in one message,
+// whatever becomes of it.
+func fits(m *wire.Message, record []byte) bool {
+	told := *m
+	told.Record = record
+	b, err := told.Append(nil)
+	return err == nil && len(b) <= wire.MaxMessage-maxMessage
+}
+
+func (l *loop) newContainer(m *wire.Message) *container {
+	c := &container{l: l, m: *m, pidfd: -1, phase: preparing, pump: l.newPump(m.ID)}
+	c.m.Seq, c.m.Files = 0, 0
+	c.fifos = fifos{ours: [3]int{-1, -1, -1}, theirs: [3]int{-1, -1, -1}}
+	c.pump.shut = func() { l.post(c.stdinShut) }
+	l.containers[c.m.ID] = c
+	return c
+}
+
+// start makes a container. Each step begins when the one before has ended; the
+// loop waits for none.
+func (c *container) start() {
+	terminal := c.m.Flags&wire.FlagTerminal != 0
+	var err error
+	if c.fifos, err = makeFIFOs(c.m.FIFODir, !terminal && c.m.Flags&wire.FlagStdin != 0); err != nil {
+		c.fail("prepare", err.Error())
+		return
+	}
+	if terminal {
+		if c.console, err = c.l.console(c.m.ConsoleSocket); err != nil {
+			c.fail("prepare", err.Error())
+			return
+		}
+	}
+	c.openLog(func(failure string) {
+		if failure != "" {
+			c.fail("prepare", failure)
+			return
+		}
+		c.create()
+	})
+}
+
+// openLog opens the log where it may wait for the disk, and calls done in the loop.
+func (c *container) openLog(done func(failure string)) {
+	p, path := c.pump, c.m.Log
+	p.enqueue(work{f: func() {
+		log, err := newLog(path, func(lost uint64, message string) {
+			c.l.post(func() { c.logLost(lost, message) })
+		})
+		failure := ""
+		if err != nil {
+			failure = "log " + path + ": " + err.Error()
+		}
+		p.log = log
+		c.l.post(func() { done(failure) })
+	}})
+}
+
+func (c *container) create() {
+	c.phase = creating
+	_ = unix.Unlink(c.m.PIDFile)
+	files := c.fifos.theirs
+	if c.console != nil {
+		closeFiles(c.fifos.theirs[:])
+		k, w, err := c.l.capturePipe()
+		if err != nil {
+			c.fail("create", err.Error())
+			return
+		}
+		defer closeFD(w)
+		c.outputs = []*capture{k}
+		files = [3]int{c.l.null, w, w}
+	} else {
+		for i := 1; i <= 2; i++ {
+			k, err := c.l.capture(c.fifos.ours[i])
+			if err != nil {
+				c.fail("create", err.Error())
+				return
+			}
+			c.outputs = append(c.outputs, k)
+		}
+		if files[0] < 0 {
+			files[0] = c.l.null
+		}
+	}
+	c.l.command(c.m.Create, c.m.Dir, files, c.m.ExecutorLog, time.Duration(c.m.Timeout), c.outputs, c.created)
+	if c.phase == creating {
+		closeFiles(c.fifos.theirs[:]) // or the end of the outputs would never come
+	}
+}
+
+func (c *container) created(failure string) {
+	pid := readPID(c.m.PIDFile)
+	if failure != "" {
+		if pid != 0 {
+			c.killStray(pid)
+		}
+		c.fail("create", failure)
+		return
+	}
+	if pid == 0 {
+		c.fail("create", "executor left no PID in "+c.m.PIDFile)
+		return
+	}
+	if c.console != nil {
+		master, err := c.console.take()
+		if err != nil {
+			c.killStray(pid)
+			c.fail("create", err.Error())
+			return
+		}
+		c.console.close()
+		c.console = nil
+		c.pump.hold(-1, master)
+		c.pump.enqueue(work{f: func() { c.pump.setMaster(master) }})
+		closeFiles(c.fifos.ours[:])
+	} else {
+		ours := c.fifos.ours
+		c.fifos.ours = [3]int{-1, -1, -1}
+		once := c.m.Flags&wire.FlagStdinOnce != 0
+		c.pump.hold(ours[0], -1)
+		c.pump.enqueue(work{f: func() { c.pump.begin(ours, once) }})
+	}
+	c.claim(pid)
+	c.oom = c.l.watchOOM(c.m.OOMFile)
+	c.phase = starting
+	k, w, err := c.l.capturePipe()
+	if err != nil {
+		c.fail("start", err.Error())
+		return
+	}
+	defer closeFD(w)
+	c.startedAt = time.Now() // the first moment at which it may run
+	c.l.command(c.m.Start, c.m.Dir, [3]int{c.l.null, w, w}, c.m.ExecutorLog, time.Duration(c.m.StartTimeout), []*capture{k}, c.began)
+}
+
+// begin reads a container's outputs and feeds its input.
+func (p *pump) begin(ours [3]int, once bool) {
+	if ours[0] >= 0 {
+		p.setStdin(ours[0], once)
+	}
+	for i := 1; i <= 2; i++ {
+		if ours[i] >= 0 {
+			p.follow(i-1, ours[i])
+		}
+	}
+}
+
+// claim takes the executor's word for which process it made.
+func (c *container) claim(pid int) {
+	c.pid = pid
+	if s, ok := statOf(pid); ok && s.parent == unix.Getpid() {
+		c.startTime = s.startTime
+		c.pidfd, _ = unix.PidfdOpen(pid, 0)
+		c.l.children[pid] = c.over
+		return
+	}
+	if o, ok := c.l.orphans.take(pid); ok {
+		c.over(o.status, o.at)
+		return
+	}
+	c.watch() // somebody else's child
+}
+
+// killStray kills a process that an executor made and does not answer for.
+func (c *container) killStray(pid int) {
+	if s, ok := statOf(pid); ok && s.parent == unix.Getpid() {
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+}
+
+func (c *container) began(failure string) {
+	if failure != "" {
+		if c.pidfd >= 0 {
+			_ = unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0)
+		}
+		c.fail("start", failure)
+		return
+	}
+	c.phase = running
+	c.answer()
+	if e := c.early; e != nil {
+		c.over(e.status, e.at)
+	}
+}
+
+// fail ends a start.
+func (c *container) fail(step, text string) {
+	c.phase, c.step, c.text = failed, step, text[:min(len(text), maxMessage/2)]
+	for _, k := range c.outputs {
+		k.close()
+	}
+	c.console.close()
+	c.fifos.close()
+	c.oom.close()
+	p := c.pump
+	p.enqueue(work{f: p.finish})
+	c.answer()
+	c.l.settle()
+}
+
+// answer tells all who wait what came of the start.
+func (c *container) answer() {
+	for _, w := range c.waiters {
+		c.answerTo(w)
+	}
+	c.waiters = nil
+}
+
+func (c *container) answerTo(w waiter) {
+	m := wire.Message{Type: wire.Reply, Seq: w.seq, ID: c.m.ID}
+	if c.phase == failed {
+		m.Error, m.Step, m.Text = wire.NotStarted, c.step, c.text
+		w.c.send(m, nil)
+		return
+	}
+	m.FIFODir = c.m.FIFODir
+	c.describe(&m)
+	w.c.send(m, c.escrow(&m))
+}
+
+// describe adds what is known of a container's life.
+func (c *container) describe(m *wire.Message) {
+	if c.phase == failed {
+		m.Flags |= wire.FlagNotStarted
+		m.Step, m.Text = c.step, c.text
+		return
+	}
+	if c.phase >= running {
+		m.Flags |= wire.FlagStarted
+		m.PID, m.At, m.StartTime = uint64(c.pid), uint64(c.startedAt.UnixNano()), c.startTime
+	}
+	if c.shut {
+		m.Flags |= wire.FlagStdinShut
+	}
+	m.Lost = c.lost
+	if c.phase == ended && c.told {
+		m.Flags |= wire.FlagExited
+		m.EndAt, m.Code, m.Reason = uint64(c.endedAt.UnixNano()), uint64(uint32(c.code)), c.reason
+		if c.killedByOOM {
+			m.Flags |= wire.FlagOOM
+		}
+	}
+}
+
+// escrow gives duplicates of what a successor would need, and says which in m.
+func (c *container) escrow(m *wire.Message) []int {
+	if c.phase == failed || c.phase == ended {
+		return nil
+	}
+	stdin, master := c.pump.duplicate()
+	pidfd := dup(c.pidfd)
+	var files []int
+	for i, fd := range [...]int{stdin, pidfd, master} {
+		if fd >= 0 {
+			files = append(files, fd)
+			m.Files |= 1 << i
+		}
+	}
+	return files
+}
+
+// over is the end of a container's first process.
+func (c *container) over(status unix.WaitStatus, at time.Time) {
+	switch c.phase {
+	case starting, creating:
+		c.early = &orphan{status: status, at: at}
+	case running:
+		c.finish(exitCode(status), at, c.killed(status), "")
+	}
+}
+
+func (c *container) killed(status unix.WaitStatus) bool {
+	return c.oom.killed() && status.Signaled() && status.Signal() == unix.SIGKILL
+}
+
+// finish has the outputs read and tells the end.
+func (c *container) finish(code int32, at time.Time, oom bool, reason string) {
+	c.phase, c.code, c.killedByOOM, c.reason = ended, code, oom, reason
+	c.endedAt = at
+	if at.Before(c.startedAt) { // the clock was set back
+		c.endedAt = c.startedAt
+	}
+	c.oom.close()
+	p := c.pump
+	tell := func() {
+		if !c.told {
+			c.told = true
+			c.tell()
+		}
+	}
+	late := c.l.after(drainTime, tell)
+	p.enqueue(work{f: func() {
+		p.drain(func() {
+			lost := p.log.lost
+			c.l.post(func() {
+				late.stop()
+				c.lost = max(c.lost, lost)
+				tell()
+			})
+		})
+	}})
+}
+
+// tell puts the record of the exit into place and tells of it.
+func (c *container) tell() {
+	m := wire.Message{Type: wire.Exited, Sandbox: c.m.Sandbox, ID: c.m.ID}
+	c.describe(&m)
+	record, err := wire.AppendExit(nil, m)
+	if err == nil {
+		err = replaceFile(c.m.ExitFile, record)
+	}
+	if err != nil {
+		m.Text = "exit record " + c.m.ExitFile + ": " + err.Error()
+	}
+	if c.l.containers[c.m.ID] == c {
+		c.l.event(m)
+	}
+	if c.pidfd >= 0 {
+		_ = unix.Close(c.pidfd)
+		c.pidfd = -1
+	}
+	p := c.pump
+	p.enqueue(work{f: p.finish})
+	c.l.settle()
+}
+
+func (c *container) stdinShut() {
+	c.shut = true
+	if c.phase == running {
+		c.l.event(wire.Message{Type: wire.StdinShut, Sandbox: c.m.Sandbox, ID: c.m.ID})
+	}
+}
+
+func (c *container) logLost(lost uint64, message string) {
+	c.lost = max(c.lost, lost)
+	c.l.event(wire.Message{Type: wire.LogLost, Sandbox: c.m.Sandbox, ID: c.m.ID, Lost: c.lost, Text: message})
+}
+
+// settle ends a monitor that was asked to, when nothing runs.
+func (l *loop) settle() {
+	if l.ending && !l.busy() {
+		l.over = true
+	}
+}
+
+func (l *loop) terminate() {
+	l.ending = true
+	l.settle()
+}
+
+// busy reports whether a container runs or is on its way.
+func (l *loop) busy() bool {
+	for _, c := range l.containers {
+		if c.phase < ended || c.phase == ended && !c.told {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,228 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	batchSize  = 16 << 10 // most that is read before it is written
+	formatSize = 64 << 10 // lines that are written at once
+	prefixSize = len("2006-01-02T15:04:05.000000000Z stdout F ")
+)
+
+var streamNames = [2]string{" stdout ", " stderr "}
+
+// logFile writes lines in the CRI's format. A line that is longer than a batch,
+// or that is not complete when there is nothing more to read, is written in
+// parts (P), the last of which is F: what was read never waits for the rest.
+type logFile struct {
+	path string // "" drains
+	fd   int
+
+	last    int64   // time of the last line, in nanoseconds since 1970
+	partial [2]bool // the stream's last part was not the end of its line
+	cut     bool    // the file ends within a line
+	lost    uint64  // bytes of the container's that are in no file
+	failing bool
+	failed  func(lost uint64, message string)
+
+	out  []byte // lines that are not written yet
+	stop bool   // out holds a line end that stands for no byte
+}
+
+// openLog opens or makes a log. No part of the path may be a link: the directory
+// may be one that containers can reach.
+func openLog(path string) (fd int, cut bool, last int64, err error) {
+	fd, err = unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+		Flags:   unix.O_RDWR | unix.O_APPEND | unix.O_CREAT | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY,
+		Mode:    0o640,
+		Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return -1, false, 0, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil && st.Mode&unix.S_IFMT != unix.S_IFREG {
+		err = errors.New("not a regular file")
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, false, 0, err
+	}
+	cut, last = logEnd(fd, st.Size)
+	return fd, cut, last, nil
+}
+
+// logEnd looks at the end of a log: whether its last line is cut, and the time of
+// the last line that begins there.
+func logEnd(fd int, size int64) (cut bool, last int64) {
+	if size == 0 {
+		return false, 0
+	}
+	b := make([]byte, min(size, batchSize+2*int64(prefixSize)))
+	n, err := unix.Pread(fd, b, size-int64(len(b)))
+	if err != nil || n != len(b) {
+		return true, 0 // a line more than needed does no harm
+	}
+	cut = b[n-1] != '\n'
+	for end := n - 1; end >= 0; {
+		start := bytes.LastIndexByte(b[:end], '\n') + 1
+		if at, ok := parseTime(b[start:]); ok {
+			return cut, at
+		}
+		end = start - 1
+	}
+	return cut, 0
+}
+
+func newLog(path string, failed func(uint64, string)) (*logFile, error) {
+	l := &logFile{path: path, fd: -1, failed: failed}
+	if path == "" {
+		return l, nil
+	}
+	var err error
+	l.fd, l.cut, l.last, err = openLog(path)
+	return l, err
+}
+
+// reopen goes on in another file, or stays if that cannot be opened.
+func (l *logFile) reopen(path string) error {
+	fd, cut, last, err := openLog(path)
+	if err != nil {
+		return err
+	}
+	l.close()
+	l.path, l.fd, l.cut, l.last = path, fd, cut, max(l.last, last)
+	return nil
+}
+
+func (l *logFile) close() {
+	if l.fd >= 0 {
+		_ = unix.Close(l.fd)
+		l.fd = -1
+	}
+}
+
+// write logs what was read of a stream at a time. It gives how much of the end
+// is not a whole line and was left, for the caller to bring again with what
+// follows; with all set nothing is left. out is where lines are put together.
+func (l *logFile) write(stream int, data []byte, now int64, all bool, out []byte) (left int) {
+	if l.fd < 0 {
+		if l.path != "" { // it could not be opened when the container was adopted
+			l.lose(uint64(len(data)), "log is not open")
+		}
+		return 0
+	}
+	l.last = max(l.last, now)
+	l.out = out[:0]
+	stamp := appendTime(make([]byte, 0, stampSize), l.last)
+	for len(data) > 0 {
+		i := bytes.IndexByte(data, '\n')
+		if i < 0 && !all {
+			break
+		}
+		if cap(l.out)-len(l.out) < prefixSize+len(data)+1 {
+			l.flush()
+		}
+		l.out = append(append(l.out, stamp...), streamNames[stream]...)
+		if i < 0 {
+			l.out = append(append(append(l.out, 'P', ' '), data...), '\n')
+			l.partial[stream] = true
+			data = nil
+			break
+		}
+		l.out = append(append(l.out, 'F', ' '), data[:i+1]...)
+		l.partial[stream] = false
+		data = data[i+1:]
+	}
+	l.flush()
+	l.out = nil
+	return len(data)
+}
+
+// end ends a stream's last line, if it has not ended.
+func (l *logFile) end(stream int, now int64) {
+	if l.fd < 0 || !l.partial[stream] {
+		return
+	}
+	l.partial[stream] = false
+	l.last = max(l.last, now)
+	l.out = appendTime(make([]byte, 0, prefixSize+1), l.last)
+	l.out = append(append(l.out, streamNames[stream]...), "F \n"...)
+	l.stop = true
+	l.flush()
+	l.stop, l.out = false, nil
+}
+
+// flush writes out. What the disk does not take is lost and counted: the
+// container never waits for it.
+func (l *logFile) flush() {
+	b := l.out
+	l.out = l.out[:0]
+	if len(b) == 0 {
+		return
+	}
+	var err error
+	if l.cut {
+		if err = writeAll(l.fd, []byte{'\n'}, nil); err == nil {
+			l.cut = false
+		}
+	}
+	done := 0
+	if err == nil {
+		err = writeAll(l.fd, b, &done)
+	}
+	if err == nil {
+		if l.failing {
+			l.failing = false
+			l.failed(l.lost, "")
+		}
+		return
+	}
+	lost := uint64(0)
+	for start := 0; start < len(b); {
+		end := start + bytes.IndexByte(b[start:], '\n') + 1
+		if end > done {
+			l.cut = l.cut || done > start
+			lost += uint64(end - start - prefixSize)
+			if l.stop || b[start+prefixSize-2] == 'P' {
+				lost-- // its end is ours
+			}
+		}
+		start = end
+	}
+	l.lose(lost, err.Error())
+}
+
+// lose counts bytes that are in no file, and tells of the first.
+func (l *logFile) lose(bytes uint64, message string) {
+	l.lost += bytes
+	if !l.failing {
+		l.failing = true
+		l.failed(l.lost, message)
+	}
+}
+
+func writeAll(fd int, b []byte, done *int) error {
+	for len(b) > 0 {
+		n, err := unix.Write(fd, b)
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err != nil:
+			return err
+		case n <= 0:
+			return unix.EIO
+		}
+		if done != nil {
+			*done += n
+		}
+		b = b[n:]
+	}
+	return nil
+}

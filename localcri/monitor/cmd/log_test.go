@@ -1,0 +1,246 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// joined is what a log says of a stream; the lines are checked.
+func joined(t testing.TB, path, stream string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	last := int64(0)
+	for _, l := range bytes.SplitAfter(b, []byte{'\n'}) {
+		if len(l) == 0 {
+			continue
+		}
+		at, ok := parseTime(l)
+		if !ok || len(l) <= prefixSize || l[len(l)-1] != '\n' || at < last || len(l) > prefixSize+batchSize+1 {
+			t.Fatalf("line is %.80q after one of %d", l, last)
+		}
+		last = at
+		if string(l[31:37]) != stream {
+			continue
+		}
+		out.Write(l[prefixSize : len(l)-1])
+		switch l[38] {
+		case 'F':
+			out.WriteByte('\n')
+		case 'P':
+		default:
+			t.Fatalf("line is %.80q", l)
+		}
+	}
+	return out.String()
+}
+
+func testLog(t testing.TB, path string) *logFile {
+	t.Helper()
+	l, err := newLog(path, func(lost uint64, message string) { t.Logf("lost %d %s", lost, message) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.close)
+	return l
+}
+
+func TestLinesAreWrittenInTheCRIFormat(t *testing.T) {
+	const at = 1767323045000000006
+	for _, tc := range []struct {
+		name string
+		in   []string
+		want string
+	}{
+		{"line", []string{"a\n"}, "F a|"},
+		{"two lines at once", []string{"a\nb\n"}, "F a|F b|"},
+		{"line in parts", []string{"a", "b", "\n"}, "P a|P b|F |"},
+		{"no end", []string{"a"}, "P a|F |"},
+		{"empty lines", []string{"\n\n"}, "F |F |"},
+		{"carriage return and NUL", []string{"a\r\n\x00\n"}, "F a\r|F \x00|"},
+		{"a line and a part", []string{"a\nb"}, "F a|P b|F |"},
+		{"nothing", nil, ""},
+	} {
+		path := filepath.Join(t.TempDir(), "log")
+		l := testLog(t, path)
+		for _, s := range tc.in {
+			l.write(0, []byte(s), at, true, make([]byte, 0, formatSize))
+		}
+		l.end(0, at)
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := ""
+		for _, w := range strings.SplitAfter(tc.want, "|") {
+			if w != "" {
+				want += "2026-01-02T03:04:05.000000006Z stdout " + strings.TrimSuffix(w, "|") + "\n"
+			}
+		}
+		if string(b) != want {
+			t.Errorf("%s: got %q, want %q", tc.name, b, want)
+		}
+	}
+}
+
+// Any bytes in any pieces come out as they were, and times never go back.
+func FuzzLog(f *testing.F) {
+	f.Add([]byte("a\nb\r\x00\n\n"), uint64(1))
+	f.Add(bytes.Repeat([]byte("x"), 40<<10), uint64(2))
+	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
+		path := filepath.Join(t.TempDir(), "log")
+		l := testLog(t, path)
+		r := rand.New(rand.NewPCG(seed, 1))
+		buf := make([]byte, 0, batchSize)
+		out := make([]byte, 0, formatSize)
+		for rest := data; len(rest) > 0 || len(buf) > 0; {
+			n := min(len(rest), r.IntN(batchSize)+1, batchSize-len(buf))
+			buf = append(buf, rest[:n]...)
+			rest = rest[n:]
+			all := r.IntN(3) == 0 || len(rest) == 0 || len(buf) == batchSize
+			left := l.write(0, buf, r.Int64N(1<<60), all, out)
+			if all && left > 0 {
+				t.Fatalf("%d bytes are left of all", left)
+			}
+			buf = append(buf[:0], buf[len(buf)-left:]...)
+		}
+		l.end(0, 1)
+		want := string(data)
+		if want != "" && !strings.HasSuffix(want, "\n") {
+			want += "\n"
+		}
+		if got := joined(t, path, "stdout"); got != want {
+			t.Errorf("%d bytes came out as %d", len(want), len(got))
+		}
+		if l.lost != 0 {
+			t.Errorf("%d bytes lost", l.lost)
+		}
+	})
+}
+
+// What a full disk does not take is counted to the byte, and the log goes on
+// with a whole line when there is space again.
+func TestFullDiskIsCountedAndNeverWaitedFor(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	path := filepath.Join(dir, "log")
+	var told []string
+	l, err := newLog(path, func(lost uint64, message string) { told = append(told, fmt.Sprint(lost > 0, message != "")) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(l.close)
+	written := 0
+	out := make([]byte, 0, formatSize)
+	write := func(s string) {
+		written += len(s)
+		l.write(0, []byte(s), 1, true, out)
+	}
+	for i := range 300 {
+		write(fmt.Sprintf("%d %s\n", i, strings.Repeat("x", 1000)))
+	}
+	if len(told) != 1 || told[0] != "true true" {
+		t.Errorf("told %q of the disk that is full", told)
+	}
+	kept, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := 0
+	for _, line := range bytes.SplitAfter(kept, []byte{'\n'}) {
+		if len(line) > 0 && line[len(line)-1] == '\n' {
+			whole += len(line) - prefixSize
+		}
+	}
+	if uint64(whole)+l.lost != uint64(written) {
+		t.Errorf("%d bytes written, %d in whole lines, %d counted as lost", written, whole, l.lost)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_REMOUNT, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	lost := l.lost
+	write("again\n")
+	after, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := bytes.Split(after, []byte{'\n'})
+	if got := all[len(all)-2]; !bytes.HasSuffix(got, []byte("stdout F again")) || len(got) != prefixSize+len("again") {
+		t.Errorf("goes on with %q", got)
+	}
+	if l.lost != lost || len(told) != 2 || told[1] != "true false" {
+		t.Errorf("lost %d, then %d; told %q", lost, l.lost, told)
+	}
+}
+
+func TestLogThatEndsWithinALineGoesOnWithANewOne(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(path, []byte("2200-01-02T03:04:05.000000006Z stdout F whole\n2026-01-02T03:04"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l := testLog(t, path)
+	l.write(0, []byte("a\n"), 5, true, make([]byte, 0, formatSize))
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "2200-01-02T03:04:05.000000006Z stdout F whole\n2026-01-02T03:04\n2200-01-02T03:04:05.000000006Z stdout F a\n"
+	if string(b) != want {
+		t.Errorf("got %q", b)
+	}
+}
+
+func TestLogsAreNoLinksPipesOrDevices(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, err := range []error{
+		os.Symlink("/etc/passwd", at("link")), os.Symlink(dir, at("dir")), unix.Mkfifo(at("pipe"), 0o600), os.Mkdir(at("sub"), 0o700),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{at("link"), at("dir") + "/log", at("pipe"), at("sub"), at("missing") + "/log", "/dev/full"} {
+		if l, err := newLog(path, nil); err == nil {
+			l.close()
+			t.Errorf("%s is a log", path)
+		}
+	}
+}
+
+func BenchmarkLogWrite(b *testing.B) {
+	for _, size := range []int{20, 100, 1000} {
+		b.Run(fmt.Sprint(size), func(b *testing.B) {
+			l := testLog(b, filepath.Join(b.TempDir(), "log"))
+			in := bytes.Repeat(append(bytes.Repeat([]byte("x"), size-1), '\n'), batchSize/size)
+			out := make([]byte, 0, formatSize)
+			b.SetBytes(int64(len(in)))
+			b.ReportAllocs()
+			n := 0
+			for b.Loop() {
+				l.write(0, in, 1e18, true, out)
+				if n++; n%1000 == 0 {
+					_ = unix.Ftruncate(l.fd, 0)
+				}
+			}
+		})
+	}
+}

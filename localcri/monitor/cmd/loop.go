@@ -1,0 +1,189 @@
+//go:build linux
+
+package main
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// loop is the monitor: one goroutine that owns all but the streams of
+// containers, which their pumps own, so that a disk that hangs holds up a log and
+// nothing else.
+type loop struct {
+	poll poller
+
+	mu   sync.Mutex
+	mail []func() // guarded by mu
+	read []func() // mail that was read, to be used again
+	bell int      // eventfd: there is mail
+
+	door       *watch // where clients come in
+	timers     []*timer
+	conns      []*conn // the newest last
+	containers map[string]*container
+	processes  map[uint64]*process
+	children   map[int]func(unix.WaitStatus, time.Time)
+	orphans    orphans
+	handles    uint64
+	buffers    buffers
+	receive    []byte
+
+	oomScore int // of this process: oom_score_adj, or -1
+	env      []string
+
+	null    int // /dev/null
+	program []span
+
+	yield  atomic.Bool // a pump has work
+	ending bool        // SIGTERM came: the last container's end is the monitor's
+	over   bool
+	worked bool // an executor ran since release
+
+	garbage atomic.Int64 // bytes that were allocated since the last collection, about
+}
+
+func newLoop() (*loop, error) {
+	l := &loop{
+		containers: map[string]*container{}, processes: map[uint64]*process{}, children: map[int]func(unix.WaitStatus, time.Time){},
+		env: environment(), receive: make([]byte, receiveSize),
+		program: programSpans(readAll("/proc/self/maps", 64<<10)), worked: true,
+	}
+	var err error
+	if l.poll.fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return nil, err
+	}
+	l.poll.watches = map[int32]*watch{}
+	if l.null, err = unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
+		return nil, err
+	}
+	if l.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return nil, err
+	}
+	_, err = l.poll.add(l.bell, unix.EPOLLIN, func(uint32) {
+		var b [8]byte
+		_, _ = unix.Read(l.bell, b[:])
+	}, nil)
+	return l, err
+}
+
+// post has f called by the loop.
+func (l *loop) post(f func()) {
+	l.mu.Lock()
+	l.mail = append(l.mail, f)
+	first := len(l.mail) == 1
+	l.mu.Unlock()
+	if first {
+		_, _ = unix.Write(l.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	}
+}
+
+func (l *loop) run() {
+	var events [32]unix.EpollEvent
+	for !l.over {
+		if l.yield.Swap(false) {
+			runtime.Gosched() // a pump need not wait until somebody finds out that this goroutine is in the kernel
+		}
+		n, err := unix.EpollWait(l.poll.fd, events[:], l.patience())
+		if err != nil && err != unix.EINTR {
+			fail("epoll_wait: " + err.Error())
+		}
+		if err != nil {
+			l.reap() // most likely
+		}
+		for i := range max(n, 0) {
+			l.poll.dispatch(events[i])
+		}
+		l.mu.Lock()
+		mail := l.mail
+		l.mail = l.read[:0]
+		l.mu.Unlock()
+		for _, f := range mail {
+			f()
+		}
+		clear(mail)
+		l.read = mail
+		l.fire()
+		l.tidy()
+	}
+}
+
+// maxGarbage is how much is left lying.
+const maxGarbage = 128 << 10
+
+// litter counts what was allocated.
+func (l *loop) litter(bytes int) {
+	if n := l.garbage.Add(int64(bytes)); n > maxGarbage && n-int64(bytes) <= maxGarbage {
+		l.post(func() {})
+	}
+}
+
+// tidy collects garbage, of which requests leave a little each. Nothing else
+// does: the collector's own periods are off, since they wake an idle process.
+func (l *loop) tidy() {
+	if l.garbage.Load() > maxGarbage {
+		l.garbage.Store(0)
+		runtime.GC()
+	}
+	if l.worked && len(l.orphans.running) == 0 {
+		l.worked = false
+		l.release()
+	}
+}
+
+// timer is a call that is due.
+type timer struct {
+	at time.Time
+	f  func() // nil when it was stopped
+}
+
+func (l *loop) after(d time.Duration, f func()) *timer {
+	t := &timer{at: time.Now().Add(d), f: f}
+	l.timers = append(l.timers, t)
+	return t
+}
+
+func (t *timer) stop() {
+	if t != nil {
+		t.f = nil
+	}
+}
+
+// patience is how long to wait for events, in milliseconds: for ever if nothing
+// is due.
+func (l *loop) patience() int {
+	kept := l.timers[:0]
+	var next *timer
+	for _, t := range l.timers {
+		if t.f == nil {
+			continue
+		}
+		kept = append(kept, t)
+		if next == nil || t.at.Before(next.at) {
+			next = t
+		}
+	}
+	clear(l.timers[len(kept):])
+	l.timers = kept
+	if next == nil {
+		return -1
+	}
+	return int(min(max(time.Until(next.at)+time.Millisecond-1, 0)/time.Millisecond, 1<<30))
+}
+
+func (l *loop) fire() {
+	if len(l.timers) == 0 {
+		return
+	}
+	now := time.Now()
+	for _, t := range l.timers { // those that are added meanwhile are due later
+		if f := t.f; f != nil && !t.at.After(now) {
+			t.f = nil
+			f()
+		}
+	}
+}

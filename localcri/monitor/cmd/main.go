@@ -1,0 +1,126 @@
+//go:build linux
+
+// Command cmd is the monitor: one small process per pod that is the parent of
+// its containers. Package monitor starts it and says in which words.
+//
+//	monitor monitor   as package monitor starts it: descriptor 3 is the socket, 4 the lock
+//	monitor pause     as PID 1 of a PID namespace that containers share
+//
+// It uses little of the standard library on purpose: what is linked here is
+// resident once per pod.
+package main
+
+import (
+	"os"
+	"os/signal"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	listenFD = 3 // the socket that the starter made
+	lockFD   = 4 // held as long as this process lives
+)
+
+func main() {
+	// The kernel signals the end of a child to the thread that made it, and of one
+	// that was inherited to the first. Neither may be one that a disk which hangs
+	// keeps in the kernel: so the loop has the first thread for itself.
+	runtime.LockOSThread()
+	if len(os.Args) < 2 {
+		fail("usage: monitor monitor|pause")
+	}
+	if runtime.GOMAXPROCS(0) != 1 {
+		runtime.GOMAXPROCS(1)
+	}
+	switch os.Args[1] {
+	case "pause":
+		pause()
+	case "monitor":
+		if err := serve(); err != nil {
+			fail(err.Error())
+		}
+	default:
+		fail("usage: monitor monitor|pause")
+	}
+}
+
+func fail(message string) {
+	_, _ = unix.Write(2, []byte(message+"\n"))
+	os.Exit(2)
+}
+
+// pause is all that PID 1 of a namespace has to do: reap, and end when told.
+func pause() {
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGCHLD)
+	for {
+		for {
+			pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+			if err != unix.EINTR && pid <= 0 {
+				break
+			}
+		}
+		if s := <-signals; s != unix.SIGCHLD {
+			return
+		}
+	}
+}
+
+func serve() error {
+	l, err := newLoop()
+	if err != nil {
+		return err
+	}
+	unix.CloseOnExec(listenFD)
+	unix.CloseOnExec(lockFD)
+	closeInherited()
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	unix.Umask(0o022)
+	l.oomScore, _ = unix.Open("/proc/self/oom_score_adj", unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	l.protect(true)
+	l.follow()
+	if err := unix.SetNonblock(listenFD, true); err != nil {
+		return err
+	}
+	if l.door, err = l.poll.add(listenFD, unix.EPOLLIN, func(uint32) { l.accept() }, nil); err != nil {
+		return err
+	}
+	l.run()
+	return nil
+}
+
+// closeInherited closes what the starter did not mean to hand on: all that is
+// not closed by the next exec, as everything is that was opened here.
+func closeInherited() {
+	for _, fd := range numbersIn("/proc/self/fd") {
+		if fd <= lockFD {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			_ = unix.Close(fd)
+		}
+	}
+}
+
+// follow turns signals into work of the loop. None of a terminal, a session or a
+// service manager ends a monitor that has containers; those that it catches are
+// at their defaults again in what it executes.
+func (l *loop) follow() {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, unix.SIGCHLD, unix.SIGTERM,
+		unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU, unix.SIGPIPE, unix.SIGXFSZ, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM)
+	go func() {
+		for s := range signals {
+			switch s {
+			case unix.SIGCHLD:
+				l.post(l.reap)
+			case unix.SIGTERM:
+				l.post(l.terminate)
+			}
+		}
+	}()
+}

@@ -1,0 +1,142 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"path"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// oomWatch counts the processes that the kernel killed for want of memory in a
+// container's cgroup. It is told of each, so that it knows the count even when
+// the cgroup goes with its last process, and whether the last was the one that
+// ended the container or another long before.
+type oomWatch struct {
+	l     *loop
+	fd    int
+	bell  int // v1: eventfd
+	w     *watch
+	count uint64
+	last  time.Time // when it was told last that memory was short
+	storm int       // times in a row that it was told of nothing
+}
+
+// oomRecent is how old the last news may be to be that of an end now: a process
+// that was killed may take its time to go, with all its memory.
+const oomRecent = 5 * time.Second
+
+// oomDone is how long after v1 tells of a shortage somebody has been killed.
+const oomDone = 200 * time.Millisecond
+
+func (l *loop) watchOOM(file string) *oomWatch {
+	if file == "" {
+		return nil
+	}
+	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil
+	}
+	o := &oomWatch{l: l, fd: fd, bell: -1}
+	o.count, _ = o.read()
+	if path.Base(file) == "memory.oom_control" {
+		o.listen(path.Dir(file))
+		return o
+	}
+	o.w, _ = l.poll.add(fd, unix.EPOLLPRI, o.told, nil)
+	return o
+}
+
+// listen has cgroup v1 tell.
+func (o *oomWatch) listen(dir string) {
+	control, err := unix.Open(dir+"/cgroup.event_control", unix.O_WRONLY|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return
+	}
+	defer closeFD(control)
+	if o.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		o.bell = -1
+		return
+	}
+	if _, err = unix.Write(control, []byte(strconv.Itoa(o.bell)+" "+strconv.Itoa(o.fd))); err == nil {
+		o.w, _ = o.l.poll.add(o.bell, unix.EPOLLIN, o.told, nil)
+	}
+}
+
+func (o *oomWatch) told(uint32) {
+	if o.bell >= 0 {
+		var b [8]byte
+		_, _ = unix.Read(o.bell, b[:])
+	}
+	n, ok := o.read()
+	switch {
+	case !ok: // the cgroup is gone
+		o.l.poll.remove(o.w)
+		return
+	case o.bell >= 0: // v1 tells before it kills
+		o.last = time.Now()
+		o.l.poll.arm(o.w, 0) // once for all that happen until then
+		o.l.after(oomDone, func() {
+			if o.fd >= 0 {
+				o.l.poll.arm(o.w, unix.EPOLLIN)
+				if n, ok := o.read(); ok {
+					o.count = n
+				}
+			}
+		})
+		return
+	case n != o.count:
+		o.count, o.last, o.storm = n, time.Now(), 0
+		return
+	}
+	// v2 tells as well of limits that were reached, which can be always: the
+	// count at the end has to do then.
+	if o.storm++; o.storm > 64 {
+		o.l.poll.remove(o.w)
+	}
+}
+
+// read gives the number of processes killed. Both versions call it oom_kill.
+func (o *oomWatch) read() (uint64, bool) {
+	var b [1024]byte
+	n, err := unix.Pread(o.fd, b[:], 0)
+	if err != nil {
+		return 0, false
+	}
+	return oomKills(b[:n]), true
+}
+
+func oomKills(b []byte) uint64 {
+	for line := range bytes.Lines(b) {
+		if rest, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("oom_kill ")); ok {
+			n, _ := strconv.ParseUint(string(rest), 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// killed reports whether a process that was killed now was killed by the kernel
+// for want of memory, and ends the watch.
+func (o *oomWatch) killed() bool {
+	if o == nil {
+		return false
+	}
+	n, ok := o.read()
+	now := ok && n > o.count
+	recent := !o.last.IsZero() && time.Since(o.last) < oomRecent && (!ok || n > 0)
+	o.close()
+	return now || recent
+}
+
+func (o *oomWatch) close() {
+	if o == nil || o.fd < 0 {
+		return
+	}
+	o.l.poll.remove(o.w)
+	closeFiles([]int{o.fd, o.bell})
+	o.fd, o.bell = -1, -1
+}

@@ -1,0 +1,125 @@
+//go:build linux
+
+package main
+
+import (
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const maxTree = 4096 // processes of one command that are killed
+
+type member struct {
+	pid       int
+	startTime uint64
+}
+
+// killTree kills a child and its descendants. Each is stopped before its children
+// are asked for, so that none is made meanwhile and no PID changes its owner: a
+// child that has ended keeps its PID as long as its parent does not run.
+func killTree(root int) {
+	s, ok := statOf(root)
+	if !ok {
+		return
+	}
+	tree := []member{{root, s.startTime}}
+	known := map[int]bool{root: true}
+	_ = unix.Kill(root, unix.SIGSTOP)
+	for range 8 { // a process may make another until its stop has come to it
+		before := len(tree)
+		for i := 0; i < len(tree) && len(tree) < maxTree; i++ {
+			for _, pid := range childrenOf(tree[i].pid) {
+				if known[pid] || len(tree) >= maxTree {
+					continue
+				}
+				if c, ok := statOf(pid); ok && c.parent == tree[i].pid {
+					known[pid] = true
+					tree = append(tree, member{pid, c.startTime})
+					_ = unix.Kill(pid, unix.SIGSTOP)
+				}
+			}
+		}
+		if len(tree) == before {
+			break
+		}
+	}
+	for _, m := range tree {
+		if c, ok := statOf(m.pid); ok && c.startTime == m.startTime {
+			_ = unix.Kill(m.pid, unix.SIGKILL)
+		}
+	}
+}
+
+// childrenOf asks the kernel for the children of all of a process' threads.
+func childrenOf(pid int) []int {
+	task := "/proc/" + strconv.Itoa(pid) + "/task"
+	var pids []int
+	for _, thread := range numbersIn(task) {
+		b := readAll(task+"/"+strconv.Itoa(thread)+"/children", 64<<10)
+		if b == nil {
+			return childrenByScan(pid)
+		}
+		for _, f := range strings.Fields(string(b)) {
+			if n, err := strconv.Atoi(f); err == nil {
+				pids = append(pids, n)
+			}
+		}
+	}
+	return pids
+}
+
+// childrenByScan is for kernels that have no such file.
+func childrenByScan(parent int) []int {
+	var pids []int
+	for _, pid := range numbersIn("/proc") {
+		if s, ok := statOf(pid); ok && s.parent == parent {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// numbersIn lists the entries of a directory in /proc that are numbers.
+func numbersIn(dir string) []int {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer closeFD(fd)
+	buf := make([]byte, 8<<10)
+	var numbers []int
+	for len(numbers) < 1<<20 {
+		n, err := unix.ReadDirent(fd, buf)
+		if err != nil || n <= 0 {
+			break
+		}
+		_, _, names := unix.ParseDirent(buf[:n], -1, nil)
+		for _, name := range names {
+			if i, err := strconv.Atoi(name); err == nil {
+				numbers = append(numbers, i)
+			}
+		}
+	}
+	return numbers
+}
+
+// readAll reads a file of the kernel's; nil if there is none.
+func readAll(name string, limit int) []byte {
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer closeFD(fd)
+	b := []byte{}
+	var page [4096]byte
+	for len(b) < limit {
+		n, err := unix.Read(fd, page[:])
+		if err != nil || n <= 0 {
+			break
+		}
+		b = append(b, page[:n]...)
+	}
+	return b
+}

@@ -1,0 +1,60 @@
+//go:build linux
+
+package monitor
+
+import (
+	"errors"
+
+	"go.uber.org/zap"
+)
+
+// Config says where monitors are and how they are started.
+type Config struct {
+	// Program is the absolute path of the monitor program. Monitors that run
+	// keep the program that they were started from.
+	Program string
+
+	// StateDir is an absolute path of a directory that only root can use, on a
+	// file system that does not survive a reboot. mon/<sandbox> is made below it.
+	StateDir string
+
+	// Place puts a monitor into the cgroup where it shall live, outside the
+	// caller's own and the pod's. It is called each time that a monitor is started
+	// or connected to, so it must accept one that is there. Nil leaves the monitor
+	// in the cgroup of its starter.
+	Place func(pid int) error
+
+	// Log gets what no caller waits for. Nil discards it.
+	Log *zap.Logger
+}
+
+var (
+	// ErrGone says that no monitor runs for this sandbox.
+	ErrGone = errors.New("monitor is gone")
+
+	// ErrUnknown says that the monitor has no such container or process.
+	ErrUnknown = errors.New("unknown to the monitor")
+
+	// ErrExists says that a container of this ID was started before, or adopted.
+	ErrExists = errors.New("container was started before")
+
+	// ErrNotRunning says that the container has ended, or has not started yet.
+	ErrNotRunning = errors.New("container is not running")
+
+	// ErrRunning says that containers still run.
+	ErrRunning = errors.New("containers are running")
+
+	// ErrCut says that the client of an attach did not read for so long that the
+	// monitor cut it off.
+	ErrCut = errors.New("client did not read what the container wrote")
+
+	// ErrTimeout says that a process was killed because its time was over.
+	ErrTimeout = errors.New("time is over")
+
+	// ErrBusy says that a limit of the monitor is reached, or that the disk of a
+	// container's log takes nothing.
+	ErrBusy = errors.New("monitor is busy")
+
+	// ErrUnsupported says that the monitor that runs is too old for the call.
+	ErrUnsupported = errors.New("not supported by the running monitor")
+)

@@ -1,0 +1,39 @@
+package wire
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+// MaxExit is the most bytes that the record of an exit has.
+const MaxExit = 4 << 10
+
+var exitMagic = [4]byte{'n', 'w', 'x', '1'}
+
+// AppendExit appends what a file says of an exit: four bytes of magic, a CRC-32C
+// of the rest, and a message of the type Exited.
+func AppendExit(b []byte, m Message) ([]byte, error) {
+	m.Type, m.Seq = Exited, 0
+	body, err := m.Append(nil)
+	if err != nil || len(body)+8 > MaxExit {
+		return b, ErrTooLong
+	}
+	b = append(b, exitMagic[:]...)
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
+	return append(b, body...), nil
+}
+
+// DecodeExit reads the record of an exit. The error is ErrMalformed.
+func DecodeExit(b []byte) (Message, error) {
+	if len(b) < 8 || len(b) > MaxExit || [4]byte(b) != exitMagic {
+		return Message{}, ErrMalformed
+	}
+	if crc32.Checksum(b[8:], crc32.MakeTable(crc32.Castagnoli)) != binary.LittleEndian.Uint32(b[4:]) {
+		return Message{}, ErrMalformed
+	}
+	m, err := Decode(b[8:])
+	if err != nil || m.Type != Exited {
+		return Message{}, ErrMalformed
+	}
+	return m, nil
+}

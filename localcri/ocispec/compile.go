@@ -1,0 +1,77 @@
+package ocispec
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Compile makes the configuration of a container, or refuses it with a gRPC
+// status.
+func Compile(in *Input) (*specs.Spec, error) {
+	if len(in.Sources) != len(in.Container.GetMounts()) || len(in.Devices) != len(in.Container.GetDevices()) {
+		return nil, status.Errorf(codes.Internal, "%d sources of %d mounts, %d device lists of %d devices",
+			len(in.Sources), len(in.Container.GetMounts()), len(in.Devices), len(in.Container.GetDevices()))
+	}
+	c := &compiler{in: in, spec: &specs.Spec{
+		Hostname:    "", // the sandbox's namespace has it
+		Root:        &specs.Root{Path: in.Rootfs, Readonly: in.security().GetReadonlyRootfs()},
+		Process:     &specs.Process{},
+		Linux:       &specs.Linux{Resources: &specs.LinuxResources{}},
+		Annotations: maps.Clone(in.Container.GetAnnotations()),
+	}}
+	for _, step := range []func() error{
+		c.process, c.capabilities, c.namespaces, c.cgroup, c.resources, c.devices, c.mounts, c.paths, c.apparmor,
+		c.seccomp, // last: the default profile depends on the capabilities
+	} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	c.spec.Version = leastVersion(c.spec)
+	return c.spec, nil
+}
+
+// leastVersion is the oldest version of the specification that has all that a
+// configuration says: a runtime refuses those that are newer than itself, as crun
+// up to 1.8 does all but 1.0. Mapped and recursively read-only mounts came with
+// 1.1, and only runtimes that have them are asked for them.
+func leastVersion(s *specs.Spec) string {
+	for _, m := range s.Mounts {
+		if len(m.UIDMappings)+len(m.GIDMappings) > 0 || slices.Contains(m.Options, "rro") {
+			return "1.1.0"
+		}
+	}
+	return "1.0.2"
+}
+
+type compiler struct {
+	in   *Input
+	spec *specs.Spec
+}
+
+func invalid(field string, value any, allowed string) error {
+	return status.Error(codes.InvalidArgument, fmt.Sprintf("%s %s: %s", field, quote(value), allowed))
+}
+
+func unable(field string, value any, reason string) error {
+	return status.Error(codes.FailedPrecondition, fmt.Sprintf("%s %s: %s", field, quote(value), reason))
+}
+
+// longest is how much of a refused value an error shows, in bytes.
+const longest = 200
+
+func quote(value any) string {
+	s, ok := value.(string)
+	if !ok {
+		return fmt.Sprint(value)
+	}
+	if len(s) > longest {
+		return fmt.Sprintf("%q...", s[:longest])
+	}
+	return fmt.Sprintf("%q", s)
+}

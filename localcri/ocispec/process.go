@@ -1,0 +1,103 @@
+package ocispec
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+func (c *compiler) process() error {
+	in, p := c.in, c.spec.Process
+	args, err := args(in)
+	if err != nil {
+		return err
+	}
+	p.Args = args
+	p.Terminal = in.Container.GetTty()
+	p.Env = environment(in)
+	p.Cwd = path.Join("/", firstOf(in.Container.GetWorkingDir(), in.Image.WorkingDir))
+	p.NoNewPrivileges = in.security().GetNoNewPrivs()
+	p.User = specs.User{UID: in.User.UID, GID: in.User.GID, AdditionalGids: slices.Clone(in.User.Groups)}
+	if r := in.linux().GetResources(); r != nil {
+		score := r.GetOomScoreAdj()
+		if score < -1000 || score > 1000 {
+			return invalid("linux.resources.oom_score_adj", score, "must be from -1000 to 1000")
+		}
+		p.OOMScoreAdj = new(int(max(score, in.Machine.LeastOOMScoreAdj)))
+	}
+	return nil
+}
+
+func firstOf(s ...string) string {
+	for _, s := range s {
+		if s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+// args follows the table of the CRI: the container's command replaces the
+// image's entrypoint and its arguments, the container's arguments alone replace
+// the image's.
+func args(in *Input) ([]string, error) {
+	command, arguments := in.Container.GetCommand(), in.Container.GetArgs()
+	if len(command) == 0 {
+		command = in.Image.Entrypoint
+		if len(arguments) == 0 {
+			arguments = in.Image.Cmd
+		}
+	}
+	all := slices.Concat(command, arguments)
+	if len(all) == 0 || all[0] == "" {
+		return nil, invalid("command", "", "neither the container nor its image says which program to run")
+	}
+	for _, a := range all {
+		if strings.ContainsRune(a, 0) {
+			return nil, invalid("args", a, "must not contain NUL")
+		}
+	}
+	return all, nil
+}
+
+// defaultPath is the PATH of a container whose image sets none.
+const defaultPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// environment puts the container's variables over the image's. The last one of
+// a name counts, at the place of the first.
+func environment(in *Input) []string {
+	env := []string{defaultPath}
+	if in.Container.GetTty() {
+		env = append(env, "TERM=xterm")
+	}
+	if h := in.Sandbox.GetHostname(); h != "" {
+		env = append(env, "HOSTNAME="+h)
+	}
+	at := map[string]int{}
+	for i, e := range env {
+		name, _, _ := strings.Cut(e, "=")
+		at[name] = i
+	}
+	set := func(name, value string) {
+		if name == "" || strings.ContainsRune(name, 0) || strings.ContainsRune(value, 0) {
+			return // execve could not pass it
+		}
+		if i, ok := at[name]; ok {
+			env[i] = name + "=" + value
+			return
+		}
+		at[name] = len(env)
+		env = append(env, name+"="+value)
+	}
+	for _, e := range in.Image.Env {
+		if name, value, ok := strings.Cut(e, "="); ok {
+			set(name, value)
+		}
+	}
+	for _, e := range in.Container.GetEnvs() {
+		set(e.GetKey(), string(e.GetValue()))
+	}
+	return env
+}

@@ -1,0 +1,83 @@
+package ocispec
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func (c *compiler) resources() error {
+	asked := c.in.linux().GetResources()
+	if asked == nil {
+		return nil
+	}
+	r, err := Resources(asked, c.in.Machine)
+	if err != nil {
+		return err
+	}
+	c.spec.Linux.Resources = r
+	return nil
+}
+
+// Resources makes the runtime's resources of the CRI's, without devices. What is
+// 0 or "" is left to the kernel, as for an update what it is.
+func Resources(asked *runtimeapi.LinuxContainerResources, m Machine) (*specs.LinuxResources, error) {
+	r := &specs.LinuxResources{}
+	cpu := &specs.LinuxCPU{Cpus: asked.GetCpusetCpus(), Mems: asked.GetCpusetMems()}
+	if v := asked.GetCpuShares(); v < 0 {
+		return nil, invalid("linux.resources.cpu_shares", v, "must not be negative")
+	} else if v > 0 {
+		cpu.Shares = new(uint64(v))
+	}
+	if v := asked.GetCpuPeriod(); v < 0 {
+		return nil, invalid("linux.resources.cpu_period", v, "must not be negative")
+	} else if v > 0 {
+		cpu.Period = new(uint64(v))
+	}
+	if v := asked.GetCpuQuota(); v != 0 { // -1 is no limit
+		cpu.Quota = new(v)
+	}
+	if *cpu != (specs.LinuxCPU{}) {
+		r.CPU = cpu
+	}
+	memory := &specs.LinuxMemory{}
+	if v := asked.GetMemoryLimitInBytes(); v != 0 {
+		memory.Limit = new(v)
+	}
+	switch swap := asked.GetMemorySwapLimitInBytes(); {
+	case !m.Swap:
+	case swap != 0:
+		memory.Swap = new(swap)
+	case asked.GetMemoryLimitInBytes() != 0: // memory and swap together: no swap
+		memory.Swap = new(asked.GetMemoryLimitInBytes())
+	}
+	if *memory != (specs.LinuxMemory{}) {
+		r.Memory = memory
+	}
+	for _, l := range asked.GetHugepageLimits() {
+		switch {
+		case !slices.Contains(m.HugePages, l.GetPageSize()):
+			return nil, invalid("linux.resources.hugepage_limits", l.GetPageSize(), "must be a size that the kernel has: "+strings.Join(m.HugePages, ", "))
+		case !m.HugePagesLimited && l.GetLimit() == 0: // the cgroup has none
+		case !m.HugePagesLimited:
+			return nil, unable("linux.resources.hugepage_limits", l.GetPageSize(), "the machine has no hugetlb cgroup controller")
+		default:
+			r.HugepageLimits = append(r.HugepageLimits, specs.LinuxHugepageLimit{Pagesize: l.GetPageSize(), Limit: l.GetLimit()})
+		}
+	}
+	if u := asked.GetUnified(); len(u) > 0 {
+		if !m.CgroupV2 {
+			return nil, unable("linux.resources.unified", slices.Sorted(maps.Keys(u))[0], "the machine has cgroups v1")
+		}
+		for k := range u {
+			if k == "" || strings.ContainsAny(k, "/\x00") || strings.HasPrefix(k, "cgroup.") || !strings.Contains(k, ".") {
+				return nil, invalid("linux.resources.unified", k, "must be the name of a controller's file, such as memory.high")
+			}
+		}
+		r.Unified = maps.Clone(u)
+	}
+	return r, nil
+}

@@ -1,0 +1,154 @@
+package ocispec
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// User is whom a process runs as.
+type User struct {
+	UID, GID uint32
+	// Groups are the supplementary ones, in ascending order, with GID among
+	// them.
+	Groups []uint32
+}
+
+// MaxUsers is the most bytes of an image's /etc/passwd or /etc/group that are
+// looked at; callers need to read no more.
+const MaxUsers = 1 << 20
+
+// ResolveUser finds the user of a container: the CRI's choice, else the
+// image's, else root. passwd and group are the contents of the image's files,
+// which may say anything.
+func ResolveUser(sc *runtimeapi.LinuxContainerSecurityContext, image string, passwd, group []byte) (User, error) {
+	const context = "linux.security_context."
+	if sc.GetRunAsUser() != nil && sc.GetRunAsUsername() != "" {
+		return User{}, invalid(context+"run_as_username", sc.GetRunAsUsername(), "must be empty beside run_as_user")
+	}
+	if sc.GetRunAsGroup() != nil && sc.GetRunAsUser() == nil && sc.GetRunAsUsername() == "" {
+		return User{}, invalid(context+"run_as_group", sc.GetRunAsGroup().GetValue(), "must come with run_as_user or run_as_username")
+	}
+	passwd, group = passwd[:min(len(passwd), MaxUsers)], group[:min(len(group), MaxUsers)]
+	name, groupName, _ := strings.Cut(image, ":")
+	field := "the image's user"
+	if sc.GetRunAsUser() != nil || sc.GetRunAsUsername() != "" {
+		field, groupName = context+"run_as_user", ""
+		if name = sc.GetRunAsUsername(); name == "" {
+			name = strconv.FormatInt(sc.GetRunAsUser().GetValue(), 10)
+		}
+	}
+	var u User
+	login := name
+	if name != "" {
+		// A number is an ID and no name: an image whose user 1000 is called
+		// so and has ID 0 would be root unseen.
+		id, err := number(name)
+		entry, found := find(passwd, 7, func(f []string) bool {
+			if err == nil {
+				uid, uerr := number(f[2])
+				return uerr == nil && uid == id
+			}
+			return f[0] == name
+		})
+		switch {
+		case isNumber(name) && err != nil:
+			return User{}, invalid(field, name, "must be from 0 to 2147483647")
+		case found:
+			uid, err1 := number(entry[2])
+			gid, err2 := number(entry[3])
+			if err1 != nil || err2 != nil {
+				return User{}, unable(field, name, "has an entry in /etc/passwd whose IDs are no numbers from 0 to 2147483647")
+			}
+			u.UID, u.GID, login = uid, gid, entry[0]
+		case err == nil:
+			u.UID = id
+		default:
+			return User{}, unable(field, name, "is not in the image's /etc/passwd")
+		}
+	} else {
+		login = "root"
+	}
+	if g := sc.GetRunAsGroup(); g != nil {
+		gid, err := number(strconv.FormatInt(g.GetValue(), 10))
+		if err != nil {
+			return User{}, invalid(context+"run_as_group", g.GetValue(), "must be from 0 to 2147483647")
+		}
+		u.GID = gid
+	} else if groupName != "" {
+		gid, err := number(groupName)
+		if !isNumber(groupName) {
+			if entry, found := find(group, 4, func(f []string) bool { return f[0] == groupName }); found {
+				gid, err = number(entry[2])
+			}
+		}
+		if err != nil {
+			return User{}, unable("the image's group", groupName, "is neither a number nor in the image's /etc/group")
+		}
+		u.GID = gid
+	}
+	groups := map[uint32]bool{u.GID: true}
+	for i, g := range sc.GetSupplementalGroups() {
+		gid, err := number(strconv.FormatInt(g, 10))
+		if err != nil {
+			return User{}, invalid(fmt.Sprintf("%ssupplemental_groups[%d]", context, i), g, "must be from 0 to 2147483647")
+		}
+		groups[gid] = true
+	}
+	switch p := sc.GetSupplementalGroupsPolicy(); p {
+	case runtimeapi.SupplementalGroupsPolicy_Merge:
+		find(group, 4, func(f []string) bool {
+			if gid, err := number(f[2]); err == nil && len(groups) < maxGroups && slices.Contains(strings.Split(f[3], ","), login) {
+				groups[gid] = true
+			}
+			return false
+		})
+	case runtimeapi.SupplementalGroupsPolicy_Strict:
+	default:
+		return User{}, invalid(context+"supplemental_groups_policy", int32(p), "must be Merge or Strict")
+	}
+	for g := range groups {
+		u.Groups = append(u.Groups, g)
+	}
+	slices.Sort(u.Groups)
+	return u, nil
+}
+
+// maxGroups is the most groups that a process may have, NGROUPS_MAX of
+// limits.h.
+const maxGroups = 65536
+
+// find returns the first line of a table of the form of passwd(5) that has at
+// least so many fields and fits.
+func find(table []byte, fields int, fits func([]string) bool) ([]string, bool) {
+	for line := range bytes.Lines(table) {
+		f := strings.Split(string(bytes.TrimSpace(line)), ":")
+		if len(f) >= fields && f[0] != "" && !strings.HasPrefix(f[0], "#") && fits(f) {
+			return f, true
+		}
+	}
+	return nil, false
+}
+
+// number parses a user or group ID. Negative and larger ones are refused: a
+// program that truncates them would make some of them root.
+func number(s string) (uint32, error) {
+	n, err := strconv.ParseUint(s, 10, 32)
+	if err != nil {
+		return 0, err
+	}
+	if n > math.MaxInt32 {
+		return 0, strconv.ErrRange
+	}
+	return uint32(n), nil
+}
+
+func isNumber(s string) bool {
+	s = strings.TrimPrefix(s, "-")
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}

@@ -1,0 +1,181 @@
+//go:build linux
+
+package localcri
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+// orphans are the IDs of what is there without a record, the newest last, so
+// that what is being made beside this is looked at last: ids lists all that is
+// there with when it was made, and known those that have a record.
+func orphans(ids map[string]int64, known map[string]bool) []string {
+	out := slices.Collect(maps.Keys(ids))
+	out = slices.DeleteFunc(out, func(id string) bool { return known[id] || !isID(id) })
+	slices.SortFunc(out, func(a, b string) int {
+		if d := ids[a] - ids[b]; d != 0 {
+			return int(min(max(d, -1), 1))
+		}
+		return strings.Compare(a, b)
+	})
+	return out
+}
+
+// undoOrphans removes what a crash left without a record: containers first, since
+// they use what sandboxes have.
+func (r *Runtime) undoOrphans(ctx context.Context) {
+	there := r.leftContainers(ctx)
+	for _, id := range orphans(there, r.known()) {
+		if ctx.Err() != nil {
+			return
+		}
+		r.undoOrphan(ctx, "container", id, r.undoContainer)
+	}
+	for _, id := range orphans(r.leftSandboxes(), r.known()) {
+		if ctx.Err() != nil {
+			return
+		}
+		r.undoOrphan(ctx, "sandbox", id, r.undoSandbox)
+	}
+}
+
+func (r *Runtime) undoOrphan(ctx context.Context, kind, id string, undo func(context.Context, string) error) {
+	if r.known()[id] { // made meanwhile
+		return
+	}
+	r.counts.orphans.Add(1)
+	r.log.Warn("undo leftover without record", zap.String("kind", kind), zap.String("id", id))
+	if err := undo(ctx, id); err != nil && ctx.Err() == nil {
+		r.log.Warn("failed to undo leftover", zap.String("kind", kind), zap.String("id", id), zap.Error(err))
+		r.do(func(ctx context.Context) {
+			r.persist(ctx, "failed to undo leftover", id, func() error { return undo(ctx, id) })
+		})
+	}
+}
+
+// known are the IDs of all objects.
+func (r *Runtime) known() map[string]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make(map[string]bool, len(r.pods)+len(r.containers))
+	for id := range r.pods {
+		out[id] = true
+	}
+	for id := range r.containers {
+		out[id] = true
+	}
+	return out
+}
+
+// note adds the names in a directory with the times when they were changed.
+func note(out map[string]int64, dir string) {
+	entries, err := safefile.Entries(dir, maxObjects)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		at := int64(0)
+		if fi, err := e.Info(); err == nil {
+			at = fi.ModTime().UnixNano()
+		}
+		out[e.Name()] = max(out[e.Name()], at)
+	}
+}
+
+// leftContainers are all IDs that something of a container has. Those of infra
+// processes are sandboxes'.
+func (r *Runtime) leftContainers(ctx context.Context) map[string]int64 {
+	out := map[string]int64{}
+	note(out, r.rootPath(containersDir))
+	owners, err := r.cfg.Images.Owners(ctx)
+	if err != nil {
+		r.log.Warn("failed to list leases of images", zap.Error(err))
+	}
+	for _, o := range owners {
+		if id := ownerOf(o); id != "" {
+			out[id] += 0
+		}
+	}
+	sandboxes := r.leftSandboxes()
+	note(out, r.statePath(streamsDir))
+	for name := range r.cfg.Handlers {
+		note(out, r.statePath(executorsDir, name))
+	}
+	maps.DeleteFunc(out, func(id string, _ int64) bool { _, is := sandboxes[id]; return is })
+	return out
+}
+
+// leftSandboxes are all IDs that something of a sandbox has.
+func (r *Runtime) leftSandboxes() map[string]int64 {
+	out := map[string]int64{}
+	note(out, r.rootPath(sandboxesDir))
+	note(out, r.statePath(monitorsDir))
+	ids, err := r.spaces.List()
+	if err != nil {
+		r.log.Warn("failed to list namespaces", zap.Error(err))
+	}
+	for _, id := range ids {
+		out[id] += 0
+	}
+	for _, info := range r.cfg.Network.List() {
+		if isID(info.ID) {
+			out[info.ID] = max(out[info.ID], info.Created.UnixNano())
+		}
+	}
+	return out
+}
+
+// undoContainer kills and removes what bears an ID.
+func (r *Runtime) undoContainer(ctx context.Context, id string) error {
+	for name := range r.cfg.Handlers {
+		if err := r.executors[name].Delete(ctx, id, true); err != nil {
+			return err
+		}
+	}
+	return r.eraseContainer(ctx, id, newSaver())
+}
+
+// undoSandbox takes everything of a sandbox back.
+func (r *Runtime) undoSandbox(ctx context.Context, id string) error {
+	if err := r.undoContainer(ctx, id); err != nil { // of its infra process
+		return err
+	}
+	step, cancel := context.WithTimeout(ctx, monitorTimeout)
+	defer cancel()
+	if m, state, err := r.monitors.Connect(step, id); err == nil {
+		for _, k := range state.Containers {
+			if k.Exit == nil && isID(k.Container.ID) {
+				if err := r.undoContainer(ctx, k.Container.ID); err != nil {
+					return err
+				}
+			}
+		}
+		err := busyMonitor(step, func() error { return m.Quit(step) })
+		m.Close()
+		if err != nil {
+			return err
+		}
+	}
+	var errs []error
+	if slices.ContainsFunc(r.cfg.Network.List(), func(i infoOf) bool { return i.ID == id }) {
+		if err := r.cfg.Network.Detach(ctx, id); err != nil {
+			errs = append(errs, networkError(err))
+		}
+	}
+	errs = append(errs, r.spaces.Remove(ctx, id))
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := errors.Join(removeTree(r.rootPath(sandboxesDir, id)), removeTree(r.statePath(streamsDir, id)), removeTree(r.statePath(monitorsDir, id))); err != nil {
+		return err
+	}
+	return r.sandboxRecords.DeleteContext(ctx, id)
+}

@@ -1,0 +1,205 @@
+//go:build linux
+
+package localcri
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// pod is a sandbox. What is above mu never changes.
+type pod struct {
+	rt      *Runtime
+	id      string
+	key     string
+	created int64
+	config  *runtimeapi.PodSandboxConfig
+	handler string // "" is the default
+	known   chan struct{}
+	claim   *claim // nil: it was made by a process of the past
+	saver   saver
+
+	mu         sync.Mutex // held over nothing but memory
+	record     sandboxRecord
+	containers map[string]*container
+	names      map[string]*container // by the key of their metadata
+	monitor    Monitor               // nil while there is none
+	launching  *op
+	resolving  *op  // what a lost monitor left is found out
+	ended      bool // the monitor is not needed any more
+	stopping   *op
+	removing   *op
+	gone       bool // of the tables
+	infraDead  bool
+}
+
+func newPod(rt *Runtime, record sandboxRecord, config *runtimeapi.PodSandboxConfig) *pod {
+	return &pod{
+		rt: rt, id: record.ID, key: podKey(config.GetMetadata()), created: record.Created, config: config, handler: record.Handler,
+		known: make(chan struct{}), saver: newSaver(), record: record,
+		containers: map[string]*container{}, names: map[string]*container{},
+	}
+}
+
+// await waits until it is known what became of a sandbox of the past.
+func (p *pod) await(ctx context.Context) error {
+	select {
+	case <-p.known:
+		return nil
+	default:
+	}
+	select {
+	case <-p.known:
+		return nil
+	case <-p.rt.base.Done():
+		return errStopped
+	case <-ctx.Done():
+		return errorf(codes.Unavailable, "sandbox %s is being recovered: %v", p.id, context.Cause(ctx))
+	}
+}
+
+// visible reports whether callers may know of it.
+func (p *pod) visible() bool {
+	if p.claim != nil && !p.claim.isDelivered() {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.gone && p.record.State != sandboxRemoving && p.record.State != sandboxIntent
+}
+
+func (p *pod) options() *runtimeapi.NamespaceOption {
+	return p.config.GetLinux().GetSecurityContext().GetNamespaceOptions()
+}
+
+func (p *pod) hostNetwork() bool { return p.options().GetNetwork() == runtimeapi.NamespaceMode_NODE }
+
+// sharedPID reports whether there is an infra process. NODE and CONTAINER are
+// the namespaces that need none.
+func (p *pod) sharedPID() bool { return p.options().GetPid() == runtimeapi.NamespaceMode_POD }
+
+// ready is nil while containers may be created and started in the sandbox. It
+// is found out each time, and nowhere on record. p.mu is held.
+func (p *pod) readyLocked() error {
+	fail := func(why string) error {
+		return errorf(codes.FailedPrecondition, "sandbox %s is not ready: %s", p.id, why)
+	}
+	switch {
+	case p.gone || p.record.State == sandboxRemoving:
+		return fail("it is removed")
+	case p.record.State != sandboxMade || p.stopping != nil:
+		return fail("it is stopped")
+	case p.record.Boot != p.rt.cfg.BootID:
+		return fail(messageRestarted)
+	case p.infraDead:
+		return fail("the process of its shared PID namespace ended")
+	}
+	if !p.hostNetwork() {
+		if _, ok := p.rt.cfg.Network.Get(p.id); !ok {
+			return fail("its network namespace is gone")
+		}
+	}
+	return nil
+}
+
+func (p *pod) ready() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.readyLocked()
+}
+
+// move changes the state, if there is such a step.
+func (p *pod) move(to sandboxState) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.record.State.may(to) {
+		p.record.State = to
+	}
+}
+
+// save writes the record.
+func (p *pod) save(ctx context.Context) error {
+	return p.saver.save(ctx, p.rt.sandboxRecords, p.id, func() []byte {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.gone && p.record.State != sandboxRemoving {
+			return nil
+		}
+		return encode(p.record)
+	})
+}
+
+// keepRecord saves what need not be there before something else happens.
+func (p *pod) keepRecord(ctx context.Context) {
+	ctx, cancel := lastly(ctx)
+	defer cancel()
+	if err := p.save(ctx); err != nil {
+		p.rt.log.Warn("failed to write record of sandbox", zap.String("sandbox", p.id), zap.Error(err))
+	}
+}
+
+// list are the containers in the order of their making. p.mu is held.
+func (p *pod) listLocked() []*container {
+	out := slices.Collect(maps.Values(p.containers))
+	slices.SortFunc(out, func(a, b *container) int {
+		if d := a.created - b.created; d != 0 {
+			return int(min(max(d, -1), 1))
+		}
+		return strings.Compare(a.id, b.id)
+	})
+	return out
+}
+
+func (p *pod) list() []*container {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.listLocked()
+}
+
+// stateLocked is what the CRI calls it. p.mu is held.
+func (p *pod) stateLocked() runtimeapi.PodSandboxState {
+	if p.readyLocked() == nil {
+		return runtimeapi.PodSandboxState_SANDBOX_READY
+	}
+	return runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+}
+
+// statusLocked is what the CRI says of it. What it shares with p never changes.
+func (p *pod) statusLocked() *runtimeapi.PodSandboxStatus {
+	out := &runtimeapi.PodSandboxStatus{
+		Id: p.id, Metadata: p.config.GetMetadata(), State: p.stateLocked(), CreatedAt: p.created,
+		Labels: p.config.GetLabels(), Annotations: p.config.GetAnnotations(), RuntimeHandler: p.handler,
+		Linux:   &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: p.options()}},
+		Network: &runtimeapi.PodSandboxNetworkStatus{},
+	}
+	for i, ip := range p.record.IPs {
+		if i == 0 {
+			out.Network.Ip = ip
+			continue
+		}
+		out.Network.AdditionalIps = append(out.Network.AdditionalIps, &runtimeapi.PodIP{Ip: ip})
+	}
+	return out
+}
+
+// status is a snapshot for callers, who may change it.
+func (p *pod) status() (*runtimeapi.PodSandboxStatus, []*runtimeapi.ContainerStatus) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := proto.Clone(p.statusLocked()).(*runtimeapi.PodSandboxStatus)
+	var all []*runtimeapi.ContainerStatus
+	for _, c := range p.listLocked() {
+		if c.shownLocked() {
+			all = append(all, proto.Clone(c.statusLocked()).(*runtimeapi.ContainerStatus))
+		}
+	}
+	return s, all
+}

@@ -1,0 +1,115 @@
+//go:build linux
+
+package localcri
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+// processes are those of the machine.
+type processes interface {
+	// Start returns field 22 of a process' stat, by which it is told apart from a
+	// later one of its PID, and the letter of its state; an error if there is none.
+	Start(pid int) (start uint64, state string, err error)
+	// KillCommands kills the processes of a program that have a word among their
+	// arguments, and returns when they are gone.
+	KillCommands(ctx context.Context, program, word string) error
+	// Signal sends a signal to a process, and an unix.ESRCH if it is gone.
+	Signal(id processID, s unix.Signal) error
+}
+
+// realProcesses are in /proc.
+type realProcesses struct{}
+
+func (realProcesses) Start(pid int) (uint64, string, error) {
+	const most = 8 << 10
+	b, err := safefile.ReadFile(fmt.Sprintf("/proc/%d/stat", pid), most)
+	if err != nil {
+		return 0, "", err
+	}
+	return parseStat(b)
+}
+
+// parseStat reads what is behind the name, which may hold anything, of
+// proc_pid_stat(5).
+func parseStat(b []byte) (start uint64, state string, err error) {
+	const startField = 22 - 3 // of those behind the name
+	i := bytes.LastIndexByte(b, ')')
+	fields := bytes.Fields(b[i+1:])
+	if i < 0 || len(fields) <= startField {
+		return 0, "", errors.New("stat of a process has too few fields")
+	}
+	start, err = strconv.ParseUint(string(fields[startField]), 10, 64)
+	return start, string(fields[0]), err
+}
+
+// alive reports whether a process is the same and no zombie.
+func alive(p processes, id processID) bool {
+	start, state, err := p.Start(id.PID)
+	return err == nil && state != "Z" && state != "X" && (id.StartTime == 0 || start == id.StartTime)
+}
+
+// KillCommands looks at all processes: it is for what a monitor left that died.
+func (p realProcesses) KillCommands(ctx context.Context, program, word string) error {
+	for {
+		found := false
+		const most = 1 << 20
+		names, err := safefile.Names("/proc", most)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			pid, err := strconv.Atoi(name)
+			if err != nil {
+				continue
+			}
+			const longest = 64 << 10
+			b, err := safefile.ReadFile("/proc/"+name+"/cmdline", longest)
+			args := strings.Split(string(b), "\x00")
+			if err != nil || args[0] != program || !slices.Contains(args, word) {
+				continue
+			}
+			start, _, err := p.Start(pid)
+			if err != nil || !alive(p, processID{pid, start}) {
+				continue
+			}
+			found = true
+			if err := p.Signal(processID{pid, start}, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				return err
+			}
+		}
+		if !found {
+			return nil
+		}
+		if !retry.Sleep(ctx, pollPause) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Signal opens the process before it compares, so that it cannot become another
+// one in between.
+func (p realProcesses) Signal(id processID, s unix.Signal) error {
+	fd, err := unix.PidfdOpen(id.PID, 0)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), "pidfd")
+	defer func() { _ = f.Close() }()
+	if !alive(p, id) {
+		return unix.ESRCH
+	}
+	return unix.PidfdSendSignal(fd, s, nil, 0)
+}

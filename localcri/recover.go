@@ -1,0 +1,651 @@
+//go:build linux
+
+package localcri
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/checkpoint"
+	"github.com/nodewright/nodewright/internal/ownerlock"
+	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/localcri/internal/executor"
+	"github.com/nodewright/nodewright/localcri/monitor"
+)
+
+// maxObjects bounds how many records and leftovers of one kind are looked at:
+// some hundred times what a node has.
+const maxObjects = 100_000
+
+// prepare makes the directories and takes the lock of both.
+func (r *Runtime) prepare() (unlock func(), err error) {
+	var locks []*os.File
+	unlock = func() {
+		for _, l := range locks {
+			_ = l.Close()
+		}
+	}
+	for _, dir := range []string{r.cfg.RootDir, r.cfg.StateDir} {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			unlock()
+			return nil, err
+		}
+		f, err := lock(dir)
+		if err != nil {
+			unlock()
+			return nil, err
+		}
+		locks = append(locks, f)
+	}
+	// RootDir may be entered, by the root of user namespaces, but not read.
+	for _, d := range []string{
+		r.rootPath(recordsDir), r.rootPath(containersDir), r.rootPath(sandboxesDir), r.rootPath(pauseDir),
+		r.statePath(streamsDir), r.statePath(executorsDir),
+	} {
+		mode := fs.FileMode(0o711)
+		if strings.HasPrefix(d, r.cfg.StateDir+"/") || filepath.Base(d) == recordsDir {
+			mode = 0o700
+		}
+		if err := os.MkdirAll(d, mode); err != nil {
+			unlock()
+			return nil, err
+		}
+	}
+	if err := r.mounts.Private(r.rootPath(containersDir)); err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
+}
+
+// lock takes a directory for this process, and names who has it.
+func lock(dir string) (*os.File, error) {
+	path := filepath.Join(dir, lockFile)
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), path)
+	if err := ownerlock.Take(f); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	return f, nil
+}
+
+// leftover is an ID that a record or something else is of.
+type leftovers struct {
+	sandboxes  map[string]bool // set aside, or of nobody
+	containers map[string]bool
+}
+
+// recoverAll reads the records and begins the recovery of each sandbox. It returns
+// when lists can be answered; each sandbox is known when its own recovery is.
+func (r *Runtime) recoverAll() error {
+	aside := leftovers{map[string]bool{}, map[string]bool{}}
+	open := func(kind string, ids map[string]bool) (*checkpoint.Store, error) {
+		return checkpoint.Open(checkpoint.Config{Dir: r.rootPath(recordsDir, kind), NoSync: true, OnCorrupt: func(key, where string, err error) {
+			r.counts.setAside.Add(1)
+			r.log.Warn("set aside damaged record", zap.String("kind", kind), zap.String("id", key), zap.String("file", where), zap.Error(err))
+			ids[key] = true
+		}})
+	}
+	var err error
+	if r.sandboxRecords, err = open(sandboxesDir, aside.sandboxes); err != nil {
+		return err
+	}
+	if r.containerRecords, err = open(containersDir, aside.containers); err != nil {
+		return err
+	}
+	if err := r.readSandboxes(); err != nil {
+		return err
+	}
+	if err := r.readContainers(&aside); err != nil {
+		return err
+	}
+	past := r.allPods()
+	close(r.loaded)
+	// Each pod by itself, so many at a time: a monitor that hangs holds up its own.
+	slots := make(chan struct{}, 16)
+	var all []*op
+	for _, p := range past {
+		o := newOp()
+		all = append(all, o)
+		r.do(func(ctx context.Context) {
+			defer o.finish(nil)
+			select {
+			case slots <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			defer func() { <-slots }()
+			r.recoverAtStart(ctx, p)
+		})
+	}
+	r.do(func(ctx context.Context) {
+		for _, p := range past {
+			if p.await(ctx) != nil {
+				return
+			}
+		}
+		close(r.whole)
+		for _, o := range all {
+			if o.wait(ctx) != nil {
+				return
+			}
+		}
+		r.undoOrphans(ctx)
+	})
+	return nil
+}
+
+func (r *Runtime) readSandboxes() error {
+	keys, err := r.sandboxRecords.Keys()
+	if err != nil {
+		return err
+	}
+	for _, id := range keys[:min(len(keys), maxObjects)] {
+		b, err := r.sandboxRecords.Read(id)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // set aside
+		}
+		if err != nil {
+			return err
+		}
+		rec, config, err := decodeSandbox(id, b)
+		if err != nil {
+			if err := r.sandboxRecords.SetAside(id, err); err != nil {
+				return err
+			}
+			continue
+		}
+		r.addPod(newPod(r, *rec, config))
+	}
+	return nil
+}
+
+// addPod puts a sandbox of the past into the tables.
+func (r *Runtime) addPod(p *pod) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pods[p.id] = p
+	if p.record.State == sandboxIntent || p.record.State == sandboxRemoving {
+		return // its name is free
+	}
+	if old := r.names[p.key]; old == nil || old.created < p.created {
+		r.names[p.key] = p
+	}
+}
+
+// readContainers reads the records of containers, and those copies that are
+// needed: of damaged ones, and of sandboxes whose own are.
+func (r *Runtime) readContainers(aside *leftovers) error {
+	keys, err := r.containerRecords.Keys()
+	if err != nil {
+		return err
+	}
+	for _, id := range keys[:min(len(keys), maxObjects)] {
+		b, err := r.containerRecords.Read(id)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		rec, config, err := decodeContainer(id, b)
+		if err != nil {
+			if err := r.containerRecords.SetAside(id, err); err != nil {
+				return err
+			}
+			continue
+		}
+		r.mu.Lock()
+		p := r.pods[rec.Sandbox]
+		r.mu.Unlock()
+		if p == nil {
+			if p = r.rebuildPod(id, rec.Sandbox); p == nil {
+				aside.containers[id] = true
+				r.log.Warn("found container without sandbox", zap.String("container", id), zap.String("sandbox", rec.Sandbox))
+				if err := r.containerRecords.SetAside(id, errors.New("its sandbox has no record")); err != nil {
+					return err
+				}
+				continue
+			}
+		}
+		r.addContainer(p, *rec, newContainer(p, *rec, config))
+	}
+	for id := range aside.containers {
+		r.rebuildContainer(id)
+	}
+	return nil
+}
+
+func (r *Runtime) addContainer(p *pod, rec containerRecord, c *container) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.containers[c.id] != nil {
+		return
+	}
+	r.containers[c.id], p.containers[c.id] = c, c
+	if rec.State == containerExited || rec.State == containerRemoving {
+		c.closeExitedLocked()
+	}
+	if rec.State != containerRemoving {
+		p.names[c.key] = c
+	}
+}
+
+// copies finds the copies of the records of a container: its monitor's, else
+// that in its config.json.
+func (r *Runtime) copies(id string, k *monitor.Kept) *recordCopy {
+	read := func(b []byte) *recordCopy {
+		var c recordCopy
+		if len(b) == 0 || json.Unmarshal(b, &c) != nil || c.Container.ID != id {
+			return nil
+		}
+		return &c
+	}
+	if k != nil {
+		if c := read(k.Container.Record); c != nil {
+			return c
+		}
+	}
+	const most = 16 << 20
+	b, err := safefile.ReadFile(r.rootPath(containersDir, id, configFile), most)
+	if err != nil {
+		return nil
+	}
+	var spec struct {
+		Annotations map[string]string `json:"annotations"`
+	}
+	if json.Unmarshal(b, &spec) != nil {
+		return nil
+	}
+	return read([]byte(spec.Annotations[recordAnnotation]))
+}
+
+// rebuildPod makes a sandbox whose record is lost of a container's copy; nil if
+// there is none.
+func (r *Runtime) rebuildPod(container, sandbox string) *pod {
+	found := r.copies(container, nil)
+	if found == nil || found.Sandbox.ID != sandbox {
+		return nil
+	}
+	return r.restorePod(found.Sandbox)
+}
+
+func (r *Runtime) restorePod(rec sandboxRecord) *pod {
+	s, config, err := decodeSandbox(rec.ID, encode(rec))
+	if err != nil {
+		return nil
+	}
+	if s.State == sandboxIntent {
+		return nil
+	}
+	r.mu.Lock()
+	p := r.pods[s.ID]
+	r.mu.Unlock()
+	if p != nil {
+		return p
+	}
+	p = newPod(r, *s, config)
+	r.addPod(p)
+	r.log.Info("rebuilt record of sandbox", zap.String("sandbox", s.ID))
+	r.do(p.keepRecord)
+	return p
+}
+
+// rebuildContainer makes a container whose record is lost of what config.json has.
+func (r *Runtime) rebuildContainer(id string) {
+	found := r.copies(id, nil)
+	if found == nil {
+		return
+	}
+	r.restoreContainer(*found)
+}
+
+func (r *Runtime) restoreContainer(found recordCopy) {
+	rec, config, err := decodeContainer(found.Container.ID, encode(found.Container))
+	if err != nil {
+		return
+	}
+	r.mu.Lock()
+	p := r.pods[rec.Sandbox]
+	r.mu.Unlock()
+	if p == nil {
+		if p = r.restorePod(found.Sandbox); p == nil {
+			return
+		}
+	}
+	// The copy is older than what happened since: whether it runs is found out.
+	if rec.State == containerCreated {
+		rec.State = containerStarting
+	}
+	c := newContainer(p, *rec, config)
+	c.rebuilt = true
+	r.addContainer(p, *rec, c)
+	r.log.Info("rebuilt record of container", zap.String("container", rec.ID))
+	r.do(c.keepRecord)
+}
+
+// recoverAtStart finds out what became of a sandbox, and finishes what was under
+// way.
+func (r *Runtime) recoverAtStart(ctx context.Context, p *pod) {
+	p.mu.Lock()
+	step := plan(foundPod{record: p.record}, r.cfg.BootID, 0).step
+	p.mu.Unlock()
+	if err := p.recoverPod(ctx, nil); err != nil && ctx.Err() == nil {
+		r.log.Warn("failed to recover sandbox", zap.String("sandbox", p.id), zap.Error(err))
+		r.do(func(ctx context.Context) {
+			r.persist(ctx, "failed to recover sandbox", p.id, func() error { return p.recoverPod(ctx, nil) })
+		})
+	}
+	switch step {
+	case undo:
+		close(p.known)
+		r.undoPod(ctx, p)
+	case finishRemoval:
+		close(p.known)
+		r.forgetPod(p)
+		r.persistFrom(ctx, "failed to remove sandbox", p.id, func() error {
+			if err := p.tearDown(ctx); err != nil {
+				return err
+			}
+			return p.erase(ctx)
+		})
+	case finishStop:
+		o := r.stopPod(p)
+		close(p.known)
+		if err := o.wait(ctx); err != nil {
+			r.do(func(ctx context.Context) {
+				r.persist(ctx, "failed to stop sandbox", p.id, func() error { return r.stopPod(p).wait(ctx) })
+			})
+		}
+	default:
+		close(p.known)
+	}
+}
+
+// persistFrom is persist that begins at once.
+func (r *Runtime) persistFrom(ctx context.Context, failure, id string, f func() error) {
+	err := f()
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	r.log.Warn(failure, zap.String("id", id), zap.Error(err))
+	r.do(func(ctx context.Context) { r.persist(ctx, failure, id, f) })
+}
+
+// recoverPod asks everybody who may know what became of a sandbox' containers,
+// and acts as plan says. dead is a monitor that ended just now, and kept what a
+// successor needs; it may be nil.
+func (p *pod) recoverPod(ctx context.Context, dead Monitor) error {
+	r := p.rt
+	m, state, err := p.connect(ctx)
+	if err != nil {
+		return fmt.Errorf("connect to monitor: %w", err)
+	}
+	known := map[string]*monitor.Kept{}
+	for i := range state.Containers {
+		k := &state.Containers[i]
+		known[k.Container.ID] = k
+		if k.Container.ID != p.id && p.find(k.Container.ID) == nil && isID(k.Container.ID) {
+			if copy := r.copies(k.Container.ID, k); copy != nil && copy.Container.Sandbox == p.id {
+				r.restoreContainer(*copy)
+			}
+		}
+	}
+	f, all := p.examine(ctx, m != nil, known)
+	a := plan(f, r.cfg.BootID, time.Now().UnixNano())
+	infra := p.infraStands(known)
+	if m == nil && (a.successor || infra == adopt) {
+		if m, err = p.client(ctx); err != nil {
+			return fmt.Errorf("start successor of monitor: %w", err)
+		}
+	} else if m != nil {
+		p.setMonitor(m)
+	}
+	var errs []error
+	for i, act := range a.containers {
+		errs = append(errs, p.act(ctx, m, dead, all[i], act))
+	}
+	if infra == end {
+		p.infraEnded()
+	} else if infra == adopt && m != nil {
+		errs = append(errs, p.adoptInfra(ctx, m, dead))
+	}
+	return errors.Join(errs...)
+}
+
+// connect finds the monitor that runs; nil if none does. Of another boot there is
+// none.
+func (p *pod) connect(ctx context.Context) (Monitor, monitor.State, error) {
+	p.mu.Lock()
+	have, boot := p.monitor, p.record.Boot
+	p.mu.Unlock()
+	if have != nil || boot != p.rt.cfg.BootID {
+		return nil, monitor.State{}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
+	defer cancel()
+	m, state, err := p.rt.monitors.Connect(ctx, p.id)
+	if errors.Is(err, monitor.ErrGone) {
+		return nil, monitor.State{}, nil
+	}
+	return m, state, err
+}
+
+// examine gathers what plan decides by.
+func (p *pod) examine(ctx context.Context, monitored bool, known map[string]*monitor.Kept) (foundPod, []*container) {
+	all := p.list()
+	f := foundPod{monitor: monitored}
+	for _, c := range all {
+		p.mu.Lock()
+		rec := c.record
+		p.mu.Unlock()
+		f.containers = append(f.containers, p.rt.examineContainer(ctx, c, rec, known[c.id], monitored))
+	}
+	p.mu.Lock()
+	f.record = p.record
+	p.mu.Unlock()
+	return f, all
+}
+
+func (r *Runtime) examineContainer(ctx context.Context, c *container, rec containerRecord, k *monitor.Kept, monitored bool) foundContainer {
+	f := foundContainer{record: rec, kept: keptOf(k), rebuilt: c.rebuilt}
+	if rec.State == containerExited || rec.State == containerRemoving {
+		return f
+	}
+	if l := c.logPath(); l != "" {
+		if fi, err := os.Lstat(l); err == nil {
+			f.logged = fi.ModTime().UnixNano()
+		}
+	}
+	if rec.Boot != r.cfg.BootID || k != nil {
+		return f
+	}
+	if fi, err := os.Lstat(c.streams(pidFile)); err == nil {
+		f.made = fi.ModTime().UnixNano()
+	}
+	if e, err := monitor.ReadExit(c.streams(exitFile)); err == nil {
+		got := endingOf(e)
+		f.exit = &got
+	}
+	if rec.State == containerRunning && rec.Process != nil && alive(r.processes, *rec.Process) {
+		f.alive = &start{*rec.Process, rec.Started}
+	}
+	if rec.State != containerRunning && (!monitored || c.rebuilt) {
+		f.state, f.alive = r.askExecutor(ctx, c)
+	}
+	return f
+}
+
+// askExecutor finds out how far a start came that nobody saw the end of.
+func (r *Runtime) askExecutor(ctx context.Context, c *container) (executed, *start) {
+	h, x, err := r.handler(c.pod.handler)
+	if err != nil {
+		return executedNone, nil
+	}
+	// Its commands may be at work yet, without the monitor that wanted them.
+	if err := r.processes.KillCommands(ctx, h.Path, c.id); err != nil {
+		r.log.Warn("failed to kill commands of a monitor that is gone", zap.String("container", c.id), zap.Error(err))
+	}
+	s, err := x.State(ctx, c.id)
+	if err != nil {
+		return executedNone, nil
+	}
+	switch s.Status {
+	case executor.Creating, executor.Created:
+		return executedCreated, nil
+	case executor.Running, executor.Paused:
+		begin, _, err := r.processes.Start(s.PID)
+		if err != nil {
+			return executedStopped, nil
+		}
+		at := s.Since.UnixNano()
+		if s.Since.IsZero() {
+			at = time.Now().UnixNano()
+		}
+		return executedRunning, &start{processID{s.PID, begin}, at}
+	default:
+		return executedStopped, nil
+	}
+}
+
+// keptOf is what a monitor says in plan's words.
+func keptOf(k *monitor.Kept) *kept {
+	if k == nil {
+		return nil
+	}
+	out := &kept{}
+	if s := k.Started; s != nil {
+		out.started = &start{processID{s.PID, s.StartTime}, s.At.UnixNano()}
+	}
+	if k.Exit != nil {
+		e := endingOf(*k.Exit)
+		out.ended = &e
+	}
+	if k.StartError != nil {
+		out.failed = shown(k.StartError.Message)
+		if out.failed == "" {
+			out.failed = k.StartError.Error()
+		}
+	}
+	return out
+}
+
+// act does what plan decided for a container.
+func (p *pod) act(ctx context.Context, m, dead Monitor, c *container, a containerAction) error {
+	r := p.rt
+	switch a.step {
+	case follow:
+		c.began(a.start)
+	case adopt:
+		if err := p.adopt(ctx, m, dead, c, a.start); err != nil {
+			return fmt.Errorf("have monitor adopt container %s: %w", c.id, err)
+		}
+		c.began(a.start)
+	case end, abort:
+		c.ended(a.end)
+	case rejoin:
+		c.rejoin(m)
+	case reset:
+		if err := c.undoStart(ctx); err != nil { // it would be in the way of the next one
+			return err
+		}
+		c.unstart()
+		r.do(c.keepRecord)
+	case finishRemove:
+		c.forget()
+		r.persistFrom(ctx, "failed to remove container", c.id, func() error {
+			if err := c.clean(ctx); err != nil {
+				return err
+			}
+			return c.erase(ctx)
+		})
+	case stay:
+	}
+	return nil
+}
+
+// adopt has a successor take a container that runs.
+func (p *pod) adopt(ctx context.Context, m, dead Monitor, c *container, s start) error {
+	_, x, err := p.rt.handler(p.handler)
+	if err != nil {
+		return err
+	}
+	if err := c.makeStreams(); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	k := monitor.Kept{Container: c.monitoredLocked(x), Started: &monitor.Started{PID: s.Process.PID, StartTime: s.Process.StartTime, At: time.Unix(0, s.At)}}
+	p.mu.Unlock()
+	return adoptBy(ctx, m, dead, k)
+}
+
+func adoptBy(ctx context.Context, m, dead Monitor, k monitor.Kept) error {
+	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
+	defer cancel()
+	var e monitor.Escrow
+	if dead != nil {
+		e = dead.Escrow(k.Container.ID)
+		defer e.Close()
+	}
+	err := m.Adopt(ctx, k, e)
+	if errors.Is(err, monitor.ErrExists) { // by an attempt that failed later
+		return nil
+	}
+	return err
+}
+
+// infraStands says what is to be done about the infra process: nothing (stay),
+// adopt, or end.
+func (p *pod) infraStands(known map[string]*monitor.Kept) containerStep {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch k := known[p.id]; {
+	case p.record.Infra == nil || p.record.State != sandboxMade || p.record.Boot != p.rt.cfg.BootID || p.infraDead:
+		return stay
+	case k != nil && k.Exit != nil:
+		return end
+	case k != nil:
+		return stay
+	case !alive(p.rt.processes, *p.record.Infra):
+		return end
+	}
+	return adopt
+}
+
+func (p *pod) adoptInfra(ctx context.Context, m, dead Monitor) error {
+	_, x, err := p.rt.handler(p.handler)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	k := monitor.Kept{Container: p.infraContainer(x), Started: &monitor.Started{PID: p.record.Infra.PID, StartTime: p.record.Infra.StartTime, At: time.Unix(0, p.created)}}
+	p.mu.Unlock()
+	return adoptBy(ctx, m, dead, k)
+}
+
+// busyMonitor asks again while a monitor says that something runs.
+func busyMonitor(ctx context.Context, f func() error) error {
+	for {
+		err := f()
+		if !errors.Is(err, monitor.ErrRunning) || !retry.Sleep(ctx, pollPause) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,282 @@
+//go:build linux
+
+package localcri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/localcri/image"
+	"github.com/nodewright/nodewright/localcri/ocispec"
+)
+
+// mounter mounts the layers of containers.
+type mounter interface {
+	// Private makes a directory one from which no mount spreads.
+	Private(dir string) error
+	Overlay(o image.Overlay, target string) error
+	// Mapped makes a copy of a mount whose files belong to the IDs of a user
+	// namespace.
+	Mapped(from, to string, userns *os.File) error
+	// Unmount is no error for what is no mount point, or not there.
+	Unmount(target string) error
+}
+
+type realMounts struct{}
+
+func (realMounts) Private(dir string) error                     { return image.PrivateDir(dir) }
+func (realMounts) Overlay(o image.Overlay, target string) error { return o.Mount(target) }
+
+func (realMounts) Mapped(from, to string, userns *os.File) error {
+	fd, err := unix.OpenTree(unix.AT_FDCWD, from, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return &os.PathError{Op: "open_tree", Path: from, Err: err}
+	}
+	defer func() { _ = unix.Close(fd) }()
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(userns.Fd())}
+	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+		return &os.PathError{Op: "map IDs of", Path: from, Err: err}
+	}
+	if err := unix.MoveMount(fd, "", unix.AT_FDCWD, to, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return &os.PathError{Op: "mount at", Path: to, Err: err}
+	}
+	return nil
+}
+
+func (realMounts) Unmount(target string) error {
+	err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
+	if errors.Is(err, unix.EBUSY) {
+		err = unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+	}
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+		return nil
+	}
+	if err != nil {
+		return &os.PathError{Op: "unmount", Path: target, Err: err}
+	}
+	return nil
+}
+
+// mountRootfs mounts the layers of the image with a directory of the container's
+// own over them.
+func (c *container) mountRootfs(root image.Rootfs) error {
+	r := c.rt()
+	for _, d := range []string{"", upperDir, workDir, rootfsDir} {
+		if err := os.MkdirAll(c.bundle(d), 0o700); err != nil {
+			return err
+		}
+	}
+	layers, uid, gid := root.Layers, root.UID, root.GID
+	if ownUserns(c.pod.options()) {
+		f, err := r.spaces.OpenUser(c.pod.id)
+		if err != nil {
+			return fmt.Errorf("open user namespace: %w", err)
+		}
+		defer func() { _ = f.Close() }()
+		mapped, undo, err := c.mapLayers(layers, f)
+		defer undo() // overlayfs has clones of its own
+		if err != nil {
+			return errorf(codes.FailedPrecondition, "user namespace: the layers of the image cannot be mapped to its IDs by %s: %v", kernelRelease(), err)
+		}
+		layers = mapped
+		u := c.pod.options().GetUsernsOptions()
+		uid, gid = shift(uid, u.GetUids()), shift(gid, u.GetGids())
+	}
+	// The owner and mode of the root directory are the upper directory's. The
+	// bundle is closed to all others, but a user namespace's root has to pass.
+	if err := errors.Join(os.Chown(c.bundle(upperDir), uid, gid), os.Chmod(c.bundle(upperDir), root.Mode)); err != nil {
+		return err
+	}
+	if ownUserns(c.pod.options()) {
+		if err := os.Chmod(c.bundle(), 0o711); err != nil {
+			return err
+		}
+	}
+	return r.mounts.Overlay(image.Overlay{Layers: layers, Upper: c.bundle(upperDir), Work: c.bundle(workDir), Volatile: true}, c.bundle(rootfsDir))
+}
+
+// shift is an ID of an image as the host sees it.
+func shift(id int, m []*runtimeapi.IDMapping) int {
+	for _, one := range m {
+		if from := int(one.GetContainerId()); id >= from && id < from+int(one.GetLength()) {
+			return id - from + int(one.GetHostId())
+		}
+	}
+	return id
+}
+
+const lowerDir = "lower" // of a bundle: layers with mapped IDs, while they are mounted
+
+func (c *container) mapLayers(layers []string, userns *os.File) (mapped []string, undo func(), err error) {
+	undo = func() {
+		for _, m := range slices.Backward(mapped) {
+			_ = c.rt().mounts.Unmount(m)
+		}
+	}
+	for i, l := range layers {
+		to := c.bundle(lowerDir, strconv.Itoa(i))
+		if err := os.MkdirAll(to, 0o700); err != nil {
+			return mapped, undo, err
+		}
+		if err := c.rt().mounts.Mapped(l, to, userns); err != nil {
+			return mapped, undo, err
+		}
+		mapped = append(mapped, to)
+	}
+	return mapped, undo, nil
+}
+
+// sources finds the host's side of each mount: that of images is mounted first.
+func (c *container) sources(ctx context.Context) ([]ocispec.Source, error) {
+	out, err := c.rt().facts.Sources(ctx, c.config.GetMounts())
+	if err != nil {
+		return nil, err
+	}
+	for i, m := range c.config.GetMounts() {
+		ref := m.GetImage().GetImage()
+		if ref == "" {
+			continue
+		}
+		dir := c.bundle(imagesDir, strconv.Itoa(i))
+		if err := c.mountImage(ctx, i, ref, dir); err != nil {
+			return nil, fmt.Errorf("mount image %.200q: %w", ref, err)
+		}
+		out[i] = ocispec.Source{Propagation: "private"}
+		sub := m.GetImageSubPath()
+		if sub == "" {
+			out[i].Path = dir
+			continue
+		}
+		if !filepath.IsLocal(sub) {
+			return nil, invalid(fmt.Sprintf("mounts[%d].image_sub_path", i), sub, "must be a path below the image's root")
+		}
+		// Without links: what the image says must not lead to the host's files.
+		f, err := safefile.OpenWithin(dir, sub)
+		if err == nil {
+			_ = f.Close()
+		}
+		if err == nil || isDirectory(dir, sub) {
+			out[i].Path = filepath.Join(dir, sub)
+		}
+	}
+	return out, nil
+}
+
+// isDirectory reports whether there is a directory beneath dir, without links on
+// the way.
+func isDirectory(dir, sub string) bool {
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = unix.Close(fd) }()
+	at, err := unix.Openat2(fd, sub, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS})
+	if err != nil {
+		return false
+	}
+	_ = unix.Close(at)
+	return true
+}
+
+func (c *container) mountImage(ctx context.Context, i int, ref, dir string) error {
+	root, err := c.rt().cfg.Images.Use(ctx, ref, imageOwner(c.id, i))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return c.rt().mounts.Overlay(image.Overlay{Layers: root.Layers}, dir)
+}
+
+// imageOwner is the name of a container's lease of the image of a mount.
+func imageOwner(id string, i int) string { return id + ".image" + strconv.Itoa(i) }
+
+// ownerOf is the container that a lease is of; "" if the lease is not ours.
+func ownerOf(lease string) string {
+	id, rest, found := strings.Cut(lease, ".")
+	if !isID(id) || found && !strings.HasPrefix(rest, "image") {
+		return ""
+	}
+	return id
+}
+
+// unmount takes the mounts of a container back. It may be repeated.
+func (c *container) unmount() error { return c.rt().unmountAll(c.id) }
+
+func (r *Runtime) unmountAll(id string) error {
+	var errs []error
+	bundle := r.rootPath(containersDir, id)
+	for _, d := range []string{lowerDir, imagesDir} {
+		const most = 4096
+		names, err := safefile.Names(filepath.Join(bundle, d), most)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		for _, n := range names {
+			errs = append(errs, r.mounts.Unmount(filepath.Join(bundle, d, n)))
+		}
+	}
+	return errors.Join(append(errs, r.mounts.Unmount(filepath.Join(bundle, rootfsDir)))...)
+}
+
+// releaseImages lets go of all images that a container uses.
+func (r *Runtime) releaseImages(ctx context.Context, id string) error {
+	owners, err := r.cfg.Images.Owners(ctx)
+	if err != nil {
+		return err
+	}
+	for _, o := range owners {
+		if ownerOf(o) == id {
+			if err := r.cfg.Images.Release(o); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// freeOf is what a file system has left for others than root's own: bytes, and
+// inodes, of which one without a count has as many as it wants.
+func freeOf(dir string) (bytes int64, inodes uint64, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, 0, &os.PathError{Op: "statfs", Path: dir, Err: err}
+	}
+	if st.Files == 0 {
+		return int64(st.Bavail) * st.Bsize, 1, nil
+	}
+	return int64(st.Bavail) * st.Bsize, st.Ffree, nil
+}
+
+func kernelRelease() string {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "this kernel"
+	}
+	return "Linux " + unix.ByteSliceToString(u.Release[:])
+}
+
+// busy retries what a kernel that lags behind refuses for a moment.
+func busy(ctx context.Context, f func() error) error {
+	for range 50 {
+		err := f()
+		if !errors.Is(err, unix.EBUSY) || !retry.Sleep(ctx, 20*time.Millisecond) {
+			return err
+		}
+	}
+	return f()
+}

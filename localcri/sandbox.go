@@ -1,0 +1,474 @@
+//go:build linux
+
+package localcri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/internal/durable"
+	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/localcri/internal/spaces"
+	"github.com/nodewright/nodewright/volumemgr/rmtree"
+)
+
+// RunPodSandbox makes a sandbox. A second call of the same name, namespace, UID
+// and attempt joins the first; what is made when no caller is left is kept for a
+// minute and given to the next one. After that the name is taken: an
+// AlreadyExists.
+func (r *Runtime) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
+	if err := r.await(ctx); err != nil {
+		return "", err
+	}
+	if err := checkSandbox(config); err != nil {
+		return "", err
+	}
+	if _, _, err := r.handler(handler); err != nil {
+		return "", err
+	}
+	config = proto.CloneOf(config)
+	for {
+		p, err := r.claimPod(config, handler)
+		if err != nil {
+			return "", err
+		}
+		if p == nil { // what was there goes
+			if !retry.Sleep(ctx, pollPause) {
+				return "", coded(context.Cause(ctx))
+			}
+			continue
+		}
+		if err := p.claim.take(ctx); err != nil {
+			return "", err
+		}
+		return p.id, nil
+	}
+}
+
+// pollPause is between looks at what has no channel to wait for and takes
+// milliseconds.
+const pollPause = 5 * time.Millisecond
+
+// claimPod finds or begins the making of a sandbox; nil if one of its name is
+// going.
+func (r *Runtime) claimPod(config *runtimeapi.PodSandboxConfig, handler string) (*pod, error) {
+	key := podKey(config.GetMetadata())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := r.names[key]; p != nil {
+		if p.claim == nil {
+			return nil, errorf(codes.AlreadyExists, "sandbox name %.300q is reserved for %s", key, p.id)
+		}
+		switch p.claim.join(proto.Equal(p.config, config) && p.handler == handler) {
+		case fateJoined:
+			return p, nil
+		case fateDelivered:
+			return nil, errorf(codes.AlreadyExists, "sandbox name %.300q is reserved for %s", key, p.id)
+		}
+		return nil, nil
+	}
+	b, err := proto.Marshal(config)
+	if err != nil {
+		return nil, errorf(codes.InvalidArgument, "config cannot be kept: %v", err)
+	}
+	p := newPod(r, sandboxRecord{
+		Version: recordVersion, ID: newID(), State: sandboxIntent, Boot: r.cfg.BootID, Created: time.Now().UnixNano(), Handler: handler, Config: b,
+	}, config)
+	close(p.known)
+	p.claim = newClaim(func() { r.discard(p) })
+	r.pods[p.id], r.names[key] = p, p
+	r.do(func(ctx context.Context) { r.makePod(ctx, p) })
+	return p, nil
+}
+
+// makePod does the work, and undoes it if it fails.
+func (r *Runtime) makePod(ctx context.Context, p *pod) {
+	err := p.make(ctx)
+	if err != nil {
+		r.log.Warn("failed to make sandbox", zap.String("sandbox", p.id), zap.String("name", p.key), zap.Error(err))
+		r.undoPod(ctx, p)
+		p.claim.complete(coded(err))
+		return
+	}
+	// Whoever waits may know of it before anybody hears of it, not after.
+	p.claim.complete(nil)
+	p.tell(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, p.id, p.created)
+	p.tell(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, p.id, 0)
+}
+
+// make makes all of a sandbox, in an order in which whatever exists is on record.
+func (p *pod) make(ctx context.Context) error {
+	r := p.rt
+	if err := p.save(ctx); err != nil {
+		return fmt.Errorf("write record: %w", err)
+	}
+	step, cancel := context.WithTimeout(ctx, spaceTimeout)
+	defer cancel()
+	if _, err := r.spaces.Make(step, p.spaces()); err != nil {
+		return fmt.Errorf("make namespaces: %w", err)
+	}
+	if err := p.attach(ctx); err != nil {
+		return err
+	}
+	step, cancel = context.WithTimeout(ctx, spaceTimeout)
+	defer cancel()
+	if err := r.spaces.SetSysctls(step, p.id, p.netns(), p.config.GetLinux().GetSysctls()); err != nil {
+		return err
+	}
+	if err := p.writeFiles(); err != nil {
+		return fmt.Errorf("write files: %w", err)
+	}
+	if _, err := p.client(ctx); err != nil {
+		return fmt.Errorf("start monitor: %w", err)
+	}
+	if p.sharedPID() {
+		if err := p.startInfra(ctx); err != nil {
+			return fmt.Errorf("start process of the shared PID namespace: %w", err)
+		}
+	}
+	p.mu.Lock()
+	if p.infraDead {
+		p.mu.Unlock()
+		return errors.New("the process of the shared PID namespace ended at once")
+	}
+	p.record.State = sandboxMade
+	p.mu.Unlock()
+	if err := p.save(ctx); err != nil {
+		return fmt.Errorf("write record: %w", err)
+	}
+	return nil
+}
+
+// spaces says which namespaces the sandbox has beside its network's.
+func (p *pod) spaces() spaces.Request {
+	own := ownSpaces(p.options())
+	q := spaces.Request{ID: p.id, UTS: own.UTS, IPC: own.IPC}
+	if q.UTS {
+		q.Hostname = p.config.GetHostname()
+	}
+	if u := p.options().GetUsernsOptions(); own.User {
+		q.User = &spaces.Mappings{UIDs: u.GetUids(), GIDs: u.GetGids()}
+	}
+	return q
+}
+
+func (p *pod) netns() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.record.Netns
+}
+
+// attach gives the sandbox its network.
+func (p *pod) attach(ctx context.Context) error {
+	if p.hostNetwork() {
+		return nil
+	}
+	a := attachment(p.id, p.config)
+	if ownUserns(p.options()) {
+		f, err := p.rt.spaces.OpenUser(p.id)
+		if err != nil {
+			return fmt.Errorf("open user namespace: %w", err)
+		}
+		defer func() { _ = f.Close() }()
+		a.UserNS = f
+	}
+	result, err := p.rt.cfg.Network.Attach(ctx, a)
+	if err != nil {
+		return networkError(err)
+	}
+	for _, w := range result.Warnings {
+		p.rt.log.Warn("network left out what was asked for", zap.String("sandbox", p.id), zap.String("warning", w))
+	}
+	p.mu.Lock()
+	p.record.Netns = result.Netns
+	for _, ip := range result.IPs {
+		p.record.IPs = append(p.record.IPs, ip.String())
+	}
+	p.mu.Unlock()
+	return nil
+}
+
+// file is the path of one of the sandbox' files.
+func (p *pod) file(elements ...string) string {
+	return p.rt.rootPath(append([]string{sandboxesDir, p.id}, elements...)...)
+}
+
+// writeFiles writes what all its containers see.
+func (p *pod) writeFiles() error {
+	if err := os.MkdirAll(p.file(), 0o711); err != nil {
+		return err
+	}
+	resolv, err := resolvConf(p.config.GetDnsConfig())
+	if err != nil {
+		return err
+	}
+	hostname := p.config.GetHostname()
+	if hostname == "" || p.hostNetwork() {
+		if hostname, err = os.Hostname(); err != nil {
+			return err
+		}
+	}
+	disk := durable.OS{DirMode: 0o711, FileMode: 0o644}
+	return errors.Join(disk.Write(p.file("resolv.conf"), resolv, false), disk.Write(p.file("hostname"), []byte(hostname+"\n"), false))
+}
+
+// undoPod takes back what is there of a sandbox that nobody was told of, in the
+// background if it cannot be done at once: the record says so until then. Its
+// name is free when undoPod returns.
+func (r *Runtime) undoPod(ctx context.Context, p *pod) {
+	err := p.tearDown(ctx)
+	if err == nil {
+		err = p.erase(ctx)
+	}
+	r.forgetPod(p)
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	r.log.Warn("failed to undo sandbox", zap.String("sandbox", p.id), zap.Error(err))
+	r.do(func(ctx context.Context) {
+		r.persist(ctx, "failed to undo sandbox", p.id, func() error {
+			if err := p.tearDown(ctx); err != nil {
+				return err
+			}
+			return p.erase(ctx)
+		})
+	})
+}
+
+// persist does something again until it succeeds.
+func (r *Runtime) persist(ctx context.Context, failure, id string, f func() error) {
+	backoff := retry.Backoff{First: time.Second, Max: 5 * time.Minute}
+	for backoff.Wait(ctx) {
+		err := f()
+		if err == nil {
+			return
+		}
+		r.log.Warn(failure, zap.String("id", id), zap.Error(err))
+	}
+}
+
+// discard removes a sandbox whose caller went and did not come back.
+func (r *Runtime) discard(p *pod) {
+	r.do(func(ctx context.Context) {
+		r.log.Info("undid sandbox that nobody took", zap.String("sandbox", p.id), zap.String("name", p.key))
+		p.move(sandboxStopping)
+		r.undoPod(ctx, p)
+	})
+}
+
+// forgetPod takes a sandbox and its containers out of the tables.
+func (r *Runtime) forgetPod(p *pod) {
+	p.mu.Lock()
+	p.gone = true
+	all := p.listLocked()
+	for _, c := range all {
+		c.gone = true
+		c.closeExitedLocked()
+	}
+	p.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.pods, p.id)
+	if r.names[p.key] == p {
+		delete(r.names, p.key)
+	}
+	for _, c := range all {
+		delete(r.containers, c.id)
+	}
+}
+
+// StopPodSandbox kills what runs in a sandbox and gives its network back. One
+// that is not there is no error.
+func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
+	p, err := r.lookPod(ctx, id)
+	if isNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return r.stopPod(p).wait(ctx)
+}
+
+// stopPod begins to stop a sandbox, or joins who does.
+func (r *Runtime) stopPod(p *pod) *op {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopping != nil && (!p.stopping.finished() || p.stopping.err == nil) {
+		return p.stopping
+	}
+	if p.record.State == sandboxStopped || p.record.State == sandboxRemoving {
+		done := newOp()
+		done.finish(nil)
+		return done
+	}
+	o := newOp()
+	p.stopping = o
+	p.record.State = sandboxStopping
+	r.do(func(ctx context.Context) { o.finish(coded(p.stopNow(ctx))) })
+	return o
+}
+
+func (p *pod) stopNow(ctx context.Context) error {
+	p.keepRecord(ctx)
+	if err := p.tearDown(ctx); err != nil {
+		p.rt.log.Warn("failed to stop sandbox", zap.String("sandbox", p.id), zap.Error(err))
+		return err
+	}
+	p.move(sandboxStopped)
+	p.keepRecord(ctx)
+	p.tell(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, p.id, 0)
+	return nil
+}
+
+// tearDown ends all that runs and takes back what does not outlive a stop. It
+// may be repeated, and does all of it that it can.
+func (p *pod) tearDown(ctx context.Context) error {
+	r := p.rt
+	var errs []error
+	all := p.list()
+	failures := make(chan error, len(all))
+	for _, c := range all {
+		go func() { failures <- c.halt(ctx, 0) }()
+	}
+	for range all {
+		errs = append(errs, <-failures)
+	}
+	for _, c := range all {
+		errs = append(errs, c.cleaned(ctx))
+	}
+	if p.sharedPID() {
+		errs = append(errs, p.endInfra(ctx))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err // what runs still uses the rest
+	}
+	if !p.hostNetwork() {
+		if err := r.cfg.Network.Detach(ctx, p.id); err != nil {
+			errs = append(errs, networkError(err))
+		}
+	}
+	step, cancel := context.WithTimeout(ctx, spaceTimeout)
+	defer cancel()
+	if err := r.spaces.Remove(step, p.id); err != nil {
+		errs = append(errs, fmt.Errorf("remove namespaces: %w", err))
+	}
+	p.dismiss(ctx)
+	return errors.Join(errs...)
+}
+
+// RemovePodSandbox stops a sandbox and removes it with its containers. One that
+// is not there is no error.
+func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
+	p, err := r.lookPod(ctx, id)
+	if isNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return r.removePod(p).wait(ctx)
+}
+
+func (r *Runtime) removePod(p *pod) *op {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.removing != nil && (!p.removing.finished() || p.removing.err == nil) {
+		return p.removing
+	}
+	o := newOp()
+	p.removing = o
+	r.do(func(ctx context.Context) { o.finish(coded(r.removePodNow(ctx, p))) })
+	return o
+}
+
+func (r *Runtime) removePodNow(ctx context.Context, p *pod) error {
+	if err := r.stopPod(p).wait(ctx); err != nil {
+		return err
+	}
+	for _, c := range p.list() {
+		if err := r.removeContainer(c).wait(ctx); err != nil {
+			return err
+		}
+	}
+	p.move(sandboxRemoving)
+	p.keepRecord(ctx)
+	if p.claim != nil {
+		p.claim.drop()
+	}
+	r.forgetPod(p)
+	p.tell(runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT, p.id, 0)
+	if err := p.erase(ctx); err != nil {
+		r.log.Warn("failed to remove sandbox", zap.String("sandbox", p.id), zap.Error(err))
+		r.do(func(ctx context.Context) {
+			r.persist(ctx, "failed to remove sandbox", p.id, func() error { return p.erase(ctx) })
+		})
+	}
+	return nil
+}
+
+// erase removes the files of a sandbox, and its record last.
+func (p *pod) erase(ctx context.Context) error {
+	p.mu.Lock()
+	p.record.State = sandboxRemoving
+	p.mu.Unlock()
+	// Its socket is about to go: a monitor that stayed could not be found any more.
+	if err := p.endMonitor(ctx); err != nil {
+		return fmt.Errorf("end monitor: %w", err)
+	}
+	if err := removeTree(p.file()); err != nil {
+		return err
+	}
+	if err := p.removeStateFiles(); err != nil {
+		return err
+	}
+	return p.saver.remove(ctx, p.rt.sandboxRecords, p.id)
+}
+
+// removeStateFiles removes what is below StateDir.
+func (p *pod) removeStateFiles() error {
+	return errors.Join(removeTree(p.rt.statePath(streamsDir, p.id)), removeTree(p.rt.statePath(monitorsDir, p.id)))
+}
+
+// removeTree removes a directory of ours with what others may have put into it.
+func removeTree(dir string) error {
+	err := rmtree.Remove(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// resolvConf makes the file of resolv.conf(5). Without servers, searches and
+// options it is the host's.
+func resolvConf(d *runtimeapi.DNSConfig) ([]byte, error) {
+	if len(d.GetServers())+len(d.GetSearches())+len(d.GetOptions()) == 0 {
+		const most = 1 << 20
+		b, err := safefile.ReadLinked("/etc/resolv.conf", most) // often a link
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, nil
+		}
+		return b, err
+	}
+	var b strings.Builder
+	for _, s := range d.GetServers() {
+		b.WriteString("nameserver " + s + "\n")
+	}
+	if d := d.GetSearches(); len(d) > 0 {
+		b.WriteString("search " + strings.Join(d, " ") + "\n")
+	}
+	if d := d.GetOptions(); len(d) > 0 {
+		b.WriteString("options " + strings.Join(d, " ") + "\n")
+	}
+	return []byte(b.String()), nil
+}

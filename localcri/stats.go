@@ -1,0 +1,166 @@
+//go:build linux
+
+package localcri
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+func now() int64 { return time.Now().UnixNano() }
+
+// ContainerStats returns what a container uses now.
+func (r *Runtime) ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error) {
+	c, err := r.lookContainer(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return c.stats(ctx)
+}
+
+func (c *container) stats(ctx context.Context) (*runtimeapi.ContainerStats, error) {
+	c.pod.mu.Lock()
+	of := usageOf{Cgroup: c.record.Cgroup, Writable: c.bundle(upperDir)}
+	runs := c.record.State == containerRunning
+	if c.record.Process != nil {
+		of.PID = c.record.Process.PID
+	}
+	c.pod.mu.Unlock()
+	if !runs {
+		of.Cgroup = "" // it is gone, or about to
+	}
+	s, err := c.rt().usage.Container(ctx, of)
+	if err != nil {
+		return nil, coded(err)
+	}
+	s.Attributes = proto.CloneOf(&runtimeapi.ContainerAttributes{
+		Id: c.id, Metadata: c.config.GetMetadata(), Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(),
+	})
+	return s, nil
+}
+
+// ListContainerStats returns what containers that run use. One that ends
+// meanwhile is left out.
+func (r *Runtime) ListContainerStats(ctx context.Context, f *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
+	all, err := r.awaitAll(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []*runtimeapi.ContainerStats
+	for _, p := range all {
+		if !strings.HasPrefix(p.id, f.GetPodSandboxId()) {
+			continue
+		}
+		for _, c := range p.running() {
+			if !strings.HasPrefix(c.id, f.GetId()) || !matches(c.config.GetLabels(), f.GetLabelSelector()) {
+				continue
+			}
+			s, err := c.stats(ctx)
+			if ctx.Err() != nil {
+				return nil, coded(context.Cause(ctx))
+			}
+			if err == nil {
+				out = append(out, s)
+			}
+		}
+	}
+	return out, nil
+}
+
+// running are the containers that run.
+func (p *pod) running() []*container {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []*container
+	for _, c := range p.listLocked() {
+		if c.record.State == containerRunning && c.shownLocked() {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// PodSandboxStats returns what a sandbox uses: its cgroup, which is its parent's
+// of the containers', and the interfaces of its network namespace.
+func (r *Runtime) PodSandboxStats(ctx context.Context, id string) (*runtimeapi.PodSandboxStats, error) {
+	p, err := r.lookPod(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return p.stats(ctx)
+}
+
+func (p *pod) stats(ctx context.Context) (*runtimeapi.PodSandboxStats, error) {
+	linux, err := p.rt.usage.Pod(ctx, podCgroup(p.config.GetLinux().GetCgroupParent()), p.netns())
+	if err != nil {
+		return nil, coded(err)
+	}
+	for _, c := range p.running() {
+		if s, err := c.stats(ctx); err == nil {
+			linux.Containers = append(linux.Containers, s)
+		}
+	}
+	return &runtimeapi.PodSandboxStats{
+		Attributes: proto.CloneOf(&runtimeapi.PodSandboxAttributes{
+			Id: p.id, Metadata: p.config.GetMetadata(), Labels: p.config.GetLabels(), Annotations: p.config.GetAnnotations(),
+		}),
+		Linux: linux,
+	}, nil
+}
+
+// ListPodSandboxStats returns what sandboxes that are ready use.
+func (r *Runtime) ListPodSandboxStats(ctx context.Context, f *runtimeapi.PodSandboxStatsFilter) ([]*runtimeapi.PodSandboxStats, error) {
+	all, err := r.awaitAll(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []*runtimeapi.PodSandboxStats
+	for _, p := range all {
+		if !strings.HasPrefix(p.id, f.GetId()) || !matches(p.config.GetLabels(), f.GetLabelSelector()) || !p.visible() || p.ready() != nil {
+			continue
+		}
+		s, err := p.stats(ctx)
+		if ctx.Err() != nil {
+			return nil, coded(context.Cause(ctx))
+		}
+		if err == nil {
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// counters are what metrics are made of.
+type counters struct {
+	successors, setAside, orphans, lostLog atomic.Uint64
+}
+
+// Counts are numbers for those who watch.
+type Counts struct {
+	Sandboxes, Containers, Monitors int
+	// Since the start: monitors that were replaced, records that were set aside,
+	// leftovers without a record that were undone, and log bytes that no disk took.
+	Successors, SetAside, Orphans, LostLogBytes uint64
+}
+
+// Counts returns numbers of objects and events.
+func (r *Runtime) Counts() Counts {
+	out := Counts{
+		Successors: r.counts.successors.Load(), SetAside: r.counts.setAside.Load(), Orphans: r.counts.orphans.Load(), LostLogBytes: r.counts.lostLog.Load(),
+	}
+	for _, p := range r.allPods() {
+		out.Sandboxes++
+		p.mu.Lock()
+		out.Containers += len(p.containers)
+		if p.monitor != nil {
+			out.Monitors++
+		}
+		p.mu.Unlock()
+	}
+	return out
+}

@@ -1,0 +1,182 @@
+//go:build linux
+
+package localcri
+
+import (
+	"context"
+	"maps"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/localcri/ocispec"
+)
+
+// merge puts what an update says over what is in force: 0 and "" leave it.
+func merge(old, told *runtimeapi.LinuxContainerResources) *runtimeapi.LinuxContainerResources {
+	out := proto.CloneOf(old)
+	if out == nil {
+		out = &runtimeapi.LinuxContainerResources{}
+	}
+	for _, n := range []struct {
+		to   *int64
+		from int64
+	}{
+		{&out.CpuPeriod, told.GetCpuPeriod()}, {&out.CpuQuota, told.GetCpuQuota()}, {&out.CpuShares, told.GetCpuShares()},
+		{&out.MemoryLimitInBytes, told.GetMemoryLimitInBytes()}, {&out.MemorySwapLimitInBytes, told.GetMemorySwapLimitInBytes()},
+		{&out.OomScoreAdj, told.GetOomScoreAdj()},
+	} {
+		if n.from != 0 {
+			*n.to = n.from
+		}
+	}
+	if s := told.GetCpusetCpus(); s != "" {
+		out.CpusetCpus = s
+	}
+	if s := told.GetCpusetMems(); s != "" {
+		out.CpusetMems = s
+	}
+	for _, l := range told.GetHugepageLimits() {
+		found := false
+		for _, have := range out.GetHugepageLimits() {
+			if have.GetPageSize() == l.GetPageSize() {
+				have.Limit, found = l.GetLimit(), true
+			}
+		}
+		if !found {
+			out.HugepageLimits = append(out.HugepageLimits, proto.CloneOf(l))
+		}
+	}
+	if u := told.GetUnified(); len(u) > 0 {
+		if out.Unified == nil {
+			out.Unified = map[string]string{}
+		}
+		maps.Copy(out.Unified, u)
+	}
+	return out
+}
+
+// UpdateContainerResources changes the resources of a container; what is 0 or
+// empty stays. ContainerStatus shows what is in force: after an error, that is
+// what was before.
+func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, told *runtimeapi.ContainerResources) error {
+	c, err := r.lookContainer(ctx, id)
+	if err != nil {
+		return err
+	}
+	if told.GetWindows() != nil {
+		return invalid("windows", "", "must be empty on Linux")
+	}
+	o, err := c.beginUpdate(ctx, proto.CloneOf(told.GetLinux()))
+	if err != nil {
+		return err
+	}
+	return o.wait(ctx)
+}
+
+// beginUpdate waits for the update before this one, which may be for other
+// fields.
+func (c *container) beginUpdate(ctx context.Context, told *runtimeapi.LinuxContainerResources) (*op, error) {
+	for {
+		c.pod.mu.Lock()
+		if c.gone {
+			c.pod.mu.Unlock()
+			return nil, notFound("container", c.id)
+		}
+		if state := c.record.State; state != containerCreated && state != containerRunning && state != containerStarting {
+			c.pod.mu.Unlock()
+			return nil, errorf(codes.FailedPrecondition, "container %s is %s; want it created or running", c.id, state)
+		}
+		if busy := c.updating; busy != nil && !busy.finished() {
+			c.pod.mu.Unlock()
+			if err := busy.wait(ctx); ctx.Err() != nil {
+				return nil, err
+			}
+			continue
+		}
+		if start := c.starting; c.record.State == containerStarting && start != nil {
+			c.pod.mu.Unlock()
+			if err := start.wait(ctx); ctx.Err() != nil {
+				return nil, err
+			}
+			if !retry.Sleep(ctx, 0) {
+				return nil, coded(context.Cause(ctx))
+			}
+			continue
+		}
+		o := newOp()
+		c.updating = o
+		c.rt().do(func(ctx context.Context) { o.finish(coded(c.update(ctx, told))) })
+		c.pod.mu.Unlock()
+		return o, nil
+	}
+}
+
+func (c *container) update(ctx context.Context, told *runtimeapi.LinuxContainerResources) error {
+	r, p := c.rt(), c.pod
+	machine, err := r.facts.Machine(ctx)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	merged, state := merge(c.resources, told), c.record.State
+	p.mu.Unlock()
+	spec, err := ocispec.Resources(merged, machine)
+	if err != nil {
+		return err
+	}
+	b, err := proto.Marshal(merged)
+	if err != nil {
+		return err
+	}
+	if state == containerCreated {
+		if err := c.updateBundle(spec); err != nil {
+			return err
+		}
+	} else {
+		_, x, err := r.handler(p.handler)
+		if err != nil {
+			return err
+		}
+		if err := x.Update(ctx, c.id, spec); err != nil {
+			return err
+		}
+	}
+	p.mu.Lock()
+	c.resources, c.record.Resources = merged, b
+	m, kept := p.monitor, p.copyLocked(&c.record)
+	p.mu.Unlock()
+	c.keepRecord(ctx)
+	if m != nil && state != containerCreated && kept != nil {
+		step, cancel := context.WithTimeout(ctx, monitorTimeout)
+		defer cancel()
+		_ = m.Keep(step, c.id, kept) // a copy that is older costs little
+	}
+	return nil
+}
+
+// UpdatePodSandboxResources keeps what the resources of a sandbox are. The
+// cgroup of the pod is its caller's.
+func (r *Runtime) UpdatePodSandboxResources(ctx context.Context, q *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
+	p, err := r.lookPod(ctx, q.GetPodSandboxId())
+	if err != nil {
+		return nil, err
+	}
+	overhead, err := proto.Marshal(q.GetOverhead())
+	if err != nil {
+		return nil, invalid("overhead", err, "must be a message")
+	}
+	resources, err := proto.Marshal(q.GetResources())
+	if err != nil {
+		return nil, invalid("resources", err, "must be a message")
+	}
+	p.mu.Lock()
+	p.record.Overhead, p.record.Resources = overhead, resources
+	p.mu.Unlock()
+	if err := p.save(ctx); err != nil {
+		return nil, coded(err)
+	}
+	return &runtimeapi.UpdatePodSandboxResourcesResponse{}, nil
+}

@@ -1,0 +1,80 @@
+//go:build linux
+
+package localcri
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestClaimIsDeliveredOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		undone := 0
+		c := newClaim(func() { undone++ })
+		second := c.join(true)
+		got := make(chan error, 2)
+		for range 2 {
+			go func() { got <- c.take(t.Context()) }()
+		}
+		c.complete(nil)
+		if err := errors.Join(<-got, <-got); err != nil || second != fateJoined {
+			t.Errorf("both callers: %v, fate %d", err, second)
+		}
+		if f := c.join(true); f != fateDelivered {
+			t.Errorf("a third one: %d, want that it is delivered", f)
+		}
+		time.Sleep(2 * parkTime)
+		synctest.Wait()
+		if undone != 0 {
+			t.Error("what was delivered is undone")
+		}
+	})
+}
+
+func TestClaimOfACallerThatWentIsKeptForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		undone := 0
+		c := newClaim(func() { undone++ })
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := c.take(ctx); err == nil {
+			t.Error("a caller that is gone is served")
+		}
+		c.complete(nil)
+		time.Sleep(parkTime - time.Second)
+		if f := c.join(true); f != fateJoined {
+			t.Fatalf("a caller that comes again: %d", f)
+		}
+		time.Sleep(2 * time.Second) // its clock does not run while somebody waits
+		if err := c.take(t.Context()); err != nil || undone != 0 {
+			t.Errorf("%v, undone %d times", err, undone)
+		}
+	})
+}
+
+func TestClaimThatNobodyTakesIsUndone(t *testing.T) {
+	for _, other := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			undone := 0
+			c := newClaim(func() { undone++ })
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			_ = c.take(ctx)
+			c.complete(nil)
+			if other { // somebody wants something else of that name
+				if f := c.join(false); f != fateUndoing {
+					t.Errorf("fate %d", f)
+				}
+			} else {
+				time.Sleep(parkTime + time.Second)
+			}
+			synctest.Wait()
+			if f := c.join(true); undone != 1 || f != fateUndoing {
+				t.Errorf("undone %d times, fate %d", undone, f)
+			}
+		})
+	}
+}

@@ -1,0 +1,89 @@
+package network_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/nodewright/nodewright/network"
+	"github.com/nodewright/nodewright/network/networktest"
+)
+
+// running is a Network with so many attachments.
+func running(tb testing.TB, attachments int) *network.Network {
+	tb.Helper()
+	n, err := network.New(network.Config{
+		Plugins: []network.Plugin{&networktest.Plugin{}}, StateDir: tb.TempDir(), NetnsDir: "/netns", Namespaces: &networktest.Namespaces{},
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- n.Run(ctx) }()
+	tb.Cleanup(func() { cancel(); <-done })
+	for i := range attachments {
+		if _, err := n.Attach(ctx, pod(fmt.Sprint("p", i))); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return n
+}
+
+func TestAskingAllocatesNothing(t *testing.T) {
+	n := running(t, 3)
+	if a := testing.AllocsPerRun(100, func() { _, _ = n.Get("p1"); _ = n.Status() }); a != 0 {
+		t.Errorf("%v allocations", a)
+	}
+}
+
+func BenchmarkGet(b *testing.B) {
+	n := running(b, 250)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, ok := n.Get("p100"); !ok {
+			b.Fatal("it is not attached")
+		}
+	}
+}
+
+func BenchmarkStatus(b *testing.B) {
+	n := running(b, 250)
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = n.Status()
+	}
+}
+
+// What the network adds to the time of a plugin that is not Durable.
+func BenchmarkAttachAndDetach(b *testing.B) {
+	n := running(b, 0)
+	for b.Loop() {
+		if _, err := n.Attach(b.Context(), pod("a")); err != nil {
+			b.Fatal(err)
+		}
+		if err := n.Detach(b.Context(), "a"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// IDs that look like files of the store's own, or of somebody else.
+func TestOddIDs(t *testing.T) {
+	inRig(t, func(c *network.Config) { c.Plugins[0].(*networktest.Plugin).Lasting = true }, func(t *testing.T, r *rig) {
+		ids := []string{"a.tmp", "a.record", "a.progress", "a", "a.corrupt-1", "a.record.corrupt-2", "lock", "0"}
+		for _, id := range ids {
+			r.attach(id)
+		}
+		r.restart()
+		for _, id := range ids {
+			if _, ok := r.Get(id); !ok {
+				t.Errorf("%s is not attached", id)
+			}
+			r.detach(id)
+		}
+		synctest.Wait()
+		r.clean()
+	})
+}

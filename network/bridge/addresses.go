@@ -1,0 +1,94 @@
+package bridge
+
+import (
+	"errors"
+	"net/netip"
+)
+
+var errFull = errors.New("no free address")
+
+// addresses gives the addresses of a subnet, the one that has been free for the
+// longest time first. The first of all is the one after the latest that an
+// earlier agent gave; those from there around to it are taken to have been free
+// for ever.
+type addresses struct {
+	subnet netip.Prefix
+	used   map[netip.Addr]bool
+	freed  []netip.Addr        // in the order of their ends
+	queued map[netip.Addr]bool // those in freed
+	next   uint32              // offset in the subnet that is looked at next
+	left   uint32              // how many offsets were not looked at yet
+}
+
+func newAddresses(subnet netip.Prefix) *addresses {
+	return &addresses{
+		subnet: subnet, used: map[netip.Addr]bool{}, queued: map[netip.Addr]bool{},
+		next: 2, left: 1<<(32-subnet.Bits()) - 3, // without the network, the gateway and the broadcast address
+	}
+}
+
+// startAfter has the search begin behind an address.
+func (a *addresses) startAfter(addr netip.Addr) {
+	if a.subnet.Contains(addr) {
+		a.next = a.following(toUint(addr) - toUint(a.subnet.Addr()))
+	}
+}
+
+func (a *addresses) following(offset uint32) uint32 {
+	last := uint32(1)<<(32-a.subnet.Bits()) - 2
+	if offset+1 > last || offset < 1 {
+		return 2
+	}
+	return offset + 1
+}
+
+// take takes a given address, and reports whether it was free.
+func (a *addresses) take(addr netip.Addr) bool {
+	if a.used[addr] {
+		return false
+	}
+	a.used[addr] = true
+	return true
+}
+
+// give takes the address that has been free for longest.
+func (a *addresses) give() (netip.Addr, error) {
+	base := toUint(a.subnet.Addr())
+	for a.left > 0 {
+		addr := fromUint(base + a.next)
+		a.next = a.following(a.next)
+		a.left--
+		if !a.queued[addr] && a.take(addr) {
+			return addr, nil
+		}
+	}
+	for len(a.freed) > 0 {
+		addr := a.freed[0]
+		a.freed = a.freed[1:]
+		delete(a.queued, addr)
+		if a.take(addr) {
+			return addr, nil
+		}
+	}
+	return netip.Addr{}, errFull
+}
+
+// free gives an address back.
+func (a *addresses) free(addr netip.Addr) {
+	if !a.used[addr] {
+		return
+	}
+	delete(a.used, addr)
+	if a.givable(addr) && !a.queued[addr] {
+		a.freed = append(a.freed, addr)
+		a.queued[addr] = true
+	}
+}
+
+// givable reports whether an address is one for pods.
+func (a *addresses) givable(addr netip.Addr) bool {
+	return a.subnet.Contains(addr) && addr != a.subnet.Addr() && addr != gateway(a.subnet) && addr != broadcast(a.subnet)
+}
+
+// inUse counts the addresses of the subnet that are taken.
+func (a *addresses) inUse() int { return len(a.used) }

@@ -1,0 +1,122 @@
+package bridge
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"go.uber.org/zap"
+)
+
+// notes are what a person may want to know though pods can be attached.
+type notes struct {
+	subnet     string   // the configured one waits
+	forwarding string   // what was set for the node
+	conntrack  string   // what the kernel lacks
+	conflicts  []string // routes over the subnet, settings
+	dropping   []string // chains of others
+}
+
+// Advice returns what is against the pods' traffic though they can be attached, and
+// how to change that: a sentence each, for verbose status. It is nil if there is
+// nothing to say, and is kept up to date while Run runs.
+func (p *Plugin) Advice() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []string
+	for _, s := range []string{p.notes.subnet, p.notes.forwarding, p.notes.conntrack} {
+		if s != "" {
+			all = append(all, s)
+		}
+	}
+	return slices.Concat(all, p.notes.conflicts, p.notes.dropping)
+}
+
+func forwardingNote(drop4, drop6 bool) string {
+	const tail = " was turned on for pods, and forwarding between other interfaces stays dropped; to allow it, set it in sysctl.d and restart the machine"
+	switch {
+	case drop4 && drop6:
+		return "net.ipv4.ip_forward and net.ipv6.conf.all.forwarding" + tail
+	case drop4:
+		return "net.ipv4.ip_forward" + tail
+	case drop6:
+		return "net.ipv6.conf.all.forwarding" + tail
+	}
+	return ""
+}
+
+// lookForConflicts finds routes and addresses of others over the pods' subnets,
+// and settings that others made. Nothing is renumbered or set again.
+func (p *Plugin) lookForConflicts() error {
+	l := p.layout()
+	all, err := p.links.taken(l.bridge, l.subnet, l.subnet6)
+	if err != nil {
+		return err
+	}
+	var found []string
+	for _, t := range all {
+		for _, subnet := range []netip.Prefix{l.subnet, l.subnet6} {
+			if !subnet.IsValid() || len(found) == maxForeign {
+				continue
+			}
+			if _, ok := overlap(subnet, []taken{t}); ok {
+				found = append(found, fmt.Sprintf("the subnet %s of pods overlaps %s: packets for one may go to the other", subnet, t.by))
+			}
+		}
+	}
+	off, err := p.forwardingOff(l)
+	if err != nil {
+		return err
+	}
+	found = append(found, off...)
+	slices.Sort(found)
+	p.note(&p.notes.conflicts, slices.Compact(found), "pods may not reach others")
+	return nil
+}
+
+// forwardingOff says which forwarding was turned off since it was needed.
+func (p *Plugin) forwardingOff(l layout) (found []string, err error) {
+	if !p.isReady() {
+		return nil, nil
+	}
+	err = withinNetns(p.ns, func() error {
+		v4, v6, err := forwardingNow(l.has6())
+		if v4 == "0" {
+			found = append(found, "net.ipv4.ip_forward is 0: pods reach nobody but each other and the node, and host ports answer to the node alone")
+		}
+		if v6 == "0" {
+			found = append(found, "net.ipv6.conf.all.forwarding is 0: pods reach nobody but each other and the node by IPv6")
+		}
+		return err
+	})
+	return found, err
+}
+
+// lookForDropping finds chains of others that drop pods' packets.
+func (p *Plugin) lookForDropping() error {
+	l := p.layout()
+	chains, err := p.table.droppingChains(l.bridge, l.has6())
+	if err != nil {
+		return err
+	}
+	var found []string
+	for _, d := range chains {
+		found = append(found, d.advice(l.bridge))
+	}
+	slices.Sort(found)
+	p.note(&p.notes.dropping, found, "packets of pods are dropped by others")
+	return nil
+}
+
+// note replaces a list of sentences, and logs each that is new.
+func (p *Plugin) note(list *[]string, found []string, message string) {
+	p.mu.Lock()
+	old := *list
+	*list = found
+	p.mu.Unlock()
+	for _, s := range found {
+		if !slices.Contains(old, s) {
+			p.log.Warn(message, zap.String("advice", s))
+		}
+	}
+}

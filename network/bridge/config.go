@@ -1,0 +1,135 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+// Config says what the network is to be. Its zero value but for StateDir is of use.
+type Config struct {
+	// StateDir is a directory of this plugin alone, which holds the subnet that was
+	// chosen and what was set for the whole machine. It is made when there is
+	// something to write. Required.
+	StateDir string
+	// Name is the bridge's; nw0. Names have at most 15 of [a-zA-Z0-9_-].
+	Name string
+	// Subnet is the pods' IPv4 addresses, of 8 to 29 bits. If it is the zero value,
+	// the first /24 of 10.214.0.0/16, and then of 192.168.192.0/18, is taken that
+	// overlaps no route, no address and no name server of the node, and is kept from
+	// then on. As long as there are pods of another subnet, that one stays in use.
+	Subnet netip.Prefix
+	// Subnet6 gives pods IPv6 addresses beside the others, such as fd00:214::/64; it
+	// needs an address for each of Subnet. The zero value is none.
+	Subnet6 netip.Prefix
+	// MTU is that of a new bridge and of pods, in bytes, from 576 (1280 with
+	// Subnet6) to 65535; that of the default route's interface, or 1500 without one.
+	MTU int
+	// Table is the nftables table, of family inet; nodewright. It has at most 64 of
+	// [a-zA-Z0-9_-].
+	Table string
+	// VethPrefix begins the names of the pods' interfaces on the node; nw. It has at
+	// most 4 of [a-zA-Z0-9_].
+	VethPrefix string
+	// ResolvConf are files that name the node's name servers, in the form of
+	// resolv.conf(5). Nil is /etc/resolv.conf and that of systemd-resolved.
+	ResolvConf []string
+	// Log and Registerer may be nil.
+	Log        *zap.Logger
+	Registerer prometheus.Registerer
+}
+
+func (c Config) withDefaults() Config {
+	if c.Name == "" {
+		c.Name = "nw0"
+	}
+	if c.Table == "" {
+		c.Table = "nodewright"
+	}
+	if c.VethPrefix == "" {
+		c.VethPrefix = "nw"
+	}
+	if c.ResolvConf == nil {
+		c.ResolvConf = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	return c
+}
+
+// validate returns all that is wrong with a configuration that has its defaults.
+func (c Config) validate() []error {
+	var errs []error
+	if c.StateDir == "" {
+		errs = append(errs, errors.New("Config.StateDir is required"))
+	}
+	if !validIfname(c.Name) {
+		errs = append(errs, fmt.Errorf("Config.Name %q: want 1 to %d of [a-zA-Z0-9_-]", c.Name, maxIfname))
+	}
+	if !validTable(c.Table) {
+		errs = append(errs, fmt.Errorf("Config.Table %q: want 1 to %d of [a-zA-Z0-9_-]", c.Table, maxTable))
+	}
+	if !validName(c.VethPrefix, maxIfname-vethHex) || strings.Contains(c.VethPrefix, "-") {
+		errs = append(errs, fmt.Errorf("Config.VethPrefix %q: want 1 to %d of [a-zA-Z0-9_]", c.VethPrefix, maxIfname-vethHex))
+	}
+	if isVethName(c.VethPrefix, c.Name) {
+		errs = append(errs, fmt.Errorf("Config.Name %q: want a name that no pod's interface has", c.Name))
+	}
+	if c.Subnet != (netip.Prefix{}) {
+		if err := validSubnet(c.Subnet); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	least := minMTU
+	if c.Subnet6 != (netip.Prefix{}) {
+		least = minMTU6
+		if err := validSubnet6(c.Subnet6, c.Subnet); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if c.MTU != 0 && (c.MTU < least || c.MTU > maxMTU) {
+		errs = append(errs, fmt.Errorf("Config.MTU %d: want %d to %d, or 0 for that of the default route", c.MTU, least, maxMTU))
+	}
+	return errs
+}
+
+const (
+	maxResolvConf = 64 << 10 // bytes
+	maxServers    = 64
+)
+
+// nameServers reads the name servers of the node. A file that is not there, or
+// cannot be read, names none.
+func nameServers(files []string) []taken {
+	var all []taken
+	for _, file := range files {
+		b, err := safefile.ReadLinked(file, maxResolvConf)
+		if err != nil {
+			continue
+		}
+		all = append(all, parseResolvConf(string(b))...)
+	}
+	return all
+}
+
+func parseResolvConf(text string) []taken {
+	var all []taken
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 || fields[0] != "nameserver" || len(all) == maxServers {
+			continue
+		}
+		if addr, err := netip.ParseAddr(fields[1]); err == nil {
+			addr = addr.WithZone("").Unmap()
+			all = append(all, taken{netip.PrefixFrom(addr, addr.BitLen()), "name server " + addr.String()})
+		}
+	}
+	return all
+}

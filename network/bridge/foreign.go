@@ -1,0 +1,109 @@
+package bridge
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+const maxForeign = 16 // chains that are told of
+
+// dropping is a base chain of others that drops what no rule of it accepts.
+type dropping struct {
+	family, table, chain string
+	into                 string // the chain for rules of the node's owner
+	in, out              bool   // accepts what comes from the bridge, and what goes to it
+}
+
+// advice is the sentence for a person.
+func (d dropping) advice(bridge string) string {
+	where := fmt.Sprintf("%s %s %s", d.family, d.table, d.into)
+	var rules []string
+	if !d.in {
+		rules = append(rules, fmt.Sprintf("nft insert rule %s iifname %q accept", where, bridge))
+	}
+	if !d.out {
+		rules = append(rules, fmt.Sprintf("nft insert rule %s oifname %q accept", where, bridge))
+	}
+	text := fmt.Sprintf("the chain %s of table %s %s drops what is forwarded from and to pods; to allow it: %s",
+		d.chain, d.family, d.table, strings.Join(rules, "; "))
+	if strings.HasPrefix(d.table, "firewalld") {
+		text += fmt.Sprintf(", or firewall-cmd --permanent --zone=trusted --add-interface=%s && firewall-cmd --reload", bridge)
+	}
+	return text
+}
+
+var familyNames = map[nftables.TableFamily]string{
+	nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6", nftables.TableFamilyINet: "inet",
+}
+
+// droppingChains finds the base chains of others that drop pods' packets.
+func (t *table) droppingChains(bridge string, with6 bool) ([]dropping, error) {
+	r, err := t.reader()
+	if err != nil {
+		return nil, err
+	}
+	all, err := r.ListChains()
+	if err != nil {
+		return nil, fmt.Errorf("list chains: %w", err)
+	}
+	var found []dropping
+	for _, c := range all {
+		family := familyNames[c.Table.Family]
+		if family == "" || family == "ip6" && !with6 || family == "inet" && c.Table.Name == t.name {
+			continue
+		}
+		if c.Hooknum == nil || *c.Hooknum != unix.NF_INET_FORWARD || c.Policy == nil || *c.Policy != nftables.ChainPolicyDrop {
+			continue
+		}
+		d := dropping{family: family, table: c.Table.Name, chain: c.Name, into: c.Name}
+		if slices.ContainsFunc(all, func(o *nftables.Chain) bool {
+			return o.Table.Family == c.Table.Family && o.Table.Name == c.Table.Name && o.Name == "DOCKER-USER"
+		}) {
+			d.into = "DOCKER-USER"
+		}
+		for _, name := range slices.Compact([]string{d.chain, d.into}) {
+			// Rules with expressions that cannot be read are taken to accept nothing.
+			rules, _ := r.GetRules(c.Table, &nftables.Chain{Name: name, Table: c.Table})
+			for _, one := range rules {
+				in, out := accepts(one.Exprs, bridge)
+				d.in, d.out = d.in || in, d.out || out
+			}
+		}
+		if !d.in || !d.out {
+			found = append(found, d)
+		}
+		if len(found) == maxForeign {
+			break
+		}
+	}
+	return found, nil
+}
+
+// accepts reports whether a rule accepts what comes from an interface, or what
+// goes to it, without asking for anything else. Counters are no question.
+func accepts(exprs []expr.Any, name string) (in, out bool) {
+	var key expr.MetaKey
+	for _, e := range exprs {
+		switch e := e.(type) {
+		case *expr.Meta:
+			key = e.Key
+		case *expr.Cmp:
+			if e.Op != expr.CmpOpEq || string(bytes.TrimRight(e.Data, "\x00")) != name || in || out {
+				return false, false
+			}
+			in, out = key == expr.MetaKeyIIFNAME, key == expr.MetaKeyOIFNAME
+		case *expr.Counter:
+		case *expr.Verdict:
+			return in && e.Kind == expr.VerdictAccept, out && e.Kind == expr.VerdictAccept
+		default:
+			return false, false
+		}
+	}
+	return false, false
+}

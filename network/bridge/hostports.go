@@ -1,0 +1,131 @@
+package bridge
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/network"
+)
+
+// maxPorts is how many host ports an attachment may have.
+const maxPorts = 1024
+
+// A claim is a port of the node, of one address family.
+type claim struct {
+	v6    bool
+	addr  netip.Addr // zero: all of the node's
+	proto uint8
+	port  uint16
+}
+
+func (c claim) String() string {
+	addr := "every address of the node"
+	if c.addr.IsValid() {
+		addr = c.addr.String()
+	}
+	return fmt.Sprintf("%s %d on %s", protoName(c.proto), c.port, addr)
+}
+
+// forward is a claim and the port of the pod that it leads to.
+type forward struct {
+	claim
+	to uint16
+}
+
+var protocols = map[string]uint8{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP, "sctp": unix.IPPROTO_SCTP}
+
+func protoName(proto uint8) string {
+	for name, p := range protocols {
+		if p == proto {
+			return name
+		}
+	}
+	return fmt.Sprint(proto)
+}
+
+// forwards returns what the ports of an attachment come to, in their order, for
+// pods with or without an IPv6 address. Warnings are of those that are not served.
+func forwards(ports []network.Port, v6 bool) (all []forward, warnings []string, err error) {
+	if len(ports) > maxPorts {
+		return nil, nil, network.Errorf(network.InvalidArgument, "ports: %d of them, want at most %d", len(ports), maxPorts)
+	}
+	seen := map[claim]uint16{}
+	for i, p := range ports {
+		if p.HostPort == 0 {
+			continue
+		}
+		proto, ok := protocols[p.Protocol]
+		if !ok {
+			return nil, nil, network.Errorf(network.InvalidArgument, "ports[%d].protocol %q: want tcp, udp or sctp", i, p.Protocol)
+		}
+		if p.ContainerPort == 0 {
+			return nil, nil, network.Errorf(network.InvalidArgument, "ports[%d].containerPort 0: want 1 to 65535", i)
+		}
+		addr := p.HostIP.Unmap()
+		if addr.Zone() != "" || addr.IsMulticast() {
+			return nil, nil, network.Errorf(network.InvalidArgument, "ports[%d].hostIP %s: want an address of the node, without a zone", i, addr)
+		}
+		var claims []claim
+		switch {
+		case !addr.IsValid():
+			claims = append(claims, claim{proto: proto, port: p.HostPort})
+			if v6 {
+				claims = append(claims, claim{proto: proto, port: p.HostPort, v6: true})
+			}
+		case addr.Is4() && addr.IsUnspecified():
+			claims = append(claims, claim{proto: proto, port: p.HostPort})
+		case addr.Is4():
+			claims = append(claims, claim{proto: proto, port: p.HostPort, addr: addr})
+		case !v6:
+			warnings = append(warnings, fmt.Sprintf("host port %s %d on %s is not served: the pod has no IPv6 address", p.Protocol, p.HostPort, addr))
+		case addr.IsLoopback():
+			warnings = append(warnings, fmt.Sprintf("host port %s %d on %s is not served: there is no NAT of the IPv6 loopback address", p.Protocol, p.HostPort, addr))
+		case addr.IsUnspecified():
+			claims = append(claims, claim{proto: proto, port: p.HostPort, v6: true})
+		default:
+			claims = append(claims, claim{proto: proto, port: p.HostPort, v6: true, addr: addr})
+		}
+		for _, c := range claims {
+			to, twice := seen[c]
+			if twice && to != p.ContainerPort {
+				return nil, nil, network.Errorf(network.InvalidArgument, "ports[%d]: host port %s leads to %d and to %d, want one of them", i, c, to, p.ContainerPort)
+			}
+			if !twice {
+				seen[c] = p.ContainerPort
+				all = append(all, forward{c, p.ContainerPort})
+			}
+		}
+	}
+	return all, warnings, nil
+}
+
+// element is an entry of a map: the claim as a packet shows it, and where it goes.
+type element struct {
+	set      string
+	key, val string // bytes
+}
+
+// element returns the entry for a forward to a pod.
+func (f forward) element(pod plan) element {
+	to, set := pod.IPv4.Addr(), setAny4
+	switch {
+	case f.v6 && f.addr.IsValid():
+		to, set = pod.IPv6.Addr(), setAddr6
+	case f.v6:
+		to, set = pod.IPv6.Addr(), setAny6
+	case f.addr.IsValid():
+		set = setAddr4
+	}
+	// Every field takes whole registers of 4 bytes.
+	var key []byte
+	if f.addr.IsValid() {
+		key = f.addr.AsSlice()
+	}
+	key = append(key, f.proto, 0, 0, 0)
+	key = append(binary.BigEndian.AppendUint16(key, f.port), 0, 0)
+	val := append(binary.BigEndian.AppendUint16(to.AsSlice(), f.to), 0, 0)
+	return element{set, string(key), string(val)}
+}

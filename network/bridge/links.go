@@ -1,0 +1,108 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	linkTimeout = 10 * time.Second // of one answer of rtnetlink
+	listTries   = 5
+)
+
+// links makes and removes interfaces of the node's network namespace. Its
+// methods may be called at once: the sockets have locks.
+type links struct {
+	ns      *os.File
+	h       *netlink.Handle
+	sockets map[int]*nl.SocketHandle // for requests that the library has no words for
+
+	removals removals
+	// fault fails steps that make a link of a kind, in tests.
+	fault func(kind string) error
+}
+
+// may fails where a test has it fail.
+func (l *links) may(kind string) error {
+	if l.fault == nil {
+		return nil
+	}
+	return l.fault(kind)
+}
+
+func newLinks(ns *os.File) (*links, error) {
+	at := netns.NsHandle(ns.Fd())
+	h, err := netlink.NewHandleAt(at, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open netlink: %w", err)
+	}
+	l := &links{ns: ns, h: h, sockets: map[int]*nl.SocketHandle{}, removals: removals{group: newGroup()}}
+	errs := []error{h.SetSocketTimeout(linkTimeout)}
+	tv := unix.NsecToTimeval(linkTimeout.Nanoseconds())
+	for _, family := range []int{unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER} {
+		s, err := nl.GetNetlinkSocketAt(at, netns.None(), family)
+		if err != nil {
+			l.close()
+			return nil, fmt.Errorf("open netlink: %w", err)
+		}
+		l.sockets[family] = &nl.SocketHandle{Socket: s}
+		errs = append(errs, s.SetReceiveTimeout(&tv), s.SetSendTimeout(&tv))
+	}
+	if err := errors.Join(errs...); err != nil {
+		l.close()
+		return nil, err
+	}
+	_ = h.SetSocketReceiveBufferSize(nftBuffer, true) // without the privilege it is as large as usual
+	return l, nil
+}
+
+func (l *links) close() {
+	l.h.Close()
+	for _, s := range l.sockets {
+		s.Close()
+	}
+}
+
+func (l *links) request(kind, flags int) *nl.NetlinkRequest {
+	r := nl.NewNetlinkRequest(kind, flags)
+	r.Sockets = l.sockets
+	return r
+}
+
+// find returns a link, or nil if there is none of the name.
+func (l *links) find(name string) (netlink.Link, error) {
+	link, err := l.h.LinkByName(name)
+	var missing netlink.LinkNotFoundError
+	if errors.As(err, &missing) {
+		return nil, nil
+	}
+	return link, err
+}
+
+// addresses lists the addresses of a link, or of all. A list that others changed
+// while it was read is read again, and taken as it is in the end.
+func (l *links) addresses(link netlink.Link) (all []netlink.Addr, err error) {
+	for range listTries {
+		if all, err = l.h.AddrList(link, netlink.FAMILY_ALL); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+func addrOf(p netip.Prefix) *netlink.Addr {
+	a := &netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}}
+	if p.Addr().Is6() {
+		a.Flags = unix.IFA_F_NODAD // it is given once
+	}
+	return a
+}

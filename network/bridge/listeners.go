@@ -1,0 +1,117 @@
+package bridge
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// States of sockets (tcp_states.h): those that wait for somebody. UDP has closed
+// for sockets that are not connected.
+const (
+	stateClosed = 7
+	stateListen = 10
+)
+
+const (
+	diagRequest  = 56 // bytes of struct inet_diag_req_v2
+	diagReply    = 72 // of struct inet_diag_msg, all of its constant part
+	diagDeadline = 2 * time.Second
+)
+
+// listeners looks once which of the claims a process of the node has, on one of
+// the addresses. Packets from elsewhere go to the pod and no more to that process.
+func listeners(ns *os.File, all []forward) ([]claim, error) {
+	wanted := map[claim]bool{} // without addresses
+	kinds := map[[2]uint8]bool{}
+	for _, f := range all {
+		one := f.claim
+		one.addr = netip.Addr{}
+		wanted[one] = true
+		af := uint8(unix.AF_INET)
+		if f.v6 {
+			af = unix.AF_INET6
+		}
+		kinds[[2]uint8{af, f.proto}] = true
+		kinds[[2]uint8{unix.AF_INET6, f.proto}] = true // a socket of [::] takes both
+	}
+	if len(wanted) == 0 {
+		return nil, nil
+	}
+	conn, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, &netlink.Config{NetNS: int(ns.Fd())})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(diagDeadline)); err != nil {
+		return nil, err
+	}
+	var found []claim
+	for kind := range kinds {
+		states := uint32(1 << stateListen)
+		if kind[1] == unix.IPPROTO_UDP {
+			states = 1 << stateClosed
+		}
+		req := make([]byte, diagRequest)
+		req[0], req[1] = kind[0], kind[1]
+		binary.NativeEndian.PutUint32(req[4:], states)
+		replies, err := conn.Execute(netlink.Message{
+			Header: netlink.Header{Type: unix.SOCK_DIAG_BY_FAMILY, Flags: netlink.Request | netlink.Dump}, Data: req,
+		})
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPROTONOSUPPORT) {
+			continue // no such sockets in this kernel
+		}
+		if err != nil {
+			return found, fmt.Errorf("list sockets: %w", err)
+		}
+		for _, r := range replies {
+			addr, port, ok := parseDiag(r.Data)
+			if !ok {
+				continue
+			}
+			for f := range wanted {
+				if f.proto == kind[1] && f.port == port && matches(f, addr, all) {
+					found = append(found, claim{v6: f.v6, addr: addr, proto: f.proto, port: port})
+					delete(wanted, f)
+				}
+			}
+		}
+	}
+	return found, nil
+}
+
+// matches reports whether a socket's address is one that the claim, or one with
+// an address like it, would take packets from.
+func matches(c claim, socket netip.Addr, all []forward) bool {
+	if socket.IsLoopback() && socket.Is6() || socket.Is4() && c.v6 || socket.Is6() && !socket.IsUnspecified() && !c.v6 {
+		return false
+	}
+	for _, f := range all {
+		if f.v6 == c.v6 && f.proto == c.proto && f.port == c.port && (!f.addr.IsValid() || socket.IsUnspecified() || f.addr == socket) {
+			return true
+		}
+	}
+	return false
+}
+
+// parseDiag reads whose port a socket has.
+func parseDiag(b []byte) (addr netip.Addr, port uint16, ok bool) {
+	if len(b) < diagReply {
+		return addr, 0, false
+	}
+	port = binary.BigEndian.Uint16(b[4:])
+	switch b[0] {
+	case unix.AF_INET:
+		addr, ok = netip.AddrFromSlice(b[8:12])
+	case unix.AF_INET6:
+		addr, ok = netip.AddrFromSlice(b[8:24])
+		addr = addr.Unmap()
+	}
+	return addr, port, ok
+}

@@ -1,0 +1,162 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+
+	"github.com/nodewright/nodewright/network"
+)
+
+var validID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`)
+
+// Plan chooses an address and takes the host ports. A plan for an ID that has one
+// is the same again.
+func (p *Plugin) Plan(_ context.Context, a network.Attachment) ([]byte, error) {
+	if !validID.MatchString(a.ID) {
+		return nil, network.Errorf(network.InvalidArgument, "id %.140q: want [a-zA-Z0-9][a-zA-Z0-9_.-]* of at most 128 bytes", a.ID)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.recovered {
+		return nil, p.broken
+	}
+	all, warnings, err := forwards(a.Ports, p.subnet6.IsValid())
+	if err != nil {
+		return nil, err
+	}
+	if old := p.pods[a.ID]; old != nil {
+		if old.serving || !slices.Equal(old.forwards, all) {
+			return nil, network.Errorf(network.FailedPrecondition, "%s has an attachment already", a.ID)
+		}
+		return old.bytes(), nil
+	}
+	for _, f := range all {
+		if id, taken := p.claims[f.claim]; taken {
+			return nil, network.Errorf(network.AlreadyExists, "host port %s is taken by pod %s", f.claim, p.pods[id].label)
+		}
+	}
+	addr, err := p.addrs.give()
+	if err != nil {
+		return nil, network.Errorf(network.ResourceExhausted, "no free address in %s (%d in use)", p.subnet, p.addrs.inUse())
+	}
+	p.number++
+	one := &pod{label: label(a), forwards: all, warnings: append(warnings, unserved(a)...), plan: plan{
+		Version: planVersion, Number: p.number, Bridge: p.name, Table: p.cfg.Table, Veth: vethName(p.cfg.VethPrefix, a.ID),
+		IPv4: netip.PrefixFrom(addr, p.subnet.Bits()),
+	}}
+	if p.subnet6.IsValid() {
+		one.IPv6 = netip.PrefixFrom(twin(addr, p.subnet, p.subnet6), p.subnet6.Bits())
+	}
+	p.add(a.ID, one)
+	return one.bytes(), nil
+}
+
+// add puts a pod into the memory.
+func (p *Plugin) add(id string, one *pod) {
+	p.pods[id] = one
+	for _, f := range one.forwards {
+		if _, taken := p.claims[f.claim]; !taken {
+			p.claims[f.claim] = id
+		}
+	}
+	p.count()
+}
+
+// drop takes a pod out of the memory: others may have what it had.
+func (p *Plugin) drop(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	one := p.pods[id]
+	if one == nil {
+		return
+	}
+	delete(p.pods, id)
+	for _, f := range one.forwards {
+		if p.claims[f.claim] == id {
+			delete(p.claims, f.claim)
+		}
+	}
+	if addr := one.IPv4.Addr(); addr.IsValid() && !p.hasAddress(addr) {
+		p.addrs.free(addr)
+	}
+	p.count()
+}
+
+// hasAddress reports whether a pod has an address. Only damaged records give one
+// to two.
+func (p *Plugin) hasAddress(addr netip.Addr) bool {
+	for _, one := range p.pods {
+		if one.IPv4.Addr() == addr {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Plugin) count() {
+	p.metrics.inUse.Set(float64(p.addrs.inUse()))
+	p.metrics.hostports.Set(float64(len(p.claims)))
+}
+
+func label(a network.Attachment) string {
+	if a.Name == "" {
+		return a.ID
+	}
+	return fmt.Sprintf("%s/%s (%s)", a.Namespace, a.Name, a.ID)
+}
+
+// unserved are the warnings of what the attachment asks for and does not get.
+func unserved(a network.Attachment) []string {
+	limited := a.Ingress != 0 || a.Egress != 0
+	for _, name := range []string{"kubernetes.io/ingress-bandwidth", "kubernetes.io/egress-bandwidth"} {
+		limited = limited || a.Annotations[name] != ""
+	}
+	if limited {
+		return []string{"bandwidth limits are not served by the bridge network"}
+	}
+	return nil
+}
+
+// get returns the pod of an ID, or nil.
+func (p *Plugin) get(id string) *pod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pods[id]
+}
+
+// serve marks a pod's host ports as those that are in the table, or are not, and
+// returns what the table is to hold.
+func (p *Plugin) serve(one *pod, yes bool) contents {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if one != nil {
+		one.serving = yes
+	}
+	return p.contents()
+}
+
+// contents are the entries of the table. p.mu is held.
+func (p *Plugin) contents() contents {
+	c := contents{}
+	for id, one := range p.pods {
+		if !one.serving {
+			continue
+		}
+		for _, f := range one.forwards {
+			if p.claims[f.claim] == id && (!f.v6 || one.IPv6.IsValid() && p.subnet6.IsValid()) {
+				c.add(f.element(one.plan))
+			}
+		}
+	}
+	return c
+}
+
+// layout is what the rules are now. The gate is held.
+func (p *Plugin) layout() layout {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return layout{bridge: p.name, subnet: p.subnet, subnet6: p.subnet6, drop4: p.drop4, drop6: p.drop6}
+}

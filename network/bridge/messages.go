@@ -1,0 +1,207 @@
+package bridge
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// The flags of a table (nf_tables.h). Only the socket that owns a table can
+// change it; one that persists loses its owner with the socket, and stays.
+const (
+	tableOwner   = 0x2 // NFT_TABLE_F_OWNER, Linux 5.12
+	tablePersist = 0x4 // NFT_TABLE_F_PERSIST, Linux 6.9
+)
+
+// nfAccept is the policy of our chains (netfilter.h).
+const nfAccept = 1
+
+// maxElements is how many entries one message has: each of them is an object
+// of the kernel, and the message's attribute has 64 KiB.
+const maxElements = 100
+
+// contents are the entries of the maps: by map, the keys and their values.
+type contents map[string]map[string]string
+
+func (c contents) add(e element) {
+	if c[e.set] == nil {
+		c[e.set] = map[string]string{}
+	}
+	c[e.set][e.key] = e.val
+}
+
+func (c contents) size() int {
+	n := 0
+	for _, m := range c {
+		n += len(m)
+	}
+	return n
+}
+
+// elements are the contents in an order that is always the same.
+func (c contents) elements() []element {
+	all := make([]element, 0, c.size())
+	for set, m := range c {
+		for key, val := range m {
+			all = append(all, element{set, key, val})
+		}
+	}
+	slices.SortFunc(all, func(a, b element) int {
+		if a.set != b.set {
+			return compare(a.set, b.set)
+		}
+		return compare(a.key, b.key)
+	})
+	return all
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// A batch is the messages of one transaction, without its begin and its end.
+type batch struct {
+	msgs []netlink.Message
+	err  error // the first one of encoding
+}
+
+func (b *batch) put(kind uint16, flags netlink.HeaderFlags, encode func(*netlink.AttributeEncoder)) {
+	ae := netlink.NewAttributeEncoder()
+	ae.ByteOrder = binary.BigEndian
+	encode(ae)
+	data, err := ae.Encode()
+	if err != nil && b.err == nil {
+		b.err = err
+	}
+	b.msgs = append(b.msgs, netlink.Message{
+		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind), Flags: netlink.Request | flags},
+		Data:   append([]byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}, data...),
+	})
+}
+
+func nested(ae *netlink.AttributeEncoder, kind uint16, encode func(*netlink.AttributeEncoder)) {
+	ae.Nested(kind, func(n *netlink.AttributeEncoder) error {
+		n.ByteOrder = binary.BigEndian
+		encode(n)
+		return nil
+	})
+}
+
+func (b *batch) addTable(name string, flags uint32) {
+	b.put(unix.NFT_MSG_NEWTABLE, netlink.Create, func(ae *netlink.AttributeEncoder) {
+		ae.String(unix.NFTA_TABLE_NAME, name)
+		ae.Uint32(unix.NFTA_TABLE_FLAGS, flags)
+	})
+}
+
+func (b *batch) delTable(name string) {
+	b.put(unix.NFT_MSG_DELTABLE, 0, func(ae *netlink.AttributeEncoder) { ae.String(unix.NFTA_TABLE_NAME, name) })
+}
+
+func (b *batch) addMapping(table string, id uint32, m mapping) {
+	b.put(unix.NFT_MSG_NEWSET, netlink.Create, func(ae *netlink.AttributeEncoder) {
+		ae.String(unix.NFTA_SET_TABLE, table)
+		ae.String(unix.NFTA_SET_NAME, m.name)
+		ae.Uint32(unix.NFTA_SET_FLAGS, unix.NFT_SET_MAP)
+		ae.Uint32(unix.NFTA_SET_KEY_TYPE, m.keyType)
+		ae.Uint32(unix.NFTA_SET_KEY_LEN, m.keyLen)
+		ae.Uint32(unix.NFTA_SET_DATA_TYPE, m.valType)
+		ae.Uint32(unix.NFTA_SET_DATA_LEN, m.valLen)
+		ae.Uint32(unix.NFTA_SET_ID, id)
+	})
+}
+
+func (b *batch) addChain(table string, c chain) {
+	b.put(unix.NFT_MSG_NEWCHAIN, netlink.Create, func(ae *netlink.AttributeEncoder) {
+		ae.String(unix.NFTA_CHAIN_TABLE, table)
+		ae.String(unix.NFTA_CHAIN_NAME, c.name)
+		if c.kind == "" {
+			return
+		}
+		nested(ae, unix.NFTA_CHAIN_HOOK, func(ae *netlink.AttributeEncoder) {
+			ae.Uint32(unix.NFTA_HOOK_HOOKNUM, c.hook)
+			ae.Uint32(unix.NFTA_HOOK_PRIORITY, uint32(c.priority))
+		})
+		ae.Uint32(unix.NFTA_CHAIN_POLICY, nfAccept)
+		ae.String(unix.NFTA_CHAIN_TYPE, c.kind)
+	})
+}
+
+func (b *batch) addRule(table, chain string, exprs []expr.Any) {
+	b.put(unix.NFT_MSG_NEWRULE, netlink.Create|netlink.Append, func(ae *netlink.AttributeEncoder) {
+		ae.String(unix.NFTA_RULE_TABLE, table)
+		ae.String(unix.NFTA_RULE_CHAIN, chain)
+		ae.Nested(unix.NFTA_RULE_EXPRESSIONS, func(list *netlink.AttributeEncoder) error {
+			for _, e := range exprs {
+				data, err := expr.Marshal(unix.NFPROTO_INET, e)
+				if err != nil {
+					return err
+				}
+				list.Bytes(unix.NLA_F_NESTED|unix.NFTA_LIST_ELEM, data)
+			}
+			return nil
+		})
+	})
+}
+
+// change adds or deletes entries.
+func (b *batch) change(table string, kind uint16, all []element) {
+	var flags netlink.HeaderFlags
+	if kind == unix.NFT_MSG_NEWSETELEM {
+		flags = netlink.Create
+	}
+	for len(all) > 0 {
+		n := 1
+		for n < len(all) && n < maxElements && all[n].set == all[0].set {
+			n++
+		}
+		part := all[:n]
+		all = all[n:]
+		b.put(kind, flags, func(ae *netlink.AttributeEncoder) {
+			ae.String(unix.NFTA_SET_ELEM_LIST_TABLE, table)
+			ae.String(unix.NFTA_SET_ELEM_LIST_SET, part[0].set)
+			nested(ae, unix.NFTA_SET_ELEM_LIST_ELEMENTS, func(list *netlink.AttributeEncoder) {
+				for _, e := range part {
+					nested(list, unix.NFTA_LIST_ELEM, func(ae *netlink.AttributeEncoder) {
+						nested(ae, unix.NFTA_SET_ELEM_KEY, func(ae *netlink.AttributeEncoder) { ae.Bytes(unix.NFTA_DATA_VALUE, []byte(e.key)) })
+						if kind == unix.NFT_MSG_NEWSETELEM {
+							nested(ae, unix.NFTA_SET_ELEM_DATA, func(ae *netlink.AttributeEncoder) { ae.Bytes(unix.NFTA_DATA_VALUE, []byte(e.val)) })
+						}
+					})
+				}
+			})
+		})
+	}
+}
+
+// wholeTable makes the table anew, in place of one that is there.
+func wholeTable(name string, flags uint32, there bool, l layout, c contents) *batch {
+	b := &batch{}
+	if there {
+		b.delTable(name)
+	}
+	b.addTable(name, flags)
+	for i, m := range l.mappings() {
+		b.addMapping(name, uint32(i+1), m)
+	}
+	all := l.chains()
+	for _, one := range all {
+		b.addChain(name, one)
+	}
+	for _, one := range all {
+		for _, r := range one.rules {
+			b.addRule(name, one.name, r)
+		}
+	}
+	b.change(name, unix.NFT_MSG_NEWSETELEM, c.elements())
+	return b
+}

@@ -1,0 +1,31 @@
+package bridge
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+type metrics struct {
+	restores  prometheus.Counter
+	inUse     prometheus.Gauge
+	hostports prometheus.Gauge
+}
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		restores: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nodewright_network_bridge_table_restores_total", Help: "How often the nftables table was put back after others changed or removed it.",
+		}),
+		inUse: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "nodewright_network_bridge_addresses_in_use", Help: "IPv4 addresses that attachments have.",
+		}),
+		hostports: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "nodewright_network_bridge_hostports", Help: "Host ports of attachments, for each address family.",
+		}),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	return m, errors.Join(reg.Register(m.restores), reg.Register(m.inUse), reg.Register(m.hostports))
+}

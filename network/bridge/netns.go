@@ -1,0 +1,132 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+const (
+	nsfsMagic = 0x6e736673
+	nsGetType = 0xb703 // NS_GET_NSTYPE
+	maxSysctl = 4096   // bytes
+)
+
+// ownNetns opens the network namespace of the calling thread.
+func ownNetns() (*os.File, error) { return openNetns("/proc/thread-self/ns/net", false) }
+
+// openNetns opens a network namespace, and nothing else.
+func openNetns(path string, nofollow bool) (*os.File, error) {
+	flags := unix.O_PATH | unix.O_CLOEXEC
+	if nofollow {
+		flags |= unix.O_NOFOLLOW
+	}
+	// By path first: opening what is no namespace could have effects.
+	at, err := unix.Open(path, flags, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer func() { _ = unix.Close(at) }()
+	var fs unix.Statfs_t
+	if err := unix.Fstatfs(at, &fs); err != nil {
+		return nil, &os.PathError{Op: "statfs", Path: path, Err: err}
+	}
+	if fs.Type != nsfsMagic {
+		return nil, &os.PathError{Op: "open", Path: path, Err: errors.New("not a namespace")}
+	}
+	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(at), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	kind, err := unix.IoctlRetInt(fd, nsGetType)
+	if err == nil && kind != unix.CLONE_NEWNET {
+		err = errors.New("not a network namespace")
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+func sameFile(a, b *os.File) bool {
+	x, errX := a.Stat()
+	y, errY := b.Stat()
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}
+
+// within calls f on a thread that is in a network namespace. A thread that
+// cannot go back ends with it.
+func withinNetns(ns *os.File, f func() error) error {
+	return onThread(func() error { return unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET) }, f)
+}
+
+// inFreshNetns calls f in a network namespace that ends with it.
+func inFreshNetns(f func() error) error {
+	return onThread(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, f)
+}
+
+func onThread(enter, f func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		home, err := ownNetns()
+		if err != nil {
+			runtime.UnlockOSThread()
+			result <- err
+			return
+		}
+		defer func() { _ = home.Close() }()
+		if err := enter(); err != nil {
+			runtime.UnlockOSThread()
+			result <- fmt.Errorf("enter network namespace: %w", err)
+			return
+		}
+		err = call(f)
+		if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
+			runtime.UnlockOSThread()
+		}
+		result <- err
+	}()
+	return <-result
+}
+
+// call has a panic be an error: it would be one of a thread in a foreign namespace.
+func call(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return f()
+}
+
+// Settings of the calling thread's network namespace, as paths below /proc/sys/net.
+
+func readSysctl(name string) (string, error) {
+	b, err := safefile.ReadFile("/proc/sys/net/"+name, maxSysctl)
+	return strings.TrimSpace(string(b)), err
+}
+
+func writeSysctl(name, value string) error {
+	if have, err := readSysctl(name); err == nil && have == value {
+		return nil
+	}
+	return os.WriteFile("/proc/sys/net/"+name, []byte(value), 0)
+}
+
+// signOfIPv6 is the setting by which IPv6 is known; tests name another.
+var signOfIPv6 = "ipv6/conf/all/disable_ipv6"
+
+// hasIPv6 reports whether the kernel has IPv6, be it disabled for interfaces.
+func hasIPv6() bool {
+	_, err := readSysctl(signOfIPv6)
+	return err == nil
+}

@@ -1,0 +1,107 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/nodewright/nodewright/internal/bootid"
+	"github.com/nodewright/nodewright/network"
+)
+
+// New returns a plugin for the network namespace of the calling thread. It
+// refuses, with all reasons at once, what can never work: the kernel is asked by
+// making everything in a network namespace of its own that ends at once. Nothing
+// is changed on the node. Close gives back what New opened.
+func New(cfg Config) (*Plugin, error) {
+	cfg = cfg.withDefaults()
+	errs := cfg.validate()
+	ns, err := ownNetns()
+	if err != nil {
+		return nil, refused(append(errs, err))
+	}
+	p := &Plugin{
+		cfg: cfg, log: cfg.Log, ns: ns, name: cfg.Name, subnet: cfg.Subnet, subnet6: cfg.Subnet6, dir: stateDir(cfg.StateDir),
+		events: newInbox(), gate: make(chan struct{}, 1), pods: map[string]*pod{}, claims: map[claim]string{}, busy: map[string]chan struct{}{},
+		broken: network.Errorf(network.Unavailable, "the records of attachments were not read yet"),
+	}
+	p.ops.Limit = maxOperations
+	if len(errs) == 0 {
+		errs = p.look()
+	}
+	if len(errs) == 0 {
+		p.metrics, err = newMetrics(cfg.Registerer)
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		p.Close()
+		return nil, refused(errs)
+	}
+	return p, nil
+}
+
+func refused(errs []error) error {
+	return &network.Error{Code: network.FailedPrecondition, Err: fmt.Errorf("bridge network: %w", errors.Join(errs...))}
+}
+
+// look finds out what New has to know of the node, and returns what is against it.
+func (p *Plugin) look() []error {
+	feat, err := probe(p.cfg)
+	errs := compact([]error{err})
+	p.feat = feat
+	if len(errs) == 0 && !feat.conntrack {
+		p.notes.conntrack = "the kernel does not list connections (module nf_conntrack_netlink): peers of a UDP host port that go on sending may reach whoever had it before"
+	}
+	p.table = &table{ns: int(p.ns.Fd()), name: p.cfg.Table, flags: feat.tableFlags, wrote: p.remember}
+	if p.links, err = newLinks(p.ns); err != nil {
+		return compact(append(errs, err))
+	}
+	if p.state, p.known, err = readState(p.dir, p.log); err != nil {
+		errs = append(errs, err)
+	}
+	if p.boot, err = bootid.Read(os.DirFS("/")); err != nil { //nolint:forbidigo // one file of the kernel's, and in bounds
+		errs = append(errs, err)
+	}
+	link, err := p.links.find(p.name)
+	errs = append(errs, err)
+	var had netip.Prefix // the subnet of a bridge that is there
+	if link != nil {
+		if !oursBridge(link) {
+			errs = append(errs, fmt.Errorf("Config.Name %s: the node has a %s of that name that was not made by this agent", p.name, link.Type()))
+		}
+		addrs, err := p.links.addresses(link)
+		errs = append(errs, err)
+		for _, a := range addrs {
+			if prefix, err := prefixOf(a.IPNet); err == nil && prefix.Addr() == gateway(prefix) && validSubnet(prefix.Masked()) == nil {
+				had = prefix.Masked()
+			}
+		}
+	}
+	all, err := p.links.taken(p.name, append([]netip.Prefix{p.subnet, p.subnet6}, ranges...)...)
+	errs = append(errs, err)
+	switch {
+	case p.cfg.Subnet.IsValid():
+		if t, found := overlap(p.cfg.Subnet, all); found && had != p.cfg.Subnet {
+			errs = append(errs, fmt.Errorf("Config.Subnet %s overlaps %s", p.cfg.Subnet, t.by))
+		}
+	case p.state.Subnet.IsValid():
+		p.subnet = p.state.Subnet
+	case had.IsValid():
+		p.subnet = had
+	default:
+		p.subnet, err = chooseSubnet(append(all, nameServers(p.cfg.ResolvConf)...))
+		errs = append(errs, err)
+	}
+	if p.subnet6.IsValid() && link == nil {
+		if t, found := overlap(p.subnet6, all); found {
+			errs = append(errs, fmt.Errorf("Config.Subnet6 %s overlaps %s", p.subnet6, t.by))
+		}
+	}
+	return compact(errs)
+}
+
+func compact(errs []error) []error {
+	return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+}

@@ -1,0 +1,79 @@
+package bridge
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+const (
+	planVersion = 1
+	maxPlan     = 4 << 10 // bytes; one has about 200
+)
+
+// plan is what is saved of an attachment: all that TearDown needs beside the
+// attachment, whatever the configuration is by then.
+type plan struct {
+	Version int `json:"v"`
+	// Number grows with each plan of a node, so that the latest one is known.
+	Number uint64       `json:"n"`
+	Bridge string       `json:"bridge"`
+	Table  string       `json:"table"`
+	Veth   string       `json:"veth"`
+	IPv4   netip.Prefix `json:"ipv4"` // the pod's address, with the bits of its subnet
+	IPv6   netip.Prefix `json:"ipv6,omitzero"`
+}
+
+func (p plan) bytes() []byte {
+	b, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // plain values
+	}
+	return b
+}
+
+// parsePlan reads what was saved, and refuses what this package did not write.
+func parsePlan(b []byte) (plan, error) {
+	if len(b) > maxPlan {
+		return plan{}, fmt.Errorf("saved plan has %d bytes, want at most %d", len(b), maxPlan)
+	}
+	var p plan
+	if err := json.Unmarshal(b, &p); err != nil {
+		return plan{}, fmt.Errorf("saved plan: %w", err)
+	}
+	switch {
+	case p.Version != planVersion:
+		return plan{}, fmt.Errorf("saved plan: version %d, want %d", p.Version, planVersion)
+	case !validIfname(p.Bridge):
+		return plan{}, fmt.Errorf("saved plan: bridge %q is no name for an interface", p.Bridge)
+	case !validIfname(p.Veth):
+		return plan{}, fmt.Errorf("saved plan: veth %q is no name for an interface", p.Veth)
+	case !validTable(p.Table):
+		return plan{}, fmt.Errorf("saved plan: table %q is no name for a table", p.Table)
+	}
+	if err := validSubnet(p.IPv4.Masked()); err != nil {
+		return plan{}, fmt.Errorf("saved plan: ipv4 %s: %w", p.IPv4, err)
+	}
+	if !newAddresses(p.IPv4.Masked()).givable(p.IPv4.Addr()) {
+		return plan{}, fmt.Errorf("saved plan: ipv4 %s is no address for a pod", p.IPv4)
+	}
+	if p.IPv6 != (netip.Prefix{}) {
+		if !p.IPv6.IsValid() {
+			return plan{}, errors.New("saved plan: ipv6 is no address")
+		}
+		if err := validSubnet6(p.IPv6.Masked(), p.IPv4.Masked()); err != nil {
+			return plan{}, fmt.Errorf("saved plan: ipv6 %s: %w", p.IPv6, err)
+		}
+	}
+	return p, nil
+}
+
+// ips are the addresses of a pod, IPv4 first.
+func (p plan) ips() []netip.Addr {
+	out := []netip.Addr{p.IPv4.Addr()}
+	if p.IPv6.IsValid() {
+		out = append(out, p.IPv6.Addr())
+	}
+	return out
+}

@@ -1,0 +1,107 @@
+package bridge
+
+import (
+	"net/netip"
+	"os"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/internal/durable"
+	"github.com/nodewright/nodewright/network"
+)
+
+var (
+	_ network.Plugin  = (*Plugin)(nil)
+	_ network.Checker = (*Plugin)(nil)
+)
+
+// Name is the plugin's in records.
+const Name = "bridge"
+
+// Plugin is a [network.Plugin].
+type Plugin struct {
+	cfg     Config
+	log     *zap.Logger
+	metrics *metrics
+	ns      *os.File // the node's network namespace
+	feat    features
+	dir     durable.Dir
+	boot    string
+	events  *inbox // what Run looks into
+
+	ops detached.Group[network.Result]
+	// gate is held by who changes the node beside single veths. What it guards is
+	// below.
+	gate  chan struct{}
+	links *links
+	table *table
+	state state
+	known bool // state is what was kept
+	ready bool // the table and the bridge were made
+	drop4 bool // forwarding of others; written under mu as well
+	drop6 bool
+	index int // of the bridge
+	mtu   int
+
+	mu        sync.Mutex
+	recovered bool
+	name      string // of the bridge
+	subnet    netip.Prefix
+	subnet6   netip.Prefix
+	addrs     *addresses
+	number    uint64
+	pods      map[string]*pod
+	claims    map[claim]string // to IDs
+	busy      map[string]chan struct{}
+	own       []uint32 // netlink ports of ours, the latest last
+	// bridgeIndex is index, for who has not the gate.
+	bridgeIndex uint32
+	broken      error // why no pod can be attached
+	looked      bool  // Run has looked at the table
+	notes       notes
+}
+
+// pod is an attachment as it is known in memory.
+type pod struct {
+	plan
+	label    string // for messages
+	forwards []forward
+	warnings []string
+	serving  bool // its host ports are in the table
+}
+
+// Close gives back the sockets. The network of pods stays as it is. It is not to
+// be called while another method runs.
+func (p *Plugin) Close() {
+	if p.links != nil {
+		p.links.close()
+		p.links = nil
+	}
+	if p.table != nil {
+		p.table.close()
+	}
+	_ = p.ns.Close()
+}
+
+// Name returns "bridge".
+func (p *Plugin) Name() string { return Name }
+
+// Durable returns false: all is the kernel's, and gone after a boot.
+func (p *Plugin) Durable() bool { return false }
+
+// Status returns nil if a pod can be attached.
+func (p *Plugin) Status() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.broken
+}
+
+func (p *Plugin) setBroken(err error) (changed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	changed = (err == nil) != (p.broken == nil) || err != nil && err.Error() != p.broken.Error()
+	p.broken = err
+	return changed
+}

@@ -1,0 +1,139 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"go.uber.org/zap"
+)
+
+// prepared makes what is there for all pods, if it was not made yet or is to be
+// looked at again, and returns the index and the MTU of the bridge.
+func (p *Plugin) prepared(ctx context.Context, again bool) (index, mtu int, err error) {
+	leave, err := p.enter(ctx)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer leave()
+	switch {
+	case !p.ready:
+		err = p.prepare(ctx)
+	case again:
+		err = p.ensureBridge()
+	}
+	if err != nil && ctx.Err() == nil {
+		p.setBroken(err)
+		p.events.put(unsure) // Run tries again, and says so
+	}
+	return p.index, p.mtu, err
+}
+
+// prepare makes the table, has the node forward, and makes the bridge. The gate
+// is held.
+func (p *Plugin) prepare(ctx context.Context) error {
+	if err := p.planForwarding(ctx); err != nil {
+		return err
+	}
+	if err := p.ensureBridge(); err != nil {
+		return err
+	}
+	atPoint("bridge")
+	p.ready = true
+	return nil
+}
+
+// planForwarding makes the table, and then has the node forward. The gate is held.
+func (p *Plugin) planForwarding(ctx context.Context) error {
+	l, kept := p.layout(), p.state
+	if !p.known {
+		v4, v6, err := p.table.dropsOthers()
+		if err != nil {
+			return fmt.Errorf("read table inet %s: %w", p.cfg.Table, err)
+		}
+		if v4 {
+			p.state.Forward4 = p.boot
+		}
+		if v6 {
+			p.state.Forward6 = p.boot
+		}
+		p.known = true
+	}
+	var f forwarding
+	if err := withinNetns(p.ns, func() error {
+		v4, v6, err := forwardingNow(l.has6())
+		if err != nil {
+			return fmt.Errorf("read forwarding: %w", err)
+		}
+		f = planForwarding(v4, v6, l.has6(), p.boot, p.state)
+		if f.set6 {
+			f.ours.AcceptRA, err = raThatWouldEnd()
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	if !p.cfg.Subnet.IsValid() {
+		f.ours.Subnet = l.subnet
+	}
+	if !sameState(f.ours, kept) {
+		if err := writeState(p.dir, f.ours); err != nil {
+			return fmt.Errorf("write state: %w", err)
+		}
+	}
+	p.state = f.ours
+	p.mu.Lock()
+	p.drop4, p.drop6 = p.state.Forward4 != "", p.state.Forward6 != ""
+	p.mu.Unlock()
+	atPoint("state")
+	if err := p.table.replace(ctx, p.layout(), p.serve(nil, false)); err != nil {
+		return err
+	}
+	atPoint("table")
+	if err := withinNetns(p.ns, f.apply); err != nil {
+		return err
+	}
+	if f.set4 || f.set6 {
+		p.log.Info("turned forwarding on", zap.Bool("ipv4", f.set4), zap.Bool("ipv6", f.set6), zap.String("others", "stay dropped"))
+	}
+	p.mu.Lock()
+	p.notes.forwarding = forwardingNote(p.drop4, p.drop6)
+	p.mu.Unlock()
+	return nil
+}
+
+func sameState(a, b state) bool {
+	return a.Version == b.Version && a.Subnet == b.Subnet && a.Forward4 == b.Forward4 && a.Forward6 == b.Forward6 && slices.Equal(a.AcceptRA, b.AcceptRA)
+}
+
+// ensureBridge makes the bridge as it is to be, with the pods' interfaces as its
+// ports. The gate is held.
+func (p *Plugin) ensureBridge() error {
+	l := p.layout()
+	mtu := p.cfg.MTU
+	if mtu == 0 {
+		mtu = p.links.defaultRouteMTU()
+	}
+	index, err := p.links.ensureBridge(bridgeSpec{name: l.bridge, mtu: mtu, subnet: l.subnet, subnet6: l.subnet6})
+	if err != nil {
+		return err
+	}
+	p.index, p.mtu = index, mtu
+	p.mu.Lock()
+	p.bridgeIndex = uint32(index)
+	p.mu.Unlock()
+	return p.links.join(index, p.veths())
+}
+
+// veths are the interfaces of pods that are attached.
+func (p *Plugin) veths() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var names []string
+	for _, one := range p.pods {
+		if one.serving && one.Bridge == p.name {
+			names = append(names, one.Veth)
+		}
+	}
+	return names
+}

@@ -1,0 +1,145 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const probeTimeout = 30 * time.Second
+
+// features are what the kernel can beside what is needed.
+type features struct {
+	tableFlags uint32
+	ipv6       bool
+	conntrack  bool // connections can be listed and deleted
+}
+
+// probe makes everything once in a network namespace that ends with it, and
+// returns all reasons for which it cannot be made on the node.
+func probe(c Config) (features, error) {
+	if err := privileges(); err != nil {
+		return features{}, err
+	}
+	var f features
+	err := inFreshNetns(func() error {
+		ns, err := ownNetns()
+		if err != nil {
+			return err
+		}
+		defer func() { _ = ns.Close() }()
+		ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
+		defer cancel()
+		f.ipv6 = hasIPv6()
+		l := layout{bridge: c.Name, subnet: netip.PrefixFrom(ranges[0].Addr(), subnetBits), drop4: true, drop6: true}
+		var errs []error
+		if c.Subnet6.IsValid() && !f.ipv6 {
+			errs = append(errs, fmt.Errorf("Config.Subnet6 %s: the kernel has no IPv6", c.Subnet6))
+		}
+		if c.Subnet6.IsValid() && f.ipv6 {
+			l.subnet6 = c.Subnet6
+		}
+		f.conntrack, err = probeLinks(c, ns)
+		errs = append(errs, err)
+		t := &table{ns: int(ns.Fd()), name: c.Table}
+		defer t.close()
+		f.tableFlags, err = probeTable(ctx, t, l)
+		return errors.Join(append(errs, err)...)
+	})
+	return f, err
+}
+
+// privileges refuses what the agent may not do.
+func privileges() error {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return fmt.Errorf("read capabilities: %w", err)
+	}
+	var errs []error
+	for _, c := range []struct {
+		bit  int
+		name string
+		why  string
+	}{
+		{unix.CAP_NET_ADMIN, "CAP_NET_ADMIN", "interfaces, routes and rules are made with it"},
+		{unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN", "pods' network namespaces are entered with it"},
+	} {
+		if data[c.bit/32].Effective&(1<<(c.bit%32)) == 0 {
+			errs = append(errs, fmt.Errorf("the agent lacks %s: %s", c.name, c.why))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func probeLinks(c Config, ns *os.File) (conntrack bool, err error) {
+	l, err := newLinks(ns)
+	if err != nil {
+		return false, err
+	}
+	defer l.close()
+	return l.probe(c)
+}
+
+// probe makes a bridge and a port of it.
+func (l *links) probe(c Config) (conntrack bool, err error) {
+	subnet := netip.PrefixFrom(ranges[0].Addr(), subnetBits)
+	index, err := l.ensureBridge(bridgeSpec{name: c.Name, mtu: defaultMTU, subnet: subnet})
+	if err != nil {
+		return false, fmt.Errorf("the kernel has no bridges (module bridge): %w", err)
+	}
+	if err := l.addVeth(vethName(c.VethPrefix, "probe"), index, defaultMTU, l.ns, macOf(gateway(subnet).Next())); err != nil {
+		return false, fmt.Errorf("the kernel has no virtual Ethernet (module veth): %w", err)
+	}
+	_, _, err = l.flows(unix.AF_INET, func(flow) bool { return false })
+	return err == nil, nil
+}
+
+// probeTable makes the table in steps, so that the error names what is missing.
+func probeTable(ctx context.Context, t *table, l layout) (flags uint32, err error) {
+	name := t.name
+	t.flags = tableOwner | tablePersist
+	b := &batch{}
+	b.addTable(name, t.flags)
+	if err := t.commit(ctx, b); err != nil {
+		t.flags = 0
+		b = &batch{}
+		b.addTable(name, 0)
+		if err := t.commit(ctx, b); err != nil {
+			return 0, fmt.Errorf("the kernel has no nf_tables (module nf_tables): %w", err)
+		}
+	}
+	b = &batch{}
+	for i, m := range l.mappings() {
+		b.addMapping(name, uint32(i+1), m)
+	}
+	if err := t.commit(ctx, b); err != nil {
+		return 0, fmt.Errorf("nf_tables of this kernel has no maps with concatenated values (Linux 5.6): %w", err)
+	}
+	for _, c := range l.chains() {
+		b = &batch{}
+		b.addChain(name, c)
+		if err := t.commit(ctx, b); err != nil {
+			return 0, fmt.Errorf("nf_tables of this kernel has no chains of type %q at inet tables (Linux 5.2, module nft_chain_nat): %w", c.kind, err)
+		}
+		for _, r := range c.rules {
+			b = &batch{}
+			b.addRule(name, c.name, r)
+			if err := t.commit(ctx, b); err != nil {
+				return 0, fmt.Errorf("nf_tables of this kernel cannot have the rules of chain %s (modules nft_nat, nft_masq, nft_ct, nft_fib_inet): %w", c.name, err)
+			}
+		}
+	}
+	want := contents{}
+	pod := plan{IPv4: netip.PrefixFrom(gateway(l.subnet).Next(), l.subnet.Bits())}
+	want.add(forward{claim{proto: unix.IPPROTO_TCP, port: 1}, 1}.element(pod))
+	if err := t.replace(ctx, l, want); err != nil {
+		return 0, fmt.Errorf("nf_tables of this kernel: %w", err)
+	}
+	return t.flags, nil
+}

@@ -1,0 +1,166 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/network"
+)
+
+// Recovered takes over what an earlier agent made: it puts the table in order
+// for the pods that live, and removes what belongs to none.
+func (p *Plugin) Recovered(ctx context.Context, kept []network.Kept) error {
+	tables, err := p.adopt(kept)
+	if err != nil {
+		return err
+	}
+	_, err = p.do(ctx, "recover", "", func(ctx context.Context) (network.Result, error) {
+		return network.Result{}, p.recover(ctx, len(kept) > 0, tables)
+	})
+	if err != nil {
+		// Run tries again, and pods that live are left alone.
+		p.log.Error("failed to restore the bridge network", zap.Error(err))
+	}
+	p.setBroken(err)
+	return nil
+}
+
+// adopt puts the attachments of the past into the memory, and returns the tables
+// that hold their ports beside the one of now.
+func (p *Plugin) adopt(kept []network.Kept) (tables []string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.recovered {
+		return nil, network.Errorf(network.FailedPrecondition, "bridge network: recovered twice")
+	}
+	plans := make([]plan, len(kept))
+	var latest, latest6 plan
+	for i, k := range kept {
+		one, err := parsePlan(k.Saved)
+		if err != nil {
+			p.log.Warn("ignored a damaged plan", zap.String("id", k.Attachment.ID), zap.Error(err))
+			continue
+		}
+		plans[i] = one
+		if one.Number > latest.Number {
+			latest = one
+		}
+		if one.IPv6.IsValid() && one.Number > latest6.Number {
+			latest6 = one
+		}
+		if one.Table != p.cfg.Table && !slices.Contains(tables, one.Table) {
+			tables = append(tables, one.Table)
+		}
+	}
+	p.keepSubnet(latest, latest6.IPv6.Masked())
+	p.addrs = newAddresses(p.subnet)
+	p.number = latest.Number
+	if latest.IPv4.IsValid() {
+		p.addrs.startAfter(latest.IPv4.Addr())
+	}
+	for i, k := range kept {
+		one := &pod{plan: plans[i], label: label(k.Attachment), serving: k.Result != nil}
+		if one.Version == 0 { // damaged
+			one.Veth = vethName(p.cfg.VethPrefix, k.Attachment.ID)
+			one.Bridge, one.Table = p.name, p.cfg.Table
+			if k.Result != nil {
+				one.IPv4, one.IPv6 = addressesOf(k.Result.IPs, p.subnet, p.subnet6)
+			}
+		}
+		if one.IPv4.IsValid() {
+			p.addrs.take(one.IPv4.Addr())
+			// A port of a record that is damaged beyond that leads nowhere.
+			one.forwards, one.warnings, _ = forwards(k.Attachment.Ports, one.IPv6.IsValid())
+		}
+		p.add(k.Attachment.ID, one)
+	}
+	p.count()
+	p.recovered = true
+	return tables, nil
+}
+
+// keepSubnet stays with what the latest pods have, whatever is configured now.
+func (p *Plugin) keepSubnet(latest plan, subnet6 netip.Prefix) {
+	if latest.Version == 0 {
+		return
+	}
+	subnet := latest.IPv4.Masked()
+	if latest.Bridge != p.name || subnet != p.subnet || subnet6.IsValid() && subnet6 != p.subnet6 {
+		p.notes.subnet = fmt.Sprintf("pods have bridge %s and subnets %s; bridge %s and subnets %s take effect when the agent starts without such pods",
+			latest.Bridge, subnets(subnet, subnet6), p.name, subnets(p.subnet, p.subnet6))
+		p.log.Warn("kept the network of pods that live", zap.String("bridge", latest.Bridge), zap.String("subnets", subnets(subnet, subnet6)),
+			zap.String("configured bridge", p.name), zap.String("configured subnets", subnets(p.subnet, p.subnet6)))
+	}
+	p.name, p.subnet = latest.Bridge, subnet
+	switch {
+	case subnet6.IsValid():
+		p.subnet6 = subnet6
+	case p.subnet6.IsValid() && validSubnet6(p.subnet6, subnet) != nil:
+		p.subnet6 = netip.Prefix{} // too small for this one
+	}
+}
+
+func subnets(v4, v6 netip.Prefix) string {
+	if v6.IsValid() {
+		return v4.String() + " and " + v6.String()
+	}
+	return v4.String()
+}
+
+// addressesOf finds a pod's addresses in its result.
+func addressesOf(ips []netip.Addr, subnet, subnet6 netip.Prefix) (v4, v6 netip.Prefix) {
+	for _, ip := range ips {
+		switch {
+		case subnet.Contains(ip):
+			v4 = netip.PrefixFrom(ip, subnet.Bits())
+		case subnet6.IsValid() && subnet6.Contains(ip):
+			v6 = netip.PrefixFrom(ip, subnet6.Bits())
+		}
+	}
+	return v4, v6
+}
+
+func (p *Plugin) recover(ctx context.Context, some bool, tables []string) error {
+	leave, err := p.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if !some {
+		// Before the first pod there is nothing, unless an earlier agent left it.
+		link, err := p.links.find(p.layout().bridge)
+		if err != nil {
+			return err
+		}
+		there, err := p.table.exists(p.cfg.Table)
+		if err != nil || link == nil && !there {
+			return err
+		}
+	}
+	if err := p.prepare(ctx); err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range tables {
+		errs = append(errs, p.table.remove(ctx, name))
+	}
+	found, err := p.links.ports(p.index, p.cfg.VethPrefix)
+	errs = append(errs, err)
+	known := map[string]bool{}
+	p.mu.Lock()
+	for _, one := range p.pods {
+		known[one.Veth] = true
+	}
+	p.mu.Unlock()
+	stale := slices.DeleteFunc(found, func(name string) bool { return known[name] })
+	if len(stale) > 0 {
+		errs = append(errs, p.links.removeVeths(stale...))
+		p.log.Info("removed stale interfaces", zap.Strings("interfaces", stale))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,255 @@
+package bridge
+
+import (
+	"net/netip"
+
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// The maps of the table: from a port of all addresses of the node, or of one,
+// to an address and a port.
+const (
+	setAny4  = "hostports4"
+	setAddr4 = "hostports4_addr"
+	setAny6  = "hostports6"
+	setAddr6 = "hostports6_addr"
+)
+
+// Types of nft, as numbers that only "nft list" looks at; six bits each, the
+// first of a concatenation in the highest bits.
+const (
+	typeIPv4    = 7
+	typeIPv6    = 8
+	typeProto   = 12
+	typeService = 13
+	typeBits    = 6
+)
+
+// A mapping is a map of the table.
+type mapping struct {
+	name             string
+	keyType, valType uint32
+	keyLen, valLen   uint32
+}
+
+// Registers of 4 bytes. Keys begin at regKey, and what is found at regVal.
+const (
+	regKey = unix.NFT_REG32_00
+	regVal = unix.NFT_REG32_08
+	regOne = unix.NFT_REG_1 // for what is compared at once
+)
+
+// Statuses of a connection (nf_conntrack_common.h).
+const ctDNAT = 1 << 5
+
+// layout is what the table's rules depend on.
+type layout struct {
+	bridge          string
+	subnet, subnet6 netip.Prefix
+	drop4, drop6    bool // forwarding between other interfaces
+}
+
+func (l layout) has6() bool { return l.subnet6.IsValid() }
+
+func (l layout) mappings() []mapping {
+	const port = typeProto<<typeBits | typeService
+	all := []mapping{
+		{setAny4, port, typeIPv4<<typeBits | typeService, 8, 8},
+		{setAddr4, typeIPv4<<(2*typeBits) | port, typeIPv4<<typeBits | typeService, 12, 8},
+	}
+	if l.has6() {
+		all = append(all,
+			mapping{setAny6, port, typeIPv6<<typeBits | typeService, 8, 20},
+			mapping{setAddr6, typeIPv6<<(2*typeBits) | port, typeIPv6<<typeBits | typeService, 24, 20})
+	}
+	return all
+}
+
+// A chain of the table. Without a kind it is no base chain.
+type chain struct {
+	name     string
+	kind     string
+	hook     uint32
+	priority int32
+	rules    [][]expr.Any
+}
+
+// Priorities as nft calls them: dstnat, srcnat, filter.
+const (
+	prioDstNAT = -100
+	prioSrcNAT = 100
+	prioFilter = 0
+)
+
+// chains are the table, but for the entries of its maps. Chains that others
+// jump to come first.
+func (l layout) chains() []chain {
+	var (
+		v4, v6  = family(unix.NFPROTO_IPV4), family(unix.NFPROTO_IPV6)
+		in, out = ifname(expr.MetaKeyIIFNAME, expr.CmpOpEq, l.bridge), ifname(expr.MetaKeyOIFNAME, expr.CmpOpEq, l.bridge)
+		notOut  = ifname(expr.MetaKeyOIFNAME, expr.CmpOpNeq, l.bridge)
+		own     = rule(v4, within(source, l.subnet))
+		own6    = rule(v6, within(source, l.subnet6))
+		loop    = netip.MustParsePrefix("127.0.0.0/8")
+	)
+	hostports := [][]expr.Any{
+		rule(v4, daddr(4), portKey(regKey+1), translate(setAddr4, unix.NFPROTO_IPV4, 1)),
+		rule(v4, portKey(regKey), translate(setAny4, unix.NFPROTO_IPV4, 1)),
+	}
+	// What is sent on to a pod that was asked for by an address of the node has to
+	// come back this way: from itself, from its neighbours, and from 127.0.0.1.
+	postrouting := [][]expr.Any{
+		rule(out, v4, within(source, loop), translated(true), masquerade()),
+		rule(out, own, translated(true), masquerade()),
+		rule(notOut, own, masquerade()),
+	}
+	forward := [][]expr.Any{
+		rule(in, v4, within(source, loop), verdict(expr.VerdictDrop, "")),
+		rule(in, verdict(expr.VerdictAccept, "")),
+		rule(out, verdict(expr.VerdictAccept, "")),
+	}
+	if l.drop4 {
+		forward = append(forward, rule(v4, verdict(expr.VerdictDrop, "")))
+	}
+	if l.has6() {
+		hostports = append(hostports,
+			rule(v6, within(destination, netip.MustParsePrefix("::1/128")), verdict(expr.VerdictReturn, "")),
+			rule(v6, daddr(16), portKey(regKey+4), translate(setAddr6, unix.NFPROTO_IPV6, 4)),
+			rule(v6, portKey(regKey), translate(setAny6, unix.NFPROTO_IPV6, 4)))
+		postrouting = append(postrouting,
+			rule(out, own6, translated(true), masquerade()),
+			rule(notOut, own6, masquerade()))
+		if l.drop6 {
+			forward = append(forward, rule(v6, verdict(expr.VerdictDrop, "")))
+		}
+	}
+	local := rule(localDestination(), verdict(expr.VerdictJump, "hostports"))
+	return []chain{
+		{name: "hostports", rules: hostports},
+		{name: "prerouting", kind: "nat", hook: unix.NF_INET_PRE_ROUTING, priority: prioDstNAT, rules: [][]expr.Any{
+			// A neighbour that sends to 127.0.0.1 must not reach what is only the node's.
+			rule(v4, within(destination, loop), verdict(expr.VerdictReturn, "")),
+			local,
+		}},
+		{name: "output", kind: "nat", hook: unix.NF_INET_LOCAL_OUT, priority: prioDstNAT, rules: [][]expr.Any{local}},
+		{name: "postrouting", kind: "nat", hook: unix.NF_INET_POST_ROUTING, priority: prioSrcNAT, rules: postrouting},
+		{name: "forward", kind: "filter", hook: unix.NF_INET_FORWARD, priority: prioFilter, rules: forward},
+		// The bridge takes packets for 127.0.0.1, as answers to the node need it; those
+		// that pods make up themselves are dropped (CVE-2020-8558).
+		{name: "input", kind: "filter", hook: unix.NF_INET_LOCAL_IN, priority: prioFilter, rules: [][]expr.Any{
+			rule(in, v4, within(destination, loop), translated(false), verdict(expr.VerdictDrop, "")),
+			rule(in, v4, within(source, loop), translated(false), verdict(expr.VerdictDrop, "")),
+		}},
+	}
+}
+
+// rule puts expressions together.
+func rule(parts ...[]expr.Any) []expr.Any {
+	var all []expr.Any
+	for _, p := range parts {
+		all = append(all, p...)
+	}
+	return all
+}
+
+func family(proto byte) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: regOne},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: regOne, Data: []byte{proto}},
+	}
+}
+
+// ifname compares the name of an interface, all of it.
+func ifname(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: key, Register: regOne},
+		&expr.Cmp{Op: op, Register: regOne, Data: append([]byte(name), make([]byte, unix.IFNAMSIZ-len(name))...)},
+	}
+}
+
+// which address of a packet is meant.
+type side int
+
+const (
+	source side = iota
+	destination
+)
+
+// offset is where the address is in the packet's header.
+func (s side) offset(size uint32) uint32 {
+	first := uint32(12)
+	if size == 16 {
+		first = 8
+	}
+	return first + uint32(s)*size
+}
+
+// within asks whether an address is of a prefix. The family has been asked.
+func within(s side, p netip.Prefix) []expr.Any {
+	if !p.IsValid() {
+		return nil
+	}
+	addr := p.Masked().Addr().AsSlice()
+	size := uint32(len(addr))
+	mask := make([]byte, size)
+	for i := range p.Bits() {
+		mask[i/8] |= 0x80 >> (i % 8)
+	}
+	return []expr.Any{
+		&expr.Payload{DestRegister: regOne, Base: expr.PayloadBaseNetworkHeader, Offset: s.offset(size), Len: size},
+		&expr.Bitwise{SourceRegister: regOne, DestRegister: regOne, Len: size, Mask: mask, Xor: make([]byte, size)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: regOne, Data: addr},
+	}
+}
+
+// daddr loads the destination as the beginning of a key.
+func daddr(size uint32) []expr.Any {
+	return []expr.Any{&expr.Payload{DestRegister: regKey, Base: expr.PayloadBaseNetworkHeader, Offset: destination.offset(size), Len: size}}
+}
+
+// portKey loads protocol and destination port, each into a register. All of the
+// protocols that have host ports have it at the same place.
+func portKey(reg uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg},
+		&expr.Payload{DestRegister: reg + 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+	}
+}
+
+// translate looks the key up and changes the destination to what is found. A
+// key that is not there leads on to the next rule.
+func translate(set string, proto, addrRegs uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Lookup{SourceRegister: regKey, DestRegister: regVal, IsDestRegSet: true, SetName: set},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: proto, RegAddrMin: regVal, RegProtoMin: regVal + addrRegs, Specified: true},
+	}
+}
+
+// translated asks whether the connection's destination was changed.
+func translated(yes bool) []expr.Any {
+	op := expr.CmpOpEq
+	if yes {
+		op = expr.CmpOpNeq
+	}
+	return []expr.Any{
+		&expr.Ct{Key: expr.CtKeySTATUS, Register: regOne},
+		&expr.Bitwise{SourceRegister: regOne, DestRegister: regOne, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(ctDNAT), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: op, Register: regOne, Data: make([]byte, 4)},
+	}
+}
+
+// localDestination asks whether a packet is for an address of the node.
+func localDestination() []expr.Any {
+	return []expr.Any{
+		&expr.Fib{Register: regOne, FlagDADDR: true, ResultADDRTYPE: true},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: regOne, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)},
+	}
+}
+
+func masquerade() []expr.Any { return []expr.Any{&expr.Masq{}} }
+
+func verdict(kind expr.VerdictKind, chain string) []expr.Any {
+	return []expr.Any{&expr.Verdict{Kind: kind, Chain: chain}}
+}

@@ -1,0 +1,218 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/network"
+)
+
+// atPoint is called between the steps; tests die there.
+var atPoint = func(string) {}
+
+// SetUp makes the pod's interface, its addresses and routes, and its host ports.
+func (p *Plugin) SetUp(ctx context.Context, a network.Attachment, netns string, saved []byte, _ *os.File) (network.Result, error) {
+	return p.do(ctx, "set up", a.ID, func(ctx context.Context) (network.Result, error) {
+		want, err := parsePlan(saved)
+		if err != nil {
+			return network.Result{}, network.Errorf(network.FailedPrecondition, "%w", err)
+		}
+		one := p.get(a.ID)
+		if one == nil || one.plan != want {
+			return network.Result{}, network.Errorf(network.FailedPrecondition, "%s has no such plan", a.ID)
+		}
+		ns, err := openNetns(netns, true)
+		if err != nil {
+			return network.Result{}, network.Errorf(network.FailedPrecondition, "network namespace: %w", err)
+		}
+		defer func() { _ = ns.Close() }()
+		if sameFile(ns, p.ns) {
+			return network.Result{}, network.Errorf(network.InvalidArgument, "network namespace %s: want one of the pod's own, not the node's", netns)
+		}
+		return p.setUp(ctx, one, netns, ns)
+	})
+}
+
+func (p *Plugin) setUp(ctx context.Context, one *pod, path string, ns *os.File) (network.Result, error) {
+	index, mtu, err := p.prepared(ctx, false)
+	if err != nil {
+		return network.Result{}, err
+	}
+	mac := macOf(one.IPv4.Addr())
+	err = p.links.addVeth(one.Veth, index, mtu, ns, mac)
+	switch {
+	case errors.Is(err, unix.EEXIST): // what a killed agent left
+		if err := p.links.removeVeth(one.Veth); err != nil {
+			return network.Result{}, fmt.Errorf("remove stale interface %s: %w", one.Veth, err)
+		}
+		err = p.links.addVeth(one.Veth, index, mtu, ns, mac)
+	case errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL): // the bridge was removed
+		if index, mtu, err = p.prepared(ctx, true); err == nil {
+			_ = p.links.removeVeth(one.Veth)
+			err = p.links.addVeth(one.Veth, index, mtu, ns, mac)
+		}
+	}
+	if errors.Is(err, unix.EXFULL) {
+		return network.Result{}, network.Errorf(network.ResourceExhausted, "bridge %s has as many ports as the kernel allows", one.Bridge)
+	}
+	if err != nil {
+		return network.Result{}, fmt.Errorf("add interface %s: %w", one.Veth, err)
+	}
+	atPoint("interface")
+	if err := setUpPod(ns, one.plan); err != nil {
+		return network.Result{}, fmt.Errorf("set up %s of the pod: %w", podIfname, err)
+	}
+	atPoint("addresses")
+	if ctx.Err() != nil {
+		return network.Result{}, late(ctx, "set up")
+	}
+	r := network.Result{Netns: path, IPs: one.ips(), Warnings: slices.Clone(one.warnings)}
+	if len(one.forwards) == 0 {
+		p.serve(one, true)
+		return r, nil
+	}
+	r.Warnings = append(r.Warnings, p.listening(one)...)
+	return r, p.publish(ctx, one)
+}
+
+// listening warns of processes of the node that lose their ports to a pod.
+func (p *Plugin) listening(one *pod) []string {
+	found, err := listeners(p.ns, one.forwards)
+	if err != nil {
+		p.log.Debug("failed to look for listening processes", zap.Error(err))
+	}
+	var warnings []string
+	for _, c := range found {
+		warnings = append(warnings, fmt.Sprintf("host port %s %d: a process of the node listens on %s and is no more reached by this port",
+			protoName(c.proto), c.port, netip.AddrPortFrom(c.addr, c.port)))
+	}
+	slices.Sort(warnings)
+	return warnings
+}
+
+// publish puts the pod's host ports into the table.
+func (p *Plugin) publish(ctx context.Context, one *pod) error {
+	if err := p.addPorts(ctx, one); err != nil {
+		return fmt.Errorf("add host ports: %w", err)
+	}
+	atPoint("host ports")
+	if !p.feat.conntrack {
+		return nil
+	}
+	if err := p.links.forgetUDP(one.forwards, one.plan, false); err != nil {
+		p.log.Warn("failed to delete stale connections", zap.String("pod", one.label), zap.Error(err))
+	}
+	return nil
+}
+
+func (p *Plugin) addPorts(ctx context.Context, one *pod) error {
+	leave, err := p.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if err := p.table.update(ctx, p.layout(), p.serve(one, true), elementsOf(one), nil); err != nil {
+		p.serve(one, false)
+		return err
+	}
+	return nil
+}
+
+func elementsOf(one *pod) []element {
+	all := make([]element, 0, len(one.forwards))
+	for _, f := range one.forwards {
+		all = append(all, f.element(one.plan))
+	}
+	slices.SortFunc(all, func(a, b element) int { return compare(a.set+"\x00"+a.key, b.set+"\x00"+b.key) })
+	return all
+}
+
+// TearDown takes back the host ports, the interface and the address.
+func (p *Plugin) TearDown(ctx context.Context, a network.Attachment, _ string, saved []byte, _ *os.File) error {
+	_, err := p.do(ctx, "tear down", a.ID, func(ctx context.Context) (network.Result, error) {
+		return network.Result{}, p.tearDown(ctx, a, saved)
+	})
+	return err
+}
+
+func (p *Plugin) tearDown(ctx context.Context, a network.Attachment, saved []byte) error {
+	one := p.get(a.ID)
+	what, err := parsePlan(saved)
+	if err != nil {
+		// What was planned is known all the same.
+		what = plan{Veth: vethName(p.cfg.VethPrefix, a.ID)}
+		if one != nil && one.Veth != "" {
+			what = one.plan
+		}
+		p.log.Warn("tear down without a saved plan", zap.String("id", a.ID), zap.Error(err))
+	}
+	if one != nil {
+		if err := p.withdraw(ctx, one); err != nil {
+			return err
+		}
+	}
+	atPoint("no host ports")
+	if err := p.links.removeVeth(what.Veth); err != nil {
+		return fmt.Errorf("remove interface %s: %w", what.Veth, err)
+	}
+	atPoint("no interface")
+	if one != nil && len(one.forwards) > 0 && p.feat.conntrack {
+		if err := p.links.forgetUDP(one.forwards, what, true); err != nil {
+			return fmt.Errorf("delete stale connections: %w", err)
+		}
+	}
+	p.drop(a.ID)
+	return nil
+}
+
+// withdraw takes the pod's host ports out of the table.
+func (p *Plugin) withdraw(ctx context.Context, one *pod) error {
+	if len(one.forwards) == 0 {
+		p.serve(one, false)
+		return nil
+	}
+	leave, err := p.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	p.mu.Lock()
+	had := one.serving
+	p.mu.Unlock()
+	if !had {
+		return nil
+	}
+	want := p.serve(one, false)
+	if !p.ready { // it is not known what the table holds
+		err = p.prepare(ctx)
+	} else {
+		err = p.table.update(ctx, p.layout(), want, nil, p.listed(one))
+	}
+	if err != nil {
+		p.serve(one, true)
+		return fmt.Errorf("remove host ports: %w", err)
+	}
+	return nil
+}
+
+// listed are the entries that the table has of a pod.
+func (p *Plugin) listed(one *pod) []element {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := elementsOf(one)
+	return slices.DeleteFunc(all, func(e element) bool {
+		for _, f := range one.forwards {
+			if f.element(one.plan) == e {
+				return p.pods[p.claims[f.claim]] != one
+			}
+		}
+		return true
+	})
+}

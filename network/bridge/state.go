@@ -1,0 +1,114 @@
+package bridge
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/internal/durable"
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+const (
+	stateVersion = 1
+	stateFile    = "bridge.json"
+	maxState     = 64 << 10 // bytes
+	maxStateList = 1024
+	maxBootID    = 128
+)
+
+// state is what is kept in StateDir: what was chosen, and what was set for the
+// whole machine.
+type state struct {
+	Version int          `json:"v"`
+	Subnet  netip.Prefix `json:"subnet,omitzero"` // chosen, not given
+	// Forward4 and Forward6 are the boots in which forwarding was 0 and set to 1 here.
+	Forward4 string `json:"forward4,omitempty"`
+	Forward6 string `json:"forward6,omitempty"`
+	// AcceptRA are the interfaces whose accept_ra was raised from 1 to 2.
+	AcceptRA []string `json:"acceptRA,omitempty"`
+}
+
+func parseState(b []byte) (state, error) {
+	if len(b) > maxState {
+		return state{}, fmt.Errorf("%d bytes, want at most %d", len(b), maxState)
+	}
+	var s state
+	if err := json.Unmarshal(b, &s); err != nil {
+		return state{}, err
+	}
+	if s.Version != stateVersion {
+		return state{}, fmt.Errorf("version %d, want %d", s.Version, stateVersion)
+	}
+	if s.Subnet != (netip.Prefix{}) {
+		if err := validSubnet(s.Subnet); err != nil {
+			return state{}, err
+		}
+	}
+	if len(s.Forward4) > maxBootID || len(s.Forward6) > maxBootID || len(s.AcceptRA) > maxStateList {
+		return state{}, errors.New("a field is too long")
+	}
+	for _, name := range s.AcceptRA {
+		if !safeElement(name) {
+			return state{}, fmt.Errorf("acceptRA %q is no name of an interface", name)
+		}
+	}
+	return s, nil
+}
+
+// safeElement reports whether a name of an interface is an element of a path.
+func safeElement(name string) bool {
+	if name == "" || len(name) > maxIfname || name == "." || name == ".." {
+		return false
+	}
+	for i := range len(name) {
+		if name[i] <= ' ' || name[i] == '/' || name[i] == 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+func stateDir(path string) durable.Dir {
+	return durable.Dir{Path: path, Disk: durable.OS{DirMode: 0o700, FileMode: 0o600, Limit: maxState}, Sync: true}
+}
+
+// readState returns the kept state, and whether there was one. One that is damaged
+// is set aside and begun anew: the bridge itself tells its subnet, and the table
+// what it drops.
+func readState(dir durable.Dir, log *zap.Logger) (s state, found bool, err error) {
+	b, err := dir.Read(stateFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return state{Version: stateVersion}, false, nil
+	}
+	if err == nil {
+		s, err = parseState(b)
+	} else if isDisk(err) {
+		return state{}, false, fmt.Errorf("Config.StateDir %s: %w", dir.Path, err)
+	}
+	if err != nil {
+		log.Warn("set damaged state aside", zap.String("file", stateFile), zap.String("aside", dir.SetAside(stateFile)), zap.Error(err))
+		return state{Version: stateVersion}, false, nil
+	}
+	return s, true, nil
+}
+
+func writeState(dir durable.Dir, s state) error {
+	if err := dir.Prepare(); err != nil {
+		return err
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return dir.Replace(stateFile, b)
+}
+
+// isDisk reports whether an error is of the disk and not of the file.
+func isDisk(err error) bool {
+	return !errors.Is(err, safefile.ErrTooLarge) && !errors.Is(err, safefile.ErrNotRegular)
+}

@@ -1,0 +1,318 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	nftBuffer   = 4 << 20 // bytes, of the socket; what is said at once is far less
+	nftDeadline = 10 * time.Second
+	nftTries    = 20 // for the owner of a table, which has just been killed, to end
+	nftPause    = 50 * time.Millisecond
+)
+
+// table is the one of nftables that is ours. One at a time may call its methods.
+type table struct {
+	ns    int // a descriptor of the network namespace
+	name  string
+	flags uint32
+
+	conn *netlink.Conn
+	// wrote is told the port of each socket that changes something, before it does:
+	// how our own changes are known among those of others.
+	wrote func(port uint32)
+	// fault replaces what a commit came to, in tests.
+	fault func(error) error
+}
+
+// commit sends a transaction, and returns nil if the kernel has said that all of
+// it was done. After an error it may have been done nevertheless.
+func (t *table) commit(ctx context.Context, b *batch) error {
+	if b.err != nil {
+		return b.err
+	}
+	if len(b.msgs) == 0 {
+		return nil
+	}
+	err := t.exchange(ctx, b.msgs)
+	if t.fault != nil {
+		err = t.fault(err)
+	}
+	if err != nil {
+		t.close() // with answers that may still come
+	}
+	return err
+}
+
+func (t *table) exchange(ctx context.Context, msgs []netlink.Message) error {
+	conn, err := t.dial()
+	if err != nil {
+		return err
+	}
+	until := time.Now().Add(nftDeadline)
+	if d, ok := ctx.Deadline(); ok && d.Before(until) {
+		until = d
+	}
+	if err := conn.SetDeadline(until); err != nil {
+		return err
+	}
+	edge := func(kind uint16) netlink.Message {
+		return netlink.Message{
+			Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request},
+			Data:   []byte{unix.AF_UNSPEC, unix.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES},
+		}
+	}
+	all := append([]netlink.Message{edge(unix.NFNL_MSG_BATCH_BEGIN)}, msgs...)
+	// One acknowledgement is enough: it comes after the commit, and behind all errors.
+	all[len(all)-1].Header.Flags |= netlink.Acknowledge
+	all = append(all, edge(unix.NFNL_MSG_BATCH_END))
+	sent, err := conn.SendMessages(all)
+	if err != nil {
+		return err
+	}
+	last := sent[len(sent)-2].Header.Sequence
+	for {
+		replies, err := conn.Receive()
+		if err != nil {
+			return err
+		}
+		for _, r := range replies {
+			if r.Header.Type == netlink.Error && r.Header.Sequence == last {
+				return nil
+			}
+		}
+	}
+}
+
+func (t *table) dial() (*netlink.Conn, error) {
+	if t.conn != nil {
+		return t.conn, nil
+	}
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, &netlink.Config{NetNS: t.ns})
+	if err != nil {
+		return nil, err
+	}
+	// Without the privilege they are as large as the system allows.
+	_ = conn.SetReadBuffer(nftBuffer)
+	_ = conn.SetWriteBuffer(nftBuffer)
+	port, err := portOf(conn)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	if t.wrote != nil {
+		t.wrote(port)
+	}
+	t.conn = conn
+	return conn, nil
+}
+
+func portOf(conn *netlink.Conn) (port uint32, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	ctlErr := raw.Control(func(fd uintptr) {
+		var addr unix.Sockaddr
+		if addr, err = unix.Getsockname(int(fd)); err == nil {
+			if nl, ok := addr.(*unix.SockaddrNetlink); ok {
+				port = nl.Pid
+			}
+		}
+	})
+	return port, errors.Join(ctlErr, err)
+}
+
+func (t *table) close() {
+	if t.conn != nil {
+		_ = t.conn.Close()
+		t.conn = nil
+	}
+}
+
+// reader is a connection for what is only asked.
+func (t *table) reader() (*nftables.Conn, error) {
+	return nftables.New(nftables.WithNetNSFd(t.ns), nftables.WithSockOptions(func(c *netlink.Conn) error {
+		_ = c.SetReadBuffer(nftBuffer)
+		return c.SetDeadline(time.Now().Add(nftDeadline))
+	}))
+}
+
+// exists reports whether there is a table of the name.
+func (t *table) exists(name string) (bool, error) {
+	r, err := t.reader()
+	if err != nil {
+		return false, err
+	}
+	all, err := r.ListTablesOfFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return false, fmt.Errorf("list tables: %w", err)
+	}
+	for _, one := range all {
+		if one.Name == name {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// holds reports whether the table in the kernel has these chains, as many rules,
+// and exactly these entries.
+func (t *table) holds(l layout, want contents) (bool, error) {
+	there, err := t.exists(t.name)
+	if err != nil || !there {
+		return false, err
+	}
+	r, err := t.reader()
+	if err != nil {
+		return false, err
+	}
+	of := &nftables.Table{Name: t.name, Family: nftables.TableFamilyINet}
+	for _, c := range l.chains() {
+		rules, err := r.GetRules(of, &nftables.Chain{Name: c.name, Table: of})
+		if errors.Is(err, os.ErrNotExist) {
+			return false, nil
+		}
+		if err != nil || len(rules) != len(c.rules) {
+			return false, err
+		}
+	}
+	for _, m := range l.mappings() {
+		found, err := r.GetSetElements(&nftables.Set{Table: of, Name: m.name})
+		if err != nil {
+			return false, nil //nolint:nilerr // it is not as it should be, which is all that is asked
+		}
+		have := make(map[string]string, len(found))
+		for _, e := range found {
+			have[string(e.Key)] = string(e.Val)
+		}
+		if !maps.Equal(have, want[m.name]) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// dropsOthers reports what forwarding between other interfaces a table that is
+// there drops: whose it was is known by it if the record was lost.
+func (t *table) dropsOthers() (v4, v6 bool, err error) {
+	there, err := t.exists(t.name)
+	if err != nil || !there {
+		return false, false, err
+	}
+	r, err := t.reader()
+	if err != nil {
+		return false, false, err
+	}
+	of := &nftables.Table{Name: t.name, Family: nftables.TableFamilyINet}
+	rules, err := r.GetRules(of, &nftables.Chain{Name: "forward", Table: of})
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, false, err
+	}
+	for _, one := range rules {
+		if len(one.Exprs) != 3 {
+			continue
+		}
+		meta, isMeta := one.Exprs[0].(*expr.Meta)
+		cmp, isCmp := one.Exprs[1].(*expr.Cmp)
+		v, isVerdict := one.Exprs[2].(*expr.Verdict)
+		if isMeta && isCmp && isVerdict && meta.Key == expr.MetaKeyNFPROTO && v.Kind == expr.VerdictDrop && len(cmp.Data) > 0 {
+			v4 = v4 || cmp.Data[0] == unix.NFPROTO_IPV4
+			v6 = v6 || cmp.Data[0] == unix.NFPROTO_IPV6
+		}
+	}
+	return v4, v6, nil
+}
+
+// replace makes the table anew in one transaction: there is no moment without it.
+func (t *table) replace(ctx context.Context, l layout, want contents) error {
+	for try := 1; ; try++ {
+		err := t.tryReplace(ctx, l, want)
+		if err == nil {
+			return nil
+		}
+		if ok, readErr := t.holds(l, want); ok && readErr == nil {
+			return nil
+		}
+		// The owner may be an agent that is about to end, and who else edits tables may
+		// have made or removed this one meanwhile.
+		if !passing(err) || try == nftTries {
+			return fmt.Errorf("replace table inet %s: %w", t.name, err)
+		}
+		select {
+		case <-time.After(nftPause):
+		case <-ctx.Done():
+			return fmt.Errorf("replace table inet %s: %w: %w", t.name, context.Cause(ctx), err)
+		}
+	}
+}
+
+// passing reports whether an error may be gone in a moment.
+func passing(err error) bool {
+	return slices.ContainsFunc([]error{unix.EPERM, unix.ENOENT, unix.EEXIST, unix.EBUSY, unix.ENOBUFS, unix.EINTR, unix.EAGAIN}, func(e error) bool { return errors.Is(err, e) })
+}
+
+func (t *table) tryReplace(ctx context.Context, l layout, want contents) error {
+	there, err := t.exists(t.name)
+	if err != nil {
+		return err
+	}
+	return t.commit(ctx, wholeTable(t.name, t.flags, there, l, want))
+}
+
+// update adds and deletes entries in one transaction. want is what the maps hold
+// then: what came out is looked up if the kernel's answer leaves it open, and if
+// it is something else, as after the table was lost, the table is made anew.
+func (t *table) update(ctx context.Context, l layout, want contents, add, del []element) error {
+	if len(add)+len(del) == 0 {
+		return nil
+	}
+	b := &batch{}
+	if t.conn == nil {
+		b.addTable(t.name, t.flags) // a socket that is new becomes the owner
+	}
+	b.change(t.name, unix.NFT_MSG_DELSETELEM, del)
+	b.change(t.name, unix.NFT_MSG_NEWSETELEM, add)
+	if t.commit(ctx, b) == nil {
+		return nil
+	}
+	if ok, err := t.holds(l, want); ok && err == nil {
+		return nil
+	}
+	return t.replace(ctx, l, want)
+}
+
+// remove deletes a table; one that is not there is no error.
+func (t *table) remove(ctx context.Context, name string) error {
+	for try := 1; ; try++ {
+		there, err := t.exists(name)
+		if err != nil || !there {
+			return err
+		}
+		b := &batch{}
+		b.delTable(name)
+		err = t.commit(ctx, b)
+		if err == nil || errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		if try == nftTries || !passing(err) {
+			return fmt.Errorf("remove table inet %s: %w", name, err)
+		}
+		select {
+		case <-time.After(nftPause):
+		case <-ctx.Done():
+			return fmt.Errorf("remove table inet %s: %w", name, context.Cause(ctx))
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const maxTaken = 1 << 16 // routes and addresses that are looked at
+
+// taken returns what a subnet must not overlap: the routes of all tables and the
+// addresses, but for those of the bridge, and of those what is near: a router may
+// have a million others.
+func (l *links) taken(bridge string, near ...netip.Prefix) ([]taken, error) {
+	var all []taken
+	byIndex := map[int]string{}
+	list, err := l.h.LinkList()
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	for _, link := range list {
+		byIndex[link.Attrs().Index] = link.Attrs().Name
+	}
+	err = l.h.RouteListFilteredIter(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
+		dev := byIndex[r.LinkIndex]
+		p, err := prefixOf(r.Dst)
+		if err != nil || dev == bridge || !overlapsAny(p, near) || len(all) == maxTaken {
+			return true
+		}
+		by := "route " + p.String()
+		if dev != "" {
+			by += " dev " + dev
+		}
+		if r.Table != unix.RT_TABLE_MAIN {
+			by += fmt.Sprintf(" table %d", r.Table)
+		}
+		all = append(all, taken{p, by})
+		return true
+	})
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	addrs, err := l.addresses(nil)
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	for _, a := range addrs {
+		dev := byIndex[a.LinkIndex]
+		p, err := prefixOf(a.IPNet)
+		if err != nil || dev == bridge || !overlapsAny(p, near) {
+			continue
+		}
+		all = append(all, taken{p.Masked(), "address " + p.String() + " of " + dev})
+	}
+	return all, nil
+}
+
+func overlapsAny(p netip.Prefix, near []netip.Prefix) bool {
+	return slices.ContainsFunc(near, func(n netip.Prefix) bool { return n.Overlaps(p) })
+}
+
+// localAddresses are the addresses of the node.
+func (l *links) localAddresses() (map[netip.Addr]bool, error) {
+	addrs, err := l.addresses(nil)
+	if err != nil {
+		return nil, err
+	}
+	all := map[netip.Addr]bool{}
+	for _, a := range addrs {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok {
+			all[addr.Unmap()] = true
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,149 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+const podIfname = "eth0"
+
+// addVeth makes a veth: its one end a port of the bridge, up, and sending back
+// what comes in where that is asked for; its other end eth0 of a namespace, down.
+// The two requests go out at once.
+func (l *links) addVeth(name string, master, mtu int, pod *os.File, mac net.HardwareAddr) error {
+	if err := l.may("veth"); err != nil {
+		return err
+	}
+	add := l.request(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
+	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	msg.Flags, msg.Change = unix.IFF_UP, unix.IFF_UP
+	add.AddData(msg)
+	add.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+	add.AddData(nl.NewRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(mtu))))
+	add.AddData(nl.NewRtAttr(unix.IFLA_MASTER, nl.Uint32Attr(uint32(master))))
+	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated("veth"))
+	peer := info.AddRtAttr(nl.IFLA_INFO_DATA, nil).AddRtAttr(nl.VETH_INFO_PEER, nil)
+	nl.NewIfInfomsgChild(peer, unix.AF_UNSPEC)
+	peer.AddRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(podIfname))
+	peer.AddRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(mtu)))
+	peer.AddRtAttr(unix.IFLA_ADDRESS, mac)
+	peer.AddRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(pod.Fd())))
+	add.AddData(info)
+	if _, err := add.Execute(unix.NETLINK_ROUTE, 0); err != nil {
+		return err
+	}
+	atPoint("port")
+	return l.setPort(name)
+}
+
+// setPort sets what a port of the bridge is to be beside the defaults.
+func (l *links) setPort(name string) error {
+	set := l.request(unix.RTM_NEWLINK, unix.NLM_F_ACK)
+	set.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
+	set.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
+	port := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
+	port.AddRtAttr(nl.IFLA_INFO_SLAVE_KIND, nl.NonZeroTerminated("bridge"))
+	port.AddRtAttr(nl.IFLA_INFO_SLAVE_DATA, nil).AddRtAttr(nl.IFLA_BRPORT_MODE, []byte{1})
+	set.AddData(port)
+	_, err := set.Execute(unix.NETLINK_ROUTE, 0)
+	return err
+}
+
+// setUpPod gives eth0 of a pod's namespace its addresses and routes. No router
+// and no neighbour can give it others.
+func setUpPod(pod *os.File, p plan) error {
+	return withinNetns(pod, func() error {
+		if hasIPv6() {
+			all := maps.Clone(trustNobody)
+			if p.IPv6.IsValid() {
+				all["disable_ipv6"] = "0"
+			}
+			for name, value := range all {
+				if err := writeSysctl("ipv6/conf/"+podIfname+"/"+name, value); err != nil {
+					return err
+				}
+			}
+		}
+		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		if err := h.SetSocketTimeout(linkTimeout); err != nil {
+			return err
+		}
+		link, err := h.LinkByName(podIfname)
+		if err != nil {
+			return err
+		}
+		if err := h.AddrAdd(link, addrOf(p.IPv4)); err != nil {
+			return fmt.Errorf("add address %s: %w", p.IPv4, err)
+		}
+		if p.IPv6.IsValid() {
+			if err := h.AddrAdd(link, addrOf(p.IPv6)); err != nil {
+				return fmt.Errorf("add address %s: %w", p.IPv6, err)
+			}
+		}
+		if err := h.LinkSetUp(link); err != nil {
+			return err
+		}
+		for _, addr := range []netip.Prefix{p.IPv4, p.IPv6} {
+			if !addr.IsValid() {
+				continue
+			}
+			gw := gateway(addr)
+			if err := h.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gw.AsSlice(), Dst: everywhere(gw)}); err != nil {
+				return fmt.Errorf("add default route by %s: %w", gw, err)
+			}
+		}
+		return nil
+	})
+}
+
+func everywhere(like netip.Addr) *net.IPNet {
+	n := like.BitLen()
+	return &net.IPNet{IP: make(net.IP, n/8), Mask: net.CIDRMask(0, n)}
+}
+
+// ports returns the veths of ours on a bridge.
+func (l *links) ports(master int, prefix string) ([]string, error) {
+	all, err := l.h.LinkList()
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return nil, err
+	}
+	var names []string
+	for _, link := range all {
+		if link.Type() == "veth" && link.Attrs().MasterIndex == master && isVethName(prefix, link.Attrs().Name) {
+			names = append(names, link.Attrs().Name)
+		}
+	}
+	return names, nil
+}
+
+// join makes veths ports of the bridge again.
+func (l *links) join(master int, veths []string) error {
+	var errs []error
+	for _, name := range veths {
+		link, err := l.find(name)
+		if err != nil || link == nil || link.Type() != "veth" {
+			errs = append(errs, err)
+			continue
+		}
+		if link.Attrs().MasterIndex != master {
+			errs = append(errs, l.h.LinkSetMasterByIndex(link, master), l.setPort(name))
+		}
+		if link.Attrs().Flags&net.FlagUp == 0 {
+			errs = append(errs, l.h.LinkSetUp(link))
+		}
+	}
+	return errors.Join(errs...)
+}

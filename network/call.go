@@ -1,0 +1,110 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// outcome is what a call came to. It may be read once done is closed.
+type outcome[T any] struct {
+	value T
+	err   error
+	done  chan struct{}
+}
+
+// call makes a call, of a plugin mostly, and returns with it or, late, if it did
+// not return soon after its deadline. Its context ends with Run as well.
+func call[T any](n *Network, who, verb string, timeout time.Duration, f func(ctx context.Context) (T, error)) (o *outcome[T], late bool) {
+	ctx, cancel := context.WithTimeout(n.run, timeout)
+	o = &outcome[T]{done: make(chan struct{})}
+	if n.run.Err() != nil {
+		cancel()
+		o.err = errStopped
+		close(o.done)
+		return o, false
+	}
+	go func() {
+		defer close(o.done)
+		defer cancel()
+		defer func() {
+			if p := recover(); p != nil {
+				n.cfg.Log.Error("call panicked", zap.String("of", who), zap.String("call", verb), zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+				o.err = bounded(fmt.Errorf("%s: %s: panic: %v", who, verb, p))
+			}
+		}()
+		o.value, o.err = f(ctx)
+		if o.err != nil {
+			o.err = fault(ctx, who, verb, timeout, o.err)
+		}
+	}()
+	select {
+	case <-o.done:
+		return o, false
+	case <-ctx.Done():
+	}
+	patience := time.NewTimer(grace)
+	defer patience.Stop()
+	select {
+	case <-o.done:
+		return o, false
+	case <-patience.C:
+		n.cfg.Log.Error("call did not return", zap.String("of", who), zap.String("call", verb), zap.Duration("timeout", timeout))
+		return o, true
+	}
+}
+
+// fault names the call in an error, and says so if the deadline is its cause.
+func fault(ctx context.Context, who, verb string, timeout time.Duration, err error) error {
+	err = bounded(err)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) && CodeOf(err) == Unknown {
+		return Errorf(DeadlineExceeded, "%s: %s: not done within %v: %w", who, verb, timeout, err)
+	}
+	return fmt.Errorf("%s: %s: %w", who, verb, err)
+}
+
+// lateError is the error of a call that did not return.
+func lateError(who, verb string, timeout time.Duration) error {
+	return Errorf(DeadlineExceeded, "%s: %s: call has not returned %v after its deadline of %v", who, verb, grace, timeout)
+}
+
+// maxText is the most bytes of an error's text that are shown.
+const maxText = 8 << 10
+
+// boundedError is an error that says no more than it may.
+type boundedError struct {
+	text string
+	err  error
+}
+
+func (b *boundedError) Error() string { return b.text }
+func (b *boundedError) Unwrap() error { return b.err }
+
+// bounded bounds the text of an error that a plugin made up.
+func bounded(err error) error {
+	text := err.Error()
+	if len(text) <= maxText {
+		return err
+	}
+	return &boundedError{strings.ToValidUTF8(text[:maxText], "") + "...", err}
+}
+
+var errStopped = Errorf(Unavailable, "network has stopped")
+
+// acquire waits for a place; release gives it back.
+func (n *Network) acquire(places chan struct{}) (release func(), err error) {
+	if n.run.Err() != nil {
+		return nil, errStopped
+	}
+	select {
+	case places <- struct{}{}:
+		return func() { <-places }, nil
+	case <-n.run.Done():
+		return nil, errStopped
+	}
+}

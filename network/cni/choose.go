@@ -1,0 +1,39 @@
+package cni
+
+import "errors"
+
+// skipped is a file that is not used, or not as it is now, and why.
+type skipped struct {
+	file string
+	err  error
+}
+
+// choose returns the first of the files, which are in order, whose list is
+// valid, and those before it. last is the list in use: it stays while its file
+// cannot be read or parsed, and, as long as the file is unchanged, while its
+// plugins do not say which versions they speak.
+func choose(files []string, read func(file string) (*list, error), check func(*list) (version string, err error), last *list) (*list, []skipped) {
+	var passed []skipped
+	for _, file := range files {
+		l, err := read(file)
+		switch {
+		case errors.Is(err, errUnreadable) && last != nil && last.file == file:
+			return last, append(passed, skipped{file, err})
+		case err != nil:
+			passed = append(passed, skipped{file, err})
+			continue
+		}
+		version, err := check(l)
+		switch {
+		case errors.Is(err, errUnanswered) && l.same(last):
+			return last, append(passed, skipped{file, err})
+		case err != nil:
+			passed = append(passed, skipped{file, err})
+		case l.same(last) && version == last.version:
+			return last, passed
+		default:
+			return l.speaking(version), passed
+		}
+	}
+	return nil, passed
+}

@@ -1,0 +1,110 @@
+package cni
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+)
+
+// Where the CNI conventions put things, and Kubernetes' name of a pod's
+// interface.
+const (
+	DefaultConfDir  = "/etc/cni/net.d"
+	DefaultBinDir   = "/opt/cni/bin"
+	DefaultCacheDir = "/var/lib/nodewright/cni"
+
+	ifName = "eth0"
+)
+
+// Preference says which of several addresses is the primary one.
+type Preference int
+
+// Preferences.
+const (
+	AsIs Preference = iota // the plugin's first address
+	IPv4                   // the first IPv4 address, if there is one
+	IPv6                   // the first IPv6 address, if there is one
+)
+
+// Config says how plugins are found and run. Its zero value is fine.
+type Config struct {
+	// ConfDir has the network configurations; DefaultConfDir. It need not exist.
+	ConfDir string
+	// BinDirs have the plugins, the first one that has a name counts;
+	// DefaultBinDir. They need not exist.
+	BinDirs []string
+	// CacheDir is for libcni's cache of results: a directory of this plugin's
+	// alone, which is made with mode 0700; DefaultCacheDir.
+	CacheDir string
+	// Prefer says which address is the primary one.
+	Prefer Preference
+
+	// Deadlines of the verbs; 0 is the default. The context of a call may end
+	// it earlier. ADD, DEL, CHECK and GC are each of a whole list of plugins.
+	AddTimeout     time.Duration // 2 min
+	DelTimeout     time.Duration // 60 s
+	CheckTimeout   time.Duration // 30 s
+	StatusTimeout  time.Duration // 10 s
+	VersionTimeout time.Duration // 10 s
+	GCTimeout      time.Duration // 2 min
+
+	Log     *zap.Logger           // none
+	Metrics prometheus.Registerer // not exported
+}
+
+func (c Config) withDefaults() (Config, error) {
+	c.ConfDir = cmp.Or(c.ConfDir, DefaultConfDir)
+	c.CacheDir = cmp.Or(c.CacheDir, DefaultCacheDir)
+	c.BinDirs = slices.Clone(c.BinDirs)
+	if len(c.BinDirs) == 0 {
+		c.BinDirs = []string{DefaultBinDir}
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	errs := []error{absolute("ConfDir", &c.ConfDir), absolute("CacheDir", &c.CacheDir)}
+	for i := range c.BinDirs {
+		field := fmt.Sprintf("BinDirs[%d]", i)
+		errs = append(errs, absolute(field, &c.BinDirs[i]))
+		if strings.ContainsRune(c.BinDirs[i], filepath.ListSeparator) {
+			errs = append(errs, fmt.Errorf("%s is %q; want a path without %q, which separates those of CNI_PATH", field, c.BinDirs[i], filepath.ListSeparator))
+		}
+	}
+	if c.Prefer < AsIs || c.Prefer > IPv6 {
+		errs = append(errs, fmt.Errorf("%s is %d; want AsIs, IPv4 or IPv6", "Prefer", c.Prefer))
+	}
+	for _, d := range []struct {
+		name  string
+		value *time.Duration
+		usual time.Duration
+	}{
+		{"AddTimeout", &c.AddTimeout, 2 * time.Minute},
+		{"DelTimeout", &c.DelTimeout, time.Minute},
+		{"CheckTimeout", &c.CheckTimeout, 30 * time.Second},
+		{"StatusTimeout", &c.StatusTimeout, 10 * time.Second},
+		{"VersionTimeout", &c.VersionTimeout, 10 * time.Second},
+		{"GCTimeout", &c.GCTimeout, 2 * time.Minute},
+	} {
+		if *d.value < 0 {
+			errs = append(errs, fmt.Errorf("%s is %v; want more than 0, or 0 for %v", d.name, *d.value, d.usual))
+		}
+		*d.value = cmp.Or(*d.value, d.usual)
+	}
+	return c, errors.Join(errs...)
+}
+
+// absolute cleans a path, which has to be absolute.
+func absolute(field string, path *string) error {
+	if !filepath.IsAbs(*path) || strings.ContainsRune(*path, 0) {
+		return fmt.Errorf("%s is %q; want an absolute path", field, *path)
+	}
+	*path = filepath.Clean(*path)
+	return nil
+}

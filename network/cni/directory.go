@@ -1,0 +1,175 @@
+package cni
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"go.uber.org/zap"
+
+	"github.com/containernetworking/cni/libcni"
+
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+// Limits of the directory.
+const (
+	maxEntries = 4096 // that are looked at
+	maxFiles   = 64   // that may be configurations
+	maxNamed   = 8    // files of which an error says what is wrong with them
+)
+
+// directory reads the configurations. It serves one load at a time.
+type directory struct {
+	path     string
+	versions *versions
+	log      *zap.Logger
+
+	last  *list
+	named map[string]string // errors by file, as they were logged
+	// Of the last load: directories of plugins' files, of the lists that were
+	// looked at, and whether a plugin did not say which versions it speaks.
+	subs       []string
+	unanswered bool
+}
+
+// load reads the directory and returns the list to use, or why there is none. An
+// error of the directory itself, but for its absence, changes nothing.
+func (d *directory) load(ctx context.Context) (*list, error) {
+	d.subs, d.unanswered = nil, false
+	files, err := confFiles(d.path, ".conf", ".conflist", ".json")
+	if err != nil {
+		d.name([]skipped{{".", err}})
+		if d.last != nil {
+			return d.last, nil
+		}
+		return nil, noList(d.path, []skipped{{".", err}})
+	}
+	l, passed := choose(files, d.read, func(l *list) (string, error) { return d.versions.check(ctx, l) }, d.last)
+	d.versions.sweep()
+	d.unanswered = slices.ContainsFunc(passed, func(s skipped) bool { return errors.Is(s.err, errUnanswered) })
+	d.name(passed)
+	d.last = l
+	if l == nil {
+		return nil, noList(d.path, passed)
+	}
+	return l, nil
+}
+
+// confFiles lists files of a directory by their extensions, in order. One that
+// is missing has none. Links count as what they lead to.
+func confFiles(dir string, extensions ...string) ([]string, error) {
+	real, err := filepath.EvalSymlinks(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	entries, err := safefile.Entries(real, maxEntries)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var files []string
+	for _, e := range entries {
+		if !e.IsDir() && slices.Contains(extensions, filepath.Ext(e.Name())) {
+			files = append(files, e.Name())
+		}
+	}
+	if len(files) > maxFiles {
+		return nil, fmt.Errorf("%s has %d configurations; want at most %d", dir, len(files), maxFiles)
+	}
+	slices.Sort(files)
+	return files, nil
+}
+
+// read reads a file, and those of its network's plugins.
+func (d *directory) read(file string) (*list, error) {
+	data, err := safefile.ReadLinked(filepath.Join(d.path, file), maxConf)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUnreadable, err)
+	}
+	l, err := parseConf(file, data)
+	if err != nil {
+		return nil, err
+	}
+	if strings.HasSuffix(file, ".conflist") && !l.inlined {
+		if l, err = d.readPlugins(l); err != nil {
+			return nil, err
+		}
+	}
+	if len(l.plugins) == 0 {
+		return nil, errors.New("it has no plugins; want at least one")
+	}
+	return l, nil
+}
+
+// readPlugins adds the plugins of a list that stand in files of their own, in
+// a directory of the network's name.
+func (d *directory) readPlugins(l *list) (*list, error) {
+	dir := filepath.Join(d.path, l.name)
+	d.subs = append(d.subs, dir)
+	files, err := confFiles(dir, ".conf")
+	if errors.Is(err, syscall.ENOTDIR) {
+		return l, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: plugins of network %s: %w", errUnreadable, l.name, err)
+	}
+	var plugins []json.RawMessage
+	size := len(l.bytes)
+	for _, file := range files {
+		data, err := safefile.ReadLinked(filepath.Join(dir, file), maxConf)
+		if err == nil {
+			_, err = libcni.NetworkPluginConfFromBytes(data)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: plugin %s/%s: %w", errUnreadable, l.name, file, err)
+		}
+		if size += len(data); size > maxConf {
+			return nil, fmt.Errorf("it has more than %d bytes with the files of its plugins", maxConf)
+		}
+		plugins = append(plugins, data)
+	}
+	return l.with(plugins)
+}
+
+// name says in the log what is wrong with files, once.
+func (d *directory) name(passed []skipped) {
+	now := map[string]string{}
+	for _, s := range passed {
+		text := clip(s.err.Error(), maxText)
+		now[s.file] = text
+		if d.named[s.file] != text {
+			d.log.Warn("skipped network configuration", zap.String("directory", d.path), zap.String("file", s.file), zap.String("error", text))
+		}
+	}
+	d.named = now
+}
+
+// noList is the error of Status when there is no valid list.
+func noList(dir string, passed []skipped) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "no valid network configuration in %s", dir)
+	for i, s := range passed {
+		if i == maxNamed {
+			fmt.Fprintf(&b, "; and %d more", len(passed)-i)
+			break
+		}
+		b.WriteString([]string{": ", "; "}[min(i, 1)])
+		if s.file != "." {
+			fmt.Fprintf(&b, "%s: ", clip(s.file, 64))
+		}
+		b.WriteString(clip(s.err.Error(), 512))
+	}
+	return errors.New(b.String())
+}

@@ -1,0 +1,28 @@
+package cni
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// hold opens a guard once more, so that it stays locked and open whatever its
+// owner does. It returns nil for nil.
+func hold(guard *os.File) (*os.File, error) {
+	if guard == nil {
+		return nil, nil
+	}
+	raw, err := guard.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	var dup error
+	if err := raw.Control(func(own uintptr) { fd, dup = unix.FcntlInt(own, unix.F_DUPFD_CLOEXEC, 3) }); err != nil {
+		return nil, err
+	}
+	if dup != nil {
+		return nil, os.NewSyscallError("fcntl", dup)
+	}
+	return os.NewFile(uintptr(fd), guard.Name()), nil
+}

@@ -1,0 +1,76 @@
+package cni
+
+import (
+	"context"
+	"sync"
+)
+
+// lanes keep calls for one attachment apart, those that were given up included,
+// and a collection from all of them. The zero value is ready.
+type lanes struct {
+	mu    sync.Mutex
+	in    map[string]struct{}
+	alone bool
+	freed chan struct{} // closed at the next leave
+}
+
+// everything is what a collection enters. No ID is empty.
+const everything = ""
+
+// enter waits until nobody else is in the lane of an ID, or, for everything, in
+// any. Whoever enters a single lane does not wait for a collection that only
+// waits itself.
+func (l *lanes) enter(ctx context.Context, id string) (leave func(), err error) {
+	for {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		freed := l.take(id)
+		if freed == nil {
+			return func() { l.leave(id) }, nil
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// take returns nil if the lane is taken for the caller now, and otherwise what
+// is closed when another try is worth while.
+func (l *lanes) take(id string) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, taken := l.in[id]
+	if id == everything {
+		taken = len(l.in) > 0
+	}
+	if l.alone || taken {
+		if l.freed == nil {
+			l.freed = make(chan struct{})
+		}
+		return l.freed
+	}
+	if id == everything {
+		l.alone = true
+		return nil
+	}
+	if l.in == nil {
+		l.in = map[string]struct{}{}
+	}
+	l.in[id] = struct{}{}
+	return nil
+}
+
+func (l *lanes) leave(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if id == everything {
+		l.alone = false
+	}
+	delete(l.in, id)
+	if l.freed != nil {
+		close(l.freed)
+		l.freed = nil
+	}
+}

@@ -1,0 +1,335 @@
+package cni
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/cni/pkg/version"
+)
+
+// Limits of configurations.
+const (
+	// maxConf is the most bytes that a list has, those of the files of its
+	// plugins included: encoded, it leaves a third of a record to arguments.
+	maxConf = 128 << 10
+	// maxPlugins is the most plugins of a list: each one is a process.
+	maxPlugins = 32
+	// maxName and maxID are the most bytes of a network's name and of an
+	// attachment's ID: the file name NAME-ID-IFNAME in libcni's cache has at most
+	// 255, 15 of them the interface's.
+	maxName = 110
+	maxID   = 128
+)
+
+// legalName is that of the CNI specification, section 1.
+var legalName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`)
+
+// errUnreadable is an error of a file that says nothing yet, as one that is
+// being written: it could not be read, is empty, or is no JSON.
+var errUnreadable = errors.New("not readable")
+
+// list is a network: the plugins that give it, in their order. It is never
+// changed.
+type list struct {
+	file    string // name in the directory
+	bytes   []byte // a conflist with all of its plugins
+	name    string
+	offers  []string // its versions that are known here, the highest first
+	version string   // the one of them that is used; "" until it is chosen
+	plugins []plugin
+	inlined bool // loadOnlyInlinedPlugins
+
+	parsed *libcni.NetworkConfigList
+}
+
+// plugin is a plugin of a list.
+type plugin struct {
+	kind         string
+	capabilities []string                   // that it declares
+	fields       map[string]json.RawMessage // as the file has them
+}
+
+// parseConf reads what a file of the directory has. Only a .conflist is a list;
+// anything else is a single plugin, of which a list is made.
+func parseConf(file string, data []byte) (*list, error) {
+	switch {
+	case len(data) > maxConf:
+		return nil, fmt.Errorf("it has %d bytes; want at most %d", len(data), maxConf)
+	case len(bytes.TrimSpace(data)) == 0:
+		return nil, fmt.Errorf("%w: it is empty", errUnreadable)
+	case !json.Valid(data):
+		var v json.RawMessage
+		return nil, fmt.Errorf("%w: %w", errUnreadable, json.Unmarshal(data, &v))
+	}
+	if strings.HasSuffix(file, ".conflist") {
+		return parseList(file, data)
+	}
+	var single map[string]json.RawMessage
+	if err := json.Unmarshal(data, &single); err != nil {
+		return nil, err
+	}
+	if _, ok := single["type"]; !ok {
+		if _, ok := single["plugins"]; ok {
+			return nil, errors.New(`it has plugins and no type; want a list to be named .conflist`)
+		}
+		return nil, errors.New("it has no type; want that of a plugin")
+	}
+	outer := map[string]json.RawMessage{"plugins": slices.Concat([]byte("["), data, []byte("]"))}
+	for _, key := range []string{"name", "cniVersion"} {
+		if v, ok := single[key]; ok {
+			outer[key] = v
+		}
+	}
+	return parseList(file, object(outer))
+}
+
+// parseList reads a conflist. It has at least one plugin, unless those in files
+// of their own are still to come.
+func parseList(file string, data []byte) (l *list, err error) {
+	defer recovered(&err)
+	if len(data) > maxConf {
+		return nil, fmt.Errorf("it has %d bytes; want at most %d", len(data), maxConf)
+	}
+	parsed, err := libcni.NetworkConfFromBytes(data)
+	if err != nil {
+		return nil, err
+	}
+	var outer map[string]json.RawMessage // exact keys, as libcni has them
+	if err := json.Unmarshal(data, &outer); err != nil {
+		return nil, err
+	}
+	var fields struct {
+		version  string
+		versions []string
+		plugins  []json.RawMessage
+	}
+	for key, to := range map[string]any{"cniVersion": &fields.version, "cniVersions": &fields.versions, "plugins": &fields.plugins} {
+		if raw, ok := outer[key]; ok {
+			if err := json.Unmarshal(raw, to); err != nil {
+				return nil, fmt.Errorf("%s: %w", key, err)
+			}
+		}
+	}
+	l = &list{file: file, bytes: data, name: parsed.Name, inlined: parsed.LoadOnlyInlinedPlugins, parsed: parsed}
+	if !legalName.MatchString(l.name) || len(l.name) > maxName {
+		return nil, fmt.Errorf("name is %q; want at most %d bytes of %s", clip(l.name, 2*maxName), maxName, legalName)
+	}
+	if l.offers, err = offered(fields.version, fields.versions); err != nil {
+		return nil, err
+	}
+	if len(fields.plugins) > maxPlugins {
+		return nil, fmt.Errorf("it has %d plugins; want at most %d", len(fields.plugins), maxPlugins)
+	}
+	for i, raw := range fields.plugins {
+		p, err := parsePlugin(raw)
+		if err != nil {
+			return nil, fmt.Errorf("plugins[%d]: %w", i, err)
+		}
+		l.plugins = append(l.plugins, p)
+	}
+	return l, nil
+}
+
+func parsePlugin(raw json.RawMessage) (plugin, error) {
+	conf, err := libcni.NetworkPluginConfFromBytes(raw)
+	if err != nil {
+		return plugin{}, err
+	}
+	p := plugin{kind: conf.Network.Type}
+	if err := checkKind(p.kind); err != nil {
+		return plugin{}, err
+	}
+	for c, declared := range conf.Network.Capabilities {
+		if declared {
+			p.capabilities = append(p.capabilities, c)
+		}
+	}
+	slices.Sort(p.capabilities)
+	return p, json.Unmarshal(raw, &p.fields)
+}
+
+// checkKind refuses types that are not names of files.
+func checkKind(kind string) error {
+	if kind == "" || kind == "." || kind == ".." || len(kind) > 255 || strings.ContainsAny(kind, "/\x00") {
+		return fmt.Errorf("type is %q; want the name of an executable, without directories", clip(kind, 255))
+	}
+	return nil
+}
+
+// offered returns those versions of a list that are known here, the highest
+// first. Without any it is version 0.1.0, as the specification has it.
+func offered(one string, more []string) ([]string, error) {
+	all := slices.Clone(more)
+	if one != "" || len(more) == 0 {
+		all = append(all, one)
+	}
+	var known []string
+	for _, v := range slices.Backward(version.All.SupportedVersions()) {
+		if slices.Contains(all, v) || v == "0.1.0" && slices.Contains(all, "") {
+			known = append(known, v)
+		}
+	}
+	if len(known) == 0 {
+		return nil, fmt.Errorf("cniVersion is %q; want one of %q", clip(strings.Join(all, " "), 255), version.All.SupportedVersions())
+	}
+	return known, nil
+}
+
+// with returns the list with plugins that stand in files of their own.
+func (l *list) with(more []json.RawMessage) (*list, error) {
+	if len(more) == 0 {
+		return l, nil
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(l.bytes, &fields); err != nil {
+		return nil, err
+	}
+	var plugins []json.RawMessage
+	if raw, ok := fields["plugins"]; ok {
+		if err := json.Unmarshal(raw, &plugins); err != nil {
+			return nil, err
+		}
+	}
+	plugins = append(plugins, more...)
+	joined := []byte{'['}
+	for i, p := range plugins {
+		if i > 0 {
+			joined = append(joined, ',')
+		}
+		joined = append(joined, p...)
+	}
+	fields["plugins"] = append(joined, ']')
+	return parseList(l.file, object(fields))
+}
+
+// speaking returns the list with the version that is used of it.
+func (l *list) speaking(version string) *list {
+	c := *l
+	c.version = version
+	return &c
+}
+
+// same reports whether two lists are equal but for the version in use.
+func (l *list) same(o *list) bool {
+	return o != nil && l.file == o.file && bytes.Equal(l.bytes, o.bytes)
+}
+
+// declares reports whether a plugin of the list has a capability.
+func (l *list) declares(capability string) bool {
+	return slices.ContainsFunc(l.plugins, func(p plugin) bool { return slices.Contains(p.capabilities, capability) })
+}
+
+func (l *list) kinds() []string {
+	kinds := make([]string, 0, len(l.plugins))
+	for _, p := range l.plugins {
+		kinds = append(kinds, p.kind)
+	}
+	return kinds
+}
+
+// stand stands in for a plugin where libcni would decode and encode it, which
+// numbers of more than 53 bits would not survive. The executor puts the plugin's
+// own fields in its place.
+type stand struct {
+	Type         string          `json:"type"`
+	Index        int             `json:"nodewright.io/index"`
+	Capabilities map[string]bool `json:"capabilities,omitempty"`
+}
+
+const indexKey = "nodewright.io/index"
+
+func declared(capabilities []string) map[string]bool {
+	m := map[string]bool{}
+	for _, c := range capabilities {
+		m[c] = true
+	}
+	return m
+}
+
+// forLibcni returns the list as libcni runs it: with the version that is used,
+// and of each plugin what libcni looks at.
+func (l *list) forLibcni() *libcni.NetworkConfigList {
+	c := *l.parsed
+	c.CNIVersion = l.version
+	c.Plugins = make([]*libcni.PluginConfig, 0, len(l.plugins))
+	for i, p := range l.plugins {
+		b, _ := json.Marshal(stand{p.kind, i, declared(p.capabilities)}) // of strings and numbers, without error
+		c.Plugins = append(c.Plugins, &libcni.PluginConfig{Network: &types.PluginConf{Type: p.kind}, Bytes: b})
+	}
+	return &c
+}
+
+// request returns what a plugin reads: what libcni made for it, over its own
+// fields as the file has them.
+func (l *list) request(made []byte) ([]byte, error) {
+	var over map[string]json.RawMessage
+	if err := json.Unmarshal(made, &over); err != nil {
+		return nil, err
+	}
+	raw, ok := over[indexKey]
+	if !ok {
+		return made, nil
+	}
+	i, err := strconv.Atoi(string(raw))
+	if err != nil || i < 0 || i >= len(l.plugins) {
+		return nil, fmt.Errorf("request for plugin %s of %d", raw, len(l.plugins))
+	}
+	for _, key := range []string{indexKey, "type", "capabilities"} {
+		delete(over, key)
+	}
+	fields := map[string]json.RawMessage{}
+	for _, m := range []map[string]json.RawMessage{l.plugins[i].fields, over} {
+		for k, v := range m {
+			fields[k] = v
+		}
+	}
+	return object(fields), nil
+}
+
+// object writes an object as it is, in the order of its keys.
+func object(fields map[string]json.RawMessage) []byte {
+	keys := make([]string, 0, len(fields))
+	for k := range fields {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	b := []byte{'{'}
+	for i, k := range keys {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		name, _ := json.Marshal(k) // of a string, without error
+		b = append(append(append(b, name...), ':'), fields[k]...)
+	}
+	return append(b, '}')
+}
+
+// clip cuts a text that others wrote, and takes out what would break a line.
+func clip(s string, limit int) string {
+	cut := len(s) > limit
+	s = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s[:min(len(s), limit)], "?"))
+	if cut {
+		s += "..."
+	}
+	return s
+}
+
+// recovered turns a panic into an error: libcni meets what others wrote.
+func recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("panicked: %v", p)
+	}
+}

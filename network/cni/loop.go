@@ -1,0 +1,116 @@
+package cni
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Times of the loop.
+const (
+	// quiet is how long after a change others are waited for, and most how long
+	// altogether.
+	quiet = 100 * time.Millisecond
+	most  = time.Second
+	// again is the pause before plugins that are not ready are asked again, and
+	// before what cannot be watched is read again.
+	again = 30 * time.Second
+)
+
+// loop decides when the configurations are read and when the plugins are asked
+// for their status. It does neither itself, and waits for nothing but its
+// channels.
+type loop struct {
+	events <-chan struct{} // something may have changed in a directory
+	failed <-chan struct{} // an ADD failed
+	load   func(context.Context) loaded
+	ask    func(context.Context) (again bool) // for the status
+}
+
+// loaded is what a load came to.
+type loaded struct {
+	ask   bool // the plugins have to be asked for their status
+	again bool // the directories have to be read again after a while
+}
+
+// run returns when ctx ended and what it began did too.
+func (l loop) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	var (
+		loads           = make(chan loaded, 1)
+		asked           = make(chan bool, 1)
+		loading, asking bool
+		reload, reask   bool // when what is under way is done
+		loadAgain       bool // after a while
+		askAgain        bool
+		first           time.Time // of the changes that are waited for
+	)
+	settled, retry := stopped(), stopped()
+	defer settled.Stop()
+	defer retry.Stop()
+	load := func() {
+		if reload = loading; !loading {
+			loading = true
+			wg.Go(func() { loads <- l.load(ctx) })
+		}
+	}
+	ask := func() {
+		if reask = asking; !asking {
+			asking = true
+			wg.Go(func() { asked <- l.ask(ctx) })
+		}
+	}
+	later := func() {
+		retry.Stop()
+		if !loading && !asking && (loadAgain || askAgain) {
+			retry.Reset(again)
+		}
+	}
+	load()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.events:
+			now := time.Now()
+			if first.IsZero() {
+				first = now
+			}
+			settled.Reset(min(quiet, max(0, first.Add(most).Sub(now))))
+		case <-settled.C:
+			first = time.Time{}
+			load()
+		case <-l.failed:
+			ask()
+		case r := <-loads:
+			loading, loadAgain, askAgain = false, r.again, false
+			if r.ask {
+				ask()
+			}
+			if reload {
+				load()
+			}
+			later()
+		case askAgain = <-asked:
+			asking = false
+			if reask {
+				ask()
+			}
+			later()
+		case <-retry.C:
+			if loadAgain {
+				load() // which says whether to ask
+			} else {
+				ask()
+			}
+		}
+	}
+}
+
+// stopped returns a timer that does not run.
+func stopped() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}

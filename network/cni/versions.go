@@ -1,0 +1,170 @@
+package cni
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/version"
+)
+
+// askAgain is how long a plugin counts as one that does not answer VERSION,
+// unless it is another one by then.
+const askAgain = 30 * time.Second
+
+// maxAsked is how many plugins are asked for their versions at a time.
+const maxAsked = 4
+
+// errUnanswered is an error of a plugin that did not say which versions it
+// speaks, as one that is being written.
+var errUnanswered = errors.New("it does not say which versions it speaks")
+
+// versions knows which versions the plugins speak, each of which was asked once.
+// One call of check at a time.
+type versions struct {
+	binDirs []string
+	ask     func(ctx context.Context, path string) ([]string, error)
+	now     func() time.Time
+
+	mu    sync.Mutex
+	known map[string]answer // by path
+	used  map[string]bool   // since the last sweep
+}
+
+// answer is what a plugin said, by VERSION.
+type answer struct {
+	of     os.FileInfo
+	speaks []string
+	err    error // it said nothing
+	at     time.Time
+}
+
+// check chooses the version of a list: the highest one of it that all its
+// plugins speak. An error that is an errUnanswered says only that this is not
+// known.
+func (v *versions) check(ctx context.Context, l *list) (string, error) {
+	kinds := slices.Compact(slices.Sorted(slices.Values(l.kinds())))
+	answers := make([]answer, len(kinds))
+	places := make(chan struct{}, maxAsked)
+	var wg sync.WaitGroup
+	for i, kind := range kinds {
+		wg.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			answers[i] = v.of(ctx, kind)
+		})
+	}
+	wg.Wait()
+	var unanswered error
+	left := l.offers
+	for i, a := range answers {
+		switch {
+		case errors.Is(a.err, errUnanswered):
+			unanswered = errors.Join(unanswered, a.err)
+			continue
+		case a.err != nil:
+			return "", a.err
+		}
+		both := slices.DeleteFunc(slices.Clone(left), func(s string) bool { return !slices.Contains(a.speaks, s) })
+		if len(both) == 0 {
+			return "", fmt.Errorf("plugin %s speaks versions %q; want one of %q", kinds[i], a.speaks, left)
+		}
+		left = both
+	}
+	if unanswered != nil {
+		return "", unanswered
+	}
+	return left[0], nil
+}
+
+// of returns what a plugin said, asking it if need be.
+func (v *versions) of(ctx context.Context, kind string) answer {
+	path, info, err := findPlugin(kind, v.binDirs)
+	if err != nil {
+		return answer{err: err}
+	}
+	v.mu.Lock()
+	a, ok := v.known[path]
+	v.used[path] = true
+	v.mu.Unlock()
+	if ok && same(a.of, info) && (a.err == nil || v.now().Sub(a.at) < askAgain) {
+		return a
+	}
+	a = answer{of: info}
+	if a.speaks, err = v.ask(ctx, path); err != nil {
+		a.err = fmt.Errorf("plugin %s: %w: %w", kind, errUnanswered, short(err))
+	}
+	a.at = v.now()
+	v.mu.Lock()
+	v.known[path] = a
+	v.mu.Unlock()
+	return a
+}
+
+// same reports whether an executable is the one that it was.
+func same(was, is os.FileInfo) bool {
+	return os.SameFile(was, is) && was.ModTime().Equal(is.ModTime()) && was.Size() == is.Size()
+}
+
+// sweep forgets what was not looked for since the last one.
+func (v *versions) sweep() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for path := range v.known {
+		if !v.used[path] {
+			delete(v.known, path)
+		}
+	}
+	v.used = map[string]bool{}
+}
+
+// askVersion asks a plugin which versions it speaks, and returns those that are
+// known here. A plugin that does not know the question speaks 0.1.0.
+func (p *Plugin) askVersion(ctx context.Context, path string) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.VersionTimeout+grace)
+	defer cancel()
+	return p.asksVer.Do(ctx, path, func() ([]string, error) {
+		ctx, cancel := context.WithTimeout(ctx, p.cfg.VersionTimeout)
+		defer cancel()
+		var left sync.WaitGroup
+		defer left.Wait()
+		return spoken(ctx, p.executor(nil, nil, &left), path)
+	})
+}
+
+func spoken(ctx context.Context, x *executor, path string) ([]string, error) {
+	// What plugins of old want of every verb.
+	args := invoke.Args{Command: "VERSION", NetNS: "dummy", IfName: "dummy", Path: "dummy"}
+	stdin, err := json.Marshal(map[string]string{"cniVersion": version.Current()})
+	if err != nil {
+		return nil, err
+	}
+	out, err := x.ExecPlugin(ctx, path, stdin, args.AsEnv())
+	var e *pluginError
+	if errors.As(err, &e) && e.text == "unknown CNI_COMMAND: VERSION" {
+		return []string{"0.1.0"}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	info, err := x.Decode(out)
+	if err != nil {
+		return nil, err
+	}
+	var speaks []string
+	for _, s := range version.All.SupportedVersions() {
+		if slices.Contains(info.SupportedVersions(), s) {
+			speaks = append(speaks, s)
+		}
+	}
+	if len(speaks) == 0 {
+		return nil, fmt.Errorf("none of its %d versions is known; want one of %q", len(info.SupportedVersions()), version.All.SupportedVersions())
+	}
+	return speaks, nil
+}

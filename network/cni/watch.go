@@ -1,0 +1,180 @@
+package cni
+
+import (
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/internal/detached"
+)
+
+// armPatience is how long it may take to have directories watched.
+const armPatience = 10 * time.Second
+
+// watcher has the kernel tell of changes in directories, which may be missing,
+// be links, or be removed and made again.
+type watcher struct {
+	log    *zap.Logger
+	events chan struct{}
+	calls  detached.Group[bool]
+
+	mu   sync.Mutex
+	dirs []string // whose changes count
+
+	// Only the call that is under way has these.
+	fs   *fsnotify.Watcher
+	on   map[string]os.FileInfo // what is watched, as it was when that began
+	said map[string]bool        // cannot be watched, and the log says so
+}
+
+func newWatcher(log *zap.Logger) *watcher {
+	return &watcher{log: log, events: make(chan struct{}, 1), on: map[string]os.FileInfo{}, said: map[string]bool{}}
+}
+
+// close ends it, unless a call that never returns still has it.
+func (w *watcher) close() {
+	if w.calls.InFlight() == 0 && w.fs != nil {
+		_ = w.fs.Close()
+	}
+}
+
+// arm has directories watched, and reports whether all of them are. It is
+// called before each look, so that nothing between the two is missed.
+func (w *watcher) arm(ctx context.Context, dirs []string) bool {
+	w.mu.Lock()
+	w.dirs = slices.Clone(dirs)
+	w.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, armPatience)
+	defer cancel()
+	all, err := w.calls.Do(ctx, "arm", func() (bool, error) { return w.watchAll(dirs), nil })
+	return err == nil && all
+}
+
+func (w *watcher) watchAll(dirs []string) bool {
+	if w.fs == nil {
+		f, err := fsnotify.NewBufferedWatcher(64)
+		if err != nil {
+			if !w.said[""] {
+				w.log.Warn("failed to watch network configurations; they are read from time to time", zap.Error(err))
+			}
+			w.said[""] = true
+			return false
+		}
+		w.fs = f
+		go w.listen(f)
+	}
+	all := true
+	// Again if a directory came while the one above it was not watched yet.
+	for range 8 {
+		want := wanted(dirs)
+		all = w.watch(want)
+		if maps.Equal(want, wanted(dirs)) {
+			break
+		}
+	}
+	return all
+}
+
+// wanted names what is to be watched for directories: themselves, what holds
+// the links that lead to them, and for one that is missing the nearest one above
+// it that is there.
+func wanted(dirs []string) map[string]bool {
+	want := map[string]bool{}
+	for _, dir := range dirs {
+		if info, err := os.Lstat(dir); err == nil && info.Mode()&os.ModeSymlink != 0 {
+			want[filepath.Dir(dir)] = true
+		}
+		for {
+			if info, err := os.Stat(dir); err == nil && info.IsDir() {
+				want[dir] = true
+				break
+			}
+			if dir == filepath.Dir(dir) {
+				break
+			}
+			dir = filepath.Dir(dir)
+		}
+	}
+	return want
+}
+
+func (w *watcher) watch(want map[string]bool) bool {
+	live := w.fs.WatchList() // the watch of a directory goes with it
+	for path, was := range w.on {
+		now, err := os.Stat(path)
+		// One that was made anew may have the inode of the one before.
+		if !want[path] || err != nil || !os.SameFile(was, now) || !slices.Contains(live, path) {
+			_ = w.fs.Remove(path)
+			delete(w.on, path)
+		}
+	}
+	all := true
+	for path := range want {
+		if w.on[path] != nil {
+			continue
+		}
+		info, err := os.Stat(path)
+		if err == nil {
+			err = w.fs.Add(path)
+		}
+		if err != nil {
+			all = false
+			if !w.said[path] {
+				w.log.Warn("failed to watch directory; it is read from time to time", zap.String("directory", path), zap.Error(err))
+			}
+			w.said[path] = true
+			continue
+		}
+		delete(w.said, path)
+		w.on[path] = info
+	}
+	for path := range w.said {
+		if path != "" && !want[path] {
+			delete(w.said, path)
+		}
+	}
+	return all
+}
+
+// listen turns events into one that waits to be taken.
+func (w *watcher) listen(f *fsnotify.Watcher) {
+	for {
+		select {
+		case e, ok := <-f.Events:
+			if !ok {
+				return
+			}
+			if !w.concerns(e.Name) {
+				continue
+			}
+		case err, ok := <-f.Errors:
+			if !ok {
+				return
+			}
+			// An overflow among them: all is read again.
+			w.log.Warn("changes of network configurations may have been missed", zap.Error(err))
+		}
+		select {
+		case w.events <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// concerns leaves out what happens to the neighbours of directories, and of
+// those above them.
+func (w *watcher) concerns(path string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.ContainsFunc(w.dirs, func(dir string) bool {
+		return path == dir || filepath.Dir(path) == dir || strings.HasPrefix(dir, path+"/")
+	})
+}

@@ -1,0 +1,166 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/internal/bootid"
+)
+
+// Config holds what a Network needs. Plugins and StateDir are required; the
+// zero value of every other field means the default named beside it.
+type Config struct {
+	// Plugins make the networks. The first one is given the new attachments;
+	// the others take back what they made, by Name.
+	Plugins []Plugin
+	// StateDir is the directory of the records, absolute. It is made for its
+	// owner alone, is no other program's, and outlives a reboot.
+	StateDir string
+	// NetnsDir is where namespaces are bound, absolute; /run/netns, where
+	// ip-netns(8) sees them.
+	NetnsDir string
+	// Prefix begins the names of namespaces, before a dash and 32 hexadecimal
+	// digits: whatever else in NetnsDir has such a name is removed. It is
+	// [a-z0-9][a-z0-9-]* of at most 32 bytes; "nodewright".
+	Prefix string
+	// Exclusive says that no other runtime uses the plugins' networks, so that
+	// what belongs to no record may be freed. See [Collector].
+	Exclusive bool
+	// CheckAfterRestart has plugins check, once, what is attached already when
+	// Run begins. The outcome is logged. See [Checker].
+	CheckAfterRestart bool
+
+	// Timeouts of the plugins' calls. A call that does not return 5 s after its
+	// own is left behind: no other one is made for its ID until it returns.
+	PlanTimeout     time.Duration // 10s
+	SetUpTimeout    time.Duration // 2m
+	TearDownTimeout time.Duration // 1m
+	CheckTimeout    time.Duration // 30s
+	CollectTimeout  time.Duration // also of Recovered; 2m
+	// DiskTimeout is for each use of StateDir and NetnsDir; 30s.
+	DiskTimeout time.Duration
+	// Parallel is how many plugin calls are made at a time, those that were left
+	// behind not counted; 8.
+	Parallel int
+
+	// BootID names the present boot of the machine; the kernel's.
+	BootID string
+	// Namespaces makes the namespaces; the kernel does.
+	Namespaces Namespaces
+	Log        *zap.Logger // silent
+	Observer   Observer    // nobody
+}
+
+const (
+	defaultNetnsDir = "/run/netns"
+	defaultPrefix   = "nodewright"
+	defaultParallel = 8
+	// parallelChecks is how many plugins check at a time after a restart.
+	parallelChecks = 4
+	// grace is how long a plugin may take to return after its deadline.
+	grace = 5 * time.Second
+	// afterKill is how long processes that were killed may take to end.
+	afterKill = 5 * time.Second
+	// maxAttachments is how many there may be: some hundred times as many as a
+	// node has pods.
+	maxAttachments = 16384
+	// maxHung is how many calls may be left behind before no more are begun for
+	// new attachments: each has a goroutine, and may have a process.
+	maxHung = 64
+	// firstRetry and lastRetry bound the pauses before TearDown is tried again.
+	firstRetry = time.Second
+	lastRetry  = 5 * time.Minute
+)
+
+var prefixForm = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
+
+func (c Config) withDefaults() (Config, error) {
+	if c.NetnsDir == "" {
+		c.NetnsDir = defaultNetnsDir
+	}
+	if c.Prefix == "" {
+		c.Prefix = defaultPrefix
+	}
+	if c.Namespaces == nil {
+		c.Namespaces = kernelSpaces{}
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	if c.Observer == nil {
+		c.Observer = nobody{}
+	}
+	var errs []error
+	for _, d := range []struct {
+		name  string
+		value *time.Duration
+		other time.Duration
+	}{
+		{"PlanTimeout", &c.PlanTimeout, 10 * time.Second},
+		{"SetUpTimeout", &c.SetUpTimeout, 2 * time.Minute},
+		{"TearDownTimeout", &c.TearDownTimeout, time.Minute},
+		{"CheckTimeout", &c.CheckTimeout, 30 * time.Second},
+		{"CollectTimeout", &c.CollectTimeout, 2 * time.Minute},
+		{"DiskTimeout", &c.DiskTimeout, 30 * time.Second},
+	} {
+		if *d.value < 0 {
+			errs = append(errs, fmt.Errorf("field Config.%s is %v; want a positive duration, or 0 for %v", d.name, *d.value, d.other))
+		}
+		if *d.value == 0 {
+			*d.value = d.other
+		}
+	}
+	if c.Parallel < 0 {
+		errs = append(errs, fmt.Errorf("Config.Parallel is %d; want a positive number, or 0 for %d", c.Parallel, defaultParallel))
+	}
+	if c.Parallel == 0 {
+		c.Parallel = defaultParallel
+	}
+	if !prefixForm.MatchString(c.Prefix) {
+		errs = append(errs, fmt.Errorf("Config.Prefix is %q; want %s", c.Prefix, prefixForm))
+	}
+	for _, d := range []struct{ name, value string }{{"StateDir", c.StateDir}, {"NetnsDir", c.NetnsDir}} {
+		if !filepath.IsAbs(d.value) {
+			errs = append(errs, fmt.Errorf("field Config.%s is %q; want an absolute path", d.name, d.value))
+		}
+	}
+	c.StateDir, c.NetnsDir = filepath.Clean(c.StateDir), filepath.Clean(c.NetnsDir)
+	errs = append(errs, checkPlugins(c.Plugins))
+	if c.BootID == "" {
+		var err error
+		c.BootID, err = bootid.Read(os.DirFS("/"))
+		errs = append(errs, err)
+	}
+	return c, errors.Join(errs...)
+}
+
+func checkPlugins(plugins []Plugin) error {
+	if len(plugins) == 0 {
+		return errors.New("Config.Plugins is empty; want at least one")
+	}
+	var errs []error
+	names := map[string]bool{}
+	for i, p := range plugins {
+		switch {
+		case p == nil:
+			errs = append(errs, fmt.Errorf("Config.Plugins[%d] is nil", i))
+		case p.Name() == "" || len(p.Name()) > 64:
+			errs = append(errs, fmt.Errorf("Config.Plugins[%d] is named %.80q; want 1 to 64 bytes", i, p.Name()))
+		case names[p.Name()]:
+			errs = append(errs, fmt.Errorf("Config.Plugins[%d] is named %q, as another one; want names that differ", i, p.Name()))
+		default:
+			names[p.Name()] = true
+		}
+	}
+	return errors.Join(errs...)
+}
+
+type nobody struct{}
+
+func (nobody) Observe(string, time.Duration, Code) {}

@@ -1,0 +1,102 @@
+package network
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+// WriteGuard names in a guard the process group whose leader is pid: a plugin
+// calls it when it has started a process that inherited the guard and leads a
+// group of its own. The guard then holds one line, the decimal pid, a space,
+// and the start time of the process as field 22 of /proc/PID/stat has it. The
+// group that was named last counts. A guard that is nil is left alone.
+//
+// If this process dies and the group does not, the next one waits for the
+// guard's lock and then kills the group, so that no TearDown runs beside a
+// SetUp of the past.
+func WriteGuard(guard *os.File, pid int) error {
+	if guard == nil {
+		return nil
+	}
+	start, _, err := processTimes(pid)
+	if err != nil {
+		return fmt.Errorf("name process %d in guard: %w", pid, err)
+	}
+	line := fmt.Appendf(nil, "%d %d\n", pid, start)
+	// Longer than the line before it, or padded: a reader sees no mixture.
+	line = append(line, make([]byte, max(0, guardSize-len(line)))...)
+	if _, err := guard.WriteAt(line, 0); err != nil {
+		return fmt.Errorf("name process %d in guard: %w", pid, err)
+	}
+	return nil
+}
+
+// guardSize is enough for two numbers of 20 digits, a space and a line feed.
+const guardSize = 48
+
+// group is what a guard names: a process group by its leader, and when that
+// was started, in the kernel's ticks since the boot.
+type group struct {
+	pid   int
+	start uint64
+}
+
+var errNoGroup = errors.New("guard names no process group")
+
+// readGuard returns the group that a guard names.
+func readGuard(guard *os.File) (group, error) {
+	b, err := io.ReadAll(io.NewSectionReader(guard, 0, guardSize))
+	if err != nil {
+		return group{}, err
+	}
+	return parseGuard(b)
+}
+
+// parseGuard takes nothing but what WriteGuard writes, since all that inherited
+// the guard can write to it: in particular no group that kill understands as
+// all processes, or as the caller's own.
+func parseGuard(b []byte) (group, error) {
+	line, rest, ok := bytes.Cut(b, []byte("\n"))
+	pid, start, two := bytes.Cut(line, []byte(" "))
+	if !ok || !two || len(bytes.Trim(rest, "\x00")) > 0 {
+		return group{}, errNoGroup
+	}
+	p, err := strconv.ParseUint(string(pid), 10, 31)
+	s, err2 := strconv.ParseUint(string(start), 10, 64)
+	if err != nil || err2 != nil || p <= 1 {
+		return group{}, errNoGroup
+	}
+	return group{int(p), s}, nil
+}
+
+// maxStat is the most bytes that /proc/PID/stat has, with room to spare.
+const maxStat = 4096
+
+// processTimes returns when a process was started, in the kernel's ticks since
+// the boot, and the group that it belongs to.
+func processTimes(pid int) (start uint64, pgrp int, err error) {
+	b, err := safefile.ReadFile("/proc/"+strconv.Itoa(pid)+"/stat", maxStat)
+	if err != nil {
+		return 0, 0, err
+	}
+	// The name, in parentheses, may hold anything, parentheses included.
+	fields := bytes.Fields(b[bytes.LastIndexByte(b, ')')+1:])
+	if len(fields) < 20 {
+		return 0, 0, fmt.Errorf("stat of process %d has %d fields after the name; want 20", pid, len(fields))
+	}
+	pgrp, err = strconv.Atoi(string(fields[2])) // field 5
+	if err != nil {
+		return 0, 0, fmt.Errorf("stat of process %d: group: %w", pid, err)
+	}
+	start, err = strconv.ParseUint(string(fields[19]), 10, 64) // field 22
+	if err != nil {
+		return 0, 0, fmt.Errorf("stat of process %d: start: %w", pid, err)
+	}
+	return start, pgrp, nil
+}

@@ -1,0 +1,64 @@
+package network
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"path/filepath"
+	"strings"
+
+	"github.com/nodewright/nodewright/internal/durable"
+)
+
+// nameLength is how many hexadecimal digits of an ID are in the name of its
+// namespace.
+const nameLength = 32
+
+// spaceName is the name of an ID's namespace: the first digits of the ID if it
+// is a hexadecimal number that is long enough, as those of sandboxes are, and
+// else of its SHA-256.
+func spaceName(prefix, id string) string {
+	digits := id
+	if !isHex(id) || len(id) < nameLength {
+		sum := sha256.Sum256([]byte(id))
+		digits = hex.EncodeToString(sum[:])
+	}
+	return prefix + "-" + digits[:nameLength]
+}
+
+// isSpaceName reports whether spaceName may have made a name.
+func isSpaceName(prefix, name string) bool {
+	digits, ok := strings.CutPrefix(name, prefix+"-")
+	return ok && len(digits) == nameLength && isHex(digits)
+}
+
+func isHex(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+// The files of an ID: its record, which may be synced, and how far it came,
+// which never is.
+const (
+	recordSuffix   = ".record"
+	progressSuffix = ".progress"
+)
+
+// fileName is the name of an ID's files, less the suffix. It is the ID itself,
+// so that people and damaged records can be helped, unless it would be taken
+// for a file that was set aside.
+func fileName(id string) string {
+	if !strings.Contains(id, durable.AsideSuffix) {
+		return id
+	}
+	sum := sha256.Sum256([]byte(id))
+	return "sha256-" + hex.EncodeToString(sum[:])
+}
+
+// spacePath is where the namespace of an ID is.
+func (c *Config) spacePath(id string) string {
+	return filepath.Join(c.NetnsDir, spaceName(c.Prefix, id))
+}

@@ -1,0 +1,489 @@
+package network
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/internal/retry"
+)
+
+// Network attaches pods to networks. Its methods may be called from any
+// goroutine, before Run as well: those that change something then wait for it.
+type Network struct {
+	cfg     Config
+	store   *store
+	plugins []*plugged
+	slots   chan struct{} // has a token for each operation at work
+	checks  chan struct{} // and for each check
+	retries retry.Backoff
+	kills   atomic.Uint64
+	ready   atomic.Pointer[readiness]
+	running atomic.Bool
+
+	loaded   chan struct{} // closed when the records are in memory
+	loading  atomic.Pointer[error]
+	spaces   spaceCalls
+	statuses statusCalls
+	work     sync.WaitGroup // operations
+	run      context.Context
+	stop     context.CancelFunc
+
+	mu      sync.RWMutex // held over no call that leaves memory
+	entries map[string]*entry
+	paths   map[string]string     // which ID has a namespace's path
+	damaged map[string]damageSeen // by ID
+	stopped bool
+}
+
+type damageSeen struct {
+	err error
+	at  time.Time
+}
+
+// readiness is what Status returns.
+type readiness struct{ err error }
+
+// plugged is a plugin with what became of its Recovered.
+type plugged struct {
+	Plugin
+	name      string
+	durable   bool
+	recovered chan struct{} // closed when it succeeded
+	failure   atomic.Pointer[error]
+	refresh   chan struct{} // has a token when Status may have changed
+}
+
+// who is the plugin in errors.
+func (p *plugged) who() string { return "plugin " + p.name }
+
+// entry is one attachment. Network.mu guards it but for what never changes, and
+// for what only the one operation at work reads and writes.
+type entry struct {
+	id      string
+	digest  digest
+	path    string
+	created time.Time
+	plugin  *plugged // nil if there is none of that name
+	name    string   // of the plugin
+
+	record *record // what TearDown is given; nil before Plan returned
+
+	// Of the operation at work.
+	space    uint64        // the namespace's identity; 0 if not known
+	there    bool          // the namespace was, when the record was read
+	foreign  bool          // what is at path is not ours
+	patience time.Duration // with processes of an agent of the past
+	tornDown bool          // by the plugin; the rest is left to do
+
+	state   State
+	result  *Result // while attached
+	working bool    // an operation is at work
+	hung    bool    // a plugin call did not return
+	attach  *pending
+	detach  *pending // asked for, at work or about to be
+	failure error    // of the last TearDown
+	pause   time.Duration
+	timer   *time.Timer
+	gone    chan struct{} // closed when it is no more
+}
+
+// pending is an outcome that callers wait for.
+type pending struct {
+	done   chan struct{}
+	result Result
+	err    error
+}
+
+func newPending() *pending { return &pending{done: make(chan struct{})} }
+
+func (p *pending) finish(r Result, err error) {
+	if p != nil {
+		p.result, p.err = r, err
+		close(p.done)
+	}
+}
+
+// New checks cfg and returns a Network at rest. Nothing is read or made before
+// [Network.Run].
+func New(cfg Config) (*Network, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("network: %w", err)
+	}
+	n := &Network{
+		cfg:     cfg,
+		store:   newStore(cfg.StateDir, cfg.DiskTimeout),
+		slots:   make(chan struct{}, cfg.Parallel),
+		checks:  make(chan struct{}, parallelChecks),
+		retries: retry.Backoff{First: firstRetry, Max: lastRetry},
+		loaded:  make(chan struct{}),
+		entries: map[string]*entry{},
+		paths:   map[string]string{},
+		damaged: map[string]damageSeen{},
+	}
+	n.run, n.stop = context.WithCancel(context.Background())
+	for _, p := range cfg.Plugins {
+		n.plugins = append(n.plugins, &plugged{
+			Plugin: p, name: p.Name(), durable: p.Durable(),
+			recovered: make(chan struct{}), refresh: make(chan struct{}, 1),
+		})
+	}
+	n.ready.Store(&readiness{Errorf(Unavailable, "network: records are not read yet")})
+	return n, nil
+}
+
+// Attach gives a pod its network and returns it. It waits for the recovery, for
+// a place among those at work, and for the plugin, or until ctx ends; the work
+// itself goes on then, and has deadlines of its own.
+//
+// Attach of an ID that is attached or being attached returns the same result if
+// the attachment is equal, and otherwise a FailedPrecondition. If the ID is
+// being taken back, Attach waits for that first. After a failure everything is
+// taken back by itself.
+//
+// The error has a [Code]. What Result holds is shared and must not be changed.
+func (n *Network) Attach(ctx context.Context, a Attachment) (Result, error) {
+	owner := a.UserNS
+	a, sum, err := normal(a)
+	if err != nil {
+		return Result{}, fmt.Errorf("attach: %w", err)
+	}
+	if ctx.Err() != nil {
+		return Result{}, fmt.Errorf("attach %s: %w", a.ID, context.Cause(ctx))
+	}
+	if err := n.awaitPlugin(ctx); err != nil {
+		return Result{}, fmt.Errorf("attach %s: %w", a.ID, err)
+	}
+	for {
+		wait, gone, err := n.join(a, sum, owner)
+		if err != nil {
+			return Result{}, fmt.Errorf("attach %s: %w", a.ID, err)
+		}
+		if gone == nil {
+			select {
+			case <-wait.done:
+				return wait.result, wait.err
+			case <-ctx.Done():
+				return Result{}, fmt.Errorf("attach %s: %w", a.ID, context.Cause(ctx))
+			}
+		}
+		select {
+		case <-gone:
+		case <-ctx.Done():
+			return Result{}, fmt.Errorf("attach %s: %w", a.ID, n.busy(a.ID, context.Cause(ctx)))
+		case <-n.run.Done():
+			return Result{}, fmt.Errorf("attach %s: %w", a.ID, errStopped)
+		}
+	}
+}
+
+// busy says why an ID that is being taken back is not gone yet.
+func (n *Network) busy(id string, cause error) error {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	if e := n.entries[id]; e != nil && e.failure != nil {
+		return Errorf(Unavailable, "it is still being taken back: %w (%w)", e.failure, cause)
+	}
+	return Errorf(Unavailable, "it is still being taken back: %w", cause)
+}
+
+// join returns what an Attach has to wait for: an outcome, or the end of an
+// attachment of the past.
+func (n *Network) join(a Attachment, sum digest, owner *os.File) (wait *pending, gone <-chan struct{}, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	e := n.entries[a.ID]
+	switch {
+	case n.stopped:
+		return nil, nil, errStopped
+	case e == nil:
+		wait, err = n.begin(a, sum, owner)
+		return wait, nil, err
+	case e.detach != nil || e.state == Detaching:
+		return nil, e.gone, nil
+	case e.digest != sum:
+		return nil, nil, Errorf(FailedPrecondition, "it is %s with other values; detach it first", e.state)
+	case e.state == Lost:
+		return nil, nil, Errorf(FailedPrecondition, "its namespace %s is gone; detach it first", e.path)
+	case e.state == Attached:
+		wait = newPending()
+		wait.finish(*e.result, nil)
+		return wait, nil, nil
+	default:
+		return e.attach, nil, nil
+	}
+}
+
+// begin starts an attachment. n.mu is held.
+func (n *Network) begin(a Attachment, sum digest, owner *os.File) (*pending, error) {
+	path := n.cfg.spacePath(a.ID)
+	hung := 0
+	for _, e := range n.entries {
+		if e.hung {
+			hung++
+		}
+	}
+	switch other, taken := n.paths[path]; {
+	case taken:
+		return nil, Errorf(AlreadyExists, "its namespace %s is that of %s", path, other)
+	case len(n.entries) >= maxAttachments:
+		return nil, Errorf(ResourceExhausted, "there are %d attachments; want fewer than %d", len(n.entries), maxAttachments)
+	case hung >= maxHung:
+		return nil, Errorf(Unavailable, "%d plugin calls have not returned; want fewer than %d", hung, maxHung)
+	}
+	if owner != nil { // the caller may close its own
+		own, err := duplicate(owner)
+		if err != nil {
+			return nil, Errorf(InvalidArgument, "attachment's UserNS: %w", err)
+		}
+		owner = own
+	}
+	p := n.plugins[0]
+	e := &entry{
+		id: a.ID, digest: sum, path: path, created: time.Now(), plugin: p, name: p.name,
+		state: Planned, working: true, attach: newPending(), gone: make(chan struct{}),
+	}
+	delete(n.damaged, a.ID)
+	n.add(e)
+	n.work.Go(func() { n.attachNow(e, a, owner) })
+	return e.attach, nil
+}
+
+// add and drop keep the maps. n.mu is held.
+func (n *Network) add(e *entry) {
+	n.entries[e.id] = e
+	n.paths[e.path] = e.id
+}
+
+func (n *Network) drop(e *entry) {
+	n.stopTimer(e)
+	delete(n.entries, e.id)
+	delete(n.paths, e.path)
+	close(e.gone)
+}
+
+func (n *Network) stopTimer(e *entry) {
+	if e.timer != nil {
+		e.timer.Stop()
+		e.timer = nil
+	}
+}
+
+// Detach takes a pod's network back and returns nil when all of it is; so it
+// does for an ID that is not known. It waits as Attach does, for an Attach at
+// work as well. After an error, which has a [Code], it is tried again in the
+// background, after 1 s and twice as long each time up to 5 min, and at once
+// with each Detach.
+func (n *Network) Detach(ctx context.Context, id string) error {
+	if err := checkID(id); err != nil {
+		return fmt.Errorf("detach: %w", &Error{InvalidArgument, err})
+	}
+	if err := n.awaitLoaded(ctx); err != nil {
+		return fmt.Errorf("detach %s: %w", id, err)
+	}
+	wait, err := n.leave(id)
+	if err != nil {
+		return fmt.Errorf("detach %s: %w", id, err)
+	}
+	if wait == nil {
+		return nil
+	}
+	select {
+	case <-wait.done:
+		return wait.err
+	case <-ctx.Done():
+		return fmt.Errorf("detach %s: %w", id, context.Cause(ctx))
+	}
+}
+
+func (n *Network) leave(id string) (*pending, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	e := n.entries[id]
+	switch {
+	case e == nil:
+		return nil, nil
+	case n.stopped:
+		return nil, errStopped
+	case e.plugin == nil:
+		e.state = Detaching
+		e.failure = Errorf(FailedPrecondition, "there is no plugin %s, which attached it", e.name)
+		return nil, e.failure
+	case e.hung:
+		e.asked()
+		return nil, Errorf(Unavailable, "a call of plugin %s has not returned; it is waited for", e.name)
+	}
+	wait := e.asked()
+	if !e.working {
+		n.takeBack(e)
+	}
+	return wait, nil
+}
+
+// asked notes that the attachment is to be taken back.
+func (e *entry) asked() *pending {
+	if e.detach == nil {
+		e.detach = newPending()
+	}
+	return e.detach
+}
+
+// takeBack starts TearDown. n.mu is held, and no operation is at work.
+func (n *Network) takeBack(e *entry) {
+	n.stopTimer(e)
+	if n.stopped {
+		e.detach.finish(Result{}, errStopped)
+		e.detach = nil
+		return
+	}
+	e.asked()
+	e.state, e.working = Detaching, true
+	n.work.Go(func() { n.detachNow(e) })
+}
+
+// Forget gives an attachment up whose TearDown can never succeed: its namespace
+// and its record are removed, and what its plugin made stays. It refuses one
+// that was not tried to be taken back. An ID that is not known is no error.
+func (n *Network) Forget(id string) error {
+	n.mu.Lock()
+	delete(n.damaged, id)
+	e := n.entries[id]
+	switch {
+	case e == nil:
+		n.mu.Unlock()
+		return nil
+	case e.state != Detaching || e.working && !e.hung:
+		n.mu.Unlock()
+		return fmt.Errorf("forget %s: %w", id, Errorf(FailedPrecondition, "it is %s and nothing failed; detach it first", e.state))
+	}
+	hung := e.working
+	e.working = true // nothing else begins
+	n.stopTimer(e)
+	record, space, failure := e.record, e.space, e.failure
+	n.mu.Unlock()
+
+	n.cfg.Log.Warn("gave attachment up", zap.String("id", id), zap.String("plugin", e.name), zap.Error(failure))
+	err := n.removeSpace(context.Background(), e, space)
+	if err == nil && record != nil {
+		if err = n.store.remove(context.Background(), id); err != nil {
+			err = fmt.Errorf("remove record: %w", err)
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.entries[id] != e {
+		return nil // what hung returned meanwhile, and it was taken back
+	}
+	e.working = hung && e.hung
+	e.detach.finish(Result{}, err)
+	e.detach = nil
+	if err != nil {
+		if !e.working {
+			n.retryLater(e)
+		}
+		return fmt.Errorf("forget %s: %w", id, err)
+	}
+	n.drop(e)
+	return nil
+}
+
+// Get returns the network of an ID that is attached. It asks nobody and waits
+// for nothing. What Result holds is shared and must not be changed.
+func (n *Network) Get(id string) (Result, bool) {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	if e := n.entries[id]; e != nil && e.state == Attached {
+		return *e.result, true
+	}
+	return Result{}, false
+}
+
+// Status returns nil if pods can be attached, and otherwise an error that a
+// person can act on. It asks nobody and waits for nothing.
+func (n *Network) Status() error { return n.ready.Load().err }
+
+// List returns all attachments, by ID.
+func (n *Network) List() []Info {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	out := make([]Info, 0, len(n.entries)+len(n.damaged))
+	for _, e := range n.entries {
+		out = append(out, Info{e.id, e.state, e.name, e.path, e.created, e.failure})
+	}
+	for id, d := range n.damaged {
+		out = append(out, Info{ID: id, State: Damaged, Created: d.at, Err: d.err})
+	}
+	slices.SortFunc(out, func(a, b Info) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
+
+// Counts returns numbers of attachments.
+func (n *Network) Counts() Counts {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	c := Counts{Kills: n.kills.Load()}
+	for _, e := range n.entries {
+		c.States[e.state]++
+		if e.timer != nil {
+			c.Retries++
+		}
+		if e.hung {
+			c.Hung++
+		}
+	}
+	c.States[Damaged] = len(n.damaged)
+	return c
+}
+
+// awaitLoaded waits for the records.
+func (n *Network) awaitLoaded(ctx context.Context) error {
+	select {
+	case <-n.loaded:
+		return nil
+	default:
+	}
+	select {
+	case <-n.loaded:
+		return nil
+	case <-ctx.Done():
+		return Errorf(Unavailable, "records are not read yet: %w", cmp.Or(loadError(&n.loading), context.Cause(ctx)))
+	case <-n.run.Done():
+		return errStopped
+	}
+}
+
+// awaitPlugin waits for the plugin of new attachments.
+func (n *Network) awaitPlugin(ctx context.Context) error {
+	if err := n.awaitLoaded(ctx); err != nil {
+		return err
+	}
+	p := n.plugins[0]
+	select {
+	case <-p.recovered:
+		return nil
+	default:
+	}
+	select {
+	case <-p.recovered:
+		return nil
+	case <-ctx.Done():
+		return Errorf(Unavailable, "plugin %s has not recovered yet: %w", p.name, cmp.Or(loadError(&p.failure), context.Cause(ctx)))
+	case <-n.run.Done():
+		return errStopped
+	}
+}
+
+func loadError(p *atomic.Pointer[error]) error {
+	if err := p.Load(); err != nil {
+		return *err
+	}
+	return nil
+}

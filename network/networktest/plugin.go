@@ -1,0 +1,247 @@
+package networktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/nodewright/nodewright/network"
+)
+
+// Plugin gives out addresses and keeps count. It fails, hangs and lies as it is
+// told. The zero value works. What it gave out outlives a Network, as that of a
+// real plugin does, so that one Plugin may be given to several Networks, one
+// after the other.
+type Plugin struct {
+	NameIs  string // what Name returns; "test"
+	Lasting bool   // what Durable returns
+
+	// Result changes what SetUp returns. Nil changes nothing.
+	Result func(r network.Result) network.Result
+	// StatusIs is what Status returns. Nil is ready.
+	StatusIs func() error
+
+	mu    sync.Mutex
+	hook  func(ctx context.Context, call, id string) error
+	next  uint32
+	given map[string]netip.Addr // by ID
+	calls []string
+	busy  map[string]string
+	wrong []error
+	kept  []network.Kept
+}
+
+var (
+	_ network.Plugin    = (*Plugin)(nil)
+	_ network.Checker   = (*Plugin)(nil)
+	_ network.Collector = (*Plugin)(nil)
+)
+
+// Name returns NameIs, or "test".
+func (p *Plugin) Name() string {
+	if p.NameIs == "" {
+		return "test"
+	}
+	return p.NameIs
+}
+
+// Durable returns Lasting.
+func (p *Plugin) Durable() bool { return p.Lasting }
+
+// SetHook has f be called at the beginning of each call, with the call's name,
+// such as "SetUp", and the ID; that is "" for Recovered and Collect. An error is
+// what the call returns. It may block. Nil is no error.
+func (p *Plugin) SetHook(f func(ctx context.Context, call, id string) error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hook = f
+}
+
+// begin notes a call, and that no other one is made for the ID meanwhile.
+func (p *Plugin) begin(ctx context.Context, call, id string) (end func(), err error) {
+	p.mu.Lock()
+	if other, ok := p.busy[id]; ok && id != "" {
+		p.wrong = append(p.wrong, fmt.Errorf("%s of %s was called during %s", call, id, other))
+	}
+	if p.busy == nil {
+		p.busy = map[string]string{}
+	}
+	p.busy[id] = call
+	p.calls = append(p.calls, call+" "+id)
+	if _, ok := ctx.Deadline(); !ok {
+		p.wrong = append(p.wrong, fmt.Errorf("%s of %s has no deadline", call, id))
+	}
+	hook := p.hook
+	p.mu.Unlock()
+	end = func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.busy, id)
+	}
+	if hook == nil {
+		return end, nil
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			end()
+			panic(r)
+		}
+	}()
+	return end, hook(ctx, call, id)
+}
+
+// Plan plans nothing: it names the ID.
+func (p *Plugin) Plan(ctx context.Context, a network.Attachment) ([]byte, error) {
+	end, err := p.begin(ctx, "Plan", a.ID)
+	defer end()
+	if err != nil {
+		return nil, err
+	}
+	return []byte("plan of " + a.ID), nil
+}
+
+func (p *Plugin) checkSaved(a network.Attachment, saved []byte) {
+	if string(saved) == "plan of "+a.ID {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wrong = append(p.wrong, fmt.Errorf("%s was given the plan %.80q", a.ID, saved))
+}
+
+// SetUp gives an address out. If the hook fails, it does so all the same: a
+// failure may have done anything.
+func (p *Plugin) SetUp(ctx context.Context, a network.Attachment, netns string, saved []byte, guard *os.File) (network.Result, error) {
+	end, err := p.begin(ctx, "SetUp", a.ID)
+	defer end()
+	p.checkSaved(a, saved)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if netns == "" || (guard != nil) != p.Lasting {
+		p.wrong = append(p.wrong, fmt.Errorf("SetUp of %s was given the namespace %q and a guard: %t", a.ID, netns, guard != nil))
+	}
+	if p.given == nil {
+		p.given = map[string]netip.Addr{}
+	}
+	p.next++
+	ip := netip.AddrFrom4([4]byte{10, byte(p.next >> 16), byte(p.next >> 8), byte(p.next)})
+	p.given[a.ID] = ip
+	if err != nil {
+		return network.Result{}, err
+	}
+	r := network.Result{IPs: []netip.Addr{ip}, Extra: []byte(`{"by":"networktest"}`)}
+	if p.Result != nil {
+		r = p.Result(r)
+	}
+	return r, nil
+}
+
+// TearDown takes an address back.
+func (p *Plugin) TearDown(ctx context.Context, a network.Attachment, _ string, saved []byte, guard *os.File) error {
+	end, err := p.begin(ctx, "TearDown", a.ID)
+	defer end()
+	p.checkSaved(a, saved)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if (guard != nil) != p.Lasting {
+		p.wrong = append(p.wrong, fmt.Errorf("TearDown of %s was given a guard: %t", a.ID, guard != nil))
+	}
+	if err != nil {
+		return err
+	}
+	delete(p.given, a.ID)
+	return nil
+}
+
+// Check does nothing but what the hook does.
+func (p *Plugin) Check(ctx context.Context, k network.Kept, _ *os.File) error {
+	end, err := p.begin(ctx, "Check", k.Attachment.ID)
+	defer end()
+	return err
+}
+
+// Collect frees what is not to be kept.
+func (p *Plugin) Collect(ctx context.Context, keep []network.Kept) error {
+	end, err := p.begin(ctx, "Collect", "")
+	defer end()
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.given, func(id string, _ netip.Addr) bool {
+		return !slices.ContainsFunc(keep, func(k network.Kept) bool { return k.Attachment.ID == id })
+	})
+	return nil
+}
+
+// Status returns what StatusIs does.
+func (p *Plugin) Status() error {
+	if p.StatusIs == nil {
+		return nil
+	}
+	return p.StatusIs()
+}
+
+// Recovered keeps what it is given.
+func (p *Plugin) Recovered(ctx context.Context, kept []network.Kept) error {
+	end, err := p.begin(ctx, "Recovered", "")
+	defer end()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.kept = kept
+	return err
+}
+
+// Run says once that the status may have changed, and waits.
+func (p *Plugin) Run(ctx context.Context, changed func()) error {
+	changed()
+	<-ctx.Done()
+	return nil
+}
+
+// Given returns the addresses that are given out, by ID.
+func (p *Plugin) Given() map[string]netip.Addr {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.given)
+}
+
+// Take has an address be given out, as if a record of it was lost.
+func (p *Plugin) Take(id string, ip netip.Addr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.given == nil {
+		p.given = map[string]netip.Addr{}
+	}
+	p.given[id] = ip
+}
+
+// Calls returns the calls so far, as "SetUp a" for the ID a, and forgets them.
+func (p *Plugin) Calls() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	calls := p.calls
+	p.calls = nil
+	return calls
+}
+
+// Kept returns what Recovered was given last.
+func (p *Plugin) Kept() []network.Kept {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.kept
+}
+
+// Err returns what a Network did that it must not do, such as two calls at a
+// time for one ID.
+func (p *Plugin) Err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return errors.Join(p.wrong...)
+}

@@ -1,0 +1,82 @@
+package network
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// found is all that a recovery decides by.
+type found struct {
+	records []kept
+	spaces  map[string]Space // by path: those of the records, and all that have a name of ours
+	boot    string           // the present one
+	plugins map[string]bool  // those that there are, by name
+	dir     string           // of the namespaces
+	prefix  string
+}
+
+// step is what a recovery does.
+type step uint8
+
+const (
+	keep     step = iota // it is in use
+	lose                 // its namespace is gone; its owner is to detach it
+	takeBack             // with TearDown, now and until that succeeds
+	strand               // nobody can take it back: its plugin is not there
+	unmount              // a namespace without a record
+)
+
+// action is one step.
+type action struct {
+	step  step
+	of    kept   // unless step is unmount
+	space Space  // what is there; SpaceNamed for keep, and for takeBack if TearDown is to have it
+	path  string // of the namespace
+}
+
+// plan decides what becomes of what a network finds when it starts: the
+// records in their order, and then the namespaces.
+func plan(f found) []action {
+	var out []action
+	named := map[string]bool{}
+	for _, k := range f.records {
+		path := k.record.Netns
+		named[path] = true
+		a := action{of: k, path: path, space: f.spaces[path]}
+		mine := a.space.Kind == SpaceNamed && k.record.Boot == f.boot
+		if mine && k.progress != nil && k.progress.Space != 0 {
+			mine = k.progress.Space == a.space.ID
+		}
+		if !mine {
+			a.space = Space{}
+		}
+		attached := k.progress != nil && !k.progress.Detaching && k.record.Boot == f.boot
+		switch {
+		case attached && mine:
+			a.step = keep
+		case attached:
+			a.step = lose
+		case !f.plugins[k.record.Plugin]:
+			a.step = strand
+		default:
+			a.step = takeBack
+		}
+		out = append(out, a)
+	}
+	var stray []string
+	for path, space := range f.spaces {
+		dir, name := filepath.Split(path)
+		if named[path] || strings.TrimSuffix(dir, "/") != strings.TrimSuffix(f.dir, "/") || !isSpaceName(f.prefix, name) {
+			continue
+		}
+		if space.Kind == SpaceNamed || space.Kind == SpaceEmpty {
+			stray = append(stray, path)
+		}
+	}
+	slices.Sort(stray)
+	for _, path := range stray {
+		out = append(out, action{step: unmount, path: path, space: f.spaces[path]})
+	}
+	return out
+}

@@ -1,0 +1,119 @@
+package network
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+)
+
+// record is what is on the disk before a plugin is asked for anything: all that
+// TearDown needs.
+type record struct {
+	Plugin     string     `json:"plugin"`
+	Attachment Attachment `json:"attachment"`
+	Saved      []byte     `json:"saved,omitempty"`
+	Netns      string     `json:"netns"`
+	Boot       string     `json:"boot"`
+	Created    time.Time  `json:"created"`
+	// Token tells attempts with the same ID apart: a progress of another one is
+	// none.
+	Token string `json:"token"`
+}
+
+// progress is how far an attachment came. It dies with the boot: after
+// another one, everything is taken back.
+type progress struct {
+	Token     string  `json:"token"`
+	Detaching bool    `json:"detaching,omitempty"`
+	Space     uint64  `json:"space,omitempty"` // the namespace's identity
+	Result    *Result `json:"result,omitempty"`
+}
+
+// maxFile is the most bytes that a record or a progress has: strings grow up to
+// six times in JSON, and bytes by a third.
+const maxFile = 4 << 20
+
+// A file is this line, with the SHA-256 of what follows it, and JSON.
+const fileMagic = "nodewright network 1 "
+
+const headerSize = len(fileMagic) + 2*sha256.Size + 1
+
+var errDamaged = errors.New("file is damaged")
+
+func encodeFile(v any) ([]byte, error) {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	if len(body)+headerSize > maxFile {
+		return nil, fmt.Errorf("record has %d bytes; want at most %d", len(body)+headerSize, maxFile)
+	}
+	sum := sha256.Sum256(body)
+	out := make([]byte, 0, headerSize+len(body))
+	out = append(out, fileMagic...)
+	out = hex.AppendEncode(out, sum[:])
+	out = append(out, '\n')
+	return append(out, body...), nil
+}
+
+func decodeFile(file []byte, v any) error {
+	if len(file) < headerSize || !bytes.HasPrefix(file, []byte(fileMagic)) || file[headerSize-1] != '\n' {
+		return fmt.Errorf("%w: %d bytes without its header", errDamaged, len(file))
+	}
+	body := file[headerSize:]
+	sum := sha256.Sum256(body)
+	if string(file[len(fileMagic):headerSize-1]) != hex.EncodeToString(sum[:]) {
+		return fmt.Errorf("%w: wrong checksum", errDamaged)
+	}
+	if err := json.Unmarshal(body, v); err != nil {
+		return fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return nil
+}
+
+// decodeRecord reads the record in the file of that name, less the suffix.
+func decodeRecord(name string, file []byte) (*record, error) {
+	var r record
+	if err := decodeFile(file, &r); err != nil {
+		return nil, err
+	}
+	if err := check(&r.Attachment); err != nil {
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	switch {
+	case fileName(r.Attachment.ID) != name:
+		return nil, fmt.Errorf("%w: it is of attachment %s", errDamaged, r.Attachment.ID)
+	case r.Plugin == "" || r.Boot == "" || r.Token == "":
+		return nil, fmt.Errorf("%w: plugin %.80q, boot %.80q, token %.80q; want none to be empty", errDamaged, r.Plugin, r.Boot, r.Token)
+	case !filepath.IsAbs(r.Netns) || filepath.Clean(r.Netns) != r.Netns:
+		return nil, fmt.Errorf("%w: namespace at %.200q; want an absolute path", errDamaged, r.Netns)
+	case len(r.Saved) > maxSaved:
+		return nil, fmt.Errorf("%w: plan of %d bytes; want at most %d", errDamaged, len(r.Saved), maxSaved)
+	}
+	return &r, nil
+}
+
+// decodeProgress reads how far the attachment of a record came; nil if the file
+// is not of that record, or does not say.
+func decodeProgress(r *record, file []byte) *progress {
+	var p progress
+	if decodeFile(file, &p) != nil || p.Token != r.Token {
+		return nil
+	}
+	if p.Result != nil {
+		result, err := checkResult(r.Plugin, *p.Result, r.Netns)
+		if err != nil {
+			return nil
+		}
+		p.Result = &result
+	}
+	if p.Result == nil && !p.Detaching {
+		return nil
+	}
+	return &p
+}

@@ -1,0 +1,466 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+// loadRetries and serveRetries are the pauses when the records cannot be read,
+// and when a plugin's Recovered or Run fails.
+var (
+	loadRetries  = retry.Backoff{First: time.Second, Max: 30 * time.Second}
+	serveRetries = retry.Backoff{First: time.Second, Max: 5 * time.Minute}
+)
+
+// noSpace is the identity of no namespace.
+const noSpace = math.MaxUint64
+
+// Run recovers what a Network of the past left, takes back what has to be, and
+// serves until ctx ends. It returns nil then, soon: calls of plugins are
+// cancelled, and what they were at is taken back by the next Run. It may be
+// called once, and fails if it is not.
+//
+// What was attached stays so, unless the machine was booted since. What was
+// planned or being detached is taken back, after plugins' processes that
+// outlived their agent have ended or were killed. A record that is damaged is
+// set aside, and costs that one attachment.
+func (n *Network) Run(ctx context.Context) error {
+	if !n.running.CompareAndSwap(false, true) {
+		return errors.New("network: Run was called already; want one call")
+	}
+	defer context.AfterFunc(ctx, n.stop)()
+	defer n.stop()
+	unlock, err := n.lockState(ctx)
+	if err != nil {
+		return nil
+	}
+	defer unlock()
+	if !n.load(ctx) {
+		return nil
+	}
+	var serving sync.WaitGroup
+	for _, p := range n.plugins {
+		serving.Go(func() { n.serve(p) })
+	}
+	<-ctx.Done()
+	n.shutDown()
+	n.work.Wait()
+	serving.Wait()
+	return nil
+}
+
+// lockState waits until no other process uses StateDir.
+func (n *Network) lockState(ctx context.Context) (unlock func(), err error) {
+	wait := loadRetries
+	for {
+		unlock, err := n.tryLockState(ctx)
+		if err == nil {
+			return unlock, nil
+		}
+		n.notLoaded("failed to lock state directory", err)
+		if !wait.Wait(ctx) {
+			return nil, err
+		}
+	}
+}
+
+func (n *Network) tryLockState(ctx context.Context) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, n.cfg.DiskTimeout)
+	defer cancel()
+	return detached.Next(ctx, &n.store.locks, "", func() (func(), error) {
+		if err := n.store.quick.Disk.MakeDir(n.cfg.StateDir); err != nil {
+			return nil, err
+		}
+		unlock, err := lockFile(filepath.Join(n.cfg.StateDir, "lock"))
+		if err == nil && ctx.Err() != nil {
+			unlock()
+			return nil, context.Cause(ctx)
+		}
+		return unlock, err
+	})
+}
+
+func (n *Network) notLoaded(message string, err error) {
+	if old := loadError(&n.loading); old == nil || old.Error() != err.Error() {
+		n.cfg.Log.Error(message, zap.String("directory", n.cfg.StateDir), zap.Error(err))
+	}
+	n.loading.Store(&err)
+	n.ready.Store(&readiness{Errorf(Unavailable, "network: records are not read: %w", err)})
+}
+
+// load reads the records until that succeeds, and decides what becomes of
+// them. It reports whether ctx had not ended before.
+func (n *Network) load(ctx context.Context) bool {
+	wait := loadRetries
+	for {
+		c, err := n.store.open(ctx)
+		if err == nil {
+			n.adopt(c)
+			close(n.loaded)
+			return true
+		}
+		n.notLoaded("failed to read records", err)
+		if !wait.Wait(ctx) {
+			return false
+		}
+	}
+}
+
+// adopt acts on the plan.
+func (n *Network) adopt(c contents) {
+	plugins := map[string]bool{}
+	for _, p := range n.plugins {
+		plugins[p.name] = true
+	}
+	actions := plan(found{c.kept, n.findSpaces(c.kept), n.cfg.BootID, plugins, n.cfg.NetnsDir, n.cfg.Prefix})
+	n.mu.Lock()
+	for _, d := range c.damaged {
+		n.cfg.Log.Error("set damaged record aside; what was attached cannot be taken back by it",
+			zap.String("id", d.name), zap.String("file", d.aside), zap.Error(d.err))
+		if checkID(d.name) == nil {
+			n.damaged[d.name] = damageSeen{fmt.Errorf("record was set aside as %q: %w", d.aside, d.err), time.Now()}
+		}
+	}
+	for _, a := range actions {
+		if a.step != unmount {
+			n.add(n.revive(a))
+		}
+	}
+	n.mu.Unlock()
+	for _, a := range actions {
+		if a.step != unmount {
+			continue
+		}
+		if err := n.unmount(n.run, a.path, a.space.ID); err != nil {
+			n.cfg.Log.Warn("failed to remove namespace without a record", zap.String("path", a.path), zap.Error(err))
+		} else {
+			n.cfg.Log.Info("removed namespace without a record", zap.String("path", a.path))
+		}
+	}
+}
+
+// findSpaces looks at the records' namespaces and at those that have names of
+// ours. What cannot be looked at in time is taken for what the record says, and
+// is not touched.
+func (n *Network) findSpaces(records []kept) map[string]Space {
+	out := map[string]Space{}
+	ctx, cancel := context.WithTimeout(n.run, n.cfg.DiskTimeout)
+	defer cancel()
+	see := func(path string, otherwise Space) {
+		at, err := n.lookAt(ctx, path)
+		if err != nil {
+			n.cfg.Log.Warn("failed to look at namespace", zap.String("path", path), zap.Error(err))
+			at = otherwise
+		}
+		out[path] = at
+	}
+	unknown := Space{Kind: SpaceForeign}
+	for _, k := range records {
+		if p := k.progress; p != nil && p.Space != 0 {
+			see(k.record.Netns, Space{SpaceNamed, p.Space})
+		} else {
+			see(k.record.Netns, unknown)
+		}
+	}
+	const limit = 4 * maxAttachments
+	names, err := n.spaces.lists.Do(ctx, n.cfg.NetnsDir, func() ([]string, error) { return n.cfg.Namespaces.List(n.cfg.NetnsDir, limit) })
+	if err != nil {
+		n.cfg.Log.Warn("failed to list namespaces", zap.String("directory", n.cfg.NetnsDir), zap.Error(err))
+		if !errors.Is(err, safefile.ErrTooMany) {
+			names = nil
+		}
+	}
+	for _, name := range names {
+		path := filepath.Join(n.cfg.NetnsDir, name)
+		if _, seen := out[path]; !seen && isSpaceName(n.cfg.Prefix, name) {
+			see(path, unknown)
+		}
+	}
+	return out
+}
+
+// revive makes the entry of a record.
+func (n *Network) revive(a action) *entry {
+	r := a.of.record
+	normalized, sum, err := normal(r.Attachment)
+	if err == nil {
+		r.Attachment = normalized
+	}
+	e := &entry{
+		id: r.Attachment.ID, digest: sum, path: r.Netns, created: r.Created, name: r.Plugin,
+		record: r, patience: n.cfg.TearDownTimeout, there: a.space.Kind == SpaceNamed, gone: make(chan struct{}),
+	}
+	for _, p := range n.plugins {
+		if p.name == r.Plugin {
+			e.plugin = p
+		}
+	}
+	if p := a.of.progress; p != nil {
+		e.space, e.result = p.Space, p.Result
+	} else {
+		e.patience = n.cfg.SetUpTimeout
+	}
+	if r.Boot != n.cfg.BootID {
+		e.space = noSpace
+	}
+	switch a.step {
+	case keep:
+		e.state = Attached
+	case lose:
+		e.state, e.space = Lost, noSpace
+		n.cfg.Log.Warn("namespace of attachment is gone", zap.String("id", e.id), zap.String("path", e.path))
+	case strand:
+		e.state = Detaching
+		e.failure = Errorf(FailedPrecondition, "there is no plugin %s, which attached it", e.name)
+		n.cfg.Log.Error("failed to find plugin of attachment", zap.String("id", e.id), zap.String("plugin", e.name))
+	default:
+		e.state = Detaching
+	}
+	return e
+}
+
+// serve recovers a plugin, starts what waits for it, and runs it.
+func (n *Network) serve(p *plugged) {
+	if !n.recoverPlugin(p) {
+		return
+	}
+	close(p.recovered)
+	p.failure.Store(nil)
+	n.mu.Lock()
+	for _, e := range n.entries {
+		switch {
+		case e.plugin != p || e.working || n.stopped:
+		case e.state == Detaching && e.timer == nil:
+			n.takeBack(e)
+		case e.state == Attached && n.cfg.CheckAfterRestart:
+			n.check(e)
+		}
+	}
+	n.mu.Unlock()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if p == n.plugins[0] {
+		n.mayHaveChanged(p)
+		wg.Go(func() { n.watchStatus(p) })
+	}
+	n.runPlugin(p)
+}
+
+// recoverPlugin calls Recovered until it succeeds, and then Collect, if that is
+// asked for: nothing else of the plugin runs beside it. It reports whether Run
+// goes on.
+func (n *Network) recoverPlugin(p *plugged) bool {
+	wait := serveRetries
+	for {
+		err := n.patiently(p, "recovered", func(ctx context.Context) error { return p.Recovered(ctx, n.keptOf(p)) })
+		if err == nil {
+			break
+		}
+		n.notRecovered(p, err)
+		if !wait.Wait(n.run) {
+			return false
+		}
+	}
+	collector, ok := p.Plugin.(Collector)
+	if ok && n.cfg.Exclusive {
+		begin := time.Now()
+		err := n.patiently(p, "collect", func(ctx context.Context) error { return collector.Collect(ctx, n.keptOf(p)) })
+		n.cfg.Observer.Observe(OpCollect, time.Since(begin), CodeOf(err))
+		if err != nil {
+			n.cfg.Log.Warn("failed to collect what belongs to no attachment", zap.String("plugin", p.name), zap.Error(err))
+		}
+	}
+	return n.run.Err() == nil
+}
+
+// patiently makes a call, and waits for it even if it hangs, for as long as Run
+// goes on.
+func (n *Network) patiently(p *plugged, verb string, f func(ctx context.Context) error) error {
+	o, late := call(n, p.who(), verb, n.cfg.CollectTimeout, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
+	if late {
+		n.notRecovered(p, lateError(p.who(), verb, n.cfg.CollectTimeout))
+		select {
+		case <-o.done:
+		case <-n.run.Done():
+			return context.Cause(n.run)
+		}
+	}
+	return o.err
+}
+
+func (n *Network) notRecovered(p *plugged, err error) {
+	n.cfg.Log.Error("failed to recover plugin", zap.String("plugin", p.name), zap.Error(err))
+	p.failure.Store(&err)
+	if p == n.plugins[0] {
+		n.setReady(Errorf(Unavailable, "network: %w", err))
+	}
+}
+
+// kept describes e for its plugin, which may do with that as it likes.
+func (e *entry) kept() Kept {
+	k := Kept{Attachment: clone(e.record.Attachment), Saved: slices.Clone(e.record.Saved)}
+	if e.there {
+		k.Netns = e.path
+	}
+	if e.result != nil {
+		r := *e.result
+		r.IPs, r.Warnings, r.Extra = slices.Clone(r.IPs), slices.Clone(r.Warnings), slices.Clone(r.Extra)
+		k.Result = &r
+	}
+	return k
+}
+
+// keptOf lists a plugin's attachments.
+func (n *Network) keptOf(p *plugged) []Kept {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	var out []Kept
+	for _, e := range n.entries {
+		if e.plugin != p || e.record == nil {
+			continue
+		}
+		k := e.kept()
+		if e.state == Detaching {
+			k.Result = nil
+		}
+		out = append(out, k)
+	}
+	return out
+}
+
+// runPlugin runs a plugin, again if it fails, until Run ends.
+func (n *Network) runPlugin(p *plugged) {
+	wait := serveRetries
+	for {
+		begin := time.Now()
+		stopped, err := n.runOnce(p)
+		if stopped || err == nil {
+			return
+		}
+		n.cfg.Log.Error("failed to run plugin", zap.String("plugin", p.name), zap.Error(err))
+		wait.Recovered(time.Since(begin))
+		if !wait.Wait(n.run) {
+			return
+		}
+	}
+}
+
+// runOnce runs a plugin once. One that does not stop is left behind.
+func (n *Network) runOnce(p *plugged) (stopped bool, err error) {
+	done := make(chan error, 1)
+	go func() {
+		defer func() {
+			if r := recover(); r != nil {
+				done <- fmt.Errorf("panic: %v", r)
+			}
+		}()
+		done <- p.Run(n.run, func() { n.mayHaveChanged(p) })
+	}()
+	select {
+	case err := <-done:
+		return n.run.Err() != nil, err
+	case <-n.run.Done():
+	}
+	patience := time.NewTimer(grace)
+	defer patience.Stop()
+	select {
+	case err := <-done:
+		return true, err
+	case <-patience.C:
+		n.cfg.Log.Error("plugin did not stop", zap.String("plugin", p.name))
+	}
+	return true, nil
+}
+
+// check has a plugin check an attachment. n.mu is held, and no operation is at
+// work for it.
+func (n *Network) check(e *entry) {
+	checker, ok := e.plugin.Plugin.(Checker)
+	if !ok {
+		return
+	}
+	e.working = true
+	n.work.Go(func() { n.checkNow(e, checker) })
+}
+
+func (n *Network) checkNow(e *entry, c Checker) {
+	late, err := n.checkIt(e, c)
+	if err != nil {
+		n.cfg.Log.Warn("failed to check attachment", zap.String("id", e.id), zap.String("plugin", e.name), zap.Error(err))
+	} else {
+		n.cfg.Log.Info("checked attachment", zap.String("id", e.id), zap.String("plugin", e.name))
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if late != nil {
+		pending := e.detach
+		e.failure = err
+		n.leaveBehind(e, late)
+		if pending != nil {
+			e.asked() // for when it returns
+		}
+		return
+	}
+	e.working = false
+	if e.detach != nil {
+		n.takeBack(e)
+	}
+}
+
+func (n *Network) checkIt(e *entry, c Checker) (late *lateCall, err error) {
+	release, err := n.acquire(n.checks)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	guard, err := n.guard(e, e.patience)
+	if err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	k := e.kept()
+	o, isLate := call(n, e.plugin.who(), "check", n.cfg.CheckTimeout, func(ctx context.Context) (struct{}, error) {
+		defer n.endGuard(e, guard)
+		return struct{}{}, c.Check(ctx, k, guard)
+	})
+	if isLate {
+		err = lateError(e.plugin.who(), "check", n.cfg.CheckTimeout)
+		late = &lateCall{o.done, func() {
+			e.failure = nil
+			if e.detach != nil {
+				n.takeBack(e)
+			}
+		}}
+	} else {
+		err = o.err
+	}
+	n.cfg.Observer.Observe(OpCheck, time.Since(begin), CodeOf(err))
+	return late, err
+}
+
+// shutDown lets nothing more begin.
+func (n *Network) shutDown() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.stopped = true
+	n.setReady(errStopped)
+	for _, e := range n.entries {
+		n.stopTimer(e)
+		if !e.working && e.detach != nil {
+			e.detach.finish(Result{}, errStopped)
+			e.detach = nil
+		}
+	}
+}

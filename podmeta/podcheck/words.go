@@ -1,0 +1,232 @@
+package podcheck
+
+import (
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// word is a type of the API whose values are some words.
+type word struct {
+	allowed []string
+	// unset reports whether a field that is no pointer may be without a value:
+	// the API has a default for it.
+	unset bool
+	// pattern matches further values; nil where there are none.
+	pattern *regexp.Regexp
+}
+
+// words are the types of the API that have one of a few values, as far as a
+// pod's spec has them. A test holds that all are here.
+var words = map[reflect.Type]word{
+	of[v1.RestartPolicy]():            anyOf(v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever).orUnset(),
+	of[v1.DNSPolicy]():                anyOf(v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet, v1.DNSDefault, v1.DNSNone).orUnset(),
+	of[v1.PreemptionPolicy]():         anyOf(v1.PreemptLowerPriority, v1.PreemptNever),
+	of[v1.OSName]():                   anyOf(v1.Linux, v1.Windows),
+	of[v1.PullPolicy]():               anyOf(v1.PullAlways, v1.PullIfNotPresent, v1.PullNever).orUnset(),
+	of[v1.TerminationMessagePolicy](): anyOf(v1.TerminationMessageReadFile, v1.TerminationMessageFallbackToLogsOnError).orUnset(),
+	of[v1.Protocol]():                 anyOf(v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP).orUnset(),
+	of[v1.URIScheme]():                anyOf(v1.URISchemeHTTP, v1.URISchemeHTTPS).orUnset(),
+	of[v1.Signal]():                   signals(),
+
+	of[v1.ContainerRestartPolicy]():                  anyOf(v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyNever),
+	of[v1.ContainerRestartRuleAction]():              anyOf(v1.ContainerRestartRuleActionRestart, v1.ContainerRestartRuleActionRestartAllContainers),
+	of[v1.ContainerRestartRuleOnExitCodesOperator](): anyOf(v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn),
+	of[v1.ResourceResizeRestartPolicy]():             anyOf(v1.NotRequired, v1.RestartContainer),
+
+	of[v1.SeccompProfileType]():       anyOf(v1.SeccompProfileTypeRuntimeDefault, v1.SeccompProfileTypeLocalhost, v1.SeccompProfileTypeUnconfined),
+	of[v1.AppArmorProfileType]():      anyOf(v1.AppArmorProfileTypeRuntimeDefault, v1.AppArmorProfileTypeLocalhost, v1.AppArmorProfileTypeUnconfined),
+	of[v1.ProcMountType]():            anyOf(v1.DefaultProcMount, v1.UnmaskedProcMount),
+	of[v1.SupplementalGroupsPolicy](): anyOf(v1.SupplementalGroupsPolicyMerge, v1.SupplementalGroupsPolicyStrict),
+	of[v1.PodFSGroupChangePolicy]():   anyOf(v1.FSGroupChangeAlways, v1.FSGroupChangeOnRootMismatch),
+	of[v1.PodSELinuxChangePolicy]():   anyOf(v1.SELinuxChangePolicyRecursive, v1.SELinuxChangePolicyMountOption),
+
+	of[v1.MountPropagationMode]():  anyOf(v1.MountPropagationNone, v1.MountPropagationHostToContainer, v1.MountPropagationBidirectional),
+	of[v1.RecursiveReadOnlyMode](): anyOf(v1.RecursiveReadOnlyDisabled, v1.RecursiveReadOnlyIfPossible, v1.RecursiveReadOnlyEnabled),
+	of[v1.HostPathType](): anyOf(v1.HostPathUnset, v1.HostPathDirectoryOrCreate, v1.HostPathDirectory, v1.HostPathFileOrCreate,
+		v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev, v1.HostPathBlockDev),
+	of[v1.StorageMedium](): anyOf(v1.StorageMediumDefault, v1.StorageMediumMemory, v1.StorageMediumHugePages).
+		or("HugePages-SIZE", regexp.MustCompile(`^HugePages-[0-9]{1,12}([KMGT]i|[kMGT])?$`)),
+	of[v1.PersistentVolumeMode]():       anyOf(v1.PersistentVolumeFilesystem, v1.PersistentVolumeBlock),
+	of[v1.PersistentVolumeAccessMode](): anyOf(v1.ReadWriteOnce, v1.ReadOnlyMany, v1.ReadWriteMany, v1.ReadWriteOncePod),
+	of[v1.AzureDataDiskCachingMode]():   anyOf(v1.AzureDataDiskCachingNone, v1.AzureDataDiskCachingReadOnly, v1.AzureDataDiskCachingReadWrite),
+	of[v1.AzureDataDiskKind]():          anyOf(v1.AzureSharedBlobDisk, v1.AzureDedicatedBlobDisk, v1.AzureManagedDisk),
+
+	of[v1.NodeSelectorOperator](): anyOf(v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn, v1.NodeSelectorOpExists,
+		v1.NodeSelectorOpDoesNotExist, v1.NodeSelectorOpGt, v1.NodeSelectorOpLt),
+	of[metav1.LabelSelectorOperator](): anyOf(metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist),
+	of[v1.TolerationOperator]():        anyOf(v1.TolerationOpExists, v1.TolerationOpEqual, v1.TolerationOpLt, v1.TolerationOpGt).orUnset(),
+	of[v1.TaintEffect]():               anyOf(v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute).orUnset(),
+
+	of[v1.UnsatisfiableConstraintAction](): anyOf(v1.DoNotSchedule, v1.ScheduleAnyway),
+	of[v1.NodeInclusionPolicy]():           anyOf(v1.NodeInclusionPolicyHonor, v1.NodeInclusionPolicyIgnore),
+}
+
+func of[T any]() reflect.Type { return reflect.TypeFor[T]() }
+
+func anyOf[T ~string](values ...T) word {
+	w := word{}
+	for _, v := range values {
+		w.allowed = append(w.allowed, string(v))
+	}
+	return w
+}
+
+func (w word) orUnset() word {
+	w.unset = true
+	return w
+}
+
+func (w word) or(name string, pattern *regexp.Regexp) word {
+	w.allowed, w.pattern = append(w.allowed, name), pattern
+	return w
+}
+
+func (w word) takes(s string) bool {
+	return slices.Contains(w.allowed, s) && (w.pattern == nil || s != w.allowed[len(w.allowed)-1]) || w.pattern != nil && w.pattern.MatchString(s)
+}
+
+// signals are those of signal(7), and the real-time ones by their distance from
+// the first and the last (KEP-4960).
+func signals() word {
+	w := anyOf(
+		"SIGABRT", "SIGALRM", "SIGBUS", "SIGCHLD", "SIGCLD", "SIGCONT", "SIGFPE", "SIGHUP",
+		"SIGILL", "SIGINT", "SIGIO", "SIGIOT", "SIGKILL", "SIGPIPE", "SIGPOLL", "SIGPROF",
+		"SIGPWR", "SIGQUIT", "SIGSEGV", "SIGSTKFLT", "SIGSTOP", "SIGSYS", "SIGTERM", "SIGTRAP",
+		"SIGTSTP", "SIGTTIN", "SIGTTOU", "SIGURG", "SIGUSR1", "SIGUSR2", "SIGVTALRM", "SIGWINCH",
+		"SIGXCPU", "SIGXFSZ", "SIGRTMIN", "SIGRTMAX",
+	)
+	for i := 1; i <= 15; i++ {
+		w.allowed = append(w.allowed, fmt.Sprintf("SIGRTMIN+%d", i))
+	}
+	for i := 14; i >= 1; i-- {
+		w.allowed = append(w.allowed, fmt.Sprintf("SIGRTMAX-%d", i))
+	}
+	return w
+}
+
+// words checks every field of the spec that is of one of the types above.
+func (v *checker) words() {
+	w := &walk{v: v}
+	w.value(reflect.ValueOf(&v.pod.Spec).Elem(), planOf(of[v1.PodSpec]()))
+}
+
+// plan says where in values of a type words are; nil: nowhere.
+type plan struct {
+	word   *word
+	elem   *plan // of a pointer or a list
+	fields []fieldPlan
+}
+
+type fieldPlan struct {
+	index int
+	name  string // "" of one whose fields count as those of its parent
+	plan  *plan
+}
+
+// planOf makes the plan of a type once. The types of a pod's spec do not
+// contain themselves.
+var planOf = func() func(reflect.Type) *plan {
+	var mu sync.Mutex
+	made := map[reflect.Type]*plan{}
+	var make func(reflect.Type) *plan
+	make = func(t reflect.Type) *plan {
+		if p, ok := made[t]; ok {
+			return p
+		}
+		var p *plan
+		if w, ok := words[t]; ok {
+			p = &plan{word: &w}
+		} else if k := t.Kind(); k == reflect.Pointer || k == reflect.Slice {
+			if elem := make(t.Elem()); elem != nil {
+				p = &plan{elem: elem}
+			}
+		} else if k == reflect.Struct {
+			for i := range t.NumField() {
+				f := t.Field(i)
+				if !f.IsExported() {
+					continue
+				}
+				if sub := make(f.Type); sub != nil {
+					if p == nil {
+						p = &plan{}
+					}
+					p.fields = append(p.fields, fieldPlan{index: i, name: jsonName(f), plan: sub})
+				}
+			}
+		}
+		made[t] = p
+		return p
+	}
+	return func(t reflect.Type) *plan {
+		mu.Lock()
+		defer mu.Unlock()
+		return make(t)
+	}
+}()
+
+// walk is one look at all words of a pod. It knows where it is by names and
+// indices; paths are made for errors alone.
+type walk struct {
+	v  *checker
+	at []step
+}
+
+type step struct {
+	name  string
+	index int // of a list, where there is no name
+}
+
+func (w *walk) value(val reflect.Value, p *plan) {
+	switch {
+	case p == nil || w.v.full():
+	case p.word != nil:
+		w.word(val, p.word, false)
+	case p.elem == nil:
+		for _, f := range p.fields {
+			if f.name == "" {
+				w.value(val.Field(f.index), f.plan)
+				continue
+			}
+			w.in(step{name: f.name}, val.Field(f.index), f.plan)
+		}
+	case val.Kind() == reflect.Slice:
+		for i := range val.Len() {
+			w.in(step{index: i}, val.Index(i), p.elem)
+		}
+	case val.IsNil():
+	case p.elem.word != nil:
+		w.word(val.Elem(), p.elem.word, true)
+	default:
+		w.value(val.Elem(), p.elem)
+	}
+}
+
+func (w *walk) in(s step, val reflect.Value, p *plan) {
+	w.at = append(w.at, s)
+	w.value(val, p)
+	w.at = w.at[:len(w.at)-1]
+}
+
+// word checks a value; set says that it is there even if it is empty.
+func (w *walk) word(val reflect.Value, want *word, set bool) {
+	s := val.String()
+	if want.takes(s) || s == "" && want.unset && !set {
+		return
+	}
+	path := field.NewPath("spec")
+	for _, s := range w.at {
+		if s.name == "" {
+			path = path.Index(s.index)
+		} else {
+			path = path.Child(s.name)
+		}
+	}
+	w.v.add(field.NotSupported(path, clip(s), want.allowed))
+}
