@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -18,16 +19,68 @@ const module = "github.com/nodewright/nodewright"
 // of its own. Packages below a room belong to it.
 var floors = [][]string{
 	0: {"cri", "checkpoint", "podmeta", "numa"},
-	1: {"podspec", "podstatus", "topology", "cpumgr", "memmgr"},
-	2: {"podworker", "pleg", "podmgr", "podruntime", "images", "statusmgr", "probe", "volumemgr", "cgroups", "eviction", "node", "gc", "pluginmgr", "devicemgr", "dra"},
-	3: {"kubeapi", "server"},
+	1: {"podspec", "podstatus", "topology", "cpumgr", "memmgr", "fit"},
+	2: {"podworker", "pleg", "podmgr", "podruntime", "images", "statusmgr", "probe", "volumemgr", "cgroups", "eviction", "node", "gc", "pluginmgr", "devicemgr", "dra", "network"},
+	3: {"kubeapi", "server", "csi", "localcri"},
 	4: {"agent"},
-	5: {"examples"},
+	5: {"nodeagent", "kubeletconfig"},
+	6: {"examples"},
 }
 
-// support holds what only tests and make run need; it may import anything,
-// and only tests may import it.
+// joins says which rooms put others of their own floor together: a pod is placed
+// by all kinds of resources, a node made from a configuration that is loaded.
+var joins = map[string][]string{
+	"fit":       {"topology", "cpumgr", "memmgr"},
+	"nodeagent": {"kubeletconfig"},
+}
+
+// parts are the packages of the agent's concerns: they import the contract, the
+// conversation with people and blocks, and neither the core nor each other.
+var parts = []string{
+	"claims", "collection", "csi", "devices", "eviction", "hostsetup", "mirrors", "oomkill", "placement", "plugins", "podresources", "podstart", "preemption",
+	"resize", "shutdown", "stats", "swap", "tokens", "userns",
+}
+
+// support holds what only tests and make run need, which may import anything
+// and be imported by tests alone, and what is shared.
 const support = "internal"
+
+// shared lists the packages of support that any floor may import, and what
+// each of them may import beside the standard library.
+var shared = map[string][]string{
+	"internal/bootid":         nil, // which boot of the machine this is
+	"internal/detached":       nil, // calls that may never return
+	"internal/ownerlock":      nil, // files that one process has
+	"internal/podcgroup":      nil, // pods in the names of cgroups
+	"internal/retry":          nil, // back-off
+	"internal/seconds":        nil, // durations that do not overflow
+	"internal/slots":          nil, // so much at a time, and what hangs does not count
+	"internal/strategicpatch": nil, // patches for API servers
+	"internal/subscription":   nil, // who is told of changes
+	"internal/wirecount":      nil, // how much a message would become
+
+	// Answers of gRPC servers, counted before they are decoded.
+	"internal/wirecodec": {
+		"google.golang.org/grpc/mem", "google.golang.org/protobuf/proto", "google.golang.org/protobuf/reflect/protoreflect", "internal/wirecount",
+	},
+
+	// Files that survive a crash; trees and files that somebody else may have
+	// made, and those whose file system may not answer.
+	"internal/dirwalk":  {"golang.org/x/sys/unix"},
+	"internal/durable":  {"internal/safefile"},
+	"internal/safefile": {"golang.org/x/sys/unix"},
+	"internal/slowfile": {"internal/detached", "internal/safefile"},
+
+	// Namespaces, kept by mounts.
+	"internal/nspin": {"golang.org/x/sys/unix"},
+
+	// Loop devices, by ioctl.
+	"internal/loopdev": {"golang.org/x/sys/unix"},
+
+	// Quantities that parse for ever, and manifests that cost more than they say.
+	"internal/quantity":      {"k8s.io/apimachinery/pkg/api/resource"},
+	"internal/manifestguard": {"go.yaml.in/yaml/v2", "k8s.io/apimachinery/pkg/api/resource", "internal/quantity"},
+}
 
 // banned says which packages nobody may bring in, and who may nevertheless.
 var banned = []struct {
@@ -58,6 +111,20 @@ var light = map[string][]string{
 	"cgroups":      {"k8s.io/cri-api", "google.golang.org/grpc"},
 	"volumemgr":    {"k8s.io/cri-api", "google.golang.org/grpc"},
 	"probe":        {"k8s.io/cri-api", "google.golang.org/grpc"},
+	// Who stays alone links no client of API servers: that is nodeagent/cluster.
+	"nodeagent": {module + "/kubeapi", "k8s.io/client-go", "github.com/container-storage-interface"},
+	// What a cluster says of drivers is not the drivers' interface.
+	"nodeagent/cluster": {"github.com/container-storage-interface"},
+	"agent":             {"github.com/container-storage-interface"},
+	// Whoever wires single blocks by hand reads the kubelet's file as well.
+	"kubeletconfig": {module + "/agent", module + "/server", module + "/kubeapi", "k8s.io/cri-api", "google.golang.org/grpc"},
+
+	// Who brings a network of his own pays for no other.
+	"network":        {"k8s.io/", "github.com/prometheus/", "google.golang.org/", "github.com/containernetworking/", "github.com/vishvananda/", "github.com/google/nftables"},
+	"network/bridge": {"github.com/containernetworking/"},
+	"network/cni":    {"github.com/vishvananda/", "github.com/google/nftables"},
+
+	"podworker/serial": {"k8s.io/", "go.uber.org/", "github.com/prometheus/", "google.golang.org/", "golang.org/x/"},
 }
 
 // pure rooms have no business with the outside world.
@@ -128,9 +195,10 @@ func TestFloors(t *testing.T) {
 			to, ours := room(dep)
 			switch {
 			case !ours || to == from:
-			case to == support && floor == 5:
+			case to == support && (isShared(dep) || floor == floorOf("examples")):
 			case to == support:
 				t.Errorf("%s imports %s, which is for tests", p.ImportPath, dep)
+			case floorOf(to) == floor && slices.Contains(joins[from], to):
 			case floorOf(to) == floor:
 				t.Errorf("%s imports %s of the same floor", p.ImportPath, dep)
 			case floorOf(to) > floor:
@@ -140,14 +208,65 @@ func TestFloors(t *testing.T) {
 	}
 }
 
+// A part is of use to an agent that has none of the others.
+func TestPartsStandAlone(t *testing.T) {
+	const below = module + "/agent/"
+	left := map[string]bool{}
+	for _, name := range parts {
+		left[below+name] = true
+	}
+	for _, p := range list(t) {
+		name, found := strings.CutPrefix(p.ImportPath, below)
+		if !found || !slices.Contains(parts, name) {
+			continue
+		}
+		delete(left, p.ImportPath)
+		for _, dep := range p.Imports {
+			if dep == module+"/agent" || strings.HasPrefix(dep, below) && dep != below+"part" && dep != below+"local" {
+				t.Errorf("%s imports %s; a part imports agent/part, agent/local and blocks", p.ImportPath, dep)
+			}
+		}
+	}
+	for path := range left {
+		t.Errorf("%s is in the table of parts, and is not there", path)
+	}
+}
+
+func isShared(path string) bool {
+	_, ok := shared[strings.TrimPrefix(path, module+"/")]
+	return ok
+}
+
+// What any block may import weighs next to nothing.
+func TestSharedImports(t *testing.T) {
+	left := maps.Clone(shared)
+	for _, p := range list(t) {
+		within := strings.TrimPrefix(p.ImportPath, module+"/")
+		may, ok := shared[within]
+		if !ok {
+			continue
+		}
+		delete(left, within)
+		for _, dep := range p.Imports {
+			domain, _, _ := strings.Cut(dep, "/")
+			if strings.Contains(domain, ".") && !slices.Contains(may, strings.TrimPrefix(dep, module+"/")) {
+				t.Errorf("%s imports %s, which the table does not allow it", p.ImportPath, dep)
+			}
+		}
+	}
+	for name := range left {
+		t.Errorf("%s is in the table of shared packages, and does not exist", name)
+	}
+}
+
 func TestBannedImports(t *testing.T) {
 	for _, p := range list(t) {
 		name, _ := room(p.ImportPath)
 		within := strings.TrimPrefix(p.ImportPath, module+"/")
 		for _, dep := range p.Deps {
 			for _, b := range banned {
-				if floorOf(name) == 5 && len(b.except) > 0 && !slices.Contains(p.Imports, dep) {
-					continue // an example has it by a room that may
+				if floorOf(name) >= 5 && len(b.except) > 0 && !slices.Contains(p.Imports, dep) {
+					continue // a node or an example has it by a room that may
 				}
 				if (dep == b.prefix || strings.HasPrefix(dep, b.prefix+"/")) && !slices.Contains(b.except, name) {
 					t.Errorf("%s depends on %s: %s", p.ImportPath, dep, b.why)

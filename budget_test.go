@@ -3,6 +3,7 @@ package nodewright_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -24,7 +25,7 @@ var update = flag.Bool("update", false, "rewrite budgets.json and the README's t
 // own line in budgets.json is lower. Megabytes of a stripped program.
 var ceilings = map[string]float64{
 	"checkpoint": 2.5, "cri/observed": 2.5, "numa": 2.5, "numa/sysfs": 2.5, "topology": 2.5, "cpumgr": 2.5, "memmgr": 2.5,
-	"gc/hold": 2.5, "gc/imagegc": 13.5, "gc/containergc": 13.5, "gc/logrotate": 13.5, "gc/overcri": 20.5, "agent/fit": 20.5,
+	"gc/hold": 2.5, "gc/imagegc": 13.5, "gc/containergc": 13.5, "gc/logrotate": 13.5, "gc/overcri": 20.5, "fit": 20.5,
 	"devicemgr": 20.5, "devicemgr/podresources": 20.5, "pluginmgr": 20.5,
 	"eviction": 13.5, "eviction/notify": 13.5, "eviction/rank": 9.5, "eviction/threshold": 9.5,
 	"node/oom": 13.5, "node/shutdown": 13.5, "node/shutdown/logind": 13.5, "node/stats": 13.5,
@@ -32,18 +33,37 @@ var ceilings = map[string]float64{
 	"volumemgr/rmtree": 2.5, "volumemgr/usage": 2.5, "volumemgr/atomicdir": 2.5, "volumemgr/fsgroup": 2.5, "volumemgr/subpath": 2.5,
 	"volumemgr/mount": 3.5, "volumemgr/mount/mounttest": 3.5, "volumemgr/scratch": 3.5, "volumemgr/tokens": 13.5,
 	"volumemgr": 13.5, "volumemgr/content": 13.5, "volumemgr/emptydir": 13.5, "volumemgr/hostpath": 13.5, "volumemgr/imagevolume": 13.5,
+	"volumemgr/disk": 3.5, "volumemgr/lun": 13.5, "volumemgr/iscsi": 13.5, "volumemgr/fc": 13.5,
 	"volumemgr/local": 13.5, "volumemgr/nfs": 13.5, "volumemgr/plugins": 13.5, "volumemgr/plugintest": 13.5,
-	"podmeta": 9.5, "podstatus": 9.5,
-	"podworker": 13.5, "pleg": 13.5, "podmgr": 13.5, "statusmgr": 13.5, "probe": 13.5,
+	"podmeta": 9.5, "podmeta/podcheck": 9.5, "podstatus": 9.5,
+	"podworker/serial": 2.5,
+	"podworker":        13.5, "pleg": 13.5, "podmgr": 13.5, "statusmgr": 13.5, "probe": 13.5,
 	"statusmgr/filesink": 9.5, "statusmgr/memsink": 9.5, "probe/check": 7.5, "probe/schedule": 7.5, "probe/check/grpchealth": 20.5,
 	"cri": 20.5, "podspec": 20.5, "images": 20.5, "podruntime": 20.5,
-	"agent/local": 20.5, "agent": 30, "examples/agent": 30,
+	"agent/local": 20.5, "agent": 30, "kubeletconfig": 15, "examples/agent": 40.5, "examples/edge": 21.5,
+	"nodeagent": 24, "nodeagent/cluster": 25.5,
+	"agent/part": 20.5, "agent/part/parttest": 20.5, "agent/book": 20.5, "agent/hooks": 20.5, "agent/query": 20.5, "agent/predicates": 20.5,
+	"agent/eventlog": 13.5, "agent/machine": 13.5, "agent/runtimeinfo": 20.5, "agent/volumes": 20.5, "agent/probeperiod": 13.5,
+	"agent/mirrors": 20.5, "agent/tokens": 20.5,
+	"agent/oomkill": 20.5,
+	"agent/userns":  20.5, "agent/swap": 20.5, "agent/preemption": 20.5, "eviction/preempt": 9.5, "agent/hostsetup": 20.5, "node/kernel": 2.5, "network/hostchains": 6,
+	"agent/podstart": 20.5, "nodeagent/logs": 9.5, "nodeagent/differences": 9.5,
+	"agent/resize":    20.5,
+	"agent/placement": 20.5, "agent/podresources": 20.5,
+	"agent/devices": 20.5, "agent/claims": 20.5, "agent/plugins": 20.5,
+	"agent/stats": 20.5, "agent/eviction": 20.5, "agent/collection": 20.5, "agent/shutdown": 20.5,
+	"csi": 20.5, "csi/csitest": 20.5, "csi/migration": 9.5, "agent/csi": 22, "nodeagent/csi": 25.5, "kubeapi/storage": 15, "volumemgr/storage": 9.5,
 	"dra": 20.5, "cri/crilog": 7.5, "volumemgr/claims": 13.5, "node/status": 13.5, "node/status/cristatus": 20.5,
+	"localcri": 20.5, "localcri/metrics": 20.5, "localcri/serve": 23, "nodeagent/localcri": 31,
+	"localcri/image": 20.5, "localcri/image/metrics": 20.5, "localcri/monitor": 6, "localcri/monitor/wire": 2.5, "localcri/ocispec": 13.5, "network": 6, "network/networktest": 6, "network/metrics": 13.5, "network/cni": 9, "network/bridge": 9,
 	"kubeapi/apiclient": 15, "kubeapi/follow": 15, "kubeapi/podsource": 15, "kubeapi/statussink": 15, "kubeapi/mirror": 15,
-	"kubeapi/events": 15, "kubeapi/catalog": 15, "kubeapi/tokenrequest": 15, "kubeapi/node": 15, "kubeapi/credentials": 15,
+	"kubeapi/events": 15, "kubeapi/resourceslices": 15, "kubeapi/catalog": 15, "kubeapi/tokenrequest": 15, "kubeapi/node": 15, "kubeapi/credentials": 15,
 	"kubeapi/reviews": 15, "kubeapi/kubeapitest": 15, "kubeapi/metrics": 15, "kubeapi/trustbundles": 15, "kubeapi/seal": 2.5,
 	"server": 20.5, "server/auth": 13.5, "server/nodelog": 7.5, "server/profile": 7.5, "server/serving": 13.5, "server/stream": 20.5, "server/usage": 13.5,
 }
+
+// programs are those whose weight is measured beside the packages.
+var programs = []string{"examples/agent", "examples/edge"}
 
 // headroom is what a measured value may grow by before it counts: compilers
 // and machines differ a little.
@@ -58,7 +78,7 @@ type weight struct {
 
 const budgetsFile = "budgets.json"
 
-// TestBudgets measures every package that can be imported, and the agent.
+// TestBudgets measures every package that can be imported, and the agents.
 func TestBudgets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("links a program for every package; left out with -short")
@@ -72,7 +92,7 @@ func TestBudgets(t *testing.T) {
 	slots := make(chan struct{}, runtime.NumCPU())
 	for _, p := range list(t) {
 		within := strings.TrimPrefix(p.ImportPath, module+"/")
-		if p.ImportPath == module || strings.HasPrefix(within, support+"/") || strings.Contains(within, "/internal/") || p.Name == "main" && within != "examples/agent" {
+		if p.ImportPath == module || strings.HasPrefix(within, support+"/") || strings.Contains(within, "/internal/") || p.Name == "main" && !slices.Contains(programs, within) {
 			continue
 		}
 		wg.Go(func() {
@@ -94,6 +114,27 @@ func TestBudgets(t *testing.T) {
 	compare(t, measured, readBudgets(t))
 }
 
+// overlaid makes a program of this module without writing into it: its import
+// path, and the file to give to go build -overlay.
+func overlaid(t *testing.T, dir, name, code string) (target, overlay string) {
+	t.Helper()
+	src, file := filepath.Join(dir, "main.go"), filepath.Join(dir, "overlay.json")
+	place, err := filepath.Abs(filepath.Join("internal", "weigh", name, "main.go"))
+	if err != nil {
+		t.Error(err)
+		return "", ""
+	}
+	b, err := json.Marshal(map[string]map[string]string{"Replace": {place: src}})
+	if err == nil {
+		err = errors.Join(os.WriteFile(src, []byte(code), 0o600), os.WriteFile(file, b, 0o600))
+	}
+	if err != nil {
+		t.Error(err)
+		return "", ""
+	}
+	return module + "/internal/weigh/" + name, file
+}
+
 // measure links the program and runs it.
 func measure(t *testing.T, p pkg) weight {
 	var w weight
@@ -106,10 +147,8 @@ func measure(t *testing.T, p pkg) weight {
 	bin := filepath.Join(dir, "main")
 	target := p.ImportPath
 	if p.Name != "main" {
-		// Overlaid, so that the program is in this module and nothing is
-		// written into it.
-		src := filepath.Join(dir, "main.go")
-		code := fmt.Sprintf(`package main
+		overlay := ""
+		target, overlay = overlaid(t, dir, strings.ReplaceAll(p.ImportPath, "/", "_"), fmt.Sprintf(`package main
 
 import (
 	"fmt"
@@ -122,26 +161,10 @@ func main() {
 	b, _ := os.ReadFile("/proc/self/status")
 	fmt.Printf("%%s", b)
 }
-`, p.ImportPath)
-		if err := os.WriteFile(src, []byte(code), 0o600); err != nil {
-			t.Error(err)
+`, p.ImportPath))
+		if overlay == "" {
 			return w
 		}
-		place, err := filepath.Abs(filepath.Join("internal", "weigh", strings.ReplaceAll(p.ImportPath, "/", "_"), "main.go"))
-		if err != nil {
-			t.Error(err)
-			return w
-		}
-		overlay, err := json.Marshal(map[string]map[string]string{"Replace": {place: src}})
-		if err != nil {
-			t.Error(err)
-			return w
-		}
-		if err := os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600); err != nil {
-			t.Error(err)
-			return w
-		}
-		target = module + "/internal/weigh/" + strings.ReplaceAll(p.ImportPath, "/", "_")
 	}
 	args := []string{"build", "-trimpath", "-ldflags=-s -w", "-o", bin}
 	if p.Name != "main" {
@@ -244,16 +267,22 @@ func writeBudgets(t *testing.T, measured map[string]weight) {
 		}
 		fmt.Fprintf(&table, "| `%s` | %d | %.1f MB | %s | %.1f MB |\n", n, w.Packages, w.MB, rss, ceilings[n])
 	}
+	replaceTable(t, "budgets", table.String())
+}
+
+// replaceTable puts a table between its marks in the README.
+func replaceTable(t *testing.T, name, table string) {
+	t.Helper()
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const begin, end = "<!-- budgets:begin -->\n", "<!-- budgets:end -->"
-	i, j := bytes.Index(readme, []byte(begin)), bytes.Index(readme, []byte(end))
+	begin, end := []byte("<!-- "+name+":begin -->\n"), []byte("<!-- "+name+":end -->")
+	i, j := bytes.Index(readme, begin), bytes.Index(readme, end)
 	if i < 0 || j < i {
-		t.Fatal("README.md has lost the marks of its table")
+		t.Fatalf("README.md has lost the marks of its table of %s", name)
 	}
-	out := slices.Concat(readme[:i+len(begin)], []byte(table.String()), readme[j:])
+	out := slices.Concat(readme[:i+len(begin)], []byte(table), readme[j:])
 	if err := os.WriteFile("README.md", out, 0o644); err != nil {
 		t.Fatal(err)
 	}

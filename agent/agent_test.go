@@ -15,6 +15,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	evictionpart "github.com/nodewright/nodewright/agent/eviction"
+	"github.com/nodewright/nodewright/agent/part/parttest"
+	shutdownpart "github.com/nodewright/nodewright/agent/shutdown"
+
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -24,8 +28,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/agent"
-	"github.com/nodewright/nodewright/agent/fit"
-	"github.com/nodewright/nodewright/gc/imagegc"
+	"github.com/nodewright/nodewright/agent/collection"
+	"github.com/nodewright/nodewright/agent/machine"
+	"github.com/nodewright/nodewright/agent/oomkill"
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/fit"
 	"github.com/nodewright/nodewright/internal/criruntimetest"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/statusmgr"
@@ -34,9 +41,13 @@ import (
 const image = "localhost/app:1"
 
 // fakeSource is a source whose pods the test sets.
-type fakeSource struct{ snapshots chan podmgr.Snapshot }
+type fakeSource struct {
+	snapshots chan podmgr.Snapshot
+	kind      podmgr.Kind
+}
 
-func (*fakeSource) Name() string { return "file" }
+func (*fakeSource) Name() string        { return "file" }
+func (s *fakeSource) Kind() podmgr.Kind { return s.kind }
 
 func (s *fakeSource) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	for {
@@ -55,6 +66,7 @@ type node struct {
 	rt   *criruntimetest.Runtime
 	root string
 	want []*v1.Pod
+	kind podmgr.Kind // of the pods that are wanted
 
 	pulls int    // at a time
 	cpus  string // 2
@@ -63,13 +75,19 @@ type node struct {
 	cluster *cluster // none
 
 	placement fit.Config
-	admitters []agent.Admitter
+	admitters []part.Part
 	more      []podmgr.Source // beside the test's own
 	metrics   prometheus.Registerer
-	gc        agent.GC
+	gc        collection.Config
 	devices   *fakeDevices // nil: none
 	claims    *fakeClaims  // nil: none
-	forgetful bool         // containers do not tell what they were made with
+	eviction  *evictionpart.Config
+	shutdown  *shutdownpart.Config
+	oom       *oomkill.Config
+	measured  *measured           // nil: the runtime measures nothing
+	hung      *parttest.HungStore // nil: the parts' disk answers
+	forgetful bool                // containers do not tell what they were made with
+	parts     []part.Part         // beside those
 	configure func(*agent.Config)
 }
 
@@ -82,6 +100,7 @@ func newNode(t *testing.T) *node {
 // life is one life of an agent on a node.
 type life struct {
 	*agent.Agent
+	has
 	n      *node
 	src    *fakeSource
 	cancel context.CancelFunc
@@ -90,7 +109,7 @@ type life struct {
 
 func (n *node) start() *life {
 	n.t.Helper()
-	l := &life{n: n, src: &fakeSource{snapshots: make(chan podmgr.Snapshot, 100)}, ended: make(chan error, 1)}
+	l := &life{n: n, src: &fakeSource{snapshots: make(chan podmgr.Snapshot, 100), kind: n.kind}, ended: make(chan error, 1)}
 	var rt criapi.RuntimeService = n.rt
 	if n.forgetful {
 		rt = forgetful{n.rt}
@@ -98,22 +117,21 @@ func (n *node) start() *life {
 	if n.devices != nil {
 		rt = recording{rt, n.devices}
 	}
-	n.gc.Logs.Poll = true // the kernel's word is not waited for in a bubble
-	if n.gc.Images == nil {
-		n.gc.Images = &imagegc.Policy{High: 100, Low: 99} // however full the disk of this machine is
+	var images criapi.ImageManagerService = n.rt
+	if n.measured != nil {
+		rt, images = n.measured, n.measured
 	}
+	list := n.list(rt, images, &l.has)
 	cfg := agent.Config{
-		Node: agent.Node{Name: "n1", IPs: []string{"192.0.2.7"}, Capacity: v1.ResourceList{
+		Node: machine.Node{Name: "n1", IPs: []string{"192.0.2.7"}, Capacity: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse(cmp.Or(n.cpus, "2")), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
 		}},
-		RootDir: filepath.Join(n.root, "root"), PodLogsDir: filepath.Join(n.root, "logs"),
-		Runtime: rt, Images: n.rt, Sources: append([]podmgr.Source{l.src}, n.more...), ResolvConf: "-",
-		ParallelPulls: n.pulls, Sink: n.sink, Placement: n.placement, Admitters: n.admitters, Metrics: n.metrics, GC: n.gc,
-		Devices: n.devices.manager(n),
+		Paths:   agent.Paths{Root: filepath.Join(n.root, "root"), PodLogs: filepath.Join(n.root, "logs")},
+		Runtime: rt, Images: agent.Images{Service: images, Parallel: n.pulls}, Sources: append([]podmgr.Source{l.src}, n.more...),
+		DNS: agent.DNS{ResolvConf: "-"}, Status: agent.Status{Sink: n.sink}, Metrics: n.metrics, Parts: list,
 	}
-	n.claims.use(&cfg)
 	if n.cluster != nil {
-		cfg.Sources, cfg.Sink, cfg.Mirrors = append(cfg.Sources, n.cluster), n.cluster, n.cluster
+		cfg.Sources, cfg.Status.Sink = append(cfg.Sources, n.cluster), n.cluster
 	}
 	if n.configure != nil {
 		n.configure(&cfg)
@@ -227,7 +245,7 @@ func (n *node) wantNothingLeft() {
 		n.t.Errorf("%d sandboxes and %d containers are left", len(sandboxes), len(containers))
 	}
 	for _, dir := range []string{"root/pods", "root/crashloops", "logs", "containers"} {
-		if entries, err := os.ReadDir(filepath.Join(n.root, dir)); err == nil && len(entries) > 0 {
+		if entries, err := os.ReadDir(filepath.Join(n.root, dir)); err == nil && slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() != "agent.lock" }) {
 			n.t.Errorf("%s still has %v", dir, entries)
 		}
 	}
@@ -684,13 +702,73 @@ func TestActiveDeadline(t *testing.T) {
 	})
 }
 
+// An agent that is refused has made nothing; one that is given the lock works under
+// it, and leaves it to its owner.
+func TestLockOfTheCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		root := filepath.Join(n.root, "root")
+		if err := os.MkdirAll(root, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		lock, err := machine.LockRoot(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := <-n.start().ended; !errors.Is(err, machine.ErrLocked) {
+			t.Errorf("without the lock: %v", err)
+		}
+		if made, err := os.ReadDir(root); len(made) != 1 || err != nil {
+			t.Errorf("made %v, %v", made, err)
+		}
+		n.configure = func(c *agent.Config) { c.Lock = lock }
+		l := n.start()
+		settle()
+		l.stop()
+		if _, err := machine.LockRoot(root); !errors.Is(err, machine.ErrLocked) {
+			t.Errorf("after Run its owner has lost the lock: %v", err)
+		}
+		lock.Release()
+		if err := <-n.start().ended; !errors.Is(err, machine.ErrReleased) {
+			t.Errorf("with a lock that was released: %v", err)
+		}
+	})
+}
+
+// A pod of centuries does not end at once, nor does its end take two seconds.
+func TestDurationsBeyondCentury(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, n64 := range []int64{9223372037, 1e10, 1<<63 - 1} {
+			n := newNode(t)
+			p := newPod("p", runs("c", "trap", "0", "60s", "sleep", "forever")) // takes a minute to end
+			p.Spec.ActiveDeadlineSeconds, p.Spec.TerminationGracePeriodSeconds = &n64, &n64
+			n.want = []*v1.Pod{p}
+			l := n.start()
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			l.wantPhase("p", v1.PodRunning)
+			n.want = nil
+			l.tell()
+			time.Sleep(30 * time.Second)
+			synctest.Wait()
+			if _, running := n.containers(); running["p/c"] != 1 {
+				t.Errorf("%d s of grace: killed after 30 s: %v", n64, running)
+			}
+			time.Sleep(5 * time.Minute)
+			synctest.Wait()
+			n.wantNothingLeft()
+			l.stop()
+		}
+	})
+}
+
 func TestSecondAgentIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		l := n.start()
 		settle()
 		second := n.start()
-		if err := <-second.ended; !errors.Is(err, agent.ErrLocked) {
+		if err := <-second.ended; !errors.Is(err, machine.ErrLocked) {
 			t.Errorf("second agent: %v, want ErrLocked", err)
 		}
 		l.stop()

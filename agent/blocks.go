@@ -1,86 +1,116 @@
 package agent
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"path/filepath"
-	"slices"
-	"strings"
+	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/agent/book"
+	"github.com/nodewright/nodewright/agent/eventlog"
+	"github.com/nodewright/nodewright/agent/hooks"
+	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/agent/machine"
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/agent/predicates"
+	"github.com/nodewright/nodewright/agent/probeperiod"
+	"github.com/nodewright/nodewright/agent/query"
+	"github.com/nodewright/nodewright/agent/volumes"
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/images"
 	"github.com/nodewright/nodewright/pleg"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podruntime"
-	"github.com/nodewright/nodewright/podspec"
-	"github.com/nodewright/nodewright/podstatus"
 	"github.com/nodewright/nodewright/podworker"
 	"github.com/nodewright/nodewright/probe"
 	"github.com/nodewright/nodewright/statusmgr"
+	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// buildBlocks makes every block and plugs them into each other.
+// buildBlocks makes every block, from those that need nothing to those that need
+// others, and reports all mistakes at once.
 func (a *Agent) buildBlocks() error {
-	c := &a.cfg
-	var errs [15]error
-	a.metrics, errs[0] = newMetrics(c.Metrics)
-	a.placement, errs[10] = newPlacement(c, a.requestCleanup)
-	a.decisions, errs[11] = newDecisions(c)
-	a.plugins, errs[12] = a.newPlugins()
-	a.prepares = newPrepares(a.sweeps.Go)
-	a.grants = newGrants(c.RootDir, c.Log.Named("resize"), a.metrics)
-	a.reader = cri.NewReader(c.Runtime)
-	a.pleg, errs[1] = pleg.New(pleg.Config{Runtime: a.reader, Log: c.Log.Named("pleg"), Metrics: c.Metrics})
-	a.pods, errs[2] = podmgr.New(podmgr.Config{Sources: c.Sources, Log: c.Log.Named("podmgr"), Metrics: c.Metrics})
-	a.useDRA()
-	a.podResources, errs[13] = a.newPodResources()
-	a.images, errs[3] = images.New(images.Config{
-		Service: c.Images, Events: a.events, QPS: c.PullQPS, Burst: c.PullBurst,
-		Parallel: c.ParallelPulls, ParallelPerRegistry: c.ParallelPullsPerRegistry, Keyrings: c.Keyrings,
-		Records: filepath.Join(c.RootDir, "image_manager"), Verify: c.VerifyPulls, Allowlist: c.PullAllowlist,
-		Log: c.Log.Named("images"), Metrics: c.Metrics,
+	c, log := &a.cfg, a.log.Named
+	var errs []error
+	note := func(err error) { errs = append(errs, err) }
+	store := func(dir, block string) part.Store {
+		return part.OpenStore(filepath.Join(c.Paths.Root, dir), log(block))
+	}
+	var err error
+	a.metrics, err = newMetrics(c.Metrics)
+	note(err)
+	a.guard = &hooks.Guard{Log: a.log, Panics: a.metrics.panics}
+	a.events = eventlog.New(log("event"), c.Node.Name, c.Events, func() { a.metrics.panics.WithLabelValues("events").Inc() })
+	a.node = &predicates.Node{
+		Name: c.Node.Name, Labels: c.Node.Labels, LiveLabels: c.Cluster.NodeLabels, Allocatable: c.Node.Allocatable,
+		Declared: c.Cluster.NodeResources, UnsafeSysctls: c.Pods.UnsafeSysctls, AppArmor: sync.OnceValue(machine.AppArmorEnabled),
+		GroupsPolicy: a.facts.handlers.GroupsPolicy, Taints: c.Cluster.NodeTaints, Features: c.Cluster.Features,
+	}
+	if len(a.hooks.Providers) > 0 {
+		a.node.Extended = a.extended
+	}
+	reader := cri.NewReaderWith(c.Runtime, cri.ReaderConfig{NodeIP: c.Node.PrimaryIP(), Log: log("cri")})
+	a.pleg, err = pleg.New(pleg.Config{Runtime: reader, Log: log("pleg"), Metrics: c.Metrics})
+	note(err)
+	a.pods, err = podmgr.New(podmgr.Config{Sources: a.guard.Sources(c.Sources), Refused: a.refused, Log: log("podmgr"), Metrics: c.Metrics})
+	note(err)
+	i := c.Images
+	a.images, err = images.New(images.Config{
+		Service: i.Service, Events: a.events, QPS: i.QPS, Burst: i.Burst, Parallel: i.Parallel, ParallelPerRegistry: i.ParallelPerRegistry,
+		Keyrings: i.Keyrings, Records: filepath.Join(c.Paths.Root, "image_manager"), Verify: i.Verify, Allowlist: i.Allowlist,
+		Log: log("images"), Metrics: c.Metrics,
 	})
-	a.gc, errs[14] = newGarbage(a)
+	note(err)
 	if a.volumes == nil {
-		a.volumes, errs[8] = a.newVolumes()
+		a.volumes, err = volumes.New(volumes.Config{
+			Root: c.Paths.Root, Sources: a.pods, Tokens: c.Volumes.Tokens, Bundles: c.Volumes.Bundles, Certificates: c.Volumes.Certificates,
+			Plugins:     c.Volumes.Plugins,
+			Node:        func() volumemgr.Here { return volumemgr.Here{Name: c.Node.Name, Labels: a.node.NodeLabels()} },
+			Allocatable: c.Node.Allocatable, Events: a.events, Ready: func(uid types.UID) { a.workers.Resync(uid) },
+			Log: log("volumemgr"), Metrics: c.Metrics,
+		})
+		note(err)
 	}
-	subPaths, err := newParts()
-	errs[9] = err
-	a.runtime, errs[4] = podruntime.New(podruntime.Config{
-		Runtime: a.preparing(a.placement.around(c.Runtime)), Images: imageAdapter{a}, PodLogsDir: c.PodLogsDir, ContainerLogsDir: c.ContainerLogsDir, Events: a.events,
-		Resizer: c.Runtime, SubPaths: subPaths, Cgroups: c.Cgroups, KeepDead: c.GC.keepDead(),
-		Reap:    func(id string) (int, error) { return reap(cgroupRoots(), id) },
-		Backoff: c.CrashBackoff, MaxCrashBackoff: c.MaxCrashBackoff,
-		Memory: &lazyStore{dir: filepath.Join(c.RootDir, "crashloops"), log: c.Log.Named("podruntime")},
-		Log:    c.Log.Named("podruntime"), Metrics: c.Metrics,
+	subPaths, err := volumes.NewSubPaths()
+	note(err)
+	a.runtime, err = podruntime.New(podruntime.Config{
+		Runtime: c.Runtime, Images: hooks.Images{Guard: a.guard, Hooks: a.hooks, Images: a.images}, PodLogsDir: c.Paths.PodLogs, ContainerLogsDir: c.Paths.ContainerLogs, Events: toldNode{a.events},
+		Lifecycle: hooks.Lifecycle{Guard: a.guard, Hooks: a.hooks}, Resizer: c.Runtime, SubPaths: subPaths, Cgroups: c.Cgroups, KeepDead: a.hooks.KeepDead(a.guard), Reap: machine.Reap,
+		Backoff: c.Pods.CrashBackoff, MaxCrashBackoff: c.Pods.MaxCrashBackoff, Memory: store("crashloops", "podruntime"),
+		Log: log("podruntime"), Metrics: c.Metrics,
 	})
-	a.workers, errs[5] = podworker.New(podworker.Config{
-		Syncer: heldSyncer{syncer{a}, a.gc}, Idle: a.idle, Resync: c.SyncFrequency, FirstSyncs: c.StartsInFlight,
-		Log: c.Log.Named("podworker"), Metrics: c.Metrics,
+	note(err)
+	a.workers, err = podworker.New(podworker.Config{
+		Syncer: syncer{a}, Idle: a.idle, Resync: c.Pods.SyncFrequency, FirstSyncs: c.Pods.StartsInFlight,
+		Log: log("podworker"), Metrics: c.Metrics,
 	})
-	a.statuses, errs[6] = statusmgr.New(statusmgr.Config{
-		Sink: c.Sink, Store: &lazyStore{dir: filepath.Join(c.RootDir, "unsent"), log: c.Log.Named("statusmgr")},
-		CouldHaveRunning: func(uid types.UID) bool { return a.workers.CouldHaveRunningContainers(uid) },
-		PublishAs:        a.publishedAs,
-		MaxBackoff:       c.MaxPublishBackoff,
-		Log:              c.Log.Named("statusmgr"), Metrics: c.Metrics,
+	note(err)
+	a.statuses, err = statusmgr.New(statusmgr.Config{
+		Sink: a.guard.Sink(c.Status.Sink), Store: store("unsent", "statusmgr"),
+		CouldHaveRunning: a.couldHaveRunning,
+		PublishAs:        a.publishAs, MaxBackoff: c.Status.MaxBackoff,
+		Log: log("statusmgr"), Metrics: c.Metrics,
 	})
-	a.probes, errs[7] = probe.New(probe.Config{
-		Exec: c.Runtime, GRPC: grpcHealth, Events: a.events, OnChange: a.probed, Adjust: adjustProbe,
-		Journal:  &lazyStore{dir: filepath.Join(c.RootDir, "probes"), log: c.Log.Named("probe"), noSync: true},
-		Parallel: c.ParallelProbes, ParallelExec: c.ParallelExecProbes, FastStart: c.FastProbes, KeepAlive: c.ProbeKeepAlive,
-		HostIP: hostIP(&c.Node), Log: c.Log.Named("probe"), Metrics: c.Metrics,
+	note(err)
+	a.probes, err = probe.New(probe.Config{
+		Exec: c.Runtime, GRPC: grpcHealth, Events: a.events, OnChange: a.probed, Adjust: probeperiod.Adjust,
+		Journal:  part.OpenVolatileStore(filepath.Join(c.Paths.Root, "probes"), log("probe")),
+		Parallel: c.Probes.Parallel, ParallelExec: c.Probes.ParallelExec, FastStart: c.Probes.Fast, KeepAlive: c.Probes.KeepAlive,
+		HostIP: c.Node.PrimaryIP(), Log: log("probe"), Metrics: c.Metrics,
 	})
-	if err := errors.Join(errs[:]...); err != nil {
-		return err
+	note(err)
+	if all := errors.Join(errs...); all != nil || c.Metrics == nil {
+		return all
 	}
-	return errors.Join(a.newStats(), a.newEviction(), a.newOOM(), a.newShutdown())
+	return c.Metrics.Register(podCounts{a})
 }
 
-// idle tells that the runtime is known to run nothing of a pod.
+// idle reports whether the runtime is known to run nothing of a pod.
 func (a *Agent) idle(uid types.UID) bool {
 	select {
 	case <-a.pleg.Listed():
@@ -91,41 +121,58 @@ func (a *Agent) idle(uid types.UID) bool {
 	return err == nil && !obs.AnyRunning()
 }
 
-// nodeFacts are what pods are compiled with.
-func (a *Agent) nodeFacts() podspec.Node {
-	n := &a.cfg.Node
-	return podspec.Node{
-		Name: n.Name, IPs: n.IPs, Capacity: n.Capacity, Allocatable: n.Allocatable,
-		CgroupV2: a.cgroupV2, ResolvConf: a.files.resolv(), HostsFile: a.files.hosts(),
-		ClusterDomain: a.cfg.ClusterDomain, ClusterDNS: a.cfg.ClusterDNS,
-		PodLogsDir: a.cfg.PodLogsDir, SeccompDefault: a.cfg.SeccompDefault,
-		NoCPUQuota: a.cfg.NoCPUQuota, CPUPeriod: a.cfg.CPUPeriod, SingleProcessOOMKill: a.cfg.SingleProcessOOMKill,
+// couldHaveRunning reports whether containers of a pod may run. Before all sources
+// have spoken, workers do not know of every pod; one that was rejected ran nothing
+// when it was.
+func (a *Agent) couldHaveRunning(uid types.UID) bool {
+	if _, works := a.workers.State(uid); !works && a.book.Get(uid).Stage == book.Rejected {
+		return false
 	}
+	return a.workers.CouldHaveRunningContainers(uid)
 }
 
-// wasRejected tells of the status of a pod that was turned away.
-func wasRejected(st *v1.PodStatus) bool {
-	return st.Phase == v1.PodFailed && strings.HasPrefix(st.Message, rejectedMessage) && len(st.ContainerStatuses) == 0
-}
-
-const rejectedMessage = "Pod was rejected: "
-
-// rejectedStatus is the status of a pod that was turned away.
-func rejectedStatus(pod *v1.Pod, r Rejection) v1.PodStatus {
-	st := podstatus.Of(podstatus.Input{Pod: pod, NeedsSandbox: true})
-	st.Phase, st.Reason, st.Message = v1.PodFailed, r.Reason, rejectedMessage+r.Message
-	st.ContainerStatuses, st.InitContainerStatuses, st.Conditions = nil, nil, nil
-	st.AllocatedResources, st.Resources = nil, nil
-	return st
-}
-
-// services are those that the environment of a namespace's pods tells of: its
-// own, and the one of the API server.
-func (a *Agent) services(namespace string) []*v1.Service {
-	if a.cfg.Services == nil {
-		return nil
+// join introduces the agent to its parts.
+func (a *Agent) join() error {
+	var errs []error
+	for _, p := range a.cfg.Parts {
+		if j, ok := p.(part.Joiner); ok {
+			if err := a.guard.Call(p.Name(), func() error { return j.Join(host{a}) }); err != nil {
+				errs = append(errs, err)
+			}
+		}
 	}
-	return slices.DeleteFunc(a.cfg.Services(), func(s *v1.Service) bool {
-		return s.Namespace != namespace && (s.Namespace != metav1.NamespaceDefault || s.Name != "kubernetes")
-	})
+	return errors.Join(errs...)
+}
+
+// background runs fn beside the loop; Run waits for it.
+func (a *Agent) background(ctx context.Context, fn func(context.Context)) {
+	a.run.wg.Go(func() { fn(ctx) })
+}
+
+// questions is the agent as those see it who ask about pods.
+func (a *Agent) questions() *query.Query {
+	q := &query.Query{
+		Sources: a.pods, Runtime: a.pleg, Workers: a.workers, Statuses: a.statuses, Images: a.images, EventLog: a.events,
+		Volumes: a.volumes, Streams: a.cfg.Runtime, Admission: a.answer, Explain: a.explain, Settled: a.isSettled,
+		PodLogs: a.cfg.Paths.PodLogs, Node: a.cfg.Node, Extended: a.extended,
+	}
+	for _, name := range a.hooks.Names {
+		q.PartList = append(q.PartList, local.Part{Name: name, Hooks: a.hooks.Kinds[name]})
+	}
+	return q
+}
+
+// answer is what a pod that was not admitted was told.
+func (a *Agent) answer(uid types.UID) (why *part.Rejection, since time.Time) {
+	e := a.book.Get(uid)
+	if e.Stage == book.Reserving || e.Stage == book.Reserved {
+		since = e.Since
+	}
+	return e.Why, since
+}
+
+// explain is what the first part says that knows why a pod waits, or "".
+func (a *Agent) explain(pod *v1.Pod) (line string) {
+	hooks.Each(a.guard, a.hooks.Explainers, func(e part.Explainer) { line = cmp.Or(line, e.Explain(pod)) })
+	return line
 }

@@ -2,11 +2,7 @@ package agent
 
 import (
 	"context"
-	"errors"
-	"io/fs"
-	"os"
 
-	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -48,31 +44,4 @@ func (a *Agent) destroyCgroup(ctx context.Context, uid types.UID) error {
 		return nil
 	}
 	return a.cfg.Cgroups.Destroy(ctx, uid)
-}
-
-// sweepCgroups removes the cgroups of pods that nothing knows. Only those that
-// this agent has a directory of were its own.
-func (a *Agent) sweepCgroups(ctx context.Context, known map[types.UID]bool) {
-	if a.cfg.Cgroups == nil {
-		return
-	}
-	gone, err := a.cfg.Cgroups.Sweep(ctx, func(uid types.UID) bool {
-		if known[uid] || a.wanted(uid) {
-			return true
-		}
-		_, err := os.Lstat(a.podDir(uid))
-		return errors.Is(err, fs.ErrNotExist)
-	})
-	a.logged("cgroups of pods that are gone stay", err)
-	for _, uid := range gone {
-		a.log.Info("cgroup of a pod that is gone removed", zap.String("uid", string(uid)))
-	}
-}
-
-// runCgroups runs the cgroups until ctx ends.
-func (a *Agent) runCgroups(ctx context.Context) error {
-	if r, ok := a.cfg.Cgroups.(interface{ Run(context.Context) error }); ok {
-		return r.Run(ctx)
-	}
-	return nil
 }

@@ -26,7 +26,7 @@ func TestResourcesThatTheNodeDoesNotOffer(t *testing.T) {
 			api := newAPISource()
 			n.more = []podmgr.Source{api}
 			n.configure = func(cfg *agent.Config) {
-				cfg.NodeResources = func() v1.ResourceList { return v1.ResourceList{patched: resource.MustParse("2")} }
+				cfg.Cluster.NodeResources = func() v1.ResourceList { return v1.ResourceList{patched: resource.MustParse("2")} }
 			}
 			l := n.start()
 			api.tell(newPod("clusters", wants("c", fleet, "5")), newPod("first", wants("c", patched, "1")),

@@ -55,7 +55,7 @@ func TestReadinessOutlivesARestartInACluster(t *testing.T) {
 		static, remote := probed("static"), probed("remote")
 		n.want, c.pods["remote"] = []*v1.Pod{static}, remote
 		sink := &unready{Sink: c}
-		n.configure = func(cfg *agent.Config) { cfg.Sink = sink }
+		n.configure = func(cfg *agent.Config) { cfg.Status.Sink = sink }
 		l := n.start()
 		time.Sleep(time.Hour)
 		started := map[string]*v1.PodStatus{}

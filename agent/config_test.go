@@ -15,16 +15,16 @@ func TestContainerLogsDir(t *testing.T) {
 		{"/data/log/pods", "", "/data/log/containers", ""},
 		{"/data/log/pods", "/var/log/containers", "/var/log/containers", ""},
 		{"", "-", "", ""},
-		{"", "links", "links", `ContainerLogsDir is "links"`},
-		{"/data", "/data", "/data", "other than PodLogsDir"},
+		{"", "links", "links", `Paths.ContainerLogs is "links"`},
+		{"/data", "/data", "/data", "other than PodLogs"},
 		{"/data/containers", "", "", ""},
 	} {
-		c := Config{PodLogsDir: tc.logs, ContainerLogsDir: tc.links}.withDefaults()
-		if c.ContainerLogsDir != tc.want {
-			t.Errorf("%q, %q: links in %q, want %q", tc.logs, tc.links, c.ContainerLogsDir, tc.want)
+		c := Config{Paths: Paths{PodLogs: tc.logs, ContainerLogs: tc.links}}.withDefaults()
+		if c.Paths.ContainerLogs != tc.want {
+			t.Errorf("%q, %q: links in %q, want %q", tc.logs, tc.links, c.Paths.ContainerLogs, tc.want)
 		}
 		err := c.validate().Error()
-		if got := strings.Contains(err, "ContainerLogsDir"); got != (tc.wrong != "") || !strings.Contains(err, tc.wrong) {
+		if got := strings.Contains(err, "Paths.ContainerLogs"); got != (tc.wrong != "") || !strings.Contains(err, tc.wrong) {
 			t.Errorf("%q, %q: %s; want %q", tc.logs, tc.links, err, tc.wrong)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/agent/devices"
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/numa"
 )
@@ -48,11 +48,15 @@ func (r recording) CreateContainer(ctx context.Context, sandbox string, conf *ru
 
 func newFakeDevices() *fakeDevices { return &fakeDevices{values: map[string]string{}} }
 
-func (f *fakeDevices) manager(n *node) agent.Devices {
+func (f *fakeDevices) manager(n *node) devices.Manager {
 	if f == nil {
 		return nil
 	}
-	m, err := devicemgr.New(devicemgr.Config{Store: f, Machine: f.machine})
+	var store devicemgr.Store = f
+	if n.hung != nil {
+		store = n.hung
+	}
+	m, err := devicemgr.New(devicemgr.Config{Store: store, Machine: f.machine})
 	if err != nil {
 		n.t.Fatal(err)
 	}

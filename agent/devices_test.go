@@ -14,16 +14,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/agent"
-	"github.com/nodewright/nodewright/agent/fit"
 	"github.com/nodewright/nodewright/cpumgr"
 	"github.com/nodewright/nodewright/devicemgr"
+	"github.com/nodewright/nodewright/fit"
 	"github.com/nodewright/nodewright/internal/criruntimetest"
 	"github.com/nodewright/nodewright/numa"
 	"github.com/nodewright/nodewright/topology"
 )
-
-var _ agent.Devices = (*devicemgr.Manager)(nil)
 
 func deviceNode(t *testing.T) *node {
 	n := newNode(t)

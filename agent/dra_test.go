@@ -15,11 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/agent/claims"
 	"github.com/nodewright/nodewright/dra"
 )
-
-var _ agent.DRA = (*dra.Manager)(nil)
 
 const gpuDriver = "gpu.example.com"
 
@@ -44,17 +42,22 @@ func claimNode(t *testing.T) *node {
 	return n
 }
 
-// use gives an agent the claims.
-func (f *fakeClaims) use(cfg *agent.Config) {
+// manager makes what prepares the claims for an agent.
+func (f *fakeClaims) manager(n *node) (claims.Manager, *claims.Lookup) {
 	if f == nil {
-		return
+		return nil, nil
 	}
-	cfg.ManifestClaims = &agent.ManifestClaims{}
-	m, err := dra.New(dra.Config{Store: f, Claims: cfg.ManifestClaims, Boot: "1"})
+	lookup := &claims.Lookup{}
+	var store dra.Store = f
+	if n.hung != nil {
+		store = n.hung
+	}
+	m, err := dra.New(dra.Config{Store: store, Claims: lookup, Boot: "1"})
 	if err != nil {
-		f.n.t.Fatal(err)
+		n.t.Fatal(err)
 	}
-	f.current, cfg.DRA = m, m
+	f.current = m
+	return m, lookup
 }
 
 func (f *fakeClaims) list() []*resourceapi.ResourceClaim {

@@ -12,12 +12,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	evictionpart "github.com/nodewright/nodewright/agent/eviction"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/eviction"
 	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/eviction/threshold"
@@ -98,11 +99,9 @@ func (n *node) evicts(standalone bool) *figures {
 		_, running := n.containers()
 		return running
 	}
-	n.configure = func(c *agent.Config) {
-		c.Eviction = &agent.Eviction{
-			Stats: f, Standalone: standalone,
-			Thresholds: []threshold.Threshold{{Signal: threshold.Memory, Value: threshold.Amount{Value: 100 * mi}}},
-		}
+	n.eviction = &evictionpart.Config{
+		Stats: f, Standalone: standalone,
+		Thresholds: []threshold.Threshold{{Signal: threshold.Memory, Value: threshold.Amount{Value: 100 * mi}}},
 	}
 	return f
 }
@@ -121,8 +120,8 @@ func condition(p *v1.Pod, kind v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-func underPressure(a *agent.Agent) bool {
-	return slices.ContainsFunc(a.Pressure(), func(c v1.NodeCondition) bool {
+func underPressure(l *life) bool {
+	return slices.ContainsFunc(l.Pressure(), func(c v1.NodeCondition) bool {
 		return c.Type == v1.NodeMemoryPressure && c.Status == v1.ConditionTrue
 	})
 }
@@ -184,11 +183,11 @@ func TestEviction(t *testing.T) {
 		}
 		l.wantPhase("sized", v1.PodRunning)
 		l.wantPhase("system", v1.PodRunning)
-		if !underPressure(l.Agent) {
+		if !underPressure(l) {
 			t.Error("no pressure")
 		}
 		time.Sleep(6 * time.Minute)
-		if underPressure(l.Agent) {
+		if underPressure(l) {
 			t.Error("pressure lasts")
 		}
 		l.wantPhase("hog", v1.PodFailed)
@@ -249,7 +248,7 @@ func (n *node) evictedOnce(p *v1.Pod) (l *life, dir string) {
 		n.t.Fatal(err)
 	}
 	n.sink = sink
-	n.configure = func(c *agent.Config) { c.Eviction = &agent.Eviction{Standalone: true} }
+	n.eviction = &evictionpart.Config{Standalone: true}
 	n.measures()
 	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}
 	p.Spec.Volumes = []v1.Volume{{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("16Ki"))}}}}
@@ -394,11 +393,7 @@ func TestEvictionReclaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		f := n.evicts(true)
-		evicts := n.configure
-		n.configure = func(c *agent.Config) {
-			evicts(c)
-			c.Eviction.Thresholds = []threshold.Threshold{{Signal: threshold.NodeFs, Value: threshold.Amount{Value: 100 * mi}}}
-		}
+		n.eviction.Thresholds = []threshold.Threshold{{Signal: threshold.NodeFs, Value: threshold.Amount{Value: 100 * mi}}}
 		const unused = "localhost/unused:1"
 		n.rt.AddImage(unused)
 		low := atomic.Bool{}
@@ -427,12 +422,10 @@ func TestEvictionReclaims(t *testing.T) {
 func TestFiguresOfTheAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
-		n.configure = func(c *agent.Config) {
-			c.Eviction = &agent.Eviction{Thresholds: []threshold.Threshold{
-				{Signal: threshold.Memory, Value: threshold.Amount{Value: 1}}, {Signal: threshold.PIDs, Value: threshold.Amount{Value: 1}},
-				{Signal: threshold.NodeFs, Value: threshold.Amount{Value: 1}}, {Signal: threshold.ImageFs, Value: threshold.Amount{Value: 1}},
-			}}
-		}
+		n.eviction = &evictionpart.Config{Thresholds: []threshold.Threshold{
+			{Signal: threshold.Memory, Value: threshold.Amount{Value: 1}}, {Signal: threshold.PIDs, Value: threshold.Amount{Value: 1}},
+			{Signal: threshold.NodeFs, Value: threshold.Amount{Value: 1}}, {Signal: threshold.ImageFs, Value: threshold.Amount{Value: 1}},
+		}}
 		n.measures()
 		n.want = []*v1.Pod{newPod("web", runs("c"))}
 		l := n.start()
@@ -466,7 +459,7 @@ func TestLimitOfEmptyDir(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := newNode(t)
-				n.configure = func(c *agent.Config) { c.Eviction = &agent.Eviction{Standalone: true} }
+				n.eviction = &evictionpart.Config{Standalone: true}
 				n.measures()
 				c := runs("c")
 				c.VolumeMounts = []v1.VolumeMount{{Name: "scratch", MountPath: "/scratch"}}

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/internal/criruntimetest"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
@@ -69,12 +70,12 @@ func Example_ownControlPlane() {
 
 	p := &plane{orders: make(chan []*v1.Pod, 1), reports: make(chan string, 100)}
 	a, err := agent.New(agent.Config{
-		Node: agent.Node{Name: "edge-7", Capacity: v1.ResourceList{
+		Node: machine.Node{Name: "edge-7", Capacity: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourcePods: resource.MustParse("10"),
 		}},
-		RootDir: filepath.Join(dir, "root"), PodLogsDir: filepath.Join(dir, "logs"), ResolvConf: "-",
-		Runtime: runtime, Images: runtime,
-		Sources: []podmgr.Source{p}, Sink: p,
+		Paths:   agent.Paths{Root: filepath.Join(dir, "root"), PodLogs: filepath.Join(dir, "logs")},
+		Runtime: runtime, Images: agent.Images{Service: runtime}, DNS: agent.DNS{ResolvConf: "-"},
+		Sources: []podmgr.Source{p}, Status: agent.Status{Sink: p},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -16,7 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/agent/collection"
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/gc/containergc"
 	"github.com/nodewright/nodewright/gc/imagegc"
@@ -24,8 +24,8 @@ import (
 )
 
 // greedy has every image go that may.
-func greedy() agent.GC {
-	return agent.GC{Images: &imagegc.Policy{}}
+func greedy() collection.Config {
+	return collection.Config{ImagePolicy: &imagegc.Policy{}}
 }
 
 // images are the names of the images that are there.
@@ -114,7 +114,7 @@ func TestNoImageGoesBeforeTheSourcesHaveSpoken(t *testing.T) {
 		if got := n.images(); !slices.Equal(got, []string{image}) {
 			t.Errorf("images %q", got)
 		}
-		if _, err := l.ReclaimImages(t.Context(), 1); err != nil || len(n.images()) != 0 {
+		if err := l.ReclaimImages(t.Context()); err != nil || len(n.images()) != 0 {
 			t.Errorf("%v, %q are left", err, n.images())
 		}
 		l.stop()
@@ -162,7 +162,7 @@ func TestDeadContainersOfACrashLoop(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			n := newNode(t)
-			n.gc.Containers = tc.policy
+			n.gc.ContainerPolicy = tc.policy
 			n.want = []*v1.Pod{newPod("p", runs("c", "sleep", "1s", "exit", "1"))}
 			l := n.start()
 			dead := 0
@@ -209,9 +209,9 @@ func TestReclaimOfPodsThatAreOver(t *testing.T) {
 		if all, _ := n.containers(); all["job/c"] != 1 {
 			t.Errorf("containers %v", all)
 		}
-		removed, err := l.ReclaimContainers(t.Context())
-		if all, running := n.containers(); err != nil || removed == 0 || all["job/c"] != 0 || running["web/c"] != 1 {
-			t.Errorf("%d removed, %v; left %v", removed, err, all)
+		err := l.ReclaimContainers(t.Context())
+		if all, running := n.containers(); err != nil || all["job/c"] != 0 || running["web/c"] != 1 {
+			t.Errorf("%v; left %v", err, all)
 		}
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
@@ -303,7 +303,7 @@ func interleave(t *testing.T, seed uint64) (images, containers int) {
 		n := newNode(t)
 		n.rt.SetImageFS(n.root)
 		n.gc = greedy()
-		n.gc.Containers = &containergc.Policy{MaxPerContainer: 0, MaxContainers: 0}
+		n.gc.ContainerPolicy = &containergc.Policy{MaxPerContainer: 0, MaxContainers: 0}
 		var names []string
 		for i := range 3 {
 			names = append(names, fmt.Sprintf("localhost/app:%d", i))
@@ -331,14 +331,14 @@ func interleave(t *testing.T, seed uint64) (images, containers int) {
 		for range 2 {
 			wg.Go(func() {
 				for ctx.Err() == nil {
-					_, _ = l.ReclaimImages(ctx, 1<<60)
+					_ = l.ReclaimImages(ctx)
 					time.Sleep(time.Duration(random(100)) * time.Millisecond)
 				}
 			})
 		}
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				_, _ = l.ReclaimContainers(ctx)
+				_ = l.ReclaimContainers(ctx)
 				time.Sleep(time.Duration(random(100)) * time.Millisecond)
 			}
 		})
@@ -403,4 +403,4 @@ func interleave(t *testing.T, seed uint64) (images, containers int) {
 	return images, containers
 }
 
-var _ local.Imager = (*agent.Agent)(nil)
+var _ local.Imager = (*collection.Part)(nil)

@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"math"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -48,7 +47,7 @@ func TestTheNameOfAStartingPodsImageMoves(t *testing.T) {
 		}, nil)
 		reclaim := func(l *life) {
 			t.Helper()
-			if _, err := l.ReclaimImages(t.Context(), math.MaxInt64); err != nil {
+			if err := l.ReclaimImages(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}

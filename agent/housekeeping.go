@@ -2,13 +2,21 @@ package agent
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"maps"
+	"os"
+	"time"
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/agent/book"
+	"github.com/nodewright/nodewright/agent/hooks"
+	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/podmeta/podcheck"
 	"github.com/nodewright/nodewright/podworker"
 )
 
@@ -17,19 +25,17 @@ import (
 // does nothing before every source has spoken: until then a pod that no
 // source named may still be wanted.
 func (a *Agent) housekeeping(ctx context.Context) {
-	a.retryWaiting(nil)
+	a.retryWaiting(ctx, func(book.Entry) bool { return false })
 	if !a.pods.AllReady() {
 		return
 	}
-	a.gc.allKnown()
-	a.allSpoken.Do(func() { close(a.settled) })
+	if !a.isSettled() {
+		close(a.run.settled)
+	}
 	desired := a.pods.Pods()
 	working := a.workers.SyncKnownPods(desired)
-	a.forgetUnwanted(desired)
-	a.retryResizes()
-	a.removeOrphanedMirrors()
-	a.beginAgain(desired)
-	a.beginEvicted(desired)
+	hooks.Each(a.guard, a.hooks.Keepers, func(k part.Housekeeper) { k.Housekeep(desired) })
+	a.revive(ctx, desired)
 
 	known := make(map[types.UID]bool, len(desired)+len(working))
 	for uid := range working {
@@ -37,15 +43,11 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	}
 	for _, p := range desired {
 		known[p.UID] = true
-		if _, ok := working[p.UID]; ok || a.isRejected(p.UID) || podmeta.IsTerminal(p.Status.Phase) || !a.isAdmitted(p.UID) {
-			continue
+		if _, works := working[p.UID]; !works && a.lostItsWorker(p) {
+			a.log.Info("pod restarted", zap.String("pod", p.Namespace+"/"+p.Name), zap.String("uid", string(p.UID)))
+			a.metrics.restarted.Inc()
+			a.add(ctx, p)
 		}
-		if ph, ok := a.statuses.Phase(p.UID); ok && podmeta.IsTerminal(ph) {
-			continue
-		}
-		a.log.Info("pod restarted", zap.String("pod", p.Namespace+"/"+p.Name), zap.String("uid", string(p.UID)))
-		a.metrics.restarted.Inc()
-		a.add(p)
 	}
 	for _, l := range a.pleg.Pods() {
 		if known[l.UID] {
@@ -53,101 +55,162 @@ func (a *Agent) housekeeping(ctx context.Context) {
 		}
 		known[l.UID] = true // its directories go after it
 		a.metrics.orphans.Inc()
-		grace := int64(orphanGraceSeconds)
 		a.workers.Update(podworker.Update{
 			Type:       podworker.KillUpdate,
 			RuntimePod: &podworker.RuntimePod{UID: l.UID, Name: l.Name, Namespace: l.Namespace},
-			Kill:       &podworker.KillOptions{GracePeriodSeconds: &grace},
 		})
 	}
+	isKnown := func(uid types.UID) bool { return known[uid] }
 	a.statuses.Retain(known)
-	a.probes.Retain(func(uid types.UID) bool { return known[uid] })
-	a.events.forget(func(uid types.UID) bool { return known[uid] })
-	if a.sweeping.CompareAndSwap(false, true) {
-		a.sweeps.Go(func() {
-			defer a.sweeping.Store(false)
-			a.sweepCgroups(ctx, known) // it goes by the directories
-			a.sweepPodDirs(ctx, known)
-			a.gc.sweep(ctx)
-			a.sweepIDs(known)
-			a.sweepGrants(known)
-			a.sweepPlacement(ctx, known)
-			a.sweepDevices(known)
-			a.sweepClaims(known)
-			a.sweepTokens(known)
-			a.pruneSink(known)
-			a.runtime.Retain(func(uid types.UID) bool { return known[uid] || a.wanted(uid) })
+	a.probes.Retain(isKnown)
+	a.events.Retain(isKnown)
+	if a.run.sweeps.CompareAndSwap(false, true) {
+		a.background(ctx, func(ctx context.Context) {
+			defer a.run.sweeps.Store(false)
+			a.sweep(ctx, known)
 		})
 	}
 }
 
-// forgetUnwanted drops what the agent itself remembers of pods that are gone.
-func (a *Agent) forgetUnwanted(desired []*v1.Pod) {
-	want := make(map[types.UID]bool, len(desired))
-	for _, p := range desired {
-		want[p.UID] = true
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for uid := range a.rejected {
-		if !want[uid] {
-			delete(a.rejected, uid)
-		}
-	}
-	for uid := range a.admitted {
-		if !want[uid] {
-			delete(a.admitted, uid)
-		}
+func (a *Agent) isSettled() bool {
+	select {
+	case <-a.run.settled:
+		return true
+	default:
+		return false
 	}
 }
 
-// sweepPodDirs removes the directories of pods that nothing knows. Volumes
-// are taken down first; one that will not go keeps its directory.
-func (a *Agent) sweepPodDirs(ctx context.Context, known map[types.UID]bool) {
-	err := a.volumes.Sweep(ctx, func(uid types.UID) bool { return known[uid] || a.wanted(uid) })
-	a.logged("directories of pods that are gone stay", err)
+// lostItsWorker reports whether a wanted pod was admitted, has not come to its
+// end, and has no worker: one with its UID had ended before.
+func (a *Agent) lostItsWorker(p *v1.Pod) bool {
+	if podmeta.IsTerminal(p.Status.Phase) || a.book.Get(p.UID).Stage != book.Admitted {
+		return false
+	}
+	ph, ok := a.statuses.Phase(p.UID)
+	return !ok || !podmeta.IsTerminal(ph)
+}
+
+// revive begins pods again that ended, or were rejected, for a reason that is
+// over.
+func (a *Agent) revive(ctx context.Context, desired []*v1.Pod) {
+	if len(a.hooks.Revivers) == 0 {
+		return
+	}
+	for _, p := range desired {
+		st, ok := a.statuses.Get(p.UID)
+		if w, works := a.workers.State(p.UID); !ok || works && !w.Finished || !podmeta.IsTerminal(st.Phase) || !a.revives(p, &st) {
+			continue
+		}
+		if wasRejected(&st) {
+			a.add(ctx, p)
+			continue
+		}
+		a.statuses.Forget(p.UID) // that it ended, for the machine's sake, is over
+		a.begin(a.allocated(p))  // it is admitted when its finished worker is gone
+		a.requestCleanup()
+	}
+}
+
+// revives asks the parts whether a pod that came to its end begins again.
+func (a *Agent) revives(pod *v1.Pod, st *v1.PodStatus) bool {
+	if !podmeta.IsTerminal(st.Phase) {
+		return false
+	}
+	for _, h := range a.hooks.Revivers {
+		if hooks.Ask(a.guard, h, func(r part.Reviver) bool { return r.Revives(pod, st) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// sweep removes what is left of pods that nothing knows. Each step sees pods that
+// came after known was made.
+func (a *Agent) sweep(ctx context.Context, known map[types.UID]bool) {
+	keep := func(uid types.UID) bool { return known[uid] || a.wanted(uid) }
+	a.sweepCgroups(ctx, keep) // it goes by the directories
+	// A volume that will not go keeps its directory.
+	a.logged("failed to remove directories of pods that are gone", a.volumes.Sweep(ctx, keep))
+	for _, h := range a.hooks.Sweepers {
+		err := a.guard.Call(h.Name, func() error { return h.Hook.Sweep(ctx, keep) })
+		a.logged("failed to sweep", err, zap.String("part", h.Name))
+	}
+	a.logged("failed to remove statuses of pods that are gone", a.pruneSink(known))
+	a.runtime.Retain(keep)
+	a.images.Retain(keep)
+	a.finish(ctx, keep)
+}
+
+// finish tells the parts of pods of which nothing is left, and forgets those. One
+// that a part cannot finish is told of again with the next sweep.
+func (a *Agent) finish(ctx context.Context, keep func(types.UID) bool) {
+	for uid, e := range a.book.At(book.Unknown, book.Waiting, book.Admitted, book.Rejected) {
+		if keep(uid) || a.mayHaveDir(uid) {
+			continue
+		}
+		if e.Stage == book.Admitted && len(a.hooks.Finishers) > 0 {
+			if err := hooks.InTurn(a.guard, a.hooks.Finishers, func(f part.Finisher) error { return f.Gone(ctx, e.Ref) }); err != nil {
+				a.logged("failed to finish a pod that is gone", err, zap.String("uid", string(uid)))
+				continue
+			}
+		}
+		a.book.ForgetIf(uid, e.Changes)
+	}
+}
+
+// mayHaveDir reports whether a pod may have a directory. One with a UID that would
+// lead elsewhere never got any.
+func (a *Agent) mayHaveDir(uid types.UID) bool {
+	if podcheck.UID(uid) != nil {
+		return false
+	}
+	_, err := os.Lstat(a.podDir(uid))
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // pruneSink has the sink drop the statuses of pods that nothing knows.
-func (a *Agent) pruneSink(known map[types.UID]bool) {
-	p, ok := a.cfg.Sink.(interface {
+func (a *Agent) pruneSink(known map[types.UID]bool) error {
+	p, ok := a.cfg.Status.Sink.(interface {
 		Prune(keep map[types.UID]bool) error
 	})
 	if !ok {
-		return
+		return nil
 	}
 	keep := maps.Clone(known)
 	for _, p := range a.pods.Pods() { // those that came since
 		keep[p.UID] = true
 	}
-	a.logged("statuses of pods that are gone stay", p.Prune(keep))
+	return a.guard.Call("sink", func() error { return p.Prune(keep) })
 }
 
-// sweepIDs frees the user IDs of pods that nothing knows.
-func (a *Agent) sweepIDs(known map[types.UID]bool) {
-	for _, uid := range a.ids.held() {
-		if !known[uid] && !a.wanted(uid) {
-			a.logged("user IDs stay taken", a.ids.release(uid), zap.String("uid", string(uid)))
-		}
+// sweepCgroups removes the cgroups of pods that are gone. Only those that this
+// agent has a directory of were its own.
+func (a *Agent) sweepCgroups(ctx context.Context, keep func(types.UID) bool) {
+	if a.cfg.Cgroups == nil {
+		return
+	}
+	gone, err := a.cfg.Cgroups.Sweep(ctx, func(uid types.UID) bool {
+		return keep(uid) || !a.mayHaveDir(uid)
+	})
+	a.logged("failed to remove cgroups of pods that are gone", err)
+	for _, uid := range gone {
+		a.log.Info("removed the cgroup of a pod that is gone", zap.String("uid", string(uid)))
 	}
 }
 
-func (a *Agent) setAdmitted(uid types.UID) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.admitted[uid] = true
-	delete(a.rejected, uid)
-}
+func isCanceled(err error) bool { return errors.Is(err, context.Canceled) }
 
-func (a *Agent) isAdmitted(uid types.UID) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.admitted[uid]
-}
+// SourcesErr returns which sources of pods have failed and not spoken since, and
+// why; nil if there is none.
+func (a *Agent) SourcesErr() error { return a.pods.Err() }
 
-func (a *Agent) isRejected(uid types.UID) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	_, ok := a.rejected[uid]
-	return ok
+// LastTurn is when the agent's own loop turned last, whatever the runtime does;
+// zero before its first turn. It turns once a minute at least. No change of the
+// clock matters to what is measured from it.
+func (a *Agent) LastTurn() time.Time {
+	if at := a.run.beat.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
 }

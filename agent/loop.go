@@ -3,16 +3,22 @@ package agent
 import (
 	"context"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/agent/book"
+	"github.com/nodewright/nodewright/agent/hooks"
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/agent/predicates"
 	"github.com/nodewright/nodewright/pleg"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podworker"
+	"github.com/nodewright/nodewright/volumemgr"
 )
 
 // Housekeeping follows a cause after a pause that lets a burst of causes
@@ -25,45 +31,51 @@ const (
 // loop is the one goroutine that decides: it hands causes to the pod workers
 // and never waits for any of them, for the runtime or for a disk.
 func (a *Agent) loop(ctx context.Context) error {
-	// Pods are taken up once the runtime has been listed: only then is it
-	// known which of them run already and must not be turned away.
+	// Pods are admitted once the runtime has been listed and the parts have been
+	// restored: only then is it known which of them run already, and with what.
 	var changes <-chan podmgr.Change
 	listed := a.pleg.Listed()
-	var restored <-chan struct{}
-	pause := time.NewTimer(housekeepingEvery)
+	var restored, spoken <-chan struct{}
+	pause, due := time.NewTimer(housekeepingEvery), time.NewTimer(housekeepingEvery)
 	defer pause.Stop()
+	defer due.Stop()
 	soon := false
 	for {
 		a.turned()
+		if at := a.book.NextAt(); !at.IsZero() {
+			due.Reset(max(time.Until(at), housekeepingPause))
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-listed:
-			listed = nil
-			restored = a.restoredDevices(ctx, a.restorePlacement(ctx))
+			listed, restored = nil, a.restore(ctx)
 		case <-restored:
-			restored = nil
-			changes = a.pods.Changes()
+			restored, spoken = nil, a.mirrorsKnown(ctx)
+		case <-spoken:
+			spoken, changes = nil, a.pods.Changes()
 			a.requestCleanup()
 		case c, ok := <-changes:
 			if !ok {
 				changes = nil
 				continue
 			}
-			a.handleChange(c)
+			a.handleChange(ctx, c)
 			a.requestCleanup()
 		case ev := <-a.pleg.Events():
 			a.handleRuntimeEvent(ev)
-		case <-a.decisions.news:
-			a.takeNews()
-		case <-a.cleanup:
+		case <-a.run.readmit:
+			a.conclude(ctx)
+		case <-due.C:
+			a.retryWaiting(ctx, func(book.Entry) bool { return false })
+		case <-a.run.cleanup:
 			if !soon {
 				soon = true
 				pause.Reset(housekeepingPause)
 			}
 		case <-pause.C:
 			soon = false
-			if listed == nil && restored == nil {
+			if changes != nil {
 				a.housekeeping(ctx)
 			}
 			pause.Reset(housekeepingEvery)
@@ -71,32 +83,90 @@ func (a *Agent) loop(ctx context.Context) error {
 	}
 }
 
-// requestCleanup asks for housekeeping soon. It never blocks.
-func (a *Agent) requestCleanup() {
-	select {
-	case a.cleanup <- struct{}{}:
-	default:
-	}
+// restore has the parts take over what ran before, side by side. The channel is
+// closed when all have, or their patience is over: a disk that hangs holds up the
+// part that needs it.
+func (a *Agent) restore(ctx context.Context) <-chan struct{} {
+	done := make(chan struct{})
+	a.background(ctx, func(ctx context.Context) {
+		defer close(done)
+		var all sync.WaitGroup
+		over := make(chan struct{})
+		all.Go(func() { a.logged("failed to ask what the runtime can do", a.facts.handlers.Learn(ctx)) })
+		for _, h := range a.hooks.Restorers {
+			all.Go(func() {
+				err := a.guard.Call(h.Name, func() error { return h.Hook.Restore(ctx) })
+				a.logged("failed to restore", err, zap.String("part", h.Name))
+			})
+		}
+		go func() {
+			all.Wait()
+			close(over)
+		}()
+		late := time.NewTimer(part.RestorePatience)
+		defer late.Stop()
+		select {
+		case <-over:
+		case <-ctx.Done():
+		case <-late.C:
+			a.log.Error("not every part has restored its state; pods are admitted without it", zap.Duration("after", part.RestorePatience))
+		}
+	})
+	return done
 }
 
-func (a *Agent) handleChange(c podmgr.Change) {
+// mirrorsPatience is how long static pods wait at the start for a source that has
+// not spoken yet and may have their mirrors.
+const mirrorsPatience = time.Second
+
+// mirrorsKnown is closed when pods can be taken up. Where statuses are published
+// under mirrors, the first status of a static pod continues that of its mirror,
+// which may come from another source than the pod.
+func (a *Agent) mirrorsKnown(ctx context.Context) <-chan struct{} {
+	done := make(chan struct{})
+	if len(a.hooks.Publishers) == 0 {
+		close(done)
+		return done
+	}
+	a.background(ctx, func(ctx context.Context) {
+		defer close(done)
+		late := time.NewTimer(mirrorsPatience)
+		defer late.Stop()
+		select {
+		case <-a.pods.Ready():
+		case <-late.C:
+		case <-ctx.Done():
+		}
+	})
+	return done
+}
+
+// requestCleanup asks for housekeeping soon. It never blocks.
+func (a *Agent) requestCleanup() { wake(a.run.cleanup) }
+
+func (a *Agent) turned() {
+	now := time.Now()
+	a.run.beat.Store(&now)
+}
+
+func (a *Agent) handleChange(ctx context.Context, c podmgr.Change) {
 	c.Pods = a.withoutMirrors(c)
 	switch c.Op {
 	case podmgr.Add:
 		slices.SortStableFunc(c.Pods, func(x, y *v1.Pod) int {
 			return x.CreationTimestamp.Compare(y.CreationTimestamp.Time)
 		})
-		a.adoptRunning(c.Pods)
+		a.adopt(c.Pods)
 		for _, p := range c.Pods {
-			a.add(p)
+			a.add(ctx, p)
 		}
 	case podmgr.Update, podmgr.Delete:
 		for _, p := range c.Pods {
-			a.update(p)
+			a.update(ctx, p)
 		}
 	case podmgr.Remove:
 		for _, p := range c.Pods {
-			a.remove(p)
+			a.remove(ctx, p)
 		}
 	case podmgr.Reconcile:
 		for _, p := range c.Pods {
@@ -105,51 +175,113 @@ func (a *Agent) handleChange(c podmgr.Change) {
 		}
 	}
 	if len(c.Configs) > 0 {
-		a.changed(c.Configs)
-		a.retryFailed()
+		a.configsChanged(c.Configs)
 	}
 }
 
-func (a *Agent) add(pod *v1.Pod) {
-	start := time.Now()
-	if !podmeta.IsTerminal(pod.Status.Phase) && !a.workers.TerminationRequested(pod.UID) {
+// withoutMirrors takes the mirrors of static pods out of a change, and hands
+// them to the parts that follow them.
+func (a *Agent) withoutMirrors(c podmgr.Change) []*v1.Pod {
+	return slices.DeleteFunc(slices.Clone(c.Pods), func(p *v1.Pod) bool {
+		if !podmeta.IsMirror(p) {
+			return false
+		}
+		hooks.Each(a.guard, a.hooks.Mirrors, func(m part.MirrorWatcher) { m.MirrorChanged(c.Op, p) })
+		return true
+	})
+}
+
+// adopt has the parts take over those of some pods that run, before any other of
+// them is given what these have.
+func (a *Agent) adopt(pods []*v1.Pod) {
+	if len(a.hooks.Reservers) == 0 {
+		return
+	}
+	for _, pod := range pods {
 		obs, _ := a.pleg.Get(pod.UID) // also what was seen before the last look failed
-		a.grants.recall(pod, obs)
-		if r := a.admission(a.grants.of(pod), obs); r == undecided {
-			return // until a.takeNews
-		} else if r != nil {
-			a.reject(pod, *r)
+		if !obs.AnyRunning() || a.workers.TerminationRequested(pod.UID) {
+			continue
+		}
+		a.recall(pod, obs)
+		pod = a.allocated(pod)
+		hooks.Each(a.guard, a.hooks.Reservers, func(r part.Reserver) { r.Adopt(pod) })
+	}
+}
+
+// add admits a pod, or not.
+func (a *Agent) add(ctx context.Context, pod *v1.Pod) {
+	if podmeta.IsTerminal(pod.Status.Phase) || a.workers.TerminationRequested(pod.UID) {
+		a.begin(pod)
+		return
+	}
+	if st, ok := a.statuses.Get(pod.UID); ok && a.revives(pod, &st) {
+		a.statuses.Forget(pod.UID) // that it ended, for the machine's sake, is over
+	}
+	obs, _ := a.pleg.Get(pod.UID) // also what was seen before the last look failed
+	a.recall(pod, obs)
+	if r, decided := a.decide(ctx, a.allocated(pod), obs); decided {
+		a.settle(pod, r)
+	}
+}
+
+// settle acts on what was decided about a pod.
+func (a *Agent) settle(pod *v1.Pod, r *part.Rejection) {
+	if r != nil {
+		a.reject(pod, *r)
+		return
+	}
+	if st, ok := a.statuses.Get(pod.UID); ok && (wasRejected(&st) || a.book.Get(pod.UID).Why != nil) {
+		a.statuses.Forget(pod.UID) // that it was rejected once, or waited, is over
+	}
+	a.begin(a.allocated(pod))
+}
+
+// begin hands a pod to its worker.
+func (a *Agent) begin(pod *v1.Pod) {
+	a.warnOfPeriods(pod)
+	a.book.Admit(part.RefOf(pod))
+	a.workers.Update(podworker.Update{Type: podworker.CreateUpdate, Pod: pod, Start: time.Now()})
+}
+
+func (a *Agent) update(ctx context.Context, pod *v1.Pod) {
+	switch a.book.Get(pod.UID).Stage {
+	case book.Reserving, book.Reserved:
+		if pod.DeletionTimestamp == nil {
+			return // its newest version is taken up when that is over
+		}
+	case book.Waiting, book.Rejected:
+		if pod.DeletionTimestamp == nil {
+			a.add(ctx, pod)
 			return
 		}
-		if st, ok := a.statuses.Get(pod.UID); ok && (wasRejected(&st) || a.beginsAgain(pod, &st)) || a.isRejected(pod.UID) {
-			a.statuses.Forget(pod.UID) // that it was turned away once, or waited, or ended with the machine, is over
-		}
-		// What it asks beyond is decided on when all that run are known.
-		pod = a.grants.of(pod)
 	}
-	a.warnOfPeriods(pod)
-	a.setAdmitted(pod.UID)
-	a.workers.Update(podworker.Update{Type: podworker.CreateUpdate, Pod: pod, Start: start})
-}
-
-func (a *Agent) update(pod *v1.Pod) {
-	if a.deciding(pod) {
-		return
-	}
-	if a.isRejected(pod.UID) && pod.DeletionTimestamp == nil {
-		a.add(pod)
-		return
+	if pod.DeletionTimestamp != nil {
+		a.abandon(ctx, pod.UID)
 	}
 	a.warnOfPeriods(pod)
 	if pod.DeletionTimestamp == nil {
-		pod = a.resized(pod)
+		a.warnOfFeatures(pod)
+		pod = a.reallocated(pod)
 	}
 	a.workers.Update(podworker.Update{Type: podworker.ConfigUpdate, Pod: pod, Start: time.Now()})
 }
 
-func (a *Agent) remove(pod *v1.Pod) {
-	a.dropDecision(pod.UID)
-	if !a.pods.AllReady() {
+// warnOfFeatures reports an update that needs features which the node does not declare.
+// The pod is updated nevertheless.
+func (a *Agent) warnOfFeatures(pod *v1.Pod) {
+	w, ok := a.workers.State(pod.UID)
+	if !ok || w.Pod == nil {
+		return
+	}
+	if lacks := a.node.Undeclared(predicates.FeaturesOfUpdate(w.Pod, pod)); len(lacks) > 0 {
+		a.events.Event(pod, v1.EventTypeWarning, "FailedNodeDeclaredFeaturesCheck",
+			"the update needs features that the node does not declare: "+strings.Join(lacks, ", "))
+	}
+}
+
+func (a *Agent) remove(ctx context.Context, pod *v1.Pod) {
+	a.abandon(ctx, pod.UID)
+	if !a.pods.AllReady() && pod.DeletionTimestamp == nil {
 		// A source that has not spoken yet may still want the pod;
 		// housekeeping decides once all have.
 		return
@@ -160,15 +292,20 @@ func (a *Agent) remove(pod *v1.Pod) {
 // handleRuntimeEvent lets the pod's worker look at what happened. A pod that
 // nobody wants is a matter for housekeeping.
 func (a *Agent) handleRuntimeEvent(ev pleg.Event) {
-	a.gc.happened(ev)
+	hooks.Each(a.guard, a.hooks.Watchers, func(w part.RuntimeWatcher) { w.Happened(ev) })
 	if !a.workers.Resync(ev.UID) {
 		a.requestCleanup()
 	}
 }
 
-// retryFailed wakes every pod whose last try failed: a ConfigMap or a Secret
-// that it lacked may be there now.
-func (a *Agent) retryFailed() {
+// configsChanged has the volumes look at objects that are other ones now, and
+// wakes every pod whose last try failed: what it lacked may be there.
+func (a *Agent) configsChanged(configs []podmgr.Object) {
+	if v, ok := a.volumes.(interface{ Changed(volumemgr.Ref) }); ok {
+		for _, c := range configs {
+			v.Changed(volumemgr.Ref{Kind: c.Kind, Namespace: c.Namespace, Name: c.Name})
+		}
+	}
 	for _, w := range a.workers.List() {
 		if w.LastError != "" {
 			a.runtime.Retry(w.UID)
@@ -177,56 +314,9 @@ func (a *Agent) retryFailed() {
 	}
 }
 
-// admission asks every Admitter. A pod that has containers running was
-// admitted in an earlier life of the agent and stays.
-func (a *Agent) admission(pod *v1.Pod, obs *observed.Pod) *Rejection {
-	if obs.AnyRunning() {
-		return a.place(pod, obs)
+// logged reports an error that nobody else would hear of.
+func (a *Agent) logged(what string, err error, fields ...zap.Field) {
+	if err != nil && !isCanceled(err) {
+		a.log.Warn(what, append(fields, zap.Error(err))...)
 	}
-	others := a.activePods(pod)
-	if r, ok := a.decisions.take(pod.UID); ok {
-		return a.orLater(pod, others, r)
-	}
-	for _, ad := range a.admit {
-		if r := ad.Admit(pod, others); r != nil {
-			return a.orLater(pod, others, r)
-		}
-	}
-	if r := a.place(pod, obs); r != nil {
-		return a.orLater(pod, others, r)
-	}
-	return nil
-}
-
-// activePods are the pods that hold or will hold resources of the node,
-// except for pod itself.
-func (a *Agent) activePods(pod *v1.Pod) []*v1.Pod {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	var active []*v1.Pod
-	for _, p := range a.pods.Pods() {
-		if _, deciding := a.decisions.has(p.UID); p.UID == pod.UID || !a.admitted[p.UID] && !deciding || a.workers.KnownTerminated(p.UID) {
-			continue
-		}
-		if ph, ok := a.statuses.Phase(p.UID); ok && podmeta.IsTerminal(ph) && !a.workers.TerminationRequested(p.UID) {
-			continue
-		}
-		active = append(active, a.grants.of(p))
-	}
-	return active
-}
-
-func (a *Agent) reject(pod *v1.Pod, r Rejection) {
-	if a.wait(pod, r) {
-		return
-	}
-	r.RetryUntil = time.Time{}
-	a.mu.Lock()
-	a.rejected[pod.UID] = r
-	a.mu.Unlock()
-	a.log.Warn("pod rejected", zap.String("pod", pod.Namespace+"/"+pod.Name),
-		zap.String("reason", r.Reason), zap.String("message", r.Message))
-	a.metrics.rejections.WithLabelValues(rejectionLabel(r.Reason)).Inc()
-	a.events.Event(pod, v1.EventTypeWarning, r.Reason, r.Message)
-	a.statuses.Set(pod, rejectedStatus(pod, r))
 }

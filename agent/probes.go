@@ -2,16 +2,11 @@ package agent
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"maps"
-	"slices"
-	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/agent/probeperiod"
 	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podstatus"
 	"github.com/nodewright/nodewright/probe"
@@ -57,7 +52,7 @@ func (a *Agent) applyProbes(uid types.UID, in *podstatus.Input) {
 	}
 }
 
-// probeResult tells podruntime of a probe's result.
+// probeResult is how podruntime asks for the results of probes.
 func (a *Agent) probeResult(t probe.Type) func(containerID string) podruntime.ProbeResult {
 	return func(id string) podruntime.ProbeResult {
 		r, known := a.probes.Result(t, id)
@@ -82,65 +77,9 @@ func grpcHealth(ctx context.Context, addr, service string) (check.Outcome, strin
 // API whose rules they keep.
 const probeUserAgent = "kube-probe/1.36"
 
-// hostIP is where pods in the node's network are looked for.
-func hostIP(n *Node) string {
-	if len(n.IPs) == 0 {
-		return ""
-	}
-	return n.IPs[0]
-}
-
-// annotationProbePeriod gives a probe a period that the API has no room for:
-// probe-period.nodewright.io/<type>.<container>: "250ms", the type in lower
-// case.
-const annotationProbePeriod = "probe-period.nodewright.io/"
-
-// minProbePeriod keeps a probe from being all that a node does.
-const minProbePeriod = 10 * time.Millisecond
-
-// adjustProbe applies the pod's own wishes to a probe's timing. One that is
-// wrong has no effect; checkProbePeriods tells of it.
-func adjustProbe(pod *v1.Pod, c *v1.Container, t probe.Type, timing *probe.Timing) {
-	if v, ok := pod.Annotations[annotationProbePeriod+strings.ToLower(t.String())+"."+c.Name]; ok {
-		if d, err := probePeriod(v); err == nil {
-			timing.Period = d
-		}
-	}
-}
-
-func probePeriod(v string) (time.Duration, error) {
-	d, err := time.ParseDuration(v)
-	if err != nil || d < minProbePeriod {
-		return 0, fmt.Errorf("%q: want a duration of %v or more, such as 250ms", v, minProbePeriod)
-	}
-	return d, nil
-}
-
-// checkProbePeriods tells what is wrong with the periods in a pod's
-// annotations.
-func checkProbePeriods(pod *v1.Pod) error {
-	var errs []error
-	for _, key := range slices.Sorted(maps.Keys(pod.Annotations)) {
-		of, ok := strings.CutPrefix(key, annotationProbePeriod)
-		if !ok {
-			continue
-		}
-		typ, name, _ := strings.Cut(of, ".")
-		known := slices.ContainsFunc(slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers), func(c v1.Container) bool {
-			return c.Name == name && (typ == "startup" && c.StartupProbe != nil || typ == "readiness" && c.ReadinessProbe != nil || typ == "liveness" && c.LivenessProbe != nil)
-		})
-		if !known {
-			errs = append(errs, fmt.Errorf("metadata.annotations[%s]: no such probe; want startup, readiness or liveness, a dot, and a container that has it", key))
-		} else if _, err := probePeriod(pod.Annotations[key]); err != nil {
-			errs = append(errs, fmt.Errorf("metadata.annotations[%s]: %w", key, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // warnOfPeriods makes an event of periods that have no effect.
 func (a *Agent) warnOfPeriods(pod *v1.Pod) {
-	if err := checkProbePeriods(pod); err != nil {
+	if err := probeperiod.Check(pod); err != nil {
 		a.events.Event(pod, v1.EventTypeWarning, "InvalidProbePeriod", err.Error())
 	}
 }

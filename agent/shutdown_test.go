@@ -9,14 +9,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	shutdownpart "github.com/nodewright/nodewright/agent/shutdown"
+
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/agent/oomkill"
 	"github.com/nodewright/nodewright/node/oom"
 )
 
-// machine is one that the test takes down.
-type machine struct {
+// fakeMachine is one that the test takes down.
+type fakeMachine struct {
 	mu       sync.Mutex
 	on       func(bool)
 	released int
@@ -24,7 +26,7 @@ type machine struct {
 	goesDown bool          // is what it tells first
 }
 
-func (m *machine) Watch(ctx context.Context, _ time.Duration, on func(bool)) error {
+func (m *fakeMachine) Watch(ctx context.Context, _ time.Duration, on func(bool)) error {
 	time.Sleep(m.slow)
 	on(m.goesDown)
 	m.mu.Lock()
@@ -34,20 +36,20 @@ func (m *machine) Watch(ctx context.Context, _ time.Duration, on func(bool)) err
 	return nil
 }
 
-func (m *machine) Release() {
+func (m *fakeMachine) Release() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.released++
 }
 
-func (m *machine) set(down bool) {
+func (m *fakeMachine) set(down bool) {
 	m.mu.Lock()
 	on := m.on
 	m.mu.Unlock()
 	on(down)
 }
 
-func (m *machine) letGo() bool {
+func (m *fakeMachine) letGo() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.released > 0
@@ -58,17 +60,17 @@ func (m *machine) letGo() bool {
 func TestShutdown(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		then func(n *node, l *life, m *machine) *life
+		then func(n *node, l *life, m *fakeMachine) *life
 	}{
-		{"called off", func(_ *node, l *life, m *machine) *life {
+		{"called off", func(_ *node, l *life, m *fakeMachine) *life {
 			m.set(false)
 			return l
 		}},
-		{"another life", func(n *node, l *life, m *machine) *life {
+		{"another life", func(n *node, l *life, m *fakeMachine) *life {
 			l.stop()
 			return n.start()
 		}},
-		{"another life, which is told late", func(n *node, l *life, m *machine) *life {
+		{"another life, which is told late", func(n *node, l *life, m *fakeMachine) *life {
 			l.stop()
 			m.slow = 3 * time.Second
 			return n.start()
@@ -77,10 +79,8 @@ func TestShutdown(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := newNode(t)
-				m := &machine{}
-				n.configure = func(c *agent.Config) {
-					c.Shutdown = &agent.Shutdown{Requested: 30 * time.Second, Critical: 10 * time.Second, Machine: m}
-				}
+				m := &fakeMachine{}
+				n.shutdown = &shutdownpart.Config{Requested: 30 * time.Second, Critical: 10 * time.Second, Machine: m}
 				system := newPod("system", runs("c", "sleep", "forever"))
 				system.Spec.Priority = new(int32(2_000_000_000))
 				n.want = []*v1.Pod{newPod("web", runs("c")), system}
@@ -134,10 +134,8 @@ func TestShutdown(t *testing.T) {
 func TestShutdownAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
-		m := &machine{}
-		n.configure = func(c *agent.Config) {
-			c.Shutdown = &agent.Shutdown{Requested: 30 * time.Second, Critical: 10 * time.Second, Machine: m}
-		}
+		m := &fakeMachine{}
+		n.shutdown = &shutdownpart.Config{Requested: 30 * time.Second, Critical: 10 * time.Second, Machine: m}
 		n.want = []*v1.Pod{newPod("web", runs("c"))}
 		l := n.start()
 		settle()
@@ -197,9 +195,7 @@ func TestOOMKills(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		log := &kernelLog{records: make(chan string, 10), closed: make(chan struct{})}
-		n.configure = func(c *agent.Config) {
-			c.OOM = &agent.OOM{Open: func(bool) (oom.Log, error) { return log, nil }}
-		}
+		n.oom = &oomkill.Config{Open: func(bool) (oom.Log, error) { return log, nil }}
 		p := withMemory(newPod("web", runs("c")), "10Mi")
 		p.Spec.Containers[0].Resources.Limits = p.Spec.Containers[0].Resources.Requests
 		n.want = []*v1.Pod{p}

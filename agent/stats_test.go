@@ -11,7 +11,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/internal/criruntimetest"
 )
 
@@ -49,14 +48,7 @@ func (m measured) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse,
 
 // measures has the node's runtime tell what containers use.
 func (n *node) measures() {
-	rt := measured{n.rt, n.t.TempDir()}
-	before := n.configure
-	n.configure = func(c *agent.Config) {
-		c.Runtime, c.Images = rt, rt
-		if before != nil {
-			before(c)
-		}
-	}
+	n.measured = &measured{n.rt, n.t.TempDir()}
 }
 
 // Without cgroups of pods, the Summary has what the runtime measured.

@@ -12,7 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/agent/part"
+	tokenspart "github.com/nodewright/nodewright/agent/tokens"
 	"github.com/nodewright/nodewright/volumemgr/tokens"
 )
 
@@ -30,7 +31,11 @@ func (k *keeping) Retain(known func(types.UID) bool) {
 func TestTokensOfPodsThatAreGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, k := newNode(t), &keeping{}
-		n.configure = func(cfg *agent.Config) { cfg.Tokens = k }
+		p, err := tokenspart.New(tokenspart.Config{Tokens: k})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.parts = []part.Part{p}
 		n.want = []*v1.Pod{newPod("p", runs("c"))}
 		l := n.start()
 		time.Sleep(10 * time.Second)

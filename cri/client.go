@@ -22,9 +22,6 @@ import (
 const (
 	// defaultTimeout is the kubelet's runtimeRequestTimeout.
 	defaultTimeout = 2 * time.Minute
-	// maxMessage is the largest reply taken. The kubelet's 16 MiB is less
-	// than the lists of a node with many thousand dead containers.
-	maxMessage = 256 << 20
 	// maxReconnectDelay bounds how long a runtime that is back goes unused.
 	maxReconnectDelay = 3 * time.Second
 )
@@ -53,6 +50,7 @@ type Client struct {
 	images  runtimeapi.ImageServiceClient
 	conns   []*grpc.ClientConn
 	timeout time.Duration
+	execs   chan struct{} // outputs that are being received
 	met     *metrics
 }
 
@@ -81,7 +79,7 @@ func New(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cri: %w", err)
 	}
-	c := &Client{timeout: cfg.Timeout, met: met}
+	c := &Client{timeout: cfg.Timeout, met: met, execs: make(chan struct{}, execsReceived)}
 	conn, err := c.connect(cfg, socket)
 	if err != nil {
 		return nil, err
@@ -109,7 +107,10 @@ func (c *Client) connect(cfg Config, socket string) (*grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
 		grpc.WithContextDialer(dial),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer), grpc.ForceCodecV2(newCodec())),
+		grpc.WithStaticStreamWindowSize(streamWindow),
+		grpc.WithStaticConnWindowSize(connWindow),
+		grpc.WithMaxHeaderListSize(maxHeader),
 		grpc.WithIdleTimeout(0), // the event stream keeps it in use anyway
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{
@@ -138,6 +139,11 @@ func (c *Client) Close(context.Context) error {
 // sandbox, container or image.
 func IsNotFound(err error) bool { return code(err) == codes.NotFound }
 
+// IsRefused reports whether the runtime answered that a sandbox or container is
+// not in a state for the call (FailedPrecondition), such as the removal of one
+// that it takes to be running.
+func IsRefused(err error) bool { return code(err) == codes.FailedPrecondition }
+
 // code finds the gRPC code of err, also where it is wrapped.
 func code(err error) codes.Code {
 	if err == nil {
@@ -156,7 +162,7 @@ func code(err error) codes.Code {
 // call makes one request with a deadline, counts it, and names it in its
 // error.
 func call[Req, Resp any](ctx context.Context, c *Client, op string, timeout time.Duration,
-	fn func(context.Context, *Req, ...grpc.CallOption) (*Resp, error), req *Req,
+	fn func(context.Context, *Req, ...grpc.CallOption) (*Resp, error), req *Req, opts ...grpc.CallOption,
 ) (*Resp, error) {
 	if timeout > 0 {
 		var cancel context.CancelFunc
@@ -164,10 +170,10 @@ func call[Req, Resp any](ctx context.Context, c *Client, op string, timeout time
 		defer cancel()
 	}
 	start := time.Now()
-	resp, err := fn(ctx, req)
+	resp, err := fn(ctx, req, opts...)
 	c.met.observe(op, start, err)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", op, err)
+		return nil, fmt.Errorf("%s: %w", op, shortened(err))
 	}
 	return resp, nil
 }

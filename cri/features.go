@@ -39,7 +39,7 @@ func (c *Client) Discover(ctx context.Context) (Features, error) {
 	if err != nil {
 		return f, err
 	}
-	f.Name, f.Version, f.APIVersion = v.GetRuntimeName(), v.GetRuntimeVersion(), v.GetRuntimeApiVersion()
+	f.Name, f.Version, f.APIVersion = cut(v.GetRuntimeName(), maxVersion), cut(v.GetRuntimeVersion(), maxVersion), cut(v.GetRuntimeApiVersion(), maxVersion)
 	st, err := c.Status(ctx, false)
 	if err != nil {
 		return f, err
@@ -54,7 +54,7 @@ func (c *Client) Discover(ctx context.Context) (Features, error) {
 			f.NetworkReady = cond.GetStatus()
 		}
 		if !cond.GetStatus() && f.Problem == "" {
-			f.Problem = cond.GetReason() + ": " + cond.GetMessage()
+			f.Problem = cut(cond.GetReason()+": "+cond.GetMessage(), maxReason)
 		}
 	}
 	conf, err := c.RuntimeConfig(ctx)

@@ -9,7 +9,7 @@ import (
 
 // ListImages lists the images that pass the filter.
 func (c *Client) ListImages(ctx context.Context, filter *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error) {
-	resp, err := call(ctx, c, "list_images", c.timeout, c.images.ListImages, &runtimeapi.ListImagesRequest{Filter: filter})
+	resp, err := call(ctx, c, "list_images", c.timeout, c.images.ListImages, &runtimeapi.ListImagesRequest{Filter: filter}, forList)
 	return resp.GetImages(), err
 }
 

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -29,21 +31,33 @@ type ReadRuntime interface {
 // Reader reads a runtime into the values of package observed. All methods may
 // be called from any goroutine.
 type Reader struct {
-	rt ReadRuntime
+	rt  ReadRuntime
+	cfg ReaderConfig
 
-	// dead holds the statuses of exited containers, which never change
-	// again, by container ID.
-	mu   sync.Mutex
-	dead map[string]observed.Container
+	dead *endings
+
+	mu sync.Mutex
+	// warned are the sandboxes whose addresses were warned of.
+	warned map[string]bool
 }
 
-// maxDead bounds the memory of exited containers. Whoever has more asks the
-// runtime again.
-const maxDead = 4096
+// ReaderConfig holds what a Reader may be told; its zero value is ready.
+type ReaderConfig struct {
+	// NodeIP is the node's first address: that of a pod which is of its
+	// family comes first. IPv4 comes first where there is none.
+	NodeIP string
+	Log    *zap.Logger // silent
+}
 
-// NewReader returns a Reader of rt.
-func NewReader(rt ReadRuntime) *Reader {
-	return &Reader{rt: rt, dead: map[string]observed.Container{}}
+// NewReader returns a Reader of rt on a node without a known address.
+func NewReader(rt ReadRuntime) *Reader { return NewReaderWith(rt, ReaderConfig{}) }
+
+// NewReaderWith returns a Reader of rt.
+func NewReaderWith(rt ReadRuntime, cfg ReaderConfig) *Reader {
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	return &Reader{rt: rt, cfg: cfg, dead: newEndings(), warned: map[string]bool{}}
 }
 
 // List shows every pod of the runtime, in no order, with two calls.
@@ -57,52 +71,44 @@ func (r *Reader) List(ctx context.Context) ([]observed.Listed, error) {
 		return nil, err
 	}
 	pods := make([]observed.Listed, 0, len(sandboxes))
-	index := make(map[string]int, len(sandboxes))
-	pod := func(labels map[string]string) *observed.Listed {
-		uid := labels[LabelPodUID]
-		if uid == "" {
+	index := make(map[types.UID]int, len(sandboxes))
+	pod := func(id string, labels map[string]string) *observed.Listed {
+		uid, namespace, name := podOf(labels)
+		if uid == "" || oneName(id, maxID) == "" {
 			return nil // not a pod's
 		}
 		i, ok := index[uid]
 		if !ok {
 			i = len(pods)
 			index[uid] = i
-			pods = append(pods, observed.Listed{
-				UID: types.UID(uid), Name: labels[LabelPodName], Namespace: labels[LabelPodNamespace],
-			})
+			pods = append(pods, observed.Listed{UID: uid, Name: name, Namespace: namespace})
 		}
 		return &pods[i]
 	}
 	for _, s := range sandboxes {
-		if p := pod(s.GetLabels()); p != nil {
+		if p := pod(s.GetId(), s.GetLabels()); p != nil {
 			p.Sandboxes = append(p.Sandboxes, observed.Item{ID: s.GetId(), State: sandboxState(s.GetState())})
 		}
 	}
 	for _, c := range containers {
-		if p := pod(c.GetLabels()); p != nil {
+		if p := pod(c.GetId(), c.GetLabels()); p != nil {
 			p.Containers = append(p.Containers, observed.Item{ID: c.GetId(), State: containerState(c.GetState())})
 		}
 	}
-	r.forgetGone(containers)
+	r.dead.keepAll(among(containers))
+	if len(pods) > maxPods {
+		return nil, fmt.Errorf("the runtime lists %d pods: want at most %d", len(pods), maxPods)
+	}
 	return pods, nil
 }
 
-// forgetGone drops what is remembered of containers that were removed.
-func (r *Reader) forgetGone(containers []*runtimeapi.Container) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.dead) == 0 {
-		return
-	}
-	there := make(map[string]bool, len(containers))
+// among reports of an ID whether it is one of the containers.
+func among(containers []*runtimeapi.Container) func(id string) bool {
+	ids := make(map[string]bool, len(containers))
 	for _, c := range containers {
-		there[c.GetId()] = true
+		ids[c.GetId()] = true
 	}
-	for id := range r.dead {
-		if !there[id] {
-			delete(r.dead, id)
-		}
-	}
+	return func(id string) bool { return ids[id] }
 }
 
 // Inspect shows one pod in full. A pod of which the runtime has nothing comes
@@ -119,22 +125,38 @@ func (r *Reader) Inspect(ctx context.Context, uid types.UID) (*observed.Pod, err
 	if err != nil {
 		return nil, err
 	}
+	if len(sandboxes) > maxInstances || len(containers) > maxInstances {
+		return nil, fmt.Errorf("the runtime lists %d sandboxes and %d containers of pod %s: want at most %d of each",
+			len(sandboxes), len(containers), uid, maxInstances)
+	}
+	r.dead.keep(uid, among(containers))
 	var errs []error
 	for _, s := range sandboxes {
-		pod.Name, pod.Namespace = s.GetLabels()[LabelPodName], s.GetLabels()[LabelPodNamespace]
+		if whose, namespace, name := podOf(s.GetLabels()); whose != uid || oneName(s.GetId(), maxID) == "" {
+			continue // whatever it was asked for
+		} else if name != "" {
+			pod.Name, pod.Namespace = name, namespace
+		}
 		resp, err := r.rt.PodSandboxStatus(ctx, s.GetId(), false)
 		switch {
 		case err == nil:
-			pod.Sandboxes = append(pod.Sandboxes, sandboxOf(resp.GetStatus()))
+			sandbox := sandboxOf(resp.GetStatus())
+			sandbox.ID = s.GetId()
+			var dropped []string
+			sandbox.IPs, dropped = observed.Addresses(AddressesOf(resp.GetStatus()), r.cfg.NodeIP)
+			r.warn(sandbox.ID, dropped)
+			pod.Sandboxes = append(pod.Sandboxes, sandbox)
 		case !IsNotFound(err):
 			errs = append(errs, err)
 		}
 	}
 	for _, c := range containers {
-		if pod.Name == "" {
-			pod.Name, pod.Namespace = c.GetLabels()[LabelPodName], c.GetLabels()[LabelPodNamespace]
+		if whose, namespace, name := podOf(c.GetLabels()); whose != uid || oneName(c.GetId(), maxID) == "" {
+			continue
+		} else if pod.Name == "" {
+			pod.Name, pod.Namespace = name, namespace
 		}
-		oc, err := r.container(ctx, c)
+		oc, err := r.container(ctx, uid, c)
 		switch {
 		case err == nil:
 			pod.Containers = append(pod.Containers, oc)
@@ -145,46 +167,51 @@ func (r *Reader) Inspect(ctx context.Context, uid types.UID) (*observed.Pod, err
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	slices.SortFunc(pod.Sandboxes, func(a, b observed.Sandbox) int {
-		return newestFirst(a.CreatedAt, b.CreatedAt, a.ID, b.ID)
-	})
-	slices.SortFunc(pod.Containers, func(a, b observed.Container) int {
-		return newestFirst(a.CreatedAt, b.CreatedAt, a.ID, b.ID)
-	})
+	slices.SortFunc(pod.Sandboxes, newestSandbox)
+	slices.SortFunc(pod.Containers, newestContainer)
 	return pod, nil
 }
 
-func newestFirst(a, b time.Time, aID, bID string) int {
-	if c := b.Compare(a); c != 0 {
-		return c
+// newestSandbox and newestContainer order as observed.Pod says.
+func newestSandbox(a, b observed.Sandbox) int {
+	instance := func(s observed.Sandbox) observed.Instance {
+		return observed.Instance{Attempt: s.Attempt, Running: s.State == observed.Running, CreatedAt: s.CreatedAt, ID: s.ID}
 	}
-	return strings.Compare(aID, bID)
+	return observed.NewestFirst(instance(a), instance(b))
 }
 
-// container asks for a container's status, unless it is known to have ended.
-func (r *Reader) container(ctx context.Context, c *runtimeapi.Container) (observed.Container, error) {
-	if c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
-		r.mu.Lock()
-		known, ok := r.dead[c.GetId()]
-		r.mu.Unlock()
-		if ok {
-			return known, nil
-		}
+func newestContainer(a, b observed.Container) int {
+	instance := func(c observed.Container) observed.Instance {
+		return observed.Instance{Attempt: c.Attempt, Running: c.State == observed.Running, CreatedAt: c.CreatedAt, ID: c.ID}
+	}
+	return observed.NewestFirst(instance(a), instance(b))
+}
+
+// container asks for the status of a pod's container, unless it is known to have
+// ended.
+func (r *Reader) container(ctx context.Context, uid types.UID, c *runtimeapi.Container) (observed.Container, error) {
+	if c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+		r.dead.forget(uid, c.GetId())
+	} else if known, ok := r.dead.get(uid, c.GetId()); ok {
+		return known, nil
 	}
 	resp, err := r.rt.ContainerStatus(ctx, c.GetId(), false)
 	if err != nil {
 		return observed.Container{}, err
 	}
 	oc := containerOf(resp.GetStatus())
-	oc.SandboxID = c.GetPodSandboxId()
+	oc.ID, oc.SandboxID = c.GetId(), oneName(c.GetPodSandboxId(), maxID)
 	if oc.State == observed.Exited {
-		r.mu.Lock()
-		if len(r.dead) < maxDead {
-			r.dead[oc.ID] = oc
-		}
-		r.mu.Unlock()
+		r.dead.add(uid, &oc)
 	}
 	return oc, nil
+}
+
+// noted drops the end of a container that began anew, or that is gone.
+func (r *Reader) noted(e observed.Event) {
+	if e.Kind != observed.ContainerStopped {
+		r.dead.forget(e.UID, e.ID)
+	}
 }
 
 // Events calls on for every event until the stream ends, and ready once it is
@@ -193,7 +220,7 @@ func (r *Reader) container(ctx context.Context, c *runtimeapi.Container) (observ
 func (r *Reader) Events(ctx context.Context, ready func(), on func(observed.Event)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ch := make(chan *runtimeapi.ContainerEventResponse, 256)
+	ch := make(chan *runtimeapi.ContainerEventResponse, 8)
 	done := make(chan error, 1)
 	go func() {
 		done <- r.rt.GetContainerEvents(ctx, ch, func(runtimeapi.RuntimeService_GetContainerEventsClient) { ready() })
@@ -202,6 +229,7 @@ func (r *Reader) Events(ctx context.Context, ready func(), on func(observed.Even
 		select {
 		case ev := <-ch:
 			if e, ok := eventOf(ev); ok {
+				r.noted(e)
 				on(e)
 			}
 		case err := <-done:
@@ -217,12 +245,14 @@ func (r *Reader) Events(ctx context.Context, ready func(), on func(observed.Even
 }
 
 func eventOf(ev *runtimeapi.ContainerEventResponse) (observed.Event, bool) {
-	uid := ev.GetPodSandboxStatus().GetMetadata().GetUid()
-	if uid == "" {
+	uid := oneName(ev.GetPodSandboxStatus().GetMetadata().GetUid(), maxName)
+	if uid == "" || oneName(ev.GetContainerId(), maxID) == "" {
 		return observed.Event{}, false
 	}
-	kind := observed.ContainerCreated
+	kind := observed.ContainerChanged // of types that are not known here
 	switch ev.GetContainerEventType() {
+	case runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT:
+		kind = observed.ContainerCreated
 	case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
 		kind = observed.ContainerStarted
 	case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
@@ -266,20 +296,52 @@ func unixNano(ns int64) time.Time {
 func sandboxOf(s *runtimeapi.PodSandboxStatus) observed.Sandbox {
 	ns := s.GetLinux().GetNamespaces().GetOptions()
 	out := observed.Sandbox{
-		ID: s.GetId(), State: sandboxState(s.GetState()), Attempt: s.GetMetadata().GetAttempt(),
+		State: sandboxState(s.GetState()), Attempt: s.GetMetadata().GetAttempt(),
 		CreatedAt: unixNano(s.GetCreatedAt()), HasNetwork: s.GetNetwork() != nil,
 		HostNetwork:    ns.GetNetwork() == runtimeapi.NamespaceMode_NODE,
 		HostPID:        ns.GetPid() == runtimeapi.NamespaceMode_NODE,
 		HostIPC:        ns.GetIpc() == runtimeapi.NamespaceMode_NODE,
-		RuntimeHandler: s.GetRuntimeHandler(), Labels: s.GetLabels(), Annotations: s.GetAnnotations(),
+		RuntimeHandler: oneName(s.GetRuntimeHandler(), maxName), Labels: ours(s.GetLabels()), Annotations: ours(s.GetAnnotations()),
 	}
+	return out
+}
+
+// maxAddresses is how many addresses of a sandbox are looked at.
+const maxAddresses = 64
+
+// AddressesOf are the addresses that a runtime gives of a sandbox, in its own
+// order and as it writes them; see [observed.Addresses].
+func AddressesOf(s *runtimeapi.PodSandboxStatus) []string {
+	var out []string
 	if ip := s.GetNetwork().GetIp(); ip != "" {
-		out.IPs = append(out.IPs, ip)
-		for _, more := range s.GetNetwork().GetAdditionalIps() {
-			out.IPs = append(out.IPs, more.GetIp())
+		out = append(out, ip)
+		more := s.GetNetwork().GetAdditionalIps()
+		for _, ip := range more[:min(len(more), maxAddresses)] {
+			out = append(out, ip.GetIp())
 		}
 	}
 	return out
+}
+
+// maxWarned bounds what is remembered of warnings; after so many they begin
+// anew.
+const maxWarned = 1024
+
+// warn tells once of a sandbox's addresses that are none.
+func (r *Reader) warn(sandbox string, dropped []string) {
+	if len(dropped) == 0 {
+		return
+	}
+	r.mu.Lock()
+	told := r.warned[sandbox]
+	if len(r.warned) >= maxWarned {
+		clear(r.warned)
+	}
+	r.warned[sandbox] = true
+	r.mu.Unlock()
+	if !told {
+		r.cfg.Log.Warn("ignored address of sandbox", zap.String("sandbox", sandbox), zap.String("address", cut(dropped[0], maxName)), zap.Int("addresses", len(dropped)))
+	}
 }
 
 // signalNames turns the CRI's names of real-time signals, such as
@@ -288,33 +350,36 @@ var signalNames = strings.NewReplacer("PLUS", "+", "MINUS", "-")
 
 func containerOf(s *runtimeapi.ContainerStatus) observed.Container {
 	out := observed.Container{
-		ID: s.GetId(), Name: s.GetMetadata().GetName(), Attempt: s.GetMetadata().GetAttempt(),
+		Name: oneName(s.GetMetadata().GetName(), maxName), Attempt: s.GetMetadata().GetAttempt(),
 		State: containerState(s.GetState()),
-		Image: s.GetImage().GetImage(), ImageRef: s.GetImageRef(), ImageID: s.GetImageId(),
+		Image: cut(s.GetImage().GetImage(), maxImage), ImageRef: cut(s.GetImageRef(), maxImage), ImageID: cut(s.GetImageId(), maxImage),
 		CreatedAt: unixNano(s.GetCreatedAt()), StartedAt: unixNano(s.GetStartedAt()),
-		LogPath: s.GetLogPath(), Labels: s.GetLabels(), Annotations: s.GetAnnotations(),
-		Hash:         s.GetAnnotations()[AnnotationHash],
-		RestartCount: int32(s.GetMetadata().GetAttempt()),
+		Labels: ours(s.GetLabels()), Annotations: ours(s.GetAnnotations()),
+		Hash:         cut(s.GetAnnotations()[AnnotationHash], maxVersion),
+		RestartCount: int32(min(s.GetMetadata().GetAttempt(), math.MaxInt32)),
+	}
+	if p := s.GetLogPath(); len(p) < maxPath {
+		out.LogPath = p
 	}
 	if user := s.GetImage().GetUserSpecifiedImage(); user != "" {
-		out.Image = user
+		out.Image = cut(user, maxImage)
 	}
-	if n, err := strconv.ParseInt(s.GetAnnotations()[AnnotationRestartCount], 10, 32); err == nil {
+	if n, err := strconv.ParseInt(s.GetAnnotations()[AnnotationRestartCount], 10, 32); err == nil && n >= 0 {
 		out.RestartCount = int32(n)
 	}
 	if sig := s.GetStopSignal(); sig != runtimeapi.Signal_RUNTIME_DEFAULT {
 		out.StopSignal = signalNames.Replace(sig.String())
 	}
-	for _, m := range s.GetMounts() {
+	for _, m := range s.GetMounts()[:min(len(s.GetMounts()), maxMounts)] {
 		if image := m.GetImage().GetImage(); m.GetRecursiveReadOnly() || image != "" {
 			out.Mounts = append(out.Mounts, observed.Mount{
-				Path: m.GetContainerPath(), RecursiveReadOnly: m.GetRecursiveReadOnly(), ImageRef: image,
+				Path: cut(m.GetContainerPath(), maxPath), RecursiveReadOnly: m.GetRecursiveReadOnly(), ImageRef: cut(image, maxImage),
 			})
 		}
 	}
 	if out.State == observed.Exited {
 		out.FinishedAt = unixNano(s.GetFinishedAt())
-		out.ExitCode, out.Reason, out.Message = s.GetExitCode(), s.GetReason(), s.GetMessage()
+		out.ExitCode, out.Reason, out.Message = s.GetExitCode(), cut(s.GetReason(), maxReason), cut(s.GetMessage(), maxMessage)
 		// containerd's words for a start that lost its caller.
 		out.Abandoned = out.StartedAt.IsZero() && strings.HasSuffix(out.Message, context.Canceled.Error())
 	}
@@ -325,7 +390,7 @@ func containerOf(s *runtimeapi.ContainerStatus) observed.Container {
 		}
 	}
 	if u := s.GetUser().GetLinux(); u != nil {
-		out.User = &observed.User{UID: u.GetUid(), GID: u.GetGid(), SupplementalGroups: u.GetSupplementalGroups()}
+		out.User = &observed.User{UID: u.GetUid(), GID: u.GetGid(), SupplementalGroups: u.GetSupplementalGroups()[:min(len(u.GetSupplementalGroups()), maxGroups)]}
 	}
 	return out
 }

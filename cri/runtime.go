@@ -7,7 +7,10 @@ import (
 	"io"
 	"time"
 
+	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/internal/seconds"
 )
 
 // Version asks for the runtime's name and version.
@@ -66,7 +69,7 @@ func (c *Client) PodSandboxStatus(ctx context.Context, id string, verbose bool) 
 
 // ListPodSandbox lists the sandboxes that pass the filter.
 func (c *Client) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
-	resp, err := call(ctx, c, "list_podsandbox", c.timeout, c.runtime.ListPodSandbox, &runtimeapi.ListPodSandboxRequest{Filter: filter})
+	resp, err := call(ctx, c, "list_podsandbox", c.timeout, c.runtime.ListPodSandbox, &runtimeapi.ListPodSandboxRequest{Filter: filter}, forList)
 	return resp.GetItems(), err
 }
 
@@ -101,8 +104,8 @@ func (c *Client) StartContainer(ctx context.Context, id string) error {
 
 // StopContainer stops a container, by force after timeout seconds.
 func (c *Client) StopContainer(ctx context.Context, id string, timeout int64) error {
-	_, err := call(ctx, c, "stop_container", c.timeout+time.Duration(timeout)*time.Second, c.runtime.StopContainer,
-		&runtimeapi.StopContainerRequest{ContainerId: id, Timeout: timeout})
+	_, err := call(ctx, c, "stop_container", c.timeout+seconds.Of(timeout), c.runtime.StopContainer,
+		&runtimeapi.StopContainerRequest{ContainerId: id, Timeout: int64(seconds.Of(timeout) / time.Second)}) // runtimes count in durations too
 	return err
 }
 
@@ -114,7 +117,7 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 
 // ListContainers lists the containers that pass the filter.
 func (c *Client) ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
-	resp, err := call(ctx, c, "list_containers", c.timeout, c.runtime.ListContainers, &runtimeapi.ListContainersRequest{Filter: filter})
+	resp, err := call(ctx, c, "list_containers", c.timeout, c.runtime.ListContainers, &runtimeapi.ListContainersRequest{Filter: filter}, forList)
 	return resp.GetContainers(), err
 }
 
@@ -142,15 +145,18 @@ func (e *ExitError) Error() string { return fmt.Sprintf("command ended with exit
 
 // ExecSync runs a command in a container and waits for its end; timeout 0
 // waits as long as ctx allows. An exit code other than 0 is an *ExitError
-// beside the output.
+// beside the output. Of a command that writes more than 256 KiB there is an
+// *OutputError and no output.
 func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, err error) {
 	deadline := time.Duration(0)
-	seconds := int64((timeout + time.Second - 1) / time.Second) // the CRI counts whole seconds
+	whole := int64((timeout + time.Second - 1) / time.Second) // as the CRI counts them
 	if timeout > 0 {
 		deadline = c.timeout + timeout
 	}
-	resp, err := call(ctx, c, "exec_sync", deadline, c.runtime.ExecSync,
-		&runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: seconds})
+	resp, err := call(ctx, c, "exec_sync", deadline,
+		func(ctx context.Context, req *runtimeapi.ExecSyncRequest, _ ...grpc.CallOption) (*runtimeapi.ExecSyncResponse, error) {
+			return c.execSync(ctx, req)
+		}, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: whole})
 	if err == nil && resp.GetExitCode() != 0 {
 		err = &ExitError{Code: resp.GetExitCode()}
 	}
@@ -176,7 +182,7 @@ func (c *Client) ReopenContainerLog(ctx context.Context, id string) error {
 // CheckpointContainer writes a container's memory and files to disk.
 func (c *Client) CheckpointContainer(ctx context.Context, r *runtimeapi.CheckpointContainerRequest) error {
 	timeout := c.timeout
-	if t := time.Duration(r.GetTimeout()) * time.Second; t > timeout {
+	if t := seconds.Of(r.GetTimeout()); t > timeout {
 		timeout = t
 	}
 	_, err := call(ctx, c, "checkpoint_container", timeout, c.runtime.CheckpointContainer, r)
@@ -191,7 +197,7 @@ func (c *Client) GetContainerEvents(ctx context.Context, ch chan *runtimeapi.Con
 	stream, err := c.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	c.met.observe("get_container_events", start, err)
 	if err != nil {
-		return fmt.Errorf("get_container_events: %w", err)
+		return fmt.Errorf("get_container_events: %w", shortened(err))
 	}
 	if opened != nil {
 		opened(stream)
@@ -202,7 +208,7 @@ func (c *Client) GetContainerEvents(ctx context.Context, ch chan *runtimeapi.Con
 			return io.EOF
 		}
 		if err != nil {
-			return fmt.Errorf("get_container_events: %w", err)
+			return fmt.Errorf("get_container_events: %w", shortened(err))
 		}
 		select {
 		case ch <- ev:
@@ -220,7 +226,7 @@ func (c *Client) ContainerStats(ctx context.Context, id string) (*runtimeapi.Con
 
 // ListContainerStats asks for the usage of the containers that pass.
 func (c *Client) ListContainerStats(ctx context.Context, filter *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
-	resp, err := call(ctx, c, "list_container_stats", c.timeout, c.runtime.ListContainerStats, &runtimeapi.ListContainerStatsRequest{Filter: filter})
+	resp, err := call(ctx, c, "list_container_stats", c.timeout, c.runtime.ListContainerStats, &runtimeapi.ListContainerStatsRequest{Filter: filter}, forList)
 	return resp.GetStats(), err
 }
 
@@ -232,18 +238,18 @@ func (c *Client) PodSandboxStats(ctx context.Context, id string) (*runtimeapi.Po
 
 // ListPodSandboxStats asks for the usage of the pods that pass.
 func (c *Client) ListPodSandboxStats(ctx context.Context, filter *runtimeapi.PodSandboxStatsFilter) ([]*runtimeapi.PodSandboxStats, error) {
-	resp, err := call(ctx, c, "list_podsandbox_stats", c.timeout, c.runtime.ListPodSandboxStats, &runtimeapi.ListPodSandboxStatsRequest{Filter: filter})
+	resp, err := call(ctx, c, "list_podsandbox_stats", c.timeout, c.runtime.ListPodSandboxStats, &runtimeapi.ListPodSandboxStatsRequest{Filter: filter}, forList)
 	return resp.GetStats(), err
 }
 
 // ListMetricDescriptors asks which metrics the runtime has.
 func (c *Client) ListMetricDescriptors(ctx context.Context) ([]*runtimeapi.MetricDescriptor, error) {
-	resp, err := call(ctx, c, "list_metric_descriptors", c.timeout, c.runtime.ListMetricDescriptors, &runtimeapi.ListMetricDescriptorsRequest{})
+	resp, err := call(ctx, c, "list_metric_descriptors", c.timeout, c.runtime.ListMetricDescriptors, &runtimeapi.ListMetricDescriptorsRequest{}, forList)
 	return resp.GetDescriptors(), err
 }
 
 // ListPodSandboxMetrics asks for the runtime's own metrics of all pods.
 func (c *Client) ListPodSandboxMetrics(ctx context.Context) ([]*runtimeapi.PodSandboxMetrics, error) {
-	resp, err := call(ctx, c, "list_podsandbox_metrics", c.timeout, c.runtime.ListPodSandboxMetrics, &runtimeapi.ListPodSandboxMetricsRequest{})
+	resp, err := call(ctx, c, "list_podsandbox_metrics", c.timeout, c.runtime.ListPodSandboxMetrics, &runtimeapi.ListPodSandboxMetricsRequest{}, forList)
 	return resp.GetPodMetrics(), err
 }

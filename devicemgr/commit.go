@@ -39,30 +39,46 @@ func (a *Admission) Commit() error {
 	a.m.mu.Lock()
 	rec.Lost = a.m.blind[a.pod.UID] != nil
 	a.m.mu.Unlock()
-	err = a.m.write(rec)
-	a.m.mu.Lock()
-	defer a.m.mu.Unlock()
-	if err != nil || a.released {
+	return a.store(rec)
+}
+
+// store writes what the pod has, and makes it true if that succeeds and the pod
+// was not released meanwhile. The store is never called with Manager.mu held.
+func (a *Admission) store(rec *record) error {
+	m := a.m
+	defer m.enter(rec.UID)()
+	err := m.write(rec)
+	m.mu.Lock()
+	released := a.released
+	if err != nil || released {
 		a.undo()
-		if err == nil {
-			err = fmt.Errorf("pod %s/%s was released while it was admitted", a.pod.Namespace, a.pod.Name)
-			_ = a.m.cfg.Store.Delete(podPrefix + string(a.pod.UID)) // nothing of it runs, which tells too
-		}
-		return err
+	} else {
+		a.replace(rec)
 	}
-	if old := a.m.pods[a.pod.UID]; old != nil {
+	m.mu.Unlock()
+	if err == nil && released {
+		// A record that stays does no harm: nothing of the pod runs.
+		_ = m.cfg.Store.Delete(podPrefix + string(rec.UID))
+		return fmt.Errorf("pod %s/%s was released while it was admitted", rec.Namespace, rec.Name)
+	}
+	return err
+}
+
+// replace gives the pod what a record says, and nothing else. Manager.mu is held.
+func (a *Admission) replace(rec *record) {
+	m := a.m
+	if old := m.pods[rec.UID]; old != nil {
 		for _, h := range old.Held {
-			a.m.free(h, a.pod.UID)
+			m.free(h, rec.UID)
 		}
 	}
 	for _, h := range rec.Held {
 		for _, d := range h.Devices {
-			a.m.resources[h.Resource].taken[d.ID] = a.pod.UID
+			m.resources[h.Resource].taken[d.ID] = rec.UID
 		}
 	}
-	a.m.pods[a.pod.UID] = rec
-	delete(a.m.pending, a.pod.UID)
-	return nil
+	m.pods[rec.UID] = rec
+	delete(m.pending, rec.UID)
 }
 
 func (a *Admission) anyFresh() bool {
@@ -137,7 +153,7 @@ func (a *Admission) undo() {
 			}
 		}
 	}
-	m.notify(Change{Resources: union(freed, nil)})
+	m.subs.Publish(Change{Resources: freed})
 }
 
 // allocate makes the calls: one after the other to each plugin, to different

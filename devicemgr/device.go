@@ -19,17 +19,31 @@ type Device struct {
 	Nodes numa.NodeSet
 }
 
-// normal sorts a list by ID. Devices without an ID are left out, and of those
-// that share one the last counts; dropped is how many that were.
+// Limits of a list of devices.
+const (
+	// maxDevices is how many are kept of a resource.
+	maxDevices = 1 << 16
+	// maxID is how many bytes an ID may have.
+	maxID = 1 << 10
+)
+
+// normal sorts a list by ID. Devices without an ID, or with one of more than
+// maxID bytes, are left out, and of those that share one the last counts; the
+// first maxDevices are kept. dropped is how many are not.
 func normal(list []Device) (sorted []Device, dropped int) {
 	byID := func(a, b Device) int { return strings.Compare(a.ID, b.ID) }
 	sorted = slices.Clone(list)
 	slices.SortStableFunc(sorted, byID)
 	kept := sorted[:0]
 	for i, d := range sorted {
-		if d.ID != "" && (i+1 == len(sorted) || sorted[i+1].ID != d.ID) {
+		if d.ID != "" && len(d.ID) <= maxID && len(kept) < maxDevices && (i+1 == len(sorted) || sorted[i+1].ID != d.ID) {
 			kept = append(kept, d)
 		}
+	}
+	if len(kept) < len(sorted)/2 {
+		kept = slices.Clone(kept) // what is dropped is not kept
+	} else {
+		clear(sorted[len(kept):])
 	}
 	return kept, len(list) - len(kept)
 }

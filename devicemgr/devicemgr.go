@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/subscription"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -115,13 +116,15 @@ type Manager struct {
 	blind     map[types.UID]*blind
 	running   map[types.UID]map[string]bool // containers, as of Restore
 	strikes   map[types.UID]int             // plugins that died while they allocated for a pod
-	subs      map[*subscription]bool
+	subs      subscription.List[Change]
 	restored  bool
 	ctx       context.Context // Run's; nil before
 	wg        sync.WaitGroup  // of sessions
 	serving   error           // why plugins cannot register now
+	counted   map[string]bool // resources that metrics of registrations name
 
 	storing sync.Mutex // held while names are written
+	turns   map[types.UID]*turn
 }
 
 // resource is what plugins offer under one name. Manager.mu guards it; devices
@@ -150,20 +153,22 @@ func New(cfg Config) (*Manager, error) {
 		return nil, fmt.Errorf("devicemgr: %w", err)
 	}
 	return &Manager{
-		cfg: cfg, met: met,
+		counted: map[string]bool{},
+		cfg:     cfg, met: met,
 		resources: map[string]*resource{},
 		pods:      map[types.UID]*record{},
 		pending:   map[types.UID]*Admission{},
 		blind:     map[types.UID]*blind{},
 		running:   map[types.UID]map[string]bool{},
 		strikes:   map[types.UID]int{},
-		subs:      map[*subscription]bool{},
+		subs:      subscription.List[Change]{Merge: merge},
+		turns:     map[types.UID]*turn{},
 	}, nil
 }
 
 // Run lets plugins register and watches their devices until ctx ends; it
-// returns nil when no call of a plugin is under way any more. It may be called
-// once, after [Manager.Restore].
+// returns nil when no call of a plugin or of the store is under way any more. It
+// may be called once, after [Manager.Restore].
 func (m *Manager) Run(ctx context.Context) error {
 	if err := m.Restore(nil); err != nil && !errors.Is(err, errRestored) {
 		m.cfg.Log.Error("devices of before the restart are not known", zap.Error(err))
@@ -187,11 +192,10 @@ func (m *Manager) Run(ctx context.Context) error {
 			r.expiry.Stop()
 		}
 	}
-	for s := range m.subs {
-		s.close()
-	}
 	m.mu.Unlock()
+	m.subs.Drop()
 	m.wg.Wait()
+	m.subs.Wait()
 	return nil
 }
 
@@ -220,7 +224,7 @@ func (m *Manager) expire(r *resource) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		if r.lost {
-			m.notify(Change{Resources: []string{r.name}})
+			m.subs.Publish(Change{Resources: []string{r.name}})
 		}
 	})
 }

@@ -38,7 +38,10 @@
 // A device is taken before its plugin hears of it, and stored before the pod
 // does. It is given back when the pod is released. Methods never wait for
 // plugins, except those with a ctx, and [Admission.Choose], Allocate and
-// Commit, which have that of [Manager.Begin]; no lock is held over a call.
+// Commit, which have that of [Manager.Begin]; no lock is held over a call of a
+// plugin. Commit, Restore, Expect, registrations, and PreStart where it allocates
+// anew, wait for the store; nothing else does, and nobody waits for them but who
+// writes the same record. Release deletes its record in the background.
 //
 // # Faults
 //

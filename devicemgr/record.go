@@ -133,7 +133,7 @@ func checkResource(name string) error {
 		good = good && qualified(label, maxName, false)
 	}
 	if !good {
-		return fmt.Errorf("resource name %q: want domain/name, such as example.com/gpu; the domain may not be kubernetes.io "+
+		return fmt.Errorf("resource name %.256q: want domain/name, such as example.com/gpu; the domain may not be kubernetes.io "+
 			"nor begin with \"requests.\"", name)
 	}
 	return nil

@@ -9,11 +9,18 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/internal/safefile"
 )
 
 const (
@@ -24,6 +31,12 @@ const (
 	maxSocketPath = 107
 	// maxCalls bounds the registrations that are under way at a time.
 	maxCalls = 64
+	// maxConns bounds the connections of those that register.
+	maxConns = 256
+	// maxVersions is how many versions of a plugin are named in an error.
+	maxVersions = 8
+	// otherResource stands for resources in metrics beyond maxResources.
+	otherResource = "<other>"
 )
 
 // Healthy tells why plugins cannot register now; nil if they can.
@@ -35,7 +48,7 @@ func (m *Manager) Healthy() error {
 
 // serve has the registration service up until ctx ends.
 func (m *Manager) serve(ctx context.Context) {
-	pause := firstRetry
+	pause := retry.Backoff{First: firstRetry, Max: lastRetry}
 	for ctx.Err() == nil {
 		started := time.Now()
 		err := m.serveOnce(ctx)
@@ -44,16 +57,8 @@ func (m *Manager) serve(ctx context.Context) {
 		}
 		m.setServing(err)
 		m.cfg.Log.Error("device plugins cannot register", zap.String("dir", m.cfg.SocketDir), zap.Error(err))
-		if time.Since(started) > lastRetry {
-			pause = firstRetry
-		}
-		t := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-		case <-t.C:
-		}
-		pause = min(2*pause, lastRetry)
+		pause.Recovered(time.Since(started))
+		pause.Wait(ctx)
 	}
 }
 
@@ -68,16 +73,20 @@ func (m *Manager) serveOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s := grpc.NewServer(grpc.MaxConcurrentStreams(maxCalls), grpc.MaxRecvMsgSize(1<<20), grpc.ConnectionTimeout(m.cfg.Timeout))
-	pluginapi.RegisterRegistrationServer(s, &registry{m: m})
+	s := grpc.NewServer(grpc.MaxConcurrentStreams(maxCalls), grpc.MaxRecvMsgSize(64<<10), grpc.MaxHeaderListSize(maxHeader),
+		grpc.ConnectionTimeout(m.cfg.Timeout), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: time.Minute}))
+	pluginapi.RegisterRegistrationServer(s, &registry{m: m, calls: make(chan struct{}, maxCalls)})
 	m.setServing(nil)
 	stop := context.AfterFunc(ctx, s.Stop)
 	defer stop()
-	if err := s.Serve(l); err != nil {
+	if err := s.Serve(&fewConns{Listener: l, places: make(chan struct{}, maxConns)}); err != nil {
 		return err
 	}
 	return errors.New("the service ended")
 }
+
+// maxSockets is how many names in the directory of sockets are looked at.
+const maxSockets = 10_000
 
 // listen makes the directory ready: sockets in it are removed, which tells the
 // plugins whose they are that the agent has started.
@@ -85,8 +94,12 @@ func (m *Manager) listen() (net.Listener, error) {
 	if err := os.MkdirAll(m.cfg.SocketDir, 0o750); err != nil {
 		return nil, err
 	}
-	entries, err := os.ReadDir(m.cfg.SocketDir)
+	dir, err := safefile.OpenDir(m.cfg.SocketDir, ".")
 	if err != nil {
+		return nil, err
+	}
+	entries, err := dir.Entries(maxSockets) // plugins write to it
+	if err = errors.Join(err, dir.Close()); err != nil && !errors.Is(err, safefile.ErrTooMany) {
 		return nil, err
 	}
 	for _, e := range entries {
@@ -103,16 +116,23 @@ func (m *Manager) listen() (net.Listener, error) {
 // registry is the service that plugins register at.
 type registry struct {
 	pluginapi.UnimplementedRegistrationServer
-	m *Manager
+	m     *Manager
+	calls chan struct{} // those under way
 }
 
 // Register connects to a plugin. It answers when the plugin has answered its
 // first call: plugins serve before they register.
 func (r *registry) Register(ctx context.Context, req *pluginapi.RegisterRequest) (*pluginapi.Empty, error) {
+	select {
+	case r.calls <- struct{}{}:
+		defer func() { <-r.calls }()
+	default:
+		return nil, status.Errorf(codes.ResourceExhausted, "%d registrations are under way, the most there may be", maxCalls)
+	}
 	err := r.register(ctx, req)
 	if err != nil {
-		r.m.cfg.Log.Warn("device plugin not registered", zap.String("resource", req.GetResourceName()),
-			zap.String("endpoint", req.GetEndpoint()), zap.Error(err))
+		r.m.cfg.Log.Warn("device plugin not registered", zap.String("resource", shorten(req.GetResourceName())),
+			zap.String("endpoint", shorten(req.GetEndpoint())), zap.Error(err))
 	}
 	return &pluginapi.Empty{}, err
 }
@@ -121,20 +141,72 @@ func (r *registry) register(ctx context.Context, req *pluginapi.RegisterRequest)
 	if err := checkResource(req.GetResourceName()); err != nil {
 		return err
 	}
-	r.m.met.registrations.WithLabelValues(req.GetResourceName()).Inc()
+	r.m.countRegistration(req.GetResourceName())
 	if err := checkVersions([]string{req.GetVersion()}); err != nil {
 		return err
 	}
 	name := req.GetEndpoint()
 	if name == "" || name != filepath.Base(name) || name == "." || name == ".." || name == socketName {
-		return fmt.Errorf("endpoint %q: want the name of the plugin's socket in %s", name, r.m.cfg.SocketDir)
+		return fmt.Errorf("endpoint %.128q: want the name of the plugin's socket in %s", name, r.m.cfg.SocketDir)
 	}
 	return r.m.connect(ctx, req.GetResourceName(), filepath.Join(r.m.cfg.SocketDir, name))
 }
 
+// countRegistration counts an attempt, under the names of as many resources as
+// are kept.
+func (m *Manager) countRegistration(name string) {
+	m.mu.Lock()
+	if !m.named(name) {
+		name = otherResource
+	}
+	m.mu.Unlock()
+	m.met.registrations.WithLabelValues(name).Inc()
+}
+
+// named reports whether a resource may be named in metrics. Manager.mu is held.
+func (m *Manager) named(name string) bool {
+	if !m.counted[name] && len(m.counted) < maxResources {
+		m.counted[name] = true
+	}
+	return m.counted[name]
+}
+
+// fewConns is a listener that hangs up on those for whom it has no place.
+type fewConns struct {
+	net.Listener
+	places chan struct{}
+}
+
+// Accept waits for a connection that has a place, until it is closed.
+func (l *fewConns) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case l.places <- struct{}{}:
+			return &placed{Conn: c, leave: sync.OnceFunc(func() { <-l.places })}, nil
+		default:
+			_ = c.Close()
+		}
+	}
+}
+
+type placed struct {
+	net.Conn
+	leave func()
+}
+
+// Close gives the place back.
+func (c *placed) Close() error {
+	defer c.leave()
+	return c.Conn.Close()
+}
+
 func checkVersions(versions []string) error {
 	if !slices.Contains(versions, pluginapi.Version) {
-		return fmt.Errorf("API version %q is not supported; want %s", versions, pluginapi.Version)
+		return fmt.Errorf("API version %.64q is not supported; want %s", versions[:min(len(versions), maxVersions)], pluginapi.Version)
 	}
 	return nil
 }
@@ -175,7 +247,7 @@ func (r Registrar) Register(ctx context.Context, name, endpoint string, versions
 	if err := r.Validate(name, endpoint, versions); err != nil {
 		return err
 	}
-	r.m.met.registrations.WithLabelValues(name).Inc()
+	r.m.countRegistration(name)
 	return r.m.connect(ctx, name, endpoint)
 }
 

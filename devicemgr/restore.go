@@ -184,25 +184,6 @@ func (m *Manager) saveNames() error {
 	return m.cfg.Store.Write(namesKey, value)
 }
 
-// Release gives back all that a pod has: none of its containers runs, and none
-// will. What cannot be deleted from the store is given back nevertheless, and
-// known to be so after a restart by nothing of the pod running.
-func (m *Manager) Release(uid types.UID) {
-	m.mu.Lock()
-	r := m.pods[uid]
-	if a := m.pending[uid]; a != nil {
-		a.released = true // Commit sees to the rest
-	}
-	m.drop(uid)
-	m.mu.Unlock()
-	if r == nil {
-		return
-	}
-	if err := m.cfg.Store.Delete(podPrefix + string(uid)); err != nil {
-		m.cfg.Log.Warn("the devices of a pod that is over stay in the store", zap.String("uid", string(uid)), zap.Error(err))
-	}
-}
-
 // Retain releases every pod that is not known. A pod that comes while it is
 // under way is not harmed: those it asks about had their devices before.
 func (m *Manager) Retain(known func(types.UID) bool) {
@@ -237,7 +218,7 @@ func (m *Manager) drop(uid types.UID) {
 		}
 	}
 	if len(freed) > 0 {
-		m.notify(Change{Resources: union(freed, nil)})
+		m.subs.Publish(Change{Resources: freed})
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/retry"
 )
 
 // Pauses between attempts to watch a plugin again that went away without
@@ -106,7 +108,7 @@ func (m *Manager) withdraw(name, endpoint string) {
 func (m *Manager) attend(s *session) {
 	defer func() { _ = s.plugin.Close() }()
 	defer s.cancel()
-	pause := firstRetry
+	pause := retry.Backoff{First: firstRetry, Max: lastRetry}
 	for {
 		err := m.watch(s)
 		again, listed := m.ended(s, err)
@@ -114,16 +116,11 @@ func (m *Manager) attend(s *session) {
 			return
 		}
 		if listed {
-			pause = firstRetry
+			pause.Reset()
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-s.ctx.Done():
-			t.Stop()
+		if !pause.Wait(s.ctx) {
 			return
-		case <-t.C:
 		}
-		pause = min(2*pause, lastRetry)
 		m.renew(s)
 	}
 }
@@ -193,7 +190,7 @@ func (m *Manager) lose(r *resource, why string) {
 	}
 	r.lost, r.lostAt = true, time.Now()
 	m.expire(r)
-	m.notify(Change{Resources: []string{r.name}, Pods: r.owners(nil)})
+	m.subs.Publish(Change{Resources: []string{r.name}, Pods: r.owners(nil)})
 }
 
 // list takes a new list of devices.
@@ -206,7 +203,7 @@ func (m *Manager) list(s *session, raw []Device) {
 		return
 	}
 	if dropped > 0 && !s.listed {
-		m.cfg.Log.Warn("devices without an ID, or with that of another, are left out",
+		m.cfg.Log.Warn("failed to take some devices: they have no ID, a long one, or that of another, or are too many",
 			zap.String("resource", s.resource), zap.Int("devices", dropped))
 	}
 	back := r.lost
@@ -226,7 +223,7 @@ func (m *Manager) list(s *session, raw []Device) {
 	if r.expiry != nil {
 		r.expiry.Stop()
 	}
-	m.notify(Change{Resources: []string{r.name}, Pods: owners})
+	m.subs.Publish(Change{Resources: []string{r.name}, Pods: owners})
 }
 
 // owners are the pods with a device that fits, or with any.

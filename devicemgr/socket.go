@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -26,9 +27,21 @@ const (
 	// maxMessage is the largest message taken: lists of 10,000 devices are
 	// about 1 MB. The kubelet takes 4 MiB.
 	maxMessage = 16 << 20
-	// listBytesPerSecond is what is read of a plugin's lists. One that sends
-	// more waits, as its socket's buffer is full.
+	// maxFields is how many fields a message may have, those of messages within it
+	// counted: eight for each of maxDevices devices.
+	maxFields = 8 * maxDevices
+	// maxHeader is how many bytes of headers are taken, in which errors are.
+	maxHeader = 64 << 10
+	// maxText is how many bytes of a plugin's words are handed on.
+	maxText = 1 << 10
+	// maxAttachment is how many bytes a plugin may add to a container: they are
+	// kept with the pod, and told to the runtime.
+	maxAttachment = 1 << 20
+	// listBytesPerSecond is what is read of a plugin's lists, and listPause the
+	// time between two of them. One that sends more waits, as its socket's
+	// buffer is full.
 	listBytesPerSecond = 8 << 20
+	listPause          = 50 * time.Millisecond
 )
 
 // remote is a plugin behind a unix socket.
@@ -46,7 +59,8 @@ func dial(socket string, log *zap.Logger) (*remote, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "unix", path)
 		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+		grpc.WithMaxHeaderListSize(maxHeader),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage), grpc.ForceCodecV2(codec)),
 		grpc.WithIdleTimeout(0), // the watch keeps it in use anyway
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstRetry / 2, Multiplier: 2, Jitter: 0.2, MaxDelay: lastRetry},
@@ -74,16 +88,25 @@ func plain(err error) error {
 	if !ok {
 		return err
 	}
+	text := shorten(st.Message())
 	switch st.Code() {
 	case codes.Unavailable:
-		return fmt.Errorf("%w: %s", ErrAway, st.Message())
+		return fmt.Errorf("%w: %s", ErrAway, text)
 	case codes.DeadlineExceeded:
 		return fmt.Errorf("no answer in time: %w", context.DeadlineExceeded)
 	case codes.Unknown:
-		return errors.New(st.Message())
+		return errors.New(text)
 	default:
-		return fmt.Errorf("%s (%s)", st.Message(), st.Code())
+		return fmt.Errorf("%s (%s)", text, st.Code())
 	}
+}
+
+// shorten cuts words of a plugin.
+func shorten(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxText], "") + "..."
 }
 
 func (r *remote) Options(ctx context.Context) (Options, error) {
@@ -105,7 +128,7 @@ func (r *remote) Watch(ctx context.Context, list func([]Device)) error {
 			return plain(err)
 		}
 		list(r.devices(msg))
-		pause := time.NewTimer(time.Duration(proto.Size(msg)) * time.Second / listBytesPerSecond)
+		pause := time.NewTimer(max(listPause, time.Duration(proto.Size(msg))*time.Second/listBytesPerSecond))
 		select {
 		case <-ctx.Done():
 		case <-pause.C:
@@ -117,16 +140,20 @@ func (r *remote) Watch(ctx context.Context, list func([]Device)) error {
 // devices reads a list. Nodes that cannot be are left out.
 func (r *remote) devices(msg *pluginapi.ListAndWatchResponse) []Device {
 	list := make([]Device, 0, len(msg.GetDevices()))
+	impossible := 0
 	for _, d := range msg.GetDevices() {
 		dev := Device{ID: d.GetID(), Healthy: d.GetHealth() == pluginapi.Healthy}
 		for _, n := range d.GetTopology().GetNodes() {
 			if n.GetID() < 0 || n.GetID() >= numa.MaxNodes {
-				r.log.Debug("a device names a NUMA node that cannot be", zap.String("device", d.GetID()), zap.Int64("node", n.GetID()))
+				impossible++
 				continue
 			}
 			dev.Nodes = dev.Nodes.With(int(n.GetID()))
 		}
 		list = append(list, dev)
+	}
+	if impossible > 0 {
+		r.log.Debug("devices name NUMA nodes that cannot be", zap.Int("nodes", impossible))
 	}
 	return list
 }
@@ -153,7 +180,11 @@ func (r *remote) Allocate(ctx context.Context, ids []string) (Attachment, error)
 	if n := len(resp.GetContainerResponses()); n == 0 {
 		return Attachment{}, errors.New("the answer is for no container; want one")
 	}
-	return attachment(resp.GetContainerResponses()[0]), nil
+	c := resp.GetContainerResponses()[0]
+	if n := proto.Size(c); n > maxAttachment {
+		return Attachment{}, fmt.Errorf("the answer has %d bytes; want at most %d", n, maxAttachment)
+	}
+	return attachment(c), nil
 }
 
 func attachment(c *pluginapi.ContainerAllocateResponse) Attachment {

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -32,6 +34,7 @@ type program struct {
 	watches  atomic.Int64 // that were begun
 	options  error
 	allocate func(ctx context.Context) error
+	more     map[string]string // variables
 	sent     atomic.Int64
 }
 
@@ -102,8 +105,10 @@ func (p *program) Allocate(ctx context.Context, r *pluginapi.AllocateRequest) (*
 		}
 	}
 	ids := r.GetContainerRequests()[0].GetDevicesIds()
+	envs := map[string]string{"GPU": strings.Join(ids, ",")}
+	maps.Copy(envs, p.more)
 	return &pluginapi.AllocateResponse{ContainerResponses: []*pluginapi.ContainerAllocateResponse{{
-		Envs:        map[string]string{"GPU": strings.Join(ids, ",")},
+		Envs:        envs,
 		Mounts:      []*pluginapi.Mount{{ContainerPath: "/lib/gpu", HostPath: "/opt/gpu", ReadOnly: true}},
 		Devices:     []*pluginapi.DeviceSpec{{ContainerPath: "/dev/gpu", HostPath: "/dev/null", Permissions: "rw"}},
 		Annotations: map[string]string{"gpu": "yes"},
@@ -410,6 +415,116 @@ func TestBadPlugins(t *testing.T) {
 		l.until(t, gpu, 1, 0)
 		l.refused(t, pod("p", "main=1"), "larger than max")
 		undisturbed(t, l)
+	})
+	t.Run("sends a list every 100 us", func(t *testing.T) {
+		l, dir := good(t)
+		p := bad(t, l, dir, "a")
+		sent := p.sent.Load()
+		lists := [2][]*pluginapi.Device{apiDevices("a"), apiDevices("a!")}
+		heard := atomic.Int64{}
+		defer l.Subscribe(func(devicemgr.Change) { heard.Add(1) })()
+		tick := time.NewTicker(100 * time.Microsecond)
+		defer tick.Stop()
+		began := time.Now()
+		for i := 0; time.Since(began) < time.Second; i++ {
+			<-tick.C
+			select {
+			case p.lists <- lists[i%2]:
+			default:
+			}
+		}
+		undisturbed(t, l)
+		if n := heard.Load(); n > 30 {
+			t.Errorf("%d changes were told in a second of %d lists, want 20", n, p.sent.Load()-sent)
+		}
+	})
+	t.Run("lists a million devices without a name", func(t *testing.T) {
+		l, dir := good(t)
+		p := bad(t, l, dir, "a")
+		p.lists <- slices.Repeat([]*pluginapi.Device{{}}, 1<<20)
+		l.until(t, gpu, 1, 0)
+		l.refused(t, pod("p", "main=1"), "too many fields")
+		undisturbed(t, l)
+	})
+	t.Run("lists more devices than are kept, and a long ID", func(t *testing.T) {
+		l, dir := good(t)
+		p := bad(t, l, dir, "a")
+		list := make([]*pluginapi.Device, 70000)
+		for i := range list {
+			list[i] = &pluginapi.Device{ID: fmt.Sprintf("%06d", i), Health: pluginapi.Healthy}
+		}
+		list[0].ID = strings.Repeat("x", 10<<20)
+		p.lists <- list
+		l.until(t, gpu, 1<<16, 1<<16)
+		undisturbed(t, l)
+		l.admit(t, pod("p", "main=1"))
+		if got := l.has("p", "main"); got != "065536" { // the last one, which the plugin prefers
+			t.Errorf("p has %.100q, want 065536", got)
+		}
+	})
+	t.Run("adds megabytes to a container", func(t *testing.T) {
+		l, dir := good(t)
+		p := bad(t, l, dir, strings.Repeat("i", 1000)) // which it repeats
+		p.more = map[string]string{"MUCH": strings.Repeat("x", 2<<20)}
+		l.refused(t, pod("p", "main=1"), "want at most 1048576")
+		undisturbed(t, l)
+	})
+	t.Run("fails at length", func(t *testing.T) {
+		l, dir := good(t)
+		p := bad(t, l, dir, "a")
+		p.allocate = func(context.Context) error { return errors.New(strings.Repeat("x", 50<<10)) }
+		if err := l.Admit(t.Context(), pod("p", "main=1")); err == nil || len(err.Error()) > 4<<10 {
+			t.Errorf("admit: an error of %d bytes, want 4096 at most", len(fmt.Sprint(err)))
+		}
+		undisturbed(t, l)
+	})
+	t.Run("registers 10,000 endpoints, connected as often as it can", func(t *testing.T) {
+		l, dir := good(t)
+		mute, err := net.Listen("unix", filepath.Join(dir, "mute.sock")) // takes connections, and says nothing
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer mute.Close()
+		conn, err := grpc.NewClient("unix:"+filepath.Join(dir, "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		client := pluginapi.NewRegistrationClient(conn)
+		var wg sync.WaitGroup
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for i := range 10000 {
+			wg.Go(func() {
+				req := asks("mute.sock", fmt.Sprintf("example.com/r%d", i))
+				if _, err := client.Register(ctx, req); err == nil {
+					t.Error("a plugin that says nothing was registered")
+				}
+			})
+		}
+		time.Sleep(100 * time.Millisecond)
+		undisturbed(t, l)
+		wg.Wait()
+		if n := len(l.Capacity()); n != 1 {
+			t.Errorf("%d resources, want one", n)
+		}
+		var conns []net.Conn
+		for range 1000 {
+			c, err := net.Dial("unix", filepath.Join(dir, "kubelet.sock"))
+			if err != nil {
+				break
+			}
+			conns = append(conns, c)
+		}
+		undisturbed(t, l)
+		for _, c := range conns {
+			c.Close()
+		}
+		launch(t, filepath.Join(dir, "gpu.sock"), "a")
+		until(t, l, "a plugin can register again", func() bool {
+			time.Sleep(10 * time.Millisecond)
+			return register(t, dir, asks("gpu.sock", gpu)) == nil
+		})
 	})
 	t.Run("another takes the name", func(t *testing.T) {
 		l, dir := good(t)

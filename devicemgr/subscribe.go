@@ -1,10 +1,9 @@
 package devicemgr
 
 import (
-	"slices"
-	"sync"
-
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/subscription"
 )
 
 // Change tells what became different.
@@ -16,50 +15,9 @@ type Change struct {
 	Pods []types.UID
 }
 
-// subscription hands changes on, those that a slow reader has not seen in one.
-type subscription struct {
-	mu      sync.Mutex
-	waiting Change
-	any     bool
-	closed  bool
-	signal  chan struct{}
-}
-
-func (s *subscription) put(c Change) {
-	s.mu.Lock()
-	s.waiting.Resources = union(s.waiting.Resources, c.Resources)
-	s.waiting.Pods = union(s.waiting.Pods, c.Pods)
-	s.any = true
-	s.mu.Unlock()
-	s.wake()
-}
-
-func union[T ~string](a, b []T) []T {
-	all := slices.Concat(a, b)
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-func (s *subscription) wake() {
-	select {
-	case s.signal <- struct{}{}:
-	default:
-	}
-}
-
-func (s *subscription) close() {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.wake()
-}
-
-func (s *subscription) take() (c Change, ok, closed bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c, ok = s.waiting, s.any
-	s.waiting, s.any = Change{}, false
-	return c, ok && !s.closed, s.closed
+// merge makes one of two changes, for a slow reader.
+func merge(a, b Change) Change {
+	return Change{Resources: subscription.Union(a.Resources, b.Resources), Pods: subscription.Union(a.Pods, b.Pods)}
 }
 
 // Subscribe calls fn for what changes from now on, until cancel is called or
@@ -67,36 +25,4 @@ func (s *subscription) take() (c Change, ok, closed bool) {
 // flaps costs its readers no more than they can take. fn runs on a goroutine
 // of its own and may call the manager. A call may be under way when cancel
 // returns; no other follows.
-func (m *Manager) Subscribe(fn func(Change)) (cancel func()) {
-	s := &subscription{signal: make(chan struct{}, 1)}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.ctx != nil && m.ctx.Err() != nil {
-		return func() {} // Run has ended or is about to
-	}
-	m.subs[s] = true
-	m.wg.Go(func() {
-		for range s.signal {
-			c, ok, closed := s.take()
-			if closed {
-				return
-			}
-			if ok {
-				fn(c)
-			}
-		}
-	})
-	return func() {
-		m.mu.Lock()
-		delete(m.subs, s)
-		m.mu.Unlock()
-		s.close()
-	}
-}
-
-// notify tells every subscriber. Manager.mu is held.
-func (m *Manager) notify(c Change) {
-	for s := range m.subs {
-		s.put(c)
-	}
-}
+func (m *Manager) Subscribe(fn func(Change)) (cancel func()) { return m.subs.Add(fn) }

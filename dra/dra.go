@@ -11,6 +11,8 @@ import (
 	"go.uber.org/zap"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/subscription"
 )
 
 const (
@@ -21,6 +23,8 @@ const (
 	defaultGrace = 5 * time.Minute
 	// maxDrivers bounds what is remembered of drivers that come and go.
 	maxDrivers = 256
+	// maxInstances bounds those of one driver: an update has two.
+	maxInstances = 16
 )
 
 // Store keeps values over a crash, one for each claim. A checkpoint.Store is one.
@@ -99,11 +103,11 @@ type Manager struct {
 	turns    map[types.UID]*turn           // pods that are being prepared or undone
 	reaping  map[types.UID]*reaper         // pods that are gone
 	drivers  map[string]*driver
-	subs     map[*subscription]bool
+	subs     subscription.List[Change]
 	restored bool
 	ready    chan struct{}
 	ctx      context.Context // Run's; nil before
-	wg       sync.WaitGroup  // of calls, sessions, subscribers
+	wg       sync.WaitGroup  // of calls and sessions
 }
 
 // New checks cfg and returns a Manager at rest.
@@ -121,7 +125,7 @@ func New(cfg Config) (*Manager, error) {
 		turns:   map[types.UID]*turn{},
 		reaping: map[types.UID]*reaper{},
 		drivers: map[string]*driver{},
-		subs:    map[*subscription]bool{},
+		subs:    subscription.List[Change]{Merge: merge},
 		ready:   make(chan struct{}),
 	}
 	var err error
@@ -142,12 +146,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.mu.Unlock()
 	close(m.ready)
 	<-ctx.Done()
-	m.mu.Lock()
-	for s := range m.subs {
-		s.close()
-	}
-	m.mu.Unlock()
+	m.subs.Drop()
 	m.wg.Wait()
+	m.subs.Wait()
 	return nil
 }
 

@@ -56,6 +56,7 @@ func (m *Manager) Withdraw(name, instance string) {
 	if len(d.plugins) == 0 {
 		d.lostAt, d.why = time.Now(), "it has deregistered, and not come back"
 	}
+	m.lost(d, name)
 	p.cancel()
 	m.unknown(p)
 	m.cfg.Log.Info("driver deregistered", zap.String("driver", name), zap.String("endpoint", instance))
@@ -81,6 +82,9 @@ func (m *Manager) enlist(name, endpoint string, d Driver) error {
 	}
 	if slices.ContainsFunc(entry.plugins, func(p *plugin) bool { return p.endpoint == endpoint }) {
 		return fmt.Errorf("driver %s is registered at %s already", name, endpoint)
+	}
+	if len(entry.plugins) >= maxInstances {
+		return fmt.Errorf("driver %s is registered at %d endpoints already, the most that are kept", name, maxInstances)
 	}
 	p := &plugin{name: name, endpoint: endpoint, driver: d, health: map[deviceName]*health{}}
 	ready := make(chan context.Context, 1)
@@ -165,6 +169,7 @@ func (m *Manager) connect(p *plugin, connected bool) {
 	}
 	p.connected = connected
 	if !connected {
+		m.lost(d, p.name)
 		return
 	}
 	c := Change{Drivers: []string{p.name}}
@@ -179,6 +184,14 @@ func (m *Manager) connect(p *plugin, connected bool) {
 	}
 	clear(d.waiting)
 	m.notify(c)
+}
+
+// lost tells of a driver of which no instance is connected any more. Manager.mu is
+// held.
+func (m *Manager) lost(d *driver, name string) {
+	if !slices.ContainsFunc(d.plugins, func(p *plugin) bool { return p.connected }) {
+		m.notify(Change{Lost: []string{name}})
+	}
 }
 
 // follower is a Driver that tells whether it is connected, until ctx ends.

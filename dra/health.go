@@ -21,6 +21,9 @@ const (
 	watchRetry = 5 * time.Second
 	// maxHealth bounds the devices of one plugin that are remembered.
 	maxHealth = 1 << 16
+	// maxDeviceName is how many bytes the name of a device and that of its pool
+	// may have; the API's are shorter (63 and 253).
+	maxDeviceName = 256
 )
 
 // deviceName names a device of a driver.
@@ -67,6 +70,9 @@ func (m *Manager) report(ctx context.Context, p *plugin, list []DeviceHealth) {
 	now := time.Now()
 	changed := map[deviceName]bool{}
 	for _, d := range list {
+		if len(d.Pool) > maxDeviceName || len(d.Device) > maxDeviceName {
+			continue
+		}
 		name := deviceName{d.Pool, d.Device}
 		h := health{d.Health, shorten(d.Message), d.Timeout, now}
 		if h.timeout <= 0 {

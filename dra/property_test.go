@@ -347,8 +347,10 @@ func (w *world) finish() {
 		}
 		w.rig.offer(good)
 	}
+	w.mu.Lock()
 	clear(w.running)
 	clear(w.pods)
+	w.mu.Unlock()
 	w.retain()
 	time.Sleep(2 * time.Minute)
 	synctest.Wait()

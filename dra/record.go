@@ -128,7 +128,7 @@ func checkDriver(name string) error {
 		}
 	}
 	if !good {
-		return fmt.Errorf("driver name %q: want a DNS subdomain of at most %d bytes, such as gpu.example.com", name, maxDriver)
+		return fmt.Errorf("driver name %.128q: want a DNS subdomain of at most %d bytes, such as gpu.example.com", name, maxDriver)
 	}
 	return nil
 }

@@ -28,7 +28,8 @@ func service(versions []string) (string, error) {
 			return s, nil
 		}
 	}
-	return "", fmt.Errorf("supported versions are %q; want v1.DRAPlugin or v1beta1.DRAPlugin among them", versions)
+	const some = 8 // that are named
+	return "", fmt.Errorf("supported versions are %.64q; want v1.DRAPlugin or v1beta1.DRAPlugin among them", versions[:min(len(versions), some)])
 }
 
 // Registrar takes drivers that another finds: as package pluginmgr does, for the
@@ -42,7 +43,7 @@ func (m *Manager) Registrar() Registrar { return Registrar{m} }
 func (r Registrar) Validate(name, endpoint string, versions []string) error {
 	var errs []error
 	if !filepath.IsAbs(endpoint) || len(endpoint) > maxSocketPath {
-		errs = append(errs, fmt.Errorf("endpoint is %q; want an absolute path of at most %d bytes", endpoint, maxSocketPath))
+		errs = append(errs, fmt.Errorf("endpoint is %.256q; want an absolute path of at most %d bytes", endpoint, maxSocketPath))
 	}
 	_, err := service(versions)
 	return errors.Join(append(errs, checkDriver(name), err)...)

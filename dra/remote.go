@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,9 +25,21 @@ import (
 const (
 	// maxMessage is the largest answer taken (gRPC's default).
 	maxMessage = 4 << 20
-	// healthBytesPerSecond is what is read of reports of health. A driver that
-	// sends more waits, as its socket's buffer is full.
+	// maxFields is how many fields an answer may have, those of messages within
+	// it counted: each may become a hundred bytes and more.
+	maxFields = 1 << 18
+	// maxHeader is how many bytes of headers are taken, in which errors are.
+	maxHeader = 64 << 10
+	// maxText is how many bytes of a driver's words are handed on.
+	maxText = 1 << 10
+	// maxPrepared is how many bytes a driver may answer for a claim: they are
+	// kept with it. The API has 32 devices for a claim at most.
+	maxPrepared = 256 << 10
+	// healthBytesPerSecond is what is read of reports of health, and healthPause
+	// the time between two of them. A driver that sends more waits, as its
+	// socket's buffer is full.
 	healthBytesPerSecond = 1 << 20
+	healthPause          = 50 * time.Millisecond
 	// maxReconnect is the longest pause between attempts to connect.
 	maxReconnect = 10 * time.Second
 )
@@ -46,7 +59,8 @@ func (m *Manager) dial(name, socket, service string) (*remote, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "unix", path)
 		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
+		grpc.WithMaxHeaderListSize(maxHeader),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.ForceCodecV2(codec)),
 		grpc.WithIdleTimeout(0), // whether it is connected is followed
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: time.Second / 2, Multiplier: 2, Jitter: 0.2, MaxDelay: maxReconnect},
@@ -92,16 +106,25 @@ func plain(err error) error {
 	if !ok {
 		return err
 	}
+	text := brief(st.Message())
 	switch st.Code() {
 	case codes.Unavailable:
-		return fmt.Errorf("%w: %s", ErrAway, st.Message())
+		return fmt.Errorf("%w: %s", ErrAway, text)
 	case codes.DeadlineExceeded:
 		return fmt.Errorf("no answer in time: %w", context.DeadlineExceeded)
 	case codes.Unknown:
-		return errors.New(st.Message())
+		return errors.New(text)
 	default:
-		return fmt.Errorf("%s (%s)", st.Message(), st.Code())
+		return fmt.Errorf("%s (%s)", text, st.Code())
 	}
+}
+
+// brief cuts words of a driver.
+func brief(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxText], "") + "..."
 }
 
 func claimsOf(refs []ClaimRef) []*api.Claim {
@@ -117,11 +140,19 @@ func (r *remote) Prepare(ctx context.Context, claims []ClaimRef) (map[types.UID]
 	if err := r.invoke(ctx, callPrepare, &api.NodePrepareResourcesRequest{Claims: claimsOf(claims)}, &resp); err != nil {
 		return nil, err
 	}
+	return preparedOf(&resp), nil
+}
+
+// preparedOf reads an answer. What is too much for a claim is the claim's error.
+func preparedOf(resp *api.NodePrepareResourcesResponse) map[types.UID]Prepared {
 	out := make(map[types.UID]Prepared, len(resp.GetClaims()))
 	for uid, c := range resp.GetClaims() {
 		var p Prepared
 		if c.GetError() != "" {
-			p.Err = errors.New(c.GetError())
+			p.Err = errors.New(brief(c.GetError()))
+		} else if n := proto.Size(c); n > maxPrepared {
+			out[types.UID(uid)] = Prepared{Err: fmt.Errorf("the answer has %d bytes; want at most %d", n, maxPrepared)}
+			continue
 		}
 		for _, d := range c.GetDevices() {
 			p.Devices = append(p.Devices, Device{
@@ -130,7 +161,7 @@ func (r *remote) Prepare(ctx context.Context, claims []ClaimRef) (map[types.UID]
 		}
 		out[types.UID(uid)] = p
 	}
-	return out, nil
+	return out
 }
 
 func (r *remote) Unprepare(ctx context.Context, claims []ClaimRef) (map[types.UID]error, error) {
@@ -138,14 +169,18 @@ func (r *remote) Unprepare(ctx context.Context, claims []ClaimRef) (map[types.UI
 	if err := r.invoke(ctx, callUnprepare, &api.NodeUnprepareResourcesRequest{Claims: claimsOf(claims)}, &resp); err != nil {
 		return nil, err
 	}
+	return unpreparedOf(&resp), nil
+}
+
+func unpreparedOf(resp *api.NodeUnprepareResourcesResponse) map[types.UID]error {
 	out := make(map[types.UID]error, len(resp.GetClaims()))
 	for uid, c := range resp.GetClaims() {
 		out[types.UID(uid)] = nil
 		if c.GetError() != "" {
-			out[types.UID(uid)] = errors.New(c.GetError())
+			out[types.UID(uid)] = errors.New(brief(c.GetError()))
 		}
 	}
-	return out, nil
+	return out
 }
 
 func (r *remote) Watch(ctx context.Context, report func([]DeviceHealth)) error {
@@ -156,7 +191,7 @@ func (r *remote) Watch(ctx context.Context, report func([]DeviceHealth)) error {
 			break
 		}
 		report(healthList(msg))
-		pause := time.NewTimer(time.Duration(proto.Size(msg)) * time.Second / healthBytesPerSecond)
+		pause := time.NewTimer(max(healthPause, time.Duration(proto.Size(msg))*time.Second/healthBytesPerSecond))
 		select {
 		case <-ctx.Done():
 		case <-pause.C:

@@ -116,7 +116,10 @@ type node struct {
 	news chan dra.Change
 }
 
-func newNode(t *testing.T) *node {
+func newNode(t *testing.T) *node { return newNodeOf(t, 2*time.Second) }
+
+// newNodeOf is newNode with so much time for each call.
+func newNodeOf(t *testing.T, timeout time.Duration) *node {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "dra") // paths of sockets are short
 	if err != nil {
@@ -125,7 +128,7 @@ func newNode(t *testing.T) *node {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	n := &node{dir: dir, reg: prometheus.NewRegistry(), news: make(chan dra.Change, 64)}
 	n.rig = &rig{t: t, store: newMemory(), claims: &claims{}}
-	n.cfg = dra.Config{Store: n.store, Claims: n.claims, Boot: "1", Metrics: n.reg, Timeout: 2 * time.Second}
+	n.cfg = dra.Config{Store: n.store, Claims: n.claims, Boot: "1", Metrics: n.reg, Timeout: timeout}
 	n.start(nil)
 	n.Subscribe(func(c dra.Change) { n.news <- c })
 	return n
@@ -268,12 +271,31 @@ func TestBadDrivers(t *testing.T) {
 				"uid-bad": {Error: strings.Repeat("x", 5<<20)},
 			}}, nil
 		}, []string{"larger than max", "ResourceExhausted"}},
+		{"has 300,000 devices without a name", func(context.Context, *program) (*api.NodePrepareResourcesResponse, error) {
+			return &api.NodePrepareResourcesResponse{Claims: map[string]*api.NodePrepareResourceResponse{
+				"uid-bad": {Devices: slices.Repeat([]*api.Device{{}}, 300000)},
+			}}, nil
+		}, []string{"too many fields"}},
+		{"has a long device", func(context.Context, *program) (*api.NodePrepareResourcesResponse, error) {
+			return &api.NodePrepareResourcesResponse{Claims: map[string]*api.NodePrepareResourceResponse{
+				"uid-bad": {Devices: []*api.Device{{PoolName: "p", DeviceName: strings.Repeat("x", 1<<20)}}},
+			}}, nil
+		}, []string{"want at most 262144"}},
+		{"says no at length", func(context.Context, *program) (*api.NodePrepareResourcesResponse, error) {
+			return &api.NodePrepareResourcesResponse{Claims: map[string]*api.NodePrepareResourceResponse{
+				"uid-bad": {Error: strings.Repeat("x", 1<<20)},
+			}}, nil
+		}, []string{"xxx..."}},
 		{"answers nil", func(context.Context, *program) (*api.NodePrepareResourcesResponse, error) {
 			return &api.NodePrepareResourcesResponse{Claims: map[string]*api.NodePrepareResourceResponse{"uid-bad": nil}}, nil
 		}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			n := newNode(t)
+			timeout := time.Minute // however slow the machine is
+			if slices.Contains(tt.want, "no answer in time") {
+				timeout = 2 * time.Second
+			}
+			n := newNodeOf(t, timeout)
 			launch(t, n.socket("good"), v1service)
 			bad := launch(t, n.socket("bad"), v1service)
 			bad.prepare = func(ctx context.Context) (*api.NodePrepareResourcesResponse, error) { return tt.prepare(ctx, bad) }
@@ -289,6 +311,9 @@ func TestBadDrivers(t *testing.T) {
 					t.Error(err)
 				}
 				return
+			}
+			if n := len(fmt.Sprint(err)); n > 4<<10 {
+				t.Errorf("the error has %d bytes, want 4096 at most", n)
 			}
 			fails(t, err, append(tt.want, "driver bad.example.com: NodePrepareResources of claim default/bad")...)
 		})
@@ -358,4 +383,66 @@ func TestHealthOverSockets(t *testing.T) {
 	}
 	p.server.Stop()
 	n.until(func() bool { return n.shown("p") == "claim:my-a: example.com/gpu=a=Unknown" })
+}
+
+// A driver that reports health every 100 us, or of more devices than there are,
+// costs the manager no more than it can take.
+func TestFloodsOfHealth(t *testing.T) {
+	n := newNode(t)
+	launch(t, n.socket("good"), v1service)
+	bad := launch(t, n.socket("bad"), v1service, "health")
+	n.register(gpu, "good", v1service)
+	n.register("bad.example.com", "bad", v1service)
+	n.claims.put(claim("bad=bad.example.com", "p"))
+	n.prepare(pod("p", "bad"))
+	report := func(h healthapi.HealthStatus) *healthapi.NodeWatchResourcesResponse {
+		return &healthapi.NodeWatchResourcesResponse{Devices: []*healthapi.DeviceHealth{
+			{Device: &healthapi.DeviceIdentifier{PoolName: "pool", DeviceName: "d0"}, Health: h},
+		}}
+	}
+	heard := atomic.Int64{}
+	defer n.Subscribe(func(dra.Change) { heard.Add(1) })()
+	tick := time.NewTicker(100 * time.Microsecond)
+	defer tick.Stop()
+	for i, began := 0, time.Now(); time.Since(began) < time.Second; i++ {
+		<-tick.C
+		select {
+		case bad.health <- report([]healthapi.HealthStatus{healthapi.HealthStatus_HEALTHY, healthapi.HealthStatus_UNHEALTHY}[i%2]):
+		default:
+		}
+	}
+	if got := heard.Load(); got > 30 {
+		t.Errorf("%d changes were told in a second, want 20", got)
+	}
+	many := &healthapi.NodeWatchResourcesResponse{Devices: slices.Repeat([]*healthapi.DeviceHealth{{}}, 300000)}
+	bad.health <- many
+	began := time.Now()
+	n.claims.put(claim("a", "q"))
+	n.prepare(pod("q", "a"))
+	if d := time.Since(began); d > time.Minute {
+		t.Errorf("a pod of another driver waited %v", d)
+	}
+}
+
+// There are so many instances of a driver, and no more.
+func TestManyInstances(t *testing.T) {
+	n := newNode(t)
+	failed := 0
+	for i := range 30 {
+		socket := fmt.Sprint("s", i)
+		l, err := net.Listen("unix", n.socket(socket)) // takes connections, and says nothing
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		if err := n.Registrar().Register(t.Context(), gpu, n.socket(socket), []string{v1service}); err != nil {
+			failed++
+			if !strings.Contains(err.Error(), "at 16 endpoints already") {
+				t.Error(err)
+			}
+		}
+	}
+	if failed != 14 || len(n.Drivers()) != 16 {
+		t.Errorf("%d of 30 were refused, and there are %d; want 14 and 16", failed, len(n.Drivers()))
+	}
 }

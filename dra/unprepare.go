@@ -7,6 +7,8 @@ import (
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/retry"
 )
 
 // Pauses between attempts to undo what a pod used that is gone.
@@ -166,7 +168,8 @@ func (m *Manager) reap(uid types.UID) {
 func (m *Manager) attempt(ctx context.Context, r *reaper, uid types.UID) {
 	defer r.cancel()
 	said := ""
-	for pause := firstRetry; ; pause = min(2*pause, lastRetry) {
+	pause := retry.Backoff{First: firstRetry, Max: lastRetry}
+	for {
 		err := m.release(ctx, uid)
 		if ctx.Err() != nil {
 			return // rescued, or the end
@@ -184,9 +187,11 @@ func (m *Manager) attempt(ctx context.Context, r *reaper, uid types.UID) {
 			m.cfg.Log.Warn("claims of a pod that is gone are not undone yet", zap.String("uid", string(uid)), zap.Error(err))
 			said = now
 		}
-		t := time.NewTimer(pause)
+		t := time.NewTimer(pause.Next())
 		select {
 		case <-ctx.Done():
+			t.Stop()
+			return // rescued, or the end
 		case <-r.wake:
 		case <-t.C:
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/eviction/threshold"
+	"github.com/nodewright/nodewright/internal/seconds"
 )
 
 const (
@@ -57,7 +58,7 @@ func (e *eviction) counted(now time.Time) bool { return e.ended.IsZero() && now.
 // evict begins to end a pod and does not wait for it.
 func (m *Manager) evict(ctx context.Context, l *lane, o order, d *Decision) {
 	pod, now := o.candidate.Pod, time.Now()
-	grace := time.Duration(o.grace) * time.Second
+	grace := seconds.Of(o.grace)
 	v := &Victim{Pod: ref(pod), GraceSeconds: o.grace, Began: now}
 	e := &eviction{order: o, lane: l, until: now.Add(grace + slack)}
 	m.mu.Lock()

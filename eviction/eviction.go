@@ -62,7 +62,7 @@ type Config struct {
 	Interval   time.Duration // the longest between looks at a figure; 10s
 	Transition time.Duration // for which a condition outlasts its cause; 5m
 	// MaxPodGraceSeconds bounds the time pods get at a soft threshold; 0,
-	// as the kubelet's.
+	// as the kubelet's. Below 0 it is no bound: pods get their own.
 	MaxPodGraceSeconds int64
 	// Victims is how many evictions for one resource may be under way at a
 	// time; 4. The kubelet has one.
@@ -131,7 +131,6 @@ func (c Config) validate() error {
 	} {
 		require(d.value > 0, "field Config.%s is %v; want a positive duration", d.name, d.value)
 	}
-	require(c.MaxPodGraceSeconds >= 0, "field Config.MaxPodGraceSeconds is %d; want 0 or more", c.MaxPodGraceSeconds)
 	require(c.Victims > 0, "field Config.Victims is %d; want a positive number", c.Victims)
 	require(c.Records > 0, "field Config.Records is %d; want a positive number", c.Records)
 	seen := map[threshold.Threshold]bool{}

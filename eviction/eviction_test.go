@@ -20,11 +20,11 @@ import (
 
 func TestNewNamesEveryMistake(t *testing.T) {
 	_, err := eviction.New(eviction.Config{
-		Interval: -1, MaxPodGraceSeconds: -1, Victims: -1,
+		Interval: -1, Victims: -1,
 		Thresholds: []threshold.Threshold{{Signal: "x", Grace: -1}, at(threshold.Memory, 1), at(threshold.Memory, 1)},
 		Notify:     []eviction.Notifier{{}},
 	})
-	for _, want := range []string{"Config.Stats is", "Config.Pods is", "Config.Kill is", "Interval is -1ns", "MaxPodGraceSeconds is -1", "Victims is -1",
+	for _, want := range []string{"Config.Stats is", "Config.Pods is", "Config.Kill is", "Interval is -1ns", "Victims is -1",
 		`Thresholds[0].Signal is "x"`, "Thresholds[0].Grace is -1ns", "Thresholds[2] is the same", "Notify[0].Source", `Notify[0].Signal is ""`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q:\n%v", want, err)
@@ -262,7 +262,7 @@ func TestRecoveryWhilePodsAreRead(t *testing.T) {
 }
 
 func TestSoftThreshold(t *testing.T) {
-	for _, tt := range []struct{ max, own, want int64 }{{0, 30, 0}, {10, 30, 10}, {60, 30, 30}, {60, -1, 60}} {
+	for _, tt := range []struct{ max, own, want int64 }{{0, 30, 0}, {10, 30, 10}, {60, 30, 30}, {60, -1, 60}, {-1, 45, 45}, {-1, -1, 30}} {
 		synctest.Test(t, func(t *testing.T) {
 			n := newNode()
 			p := n.add("p", 0, 0, 950)

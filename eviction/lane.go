@@ -97,19 +97,20 @@ func (l *lane) kick(cause string) {
 }
 
 func (l *lane) run(ctx context.Context) {
-	timer := time.NewTimer(0)
+	if ctx.Err() != nil {
+		return
+	}
+	timer := time.NewTimer(l.pass(ctx, "start"))
 	defer timer.Stop()
-	cause := "start"
 	for {
+		cause := "interval"
 		select {
 		case <-ctx.Done():
 			return
 		case cause = <-l.wake:
 		case <-timer.C:
 		}
-		next := l.pass(ctx, cause)
-		cause = "interval"
-		timer.Reset(next)
+		timer.Reset(l.pass(ctx, cause))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/eviction/threshold"
+	"github.com/nodewright/nodewright/internal/retry"
 )
 
 // Source tells at once when the kernel sees a shortage coming. Package notify
@@ -44,7 +45,7 @@ const (
 // listen runs a notifier, and again when it fails.
 func (m *Manager) listen(ctx context.Context, n Notifier) {
 	l := m.lane(n.Signal.Condition())
-	wait := minListen
+	wait := retry.Backoff{First: minListen, Max: maxListen}
 	for {
 		began := time.Now()
 		err := n.Source.Run(ctx, l.kick)
@@ -54,16 +55,12 @@ func (m *Manager) listen(ctx context.Context, n Notifier) {
 		if err == nil {
 			err = errors.New("it ended")
 		}
-		if time.Since(began) > maxListen {
-			wait = minListen
-		}
-		m.cfg.Log.Warn("a notifier failed", zap.String("signal", string(n.Signal)), zap.Duration("again", wait), zap.Error(err))
-		select {
-		case <-ctx.Done():
+		wait.Recovered(time.Since(began))
+		again := wait.Next()
+		m.cfg.Log.Warn("a notifier failed", zap.String("signal", string(n.Signal)), zap.Duration("again", again), zap.Error(err))
+		if !retry.Sleep(ctx, again) {
 			return
-		case <-time.After(wait):
 		}
-		wait = min(2*wait, maxListen)
 	}
 }
 

@@ -22,6 +22,9 @@ const reclaimAgain = time.Minute
 // second.
 const hardGrace = 1
 
+// defaultGrace is the time of a pod that names none (terminationGracePeriodSeconds).
+const defaultGrace = 30
+
 // relieve does what it takes for one threshold, and tells whether a pod is
 // evicted for it.
 func (l *lane) relieve(ctx context.Context, t threshold.Threshold, cause string) (evicts bool) {
@@ -87,11 +90,16 @@ func (l *lane) grace(t threshold.Threshold, pod *v1.Pod) int64 {
 	if t.Hard() {
 		return hardGrace
 	}
-	g := l.m.cfg.MaxPodGraceSeconds
-	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
-		g = min(g, *own)
+	most, own := l.m.cfg.MaxPodGraceSeconds, pod.Spec.TerminationGracePeriodSeconds
+	switch {
+	case own == nil && most < 0:
+		return defaultGrace
+	case own == nil:
+		return most
+	case most < 0:
+		return *own
 	}
-	return g
+	return min(most, *own)
 }
 
 // reclaim frees what no pod needs, step by step, and tells whether that was

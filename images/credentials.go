@@ -32,8 +32,9 @@ type dockerEntry struct {
 type credential struct {
 	pattern string
 	auth    *runtimeapi.AuthConfig
-	email   string      // no registry asks for it, but the hash has it
-	secret  *pullSecret // where it is from; nil if it is the node's
+	email   string          // no registry asks for it, but the hash has it
+	secret  *pullSecret     // where it is from, or else
+	account *ServiceAccount // whose it is; both nil if it is the node's
 }
 
 // hash stands for the content of a credential. It is made as the kubelet makes

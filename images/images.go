@@ -13,7 +13,10 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/time/rate"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/internal/retry"
 )
 
 // Service is what this package asks of an image service; *cri.Client has it.
@@ -25,6 +28,12 @@ type Service interface {
 // Events takes what is worth telling about a pod.
 type Events interface {
 	Event(pod *v1.Pod, eventType, reason, message string)
+}
+
+// ContainerEvents is what [Events] may be beside: it takes the events of containers,
+// which else are those of their pods.
+type ContainerEvents interface {
+	ContainerEvent(pod *v1.Pod, container, eventType, reason, message string)
 }
 
 // Config holds what a Manager needs. Service is required; the zero value of
@@ -74,9 +83,13 @@ const (
 
 // Request asks for an image. Nothing in it is changed.
 type Request struct {
-	Pod    *v1.Pod
-	Image  string
-	Policy v1.PullPolicy
+	// Pod is who asks. Without one, nil, there are no events, and Secrets do
+	// not count.
+	Pod *v1.Pod
+	// Container is whose image it is, for events; "" for none, such as a volume.
+	Container string
+	Image     string
+	Policy    v1.PullPolicy
 	// Sandbox is the configuration of the pod's sandbox, for runtimes that
 	// want it; it may be nil.
 	Sandbox *runtimeapi.PodSandboxConfig
@@ -86,9 +99,13 @@ type Request struct {
 	// keep images by it (KEP-4216); "" is the runtime's default.
 	RuntimeHandler string
 	// ServiceAccount is the pod's, where its UID is known. It may use what
-	// was pulled for it with a token of its own, as the kubelet's records
-	// say; Plugins do not ask with such tokens yet. It may be nil.
+	// was pulled for it with a token of its own, as the records say. It may be
+	// nil: a PodKeyring knows those of its own.
 	ServiceAccount *ServiceAccount
+	// Pulling is called when Ensure begins to wait for a pull, and what it
+	// returns when that is over, whatever came of it. It may be nil, and so may
+	// what it returns. Neither may block.
+	Pulling func() (done func())
 }
 
 // Image is an image that is there.
@@ -236,11 +253,17 @@ func normalize(image string) (string, error) {
 	return image, nil
 }
 
+// nobody stands for the pod of a request that has none.
+var nobody = &v1.Pod{}
+
 // Ensure returns when the image is there, or cannot be had for now.
 func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
+	if r.Pod == nil {
+		r.Pod, r.Secrets = nobody, nil
+	}
 	name, err := normalize(r.Image)
 	if err != nil {
-		m.event(r.Pod, v1.EventTypeWarning, "InspectFailed", fmt.Sprintf("Failed to apply default image tag %q: %v", r.Image, err))
+		m.event(r, v1.EventTypeWarning, "InspectFailed", fmt.Sprintf("Failed to apply default image tag %q: %v", r.Image, err))
 		return Image{}, &Error{reason: ReasonInvalidName, text: fmt.Sprintf("invalid image name %q: %v", r.Image, err), err: err}
 	}
 	spec := &runtimeapi.ImageSpec{Image: name, RuntimeHandler: r.RuntimeHandler}
@@ -253,20 +276,20 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
 			return Image{}, ctx.Err() // nobody wants to know
 		}
 		if err != nil {
-			m.event(r.Pod, v1.EventTypeWarning, "InspectFailed", fmt.Sprintf("Failed to inspect image %q: %v", r.Image, err))
+			m.event(r, v1.EventTypeWarning, "InspectFailed", fmt.Sprintf("Failed to inspect image %q: %v", r.Image, err))
 			return Image{}, &Error{reason: ReasonInspect, text: fmt.Sprintf("failed to inspect image %q: %v", r.Image, err), err: err}
 		}
-		use := img != nil && m.mayUse(r, name, img)
+		use := img != nil && m.mayUse(ctx, r, name, img)
 		m.met.ensure.WithLabelValues(policyLabel(r.Policy), boolLabel(img != nil), boolLabel(!use)).Inc()
 		if use {
-			m.event(r.Pod, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", r.Image))
+			m.event(r, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", r.Image))
 			return *img, nil
 		}
 		if r.Policy == v1.PullNever {
 			// The same for an image that is there and not for this pod, so
 			// that nobody learns of it.
 			text := fmt.Sprintf("Container image %q is not present with pull policy of Never", r.Image)
-			m.event(r.Pod, v1.EventTypeWarning, ReasonNeverPull, text)
+			m.event(r, v1.EventTypeWarning, ReasonNeverPull, text)
 			return Image{}, &Error{reason: ReasonNeverPull, text: text}
 		}
 	} else {
@@ -297,7 +320,7 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 	if b := m.failed[key]; b != nil && time.Now().Before(b.until) {
 		until, last := b.until, b.last
 		m.mu.Unlock()
-		m.event(r.Pod, v1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", r.Image))
+		m.event(r, v1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", r.Image))
 		return Image{}, &Error{
 			reason: ReasonPullBackOff, until: until,
 			text: fmt.Sprintf("Back-off pulling image %q: %s", r.Image, last),
@@ -307,23 +330,21 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 
 	creds, skipped, err := lookup(name, r.Secrets)
 	if skipped != nil {
-		m.event(r.Pod, v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", skipped.Error())
+		m.event(Request{Pod: r.Pod}, v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", skipped.Error())
 	}
 	if err != nil {
 		return Image{}, m.note(r, key, err)
 	}
 	for _, k := range m.cfg.Keyrings {
-		more, err := k.Credentials(ctx, name)
+		more, err := credentialsOf(ctx, k, name, r.Pod)
 		if err != nil && ctx.Err() == nil {
 			m.cfg.Log.Warn("image credentials are missing", zap.String("image", name), zap.Error(err))
 		}
-		for _, auth := range more {
-			creds = append(creds, credential{auth: auth})
-		}
+		creds = append(creds, more...)
 	}
-	m.event(r.Pod, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", r.Image))
+	m.event(r, v1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", r.Image))
 	start := time.Now()
-	got, err := m.join(ctx, spec, creds, r)
+	got, err := m.joinTold(ctx, spec, creds, r)
 	if err != nil {
 		if ctx.Err() != nil {
 			return Image{}, ctx.Err()
@@ -334,7 +355,7 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 	delete(m.failed, key)
 	m.mu.Unlock()
 	took := time.Since(start)
-	m.event(r.Pod, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v", r.Image, took.Round(time.Millisecond)))
+	m.event(r, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v", r.Image, took.Round(time.Millisecond)))
 	switch {
 	case got.unseen != nil:
 		return Image{}, &Error{reason: ReasonInspect, text: fmt.Sprintf("failed to inspect image %q: %v", r.Image, got.unseen), err: got.unseen}
@@ -347,7 +368,7 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 // note counts a failed pull and says what is to be made of it.
 func (m *Manager) note(r Request, key backoffKey, err error) error {
 	text := fmt.Sprintf("Failed to pull image %q: %v", r.Image, err)
-	m.event(r.Pod, v1.EventTypeWarning, "Failed", text)
+	m.event(r, v1.EventTypeWarning, "Failed", text)
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -362,13 +383,30 @@ func (m *Manager) note(r Request, key backoffKey, err error) error {
 		m.failed[key] = b
 	}
 	b.failures++
-	b.delay = min(max(2*b.delay, m.cfg.Backoff), m.cfg.MaxBackoff)
+	b.delay = retry.Backoff{First: m.cfg.Backoff, Max: m.cfg.MaxBackoff}.Following(b.delay)
 	b.until, b.last = now.Add(b.delay), text
 	return &Error{reason: pullReason(err), text: text, until: b.until, err: err}
 }
 
-func (m *Manager) event(pod *v1.Pod, eventType, reason, message string) {
-	if m.cfg.Events != nil {
-		m.cfg.Events.Event(pod, eventType, reason, message)
+// Retain forgets the failed pulls of the pods that keep denies. keep must not
+// call the Manager.
+func (m *Manager) Retain(keep func(types.UID) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key := range m.failed {
+		if !keep(types.UID(key.pod)) {
+			delete(m.failed, key)
+		}
 	}
+}
+
+func (m *Manager) event(r Request, eventType, reason, message string) {
+	if m.cfg.Events == nil || r.Pod == nobody {
+		return
+	}
+	if c, ok := m.cfg.Events.(ContainerEvents); ok && r.Container != "" {
+		c.ContainerEvent(r.Pod, r.Container, eventType, reason, message)
+		return
+	}
+	m.cfg.Events.Event(r.Pod, eventType, reason, message)
 }

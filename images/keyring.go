@@ -9,7 +9,11 @@ import (
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/internal/safefile"
 )
 
 // Keyring knows credentials for images, beside those in the pods' secrets. Its
@@ -20,43 +24,98 @@ type Keyring interface {
 	Credentials(ctx context.Context, image string) ([]*runtimeapi.AuthConfig, error)
 }
 
+// credentialsOf asks a keyring, for a pod if it knows of pods.
+func credentialsOf(ctx context.Context, k Keyring, image string, pod *v1.Pod) (out []credential, err error) {
+	pods, ok := k.(PodKeyring)
+	if !ok {
+		list, err := k.Credentials(ctx, image)
+		for _, auth := range list {
+			out = append(out, credential{auth: auth})
+		}
+		return out, err
+	}
+	if pod == nobody {
+		pod = nil
+	}
+	list, err := pods.PodCredentials(ctx, image, pod)
+	for _, c := range list {
+		out = append(out, credential{auth: c.Auth, account: c.Account})
+	}
+	return out, err
+}
+
+const (
+	// maxConfig is how large a docker configuration file may be, in bytes: that of
+	// a secret, which the API server limits (MaxSecretSize).
+	maxConfig = 1 << 20
+	// configTimeout is how long a pull waits for the file's disk.
+	configTimeout = 5 * time.Second
+)
+
 // File is a Keyring that reads a docker configuration file of the node. It is
-// read again when it has changed; one that is not there is empty.
+// read again when it has changed; one that is not there is empty. One of more
+// than 1 MiB, that is no regular file or that does not come within 5 seconds is
+// an error.
 type File struct {
 	path string
+	read detached.Group[credentialFile]
 
-	mu       sync.Mutex
+	mu   sync.Mutex
+	last credentialFile
+}
+
+// credentialFile is what was read.
+type credentialFile struct {
 	modified time.Time
 	size     int64
 	all      []credential
-	err      error
+	err      error // of the content
 }
 
 // NewFile returns the keyring of a config.json.
 func NewFile(path string) *File { return &File{path: path} }
 
 // Credentials implements Keyring.
-func (f *File) Credentials(_ context.Context, image string) ([]*runtimeapi.AuthConfig, error) {
+func (f *File) Credentials(ctx context.Context, image string) ([]*runtimeapi.AuthConfig, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, configTimeout, fmt.Errorf("image credentials: %s: its disk did not answer within %v", f.path, configTimeout))
+	defer cancel()
+	c, err := f.read.Do(ctx, "", f.load)
+	if err != nil {
+		return nil, err
+	}
+	return auths(choose(image, c.all)), c.err
+}
+
+// load reads the file if it has changed.
+func (f *File) load() (credentialFile, error) {
+	fi, err := os.Stat(f.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return f.keep(credentialFile{}), nil
+	}
+	if err != nil {
+		return credentialFile{}, err
+	}
+	f.mu.Lock()
+	last := f.last
+	f.mu.Unlock()
+	if fi.ModTime().Equal(last.modified) && fi.Size() == last.size {
+		return last, nil
+	}
+	b, err := safefile.ReadLinked(f.path, maxConfig)
+	if err != nil {
+		f.keep(credentialFile{}) // the next call tries again
+		return credentialFile{}, err
+	}
+	c := credentialFile{modified: fi.ModTime(), size: fi.Size()}
+	if c.all, err = parseDockerConfig(f.path, b); err != nil {
+		c.err = fmt.Errorf("image credentials: %w", err)
+	}
+	return f.keep(c), nil
+}
+
+func (f *File) keep(c credentialFile) credentialFile {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fi, err := os.Stat(f.path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		f.modified, f.size, f.all, f.err = time.Time{}, 0, nil, nil
-		return nil, nil
-	case err != nil:
-		return nil, err
-	case !fi.ModTime().Equal(f.modified) || fi.Size() != f.size:
-		f.modified, f.size = fi.ModTime(), fi.Size()
-		f.all, f.err = nil, nil
-		b, err := os.ReadFile(f.path)
-		if err != nil {
-			f.modified = time.Time{} // the next call tries again
-			return nil, err
-		}
-		if f.all, err = parseDockerConfig(f.path, b); err != nil {
-			f.err = fmt.Errorf("image credentials: %w", err)
-		}
-	}
-	return auths(choose(image, f.all)), f.err
+	f.last = c
+	return c
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -228,4 +229,56 @@ func TestPluginsConfig(t *testing.T) {
 			t.Errorf("%+v: error %v, want %q", tc.plugins, err, tc.want)
 		}
 	}
+}
+
+// A file that is not what it ought to be is an error, and holds nobody up.
+func TestAFileThatIsNoConfiguration(t *testing.T) {
+	for name, do := range map[string]func(path string) error{
+		"a terabyte":  func(p string) error { return errors.Join(os.WriteFile(p, nil, 0o600), os.Truncate(p, 1<<40)) },
+		"a pipe":      func(p string) error { return syscall.Mkfifo(p, 0o600) },
+		"a directory": func(p string) error { return os.Mkdir(p, 0o700) },
+	} {
+		path := filepath.Join(t.TempDir(), "config.json")
+		if err := do(path); err != nil {
+			t.Fatal(err)
+		}
+		f := NewFile(path)
+		for range 2 {
+			if got, err := f.Credentials(t.Context(), "r.example/a"); err == nil {
+				t.Errorf("%s: %v", name, got)
+			}
+		}
+		if err := errors.Join(os.Remove(path), os.WriteFile(path+"-real", []byte(`{"auths": {"r.example": {"username": "u", "password": "p"}}}`), 0o600),
+			os.Symlink(path+"-real", path)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := f.Credentials(t.Context(), "r.example/a"); err != nil || pairs(got) != "u:p" {
+			t.Errorf("a link of the node's owner: %q, %v", pairs(got), err)
+		}
+	}
+}
+
+// The file's disk does not answer.
+func TestAFileThatDoesNotCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := NewFile(filepath.Join(t.TempDir(), "config.json"))
+		hang := make(chan struct{})
+		go func() {
+			_, _ = f.read.Do(t.Context(), "", func() (credentialFile, error) { <-hang; return f.load() })
+		}()
+		synctest.Wait()
+		began := time.Now()
+		for range 3 {
+			if _, err := f.Credentials(t.Context(), "r.example/a"); err == nil || !strings.Contains(err.Error(), "did not answer") {
+				t.Errorf("%v", err)
+			}
+		}
+		if took := time.Since(began); took != 3*configTimeout || f.read.InFlight() != 1 {
+			t.Errorf("%v with %d calls in flight", took, f.read.InFlight())
+		}
+		close(hang)
+		if _, err := f.Credentials(t.Context(), "r.example/a"); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -2,10 +2,13 @@ package images
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,12 +18,13 @@ import (
 	"time"
 
 	"github.com/distribution/reference"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/singleflight"
+	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Plugin is a program that knows credentials for some images (KEP-2133,
-// API version credentialprovider.kubelet.k8s.io/v1).
+// Plugin is a program that knows credentials for some images (KEP-2133).
 type Plugin struct {
 	// Name is that of its file in PluginsConfig.Dir.
 	Name string
@@ -32,17 +36,30 @@ type Plugin struct {
 	CacheDuration time.Duration
 	Args          []string
 	Env           []string // NAME=value, beside this process's own
+	// APIVersion is that of its questions and answers, such as
+	// credentialprovider.kubelet.k8s.io/v1beta1; that of v1.
+	APIVersion string
+	// Token has it asked with tokens of service accounts; nil for none. It takes
+	// version v1.
+	Token *PluginToken
 }
 
 // PluginsConfig holds what Plugins needs.
 type PluginsConfig struct {
 	Dir     string
 	Plugins []Plugin
+	// Accounts is for Plugins with a Token; without it none of these is asked for
+	// pods that have a service account.
+	Accounts Accounts
+	// Hash stands for the configuration in metrics, as sha256:...; none.
+	Hash    string
+	Metrics prometheus.Registerer // not exported
 }
 
-// Plugins is a Keyring that asks programs.
+// Plugins is a [PodKeyring] that asks programs.
 type Plugins struct {
 	cfg    PluginsConfig
+	met    *pluginMetrics
 	run    func(ctx context.Context, p *Plugin, stdin []byte) ([]byte, error)
 	flight singleflight.Group
 
@@ -56,10 +73,19 @@ type answer struct {
 	until time.Time
 }
 
+// PluginVersions are those of questions and answers of credential providers.
+var PluginVersions = []string{pluginVersion, pluginVersion + "beta1", pluginVersion + "alpha1"}
+
 const (
 	pluginVersion = "credentialprovider.kubelet.k8s.io/v1"
 	// pluginTimeout bounds one run, as in the kubelet.
 	pluginTimeout = time.Minute
+	// maxAnswer bounds an answer, in bytes, and maxComplaint what is kept of
+	// standard error.
+	maxAnswer    = 1 << 20
+	maxComplaint = 4 << 10
+	// maxLasts is how long an answer is remembered at most.
+	maxLasts = 365 * 24 * time.Hour
 	// maxAnswers bounds the memory of answers; those that are over go first.
 	maxAnswers = 1000
 )
@@ -96,11 +122,25 @@ func NewPlugins(cfg PluginsConfig) (*Plugins, error) {
 		if p.CacheDuration < 0 {
 			at("CacheDuration", "%v: want 0 or more", p.CacheDuration)
 		}
+		if p.APIVersion != "" && !slices.Contains(PluginVersions, p.APIVersion) {
+			at("APIVersion", "%q: want one of %s", p.APIVersion, strings.Join(PluginVersions, ", "))
+		}
+		if t := p.Token; t != nil {
+			switch {
+			case p.version() != pluginVersion:
+				at("Token", "is given beside APIVersion %s: want %s", p.APIVersion, pluginVersion)
+			case t.Audience == "":
+				at("Token.Audience", "is empty; want the audience of tokens")
+			case !t.Required && len(t.RequiredAnnotations) > 0:
+				at("Token.RequiredAnnotations", "are given and Required is false; want true beside them")
+			}
+		}
 	}
-	if err := errors.Join(errs...); err != nil {
+	met, err := newPluginMetrics(cfg.Metrics, cfg.Hash)
+	if err := errors.Join(append(errs, err)...); err != nil {
 		return nil, fmt.Errorf("images: %w", err)
 	}
-	p := &Plugins{cfg: cfg, cache: map[string]answer{}}
+	p := &Plugins{cfg: cfg, met: met, cache: map[string]answer{}}
 	p.run = p.exec
 	return p, nil
 }
@@ -108,22 +148,47 @@ func NewPlugins(cfg PluginsConfig) (*Plugins, error) {
 // Credentials implements Keyring: of each plugin that knows the image, in
 // order.
 func (p *Plugins) Credentials(ctx context.Context, image string) ([]*runtimeapi.AuthConfig, error) {
+	found, err := p.PodCredentials(ctx, image, nil)
 	var all []*runtimeapi.AuthConfig
+	for _, c := range found {
+		all = append(all, c.Auth)
+	}
+	return all, err
+}
+
+// PodCredentials implements PodKeyring.
+func (p *Plugins) PodCredentials(ctx context.Context, image string, pod *v1.Pod) ([]PodCredential, error) {
+	var all []PodCredential
 	var errs []error
-	for i := range p.cfg.Plugins {
-		plugin := &p.cfg.Plugins[i]
-		if !slices.ContainsFunc(plugin.Match, func(m string) bool { return matches(registryPattern(m), image) }) {
-			continue
+	for plugin := range p.knowing(image) {
+		who, use, err := p.identify(ctx, plugin, pod)
+		if use && err == nil {
+			var creds []credential
+			creds, err = p.ask(ctx, plugin, image, who)
+			for _, auth := range auths(choose(image, creds)) {
+				all = append(all, PodCredential{auth, who.account})
+			}
 		}
-		creds, err := p.ask(ctx, plugin, image)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("credential provider %s: %w", plugin.Name, err))
-			continue
 		}
-		all = append(all, auths(choose(image, creds))...)
 	}
 	return all, errors.Join(errs...)
 }
+
+// knowing are the plugins that know an image, in order.
+func (p *Plugins) knowing(image string) iter.Seq[*Plugin] {
+	return func(yield func(*Plugin) bool) {
+		for i := range p.cfg.Plugins {
+			plugin := &p.cfg.Plugins[i]
+			if slices.ContainsFunc(plugin.Match, func(m string) bool { return matches(registryPattern(m), image) }) && !yield(plugin) {
+				return
+			}
+		}
+	}
+}
+
+func (p *Plugin) version() string { return cmp.Or(p.APIVersion, pluginVersion) }
 
 // The parts of an image's name that an answer may be for.
 const (
@@ -132,7 +197,7 @@ const (
 	forAll      = "Global"
 )
 
-func cacheKey(plugin, kind, image string) string {
+func cacheKey(plugin, kind, image, who string) string {
 	switch kind {
 	case forRegistry:
 		if named, err := reference.ParseDockerRef(image); err == nil {
@@ -141,19 +206,19 @@ func cacheKey(plugin, kind, image string) string {
 	case forAll:
 		image = ""
 	}
-	return plugin + "\x00" + kind + "\x00" + image
+	return plugin + "\x00" + kind + "\x00" + image + "\x00" + who
 }
 
 // ask returns what the plugin says of the image, or said not long ago. Of
 // several callers at a time one asks.
-func (p *Plugins) ask(ctx context.Context, plugin *Plugin, image string) ([]credential, error) {
-	if creds, ok := p.remembered(plugin, image); ok {
+func (p *Plugins) ask(ctx context.Context, plugin *Plugin, image string, who identity) ([]credential, error) {
+	if creds, ok := p.remembered(plugin, image, who); ok {
 		return creds, nil
 	}
-	result := p.flight.DoChan(plugin.Name+"\x00"+image, func() (any, error) {
+	result := p.flight.DoChan(plugin.Name+"\x00"+image+"\x00"+who.asked, func() (any, error) {
 		rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pluginTimeout)
 		defer cancel()
-		return p.fresh(rctx, plugin, image)
+		return p.fresh(rctx, plugin, image, who)
 	})
 	select {
 	case r := <-result:
@@ -164,11 +229,11 @@ func (p *Plugins) ask(ctx context.Context, plugin *Plugin, image string) ([]cred
 	}
 }
 
-func (p *Plugins) remembered(plugin *Plugin, image string) ([]credential, bool) {
+func (p *Plugins) remembered(plugin *Plugin, image string, who identity) ([]credential, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, kind := range []string{forImage, forRegistry, forAll} {
-		if a, ok := p.cache[cacheKey(plugin.Name, kind, image)]; ok && time.Now().Before(a.until) {
+		if a, ok := p.cache[cacheKey(plugin.Name, kind, image, who.remembered)]; ok && time.Now().Before(a.until) {
 			return a.creds, true
 		}
 	}
@@ -176,14 +241,21 @@ func (p *Plugins) remembered(plugin *Plugin, image string) ([]credential, bool) 
 }
 
 // fresh runs the plugin.
-func (p *Plugins) fresh(ctx context.Context, plugin *Plugin, image string) ([]credential, error) {
-	request, err := json.Marshal(map[string]string{
-		"apiVersion": pluginVersion, "kind": "CredentialProviderRequest", "image": image,
-	})
+func (p *Plugins) fresh(ctx context.Context, plugin *Plugin, image string, who identity) ([]credential, error) {
+	question := map[string]any{"apiVersion": plugin.version(), "kind": "CredentialProviderRequest", "image": image}
+	if who.token != "" {
+		question["serviceAccountToken"] = who.token
+	}
+	if len(who.annotations) > 0 {
+		question["serviceAccountAnnotations"] = who.annotations
+	}
+	request, err := json.Marshal(question)
 	if err != nil {
 		return nil, err
 	}
+	begun := time.Now()
 	out, err := p.run(ctx, plugin, request)
+	p.met.ran(plugin.Name, time.Since(begun), err)
 	if err != nil {
 		return nil, err
 	}
@@ -196,25 +268,29 @@ func (p *Plugins) fresh(ctx context.Context, plugin *Plugin, image string) ([]cr
 	if err := json.Unmarshal(out, &response); err != nil {
 		return nil, errors.New("its answer is not valid JSON") // never show a part of it
 	}
-	if response.APIVersion != pluginVersion || response.Kind != "CredentialProviderResponse" {
-		return nil, fmt.Errorf("it answers with %q of %q; want CredentialProviderResponse of %s", response.Kind, response.APIVersion, pluginVersion)
+	if response.APIVersion != plugin.version() || response.Kind != "CredentialProviderResponse" {
+		return nil, fmt.Errorf("it answers with %.64q of %.64q; want CredentialProviderResponse of %s", response.Kind, response.APIVersion, plugin.version())
 	}
 	if !slices.Contains([]string{forImage, forRegistry, forAll}, response.CacheKeyType) {
-		return nil, fmt.Errorf("cacheKeyType %q: want %s, %s or %s", response.CacheKeyType, forImage, forRegistry, forAll)
+		return nil, fmt.Errorf("cacheKeyType %.64q: want %s, %s or %s", response.CacheKeyType, forImage, forRegistry, forAll)
 	}
 	lasts := plugin.CacheDuration
 	if response.CacheDuration != nil {
 		if lasts, err = time.ParseDuration(*response.CacheDuration); err != nil {
-			return nil, fmt.Errorf("cacheDuration %q: want a duration such as 10m", *response.CacheDuration)
+			return nil, fmt.Errorf("cacheDuration %.64q: want a duration such as 10m", *response.CacheDuration)
 		}
+		lasts = min(lasts, maxLasts)
 	}
 	var creds []credential
 	for pattern, a := range response.Auth {
+		if who.token != "" && a.Password == who.token && plugin.Token.ByAccount {
+			return nil, errors.New("it answers with the pod's token, which other pods of the service account would get; want cacheType: Token")
+		}
 		creds = append(creds, credential{pattern: registryPattern(pattern), auth: &runtimeapi.AuthConfig{Username: a.Username, Password: a.Password}})
 	}
 	slices.SortFunc(creds, func(a, b credential) int { return strings.Compare(a.pattern, b.pattern) })
 	if lasts > 0 {
-		p.remember(cacheKey(plugin.Name, response.CacheKeyType, image), answer{creds, time.Now().Add(lasts)})
+		p.remember(cacheKey(plugin.Name, response.CacheKeyType, image, who.remembered), answer{creds, time.Now().Add(lasts)})
 	}
 	return creds, nil
 }
@@ -242,7 +318,7 @@ func (p *Plugins) exec(ctx context.Context, plugin *Plugin, stdin []byte) ([]byt
 	cmd := exec.CommandContext(ctx, filepath.Join(p.cfg.Dir, plugin.Name), plugin.Args...)
 	cmd.Env = append(os.Environ(), plugin.Env...)
 	cmd.Stdin = bytes.NewReader(stdin)
-	var out, complaint bytes.Buffer
+	out, complaint := limited{limit: maxAnswer + 1}, limited{limit: maxComplaint}
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	cmd.WaitDelay = time.Second // for children that hold its output open
 	if err := cmd.Run(); err != nil {
@@ -254,5 +330,28 @@ func (p *Plugins) exec(ctx context.Context, plugin *Plugin, stdin []byte) ([]byt
 		}
 		return nil, err
 	}
+	if out.Len() > maxAnswer {
+		return nil, fmt.Errorf("its answer has more than %d bytes", maxAnswer)
+	}
 	return out.Bytes(), nil
 }
+
+// limited keeps the beginning of what is written to it.
+type limited struct {
+	bytes.Buffer
+	limit int
+}
+
+// Write never fails: who writes goes on to its end.
+func (l *limited) Write(p []byte) (int, error) {
+	_, _ = l.Buffer.Write(p[:min(len(p), l.limit-l.Len())])
+	return len(p), nil
+}
+
+// ReadFrom is not that of the Buffer, which has no limit.
+func (l *limited) ReadFrom(r io.Reader) (int64, error) {
+	return io.Copy(writerOnly{l}, r)
+}
+
+// writerOnly hides all but Write.
+type writerOnly struct{ io.Writer }

@@ -48,6 +48,16 @@ type pulled struct {
 	unseen error  // why it could not
 }
 
+// joinTold is join, of which whoever asks is told.
+func (m *Manager) joinTold(ctx context.Context, spec *runtimeapi.ImageSpec, creds []credential, r Request) (pulled, error) {
+	if r.Pulling != nil {
+		if done := r.Pulling(); done != nil {
+			defer done()
+		}
+	}
+	return m.join(ctx, spec, creds, r)
+}
+
 // join waits for a pull of the image with these credentials, and begins one if
 // there is none. When the last caller gives up, the pull ends.
 func (m *Manager) join(ctx context.Context, spec *runtimeapi.ImageSpec, creds []credential, r Request) (pulled, error) {

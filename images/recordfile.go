@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/internal/safefile"
 )
 
 // The files are those of the kubelet (KEP-2535), so that a node may change from
@@ -118,13 +120,21 @@ func writeRecord(dir, name string, v any) (err error) {
 	if err := makeRecordDir(dir); err != nil {
 		return err
 	}
-	temp := filepath.Join(dir, "."+name+".tmp")
+	held, err := safefile.OpenDir(dir, ".")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = held.Close() }()
+	temp := "." + name + ".tmp"
 	defer func() {
 		if err != nil {
-			_ = os.Remove(temp)
+			_ = held.Remove(temp)
 		}
 	}()
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err := held.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := held.Create(temp, 0o600)
 	if err != nil {
 		return err
 	}
@@ -135,7 +145,7 @@ func writeRecord(dir, name string, v any) (err error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(temp, filepath.Join(dir, name)); err != nil {
+	if err := held.Rename(temp, name); err != nil {
 		return err
 	}
 	return syncDir(dir)
@@ -153,7 +163,7 @@ func makeRecordDir(dir string) error {
 }
 
 func syncDir(dir string) error {
-	d, err := os.Open(dir)
+	d, err := os.Open(dir) //nolint:forbidigo // a directory of the agent, which is not read
 	if err != nil {
 		return err
 	}
@@ -171,19 +181,34 @@ func removeRecord(dir, name string) error {
 // readRecords hands over each file of a directory; broken is why it cannot be
 // read. What a crash left half-written is cleared away.
 func readRecords(dir string, each func(name string, b []byte, broken error)) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	held, err := safefile.OpenDir(dir, ".")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = held.Close() }()
+	entries, err := held.Entries(maxRecords)
+	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		name := e.Name()
 		switch {
 		case strings.HasPrefix(name, "."+recordPrefix) && strings.HasSuffix(name, ".tmp"):
-			_ = os.Remove(filepath.Join(dir, name)) // it would be written over anyway
+			_ = held.Remove(name) // it would be written over anyway
 		case strings.HasPrefix(name, recordPrefix):
-			b, err := os.ReadFile(filepath.Join(dir, name))
+			b, err := safefile.ReadIn(dir, name, maxRecord)
 			each(name, b, err)
 		}
 	}
 	return nil
 }
+
+// Bounds of what is read: a node has some hundred images, and a record some
+// hundred bytes for each secret that an image was pulled with.
+const (
+	maxRecords = 100_000
+	maxRecord  = 16 << 20 // bytes
+)

@@ -35,7 +35,7 @@ func (m *Manager) Prune(ctx context.Context, present []string, since time.Time) 
 
 // mayUse tells whether a pod may use an image that is here without asking the
 // registry.
-func (m *Manager) mayUse(r Request, name string, img *Image) bool {
+func (m *Manager) mayUse(ctx context.Context, r Request, name string, img *Image) bool {
 	if m.records == nil {
 		return true
 	}
@@ -43,7 +43,7 @@ func (m *Manager) mayUse(r Request, name string, img *Image) bool {
 		// A secret that cannot be read opens nothing; if there has to be a
 		// pull, that will complain.
 		creds, _, _ := lookup(name, r.Secrets)
-		a := asker{account: r.ServiceAccount}
+		a := asker{accounts: m.accounts(ctx, r, name)}
 		for _, c := range creds {
 			a.secrets = append(a.secrets, *c.secret)
 		}
@@ -56,6 +56,23 @@ func (m *Manager) mayUse(r Request, name string, img *Image) bool {
 	return v.use
 }
 
+// accounts are the service accounts in whose name a pod may use what was pulled:
+// its own, or those that the keyrings know it by.
+func (m *Manager) accounts(ctx context.Context, r Request, name string) (out []ServiceAccount) {
+	if r.ServiceAccount != nil {
+		out = append(out, *r.ServiceAccount)
+	}
+	if r.Pod == nobody {
+		return out
+	}
+	for _, k := range m.cfg.Keyrings {
+		if p, ok := k.(PodKeyring); ok {
+			out = append(out, p.PodAccounts(ctx, name, r.Pod)...)
+		}
+	}
+	return out
+}
+
 // usedBy returns what a pull with the n-th credential, counted from 1, tells
 // of those who waited for it. They all brought the same credential, but each
 // from a place of their own. With n 0 it took none.
@@ -64,11 +81,17 @@ func usedBy(n int, all [][]credential) (out pullCredentials) {
 		return pullCredentials{NodePodsAccessible: true}
 	}
 	for _, creds := range all {
-		switch s := creds[n-1].secret; {
-		case s == nil:
+		switch c := &creds[n-1]; {
+		case c.secret != nil:
+			if !slices.Contains(out.KubernetesSecrets, *c.secret) {
+				out.KubernetesSecrets = append(out.KubernetesSecrets, *c.secret)
+			}
+		case c.account != nil:
+			if !slices.Contains(out.KubernetesServiceAccounts, *c.account) {
+				out.KubernetesServiceAccounts = append(out.KubernetesServiceAccounts, *c.account)
+			}
+		default:
 			return pullCredentials{NodePodsAccessible: true}
-		case !slices.Contains(out.KubernetesSecrets, *s):
-			out.KubernetesSecrets = append(out.KubernetesSecrets, *s)
 		}
 	}
 	return out

@@ -136,8 +136,8 @@ type known struct {
 
 // asker is who wants to use an image.
 type asker struct {
-	secrets []pullSecret // credentials for the image
-	account *ServiceAccount
+	secrets  []pullSecret // credentials for the image
+	accounts []ServiceAccount
 }
 
 // verdict is the answer.
@@ -189,7 +189,7 @@ func (p *policy) decide(ref, image string, k known, who func() asker) verdict {
 		}
 		return v
 	}
-	if a.account != nil && a.account.UID != "" && slices.Contains(creds.KubernetesServiceAccounts, *a.account) {
+	if slices.ContainsFunc(a.accounts, func(s ServiceAccount) bool { return s.UID != "" && slices.Contains(creds.KubernetesServiceAccounts, s) }) {
 		return verdict{use: true, result: checkRecord}
 	}
 	return verdict{result: checkMustPull}

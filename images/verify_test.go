@@ -215,7 +215,7 @@ func TestDecide(t *testing.T) {
 				withoutUID(c.KubernetesServiceAccounts)
 				a := asker{secrets: c.KubernetesSecrets}
 				if len(c.KubernetesServiceAccounts) > 0 {
-					a.account = &c.KubernetesServiceAccounts[0]
+					a.accounts = c.KubernetesServiceAccounts[:1]
 				}
 				return a
 			})

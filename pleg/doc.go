@@ -20,6 +20,11 @@
 // long as they find nothing that events did not tell; one that does find
 // something brings them back. Without a stream there is a relist every second.
 //
+// An event that tells what the last look has shown is dropped. One of a state
+// that was left behind, of later than that look, is not: runtimes that start a
+// machine again under its ID are believed. Those that have other changes to tell
+// of send [observed.ContainerChanged].
+//
 // # Freshness
 //
 // [Manager.GetNewerThan] answers with what was asked of the runtime after the

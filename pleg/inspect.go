@@ -3,7 +3,6 @@ package pleg
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/retry"
 )
 
 // Limits of inspections.
@@ -22,13 +22,12 @@ const (
 	// further failure up to maxRetry.
 	minRetry = 500 * time.Millisecond
 	maxRetry = 30 * time.Second
+	// lookBurst looks at a pod are made as soon as there is news of it; more
+	// follow at lookEvery. It bounds what a runtime that never stops telling
+	// costs, and is more than a pod's life needs.
+	lookBurst = 20
+	lookEvery = 200 * time.Millisecond
 )
-
-// slots bounds the inspections at a time.
-type slots struct {
-	free    int
-	waiting []*record
-}
 
 func (m *Manager) addRecord(uid types.UID) *record {
 	r := &record{uid: uid}
@@ -43,9 +42,43 @@ func (m *Manager) look(r *record) {
 	switch {
 	case r.flight != nil:
 		r.flight.again = true
-	case r.held == 0:
+	case r.held == 0 && !r.paced:
+		if wait := r.pace(time.Now()); wait > 0 {
+			m.later(r, wait)
+			return
+		}
 		m.inspect(r)
 	}
+}
+
+// pace returns how long the next look has to wait, and counts one that has not.
+func (r *record) pace(now time.Time) time.Duration {
+	if r.paid.Before(now) {
+		r.paid = now
+	}
+	if ahead := r.paid.Sub(now); ahead > (lookBurst-1)*lookEvery {
+		return ahead - (lookBurst-1)*lookEvery
+	}
+	r.paid = r.paid.Add(lookEvery)
+	return 0
+}
+
+// later has r inspected after a while, unless that is done before.
+func (m *Manager) later(r *record, wait time.Duration) {
+	r.stopRetry()
+	r.paced = true
+	r.retry = time.AfterFunc(wait, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if !r.paced {
+			return
+		}
+		r.paced = false
+		if r.flight == nil && r.dirty && r.held == 0 && m.records[r.uid] == r && m.ctx.Err() == nil {
+			r.paid = r.paid.Add(lookEvery)
+			m.inspect(r)
+		}
+	})
 }
 
 // Hold has news of a pod noted and not looked into until release is called:
@@ -88,20 +121,18 @@ func (m *Manager) unhold(r *record) {
 // inspect begins an inspection of r, or queues it if too many are on their way.
 func (m *Manager) inspect(r *record) *flight {
 	r.stopRetry()
-	f := &flight{done: make(chan struct{})}
+	f := &flight{done: make(chan struct{}), began: time.Now()} // until it really begins
 	r.flight = f
-	if m.slots.free == 0 {
-		f.began = time.Now() // until it really begins
-		m.slots.waiting = append(m.slots.waiting, r)
-		return f
-	}
-	m.begin(r, f)
+	m.begin(r)
 	return f
 }
 
-func (m *Manager) begin(r *record, f *flight) {
-	m.slots.free--
-	f.slot = true
+// begin begins an inspection that waits, if there is a slot for it.
+func (m *Manager) begin(r *record) {
+	f := r.flight
+	if f.slot = m.slots.Acquire(r); f.slot == nil {
+		return
+	}
 	f.began = time.Now()
 	f.again = false
 	r.dirty = false
@@ -109,31 +140,11 @@ func (m *Manager) begin(r *record, f *flight) {
 	go m.fly(r, f)
 }
 
-// releaseSlot lets the next inspection begin.
-func (m *Manager) releaseSlot(f *flight) {
-	if !f.slot {
-		return
-	}
-	f.slot = false
-	m.slots.free++
-	for m.slots.free > 0 && len(m.slots.waiting) > 0 {
-		next := m.slots.waiting[0]
-		m.slots.waiting[0] = nil
-		m.slots.waiting = m.slots.waiting[1:]
-		m.begin(next, next.flight)
-	}
-}
-
 // fly makes one inspection.
 func (m *Manager) fly(r *record, f *flight) {
 	defer m.wg.Done()
 	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.InspectTimeout)
 	defer cancel()
-	slow := time.AfterFunc(slowAfter, func() {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.releaseSlot(f)
-	})
 	// A runtime that does not even obey the deadline is not waited for.
 	giveUp := time.AfterFunc(m.cfg.InspectTimeout+slowAfter, func() {
 		m.mu.Lock()
@@ -141,7 +152,6 @@ func (m *Manager) fly(r *record, f *flight) {
 		m.land(r, f, nil, fmt.Errorf("inspection of pod %s did not end: %w", r.uid, context.DeadlineExceeded))
 	})
 	pod, err := m.cfg.Runtime.Inspect(ctx, r.uid)
-	slow.Stop()
 	giveUp.Stop()
 	m.met.pod.Observe(time.Since(f.began).Seconds())
 	m.mu.Lock()
@@ -160,7 +170,7 @@ func (m *Manager) land(r *record, f *flight, pod *observed.Pod, err error) {
 		pod = keepIPs(r.pod, pod)
 	}
 	f.pod, f.err = pod, err
-	m.releaseSlot(f)
+	m.slots.Release(f.slot)
 	r.flight = nil
 	r.at = f.began
 	if r.err = err; err != nil {
@@ -223,9 +233,8 @@ func (m *Manager) failed(r *record, f *flight, err error) {
 		m.cfg.Log.Warn("pod cannot be inspected", zap.String("uid", string(r.uid)), zap.Error(err))
 	}
 	r.dirty = true
-	delay := min(minRetry<<min(r.failures, 10), maxRetry)
 	r.failures++
-	delay += time.Duration(rand.Int64N(int64(delay / 2)))
+	delay := retry.Jitter(retry.Backoff{First: minRetry, Max: maxRetry}.After(r.failures), 0.5)
 	r.retry = time.AfterFunc(delay, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/slots"
 )
 
 // Runtime is what this package asks of a container runtime; *cri.Reader has
@@ -107,7 +108,7 @@ type Manager struct {
 	listedAt     time.Time // when the last list that succeeded began
 	failingSince time.Time // when the first of the lists began that have not succeeded; zero if the last did
 	listErr      error
-	slots        slots
+	slots        *slots.Queue[*record]
 	streaming    bool
 	lastEventAt  time.Time
 	interval     time.Duration // of relists while streaming
@@ -123,14 +124,15 @@ func New(cfg Config) (*Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pleg: %w", err)
 	}
-	return &Manager{
+	m := &Manager{
 		cfg: cfg, met: met, out: newOutbox(),
 		kick:     make(chan struct{}, 1),
 		listed:   make(chan struct{}),
 		records:  map[types.UID]*record{},
-		slots:    slots{free: cfg.Inspections},
 		interval: cfg.Relist,
-	}, nil
+	}
+	m.slots = slots.New(slots.Config[*record]{Slots: cfg.Inspections, Limit: slowAfter, Lock: &m.mu, Turn: m.begin})
+	return m, nil
 }
 
 // Run watches the runtime until ctx ends and returns nil when every goroutine

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/slots"
 )
 
 // item is a container or a sandbox as it was last seen.
@@ -37,6 +38,9 @@ type record struct {
 	retry    *time.Timer
 	failures int
 
+	paid  time.Time // until when looks so far count
+	paced bool      // retry is the timer of a look that waits for its turn
+
 	held int // who holds it
 
 	hungSince time.Time
@@ -52,7 +56,7 @@ type record struct {
 type flight struct {
 	began time.Time
 	done  chan struct{} // closed at the end
-	slot  bool          // counts against Config.Inspections
+	slot  *slots.Slot   // of Config.Inspections; nil while it waits for one
 	over  bool          // ended, or given up
 	again bool          // something happened since it began
 
@@ -61,26 +65,31 @@ type flight struct {
 	err error
 }
 
-// knows tells whether an event is no news: what it tells of has been seen. A
-// container's states follow each other in one order only.
+// knows tells whether an event is no news: what it tells of has been seen. An
+// event of before the last look may be of a state that another one has followed
+// since; a later one is believed, whichever way the state moves.
 func (r *record) knows(e observed.Event) bool {
 	if r.dirty || r.flight != nil || r.err != nil || r.pod == nil {
 		return false
 	}
 	i := slices.IndexFunc(r.items, func(it item) bool { return it.id == e.ID })
+	before := !e.At.After(r.at)
 	switch e.Kind {
 	case observed.ContainerDeleted:
 		return i < 0
 	case observed.ContainerStopped:
 		return i >= 0 && r.items[i].state == observed.Exited
 	case observed.ContainerStarted:
-		return i >= 0 && (r.items[i].state == observed.Running || r.items[i].state == observed.Exited)
+		return i >= 0 && (r.items[i].state == observed.Running || before && r.items[i].state == observed.Exited)
+	case observed.ContainerCreated:
+		return i >= 0 && (r.items[i].state == observed.Created || before)
 	default:
-		return i >= 0
+		return false
 	}
 }
 
 func (r *record) stopRetry() {
+	r.paced = false
 	if r.retry != nil {
 		r.retry.Stop()
 	}

@@ -3,12 +3,12 @@ package pleg
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/retry"
 )
 
 // lateEvent is the delay, or the step backwards, from which on an event says
@@ -169,8 +169,7 @@ func (m *Manager) compare(pods []observed.Listed, began time.Time) (missed int) 
 
 // stream keeps the event stream open until ctx ends or there is none to open.
 func (m *Manager) stream(ctx context.Context) {
-	const minDelay, maxDelay = 200 * time.Millisecond, 30 * time.Second
-	delay := minDelay
+	delay := retry.Backoff{First: 200 * time.Millisecond, Max: 30 * time.Second, Jitter: 0.5}
 	for {
 		opened := time.Time{}
 		err := m.cfg.Runtime.Events(ctx, func() {
@@ -193,20 +192,15 @@ func (m *Manager) stream(ctx context.Context) {
 			return
 		}
 		m.met.streamErrors.Inc()
-		if !opened.IsZero() && time.Since(opened) > maxDelay {
-			delay = minDelay
+		if !opened.IsZero() {
+			delay.Recovered(time.Since(opened))
 		}
-		if delay == minDelay {
+		if !delay.Failing() {
 			m.cfg.Log.Warn("event stream ended", zap.Error(err))
 		}
-		wait := time.NewTimer(delay + time.Duration(rand.Int64N(int64(delay/2))))
-		select {
-		case <-ctx.Done():
-			wait.Stop()
+		if !delay.Wait(ctx) {
 			return
-		case <-wait.C:
 		}
-		delay = min(2*delay, maxDelay)
 	}
 }
 

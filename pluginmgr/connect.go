@@ -2,12 +2,77 @@ package pluginmgr
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
+	"path/filepath"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	api "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
+
+// Limits of what a plugin may say.
+const (
+	// maxMessage is how many bytes of an answer and of its headers are taken.
+	maxMessage = 64 << 10
+	// maxName is how many bytes a type and a name may have; names are DNS
+	// subdomains or those of resources.
+	maxName = 1 + 253 + 63
+	// maxVersions is how many versions a plugin may have, and maxVersion how many
+	// bytes one.
+	maxVersions = 64
+	maxVersion  = 128
+	// maxPath is the longest of a file (PATH_MAX of limits.h).
+	maxPath = 4096
+	// maxText is how many bytes of an error are kept and told: some of it is the
+	// plugin's.
+	maxText = 1 << 10
+)
+
+// check says what is wrong with what a plugin says of itself, beside what its
+// handler wants.
+func (i Info) check() error {
+	var errs []error
+	if i.Type == "" || len(i.Type) > maxName {
+		errs = append(errs, fmt.Errorf("type is %.64q, of %d bytes; want 1 to %d", i.Type, len(i.Type), maxName))
+	}
+	if i.Name == "" || len(i.Name) > maxName {
+		errs = append(errs, fmt.Errorf("name is %.64q, of %d bytes; want 1 to %d", i.Name, len(i.Name), maxName))
+	}
+	if !filepath.IsAbs(i.Endpoint) || len(i.Endpoint) > maxPath || strings.ContainsRune(i.Endpoint, 0) {
+		errs = append(errs, fmt.Errorf("endpoint is %.64q, of %d bytes; want an absolute path of at most %d", i.Endpoint, len(i.Endpoint), maxPath))
+	}
+	if len(i.Versions) > maxVersions {
+		errs = append(errs, fmt.Errorf("there are %d supported versions; want at most %d", len(i.Versions), maxVersions))
+	}
+	for _, v := range i.Versions[:min(len(i.Versions), maxVersions)] {
+		if len(v) > maxVersion {
+			errs = append(errs, fmt.Errorf("supported version %.64q has %d bytes; want at most %d", v, len(v), maxVersion))
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// briefError is an error whose text is cut.
+type briefError struct {
+	text string
+	err  error
+}
+
+func (e *briefError) Error() string { return e.text }
+
+// Unwrap returns the error as it was.
+func (e *briefError) Unwrap() error { return e.err }
+
+func brief(err error) error {
+	if err == nil || len(err.Error()) <= maxText {
+		return err
+	}
+	return &briefError{strings.ToValidUTF8(err.Error()[:maxText], "") + "...", err}
+}
 
 // remote is a plugin behind a unix socket.
 type remote struct {
@@ -20,6 +85,8 @@ func connect(_ context.Context, socket string) (Plugin, error) {
 	conn, err := grpc.NewClient("passthrough:///"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
+		grpc.WithMaxHeaderListSize(maxMessage),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "unix", path)
@@ -36,7 +103,11 @@ func (r *remote) Info(ctx context.Context) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return Info{Type: i.GetType(), Name: i.GetName(), Endpoint: i.GetEndpoint(), Versions: i.GetSupportedVersions()}, nil
+	return infoOf(i), nil
+}
+
+func infoOf(i *api.PluginInfo) Info {
+	return Info{Type: i.GetType(), Name: i.GetName(), Endpoint: i.GetEndpoint(), Versions: i.GetSupportedVersions()}
 }
 
 func (r *remote) Notify(ctx context.Context, registered bool, why string) error {

@@ -31,4 +31,11 @@
 // to them do not, nor names that begin with a dot. The directory is looked at
 // when the kernel tells of a change in it, and every Config.Rescan, since the
 // kernel may lose some; if it cannot tell at all, every second.
+//
+// # Limits
+//
+// 1024 sockets are plugins, among 16,384 entries that are looked at, up to eight
+// directories deep; a plugin that is registered stays when there are more. The
+// directory is looked at every 100 ms at most. What a plugin says of itself has
+// 64 KiB at most, and of an error's text 1 KiB is kept and told.
 package pluginmgr

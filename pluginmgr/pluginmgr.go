@@ -150,11 +150,11 @@ func (m *Manager) Run(ctx context.Context) error {
 	troubled := ""
 	for {
 		found, err := m.cfg.look(m.cfg.Dir)
-		if err == nil {
-			m.update(ctx, &wg, found)
+		if err == nil || errors.Is(err, errTooMuch) {
+			m.update(ctx, &wg, found, err != nil)
 		}
 		if now := fmt.Sprint(err); err != nil && now != troubled {
-			m.cfg.Log.Error("the plugins' directory cannot be read", zap.String("dir", m.cfg.Dir), zap.Error(err))
+			m.cfg.Log.Error("failed to read the directory of plugins", zap.String("dir", m.cfg.Dir), zap.Error(err))
 			troubled = now
 		} else if err == nil {
 			troubled = ""
@@ -169,24 +169,45 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// update takes up what was found.
-func (m *Manager) update(ctx context.Context, wg *sync.WaitGroup, found map[string]identity) {
+// update takes up what was found. If it is not all that there is, a plugin whose
+// socket was not found is gone only if its socket is, and no more than maxSockets
+// are taken.
+func (m *Manager) update(ctx context.Context, wg *sync.WaitGroup, found map[string]identity, partial bool) {
+	if partial {
+		m.addKnown(found)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	for path, s := range m.sockets {
+		if _, there := found[path]; !there {
+			s.want(nil)
+		}
+	}
 	for path, id := range found {
 		s := m.sockets[path]
-		if s == nil {
+		switch {
+		case s != nil:
+			s.want(&id)
+		case len(m.sockets) < maxSockets:
 			s = &socket{m: m, path: path, changed: make(chan struct{}, 1), desired: &id}
 			m.sockets[path] = s
 			m.met.total.WithLabelValues(path, "desired").Set(1)
 			wg.Go(func() { s.run(ctx) })
-		} else {
-			s.want(&id)
 		}
 	}
-	for path, s := range m.sockets {
-		if _, there := found[path]; !there {
-			s.want(nil)
+}
+
+// addKnown adds the sockets that are known and still there.
+func (m *Manager) addKnown(found map[string]identity) {
+	m.mu.Lock()
+	paths := slices.Collect(maps.Keys(m.sockets))
+	m.mu.Unlock()
+	for _, path := range paths {
+		if _, there := found[path]; there {
+			continue
+		}
+		if id, err := identify(path); err == nil {
+			found[path] = id
 		}
 	}
 }

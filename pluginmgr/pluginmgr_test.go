@@ -15,7 +15,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	api "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
@@ -435,4 +438,177 @@ func TestSockets(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
+}
+
+// The directory of plugins has its limits, and who is registered stays.
+func TestDirectoryWithTooMuch(t *testing.T) {
+	dir := t.TempDir()
+	socket := func(name string) {
+		t.Helper()
+		if err := unix.Mknod(filepath.Join(dir, name), unix.S_IFSOCK|0o600, 0); err != nil {
+			t.Skip("needs to make sockets: ", err)
+		}
+	}
+	m, err := New(Config{Dir: dir, Connect: func(context.Context, string) (Plugin, error) { return nil, errors.New("away") }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	take := func() error {
+		t.Helper()
+		found, err := look(dir)
+		if len(found) > maxSockets {
+			t.Errorf("%d sockets were found", len(found))
+		}
+		m.update(ctx, &wg, found, err != nil)
+		if len(m.Plugins()) > maxSockets {
+			t.Errorf("%d plugins are known", len(m.Plugins()))
+		}
+		return err
+	}
+	socket("zzz.sock")
+	if err := take(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxSockets + 10 {
+		socket(fmt.Sprintf("%05d.sock", i))
+	}
+	if err := take(); !errors.Is(err, errTooMuch) {
+		t.Errorf("%v, want errTooMuch", err)
+	}
+	first := filepath.Join(dir, "zzz.sock")
+	if !slices.ContainsFunc(m.Plugins(), func(s State) bool { return s.Socket == first }) {
+		t.Error("the first plugin was forgotten for others")
+	}
+	deep := dir
+	for range 40 {
+		deep = filepath.Join(deep, "d")
+	}
+	if err := os.MkdirAll(deep, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	visited := 0
+	if err := walk(dir, func(path string, _ fs.DirEntry) {
+		visited++
+		if strings.Count(strings.TrimPrefix(path, dir), "/d") > maxDepth+1 {
+			t.Errorf("%s was visited", path)
+		}
+	}); !errors.Is(err, errTooMuch) {
+		t.Errorf("%v, want errTooMuch", err)
+	}
+	for i := range maxEntries {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint("f", i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	visited = 0
+	if err := walk(dir, func(string, fs.DirEntry) { visited++ }); !errors.Is(err, errTooMuch) || visited > maxEntries {
+		t.Errorf("%d entries were visited, %v; want at most %d and errTooMuch", visited, err, maxEntries)
+	}
+}
+
+// Whoever changes the directory without end has it looked at a few times.
+func TestDirectoryThatChangesWithoutEnd(t *testing.T) {
+	dir := t.TempDir()
+	w, err := watch(dir, zap.NewNop())
+	if err != nil {
+		t.Skip(err)
+	}
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			path := filepath.Join(dir, fmt.Sprint(i%10))
+			_ = os.WriteFile(path, nil, 0o600)
+			_ = os.Remove(path)
+		}
+	})
+	woken, over := 0, time.After(time.Second)
+	for ended := false; !ended; {
+		select {
+		case <-w.wake:
+			woken++
+		case <-over:
+			ended = true
+		}
+	}
+	close(stop)
+	wg.Wait()
+	w.close()
+	if woken < 2 || woken > 15 {
+		t.Errorf("the directory is to be looked at %d times in a second, want about 10", woken)
+	}
+}
+
+// What a plugin says at too great a length is not taken, and it is told so
+// briefly.
+func TestTalkativePlugins(t *testing.T) {
+	good := Info{Type: "T", Name: "n.example.com", Endpoint: "/x.sock", Versions: []string{"1.0.0"}}
+	if err := good.check(); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("x", 5000)
+	for want, change := range map[string]func(*Info){
+		"type":      func(i *Info) { i.Type = long },
+		"type ":     func(i *Info) { i.Type = "" },
+		"name":      func(i *Info) { i.Name = long },
+		"endpoint":  func(i *Info) { i.Endpoint = "/" + long },
+		"endpoint ": func(i *Info) { i.Endpoint = "x.sock" },
+		"versions":  func(i *Info) { i.Versions = make([]string, 65) },
+		"version":   func(i *Info) { i.Versions = []string{long} },
+	} {
+		i := good
+		change(&i)
+		if err := i.check(); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(want)) || len(err.Error()) > maxText {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	err := brief(fmt.Errorf("%w: %s", fs.ErrNotExist, long))
+	if len(err.Error()) > maxText+3 || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%d bytes: %v", len(err.Error()), err)
+	}
+}
+
+// Whatever a plugin answers, it is refused in few words, or what it says is
+// bounded.
+func FuzzPluginInfo(f *testing.F) {
+	for _, i := range []*api.PluginInfo{
+		{Type: CSIPlugin, Name: "csi.example.com", Endpoint: "/csi.sock", SupportedVersions: []string{"1.0.0"}},
+		{Type: "\x00", Endpoint: "/\x00", SupportedVersions: make([]string, 100)},
+		{},
+	} {
+		b, err := proto.Marshal(i)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var msg api.PluginInfo
+		if len(b) > maxMessage || proto.Unmarshal(b, &msg) != nil {
+			return
+		}
+		i := infoOf(&msg)
+		if err := brief(i.check()); err != nil {
+			if len(err.Error()) > maxText+len("...") {
+				t.Fatalf("an error of %d bytes", len(err.Error()))
+			}
+			return
+		}
+		size := len(i.Type) + len(i.Name) + len(i.Endpoint)
+		for _, v := range i.Versions {
+			size += len(v)
+		}
+		if size > 2*maxName+maxPath+maxVersions*maxVersion || !filepath.IsAbs(i.Endpoint) {
+			t.Fatalf("%+v was taken", i)
+		}
+	})
 }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/internal/retry"
 )
 
 // socket is one socket's life: a goroutine that makes what is registered what
@@ -55,14 +57,14 @@ func (s *socket) state() State {
 
 // run ends with ctx, or when the socket is gone and nothing is registered.
 func (s *socket) run(ctx context.Context) {
-	pause := firstRetry
+	pause := retry.Backoff{First: firstRetry, Max: lastRetry}
 	for ctx.Err() == nil {
 		s.mu.Lock()
 		desired, actual := s.desired, s.actual
 		s.mu.Unlock()
 		if actual != nil && (desired == nil || *desired != *actual) {
 			s.deregister()
-			pause = firstRetry
+			pause.Reset()
 			continue
 		}
 		if desired == nil {
@@ -74,23 +76,24 @@ func (s *socket) run(ctx context.Context) {
 		var again <-chan time.Time
 		stop := func() bool { return false }
 		if actual == nil {
-			err := s.register(ctx, *desired)
+			err := brief(s.register(ctx, *desired))
 			if ctx.Err() != nil {
 				return
 			}
-			s.note(err, pause)
 			if err != nil {
-				t := time.NewTimer(pause)
+				d := pause.Next()
+				s.note(err, d)
+				t := time.NewTimer(d)
 				again, stop = t.C, t.Stop
-				pause = min(2*pause, lastRetry)
 			} else {
-				pause = firstRetry
+				s.note(nil, 0)
+				pause.Reset()
 			}
 		}
 		select {
 		case <-ctx.Done():
 		case <-s.changed:
-			pause = firstRetry
+			pause.Reset()
 		case <-again:
 		}
 		stop()
@@ -152,11 +155,14 @@ func (s *socket) register(ctx context.Context, id identity) error {
 	if info.Endpoint == "" {
 		info.Endpoint = s.path
 	}
-	s.mu.Lock()
-	s.info = info
-	s.mu.Unlock()
-	h, err := s.m.accept(ctx, info)
-	if err != nil {
+	var h Handler
+	if err = info.check(); err == nil {
+		s.mu.Lock()
+		s.info = info
+		s.mu.Unlock()
+		h, err = s.m.accept(ctx, info)
+	}
+	if err = brief(err); err != nil {
 		// It is told; if it cannot be, it is asked again anyway.
 		_ = notify(ctx, p, false, err.Error())
 		return err

@@ -2,14 +2,19 @@ package pluginmgr
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/internal/safefile"
 )
 
 // identity tells one socket from another that was made later at the same path.
@@ -18,43 +23,94 @@ type identity struct {
 	born          int64 // nanoseconds; what the filesystem knows of it
 }
 
+// Limits of the directory.
+const (
+	// maxSockets is how many sockets are plugins, maxEntries how many entries
+	// are looked at, and maxDepth how far below the directory.
+	maxSockets = 1024
+	maxEntries = 1 << 14
+	maxDepth   = 8
+	// maxErrors is how many directories are named that cannot be watched.
+	maxErrors = 4
+	// settle is the time between two looks that the kernel asks for.
+	settle = 100 * time.Millisecond
+)
+
+// errTooMuch means that the directory was not looked at wholly.
+var errTooMuch = errors.New("directory has too much in it, and some of it is passed over")
+
 // look finds the sockets in a directory and those below. Names that begin with
-// a dot, and links, are passed over; so is what disappears meanwhile.
+// a dot, and links, are passed over; so is what disappears meanwhile. What there
+// is beyond the limits is not found: the error is an errTooMuch then, beside
+// what was found.
 func look(dir string) (map[string]identity, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
 	found := map[string]identity{}
+	tooMany := false
 	err := walk(dir, func(path string, e fs.DirEntry) {
 		if e.Type()&fs.ModeSocket == 0 {
+			return
+		}
+		if len(found) >= maxSockets {
+			tooMany = true
 			return
 		}
 		if id, err := identify(path); err == nil {
 			found[path] = id
 		}
 	})
+	if err == nil && tooMany {
+		err = fmt.Errorf("%w: more than %d sockets", errTooMuch, maxSockets)
+	}
 	return found, err
 }
 
-// walk visits what is in a directory and below. Directories below that cannot
-// be read are passed over.
+// walk visits what is in a directory and below, by name, as far as the bounds
+// go. Directories below that cannot be read are passed over.
 func walk(dir string, visit func(path string, e fs.DirEntry)) error {
-	return filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		switch {
-		case err != nil && path == dir:
-			return err
-		case err != nil:
-			return nil //nolint:nilerr // a part that cannot be read is no reason to forget the others
-		case path == dir:
-		case strings.HasPrefix(e.Name(), "."):
-			if e.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
+	w := walker{visit: visit, left: maxEntries}
+	if err := w.walk(dir, 0); err != nil {
+		return err
+	}
+	if w.missed {
+		return fmt.Errorf("%w: want at most %d entries, and %d directories within each other", errTooMuch, maxEntries, maxDepth)
+	}
+	return nil
+}
+
+type walker struct {
+	visit  func(path string, e fs.DirEntry)
+	left   int  // entries that may be looked at
+	missed bool // something was passed over for its number or depth
+}
+
+func (w *walker) walk(dir string, depth int) error {
+	entries, err := safefile.Entries(dir, w.left)
+	if errors.Is(err, safefile.ErrTooMany) {
+		w.missed, err = true, nil
+	}
+	if err != nil {
+		return err
+	}
+	w.left -= len(entries)
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
 		}
-		visit(path, e)
-		return nil
-	})
+		path := filepath.Join(dir, e.Name())
+		w.visit(path, e)
+		switch {
+		case !e.IsDir():
+		case depth == maxDepth:
+			w.missed = true
+		default:
+			_ = w.walk(path, depth+1) // a part that cannot be read is no reason to forget the others
+		}
+	}
+	return nil
 }
 
 // watcher has the kernel tell of changes in a directory and below. It says only
@@ -62,6 +118,7 @@ func walk(dir string, visit func(path string, e fs.DirEntry)) error {
 type watcher struct {
 	fs   *fsnotify.Watcher
 	wake chan struct{}
+	done chan struct{} // closed by close
 	wg   sync.WaitGroup
 }
 
@@ -73,7 +130,7 @@ func watch(dir string, log *zap.Logger) (*watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watcher{fs: f, wake: make(chan struct{}, 1)}
+	w := &watcher{fs: f, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	if err := w.add(dir); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -100,6 +157,12 @@ func watch(dir string, log *zap.Logger) (*watcher, error) {
 			case w.wake <- struct{}{}:
 			default:
 			}
+			// Whoever changes the directory all the time has it looked at so often,
+			// and no more; the kernel keeps the events, or says that it has not.
+			select {
+			case <-w.done:
+			case <-time.After(settle):
+			}
 		}
 	})
 	return w, nil
@@ -108,17 +171,25 @@ func watch(dir string, log *zap.Logger) (*watcher, error) {
 // add watches a directory and those below. Watching one twice is no harm.
 func (w *watcher) add(dir string) error {
 	var errs []error
+	add := func(path string) {
+		if err := w.fs.Add(path); err != nil && !errors.Is(err, fs.ErrNotExist) && len(errs) < maxErrors {
+			errs = append(errs, err)
+		}
+	}
+	add(dir)
 	err := walk(dir, func(path string, e fs.DirEntry) {
 		if e.IsDir() {
-			if err := w.fs.Add(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, err)
-			}
+			add(path)
 		}
 	})
+	if errors.Is(err, errTooMuch) {
+		err = nil // whoever looks says so
+	}
 	return errors.Join(append(errs, err)...)
 }
 
 func (w *watcher) close() {
+	close(w.done)
 	_ = w.fs.Close()
 	w.wg.Wait()
 }

@@ -1,16 +1,34 @@
 package podmeta
 
-import "strings"
+import (
+	"math"
+	"strings"
+)
 
 // Expand replaces $(NAME) by what lookup knows of NAME. A reference that it
 // does not know stays as it is, $$ stands for $, and so $$(NAME) for $(NAME)
 // itself; unclosed references stay as well. The unknown names are returned.
 func Expand(s string, lookup func(string) (string, bool)) (out string, unknown []string) {
+	out, unknown, _ = ExpandWithin(s, math.MaxInt, lookup)
+	return out, unknown
+}
+
+// ExpandWithin is Expand for strings that may become too long: ok reports
+// whether the result has at most limit bytes, else there is none. It allocates
+// little more than that, however long the values are.
+func ExpandWithin(s string, limit int, lookup func(string) (string, bool)) (out string, unknown []string, ok bool) {
 	if !strings.ContainsRune(s, '$') {
-		return s, nil
+		if len(s) > limit {
+			return "", nil, false
+		}
+		return s, nil, true
 	}
 	var b strings.Builder
+	closes := true // whether any ) is left, which is searched for once
 	for i := 0; i < len(s); {
+		if b.Len() > limit {
+			return "", nil, false
+		}
 		if s[i] != '$' || i+1 == len(s) {
 			b.WriteByte(s[i])
 			i++
@@ -21,14 +39,21 @@ func Expand(s string, lookup func(string) (string, bool)) (out string, unknown [
 			b.WriteByte('$')
 			i += 2
 		case '(':
-			end := strings.IndexByte(s[i+2:], ')')
+			end := -1
+			if closes {
+				end = strings.IndexByte(s[i+2:], ')')
+				closes = end >= 0
+			}
 			if end < 0 {
 				b.WriteString("$(")
 				i += 2
 				continue
 			}
 			name := s[i+2 : i+2+end]
-			if v, ok := lookup(name); ok {
+			if v, known := lookup(name); known {
+				if len(v) > limit-b.Len() {
+					return "", nil, false
+				}
 				b.WriteString(v)
 			} else {
 				unknown = append(unknown, name)
@@ -41,5 +66,8 @@ func Expand(s string, lookup func(string) (string, bool)) (out string, unknown [
 			i += 2
 		}
 	}
-	return b.String(), unknown
+	if b.Len() > limit {
+		return "", nil, false
+	}
+	return b.String(), unknown, true
 }

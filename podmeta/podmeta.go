@@ -19,14 +19,19 @@ const (
 	AnnotationMirror = "kubernetes.io/config.mirror"
 	AnnotationSeen   = "kubernetes.io/config.seen"
 
+	// AnnotationManaged marks pods, "true", that somebody outside of the node
+	// follows: an API server, or a control plane of one's own.
+	AnnotationManaged = "io.nodewright.config.managed"
+
 	// SourceAPI is the source of pods that did come from there.
 	SourceAPI = "api"
 )
 
-// IsStatic tells whether a pod comes from any source but the API server.
+// IsStatic tells whether a pod is this node's alone: it comes from a source that
+// is neither the API server nor says that somebody follows its pods.
 func IsStatic(pod *v1.Pod) bool {
 	s, ok := pod.Annotations[AnnotationSource]
-	return ok && s != SourceAPI
+	return ok && s != SourceAPI && pod.Annotations[AnnotationManaged] == ""
 }
 
 // IsMirror tells whether a pod only stands in the API for a static one.

@@ -19,7 +19,7 @@ const claimVersion = "resource.k8s.io/v1"
 // status has to say what it is.
 func (d *decoded) claim(raw []byte, o origin, n int, name string) {
 	c := &resourceapi.ResourceClaim{}
-	if !d.strict(raw, c, o, n, name) || !d.named(c.Name, o, n) {
+	if !d.strict(raw, c, o, n, name) || !d.named(&c.ObjectMeta, o, n, name) {
 		return
 	}
 	c.Namespace = orDefault(c.Namespace)

@@ -15,6 +15,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/nodewright/nodewright/internal/manifestguard"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -23,6 +24,14 @@ type origin struct {
 	nodeName string
 	file     string // path or URL
 	url      bool
+}
+
+// shown is where documents come from, for people to read.
+func (o origin) shown() string {
+	if o.url {
+		return shownURL(o.file)
+	}
+	return o.file
 }
 
 // decoded is what one file or body holds.
@@ -34,7 +43,13 @@ type decoded struct {
 	claims     []*v1.PersistentVolumeClaim
 	volumes    []*v1.PersistentVolume
 	resources  []*resourceapi.ResourceClaim
-	problems   []Problem
+	problems   []Problem // the first maxProblems, and how many more there are
+	// broken are the names of the objects with problems, "" of what has none.
+	broken map[string]bool
+	// unnamed counts the problems beyond the first.
+	unnamed int
+	things  int // documents, and items of lists
+	size    int // what the objects come to in memory, in bytes
 }
 
 // objects counts what there is beside pods.
@@ -45,31 +60,43 @@ func (d *decoded) objects() int {
 // decode reads all documents of a manifest, YAML or JSON.
 func decode(data []byte, o origin) decoded {
 	out := decoded{numbers: map[*v1.Pod]int{}}
-	for i, doc := range documents(data) {
+	docs, all := documents(data, maxThings)
+	for i, doc := range docs {
 		out.document(doc, o, i+1)
+	}
+	if !all {
+		out.problem(o, 0, "", "", fmt.Sprintf("has more than %d documents; the others are not read", maxThings))
+	}
+	if out.unnamed > 0 {
+		out.problems = append(out.problems, Problem{File: o.shown(), Reason: fmt.Sprintf("and %d more problems", out.unnamed)})
 	}
 	return out
 }
 
-// documents splits YAML at its document markers. A document without content
-// keeps its number and is left out by the caller.
-func documents(data []byte) [][]byte {
-	var docs [][]byte
+// documents splits YAML at its document markers, and reports whether there are
+// no more than limit. A document without content keeps its number and is left out
+// by the caller.
+func documents(data []byte, limit int) (docs [][]byte, all bool) {
 	var doc []byte
+	begun := false
 	for line := range bytes.Lines(data) {
 		trimmed := bytes.TrimRight(line, " \t\r\n")
 		if bytes.Equal(trimmed, []byte("---")) || bytes.HasPrefix(line, []byte("--- ")) {
-			docs = append(docs, doc)
-			doc = nil
+			if len(docs) == limit {
+				return docs, false
+			}
+			if begun || !blank(doc) { // the first marker may only begin the first document
+				docs = append(docs, doc)
+			}
+			doc, begun = nil, true
 			line = line[3:]
 		}
 		doc = append(doc, line...)
 	}
-	docs = append(docs, doc)
-	if len(docs) > 1 && blank(docs[0]) {
-		docs = docs[1:] // the marker only begins the first document
+	if len(docs) == limit && !blank(doc) {
+		return docs, false
 	}
-	return docs
+	return append(docs, doc), true
 }
 
 // blank tells whether a document has nothing but comments.
@@ -99,12 +126,12 @@ type header struct {
 	} `json:"metadata"`
 }
 
-func (d *decoded) problem(o origin, document int, pod, field, reason string) {
-	d.problems = append(d.problems, Problem{File: o.file, Document: document, Pod: pod, Field: field, Reason: reason})
-}
-
 func (d *decoded) document(doc []byte, o origin, n int) {
 	if blank(doc) {
+		return
+	}
+	if reason := tooCostly(doc); reason != "" {
+		d.problem(o, n, "", "", reason)
 		return
 	}
 	raw, err := yaml.YAMLToJSONStrict(doc)
@@ -115,10 +142,18 @@ func (d *decoded) document(doc []byte, o origin, n int) {
 	if string(raw) == "null" {
 		return
 	}
+	if depth := manifestguard.ShapeOf(raw).Depth; depth > maxDepth {
+		d.problem(o, n, "", "", fmt.Sprintf("is nested %d levels deep; want at most %d", depth, maxDepth))
+		return
+	}
 	d.object(raw, o, n)
 }
 
 func (d *decoded) object(raw []byte, o origin, n int) {
+	if d.things++; d.things > maxThings {
+		d.problem(o, n, "", "", fmt.Sprintf("is one of more than %d objects in the file, and is not read", maxThings))
+		return
+	}
 	if what := notObject(raw); what != "" {
 		d.problem(o, n, "", "", "is "+what+"; want an object with apiVersion and kind")
 		return
@@ -137,7 +172,7 @@ func (d *decoded) object(raw []byte, o origin, n int) {
 		version = claimVersion
 	}
 	if h.APIVersion != version {
-		d.problem(o, n, name, "apiVersion", fmt.Sprintf("%q is not supported; want %s", h.APIVersion, version))
+		d.problem(o, n, name, "apiVersion", fmt.Sprintf("%.100q is not supported; want %s", h.APIVersion, version))
 		return
 	}
 	switch h.Kind {
@@ -145,25 +180,25 @@ func (d *decoded) object(raw []byte, o origin, n int) {
 		d.pod(raw, o, n, name)
 	case "ConfigMap":
 		c := &v1.ConfigMap{}
-		if d.strict(raw, c, o, n, name) && d.named(c.Name, o, n) {
+		if d.strict(raw, c, o, n, name) && d.named(&c.ObjectMeta, o, n, name) {
 			c.Namespace = orDefault(c.Namespace)
 			d.configMaps = append(d.configMaps, c)
 		}
 	case "Secret":
 		s := &v1.Secret{}
-		if d.strict(raw, s, o, n, name) && d.named(s.Name, o, n) {
+		if d.strict(raw, s, o, n, name) && d.named(&s.ObjectMeta, o, n, name) {
 			s.Namespace = orDefault(s.Namespace)
 			d.secrets = append(d.secrets, s)
 		}
 	case kindClaim:
 		c := &v1.PersistentVolumeClaim{}
-		if d.strict(raw, c, o, n, name) && d.named(c.Name, o, n) {
+		if d.strict(raw, c, o, n, name) && d.named(&c.ObjectMeta, o, n, name) {
 			c.Namespace = orDefault(c.Namespace)
 			d.claims = append(d.claims, c)
 		}
 	case kindVolume:
 		pv := &v1.PersistentVolume{}
-		if d.strict(raw, pv, o, n, name) && d.named(pv.Name, o, n) && d.oneSource(pv, o, n) {
+		if d.strict(raw, pv, o, n, name) && d.named(&pv.ObjectMeta, o, n, name) && d.oneSource(pv, o, n) {
 			pv.Namespace = ""
 			d.volumes = append(d.volumes, pv)
 		}
@@ -183,7 +218,7 @@ func (d *decoded) object(raw []byte, o origin, n int) {
 	case "":
 		d.problem(o, n, name, "kind", "is missing; want "+kinds)
 	default:
-		d.problem(o, n, name, "kind", fmt.Sprintf("%q is not supported; want %s", h.Kind, kinds))
+		d.problem(o, n, name, "kind", fmt.Sprintf("%.100q is not supported; want %s", h.Kind, kinds))
 	}
 }
 
@@ -233,6 +268,9 @@ func plainJSON(err error) string {
 
 // strict decodes an object and reports fields it does not have.
 func (d *decoded) strict(raw []byte, into any, o origin, n int, name string) bool {
+	if !d.affordable(raw, into, o, n, name) {
+		return false
+	}
 	unknown, err := kjson.UnmarshalStrict(raw, into)
 	if err != nil {
 		d.problem(o, n, name, "", plainJSON(err))
@@ -248,14 +286,6 @@ func (d *decoded) strict(raw []byte, into any, o origin, n int, name string) boo
 		d.problem(o, n, name, field, reason)
 	}
 	return len(unknown) == 0
-}
-
-func (d *decoded) named(name string, o origin, n int) bool {
-	if name == "" {
-		d.problem(o, n, "", "metadata.name", "is missing")
-		return false
-	}
-	return true
 }
 
 // oneSource refuses a persistent volume that is on nothing, or on several things.
@@ -276,7 +306,7 @@ func orDefault(namespace string) string {
 
 func (d *decoded) pod(raw []byte, o origin, n int, name string) {
 	p := &v1.Pod{}
-	if !d.strict(raw, p, o, n, name) {
+	if !d.strict(raw, p, o, n, name) || !d.pathSafe(&p.ObjectMeta, o, n, name) {
 		return
 	}
 	makeStatic(p, raw, o)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 )
@@ -193,10 +194,26 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"kind":"List","apiVersion":"v1","items":[null,{}]}`))
 	f.Add([]byte("apiVersion: v1\nkind: PodList\nitems: [null, {metadata: {name: a}}]"))
 	f.Add([]byte("--- \n[]\n---\n1"))
+	f.Add([]byte("x: &x {a: [b, b]}\ny: [*x, *x, *x]"))
+	f.Add([]byte(specYAML("{containers: [{name: c, image: i, resources: {limits: {cpu: '1e-2000000000', memory: 0.1e20000}}}]}")))
+	f.Add([]byte(podYAML("a", ", uid: ../../x, namespace: '..'")))
+	f.Add([]byte(strings.Repeat("a\n---\n", 100)))
 	f.Fuzz(func(t *testing.T, b []byte) {
+		began := time.Now()
 		d := decode(b, origin{nodeName: "n", file: "/f"})
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("%d bytes take %v", len(b), took)
+		}
+		if len(d.problems) > maxProblems+1 {
+			t.Errorf("%d problems", len(d.problems))
+		}
+		for _, p := range d.problems {
+			if text := p.Error(); len(text) > 4*maxText || strings.ContainsAny(text, "\n\r\x00") || p.File != "/f" {
+				t.Errorf("problem %q", text)
+			}
+		}
 		for _, p := range d.pods {
-			if p.Name == "" || p.UID == "" || len(p.Spec.Containers) == 0 {
+			if notInPath(string(p.UID))+notInPath(p.Name)+notInPath(p.Namespace) != "" || p.Name == "" || p.UID == "" || len(p.Spec.Containers) == 0 {
 				t.Errorf("a pod without name, UID or containers: %v", p)
 			}
 		}

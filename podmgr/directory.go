@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,6 +17,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -29,6 +30,24 @@ const stuckWriter = 2 * time.Second
 // maxManifest is the largest manifest that is read, in bytes (the kubelet's
 // limit, 10 MiB).
 const maxManifest = 10 << 20
+
+const (
+	// maxFiles is how many entries of a directory are looked at; with more of
+	// them nothing changes.
+	maxFiles = 10_000
+	// maxDirectory is what the objects of all files may come to in memory, in
+	// bytes.
+	maxDirectory = 2 * maxObjects
+	// filePatience is how long one file, or the listing, is waited for. The file
+	// system of an unreachable server never answers.
+	filePatience = 10 * time.Second
+	// knownPatience is the same for a file that has not answered before.
+	knownPatience = 10 * time.Millisecond
+	// scanPatience is how long one scan waits for files that do not answer; then
+	// each of the others has hurriedPatience.
+	scanPatience    = 30 * time.Second
+	hurriedPatience = time.Second
+)
 
 // Memory keeps small things over a restart; *checkpoint.Store is one.
 type Memory interface {
@@ -62,16 +81,24 @@ type directory struct {
 	files map[string]*manifest // by path
 	// holders says which file has a full name, as long as it does.
 	holders  map[string]string
-	unusable string // what the last scan logged
+	unusable string // why the last scan could not list the files
+	missing  bool   // that is since the directory is not there
+	listed   bool   // the files were listed once
+	size     int    // what the objects of all files come to, in bytes
+
+	lists detached.Group[[]string]
+	reads detached.Group[reading]
+	late  time.Duration // how long this scan has waited in vain
 }
 
 // manifest is one file as it was last read.
 type manifest struct {
-	sig        signature
-	good       decoded // what is in effect
-	remembered bool
-	problems   []Problem
-	retry      bool // it could not be read: look again whatever its signature
+	sig      signature
+	good     decoded // what is in effect
+	data     []byte  // to remember, nil if it is remembered already
+	problems []Problem
+	retry    bool // it could not be read: look again whatever its signature
+	silent   bool // it did not answer
 }
 
 // signature tells two states of a file apart.
@@ -83,7 +110,8 @@ type signature struct {
 
 // Directory returns the source named "file", which reads the manifests of a
 // directory: all files whose names do not begin with a dot, in the order of
-// their names, links followed, folders left out. Nothing is opened before it
+// their names, links followed, folders left out. What a link leads to has to be
+// a regular file, and none that the kernel makes up. Nothing is opened before it
 // runs.
 func Directory(cfg DirectoryConfig) (Source, error) {
 	var errs []error
@@ -112,15 +140,21 @@ func Directory(cfg DirectoryConfig) (Source, error) {
 func (d *directory) Name() string { return "file" }
 
 // Run reads the directory now, whenever something happens in it, and every
-// Rescan.
+// Rescan. It fails if the directory cannot be listed to begin with: nothing is
+// known then of what should run.
 func (d *directory) Run(ctx context.Context, deliver func(Snapshot)) error {
 	w := newWatcher(d.cfg.Path, d.cfg.Log)
 	defer w.close()
 	first := true
 	for {
-		w.arm()
-		changed, again := d.scan()
-		if changed || first {
+		w.arm(ctx)
+		changed, again := d.scan(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case first && d.unusable != "" && !d.missing:
+			return errors.New(d.unusable)
+		case changed || first:
 			deliver(d.snapshot())
 			first = false
 			d.remember()
@@ -135,18 +169,30 @@ func (d *directory) Run(ctx context.Context, deliver func(Snapshot)) error {
 	}
 }
 
-// dropReplaced forgets files that were removed and are there again: their pods
-// are to end and to begin anew, even if the new file says the same. It tells
-// whether there was one.
+// set takes note of a file, and drop that it is gone. What is remembered of it is
+// left.
+func (d *directory) set(path string, m *manifest) {
+	d.drop(path)
+	d.files[path] = m
+	d.size += m.good.size
+}
+
+func (d *directory) drop(path string) {
+	if m := d.files[path]; m != nil {
+		d.size -= m.good.size
+		delete(d.files, path)
+	}
+}
+
+// dropReplaced forgets files that were removed, though they may be there again:
+// their pods are to end and to begin anew, even if the new file says the same.
+// It tells whether there was one.
 func (d *directory) dropReplaced(removed []string) (changed bool) {
 	for _, p := range removed {
 		if d.files[p] == nil {
 			continue
 		}
-		if _, err := os.Stat(p); err != nil {
-			continue // the next scan will see
-		}
-		delete(d.files, p)
+		d.drop(p)
 		d.forget(p)
 		changed = true
 	}
@@ -155,24 +201,32 @@ func (d *directory) dropReplaced(removed []string) (changed bool) {
 
 // scan reads what has changed. again says when it is time for the next scan:
 // earlier than usual if a file is being written.
-func (d *directory) scan() (changed bool, again time.Duration) {
-	again = d.cfg.Rescan
-	paths, err := d.list()
+func (d *directory) scan(ctx context.Context) (changed bool, again time.Duration) {
+	again, d.late = d.cfg.Rescan, 0
+	paths, err := d.list(ctx)
+	if ctx.Err() != nil {
+		return false, again
+	}
+	d.missing = errors.Is(err, fs.ErrNotExist)
 	if err != nil {
 		if text := err.Error(); text != d.unusable {
-			d.cfg.Log.Warn("manifests cannot be listed", zap.Error(err))
-			d.unusable = text
+			d.cfg.Log.Warn("failed to list manifests", zap.String("path", d.cfg.Path), zap.Error(err))
+			d.unusable, changed = text, !d.missing
 		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return false, again // what was there may still be
+		if !d.missing {
+			return changed, again // what was there may still be
 		}
-	} else {
-		d.unusable = ""
+	} else if d.unusable != "" {
+		d.unusable, changed = "", true
+		d.cfg.Log.Info("manifests can be listed again", zap.String("path", d.cfg.Path))
 	}
 	there := make(map[string]bool, len(paths))
 	for _, p := range paths {
 		there[p] = true
-		c, soon := d.look(p)
+		c, soon := d.look(ctx, p)
+		if ctx.Err() != nil {
+			return false, again
+		}
 		changed = changed || c
 		if soon > 0 {
 			again = min(again, soon)
@@ -180,97 +234,187 @@ func (d *directory) scan() (changed bool, again time.Duration) {
 	}
 	for p := range d.files {
 		if !there[p] {
-			delete(d.files, p)
+			d.drop(p)
 			d.forget(p)
 			changed = true
 		}
 	}
+	if !d.listed && !d.missing {
+		d.forgetOthers(paths)
+	}
+	d.listed = d.listed || !d.missing
 	return changed, again
 }
 
 // list names the manifests in the order in which they count.
-func (d *directory) list() ([]string, error) {
-	fi, err := os.Stat(d.cfg.Path)
+func (d *directory) list(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, filePatience, fmt.Errorf("%s does not answer within %v", d.cfg.Path, filePatience))
+	defer cancel()
+	path := d.cfg.Path
+	return d.lists.Do(ctx, path, func() ([]string, error) { return manifestsIn(path) })
+}
+
+func manifestsIn(path string) ([]string, error) {
+	fi, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
 	if !fi.IsDir() {
-		return []string{d.cfg.Path}, nil
+		return []string{path}, nil
 	}
-	entries, err := os.ReadDir(d.cfg.Path)
+	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return nil, err
 	}
+	names, err := safefile.Names(resolved, maxFiles)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(names)
 	var out []string
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), ".") {
-			out = append(out, filepath.Join(d.cfg.Path, e.Name()))
+	for _, name := range names {
+		if !strings.HasPrefix(name, ".") {
+			out = append(out, filepath.Join(path, name))
 		}
 	}
 	return out, nil
 }
 
+// reading is what one look at a file brought.
+type reading struct {
+	sig     signature
+	age     time.Duration // since its last change
+	same    bool          // it is as it was; it has not been opened
+	writing bool          // somebody has it open for writing
+	folder  bool
+	whole   bool // data is its content
+	data    []byte
+}
+
+// read looks at a file, and reads it unless it is as it was or is being written.
+// It may wait for ever, and has nothing of the source.
+func read(path string, was *signature) (r reading, err error) {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return r, err
+	}
+	r.sig = signatureOf(fi)
+	if r.folder = fi.IsDir(); r.folder {
+		return r, nil
+	}
+	if r.same = was != nil && *was == r.sig; r.same {
+		return r, nil
+	}
+	f, err := safefile.OpenLinked(path)
+	if err != nil {
+		return r, err
+	}
+	defer func() { _ = f.Close() }()
+	if fi, err = f.Stat(); err != nil {
+		return r, err
+	}
+	r.sig, r.age = signatureOf(fi), time.Since(fi.ModTime())
+	r.writing = beingWritten(f, r.age)
+	if r.writing && r.age >= 0 && r.age < stuckWriter {
+		return r, nil
+	}
+	r.data, err = safefile.Read(f, maxManifest)
+	r.whole = err == nil
+	return r, err
+}
+
+// patience is how long to wait for a file.
+func (d *directory) patience(old *manifest) time.Duration {
+	switch {
+	case old != nil && old.silent:
+		return knownPatience
+	case d.late >= scanPatience:
+		return hurriedPatience
+	default:
+		return filePatience
+	}
+}
+
 // look reads a file if it changed. soon tells, unless it is zero, when to look
 // at it again although nothing may be heard of it.
-func (d *directory) look(path string) (changed bool, soon time.Duration) {
+func (d *directory) look(ctx context.Context, path string) (changed bool, soon time.Duration) {
 	old := d.files[path]
-	fi, err := os.Stat(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	var was *signature
+	if old != nil && !old.retry {
+		was = &old.sig
+	}
+	limit := d.patience(old)
+	timeout, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	r, err := d.reads.Do(timeout, path, func() (reading, error) { return read(path, was) })
+	silent := err != nil && (timeout.Err() != nil || errors.Is(err, detached.ErrBusy))
+	switch {
+	case ctx.Err() != nil:
+		return false, 0
+	case silent:
+		d.late += limit
 		var sig signature
 		if old != nil {
 			sig = old.sig
 		}
-		return d.broken(path, sig, err.Error()), 0 // what was there may still be
-	}
-	if err != nil || !fi.Mode().IsRegular() {
+		changed = d.broken(path, sig, "the file system does not answer")
+		d.files[path].silent = true
+		return changed, 0
+	case errors.Is(err, fs.ErrNotExist), err == nil && r.folder:
 		if old == nil {
 			return false, 0
 		}
-		delete(d.files, path)
+		d.drop(path)
 		d.forget(path)
 		return true, 0
-	}
-	sig := signatureOf(fi)
-	if old != nil && !old.retry && old.sig == sig {
+	case err != nil:
+		return d.broken(path, r.sig, err.Error()), 0 // what was there may still be
+	case r.same && was == nil: // the answer to an earlier question
+		return false, stuckPoll
+	case r.same:
 		return false, 0
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return d.broken(path, sig, err.Error()), 0
-	}
-	defer func() { _ = f.Close() }()
-	age := time.Since(fi.ModTime())
-	writing := beingWritten(f, age)
+	return d.take(path, r)
+}
+
+// take has a file that was read take effect.
+func (d *directory) take(path string, r reading) (changed bool, soon time.Duration) {
+	old := d.files[path]
 	switch {
-	case writing && age >= 0 && age < stuckWriter:
+	case !r.whole:
 		return false, busyPoll
-	case writing && d.hasEarlier(path):
-		return d.broken(path, sig, "still open for writing"), stuckPoll
-	case writing && old != nil && old.sig == sig:
+	case r.writing && d.hasEarlier(path):
+		return d.broken(path, r.sig, "still open for writing"), stuckPoll
+	case r.writing && old != nil && old.sig == r.sig:
 		return false, stuckPoll
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxManifest+1))
-	if err == nil && len(data) > maxManifest {
-		err = fmt.Errorf("the file is larger than %d bytes", maxManifest)
-	}
-	if err != nil {
-		return d.broken(path, sig, err.Error()), 0
-	}
-	if len(bytes.TrimSpace(data)) == 0 && d.hasEarlier(path) {
-		d.broken(path, sig, "empty; remove the file to remove what it had")
+	if len(bytes.TrimSpace(r.data)) == 0 && d.hasEarlier(path) {
+		d.broken(path, r.sig, "empty; remove the file to remove what it had")
 		d.files[path].retry = false
 		return true, 0
 	}
-	now := decode(data, origin{nodeName: d.cfg.NodeName, file: path})
-	d.files[path] = &manifest{sig: sig, good: now, problems: now.problems}
+	now := decode(r.data, origin{nodeName: d.cfg.NodeName, file: path})
+	room := maxDirectory - d.size
+	if old != nil {
+		room += old.good.size
+	}
+	if now.size > room {
+		changed = d.broken(path, r.sig, fmt.Sprintf("with this file all come to more than %d bytes in memory", maxDirectory))
+		return changed, 0
+	}
+	m := &manifest{sig: r.sig, good: now, problems: now.problems}
+	if d.cfg.Memory != nil && len(now.problems) == 0 && !r.writing {
+		m.data = r.data
+	}
 	if len(now.problems) > 0 {
 		if old == nil {
 			old = d.recall(path)
 		}
-		d.files[path].keep(old)
+		m.keep(old)
 	}
-	if writing { // only to begin with: see what becomes of it
-		d.files[path].retry = true
+	d.set(path, m)
+	if r.writing { // only to begin with: see what becomes of it
+		m.retry = true
 		return true, stuckPoll
 	}
 	return true, 0
@@ -289,6 +433,7 @@ func (d *directory) hasEarlier(path string) bool {
 // broken takes note of a file that cannot be read at all.
 func (d *directory) broken(path string, sig signature, reason string) (changed bool) {
 	old := d.files[path]
+	reason = inOneLine(reason)
 	if old != nil && old.retry && len(old.problems) > 0 && old.problems[0].Reason == reason {
 		old.sig = sig
 		return false
@@ -298,7 +443,7 @@ func (d *directory) broken(path string, sig signature, reason string) (changed b
 	}
 	m := &manifest{sig: sig, retry: true, problems: []Problem{{File: path, Reason: reason}}}
 	m.keep(old)
-	d.files[path] = m
+	d.set(path, m)
 	return true
 }
 
@@ -309,14 +454,8 @@ func (m *manifest) keep(old *manifest) {
 	if old == nil {
 		return
 	}
-	nameless := false
-	broken := map[string]bool{}
-	for _, p := range m.problems {
-		if p.Pod == "" {
-			nameless = true
-		}
-		broken[p.Pod] = true
-	}
+	broken := m.good.broken
+	nameless := broken == nil || broken[""]
 	have := map[string]bool{}
 	for _, p := range m.good.pods {
 		have[podmeta.FullName(p.Namespace, p.Name)] = true
@@ -424,6 +563,9 @@ func (d *directory) snapshot() Snapshot {
 		}
 	}
 	d.holders = claims
+	if d.unusable != "" && !d.missing {
+		s.Problems = append(s.Problems, Problem{File: d.cfg.Path, Reason: inOneLine(d.unusable), Kept: true})
+	}
 	for i := range s.Problems {
 		s.Problems[i].Source = d.Name()
 	}

@@ -31,10 +31,10 @@ func TestScanKeepsTheLastGoodVersion(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "a.yaml")
 			d := newDirectory(t, filepath.Dir(file))
 			replace(t, file, podYAML("a", "")+podYAML("b", "")+configMapYAML("c", "1"))
-			d.scan()
+			d.scan(t.Context())
 			for _, content := range tc.broken {
 				replace(t, file, content)
-				d.scan()
+				d.scan(t.Context())
 			}
 			s := d.snapshot()
 			if len(s.Pods) != 2 || len(s.ConfigMaps) != 1 || len(s.Problems) != 1 || !s.Problems[0].Kept {
@@ -43,7 +43,7 @@ func TestScanKeepsTheLastGoodVersion(t *testing.T) {
 			if err := os.Remove(file); err != nil {
 				t.Fatal(err)
 			}
-			d.scan()
+			d.scan(t.Context())
 			if s := d.snapshot(); len(s.Pods)+len(s.ConfigMaps)+len(s.Problems) != 0 {
 				t.Errorf("after the file went: %v", s)
 			}
@@ -56,12 +56,12 @@ func TestScanLeavesAnOpenFileAlone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	d := newDirectory(t, filepath.Dir(file))
 	replace(t, file, podYAML("a", "")+podYAML("b", ""))
-	d.scan()
+	d.scan(t.Context())
 	w, err := os.OpenFile(file, os.O_TRUNC|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, again := d.scan(); again != busyPoll {
+	if _, again := d.scan(t.Context()); again != busyPoll {
 		t.Errorf("looks again in %v, want %v", again, busyPoll)
 	}
 	for _, part := range []string{"", podYAML("a", ", labels: {x: z}")} {
@@ -72,7 +72,7 @@ func TestScanLeavesAnOpenFileAlone(t *testing.T) {
 		if err := os.Chtimes(file, long, long); err != nil {
 			t.Fatal(err)
 		}
-		if _, again := d.scan(); again != stuckPoll {
+		if _, again := d.scan(t.Context()); again != stuckPoll {
 			t.Errorf("looks again in %v, want %v", again, stuckPoll)
 		}
 		if s := d.snapshot(); len(s.Pods) != 2 || len(s.Problems) != 1 || !strings.Contains(s.Problems[0].Reason, "open for writing") {
@@ -82,7 +82,7 @@ func TestScanLeavesAnOpenFileAlone(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	d.scan()
+	d.scan(t.Context())
 	if s := d.snapshot(); len(s.Pods) != 1 || s.Pods[0].Labels["x"] != "z" || len(s.Problems) != 0 {
 		t.Errorf("after the writer closed it: %v, problems %v", s.Pods, s.Problems)
 	}
@@ -92,14 +92,14 @@ func TestScanKeepsAPodOfAnUnreadableFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	d := newDirectory(t, filepath.Dir(file))
 	replace(t, file, podYAML("a", ""))
-	d.scan()
+	d.scan(t.Context())
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Symlink("a.yaml", file); err != nil { // a loop: another error than "not there"
 		t.Fatal(err)
 	}
-	d.scan()
+	d.scan(t.Context())
 	if s := d.snapshot(); len(s.Pods) != 1 || len(s.Problems) != 1 {
 		t.Errorf("%d pods, problems %v", len(s.Pods), s.Problems)
 	}
@@ -110,10 +110,10 @@ func TestScanTakesTheOlderOfTwoFilesWithOnePod(t *testing.T) {
 	d := newDirectory(t, dir)
 	replace(t, filepath.Join(dir, "b.yaml"), podYAML("a", ", labels: {from: b}"))
 	replace(t, filepath.Join(dir, ".hidden.yaml"), podYAML("hidden", ""))
-	d.scan()
+	d.scan(t.Context())
 	d.snapshot()
 	replace(t, filepath.Join(dir, "a.yaml"), podYAML("a", ", labels: {from: a}"))
-	d.scan()
+	d.scan(t.Context())
 	if s := d.snapshot(); len(s.Pods) != 1 || s.Pods[0].Labels["from"] != "b" || len(s.Problems) != 1 || s.Problems[0].Document != 1 {
 		t.Errorf("pods %v, problems %v", s.Pods, s.Problems)
 	}
@@ -219,10 +219,10 @@ func BenchmarkRescan(b *testing.B) {
 		replace(b, filepath.Join(dir, fmt.Sprintf("p%04d.yaml", i)), podYAML(fmt.Sprintf("p%04d", i), ""))
 	}
 	d := newDirectory(b, dir)
-	d.scan()
+	d.scan(b.Context())
 	b.ReportAllocs()
 	for b.Loop() {
-		d.scan()
+		d.scan(b.Context())
 	}
 }
 
@@ -238,7 +238,7 @@ func TestDirectoryMadeAnew(t *testing.T) {
 		}
 		w := newWatcher(path, zap.NewNop())
 		defer w.close()
-		w.arm()
+		w.arm(t.Context())
 		was, err := os.Stat(path)
 		if err := errors.Join(err, os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
 			t.Fatal(err)
@@ -252,7 +252,7 @@ func TestDirectoryMadeAnew(t *testing.T) {
 		if !w.wait(ctx, time.Hour) {
 			t.Fatal("nothing is heard of its end")
 		}
-		w.arm()
+		w.arm(t.Context())
 		replace(t, filepath.Join(path, "a.yaml"), podYAML("a", ""))
 		if !w.wait(ctx, time.Hour) {
 			t.Error("nothing is heard of a file in it")

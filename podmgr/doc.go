@@ -21,7 +21,15 @@
 // the pods and mounts their volumes, and so are ResourceClaims with a
 // status.allocation, which somebody wrote in place of a scheduler.
 //
+// Pods of other sources are Static, too, unless the source says that somebody
+// follows them ([Kinder]). They get defaults and are validated, but for those of
+// an API server ([Default], [Validate]).
+//
 // # Faults
+//
+// A source that fails is run again. A manifest that would cost much more than its
+// size says, a link to what is no stored file, and a file that does not answer are
+// problems like others.
 //
 // A manifest that cannot be read, or that is no valid pod, is a [Problem] that
 // names file, document, field and reason; the last good version of what it

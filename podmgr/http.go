@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -16,11 +17,19 @@ import (
 // httpTimeout bounds one request (the kubelet's value).
 const httpTimeout = 10 * time.Second
 
+// maxRedirects is how many redirects of one request are followed (that of Go's
+// client).
+const maxRedirects = 10
+
 // HTTPConfig holds what a URL source needs. URL and NodeName are required; the
 // zero value of every other field means the default named beside it.
 type HTTPConfig struct {
-	URL      string
-	Header   http.Header // none
+	// URL may hold credentials, as its user or in its query. They are shown
+	// nowhere.
+	URL string
+	// Header goes with each request to the URL's host, and to no other that it
+	// may redirect to; none.
+	Header   http.Header
 	NodeName string
 	Interval time.Duration     // 20s, the kubelet's httpCheckFrequency
 	Client   http.RoundTripper // the default transport
@@ -31,6 +40,7 @@ type HTTPConfig struct {
 // web is the source "http".
 type web struct {
 	cfg    HTTPConfig
+	shown  string // the URL, for people to read
 	client http.Client
 	body   []byte // the last one
 	good   decoded
@@ -42,7 +52,7 @@ type web struct {
 func HTTP(cfg HTTPConfig) (Source, error) {
 	var errs []error
 	if u, err := url.Parse(cfg.URL); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-		errs = append(errs, fmt.Errorf("HTTPConfig.URL is %q; want an http or https URL", cfg.URL))
+		errs = append(errs, fmt.Errorf("HTTPConfig.URL is %s; want an http or https URL", shownURL(cfg.URL)))
 	}
 	if cfg.NodeName == "" {
 		errs = append(errs, errors.New("HTTPConfig.NodeName is required"))
@@ -59,7 +69,49 @@ func HTTP(cfg HTTPConfig) (Source, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
-	return &web{cfg: cfg, client: http.Client{Timeout: httpTimeout, Transport: cfg.Client}}, nil
+	w := &web{cfg: cfg, shown: shownURL(cfg.URL)}
+	w.client = http.Client{Timeout: httpTimeout, Transport: cfg.Client, CheckRedirect: w.redirect}
+	return w, nil
+}
+
+// redirect refuses redirects that lose encryption or do not end, and keeps what
+// is meant for one host from others.
+func (w *web) redirect(req *http.Request, via []*http.Request) error {
+	switch {
+	case len(via) > maxRedirects:
+		return fmt.Errorf("more than %d redirects", maxRedirects)
+	case req.URL.Scheme != "http" && req.URL.Scheme != "https":
+		return fmt.Errorf("redirected to scheme %.20q; want http or https", req.URL.Scheme)
+	case req.URL.Scheme == "http" && via[len(via)-1].URL.Scheme == "https":
+		return errors.New("redirected from https to http")
+	}
+	// The query of the URL before is part of it.
+	req.Header.Del("Referer")
+	for _, before := range append(via[1:len(via):len(via)], req) {
+		if sameHost(via[0].URL, before.URL) {
+			continue
+		}
+		// Once elsewhere, nothing that comes back says whose wish it is.
+		for k := range w.cfg.Header {
+			req.Header.Del(k)
+			delete(req.Header, k) // also one that is not in canonical form
+		}
+		req.Header.Del("Authorization")
+		break
+	}
+	return nil
+}
+
+// sameHost reports whether b is on the host and port of a. From http to https,
+// each with its usual port, is the same.
+func sameHost(a, b *url.URL) bool {
+	port := func(u *url.URL) string {
+		if p := u.Port(); p != "" && (u.Scheme != "http" || p != "80") && (u.Scheme != "https" || p != "443") {
+			return p
+		}
+		return ""
+	}
+	return strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
 }
 
 // Name is "http", the kubelet's word.
@@ -77,12 +129,12 @@ func (w *web) Run(ctx context.Context, deliver func(Snapshot)) error {
 		case err != nil:
 			// Nothing is known, so nothing changes.
 			if err.Error() != w.failed {
-				w.cfg.Log.Warn("manifests cannot be fetched", zap.String("url", w.cfg.URL), zap.Error(err))
+				w.cfg.Log.Warn("failed to fetch manifests", zap.String("url", w.shown), zap.Error(err))
 				w.failed = err.Error()
 			}
 		default:
 			if w.failed != "" {
-				w.cfg.Log.Info("manifests can be fetched again", zap.String("url", w.cfg.URL))
+				w.cfg.Log.Info("manifests can be fetched again", zap.String("url", w.shown))
 				w.failed = ""
 			}
 			if w.body == nil || !slices.Equal(body, w.body) {
@@ -101,18 +153,18 @@ func (w *web) Run(ctx context.Context, deliver func(Snapshot)) error {
 func (w *web) fetch(ctx context.Context) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.cfg.URL, nil)
 	if err != nil {
-		return nil, err
+		return nil, errors.New("the URL cannot be parsed")
 	}
 	for k, v := range w.cfg.Header {
 		req.Header[k] = v
 	}
 	resp, err := w.client.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, plainError(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the server answered %s", resp.Status)
+		return nil, fmt.Errorf("the server answered with status %d", resp.StatusCode)
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxManifest+1))
 	switch {
@@ -122,6 +174,23 @@ func (w *web) fetch(ctx context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("the answer is larger than %d bytes", maxManifest)
 	}
 	return append([]byte{}, body...), nil
+}
+
+// plainError is why a request failed, without the URLs that Go's client adds,
+// those of redirects among them.
+func plainError(err error) error {
+	for {
+		var u *url.Error
+		if !errors.As(err, &u) {
+			break
+		}
+		err = u.Err
+	}
+	text := err.Error()
+	if strings.Contains(text, "Location header") { // the client quotes it
+		text = "redirected to what is no URL"
+	}
+	return errors.New(inOneLine(text))
 }
 
 // read turns a body into what is wanted. What is broken leaves the last good
@@ -144,4 +213,15 @@ func (w *web) read(body []byte) Snapshot {
 		s.Problems[i].Source = w.Name()
 	}
 	return s
+}
+
+// shownURL is a URL without what may be a credential: the user, the query and
+// the fragment.
+func shownURL(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "a URL that cannot be parsed"
+	}
+	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
+	return shown.String()
 }

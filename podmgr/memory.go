@@ -1,12 +1,13 @@
 package podmgr
 
 import (
+	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"hash/fnv"
 	"io/fs"
-	"os"
+	"strings"
 
 	"go.uber.org/zap"
 )
@@ -17,10 +18,23 @@ type remembered struct {
 	Data []byte
 }
 
+// memoryPrefix begins the keys of remembered files.
+const memoryPrefix = "manifest-"
+
 func memoryKey(path string) string {
 	h := fnv.New128a()
 	_, _ = h.Write([]byte(path))
-	return "manifest-" + hex.EncodeToString(h.Sum(nil))
+	return memoryPrefix + hex.EncodeToString(h.Sum(nil))
+}
+
+// parseRemembered takes the content of a file out of what was written down of
+// it. That of another file does not count.
+func parseRemembered(b []byte, path string) (data []byte, ok bool) {
+	var r remembered
+	if json.Unmarshal(b, &r) != nil || r.Path != path || len(r.Data) > maxManifest {
+		return nil, false
+	}
+	return r.Data, true
 }
 
 // recall reads the last good version of a file from an earlier life.
@@ -31,57 +45,72 @@ func (d *directory) recall(path string) *manifest {
 	b, err := d.cfg.Memory.Read(memoryKey(path))
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			d.cfg.Log.Warn("last good manifest cannot be read", zap.String("file", path), zap.Error(err))
+			d.cfg.Log.Warn("failed to read remembered manifest", zap.String("file", path), zap.Error(err))
 		}
 		return nil
 	}
-	var r remembered
-	if json.Unmarshal(b, &r) != nil || r.Path != path {
+	data, ok := parseRemembered(b, path)
+	if !ok {
 		return nil
 	}
-	return &manifest{good: decode(r.Data, origin{nodeName: d.cfg.NodeName, file: path})}
+	return &manifest{good: decode(data, origin{nodeName: d.cfg.NodeName, file: path})}
 }
 
 // remember writes down the files that are good and new. It comes after the
 // pods were handed on: they need not wait for the disk.
 func (d *directory) remember() {
-	if d.cfg.Memory == nil {
-		return
-	}
 	for path, m := range d.files {
-		if len(m.problems) > 0 || m.remembered || m.retry {
+		if m.data == nil {
 			continue
 		}
-		data, err := os.ReadFile(path)
-		if err != nil {
-			continue
-		}
-		if fi, err := os.Stat(path); err != nil || signatureOf(fi) != m.sig {
-			continue // it changed again; the next scan sees it
-		}
-		b, err := json.Marshal(remembered{Path: path, Data: data})
+		b, err := json.Marshal(remembered{Path: path, Data: m.data})
 		if err != nil {
 			continue
 		}
 		key := memoryKey(path)
-		if have, err := d.cfg.Memory.Read(key); err == nil && string(have) == string(b) {
-			m.remembered = true
+		if have, err := d.cfg.Memory.Read(key); err == nil && bytes.Equal(have, b) {
+			m.data = nil
 			continue
 		}
 		if err := d.cfg.Memory.Write(key, b); err != nil {
-			d.cfg.Log.Warn("manifest cannot be remembered", zap.String("file", path), zap.Error(err))
-			continue
+			d.cfg.Log.Warn("failed to remember manifest", zap.String("file", path), zap.Error(err))
+			continue // with the next change
 		}
-		m.remembered = true
+		m.data = nil
+	}
+}
+
+// forgetOthers drops what is remembered of files that are gone since an earlier
+// life, with the secrets in them: a file of that name is to begin anew.
+func (d *directory) forgetOthers(paths []string) {
+	if d.cfg.Memory == nil {
+		return
+	}
+	keys, err := d.cfg.Memory.Keys()
+	if err != nil {
+		d.cfg.Log.Warn("failed to list remembered manifests", zap.Error(err))
+		return
+	}
+	there := make(map[string]bool, len(paths))
+	for _, p := range paths {
+		there[memoryKey(p)] = true
+	}
+	for _, key := range keys {
+		if strings.HasPrefix(key, memoryPrefix) && !there[key] {
+			d.forgetKey(key, "")
+		}
 	}
 }
 
 // forget drops what is remembered of a file that is gone.
 func (d *directory) forget(path string) {
-	if d.cfg.Memory == nil {
-		return
+	if d.cfg.Memory != nil {
+		d.forgetKey(memoryKey(path), path)
 	}
-	if err := d.cfg.Memory.Delete(memoryKey(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		d.cfg.Log.Warn("manifest cannot be forgotten", zap.String("file", path), zap.Error(err))
+}
+
+func (d *directory) forgetKey(key, path string) {
+	if err := d.cfg.Memory.Delete(key); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		d.cfg.Log.Warn("failed to forget manifest", zap.String("key", key), zap.String("file", path), zap.Error(err))
 	}
 }

@@ -1,11 +1,12 @@
 package podmgr
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
-	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,12 +20,12 @@ type store struct {
 	byUID   map[types.UID]*v1.Pod
 	byName  map[string]*v1.Pod // by full name
 	mirrors map[string]*v1.Pod // by full name
-	order   []types.UID
-	clashes []Problem // names that two sources have
+	order   map[types.UID]int  // in which they came
+	came    int                // so many
 }
 
 func newStore() store {
-	return store{byUID: map[types.UID]*v1.Pod{}, byName: map[string]*v1.Pod{}, mirrors: map[string]*v1.Pod{}}
+	return store{byUID: map[types.UID]*v1.Pod{}, byName: map[string]*v1.Pod{}, mirrors: map[string]*v1.Pod{}, order: map[types.UID]int{}}
 }
 
 func (s *store) put(p *v1.Pod) {
@@ -34,7 +35,8 @@ func (s *store) put(p *v1.Pod) {
 		return
 	}
 	if s.byUID[p.UID] == nil {
-		s.order = append(s.order, p.UID)
+		s.came++
+		s.order[p.UID] = s.came
 	}
 	s.byUID[p.UID] = p
 	s.byName[name] = p
@@ -50,7 +52,7 @@ func (s *store) drop(p *v1.Pod) {
 		return
 	}
 	delete(s.byUID, p.UID)
-	s.order = slices.DeleteFunc(s.order, func(u types.UID) bool { return u == p.UID })
+	delete(s.order, p.UID)
 	// The name may belong to a pod with another UID by now.
 	if n := s.byName[name]; n != nil && n.UID == p.UID {
 		delete(s.byName, name)
@@ -58,23 +60,49 @@ func (s *store) drop(p *v1.Pod) {
 }
 
 func (s *store) list() []*v1.Pod {
-	out := make([]*v1.Pod, 0, len(s.order))
-	for _, u := range s.order {
-		out = append(out, s.byUID[u])
-	}
+	out := slices.AppendSeq(make([]*v1.Pod, 0, len(s.byUID)), maps.Values(s.byUID))
+	slices.SortFunc(out, func(a, b *v1.Pod) int { return cmp.Compare(s.order[a.UID], s.order[b.UID]) })
 	return out
 }
 
 // merge compares a source's new state with its last and queues what changed.
 func (m *Manager) merge(source string, snap Snapshot) {
+	snap.Problems = bounded(source, snap.Problems)
+	before, refused := m.mergeLocked(source, snap)
+	m.logProblems(before, snap.Problems)
+	if m.cfg.Refused != nil {
+		for _, r := range refused {
+			m.cfg.Refused(r.pod, r.why)
+		}
+	}
+}
+
+// refusal is a pod that is not in effect for another's sake.
+type refusal struct {
+	pod *v1.Pod
+	why string
+}
+
+// maxRefusals is how many refusals of one list of pods are told of.
+const maxRefusals = 100
+
+// mergeLocked is merge but for the problems, of which it returns those before, and the
+// refusals that are news.
+func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, refused []refusal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	st := m.sources[source]
 	ops := map[Op][]*v1.Pod{}
 	seen := map[types.UID]bool{}
 	names := map[string]bool{}
-	st.waiting = nil
-	m.store.clashes = slices.DeleteFunc(m.store.clashes, func(p Problem) bool { return p.Source == source })
+	st.waiting, st.refused = nil, nil
+	told := map[types.UID]bool{}
+	refuse := func(p *v1.Pod, pr Problem) {
+		if told[p.UID] = true; !st.told[p.UID] && len(refused) < maxRefusals {
+			refused = append(refused, refusal{p, fmt.Sprintf("pod from %s is not in effect: %s: %s", source, pr.Field, pr.Reason)})
+		}
+	}
+	defer func() { st.told = told }()
 	for _, p := range snap.Pods {
 		name := podmeta.FullName(p.Namespace, p.Name)
 		if names[name] || seen[p.UID] {
@@ -82,13 +110,14 @@ func (m *Manager) merge(source string, snap Snapshot) {
 			if !names[name] {
 				field = "metadata.uid"
 			}
-			m.store.clashes = append(m.store.clashes, Problem{
-				Source: source, Pod: p.Namespace + "/" + p.Name, Field: field, Reason: "the source has another pod with it before this one",
+			st.refused = append(st.refused, Problem{
+				Source: source, Pod: inOneLine(p.Namespace + "/" + p.Name), Field: field, Reason: "the source has another pod with it before this one",
 			})
+			refuse(p, st.refused[len(st.refused)-1])
 			continue
 		}
-		if clash, ok := m.clash(source, st, p); ok {
-			m.store.clashes = append(m.store.clashes, clash)
+		if pr, ok := m.clash(source, st, p); ok {
+			refuse(p, pr)
 			st.waiting = append(st.waiting, p)
 			continue
 		}
@@ -100,6 +129,9 @@ func (m *Manager) merge(source string, snap Snapshot) {
 			p := st.pods[uid]
 			delete(st.pods, uid)
 			m.store.drop(p)
+			if st.kind == Managed {
+				p = withDeletion(p)
+			}
 			ops[Remove] = append(ops[Remove], p)
 		}
 	}
@@ -109,7 +141,7 @@ func (m *Manager) merge(source string, snap Snapshot) {
 			m.store.byName[name] = p
 		}
 	}
-	m.logProblems(st.snapshot.Problems, snap.Problems)
+	st.refused = bounded(source, st.refused)
 	var configs []Object
 	if st.spoken {
 		was := st.snapshot
@@ -119,9 +151,29 @@ func (m *Manager) merge(source string, snap Snapshot) {
 	}
 	m.send(source, ops, !st.spoken, configs)
 	snap.Pods = nil
-	st.snapshot, st.spoken = snap, true
+	before = st.snapshot.Problems
+	st.snapshot = snap
+	if !st.spoken {
+		m.spoke(st)
+	}
 	m.admitWaiting()
 	m.met.observe(m)
+	return before, refused
+}
+
+// withDeletion is a pod that is to end since its source does not name it any more, so
+// that its end is told as that of one whose deletion was requested.
+func withDeletion(p *v1.Pod) *v1.Pod {
+	if p.DeletionTimestamp != nil {
+		return p
+	}
+	p = p.DeepCopy()
+	now := metav1.Now()
+	p.DeletionTimestamp = &now
+	if p.DeletionGracePeriodSeconds == nil {
+		p.DeletionGracePeriodSeconds = p.Spec.TerminationGracePeriodSeconds
+	}
+	return p
 }
 
 // changed are the objects of a kind that one list has otherwise than the other,
@@ -160,7 +212,7 @@ func (m *Manager) clash(source string, st *sourceState, p *v1.Pod) (Problem, boo
 		return Problem{}, false
 	}
 	return Problem{
-		Source: source, Pod: p.Namespace + "/" + p.Name, Field: field,
+		Source: source, Pod: inOneLine(p.Namespace + "/" + p.Name), Field: field,
 		Reason: "a pod of source " + other.Annotations[podmeta.AnnotationSource] + " has it already",
 	}, true
 }
@@ -175,9 +227,6 @@ func (m *Manager) admitWaiting() {
 				return false
 			}
 			m.mergePod(source, st, p, ops)
-			m.store.clashes = slices.DeleteFunc(m.store.clashes, func(c Problem) bool {
-				return c.Source == source && c.Pod == p.Namespace+"/"+p.Name
-			})
 			return true
 		})
 		if len(ops) > 0 {
@@ -210,6 +259,10 @@ func (m *Manager) mergePod(source string, st *sourceState, p *v1.Pod, ops map[Op
 		p.Annotations = map[string]string{}
 	}
 	p.Annotations[podmeta.AnnotationSource] = source
+	delete(p.Annotations, podmeta.AnnotationManaged)
+	if st.kind == Managed || st.kind == API && source != podmeta.SourceAPI {
+		p.Annotations[podmeta.AnnotationManaged] = "true"
+	}
 	old := st.pods[p.UID]
 	if old == nil {
 		p.Annotations[podmeta.AnnotationSeen] = time.Now().Format(time.RFC3339Nano)
@@ -257,25 +310,10 @@ func foreign(a map[string]string) map[string]string {
 	out := map[string]string{}
 	for k, v := range a {
 		switch k {
-		case podmeta.AnnotationSource, podmeta.AnnotationSeen, podmeta.AnnotationMirror:
+		case podmeta.AnnotationSource, podmeta.AnnotationSeen, podmeta.AnnotationMirror, podmeta.AnnotationManaged:
 		default:
 			out[k] = v
 		}
 	}
 	return out
-}
-
-// logProblems logs each problem once, and that it is over.
-func (m *Manager) logProblems(old, now []Problem) {
-	for _, p := range now {
-		if !slices.Contains(old, p) {
-			m.cfg.Log.Warn("manifest is not in effect", zap.String("file", p.File), zap.Int("document", p.Document),
-				zap.String("pod", p.Pod), zap.String("field", p.Field), zap.String("reason", p.Reason), zap.Bool("lastGoodKept", p.Kept))
-		}
-	}
-	for _, p := range old {
-		if !slices.ContainsFunc(now, func(q Problem) bool { return q.File == p.File && q.Document == p.Document }) {
-			m.cfg.Log.Info("manifest is in order again", zap.String("file", p.File), zap.Int("document", p.Document))
-		}
-	}
 }

@@ -40,9 +40,12 @@ func (m *metrics) observe(mgr *Manager) {
 	m.desired.WithLabelValues("true").Set(float64(static))
 	m.desired.WithLabelValues("").Set(float64(len(mgr.store.byUID) - static))
 	m.mirrors.Set(float64(len(mgr.store.mirrors)))
-	n := len(mgr.store.clashes)
+	n := 0
 	for _, s := range mgr.sources {
-		n += len(s.snapshot.Problems)
+		n += len(s.snapshot.Problems) + len(s.refused) + len(s.waiting)
+		if s.failure != "" {
+			n++
+		}
 	}
 	m.problems.Set(float64(n))
 }

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
-	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -79,27 +79,34 @@ type Problem struct {
 
 // Error tells everything in one line.
 func (p Problem) Error() string {
-	s := p.File
+	var where []string
+	if p.File != "" {
+		where = append(where, p.File)
+	}
 	if p.Document > 0 {
-		s += fmt.Sprintf(" document %d", p.Document)
+		where = append(where, fmt.Sprintf("document %d", p.Document))
 	}
 	if p.Pod != "" {
-		s += " (" + p.Pod + ")"
+		where = append(where, "("+p.Pod+")")
 	}
-	if p.Field != "" {
-		s += ": " + p.Field
+	s := strings.Join(where, " ")
+	for _, more := range []string{p.Field, p.Reason} {
+		if s != "" && more != "" {
+			s += ": "
+		}
+		s += more
 	}
-	return s + ": " + p.Reason
+	return s
 }
 
 // Source delivers which pods should run.
 type Source interface {
-	// Name tells sources apart; it becomes the pods' source annotation. Pods
-	// of one that is named podmeta.SourceAPI have a life outside of the node,
-	// and end by their DeletionTimestamp; those of others are static pods.
+	// Name tells sources apart; it becomes the pods' source annotation. What
+	// the pods are is said by [Kinder].
 	Name() string
 	// Run calls deliver with the full state, first as soon as that is known
-	// and then whenever it changed, until ctx ends. deliver does not block.
+	// and then whenever it changed, until ctx ends. deliver does not block. After
+	// an error Run is called again, see [Manager.Run].
 	Run(ctx context.Context, deliver func(Snapshot)) error
 }
 
@@ -107,6 +114,9 @@ type Source interface {
 // every other field means the default named beside it.
 type Config struct {
 	Sources []Source
+	// Refused is told of pods that are not in effect since another has their name or
+	// their UID, once for as long as that is so, and why. It must not block; nobody.
+	Refused func(pod *v1.Pod, why string)
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
@@ -120,6 +130,7 @@ type Manager struct {
 	out chan Change
 
 	signal chan struct{}
+	ready  chan struct{} // closed when every source has spoken
 
 	mu      sync.Mutex
 	store   store
@@ -129,10 +140,14 @@ type Manager struct {
 
 // sourceState is what one source said last.
 type sourceState struct {
+	kind     Kind
 	spoken   bool
+	failure  string // why it failed, until it speaks
 	snapshot Snapshot
 	pods     map[types.UID]*v1.Pod
-	waiting  []*v1.Pod // their name or UID is taken by a pod of another source
+	waiting  []*v1.Pod          // their name or UID is taken by a pod of another source
+	told     map[types.UID]bool // those that Config.Refused was told of
+	refused  []Problem          // of pods that are not in effect for what else the source has
 }
 
 // New checks cfg and returns a Manager at rest.
@@ -142,14 +157,14 @@ func New(cfg Config) (*Manager, error) {
 		errs = append(errs, errors.New("Config.Sources is empty; at least one is required"))
 	}
 	m := &Manager{
-		cfg: cfg, out: make(chan Change), signal: make(chan struct{}, 1),
+		cfg: cfg, out: make(chan Change), signal: make(chan struct{}, 1), ready: make(chan struct{}),
 		store: newStore(), queue: newQueue(), sources: map[string]*sourceState{},
 	}
 	for _, s := range cfg.Sources {
 		if m.sources[s.Name()] != nil {
 			errs = append(errs, fmt.Errorf("Config.Sources has two named %q", s.Name()))
 		}
-		m.sources[s.Name()] = &sourceState{pods: map[types.UID]*v1.Pod{}}
+		m.sources[s.Name()] = &sourceState{kind: KindOf(s), pods: map[types.UID]*v1.Pod{}}
 	}
 	if cfg.Log == nil {
 		m.cfg.Log = zap.NewNop()
@@ -163,23 +178,6 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m.met = met
 	return m, nil
-}
-
-// Run runs every source until ctx ends, and returns nil when all have ended. A
-// source that fails is logged; the others go on, and so does what it wanted.
-func (m *Manager) Run(ctx context.Context) error {
-	var g errgroup.Group
-	for _, s := range m.cfg.Sources {
-		g.Go(func() error {
-			err := s.Run(ctx, func(snap Snapshot) { m.merge(s.Name(), snap) })
-			if err != nil && ctx.Err() == nil {
-				m.cfg.Log.Error("source of pods ended", zap.String("source", s.Name()), zap.Error(err))
-			}
-			return nil
-		})
-	}
-	g.Go(func() error { m.deliver(ctx); return nil })
-	return g.Wait()
 }
 
 // Changes is where changes are told, in order. The sources do not wait for who
@@ -212,28 +210,29 @@ func (m *Manager) deliver(ctx context.Context) {
 	}
 }
 
-// AllReady tells whether every source has spoken. Before that, a pod that no
-// source names may still be wanted.
+// Ready is closed when every source has spoken. Before that, a pod that no source
+// names may still be wanted.
+func (m *Manager) Ready() <-chan struct{} { return m.ready }
+
+// AllReady reports whether every source has spoken.
 func (m *Manager) AllReady() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, s := range m.sources {
-		if !s.spoken {
-			return false
-		}
+	select {
+	case <-m.ready:
+		return true
+	default:
+		return false
 	}
-	return true
 }
 
-// Problems lists what is not in effect, by source, file and document.
-func (m *Manager) Problems() []Problem {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var out []Problem
-	for _, s := range m.cfg.Sources {
-		out = append(out, m.sources[s.Name()].snapshot.Problems...)
+// spoke notes that a source has spoken for the first time. m.mu is held.
+func (m *Manager) spoke(st *sourceState) {
+	st.spoken = true
+	for _, s := range m.sources {
+		if !s.spoken {
+			return
+		}
 	}
-	return append(out, m.store.clashes...)
+	close(m.ready)
 }
 
 // Pods lists the pods that should run, mirror pods left out, in the order they

@@ -14,20 +14,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nodewright/nodewright/podmeta/podcheck"
 )
 
 // validatePod finds the mistakes that the API server would refuse a pod for,
 // as far as a node would stumble over them, and the references that a pod
 // without an API server cannot have.
 func validatePod(p *v1.Pod) field.ErrorList {
-	v := &podValidator{pod: p}
+	v := &podValidator{pod: p, errs: podcheck.Pod(p)}
 	meta := field.NewPath("metadata")
-	if p.Name == "" {
-		v.add(field.Required(meta.Child("name"), ""))
-	} else {
-		v.says(meta.Child("name"), p.Name, validation.IsDNS1123Subdomain(p.Name))
-	}
-	v.says(meta.Child("namespace"), p.Namespace, validation.IsDNS1123Label(p.Namespace))
 	for _, k := range sets.List(sets.KeySet(p.Labels)) {
 		v.says(meta.Child("labels"), k, validation.IsQualifiedName(k))
 		v.says(meta.Child("labels").Key(k), p.Labels[k], validation.IsValidLabelValue(p.Labels[k]))
@@ -43,24 +39,20 @@ type podValidator struct {
 	pod     *v1.Pod
 	errs    field.ErrorList
 	volumes map[string]bool
-	names   map[string]bool // of containers
 	claims  map[string]bool // by their name in the pod
 	ports   map[string]bool // of the host
 }
 
-func (v *podValidator) add(e *field.Error) { v.errs = append(v.errs, e) }
+func (v *podValidator) add(e *field.Error) {
+	if len(v.errs) < maxMistakes {
+		v.errs = append(v.errs, e)
+	}
+}
 
 // says reports what a function of package validation found.
 func (v *podValidator) says(p *field.Path, value any, msgs []string) {
 	for _, m := range msgs {
 		v.add(field.Invalid(p, value, m))
-	}
-}
-
-// oneOf reports a value that is not among those allowed.
-func oneOf[T ~string](v *podValidator, p *field.Path, value T, allowed ...T) {
-	if !slices.Contains(allowed, value) {
-		v.add(field.NotSupported(p, value, allowed))
 	}
 }
 
@@ -71,8 +63,6 @@ func (v *podValidator) notNegative(p *field.Path, n *int64) {
 }
 
 func (v *podValidator) spec(s *v1.PodSpec, p *field.Path) {
-	oneOf(v, p.Child("restartPolicy"), s.RestartPolicy, v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever)
-	oneOf(v, p.Child("dnsPolicy"), s.DNSPolicy, v1.DNSClusterFirst, v1.DNSClusterFirstWithHostNet, v1.DNSDefault, v1.DNSNone)
 	if s.DNSPolicy == v1.DNSNone && (s.DNSConfig == nil || len(s.DNSConfig.Nameservers) == 0) {
 		v.add(field.Required(p.Child("dnsConfig", "nameservers"), "with dnsPolicy None"))
 	}
@@ -98,7 +88,7 @@ func (v *podValidator) spec(s *v1.PodSpec, p *field.Path) {
 	}
 	v.references(s, p)
 	v.volumeList(s.Volumes, p.Child("volumes"))
-	v.names, v.ports = map[string]bool{}, map[string]bool{}
+	v.ports = map[string]bool{}
 	if len(s.Containers) == 0 {
 		v.add(field.Required(p.Child("containers"), "at least one"))
 	}
@@ -136,10 +126,6 @@ func (v *podValidator) volumeList(vols []v1.Volume, p *field.Path) {
 	v.volumes = map[string]bool{}
 	for i := range vols {
 		vol, vp := &vols[i], p.Index(i)
-		v.says(vp.Child("name"), vol.Name, validation.IsDNS1123Label(vol.Name))
-		if v.volumes[vol.Name] {
-			v.add(field.Duplicate(vp.Child("name"), vol.Name))
-		}
 		v.volumes[vol.Name] = true
 		if n := setFields(vol.VolumeSource); n > 1 {
 			v.add(field.Forbidden(vp, fmt.Sprintf("has %d sources; want one", n)))
@@ -169,10 +155,6 @@ func (v *podValidator) volumeSource(vol *v1.VolumeSource, p *field.Path) {
 	}
 	if h := vol.HostPath; h != nil && (!path.IsAbs(h.Path) || strings.Contains("/"+h.Path+"/", "/../")) {
 		v.add(field.Invalid(p.Child("hostPath", "path"), h.Path, "must be an absolute path without '..'"))
-	}
-	if vol.EmptyDir != nil {
-		oneOf(v, p.Child("emptyDir", "medium"), v1.StorageMedium(strings.SplitN(string(vol.EmptyDir.Medium), "-", 2)[0]),
-			v1.StorageMediumDefault, v1.StorageMediumMemory, v1.StorageMediumHugePages)
 	}
 	if s := vol.Secret; s != nil && s.SecretName == "" {
 		v.add(field.Required(p.Child("secret", "secretName"), ""))
@@ -204,24 +186,10 @@ func (v *podValidator) projection(src *v1.VolumeProjection, p *field.Path) {
 }
 
 func (v *podValidator) container(c *v1.Container, p *field.Path) {
-	if c.Name == "" {
-		v.add(field.Required(p.Child("name"), ""))
-	} else {
-		v.says(p.Child("name"), c.Name, validation.IsDNS1123Label(c.Name))
-		if v.names[c.Name] {
-			v.add(field.Duplicate(p.Child("name"), c.Name))
-		}
-		v.names[c.Name] = true
-	}
 	if c.Image == "" {
 		v.add(field.Required(p.Child("image"), ""))
 	} else if strings.TrimSpace(c.Image) != c.Image {
 		v.add(field.Invalid(p.Child("image"), c.Image, "must not have blanks at its ends"))
-	}
-	oneOf(v, p.Child("imagePullPolicy"), c.ImagePullPolicy, v1.PullAlways, v1.PullIfNotPresent, v1.PullNever)
-	oneOf(v, p.Child("terminationMessagePolicy"), c.TerminationMessagePolicy, v1.TerminationMessageReadFile, v1.TerminationMessageFallbackToLogsOnError)
-	if c.RestartPolicy != nil {
-		oneOf(v, p.Child("restartPolicy"), *c.RestartPolicy, v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyNever)
 	}
 	v.portList(c.Ports, p.Child("ports"))
 	for i := range c.Env {
@@ -259,7 +227,6 @@ func (v *podValidator) portList(ports []v1.ContainerPort, p *field.Path) {
 			names[cp.Name] = true
 		}
 		v.says(pp.Child("containerPort"), cp.ContainerPort, validation.IsValidPortNum(int(cp.ContainerPort)))
-		oneOf(v, pp.Child("protocol"), cp.Protocol, v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP)
 		if cp.HostPort == 0 {
 			continue
 		}
@@ -320,11 +287,8 @@ func (v *podValidator) mountList(c *v1.Container, p *field.Path) {
 			v.add(field.Invalid(mp.Child("subPath"), s, "must be a relative path without '..'"))
 		}
 		privileged := c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged
-		if m.MountPropagation != nil {
-			oneOf(v, mp.Child("mountPropagation"), *m.MountPropagation, v1.MountPropagationNone, v1.MountPropagationHostToContainer, v1.MountPropagationBidirectional)
-			if *m.MountPropagation == v1.MountPropagationBidirectional && !privileged {
-				v.add(field.Forbidden(mp.Child("mountPropagation"), "Bidirectional needs a privileged container"))
-			}
+		if m.MountPropagation != nil && *m.MountPropagation == v1.MountPropagationBidirectional && !privileged {
+			v.add(field.Forbidden(mp.Child("mountPropagation"), "Bidirectional needs a privileged container"))
 		}
 	}
 	for i := range c.VolumeDevices {
@@ -410,7 +374,6 @@ func (v *podValidator) handler(p *field.Path, exec *v1.ExecAction, get *v1.HTTPG
 	}
 	if get != nil {
 		port(p.Child("httpGet", "port"), get.Port)
-		oneOf(v, p.Child("httpGet", "scheme"), get.Scheme, v1.URISchemeHTTP, v1.URISchemeHTTPS)
 	}
 	if tcp != nil {
 		port(p.Child("tcpSocket", "port"), tcp.Port)
@@ -418,12 +381,6 @@ func (v *podValidator) handler(p *field.Path, exec *v1.ExecAction, get *v1.HTTPG
 }
 
 func (v *podValidator) podSecurity(sc *v1.PodSecurityContext, p *field.Path) {
-	v.notNegative(p.Child("runAsUser"), sc.RunAsUser)
-	v.notNegative(p.Child("runAsGroup"), sc.RunAsGroup)
-	v.notNegative(p.Child("fsGroup"), sc.FSGroup)
-	for i := range sc.SupplementalGroups {
-		v.notNegative(p.Child("supplementalGroups").Index(i), &sc.SupplementalGroups[i])
-	}
 	seen := map[string]bool{}
 	for i, s := range sc.Sysctls {
 		if seen[s.Name] {
@@ -437,8 +394,6 @@ func (v *podValidator) podSecurity(sc *v1.PodSecurityContext, p *field.Path) {
 }
 
 func (v *podValidator) security(sc *v1.SecurityContext, p *field.Path) {
-	v.notNegative(p.Child("runAsUser"), sc.RunAsUser)
-	v.notNegative(p.Child("runAsGroup"), sc.RunAsGroup)
 	if esc := sc.AllowPrivilegeEscalation; esc != nil && !*esc && sc.Privileged != nil && *sc.Privileged {
 		v.add(field.Invalid(p, "", "a privileged container cannot have allowPrivilegeEscalation: false"))
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/internal/detached"
 )
 
 // Pauses of the watcher.
@@ -28,36 +30,64 @@ const (
 	burst = 2 * time.Millisecond
 )
 
+// armPatience is how long it may take to have directories watched; the source
+// goes on without what does not answer.
+const armPatience = 10 * time.Second
+
 // watcher waits for something to happen in a directory. A directory that is
 // a link is watched where it leads, and so is the link.
 type watcher struct {
-	path string
-	log  *zap.Logger
-	fs   *fsnotify.Watcher
-	on   map[string]os.FileInfo // what is watched, as it was when that began
+	path  string
+	log   *zap.Logger
+	calls detached.Group[armed]
+	now   armed
 	// removed are files that were removed since the last look, though they may
 	// be there again.
 	removed []string
+
+	// Only the call that is under way has these.
+	fs *fsnotify.Watcher
+	on map[string]os.FileInfo // what is watched, as it was when that began
+}
+
+// armed is what to wait for.
+type armed struct {
+	fs      *fsnotify.Watcher // nil: nothing
+	watched bool              // anything
 }
 
 func newWatcher(path string, log *zap.Logger) *watcher {
 	return &watcher{path: filepath.Clean(path), log: log, on: map[string]os.FileInfo{}}
 }
 
+// close ends it, unless a call that never returns still has it.
 func (w *watcher) close() {
-	if w.fs != nil {
+	if w.calls.InFlight() == 0 && w.fs != nil {
 		_ = w.fs.Close()
 	}
 }
 
 // arm makes sure that the right directories are watched. It is called before
 // each scan, so that nothing between the two is missed.
-func (w *watcher) arm() {
+func (w *watcher) arm(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, armPatience)
+	defer cancel()
+	now, err := w.calls.Do(ctx, w.path, w.doArm)
+	if err != nil {
+		if ctx.Err() != nil {
+			w.now.watched = false // look more often
+		}
+		return
+	}
+	w.now = now
+}
+
+func (w *watcher) doArm() (armed, error) {
 	if w.fs == nil {
 		fw, err := fsnotify.NewBufferedWatcher(64)
 		if err != nil {
-			w.log.Warn("manifests are not watched, only read from time to time", zap.Error(err))
-			return
+			w.log.Warn("failed to watch manifests; they are only read from time to time", zap.Error(err))
+			return armed{}, nil
 		}
 		w.fs = fw
 	}
@@ -66,9 +96,10 @@ func (w *watcher) arm() {
 		want := w.want()
 		w.watch(want)
 		if maps.Equal(want, w.want()) {
-			return
+			break
 		}
 	}
+	return armed{fs: w.fs, watched: len(w.on) > 0}, nil
 }
 
 // want names what is to be watched: the directory, what holds the link that
@@ -124,15 +155,15 @@ func (w *watcher) watch(want map[string]bool) {
 // wait returns when there may be something to see, at the latest after limit,
 // and false when ctx ended.
 func (w *watcher) wait(ctx context.Context, limit time.Duration) bool {
-	if len(w.on) == 0 {
+	if !w.now.watched {
 		limit = min(limit, missingPoll)
 	}
 	t := time.NewTimer(limit)
 	defer t.Stop()
 	var events chan fsnotify.Event
 	var errs chan error
-	if w.fs != nil {
-		events, errs = w.fs.Events, w.fs.Errors
+	if w.now.fs != nil {
+		events, errs = w.now.fs.Events, w.now.fs.Errors
 	}
 	for {
 		select {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/internal/retry"
 )
 
 // Backoff is a policy for containers that keep ending. Its methods must be
@@ -68,14 +70,10 @@ func (d DoublingBackoff) withDefaults() DoublingBackoff {
 // Delay is twice the last one.
 func (d DoublingBackoff) Delay(c Crash) time.Duration {
 	d = d.withDefaults()
-	switch {
-	case c.Restarts == 0:
+	if c.Restarts == 0 {
 		return 0
-	case c.Last > d.Max/2:
-		return d.Max
-	default:
-		return max(2*c.Last, d.First)
 	}
+	return retry.Backoff{First: d.First, Max: d.Max}.Following(c.Last)
 }
 
 // Recovered tells whether the container lived longer than 2*Max.

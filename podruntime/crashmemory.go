@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
+	"slices"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -158,9 +161,14 @@ func (b *crashLoops) erase(key string) {
 	}
 }
 
-// Retain takes from Config.Memory what is there of pods that keep denies: those
-// that went while the agent was away. Of the others Forget has to be told.
+// Retain forgets the pods that keep denies: those that went without [Manager.Forget],
+// as one that had nothing in the runtime any more, or while the agent was away.
 func (m *Manager) Retain(keep func(types.UID) bool) {
+	for _, uid := range m.remembered() {
+		if !keep(uid) {
+			m.Forget(uid)
+		}
+	}
 	b := m.crash
 	if b.memory == nil {
 		return
@@ -174,5 +182,24 @@ func (m *Manager) Retain(keep func(types.UID) bool) {
 		if !keep(types.UID(key)) {
 			b.erase(key)
 		}
+	}
+}
+
+// remembered are the pods of which anything is.
+func (m *Manager) remembered() []types.UID {
+	all := map[types.UID]bool{}
+	note(&m.mu, m.fails, all)
+	note(&m.crash.mu, m.crash.pods, all)
+	note(&m.tries.mu, m.tries.entries, all)
+	note(&m.promises.mu, m.promises.pods, all)
+	note(&m.applied.mu, m.applied.pods, all)
+	return slices.Collect(maps.Keys(all))
+}
+
+func note[V any](mu *sync.Mutex, pods map[types.UID]V, all map[types.UID]bool) {
+	mu.Lock()
+	defer mu.Unlock()
+	for uid := range pods {
+		all[uid] = true
 	}
 }

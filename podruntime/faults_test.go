@@ -7,14 +7,18 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podspec"
 )
@@ -121,8 +125,12 @@ func (r *memory) CreateContainer(ctx context.Context, sb string, c *runtimeapi.C
 		if r.made[id]++; r.made[id] > 1 {
 			id += fmt.Sprint("-again", r.made[id]) // the name is free, the ID is new
 		}
+		restarts, err := strconv.ParseInt(c.Annotations[cri.AnnotationRestartCount], 10, 32)
+		if err != nil {
+			return err
+		}
 		r.pod.Containers = append([]observed.Container{{ID: id, Name: c.Metadata.Name, SandboxID: sb, State: observed.Created,
-			Attempt: c.Metadata.Attempt, RestartCount: int32(c.Metadata.Attempt), CreatedAt: time.Now(),
+			Attempt: c.Metadata.Attempt, RestartCount: int32(restarts), CreatedAt: time.Now(),
 			Hash: c.Annotations["io.kubernetes.container.hash"]}}, r.pod.Containers...)
 		return nil
 	})
@@ -164,6 +172,22 @@ func (r *memory) RemoveContainer(ctx context.Context, id string) error {
 		r.pod.Containers = kept
 		return nil
 	})
+}
+
+func (r *memory) ContainerStatus(ctx context.Context, id string, _ bool) (*runtimeapi.ContainerStatusResponse, error) {
+	resp := &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{Id: id}}
+	err := r.do(ctx, "ContainerStatus", func() error {
+		for _, o := range r.pod.Containers {
+			if o.ID == id {
+				if o.State == observed.Running {
+					resp.Status.State = runtimeapi.ContainerState_CONTAINER_RUNNING
+				}
+				return nil
+			}
+		}
+		return status.Error(codes.NotFound, "no container "+id)
+	})
+	return resp, err
 }
 
 func (r *memory) ExecSync(ctx context.Context, _ string, _ []string, _ time.Duration) ([]byte, []byte, error) {

@@ -1,58 +1,87 @@
 package podruntime
 
 import (
-	"errors"
+	"context"
 	"io/fs"
 	"os"
 	"path/filepath"
 
+	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/podspec"
 )
 
-// materialize makes the directories and files that a container needs.
-func materialize(plan *podspec.ContainerPlan) error {
-	for _, d := range plan.Dirs {
-		if err := mkdir(d); err != nil {
-			return err
+// materialize makes the directories and files that a container needs, the
+// parts of its pod's directory and of that of logs. Containers have some of
+// these files mounted and write to them, and pods that mount those directories
+// may put anything there: no link is followed, nothing that is there is read
+// but what is as long as it ought to be, and what is no file is replaced.
+func (s *syncing) materialize(ctx context.Context, plan *podspec.ContainerPlan) error {
+	podDir, logsDir := s.in.PodDir, s.in.Node.PodLogsDir
+	_, err := onDisk(ctx, &s.m.disk, s.pod.UID, inLogs, func() (struct{}, error) {
+		for _, d := range plan.Dirs {
+			if _, err := below(logsDir, d.Path); err == nil {
+				if err := makeDir(logsDir, d); err != nil {
+					return struct{}{}, err
+				}
+			}
 		}
+		return struct{}{}, nil
+	})
+	if err != nil {
+		return err
 	}
-	for _, f := range plan.Files {
-		if err := writeFile(f); err != nil {
-			return err
+	_, err = onDisk(ctx, &s.m.disk, s.pod.UID, inPodDir, func() (struct{}, error) {
+		for _, d := range plan.Dirs {
+			if _, err := below(logsDir, d.Path); err != nil {
+				if err := makeDir(podDir, d); err != nil {
+					return struct{}{}, err
+				}
+			}
 		}
-	}
-	return nil
+		for _, f := range plan.Files {
+			if err := writeFile(podDir, f); err != nil {
+				return struct{}{}, err
+			}
+		}
+		return struct{}{}, nil
+	})
+	return err
 }
 
-// mkdir makes a directory and gives it its mode, whatever the umask is. What
-// is there already, a subPath that is a file included, stays as it is.
-func mkdir(d podspec.Dir) error {
-	if _, err := os.Lstat(d.Path); err == nil {
-		return nil
-	}
-	if err := os.MkdirAll(d.Path, d.Mode); err != nil {
+// makeDir makes a directory below the directory root, which it makes too.
+// What is missing between them gets the same mode, whatever the umask is; what
+// is there stays as it is.
+func makeDir(root string, d podspec.Dir) error {
+	held, err := hold(root, d.Path, d.Mode)
+	if err != nil {
 		return err
 	}
-	return os.Chmod(d.Path, d.Mode)
+	return held.Close()
 }
 
-// writeFile puts a file in place. One that running containers have mounted
-// must stay the same file, so it is written over and not replaced; one that
-// has its content already is not touched.
-func writeFile(f podspec.File) error {
-	have, err := os.ReadFile(f.Path)
-	switch {
-	case err == nil && (f.Keep || string(have) == f.Content):
+func hold(root, path string, mode fs.FileMode) (*safefile.Dir, error) {
+	rel, err := below(root, path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(root, mode); err != nil {
+		return nil, err
+	}
+	return safefile.MakeDir(root, rel, mode)
+}
+
+// writeFile puts a file in place below the directory podDir. One that running
+// containers have mounted stays the same file. One that is to be kept is left
+// alone, if it is a file.
+func writeFile(podDir string, f podspec.File) error {
+	dir, err := hold(podDir, filepath.Dir(f.Path), 0o750)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	name := filepath.Base(f.Path)
+	if info, err := dir.Lstat(name); f.Keep && err == nil && info.Mode().IsRegular() {
 		return nil
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return err
-	case err != nil:
-		if err := os.MkdirAll(filepath.Dir(f.Path), 0o750); err != nil {
-			return err
-		}
 	}
-	if err := os.WriteFile(f.Path, []byte(f.Content), f.Mode); err != nil {
-		return err
-	}
-	return os.Chmod(f.Path, f.Mode)
+	return dir.Write(name, []byte(f.Content), f.Mode)
 }

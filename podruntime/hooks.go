@@ -8,6 +8,8 @@ import (
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/internal/seconds"
 )
 
 // hookLimit ends a hook that nothing else ends. The kubelet has no such limit
@@ -29,7 +31,7 @@ func (m *Manager) runHook(ctx context.Context, pod *v1.Pod, ips []string, c *v1.
 	case h.HTTPGet != nil:
 		return m.httpHook(ctx, pod, ips, c, h.HTTPGet)
 	case h.Sleep != nil:
-		return m.sleepHook(ctx, time.Duration(h.Sleep.Seconds)*time.Second)
+		return m.sleepHook(ctx, seconds.Of(h.Sleep.Seconds))
 	case h.TCPSocket != nil:
 		return errors.New("hook has tcpSocket, which does nothing: want exec, httpGet or sleep")
 	default:

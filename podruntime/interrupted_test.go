@@ -2,12 +2,15 @@ package podruntime
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cri"
@@ -116,6 +119,56 @@ func TestLostProcessIsReaped(t *testing.T) {
 					t.Errorf("pod removed: %v, reaped %v; want %s", err, reaped, id)
 				}
 			})
+		})
+	}
+}
+
+// A container that the runtime lost at its start and refuses to remove, though
+// nothing of it runs, holds up neither its replacement nor the pod's end.
+func TestLostContainerIsLeftBehind(t *testing.T) {
+	refusal := status.Error(codes.FailedPrecondition, "cannot delete running task")
+	for _, tc := range []struct {
+		name      string
+		err       error
+		abandoned bool
+		want      bool
+	}{
+		{"refused", refusal, true, true},
+		{"no answer", status.Error(codes.Unavailable, "connection refused"), true, false},
+		{"may yet start", refusal, false, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r, w := newMemory(), build(v1.RestartPolicyAlways, nil, "a")
+			mustSync(t, manager(t, r), request(t, w, r.look()))
+			old := &r.pod.Containers[0]
+			old.State, old.Abandoned = observed.Created, tc.abandoned
+			if tc.abandoned {
+				old.State = observed.Exited
+			}
+			lost := old.ID
+			r.fail["RemoveContainer"], r.fail["RemovePodSandbox"] = tc.err, tc.err
+			m := manager(t, r)
+			res := m.Sync(t.Context(), request(t, w, r.look()))
+			if ok := res.Err() == nil; ok != tc.want {
+				t.Fatalf("sync: %v, want success: %v", res.Err(), tc.want)
+			}
+			if err := m.Remove(t.Context(), r.look()); err == nil || errors.Is(err, ErrLeftBehind) != tc.want {
+				t.Errorf("removed: %v, want ErrLeftBehind: %v", err, tc.want)
+			}
+			if !tc.want {
+				return
+			}
+			r.fail["RemovePodSandbox"] = nil
+			c := r.look().Newest("a")
+			if c.ID == lost || c.State != observed.Running || c.RestartCount != 0 || c.Attempt != 1 {
+				t.Errorf("newest is %s, %v, attempt %d, restart count %d; want another one that runs as attempt 1 with count 0", c.ID, c.State, c.Attempt, c.RestartCount)
+			}
+			delete(r.fail, "RemoveContainer")
+			r.pod.Containers[slices.IndexFunc(r.pod.Containers, func(c observed.Container) bool { return c.State == observed.Running })].State = observed.Exited
+			mustSync(t, m, request(t, w, r.look()))
+			if slices.ContainsFunc(r.look().Containers, func(c observed.Container) bool { return c.ID == lost }) {
+				t.Error("the lost container is not removed when the runtime lets go of it")
+			}
 		})
 	}
 }

@@ -5,18 +5,23 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/seconds"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podspec"
 )
@@ -142,9 +147,9 @@ func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, ips []string, 
 	}
 	grace := gracePeriod(pod, c, o, why)
 	if override != nil {
-		grace = time.Duration(*override) * time.Second
+		grace = atLeastNone(*override)
 	}
-	m.event(pod, v1.EventTypeNormal, "Killing", "%s", message)
+	m.containerEvent(pod, o.Name, v1.EventTypeNormal, "Killing", "%s", message)
 	start := time.Now()
 	left := func() time.Duration { return grace - time.Since(start) }
 	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil && grace > 0 {
@@ -156,8 +161,8 @@ func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, ips []string, 
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	seconds := max(int64((left()+time.Second-1)/time.Second), minGrace)
-	if err := m.rt.StopContainer(ctx, o.ID, seconds); err != nil && !cri.IsNotFound(err) {
+	force := max(int64((left()+time.Second-1)/time.Second), minGrace)
+	if err := m.rt.StopContainer(ctx, o.ID, force); err != nil && !cri.IsNotFound(err) {
 		return fmt.Errorf("stop container %s: %w", o.Name, err)
 	}
 	return nil
@@ -182,7 +187,7 @@ func (m *Manager) preStop(ctx context.Context, pod *v1.Pod, ips []string, c *v1.
 		err = context.DeadlineExceeded
 	}
 	if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
-		m.event(pod, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
+		m.containerEvent(pod, c.Name, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 	}
 	return func() {
 		cancel()
@@ -193,28 +198,34 @@ func (m *Manager) preStop(ctx context.Context, pod *v1.Pod, ips []string, c *v1.
 // gracePeriod is how long a container may take to end: by the pod's deletion,
 // by the probe that failed, by the spec, or else minGrace.
 func gracePeriod(pod *v1.Pod, c *v1.Container, o *observed.Container, why KillReason) time.Duration {
-	seconds := func(s *int64) time.Duration { return time.Duration(*s) * time.Second }
 	if pod == nil {
 		for _, key := range []string{cri.AnnotationPodDeletionGracePeriod, cri.AnnotationPodTerminationGracePeriod} {
 			if n, err := strconv.ParseInt(o.Annotations[key], 10, 64); err == nil {
-				return seconds(&n)
+				return atLeastNone(n)
 			}
 		}
 		return minGrace * time.Second
 	}
 	switch spec := pod.Spec.TerminationGracePeriodSeconds; {
 	case pod.DeletionGracePeriodSeconds != nil:
-		return seconds(pod.DeletionGracePeriodSeconds)
+		return atLeastNone(*pod.DeletionGracePeriodSeconds)
 	case spec == nil:
 		return minGrace * time.Second
 	case why == KillLiveness && c.LivenessProbe != nil && c.LivenessProbe.TerminationGracePeriodSeconds != nil:
-		return seconds(c.LivenessProbe.TerminationGracePeriodSeconds)
+		return atLeastNone(*c.LivenessProbe.TerminationGracePeriodSeconds)
 	case why == KillStartup && c.StartupProbe != nil && c.StartupProbe.TerminationGracePeriodSeconds != nil:
-		return seconds(c.StartupProbe.TerminationGracePeriodSeconds)
+		return atLeastNone(*c.StartupProbe.TerminationGracePeriodSeconds)
 	default:
-		return seconds(spec)
+		return atLeastNone(*spec)
 	}
 }
+
+// atLeastNone is n seconds, and none if n is negative.
+func atLeastNone(n int64) time.Duration { return max(0, seconds.Of(n)) }
+
+// maxAnnotation is the largest annotation that is decoded, in bytes: the API's
+// limit of all that an object has.
+const maxAnnotation = 256 << 10
 
 // restored makes up the part of a container's spec that its annotations carry.
 func restored(o *observed.Container) *v1.Container {
@@ -224,19 +235,28 @@ func restored(o *observed.Container) *v1.Container {
 		TerminationMessagePolicy: v1.TerminationMessagePolicy(o.Annotations[cri.AnnotationTerminationMessagePolicy]),
 	}
 	var hook v1.LifecycleHandler
-	if s := o.Annotations[cri.AnnotationPreStop]; s != "" && json.Unmarshal([]byte(s), &hook) == nil {
+	if s := o.Annotations[cri.AnnotationPreStop]; s != "" && len(s) <= maxAnnotation && json.Unmarshal([]byte(s), &hook) == nil {
 		c.Lifecycle = &v1.Lifecycle{PreStop: &hook}
 	}
-	if s := o.Annotations[cri.AnnotationPorts]; s != "" {
+	if s := o.Annotations[cri.AnnotationPorts]; s != "" && len(s) <= maxAnnotation {
 		_ = json.Unmarshal([]byte(s), &c.Ports) // a port by name is then unknown, which the hook reports
 	}
 	return c
 }
 
+// ErrLeftBehind is the error of a removal that the runtime refuses for a
+// container of which nothing runs: it was interrupted at starting it, and lost
+// sight of it. Only a restart of the runtime has helped against that, so whoever
+// waits for the pod need not wait for its remains.
+var ErrLeftBehind = errors.New("the runtime has lost a container that it was interrupted at starting")
+
 // Remove removes every sandbox, container and log of a pod whose containers
-// have stopped. What is gone already is no error.
+// have stopped. What is gone already is no error; what the runtime has removed
+// before, and shows again, is. The error is ErrLeftBehind if all is gone but
+// what the runtime itself has lost.
 func (m *Manager) Remove(ctx context.Context, obs *observed.Pod) error {
 	var ids []string
+	var left atomic.Pointer[error]
 	inSandbox := map[string]bool{}
 	for i := range obs.Sandboxes {
 		ids = append(ids, obs.Sandboxes[i].ID)
@@ -245,14 +265,24 @@ func (m *Manager) Remove(ctx context.Context, obs *observed.Pod) error {
 	// A sandbox takes its containers with it.
 	errs := parallel(ids, func(id string) error {
 		var inside []string
+		lost := false
 		for i := range obs.Containers {
-			if obs.Containers[i].SandboxID == id {
-				inside = append(inside, obs.Containers[i].ID)
+			if c := &obs.Containers[i]; c.SandboxID == id {
+				inside = append(inside, c.ID)
+				lost = lost || c.Abandoned
 			}
 		}
 		err := m.insist(ctx, func() error { return m.rt.RemovePodSandbox(ctx, id) }, inside...)
 		if err != nil {
-			return fmt.Errorf("remove sandbox %s: %w", id, err)
+			err = fmt.Errorf("remove sandbox %s: %w", id, err)
+			if lost && cri.IsRefused(err) && ctx.Err() == nil {
+				left.Store(&err)
+				return nil
+			}
+			return err
+		}
+		for _, c := range inside {
+			m.cfg.Lifecycle.Removed(c)
 		}
 		return nil
 	})
@@ -264,26 +294,56 @@ func (m *Manager) Remove(ctx context.Context, obs *observed.Pod) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	for i := range obs.Containers {
-		m.unlinkLog(&obs.Containers[i])
+	if left.Load() == nil {
+		if err := m.promises.goes(obs, time.Now()); err != nil {
+			return err
+		}
 	}
+	containers, dir := slices.Clone(obs.Containers), m.podLogs(obs)
+	_, err := onDisk(ctx, &m.disk, obs.UID, inLogs, func() (struct{}, error) {
+		for i := range containers {
+			m.unlinkLog(&containers[i])
+		}
+		if dir == "" {
+			return struct{}{}, nil
+		}
+		return struct{}{}, os.RemoveAll(dir)
+	})
+	if refusal := left.Load(); err == nil && refusal != nil {
+		return fmt.Errorf("%w: %w", ErrLeftBehind, *refusal)
+	}
+	return err
+}
+
+// podLogs is the directory of a pod's logs, or "" if there is none.
+func (m *Manager) podLogs(obs *observed.Pod) string {
 	if obs.Name == "" || obs.Namespace == "" {
-		return nil // nothing was there, or it was no pod's
+		return "" // nothing was there, or it was no pod's
 	}
 	name := obs.Namespace + "_" + obs.Name + "_" + string(obs.UID)
 	if strings.ContainsRune(name, filepath.Separator) {
-		return nil // whoever labelled it so, these are no logs of ours
+		return "" // whoever labelled it so, these are no logs of ours
 	}
-	return os.RemoveAll(filepath.Join(m.cfg.PodLogsDir, name))
+	return filepath.Join(m.cfg.PodLogsDir, name)
+}
+
+// discard removes a dead container from the runtime.
+func (m *Manager) discard(ctx context.Context, id string) error {
+	err := m.insist(ctx, func() error { return m.rt.RemoveContainer(ctx, id) }, id)
+	if err == nil {
+		m.promises.released(id)
+		m.cfg.Lifecycle.Removed(id)
+	}
+	return err
 }
 
 // removeContainer removes a dead container and its logs.
 func (m *Manager) removeContainer(ctx context.Context, c *observed.Container) error {
-	err := m.insist(ctx, func() error { return m.rt.RemoveContainer(ctx, c.ID) }, c.ID)
+	err := m.discard(ctx, c.ID)
 	if err != nil {
 		return fmt.Errorf("remove container %s: %w", c.ID, err)
 	}
-	return m.removeLogs(c)
+	return m.removeLogs(ctx, c)
 }
 
 // After a reaping the runtime is asked again this often, with these pauses: it
@@ -331,21 +391,38 @@ func (m *Manager) insist(ctx context.Context, remove func() error, containers ..
 }
 
 // removeLogs removes a container's log file, what was rotated from it, and the
-// link to it.
-func (m *Manager) removeLogs(c *observed.Container) error {
-	if !strings.HasPrefix(filepath.Clean(c.LogPath), m.cfg.PodLogsDir+string(filepath.Separator)) {
+// link to it. It goes on when ctx has ended: nobody else removes them while the
+// pod is there.
+func (m *Manager) removeLogs(ctx context.Context, c *observed.Container) error {
+	root, path := m.cfg.PodLogsDir, filepath.Clean(c.LogPath)
+	if _, err := below(root, path); err != nil {
+		return nil //nolint:nilerr // whoever labelled it so, this is no log of ours
+	}
+	if pod, uid := filepath.Base(filepath.Dir(filepath.Dir(path))), podOf(c); uid != "" && !strings.HasSuffix(pod, "_"+string(uid)) {
+		return nil // it is another pod's
+	}
+	is := *c // c may change when nobody waits any more
+	_, err := onDisk(context.WithoutCancel(ctx), &m.disk, podOf(c), inLogs, func() (struct{}, error) {
+		m.unlinkLog(&is)
+		return struct{}{}, removeRotated(root, path)
+	})
+	return err
+}
+
+func podOf(c *observed.Container) types.UID { return types.UID(c.Labels[cri.LabelPodUID]) }
+
+// removeRotated removes a log below root and what was rotated from it. What
+// has such a name but is a directory is nobody's log, and beyond maxLogNames
+// files go with the pod's directory.
+func removeRotated(root, path string) error {
+	dir, err := openBelow(root, filepath.Dir(path))
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	rotated, err := filepath.Glob(c.LogPath + "*")
 	if err != nil {
-		return nil //nolint:nilerr // the path is no pattern; its directory goes with the pod
+		return err
 	}
-	m.unlinkLog(c)
-	var errs []error
-	for _, f := range rotated {
-		if err := os.Remove(f); err != nil && !os.IsNotExist(err) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
+	defer func() { _ = dir.Close() }()
+	base := filepath.Base(path)
+	return dir.RemoveFiles(maxLogNames, func(name string) bool { return name == base || strings.HasPrefix(name, base+".") })
 }

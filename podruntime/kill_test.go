@@ -2,6 +2,7 @@ package podruntime
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/internal/seconds"
 )
 
 func TestGracePeriod(t *testing.T) {
@@ -54,6 +56,8 @@ func TestGracePeriod(t *testing.T) {
 		{"", "20", 20 * time.Second},
 		{"5", "20", 5 * time.Second},
 		{"x", "20", 20 * time.Second},
+		{"9223372037", "", seconds.Max},
+		{"", "9223372036854775807", seconds.Max},
 	} {
 		o := &observed.Container{Annotations: map[string]string{
 			cri.AnnotationPodDeletionGracePeriod: tc.deletion, cri.AnnotationPodTerminationGracePeriod: tc.termination,
@@ -206,6 +210,8 @@ func TestRestartCount(t *testing.T) {
 		{"never started", &observed.Container{State: observed.Created, RestartCount: 4}, nil, 4},
 		{"from logs", nil, []string{"0.log", "2.log", "1.log.20260101-000000.gz"}, 3},
 		{"from rotated logs", nil, []string{"6.log.20260101-000000"}, 7},
+		{"the last number there is", nil, []string{"2147483647.log"}, math.MaxInt32},
+		{"after the last number there is", &observed.Container{State: observed.Exited, RestartCount: math.MaxInt32}, nil, math.MaxInt32},
 		{"other files", nil, []string{"x.log", "-1.log", "7.txt", "8", "99999999999.log"}, 0},
 	} {
 		w := build(v1.RestartPolicyAlways, nil, "c")
@@ -214,8 +220,8 @@ func TestRestartCount(t *testing.T) {
 		for _, l := range tc.logs {
 			put(t, filepath.Join(m.cfg.PodLogsDir, "ns_pod_u", "c", l), "")
 		}
-		if got := m.restartCount(in, &w.pod.Spec.Containers[0], tc.last); got != tc.want {
-			t.Errorf("%s: %d, want %d", tc.name, got, tc.want)
+		if got, err := m.restartCount(t.Context(), in, &w.pod.Spec.Containers[0], tc.last); got != tc.want || err != nil {
+			t.Errorf("%s: %d, %v, want %d", tc.name, got, err, tc.want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package podruntime
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -37,16 +38,19 @@ func (m *Manager) logLink(pod, namespace, container, id string) string {
 
 // linkLog makes the link of a container that was started, if it has a log. One
 // that fails is logged: the container runs all the same.
-func (s *syncing) linkLog(id, container, logPath string) {
+func (s *syncing) linkLog(ctx context.Context, id, container, logPath string) {
 	link := s.m.logLink(s.pod.Name, s.pod.Namespace, container, id)
 	if link == "" || logPath == "" {
 		return
 	}
 	target := filepath.Join(s.sandboxConf.GetLogDirectory(), logPath)
-	if _, err := os.Lstat(target); err != nil {
-		return
-	}
-	if err := symlink(target, link); err != nil {
+	_, err := onDisk(context.WithoutCancel(ctx), &s.m.disk, s.pod.UID, inLogs, func() (struct{}, error) {
+		if _, err := os.Lstat(target); err != nil {
+			return struct{}{}, nil //nolint:nilerr // there is nothing to lead to
+		}
+		return struct{}{}, symlink(target, link)
+	})
+	if err != nil {
 		s.m.cfg.Log.Warn("a container's log has no link", zap.String("container", id), zap.Error(err))
 	}
 }

@@ -138,8 +138,8 @@ func TestNoLogLinks(t *testing.T) {
 
 	s := &syncing{m: l.m, pod: l.w.pod} // there is no log
 	l.m.cfg.ContainerLogsDir = t.TempDir()
-	s.linkLog("id", "a", "a/7.log")
-	s.linkLog("id", "a", "")
+	s.linkLog(t.Context(), "id", "a", "a/7.log")
+	s.linkLog(t.Context(), "id", "a", "")
 	if e, err := os.ReadDir(l.m.cfg.ContainerLogsDir); err != nil || len(e) > 0 {
 		t.Errorf("links to nothing: %v, %v", e, err)
 	}

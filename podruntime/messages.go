@@ -2,14 +2,16 @@ package podruntime
 
 import (
 	"bytes"
-	"io"
-	"os"
+	"context"
+	"maps"
 	"strings"
 	"unicode/utf8"
 
+	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -23,9 +25,41 @@ const (
 
 // WithMessages returns obs with the termination messages of its ended
 // containers, which are in files of the pod's directory podDir or, if the spec
-// says so, at the end of their logs. obs itself is not changed.
+// says so, at the end of their logs below Config.PodLogsDir. obs itself is not
+// changed. Containers write these files: nothing but the end of a regular file
+// is read, and no link is followed to it. Where a file system does not answer
+// within 5 seconds there are no messages from it.
 func (m *Manager) WithMessages(pod *v1.Pod, podDir string, obs *observed.Pod) *observed.Pod {
-	out := obs
+	files, logs := m.messageTails(pod, podDir, obs)
+	messages := m.readTails(pod, inPodDir, files)
+	for i := range messages {
+		delete(logs, i)
+	}
+	maps.Copy(messages, m.readTails(pod, inLogs, logs))
+	if len(messages) == 0 {
+		return obs
+	}
+	out := copyPod(obs, pod)
+	for i, msg := range messages {
+		c := &out.Containers[i]
+		if c.Message != "" {
+			msg = c.Message + ": " + msg
+		}
+		c.Message = msg
+	}
+	return out
+}
+
+// tail is where a message may be: at the end of a file below a directory.
+type tail struct {
+	dir, name string
+	log       bool // in the format of a log
+}
+
+// messageTails returns where the messages of ended containers are, and where
+// they are if they are not there, by the containers' indices.
+func (m *Manager) messageTails(pod *v1.Pod, podDir string, obs *observed.Pod) (files, logs map[int]tail) {
+	files, logs = map[int]tail{}, map[int]tail{}
 	for i := range obs.Containers {
 		o := &obs.Containers[i]
 		if o.State != observed.Exited {
@@ -35,52 +69,66 @@ func (m *Manager) WithMessages(pod *v1.Pod, podDir string, obs *observed.Pod) *o
 		if err != nil {
 			continue
 		}
-		msg := terminationMessage(podspec.Input{Pod: pod, PodDir: podDir}, c, o)
-		if msg == "" {
+		if path := podspec.TerminationMessageFile(podspec.Input{Pod: pod, PodDir: podDir}, c, o.RestartCount); path != "" {
+			if name, err := below(podDir, path); err == nil {
+				files[i] = tail{dir: podDir, name: name}
+			}
+		}
+		if c.TerminationMessagePolicy != v1.TerminationMessageFallbackToLogsOnError || o.ExitCode == 0 || o.Reason == "ContainerCannotRun" {
 			continue
 		}
-		if out == obs {
-			out = copyPod(obs, pod)
+		if name, err := below(m.cfg.PodLogsDir, o.LogPath); err == nil { // the runtime may say anything
+			logs[i] = tail{dir: m.cfg.PodLogsDir, name: name, log: true}
 		}
-		if o.Message != "" {
-			msg = o.Message + ": " + msg
-		}
-		out.Containers[i].Message = msg
 	}
-	return out
+	return files, logs
 }
 
-// terminationMessage reads what a container left to say.
-func terminationMessage(in podspec.Input, c *v1.Container, o *observed.Container) string {
-	if path := podspec.TerminationMessageFile(in, c, o.RestartCount); path != "" {
-		if b, _ := fileEnd(path, maxMessage); len(b) > 0 {
-			return validText(b)
+// readTails reads messages in one place. Those that are empty are left out. The
+// map is the caller's.
+func (m *Manager) readTails(pod *v1.Pod, in place, tails map[int]tail) map[int]string {
+	if len(tails) == 0 {
+		return map[int]string{}
+	}
+	messages, err := onDisk(context.Background(), &m.disk, pod.UID, in, func() (map[int]string, error) {
+		out := map[int]string{}
+		for i, t := range tails {
+			if msg := t.read(); msg != "" {
+				out[i] = msg
+			}
 		}
+		return out, nil
+	})
+	if err != nil {
+		m.cfg.Log.Warn("failed to read termination messages", zap.String("pod", podName(pod)), zap.Error(err))
+		return map[int]string{}
 	}
-	if c.TerminationMessagePolicy != v1.TerminationMessageFallbackToLogsOnError ||
-		o.ExitCode == 0 || o.Reason == "ContainerCannotRun" || o.LogPath == "" {
-		return ""
-	}
-	return logEnd(o.LogPath)
+	return messages
 }
 
-// fileEnd reads the last limit bytes of a file, of which nothing can be read if
-// it is not there; whole tells that there are no others.
-func fileEnd(path string, limit int64) (b []byte, whole bool) {
-	f, err := os.Open(path)
+func (t tail) read() string {
+	if !t.log {
+		b, _ := fileEnd(t.dir, t.name, maxMessage)
+		return validText(b)
+	}
+	// One line more than asked for: that may be read from its middle.
+	b, whole := fileEnd(t.dir, t.name, maxLogMessage+(maxMessageLines+1)*lineHead+lineText)
+	return validText(lastText(b, whole))
+}
+
+// fileEnd reads the last limit bytes of a file below dir, of which nothing can
+// be read if it is not there; whole reports whether there are no others.
+func fileEnd(dir, name string, limit int64) (b []byte, whole bool) {
+	f, err := safefile.OpenIn(dir, name)
 	if err != nil {
 		return nil, false
 	}
 	defer func() { _ = f.Close() }()
-	size, err := f.Seek(0, io.SeekEnd)
+	b, whole, err = safefile.Tail(f, limit)
 	if err != nil {
 		return nil, false
 	}
-	b, err = io.ReadAll(io.NewSectionReader(f, max(0, size-limit), limit))
-	if err != nil {
-		return nil, false
-	}
-	return b, size <= limit
+	return b, whole
 }
 
 // Sizes of the lines of a log.
@@ -88,14 +136,6 @@ const (
 	lineHead = 64       // more than the runtime puts before each
 	lineText = 16 << 10 // where containerd splits lines (max_container_log_line_size)
 )
-
-// logEnd is the end of a CRI log, without what the runtime put before each
-// line.
-func logEnd(path string) string {
-	// One line more than asked for: that may be read from its middle.
-	b, whole := fileEnd(path, maxLogMessage+(maxMessageLines+1)*lineHead+lineText)
-	return validText(lastText(b, whole))
-}
 
 // lastText takes the text out of a log's end. If it is not the whole log, it
 // may begin within a line.

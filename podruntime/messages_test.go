@@ -67,12 +67,13 @@ func TestTerminationMessages(t *testing.T) {
 		if tc.file != "" {
 			put(t, podspec.TerminationMessageFile(in, c, o.RestartCount), tc.file)
 		}
+		m := manager(t, newMemory())
 		if tc.log != "" {
-			o.LogPath = filepath.Join(podDir, "3.log")
+			o.LogPath = filepath.Join(m.cfg.PodLogsDir, "3.log")
 			put(t, o.LogPath, tc.log)
 		}
 		obs := &observed.Pod{Containers: []observed.Container{o}}
-		got := manager(t, newMemory()).WithMessages(w.pod, podDir, obs).Containers[0].Message
+		got := m.WithMessages(w.pod, podDir, obs).Containers[0].Message
 		want := tc.want
 		if want == "" {
 			want = tc.message
@@ -116,9 +117,9 @@ func TestLogEndAgainstTheWholeLog(t *testing.T) {
 		}
 		want := strings.Join(texts[max(0, len(texts)-80):], "")
 		want = want[max(0, len(want)-2048):]
-		path := filepath.Join(t.TempDir(), "0.log")
-		put(t, path, log.String())
-		if got := logEnd(path); got != want {
+		dir := t.TempDir()
+		put(t, filepath.Join(dir, "0.log"), log.String())
+		if got := (tail{dir, "0.log", true}).read(); got != want {
 			t.Fatalf("seed %d, %d lines of up to %d: %d bytes %.80q, want %d bytes %.80q", seed, len(texts), longest, len(got), got, len(want), want)
 		}
 	}

@@ -56,7 +56,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		volumesMounted: counter("kubelet_image_volume_mounted_succeed_total", "Image volumes that were mounted."),
 		volumeErrors:   counter("kubelet_image_volume_mounted_errors_total", "Image volumes that could not be mounted."),
 		hookFallbacks:  counter("kubelet_lifecycle_handler_http_fallbacks_total", "HTTPS hooks that were repeated over HTTP."),
-		sleepsCut:      counter("kubelet_lifecycle_handler_sleep_terminated_total", "Sleep hooks that were cut short."),
+		sleepsCut:      counter("kubelet_sleep_action_terminated_early_total", "Sleep hooks that were cut short."),
 	}
 	if reg == nil {
 		return m, nil

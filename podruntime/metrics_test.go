@@ -42,7 +42,7 @@ func TestMetricNames(t *testing.T) {
 		"kubelet_started_containers_total", "kubelet_started_containers_errors_total",
 		"kubelet_run_podsandbox_duration_seconds", "kubelet_run_podsandbox_errors_total",
 		"kubelet_image_volume_requested_total", "kubelet_image_volume_mounted_succeed_total", "kubelet_image_volume_mounted_errors_total",
-		"kubelet_lifecycle_handler_http_fallbacks_total", "kubelet_lifecycle_handler_sleep_terminated_total",
+		"kubelet_lifecycle_handler_http_fallbacks_total", "kubelet_sleep_action_terminated_early_total",
 	} {
 		if !have[name] {
 			t.Errorf("%s is not exported", name)

@@ -45,6 +45,7 @@ const (
 	KillUnknown  KillReason = "Unknown"
 	KillHook     KillReason = "FailedPostStartHook"
 	KillResize   KillReason = "ResizeRequiresRestart"
+	KillSurplus  KillReason = "SurplusInstance"
 	KillPodEnds  KillReason = ""
 )
 
@@ -128,6 +129,7 @@ func Plan(in PlanInput) Actions {
 			a.Ephemeral = append(a.Ephemeral, i)
 		}
 	}
+	planSurplus(in, &a)
 	if !planInit(in, &a) || a.KillPod {
 		return a
 	}
@@ -141,6 +143,14 @@ func Plan(in PlanInput) Actions {
 		a.KillPod, a.Init, a.Update = true, nil, nil // so that sidecars do not keep the pod alive
 	}
 	return a
+}
+
+// planSurplus ends what runs beside a newer instance of the same container.
+// What cannot be ended keeps further instances from being made.
+func planSurplus(in PlanInput, a *Actions) {
+	for _, o := range in.Observed.Surplus() {
+		a.kill(o, KillSurplus, fmt.Sprintf("Container %s runs more than once", o.Name), false)
+	}
 }
 
 // planSandbox plans for a pod without a usable sandbox.
@@ -163,7 +173,7 @@ func planSandbox(in PlanInput, a *Actions) {
 		}
 		a.Regular = append(a.Regular, i)
 	}
-	if len(a.Regular) == 0 && seen {
+	if len(a.Regular) == 0 && (seen || len(pod.Spec.Containers) == 0) {
 		a.CreateSandbox = false
 		return
 	}

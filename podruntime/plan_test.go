@@ -61,6 +61,12 @@ func (w *world) all(s observed.State, code int32, names ...string) *world {
 	return w
 }
 
+// older adds an instance before the others that runs.
+func (w *world) older(name string) *world {
+	w.obs.Containers = append(w.obs.Containers, observed.Container{ID: name + "-older", Name: name, SandboxID: "s", State: observed.Running})
+	return w
+}
+
 func (w *world) drop(name string) *world {
 	var kept []observed.Container
 	for _, c := range w.obs.Containers {
@@ -189,6 +195,11 @@ func TestPlan(t *testing.T) {
 		{"liveness, Never", regulars(never).probes("c2", ProbeFailure, ProbeNone), "kill(c2 LivenessProbe)"},
 		{"startup", regulars(always).probes("c2", ProbeNone, ProbeFailure), "run[1] kill(c2 StartupProbe)"},
 		{"unknown", regulars(always).all(unknown, 0, "c2"), "run[1] kill(c2 Unknown)"},
+		{"runs twice", regulars(always).older("c2"), "kill(c2 SurplusInstance)"},
+		{"runs twice, the newer one ended", regulars(always).all(exited, 1, "c2").older("c2"), "run[1] kill(c2 SurplusInstance)"},
+		{"runs twice, the newer one ended, Never", regulars(never).all(exited, 1, "c2").older("c2"), "kill(c2 SurplusInstance)"},
+		{"runs twice, in init", inits(always).all(running, 0, "i1").older("i1"), "kill(i1 SurplusInstance)"},
+		{"runs twice, sandbox dead", dead(regulars(always).older("c2")), "killpod create@1 run[0,1,2]"},
 		{"all done, Never", regulars(never).all(exited, 0, "c1", "c2", "c3"), "killpod"},
 
 		{"init: last done", inits(always).all(exited, 0, "i1", "i2", "i3"), "run[0,1,2]"},

@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/detached"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -40,14 +41,19 @@ type ContainerRuntime interface {
 	StartContainer(ctx context.Context, id string) error
 	StopContainer(ctx context.Context, id string, timeout int64) error
 	RemoveContainer(ctx context.Context, id string) error
+	// ContainerStatus is asked about a container that is not in a list that
+	// it should be in.
+	ContainerStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error)
 	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, err error)
 }
 
 // ImageRequest asks for a container's image.
 type ImageRequest struct {
-	Pod    *v1.Pod
-	Image  string
-	Policy v1.PullPolicy
+	Pod *v1.Pod
+	// Container is whose image it is, "" for that of a volume.
+	Container string
+	Image     string
+	Policy    v1.PullPolicy
 	// RuntimeHandler is that of the pod's runtime class, or "".
 	RuntimeHandler string
 	Sandbox        *runtimeapi.PodSandboxConfig
@@ -65,12 +71,41 @@ type Events interface {
 	Event(pod *v1.Pod, eventType, reason, message string)
 }
 
+// ContainerEvents is what [Events] may be beside: it takes the events of containers,
+// which else are those of their pods.
+type ContainerEvents interface {
+	ContainerEvent(pod *v1.Pod, container, eventType, reason, message string)
+}
+
 // SubPaths gives containers parts of volumes.
 type SubPaths interface {
 	// Bind makes a part of a volume ready and returns the path on the node that
 	// the container mounts. What it made before it uses again.
 	Bind(ctx context.Context, podDir, container string, s podspec.SubPath) (hostPath string, err error)
 }
+
+// Lifecycle is called around what the runtime is asked to do with containers, in
+// the goroutine of the call.
+type Lifecycle interface {
+	// Creating is called right before a container is created. It may change
+	// conf, and may block until ctx ends; an error keeps the container from being
+	// created this time. created is called with the container's ID, or with the
+	// error of its creation, unless it is nil.
+	Creating(ctx context.Context, pod *v1.Pod, container string, conf *runtimeapi.ContainerConfig) (created func(id string, err error), err error)
+	// Started is called when a container has been started, Removed when one
+	// has been removed. Neither may block.
+	Started(pod *v1.Pod, container, id string)
+	Removed(id string)
+}
+
+// nobody is the Lifecycle of a Manager that was given none.
+type nobody struct{}
+
+func (nobody) Creating(context.Context, *v1.Pod, string, *runtimeapi.ContainerConfig) (func(string, error), error) {
+	return nil, nil
+}
+func (nobody) Started(*v1.Pod, string, string) {}
+func (nobody) Removed(string)                  {}
 
 // Config holds what a Manager needs. Runtime, Images and PodLogsDir are
 // required; the zero value of every other field means the default named
@@ -83,6 +118,9 @@ type Config struct {
 	// look for them; none are made.
 	ContainerLogsDir string
 	Events           Events // nobody is told
+	// Lifecycle is called around the creation, start and removal of containers;
+	// nobody.
+	Lifecycle Lifecycle
 	// Reap kills the processes of a container that the runtime has lost
 	// sight of, and tells how many there were; nobody does.
 	Reap func(containerID string) (killed int, err error)
@@ -121,10 +159,13 @@ const (
 // Manager brings pods into the state that their specs ask for.
 type Manager struct {
 	cfg   Config
+	disk  detached.Queue
 	rt    Runtime
 	met   *metrics
 	crash *crashLoops
 	tries *tries
+	// promises are what the runtime is to show.
+	promises *promises
 	// applied is empty without a Resizer.
 	applied applied
 
@@ -137,6 +178,9 @@ type StartError struct{ Reason, Message string }
 
 // New checks cfg and returns a Manager. It owns no goroutine beyond its calls.
 func New(cfg Config) (*Manager, error) {
+	if cfg.Lifecycle == nil {
+		cfg.Lifecycle = nobody{}
+	}
 	if cfg.MaxCrashBackoff == 0 {
 		cfg.MaxCrashBackoff = defaultMaxCrashBackoff
 	}
@@ -175,8 +219,8 @@ func New(cfg Config) (*Manager, error) {
 		return nil, fmt.Errorf("podruntime: %w", err)
 	}
 	return &Manager{
-		cfg: cfg, rt: cfg.Runtime, met: met,
-		crash: newCrashLoops(&cfg), tries: newTries(),
+		cfg: cfg, rt: cfg.Runtime, met: met, disk: detached.Queue{Limit: maxHung},
+		crash: newCrashLoops(&cfg), tries: newTries(), promises: newPromises(),
 		applied: applied{pods: map[types.UID]map[appliedKey]*runtimeapi.LinuxContainerResources{}},
 		fails:   map[types.UID]map[string]StartError{},
 	}, nil
@@ -214,6 +258,7 @@ func (m *Manager) Forget(uid types.UID) {
 	m.mu.Unlock()
 	m.crash.forget(uid)
 	m.tries.forget(uid)
+	m.promises.forget(uid)
 	m.applied.forget(uid)
 }
 
@@ -221,6 +266,15 @@ func (m *Manager) event(pod *v1.Pod, eventType, reason, format string, args ...a
 	if m.cfg.Events != nil && pod != nil {
 		m.cfg.Events.Event(pod, eventType, reason, fmt.Sprintf(format, args...))
 	}
+}
+
+// containerEvent is an event of a container.
+func (m *Manager) containerEvent(pod *v1.Pod, container, eventType, reason, format string, args ...any) {
+	if c, ok := m.cfg.Events.(ContainerEvents); ok && pod != nil {
+		c.ContainerEvent(pod, container, eventType, reason, fmt.Sprintf(format, args...))
+		return
+	}
+	m.event(pod, eventType, reason, format, args...)
 }
 
 // Request asks for one pod to be synced.

@@ -2,9 +2,12 @@ package podruntime
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -116,7 +119,50 @@ func (r *Resources) shown(c *v1.Container, o *observed.Container, made v1.Resour
 // MadeWith reads what a container was made with. known is false if it was made
 // by somebody who did not write it down.
 func MadeWith(o *observed.Container) (r v1.ResourceRequirements, known bool) {
-	return r, json.Unmarshal([]byte(o.Annotations[cri.AnnotationResources]), &r) == nil
+	written := o.Annotations[cri.AnnotationResources]
+	if written == "" || len(written) > maxAnnotation {
+		return r, false
+	}
+	var raw struct {
+		Limits, Requests map[v1.ResourceName]string
+		Claims           []v1.ResourceClaim
+	}
+	if json.Unmarshal([]byte(written), &raw) != nil {
+		return r, false
+	}
+	r.Claims = raw.Claims
+	var limits, requests bool
+	r.Limits, limits = quantities(raw.Limits)
+	r.Requests, requests = quantities(raw.Requests)
+	if !limits || !requests {
+		return v1.ResourceRequirements{}, false
+	}
+	return r, true
+}
+
+// quantities reads what is written of resources. The numbers are those of this
+// package; one with an exponent that takes the machine's life to write out is
+// not.
+func quantities(in map[v1.ResourceName]string) (out v1.ResourceList, ok bool) {
+	const longest, greatest = 64, 30 // bytes; a power of ten
+	for name, s := range in {
+		if i := strings.LastIndexAny(s, "eE"); len(s) > longest {
+			return nil, false
+		} else if i >= 0 && i < len(s)-1 {
+			if n, err := strconv.Atoi(s[i+1:]); err == nil && (n > greatest || n < -greatest) || errors.Is(err, strconv.ErrRange) {
+				return nil, false
+			}
+		}
+		q, err := resource.ParseQuantity(s)
+		if err != nil {
+			return nil, false
+		}
+		if out == nil {
+			out = v1.ResourceList{}
+		}
+		out[name] = q
+	}
+	return out, true
 }
 
 func restartsFor(c *v1.Container, name v1.ResourceName) bool {

@@ -38,8 +38,9 @@ func wantsRestartOfAll(c *v1.Container, o *observed.Container) bool {
 }
 
 // resets lists every instance of the containers of a pod that is to start
-// over. Those that want it come last: until all others are gone they show that
-// it is to be done, whatever happens to the agent.
+// over. The newest ones of those that want it come last, after the instances
+// before them: until all others are gone they show that it is to be done,
+// whatever happens to the agent.
 func resets(pod *v1.Pod, obs *observed.Pod) []string {
 	if source, _ := restartSource(pod, obs); source == nil {
 		return nil
@@ -47,13 +48,14 @@ func resets(pod *v1.Pod, obs *observed.Pod) []string {
 	var targets, sources []string
 	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range list {
-			to := &targets
-			if wantsRestartOfAll(&list[i], obs.Newest(list[i].Name)) {
-				to = &sources
-			}
+			newest := obs.Newest(list[i].Name)
 			for j := range obs.Containers {
-				if obs.Containers[j].Name == list[i].Name {
-					*to = append(*to, obs.Containers[j].ID)
+				switch o := &obs.Containers[j]; {
+				case o.Name != list[i].Name:
+				case o == newest && wantsRestartOfAll(&list[i], o):
+					sources = append(sources, o.ID)
+				default:
+					targets = append(targets, o.ID)
 				}
 			}
 		}
@@ -89,7 +91,7 @@ func (s *syncing) restartAll(ctx context.Context, ids []string) (done bool) {
 	}
 	last := *o
 	for _, id := range ids {
-		if err := s.m.insist(ctx, func() error { return s.m.rt.RemoveContainer(ctx, id) }, id); err != nil {
+		if err := s.m.discard(ctx, id); err != nil {
 			s.res.add(action, s.pod.Name, fmt.Errorf("remove container %s: %w", id, err))
 			return false
 		}

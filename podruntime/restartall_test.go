@@ -65,6 +65,11 @@ func TestPlanOfRestartAll(t *testing.T) {
 			w.all(observed.Exited, 42, "a")
 			w.obs.Containers = append(w.obs.Containers, observed.Container{ID: "b-old", Name: "b", State: observed.Exited})
 		}, "b-id b-old i-id side-id a-id"},
+		"earlier instances of the one that wants it go before it": {func(w *world) {
+			startsAllOver(&w.pod.Spec.Containers[0], 42)
+			w.all(observed.Exited, 42, "a")
+			w.obs.Containers = append(w.obs.Containers, observed.Container{ID: "a-old", Name: "a", State: observed.Exited, ExitCode: 1})
+		}, "a-old b-id i-id side-id a-id"},
 		"the instance before did": {func(w *world) {
 			startsAllOver(&w.pod.Spec.Containers[0], 42)
 			w.obs.Containers = append(w.obs.Containers, observed.Container{ID: "a-old", Name: "a", State: observed.Exited, ExitCode: 42})

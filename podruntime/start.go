@@ -5,16 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -50,6 +54,9 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	if err := m.tries.held(pod.UID, c.Name, time.Now()); err != nil {
 		return err
 	}
+	if err := s.another(ctx, c); err != nil {
+		return err
+	}
 	facts, err := s.image(ctx, c)
 	if err == nil {
 		err = s.imageVolumeErr(c)
@@ -57,54 +64,52 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	if err != nil {
 		return newImageError(err, time.Now())
 	}
-	restarts := m.restartCount(s.in, c, last)
-	plan, err := podspec.Container(s.in, c.Name, podspec.ContainerOptions{
+	restarts, err := m.restartCount(ctx, s.in, c, last)
+	if err != nil {
+		return s.failed(ctx, c, "", ReasonCreateContainer, err)
+	}
+	plan, err := s.compile(ctx, c, podspec.ContainerOptions{
 		RestartCount: restarts, Image: facts, TargetID: s.target(c.Name),
 	})
 	if err != nil {
 		return s.failed(ctx, c, "", ReasonContainerConfig, err)
 	}
 	s.warn(plan.Warnings)
-	if err := materialize(plan); err != nil {
+	plan.Config.Metadata.Attempt = attemptAfter(plan.Config.GetMetadata().GetAttempt(), last)
+	if err := s.materialize(ctx, plan); err != nil {
 		return s.failed(ctx, c, "", ReasonContainerConfig, err)
 	}
 	if err := s.subPaths(ctx, c, plan); err != nil {
 		return s.failed(ctx, c, "", ReasonContainerConfig, err)
 	}
 	if last != nil && last.State == observed.Created {
-		// An earlier sync got no further. Its configuration may be old. Its
-		// log goes first: without the container it would count as a restart.
-		err := m.removeLogs(last)
-		if err == nil {
-			err = m.removeContainer(ctx, last)
-		}
-		if err != nil {
+		if err := s.replace(ctx, last, plan.Config.GetMetadata()); err != nil {
 			return s.failed(ctx, c, last.ID, ReasonCreateContainer, fmt.Errorf("replace container that was never started: %w", err))
 		}
-		s.drop(last.ID)
 	}
 	id, err := s.create(ctx, plan)
 	if err != nil {
 		return s.failed(ctx, c, id, ReasonCreateContainer, err)
 	}
-	m.event(pod, v1.EventTypeNormal, "Created", "Container created")
-	err = s.run(ctx, id)
+	m.containerEvent(pod, c.Name, v1.EventTypeNormal, "Created", "Container created")
+	err = s.run(ctx, c.Name, id)
 	m.crash.restarted(pod, c, last) // as a start that fails is too
 	if err != nil {
-		// It stays, as one that has ended: whether it is tried again is for
-		// the restart policy to say, and when for the crash-loop back-off.
+		// The container is kept as one that has ended: the restart policy decides
+		// whether it is tried again, and the crash-loop back-off when.
 		return s.failed(ctx, c, id, ReasonRunContainer, err)
 	}
 	_ = m.tries.note(pod.UID, c.Name, nil, time.Now())
-	m.event(pod, v1.EventTypeNormal, "Started", "Container started")
+	m.promises.made(pod.UID, c.Name, id, time.Now())
+	m.containerEvent(pod, c.Name, v1.EventTypeNormal, "Started", "Container started")
 	s.started(id, c, plan, restarts)
-	s.linkLog(id, c.Name, plan.Config.GetLogPath())
+	s.linkLog(ctx, id, c.Name, plan.Config.GetLogPath())
 	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
 		if err := m.runHook(ctx, pod, s.in.PodIPs, c, id, c.Lifecycle.PostStart); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			m.event(pod, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+			m.containerEvent(pod, c.Name, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 			_ = m.killContainer(ctx, pod, s.in.PodIPs, &observed.Container{ID: id, Name: c.Name, State: observed.Running},
 				KillHook, "FailedPostStartHook", nil, nil)
 			return &reasonError{ReasonPostStart, err}
@@ -113,25 +118,60 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	return nil
 }
 
-// crashLoop tells whether a container that ended, ended too often to be started
-// again now.
+// replace removes a container that was never started, whose configuration may
+// be old, to make way for the one of the metadata next. An abandoned one that
+// the runtime refuses to remove is left to later tries: its start is over, and
+// next gets the number after its own.
+func (s *syncing) replace(ctx context.Context, last *observed.Container, next *runtimeapi.ContainerMetadata) error {
+	// Its log goes first: without the container it would count as a restart.
+	if err := s.m.removeLogs(ctx, last); err != nil {
+		return err
+	}
+	err := s.m.removeContainer(ctx, last)
+	switch {
+	case err == nil:
+		s.drop(last.ID)
+	case refusedAbandoned(ctx, err, last) && last.Attempt < math.MaxUint32:
+		s.m.cfg.Log.Warn("left a container behind that the runtime lost at its start and refuses to remove",
+			zap.String("container", last.ID), zap.Error(err))
+		next.Attempt = max(next.GetAttempt(), last.Attempt+1)
+	default:
+		return err
+	}
+	return nil
+}
+
+// refusedAbandoned reports whether the runtime would not remove c because it
+// lost sight of c's task when it was interrupted at starting it. containerd 2.4
+// keeps such a task until it starts anew.
+func refusedAbandoned(ctx context.Context, err error, c *observed.Container) bool {
+	return c.Abandoned && cri.IsRefused(err) && ctx.Err() == nil
+}
+
+// crashLoop returns an error while the back-off of a container that has ended keeps it
+// from being started again.
 func (s *syncing) crashLoop(c *v1.Container, last *observed.Container) error {
 	until, delay := s.m.crash.heldUntil(s.pod, c, last, time.Now())
 	if until.IsZero() {
 		return nil
 	}
-	s.m.event(s.pod, v1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s", c.Name, podName(s.pod))
+	s.m.containerEvent(s.pod, c.Name, v1.EventTypeWarning, "BackOff", "Back-off restarting failed container %s in pod %s", c.Name, podName(s.pod))
 	return &crashLoopError{name: c.Name, pod: podName(s.pod), delay: delay, until: until}
 }
 
 // create makes the container. A name that is taken belongs to a call whose
 // answer nobody heard, or to a container that did not go; the next attempt
 // has another name.
-func (s *syncing) create(ctx context.Context, plan *podspec.ContainerPlan) (string, error) {
+func (s *syncing) create(ctx context.Context, plan *podspec.ContainerPlan) (id string, err error) {
+	created, err := s.m.cfg.Lifecycle.Creating(ctx, s.pod, plan.Config.GetMetadata().GetName(), plan.Config)
+	if err != nil {
+		return "", err
+	}
+	if created != nil {
+		defer func() { created(id, err) }()
+	}
 	ctx, cancel := lasting(ctx)
 	defer cancel()
-	var id string
-	var err error
 	for range 3 {
 		id, err = s.m.rt.CreateContainer(ctx, s.sandboxID, plan.Config, s.sandboxConf)
 		if err == nil || !strings.Contains(err.Error(), "is reserved for") {
@@ -143,10 +183,14 @@ func (s *syncing) create(ctx context.Context, plan *podspec.ContainerPlan) (stri
 }
 
 // run starts a container that was made.
-func (s *syncing) run(ctx context.Context, id string) error {
+func (s *syncing) run(ctx context.Context, name, id string) error {
 	ctx, cancel := lasting(ctx)
 	defer cancel()
-	return s.m.rt.StartContainer(ctx, id)
+	err := s.m.rt.StartContainer(ctx, id)
+	if err == nil {
+		s.m.cfg.Lifecycle.Started(s.pod, name, id)
+	}
+	return err
 }
 
 // finishing is how long a call that makes something goes on after its caller
@@ -163,6 +207,20 @@ func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 		context.AfterFunc(longer, func() { t.Stop() })
 	})
 	return longer, func() { stop(); cancel() }
+}
+
+// attemptAfter is the number of a container's next instance: attempts order
+// instances, so it is above that of the last one, whatever its restarts are.
+// One that was never started goes before its number is used again.
+func attemptAfter(restarts uint32, last *observed.Container) uint32 {
+	switch {
+	case last == nil || last.Attempt == math.MaxUint32:
+		return restarts
+	case last.State == observed.Created:
+		return max(restarts, last.Attempt)
+	default:
+		return max(restarts, last.Attempt+1)
+	}
 }
 
 func (s *syncing) drop(id string) {
@@ -187,7 +245,7 @@ func (s *syncing) failed(ctx context.Context, c *v1.Container, id, reason string
 	if id != "" {
 		message = strings.ReplaceAll(message, id, c.Name)
 	}
-	s.m.event(s.pod, v1.EventTypeWarning, "Failed", "Error: %s", message)
+	s.m.containerEvent(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: %s", message)
 	return s.m.tries.note(s.pod.UID, c.Name, &reasonError{reason, err}, time.Now())
 }
 
@@ -217,27 +275,67 @@ func (s *syncing) target(name string) string {
 	return ""
 }
 
+// compile compiles a container. All files of volumes that its variables come
+// from have fileTimeout together.
+func (s *syncing) compile(ctx context.Context, c *v1.Container, o podspec.ContainerOptions) (*podspec.ContainerPlan, error) {
+	in := s.in
+	if in.ReadFile == nil {
+		ctx, cancel := context.WithTimeoutCause(ctx, fileTimeout, fmt.Errorf("%s did not answer within %v", inVolumes, fileTimeout))
+		defer cancel()
+		in.ReadFile = func(dir, path string) ([]byte, error) {
+			return onDisk(ctx, &s.m.disk, s.pod.UID, inVolumes, func() ([]byte, error) { return readVolumeFile(dir, path) })
+		}
+	}
+	return podspec.Container(in, c.Name, o)
+}
+
 // restartCount counts a container's instances before the one to be made: by
 // the last one that the runtime has, or else by the log files that are left.
-func (m *Manager) restartCount(in podspec.Input, c *v1.Container, last *observed.Container) int32 {
+func (m *Manager) restartCount(ctx context.Context, in podspec.Input, c *v1.Container, last *observed.Container) (int32, error) {
 	switch {
 	case last != nil && last.State == observed.Created:
-		return last.RestartCount
+		return last.RestartCount, nil
 	case last != nil:
-		return last.RestartCount + 1
+		return following(last.RestartCount), nil
 	}
-	entries, err := os.ReadDir(filepath.Join(podspec.LogDirectory(m.cfg.PodLogsDir, in.Pod), c.Name))
+	logs, dir := m.cfg.PodLogsDir, filepath.Join(podspec.LogDirectory(m.cfg.PodLogsDir, in.Pod), c.Name)
+	return onDisk(ctx, &m.disk, in.Pod.UID, inLogs, func() (int32, error) { return countLogs(logs, dir) })
+}
+
+// countLogs returns the number after the highest of the log files in a
+// directory, and 0 if there are none.
+func countLogs(logsDir, dir string) (int32, error) {
+	held, err := openBelow(logsDir, dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
 	if err != nil {
-		return 0
+		return 0, err
+	}
+	defer func() { _ = held.Close() }()
+	entries, err := held.Entries(maxLogNames)
+	if err != nil && !errors.Is(err, safefile.ErrTooMany) {
+		return 0, err
 	}
 	count := int32(0)
 	for _, e := range entries {
 		if n, ok := logNumber(e); ok {
-			count = max(count, n+1)
+			count = max(count, following(n))
 		}
 	}
-	return count
+	return count, nil
 }
+
+func openBelow(root, path string) (*safefile.Dir, error) {
+	rel, err := below(root, path)
+	if err != nil {
+		return nil, err
+	}
+	return safefile.OpenDir(root, rel)
+}
+
+// following is n+1, up to the largest number there is.
+func following(n int32) int32 { return max(n, n+1) }
 
 // logNumber reads N of a log file N.log or N.log.*.
 func logNumber(e fs.DirEntry) (int32, bool) {

@@ -19,7 +19,7 @@ func (s *syncing) subPaths(ctx context.Context, c *v1.Container, plan *podspec.C
 		if s.m.cfg.SubPaths != nil {
 			host, err = s.m.cfg.SubPaths.Bind(ctx, s.in.PodDir, c.Name, sub)
 		} else {
-			err = makePart(sub)
+			_, err = onDisk(ctx, &s.m.disk, s.pod.UID, inVolumes, func() (struct{}, error) { return struct{}{}, makePart(sub) })
 		}
 		if err != nil {
 			return fmt.Errorf("container %q: volumeMounts[%d]: %w", c.Name, sub.Index, err)

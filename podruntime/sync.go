@@ -49,11 +49,9 @@ type syncing struct {
 // it was done nevertheless.
 func (m *Manager) Sync(ctx context.Context, req Request) Result {
 	s := &syncing{m: m, req: req, pod: req.Spec.Pod, in: req.Spec, prefetched: map[string]*imageFuture{}, imageErrs: map[string]error{}, alive: map[string]bool{}, tried: map[string]bool{}}
-	if s.in.ReadFile == nil {
-		s.in.ReadFile = readVolumeFile
-	}
 	s.obs = copyPod(req.Observed, s.pod)
 	m.applied.keep(s.obs)
+	m.promises.look(s.obs)
 	// Each round starts at least one container, clears the way for a new
 	// beginning, or is the last.
 	rounds := len(s.pod.Spec.InitContainers) + len(s.pod.Spec.Containers) + 3
@@ -95,6 +93,10 @@ func (s *syncing) round(ctx context.Context, a Actions) (more bool) {
 			s.res.add("CreatePodSandbox", s.pod.Name, err)
 			return false
 		}
+		if err := s.anotherSandbox(ctx); err != nil {
+			s.res.add("CreatePodSandbox", s.pod.Name, err)
+			return false
+		}
 	}
 	if !s.kills(ctx, a) {
 		return false
@@ -130,7 +132,7 @@ func (s *syncing) kills(ctx context.Context, a Actions) bool {
 			s.m.event(s.pod, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 		}
 		if s.obs.AnyRunning() || (a.CreateSandbox && len(s.obs.Sandboxes) > 0) {
-			err := s.m.Kill(ctx, s.pod, s.obs, nil)
+			err := s.killPod(ctx)
 			s.res.add("KillPod", s.pod.Name, err)
 			if err != nil {
 				return false
@@ -146,8 +148,15 @@ func (s *syncing) kills(ctx context.Context, a Actions) bool {
 		return true
 	}
 	errs := parallel(a.Kill, func(k Kill) error {
+		if err := s.m.promises.again(s.obs, k.ID, "container "+k.Name, time.Now()); err != nil {
+			return err
+		}
 		o := byID(s.obs, k.ID)
-		return s.m.killContainer(ctx, s.pod, s.obs.IPs(), o, k.Reason, k.Message, nil, nil)
+		err := s.m.killContainer(ctx, s.pod, s.obs.IPs(), o, k.Reason, k.Message, nil, nil)
+		if err == nil {
+			s.m.promises.made(s.pod.UID, ending(k.ID), k.ID, time.Now())
+		}
+		return err
 	})
 	for i, k := range a.Kill {
 		s.res.add("KillContainer", k.Name, errs[i])
@@ -159,6 +168,35 @@ func (s *syncing) kills(ctx context.Context, a Actions) bool {
 		s.alive[k.Name] = true
 	}
 	return true
+}
+
+// killPod ends everything there is. What runs although it was ended before
+// holds it back for a while.
+func (s *syncing) killPod(ctx context.Context) error {
+	var running []string
+	for i := range s.obs.Containers {
+		if c := &s.obs.Containers[i]; c.State == observed.Running {
+			if err := s.m.promises.again(s.obs, c.ID, "container "+c.Name, time.Now()); err != nil {
+				return err
+			}
+			running = append(running, c.ID)
+		}
+	}
+	for i := range s.obs.Sandboxes {
+		if sb := &s.obs.Sandboxes[i]; sb.State == observed.Running {
+			if err := s.m.promises.again(s.obs, sb.ID, "sandbox "+sb.ID, time.Now()); err != nil {
+				return err
+			}
+			running = append(running, sb.ID)
+		}
+	}
+	if err := s.m.Kill(ctx, s.pod, s.obs, nil); err != nil {
+		return err
+	}
+	for _, id := range running {
+		s.m.promises.made(s.pod.UID, ending(id), id, time.Now())
+	}
+	return nil
 }
 
 // markStopped notes that a container, or with "" everything, was stopped.
@@ -188,7 +226,7 @@ func (s *syncing) removeInit(ctx context.Context) {
 			kept = append(kept, c)
 			continue
 		}
-		err := s.m.insist(ctx, func() error { return s.m.rt.RemoveContainer(ctx, c.ID) }, c.ID)
+		err := s.m.discard(ctx, c.ID)
 		if err != nil {
 			s.m.cfg.Log.Warn("init container of an earlier sandbox stays", zap.String("container", c.ID), zap.Error(err))
 			kept = append(kept, c)
@@ -206,11 +244,17 @@ func byID(p *observed.Pod, id string) *observed.Container {
 	return nil
 }
 
+func (s *syncing) makeLogDir(ctx context.Context) error {
+	root, dir := s.in.Node.PodLogsDir, podspec.Dir{Path: s.sandboxConf.GetLogDirectory(), Mode: 0o755}
+	_, err := onDisk(ctx, &s.m.disk, s.pod.UID, inLogs, func() (struct{}, error) { return struct{}{}, makeDir(root, dir) })
+	return err
+}
+
 // createSandbox makes a sandbox and learns its addresses.
 func (s *syncing) createSandbox(ctx context.Context) bool {
 	handler, ownUsers := s.in.RuntimeHandler, s.in.UserNamespace != nil
 	s.m.met.startsPod(ownUsers)
-	if err := mkdir(podspec.Dir{Path: s.sandboxConf.GetLogDirectory(), Mode: 0o755}); err != nil {
+	if err := s.makeLogDir(ctx); err != nil {
 		s.m.met.failsPod(ownUsers)
 		s.failSandbox(err)
 		return false
@@ -230,6 +274,7 @@ func (s *syncing) createSandbox(ctx context.Context) bool {
 		return false
 	}
 	_ = s.m.tries.note(s.pod.UID, "", nil, time.Now())
+	s.m.promises.made(s.pod.UID, "", id, time.Now())
 	s.res.add("CreatePodSandbox", s.pod.Name, nil)
 	s.sandboxID = id
 	sandbox := observed.Sandbox{
@@ -245,12 +290,11 @@ func (s *syncing) createSandbox(ctx context.Context) bool {
 			s.res.add("PodSandboxStatus", s.pod.Name, fmt.Errorf("address of the new sandbox: %w", err))
 			return false
 		}
-		if ip := st.GetStatus().GetNetwork().GetIp(); ip != "" {
-			sandbox.IPs = append(sandbox.IPs, ip)
-			for _, more := range st.GetStatus().GetNetwork().GetAdditionalIps() {
-				sandbox.IPs = append(sandbox.IPs, more.GetIp())
-			}
+		node := ""
+		if len(s.in.Node.IPs) > 0 {
+			node = s.in.Node.IPs[0]
 		}
+		sandbox.IPs, _ = observed.Addresses(cri.AddressesOf(st.GetStatus()), node)
 	}
 	s.in.PodIPs = sandbox.IPs
 	s.obs.Sandboxes = append([]observed.Sandbox{sandbox}, s.obs.Sandboxes...)
@@ -377,7 +421,7 @@ func (s *syncing) prefetch(ctx context.Context, a Actions) {
 
 func (m *Manager) ensure(ctx context.Context, in podspec.Input, c *v1.Container, conf *runtimeapi.PodSandboxConfig) (podspec.ImageFacts, error) {
 	return m.cfg.Images.Ensure(ctx, ImageRequest{
-		Pod: in.Pod, Image: c.Image, Policy: c.ImagePullPolicy, RuntimeHandler: in.RuntimeHandler,
+		Pod: in.Pod, Container: c.Name, Image: c.Image, Policy: c.ImagePullPolicy, RuntimeHandler: in.RuntimeHandler,
 		Sandbox: conf, Secrets: pullSecrets(in),
 	})
 }
@@ -439,7 +483,7 @@ func (s *syncing) started(id string, c *v1.Container, plan *podspec.ContainerPla
 	defer s.mu.Unlock()
 	now := time.Now()
 	s.obs.Containers = append([]observed.Container{{
-		ID: id, Name: c.Name, SandboxID: s.sandboxID, State: observed.Running, Attempt: uint32(restarts),
+		ID: id, Name: c.Name, SandboxID: s.sandboxID, State: observed.Running, Attempt: plan.Config.GetMetadata().GetAttempt(),
 		CreatedAt: now, StartedAt: now, RestartCount: restarts, Hash: podspec.Hash(c), Image: c.Image,
 		Annotations: plan.Config.GetAnnotations(),
 	}}, s.obs.Containers...)

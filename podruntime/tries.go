@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/retry"
 )
 
 // The wait after a failed try: of making a sandbox, or of making or starting
@@ -53,7 +55,7 @@ func (t *tries) note(uid types.UID, name string, err error, now time.Time) error
 		t.entries[uid] = map[string]try{}
 	}
 	e := t.entries[uid][name]
-	e.delay = min(max(2*e.delay, firstRetry), lastRetry)
+	e.delay = retry.Backoff{First: firstRetry, Max: lastRetry}.Following(e.delay)
 	e.until, e.err = now.Add(e.delay), err
 	t.entries[uid][name] = e
 	return &triedError{err: err, until: e.until}

@@ -39,15 +39,10 @@ func Container(in Input, name string, o ContainerOptions) (*ContainerPlan, error
 	conf := plan.Config
 	conf.Labels[cri.LabelContainerName] = c.Name
 	e := env(in, c, path, col)
-	conf.Envs = e.list()
-	for _, s := range c.Command {
-		v, _ := podmeta.Expand(s, e.get)
-		conf.Command = append(conf.Command, v)
+	if !e.full {
+		conf.Envs = e.list()
 	}
-	for _, s := range c.Args {
-		v, _ := podmeta.Expand(s, e.get)
-		conf.Args = append(conf.Args, v)
-	}
+	arguments(conf, c.Name, c.Command, c.Args, e, path, col)
 	mounts(in, c, path, e, o, plan, col)
 	conf.Linux.SecurityContext = security(in, c, group, path, o, col)
 	attach(conf, in.Attached[c.Name])
@@ -190,7 +185,7 @@ func terminationMessageFile(in Input, c *v1.Container, restarts int32) string {
 }
 
 // mounts adds the volumes, and the files that every container gets.
-func mounts(in Input, c *v1.Container, path *field.Path, e *environment, o ContainerOptions, plan *ContainerPlan, col *collector) {
+func mounts(in Input, c *v1.Container, path *field.Path, e *boundedEnv, o ContainerOptions, plan *ContainerPlan, col *collector) {
 	ownHosts := false
 	for i := range c.VolumeMounts {
 		m := &c.VolumeMounts[i]
@@ -243,7 +238,7 @@ func mounts(in Input, c *v1.Container, path *field.Path, e *environment, o Conta
 
 // volumeMount is one of a container's mounts, and which part of a volume on
 // the node it mounts, "" for all of it.
-func volumeMount(in Input, m *v1.VolumeMount, path *field.Path, e *environment, col *collector) (*runtimeapi.Mount, string) {
+func volumeMount(in Input, m *v1.VolumeMount, path *field.Path, e *boundedEnv, col *collector) (*runtimeapi.Mount, string) {
 	sub, ok := subPath(m, path, e, col)
 	if !ok {
 		return nil, ""
@@ -274,7 +269,7 @@ func volumeMount(in Input, m *v1.VolumeMount, path *field.Path, e *environment, 
 	return out, sub
 }
 
-// recursiveReadOnly tells whether what is mounted below the volume is to be
+// recursiveReadOnly reports whether what is mounted below the volume is to be
 // read-only as well (KEP-3857).
 func recursiveReadOnly(in Input, m *v1.VolumeMount, path *field.Path, col *collector) bool {
 	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == v1.RecursiveReadOnlyDisabled {
@@ -282,6 +277,9 @@ func recursiveReadOnly(in Input, m *v1.VolumeMount, path *field.Path, col *colle
 	}
 	missing := ""
 	switch {
+	case *m.RecursiveReadOnly != v1.RecursiveReadOnlyEnabled && *m.RecursiveReadOnly != v1.RecursiveReadOnlyIfPossible:
+		col.add(path.Child("recursiveReadOnly"), "%q is not supported: want Disabled, IfPossible or Enabled", clip(string(*m.RecursiveReadOnly)))
+		return false
 	case !m.ReadOnly:
 		missing = "readOnly: true"
 	case m.MountPropagation != nil && *m.MountPropagation != v1.MountPropagationNone:
@@ -296,21 +294,30 @@ func recursiveReadOnly(in Input, m *v1.VolumeMount, path *field.Path, col *colle
 }
 
 // subPath is the part of the volume to mount. It must stay inside.
-func subPath(m *v1.VolumeMount, path *field.Path, e *environment, col *collector) (string, bool) {
+func subPath(m *v1.VolumeMount, path *field.Path, e *boundedEnv, col *collector) (string, bool) {
 	sub, name := m.SubPath, "subPath"
 	if m.SubPathExpr != "" {
 		name = "subPathExpr"
-		var unknown []string
-		if sub, unknown = podmeta.Expand(m.SubPathExpr, e.get); len(unknown) > 0 {
-			col.add(path.Child(name), "%q refers to %s, which is not set", m.SubPathExpr, strings.Join(unknown, ", "))
+		expanded, unknown, ok := podmeta.ExpandWithin(m.SubPathExpr, maxPath, e.get)
+		switch {
+		case !ok:
+			col.add(path.Child(name), "container %q: %q would have more than the %d bytes that a path may have", e.container, clip(m.SubPathExpr), maxPath)
+			return "", false
+		case len(unknown) > 0:
+			col.add(path.Child(name), "%q refers to %s, which is not set", clip(m.SubPathExpr), strings.Join(unknown[:min(len(unknown), maxNamed)], ", "))
 			return "", false
 		}
+		sub = expanded
+	}
+	if len(sub) > maxPath {
+		col.add(path.Child(name), "container %q: %q has more than the %d bytes that a path may have", e.container, clip(sub), maxPath)
+		return "", false
 	}
 	if sub == "" {
 		return "", true
 	}
 	if filepath.IsAbs(sub) || strings.Contains("/"+sub+"/", "/../") {
-		col.add(path.Child(name), "%q must be a relative path without '..'", sub)
+		col.add(path.Child(name), "%q must be a relative path without '..'", clip(sub))
 		return "", false
 	}
 	return sub, true

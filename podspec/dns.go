@@ -2,6 +2,7 @@ package podspec
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -181,4 +182,29 @@ func (r *resolver) limit(col *collector) {
 		col.warn(dnsPath, ReasonDNSConfigForming,
 			"search domains exceed the limits, some are left out; applied are: %s", strings.Join(r.searches, " "))
 	}
+}
+
+// clusterSearches is how many search domains of the cluster a pod gets beside the
+// node's, where the cluster has a domain.
+const clusterSearches = 3
+
+// CheckResolvConf says what is wrong with a node's resolv.conf for the pods that get its
+// search domains beside those of a cluster of that domain, which may be "": nil if
+// nothing is. Each text is the kubelet's.
+func CheckResolvConf(file, content, clusterDomain string) (problems []string) {
+	r, err := parseResolvConf(content)
+	if err != nil {
+		problems = append(problems, err.Error())
+	}
+	most := maxDNSSearches
+	if clusterDomain != "" {
+		most -= clusterSearches
+	}
+	if len(r.searches) > most {
+		problems = append(problems, fmt.Sprintf("Resolv.conf file '%s' contains search line consisting of more than %d domains!", file, most))
+	}
+	if len(strings.Join(r.searches, " ")) > maxDNSSearchLine {
+		problems = append(problems, fmt.Sprintf("Resolv.conf file '%s' contains search line which length is more than allowed %d chars!", file, maxDNSSearchLine))
+	}
+	return problems
 }

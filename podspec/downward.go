@@ -12,6 +12,15 @@ import (
 // fieldValue is the value of a field of the pod (the downward API).
 func fieldValue(in Input, path string) (string, error) {
 	pod := in.Pod
+	for of, m := range map[string]map[string]string{"metadata.labels": pod.Labels, "metadata.annotations": pod.Annotations} {
+		size := 0
+		for k, v := range m {
+			size += len(k) + len(v)
+		}
+		if path == of && size > maxString {
+			return "", fmt.Errorf("%q has more than the %d bytes that a variable may have", path, maxString)
+		}
+	}
 	if value, ok := podmeta.Field(pod, path); ok {
 		return value, nil
 	}

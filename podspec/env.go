@@ -1,6 +1,7 @@
 package podspec
 
 import (
+	"fmt"
 	"maps"
 	"net"
 	"slices"
@@ -45,10 +46,10 @@ func (e *environment) list() []*runtimeapi.KeyValue {
 // env computes a container's variables: those of envFrom in order, then those
 // of env in order, then, for names that are not set yet, the services' and
 // those of plugins.
-func env(in Input, c *v1.Container, path *field.Path, col *collector) *environment {
-	e := &environment{values: map[string]string{}}
-	for i := range c.EnvFrom {
-		envFrom(in, &c.EnvFrom[i], path.Child("envFrom").Index(i), e, col)
+func env(in Input, c *v1.Container, path *field.Path, col *collector) *boundedEnv {
+	e := &boundedEnv{environment: environment{values: map[string]string{}}, container: c.Name, col: col}
+	for i := 0; i < len(c.EnvFrom) && !e.full; i++ {
+		envFrom(in, &c.EnvFrom[i], path.Child("envFrom").Index(i), e)
 	}
 	services := serviceEnv(in)
 	lookup := func(name string) (string, bool) {
@@ -58,26 +59,30 @@ func env(in Input, c *v1.Container, path *field.Path, col *collector) *environme
 		return services.get(name)
 	}
 	files := &envFiles{volumes: in.Volumes, open: in.ReadFile}
-	for i := range c.Env {
+	for i := 0; i < len(c.Env) && !e.full; i++ {
 		v := &c.Env[i]
 		p := path.Child("env").Index(i)
-		if v.ValueFrom == nil {
-			value, _ := podmeta.Expand(v.Value, lookup)
-			e.set(v.Name, value)
+		if v.ValueFrom != nil {
+			if value, ok := valueFrom(in, c, v, files, p.Child("valueFrom"), e); ok {
+				e.put(p, v.Name, value)
+			}
 			continue
 		}
-		if value, ok := valueFrom(in, c, v.ValueFrom, files, p.Child("valueFrom"), col); ok {
-			e.set(v.Name, value)
+		value, _, ok := podmeta.ExpandWithin(v.Value, maxString, lookup)
+		if !ok {
+			e.fits(p.Child("value"), v.Name, maxString)
+			continue
 		}
+		e.put(p.Child("value"), v.Name, value)
 	}
 	for _, name := range services.names {
 		if _, ok := e.get(name); !ok {
-			e.set(name, services.values[name])
+			e.put(field.NewPath("spec", "enableServiceLinks"), name, services.values[name])
 		}
 	}
 	for _, v := range in.Attached[c.Name].Env {
 		if _, ok := e.get(v.Name); !ok {
-			e.set(v.Name, v.Value)
+			e.put(path.Child("resources"), v.Name, v.Value)
 		}
 	}
 	return e
@@ -87,53 +92,70 @@ func isOptional(b *bool) bool { return b != nil && *b }
 
 // envFrom sets a variable for every key of a ConfigMap or Secret. Keys that
 // make no valid name are left out, as Kubernetes does.
-func envFrom(in Input, src *v1.EnvFromSource, path *field.Path, e *environment, col *collector) {
-	data := map[string]string{}
-	from := ""
+func envFrom(in Input, src *v1.EnvFromSource, path *field.Path, e *boundedEnv) {
 	switch {
 	case src.ConfigMapRef != nil:
-		from = "configmap " + in.Pod.Namespace + "/" + src.ConfigMapRef.Name
 		cm := in.ConfigMaps[src.ConfigMapRef.Name]
 		if cm == nil {
 			if !isOptional(src.ConfigMapRef.Optional) {
-				col.add(path.Child("configMapRef"), "configmap %q not found", src.ConfigMapRef.Name)
+				e.col.add(path.Child("configMapRef"), "configmap %q not found", src.ConfigMapRef.Name)
 			}
 			return
 		}
-		data = cm.Data
+		setAll(e, path, src.Prefix, "configmap "+in.Pod.Namespace+"/"+src.ConfigMapRef.Name, cm.Data, nil)
 	case src.SecretRef != nil:
-		from = "secret " + in.Pod.Namespace + "/" + src.SecretRef.Name
 		s := in.Secrets[src.SecretRef.Name]
 		if s == nil {
 			if !isOptional(src.SecretRef.Optional) {
-				col.add(path.Child("secretRef"), "secret %q not found", src.SecretRef.Name)
+				e.col.add(path.Child("secretRef"), "secret %q not found", src.SecretRef.Name)
 			}
 			return
 		}
-		for k, v := range s.Data {
-			data[k] = string(v)
-		}
-		for k, v := range s.StringData {
-			data[k] = v
-		}
-	}
-	var invalid []string
-	for _, k := range slices.Sorted(maps.Keys(data)) {
-		name := src.Prefix + k
-		if len(validation.IsRelaxedEnvVarName(name)) > 0 {
-			invalid = append(invalid, k)
-			continue
-		}
-		e.set(name, data[k])
-	}
-	if len(invalid) > 0 {
-		col.warn(path, ReasonInvalidEnvNames, "keys [%s] of %s are left out: they make no valid variable name", strings.Join(invalid, ", "), from)
+		setAll(e, path, src.Prefix, "secret "+in.Pod.Namespace+"/"+src.SecretRef.Name, s.StringData, s.Data)
 	}
 }
 
-// valueFrom looks a value up. Without ok there is none to set: it is missing
-// and optional, or a problem was noted.
-func valueFrom(in Input, c *v1.Container, src *v1.EnvVarSource, files *envFiles, path *field.Path, col *collector) (value string, ok bool) {
+// setAll sets a variable for every key of an object, in order: what a key has
+// as text goes before what it has as bytes.
+func setAll(e *boundedEnv, path *field.Path, prefix, from string, text map[string]string, raw map[string][]byte) {
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(text)), maps.Keys(raw))
+	slices.Sort(keys)
+	var invalid []string
+	for _, k := range slices.Compact(keys) {
+		if e.full {
+			return
+		}
+		name := prefix + k
+		if len(validation.IsRelaxedEnvVarName(name)) > 0 {
+			invalid = append(invalid, clip(k))
+			continue
+		}
+		value, ok := text[k]
+		if !ok {
+			if !e.fits(path, name, len(raw[k])) {
+				continue
+			}
+			value = string(raw[k])
+		}
+		e.put(path, name, value)
+	}
+	if len(invalid) == 0 {
+		return
+	}
+	more := ""
+	if n := len(invalid) - maxNamed; n > 0 {
+		invalid, more = invalid[:maxNamed], fmt.Sprintf(" and %d more", n)
+	}
+	e.col.warn(path, ReasonInvalidEnvNames, "keys [%s]%s of %s are left out: they make no valid variable name", strings.Join(invalid, ", "), more, from)
+}
+
+// maxNamed is how many of a list's names a message has.
+const maxNamed = 20
+
+// valueFrom looks the value of a variable up. Without ok there is none to set:
+// it is missing and optional, or a problem was noted.
+func valueFrom(in Input, c *v1.Container, variable *v1.EnvVar, files *envFiles, path *field.Path, e *boundedEnv) (value string, ok bool) {
+	src, col := variable.ValueFrom, e.col
 	switch {
 	case src.FieldRef != nil:
 		v, err := fieldValue(in, src.FieldRef.FieldPath)
@@ -166,6 +188,9 @@ func valueFrom(in Input, c *v1.Container, src *v1.EnvVarSource, files *envFiles,
 				return v, true
 			}
 			if v, ok := s.Data[ref.Key]; ok {
+				if !e.fits(path.Child("secretKeyRef"), variable.Name, len(v)) {
+					return "", false
+				}
 				return string(v), true
 			}
 		}

@@ -20,15 +20,18 @@ const maxEnvFile = 64 << 10
 //
 //	KEY='value'
 //
-// with blanks around KEY, = and the value, blank lines, and lines that begin
-// with #. What stands between the quotes is taken as it is, line ends
+// with blanks around the whole, blank lines, and lines that begin with #. A
+// comment may follow the value, behind a blank. As in a shell, KEY and = stand
+// together, and a blank after the = leaves the value empty, whatever is quoted
+// behind it. What stands between the quotes is taken as it is, line ends
 // included; there is no way to have a quote in it. The whole file has to be
 // right, whatever part of it is of use. Errors show of it only names that have
 // a quoted value, for the rest may be secret.
-func parseEnvFile(content string) (map[string]string, error) {
-	if len(content) > maxEnvFile {
-		return nil, fmt.Errorf("has %d bytes; it may have %d", len(content), maxEnvFile)
+func parseEnvFile(data []byte) (map[string]string, error) {
+	if len(data) > maxEnvFile {
+		return nil, fmt.Errorf("has %d bytes; it may have %d", len(data), maxEnvFile)
 	}
+	content := string(data)
 	const blanks = " \t\r"
 	vars, at := map[string]string{}, map[string]int{}
 	for line, rest := 1, content; rest != ""; {
@@ -43,24 +46,30 @@ func parseEnvFile(content string) (map[string]string, error) {
 			continue
 		}
 		name, _, found := strings.Cut(text, "=")
-		name = strings.TrimRight(name, blanks)
 		if !found {
 			return fail("want KEY='value', there is no =")
+		}
+		if strings.TrimRight(name, blanks) != name {
+			return fail("there is a blank before the =")
 		}
 		if msgs := validation.IsRelaxedEnvVarName(name); len(msgs) > 0 {
 			return fail("what stands before the = is no name: %s", msgs[0])
 		}
-		rest = strings.TrimLeft(rest[strings.IndexByte(rest, '=')+1:], blanks)
-		if !strings.HasPrefix(rest, "'") {
+		rest = rest[strings.IndexByte(rest, '=')+1:]
+		value, tail := "", ""
+		switch {
+		case strings.HasPrefix(rest, "'"):
+			var closed bool
+			if value, after, closed = strings.Cut(rest[1:], "'"); !closed {
+				return fail("the quote of the value of %s is not closed", name)
+			}
+			tail, after, _ = strings.Cut(after, "\n")
+		case emptyValue(rest, blanks):
+		default:
 			return fail("the value is not in single quotes")
 		}
-		value, after, closed := strings.Cut(rest[1:], "'")
-		if !closed {
-			return fail("the quote of the value of %s is not closed", name)
-		}
-		tail, after, _ := strings.Cut(after, "\n")
 		switch {
-		case strings.Trim(tail, blanks) != "":
+		case strings.Trim(tail, blanks) != "" && !comment(tail, blanks):
 			return fail("there is more after the value of %s", name)
 		case strings.ContainsRune(value, 0):
 			return fail("the value of %s has a zero byte, which no variable can have", name)
@@ -75,12 +84,28 @@ func parseEnvFile(content string) (map[string]string, error) {
 	return vars, nil
 }
 
+// emptyValue reports whether the value of what stands behind an = is left empty:
+// a blank comes first, and nothing after it that is meant for a value without
+// quotes.
+func emptyValue(rest, blanks string) bool {
+	line, _, _ := strings.Cut(rest, "\n")
+	after := strings.Trim(line, blanks)
+	return line != "" && strings.ContainsRune(" \t", rune(line[0])) && (after == "" || after[0] == '\'' || after[0] == '#')
+}
+
+// comment reports whether a tail of a line, behind a value, is a comment.
+func comment(tail, blanks string) bool {
+	text := strings.TrimLeft(tail, blanks)
+	return len(text) < len(tail) && strings.HasPrefix(text, "#")
+}
+
 // envFiles reads each file once, so that all variables of a container are of
 // one state of it.
 type envFiles struct {
 	volumes map[string]string
 	open    func(dir, path string) ([]byte, error)
 	read    map[string]envFile
+	size    int // of what was read
 }
 
 type envFile struct {
@@ -94,9 +119,14 @@ func (f *envFiles) file(dir, path string) envFile {
 		return have
 	}
 	var out envFile
+	if f.size > maxStrings {
+		out.err = fmt.Errorf("is not read: the files of a container's variables have more than %d bytes in all", maxStrings)
+		return out
+	}
 	content, err := f.open(dir, path)
+	f.size += len(content)
 	if err == nil {
-		out.vars, err = parseEnvFile(string(content))
+		out.vars, err = parseEnvFile(content)
 	}
 	out.err = err
 	if f.read == nil {

@@ -31,7 +31,11 @@ func TestParseEnvFile(t *testing.T) {
 		{name: "one", content: "A='a'\n", want: map[string]string{"A": "a"}},
 		{name: "without a line end", content: "A='a'", want: map[string]string{"A": "a"}},
 		{name: "several", content: "A='a'\n\nB='b'\n# C='c'\nD='d'\n", want: map[string]string{"A": "a", "B": "b", "D": "d"}},
-		{name: "blanks around", content: "\t A \t=  'a' \t\n", want: map[string]string{"A": "a"}},
+		{name: "blanks around", content: "\t A='a' \t\n", want: map[string]string{"A": "a"}},
+		{name: "a comment after it", content: "A='a' # b\nB='b'\t#'\nC='c'\n", want: map[string]string{"A": "a", "B": "b", "C": "c"}},
+		{name: "a comment after several lines", content: "A='a\nb' # c\nB='b'", want: map[string]string{"A": "a\nb", "B": "b"}},
+		{name: "a comment without text", content: "A='a' #", want: map[string]string{"A": "a"}},
+		{name: "a blank after the =", content: "A= 'a'\nB=\t\nC= # c\nD='d'", want: map[string]string{"A": "", "B": "", "C": "", "D": "d"}},
 		{name: "lines of another system", content: "A='a'\r\nB='b'\r\n", want: map[string]string{"A": "a", "B": "b"}},
 		{name: "an empty value", content: "A=''\n", want: map[string]string{"A": ""}},
 		{name: "blanks in the value", content: "A='  a  '\n", want: map[string]string{"A": "  a  "}},
@@ -42,7 +46,7 @@ func TestParseEnvFile(t *testing.T) {
 		{name: "the most", content: "A='" + strings.Repeat("x", 65536-4) + "'", want: map[string]string{"A": strings.Repeat("x", 65536-4)}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := parseEnvFile(tc.content)
+			got, err := parseEnvFile([]byte(tc.content))
 			if err != nil || !maps.Equal(got, tc.want) {
 				t.Errorf("%q (%v), want %q", got, err, tc.want)
 			}
@@ -63,7 +67,12 @@ func TestParseEnvFileProblems(t *testing.T) {
 		{"export", "export A=a", "line 1: the value is not in single quotes"},
 		{"open", "# x\nA='a\nB=b\n", "line 2: the quote of the value of A is not closed"},
 		{"more after it", "A='a'b", "line 1: there is more after the value of A"},
-		{"a comment after it", "A='a' # b", "line 1: there is more after the value of A"},
+		{"a comment without a blank before it", "A='a'#b", "line 1: there is more after the value of A"},
+		{"a blank before the =", "A ='a'", "line 1: there is a blank before the ="},
+		{"blanks around the =", "A = 'a'", "line 1: there is a blank before the ="},
+		{"a tab before the =", "A\t='a'", "line 1: there is a blank before the ="},
+		{"a bare value after a blank", "A= a", "line 1: the value is not in single quotes"},
+		{"a line end of another system for a value", "A=\r\n", "line 1: the value is not in single quotes"},
 		{"continued", "A='a' \\\n'b'", "line 1: there is more after the value of A"},
 		{"zero byte", "A='\x00'", "line 1: the value of A has a zero byte"},
 		{"not UTF-8", "A='\xff'", "line 1: the value of A is not UTF-8"},
@@ -71,7 +80,7 @@ func TestParseEnvFileProblems(t *testing.T) {
 		{"too large", strings.Repeat("#", 65537), "has 65537 bytes; it may have 65536"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := parseEnvFile(tc.content)
+			got, err := parseEnvFile([]byte(tc.content))
 			if !strings.HasPrefix(text(err), tc.want) || got != nil {
 				t.Errorf("%q, error %v; want %q", got, err, tc.want)
 			}
@@ -86,7 +95,7 @@ func FuzzParseEnvFile(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, content string) {
-		vars, err := parseEnvFile(content)
+		vars, err := parseEnvFile([]byte(content))
 		if err != nil {
 			if vars != nil {
 				t.Errorf("%q: variables %q beside the error %v", content, vars, err)
@@ -103,7 +112,7 @@ func FuzzParseEnvFile(f *testing.F) {
 		if b.Len() > maxEnvFile {
 			return // the last line had no end
 		}
-		again, err := parseEnvFile(b.String())
+		again, err := parseEnvFile([]byte(b.String()))
 		if err != nil || !maps.Equal(again, vars) {
 			t.Errorf("%q was read as %q, and as %q (%v) when written down", content, vars, again, err)
 		}

@@ -59,6 +59,9 @@ type Input struct {
 // HandlerFeatures is what a runtime handler says it can do.
 type HandlerFeatures struct {
 	UserNamespaces, RecursiveReadOnly bool
+	// SupplementalGroupsPolicy reports whether the runtime obeys that field, with
+	// every handler.
+	SupplementalGroupsPolicy bool
 }
 
 // IDRange are consecutive user and group IDs of the node. They are the pod's
@@ -248,11 +251,15 @@ func (p Problem) Error() string {
 // one's reason.
 type Problems []Problem
 
-// Error tells every problem.
+// Error tells the first problems, and how many more there are.
 func (p Problems) Error() string {
-	all := make([]string, len(p))
-	for i := range p {
-		all[i] = p[i].Error()
+	const most = 10
+	var all []string
+	for i := range p[:min(len(p), most)] {
+		all = append(all, p[i].Error())
+	}
+	if len(p) > most {
+		all = append(all, fmt.Sprintf("and %d more", len(p)-most))
 	}
 	return strings.Join(all, "; ")
 }
@@ -273,11 +280,11 @@ type collector struct {
 }
 
 func (c *collector) add(path *field.Path, format string, args ...any) {
-	c.problems = append(c.problems, Problem{Path: path.String(), Reason: c.reason, Detail: fmt.Sprintf(format, args...)})
+	c.problems = append(c.problems, Problem{Path: path.String(), Reason: c.reason, Detail: clipTo(fmt.Sprintf(format, args...), maxDetail)})
 }
 
 func (c *collector) warn(path *field.Path, reason, format string, args ...any) {
-	c.warnings = append(c.warnings, Problem{Path: path.String(), Reason: reason, Detail: fmt.Sprintf(format, args...)})
+	c.warnings = append(c.warnings, Problem{Path: path.String(), Reason: reason, Detail: clipTo(fmt.Sprintf(format, args...), maxDetail)})
 }
 
 func (c *collector) err() error {

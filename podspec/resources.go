@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodewright/nodewright/internal/quantity"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -100,12 +101,13 @@ func Resources(in Input, c *v1.Container, r v1.ResourceRequirements) *runtimeapi
 func containerResources(in Input, c *v1.Container, g Group) *runtimeapi.LinuxContainerResources {
 	pod := in.Pod
 	r := &runtimeapi.LinuxContainerResources{OomScoreAdj: oomScoreAdj(in, c, g)}
+	limit, _ := limitOf(pod, c, v1.ResourceCPU)
 	cpu, hasRequest := c.Resources.Requests[v1.ResourceCPU]
 	if !hasRequest {
-		cpu = c.Resources.Limits[v1.ResourceCPU]
+		cpu = limit
 	}
 	r.CpuShares = shares(milli(cpu))
-	cpuLimit(&in.Node, milli(*c.Resources.Limits.Cpu()), r)
+	cpuLimit(&in.Node, milli(limit), r)
 	pinned(in.Pinned[c.Name], r)
 	if q, ok := limitOf(pod, c, v1.ResourceMemory); ok {
 		r.MemoryLimitInBytes = q.Value()
@@ -228,7 +230,7 @@ func pageSize(name v1.ResourceName) (int64, bool) {
 	if !ok {
 		return 0, false
 	}
-	q, err := resource.ParseQuantity(s)
+	q, err := quantity.Parse(s)
 	return q.Value(), err == nil && q.Value() > 0
 }
 

@@ -56,7 +56,13 @@ func Sandbox(in Input, attempt uint32) (*SandboxPlan, error) {
 	}
 	conf.DnsConfig = dns
 	userNamespace(in, col)
-	conf.Linux = linuxSandbox(in)
+	if sc := pod.Spec.SecurityContext; sc != nil {
+		ids(sc, nil, nil, col)
+		if p := sc.SupplementalGroupsPolicy; p != nil && *p == v1.SupplementalGroupsPolicyStrict && !in.Handler.SupplementalGroupsPolicy {
+			col.add(spec.Child("securityContext", "supplementalGroupsPolicy"), "Strict is not supported by the runtime: want Merge")
+		}
+	}
+	conf.Linux = linuxSandbox(in, col)
 	return &SandboxPlan{Config: conf, Warnings: col.warnings}, col.err()
 }
 
@@ -97,7 +103,7 @@ func podLabels(pod *v1.Pod) map[string]string {
 	}
 }
 
-func linuxSandbox(in Input) *runtimeapi.LinuxPodSandboxConfig {
+func linuxSandbox(in Input, col *collector) *runtimeapi.LinuxPodSandboxConfig {
 	pod := in.Pod
 	sec := &runtimeapi.LinuxSandboxSecurityContext{
 		NamespaceOptions: namespaces(in, Regular, ""),
@@ -125,7 +131,7 @@ func linuxSandbox(in Input) *runtimeapi.LinuxPodSandboxConfig {
 		sec.RunAsGroup = &runtimeapi.Int64Value{Value: *sc.RunAsGroup}
 	}
 	sec.SupplementalGroups = supplementalGroups(in, sc)
-	sec.SupplementalGroupsPolicy = groupsPolicy(sc)
+	sec.SupplementalGroupsPolicy = groupsPolicy(sc, col)
 	sec.SelinuxOptions = selinux(sc.SELinuxOptions)
 	return lx
 }

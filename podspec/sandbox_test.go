@@ -134,6 +134,10 @@ func TestSandboxSecurity(t *testing.T) {
 		runAsUser: 1000, runAsGroup: 2000, fsGroup: 3000, supplementalGroups: [4000, 5000], supplementalGroupsPolicy: Strict,
 		seccompProfile: {type: Unconfined}, seLinuxOptions: {level: s0:c1}}}`)
 	in.Node.CgroupParent = "/kubepods/podu1"
+	if _, err := Sandbox(in, 0); text(err) != "spec.securityContext.supplementalGroupsPolicy: Strict is not supported by the runtime: want Merge" {
+		t.Errorf("on a runtime without the feature: %v", err)
+	}
+	in.Handler.SupplementalGroupsPolicy = true
 	lx := sandbox(t, in).Linux
 	sec := lx.SecurityContext
 	if sec.RunAsUser.GetValue() != 1000 || sec.RunAsGroup.GetValue() != 2000 || sec.SelinuxOptions.GetLevel() != "s0:c1" {

@@ -2,6 +2,7 @@ package podspec
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -39,13 +40,14 @@ func security(in Input, c *v1.Container, g Group, path *field.Path, o ContainerO
 		NamespaceOptions:         namespaces(in, g, o.TargetID),
 		ReadonlyRootfs:           isTrue(csc.ReadOnlyRootFilesystem),
 		SupplementalGroups:       supplementalGroups(in, psc),
-		SupplementalGroupsPolicy: groupsPolicy(psc),
+		SupplementalGroupsPolicy: groupsPolicy(psc, col),
 		NoNewPrivs:               csc.AllowPrivilegeEscalation != nil && !*csc.AllowPrivilegeEscalation && !privileged,
 		SelinuxOptions:           selinux(firstSet(csc.SELinuxOptions, psc.SELinuxOptions)),
 		Seccomp:                  seccomp(in.Node, firstSet(csc.SeccompProfile, psc.SeccompProfile), privileged, path, col),
-		Apparmor:                 apparmor(firstSet(csc.AppArmorProfile, psc.AppArmorProfile), privileged),
+		Apparmor:                 apparmor(firstSet(csc.AppArmorProfile, psc.AppArmorProfile), privileged, path, col),
 	}
-	if csc.ProcMount == nil || *csc.ProcMount != v1.UnmaskedProcMount {
+	out.ApparmorProfile = apparmorName(out.Apparmor) //nolint:staticcheck // containerd and CRI-O of old read no other
+	if masks(in.Pod, csc.ProcMount, path, col) {
 		out.MaskedPaths, out.ReadonlyPaths = slices.Clone(maskedPaths), slices.Clone(readonlyPaths)
 	}
 	if csc.Capabilities != nil {
@@ -57,6 +59,7 @@ func security(in Input, c *v1.Container, g Group, path *field.Path, o ContainerO
 			out.Capabilities.DropCapabilities = append(out.Capabilities.DropCapabilities, string(n))
 		}
 	}
+	ids(psc, csc, path, col)
 	user(out, psc, csc, o.Image)
 	if isTrue(firstSet(csc.RunAsNonRoot, psc.RunAsNonRoot)) {
 		if err := verifyNonRoot(firstSet(csc.RunAsUser, psc.RunAsUser), o.Image); err != nil {
@@ -91,9 +94,39 @@ func user(out *runtimeapi.LinuxContainerSecurityContext, psc *v1.PodSecurityCont
 	}
 }
 
+// maxID is the largest user or group ID that a pod may name (the API's
+// documentation of runAsUser): above it, runtimes and kernels disagree about
+// which ID a number is.
+const maxID = math.MaxInt32
+
+func validID(id int64) bool { return id >= 0 && id <= maxID }
+
+// ids refuses user and group IDs that are none. A runtime may cut one off to
+// 32 bits, and 4294967296 becomes root.
+func ids(psc *v1.PodSecurityContext, csc *v1.SecurityContext, path *field.Path, col *collector) {
+	check := func(p *field.Path, id *int64) {
+		if id != nil && !validID(*id) {
+			col.add(p, "invalid ID %d: must be 0 to %d", *id, maxID)
+		}
+	}
+	pod := field.NewPath("spec", "securityContext")
+	check(pod.Child("runAsUser"), psc.RunAsUser)
+	check(pod.Child("runAsGroup"), psc.RunAsGroup)
+	check(pod.Child("fsGroup"), psc.FSGroup)
+	for i := range psc.SupplementalGroups {
+		check(pod.Child("supplementalGroups").Index(i), &psc.SupplementalGroups[i])
+	}
+	if csc != nil {
+		check(path.Child("runAsUser"), csc.RunAsUser)
+		check(path.Child("runAsGroup"), csc.RunAsGroup)
+	}
+}
+
 // verifyNonRoot checks that a container cannot come to run as root.
 func verifyNonRoot(uid *int64, image ImageFacts) error {
 	switch {
+	case uid == nil && image.UID != nil && !validID(*image.UID):
+		return fmt.Errorf("container has runAsNonRoot and image has an invalid user id %d, must be 0 to %d", *image.UID, maxID)
 	case uid != nil && *uid == 0:
 		return fmt.Errorf("container's runAsUser breaks non-root policy: it is 0")
 	case uid != nil:
@@ -125,11 +158,32 @@ func supplementalGroups(in Input, psc *v1.PodSecurityContext) []int64 {
 	return out
 }
 
-func groupsPolicy(psc *v1.PodSecurityContext) runtimeapi.SupplementalGroupsPolicy {
-	if p := psc.SupplementalGroupsPolicy; p != nil && *p == v1.SupplementalGroupsPolicyStrict {
-		return runtimeapi.SupplementalGroupsPolicy_Strict
+func groupsPolicy(psc *v1.PodSecurityContext, col *collector) runtimeapi.SupplementalGroupsPolicy {
+	p := psc.SupplementalGroupsPolicy
+	switch {
+	case p == nil || *p == v1.SupplementalGroupsPolicyMerge:
+		return runtimeapi.SupplementalGroupsPolicy_Merge
+	case *p != v1.SupplementalGroupsPolicyStrict:
+		col.add(field.NewPath("spec", "securityContext", "supplementalGroupsPolicy"), "%q is not supported: want Merge or Strict", clip(string(*p)))
 	}
-	return runtimeapi.SupplementalGroupsPolicy_Merge
+	return runtimeapi.SupplementalGroupsPolicy_Strict
+}
+
+// masks reports whether parts of /proc and /sys are hidden from a container.
+// Only one with users of its own may see all (KEP-4265).
+func masks(pod *v1.Pod, p *v1.ProcMountType, path *field.Path, col *collector) bool {
+	path = path.Child("procMount")
+	own := pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers
+	switch {
+	case p == nil || *p == v1.DefaultProcMount:
+	case *p != v1.UnmaskedProcMount:
+		col.add(path, "%q is not supported: want Default or Unmasked", clip(string(*p)))
+	case !own:
+		col.add(path, "Unmasked needs spec.hostUsers: false")
+	default:
+		return false
+	}
+	return true
 }
 
 func selinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {
@@ -154,34 +208,53 @@ func seccomp(n Node, p *v1.SeccompProfile, privileged bool, path *field.Path, co
 	case v1.SeccompProfileTypeLocalhost:
 		if p.LocalhostProfile == nil || *p.LocalhostProfile == "" || filepath.IsAbs(*p.LocalhostProfile) || strings.Contains("/"+*p.LocalhostProfile+"/", "/../") {
 			col.add(path.Child("seccompProfile", "localhostProfile"), "a relative path without '..' is required with type Localhost")
-			return unconfined
+			return runtimeDefault
 		}
 		return &runtimeapi.SecurityProfile{
 			ProfileType:  runtimeapi.SecurityProfile_Localhost,
 			LocalhostRef: filepath.Join(n.SeccompDir, *p.LocalhostProfile),
 		}
-	default:
+	case v1.SeccompProfileTypeUnconfined:
 		return unconfined
+	default:
+		col.add(path.Child("seccompProfile", "type"), "%q is not supported: want RuntimeDefault, Localhost or Unconfined", clip(string(p.Type)))
+		return runtimeDefault
 	}
 }
 
-func apparmor(p *v1.AppArmorProfile, privileged bool) *runtimeapi.SecurityProfile {
+func apparmor(p *v1.AppArmorProfile, privileged bool, path *field.Path, col *collector) *runtimeapi.SecurityProfile {
 	switch {
 	case p == nil && privileged:
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
 	case p == nil:
 		return nil // the runtime's own default
 	}
+	path = path.Child("appArmorProfile")
 	switch p.Type {
+	case v1.AppArmorProfileTypeRuntimeDefault:
 	case v1.AppArmorProfileTypeUnconfined:
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
 	case v1.AppArmorProfileTypeLocalhost:
-		ref := ""
-		if p.LocalhostProfile != nil {
-			ref = *p.LocalhostProfile
+		if p.LocalhostProfile != nil && strings.TrimSpace(*p.LocalhostProfile) != "" {
+			return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: *p.LocalhostProfile}
 		}
-		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: ref}
+		col.add(path.Child("localhostProfile"), "the name of a loaded profile is required with type Localhost")
 	default:
-		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+		col.add(path.Child("type"), "%q is not supported: want RuntimeDefault, Localhost or Unconfined", clip(string(p.Type)))
+	}
+	return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
+}
+
+// apparmorName is a profile as the CRI named it before it had a type for it.
+func apparmorName(p *runtimeapi.SecurityProfile) string {
+	switch {
+	case p == nil:
+		return ""
+	case p.ProfileType == runtimeapi.SecurityProfile_Unconfined:
+		return v1.DeprecatedAppArmorBetaProfileNameUnconfined
+	case p.ProfileType == runtimeapi.SecurityProfile_Localhost:
+		return v1.DeprecatedAppArmorBetaProfileNamePrefix + p.LocalhostRef
+	default:
+		return v1.DeprecatedAppArmorBetaProfileRuntimeDefault
 	}
 }

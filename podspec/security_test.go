@@ -75,6 +75,7 @@ func TestRunAsNonRoot(t *testing.T) {
 	const (
 		zero    = "container's runAsUser breaks non-root policy"
 		root    = "container has runAsNonRoot and image will run as root"
+		invalid = "container has runAsNonRoot and image has an invalid user id "
 		unknown = "container has runAsNonRoot and image has non-numeric user (www), cannot verify user is non-root"
 	)
 	for _, tc := range []struct {
@@ -92,6 +93,11 @@ func TestRunAsNonRoot(t *testing.T) {
 		{"image with a number", "{runAsNonRoot: true}", "null", ImageFacts{Ref: "r", UID: uid(5)}, ""},
 		{"image with a name", "{runAsNonRoot: true}", "null", ImageFacts{Ref: "r", User: "www"}, unknown},
 		{"image without a user", "{runAsNonRoot: true}", "null", ImageFacts{Ref: "r"}, root},
+		{"image with the largest number", "{runAsNonRoot: true}", "null", ImageFacts{Ref: "r", UID: uid(2147483647)}, ""},
+		{"image with more than an ID", "{runAsNonRoot: true}", "null", ImageFacts{Ref: "r", UID: uid(2147483648)}, invalid + "2147483648, must be 0 to 2147483647"},
+		{"image with what 32 bits take for root", "{runAsNonRoot: true}", "null", ImageFacts{Ref: "r", UID: uid(4294967296)}, invalid + "4294967296"},
+		{"image with less than an ID", "{runAsNonRoot: true}", "null", ImageFacts{Ref: "r", UID: uid(-1000)}, invalid + "-1000"},
+		{"image with no ID, and runAsUser", "{runAsNonRoot: true}", "{runAsUser: 5}", ImageFacts{Ref: "r", UID: uid(-1000)}, ""},
 		{"image not known yet", "{runAsNonRoot: true}", "null", ImageFacts{}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -108,6 +114,33 @@ func TestRunAsNonRoot(t *testing.T) {
 				t.Errorf("error = %v of reason %q, want %q of reason %s", err, p.Reason(), want, ReasonCreateContainerConfig)
 			}
 		})
+	}
+}
+
+// An ID that does not fit is none: a runtime that cuts it off would take 2^32 for root.
+func TestIDsOutOfRange(t *testing.T) {
+	for _, id := range []string{"-1", "2147483648", "4294967296", "9223372036854775807"} {
+		for _, tc := range []struct{ pod, container, want string }{
+			{"{runAsUser: ID}", "null", "spec.securityContext.runAsUser"},
+			{"{runAsUser: ID}", "{runAsUser: 5}", "spec.securityContext.runAsUser"},
+			{"{runAsGroup: ID}", "null", "spec.securityContext.runAsGroup"},
+			{"{fsGroup: ID}", "null", "spec.securityContext.fsGroup"},
+			{"{supplementalGroups: [1, ID]}", "null", "spec.securityContext.supplementalGroups[1]"},
+			{"null", "{runAsUser: ID}", "spec.containers[0].securityContext.runAsUser"},
+			{"null", "{runAsGroup: ID}", "spec.containers[0].securityContext.runAsGroup"},
+		} {
+			pod, container := strings.ReplaceAll(tc.pod, "ID", id), strings.ReplaceAll(tc.container, "ID", id)
+			_, err := secured(t, pod, container, nil, ImageFacts{})
+			if want := tc.want + ": invalid ID " + id + ": must be 0 to 2147483647"; text(err) != want {
+				t.Errorf("%s %s: error = %v, want %q", pod, container, err, want)
+			}
+			if tc.pod == "null" {
+				continue
+			}
+			if _, err := Sandbox(input(t, "{securityContext: "+pod+", containers: [{name: app, image: i}]}"), 0); !strings.HasPrefix(text(err), tc.want) {
+				t.Errorf("sandbox of %s: error = %v, want one at %s", pod, err, tc.want)
+			}
+		}
 	}
 }
 
@@ -164,10 +197,45 @@ func TestAppArmor(t *testing.T) {
 			if p := sec.Apparmor; p != nil {
 				got = fmt.Sprint(p.ProfileType, " ", p.LocalhostRef)
 			}
+			older := map[string]string{"<nil>": "", "Unconfined ": "unconfined", "RuntimeDefault ": "runtime/default", "Localhost tight": "localhost/tight"}[got]
+			if name := sec.ApparmorProfile; name != older { //nolint:staticcheck // older runtimes read it
+				t.Errorf("its older name = %q, want %q", name, older)
+			}
 			if err != nil || got != tc.want {
 				t.Errorf("AppArmor = %q (%v), want %q", got, err, tc.want)
 			}
 		})
+	}
+}
+
+// A word that nobody knows never leaves a container with less protection.
+func TestUnknownWordsOfSecurity(t *testing.T) {
+	for _, tc := range []struct{ pod, container, at string }{
+		{"{seccompProfile: {type: runtime/default}}", "null", "spec.containers[0].securityContext.seccompProfile.type"},
+		{"null", "{seccompProfile: {}}", "spec.containers[0].securityContext.seccompProfile.type"},
+		{"{appArmorProfile: {type: localhost, localhostProfile: a}}", "null", "spec.containers[0].securityContext.appArmorProfile.type"},
+		{"{appArmorProfile: {type: Localhost}}", "null", "spec.containers[0].securityContext.appArmorProfile.localhostProfile"},
+		{"{supplementalGroupsPolicy: strict}", "null", "spec.securityContext.supplementalGroupsPolicy"},
+		{"null", "{procMount: unmasked}", "spec.containers[0].securityContext.procMount"},
+		{"null", "{procMount: Unmasked}", "spec.containers[0].securityContext.procMount"},
+	} {
+		sec, err := secured(t, tc.pod, tc.container, nil, ImageFacts{})
+		if !strings.HasPrefix(text(err), tc.at+": ") {
+			t.Errorf("%s %s: error = %v, want one at %s", tc.pod, tc.container, err, tc.at)
+		}
+		if strings.Contains(tc.at, "seccomp") && sec.Seccomp.ProfileType != runtimeapi.SecurityProfile_RuntimeDefault || len(sec.MaskedPaths) == 0 {
+			t.Errorf("%s %s: seccomp %v, masked %v", tc.pod, tc.container, sec.Seccomp, sec.MaskedPaths)
+		}
+	}
+}
+
+func TestProcMount(t *testing.T) {
+	for container, masked := range map[string]bool{"null": true, "{procMount: Default}": true, "{procMount: Unmasked}": false} {
+		in := input(t, "{hostUsers: false, containers: [{name: app, image: i, securityContext: "+container+"}]}")
+		in.Handler.UserNamespaces, in.UserNamespace = true, &IDRange{First: 65536, Length: 65536}
+		if sec := compile(t, in, "app").Linux.SecurityContext; len(sec.MaskedPaths) > 0 != masked || len(sec.ReadonlyPaths) > 0 != masked {
+			t.Errorf("%s: masked %v, read-only %v", container, sec.MaskedPaths, sec.ReadonlyPaths)
+		}
 	}
 }
 
@@ -205,7 +273,7 @@ func TestGroups(t *testing.T) {
 
 func TestCapabilitiesAndTheRest(t *testing.T) {
 	sec, err := secured(t, "{seLinuxOptions: {level: s0, type: pod_t}}",
-		"{privileged: true, readOnlyRootFilesystem: true, capabilities: {add: [NET_ADMIN, SYS_TIME], drop: [ALL]}, procMount: Unmasked, seLinuxOptions: {user: u, role: r, type: t, level: l}}",
+		"{privileged: true, readOnlyRootFilesystem: true, capabilities: {add: [NET_ADMIN, SYS_TIME], drop: [ALL]}, seLinuxOptions: {user: u, role: r, type: t, level: l}}",
 		nil, ImageFacts{})
 	if err != nil {
 		t.Fatal(err)
@@ -215,9 +283,6 @@ func TestCapabilitiesAndTheRest(t *testing.T) {
 	}
 	if c := sec.Capabilities; !slices.Equal(c.AddCapabilities, []string{"NET_ADMIN", "SYS_TIME"}) || !slices.Equal(c.DropCapabilities, []string{"ALL"}) {
 		t.Errorf("capabilities = %v", c)
-	}
-	if len(sec.MaskedPaths)+len(sec.ReadonlyPaths) > 0 {
-		t.Error("procMount Unmasked still masks")
 	}
 	if o := sec.SelinuxOptions; o.User+o.Role+o.Type+o.Level != "urtl" {
 		t.Errorf("SELinux = %v, want the container's", o)

@@ -25,6 +25,7 @@ var owned = []v1.PodConditionType{
 // Conditions computes the conditions for the statuses in st. A condition
 // whose status has not changed keeps its transition time.
 func Conditions(in Input, st *v1.PodStatus) []v1.PodCondition {
+	in.Now = in.now()
 	prev := in.previous()
 	out := foreign(in.Pod.Status.Conditions, prev.Conditions)
 	containers := containersReady(in.Pod, st)
@@ -73,7 +74,7 @@ func resizes(in *Input, prev, st *v1.PodStatus) []v1.PodCondition {
 			continue
 		}
 		c.ObservedGeneration = cmp.Or(c.ObservedGeneration, in.Pod.Generation)
-		c.LastTransitionTime = metav1.NewTime(in.Now.Truncate(time.Second))
+		c.LastTransitionTime = moment(in.Now)
 		if old.Status == c.Status && old.Reason == c.Reason && !old.LastTransitionTime.IsZero() {
 			c.LastTransitionTime = old.LastTransitionTime
 		}
@@ -140,7 +141,7 @@ func transition(prev []v1.PodCondition, c v1.PodCondition, now time.Time) metav1
 			return prev[i].LastTransitionTime
 		}
 	}
-	return metav1.NewTime(now.Truncate(time.Second))
+	return moment(now)
 }
 
 // unmet sorts the containers that have to be ready (or, of the init phase,
@@ -225,6 +226,9 @@ func ready(pod *v1.Pod, containers v1.PodCondition, conditions []v1.PodCondition
 func initialized(pod *v1.Pod, st, prev *v1.PodStatus) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
 	if len(pod.Spec.InitContainers) == 0 {
+		if st.Phase == v1.PodSucceeded {
+			c.Reason = "PodCompleted"
+		}
 		return c
 	}
 	if st.InitContainerStatuses == nil {

@@ -156,6 +156,8 @@ func TestInitialized(t *testing.T) {
 		want       said
 	}{
 		{name: "no init containers", want: isTrue},
+		{name: "no init containers, and completed", phase: v1.PodSucceeded, want: said{v1.ConditionTrue, "PodCompleted", ""}},
+		{name: "no init containers, and failed", phase: v1.PodFailed, want: isTrue},
 		{name: "no statuses", init: init, want: said{v1.ConditionFalse, "UnknownContainerStatuses", ""}},
 		{name: "none done", phase: v1.PodPending, init: init, initSt: list{waiting("i"), waiting("j")},
 			want: said{v1.ConditionFalse, "ContainersNotInitialized", "containers with incomplete status: [i j]"}},

@@ -164,6 +164,9 @@ func (in *Input) waitingFor(c *v1.Container, before *v1.ContainerStatus) v1.Cont
 		State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason}},
 	}
 	if before != nil {
+		if w := before.State.Waiting; w != nil && w.Reason == ReasonRestartingAllContainers && in.Pod.DeletionTimestamp == nil && !in.Terminal {
+			st.State.Waiting = w.DeepCopy() // until it is made anew
+		}
 		st.RestartCount = before.RestartCount
 		st.LastTerminationState = *before.LastTerminationState.DeepCopy()
 		for i := range before.AllocatedResourcesStatus {

@@ -1,6 +1,9 @@
 package podstatus
 
 import (
+	"fmt"
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/podmeta"
@@ -8,8 +11,17 @@ import (
 
 // Reasons of a restart of all containers (KEP-5532).
 const (
-	ReasonRestartingAllContainers     = "RestartingAllContainers"
-	reasonRestartAllContainersStarted = "RestartAllContainersStarted"
+	ReasonRestartingAllContainers = "RestartingAllContainers"
+
+	reasonRestartAllContainersStarted     = "RestartAllContainersStarted"
+	reasonRestartAllContainersCompleted   = "RestartAllContainersCompleted"
+	reasonRestartAllContainersNotRequired = "RestartAllContainersNotRequired"
+)
+
+// Messages of a container that was removed for the sake of a restart of all.
+const (
+	messageRemoved = "The container was removed because all containers of the pod are restarted"
+	messageWaits   = "The container was removed, and starts again with all containers of the pod"
 )
 
 // restartingAll tells whether containers that are not there were taken away to
@@ -25,9 +37,10 @@ func (in *Input) takenAway(c *v1.Container, before *v1.ContainerStatus) v1.Conta
 	if before == nil || before.State.Running == nil && before.State.Terminated == nil {
 		return st
 	}
+	st.State.Waiting = &v1.ContainerStateWaiting{Reason: ReasonRestartingAllContainers, Message: messageWaits}
 	end := &v1.ContainerStateTerminated{
 		Reason: ReasonRestartingAllContainers, ExitCode: unknownExitCode, ContainerID: before.ContainerID,
-		Message: "The container was removed because all containers of the pod are restarted",
+		Message: messageRemoved,
 	}
 	if r := before.State.Running; r != nil {
 		end.StartedAt = r.StartedAt
@@ -45,9 +58,36 @@ func restartingAll(in *Input, st *v1.PodStatus) v1.PodCondition {
 	if !podmeta.CanRestartAll(in.Pod) {
 		return v1.PodCondition{}
 	}
-	c := v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse}
-	if in.restartingAll() && !podmeta.IsTerminal(st.Phase) {
+	c := v1.PodCondition{
+		Type: v1.AllContainersRestarting, Status: v1.ConditionFalse,
+		Reason: reasonRestartAllContainersNotRequired, Message: "No container of the pod has required all of them to restart",
+	}
+	prev := in.previous().Conditions
+	i := slices.IndexFunc(prev, func(o v1.PodCondition) bool { return o.Type == c.Type })
+	switch {
+	case in.restartingAll() && !podmeta.IsTerminal(st.Phase):
 		c.Status, c.Reason = v1.ConditionTrue, reasonRestartAllContainersStarted
+		c.Message = "All containers of the pod are removed and started again" + triggerOf(in.Pod, st)
+	case i >= 0 && prev[i].Status == v1.ConditionTrue:
+		c.Reason, c.Message = reasonRestartAllContainersCompleted, "All containers of the pod were removed for a restart"
+	case i >= 0 && prev[i].Reason != "":
+		c.Reason, c.Message = prev[i].Reason, prev[i].Message
 	}
 	return c
+}
+
+// triggerOf names the container that wants all to restart, while its status
+// shows it.
+func triggerOf(pod *v1.Pod, st *v1.PodStatus) string {
+	for _, g := range []Group{RegularContainers, InitContainers} {
+		specs, statuses := g.of(pod, st)
+		for i := range specs {
+			s := find(statuses, specs[i].Name)
+			if s == nil || s.State.Terminated == nil || !podmeta.RestartsAllAfter(&specs[i], s.State.Terminated.ExitCode) {
+				continue
+			}
+			return fmt.Sprintf(", because container %s ended with exit code %d", specs[i].Name, s.State.Terminated.ExitCode)
+		}
+	}
+	return ""
 }

@@ -1,6 +1,8 @@
 package podstatus
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,8 +42,8 @@ func TestRestartAllSequences(t *testing.T) {
 	const (
 		waits      = "waiting PodInitializing, last none, restarts 0"
 		creates    = "waiting ContainerCreating, last none, restarts 0"
-		taken      = "waiting PodInitializing, last terminated 137 RestartingAllContainers, restarts 1"
-		takenPlain = "waiting ContainerCreating, last terminated 137 RestartingAllContainers, restarts 1"
+		taken      = "waiting RestartingAllContainers, last terminated 137 RestartingAllContainers, restarts 1"
+		takenPlain = "waiting RestartingAllContainers, last terminated 137 RestartingAllContainers, restarts 1"
 		runs       = "running, last none, restarts 0"
 		runsAgain  = "running, last terminated 137 RestartingAllContainers, restarts 1"
 		triggered  = "terminated 42 Error, last none, restarts 0"
@@ -121,9 +123,16 @@ func TestRestartAllSequences(t *testing.T) {
 					t.Errorf("look %d: phase %s, want %s", i, st.Phase, l.is)
 				}
 				c := condition(st, v1.AllContainersRestarting)
-				want := said{status: v1.ConditionFalse}
-				if l.all {
-					want = said{v1.ConditionTrue, "RestartAllContainersStarted", ""}
+				want := said{v1.ConditionFalse, "RestartAllContainersNotRequired", "No container of the pod has required all of them to restart"}
+				switch {
+				case l.all:
+					want = said{v1.ConditionTrue, "RestartAllContainersStarted", c.Message}
+					trigger := slices.ContainsFunc(l.obs, func(o observed.Container) bool { return o.ExitCode == 42 })
+					if named := strings.Contains(c.Message, "ended with exit code 42"); c.Message == "" || named != trigger {
+						t.Errorf("look %d: message %q; does it name the trigger: %v", i, c.Message, trigger)
+					}
+				case prev != nil && slices.ContainsFunc(tc.looks[:i], func(l look) bool { return l.all }):
+					want = said{v1.ConditionFalse, "RestartAllContainersCompleted", "All containers of the pod were removed for a restart"}
 				}
 				if saidBy(c) != want {
 					t.Errorf("look %d: %+v, want %+v", i, c, want)

@@ -61,7 +61,28 @@ type Input struct {
 	// Ready and Started tell of a running container's probes, by container
 	// ID; nil means that there are none, and that running is enough.
 	Ready, Started func(containerID string) bool
-	Now            time.Time
+	// Now is when conditions change that do; zero: when the runtime was asked
+	// (Observed.ObservedAt), or else when the pod was created. If that is zero
+	// too, what would have this time has none.
+	Now time.Time
+}
+
+func (in *Input) now() time.Time {
+	switch {
+	case !in.Now.IsZero():
+		return in.Now
+	case in.Observed != nil && !in.Observed.ObservedAt.IsZero():
+		return in.Observed.ObservedAt
+	}
+	return in.Pod.CreationTimestamp.Time
+}
+
+// moment is a time as statuses have it, in whole seconds; of no time none.
+func moment(t time.Time) metav1.Time {
+	if t.IsZero() {
+		return metav1.Time{}
+	}
+	return metav1.NewTime(t.Truncate(time.Second))
 }
 
 func (in *Input) previous() *v1.PodStatus {
@@ -73,7 +94,7 @@ func (in *Input) previous() *v1.PodStatus {
 
 // Of computes the whole status.
 func Of(in Input) v1.PodStatus {
-	in.Observed = in.Observed.Settled()
+	in.Observed, in.Now = in.Observed.Settled(), in.now()
 	prev := in.previous()
 	status := v1.PodStatus{
 		QOSClass:                   podmeta.QOS(in.Pod),
@@ -127,7 +148,10 @@ func startTime(prev *v1.PodStatus, now time.Time) *metav1.Time {
 	if prev.StartTime != nil && !prev.StartTime.IsZero() {
 		return prev.StartTime.DeepCopy()
 	}
-	t := metav1.NewTime(now.Truncate(time.Second))
+	if now.IsZero() {
+		return nil
+	}
+	t := moment(now)
 	return &t
 }
 
@@ -166,7 +190,7 @@ func addresses(in *Input, prev *v1.PodStatus, st *v1.PodStatus) {
 		}
 		ips = withOtherFamily(ips, in.HostIPs)
 	default:
-		ips = primaryFirst(in.Observed.IPs(), st.HostIP)
+		ips, _ = observed.Addresses(in.Observed.IPs(), st.HostIP)
 		if s := in.Observed.NewestSandbox(); len(ips) == 0 && (s == nil || s.State != observed.Running) {
 			st.PodIP, st.PodIPs = prev.PodIP, slices.Clone(prev.PodIPs)
 		}
@@ -194,34 +218,3 @@ func withOtherFamily(ips, hosts []string) []string {
 }
 
 func isIPv4(s string) bool { return net.ParseIP(s).To4() != nil }
-
-// primaryFirst keeps the first address of the node's family, then the first of
-// the other one.
-func primaryFirst(ips []string, host string) []string {
-	var same, other string
-	want4 := isIPv4(host)
-	if host == "" && len(ips) > 0 {
-		want4 = isIPv4(ips[0])
-	}
-	for _, s := range ips {
-		ip := net.ParseIP(s)
-		if ip == nil {
-			continue
-		}
-		if (ip.To4() != nil) == want4 {
-			if same == "" {
-				same = ip.String()
-			}
-		} else if other == "" {
-			other = ip.String()
-		}
-	}
-	var out []string
-	if same != "" {
-		out = append(out, same)
-	}
-	if other != "" {
-		out = append(out, other)
-	}
-	return out
-}

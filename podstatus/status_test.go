@@ -35,7 +35,7 @@ func TestAddresses(t *testing.T) {
 		{name: "a node of the other family", host: ips{"2001:db8::1"}, sandbox: &observed.Sandbox{State: observed.Running, IPs: ips{"10.0.0.1", "fd00::1"}}, want: "fd00::1 10.0.0.1"},
 		{name: "one of each", host: ips{"192.0.2.1"}, sandbox: &observed.Sandbox{State: observed.Running, IPs: ips{"10.0.0.1", "10.0.0.2", "fd00::1", "fd00::2"}}, want: "10.0.0.1 fd00::1"},
 		{name: "none of the node's family", host: ips{"192.0.2.1"}, sandbox: &observed.Sandbox{State: observed.Running, IPs: ips{"fd00::1", "fd00::2"}}, want: "fd00::1"},
-		{name: "a node without addresses", sandbox: &observed.Sandbox{State: observed.Running, IPs: ips{"fd00::1", "10.0.0.1"}}, want: "fd00::1 10.0.0.1"},
+		{name: "a node without addresses", sandbox: &observed.Sandbox{State: observed.Running, IPs: ips{"fd00::1", "10.0.0.1"}}, want: "10.0.0.1 fd00::1"},
 		{name: "written as the API has them", host: ips{"2001:db8::1"}, sandbox: &observed.Sandbox{State: observed.Running, IPs: ips{"FD00:0::0001"}}, want: "fd00::1"},
 		{name: "no addresses at all", host: ips{"192.0.2.1"}, sandbox: &observed.Sandbox{State: observed.Running, IPs: ips{"nonsense"}}, want: ""},
 		{name: "the sandbox has others now", host: ips{"192.0.2.1"}, sandbox: &observed.Sandbox{State: observed.Running, IPs: ips{"10.0.0.2"}}, previous: previous("10.0.0.1"), want: "10.0.0.2"},

@@ -39,7 +39,12 @@ func (s *countingSyncer) SyncTerminatedPod(_ context.Context, w podworker.Work) 
 // benchManager is a running Manager that ends with the benchmark.
 func benchManager(b *testing.B, s podworker.Syncer) *podworker.Manager {
 	b.Helper()
-	m, err := podworker.New(podworker.Config{Syncer: s})
+	return benchManagerOf(b, podworker.Config{Syncer: s})
+}
+
+func benchManagerOf(b *testing.B, cfg podworker.Config) *podworker.Manager {
+	b.Helper()
+	m, err := podworker.New(cfg)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -169,6 +174,32 @@ func BenchmarkCreateTerminate(b *testing.B) {
 		ended.Wait()
 		for len(m.SyncKnownPods(nil)) > 0 { // a worker may not have noted its end yet
 			runtime.Gosched()
+		}
+	})
+}
+
+// BenchmarkCoalesce is what an update costs that joins another, which waits
+// for a call in flight.
+func BenchmarkCoalesce(b *testing.B) {
+	const pods, rounds = 1000, 100
+	all := generations(pods, rounds)
+	var begun sync.WaitGroup
+	begun.Add(pods)
+	ended := make(chan struct{})
+	m := benchManagerOf(b, podworker.Config{FirstSyncs: pods, Syncer: &countingSyncer{synced: func(podworker.Work) {
+		begun.Done()
+		<-ended
+	}}})
+	b.Cleanup(func() { close(ended) })
+	for i := range all {
+		m.Update(podworker.Update{Type: podworker.ConfigUpdate, Pod: all[i][0]})
+	}
+	begun.Wait()
+	reportUpdates(b, pods*rounds, func() {
+		for g := range rounds {
+			for i := range all {
+				m.Update(podworker.Update{Type: podworker.ConfigUpdate, Pod: all[i][g]})
+			}
 		}
 	})
 }

@@ -41,4 +41,16 @@
 // failed; one that hangs holds up its own pod alone, and gives its place
 // among the first syncs to the next pod after 10 s. [KillOptions].Done is
 // closed in every case.
+//
+// # How it is made
+//
+// The pod's life is a state machine, step: states with names, and no clock, lock
+// or goroutine. The Manager carries out what it wants done. The histories in
+// testdata tell what comes of what; go test -rewrite rewrites their answers.
+//
+// What is not about pods is package [serial]: one strictly serial life for each
+// key, with its goroutine, timers, back-off and places. Those who look after
+// anything else take that alone.
+//
+// [serial]: https://pkg.go.dev/github.com/nodewright/nodewright/podworker/serial
 package podworker

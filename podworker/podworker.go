@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -216,62 +215,4 @@ func (c Config) validate() error {
 		errs = append(errs, fmt.Errorf("Config.FirstSyncs is %d; want a positive number", c.FirstSyncs))
 	}
 	return errors.Join(errs...)
-}
-
-// Manager runs the workers of all pods. Its methods may be called from any
-// goroutine and never wait for a syncer.
-type Manager struct {
-	cfg Config
-	met *metrics
-
-	mu      sync.Mutex
-	records map[types.UID]*record
-	names   map[string]*nameClaim // static pods, by full name
-	starts  startQueue
-	synced  bool            // SyncKnownPods was called
-	ctx     context.Context // Run's; nil before
-	stopped bool            // Run's context has ended
-	wg      sync.WaitGroup  // worker goroutines
-}
-
-// New checks cfg and returns a Manager at rest. Updates may come before Run;
-// they are worked off once it is called.
-func New(cfg Config) (*Manager, error) {
-	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
-		return nil, fmt.Errorf("podworker: %w", err)
-	}
-	met, err := newMetrics(cfg.Metrics)
-	if err != nil {
-		return nil, fmt.Errorf("podworker: %w", err)
-	}
-	return &Manager{
-		cfg: cfg, met: met,
-		records: map[types.UID]*record{},
-		names:   map[string]*nameClaim{},
-		starts:  startQueue{free: cfg.FirstSyncs},
-	}, nil
-}
-
-// Run works until ctx ends, cancels the calls in flight, and returns nil when
-// all have returned. No pod is killed by it. It may be called once.
-func (m *Manager) Run(ctx context.Context) error {
-	m.mu.Lock()
-	m.ctx = ctx
-	for _, r := range m.records {
-		m.wake(r)
-	}
-	m.mu.Unlock()
-
-	<-ctx.Done()
-	m.mu.Lock()
-	m.stopped = true
-	for _, r := range m.records {
-		r.stopTimer()
-		r.stopLimit()
-		r.notifyDone()
-	}
-	m.mu.Unlock()
-	m.wg.Wait()
-	return nil
 }

@@ -7,6 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podworker/serial"
 )
 
 // Status is what one worker is doing.
@@ -37,25 +39,25 @@ type Status struct {
 	TerminatingAt time.Time
 }
 
-// State tells what the worker of a pod is doing.
+// State returns what the worker of a pod is doing, and whether there is one.
 func (m *Manager) State(uid types.UID) (Status, bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r, ok := m.records[uid]
+	m.workers.Lock()
+	defer m.workers.Unlock()
+	p, ok := m.core.pods[uid]
 	if !ok {
 		return Status{}, false
 	}
-	return r.status(), true
+	return m.status(p), true
 }
 
-// List tells what every worker is doing, ordered by namespace, name and UID.
+// List returns what every worker is doing, ordered by namespace, name and UID.
 func (m *Manager) List() []Status {
-	m.mu.Lock()
-	all := make([]Status, 0, len(m.records))
-	for _, r := range m.records {
-		all = append(all, r.status())
+	m.workers.Lock()
+	all := make([]Status, 0, len(m.core.pods))
+	for _, p := range m.core.pods {
+		all = append(all, m.status(p))
 	}
-	m.mu.Unlock()
+	m.workers.Unlock()
 	slices.SortFunc(all, func(a, b Status) int {
 		if c := strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name); c != 0 {
 			return c
@@ -65,24 +67,44 @@ func (m *Manager) List() []Status {
 	return all
 }
 
-func (r *record) status() Status {
+// status puts together what the core decided and what the worker does about
+// it.
+func (m *Manager) status(p *pod) Status {
+	w, _ := m.workers.Locked().State(p.uid) // zero while the pod is held
 	s := Status{
-		UID: r.uid, Namespace: r.namespace, Name: r.name, Pod: r.pod(), Kind: r.kind(), Static: r.static,
-		Finished: r.finished, Doing: r.doing, Since: r.since, WaitingFor: r.waitFor,
-		NextAt: r.nextAt, NextReason: r.nextReason, Failures: r.failures, TerminatingAt: r.terminatingAt,
+		UID: p.uid, Namespace: p.namespace, Name: p.name, Pod: p.newest(), Kind: p.stage.kind(), Static: p.claim != unclaimed,
+		Finished: p.stage == finished, Doing: p.doing(), Since: p.since, WaitingFor: p.waitFor,
+		NextAt: w.NextAt, NextReason: w.Reason, Failures: w.Failures, TerminatingAt: p.end.at,
 	}
-	if r.lastErr != nil {
-		s.LastError = r.lastErr.Error()
+	if m.core.open && w.Activity == serial.Queued {
+		s.WaitingFor = "a place among the pods that start at the same time"
+	}
+	if w.Err != nil {
+		s.LastError = w.Err.Error()
 	}
 	return s
 }
 
-// ask answers a question about a record, and unknown without one.
-func (m *Manager) ask(uid types.UID, known func(*record) bool, unknown func() bool) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if r, ok := m.records[uid]; ok {
-		return known(r)
+// doing says what the syncer is being called for.
+func (s *state) doing() string {
+	switch {
+	case s.activity != calling:
+		return ""
+	case s.turn.kind == Terminating:
+		return "stopping its containers"
+	case s.turn.kind == Terminated:
+		return "cleaning up after it"
+	default:
+		return "starting or checking its containers"
+	}
+}
+
+// ask answers a question about a pod, and unknown if there is none.
+func (m *Manager) ask(uid types.UID, known func(*pod) bool, unknown func() bool) bool {
+	m.workers.Lock()
+	defer m.workers.Unlock()
+	if p, ok := m.core.pods[uid]; ok {
+		return known(p)
 	}
 	return unknown()
 }
@@ -93,54 +115,50 @@ func never() bool { return false }
 // wanted pods have been told.
 func (m *Manager) afterSync() bool { return m.synced }
 
-// KnownTerminated tells that the pod's containers are proven stopped.
+// KnownTerminated reports whether the pod's containers are proven stopped.
 func (m *Manager) KnownTerminated(uid types.UID) bool {
-	return m.ask(uid, func(r *record) bool { return r.kind() == Terminated }, never)
+	return m.ask(uid, func(p *pod) bool { return p.stage.kind() == Terminated }, never)
 }
 
-// CouldHaveRunningContainers tells that containers of the pod may run, or may
+// CouldHaveRunningContainers reports whether containers of the pod may run, or may
 // be started.
 func (m *Manager) CouldHaveRunningContainers(uid types.UID) bool {
-	return m.ask(uid, func(r *record) bool { return r.kind() != Terminated }, func() bool { return !m.synced })
+	return m.ask(uid, func(p *pod) bool { return p.stage.kind() != Terminated }, func() bool { return !m.synced })
 }
 
-// ShouldBeFinished tells that nothing is left to do for the pod.
+// ShouldBeFinished reports whether nothing is left to do for the pod.
 func (m *Manager) ShouldBeFinished(uid types.UID) bool {
-	return m.ask(uid, func(r *record) bool { return r.finished }, m.afterSync)
+	return m.ask(uid, func(p *pod) bool { return p.stage == finished }, m.afterSync)
 }
 
-// TerminationRequested tells that the pod is to end, or has ended.
+// TerminationRequested reports whether the pod is to end, or has ended.
 func (m *Manager) TerminationRequested(uid types.UID) bool {
-	return m.ask(uid, func(r *record) bool { return !r.terminatingAt.IsZero() }, never)
+	return m.ask(uid, func(p *pod) bool { return p.stage > live }, never)
 }
 
-// ShouldContainersBeTerminating tells that no container of the pod may be
+// ShouldContainersBeTerminating reports whether no container of the pod may be
 // started any more.
 func (m *Manager) ShouldContainersBeTerminating(uid types.UID) bool {
-	return m.ask(uid, func(r *record) bool { return r.startedTerminating }, m.afterSync)
+	return m.ask(uid, func(p *pod) bool { return p.stage >= stopping }, m.afterSync)
 }
 
-// ShouldRuntimeBeRemoved tells that the pod's sandboxes may be removed.
+// ShouldRuntimeBeRemoved reports whether the pod's sandboxes may be removed.
 func (m *Manager) ShouldRuntimeBeRemoved(uid types.UID) bool {
-	return m.ask(uid, func(r *record) bool { return r.kind() == Terminated }, m.afterSync)
+	return m.ask(uid, func(p *pod) bool { return p.stage.kind() == Terminated }, m.afterSync)
 }
 
-// ShouldContentBeRemoved tells that all the pod keeps on the node may go.
+// ShouldContentBeRemoved reports whether all the pod keeps on the node may go.
 func (m *Manager) ShouldContentBeRemoved(uid types.UID) bool {
-	return m.ask(uid, func(r *record) bool {
-		return r.evicted || (r.deleted && r.kind() == Terminated)
+	return m.ask(uid, func(p *pod) bool {
+		return p.why.evicted || (p.why.deleted && p.stage.kind() == Terminated)
 	}, m.afterSync)
 }
 
-// TerminatingByFullName tells that the static pod that has this full name
+// TerminatingByFullName reports whether the static pod that has this full name
 // (name_namespace) is to end and has not ended yet.
 func (m *Manager) TerminatingByFullName(fullName string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	c := m.names[fullName]
-	if c == nil || c.holder == "" {
-		return false
-	}
-	r := m.records[c.holder]
-	return r != nil && r.kind() == Terminating
+	m.workers.Lock()
+	defer m.workers.Unlock()
+	p := m.core.pods[m.core.names.holder(fullName)]
+	return p != nil && p.stage.kind() == Terminating
 }

@@ -2,20 +2,20 @@ package podworker
 
 import (
 	"errors"
-	"math/rand/v2"
 	"time"
+
+	delays "github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/podworker/serial"
 )
 
 // jitter spreads d over [d, 1.5 d), the kubelet's factor.
-func jitter(d time.Duration) time.Duration {
-	return d + time.Duration(rand.Float64()*0.5*float64(d))
-}
+func jitter(d time.Duration) time.Duration { return delays.Jitter(d, 0.5) }
 
 // retry says how long to wait after an error and what for.
 func (m *Manager) retry(failures int, err error, now time.Time) (time.Duration, string) {
 	reason := reasonOf(err)
 	if errors.Is(err, ErrNetworkNotReady) {
-		return jitter(m.cfg.NetworkBackoff), "NetworkNotReady"
+		return m.jitter(m.cfg.NetworkBackoff), "NetworkNotReady"
 	}
 	if at, ok := retryAt(err); ok {
 		d := at.Sub(now)
@@ -24,13 +24,8 @@ func (m *Manager) retry(failures int, err error, now time.Time) (time.Duration, 
 		}
 		return min(max(d, 0), m.cfg.Resync), reason
 	}
-	d := m.cfg.Backoff
-	for range failures - 1 {
-		if d *= 2; d >= m.cfg.MaxBackoff {
-			break
-		}
-	}
-	return jitter(min(d, m.cfg.MaxBackoff)), reason
+	b := serial.Backoff{First: m.cfg.Backoff, Max: m.cfg.MaxBackoff}
+	return m.jitter(b.Delay(failures)), reason
 }
 
 // walk visits err and all that it wraps.
@@ -65,8 +60,14 @@ func retryAt(err error) (at time.Time, ok bool) {
 func reasonOf(err error) string {
 	reason := ""
 	walk(err, func(e error) {
-		if n, is := e.(interface{ Reason() string }); is && reason == "" {
+		if reason != "" {
+			return
+		}
+		switch n := e.(type) { //nolint:errorlint // walk unwraps
+		case interface{ Reason() string }:
 			reason = n.Reason()
+		case *serial.PanicError:
+			reason = "Panic"
 		}
 	})
 	if reason == "" {

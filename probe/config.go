@@ -15,9 +15,10 @@ import (
 )
 
 // Execer runs a command in a container. The error of a command that exited
-// with another code than 0 has a method ExitStatus() int, as that of
-// k8s.io/utils/exec.ExitError; that of one that exceeded timeout is
-// context.DeadlineExceeded or a gRPC status of that code.
+// with another code than 0 has a method ExitCode() int, as that of os/exec, or
+// ExitStatus() int, as that of k8s.io/utils/exec; that of one that exceeded
+// timeout is context.DeadlineExceeded or a gRPC status of that code. Of the
+// output the first check.MaxOutput bytes are used, and none is kept.
 type Execer interface {
 	ExecSync(ctx context.Context, containerID string, cmd []string, timeout time.Duration) (stdout, stderr []byte, err error)
 }
@@ -25,6 +26,12 @@ type Execer interface {
 // EventRecorder takes what is worth telling about a pod.
 type EventRecorder interface {
 	Event(pod *v1.Pod, eventType, reason, message string)
+}
+
+// ContainerEvents is what an [EventRecorder] may be beside: it takes the events of
+// containers, which else are those of their pods.
+type ContainerEvents interface {
+	ContainerEvent(pod *v1.Pod, container, eventType, reason, message string)
 }
 
 // Store keeps small values beyond the end of the process. Read fails with
@@ -52,8 +59,11 @@ type Config struct {
 	OnChange func(Change)                                               // nobody is told. Called in order for one container and never while a lock is held; it may call the Manager
 	Adjust   func(pod *v1.Pod, c *v1.Container, t Type, timing *Timing) // of a probe's timing, such as periods below a second; none
 
-	Parallel     int // checks at a time; 256
-	ParallelExec int // exec checks at a time, beside the others; 32
+	// Parallel is how many places there are for checks; 256. Pods have them in
+	// turn; a pod has a quarter of them at most, those counted that its checks
+	// gave to others when they ran longer than a second.
+	Parallel     int
+	ParallelExec int // places for exec checks, beside the others; 32
 
 	// KeepAlive reuses the connections of HTTP probes.
 	KeepAlive bool

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -145,7 +146,7 @@ func (r *runtime) check(ctx context.Context, t target) (check.Outcome, string, e
 			if ctx.Err() == nil {
 				r.spoke()
 			}
-			return append(stdout[:len(stdout):len(stdout)], stderr...), err
+			return join(stdout, stderr), err
 		},
 	}
 	o, out, err := e.Check(ctx)
@@ -154,6 +155,14 @@ func (r *runtime) check(ctx context.Context, t target) (check.Outcome, string, e
 		return check.Failure, fmt.Sprintf("command timed out: %v", err), nil
 	}
 	return o, out, err
+}
+
+// join is a copy of what of a command's output is used, so that the rest, which
+// may be megabytes, is not kept.
+func join(stdout, stderr []byte) []byte {
+	stdout = stdout[:min(len(stdout), check.MaxOutput)]
+	stderr = stderr[:min(len(stderr), check.MaxOutput-len(stdout))]
+	return slices.Concat(stdout, stderr)
 }
 
 func (r *runtime) spoke() {

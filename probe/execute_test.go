@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bytes"
 	"net/http"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/probe/check"
 )
 
 func TestResolvePort(t *testing.T) {
@@ -41,9 +43,27 @@ func TestExpand(t *testing.T) {
 		"$(A)": "a", "x$(A)$(A)y": "xaay", "$(B)": "$(B)", "$(SECRET)": "$(SECRET)", "$$(A)": "$(A)", "$$$(A)": "$a",
 		"$": "$", "$(A": "$(A", "$A": "$A", "plain": "plain", "": "", "$(": "$(", "a$b$(A)": "a$ba",
 	} {
-		if got := expand(in, env); got != want {
+		if got := expand(in, env, maxArgument); got != want {
 			t.Errorf("%q: %q, want %q", in, got, want)
 		}
+	}
+}
+
+// A command of references to a long variable does not grow beyond what a program
+// can be given.
+func TestExpandAllIsBounded(t *testing.T) {
+	env := []v1.EnvVar{{Name: "A", Value: strings.Repeat("x", 100<<10)}}
+	command := []string{"a", strings.Repeat("$(A)", 100000)}
+	for range 1000 {
+		command = append(command, "$(A)")
+	}
+	size := 0
+	out := expandAll(command, env)
+	for _, s := range out {
+		size += len(s)
+	}
+	if out[1] != command[1] || len(out[2]) != 100<<10 || size > maxCommand+len(command[1])+4*len(command) {
+		t.Errorf("%d bytes: %d, %d, ...", size, len(out[1]), len(out[2]))
 	}
 }
 
@@ -128,4 +148,27 @@ func FuzzTarget(f *testing.F) {
 			t.Fatalf("%q leads to %q", path, req.URL.Hostname())
 		}
 	})
+}
+
+// Of both streams of a command only what is used is copied and kept.
+func TestJoin(t *testing.T) {
+	long := bytes.Repeat([]byte("o"), 16<<20)
+	for _, c := range []struct {
+		stdout, stderr []byte
+		want           string // the end
+		size           int
+	}{
+		{nil, nil, "", 0},
+		{[]byte("a"), []byte("b"), "ab", 2},
+		{[]byte("a"), long, "oo", check.MaxOutput},
+		{long, []byte("b"), "oo", check.MaxOutput},
+		{long[:check.MaxOutput-1], []byte("bc"), "ob", check.MaxOutput},
+		{long, long, "oo", check.MaxOutput},
+	} {
+		got := join(c.stdout, c.stderr)
+		if len(got) != c.size || !strings.HasSuffix(string(got), c.want) || cap(got) > 2*check.MaxOutput {
+			t.Errorf("%d and %d bytes: %d bytes with room for %d that end with %q; want %d with %q",
+				len(c.stdout), len(c.stderr), len(got), cap(got), got[max(0, len(got)-2):], c.size, c.want)
+		}
+	}
 }

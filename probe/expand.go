@@ -8,17 +8,29 @@ import (
 
 // expandAll replaces $(NAME) in a command by the values that env spells out.
 // Those that come from elsewhere are not known to a probe, and their
-// references stay as they are; $$ stands for $.
+// references stay as they are; $$ stands for $. So does an argument that no
+// program could be given, once it is expanded.
 func expandAll(command []string, env []v1.EnvVar) []string {
-	out := make([]string, len(command))
+	out, left := make([]string, len(command)), maxCommand
 	for i, arg := range command {
-		out[i] = expand(arg, env)
+		out[i] = expand(arg, env, min(left, maxArgument))
+		left = max(left-len(out[i]), 0)
 	}
 	return out
 }
 
-func expand(arg string, env []v1.EnvVar) string {
-	out, _ := podmeta.Expand(arg, func(name string) (string, bool) { return literal(env, name) })
+// What execve(2) takes: MAX_ARG_STRLEN, and a fourth of the usual stack of
+// 8 MiB. Bytes.
+const (
+	maxArgument = 128 << 10
+	maxCommand  = 2 << 20
+)
+
+func expand(arg string, env []v1.EnvVar, limit int) string {
+	out, _, ok := podmeta.ExpandWithin(arg, limit, func(name string) (string, bool) { return literal(env, name) })
+	if !ok {
+		return arg
+	}
 	return out
 }
 

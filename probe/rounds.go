@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nodewright/nodewright/internal/seconds"
 	"github.com/nodewright/nodewright/probe/check"
 	"github.com/nodewright/nodewright/probe/schedule"
 )
@@ -18,9 +19,8 @@ const execSlack = 2 * time.Second
 
 // timing is when p runs. The caller holds m.mu.
 func (m *Manager) timing(p *prober) Timing {
-	seconds := func(n int32) time.Duration { return time.Duration(n) * time.Second }
 	t := Timing{
-		InitialDelay: seconds(p.spec.InitialDelaySeconds), Period: seconds(p.spec.PeriodSeconds), Timeout: seconds(p.spec.TimeoutSeconds),
+		InitialDelay: seconds.Of(p.spec.InitialDelaySeconds), Period: seconds.Of(p.spec.PeriodSeconds), Timeout: seconds.Of(p.spec.TimeoutSeconds),
 		SuccessThreshold: int(p.spec.SuccessThreshold), FailureThreshold: int(p.spec.FailureThreshold),
 		FastStart: m.cfg.FastStart && p.t != Liveness && p.result != Success,
 	}
@@ -43,9 +43,9 @@ func (m *Manager) timing(p *prober) Timing {
 func (m *Manager) start(p *prober) {
 	turn, id := p.turn, p.c.id
 	s := schedule.Spec{
-		Timing: m.timing(p),
-		Check:  func(ctx context.Context) (check.Outcome, string, error) { return m.check(ctx, p, turn) },
-		Done:   func(r schedule.Round) bool { return m.done(p, turn, id, r) },
+		Timing: m.timing(p), Group: string(p.c.pod.uid),
+		Check: func(ctx context.Context) (check.Outcome, string, error) { return m.check(ctx, p, turn) },
+		Done:  func(r schedule.Round) bool { return m.done(p, turn, id, r) },
 	}
 	if p.spec.Exec != nil {
 		s.Expensive, s.Slack = true, execSlack
@@ -125,7 +125,9 @@ func (m *Manager) tell(pod *v1.Pod, name string, t Type, r schedule.Round) {
 		return
 	}
 	m.cfg.Log.Debug(message, zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("container", name))
-	if m.cfg.Events != nil {
+	if c, ok := m.cfg.Events.(ContainerEvents); ok {
+		c.ContainerEvent(pod, name, v1.EventTypeWarning, reason, message)
+	} else if m.cfg.Events != nil {
 		m.cfg.Events.Event(pod, v1.EventTypeWarning, reason, message)
 	}
 }

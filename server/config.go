@@ -20,6 +20,9 @@ import (
 // are required, too. Whatever else is nil has no endpoint.
 type Config struct {
 	Node string // the node's name, for authorization
+	// Version is the release of Kubernetes that the node presents itself as, for
+	// /statusz; none.
+	Version string
 
 	// A listener is given open, or by an address and a port of which 0 means
 	// none. Listeners given are closed by Run.
@@ -65,8 +68,10 @@ type Config struct {
 	Timeout  time.Duration // of a request that is no stream; 30s
 	Grace    time.Duration // for requests that are under way when Run ends; 10s
 	Heavy    int           // requests at a time to each endpoint that costs much; 8
-	Streams  int           // exec, attach, portForward and logs at a time; 1000
-	Requests int           // all others at a time; 400
+	Streams  int           // exec, attach, portForward and logs at a time, of each three quarters at most; 1000
+	Requests int           // all others at a time, of each port; 400. On the main one those count that were let in.
+	// A host may have twice as many connections to a port as there may be requests
+	// and streams, and eight times that are all that there may be.
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported

@@ -3,10 +3,7 @@ package server
 import (
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
-	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -70,30 +67,4 @@ func (s *Server) logLevel(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	fmt.Fprintf(w, "successfully set klog.logging.verbosity to %d", v)
-}
-
-// notForMachines is what Kubernetes puts above its z-pages.
-const notForMachines = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.\n\n"
-
-func (s *Server) flagz(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	fmt.Fprintf(w, "\nkubelet flagz\n%s", notForMachines)
-	flags := s.cfg.Flags()
-	for _, name := range slices.Sorted(maps.Keys(flags)) {
-		fmt.Fprintf(w, "%s=%s\n", name, flags[name])
-	}
-}
-
-func (s *Server) statusz(w http.ResponseWriter, _ *http.Request) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	fmt.Fprintf(w, "\nkubelet statusz\n%s", notForMachines)
-	fmt.Fprintf(w, "Started: %s\nUp: %s\nGo version: %s\n", s.began.Format(time.UnixDate), time.Since(s.began).Round(time.Second), runtime.Version())
-	var paths []string
-	for _, r := range s.routes() {
-		if p := "/" + firstElement(r.pattern); !slices.Contains(paths, p) {
-			paths = append(paths, p)
-		}
-	}
-	slices.Sort(paths)
-	fmt.Fprintf(w, "Paths: %s\n", strings.Join(paths, " "))
 }

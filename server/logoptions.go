@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nodewright/nodewright/cri/crilog"
+	"github.com/nodewright/nodewright/internal/seconds"
 )
 
 // logOptions is what a client wants of a container's log: the API's
@@ -111,8 +112,7 @@ func (o *logOptions) reader(now time.Time) crilog.Options {
 		out.Limit = *o.limit
 	}
 	if o.sinceSeconds != nil {
-		// Beyond what a Duration holds, 292 years, all is newer.
-		out.Since = now.Add(-time.Duration(min(*o.sinceSeconds, int64(1<<63-1)/int64(time.Second))) * time.Second)
+		out.Since = now.Add(-seconds.Of(*o.sinceSeconds))
 	}
 	switch o.stream {
 	case streamStdout:

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"path"
 	"slices"
@@ -63,6 +64,16 @@ func only(rs []route, keep func(route) bool) []route {
 	return slices.DeleteFunc(slices.Clone(rs), func(r route) bool { return !keep(r) })
 }
 
+// allows lists the methods of an endpoint: where GET is one, so is HEAD, whose
+// answer net/http sends without the body. Streams and profiles are no answers
+// but work, which nobody wants done for nothing.
+func (r route) allows() []string {
+	if !slices.Contains(r.methods, http.MethodGet) || r.stream || strings.HasPrefix(r.pattern, "/debug/") {
+		return r.methods
+	}
+	return append(slices.Clone(r.methods), http.MethodHead)
+}
+
 // mux dispatches, with each endpoint's methods and limits. A tree is served at
 // its root, too, to which ServeMux would redirect.
 func (s *Server) mux(rs []route) *http.ServeMux {
@@ -91,14 +102,14 @@ func tooMany(w http.ResponseWriter) {
 }
 
 func (s *Server) limited(r route) http.HandlerFunc {
-	of := newInFlight(s.cfg.Heavy)
+	of, kind, methods := newInFlight(s.cfg.Heavy), s.kind(r), r.allows()
 	budget := s.cfg.Timeout
 	if r.budget > 0 {
 		budget = r.budget
 	}
 	return func(w http.ResponseWriter, req *http.Request) {
-		if r.methods != nil && !slices.Contains(r.methods, req.Method) {
-			w.Header().Set("Allow", strings.Join(r.methods, ", "))
+		if methods != nil && !slices.Contains(methods, req.Method) {
+			w.Header().Set("Allow", strings.Join(methods, ", "))
 			http.Error(w, http.StatusText(http.StatusMethodNotAllowed), http.StatusMethodNotAllowed)
 			return
 		}
@@ -118,6 +129,11 @@ func (s *Server) limited(r route) http.HandlerFunc {
 			r.serve(w, req)
 			return
 		}
+		if !kind.enter() {
+			tooMany(w)
+			return
+		}
+		defer kind.leave()
 		if !s.streams.enter() {
 			tooMany(w)
 			return
@@ -134,9 +150,18 @@ func (s *Server) limited(r route) http.HandlerFunc {
 	}
 }
 
+// kind counts the streams of one kind, such as port forwards, of which there are
+// three quarters of all streams at most: the rest is for the others.
+func (s *Server) kind(r route) *inFlight {
+	name, _, _ := strings.Cut(strings.TrimPrefix(r.pattern, "/"), "/")
+	if s.kinds[name] == nil {
+		s.kinds[name] = newInFlight(s.cfg.Streams - s.cfg.Streams/4)
+	}
+	return s.kinds[name]
+}
+
 // leaveKey is where a request has what gives up its place among those that end
-// by themselves. A stream takes one of its own kind instead, which nobody gets
-// who has not shown who they are.
+// by themselves. A stream takes one of its own kind instead.
 type leaveKey struct{}
 
 // late is how long an answer may still take to be read by a client after its
@@ -156,59 +181,102 @@ func (s *Server) within(w http.ResponseWriter, budget time.Duration) {
 	_ = rc.SetWriteDeadline(at)
 }
 
-// outermost measures requests, bounds them all, and refuses paths that are not
-// what they seem.
+// outermost measures requests, and gives them the time in which they have to be
+// read and answered.
 func (s *Server) outermost(server string, rs []route, next http.Handler) http.Handler {
 	label := newLabels(server, rs)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer s.met.observe(label.of(r))()
 		s.within(w, s.cfg.Timeout)
-		if !s.plain.enter() {
+		next.ServeHTTP(w, r)
+	})
+}
+
+// placed bounds the requests of one port.
+func (s *Server) placed(next http.Handler) http.Handler {
+	places := newInFlight(s.cfg.Requests)
+	s.plain = append(s.plain, places)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !places.enter() {
 			tooMany(w)
 			return
 		}
-		leave := sync.OnceFunc(s.plain.leave)
+		leave := sync.OnceFunc(places.leave)
 		defer leave()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), leaveKey{}, leave)))
 	})
 }
 
+// strangers is how many requests may be under way of which it is not known yet
+// who sent them and whether they may. Package auth lets fewer than that wait, so
+// that they do not get in the way of those that need not wait; this is for
+// other Authenticators and Authorizers.
+const strangers = 2048
+
 // guard lets a request pass that is authenticated and authorized, whatever its
-// path.
+// path. Until then it has no place among those that are served.
 func (s *Server) guard(next http.Handler) http.Handler {
+	arriving := newInFlight(strangers)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		user, err := s.cfg.Authenticator.Authenticate(r)
-		if err != nil || user == nil {
-			if err != nil {
-				s.met.refused.WithLabelValues("authentication").Inc()
-				s.cfg.Log.Debug("authentication failed", zapError(err))
-			}
-			http.Error(w, "Unauthorized", http.StatusUnauthorized)
+		if !arriving.enter() {
+			tooMany(w)
 			return
 		}
-		if !clean(r.URL.Path) {
-			http.Error(w, "the path has empty elements, or . or ..", http.StatusBadRequest)
-			return
+		passed := s.passes(w, r)
+		arriving.leave()
+		if passed {
+			next.ServeHTTP(w, r)
 		}
-		asked := auth.Of(user, r, s.cfg.Node)
-		var tried []string
-		for _, a := range asked {
-			ok, _, err := s.cfg.Authorizer.Authorize(r.Context(), a)
-			if err != nil {
-				s.met.refused.WithLabelValues("authorization_error").Inc()
-				s.cfg.Log.Warn("authorization failed", zapError(err))
-				http.Error(w, "authorization error (user="+user.Name+", verb="+a.Verb+", resource=nodes, subresource="+a.Subresource+")", http.StatusInternalServerError)
-				return
-			}
-			if ok {
-				next.ServeHTTP(w, r)
-				return
-			}
-			tried = append(tried, a.Subresource)
-		}
-		s.met.refused.WithLabelValues("authorization").Inc()
-		http.Error(w, "Forbidden (user="+user.Name+", verb="+auth.Verb(r.Method)+", resource=nodes, subresource(s)=["+strings.Join(tried, " ")+"])", http.StatusForbidden)
 	})
+}
+
+// passes reports whether a request is authenticated and authorized. One that is
+// not is answered.
+func (s *Server) passes(w http.ResponseWriter, r *http.Request) bool {
+	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Timeout)
+	defer cancel()
+	r = r.WithContext(ctx)
+	user, err := s.cfg.Authenticator.Authenticate(r)
+	if errors.Is(err, auth.ErrBusy) {
+		s.met.refused.WithLabelValues("authentication").Inc()
+		tooMany(w)
+		return false
+	}
+	if err != nil || user == nil {
+		if err != nil {
+			s.met.refused.WithLabelValues("authentication").Inc()
+			s.cfg.Log.Debug("authentication failed", zapError(err))
+		}
+		http.Error(w, "Unauthorized", http.StatusUnauthorized)
+		return false
+	}
+	if !clean(r.URL.Path) {
+		http.Error(w, "the path has empty elements, or . or ..", http.StatusBadRequest)
+		return false
+	}
+	asked := auth.Of(user, r, s.cfg.Node)
+	var tried []string
+	for _, a := range asked {
+		ok, _, err := s.cfg.Authorizer.Authorize(r.Context(), a)
+		if errors.Is(err, auth.ErrBusy) {
+			s.met.refused.WithLabelValues("authorization").Inc()
+			tooMany(w)
+			return false
+		}
+		if err != nil {
+			s.met.refused.WithLabelValues("authorization_error").Inc()
+			s.cfg.Log.Warn("authorization failed", zapError(err))
+			http.Error(w, "authorization error (user="+user.Name+", verb="+a.Verb+", resource=nodes, subresource="+a.Subresource+")", http.StatusInternalServerError)
+			return false
+		}
+		if ok {
+			return true
+		}
+		tried = append(tried, a.Subresource)
+	}
+	s.met.refused.WithLabelValues("authorization").Inc()
+	http.Error(w, "Forbidden (user="+user.Name+", verb="+auth.Verb(r.Method)+", resource=nodes, subresource(s)=["+strings.Join(tried, " ")+"])", http.StatusForbidden)
+	return false
 }
 
 // clean tells whether a path means what it says: without empty elements, dots

@@ -25,9 +25,10 @@ type Server struct {
 	basic  http.Handler
 	health http.Handler
 
-	plain   *inFlight       // requests that end by themselves
-	streams *inFlight       // those that do not
-	ending  context.Context // ends when streams have to
+	plain   []*inFlight          // requests that end by themselves, of each port
+	streams *inFlight            // those that do not
+	kinds   map[string]*inFlight // streams of each kind, by the first element of their paths
+	ending  context.Context      // ends when streams have to
 	end     context.CancelFunc
 }
 
@@ -43,15 +44,15 @@ func New(cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, met: met, slis: newSLIs(), began: time.Now(),
-		plain: newInFlight(cfg.Requests), streams: newInFlight(cfg.Streams),
+		streams: newInFlight(cfg.Streams), kinds: map[string]*inFlight{},
 	}
 	s.ending, s.end = context.WithCancel(context.Background())
 	routes := s.routes()
-	s.main = s.outermost("readwrite", routes, s.guard(s.mux(routes)))
+	s.main = s.outermost("readwrite", routes, s.guard(s.placed(s.mux(routes))))
 	basic := only(routes, func(r route) bool { return r.basic })
-	s.basic = s.outermost("readonly", basic, s.mux(basic))
+	s.basic = s.outermost("readonly", basic, s.placed(s.mux(basic)))
 	healthz := only(routes, func(r route) bool { return r.health })
-	s.health = s.outermost("readonly", healthz, s.mux(healthz))
+	s.health = s.outermost("readonly", healthz, s.placed(s.mux(healthz)))
 	return s, nil
 }
 
@@ -100,7 +101,7 @@ func (s *Server) Run(ctx context.Context) error {
 		if s.cfg.Log.Core().Enabled(zap.InfoLevel) {
 			s.cfg.Log.Info("listening", zap.String("server", d.name), zap.Stringer("address", l.Addr()))
 		}
-		doors = append(doors, door{s.httpServer(d.handler, d.tls), l})
+		doors = append(doors, door{s.httpServer(d.handler, d.tls), s.bounded(l)})
 	}
 	failed := make(chan error, len(doors))
 	var serving sync.WaitGroup
@@ -131,7 +132,9 @@ func (s *Server) Run(ctx context.Context) error {
 	for _, d := range doors {
 		down.Go(func() { _ = d.srv.Shutdown(graced) })
 	}
-	s.plain.wait(graced)
+	for _, p := range s.plain {
+		p.wait(graced)
+	}
 	s.end()
 	s.streams.wait(graced)
 	down.Wait()

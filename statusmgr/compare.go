@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ours are the conditions that the node writes, alone or with others. What
-// else there is, others have told the world already.
+// ours are the conditions that the node writes, alone or with others. All
+// other conditions have writers that publish them themselves.
 var ours = [...]v1.PodConditionType{
 	v1.PodScheduled, v1.PodReady, v1.PodInitialized, v1.ContainersReady, v1.PodReadyToStartContainers,
 	v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting, v1.DisruptionTarget,
@@ -18,15 +18,15 @@ var ours = [...]v1.PodConditionType{
 
 func isOurs(typ v1.PodConditionType) bool { return slices.Contains(ours[:], typ) }
 
-// saysSame tells whether b tells the world nothing that a has not. Of
-// conditions, times and generations say nothing of their own; of resource
-// claims, others speak.
-func saysSame(a, b *v1.PodStatus) bool {
+// sameStatus reports whether publishing b after a would change nothing. The
+// times and generations of conditions do not count, nor do the fields about
+// resource claims, which others write.
+func sameStatus(a, b *v1.PodStatus) bool {
 	if !sameConditions(a.Conditions, b.Conditions) {
 		return false
 	}
-	if !knowsAllFields {
-		return saysSameSlowly(a, b)
+	if !coversAllFields {
+		return sameStatusByReflection(a, b)
 	}
 	return a.ObservedGeneration == b.ObservedGeneration && a.Phase == b.Phase && a.Message == b.Message && a.Reason == b.Reason &&
 		a.NominatedNodeName == b.NominatedNodeName && a.HostIP == b.HostIP && slices.Equal(a.HostIPs, b.HostIPs) &&
@@ -38,9 +38,9 @@ func saysSame(a, b *v1.PodStatus) bool {
 		sameList(a.AllocatedResources, b.AllocatedResources) && sameResources(a.Resources, b.Resources)
 }
 
-// knowsAllFields tells that the API that this was built with has the fields
-// that saysSame looks at, and no more.
-var knowsAllFields = reflect.TypeFor[v1.PodStatus]().NumField() == 21 &&
+// coversAllFields reports whether the API that this was built with has the
+// fields that sameStatus compares, and no more.
+var coversAllFields = reflect.TypeFor[v1.PodStatus]().NumField() == 21 &&
 	reflect.TypeFor[v1.ContainerStatus]().NumField() == 15 &&
 	reflect.TypeFor[v1.ContainerState]().NumField() == 3 &&
 	reflect.TypeFor[v1.ContainerStateWaiting]().NumField() == 2 &&
@@ -49,8 +49,8 @@ var knowsAllFields = reflect.TypeFor[v1.PodStatus]().NumField() == 21 &&
 	reflect.TypeFor[v1.ResourceRequirements]().NumField() == 3 &&
 	reflect.TypeFor[v1.VolumeMountStatus]().NumField() == 5
 
-// saysSameSlowly compares any field there is, but conditions and claims.
-func saysSameSlowly(a, b *v1.PodStatus) bool {
+// sameStatusByReflection compares every field, except for conditions and claims.
+func sameStatusByReflection(a, b *v1.PodStatus) bool {
 	x, y := *a, *b
 	for _, st := range []*v1.PodStatus{&x, &y} {
 		st.Conditions, st.ResourceClaimStatuses, st.ExtendedResourceClaimStatus = nil, nil, nil
@@ -66,7 +66,7 @@ func sameConditions(a, b []v1.PodCondition) bool {
 			continue
 		}
 		own++
-		// Most often they are in the same places.
+		// Usually they have the same index.
 		y := (*v1.PodCondition)(nil)
 		if i < len(b) && b[i].Type == a[i].Type {
 			y = &b[i]
@@ -128,7 +128,7 @@ func sameList(a, b v1.ResourceList) bool {
 	if len(a) != len(b) {
 		return false
 	}
-	// To look up what there mostly is takes less than to walk through a map.
+	// Looking up the usual resources is faster than to iterate over the map.
 	left := len(a)
 	for _, name := range [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
 		if left == 0 {

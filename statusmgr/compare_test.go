@@ -18,12 +18,12 @@ var notOurs = []string{"Conditions", "ResourceClaimStatuses", "ExtendedResourceC
 
 // Every field of a status is looked at, also those that the API gets later.
 func TestComparisonSeesEveryField(t *testing.T) {
-	if !knowsAllFields {
-		t.Error("the API has fields that saysSame does not know: add them, and correct knowsAllFields")
+	if !coversAllFields {
+		t.Error("the API has fields that sameStatus does not know: add them, and correct coversAllFields")
 	}
 	full := v1.PodStatus{}
 	fill(reflect.ValueOf(&full).Elem())
-	if !saysSame(&full, full.DeepCopy()) || !saysSameSlowly(&full, full.DeepCopy()) {
+	if !sameStatus(&full, full.DeepCopy()) || !sameStatusByReflection(&full, full.DeepCopy()) {
 		t.Fatal("a status differs from its copy")
 	}
 	seen := 0
@@ -35,7 +35,7 @@ func TestComparisonSeesEveryField(t *testing.T) {
 			}
 			seen++
 			same := slices.Contains(notOurs, path[0])
-			for _, cmp := range []func(a, b *v1.PodStatus) bool{saysSame, saysSameSlowly} {
+			for _, cmp := range []func(a, b *v1.PodStatus) bool{sameStatus, sameStatusByReflection} {
 				if path[0] != "Conditions" && (cmp(&a, &b) != same || cmp(&b, &a) != same) {
 					t.Errorf("%v is changed: same %v, want %v", path, !same, same)
 				}

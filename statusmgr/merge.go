@@ -9,19 +9,19 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Merge is what to publish where others write to the same status: ours, with
-// what is theirs as api, the published status, has it. couldHaveRunning tells
-// that containers of the pod may still run.
+// Merge returns the status to publish where others write to it too: ours, with
+// the fields of other writers as in api, the published status. couldHaveRunning
+// means that containers of the pod may still run.
 //
-//   - Conditions that the node does not write, and all about resource claims,
-//     are the API's. [v1.DisruptionTarget] has several writers: the node's is
+//   - Conditions that the node does not write, and the fields about resource
+//     claims, are the API's. [v1.DisruptionTarget] has several writers: the node's is
 //     published together with the terminal phase that it explains.
-//   - A terminal phase that is news waits until nothing can run. Until then
-//     phase, reason and message stay the API's; all else goes out.
-//   - A pod whose phase is terminal is not ready. It has not been since its last
-//     container ended.
+//   - A new terminal phase waits until no container can run. Until then phase,
+//     reason and message stay the API's; everything else is published.
+//   - A pod whose phase is terminal is not ready, since its last container
+//     terminated.
 //
-// It is a pure function. What it returns shares memory with both.
+// It is a pure function. Its result shares memory with both.
 func Merge(api, ours v1.PodStatus, couldHaveRunning bool) v1.PodStatus {
 	out := ours
 	ending := !podmeta.IsTerminal(api.Phase) && podmeta.IsTerminal(ours.Phase)
@@ -68,7 +68,7 @@ func mergeConditions(api, ours []v1.PodCondition, disrupted bool) []v1.PodCondit
 	return out
 }
 
-// endReadiness makes the conditions of a pod that is over say so.
+// endReadiness makes a pod that is over unready.
 func endReadiness(st *v1.PodStatus) {
 	reason := "PodCompleted"
 	if st.Phase == v1.PodFailed {
@@ -87,7 +87,8 @@ func endReadiness(st *v1.PodStatus) {
 	}
 }
 
-// lastEnd is when the last container ended; zero, if that is not known.
+// lastEnd returns the time when the last container terminated; zero if that is
+// not known.
 func lastEnd(st *v1.PodStatus) (last time.Time) {
 	for _, list := range [...][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses} {
 		for i := range list {

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are the kubelet's, by its names.
+// metrics has the kubelet's metrics, by its names.
 type metrics struct {
 	terminated *prometheus.CounterVec
 	sync       prometheus.Histogram

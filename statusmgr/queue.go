@@ -3,60 +3,55 @@ package statusmgr
 import "k8s.io/apimachinery/pkg/types"
 
 // class is one of the queues before the sink.
-type class int
+type class uint8
 
 const (
 	none   class = iota
 	urgent       // phase, readiness or deletion changed
-	others
-	again // the last try failed: the next may take as long
+	normal
+	retries // the last write failed: the next may take as long
 	classes
 )
 
-// publishQueue holds the pods that the sink has something to be told of, and
-// says whose turn it is.
+// publishQueue holds the pods that have something to publish, in the order of
+// their turns, and counts the free slots.
 type publishQueue struct {
-	free      int
-	busy      map[types.UID]bool // a call of the sink is under way
-	waiting   [classes][]*entry  // an entry stands where its class says; its other places are stale
-	trying    int                // calls of class again under way
-	maxTrying int
-	turn      int
+	free     int
+	busy     map[types.UID]bool // a call of the sink is under way
+	waiting  [classes][]*entry  // an entry stands in the queue of its class; elsewhere it is stale
+	retrying int                // writes of class retries under way
+	maxRetry int
+	turn     int
 }
 
-// newPublishQueue makes one for so many calls at a time. Pods whose writes
+// newPublishQueue returns an empty queue with parallel slots. Pods whose writes
 // fail or hang have at most half of them, if there is more than one.
 func newPublishQueue(parallel int) publishQueue {
-	return publishQueue{free: parallel, busy: map[types.UID]bool{}, maxTrying: max(parallel/2, 1)}
+	return publishQueue{free: parallel, busy: map[types.UID]bool{}, maxRetry: max(parallel/2, 1)}
 }
 
-func (q *publishQueue) put(e *entry) {
-	c := others
-	switch {
-	case e.failures > 0:
-		c = again
-	case e.urgent:
-		c = urgent
-	}
-	if e.class == none || e.class == others && c == urgent {
+// put queues e in c. One that is queued already stays, unless it became
+// urgent.
+func (q *publishQueue) put(e *entry, c class) {
+	if e.class == none || e.class == normal && c == urgent {
 		e.class = c
 		q.waiting[c] = append(q.waiting[c], e)
 	}
 }
 
-// next takes out the next entry and tells which queue it stood in; nil, if
-// there is none. Of four turns, one is the others' first and one is for those
-// that failed, so that a flood of transitions starves nobody.
+// next takes out the next entry, and returns the queue that it was in; nil if
+// there is none. Of four turns, one prefers the normal queue and one the
+// retries, so that a flood of transitions starves nobody.
 func (q *publishQueue) next() (*entry, class) {
-	order := [...]class{urgent, others, again}
+	order := [...]class{urgent, normal, retries}
 	switch q.turn % 4 {
 	case 2:
-		order = [...]class{others, urgent, again}
+		order = [...]class{normal, urgent, retries}
 	case 3:
-		order = [...]class{again, urgent, others}
+		order = [...]class{retries, urgent, normal}
 	}
 	for _, c := range order {
-		for len(q.waiting[c]) > 0 && (c != again || q.trying < q.maxTrying) {
+		for len(q.waiting[c]) > 0 && (c != retries || q.retrying < q.maxRetry) {
 			e := q.waiting[c][0]
 			q.waiting[c][0] = nil
 			q.waiting[c] = q.waiting[c][1:]
@@ -73,15 +68,15 @@ func (q *publishQueue) next() (*entry, class) {
 func (q *publishQueue) begin(e *entry, c class) {
 	q.free--
 	q.busy[e.pod.UID] = true
-	if c == again {
-		q.trying++
+	if c == retries {
+		q.retrying++
 	}
 }
 
 func (q *publishQueue) end(e *entry, c class) {
 	delete(q.busy, e.pod.UID)
 	q.free++
-	if c == again {
-		q.trying--
+	if c == retries {
+		q.retrying--
 	}
 }

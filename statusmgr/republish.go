@@ -5,10 +5,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Republish says that something other than the status of a pod has changed
-// that its publication waits for: the object that Config.PublishAs gives for it
-// appeared or is another one, Config.CouldHaveRunning or Config.Reclaimed say
-// something else. What has to be published then, is.
+// Republish notes that something other than a pod's status has changed that
+// its publication depends on: Config.PublishAs gives an object now, or another
+// one, or the answer of Config.CouldHaveRunning or Config.Reclaimed is
+// different. It publishes what this makes due; for a pod that has nothing due
+// it does nothing.
 func (m *Manager) Republish(uid types.UID) {
 	m.mu.Lock()
 	e := m.entries[uid]
@@ -26,24 +27,20 @@ func (m *Manager) Republish(uid types.UID) {
 	if m.entries[uid] != e {
 		return
 	}
-	if ok && as.UID != e.shownAs && !e.restored {
-		e.published = 0
-	}
-	e.asked, e.homeless = true, false
-	m.enqueue(e)
+	m.advance(e, &input{event: onRepublish, replaced: ok && as.UID != e.sentTo && !e.restored})
 }
 
-// Reconcile compares the status that the world shows of a pod with the one
-// that was published, and publishes it again if somebody changed it. It tells
-// whether that is so. Parts of seconds, and what is others' to say, do not
+// Reconcile compares the status of the API's object with the one that was
+// published, and publishes it again if somebody changed it. It reports whether
+// that is so. Fractions of seconds and the fields of other writers do not
 // count. The pod is kept and must not be changed.
 func (m *Manager) Reconcile(pod *v1.Pod) (again bool) {
 	as, ok := m.cfg.PublishAs(pod)
 	if !ok || as.Status.Phase == "" {
-		return false // nobody shows it
+		return false // there is no API, or it has no status yet
 	}
-	shows := as.Status.DeepCopy()
-	normalize(pod, shows)
+	current := as.Status.DeepCopy()
+	normalize(pod, current)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.entries[pod.UID]
@@ -51,10 +48,11 @@ func (m *Manager) Reconcile(pod *v1.Pod) (again bool) {
 		return false
 	}
 	e.pod = pod
-	if e.shown == nil || e.version > e.published || m.queue.busy[pod.UID] || saysSame(e.shown, shows) {
+	if e.sent == nil || !e.comparable() || sameStatus(e.sent, current) {
+		m.refresh(e)
 		return false
 	}
-	e.published, e.unsure = 0, true
-	m.enqueue(e)
+	final, deletion := e.facts()
+	m.advance(e, &input{event: onDrift, final: final, deletion: deletion})
 	return true
 }

@@ -12,43 +12,42 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Loader is a [Sink] that knows what it published in an earlier life of the
-// agent, by the UIDs of the objects that it was given.
+// Loader is a [Sink] that knows the statuses published before a restart of the
+// agent, by the UIDs of the objects that they were published under.
 type Loader interface {
 	Load(ctx context.Context) (map[types.UID]v1.PodStatus, error)
 }
 
 // Restore reads the statuses of before a restart: those that the sink had not
-// taken, which it is told of again, and those that it can load. Until the
-// first [Manager.Set] of a pod they are what [Manager.Get] returns, and they
-// are what that one changes: start times, transition times, restart counts and
-// a terminal phase stay. It is for the agent to call before it takes up any
-// pod; [Manager.Run] does, if nobody has. What can be read is in effect even
-// if it returns an error. A value that cannot be understood is removed, and
-// logged.
+// taken, which are published again, and those that it can load. Until the first
+// [Manager.Set] of a pod, [Manager.Get] returns them. The first status of a pod
+// is compared with them: start times, transition times, restart counts and a
+// terminal phase stay. The agent calls it before it adopts any pod;
+// [Manager.Run] does if nobody has. If it returns an error, whatever could be
+// read is in effect. A value that cannot be parsed is removed and logged.
 func (m *Manager) Restore(ctx context.Context) error {
 	m.restoring.Lock()
 	defer m.restoring.Unlock()
 	if m.restored {
 		return nil
 	}
-	var shown map[types.UID]v1.PodStatus
+	var loaded map[types.UID]v1.PodStatus
 	var err error
 	if l, ok := m.cfg.Sink.(Loader); ok {
-		if shown, err = l.Load(ctx); err != nil {
-			err = fmt.Errorf("statusmgr: load what was published: %w", err)
+		if loaded, err = l.Load(ctx); err != nil {
+			err = fmt.Errorf("statusmgr: load published statuses: %w", err)
 		}
 	}
-	for uid, st := range shown {
+	for uid, st := range loaded {
 		m.adopt(record{Meta: metav1.ObjectMeta{UID: uid}, Status: st}, &st, false)
 	}
-	err = errors.Join(err, m.restoreUnsent(shown))
+	err = errors.Join(err, m.restoreUnsent(loaded))
 	m.restored = err == nil
 	return err
 }
 
-// restoreUnsent reads the store.
-func (m *Manager) restoreUnsent(shown map[types.UID]v1.PodStatus) error {
+// restoreUnsent adopts the stored statuses.
+func (m *Manager) restoreUnsent(loaded map[types.UID]v1.PodStatus) error {
 	if m.cfg.Store == nil {
 		return nil
 	}
@@ -68,11 +67,11 @@ func (m *Manager) restoreUnsent(shown map[types.UID]v1.PodStatus) error {
 		}
 		rec, err := parseRecord(key, value)
 		if err != nil {
-			m.cfg.Log.Error("a stored status was removed", zap.Error(err), zap.NamedError("removal", m.cfg.Store.Delete(key)))
+			m.cfg.Log.Error("removed invalid stored status", zap.Error(err), zap.NamedError("removal", m.cfg.Store.Delete(key)))
 			continue
 		}
 		var was *v1.PodStatus
-		if st, ok := shown[rec.Meta.UID]; ok {
+		if st, ok := loaded[rec.Meta.UID]; ok {
 			was = &st
 		}
 		m.adopt(rec, was, true)
@@ -80,35 +79,40 @@ func (m *Manager) restoreUnsent(shown map[types.UID]v1.PodStatus) error {
 	return errors.Join(errs...)
 }
 
-// adopt makes an entry of a status of before, unless the pod was Set since.
-func (m *Manager) adopt(r record, shown *v1.PodStatus, unsent bool) {
+// adopt makes an entry of a status of before the restart, unless the pod was
+// Set since.
+func (m *Manager) adopt(r record, loaded *v1.PodStatus, unsent bool) {
 	m.store.mu.Lock()
 	defer m.store.mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	uid := r.Meta.UID
-	if e := m.entries[uid]; e == nil || e.restored {
-		m.serial++
-		e = &entry{pod: &v1.Pod{ObjectMeta: r.Meta, Status: v1.PodStatus{}}, status: &r.Status, version: m.serial, finished: r.Finished, restored: true}
-		if shown != nil {
-			e.shown, e.shownAs = shown, uid
-		}
-		if !unsent {
-			e.published = e.version
-		}
-		e.urgent = unsent
-		m.entries[uid] = e
+	old := m.entries[uid]
+	if old != nil && !old.restored {
 		if unsent {
-			m.store.stored[uid] = e.version
+			m.store.stored[uid] = 1 // older than any that may be written
 		}
-	} else if unsent {
-		m.store.stored[uid] = 1 // older than any that may be written
+		return
 	}
+	if old != nil {
+		m.advance(old, &input{event: onRemove})
+	}
+	m.serial++
+	if unsent {
+		m.store.stored[uid] = m.serial
+	}
+	e := m.newEntry(uid)
+	e.pod, e.status, e.finished, e.restored = &v1.Pod{ObjectMeta: r.Meta}, &r.Status, r.Finished, true
+	if loaded != nil {
+		e.sent, e.sentTo = loaded, uid
+	}
+	final, deletion := e.facts()
+	m.advance(e, &input{event: onRestore, final: final, deletion: deletion, version: m.serial, unsent: unsent, loaded: loaded != nil})
 }
 
-// PreviousReady returns what the last status said of a container, for those
-// who compute the next one while no probe has a result: a restart of the agent
-// is no reason to call a container unready. known is false for a container
+// PreviousReady returns a container's readiness and startup by the last status,
+// for whoever computes the next one while no probe has a result: a restart of
+// the agent does not make a container unready. known is false for a container
 // that did not run.
 func (m *Manager) PreviousReady(uid types.UID, containerID string) (ready, started, known bool) {
 	m.mu.Lock()

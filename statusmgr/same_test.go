@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-func TestSaysSame(t *testing.T) {
+func TestSameStatus(t *testing.T) {
 	cond := func(c v1.PodCondition) v1.PodStatus { return v1.PodStatus{Conditions: []v1.PodCondition{c}} }
 	ready := cond(v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionTrue, Reason: "r", Message: "m"})
 	with := func(change func(c *v1.PodCondition)) v1.PodStatus {
@@ -35,10 +35,10 @@ func TestSaysSame(t *testing.T) {
 		{v1.PodStatus{}, v1.PodStatus{Message: "m"}, false},
 		{v1.PodStatus{}, v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{}}, true},
 	} {
-		if got := saysSame(&tc.a, &tc.b); got != tc.same {
+		if got := sameStatus(&tc.a, &tc.b); got != tc.same {
 			t.Errorf("row %d: same %v, want %v", i, got, tc.same)
 		}
-		if got := saysSame(&tc.b, &tc.a); got != tc.same {
+		if got := sameStatus(&tc.b, &tc.a); got != tc.same {
 			t.Errorf("row %d, the other way round: same %v, want %v", i, got, tc.same)
 		}
 	}

@@ -10,21 +10,19 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/nodewright/nodewright/podmeta"
 )
 
 // Store keeps values over a crash, each under the UID of a pod. A
 // checkpoint.Store is one.
 type Store interface {
 	Write(key string, value []byte) error
-	// Read returns fs.ErrNotExist if there is no value, or none that is whole.
+	// Read returns fs.ErrNotExist if there is no value, or only a partial one.
 	Read(key string) ([]byte, error)
 	Delete(key string) error
 	Keys() ([]string, error)
 }
 
-// record is what is stored of a status that the sink has not taken.
+// record is the stored form of a status that the sink has not taken.
 type record struct {
 	Finished bool              `json:"finished,omitempty"`
 	Meta     metav1.ObjectMeta `json:"metadata"`
@@ -37,7 +35,7 @@ func recordOf(e *entry) record {
 		Namespace: p.Namespace, Name: p.Name, UID: p.UID, Labels: p.Labels, Generation: p.Generation,
 		CreationTimestamp: p.CreationTimestamp, DeletionTimestamp: p.DeletionTimestamp, DeletionGracePeriodSeconds: p.DeletionGracePeriodSeconds,
 	}}
-	for k, v := range p.Annotations { // they say whether it is static, or a mirror
+	for k, v := range p.Annotations { // they mark static pods and mirrors
 		if strings.HasPrefix(k, "kubernetes.io/config.") {
 			if r.Meta.Annotations == nil {
 				r.Meta.Annotations = map[string]string{}
@@ -48,22 +46,22 @@ func recordOf(e *entry) record {
 	return r
 }
 
-// keeper writes to the store what the sink has not taken.
-type keeper struct {
+// storeWriter writes the statuses that the sink has not taken to the store.
+type storeWriter struct {
 	mu     sync.Mutex           // held while the store is written to
 	stored map[types.UID]uint64 // versions; guarded by mu
 
 	// Guarded by Manager.mu.
-	dirty  map[types.UID]bool // whose value may have to change
-	all    bool               // the end: whatever is unsent is stored
+	dirty  map[types.UID]bool // pods whose value may have to change
+	all    bool               // at the end of Run every pending status is stored
 	signal chan struct{}
 }
 
-func newKeeper() keeper {
-	return keeper{stored: map[types.UID]uint64{}, dirty: map[types.UID]bool{}, signal: make(chan struct{}, 1)}
+func newStoreWriter() storeWriter {
+	return storeWriter{stored: map[types.UID]uint64{}, dirty: map[types.UID]bool{}, signal: make(chan struct{}, 1)}
 }
 
-// saveSoon has the pod's value brought up to date. Manager.mu is held.
+// saveSoon has the pod's value brought up to date. The caller holds m.mu.
 func (m *Manager) saveSoon(uid types.UID) {
 	if m.cfg.Store == nil {
 		return
@@ -75,8 +73,8 @@ func (m *Manager) saveSoon(uid types.UID) {
 	}
 }
 
-// keep saves until stop is called, which saves all that is unsent.
-func (m *Manager) keep() (stop func()) {
+// runStore saves values until stop is called, which saves every pending status.
+func (m *Manager) runStore() (stop func()) {
 	if m.cfg.Store == nil {
 		return func() {}
 	}
@@ -115,9 +113,9 @@ func (m *Manager) saveDirty() {
 	}
 }
 
-// save makes the pod's value in the store what it has to be. What ends a pod
-// is stored as soon as it is known, since nobody could find it out again;
-// anything else only when the sink has trouble with it, or the agent ends.
+// save brings the pod's value in the store up to date. A final status is stored
+// as soon as it is known, since nobody could compute it again; any other one
+// only when the sink has trouble with it, or the agent ends.
 func (m *Manager) save(uid types.UID) {
 	if m.cfg.Store == nil {
 		return
@@ -127,8 +125,8 @@ func (m *Manager) save(uid types.UID) {
 	defer k.mu.Unlock()
 	m.mu.Lock()
 	e := m.entries[uid]
-	unsent := e != nil && e.unsent() && m.cfg.Sink != nil
-	worth := unsent && (e.finished || podmeta.IsTerminal(e.status.Phase) || e.troubled || k.all)
+	pending := e != nil && e.pending() && m.cfg.Sink != nil
+	worth := pending && (e.final || e.failing() || k.all)
 	var rec record
 	var version uint64
 	if worth {
@@ -138,12 +136,12 @@ func (m *Manager) save(uid types.UID) {
 
 	var err error
 	switch {
-	case !unsent && k.stored[uid] > 0:
+	case !pending && k.stored[uid] > 0:
 		if err = m.cfg.Store.Delete(string(uid)); err == nil {
 			delete(k.stored, uid)
 		} else {
 			m.mu.Lock()
-			k.dirty[uid] = true // with the next that is saved
+			k.dirty[uid] = true // retried with the next value that is saved
 			m.mu.Unlock()
 		}
 	case worth && k.stored[uid] < version:
@@ -156,7 +154,7 @@ func (m *Manager) save(uid types.UID) {
 		}
 	}
 	if err != nil {
-		m.cfg.Log.Warn("what the sink has not taken is not kept over a crash", zap.String("uid", string(uid)), zap.Error(err))
+		m.cfg.Log.Warn("failed to store unpublished status", zap.String("uid", string(uid)), zap.Error(err))
 	}
 }
 

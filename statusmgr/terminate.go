@@ -6,7 +6,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// terminatedStatus gives an end to every container that has none.
+// terminatedStatus makes every container of st that was started terminated.
 func terminatedStatus(pod *v1.Pod, st *v1.PodStatus) *v1.PodStatus {
 	end := func(s *v1.ContainerStatus) {
 		if s.State.Terminated == nil {
@@ -22,7 +22,7 @@ func terminatedStatus(pod *v1.Pod, st *v1.PodStatus) *v1.PodStatus {
 			end(&st.ContainerStatuses[i])
 		}
 	}
-	// Those after the last init container that was ever begun never ran.
+	// Those after the last init container that was started never ran.
 	begun := 0
 	for i := range st.InitContainerStatuses {
 		s := &st.InitContainerStatuses[i]
@@ -41,7 +41,7 @@ func terminatedStatus(pod *v1.Pod, st *v1.PodStatus) *v1.PodStatus {
 	return st
 }
 
-// initialized tells whether the regular containers could have been started.
+// initialized reports whether the regular containers could have been started.
 func initialized(pod *v1.Pod, st *v1.PodStatus) bool {
 	if len(pod.Spec.InitContainers) == 0 {
 		return true

@@ -2,12 +2,14 @@ package volumemgr_test
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
@@ -166,6 +168,51 @@ func TestStatsOnDisk(t *testing.T) {
 		}
 		if got, err := r.Stats(t.Context(), "u1"); len(got) > 0 || err != nil {
 			t.Errorf("Stats of a pod that is gone = %v, %v", got, err)
+		}
+	})
+}
+
+// A volume that is too large for one walk counts for what was seen of it, and
+// that is never less than before.
+func TestStatsOfALargeVolume(t *testing.T) {
+	tmp, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		d := &realDirs{}
+		r := start(t, plugintest.New(), func(c *volumemgr.Config) {
+			c.Root, c.Files, c.Mounter, c.Plugins = tmp, nil, noMounts{}, []volumemgr.Plugin{d}
+		})
+		dir := r.mount(newPod("u1", emptyDir("a")))["a"].Path
+		const files = 3500
+		for i := range files {
+			if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// A walk rests for 1ms after each 1,000 files.
+		look := func(within time.Duration) volumemgr.Usage {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), within)
+			defer cancel()
+			stats, err := r.Stats(ctx, "u1")
+			if err != nil || len(stats) != 1 || !stats[0].Ephemeral {
+				t.Fatalf("Stats = %+v, %v", stats, err)
+			}
+			return stats[0].Usage
+		}
+		for call, want := range []int64{1001, 2001, 3001, files + 1} {
+			if u := look(time.Millisecond); u.InodesUsed != want || u.AtLeast != (want < files) {
+				t.Errorf("call %d: %+v, want %d files", call, u, want)
+			}
+		}
+		time.Sleep(time.Minute)
+		if u := look(time.Millisecond); u.InodesUsed != files+1 || !u.AtLeast {
+			t.Errorf("the second time: %+v, want %d files at least", u, files+1)
+		}
+		if u := look(time.Minute); u.InodesUsed != files+1 || u.AtLeast {
+			t.Errorf("%+v, want %d files", u, files+1)
 		}
 	})
 }

@@ -3,6 +3,8 @@ package volumemgr
 import (
 	"errors"
 	"time"
+
+	"github.com/nodewright/nodewright/internal/retry"
 )
 
 // presence is what is known of a mount, be it of a volume or of a device.
@@ -89,13 +91,7 @@ const (
 
 // delay is how long to wait after so many failures in a row.
 func delay(failures int) time.Duration {
-	d := backoffFirst
-	for range failures - 1 {
-		if d *= 2; d >= backoffMax {
-			return backoffMax
-		}
-	}
-	return d
+	return retry.Backoff{First: backoffFirst, Max: backoffMax}.After(failures)
 }
 
 // view is all that decides what happens to a volume next.

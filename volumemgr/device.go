@@ -10,7 +10,7 @@ import (
 
 // startDevice starts an operation on d if there is a slot for it.
 func (m *Manager) startDevice(d *device, o op) {
-	s := m.slots.take(d, &d.queued)
+	s := m.slots.Acquire(d)
 	if s == nil {
 		return
 	}
@@ -25,7 +25,7 @@ func (m *Manager) startDevice(d *device, o op) {
 		}
 	}
 	limit := deadline(d.plugin, spec)
-	ctx, r := m.begin(o, s, limit, func() {
+	ctx, r := m.begin(o, limit, func() {
 		if d.run != nil && d.run.overdue {
 			m.cfg.Log.Warn("operation on device hangs", append(d.fields(), zap.String("operation", o.metric(false)))...)
 			m.settleUsers(d, fmt.Errorf("%w: %s for %v", ErrHung, o.metric(false), limit+overdueAfter))
@@ -50,9 +50,9 @@ func (m *Manager) startDevice(d *device, o op) {
 		defer m.mu.Unlock()
 		r.end()
 		d.run = nil
-		m.met.operation(d.plugin.Name(), o.metric(false), err, time.Since(r.started))
+		m.met.operation(label(d.plugin, nil, d.id), o.metric(false), err, time.Since(r.started))
 		m.deviceDone(d, r, err, ended)
-		m.slots.give(s)
+		m.slots.Release(s)
 		m.wakeShared(d)
 	}()
 }

@@ -10,6 +10,8 @@ import (
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/slots"
 )
 
 // ErrStopped means that the manager's Run has ended.
@@ -30,7 +32,7 @@ type Manager struct {
 	devices  map[string]*device
 	refs     map[Ref]map[*volume]struct{}
 	lost     map[string]int // volumes of a plugin whose device is not known
-	slots    slots
+	slots    *slots.Queue[waker]
 	allKnown bool            // Sweep was called: all pods that matter are known
 	ctx      context.Context // Run's; nil before
 	stopped  bool
@@ -50,8 +52,8 @@ func New(cfg Config) (*Manager, error) {
 		devices: map[string]*device{},
 		refs:    map[Ref]map[*volume]struct{}{},
 		lost:    map[string]int{},
-		slots:   slots{free: cfg.Parallel},
 	}
+	m.slots = slots.New(slots.Config[waker]{Slots: cfg.Parallel, Limit: slowAfter, Lock: &m.mu, Turn: waker.turn})
 	var err error
 	if m.met, err = newMetrics(cfg.Metrics, m); err != nil {
 		return nil, fmt.Errorf("volumemgr: %w", err)

@@ -85,11 +85,12 @@ func (met *metrics) Collect(out chan<- prometheus.Metric) {
 	counts := map[string]*count{}
 	met.m.mu.Lock()
 	for _, p := range met.m.pods {
-		for k, v := range p.volumes {
-			c := counts[k.plugin]
+		for _, v := range p.volumes {
+			plugin := v.label()
+			c := counts[plugin]
 			if c == nil {
 				c = &count{}
-				counts[k.plugin] = c
+				counts[plugin] = c
 			}
 			if v.desired {
 				c.desired++

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -71,11 +72,12 @@ func group(spec *Spec) *int64 {
 	if spec == nil || spec.PersistentVolume == nil {
 		return nil
 	}
-	g, err := strconv.ParseInt(spec.PersistentVolume.Annotations[gidAnnotation], 10, 64)
-	if err != nil {
+	g, err := strconv.ParseUint(spec.PersistentVolume.Annotations[gidAnnotation], 10, 32)
+	if err != nil || g == math.MaxUint32 { // -1 is no group
 		return nil
 	}
-	return &g
+	gid := int64(g)
+	return &gid
 }
 
 // want is one volume that a pod wants.
@@ -183,7 +185,7 @@ func (m *Manager) resolveOne(ctx context.Context, pod *v1.Pod, u use) (want, err
 		}
 	}
 	if w.plugin == nil {
-		return w, fmt.Errorf("no plugin makes volumes of type %s", sourceName(w.spec))
+		return w, unsupported(w.spec)
 	}
 	if dp, ok := w.plugin.(DevicePlugin); ok {
 		arg := &Volume{Spec: w.spec, Pod: pod, UID: pod.UID, Name: name, Warn: func(string, string) {}}
@@ -296,6 +298,9 @@ func (m *Manager) Changed(ref Ref) {
 			v.stale = true
 		}
 		v.fails.now()
+		if v.device != nil {
+			v.device.fails.now()
+		}
 		m.wake(v)
 	}
 }

@@ -36,43 +36,33 @@ func deadline(p Plugin, spec *Spec) time.Duration {
 
 // begin makes the record of an operation that starts now. Overdue is called,
 // with m.mu held, if it does not return in time.
-func (m *Manager) begin(o op, s *slot, limit time.Duration, overdue func()) (context.Context, *running) {
+func (m *Manager) begin(o op, limit time.Duration, overdue func()) (context.Context, *running) {
 	ctx, stop := context.WithTimeout(m.ctx, limit)
-	r := &running{op: o, cancel: stop, started: time.Now(), slot: s}
-	locked := func(f func()) func() {
-		return func() {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			f()
-		}
-	}
-	r.timers = []*time.Timer{
-		time.AfterFunc(slowAfter, locked(func() { m.slots.give(s) })),
-		time.AfterFunc(limit+overdueAfter, locked(func() {
-			r.overdue = true
-			overdue()
-		})),
-	}
+	r := &running{op: o, cancel: stop, started: time.Now()}
+	r.late = time.AfterFunc(limit+overdueAfter, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		r.overdue = true
+		overdue()
+	})
 	m.wg.Add(1)
 	return ctx, r
 }
 
 func (r *running) end() {
 	r.cancel()
-	for _, t := range r.timers {
-		t.Stop()
-	}
+	r.late.Stop()
 }
 
 // start starts an operation on v if there is a slot for it.
 func (m *Manager) start(v *volume, o op) {
-	s := m.slots.take(v, &v.queued)
+	s := m.slots.Acquire(v)
 	if s == nil {
 		return
 	}
 	arg, now := m.arg(v), time.Now()
 	limit := deadline(v.plugin, v.spec)
-	ctx, r := m.begin(o, s, limit, func() {
+	ctx, r := m.begin(o, limit, func() {
 		if v.run != nil && v.run.overdue {
 			m.cfg.Log.Warn("operation on volume hangs", append(v.fields(), zap.String("operation", o.metric(v.key.block)))...)
 			v.settle(fmt.Errorf("%w: %s for %v", ErrHung, o.metric(v.key.block), limit+overdueAfter))
@@ -103,13 +93,13 @@ func (m *Manager) start(v *volume, o op) {
 		defer m.mu.Unlock()
 		r.end()
 		v.run = nil
-		m.met.operation(v.key.plugin, o.metric(v.key.block), err, time.Since(r.started))
+		m.met.operation(v.label(), o.metric(v.key.block), err, time.Since(r.started))
 		if o == opTearDown {
 			m.tornDown(v, err)
 		} else {
 			m.setUpDone(v, r, res, err, ended)
 		}
-		m.slots.give(s)
+		m.slots.Release(s)
 		m.wake(v)
 		m.wakeShared(v.device)
 	}()
@@ -134,12 +124,12 @@ func (m *Manager) setUpDone(v *volume, r *running, res Result, err error, ended 
 	v.setPresence(after(v.has, classify(err, ended), v.found), now)
 	if err == nil {
 		v.result, v.found, v.abandoned = res, false, false
-		v.usage = Usage{}
+		v.usage, v.survey, v.due = Usage{}, nil, time.Time{}
 		v.since = now
 		if res.Again > 0 {
 			v.expires = now.Add(res.Again)
 		}
-		m.met.mounted(v.key.plugin, v.fails.since, now, r.started)
+		m.met.mounted(v.label(), v.fails.since, now, r.started)
 		v.fails.clear()
 		v.settle(nil)
 		m.tellReady(v.pod)
@@ -171,7 +161,7 @@ func (m *Manager) tornDown(v *volume, err error) {
 	if err == nil {
 		v.setPresence(absent, now)
 		v.found, v.stale, v.expires, v.result = false, false, time.Time{}, Result{}
-		v.usage = Usage{}
+		v.usage, v.survey, v.due = Usage{}, nil, time.Time{}
 		v.fails.clear()
 		return
 	}

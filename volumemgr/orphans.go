@@ -50,6 +50,9 @@ func (m *Manager) Remove(ctx context.Context, uid types.UID) error {
 	if err := m.begun(ctx); err != nil {
 		return err
 	}
+	if !plain(string(uid)) {
+		return nil // Mount refused it: there is nothing of it
+	}
 	return m.remove(ctx, uid, func() bool { return false })
 }
 

@@ -20,7 +20,7 @@ import (
 // soon after ctx ends; ctx always has a deadline (see [Deadliner]).
 //
 // What a plugin can do beyond that it says by implementing [Refresher],
-// [DevicePlugin], [BlockPlugin], [Deadliner] or [Meter].
+// [DevicePlugin], [BlockPlugin], [Deadliner], [Meter] or [Labeler].
 type Plugin interface {
 	// Name is the kubelet's name of the plugin, such as
 	// "kubernetes.io/empty-dir". It is part of paths on disk.
@@ -214,6 +214,16 @@ type Meter interface {
 	Plugin
 	// Measure returns ErrNoUsage for a volume that has no size of its own.
 	Measure(ctx context.Context, v *Volume) (Usage, error)
+}
+
+// Labeler is a Plugin that stands for several, which have names of their own in
+// metrics.
+type Labeler interface {
+	Plugin
+	// Label is the name of the plugin that makes a volume, of which spec or its
+	// device may be all that is known: spec is nil then, or the device has no
+	// name. "" is the plugin's own.
+	Label(spec *Spec, d Device) string
 }
 
 // ErrNoUsage means that there is nothing to measure.

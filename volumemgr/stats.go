@@ -14,10 +14,12 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/usage"
 )
 
-// Bounds of measuring: one volume's time, and how old the answer of a walk may
-// be (the kubelet's volumeStatsAggPeriod).
+// Bounds of measuring: one volume's time, that of a walk in it, which goes on the
+// next time, and how old the answer of a walk may be (the kubelet's
+// volumeStatsAggPeriod).
 const (
 	measureDeadline = 10 * time.Second
+	walkTime        = 3 * time.Second
 	walkKept        = time.Minute
 )
 
@@ -26,7 +28,7 @@ type Stats struct {
 	Name string // in the pod's spec
 	// Claim is the claim that it comes from, "" if from none.
 	Claim string
-	// Ephemeral tells that the volume counts as the pod's own storage on the
+	// Ephemeral means that the volume counts as the pod's own storage on the
 	// node.
 	Ephemeral bool
 	Usage     Usage
@@ -35,71 +37,103 @@ type Stats struct {
 // Stats measures the pod's mounted volumes, side by side. Volumes that have no
 // usage of their own are left out; what could be measured is returned beside
 // the errors of others. Nothing is measured but when it is called, and a
-// directory that has to be walked not more than once a minute.
+// directory that has to be walked not more than once a minute. One that is too
+// large to be walked at once, or that somebody else is walking, counts for what
+// is known of it (Usage.AtLeast).
 func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 	type result struct {
-		stats []Stats
-		err   error
+		volume int
+		usage  Usage
+		err    error
 	}
+	type measured struct {
+		arg   *Volume
+		names []string
+		kept  Usage // of a walk before; without a time if there was none
+		over  bool
+	}
+	var volumes []measured
 	m.mu.Lock()
-	var volumes []*volume
+	var all []*volume
 	if p := m.pods[uid]; p != nil {
 		for _, v := range p.volumes {
 			if v.has == present && v.desired && !v.key.block {
-				volumes = append(volumes, v)
+				all = append(all, v)
 			}
 		}
 	}
-	results := make(chan result, len(volumes))
-	for _, v := range volumes {
-		arg, names, kept := m.arg(v), v.outer, v.usage
+	results := make(chan result, len(all))
+	for i, v := range all {
+		volumes = append(volumes, measured{arg: m.arg(v), names: v.outer, kept: v.usage})
 		if v.measuring {
-			results <- result{err: &Error{Volume: names[0], Err: fmt.Errorf("%w: measuring it", ErrHung)}}
+			results <- result{i, v.usage, fmt.Errorf("%w: measuring it", ErrHung)}
 			continue
 		}
 		v.measuring = true
+		if v.survey == nil {
+			v.survey = &usage.Survey{}
+		}
+		arg, walked := volumes[i].arg, walked{v.usage, v.due, v.survey}
 		go func() {
-			u, err := m.measure(ctx, v, arg, kept)
+			u, err := m.measure(ctx, v, arg, walked)
 			m.mu.Lock()
 			v.measuring = false
 			m.mu.Unlock()
-			r := result{}
-			switch {
-			case errors.Is(err, ErrNoUsage):
-			case err != nil:
-				r.err = &Error{Volume: names[0], Err: err}
-			default:
-				for _, name := range names {
-					r.stats = append(r.stats, Stats{Name: name, Claim: claimOf(arg.Pod, name), Ephemeral: ephemeral(arg.Spec), Usage: u})
-				}
-			}
-			results <- r
+			results <- result{i, u, err}
 		}()
 	}
 	m.mu.Unlock()
 
 	var out []Stats
 	var errs []error
+	note := func(v *measured, u Usage, err error) {
+		v.over = true
+		if errors.Is(err, ErrNoUsage) {
+			return
+		}
+		if err != nil {
+			errs = append(errs, &Error{Volume: v.names[0], Err: err})
+			if u, u.AtLeast = v.kept, true; u.At.IsZero() {
+				return
+			}
+		}
+		for _, name := range v.names {
+			out = append(out, Stats{Name: name, Claim: claimOf(v.arg.Pod, name), Ephemeral: ephemeral(v.arg.Spec), Usage: u})
+		}
+	}
 	for range volumes {
 		select {
 		case r := <-results:
-			out = append(out, r.stats...)
-			if r.err != nil {
-				errs = append(errs, r.err)
-			}
+			note(&volumes[r.volume], r.usage, r.err)
+			continue
 		case <-ctx.Done():
-			// A statfs of a server that is gone cannot be interrupted. It is
-			// left behind, and nobody asks again before it returns.
-			errs = append(errs, ctx.Err())
-			return out, errors.Join(errs...)
 		}
+		for len(results) > 0 {
+			r := <-results
+			note(&volumes[r.volume], r.usage, r.err)
+		}
+		// A statfs of a server that is gone cannot be interrupted. It is left
+		// behind, and nobody asks again before it returns.
+		for i := range volumes {
+			if !volumes[i].over {
+				note(&volumes[i], Usage{}, ctx.Err())
+			}
+		}
+		break
 	}
 	slices.SortFunc(out, func(a, b Stats) int { return strings.Compare(a.Name, b.Name) })
 	return out, errors.Join(errs...)
 }
 
+// walked is what is known of a volume by walking it.
+type walked struct {
+	usage  Usage     // without a time if it was never walked
+	due    time.Time // when it is to be walked again
+	survey *usage.Survey
+}
+
 // measure asks the plugin, or the cheapest of what can tell.
-func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, kept Usage) (u Usage, err error) {
+func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, last walked) (u Usage, err error) {
 	ctx, stop := context.WithTimeout(ctx, measureDeadline)
 	defer stop()
 	source, began := "plugin", time.Now()
@@ -124,15 +158,28 @@ func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, kept Usag
 		return u, nil
 	}
 	source = "du"
-	if !kept.At.IsZero() && time.Since(kept.At) < walkKept {
-		return kept, nil
+	if time.Now().Before(last.due) {
+		return last.usage, nil
 	}
-	if u, err = usage.Walk(ctx, arg.Path, usage.Limits{}); err != nil {
+	limits := usage.Limits{Time: walkTime}
+	if end, ok := ctx.Deadline(); ok { // the result has to be back before that
+		limits.Time = min(limits.Time, max(time.Until(end)*3/4, 1))
+	}
+	if u, err = last.survey.Walk(ctx, arg.Path, limits); err != nil {
 		return Usage{}, err
 	}
+	if known := last.usage; last.survey.Unfinished() && u.Used < known.Used {
+		u.Used, u.InodesUsed = known.Used, max(u.InodesUsed, known.InodesUsed)
+	}
+	due := u.At.Add(walkKept)
+	if last.survey.Unfinished() && limits.Time < walkTime {
+		due = u.At // somebody had no time: the next one goes on at once
+	}
 	m.mu.Lock()
-	v.usage = u
-	m.mu.Unlock()
+	defer m.mu.Unlock()
+	if v.survey == last.survey { // it has not been set up anew
+		v.usage, v.due = u, due
+	}
 	return u, nil
 }
 
@@ -151,7 +198,7 @@ func claimOf(pod *v1.Pod, name string) string {
 	return ""
 }
 
-// ephemeral tells whether a volume is the pod's own storage on the node.
+// ephemeral reports whether a volume is the pod's own storage on the node.
 func ephemeral(spec *Spec) bool {
 	v := spec.Volume
 	return v != nil && (v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault || v.ConfigMap != nil)

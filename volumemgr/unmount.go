@@ -20,6 +20,9 @@ func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
 	if err := m.begun(ctx); err != nil {
 		return err
 	}
+	if !plain(string(uid)) {
+		return nil // Mount refused it: there is nothing of it
+	}
 	p, err := m.enter(ctx, uid)
 	if err != nil {
 		return err

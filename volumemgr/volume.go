@@ -1,11 +1,14 @@
 package volumemgr
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/volumemgr/usage"
 )
 
 // volumeKey finds a volume in its pod, and its directory.
@@ -51,12 +54,13 @@ type volume struct {
 	refs   []Ref
 
 	run     *running
-	queued  bool // for a slot
 	fails   failures
 	since   time.Time // of the state that Why shows
 	timer   *time.Timer
 	waiters map[*waiter]struct{}
 	usage   Usage // of the last walk
+	survey  *usage.Survey
+	due     time.Time // when it is to be walked again
 
 	measuring bool
 }
@@ -70,7 +74,6 @@ type device struct {
 	found  bool
 	users  map[*volume]struct{}
 	run    *running
-	queued bool
 	fails  failures
 	timer  *time.Timer
 }
@@ -82,12 +85,19 @@ type running struct {
 	canceled bool // by the manager: nobody wants it
 	overdue  bool // it did not return in time
 	started  time.Time
-	slot     *slot
-	timers   []*time.Timer
+	late     *time.Timer // sets overdue
 }
 
-func (v *volume) turn() { v.queued = false; v.m.wake(v) }
-func (d *device) turn() { d.queued = false; d.m.wakeDevice(d) }
+// slowAfter is when an operation gives up its slot, so that what hangs takes
+// nothing from others.
+const slowAfter = time.Second
+
+// waker waits for a slot: a volume or a device. When its turn comes it decides
+// afresh what to do, and may find nothing.
+type waker interface{ turn() }
+
+func (v *volume) turn() { v.m.wake(v) }
+func (d *device) turn() { d.m.wakeDevice(d) }
 
 func (r *running) is() op {
 	if r == nil {
@@ -162,6 +172,22 @@ func (d *device) view(now time.Time, allKnown bool) deviceView {
 		out.conflict = out.conflict || v.run != nil
 	}
 	return out
+}
+
+// label is the name of the volume's plugin in metrics.
+func (v *volume) label() string {
+	var d Device
+	if v.device != nil {
+		d = v.device.id
+	}
+	return label(v.plugin, v.spec, d)
+}
+
+func label(p Plugin, spec *Spec, d Device) string {
+	if l, ok := p.(Labeler); ok {
+		return cmp.Or(l.Label(spec, d), p.Name())
+	}
+	return p.Name()
 }
 
 // setPresence notes what is known of the mount, and since when.

@@ -1,6 +1,7 @@
 package volumemgr
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -150,7 +151,10 @@ func onlyOnePod(spec *Spec) bool {
 // sourceName names the field that says what a volume is made from, for
 // errors.
 func sourceName(spec *Spec) string {
-	if spec.PersistentVolume != nil {
+	if pv := spec.PersistentVolume; pv != nil {
+		if pv.Spec.FlexVolume != nil {
+			return "flexVolume"
+		}
 		return "persistentVolume"
 	}
 	s := spec.Volume.VolumeSource
@@ -162,10 +166,20 @@ func sourceName(spec *Spec) string {
 		{s.Secret != nil, "secret"}, {s.Projected != nil, "projected"}, {s.DownwardAPI != nil, "downwardAPI"},
 		{s.PersistentVolumeClaim != nil, "persistentVolumeClaim"}, {s.Ephemeral != nil, "ephemeral"},
 		{s.Image != nil, "image"}, {s.NFS != nil, "nfs"}, {s.CSI != nil, "csi"}, {s.ISCSI != nil, "iscsi"}, {s.FC != nil, "fc"},
+		{s.FlexVolume != nil, "flexVolume"},
 	} {
 		if c.set {
 			return c.name
 		}
 	}
 	return "unknown"
+}
+
+// unsupported is the error of a volume that no plugin makes.
+func unsupported(spec *Spec) error {
+	name := sourceName(spec)
+	if name == "flexVolume" {
+		return errors.New("flexVolume is not supported: use the CSI driver of the storage instead")
+	}
+	return fmt.Errorf("no plugin makes volumes of type %s", name)
 }

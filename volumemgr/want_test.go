@@ -2,6 +2,7 @@ package volumemgr
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -163,5 +164,20 @@ func TestEscape(t *testing.T) {
 		if plain(s) {
 			t.Errorf("plain(%q) = true", s)
 		}
+	}
+}
+
+// flexVolume has a successor, and who still uses it is told.
+func TestFlexVolumeIsRefusedWithAWordOnCSI(t *testing.T) {
+	for name, spec := range map[string]*Spec{
+		"inline":     {Volume: &v1.Volume{VolumeSource: v1.VolumeSource{FlexVolume: &v1.FlexVolumeSource{}}}},
+		"persistent": {PersistentVolume: &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{PersistentVolumeSource: v1.PersistentVolumeSource{FlexVolume: &v1.FlexPersistentVolumeSource{}}}}},
+	} {
+		if err := unsupported(spec); !strings.Contains(err.Error(), "CSI") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := unsupported(&Spec{Volume: &v1.Volume{VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{}}}}); !strings.Contains(err.Error(), "of type csi") {
+		t.Error(err)
 	}
 }

@@ -123,7 +123,12 @@ func (c *Client) get(ctx context.Context, path string, into any) error {
 }
 
 func (c *Client) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, bytes.NewReader(body))
+	return c.send(ctx, method, path, bytes.NewReader(body))
+}
+
+// send asks; body may be nil.
+func (c *Client) send(ctx context.Context, method, path string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, body)
 	if err != nil {
 		return nil, err
 	}

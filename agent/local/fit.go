@@ -5,10 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/nodewright/nodewright/internal/manifestguard"
 )
 
 // Fitter is an [Agent] that can tell where a pod would run.
@@ -58,6 +62,9 @@ type FitHint struct {
 // about as much for one object.
 const longestPod = 3 << 20
 
+// largestPod is what a pod may come to in memory, in bytes, as for a manifest.
+const largestPod = 32 << 20
+
 func (h *handler) fit(w http.ResponseWriter, r *http.Request) {
 	f, ok := h.agent.(Fitter)
 	if !ok {
@@ -65,7 +72,14 @@ func (h *handler) fit(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var pod v1.Pod
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, longestPod)).Decode(&pod); err != nil {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, longestPod))
+	if err == nil {
+		err = manifestguard.Decodable(body, &pod, largestPod)
+	}
+	if err == nil {
+		err = kjson.UnmarshalCaseSensitivePreserveInts(body, &pod) // the names that were looked at, and no others
+	}
+	if err != nil {
 		say(w, http.StatusBadRequest, fmt.Errorf("pod: %w", err))
 		return
 	}

@@ -2,6 +2,7 @@ package local_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -62,5 +63,31 @@ func TestFit(t *testing.T) {
 	}
 	if _, err := serveFit(t, &fakeAgent{}).Fit(t.Context(), pod); err == nil || !strings.Contains(err.Error(), "does not tell") {
 		t.Errorf("an agent that cannot tell: %v", err)
+	}
+}
+
+// A request about a pod that would cost far more than its size says is refused at
+// once.
+func TestFitOfCostlyPods(t *testing.T) {
+	f := &fitter{}
+	h := local.Handler(f, nil)
+	for name, body := range map[string]string{
+		"a quantity without end":  `{"spec":{"containers":[{"name":"c","resources":{"limits":{"cpu":"1e-2000000000"}}}]}}`,
+		"a million of containers": `{"spec":{"containers":[` + strings.Repeat("{},", 1<<20-100) + `{}]}}`,
+	} {
+		done := make(chan *httptest.ResponseRecorder, 1)
+		go func() {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/fit", strings.NewReader(body)))
+			done <- w
+		}()
+		select {
+		case w := <-done:
+			if w.Code != http.StatusBadRequest || f.asked != nil {
+				t.Errorf("%s: %d %s", name, w.Code, w.Body)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("%s: no answer", name)
+		}
 	}
 }

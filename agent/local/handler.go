@@ -25,9 +25,8 @@ import (
 )
 
 // Listen opens a unix socket at path for its owner alone, in place of one
-// that an earlier process left there. Whoever calls must know that no other
-// agent serves it (the root directory's lock says so). What is no socket is
-// left alone.
+// that an earlier process left there. One that a process still serves, and what is
+// no socket, is left alone, and an error.
 func Listen(path string) (net.Listener, error) {
 	switch fi, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -35,6 +34,8 @@ func Listen(path string) (net.Listener, error) {
 		return nil, fmt.Errorf("replace socket: %w", err)
 	case fi.Mode().Type() != fs.ModeSocket:
 		return nil, fmt.Errorf("%s is there already and no socket (%v); want another path", path, fi.Mode())
+	case served(path):
+		return nil, fmt.Errorf("%s is served by another process already; want another path", path)
 	default:
 		if err := os.Remove(path); err != nil {
 			return nil, fmt.Errorf("replace socket: %w", err)
@@ -55,9 +56,22 @@ func Listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
+// servedPatience is how long a process that serves a socket has to take a
+// connection; the kernel does it at once, unless many wait.
+const servedPatience = time.Second
+
+// served reports whether a process listens at a socket.
+func served(path string) bool {
+	conn, err := net.DialTimeout("unix", path, servedPatience)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist)
+}
+
 // Handler serves a over HTTP. metrics may be nil.
 func Handler(a Agent, metrics http.Handler) http.Handler {
-	h := &handler{agent: a}
+	h := &handler{agent: a, imageSlots: make(chan struct{}, maxImageWork)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/pods", h.pods)
 	mux.HandleFunc("GET /v1/pods/{namespace}/{name}", h.withPod(h.pod))
@@ -67,6 +81,9 @@ func Handler(a Agent, metrics http.Handler) http.Handler {
 	mux.HandleFunc("POST /v1/pods/{namespace}/{name}/exec", h.withPod(h.exec))
 	mux.HandleFunc("POST /v1/fit", h.fit)
 	mux.HandleFunc("GET /v1/images", h.images)
+	mux.HandleFunc("POST /v1/images/pull", h.imageWork(pullImage))
+	mux.HandleFunc("POST /v1/images/load", h.imageWork(loadImages))
+	mux.HandleFunc("DELETE /v1/images", h.imageWork(removeImage))
 	mux.HandleFunc("GET /v1/problems", h.problems)
 	mux.HandleFunc("GET /v1/node/why", h.whyNode)
 	mux.HandleFunc("GET /stats/summary", h.summary)
@@ -74,10 +91,26 @@ func Handler(a Agent, metrics http.Handler) http.Handler {
 	if metrics != nil {
 		mux.Handle("GET /metrics", metrics)
 	}
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		extend(http.NewResponseController(w))
+		mux.ServeHTTP(w, r)
+	})
 }
 
-type handler struct{ agent Agent }
+// readerPatience is how long a client may read nothing of an answer that waits for
+// it, such as a person who reads a log in a pager, before it is let go with what it
+// holds. Each piece of a log has that time.
+const readerPatience = 10 * time.Minute
+
+// extend gives the client its time anew.
+func extend(rc *http.ResponseController) {
+	_ = rc.SetWriteDeadline(time.Now().Add(readerPatience)) // a recorder has none
+}
+
+type handler struct {
+	agent      Agent
+	imageSlots chan struct{}
+}
 
 func (h *handler) pods(w http.ResponseWriter, _ *http.Request) {
 	list := v1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Items: []v1.Pod{}}
@@ -139,9 +172,12 @@ func (h *handler) log(w http.ResponseWriter, r *http.Request, pod *v1.Pod) {
 		fail(w, err)
 		return
 	}
-	out := &counted{w: w}
 	rc := http.NewResponseController(w)
-	flush := func() { out.begun = rc.Flush() == nil || out.begun }
+	out := &counted{w: w, rc: rc}
+	flush := func() {
+		extend(rc)
+		out.begun = rc.Flush() == nil || out.begun
+	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	ended := func() bool {
 		now, err := h.agent.LogPath(pod, opts.Container, opts.Previous)
@@ -150,6 +186,9 @@ func (h *handler) log(w http.ResponseWriter, r *http.Request, pod *v1.Pod) {
 	copied := crilog.Options{
 		Tail: opts.Tail, Since: opts.Since, Timestamps: opts.Timestamps,
 		Follow: opts.Follow, Ended: ended, Flush: flush,
+	}
+	if k, ok := h.agent.(LogKeeper); ok {
+		copied.Root = k.LogsDir()
 	}
 	switch err := crilog.Copy(r.Context(), out, path, copied); {
 	case err == nil:
@@ -160,14 +199,16 @@ func (h *handler) log(w http.ResponseWriter, r *http.Request, pod *v1.Pod) {
 	}
 }
 
-// counted tells whether a response has begun.
+// counted knows whether a response has begun, and gives each piece of it its time.
 type counted struct {
 	w     io.Writer
+	rc    *http.ResponseController
 	begun bool
 }
 
 func (c *counted) Write(p []byte) (int, error) {
 	c.begun = true
+	extend(c.rc)
 	return c.w.Write(p)
 }
 
@@ -275,8 +316,11 @@ func reply(w http.ResponseWriter, v any) {
 
 func fail(w http.ResponseWriter, err error) {
 	code := http.StatusInternalServerError
-	if errors.Is(err, ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		code = http.StatusNotFound
+	case errors.Is(err, errors.ErrUnsupported): // by a node without the part that knows
+		code = http.StatusNotImplemented
 	}
 	say(w, code, err)
 }

@@ -373,6 +373,36 @@ func lines(t *testing.T, r io.Reader) (next func() (string, error)) {
 	}
 }
 
+// keeper is an agent that says where its logs are.
+type keeper struct {
+	*fakeAgent
+	dir string
+}
+
+func (k keeper) LogsDir() string { return k.dir }
+
+// A pod that may write to the directory of logs has its own lead elsewhere, and
+// a runtime names what is no log.
+func TestOnlyLogsAreShown(t *testing.T) {
+	secret := logFile(t, "client-key-data")
+	dir := t.TempDir()
+	for _, err := range []error{os.Symlink(secret, filepath.Join(dir, "0.log")), os.Symlink(filepath.Dir(secret), filepath.Join(dir, "c"))} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := keeper{&fakeAgent{pods: []*v1.Pod{newPod("default", "web", "u")}}, dir}
+	c := local.NewClient(serve(t, a, nil))
+	for _, path := range []string{filepath.Join(dir, "0.log"), filepath.Join(dir, "c", filepath.Base(secret)), secret, dir + "/../" + filepath.Base(secret)} {
+		a.do(func() { a.logs = map[string]string{"first": path} })
+		rc, err := c.Log(t.Context(), "default", "web", local.LogOptions{Tail: -1})
+		if err == nil {
+			_ = rc.Close()
+			t.Errorf("%s is shown", path)
+		}
+	}
+}
+
 func TestLogFollow(t *testing.T) {
 	path := logFile(t, "one")
 	a := &fakeAgent{pods: []*v1.Pod{newPod("default", "web", "u")}, logs: map[string]string{"first": path}}
@@ -487,6 +517,14 @@ func TestListen(t *testing.T) {
 	}
 	if got, want := mode(), os.ModeSocket|0o600; got != want {
 		t.Errorf("mode = %v, want %v", got, want)
+	}
+	if third, err := local.Listen(socket); err == nil || !strings.Contains(err.Error(), "is served by another process already") {
+		t.Errorf("in place of one that lives: %v, %v", third, err)
+	}
+	if conn, err := net.Dial("unix", socket); err != nil {
+		t.Errorf("the one that lives was hurt: %v", err)
+	} else {
+		_ = conn.Close()
 	}
 	_ = second.Close()
 	if _, err := os.Lstat(socket); !errors.Is(err, os.ErrNotExist) {

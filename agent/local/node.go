@@ -18,6 +18,10 @@ type NodeExplainer interface {
 // about it?".
 type NodeWhy struct {
 	Name string `json:"name"`
+	// Runtime is the container runtime's endpoint, and Network how it gives pods
+	// their addresses, and why so; "" is not known.
+	Runtime string `json:"runtime,omitempty"`
+	Network string `json:"network,omitempty"`
 	// ShuttingDown tells that the machine is about to go down.
 	ShuttingDown bool               `json:"shuttingDown,omitempty"`
 	Conditions   []v1.NodeCondition `json:"conditions,omitempty"`
@@ -25,6 +29,8 @@ type NodeWhy struct {
 	// Decisions are the last ones, oldest first.
 	Decisions []NodeDecision `json:"decisions,omitempty"`
 	Events    []v1.Event     `json:"events,omitempty"`
+	// Parts are those of the agent, in their order.
+	Parts []Part `json:"parts,omitempty"`
 }
 
 // NodeFigure is a threshold and what its signal was seen to be. Amounts are
@@ -76,4 +82,10 @@ func (h *handler) whyNode(w http.ResponseWriter, _ *http.Request) {
 func (c *Client) WhyNode(ctx context.Context) (*NodeWhy, error) {
 	var w NodeWhy
 	return &w, c.get(ctx, "/v1/node/why", &w)
+}
+
+// Part is one part of the agent, with the names of the hooks that it has.
+type Part struct {
+	Name  string   `json:"name"`
+	Hooks []string `json:"hooks,omitempty"`
 }

@@ -42,6 +42,10 @@ func (h *handler) summary(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	s, err := ask(r.Context())
+	if errors.Is(err, errors.ErrUnsupported) && s == nil {
+		fail(w, err)
+		return
+	}
 	if s == nil {
 		say(w, http.StatusInternalServerError, errors.Join(err, errors.New("nothing could be read")))
 		return

@@ -34,6 +34,13 @@ type Agent interface {
 	Healthy() error
 }
 
+// LogKeeper is an [Agent] that says where its logs are: no link below that
+// directory leads to one, and what is not below it is none.
+type LogKeeper interface {
+	// LogsDir is the directory that all logs of containers are below.
+	LogsDir() string
+}
+
 // Why is the answer to "why is this pod not what I asked for?".
 type Why struct {
 	Namespace string `json:"namespace"`

@@ -14,17 +14,26 @@ var ErrNoEventStream = errors.New("the container runtime has no event stream")
 // EventKind says what happened to a container or a sandbox.
 type EventKind uint8
 
-// The kinds of the CRI's ContainerEventType.
+// The kinds of the CRI's ContainerEventType, and one more.
 const (
 	ContainerCreated EventKind = iota
 	ContainerStarted
 	ContainerStopped
 	ContainerDeleted
+	// ContainerChanged asks for a look at a container, whatever its state was
+	// when it was seen last. The CRI has no such event; it is for runtimes
+	// whose containers change in other ways, such as machines that start again
+	// under the same ID.
+	ContainerChanged
 )
 
 // String returns the kind as the CRI names it, in lower case.
 func (k EventKind) String() string {
-	return [...]string{"created", "started", "stopped", "deleted"}[k&3]
+	names := [...]string{"created", "started", "stopped", "deleted", "changed"}
+	if int(k) >= len(names) {
+		return "unknown"
+	}
+	return names[k]
 }
 
 // Event is a runtime's word that something happened to a pod. It is a hint to

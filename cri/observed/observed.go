@@ -74,8 +74,9 @@ type Pod struct {
 	// runtime did before this moment is in here. It has a monotonic reading.
 	ObservedAt time.Time
 
-	// Sandboxes and Containers are ordered newest first, by creation time
-	// and then by ID.
+	// Sandboxes are ordered newest first, and so are the Containers of one
+	// name: by attempt, which no clock makes, then those that run, then by
+	// creation time and by ID.
 	Sandboxes  []Sandbox
 	Containers []Container
 }
@@ -87,7 +88,8 @@ type Sandbox struct {
 	Attempt   uint32
 	CreatedAt time.Time
 
-	// IPs holds the primary address first. Empty for host network.
+	// IPs holds the primary address first, in the order of Addresses. Empty
+	// for host network.
 	IPs []string
 	// HasNetwork tells that the runtime reported network information at
 	// all, be it without an address.
@@ -124,8 +126,9 @@ type Container struct {
 	Reason   string
 	Message  string
 
-	// Abandoned tells of a container that is Exited although nothing of it
-	// ever ran: whoever had asked for its start went away meanwhile.
+	// Abandoned reports that whoever asked for the container's start went away
+	// meanwhile: nothing of it ever ran, or will. The runtime shows it as
+	// Exited, Settled as Created.
 	Abandoned bool
 
 	// RestartCount and Hash come from the annotations the agent put on the
@@ -197,20 +200,36 @@ func (p *Pod) Newest(name string) *Container {
 	return nil
 }
 
+// Surplus returns the containers that run beside a newer instance of their
+// name, newest first. There are none unless somebody made an instance without
+// knowing of the one before.
+func (p *Pod) Surplus() []*Container {
+	if p == nil {
+		return nil
+	}
+	var out []*Container
+	for i := range p.Containers {
+		if c := &p.Containers[i]; c.State == Running && p.Newest(c.Name) != c {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
 // Settled returns the pod with its abandoned containers as Created: they are
 // to be replaced as if they had never been, whatever the restart policy says.
 // p itself is not changed, and is returned when it has none.
 func (p *Pod) Settled() *Pod {
-	abandoned := func(c Container) bool { return c.Abandoned }
+	abandoned := func(c Container) bool { return c.Abandoned && c.State == Exited }
 	if p == nil || !slices.ContainsFunc(p.Containers, abandoned) {
 		return p
 	}
 	out := *p
 	out.Containers = slices.Clone(p.Containers)
 	for i := range out.Containers {
-		if c := &out.Containers[i]; c.Abandoned {
+		if c := &out.Containers[i]; abandoned(*c) {
 			c.State, c.FinishedAt = Created, time.Time{}
-			c.ExitCode, c.Reason, c.Message, c.Abandoned = 0, "", "", false
+			c.ExitCode, c.Reason, c.Message = 0, "", ""
 		}
 	}
 	return &out

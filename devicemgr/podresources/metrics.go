@@ -5,36 +5,36 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 )
 
 // metrics are the kubelet's, by its names.
 type metrics struct {
-	total                  prometheus.Counter
-	list, get, allocatable counts
+	list, get, allocatable, oldest counts
 }
 
-// counts are of one method.
-type counts struct{ calls, errors prometheus.Counter }
+// counts are of one method of one version.
+type counts struct{ total, calls, errors prometheus.Counter }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	var errs []error
-	counter := func(name, help string) prometheus.Counter {
+	counter := func(name, help string) *prometheus.CounterVec {
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"server_api_version"})
 		if reg != nil {
 			errs = append(errs, reg.Register(v))
 		}
-		return v.WithLabelValues("v1")
+		return v
 	}
-	method := func(name string) counts {
-		return counts{
-			counter("pod_resources_endpoint_requests_"+name, "Calls of this method."),
-			counter("pod_resources_endpoint_errors_"+name, "Calls of this method that failed."),
+	total := counter("kubelet_pod_resources_endpoint_requests_total", "Calls of the pod resources endpoint.")
+	method := func(name string) func(version string) counts {
+		calls := counter("kubelet_pod_resources_endpoint_requests_"+name, "Calls of this method.")
+		failed := counter("kubelet_pod_resources_endpoint_errors_"+name, "Calls of this method that failed.")
+		return func(version string) counts {
+			return counts{total.WithLabelValues(version), calls.WithLabelValues(version), failed.WithLabelValues(version)}
 		}
 	}
-	m := &metrics{
-		total: counter("pod_resources_endpoint_requests_total", "Calls of the pod resources endpoint."),
-		list:  method("list"), get: method("get"), allocatable: method("get_allocatable"),
-	}
+	list := method("list")
+	m := &metrics{list: list("v1"), oldest: list("v1alpha1"), get: method("get")("v1"), allocatable: method("get_allocatable")("v1")}
 	return m, errors.Join(errs...)
 }
 
@@ -44,6 +44,8 @@ func (m *metrics) of(method string) counts {
 		return m.get
 	case api.PodResourcesLister_GetAllocatableResources_FullMethodName:
 		return m.allocatable
+	case v1alpha1.PodResourcesLister_List_FullMethodName:
+		return m.oldest
 	default:
 		return m.list
 	}

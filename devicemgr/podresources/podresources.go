@@ -18,8 +18,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
 	"github.com/nodewright/nodewright/devicemgr"
+	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -129,17 +131,13 @@ func New(cfg Config) (*Server, error) {
 
 // Run serves until ctx ends, and returns nil when no call is under way.
 func (s *Server) Run(ctx context.Context) error {
-	const first, last = time.Second, 30 * time.Second
-	for pause := first; ; pause = min(2*pause, last) {
+	pause := retry.Backoff{First: time.Second, Max: 30 * time.Second}
+	for {
 		if err := s.serve(ctx); ctx.Err() == nil {
 			s.cfg.Log.Error("pod resources are not served", zap.String("socket", s.cfg.Socket), zap.Error(err))
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			t.Stop()
+		if !pause.Wait(ctx) {
 			return nil
-		case <-t.C:
 		}
 	}
 }
@@ -157,6 +155,7 @@ func (s *Server) serve(ctx context.Context) error {
 	}
 	g := grpc.NewServer(grpc.UnaryInterceptor(s.guard))
 	api.RegisterPodResourcesListerServer(g, s)
+	v1alpha1.RegisterPodResourcesListerServer(g, oldest{s: s})
 	stop := context.AfterFunc(ctx, g.Stop)
 	defer stop()
 	defer g.Stop() // waits for calls
@@ -169,7 +168,7 @@ func (s *Server) guard(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 		return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
 	}
 	m := s.met.of(info.FullMethod)
-	s.met.total.Inc()
+	m.total.Inc()
 	m.calls.Inc()
 	resp, err := call(ctx, req)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/devicemgr/podresources"
@@ -94,6 +95,12 @@ func (claims) Dynamic(_ *v1.Pod, container string) []*api.DynamicResource {
 // client is the one that node agents' users have, of k8s.io/kubelet.
 func client(t *testing.T, cfg podresources.Config) api.PodResourcesListerClient {
 	t.Helper()
+	return api.NewPodResourcesListerClient(connect(t, cfg))
+}
+
+// connect serves what cfg says.
+func connect(t *testing.T, cfg podresources.Config) *grpc.ClientConn {
+	t.Helper()
 	cfg.Socket = filepath.Join(t.TempDir(), "pod-resources", "kubelet.sock")
 	if err := os.MkdirAll(filepath.Dir(cfg.Socket), 0o755); err != nil {
 		t.Fatal(err)
@@ -123,7 +130,31 @@ func client(t *testing.T, cfg podresources.Config) api.PodResourcesListerClient 
 			t.Error(err)
 		}
 	})
-	return api.NewPodResourcesListerClient(conn)
+	return conn
+}
+
+// Old exporters get the devices, one entry for each resource.
+func TestOldestVersion(t *testing.T) {
+	reg := prometheus.NewRegistry()
+	c := v1alpha1.NewPodResourcesListerClient(connect(t, podresources.Config{Devices: node{}, CPUs: cpus{}, Memory: memory{}, Claims: claims{}, Metrics: reg}))
+	list, err := c.List(call(t), &v1alpha1.ListPodResourcesRequest{}, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, list, &v1alpha1.ListPodResourcesResponse{}, `{"podResources":[{"name":"y","namespace":"a","containers":[{"name":"side"},
+		{"name":"main","devices":[{"resourceName":"example.com/gpu","deviceIds":["b","a","c","d"]}]}]},{"name":"x","namespace":"b","containers":[{"name":"only"}]}]}`)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "kubelet_pod_resources_endpoint_requests_total" && m.GetLabel()[0].GetValue() == "v1alpha1" && m.GetCounter().GetValue() == 1 {
+				return
+			}
+		}
+	}
+	t.Error("the call was not counted under its version")
 }
 
 func call(t *testing.T) context.Context {
@@ -182,7 +213,7 @@ func TestAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range families {
-		counts[strings.TrimPrefix(f.GetName(), "pod_resources_endpoint_")] = f.GetMetric()[0].GetCounter().GetValue()
+		counts[strings.TrimPrefix(f.GetName(), "kubelet_pod_resources_endpoint_")] = f.GetMetric()[0].GetCounter().GetValue()
 	}
 	for name, want := range map[string]float64{"requests_total": 4, "requests_list": 1, "requests_get": 2, "errors_get": 1, "requests_get_allocatable": 1, "errors_list": 0} {
 		if counts[name] != want {

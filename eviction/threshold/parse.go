@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
+	"github.com/nodewright/nodewright/internal/quantity"
 )
 
 // Text is a configuration as the kubelet's file has it. Keys are signals.
@@ -156,7 +156,7 @@ func parseAmount(text string) (Amount, error) {
 		}
 		return Amount{Fraction: f / 100}, nil
 	}
-	q, err := resource.ParseQuantity(text)
+	q, err := quantity.Parse(text)
 	if err != nil {
 		return Amount{}, fmt.Errorf("want a quantity such as 100Mi or a percentage such as 10%%: %w", err)
 	}

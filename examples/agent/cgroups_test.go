@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,14 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/internal/containerdtest"
 )
 
@@ -27,7 +22,7 @@ import (
 func cgroupRoot(t *testing.T) (name string, dirs []string) {
 	t.Helper()
 	name = fmt.Sprintf("/nwlab-%d-%s", os.Getpid(), t.Name())
-	if agent.CgroupV2() {
+	if machine.CgroupV2() {
 		dirs = []string{filepath.Join("/sys/fs/cgroup", name)}
 	} else {
 		found, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
@@ -77,7 +72,7 @@ func (l *lab) inCgroups(name string) {
 func cgroupFile(dirs []string, pod, v1Controller, v1File, v2File string) (string, error) {
 	for _, d := range dirs {
 		file := v2File
-		if !agent.CgroupV2() {
+		if !machine.CgroupV2() {
 			if strings.Split(d, "/")[4] != v1Controller {
 				continue
 			}
@@ -119,7 +114,7 @@ func TestPodCgroups(t *testing.T) {
 	} {
 		got, err := cgroupFile(dirs, tc.pod, tc.v1Controller, tc.v1File, tc.v2File)
 		want := tc.v1Want
-		if agent.CgroupV2() {
+		if machine.CgroupV2() {
 			want = tc.v2Want
 		}
 		if err != nil || want != "" && got != want {
@@ -168,58 +163,4 @@ func TestPodCgroups(t *testing.T) {
 	}
 	l.remove("e.yaml")
 	l.untilGone("e")
-}
-
-// driven is a runtime with a cgroup driver.
-type driven struct {
-	driver runtimeapi.CgroupDriver
-	err    error
-}
-
-func (d driven) RuntimeConfig(context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
-	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: d.driver}}, d.err
-}
-
-func TestCgroupConfig(t *testing.T) {
-	for _, tc := range []struct {
-		content string
-		rt      driven
-		driver  string
-		none    bool
-		err     string
-	}{
-		{content: "", rt: driven{driver: runtimeapi.CgroupDriver_CGROUPFS}, driver: "cgroupfs"},
-		{content: "", rt: driven{driver: runtimeapi.CgroupDriver_SYSTEMD}, driver: "systemd"},
-		{content: "cgroupDriver: systemd", rt: driven{err: errors.New("unknown method")}, driver: "systemd"},
-		{content: "cgroupDriver: cgroupfs", rt: driven{err: errors.New("unknown method")}, driver: "cgroupfs"},
-		{content: "cgroupsPerQOS: false", none: true},
-		{content: "cgroupDriver: none", err: `cgroupDriver: "none": want one of cgroupfs, systemd`},
-		{content: "cgroupRoot: x", err: `cgroupRoot: "x": want an absolute path`},
-		{content: "cgroupRoot: /x/../y", err: `Config.Root is "/x/../y"; want an absolute path without . or ..`},
-		{content: "enforceNodeAllocatable: [all]", err: `enforceNodeAllocatable[0]: "all": want one of pods`},
-		{content: "enforceNodeAllocatable: [pods]\ncgroupsPerQOS: false", err: `enforceNodeAllocatable[0]: "pods": want none, or cgroupsPerQOS: true`},
-		{content: "enforceNodeAllocatable: [system-reserved]", err: "SystemReservedCgroup is required"},
-		{content: "podPidsLimit: 0", err: "podPidsLimit: 0: want 1 or more, or -1"},
-		{content: "qosReserved: {memory: 50%}", rt: driven{driver: runtimeapi.CgroupDriver_CGROUPFS}, driver: "cgroupfs"},
-		{content: "qosReserved: {memory: half}", err: "half"},
-	} {
-		c, _, _, err := load(t, configHead+tc.content+"\n")
-		var got agent.Cgroups
-		if err == nil {
-			got, err = podCgroups(t.Context(), c, agent.Node{}, tc.rt, nil, zap.NewNop(), prometheus.NewRegistry())
-		}
-		switch {
-		case tc.err != "":
-			if err == nil || !strings.Contains(err.Error(), tc.err) {
-				t.Errorf("%q: error %v, want %q", tc.content, err, tc.err)
-			}
-		case err != nil || (got == nil) != tc.none:
-			t.Errorf("%q: %v, %v", tc.content, got, err)
-		case got != nil:
-			parent := got.CgroupParent(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}})
-			if strings.HasSuffix(parent, ".slice") != (tc.driver == "systemd") {
-				t.Errorf("%q: pods are in %s, want those of %s", tc.content, parent, tc.driver)
-			}
-		}
-	}
 }

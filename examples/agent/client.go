@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
 // clientFlags are the flags of every command that asks a running agent.
@@ -19,7 +20,7 @@ type clientFlags struct {
 }
 
 func (c *clientFlags) register(fs *flag.FlagSet) {
-	fs.StringVar(&c.rootDir, "root-dir", defaultRootDir, "the state `directory` of the agent to ask")
+	fs.StringVar(&c.rootDir, "root-dir", kubeletconfig.DefaultRootDir, "the state `directory` of the agent to ask")
 	fs.StringVar(&c.socket, "socket", "", "the agent's `socket`; ROOT_DIR/agent.sock")
 	fs.StringVar(&c.namespace, "n", "", "the pod's `namespace`; else any that has a pod of that name")
 	also(fs, "n", "namespace")

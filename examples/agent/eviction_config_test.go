@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -45,7 +44,6 @@ func TestEvictionConfig(t *testing.T) {
 		{name: "grace below 0", content: "evictionSoftGracePeriod: {memory.available: -30s}", err: `"-30s": want 0 or more`},
 		{name: "reclaim", content: "evictionMinimumReclaim: {imagefs.available: -15%}", err: `evictionMinimumReclaim.imagefs.available: "-15%": want a percentage`},
 		{name: "transition", content: "evictionPressureTransitionPeriod: -5m", err: `evictionPressureTransitionPeriod: "-5m0s": want a duration above 0`},
-		{name: "pod grace", content: "evictionMaxPodGracePeriod: -1", err: `evictionMaxPodGracePeriod: -1: want 0 or more seconds`},
 		{
 			name: "flags win", content: "evictionHard: {memory.available: 1Gi}", flags: []string{"--eviction-hard=memory.available<3Gi,pid.available<10%"},
 			hard: map[string]string{"memory.available": "3Gi", "pid.available": "10%"}, keeps: "3Gi",
@@ -56,17 +54,10 @@ func TestEvictionConfig(t *testing.T) {
 		},
 		{name: "wrong flag", flags: []string{"--eviction-hard=memory.available=3Gi"}, err: `--eviction-hard="memory.available=3Gi": want name<value`},
 		{name: "wrong in a flag", flags: []string{"--eviction-hard=memory.available<much"}, err: `evictionHard.memory.available: "much": want a quantity`},
-		{name: "wrong number", flags: []string{"--eviction-max-pod-grace-period=-3"}, err: "evictionMaxPodGracePeriod: -3: want 0 or more"},
 		{name: "transition by flag", flags: []string{"--eviction-pressure-transition-period=30s", "--eviction-minimum-reclaim=nodefs.available=1Gi", "--local-storage-capacity-isolation=false"}, keeps: "100Mi"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c, warnings, _, err := load(t, configHead+"staticPodPath: /m\nfailCgroupV1: false\n"+tc.content+"\n")
-			if err == nil {
-				var f *runFlags
-				if f, err = parseRunFlags(stdio{}, tc.flags); err == nil {
-					err = applyFlags(c, f)
-				}
-			}
+			_, c, warnings, err := loadRun(t, configHead+"staticPodPath: /m\nfailCgroupV1: false\nfailSwapOn: false\n"+tc.content+"\n", tc.flags...)
 			if tc.err != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.err) {
 					t.Errorf("error %v; want %s", err, tc.err)
@@ -80,41 +71,19 @@ func TestEvictionConfig(t *testing.T) {
 			if want == nil {
 				want = threshold.Defaults()
 			}
-			if !maps.Equal(keptFree(c), want) {
-				t.Errorf("hard %v; want %v", keptFree(c), want)
+			if !maps.Equal(c.HardEviction(), want) {
+				t.Errorf("hard %v; want %v", c.HardEviction(), want)
 			}
 			capacity := v1.ResourceList{v1.ResourceMemory: resource.MustParse("10Gi")}
-			left := divided(c, capacity).Allocatable()[v1.ResourceMemory]
+			left := c.Node(capacity).Allocatable()[v1.ResourceMemory]
 			left.Add(resource.MustParse(tc.keeps))
 			if left.Cmp(capacity[v1.ResourceMemory]) != 0 {
 				t.Errorf("allocatable and %s are %s", tc.keeps, left.String())
 			}
-			e, err := evictionOf(c, nil, true)
-			if err != nil || !e.Standalone || e.IgnoreLimits == *c.LocalStorageCapacityIsolation {
-				t.Errorf("eviction %+v, %v", e, err)
-			}
-			if tc.name == "transition by flag" && (e.Transition != 30*time.Second || !e.IgnoreLimits || e.Thresholds[1].MinReclaim.Value != 1<<30) {
-				t.Errorf("eviction %+v", e)
+			if _, err := c.Thresholds(); err != nil {
+				t.Error(err)
 			}
 		})
-	}
-}
-
-// The memory of all pods has the hard threshold of the node's, if it is limited.
-func TestAllocatableThreshold(t *testing.T) {
-	for content, want := range map[string]bool{"": true, "cgroupsPerQOS: false": false, "enforceNodeAllocatable: [none]": false} {
-		c, _, _, err := load(t, configHead+content+"\n")
-		if err != nil {
-			t.Fatal(err)
-		}
-		e, err := evictionOf(c, nil, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		last := e.Thresholds[len(e.Thresholds)-1]
-		if got := last.Signal == threshold.AllocatableMemory && last.Value.Value == 100<<20; got != want {
-			t.Errorf("%q: last threshold %+v", content, last)
-		}
 	}
 }
 
@@ -141,22 +110,14 @@ func TestShutdownConfig(t *testing.T) {
 		},
 		{flag: "--shutdown-on-sigterm", err: "--shutdown-on-sigterm=true: want shutdownGracePeriod"},
 	} {
-		c, warnings, _, err := load(t, configHead+"staticPodPath: /m\nfailCgroupV1: false\n"+tc.content+"\n")
-		if err == nil {
-			var f *runFlags
-			if f, err = parseRunFlags(stdio{}, strings.Fields(tc.flag)); err == nil {
-				err = applyFlags(c, f)
-			}
-		}
+		_, c, warnings, err := loadRun(t, configHead+"staticPodPath: /m\nfailCgroupV1: false\nfailSwapOn: false\n"+tc.content+"\n", strings.Fields(tc.flag)...)
 		switch {
 		case tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)):
 			t.Errorf("%q: %v; want %s", tc.content, err, tc.err)
 		case tc.err == "" && (err != nil || len(warnings) > 0):
 			t.Errorf("%q: %v, warnings %q", tc.content, err, warnings)
-		case tc.err == "":
-			if s := shutdownOf(c, nil, zap.NewNop()); (s == nil) != (tc.content == "") || s != nil && s.Machine == nil {
-				t.Errorf("%q: %+v", tc.content, s)
-			}
+		case tc.err == "" && (c.ShutdownTime() == 0) != (tc.content == ""):
+			t.Errorf("%q: pods get %v", tc.content, c.ShutdownTime())
 		}
 	}
 }
@@ -175,6 +136,7 @@ func TestWriteNodeWhy(t *testing.T) {
 			Time: now.Add(-10 * time.Second), What: "memory.available", Cause: "interval", Available: "50Mi", Threshold: "100Mi", Need: "50Mi", Outcome: "evicting", Repeats: 2,
 			Lines: []string{"default/hog (priority 0) uses 300Mi, requests 10Mi: chosen", "default/hog was given 1s, and ended within 1.2s"},
 		}},
+		Parts: []local.Part{{Name: "eviction", Hooks: []string{"Runner", "Admitter"}}, {Name: "licence", Hooks: []string{"Preparer"}}},
 	}
 	var b bytes.Buffer
 	if err := writeNodeWhy(&b, n, now); err != nil {
@@ -194,6 +156,10 @@ last decisions:
 10s ago, memory.available: 50Mi available, threshold 100Mi, 50Mi to free (interval): evicting, and 2 times the same
   default/hog (priority 0) uses 300Mi, requests 10Mi: chosen
   default/hog was given 1s, and ended within 1.2s
+
+parts, in the order in which they are called:
+eviction: Runner, Admitter
+licence: Preparer
 `
 	if squeezed(b.String()) != squeezed(want) {
 		t.Errorf("got\n%s\nwant\n%s", b.String(), want)

@@ -11,7 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/internal/containerdtest"
 )
 
@@ -24,7 +24,7 @@ func wanting(name, resources, more, args string) string {
 // memoryOfMachine is in Mi.
 func memoryOfMachine(t *testing.T) int64 {
 	t.Helper()
-	node, err := agent.DetectNode("/", 1)
+	node, err := machine.Detect("/", 1)
 	if err != nil {
 		t.Log(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/internal/manifestguard"
 )
 
 // doesNotFit is how "agent fit" ends when the node would not take the pod.
@@ -68,17 +69,14 @@ func fitPod(ctx context.Context, std stdio, args []string) error {
 
 // readPod reads one pod from a file, YAML or JSON.
 func readPod(in io.Reader, file string) (*v1.Pod, error) {
-	var b []byte
-	var err error
-	if file == "-" {
-		b, err = io.ReadAll(in)
-	} else {
-		b, err = os.ReadFile(file)
-	}
+	b, err := readManifest(in, file)
 	if err != nil {
 		return nil, err
 	}
 	pod := new(v1.Pod)
+	if err := decodable(b, pod); err != nil {
+		return nil, fmt.Errorf("%s: %s", file, oneLine(err.Error()))
+	}
 	if err := yaml.UnmarshalStrict(b, pod); err != nil {
 		return nil, fmt.Errorf("%s: %s", file, oneLine(err.Error()))
 	}
@@ -89,6 +87,45 @@ func readPod(in io.Reader, file string) (*v1.Pod, error) {
 		return nil, fmt.Errorf("%s: spec.containers is empty; want at least one", file)
 	}
 	return pod, nil
+}
+
+// Bounds of a manifest, about those of an agent's own.
+const (
+	maxManifest = 3 << 20  // bytes
+	maxValues   = 250_000  // fields, items and lines
+	maxPod      = 32 << 20 // bytes in memory
+)
+
+// readManifest reads a file, which may be a pipe: its user names it.
+func readManifest(in io.Reader, file string) ([]byte, error) {
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	b, err := io.ReadAll(io.LimitReader(in, maxManifest+1))
+	if err == nil && len(b) > maxManifest {
+		err = fmt.Errorf("%s: has more than %d bytes; want one pod", file, maxManifest)
+	}
+	return b, err
+}
+
+// decodable refuses YAML or JSON that costs far more than its size says.
+func decodable(text []byte, into *v1.Pod) error {
+	if manifestguard.Values(text) > maxValues {
+		return fmt.Errorf("has more values than are read; want at most %d fields, items and lines", maxValues)
+	}
+	if err := manifestguard.Aliases(text, maxPod); err != nil {
+		return err
+	}
+	j, err := yaml.YAMLToJSON(text)
+	if err != nil {
+		return err
+	}
+	return manifestguard.Decodable(j, into, maxPod)
 }
 
 // writeFit prints an answer for people.

@@ -4,11 +4,12 @@ import (
 	"bytes"
 	"flag"
 	"io"
-	"maps"
 	"reflect"
-	"slices"
+	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/nodewright/nodewright/nodeagent/differences"
 )
 
 // invoke runs a command line in this process.
@@ -26,14 +27,8 @@ func TestFlagsDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := runFlags{rootDir: "/var/lib/kubelet", registerNode: true, set: map[string]bool{}}
-	want.eviction = evictionFlags{
-		hard: pairsFlag{between: "<"}, soft: pairsFlag{between: "<"}, grace: pairsFlag{between: "="}, reclaim: pairsFlag{between: "="},
-		isolation: true,
-	}
-	want.gc = gcFlags{deadContainers: -1, deadPerContainer: 1}
-	f.all = nil
-	if !reflect.DeepEqual(*f, want) {
+	f.all, f.kubelet = nil, nil
+	if want := (runFlags{}); !reflect.DeepEqual(*f, want) {
 		t.Errorf("without flags: %+v, want %+v", *f, want)
 	}
 }
@@ -44,35 +39,17 @@ func TestFlagsEach(t *testing.T) {
 		got  func(f *runFlags) any
 		want any
 	}{
-		{"--config /etc/k.yaml", func(f *runFlags) any { return f.config }, "/etc/k.yaml"},
-		{"--config=/etc/k.yaml", func(f *runFlags) any { return f.config }, "/etc/k.yaml"},
-		{"-config /etc/k.yaml", func(f *runFlags) any { return f.config }, "/etc/k.yaml"},
-		{"--config a --config b", func(f *runFlags) any { return f.config }, "b"},
-		{"--config-dir /etc/k.d", func(f *runFlags) any { return f.configDir }, "/etc/k.d"},
-		{"--kubeconfig=", func(f *runFlags) any { return f.kubeconfig }, ""},
-		{"--root-dir /data", func(f *runFlags) any { return f.rootDir }, "/data"},
-		{"--hostname-override Edge-1.Example", func(f *runFlags) any { return f.hostname }, "edge-1.example"},
-		{"--hostname-override=", func(f *runFlags) any { return f.hostname }, ""}, // as the kubelet: not given
-		{"--node-ip 10.0.0.7", func(f *runFlags) any { return f.nodeIP }, "10.0.0.7"},
-		{"--node-labels a=b", func(f *runFlags) any { l, _ := f.labels(); return l["a"] }, "b"},
-		{"--cert-dir /pki", func(f *runFlags) any { return f.certDir }, "/pki"},
-		{"--register-node", func(f *runFlags) any { return f.registerNode }, true},
-		{"--register-node=false", func(f *runFlags) any { return f.registerNode }, false},
-		{"--pod-manifest-path m", func(f *runFlags) any { return f.manifests }, "m"},
-		{"--manifest-url https://h:1/x", func(f *runFlags) any { return f.manifestURL }, "https://h:1/x"},
-		{"--container-runtime-endpoint unix:///r.sock", func(f *runFlags) any { return f.runtimeEndpoint }, "unix:///r.sock"},
-		{"--runtime-cgroups /system.slice/containerd.service", func(f *runFlags) any { return f.runtimeCgroup }, "/system.slice/containerd.service"},
-		{"--image-service-endpoint /i.sock", func(f *runFlags) any { return f.imageEndpoint }, "/i.sock"},
-		{"--v 4", func(f *runFlags) any { return f.verbosity }, 4},
-		{"-v=4", func(f *runFlags) any { return f.verbosity }, 4},
+		{"--config /etc/k.yaml", func(f *runFlags) any { return f.kubelet.ConfigFile }, "/etc/k.yaml"},
+		{"--config=/etc/k.yaml", func(f *runFlags) any { return f.kubelet.ConfigFile }, "/etc/k.yaml"},
+		{"-config /etc/k.yaml", func(f *runFlags) any { return f.kubelet.ConfigFile }, "/etc/k.yaml"},
+		{"--config a --config b", func(f *runFlags) any { return f.kubelet.ConfigFile }, "b"},
+		{"--config-dir /etc/k.d", func(f *runFlags) any { return f.kubelet.ConfigDir }, "/etc/k.d"},
+		{"-v=4", func(f *runFlags) any { return f.kubelet.Verbosity }, 4},
 		{"--socket /run/a.sock", func(f *runFlags) any { return f.socket }, "/run/a.sock"},
 		{"--exec-probes-in-flight 9", func(f *runFlags) any { return f.execProbes }, 9},
 		{"--fast-probes", func(f *runFlags) any { return f.fastProbes }, true},
 		{"--pulls-per-registry 3", func(f *runFlags) any { return f.pullsPerRegistry }, 3},
 		{"--starts-in-flight 9", func(f *runFlags) any { return f.startsInFlight }, 9},
-		{"--register-node=false --v 2", func(f *runFlags) any {
-			return strings.Join(slices.Sorted(maps.Keys(f.set)), " ")
-		}, "register-node v"},
 	} {
 		t.Run(tc.args, func(t *testing.T) {
 			f, err := parseRunFlags(discard(), strings.Fields(tc.args))
@@ -93,21 +70,11 @@ func TestFlagsWrong(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{[]string{"--bootstrap-kubeconfig", "/b"}, []string{`--bootstrap-kubeconfig="/b"`, "want --kubeconfig beside it"}},
 		{[]string{"--secret-key-file", "/s"}, []string{`--secret-key-file="/s"`, "want --kubeconfig beside it"}},
-		{[]string{"--root-dir="}, []string{`--root-dir=""`, "want a directory"}},
-		{[]string{"--hostname-override", "  "}, []string{`--hostname-override="  "`, "RFC 1123"}},
-		{[]string{"--hostname-override", "Under_Score"}, []string{`--hostname-override="Under_Score"`, "lower case"}},
-		{[]string{"--node-ip", "10.0.0"}, []string{`--node-ip="10.0.0"`, "not an IP address"}},
-		{[]string{"--node-ip", "10.0.0.1,"}, []string{`--node-ip="10.0.0.1,"`, `"" is not an IP address`}},
-		{[]string{"--node-ip", "10.0.0.1,10.0.0.2"}, []string{"--node-ip=", "one of IPv4 and one of IPv6"}},
-		{[]string{"--node-ip", "10.0.0.1,fd00::1,fd00::2"}, []string{"--node-ip=", "one of IPv4 and one of IPv6"}},
-		{[]string{"--node-ip", "0.0.0.0,::"}, []string{"--node-ip=", `"0.0.0.0" is not the address of a machine`}},
-		{[]string{"--node-ip", "224.0.0.1"}, []string{"--node-ip=", "not the address of a machine"}},
-		{[]string{"--manifest-url", "ftp://h/x"}, []string{`--manifest-url="ftp://h/x"`, "http or https"}},
-		{[]string{"--manifest-url", "h/x"}, []string{`--manifest-url="h/x"`, "http or https"}},
-		{[]string{"--container-runtime-endpoint", "tcp://h:1"}, []string{`--container-runtime-endpoint="tcp://h:1"`, "unix:///path"}},
-		{[]string{"--image-service-endpoint", "x.sock"}, []string{`--image-service-endpoint="x.sock"`, "unix:///path"}},
+		{[]string{"--secret-key-credential", "s"}, []string{`--secret-key-credential="s"`, "want --kubeconfig beside it"}},
+		{[]string{"--secrets-in-clear"}, []string{"--secrets-in-clear=true", "want --kubeconfig beside it"}},
+		{[]string{"--kubeconfig", "/k", "--secrets-in-clear", "--secret-key-file", "/s"}, []string{`--secret-key-file="/s"`, "want at most one of them"}},
+		{[]string{"--kubeconfig", "/k", "--secret-key-credential", "s", "--secret-key-file", "/s"}, []string{`--secret-key-file="/s"`, "want at most one of them"}},
 		{[]string{"--socket", long}, []string{`--socket="` + long, "at most 107 bytes"}},
 		{[]string{"--exec-probes-in-flight", "-1"}, []string{"--exec-probes-in-flight=-1", "1 or more"}},
 		{[]string{"--pulls-per-registry", "-1"}, []string{"--pulls-per-registry=-1", "1 or more"}},
@@ -133,79 +100,6 @@ func TestFlagsWrong(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestFlagsNodeLabels(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		args []string
-		want map[string]string // nil means an error
-		err  string
-	}{
-		{"none", []string{""}, map[string]string{}, ""},
-		{"several", []string{"a=1,b=2"}, map[string]string{"a": "1", "b": "2"}, ""},
-		{"given twice", []string{"a=1", "b=2"}, map[string]string{"a": "1", "b": "2"}, ""},
-		{"later wins", []string{"a=1,a=2"}, map[string]string{"a": "2"}, ""},
-		{"empty value", []string{"a="}, map[string]string{"a": ""}, ""},
-		{"space and stray commas", []string{" a = 1 ,, b=2,"}, map[string]string{"a": "1", "b": "2"}, ""},
-		{"own domain", []string{"example.com/role=edge"}, map[string]string{"example.com/role": "edge"}, ""},
-		{"node.kubernetes.io", []string{"node.kubernetes.io/x=1"}, map[string]string{"node.kubernetes.io/x": "1"}, ""},
-		{"below kubelet.kubernetes.io", []string{"a.kubelet.kubernetes.io/x=1"}, map[string]string{"a.kubelet.kubernetes.io/x": "1"}, ""},
-		{"zone", []string{"topology.kubernetes.io/zone=z"}, map[string]string{"topology.kubernetes.io/zone": "z"}, ""},
-		{"beta arch", []string{"beta.kubernetes.io/arch=arm"}, map[string]string{"beta.kubernetes.io/arch": "arm"}, ""},
-		{"looks like the domain", []string{"notkubernetes.io/x=1"}, map[string]string{"notkubernetes.io/x": "1"}, ""},
-
-		{"no value", []string{"a"}, nil, `--node-labels: "a": want key=value`},
-		{"bad value", []string{"a=b c"}, nil, `--node-labels: a="b c": a valid label must`},
-		{"bad key", []string{"-a=b"}, nil, `--node-labels: key "-a": name part must`},
-		{"empty key", []string{"=b"}, nil, `--node-labels: key "": name part must be non-empty`},
-		{"role", []string{"node-role.kubernetes.io/master=,x=1,a.k8s.io/b=1"}, nil,
-			"--node-labels: a.k8s.io/b, node-role.kubernetes.io/master: of the kubernetes.io and k8s.io domains only"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			var args []string
-			for _, a := range tc.args {
-				args = append(args, "--node-labels", a)
-			}
-			f, err := parseRunFlags(discard(), args)
-			if tc.want == nil {
-				if err == nil || !strings.Contains(err.Error(), tc.err) {
-					t.Errorf("error %v, want %q in it", err, tc.err)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got, _ := f.labels(); !maps.Equal(got, tc.want) {
-				t.Errorf("labels %v, want %v", got, tc.want)
-			}
-		})
-	}
-}
-
-func TestFlagsNodeIPs(t *testing.T) {
-	all := []string{"127.0.0.1", "::1", "fe80::1", "10.0.0.7", "fd00::7"}
-	for _, tc := range []struct {
-		flag string
-		all  []string
-		want []string
-	}{
-		{"192.0.2.1", all, []string{"192.0.2.1"}},
-		{" fd00::1 , 192.0.2.1", all, []string{"fd00::1", "192.0.2.1"}},
-		{"0.0.0.0", all, []string{"10.0.0.9"}}, // the detected one
-		{"::", all, []string{"fd00::7"}},
-		{"::", []string{"127.0.0.1", "::1"}, []string{"10.0.0.9"}}, // better than none
-	} {
-		asked, err := (&runFlags{nodeIP: tc.flag}).ips()
-		if err != nil {
-			t.Errorf("%s: %v", tc.flag, err)
-			continue
-		}
-		if got := nodeIPs(asked, []string{"10.0.0.9"}, tc.all); !slices.Equal(got, tc.want) {
-			t.Errorf("--node-ip=%s on a machine with %v: %v, want %v", tc.flag, tc.all, got, tc.want)
-		}
 	}
 }
 
@@ -263,18 +157,50 @@ func TestFlagsHelp(t *testing.T) {
 }
 
 func TestFlagsVersion(t *testing.T) {
-	for _, args := range []string{"version", "--version"} {
-		stdout, stderr, code := invoke(t, args)
-		if code != 0 || stderr != "" || !strings.HasPrefix(stdout, "agent ") || !strings.Contains(stdout, " linux/") {
+	stdout, stderr, code := invoke(t, "version")
+	if code != 0 || stderr != "" || !strings.HasPrefix(stdout, "agent ") || !strings.Contains(stdout, " linux/") || !strings.HasSuffix(stdout, ", as Kubernetes v1.36.0\n") {
+		t.Errorf("agent version: exit %d, stderr %q, stdout %q", code, stderr, stdout)
+	}
+}
+
+func TestHelpAboutDifferences(t *testing.T) {
+	var want bytes.Buffer
+	if err := differences.Print(&want); err != nil {
+		t.Fatal(err)
+	}
+	if stdout, stderr, code := invoke(t, "--help=differences"); code != 0 || stderr != "" || stdout != want.String() {
+		t.Errorf("exit %d, %q, %.200s", code, stderr, stdout)
+	}
+}
+
+// kubeadm asks a kubelet for its version before it asks for anything else, and takes
+// the first release that it finds in the answer.
+func TestVersionAsKubeadmReadsIt(t *testing.T) {
+	release := regexp.MustCompile(`^Kubernetes (v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*))\n$`)
+	for _, args := range []string{"--version", "--version=true", "run --version", "--pod-manifest-path /p --version", "--node-ip x --version"} {
+		stdout, stderr, code := invoke(t, strings.Fields(args)...)
+		if m := release.FindStringSubmatch(stdout); code != 0 || stderr != "" || m == nil || m[1] != "v1.36.0" {
 			t.Errorf("agent %s: exit %d, stderr %q, stdout %q", args, code, stderr, stdout)
 		}
+	}
+	if stdout, _, code := invoke(t, "--version=raw"); code != 0 || !strings.HasPrefix(stdout, `version.Info{Major:"1", Minor:"36", `) || !strings.Contains(stdout, `GitVersion:"v1.36.0"`) {
+		t.Errorf("raw: exit %d, %q", code, stdout)
+	}
+	for _, bad := range []string{"v1.35.0", "1.36.0", "v1.36", "latest"} {
+		if _, stderr, code := invoke(t, "--version="+bad); code != 1 || !strings.Contains(stderr, bad) || !strings.Contains(stderr, "want") {
+			t.Errorf("--version=%s: exit %d, %q", bad, code, stderr)
+		}
+	}
+	_, f := newRunFlags()
+	if err := f.version.Set("v1.36.4+mine"); err != nil || f.version.asked() || f.version.release() != "v1.36.4+mine" {
+		t.Errorf("%v, %q", err, f.version)
 	}
 }
 
 // A mistake ends with code 1 and one line that says what to do.
 func TestFlagsExitCode(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
-		{"fly", `unknown command "fly"; there are run, get, describe, logs, exec, why, top, images, fit, version`},
+		{"fly", `unknown command "fly"; there are run, get, describe, logs, exec, why, top, images, fit, reset, version`},
 		{"help fly", `unknown command "fly"; there are`},
 		{"version 2", `version takes no argument, got "2"`},
 		{"run pods", `run takes no argument, got "pods"`},

@@ -2,55 +2,14 @@ package main
 
 import (
 	"bytes"
-	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/local"
-	"github.com/nodewright/nodewright/gc/containergc"
-	"github.com/nodewright/nodewright/gc/imagegc"
+	"github.com/nodewright/nodewright/nodeagent"
 )
-
-func TestValidateGC(t *testing.T) {
-	for _, tc := range []struct {
-		content string
-		want    string // of the error; "" means that there is none
-	}{
-		{"imageGCHighThresholdPercent: 100\nimageGCLowThresholdPercent: 0", ""},
-		{"imageGCHighThresholdPercent: 101", "imageGCHighThresholdPercent: 101: want 0 to 100"},
-		{"imageGCHighThresholdPercent: -1", "imageGCHighThresholdPercent: -1: want 0 to 100"},
-		{"imageGCLowThresholdPercent: -1", "imageGCLowThresholdPercent: -1: want 0 to 100"},
-		{"imageGCLowThresholdPercent: 101", "imageGCLowThresholdPercent: 101: want 0 to 100"},
-		{"imageGCLowThresholdPercent: 85", "imageGCLowThresholdPercent: 85: want less than imageGCHighThresholdPercent, which is 85"},
-		{"imageMinimumGCAge: 1h", ""},
-		{"imageMinimumGCAge: -1s", `imageMinimumGCAge: "-1s": want a duration of 0 or more`},
-		{"imageMaximumGCAge: 121s", ""},
-		{"imageMaximumGCAge: 2m", `imageMaximumGCAge: "2m0s": want 0 (for ever), or more than imageMinimumGCAge, which is 2m0s`},
-		{"imageMaximumGCAge: -1s", `imageMaximumGCAge: "-1s": want a duration of 0`},
-		{"containerLogMaxSize: 1Gi", ""},
-		{"containerLogMaxSize: '-1'", ""},
-		{"containerLogMaxSize: '0'", `containerLogMaxSize: "0": want a quantity of bytes such as 10Mi, or a negative one to rotate no logs`},
-		{"containerLogMaxSize: 10MB", `containerLogMaxSize: "10MB": want a quantity`},
-		{"containerLogMaxSize: 100m", `containerLogMaxSize: "100m": want a quantity`},
-		{"containerLogMaxFiles: 2", ""},
-		{"containerLogMaxFiles: 1", "containerLogMaxFiles: 1: want 2 or more"},
-		{"containerLogMaxWorkers: 0", "containerLogMaxWorkers: 0: want 1 or more"},
-		{"containerLogMonitorInterval: 3s", ""},
-		{"containerLogMonitorInterval: 2s", `containerLogMonitorInterval: "2s": want a duration of 3s or more`},
-	} {
-		_, warnings, path, err := load(t, configHead+tc.content)
-		switch {
-		case len(warnings) > 0:
-			t.Errorf("%s: warnings %q", tc.content, warnings)
-		case tc.want == "" && err != nil:
-			t.Errorf("%s: error %v, want none", tc.content, err)
-		case tc.want != "" && (err == nil || !strings.HasPrefix(err.Error(), "invalid configuration: "+path+": "+tc.want)):
-			t.Errorf("%s: error %v, want %q", tc.content, err, tc.want)
-		}
-	}
-}
 
 func TestGCFlags(t *testing.T) {
 	for flag, want := range map[string]string{
@@ -67,44 +26,19 @@ func TestGCFlags(t *testing.T) {
 	}
 }
 
-func TestGCOf(t *testing.T) {
-	kubelet := agent.GC{
-		Images:     &imagegc.Policy{High: 85, Low: 80, MinAge: 2 * time.Minute},
-		Containers: &containergc.Policy{MaxPerContainer: 1, MaxContainers: -1},
-		Logs:       agent.LogRotation{MaxSize: 10 << 20, MaxFiles: 5, Workers: 1, Longest: 10 * time.Second},
-	}
-	for _, tc := range []struct {
-		flags   []string
-		content string
-		want    agent.GC
-	}{
-		{nil, "", kubelet},
-		{
-			[]string{"--minimum-container-ttl-duration=1m", "--maximum-dead-containers=20", "--maximum-dead-containers-per-container=2", "--pod-log-budget=200Mi", "--pinned-images=a:1, b/*"},
-			"imageGCHighThresholdPercent: 90\nimageGCLowThresholdPercent: 50\nimageMinimumGCAge: 1m\nimageMaximumGCAge: 24h\ncontainerLogMaxSize: 1Mi\ncontainerLogMaxFiles: 3\ncontainerLogMaxWorkers: 2\ncontainerLogMonitorInterval: 5s",
-			agent.GC{
-				Images:       &imagegc.Policy{High: 90, Low: 50, MinAge: time.Minute, MaxAge: 24 * time.Hour},
-				PinnedImages: []string{"a:1", "b/*"},
-				Containers:   &containergc.Policy{MinAge: time.Minute, MaxPerContainer: 2, MaxContainers: 20},
-				Logs:         agent.LogRotation{MaxSize: 1 << 20, MaxFiles: 3, PodBudget: 200 << 20, Workers: 2, Longest: 5 * time.Second},
-			},
-		},
+func TestGCOptions(t *testing.T) {
+	for flags, want := range map[string]nodeagent.Settings{
+		"": {},
+		"--pod-log-budget=200Mi --pinned-images=a:1,,b/*": {PodLogBudget: 200 << 20, PinnedImages: []string{"a:1", "b/*"}},
 	} {
-		f, err := parseRunFlags(stdio{}, tc.flags)
+		f, c, _, err := loadRun(t, configHead+"staticPodPath: /m\nfailCgroupV1: false\nfailSwapOn: false\n", strings.Fields(flags)...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, _, _, err := load(t, configHead+tc.content)
-		if err != nil {
-			t.Fatal(err)
+		got := nodeOptions(f, c).Settings
+		if got.PodLogBudget != want.PodLogBudget || !slices.Equal(got.PinnedImages, want.PinnedImages) {
+			t.Errorf("%s: %+v, want %+v", flags, got, want)
 		}
-		if got := gcOf(&f.gc, c); !reflect.DeepEqual(got, tc.want) {
-			t.Errorf("%s: %+v, want %+v", tc.content, got, tc.want)
-		}
-	}
-	c, _, _, err := load(t, configHead+"containerLogMaxSize: '-1'")
-	if err != nil || !gcOf(&gcFlags{}, c).Logs.Off {
-		t.Errorf("logs are rotated; %v", err)
 	}
 }
 

@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"text/tabwriter"
 	"time"
 
@@ -14,26 +16,90 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 )
 
-func listImages(ctx context.Context, std stdio, args []string) error {
+// imagesCommand lists the images, or brings or removes some.
+func imagesCommand(ctx context.Context, std stdio, args []string) error {
 	fs := flag.NewFlagSet("agent images", flag.ContinueOnError)
 	var c clientFlags
 	c.register(fs)
-	output := fs.String("o", "", "the `format`: json")
+	output := fs.String("o", "", "the `format` of the list: json")
 	also(fs, "o", "output")
-	names, err := parseNames(fs, std, args)
-	switch {
-	case err != nil:
-		return err
-	case len(names) > 0:
-		return fmt.Errorf("images takes no argument, got %q", names[0])
-	case *output != "" && *output != "json":
-		return fmt.Errorf("-o %q: want json", *output)
-	}
-	images, err := c.client().Images(ctx)
+	name := fs.String("name", "", "the `name` that load gives to an image that has none")
+	force := fs.Bool("force", false, "have rm remove an image that a container is made of")
+	words, err := parseNames(fs, std, args)
 	if err != nil {
 		return err
 	}
-	if *output == "json" {
+	verb := ""
+	if len(words) > 0 {
+		verb, words = words[0], words[1:]
+	}
+	if *output != "" && (*output != "json" || verb != "") {
+		return fmt.Errorf("-o %q: want json, and no verb", *output)
+	}
+	if *name != "" && verb != "load" {
+		return fmt.Errorf("--name %q: want the verb load beside it", *name)
+	}
+	if *force && verb != "rm" {
+		return errors.New("--force: want the verb rm beside it")
+	}
+	switch verb {
+	case "":
+		return listImages(ctx, std, c.client(), *output)
+	case "load":
+		return eachImage(words, "FILE", func(file string) error { return loadImage(ctx, std, c.client(), file, *name) })
+	case "pull":
+		return eachImage(words, "IMAGE", func(image string) error {
+			id, err := c.client().PullImage(ctx, image)
+			if err == nil {
+				fmt.Fprintln(std.out, oneLine(id))
+			}
+			return err
+		})
+	case "rm":
+		return eachImage(words, "IMAGE", func(image string) error { return c.client().RemoveImage(ctx, image, *force) })
+	}
+	return fmt.Errorf("images %q: want load, pull or rm, or nothing for a list", verb)
+}
+
+// eachImage calls do for all words, and reports what went wrong with any.
+func eachImage(words []string, what string, do func(string) error) error {
+	if len(words) == 0 {
+		return fmt.Errorf("which? Give at least one %s", what)
+	}
+	var errs []error
+	for _, w := range words {
+		errs = append(errs, do(w))
+	}
+	return errors.Join(errs...)
+}
+
+// loadImage sends an archive, or what is written to the command for "-".
+func loadImage(ctx context.Context, std stdio, cl *local.Client, file, name string) error {
+	in := std.in
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	ids, err := cl.LoadImages(ctx, in, name)
+	for _, id := range ids {
+		fmt.Fprintln(std.out, oneLine(id))
+	}
+	if err != nil {
+		return fmt.Errorf("load %s: %w", file, err)
+	}
+	return nil
+}
+
+func listImages(ctx context.Context, std stdio, cl *local.Client, output string) error {
+	images, err := cl.Images(ctx)
+	if err != nil {
+		return err
+	}
+	if output == "json" {
 		enc := json.NewEncoder(std.out)
 		enc.SetIndent("", "  ")
 		return enc.Encode(images)

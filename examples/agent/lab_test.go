@@ -107,7 +107,7 @@ func newLabOn(t testing.TB, o containerdtest.Options) *lab {
 	l.api = local.NewClient(filepath.Join(l.root, "agent.sock"))
 	l.must(os.Mkdir(l.manifests, 0o755))
 	l.must(os.WriteFile(l.config(), fmt.Appendf(nil,
-		"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\ncgroupsPerQOS: false\npodLogsDir: %s\nmaxPods: 500\nhealthzPort: 0\nevictionHard: {}\nimageGCHighThresholdPercent: 100\n", // however full the disk is
+		"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\nfailSwapOn: false\ncgroupsPerQOS: false\npodLogsDir: %s\nmaxPods: 500\nhealthzPort: 0\nevictionHard: {}\nimageGCHighThresholdPercent: 100\n", // however full the disk is
 		l.logs), 0o600))
 	t.Cleanup(func() { // before containerd's end, which t.Cleanup runs later
 		if l.cmd != nil {
@@ -178,7 +178,7 @@ func (l *lab) start() {
 func (l *lab) launch() {
 	l.t.Helper()
 	l.agentLog.Reset()
-	cmd := l.command(context.Background(), slices.Concat([]string{"run", "--config", l.config(), "--pod-manifest-path", l.manifests,
+	cmd := l.command(context.Background(), slices.Concat([]string{"run", "--leave-host", "--config", l.config(), "--pod-manifest-path", l.manifests,
 		"--container-runtime-endpoint", "unix://" + l.socket, "--hostname-override", "lab"}, l.args)...)
 	cmd.Stdout, cmd.Stderr = &l.agentLog, &l.agentLog
 	l.must(cmd.Start())
@@ -319,6 +319,18 @@ func (l *lab) sandboxes() []*runtimeapi.PodSandbox {
 	all, err := l.cri.ListPodSandbox(l.t.Context(), nil)
 	l.must(err)
 	return all
+}
+
+// lostNothing reports whether no start of a container of the sandbox lost its
+// caller.
+func (l *lab) lostNothing(s *runtimeapi.PodSandbox) bool {
+	return !slices.ContainsFunc(l.containers(), func(c *runtimeapi.Container) bool {
+		if c.GetPodSandboxId() != s.GetId() || c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
+			return false
+		}
+		st, err := l.cri.ContainerStatus(l.t.Context(), c.GetId(), false)
+		return err == nil && st.GetStatus().GetReason() == "StartError"
+	})
 }
 
 func (l *lab) containers() []*runtimeapi.Container {

@@ -11,7 +11,11 @@
 //	agent why node               how far the node is from evicting pods, and what it did
 //	agent top pods               what pods use
 //	agent images                 which images stay, why, and which would go
+//	agent images load FILE       install the images of an archive
+//	agent images pull IMAGE      pull an image
+//	agent images rm IMAGE        remove an image
 //	agent fit -f FILE            where a pod would run, or why it would not
+//	agent reset                  end all pods of the agent's own container runtime
 //	agent version
 package main
 
@@ -26,6 +30,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/nodewright/nodewright/nodeagent/differences"
 )
 
 // A command is one subcommand of the binary.
@@ -49,8 +55,9 @@ func commands() []command {
 		{"exec", "NAME [-c CONTAINER] [-i] [-t] -- COMMAND...", "run a command in a container", execCommand},
 		{"why", "NAME|node [-n NAMESPACE]", "tell what a pod waits for, or how the node fares", why},
 		{"top", "pods|node [-n NAMESPACE]", "tell what pods or the node use", top},
-		{"images", "[-o json]", "tell which images stay, why, and which would go", listImages},
+		{"images", "[-o json] | load FILE... | pull|rm IMAGE...", "tell which images stay, why, and which would go; or bring and remove some", imagesCommand},
 		{"fit", "-f FILE [-o json]", "tell where a pod would run here, or why it would not", fitPod},
+		{"reset", "[--images]", "end all pods of the agent's own container runtime, and remove what it made", reset},
 		{"version", "", "print the version", version},
 	}
 }
@@ -85,13 +92,13 @@ func execute(ctx context.Context, std stdio, args []string) int {
 func dispatch(ctx context.Context, std stdio, args []string) error {
 	name, rest := split(args)
 	switch {
+	case name == "" && (isFlag(rest, "help=differences") || isFlag(rest, "h=differences")):
+		return differences.Print(std.out)
 	case name == "help" && (len(rest) == 0 || strings.HasPrefix(rest[0], "-")), name == "" && (isFlag(rest, "h") || isFlag(rest, "help")):
 		usage(std.out)
 		return nil
 	case name == "help":
 		name, rest = rest[0], []string{"-h"}
-	case name == "" && isFlag(rest, "version"): // as the kubelet's
-		name, rest = "version", nil
 	case name == "":
 		name = "run"
 	}
@@ -124,7 +131,7 @@ func isFlag(args []string, name string) bool {
 }
 
 // clientValues are the flags with a value that only the other commands have.
-var clientValues = []string{"n", "namespace", "o", "output", "c", "container", "tail", "since", "filename"}
+var clientValues = []string{"n", "namespace", "o", "output", "c", "container", "tail", "since", "filename", "name"}
 
 // takesValue tells whether a flag standing alone is followed by its value.
 func takesValue(arg string) bool {
@@ -142,5 +149,5 @@ func usage(w io.Writer) {
 	for _, c := range commands() {
 		fmt.Fprintf(w, "  agent %-9s %-58s %s\n", c.name, c.args, c.short)
 	}
-	fmt.Fprintln(w, "\nEvery command takes -h.")
+	fmt.Fprintln(w, "\nEvery command takes -h. agent --help=differences tells what is otherwise than with the kubelet.")
 }

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/internal/systemdtest"
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
 )
 
@@ -30,14 +31,14 @@ func TestPersonAtANodeOfACluster(t *testing.T) {
 	readOnly, health := l.freePort(), l.freePort()
 	l.configure(fmt.Sprintf("readOnlyPort: %d\n", readOnly))
 	l.reconfigure("healthzPort: 0", fmt.Sprintf("healthzPort: %d", health))
-	systemd := newListener(t)
-	l.env = append(l.env, "NOTIFY_SOCKET="+systemd.path, "WATCHDOG_USEC=1100000")
+	systemd := systemdtest.New(t)
+	l.env = append(l.env, "NOTIFY_SOCKET="+systemd.Path, "WATCHDOG_USEC=1100000")
 	l.api.Create(&v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "sec"}, Data: map[string][]byte{"key": []byte("hidden")}})
 	l.api.Create(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "lab", Labels: map[string]string{"given": "by-the-api"}}})
 	l.write("static.yaml", box("static", "sleep, forever"))
 	l.start()
 	for heard := map[string]bool{}; !heard["READY=1"] || !heard["WATCHDOG=1"]; {
-		heard[systemd.next()] = true
+		heard[systemd.Next()] = true
 	}
 	ends := bound("ends")
 	ends.Spec.RestartPolicy, ends.Spec.Containers[0].Args = v1.RestartPolicyNever, []string{"out", "over", "exit", "3"}

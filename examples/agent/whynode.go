@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -24,6 +25,11 @@ func whyNode(ctx context.Context, std stdio, cl *local.Client) error {
 // writeNodeWhy prints an answer for people.
 func writeNodeWhy(out io.Writer, n *local.NodeWhy, now time.Time) error {
 	fmt.Fprintf(out, "node %s\n", n.Name)
+	for _, f := range []struct{ name, value string }{{"runtime", n.Runtime}, {"network", n.Network}} {
+		if f.value != "" {
+			fmt.Fprintf(out, "%s: %s\n", f.name, oneLine(f.value))
+		}
+	}
 	if n.ShuttingDown {
 		fmt.Fprintln(out, "the machine is going down: no pod may begin")
 	}
@@ -71,6 +77,12 @@ func writeNodeWhy(out io.Writer, n *local.NodeWhy, now time.Time) error {
 	for i := range n.Events {
 		e := &n.Events[i]
 		fmt.Fprintf(out, "%s ago (%d times) %s %s: %s\n", ago(e.LastTimestamp.Time), e.Count, e.Type, e.Reason, oneLine(e.Message))
+	}
+	if len(n.Parts) > 0 {
+		fmt.Fprintln(out, "\nparts, in the order in which they are called:")
+	}
+	for _, p := range n.Parts {
+		fmt.Fprintf(out, "%s: %s\n", p.Name, strings.Join(p.Hooks, ", "))
 	}
 	return nil
 }

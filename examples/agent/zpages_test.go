@@ -8,9 +8,6 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
-
-	"github.com/nodewright/nodewright/cri"
-	"github.com/nodewright/nodewright/server"
 )
 
 func TestVerbosity(t *testing.T) {
@@ -34,7 +31,7 @@ func TestConfigzAndFlagz(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := json.Marshal(configzOf(c))
+	b, err := json.Marshal(c.Redacted())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,27 +50,5 @@ func TestConfigzAndFlagz(t *testing.T) {
 	}
 	if strings.Contains(string(b), "hidden") || c.StaticPodURLHeader["Authorization"][0] != "Bearer hidden" {
 		t.Errorf("a secret is told, or the configuration was changed: %s", b)
-	}
-}
-
-func TestGatesOfTheServer(t *testing.T) {
-	for _, tc := range []struct {
-		gates                        string
-		noWebSockets, split, noCheck bool
-	}{
-		{"", false, false, false},
-		{"featureGates: {ExtendWebSocketsToKubelet: false}", true, false, false},
-		{"featureGates: {PodLogsQuerySplitStreams: true}", false, true, false},
-		{"featureGates: {ContainerCheckpoint: false, ExtendWebSocketsToKubelet: true}", false, false, true},
-	} {
-		c, warnings, _, err := load(t, configHead+tc.gates)
-		if err != nil || len(warnings) > 0 {
-			t.Fatal(warnings, err)
-		}
-		cfg := server.Config{Checkpoint: &cri.Client{}}
-		applyGates(&cfg, c.FeatureGates)
-		if cfg.DisableWebSocketTranslation != tc.noWebSockets || cfg.SplitLogStreams != tc.split || (cfg.Checkpoint == nil) != tc.noCheck {
-			t.Errorf("%q: got %t, %t, %v", tc.gates, cfg.DisableWebSocketTranslation, cfg.SplitLogStreams, cfg.Checkpoint)
-		}
 	}
 }

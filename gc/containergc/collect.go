@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -65,8 +64,8 @@ func (m *Manager) Sweep(ctx context.Context) (removed int, err error) {
 func (r *round) sweep(ctx context.Context) error {
 	// What is on the disk is listed first: what comes later belongs to
 	// containers that are listed then.
-	dirs, derr := r.logDirs()
-	links, lerr := r.m.dangling()
+	dirs, derr := r.logDirs(ctx)
+	links, lerr := r.m.dangling(ctx)
 	if len(dirs)+len(links) == 0 {
 		return errors.Join(derr, lerr)
 	}
@@ -231,7 +230,7 @@ func (r *round) removeDirs(ctx context.Context, dirs map[types.UID][]string, con
 			continue
 		}
 		for _, path := range paths {
-			r.do(ctx, uid, logDirectory, path, func(context.Context) error { return os.RemoveAll(path) })
+			r.do(ctx, uid, logDirectory, path, func(ctx context.Context) error { return r.m.removeDir(ctx, path) })
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/gc/hold"
+	"github.com/nodewright/nodewright/internal/detached"
 )
 
 // Runtime is what this package asks of a container runtime. Calls are made
@@ -65,7 +66,7 @@ type Config struct {
 
 	Interval time.Duration // between passes over all pods; 5m
 	Delay    time.Duration // from Died to a pass over that pod; 1s
-	Timeout  time.Duration // of each call of the Runtime; 2m
+	Timeout  time.Duration // of each call of the Runtime, and of each look at the disk; 2m
 	Parallel int           // pods that are worked on at a time; 4
 
 	Log     *zap.Logger           // silent
@@ -88,6 +89,7 @@ type Manager struct {
 	met    *metrics
 	holds  hold.Table[types.UID]
 	wake   chan struct{}
+	disk   detached.Queue
 
 	mu      sync.Mutex
 	died    map[types.UID]bool // to be looked at

@@ -19,8 +19,11 @@ type Container struct {
 	Name    string
 	Sandbox string // its ID
 	State   observed.State
-	// CreatedAt orders the instances. FinishedAt, if known, is what a dead
-	// one's age counts from; else it is CreatedAt.
+	// Attempt orders the instances of one container of a pod; of equal ones, as
+	// where a runtime shows none, CreatedAt does.
+	Attempt uint32
+	// FinishedAt, if known, is what a dead one's age counts from; else it is
+	// CreatedAt.
 	CreatedAt, FinishedAt time.Time
 	// LogPath is its log, if that is known.
 	LogPath string
@@ -31,6 +34,7 @@ type Sandbox struct {
 	ID        string
 	Pod       types.UID
 	Ready     bool
+	Attempt   uint32 // as of a Container
 	CreatedAt time.Time
 }
 
@@ -94,6 +98,10 @@ type Verdict struct {
 	Fate Fate
 	// StopFirst tells of one to be removed that it may run after all.
 	StopFirst bool
+
+	// made is CreatedAt, or that of an earlier instance if it is later: it orders
+	// instances of different containers, and contradicts no attempt.
+	made time.Time
 }
 
 // Situation is what decisions depend on beside containers and sandboxes.
@@ -142,7 +150,14 @@ func DecideContainers(p Policy, s Situation, all []Container) []Verdict {
 		}
 	}
 	for u, vs := range units {
-		slices.SortFunc(vs, newestFirst)
+		slices.SortFunc(vs, byAttempt)
+		made := time.Time{}
+		for _, v := range slices.Backward(vs) {
+			if v.CreatedAt.After(made) {
+				made = v.CreatedAt
+			}
+			v.made = made
+		}
 		switch state := s.pod(u.pod); {
 		case state == Deleted, state == Terminated && s.All:
 			vs = keep(vs, 0)
@@ -171,6 +186,11 @@ func DecideContainers(p Policy, s Situation, all []Container) []Verdict {
 			keep(left, p.MaxContainers)
 		}
 	}
+	for i := range out {
+		if out[i].made.IsZero() {
+			out[i].made = out[i].CreatedAt
+		}
+	}
 	slices.SortStableFunc(out, func(a, b Verdict) int {
 		if a.Fate != Remove || b.Fate != Remove {
 			return cmp.Compare(min(a.Fate, 1), min(b.Fate, 1))
@@ -180,11 +200,17 @@ func DecideContainers(p Policy, s Situation, all []Container) []Verdict {
 	return out
 }
 
-func newestFirst(a, b *Verdict) int {
-	if c := b.CreatedAt.Compare(a.CreatedAt); c != 0 {
-		return c
+// byAttempt orders the instances of one container, the newest first.
+func byAttempt(a, b *Verdict) int {
+	instance := func(v *Verdict) observed.Instance {
+		return observed.Instance{Attempt: v.Attempt, CreatedAt: v.CreatedAt, ID: v.ID}
 	}
-	return strings.Compare(b.ID, a.ID)
+	return observed.NewestFirst(instance(a), instance(b))
+}
+
+// newestFirst orders those of different containers too.
+func newestFirst(a, b *Verdict) int {
+	return cmp.Or(b.made.Compare(a.made), cmp.Compare(b.Attempt, a.Attempt), strings.Compare(a.ID, b.ID))
 }
 
 // keep has all but the n newest removed, the needed ones apart, and returns
@@ -212,7 +238,7 @@ func DecideSandboxes(s Situation, sandboxes []Sandbox, containers []Container) [
 	newest := map[types.UID]*Sandbox{}
 	for i := range sandboxes {
 		sb := &sandboxes[i]
-		if n := newest[sb.Pod]; n == nil || older(n, sb) < 0 {
+		if n := newest[sb.Pod]; n == nil || observed.NewestFirst(sb.instance(), n.instance()) < 0 {
 			newest[sb.Pod] = sb
 		}
 	}
@@ -229,6 +255,10 @@ func DecideSandboxes(s Situation, sandboxes []Sandbox, containers []Container) [
 	}
 	slices.SortFunc(out, func(a, b Sandbox) int { return older(&a, &b) })
 	return out
+}
+
+func (s *Sandbox) instance() observed.Instance {
+	return observed.Instance{Attempt: s.Attempt, Running: s.Ready, CreatedAt: s.CreatedAt, ID: s.ID}
 }
 
 func older(a, b *Sandbox) int {

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/internal/safefile"
 )
 
 const (
@@ -38,19 +40,49 @@ func linkedID(name string) (id string, whole bool) {
 	return id[strings.LastIndexByte(id, '-')+1:], len(name) < maxFileName
 }
 
+// maxNames is how many names in a directory are looked at in a pass: more than
+// there are pods and containers on a node, with those that are gone. Pods that
+// mount the directory can make any number.
+const maxNames = 50_000
+
+// onDisk calls f, and waits for it no longer than Config.Timeout: the disk may
+// not answer.
+func onDisk[T any](ctx context.Context, m *Manager, key string, f func() (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Timeout, fmt.Errorf("the file system of %s did not answer within %v", key, m.cfg.Timeout))
+	defer cancel()
+	return detached.Next(ctx, &m.disk, key, f)
+}
+
+// entries lists a directory; of more than maxNames names as many.
+func entries(dir string) ([]fs.DirEntry, error) {
+	held, err := safefile.OpenDir(dir, ".")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = held.Close() }()
+	list, err := held.Entries(maxNames)
+	if errors.Is(err, safefile.ErrTooMany) {
+		err = nil
+	}
+	return list, err
+}
+
 // logDirs lists the log directories of pods that are gone. It comes before the
 // containers are listed.
-func (r *round) logDirs() (map[types.UID][]string, error) {
+func (r *round) logDirs(ctx context.Context) (map[types.UID][]string, error) {
 	m := r.m
 	if m.cfg.PodLogsDir == "" || r.situation.Pods == nil {
 		return nil, nil
 	}
-	entries, err := os.ReadDir(m.cfg.PodLogsDir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	list, err := onDisk(ctx, m, m.cfg.PodLogsDir, func() ([]fs.DirEntry, error) { return entries(m.cfg.PodLogsDir) })
+	if err != nil {
 		return nil, fmt.Errorf("list log directories: %w", err)
 	}
 	out := map[types.UID][]string{}
-	for _, e := range entries {
+	for _, e := range list {
 		if uid, ok := logDirOwner(e.Name()); ok && e.IsDir() && r.situation.pod(uid) == Deleted {
 			out[uid] = append(out[uid], filepath.Join(m.cfg.PodLogsDir, e.Name()))
 		}
@@ -58,35 +90,61 @@ func (r *round) logDirs() (map[types.UID][]string, error) {
 	return out, nil
 }
 
+// removeDir removes a log directory.
+func (m *Manager) removeDir(ctx context.Context, path string) error {
+	_, err := onDisk(ctx, m, path, func() (struct{}, error) { return struct{}{}, os.RemoveAll(path) })
+	return err
+}
+
 // dangling lists the links to logs that are not there. It comes before the
 // containers are listed: those that get a link later are then known.
-func (m *Manager) dangling() ([]string, error) {
+func (m *Manager) dangling(ctx context.Context) ([]string, error) {
 	if m.cfg.ContainerLogsDir == "" {
 		return nil, nil
 	}
-	entries, err := os.ReadDir(m.cfg.ContainerLogsDir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	out, err := onDisk(ctx, m, m.cfg.ContainerLogsDir, func() ([]string, error) {
+		list, err := entries(m.cfg.ContainerLogsDir)
+		var out []string
+		for _, e := range list {
+			if e.Type()&fs.ModeSymlink != 0 && strings.HasSuffix(e.Name(), linkSuffix) && m.dangles(filepath.Join(m.cfg.ContainerLogsDir, e.Name())) {
+				out = append(out, e.Name())
+			}
+		}
+		return out, err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("list links to logs: %w", err)
-	}
-	var out []string
-	for _, e := range entries {
-		if e.Type()&fs.ModeSymlink == 0 || !strings.HasSuffix(e.Name(), linkSuffix) {
-			continue
-		}
-		if m.dangles(filepath.Join(m.cfg.ContainerLogsDir, e.Name())) {
-			out = append(out, e.Name())
-		}
 	}
 	return out, nil
 }
 
-// dangles tells whether a link leads to one of our logs, and it is not there.
+// dangles reports whether a link leads to one of our logs, and it is not there.
 func (m *Manager) dangles(link string) bool {
 	target, err := os.Readlink(link)
 	if err != nil || m.cfg.PodLogsDir != "" && !strings.HasPrefix(target, m.cfg.PodLogsDir+string(filepath.Separator)) {
 		return false
 	}
-	_, err = os.Stat(link)
+	return m.missing(target)
+}
+
+// missing reports whether a log is not there. A link on its way, below the
+// directory of logs, is not followed: a pod may have put it there.
+func (m *Manager) missing(path string) bool {
+	root := m.cfg.PodLogsDir
+	if root == "" {
+		_, err := os.Lstat(path)
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	within, err := filepath.Rel(root, filepath.Dir(path))
+	if err != nil || !filepath.IsLocal(within) {
+		return false
+	}
+	dir, err := safefile.OpenDir(root, within)
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	defer func() { _ = dir.Close() }()
+	_, err = dir.Lstat(filepath.Base(path))
 	return errors.Is(err, fs.ErrNotExist)
 }
 
@@ -97,10 +155,14 @@ func (m *Manager) removeLinks(ctx context.Context, names []string, containers []
 	for i := range containers {
 		alive[containers[i].ID] = containers[i].State != observed.Exited
 	}
+	return onDisk(ctx, m, m.cfg.ContainerLogsDir, func() (int, error) { return m.unlink(ctx, names, alive) })
+}
+
+func (m *Manager) unlink(ctx context.Context, names []string, alive map[string]bool) (n int, err error) {
 	var errs []error
 	for _, name := range names {
 		link := filepath.Join(m.cfg.ContainerLogsDir, name)
-		if id, whole := linkedID(name); ctx.Err() != nil || alive[id] || !whole && !dirGone(link) || !m.dangles(link) {
+		if id, whole := linkedID(name); ctx.Err() != nil || alive[id] || !whole && !m.dirGone(link) || !m.dangles(link) {
 			continue
 		}
 		if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -114,13 +176,9 @@ func (m *Manager) removeLinks(ctx context.Context, names []string, containers []
 	return n, errors.Join(errs...)
 }
 
-// dirGone tells whether a link leads to a directory that is gone: then whoever
+// dirGone reports whether a link leads to a directory that is gone: then whoever
 // it was of, no rotation brings the log back.
-func dirGone(link string) bool {
+func (m *Manager) dirGone(link string) bool {
 	target, err := os.Readlink(link)
-	if err != nil {
-		return false
-	}
-	_, err = os.Stat(filepath.Dir(target))
-	return errors.Is(err, fs.ErrNotExist)
+	return err == nil && m.missing(filepath.Dir(target))
 }

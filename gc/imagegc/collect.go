@@ -122,6 +122,7 @@ func (r *round) look(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("imagegc: list images: %w", err)
 	}
+	images = m.withIDs(images)
 	err = m.call(ctx, func(ctx context.Context) (err error) { uses, err = m.cfg.Store.Uses(ctx); return err })
 	if err != nil {
 		return fmt.Errorf("imagegc: list uses of images: %w", err)
@@ -135,6 +136,18 @@ func (r *round) look(ctx context.Context) error {
 		r.names = append(r.names, names[j.Image.key()])
 	}
 	return nil
+}
+
+// withIDs leaves out images without an ID, which nobody could remove, and tells of
+// them once. The runtime has such while it is damaged.
+func (m *Manager) withIDs(images []Image) []Image {
+	good := slices.DeleteFunc(slices.Clone(images), func(i Image) bool { return i.ID == "" })
+	n := len(images) - len(good)
+	if n > 0 && !m.nameless {
+		m.event(ReasonInvalidImageID, fmt.Sprintf("the runtime lists %d images without an ID; they are not collected", n))
+	}
+	m.nameless = n > 0
+	return good
 }
 
 // recall reads what an earlier run remembered, at the first pass.

@@ -37,6 +37,7 @@ const (
 	ReasonFailed          = "ImageGCFailed"
 	ReasonNotEnough       = "FreeDiskSpaceFailed"
 	ReasonInvalidCapacity = "InvalidDiskCapacity"
+	ReasonInvalidImageID  = "InvalidImageID"
 )
 
 // ErrNotEnough says that the images that may go are gone, and the disk is still
@@ -95,6 +96,7 @@ type Manager struct {
 	// passing is held by the pass under way, and guards what follows.
 	passing  chan struct{}
 	recalled bool
+	nameless bool              // images without an ID were told of
 	names    map[string]string // fullName by name, of the last pass
 
 	mu      sync.Mutex

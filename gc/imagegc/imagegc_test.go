@@ -66,6 +66,10 @@ func TestCollect(t *testing.T) {
 		{name: "no uses", store: func(s *fakeStore) { s.other = 700; s.fail["Uses"] = boom }, want: boom},
 		{name: "no disk", store: func(s *fakeStore) { s.other = 700; s.fail["Disk"] = boom }, want: boom},
 		{name: "no capacity", store: func(s *fakeStore) { s.capacity = 0 }, want: imagegc.ErrNoCapacity, events: "Warning InvalidDiskCapacity"},
+		{name: "images without an ID", store: func(s *fakeStore) {
+			s.other = 700
+			s.images = append(s.images, imagegc.Image{}, imagegc.Image{})
+		}, gone: " a b c", events: "Warning InvalidImageID"},
 		{name: "aged, and room enough", store: func(s *fakeStore) { s.use("a", "b", "c") }, config: func(c *imagegc.Config) {
 			c.Policy = &imagegc.Policy{High: 90, Low: 80, MaxAge: 9 * time.Minute}
 		}, gone: " d e"},

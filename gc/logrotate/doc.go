@@ -41,6 +41,9 @@
 // space on a full disk. A runtime that does not reopen a log gets it back under
 // its name, unless it has made a new one. A compression that fails leaves the
 // file as it is; what a crash left of one is cleared away at the next rotation.
+// Pods may be able to write to the directories of logs: no link below the
+// directory of all pods' logs is followed, nothing but regular files is opened,
+// and a file system that does not answer holds up no other log.
 // A name is never used twice, whatever the clock does. No line is lost but with
 // whole files, the oldest first.
 package logrotate

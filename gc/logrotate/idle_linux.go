@@ -3,6 +3,7 @@ package logrotate
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
 	"sync"
 
@@ -40,6 +41,14 @@ func (n *inotify) arm(key, path string) bool {
 	if err != nil {
 		return false
 	}
+	// The file system is asked before the lock is taken: it may not answer. No
+	// link is followed to what is watched.
+	held, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = unix.Close(held) }()
+	path = fmt.Sprintf("/proc/self/fd/%d", held)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	armed := false

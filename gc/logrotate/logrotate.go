@@ -13,6 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/internal/safefile"
 )
 
 // Runtime is what this package asks of a container runtime; *cri.Client has it.
@@ -94,7 +97,8 @@ type Manager struct {
 	cfg     Config
 	met     *metrics
 	idle    func() idle
-	create  func(path string, mode os.FileMode) (*os.File, error)
+	create  func(dir *safefile.Dir, name string, mode os.FileMode) (*os.File, error)
+	disk    detached.Queue
 	changed chan struct{}
 	slots   chan struct{} // of rotations
 	packing chan struct{} // slots of compressions
@@ -150,7 +154,7 @@ func New(cfg Config) (*Manager, error) {
 		idle = poll
 	}
 	return &Manager{
-		cfg: cfg, met: met, idle: idle, create: create, changed: make(chan struct{}, 1),
+		cfg: cfg, met: met, disk: detached.Queue{Limit: maxHung}, idle: idle, create: create, changed: make(chan struct{}, 1),
 		slots: make(chan struct{}, cfg.Parallel), packing: make(chan struct{}, cfg.Workers),
 		logs: map[string]*watched{}, pods: map[types.UID]int{},
 	}, nil
@@ -160,10 +164,6 @@ func set[T int | int64 | time.Duration](v *T, def T) {
 	if *v == 0 {
 		*v = def
 	}
-}
-
-func create(path string, mode os.FileMode) (*os.File, error) {
-	return os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
 }
 
 // Watch watches a log from now on. One with an ID that is watched already

@@ -17,7 +17,18 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/internal/safefile"
 )
+
+func namesBeside(path string) ([]string, error) {
+	dir, err := openDir(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = dir.Close() }()
+	return fileNames(dir)
+}
 
 // writer is a container that writes its log, and the runtime that reopens it.
 type writer struct {
@@ -221,7 +232,9 @@ func TestFullDisk(t *testing.T) {
 	w := newWriter()
 	l := w.open(t, log(t, "pod", "c"))
 	m := newManager(t, Config{Runtime: w, MaxFiles: 3})
-	m.create = func(string, os.FileMode) (*os.File, error) { return os.OpenFile("/dev/full", os.O_WRONLY, 0) }
+	m.create = func(*safefile.Dir, string, os.FileMode) (*os.File, error) {
+		return os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	}
 	for i := range 6 {
 		w.write(t, l.ID, fmt.Sprint(i))
 		pack, err := m.rotate(t.Context(), l, 1)
@@ -251,7 +264,7 @@ func TestCompressionThatIsCutOff(t *testing.T) {
 	if err := m.compress(ctx, l.Path); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
-	if names, err := fileNames(filepath.Dir(l.Path)); err != nil || !slices.Equal(names, []string{"0.log"}) {
+	if names, err := namesBeside(l.Path); err != nil || !slices.Equal(names, []string{"0.log"}) {
 		t.Errorf("%q, %v, want the log alone", names, err)
 	}
 }
@@ -348,6 +361,7 @@ func TestRun(t *testing.T) {
 		for range 300 { // 1,000 bytes a second
 			w.write(t, l.ID, strings.Repeat("x", 100))
 			time.Sleep(100 * time.Millisecond)
+			synctest.Wait() // a rotation in the middle of its renames has no log to list
 			names, _ := contents(t, l)
 			most = max(most, len(strings.TrimSuffix(names[len(names)-1], compressed)))
 			if len(names) > 5 {
@@ -381,6 +395,7 @@ func TestRunWithARuntimeThatFails(t *testing.T) {
 		w.fail = nil
 		w.mu.Unlock()
 		time.Sleep(5 * time.Minute)
+		synctest.Wait()
 		if names, _ := contents(t, l); !slices.Equal(names, []string{"more than ten bytes", ""}) {
 			t.Errorf("files %q", names)
 		}
@@ -466,7 +481,9 @@ func FuzzNoLineIsLost(f *testing.F) {
 			w.fail, w.late = nil, false
 			switch op {
 			case 'd': // the disk is full
-				m.create = func(string, os.FileMode) (*os.File, error) { return os.OpenFile("/dev/full", os.O_WRONLY, 0) }
+				m.create = func(*safefile.Dir, string, os.FileMode) (*os.File, error) {
+					return os.OpenFile("/dev/full", os.O_WRONLY, 0)
+				}
 				continue
 			case 'x': // and has space again
 				m.create = create
@@ -490,7 +507,7 @@ func FuzzNoLineIsLost(f *testing.F) {
 				rotations++
 			}
 			m.pack(t.Context(), pack)
-			names, err := fileNames(filepath.Dir(l.Path))
+			names, err := namesBeside(l.Path)
 			if err != nil || len(names) > keep {
 				t.Fatalf("%d files of at most %d, %v", len(names), keep, err)
 			}

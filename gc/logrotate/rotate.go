@@ -13,17 +13,19 @@ import (
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/safefile"
 )
 
 // rotate rotates a log that has reached its limit, and one that is not there
 // is reopened. It returns the files that are to be compressed.
 func (m *Manager) rotate(ctx context.Context, l Log, limit int64) (pack []string, err error) {
-	fi, err := os.Stat(l.Path)
+	fi, err := statLog(l.Path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err := m.reopen(ctx, l.ID); err != nil {
 			return nil, fmt.Errorf("reopen a log that is not there: %w", err)
 		}
-		fi, err = os.Stat(l.Path)
+		fi, err = statLog(l.Path)
 	}
 	if err != nil {
 		return nil, err
@@ -31,25 +33,30 @@ func (m *Manager) rotate(ctx context.Context, l Log, limit int64) (pack []string
 	if fi.Size() < limit {
 		return nil, nil
 	}
-	dir, base := filepath.Split(l.Path)
+	dir, err := openDir(l.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = dir.Close() }()
+	base := filepath.Base(l.Path)
 	names, err := fileNames(dir)
 	if err != nil {
 		return nil, err
 	}
 	t := plan(base, names, m.cfg.MaxFiles)
 	for _, n := range t.drop { // first: there may be no space for anything
-		m.drop(dir + n)
+		m.drop(dir, n)
 	}
-	aside := l.Path + "." + nextStamp(t.newest, time.Now())
-	if err := os.Rename(l.Path, aside); err != nil {
+	aside := base + "." + nextStamp(t.newest, time.Now())
+	if err := dir.Rename(base, aside); err != nil {
 		return nil, err
 	}
 	if err := m.reopen(ctx, l.ID); err != nil {
-		if _, serr := os.Lstat(l.Path); errors.Is(serr, fs.ErrNotExist) {
+		if _, serr := dir.Lstat(base); errors.Is(serr, fs.ErrNotExist) {
 			// The container writes to the renamed file. Were there a new
 			// one, the runtime would have made it, and only its answer is
 			// lost.
-			if rerr := os.Rename(aside, l.Path); rerr != nil {
+			if rerr := dir.Rename(aside, base); rerr != nil {
 				return nil, errors.Join(err, rerr)
 			}
 			return nil, fmt.Errorf("reopen: %w", err)
@@ -60,7 +67,7 @@ func (m *Manager) rotate(ctx context.Context, l Log, limit int64) (pack []string
 		m.fit(l.Pod, filepath.Dir(filepath.Dir(l.Path)))
 	}
 	for _, n := range t.pack {
-		pack = append(pack, dir+n)
+		pack = append(pack, filepath.Join(filepath.Dir(l.Path), n))
 	}
 	return pack, nil
 }
@@ -71,22 +78,13 @@ func (m *Manager) reopen(ctx context.Context, id string) error {
 	return m.cfg.Runtime.ReopenContainerLog(ctx, id)
 }
 
-func fileNames(dir string) ([]string, error) {
-	d, err := os.Open(dir)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = d.Close() }()
-	return d.Readdirnames(-1)
-}
-
 // drop removes a file that is not to be kept.
-func (m *Manager) drop(path string) {
+func (m *Manager) drop(dir *safefile.Dir, name string) {
 	size := int64(0)
-	if fi, err := os.Lstat(path); err == nil {
+	if fi, err := dir.Lstat(name); err == nil {
 		size = fi.Size()
 	}
-	if err := os.Remove(path); err != nil {
+	if err := dir.Remove(name); err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			m.cfg.Log.Warn("an old log stays", zap.Error(err))
 		}
@@ -108,39 +106,78 @@ func (m *Manager) fit(pod types.UID, podDir string) {
 		}
 	}
 	m.mu.Unlock()
-	containers, err := os.ReadDir(podDir)
+	files, err := podFiles(podDir)
 	if err != nil {
 		m.cfg.Log.Warn("a pod's logs cannot be listed", zap.Error(err))
 		return
 	}
-	var files []podFile
-	for _, c := range containers {
-		entries, err := os.ReadDir(filepath.Join(podDir, c.Name()))
-		if !c.IsDir() || err != nil {
-			continue
-		}
-		for _, e := range entries {
-			fi, err := e.Info()
-			if err != nil || !fi.Mode().IsRegular() {
-				continue
-			}
-			f := podFile{path: filepath.Join(podDir, c.Name(), e.Name()), size: fi.Size()}
-			if r, ok := ownRotated(e.Name()); ok {
-				if r.half {
-					continue // being written; it replaces one that is counted
-				}
-				f.stamp = r.stamp
-			}
-			if inUse[f.path] {
-				f.size = max(f.size, limit)
-			}
-			files = append(files, f)
+	for i := range files {
+		if f := &files[i]; inUse[f.path] {
+			f.size = max(f.size, limit)
 		}
 	}
 	drop, _ := trim(files, m.cfg.PodBudget)
 	for _, path := range drop {
-		m.drop(path)
+		dir, err := openDir(path)
+		if err != nil {
+			m.cfg.Log.Warn("an old log stays", zap.Error(err))
+			continue
+		}
+		m.drop(dir, filepath.Base(path))
+		_ = dir.Close()
 	}
+}
+
+// podFiles lists the files of a pod's logs: those in the directories that are
+// in its own. It looks at no more than maxNames names.
+func podFiles(podDir string) ([]podFile, error) {
+	top, err := safefile.OpenDir(filepath.Dir(podDir), filepath.Base(podDir))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = top.Close() }()
+	containers, err := top.Entries(maxNames)
+	if err != nil && !errors.Is(err, safefile.ErrTooMany) {
+		return nil, err
+	}
+	var files []podFile
+	left := maxNames
+	for _, c := range containers {
+		if !c.IsDir() || left <= 0 {
+			continue
+		}
+		here, looked := containerFiles(podDir, c.Name(), left)
+		files = append(files, here...)
+		left -= looked + 1
+	}
+	return files, nil
+}
+
+func containerFiles(podDir, container string, limit int) (files []podFile, looked int) {
+	dir, err := safefile.OpenDir(filepath.Dir(podDir), filepath.Join(filepath.Base(podDir), container))
+	if err != nil {
+		return nil, 0
+	}
+	defer func() { _ = dir.Close() }()
+	entries, _ := dir.Entries(limit)
+	for _, e := range entries {
+		if !e.Type().IsRegular() {
+			continue
+		}
+		fi, err := dir.Lstat(e.Name())
+		if err != nil || !fi.Mode().IsRegular() {
+			continue
+		}
+		f := podFile{path: filepath.Join(podDir, container, e.Name()), size: fi.Size()}
+		if r, ok := ownRotated(e.Name()); ok {
+			if r.half {
+				continue // being written; it replaces one that is counted
+			}
+			f.stamp = r.stamp
+		}
+		files = append(files, f)
+	}
+	return files, len(entries)
 }
 
 // ownRotated reads the name of a file that was made of any log, <n>.log.
@@ -169,7 +206,7 @@ func (m *Manager) pack(ctx context.Context, paths []string) {
 		return
 	}
 	for _, path := range paths {
-		err := m.compress(ctx, path)
+		_, err := onDisk(ctx, m, path, packTimeout, func() (struct{}, error) { return struct{}{}, m.compress(ctx, path) })
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && ctx.Err() == nil {
 			m.met.unpacked.Inc()
 			m.cfg.Log.Warn("a rotated log stays uncompressed", zap.String("path", path), zap.Error(err))
@@ -180,7 +217,13 @@ func (m *Manager) pack(ctx context.Context, paths []string) {
 // compress puts a compressed file in the place of a file. At any moment one of
 // them is whole.
 func (m *Manager) compress(ctx context.Context, path string) (err error) {
-	in, err := os.Open(path)
+	dir, err := openDir(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	name := filepath.Base(path)
+	in, err := dir.Open(name)
 	if err != nil {
 		return err
 	}
@@ -189,23 +232,29 @@ func (m *Manager) compress(ctx context.Context, path string) (err error) {
 	if err != nil {
 		return err
 	}
-	temp := path + unfinished
-	out, err := m.create(temp, fi.Mode().Perm())
+	if fi.Size() > maxPacked {
+		return fmt.Errorf("it has %d bytes; want at most %d", fi.Size(), int64(maxPacked))
+	}
+	temp := name + unfinished
+	out, err := m.create(dir, temp, fi.Mode().Perm())
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
 			_ = out.Close()
-			_ = os.Remove(temp)
+			_ = dir.Remove(temp)
 		}
 	}()
 	z, err := gzip.NewWriterLevel(out, gzip.BestSpeed) // logs shrink well by any
 	if err != nil {
 		return err
 	}
-	if _, err := io.Copy(z, reader{ctx, in}); err != nil {
+	switch n, err := io.Copy(z, io.LimitReader(reader{ctx, in}, fi.Size()+1)); {
+	case err != nil:
 		return err
+	case n > fi.Size():
+		return errors.New("somebody writes to it")
 	}
 	if err := z.Close(); err != nil {
 		return err
@@ -217,13 +266,13 @@ func (m *Manager) compress(ctx context.Context, path string) (err error) {
 		return err
 	}
 	// A pod's budget, or its end, may have taken the file meanwhile.
-	if _, err := os.Lstat(path); err != nil {
+	if now, err := dir.Lstat(name); err != nil || !os.SameFile(now, fi) {
+		return errors.Join(err, fs.ErrNotExist)
+	}
+	if err := dir.Rename(temp, name+compressed); err != nil {
 		return err
 	}
-	if err := os.Rename(temp, path+compressed); err != nil {
-		return err
-	}
-	return os.Remove(path)
+	return dir.Remove(name)
 }
 
 // reader reads until ctx ends.

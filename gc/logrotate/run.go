@@ -5,11 +5,12 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/internal/retry"
 )
 
 // idle tells of writes to files that nobody looks at.
@@ -78,8 +79,18 @@ func (m *Manager) pop(now time.Time) (*watched, time.Duration) {
 // look looks at a log, and has it rotated or looked at again.
 func (m *Manager) look(ctx context.Context, w *watched, still idle, wg *sync.WaitGroup) {
 	m.met.looks.Inc()
-	fi, err := os.Stat(w.Path)
+	size, err := m.size(ctx, w.Path)
 	now := time.Now()
+	armed := false
+	if m.dozes(w, size, err, now) {
+		// What was written before the kernel took note is seen in its size.
+		before := size
+		if armed, err = m.arm(ctx, still, w.Log); armed && err == nil {
+			size, err = m.size(ctx, w.Path)
+			armed = err == nil && size == before
+			now = time.Now()
+		}
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if w.gone {
@@ -91,9 +102,9 @@ func (m *Manager) look(ctx context.Context, w *watched, still idle, wg *sync.Wai
 		return
 	}
 	if err == nil {
-		w.pace.look(fi.Size(), now)
+		w.pace.look(size, now)
 	}
-	if err != nil || fi.Size() >= limit {
+	if err != nil || size >= limit {
 		wg.Go(func() { m.turn(ctx, w, limit) })
 		return
 	}
@@ -102,18 +113,39 @@ func (m *Manager) look(ctx context.Context, w *watched, still idle, wg *sync.Wai
 	switch {
 	case w.armed: // it was told of a write, or is looked at as a net
 		w.armed = false
-	case w.pace.idle(now) && still.arm(w.ID, w.Path):
-		// What was written before the kernel took note is seen here.
-		if fi, err := os.Stat(w.Path); err == nil && fi.Size() == w.pace.size {
-			w.armed = true
-			wait = m.cfg.Interval
-		} else {
-			wait = 0
-		}
+	case armed:
+		w.armed = true
+		wait = m.cfg.Interval
 	case w.pace.idle(now):
 		wait = m.cfg.Longest
 	}
 	m.again(w, now.Add(wait))
+}
+
+// dozes reports whether the kernel is to tell of a log's next write.
+func (m *Manager) dozes(w *watched, size int64, err error, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil || w.gone || w.armed || size >= m.limit(w.Pod) {
+		return false
+	}
+	next := w.pace
+	next.look(size, now)
+	return next.idle(now)
+}
+
+func (m *Manager) size(ctx context.Context, path string) (int64, error) {
+	return onDisk(ctx, m, path, lookTimeout, func() (int64, error) {
+		fi, err := statLog(path)
+		if err != nil {
+			return 0, err
+		}
+		return fi.Size(), nil
+	})
+}
+
+func (m *Manager) arm(ctx context.Context, still idle, l Log) (bool, error) {
+	return onDisk(ctx, m, l.Path, lookTimeout, func() (bool, error) { return still.arm(l.ID, l.Path), nil })
 }
 
 func (m *Manager) again(w *watched, due time.Time) {
@@ -129,8 +161,8 @@ func (m *Manager) fail(w *watched, err error, now time.Time) {
 	if w.gone {
 		return
 	}
-	wait := min(time.Second<<min(w.failing, 20), m.cfg.Interval)
 	w.failing++
+	wait := retry.Backoff{First: time.Second, Max: m.cfg.Interval}.After(w.failing)
 	if text := err.Error(); text != w.told {
 		w.told = text
 		m.cfg.Log.Warn("a log cannot be rotated", zap.String("container", w.ID), zap.String("path", w.Path), zap.Error(err))
@@ -145,7 +177,8 @@ func (m *Manager) turn(ctx context.Context, w *watched, limit int64) {
 	case <-ctx.Done():
 		return
 	}
-	pack, err := m.rotate(ctx, w.Log, limit)
+	l := w.Log
+	pack, err := onDisk(ctx, m, l.Path, 2*m.cfg.Timeout+turnTimeout, func() ([]string, error) { return m.rotate(ctx, l, limit) })
 	<-m.slots
 	now := time.Now()
 	m.mu.Lock()

@@ -3,8 +3,8 @@ package overcri
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -16,6 +16,8 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/gc/containergc"
 	"github.com/nodewright/nodewright/gc/logrotate"
+	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/internal/safefile"
 )
 
 // ContainerService is what Containers asks of a container runtime; *cri.Client
@@ -34,6 +36,7 @@ type ContainerService interface {
 type Containers struct {
 	rt             ContainerService
 	logsDir        string
+	disk           detached.Queue
 	ended, running statuses
 }
 
@@ -69,12 +72,12 @@ func (s *Containers) List(ctx context.Context, pod types.UID) ([]containergc.San
 	for _, sb := range sandboxes {
 		if uid := sb.GetLabels()[cri.LabelPodUID]; uid != "" {
 			outS = append(outS, containergc.Sandbox{
-				ID: sb.GetId(), Pod: types.UID(uid), CreatedAt: time.Unix(0, sb.GetCreatedAt()),
+				ID: sb.GetId(), Pod: types.UID(uid), Attempt: sb.GetMetadata().GetAttempt(), CreatedAt: time.Unix(0, sb.GetCreatedAt()),
 				Ready: sb.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
 			})
 		}
 	}
-	ended, err := s.ended.of(ctx, containers, pod == "", func(c *runtimeapi.Container) bool {
+	ended, err := s.ended.of(ctx, containers, string(pod), func(c *runtimeapi.Container) bool {
 		return c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
 	})
 	if err != nil {
@@ -92,7 +95,7 @@ func (s *Containers) List(ctx context.Context, pod types.UID) ([]containergc.San
 		}
 		oc := containergc.Container{
 			ID: c.GetId(), Pod: types.UID(uid), Name: name, Sandbox: c.GetPodSandboxId(),
-			State: stateOf(c.GetState()), CreatedAt: time.Unix(0, c.GetCreatedAt()), LogPath: ended[c.GetId()].log,
+			State: stateOf(c.GetState()), Attempt: c.GetMetadata().GetAttempt(), CreatedAt: time.Unix(0, c.GetCreatedAt()), LogPath: ended[c.GetId()].log,
 		}
 		if at := ended[c.GetId()].finished; at > 0 {
 			oc.FinishedAt = time.Unix(0, at)
@@ -133,29 +136,41 @@ func (s *Containers) RemoveContainer(ctx context.Context, c containergc.Containe
 	if err := ignoreGone(s.rt.RemoveContainer(ctx, c.ID)); err != nil {
 		return err
 	}
-	return s.removeLogs(c.LogPath)
+	return s.removeLogs(ctx, c.LogPath)
 }
 
-// removeLogs removes a log and what was rotated from it.
-func (s *Containers) removeLogs(path string) error {
+const (
+	// maxLogNames is how many names in a directory of logs are looked at: the
+	// kubelet keeps 5 files of a container (containerLogMaxFiles), but a pod
+	// that mounts the directory can make any number.
+	maxLogNames = 10_000
+	// fileTimeout is how long the removal of a container's logs takes at most.
+	fileTimeout = 30 * time.Second
+)
+
+// removeLogs removes a log and what was rotated from it. No link below the
+// directory of logs is followed, and no directory is removed.
+func (s *Containers) removeLogs(ctx context.Context, path string) error {
 	path = filepath.Clean(path)
-	if !strings.HasPrefix(path, s.logsDir+string(filepath.Separator)) {
+	dir, err := filepath.Rel(s.logsDir, filepath.Dir(path))
+	if err != nil || !filepath.IsLocal(dir) || !strings.HasPrefix(path, s.logsDir+string(filepath.Separator)) {
 		return nil
 	}
-	dir, base := filepath.Split(path)
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	errs := []error{err}
-	for _, e := range entries {
-		if n := e.Name(); n == base || strings.HasPrefix(n, base+".") {
-			if err := os.Remove(dir + n); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, err)
-			}
+	ctx, cancel := context.WithTimeoutCause(ctx, fileTimeout, fmt.Errorf("logs of a container were not removed within %v", fileTimeout))
+	defer cancel()
+	base := filepath.Base(path)
+	_, err = detached.Next(ctx, &s.disk, path, func() (struct{}, error) {
+		held, err := safefile.OpenDir(s.logsDir, dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			return struct{}{}, nil
 		}
-	}
-	return errors.Join(errs...)
+		if err != nil {
+			return struct{}{}, err
+		}
+		defer func() { _ = held.Close() }()
+		return struct{}{}, held.RemoveFiles(maxLogNames, func(name string) bool { return name == base || strings.HasPrefix(name, base+".") })
+	})
+	return err
 }
 
 // RemoveSandbox stops a sandbox and removes it.
@@ -182,7 +197,7 @@ func (s *Containers) Running(ctx context.Context) ([]logrotate.Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	known, err := s.running.of(ctx, containers, true, func(*runtimeapi.Container) bool { return true })
+	known, err := s.running.of(ctx, containers, "", func(*runtimeapi.Container) bool { return true })
 	if err != nil {
 		return nil, err
 	}

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/gc/imagegc"
+	"github.com/nodewright/nodewright/internal/detached"
 )
 
 // ImageService is what Images asks of an image service; *cri.Client has it.
@@ -38,12 +40,19 @@ type Images struct {
 	rt       ContainerLister
 	statuses statuses
 	statfs   func(path string) (capacity, available int64, err error)
+	disks    detached.Group[size] // questions that may never be answered
 
 	mu     sync.Mutex
 	labels map[string]map[string]string // by ID
 }
 
 var _ imagegc.Store = (*Images)(nil)
+
+// diskTime is how long a file system has to answer.
+const diskTime = 10 * time.Second
+
+// size is that of a file system, in bytes.
+type size struct{ capacity, available int64 }
 
 // NewImages returns a Store over a CRI runtime. Set Labels before its use.
 func NewImages(images ImageService, rt ContainerLister) *Images {
@@ -115,7 +124,7 @@ func (s *Images) Uses(ctx context.Context) ([]imagegc.Use, error) {
 	if err != nil {
 		return nil, err
 	}
-	known, err := s.statuses.of(ctx, list, true, func(*runtimeapi.Container) bool { return true })
+	known, err := s.statuses.of(ctx, list, "", func(*runtimeapi.Container) bool { return true })
 	if err != nil {
 		return nil, err
 	}
@@ -153,9 +162,17 @@ func (s *Images) Disk(ctx context.Context) (imagegc.Disk, error) {
 		return imagegc.Disk{}, errors.New("the runtime does not tell where images are")
 	}
 	d := imagegc.Disk{Images: int64(all[0].GetUsedBytes().GetValue())}
-	if d.Capacity, d.Available, err = s.statfs(all[0].GetFsId().GetMountpoint()); err != nil {
-		return imagegc.Disk{}, err
+	path := all[0].GetFsId().GetMountpoint()
+	ctx, cancel := context.WithTimeout(ctx, diskTime)
+	defer cancel()
+	size, err := s.disks.Do(ctx, path, func() (size size, err error) {
+		size.capacity, size.available, err = s.statfs(path)
+		return size, err
+	})
+	if err != nil {
+		return imagegc.Disk{}, fmt.Errorf("file system of images: %w", err)
 	}
+	d.Capacity, d.Available = size.capacity, size.available
 	return d, nil
 }
 

@@ -284,3 +284,21 @@ func TestRunningAndRotation(t *testing.T) {
 		t.Errorf("%v, %v, want the log, the one before, and that of the container before", entries, err)
 	}
 }
+
+// The runtime's attempts order instances.
+func TestAttemptsAreListed(t *testing.T) {
+	n := newNode(t, "app:1", "mounted:1")
+	conf := &runtimeapi.PodSandboxConfig{
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "pod", Namespace: "ns", Uid: "uid", Attempt: 3}, Labels: map[string]string{cri.LabelPodUID: "uid"},
+		LogDirectory: filepath.Join(n.logs, "ns_pod_uid"),
+	}
+	sb, err := n.RunPodSandbox(t.Context(), conf, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.container(sb, conf, "app:1", 7, "exit", "0")
+	sandboxes, containers, err := NewContainers(n, n.logs).List(t.Context(), "")
+	if err != nil || len(sandboxes) != 1 || sandboxes[0].Attempt != 3 || len(containers) != 1 || containers[0].Attempt != 7 {
+		t.Errorf("%+v, %+v, %v", sandboxes, containers, err)
+	}
+}

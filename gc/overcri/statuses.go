@@ -14,7 +14,7 @@ type statuses struct {
 	ask func(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error)
 
 	mu    sync.Mutex
-	known map[string]status
+	known map[string]map[string]status // by the pod's UID and the container's ID
 }
 
 // status is what is remembered of a container.
@@ -25,18 +25,28 @@ type status struct {
 }
 
 // of returns what is known of each of the containers, and asks for those that
-// are new or have ended since. One that is gone meanwhile is left out. If these
-// are all, what is known of others is forgotten.
-func (s *statuses) of(ctx context.Context, list []*runtimeapi.Container, all bool, wanted func(*runtimeapi.Container) bool) (map[string]status, error) {
+// are new or have ended since. One that is gone meanwhile is left out. They are
+// all that a pod has, or with "" all there are: what is known of others is
+// forgotten.
+func (s *statuses) of(ctx context.Context, list []*runtimeapi.Container, pod string, wanted func(*runtimeapi.Container) bool) (map[string]status, error) {
 	out := make(map[string]status, len(list))
+	next := map[string]map[string]status{}
+	note := func(c *runtimeapi.Container, st status) {
+		out[c.GetId()] = st
+		uid := c.GetLabels()[cri.LabelPodUID]
+		if next[uid] == nil {
+			next[uid] = map[string]status{}
+		}
+		next[uid][c.GetId()] = st
+	}
 	for _, c := range list {
 		s.mu.Lock()
-		st, ok := s.known[c.GetId()]
+		st, ok := s.known[c.GetLabels()[cri.LabelPodUID]][c.GetId()]
 		s.mu.Unlock()
 		ended := c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
 		if ok && (!ended || st.finished != 0) || !ok && !wanted(c) {
 			if ok {
-				out[c.GetId()] = st
+				note(c, st)
 			}
 			continue
 		}
@@ -53,15 +63,17 @@ func (s *statuses) of(ctx context.Context, list []*runtimeapi.Container, all boo
 				st.mounts = append(st.mounts, image)
 			}
 		}
-		out[c.GetId()] = st
+		note(c, st)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if all || s.known == nil {
-		s.known = make(map[string]status, len(out))
-	}
-	for id, st := range out {
-		s.known[id] = st
+	switch known := next[pod]; {
+	case pod == "" || s.known == nil:
+		s.known = next
+	case known == nil:
+		delete(s.known, pod)
+	default:
+		s.known[pod] = known
 	}
 	return out, nil
 }

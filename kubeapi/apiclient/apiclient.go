@@ -53,6 +53,7 @@ type Client struct {
 	groups  map[schema.GroupVersion]rest.Interface
 	conns   *dialer
 	told    Observer // nil: nobody
+	host    string
 	once    bool
 }
 
@@ -79,23 +80,28 @@ func New(cfg Config) (*Client, error) {
 	}
 	base := rest.CopyConfig(cfg.REST)
 	base.Timeout, base.Dial = 0, c.conns.dial
-	base.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	base.NegotiatedSerializer = checked(serializer.NewCodecFactory(scheme).WithoutConversion(), scheme)
 	base.ContentType = runtime.ContentTypeProtobuf
 	base.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	base.Wrap(func(rt http.RoundTripper) http.RoundTripper { return noRedirects{observed(rt, cfg.Observer)} })
+	base.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		return noRedirects{patient{boundedAnswers{observed(rt, cfg.Observer)}}}
+	})
 	transport, err := httpClient(base, cfg.Certificate)
 	if err != nil {
 		return nil, fmt.Errorf("apiclient: %w", err)
 	}
+	if u, _, err := rest.DefaultServerUrlFor(base); err == nil {
+		c.host = u.Host
+	}
 	transport.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	limit := limiter(base)
+	limit := throttled(limiter(base), cfg.Observer)
 	for _, gv := range scheme.PrioritizedVersionsAllGroups() {
 		g := rest.CopyConfig(base)
 		g.GroupVersion, g.APIPath, g.RateLimiter = &gv, "/apis", limit
 		if gv.Group == "" {
 			g.APIPath = "/api"
 		}
-		if gv == trustBundles {
+		if ownGroups[gv] != nil {
 			g.ContentType, g.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 		}
 		if c.groups[gv], err = rest.RESTClientForConfigAndClient(g, transport); err != nil {
@@ -111,8 +117,7 @@ func New(cfg Config) (*Client, error) {
 func (c *Client) CloseConnections() { c.conns.closeAll() }
 
 // Once returns a Client that repeats nothing: the error of a server that is
-// busy is the caller's, with the time that it asks for
-// ([k8s.io/apimachinery/pkg/api/errors.SuggestsClientDelay]). It shares all else
+// busy is the caller's, with the time that it asks for ([RetryAfter]). It shares all else
 // with c.
 func (c *Client) Once() *Client {
 	d := *c
@@ -130,7 +135,7 @@ func (c *Client) Get(ctx context.Context, r Resource, k Key, into runtime.Object
 	for i := range opts {
 		req = req.VersionedParams(&opts[i], c.params)
 	}
-	return c.do(ctx, req, into)
+	return c.do(context.WithValue(ctx, oneObject{}, true), http.MethodGet, req, into)
 }
 
 // List reads all objects of a namespace, or of all with "", that opts select.
@@ -139,7 +144,7 @@ func (c *Client) List(ctx context.Context, r Resource, namespace string, opts me
 	if err != nil {
 		return err
 	}
-	return c.do(ctx, req.VersionedParams(&opts, c.params), into)
+	return c.do(ctx, http.MethodGet, req.VersionedParams(&opts, c.params), into)
 }
 
 // Create makes an object, or with subresources posts to those of the object
@@ -152,7 +157,7 @@ func (c *Client) Create(ctx context.Context, r Resource, k Key, obj, into runtim
 	if err != nil {
 		return err
 	}
-	return c.do(ctx, req.Body(obj), into)
+	return c.do(context.WithValue(ctx, oneObject{}, true), http.MethodPost, req.Body(obj), into)
 }
 
 // Update replaces an object. into may be obj or nil.
@@ -161,7 +166,7 @@ func (c *Client) Update(ctx context.Context, r Resource, k Key, obj, into runtim
 	if err != nil {
 		return err
 	}
-	return c.do(ctx, req.Body(obj), into)
+	return c.do(context.WithValue(ctx, oneObject{}, true), http.MethodPut, req.Body(obj), into)
 }
 
 // Patch changes an object. into may be nil.
@@ -170,7 +175,7 @@ func (c *Client) Patch(ctx context.Context, r Resource, k Key, kind types.PatchT
 	if err != nil {
 		return err
 	}
-	return c.do(ctx, req.SetHeader("Content-Type", string(kind)).Body(patch), into)
+	return c.do(context.WithValue(ctx, oneObject{}, true), http.MethodPatch, req.SetHeader("Content-Type", string(kind)).Body(patch), into)
 }
 
 // Delete deletes an object.
@@ -179,7 +184,16 @@ func (c *Client) Delete(ctx context.Context, r Resource, k Key, opts metav1.Dele
 	if err != nil {
 		return err
 	}
-	return c.do(ctx, req.Body(&opts), nil)
+	return c.do(context.WithValue(ctx, oneObject{}, true), http.MethodDelete, req.Body(&opts), nil)
+}
+
+// DeleteAll deletes all objects of a namespace, or of all with "", that opts select.
+func (c *Client) DeleteAll(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions) error {
+	req, err := c.begin(r, Key{Namespace: namespace}, http.MethodDelete)
+	if err != nil {
+		return err
+	}
+	return c.do(ctx, http.MethodDelete, req.VersionedParams(&opts, c.params), nil)
 }
 
 // Watch tells of changes until ctx ends, the server ends it, or Stop is called.
@@ -190,7 +204,7 @@ func (c *Client) Watch(ctx context.Context, r Resource, namespace string, opts m
 		return nil, err
 	}
 	opts.Watch = true
-	return c.observe(r)(req.VersionedParams(&opts, c.params).Watch(ctx))
+	return c.observe(r)(req.VersionedParams(&opts, c.params).Watch(c.tracked(ctx, http.MethodGet, c.host)))
 }
 
 func (c *Client) begin(r Resource, k Key, verb string, subresources ...string) (*rest.Request, error) {
@@ -208,10 +222,10 @@ func (c *Client) begin(r Resource, k Key, verb string, subresources ...string) (
 	return req.SubResource(subresources...), nil
 }
 
-func (c *Client) do(ctx context.Context, req *rest.Request, into runtime.Object) error {
+func (c *Client) do(ctx context.Context, verb string, req *rest.Request, into runtime.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	res := req.Do(ctx)
+	res := req.Do(c.tracked(ctx, verb, c.host))
 	if into == nil {
 		return res.Error()
 	}

@@ -35,15 +35,18 @@ func observed(next http.RoundTripper, told Observer) http.RoundTripper {
 }
 
 func (e exchanges) RoundTrip(req *http.Request) (*http.Response, error) {
+	watches := req.URL.Query().Get("watch") == "true"
+	answered := e.trafficked(req, watches)
 	begun, code := time.Now(), 0
 	res, err := e.next.RoundTrip(req)
 	took := time.Since(begun)
 	if err == nil {
 		code = res.StatusCode
 	}
-	if req.URL.Query().Get("watch") == "true" {
+	if watches {
 		took = 0
 	}
+	answered(res, code)
 	e.told.Exchanged(req.Method, req.URL.Host, code, took)
 	return res, err
 }

@@ -48,6 +48,10 @@ var (
 	RuntimeClasses = Resource{"node.k8s.io", "v1", "runtimeclasses", false}
 	ResourceClaims = Resource{"resource.k8s.io", "v1", "resourceclaims", true}
 	ResourceSlices = Resource{"resource.k8s.io", "v1", "resourceslices", false}
+
+	CSIDrivers        = Resource{"storage.k8s.io", "v1", "csidrivers", false}
+	CSINodes          = Resource{"storage.k8s.io", "v1", "csinodes", false}
+	VolumeAttachments = Resource{"storage.k8s.io", "v1", "volumeattachments", false}
 )
 
 // NewScheme returns a scheme that knows the groups above and no others.
@@ -57,7 +61,7 @@ func NewScheme() (*runtime.Scheme, error) {
 	for _, add := range []func(*runtime.Scheme) error{
 		v1.AddToScheme, coordinationv1.AddToScheme, certificatesv1.AddToScheme, authenticationv1.AddToScheme,
 		authorizationv1.AddToScheme, nodev1.AddToScheme, resourcev1.AddToScheme,
-		addTrustBundles,
+		addOwn,
 	} {
 		if err := add(s); err != nil {
 			return nil, err

@@ -15,6 +15,8 @@ import (
 	"go.uber.org/zap"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/nodewright/nodewright/internal/retry"
 )
 
 // Purpose is what a certificate is for.
@@ -291,7 +293,7 @@ func (m *Manager) rotate(ctx context.Context) {
 		case <-ctx.Done():
 		case <-m.changed:
 			m.TemplateChanged() // Run looks at it, too
-			pause(ctx, firstRetry)
+			retry.Sleep(ctx, firstRetry)
 		case <-time.After(retryWait(try, err)):
 		}
 	}
@@ -300,11 +302,11 @@ func (m *Manager) rotate(ctx context.Context) {
 // retryWait is the kubelet's back-off; a request that was refused is made again
 // less often, as each leaves an object behind.
 func retryWait(try int, err error) time.Duration {
-	wait := min(firstRetry<<min(try, 10), lastRetry)
+	wait := retry.Backoff{First: firstRetry, Max: lastRetry}
 	if errors.Is(err, ErrDenied) || errors.Is(err, ErrFailed) {
-		wait = min(firstRetry<<min(try, 10), refusedWait)
+		wait.Max = refusedWait
 	}
-	return wait + time.Duration(0.1*rand.Float64()*float64(wait))
+	return retry.Jitter(wait.After(try+1), 0.1)
 }
 
 // serverHealthy tells that an answer came from a server that works.

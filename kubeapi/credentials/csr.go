@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
 )
 
@@ -133,7 +134,7 @@ func sign(ctx context.Context, api API, want *certificatesv1.CertificateSigningR
 		have = &certificatesv1.CertificateSigningRequest{}
 		if err := api.Get(ctx, apiclient.CSRs, key, have); err != nil {
 			if ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsUnauthorized(err) {
-				pause(ctx, lookAgain)
+				retry.Sleep(ctx, lookAgain)
 				have = &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{Name: key.Name, UID: uid}}
 				continue // the server is away, the request is not
 			}
@@ -153,7 +154,7 @@ const (
 // awaitChange returns nil when a request may be another than have.
 func awaitChange(ctx context.Context, api API, have *certificatesv1.CertificateSigningRequest) error {
 	if have.ResourceVersion == "" {
-		pause(ctx, lookAgain)
+		retry.Sleep(ctx, lookAgain)
 		return ctx.Err()
 	}
 	watching, cancel := context.WithTimeout(ctx, watchFor)
@@ -163,7 +164,7 @@ func awaitChange(ctx context.Context, api API, have *certificatesv1.CertificateS
 		FieldSelector: "metadata.name=" + have.Name, ResourceVersion: have.ResourceVersion, TimeoutSeconds: &seconds,
 	})
 	if err != nil {
-		pause(ctx, lookAgain)
+		retry.Sleep(ctx, lookAgain)
 		return ctx.Err()
 	}
 	defer w.Stop()
@@ -174,15 +175,8 @@ func awaitChange(ctx context.Context, api API, have *certificatesv1.CertificateS
 	case <-watching.Done():
 	case e, open := <-w.ResultChan():
 		if brief := time.Since(began) < time.Second; brief && (!open || e.Type == watch.Error) {
-			pause(ctx, lookAgain)
+			retry.Sleep(ctx, lookAgain)
 		}
 	}
 	return ctx.Err()
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }

@@ -52,10 +52,10 @@ func Load(f Files, now time.Time) (user, bootstrap *rest.Config, err error) {
 }
 
 func read(path string) (*rest.Config, error) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", path)
 	if path == "" {
-		err = errors.New("no file is named")
+		return nil, errors.New("credentials: kubeconfig: no file is named")
 	}
+	cfg, err := restConfig(path)
 	if err != nil {
 		return nil, fmt.Errorf("credentials: kubeconfig %s: %w", path, err)
 	}
@@ -71,7 +71,7 @@ func usable(cfg *rest.Config, now time.Time) error {
 	text := cfg.CertData
 	if len(text) == 0 && cfg.CertFile != "" {
 		var err error
-		if text, err = os.ReadFile(cfg.CertFile); err != nil {
+		if text, err = readFile(cfg.CertFile); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -42,7 +43,7 @@ func (m *Manager) ask(t *x509.CertificateRequest) (*asked, error) {
 // approved yet, is found again. One that cannot be kept is used nevertheless, as
 // long as there is no certificate for it.
 func (m *Manager) pendingKey() (crypto.Signer, []byte, error) {
-	if text, err := os.ReadFile(m.pendingPath()); err == nil {
+	if text, err := readFile(m.pendingPath()); err == nil {
 		if a := m.asked; a != nil && bytes.Equal(a.keyPEM, text) {
 			return a.key, text, nil
 		}
@@ -78,7 +79,10 @@ func (m *Manager) keepPending(text []byte) error {
 		return err
 	}
 	next := m.pendingPath() + ".new"
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:forbidigo // makes a new file
 	if err != nil {
 		return err
 	}

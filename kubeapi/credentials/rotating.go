@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
 	"k8s.io/client-go/rest"
 )
@@ -41,7 +40,7 @@ func dataOf(data []byte, file string) ([]byte, error) {
 	if len(data) > 0 || file == "" {
 		return data, nil
 	}
-	b, err := os.ReadFile(file)
+	b, err := readFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

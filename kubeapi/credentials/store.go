@@ -10,6 +10,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/nodewright/nodewright/internal/durable"
+	"github.com/nodewright/nodewright/internal/safefile"
 )
 
 // ErrNone means that a store has no certificate.
@@ -76,11 +79,11 @@ func isLink(path string) bool {
 }
 
 func loadFiles(certFile, keyFile string) (*tls.Certificate, error) {
-	cert, err := os.ReadFile(certFile)
+	cert, err := readFile(certFile)
 	if err != nil {
 		return nil, fmt.Errorf("credentials: %w", err)
 	}
-	key, err := os.ReadFile(keyFile)
+	key, err := readFile(keyFile)
 	if err != nil {
 		return nil, fmt.Errorf("credentials: %w", err)
 	}
@@ -153,7 +156,7 @@ func (s *Store) write(data []byte) (path string, err error) {
 		if n > 0 {
 			path = s.path(fmt.Sprintf("%s-%03d", stamp, n))
 		}
-		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:forbidigo // makes a new file
 		if errors.Is(err, fs.ErrExist) && n < 999 {
 			continue
 		}
@@ -175,10 +178,11 @@ func (s *Store) prune() {
 	if err != nil {
 		return
 	}
-	entries, err := os.ReadDir(s.Dir)
+	entries, err := safefile.Entries(s.Dir, maxEntries)
 	if err != nil {
 		return
 	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	var old []string
 	for _, e := range entries { // by name, and so by time
 		name, ok := strings.CutPrefix(e.Name(), s.Prefix+"-")
@@ -193,10 +197,4 @@ func (s *Store) prune() {
 	}
 }
 
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
+func syncDir(dir string) error { return durable.OS{}.SyncDir(dir) }

@@ -3,6 +3,8 @@ package events
 import (
 	"container/list"
 	"fmt"
+	"hash/maphash"
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -46,9 +48,10 @@ type similarKey struct {
 	kind, reason string
 }
 
-// similar are the messages of a while.
+// similar are the messages of a while, as hashes.
 type similar struct {
-	messages map[string]bool
+	messages [maxSimilar]uint64
+	count    int // of messages
 	last     time.Time
 }
 
@@ -107,25 +110,25 @@ func (r *Recorder) find(key seriesKey, now time.Time) *series {
 // isSimilar tells whether an event is one of many that differ in their messages
 // alone. r.mu is held.
 func (r *Recorder) isSimilar(k similarKey, message string, now time.Time) bool {
-	s := r.similar[k]
-	if s == nil || now.Sub(s.last) > similarInterval {
-		s = &similar{messages: map[string]bool{}}
-		r.similar[k] = s
+	s, ok := r.similar.get(k)
+	if !ok || now.Sub(s.last) > similarInterval {
+		s = &similar{}
+		r.similar.put(k, s)
 	}
 	s.last = now
-	if len(s.messages) >= maxSimilar {
-		return true
+	if h := maphash.String(r.seed, message); s.count < maxSimilar && !slices.Contains(s.messages[:s.count], h) {
+		s.messages[s.count] = h
+		s.count++
 	}
-	s.messages[message] = true
-	return len(s.messages) >= maxSimilar
+	return s.count >= maxSimilar
 }
 
 // allowed tells whether one more event of an object is told. r.mu is held.
 func (r *Recorder) allowed(uid types.UID, now time.Time) bool {
-	l := r.spam[uid]
-	if l == nil {
+	l, ok := r.spam.get(uid)
+	if !ok {
 		l = rate.NewLimiter(rate.Every(spamEvery), spamBurst)
-		r.spam[uid] = l
+		r.spam.put(uid, l)
 	}
 	return l.AllowN(now, 1)
 }
@@ -136,16 +139,8 @@ func (r *Recorder) sweep(now time.Time) {
 		return
 	}
 	r.swept = now
-	for uid, l := range r.spam {
-		if l.TokensAt(now) >= spamBurst {
-			delete(r.spam, uid)
-		}
-	}
-	for k, s := range r.similar {
-		if now.Sub(s.last) > similarInterval {
-			delete(r.similar, k)
-		}
-	}
+	r.spam.drop(func(l *rate.Limiter) bool { return l.TokensAt(now) >= spamBurst })
+	r.similar.drop(func(s *similar) bool { return now.Sub(s.last) > similarInterval })
 }
 
 // cut shortens a message to what the server takes, between characters.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // Client makes the calls: what [apiclient.Client.Once] returns.
@@ -35,7 +37,8 @@ type Config struct {
 	// eventRecordQPS and eventBurst. A negative QPS is no bound.
 	QPS   float64
 	Burst int
-	// Kept is how many events are remembered, sent or not; 1000.
+	// Kept is how many events are remembered, sent or not, and of how many
+	// objects and kinds of events it is known that they are too many; 1000.
 	Kept int
 
 	Log *zap.Logger // silent
@@ -85,11 +88,12 @@ type Recorder struct {
 	signal chan struct{}
 
 	mu      sync.Mutex
-	series  map[seriesKey]*list.Element // of *series
-	recent  *list.List                  // of *series, the one that happened last in front
-	unsent  *list.List                  // of *series, the oldest in front
-	spam    map[types.UID]*rate.Limiter // by object
-	similar map[similarKey]*similar
+	series  map[seriesKey]*list.Element       // of *series
+	recent  *list.List                        // of *series, the one that happened last in front
+	unsent  *list.List                        // of *series, the oldest in front
+	spam    *recent[types.UID, *rate.Limiter] // by object
+	similar *recent[similarKey, *similar]
+	seed    maphash.Seed
 	swept   time.Time
 	named   uint64
 	counts  Counts
@@ -126,7 +130,7 @@ func New(cfg Config) (*Recorder, error) {
 	return &Recorder{
 		cfg: cfg, limit: rate.NewLimiter(limit, cfg.Burst), signal: make(chan struct{}, 1),
 		series: map[seriesKey]*list.Element{}, recent: list.New(), unsent: list.New(),
-		spam: map[types.UID]*rate.Limiter{}, similar: map[similarKey]*similar{},
+		spam: newRecent[types.UID, *rate.Limiter](cfg.Kept), similar: newRecent[similarKey, *similar](cfg.Kept), seed: maphash.MakeSeed(),
 	}, nil
 }
 
@@ -135,6 +139,14 @@ func New(cfg Config) (*Recorder, error) {
 func (r *Recorder) Event(pod *v1.Pod, eventType, reason, message string) {
 	r.record(v1.ObjectReference{
 		Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+	}, eventType, reason, message)
+}
+
+// ContainerEvent records what happened to a container of a pod, by name.
+func (r *Recorder) ContainerEvent(pod *v1.Pod, container, eventType, reason, message string) {
+	r.record(v1.ObjectReference{
+		Kind: "Pod", APIVersion: "v1", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+		FieldPath: podmeta.FieldPath(pod, container),
 	}, eventType, reason, message)
 }
 

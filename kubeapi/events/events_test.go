@@ -219,3 +219,25 @@ func TestConfig(t *testing.T) {
 		}
 	}
 }
+
+// Events of the containers of a pod name them, and those of two are two.
+func TestEventsOfContainers(t *testing.T) {
+	bubble(t, events.Config{}, func(t *testing.T, srv *kubeapitest.Server, rec *events.Recorder) {
+		two := pod.DeepCopy()
+		two.Spec.Containers, two.Spec.InitContainers = []v1.Container{{Name: "a"}}, []v1.Container{{Name: "i"}}
+		for range 2 {
+			rec.ContainerEvent(two, "a", v1.EventTypeNormal, "Started", "Container started")
+			rec.ContainerEvent(two, "i", v1.EventTypeNormal, "Started", "Container started")
+		}
+		rec.Event(two, v1.EventTypeNormal, "Started", "Container started")
+		synctest.Wait()
+		got := map[string]int32{}
+		for _, o := range srv.All(apiclient.Events) {
+			e := o.(*v1.Event)
+			got[e.InvolvedObject.FieldPath] += e.Count
+		}
+		if want := map[string]int32{"spec.containers{a}": 2, "spec.initContainers{i}": 2, "": 1}; fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("told %v, want %v", got, want)
+		}
+	})
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"math/rand/v2"
 	"net/http"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
 )
 
@@ -25,7 +25,7 @@ const (
 // Run sends what is recorded until ctx ends, and returns nil then. What was not
 // sent is lost. It may be called once.
 func (r *Recorder) Run(ctx context.Context) error {
-	pause := minPause
+	pause := retry.Backoff{First: minPause, Max: maxPause}
 	for r.limit.Wait(ctx) == nil {
 		s, snap := r.next(ctx)
 		if s == nil {
@@ -37,20 +37,15 @@ func (r *Recorder) Run(ctx context.Context) error {
 		}
 		again := r.sent(s, snap, err)
 		if !again {
-			pause = minPause
+			pause.Reset()
 			continue
 		}
-		wait := pause/2 + rand.N(pause)
-		if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-			wait = max(wait, time.Duration(seconds)*time.Second)
+		wait := retry.Jitter(pause.Next()/2, 2)
+		if asked, ok := apiclient.RetryAfter(err); ok {
+			wait = max(wait, asked)
 		}
-		pause = min(2*pause, maxPause)
-		t := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			t.Stop()
+		if !retry.Sleep(ctx, wait) {
 			return nil
-		case <-t.C:
 		}
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
 )
 
@@ -143,7 +143,7 @@ type Follower struct {
 	anew      bool   // everything is to be read again
 	plainList bool   // watches of this server cannot begin with a list
 	marks     bool   // the server sends bookmarks
-	failures  int    // in a row
+	wait      retry.Backoff
 }
 
 // New checks cfg and returns a Follower at rest.
@@ -159,7 +159,7 @@ func newFollower(cfg plain) (*Follower, error) {
 	if cfg.Failed == nil {
 		cfg.Failed = func(error, time.Duration) {}
 	}
-	return &Follower{cfg: cfg, anew: true}, nil
+	return &Follower{cfg: cfg, anew: true, wait: retry.Backoff{First: minPause, Max: maxPause}}, nil
 }
 
 // Run follows until ctx ends, and returns nil then. It may be called once.
@@ -180,12 +180,8 @@ func (f *Follower) Run(ctx context.Context) error {
 		if err != nil {
 			f.cfg.Failed(err, pause)
 		}
-		t := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			t.Stop()
+		if !retry.Sleep(ctx, pause) {
 			return nil
-		case <-t.C:
 		}
 	}
 }
@@ -194,11 +190,9 @@ func over(ctx context.Context) bool { return ctx.Err() != nil }
 
 // pause counts a failure and says how long to wait.
 func (f *Follower) pause(err error) time.Duration {
-	d := min(minPause<<min(f.failures, 10), maxPause)
-	f.failures++
-	d = d/2 + rand.N(d)
-	if s, ok := apierrors.SuggestsClientDelay(err); ok {
-		d = max(d, time.Duration(s)*time.Second)
+	d := retry.Jitter(f.wait.Next()/2, 2)
+	if asked, ok := apiclient.RetryAfter(err); ok {
+		d = max(d, asked)
 	}
 	return d
 }

@@ -57,7 +57,8 @@ func (f *Follower) trim(t object) object {
 }
 
 func (f *Follower) replace(all []object, version string) {
-	f.version, f.anew, f.failures = version, false, 0
+	f.version, f.anew = version, false
+	f.wait.Reset()
 	f.cfg.replace(all, version)
 }
 
@@ -180,7 +181,8 @@ func (f *Follower) tell(t watch.EventType, obj object) error {
 			return errBackOf
 		}
 	}
-	f.version, f.failures = version, 0
+	f.version = version
+	f.wait.Reset()
 	switch t {
 	case watch.Added, watch.Modified:
 		f.cfg.put(f.trim(obj))

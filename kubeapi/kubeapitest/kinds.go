@@ -47,6 +47,9 @@ func kinds() map[string]kind {
 		{apiclient.RuntimeClasses, &nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}},
 		{apiclient.ResourceClaims, &resourcev1.ResourceClaim{}, &resourcev1.ResourceClaimList{}},
 		{apiclient.ClusterTrustBundles, &apiclient.ClusterTrustBundle{}, &apiclient.ClusterTrustBundleList{}},
+		{apiclient.CSIDrivers, &apiclient.CSIDriver{}, &apiclient.CSIDriverList{}},
+		{apiclient.CSINodes, &apiclient.CSINode{}, &apiclient.CSINodeList{}},
+		{apiclient.VolumeAttachments, &apiclient.VolumeAttachment{}, &apiclient.VolumeAttachmentList{}},
 		{apiclient.ResourceSlices, &resourcev1.ResourceSlice{}, &resourcev1.ResourceSliceList{}},
 	} {
 		out[k.resource.Group+"/"+k.resource.Version+"/"+k.resource.Name] = k

@@ -50,6 +50,9 @@ func (s *Server) parse(r *http.Request) (kind, Request, error) {
 		q.Subresource = p[2]
 	}
 	q.Verb = map[string]string{http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete"}[r.Method]
+	if q.Verb == "delete" && q.Key.Name == "" {
+		q.Verb = "deletecollection"
+	}
 	if r.Method == http.MethodGet {
 		q.Verb = "list"
 		if q.Key.Name != "" {
@@ -155,6 +158,8 @@ func (s *Server) do(k kind, q Request, r *http.Request) (runtime.Object, error) 
 		return s.replace(q.Resource, o, q.Subresource)
 	case "patch":
 		return s.patch(q, r.Header.Get("Content-Type"))
+	case "deletecollection":
+		return s.removeAll(q)
 	case "delete":
 		opts := metav1.DeleteOptions{}
 		if o, ok := body.(*metav1.DeleteOptions); ok {

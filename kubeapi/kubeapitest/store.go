@@ -7,10 +7,12 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -175,12 +177,33 @@ func (s *Server) remove(r apiclient.Resource, k apiclient.Key, opts metav1.Delet
 	return nil
 }
 
+// removeAll deletes all objects that are selected. s.mu is held.
+func (s *Server) removeAll(q Request) (runtime.Object, error) {
+	selector, err := fields.ParseSelector(q.Fields)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	for k, o := range s.objects[q.Resource] {
+		if (q.Key.Namespace == "" || q.Key.Namespace == k.Namespace) && selector.Matches(fieldsOf(o)) {
+			if err := s.remove(q.Resource, k, metav1.DeleteOptions{}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return &metav1.Status{Status: metav1.StatusSuccess}, nil
+}
+
 // fieldsOf is what field selectors may ask for.
 func fieldsOf(o object) fields.Set {
 	set := fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()}
 	switch o := o.(type) {
 	case *v1.Pod:
 		set["spec.nodeName"], set["status.phase"] = o.Spec.NodeName, string(o.Status.Phase)
+	case *resourcev1.ResourceSlice:
+		set["spec.driver"] = o.Spec.Driver
+		if o.Spec.NodeName != nil {
+			set["spec.nodeName"] = *o.Spec.NodeName
+		}
 	case *v1.Event:
 		set["involvedObject.name"], set["involvedObject.uid"] = o.InvolvedObject.Name, string(o.InvolvedObject.UID)
 	}

@@ -17,6 +17,9 @@ import (
 // durations are client-go's buckets, in seconds.
 var durations = []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60}
 
+// sizes are client-go's buckets, in bytes.
+var sizes = []float64{64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216}
+
 // Metrics are those of the clients of an API server. The methods may be called
 // from any goroutine.
 type Metrics struct {
@@ -26,11 +29,17 @@ type Metrics struct {
 	watches  *prometheus.GaugeVec
 	starts   *prometheus.CounterVec
 
+	sent, received, throttled *prometheus.HistogramVec
+	retries                   *prometheus.CounterVec
+
 	begun   time.Time
 	contact atomic.Int64 // the last one, since begun
 }
 
-var _ apiclient.Observer = (*Metrics)(nil)
+var (
+	_ apiclient.Observer = (*Metrics)(nil)
+	_ apiclient.Traffic  = (*Metrics)(nil)
+)
 
 // New makes Metrics and registers them. With a nil reg they are not exported.
 func New(reg prometheus.Registerer) (*Metrics, error) {
@@ -50,10 +59,19 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 			Name: "nodewright_apiserver_watch_starts_total", Help: "Watches that were begun, and begun anew when one had ended, by what they watch and whether that succeeded.",
 		}, []string{"resource", "result"}),
 	}
+	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{"verb", "host"})
+	}
+	m.sent = histogram("rest_client_request_size_bytes", "Bodies of requests to the API server.", sizes)
+	m.received = histogram("rest_client_response_size_bytes", "Answers of the API server, as they were read, watches left out.", sizes)
+	m.throttled = histogram("rest_client_rate_limiter_duration_seconds", "For how long calls waited for the budget of calls.", durations)
+	m.retries = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "rest_client_request_retries_total", Help: "Requests that were made again, by the answer before, <error> if there was none.",
+	}, []string{"code", "verb", "host"})
 	age := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "nodewright_apiserver_last_contact_age_seconds", Help: "How long ago the API server last answered; before it first did, how long this agent has waited.",
 	}, func() float64 { return m.LastContact().Seconds() })
-	if err := m.Add(m.requests, m.duration, m.watches, m.starts, age); err != nil {
+	if err := m.Add(m.requests, m.duration, m.watches, m.starts, m.sent, m.received, m.throttled, m.retries, age); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -83,11 +101,7 @@ func (m *Metrics) LastContact() time.Duration {
 
 // Exchanged implements [apiclient.Observer].
 func (m *Metrics) Exchanged(method, host string, code int, took time.Duration) {
-	text := "<error>"
-	if code > 0 {
-		text = strconv.Itoa(code)
-	}
-	m.requests.WithLabelValues(text, method, host).Inc()
+	m.requests.WithLabelValues(codeLabel(code), method, host).Inc()
 	if took > 0 {
 		m.duration.WithLabelValues(method, host).Observe(took.Seconds())
 	}
@@ -98,6 +112,33 @@ func (m *Metrics) Exchanged(method, host string, code int, took time.Duration) {
 	for last := m.contact.Load(); last < now && !m.contact.CompareAndSwap(last, now); {
 		last = m.contact.Load()
 	}
+}
+
+func codeLabel(code int) string {
+	if code == 0 {
+		return "<error>"
+	}
+	return strconv.Itoa(code)
+}
+
+// Sent implements [apiclient.Traffic].
+func (m *Metrics) Sent(verb, host string, bytes int64) {
+	m.sent.WithLabelValues(verb, host).Observe(float64(bytes))
+}
+
+// Received implements [apiclient.Traffic].
+func (m *Metrics) Received(verb, host string, bytes int64) {
+	m.received.WithLabelValues(verb, host).Observe(float64(bytes))
+}
+
+// Throttled implements [apiclient.Traffic].
+func (m *Metrics) Throttled(verb, host string, waited time.Duration) {
+	m.throttled.WithLabelValues(verb, host).Observe(waited.Seconds())
+}
+
+// Retried implements [apiclient.Traffic].
+func (m *Metrics) Retried(verb, host string, code int) {
+	m.retries.WithLabelValues(codeLabel(code), verb, host).Inc()
 }
 
 // WatchBegun implements [apiclient.Observer].

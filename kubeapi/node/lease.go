@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
 )
 
@@ -21,7 +22,8 @@ const (
 	defaultLease = 40 * time.Second
 	renewPart    = 0.25 // of the duration, between two renewals
 	leaseTries   = 5    // of one renewal
-	firstEnsure  = 200 * time.Millisecond
+	firstEnsure  = 400 * time.Millisecond
+	lastEnsure   = 3200 * time.Millisecond
 )
 
 // ownerPause is the time between two looks for the Node that the lease is to
@@ -91,7 +93,7 @@ func (l *Lease) Run(ctx context.Context) error {
 		} else if err == nil {
 			l.told = ""
 		}
-		pause(ctx, spread(wait))
+		retry.Sleep(ctx, spread(wait))
 	}
 	return nil
 }
@@ -99,22 +101,16 @@ func (l *Lease) Run(ctx context.Context) error {
 // renewal is the time between two renewals of a lease.
 func renewal(lease time.Duration) time.Duration { return time.Duration(renewPart * float64(lease)) }
 
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}
-
 // renew updates what is known of the lease, or reads and makes it first.
 func (l *Lease) renew(ctx context.Context) error {
 	if l.latest != nil && l.update(ctx) == nil {
 		return nil
 	}
 	var err error
+	wait := retry.Backoff{First: firstEnsure, Max: lastEnsure}
 	for try := range leaseTries {
 		if try > 0 {
-			pause(ctx, firstEnsure<<try)
+			wait.Wait(ctx)
 		}
 		if try > 1 {
 			l.cfg.API.CloseConnections()

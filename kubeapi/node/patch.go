@@ -6,6 +6,8 @@ import (
 	"reflect"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/internal/strategicpatch"
 )
 
 // Patch is the strategic merge patch that turns old into the node that has
@@ -17,16 +19,16 @@ import (
 // whole, with a directive to replace the list
 // (https://github.com/kubernetes/kubernetes/issues/44788).
 func Patch(old, want *v1.Node) ([]byte, error) {
-	before, err := generic(old)
+	before, err := strategicpatch.Object(old)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("node patch: %w", err)
 	}
-	after, err := generic(want)
+	after, err := strategicpatch.Object(want)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("node patch: %w", err)
 	}
 	patch := map[string]any{}
-	if meta := diff(part(before, "metadata", "labels", "annotations"), part(after, "metadata", "labels", "annotations")); len(meta) > 0 {
+	if meta := strategicpatch.Diff(part(before, "metadata", "labels", "annotations"), part(after, "metadata", "labels", "annotations")); len(meta) > 0 {
 		patch["metadata"] = meta
 	}
 	was, is := child(before, "status"), child(after, "status")
@@ -36,14 +38,14 @@ func Patch(old, want *v1.Node) ([]byte, error) {
 		delete(m, "conditions")
 		delete(m, "addresses")
 	}
-	status := diff(was, is)
-	if list := diffConditions(wasConditions, isConditions); len(list) > 0 {
+	status := strategicpatch.Diff(was, is)
+	if list := strategicpatch.ByKey("type", strategicpatch.List(wasConditions), strategicpatch.List(isConditions), strategicpatch.Diff); len(list) > 0 {
 		status["conditions"] = list
 	}
 	if !reflect.DeepEqual(wasAddresses, isAddresses) {
-		list, _ := isAddresses.([]any)
+		list := strategicpatch.List(isAddresses)
 		if wasAddresses != nil {
-			list = append(list, map[string]any{"$patch": "replace"})
+			list = append(list, strategicpatch.Replace(nil))
 		}
 		status["addresses"] = list
 	}
@@ -52,19 +54,6 @@ func Patch(old, want *v1.Node) ([]byte, error) {
 	}
 	out, err := json.Marshal(patch)
 	if err != nil {
-		return nil, fmt.Errorf("node patch: %w", err)
-	}
-	return out, nil
-}
-
-// generic is a node as JSON has it.
-func generic(n *v1.Node) (map[string]any, error) {
-	raw, err := json.Marshal(n)
-	if err != nil {
-		return nil, fmt.Errorf("node patch: %w", err)
-	}
-	var out map[string]any
-	if err := json.Unmarshal(raw, &out); err != nil {
 		return nil, fmt.Errorf("node patch: %w", err)
 	}
 	return out, nil
@@ -84,68 +73,6 @@ func part(m map[string]any, name string, fields ...string) map[string]any {
 	for _, f := range fields {
 		if v, ok := all[f]; ok {
 			out[f] = v
-		}
-	}
-	return out
-}
-
-// diff is what makes is of was: maps field by field, with null for what is to
-// go, and all else as a whole.
-func diff(was, is map[string]any) map[string]any {
-	out := map[string]any{}
-	for name, now := range is {
-		before, had := was[name]
-		if reflect.DeepEqual(before, now) {
-			continue
-		}
-		a, aIs := before.(map[string]any)
-		b, bIs := now.(map[string]any)
-		switch {
-		case had && aIs && bIs:
-			out[name] = diff(a, b)
-		case had && before == nil && now == nil:
-		default:
-			out[name] = now
-		}
-	}
-	for name := range was {
-		if _, has := is[name]; !has {
-			out[name] = nil
-		}
-	}
-	return out
-}
-
-// diffConditions are those that differ, each with its type; those that are to
-// go say so.
-func diffConditions(was, is any) []any {
-	before, after := byType(was), byType(is)
-	var out []any
-	list, _ := is.([]any)
-	for _, c := range list {
-		now, _ := c.(map[string]any)
-		d := diff(before[now["type"]], now)
-		if len(d) > 0 {
-			d["type"] = now["type"]
-			out = append(out, d)
-		}
-	}
-	list, _ = was.([]any)
-	for _, c := range list {
-		gone, _ := c.(map[string]any)
-		if _, stays := after[gone["type"]]; !stays {
-			out = append(out, map[string]any{"$patch": "delete", "type": gone["type"]})
-		}
-	}
-	return out
-}
-
-func byType(list any) map[any]map[string]any {
-	out := map[any]map[string]any{}
-	items, _ := list.([]any)
-	for _, c := range items {
-		if m, ok := c.(map[string]any); ok {
-			out[m["type"]] = m
 		}
 	}
 	return out

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
 )
 
@@ -25,7 +26,8 @@ type startup struct{ began, ended time.Time }
 // register makes or takes over the Node. It gives up only when ctx ends.
 func (r *reporter) register(ctx context.Context) {
 	began, told := time.Now(), ""
-	for wait := firstRegister; ; wait = min(2*wait, lastRegister) {
+	wait := retry.Backoff{First: firstRegister, Max: lastRegister}
+	for {
 		created, err := r.registerOnce(ctx)
 		if err == nil {
 			r.cfg.Log.Info("registered the node", zap.Bool("created", created))
@@ -42,10 +44,11 @@ func (r *reporter) register(ctx context.Context) {
 			told = text
 			r.cfg.Log.Error("the node cannot be registered, trying again", zap.Error(err))
 		}
-		if wait > time.Second {
+		d := wait.Next()
+		if d > time.Second {
 			r.cfg.API.CloseConnections()
 		}
-		pause(ctx, wait)
+		retry.Sleep(ctx, d)
 	}
 }
 

@@ -12,14 +12,17 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
 	"github.com/nodewright/nodewright/node/status"
 )
 
-// Tries to report that fail are followed by longer and longer waits.
+// Tries to report that fail are followed by longer and longer waits, but none
+// longer than the time between two reports.
 const (
 	firstRetry = 200 * time.Millisecond
-	firstWait  = 10 * time.Second // for the first look at the machine
+	lastRetry  = 1024 * firstRetry // 3 min 25 s
+	firstWait  = 10 * time.Second  // for the first look at the machine
 )
 
 // reporter is the state of the loop that reports.
@@ -61,7 +64,7 @@ func (m *Manager) report(ctx context.Context) {
 			r.register(ctx)
 			continue
 		default:
-			wait = min(wait, firstRetry<<min(failures, 10))
+			wait = retry.Backoff{First: firstRetry, Max: min(wait, lastRetry)}.After(failures + 1)
 			if text := err.Error(); text != r.told {
 				r.told = text
 				m.cfg.Log.Error("the node's status cannot be reported, trying again", zap.Error(err))
@@ -71,7 +74,7 @@ func (m *Manager) report(ctx context.Context) {
 			}
 		}
 		if failures > 0 { // what is new goes out with the next try
-			pause(ctx, wait)
+			retry.Sleep(ctx, wait)
 			continue
 		}
 		select {
@@ -86,7 +89,7 @@ func (m *Manager) report(ctx context.Context) {
 
 // spread is d and up to 4 % more, so that nodes do not report in step.
 func spread(d time.Duration) time.Duration {
-	return d + time.Duration(rand.Float64()*jitter*float64(d))
+	return retry.Jitter(d, jitter)
 }
 
 // due tells that a report is to be made although it says nothing new.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodewright/nodewright/internal/manifestguard"
 	"github.com/nodewright/nodewright/kubeapi/seal"
 )
 
@@ -36,6 +37,9 @@ const (
 	statusEvery = time.Minute
 	// writeAgain is how long after a failed write the next one comes.
 	writeAgain = 30 * time.Second
+	// maxObject is what a kept object may come to in memory, in bytes, about: ten
+	// times what an API server takes as one object.
+	maxObject = 32 << 20
 )
 
 // item is a value to keep.
@@ -62,8 +66,7 @@ var prefixes = map[string]string{kindPod: "pod-", kindConfigMap: "configmap-", k
 // keeper writes what changes to the Memory, beside everything else.
 type keeper struct {
 	memory Memory
-	seal   *seal.Sealer // nil: as it is
-	locked bool         // the key cannot be used: no Secrets
+	seal   *seal.Sealer // nil: no Secrets are kept
 	log    *zap.Logger
 	signal chan struct{}
 
@@ -83,18 +86,10 @@ func newKeeper(cfg Config) *keeper {
 	if cfg.Memory == nil {
 		return nil
 	}
-	k := &keeper{
-		memory: cfg.Memory, log: cfg.Log, signal: make(chan struct{}, 1),
+	return &keeper{
+		memory: cfg.Memory, seal: cfg.Seal, log: cfg.Log, signal: make(chan struct{}, 1),
 		have: map[string]saved{}, unknown: map[string]bool{},
 	}
-	if cfg.SecretKeyFile != "" {
-		var err error
-		if k.seal, err = seal.Open(cfg.SecretKeyFile); err != nil {
-			k.locked = true
-			k.log.Error("Secrets are neither remembered nor kept: their key cannot be used", zap.String("file", cfg.SecretKeyFile), zap.Error(err))
-		}
-	}
-	return k
 }
 
 // recall reads what was kept and makes it the state until the server answers.
@@ -171,6 +166,9 @@ func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 	want := map[string]bool{}
 	var errs []error
 	for _, it := range items {
+		if k.seal == nil && isSecret(it.key) {
+			continue
+		}
 		want[it.key] = true
 		old, ok := k.have[it.key]
 		if ok && (old.is == it.is || same(old.is, it.is)) {
@@ -234,13 +232,11 @@ func (k *keeper) delete(key string) error {
 	return nil
 }
 
+func isSecret(key string) bool { return strings.HasPrefix(key, prefixes[kindSecret]) }
+
 func (k *keeper) write(it item) error {
-	secret := strings.HasPrefix(it.key, prefixes[kindSecret])
-	if secret && k.locked {
-		return nil
-	}
 	b, err := json.Marshal(it.is)
-	if err == nil && secret && k.seal != nil {
+	if err == nil && isSecret(it.key) {
 		b, err = k.seal.Seal(it.key, b)
 	}
 	if err != nil {
@@ -256,14 +252,25 @@ func (k *keeper) recall() (pods []*v1.Pod, objects []metav1.Object) {
 		k.log.Error("what was remembered of the API server cannot be read", zap.Error(err))
 		return nil, nil
 	}
+	locked, cause := 0, error(nil)
+	defer func() {
+		if locked > 0 {
+			k.log.Warn("failed to decrypt remembered Secrets; they are read from the API server again", zap.Int("secrets", locked), zap.Error(cause))
+		}
+	}()
 	for _, key := range keys {
 		into := empty(key)
 		if into == nil {
 			continue // it is somebody else's
 		}
 		if err := k.read(key, into); err != nil {
-			if !errors.Is(err, seal.ErrNoKey) {
+			noKey := errors.Is(err, seal.ErrNoKey)
+			if !noKey {
 				k.unknown[key] = true
+			}
+			if noKey || errors.Is(err, seal.ErrWrongKey) {
+				locked, cause = locked+1, err
+				continue
 			}
 			k.log.Error("an object that was remembered is read from the API server again", zap.String("key", key), zap.Error(err))
 			continue
@@ -284,7 +291,7 @@ func empty(key string) metav1.Object {
 		return &v1.Pod{}
 	case strings.HasPrefix(key, prefixes[kindConfigMap]):
 		return &v1.ConfigMap{}
-	case strings.HasPrefix(key, prefixes[kindSecret]):
+	case isSecret(key):
 		return &v1.Secret{}
 	case strings.HasPrefix(key, prefixes[kindClaim]):
 		return &v1.PersistentVolumeClaim{}
@@ -302,13 +309,11 @@ func (k *keeper) read(key string, into metav1.Object) error {
 		return err
 	}
 	clear := !seal.Sealed(b)
-	if !clear {
-		if k.seal == nil {
-			return seal.ErrNoKey
-		}
-		if b, err = k.seal.Unseal(key, b); err != nil {
-			return err
-		}
+	if b, err = k.seal.Unseal(key, b); err != nil {
+		return err
+	}
+	if err := manifestguard.Decodable(b, into, maxObject); err != nil {
+		return err
 	}
 	if err := json.Unmarshal(b, into); err != nil {
 		return err
@@ -316,7 +321,7 @@ func (k *keeper) read(key string, into metav1.Object) error {
 	if itemKey(kindOf(into), into) != key {
 		return errors.New("it is another object")
 	}
-	if _, ok := into.(*v1.Secret); ok && clear && k.seal != nil {
+	if _, ok := into.(*v1.Secret); ok && clear && k.seal.Encrypts() {
 		return nil // it is written again, encrypted
 	}
 	k.have[key] = saved{into, time.Now()}

@@ -64,10 +64,49 @@ func (s *Source) refer(from *[]Ref, refs []Ref) {
 
 // nextOf is what an object refers to itself.
 func nextOf(o metav1.Object) []Ref {
-	if c, ok := o.(*v1.PersistentVolumeClaim); ok && c.Spec.VolumeName != "" {
-		return []Ref{{Kind: kindVolume, Name: c.Spec.VolumeName}}
+	switch o := o.(type) {
+	case *v1.PersistentVolumeClaim:
+		if o.Spec.VolumeName != "" {
+			return []Ref{{Kind: kindVolume, Name: o.Spec.VolumeName}}
+		}
+	case *v1.PersistentVolume:
+		return secretsOf(o)
 	}
 	return nil
+}
+
+// secretsOf are the Secrets that a node needs for a volume of a CSI driver, each
+// once. Those of Azure files, which a CSI driver makes too, are among them.
+func secretsOf(pv *v1.PersistentVolume) []Ref {
+	var refs []*v1.SecretReference
+	if c := pv.Spec.CSI; c != nil {
+		refs = []*v1.SecretReference{c.NodeStageSecretRef, c.NodePublishSecretRef, c.NodeExpandSecretRef}
+	}
+	if f := pv.Spec.AzureFile; f != nil {
+		r := &v1.SecretReference{Namespace: v1.NamespaceDefault, Name: f.SecretName}
+		if f.SecretNamespace != nil && *f.SecretNamespace != "" {
+			r.Namespace = *f.SecretNamespace
+		} else if c := pv.Spec.ClaimRef; c != nil && c.Namespace != "" {
+			r.Namespace = c.Namespace
+		}
+		refs = append(refs, r)
+	}
+	var out []Ref
+	for _, r := range refs {
+		if r == nil || r.Name == "" || r.Namespace == "" {
+			continue
+		}
+		if ref := (Ref{Kind: kindSecret, Namespace: r.Namespace, Name: r.Name}); !slices.Contains(out, ref) {
+			out = append(out, ref)
+		}
+	}
+	return out
+}
+
+// leadsTo reports whether an object is another one, or refers to it. s.mu is held.
+func (s *Source) leadsTo(from, to Ref) bool {
+	o := s.refs[from]
+	return from == to || o != nil && slices.ContainsFunc(o.next, func(r Ref) bool { return s.leadsTo(r, to) })
 }
 
 // poke has a polled object read now.
@@ -178,7 +217,7 @@ func (s *Source) know(o *object, is metav1.Object) {
 	}
 	for _, e := range s.pods {
 		s.changed = s.changed || e.delivered && slices.ContainsFunc(e.refs, func(r Ref) bool {
-			return r == o.ref || slices.Contains(s.refs[r].next, o.ref)
+			return s.leadsTo(r, o.ref)
 		})
 	}
 	s.wake()

@@ -10,12 +10,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/podsource"
+	"github.com/nodewright/nodewright/kubeapi/seal"
 )
 
 // uids are those of the pods that were told of last, by name.
@@ -40,12 +44,12 @@ func TestARestartOffline(t *testing.T) {
 		srv.Create(pod("a", "configmap/c", "secret/s"))
 		srv.Create(pod("b"))
 		srv.Create(pod("gone"))
-		r := start(t, srv, podsource.Config{Memory: m})
+		r := start(t, srv, podsource.Config{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a b c=1 gone s=1")
 		before := r.uids()
 		r.stop()
 		srv.Stop()
-		r = start(t, srv, podsource.Config{Memory: m})
+		r = start(t, srv, podsource.Config{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a b c=1 gone s=1") // at once: the server is known not to be there
 		if after := r.uids(); after["a"] != before["a"] || r.Synced() {
 			t.Errorf("UIDs were %v, are %v", before, after)
@@ -63,7 +67,7 @@ func TestARestartOffline(t *testing.T) {
 		r.stop()
 		// What is gone is not remembered.
 		srv.Stop()
-		r = start(t, srv, podsource.Config{Memory: m})
+		r = start(t, srv, podsource.Config{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a b- c=2 s=1")
 		r.stop()
 	})
@@ -73,11 +77,11 @@ func TestAServerThatHangs(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
 		m := newMemory()
 		srv.Create(pod("a"))
-		r := start(t, srv, podsource.Config{Memory: m})
+		r := start(t, srv, podsource.Config{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a")
 		r.stop()
 		srv.Hang()
-		r = start(t, srv, podsource.Config{Memory: m})
+		r = start(t, srv, podsource.Config{Memory: m, Seal: seal.Clear()})
 		time.Sleep(time.Second - time.Millisecond)
 		r.want(t, "nothing")
 		time.Sleep(time.Millisecond)
@@ -96,12 +100,12 @@ func TestAFastServerIsWaitedFor(t *testing.T) {
 		m := newMemory()
 		srv.Create(configMap("c", "1"))
 		srv.Create(pod("a", "configmap/c"))
-		r := start(t, srv, podsource.Config{Memory: m})
+		r := start(t, srv, podsource.Config{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a c=1")
 		r.stop()
 		srv.Remove(apiclient.Pods, "ns", "a")
 		srv.Create(pod("b"))
-		r = start(t, srv, podsource.Config{Memory: m})
+		r = start(t, srv, podsource.Config{Memory: m, Seal: seal.Clear()})
 		r.want(t, "b")
 		if r.count() != 1 {
 			t.Error("what was remembered was told although the server answered")
@@ -118,7 +122,7 @@ func TestAWipedStore(t *testing.T) {
 			srv.Create(pod("a"))
 			srv.Create(pod("b"))
 			srv.Create(pod("c"))
-			r := start(t, srv, podsource.Config{Memory: m})
+			r := start(t, srv, podsource.Config{Memory: m, Seal: seal.Clear()})
 			r.want(t, "a b c")
 			before := r.uids()
 			backup := srv.Get(&v1.Pod{}, "ns", "a").(*v1.Pod)
@@ -129,7 +133,7 @@ func TestAWipedStore(t *testing.T) {
 			srv.Wipe()
 			srv.Start()
 			if restart {
-				r = start(t, srv, podsource.Config{Memory: m})
+				r = start(t, srv, podsource.Config{Memory: m, Seal: seal.Clear()})
 			}
 			time.Sleep(time.Minute)
 			r.want(t, "a b c")
@@ -153,11 +157,11 @@ func TestAnEmptyAnswer(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
 		m := newMemory()
 		srv.Create(pod("a"))
-		r := start(t, srv, podsource.Config{Memory: m})
+		r := start(t, srv, podsource.Config{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a")
 		r.stop()
 		srv.Remove(apiclient.Pods, "ns", "a")
-		r = start(t, srv, podsource.Config{Memory: m})
+		r = start(t, srv, podsource.Config{Memory: m, Seal: seal.Clear()})
 		r.want(t, "")
 		r.stop()
 	})
@@ -182,7 +186,7 @@ func TestStatusesAreWrittenNowAndThen(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
 		m := newMemory()
 		srv.Create(pod("a"))
-		r := start(t, srv, podsource.Config{Memory: m})
+		r := start(t, srv, podsource.Config{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a")
 		for i := range 60 {
 			p := srv.Get(&v1.Pod{}, "ns", "a").(*v1.Pod)
@@ -205,7 +209,7 @@ func TestAMemoryThatFails(t *testing.T) {
 		m := newMemory()
 		m.err = errors.New("no space left")
 		srv.Create(pod("a"))
-		r := start(t, srv, podsource.Config{Memory: m})
+		r := start(t, srv, podsource.Config{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a")
 		m.mu.Lock()
 		m.err = nil
@@ -219,7 +223,7 @@ func TestAMemoryThatFails(t *testing.T) {
 			m.values[key] = []byte("{}") // another object, or none
 		}
 		m.values["configmap-x"], m.values["pod-y"], m.values["somebody-elses"] = []byte("{"), nil, nil
-		r = start(t, srv, podsource.Config{Memory: m})
+		r = start(t, srv, podsource.Config{Memory: m, Seal: seal.Clear()})
 		r.want(t, "a")
 		r.stop()
 		if _, ok := m.values["pod-y"]; ok || len(m.values) != 2 {
@@ -245,7 +249,7 @@ func TestSecretsAreEncrypted(t *testing.T) {
 		srv.Create(configMap("c", "1"))
 		srv.Create(pod("a", "secret/s", "configmap/c"))
 		remember := func(file string) {
-			r := start(t, srv, podsource.Config{Memory: m, SecretKeyFile: file})
+			r := start(t, srv, podsource.Config{Memory: m, Seal: sealer(file)})
 			time.Sleep(time.Minute)
 			r.want(t, "a c=1 s=hidden")
 			r.stop()
@@ -254,13 +258,13 @@ func TestSecretsAreEncrypted(t *testing.T) {
 			t.Helper()
 			srv.Stop()
 			defer srv.Start()
-			r := start(t, srv, podsource.Config{Memory: m, SecretKeyFile: file})
+			r := start(t, srv, podsource.Config{Memory: m, Seal: sealer(file)})
 			time.Sleep(time.Second)
 			r.want(t, want)
 			r.stop()
 		}
 		plain := "aGlkZGVu" // hidden, in base64
-		remember("")
+		remember("clear")
 		if !strings.Contains(m.String(), plain) {
 			t.Error("without a key it is not kept as it is")
 		}
@@ -270,6 +274,7 @@ func TestSecretsAreEncrypted(t *testing.T) {
 		}
 		offline(key, "a c=1 s=hidden")
 		offline("", "a c=1")
+		offline("clear", "a c=1")
 		offline(other, "a c=1")
 		offline(filepath.Join(dir, "missing"), "a c=1")
 		offline(key, "a c=1 s=hidden") // nothing was lost meanwhile
@@ -292,6 +297,71 @@ func TestSecretsAreEncrypted(t *testing.T) {
 	})
 }
 
+// sealer has the key of a file; "clear" is none, and nil what cannot be used.
+func sealer(file string) *seal.Sealer {
+	if file == "clear" {
+		return seal.Clear()
+	}
+	s, _ := seal.Open(file)
+	return s
+}
+
+// Without a key nothing secret is kept, and what was kept in the clear is good for
+// one start, and gone once the server has answered.
+func TestNoSecretIsKeptWithoutAKey(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+		m := newMemory()
+		srv.Create(secret("s", "hidden"))
+		srv.Create(pod("a", "secret/s"))
+		plain := "aGlkZGVu" // hidden, in base64
+		for _, tc := range []struct {
+			seal *seal.Sealer
+			kept bool
+		}{{nil, false}, {seal.Clear(), true}, {nil, false}} {
+			r := start(t, srv, podsource.Config{Memory: m, Seal: tc.seal})
+			time.Sleep(time.Minute)
+			r.want(t, "a s=hidden")
+			r.stop()
+			if strings.Contains(m.String(), plain) != tc.kept {
+				t.Errorf("with %+v: kept %v", tc.seal, m)
+			}
+		}
+	})
+}
+
+// A key that is lost costs one line in the log, however many Secrets there were.
+func TestALostKeyIsToldOnce(t *testing.T) {
+	dir := t.TempDir()
+	key := func() *seal.Sealer {
+		s, err := seal.Machine(filepath.Join(dir, "key"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+		m := newMemory()
+		srv.Create(secret("s", "1"))
+		srv.Create(secret("s2", "2"))
+		srv.Create(pod("a", "secret/s", "secret/s2"))
+		r := start(t, srv, podsource.Config{Memory: m, Seal: key()})
+		r.want(t, "a s2=2 s=1")
+		r.stop()
+		if err := os.Remove(filepath.Join(dir, "key")); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []int{1, 0} {
+			core, logs := observer.New(zapcore.WarnLevel)
+			r = start(t, srv, podsource.Config{Memory: m, Seal: key(), Log: zap.New(core)})
+			r.want(t, "a s2=2 s=1")
+			r.stop()
+			if n := logs.Len(); n != want {
+				t.Errorf("%d lines, want %d: %+v", n, want, logs.All())
+			}
+		}
+	})
+}
+
 // With real files, which are for their owner alone.
 func TestFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "api")
@@ -302,7 +372,7 @@ func TestFiles(t *testing.T) {
 		}
 		srv.Create(secret("s", "1"))
 		srv.Create(pod("a", "secret/s"))
-		r := start(t, srv, podsource.Config{Memory: store})
+		r := start(t, srv, podsource.Config{Memory: store, Seal: seal.Clear()})
 		r.want(t, "a s=1")
 		r.stop()
 		files, err := os.ReadDir(dir)
@@ -315,7 +385,7 @@ func TestFiles(t *testing.T) {
 			}
 		}
 		srv.Stop()
-		r = start(t, srv, podsource.Config{Memory: store})
+		r = start(t, srv, podsource.Config{Memory: store, Seal: seal.Clear()})
 		time.Sleep(time.Second)
 		r.want(t, "a s=1")
 		r.stop()
@@ -323,8 +393,8 @@ func TestFiles(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	_, err := podsource.New(podsource.Config{Patience: -1, SecretKeyFile: "/k"})
-	for _, want := range []string{"Client", "NodeName", "Patience", "SecretKeyFile"} {
+	_, err := podsource.New(podsource.Config{Patience: -1, Seal: seal.Clear()})
+	for _, want := range []string{"Client", "NodeName", "Patience", "Seal"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s in it", err, want)
 		}

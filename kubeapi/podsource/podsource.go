@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
 	"github.com/nodewright/nodewright/kubeapi/follow"
+	"github.com/nodewright/nodewright/kubeapi/seal"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 )
@@ -32,11 +33,9 @@ type Config struct {
 
 	// Memory keeps the last state over a restart; nothing is kept.
 	Memory Memory
-	// SecretKeyFile holds the key of 32 bytes that Secrets are kept encrypted
-	// with: raw, in hex or in base64, readable for its owner alone. Without
-	// one they are kept as they are. With one that cannot be used, they are not
-	// kept, and read from the server again.
-	SecretKeyFile string
+	// Seal encrypts the Secrets that Memory keeps; without one they are not kept,
+	// and read from the server again. With seal.Clear they are kept as they are.
+	Seal *seal.Sealer
 
 	Patience  time.Duration // for the server's first answer; 1s
 	Gather    time.Duration // for what a new pod refers to; 2s
@@ -70,8 +69,8 @@ func (c Config) validate() error {
 			errs = append(errs, errors.New("Config."+name+" is "+d.String()+"; want a positive duration"))
 		}
 	}
-	if c.SecretKeyFile != "" && c.Memory == nil {
-		errs = append(errs, fmt.Errorf("Config.SecretKeyFile is %q, but there is no Config.Memory to keep Secrets in", c.SecretKeyFile))
+	if c.Seal != nil && c.Memory == nil {
+		errs = append(errs, errors.New("Config.Seal is set, but there is no Config.Memory to keep Secrets in"))
 	}
 	return errors.Join(errs...)
 }
@@ -125,6 +124,10 @@ func New(cfg Config) (*Source, error) {
 
 // Name is what pods of the API server are marked with.
 func (s *Source) Name() string { return podmeta.SourceAPI }
+
+// Kind implements podmgr.Kinder: the API server defaults and validates the pods,
+// and follows them.
+func (s *Source) Kind() podmgr.Kind { return podmgr.API }
 
 // Pod returns the newest version of a pod that the API server has told of. It
 // is shared and must not be changed.

@@ -19,7 +19,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"time"
@@ -29,6 +28,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
 )
 
@@ -36,6 +36,7 @@ import (
 const (
 	tries      = 5
 	firstRetry = 500 * time.Millisecond
+	lastRetry  = 1687500 * time.Microsecond // the fourth
 	growth     = 1.5
 	jitter     = 0.2
 )
@@ -94,18 +95,15 @@ func (r *Reviewer) ReviewAccess(ctx context.Context, q *authorizationv1.SubjectA
 }
 
 func (r *Reviewer) create(ctx context.Context, res apiclient.Resource, ask, got runtime.Object) error {
-	wait := firstRetry
+	wait := retry.Backoff{First: firstRetry, Max: lastRetry, Factor: growth, Jitter: jitter}
 	for try := 1; ; try++ {
 		err := r.client.Create(ctx, res, apiclient.Key{}, ask, got)
 		if err == nil || try == tries || !transient(err) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !wait.Wait(ctx) {
 			return err
-		case <-time.After(wait + time.Duration(jitter*rand.Float64()*float64(wait))):
 		}
-		wait = time.Duration(growth * float64(wait))
 	}
 }
 

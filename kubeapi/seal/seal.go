@@ -1,13 +1,21 @@
-// Package seal encrypts what a node of a cluster keeps for a start without a
-// network, and that nobody else should read from its disk: Secrets, and tokens.
+// Package seal encrypts values that a node of a cluster keeps for a start without
+// a network, and that nobody else should read from its disk: Secrets, and tokens.
 //
-//	s, err := seal.Open("/etc/nodewright/secret.key")
+//	s, err := seal.Machine("/var/lib/nodewright/secret.key", nil)
 //	...
 //	sealed, err := s.Seal("secret-1", plain)
 //	plain, err = s.Unseal("secret-1", sealed)
 //
 // It is AES-256 in Galois/Counter Mode (NIST SP 800-38D), with a random nonce
 // each; that a value belongs to its name is authenticated too.
+//
+// # Keys
+//
+// [Machine] has a key that is made at the first start and stays on the machine.
+// It protects values that leave the machine without it: a backup of the state, a
+// file that is sent to somebody, a volume that shows a directory of it. Who has the
+// whole disk has the key as well: that takes a key from somewhere else, [Open], such
+// as one that systemd unseals with the TPM, [Credential].
 package seal
 
 import (
@@ -15,11 +23,8 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/rand"
-	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 )
 
 // mark is how an encrypted value begins. JSON begins otherwise.
@@ -35,26 +40,16 @@ var (
 const keySize = 32 // AES-256
 
 // Sealer encrypts and decrypts. Its methods may be called from any goroutine.
-type Sealer struct{ aead cipher.AEAD }
+type Sealer struct{ aead cipher.AEAD } // nil: clear
 
-// Open reads a key: 32 bytes as they are, in hex or in base64, in a file that is
-// readable for its owner alone.
-func Open(file string) (*Sealer, error) {
-	st, err := os.Stat(file)
-	if err != nil {
-		return nil, err
-	}
-	if p := st.Mode().Perm(); p&0o077 != 0 {
-		return nil, fmt.Errorf("%s has mode %04o; want one for its owner alone, such as 0600", file, p)
-	}
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	key, err := parseKey(b)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
+// Clear returns a Sealer that encrypts nothing: for disks that are encrypted
+// themselves. Values that another has encrypted it does not read.
+func Clear() *Sealer { return &Sealer{} }
+
+// Encrypts reports whether values are encrypted, which those of Clear are not.
+func (s *Sealer) Encrypts() bool { return s != nil && s.aead != nil }
+
+func newSealer(key []byte) (*Sealer, error) {
 	block, err := aes.NewCipher(key)
 	if err != nil {
 		return nil, err
@@ -66,37 +61,32 @@ func Open(file string) (*Sealer, error) {
 	return &Sealer{aead}, nil
 }
 
-// parseKey takes 32 bytes as they are, in hex or in base64.
-func parseKey(b []byte) ([]byte, error) {
-	if len(b) == keySize {
-		return b, nil
-	}
-	text := string(bytes.TrimSpace(b))
-	if key, err := hex.DecodeString(text); err == nil && len(key) == keySize {
-		return key, nil
-	}
-	if key, err := base64.StdEncoding.DecodeString(text); err == nil && len(key) == keySize {
-		return key, nil
-	}
-	return nil, fmt.Errorf("%d bytes; want a key of %d bytes, raw, in hex or in base64", len(b), keySize)
-}
-
-// Sealed tells whether a value is encrypted.
+// Sealed reports whether a value is encrypted.
 func Sealed(b []byte) bool { return bytes.HasPrefix(b, mark) }
 
 // Seal encrypts a value. It is good under its name alone.
 func (s *Sealer) Seal(name string, plain []byte) ([]byte, error) {
+	if !s.Encrypts() {
+		return plain, nil
+	}
 	out := make([]byte, len(mark)+s.aead.NonceSize(), len(mark)+s.aead.NonceSize()+len(plain)+s.aead.Overhead())
 	nonce := out[copy(out, mark):]
 	if _, err := rand.Read(nonce); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("seal %s: %w", name, err)
 	}
 	return s.aead.Seal(out, nonce, plain, []byte(name)), nil
 }
 
-// Unseal decrypts a value. The error is ErrWrongKey.
+// Unseal decrypts a value that was encrypted under this name, and returns one as
+// it is that was not encrypted. The error is ErrWrongKey, or ErrNoKey without a key.
 func (s *Sealer) Unseal(name string, b []byte) ([]byte, error) {
-	b = bytes.TrimPrefix(b, mark)
+	if !Sealed(b) {
+		return b, nil
+	}
+	if !s.Encrypts() {
+		return nil, ErrNoKey
+	}
+	b = b[len(mark):]
 	n := s.aead.NonceSize()
 	if len(b) < n {
 		return nil, ErrWrongKey

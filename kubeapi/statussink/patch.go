@@ -2,12 +2,13 @@ package statussink
 
 import (
 	"encoding/json"
-	"reflect"
+	"maps"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/strategicpatch"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -41,29 +42,24 @@ func forward(api, next v1.PodStatus) v1.PodStatus {
 }
 
 // patchOf is a strategic merge patch that makes api into next, for a pod of
-// that UID. It is nil if there is no difference.
+// that UID. It is nil if there is no difference. What it has, it has as a whole:
+// api may not be the last word.
 func patchOf(uid types.UID, api, next v1.PodStatus) ([]byte, error) {
-	was, err := fieldsOf(api)
+	was, err := strategicpatch.Object(api)
 	if err != nil {
 		return nil, err
 	}
-	is, err := fieldsOf(next)
+	is, err := strategicpatch.Object(next)
 	if err != nil {
 		return nil, err
 	}
-	status := map[string]any{}
-	for name := range was {
-		if is[name] == nil && !theirs[name] && name != "conditions" {
-			status[name] = nil
-		}
+	conditions := strategicpatch.ByKey("type", own(was["conditions"]), own(is["conditions"]), strategicpatch.Overwrite)
+	for _, m := range []map[string]any{was, is} {
+		maps.DeleteFunc(m, func(name string, _ any) bool { return theirs[name] || name == "conditions" })
 	}
-	for name, b := range is {
-		if !theirs[name] && name != "conditions" && !reflect.DeepEqual(was[name], b) {
-			status[name] = whole(name, b)
-		}
-	}
-	if c := conditionsPatch(list(was["conditions"]), list(is["conditions"])); len(c) > 0 {
-		status["conditions"] = c
+	status := strategicpatch.Changes(was, is, whole)
+	if len(conditions) > 0 {
+		status["conditions"] = conditions
 	}
 	if len(status) == 0 {
 		return nil, nil
@@ -71,68 +67,24 @@ func patchOf(uid types.UID, api, next v1.PodStatus) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
 }
 
-// fieldsOf are the fields of a status as JSON has them.
-func fieldsOf(st v1.PodStatus) (map[string]any, error) {
-	b, err := json.Marshal(st)
-	if err != nil {
-		return nil, err
-	}
-	var out map[string]any
-	return out, json.Unmarshal(b, &out)
+// own are the conditions of a list that the node writes.
+func own(list any) []any {
+	return slices.DeleteFunc(strategicpatch.List(list), func(c any) bool {
+		m, _ := c.(map[string]any)
+		kind, _ := m["type"].(string)
+		return !ours[v1.PodConditionType(kind)]
+	})
 }
 
-func list(v any) []any { l, _ := v.([]any); return l }
-
-// replaces says that what is beside or after it is no addition.
-var replaces = map[string]any{"$patch": "replace"}
-
-// whole is the patch by which a field becomes v, whatever it was.
-func whole(name string, v any) any {
-	switch v := v.(type) {
+// whole is the patch by which a field becomes now, whatever it was.
+func whole(name string, _, now any) any {
+	switch now := now.(type) {
 	case map[string]any:
-		v["$patch"] = "replace"
-		return v
+		return strategicpatch.Replace(now)
 	case []any:
 		if name == "podIPs" || name == "hostIPs" { // the others are never merged
-			return append([]any{replaces}, v...)
+			return append([]any{strategicpatch.Replace(nil)}, now...)
 		}
 	}
-	return v
-}
-
-// conditionsPatch changes the conditions that differ and takes away those that
-// are no more, of the node's own alone.
-func conditionsPatch(was, is []any) []any {
-	var out []any
-	for _, b := range is {
-		b := b.(map[string]any)
-		if !ours[v1.PodConditionType(b["type"].(string))] {
-			continue
-		}
-		a := condition(was, b["type"])
-		if reflect.DeepEqual(a, b) {
-			continue
-		}
-		for name := range a {
-			if _, ok := b[name]; !ok {
-				b[name] = nil
-			}
-		}
-		out = append(out, b)
-	}
-	for _, a := range was {
-		t := a.(map[string]any)["type"]
-		if ours[v1.PodConditionType(t.(string))] && condition(is, t) == nil {
-			out = append(out, map[string]any{"$patch": "delete", "type": t})
-		}
-	}
-	return out
-}
-
-func condition(of []any, t any) map[string]any {
-	i := slices.IndexFunc(of, func(c any) bool { return c.(map[string]any)["type"] == t })
-	if i < 0 {
-		return nil
-	}
-	return of[i].(map[string]any)
+	return now
 }

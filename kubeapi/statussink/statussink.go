@@ -227,11 +227,11 @@ func (s *Sink) outcome(pod *v1.Pod, what string, err error) error {
 		s.count(func(c *Counts) { c.Failed++ })
 	}
 	err = fmt.Errorf("%s of %s: %w", what, keyOf(pod), err)
-	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+	if asked, ok := apiclient.RetryAfter(err); ok {
 		s.mu.Lock()
 		k := s.pods[pod.UID]
 		k.at = time.Now()
-		k.wait, k.err = k.at.Add(time.Duration(seconds)*time.Second), err
+		k.wait, k.err = k.at.Add(asked), err
 		s.pods[pod.UID] = k
 		s.mu.Unlock()
 	}

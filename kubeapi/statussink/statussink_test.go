@@ -227,11 +227,11 @@ func TestRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv, seen, sink := setup(t, `{"phase":"Pending"}`)
 		p := seen.see(srv)
-		srv.Fail(kubeapitest.Refuse(-1, kubeapitest.TooMany(2*time.Minute), kubeapitest.Any))
+		srv.Fail(kubeapitest.Refuse(-1, kubeapitest.TooMany(50*time.Second), kubeapitest.Any))
 		update := func() error { return sink.Update(t.Context(), p, v1.PodStatus{Phase: v1.PodRunning}) }
 		first := update()
 		n := len(srv.Requests())
-		time.Sleep(time.Minute)
+		time.Sleep(40 * time.Second)
 		if err := update(); first == nil || err == nil || sink.Delete(t.Context(), p) == nil || len(srv.Requests()) != n {
 			t.Errorf("%v, then %v: %d calls, then %d", first, err, n, len(srv.Requests()))
 		}

@@ -4,18 +4,30 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"os"
+	"path/filepath"
 
+	"github.com/nodewright/nodewright/kubeapi/seal"
 	"github.com/nodewright/nodewright/kubeapi/tokenrequest"
 )
 
 // A pod's token is there after a restart, though nobody answers any more.
 func ExampleKeeper() {
 	ctx, disk, server := context.Background(), newDisk(), &issuer{} // a checkpoint.Store, and a Requester
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
 	for _, down := range []error{nil, errAway} {
 		server.err = down
-		k, err := tokenrequest.NewKeeper(tokenrequest.KeeperConfig{Requester: server, Memory: disk})
+		key, err := seal.Machine(filepath.Join(dir, "secret.key"), nil)
 		if err != nil {
-			log.Fatal(err)
+			log.Panic(err)
+		}
+		k, err := tokenrequest.NewKeeper(tokenrequest.KeeperConfig{Requester: server, Memory: disk, Seal: key})
+		if err != nil {
+			log.Panic(err)
 		}
 		token, err := k.Token(ctx, "default", "web", of("pod-uid"))
 		fmt.Println(token.Value, err)

@@ -38,10 +38,9 @@ type Memory interface {
 type KeeperConfig struct {
 	Requester tokens.Requester // who issues tokens: a Requester
 	Memory    Memory
-	// SecretKeyFile holds the key that tokens are kept encrypted with; see
-	// package seal. Without one they are kept as they are. With one that cannot be
-	// used, they are not kept.
-	SecretKeyFile string
+	// Seal encrypts the tokens that are kept; without one they are not kept. With
+	// seal.Clear they are kept as they are.
+	Seal *seal.Sealer
 	// Patience is what the issuer is given to answer where there is a token; 5s.
 	Patience time.Duration
 	Log      *zap.Logger // silent
@@ -69,8 +68,6 @@ type Keeper struct {
 	cache *tokens.Cache
 	log   *zap.Logger
 	load  sync.Once
-	seal  *seal.Sealer // nil: as it is
-	mute  bool         // the key cannot be used: nothing is read or kept
 
 	mu   sync.Mutex
 	have map[string]*kept // by key of the Memory; nil: it cannot be read
@@ -145,7 +142,7 @@ func (k *Keeper) Token(ctx context.Context, namespace, account string, spec auth
 		k.log.Warn("a token cannot be renewed, the old one is used", zap.String("namespace", namespace), zap.String("serviceAccount", account),
 			zap.Time("expires", is.Expires), zap.Error(err))
 	}
-	return tokens.Token{Value: is.Value, Refresh: again}, nil
+	return tokens.Token{Value: is.Value, Refresh: again, Expires: is.Expires}, nil
 }
 
 // refused tells that the server said no to this request, and not that it is in
@@ -254,12 +251,12 @@ func podOf(id string) types.UID {
 }
 
 func (k *Keeper) write(id string, t *kept) error {
-	if k.mute {
+	if k.cfg.Seal == nil {
 		return nil
 	}
 	b, err := json.Marshal(t)
-	if err == nil && k.seal != nil {
-		b, err = k.seal.Seal(id, b)
+	if err == nil {
+		b, err = k.cfg.Seal.Seal(id, b)
 	}
 	if err != nil {
 		return err
@@ -270,31 +267,31 @@ func (k *Keeper) write(id string, t *kept) error {
 // recall reads the tokens of earlier lives. One that cannot be read stays where
 // it is, for a start with its key, until it is replaced.
 func (k *Keeper) recall() {
-	if k.cfg.SecretKeyFile != "" {
-		var err error
-		if k.seal, err = seal.Open(k.cfg.SecretKeyFile); err != nil {
-			k.mute = true
-			k.log.Error("tokens are neither remembered nor kept: their key cannot be used", zap.String("file", k.cfg.SecretKeyFile), zap.Error(err))
-			return
-		}
-	}
 	keys, err := k.cfg.Memory.Keys()
 	if err != nil {
 		k.log.Error("the tokens that were kept cannot be read", zap.Error(err))
 		return
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	have := map[string]*kept{}
+	locked, cause := 0, error(nil)
 	for _, id := range keys {
 		if !strings.HasPrefix(id, prefix) {
 			continue
 		}
 		is, err := k.read(id)
-		if err != nil {
+		if errors.Is(err, seal.ErrNoKey) || errors.Is(err, seal.ErrWrongKey) {
+			locked, cause = locked+1, err
+		} else if err != nil {
 			k.log.Error("a token that was kept is asked for again", zap.String("key", id), zap.Error(err))
 		}
-		k.have[id] = is
+		have[id] = is
 	}
+	if locked > 0 {
+		k.log.Warn("failed to decrypt kept tokens; they are asked for again", zap.Int("tokens", locked), zap.Error(cause))
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.have = have
 }
 
 func (k *Keeper) read(id string) (*kept, error) {
@@ -302,22 +299,24 @@ func (k *Keeper) read(id string) (*kept, error) {
 	if err != nil {
 		return nil, err
 	}
-	if seal.Sealed(b) {
-		if k.seal == nil {
-			return nil, seal.ErrNoKey
-		}
-		if b, err = k.seal.Unseal(id, b); err != nil {
-			return nil, err
-		}
-		return parse(b)
+	clear := !seal.Sealed(b)
+	if b, err = k.cfg.Seal.Unseal(id, b); err != nil {
+		return nil, err
 	}
 	is, err := parse(b)
-	if err == nil && k.seal != nil { // there is a key now
-		if err := k.write(id, is); err != nil {
-			k.log.Error("a token is still kept as it is, and not encrypted", zap.String("key", id), zap.Error(err))
-		}
+	if err != nil || !clear {
+		return is, err
 	}
-	return is, err
+	switch {
+	case k.cfg.Seal == nil: // it is good for this life
+		err = k.cfg.Memory.Delete(id)
+	case k.cfg.Seal.Encrypts(): // there is a key now
+		err = k.write(id, is)
+	}
+	if err != nil {
+		k.log.Error("a token is still kept as it is, and not encrypted", zap.String("key", id), zap.Error(err))
+	}
+	return is, nil
 }
 
 func parse(b []byte) (*kept, error) {

@@ -15,10 +15,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
+	"github.com/nodewright/nodewright/kubeapi/seal"
 	"github.com/nodewright/nodewright/kubeapi/tokenrequest"
 	"github.com/nodewright/nodewright/volumemgr/tokens"
 )
@@ -98,9 +102,15 @@ func (i *issuer) Request(ctx context.Context, ns, account string, spec authentic
 	}, nil
 }
 
+// keeper keeps tokens with the key of a file; "" is none, and nil one that cannot
+// be used.
 func keeper(t *testing.T, i *issuer, d *disk, keyFile string) *tokenrequest.Keeper {
 	t.Helper()
-	k, err := tokenrequest.NewKeeper(tokenrequest.KeeperConfig{Requester: i, Memory: d, SecretKeyFile: keyFile})
+	s := seal.Clear()
+	if keyFile != "" {
+		s, _ = seal.Open(keyFile)
+	}
+	k, err := tokenrequest.NewKeeper(tokenrequest.KeeperConfig{Requester: i, Memory: d, Seal: s})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,6 +311,58 @@ func TestTokensAreEncrypted(t *testing.T) {
 	}
 	if got := says(t, keeper(t, i, d, filepath.Join(dir, "none")), "v"); got != "ns/sa/v#2" || len(d.values) != 1 {
 		t.Errorf("with a key that is not there: %q, %d kept", got, len(d.values))
+	}
+}
+
+// Without a key no token is kept. One that was kept in the clear is good for this
+// life, and no longer on the disk.
+func TestNoTokenIsKeptWithoutAKey(t *testing.T) {
+	i, d := &issuer{}, newDisk()
+	none := filepath.Join(t.TempDir(), "none")
+	for _, tc := range []struct {
+		uid  types.UID
+		file string
+		want string
+		kept int
+	}{{"u", none, "ns/sa/u#1", 0}, {"u", "", "ns/sa/u#2", 1}, {"u", none, "ns/sa/u#2", 0}, {"u", none, "ns/sa/u#3", 0}} {
+		if got := says(t, keeper(t, i, d, tc.file), tc.uid); got != tc.want || len(d.values) != tc.kept {
+			t.Errorf("got %q, %d kept; want %+v", got, len(d.values), tc)
+		}
+	}
+}
+
+// A key that is lost costs one line in the log, however many tokens there were.
+func TestALostKeyIsToldOnce(t *testing.T) {
+	dir := t.TempDir()
+	start := func(i *issuer, d *disk, log *zap.Logger) *tokenrequest.Keeper {
+		s, err := seal.Machine(filepath.Join(dir, "key"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, err := tokenrequest.NewKeeper(tokenrequest.KeeperConfig{Requester: i, Memory: d, Seal: s, Log: log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	i, d := &issuer{}, newDisk()
+	k := start(i, d, nil)
+	for _, uid := range []types.UID{"u", "v", "w"} {
+		_ = says(t, k, uid)
+	}
+	if err := os.Remove(filepath.Join(dir, "key")); err != nil {
+		t.Fatal(err)
+	}
+	core, logs := observer.New(zapcore.WarnLevel)
+	k = start(i, d, zap.New(core))
+	for _, uid := range []types.UID{"u", "v", "w"} {
+		_ = says(t, k, uid)
+	}
+	if n := logs.Len(); n != 1 || logs.All()[0].Level != zapcore.WarnLevel {
+		t.Errorf("%d lines: %+v", n, logs.All())
+	}
+	if k = start(&issuer{err: errAway}, d, nil); says(t, k, "v") != "ns/sa/v#5" {
+		t.Error("they are not kept with the new key")
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/internal/retry"
 )
 
 // Log is the kernel's log, open for reading.
@@ -64,9 +66,8 @@ type Manager struct {
 	opened    bool
 	lastSeq   uint64
 	anySeq    bool
-	wait      time.Duration // before the log is opened again
-	told      string        // the last failure that was logged
-	toldOf    string        // the fallback's
+	told      string // the last failure that was logged
+	toldOf    string // the fallback's
 }
 
 // New checks cfg and returns a Manager at rest.
@@ -97,16 +98,16 @@ func New(cfg Config) (*Manager, error) {
 // Run watches until ctx ends and returns nil when every goroutine has ended.
 // It may be called once.
 func (m *Manager) Run(ctx context.Context) error {
-	for m.wait = m.cfg.Retry; ctx.Err() == nil; {
+	wait := retry.Backoff{First: m.cfg.Retry, Max: longest * m.cfg.Retry}
+	for ctx.Err() == nil {
 		began := time.Now()
 		err := m.read(ctx)
-		if time.Since(began) > longest*m.cfg.Retry {
-			m.wait, m.told = m.cfg.Retry, ""
+		if wait.Recovered(time.Since(began)) {
+			m.told = ""
 		}
 		if ctx.Err() == nil {
 			m.failed(err)
-			m.without(ctx, m.wait)
-			m.wait = min(2*m.wait, longest*m.cfg.Retry)
+			m.without(ctx, wait.Next())
 		}
 	}
 	return nil

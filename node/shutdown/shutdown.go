@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -11,6 +12,9 @@ import (
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/bootid"
+	"github.com/nodewright/nodewright/internal/retry"
 )
 
 // Pods knows what runs.
@@ -126,7 +130,7 @@ func New(cfg Config) (*Manager, error) {
 		cfg.Event = func(string, string) {}
 	}
 	if cfg.BootID == "" {
-		cfg.BootID = bootID()
+		cfg.BootID, _ = bootid.Read(os.DirFS("/")) // "" if nothing names it
 	}
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -168,7 +172,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	wait, told := firstRetry, ""
+	wait, told := retry.Backoff{First: firstRetry, Max: lastRetry}, ""
 	stop := m.doubt(ctx)
 	defer stop()
 	for ctx.Err() == nil {
@@ -180,18 +184,14 @@ func (m *Manager) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		if time.Since(began) > lastRetry {
-			wait, told = firstRetry, ""
+		if wait.Recovered(time.Since(began)) {
+			told = ""
 		}
 		if why := fmt.Sprint(err); why != told {
 			told = why
 			m.cfg.Log.Warn("shutdowns of the machine cannot be watched, trying again", zap.Error(err))
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
-		wait = min(2*wait, lastRetry)
+		wait.Wait(ctx)
 	}
 	return nil
 }

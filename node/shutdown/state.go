@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -27,15 +25,6 @@ type state struct {
 	Boot string `json:"boot"`
 }
 
-// bootID names this life of the machine; "" if nothing does.
-func bootID() string {
-	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(raw))
-}
-
 // Restore reads what an earlier agent has left. If the machine was going down
 // then and has not been restarted since, no pods are admitted until Run knows
 // better. It is to be called before Run and before Admit. An error means that
@@ -53,7 +42,12 @@ func (m *Manager) Restore() error {
 	}
 	var s state
 	if err := json.Unmarshal(raw, &s); err != nil {
-		return fmt.Errorf("shutdown: state: %w", err)
+		if a, ok := m.cfg.State.(interface {
+			SetAside(key string, cause error) error
+		}); ok { // such as a checkpoint.Store
+			err = errors.Join(err, a.SetAside(stateKey, err))
+		}
+		return fmt.Errorf("shutdown: %s: %w", stateKey, err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

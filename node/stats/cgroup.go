@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/nodewright/nodewright/internal/podcgroup"
 )
 
 // cgroups reads a cgroup hierarchy, v2 or v1 (with one directory for each
@@ -164,17 +166,17 @@ func (c cgroups) pods(root string) (map[types.UID]podCgroup, error) {
 		}
 		for _, name := range names {
 			sub := path.Join(dir, name)
-			if uid := podUID(name); uid != "" {
+			if uid := types.UID(podcgroup.PodUID(name)); uid != "" {
 				p := podCgroup{dir: sub, containers: map[string]string{}}
 				ids, err := list(sub) // a pod that is gone by now has none
 				if err != nil && !errors.Is(err, fs.ErrNotExist) {
 					return err
 				}
 				for _, id := range ids {
-					p.containers[containerID(id)] = path.Join(sub, id)
+					p.containers[podcgroup.ContainerID(id)] = path.Join(sub, id)
 				}
 				out[uid] = p
-			} else if tier := strings.TrimSuffix(name, ".slice"); tiers && (strings.HasSuffix(tier, "burstable") || strings.HasSuffix(tier, "besteffort")) {
+			} else if tiers && isTier(name) {
 				if err := look(sub, false); err != nil && !errors.Is(err, fs.ErrNotExist) {
 					return err
 				}
@@ -183,30 +185,4 @@ func (c cgroups) pods(root string) (map[types.UID]podCgroup, error) {
 		return nil
 	}
 	return out, look(rel(root), true)
-}
-
-// podUID is the UID in the name of a pod's cgroup, of either driver, or "".
-func podUID(name string) types.UID {
-	if unit, ok := strings.CutSuffix(name, ".slice"); ok {
-		// A dash separates systemd's levels, so the UID's are underscores.
-		uid, ok := strings.CutPrefix(unit[strings.LastIndexByte(unit, '-')+1:], "pod")
-		if !ok {
-			return ""
-		}
-		return types.UID(strings.ReplaceAll(uid, "_", "-"))
-	}
-	uid, ok := strings.CutPrefix(name, "pod")
-	if !ok {
-		return ""
-	}
-	return types.UID(uid)
-}
-
-// containerID is the id in the name of a container's cgroup: what follows the
-// last dash of a systemd scope, else the name as it is.
-func containerID(name string) string {
-	if unit, ok := strings.CutSuffix(name, ".scope"); ok {
-		return unit[strings.LastIndexByte(unit, '-')+1:]
-	}
-	return name
 }

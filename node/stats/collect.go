@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"path"
@@ -79,7 +80,7 @@ func (m *Manager) readNode(ctx context.Context, all bool) (statsapi.NodeStats, e
 	if !all {
 		return n, errors.Join(errs...)
 	}
-	if raw, err := fs.ReadFile(m.cfg.Proc, "net/dev"); err != nil {
+	if raw, err := fs.ReadFile(m.cfg.Proc, "net/dev"); err != nil { //nolint:forbidigo // of the kernel
 		errs.add("network", err)
 	} else {
 		n.Network = network(raw, time.Now())
@@ -253,7 +254,7 @@ func (p proc) netdev(pids []string) []byte {
 	if len(pids) == 0 {
 		return nil
 	}
-	raw, err := fs.ReadFile(p.files, path.Join(pids[0], "net/dev"))
+	raw, err := fs.ReadFile(p.files, path.Join(pids[0], "net/dev")) //nolint:forbidigo // of the kernel
 	if err != nil {
 		return nil
 	}
@@ -323,11 +324,24 @@ func (p *pass) layer(ctx context.Context, mountpoint string) *Disk {
 	return d
 }
 
-// files adds up the files right in a directory, of which rotation keeps there
-// few; nil if there is none.
+// maxLogFiles is how many files of a container's logs are counted. Rotation keeps
+// some, but a pod that mounts the directory can make any number.
+const maxLogFiles = 10_000
+
+// files adds up the files right in a directory, as many as maxLogFiles; nil if
+// there is none.
 func (p *pass) files(dir string) *statsapi.FsStats {
-	entries, err := fs.ReadDir(p.m.cfg.Root, dir)
+	d, err := p.m.cfg.Root.Open(dir)
 	if err != nil {
+		return nil
+	}
+	defer func() { _ = d.Close() }()
+	list, ok := d.(fs.ReadDirFile)
+	if !ok {
+		return nil
+	}
+	entries, err := list.ReadDir(maxLogFiles)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil
 	}
 	var size, n uint64

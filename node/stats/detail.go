@@ -51,6 +51,14 @@ type Device struct {
 	Busy, BusyWeighted                   time.Duration // weighted: times the requests in flight
 }
 
+// The most that is told of a file's number: more would not fit the unit it is
+// told in. maxWeight is cgroup v2's.
+const (
+	maxMillis = uint64(1<<63-1) / 1e6
+	maxMicros = uint64(1<<64-1) / 1e3
+	maxWeight = 10000
+)
+
 // Devices are the block devices of the node that have done something.
 func (m *Manager) Devices() (out []Device) {
 	for _, line := range (cgroups{files: m.cfg.Proc}).split("diskstats") {
@@ -64,7 +72,7 @@ func (m *Manager) Devices() (out []Device) {
 		if n == [11]uint64{} {
 			continue // a loop device that nobody uses
 		}
-		ms := func(i int) time.Duration { return time.Duration(n[i]) * time.Millisecond } //nolint:gosec // for centuries
+		ms := func(i int) time.Duration { return time.Duration(min(n[i], maxMillis)) * time.Millisecond } //nolint:gosec // no more than fits
 		out = append(out, Device{
 			Name: "/dev/" + line[2], Reads: n[0], ReadsMerged: n[1], SectorsRead: n[2], ReadTime: ms(3),
 			Writes: n[4], WritesMerged: n[5], SectorsWritten: n[6], WriteTime: ms(7), InFlight: n[8], Busy: ms(9), BusyWeighted: ms(10),
@@ -162,13 +170,13 @@ func (d *Detail) readV2(c cgroups, file func(string) string, names map[string]st
 	})
 	for _, p := range []*uint64{d.UserNanos, d.SystemNanos, d.ThrottledNanos} {
 		if p != nil {
-			*p *= 1000
+			*p = min(*p, maxMicros) * 1000
 		}
 	}
 	d.quota(c.fields(file("cpu.max")))
 	if w := c.number(file("cpu.weight")); w != nil {
 		// The inverse of how runtimes made the weight of the shares (KEP-2254).
-		d.CPUShares = ptr(2 + less(*w, 1)*262142/9999)
+		d.CPUShares = ptr(2 + less(min(*w, maxWeight), 1)*262142/9999)
 	}
 	c.keyed(file("memory.stat"), map[string]**uint64{
 		"file": &d.Cache, "file_mapped": &d.MappedFile, "active_file": &d.ActiveFile, "inactive_file": &d.InactiveFile, "kernel": &d.KernelMemory,

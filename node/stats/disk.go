@@ -2,7 +2,8 @@ package stats
 
 import (
 	"context"
-	"sync"
+
+	"github.com/nodewright/nodewright/internal/detached"
 )
 
 // Disk is a file system as a whole; sizes are in bytes.
@@ -18,39 +19,9 @@ type Disk struct {
 // interrupted.
 type disks struct {
 	statfs func(path string) (Disk, error)
-
-	mu      sync.Mutex
-	flights map[string]*diskFlight
-}
-
-type diskFlight struct {
-	done chan struct{}
-	disk Disk
-	err  error
+	calls  detached.Group[Disk]
 }
 
 func (d *disks) ask(ctx context.Context, path string) (Disk, error) {
-	d.mu.Lock()
-	f := d.flights[path]
-	if f == nil {
-		f = &diskFlight{done: make(chan struct{})}
-		if d.flights == nil {
-			d.flights = map[string]*diskFlight{}
-		}
-		d.flights[path] = f
-		go func() {
-			f.disk, f.err = d.statfs(path)
-			d.mu.Lock()
-			delete(d.flights, path)
-			d.mu.Unlock()
-			close(f.done)
-		}()
-	}
-	d.mu.Unlock()
-	select {
-	case <-f.done:
-		return f.disk, f.err
-	case <-ctx.Done():
-		return Disk{}, ctx.Err()
-	}
+	return d.calls.Do(ctx, path, func() (Disk, error) { return d.statfs(path) })
 }

@@ -11,7 +11,7 @@
 //	}
 //	summary, err := m.Summary(ctx) // /stats/summary
 //	node, err := m.Node(ctx)       // what eviction decides by: a handful of files
-//	registry.MustRegister(m.ResourceMetrics(), m.VolumeMetrics())
+//	registry.MustRegister(m.ResourceMetrics(), m.VolumeMetrics(), m.LogMetrics())
 //
 // Nothing is measured but when it is asked for, and there are no goroutines:
 // no housekeeping, no walk over directories. Numbers of processor, memory, swap

@@ -207,3 +207,37 @@ func (v *volumeMetrics) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 }
+
+// LogMetrics are kubelet_container_log_filesystem_used_bytes, of the containers
+// whose logs are in Config.LogDir.
+func (m *Manager) LogMetrics() prometheus.Collector {
+	return &logMetrics{m, prometheus.NewDesc("kubelet_container_log_filesystem_used_bytes",
+		"What a container's logs take of their file system.", []string{"uid", "namespace", "pod", "container"}, nil)}
+}
+
+type logMetrics struct {
+	m    *Manager
+	used *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (l *logMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- l.used }
+
+// Collect implements prometheus.Collector.
+func (l *logMetrics) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), l.m.cfg.Timeout)
+	defer cancel()
+	s, _ := l.m.Summary(ctx) // an error is told by resource_scrape_error
+	if s == nil {
+		return
+	}
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		for _, c := range pod.Containers {
+			if c.Logs != nil && c.Logs.UsedBytes != nil {
+				ch <- prometheus.MustNewConstMetric(l.used, prometheus.GaugeValue, float64(*c.Logs.UsedBytes),
+					pod.PodRef.UID, pod.PodRef.Namespace, pod.PodRef.Name, c.Name)
+			}
+		}
+	}
+}

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
@@ -112,22 +111,6 @@ func TestRates(t *testing.T) {
 	r.forget(t0.Add(26 * time.Minute))
 	if len(r.last) != 0 {
 		t.Error("keeps what is 11 minutes old")
-	}
-}
-
-func TestNames(t *testing.T) {
-	for name, want := range map[string]types.UID{
-		"pod1-2": "1-2", "kubepods-burstable-pod1_2.slice": "1-2", "kubepods-pod12.slice": "12",
-		"burstable": "", "kubepods-burstable.slice": "", "x.scope": "", "pod": "",
-	} {
-		if got := podUID(name); got != want {
-			t.Errorf("podUID(%q) = %q; want %q", name, got, want)
-		}
-	}
-	for name, want := range map[string]string{"cri-containerd-abc.scope": "abc", "crio-abc.scope": "abc", "abc": "abc", "abc.scope": "abc", "crio-conmon-x.scope": "x"} {
-		if got := containerID(name); got != want {
-			t.Errorf("containerID(%q) = %q; want %q", name, got, want)
-		}
 	}
 }
 

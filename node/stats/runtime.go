@@ -6,6 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/nodewright/nodewright/cri/observed"
 )
 
 // Runtime is what only the container runtime knows. Calls must end with ctx.
@@ -25,6 +27,7 @@ type Sandbox struct {
 	ID              string
 	UID             types.UID
 	Name, Namespace string
+	Attempt         uint32 // orders a pod's sandboxes, before CreatedAt
 	CreatedAt       time.Time
 	Ready           bool
 	HostNetwork     bool                   // it has none of its own
@@ -35,6 +38,7 @@ type Sandbox struct {
 type Container struct {
 	ID, Name, SandboxID string
 	Running             bool
+	Attempt             uint32 // orders the instances of a container, before CreatedAt
 	CreatedAt           time.Time
 	StartedAt           time.Time
 	// Usage is what the runtime measured, for a container whose cgroup cannot
@@ -71,11 +75,19 @@ func livePods(all []Sandbox) map[types.UID]*Sandbox {
 	for i := range all {
 		s := &all[i]
 		old := out[s.UID]
-		if old == nil || s.Ready != old.Ready && s.Ready || s.Ready == old.Ready && s.CreatedAt.After(old.CreatedAt) {
+		if old == nil || s.Ready != old.Ready && s.Ready || s.Ready == old.Ready && observed.NewestFirst(s.instance(), old.instance()) < 0 {
 			out[s.UID] = s
 		}
 	}
 	return out
+}
+
+func (s *Sandbox) instance() observed.Instance {
+	return observed.Instance{Attempt: s.Attempt, Running: s.Ready, CreatedAt: s.CreatedAt, ID: s.ID}
+}
+
+func (c *Container) instance() observed.Instance {
+	return observed.Instance{Attempt: c.Attempt, Running: c.Running, CreatedAt: c.CreatedAt, ID: c.ID}
 }
 
 // running lists the running containers by their sandbox; the newest of those
@@ -91,7 +103,7 @@ next:
 		list := out[c.SandboxID]
 		for j, old := range list {
 			if old.Name == c.Name {
-				if c.CreatedAt.After(old.CreatedAt) {
+				if observed.NewestFirst(c.instance(), old.instance()) < 0 {
 					list[j] = c
 				}
 				continue next

@@ -444,7 +444,7 @@ func TestMetrics(t *testing.T) {
 	m.runtime.sandboxes = append(m.runtime.sandboxes, stats.Sandbox{ID: "s2", UID: "u2", Name: "other", Namespace: "ns"})
 	s := m.manager(t)
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(s.ResourceMetrics(), s.VolumeMetrics())
+	reg.MustRegister(s.ResourceMetrics(), s.VolumeMetrics(), s.LogMetrics())
 	families, err := reg.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -470,7 +470,8 @@ func TestMetrics(t *testing.T) {
 		"pod_memory_working_set_bytes ns web": 500, "pod_swap_usage_bytes ns web": 50,
 		"resource_scrape_error": 0, "scrape_error": 0,
 		"container_pressure_cpu_waiting_seconds_total app ns web": 4, "container_pressure_io_stalled_seconds_total app ns web": 1,
-		"kubelet_volume_stats_used_bytes ns claim": 7000,
+		"kubelet_volume_stats_used_bytes ns claim":                  7000,
+		"kubelet_container_log_filesystem_used_bytes app ns web u1": 8,
 	} {
 		if v, ok := got[name]; !ok || v < want-1e-9 || v > want+1e-9 {
 			t.Errorf("%s is %v (%v); want %v", name, v, ok, want)

@@ -15,6 +15,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodewright/nodewright/internal/bootid"
 )
 
 // System reads the facts of a Linux machine from its files. Files is the root
@@ -41,13 +43,14 @@ func (s System) Facts(context.Context) (Facts, error) {
 	if err != nil {
 		return Facts{}, err
 	}
+	boot, _ := bootid.Read(s.Files)
 	f := Facts{
 		Capacity: v1.ResourceList{
 			v1.ResourceCPU:    *resource.NewQuantity(cpus, resource.DecimalSI),
 			v1.ResourceMemory: *resource.NewQuantity(memory, resource.BinarySI),
 		},
 		Swap:      swap,
-		BootID:    s.line("proc/sys/kernel/random/boot_id"),
+		BootID:    boot,
 		Kernel:    s.line("proc/sys/kernel/osrelease"),
 		MachineID: cmp.Or(s.line("etc/machine-id"), s.line("var/lib/dbus/machine-id")),
 		OSImage:   cmp.Or(s.osImage("etc/os-release"), s.osImage("usr/lib/os-release"), "Unknown"),

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -65,7 +66,8 @@ func (c *Client) Close() { c.transport.CloseIdleConnections() }
 // Check makes the request. A status of 200 to 299 is a Success with the body
 // as output; a redirect to another host is not followed and a Warning; any
 // other status, and no answer at all, is a Failure. An answer that breaks off
-// in the middle is a Failure with an error. Bodies are cut at MaxOutput.
+// in the middle is a Failure with an error. Bodies are cut at MaxOutput, and
+// headers of more than 64 KiB are a Failure.
 func (h HTTP) Check(ctx context.Context) (Outcome, string, error) {
 	client := h.Client
 	if client == nil {
@@ -83,7 +85,8 @@ func (h HTTP) Check(ctx context.Context) (Outcome, string, error) {
 	}
 	resp, err := (&http.Client{Transport: client.transport, CheckRedirect: h.redirect}).Do(req)
 	if err != nil {
-		return Failure, err.Error(), nil // not answering is the answer
+		out := err.Error() // with what the server said, such as a header of 64 KiB
+		return Failure, strings.Clone(out[:min(len(out), MaxOutput)]), nil
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, MaxOutput))
@@ -95,7 +98,8 @@ func (h HTTP) Check(ctx context.Context) (Outcome, string, error) {
 	case resp.StatusCode >= 200 && resp.StatusCode < 300:
 		return Success, string(body), nil
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
-		return Warning, "Probe terminated redirects, Response body: " + string(body), nil
+		out := "Probe terminated redirects, Response body: " + string(body)
+		return Warning, out[:min(len(out), MaxOutput)], nil
 	default:
 		return Failure, fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.StatusCode), nil
 	}

@@ -17,11 +17,22 @@
 // # Cost
 //
 // A waiting probe is an entry in a heap with one timer for all. There are
-// goroutines only for checks under way, at most Config.Parallel, and at most
-// Config.ParallelExpensive for those that cost the node more, such as
-// commands. Checks that are due wait in order for a slot. Those that timed out
-// the last time get half of the slots at most: servers that hang hold up each
-// other, and nobody else.
+// goroutines only for checks under way. They have places, Config.Parallel of
+// them, and Config.ParallelExpensive for those that cost the node more, such
+// as commands. Checks that are due wait in order for a place. Those that took
+// their whole timeout the last time get half of the places at most: servers
+// that hang hold up each other, and nobody else.
+//
+// # Fair shares
+//
+// Probes with a [Spec].Group, such as those of one pod, share. Groups have
+// places in turn, however many checks each of them has due. A check that runs
+// for a second gives its place to the next in line and goes on. A group has as
+// many checks under way as a quarter of the places, those without a place
+// counted too, and half of that for checks that took a second the last time or
+// do so now. So checks that hang for an hour cost other groups a second once, and
+// all checks under way are at most the places and a quarter of them for each
+// group.
 //
 // # Time
 //

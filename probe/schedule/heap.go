@@ -59,54 +59,6 @@ func (a agenda) down(i int) {
 	}
 }
 
-// lane is the slots of one kind of check, and who waits for them.
-type lane struct {
-	limit    int // slots
-	busy     int
-	suspects int // busy with checks that timed out the last time
-	queue    [2]fifo
-}
-
-func (l *lane) push(p *Probe) { l.queue[lineOf(p)].push(p) }
-
-// lineOf tells which of the two queues of a lane a probe waits in.
-func lineOf(p *Probe) int {
-	if p.suspect {
-		return 1
-	}
-	return 0
-}
-
-// take returns the probe that runs next, or nil if there is none or no slot
-// for it, and counts it as busy.
-func (l *lane) take() *Probe {
-	if l.busy >= l.limit {
-		return nil
-	}
-	p, q := l.queue[0].head(), l.queue[1].head()
-	if l.suspects >= max(1, l.limit/2) {
-		q = nil
-	}
-	line := 0
-	if p == nil || q != nil && q.due.Before(p.due) {
-		p, line = q, 1
-	}
-	if p == nil {
-		return nil
-	}
-	l.queue[line].pop()
-	l.busy++
-	l.suspects += line
-	p.line = line
-	return p
-}
-
-// done gives a slot back.
-func (l *lane) done(p *Probe) {
-	l.busy--
-	l.suspects -= p.line
-}
-
 // fifo is a queue whose stopped probes are skipped.
 type fifo struct {
 	items []*Probe

@@ -16,8 +16,8 @@ const attempts = 3
 // Config holds what an Engine needs. The zero value of every field means the
 // default named beside it.
 type Config struct {
-	Parallel          int // checks at a time; 256
-	ParallelExpensive int // of them, or rather beside them, expensive ones; 32
+	Parallel          int // places for checks; 256
+	ParallelExpensive int // places for expensive ones, beside the others; 32
 	// Late hears of every check how long after its time it began. It is called
 	// while nothing is locked.
 	Late func(time.Duration)
@@ -31,8 +31,14 @@ type Spec struct {
 	// difference who it was that did not answer.
 	Check check.Func
 	Slack time.Duration
-	// Expensive checks have slots of their own.
+	// Expensive checks have places of their own.
 	Expensive bool
+	// Group is whom the probe belongs to, such as a pod. Groups that wait have
+	// places in turn, and the checks of one that run at a time are a quarter of
+	// the places at most. One that runs longer than a second gives its place
+	// to others and goes on. Probes with no Group share one turn, without that
+	// limit, and keep their places.
+	Group string
 	// Done hears of every round, in order; the next one does not begin before
 	// it returns. The probe stops when it returns false. It is not called for
 	// a round that Stop or the end of Run cut short, but may be under way when
@@ -43,8 +49,9 @@ type Spec struct {
 // Round is what came of one round of a probe.
 type Round struct {
 	Outcome check.Outcome
-	Output  string
-	// Err is the error of the last attempt: the round counts for nothing.
+	Output  string // check.MaxOutput bytes at most
+	// Err is the error of the last attempt: the round counts for nothing. Its
+	// text has check.MaxOutput bytes at most.
 	Err error
 	// Verdict is Success or Failure when as many in a row as the threshold
 	// asks for were alike, this one included; else Unknown.
@@ -66,7 +73,7 @@ type Engine struct {
 	ctx    context.Context // Run's; nil before
 	ended  bool
 	agenda agenda
-	lanes  [2]lane // plain and expensive
+	lanes  [2]*lane // plain and expensive
 	wg     sync.WaitGroup
 }
 
@@ -85,10 +92,9 @@ type Probe struct {
 	spec Spec
 
 	state   state
-	suspect bool // the last check timed out
+	suspect bool // the last check took long
 	again   bool // triggered while it ran
 	extra   bool
-	line    int // of its lane, while running
 	index   int // in the agenda
 	due     time.Time
 	ready   time.Time // when the last round ended
@@ -115,10 +121,7 @@ func New(cfg Config) (*Engine, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("schedule: %w", err)
 	}
-	return &Engine{
-		cfg: cfg, wake: make(chan struct{}, 1),
-		lanes: [2]lane{{limit: cfg.Parallel}, {limit: cfg.ParallelExpensive}},
-	}, nil
+	return &Engine{cfg: cfg, wake: make(chan struct{}, 1), lanes: [2]*lane{newLane(cfg.Parallel), newLane(cfg.ParallelExpensive)}}, nil
 }
 
 // Add adds a probe. Its times count from now.
@@ -158,21 +161,14 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 }
 
-// Len tells how many probes there are that have not stopped, and how many of
+// Len returns how many probes there are that have not stopped, and how many of
 // their checks run.
 func (e *Engine) Len() (waiting, running int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for i := range e.lanes {
-		l := &e.lanes[i]
-		running += l.busy
-		for _, q := range l.queue {
-			for _, p := range q.items[q.first:] {
-				if p.state == queued {
-					waiting++
-				}
-			}
-		}
+	for _, l := range e.lanes {
+		running += l.busy + l.slow
+		waiting += l.waiting()
 	}
 	return waiting + len(e.agenda), running
 }
@@ -232,11 +228,8 @@ func (e *Engine) advance() time.Duration {
 		p.state = queued
 		e.laneOf(p).push(p)
 	}
-	for i := range e.lanes {
-		for p := e.begin(&e.lanes[i]); p != nil; p = e.begin(&e.lanes[i]) {
-			e.wg.Add(1)
-			go e.work(p)
-		}
+	for _, l := range e.lanes {
+		e.fill(l)
 	}
 	if len(e.agenda) == 0 {
 		return never
@@ -246,35 +239,63 @@ func (e *Engine) advance() time.Duration {
 
 func (e *Engine) laneOf(p *Probe) *lane {
 	if p.spec.Expensive {
-		return &e.lanes[1]
+		return e.lanes[1]
 	}
-	return &e.lanes[0]
+	return e.lanes[0]
 }
 
-// begin takes the next probe of a lane that may run. The caller holds e.mu.
-func (e *Engine) begin(l *lane) *Probe {
+// begin takes the next check of a lane that may run. The caller holds e.mu.
+func (e *Engine) begin(l *lane) *run {
 	if e.ctx == nil || e.ended {
 		return nil
 	}
-	p := l.take()
-	if p != nil {
-		p.state = running
+	r := l.take()
+	if r != nil {
+		r.p.state = running
 	}
-	return p
+	return r
+}
+
+// fill has all checks run that may. The caller holds e.mu.
+func (e *Engine) fill(l *lane) {
+	for r := e.begin(l); r != nil; r = e.begin(l) {
+		e.wg.Add(1)
+		go e.work(l, r)
+	}
 }
 
 // work runs the round of a probe, and then of others of the same lane for as
 // long as any wait.
-func (e *Engine) work(p *Probe) {
+func (e *Engine) work(l *lane, r *run) {
 	defer e.wg.Done()
-	for p != nil {
-		e.round(p)
+	for r != nil {
+		e.timed(l, r)
 		e.mu.Lock()
-		l := e.laneOf(p)
-		l.done(p)
-		p = e.begin(l)
+		l.done(r)
+		r = e.begin(l)
+		e.fill(l)
 		e.mu.Unlock()
 	}
+}
+
+// timed makes a round that gives its place away if it takes too long.
+func (e *Engine) timed(l *lane, r *run) {
+	if s := &r.p.spec; s.Group != "" && s.Timeout+s.Slack > slowAfter {
+		long := time.AfterFunc(slowAfter, func() { e.yield(l, r) })
+		defer long.Stop()
+	}
+	e.round(r.p)
+}
+
+// yield gives the place of a check that runs for long to others.
+func (e *Engine) yield(l *lane, r *run) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if r.over {
+		return
+	}
+	l.yield(r)
+	e.fill(l)
 }
 
 // round makes a probe's check and tells of it.
@@ -313,7 +334,7 @@ func (e *Engine) round(p *Probe) {
 		e.mu.Unlock()
 		return // it says nothing about what was checked
 	}
-	p.suspect = r.Took >= p.spec.Timeout
+	p.suspect = r.Took >= p.spec.Timeout || p.spec.Group != "" && r.Took >= slowAfter
 	r.Verdict = p.tally.add(p.spec.Timing, r.Outcome, r.Err, extra)
 	r.Errors = p.tally.errors
 	e.mu.Unlock()
@@ -339,12 +360,14 @@ func (e *Engine) round(p *Probe) {
 	e.wait(p)
 }
 
-// call makes one attempt. A panic is the check's, and counts as an error.
+// call makes one attempt. A panic is the check's, and counts as an error. What
+// is said of it is bounded.
 func call(ctx context.Context, f check.Func) (o check.Outcome, out string, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			o, out, err = check.Unknown, "", fmt.Errorf("panic: %v", r)
 		}
+		out, err = bounded(out), boundedError(err)
 	}()
 	return f(ctx)
 }

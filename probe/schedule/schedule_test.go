@@ -3,7 +3,9 @@ package schedule_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -400,4 +402,29 @@ func TestConfig(t *testing.T) {
 	if err == nil || err.Error() != want {
 		t.Errorf("New: %v, want %s", err, want)
 	}
+}
+
+// What a check says is bounded, whoever made it.
+func TestLongOutput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, long, fails := engine(t, schedule.Config{}), strings.Repeat("x", 16<<20), errors.New("long")
+		for _, err := range []error{nil, fmt.Errorf("%w: %s", fails, long)} {
+			rounds := 0
+			p := e.Add(schedule.Spec{
+				Check: func(context.Context) (check.Outcome, string, error) { return check.Failure, long, err },
+				Done: func(r schedule.Round) bool {
+					rounds++
+					if len(r.Output) > check.MaxOutput || r.Err != nil && len(r.Err.Error()) > check.MaxOutput || err != nil && !errors.Is(r.Err, fails) {
+						t.Errorf("%d bytes of output, error %.20q; want %d at most of each, and the error to be found", len(r.Output), r.Err, check.MaxOutput)
+					}
+					return false
+				},
+			})
+			synctest.Wait()
+			p.Stop()
+			if rounds != 1 {
+				t.Errorf("%d rounds, want 1", rounds)
+			}
+		}
+	})
 }

@@ -30,11 +30,19 @@ type AccessConfig struct {
 	Reviewer AccessReviewer
 	AllowTTL time.Duration // how long a yes lasts; 5m, the kubelet's default
 	DenyTTL  time.Duration // how long a no lasts; 30s, the kubelet's default
-	Size     int           // how many answers are kept; 4096
+	Size     int           // how many answers of each kind are kept; 4096
 	Timeout  time.Duration // of one question with all its tries; 15s
 }
 
-// Access decides as an API server does.
+// Requests that wait for reviews of access, in all and of one user. They come
+// from users who are known, or are one user, the anonymous one.
+const (
+	accessWaiting     = 1024
+	accessWaitingUser = 256
+)
+
+// Access decides as an API server does. With 1024 requests that wait for a
+// decision, or 256 of one user, the next one's error is an [ErrBusy].
 func Access(c AccessConfig) Authorizer {
 	for _, d := range []struct {
 		field *time.Duration
@@ -47,19 +55,19 @@ func Access(c AccessConfig) Authorizer {
 	if c.Size == 0 {
 		c.Size = 4096
 	}
-	known := newCache[[sha256.Size]byte, decision](c.Size)
+	known := newCache[[sha256.Size]byte, decision](bounds{yes: c.Size, no: c.Size, waiting: accessWaiting, one: accessWaitingUser})
 	return AuthorizerFunc(func(ctx context.Context, a Attributes) (bool, string, error) {
 		spec := specOf(a)
 		key, err := json.Marshal(spec) // its maps are sorted
 		if err != nil {
 			return false, "", err
 		}
-		d, err := known.get(ctx, sha256.Sum256(key), c.Timeout, func(ctx context.Context) (decision, time.Duration, error) {
+		d, err := known.get(ctx, spec.User, sha256.Sum256(key), c.Timeout, func(ctx context.Context) (verdict[decision], error) {
 			d, err := c.review(ctx, spec)
 			if d.allowed {
-				return d, c.AllowTTL, err
+				return verdict[decision]{d, true, c.AllowTTL}, err
 			}
-			return d, c.DenyTTL, err
+			return verdict[decision]{d, false, c.DenyTTL}, err
 		})
 		if err != nil {
 			return false, "", fmt.Errorf("review access: %w", err)

@@ -50,7 +50,7 @@ func Verb(method string) string {
 	switch method {
 	case http.MethodPost:
 		return "create"
-	case http.MethodGet:
+	case http.MethodGet, http.MethodHead: // who may read may ask whether it could
 		return "get"
 	case http.MethodPut:
 		return "update"

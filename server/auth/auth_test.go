@@ -56,7 +56,7 @@ func TestAttributes(t *testing.T) {
 		"/": "proxy", "": "proxy", "/unknown": "proxy",
 	} {
 		for method, verb := range map[string]string{
-			"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "HEAD": "", "OPTIONS": "",
+			"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "HEAD": "get", "OPTIONS": "",
 		} {
 			r := httptest.NewRequest(method, "http://node/", nil)
 			r.URL.Path = path

@@ -2,18 +2,37 @@ package auth
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 )
 
-// cache remembers answers for a time, at most size of them.
+// ErrBusy means that too many requests wait for reviews already. It says nothing about
+// who asks: they may try again.
+var ErrBusy = errors.New("too many requests wait for reviews")
+
+// asks is how many questions are out at a time.
+const asks = 32
+
+// bounds are those of a cache.
+type bounds struct {
+	yes, no      int // answers kept that let somebody in, and others
+	waiting, one int // requests that wait for answers, in all and of one asker
+}
+
+// cache remembers answers for a time, and bounds who waits for new ones.
+// Answers of both kinds have room of their own, so that many that let nobody in
+// do not push out those that do.
 type cache[K comparable, V any] struct {
-	size int
+	bounds
 	slot chan struct{} // bounds the questions that are out
 
-	mu      sync.Mutex
-	answers map[K]answer[V]
-	asking  map[K]*question[V]
+	mu        sync.Mutex
+	answers   [2]map[K]answer[V] // those that let nobody in, and those that do
+	asking    map[K]*question[V]
+	waiting   int
+	waitingOf map[string]int // of one asker
 }
 
 type answer[V any] struct {
@@ -27,25 +46,38 @@ type question[V any] struct {
 	err   error
 }
 
-// asks is how many questions are out at a time.
-const asks = 32
+// verdict is an answer, and how long it lasts.
+type verdict[V any] struct {
+	value V
+	in    bool // it lets somebody in
+	lasts time.Duration
+}
 
-func newCache[K comparable, V any](size int) *cache[K, V] {
+func newCache[K comparable, V any](b bounds) *cache[K, V] {
 	return &cache[K, V]{
-		size: size, slot: make(chan struct{}, asks),
-		answers: map[K]answer[V]{}, asking: map[K]*question[V]{},
+		bounds: b, slot: make(chan struct{}, asks),
+		answers: [2]map[K]answer[V]{{}, {}}, asking: map[K]*question[V]{}, waitingOf: map[string]int{},
 	}
 }
 
-// get returns what is remembered of k, or asks: once for all who want to know
-// it now. ask returns how long its answer lasts. Whoever asks does so to the
-// end, at most for limit, even if its own ctx ends: others wait for it, too.
-func (c *cache[K, V]) get(ctx context.Context, k K, limit time.Duration, ask func(context.Context) (V, time.Duration, error)) (V, error) {
+// get returns what is remembered of k, or asks on behalf of who: once for all
+// who want to know it now. Whoever asks does so to the end, at most for limit,
+// even if its own ctx ends: others wait for it, too. With too many who wait it
+// returns an [ErrBusy] at once.
+func (c *cache[K, V]) get(ctx context.Context, who string, k K, limit time.Duration, ask func(context.Context) (verdict[V], error)) (V, error) {
 	c.mu.Lock()
-	if a, ok := c.answers[k]; ok && time.Now().Before(a.until) {
-		c.mu.Unlock()
-		return a.value, nil
+	var none V
+	for _, answers := range c.answers {
+		if a, ok := answers[k]; ok && time.Now().Before(a.until) {
+			c.mu.Unlock()
+			return a.value, nil
+		}
 	}
+	if err := c.enter(who); err != nil {
+		c.mu.Unlock()
+		return none, err
+	}
+	defer c.leave(who)
 	q := c.asking[k]
 	if q == nil {
 		q = &question[V]{done: make(chan struct{})}
@@ -59,46 +91,77 @@ func (c *cache[K, V]) get(ctx context.Context, k K, limit time.Duration, ask fun
 	case <-q.done:
 		return q.value, q.err
 	case <-ctx.Done():
-		var none V
 		return none, ctx.Err()
 	}
 }
 
-func (c *cache[K, V]) ask(ctx context.Context, k K, q *question[V], limit time.Duration, ask func(context.Context) (V, time.Duration, error)) {
+// enter counts one who waits. The caller holds c.mu.
+func (c *cache[K, V]) enter(who string) error {
+	switch {
+	case c.waiting >= c.bounds.waiting:
+		return fmt.Errorf("%w: %d of all; want fewer", ErrBusy, c.waiting)
+	case c.waitingOf[who] >= c.one:
+		return fmt.Errorf("%w: %d of %q; want fewer", ErrBusy, c.one, who)
+	}
+	c.waiting++
+	c.waitingOf[who]++
+	return nil
+}
+
+func (c *cache[K, V]) leave(who string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting--
+	if c.waitingOf[who]--; c.waitingOf[who] == 0 {
+		delete(c.waitingOf, who)
+	}
+}
+
+func (c *cache[K, V]) ask(ctx context.Context, k K, q *question[V], limit time.Duration, ask func(context.Context) (verdict[V], error)) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	var lasts time.Duration
+	var v verdict[V]
+	q.err = errors.New("the review has panicked") // unless it has not
+	defer func() {
+		c.mu.Lock()
+		delete(c.asking, k)
+		if q.err == nil && v.lasts > 0 {
+			c.put(k, v)
+		}
+		c.mu.Unlock()
+		close(q.done)
+	}()
 	select {
 	case c.slot <- struct{}{}:
-		q.value, lasts, q.err = ask(ctx)
-		<-c.slot
+		defer func() { <-c.slot }()
+		v, q.err = ask(ctx)
+		q.value = v.value
 	case <-ctx.Done():
 		q.err = ctx.Err()
 	}
-	c.mu.Lock()
-	delete(c.asking, k)
-	if q.err == nil && lasts > 0 {
-		c.put(k, answer[V]{q.value, time.Now().Add(lasts)})
-	}
-	c.mu.Unlock()
-	close(q.done)
 }
 
 // put makes room first by what is out of date, then by whatever comes.
-func (c *cache[K, V]) put(k K, a answer[V]) {
-	if _, ok := c.answers[k]; !ok && len(c.answers) >= c.size {
+func (c *cache[K, V]) put(k K, v verdict[V]) {
+	answers, size := c.answers[0], c.no
+	if v.in {
+		answers, size = c.answers[1], c.yes
+	}
+	delete(c.answers[0], k)
+	delete(c.answers[1], k)
+	if len(answers) >= size {
 		now := time.Now()
-		for old, a := range c.answers {
+		for old, a := range answers {
 			if !now.Before(a.until) {
-				delete(c.answers, old)
+				delete(answers, old)
 			}
 		}
-		for old := range c.answers {
-			if len(c.answers) < c.size {
+		for old := range answers {
+			if len(answers) < size {
 				break
 			}
-			delete(c.answers, old)
+			delete(answers, old)
 		}
 	}
-	c.answers[k] = a
+	answers[k] = answer[V]{v.value, time.Now().Add(v.lasts)}
 }

@@ -12,6 +12,9 @@
 //	)
 //
 // Reviews are remembered as long as the kubelet remembers them, in a bounded
-// number; equal questions asked at the same time go out once; at most 32 go out
-// at a time. A review that fails is not remembered.
+// number, those that let nobody in apart from the others; equal questions asked
+// at the same time go out once; at most 32 go out at a time. A review that fails
+// is not remembered. As many requests as [Tokens] and [Access] say wait for
+// reviews, and more are refused with an [ErrBusy]: an API server that hangs
+// costs those who need it. Certificates need nobody, and come first.
 package auth

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"github.com/nodewright/nodewright/server/internal/source"
 )
 
 // TokenReviewer asks an API server whose token something is.
@@ -32,7 +34,7 @@ func (f TokenReviewerFunc) ReviewToken(ctx context.Context, r *authenticationv1.
 type TokensConfig struct {
 	Reviewer  TokenReviewer
 	TTL       time.Duration // how long an answer lasts; 2m, the kubelet's default
-	Size      int           // how many answers are kept; 4096
+	Size      int           // how many tokens of users are remembered, and a quarter as many that are nobody's; 4096
 	Audiences []string      // of whom the token has to speak; the API server's own
 	Timeout   time.Duration // of one review; 10s
 }
@@ -44,8 +46,16 @@ var errToken = errors.New("bearer token: not valid")
 // accounts have about 1 KiB.
 const maxToken = 64 << 10
 
+// Requests that wait for reviews of tokens, in all and from one host: whoever
+// shows what nobody knows costs others no more than that.
+const (
+	tokensWaiting     = 512
+	tokensWaitingHost = 64
+)
+
 // Tokens knows users by the bearer token of their request. The token itself is
-// not kept, only its SHA-256.
+// not kept, only its SHA-256. With 512 requests that wait for a review, or 64 of
+// one host (of one /64 with IPv6), the next one's error is an [ErrBusy].
 func Tokens(c TokensConfig) Authenticator {
 	if c.TTL == 0 {
 		c.TTL = 2 * time.Minute
@@ -56,7 +66,7 @@ func Tokens(c TokensConfig) Authenticator {
 	if c.Timeout == 0 {
 		c.Timeout = 10 * time.Second
 	}
-	known := newCache[[sha256.Size]byte, *User](c.Size)
+	known := newCache[[sha256.Size]byte, *User](bounds{yes: c.Size, no: max(1, c.Size/4), waiting: tokensWaiting, one: tokensWaitingHost})
 	return AuthenticatorFunc(func(r *http.Request) (*User, error) {
 		token := bearer(r)
 		if token == "" {
@@ -65,9 +75,9 @@ func Tokens(c TokensConfig) Authenticator {
 		if len(token) > maxToken {
 			return nil, fmt.Errorf("bearer token: %d bytes; want at most %d", len(token), maxToken)
 		}
-		u, err := known.get(r.Context(), sha256.Sum256([]byte(token)), c.Timeout, func(ctx context.Context) (*User, time.Duration, error) {
+		u, err := known.get(r.Context(), source.Of(r.RemoteAddr), sha256.Sum256([]byte(token)), c.Timeout, func(ctx context.Context) (verdict[*User], error) {
 			u, err := c.review(ctx, token)
-			return u, c.TTL, err
+			return verdict[*User]{u, u != nil, c.TTL}, err
 		})
 		if err != nil {
 			return nil, fmt.Errorf("bearer token: %w", err)

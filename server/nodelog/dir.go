@@ -1,72 +1,132 @@
 package nodelog
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
-	"syscall"
+	"time"
+
+	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/internal/slowfile"
 )
 
 // dir is a directory whose files are read, and which nothing leads out of.
 type dir string
 
-// Open opens a file or a directory. Links lead where they do if that is below
-// the directory, be they absolute or not.
-func (d dir) Open(name string) (fs.File, error) {
-	fail := func(err error) (fs.File, error) { return nil, &fs.PathError{Op: "open", Path: name, Err: err} }
+const (
+	// answer is how long a request waits for one call into the file system,
+	// which takes milliseconds, or seconds under load.
+	answer = 10 * time.Second
+	// maxNames is how many names of a directory are listed.
+	maxNames = 10_000
+)
+
+// calls are those of all requests into file systems, one at a time for a path.
+var calls = &detached.Queue{}
+
+func (d dir) system(ctx context.Context, name string) *slowfile.System {
+	return &slowfile.System{Context: ctx, Calls: calls, Key: filepath.Join(string(d), filepath.FromSlash(name)), Answer: answer}
+}
+
+// find returns where a name leads, relative to the directory without links, and
+// what is there. Links lead where they do if that is below the directory, be
+// they absolute or not.
+func (d dir) find(name string) (base, within string, info fs.FileInfo, err error) {
+	missing := &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 	if !fs.ValidPath(name) {
-		return fail(fs.ErrInvalid)
+		return "", "", nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrInvalid}
 	}
-	base, err := filepath.EvalSymlinks(string(d))
-	if err != nil {
-		return fail(fs.ErrNotExist)
+	if base, err = filepath.EvalSymlinks(string(d)); err != nil {
+		return "", "", nil, missing
 	}
 	real, err := filepath.EvalSymlinks(filepath.Join(base, filepath.FromSlash(name)))
 	if err != nil {
-		return fail(fs.ErrNotExist)
+		return "", "", nil, missing
 	}
-	within, err := filepath.Rel(base, real)
-	if err != nil || !filepath.IsLocal(within) {
-		return fail(fs.ErrNotExist)
+	if within, err = filepath.Rel(base, real); err != nil || !filepath.IsLocal(within) {
+		return "", "", nil, missing
 	}
 	root, err := os.OpenRoot(base)
 	if err != nil {
-		return fail(fs.ErrNotExist)
+		return "", "", nil, missing
 	}
 	defer func() { _ = root.Close() }()
-	// Whatever became of the path since, the root is not left; and a pipe
-	// does not wait for its writer.
-	f, err := root.OpenFile(within, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
+	info, err = root.Lstat(within)
+	return base, within, info, err
+}
+
+// open opens a regular file; it returns nil if there is a directory. Whatever
+// becomes of the path meanwhile, nothing else is opened.
+func (d dir) open(ctx context.Context, name string) (*slowfile.File, error) {
+	directory := errors.New("directory")
+	f, err := d.system(ctx, name).Open(func() (*os.File, error) {
+		base, within, info, err := d.find(name)
+		switch {
+		case err != nil:
+			return nil, err
+		case info.IsDir():
+			return nil, directory
+		}
+		f, err := safefile.OpenIn(base, within)
+		if errors.Is(err, safefile.ErrNotRegular) {
+			err = fmt.Errorf("%w: %w", fs.ErrPermission, err)
+		}
+		return f, err
+	})
+	if errors.Is(err, directory) {
+		return nil, nil
 	}
-	fi, err := f.Stat()
-	if err == nil && !fi.Mode().IsRegular() && !fi.IsDir() {
-		err = fmt.Errorf("%w: a %v", fs.ErrPermission, fi.Mode().Type())
-	}
-	if err != nil {
-		_ = f.Close()
-		return fail(err)
-	}
-	return f, nil
+	return f, err
+}
+
+// list lists a directory, sorted; directories end with a slash.
+func (d dir) list(ctx context.Context, name string) ([]string, error) {
+	return slowfile.Call(d.system(ctx, name), func() ([]string, error) {
+		base, within, _, err := d.find(name)
+		if err != nil {
+			return nil, err
+		}
+		held, err := safefile.OpenDir(base, within)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = held.Close() }()
+		entries, err := held.Entries(maxNames)
+		if err != nil && !errors.Is(err, safefile.ErrTooMany) {
+			return nil, err
+		}
+		var names []string
+		for _, e := range entries {
+			n := e.Name()
+			if e.IsDir() {
+				n += "/"
+			}
+			names = append(names, n)
+		}
+		slices.Sort(names)
+		return names, nil
+	})
 }
 
 // regular opens what a query names, which has to be a file.
-func (d dir) regular(name string) (fs.File, error) {
+func (d dir) regular(ctx context.Context, name string) (*slowfile.File, error) {
 	name = strings.ReplaceAll(name, `\`, "/")
 	clean := strings.TrimPrefix(path.Clean(name), "/")
 	if !filepath.IsLocal(filepath.FromSlash(clean)) {
 		return nil, fmt.Errorf("query has the file %.64q; want one below the directory of logs", name)
 	}
-	f, err := d.Open(clean)
+	f, err := d.open(ctx, clean)
 	if err != nil {
 		return nil, fmt.Errorf("query has the file %.64q: %w", name, err)
 	}
-	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
-		_ = f.Close()
+	if f == nil {
 		return nil, fmt.Errorf("query has %.64q; want a file", name)
 	}
 	return f, nil

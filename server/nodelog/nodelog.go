@@ -33,8 +33,9 @@ func Handler(c Config) http.Handler {
 	if c.Timeout == 0 {
 		c.Timeout = 30 * time.Second
 	}
-	files := http.FileServerFS(dir(c.Dir))
+	files := http.HandlerFunc(dir(c.Dir).serveFile)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
 		if !c.Query {
 			files.ServeHTTP(w, r)
 			return
@@ -53,7 +54,7 @@ func Handler(c Config) http.Handler {
 			return
 		}
 		err = q.validate(func(name string) error {
-			f, err := dir(c.Dir).regular(name)
+			f, err := dir(c.Dir).regular(r.Context(), name)
 			if err != nil {
 				return err
 			}
@@ -71,7 +72,6 @@ func Handler(c Config) http.Handler {
 // the answer.
 func (c *Config) answer(w http.ResponseWriter, r *http.Request, q *query) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
 	var out io.Writer = w
 	if r.Header.Get("Accept-Encoding") == "gzip" {
 		w.Header().Set("Content-Encoding", "gzip")
@@ -80,7 +80,7 @@ func (c *Config) answer(w http.ResponseWriter, r *http.Request, q *query) {
 		out = z
 	}
 	for _, f := range q.files {
-		if err := c.copyFile(out, f); err != nil {
+		if err := c.copyFile(r.Context(), out, f); err != nil {
 			fmt.Fprintf(out, "\n%v\n", err)
 		}
 	}
@@ -92,7 +92,7 @@ func (c *Config) answer(w http.ResponseWriter, r *http.Request, q *query) {
 		if slices.Contains(units, s+".service") {
 			c.journal(r.Context(), out, q.command(s))
 		} else {
-			c.guess(out, s, q.hasOptions())
+			c.guess(r.Context(), out, s, q.hasOptions())
 		}
 	}
 }
@@ -101,11 +101,26 @@ func (c *Config) answer(w http.ResponseWriter, r *http.Request, q *query) {
 func (c *Config) units(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	b, err := exec.CommandContext(ctx, c.Journalctl, "--field", "_SYSTEMD_UNIT").Output()
-	if err != nil {
+	var b capped
+	cmd := exec.CommandContext(ctx, c.Journalctl, "--field", "_SYSTEMD_UNIT")
+	cmd.Stdout, cmd.WaitDelay = &b, time.Second
+	if err := cmd.Run(); err != nil {
 		return nil
 	}
-	return strings.Fields(string(b))
+	return strings.Fields(b.String())
+}
+
+// maxUnits is how much of the names of units is kept, in bytes: some ten
+// thousand names, of which pods make some each.
+const maxUnits = 4 << 20
+
+// capped keeps the first maxUnits bytes.
+type capped struct{ strings.Builder }
+
+// Write implements io.Writer.
+func (c *capped) Write(p []byte) (int, error) {
+	_, _ = c.Builder.Write(p[:min(len(p), maxUnits-c.Len())])
+	return len(p), nil
 }
 
 func (c *Config) journal(ctx context.Context, out io.Writer, args []string) {
@@ -123,9 +138,9 @@ func (c *Config) journal(ctx context.Context, out io.Writer, args []string) {
 }
 
 // guess looks for a service's log where such logs often are.
-func (c *Config) guess(out io.Writer, service string, options bool) {
+func (c *Config) guess(ctx context.Context, out io.Writer, service string, options bool) {
 	for _, name := range []string{service, service + ".log", service + "/" + service + ".log"} {
-		f, err := dir(c.Dir).regular(name)
+		f, err := dir(c.Dir).regular(ctx, name)
 		if err != nil {
 			continue
 		}
@@ -134,7 +149,7 @@ func (c *Config) guess(out io.Writer, service string, options bool) {
 			fmt.Fprintf(out, "options present: %s is a file, whose lines cannot be chosen\n", name)
 			return
 		}
-		if err := c.copyFile(out, name); err != nil {
+		if err := c.copyFile(ctx, out, name); err != nil {
 			fmt.Fprintf(out, "\n%v\n", err)
 		}
 		return
@@ -142,8 +157,8 @@ func (c *Config) guess(out io.Writer, service string, options bool) {
 	fmt.Fprintf(out, "log not found for %s\n", service)
 }
 
-func (c *Config) copyFile(out io.Writer, name string) error {
-	f, err := dir(c.Dir).regular(name)
+func (c *Config) copyFile(ctx context.Context, out io.Writer, name string) error {
+	f, err := dir(c.Dir).regular(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
@@ -15,7 +14,13 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/internal/safefile"
 )
+
+// maxCA is how large a file of client authorities may be, in bytes: some hundred
+// certificates.
+const maxCA = 1 << 20
 
 // ErrNoCertificate is what a handshake fails with while there is none.
 var ErrNoCertificate = errors.New("no serving certificate available for the kubelet")
@@ -124,7 +129,7 @@ func (c *Certs) loadPair() error {
 }
 
 func (c *Certs) loadCAs() error {
-	b, err := os.ReadFile(c.cfg.ClientCAFile)
+	b, err := safefile.ReadLinked(c.cfg.ClientCAFile, maxCA)
 	if err != nil {
 		return fmt.Errorf("client authorities: %w", err)
 	}

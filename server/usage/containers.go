@@ -83,6 +83,13 @@ type Details interface {
 	Devices() []Device
 }
 
+// Groups is what [Details] may be beside: it has the cgroups that hold no pod of their
+// own, such as that of all pods, each with an ID and its usage. It may know only some,
+// and know them beside an error.
+type Groups interface {
+	Groups() ([]Detail, error)
+}
+
 // Machine is what the node is made of.
 type Machine struct {
 	Cores, PhysicalCores, Sockets int
@@ -100,7 +107,7 @@ type Config struct {
 
 // Containers collects what cAdvisor's metrics are known for, for
 // /metrics/cadvisor: of the node as id "/", of pods without a container, of
-// containers.
+// containers; and of the cgroups above pods and beside them, where Details has them.
 func Containers(c Config) prometheus.Collector {
 	if c.Timeout == 0 {
 		c.Timeout = 10 * time.Second
@@ -142,6 +149,12 @@ func (c *containers) Collect(ch chan<- prometheus.Metric) {
 		details, derr = c.cfg.Details.Details(ctx)
 		err = errors.Join(err, derr)
 	}
+	var groups []Detail
+	if g, ok := c.cfg.Details.(Groups); ok && sum != nil {
+		var gerr error
+		groups, gerr = g.Groups()
+		err = errors.Join(err, gerr)
+	}
 	failed := 0.0
 	if err != nil {
 		failed = 1
@@ -161,6 +174,12 @@ func (c *containers) Collect(ch chan<- prometheus.Metric) {
 	if c.cfg.Details != nil {
 		for _, d := range c.cfg.Details.Devices() {
 			c.device(s, who{id: "/"}, &d)
+		}
+	}
+	for i := range groups {
+		if g := &groups[i]; g.Usage != nil && g.ID != "" && g.ID != "/" {
+			u := g.Usage
+			c.one(s, who{id: g.ID}, u.StartTime, u.CPU, u.Memory, u.IO, u.Swap, *g)
 		}
 	}
 	for _, p := range newest(sum.Pods) {

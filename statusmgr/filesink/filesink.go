@@ -6,15 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/durable"
 )
 
 // Config holds what a Sink needs. Dir is required; the zero value of every
@@ -29,13 +29,13 @@ type Config struct {
 	OnCorrupt func(file, setAside string, err error)
 
 	// files is the operating system; tests put another in its place.
-	files fileSystem
+	files durable.Disk
 }
 
 // Sink writes statuses to files. Its methods may be called from any goroutine.
 type Sink struct {
-	cfg   Config
-	files fileSystem
+	cfg Config
+	dir durable.Dir
 
 	mu     sync.Mutex
 	opened bool
@@ -46,11 +46,10 @@ func New(cfg Config) (*Sink, error) {
 	if cfg.Dir == "" {
 		return nil, errors.New("filesink: Config.Dir is required")
 	}
-	s := &Sink{cfg: cfg, files: cfg.files}
-	if s.files == nil {
-		s.files = osFiles{}
+	if cfg.files == nil {
+		cfg.files = durable.OS{DirMode: 0o750, FileMode: 0o640}
 	}
-	return s, nil
+	return &Sink{cfg: cfg, dir: durable.Dir{Path: cfg.Dir, Disk: cfg.files, Sync: cfg.Sync}}, nil
 }
 
 // open makes the directory, and removes what a crash left half-written.
@@ -58,17 +57,8 @@ func (s *Sink) open() error {
 	if s.opened {
 		return nil
 	}
-	if err := s.files.makeDir(s.cfg.Dir); err != nil {
+	if err := s.dir.Prepare(); err != nil {
 		return fmt.Errorf("filesink: %w", err)
-	}
-	names, err := s.files.list(s.cfg.Dir)
-	if err != nil {
-		return fmt.Errorf("filesink: %w", err)
-	}
-	for _, n := range names {
-		if strings.HasSuffix(n, tempSuffix) {
-			_ = s.files.remove(filepath.Join(s.cfg.Dir, n)) // it would be written over anyway
-		}
 	}
 	s.opened = true
 	return nil
@@ -85,20 +75,14 @@ func (s *Sink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) err
 	if err := errors.Join(ctx.Err(), s.open()); err != nil {
 		return err
 	}
-	path := filepath.Join(s.cfg.Dir, fileName(pod))
-	if old, err := s.files.read(path); err == nil && bytes.Equal(old, content) {
+	name := fileName(pod)
+	if old, err := s.dir.Read(name); err == nil && bytes.Equal(old, content) {
 		return nil
 	}
-	temp := path + tempSuffix
-	if err := s.files.write(temp, content, s.cfg.Sync); err != nil {
-		_ = s.files.remove(temp)
+	if err := s.dir.Replace(name, content); err != nil {
 		return fmt.Errorf("filesink: status of %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	if err := s.files.rename(temp, path); err != nil {
-		_ = s.files.remove(temp)
-		return fmt.Errorf("filesink: status of %s/%s: %w", pod.Namespace, pod.Name, err)
-	}
-	return s.syncDir()
+	return nil
 }
 
 // Delete removes the pod's file; one that is not there is no error.
@@ -112,20 +96,7 @@ func (s *Sink) Delete(ctx context.Context, pod *v1.Pod) error {
 }
 
 func (s *Sink) remove(name string) error {
-	if err := s.files.remove(filepath.Join(s.cfg.Dir, name)); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return fmt.Errorf("filesink: %w", err)
-	}
-	return s.syncDir()
-}
-
-func (s *Sink) syncDir() error {
-	if !s.cfg.Sync {
-		return nil
-	}
-	if err := s.files.syncDir(s.cfg.Dir); err != nil {
+	if err := s.dir.Remove(name); err != nil {
 		return fmt.Errorf("filesink: %w", err)
 	}
 	return nil
@@ -138,7 +109,7 @@ func (s *Sink) Load(ctx context.Context) (map[types.UID]v1.PodStatus, error) {
 	if err := s.open(); err != nil {
 		return nil, err
 	}
-	names, err := s.files.list(s.cfg.Dir)
+	names, err := s.dir.List()
 	if err != nil {
 		return nil, fmt.Errorf("filesink: %w", err)
 	}
@@ -151,41 +122,22 @@ func (s *Sink) Load(ctx context.Context) (map[types.UID]v1.PodStatus, error) {
 		if err := ctx.Err(); err != nil {
 			return out, err
 		}
-		content, err := s.files.read(filepath.Join(s.cfg.Dir, name))
+		content, err := s.dir.Read(name)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("filesink: %w", err))
 			continue
 		}
 		pod, err := decode(name, content)
 		if err != nil {
-			s.setAside(name, names, err)
+			where := s.dir.SetAside(name)
+			if s.cfg.OnCorrupt != nil {
+				s.cfg.OnCorrupt(filepath.Join(s.cfg.Dir, name), where, err)
+			}
 			continue
 		}
 		out[pod.UID] = pod.Status
 	}
 	return out, errors.Join(errs...)
-}
-
-// setAside renames a damaged file to the first free name.
-func (s *Sink) setAside(name string, names []string, cause error) {
-	taken := make(map[string]bool, len(names))
-	for _, n := range names {
-		taken[n] = true
-	}
-	path, where := filepath.Join(s.cfg.Dir, name), ""
-	for n := 1; n <= len(names)+1; n++ {
-		aside := name + corruptSuffix + strconv.Itoa(n)
-		if taken[aside] {
-			continue
-		}
-		if s.files.rename(path, filepath.Join(s.cfg.Dir, aside)) == nil {
-			where = filepath.Join(s.cfg.Dir, aside)
-		}
-		break
-	}
-	if s.cfg.OnCorrupt != nil {
-		s.cfg.OnCorrupt(path, where, cause)
-	}
 }
 
 // Prune removes the files of pods that keep does not name. Other files, and
@@ -196,7 +148,7 @@ func (s *Sink) Prune(keep map[types.UID]bool) error {
 	if err := s.open(); err != nil {
 		return err
 	}
-	names, err := s.files.list(s.cfg.Dir)
+	names, err := s.dir.List()
 	if err != nil {
 		return fmt.Errorf("filesink: %w", err)
 	}

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/durable"
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
@@ -107,25 +108,27 @@ func TestAFileIsAPod(t *testing.T) {
 	}
 }
 
+var osDisk = durable.OS{DirMode: 0o750, FileMode: 0o640}
+
 // failing is a disk that counts and fails on demand.
 type failing struct {
-	osFiles
+	durable.OS
 	writes *int
 	err    *error
 }
 
-func (f failing) write(path string, data []byte, sync bool) error {
+func (f failing) Write(path string, data []byte, sync bool) error {
 	*f.writes++
 	if *f.err != nil {
-		_ = f.osFiles.write(path, data[:len(data)/2], sync)
+		_ = f.OS.Write(path, data[:len(data)/2], sync)
 		return *f.err
 	}
-	return f.osFiles.write(path, data, sync)
+	return f.OS.Write(path, data, sync)
 }
 
 func TestWhatStaysIsNotWritten(t *testing.T) {
 	writes, none := 0, error(nil)
-	s := newSink(t, Config{Dir: t.TempDir(), files: failing{writes: &writes, err: &none}})
+	s := newSink(t, Config{Dir: t.TempDir(), files: failing{OS: osDisk, writes: &writes, err: &none}})
 	for range 3 {
 		if err := s.Update(t.Context(), pod("p"), v1.PodStatus{Phase: v1.PodRunning}); err != nil {
 			t.Fatal(err)
@@ -141,7 +144,7 @@ func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		writes, disk := 0, error(nil)
-		s := newSink(t, Config{Dir: dir, files: failing{writes: &writes, err: &disk}})
+		s := newSink(t, Config{Dir: dir, files: failing{OS: osDisk, writes: &writes, err: &disk}})
 		m, err := statusmgr.New(statusmgr.Config{Sink: s})
 		if err != nil {
 			t.Fatal(err)
@@ -253,7 +256,7 @@ func FuzzFileName(f *testing.F) {
 	f.Fuzz(func(t *testing.T, ns, name, uid, ns2, name2, uid2 string) {
 		a := fileName(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID(uid)}})
 		b := fileName(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns2, Name: name2, UID: types.UID(uid2)}})
-		if len(a)+len(tempSuffix)+len(corruptSuffix)+3 > 255 || a[0] == '.' || filepath.Base(a) != a || strings.ContainsRune(a, 0) {
+		if len(a)+len(durable.TempSuffix)+len(durable.AsideSuffix)+3 > 255 || a[0] == '.' || filepath.Base(a) != a || strings.ContainsRune(a, 0) {
 			t.Errorf("name %q", a)
 		}
 		if (a == b) != (ns == ns2 && name == name2 && uid == uid2) {
@@ -277,7 +280,7 @@ func FuzzDecode(f *testing.F) {
 
 // killing kills its own process at a step.
 type killing struct {
-	osFiles
+	durable.OS
 	left *int
 }
 
@@ -288,10 +291,10 @@ func (k killing) step() {
 	}
 }
 
-func (k killing) write(path string, data []byte, sync bool) error {
+func (k killing) Write(path string, data []byte, sync bool) error {
 	k.step()
 	for _, part := range [][]byte{nil, data[:len(data)/2], data} {
-		if err := k.osFiles.write(path, part, sync); err != nil {
+		if err := k.OS.Write(path, part, sync); err != nil {
 			return err
 		}
 		k.step()
@@ -299,14 +302,14 @@ func (k killing) write(path string, data []byte, sync bool) error {
 	return nil
 }
 
-func (k killing) rename(from, to string) error {
-	err := k.osFiles.rename(from, to)
+func (k killing) Rename(from, to string) error {
+	err := k.OS.Rename(from, to)
 	k.step()
 	return err
 }
 
-func (k killing) syncDir(path string) error {
-	err := k.osFiles.syncDir(path)
+func (k killing) SyncDir(path string) error {
+	err := k.OS.SyncDir(path)
 	k.step()
 	return err
 }
@@ -319,7 +322,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := newSink(t, Config{Dir: dir, Sync: true, files: killing{left: &left}})
+		s := newSink(t, Config{Dir: dir, Sync: true, files: killing{OS: osDisk, left: &left}})
 		if err := s.Update(t.Context(), pod("p"), v1.PodStatus{Phase: v1.PodRunning}); err != nil {
 			t.Fatal(err)
 		}

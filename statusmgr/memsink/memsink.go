@@ -154,7 +154,7 @@ func (s *Sink) History() []Write {
 	return slices.Clone(s.history)
 }
 
-// Counts tells how many calls succeeded, and how many failed.
+// Counts returns the number of calls that succeeded, and that failed.
 func (s *Sink) Counts() (succeeded, failed int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -138,6 +138,9 @@ func published(dir files) (string, error) {
 		return "", nil
 	}
 	if err != nil {
+		if info, lerr := dir.lstat(dataLink); lerr == nil && info.Mode().Type() != fs.ModeSymlink {
+			return "", nil
+		}
 		return "", err
 	}
 	if !isStamp(to) {
@@ -176,12 +179,18 @@ func (w *Writer) publish(dir files, p Payload) (name string, changed bool, err e
 
 // swap is the moment of change.
 func swap(dir files, name string) error {
-	// One that a crash left here would be in the way for ever.
-	if err := dir.remove(tempLink); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	// One that a crash left here would be in the way for ever, and so would
+	// what somebody else put in the places of the links.
+	if err := dir.removeAll(tempLink); err != nil {
 		return err
 	}
 	if err := dir.symlink(name, tempLink); err != nil {
 		return err
+	}
+	if info, err := dir.lstat(dataLink); err == nil && info.IsDir() {
+		if err := dir.removeAll(dataLink); err != nil {
+			return err
+		}
 	}
 	return dir.rename(tempLink, dataLink)
 }
@@ -223,43 +232,63 @@ func linkOne(dir files, name string, uid *int64) error {
 
 // unlink removes the links of names that p does not have.
 func unlink(dir files, p Payload) error {
-	entries, err := dir.list(".")
-	if err != nil {
-		return err
-	}
 	tops := p.tops()
-	var errs []error
-	for _, e := range entries {
+	var failed failures
+	err := dir.list(".", func(e fs.DirEntry) bool {
 		name := e.Name()
 		if _, keep := tops[name]; keep || e.Type() != fs.ModeSymlink || strings.HasPrefix(name, "..") {
-			continue
+			return true
 		}
 		to, err := dir.readlink(name)
 		if err == nil && to == dataLink+"/"+name {
 			err = dir.remove(name)
 		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
+		if !errors.Is(err, fs.ErrNotExist) {
+			failed.add(err)
 		}
+		return true
+	})
+	return errors.Join(err, failed.err())
+}
+
+// failures are the first errors of many.
+type failures struct {
+	errs []error
+	more int
+}
+
+// maxErrors is how many are told.
+const maxErrors = 8
+
+func (f *failures) add(err error) {
+	switch {
+	case err == nil:
+	case len(f.errs) < maxErrors:
+		f.errs = append(f.errs, err)
+	default:
+		f.more++
 	}
-	return errors.Join(errs...)
+}
+
+func (f *failures) err() error {
+	if f.more > 0 {
+		return errors.Join(append(f.errs, fmt.Errorf("and %d more errors", f.more))...)
+	}
+	return errors.Join(f.errs...)
 }
 
 // sweep removes what is not published: directories of sets that are gone or
-// were never complete, and a link that was not renamed.
+// were never complete, and what is in the place of a link to be renamed.
 func sweep(dir files, current string) error {
-	entries, err := dir.list(".")
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, e := range entries {
+	var failed failures
+	err := dir.list(".", func(e fs.DirEntry) bool {
 		switch name := e.Name(); {
-		case name == tempLink && e.Type() == fs.ModeSymlink:
-			errs = append(errs, dir.remove(name))
+		case name == tempLink:
+			failed.add(dir.removeAll(name))
 		case name != current && e.IsDir() && isStamp(name):
-			errs = append(errs, dir.removeAll(name))
+			failed.add(dir.removeAll(name))
 		}
-	}
-	return errors.Join(errs...)
+		return true
+	})
+	return errors.Join(err, failed.err())
 }

@@ -38,16 +38,16 @@ func (f faulty) readlink(n string) (string, error) {
 	return value(f, func() (string, error) { return f.files.readlink(n) })
 }
 
-func (f faulty) readFile(n string) ([]byte, error) {
-	return value(f, func() ([]byte, error) { return f.files.readFile(n) })
+func (f faulty) readFile(n string, limit int64) ([]byte, error) {
+	return value(f, func() ([]byte, error) { return f.files.readFile(n, limit) })
 }
 
 func (f faulty) lstat(n string) (fs.FileInfo, error) {
 	return value(f, func() (fs.FileInfo, error) { return f.files.lstat(n) })
 }
 
-func (f faulty) list(n string) ([]fs.DirEntry, error) {
-	return value(f, func() ([]fs.DirEntry, error) { return f.files.list(n) })
+func (f faulty) list(n string, each func(fs.DirEntry) bool) error {
+	return f.do(func() error { return f.files.list(n, each) })
 }
 
 func (f faulty) mkdir(n string) error { return f.do(func() error { return f.files.mkdir(n) }) }

@@ -2,17 +2,23 @@ package atomicdir
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
+	"syscall"
+
+	"github.com/nodewright/nodewright/internal/safefile"
 )
 
 // files is what a Writer does to its directory, one method for each step that
 // may fail or that a crash can come after. Paths are relative to it.
 type files interface {
 	readlink(name string) (string, error)
-	readFile(name string) ([]byte, error)
+	// readFile reads a regular file of at most limit bytes.
+	readFile(name string, limit int64) ([]byte, error)
 	lstat(name string) (fs.FileInfo, error)
-	list(dir string) ([]fs.DirEntry, error)
+	// list passes on what is in a directory, until it is told to stop.
+	list(dir string, each func(fs.DirEntry) (more bool)) error
 	mkdir(name string) error
 	// create makes a file that only the process may read.
 	create(name string, data []byte, sync bool) error
@@ -21,6 +27,7 @@ type files interface {
 	symlink(to, name string) error
 	rename(from, to string) error
 	remove(name string) error
+	// removeAll removes whatever name is, and what is below it.
 	removeAll(name string) error
 	syncDir(name string) error
 	close() error
@@ -38,7 +45,6 @@ func openRoot(dir string) (files, error) {
 }
 
 func (r rootFiles) readlink(name string) (string, error)      { return r.Readlink(name) }
-func (r rootFiles) readFile(name string) ([]byte, error)      { return r.ReadFile(name) }
 func (r rootFiles) lstat(name string) (fs.FileInfo, error)    { return r.Lstat(name) }
 func (r rootFiles) mkdir(name string) error                   { return r.Mkdir(name, 0o700) }
 func (r rootFiles) chmod(name string, mode fs.FileMode) error { return r.Chmod(name, mode) }
@@ -46,16 +52,36 @@ func (r rootFiles) lchown(name string, uid, gid int) error    { return r.Lchown(
 func (r rootFiles) symlink(to, name string) error             { return r.Symlink(to, name) }
 func (r rootFiles) rename(from, to string) error              { return r.Rename(from, to) }
 func (r rootFiles) remove(name string) error                  { return r.Remove(name) }
-func (r rootFiles) removeAll(name string) error               { return r.RemoveAll(name) }
 func (r rootFiles) close() error                              { return r.Close() }
 
-func (r rootFiles) list(dir string) ([]fs.DirEntry, error) {
-	d, err := r.Open(dir)
+func (r rootFiles) readFile(name string, limit int64) ([]byte, error) {
+	return safefile.ReadIn(r.Name(), name, limit)
+}
+
+// batch is how many entries of a directory are read at a time.
+const batch = 256
+
+func (r rootFiles) list(dir string, each func(fs.DirEntry) bool) error {
+	// Somebody may have put a pipe there, which would be waited for.
+	d, err := r.OpenFile(dir, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = d.Close() }()
-	return d.ReadDir(-1)
+	for {
+		entries, err := d.ReadDir(batch)
+		for _, e := range entries {
+			if !each(e) {
+				return nil
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 func (r rootFiles) create(name string, data []byte, sync bool) (err error) {

@@ -2,8 +2,14 @@ package atomicdir
 
 import (
 	"io/fs"
+	"path/filepath"
 	"syscall"
+
+	"github.com/nodewright/nodewright/volumemgr/rmtree"
 )
+
+// removeAll takes trees of any depth, and stops at what is mounted in them.
+func (r rootFiles) removeAll(name string) error { return rmtree.Remove(filepath.Join(r.Name(), name)) }
 
 // owner is who owns a file; ok is false where that is not known.
 func owner(info fs.FileInfo) (uid, gid int64, ok bool) {

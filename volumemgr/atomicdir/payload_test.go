@@ -119,3 +119,15 @@ func FuzzPath(f *testing.F) {
 		}
 	})
 }
+
+// Names in a volume come from whoever may write there.
+func FuzzStamp(f *testing.F) {
+	for _, n := range []string{"..2020_01_01_00_00_00.7", "..data", "", "..2020_13_01_00_00_00.7", "..2020_01_01_00_00_00.", "..2020_01_01_00_00_00.7/x"} {
+		f.Add(n)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if isStamp(name) && (strings.ContainsAny(name, "/\x00") || !strings.HasPrefix(name, "..2") && !strings.HasPrefix(name, "..1") && !strings.HasPrefix(name, "..0") && len(name) < 20 || len(name) > 255) {
+			t.Fatalf("%q is that of a set", name)
+		}
+	})
+}

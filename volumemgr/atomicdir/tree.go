@@ -142,12 +142,10 @@ func (w *Writer) same(dir files, current string, p Payload) bool {
 	if err != nil || !w.dirAttributes().fit(own, own) {
 		return false
 	}
-	found, ok := walk(dir, current, "")
-	if !ok {
-		return false
-	}
 	dirs := p.dirs(w.cfg.Dirs)
-	if len(found) != len(p)+len(dirs) {
+	want := len(p) + len(dirs)
+	found := make(map[string]fs.FileInfo, want)
+	if !walk(dir, current, "", want, found) || len(found) != want {
 		return false
 	}
 	for _, d := range dirs {
@@ -160,7 +158,7 @@ func (w *Writer) same(dir files, current string, p Payload) bool {
 		if info == nil || !w.fileAttributes(f).fit(info, own) || info.Size() != int64(len(f.Data)) {
 			return false
 		}
-		data, err := dir.readFile(filepath.Join(current, name))
+		data, err := dir.readFile(filepath.Join(current, name), int64(len(f.Data)))
 		if err != nil || !bytes.Equal(data, f.Data) {
 			return false
 		}
@@ -168,31 +166,30 @@ func (w *Writer) same(dir files, current string, p Payload) bool {
 	return true
 }
 
-// walk finds all that is below root; ok is false if that cannot be read, or is
-// not only files and directories.
-func walk(dir files, root, below string) (found map[string]fs.FileInfo, ok bool) {
-	entries, err := dir.list(filepath.Join(root, below))
-	if err != nil {
-		return nil, false
-	}
-	found = make(map[string]fs.FileInfo, len(entries))
-	for _, e := range entries {
+// walk finds all that is below root. It returns false if that cannot be read, is
+// more than most, or is not only files and directories.
+func walk(dir files, root, below string, most int, found map[string]fs.FileInfo) bool {
+	var dirs []string
+	ok := true
+	err := dir.list(filepath.Join(root, below), func(e fs.DirEntry) bool {
 		name := filepath.Join(below, e.Name())
 		info, err := dir.lstat(filepath.Join(root, name))
-		if err != nil {
-			return nil, false
+		if ok = err == nil && len(found) < most && (info.IsDir() || info.Mode().IsRegular()); !ok {
+			return false
 		}
 		found[name] = info
-		switch {
-		case info.IsDir():
-			more, ok := walk(dir, root, name)
-			if !ok {
-				return nil, false
-			}
-			maps.Copy(found, more)
-		case !info.Mode().IsRegular():
-			return nil, false
+		if info.IsDir() {
+			dirs = append(dirs, name)
+		}
+		return true
+	})
+	if err != nil || !ok {
+		return false
+	}
+	for _, d := range dirs {
+		if !walk(dir, root, d, most, found) {
+			return false
 		}
 	}
-	return found, true
+	return true
 }

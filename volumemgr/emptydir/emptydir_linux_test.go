@@ -154,7 +154,7 @@ func TestMemory(t *testing.T) {
 	k := &mount.Kernel{}
 	p, err := New(Config{Mounter: k})
 	must(t, err)
-	v := volume(t, v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: quantity("64Ki")})
+	v := volume(t, v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: amount("64Ki")})
 	group := int64(2000)
 	v.FSGroup = &group
 	for range 2 {

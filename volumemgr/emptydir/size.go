@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nodewright/nodewright/internal/quantity"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
@@ -70,7 +71,7 @@ func pageSize(medium v1.StorageMedium, pod *v1.Pod) (resource.Quantity, error) {
 		}
 	}
 	text := strings.TrimPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix))
-	size, err := resource.ParseQuantity(text)
+	size, err := quantity.Parse(text)
 	if err != nil {
 		return resource.Quantity{}, fmt.Errorf("emptyDir.medium %q: size %q: %w", medium, text, err)
 	}
@@ -100,7 +101,7 @@ func requested(pod *v1.Pod) (map[int64]resource.Quantity, error) {
 			if !ok {
 				continue
 			}
-			size, err := resource.ParseQuantity(text)
+			size, err := quantity.Parse(text)
 			if err != nil {
 				return nil, fmt.Errorf("resource %q: size %q: %w", res, text, err)
 			}
@@ -133,7 +134,7 @@ func samePageSize(e mount.Entry, want resource.Quantity) error {
 		if strings.HasSuffix(text, "M") || strings.HasSuffix(text, "G") || strings.HasSuffix(text, "K") {
 			text += "i"
 		}
-		is, err := resource.ParseQuantity(text)
+		is, err := quantity.Parse(text)
 		if err != nil {
 			return fmt.Errorf("%s: option %q: %w", e.Target, o, err)
 		}

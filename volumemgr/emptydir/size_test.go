@@ -9,7 +9,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
-func quantity(s string) *resource.Quantity { q := resource.MustParse(s); return &q }
+func amount(s string) *resource.Quantity { q := resource.MustParse(s); return &q }
 
 // container has limits, name and quantity in turn.
 func container(limits ...string) v1.Container {
@@ -39,10 +39,10 @@ func TestMemorySize(t *testing.T) {
 		limit       *resource.Quantity
 		want        int64
 	}{
-		{"the node is smallest", 2 * gi, limited, quantity("4Gi"), 2 * gi},
-		{"the pod is smallest", 8 * gi, limited, quantity("4Gi"), 3 * gi},
-		{"the limit is smallest", 8 * gi, limited, quantity("1Gi"), gi},
-		{"a limit of nothing is none", 8 * gi, podOf(nil), quantity("0"), 8 * gi},
+		{"the node is smallest", 2 * gi, limited, amount("4Gi"), 2 * gi},
+		{"the pod is smallest", 8 * gi, limited, amount("4Gi"), 3 * gi},
+		{"the limit is smallest", 8 * gi, limited, amount("1Gi"), gi},
+		{"a limit of nothing is none", 8 * gi, podOf(nil), amount("0"), 8 * gi},
 		{"the node is not known", 0, limited, nil, 3 * gi},
 		{"nothing is known", 0, podOf(nil), nil, 0},
 		{"an init container has more", 8 * gi, podOf([]v1.Container{container("memory", "5Gi")}, container("memory", "2Gi")), nil, 5 * gi},
@@ -108,4 +108,25 @@ func TestSamePageSize(t *testing.T) {
 			t.Errorf("%q for %s: %v", tc.options, tc.want, err)
 		}
 	}
+}
+
+func FuzzPageSize(f *testing.F) {
+	f.Add("HugePages-2Mi", "hugepages-2Mi", "pagesize=2M")
+	f.Add("HugePages", "hugepages-1Gi", "pagesize=1Gi")
+	f.Add("HugePages-", "hugepages-", "pagesize=")
+	f.Add("HugePages-9e99", "hugepages--1", "pagesize=1e999999999")
+	f.Fuzz(func(t *testing.T, medium, name, option string) {
+		pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Resources: v1.ResourceRequirements{
+			Limits: v1.ResourceList{v1.ResourceName(name): resource.MustParse("1Gi")},
+		}}}}}
+		size, err := pageSize(v1.StorageMedium(medium), pod)
+		if err != nil {
+			return
+		}
+		sizes, err := requested(pod)
+		if _, ok := sizes[size.Value()]; err != nil || !ok {
+			t.Fatalf("pages of %s, which the pod does not request: %v, %v", size.String(), sizes, err)
+		}
+		_ = samePageSize(mount.Entry{Target: "/t", SuperOptions: []string{option}}, size)
+	})
 }

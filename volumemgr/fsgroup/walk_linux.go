@@ -4,140 +4,149 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"math"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
-)
 
-// batch is how many names of a directory are read at a time.
-const batch = 1024
+	"github.com/nodewright/nodewright/internal/dirwalk"
+)
 
 // Apply gives the files below r.Root, and at last the root, to the group.
 func Apply(ctx context.Context, r Request) error {
 	if r.GID < 0 || r.GID >= math.MaxUint32 {
 		return fmt.Errorf("fsGroup %d, want 0 to %d", r.GID, uint32(math.MaxUint32-1))
 	}
-	root, err := openDir(unix.AT_FDCWD, r.Root, r.Root)
+	tree, err := dirwalk.Open(r.Root)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }()
-	st, err := stat(root)
+	defer tree.Close()
+	w := &applying{walker: walker{Request: r, ctx: ctx, next: time.Now().Add(firstProgress)}, tree: tree}
+	st, err := w.stat(tree.Fd(), "")
 	if err != nil {
 		return err
 	}
 	if r.OnRootMismatch && r.Matches(modeOf(st.Mode), int64(st.Gid)) {
 		return nil
 	}
-	w := &walker{Request: r, ctx: ctx, next: time.Now().Add(firstProgress)}
-	if err := w.dir(root, st.Dev); err != nil {
+	w.dev = uint64(st.Dev) //nolint:unconvert // 32 bits on some machines
+	if err := w.walk(); err != nil {
 		return errors.Join(err, w.failed.err())
 	}
 	if w.failed.n > 0 {
 		// The root keeps its mismatch, so that the next walk is not left out.
 		return w.failed.err()
 	}
-	return w.own(root, st)
+	return w.own(tree.Fd(), "", st)
 }
 
-func openDir(at int, name, shown string) (*os.File, error) {
-	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: shown, Err: err}
-	}
-	return os.NewFile(uintptr(fd), shown), nil
+// applying is a walk through a volume.
+type applying struct {
+	walker
+	tree *dirwalk.Walk
+	dev  uint64
 }
 
-func stat(f *os.File) (unix.Stat_t, error) {
+func (w *applying) stat(fd int, name string) (unix.Stat_t, error) {
 	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return st, &os.PathError{Op: "stat", Path: f.Name(), Err: err}
+	if err := unix.Fstat(fd, &st); err != nil {
+		return st, w.tree.Fail("stat", name, err)
 	}
 	return st, nil
 }
 
-// dir does what is in a directory, but not the directory. Its error ends the
-// walk.
-func (w *walker) dir(d *os.File, dev uint64) error {
+// errMoved is told of what the walk cannot find back from.
+var errMoved = fmt.Errorf("directories were moved meanwhile, or are more than %d levels deep", dirwalk.Remembered)
+
+// walk does what is below the root. Its error ends the walk.
+func (w *applying) walk() error {
 	for {
-		names, err := d.Readdirnames(batch)
-		for _, name := range names {
-			if err := w.entry(d, name, dev); err != nil {
+		event, err := w.tree.Next()
+		switch event {
+		case dirwalk.Entry:
+			if err := w.step(); err != nil {
 				return err
 			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			w.failed.add(err)
-			return nil
+			w.fail(w.entry())
+		case dirwalk.End:
+			if err != nil {
+				w.fail(w.tree.Fail("read", "", err))
+			}
+			if w.tree.Depth() == 0 {
+				return nil
+			}
+			if !w.tree.Marked() {
+				w.fail(w.directory())
+			}
+		case dirwalk.Lost:
+			w.fail(w.tree.Fail("walk", "", errMoved))
+		case dirwalk.Back, dirwalk.Done:
 		}
 	}
 }
 
-// entry does one name of a directory, and what is below it. What is gone
-// meanwhile does not matter.
-func (w *walker) entry(d *os.File, name string, dev uint64) error {
-	if err := w.step(); err != nil {
-		return err
+// fail notes an error of something in the current directory, or of itself.
+// Directories that hold such a thing are left as they are.
+func (w *applying) fail(err error) {
+	if err != nil {
+		w.tree.Mark()
+		w.failed.add(err)
 	}
-	shown := filepath.Join(d.Name(), name)
-	fd, err := unix.Openat(int(d.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+}
+
+// entry does one name of a directory, or goes into it. What is gone meanwhile
+// does not matter.
+func (w *applying) entry() error {
+	name := w.tree.Name()
+	fd, err := unix.Openat(w.tree.Fd(), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	if err != nil {
-		w.failed.add(&os.PathError{Op: "open", Path: shown, Err: err})
-		return nil
+		return w.tree.Fail("open", name, err)
 	}
-	f := os.NewFile(uintptr(fd), shown)
-	defer func() { _ = f.Close() }()
-	st, err := stat(f)
+	defer func() { _ = unix.Close(fd) }()
+	st, err := w.stat(fd, name)
 	if err != nil {
-		w.failed.add(err)
-		return nil
+		return err
 	}
-	if st.Dev != dev {
+	if uint64(st.Dev) != w.dev { //nolint:unconvert // 32 bits on some machines
 		return nil // another file system is mounted here: another volume
 	}
-	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		sub, err := openDir(fd, ".", shown)
-		if err != nil {
-			w.failed.add(err)
-			return nil
-		}
-		failed := w.failed.n
-		err = w.dir(sub, dev)
-		_ = sub.Close()
-		if err != nil {
-			return err
-		}
-		if w.failed.n > failed {
-			return nil
-		}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return w.own(fd, name, st)
 	}
-	w.failed.add(w.own(f, st))
-	return nil
+	err = w.tree.Enter()
+	if err == nil || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EXDEV) {
+		return nil
+	}
+	return w.tree.Fail("open", name, err)
+}
+
+// directory does the current directory, whose entries are done.
+func (w *applying) directory() error {
+	st, err := w.stat(w.tree.Fd(), "")
+	if err != nil {
+		return err
+	}
+	return w.own(w.tree.Fd(), "", st)
 }
 
 // own gives one file to the group. The owner comes first: changing it takes
 // bits away.
-func (w *walker) own(f *os.File, st unix.Stat_t) error {
+func (w *applying) own(fd int, name string, st unix.Stat_t) error {
 	const flags = unix.AT_EMPTY_PATH | unix.AT_SYMLINK_NOFOLLOW
 	is := modeOf(st.Mode)
 	want := w.Mode(is)
 	if int64(st.Gid) != w.GID {
-		if err := unix.Fchownat(int(f.Fd()), "", -1, int(w.GID), flags); err != nil {
-			return &os.PathError{Op: "chown", Path: f.Name(), Err: err}
+		if err := unix.Fchownat(fd, "", -1, int(w.GID), flags); err != nil {
+			return w.tree.Fail("chown", name, err)
 		}
 		if is&fs.ModeSymlink == 0 {
-			now, err := stat(f)
+			now, err := w.stat(fd, name)
 			if err != nil {
 				return err
 			}
@@ -149,8 +158,8 @@ func (w *walker) own(f *os.File, st unix.Stat_t) error {
 	}
 	// An O_PATH descriptor has no fchmod(2); its name in /proc is the file
 	// itself and no link that could be turned elsewhere.
-	if err := os.Chmod(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), want); err != nil {
-		return &os.PathError{Op: "chmod", Path: f.Name(), Err: errors.Unwrap(err)}
+	if err := os.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), want); err != nil {
+		return w.tree.Fail("chmod", name, errors.Unwrap(err))
 	}
 	return nil
 }

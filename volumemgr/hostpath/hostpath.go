@@ -5,6 +5,9 @@
 //
 // Nothing is mounted: containers mount the path as it is. What the volume's type
 // asks for is checked, and made if it says so, each time the volume is set up.
+// A path on a server that does not answer costs its pods their operations, and the
+// node one thread, however many pods try and however often.
+//
 // A path is absolute, UTF-8 without NUL, shorter than the kernel's limit and has
 // no element "..". TearDown does nothing, whatever was made stays.
 package hostpath
@@ -22,6 +25,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nodewright/nodewright/internal/detached"
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
@@ -34,11 +38,20 @@ const (
 	fileMode = fs.FileMode(0o644)
 )
 
+// maxHung is how many paths may keep a check waiting; Go ends a program at 10,000
+// threads.
+const maxHung = 1000
+
 // Plugin makes hostPath volumes.
-type Plugin struct{}
+type Plugin struct {
+	check  func(path string, kind v1.HostPathType) error // Check
+	checks detached.Group[struct{}]                      // by path and kind
+}
 
 // New makes a Plugin.
-func New() *Plugin { return &Plugin{} }
+func New() *Plugin {
+	return &Plugin{check: Check, checks: detached.Group[struct{}]{Limit: maxHung}}
+}
 
 // Name is "kubernetes.io/host-path".
 func (*Plugin) Name() string { return "kubernetes.io/host-path" }
@@ -58,7 +71,7 @@ func (*Plugin) Supports(spec *volumemgr.Spec) bool {
 }
 
 // SetUp checks the path by the volume's type.
-func (*Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
+func (p *Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
 	h, readOnly := source(v.Spec)
 	if err := CheckPath(h.Path); err != nil {
 		return volumemgr.Result{}, err
@@ -67,15 +80,16 @@ func (*Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result
 	if h.Type != nil {
 		kind = *h.Type
 	}
-	// The path may be on a server that does not answer.
-	done := make(chan error, 1)
-	go func() { done <- Check(h.Path, kind) }()
-	select {
-	case err := <-done:
-		return volumemgr.Result{Path: h.Path, ReadOnly: readOnly}, err
-	case <-ctx.Done():
-		return volumemgr.Result{}, fmt.Errorf("hostPath %s does not answer: %w", h.Path, ctx.Err())
+	result := volumemgr.Result{Path: h.Path, ReadOnly: readOnly}
+	if kind == v1.HostPathUnset {
+		return result, nil
 	}
+	// The path may be on a server that does not answer.
+	_, err := p.checks.Do(ctx, string(kind)+" "+h.Path, func() (struct{}, error) { return struct{}{}, p.check(h.Path, kind) })
+	if err != nil && ctx.Err() != nil {
+		return volumemgr.Result{}, fmt.Errorf("hostPath %s does not answer: %w", h.Path, err)
+	}
+	return result, err
 }
 
 // TearDown does nothing: the path is the node's.

@@ -1,11 +1,16 @@
 package hostpath
 
 import (
+	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -117,4 +122,58 @@ func TestPlugin(t *testing.T) {
 	if _, err := p.SetUp(t.Context(), &volumemgr.Volume{Spec: &volumemgr.Spec{Volume: &v1.Volume{VolumeSource: v1.VolumeSource{HostPath: &bad}}}}); err == nil {
 		t.Error("a path with ..")
 	}
+}
+
+// A server that is dead holds one goroutine, however many pods try how often.
+func TestDeadServerHoldsOneGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New()
+		alive := make(chan struct{})
+		var calls atomic.Int32
+		p.check = func(path string, kind v1.HostPathType) error {
+			if path == "/dead" {
+				calls.Add(1)
+				<-alive
+			}
+			return nil
+		}
+		setUp := func(path string) error {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			kind := v1.HostPathDirectory
+			h := &v1.HostPathVolumeSource{Path: path, Type: &kind}
+			_, err := p.SetUp(ctx, &volumemgr.Volume{Spec: &volumemgr.Spec{Volume: &v1.Volume{VolumeSource: v1.VolumeSource{HostPath: h}}}})
+			return err
+		}
+		for range 1000 {
+			if err := setUp("/dead"); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("error %v", err)
+			}
+		}
+		if n := p.checks.InFlight(); n != 1 || calls.Load() != 1 {
+			t.Errorf("%d goroutines after %d calls", n, calls.Load())
+		}
+		must(t, setUp("/alive"))
+		close(alive)
+		synctest.Wait()
+		must(t, setUp("/dead"))
+	})
+}
+
+func FuzzCheckPath(f *testing.F) {
+	for _, p := range []string{"/", "/a/b", "", "a", "/../x", "/a\x00", "/\xff", "//a//"} {
+		f.Add(p)
+	}
+	f.Fuzz(func(t *testing.T, p string) {
+		err := CheckPath(p)
+		if err != nil {
+			if len(err.Error()) > 500 {
+				t.Fatalf("a message of %d bytes", len(err.Error()))
+			}
+			return
+		}
+		if !filepath.IsAbs(p) || len(p) > 4095 || strings.ContainsRune(p, 0) || strings.Contains(p+"/", "/../") {
+			t.Fatalf("%q is allowed", p)
+		}
+	})
 }

@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
+	"github.com/nodewright/nodewright/internal/detached"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
@@ -17,7 +19,8 @@ import (
 // of it holds it open, also while no agent runs.
 type Loops interface {
 	// Attach puts a loop device on a file, unless there is one. It returns
-	// errors.ErrUnsupported where there are no loop devices.
+	// errors.ErrUnsupported where there are no loop devices. It may wait for the
+	// device as long as it likes.
 	Attach(file string, readOnly bool) error
 	// Detach takes away every loop device that is on the file.
 	Detach(file string) error
@@ -55,23 +58,28 @@ func (p *Plugin) podFile(v *volumemgr.Volume) string {
 // and a loop device holds that.
 func (p *Plugin) MapDevice(ctx context.Context, v *volumemgr.Volume) (string, error) {
 	l := v.Spec.PersistentVolume.Spec.Local
-	device, err := kindOf(l)
+	device, err := p.kindOf(ctx, l)
 	if err != nil {
 		return "", err
 	}
 	if !device {
 		return "", fmt.Errorf("local.path %q is a directory, volumeMode Block wants a block device", l.Path)
 	}
-	path, err := filepath.EvalSymlinks(l.Path)
+	path, err := p.resolve(ctx, l.Path)
+	if err != nil {
+		return "", fmt.Errorf("local.path: %w", err)
+	}
+	unlock, err := p.lock(ctx, l.Path)
 	if err != nil {
 		return "", err
 	}
-	defer p.lock(l.Path)()
+	defer unlock()
 	file := p.podFile(v)
 	if err := p.bindDevice(ctx, path, file); err != nil {
 		return "", p.undo(ctx, file, err)
 	}
-	err = p.cfg.Loops.Attach(file, v.Spec.ReadOnly)
+	readOnly := v.Spec.ReadOnly
+	err = p.onLoops(ctx, file, func() error { return p.cfg.Loops.Attach(file, readOnly) })
 	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return "", p.undo(ctx, file, fmt.Errorf("hold %s: %w", path, err))
 	}
@@ -85,7 +93,7 @@ func (p *Plugin) bindDevice(ctx context.Context, device, file string) error {
 		return err
 	}
 	if len(found) > 0 {
-		if same, err := sameFile(device, file); err != nil || same {
+		if same, err := p.sameFile(ctx, device, file); err != nil || same {
 			return err
 		}
 		if err := p.release(ctx, file); err != nil { // another disk has come to the path
@@ -105,21 +113,33 @@ func (p *Plugin) bindDevice(ctx context.Context, device, file string) error {
 	return p.cfg.Mounter.Bind(ctx, mount.Bind{Source: device, Target: file})
 }
 
-func sameFile(a, b string) (bool, error) {
-	x, err := os.Stat(a)
+func (p *Plugin) sameFile(ctx context.Context, a, b string) (bool, error) {
+	x, err := p.look(ctx, a)
 	if err != nil {
 		return false, err
 	}
-	y, err := os.Stat(b)
+	y, err := p.look(ctx, b)
 	if err != nil {
 		return false, err
 	}
 	return os.SameFile(x, y), nil
 }
 
+// onLoops makes one call about the loop device on a file, after those before it: a
+// device that does not answer may hold it up.
+func (p *Plugin) onLoops(ctx context.Context, file string, call func() error) error {
+	_, err := detached.Next(ctx, &p.loops, file, func() (struct{}, error) { return struct{}{}, call() })
+	return err
+}
+
+// undoTime is how long undo may take: the pod's own time is over, perhaps.
+const undoTime = 30 * time.Second
+
 // undo takes down what a mapping that failed has made.
 func (p *Plugin) undo(ctx context.Context, file string, cause error) error {
-	if err := p.release(context.WithoutCancel(ctx), file); err != nil {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	if err := p.release(ctx, file); err != nil {
 		return errors.Join(cause, err, volumemgr.ErrUncertain)
 	}
 	return cause
@@ -127,7 +147,7 @@ func (p *Plugin) undo(ctx context.Context, file string, cause error) error {
 
 // release lets go of a device: the loop device, the mount, the file.
 func (p *Plugin) release(ctx context.Context, file string) error {
-	if err := p.cfg.Loops.Detach(file); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+	if err := p.onLoops(ctx, file, func() error { return p.cfg.Loops.Detach(file) }); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 		return fmt.Errorf("let go of %s: %w", file, err)
 	}
 	return mount.Clean(ctx, p.cfg.Mounter, file, mount.Plain)

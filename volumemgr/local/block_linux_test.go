@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/loopdev"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/mount"
 	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
@@ -55,7 +56,7 @@ func (r *rig) loopDisk(t *testing.T) string {
 	}
 	must(t, err)
 	t.Cleanup(func() { must(t, kernelLoops{}.Detach(image)) })
-	loops, err := loopsOn(image)
+	loops, err := loopdev.Named(image)
 	must(t, err)
 	if len(loops) != 1 {
 		t.Fatalf("the image has the loop devices %q", loops)
@@ -88,10 +89,10 @@ func TestMapDevice(t *testing.T) {
 				t.Errorf("the pod gets %q, want %q", got, disk)
 			}
 			file := filepath.Join(d.Path, string(v.UID))
-			if same, err := sameFile(disk, file); err != nil || !same {
+			if same, err := r.sameFile(t.Context(), disk, file); err != nil || !same {
 				t.Errorf("%s is not the device (%v)", file, err)
 			}
-			if loops, err := loopsOn(file); err != nil || len(loops) != 1 {
+			if loops, err := loopdev.Named(file); err != nil || len(loops) != 1 {
 				t.Errorf("%s is held by %q (%v)", file, loops, err)
 			}
 		}
@@ -115,7 +116,7 @@ func TestMapDevice(t *testing.T) {
 		t.Errorf("%v (%v)", list, err)
 	}
 	for _, uid := range []string{"a", "b"} {
-		if loops, err := loopsOn(filepath.Join(d.Path, uid)); err != nil || len(loops) > 0 {
+		if loops, err := loopdev.Named(filepath.Join(d.Path, uid)); err != nil || len(loops) > 0 {
 			t.Errorf("%s is still held by %q (%v)", uid, loops, err)
 		}
 	}
@@ -139,7 +140,7 @@ func TestMapOtherDevice(t *testing.T) {
 	must(t, os.Symlink(other, link))
 	got, err := r.MapDevice(t.Context(), v)
 	must(t, err)
-	if same, err := sameFile(other, r.podFile(v)); got != other || err != nil || !same {
+	if same, err := r.sameFile(t.Context(), other, r.podFile(v)); got != other || err != nil || !same {
 		t.Errorf("the pod gets %q, want %q (%v)", got, other, err)
 	}
 	must(t, r.UnmapDevice(t.Context(), v))

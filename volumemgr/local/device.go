@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/disk"
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
@@ -21,6 +22,7 @@ func (p *Plugin) mountsDir() string { return filepath.Join(p.cfg.Root, "plugins"
 // Device is the volume's block device, if its files are on one or pods have it as
 // one. Of a volume
 // that is known by its directory alone, the place where one was mounted tells.
+// A path that does not answer within ten seconds is an error.
 func (p *Plugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 	if isBlock(v) {
 		return p.blockDevice(v.Name), nil
@@ -34,7 +36,9 @@ func (p *Plugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 		}
 		return d, nil
 	}
-	device, err := kindOf(v.Spec.PersistentVolume.Spec.Local)
+	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	defer cancel()
+	device, err := p.kindOf(ctx, v.Spec.PersistentVolume.Spec.Local)
 	if err != nil || !device {
 		return volumemgr.Device{}, err
 	}
@@ -61,7 +65,11 @@ func (p *Plugin) MountDevice(ctx context.Context, v *volumemgr.Volume) error {
 		return os.MkdirAll(v.DevicePath, 0o750)
 	}
 	l := v.Spec.PersistentVolume.Spec.Local
-	defer p.lock(l.Path)()
+	unlock, err := p.lock(ctx, l.Path)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	found, err := mount.Find(ctx, p.cfg.Mounter, v.DevicePath)
 	if err != nil || len(found) > 0 {
 		return err
@@ -73,7 +81,7 @@ func (p *Plugin) MountDevice(ctx context.Context, v *volumemgr.Volume) error {
 	if v.Spec.ReadOnly {
 		f.Options = mount.Join(f.Options, []string{"ro"})
 	}
-	if err := prepare(ctx, p.cfg.Run, f); err != nil {
+	if err := disk.Prepare(ctx, p.cfg.Run, f); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(v.DevicePath, 0o750); err != nil {

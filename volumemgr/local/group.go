@@ -3,7 +3,6 @@ package local
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -27,7 +26,7 @@ func (p *Plugin) own(ctx context.Context, v *volumemgr.Volume) error {
 		return err
 	}
 	if others := shared(table, path); len(others) > 0 {
-		info, err := os.Stat(v.Path)
+		info, err := p.look(ctx, v.Path)
 		if err != nil {
 			return err
 		}

@@ -10,10 +10,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nodewright/nodewright/internal/detached"
 	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/disk"
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
@@ -22,6 +25,12 @@ const (
 	name    = "kubernetes.io/local-volume"
 	escaped = "kubernetes.io~local-volume"
 )
+
+// Run runs a program, see package disk.
+type Run = disk.Run
+
+// ErrMismatch means that a device has another file system than the wanted one.
+var ErrMismatch = disk.ErrMismatch
 
 // Config holds what a Plugin needs. Mounter and Root are required.
 type Config struct {
@@ -34,9 +43,23 @@ type Config struct {
 	Loops Loops
 }
 
+// maxHung is how many paths may keep a call waiting; Go ends a program at 10,000
+// threads.
+const maxHung = 1000
+
+// lookTime is how long Device waits for a path.
+const lookTime = 10 * time.Second
+
 // Plugin makes local volumes.
 type Plugin struct {
-	cfg Config
+	cfg   Config
+	stat  func(path string) (fs.FileInfo, error) // os.Stat
+	links func(path string) (string, error)      // filepath.EvalSymlinks
+	looks detached.Group[fs.FileInfo]
+	// follows resolves links, and loops makes and ends loop devices, one after the
+	// other for each file.
+	follows detached.Group[string]
+	loops   detached.Queue
 
 	mu    sync.Mutex
 	paths map[string]*pathLock
@@ -44,7 +67,7 @@ type Plugin struct {
 
 // pathLock keeps pods with the same volume apart.
 type pathLock struct {
-	mu    sync.Mutex
+	held  chan struct{} // of one place
 	users int
 }
 
@@ -61,32 +84,45 @@ func New(cfg Config) (*Plugin, error) {
 		return nil, err
 	}
 	if cfg.Run == nil {
-		cfg.Run = run
+		cfg.Run = disk.Program
 	}
 	if cfg.Loops == nil {
-		cfg.Loops = newLoops()
+		cfg.Loops = kernelLoops{}
 	}
-	return &Plugin{cfg: cfg, paths: make(map[string]*pathLock)}, nil
+	return &Plugin{
+		cfg: cfg, stat: os.Stat, links: filepath.EvalSymlinks,
+		looks: detached.Group[fs.FileInfo]{Limit: maxHung}, follows: detached.Group[string]{Limit: maxHung}, loops: detached.Queue{Limit: maxHung},
+		paths: make(map[string]*pathLock),
+	}, nil
 }
 
-// lock locks a path until the returned function is called.
-func (p *Plugin) lock(path string) (unlock func()) {
+// lock locks a path until the returned function is called. It fails with the cause
+// of ctx's end if another pod has the path until then.
+func (p *Plugin) lock(ctx context.Context, path string) (unlock func(), err error) {
 	p.mu.Lock()
 	l := p.paths[path]
 	if l == nil {
-		l = &pathLock{}
+		l = &pathLock{held: make(chan struct{}, 1)}
 		p.paths[path] = l
 	}
 	l.users++
 	p.mu.Unlock()
-	l.mu.Lock()
-	return func() {
-		l.mu.Unlock()
+	leave := func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if l.users--; l.users == 0 {
 			delete(p.paths, path)
 		}
+	}
+	select {
+	case l.held <- struct{}{}:
+		return func() {
+			<-l.held
+			leave()
+		}, nil
+	case <-ctx.Done():
+		leave()
+		return nil, fmt.Errorf("wait for another pod with %s: %w", path, context.Cause(ctx))
 	}
 }
 
@@ -98,12 +134,22 @@ func (*Plugin) Supports(spec *volumemgr.Spec) bool {
 	return spec.PersistentVolume != nil && spec.PersistentVolume.Spec.Local != nil
 }
 
+// look is os.Stat for what may be on a server that does not answer.
+func (p *Plugin) look(ctx context.Context, path string) (fs.FileInfo, error) {
+	return p.looks.Do(ctx, path, func() (fs.FileInfo, error) { return p.stat(path) })
+}
+
+// resolve is filepath.EvalSymlinks for such a path.
+func (p *Plugin) resolve(ctx context.Context, path string) (string, error) {
+	return p.follows.Do(ctx, path, func() (string, error) { return p.links(path) })
+}
+
 // kindOf looks at the volume's path: a directory or a block device.
-func kindOf(l *v1.LocalVolumeSource) (device bool, err error) {
+func (p *Plugin) kindOf(ctx context.Context, l *v1.LocalVolumeSource) (device bool, err error) {
 	if !filepath.IsAbs(l.Path) || slices.Contains(strings.Split(l.Path, "/"), "..") || strings.ContainsRune(l.Path, 0) {
 		return false, fmt.Errorf("local.path %q, want an absolute path without the element \"..\"", l.Path)
 	}
-	info, err := os.Stat(l.Path)
+	info, err := p.look(ctx, l.Path)
 	if err != nil {
 		return false, fmt.Errorf("local.path: %w", err)
 	}
@@ -124,7 +170,7 @@ func options(spec *volumemgr.Spec) []string {
 // SetUp binds the volume into the pod's directory.
 func (p *Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (_ volumemgr.Result, err error) {
 	l := v.Spec.PersistentVolume.Spec.Local
-	device, err := kindOf(l)
+	device, err := p.kindOf(ctx, l)
 	if err != nil {
 		return volumemgr.Result{}, err
 	}
@@ -134,7 +180,11 @@ func (p *Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (_ volumemgr.Re
 			return volumemgr.Result{}, fmt.Errorf("local.path %q is a block device that is not mounted", l.Path)
 		}
 	}
-	defer p.lock(from)()
+	unlock, err := p.lock(ctx, from)
+	if err != nil {
+		return volumemgr.Result{}, err
+	}
+	defer unlock()
 	result := volumemgr.Result{Path: v.Path, ReadOnly: v.Spec.ReadOnly}
 	found, err := mount.Find(ctx, p.cfg.Mounter, v.Path)
 	if err != nil {

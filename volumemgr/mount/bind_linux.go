@@ -28,6 +28,14 @@ func (k *Kernel) Bind(ctx context.Context, b Bind) error {
 	if err != nil {
 		return err
 	}
+	if b.File != nil {
+		return k.bind(ctx, b, flags, propagation)
+	}
+	// Opening the source may wait for a server.
+	return k.await(ctx, fmt.Sprintf("bind %#v", b), func() error { return k.bind(ctx, b, flags, propagation) })
+}
+
+func (k *Kernel) bind(ctx context.Context, b Bind, flags, propagation uintptr) error {
 	source := b.File
 	if source == nil {
 		fd, err := unix.Open(b.Source, unix.O_PATH|unix.O_CLOEXEC, 0)

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // maxOutput is how much of a program's output an error shows, in bytes.
@@ -44,29 +45,50 @@ func bootedBySystemd() bool {
 	return err == nil && info.IsDir()
 }
 
-// run runs a program until it ends or ctx does; then the program and its
-// children are killed. One that the kernel holds is left behind.
+// outputDelay is how long a program's output is waited for when it has ended: a
+// daemon that it leaves behind may have it still.
+const outputDelay = time.Second
+
+// maxKept is how much of a program's output is kept, in bytes.
+const maxKept = 64 << 10
+
+// head keeps the beginning of what is written to it.
+type head struct{ kept bytes.Buffer } // not embedded, whose ReadFrom takes everything
+
+// Write implements io.Writer. It takes everything.
+func (h *head) Write(b []byte) (int, error) {
+	_, _ = h.kept.Write(b[:min(len(b), maxKept-h.kept.Len())])
+	return len(b), nil
+}
+
+// run runs a program until it ends. When ctx does, the program and its children
+// are killed; one that the kernel holds is waited for.
 func run(ctx context.Context, name string, args ...string) (output string, err error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
-	var out bytes.Buffer
+	var out head
 	cmd := exec.Command(name, args...)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.WaitDelay = outputDelay
 	if err := cmd.Start(); err != nil {
 		return "", err
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
 	select {
-	case err := <-done:
-		text := strings.TrimSpace(out.String())
-		if len(text) > maxOutput {
-			text = text[:maxOutput] + "..."
-		}
-		return text, err
+	case err = <-done:
 	case <-ctx.Done():
-		return "", errors.Join(ctx.Err(), syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL))
+		killed := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		return "", errors.Join(ctx.Err(), killed, <-done)
 	}
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil // the program itself has ended well
+	}
+	text := strings.TrimSpace(out.kept.String())
+	if len(text) > maxOutput {
+		text = text[:maxOutput] + "..."
+	}
+	return text, err
 }

@@ -7,13 +7,20 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/detached"
 )
 
-// Kernel is the Mounter of this machine. The zero value is ready; it needs
-// CAP_SYS_ADMIN.
+// Kernel is the Mounter of this machine. The zero value is ready, and is not to be
+// copied; it needs CAP_SYS_ADMIN.
+//
+// A call that a server keeps waiting is left behind when its context ends. Until
+// it returns, another try of the same waits for it, so that a dead server holds
+// one thread for each mount.
 type Kernel struct {
 	// Classic does without the mount API of Linux 5.12, as on older kernels.
 	Classic bool
@@ -22,7 +29,14 @@ type Kernel struct {
 	Patience time.Duration
 	// Program is the mount program for file systems with helpers; "mount".
 	Program string
+
+	once  sync.Once
+	calls detached.Group[struct{}] // those that a server may keep waiting
 }
+
+// maxHung is how many calls may be kept waiting at a time; Go ends a program at
+// 10,000 threads.
+const maxHung = 1000
 
 // flags of mount(8) that are not the file system's business.
 func flagOf(option string) (set, clear uintptr, known bool) {
@@ -102,17 +116,19 @@ func (k *Kernel) Mount(ctx context.Context, f FileSystem) error {
 		return err
 	}
 	if f.Helper {
-		target, err := open(f.Target)
-		if err != nil {
-			return err
-		}
-		_ = target.Close()
-		return k.helper(ctx, f)
+		return k.await(ctx, fmt.Sprintf("mount %#v", f), func() error {
+			target, err := open(f.Target)
+			if err != nil {
+				return err
+			}
+			_ = target.Close()
+			return k.helper(ctx, f)
+		})
 	}
 	flags, rest := split(f.Options)
 	// The descriptor is the call's own: should that be left behind, the number
 	// must not come to mean another file.
-	return await(ctx, func() error {
+	return k.await(ctx, fmt.Sprintf("mount %#v", f), func() error {
 		target, err := open(f.Target)
 		if err != nil {
 			return err
@@ -159,23 +175,15 @@ func (k *Kernel) unmount(ctx context.Context, target string, flag int, limit boo
 		ctx, cancel = context.WithTimeout(ctx, patience)
 		defer cancel()
 	}
-	return await(ctx, func() error { return unix.Unmount(target, flag|unix.UMOUNT_NOFOLLOW) })
+	return k.await(ctx, fmt.Sprintf("unmount %d %s", flag, target), func() error { return unix.Unmount(target, flag|unix.UMOUNT_NOFOLLOW) })
 }
 
 // await calls f, and returns without it when ctx ends: the kernel may keep a
-// call for as long as a server does not answer.
-func await(ctx context.Context, f func() error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	done := make(chan error, 1)
-	go func() { done <- f() }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+// call for as long as a server does not answer. The key says what f does.
+func (k *Kernel) await(ctx context.Context, key string, f func() error) error {
+	k.once.Do(func() { k.calls.Limit = maxHung })
+	_, err := k.calls.Do(ctx, key, func() (struct{}, error) { return struct{}{}, f() })
+	return err
 }
 
 // Table is this process's mount table.

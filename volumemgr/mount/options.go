@@ -15,9 +15,11 @@ func Join(lists ...[]string) []string {
 // checkOptions refuses what would make another mount of it.
 func checkOptions(options []string) error {
 	for _, o := range options {
-		switch o {
-		case "bind", "rbind", "remount", "move":
-			return fmt.Errorf("mount option %q is not allowed: it says what is done, not how", o)
+		for word := range strings.SplitSeq(o, ",") { // the mount program does the same
+			switch strings.TrimSpace(word) {
+			case "bind", "rbind", "remount", "move":
+				return fmt.Errorf("mount option %q is not allowed: it says what is done, not how", o)
+			}
 		}
 		if o == "" || strings.ContainsAny(o, "\x00") {
 			return fmt.Errorf("mount option %q is not allowed", o)

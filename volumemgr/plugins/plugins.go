@@ -18,8 +18,10 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/content"
 	"github.com/nodewright/nodewright/volumemgr/emptydir"
+	"github.com/nodewright/nodewright/volumemgr/fc"
 	"github.com/nodewright/nodewright/volumemgr/hostpath"
 	"github.com/nodewright/nodewright/volumemgr/imagevolume"
+	"github.com/nodewright/nodewright/volumemgr/iscsi"
 	"github.com/nodewright/nodewright/volumemgr/local"
 	"github.com/nodewright/nodewright/volumemgr/mount"
 	"github.com/nodewright/nodewright/volumemgr/nfs"
@@ -68,6 +70,10 @@ func New(cfg Config) ([]volumemgr.Plugin, error) {
 	add(l, err)
 	n, err := nfs.New(nfs.Config{Mounter: cfg.Mounter})
 	add(n, err)
+	i, err := iscsi.New(iscsi.Config{Mounter: cfg.Mounter, Root: cfg.Root, Source: cfg.Source})
+	add(i, err)
+	f, err := fc.New(fc.Config{Mounter: cfg.Mounter, Root: cfg.Root})
+	add(f, err)
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}

@@ -27,7 +27,8 @@ func TestOnePluginForEachSource(t *testing.T) {
 		"kubernetes.io/configmap": inline(v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}), "kubernetes.io/secret": inline(v1.VolumeSource{Secret: &v1.SecretVolumeSource{}}),
 		"kubernetes.io/downward-api": inline(v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{}}), "kubernetes.io/projected": inline(v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{}}),
 		"kubernetes.io/image": inline(v1.VolumeSource{Image: &v1.ImageVolumeSource{}}), "kubernetes.io/nfs": persistent(v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{}}),
-		"kubernetes.io/local-volume": persistent(v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{}}), "": inline(v1.VolumeSource{CSI: &v1.CSIVolumeSource{}}),
+		"kubernetes.io/local-volume": persistent(v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{}}), "kubernetes.io/iscsi": inline(v1.VolumeSource{ISCSI: &v1.ISCSIVolumeSource{}}), "kubernetes.io/fc": persistent(v1.PersistentVolumeSource{FC: &v1.FCVolumeSource{}}),
+		"": inline(v1.VolumeSource{CSI: &v1.CSIVolumeSource{}}),
 	} {
 		var got []string
 		for _, p := range list {

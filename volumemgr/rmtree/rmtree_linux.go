@@ -5,24 +5,26 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 
 	"golang.org/x/sys/unix"
-)
 
-// maxOpen is how many directories of one path are open at a time. What is
-// deeper is moved up first: whoever filled the tree had no such limit.
-const maxOpen = 64
+	"github.com/nodewright/nodewright/internal/dirwalk"
+)
 
 // maxErrors is how many errors of one tree are told.
 const maxErrors = 8
 
+// maxAgain is how many times in one tree a directory is emptied again that was
+// empty a moment ago: somebody fills or moves it.
+const maxAgain = 100
+
 // tree is one removal.
 type tree struct {
 	dirsOnly bool
-	dev      uint64 // of the file system that dir is on
-	top      *os.File
-	moved    int // deep directories that were moved up into top
+	walk     *dirwalk.Walk
+	emptied  uint64 // inode of the directory that was left last
+	again    int
+	removed  int // since the walk was lost
 	errs     []error
 	dropped  int
 }
@@ -37,31 +39,24 @@ func remove(dir string, dirsOnly bool) error {
 		return err
 	}
 	defer func() { _ = parent.Close() }()
-	var st unix.Stat_t
-	if err := unix.Fstat(int(parent.Fd()), &st); err != nil {
-		return &os.PathError{Op: "stat", Path: parent.Name(), Err: err}
-	}
-	t := &tree{dirsOnly: dirsOnly, dev: uint64(st.Dev)} //nolint:unconvert // 32 bits on some machines
-	t.remove(parent, filepath.Base(dir), 0)
+	t := &tree{dirsOnly: dirsOnly}
+	t.remove(int(parent.Fd()), filepath.Base(dir), dir)
 	if t.dropped > 0 {
 		t.errs = append(t.errs, fmt.Errorf("and %d more errors", t.dropped))
 	}
 	return errors.Join(t.errs...)
 }
 
-// remove removes name and what is below it.
-func (t *tree) remove(parent *os.File, name string, depth int) {
-	path := filepath.Join(parent.Name(), name)
-	d, err := t.open(parent, name)
+// remove removes name, which is shown as path, and what is below it.
+func (t *tree) remove(parent int, name, path string) {
+	w, err := dirwalk.OpenAt(parent, name, path)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return
-	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
-		if t.dirsOnly {
-			t.fail("remove", path, ErrNotEmpty)
-			return
+	case noDirectory(err):
+		if err := t.unlink(parent, name); err != nil {
+			t.fail("remove", path, err)
 		}
-		t.unlink(parent, name, 0)
 		return
 	case errors.Is(err, unix.EXDEV):
 		t.fail("remove", path, ErrMountPoint)
@@ -70,95 +65,143 @@ func (t *tree) remove(parent *os.File, name string, depth int) {
 		t.fail("open", path, err)
 		return
 	}
-	if t.top == nil {
-		t.top = d
-	}
-	t.empty(d, depth)
-	if t.top == d {
-		t.deep(d)
-	}
-	_ = d.Close()
-	t.unlink(parent, name, unix.AT_REMOVEDIR)
-}
-
-// empty removes what is in d.
-func (t *tree) empty(d *os.File, depth int) {
-	names, err := d.Readdirnames(-1)
-	if err != nil {
-		t.fail("read", d.Name(), err)
-	}
-	for _, name := range names {
-		if depth >= maxOpen && !t.dirsOnly && t.moveUp(d, name) {
+	defer w.Close()
+	t.walk = w
+	for t.empty() {
+		err := rmdir(parent, name)
+		if errors.Is(err, unix.ENOTEMPTY) && !w.Marked() && t.again < maxAgain {
+			t.again++
+			w.Rewind()
 			continue
 		}
-		t.remove(d, name, depth+1)
+		if err != nil && !(errors.Is(err, unix.ENOTEMPTY) && len(t.errs) > 0) { // what is in it has been told
+			t.fail("remove", path, err)
+		}
+		return
 	}
 }
 
-// moveUp moves a directory to the top of the tree. A mount point cannot be
-// moved, and what is no directory need not.
-func (t *tree) moveUp(d *os.File, name string) bool {
-	var st unix.Stat_t
-	err := unix.Fstatat(int(d.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
-	if err != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR || uint64(st.Dev) != t.dev { //nolint:unconvert // 32 bits on some machines
-		return false
+// empty removes what is in the directory that the walk began with. Directories
+// in which something stays are marked. It reports whether it came to the end.
+func (t *tree) empty() bool {
+	w := t.walk
+	stays := false
+	for {
+		event, err := w.Next()
+		switch event {
+		case dirwalk.Entry:
+			t.entry()
+		case dirwalk.End:
+			if err != nil {
+				t.keep("read", "", err)
+			}
+			if w.Depth() == 0 {
+				return true
+			}
+			stays, t.emptied = w.Marked(), w.Ino()
+		case dirwalk.Back:
+			switch {
+			case stays:
+			case w.Depth() >= dirwalk.Held && !w.Marked():
+				w.Rewind() // there is nothing before it
+			default:
+				w.Again()
+			}
+		case dirwalk.Lost:
+			if t.removed < dirwalk.Remembered/2 {
+				t.again++
+			}
+			t.removed = 0
+			if !stays && t.again < maxAgain {
+				w.Again()
+			} else if !stays {
+				t.keep("remove", w.Name(), errors.New("moved meanwhile"))
+			}
+		case dirwalk.Done:
+			return false
+		}
 	}
-	to := t.movedName(t.moved)
-	if err := unix.Renameat2(int(d.Fd()), name, int(t.top.Fd()), to, unix.RENAME_NOREPLACE); err != nil {
-		return false
-	}
-	t.moved++
-	return true
 }
 
-func (*tree) movedName(n int) string { return "..deep." + strconv.Itoa(n) }
-
-// deep removes what was moved up, and what that turns up in turn.
-func (t *tree) deep(top *os.File) {
-	for n := 0; n < t.moved; n++ {
-		t.remove(top, t.movedName(n), 1)
+// entry removes what is at an entry, or goes into it.
+func (t *tree) entry() {
+	w := t.walk
+	if kind := w.Type(); kind != unix.DT_DIR && kind != unix.DT_UNKNOWN {
+		if err := t.unlink(w.Fd(), w.Name()); !errors.Is(err, unix.EISDIR) {
+			t.done(err)
+			return
+		}
 	}
-}
-
-// open opens a directory that no mount point and no link leads to.
-func (t *tree) open(parent *os.File, name string) (*os.File, error) {
-	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	path := filepath.Join(parent.Name(), name)
-	fd, err := unix.Openat2(int(parent.Fd()), name, &unix.OpenHow{
-		Flags: flags, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_XDEV,
-	})
-	if err == nil {
-		return os.NewFile(uintptr(fd), path), nil
-	}
-	// A sandbox that does not know the call may say either.
-	if !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) {
-		return nil, err
-	}
-	if fd, err = unix.Openat(int(parent.Fd()), name, flags, 0); err != nil {
-		return nil, err
-	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		_ = unix.Close(fd)
-		return nil, err
-	}
-	if uint64(st.Dev) != t.dev { //nolint:unconvert // 32 bits on some machines
-		_ = unix.Close(fd)
-		return nil, unix.EXDEV
-	}
-	return os.NewFile(uintptr(fd), path), nil
-}
-
-func (t *tree) unlink(parent *os.File, name string, flags int) {
-	err := unix.Unlinkat(int(parent.Fd()), name, flags)
+	refused := rmdir(w.Fd(), w.Name())
 	switch {
-	case err == nil, errors.Is(err, unix.ENOENT):
-	case errors.Is(err, unix.EBUSY): // unlink(2), rmdir(2): it is a mount point
-		t.fail("remove", filepath.Join(parent.Name(), name), ErrMountPoint)
-	case errors.Is(err, unix.ENOTEMPTY) && len(t.errs) > 0: // what is in it has been told
-	default:
-		t.fail("remove", filepath.Join(parent.Name(), name), err)
+	case refused == nil, errors.Is(refused, ErrMountPoint):
+		t.done(refused)
+		return
+	case errors.Is(refused, unix.ENOTDIR):
+		t.done(t.unlink(w.Fd(), w.Name()))
+		return
 	}
+	name := w.Name()
+	switch err := w.Enter(); {
+	case err == nil:
+	case errors.Is(err, unix.ENOENT):
+		return
+	case noDirectory(err):
+		t.done(t.unlink(w.Fd(), name))
+		return
+	case errors.Is(err, unix.EXDEV):
+		t.done(ErrMountPoint)
+		return
+	default:
+		t.keep("open", name, err)
+		return
+	}
+	if w.Ino() != t.emptied {
+		return
+	}
+	if t.again++; !errors.Is(refused, unix.ENOTEMPTY) || t.again >= maxAgain {
+		t.keep("remove", "", refused)
+	}
+}
+
+// done notes how the removal of an entry went.
+func (t *tree) done(err error) {
+	if err != nil {
+		t.keep("remove", t.walk.Name(), err)
+		return
+	}
+	t.removed++
+}
+
+// unlink removes what is no directory.
+func (t *tree) unlink(at int, name string) error {
+	if t.dirsOnly {
+		return ErrNotEmpty
+	}
+	return tell(unix.Unlinkat(at, name, 0))
+}
+
+func rmdir(at int, name string) error { return tell(unix.Unlinkat(at, name, unix.AT_REMOVEDIR)) }
+
+// tell says what an error of unlinkat(2) means.
+func tell(err error) error {
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		return nil
+	case errors.Is(err, unix.EBUSY): // unlink(2), rmdir(2): it is a mount point
+		return ErrMountPoint
+	case errors.Is(err, unix.EEXIST): // as POSIX allows it
+		return unix.ENOTEMPTY
+	}
+	return err
+}
+
+func noDirectory(err error) bool { return errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) }
+
+// keep notes that something in the current directory stays.
+func (t *tree) keep(op, name string, err error) {
+	t.walk.Mark()
+	t.fail(op, t.walk.Path(name), err)
 }
 
 func (t *tree) fail(op, path string, err error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/rmtree"
 )
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/nodewright/nodewright/internal/detached"
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
@@ -28,15 +30,37 @@ type Config struct {
 	Walk    Walk
 }
 
-// Binder mounts parts of volumes for containers.
-type Binder struct{ cfg Config }
+// deadline bounds what Bind waits for a volume that does not answer, maxHung how
+// many calls may be kept waiting at a time: Go ends a program at 10,000 threads.
+const (
+	deadline = 2 * time.Minute
+	maxHung  = 1000
+)
+
+// Binder mounts parts of volumes for containers. Calls that a volume's server
+// keeps waiting are left behind when their context ends, or after two minutes;
+// until they return, another try of the same waits for them.
+type Binder struct {
+	cfg     Config
+	opened  func(Request) (opened, error)
+	sources detached.Group[opened]
+	targets detached.Group[fs.FileInfo]
+}
+
+// opened is a part of a volume.
+type opened struct {
+	file *os.File
+	info fs.FileInfo
+}
 
 // New checks cfg.
 func New(cfg Config) (*Binder, error) {
 	if cfg.Mounter == nil {
 		return nil, errors.New("subpath: Config.Mounter is required")
 	}
-	return &Binder{cfg: cfg}, nil
+	b := &Binder{cfg: cfg, sources: detached.Group[opened]{Limit: maxHung}, targets: detached.Group[fs.FileInfo]{Limit: maxHung}}
+	b.opened = b.open
+	return b, nil
 }
 
 // Request names a part of a volume.
@@ -70,15 +94,15 @@ func (b *Binder) Bind(ctx context.Context, r Request) (hostPath string, err erro
 			err = &Error{Volume: r.Volume, SubPath: r.SubPath, Err: err}
 		}
 	}()
-	source, err := b.source(r)
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	// What is opened when nobody waits for it any more, the runtime closes.
+	o, err := b.sources.Do(ctx, fmt.Sprintf("%#v", r), func() (opened, error) { return b.opened(r) })
 	if err != nil {
 		return "", err
 	}
+	source, info := o.file, o.info
 	defer func() { _ = source.Close() }()
-	info, err := source.Stat()
-	if err != nil {
-		return "", err
-	}
 	target := filepath.Join(r.PodDir, targetDir, r.Volume, r.Container, strconv.Itoa(r.Index))
 	mounted, err := b.prepare(ctx, target, info)
 	if err != nil {
@@ -92,6 +116,19 @@ func (b *Binder) Bind(ctx context.Context, r Request) (hostPath string, err erro
 		return "", errors.Join(err, mount.Clean(context.WithoutCancel(ctx), b.cfg.Mounter, target, mount.Plain))
 	}
 	return target, nil
+}
+
+func (b *Binder) open(r Request) (opened, error) {
+	f, err := b.source(r)
+	if err != nil {
+		return opened{}, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		_ = f.Close()
+		return opened{}, err
+	}
+	return opened{f, info}, nil
 }
 
 // source opens the part of the volume and makes it if it is not there.
@@ -127,8 +164,12 @@ func (b *Binder) prepare(ctx context.Context, target string, want fs.FileInfo) (
 		return false, err
 	}
 	if len(found) > 0 {
-		if is, err := os.Lstat(target); err == nil && os.SameFile(is, want) {
+		is, err := b.targets.Do(ctx, target, func() (fs.FileInfo, error) { return os.Lstat(target) })
+		switch {
+		case err == nil && os.SameFile(is, want):
 			return true, nil
+		case ctx.Err() != nil:
+			return false, err
 		}
 		// The source was replaced.
 		if err := mount.Clean(ctx, b.cfg.Mounter, target, mount.Plain); err != nil {

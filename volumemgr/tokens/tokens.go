@@ -13,6 +13,8 @@ import (
 	"go.uber.org/zap"
 	authv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/seconds"
 )
 
 const (
@@ -50,6 +52,8 @@ type Token struct {
 	Value string
 	// Refresh is how long it is before a new one should be asked for.
 	Refresh time.Duration
+	// Expires is when it is good no more.
+	Expires time.Time
 }
 
 // Config holds what a Cache needs. The zero value gives a Cache that has only
@@ -97,7 +101,7 @@ func (c *Cache) Token(ctx context.Context, namespace, account string, spec authv
 	now := time.Now()
 	jitter := time.Duration(rand.IntN(maxJitter)) * time.Second
 	if e.issued.Value != "" && now.Before(e.issued.Expires) && !RequiresRefresh(e.issued, now, jitter) {
-		return Token{e.issued.Value, untilRefresh(e.issued, now)}, nil
+		return Token{e.issued.Value, untilRefresh(e.issued, now), e.issued.Expires}, nil
 	}
 	issued, err := c.cfg.Requester.Request(ctx, namespace, account, spec)
 	switch {
@@ -106,10 +110,10 @@ func (c *Cache) Token(ctx context.Context, namespace, account string, spec authv
 			c.cfg.Log.Info("token has no duration and is not renewed", zap.String("namespace", namespace), zap.String("serviceAccount", account))
 		}
 		e.issued = issued
-		return Token{issued.Value, untilRefresh(issued, time.Now())}, nil
+		return Token{issued.Value, untilRefresh(issued, time.Now()), issued.Expires}, nil
 	case e.issued.Value != "" && now.Before(e.issued.Expires):
 		c.cfg.Log.Warn("token is not renewed, the old one is still good", zap.String("namespace", namespace), zap.String("serviceAccount", account), zap.Error(err))
-		return Token{e.issued.Value, sweepEvery}, nil
+		return Token{e.issued.Value, sweepEvery, e.issued.Expires}, nil
 	}
 	return Token{}, fmt.Errorf("token for service account %s/%s: %w", namespace, account, err)
 }
@@ -185,7 +189,7 @@ func RequiresRefresh(t Issued, now time.Time, jitter time.Duration) bool {
 
 // refreshAt is when a token with a life is renewed at the latest.
 func refreshAt(t Issued) time.Time {
-	life := time.Duration(*t.Seconds) * time.Second
+	life := seconds.Of(*t.Seconds)
 	issued := t.Expires.Add(-life)
 	fifth, old := t.Expires.Add(-life/5), issued.Add(maxAge)
 	if old.Before(fifth) {

@@ -22,8 +22,11 @@ const (
 // While the file system as a whole has neither taken nor given anything since
 // the last walk, the directory has not either, unless both came to exactly the
 // same; that is found out after a minute at the latest.
+//
+// A directory with more in it than one walk may look at is walked as a [Survey].
 type Meter struct {
-	last walked
+	survey Survey
+	last   walked
 }
 
 // walked is what a walk brought.
@@ -33,6 +36,7 @@ type walked struct {
 	fs    Usage         // the file system before it
 	began time.Time     // zero if there was none
 	took  time.Duration // by it
+	more  bool          // it did not get to the end
 }
 
 // Measure returns what dir takes. A level is how many bytes it may take before
@@ -50,15 +54,15 @@ func (m *Meter) Measure(ctx context.Context, dir string, level int64, limits Lim
 	if !m.last.due(fs, level, began) {
 		return m.last.usage, m.last.err
 	}
-	u, err := Walk(ctx, dir, limits)
+	u, err := m.survey.Walk(ctx, dir, limits)
 	if err != nil {
 		u = m.last.usage // and it is not tried again at once: it took its time
 	}
-	m.last = walked{usage: u, err: err, fs: fs, began: began, took: time.Since(began)}
+	m.last = walked{usage: u, err: err, fs: fs, began: began, took: time.Since(began), more: m.survey.Unfinished()}
 	return u, err
 }
 
-// due tells whether it is time for another walk. It is told the time.
+// due reports whether it is time for another walk. It is told the time.
 func (w walked) due(fs Usage, level int64, now time.Time) bool {
 	since := now.Sub(w.began)
 	grown := fs.Used - w.fs.Used
@@ -67,6 +71,8 @@ func (w walked) due(fs Usage, level int64, now time.Time) bool {
 		return true
 	case w.usage.Used <= level && w.usage.Used+grown > level:
 		return since >= often*w.took
+	case w.more:
+		return since >= often*w.took && since >= time.Second
 	case grown != 0 || fs.InodesUsed != w.fs.InodesUsed:
 		return since >= seldom*w.took
 	default:

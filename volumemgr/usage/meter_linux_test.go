@@ -1,7 +1,6 @@
 package usage_test
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -54,41 +53,35 @@ func TestMeterFails(t *testing.T) {
 	if _, err := m.Measure(t.Context(), filepath.Join(t.TempDir(), "none"), 1, usage.Limits{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("of a directory that is not there: %v", err)
 	}
+}
+
+// A volume that has more files than one walk may look at is known to hold more
+// and more, until all of it is known; and does not shrink then.
+func TestMeterGoesOn(t *testing.T) {
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "a"), 5000)
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	for range 2 { // with a walk, and without one
-		if _, err := m.Measure(ended, dir, 1<<40, usage.Limits{}); !errors.Is(err, usage.ErrTooMuch) {
-			t.Errorf("with a context that ended: %v", err)
-		}
+	for i := range 50 {
+		write(t, filepath.Join(dir, strconv.Itoa(i%5), strconv.Itoa(i)), 5000)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var m usage.Meter
-		before, err := m.Measure(t.Context(), dir, 1<<40, usage.Limits{})
+		all, err := usage.Walk(t.Context(), dir, usage.Limits{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Minute)
-		if u, err := m.Measure(t.Context(), dir, 1<<40, usage.Limits{Files: 1}); u != before || !errors.Is(err, usage.ErrTooMuch) {
-			t.Errorf("%+v, %v; want what was known before, %+v", u, err, before)
+		last := usage.Usage{}
+		for walk := range 9 {
+			u, err := m.Measure(t.Context(), dir, 1<<40, usage.Limits{Files: 12})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := walk%5 != 4; u.AtLeast != want || !u.At.Equal(time.Now()) {
+				t.Errorf("walk %d: lower bound %t, want %t; at %v", walk, u.AtLeast, want, u.At)
+			}
+			if walk < 5 && u.Used <= last.Used || walk >= 4 && u.Used != all.Used || u.InodesUsed > all.InodesUsed {
+				t.Errorf("walk %d: %d bytes after %d, of %d", walk, u.Used, last.Used, all.Used)
+			}
+			last = u
+			time.Sleep(time.Minute)
 		}
 	})
-}
-
-// A directory of 1,000 files in which nothing happens.
-func BenchmarkMeterAtRest(b *testing.B) {
-	dir := b.TempDir()
-	for i := range 1000 {
-		if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(i)), nil, 0o600); err != nil {
-			b.Fatal(err)
-		}
-	}
-	var m usage.Meter
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := m.Measure(b.Context(), dir, 1<<40, usage.Limits{}); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

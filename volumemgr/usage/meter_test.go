@@ -29,6 +29,9 @@ func TestDue(t *testing.T) {
 		{"a long walk", walked{took: 2 * time.Second}, Usage{Used: 5100, InodesUsed: 50}, 59 * time.Second, false},
 		{"a long walk, above the level", walked{took: 2 * time.Second}, Usage{Used: 9000, InodesUsed: 50}, 39 * time.Second, false},
 		{"a long walk, above the level, later", walked{took: 2 * time.Second}, Usage{Used: 9000, InodesUsed: 50}, 40 * time.Second, true},
+		{"not to the end", walked{took: time.Second, more: true}, Usage{Used: 5000, InodesUsed: 50}, 19 * time.Second, false},
+		{"not to the end, later", walked{took: time.Second, more: true}, Usage{Used: 5000, InodesUsed: 50}, 20 * time.Second, true},
+		{"not to the end, at once", walked{took: time.Millisecond, more: true}, Usage{Used: 5000, InodesUsed: 50}, 999 * time.Millisecond, false},
 		{"a very long walk", walked{took: 10 * time.Second}, Usage{Used: 9000, InodesUsed: 50}, time.Minute, true},
 	} {
 		w := tc.last

@@ -7,11 +7,13 @@
 // They are in order of cost. Statfs asks the file system as a whole, and is
 // right for what is mounted by itself. Quota asks for the project that the
 // directory belongs to (XFS, ext4 and f2fs with project quota): the kernel
-// keeps count. Walk looks at every file, and gives up where that is too many. A
-// [Meter] walks again only when there may be something new.
+// keeps count. Walk looks at every file, and stops where that is too many: what
+// it has seen by then is a lower bound. A [Survey] goes on from there the next
+// time. A [Meter] walks again only when there may be something new.
 package usage
 
 import (
+	"context"
 	"errors"
 	"time"
 )
@@ -22,6 +24,12 @@ type Usage struct {
 	Inodes, InodesUsed, InodesFree int64
 	// At is when it was measured.
 	At time.Time
+	// AtLeast means that Used and InodesUsed are lower bounds: part of the
+	// volume has not been seen.
+	AtLeast bool
+	// Abnormal is whether who makes the volume says that something is wrong with
+	// it; nil: it does not say.
+	Abnormal *bool
 }
 
 // Unknown is a Usage of which nothing is known but the time.
@@ -29,15 +37,11 @@ func Unknown() Usage {
 	return Usage{Capacity: -1, Used: -1, Available: -1, Inodes: -1, InodesUsed: -1, InodesFree: -1, At: time.Now()}
 }
 
-var (
-	// ErrNoQuota means that the directory belongs to no project, or that the
-	// kernel does not count for it.
-	ErrNoQuota = errors.New("no project quota")
-	// ErrTooMuch means that a walk met its limit.
-	ErrTooMuch = errors.New("too many files to look at")
-)
+// ErrNoQuota means that the directory belongs to no project, or that the kernel
+// does not count for it.
+var ErrNoQuota = errors.New("no project quota")
 
-// Limits bound a walk; the zero value of each field means the default beside
+// Limits bound a walk, which stops there and returns a lower bound; the zero value of each field means the default beside
 // it.
 type Limits struct {
 	Files int           // 1,000,000
@@ -58,4 +62,14 @@ func (l Limits) withDefaults() Limits {
 		l.Pause = time.Millisecond
 	}
 	return l
+}
+
+// Walk adds up what dir and everything below it takes: blocks and not sizes, a
+// file with several links once, nothing of other file systems or of what is
+// mounted below. What vanishes meanwhile does not count. Capacity and Available
+// are those of the file system. Where it stops, at a limit or at the end of ctx,
+// it returns what it has seen, AtLeast. Trees may be of any depth and width.
+func Walk(ctx context.Context, dir string, limits Limits) (Usage, error) {
+	var s Survey
+	return s.Walk(ctx, dir, limits)
 }

@@ -1,12 +1,8 @@
 package usage
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"time"
 	"unsafe"
 
@@ -81,111 +77,4 @@ func Quota(dir string) (Usage, error) {
 		u.Capacity, u.Available = limit, min(u.Available, max(limit-u.Used, 0))
 	}
 	return u, nil
-}
-
-// Walk adds up what dir and everything below it takes: blocks and not sizes,
-// a file with several links once, nothing of other file systems. What vanishes
-// meanwhile does not count. Capacity and Available are those of the file
-// system. It returns ErrTooMuch when it meets a limit.
-func Walk(ctx context.Context, dir string, limits Limits) (Usage, error) {
-	limits = limits.withDefaults()
-	ctx, stop := context.WithTimeout(ctx, limits.Time)
-	defer stop()
-	u, err := Statfs(dir)
-	if err != nil {
-		return Usage{}, err
-	}
-	var st unix.Stat_t
-	if err := unix.Lstat(dir, &st); err != nil {
-		return Usage{}, &os.PathError{Op: "stat", Path: dir, Err: err}
-	}
-	w := walk{ctx: ctx, limits: limits, dev: uint64(st.Dev), linked: map[uint64]bool{}} //nolint:unconvert // 32 bits on some machines
-	w.count(&st)
-	if err := w.dir(dir); err != nil {
-		return Usage{}, err
-	}
-	u.Used, u.InodesUsed, u.At = w.bytes, w.files, time.Now()
-	return u, nil
-}
-
-type walk struct {
-	ctx          context.Context
-	limits       Limits
-	dev          uint64
-	linked       map[uint64]bool // inodes with several links that were counted
-	bytes, files int64
-}
-
-func (w *walk) count(st *unix.Stat_t) {
-	w.files++
-	w.bytes += st.Blocks * 512 // stat(2)
-}
-
-// batch is how many names are read at a time.
-const batch = 1000
-
-func (w *walk) dir(dir string) error {
-	d, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	// Only names are kept while directories below are looked at: a tree may
-	// be deeper than there are files to open.
-	var below []string
-	for {
-		names, err := d.Readdirnames(batch)
-		for _, name := range names {
-			var st unix.Stat_t
-			serr := unix.Fstatat(int(d.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
-			if serr != nil || uint64(st.Dev) != w.dev { //nolint:unconvert // 32 bits on some machines
-				continue
-			}
-			isDir := st.Mode&unix.S_IFMT == unix.S_IFDIR
-			if st.Nlink > 1 && !isDir {
-				if w.linked[st.Ino] {
-					continue
-				}
-				w.linked[st.Ino] = true
-			}
-			w.count(&st)
-			if isDir {
-				below = append(below, name)
-			}
-		}
-		if lerr := w.rest(len(names)); lerr != nil {
-			_ = d.Close()
-			return lerr
-		}
-		if err != nil || len(names) == 0 {
-			if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, os.ErrNotExist) {
-				_ = d.Close()
-				return err
-			}
-			break
-		}
-	}
-	_ = d.Close()
-	for _, name := range below {
-		if err := w.dir(filepath.Join(dir, name)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// rest stops at a limit, and lets others have the disk.
-func (w *walk) rest(n int) error {
-	if w.files > int64(w.limits.Files) {
-		return fmt.Errorf("%w: more than %d", ErrTooMuch, w.limits.Files)
-	}
-	if err := w.ctx.Err(); err != nil {
-		return fmt.Errorf("%w: %w", ErrTooMuch, err)
-	}
-	if n == batch {
-		time.Sleep(w.limits.Pause)
-	}
-	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/internal/retry"
 )
 
 // fileName is the kubelet's, so that an agent takes over where a kubelet was.
@@ -19,6 +21,7 @@ const fileName = "99-kubelet.conf"
 // 100 ms, and five times in all, as the kubelet does.
 const (
 	firstLook = 100 * time.Millisecond
+	lastLook  = 1600 * time.Millisecond
 	looks     = 5
 )
 
@@ -56,11 +59,10 @@ func (l *Logind) raise(ctx context.Context, b *bus, want time.Duration) error {
 		}
 		return fmt.Errorf("have logind read its configuration: %w", err)
 	}
-	for i, wait := 0, firstLook; i < looks; i, wait = i+1, 2*wait {
-		select {
-		case <-ctx.Done():
+	wait := retry.Backoff{First: firstLook, Max: lastLook}
+	for range looks {
+		if !wait.Wait(ctx) {
 			return ctx.Err()
-		case <-time.After(wait):
 		}
 		if now, err = b.maxDelay(ctx); err == nil && now >= want {
 			return nil

@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +25,11 @@ import (
 	"github.com/nodewright/nodewright/probe/check"
 )
 
+// limit is how many bytes of a message and of headers, and how many that were not
+// read yet, are taken from a server: a health answer has a few. It is the least
+// that gRPC takes as a window.
+const limit = 64 << 10
+
 // Check asks one server about one service.
 type Check struct {
 	Addr    string // host:port
@@ -36,28 +42,34 @@ type Check struct {
 
 // Check connects in plain text and asks; both have to be done before ctx
 // ends. Only SERVING is a Success, anything else a Failure. It never returns
-// an error.
+// an error. Answers, and headers, of more than 64 KiB are Failures.
 func (c Check) Check(ctx context.Context) (check.Outcome, string, error) {
 	start := time.Now()
-	var refused lastError
+	var to dialed
 	conn, err := grpc.NewClient("passthrough:///"+c.Addr,
 		grpc.WithUserAgent(c.UserAgent),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithIdleTimeout(0),
+		grpc.WithMaxHeaderListSize(limit),
+		grpc.WithStaticStreamWindowSize(limit),
+		grpc.WithStaticConnWindowSize(limit),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(limit)),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			conn, err := check.Dial(ctx, addr, c.Graceful)
-			refused.set(err)
+			to.set(conn, err)
 			return conn, err
 		}),
 	)
 	if err != nil {
 		return failure("error: failed to connect service %q: %v", c.Addr, err)
 	}
+	// gRPC lets a server that reads nothing hold up Close for 5 s.
+	defer context.AfterFunc(ctx, to.hangUp)()
 	defer func() { _ = conn.Close() }()
 	if err := connect(ctx, conn); err != nil {
-		err = cmp.Or(refused.get(), err)
+		err = cmp.Or(to.failure(), err)
 		if ctx.Err() != nil {
 			return failure("timeout: failed to connect service %q within %v: %v", c.Addr, since(start), err)
 		}
@@ -92,26 +104,44 @@ func connect(ctx context.Context, conn *grpc.ClientConn) error {
 	return nil
 }
 
-// lastError keeps why the last dial failed, which gRPC tells only to calls.
-type lastError struct {
-	mu  sync.Mutex
-	err error
+// dialed keeps the last connection, and why the last dial failed, which gRPC
+// tells only to calls.
+type dialed struct {
+	mu   sync.Mutex
+	conn net.Conn
+	err  error
+	over bool
 }
 
-func (l *lastError) set(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.err = err
+func (d *dialed) set(conn net.Conn, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.conn, d.err = conn, err
+	if d.over && conn != nil {
+		_ = conn.Close()
+	}
 }
 
-func (l *lastError) get() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.err
+// hangUp ends the connection whatever is under way on it.
+func (d *dialed) hangUp() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.over = true
+	if d.conn != nil {
+		_ = d.conn.Close()
+	}
 }
 
+func (d *dialed) failure() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err
+}
+
+// failure says why, in check.MaxOutput bytes at most: some of it is the server's.
 func failure(format string, args ...any) (check.Outcome, string, error) {
-	return check.Failure, fmt.Sprintf(format, args...), nil
+	out := fmt.Sprintf(format, args...)
+	return check.Failure, strings.Clone(out[:min(len(out), check.MaxOutput)]), nil
 }
 
 func since(t time.Time) time.Duration { return time.Since(t).Round(time.Millisecond) }

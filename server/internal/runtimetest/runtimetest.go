@@ -127,8 +127,12 @@ func (s *Server) command(w http.ResponseWriter, r *http.Request) {
 	for name, there := range want {
 		if there {
 			_ = name
-			n := <-opened
-			streams[n.name] = n.stream
+			select {
+			case n := <-opened:
+				streams[n.name] = n.stream
+			case <-spdy.CloseChan(): // the client has gone, or makes no sense
+				return
+			}
 		}
 	}
 	var resizing sync.WaitGroup

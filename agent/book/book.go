@@ -1,0 +1,198 @@
+// Package book keeps what a node agent remembers of each pod beside its blocks:
+// whether it was admitted, what it was answered, what is reserved for it.
+package book
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/part"
+)
+
+// Stage is how far a pod has come with this process of the agent.
+type Stage uint8
+
+// The stages. A pod goes from Unknown to Admitted, Waiting or Rejected, by way of
+// Reserving and Reserved if somebody has to be waited for.
+const (
+	Unknown   Stage = iota // not decided on
+	Waiting                // not admitted for now; asked about again
+	Reserving              // the parts reserve for it, off the loop
+	Reserved               // they have, or have rejected it; the loop is to conclude
+	Undoing                // it went meanwhile, and what they reserved is being released
+	Undone                 // that is over
+	Admitted
+	Rejected
+)
+
+func (s Stage) String() string {
+	return [...]string{"unknown", "waiting", "reserving", "reserved", "undoing", "undone", "admitted", "rejected"}[s]
+}
+
+// Entry is what the agent remembers of one pod beside its blocks.
+type Entry struct {
+	Stage Stage
+	Ref   part.Ref
+	// Why is the answer that a pod was given last, which its status shows; nil
+	// if it was admitted, or not answered.
+	Why *part.Rejection
+	// Quiet is when a waiting pod may be reserved for again; Asked means that
+	// somebody wanted to before.
+	Quiet time.Time
+	Asked bool
+	// Since is when its reservation began and Cancel ends it; Verdict is what
+	// the parts said, and Held what they reserved.
+	Since   time.Time
+	Cancel  context.CancelFunc
+	Verdict *part.Rejection
+	Held    []part.Reservation
+	// Stopped means that the parts know of its containers' end.
+	Stopped bool
+	// Changes counts the changes of the entry.
+	Changes int
+	// deadline is for spec.activeDeadlineSeconds.
+	deadline *time.Timer
+}
+
+// Book keeps an entry for each pod that this process of the agent has heard of.
+// Its methods may be called from any goroutine.
+type Book struct {
+	mu      sync.Mutex
+	entries map[types.UID]*Entry
+	closed  bool
+}
+
+// New returns an empty book.
+func New() *Book { return &Book{entries: map[types.UID]*Entry{}} }
+
+// Update changes a pod's entry, which is made if there is none.
+func (b *Book) Update(ref part.Ref, fn func(*Entry)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.entries[ref.UID]
+	if e == nil {
+		e = &Entry{}
+		b.entries[ref.UID] = e
+	}
+	if ref.Name != "" {
+		e.Ref = ref
+	} else if e.Ref.UID == "" {
+		e.Ref.UID = ref.UID
+	}
+	fn(e)
+	e.Changes++
+}
+
+// Get returns a copy of a pod's entry; of one that has none, the zero value.
+func (b *Book) Get(uid types.UID) Entry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e := b.entries[uid]; e != nil {
+		return *e
+	}
+	return Entry{}
+}
+
+// At lists the pods at one of some stages.
+func (b *Book) At(stages ...Stage) map[types.UID]Entry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := map[types.UID]Entry{}
+	for uid, e := range b.entries {
+		for _, s := range stages {
+			if e.Stage == s {
+				out[uid] = *e
+			}
+		}
+	}
+	return out
+}
+
+// Admit notes that a pod was admitted. It reports whether its status says that
+// it was not.
+func (b *Book) Admit(ref part.Ref) (again bool) {
+	b.Update(ref, func(e *Entry) {
+		again = e.Why != nil
+		e.Stage, e.Why, e.Stopped = Admitted, nil, false
+	})
+	return again
+}
+
+// NextAt is the earliest time at which a waiting pod has to be looked at: it is
+// rejected then, or may be reserved for again. Zero means none.
+func (b *Book) NextAt() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var next time.Time
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	for _, e := range b.entries {
+		if e.Stage == Waiting {
+			sooner(e.Why.RetryUntil)
+			if e.Asked {
+				sooner(e.Quiet)
+			}
+		}
+	}
+	return next
+}
+
+// SetDeadline has fn called after a while, unless it is set again or cleared
+// before. fn is not called once the book is closed.
+func (b *Book) SetDeadline(ref part.Ref, after time.Duration, fn func()) {
+	b.Update(ref, func(e *Entry) {
+		switch {
+		case b.closed:
+		case e.deadline != nil:
+			e.deadline.Reset(after)
+		default:
+			e.deadline = time.AfterFunc(after, fn)
+		}
+	})
+}
+
+// ClearDeadline stops a pod's deadline.
+func (b *Book) ClearDeadline(uid types.UID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e := b.entries[uid]; e != nil && e.deadline != nil {
+		e.deadline.Stop()
+		e.deadline = nil
+	}
+}
+
+// Forget drops the entry of a pod.
+func (b *Book) Forget(uid types.UID) { b.ForgetIf(uid, b.Get(uid).Changes) }
+
+// ForgetIf is forget, unless the entry has changed since it had been changed that
+// often.
+func (b *Book) ForgetIf(uid types.UID, changes int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e := b.entries[uid]
+	if e == nil || e.Changes != changes {
+		return
+	}
+	if e.deadline != nil {
+		e.deadline.Stop()
+	}
+	delete(b.entries, uid)
+}
+
+// Close stops every timer.
+func (b *Book) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	for _, e := range b.entries {
+		if e.deadline != nil {
+			e.deadline.Stop()
+		}
+	}
+}

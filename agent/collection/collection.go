@@ -1,0 +1,252 @@
+package collection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/gc/containergc"
+	"github.com/nodewright/nodewright/gc/imagegc"
+	"github.com/nodewright/nodewright/gc/logrotate"
+	"github.com/nodewright/nodewright/gc/overcri"
+)
+
+// Name is the name of the part.
+const Name = "collection"
+
+// Runtime is what is asked of a container runtime; *cri.Client has it.
+type Runtime interface {
+	overcri.ContainerService
+	logrotate.Runtime
+}
+
+// Config says what is removed of images, dead containers and logs, and when.
+// Runtime and Images are required; the zero value of every other field means the
+// default named beside it, which is the kubelet's.
+type Config struct {
+	Runtime Runtime
+	Images  overcri.ImageService
+
+	// ImagePolicy says when images go; imagegc.DefaultPolicy().
+	ImagePolicy *imagegc.Policy
+	// PinnedImages are names of images that stay, and PinnedImageLabels labels,
+	// key or key=value, of such, beside those that the runtime pins: see
+	// imagegc.Config. Labels cost a call for each image that is new.
+	PinnedImages, PinnedImageLabels []string
+	// ContainerPolicy says how many dead containers stay;
+	// containergc.DefaultPolicy().
+	ContainerPolicy *containergc.Policy
+	// Logs says when logs are rotated.
+	Logs LogRotation
+
+	// PodLogsDir is where the runtime writes container logs; /var/log/pods.
+	PodLogsDir string
+	// ContainerLogsDir has links to logs; there is none.
+	ContainerLogsDir string
+
+	// Store remembers over restarts when images were used last; they are
+	// forgotten.
+	Store part.Store
+	// Log is the agent's own; below it the blocks have names of theirs: imagegc,
+	// containergc, logrotate. Silent.
+	Log     *zap.Logger
+	Metrics prometheus.Registerer // not exported
+}
+
+// LogRotation says when the logs of containers are rotated. The zero value of a
+// field means the default named beside it.
+type LogRotation struct {
+	// Off leaves logs as they are.
+	Off bool
+	// MaxSize is the size in bytes from which a log is rotated, MaxFiles how many
+	// files a container has at most; 10 MiB and 5.
+	MaxSize  int64
+	MaxFiles int
+	// PodBudget bounds the bytes of all logs of a pod; 0 does not.
+	PodBudget int64
+	// Workers is how many rotated logs are compressed at a time; 1.
+	Workers int
+	// Longest is the longest time between two looks at a log that grows; 10s.
+	Longest time.Duration
+	// Poll has logs at rest looked at that often too, instead of having the
+	// kernel notify of writes to them.
+	Poll bool
+}
+
+const defaultPodLogsDir = "/var/log/pods" // podLogsDir of the kubelet
+
+func (c Config) withDefaults() Config {
+	if c.PodLogsDir == "" {
+		c.PodLogsDir = defaultPodLogsDir
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	return c
+}
+
+func (c *Config) validate() error {
+	var errs []error
+	if c.Runtime == nil {
+		errs = append(errs, errors.New("field Config.Runtime is required"))
+	}
+	if c.Images == nil {
+		errs = append(errs, errors.New("field Config.Images is required"))
+	}
+	return errors.Join(errs...)
+}
+
+// Part removes garbage, and nothing that a pod needs that runs or is being
+// started. Its methods may be called from any goroutine, once an agent has it.
+type Part struct {
+	cfg        Config
+	images     *imagegc.Manager
+	containers *containergc.Manager
+	logs       *logrotate.Manager // nil if none are rotated
+	queue      logQueue
+
+	host    part.Host
+	garbage part.Garbage
+
+	mu sync.Mutex
+	// stale is when something of a pod was removed last: observations from
+	// before are out of date.
+	stale map[types.UID]time.Time
+	held  map[types.UID]*imagegc.Hold // of pods whose worker is at work
+}
+
+var (
+	_ part.Joiner         = (*Part)(nil)
+	_ part.Runner         = (*Part)(nil)
+	_ part.RuntimeWatcher = (*Part)(nil)
+	_ part.Holder         = (*Part)(nil)
+	_ part.Sweeper        = (*Part)(nil)
+)
+
+// New checks cfg and returns a Part at rest.
+func New(cfg Config) (*Part, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("collection: %w", err)
+	}
+	p := &Part{cfg: cfg, queue: newLogQueue(), stale: map[types.UID]time.Time{}, held: map[types.UID]*imagegc.Hold{}}
+	if err := errors.Join(p.newImages(), p.newContainers(), p.newLogs()); err != nil {
+		return nil, fmt.Errorf("collection: %w", err)
+	}
+	return p, nil
+}
+
+func (p *Part) newImages() (err error) {
+	c := &p.cfg
+	store := overcri.NewImages(c.Images, c.Runtime)
+	store.Labels = len(c.PinnedImageLabels) > 0
+	conf := imagegc.Config{
+		Store: store, Policy: c.ImagePolicy, Pins: c.PinnedImages, PinLabels: c.PinnedImageLabels,
+		Desired: p.desiredImages, Events: nodeEvents{p}, Memory: c.Store,
+		Prune: func(ctx context.Context, present []string, since time.Time) error {
+			return p.garbage.PruneImages(ctx, present, since)
+		},
+		Log: c.Log.Named("imagegc"), Metrics: c.Metrics,
+	}
+	p.images, err = imagegc.New(conf)
+	return err
+}
+
+func (p *Part) newContainers() (err error) {
+	c := &p.cfg
+	p.containers, err = containergc.New(containergc.Config{
+		Runtime: overcri.NewContainers(c.Runtime, c.PodLogsDir), Pods: pods{p}, Policy: c.ContainerPolicy,
+		PodLogsDir: filepath.Clean(c.PodLogsDir), ContainerLogsDir: c.ContainerLogsDir,
+		Events: nodeEvents{p}, Removed: p.removed,
+		Log: c.Log.Named("containergc"), Metrics: c.Metrics,
+	})
+	return err
+}
+
+func (p *Part) newLogs() (err error) {
+	c, l := &p.cfg, &p.cfg.Logs
+	if l.Off {
+		return nil
+	}
+	p.logs, err = logrotate.New(logrotate.Config{
+		Runtime: c.Runtime, MaxSize: l.MaxSize, MaxFiles: l.MaxFiles, PodBudget: l.PodBudget,
+		Workers: l.Workers, Longest: l.Longest, Poll: l.Poll, Running: p.runningLogs,
+		Log: c.Log.Named("logrotate"), Metrics: c.Metrics,
+	})
+	return err
+}
+
+// nodeEvents are events about the node, as the blocks record them.
+type nodeEvents struct{ *Part }
+
+func (e nodeEvents) Event(eventType, reason, message string) {
+	e.host.NodeEvent(eventType, reason, message)
+}
+
+// Name implements part.Part.
+func (p *Part) Name() string { return Name }
+
+// Join implements part.Joiner.
+func (p *Part) Join(h part.Host) error {
+	if p.host != nil {
+		return errors.New("collection: the part belongs to another agent already")
+	}
+	g, ok := h.(part.Garbage)
+	if !ok {
+		return fmt.Errorf("collection: the agent (%T) is no part.Garbage: it has to know which pods have ended", h)
+	}
+	p.host, p.garbage = h, g
+	return nil
+}
+
+// Run implements part.Runner: it collects until ctx ends. Logs are rotated and
+// dead containers removed once it is known what runs; images once it is known
+// what is to run.
+func (p *Part) Run(ctx context.Context) error {
+	if !closed(ctx, p.host.Listed()) {
+		return nil
+	}
+	all, ctx := errgroup.WithContext(ctx)
+	all.Go(func() error { return p.containers.Run(ctx) })
+	if p.logs != nil {
+		all.Go(func() error { return p.logs.Run(ctx) })
+		all.Go(func() error { p.queue.run(ctx, p.logs, p.logsOf); return nil })
+	}
+	all.Go(func() error {
+		if !closed(ctx, p.host.Settled()) {
+			return nil
+		}
+		return p.images.Run(ctx)
+	})
+	return all.Wait()
+}
+
+// closed waits until c is closed. It returns false if ctx ends before.
+func closed(ctx context.Context, c <-chan struct{}) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-c:
+		return true
+	}
+}
+
+// Sweep implements part.Sweeper: it removes the log directories of pods that are
+// gone, and links to logs that do not exist any more. Which pods are gone the
+// agent says.
+func (p *Part) Sweep(ctx context.Context, _ func(types.UID) bool) error {
+	p.forgetStale(time.Now())
+	if _, err := p.containers.Sweep(ctx); err != nil {
+		return fmt.Errorf("remove logs of pods that are gone: %w", err)
+	}
+	return nil
+}

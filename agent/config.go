@@ -1,0 +1,243 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	criapi "k8s.io/cri-api/pkg/apis"
+
+	"github.com/nodewright/nodewright/agent/eventlog"
+	"github.com/nodewright/nodewright/agent/machine"
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/images"
+	"github.com/nodewright/nodewright/podmgr"
+	"github.com/nodewright/nodewright/podruntime"
+	"github.com/nodewright/nodewright/podspec"
+	"github.com/nodewright/nodewright/statusmgr"
+	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/content"
+)
+
+// Config holds what an Agent is made of. Node.Name, Paths.Root, Runtime,
+// Images.Service and Sources are required; the zero value of every other field
+// means the default named beside it.
+type Config struct {
+	Node    machine.Node // machine.Detect looks at this machine
+	Paths   Paths
+	Runtime criapi.RuntimeService // a *cri.Client is one, and an Images.Service
+	Images  Images
+	// Sources say what should run.
+	Sources []podmgr.Source
+	// Parts are the concerns that one node has and another does without, in the
+	// order in which they are called; none. See package part.
+	Parts   []part.Part
+	Volumes VolumeConfig
+	// Cgroups keeps the cgroups of pods; none, each container is where the
+	// runtime puts it.
+	Cgroups Cgroups
+	Pods    Pods
+	Probes  Probes
+	DNS     DNS
+	Status  Status
+	Cluster Cluster
+	// Events gets every event; none, they are kept for local readers. One that
+	// is an eventlog.NodeRecorder or an eventlog.AnnotatedRecorder gets more.
+	Events eventlog.Recorder
+	// Lock is that of Paths.Root, which the caller has taken before
+	// it opened anything there, and releases when it has ended itself. Run holds it
+	// as long as it works. nil: Run takes one.
+	Lock *machine.Lock
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+// Paths say where things are on the machine.
+type Paths struct {
+	// Root holds the agent's state and the pods' directories.
+	Root string
+	// PodLogs is where the runtime writes container logs; /var/log/pods.
+	PodLogs string
+	// ContainerLogs gets links to the logs of containers, which log collectors
+	// look for; "containers" beside PodLogs, and so /var/log/containers. "-"
+	// means none.
+	ContainerLogs string
+}
+
+// Images say how images get to the node.
+type Images struct {
+	Service criapi.ImageManagerService
+	// QPS and Burst bound the pulls a second, Parallel those at a time, and
+	// ParallelPerRegistry those from one registry; 0 is no bound.
+	QPS                           float64
+	Burst                         int
+	Parallel, ParallelPerRegistry int
+	// Verify says for which images that are on the node a pod has to show that
+	// it could have pulled them (KEP-2535), Allowlist which of them are spared;
+	// images.NeverVerifyPreloadedImages.
+	Verify    images.Verify
+	Allowlist []string
+	// Keyrings know credentials for images, beside the pods' secrets.
+	Keyrings []images.Keyring
+}
+
+// VolumeConfig says how pods get their volumes.
+type VolumeConfig struct {
+	// Manager makes them; a volumemgr.Manager with all plugins of this module,
+	// the sources' ConfigMaps and Secrets, and what follows.
+	Manager Volumes
+	// Tokens, Bundles and Certificates are for projected volumes; pods that
+	// want one wait for it in vain without.
+	Tokens       content.Tokens
+	Bundles      content.Bundles
+	Certificates content.Certificates
+	// Plugins make kinds of volumes beside those of this module; none.
+	Plugins []volumemgr.Plugin
+}
+
+// Pods say how pods are run. The kubelet's names of fields stand beside them.
+type Pods struct {
+	// SyncFrequency is how often a pod at rest is looked at again although
+	// nothing happened; 1m (syncFrequency).
+	SyncFrequency time.Duration
+	// StartsInFlight bounds how many pods start at the same time; 4. More
+	// gain no throughput on a small machine and delay the median pod.
+	StartsInFlight int
+	// CrashBackoff delays restarts of containers; the kubelet's policy, with
+	// MaxCrashBackoff as its cap, 5m.
+	CrashBackoff    podruntime.Backoff
+	MaxCrashBackoff time.Duration
+	// UnsafeSysctls are those that pods may set beside the safe ones: whole
+	// names, or prefixes with a * (allowedUnsafeSysctls). None.
+	UnsafeSysctls []string
+	// SeccompDefault makes RuntimeDefault the profile of containers that name
+	// none.
+	SeccompDefault bool
+	// NoCPUQuota leaves CPU limits without effect; CPUPeriod is what they are
+	// measured in, 100ms (cpuCFSQuota, cpuCFSQuotaPeriod).
+	NoCPUQuota bool
+	CPUPeriod  time.Duration
+	// SingleProcessOOMKill lets the kernel kill one process of a container that
+	// is out of memory, instead of all of them. It matters with cgroup v2.
+	SingleProcessOOMKill bool
+	// MemoryQoS guards what containers request of memory, and slows them down before
+	// their limits, on cgroup v2 (KEP-2570); nobody does (featureGates.MemoryQoS).
+	MemoryQoS *podspec.MemoryQoS
+}
+
+// Probes say how the health of containers is checked.
+type Probes struct {
+	// Parallel bounds the network probes that run at a time, 256, and
+	// ParallelExec those that run a command in a container, 32.
+	Parallel, ParallelExec int
+	// Fast looks at containers that have not started up or are not ready
+	// 100 ms, 200 ms and so on after the first time, and not only once a period.
+	Fast bool
+	// KeepAlive reuses the connections of HTTP probes.
+	KeepAlive bool
+}
+
+// DNS is what pods resolve names with.
+type DNS struct {
+	// ClusterDomain and ClusterDNS are for pods with dnsPolicy ClusterFirst.
+	ClusterDomain string
+	ClusterDNS    []string
+	// ResolvConf is the file that pods with dnsPolicy Default get;
+	// /etc/resolv.conf (resolvConf). "-" means none.
+	ResolvConf string
+}
+
+// Status says where the statuses of pods go.
+type Status struct {
+	// Sink gets every status; none, statuses are kept for local readers. One
+	// that is a statusmgr.Loader is asked at the start for what it has, and one
+	// with a method Prune(keep map[types.UID]bool) error is told now and then
+	// which pods there are.
+	Sink statusmgr.Sink
+	// MaxBackoff is the longest pause between two tries to hand a status to the
+	// Sink; 1m.
+	MaxBackoff time.Duration
+}
+
+// Cluster is what a cluster knows of the node. All functions but RuntimeClasses
+// must answer from memory.
+type Cluster struct {
+	// NodeLabels are the node's labels of this moment, over those of Node, or
+	// nil if they are not known; those of Node.
+	NodeLabels func() map[string]string
+	// NodeTaints are the node's taints of this moment: a pod that does not tolerate
+	// those of effect NoExecute, and is not static, is rejected. None.
+	NodeTaints func() []v1.Taint
+	// NodeResources are those that the Node object has, as others set them:
+	// extended resources among them that no plugin offers count for pods of the
+	// API server. What is not there, and no plugin offers, is nothing that such a
+	// pod waits for. None.
+	NodeResources func() v1.ResourceList
+	// Features are those that the node declares to schedulers (KEP-5328): a pod that
+	// needs another one is rejected. nil: nobody is asked.
+	Features []string
+	// Services lists those that the environment of containers tells of, of all
+	// namespaces, in a slice that is the caller's; none.
+	Services func() []*v1.Service
+	// RuntimeClasses knows which handler a runtime class means; without it the
+	// class is the handler's name.
+	RuntimeClasses func(ctx context.Context, name string) (handler string, err error)
+}
+
+// Defaults of Config, named where the kubelet has the same.
+const (
+	defaultPodLogs        = "/var/log/pods" // podLogsDir
+	defaultSyncFrequency  = time.Minute     // syncFrequency
+	defaultStartsInFlight = 4
+	defaultResolvConf     = "/etc/resolv.conf" // resolvConf
+)
+
+func (c Config) withDefaults() Config {
+	c.Node = c.Node.WithDefaults()
+	c.Paths.PodLogs = cmp.Or(c.Paths.PodLogs, defaultPodLogs)
+	switch c.Paths.ContainerLogs {
+	case "":
+		if dir := filepath.Join(filepath.Dir(filepath.Clean(c.Paths.PodLogs)), "containers"); dir != filepath.Clean(c.Paths.PodLogs) {
+			c.Paths.ContainerLogs = dir
+		}
+	case "-":
+		c.Paths.ContainerLogs = ""
+	}
+	c.Pods.SyncFrequency = cmp.Or(c.Pods.SyncFrequency, defaultSyncFrequency)
+	c.Pods.StartsInFlight = cmp.Or(c.Pods.StartsInFlight, defaultStartsInFlight)
+	c.DNS.ResolvConf = cmp.Or(c.DNS.ResolvConf, defaultResolvConf)
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	need := func(ok bool, field, want string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s %s", field, want))
+		}
+	}
+	need(c.Runtime != nil, "Runtime", "is required")
+	need(c.Images.Service != nil, "Images.Service", "is required")
+	need(len(c.Sources) > 0, "Sources", "is empty; at least one is required")
+	need(c.Node.Name != "" && c.Node.Name == strings.ToLower(c.Node.Name), "Node.Name",
+		fmt.Sprintf("is %q; a lower-case name is required", c.Node.Name))
+	p := c.Paths
+	need(filepath.IsAbs(p.Root), "Paths.Root", fmt.Sprintf("is %q; an absolute path is required", p.Root))
+	need(filepath.IsAbs(p.PodLogs), "Paths.PodLogs", fmt.Sprintf("is %q; an absolute path is required", p.PodLogs))
+	need(p.ContainerLogs == "" || filepath.IsAbs(p.ContainerLogs) && p.ContainerLogs != filepath.Clean(p.PodLogs), "Paths.ContainerLogs",
+		fmt.Sprintf("is %q; an absolute path other than PodLogs, or \"-\" for none, is required", p.ContainerLogs))
+	need(c.Pods.SyncFrequency > 0, "Pods.SyncFrequency", fmt.Sprintf("is %v; a positive duration is required", c.Pods.SyncFrequency))
+	need(c.Pods.StartsInFlight > 0, "Pods.StartsInFlight", fmt.Sprintf("is %d; a positive number is required", c.Pods.StartsInFlight))
+	return errors.Join(errs...)
+}

@@ -1,0 +1,167 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/part"
+	block "github.com/nodewright/nodewright/csi"
+	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/content"
+	"github.com/nodewright/nodewright/volumemgr/storage"
+)
+
+// ReasonLimit is why a pod is turned away, or ends, for whose volumes the node has no
+// room; the kubelet's.
+const ReasonLimit = "VolumeAttachmentLimitExceeded"
+
+// Config holds what a Part needs.
+type Config struct {
+	// CSI is what the drivers' manager is made of. Its Secrets, Changed and
+	// Exhausted are the part's.
+	CSI block.Config
+	// Claims, if not nil, notes on claims how far volumes have been made larger;
+	// without it volumes are made larger where they are mounted alone.
+	Claims block.Claims
+	Log    *zap.Logger // silent
+}
+
+// Part gives pods the volumes of CSI drivers. Its methods may be called from any
+// goroutine.
+type Part struct {
+	cfg     Config
+	manager *block.Manager
+	host    part.Host
+	storage part.Storage
+	look    chan struct{} // claims may have changed; capacity 1
+
+	mu     sync.Mutex
+	ctx    context.Context // Run's; nil before
+	ending map[types.UID]bool
+	wg     sync.WaitGroup
+}
+
+var (
+	_ part.Joiner      = (*Part)(nil)
+	_ part.Runner      = (*Part)(nil)
+	_ part.Admitter    = (*Part)(nil)
+	_ part.Explainer   = (*Part)(nil)
+	_ part.Housekeeper = (*Part)(nil)
+)
+
+// New checks cfg and returns a Part that belongs to no agent yet.
+func New(cfg Config) (*Part, error) {
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	p := &Part{cfg: cfg, look: make(chan struct{}, 1), ending: map[types.UID]bool{}}
+	c := cfg.CSI
+	c.Secrets, c.Changed, c.Exhausted = p, p.changed, p.exhausted
+	var err error
+	if p.manager, err = block.New(c); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Name implements part.Part.
+func (p *Part) Name() string { return "csi" }
+
+// Manager knows the drivers.
+func (p *Part) Manager() *block.Manager { return p.manager }
+
+// Plugin makes the volumes: it is for the agent's VolumeConfig.
+func (p *Part) Plugin() volumemgr.Plugin { return p.manager.Plugin() }
+
+// Registrar takes drivers: it is for a pluginmgr.Manager.
+func (p *Part) Registrar() block.Registrar { return p.manager.Registrar() }
+
+// Join implements part.Joiner. The agent has to know the objects of its sources.
+func (p *Part) Join(h part.Host) error {
+	if p.host != nil {
+		return errors.New("csi: the part belongs to an agent already")
+	}
+	s, ok := h.(part.Storage)
+	if !ok {
+		return errors.New("csi: the agent does not know the Secrets, claims and volumes of its sources (part.Storage)")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.host, p.storage = h, s
+	return nil
+}
+
+// Run implements part.Runner.
+func (p *Part) Run(ctx context.Context) error {
+	p.mu.Lock()
+	p.ctx = ctx
+	p.mu.Unlock()
+	defer p.wg.Wait()
+	p.wg.Go(func() { p.expands(ctx) })
+	return p.manager.Run(ctx)
+}
+
+// Explain implements part.Explainer.
+func (p *Part) Explain(pod *v1.Pod) string { return p.manager.Waits(pod.UID) }
+
+// Housekeep implements part.Housekeeper: a claim may ask for a larger volume.
+func (p *Part) Housekeep([]*v1.Pod) {
+	select {
+	case p.look <- struct{}{}:
+	default:
+	}
+}
+
+// changed has volumes go on that wait for an object.
+func (p *Part) changed(r volumemgr.Ref) {
+	p.mu.Lock()
+	s := p.storage
+	p.mu.Unlock()
+	if s != nil {
+		s.VolumesChanged(r)
+	}
+}
+
+// Secret implements csi.Secrets, with the Secrets of the agent's sources.
+func (p *Part) Secret(_ context.Context, namespace, name string) (map[string][]byte, error) {
+	p.mu.Lock()
+	s := p.storage
+	p.mu.Unlock()
+	if s == nil {
+		return nil, errors.New("the agent is not complete")
+	}
+	if found := s.Secrets(namespace)[name]; found != nil {
+		return content.OfSecret(found).Data, nil
+	}
+	return nil, storage.ErrNotFound
+}
+
+// exhausted ends a pod whose volume the node has no room for.
+func (p *Part) exhausted(pod *v1.Pod, why error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ctx == nil || p.ctx.Err() != nil || p.host == nil || p.ending[pod.UID] {
+		return
+	}
+	p.ending[pod.UID] = true
+	ctx := p.ctx
+	p.wg.Go(func() {
+		text := fmt.Sprintf("Pod was rejected: a volume cannot be attached: %v", why)
+		p.host.Event(pod, nil, v1.EventTypeWarning, ReasonLimit, text)
+		err := p.host.End(ctx, pod, part.End{Status: func(s *v1.PodStatus) {
+			s.Phase, s.Reason, s.Message = v1.PodFailed, ReasonLimit, text
+		}})
+		if err != nil && ctx.Err() == nil {
+			p.cfg.Log.Error("failed to end pod without room for its volumes", zap.String("uid", string(pod.UID)), zap.Error(err))
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.ending, pod.UID)
+	})
+}

@@ -1,0 +1,152 @@
+package csi
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+
+	block "github.com/nodewright/nodewright/csi"
+	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/volumemgr"
+)
+
+// Pauses between two tries to make a volume larger, and how many volumes are at a
+// time.
+const (
+	firstExpand    = time.Second
+	lastExpand     = 2 * time.Minute
+	parallelExpand = 64 // those that hang give way after the two minutes of a call
+)
+
+// Reasons of events, the kubelet's.
+const (
+	reasonExpanded    = "FileSystemResizeSuccessful"
+	reasonNotExpanded = "VolumeResizeFailed"
+)
+
+// expands makes volumes larger whose claims ask for it, whenever something has
+// changed, and again after failures. One that takes long holds up no other.
+func (p *Part) expands(ctx context.Context) {
+	x := &expansions{slots: make(chan struct{}, parallelExpand), volumes: map[block.Volume]*try{}}
+	defer x.wg.Wait()
+	for {
+		timer := time.NewTimer(p.expandAll(ctx, x))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-p.look:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// expansions are the volumes that are to be made larger.
+type expansions struct {
+	slots chan struct{}
+	wg    sync.WaitGroup
+
+	mu      sync.Mutex
+	volumes map[block.Volume]*try
+}
+
+// try is how often one has failed, when it is tried again, and whether it is now.
+type try struct {
+	failures int
+	until    time.Time
+	running  bool
+}
+
+// expandAll begins what is due, and returns when the next is.
+func (p *Part) expandAll(ctx context.Context, x *expansions) time.Duration {
+	needed := map[block.Volume]block.Expansion{}
+	for _, pod := range p.host.Pods() {
+		for _, e := range p.expansions(pod) {
+			if v, ok := block.VolumeOf(e.Spec); ok && p.manager.Needed(e) {
+				needed[v] = e
+			}
+		}
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	next := time.Hour
+	for v, t := range x.volumes {
+		if _, ok := needed[v]; !ok && !t.running {
+			delete(x.volumes, v)
+		}
+	}
+	for v, e := range needed {
+		t := x.volumes[v]
+		if t == nil {
+			t = &try{}
+			x.volumes[v] = t
+		}
+		if left := time.Until(t.until); !t.running && left > 0 {
+			next = min(next, left)
+		} else if !t.running {
+			t.running = true
+			x.wg.Go(func() { p.try(ctx, x, t, e) })
+		}
+	}
+	return next
+}
+
+func (p *Part) try(ctx context.Context, x *expansions, t *try, e block.Expansion) {
+	x.slots <- struct{}{}
+	done, err := p.expand(ctx, e)
+	<-x.slots
+	x.mu.Lock()
+	t.running = false
+	if err == nil && done {
+		t.failures, t.until = 0, time.Now().Add(firstExpand) // the claim is seen to have changed by then
+	} else {
+		t.failures++
+		t.until = time.Now().Add(retry.Backoff{First: firstExpand, Max: lastExpand}.After(t.failures))
+	}
+	x.mu.Unlock()
+	p.Housekeep(nil)
+}
+
+// expand makes a volume larger, and tells the pod's owner. It reports false if there
+// was nothing to do by the claim as it is now: that in memory follows some time later.
+func (p *Part) expand(ctx context.Context, e block.Expansion) (bool, error) {
+	name := e.Spec.Name()
+	done, err := p.manager.Expand(ctx, e, p.cfg.Claims)
+	switch {
+	case !done || ctx.Err() != nil:
+		return done, err
+	case err != nil:
+		p.cfg.Log.Warn("failed to make volume larger", zap.String("volume", name), zap.String("uid", string(e.Pod.UID)), zap.Error(err))
+		p.host.Event(e.Pod, nil, v1.EventTypeWarning, reasonNotExpanded, fmt.Sprintf("NodeExpandVolume failed for volume %q : %v", name, err))
+	default:
+		p.host.Event(e.Pod, nil, v1.EventTypeNormal, reasonExpanded, fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q", name))
+	}
+	return done, err
+}
+
+// expansions are a pod's volumes with claims.
+func (p *Part) expansions(pod *v1.Pod) (out []block.Expansion) {
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		name := claimOf(pod, v)
+		if name == "" {
+			continue
+		}
+		claim, ok := p.storage.Claim(pod.Namespace, name)
+		if !ok {
+			continue
+		}
+		pv, ok := p.storage.Volume(claim.Spec.VolumeName)
+		if !ok {
+			continue
+		}
+		readOnly := v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
+		out = append(out, block.Expansion{Pod: pod, Claim: claim, Spec: &volumemgr.Spec{PersistentVolume: pv, ReadOnly: readOnly}})
+	}
+	return out
+}

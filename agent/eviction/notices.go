@@ -1,0 +1,42 @@
+package eviction
+
+import (
+	"path/filepath"
+	"slices"
+
+	block "github.com/nodewright/nodewright/eviction"
+	"github.com/nodewright/nodewright/eviction/notify"
+	"github.com/nodewright/nodewright/eviction/threshold"
+)
+
+// KernelNotices returns the kernel's notices of memory running short, for
+// Config.Notify: stalls of the whole node (PSI), and of the cgroup of all pods its
+// stalls and limits (cgroup v2), or levels of use (cgroup v1). The latter are for
+// thresholds of allocatable memory. podsCgroup is the cgroup of all pods below
+// the mount points, "" if there is none; v2 says that cgroup v2 is in charge.
+func KernelNotices(podsCgroup string, v2 bool, thresholds []threshold.Threshold) []block.Notifier {
+	const cgroups, pressure = "/sys/fs/cgroup", "/proc/pressure/memory"
+	about := func(s threshold.Signal) bool {
+		return slices.ContainsFunc(thresholds, func(t threshold.Threshold) bool { return t.Signal == s })
+	}
+	var out []block.Notifier
+	add := func(s threshold.Signal, triggers ...notify.Trigger) {
+		out = append(out, block.Notifier{Source: notify.New(triggers...), Signal: s})
+	}
+	if about(threshold.Memory) {
+		if v2 {
+			add(threshold.Memory, notify.PSI(pressure, 0, 0))
+		} else {
+			add(threshold.Memory, notify.PSI(pressure, 0, 0), notify.Usage(filepath.Join(cgroups, "memory")))
+		}
+	}
+	if about(threshold.AllocatableMemory) && podsCgroup != "" {
+		if v2 {
+			add(threshold.AllocatableMemory, notify.PSI(filepath.Join(cgroups, podsCgroup, "memory.pressure"), 0, 0),
+				notify.Events(filepath.Join(cgroups, podsCgroup, "memory.events")))
+		} else {
+			add(threshold.AllocatableMemory, notify.Usage(filepath.Join(cgroups, "memory", podsCgroup)))
+		}
+	}
+	return out
+}

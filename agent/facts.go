@@ -1,0 +1,85 @@
+package agent
+
+import (
+	"context"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/agent/hooks"
+	"github.com/nodewright/nodewright/agent/machine"
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/agent/runtimeinfo"
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podspec"
+	"github.com/nodewright/nodewright/volumemgr"
+)
+
+// facts are what the agent knows of the machine and the runtime below it.
+type facts struct {
+	cgroupV2 bool
+	files    *machine.Files
+	handlers *runtimeinfo.Handlers
+	name     *runtimeinfo.Name
+}
+
+func newFacts(c *Config) facts {
+	return facts{
+		cgroupV2: machine.CgroupV2(), files: &machine.Files{ResolvConf: c.DNS.ResolvConf},
+		handlers: &runtimeinfo.Handlers{Runtime: c.Runtime, Classes: c.Cluster.RuntimeClasses},
+		name:     &runtimeinfo.Name{Runtime: c.Runtime},
+	}
+}
+
+// nodeFacts are what pods are compiled with.
+func (a *Agent) nodeFacts(pod *v1.Pod) podspec.Node {
+	n, c := &a.cfg.Node, &a.cfg
+	resolv := a.facts.files.Resolv()
+	a.checkResolv(resolv)
+	out := podspec.Node{
+		Name: n.Name, IPs: n.IPs, Capacity: n.Capacity, Allocatable: n.Allocatable,
+		CgroupV2: a.facts.cgroupV2, ResolvConf: resolv, HostsFile: a.facts.files.Hosts(),
+		ClusterDomain: c.DNS.ClusterDomain, ClusterDNS: c.DNS.ClusterDNS,
+		PodLogsDir: c.Paths.PodLogs, SeccompDefault: c.Pods.SeccompDefault,
+		NoCPUQuota: c.Pods.NoCPUQuota, CPUPeriod: c.Pods.CPUPeriod, SingleProcessOOMKill: c.Pods.SingleProcessOOMKill, MemoryQoS: c.Pods.MemoryQoS,
+	}
+	if c.Cgroups != nil {
+		out.CgroupParent = c.Cgroups.CgroupParent(pod)
+	}
+	return out
+}
+
+// services are those that the environment of a namespace's pods tells of: its
+// own, and the one of the API server.
+func (a *Agent) services(namespace string) []*v1.Service {
+	if a.cfg.Cluster.Services == nil {
+		return nil
+	}
+	return slices.DeleteFunc(a.cfg.Cluster.Services(), func(s *v1.Service) bool {
+		return s.Namespace != namespace && (s.Namespace != metav1.NamespaceDefault || s.Name != "kubernetes")
+	})
+}
+
+// input gathers all that the compiler needs to know for a pod, that of the parts
+// included.
+func (a *Agent) input(ctx context.Context, pod *v1.Pod, obs *observed.Pod, mounts volumemgr.Mounts) (podspec.Input, error) {
+	handler, features, err := a.facts.handlers.ForPod(ctx, pod)
+	if err != nil {
+		return podspec.Input{}, err
+	}
+	in := podspec.Input{
+		Pod:        pod,
+		Node:       a.nodeFacts(pod),
+		ConfigMaps: a.pods.ConfigMaps(pod.Namespace),
+		Secrets:    a.pods.Secrets(pod.Namespace),
+		PodIPs:     obs.IPs(),
+		Volumes:    mounts.Paths(),
+		PodDir:     a.podDir(pod.UID),
+		Services:   a.services(pod.Namespace),
+
+		RuntimeHandler: handler, Handler: features, VolumeGroups: mounts.Groups(pod),
+	}
+	err = hooks.InTurn(a.guard, a.hooks.Compilers, func(c part.Compiler) error { return c.Compile(pod, &in) })
+	return in, err
+}

@@ -1,0 +1,62 @@
+package hooks
+
+import (
+	"fmt"
+	"runtime/debug"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+)
+
+// Guard makes panics of an embedder's values errors. Its methods may be called
+// from any goroutine.
+type Guard struct {
+	Log    *zap.Logger
+	Panics *prometheus.CounterVec // by name
+}
+
+// PanicError is a panic of a part, or of another value of the embedder's, as the
+// error of the call that it ended.
+type PanicError struct {
+	Who   string
+	Value any
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("%s panicked: %v", e.Who, e.Value) }
+
+// Call calls fn on behalf of who, and makes a panic of it a [*PanicError], which
+// is logged with its stack and counted.
+func (g *Guard) Call(who string, fn func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			g.Log.Error("call panicked", zap.String("of", who), zap.String("panic", fmt.Sprint(v)), zap.ByteString("stack", debug.Stack()))
+			g.Panics.WithLabelValues(who).Inc()
+			err = &PanicError{who, v}
+		}
+	}()
+	return fn()
+}
+
+// Each calls a hook of every part that has it. A panic ends the call of that
+// part alone.
+func Each[T any](g *Guard, list []Of[T], fn func(T)) {
+	for _, h := range list {
+		_ = g.Call(h.Name, func() error { fn(h.Hook); return nil })
+	}
+}
+
+// InTurn calls a hook of every part that has it until one returns an error.
+func InTurn[T any](g *Guard, list []Of[T], fn func(T) error) error {
+	for _, h := range list {
+		if err := g.Call(h.Name, func() error { return fn(h.Hook) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Ask calls a hook that answers. The answer to a panic is the zero value.
+func Ask[T, A any](g *Guard, h Of[T], fn func(T) A) (answer A) {
+	_ = g.Call(h.Name, func() error { answer = fn(h.Hook); return nil })
+	return answer
+}

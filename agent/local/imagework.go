@@ -1,0 +1,137 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// ImageKeeper is an [Agent] that brings images to its node and removes them for a
+// person. Errors of what is not there are ErrNotFound, and of what the runtime
+// cannot do errors.ErrUnsupported.
+type ImageKeeper interface {
+	// PullImage pulls an image with the node's own credentials, and returns its ID.
+	PullImage(ctx context.Context, image string) (id string, err error)
+	// LoadImages installs the images of an archive, as docker save and OCI tools
+	// write it, and returns their IDs. name is given to an image without one.
+	LoadImages(ctx context.Context, archive io.Reader, name string) (ids []string, err error)
+	// RemoveImage removes an image with all its names. One that a pod uses is
+	// refused, unless force is set.
+	RemoveImage(ctx context.Context, image string, force bool) error
+}
+
+// LoadedImages is the answer to a pull or a load.
+type LoadedImages struct {
+	IDs []string `json:"ids"`
+}
+
+// maxImageWork is how many pulls, loads and removals are at work for clients at a
+// time; more are refused.
+const maxImageWork = 8
+
+// longestImageName is what a reference has at most, in bytes: a repository of 255, a
+// tag of 128 and a digest fit (OCI distribution specification).
+const longestImageName = 1 << 10
+
+// imageWork calls do with the agent's ImageKeeper, if it has one and a place is free.
+func (h *handler) imageWork(do func(k ImageKeeper, r *http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		k, ok := h.agent.(ImageKeeper)
+		if !ok {
+			say(w, http.StatusNotImplemented, errors.New("this agent does not bring or remove images"))
+			return
+		}
+		select {
+		case h.imageSlots <- struct{}{}:
+			defer func() { <-h.imageSlots }()
+		default:
+			say(w, http.StatusTooManyRequests, fmt.Errorf("%d pulls, loads and removals of images are at work already; try again later", maxImageWork))
+			return
+		}
+		if err := checkImageWork(r); err != nil {
+			say(w, http.StatusBadRequest, err)
+			return
+		}
+		answer, err := do(k, r)
+		extend(http.NewResponseController(w)) // the work may have taken longer than a reader has
+		if err != nil {
+			fail(w, err)
+			return
+		}
+		reply(w, answer)
+	}
+}
+
+// checkImageWork checks a request's parameters.
+func checkImageWork(r *http.Request) error {
+	q := r.URL.Query()
+	name := q.Get("image")
+	if len(name) > longestImageName {
+		return fmt.Errorf("image has %d bytes; want at most %d", len(name), longestImageName)
+	}
+	if name == "" && !strings.HasSuffix(r.URL.Path, "/load") {
+		return errors.New(`image=""; want the name of an image`)
+	}
+	if _, err := strconv.ParseBool(q.Get("force")); q.Has("force") && err != nil {
+		return fmt.Errorf("force=%q: want true or false", q.Get("force"))
+	}
+	return nil
+}
+
+func pullImage(k ImageKeeper, r *http.Request) (any, error) {
+	id, err := k.PullImage(r.Context(), r.URL.Query().Get("image"))
+	return LoadedImages{IDs: []string{id}}, err
+}
+
+func loadImages(k ImageKeeper, r *http.Request) (any, error) {
+	ids, err := k.LoadImages(r.Context(), r.Body, r.URL.Query().Get("image"))
+	return LoadedImages{IDs: ids}, err
+}
+
+func removeImage(k ImageKeeper, r *http.Request) (any, error) {
+	q := r.URL.Query()
+	force, _ := strconv.ParseBool(q.Get("force"))
+	return struct{}{}, k.RemoveImage(r.Context(), q.Get("image"), force)
+}
+
+// PullImage has the agent pull an image, and returns its ID.
+func (c *Client) PullImage(ctx context.Context, image string) (string, error) {
+	l, err := c.imageWork(ctx, "/v1/images/pull", image, nil)
+	if err != nil || len(l.IDs) != 1 {
+		return "", err
+	}
+	return l.IDs[0], nil
+}
+
+// LoadImages sends an archive of images to the agent, and returns their IDs. name is
+// given to an image that has none; "" leaves it without.
+func (c *Client) LoadImages(ctx context.Context, archive io.Reader, name string) ([]string, error) {
+	l, err := c.imageWork(ctx, "/v1/images/load", name, archive)
+	return l.IDs, err
+}
+
+func (c *Client) imageWork(ctx context.Context, path, image string, body io.Reader) (l LoadedImages, err error) {
+	resp, err := c.send(ctx, http.MethodPost, path+"?"+url.Values{"image": {image}}.Encode(), body)
+	if err != nil {
+		return l, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	return l, json.NewDecoder(resp.Body).Decode(&l)
+}
+
+// RemoveImage has the agent remove an image. One that a pod uses stays, with an
+// error, unless force is set.
+func (c *Client) RemoveImage(ctx context.Context, image string, force bool) error {
+	q := url.Values{"image": {image}, "force": {strconv.FormatBool(force)}}
+	resp, err := c.send(ctx, http.MethodDelete, "/v1/images?"+q.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}

@@ -1,0 +1,136 @@
+package part
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/topology"
+)
+
+// Rejection says why a pod may not run here, or not yet. A nil *Rejection admits
+// it. Reason is a CamelCase word of the Kubernetes API, such as OutOfcpu or
+// NodePorts.
+type Rejection struct {
+	Reason  string
+	Message string
+	// RetryUntil, if not zero, lets the pod wait instead: it stays pending with
+	// this reason and message, is asked about again whenever something was given
+	// back, and is rejected at that time. The first time that a pod is given for
+	// a reason counts. Pods that would be admitted if others had ended that are
+	// ending wait without it.
+	RetryUntil time.Time
+	// Outside means that the pod waits for somebody outside of the node's pods,
+	// such as a plugin: the last RetryUntil counts, and not the first.
+	Outside bool
+	// Final means that room on the node would not help: the pod does not wait
+	// for others to end.
+	Final bool
+}
+
+// Error makes a *Rejection an error, for [Reservation.Commit].
+func (r *Rejection) Error() string { return r.Reason + ": " + r.Message }
+
+// Waits reports whether the pod is to wait.
+func (r *Rejection) Waits() bool { return r != nil && !r.RetryUntil.IsZero() }
+
+// Admitter is a Part that decides whether a pod may run on this node.
+type Admitter interface {
+	// Admit returns nil, or why pod may not run beside others, which are the
+	// pods that run or were admitted already. It is called on the loop and must
+	// not block: what it needs from elsewhere it keeps in memory, lets the pod
+	// wait until it has it, and calls Host.Readmit when the answer changes. It
+	// may be asked about the same pod several times, with different others, and
+	// from any goroutine; admitting is no promise that the pod comes.
+	Admit(pod *v1.Pod, others []*v1.Pod) *Rejection
+}
+
+// AdmitFunc makes a Part of a function that admits.
+func AdmitFunc(name string, admit func(pod *v1.Pod, others []*v1.Pod) *Rejection) Part {
+	return admitFunc{name, admit}
+}
+
+type admitFunc struct {
+	name  string
+	admit func(*v1.Pod, []*v1.Pod) *Rejection
+}
+
+func (f admitFunc) Name() string { return f.name }
+
+func (f admitFunc) Admit(pod *v1.Pod, others []*v1.Pod) *Rejection { return f.admit(pod, others) }
+
+// Reserver is a Part that gives a pod what it has for itself alone: CPUs,
+// devices, a licence. After all Admitters have admitted the pod, the parts
+// reserve in their order; then they commit in that order. If one rejects, what
+// was reserved is released in reverse order.
+type Reserver interface {
+	// Adopt takes over a pod that runs already, before any other pod of the
+	// same change is admitted. The pod keeps what it has. It is called on the
+	// loop and must not block.
+	Adopt(pod *v1.Pod)
+	// Waits reports whether Reserve or Commit would have to wait for somebody: a
+	// plugin, a disk, a server. Pods for which no part waits are admitted at once
+	// and in their order; the others off the loop, side by side, while they count
+	// as admitted. It is called on the loop and must not block.
+	Waits(pod *v1.Pod) bool
+	// Reserve sets aside what the pod asks for. It returns a nil Reservation if
+	// the pod asks for nothing. If Waits reported false it must not block;
+	// otherwise it may until ctx ends. For a dry run it may return a Reservation
+	// beside a Rejection, for what it can show.
+	Reserve(ctx context.Context, r Request) (Reservation, *Rejection)
+}
+
+// Request is what a Reserver is asked.
+type Request struct {
+	Pod *v1.Pod // shared and read-only
+	// DryRun asks what would be reserved. Nothing may be taken, not even for a
+	// moment: neither Commit nor Release follows.
+	DryRun bool
+	// Before are the reservations of the parts before this one, for the same
+	// pod. One that is [Aligned] takes part in a decision about NUMA nodes.
+	Before []Reservation
+}
+
+// Reservation is what one part has set aside for one pod.
+type Reservation interface {
+	// Commit makes it the pod's own. An error that is a *Rejection rejects the
+	// pod with it, [ErrChanged] has everything reserved anew, and any other
+	// rejects the pod as UnexpectedAdmissionError.
+	Commit(ctx context.Context) error
+	// Release gives it back, committed or not.
+	Release()
+}
+
+// ErrChanged means that what a reservation was made on has changed since.
+var ErrChanged = errors.New("what was reserved has been taken meanwhile")
+
+// Aligned is a Reservation whose resources are tied to NUMA nodes. The first
+// part after it that decides on NUMA nodes lets it take part.
+type Aligned interface {
+	Reservation
+	// Provider is the resource as topology knows it, before the pod took
+	// anything.
+	Provider() topology.Provider
+	// Align hands back the provider with what the pod takes of it.
+	Align(chosen topology.Provider)
+}
+
+// Forecaster is a Reserver that can tell the future.
+type Forecaster interface {
+	// FitsWithout reports whether the pod could be given what it asks for if
+	// the pods of these UIDs were gone. It is called on the loop and must not
+	// block.
+	FitsWithout(pod *v1.Pod, gone []types.UID) bool
+}
+
+// Reviver is a Part that has ended or rejected pods that nobody else would make
+// again.
+type Reviver interface {
+	// Revives reports whether a pod that has come to its end, or was rejected,
+	// is to begin again now. It is called on the loop, for pods that the sources
+	// still want and of which nothing runs, and must not block.
+	Revives(pod *v1.Pod, status *v1.PodStatus) bool
+}

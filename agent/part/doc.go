@@ -1,0 +1,61 @@
+// Package part is the contract between a node agent and its parts: the concerns
+// that one node has and another may do without. Placement of CPUs, devices,
+// eviction or mirror pods are parts; so is whatever an embedder adds.
+//
+// A part is a value with a name. It implements the hooks that it needs, each an
+// interface of this package with one to five methods. agent.New finds them once
+// and lists them by name in its log and in "agent why node". The order of
+// agent.Config.Parts is the order in which hooks are called; a part that is not
+// in the list costs nothing.
+//
+//	type licence struct{ server *Client }
+//
+//	func (licence) Name() string { return "licence" }
+//
+//	// Prepare implements part.Preparer: no sandbox without a licence.
+//	func (l licence) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.Pod) error {
+//		return l.server.Acquire(ctx, pod.UID)
+//	}
+//
+//	// Gone implements part.Finisher.
+//	func (l licence) Gone(ctx context.Context, pod part.Ref) error {
+//		return l.server.Return(ctx, pod.UID)
+//	}
+//
+// # The life of a pod
+//
+// The hooks are called in this order; see the Example for a run of it.
+//
+//	New     Join
+//	start   Restore          the runtime has been listed
+//	loop    Adopt            a pod that runs already; or else:
+//	loop    Admit            every Admitter
+//	loop    Victims, Preempt if others have to end for it
+//	loop    Waits            every Reserver: has anybody to be waited for?
+//	beside  Reserve, Commit  on the loop if nobody has
+//	worker  Hold             around each call of the pod's worker
+//	worker  Report           whenever the pod's status is computed
+//	worker  Syncing
+//	worker  Prepare          its volumes and its cgroup are there
+//	worker  Compile
+//	worker  HoldImage        for each container
+//	worker  BeforeCreate     for each container, then created
+//	worker  ContainerStarted for each container
+//	worker  Synced
+//	worker  Stopped          its containers have stopped
+//	worker  ContainerRemoved for each container
+//	sweep   Sweep            for all that a part may still know
+//	sweep   Gone             nothing of the pod is left
+//
+// # Rules
+//
+// Hooks on the loop must not block: not for a disk, a plugin, a lock that
+// somebody holds while waiting for one. Hooks in a worker may, until their
+// context ends, and hold up that pod alone. Calls for one pod in its worker never
+// overlap; those for different pods do. Pods handed to a part are shared and must
+// not be changed.
+//
+// A panic in a hook is that call's error: it is logged with its stack and
+// counted (nodewright_panics_total), and the agent goes on. A panic in a
+// goroutine that a part starts itself is the part's own affair.
+package part

@@ -1,0 +1,28 @@
+package part
+
+import (
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/cri/observed"
+)
+
+// RunningContainers are the names of the containers that run, or may, by pod, as
+// far as the runtime was seen. Of a pod that could not be observed none count,
+// with a line in the log.
+func RunningContainers(rt Runtime, log *zap.Logger) map[types.UID][]string {
+	out := map[types.UID][]string{}
+	for _, l := range rt.RuntimePods() {
+		obs, err := rt.Observed(l.UID)
+		if obs == nil {
+			log.Error("failed to observe pod, its containers count as not running", zap.String("uid", string(l.UID)), zap.Error(err))
+			continue
+		}
+		for i := range obs.Containers {
+			if c := &obs.Containers[i]; c.State == observed.Running || c.State == observed.Unknown {
+				out[l.UID] = append(out[l.UID], c.Name)
+			}
+		}
+	}
+	return out
+}

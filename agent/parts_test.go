@@ -1,0 +1,153 @@
+package agent_test
+
+import (
+	"context"
+	"path/filepath"
+
+	v1 "k8s.io/api/core/v1"
+	criapi "k8s.io/cri-api/pkg/apis"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/nodewright/nodewright/agent/claims"
+	"github.com/nodewright/nodewright/agent/collection"
+	"github.com/nodewright/nodewright/agent/devices"
+	evictionpart "github.com/nodewright/nodewright/agent/eviction"
+	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/agent/mirrors"
+	"github.com/nodewright/nodewright/agent/oomkill"
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/agent/placement"
+	"github.com/nodewright/nodewright/agent/resize"
+	shutdownpart "github.com/nodewright/nodewright/agent/shutdown"
+	"github.com/nodewright/nodewright/agent/stats"
+	"github.com/nodewright/nodewright/agent/userns"
+	"github.com/nodewright/nodewright/gc/imagegc"
+)
+
+// has are those parts of one agent that tests ask.
+type has struct {
+	placement  *placement.Part
+	devices    *devices.Part
+	collection *collection.Part
+	stats      *stats.Part
+	eviction   *evictionpart.Part
+	shutdown   *shutdownpart.Part
+}
+
+// must is for parts of tests, which can be made.
+func must[P any](n *node) func(P, error) P {
+	return func(p P, err error) P {
+		n.t.Helper()
+		if err != nil {
+			n.t.Fatal(err)
+		}
+		return p
+	}
+}
+
+// list makes all parts of this module for an agent, as far as the node has them.
+func (n *node) list(rt criapi.RuntimeService, images criapi.ImageManagerService, h *has) []part.Part {
+	n.t.Helper()
+	root := filepath.Join(n.root, "root")
+	store := func(name string) part.Store {
+		if n.hung != nil {
+			return n.hung
+		}
+		return part.OpenStore(filepath.Join(root, name), nil)
+	}
+
+	h.stats = must[*stats.Part](n)(stats.New(stats.Config{
+		NodeName: "n1", Runtime: rt, Images: images, RootDir: root, LogDir: filepath.Join(n.root, "logs"), PodsCgroup: stats.NoCgroup, Metrics: n.metrics,
+	}))
+	gc := n.gc
+	gc.Runtime, gc.Images, gc.Store, gc.Metrics = rt, images, store("imagegc"), n.metrics
+	gc.PodLogsDir, gc.ContainerLogsDir = filepath.Join(n.root, "logs"), filepath.Join(n.root, "containers")
+	gc.Logs.Poll = true // the kernel's word is not waited for in a bubble
+	if gc.ImagePolicy == nil {
+		gc.ImagePolicy = &imagegc.Policy{High: 100, Low: 99} // however full the disk of this machine is
+	}
+	h.collection = must[*collection.Part](n)(collection.New(gc))
+	out := []part.Part{h.stats, h.collection}
+	if n.eviction != nil {
+		c := *n.eviction
+		if c.Stats == nil {
+			c.Stats = h.stats.ForEviction()
+		}
+		if c.Reclaim == nil {
+			c.Reclaim = h.collection.Reclaimer()
+		}
+		c.Hold, c.Metrics = func() bool { return h.ShuttingDown() != nil }, n.metrics
+		h.eviction = must[*evictionpart.Part](n)(evictionpart.New(c))
+		out = append(out, h.eviction)
+	}
+	if n.shutdown != nil {
+		c := *n.shutdown
+		c.Store, c.Metrics = store("shutdown"), n.metrics
+		h.shutdown = must[*shutdownpart.Part](n)(shutdownpart.New(c))
+		out = append(out, h.shutdown)
+	}
+	out = append(out, n.admitters...)
+	if n.oom != nil {
+		out = append(out, must[*oomkill.Part](n)(oomkill.New(*n.oom)))
+	}
+	if n.cluster != nil {
+		out = append(out, must[*mirrors.Part](n)(mirrors.New(mirrors.Config{API: n.cluster})))
+	}
+	out = append(out,
+		must[*userns.Part](n)(userns.New(userns.Config{Store: store("userns")})),
+		must[*resize.Part](n)(resize.New(resize.Config{Store: store("grants"), Metrics: n.metrics})))
+	if m := n.devices.manager(n); m != nil {
+		h.devices = must[*devices.Part](n)(devices.New(devices.Config{Manager: m}))
+		out = append(out, h.devices)
+	}
+	h.placement = must[*placement.Part](n)(placement.New(placement.Config{Fit: n.placement, Runtime: rt, Store: store("placement"), Metrics: n.metrics}))
+	out = append(out, h.placement)
+	if m, lookup := n.claims.manager(n); m != nil {
+		out = append(out, must[*claims.Part](n)(claims.New(claims.Config{Manager: m, Lookup: lookup})))
+	}
+	return append(out, n.parts...)
+}
+
+// What an agent answers by its parts.
+
+func (h *has) Pressure() []v1.NodeCondition {
+	if h.eviction == nil {
+		return nil
+	}
+	return h.eviction.Pressure()
+}
+
+func (h *has) ShuttingDown() error {
+	if h.shutdown == nil {
+		return nil
+	}
+	return h.shutdown.ShuttingDown()
+}
+
+func (h *has) FreshDevices() bool { return h.devices != nil && h.devices.FreshDevices() }
+
+func (h *has) OwnCPUs(pod *v1.Pod) bool { return h.placement.OwnCPUs(pod) }
+
+func (h *has) Images(ctx context.Context) (local.Images, error) { return h.collection.Images(ctx) }
+
+func (h *has) Summary(ctx context.Context) (*statsapi.Summary, error) { return h.stats.Summary(ctx) }
+
+func (h *has) CPUAndMemory(ctx context.Context) (*statsapi.Summary, error) {
+	return h.stats.CPUAndMemory(ctx)
+}
+
+func (h *has) Details() ([]stats.PodDetail, error) { return h.stats.Details() }
+
+func (h *has) ReclaimImages(ctx context.Context) error { return h.collection.Reclaimer().Images(ctx) }
+
+func (h *has) ReclaimContainers(ctx context.Context) error {
+	return h.collection.Reclaimer().Containers(ctx)
+}
+
+func (l *life) WhyNode() local.NodeWhy {
+	why := local.NodeWhy{Name: "n1", Conditions: l.Pressure(), Events: l.NodeEvents(), ShuttingDown: l.ShuttingDown() != nil, Parts: l.Parts()}
+	if l.eviction != nil {
+		l.eviction.Why(&why)
+	}
+	return why
+}

@@ -1,0 +1,185 @@
+package placement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cpumgr"
+	"github.com/nodewright/nodewright/fit"
+	"github.com/nodewright/nodewright/numa"
+)
+
+// Restore implements part.Restorer: it finds out who has what, from the
+// checkpoints, and where these do not say, from the containers that run. Pods that
+// waited for it are admitted after it. What cannot be known is not touched.
+func (p *Part) Restore(ctx context.Context) error {
+	if p.idle {
+		return nil
+	}
+	p.look(ctx)
+	found, err := p.readAll()
+	if ctx.Err() != nil {
+		return ctx.Err() // nothing that was found is complete
+	}
+	r := p.takeOver(found)
+	p.cfg.Log.Info("placement restored", zap.Int("checkpoints", r.recorded), zap.Int("fromContainers", r.guessed), zap.Int("liveContainers", r.live))
+	for _, problem := range r.problems {
+		p.cfg.Log.Warn("pod cannot keep all that it had", zap.Error(problem))
+	}
+	for _, uid := range r.adopted {
+		p.host.Retry(uid) // it could not be prepared
+	}
+	p.host.Readmit()
+	return errors.Join(err, p.apply(ctx, false))
+}
+
+// readAll reads the checkpoints. Those that are not understood are set aside: the
+// runtime's state is authoritative then.
+func (p *Part) readAll() ([]checkpoint, error) {
+	if p.cfg.Store == nil {
+		return nil, nil
+	}
+	keys, err := p.cfg.Store.Keys()
+	if err != nil {
+		err = fmt.Errorf("list checkpoints: %w", err)
+	}
+	var found []checkpoint
+	for _, key := range keys {
+		c, rerr := p.read(key)
+		if rerr == nil {
+			found = append(found, c)
+			continue
+		}
+		p.cfg.Log.Error("checkpoint ignored; the runtime's state is authoritative", zap.String("uid", key), zap.Error(rerr))
+		if errors.Is(rerr, errForeign) {
+			p.logged("failed to set checkpoint aside", part.SetAside(p.cfg.Store, key, rerr), zap.String("uid", key))
+		}
+	}
+	if d, ok := p.cfg.Store.(interface{ Dir() string }); ok && p.cfg.Fit.Idle() && len(keys) == 0 {
+		_ = os.Remove(d.Dir()) // the next process need not look; damaged files keep it
+	}
+	return found, err
+}
+
+// restoration is what came of Restore.
+type restoration struct {
+	recorded, guessed int         // pods
+	live              int         // containers
+	adopted           []types.UID // pods, meanwhile
+	problems          []error     // with what cannot be kept
+}
+
+// takeOver makes what was found the state.
+func (p *Part) takeOver(found []checkpoint) (r restoration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for uid := range p.early.stopped {
+		p.dropLive(uid)
+	}
+	pods, running, problems := p.fromCheckpoints(found)
+	r.recorded, r.live = len(pods), len(p.live)
+	for _, g := range p.guesses() {
+		uid := types.UID(g.UID)
+		pods, running[g.UID] = append(pods, g), p.liveOf(uid)
+		p.pods[uid] = &placed{pod: g, from: fromContainers}
+		r.guessed++
+	}
+	s, more := p.node.Adopt(pods, running)
+	r.problems = append(problems, more...)
+	p.decide(s)
+	p.restored = true
+	for _, pod := range p.early.adopted {
+		r.problems = append(r.problems, p.adopt(pod)...)
+		r.adopted = append(r.adopted, pod.UID)
+	}
+	p.early = early{}
+	return r
+}
+
+// fromCheckpoints takes note of the pods that have one. p.mu is held.
+func (p *Part) fromCheckpoints(found []checkpoint) (pods []numa.Pod, running map[string]fit.Running, problems []error) {
+	running = map[string]fit.Running{}
+	for _, c := range found {
+		uid := types.UID(c.Pod.UID)
+		p.files[uid] = newFile(c.raw)
+		if p.early.stopped[uid] {
+			p.stale[uid] = true
+			continue
+		}
+		r := p.liveOf(uid)
+		cpus, more := p.had(c, r.CPUs)
+		r.CPUs, problems = cpus, append(problems, more...)
+		if c.Memory != nil {
+			next, err := p.node.State.Memory.DecodePod(c.Pod.UID, p.cfg.Fit.MemoryPolicy, c.Memory)
+			if err != nil {
+				problems = append(problems, fmt.Errorf("pod %s: memory in its checkpoint: %w", uid, err))
+			}
+			p.node.State.Memory = next
+		}
+		pods, running[c.Pod.UID] = append(pods, c.Pod), r
+		p.pods[uid] = &placed{pod: c.Pod, from: fromCheckpoint}
+	}
+	return pods, running, problems
+}
+
+// had are the CPUs that a pod had: those in its checkpoint, except for containers
+// that run elsewhere, on as many CPUs. The checkpoint of another policy is
+// ignored.
+func (p *Part) had(c checkpoint, live map[string]numa.CPUSet) (map[string]numa.CPUSet, []error) {
+	if c.CPUs == nil || c.Policy != p.cfg.Fit.CPUPolicy {
+		return live, nil
+	}
+	pod, err := cpumgr.DecodePod(c.CPUs)
+	if err == nil && pod.UID != c.Pod.UID {
+		err = fmt.Errorf("they are those of pod %q", pod.UID)
+	}
+	if err != nil {
+		return live, []error{fmt.Errorf("pod %s: CPUs in its checkpoint: %w", c.Pod.UID, err)}
+	}
+	has := pod.ByContainer()
+	if !pod.Pool.Empty() {
+		return has, nil
+	}
+	var moved []error
+	for _, name := range slices.Sorted(maps.Keys(live)) {
+		was, ok := has[name]
+		if cpus := live[name]; ok && !was.Equal(cpus) && was.Len() == cpus.Len() {
+			moved = append(moved, fmt.Errorf("pod %s, container %s: runs on CPUs %s, which it keeps, and not on %s as in its checkpoint", c.Pod.UID, name, cpus, was))
+			has[name] = cpus
+		}
+	}
+	return has, moved
+}
+
+// guesses are the pods that run and have no checkpoint, as far as their containers
+// show what they were created with. The specs may come much later, and until then
+// nobody else may get their CPUs. p.mu is held.
+func (p *Part) guesses() []numa.Pod {
+	byUID := map[types.UID]*numa.Pod{}
+	for _, id := range slices.Sorted(maps.Keys(p.live)) {
+		c := p.live[id]
+		if p.pods[c.uid] != nil || c.asks == nil {
+			continue
+		}
+		g := byUID[c.uid]
+		if g == nil {
+			g = &numa.Pod{UID: string(c.uid), Guaranteed: true}
+			byUID[c.uid] = g
+		}
+		g.Guaranteed = g.Guaranteed && c.asks.Bound
+		g.Containers = append(g.Containers, numa.Container{Name: c.name, Resources: *c.asks})
+	}
+	var out []numa.Pod
+	for _, uid := range slices.Sorted(maps.Keys(byUID)) {
+		out = append(out, *byUID[uid])
+	}
+	return out
+}

@@ -1,0 +1,60 @@
+package placement
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/cpumgr"
+	"github.com/nodewright/nodewright/devicemgr/podresources"
+	"github.com/nodewright/nodewright/memmgr"
+	"github.com/nodewright/nodewright/numa"
+)
+
+// CPUs shows the CPUs that are containers' own, for the podresources API. It
+// reads memory only.
+func (p *Part) CPUs() podresources.CPUs { return cpus{p} }
+
+// Memory shows the memory that was given to containers, for the podresources
+// API. It reads memory only.
+func (p *Part) Memory() podresources.Memory { return memory{p} }
+
+type cpus struct{ p *Part }
+
+// Exclusive implements podresources.CPUs.
+func (c cpus) Exclusive(uid types.UID, container string) numa.CPUSet {
+	node, _, _ := c.p.now()
+	return node.State.CPU.Exclusive(string(uid), container)
+}
+
+// Allocatable implements podresources.CPUs.
+func (c cpus) Allocatable() numa.CPUSet {
+	node, _, _ := c.p.now()
+	if s, ok := node.CPU.(*cpumgr.Static); ok {
+		return s.Allocatable()
+	}
+	return numa.CPUSet{}
+}
+
+type memory struct{ p *Part }
+
+// Blocks implements podresources.Memory.
+func (m memory) Blocks(uid types.UID, container string) []podresources.Block {
+	node, _, _ := m.p.now()
+	return blocks(node.State.Memory.Blocks(string(uid), container))
+}
+
+// Allocatable implements podresources.Memory.
+func (m memory) Allocatable() []podresources.Block {
+	node, _, _ := m.p.now()
+	if s, ok := node.Memory.(*memmgr.Static); ok {
+		return blocks(s.Allocatable())
+	}
+	return nil
+}
+
+func blocks(list []memmgr.Block) []podresources.Block {
+	var out []podresources.Block
+	for _, b := range list {
+		out = append(out, podresources.Block{Type: string(b.Resource), Bytes: b.Bytes, Nodes: b.Nodes})
+	}
+	return out
+}

@@ -1,0 +1,48 @@
+package podresources_test
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/agent/podresources"
+	"github.com/nodewright/nodewright/numa"
+)
+
+// agent stands for the agent that the part is in.
+type agent struct {
+	part.Host // of which the rest is not asked
+}
+
+func (agent) ActivePods() []*v1.Pod    { return []*v1.Pod{pod("web")} }
+func (agent) Pods() []*v1.Pod          { return []*v1.Pod{pod("web")} }
+func (agent) Settled() <-chan struct{} { return nil }
+
+// placed says that every container has the CPUs 2 and 3.
+type placed struct{}
+
+func (placed) Exclusive(types.UID, string) numa.CPUSet { return numa.CPUs(2, 3) }
+func (placed) Allocatable() numa.CPUSet                { return numa.CPUs(1, 2, 3) }
+
+func Example() {
+	p, err := podresources.New(podresources.Config{Socket: "/run/agent/pod-resources.sock", CPUs: placed{}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if err := p.Join(agent{}); err != nil { // agent.New does it
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("shows", p.ActivePods()[0].Name)
+	// While no source has spoken it does not serve.
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	fmt.Println("ran:", p.Run(ctx))
+	// Output:
+	// shows web
+	// ran: <nil>
+}

@@ -1,0 +1,124 @@
+package podresources_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/part/parttest"
+	"github.com/nodewright/nodewright/agent/podresources"
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podworker"
+)
+
+func pod(name string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main"}}},
+	}
+}
+
+func joined(t *testing.T, cfg podresources.Config) (*podresources.Part, *parttest.Host) {
+	t.Helper()
+	p, err := podresources.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := parttest.New(t)
+	if err := p.Join(h); err != nil {
+		t.Fatal(err)
+	}
+	return p, h
+}
+
+func TestMistakes(t *testing.T) {
+	if _, err := podresources.New(podresources.Config{Socket: "here"}); err == nil || !strings.Contains(err.Error(), `"here"`) {
+		t.Errorf("a relative path: %v", err)
+	}
+	p, h := joined(t, podresources.Config{Socket: "/s"})
+	if err := p.Join(h); err == nil {
+		t.Error("a part of two agents")
+	}
+}
+
+// Pods that run and were not adopted yet count, those that have ended do not.
+func TestActivePods(t *testing.T) {
+	p, h := joined(t, podresources.Config{Socket: "/s"})
+	h.SetPods(pod("admitted"), pod("early"), pod("over"), pod("stopped"), pod("waiting"))
+	for _, name := range []types.UID{"early", "over", "stopped", "waiting"} {
+		h.SetStatus(name, v1.PodStatus{Phase: v1.PodFailed}) // so that the host does not list it
+	}
+	for _, name := range []types.UID{"early", "stopped"} {
+		h.SetObserved(&observed.Pod{UID: name, Containers: []observed.Container{{ID: string(name), State: observed.Running}}})
+	}
+	h.SetWorker(podworker.Status{UID: "stopped", Kind: podworker.Terminated})
+	var names []string
+	for _, pod := range p.ActivePods() {
+		names = append(names, pod.Name)
+	}
+	if !slices.Equal(names, []string{"admitted", "early"}) {
+		t.Errorf("pods %v", names)
+	}
+}
+
+// Serving begins when every source has spoken, or after a minute, and Run ends
+// with its context. The socket cannot be made, which is logged at each try.
+func TestServesWhenSettled(t *testing.T) {
+	for name, c := range map[string]struct{ settled, want time.Duration }{
+		"every source has spoken": {30 * time.Second, 30 * time.Second},
+		"one is silent":           {time.Hour, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "file")
+			if err := os.WriteFile(file, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Test(t, func(t *testing.T) {
+				core, logs := observer.New(zap.ErrorLevel)
+				p, h := joined(t, podresources.Config{Socket: filepath.Join(file, "s"), Log: zap.New(core)})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				done := make(chan error)
+				go func() { done <- p.Run(ctx) }()
+				time.AfterFunc(c.settled, h.Settle)
+				time.Sleep(c.want - time.Second)
+				synctest.Wait()
+				if n := logs.Len(); n > 0 {
+					t.Errorf("%d tries before it is known which pods there are", n)
+				}
+				time.Sleep(1500 * time.Millisecond)
+				synctest.Wait()
+				if n := logs.Len(); n != 1 {
+					t.Errorf("%d tries, want 1", n)
+				}
+				cancel()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// Run ends while it waits, too.
+func TestEndsBeforeItServes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := joined(t, podresources.Config{Socket: "/s"})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := p.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}

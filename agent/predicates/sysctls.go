@@ -1,0 +1,89 @@
+package predicates
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/agent/part"
+)
+
+// safeSysctls are those that every pod may set: the kernel keeps them for each
+// namespace, and no other pod feels them (documentation of Kubernetes, Using
+// sysctls in a Kubernetes Cluster). The kernels that keep them so are older
+// than what the agent runs on, or refuse them.
+var safeSysctls = []string{
+	"kernel.shm_rmid_forced",
+	"net.ipv4.ip_local_port_range",
+	"net.ipv4.tcp_syncookies",
+	"net.ipv4.ping_group_range",
+	"net.ipv4.ip_unprivileged_port_start",
+	"net.ipv4.ip_local_reserved_ports",
+	"net.ipv4.tcp_keepalive_time",
+	"net.ipv4.tcp_fin_timeout",
+	"net.ipv4.tcp_keepalive_intvl",
+	"net.ipv4.tcp_keepalive_probes",
+	"net.ipv4.tcp_rmem",
+	"net.ipv4.tcp_wmem",
+}
+
+// sysctls rejects pods that set what concerns other pods, or the machine.
+func (p *Node) sysctls(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
+	if pod.Spec.SecurityContext == nil {
+		return nil
+	}
+	for _, s := range pod.Spec.SecurityContext.Sysctls {
+		name := sysctlName(s.Name)
+		if slices.Contains(safeSysctls, name) || slices.ContainsFunc(p.UnsafeSysctls, func(allowed string) bool { return allowsSysctl(allowed, name) }) {
+			if of := hostNamespace(pod, name); of != "" {
+				return &part.Rejection{Reason: "SysctlForbidden", Message: fmt.Sprintf("forbidden sysctl: %q not allowed with host %s enabled", name, of), Final: true}
+			}
+			continue
+		}
+		return &part.Rejection{Reason: "SysctlForbidden", Message: fmt.Sprintf("forbidden sysctl: %q not allowlisted", name), Final: true}
+	}
+	return nil
+}
+
+// allowsSysctl reports whether an entry of a configuration, net.core.somaxconn or
+// kernel.shm*, is about a sysctl.
+func allowsSysctl(allowed, name string) bool {
+	allowed = sysctlName(allowed)
+	if prefix, ok := strings.CutSuffix(allowed, "*"); ok {
+		return strings.HasPrefix(name, prefix)
+	}
+	return allowed == name
+}
+
+// hostNamespace is the namespace of the machine that a pod would change, "" if
+// it has its own.
+func hostNamespace(pod *v1.Pod, name string) string {
+	switch {
+	case pod.Spec.HostNetwork && strings.HasPrefix(name, "net."):
+		return "net"
+	case pod.Spec.HostIPC && (strings.HasPrefix(name, "kernel.shm") || strings.HasPrefix(name, "kernel.msg") ||
+		strings.HasPrefix(name, "fs.mqueue.") || name == "kernel.sem"):
+		return "ipc"
+	}
+	return ""
+}
+
+// sysctlName is a name with dots between its parts; with slashes a part may have
+// dots, as net/ipv4/conf/eno2.100/rp_filter (sysctl.d(5)).
+func sysctlName(name string) string {
+	i := strings.IndexAny(name, "./")
+	if i < 0 || name[i] == '.' {
+		return name
+	}
+	return strings.Map(func(r rune) rune {
+		switch r {
+		case '/':
+			return '.'
+		case '.':
+			return '/'
+		}
+		return r
+	}, name)
+}

@@ -1,0 +1,114 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/book"
+	"github.com/nodewright/nodewright/agent/hooks"
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/podworker"
+)
+
+// orPreempt has a part end pods for one that does not fit, if it would be admitted
+// without them: then it waits for their end. Those that are ending in their time
+// count as gone; one that does not end in time is neither, so that others end in its
+// place when the pod is looked at again.
+func (a *Agent) orPreempt(ctx context.Context, pod *v1.Pod, others []*v1.Pod, r *part.Rejection) *part.Rejection {
+	if r == nil || r.Final || r.Waits() || len(a.hooks.Preempters) == 0 {
+		return r
+	}
+	now := time.Now()
+	var gone leaving
+	busy := map[types.UID]bool{} // those that are ending cannot be ended once more
+	for _, w := range a.workers.List() {
+		if w.Pod == nil || w.Finished || w.UID == pod.UID || w.Kind == podworker.Sync && a.wanted(w.UID) {
+			continue
+		}
+		busy[w.UID] = true
+		if end := endOf(w); end.After(now) {
+			gone.add(w.UID, w.Namespace+"/"+w.Name, end)
+		}
+	}
+	staying := gone.without(others)
+	missing := a.node.Missing(pod, staying)
+	if len(missing) == 0 {
+		return r
+	}
+	candidates := slices.DeleteFunc(slices.Clone(staying), func(o *v1.Pod) bool {
+		return busy[o.UID] || a.book.Get(o.UID).Stage != book.Admitted
+	})
+	for _, h := range a.hooks.Preempters {
+		victims := hooks.Ask(a.guard, h, func(p part.Preempter) []*v1.Pod { return p.Victims(pod, candidates, missing) })
+		if len(victims) == 0 {
+			continue
+		}
+		without := leaving{uids: slices.Clone(gone.uids), names: slices.Clone(gone.names), until: gone.until}
+		for _, v := range victims {
+			without.add(v.UID, v.Namespace+"/"+v.Name, now.Add(graceOf(v)+graceMargin))
+		}
+		if !a.fitsWithout(pod, others, without) {
+			continue
+		}
+		for _, v := range victims {
+			a.preempt(ctx, h, pod, v, missing)
+		}
+		slices.Sort(without.names)
+		return &part.Rejection{
+			Reason: r.Reason, RetryUntil: without.until, Outside: true, // others may follow those that do not end
+			Message: r.Message + "; it waits for the end of " + strings.Join(without.names, ", "),
+		}
+	}
+	return r
+}
+
+// preempt begins to end one pod for the sake of another.
+func (a *Agent) preempt(ctx context.Context, h hooks.Of[part.Preempter], pod, victim *v1.Pod, missing v1.ResourceList) {
+	var how part.End
+	var ended func(error)
+	if err := a.guard.Call(h.Name, func() error { how, ended = h.Hook.Preempt(pod, victim, missing); return nil }); err != nil {
+		return
+	}
+	if wanted, ok := a.pods.Pod(victim.UID); ok {
+		victim = wanted // as it is wanted, and not as it was allocated
+	}
+	a.log.Warn("pod preempted", zap.String("pod", victim.Namespace+"/"+victim.Name), zap.String("for", pod.Namespace+"/"+pod.Name))
+	done := make(chan struct{})
+	a.workers.Update(killUpdate(victim, how, done))
+	a.background(ctx, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, graceOf(victim)+graceMargin)
+		defer cancel()
+		err := a.awaitEnd(ctx, victim, done)
+		if ended != nil {
+			_ = a.guard.Call(h.Name, func() error { ended(err); return nil })
+		}
+		wake(a.run.readmit)
+	})
+}
+
+// killUpdate ends a pod.
+func killUpdate(pod *v1.Pod, how part.End, done chan<- struct{}) podworker.Update {
+	return podworker.Update{
+		Type: podworker.KillUpdate, Pod: pod, Start: time.Now(),
+		Kill: &podworker.KillOptions{Done: done, Evict: how.Evict, Status: how.Status, GracePeriodSeconds: &how.GraceSeconds},
+	}
+}
+
+// awaitEnd waits until a pod that was ended has no containers any more.
+func (a *Agent) awaitEnd(ctx context.Context, pod *v1.Pod, done <-chan struct{}) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-done:
+	}
+	if a.workers.CouldHaveRunningContainers(pod.UID) {
+		return ErrNotEnded
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// RunningPods lists what runs, wanted or not, with specs that have no more than
+// the runtime knows: names and images.
+func (q *Query) RunningPods(context.Context) ([]*v1.Pod, error) {
+	if err := q.Runtime.Healthy(); err != nil {
+		return nil, fmt.Errorf("container runtime: %w", err)
+	}
+	var pods []*v1.Pod
+	for _, l := range q.Runtime.Pods() {
+		obs, err := q.Runtime.Get(l.UID)
+		if err != nil || !obs.AnyRunning() {
+			continue
+		}
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: l.Name, Namespace: l.Namespace, UID: l.UID}}
+		for i := range obs.Containers {
+			if c := &obs.Containers[i]; c.State == observed.Running {
+				p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: c.Name, Image: c.Image})
+			}
+		}
+		pods = append(pods, p)
+	}
+	slices.SortFunc(pods, func(x, y *v1.Pod) int {
+		return strings.Compare(x.Namespace+"/"+x.Name, y.Namespace+"/"+y.Name)
+	})
+	return pods, nil
+}
+
+// ContainerID is the runtime's name for a container that runs; the error is a
+// [local.ErrNotFound] if none does. uid may be that of a static pod's mirror.
+func (q *Query) ContainerID(_ context.Context, uid types.UID, container string) (string, error) {
+	obs, err := q.Runtime.Get(q.ownUID(uid))
+	if err != nil {
+		return "", err
+	}
+	for i := range obs.Containers {
+		if c := &obs.Containers[i]; c.Name == container && c.State == observed.Running {
+			return c.ID, nil
+		}
+	}
+	return "", fmt.Errorf("container %q does not run: %w", container, local.ErrNotFound)
+}
+
+// SandboxID is the runtime's name for the sandbox of a pod that runs; the error
+// is a [local.ErrNotFound] if there is none. uid may be that of a static pod's
+// mirror.
+func (q *Query) SandboxID(_ context.Context, uid types.UID) (string, error) {
+	obs, err := q.Runtime.Get(q.ownUID(uid))
+	if err != nil {
+		return "", err
+	}
+	for i := range obs.Sandboxes {
+		if s := &obs.Sandboxes[i]; s.State == observed.Running {
+			return s.ID, nil
+		}
+	}
+	return "", fmt.Errorf("no sandbox of the pod runs: %w", local.ErrNotFound)
+}
+
+// LogFile is where a container logs to, and whether more may come. The error
+// is a [local.ErrNotFound] if there is no such container, or it has no log.
+func (q *Query) LogFile(_ context.Context, id string) (path string, open bool, err error) {
+	for _, l := range q.Runtime.Pods() {
+		if !slices.ContainsFunc(l.Containers, func(c observed.Item) bool { return c.ID == id }) {
+			continue
+		}
+		obs, err := q.Runtime.Get(l.UID)
+		if err != nil {
+			return "", false, err
+		}
+		for i := range obs.Containers {
+			if c := &obs.Containers[i]; c.ID == id && c.LogPath != "" {
+				return c.LogPath, c.State != observed.Exited, nil
+			}
+		}
+	}
+	return "", false, fmt.Errorf("container %s has no log: %w", id, local.ErrNotFound)
+}
+
+// ownUID turns the UID of a static pod's mirror into its own, and leaves others.
+func (q *Query) ownUID(uid types.UID) types.UID {
+	for _, m := range q.Sources.Mirrors() {
+		if m.UID == uid {
+			if p, ok := q.Sources.PodByName(m.Namespace, m.Name); ok && podmeta.IsStatic(p) {
+				return p.UID
+			}
+		}
+	}
+	return uid
+}
+
+// Resources are what the node has and what pods can have of it: what it was
+// configured with, and what its parts offer now.
+func (q *Query) Resources() (capacity, allocatable v1.ResourceList) {
+	capacity, allocatable = q.Node.Capacity.DeepCopy(), q.Node.Allocatable.DeepCopy()
+	count := func(list *v1.ResourceList, name v1.ResourceName, n int) {
+		if *list == nil {
+			*list = v1.ResourceList{}
+		}
+		(*list)[name] = *resource.NewQuantity(int64(n), resource.DecimalSI)
+	}
+	for name, c := range q.Extended() {
+		count(&capacity, name, c.Capacity)
+		count(&allocatable, name, c.Allocatable)
+	}
+	return capacity, allocatable
+}
+
+// VolumesInUse are those that a controller has attached to the node and pods use,
+// and whether that is known: when all sources have said what is to run. There are
+// none: no kind of volume that this module makes is attached by a controller.
+func (q *Query) VolumesInUse() (volumes []v1.UniqueVolumeName, known bool) { return nil, q.Settled() }
+
+// Parts lists the agent's parts with the names of their hooks, in their order.
+func (q *Query) Parts() []local.Part { return slices.Clone(q.PartList) }

@@ -1,0 +1,191 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/agent/eventlog"
+	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/agent/machine"
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/images"
+	"github.com/nodewright/nodewright/pleg"
+	"github.com/nodewright/nodewright/podmgr"
+	"github.com/nodewright/nodewright/podworker"
+	"github.com/nodewright/nodewright/statusmgr"
+)
+
+var _ local.Agent = (*Query)(nil)
+
+// Query answers questions about an agent's pods. It changes nothing, and waits
+// for nobody unless it is given a ctx. All fields are required; its methods may
+// be called from any goroutine.
+type Query struct {
+	Sources  *podmgr.Manager
+	Runtime  *pleg.Manager
+	Workers  *podworker.Manager
+	Statuses *statusmgr.Manager
+	Images   *images.Manager
+	EventLog *eventlog.Log
+	// Volumes says why pods wait for volumes, if it has a method Why.
+	Volumes any
+	// Streams prepares commands in containers.
+	Streams interface {
+		Exec(context.Context, *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error)
+	}
+	// Admission is how far a pod is that was not admitted: what it was answered
+	// last, or nil, and since when its resources are being reserved, or zero.
+	Admission func(types.UID) (why *part.Rejection, reserving time.Time)
+	// Explain is what a part says of why a pod waits, or "".
+	Explain func(*v1.Pod) string
+	// Parts are those of the agent.
+	PartList []local.Part
+	// Settled reports whether every source has spoken.
+	Settled func() bool
+	// PodLogs is the directory that the logs of pods are below.
+	PodLogs string
+	// Node is what the agent was configured with, Extended what its parts offer.
+	Node     machine.Node
+	Extended func() map[v1.ResourceName]part.Count
+}
+
+// Pods lists every wanted pod with its current status, and after them those
+// that are no longer wanted and still being terminated.
+func (q *Query) Pods() []*v1.Pod {
+	var pods []*v1.Pod
+	seen := map[string]bool{}
+	for _, p := range q.Sources.Pods() {
+		p = p.DeepCopy()
+		if st, ok := q.Statuses.Get(p.UID); ok {
+			p.Status = st
+		} else if p.Status.Phase == "" {
+			p.Status.Phase = v1.PodPending
+		}
+		seen[string(p.UID)] = true
+		pods = append(pods, p)
+	}
+	for _, w := range q.Workers.List() {
+		if seen[string(w.UID)] || w.Pod == nil || w.Finished {
+			continue
+		}
+		p := w.Pod.DeepCopy()
+		if st, ok := q.Statuses.Get(p.UID); ok {
+			p.Status = st
+		}
+		if p.DeletionTimestamp == nil {
+			t := metav1.NewTime(w.TerminatingAt)
+			p.DeletionTimestamp = &t
+		}
+		pods = append(pods, p)
+	}
+	slices.SortStableFunc(pods, func(x, y *v1.Pod) int {
+		return strings.Compare(x.Namespace+"/"+x.Name, y.Namespace+"/"+y.Name)
+	})
+	return pods
+}
+
+// Events lists the remembered events of a pod, oldest first.
+func (q *Query) Events(pod *v1.Pod) []v1.Event { return q.EventLog.Of(pod.UID) }
+
+// NodeEvents lists the remembered events about the node, oldest first.
+func (q *Query) NodeEvents() []v1.Event { return q.EventLog.OfNode() }
+
+// Problems lists the manifests that are not in effect.
+func (q *Query) Problems() []local.Problem {
+	var out []local.Problem
+	for _, p := range q.Sources.Problems() {
+		out = append(out, local.Problem{
+			Source: p.Source, File: p.File, Document: p.Document, Pod: p.Pod,
+			Field: p.Field, Reason: p.Reason, Kept: p.Kept,
+		})
+	}
+	return out
+}
+
+// Healthy returns nil, or that the runtime does not answer.
+func (q *Query) Healthy() error { return q.Runtime.Healthy() }
+
+// LogPath is the log file of a container's newest instance, or of the one
+// before it.
+func (q *Query) LogPath(pod *v1.Pod, container string, previous bool) (string, error) {
+	c, err := q.instance(pod, container, previous)
+	if err != nil {
+		return "", err
+	}
+	if c.LogPath == "" {
+		return "", fmt.Errorf("container %q: the runtime keeps no log file: %w", container, local.ErrNotFound)
+	}
+	return c.LogPath, nil
+}
+
+// LogsDir implements [local.LogKeeper].
+func (q *Query) LogsDir() string { return q.PodLogs }
+
+// Exec prepares a command in a running container.
+func (q *Query) Exec(ctx context.Context, pod *v1.Pod, r local.ExecRequest) (string, error) {
+	c, err := q.instance(pod, r.Container, false)
+	if err != nil {
+		return "", err
+	}
+	if c.State != observed.Running {
+		return "", fmt.Errorf("container %q is %s, not running", r.Container, c.State)
+	}
+	resp, err := q.Streams.Exec(ctx, &runtimeapi.ExecRequest{
+		ContainerId: c.ID, Cmd: r.Command, Tty: r.TTY, Stdin: r.Stdin,
+		Stdout: true, Stderr: !r.TTY, // a terminal has one stream for both
+	})
+	if err != nil {
+		return "", err
+	}
+	return resp.GetUrl(), nil
+}
+
+// instance finds a container's newest instance, or the one before it.
+func (q *Query) instance(pod *v1.Pod, container string, previous bool) (*observed.Container, error) {
+	if !slices.Contains(containerNames(pod), container) {
+		return nil, fmt.Errorf("container %q is not in pod %s/%s, which has %s: %w", container,
+			pod.Namespace, pod.Name, strings.Join(containerNames(pod), ", "), local.ErrNotFound)
+	}
+	obs, err := q.Runtime.Get(pod.UID)
+	if err != nil {
+		return nil, err
+	}
+	skip := previous
+	for i := range obs.Containers {
+		if c := &obs.Containers[i]; c.Name == container {
+			if !skip {
+				return c, nil
+			}
+			skip = false
+		}
+	}
+	what := "has not been created yet"
+	if previous {
+		what = "has no earlier instance"
+	}
+	return nil, errors.Join(fmt.Errorf("container %q %s: %w", container, what, local.ErrNotFound))
+}
+
+func containerNames(pod *v1.Pod) []string {
+	var names []string
+	for i := range pod.Spec.Containers {
+		names = append(names, pod.Spec.Containers[i].Name)
+	}
+	for i := range pod.Spec.InitContainers {
+		names = append(names, pod.Spec.InitContainers[i].Name)
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		names = append(names, pod.Spec.EphemeralContainers[i].Name)
+	}
+	return names
+}

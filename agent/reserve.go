@@ -1,0 +1,146 @@
+package agent
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/book"
+	"github.com/nodewright/nodewright/agent/hooks"
+	"github.com/nodewright/nodewright/agent/part"
+)
+
+const (
+	// reserveTimeout bounds the reservation of a pod that has to wait for
+	// somebody; each call to a plugin has a shorter one.
+	reserveTimeout = 2 * time.Minute
+	// reservePause is between a reservation that failed and the next for the
+	// same pod, whatever changes meanwhile.
+	reservePause = time.Second
+)
+
+// reserve has the parts reserve what the pod needs for itself: at once, if no
+// part has to wait for anybody, and else beside the loop.
+func (a *Agent) reserve(ctx context.Context, pod *v1.Pod, others []*v1.Pod) (r *part.Rejection, decided bool) {
+	if len(a.hooks.Reservers) == 0 {
+		return nil, true
+	}
+	if e := a.book.Get(pod.UID); e.Stage == book.Waiting && time.Now().Before(e.Quiet) {
+		a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Asked = true })
+		return e.Why, true
+	}
+	slow := false
+	for _, h := range a.hooks.Reservers {
+		slow = hooks.Ask(a.guard, h, func(r part.Reserver) bool { return r.Waits(pod) }) || slow
+	}
+	if !slow {
+		_, r := a.hooks.Reserve(ctx, a.guard, pod)
+		return a.orLater(pod, others, r), true
+	}
+	ctx, cancel := context.WithTimeout(ctx, reserveTimeout)
+	a.book.Update(part.RefOf(pod), func(e *book.Entry) {
+		e.Stage, e.Verdict, e.Since, e.Cancel, e.Asked = book.Reserving, nil, time.Now(), cancel, false
+	})
+	a.background(ctx, func(ctx context.Context) {
+		defer cancel()
+		held, r := a.hooks.Reserve(ctx, a.guard, pod)
+		gone := false
+		a.book.Update(part.RefOf(pod), func(e *book.Entry) {
+			if gone = e.Stage == book.Undoing; !gone {
+				e.Stage, e.Verdict, e.Held = book.Reserved, r, held
+			}
+		})
+		if gone {
+			a.undo(pod.UID, held)
+		}
+		wake(a.run.readmit)
+	})
+	return nil, false
+}
+
+// abandon is for a pod that goes before it was admitted: what the parts reserve
+// for it is released.
+func (a *Agent) abandon(ctx context.Context, uid types.UID) {
+	var held []part.Reservation
+	done := false
+	switch a.book.Get(uid).Stage {
+	case book.Waiting, book.Reserving, book.Reserved:
+	default:
+		return
+	}
+	a.book.Update(part.Ref{UID: uid}, func(e *book.Entry) {
+		switch e.Stage {
+		case book.Waiting:
+			e.Stage = book.Unknown
+		case book.Reserving:
+			e.Stage = book.Undoing
+			e.Cancel()
+		case book.Reserved:
+			e.Stage, held, e.Held, done = book.Undoing, e.Held, nil, true
+		}
+	})
+	if done {
+		a.background(ctx, func(context.Context) {
+			a.undo(uid, held)
+			wake(a.run.readmit)
+		})
+	}
+}
+
+func (a *Agent) undo(uid types.UID, held []part.Reservation) {
+	hooks.Release(a.guard, held)
+	a.book.Update(part.Ref{UID: uid}, func(e *book.Entry) { e.Stage = book.Undone })
+}
+
+// conclude takes up the reservations that have ended, and asks again about the
+// pods that wait: something may have come, or a pod may not have.
+func (a *Agent) conclude(ctx context.Context) {
+	over := a.book.At(book.Reserved, book.Undone)
+	for _, uid := range slices.Sorted(maps.Keys(over)) {
+		e := over[uid]
+		pod, ok := a.pods.Pod(uid)
+		ok = ok && pod.DeletionTimestamp == nil
+		switch {
+		case e.Stage == book.Undone:
+			a.book.Forget(uid)
+			if ok {
+				a.add(ctx, pod)
+			}
+		case !ok:
+			a.abandon(ctx, uid)
+		default:
+			a.book.Update(part.RefOf(pod), func(e *book.Entry) {
+				e.Stage, e.Held = book.Unknown, nil
+				if e.Verdict != nil {
+					e.Quiet = time.Now().Add(reservePause)
+				}
+			})
+			a.settle(pod, a.orLater(a.allocated(pod), a.activePods(uid), e.Verdict))
+		}
+	}
+	switch changed := a.run.changed.Swap(false); {
+	case changed:
+		a.retryWaiting(ctx, func(book.Entry) bool { return false })
+	case len(over) > 0:
+		now := time.Now()
+		a.retryWaiting(ctx, func(e book.Entry) bool { return now.Before(e.Quiet) })
+	}
+}
+
+// retryWaiting asks again about the pods that wait to be admitted, except for
+// those to be skipped.
+func (a *Agent) retryWaiting(ctx context.Context, skip func(book.Entry) bool) {
+	waits := a.book.At(book.Waiting)
+	if len(waits) == 0 {
+		return
+	}
+	for _, p := range a.pods.Pods() {
+		if e, ok := waits[p.UID]; ok && !skip(e) && p.DeletionTimestamp == nil {
+			a.add(ctx, p)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package resize
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/part"
+)
+
+// Restore implements part.Restorer: it reads the records. What comes late is
+// applied to the pods that were recalled meanwhile, on which nothing was decided.
+func (p *Part) Restore(ctx context.Context) error {
+	defer p.endRestore()
+	keys, err := p.cfg.Store.Keys()
+	if err != nil {
+		return fmt.Errorf("list allocation records: %w", err)
+	}
+	for _, key := range keys {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		a, err := p.load(key)
+		if err != nil {
+			p.cfg.Log.Error("failed to read allocation record", zap.String("uid", key), zap.Error(err))
+		}
+		if a != nil {
+			p.remember(types.UID(key), a)
+		}
+	}
+	return nil
+}
+
+// load reads one record. It is nil if there is none that is whole.
+func (p *Part) load(key string) (*allocation, error) {
+	value, err := p.cfg.Store.Read(key)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	a, err := decode(value)
+	if err != nil {
+		return nil, errors.Join(err, part.SetAside(p.cfg.Store, key, err))
+	}
+	return a, nil
+}
+
+// decode reads a record. One without containers is none: every pod has some.
+func decode(value []byte) (*allocation, error) {
+	a := &allocation{}
+	if err := json.Unmarshal(value, a); err != nil {
+		return nil, err
+	}
+	if len(a.Containers) == 0 {
+		return nil, errors.New("no containers in it; want one at least")
+	}
+	return a, nil
+}
+
+func (p *Part) remember(uid types.UID, a *allocation) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.pods[uid]
+	if s == nil {
+		p.read[uid] = a
+		return
+	}
+	s.remember(a)
+	s.queued = a.differs(s.asks)
+}
+
+// endRestore lets decisions begin. Those that are due already are made by
+// housekeeping.
+func (p *Part) endRestore() {
+	close(p.restored)
+	if len(p.undecided()) > 0 {
+		p.host.Housekeep()
+	}
+}
+
+// isRestored reports whether the records have been read.
+func (p *Part) isRestored() bool {
+	select {
+	case <-p.restored:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,42 @@
+package runtimeinfo
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	criapi "k8s.io/cri-api/pkg/apis"
+)
+
+// Name is what the runtime calls itself: container IDs of statuses begin
+// with it. It is asked once; one that does not answer is "", and asked again
+// later.
+type Name struct {
+	Runtime criapi.RuntimeService
+
+	mu    sync.Mutex
+	name  string
+	asked time.Time
+}
+
+// Statuses wait for the answer, and not for long: one without the right name
+// beats none.
+const (
+	nameTimeout = 2 * time.Second
+	nameAgain   = time.Minute
+)
+
+// Get returns the name, or "" if the runtime has not answered yet.
+func (r *Name) Get(ctx context.Context) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.name == "" && (r.asked.IsZero() || time.Since(r.asked) >= nameAgain) {
+		r.asked = time.Now()
+		ctx, cancel := context.WithTimeout(ctx, nameTimeout)
+		defer cancel()
+		if v, err := r.Runtime.Version(ctx, ""); err == nil {
+			r.name = v.GetRuntimeName()
+		}
+	}
+	return r.name
+}

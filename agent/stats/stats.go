@@ -1,0 +1,167 @@
+package stats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/nodewright/nodewright/agent/part"
+	block "github.com/nodewright/nodewright/node/stats"
+	"github.com/nodewright/nodewright/volumemgr"
+)
+
+// Name is the name of the part.
+const Name = "stats"
+
+// NoCgroup is the [Config.PodsCgroup] of a node whose pods are where the runtime
+// puts them.
+const NoCgroup = "-"
+
+// Runtime is what is asked of a container runtime; *cri.Client has it.
+type Runtime interface {
+	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
+	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
+	// ListContainerStats may be Unimplemented.
+	ListContainerStats(ctx context.Context, filter *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error)
+}
+
+// ImageService is what is asked of an image service; *cri.Client has it.
+type ImageService interface {
+	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
+}
+
+// Volumes measures the volumes of a pod; *volumemgr.Manager does. What could be
+// measured is returned beside the errors of the others.
+type Volumes interface {
+	Stats(ctx context.Context, uid types.UID) ([]volumemgr.Stats, error)
+}
+
+// Config holds what a Part needs. NodeName, Runtime and Images are required; the
+// zero value of every other field means the default named beside it.
+type Config struct {
+	NodeName string
+	Runtime  Runtime
+	Images   ImageService
+	Volumes  Volumes // those of the agent, if they measure
+
+	// PodsCgroup is the cgroup of all pods, below the mount points of cgroup
+	// hierarchies; NoCgroup if there is none. /kubepods
+	PodsCgroup string
+	// SystemCgroups returns, at each reading, the cgroups to report beside the
+	// pods', by the names of the summary API: kubelet, runtime, misc. One that
+	// does not exist is left out. It may be called from several goroutines; nil
+	// is none.
+	SystemCgroups func() map[string]string
+	// RootDir is the agent's directory, and so the node's file system;
+	// /var/lib/kubelet
+	RootDir string
+	// LogDir holds a directory <namespace>_<name>_<uid> for each pod;
+	// /var/log/pods
+	LogDir string
+
+	// NoVolumes leaves volumes out of the figures, but for those that count as local
+	// storage of their pods, which may have limits.
+	NoVolumes bool
+
+	// Metrics takes the collectors of /metrics/resource, of volumes and logs when an
+	// agent joins; not exported.
+	Metrics prometheus.Registerer
+}
+
+func (c *Config) validate() error {
+	var errs []error
+	for _, f := range []struct {
+		field string
+		set   bool
+	}{{"NodeName", c.NodeName != ""}, {"Runtime", c.Runtime != nil}, {"Images", c.Images != nil}} {
+		if !f.set {
+			errs = append(errs, fmt.Errorf("field Config.%s is required", f.field))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Part reports what is used. Its methods may be called from any goroutine, once
+// an agent has it.
+type Part struct {
+	cfg   Config
+	block *block.Manager
+	host  part.Host
+	limit limitMeters
+}
+
+var (
+	_ part.Joiner = (*Part)(nil)
+	_ part.Runner = (*Part)(nil)
+)
+
+// New checks cfg and returns a Part at rest.
+func New(cfg Config) (*Part, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("stats: %w", err)
+	}
+	p := &Part{cfg: cfg}
+	c := block.Config{
+		NodeName: cfg.NodeName, Runtime: runtime{p}, PodsCgroup: cfg.PodsCgroup, SystemCgroups: cfg.SystemCgroups,
+		RootDir: cfg.RootDir, LogDir: cfg.LogDir,
+	}
+	c.Volumes = volumes{p}
+	var err error
+	p.block, err = block.New(c)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Name implements part.Part.
+func (p *Part) Name() string { return Name }
+
+// Join implements part.Joiner. Metrics are registered here and not before: a
+// scrape asks the agent.
+func (p *Part) Join(h part.Host) error {
+	if p.host != nil {
+		return errors.New("stats: the part belongs to another agent already")
+	}
+	p.host = h
+	if p.cfg.Metrics == nil {
+		return nil
+	}
+	for _, c := range []prometheus.Collector{p.block.ResourceMetrics(), p.block.VolumeMetrics(), p.block.LogMetrics()} {
+		if err := p.cfg.Metrics.Register(c); err != nil {
+			return fmt.Errorf("stats: %w", err)
+		}
+	}
+	return nil
+}
+
+// Run implements part.Runner: it owns the measurements of volumes with a limit.
+func (p *Part) Run(ctx context.Context) error {
+	p.limit.run(ctx)
+	return nil
+}
+
+// Summary is what the node and all that is on it use, as in the kubelet's
+// /stats/summary, not older than a second. It holds what could be read even
+// beside an error, which joins what could not; it is nil only if ctx ended. It is
+// shared: it must not be changed.
+func (p *Part) Summary(ctx context.Context) (*statsapi.Summary, error) {
+	return p.block.Summary(ctx)
+}
+
+// CPUAndMemory is a Summary without file systems, networks and volumes.
+func (p *Part) CPUAndMemory(ctx context.Context) (*statsapi.Summary, error) {
+	return p.block.CPUAndMemory(ctx)
+}
+
+// Devices are the node's block devices that have done something.
+func (p *Part) Devices() []block.Device { return p.block.Devices() }
+
+// Groups are the cgroups that hold no pod of their own: that of all pods, those of their
+// classes, and those of the system that are known.
+func (p *Part) Groups() ([]block.Detail, error) { return p.block.Groups() }

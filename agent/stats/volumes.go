@@ -1,0 +1,66 @@
+package stats
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/nodewright/nodewright/agent/part"
+	block "github.com/nodewright/nodewright/node/stats"
+	"github.com/nodewright/nodewright/volumemgr"
+)
+
+// volumes are the pods' volumes as package node/stats asks for them.
+type volumes struct{ *Part }
+
+// Stats implements block.Volumes.
+func (v volumes) Stats(ctx context.Context, uid types.UID) ([]block.Volume, error) {
+	list, err := v.measure(ctx, uid)
+	out := make([]block.Volume, 0, len(list))
+	for i := range list {
+		s := &list[i]
+		if v.cfg.NoVolumes && !s.Ephemeral {
+			continue
+		}
+		vol := block.Volume{Ephemeral: s.Ephemeral}
+		vol.Name, vol.FsStats = s.Name, fsOf(s.Usage)
+		if s.Usage.Abnormal != nil {
+			vol.VolumeHealthStats = &statsapi.VolumeHealthStats{Abnormal: *s.Usage.Abnormal}
+		}
+		if s.Claim != "" {
+			if pod, ok := v.host.Pod(uid); ok {
+				vol.PVCRef = &statsapi.PVCReference{Name: s.Claim, Namespace: pod.Namespace}
+			}
+		}
+		out = append(out, vol)
+	}
+	return out, err
+}
+
+// fsOf turns what is not known, -1, into nil.
+func fsOf(u volumemgr.Usage) statsapi.FsStats {
+	known := func(n int64) *uint64 {
+		if n < 0 {
+			return nil
+		}
+		v := uint64(n)
+		return &v
+	}
+	f := statsapi.FsStats{
+		CapacityBytes: known(u.Capacity), AvailableBytes: known(u.Available), UsedBytes: known(u.Used),
+		Inodes: known(u.Inodes), InodesFree: known(u.InodesFree), InodesUsed: known(u.InodesUsed),
+	}
+	f.Time.Time = u.At
+	return f
+}
+
+func (v volumes) measure(ctx context.Context, uid types.UID) ([]volumemgr.Stats, error) {
+	if v.cfg.Volumes != nil {
+		return v.cfg.Volumes.Stats(ctx, uid)
+	}
+	if m, ok := v.host.(part.VolumeMeter); ok {
+		return m.VolumeStats(ctx, uid)
+	}
+	return nil, nil
+}

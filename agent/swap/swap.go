@@ -1,0 +1,129 @@
+package swap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podspec"
+	"github.com/nodewright/nodewright/volumemgr/scratch"
+)
+
+// Name is the name of the part.
+const Name = "swap"
+
+// Config says who has swap. The zero value of every field means the default named
+// beside it.
+type Config struct {
+	// Allowed says that the machine may have swap; New refuses one that has
+	// (failSwapOn, of which it is the contrary).
+	Allowed bool
+	// Limited gives containers of Burstable pods a share of it; nobody has any
+	// (memorySwap.swapBehavior: LimitedSwap, else NoSwap). It takes cgroup v2.
+	Limited bool
+
+	// Files is the root of the machine's file system; this one's.
+	Files fs.FS
+	// NoSwapVolumes reports whether file systems in memory can be kept off swap;
+	// scratch.NoSwap asks this kernel.
+	NoSwapVolumes func() bool
+
+	Log *zap.Logger // silent
+}
+
+// Part knows the node's swap. Its methods may be called from any goroutine.
+type Part struct {
+	cfg  Config
+	host part.Host
+	on   bool
+	size int64 // bytes
+
+	limits atomic.Bool // cgroups are known to limit swap
+}
+
+var (
+	_ part.Joiner   = (*Part)(nil)
+	_ part.Runner   = (*Part)(nil)
+	_ part.Preparer = (*Part)(nil)
+	_ part.Compiler = (*Part)(nil)
+)
+
+// ErrOn is the error of New on a machine with swap that is to have none.
+var ErrOn = errors.New("this machine has swap on")
+
+// New looks at the machine and returns a Part at rest. The error is an [ErrOn] that
+// names what is swapped to, if the machine has swap and Config does not allow it.
+func New(cfg Config) (*Part, error) {
+	if cfg.Files == nil {
+		cfg.Files = os.DirFS("/")
+	}
+	if cfg.NoSwapVolumes == nil {
+		cfg.NoSwapVolumes = scratch.NoSwap
+	}
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	names, size, err := read(cfg.Files)
+	if err != nil {
+		cfg.Log.Warn("failed to read the machine's swap; containers get none", zap.Error(err))
+	}
+	if len(names) > 0 && !cfg.Allowed {
+		return nil, fmt.Errorf("failSwapOn: true: %w: %s; want it off (swapoff -a), or failSwapOn: false", ErrOn, strings.Join(names, ", "))
+	}
+	return &Part{cfg: cfg, on: len(names) > 0, size: size}, nil
+}
+
+// Name implements part.Part.
+func (*Part) Name() string { return Name }
+
+// Join implements part.Joiner.
+func (p *Part) Join(h part.Host) error {
+	if p.host != nil {
+		return errors.New("swap: the part belongs to an agent already")
+	}
+	p.host = h
+	return nil
+}
+
+// Reason of the event that Run records, and its text: those of the kubelet.
+const (
+	onDiskReason  = "PossibleMemoryBackedVolumesOnDisk"
+	onDiskMessage = "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) " +
+		"might be swapped to disk and should no longer be considered secure."
+)
+
+// Run implements part.Runner: it says once what the machine's swap means.
+func (p *Part) Run(context.Context) error {
+	if p.cfg.Limited && !unified(p.cfg.Files) {
+		p.cfg.Log.Warn("cgroup v1 does not limit swap by container; none has any, as with memorySwap.swapBehavior: NoSwap")
+	}
+	if p.on && !p.cfg.NoSwapVolumes() {
+		p.host.NodeEvent(v1.EventTypeWarning, onDiskReason, onDiskMessage)
+	}
+	return nil
+}
+
+// Prepare implements part.Preparer: the pod's cgroup is there, if nobody else's is.
+func (p *Part) Prepare(context.Context, *v1.Pod, *observed.Pod) error {
+	if !p.limits.Load() && limited(p.cfg.Files) {
+		p.limits.Store(true)
+	}
+	return nil
+}
+
+// Compile implements part.Compiler.
+func (p *Part) Compile(_ *v1.Pod, in *podspec.Input) error {
+	if p.limits.Load() {
+		in.Node.Swap = &podspec.Swap{Limited: p.cfg.Limited, Capacity: p.size}
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/agent/eventlog"
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podspec"
+)
+
+// Reasons of events, as the kubelet has them.
+const (
+	reasonSync       = "FailedSync"
+	reasonValidation = "FailedValidation"
+	reasonFamilies   = "HostIPsIPFamilyMismatch"
+	reasonResolvConf = "CheckLimitsForResolvConf"
+)
+
+// refused reports a pod that is not in effect since another has its name or its UID.
+func (a *Agent) refused(pod *v1.Pod, why string) {
+	a.events.Event(pod, v1.EventTypeWarning, reasonValidation, why)
+}
+
+// observe is what the runtime shows of a pod, and reports an event if that cannot be had.
+func (a *Agent) observe(ctx context.Context, pod *v1.Pod, newerThan time.Time) (*observed.Pod, error) {
+	obs, err := a.pleg.GetNewerThan(ctx, pod.UID, newerThan)
+	if err != nil && ctx.Err() == nil {
+		a.events.Event(pod, v1.EventTypeWarning, reasonSync, "error determining status: "+err.Error())
+	}
+	return obs, err
+}
+
+// warnOfFamilies reports a pod whose first address is of another family than the
+// node's, once for each address that it gets.
+func (a *Agent) warnOfFamilies(pod *v1.Pod, before, now *v1.PodStatus) {
+	if pod.Spec.HostNetwork || now.PodIP == "" || now.HostIP == "" || before != nil && before.PodIP == now.PodIP {
+		return
+	}
+	host, own := net.ParseIP(now.HostIP), net.ParseIP(now.PodIP)
+	if host == nil || own == nil || (host.To4() == nil) == (own.To4() == nil) {
+		return
+	}
+	a.events.Event(pod, v1.EventTypeWarning, reasonFamilies,
+		fmt.Sprintf("the node's first address is %s, the pod's is %s: they are of different IP families", now.HostIP, now.PodIP))
+}
+
+// checkResolv reports a resolver's configuration that pods cannot have in full, once
+// for each content.
+func (a *Agent) checkResolv(content string) {
+	if old := a.run.resolv.Swap(&content); old != nil && *old == content {
+		return
+	}
+	for _, problem := range podspec.CheckResolvConf(a.cfg.DNS.ResolvConf, content, a.cfg.DNS.ClusterDomain) {
+		a.events.Node(v1.EventTypeWarning, reasonResolvConf, problem)
+	}
+}
+
+// toldNode are the events of pods; of what the node itself lacks it has one, too.
+type toldNode struct{ *eventlog.Log }
+
+func (t toldNode) Event(pod *v1.Pod, eventType, reason, message string) {
+	t.Log.Event(pod, eventType, reason, message)
+	if reason == podspec.ReasonMissingClusterDNS {
+		t.Node(eventType, reason, message)
+	}
+}

@@ -1,0 +1,130 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/mount"
+)
+
+// podFile is where a pod's block device is published.
+func (m *Manager) podFile(volume, pod string) string { return m.blockDir("publish", volume, pod) }
+
+// MapDevice publishes the volume as a file that is a block device, and returns the
+// device.
+func (p Plugin) MapDevice(ctx context.Context, v *volumemgr.Volume) (string, error) {
+	m := p.m
+	src, err := sourceOf(v.Spec, v.Pod, v.UID)
+	if err != nil {
+		return "", err
+	}
+	object, err := m.object(ctx, src.driver)
+	if err != nil {
+		return "", err
+	}
+	target := m.podFile(v.Name, string(v.UID))
+	if v.Remount && !object.RequiresRepublish {
+		return m.blockAt(ctx, src.driver, target)
+	}
+	d, release, err := m.hold(src.driver)
+	if err != nil {
+		return "", transient(err)
+	}
+	defer release()
+	req, _, err := m.publication(ctx, v, src, object, d, target)
+	if err != nil {
+		return "", err
+	}
+	if d.can.stage {
+		req.StagingTargetPath = m.blockDir("staging", v.Name)
+	}
+	if err := m.write(m.blockDir(v.Name, dataName), record{Handle: src.handle, Driver: src.driver}); err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
+		return "", err
+	}
+	if err := m.call(ctx, d, src.handle, "NodePublishVolume", req, &spec.NodePublishVolumeResponse{}, req.Secrets); err != nil {
+		var answer *CallError
+		if errors.As(err, &answer) && answer.Final() && !v.Found && !v.Remount {
+			if rerr := m.removeTarget(context.WithoutCancel(ctx), target); rerr != nil {
+				err = errors.Join(err, rerr, volumemgr.ErrUncertain)
+			}
+		}
+		return "", err
+	}
+	path, err := m.blockAt(ctx, src.driver, target)
+	if err == nil {
+		m.here(v.UID, v.Spec, v.Name, true)
+	}
+	return path, err
+}
+
+// blockAt is the device that a driver has published, symbolic links resolved.
+func (m *Manager) blockAt(ctx context.Context, driver, target string) (string, error) {
+	path, err := m.devices.Do(ctx, target, func() (string, error) {
+		path, err := filepath.EvalSymlinks(target)
+		if err != nil {
+			return "", err
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			return "", err
+		}
+		if info.Mode()&fs.ModeDevice == 0 || info.Mode()&fs.ModeCharDevice != 0 {
+			return "", fmt.Errorf("%s is no block device, but %s", path, info.Mode().Type())
+		}
+		return path, nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("driver %s says that the volume is published: %w: %w", driver, err, volumemgr.ErrUncertain)
+	}
+	return path, nil
+}
+
+// UnmapDevice takes the device from the pod.
+func (p Plugin) UnmapDevice(ctx context.Context, v *volumemgr.Volume) error {
+	p.m.quiet(v)
+	return p.m.unmap(ctx, v.Name, string(v.UID))
+}
+
+func (m *Manager) unmap(ctx context.Context, volume, pod string) error {
+	target := m.podFile(volume, pod)
+	rec, err := readRecord(m.blockDir(volume, dataName))
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // the driver has not heard of it
+	case errors.Is(err, ErrRecord):
+		if uerr := mount.Clean(ctx, m.cfg.Mounter, target, mount.Plain); uerr != nil {
+			return errors.Join(err, uerr)
+		}
+	case err != nil:
+		return err
+	default:
+		if err := m.unpublish(ctx, rec, target); err != nil {
+			return err
+		}
+	}
+	if err := m.removeTarget(ctx, target); err != nil {
+		return err
+	}
+	// The kubelet binds the device to a file beside.
+	return mount.Clean(ctx, m.cfg.Mounter, m.blockDir(volume, devName, pod), mount.Plain)
+}
+
+// unmapLeft takes down what a process has left that died between the publication of
+// a device and its link: no pod has the volume any more.
+func (m *Manager) unmapLeft(ctx context.Context, volume string) error {
+	pods, err := list(m.blockDir("publish", volume), maxVolumes)
+	errs := []error{err}
+	for _, pod := range pods {
+		errs = append(errs, m.unmap(ctx, volume, pod))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,166 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+)
+
+// Deadlines of calls: the kubelet's for those about volumes and the node, and a
+// shorter one for what a driver answers from memory.
+const (
+	callTimeout  = 2 * time.Minute
+	quickTimeout = 30 * time.Second
+	statsTimeout = 10 * time.Second
+	// maxReconnect is the longest pause between attempts to connect.
+	maxReconnect = 10 * time.Second
+)
+
+// client calls one driver, over one connection.
+type client struct {
+	name string
+	conn *grpc.ClientConn
+	met  *metrics
+}
+
+// dial connects in the background.
+func dial(name, endpoint string, connect func(context.Context, string) (net.Conn, error), met *metrics) (*client, error) {
+	conn, err := grpc.NewClient("passthrough:///"+endpoint,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"),
+		grpc.WithContextDialer(connect),
+		grpc.WithMaxHeaderListSize(maxHeader),
+		grpc.WithDisableRetry(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.ForceCodecV2(codec)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: time.Second / 2, Multiplier: 2, Jitter: 0.2, MaxDelay: maxReconnect},
+			MinConnectTimeout: maxReconnect,
+		}),
+	)
+	if err != nil {
+		return nil, err
+	}
+	return &client{name, conn, met}, nil
+}
+
+func (c *client) close() error { return c.conn.Close() }
+
+// invoke makes one call. The values of secrets are taken out of what the driver
+// says.
+func (c *client) invoke(ctx context.Context, timeout time.Duration, service, method string, req, resp proto.Message, secrets map[string]string) error {
+	ctx, done := context.WithTimeout(ctx, timeout)
+	defer done()
+	path := "/" + service + "/" + method
+	began := time.Now()
+	err := c.conn.Invoke(ctx, path, req, resp)
+	c.met.call(c.name, path, status.Code(err), time.Since(began))
+	return callError(c.name, method, err, secrets)
+}
+
+const (
+	nodeService       = "csi.v1.Node"
+	identityService   = "csi.v1.Identity"
+	controllerService = "csi.v1.Controller"
+)
+
+func (c *client) node(ctx context.Context, method string, req, resp proto.Message, secrets map[string]string) error {
+	return c.invoke(ctx, callTimeout, nodeService, method, req, resp, secrets)
+}
+
+// abilities are what a driver can do.
+type abilities struct {
+	stage, stats, expand, condition, multiWriter, mountGroup bool
+}
+
+// abilities asks for the capabilities of the driver's node service.
+func (c *client) abilities(ctx context.Context) (abilities, error) {
+	var resp spec.NodeGetCapabilitiesResponse
+	err := c.invoke(ctx, quickTimeout, nodeService, "NodeGetCapabilities", &spec.NodeGetCapabilitiesRequest{}, &resp, nil)
+	if err != nil {
+		return abilities{}, err
+	}
+	return abilitiesOf(&resp), nil
+}
+
+func abilitiesOf(resp *spec.NodeGetCapabilitiesResponse) abilities {
+	var a abilities
+	for _, c := range resp.GetCapabilities() {
+		switch c.GetRpc().GetType() {
+		case spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME:
+			a.stage = true
+		case spec.NodeServiceCapability_RPC_GET_VOLUME_STATS:
+			a.stats = true
+		case spec.NodeServiceCapability_RPC_EXPAND_VOLUME:
+			a.expand = true
+		case spec.NodeServiceCapability_RPC_VOLUME_CONDITION:
+			a.condition = true
+		case spec.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER:
+			a.multiWriter = true
+		case spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP:
+			a.mountGroup = true
+		}
+	}
+	return a
+}
+
+// attaches reports whether the driver's volumes have to be attached by its
+// controller, as far as its socket on this node tells. It is asked only on a
+// node that stands alone, which has no CSIDriver objects.
+func (c *client) attaches(ctx context.Context) (bool, error) {
+	var plugin spec.GetPluginCapabilitiesResponse
+	err := c.invoke(ctx, quickTimeout, identityService, "GetPluginCapabilities", &spec.GetPluginCapabilitiesRequest{}, &plugin, nil)
+	if is(err, codes.Unimplemented) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	controls := false
+	for _, p := range plugin.GetCapabilities() {
+		controls = controls || p.GetService().GetType() == spec.PluginCapability_Service_CONTROLLER_SERVICE
+	}
+	if !controls {
+		return false, nil
+	}
+	var resp spec.ControllerGetCapabilitiesResponse
+	err = c.invoke(ctx, quickTimeout, controllerService, "ControllerGetCapabilities", &spec.ControllerGetCapabilitiesRequest{}, &resp, nil)
+	if is(err, codes.Unimplemented) {
+		return false, nil // its controller is elsewhere, and cannot be asked
+	}
+	for _, c := range resp.GetCapabilities() {
+		if c.GetRpc().GetType() == spec.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME {
+			return true, err
+		}
+	}
+	return false, err
+}
+
+// is reports whether err is a call's with that code.
+func is(err error, code codes.Code) bool {
+	var e *CallError
+	return errors.As(err, &e) && e.Code == code
+}
+
+// info asks what the driver says of this node.
+func (c *client) info(ctx context.Context) (nodeInfo, error) {
+	var resp spec.NodeGetInfoResponse
+	if err := c.node(ctx, "NodeGetInfo", &spec.NodeGetInfoRequest{}, &resp, nil); err != nil {
+		return nodeInfo{}, err
+	}
+	info, err := infoOf(&resp)
+	if err != nil {
+		return nodeInfo{}, fmt.Errorf("CSI driver %s: NodeGetInfo: %w", c.name, err)
+	}
+	return info, nil
+}

@@ -1,0 +1,111 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	authv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/mount"
+	"github.com/nodewright/nodewright/volumemgr/storage"
+	"github.com/nodewright/nodewright/volumemgr/tokens"
+)
+
+// Secrets has what Secrets hold.
+type Secrets interface {
+	// Secret returns storage.ErrNotFound if there is none of that name. The map is
+	// shared and not changed.
+	Secret(ctx context.Context, namespace, name string) (map[string][]byte, error)
+}
+
+// Tokens issues tokens of service accounts; a tokens.Cache.
+type Tokens interface {
+	Token(ctx context.Context, namespace, account string, spec authv1.TokenRequestSpec) (tokens.Token, error)
+}
+
+// Config holds what a Manager needs. Root, NodeName and Mounter are required; the
+// zero value of every other field means the default named beside it.
+type Config struct {
+	// Root is the agent's directory: absolute, and clean.
+	Root     string
+	NodeName string
+	// Mounter is the node's mount table, and takes down what no driver does any
+	// more. Nothing is mounted by it.
+	Mounter mount.Mounter
+
+	// Cluster says what a cluster knows of drivers; nil: the node stands alone.
+	// Then no volume is attached, every driver makes persistent and ephemeral
+	// volumes and is told whose they are, and one that has its volumes attached
+	// by a controller is refused.
+	Cluster storage.Cluster
+	Secrets Secrets // volumes that name a Secret fail
+	Tokens  Tokens  // drivers that want one are refused
+
+	// Changed is called when volumes that wait for an object may go on: a
+	// volumemgr.Manager has it. It must not block. Default: no call.
+	Changed func(volumemgr.Ref)
+	// Exhausted is called with a pod whose volume cannot be attached because the
+	// node has as many as it can. It must not block. Default: no call.
+	Exhausted func(pod *v1.Pod, why error)
+	// InUse is called when VolumesInUse or Ready has another answer. It must not
+	// block. Default: no call.
+	InUse func()
+	// FileLabel is the SELinux label of files that containers with these options
+	// may use, and whether the machine has SELinux. Default: it has none.
+	FileLabel func(o *v1.SELinuxOptions) (label string, enabled bool)
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+
+	step func() error                                             // tests let the process die between two changes
+	dial func(ctx context.Context, path string) (net.Conn, error) // tests have connections without a kernel's socket
+}
+
+func (c Config) withDefaults() Config {
+	if c.Changed == nil {
+		c.Changed = func(volumemgr.Ref) {}
+	}
+	if c.Exhausted == nil {
+		c.Exhausted = func(*v1.Pod, error) {}
+	}
+	if c.InUse == nil {
+		c.InUse = func() {}
+	}
+	if c.FileLabel == nil {
+		c.FileLabel = func(*v1.SELinuxOptions) (string, bool) { return "", false }
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	if c.dial == nil {
+		c.dial = func(ctx context.Context, path string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", path)
+		}
+	}
+	if c.step == nil {
+		c.step = func() error { return nil }
+	}
+	return c
+}
+
+func (c *Config) validate() error {
+	var errs []error
+	if !filepath.IsAbs(c.Root) || filepath.Clean(c.Root) != c.Root {
+		errs = append(errs, fmt.Errorf("Config.Root is %q; want an absolute, clean path", c.Root))
+	}
+	if c.NodeName == "" {
+		errs = append(errs, errors.New("Config.NodeName is required"))
+	}
+	if c.Mounter == nil {
+		errs = append(errs, errors.New("Config.Mounter is required"))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,32 @@
+//go:build !linux
+
+package csitest
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+// Loops are Disks on loop devices, which are Linux's alone.
+type Loops struct{}
+
+// NewLoops skips the test.
+func NewLoops(t testing.TB) *Loops {
+	t.Skip("needs Linux")
+	return nil
+}
+
+// Image is none.
+func (*Loops) Image(string) string { return "" }
+
+// Attach implements Disks, as the methods below do.
+func (*Loops) Attach(context.Context, string, string) (string, error) {
+	return "", errors.ErrUnsupported
+}
+
+// Grow is not supported here.
+func (*Loops) Grow(context.Context, string, int64) error { return errors.ErrUnsupported }
+
+// Detach is not supported here.
+func (*Loops) Detach(string) error { return errors.ErrUnsupported }

@@ -1,0 +1,282 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/volumemgr"
+)
+
+// Claims reads claims, and notes on them how far their volumes have been made larger.
+type Claims interface {
+	// Get reads a claim as it is now, which an Expansion's need not be.
+	Get(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
+	// UpdateStatus gives a claim, as it was read, another status, and returns the
+	// claim with that.
+	UpdateStatus(ctx context.Context, claim *v1.PersistentVolumeClaim, status v1.PersistentVolumeClaimStatus) (*v1.PersistentVolumeClaim, error)
+}
+
+// expandNotRequired is an annotation of volumes whose other nodes need not do
+// anything (kubelet).
+const expandNotRequired = "volume.kubernetes.io/node-expansion-not-required"
+
+// expansion says to which size a volume is to be made here, in bytes, if it is.
+// Local is the size that it was mounted with on this node.
+//
+// A controller makes the volume larger first, and leaves a claim in a state that says
+// that the node is next; what it has not done yet, or has found impossible, is not the
+// node's to try. A volume of several nodes is made larger on each of them, when the
+// claim shows the new size already.
+func expansion(pv *v1.PersistentVolume, claim *v1.PersistentVolumeClaim, local int64) (size int64, run bool) {
+	const storage = v1.ResourceStorage
+	size = pv.Spec.Capacity.Storage().Value()
+	state, recovers := claim.Status.AllocatedResourceStatuses[storage]
+	if recovers {
+		if a, ok := claim.Status.AllocatedResources[storage]; ok {
+			size = a.Value()
+		}
+		return size, state == v1.PersistentVolumeClaimNodeResizePending || state == v1.PersistentVolumeClaimNodeResizeInProgress
+	}
+	has := claim.Status.Capacity.Storage().Value()
+	switch {
+	case has < size:
+		return size, slices.ContainsFunc(claim.Status.Conditions, func(c v1.PersistentVolumeClaimCondition) bool {
+			return c.Type == v1.PersistentVolumeClaimFileSystemResizePending && c.Status == v1.ConditionTrue
+		})
+	case slices.Contains(pv.Spec.AccessModes, v1.ReadWriteMany):
+		_, spared := pv.Annotations[expandNotRequired]
+		return size, local > 0 && local < size && !spared
+	}
+	return size, false
+}
+
+// resizing is the status of a claim while its volume is made larger.
+func resizing(claim *v1.PersistentVolumeClaim) v1.PersistentVolumeClaimStatus {
+	return withState(claim, v1.PersistentVolumeClaimNodeResizeInProgress)
+}
+
+func withState(claim *v1.PersistentVolumeClaim, state v1.ClaimResourceStatus) v1.PersistentVolumeClaimStatus {
+	st := *claim.Status.DeepCopy()
+	if st.AllocatedResourceStatuses == nil {
+		st.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{}
+	}
+	st.AllocatedResourceStatuses[v1.ResourceStorage] = state
+	return st
+}
+
+// resized is the status of a claim whose volume has its size.
+func resized(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) v1.PersistentVolumeClaimStatus {
+	st := *claim.Status.DeepCopy()
+	size := pv.Spec.Capacity[v1.ResourceStorage]
+	if a, ok := st.AllocatedResources[v1.ResourceStorage]; ok && claim.Status.AllocatedResourceStatuses[v1.ResourceStorage] != "" {
+		size = a
+	}
+	if st.Capacity == nil {
+		st.Capacity = v1.ResourceList{}
+	}
+	st.Capacity[v1.ResourceStorage] = size.DeepCopy()
+	delete(st.AllocatedResourceStatuses, v1.ResourceStorage)
+	if len(st.AllocatedResourceStatuses) == 0 {
+		st.AllocatedResourceStatuses = nil
+	}
+	st.Conditions = slices.DeleteFunc(st.Conditions, func(c v1.PersistentVolumeClaimCondition) bool {
+		switch c.Type {
+		case v1.PersistentVolumeClaimFileSystemResizePending, v1.PersistentVolumeClaimResizing,
+			v1.PersistentVolumeClaimNodeResizeError, v1.PersistentVolumeClaimControllerResizeError:
+			return true
+		}
+		return false
+	})
+	return st
+}
+
+// notResized is the status of a claim whose volume could not be made larger. After an
+// error for good, the claim has to ask for another size first.
+func notResized(claim *v1.PersistentVolumeClaim, err error) v1.PersistentVolumeClaimStatus {
+	state := v1.PersistentVolumeClaimNodeResizeInProgress
+	if infeasible(err) {
+		state = v1.PersistentVolumeClaimNodeResizeInfeasible
+	}
+	st := withState(claim, state)
+	c := v1.PersistentVolumeClaimCondition{Type: v1.PersistentVolumeClaimNodeResizeError, Status: v1.ConditionTrue, Message: err.Error()}
+	at := slices.IndexFunc(st.Conditions, func(c v1.PersistentVolumeClaimCondition) bool {
+		return c.Type == v1.PersistentVolumeClaimNodeResizeError
+	})
+	if at < 0 {
+		st.Conditions = append(st.Conditions, c)
+	} else {
+		c.LastTransitionTime = st.Conditions[at].LastTransitionTime
+		st.Conditions[at] = c
+	}
+	return st
+}
+
+// infeasible reports whether a driver says that a volume will never have the size.
+func infeasible(err error) bool {
+	return is(err, codes.InvalidArgument) || is(err, codes.OutOfRange) || is(err, codes.NotFound)
+}
+
+// Expansion is a volume of a pod that may have to be made larger.
+type Expansion struct {
+	Pod   *v1.Pod
+	Spec  *volumemgr.Spec
+	Claim *v1.PersistentVolumeClaim
+}
+
+// Needed reports whether the volume is mounted for the pod and is to be made larger
+// here, by what e says of its claim. It reads memory only.
+func (m *Manager) Needed(e Expansion) bool {
+	_, run := m.needed(e)
+	return run
+}
+
+func (m *Manager) needed(e Expansion) (size int64, run bool) {
+	v, ok := VolumeOf(e.Spec)
+	if !ok || e.Spec.ReadOnly {
+		return 0, false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	name := unique(v.Driver, v.Handle)
+	if !m.present[e.Pod.UID][e.Spec.Name()] || m.refused[name] {
+		return 0, false
+	}
+	if m.cfg.Cluster == nil { // no controller keeps the claim's status
+		size = e.Spec.PersistentVolume.Spec.Capacity.Storage().Value()
+		return size, m.sizes[name] > 0 && m.sizes[name] < size
+	}
+	size, run = expansion(e.Spec.PersistentVolume, e.Claim, m.sizes[name])
+	return size, run && m.grown[name] != size // the claim is of before that
+}
+
+// Expand makes a volume larger that needs it, and notes on its claim how that goes;
+// claims may be nil. The claim is read again first, and is what counts. It reports
+// whether anything was done.
+func (m *Manager) Expand(ctx context.Context, e Expansion, claims Claims) (bool, error) {
+	if !m.Needed(e) {
+		return false, nil
+	}
+	if claims == nil || m.cfg.Cluster == nil {
+		claims = nil
+	} else {
+		live, err := claims.Get(ctx, e.Claim.Namespace, e.Claim.Name)
+		if err != nil {
+			return true, fmt.Errorf("claim %s/%s: %w", e.Claim.Namespace, e.Claim.Name, err)
+		}
+		if live.UID != e.Claim.UID {
+			return false, nil // another of that name
+		}
+		e.Claim = live
+	}
+	size, run := m.needed(e)
+	if !run {
+		return false, nil
+	}
+	note := func(st v1.PersistentVolumeClaimStatus) error {
+		if claims == nil {
+			return nil
+		}
+		claim, err := claims.UpdateStatus(ctx, e.Claim, st)
+		if err != nil {
+			return fmt.Errorf("claim %s/%s: %w", e.Claim.Namespace, e.Claim.Name, err)
+		}
+		e.Claim = claim
+		return nil
+	}
+	// A volume whose claim shows the size already was made larger elsewhere.
+	shown := e.Claim.Status.Capacity.Storage().Value() >= size
+	if !shown && e.Claim.Status.AllocatedResourceStatuses[v1.ResourceStorage] != v1.PersistentVolumeClaimNodeResizeInProgress {
+		if err := note(resizing(e.Claim)); err != nil {
+			return true, err
+		}
+	}
+	err := m.expand(ctx, e, size)
+	v, _ := VolumeOf(e.Spec)
+	name := unique(v.Driver, v.Handle)
+	m.mu.Lock()
+	switch {
+	case err == nil, errors.Is(err, ErrUnsupported) && shown:
+		m.sizes[name], err = size, nil
+	case is(err, codes.FailedPrecondition): // not while it is in use
+		m.refused[name] = true
+	}
+	m.mu.Unlock()
+	var answer *CallError
+	switch {
+	case err == nil && !shown:
+		err = note(resized(e.Claim, e.Spec.PersistentVolume))
+	case err != nil && errors.As(err, &answer) && answer.Final() && !shown:
+		err = errors.Join(err, note(notResized(e.Claim, err)))
+	}
+	if err == nil {
+		m.mu.Lock()
+		m.grown[name] = size
+		m.mu.Unlock()
+	}
+	return true, err
+}
+
+func (m *Manager) expand(ctx context.Context, e Expansion, size int64) error {
+	if size < 0 {
+		return fmt.Errorf("the new size is %d bytes; want 0 or more", size)
+	}
+	src, err := sourceOf(e.Spec, e.Pod, e.Pod.UID)
+	if err != nil {
+		return err
+	}
+	d, release, err := m.hold(src.driver)
+	if err != nil {
+		return transient(err)
+	}
+	defer release()
+	if !d.can.expand {
+		return fmt.Errorf("driver %s makes no volume larger on a node: %w", src.driver, ErrUnsupported)
+	}
+	secrets, err := m.secrets(ctx, src.expand, "nodeExpandSecretRef")
+	if err != nil {
+		return err
+	}
+	name := e.Spec.Name()
+	req := &spec.NodeExpandVolumeRequest{
+		VolumeId: src.handle, CapacityRange: &spec.CapacityRange{RequiredBytes: size}, Secrets: secrets,
+		VolumePath:       filepath.Join(m.cfg.Root, "pods", string(e.Pod.UID), "volumes", "kubernetes.io~csi", name, mountName),
+		VolumeCapability: src.capability(d.can, "", ""),
+	}
+	if src.block {
+		req.VolumePath = m.podFile(name, string(e.Pod.UID))
+	}
+	if d.can.stage {
+		_, req.StagingTargetPath = m.staging(src, name)
+	}
+	return m.call(ctx, d, src.handle, "NodeExpandVolume", req, &spec.NodeExpandVolumeResponse{}, secrets)
+}
+
+// here notes that a volume is mounted for a pod, or no longer.
+func (m *Manager) here(uid types.UID, s *volumemgr.Spec, name string, is bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !is {
+		delete(m.present[uid], name)
+		if len(m.present[uid]) == 0 {
+			delete(m.present, uid)
+		}
+		return
+	}
+	if m.present[uid] == nil {
+		m.present[uid] = map[string]bool{}
+	}
+	m.present[uid][name] = true
+	if v, ok := VolumeOf(s); ok {
+		if name := unique(v.Driver, v.Handle); m.sizes[name] == 0 {
+			m.sizes[name] = s.PersistentVolume.Spec.Capacity.Storage().Value()
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/fsgroup"
+	"github.com/nodewright/nodewright/volumemgr/mount"
+)
+
+type message = proto.Message
+
+// look is os.Lstat for what a driver has mounted, which may never answer.
+func (m *Manager) look(ctx context.Context, path string) (fs.FileInfo, error) {
+	return m.looks.Do(ctx, path, func() (fs.FileInfo, error) { return os.Lstat(path) })
+}
+
+// published checks what a driver says that it has made: pods must not get a link
+// in place of a directory.
+func (m *Manager) published(ctx context.Context, driver, target string) error {
+	info, err := m.look(ctx, target)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is no directory, but %s", target, info.Mode().Type())
+	}
+	if err != nil {
+		return fmt.Errorf("driver %s says that the volume is published: %w: %w", driver, err, volumemgr.ErrUncertain)
+	}
+	return nil
+}
+
+// mounted reports whether anything is mounted at path.
+func (m *Manager) mounted(ctx context.Context, path string) (bool, error) {
+	found, err := mount.Find(ctx, m.cfg.Mounter, path)
+	if err != nil {
+		return false, fmt.Errorf("mount table: %w", err)
+	}
+	return len(found) > 0, nil
+}
+
+// removePublication removes the directory of a publication, with its record, if
+// nothing is mounted there and nothing else is in it. The record goes last but one:
+// without it the driver of the volume is not known.
+func (m *Manager) removePublication(ctx context.Context, dir string) error {
+	if err := m.removeTarget(ctx, filepath.Join(dir, mountName)); err != nil {
+		return err
+	}
+	return m.removeWithRecord(dir)
+}
+
+// removeTarget removes what a driver has mounted on: an empty directory, or an
+// empty file.
+func (m *Manager) removeTarget(ctx context.Context, target string) error {
+	if is, err := m.mounted(ctx, target); err != nil {
+		return err
+	} else if is {
+		return fmt.Errorf("%s is still a mount point", target)
+	}
+	return m.remove(target)
+}
+
+// removeWithRecord removes a record and its directory.
+func (m *Manager) removeWithRecord(dir string) error {
+	if err := m.cfg.step(); err != nil {
+		return err
+	}
+	if err := removeRecord(dir); err != nil && !errors.Is(err, syscall.ENOTDIR) {
+		return err
+	}
+	return m.remove(dir)
+}
+
+// remove removes a file or an empty directory; one that is gone is no error.
+func (m *Manager) remove(path string) error {
+	if err := m.cfg.step(); err != nil {
+		return err
+	}
+	return errors.Join(gone(os.Remove(path)), m.cfg.step())
+}
+
+// write puts a record into a directory.
+func (m *Manager) write(dir string, r record) error {
+	if err := m.cfg.step(); err != nil {
+		return err
+	}
+	return errors.Join(writeRecord(dir, r), m.cfg.step())
+}
+
+// gone takes what is not there for success.
+func gone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// abandon takes down what no driver can be asked to, as the record is damaged: a
+// power failure may do that to one of the kubelet's, which writes it in place.
+func (m *Manager) abandon(ctx context.Context, dir, target string, cause error) error {
+	is, err := m.mounted(ctx, target)
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	if is {
+		if err := mount.UnmountAll(ctx, m.cfg.Mounter, target, mount.Network); err != nil {
+			return errors.Join(cause, err)
+		}
+	}
+	if err := m.removeTarget(ctx, target); err != nil {
+		return errors.Join(cause, err)
+	}
+	m.log.Warn("unmounted volume without its driver, as its record is damaged", zap.String("path", target), zap.Error(cause))
+	return m.removeWithRecord(dir)
+}
+
+// users are the mounts below pods of what is staged at path.
+func (m *Manager) users(ctx context.Context, path string) ([]string, error) {
+	table, err := m.cfg.Mounter.Table(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("mount table: %w", err)
+	}
+	real, err := mount.Resolve(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	at := table.At(real)
+	if len(at) == 0 {
+		return nil, nil
+	}
+	own := at[len(at)-1]
+	var out []string
+	for _, e := range table {
+		if e.Major == own.Major && e.Minor == own.Minor && e.Source == own.Source && (e.Root == own.Root || mount.IsBelow(e.Root, own.Root)) &&
+			strings.Contains(e.Target, "/volumes/"+strings.ReplaceAll(pluginName, "/", "~")+"/") {
+			out = append(out, e.Target)
+		}
+	}
+	return out, nil
+}
+
+// own gives the files of a volume to the pod's group.
+func own(ctx context.Context, v *volumemgr.Volume, target string) error {
+	return fsgroup.Apply(ctx, fsgroup.Request{
+		Root: target, GID: *v.FSGroup,
+		OnRootMismatch: v.FSGroupPolicy != nil && *v.FSGroupPolicy == v1.FSGroupChangeOnRootMismatch,
+		Progress: func(n int64, first bool) {
+			text := fmt.Sprintf("Setting the group of volume %s goes on, %d files are done.", v.Name, n)
+			if first {
+				text = fmt.Sprintf("Setting the group of volume %s is slow; consider fsGroupChangePolicy OnRootMismatch.", v.Name)
+			}
+			v.Warn("VolumePermissionChangeInProgress", text)
+		},
+	})
+}

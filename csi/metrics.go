@@ -1,0 +1,26 @@
+package csi
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+)
+
+// metrics are the kubelet's, by its names.
+type metrics struct{ calls *prometheus.HistogramVec }
+
+func newMetrics(reg prometheus.Registerer) (*metrics, error) {
+	m := &metrics{calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "csi_operations_seconds", Help: "How long calls to CSI drivers took.",
+		Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}, // the kubelet's
+	}, []string{"driver_name", "method_name", "grpc_status_code", "migrated"})}
+	if reg == nil {
+		return m, nil
+	}
+	return m, reg.Register(m.calls)
+}
+
+func (m *metrics) call(driver, method string, code codes.Code, took time.Duration) {
+	m.calls.WithLabelValues(driver, method, code.String(), "false").Observe(took.Seconds())
+}

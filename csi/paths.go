@@ -1,0 +1,85 @@
+package csi
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"path/filepath"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/volumemgr"
+)
+
+// pluginName is the kubelet's.
+const pluginName = "kubernetes.io/csi"
+
+// Names in directories, the kubelet's: a machine can change from one to the other
+// with its pods running.
+const (
+	recordName = "vol_data.json"
+	mountName  = "mount"
+	globalName = "globalmount"
+	dataName   = "data"
+	devName    = "dev"
+)
+
+// hashLength is how many characters a hash has.
+const hashLength = 2 * sha256.Size
+
+func hash(s ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(s, "")))
+	return hex.EncodeToString(sum[:])
+}
+
+// dir is where the plugin keeps what is not a pod's.
+func (m *Manager) dir(elem ...string) string {
+	return filepath.Join(append([]string{m.cfg.Root, "plugins", pluginName}, elem...)...)
+}
+
+// stagingDir is where a volume with a file system is staged; its parent has its
+// record.
+func (m *Manager) stagingDir(driver, handle string) string {
+	return m.dir(driver, hash(handle), globalName)
+}
+
+// blockDir is a directory of block devices: "staging" has a file or directory for
+// each volume, "publish" a directory with a file for each pod.
+func (m *Manager) blockDir(elem ...string) string {
+	return m.dir(append([]string{"volumeDevices"}, elem...)...)
+}
+
+// blockDevice begins the names of devices of volumeMode Block.
+const blockDevice = "block/"
+
+// isBlock reports whether a volume is a block device, by its place if that is all
+// that is known.
+func isBlock(v *volumemgr.Volume) bool {
+	if v.Spec != nil {
+		return v.Spec.Block()
+	}
+	return filepath.Base(filepath.Dir(filepath.Dir(v.Path))) == "volumeDevices"
+}
+
+// device is what pods with a volume share.
+func (m *Manager) device(src source, name string) volumemgr.Device {
+	if src.block {
+		return m.blockDeviceOf(name)
+	}
+	return volumemgr.Device{Name: src.driver + "/" + hash(src.handle), Path: m.stagingDir(src.driver, src.handle)}
+}
+
+func (m *Manager) blockDeviceOf(name string) volumemgr.Device {
+	return volumemgr.Device{Name: blockDevice + name, Path: m.blockDir("staging", name)}
+}
+
+// ephemeralHandle is the handle of a volume that a pod brings itself.
+func ephemeralHandle(uid, volume string) string { return "csi-" + hash(uid, volume) }
+
+// attachmentName is the name of the VolumeAttachment of a volume on a node.
+func attachmentName(handle, driver, node string) string { return "csi-" + hash(handle, driver, node) }
+
+// unique is how the node's status names a volume.
+func unique(driver, handle string) v1.UniqueVolumeName {
+	return v1.UniqueVolumeName(pluginName + "/" + driver + "^" + handle)
+}

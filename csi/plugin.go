@@ -1,0 +1,230 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/csi/migration"
+	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/storage"
+)
+
+// KindDriver is the kind of the [volumemgr.Ref] of a driver: it changes when one
+// registers, or when its CSIDriver object does.
+const KindDriver = "CSIDriver"
+
+// Plugin makes the volumes of all drivers.
+type Plugin struct{ m *Manager }
+
+var (
+	_ volumemgr.DevicePlugin = Plugin{}
+	_ volumemgr.BlockPlugin  = Plugin{}
+	_ volumemgr.Refresher    = Plugin{}
+	_ volumemgr.Deadliner    = Plugin{}
+	_ volumemgr.Meter        = Plugin{}
+	_ volumemgr.Labeler      = Plugin{}
+)
+
+// Plugin returns the manager's.
+func (m *Manager) Plugin() Plugin { return Plugin{m} }
+
+// Name is "kubernetes.io/csi".
+func (Plugin) Name() string { return pluginName }
+
+// Label is the plugin's name with that of the driver, as the kubelet has it.
+func (Plugin) Label(s *volumemgr.Spec, d volumemgr.Device) string {
+	name, _, staged := strings.Cut(d.Name, "/")
+	if s != nil {
+		if src, err := sourceOf(s, nil, ""); err == nil {
+			return pluginName + ":" + src.driver
+		}
+	}
+	if staged && name+"/" != blockDevice {
+		return pluginName + ":" + name
+	}
+	return ""
+}
+
+// Supports reports whether a volume has a CSI source, or one of a driver that was
+// part of Kubernetes.
+func (Plugin) Supports(s *volumemgr.Spec) bool {
+	if pv := s.PersistentVolume; pv != nil {
+		return pv.Spec.CSI != nil || migration.SupportsPersistent(&pv.Spec.PersistentVolumeSource)
+	}
+	return s.Volume.CSI != nil || migration.Supports(&s.Volume.VolumeSource)
+}
+
+// Times of operations: a wait for the attacher, and a call or two.
+const (
+	attachTime = 10 * time.Minute
+	ownTime    = 3 * time.Minute
+)
+
+// Deadline is that of an operation: calls have deadlines of their own.
+func (Plugin) Deadline(s *volumemgr.Spec) time.Duration {
+	if s == nil {
+		return 2 * ownTime
+	}
+	return attachTime + 2*ownTime
+}
+
+// Sources is the driver: volumes that wait for it go on when it comes.
+func (Plugin) Sources(s *volumemgr.Spec, pod *v1.Pod) []volumemgr.Ref {
+	src, err := sourceOf(s, pod, pod.UID)
+	if err != nil {
+		return nil
+	}
+	return []volumemgr.Ref{{Kind: KindDriver, Name: src.driver}}
+}
+
+// Stale is false: a volume does not change with its pod.
+func (Plugin) Stale(*volumemgr.Spec, *v1.Pod, *v1.Pod) bool { return false }
+
+// republishEvery is how often volumes are published again whose drivers want it:
+// about as often as the kubelet does, which does it with each sync of a pod.
+const republishEvery = time.Minute
+
+// SetUp publishes the volume at v.Path/mount. What an earlier life left is published
+// again: it is the driver's to know that it is there.
+func (p Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
+	src, err := sourceOf(v.Spec, v.Pod, v.UID)
+	if err != nil {
+		return volumemgr.Result{}, err
+	}
+	object, err := p.m.object(ctx, src.driver)
+	if err != nil {
+		return volumemgr.Result{}, err
+	}
+	result := volumemgr.Result{Path: filepath.Join(v.Path, mountName), ReadOnly: src.readOnly}
+	if v.Remount && !object.RequiresRepublish {
+		return result, nil
+	}
+	again, err := p.m.publish(ctx, v, src, object)
+	if err != nil {
+		return volumemgr.Result{}, err
+	}
+	p.m.here(v.UID, v.Spec, v.Name, true)
+	if object.RequiresRepublish {
+		result.Again = again
+	}
+	return result, nil
+}
+
+// publish publishes a volume with a file system.
+func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, object storage.Driver) (again time.Duration, err error) {
+	d, release, err := m.hold(src.driver)
+	if err != nil {
+		return 0, transient(err)
+	}
+	defer release()
+	target := filepath.Join(v.Path, mountName)
+	req, again, err := m.publication(ctx, v, src, object, d, target)
+	if err != nil {
+		return 0, err
+	}
+	if d.can.stage && !src.ephemeral {
+		req.StagingTargetPath = m.stagingDir(src.driver, src.handle)
+	}
+	_, before := readRecord(v.Path)
+	fresh := !v.Found && !v.Remount
+	if err := m.write(v.Path, m.recordOf(v, src, m.context(v, src, object))); err != nil {
+		return 0, m.undo(ctx, v, fresh && before != nil, err)
+	}
+	if err = m.call(ctx, d, src.handle, "NodePublishVolume", req, &spec.NodePublishVolumeResponse{}, req.Secrets); err != nil {
+		// A final answer means that there is nothing; a call that was not made
+		// leaves what there was.
+		var answer *CallError
+		nothing := errors.As(err, &answer) && answer.Final() || errors.Is(err, volumemgr.ErrTransient) && errors.Is(before, fs.ErrNotExist)
+		return 0, m.undo(ctx, v, fresh && nothing, err)
+	}
+	if err := m.published(ctx, src.driver, target); err != nil {
+		return 0, err
+	}
+	if !v.Remount && !d.can.mountGroup && ownsFiles(src, object.FSGroupPolicy, v.FSGroup) {
+		if err := own(ctx, v, target); err != nil {
+			return 0, fmt.Errorf("fsGroup: %w: %w", err, volumemgr.ErrUncertain)
+		}
+	}
+	return again, nil
+}
+
+// undo removes what a publication that failed has left, if there can be nothing.
+func (m *Manager) undo(ctx context.Context, v *volumemgr.Volume, nothing bool, cause error) error {
+	if !nothing {
+		return cause
+	}
+	if err := m.removePublication(context.WithoutCancel(ctx), v.Path); err != nil {
+		return errors.Join(cause, err, volumemgr.ErrUncertain)
+	}
+	return cause
+}
+
+// recordOf is what is remembered of a publication.
+func (m *Manager) recordOf(v *volumemgr.Volume, src source, label string) record {
+	return record{
+		Volume: v.Name, Handle: src.handle, Driver: src.driver, Node: m.cfg.NodeName,
+		Attachment: attachmentName(src.handle, src.driver, m.cfg.NodeName), Ephemeral: src.ephemeral, Context: label,
+	}
+}
+
+// TearDown undoes SetUp, by what is remembered of the volume.
+func (p Plugin) TearDown(ctx context.Context, v *volumemgr.Volume) error {
+	m := p.m
+	m.quiet(v)
+	rec, err := readRecord(v.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // it is written before a driver hears of the volume
+		return m.removePublication(ctx, v.Path)
+	case errors.Is(err, ErrRecord):
+		src, serr := source{}, err
+		if v.Spec != nil {
+			src, serr = sourceOf(v.Spec, v.Pod, v.UID)
+		}
+		if serr != nil {
+			return m.abandon(ctx, v.Path, filepath.Join(v.Path, mountName), err)
+		}
+		rec = record{Driver: src.driver, Handle: src.handle}
+	case err != nil:
+		return err
+	}
+	target := filepath.Join(v.Path, mountName)
+	if err := m.unpublish(ctx, rec, target); err != nil {
+		return err
+	}
+	return m.removePublication(ctx, v.Path)
+}
+
+func (m *Manager) unpublish(ctx context.Context, rec record, target string) error {
+	d, release, err := m.hold(rec.Driver)
+	if err != nil {
+		return transient(err)
+	}
+	defer release()
+	req := &spec.NodeUnpublishVolumeRequest{VolumeId: rec.Handle, TargetPath: target}
+	return m.call(ctx, d, rec.Handle, "NodeUnpublishVolume", req, &spec.NodeUnpublishVolumeResponse{}, nil)
+}
+
+// call makes a call about a volume when no other is under way, and does not end it
+// when ctx ends.
+func (m *Manager) call(ctx context.Context, d *driver, handle, method string, req, resp message, secrets map[string]string) error {
+	if err := m.cfg.step(); err != nil {
+		return transient(err)
+	}
+	d.calls.Add(1) // the caller holds it
+	begun, err := m.flights.do(ctx, d.name+"^"+handle, d.name+": "+method, func(ctx context.Context) error {
+		defer d.calls.Done()
+		return d.client.node(ctx, method, req, resp, secrets)
+	})
+	if !begun {
+		d.calls.Done()
+	}
+	return errors.Join(err, m.cfg.step())
+}

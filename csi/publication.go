@@ -1,0 +1,195 @@
+package csi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	authv1 "k8s.io/api/authentication/v1"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/storage"
+)
+
+// publication is the request to publish a volume, without where it is staged, and
+// when what is in it has to be renewed. Errors change nothing.
+func (m *Manager) publication(ctx context.Context, v *volumemgr.Volume, src source, object storage.Driver, d *driver, target string) (_ *spec.NodePublishVolumeRequest, again time.Duration, err error) {
+	if err := mayPublish(src, object); err != nil {
+		return nil, 0, transient(err)
+	}
+	secrets, err := m.secrets(ctx, src.publish, "nodePublishSecretRef")
+	if err != nil {
+		return nil, 0, transient(err)
+	}
+	attached, err := m.attached(ctx, v, src, object)
+	if err != nil {
+		return nil, 0, err
+	}
+	words := volumeContext(src, v.Pod, object.PodInfoOnMount)
+	tokens, again, err := m.tokensOf(ctx, v.Pod, object)
+	if err != nil {
+		return nil, 0, transient(err)
+	}
+	switch {
+	case tokens == "":
+	case object.TokensInSecrets:
+		if secrets == nil {
+			secrets = map[string]string{}
+		}
+		secrets[keyTokens] = tokens
+	default:
+		words[keyTokens] = tokens
+	}
+	return &spec.NodePublishVolumeRequest{
+		VolumeId: src.handle, PublishContext: attached, TargetPath: target, Readonly: src.readOnly, Secrets: secrets, VolumeContext: words,
+		VolumeCapability: src.capability(d.can, mountGroup(d.can, v), m.context(v, src, object)),
+	}, again, nil
+}
+
+// mountGroup is the group that a driver is to mount with.
+func mountGroup(can abilities, v *volumemgr.Volume) string {
+	if !can.mountGroup || v.FSGroup == nil {
+		return ""
+	}
+	return strconv.FormatInt(*v.FSGroup, 10)
+}
+
+// maxSecret is the most bytes that the secrets of a call may have: a Secret has
+// 1 MiB at most, a request of gRPC 4 MiB.
+const maxSecret = 2 << 20
+
+// secrets returns what a Secret holds, in a map of its own; nil if none is named.
+func (m *Manager) secrets(ctx context.Context, ref *v1.SecretReference, field string) (map[string]string, error) {
+	if ref == nil || ref.Name == "" {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	who := fmt.Sprintf("%s: Secret %s/%s", field, ref.Namespace, ref.Name)
+	if m.cfg.Secrets == nil {
+		return nil, fmt.Errorf("%s: this agent knows no Secrets", who)
+	}
+	data, err := m.cfg.Secrets.Secret(ctx, ref.Namespace, ref.Name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", who, err)
+	}
+	out, n := make(map[string]string, len(data)), 0
+	for k, b := range data {
+		out[k] = string(b)
+		n += len(k) + len(b)
+	}
+	if n > maxSecret {
+		return nil, fmt.Errorf("%s has %d bytes; want at most %d", who, n, maxSecret)
+	}
+	return out, nil
+}
+
+// attached waits until a controller has attached the volume, and returns what its
+// attacher has to say; nil for volumes that are not attached.
+func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source, object storage.Driver) (map[string]string, error) {
+	if src.ephemeral || !object.AttachRequired {
+		return nil, nil //nolint:nilnil // it is not attached
+	}
+	if m.cfg.Cluster == nil {
+		return nil, fmt.Errorf("driver %s wants its volumes attached by a controller, and this node stands alone", src.driver)
+	}
+	name := unique(src.driver, src.handle)
+	m.mu.Lock()
+	known, ok := m.contexts[name]
+	m.mu.Unlock()
+	if ok {
+		return known, nil
+	}
+	m.use(name, true)
+	defer m.waitsFor(v.UID, v.Name, "")
+	note := func(what string) { m.waitsFor(v.UID, v.Name, "of driver "+src.driver+" waits for "+what) }
+	ctx, done := context.WithTimeout(ctx, attachTime)
+	defer done()
+	attachment := attachmentName(src.handle, src.driver, m.cfg.NodeName)
+	metadata, err := m.cfg.Cluster.Wait(ctx, storage.Attachment{Name: attachment, Volume: name}, note)
+	if errors.Is(err, storage.ErrExhausted) {
+		m.Refresh(src.driver)
+		m.cfg.Exhausted(v.Pod, err)
+	}
+	if err != nil {
+		return nil, transient(fmt.Errorf("attachment %s: %w", attachment, err))
+	}
+	if n := size(metadata); n > maxContext {
+		return nil, transient(fmt.Errorf("attachmentMetadata of %s has %d bytes; want at most %d", attachment, n, maxContext))
+	}
+	m.mu.Lock()
+	m.contexts[name] = metadata
+	m.mu.Unlock()
+	return metadata, nil
+}
+
+// tokensOf are the tokens that a driver wants of the pod, as JSON by audience, and
+// when they have to be renewed; "" if it wants none.
+func (m *Manager) tokensOf(ctx context.Context, pod *v1.Pod, object storage.Driver) (_ string, again time.Duration, err error) {
+	again = republishEvery
+	if len(object.TokenRequests) == 0 || pod == nil {
+		return "", again, nil
+	}
+	if m.cfg.Tokens == nil {
+		return "", 0, fmt.Errorf("driver %s wants tokens of service accounts, and this agent has none", object.Name)
+	}
+	type token struct {
+		Token   string `json:"token"`
+		Expires string `json:"expirationTimestamp"`
+	}
+	out := map[string]token{}
+	for _, r := range object.TokenRequests {
+		want := authv1.TokenRequestSpec{
+			ExpirationSeconds: r.ExpirationSeconds,
+			BoundObjectRef:    &authv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+		}
+		if r.Audience != "" {
+			want.Audiences = []string{r.Audience}
+		}
+		t, err := m.cfg.Tokens.Token(ctx, pod.Namespace, pod.Spec.ServiceAccountName, want)
+		if err != nil {
+			return "", 0, fmt.Errorf("token with audience %q: %w", r.Audience, err)
+		}
+		out[r.Audience] = token{t.Value, t.Expires.UTC().Format(time.RFC3339)}
+		again = min(again, max(t.Refresh, time.Second))
+	}
+	b, err := json.Marshal(out)
+	return string(b), again, err
+}
+
+// context is the SELinux context that a volume is mounted with, "" for none: one
+// that only this pod can have, whose containers that use it agree on one, and whose
+// driver knows of contexts.
+func (m *Manager) context(v *volumemgr.Volume, src source, object storage.Driver) string {
+	if !object.SELinuxMount || src.ephemeral || src.block || v.Pod == nil || len(src.modes) != 1 || src.modes[0] != v1.ReadWriteOncePod {
+		return ""
+	}
+	sc := v.Pod.Spec.SecurityContext
+	if sc != nil && sc.SELinuxChangePolicy != nil && *sc.SELinuxChangePolicy == v1.SELinuxChangePolicyRecursive {
+		return ""
+	}
+	var label string
+	for i, c := range slices.Concat(v.Pod.Spec.InitContainers, v.Pod.Spec.Containers) {
+		var o *v1.SELinuxOptions
+		if sc != nil {
+			o = sc.SELinuxOptions
+		}
+		if c.SecurityContext != nil && c.SecurityContext.SELinuxOptions != nil {
+			o = c.SecurityContext.SELinuxOptions
+		}
+		if o == nil || o.Level == "" {
+			return ""
+		}
+		l, enabled := m.cfg.FileLabel(o)
+		if !enabled || l == "" || strings.ContainsAny(l, "\"\n\x00") || i > 0 && l != label {
+			return ""
+		}
+		label = l
+	}
+	return label
+}

@@ -1,0 +1,142 @@
+package csi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/nodewright/nodewright/internal/durable"
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+// record is what is remembered of a volume beside where it is mounted: the kubelet's
+// vol_data.json.
+type record struct {
+	Volume     string // name of the volume, of a publication only
+	Handle     string
+	Driver     string
+	Node       string
+	Attachment string
+	Ephemeral  bool
+	Context    string // the SELinux context that it is mounted with
+}
+
+// Keys of vol_data.json, and the two values of the life cycle.
+const (
+	keyVolume     = "specVolID"
+	keyHandle     = "volumeHandle"
+	keyDriver     = "driverName"
+	keyNode       = "nodeName"
+	keyAttachment = "attachmentID"
+	keyLifecycle  = "volumeLifecycleMode"
+	keyContext    = "seLinuxMountContext"
+
+	lifecyclePersistent = "Persistent"
+	lifecycleEphemeral  = "Ephemeral"
+)
+
+// Limits of a record and of what is in it. A handle has 128 bytes by the CSI
+// specification; some drivers take more.
+const (
+	maxRecord = 64 << 10
+	maxHandle = 4 << 10
+)
+
+// ErrRecord means that a record is damaged.
+var ErrRecord = errors.New("the record of the volume is damaged")
+
+// parseRecord reads vol_data.json.
+func parseRecord(b []byte) (record, error) {
+	var m map[string]string
+	if err := json.Unmarshal(b, &m); err != nil {
+		return record{}, fmt.Errorf("%w: %w", ErrRecord, err)
+	}
+	r := record{
+		Volume: m[keyVolume], Handle: m[keyHandle], Driver: m[keyDriver], Node: m[keyNode], Attachment: m[keyAttachment],
+		Ephemeral: m[keyLifecycle] == lifecycleEphemeral, Context: m[keyContext],
+	}
+	if l := m[keyLifecycle]; l != "" && l != lifecycleEphemeral && l != lifecyclePersistent {
+		return record{}, fmt.Errorf("%w: %s is %.64q; want Persistent or Ephemeral", ErrRecord, keyLifecycle, l)
+	}
+	if err := r.check(); err != nil {
+		return record{}, fmt.Errorf("%w: %w", ErrRecord, err)
+	}
+	return r, nil
+}
+
+func (r record) check() error {
+	if err := checkDriver(r.Driver); err != nil {
+		return fmt.Errorf("%s: %w", keyDriver, err)
+	}
+	return checkHandle(r.Handle)
+}
+
+func checkHandle(handle string) error {
+	if handle == "" || len(handle) > maxHandle || strings.ContainsRune(handle, 0) {
+		return fmt.Errorf("%s is %.64q, of %d bytes; want 1 to %d", keyHandle, handle, len(handle), maxHandle)
+	}
+	return nil
+}
+
+// encode makes vol_data.json of a record.
+func (r record) encode() ([]byte, error) {
+	m := map[string]string{keyHandle: r.Handle, keyDriver: r.Driver}
+	if r.Volume != "" {
+		m[keyVolume], m[keyNode], m[keyAttachment], m[keyLifecycle] = r.Volume, r.Node, r.Attachment, lifecyclePersistent
+		if r.Ephemeral {
+			m[keyLifecycle] = lifecycleEphemeral
+		}
+	}
+	if r.Context != "" {
+		m[keyContext] = r.Context
+	}
+	return json.Marshal(m)
+}
+
+// readRecord reads the record in dir; fs.ErrNotExist if there is none.
+func readRecord(dir string) (record, error) {
+	b, err := safefile.ReadFile(filepath.Join(dir, recordName), maxRecord)
+	if errors.Is(err, safefile.ErrNotRegular) || errors.Is(err, safefile.ErrTooLarge) {
+		return record{}, fmt.Errorf("%w: %w", ErrRecord, err)
+	}
+	if err != nil {
+		return record{}, err
+	}
+	r, err := parseRecord(b)
+	if err != nil {
+		return r, fmt.Errorf("%s: %w", filepath.Join(dir, recordName), err)
+	}
+	return r, nil
+}
+
+// writeRecord puts the record into dir, which is made: what outlasts a failure of
+// the power is the old one or the new one. One that is the same is left alone.
+func writeRecord(dir string, r record) error {
+	if have, err := readRecord(dir); err == nil && have == r {
+		return nil
+	}
+	b, err := r.encode()
+	if err != nil {
+		return err
+	}
+	d := durable.Dir{Path: dir, Disk: durable.OS{DirMode: 0o750, FileMode: 0o600, Limit: maxRecord}, Sync: true}
+	if err := d.Disk.MakeDir(dir); err != nil {
+		return err
+	}
+	return d.Replace(recordName, b)
+}
+
+// removeRecord removes the record in dir, with what a crash left half-written.
+func removeRecord(dir string) error {
+	var errs []error
+	for _, name := range []string{recordName + durable.TempSuffix, recordName} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,194 @@
+package csi
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/csi/migration"
+	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/mount"
+	"github.com/nodewright/nodewright/volumemgr/storage"
+)
+
+// source is what a volume is made from, as drivers are told.
+type source struct {
+	driver, handle string
+	ephemeral      bool // a pod's own, without persistent volume
+	readOnly       bool
+	block          bool
+	fsType         string
+	attributes     map[string]string // shared
+	options        []string
+	modes          []v1.PersistentVolumeAccessMode
+
+	stage, publish, expand *v1.SecretReference
+}
+
+// sourceOf reads a spec. Volumes of drivers that were part of Kubernetes are those
+// of their CSI drivers.
+func sourceOf(s *volumemgr.Spec, pod *v1.Pod, uid types.UID) (source, error) {
+	s, err := translated(s, pod)
+	if err != nil {
+		return source{}, err
+	}
+	var src source
+	switch pv := s.PersistentVolume; {
+	case pv != nil && pv.Spec.CSI != nil:
+		c := pv.Spec.CSI
+		src = source{
+			driver: c.Driver, handle: c.VolumeHandle, readOnly: s.ReadOnly || c.ReadOnly, block: s.Block(), fsType: c.FSType,
+			attributes: c.VolumeAttributes, options: mount.Join(mount.OptionsOf(pv.Annotations, pv.Spec.MountOptions)), modes: pv.Spec.AccessModes,
+			stage: c.NodeStageSecretRef, publish: c.NodePublishSecretRef, expand: c.NodeExpandSecretRef,
+		}
+	case s.Volume != nil && s.Volume.CSI != nil:
+		c := s.Volume.CSI
+		src = source{
+			driver: c.Driver, handle: ephemeralHandle(string(uid), s.Volume.Name), ephemeral: true, attributes: c.VolumeAttributes,
+			readOnly: c.ReadOnly != nil && *c.ReadOnly,
+		}
+		if c.FSType != nil {
+			src.fsType = *c.FSType
+		}
+		if r := c.NodePublishSecretRef; r != nil && pod != nil {
+			src.publish = &v1.SecretReference{Namespace: pod.Namespace, Name: r.Name}
+		}
+	default:
+		return src, errors.New("the volume has no csi source")
+	}
+	err = errors.Join(checkDriver(src.driver), checkHandle(src.handle))
+	if n := size(src.attributes); n > maxContext {
+		err = errors.Join(err, fmt.Errorf("volumeAttributes have %d bytes; want at most %d", n, maxContext))
+	}
+	return src, err
+}
+
+// translated is a spec with the CSI source of one that has an older one.
+func translated(s *volumemgr.Spec, pod *v1.Pod) (*volumemgr.Spec, error) {
+	switch {
+	case s.PersistentVolume != nil:
+		pv, err := migration.PersistentVolume(s.PersistentVolume)
+		if err != nil || pv == s.PersistentVolume {
+			return s, err
+		}
+		return &volumemgr.Spec{PersistentVolume: pv, ReadOnly: s.ReadOnly || migration.ReadOnly(s.PersistentVolume)}, nil
+	case s.Volume != nil && s.Volume.CSI == nil:
+		pv, readOnly, err := migration.Inline(s.Volume)
+		if err != nil || pv == nil {
+			return s, err
+		}
+		if pod != nil {
+			migration.InNamespace(pv, pod.Namespace)
+		}
+		return &volumemgr.Spec{PersistentVolume: pv, ReadOnly: readOnly}, nil
+	}
+	return s, nil
+}
+
+// maxContext is how many bytes the maps of a volume may have that drivers are told:
+// 4 KiB each by the CSI specification, of which not all keep to it.
+const maxContext = 256 << 10
+
+func size(m map[string]string) int {
+	n := 0
+	for k, v := range m {
+		n += len(k) + len(v)
+	}
+	return n
+}
+
+// accessMode is what is asked of a driver for a volume: of several modes the widest
+// counts, as the pod may mean any of them; without modes it is ReadWriteOnce.
+func accessMode(modes []v1.PersistentVolumeAccessMode, multiWriter bool) spec.VolumeCapability_AccessMode_Mode {
+	has := func(m v1.PersistentVolumeAccessMode) bool { return slices.Contains(modes, m) }
+	switch {
+	case has(v1.ReadWriteMany):
+		return spec.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
+	case has(v1.ReadWriteOnce) || len(modes) == 0:
+		if multiWriter {
+			return spec.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER
+		}
+		return spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
+	case has(v1.ReadOnlyMany):
+		return spec.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
+	case has(v1.ReadWriteOncePod) && multiWriter:
+		return spec.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
+	default:
+		return spec.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
+	}
+}
+
+// capability says how a volume is to be used. Group is that of a driver which
+// mounts with one.
+func (s source) capability(can abilities, group, context string) *spec.VolumeCapability {
+	c := &spec.VolumeCapability{AccessMode: &spec.VolumeCapability_AccessMode{Mode: accessMode(s.modes, can.multiWriter)}}
+	if s.block {
+		c.AccessType = &spec.VolumeCapability_Block{Block: &spec.VolumeCapability_BlockVolume{}}
+		return c
+	}
+	flags := s.options
+	if context != "" {
+		flags = append(slices.Clone(flags), fmt.Sprintf("context=%q", context))
+	}
+	c.AccessType = &spec.VolumeCapability_Mount{Mount: &spec.VolumeCapability_MountVolume{
+		FsType: s.fsType, MountFlags: flags, VolumeMountGroup: group,
+	}}
+	return c
+}
+
+// mayPublish says why a driver may not make a volume.
+func mayPublish(s source, o storage.Driver) error {
+	kind, may := lifecyclePersistent, o.Persistent
+	if s.ephemeral {
+		kind, may = lifecycleEphemeral, o.Ephemeral
+	}
+	if may {
+		return nil
+	}
+	return fmt.Errorf("driver %s makes no %s volumes: volumeLifecycleModes of its CSIDriver do not have %s", s.driver, strings.ToLower(kind), kind)
+}
+
+// ownsFiles reports whether the files of a volume are given to the pod's fsGroup
+// here: section 7 of the kubelet's rules.
+func ownsFiles(s source, policy storage.FSGroupPolicy, group *int64) bool {
+	switch {
+	case group == nil || s.readOnly || s.block:
+		return false
+	case policy == storage.FSGroupFile:
+		return true
+	case policy == storage.FSGroupNone || s.fsType == "":
+		return false
+	case s.ephemeral:
+		return true
+	}
+	return slices.Contains(s.modes, v1.ReadWriteOnce) || slices.Contains(s.modes, v1.ReadWriteOncePod)
+}
+
+// Keys that are added to a volume's context.
+const (
+	keyPodName        = "csi.storage.k8s.io/pod.name"
+	keyPodNamespace   = "csi.storage.k8s.io/pod.namespace"
+	keyPodUID         = "csi.storage.k8s.io/pod.uid"
+	keyServiceAccount = "csi.storage.k8s.io/serviceAccount.name"
+	keyEphemeral      = "csi.storage.k8s.io/ephemeral"
+	keyTokens         = "csi.storage.k8s.io/serviceAccount.tokens"
+)
+
+// volumeContext is what a driver is told of a volume, in a map of its own.
+func volumeContext(s source, pod *v1.Pod, podInfo bool) map[string]string {
+	out := make(map[string]string, len(s.attributes)+6)
+	for k, v := range s.attributes {
+		out[k] = v
+	}
+	if podInfo && pod != nil {
+		out[keyPodName], out[keyPodNamespace], out[keyPodUID] = pod.Name, pod.Namespace, string(pod.UID)
+		out[keyServiceAccount] = pod.Spec.ServiceAccountName
+		out[keyEphemeral] = fmt.Sprint(s.ephemeral)
+	}
+	return out
+}

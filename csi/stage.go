@@ -1,0 +1,292 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	spec "github.com/container-storage-interface/spec/lib/go/csi"
+
+	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/volumemgr"
+)
+
+// Device is what pods share of a persistent volume: where it is staged, if its
+// driver stages volumes. A pod's own volume has none.
+func (p Plugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
+	if v.Spec != nil {
+		src, err := sourceOf(v.Spec, v.Pod, v.UID)
+		if err != nil || src.ephemeral {
+			return volumemgr.Device{}, err
+		}
+		return p.m.device(src, v.Name), nil
+	}
+	dir, block := v.Path, isBlock(v)
+	if block {
+		dir = p.m.blockDir(v.Name, dataName)
+	}
+	rec, err := readRecord(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && !block: // nothing was published yet
+		return volumemgr.Device{}, nil
+	case block:
+		if err == nil {
+			p.m.use(unique(rec.Driver, rec.Handle), true)
+		}
+		return p.m.blockDeviceOf(v.Name), nil
+	case err != nil:
+		return volumemgr.Device{}, err
+	case rec.Ephemeral:
+		return volumemgr.Device{}, nil
+	}
+	p.m.use(unique(rec.Driver, rec.Handle), true)
+	return p.m.device(source{driver: rec.Driver, handle: rec.Handle}, v.Name), nil
+}
+
+// Limits of what an earlier life may have left.
+const (
+	maxDrivers = 1024
+	maxVolumes = 1 << 16
+)
+
+// Devices lists what may be staged: a directory of each volume, the one that is empty
+// as its process died included.
+func (p Plugin) Devices(context.Context) ([]volumemgr.Device, error) {
+	m := p.m
+	names, err := list(m.dir(), maxDrivers)
+	errs := []error{err}
+	var out []volumemgr.Device
+	for _, driver := range names {
+		if driver == "volumeDevices" || checkDriver(driver) != nil {
+			continue
+		}
+		volumes, err := list(m.dir(driver), maxVolumes)
+		errs = append(errs, err)
+		for _, sum := range volumes {
+			rec, err := readRecord(m.dir(driver, sum))
+			if err == nil {
+				m.use(unique(rec.Driver, rec.Handle), true)
+			}
+			if err == nil || errors.Is(err, ErrRecord) || len(sum) == hashLength || exists(m.dir(driver, sum, globalName)) {
+				out = append(out, volumemgr.Device{Name: driver + "/" + sum, Path: m.dir(driver, sum, globalName)})
+			}
+		}
+	}
+	blocks, err := list(m.blockDir(), maxVolumes)
+	errs = append(errs, err)
+	for _, name := range blocks {
+		if name == "staging" || name == "publish" {
+			continue
+		}
+		if rec, err := readRecord(m.blockDir(name, dataName)); err == nil {
+			m.use(unique(rec.Driver, rec.Handle), true)
+		}
+		out = append(out, m.blockDeviceOf(name))
+	}
+	return out, errors.Join(errs...)
+}
+
+func list(dir string, limit int) ([]string, error) {
+	names, err := safefile.Names(dir, limit)
+	return names, gone(err)
+}
+
+// exists reports whether something is there, without asking what is mounted on it.
+func exists(path string) bool {
+	entries, err := safefile.Names(filepath.Dir(path), maxVolumes)
+	if err != nil {
+		return false
+	}
+	for _, name := range entries {
+		if name == filepath.Base(path) {
+			return true
+		}
+	}
+	return false
+}
+
+// MountDevice waits until the volume is attached, if it is to be, and stages it, if
+// its driver stages volumes.
+func (p Plugin) MountDevice(ctx context.Context, v *volumemgr.Volume) (err error) {
+	m := p.m
+	src, err := sourceOf(v.Spec, v.Pod, v.UID)
+	if err != nil {
+		return err
+	}
+	name := unique(src.driver, src.handle)
+	dir, path := m.staging(src, v.Name)
+	_, staged := readRecord(dir)
+	defer func() {
+		// UnmountDevice is not called for a volume that was certainly not staged.
+		if err != nil && !errors.Is(err, volumemgr.ErrUncertain) && ctx.Err() == nil && !v.Found && errors.Is(staged, fs.ErrNotExist) {
+			m.use(name, false)
+		}
+	}()
+	object, err := m.object(ctx, src.driver)
+	if err != nil {
+		return err
+	}
+	if err := mayPublish(src, object); err != nil {
+		return transient(err)
+	}
+	_, release, err := m.hold(src.driver)
+	if err != nil {
+		return transient(err)
+	}
+	release() // an attachment takes long; whoever is there then is asked
+	attached, err := m.attached(ctx, v, src, object)
+	if err != nil {
+		return err
+	}
+	d, release, err := m.hold(src.driver)
+	if err != nil {
+		return transient(err)
+	}
+	defer release()
+	if !d.can.stage && !src.block {
+		return nil
+	}
+	secrets, err := m.secrets(ctx, src.stage, "nodeStageSecretRef")
+	if err != nil {
+		return transient(err)
+	}
+	label := m.context(v, src, object)
+	if err := m.write(dir, record{Handle: src.handle, Driver: src.driver, Context: label}); err != nil {
+		return m.unstaged(ctx, dir, path, src.block, errors.Is(staged, fs.ErrNotExist) && !v.Found, err)
+	}
+	if !d.can.stage {
+		return nil
+	}
+	if err := errors.Join(makeDir(path), m.cfg.step()); err != nil {
+		return m.unstaged(ctx, dir, path, src.block, errors.Is(staged, fs.ErrNotExist) && !v.Found, err)
+	}
+	req := &spec.NodeStageVolumeRequest{
+		VolumeId: src.handle, PublishContext: attached, StagingTargetPath: path, Secrets: secrets, VolumeContext: volumeContext(src, nil, false),
+		VolumeCapability: src.capability(d.can, mountGroup(d.can, v), label),
+	}
+	err = m.call(ctx, d, src.handle, "NodeStageVolume", req, &spec.NodeStageVolumeResponse{}, secrets)
+	if err == nil {
+		return nil
+	}
+	var answer *CallError
+	nothing := errors.As(err, &answer) && answer.Final() || errors.Is(err, volumemgr.ErrTransient) && errors.Is(staged, fs.ErrNotExist)
+	return m.unstaged(ctx, dir, path, src.block, nothing && !v.Found, err)
+}
+
+// staging is where a volume is staged, and the directory of its record.
+func (m *Manager) staging(src source, name string) (dir, path string) {
+	if src.block {
+		return m.blockDir(name, dataName), m.blockDir("staging", name)
+	}
+	path = m.stagingDir(src.driver, src.handle)
+	return filepath.Dir(path), path
+}
+
+// makeDir makes a directory that may be a mount point already: it does not look at
+// what is mounted there.
+func makeDir(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return err
+	}
+	if err := os.Mkdir(path, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
+}
+
+// unstaged removes what a stage that failed has left, if there can be nothing.
+func (m *Manager) unstaged(ctx context.Context, dir, path string, block, nothing bool, cause error) error {
+	if !nothing {
+		return cause
+	}
+	if err := m.removeStaging(context.WithoutCancel(ctx), dir, path, block); err != nil {
+		return errors.Join(cause, err, volumemgr.ErrUncertain)
+	}
+	return cause
+}
+
+// removeStaging removes the directories of a volume that is not staged. Those of a
+// block device go when no pod has it any more.
+func (m *Manager) removeStaging(ctx context.Context, dir, path string, block bool) error {
+	if err := m.removeTarget(ctx, path); err != nil {
+		return err
+	}
+	if !block {
+		return m.removeWithRecord(dir)
+	}
+	top := filepath.Dir(dir)
+	for _, p := range []string{m.blockDir("publish", filepath.Base(top)), filepath.Join(top, devName)} {
+		if err := m.remove(p); err != nil {
+			return err
+		}
+	}
+	if err := m.removeWithRecord(dir); err != nil {
+		return err
+	}
+	return m.remove(top)
+}
+
+// UnmountDevice unstages the volume.
+func (p Plugin) UnmountDevice(ctx context.Context, dev volumemgr.Device) error {
+	m := p.m
+	name, block := strings.CutPrefix(dev.Name, blockDevice)
+	dir := filepath.Dir(dev.Path)
+	if block {
+		dir = m.blockDir(name, dataName)
+		if err := m.unmapLeft(ctx, name); err != nil {
+			return err
+		}
+	}
+	rec, err := readRecord(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // the driver has not heard of it
+		if err := m.removeStaging(ctx, dir, dev.Path, block); err != nil {
+			return err
+		}
+		m.forget(dev)
+		return nil
+	case errors.Is(err, ErrRecord):
+		if err := m.abandon(ctx, dir, dev.Path, err); err != nil {
+			return err
+		}
+		return m.removeStaging(ctx, dir, dev.Path, block)
+	case err != nil:
+		return err
+	}
+	if used, err := m.users(ctx, dev.Path); err != nil {
+		return err
+	} else if len(used) > 0 {
+		return fmt.Errorf("the volume is still mounted at %s", used[0])
+	}
+	d, release, err := m.hold(rec.Driver)
+	if err != nil {
+		return transient(err)
+	}
+	defer release()
+	if d.can.stage && exists(dev.Path) {
+		req := &spec.NodeUnstageVolumeRequest{VolumeId: rec.Handle, StagingTargetPath: dev.Path}
+		if err := m.call(ctx, d, rec.Handle, "NodeUnstageVolume", req, &spec.NodeUnstageVolumeResponse{}, nil); err != nil {
+			return err
+		}
+	}
+	if err := m.removeStaging(ctx, dir, dev.Path, block); err != nil {
+		return err
+	}
+	m.use(unique(rec.Driver, rec.Handle), false)
+	return nil
+}
+
+// forget drops from what is in use a volume of which only the device is known, as
+// nothing of it was ever staged.
+func (m *Manager) forget(dev volumemgr.Device) {
+	for _, name := range m.VolumesInUse() {
+		driver, handle, ok := strings.Cut(strings.TrimPrefix(string(name), pluginName+"/"), "^")
+		if ok && driver+"/"+hash(handle) == dev.Name {
+			m.use(name, false)
+		}
+	}
+}

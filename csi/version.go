@@ -1,0 +1,55 @@
+package csi
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// version is one of the CSI specification that a driver speaks.
+type version struct{ major, minor, patch int }
+
+func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v.major, v.minor, v.patch) }
+
+func (v version) compare(w version) int {
+	return cmp.Or(cmp.Compare(v.major, w.major), cmp.Compare(v.minor, w.minor), cmp.Compare(v.patch, w.patch))
+}
+
+// parseVersion reads a version such as "1.0.0" or "v1.2". What follows a dash or a
+// plus does not count.
+func parseVersion(s string) (version, bool) {
+	s = strings.TrimPrefix(s, "v")
+	if i := strings.IndexAny(s, "-+"); i >= 0 {
+		s = s[:i]
+	}
+	fields := strings.Split(s, ".")
+	if len(fields) < 2 || len(fields) > 3 {
+		return version{}, false
+	}
+	var n [3]int
+	for i, f := range fields {
+		x, err := strconv.ParseUint(f, 10, 31)
+		if err != nil {
+			return version{}, false
+		}
+		n[i] = int(x)
+	}
+	return version{n[0], n[1], n[2]}, true
+}
+
+// newest chooses the highest version that is spoken here: one of 1.x. Those that
+// are no versions do not count.
+func newest(versions []string) (version, error) {
+	var best version
+	for _, s := range versions {
+		if v, ok := parseVersion(s); ok && v.major == 1 && v.compare(best) > 0 {
+			best = v
+		}
+	}
+	if best.major != 1 {
+		const some = 8 // that are named
+		return best, fmt.Errorf("supported versions are %.64q; want one of 1.x among them", versions[:min(len(versions), some)])
+	}
+	return best, nil
+}

@@ -1,0 +1,181 @@
+package devicemgr_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/devicemgr"
+)
+
+// hanging is a store on a disk that hangs at times: its calls wait for the end
+// of that. It is made in the bubble.
+type hanging struct {
+	*memory
+	mu      sync.Mutex
+	free    chan struct{} // nil: it does not hang
+	deletes bool          // only deletions hang
+}
+
+// hang has the disk hang, until end is called.
+func (s *hanging) hang() (end func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	free := make(chan struct{})
+	s.free = free
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.free = nil
+		close(free)
+	}
+}
+
+func (s *hanging) wait(deletion bool) {
+	s.mu.Lock()
+	free := s.free
+	if s.deletes && !deletion {
+		free = nil
+	}
+	s.mu.Unlock()
+	if free != nil {
+		<-free
+	}
+}
+
+func (s *hanging) Write(key string, value []byte) error {
+	s.wait(false)
+	return s.memory.Write(key, value)
+}
+
+func (s *hanging) Delete(key string) error {
+	s.wait(true)
+	return s.memory.Delete(key)
+}
+
+// While the disk hangs, whoever asks about other pods, or gives devices back, is
+// answered at once.
+func TestHungStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hanging{memory: newMemory()}
+		l := start(t, devicemgr.Config{Store: store}, nil)
+		synctest.Wait()
+		if err := l.Offer(t.Context(), gpu, newPlugin(healthyDevices("a", "b", "c")...)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		old, slow := pod("old", "main=1"), pod("slow", "main=1")
+		l.admit(t, old)
+		end := store.hang()
+		slowEnds := make(chan error, 1)
+		go func() { slowEnds <- l.Admit(t.Context(), slow) }()
+		synctest.Wait() // its record is being written
+
+		begin := time.Now()
+		if a, err := l.Begin(t.Context(), old); err != nil || !a.Settled() {
+			t.Errorf("begin of a pod with devices: %v", err)
+		}
+		if _, err := l.Begin(t.Context(), pod("new", "main=1")); err != nil {
+			t.Errorf("begin of a pod without: %v", err)
+		}
+		if _, err := l.Attachment(old, "main"); err != nil || l.has("old", "main") != "a" || len(l.Health("old", "main")) != 1 {
+			t.Errorf("attachment: %v, devices %q", err, l.has("old", "main"))
+		}
+		l.Retain(func(uid types.UID) bool { return uid == "old" || uid == "slow" })
+		l.Release("old")
+		l.Release("slow")
+		synctest.Wait()
+		if c := l.Capacity()[gpu]; c.Used != 1 || c.Free != 2 {
+			t.Errorf("%+v, want the device of the pod that is being written used", c)
+		}
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("waited %v for the disk", took)
+		}
+
+		end()
+		if err := <-slowEnds; err == nil {
+			t.Error("a pod that was released while it was written was admitted")
+		}
+		synctest.Wait()
+		if used := l.Capacity()[gpu].Used; used != 0 {
+			t.Errorf("%d devices used by nobody", used)
+		}
+		if keys, _ := store.Keys(); !slices.Equal(keys, []string{"resources"}) {
+			t.Errorf("stored %v, want the names alone", keys)
+		}
+		l.stop()
+	})
+}
+
+// A pod that is released while its plugin allocates, and whose record cannot be
+// deleted for now, holds up nobody.
+func TestHungDeletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hanging{memory: newMemory(), deletes: true}
+		l := start(t, devicemgr.Config{Store: store}, nil)
+		synctest.Wait()
+		p := newPlugin(healthyDevices("a")...)
+		p.allocate = func(context.Context, []string) (devicemgr.Attachment, error) {
+			l.Release("p")
+			return devicemgr.Attachment{}, nil
+		}
+		if err := l.Offer(t.Context(), gpu, p); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		end := store.hang()
+		ends := make(chan error, 1)
+		go func() { ends <- l.Admit(t.Context(), pod("p", "main=1")) }()
+		synctest.Wait()
+		if used := l.Capacity()[gpu].Used; used != 0 { // asked while the deletion hangs
+			t.Errorf("%d devices used", used)
+		}
+		end()
+		if err := <-ends; err == nil {
+			t.Error("a pod that was released meanwhile was admitted")
+		}
+		l.stop()
+	})
+}
+
+// A released pod that is admitted again while its old record waits to be deleted
+// keeps its new one; and deletions that hang end with the disk's trouble.
+func TestReleaseIsOvertaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &hanging{memory: newMemory()}
+		l := start(t, devicemgr.Config{Store: store}, nil)
+		synctest.Wait()
+		if err := l.Offer(t.Context(), gpu, newPlugin(healthyDevices("a")...)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		p := pod("p", "main=1")
+		l.admit(t, p)
+		end := store.hang()
+		l.Release("p")
+		again := make(chan error, 1)
+		go func() { again <- l.Admit(t.Context(), p) }()
+		synctest.Wait()
+		end()
+		if err := <-again; err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if keys, _ := store.Keys(); !slices.Equal(keys, []string{"pod.p", "resources"}) || l.has("p", "main") != "a" {
+			t.Errorf("stored %v, devices %q; want the record of the second admission", keys, l.has("p", "main"))
+		}
+		store.fail(errors.New("disk is broken"))
+		l.Release("p")
+		synctest.Wait()
+		if used := l.Capacity()[gpu].Used; used != 0 {
+			t.Errorf("%d devices used, though their record alone could not be deleted", used)
+		}
+		l.stop()
+	})
+}

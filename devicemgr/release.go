@@ -1,0 +1,71 @@
+package devicemgr
+
+import (
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Release gives back all that a pod has: none of its containers runs, and none
+// will. Others can have it at once. The record is deleted in the background
+// while [Manager.Run] runs, since a disk may hang. What cannot be deleted from the
+// store is known to be over after a restart by nothing of the pod running.
+func (m *Manager) Release(uid types.UID) {
+	m.mu.Lock()
+	had := m.pods[uid] != nil
+	if a := m.pending[uid]; a != nil {
+		a.released = true // Commit sees to the rest
+	}
+	m.drop(uid)
+	background := had && m.ctx != nil && m.ctx.Err() == nil
+	if background {
+		m.wg.Go(func() { m.erase(uid) })
+	}
+	m.mu.Unlock()
+	if had && !background {
+		m.erase(uid)
+	}
+}
+
+// erase deletes the record of a pod that was released, unless the pod has been
+// admitted again since: the record is the new one's then.
+func (m *Manager) erase(uid types.UID) {
+	defer m.enter(uid)()
+	m.mu.Lock()
+	again := m.pods[uid] != nil
+	m.mu.Unlock()
+	if again {
+		return
+	}
+	if err := m.cfg.Store.Delete(podPrefix + string(uid)); err != nil {
+		m.cfg.Log.Warn("failed to delete the device record of a pod that is over", zap.String("uid", string(uid)), zap.Error(err))
+	}
+}
+
+// turn keeps the writes and deletions of one pod's record in order. It is held
+// over a call of the store, so only those wait for it that make one for the same
+// pod.
+type turn struct {
+	held  chan struct{} // has a value while somebody has the turn
+	users int           // guarded by Manager.mu
+}
+
+// enter waits for the turn of a pod's record, and returns how to end it.
+func (m *Manager) enter(uid types.UID) (leave func()) {
+	m.mu.Lock()
+	t := m.turns[uid]
+	if t == nil {
+		t = &turn{held: make(chan struct{}, 1)}
+		m.turns[uid] = t
+	}
+	t.users++
+	m.mu.Unlock()
+	t.held <- struct{}{}
+	return func() {
+		<-t.held
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if t.users--; t.users == 0 {
+			delete(m.turns, uid)
+		}
+	}
+}

@@ -1,0 +1,192 @@
+package preempt
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// Critical reports whether a pod is one that others end for: static, the mirror of
+// a static one, or with the priority of system pods.
+func Critical(pod *v1.Pod) bool { return podmeta.IsCritical(pod) }
+
+// SystemPriority is [Critical] on a node whose pods are all static: the priority of
+// system pods alone counts.
+func SystemPriority(pod *v1.Pod) bool {
+	return podmeta.IsCritical(&v1.Pod{Spec: v1.PodSpec{Priority: pod.Spec.Priority}})
+}
+
+// MayEnd reports whether victim may end for the sake of pod.
+func MayEnd(victim, pod *v1.Pod, critical func(*v1.Pod) bool) bool {
+	if critical(pod) && !critical(victim) {
+		return true
+	}
+	return pod.Spec.Priority != nil && victim.Spec.Priority != nil && *victim.Spec.Priority < *pod.Spec.Priority
+}
+
+// NotEnoughError is the error of Choose where all that may end do not have what is
+// missing.
+type NotEnoughError struct {
+	Missing v1.ResourceList // even without them
+}
+
+func (e *NotEnoughError) Error() string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(e.Missing)) {
+		q := e.Missing[name]
+		list = append(list, string(name)+" "+q.String())
+	}
+	return "no set of pods can be ended that would make room: still missing " + strings.Join(list, ", ")
+}
+
+// Choose returns which of others end so that pod has what is missing, by resource,
+// in the order in which they were chosen; pods count as 1 of the resource "pods".
+// There are none if nothing is missing. The error is a [*NotEnoughError]. Pods are
+// not changed, and what others request counts with the resources that they have
+// in their specs.
+func Choose(pod *v1.Pod, others []*v1.Pod, missing v1.ResourceList, critical func(*v1.Pod) bool) ([]*v1.Pod, error) {
+	need := needOf(missing)
+	if len(need) == 0 {
+		return nil, nil
+	}
+	classes := map[v1.PodQOSClass][]*candidate{}
+	var all []*candidate
+	for _, o := range others {
+		if o.UID != pod.UID && MayEnd(o, pod, critical) {
+			c := newCandidate(o, need)
+			all = append(all, c)
+			class := podmeta.QOS(o)
+			classes[class] = append(classes[class], c)
+		}
+	}
+	if left := need.without(all); len(left) > 0 {
+		return nil, &NotEnoughError{Missing: left.list(missing)}
+	}
+	guaranteed, burstable, bestEffort := classes[v1.PodQOSGuaranteed], classes[v1.PodQOSBurstable], classes[v1.PodQOSBestEffort]
+	var chosen []*candidate
+	chosen = append(chosen, nearest(guaranteed, need.without(slices.Concat(bestEffort, burstable)))...)
+	chosen = append(chosen, nearest(burstable, need.without(slices.Concat(bestEffort, chosen)))...)
+	chosen = append(chosen, nearest(bestEffort, need.without(chosen))...)
+	victims := make([]*v1.Pod, len(chosen))
+	for i, c := range chosen {
+		victims[i] = c.pod
+	}
+	return victims, nil
+}
+
+// amounts are so much of each resource: thousandths of a CPU, the unit of the others.
+type amounts map[v1.ResourceName]int64
+
+func amount(name v1.ResourceName, q resource.Quantity) int64 {
+	if name != v1.ResourceCPU {
+		return q.Value()
+	}
+	if q.CmpInt64(math.MaxInt64/1000) > 0 {
+		return math.MaxInt64
+	}
+	return q.MilliValue()
+}
+
+func needOf(missing v1.ResourceList) amounts {
+	out := amounts{}
+	for name, q := range missing {
+		if n := amount(name, q); n > 0 {
+			out[name] = n
+		}
+	}
+	return out
+}
+
+// list writes what is still missing as quantities of the format of those in as.
+func (a amounts) list(as v1.ResourceList) v1.ResourceList {
+	out := v1.ResourceList{}
+	for name, n := range a {
+		q := as[name]
+		if name == v1.ResourceCPU {
+			out[name] = *resource.NewMilliQuantity(n, q.Format)
+		} else {
+			out[name] = *resource.NewQuantity(n, q.Format)
+		}
+	}
+	return out
+}
+
+// without is what is still missing when some pods have ended.
+func (a amounts) without(gone []*candidate) amounts {
+	out := maps.Clone(a)
+	for name := range out {
+		for _, c := range gone {
+			out[name] -= min(c.has[name], out[name])
+		}
+		if out[name] == 0 {
+			delete(out, name)
+		}
+	}
+	return out
+}
+
+// candidate is a pod that may end, with what it has of what is missing.
+type candidate struct {
+	pod         *v1.Pod
+	has         amounts
+	memory, cpu int64
+}
+
+func newCandidate(pod *v1.Pod, need amounts) *candidate {
+	r := podmeta.Requests(pod)
+	c := &candidate{pod: pod, has: amounts{}, memory: amount(v1.ResourceMemory, r[v1.ResourceMemory]), cpu: amount(v1.ResourceCPU, r[v1.ResourceCPU])}
+	for name := range need {
+		if name == v1.ResourcePods {
+			c.has[name] = 1
+		} else {
+			c.has[name] = max(amount(name, r[name]), 0)
+		}
+	}
+	return c
+}
+
+// distance is how far the pod is from having all that is missing, of the resources of
+// need in the order of names: 0 if it has. Sums of floats depend on their order.
+func (c *candidate) distance(need amounts, names []v1.ResourceName) (d float64) {
+	for _, name := range names {
+		if left := need[name] - c.has[name]; left > 0 {
+			part := float64(left) / float64(need[name])
+			d += part * part
+		}
+	}
+	return d
+}
+
+// before orders those at one distance.
+func (c *candidate) before(o *candidate) bool {
+	return cmp.Or(cmp.Compare(c.memory, o.memory), cmp.Compare(c.cpu, o.cpu),
+		cmp.Compare(c.pod.Namespace, o.pod.Namespace), cmp.Compare(c.pod.Name, o.pod.Name), cmp.Compare(c.pod.UID, o.pod.UID)) < 0
+}
+
+// nearest takes from a class what comes nearest to what is missing, until nothing
+// is. The class has to have as much.
+func nearest(class []*candidate, need amounts) (chosen []*candidate) {
+	left := slices.Clone(class)
+	for len(need) > 0 {
+		best, at, names := -1, 0.0, slices.Sorted(maps.Keys(need))
+		for i, c := range left {
+			if d := c.distance(need, names); best < 0 || d < at || d == at && c.before(left[best]) {
+				best, at = i, d
+			}
+		}
+		if best < 0 {
+			break // Choose has seen to it that there is enough
+		}
+		chosen = append(chosen, left[best])
+		need = need.without(left[best : best+1])
+		left = slices.Delete(left, best, best+1)
+	}
+	return chosen
+}

@@ -1,0 +1,23 @@
+package main
+
+import (
+	"embed"
+	"errors"
+	"io/fs"
+
+	"github.com/nodewright/nodewright/nodeagent/localcri"
+)
+
+// monitors has the monitor's program, if it was built before the agent.
+//
+//go:embed all:monitor
+var monitors embed.FS
+
+// localRuntime is how the agent's own container runtime is made.
+func localRuntime(f *runFlags) (localcri.Config, error) {
+	program, err := monitors.ReadFile("monitor/nodewright-monitor")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return localcri.Config{}, err
+	}
+	return localcri.Config{Program: program, Network: f.network, PreloadDir: f.preload}, nil
+}

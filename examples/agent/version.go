@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+
+	"github.com/nodewright/nodewright/nodeagent"
+)
+
+// versionFlag is the kubelet's --version: alone it asks for the release of
+// Kubernetes, as =raw for more of it, and with a release it sets that.
+type versionFlag string
+
+func (v *versionFlag) String() string { return string(*v) }
+
+// IsBoolFlag lets the flag stand without a value.
+func (v *versionFlag) IsBoolFlag() bool { return true }
+
+// Set implements flag.Value.
+func (v *versionFlag) Set(s string) error {
+	if s == "raw" {
+		*v = "raw"
+		return nil
+	}
+	if is, err := strconv.ParseBool(s); err == nil {
+		*v = ""
+		if is {
+			*v = "true"
+		}
+		return nil
+	}
+	if _, err := nodeagent.VersionInfo(s); err != nil {
+		return fmt.Errorf("true, raw or a release; %w", err)
+	}
+	*v = versionFlag(s)
+	return nil
+}
+
+// asked reports whether the version is to be printed and nothing else done.
+func (v *versionFlag) asked() bool { return *v == "true" || *v == "raw" }
+
+// release is that of Kubernetes.
+func (v *versionFlag) release() string {
+	if *v == "" || v.asked() {
+		return nodeagent.KubernetesVersion()
+	}
+	return string(*v)
+}
+
+// print writes what kubeadm and others read: a word, and the release.
+func (v *versionFlag) print(w io.Writer) error {
+	info, err := nodeagent.VersionInfo(v.release())
+	if err != nil {
+		return fmt.Errorf("this program was linked with a wrong version: %w", err)
+	}
+	if *v == "raw" {
+		_, err = fmt.Fprintf(w, "%#v\n", info)
+	} else {
+		_, err = fmt.Fprintln(w, "Kubernetes "+info.GitVersion)
+	}
+	return err
+}
+
+// version prints which agent this is.
+func version(_ context.Context, std stdio, args []string) error {
+	extra, err := parseNames(flag.NewFlagSet("agent version", flag.ContinueOnError), std, args)
+	if err != nil {
+		return err
+	}
+	if len(extra) > 0 {
+		return fmt.Errorf("version takes no argument, got %q", extra[0])
+	}
+	_, err = fmt.Fprintf(std.out, "agent %s, as Kubernetes %s\n", versionString(), nodeagent.KubernetesVersion())
+	return err
+}
+
+func versionString() string {
+	v := "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		v = info.Main.Version
+	}
+	return v + " " + runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH
+}

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/dirwalk"
+)
+
+// Bounds of a copy. The tree is a pod's, who may be changing it.
+const (
+	maxFiles = 1_000_000
+	maxDepth = 200
+	chunk    = 1 << 20
+)
+
+var errTooMuch = fmt.Errorf("more than %d files, or %d levels of directories", maxFiles, maxDepth)
+
+// copyTree copies the files below one directory into another, which exists and is
+// the driver's own. Directories, regular files and links come with their modes
+// and owners; pipes, sockets and devices, which hold no data, are left out.
+func copyTree(ctx context.Context, from, to string) error {
+	w, err := dirwalk.Open(from)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	if err := likeDir(w.Fd(), to); err != nil {
+		return err
+	}
+	for files, at := 0, to; ; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		event, err := w.Next()
+		switch event {
+		case dirwalk.Entry:
+			if files++; files > maxFiles || w.Depth() > maxDepth {
+				return errTooMuch
+			}
+			path := filepath.Join(at, w.Name())
+			entered, err := copyEntry(ctx, w, path)
+			if err != nil {
+				return err
+			}
+			if entered {
+				at = path
+			}
+		case dirwalk.End:
+			if err != nil {
+				return w.Fail("read", "", err)
+			}
+		case dirwalk.Back:
+			at = filepath.Dir(at)
+		case dirwalk.Lost:
+			return errors.New("a directory was moved while it was copied")
+		case dirwalk.Done:
+			return syncFS(to)
+		}
+	}
+}
+
+// copyEntry copies what the walk has come to, and enters a directory.
+func copyEntry(ctx context.Context, w *dirwalk.Walk, to string) (entered bool, err error) {
+	var st unix.Stat_t
+	err = unix.Fstatat(w.Fd(), w.Name(), &st, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return false, nil // it went meanwhile
+	}
+	if err != nil {
+		return false, w.Fail("stat", w.Name(), err)
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		if err := w.Enter(); err != nil {
+			return false, w.Fail("open", w.Name(), err)
+		}
+		if err := os.Mkdir(to, 0o700); err != nil {
+			return true, err
+		}
+		return true, likeDir(w.Fd(), to)
+	case unix.S_IFLNK:
+		link := make([]byte, maxPath)
+		n, err := unix.Readlinkat(w.Fd(), w.Name(), link)
+		if err != nil {
+			return false, w.Fail("readlink", w.Name(), err)
+		}
+		return false, errors.Join(os.Symlink(string(link[:n]), to), os.Lchown(to, int(st.Uid), int(st.Gid)))
+	case unix.S_IFREG:
+		fd, err := unix.Openat(w.Fd(), w.Name(), unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return false, w.Fail("open", w.Name(), err)
+		}
+		f := os.NewFile(uintptr(fd), w.Name())
+		defer func() { _ = f.Close() }()
+		if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+			return false, errors.Join(w.Fail("open", w.Name(), errors.New("it is no regular file any more")), err)
+		}
+		if err := copyFile(ctx, f, to, st.Size); err != nil {
+			return false, err
+		}
+		return false, like(&st, to)
+	}
+	return false, nil
+}
+
+// likeDir gives a directory the mode and the owner of one that is open.
+func likeDir(fd int, path string) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return os.NewSyscallError("fstat", err)
+	}
+	return like(&st, path)
+}
+
+// like gives a file of the driver's own a mode and an owner.
+func like(st *unix.Stat_t, path string) error {
+	if err := os.Lchown(path, int(st.Uid), int(st.Gid)); err != nil {
+		return err
+	}
+	if err := unix.Chmod(path, st.Mode&0o7777); err != nil {
+		return &os.PathError{Op: "chmod", Path: path, Err: err}
+	}
+	return nil
+}
+
+// copyImage copies an image; the copy has size bytes, and holes where the image
+// has.
+func copyImage(ctx context.Context, from, to string, size int64) error {
+	f, err := os.OpenFile(from, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := copyFile(ctx, f, to, info.Size()); err != nil {
+		return err
+	}
+	if err := os.Truncate(to, max(size, info.Size())); err != nil {
+		return err
+	}
+	return syncFS(filepath.Dir(to))
+}
+
+// syncFS lets all that was written to a file system outlast a failure of the power.
+func syncFS(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.NewSyscallError("syncfs", unix.Syncfs(int(f.Fd()))), f.Close())
+}
+
+// copyFile makes a file with the first size bytes of another: by sharing its
+// blocks where the file system can, else by its data without its holes.
+func copyFile(ctx context.Context, f *os.File, to string, size int64) (err error) {
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	if unix.IoctlFileClone(int(out.Fd()), int(f.Fd())) == nil {
+		return out.Truncate(size)
+	}
+	for at := int64(0); at < size; {
+		data, err := f.Seek(at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) { // the rest is a hole
+			break
+		}
+		end := size
+		if err == nil {
+			if end, err = f.Seek(data, unix.SEEK_HOLE); err != nil {
+				return err
+			}
+			end = min(end, size)
+		} else {
+			data = at // a file system that does not tell
+		}
+		for at = data; at < end; {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			n, err := io.Copy(io.NewOffsetWriter(out, at), io.NewSectionReader(f, at, min(chunk, end-at)))
+			if err != nil {
+				return err
+			}
+			if n == 0 { // it was made shorter meanwhile
+				return out.Truncate(size)
+			}
+			at += n
+		}
+	}
+	return out.Truncate(size)
+}

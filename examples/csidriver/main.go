@@ -1,0 +1,129 @@
+// Command csidriver is a CSI driver to try a node agent with: its volumes are
+// directories, or disk images with loop devices, below one directory of the node.
+//
+//	csidriver --name disk.example.com --state /var/lib/csidriver
+//
+// The controller's and the node's services are both on DIR/NAME/csi.sock; the
+// driver registers itself with the agent, so that no other program is needed on
+// the node. It needs root, and mkfs.ext4 for file systems on disk images.
+//
+// # Volumes
+//
+// A volume is a disk image if the parameter (of the storage class) kind is
+// "disk", if it is wanted as a block device, or if its file system has a name;
+// else a directory, whose size is a number that nobody enforces. Snapshots and
+// clones are copies; that of a mounted disk is made while it is frozen.
+//
+// Inline volumes live as long as their pod; volumeAttributes may have kind and
+// size. A persistent volume of a manifest, which nobody creates, names in its
+// volumeAttributes what to create when it is first staged:
+//
+//	csi:
+//	  driver: disk.example.com
+//	  volumeHandle: scratch
+//	  volumeAttributes: {create: disk, size: 64Mi}
+//
+// With --attach the driver wants volumes to be attached before they are staged.
+// While the file that --sick names is there, volumes are in a bad condition.
+//
+// # Faults
+//
+// One record for a volume says what was made and where it is mounted; it is
+// written, and synced, before the mount is made and after it was taken down. The
+// driver may be killed at any time, and the node lose its power: calls that are
+// repeated finish what others began. It unmounts nothing that it has not mounted.
+// Two calls for one volume at a time: the second is Aborted.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+func main() {
+	d := driver{}
+	hostname, _ := os.Hostname()
+	flag.StringVar(&d.name, "name", "disk.example.com", "`name` of the driver")
+	flag.StringVar(&d.node, "node", hostname, "`name` of the node")
+	flag.StringVar(&d.state, "state", "/var/lib/csidriver", "`directory` of volumes, snapshots and what is known of them")
+	flag.StringVar(&d.registry, "registry", "/var/lib/kubelet/plugins_registry", "`directory` where the agent looks for plugins; none if empty")
+	flag.StringVar(&d.dir, "dir", "/var/lib/kubelet/plugins", "`directory` for the driver's own directory with its socket")
+	flag.Int64Var(&d.capacity, "capacity", 0, "`bytes` of all volumes together; those of the file system if 0")
+	flag.Int64Var(&d.maxVolumes, "max-volumes", 0, "`number` of volumes that the node takes; no limit if 0")
+	flag.BoolVar(&d.attach, "attach", false, "volumes have to be attached")
+	flag.BoolVar(&d.mountGroup, "mount-group", true, "the driver gives files to a pod's fsGroup, not the agent")
+	flag.StringVar(&d.sick, "sick", "", "`file` that spoils the condition of all volumes")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := errors.Join(d.check(), extra(flag.Args())); err != nil {
+		fmt.Fprintln(os.Stderr, "csidriver:", err)
+		os.Exit(2)
+	}
+	if err := d.run(ctx, func(what string) { fmt.Println(what) }); err != nil {
+		fmt.Fprintln(os.Stderr, "csidriver:", err)
+		os.Exit(1)
+	}
+}
+
+// extra tells of arguments that nobody asked for.
+func extra(args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("arguments %q: want flags alone", args)
+}
+
+// check tells of flags that are wrong, and makes the directories.
+func (d *driver) check() error {
+	var errs []error
+	if problems := validation.IsDNS1123Subdomain(d.name); len(problems) > 0 || len(d.name) > 63 {
+		errs = append(errs, fmt.Errorf("--name %q: want a DNS subdomain of at most 63 characters", d.name))
+	}
+	if d.node == "" || len(d.node) > maxField || len(validation.IsValidLabelValue(d.node)) > 0 {
+		errs = append(errs, fmt.Errorf("--node %q: want the value of a label", d.node))
+	}
+	if d.capacity < 0 {
+		errs = append(errs, fmt.Errorf("--capacity %d: want 0 or more", d.capacity))
+	}
+	if d.maxVolumes < 0 {
+		errs = append(errs, fmt.Errorf("--max-volumes %d: want 0 or more", d.maxVolumes))
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	for _, f := range []struct {
+		flag string
+		dir  *string
+		perm os.FileMode
+	}{{"--state", &d.state, 0o700}, {"--registry", &d.registry, 0o755}, {"--dir", &d.dir, 0o755}} {
+		if f.flag == "--registry" && *f.dir == "" {
+			continue
+		}
+		abs, err := filepath.Abs(*f.dir)
+		if err == nil {
+			err = os.MkdirAll(abs, f.perm)
+		}
+		if err == nil {
+			abs, err = filepath.EvalSymlinks(abs) // others see the paths, and so does the mount table
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s %q: %w", f.flag, *f.dir, err))
+			continue
+		}
+		*f.dir = abs
+	}
+	return errors.Join(errs...)
+}
+
+// label is the driver's name as the key of a node's label has it.
+func (d *driver) label() string { return "topology." + strings.ToLower(d.name) + "/node" }

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri/observed"
+)
+
+// What a record says, under the pod's UID. A licence that was asked for may have
+// been granted or not, or returned or not: nobody knows before the server has
+// answered.
+const (
+	asked = "asked"
+	held  = "held"
+)
+
+// askAgain is the time between two tries to get a licence.
+const askAgain = 5 * time.Second
+
+// licences is a part that asks for a licence before a pod starts, and returns it
+// when the pod is gone. Its methods may be called from any goroutine.
+type licences struct {
+	server *licenceServer
+	store  part.Store
+	turns  turns
+
+	host part.Host
+
+	mu    sync.Mutex
+	has   map[types.UID]bool
+	waits map[types.UID]string // what for
+}
+
+var (
+	_ part.Joiner    = (*licences)(nil)
+	_ part.Preparer  = (*licences)(nil)
+	_ part.Finisher  = (*licences)(nil)
+	_ part.Sweeper   = (*licences)(nil)
+	_ part.Explainer = (*licences)(nil)
+)
+
+func newLicences(url string, store part.Store) (*licences, error) {
+	return &licences{
+		server: &licenceServer{url: url, client: newClient()}, store: store,
+		has: map[types.UID]bool{}, waits: map[types.UID]string{},
+	}, checkURL("licences", url)
+}
+
+// Name implements part.Part.
+func (*licences) Name() string { return "licences" }
+
+// Join implements part.Joiner.
+func (l *licences) Join(h part.Host) error {
+	if l.host != nil {
+		return errors.New("the part belongs to another agent")
+	}
+	l.host = h
+	return nil
+}
+
+// Prepare implements part.Preparer: no sandbox without the licence.
+func (l *licences) Prepare(ctx context.Context, pod *v1.Pod, _ *observed.Pod) error {
+	product := pod.Annotations[wantsLicence]
+	if product == "" || l.holds(pod.UID) {
+		return nil
+	}
+	done, err := l.turns.take(ctx, pod.UID)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err = l.acquire(ctx, pod, product); ctx.Err() != nil {
+		return ctx.Err() // the pod is not wanted any more, or the agent ends
+	}
+	return l.note(pod, product, err)
+}
+
+// acquire gets the licence, or finds that a process of the agent before this one
+// did.
+func (l *licences) acquire(ctx context.Context, pod *v1.Pod, product string) error {
+	key := string(pod.UID)
+	record, err := l.store.Read(key)
+	switch {
+	case err == nil && string(record) == held:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		err = l.store.Write(key, []byte(asked))
+	}
+	if err != nil {
+		return err
+	}
+	if err := l.server.acquire(ctx, key, product, pod.Namespace+"/"+pod.Name); err != nil {
+		return err
+	}
+	if err := l.store.Write(key, []byte(held)); err != nil {
+		return err
+	}
+	l.host.Event(pod, nil, v1.EventTypeNormal, "LicenceGranted", "Licence \""+product+"\" granted")
+	return nil
+}
+
+// Gone implements part.Finisher.
+func (l *licences) Gone(ctx context.Context, pod part.Ref) error {
+	return l.giveBack(ctx, pod.UID, func(uid types.UID) bool { _, wanted := l.host.Pod(uid); return wanted })
+}
+
+// Sweep implements part.Sweeper: licences of pods that went while there was no
+// agent. Of the others Gone is called.
+func (l *licences) Sweep(ctx context.Context, known func(types.UID) bool) error {
+	keys, err := l.store.Keys()
+	errs := []error{err}
+	for _, key := range keys {
+		if uid := types.UID(key); !known(uid) && !l.holds(uid) && l.waitsFor(uid) == "" {
+			errs = append(errs, l.giveBack(ctx, uid, known))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// giveBack returns the licence of a pod, if it has one, unless the pod has come
+// back.
+func (l *licences) giveBack(ctx context.Context, uid types.UID, wanted func(types.UID) bool) error {
+	done, err := l.turns.take(ctx, uid)
+	if err != nil {
+		return err
+	}
+	defer done()
+	had := l.forget(uid)
+	if wanted(uid) { // looked at after forget: Prepare sees either
+		l.set(uid, had)
+		return nil
+	}
+	key := string(uid)
+	if _, err := l.store.Read(key); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := l.store.Write(key, []byte(asked)); err != nil {
+		return err
+	}
+	if err := l.server.giveBack(ctx, key); err != nil {
+		return fmt.Errorf("return a licence: %w", err)
+	}
+	return l.store.Delete(key)
+}

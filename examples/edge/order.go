@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// wantsLicence is the annotation of pods with the licence that they want.
+const wantsLicence = "edge.example/licence"
+
+// order is one pod as the server orders it.
+type order struct {
+	Name    string   `json:"name"`
+	Image   string   `json:"image"`
+	Args    []string `json:"args,omitempty"`
+	Licence string   `json:"licence,omitempty"`
+}
+
+// readOrders reads a whole list, or nothing of it: half a list would stop pods
+// that are wanted.
+func readOrders(body []byte) ([]order, error) {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	var list []order
+	if err := dec.Decode(&list); err != nil {
+		return nil, fmt.Errorf("no list of orders: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("no list of orders: more follows behind it")
+	}
+	if list == nil {
+		return nil, errors.New("no list of orders: null")
+	}
+	names := map[string]bool{}
+	for i, o := range list {
+		if err := o.check(names); err != nil {
+			return nil, fmt.Errorf("order %d: %w", i+1, err)
+		}
+		names[o.Name] = true
+	}
+	return list, nil
+}
+
+func (o order) check(taken map[string]bool) error {
+	if msgs := validation.IsDNS1123Label(o.Name); len(msgs) > 0 {
+		return fmt.Errorf("name %q: %s", o.Name, strings.Join(msgs, "; "))
+	}
+	if taken[o.Name] {
+		return fmt.Errorf("name %q: another order has it", o.Name)
+	}
+	if o.Image == "" || o.Image != strings.TrimSpace(o.Image) {
+		return fmt.Errorf("image %q: the name of an image is required", o.Image)
+	}
+	return nil
+}
+
+// uid makes orders that differ different pods, and an order the same pod after a
+// restart of the agent.
+func (o order) uid() types.UID {
+	b, _ := json.Marshal(o) // strings always can be
+	sum := sha256.Sum256(b)
+	return types.UID(hex.EncodeToString(sum[:16]))
+}
+
+// graceSeconds is what a pod has to end.
+const graceSeconds = 10
+
+// pod is what an API server would have made of the order.
+func (o order) pod() *v1.Pod {
+	grace, links := int64(graceSeconds), false
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: o.Name, UID: o.uid()},
+		Spec: v1.PodSpec{
+			RestartPolicy: v1.RestartPolicyAlways, DNSPolicy: v1.DNSDefault,
+			TerminationGracePeriodSeconds: &grace, EnableServiceLinks: &links,
+			SecurityContext: &v1.PodSecurityContext{},
+			Containers: []v1.Container{{
+				Name: "main", Image: o.Image, Args: o.Args, ImagePullPolicy: v1.PullIfNotPresent,
+				TerminationMessagePath: v1.TerminationMessagePathDefault, TerminationMessagePolicy: v1.TerminationMessageReadFile,
+			}},
+		},
+	}
+	if o.Licence != "" {
+		pod.Annotations = map[string]string{wantsLicence: o.Licence}
+	}
+	return pod
+}

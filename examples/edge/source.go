@@ -1,0 +1,159 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io/fs"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/podmgr"
+)
+
+const (
+	// longPoll is how long the server may wait for news before it answers, and
+	// pollTimeout when a request has failed.
+	longPoll    = "wait=60"
+	pollTimeout = 75 * time.Second
+	// pollPause is the least time between two requests; it is doubled by each
+	// failure, up to maxPollPause.
+	pollPause    = time.Second
+	maxPollPause = 30 * time.Second
+)
+
+// lastOrders is the key of the last good list.
+const lastOrders = "last"
+
+// orders is a podmgr.Source that asks a server what should run.
+type orders struct {
+	url    string
+	client *http.Client
+	store  part.Store
+	log    *zap.Logger
+
+	last   []byte  // the last answer, unless it could not be read
+	etag   string  // of it
+	good   []order // the last list that could be read; nil before the first
+	failed string  // what was logged last
+}
+
+func newOrders(url string, store part.Store, log *zap.Logger) (*orders, error) {
+	return &orders{url: url, client: newClient(), store: store, log: log}, checkURL("orders", url)
+}
+
+// Name implements podmgr.Source.
+func (*orders) Name() string { return "orders" }
+
+// Run implements podmgr.Source.
+func (o *orders) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
+	o.recall(deliver)
+	for pause := pollPause; ctx.Err() == nil; {
+		err := o.poll(ctx, deliver)
+		if pause = min(2*pause, maxPollPause); err == nil {
+			pause = pollPause
+		}
+		o.note(err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	return nil
+}
+
+// recall delivers the list of an earlier life.
+func (o *orders) recall(deliver func(podmgr.Snapshot)) {
+	body, err := o.store.Read(lastOrders)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if err == nil {
+		o.good, err = readOrders(body)
+	}
+	if err != nil {
+		o.log.Warn("failed to recall the last orders", zap.Error(err))
+		return
+	}
+	deliver(podmgr.Snapshot{Pods: podsOf(o.good)})
+}
+
+// poll asks once, and delivers what is new.
+func (o *orders) poll(ctx context.Context, deliver func(podmgr.Snapshot)) error {
+	body, etag, err := o.fetch(ctx)
+	if err != nil || bytes.Equal(body, o.last) {
+		return err
+	}
+	list, err := readOrders(body)
+	if err != nil {
+		o.etag, o.last = "", nil // the next answer comes in full
+		o.keep(err, deliver)
+		return err
+	}
+	o.etag, o.last, o.good = etag, body, list
+	deliver(podmgr.Snapshot{Pods: podsOf(list)})
+	if err := o.store.Write(lastOrders, body); err != nil {
+		o.log.Warn("failed to remember the orders", zap.Error(err))
+	}
+	return nil
+}
+
+// keep shows what is wrong with a list beside the pods of the last good one. A
+// source that never had a good one has not spoken: nothing is removed for it.
+func (o *orders) keep(wrong error, deliver func(podmgr.Snapshot)) {
+	if o.good == nil {
+		return
+	}
+	deliver(podmgr.Snapshot{Pods: podsOf(o.good), Problems: []podmgr.Problem{
+		{Source: o.Name(), File: o.url, Reason: wrong.Error(), Kept: true},
+	}})
+}
+
+// fetch returns the list as it was sent and its ETag; the last one, if the server
+// has no other.
+func (o *orders) fetch(ctx context.Context) (body []byte, etag string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, o.url, nil)
+	if err != nil {
+		return nil, "", err
+	}
+	if o.etag != "" {
+		req.Header.Set("If-None-Match", o.etag)
+		req.Header.Set("Prefer", longPoll)
+	}
+	said, err := exchange(o.client, req)
+	switch {
+	case err != nil:
+		return nil, "", err
+	case said.status == http.StatusNotModified && o.etag != "":
+		return o.last, o.etag, nil
+	case said.status != http.StatusOK:
+		return nil, "", said.refusal()
+	}
+	return said.body, said.etag, nil
+}
+
+// note logs a failure when it is new, and its end.
+func (o *orders) note(err error) {
+	switch {
+	case err == nil && o.failed != "":
+		o.failed = ""
+		o.log.Info("orders are read again")
+	case err != nil && err.Error() != o.failed && !errors.Is(err, context.Canceled):
+		o.failed = err.Error()
+		o.log.Warn("failed to read orders; what was ordered before stays", zap.Error(err))
+	}
+}
+
+func podsOf(list []order) []*v1.Pod {
+	pods := make([]*v1.Pod, 0, len(list))
+	for _, o := range list {
+		pods = append(pods, o.pod())
+	}
+	return pods
+}

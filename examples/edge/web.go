@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"unicode"
+)
+
+// maxAnswer is the most that is read of an answer, in bytes; maxText of what a
+// server says, in characters. Both are far above what is needed.
+const (
+	maxAnswer = 1 << 20
+	maxText   = 200
+)
+
+// newClient returns a client for servers that may be anybody: a redirect is an
+// answer like any other, and headers are bounded. Requests bring their deadlines.
+func newClient() *http.Client {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxResponseHeaderBytes = 64 << 10
+	return &http.Client{
+		Transport:     t,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// checkURL reports what is wrong with the value of a flag.
+func checkURL(flag, value string) error {
+	if u, err := url.Parse(value); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return fmt.Errorf("--%s is %q; an http or https URL is required", flag, value)
+	}
+	return nil
+}
+
+// answer is what a server said.
+type answer struct {
+	status int
+	etag   string
+	body   []byte
+}
+
+// exchange sends a request and reads the answer whole.
+func exchange(c *http.Client, req *http.Request) (answer, error) {
+	resp, err := c.Do(req)
+	if err != nil {
+		var cause *url.Error // its method and URL are known
+		if errors.As(err, &cause) {
+			err = cause.Err
+		}
+		return answer{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err == nil && len(body) > maxAnswer {
+		err = fmt.Errorf("the answer is larger than %d bytes", maxAnswer)
+	}
+	return answer{resp.StatusCode, resp.Header.Get("ETag"), body}, err
+}
+
+// refusal is the error of an answer that was not the one asked for.
+func (a answer) refusal() error {
+	return errors.New(strings.TrimSuffix(fmt.Sprintf("the server answered %d: %s", a.status, firstLine(a.body)), ": "))
+}
+
+// firstLine makes what a server says fit for events and logs.
+func firstLine(body []byte) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(string(body[:min(len(body), 4*maxText)])), "\n")
+	line = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return -1
+		}
+		return r
+	}, line)
+	if r := []rune(line); len(r) > maxText {
+		return string(r[:maxText])
+	}
+	return line
+}

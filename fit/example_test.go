@@ -1,0 +1,72 @@
+package fit_test
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/cpumgr"
+	"github.com/nodewright/nodewright/fit"
+	"github.com/nodewright/nodewright/memmgr"
+	"github.com/nodewright/nodewright/numa"
+	"github.com/nodewright/nodewright/topology"
+)
+
+// guaranteed is a pod with one container and as much as it asks for.
+func guaranteed(name, cpu, memory string) *v1.Pod {
+	asks := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
+		Spec: v1.PodSpec{Containers: []v1.Container{{
+			Name: "main", Resources: v1.ResourceRequirements{Requests: asks, Limits: asks},
+		}}},
+	}
+}
+
+// A scheduler asks three nodes where they would place a pod, and learns of those
+// that cannot why. Nothing is taken by asking.
+func ExampleFit() {
+	machine := numa.Uniform(2, 1, 8, 2, 64<<30) // two NUMA nodes with 8 cores each
+	empty, err := fit.New(fit.Config{
+		Machine: machine, CPUPolicy: fit.CPUStatic, ReservedCPUs: cpumgr.Reservation{MilliCPU: 2000},
+		MemoryPolicy:   memmgr.StaticName,
+		ReservedMemory: memmgr.Reserved{0: {memmgr.Memory: 1 << 30}},
+		TopologyPolicy: topology.NameSingleNUMANode,
+	})
+	if err != nil {
+		panic(err)
+	}
+	pod := guaranteed("new", "12", "16Gi")
+	for _, n := range []struct {
+		name string
+		runs []*v1.Pod
+	}{
+		{"red", []*v1.Pod{guaranteed("a", "8", "8Gi"), guaranteed("b", "10", "8Gi")}},
+		{"green", []*v1.Pod{guaranteed("c", "14", "8Gi")}},
+		{"blue", []*v1.Pod{guaranteed("d", "1", "56Gi"), guaranteed("e", "1", "56Gi")}},
+	} {
+		node := empty
+		for _, p := range n.runs {
+			r, err := fit.Fit(node, p)
+			if err != nil {
+				panic(err)
+			}
+			node.State = r.State
+		}
+		r, err := fit.Fit(node, pod)
+		if err != nil {
+			fmt.Printf("%s: %v\n", n.name, err)
+			continue
+		}
+		for _, c := range r.Containers {
+			fmt.Printf("%s: container %s on CPUs %s, memory of NUMA node %s\n", n.name, c.Name, c.CPUs, c.Nodes)
+		}
+	}
+	// Output:
+	// red: Resources cannot be allocated with Topology locality: container main: cpu can be served from NUMA nodes 0-1 only, and prefers none of them
+	// green: container main on CPUs 8-13,24-29, memory of NUMA node 1
+	// blue: Resources cannot be allocated with Topology locality: container main: memory cannot be served from any NUMA nodes
+}

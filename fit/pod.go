@@ -1,0 +1,81 @@
+package fit
+
+import (
+	"math"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodewright/nodewright/internal/quantity"
+	"github.com/nodewright/nodewright/numa"
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// Pod is what a pod asks of a machine: its init containers and sidecars in their
+// order, and the regular ones after them. A request that is left out equals the
+// limit. The pod is not changed.
+func Pod(pod *v1.Pod) numa.Pod {
+	out := numa.Pod{UID: string(pod.UID), Guaranteed: podmeta.QOS(pod) == v1.PodQOSGuaranteed}
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		kind := numa.Init
+		if podmeta.IsSidecar(c) {
+			kind = numa.Sidecar
+		}
+		out.Containers = append(out.Containers, numa.Container{Name: c.Name, Kind: kind, Resources: Resources(c.Resources)})
+	}
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		out.Containers = append(out.Containers, numa.Container{Name: c.Name, Resources: Resources(c.Resources)})
+	}
+	if r := pod.Spec.Resources; r != nil && len(r.Requests)+len(r.Limits) > 0 {
+		whole := Resources(*r)
+		out.Resources = &whole
+	}
+	return out
+}
+
+// Resources are requests and limits in numbers.
+func Resources(r v1.ResourceRequirements) numa.Resources {
+	request := func(name v1.ResourceName) resource.Quantity {
+		if q, ok := r.Requests[name]; ok {
+			return q
+		}
+		return r.Limits[name]
+	}
+	bound := func(name v1.ResourceName) bool {
+		limit, ok := r.Limits[name]
+		return ok && !limit.IsZero() && limit.Cmp(request(name)) == 0
+	}
+	out := numa.Resources{
+		MilliCPU: milli(request(v1.ResourceCPU)), Memory: bytes(request(v1.ResourceMemory)),
+		Bound: bound(v1.ResourceCPU) && bound(v1.ResourceMemory),
+	}
+	for _, list := range []v1.ResourceList{r.Limits, r.Requests} {
+		for name := range list {
+			size, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
+			if !ok {
+				continue
+			}
+			page, err := quantity.Parse(size)
+			if n := bytes(request(name)); err == nil && page.Sign() > 0 && n > 0 {
+				if out.HugePages == nil {
+					out.HugePages = map[uint64]uint64{}
+				}
+				out.HugePages[uint64(page.Value())] = n
+			}
+		}
+	}
+	return out
+}
+
+// milli is a quantity in thousandths, or the most that an int64 holds.
+func milli(q resource.Quantity) int64 {
+	if q.CmpInt64(math.MaxInt64/1000) > 0 {
+		return math.MaxInt64
+	}
+	return max(q.MilliValue(), 0)
+}
+
+func bytes(q resource.Quantity) uint64 { return uint64(max(q.Value(), 0)) }

@@ -1,0 +1,48 @@
+package images
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// pluginMetrics are the kubelet's, by its names. A nil one counts nothing.
+type pluginMetrics struct {
+	errors   *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+}
+
+func newPluginMetrics(reg prometheus.Registerer, hash string) (*pluginMetrics, error) {
+	if reg == nil {
+		return nil, nil //nolint:nilnil // which counts nothing
+	}
+	m := &pluginMetrics{
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_credential_provider_plugin_errors_total", Help: "Runs of credential provider plugins that failed.",
+		}, []string{"plugin_name"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "kubelet_credential_provider_plugin_duration", Help: "Runs of credential provider plugins, in seconds.", Buckets: prometheus.DefBuckets,
+		}, []string{"plugin_name"}),
+	}
+	errs := []error{reg.Register(m.errors), reg.Register(m.duration)}
+	if hash != "" {
+		info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubelet_credential_provider_config_info", Help: "1, with a hash of the configuration of credential providers.",
+		}, []string{"hash"})
+		info.WithLabelValues(hash).Set(1)
+		errs = append(errs, reg.Register(info))
+	}
+	return m, errors.Join(errs...)
+}
+
+// ran counts one run.
+func (m *pluginMetrics) ran(plugin string, took time.Duration, err error) {
+	if m == nil {
+		return
+	}
+	m.duration.WithLabelValues(plugin).Observe(took.Seconds())
+	if err != nil {
+		m.errors.WithLabelValues(plugin).Inc()
+	}
+}

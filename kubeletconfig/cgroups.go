@@ -1,0 +1,68 @@
+package kubeletconfig
+
+import (
+	"fmt"
+	"path"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/nodewright/nodewright/cgroups"
+)
+
+// Cgroups is what the configuration says of package cgroups' Config on a machine
+// with that capacity. ok is false if the runtime is to do as it likes
+// (cgroupsPerQOS: false).
+//
+// The caller adds Units for driver systemd, PodOptions.ExclusiveCPUs, a logger and
+// metrics; and the runtime's driver, where it reports one, takes the place of the
+// configuration's (KEP-4033).
+func (c *Config) Cgroups(capacity v1.ResourceList) (cfg cgroups.Config, ok bool) {
+	if !*c.CgroupsPerQOS {
+		return cgroups.Config{}, false
+	}
+	cfg = cgroups.Config{
+		Root: c.CgroupRoot, Driver: cgroups.Driver(c.CgroupDriver), Node: c.Node(capacity),
+		SystemReservedCgroup: c.SystemReservedCgroup, KubeReservedCgroup: c.KubeReservedCgroup,
+		PodOptions: cgroups.PodOptions{NoCPUQuota: !*c.CPUCFSQuota, CPUPeriod: c.CPUCFSQuotaPeriod.Duration, Pids: *c.PodPidsLimit},
+	}
+	_, cfg.ReserveMemory, _ = c.MemoryQoS()
+	for _, e := range c.EnforceNodeAllocatable {
+		cfg.Enforce = append(cfg.Enforce, cgroups.Enforcement(e))
+	}
+	if len(cfg.Enforce) == 0 {
+		cfg.Enforce = []cgroups.Enforcement{cgroups.EnforceNone}
+	}
+	for name, share := range c.QOSReserved {
+		if cfg.QOSReserved == nil {
+			cfg.QOSReserved = map[v1.ResourceName]string{}
+		}
+		cfg.QOSReserved[v1.ResourceName(name)] = share
+	}
+	return cfg, true
+}
+
+func validateCgroups(c *v1beta1.KubeletConfiguration, bad reporter) {
+	oneOf(bad, "cgroupDriver", c.CgroupDriver, string(cgroups.Cgroupfs), string(cgroups.Systemd))
+	if c.SystemCgroups != "" && c.CgroupRoot == "" {
+		bad("cgroupRoot", c.CgroupRoot, "a cgroup such as / beside systemCgroups: "+c.SystemCgroups)
+	}
+	if path.Clean(c.SystemCgroups) == "/" {
+		bad("systemCgroups", c.SystemCgroups, "another cgroup than the root, where processes are moved from")
+	}
+	validateEnforcement(c, bad)
+	if *c.PodPidsLimit < -1 || *c.PodPidsLimit == 0 {
+		bad("podPidsLimit", *c.PodPidsLimit, "1 or more, or -1 for no limit")
+	}
+}
+
+func validateEnforcement(c *v1beta1.KubeletConfiguration, bad reporter) {
+	for i, e := range c.EnforceNodeAllocatable {
+		field := fmt.Sprintf("enforceNodeAllocatable[%d]", i)
+		known := oneOf(bad, field, e, string(cgroups.EnforcePods), string(cgroups.EnforceSystem), string(cgroups.EnforceKube),
+			string(cgroups.EnforceSystemCompressible), string(cgroups.EnforceKubeCompressible), string(cgroups.EnforceNone))
+		if known && e != string(cgroups.EnforceNone) && !*c.CgroupsPerQOS {
+			bad(field, e, "none, or cgroupsPerQOS: true beside it")
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package kubeletconfig
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"unicode"
+
+	"k8s.io/kubelet/config/v1beta1"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nodewright/nodewright/internal/manifestguard"
+)
+
+const (
+	kind       = "KubeletConfiguration"
+	apiVersion = "kubelet.config.k8s.io/v1beta1"
+)
+
+// parseDocument parses one YAML or JSON file. A field that the type does not
+// know, or that stands twice, is a warning, as it is for the kubelet; any other
+// mistake is an error.
+func parseDocument(path string, b []byte) (doc map[string]any, warnings []string, err error) {
+	warn := func(format string, args ...any) {
+		warnings = append(warnings, path+": "+fmt.Sprintf(format, args...))
+	}
+	doc, twice, err := decodeYAML(b)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if twice != "" {
+		warn("%s; the last one counts", twice)
+	}
+	if moreDocuments(b) {
+		warn("only the first YAML document counts")
+	}
+	if errs := costlyQuantities(doc); len(errs) > 0 {
+		return nil, nil, atPath(path, errs)
+	}
+	unknown, err := decode(doc, new(v1beta1.KubeletConfiguration))
+	if err != nil {
+		errs := wrongFields(doc)
+		if len(errs) == 0 { // no field is wrong by itself
+			errs = []error{err}
+		}
+		return nil, nil, atPath(path, errs)
+	}
+	said := map[string]bool{}
+	for _, u := range unknown { // of which there are a hundred at most
+		warn("%v; it has no effect", u)
+		said[u.Error()] = true
+	}
+	maps.DeleteFunc(doc, func(field string, _ any) bool { return said[fmt.Sprintf("unknown field %q", field)] })
+	return doc, warnings, nil
+}
+
+// atPath joins errs, each with the file that it is in.
+func atPath(path string, errs []error) error {
+	for i := range errs {
+		errs[i] = fmt.Errorf("%s: %w", path, errs[i])
+	}
+	return errors.Join(errs...)
+}
+
+// decodeYAML decodes the first document of b, which has to be a
+// KubeletConfiguration. What is set twice is in twice.
+func decodeYAML(b []byte) (doc map[string]any, twice string, err error) {
+	if err := manifestguard.Aliases(b, maxExpanded); err != nil {
+		return nil, "", err
+	}
+	raw, err := yaml.YAMLToJSONStrict(b)
+	if err != nil {
+		lax, laxErr := yaml.YAMLToJSON(b)
+		if laxErr != nil {
+			return nil, "", errors.New(oneLine(laxErr.Error()))
+		}
+		raw, twice = lax, shortened(oneLine(err.Error()), 1000)
+	}
+	if string(raw) == "null" {
+		return nil, "", fmt.Errorf("the file is empty; want kind %s of apiVersion %s", kind, apiVersion)
+	}
+	doc = map[string]any{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &doc); err != nil {
+		return nil, "", fmt.Errorf("want a %s, got %.40q", kind, raw)
+	}
+	if doc["kind"] != kind || doc["apiVersion"] != apiVersion {
+		return nil, "", fmt.Errorf("kind %s of apiVersion %s; want kind %s of apiVersion %s", show(doc["kind"]), show(doc["apiVersion"]), kind, apiVersion)
+	}
+	return doc, twice, nil
+}
+
+// decode reads doc into c. Names that c does not know are in unknown, one error
+// each; names are compared by case, as Kubernetes does.
+func decode(doc any, c *v1beta1.KubeletConfiguration) (unknown []error, err error) {
+	raw, err := json.Marshal(doc)
+	if err != nil {
+		return nil, err
+	}
+	return kjson.UnmarshalStrict(raw, c)
+}
+
+// moreDocuments reports whether anything follows the first YAML document.
+func moreDocuments(b []byte) bool {
+	content, next := false, false
+	for line := range bytes.Lines(b) {
+		text, isMarker := bytes.CutPrefix(bytes.TrimSpace(line), []byte("---"))
+		isMarker = isMarker && bytes.HasPrefix(line, []byte("---")) && (len(text) == 0 || text[0] == ' ' || text[0] == '#')
+		switch {
+		case isMarker:
+			next = content
+		case len(text) == 0 || text[0] == '#' || text[0] == '%':
+		case next:
+			return true
+		default:
+			content = true
+		}
+	}
+	return false
+}
+
+// oneLine keeps a text from a file out of the structure of a log.
+func oneLine(s string) string {
+	blank := func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }
+	return strings.Join(strings.FieldsFunc(s, blank), " ")
+}

@@ -1,0 +1,91 @@
+package kubeletconfig
+
+import (
+	"fmt"
+	"slices"
+)
+
+// supported are the fields of KubeletConfiguration that change what a node made
+// of nodewright does. A field that is set and not here is named in a warning.
+var supported = []string{
+	"apiVersion", "kind",
+	"staticPodPath", "staticPodURL", "staticPodURLHeader", "fileCheckFrequency", "httpCheckFrequency", "syncFrequency",
+	"containerRuntimeEndpoint", "imageServiceEndpoint", "runtimeRequestTimeout",
+	"registryPullQPS", "registryBurst", "serializeImagePulls", "maxParallelImagePulls",
+	"imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist",
+	"cpuCFSQuota", "cpuCFSQuotaPeriod", "singleProcessOOMKill",
+	"podLogsDir", "clusterDomain", "clusterDNS", "resolvConf", "seccompDefault", "allowedUnsafeSysctls", "maxPods", "podsPerCore",
+	"healthzPort", "healthzBindAddress", "crashLoopBackOff", "systemReserved", "kubeReserved", "failCgroupV1", "logging",
+	"cgroupsPerQOS", "cgroupRoot", "kubeletCgroups", "systemCgroups", "cgroupDriver", "enforceNodeAllocatable",
+	"systemReservedCgroup", "kubeReservedCgroup", "qosReserved", "podPidsLimit",
+	"cpuManagerPolicy", "cpuManagerPolicyOptions", "reservedSystemCPUs", "memoryManagerPolicy", "reservedMemory",
+	"evictionHard", "evictionSoft", "evictionSoftGracePeriod", "evictionMinimumReclaim", "evictionPressureTransitionPeriod",
+	"evictionMaxPodGracePeriod", "mergeDefaultEvictionSettings", "localStorageCapacityIsolation",
+	"shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority",
+	"topologyManagerPolicy", "topologyManagerScope", "topologyManagerPolicyOptions", "featureGates",
+
+	// In a cluster, and for those who ask the node.
+	"address", "port", "readOnlyPort", "enableServer", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites", "tlsMinVersion", "tlsCurvePreferences",
+	"rotateCertificates", "serverTLSBootstrap", "authentication", "authorization",
+	"enableDebuggingHandlers", "enableProfilingHandler", "enableContentionProfiling", "volumeStatsAggPeriod", "maxOpenFiles", "enableControllerAttachDetach", "enableSystemLogHandler", "enableSystemLogQuery", "enableDebugFlagsHandler",
+	"kubeAPIQPS", "kubeAPIBurst", "eventRecordQPS", "eventBurst", "registerNode", "registerWithTaints", "providerID",
+	"nodeStatusUpdateFrequency", "nodeStatusReportFrequency", "nodeStatusMaxImages", "nodeLeaseDurationSeconds",
+
+	// The machine below the pods.
+	"failSwapOn", "memorySwap", "protectKernelDefaults", "oomScoreAdj", "makeIPTablesUtilChains", "userNamespaces",
+	"memoryThrottlingFactor", "memoryReservationPolicy", "featureGates." + gateMemoryQoS, "featureGates." + gateDeclared,
+	"featureGates.InPlacePodLevelResourcesVerticalScaling", "featureGates.InPlacePodVerticalScalingInitContainers",
+	"featureGates.RestartAllContainersOnContainerExits",
+
+	// What is removed.
+	"imageMinimumGCAge", "imageMaximumGCAge", "imageGCHighThresholdPercent", "imageGCLowThresholdPercent",
+	"containerLogMaxSize", "containerLogMaxFiles", "containerLogMaxWorkers", "containerLogMonitorInterval",
+
+	"logging.verbosity", "logging.format", "logging.flushFrequency", "logging.vmodule", "logging.options",
+}
+
+// reasons say why fields have no effect that have one in the kubelet.
+var reasons = map[string]string{
+	"tracing":                   "no spans are exported, as their client would weigh more than the rest of the agent; metrics and logs tell of the same",
+	"contentType":               "the API server is always spoken to in protobuf, and in JSON where it has no other",
+	"kernelMemcgNotification":   "the kernel is always asked to tell of pressure",
+	"cpuManagerReconcilePeriod": "CPU sets are put right when something happens, not by a clock",
+	"configMapAndSecretChangeDetectionStrategy": "ConfigMaps and Secrets are always watched",
+	"showHiddenMetricsForVersion":               "no metrics are hidden",
+	"volumePluginDir":                           "there are no FlexVolumes; CSI drivers take their place",
+}
+
+// because is the reason why a field has no effect; "" if there is none to say.
+func because(field string) string {
+	if why := reasons[field]; why != "" {
+		return ": " + why
+	}
+	return ""
+}
+
+// withoutEffect are warnings of the fields that are set, and neither supported
+// nor used.
+func withoutEffect(doc map[string]any, used []string) []string {
+	var warnings []string
+	warn := func(fields map[string]any, prefix string) {
+		for field, v := range fields {
+			if field = prefix + field; v != nil && !slices.Contains(supported, field) && !slices.Contains(used, field) {
+				warnings = append(warnings, oneLine(field)+" is not supported and has no effect"+because(field))
+			}
+		}
+	}
+	warn(doc, "")
+	logging, _ := doc["logging"].(map[string]any)
+	warn(logging, "logging.")
+	gates, _ := doc["featureGates"].(map[string]any)
+	for name, v := range gates {
+		if w := gateWithoutEffect(name, v); w != "" && v != nil && !slices.Contains(used, "featureGates."+name) {
+			warnings = append(warnings, "featureGates."+w)
+		}
+	}
+	slices.Sort(warnings)
+	if more := len(warnings) - maxMistakes; more > 0 {
+		warnings = append(warnings[:maxMistakes], fmt.Sprintf("%d more fields are not supported and have no effect", more))
+	}
+	return warnings
+}

@@ -1,0 +1,89 @@
+package kubeletconfig
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/nodewright/nodewright/cgroups"
+	"github.com/nodewright/nodewright/eviction/threshold"
+	"github.com/nodewright/nodewright/internal/quantity"
+)
+
+// HardEviction are the hard thresholds that are not switched off (0% or 100%), by
+// signal. What they keep free is not for pods.
+func (c *Config) HardEviction() map[string]string { return hardEviction(&c.KubeletConfiguration) }
+
+func hardEviction(c *v1beta1.KubeletConfiguration) map[string]string {
+	out := maps.Clone(c.EvictionHard)
+	maps.DeleteFunc(out, func(_, v string) bool { return v == "0%" || v == "100%" })
+	return out
+}
+
+// Thresholds are those of eviction, hard and soft, with the one of the memory of
+// all pods if enforceNodeAllocatable has pods held to it.
+func (c *Config) Thresholds() ([]threshold.Threshold, error) {
+	list, err := threshold.Parse(threshold.Text{
+		Hard: c.EvictionHard, Soft: c.EvictionSoft, SoftGrace: c.EvictionSoftGracePeriod, MinReclaim: c.EvictionMinimumReclaim,
+		Allocatable: slices.Contains(c.EnforceNodeAllocatable, string(cgroups.EnforcePods)),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("invalid configuration: %w", err)
+	}
+	return list, nil
+}
+
+// evictionSignals are those that one sets thresholds for: others follow.
+var evictionSignals = []string{
+	string(threshold.Memory), string(threshold.NodeFs), string(threshold.NodeFsInodes),
+	string(threshold.ImageFs), string(threshold.ImageFsInodes), string(threshold.PIDs),
+}
+
+func validateEviction(c *v1beta1.KubeletConfiguration, bad reporter) {
+	for _, f := range []struct {
+		field string
+		texts map[string]string
+		text  func(one map[string]string) threshold.Text
+	}{
+		{"evictionHard", c.EvictionHard, func(one map[string]string) threshold.Text { return threshold.Text{Hard: one} }},
+		{"evictionSoft", c.EvictionSoft, softAlone},
+		{"evictionSoftGracePeriod", c.EvictionSoftGracePeriod, func(one map[string]string) threshold.Text {
+			return threshold.Text{SoftGrace: one, Hard: map[string]string{}}
+		}},
+		{"evictionMinimumReclaim", c.EvictionMinimumReclaim, func(one map[string]string) threshold.Text {
+			return threshold.Text{MinReclaim: one, Hard: map[string]string{}}
+		}},
+	} {
+		for _, signal := range slices.Sorted(maps.Keys(f.texts)) {
+			value := f.texts[signal]
+			if !threshold.Signal(signal).Known() {
+				bad(f.field, signal, "one of "+strings.Join(evictionSignals, ", "))
+			} else if !quantity.Cheap(value) {
+				bad(f.field+"."+signal, value, wantQuantity)
+			} else if _, err := threshold.Parse(f.text(map[string]string{signal: value})); err != nil {
+				// It names the value too; what is wanted follows.
+				_, want, _ := strings.Cut(err.Error(), "; want ")
+				bad(f.field+"."+signal, value, want)
+			}
+		}
+	}
+	for _, signal := range slices.Sorted(maps.Keys(c.EvictionSoft)) {
+		if _, ok := c.EvictionSoftGracePeriod[signal]; !ok {
+			bad("evictionSoft."+signal, c.EvictionSoft[signal], "evictionSoftGracePeriod."+signal+" beside it")
+		}
+	}
+	positive(bad, interval{"evictionPressureTransitionPeriod", c.EvictionPressureTransitionPeriod.Duration})
+}
+
+// softAlone has a grace period for each threshold, since one without is a mistake
+// of its own.
+func softAlone(one map[string]string) threshold.Text {
+	grace := map[string]string{}
+	for signal := range one {
+		grace[signal] = "1s"
+	}
+	return threshold.Text{Soft: one, SoftGrace: grace, Hard: map[string]string{}}
+}

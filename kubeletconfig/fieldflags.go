@@ -1,0 +1,426 @@
+package kubeletconfig
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/nodewright/nodewright/internal/quantity"
+)
+
+// fieldFlag is a deprecated flag of the kubelet that stands for a field of its
+// file. It lies over the file as a last drop-in would, but for maps and lists,
+// which it replaces.
+type fieldFlag struct {
+	name string
+	path string // of the field, with dots between
+	kind flagKind
+}
+
+// flagKind is how the text of a flag becomes the value of a field.
+type flagKind struct {
+	hint  string                                      // the value's name in the usage
+	parse func(s string, before any) (v any, e error) // before: of the same flag given before, or nil
+}
+
+var (
+	aWord      = flagKind{"text", func(s string, _ any) (any, error) { return s, nil }}
+	aSize      = flagKind{"size", parseSize}
+	aFile      = flagKind{"file", parsePath}
+	aTruth     = flagKind{"bool", func(s string, _ any) (any, error) { return strconv.ParseBool(s) }}
+	aCount     = flagKind{"number", func(s string, _ any) (any, error) { return parseWhole(s, 32) }}
+	aLarge     = flagKind{"number", func(s string, _ any) (any, error) { return parseWhole(s, 64) }}
+	aPeriod    = flagKind{"duration", parsePeriod}
+	aList      = flagKind{"list", parseList}
+	theValues  = flagKind{"name=value,...", parseValues}
+	theGates   = flagKind{"gate=bool,...", parseGates}
+	theHeads   = flagKind{"name:value,...", parseHeaders}
+	theTaints  = flagKind{"key=value:effect,...", parseTaints}
+	theModules = flagKind{"pattern=level,...", parseModules}
+	theMemory  = flagKind{"node:type=amount,...;...", parseMemory}
+)
+
+// fieldFlags are these flags, by the kubelet's names.
+var fieldFlags = []fieldFlag{
+	{"address", "address", aWord},
+	{"allowed-unsafe-sysctls", "allowedUnsafeSysctls", aList},
+	{"anonymous-auth", "authentication.anonymous.enabled", aTruth},
+	{"authentication-token-webhook", "authentication.webhook.enabled", aTruth},
+	{"authentication-token-webhook-cache-ttl", "authentication.webhook.cacheTTL", aPeriod},
+	{"authorization-mode", "authorization.mode", aWord},
+	{"authorization-webhook-cache-authorized-ttl", "authorization.webhook.cacheAuthorizedTTL", aPeriod},
+	{"authorization-webhook-cache-unauthorized-ttl", "authorization.webhook.cacheUnauthorizedTTL", aPeriod},
+	{"cgroup-driver", "cgroupDriver", aWord},
+	{"cgroup-root", "cgroupRoot", aWord},
+	{"cgroups-per-qos", "cgroupsPerQOS", aTruth},
+	{"client-ca-file", "authentication.x509.clientCAFile", aFile},
+	{"cluster-dns", "clusterDNS", aList},
+	{"cluster-domain", "clusterDomain", aWord},
+	{"container-log-max-files", "containerLogMaxFiles", aCount},
+	{"container-log-max-size", "containerLogMaxSize", aWord},
+	{"contention-profiling", "enableContentionProfiling", aTruth},
+	{"cpu-cfs-quota", "cpuCFSQuota", aTruth},
+	{"cpu-cfs-quota-period", "cpuCFSQuotaPeriod", aPeriod},
+	{"cpu-manager-policy", "cpuManagerPolicy", aWord},
+	{"cpu-manager-policy-options", "cpuManagerPolicyOptions", theValues},
+	{"cpu-manager-reconcile-period", "cpuManagerReconcilePeriod", aPeriod},
+	{"enable-controller-attach-detach", "enableControllerAttachDetach", aTruth},
+	{"enable-debugging-handlers", "enableDebuggingHandlers", aTruth},
+	{"enable-server", "enableServer", aTruth},
+	{"enforce-node-allocatable", "enforceNodeAllocatable", aList},
+	{"event-burst", "eventBurst", aCount},
+	{"event-qps", "eventRecordQPS", aCount},
+	{"fail-cgroupv1", "failCgroupV1", aTruth},
+	{"fail-swap-on", "failSwapOn", aTruth},
+	{"feature-gates", "featureGates", theGates},
+	{"file-check-frequency", "fileCheckFrequency", aPeriod},
+	{"hairpin-mode", "hairpinMode", aWord},
+	{"healthz-bind-address", "healthzBindAddress", aWord},
+	{"healthz-port", "healthzPort", aCount},
+	{"http-check-frequency", "httpCheckFrequency", aPeriod},
+	{"image-gc-high-threshold", "imageGCHighThresholdPercent", aCount},
+	{"image-gc-low-threshold", "imageGCLowThresholdPercent", aCount},
+	{"kernel-memcg-notification", "kernelMemcgNotification", aTruth},
+	{"kube-api-burst", "kubeAPIBurst", aCount},
+	{"kube-api-content-type", "contentType", aWord},
+	{"kube-api-qps", "kubeAPIQPS", aCount},
+	{"kube-reserved", "kubeReserved", theValues},
+	{"kube-reserved-cgroup", "kubeReservedCgroup", aWord},
+	{"kubelet-cgroups", "kubeletCgroups", aWord},
+	{"log-flush-frequency", "logging.flushFrequency", aPeriod},
+	{"log-json-info-buffer-size", "logging.options.json.infoBufferSize", aSize},
+	{"log-json-split-stream", "logging.options.json.splitStream", aTruth},
+	{"log-text-info-buffer-size", "logging.options.text.infoBufferSize", aSize},
+	{"log-text-split-stream", "logging.options.text.splitStream", aTruth},
+	{"logging-format", "logging.format", aWord},
+	{"make-iptables-util-chains", "makeIPTablesUtilChains", aTruth},
+	{"manifest-url-header", "staticPodURLHeader", theHeads},
+	{"max-open-files", "maxOpenFiles", aLarge},
+	{"max-pods", "maxPods", aCount},
+	{"memory-manager-policy", "memoryManagerPolicy", aWord},
+	{"minimum-image-ttl-duration", "imageMinimumGCAge", aPeriod},
+	{"node-status-max-images", "nodeStatusMaxImages", aCount},
+	{"node-status-update-frequency", "nodeStatusUpdateFrequency", aPeriod},
+	{"oom-score-adj", "oomScoreAdj", aCount},
+	{"pod-cidr", "podCIDR", aWord},
+	{"pod-max-pids", "podPidsLimit", aLarge},
+	{"pods-per-core", "podsPerCore", aCount},
+	{"port", "port", aCount},
+	{"protect-kernel-defaults", "protectKernelDefaults", aTruth},
+	{"provider-id", "providerID", aWord},
+	{"qos-reserved", "qosReserved", theValues},
+	{"read-only-port", "readOnlyPort", aCount},
+	{"register-with-taints", "registerWithTaints", theTaints},
+	{"registry-burst", "registryBurst", aCount},
+	{"registry-qps", "registryPullQPS", aCount},
+	{"reserved-cpus", "reservedSystemCPUs", aWord},
+	{"reserved-memory", "reservedMemory", theMemory},
+	{"resolv-conf", "resolvConf", aWord},
+	{"rotate-certificates", "rotateCertificates", aTruth},
+	{"rotate-server-certificates", "serverTLSBootstrap", aTruth},
+	{"runtime-request-timeout", "runtimeRequestTimeout", aPeriod},
+	{"seccomp-default", "seccompDefault", aTruth},
+	{"serialize-image-pulls", "serializeImagePulls", aTruth},
+	{"streaming-connection-idle-timeout", "streamingConnectionIdleTimeout", aPeriod},
+	{"sync-frequency", "syncFrequency", aPeriod},
+	{"system-cgroups", "systemCgroups", aWord},
+	{"system-reserved", "systemReserved", theValues},
+	{"system-reserved-cgroup", "systemReservedCgroup", aWord},
+	{"tls-cert-file", "tlsCertFile", aFile},
+	{"tls-cipher-suites", "tlsCipherSuites", aList},
+	{"tls-min-version", "tlsMinVersion", aWord},
+	{"tls-private-key-file", "tlsPrivateKeyFile", aFile},
+	{"topology-manager-policy", "topologyManagerPolicy", aWord},
+	{"topology-manager-policy-options", "topologyManagerPolicyOptions", theValues},
+	{"topology-manager-scope", "topologyManagerScope", aWord},
+	{"vmodule", "logging.vmodule", theModules},
+	{"volume-plugin-dir", "volumePluginDir", aFile},
+	{"volume-stats-agg-period", "volumeStatsAggPeriod", aPeriod},
+}
+
+// deadFlags mean nothing to this agent: those of cAdvisor, which it does not
+// have, of the klog library, and what the kubelet itself has given up.
+var deadFlags = []string{
+	"application-metrics-count-limit", "boot-id-file", "container-hints", "containerd", "containerd-namespace", "enable-load-reader",
+	"event-storage-age-limit", "event-storage-event-limit", "exit-on-lock-contention", "experimental-allocatable-ignore-eviction",
+	"experimental-mounter-path", "global-housekeeping-interval", "housekeeping-interval", "lock-file", "log-cadvisor-usage",
+	"machine-id-file",
+	"max-housekeeping-interval", "storage-driver-buffer-duration", "storage-driver-db", "storage-driver-host", "storage-driver-password",
+	"storage-driver-secure", "storage-driver-table", "storage-driver-user",
+}
+
+// deadSwitches are those of them that need no value.
+var deadSwitches = []string{
+	"enable-load-reader", "exit-on-lock-contention", "experimental-allocatable-ignore-eviction", "log-cadvisor-usage",
+	"storage-driver-secure",
+}
+
+// bindFields defines the flags that stand for fields, and those that are dead.
+func (f *Flags) bindFields(fs *flag.FlagSet) {
+	f.fields = map[string]any{}
+	for _, l := range fieldFlags {
+		set := func(s string) error {
+			v, err := l.kind.parse(s, f.fields[l.name])
+			if err == nil {
+				f.fields[l.name] = v
+			}
+			return err
+		}
+		usage := "field " + l.path + " of the configuration, a `" + l.kind.hint + "`"
+		if l.kind.hint == aTruth.hint {
+			fs.BoolFunc(l.name, usage, set)
+		} else {
+			fs.Func(l.name, usage, set)
+		}
+	}
+	for _, name := range deadFlags {
+		usage := "--" + name + " of the kubelet has no effect"
+		if slices.Contains(deadSwitches, name) {
+			fs.BoolFunc(name, usage, func(s string) error { _, err := strconv.ParseBool(s); return err })
+		} else {
+			fs.Func(name, usage, func(string) error { return nil })
+		}
+	}
+}
+
+// layFields puts the values of the flags over c.
+func (f *Flags) layFields(c *v1beta1.KubeletConfiguration) error {
+	if len(f.fields) == 0 {
+		return nil
+	}
+	raw, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	doc := map[string]any{}
+	if err := json.Unmarshal(raw, &doc); err != nil {
+		return err
+	}
+	for _, l := range fieldFlags {
+		v, ok := f.fields[l.name]
+		if !ok {
+			continue
+		}
+		at, names := doc, strings.Split(l.path, ".")
+		for _, name := range names[:len(names)-1] {
+			next, ok := at[name].(map[string]any)
+			if !ok {
+				next = map[string]any{}
+				at[name] = next
+			}
+			at = next
+		}
+		last := names[len(names)-1]
+		if gates, ok := at[last].(map[string]any); ok && l.kind.hint == theGates.hint {
+			maps.Copy(gates, v.(map[string]any)) //nolint:forcetypeassert // parseGates returns nothing else
+			continue
+		}
+		at[last] = v
+	}
+	out := v1beta1.KubeletConfiguration{}
+	if _, err := decode(doc, &out); err != nil {
+		return fmt.Errorf("invalid flags: %w", err)
+	}
+	*c = out
+	return nil
+}
+
+// fieldsWithoutEffect are warnings of flags whose field nobody reads, and of dead
+// ones.
+func (f *Flags) fieldsWithoutEffect(used []string) (warnings []string) {
+	effective := func(field string) bool { return slices.Contains(supported, field) || slices.Contains(used, field) }
+	for _, l := range fieldFlags {
+		v, ok := f.fields[l.name]
+		if !ok {
+			continue
+		}
+		if gates, is := v.(map[string]any); is && l.kind.hint == theGates.hint {
+			for _, gate := range slices.Sorted(maps.Keys(gates)) {
+				if w := gateWithoutEffect(gate, gates[gate]); w != "" && !slices.Contains(used, "featureGates."+gate) {
+					warnings = append(warnings, "--feature-gates: "+w)
+				}
+			}
+			continue
+		}
+		top, within, _ := strings.Cut(l.path, ".")
+		within, _, _ = strings.Cut(within, ".")
+		if !effective(top) || top == "logging" && !effective("logging."+within) {
+			warnings = append(warnings, "--"+l.name+" is not supported and has no effect"+because(top))
+		}
+	}
+	given := f.given()
+	for _, name := range deadFlags {
+		if given[name] {
+			warnings = append(warnings, "--"+name+" has no effect")
+		}
+	}
+	return warnings
+}
+
+func parsePath(s string, _ any) (any, error) {
+	if s == "" {
+		return "", nil
+	}
+	return filepath.Abs(s)
+}
+
+func parseSize(s string, _ any) (any, error) {
+	if _, err := quantity.Parse(s); err != nil {
+		return nil, fmt.Errorf("%q: want a quantity, such as 64Ki", s)
+	}
+	return s, nil
+}
+
+func parseWhole(s string, bits int) (any, error) {
+	n, err := strconv.ParseInt(s, 0, bits)
+	if err != nil {
+		return nil, fmt.Errorf("%q: want a whole number of %d bits", s, bits)
+	}
+	return n, nil
+}
+
+func parsePeriod(s string, _ any) (any, error) {
+	if _, err := time.ParseDuration(s); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// parts are the elements of a list with commas between, without the empty ones.
+func parts(s, between string) (out []string) {
+	for p := range strings.SplitSeq(s, between) {
+		if p = strings.TrimSpace(p); p != "" {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func parseList(s string, before any) (any, error) {
+	out, _ := before.([]string)
+	out = append(slices.Clip(out), parts(s, ",")...)
+	if out == nil {
+		out = []string{}
+	}
+	return out, nil
+}
+
+// named adds what s says to the map of before.
+func named[V any](s, between string, before any, value func(string) (V, error)) (any, error) {
+	out := map[string]any{}
+	if m, ok := before.(map[string]any); ok {
+		out = maps.Clone(m)
+	}
+	for _, p := range parts(s, ",") {
+		name, text, ok := strings.Cut(p, between)
+		name = strings.TrimSpace(name)
+		if !ok || name == "" {
+			return nil, fmt.Errorf("%q: want name%svalue, with commas between", p, between)
+		}
+		v, err := value(strings.TrimSpace(text))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		out[name] = v
+	}
+	return out, nil
+}
+
+func parseValues(s string, before any) (any, error) {
+	return named(s, "=", before, func(v string) (string, error) { return v, nil })
+}
+
+func parseGates(s string, before any) (any, error) {
+	return named(s, "=", before, func(v string) (bool, error) {
+		b, err := strconv.ParseBool(v)
+		if err != nil {
+			return false, fmt.Errorf("%q: want true or false", v)
+		}
+		return b, nil
+	})
+}
+
+// parseHeaders reads headers, of which one may have several values.
+func parseHeaders(s string, before any) (any, error) {
+	out := map[string][]string{}
+	if m, ok := before.(map[string][]string); ok {
+		out = maps.Clone(m)
+	}
+	for _, p := range parts(s, ",") {
+		name, value, ok := strings.Cut(p, ":")
+		if name = strings.TrimSpace(name); !ok || name == "" {
+			return nil, errors.New("want name:value, with commas between") // what is there may be a secret
+		}
+		out[name] = append(slices.Clip(out[name]), strings.TrimSpace(value))
+	}
+	return out, nil
+}
+
+// parseTaints reads taints as kubectl writes them.
+func parseTaints(s string, before any) (any, error) {
+	out, _ := before.([]v1.Taint)
+	for _, p := range parts(s, ",") {
+		rest, effect, ok := strings.Cut(p, ":")
+		key, value, _ := strings.Cut(rest, "=")
+		if !ok || key == "" || effect == "" {
+			return nil, fmt.Errorf("%q: want key=value:effect or key:effect, with commas between", p)
+		}
+		out = append(slices.Clip(out), v1.Taint{Key: key, Value: value, Effect: v1.TaintEffect(effect)})
+	}
+	return out, nil
+}
+
+// parseModules reads the verbosities of files.
+func parseModules(s string, before any) (any, error) {
+	type module struct {
+		Pattern   string `json:"filePattern"`
+		Verbosity int64  `json:"verbosity"`
+	}
+	out, _ := before.([]module)
+	for _, p := range parts(s, ",") {
+		pattern, level, ok := strings.Cut(p, "=")
+		v, err := strconv.ParseInt(level, 10, 32)
+		if !ok || pattern == "" || err != nil || v < 0 {
+			return nil, fmt.Errorf("%q: want pattern=level, with commas between", p)
+		}
+		out = append(slices.Clip(out), module{pattern, v})
+	}
+	return out, nil
+}
+
+// parseMemory reads what is reserved of the memory of each NUMA node, such as
+// 0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=1Gi.
+func parseMemory(s string, before any) (any, error) {
+	type reservation struct {
+		Node   int64             `json:"numaNode"`
+		Limits map[string]string `json:"limits"`
+	}
+	out, _ := before.([]reservation)
+	for _, p := range parts(s, ";") {
+		node, limits, ok := strings.Cut(p, ":")
+		n, err := strconv.ParseInt(strings.TrimSpace(node), 10, 32)
+		if !ok || err != nil || n < 0 {
+			return nil, fmt.Errorf("%q: want node:type=amount,..., with semicolons between", p)
+		}
+		r := reservation{Node: n, Limits: map[string]string{}}
+		for _, l := range parts(limits, ",") {
+			name, amount, ok := strings.Cut(l, "=")
+			if !ok || name == "" || r.Limits[name] != "" {
+				return nil, fmt.Errorf("%q: want each type once, as type=amount", l)
+			}
+			r.Limits[name] = amount
+		}
+		out = append(slices.Clip(out), r)
+	}
+	return out, nil
+}

@@ -1,0 +1,196 @@
+package kubeletconfig
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"path/filepath"
+
+	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/nodewright/nodewright/gc/containergc"
+)
+
+// DefaultRootDir is the kubelet's --root-dir.
+const DefaultRootDir = "/var/lib/kubelet"
+
+// Flags are the kubelet's command-line flags, by the kubelet's names: those that
+// stand for no field of its file, here, and those that lie over one. Make them with
+// [NewFlags]; a field that is changed before [Flags.Bind] is another default.
+type Flags struct {
+	ConfigFile, ConfigDir           string // --config, --config-dir
+	Kubeconfig, BootstrapKubeconfig string
+	RootDir, CertDir                string // CertDir: ROOT_DIR/pki
+
+	Hostname   string // --hostname-override
+	NodeIP     string // one address, or one of each family with a comma between
+	NodeLabels string // key=value with commas between
+
+	CredentialProviderConfig, CredentialProviderDir string // --image-credential-provider-config and -bin-dir
+
+	CloudProvider string // "external", or "" for none
+
+	RuntimeCgroup  string // --runtime-cgroups
+	Verbosity      int    // --v
+	DeadContainers containergc.Policy
+
+	over   v1beta1.KubeletConfiguration // what the flags for its fields say
+	fields map[string]any               // what other such flags say, by their names
+	bound  *flag.FlagSet                // nil: no flag for a field is set
+}
+
+// externalProvider is the one cloud provider that the kubelet still knows.
+const externalProvider = "external"
+
+// NewFlags returns flags with the kubelet's defaults.
+func NewFlags() *Flags {
+	return &Flags{
+		RootDir:        DefaultRootDir,
+		DeadContainers: containergc.Policy{MaxPerContainer: 1, MaxContainers: -1},
+	}
+}
+
+// Bind defines the flags in fs, which keeps f until it has been parsed. Other flags
+// may be in fs as well.
+func (f *Flags) Bind(fs *flag.FlagSet) {
+	f.bound = fs
+	for _, t := range []struct {
+		at          *string
+		name, usage string
+	}{
+		{&f.ConfigFile, "config", "a KubeletConfiguration `file`"},
+		{&f.ConfigDir, "config-dir", "a `directory` of drop-ins (*.conf) merged over --config"},
+		{&f.Kubeconfig, "kubeconfig", "a `file` that says how to reach the API server; without one the agent runs alone"},
+		{&f.BootstrapKubeconfig, "bootstrap-kubeconfig", "a kubeconfig `file` to ask for the first certificate with; --kubeconfig is written then"},
+		{&f.RootDir, "root-dir", "the `directory` of the agent's state"},
+		{&f.CertDir, "cert-dir", "the `directory` of certificates; ROOT_DIR/pki"},
+		{&f.Hostname, "hostname-override", "the node's `name` instead of the hostname"},
+		{&f.CloudProvider, "cloud-provider", "`external` if a cloud provider outside of the node has to see it before it takes pods, and says its addresses"},
+		{&f.NodeIP, "node-ip", "the node's `address`, or two, one of each family, with a comma between"},
+		{&f.CredentialProviderConfig, "image-credential-provider-config", "a CredentialProviderConfig `file`, or a directory of such: programs that know credentials for images"},
+		{&f.CredentialProviderDir, "image-credential-provider-bin-dir", "the `directory` of these programs"},
+		{&f.RuntimeCgroup, "runtime-cgroups", "the `cgroup` of the runtime, whose usage is told; else that of the process behind its socket"},
+	} {
+		fs.StringVar(t.at, t.name, *t.at, t.usage)
+	}
+	fs.Func("node-labels", "labels of the node, `key=value` with commas between; may be given more than once", func(s string) error {
+		f.NodeLabels += "," + s
+		return nil
+	})
+	fs.IntVar(&f.Verbosity, "v", f.Verbosity, "log `level`: 4 and above log every step")
+	dead := &f.DeadContainers
+	fs.DurationVar(&dead.MinAge, "minimum-container-ttl-duration", dead.MinAge, "how `long` a dead container stays at least after its end")
+	fs.IntVar(&dead.MaxContainers, "maximum-dead-containers", dead.MaxContainers, "the `number` of dead containers that stay in all; any, if negative")
+	fs.IntVar(&dead.MaxPerContainer, "maximum-dead-containers-per-container", dead.MaxPerContainer, "the `number` of dead instances of each container that stay; any, if negative")
+	for _, s := range settings() {
+		s.bind(fs, &f.over)
+	}
+	f.bindFields(fs)
+}
+
+// given are the names of the flags that the command line had.
+func (f *Flags) given() map[string]bool {
+	names := map[string]bool{}
+	if f.bound != nil {
+		f.bound.Visit(func(fl *flag.Flag) { names[fl.Name] = true })
+	}
+	return names
+}
+
+// Validate reports every mistake at once, but for those in flags that lie over
+// fields which other fields have to agree with: [Flags.Apply] reports these.
+func (f *Flags) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if f.BootstrapKubeconfig != "" && f.Kubeconfig == "" {
+		bad("--bootstrap-kubeconfig=%q: want --kubeconfig beside it", f.BootstrapKubeconfig)
+	}
+	if f.RootDir == "" {
+		bad("--root-dir=%q: want a directory", f.RootDir)
+	}
+	_, hostErr := f.hostname()
+	_, ipErr := f.nodeIPs()
+	_, labelErr := f.nodeLabels()
+	errs = append(errs, hostErr, ipErr, labelErr)
+	if u := f.over.StaticPodURL; u != "" && !isWebURL(u) {
+		bad("--manifest-url=%q: want an http or https URL", withoutPassword(u))
+	}
+	for _, e := range []text{{"container-runtime-endpoint", f.over.ContainerRuntimeEndpoint}, {"image-service-endpoint", f.over.ImageServiceEndpoint}} {
+		if want := wantEndpoint(e); want != "" {
+			bad("--%s=%q: want %s", e.field, e.value, want)
+		}
+	}
+	if (f.CredentialProviderConfig == "") != (f.CredentialProviderDir == "") {
+		bad("--image-credential-provider-config=%q and --image-credential-provider-bin-dir=%q: want both or neither", f.CredentialProviderConfig, f.CredentialProviderDir)
+	}
+	if p := f.CloudProvider; p != "" && p != externalProvider {
+		bad("--cloud-provider=%q: want %s, or nothing", p, externalProvider)
+	}
+	if d := f.DeadContainers.MinAge; d < 0 {
+		bad("--minimum-container-ttl-duration=%v: want a duration of 0 or more", d)
+	}
+	return errors.Join(errs...)
+}
+
+// Apply lays the flags over c, whose KubeletConfiguration has to be valid, and
+// reports what is wrong then, which the flags brought in. Relative paths are
+// relative to the working directory.
+func (f *Flags) Apply(c *Config) error {
+	if err := f.layFields(&c.KubeletConfiguration); err != nil {
+		return err
+	}
+	given := f.given()
+	for _, s := range settings() {
+		if given[s.name] {
+			s.lay(&c.KubeletConfiguration, &f.over)
+		}
+	}
+	SetDefaults(&c.KubeletConfiguration)
+	c.RootDir, c.CertDir = f.RootDir, f.CertDir
+	orDefault(&c.CertDir, filepath.Join(f.RootDir, "pki"))
+	for _, p := range []*string{&c.RootDir, &c.CertDir, &c.StaticPodPath} {
+		if *p == "" {
+			continue
+		}
+		abs, err := filepath.Abs(*p)
+		if err != nil {
+			return err
+		}
+		*p = abs
+	}
+	c.Kubeconfig, c.BootstrapKubeconfig = f.Kubeconfig, f.BootstrapKubeconfig
+	c.CredentialProviderConfig, c.CredentialProviderDir = f.CredentialProviderConfig, f.CredentialProviderDir
+	c.ExternalProvider = f.CloudProvider == externalProvider
+	c.RuntimeCgroup, c.DeadContainers, c.verbosity = f.RuntimeCgroup, f.DeadContainers, f.Verbosity
+	var hostErr, ipErr, labelErr error
+	c.Hostname, hostErr = f.hostname()
+	c.NodeIPs, ipErr = f.nodeIPs()
+	c.NodeLabels, labelErr = f.nodeLabels()
+	wrong := joined(withoutOwn(mistakes(&c.KubeletConfiguration), c.used), func(Mistake) string { return "invalid flags: " })
+	return errors.Join(hostErr, ipErr, labelErr, wrong)
+}
+
+// withoutEffect are warnings of flags that mean nothing, or something in a cluster
+// only, where c is what files and flags come to. Used is that of [Options].
+func (f *Flags) withoutEffect(c *Config, used []string) (warnings []string) {
+	warnings = f.fieldsWithoutEffect(used)
+	if c.Kubeconfig != "" {
+		return warnings
+	}
+	given := f.given()
+	for _, w := range []struct {
+		is   bool
+		text string
+	}{
+		{given["cert-dir"] && !*c.EnableServer, "--cert-dir has no effect without an API server and with enableServer: false"},
+		{given["cloud-provider"], "--cloud-provider has no effect without an API server"},
+		{given["register-node"], "--register-node has no effect without an API server"},
+		{c.RotateCertificates, "rotateCertificates has no effect without an API server"},
+		{c.ServerTLSBootstrap, "serverTLSBootstrap has no effect without an API server: the node signs its own certificate"},
+	} {
+		if w.is {
+			warnings = append(warnings, w.text)
+		}
+	}
+	return warnings
+}

@@ -1,0 +1,138 @@
+package kubeletconfig
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubelet/config/v1beta1"
+)
+
+// A setting is a flag that lies over a field of KubeletConfiguration. Its value is
+// kept in a configuration of its own until it is known whether it was given.
+type setting struct {
+	name string
+	bind func(fs *flag.FlagSet, over *v1beta1.KubeletConfiguration)
+	lay  func(c, over *v1beta1.KubeletConfiguration)
+}
+
+// settings are these flags, one a line.
+func settings() []setting {
+	type conf = v1beta1.KubeletConfiguration
+	return []setting{
+		truth("register-node", true, "make the Node object, in a cluster", func(c *conf) **bool { return &c.RegisterNode }),
+		word("pod-manifest-path", "the `directory` (or file) of pod manifests", func(c *conf) *string { return &c.StaticPodPath }),
+		word("manifest-url", "a `URL` that answers with pod manifests", func(c *conf) *string { return &c.StaticPodURL }),
+		word("container-runtime-endpoint", "the runtime's `socket`; else the first well-known one that answers", func(c *conf) *string { return &c.ContainerRuntimeEndpoint }),
+		word("image-service-endpoint", "the image service's `socket`, if it is another", func(c *conf) *string { return &c.ImageServiceEndpoint }),
+		pairs("eviction-hard", "<", "below what pods are evicted at once, `signal<amount` with commas between, such as memory.available<1Gi", func(c *conf) *map[string]string { return &c.EvictionHard }),
+		pairs("eviction-soft", "<", "below what pods are evicted after a grace period, `signal<amount` with commas between", func(c *conf) *map[string]string { return &c.EvictionSoft }),
+		pairs("eviction-soft-grace-period", "=", "how long a soft threshold has to be met, `signal=duration` with commas between", func(c *conf) *map[string]string { return &c.EvictionSoftGracePeriod }),
+		pairs("eviction-minimum-reclaim", "=", "how far above its threshold a signal has to come, `signal=amount` with commas between", func(c *conf) *map[string]string { return &c.EvictionMinimumReclaim }),
+		period("eviction-pressure-transition-period", "the `time` that a condition of pressure outlasts its cause; 5m", func(c *conf) *metav1.Duration { return &c.EvictionPressureTransitionPeriod }),
+		count("eviction-max-pod-grace-period", "the most `seconds` that a pod gets to end at a soft threshold", func(c *conf) *int32 { return &c.EvictionMaxPodGracePeriod }),
+		truth("merge-default-eviction-settings", false, "add the default thresholds to those that are given", func(c *conf) **bool { return &c.MergeDefaultEvictionSettings }),
+		truth("local-storage-capacity-isolation", true, "evict pods that exceed their limits of local storage", func(c *conf) **bool { return &c.LocalStorageCapacityIsolation }),
+	}
+}
+
+func word(name, usage string, at func(*v1beta1.KubeletConfiguration) *string) setting {
+	return setting{name,
+		func(fs *flag.FlagSet, over *v1beta1.KubeletConfiguration) { fs.StringVar(at(over), name, "", usage) },
+		func(c, over *v1beta1.KubeletConfiguration) { *at(c) = *at(over) },
+	}
+}
+
+func truth(name string, def bool, usage string, at func(*v1beta1.KubeletConfiguration) **bool) setting {
+	return setting{name,
+		func(fs *flag.FlagSet, over *v1beta1.KubeletConfiguration) {
+			*at(over) = new(bool)
+			fs.BoolVar(*at(over), name, def, usage)
+		},
+		func(c, over *v1beta1.KubeletConfiguration) { *at(c) = new(**at(over)) },
+	}
+}
+
+func period(name, usage string, at func(*v1beta1.KubeletConfiguration) *metav1.Duration) setting {
+	return setting{name,
+		func(fs *flag.FlagSet, over *v1beta1.KubeletConfiguration) {
+			fs.DurationVar(&at(over).Duration, name, 0, usage)
+		},
+		func(c, over *v1beta1.KubeletConfiguration) { *at(c) = *at(over) },
+	}
+}
+
+func count(name, usage string, at func(*v1beta1.KubeletConfiguration) *int32) setting {
+	return setting{name,
+		func(fs *flag.FlagSet, over *v1beta1.KubeletConfiguration) {
+			fs.Var((*countValue)(at(over)), name, usage)
+		},
+		func(c, over *v1beta1.KubeletConfiguration) { *at(c) = *at(over) },
+	}
+}
+
+func pairs(name, between, usage string, at func(*v1beta1.KubeletConfiguration) *map[string]string) setting {
+	return setting{name,
+		func(fs *flag.FlagSet, over *v1beta1.KubeletConfiguration) {
+			fs.Var(&pairsValue{between, at(over)}, name, usage)
+		},
+		func(c, over *v1beta1.KubeletConfiguration) { *at(c) = maps.Clone(*at(over)) },
+	}
+}
+
+// countValue reads a whole number of 32 bits.
+type countValue int32
+
+func (n *countValue) String() string { return strconv.Itoa(int(*n)) }
+
+// Get implements flag.Getter.
+func (n *countValue) Get() any { return int(*n) }
+
+func (n *countValue) Set(s string) error {
+	v, err := strconv.ParseInt(s, 0, 32)
+	if err == nil {
+		*n = countValue(v)
+	}
+	return err
+}
+
+// pairsValue reads names and values with commas between.
+type pairsValue struct {
+	between string
+	pairs   *map[string]string
+}
+
+// String writes the pairs in order. Package flag calls it on a zero value, too.
+func (p *pairsValue) String() string {
+	if p.pairs == nil {
+		return ""
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(*p.pairs)) {
+		out = append(out, name+p.between+(*p.pairs)[name])
+	}
+	return strings.Join(out, ",")
+}
+
+// Set adds pairs, as the flag may be given more than once. Without any, there
+// are none.
+func (p *pairsValue) Set(s string) error {
+	if *p.pairs == nil {
+		*p.pairs = map[string]string{}
+	}
+	for pair := range strings.SplitSeq(s, ",") {
+		if pair = strings.TrimSpace(pair); pair == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(pair, p.between)
+		if !ok || name == "" {
+			return fmt.Errorf("name%svalue, with commas between", p.between)
+		}
+		(*p.pairs)[strings.TrimSpace(name)] = strings.TrimSpace(value)
+	}
+	return nil
+}

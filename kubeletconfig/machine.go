@@ -1,0 +1,88 @@
+package kubeletconfig
+
+import (
+	"strings"
+
+	"k8s.io/kubelet/config/v1beta1"
+)
+
+// The values of memorySwap.swapBehavior; "" is noSwap.
+const (
+	noSwap      = "NoSwap"
+	limitedSwap = "LimitedSwap"
+)
+
+// gateMemoryQoS is the gate of memoryThrottlingFactor and memoryReservationPolicy.
+const gateMemoryQoS = "MemoryQoS"
+
+// idsBlock is how many user IDs a pod has at least, and what their number is a multiple
+// of.
+const idsBlock int64 = 1 << 16
+
+// setMachineDefaults are those about the machine below the pods.
+func setMachineDefaults(c *v1beta1.KubeletConfiguration) {
+	for _, cgroup := range []*string{&c.CgroupRoot, &c.SystemReservedCgroup, &c.KubeReservedCgroup, &c.KubeletCgroups, &c.SystemCgroups} {
+		if *cgroup != "" && !strings.HasPrefix(*cgroup, "/") {
+			*cgroup = "/" + *cgroup // the kubelet takes such names to be below the root
+		}
+	}
+	unsetDefault(&c.FailSwapOn, true)
+	unsetDefault(&c.UserNamespaces, v1beta1.UserNamespaces{})
+	unsetDefault(&c.UserNamespaces.IDsPerPod, idsBlock)
+	unsetDefault(&c.OOMScoreAdj, -999)
+	unsetDefault(&c.MemoryThrottlingFactor, 0.9)
+	orDefault(&c.MemoryReservationPolicy, v1beta1.NoneMemoryReservationPolicy)
+	unsetDefault(&c.MakeIPTablesUtilChains, true)
+}
+
+func validateMachine(c *v1beta1.KubeletConfiguration, bad reporter) {
+	if b := c.MemorySwap.SwapBehavior; b != "" {
+		oneOf(bad, "memorySwap.swapBehavior", b, noSwap, limitedSwap)
+	}
+	if n := *c.UserNamespaces.IDsPerPod; n < idsBlock || n%idsBlock != 0 || n > 1<<32-idsBlock {
+		bad("userNamespaces.idsPerPod", n, "a multiple of 65536, 65536 to 4294901760")
+	}
+	if f := *c.MemoryThrottlingFactor; !(f > 0 && f <= 1) {
+		bad("memoryThrottlingFactor", f, "more than 0, 1 at most")
+	}
+	const tiered = string(v1beta1.TieredReservationMemoryReservationPolicy)
+	policy := string(c.MemoryReservationPolicy)
+	if oneOf(bad, "memoryReservationPolicy", policy, string(v1beta1.NoneMemoryReservationPolicy), tiered) && policy == tiered && !c.FeatureGates[gateMemoryQoS] {
+		bad("memoryReservationPolicy", policy, "None, or featureGates.MemoryQoS: true beside it")
+	}
+	if n := *c.OOMScoreAdj; n < -1000 || n > 1000 {
+		bad("oomScoreAdj", n, "-1000 to 1000")
+	}
+}
+
+// MemoryQoS says how memory is guarded and throttled (KEP-2570), if its alpha gate is on:
+// how far between request and limit a container is slowed down, and whether requests
+// are protected (memoryReservationPolicy: TieredReservation).
+func (c *Config) MemoryQoS() (throttling float64, reserve, on bool) {
+	if !c.FeatureGates[gateMemoryQoS] {
+		return 0, false, false
+	}
+	return *c.MemoryThrottlingFactor, c.MemoryReservationPolicy == v1beta1.TieredReservationMemoryReservationPolicy, true
+}
+
+// The feature gates about what nodes declare; each feature has the name of its gate.
+const gateDeclared = "NodeDeclaredFeatures"
+
+// Declares reports whether the node may declare a feature (KEP-5328): neither its own
+// gate nor that of declarations is off.
+func (c *Config) Declares(feature string) bool {
+	for _, gate := range []string{gateDeclared, feature} {
+		if on, set := c.FeatureGates[gate]; set && !on {
+			return false
+		}
+	}
+	return true
+}
+
+// IDsPerPod is how many user IDs a pod with a user namespace of its own has
+// (userNamespaces.idsPerPod).
+func (c *Config) IDsPerPod() uint32 { return uint32(*c.UserNamespaces.IDsPerPod) }
+
+// LimitedSwap reports whether containers of Burstable pods have a share of the
+// node's swap (memorySwap.swapBehavior); else nobody has any.
+func (c *Config) LimitedSwap() bool { return c.MemorySwap.SwapBehavior == limitedSwap }

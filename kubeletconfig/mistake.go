@@ -1,0 +1,141 @@
+package kubeletconfig
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/kubelet/config/v1beta1"
+)
+
+// A Mistake is one wrong value of a configuration. The errors of [Load],
+// [Validate] and [Flags.Apply] wrap one for each value that is wrong; errors.As
+// finds the first.
+type Mistake struct {
+	Field string // as the file has it, such as evictionHard.memory.available
+	Value any    // in JSON's types, or as a string
+	Want  string // what is allowed, in words
+}
+
+func (m Mistake) Error() string {
+	return oneLine(m.Field) + ": " + show(m.Value) + ": want " + oneLine(m.Want)
+}
+
+// top is the field of KubeletConfiguration that the mistake is in.
+func (m Mistake) top() string {
+	if i := strings.IndexAny(m.Field, ".["); i >= 0 {
+		return m.Field[:i]
+	}
+	return m.Field
+}
+
+// maxMistakes bounds an error: the list in a file may have any length.
+const maxMistakes = 100
+
+// joined is one error of all mistakes, each under what prefix says of it.
+func joined(mistakes []Mistake, prefix func(Mistake) string) error {
+	var errs []error
+	for i, m := range mistakes {
+		if i == maxMistakes {
+			errs = append(errs, fmt.Errorf("%sand %d more mistakes", prefix(m), len(mistakes)-i))
+			break
+		}
+		errs = append(errs, fmt.Errorf("%s%w", prefix(m), m))
+	}
+	return errors.Join(errs...)
+}
+
+// reporter takes down a mistake.
+type reporter func(field string, value any, want string)
+
+// show writes a value as JSON, shortened if need be.
+func show(v any) string {
+	if v == nil {
+		return "(none)"
+	}
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
+	}
+	return shortened(string(b), 100)
+}
+
+// shortened is at most most bytes of s.
+func shortened(s string, most int) string {
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return s
+}
+
+// wrongFields finds each value of doc that cannot be decoded, by trial: the
+// decoder names only the first one, and no field.
+func wrongFields(doc map[string]any) (errs []error) {
+	var walk func(path string, v any, within func(any) any) (wrong bool)
+	walk = func(path string, v any, within func(any) any) bool {
+		if len(errs) >= maxMistakes {
+			return true
+		}
+		accepts := func(v any) bool {
+			_, err := decode(within(v), new(v1beta1.KubeletConfiguration))
+			return err == nil
+		}
+		if accepts(v) {
+			return false
+		}
+		inner := false
+		switch v := v.(type) {
+		case map[string]any:
+			if !accepts(map[string]any{}) {
+				break
+			}
+			for _, key := range slices.Sorted(maps.Keys(v)) {
+				p := strings.TrimPrefix(path+"."+oneLine(key), ".")
+				if walk(p, v[key], func(x any) any { return within(map[string]any{key: x}) }) {
+					inner = true
+				}
+			}
+		case []any:
+			if !accepts([]any{}) {
+				break
+			}
+			for i := range v {
+				if walk(fmt.Sprintf("%s[%d]", path, i), v[i], func(x any) any { return within([]any{x}) }) {
+					inner = true
+				}
+			}
+		}
+		if !inner {
+			errs = append(errs, Mistake{path, v, allowed(accepts)})
+		}
+		return true
+	}
+	walk("", doc, func(v any) any { return v })
+	return errs
+}
+
+// allowed finds out by trial what a field takes.
+func allowed(accepts func(any) bool) string {
+	for _, t := range []struct {
+		sample any
+		want   string
+	}{
+		{"any text", "a string"},
+		{"1s", "a duration such as 30s, 5m or 1h30m"},
+		{true, "true or false"},
+		{0.5, "a number"},
+		{-1 << 40, "a whole number"},
+		{-1, "a whole number of 32 bits"},
+		{1, "a whole number of 0 or more"},
+		{[]any{}, "a list"},
+		{map[string]any{}, "a map of fields"},
+	} {
+		if accepts(t.sample) {
+			return t.want
+		}
+	}
+	return "another value"
+}

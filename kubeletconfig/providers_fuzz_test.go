@@ -1,0 +1,21 @@
+package kubeletconfig
+
+import "testing"
+
+// What a configuration of providers says is loaded whole, or refused.
+func FuzzCredentialProviders(f *testing.F) {
+	f.Add([]byte(providersHead + plainProvider))
+	f.Add([]byte(providersHead + "- {name: p, tokenAttributes: {cacheType: Token, requiredServiceAccountAnnotationKeys: ['a b', a, a]}}\n"))
+	f.Add([]byte("&a [*a]"))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		list, err := parseProviders(raw)
+		if err != nil {
+			return
+		}
+		for _, p := range list {
+			if p.DefaultCacheDuration == nil || p.TokenAttributes != nil && (p.TokenAttributes.RequireServiceAccount == nil || p.TokenAttributes.ServiceAccountTokenAudience == "") {
+				t.Errorf("%+v was taken", p)
+			}
+		}
+	})
+}

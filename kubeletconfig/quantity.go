@@ -1,0 +1,59 @@
+package kubeletconfig
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nodewright/nodewright/internal/quantity"
+)
+
+// wantQuantity is how a mistake says which texts are parsed at all.
+var wantQuantity = strings.TrimPrefix(quantity.ErrTooCostly.Error(), "want ")
+
+// quantityFields are the fields whose values are quantities, or hold some.
+var quantityFields = []string{
+	"systemReserved", "kubeReserved", "reservedMemory", "containerLogMaxSize",
+	"evictionHard", "evictionSoft", "evictionMinimumReclaim",
+}
+
+// costlyQuantities finds quantities that must not be parsed. It comes before
+// anything is decoded.
+func costlyQuantities(doc map[string]any) (errs []error) {
+	var walk func(path string, v any)
+	walk = func(path string, v any) {
+		switch v := v.(type) {
+		case string:
+			if !quantity.Cheap(v) && len(errs) < maxMistakes {
+				errs = append(errs, Mistake{path, v, wantQuantity})
+			}
+		case map[string]any:
+			for _, key := range slices.Sorted(maps.Keys(v)) {
+				walk(path+"."+oneLine(key), v[key])
+			}
+		case []any:
+			for i := range v {
+				walk(fmt.Sprintf("%s[%d]", path, i), v[i])
+			}
+		}
+	}
+	for _, field := range quantityFields {
+		walk(field, doc[field])
+	}
+	return errs
+}
+
+// Bytes reads a quantity that is a whole number, such as 10Mi.
+func Bytes(s string) (int64, error) {
+	q, err := quantity.Parse(s)
+	if err != nil {
+		return 0, err
+	}
+	n, ok := q.AsInt64()
+	if !ok {
+		return 0, errors.New("not a whole number of bytes")
+	}
+	return n, nil
+}

@@ -1,0 +1,48 @@
+package kubeletconfig
+
+import (
+	"flag"
+	"net/url"
+	"strings"
+
+	"k8s.io/kubelet/config/v1beta1"
+)
+
+// masked stands for what may be a secret.
+const masked = "<masked>"
+
+// Redacted is a copy for others to see (the kubelet's /configz), without what may
+// be credentials: headers, and the password and the query of a URL.
+func (c *Config) Redacted() *v1beta1.KubeletConfiguration {
+	out := c.KubeletConfiguration.DeepCopy()
+	out.APIVersion, out.Kind = apiVersion, kind
+	for name := range out.StaticPodURLHeader {
+		out.StaticPodURLHeader[name] = []string{masked}
+	}
+	out.StaticPodURL = withoutPassword(out.StaticPodURL)
+	return out
+}
+
+// FlagValues are all flags of fs with their values, for others to see (the
+// kubelet's /flagz), without passwords and queries of URLs.
+func FlagValues(fs *flag.FlagSet) map[string]string {
+	out := map[string]string{}
+	fs.VisitAll(func(f *flag.Flag) { out[f.Name] = withoutPassword(f.Value.String()) })
+	return out
+}
+
+// withoutPassword masks the password and the query of a URL. Other texts stay as
+// they are, but for those that are meant as a URL and are none.
+func withoutPassword(v string) string {
+	u, err := url.Parse(v)
+	switch {
+	case err != nil && strings.Contains(v, "://") && strings.ContainsAny(v, "@?"):
+		return masked
+	case err != nil || u.Host == "":
+		return v
+	}
+	if u.RawQuery != "" {
+		u.RawQuery = "masked"
+	}
+	return u.Redacted()
+}

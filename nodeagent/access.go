@@ -1,0 +1,52 @@
+package nodeagent
+
+import (
+	"errors"
+
+	"go.uber.org/zap"
+	"k8s.io/kubelet/config/v1beta1"
+
+	"github.com/nodewright/nodewright/kubeletconfig"
+	"github.com/nodewright/nodewright/server/auth"
+	"github.com/nodewright/nodewright/server/serving"
+)
+
+// admitsAlone returns why nobody could use the HTTPS API of a node that has no API
+// server to ask; nil if somebody can.
+func admitsAlone(c *kubeletconfig.Config) error {
+	var errs []error
+	if m := c.Authorization.Mode; m == v1beta1.KubeletAuthorizationModeWebhook {
+		errs = append(errs, errors.New("authorization.mode: Webhook takes an API server; want AlwaysAllow without --kubeconfig"))
+	}
+	if c.Authentication.X509.ClientCAFile == "" && !*c.Authentication.Anonymous.Enabled {
+		errs = append(errs, errors.New("authentication: nobody could say who they are without an API server; want x509.clientCAFile, or anonymous.enabled: true"))
+	}
+	return errors.Join(errs...)
+}
+
+// access is who may use the API over HTTPS. Without a reviewer, tokens say nothing,
+// and the configuration has passed admitsAlone.
+func access(c *kubeletconfig.Config, certs *serving.Certs, reviewer Reviewer, log *zap.Logger) (auth.Authenticator, auth.Authorizer) {
+	who := []auth.Authenticator{auth.ClientCerts(certs.ClientCAs)}
+	if *c.Authentication.Webhook.Enabled {
+		if reviewer != nil {
+			who = append(who, auth.Tokens(auth.TokensConfig{TTL: c.Authentication.Webhook.CacheTTL.Duration, Reviewer: reviewer}))
+		} else {
+			log.Warn("authentication.webhook has no effect without an API server: nobody is known by a token")
+		}
+	}
+	authn := auth.FirstOf(who...)
+	if *c.Authentication.Anonymous.Enabled {
+		authn = auth.Anonymous(authn)
+	}
+	if c.Authorization.Mode != v1beta1.KubeletAuthorizationModeWebhook {
+		if *c.Authentication.Anonymous.Enabled {
+			log.Warn("everybody who reaches the node's port may run commands in its containers", zap.Int32("port", c.Port))
+		}
+		return authn, auth.AlwaysAllow()
+	}
+	w := c.Authorization.Webhook
+	return authn, auth.Access(auth.AccessConfig{
+		Reviewer: reviewer, AllowTTL: w.CacheAuthorizedTTL.Duration, DenyTTL: w.CacheUnauthorizedTTL.Duration,
+	})
+}

@@ -1,0 +1,98 @@
+package nodeagent
+
+import (
+	"cmp"
+	"os"
+	"path/filepath"
+
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/images"
+	"github.com/nodewright/nodewright/podmgr"
+	"github.com/nodewright/nodewright/podspec"
+	"github.com/nodewright/nodewright/statusmgr/filesink"
+)
+
+// agent is the configuration of the node's agent.
+func (b *Builder) agent(parts []part.Part, more []podmgr.Source) (agent.Config, error) {
+	sources, err := b.sources()
+	if err != nil {
+		return agent.Config{}, err
+	}
+	if b.rings, err = b.keyrings(); err != nil {
+		return agent.Config{}, err
+	}
+	c, s := b.Config, &b.Settings
+	cfg := agent.Config{
+		Node:    b.Node,
+		Paths:   agent.Paths{Root: c.RootDir, PodLogs: c.PodLogsDir, ContainerLogs: cmp.Or(b.containerLogs(), "-")},
+		Runtime: b.Runtime,
+		Images: agent.Images{
+			Service: b.Images, QPS: float64(*c.RegistryPullQPS), Burst: int(c.RegistryBurst),
+			Parallel: c.ParallelPulls(), ParallelPerRegistry: s.PullsPerRegistry,
+			Verify: images.Verify(c.ImagePullCredentialsVerificationPolicy), Allowlist: c.PreloadedImagesVerificationAllowlist, Keyrings: b.rings,
+		},
+		Sources: append(sources, more...),
+		Parts:   parts,
+		Cgroups: b.cgroups,
+		Pods:    b.pods(),
+		Probes:  agent.Probes{ParallelExec: s.ExecProbes, Fast: s.FastProbes},
+		DNS:     agent.DNS{ClusterDomain: c.ClusterDomain, ClusterDNS: c.ClusterDNS, ResolvConf: cmp.Or(*c.ResolverConfig, "-")},
+		Log:     b.Log, Metrics: b.Metrics,
+	}
+	if b.Cluster != nil {
+		b.Cluster.into(&cfg)
+		return cfg, nil
+	}
+	cfg.Status.Sink, err = filesink.New(filesink.Config{
+		Dir: b.Path("status"),
+		OnCorrupt: func(file, setAside string, err error) {
+			b.Log.Warn("damaged status set aside", zap.String("file", file), zap.String("as", setAside), zap.Error(err))
+		},
+	})
+	return cfg, err
+}
+
+// pods is how pods are run.
+func (b *Builder) pods() agent.Pods {
+	c := b.Config
+	p := agent.Pods{
+		SyncFrequency: c.SyncFrequency.Duration, StartsInFlight: b.Settings.StartsInFlight,
+		UnsafeSysctls: c.AllowedUnsafeSysctls, SeccompDefault: *c.SeccompDefault,
+		NoCPUQuota: !*c.CPUCFSQuota, CPUPeriod: c.CPUCFSQuotaPeriod.Duration, SingleProcessOOMKill: *c.SingleProcessOOMKill,
+	}
+	if throttling, reserve, on := c.MemoryQoS(); on {
+		p.MemoryQoS = &podspec.MemoryQoS{Throttling: throttling, Reserve: reserve, PageSize: int64(os.Getpagesize())}
+	}
+	if d := c.CrashLoopBackOff.MaxContainerRestartPeriod; d != nil {
+		p.MaxCrashBackoff = d.Duration
+	}
+	return p
+}
+
+// sources are the manifests directory and the URL of the configuration.
+func (b *Builder) sources() (sources []podmgr.Source, err error) {
+	c, log := b.Config, b.Log.Named("podmgr")
+	if c.StaticPodPath != "" {
+		s, err := podmgr.Directory(podmgr.DirectoryConfig{
+			Path: c.StaticPodPath, NodeName: b.Node.Name, Rescan: c.FileCheckFrequency.Duration,
+			Memory: part.OpenStore(filepath.Join(c.RootDir, "manifests"), b.Log), Log: log,
+		})
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, s)
+	}
+	if c.StaticPodURL != "" {
+		s, err := podmgr.HTTP(podmgr.HTTPConfig{
+			URL: c.StaticPodURL, Header: c.StaticPodURLHeader, NodeName: b.Node.Name, Interval: c.HTTPCheckFrequency.Duration, Log: log,
+		})
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, s)
+	}
+	return sources, nil
+}

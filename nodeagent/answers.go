@@ -1,0 +1,59 @@
+package nodeagent
+
+import (
+	"context"
+
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/nodewright/nodewright/agent/local"
+)
+
+var (
+	_ local.Agent         = (*Node)(nil)
+	_ local.Fitter        = (*Node)(nil)
+	_ local.NodeExplainer = (*Node)(nil)
+	_ local.Imager        = (*Node)(nil)
+	_ local.Measurer      = (*Node)(nil)
+)
+
+// WhyNode says how far the node is from its thresholds, and what was done about
+// those that it met.
+func (n *Node) WhyNode() local.NodeWhy {
+	f := n.builder.Facts
+	why := local.NodeWhy{
+		Name: n.builder.Node.Name, Conditions: f.Pressure(), Events: n.NodeEvents(), ShuttingDown: f.ShuttingDown() != nil, Parts: n.Parts(),
+	}
+	why.Runtime = n.endpoint
+	if n.local != nil {
+		why.Network = n.local.Network
+	}
+	for _, add := range f.Why {
+		add(&why)
+	}
+	return why
+}
+
+// Images says which images there are, and what would become of them. The error is
+// an errors.ErrUnsupported if no part knows.
+func (n *Node) Images(ctx context.Context) (local.Images, error) {
+	return n.builder.Facts.ListImages(ctx)
+}
+
+// Summary is what the node and its pods use; see stats.Part. The error is an
+// errors.ErrUnsupported if no part knows.
+func (n *Node) Summary(ctx context.Context) (*statsapi.Summary, error) {
+	if u := n.builder.Facts.Usage; u != nil {
+		return u.Summary(ctx)
+	}
+	return nil, errNoUsage()
+}
+
+// CPUAndMemory is a Summary without file systems, networks and volumes.
+func (n *Node) CPUAndMemory(ctx context.Context) (*statsapi.Summary, error) {
+	if u := n.builder.Facts.Usage; u != nil {
+		return u.CPUAndMemory(ctx)
+	}
+	return nil, errNoUsage()
+}
+
+func errNoUsage() error { return unsupported("this agent does not tell what the node uses") }

@@ -1,0 +1,136 @@
+package nodeagent
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"sync"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/agent/stats"
+	block "github.com/nodewright/nodewright/node/stats"
+	"github.com/nodewright/nodewright/node/status"
+	usagemetrics "github.com/nodewright/nodewright/server/usage"
+)
+
+// machineOf is this machine for metrics. What cannot be read is left out.
+func machineOf() usagemetrics.Machine {
+	f, err := status.System{Files: os.DirFS("/")}.Facts(context.Background())
+	if err != nil {
+		return usagemetrics.Machine{}
+	}
+	m := usagemetrics.Machine{
+		Cores: int(f.Capacity.Cpu().Value()), MemoryBytes: uint64(f.Capacity.Memory().Value()), SwapBytes: uint64(f.Swap), //nolint:gosec // none is negative
+		MachineID: f.MachineID, SystemUUID: f.SystemUUID, BootID: f.BootID,
+	}
+	if cpus, err := readMachine(); err == nil {
+		cores, sockets := map[int]bool{}, map[int]bool{}
+		for _, c := range cpus.CPUs {
+			cores[c.Core], sockets[c.Socket] = true, true
+		}
+		m.PhysicalCores, m.Sockets = len(cores), len(sockets)
+	}
+	return m
+}
+
+// details are what the agent and the runtime know of containers beside a
+// Summary.
+type details struct {
+	usage interface {
+		Details() ([]stats.PodDetail, error)
+		Devices() []block.Device
+	}
+	runtime interface {
+		PodSandboxStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.PodSandboxStatusResponse, error)
+	}
+
+	mu     sync.Mutex
+	pauses map[string]string // images of sandboxes that run, by id
+}
+
+// Details implements usagemetrics.Details.
+func (d *details) Details(ctx context.Context) (map[usagemetrics.Key]usagemetrics.Detail, error) {
+	pods, err := d.usage.Details()
+	pauses := d.images(ctx, pods)
+	out := make(map[usagemetrics.Key]usagemetrics.Detail, 3*len(pods))
+	for i := range pods {
+		p := &pods[i]
+		uid := string(p.UID)
+		out[usagemetrics.Key{PodUID: uid}] = detailOf(&p.Detail, "", "")
+		out[usagemetrics.Key{PodUID: uid, Container: usagemetrics.Sandbox}] = detailOf(&p.Sandbox.Detail, p.Sandbox.ID, pauses[p.Sandbox.ID])
+		for j := range p.Containers {
+			c := &p.Containers[j]
+			out[usagemetrics.Key{PodUID: uid, Container: c.Name}] = detailOf(&c.Detail, c.ID, c.Image)
+		}
+	}
+	return out, err
+}
+
+// Groups implements usagemetrics.Groups, if the node's usage knows them.
+func (d *details) Groups() (out []usagemetrics.Detail, err error) {
+	known, ok := d.usage.(interface {
+		Groups() ([]block.Detail, error)
+	})
+	if !ok {
+		return nil, nil
+	}
+	groups, err := known.Groups()
+	for i := range groups {
+		out = append(out, detailOf(&groups[i], "", ""))
+	}
+	return out, err
+}
+
+// Devices implements usagemetrics.Details.
+func (d *details) Devices() (out []usagemetrics.Device) {
+	for _, dev := range d.usage.Devices() {
+		out = append(out, usagemetrics.Device(dev))
+	}
+	return out
+}
+
+func detailOf(d *block.Detail, id, image string) usagemetrics.Detail {
+	out := usagemetrics.Detail{ID: d.Path, Name: id, Image: image, Cgroup: usagemetrics.Cgroup(d.Cgroup), Usage: d.Usage}
+	for _, k := range d.Disks {
+		out.Disks = append(out.Disks, usagemetrics.Disk(k))
+	}
+	for _, i := range d.Interfaces {
+		out.Interfaces = append(out.Interfaces, usagemetrics.Interface(i))
+	}
+	return out
+}
+
+// pauseTimeout bounds what is asked for the images of sandboxes in one scrape,
+// which can do without.
+const pauseTimeout = time.Second
+
+// images are those that sandboxes are made of, which a runtime reports of each
+// alone, and only in words of its own. Each is asked for once.
+func (d *details) images(ctx context.Context, pods []stats.PodDetail) map[string]string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, pauseTimeout)
+	defer cancel()
+	now := make(map[string]string, len(pods))
+	for i := range pods {
+		id := pods[i].Sandbox.ID
+		image, known := d.pauses[id]
+		if !known && id != "" && ctx.Err() == nil {
+			r, err := d.runtime.PodSandboxStatus(ctx, id, true)
+			if err != nil {
+				continue
+			}
+			// containerd and CRI-O have "info", JSON with "image".
+			var info struct{ Image string }
+			_ = json.Unmarshal([]byte(r.GetInfo()["info"]), &info) // others have no such thing
+			image, known = info.Image, true
+		}
+		if known {
+			now[id] = image
+		}
+	}
+	d.pauses = now
+	return now
+}

@@ -1,0 +1,61 @@
+package nodeagent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/cgroups"
+	"github.com/nodewright/nodewright/cgroups/systemd"
+	"github.com/nodewright/nodewright/kubeletconfig"
+)
+
+// runtimeConfig is the part of a runtime that knows who drives cgroups.
+type runtimeConfig interface {
+	RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error)
+}
+
+// podCgroups makes what the configuration says of pods' cgroups; nil, if the
+// runtime is to do as it likes.
+func (b *Builder) podCgroups(ctx context.Context, rt runtimeConfig) (agent.Cgroups, error) {
+	cfg, ok := b.Config.Cgroups(b.Node.Capacity)
+	if !ok {
+		return nil, nil
+	}
+	cfg.Driver = cgroupDriver(ctx, b.Config, rt, b.Log)
+	if cfg.Driver == cgroups.Systemd {
+		cfg.Units = systemd.Units{}
+	}
+	cfg.ExclusiveCPUs = func(pod *v1.Pod) bool { return b.Facts.OwnCPUs(pod) } // a quota would hinder them
+	cfg.Log, cfg.Metrics = b.Log.Named("cgroups"), b.Metrics
+	m, err := cgroups.New(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("invalid configuration: %w", err)
+	}
+	return m, nil
+}
+
+// runtimeConfigTimeout is short: a runtime that is not there yet must not keep
+// the agent from starting.
+const runtimeConfigTimeout = 2 * time.Second
+
+// cgroupDriver is the runtime's, or that of the configuration if the runtime
+// does not report it (KEP-4033).
+func cgroupDriver(ctx context.Context, c *kubeletconfig.Config, rt runtimeConfig, log *zap.Logger) cgroups.Driver {
+	ctx, cancel := context.WithTimeout(ctx, runtimeConfigTimeout)
+	defer cancel()
+	resp, err := rt.RuntimeConfig(ctx)
+	if err != nil {
+		log.Warn("the runtime does not tell its cgroup driver", zap.String("driver", c.CgroupDriver), zap.Error(err))
+		return cgroups.Driver(c.CgroupDriver)
+	}
+	if resp.GetLinux().GetCgroupDriver() == runtimeapi.CgroupDriver_SYSTEMD {
+		return cgroups.Systemd
+	}
+	return cgroups.Cgroupfs
+}

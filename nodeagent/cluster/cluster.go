@@ -1,0 +1,196 @@
+// Package cluster connects a node to a Kubernetes cluster: [Join] is for
+// nodeagent.Options. It is apart from package nodeagent, so that a node that stands
+// alone does not link a client of API servers.
+//
+// It calls nobody before it runs: a node starts without its cluster, with the pods
+// that it had.
+package cluster
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/csi/migration"
+	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi/catalog"
+	"github.com/nodewright/nodewright/kubeapi/credentials"
+	"github.com/nodewright/nodewright/kubeapi/events"
+	"github.com/nodewright/nodewright/kubeapi/metrics"
+	"github.com/nodewright/nodewright/kubeapi/mirror"
+	kubenode "github.com/nodewright/nodewright/kubeapi/node"
+	"github.com/nodewright/nodewright/kubeapi/podsource"
+	"github.com/nodewright/nodewright/kubeapi/resourceslices"
+	"github.com/nodewright/nodewright/kubeapi/seal"
+	"github.com/nodewright/nodewright/kubeapi/statussink"
+	"github.com/nodewright/nodewright/kubeapi/storage"
+	"github.com/nodewright/nodewright/kubeapi/tokenrequest"
+	"github.com/nodewright/nodewright/kubeapi/trustbundles"
+	"github.com/nodewright/nodewright/node/status"
+	"github.com/nodewright/nodewright/nodeagent"
+)
+
+// cluster is what makes the agent a node of one.
+type cluster struct {
+	name      string
+	client    *apiclient.Client
+	heartbeat *apiclient.Client // of the Node and its lease
+	pods      *podsource.Source
+	sink      *statussink.Sink
+	events    *events.Recorder
+	catalog   *catalog.Catalog
+	bundles   *trustbundles.Bundles
+	storage   *storage.Storage
+	seal      *seal.Sealer // of what is secret; nil: that is not kept
+	slices    *resourceslices.Wiper
+	status    *status.Manager
+	node      *kubenode.Manager
+	lease     *kubenode.Lease
+	// own and serving keep certificates; nil if somebody else does.
+	own, serving *credentials.Manager
+
+	hasDrivers func() bool // a part takes DRA drivers
+
+	unbounded func() (*apiclient.Client, error) // one more client, whose calls are not counted
+}
+
+// statusBackoff is the longest pause between two tries to publish a status in
+// a cluster: what was not taken arrives soon after the API server's return.
+const statusBackoff = 10 * time.Second
+
+// Join connects to the cluster of the configuration's kubeconfig. What it tells the
+// cluster of the node it asks the Builder's Facts, when it runs.
+func Join(b *nodeagent.Builder) (*nodeagent.Cluster, error) {
+	cl := &cluster{name: b.Node.Name, seal: sealer(b)}
+	met, err := metrics.New(b.Metrics)
+	if err != nil {
+		return nil, err
+	}
+	heartbeat, err := cl.clients(b, met)
+	if err != nil {
+		return nil, err
+	}
+	if err := cl.publish(b, met); err != nil {
+		return nil, err
+	}
+	if err := cl.follow(b); err != nil {
+		return nil, err
+	}
+	if err := cl.becomeNode(b, heartbeat); err != nil {
+		return nil, err
+	}
+	b.Facts.OnChange(cl.status.Changed)
+	if err := cl.wipe(b); err != nil {
+		return nil, err
+	}
+	return cl.parts(b)
+}
+
+// wipe makes what deletes the ResourceSlices of drivers that have gone.
+func (cl *cluster) wipe(b *nodeagent.Builder) (err error) {
+	f := b.Facts
+	cl.hasDrivers = func() bool { return f.Drivers != nil } // which parts say, when they are made
+	cl.slices, err = resourceslices.New(resourceslices.Config{
+		Client: cl.client.Once(), NodeName: cl.name, Connected: func() []string { return f.Drivers() }, Log: b.Log.Named("resourceslices"),
+	})
+	if err != nil {
+		return err
+	}
+	f.OnDrivers(cl.slices.Changed)
+	return nil
+}
+
+// parts are what the node gets.
+func (cl *cluster) parts(b *nodeagent.Builder) (*nodeagent.Cluster, error) {
+	mirrors, err := mirror.New(mirror.Config{Client: cl.client, NodeName: cl.name, Node: cl.uid})
+	if err != nil {
+		return nil, err
+	}
+	tokens, err := cl.tokens(b)
+	if err != nil {
+		return nil, err
+	}
+	out := &nodeagent.Cluster{
+		Run:    func(ctx context.Context) error { return cl.run(ctx, b.Log) },
+		Source: cl.pods, Status: agent.Status{Sink: cl.sink, MaxBackoff: statusBackoff}, Events: cl.events,
+		Node:    agent.Cluster{NodeLabels: cl.labels, NodeResources: cl.resources, NodeTaints: cl.taints, Features: declared(b.Config), Services: cl.catalog.Services, RuntimeClasses: cl.catalog.Handler},
+		Mirrors: mirrors, Tokens: tokens, Bundles: cl.bundles,
+		Runtime: watchedRuntime{b.Runtime, cl.status.RuntimeChanged}, Images: watchedImages{b.Images, cl.status.ImagesChanged},
+		ServiceAccount: cl.serviceAccount, Reviewer: cl.reviewer, Storage: cl.storage, Claims: cl.storage.Claims(),
+	}
+	if cl.serving != nil {
+		out.Certificate = cl.serving.Current
+	}
+	return out, nil
+}
+
+// publish makes what writes to the API server: statuses and events.
+func (cl *cluster) publish(b *nodeagent.Builder, met *metrics.Metrics) (err error) {
+	if cl.pods, err = podsource.New(podsource.Config{
+		Client: cl.client, NodeName: cl.name, Memory: b.Store("cluster/pods", "podsource"),
+		Seal: cl.seal, Log: b.Log.Named("podsource"),
+	}); err != nil {
+		return err
+	}
+	if cl.sink, err = statussink.New(statussink.Config{Client: cl.client.Once(), Pods: cl.pods}); err != nil {
+		return err
+	}
+	if cl.events, err = events.New(events.Config{
+		Client: cl.client.Once(), NodeName: cl.name,
+		QPS: float64(*b.Config.EventRecordQPS), Burst: int(b.Config.EventBurst), Log: b.Log.Named("events"),
+	}); err != nil {
+		return err
+	}
+	return met.Add(metrics.Events(cl.events.Counts), metrics.Statuses(cl.sink.Counts))
+}
+
+// follow makes what reads from the API server what all pods need.
+func (cl *cluster) follow(b *nodeagent.Builder) (err error) {
+	if cl.catalog, err = catalog.New(catalog.Config{
+		Client: cl.client, Memory: b.Store("cluster/catalog", "catalog"), Log: b.Log.Named("catalog"),
+	}); err != nil {
+		return err
+	}
+	if cl.storage, err = storage.New(storage.Config{
+		Client: cl.client, NodeName: cl.name, Node: func() (*v1.Node, bool) { return cl.node.Node() }, Migrated: migration.Plugins(),
+		Memory: b.Store("cluster/storage", "storage"), Log: b.Log.Named("storage"),
+	}); err != nil {
+		return err
+	}
+	cl.bundles, err = trustbundles.New(trustbundles.Config{
+		Client: cl.client, Memory: b.Store("cluster/bundles", "trustbundles"), Log: b.Log.Named("trustbundles"),
+	})
+	return err
+}
+
+// tokens makes what gets tokens of service accounts, and keeps them.
+func (cl *cluster) tokens(b *nodeagent.Builder) (*tokenrequest.Keeper, error) {
+	requester, err := tokenrequest.New(cl.client)
+	if err != nil {
+		return nil, err
+	}
+	return tokenrequest.NewKeeper(tokenrequest.KeeperConfig{
+		Requester: requester, Memory: b.Store("cluster/tokens", "tokens"), Seal: cl.seal, Log: b.Log.Named("tokens"),
+	})
+}
+
+// serviceAccount reads one, as the API server has it now.
+func (cl *cluster) serviceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error) {
+	sa := &v1.ServiceAccount{}
+	if err := cl.client.Once().Get(ctx, apiclient.ServiceAccounts, apiclient.Key{Namespace: namespace, Name: name}, sa); err != nil {
+		return nil, err
+	}
+	return sa, nil
+}
+
+// uid is that of the Node, if it is there to stay.
+func (cl *cluster) uid() (types.UID, bool) {
+	n, _ := cl.node.Node()
+	if n == nil || n.DeletionTimestamp != nil {
+		return "", false
+	}
+	return n.UID, n.UID != ""
+}

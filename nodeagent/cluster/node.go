@@ -1,0 +1,163 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	criapi "k8s.io/cri-api/pkg/apis"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/agent/predicates"
+	"github.com/nodewright/nodewright/internal/seconds"
+	kubenode "github.com/nodewright/nodewright/kubeapi/node"
+	"github.com/nodewright/nodewright/kubeletconfig"
+	"github.com/nodewright/nodewright/node/status"
+	"github.com/nodewright/nodewright/node/status/cristatus"
+	"github.com/nodewright/nodewright/nodeagent"
+)
+
+// becomeNode makes what registers the Node and reports its status.
+func (cl *cluster) becomeNode(b *nodeagent.Builder, heartbeat heartbeats) error {
+	c, f, log := b.Config, b.Facts, b.Log
+	asked := strings.Join(c.NodeIPs, ",")
+	ips, _, err := status.ParseNodeIPs(asked)
+	if err != nil {
+		return fmt.Errorf("--node-ip=%q: %w", asked, err)
+	}
+	source := cristatus.New(client{b.Runtime, b.Images})
+	if cl.status, err = status.New(status.Config{
+		Hostname: cl.name, NodeIPs: ips, MaxPods: int64(c.MaxPods), PodsPerCore: int64(c.PodsPerCore),
+		LocalStorage: *c.LocalStorageCapacityIsolation, External: c.ExternalProvider,
+		Reserved: c.Node(b.Node.Capacity).Reserved(), Version: b.Version.GitVersion, Port: c.Port, MaxImages: int(*c.NodeStatusMaxImages),
+		Machine: status.System{Files: os.DirFS("/")}, Runtime: source, Images: source, Pressures: pressures{f},
+		Devices: func() status.Devices { return devices(f) }, Declared: declared(c),
+		Volumes:  func() ([]v1.UniqueVolumeName, bool) { return f.VolumesInUse() },
+		Shutdown: func() error { return f.ShuttingDown() },
+		Checks:   []status.Check{{Name: "PLEG", Err: func() error { return f.Healthy() }}, {Name: "Storage", Err: func() error { return f.StorageReady() }}},
+		Log:      log.Named("nodestatus"),
+	}); err != nil {
+		return err
+	}
+	update, lease := c.NodeStatusUpdateFrequency.Duration, seconds.Of(c.NodeLeaseDurationSeconds)
+	if cl.heartbeat, err = heartbeat(lease); err != nil {
+		return err
+	}
+	if cl.node, err = kubenode.New(kubenode.Config{
+		Name: cl.name, API: cl.heartbeat, Status: cl.status, Register: *c.RegisterNode, Labels: c.NodeLabels, Taints: c.RegisterWithTaints,
+		ProviderID: c.ProviderID, ExternalProvider: c.ExternalProvider, PodCIDR: podCIDR(b.Runtime), Update: update,
+		Report: c.NodeStatusReportFrequency.Duration, Store: b.Store("cluster/node", "node"),
+		ControllerAttach: c.EnableControllerAttachDetach == nil || *c.EnableControllerAttachDetach,
+		Changed: func(*v1.Node) {
+			cl.storage.NodeChanged()
+			if cl.serving != nil {
+				cl.serving.TemplateChanged()
+			}
+		},
+		FreshDevices: func() bool { return f.FreshDevices() }, Booted: booted(os.DirFS("/")),
+		Event: func(e status.Event) { cl.events.NodeEvent(e.Type, e.Reason, e.Message) },
+		Log:   log.Named("node"), Metrics: b.Metrics,
+	}); err != nil {
+		return err
+	}
+	cl.lease, err = kubenode.NewLease(kubenode.LeaseConfig{
+		Name: cl.name, API: cl.heartbeat, Duration: lease, Owner: cl.node.UID, Log: log.Named("lease"),
+	})
+	return err
+}
+
+// client are the two services of a runtime as one.
+type client struct {
+	criapi.RuntimeService
+	criapi.ImageManagerService
+}
+
+// booted is when the machine has started, by the kernel's word (proc_stat(5)); zero
+// if it does not tell.
+func booted(files fs.FS) time.Time {
+	raw, err := fs.ReadFile(files, "proc/stat")
+	if err != nil {
+		return time.Time{}
+	}
+	for line := range strings.Lines(string(raw)) {
+		if text, ok := strings.CutPrefix(line, "btime "); ok {
+			if sec, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64); err == nil && sec > 0 {
+				return time.Unix(sec, 0)
+			}
+		}
+	}
+	return time.Time{}
+}
+
+// podCIDR hands the node's ranges to the runtime, for whose network they are.
+func podCIDR(rt criapi.RuntimeService) func(ctx context.Context, cidrs string) error {
+	return func(ctx context.Context, cidrs string) error {
+		return rt.UpdateRuntimeConfig(ctx, &runtimeapi.RuntimeConfig{NetworkConfig: &runtimeapi.NetworkConfig{PodCidr: cidrs}})
+	}
+}
+
+// labels are those that the Node has now.
+func (cl *cluster) labels() map[string]string {
+	if n, _ := cl.node.Node(); n != nil {
+		return n.Labels
+	}
+	return nil
+}
+
+// resources are what the Node object has to give, as the API server has it.
+func (cl *cluster) resources() v1.ResourceList {
+	if n, live := cl.node.Node(); n != nil && live {
+		return n.Status.Allocatable
+	}
+	return nil
+}
+
+// taints are the node's, as the API server has them. Those that were remembered
+// are not asked: a node that was away has some that mean just that.
+func (cl *cluster) taints() []v1.Taint {
+	if n, live := cl.node.Node(); n != nil && live {
+		return n.Spec.Taints
+	}
+	return nil
+}
+
+// pressures are those that the node's parts know of.
+type pressures struct{ *nodeagent.Facts }
+
+// UnderPressure implements status.Pressures.
+func (p pressures) UnderPressure(kind v1.NodeConditionType) bool {
+	for _, c := range p.Pressure() {
+		if c.Type == kind {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// devices are those of plugins.
+func devices(f *nodeagent.Facts) status.Devices {
+	capacity, allocatable := f.Resources()
+	return status.Devices{Capacity: capacity, Allocatable: allocatable}
+}
+
+// declared are the features that the node declares to schedulers and the API server
+// (KEP-5328), in order; nil if it declares none at all.
+func declared(c *kubeletconfig.Config) []string {
+	if !c.Declares("") {
+		return nil
+	}
+	features := []string{}
+	for _, f := range []string{
+		predicates.WebSocketsToTheServer, predicates.ResizePods, predicates.ResizeInitContainers, predicates.RestartAllContainers,
+	} {
+		if c.Declares(f) && (f != predicates.WebSocketsToTheServer || *c.EnableServer) {
+			features = append(features, f)
+		}
+	}
+	return features
+}

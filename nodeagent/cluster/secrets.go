@@ -1,0 +1,39 @@
+package cluster
+
+import (
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/kubeapi/seal"
+	"github.com/nodewright/nodewright/nodeagent"
+)
+
+// machineKey is the file below the root directory with the key that is made at the
+// first start.
+const machineKey = "secret.key"
+
+// sealer encrypts what is kept of Secrets and tokens. It is nil, and an error is
+// logged, if its key cannot be used: the node does without such memories then.
+func sealer(b *nodeagent.Builder) *seal.Sealer {
+	log := b.Log.Named("seal")
+	s, err := openKey(b, func(setAside string, err error) {
+		log.Warn("replaced damaged key; remembered Secrets and tokens are lost", zap.String("file", setAside), zap.Error(err))
+	})
+	if err != nil {
+		log.Error("failed to open key; Secrets and tokens are not remembered", zap.Error(err))
+		return nil
+	}
+	return s
+}
+
+func openKey(b *nodeagent.Builder, lost func(setAside string, err error)) (*seal.Sealer, error) {
+	switch s := &b.Settings; {
+	case s.SecretsInClear:
+		return seal.Clear(), nil
+	case s.SecretKeyCredential != "":
+		return seal.Credential(s.SecretKeyCredential)
+	case s.SecretKeyFile != "":
+		return seal.Open(s.SecretKeyFile)
+	default:
+		return seal.Machine(b.Path(machineKey), lost)
+	}
+}

@@ -1,0 +1,48 @@
+// Package csi gives a node of package nodeagent the volumes of CSI drivers. It is
+// apart from that package, so that a node without them does not link the interface of
+// drivers.
+//
+//	n, err := nodeagent.New(ctx, nodeagent.Options{
+//		Parts: append([]nodeagent.Maker{csi.Volumes}, nodeagent.Standard()...),
+//		...
+//	})
+//
+// [Volumes] stands before nodeagent.Plugins, which finds the drivers.
+package csi
+
+import (
+	part "github.com/nodewright/nodewright/agent/csi"
+	agentpart "github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/csi"
+	"github.com/nodewright/nodewright/nodeagent"
+	"github.com/nodewright/nodewright/pluginmgr"
+	"github.com/nodewright/nodewright/volumemgr/mount"
+)
+
+// Volumes makes the part for volumes of CSI drivers: see package agent/csi. On a node
+// that stands alone, volumes and Secrets are those of manifests, and no volume is
+// attached.
+func Volumes(b *nodeagent.Builder) (agentpart.Part, error) {
+	f := b.Facts
+	cfg := part.Config{
+		CSI: csi.Config{
+			Root: b.Config.RootDir, NodeName: b.Node.Name, Mounter: &mount.Kernel{}, FileLabel: labels("/"),
+			InUse: f.Changed, Log: b.Log.Named("csi"), Metrics: b.Metrics,
+		},
+		Log: b.Log.Named("csi"),
+	}
+	if cl := b.Cluster; cl != nil {
+		cfg.CSI.Cluster, cfg.Claims = cl.Storage, cl.Claims
+		if cl.Tokens != nil {
+			cfg.CSI.Tokens = cl.Tokens
+		}
+	}
+	p, err := part.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	f.VolumePlugins = append(f.VolumePlugins, p.Plugin())
+	f.StorageReady, f.Attached = p.Manager().Ready, p.Manager().VolumesInUse
+	f.PluginHandlers[pluginmgr.CSIPlugin] = append(f.PluginHandlers[pluginmgr.CSIPlugin], p.Registrar())
+	return p, nil
+}

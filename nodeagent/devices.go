@@ -1,0 +1,132 @@
+package nodeagent
+
+import (
+	"os"
+
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/agent/claims"
+	"github.com/nodewright/nodewright/agent/devices"
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/agent/plugins"
+	"github.com/nodewright/nodewright/agent/podresources"
+	"github.com/nodewright/nodewright/devicemgr"
+	"github.com/nodewright/nodewright/dra"
+	"github.com/nodewright/nodewright/internal/bootid"
+	"github.com/nodewright/nodewright/pluginmgr"
+)
+
+// longestSocketPath is what fits into a sockaddr_un beside its final zero
+// (unix(7)).
+const longestSocketPath = 107
+
+// The kubelet's paths below its root directory.
+const (
+	devicePluginDir = "device-plugins"
+	podResourcesDir = "pod-resources"
+	pluginDir       = "plugins_registry"
+	socketName      = "kubelet.sock"
+)
+
+// devicePluginCheck is the check of what device plugins register with.
+const devicePluginCheck = "device-plugin"
+
+// roomForSockets reports whether sockets fit below the root directory: its path
+// may be too long.
+func (b *Builder) roomForSockets() bool {
+	return max(len(b.Path(podResourcesDir, socketName)), len(b.Path(devicePluginDir, socketName))) <= longestSocketPath
+}
+
+// Devices gives pods the devices of plugins, which register where the kubelet's
+// do: see package agent/devices. A root directory whose path is too long for
+// sockets goes without.
+func Devices(b *Builder) (part.Part, error) {
+	if !b.roomForSockets() {
+		b.Log.Warn("no device plugins, and no pod resources: the path of the root directory is too long for sockets", zap.String("dir", b.Config.RootDir))
+		return nil, nil //nolint:nilnil // a node without this part
+	}
+	fit, err := b.placement()
+	if err != nil {
+		return nil, err
+	}
+	m, err := devicemgr.New(devicemgr.Config{
+		SocketDir: b.Path(devicePluginDir), Store: b.Store("devices", "devicemgr"), Machine: fit.Machine, Claimed: dra.Claimed,
+		Log: b.Log.Named("devicemgr"), Metrics: b.Metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p, err := devices.New(devices.Config{Manager: m, Log: b.Log.Named("devices")})
+	if err != nil {
+		return nil, err
+	}
+	f := b.Facts
+	f.Devices, f.FreshDevices = m, p.FreshDevices
+	f.Checks = append(f.Checks, Check{Name: devicePluginCheck, Err: m.Healthy})
+	f.PluginHandlers[pluginmgr.DevicePlugin] = append(f.PluginHandlers[pluginmgr.DevicePlugin], m.Registrar())
+	f.PluginsAfter = append(f.PluginsAfter, p.Ready())
+	return p, nil
+}
+
+// Claims gives pods the devices of their ResourceClaims, those of manifests among
+// them: see package agent/claims.
+func Claims(b *Builder) (part.Part, error) {
+	boot, err := bootid.Read(os.DirFS("/"))
+	if err != nil {
+		b.Log.Warn("it is not known whether the machine was booted since; what no running pod uses is prepared again", zap.Error(err))
+	}
+	lookup := &claims.Lookup{}
+	m, err := dra.New(dra.Config{
+		Store: b.Store("dra", "dra"), Claims: lookup, Boot: boot, Log: b.Log.Named("dra"), Metrics: b.Metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p, err := claims.New(claims.Config{Manager: m, Lookup: lookup, Log: b.Log.Named("dra")})
+	if err != nil {
+		return nil, err
+	}
+	f := b.Facts
+	f.Claims = p.Held()
+	f.Drivers = func() (names []string) {
+		for _, d := range m.Drivers() {
+			if d.Connected {
+				names = append(names, d.Name)
+			}
+		}
+		return names
+	}
+	m.Subscribe(func(c dra.Change) {
+		if len(c.Drivers)+len(c.Lost) > 0 {
+			f.DriversChanged()
+		}
+	})
+	f.PluginHandlers[pluginmgr.DRAPlugin] = append(f.PluginHandlers[pluginmgr.DRAPlugin], m.Registrar())
+	f.PluginsAfter = append(f.PluginsAfter, p.Ready())
+	return p, nil
+}
+
+// Plugins finds plugins by their sockets in the kubelet's directory, for the parts
+// before it, if any of them takes some: see package agent/plugins.
+func Plugins(b *Builder) (part.Part, error) {
+	if len(b.Facts.PluginHandlers) == 0 {
+		return nil, nil //nolint:nilnil // a node without this part
+	}
+	return plugins.New(plugins.Config{
+		Dir: b.Path(pluginDir), Handlers: b.Facts.PluginHandlers, After: b.Facts.PluginsAfter,
+		Log: b.Log.Named("pluginmgr"), Metrics: b.Metrics,
+	})
+}
+
+// PodResources serves which pods have what of the parts before it, at the
+// kubelet's socket: see package agent/podresources.
+func PodResources(b *Builder) (part.Part, error) {
+	if !b.roomForSockets() {
+		return nil, nil //nolint:nilnil // a node without this part
+	}
+	f := b.Facts
+	return podresources.New(podresources.Config{
+		Socket:  b.Path(podResourcesDir, socketName),
+		Devices: f.Devices, Claims: f.Claims, CPUs: f.CPUs, Memory: f.Memory, Log: b.Log.Named("podresources"), Metrics: b.Metrics,
+	})
+}

@@ -1,0 +1,57 @@
+package nodeagent
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/kubeletconfig"
+	"github.com/nodewright/nodewright/server"
+)
+
+// checks are those of /healthz, beside ping and log.
+func (n *Node) checks() []server.Check {
+	return checksOf(n, n.builder.Config, n.builder.Facts.Checks)
+}
+
+// checksOf are the check of the agent's loop, and more. A runtime that is down is
+// none of them: whoever restarts an agent that is not healthy would not mend it.
+func checksOf(a interface{ LastTurn() time.Time }, c *kubeletconfig.Config, more []Check) []server.Check {
+	checks := []server.Check{server.SyncLoop(a.LastTurn, c.SyncFrequency.Duration)}
+	for _, m := range more {
+		checks = append(checks, server.Check{Name: m.Name, Check: func(*http.Request) error { return m.Err() }})
+	}
+	return checks
+}
+
+// healthChecks are checks, and that every source of pods works. The latter is no
+// reason for a watchdog to act: sources are run again by themselves.
+func (n *Node) healthChecks() []server.Check {
+	return append(n.checks(), sourcesCheck(n.SourcesErr))
+}
+
+func sourcesCheck(err func() error) server.Check {
+	return server.Check{Name: "pod-sources", Check: func(*http.Request) error { return err() }}
+}
+
+// Healthz serves /healthz, and nothing else, on a port of its own, if the
+// configuration has one.
+func Healthz(n *Node) (name string, run func(context.Context) error, err error) {
+	if *n.builder.Config.HealthzPort == 0 {
+		return "", nil, nil
+	}
+	s, err := newHealthServer(n.builder.Config, n, n.builder.Node.Name, n.healthChecks(), n.builder.Log)
+	if err != nil {
+		return "", nil, err
+	}
+	return "healthz", s.Run, nil
+}
+
+func newHealthServer(c *kubeletconfig.Config, pods server.Pods, node string, checks []server.Check, log *zap.Logger) (*server.Server, error) {
+	return server.New(server.Config{
+		Node: node, Pods: pods, HealthzPort: int(*c.HealthzPort), HealthzAddress: c.HealthzBindAddress,
+		Health: checks, Log: log.Named("healthz"),
+	})
+}

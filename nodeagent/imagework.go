@@ -1,0 +1,90 @@
+package nodeagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/agent/local"
+)
+
+var _ local.ImageKeeper = (*Node)(nil)
+
+// PullImage pulls an image with the node's own credentials, one after the other, and
+// without any last, and returns its ID. Pods are given the image as one that was
+// there before: see imagePullCredentialsVerificationPolicy.
+func (n *Node) PullImage(ctx context.Context, image string) (string, error) {
+	var auths []*runtimeapi.AuthConfig
+	var errs []error
+	for _, ring := range n.builder.rings {
+		found, err := ring.Credentials(ctx, image)
+		auths, errs = append(auths, found...), append(errs, err)
+	}
+	for _, auth := range append(auths, nil) {
+		id, err := n.builder.Images.PullImage(ctx, &runtimeapi.ImageSpec{Image: image}, auth, nil)
+		if err == nil {
+			return id, nil
+		}
+		if status.Code(err) == codes.NotFound {
+			err = fmt.Errorf("%w: %w", local.ErrNotFound, err)
+		}
+		if errs = append(errs, err); ctx.Err() != nil {
+			break
+		}
+	}
+	return "", fmt.Errorf("pull image %q: %w", image, errors.Join(errs...))
+}
+
+// LoadImages installs the images of an archive, if the node's runtime takes any; else
+// the error is an errors.ErrUnsupported.
+func (n *Node) LoadImages(ctx context.Context, archive io.Reader, name string) ([]string, error) {
+	if n.local == nil || n.local.Import == nil {
+		return nil, unsupported("the container runtime takes no archives of images over the CRI; use its own program, such as \"ctr -n k8s.io images import\"")
+	}
+	return n.local.Import(ctx, archive, name)
+}
+
+// RemoveImage removes an image with all its names. One that a container is made of is
+// refused, unless force is set: the runtime decides then.
+func (n *Node) RemoveImage(ctx context.Context, image string, force bool) error {
+	spec := &runtimeapi.ImageSpec{Image: image}
+	found, err := n.builder.Images.ImageStatus(ctx, spec, false)
+	if err != nil {
+		return fmt.Errorf("find image %q: %w", image, err)
+	}
+	img := found.GetImage()
+	if img == nil {
+		return fmt.Errorf("image %q: %w", image, local.ErrNotFound)
+	}
+	if !force {
+		if err := n.unused(ctx, img); err != nil {
+			return err
+		}
+	}
+	if err := n.builder.Images.RemoveImage(ctx, spec); err != nil {
+		return fmt.Errorf("remove image %q: %w", image, err)
+	}
+	return nil
+}
+
+// unused returns an error that names a container made of the image.
+func (n *Node) unused(ctx context.Context, img *runtimeapi.Image) error {
+	containers, err := n.builder.Runtime.ListContainers(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("list containers: %w", err)
+	}
+	names := append(append([]string{img.GetId()}, img.GetRepoTags()...), img.GetRepoDigests()...)
+	for _, c := range containers {
+		if slices.Contains(names, c.GetImageId()) || slices.Contains(names, c.GetImageRef()) || slices.Contains(names, c.GetImage().GetImage()) {
+			return fmt.Errorf("image %q is used by container %q of pod %s/%s; want it to end first, or force", img.GetId(),
+				c.GetMetadata().GetName(), c.GetLabels()["io.kubernetes.pod.namespace"], c.GetLabels()["io.kubernetes.pod.name"])
+		}
+	}
+	return nil
+}

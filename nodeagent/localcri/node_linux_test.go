@@ -1,0 +1,171 @@
+package localcri_test
+
+import (
+	"context"
+	"flag"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap/zaptest"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/internal/containerdtest"
+	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/kubeletconfig"
+	runtime "github.com/nodewright/nodewright/localcri"
+	"github.com/nodewright/nodewright/nodeagent"
+	"github.com/nodewright/nodewright/nodeagent/localcri"
+)
+
+// hang is how long what has to come may take on any machine.
+const hang = 2 * time.Minute
+
+const manifest = `apiVersion: v1
+kind: Pod
+metadata: {name: box, namespace: default}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: c, image: "localhost/nodewright/testbox:1", imagePullPolicy: Never, args: [sleep, forever]}]
+`
+
+// lab is a machine with a node of its own runtime.
+type lab struct {
+	t    *testing.T
+	root string
+	conf *kubeletconfig.Config
+	cfg  localcri.Config
+}
+
+func newLab(t *testing.T) *lab {
+	containerdtest.Required(t)
+	dir := t.TempDir()
+	repository, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lab{t: t, root: filepath.Join(dir, "root")}
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, d := range []string{"manifests", "images"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("manifests/box.yaml", manifest)
+	write("config.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\nfailSwapOn: false\ncgroupsPerQOS: false\n"+
+		"healthzPort: 0\nevictionHard: {}\ncontainerRuntimeEndpoint: localcri\nresolvConf: ''\nstaticPodPath: "+dir+"/manifests\npodLogsDir: "+dir+"/logs\n")
+	archives, err := sampleimage.Build(t.Context(), repository, filepath.Join(repository, "build", "images"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range archives {
+		if b, err := os.ReadFile(a); err != nil {
+			t.Fatal(err)
+		} else {
+			write("images/"+filepath.Base(a), string(b))
+		}
+	}
+	monitor := filepath.Join(dir, "monitor")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", monitor, "./localcri/monitor/cmd")
+	build.Dir, build.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	program, err := os.ReadFile(monitor)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.cfg = localcri.Config{
+		Program: program, PreloadDir: filepath.Join(dir, "images"), Network: localcri.Bridge,
+		Handlers: map[string]runtime.Handler{"runc": {Path: filepath.Join(repository, "build", "bin", "runc")}},
+	}
+	flags := kubeletconfig.NewFlags()
+	set := flag.NewFlagSet("", flag.ContinueOnError)
+	flags.Bind(set)
+	if err := set.Parse([]string{"--config", filepath.Join(dir, "config.yaml"), "--root-dir", l.root, "--hostname-override", "n"}); err != nil {
+		t.Fatal(err)
+	}
+	if l.conf, _, err = kubeletconfig.Load(kubeletconfig.Options{Flags: flags}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.reset() })
+	return l
+}
+
+func (l *lab) reset() {
+	l.t.Helper()
+	if err := localcri.Reset(context.WithoutCancel(l.t.Context()), localcri.ResetOptions{RootDir: l.root, Images: true, Log: zaptest.NewLogger(l.t)}, l.cfg); err != nil {
+		l.t.Error(err)
+	}
+}
+
+// run runs the node until its pod is ready, and returns the pod.
+func (l *lab) run() *v1.Pod {
+	l.t.Helper()
+	n, err := nodeagent.New(l.t.Context(), nodeagent.Options{
+		Config: l.conf, Parts: nodeagent.StandardWithout("eviction"), LocalRuntime: localcri.Runtime(l.cfg),
+		Settings: nodeagent.Settings{LeaveHost: true}, Log: zaptest.NewLogger(l.t),
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(l.t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- n.Run(ctx) }()
+	var pod *v1.Pod
+	for late := time.Now().Add(hang); pod == nil; time.Sleep(10 * time.Millisecond) {
+		for _, p := range n.Pods() {
+			if s := p.Status; s.Phase == v1.PodRunning && len(s.ContainerStatuses) == 1 && s.ContainerStatuses[0].Ready {
+				pod = p
+			}
+		}
+		if time.Now().After(late) {
+			l.t.Fatalf("the pod is not ready: %+v", n.Pods())
+		}
+	}
+	end()
+	if err := <-ended; err != nil {
+		l.t.Error(err)
+	}
+	return pod
+}
+
+// A node without any other runtime runs a pod with an address, which outlives the
+// agent, and Reset takes back everything.
+func TestNodeWithItsOwnRuntime(t *testing.T) {
+	l := newLab(t)
+	first := l.run()
+	second := l.run()
+	a, b := first.Status.ContainerStatuses[0], second.Status.ContainerStatuses[0]
+	if a.ContainerID != b.ContainerID || b.RestartCount != 0 || first.Status.PodIP == "" || first.Status.PodIP != second.Status.PodIP {
+		t.Errorf("before the restart %+v at %q, after it %+v at %q", a, first.Status.PodIP, b, second.Status.PodIP)
+	}
+	l.reset()
+	l.reset() // there is nothing
+	for _, dir := range []string{"localcri", "runtime"} {
+		if _, err := os.Lstat(filepath.Join(l.root, dir)); !os.IsNotExist(err) {
+			t.Errorf("%s is left: %v", dir, err)
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(mounts), l.root+"/localcri") {
+		t.Error("mounts are left")
+	}
+	_ = filepath.WalkDir("/sys/class/net", func(path string, _ fs.DirEntry, _ error) error {
+		if strings.HasPrefix(filepath.Base(path), "nw-") {
+			t.Errorf("interface %s is left", path)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,34 @@
+package nodeagent
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/nodewright/nodewright/agent/machine"
+	"github.com/nodewright/nodewright/kubeletconfig"
+)
+
+// lockDirs makes the directories that a node writes to, and keeps other agents away
+// from those of its state and of its certificates, if it is to keep any. Containers that collect
+// logs see the pods' logs, and could hold a lock there themselves.
+func lockDirs(c *kubeletconfig.Config) (*machine.Lock, error) {
+	type dir struct {
+		path string
+		mode os.FileMode
+	}
+	all := []dir{{c.RootDir, 0o750}}
+	if c.Kubeconfig != "" || *c.EnableServer && c.TLSCertFile == "" && admitsAlone(c) == nil {
+		all = append(all, dir{c.CertDir, 0o755}) // as the kubelet's
+	}
+	var paths []string
+	for _, d := range all {
+		if err := os.MkdirAll(d.path, d.mode); err != nil {
+			return nil, fmt.Errorf("directory of the node: %w", err)
+		}
+		paths = append(paths, d.path)
+	}
+	if err := os.MkdirAll(c.PodLogsDir, 0o755); err != nil { // log collectors are other users
+		return nil, fmt.Errorf("directory of pod logs: %w", err)
+	}
+	return machine.LockDirs(paths...)
+}

@@ -1,0 +1,70 @@
+package nodeagent
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/agent/machine"
+	"github.com/nodewright/nodewright/kubeletconfig"
+)
+
+// nodeOf describes this machine as the configuration says.
+func nodeOf(c *kubeletconfig.Config) (machine.Node, error) {
+	dir := c.RootDir
+	if _, err := os.Stat(dir); err != nil {
+		dir = "/"
+	}
+	node, err := machine.Detect(dir, c.PodLimit(runtime.NumCPU()))
+	if !*c.LocalStorageCapacityIsolation {
+		delete(node.Capacity, v1.ResourceEphemeralStorage) // nobody counts it
+	}
+	if c.Hostname != "" {
+		node.Name = c.Hostname
+	}
+	if len(c.NodeIPs) > 0 {
+		node.IPs = nodeIPs(c.NodeIPs, node.IPs, interfaceIPs())
+	}
+	node.Labels = c.NodeLabels
+	node.Allocatable = c.Node(node.Capacity).Allocatable()
+	return node, err
+}
+
+// nodeIPs are the node's addresses: those asked for, or, for a lone 0.0.0.0 or
+// ::, one of that family. A machine that has none keeps the detected ones.
+func nodeIPs(asked, detected, all []string) []string {
+	want := net.ParseIP(asked[0])
+	if !want.IsUnspecified() {
+		return asked
+	}
+	for _, s := range slices.Concat(detected, all) {
+		if ip := net.ParseIP(s); ip.IsGlobalUnicast() && (ip.To4() == nil) == (want.To4() == nil) {
+			return []string{s}
+		}
+	}
+	return detected
+}
+
+func interfaceIPs() (ips []string) {
+	addrs, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok {
+			ips = append(ips, n.IP.String())
+		}
+	}
+	return ips
+}
+
+// containerLogs is the directory of links to the logs of containers, which log
+// collectors look for: "containers" beside that of the pods' logs; "" for none.
+func (b *Builder) containerLogs() string {
+	pods := filepath.Clean(b.Config.PodLogsDir)
+	if dir := filepath.Join(filepath.Dir(pods), "containers"); dir != pods {
+		return dir
+	}
+	return ""
+}

@@ -1,0 +1,62 @@
+package nodeagent
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	usagemetrics "github.com/nodewright/nodewright/server/usage"
+)
+
+// statistics are those of the node, as package server asks for them.
+type statistics struct{ u Usage }
+
+func (s statistics) Summary(ctx context.Context, cpuAndMemoryOnly bool) (*statsapi.Summary, error) {
+	if cpuAndMemoryOnly {
+		return s.u.CPUAndMemory(ctx)
+	}
+	return s.u.Summary(ctx)
+}
+
+// scrapeTimeout bounds a scrape of what has to be measured for it.
+const scrapeTimeout = 10 * time.Second
+
+// gatherers are the metrics by path.
+func (n *Node) gatherers() (map[string]prometheus.Gatherer, error) {
+	reg := n.options.Metrics
+	if reg == nil {
+		reg = prometheus.NewRegistry()
+	}
+	all := map[string]prometheus.Gatherer{"/metrics": reg, "/metrics/probes": probeMetrics(reg)}
+	u := n.builder.Facts.Usage
+	if u == nil {
+		return all, nil
+	}
+	resources, containers := prometheus.NewRegistry(), prometheus.NewRegistry()
+	all["/metrics/resource"], all["/metrics/cadvisor"] = resources, containers
+	return all, errors.Join(
+		resources.Register(usagemetrics.Resource(statistics{u}, scrapeTimeout)),
+		containers.Register(usagemetrics.Containers(usagemetrics.Config{
+			Stats: statistics{u}, Details: &details{usage: u, runtime: n.builder.Runtime}, Machine: machineOf(), Timeout: scrapeTimeout,
+		})),
+	)
+}
+
+// probeMetrics are those of reg that are about probes.
+func probeMetrics(reg prometheus.Gatherer) prometheus.GathererFunc {
+	return func() ([]*dto.MetricFamily, error) {
+		all, err := reg.Gather()
+		var out []*dto.MetricFamily
+		for _, f := range all {
+			if strings.HasPrefix(f.GetName(), "prober_") {
+				out = append(out, f)
+			}
+		}
+		return out, err
+	}
+}

@@ -1,0 +1,182 @@
+package nodeagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/server"
+	"github.com/nodewright/nodewright/server/serving"
+)
+
+// NodeAPI serves the node's API over HTTPS and its read-only part over HTTP, which
+// anybody may be given, on the ports of the configuration. Without a cluster nobody
+// can be asked who may use HTTPS: it is served to whom certificates, or
+// authentication.anonymous, and authorization.mode AlwaysAllow let in, and if that
+// is nobody, not at all, which is logged with the reason.
+func NodeAPI(n *Node) (name string, run func(context.Context) error, err error) {
+	api, err := n.nodeAPI()
+	if api == nil || err != nil {
+		return "", nil, err
+	}
+	return "node API", api.run, nil
+}
+
+// nodeAPI makes what the configuration asks for; nil is nothing.
+func (n *Node) nodeAPI() (*nodeAPI, error) {
+	c, cl := n.builder.Config, n.builder.Cluster
+	main := *c.EnableServer
+	if main && (cl == nil || cl.Reviewer == nil) {
+		if err := admitsAlone(c); err != nil {
+			n.builder.Log.Warn("node API is not served over HTTPS", zap.Error(err))
+			main = false
+		}
+	}
+	if !main && c.ReadOnlyPort == 0 {
+		return nil, nil //nolint:nilnil // a node without this service
+	}
+	api := &nodeAPI{contention: main && *c.EnableProfilingHandler && c.EnableContentionProfiling}
+	cfg, err := n.api()
+	if err != nil {
+		return nil, err
+	}
+	if main {
+		if err := api.secure(&cfg, n.builder); err != nil {
+			return nil, err
+		}
+	}
+	if api.server, err = server.New(cfg); err != nil {
+		return nil, err
+	}
+	return api, nil
+}
+
+// nodeAPI is the server, with its certificates.
+type nodeAPI struct {
+	server *server.Server
+	certs  *serving.Certs // nil without HTTPS
+
+	contention bool // blocking is profiled while it is served
+}
+
+// api is what is served, without the main port.
+func (n *Node) api() (server.Config, error) {
+	b, o := n.builder, &n.options
+	c := b.Config
+	gatherers, err := n.gatherers()
+	if err != nil {
+		return server.Config{}, err
+	}
+	cfg := server.Config{
+		Node: b.Node.Name, Version: b.Version.GitVersion, ReadOnlyPort: int(c.ReadOnlyPort), Address: c.Address,
+		EnableDebuggingHandlers: *c.EnableDebuggingHandlers, EnableProfilingHandler: *c.EnableProfilingHandler,
+		EnableSystemLogHandler: *c.EnableSystemLogHandler, EnableSystemLogQuery: *c.EnableSystemLogQuery,
+		EnableDebugFlagsHandler: *c.EnableDebugFlagsHandler,
+		Pods:                    n, Running: n, Instances: instances{n}, Runtime: b.Runtime, Checkpoint: b.Runtime, Logs: instances{n},
+		Gatherers: gatherers, PodLogsDir: c.PodLogsDir, CheckpointDir: b.Path("checkpoints"),
+		Configz: func() any { return c.Redacted() }, Flags: o.Flags, LogLevel: o.LogLevel,
+		Health:       n.healthChecks(),
+		DisableHTTP2: os.Getenv("DISABLE_HTTP2") != "", // as the kubelet's
+		Log:          b.Log.Named("server"), Metrics: b.Metrics,
+	}
+	if u := b.Facts.Usage; u != nil {
+		cfg.Stats = statistics{u}
+	}
+	applyGates(&cfg, c.FeatureGates)
+	return cfg, nil
+}
+
+// secure adds HTTPS, and who may use it.
+func (a *nodeAPI) secure(cfg *server.Config, b *Builder) error {
+	c := b.Config
+	certs := serving.Config{
+		CertFile: c.TLSCertFile, KeyFile: c.TLSPrivateKeyFile, CertDir: c.CertDir, Host: b.Node.Name,
+		ClientCAFile: c.Authentication.X509.ClientCAFile,
+		Options:      serving.Options{CipherSuites: c.TLSCipherSuites, MinVersion: c.TLSMinVersion, Curves: c.TLSCurvePreferences},
+		Log:          b.Log.Named("serving"),
+	}
+	var reviewer Reviewer
+	if cl := b.Cluster; cl != nil {
+		certs.Certificate = cl.Certificate
+		if cl.Reviewer != nil {
+			var err error
+			if reviewer, err = cl.Reviewer(); err != nil {
+				return err
+			}
+		}
+	}
+	for _, ip := range b.Node.IPs {
+		certs.IPs = append(certs.IPs, net.ParseIP(ip))
+	}
+	var err error
+	if a.certs, err = serving.New(certs); err != nil {
+		return err
+	}
+	cfg.Authenticator, cfg.Authorizer = access(c, a.certs, reviewer, b.Log)
+	cfg.Port, cfg.TLS = int(c.Port), a.certs.TLS()
+	return nil
+}
+
+// run serves until ctx ends.
+func (a *nodeAPI) run(ctx context.Context) error {
+	if a.contention {
+		runtime.SetBlockProfileRate(1) // as the kubelet's: each event counts
+		defer runtime.SetBlockProfileRate(0)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	if a.certs != nil {
+		g.Go(func() error { return a.certs.Run(ctx) })
+	}
+	g.Go(func() error { return a.server.Run(ctx) })
+	return g.Wait()
+}
+
+// instances finds the node's containers, sandboxes and logs.
+type instances struct{ n *Node }
+
+func (i instances) ContainerID(ctx context.Context, pod types.UID, container string) (string, error) {
+	id, err := i.n.ContainerID(ctx, pod, container)
+	return id, notFound(err)
+}
+
+func (i instances) SandboxID(ctx context.Context, pod types.UID) (string, error) {
+	id, err := i.n.SandboxID(ctx, pod)
+	return id, notFound(err)
+}
+
+func (i instances) LogFile(ctx context.Context, id string) (path string, open bool, err error) {
+	path, open, err = i.n.LogFile(ctx, id)
+	return path, open, notFound(err)
+}
+
+// notFound says in the server's words that something is not there.
+func notFound(err error) error {
+	if errors.Is(err, local.ErrNotFound) {
+		return fmt.Errorf("%w: %w", server.ErrNotFound, err)
+	}
+	return err
+}
+
+// applyGates turns on and off what gates say; what they do not say is as in the
+// kubelet.
+func applyGates(cfg *server.Config, gates map[string]bool) {
+	on := func(gate string, def bool) bool {
+		if v, ok := gates[gate]; ok {
+			return v
+		}
+		return def
+	}
+	cfg.DisableWebSocketTranslation = !on("ExtendWebSocketsToKubelet", true)
+	cfg.SplitLogStreams = on("PodLogsQuerySplitStreams", false)
+	if !on("ContainerCheckpoint", true) {
+		cfg.Checkpoint = nil
+	}
+}

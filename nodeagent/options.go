@@ -1,0 +1,153 @@
+package nodeagent
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	criapi "k8s.io/cri-api/pkg/apis"
+
+	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/agent/machine"
+	"github.com/nodewright/nodewright/kubeletconfig"
+	"github.com/nodewright/nodewright/node/shutdown"
+	"github.com/nodewright/nodewright/podmgr"
+	"github.com/nodewright/nodewright/server"
+)
+
+// Options say what a node is made of. Config is required; the zero value of every
+// other field means the default named beside it.
+type Options struct {
+	// Config is that of the node, as kubeletconfig.Load returns it. It must not be
+	// changed any more.
+	Config *kubeletconfig.Config
+	// Parts are made, and called, in this order; none. [Standard] lists all.
+	Parts []Maker
+	// Services run beside the agent; none. [StandardServices] lists all.
+	Services []Service
+	// Join connects the node to the cluster of Config.Kubeconfig, and is required
+	// beside one: it is that of package nodeagent/cluster. Without a kubeconfig it
+	// is not called.
+	Join func(*Builder) (*Cluster, error)
+
+	// Runtime and Images are both given, or neither: a client of
+	// Config.ContainerRuntimeEndpoint, or else of the first of the usual sockets
+	// that is there. Run closes the client that it made, and no other.
+	Runtime criapi.RuntimeService
+	Images  criapi.ImageManagerService
+	// LocalRuntime makes a runtime in this process. It is used without Runtime, if
+	// Config.ContainerRuntimeEndpoint is [InProcess], or if it is empty, none of the
+	// usual sockets exists, and the node's pods do not run elsewhere; none. Which
+	// runtime a node has is on record in its root directory, and does not change
+	// by itself.
+	LocalRuntime LocalMaker
+	// Sources are asked for pods beside those of Config; none.
+	Sources []podmgr.Source
+	// Machine reports when the machine goes down; logind.
+	Machine shutdown.Machine
+	// Agent is called with the agent's configuration before the agent is made,
+	// and may change it; nothing is changed.
+	Agent func(*agent.Config)
+
+	Settings
+
+	// KubernetesVersion is the release as which the node presents itself to its
+	// cluster and in metrics; that of the function of this name.
+	KubernetesVersion string
+
+	Log *zap.Logger // silent
+	// LogLevel changes what Log writes (/debug/flags/v); it is not changed.
+	LogLevel server.LogLevel
+	// Metrics is what is exported, by LocalSocket and NodeAPI too; nothing is.
+	Metrics *prometheus.Registry
+	// Flags are those of the program, for /flagz; none are shown.
+	Flags func() map[string]string
+}
+
+// Settings are those that a KubeletConfiguration has no field for. The zero value
+// of each means the default named beside it.
+type Settings struct {
+	// SecretKeyFile has the key of 32 bytes that Secrets and tokens are encrypted
+	// with when they are kept for starts without a network: raw, in hex or in base64,
+	// and for root's eyes alone; secret.key in the root directory, which is made at
+	// the first start. With a key that cannot be used nothing is kept.
+	SecretKeyFile string
+	// SecretKeyCredential takes the place of SecretKeyFile: it names a credential of
+	// the agent's systemd service that is such a key (systemd-creds(1) encrypts it
+	// with the TPM); none.
+	SecretKeyCredential string
+	// SecretsInClear keeps Secrets and tokens as they are: for a disk that is
+	// encrypted itself.
+	SecretsInClear bool
+	// Socket is that of LocalSocket; agent.sock in the root directory.
+	Socket string
+	// StartsInFlight is how many pods start at a time; 4.
+	StartsInFlight int
+	// PullsPerRegistry is how many images are pulled from one registry at a time;
+	// any number.
+	PullsPerRegistry int
+	// ExecProbes is how many probes run commands in containers at a time; 32.
+	ExecProbes int
+	// FastProbes looks at containers that are not ready yet more often than once a
+	// period.
+	FastProbes bool
+	// PodLogBudget is how many bytes all logs of a pod may take; any number.
+	PodLogBudget int64
+	// LeaveHost leaves the machine below as it is: parameters of the kernel, the
+	// agent's own OOM score and the firewall, whatever the configuration says of them.
+	// It is for agents on a machine that is somebody's own.
+	LeaveHost bool
+	// PinnedImages are names of images that are never removed; see
+	// collection.Config. None.
+	PinnedImages []string
+}
+
+func (o *Options) validate() error {
+	if o.Config == nil {
+		return errors.New("field Options.Config is required")
+	}
+	var errs []error
+	if (o.Runtime == nil) != (o.Images == nil) {
+		errs = append(errs, errors.New("one of Options.Runtime and Options.Images is nil; both or neither are required"))
+	}
+	if o.Config.Kubeconfig != "" && o.Join == nil {
+		errs = append(errs, fmt.Errorf("Options.Join is nil beside a kubeconfig, %s; cluster.Join is required", o.Config.Kubeconfig))
+	}
+	if _, err := VersionInfo(cmp.Or(o.KubernetesVersion, KubernetesVersion())); err != nil {
+		errs = append(errs, fmt.Errorf("Options.KubernetesVersion: %w", err))
+	}
+	return errors.Join(append(errs, o.Settings.validate(), Supported(o.Config))...)
+}
+
+func (s *Settings) validate() error {
+	named := 0
+	for _, is := range []bool{s.SecretKeyFile != "", s.SecretKeyCredential != "", s.SecretsInClear} {
+		if is {
+			named++
+		}
+	}
+	if named > 1 {
+		return fmt.Errorf("Settings: SecretKeyFile is %q, SecretKeyCredential is %q, and SecretsInClear is %t; want at most one of them",
+			s.SecretKeyFile, s.SecretKeyCredential, s.SecretsInClear)
+	}
+	return nil
+}
+
+// Supported returns what is wrong with a valid configuration on this machine.
+func Supported(c *kubeletconfig.Config) error {
+	if c.FailCgroupV1 != nil && *c.FailCgroupV1 && !machine.CgroupV2() {
+		return errors.New("invalid configuration: failCgroupV1: true: this machine has cgroup v1; want false here")
+	}
+	return nil
+}
+
+// socket is the path of LocalSocket.
+func (o *Options) socket() string {
+	if o.Socket != "" {
+		return o.Socket
+	}
+	return filepath.Join(o.Config.RootDir, "agent.sock")
+}

@@ -1,0 +1,83 @@
+package nodeagent
+
+import (
+	"fmt"
+	"os"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/agent/placement"
+	"github.com/nodewright/nodewright/fit"
+	"github.com/nodewright/nodewright/kubeletconfig"
+	"github.com/nodewright/nodewright/memmgr"
+	"github.com/nodewright/nodewright/numa"
+	"github.com/nodewright/nodewright/numa/sysfs"
+	"github.com/nodewright/nodewright/topology"
+)
+
+// placementDir has the checkpoints of placement, below the root directory.
+const placementDir = "placement"
+
+// Placement gives containers CPUs and memory of their own, on the machine's NUMA
+// nodes: see package agent/placement.
+func Placement(b *Builder) (part.Part, error) {
+	conf, err := b.placement()
+	if err != nil {
+		return nil, err
+	}
+	p, err := placement.New(placement.Config{
+		Fit: conf, Runtime: b.Runtime, Store: b.Store(placementDir, "placement"), Log: b.Log.Named("placement"), Metrics: b.Metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.Facts.OwnCPUs = p.OwnCPUs
+	if !p.Idle() {
+		b.Facts.CPUs, b.Facts.Memory = p.CPUs(), p.Memory()
+	}
+	return p, nil
+}
+
+// placement says how this machine's CPUs and memory are placed.
+func (b *Builder) placement() (fit.Config, error) {
+	return placementOf(b.Path(placementDir), b.Config, b.Node.Capacity, readMachine)
+}
+
+// placementOf says how a machine's CPUs and memory are placed. The machine is
+// looked at only if they are, or were in an earlier life of the agent.
+func placementOf(dir string, c *kubeletconfig.Config, capacity v1.ResourceList, read func() (numa.Machine, error)) (fit.Config, error) {
+	if c.PlacesNothing() && !exists(dir) {
+		return fit.Config{}, nil
+	}
+	m, err := read()
+	if c.PlacesNothing() {
+		return fit.Config{Machine: m}, nil // without it, what was bound stays bound
+	}
+	if err != nil {
+		return fit.Config{}, fmt.Errorf("cpuManagerPolicy %s, memoryManagerPolicy %s: the machine cannot be read: %w", c.CPUManagerPolicy, c.MemoryManagerPolicy, err)
+	}
+	cfg := fit.Config{
+		Machine: m, PodLevel: c.PodLevelResources(),
+		CPUPolicy: c.CPUManagerPolicy, CPUOptions: c.CPUOptions(), ReservedCPUs: c.CPUReservation(),
+		MemoryPolicy:   c.MemoryManagerPolicy,
+		TopologyPolicy: c.TopologyManagerPolicy, TopologyScope: topology.Scope(c.TopologyManagerScope), TopologyOptions: c.TopologyOptions(),
+	}
+	if c.MemoryManagerPolicy == memmgr.StaticName {
+		if cfg.ReservedMemory, err = c.MemoryReservation(m, capacity.Memory().Value()); err != nil {
+			return fit.Config{}, err
+		}
+	}
+	if _, err := fit.New(cfg); err != nil {
+		return fit.Config{}, fmt.Errorf("invalid configuration for this machine, which has CPUs %s on NUMA nodes %s: %w", m.AllCPUs(), m.AllNodes(), err)
+	}
+	return cfg, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// readMachine looks at this machine.
+func readMachine() (numa.Machine, error) { return sysfs.Read(os.DirFS("/")) }

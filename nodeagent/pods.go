@@ -1,0 +1,102 @@
+package nodeagent
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/agent/hostsetup"
+	"github.com/nodewright/nodewright/agent/mirrors"
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/agent/podstart"
+	"github.com/nodewright/nodewright/agent/resize"
+	"github.com/nodewright/nodewright/agent/swap"
+	"github.com/nodewright/nodewright/agent/tokens"
+	"github.com/nodewright/nodewright/agent/userns"
+)
+
+// Resize changes the resources of pods that run: see package agent/resize.
+func Resize(b *Builder) (part.Part, error) {
+	return resize.New(resize.Config{Store: b.Store("grants", "resize"), Log: b.Log.Named("resize"), Metrics: b.Metrics})
+}
+
+// subIDsUser is whose IDs pods get, where the machine sets some aside for it.
+const subIDsUser = "kubelet"
+
+// UserNamespaces sets IDs aside for pods with a user namespace of their own: see
+// package agent/userns. A machine whose IDs cannot be found out goes without.
+func UserNamespaces(b *Builder) (part.Part, error) {
+	log := b.Log.Named("userns")
+	ids, _, err := userns.SubIDs(context.Background(), subIDsUser)
+	if err != nil {
+		log.Error("no user namespaces for pods: failed to find out which IDs the machine sets aside for them", zap.Error(err))
+		return nil, nil // a node without this part
+	}
+	p, err := userns.New(userns.Config{
+		Store: b.Store("userns", "userns"), IDsPerPod: b.Config.IDsPerPod(), First: ids.First, Count: ids.Count,
+		MaxPods: int(b.Config.PodLimit(runtime.NumCPU())), Log: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("userNamespaces.idsPerPod %d, maxPods %d: %w", b.Config.IDsPerPod(), b.Config.MaxPods, err)
+	}
+	return p, nil
+}
+
+// Tokens drops the tokens of pods that are gone, where a cluster keeps some: see
+// package agent/tokens.
+func Tokens(b *Builder) (part.Part, error) {
+	if b.Cluster == nil {
+		return nil, nil //nolint:nilnil // a node without this part
+	}
+	keeper, ok := b.Cluster.Tokens.(tokens.Retainer)
+	if !ok {
+		return nil, nil //nolint:nilnil // it keeps none
+	}
+	return tokens.New(tokens.Config{Tokens: keeper})
+}
+
+// PodStarts measures how long pods take to start: see package agent/podstart.
+func PodStarts(b *Builder) (part.Part, error) {
+	return podstart.New(podstart.Config{Echoed: b.Cluster != nil, Metrics: b.Metrics})
+}
+
+// Mirrors keeps pods in the cluster that stand for static ones: see package
+// agent/mirrors.
+func Mirrors(b *Builder) (part.Part, error) {
+	if b.Cluster == nil || b.Cluster.Mirrors == nil {
+		return nil, nil //nolint:nilnil // a node without this part
+	}
+	return mirrors.New(mirrors.Config{API: b.Cluster.Mirrors, Log: b.Log.Named("mirror")})
+}
+
+// HostSetup sets up the kernel, the agent's own OOM score and chains of the firewall:
+// see package agent/hostsetup. It fails where the kernel's parameters differ and are
+// not to be changed (protectKernelDefaults).
+func HostSetup(b *Builder) (part.Part, error) {
+	if b.Settings.LeaveHost {
+		return nil, nil //nolint:nilnil // a node without this part
+	}
+	cfg := hostsetup.Config{
+		Kernel: hostsetup.Set, OOMScore: new(int(*b.Config.OOMScoreAdj)), Chains: *b.Config.MakeIPTablesUtilChains, Log: b.Log.Named("hostsetup"),
+	}
+	if b.Config.ProtectKernelDefaults {
+		cfg.Kernel = hostsetup.Check
+	}
+	p, err := hostsetup.New(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("invalid configuration: %w", err)
+	}
+	return p, nil
+}
+
+// Swap keeps containers off the node's swap, or lets some have a share of it: see
+// package agent/swap. It fails on a machine that has swap and is to have none.
+func Swap(b *Builder) (part.Part, error) {
+	p, err := swap.New(swap.Config{Allowed: !*b.Config.FailSwapOn, Limited: b.Config.LimitedSwap(), Log: b.Log.Named("swap")})
+	if err != nil {
+		return nil, fmt.Errorf("invalid configuration: %w", err)
+	}
+	return p, nil
+}

@@ -1,0 +1,104 @@
+package nodeagent
+
+import (
+	"cmp"
+
+	"github.com/nodewright/nodewright/agent/collection"
+	"github.com/nodewright/nodewright/agent/eviction"
+	"github.com/nodewright/nodewright/agent/machine"
+	"github.com/nodewright/nodewright/agent/oomkill"
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/agent/preemption"
+	"github.com/nodewright/nodewright/agent/stats"
+)
+
+// Stats knows what the node and its pods use: see package agent/stats.
+func Stats(b *Builder) (part.Part, error) {
+	p, err := stats.New(stats.Config{
+		NodeName: b.Node.Name, Runtime: b.Runtime, Images: b.Images,
+		PodsCgroup: cmp.Or(b.PodsCgroup(), stats.NoCgroup), SystemCgroups: b.host.all,
+		RootDir: b.Config.RootDir, LogDir: b.Config.PodLogsDir, NoVolumes: b.Config.VolumeStatsAggPeriod.Duration < 0, Metrics: b.Metrics,
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.Facts.Usage, b.Facts.EvictionStats = p, p.ForEviction()
+	return p, nil
+}
+
+// Collection removes images, dead containers and old logs: see package
+// agent/collection.
+func Collection(b *Builder) (part.Part, error) {
+	p, err := collection.New(b.collection())
+	if err != nil {
+		return nil, err
+	}
+	b.Facts.ListImages, b.Facts.Reclaimer = p.Images, p.Reclaimer()
+	return p, nil
+}
+
+func (b *Builder) collection() collection.Config {
+	c := b.Config
+	images, containers := c.ImageGC(), c.DeadContainers
+	logs, rotate := c.LogRotation()
+	return collection.Config{
+		Runtime: b.Runtime, Images: b.Images,
+		ImagePolicy: &images, ContainerPolicy: &containers, PinnedImages: b.Settings.PinnedImages,
+		Logs: collection.LogRotation{
+			Off: !rotate, MaxSize: logs.MaxSize, MaxFiles: logs.MaxFiles, PodBudget: b.Settings.PodLogBudget, Workers: logs.Workers, Longest: logs.Longest,
+		},
+		PodLogsDir: c.PodLogsDir, ContainerLogsDir: b.containerLogs(),
+		Store: b.Store("imagegc", "imagegc"), Log: b.Log, Metrics: b.Metrics,
+	}
+}
+
+// Eviction ends pods when the node runs short: see package agent/eviction. It
+// needs the figures of [Stats], or others in Facts.EvictionStats.
+func Eviction(b *Builder) (part.Part, error) {
+	cfg, err := b.eviction()
+	if err != nil {
+		return nil, err
+	}
+	p, err := eviction.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	b.Facts.Pressure = p.Pressure
+	b.Facts.Why = append(b.Facts.Why, p.Why)
+	return p, nil
+}
+
+func (b *Builder) eviction() (eviction.Config, error) {
+	c := b.Config
+	list, err := c.Thresholds()
+	if err != nil {
+		return eviction.Config{}, err
+	}
+	return eviction.Config{
+		Stats: b.Facts.EvictionStats, Reclaim: b.Facts.Reclaimer,
+		Thresholds: list, Notify: eviction.KernelNotices(b.PodsCgroup(), machine.CgroupV2(), list),
+		Standalone: b.Cluster == nil, Hold: func() bool { return b.Facts.ShuttingDown() != nil }, Changed: b.Facts.Changed,
+		Transition: c.EvictionPressureTransitionPeriod.Duration, MaxPodGraceSeconds: int64(c.EvictionMaxPodGracePeriod),
+		IgnoreLimits: !*c.LocalStorageCapacityIsolation,
+		Log:          b.Log.Named("eviction"), Metrics: b.Metrics,
+	}, nil
+}
+
+// Preemption ends lesser pods for critical ones that do not fit: see package
+// agent/preemption.
+func Preemption(b *Builder) (part.Part, error) {
+	return preemption.New(preemption.Config{
+		Standalone: b.Cluster == nil, Hold: func() bool { return b.Facts.ShuttingDown() != nil },
+		Log: b.Log.Named("preemption"), Metrics: b.Metrics,
+	})
+}
+
+// OOM records which processes the kernel kills for want of memory: see package
+// agent/oomkill.
+func OOM(b *Builder) (part.Part, error) {
+	cfg := oomkill.Config{Log: b.Log.Named("oom"), Metrics: b.Metrics}
+	if root := b.PodsCgroup(); root != "" && machine.CgroupV2() {
+		cfg.Fallback = oomCounters(root)
+	}
+	return oomkill.New(cfg)
+}

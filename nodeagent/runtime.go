@@ -1,0 +1,148 @@
+package nodeagent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	criapi "k8s.io/cri-api/pkg/apis"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/kubeletconfig"
+)
+
+// InProcess is the endpoint that names the runtime of Options.LocalRuntime.
+const InProcess = kubeletconfig.InProcess
+
+// LocalRuntime is a container runtime in the agent's own process.
+type LocalRuntime struct {
+	Runtime criapi.RuntimeService
+	Images  criapi.ImageManagerService
+	// Run recovers and serves until its context ends: it begins before the agent and
+	// ends after it. Required.
+	Run func(context.Context) error
+	// Import installs the images of an archive, and returns their IDs; name is for
+	// an image that has none. nil: archives are refused.
+	Import func(ctx context.Context, archive io.Reader, name string) ([]string, error)
+	// Network says in a line how pods get their addresses, and why so.
+	Network string
+}
+
+// A LocalMaker makes the runtime of a node whose configuration names none. The one of
+// package nodeagent/localcri needs nothing on the machine but runc or crun.
+type LocalMaker func(context.Context, *Builder) (*LocalRuntime, error)
+
+// RuntimeRecords is the directory below a node's root directory where its choice of
+// a runtime is on record, and the runtime in the process keeps its own choices.
+func RuntimeRecords(rootDir string) string { return filepath.Join(rootDir, "runtime") }
+
+// endpointKey is the key there of the endpoint which the node's pods run on.
+const endpointKey = "endpoint"
+
+// wellKnownSockets returns those that are tried in order when no runtime is named:
+// of containerd, CRI-O, cri-dockerd and k3s.
+func wellKnownSockets() []string {
+	return []string{
+		"/run/containerd/containerd.sock",
+		"/run/crio/crio.sock",
+		"/run/cri-dockerd.sock",
+		"/run/k3s/containerd/containerd.sock",
+	}
+}
+
+// choice is which runtime a node has, and why.
+type choice struct{ endpoint, why string }
+
+// choose decides which runtime a node has. named is that of the configuration, last
+// the one that the node had before, "" for none, and local reports whether there is
+// one in this process. find looks for a socket that answers, and there reports
+// whether one of the usual sockets exists: a runtime that is only late must not be
+// replaced, or its pods would run twice.
+func choose(named, last string, local bool, find func() (string, error), there func() string) (choice, error) {
+	switch {
+	case named == InProcess && !local:
+		return choice{}, fmt.Errorf("containerRuntimeEndpoint=%q: this agent has no container runtime of its own; want the endpoint of one", named)
+	case named != "":
+		return choice{named, "it is configured"}, nil
+	case last == InProcess && local:
+		return choice{InProcess, "the node's pods run on it already"}, nil
+	}
+	endpoint, err := find()
+	switch {
+	case err == nil:
+		return choice{endpoint, "its socket answers"}, nil
+	case !local:
+		return choice{}, err
+	case last != "":
+		return choice{}, fmt.Errorf("%w\n  the node's pods ran on %s before; name it, or %s, as containerRuntimeEndpoint", err, last, InProcess)
+	}
+	if path := there(); path != "" {
+		return choice{}, fmt.Errorf("%w\n  %s is there, and nobody answers; name a runtime, or %s, as containerRuntimeEndpoint", err, path, InProcess)
+	}
+	return choice{InProcess, "no other one is on this machine"}, nil
+}
+
+// runtime gives the builder the node's runtime and images.
+func (n *Node) runtime(ctx context.Context) (endpoint string, err error) {
+	b, maker := n.builder, n.options.LocalRuntime
+	store := part.OpenStore(RuntimeRecords(b.Config.RootDir), b.Log)
+	last, err := store.Read(endpointKey)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		b.Log.Warn("failed to read which runtime the node had", zap.Error(err))
+	}
+	c, err := choose(b.Config.ContainerRuntimeEndpoint, string(last), maker != nil,
+		func() (string, error) { return cri.Find(ctx, wellKnownSockets()) }, usualSocket)
+	if err != nil {
+		return "", err
+	}
+	b.Log.Info("container runtime chosen", zap.String("endpoint", c.endpoint), zap.String("why", c.why))
+	if c.endpoint != InProcess {
+		if n.client, err = connect(b.Config, c.endpoint, b.Log, b.Metrics); err != nil {
+			return "", err
+		}
+		b.Runtime, b.Images = n.client, n.client
+		endpoint = c.endpoint
+	} else {
+		if n.local, err = maker(ctx, b); err != nil {
+			return "", fmt.Errorf("container runtime of this agent: %w", err)
+		}
+		b.Log.Info("pod network chosen", zap.String("network", n.local.Network))
+		b.Runtime, b.Images = n.local.Runtime, n.local.Images
+		n.services = append(n.services, service{name: "container runtime", run: n.local.Run, vital: true})
+	}
+	n.endpoint = c.endpoint
+	if c.endpoint != string(last) {
+		n.remember = func(ctx context.Context) error {
+			if err := part.Write(context.WithoutCancel(ctx), store, endpointKey, []byte(c.endpoint)); err != nil {
+				return fmt.Errorf("record the node's container runtime: %w", err)
+			}
+			return nil
+		}
+	}
+	return endpoint, nil
+}
+
+// usualSocket is the first of the usual sockets that exists, "" if none does.
+func usualSocket() string {
+	for _, s := range wellKnownSockets() {
+		if _, err := os.Lstat(s); err == nil {
+			return s
+		}
+	}
+	return ""
+}
+
+// connect makes a client of a runtime.
+func connect(c *kubeletconfig.Config, endpoint string, log *zap.Logger, reg prometheus.Registerer) (*cri.Client, error) {
+	return cri.New(cri.Config{
+		Endpoint: endpoint, ImageEndpoint: c.ImageServiceEndpoint,
+		Timeout: c.RuntimeRequestTimeout.Duration, Log: log.Named("cri"), Metrics: reg,
+	})
+}

@@ -1,0 +1,85 @@
+package nodeagent
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/agent/local"
+)
+
+// Service makes something that runs beside the agent, from before it begins until
+// it has ended. What it may ask the Node it may ask from the beginning. An error of
+// run is logged; a nil run leaves the service out.
+type Service func(*Node) (name string, run func(context.Context) error, err error)
+
+// service is one that was made.
+type service struct {
+	name string
+	run  func(context.Context) error
+	// vital has the node end with the error of run.
+	vital bool
+}
+
+// StandardServices lists all services of this package.
+func StandardServices() []Service { return []Service{LocalSocket, NodeAPI, Healthz, Systemd} }
+
+// serve makes the services.
+func (n *Node) serve() error {
+	if cl := n.builder.Cluster; cl != nil {
+		n.services = append(n.services, service{name: "cluster", run: cl.Run})
+	}
+	for _, s := range n.options.Services {
+		name, run, err := s(n)
+		if err != nil {
+			return err
+		}
+		if run != nil {
+			n.services = append(n.services, service{name: name, run: run})
+		}
+	}
+	return nil
+}
+
+// LocalSocket answers people at the machine at Settings.Socket, with package
+// agent/local; metrics are there as well.
+func LocalSocket(n *Node) (name string, run func(context.Context) error, err error) {
+	opened := make(chan struct{})
+	n.opening = append(n.opening, opened)
+	return "agent socket", func(ctx context.Context) error {
+		select {
+		case <-n.Ready(): // the lock of the root directory is this agent's
+		case <-ctx.Done():
+			return nil
+		}
+		n.answer(ctx, opened)
+		return nil
+	}, nil
+}
+
+// answer serves the socket until ctx ends. What goes wrong with it is logged: the
+// pods matter more.
+func (n *Node) answer(ctx context.Context, opened chan<- struct{}) {
+	path := n.options.socket()
+	l, err := local.Listen(path)
+	close(opened)
+	if err != nil {
+		n.builder.Log.Error("agent socket cannot be opened", zap.Error(err))
+		return
+	}
+	var metrics http.Handler
+	if reg := n.options.Metrics; reg != nil {
+		metrics = promhttp.HandlerFor(reg, promhttp.HandlerOpts{})
+	}
+	srv := &http.Server{Handler: local.Handler(n, metrics), ReadHeaderTimeout: 10 * time.Second}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = srv.Serve(l) }()
+	<-ctx.Done()
+	_ = srv.Close()
+	<-served
+	_ = os.Remove(path)
+}

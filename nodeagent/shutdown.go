@@ -1,0 +1,49 @@
+package nodeagent
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/agent/shutdown"
+	"github.com/nodewright/nodewright/node/shutdown/logind"
+)
+
+// Shutdown ends pods in order when the machine goes down, if the configuration
+// gives them time for that: see package agent/shutdown. Without Options.Machine it
+// is logind that reports when.
+func Shutdown(b *Builder) (part.Part, error) {
+	if b.Config.ShutdownTime() == 0 {
+		return nil, nil //nolint:nilnil // a node without this part
+	}
+	p, err := shutdown.New(b.shutdown())
+	if err != nil {
+		return nil, err
+	}
+	b.Facts.ShuttingDown = p.ShuttingDown
+	return p, nil
+}
+
+func (b *Builder) shutdown() shutdown.Config {
+	said := b.Config.Shutdown()
+	cfg := shutdown.Config{
+		Requested: said.Requested, Critical: said.Critical, Groups: said.Groups, Machine: b.Machine,
+		Changed: func(bool) { b.Facts.Changed() },
+		Store:   b.Store("shutdown", "shutdown"), Log: b.Log.Named("shutdown"), Metrics: b.Metrics,
+	}
+	if b.Machine == nil {
+		cfg.Machine = logind.New(logind.Config{Log: b.Log.Named("logind")})
+		return cfg
+	}
+	most := b.Config.ShutdownTime() + stopMargin
+	cfg.Changed = func(down bool) {
+		if down { // so that systemd, if it sent the signal, waits (sd_notify(3))
+			notify(b.Log, fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", most.Microseconds()))
+		}
+		b.Facts.Changed()
+	}
+	return cfg
+}
+
+// stopMargin is what ending takes beyond the time of the pods.
+const stopMargin = 15 * time.Second

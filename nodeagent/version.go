@@ -1,0 +1,74 @@
+package nodeagent
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+	semver "k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apimachinery/pkg/version"
+)
+
+// behaviour is the release of Kubernetes whose kubelet this module behaves as.
+const behaviour = "v1.36.0"
+
+// kubernetesVersion takes the place of behaviour. The linker sets it:
+//
+//	go build -ldflags "-X github.com/nodewright/nodewright/nodeagent.kubernetesVersion=v1.36.2"
+var kubernetesVersion string
+
+// KubernetesVersion is the release of Kubernetes as which nodes present themselves
+// that do not say another (Options.KubernetesVersion): v1.36.0, or what the program
+// was linked with:
+//
+//	go build -ldflags "-X github.com/nodewright/nodewright/nodeagent.kubernetesVersion=v1.36.2+mine"
+func KubernetesVersion() string { return cmp.Or(kubernetesVersion, behaviour) }
+
+// VersionInfo describes a release, a semantic version with a v before it, as
+// Kubernetes' own programs describe theirs. Commit, state and date are those of this
+// program's sources, as far as it was built with them. A release of another minor
+// version than that of this module is an error: API servers and kubeadm conclude
+// from it what a node can do.
+func VersionInfo(release string) (version.Info, error) {
+	v, err := semver.ParseSemantic(release)
+	own := semver.MustParseSemantic(behaviour)
+	if err != nil || release != "v"+v.String() || v.Major() != own.Major() || v.Minor() != own.Minor() {
+		return version.Info{}, fmt.Errorf("version %q: want a semantic version v%d.%d.x, with what you like behind it, such as %s+mine",
+			release, own.Major(), own.Minor(), behaviour)
+	}
+	info := version.Info{
+		Major: strconv.FormatUint(uint64(v.Major()), 10), Minor: strconv.FormatUint(uint64(v.Minor()), 10), GitVersion: release,
+		GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return info, nil
+	}
+	for _, s := range build.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			info.GitCommit = s.Value
+		case "vcs.time":
+			info.BuildDate = s.Value
+		case "vcs.modified":
+			info.GitTreeState = "clean"
+			if s.Value == "true" {
+				info.GitTreeState = "dirty"
+			}
+		}
+	}
+	return info, nil
+}
+
+// buildInfo is kubernetes_build_info, by which monitors find nodes of several
+// versions in one cluster.
+func buildInfo(info version.Info) prometheus.Collector {
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "kubernetes_build_info", Help: "1, with the release of Kubernetes that the node presents itself as, and what it was built of.",
+	}, []string{"major", "minor", "git_version", "git_commit", "git_tree_state", "build_date", "go_version", "compiler", "platform"})
+	g.WithLabelValues(info.Major, info.Minor, info.GitVersion, info.GitCommit, info.GitTreeState, info.BuildDate, info.GoVersion, info.Compiler, info.Platform).Set(1)
+	return g
+}

@@ -1,0 +1,100 @@
+package nodeagent
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/server"
+)
+
+// shortestWatchdog is what WatchdogSec has to be longer than.
+const shortestWatchdog = time.Second
+
+// watchdog notifies systemd that the agent lives, twice in the interval that its
+// unit asks for (WatchdogSec), as sd_watchdog_enabled(3) advises. If it is not
+// told, systemd restarts the agent.
+type watchdog struct {
+	interval time.Duration
+	checks   []server.Check
+	tell     func(state string) (sent bool, err error)
+	log      *zap.Logger
+}
+
+// newWatchdog reads what systemd asks for; nil if it asks for nothing.
+//
+// The registration of device plugins is no reason to be restarted: package
+// devicemgr serves it again by itself, and an agent that is restarted for what
+// does not go away is not started any more in the end (StartLimitBurst).
+func newWatchdog(checks []server.Check, log *zap.Logger) (*watchdog, error) {
+	if os.Getenv("WATCHDOG_USEC") == "0" {
+		return nil, nil //nolint:nilnil // systemd asks for nothing
+	}
+	interval, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		return nil, fmt.Errorf("systemd's watchdog: WATCHDOG_USEC=%q, WATCHDOG_PID=%q: %w", os.Getenv("WATCHDOG_USEC"), os.Getenv("WATCHDOG_PID"), err)
+	}
+	if interval == 0 {
+		return nil, nil //nolint:nilnil // systemd asks for nothing, or not us
+	}
+	if interval <= shortestWatchdog {
+		return nil, fmt.Errorf("systemd's watchdog: WatchdogSec is %v; want more than %v", interval, shortestWatchdog)
+	}
+	w := &watchdog{interval: interval, log: log, tell: func(state string) (bool, error) { return sdNotify(state, notifyTimeout) }}
+	for _, c := range checks {
+		if c.Name != devicePluginCheck {
+			w.checks = append(w.checks, c)
+		}
+	}
+	return w, nil
+}
+
+// run notifies systemd until ctx ends.
+func (w *watchdog) run(ctx context.Context) error {
+	tick := time.NewTicker(w.interval / 2)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			w.round(ctx)
+		}
+	}
+}
+
+// round notifies systemd that all is well, if it is, in two tries.
+func (w *watchdog) round(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, w.interval/2)
+	defer cancel()
+	for _, c := range w.checks {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/healthz", nil)
+		if err == nil {
+			err = c.Check(r)
+		}
+		if err != nil {
+			w.log.Error("systemd's watchdog is not told that the agent lives", zap.String("check", c.Name), zap.Error(err))
+			return
+		}
+	}
+	sent, err := w.tell(daemon.SdNotifyWatchdog)
+	if err != nil {
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(float64(time.Second) * (1 + 0.1*rand.Float64()))):
+			sent, err = w.tell(daemon.SdNotifyWatchdog)
+		}
+	}
+	switch {
+	case err != nil:
+		w.log.Error("systemd's watchdog cannot be told", zap.Error(err))
+	case !sent:
+		w.log.Warn("systemd's watchdog cannot be told: there is no NOTIFY_SOCKET")
+	}
+}

@@ -1,0 +1,50 @@
+package pleg_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/pleg"
+)
+
+// A runtime that never stops telling of a pod has it looked at with pauses, and
+// what it told last is seen.
+func TestEventsWithoutEndAreLookedAtWithPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, m := holdable(t, true, pleg.Config{})
+		looks := inspected(f, "a")
+		for i := range 10_000 { // ten seconds
+			state := observed.Running
+			if i%2 == 0 {
+				state = observed.Exited
+			}
+			f.set("a", observed.Running, box("a1", state))
+			f.tellOf("a", "a1", observed.ContainerChanged)
+			time.Sleep(time.Millisecond)
+		}
+		if n := looks(); n < 20 || n > 20+5*10+2 {
+			t.Errorf("%d inspections in ten seconds, want at most 72", n)
+		}
+		f.set("a", observed.Running, box("a1", observed.Created))
+		f.tellOf("a", "a1", observed.ContainerChanged)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if p, err := m.Get("a"); err != nil || p.Containers[0].State != observed.Created {
+			t.Errorf("the last state is not seen: %+v, %v", p, err)
+		}
+		// Whoever has to know does not wait.
+		f.set("a", observed.Running, box("a1", observed.Exited))
+		f.tellOf("a", "a1", observed.ContainerStopped)
+		asked := time.Now()
+		if p, err := m.GetNewerThan(t.Context(), "a", asked); err != nil || p.Containers[0].State != observed.Exited || time.Since(asked) > 0 {
+			t.Errorf("after %v: %+v, %v", time.Since(asked), p, err)
+		}
+		// After a while of rest, news is looked at at once.
+		time.Sleep(10 * time.Second)
+		looks()
+		f.tellOf("a", "a1", observed.ContainerChanged)
+		wantLooks(t, "after a rest", looks, 1)
+	})
+}

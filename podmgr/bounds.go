@@ -1,0 +1,136 @@
+package podmgr
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/internal/manifestguard"
+	"github.com/nodewright/nodewright/internal/quantity"
+)
+
+// Bounds of one manifest, a file or a body. Whoever writes manifests may run
+// pods, but must not be able to end the agent by a mistake.
+const (
+	// maxThings bounds documents, and objects in them. A node that runs the
+	// most pods that anybody has on one needs some hundreds.
+	maxThings = 5000
+	// maxValues bounds the values in a document, as [manifestguard.Values] counts
+	// them: the YAML parser needs up to a kilobyte for each.
+	maxValues = 250_000
+	// maxDepth bounds how deep values are in each other. A Pod has 15 levels.
+	maxDepth = 100
+	// maxGrowth is how many times its text a document may come to once its
+	// aliases are replaced; small ones may come to smallDocument bytes.
+	maxGrowth     = 10
+	smallDocument = 1 << 20
+	// maxObjects is what the objects of a manifest may come to in memory, in
+	// bytes: an empty container has two bytes of text, and seven hundred then.
+	maxObjects = 32 << 20
+	// maxProblems is how many problems of a manifest are told one by one.
+	maxProblems = 20
+	// maxMistakes is how many mistakes are looked for in one pod.
+	maxMistakes = 100
+	// maxText is the longest text in a problem, in bytes.
+	maxText = 500
+	// maxName is the longest name or UID, in bytes (RFC 1123's names of hosts).
+	maxName = 253
+)
+
+// problem takes note of something that is not in effect.
+func (d *decoded) problem(o origin, document int, pod, field, reason string) {
+	if d.broken == nil {
+		d.broken = map[string]bool{}
+	}
+	d.broken[pod] = true
+	if len(d.problems) == maxProblems {
+		d.unnamed++
+		return
+	}
+	d.problems = append(d.problems, Problem{
+		File: o.shown(), Document: document, Pod: inOneLine(pod), Field: inOneLine(field), Reason: inOneLine(reason),
+	})
+}
+
+// inOneLine makes a text that may hold anything one short line of valid UTF-8.
+func inOneLine(s string) string {
+	if len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText], "") + "..."
+	}
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == utf8.RuneError || unicode.IsControl(r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r):
+			return ' '
+		default:
+			return r
+		}
+	}, s)
+}
+
+// tooCostly says why a document must not be parsed, "" if it may.
+func tooCostly(doc []byte) string {
+	if manifestguard.Values(doc) > maxValues {
+		return fmt.Sprintf("has more values than are read; want at most %d fields, items and lines", maxValues)
+	}
+	if err := manifestguard.Aliases(doc, max(maxGrowth*len(doc), smallDocument)); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+// affordable reports whether an object may be decoded into a type.
+func (d *decoded) affordable(raw []byte, into any, o origin, n int, name string) bool {
+	size, costly := manifestguard.Inspect(raw, into)
+	for _, f := range costly {
+		d.problem(o, n, name, f.Path, fmt.Sprintf("%q: %v", f.Value, quantity.ErrTooCostly))
+	}
+	if len(costly) > 0 {
+		return false
+	}
+	if d.size += size; d.size > maxObjects {
+		d.problem(o, n, name, "", fmt.Sprintf("with this object the file comes to more than %d bytes in memory", maxObjects))
+		d.size -= size
+		return false
+	}
+	return true
+}
+
+// named checks the name of an object beside pods, and what else may become part
+// of a path.
+func (d *decoded) named(m *metav1.ObjectMeta, o origin, n int, name string) bool {
+	if m.Name == "" {
+		d.problem(o, n, "", "metadata.name", "is missing")
+		return false
+	}
+	return d.pathSafe(m, o, n, name)
+}
+
+// pathSafe checks that the name, the namespace and the UID of an object can be
+// parts of paths.
+func (d *decoded) pathSafe(m *metav1.ObjectMeta, o origin, n int, name string) bool {
+	good := true
+	for _, f := range [...]struct{ field, value string }{
+		{"metadata.name", m.Name}, {"metadata.namespace", m.Namespace}, {"metadata.uid", string(m.UID)},
+	} {
+		if reason := notInPath(f.value); reason != "" {
+			d.problem(o, n, name, f.field, reason)
+			good = false
+		}
+	}
+	return good
+}
+
+// notInPath says why a text must not be part of a path, "" if it may.
+func notInPath(s string) string {
+	switch {
+	case len(s) > maxName:
+		return fmt.Sprintf("has %d bytes; want at most %d", len(s), maxName)
+	case s == ".", strings.Contains(s, ".."), strings.ContainsAny(s, "/\\"), strings.ContainsFunc(s, unicode.IsControl), !utf8.ValidString(s):
+		return fmt.Sprintf("%q: want a text without '/', '\\', '..' and control characters", s)
+	default:
+		return ""
+	}
+}

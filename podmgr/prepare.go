@@ -1,0 +1,81 @@
+package podmgr
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// Default fills in what an API server would fill in, with the values of the v1
+// API's documentation: a pod that does not pass through one lacks it. It changes
+// the pod; done twice it comes to the same. A Manager does so with every pod but
+// those of [API] sources.
+func Default(pod *v1.Pod) {
+	pod.Namespace = orDefault(pod.Namespace)
+	setDefaults(pod)
+}
+
+// Validate returns the mistakes for which an API server would refuse a pod with
+// defaults, as far as a node would stumble over them, and the references that
+// only one could resolve; a hundred at most. A Manager takes no pod that has
+// any, but for those of [API] sources.
+func Validate(pod *v1.Pod) field.ErrorList {
+	errs := validatePod(pod)
+	if pod.UID == "" {
+		errs = append(errs, field.Required(field.NewPath("metadata", "uid"), ""))
+	}
+	return errs
+}
+
+// prepare gives the pods of a snapshot defaults. Those with mistakes are problems;
+// the version before of such a pod stays in effect.
+func (m *Manager) prepare(source string, kind Kind, snap Snapshot) Snapshot {
+	if kind == API {
+		return snap
+	}
+	var good, bad []*v1.Pod
+	mistakes := map[*v1.Pod]field.ErrorList{}
+	for i, p := range snap.Pods {
+		if p == nil {
+			snap.Problems = append(snap.Problems, Problem{Source: source, Reason: fmt.Sprintf("pod %d is nil", i)})
+			continue
+		}
+		Default(p)
+		if errs := Validate(p); len(errs) > 0 {
+			bad, mistakes[p] = append(bad, p), errs
+			continue
+		}
+		good = append(good, p)
+	}
+	snap.Pods = good
+	if len(bad) == 0 {
+		return snap
+	}
+	before := m.podsOf(source)
+	for _, p := range bad {
+		old := before[podmeta.FullName(p.Namespace, p.Name)]
+		if old != nil {
+			snap.Pods = append(snap.Pods, old.DeepCopy())
+		}
+		for _, e := range mistakes[p] {
+			snap.Problems = append(snap.Problems, Problem{
+				Source: source, Pod: p.Namespace + "/" + p.Name, Field: e.Field, Reason: e.ErrorBody(), Kept: old != nil,
+			})
+		}
+	}
+	return snap
+}
+
+// podsOf are the pods of a source by their full names.
+func (m *Manager) podsOf(source string) map[string]*v1.Pod {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	out := map[string]*v1.Pod{}
+	for _, p := range m.sources[source].pods {
+		out[podmeta.FullName(p.Namespace, p.Name)] = p
+	}
+	return out
+}

@@ -1,0 +1,103 @@
+package podmgr
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"go.uber.org/zap"
+)
+
+// maxListed is how many problems of a source are told one by one, whatever
+// their number of files.
+const maxListed = 1000
+
+// bounded are the problems of a source as they are kept: at most maxProblems of
+// each file and maxListed of all, and how many more there are, in short texts.
+func bounded(source string, all []Problem) []Problem {
+	var out []Problem
+	kept, more, files := map[string]int{}, map[string]int{}, []string(nil)
+	for _, p := range all {
+		p.Source, p.File = source, inOneLine(p.File)
+		// One more than maxProblems is the number of those left out before.
+		if kept[p.File] > maxProblems || len(out) >= maxListed {
+			file := p.File
+			if kept[file] == 0 {
+				file = "" // not one of it is told
+			}
+			if more[file]++; more[file] == 1 {
+				files = append(files, file)
+			}
+			continue
+		}
+		kept[p.File]++
+		p.Pod, p.Field, p.Reason = inOneLine(p.Pod), inOneLine(p.Field), inOneLine(p.Reason)
+		out = append(out, p)
+	}
+	for _, file := range files {
+		out = append(out, Problem{Source: source, File: file, Reason: fmt.Sprintf("and %d more problems", more[file])})
+	}
+	return out
+}
+
+// Problems lists what is not in effect, by source, file and document. Of a file
+// with many problems the first are listed, and how many more there are.
+func (m *Manager) Problems() []Problem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var out []Problem
+	for _, s := range m.cfg.Sources {
+		st := m.sources[s.Name()]
+		if st.failure != "" {
+			out = append(out, Problem{Source: s.Name(), Reason: "source of pods failed: " + st.failure, Kept: st.spoken})
+		}
+		out = append(out, st.snapshot.Problems...)
+	}
+	for _, s := range m.cfg.Sources {
+		st := m.sources[s.Name()]
+		out = append(out, st.refused...)
+		for i, p := range st.waiting {
+			if i == maxProblems {
+				out = append(out, Problem{Source: s.Name(), Reason: fmt.Sprintf("and %d more problems", len(st.waiting)-i)})
+				break
+			}
+			if c, ok := m.clash(s.Name(), st, p); ok {
+				out = append(out, c)
+			}
+		}
+	}
+	return out
+}
+
+// logProblems logs the problems of each file once, in one line, and that they
+// are over. Both lists are bounded.
+func (m *Manager) logProblems(old, now []Problem) {
+	were, are := byFile(old), byFile(now)
+	for _, file := range slices.Sorted(maps.Keys(are)) {
+		list := are[file]
+		if slices.Equal(were[file], list) {
+			continue
+		}
+		texts, kept := make([]string, 0, len(list)), false
+		for _, p := range list {
+			kept = kept || p.Kept
+			p.File = ""
+			texts = append(texts, p.Error())
+		}
+		m.cfg.Log.Warn("manifest is not in effect", zap.String("source", list[0].Source), zap.String("file", file),
+			zap.Strings("problems", texts), zap.Bool("lastGoodKept", kept))
+	}
+	for _, file := range slices.Sorted(maps.Keys(were)) {
+		if are[file] == nil {
+			m.cfg.Log.Info("manifest is in order again", zap.String("source", were[file][0].Source), zap.String("file", file))
+		}
+	}
+}
+
+func byFile(list []Problem) map[string][]Problem {
+	out := map[string][]Problem{}
+	for _, p := range list {
+		out[p.File] = append(out[p.File], p)
+	}
+	return out
+}

@@ -1,0 +1,99 @@
+package podmgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nodewright/nodewright/internal/retry"
+)
+
+// A source that failed is run again after firstPause, and after at most maxPause
+// if it keeps failing.
+const (
+	firstPause = time.Second
+	maxPause   = time.Minute
+)
+
+// Run runs every source until ctx ends, and returns nil when all have ended. A
+// source that fails is run again after a pause of 1s to 1min, and is a Problem
+// until it speaks; the others go on, and so does what it wanted. One that returns
+// nil has ended: what it wanted last stays wanted.
+func (m *Manager) Run(ctx context.Context) error {
+	var g errgroup.Group
+	for _, s := range m.cfg.Sources {
+		g.Go(func() error { m.runSource(ctx, s); return nil })
+	}
+	g.Go(func() error { m.deliver(ctx); return nil })
+	return g.Wait()
+}
+
+func (m *Manager) runSource(ctx context.Context, s Source) {
+	name, kind := s.Name(), KindOf(s)
+	wait := retry.Backoff{First: firstPause, Max: maxPause, Jitter: 0.1}
+	for {
+		began := time.Now()
+		err := s.Run(ctx, func(snap Snapshot) {
+			m.merge(name, m.prepare(name, kind, snap))
+			m.recovered(name)
+		})
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			m.cfg.Log.Info("source of pods ended", zap.String("source", name))
+			return
+		}
+		wait.Recovered(time.Since(began))
+		m.failed(name, inOneLine(err.Error()))
+		if !wait.Wait(ctx) {
+			return
+		}
+	}
+}
+
+// failed takes note that a source failed, and logs it unless it failed so before.
+func (m *Manager) failed(source, reason string) {
+	m.mu.Lock()
+	st := m.sources[source]
+	news := st.failure != reason
+	st.failure = reason
+	m.met.observe(m)
+	m.mu.Unlock()
+	if news {
+		m.cfg.Log.Error("source of pods failed; it is tried again", zap.String("source", source), zap.String("error", reason))
+	}
+}
+
+// recovered takes note that a source has spoken.
+func (m *Manager) recovered(source string) {
+	m.mu.Lock()
+	st := m.sources[source]
+	was := st.failure
+	if was != "" {
+		st.failure = ""
+		m.met.observe(m)
+	}
+	m.mu.Unlock()
+	if was != "" {
+		m.cfg.Log.Info("source of pods works again", zap.String("source", source))
+	}
+}
+
+// Err returns which sources have failed and not spoken since, and why; nil if
+// there is none.
+func (m *Manager) Err() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var errs []error
+	for _, s := range m.cfg.Sources {
+		if st := m.sources[s.Name()]; st.failure != "" {
+			errs = append(errs, fmt.Errorf("source %s of pods failed: %s", s.Name(), st.failure))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,103 @@
+package podspec
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// What execve(2) takes of a program's arguments, and of its environment.
+// References to variables double what is there, so that a small pod would
+// otherwise have an environment of any size.
+const (
+	// maxString is the longest argument or variable, NAME= and the zero byte
+	// at the end included (MAX_ARG_STRLEN).
+	maxString = 128 << 10
+	// maxStrings is how much the arguments, and how much the variables, may
+	// take together: a fourth of the usual stack of 8 MiB.
+	maxStrings = 2 << 20
+	// perString is what each takes beside its bytes: a zero byte and a pointer.
+	perString = 1 + 8
+	// maxPath is the longest path (PATH_MAX, without its zero byte).
+	maxPath = 4096 - 1
+)
+
+// boundedEnv fills a container's environment, as long as execve takes it.
+type boundedEnv struct {
+	environment
+	container string
+	col       *collector
+	size      int
+	full      bool // it would have been too large, which was said
+}
+
+// fits checks a variable by its length alone, before anything is made of it.
+func (v *boundedEnv) fits(path *field.Path, name string, length int) bool {
+	if length > maxString-1-len(name)-1 {
+		v.col.add(path, "container %q: variable %q would have more than the %d bytes that a variable may have, with its name", v.container, clip(name), maxString)
+		return false
+	}
+	return true
+}
+
+// put sets a variable, or notes that it is too much.
+func (v *boundedEnv) put(path *field.Path, name, value string) {
+	if v.full || !v.fits(path, name, len(value)) {
+		return
+	}
+	size := v.size + len(value)
+	if old, ok := v.get(name); ok {
+		size -= len(old)
+	} else {
+		size += len(name) + 1 + perString
+	}
+	if size > maxStrings {
+		v.full = true
+		v.col.add(path, "container %q: with variable %q the environment would have more than the %d bytes that it may have", v.container, clip(name), maxStrings)
+		return
+	}
+	v.size = size
+	v.set(name, value)
+}
+
+// arguments expands a container's command and args.
+func arguments(conf *runtimeapi.ContainerConfig, container string, command, args []string, e *boundedEnv, path *field.Path, col *collector) {
+	size := 0
+	expand := func(path *field.Path, in []string) (out []string, ok bool) {
+		for i, s := range in {
+			v, _, ok := podmeta.ExpandWithin(s, maxString-1, e.get)
+			if !ok {
+				col.add(path.Index(i), "container %q: it would have more than the %d bytes that an argument may have", container, maxString)
+				return nil, false
+			}
+			if size += len(v) + perString; size > maxStrings {
+				col.add(path.Index(i), "container %q: with it command and args would have more than the %d bytes that they may have together", container, maxStrings)
+				return nil, false
+			}
+			out = append(out, v)
+		}
+		return out, true
+	}
+	var ok bool
+	if conf.Command, ok = expand(path.Child("command"), command); ok {
+		conf.Args, _ = expand(path.Child("args"), args)
+	}
+}
+
+// maxDetail is how much a problem's text has, in bytes: a pod's fields may be
+// long, and the text goes into events and statuses.
+const maxDetail = 1 << 10
+
+// clip is a field's value as far as a message shows it.
+func clip(s string) string { return clipTo(s, 100) }
+
+func clipTo(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "") + fmt.Sprintf("... (%d bytes)", len(s))
+}

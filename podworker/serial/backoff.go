@@ -1,0 +1,50 @@
+package serial
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nodewright/nodewright/internal/retry"
+)
+
+// Backoff is a delay that doubles with every failure in a row. It has no
+// jitter: the keys of one process rarely fail in step, and one that wants
+// jitter adds it and answers [Again]. The zero value of a field means the
+// default named beside it.
+type Backoff struct {
+	First time.Duration // after the first failure; 1s
+	Max   time.Duration // the most; 1m, or First if that is longer
+}
+
+const (
+	defaultFirst = time.Second
+	defaultMax   = time.Minute
+)
+
+func (b Backoff) withDefaults() Backoff {
+	if b.First == 0 {
+		b.First = defaultFirst
+	}
+	if b.Max == 0 {
+		b.Max = max(defaultMax, b.First)
+	}
+	return b
+}
+
+func (b Backoff) validate() error {
+	var errs []error
+	if b.First < 0 {
+		errs = append(errs, fmt.Errorf("field Backoff.First is %v; want a positive duration", b.First))
+	}
+	if b.Max < 0 {
+		errs = append(errs, fmt.Errorf("field Backoff.Max is %v; want a positive duration", b.Max))
+	}
+	return errors.Join(errs...)
+}
+
+// Delay is how long to wait after so many failures in a row, at least one.
+func (b Backoff) Delay(failures int) time.Duration {
+	b = b.withDefaults()
+	return retry.Backoff{First: b.First, Max: b.Max}.After(failures)
+}

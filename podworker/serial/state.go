@@ -1,0 +1,29 @@
+package serial
+
+import "time"
+
+// State is what the worker of one key is doing.
+type State[K comparable] struct {
+	Key      K
+	Stage    Stage
+	Activity Activity
+	// Since is when the call in flight began, or the last one ended; for a
+	// key that was never called, when it was first heard of.
+	Since time.Time
+	// Waiting reports whether an update has not been delivered yet.
+	Waiting bool
+	// NextAt is when the handler is called by itself, and Reason why; zero
+	// and "" if the key only waits for an update.
+	NextAt time.Time
+	Reason string
+	// Err is the last call's error; Failures counts those in a row.
+	Err      error
+	Failures int
+}
+
+func (w *worker[K, U]) state() State[K] {
+	return State[K]{
+		Key: w.call.Key, Stage: w.life.stage, Activity: w.activity, Since: w.since, Waiting: w.inbox.fresh,
+		NextAt: w.alarm.at, Reason: w.alarm.reason, Err: w.life.err, Failures: w.life.failures,
+	}
+}

@@ -1,0 +1,78 @@
+package server
+
+import (
+	"net"
+	"sync"
+
+	"github.com/nodewright/nodewright/server/internal/source"
+)
+
+// hosts is how many hosts may have all the connections that one may have.
+const hosts = 8
+
+// conns is a listener that hangs up on connections beyond its limits. They are
+// far above what requests and streams can use: they keep whoever only connects
+// from taking all the files that the process may have open.
+type conns struct {
+	net.Listener
+	limit, one int // in all, and of one host
+
+	mu   sync.Mutex
+	n    int
+	from map[string]int
+}
+
+// bounded bounds the connections of a port.
+func (s *Server) bounded(l net.Listener) net.Listener {
+	one := 2 * (s.cfg.Requests + s.cfg.Streams)
+	return &conns{Listener: l, limit: hosts * one, one: one, from: map[string]int{}}
+}
+
+// Accept waits for a connection that may be had, until the listener is closed.
+func (l *conns) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		host := ""
+		if addr := c.RemoteAddr(); addr != nil {
+			host = source.Of(addr.String())
+		}
+		if l.enter(host) {
+			return &conn{Conn: c, leave: sync.OnceFunc(func() { l.leave(host) })}, nil
+		}
+		_ = c.Close()
+	}
+}
+
+func (l *conns) enter(host string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.n >= l.limit || l.from[host] >= l.one {
+		return false
+	}
+	l.n++
+	l.from[host]++
+	return true
+}
+
+func (l *conns) leave(host string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.n--
+	if l.from[host]--; l.from[host] == 0 {
+		delete(l.from, host)
+	}
+}
+
+type conn struct {
+	net.Conn
+	leave func()
+}
+
+// Close gives the place back.
+func (c *conn) Close() error {
+	defer c.leave()
+	return c.Conn.Close()
+}

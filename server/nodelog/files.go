@@ -1,0 +1,79 @@
+package nodelog
+
+import (
+	"errors"
+	"fmt"
+	"html"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+)
+
+// serveFile answers with a file or a list of a directory. Whoever logs decides
+// what is in a file, and often what it is called: no browser is to take it for a
+// page of this server, so every file is text or just bytes, index.html included.
+func (d dir) serveFile(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, fmt.Sprintf("method %.16q; want GET or HEAD", r.Method), http.StatusMethodNotAllowed)
+		return
+	}
+	w.Header().Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	name := strings.TrimPrefix(path.Clean("/"+r.URL.Path), "/")
+	if name == "" {
+		name = "."
+	}
+	f, err := d.open(r.Context(), name)
+	switch {
+	case err != nil:
+		refuse(w, err)
+	case f == nil && !strings.HasSuffix(r.URL.Path, "/") && r.URL.Path != "":
+		w.Header().Set("Location", "./"+url.PathEscape(path.Base(name))+"/") // for the links in the list
+		w.WriteHeader(http.StatusMovedPermanently)
+	case f == nil:
+		d.serveList(w, r, name)
+	default:
+		defer func() { _ = f.Close() }()
+		w.Header().Set("Content-Type", contentType(name))
+		http.ServeContent(w, r, "", f.Info().ModTime(), f)
+	}
+}
+
+// contentType is that of a file, by its name alone.
+func contentType(name string) string {
+	switch path.Ext(name) {
+	case ".gz", ".xz", ".zst", ".bz2", ".journal":
+		return "application/octet-stream"
+	default:
+		return "text/plain; charset=utf-8"
+	}
+}
+
+func (d dir) serveList(w http.ResponseWriter, r *http.Request, name string) {
+	names, err := d.list(r.Context(), name)
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	fmt.Fprint(w, "<!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n")
+	for _, n := range names {
+		link := url.URL{Path: n} // a colon in a name is no scheme
+		fmt.Fprintf(w, "<a href=\"%s\">%s</a>\n", html.EscapeString(link.String()), html.EscapeString(n))
+	}
+	fmt.Fprint(w, "</pre>\n")
+}
+
+// refuse says no more of an error than its kind.
+func refuse(w http.ResponseWriter, err error) {
+	code := http.StatusInternalServerError
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrInvalid):
+		code = http.StatusNotFound
+	case errors.Is(err, fs.ErrPermission):
+		code = http.StatusForbidden
+	}
+	http.Error(w, http.StatusText(code), code)
+}

@@ -1,0 +1,163 @@
+package server
+
+import (
+	"fmt"
+	"maps"
+	"mime"
+	"net/http"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	semver "k8s.io/apimachinery/pkg/util/version"
+	"sigs.k8s.io/yaml"
+)
+
+// notForMachines is what Kubernetes puts above its z-pages.
+const notForMachines = "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.\n\n"
+
+// zGroup is the group of structured z-pages (KEP-4827, KEP-4828).
+const zGroup = "config.k8s.io"
+
+// flagz and statusz are the structured pages of v1beta1, and of v1alpha1 as well.
+type flagz struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Flags map[string]string `json:"flags,omitempty"`
+}
+
+type statusz struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	StartTime        metav1.Time `json:"startTime"`
+	UptimeSeconds    int64       `json:"uptimeSeconds"`
+	GoVersion        string      `json:"goVersion"`
+	BinaryVersion    string      `json:"binaryVersion"`
+	EmulationVersion string      `json:"emulationVersion,omitempty"`
+	Paths            []string    `json:"paths"`
+}
+
+// form is how a page was asked for.
+type form struct {
+	media   string // text/plain, application/json or application/yaml
+	version string // of the structured page
+}
+
+// wanted is the first form in an Accept header, by its preference, that a page of
+// that kind has. Text is what those get who ask for nothing, or for anything.
+func wanted(accept, kind string) (form, bool) {
+	if strings.TrimSpace(accept) == "" {
+		return form{media: "text/plain"}, true
+	}
+	type clause struct {
+		form
+		q float64
+	}
+	const most = 32 // clauses that are looked at
+	var list []clause
+	for part := range strings.SplitSeq(accept, ",") {
+		if len(list) == most {
+			break
+		}
+		media, params, err := mime.ParseMediaType(strings.TrimSpace(part))
+		if err != nil {
+			continue
+		}
+		c := clause{q: 1}
+		if q, err := strconv.ParseFloat(params["q"], 64); err == nil {
+			c.q = q
+		}
+		if c.q <= 0 {
+			continue
+		}
+		switch {
+		case media == "*/*" || media == "text/*" || media == "text/plain":
+			c.media = "text/plain"
+		case media != "application/json" && media != "application/yaml",
+			params["as"] != kind || params["g"] != zGroup || params["v"] != "v1beta1" && params["v"] != "v1alpha1":
+			continue
+		default:
+			c.form = form{media, params["v"]}
+		}
+		list = append(list, c)
+	}
+	if len(list) == 0 {
+		return form{}, false
+	}
+	slices.SortStableFunc(list, func(x, y clause) int {
+		switch {
+		case x.q > y.q:
+			return -1
+		case x.q < y.q:
+			return 1
+		}
+		return 0
+	})
+	return list[0].form, true
+}
+
+// page answers with a z-page in the form that was asked for.
+func page(w http.ResponseWriter, r *http.Request, kind string, text func(), structured func(metav1.TypeMeta, metav1.ObjectMeta) any) {
+	f, ok := wanted(r.Header.Get("Accept"), kind)
+	if !ok {
+		http.Error(w, fmt.Sprintf("want Accept: text/plain, or application/json or application/yaml with ;g=%s;v=v1beta1;as=%s", zGroup, kind), http.StatusNotAcceptable)
+		return
+	}
+	w.Header().Set("Vary", "Accept")
+	if f.version == "" {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		text()
+		return
+	}
+	obj := structured(metav1.TypeMeta{APIVersion: zGroup + "/" + f.version, Kind: kind}, metav1.ObjectMeta{Name: "kubelet"})
+	if f.media == "application/json" {
+		writeJSON(w, obj)
+		return
+	}
+	b, err := yaml.Marshal(obj)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/yaml")
+	_, _ = w.Write(b) // the client has gone if this fails
+}
+
+func (s *Server) flagz(w http.ResponseWriter, r *http.Request) {
+	flags := s.cfg.Flags()
+	page(w, r, "Flagz", func() {
+		fmt.Fprintf(w, "\nkubelet flagz\n%s", notForMachines)
+		for _, name := range slices.Sorted(maps.Keys(flags)) {
+			fmt.Fprintf(w, "%s=%s\n", name, flags[name])
+		}
+	}, func(t metav1.TypeMeta, m metav1.ObjectMeta) any { return flagz{t, m, flags} })
+}
+
+func (s *Server) statusz(w http.ResponseWriter, r *http.Request) {
+	var paths []string
+	for _, r := range s.routes() {
+		if p := "/" + firstElement(r.pattern); !slices.Contains(paths, p) {
+			paths = append(paths, p)
+		}
+	}
+	slices.Sort(paths)
+	emulates := ""
+	if v, err := semver.ParseGeneric(s.cfg.Version); err == nil {
+		emulates = fmt.Sprintf("%d.%d", v.Major(), v.Minor())
+	}
+	page(w, r, "Statusz", func() {
+		fmt.Fprintf(w, "\nkubelet statusz\n%s", notForMachines)
+		fmt.Fprintf(w, "Started: %s\nUp: %s\nGo version: %s\n", s.began.Format(time.UnixDate), time.Since(s.began).Round(time.Second), runtime.Version())
+		if s.cfg.Version != "" {
+			fmt.Fprintf(w, "Binary version: %s\nEmulation version: %s\n", s.cfg.Version, emulates)
+		}
+		fmt.Fprintf(w, "Paths: %s\n", strings.Join(paths, " "))
+	}, func(t metav1.TypeMeta, m metav1.ObjectMeta) any {
+		return statusz{t, m, metav1.NewTime(s.began), int64(time.Since(s.began).Seconds()), runtime.Version(), s.cfg.Version, emulates, paths}
+	})
+}

@@ -1,0 +1,98 @@
+package statusmgr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Sink publishes statuses. Calls for one pod never overlap; those for different
+// pods do. They must end when ctx does. A call that returns an error is made
+// again later, except for [ErrGone].
+type Sink interface {
+	// Update publishes a pod's status. pod and status are shared: they must
+	// not be changed. After a restart, pod may be no more than its metadata.
+	Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error
+	// Delete deletes a pod whose deletion was requested, and of which nothing
+	// is left on the node.
+	Delete(ctx context.Context, pod *v1.Pod) error
+}
+
+// ErrGone is for a [Sink] that finds that the pod does not exist, or has another
+// UID: nothing is published until its status changes.
+var ErrGone = errors.New("the pod is not there")
+
+// Config holds what a Manager needs. The zero value of every field means the
+// default named beside it. Its functions are called without any lock held.
+type Config struct {
+	// Sink publishes every status; nothing is published.
+	Sink Sink
+	// Store keeps statuses that the sink has not taken over a crash of the
+	// agent; nothing is kept.
+	Store Store
+	// CouldHaveRunning reports whether containers of a pod may run; never.
+	CouldHaveRunning func(types.UID) bool
+	// Reclaimed reports whether nothing is left of a pod on the node, so that
+	// the sink can delete it; always.
+	Reclaimed func(types.UID) bool
+	// PublishAs is the object under which a pod's status is published, which
+	// for a static pod is its mirror; the pod itself. False means that there
+	// is none now: call [Manager.Republish] when there is.
+	PublishAs func(*v1.Pod) (*v1.Pod, bool)
+
+	Parallel   int           // writes to the sink at a time; 8
+	Timeout    time.Duration // of one write; 30s
+	Backoff    time.Duration // after a first failed write, doubled by each further one; 1s
+	MaxBackoff time.Duration // its limit; 1m
+
+	Log     *zap.Logger           // silent
+	Metrics prometheus.Registerer // not exported
+}
+
+func (c Config) withDefaults() Config {
+	if c.CouldHaveRunning == nil {
+		c.CouldHaveRunning = func(types.UID) bool { return false }
+	}
+	if c.Reclaimed == nil {
+		c.Reclaimed = func(types.UID) bool { return true }
+	}
+	if c.PublishAs == nil {
+		c.PublishAs = func(pod *v1.Pod) (*v1.Pod, bool) { return pod, true }
+	}
+	if c.Parallel == 0 {
+		c.Parallel = 8
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 30 * time.Second
+	}
+	if c.Backoff == 0 {
+		c.Backoff = time.Second
+	}
+	if c.MaxBackoff == 0 {
+		c.MaxBackoff = time.Minute
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.Parallel < 0 {
+		errs = append(errs, fmt.Errorf("Config.Parallel is %d; want a positive number", c.Parallel))
+	}
+	if c.Timeout < 0 {
+		errs = append(errs, fmt.Errorf("Config.Timeout is %v; want a positive duration", c.Timeout))
+	}
+	if c.Backoff < 0 || c.MaxBackoff < c.Backoff {
+		errs = append(errs, fmt.Errorf("Config.Backoff %v and MaxBackoff %v: want positive durations, the second not below the first", c.Backoff, c.MaxBackoff))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,99 @@
+package statusmgr
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// messageBudget is the limit of the termination messages of a pod together, in
+// bytes (the API's documentation of terminationMessagePolicy: 12 KiB).
+const messageBudget = 12 << 10
+
+// normalize brings st into one form, so that equal statuses compare as equal:
+// times in whole seconds as the API keeps them, lists in order, messages within
+// their budget. It writes to st and its lists alone; values that they point to
+// may be shared, and are replaced instead.
+func normalize(pod *v1.Pod, st *v1.PodStatus) {
+	containers := len(pod.Spec.Containers) + len(pod.Spec.InitContainers) + len(pod.Spec.EphemeralContainers)
+	budget := messageBudget / max(containers, 1)
+	if st.StartTime != nil && st.StartTime.Nanosecond() != 0 {
+		t := second(*st.StartTime)
+		st.StartTime = &t
+	}
+	for i := range st.Conditions {
+		st.Conditions[i].LastTransitionTime = second(st.Conditions[i].LastTransitionTime)
+		st.Conditions[i].LastProbeTime = second(st.Conditions[i].LastProbeTime)
+	}
+	for _, list := range [...][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses, st.EphemeralContainerStatuses} {
+		for i := range list {
+			normalizeState(&list[i].State, budget)
+			normalizeState(&list[i].LastTerminationState, budget)
+		}
+	}
+	for _, list := range [...][]v1.ContainerStatus{st.ContainerStatuses, st.EphemeralContainerStatuses} {
+		if !sortedByName(list) {
+			slices.SortStableFunc(list, func(a, b v1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) })
+		}
+	}
+	sortBySpec(pod.Spec.InitContainers, st.InitContainerStatuses)
+}
+
+func second(t metav1.Time) metav1.Time {
+	if t.IsZero() {
+		return t
+	}
+	return metav1.NewTime(t.Truncate(time.Second))
+}
+
+func normalizeState(s *v1.ContainerState, budget int) {
+	if r := s.Running; r != nil && r.StartedAt.Nanosecond() != 0 {
+		s.Running = &v1.ContainerStateRunning{StartedAt: second(r.StartedAt)}
+	}
+	if t := s.Terminated; t != nil && (t.StartedAt.Nanosecond() != 0 || t.FinishedAt.Nanosecond() != 0 || len(t.Message) > budget) {
+		end := *t
+		end.StartedAt, end.FinishedAt, end.Message = second(t.StartedAt), second(t.FinishedAt), truncate(t.Message, budget)
+		s.Terminated = &end
+	}
+}
+
+func sortedByName(list []v1.ContainerStatus) bool {
+	for i := 1; i < len(list); i++ {
+		if list[i-1].Name > list[i].Name {
+			return false
+		}
+	}
+	return true
+}
+
+// sortBySpec sorts the statuses of init containers by the order in which they
+// run.
+func sortBySpec(specs []v1.Container, list []v1.ContainerStatus) {
+	sorted := true
+	for i := range list {
+		sorted = sorted && i < len(specs) && list[i].Name == specs[i].Name
+	}
+	if sorted {
+		return
+	}
+	place := func(name string) int {
+		return slices.IndexFunc(specs, func(c v1.Container) bool { return c.Name == name })
+	}
+	slices.SortStableFunc(list, func(a, b v1.ContainerStatus) int { return cmp.Compare(place(a.Name), place(b.Name)) })
+}
+
+// truncate cuts s to at most n bytes, between characters.
+func truncate(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}

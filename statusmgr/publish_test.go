@@ -1,0 +1,160 @@
+package statusmgr_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/statusmgr"
+	"github.com/nodewright/nodewright/statusmgr/memsink"
+)
+
+// A mirror that is replaced while the status is written to the old one gets it
+// as well.
+func TestMirrorIsReplacedDuringAWrite(t *testing.T) {
+	sink, as := memsink.New(10), &mirrors{}
+	run(t, statusmgr.Config{Sink: sink, PublishAs: as.publishAs}, func(m *statusmgr.Manager) {
+		p := newPod("p")
+		p.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+		as.set("p", mirror("m1"))
+		m.Set(p, status(v1.PodPending))
+		synctest.Wait()
+		sink.DelayBy(take(time.Second))
+		m.Set(p, status(v1.PodRunning))
+		time.Sleep(time.Millisecond)
+		as.set("p", mirror("m2"))
+		m.Republish("p")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if got := told(sink); got != "m1 Pending, m1 Running, m2 Running" {
+			t.Errorf("sink was told %q", got)
+		}
+	})
+}
+
+// A sink that finds a pod gone and then finds it after all deletes it.
+func TestGonePodsThatComeBackAreDeleted(t *testing.T) {
+	sink := memsink.New(10)
+	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
+		sink.FailWith(always(statusmgr.ErrGone))
+		p := newPod("p")
+		now := metav1.Now()
+		p.DeletionTimestamp = &now
+		m.Set(p, status(v1.PodPending))
+		synctest.Wait()
+		sink.FailWith(nil)
+		m.Set(p, status(v1.PodRunning))
+		m.Terminate(p)
+		synctest.Wait()
+		if got := told(sink); got != "p Running, p Failed, p deleted" {
+			t.Errorf("sink was told %q", got)
+		}
+	})
+}
+
+// A pod that is over is deleted when its deletion is requested, though its
+// status does not change.
+func TestReconcileSeesRequestedDeletions(t *testing.T) {
+	sink := memsink.New(10)
+	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
+		p := newPod("p")
+		m.Set(p, status(v1.PodRunning))
+		m.Terminate(p)
+		synctest.Wait()
+		p = p.DeepCopy()
+		now := metav1.Now()
+		p.DeletionTimestamp = &now
+		p.Status, _ = m.Get("p")
+		if m.Reconcile(p) {
+			t.Error("the status was changed")
+		}
+		synctest.Wait()
+		if got := told(sink); got != "p Running, p Failed, p deleted" {
+			t.Errorf("sink was told %q", got)
+		}
+	})
+}
+
+// Reconcile publishes to an object that the last write did not find.
+func TestReconcileFindsTheMirror(t *testing.T) {
+	sink, as := memsink.New(10), &mirrors{}
+	var running atomic.Bool
+	running.Store(true)
+	cfg := statusmgr.Config{Sink: sink, PublishAs: as.publishAs, CouldHaveRunning: func(types.UID) bool { return running.Load() }}
+	run(t, cfg, func(m *statusmgr.Manager) {
+		p, api := newPod("p"), mirror("m")
+		p.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+		api.Status.Phase = v1.PodPending
+		as.set("p", api)
+		m.Set(p, terminated(v1.PodFailed, 1)) // held back
+		synctest.Wait()
+		as.set("p", nil)
+		time.Sleep(time.Minute)
+		running.Store(false)
+		as.set("p", api)
+		if !m.Reconcile(p) {
+			t.Error("the change was not seen")
+		}
+		synctest.Wait()
+		if got := told(sink); got != "m Pending, m Failed" {
+			t.Errorf("sink was told %q", got)
+		}
+	})
+}
+
+// A phase that was held back, and a deletion that waited, go before the bulk.
+func TestHeldPhasesGoFirst(t *testing.T) {
+	sink := memsink.New(100)
+	var over atomic.Bool
+	cfg := statusmgr.Config{Sink: sink, Parallel: 1, CouldHaveRunning: func(types.UID) bool { return !over.Load() }}
+	run(t, cfg, func(m *statusmgr.Manager) {
+		for i := range 10 {
+			m.Set(newPod(fmt.Sprint("p", i)), readyStatus(0, false))
+		}
+		m.Set(newPod("held"), terminated(v1.PodFailed, 1))
+		synctest.Wait()
+		sink.DelayBy(take(time.Second))
+		before, _ := sink.Counts()
+		for i := range 10 {
+			m.Set(newPod(fmt.Sprint("p", i)), readyStatus(1, false))
+		}
+		over.Store(true)
+		m.Republish("held")
+		time.Sleep(3500 * time.Millisecond)
+		synctest.Wait()
+		found := false
+		for _, w := range sink.History()[before:] {
+			found = found || w.Pod.Name == "held"
+		}
+		if !found {
+			t.Error("it waits behind the bulk")
+		}
+	})
+}
+
+// A pod that is forgotten while it is queued is not written, and takes no slot.
+func TestForgottenPodsAreNotWritten(t *testing.T) {
+	sink := memsink.New(10)
+	run(t, statusmgr.Config{Sink: sink, Parallel: 1}, func(m *statusmgr.Manager) {
+		sink.DelayBy(take(time.Second))
+		m.Set(newPod("first"), status(v1.PodRunning))
+		m.Set(newPod("forgotten"), status(v1.PodRunning))
+		m.Set(newPod("last"), status(v1.PodRunning))
+		m.Forget("forgotten")
+		m.Forget("unknown")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if got := told(sink); got != "first Running, last Running" {
+			t.Errorf("sink was told %q", got)
+		}
+		if _, ok := m.Phase("forgotten"); ok {
+			t.Error("it is still known")
+		}
+	})
+}

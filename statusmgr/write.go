@@ -1,0 +1,122 @@
+package statusmgr
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// slowWrite is how long a write may last before its status is stored.
+const slowWrite = time.Second
+
+// write is one pass of calls of the sink for a pod: the status to publish, and
+// the one that the sink was given before. It is never changed.
+type write struct {
+	e        *entry
+	class    class // of the queue that it came from
+	before   state // when the pass began
+	pod      *v1.Pod
+	status   *v1.PodStatus
+	finished bool
+	sent     *v1.PodStatus
+	sentTo   types.UID
+}
+
+// result is the event that a call of the sink results in.
+type result struct {
+	input
+	err    error         // of a call that failed
+	sent   *v1.PodStatus // the status that the sink has if the event is onWrote or onGone
+	sentTo types.UID
+}
+
+// calls makes the calls of a write: an update if there is news, and the
+// deletion once it is due.
+func (m *Manager) calls(w *write) {
+	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.Timeout)
+	defer cancel()
+	as, ok := m.cfg.PublishAs(w.pod)
+	if !ok {
+		m.handle(w, result{input: input{event: onNoTarget}})
+		return
+	}
+	if m.handle(w, m.update(ctx, w, as)) {
+		m.handle(w, m.remove(ctx, w, as))
+	}
+}
+
+// update publishes the status unless the sink has it.
+func (m *Manager) update(ctx context.Context, w *write, as *v1.Pod) result {
+	st, held := m.publishable(w, as)
+	same := as.UID == w.sentTo
+	if same && !w.before.news() && held == w.before.held {
+		return result{input: input{event: onUpToDate}}
+	}
+	r := result{input: input{event: onWrote, held: held, mirrored: podmeta.IsMirror(as)}, sent: &st, sentTo: as.UID}
+	if same && w.before.sink == known && sameStatus(w.sent, &st) {
+		return r
+	}
+	switch err := m.cfg.Sink.Update(ctx, as, st); {
+	case errors.Is(err, ErrGone):
+		r.event = onGone
+	case err != nil:
+		return result{input: input{event: onUpdateFailed}, err: err}
+	}
+	return r
+}
+
+// remove deletes the pod once nothing of it is left on the node.
+func (m *Manager) remove(ctx context.Context, w *write, as *v1.Pod) result {
+	if !m.cfg.Reclaimed(w.pod.UID) {
+		return result{input: input{event: onNotReclaimed}}
+	}
+	if err := m.cfg.Sink.Delete(ctx, as); err != nil && !errors.Is(err, ErrGone) {
+		return result{input: input{event: onDeleteFailed}, err: err}
+	}
+	return result{input: input{event: onDeleted}}
+}
+
+// publishable returns the status that the sink gets, and whether its terminal
+// phase is held back because containers may run.
+func (m *Manager) publishable(w *write, as *v1.Pod) (st v1.PodStatus, held bool) {
+	api := as.Status
+	if api.Phase == "" {
+		api = soleWriter(w)
+	}
+	running := !w.finished && podmeta.IsTerminal(w.status.Phase) && m.cfg.CouldHaveRunning(w.pod.UID)
+	st = Merge(api, *w.status, running)
+	return st, podmeta.IsTerminal(w.status.Phase) && !podmeta.IsTerminal(st.Phase)
+}
+
+// soleWriter returns the status to merge into where nobody else writes to it:
+// the published one, with the fields of other writers as the new status has
+// them.
+func soleWriter(w *write) v1.PodStatus {
+	var api v1.PodStatus
+	if w.sent != nil {
+		api = *w.sent
+	}
+	if api.Phase == "" {
+		api.Phase = v1.PodRunning
+	}
+	api.Conditions = nil
+	for _, c := range w.status.Conditions {
+		if !isOurs(c.Type) {
+			api.Conditions = append(api.Conditions, c)
+		}
+	}
+	if w.sent != nil {
+		if c := find(w.sent.Conditions, v1.DisruptionTarget); c != nil {
+			api.Conditions = append(api.Conditions, *c)
+		}
+	}
+	api.ResourceClaimStatuses = w.status.ResourceClaimStatuses
+	api.ExtendedResourceClaimStatus = w.status.ExtendedResourceClaimStatus
+	api.NodeAllocatableResourceClaimStatuses = w.status.NodeAllocatableResourceClaimStatuses
+	return api
+}
