@@ -2,17 +2,18 @@
 BIN  := $(CURDIR)/build/bin
 TIME ?= 30s
 
-.PHONY: help run test ci lint bench fuzz budgets e2e conformance test-vm tools build clean
+.PHONY: help run test ci lint bench fuzz budgets parity e2e conformance storage critest test-vm nightly tools shells build clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 12
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 12
 
-run: ## containerd, the agent and examples/manifests, until Ctrl-C
+run: ## the agent and examples/manifests, until Ctrl-C; RUNTIME=containerd
 	@command -v go >/dev/null || { echo "missing: go, see https://go.dev/dl"; exit 1; }
 	@go build -o $(BIN)/run ./internal/cmd/run
 	@exec $(BIN)/run $(ARGS)
 
-build: ## the agent, into build/bin
+build: ## the agent with its monitor, into build/bin
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags='-s -w' -o examples/agent/monitor/nodewright-monitor ./localcri/monitor/cmd
 	xargs -d '\n' -a internal/agentbuild/flags sh -c 'exec go build "$$@" -o $(BIN)/agent ./examples/agent' build
 
 test: ## every test, with the race detector
@@ -22,13 +23,13 @@ ci: export CI = true
 ci: tools build lint test ## what must be green before a change goes in; needs root
 	go test -count=1 -run TestBudgets .
 	RUN_ONCE=1 $(MAKE) run
-	$(MAKE) e2e
+	$(MAKE) parity e2e
 
 lint: $(BIN)/golangci-lint ## golangci-lint over everything
 	go vet ./...
-	go -C e2e vet . ./controlplane ./conformance/...
+	go -C e2e vet . ./controlplane ./parity ./conformance/...
 	$(BIN)/golangci-lint run ./...
-	cd e2e && $(BIN)/golangci-lint run . ./controlplane ./conformance/...
+	cd e2e && $(BIN)/golangci-lint run . ./controlplane ./parity ./conformance/...
 
 bench: ## every benchmark
 	go test -run '^$$' -bench . -benchmem ./...
@@ -39,26 +40,53 @@ fuzz: ## every fuzz target, TIME=30s each
 	    echo "== $${func#func } in $$(dirname $$file)"; \
 	    go test -run '^$$' -fuzz "^$${func#func }\$$" -fuzztime $(TIME) $$(dirname $$file); done
 
-budgets: ## measure what each package weighs and rewrite the README's table
-	go test -count=1 -run TestBudgets . -update
+budgets: ## measure what each package weighs, and each part of a node, and rewrite the README's tables
+	go test -count=1 -timeout 30m -run 'TestBudgets|TestPartWeights' . -update
 
 test-vm: tools ## the tests that need root, in a VM with cgroup v2; PKG=./cri ARGS='-run X -timeout 30m'
 	CGO_ENABLED=0 go build -o $(BIN)/testvm ./internal/cmd/testvm
 	@exec $(BIN)/testvm $(ARGS) $(PKG)
 
-e2e: tools build ## the agent as a node of a real cluster; ARGS='-v -run TestBurst -burst 100'
+parity: ## flags, fields, gates, metrics, events and endpoints beside the kubelet's sources
+	go -C e2e test -count=1 ./parity
+
+e2e: tools shells build ## the agent as a node of a real cluster; ARGS='-v -run TestBurst -burst 100'
 	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
 	go -C e2e test -race -count=1 -timeout 20m . $(ARGS)
 
-conformance: tools build ## Kubernetes' own suite for nodes against the agent; FOCUS='ConfigMap|Secrets' LABELS='NodeConformance && Serial' PROCS=1
+conformance: tools shells build ## Kubernetes' own suite for nodes against the agent; FOCUS='ConfigMap|Secrets' LABELS='NodeConformance && Serial' PROCS=1
 	go -C e2e build -o $(BIN)/ginkgo github.com/onsi/ginkgo/v2/ginkgo
 	go -C e2e test -c -ldflags '-s -w' -o $(BIN)/e2e_node.test k8s.io/kubernetes/test/e2e_node
 	go -C e2e build -o $(BIN)/conformance ./conformance
 	$(BIN)/conformance $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
 
+storage: tools shells build ## the storage suites of Kubernetes against examples/csidriver; FOCUS=... SKIP=... ARGS='-attach -kubelet build/bin/kubelet'
+	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
+	go -C e2e build -o $(BIN)/ginkgo github.com/onsi/ginkgo/v2/ginkgo
+	go -C e2e build -o $(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
+	go -C e2e test -c -ldflags '-s -w' -o $(BIN)/e2e.test k8s.io/kubernetes/test/e2e
+	go -C e2e build -o $(BIN)/conformance ./conformance
+	go -C tools/csi build -o $(BIN)/csi-attacher github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher
+	go build -o $(BIN)/csidriver ./examples/csidriver
+	$(BIN)/conformance -storage -out build/storage $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
+
+critest: tools shells ## Kubernetes' own suite for runtimes against localcri on this machine, as root; ARGS='-critest.args "-ginkgo.focus=Streaming"' for a part
+	go -C tools test -c -o $(BIN)/critest sigs.k8s.io/cri-tools/cmd/critest
+	go test -count=1 -v -timeout 1h -run TestCritest ./localcri/serve -args -critest $(BIN)/critest $(ARGS)
+
+nightly: ## what takes hours: 20,000 pods that come and go, 5,000 edits and restarts, every fuzz target for 5 minutes, cgroup v2, Kubernetes' own suite
+	go test -count=1 -timeout 90m ./internal/hostile -run 'TestChurn|TestUpdates|TestRestarts|TestFailingPulls|TestAPIPods|TestRequests' -churn 20000 -lives 5000 -v
+	go test -count=1 -timeout 90m ./csi -run OnDisks -every
+	$(MAKE) fuzz TIME=5m
+	$(MAKE) test-vm
+	$(MAKE) conformance
+
 tools: ## containerd, runc, CNI plugins, crictl and benchstat, pinned in tools/go.mod
 	@go build -o $(BIN)/run ./internal/cmd/run
 	@$(BIN)/run --tools-only
+
+shells: # the images of these tests are made of them
+	@command -v busybox >/dev/null && command -v bash-static >/dev/null || { apt-get update -qq && apt-get install -qq -y --no-install-recommends busybox-static bash-static; }
 
 $(BIN)/golangci-lint: tools/lint/go.mod
 	GOBIN=$(BIN) go -C tools/lint install tool

@@ -137,6 +137,7 @@ func (l *cluster) launch(flags ...string) {
 	l.must(os.WriteFile(config, fmt.Appendf(nil, `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 failCgroupV1: false
+failSwapOn: false
 cgroupsPerQOS: false
 enforceNodeAllocatable: []
 staticPodPath: %s
@@ -158,7 +159,7 @@ authentication: {x509: {clientCAFile: %q}}
 	}
 	l.log.reset()
 	cmd := exec.Command(program(l.t, "agent"), append([]string{
-		"run", "--config", config, "--root-dir", l.root(), "--cert-dir", filepath.Join(l.dir, "pki"), "--hostname-override", l.node,
+		"run", "--leave-host", "--config", config, "--root-dir", l.root(), "--cert-dir", filepath.Join(l.dir, "pki"), "--hostname-override", l.node,
 		"--node-ip", l.address, "--container-runtime-endpoint", "unix://" + l.c.Socket,
 	}, flags...)...)
 	cmd.Stdout, cmd.Stderr = &l.log, &l.log
@@ -341,7 +342,13 @@ func importBusybox(t *testing.T, c *containerdtest.Containerd) {
 	for _, name := range []string{"sh", "sleep", "cat", "echo", "tar", "id", "ls", "nc", "true", "false", "env", "seq", "head", "hostname", "dd", "kill", "grep", "httpd", "wget", "touch", "date", "stty"} {
 		img.Files = append(img.Files, sampleimage.File{Path: "/bin/" + name, Mode: 0o755, Data: fmt.Appendf(nil, "#!/bin/busybox sh\nexec /bin/busybox %s \"$@\"\n", name)})
 	}
-	archive := filepath.Join(t.TempDir(), "busybox.tar")
+	importImage(t, c, img)
+}
+
+// importImage makes an image known to the runtime.
+func importImage(t *testing.T, c *containerdtest.Containerd, img sampleimage.Image) {
+	t.Helper()
+	archive := filepath.Join(t.TempDir(), "image.tar")
 	f, err := os.Create(archive)
 	if err != nil {
 		t.Fatal(err)

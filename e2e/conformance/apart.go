@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/mount-utils"
 
-	"github.com/nodewright/nodewright/agent"
+	this "github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/cgroups"
 )
 
@@ -28,18 +28,34 @@ const stage = "NODEWRIGHT_CONFORMANCE_STAGE"
 // the machine, and recursive read-only mounts need a root that is shared. It
 // returns done in the parents, when the child has ended.
 //
+// With processes, its processes are its own as well, and it is their init: pods of
+// the storage suites enter the mounts of process 1, and may not enter those of a
+// process that has more capabilities than containers have.
+//
 // A cgroup of v2 with processes cannot hand down controllers, so that there the
 // machine's own root is used.
-func apart(ctx context.Context) (done bool, err error) {
+func apart(ctx context.Context, processes bool) (done bool, err error) {
 	switch {
+	case os.Getenv(stage) == "3":
+		return false, nil
 	case isApart():
-		return false, remount()
+		if err := remount(); err != nil || os.Getpid() != 1 {
+			return err != nil, err
+		}
+		if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+			return true, fmt.Errorf("mount /proc: %w", err)
+		}
+		return true, again("3", 0)
 	case os.Getenv(stage) == "1":
 		if err := (cgroups.Host{}).Join(ctx, "/"+ownCgroup, os.Getpid()); err != nil {
 			return true, err
 		}
-		return true, again("2", unix.CLONE_NEWNS|unix.CLONE_NEWCGROUP)
-	case agent.CgroupV2():
+		var flags uintptr = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP
+		if processes {
+			flags |= unix.CLONE_NEWPID
+		}
+		return true, again("2", flags)
+	case this.CgroupV2():
 		return false, nil
 	}
 	err = again("1", 0)
@@ -50,7 +66,7 @@ func apart(ctx context.Context) (done bool, err error) {
 }
 
 // isApart tells whether this is the child that apart has made.
-func isApart() bool { return os.Getenv(stage) == "2" }
+func isApart() bool { return os.Getenv(stage) == "2" || os.Getenv(stage) == "3" }
 
 // again runs this program with the same arguments, and hands it the signals
 // that end it.
@@ -73,11 +89,33 @@ func again(next string, flags uintptr) error {
 			_ = cmd.Process.Signal(s)
 		}
 	}()
-	err = cmd.Wait()
+	if os.Getpid() == 1 {
+		err = reap(cmd.Process.Pid)
+	} else {
+		err = cmd.Wait()
+	}
 	if exit := new(exec.ExitError); errors.As(err, &exit) && exit.ExitCode() == 1 {
 		return errFailed // it has said why
 	}
 	return err
+}
+
+// reap waits for a child as an init does: for all others meanwhile, whose parents
+// have ended.
+func reap(child int) error {
+	for {
+		var status unix.WaitStatus
+		switch pid, err := unix.Wait4(-1, &status, 0, nil); {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return os.NewSyscallError("wait4", err)
+		case pid != child || status.Stopped():
+		case status.ExitStatus() == 0:
+			return nil
+		default:
+			return errFailed // it has said why, unless it was killed
+		}
+	}
 }
 
 // errFailed is that of a child.

@@ -29,11 +29,25 @@
 // image and nginx's, which is busybox with a page to serve. A registry on the
 // loopback serves them to specs that pull always.
 //
+// # Storage
+//
+// With -storage it runs the storage suites of test/e2e instead, as an external
+// driver: examples/csidriver with a control plane of e2e/cmd/cluster, volumes made
+// and made larger by package provisioner and, with -attach, attached by csi-attacher.
+//
+//	make storage ARGS='-attach'                        # the agent
+//	make storage ARGS='-kubelet build/bin/kubelet'     # the kubelet of the same version, for comparison
+//
+// README.md has what came of both. No snapshots are made there: no program of the
+// cluster asks the driver for them.
+//
 // # Apart from the machine
 //
 // On cgroup v1 all of it runs with mounts and cgroups of its own, below the
 // cgroup nodewright-conformance: the suite's kubelet moves every process of the
-// machine into a cgroup (systemCgroups), and wants a root that is a shared mount.
+// machine into a cgroup (systemCgroups), and wants a root that is a shared mount. The
+// storage suites have processes of their own as well: their pods enter the mounts of
+// process 1, which the kernel refuses where that has capabilities that containers lack.
 //
 // # What fails for the machine
 //

@@ -88,9 +88,12 @@ func suiteImages(ctx context.Context, o options, dir string) ([]sampleimage.Imag
 		list = append(list, sampleimage.Image{Name: imageutils.GetE2EImage(id), Env: path, Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"},
 			Ports: []string{"80/tcp", "8080/tcp", "8081/tcp", "9376/tcp", "5000/tcp"}, Files: files(agnhost...)})
 	}
-	for _, id := range []imageutils.ImageID{imageutils.BusyBox, imageutils.IpcUtils, imageutils.Perl, imageutils.GlibcDnsTesting} {
+	for _, id := range []imageutils.ImageID{imageutils.BusyBox, imageutils.IpcUtils, imageutils.Perl} {
 		list = append(list, sampleimage.Image{Name: imageutils.GetE2EImage(id), Env: path, Cmd: []string{"/bin/sh"}, Files: base})
 	}
+	// This one is Debian's: its shell takes programs from PATH, and not its own.
+	list = append(list, sampleimage.Image{Name: imageutils.GetE2EImage(imageutils.GlibcDnsTesting), Env: path, Cmd: []string{"/bin/sh"},
+		Files: files(sampleimage.File{Path: "/bin/sh", Mode: 0o777, Link: "bash"})})
 	for _, id := range []imageutils.ImageID{imageutils.Nginx, imageutils.NginxNew} {
 		list = append(list, sampleimage.Image{Name: imageutils.GetE2EImage(id), Env: path, Ports: []string{"80/tcp"},
 			Cmd:   []string{"httpd", "-f", "-p", "80", "-h", "/usr/share/nginx/html"},
@@ -98,6 +101,12 @@ func suiteImages(ctx context.Context, o options, dir string) ([]sampleimage.Imag
 	}
 	return list, nil
 }
+
+// Users and groups of all images.
+const (
+	passwd = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/sbin/nologin\n"
+	groups = "root:x:0:root\nnobody:x:65534:\n"
+)
 
 // busyboxFiles are the machine's busybox and what Alpine has beside it.
 func busyboxFiles(ctx context.Context, o options, dir string) ([]sampleimage.File, error) {
@@ -131,14 +140,14 @@ func busyboxFiles(ctx context.Context, o options, dir string) ([]sampleimage.Fil
 	}
 	files := []sampleimage.File{
 		{Path: "/usr/bin/extras", Mode: 0o755, Data: extras},
-		{Path: "/usr/bin/curl", Mode: 0o777, Link: "extras"}, {Path: "/usr/bin/nmeter", Mode: 0o777, Link: "extras"}, {Path: "/usr/bin/nc", Mode: 0o777, Link: "extras"},
+		{Path: "/usr/bin/curl", Mode: 0o777, Link: "extras"}, {Path: "/usr/bin/nmeter", Mode: 0o777, Link: "extras"}, {Path: "/usr/bin/nc", Mode: 0o777, Link: "extras"}, {Path: "/usr/bin/dd", Mode: 0o777, Link: "extras"},
 		{Path: "/bin/bash", Mode: 0o755, Data: bash}, {Path: "/bin/sh", Mode: 0o755, Data: shell},
 		{Path: "/bin/busybox", Mode: 0o755, Data: binary}, {Path: "/tmp/", Mode: 0o1777}, {Path: "/root/", Mode: 0o700},
-		{Path: "/etc/passwd", Mode: 0o644, Data: []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/sbin/nologin\nuser-defined-in-image:x:1000:1000::/:/bin/sh\n")},
-		{Path: "/etc/group", Mode: 0o644, Data: []byte("root:x:0:root\nnobody:x:65534:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n")},
+		{Path: "/etc/passwd", Mode: 0o644, Data: []byte(passwd)},
+		{Path: "/etc/group", Mode: 0o644, Data: []byte(groups)},
 	}
 	for name := range strings.FieldsSeq(string(list)) {
-		if !slices.Contains([]string{"busybox", "sh", "bash", "nc"}, name) {
+		if !slices.Contains([]string{"busybox", "sh", "bash", "nc", "dd"}, name) {
 			files = append(files, sampleimage.File{Path: "/bin/" + name, Mode: 0o777, Link: "/bin/busybox"})
 		}
 	}
@@ -160,8 +169,13 @@ func agnhostFiles(ctx context.Context, o options, dir string) ([]sampleimage.Fil
 	if err != nil {
 		return nil, fmt.Errorf("go list agnhost: %w", err)
 	}
+	// Specs about users look for these two, and others must not have names for their
+	// numbers in images of busybox.
+	const user, group = "user-defined-in-image:x:1000:1000::/:/bin/sh\n", "user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"
 	// Busybox' shell takes its own nc before that of PATH.
-	files := []sampleimage.File{{Path: "/bin/sh", Mode: 0o777, Link: "bash"}, {Path: "/agnhost", Mode: 0o755, Data: program}, {Path: "/agnhost-2", Mode: 0o777, Link: "agnhost"}, {Path: "/uploads/", Mode: 0o755}}
+	files := []sampleimage.File{
+		{Path: "/etc/passwd", Mode: 0o644, Data: []byte(passwd + user)}, {Path: "/etc/group", Mode: 0o644, Data: []byte(groups + group)},
+		{Path: "/bin/sh", Mode: 0o777, Link: "bash"}, {Path: "/agnhost", Mode: 0o755, Data: program}, {Path: "/agnhost-2", Mode: 0o777, Link: "agnhost"}, {Path: "/uploads/", Mode: 0o755}}
 	for _, name := range []string{"localhost.crt", "localhost.key"} {
 		data, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(source)), "porter", name))
 		if err != nil {

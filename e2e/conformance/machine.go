@@ -39,6 +39,11 @@ type machine struct {
 	mirror     *mirror
 	containerd *containerdtest.Containerd
 	programs   []*program // last started last
+
+	// Of the storage suites.
+	cp          *controlplane.ControlPlane
+	kubeconfig  string
+	unprovision context.CancelFunc
 }
 
 // program is a process that was started, and its end.
@@ -67,12 +72,9 @@ func (m *machine) free() error {
 	return errors.Join(errs...)
 }
 
-// start starts the suite's API server, containerd and the agent.
-func (m *machine) start(ctx context.Context) error {
-	m.token = rand.Text()
-	if err := m.run("services", filepath.Join(m.o.bin, "e2e_node.test"), "--run-services-mode", "--bearer-token="+m.token, "--report-dir="+m.o.out); err != nil {
-		return err
-	}
+// startRuntime starts containerd with the images of the tests, and the mirror that
+// has them.
+func (m *machine) startRuntime(ctx context.Context) error {
 	archives, err := images(ctx, m.o)
 	if err != nil {
 		return err
@@ -91,6 +93,21 @@ func (m *machine) start(ctx context.Context) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// start starts the suite's API server, containerd and the agent.
+func (m *machine) start(ctx context.Context) error {
+	if m.o.storage {
+		return m.startStorage(ctx)
+	}
+	m.token = rand.Text()
+	if err := m.run("services", filepath.Join(m.o.bin, "e2e_node.test"), "--run-services-mode", "--bearer-token="+m.token, "--report-dir="+m.o.out); err != nil {
+		return err
+	}
+	if err := m.startRuntime(ctx); err != nil {
+		return err
+	}
 	if err := m.until(ctx, "the API server", apiServer+"/healthz"); err != nil {
 		return err
 	}
@@ -107,18 +124,30 @@ func (m *machine) startAgent(ctx context.Context) error {
 		return err
 	}
 	more := m.o.more
-	if isApart() {
+	if m.o.kubelet != "" {
+		more += fmt.Sprintf("\ncontainerRuntimeEndpoint: unix://%s\n", m.containerd.Socket)
+	}
+	if isApart() && !m.o.storage {
 		more += "\nkubeletCgroups: /kubelet\nsystemCgroups: /system\n"
 	}
 	config, kubeconfig := filepath.Join(m.o.out, "kubelet-config.yaml"), filepath.Join(m.o.out, "kubeconfig")
-	if err := errors.Join(
-		os.WriteFile(config, fmt.Appendf(nil, kubeletConfig, static, more), 0o600),
-		os.WriteFile(kubeconfig, fmt.Appendf(nil, kubeconfigText, m.token, apiServer), 0o600),
-	); err != nil {
+	if m.o.storage {
+		if kubeconfig, err = m.cp.Kubeconfig(nodeName, "system:node:"+nodeName, "system:nodes"); err != nil {
+			return err
+		}
+	} else if err := os.WriteFile(kubeconfig, fmt.Appendf(nil, kubeconfigText, m.token, apiServer), 0o600); err != nil {
 		return err
 	}
-	if err := m.run("agent", m.o.agent, "run", "--config", config, "--root-dir", kubeletRoot, "--hostname-override", nodeName,
-		"--node-ip", address, "--container-runtime-endpoint", "unix://"+m.containerd.Socket, "--kubeconfig", kubeconfig, "--runtime-cgroups", runtimeCgroup, "-v", "4"); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, kubeletConfig, static, more), 0o600); err != nil {
+		return err
+	}
+	args := []string{"--config", config, "--root-dir", kubeletRoot, "--hostname-override", nodeName,
+		"--node-ip", address, "--kubeconfig", kubeconfig, "--runtime-cgroups", runtimeCgroup, "-v", "4"}
+	program := m.o.kubelet
+	if program == "" {
+		program, args = m.o.agent, append([]string{"run", "--container-runtime-endpoint", "unix://" + m.containerd.Socket}, args...)
+	}
+	if err := m.run("agent", program, args...); err != nil {
 		return err
 	}
 	return m.until(ctx, "the agent", "http://127.0.0.1:10248/healthz")
@@ -129,6 +158,7 @@ func (m *machine) startAgent(ctx context.Context) error {
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 failCgroupV1: false
+failSwapOn: false
 cgroupRoot: /
 cgroupDriver: cgroupfs
 authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
@@ -174,9 +204,16 @@ func (m *machine) suite(ctx context.Context) error {
 	if m.o.skip != "" {
 		args = append(args, "--skip", m.o.skip)
 	}
-	args = append(args, filepath.Join(m.o.bin, "e2e_node.test"), "--", "--start-services=false", "--stop-services=false", "--prepull-images=false",
-		"--bearer-token="+m.token, "--system-spec-file="+spec, "--container-runtime-endpoint=unix://"+m.containerd.Socket, "--node-name="+nodeName,
-		"--report-dir="+m.o.out, "--container-runtime-pid-file=")
+	suite, flags := filepath.Join(m.o.bin, "e2e_node.test"), []string{"--start-services=false", "--stop-services=false", "--prepull-images=false",
+		"--bearer-token=" + m.token, "--system-spec-file=" + spec, "--container-runtime-endpoint=unix://" + m.containerd.Socket, "--node-name=" + nodeName,
+		"--report-dir=" + m.o.out, "--container-runtime-pid-file="}
+	if m.o.storage {
+		var err error
+		if suite, flags, err = m.storageSuite(); err != nil {
+			return err
+		}
+	}
+	args = append(append(args, suite, "--"), flags...)
 	log, err := os.Create(filepath.Join(m.o.out, "suite.log"))
 	if err != nil {
 		return err
@@ -260,6 +297,9 @@ func (m *machine) until(ctx context.Context, what, url string) error {
 // stop takes away everything that came of start.
 func (m *machine) stop() error {
 	var errs []error
+	if m.unprovision != nil {
+		m.unprovision()
+	}
 	for i := len(m.programs) - 1; i >= 0; i-- {
 		p := m.programs[i]
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
@@ -278,6 +318,9 @@ func (m *machine) stop() error {
 	}
 	if m.mirror != nil {
 		m.mirror.server.Close()
+	}
+	if m.cp != nil {
+		errs = append(errs, m.cp.Stop())
 	}
 	for _, dir := range []string{kubeletRoot, podLogs, logLinks} {
 		errs = append(errs, containerdtest.UnmountBelow(dir), os.RemoveAll(dir))

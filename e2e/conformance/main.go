@@ -20,6 +20,8 @@ type options struct {
 	timeout                     time.Duration
 	more                        string // lines of the KubeletConfiguration
 	verbose                     bool
+	storage, attach             bool
+	kubelet                     string
 }
 
 func main() {
@@ -35,10 +37,16 @@ func main() {
 	flag.DurationVar(&o.timeout, "timeout", 3*time.Hour, "how long all may take")
 	flag.StringVar(&o.more, "config", "", "more lines of the KubeletConfiguration")
 	flag.BoolVar(&o.verbose, "v", false, "print what the suite says")
+	flag.BoolVar(&o.storage, "storage", false, "run the storage suites of test/e2e against examples/csidriver instead")
+	flag.BoolVar(&o.attach, "attach", false, "with -storage: volumes have to be attached")
+	flag.StringVar(&o.kubelet, "kubelet", "", "program of a kubelet to run in the agent's place, for comparison")
 	flag.Parse()
+	if o.storage {
+		o.forStorage()
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var failed bool
-	done, err := apart(ctx)
+	done, err := apart(ctx, o.storage)
 	if err == nil && !done {
 		failed, err = run(ctx, o)
 	}
@@ -76,6 +84,18 @@ func run(ctx context.Context, o options) (failed bool, err error) {
 	return printTable(os.Stdout, specs), nil
 }
 
+// forStorage has other defaults.
+func (o *options) forStorage() {
+	set := map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { set[f.Name] = true })
+	if !set["labels"] {
+		o.labels = "!Serial && !Flaky && !Disruptive && !Slow"
+	}
+	if !set["focus"] {
+		o.focus = "External.Storage"
+	}
+}
+
 // complete fills in what the flags leave out.
 func (o *options) complete() (err error) {
 	if o.repository, err = filepath.Abs(o.repository); err != nil {
@@ -84,12 +104,30 @@ func (o *options) complete() (err error) {
 	orDefault(&o.bin, filepath.Join(o.repository, "build", "bin"))
 	orDefault(&o.agent, filepath.Join(o.bin, "agent"))
 	orDefault(&o.out, filepath.Join(o.repository, "build", "conformance"))
-	for _, p := range []*string{&o.bin, &o.agent, &o.out} {
+	for _, p := range []*string{&o.bin, &o.agent, &o.out, &o.kubelet} {
+		if *p == "" {
+			continue
+		}
 		if *p, err = filepath.Abs(*p); err != nil {
 			return err
 		}
 	}
-	for _, p := range []string{o.agent, filepath.Join(o.bin, "e2e_node.test"), filepath.Join(o.bin, "ginkgo")} {
+	needs := []string{filepath.Join(o.bin, "ginkgo")}
+	switch {
+	case o.kubelet != "":
+		needs = append(needs, o.kubelet)
+	default:
+		needs = append(needs, o.agent)
+	}
+	if o.storage {
+		needs = append(needs, filepath.Join(o.bin, "e2e.test"), filepath.Join(o.bin, "cluster"), filepath.Join(o.bin, "csidriver"))
+	} else {
+		needs = append(needs, filepath.Join(o.bin, "e2e_node.test"))
+	}
+	if o.attach {
+		needs = append(needs, filepath.Join(o.bin, "csi-attacher"))
+	}
+	for _, p := range needs {
 		if _, err := os.Stat(p); err != nil {
 			return fmt.Errorf("%w; make conformance builds it", err)
 		}

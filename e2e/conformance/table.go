@@ -41,12 +41,20 @@ func readReport(path string) ([]spec, error) {
 // tags are the labels in a spec's name.
 var tags = regexp.MustCompile(`\s*\[[^\]]*\]\s*`)
 
-// group is the outermost name of a spec, without labels.
+// external is the outermost name of all specs of an external storage driver.
+const external = "External Storage"
+
+// group is the outermost name of a spec, without labels; of those of an external
+// driver the suite's, which is the next.
 func (s spec) group() string {
 	if len(s.ContainerHierarchyTexts) == 0 {
 		return s.LeafNodeType
 	}
-	return strings.TrimSpace(tags.ReplaceAllString(s.ContainerHierarchyTexts[0], " "))
+	plain := func(i int) string { return strings.TrimSpace(tags.ReplaceAllString(s.ContainerHierarchyTexts[i], " ")) }
+	if plain(0) == external && len(s.ContainerHierarchyTexts) > 1 {
+		return plain(1)
+	}
+	return plain(0)
 }
 
 // name is the whole name of a spec.

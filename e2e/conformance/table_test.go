@@ -15,6 +15,7 @@ func TestTable(t *testing.T) {
 {"ContainerHierarchyTexts": ["[sig-node] Pods"], "LeafNodeText": "stops", "LeafNodeType": "It", "State": "failed", "RunTime": 5, "Failure": {"Message": "it\nruns"}},
 {"ContainerHierarchyTexts": ["[sig-node] [Feature:X] Pods [Serial]"], "LeafNodeText": "needs more", "LeafNodeType": "It", "State": "skipped", "RunTime": 5},
 {"ContainerHierarchyTexts": ["[sig-node] Pods"], "LeafNodeText": "was left out", "LeafNodeType": "It", "State": "skipped"},
+{"ContainerHierarchyTexts": ["External Storage [Driver: d]", "[Testpattern: Dynamic PV (default fs)] volumes"], "LeafNodeText": "keeps data", "LeafNodeType": "It", "State": "passed", "RunTime": 5},
 {"ContainerHierarchyTexts": ["[sig-node] Pods"], "LeafNodeText": "is not written", "LeafNodeType": "It", "State": "pending"}
 ]}]`), 0o600); err != nil {
 		t.Fatal(err)
@@ -32,7 +33,8 @@ func TestTable(t *testing.T) {
     runs
   passed  failed  skipped    
        1       1        1    Pods
-       1       1        1    all
+       1       0        0    volumes
+       2       1        1    all
 `
 	if out.String() != want {
 		t.Errorf("got:\n%s\nwant:\n%s", out.String(), want)

@@ -1,5 +1,5 @@
 // Command extras is what the suite's images have beside busybox and agnhost: as
-// much of curl, nmeter and nc as the suite uses, by the name it is called with.
+// much of curl, dd, nmeter and nc as the suite uses, by the name it is called with.
 package main
 
 import (
@@ -27,13 +27,19 @@ func main() {
 			fmt.Fprintln(os.Stderr, "curl:", err)
 			os.Exit(7)
 		}
+	case "dd": // busybox' does not know nocache, which is a matter of speed
+		args := slices.DeleteFunc(os.Args[1:], func(a string) bool { return a == "iflag=nocache" || a == "oflag=nocache" })
+		if err := syscall.Exec("/bin/busybox", append([]string{"dd"}, args...), os.Environ()); err != nil {
+			fmt.Fprintln(os.Stderr, "dd:", err)
+			os.Exit(1)
+		}
 	case "nc":
 		if err := nc(os.Args[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, "nc:", err)
 			os.Exit(1)
 		}
 	default:
-		fmt.Fprintf(os.Stderr, "%q is neither curl, nmeter nor nc\n", name)
+		fmt.Fprintf(os.Stderr, "%q is neither curl, dd, nmeter nor nc\n", name)
 		os.Exit(127)
 	}
 }

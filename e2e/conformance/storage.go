@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nodewright/nodewright/e2e/controlplane"
+	"github.com/nodewright/nodewright/e2e/provisioner"
+)
+
+// csiDriver is the name of the driver under test, examples/csidriver.
+const csiDriver = "disk.example.com"
+
+// csiObjects are what a cluster's administrator makes for the driver. They want:
+// name, whether volumes are attached.
+const csiObjects = `
+apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata: {name: %[1]s}
+spec: {attachRequired: %[2]t, podInfoOnMount: true, fsGroupPolicy: File, volumeLifecycleModes: [Persistent, Ephemeral]}
+`
+
+// csiDefinition tells the suites of the driver. It wants: name.
+const csiDefinition = `ShortName: nodewright
+StorageClass: {FromName: true}
+Timeouts: {PodStart: 3m, PodDelete: 3m, PVDelete: 2m, PVDeleteSlow: 3m}
+InlineVolumes: [{Attributes: {}, Shared: false, ReadOnly: false}]
+DriverInfo:
+  Name: %s
+  SupportedFsType: {"": {}, ext4: {}}
+  SupportedSizeRange: {Min: 16Mi}
+  SupportedMountOption: {noatime: {}}
+  TopologyKeys: [topology.%[1]s/node]
+  RequiredAccessModes: [ReadWriteOnce]
+  Capabilities:
+    persistence: true
+    block: true
+    fsGroup: true
+    exec: true
+    multipods: true
+    RWX: true
+    singleNodeVolume: true
+    readWriteOncePod: true
+    pvcDataSource: true
+    controllerExpansion: true
+    nodeExpansion: true
+    offlineExpansion: true
+    onlineExpansion: true
+    capReadOnlyMany: true
+    volumeLimits: true
+    topology: false
+`
+
+// startStorage starts a cluster of one node, with the driver and what stands beside
+// it.
+func (m *machine) startStorage(ctx context.Context) error {
+	if err := m.startRuntime(ctx); err != nil {
+		return err
+	}
+	var err error
+	dir := filepath.Join(m.o.out, "controlplane")
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+		return err
+	}
+	if m.cp, err = controlplane.Start(ctx, controlplane.Options{Program: filepath.Join(m.o.bin, "cluster"), Dir: dir}); err != nil {
+		return err
+	}
+	if m.kubeconfig, err = m.cp.Kubeconfig("storage", "storage", "system:masters"); err != nil {
+		return err
+	}
+	apply := m.cp.Kubectl(ctx, "apply", "-f", "-")
+	apply.Stdin = strings.NewReader(fmt.Sprintf(csiObjects, csiDriver, m.o.attach))
+	if out, err := apply.CombinedOutput(); err != nil {
+		return fmt.Errorf("apply: %w: %s", err, out)
+	}
+	if err := m.startAgent(ctx); err != nil {
+		return err
+	}
+	if err := m.startDriver(ctx); err != nil {
+		return err
+	}
+	return m.ready(ctx)
+}
+
+// startDriver starts the driver, the provisioner and, if volumes are attached, the
+// attacher.
+func (m *machine) startDriver(ctx context.Context) error {
+	// Whose files are whose is left to the agent: the suites see more of that.
+	args := []string{"--name", csiDriver, "--node", nodeName, "--state", m.state(), "--mount-group=false", "--max-volumes", "100"}
+	if m.o.attach {
+		args = append(args, "--attach")
+	}
+	if err := m.run("csidriver", filepath.Join(m.o.bin, "csidriver"), args...); err != nil {
+		return err
+	}
+	socket := filepath.Join(kubeletRoot, "plugins", csiDriver, "csi.sock")
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		if _, err := os.Stat(socket); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("the driver has no socket: see csidriver.log in %s", m.o.out)
+		}
+	}
+	log, err := os.Create(filepath.Join(m.o.out, "provisioner.log"))
+	if err != nil {
+		return err
+	}
+	ctx, m.unprovision = context.WithCancel(ctx)
+	go func() {
+		defer func() { _ = log.Close() }()
+		err := provisioner.Run(ctx, provisioner.Config{Kubeconfig: m.kubeconfig, Driver: csiDriver, Socket: socket, Log: func(err error) {
+			fmt.Fprintln(log, time.Now().Format(time.TimeOnly), err)
+		}})
+		fmt.Fprintln(log, "ended:", err)
+	}()
+	if !m.o.attach {
+		return nil
+	}
+	return m.run("csi-attacher", filepath.Join(m.o.bin, "csi-attacher"), "--csi-address", socket, "--kubeconfig", m.kubeconfig, "--v", "4")
+}
+
+// state is where the driver's volumes are.
+func (m *machine) state() string { return filepath.Join(m.o.out, "csidriver") }
+
+// ready waits until the node is, and knows the driver.
+func (m *machine) ready(ctx context.Context) error {
+	for _, wait := range [][]string{
+		{"wait", "--for=create", "node/" + nodeName, "--timeout=120s"},
+		{"wait", "--for=condition=Ready", "node/" + nodeName, "--timeout=120s"},
+		{"wait", "--for=jsonpath={.spec.drivers[0].name}=" + csiDriver, "csinode/" + nodeName, "--timeout=120s"},
+	} {
+		if out, err := m.cp.Kubectl(ctx, wait...).CombinedOutput(); err != nil {
+			return fmt.Errorf("kubectl %s: %w: %s", strings.Join(wait, " "), err, out)
+		}
+	}
+	return nil
+}
+
+// storageSuite is the program of the suites and its flags.
+func (m *machine) storageSuite() (program string, args []string, err error) {
+	definition := filepath.Join(m.o.out, "csidriver.yaml")
+	if err := os.WriteFile(definition, fmt.Appendf(nil, csiDefinition, csiDriver), 0o600); err != nil {
+		return "", nil, err
+	}
+	kubectl := fmt.Appendf(nil, "#!/bin/sh\nexec %s kubectl \"$@\"\n", filepath.Join(m.o.bin, "cluster"))
+	if err := os.WriteFile(filepath.Join(m.o.out, "kubectl"), kubectl, 0o755); err != nil {
+		return "", nil, err
+	}
+	return filepath.Join(m.o.bin, "e2e.test"), []string{
+		"--provider=local", "--kubeconfig=" + m.kubeconfig, "--num-nodes=1", "--storage.testdriver=" + definition, "--report-dir=" + m.o.out,
+		"--kubectl-path=" + filepath.Join(m.o.out, "kubectl"),
+	}, nil
+}
