@@ -36,6 +36,13 @@ func (r *recorder) has(text string) bool {
 	return slices.ContainsFunc(r.got, func(s string) bool { return strings.HasPrefix(s, text) })
 }
 
+// all gives a copy of what was recorded until now.
+func (r *recorder) all() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.got)
+}
+
 func (r *recorder) Event(pod *v1.Pod, _, reason, message string) { r.note(pod.Name, reason, message) }
 
 func (r *recorder) ContainerEvent(pod *v1.Pod, container, _, reason, message string) {
@@ -62,7 +69,7 @@ func TestEventsNameTheirContainers(t *testing.T) {
 		settle()
 		for _, want := range []string{"web/a Created", "web/b Started", "web/a Pulled", "web/bad Pulling", "web/bad Failed"} {
 			if !rec.has(want) {
-				t.Errorf("no %q among %q", want, rec.got)
+				t.Errorf("no %q among %q", want, rec.all())
 			}
 		}
 		paths := map[string]int{}
@@ -98,13 +105,13 @@ func TestEventsOfPodsThatDoNotRun(t *testing.T) {
 			settle()
 		}
 		count := 0
-		for _, s := range rec.got {
+		for _, s := range rec.all() {
 			if strings.HasPrefix(s, "web FailedValidation pod from api is not in effect: metadata.name: ") {
 				count++
 			}
 		}
 		if count != 1 {
-			t.Errorf("%d events of the twin among %q", count, rec.got)
+			t.Errorf("%d events of the twin among %q", count, rec.all())
 		}
 		id := n.id("c")
 		n.rt.Fail("ListContainers", errors.New("damaged"))
@@ -114,7 +121,7 @@ func TestEventsOfPodsThatDoNotRun(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		settle()
 		if !rec.has("web FailedSync error determining status: ") {
-			t.Errorf("no event about the status among %q", rec.got)
+			t.Errorf("no event about the status among %q", rec.all())
 		}
 		n.rt.Fail("ListContainers", nil)
 		n.rt.Fail("ContainerStatus", nil)
@@ -147,13 +154,13 @@ func TestEventsOfTheNodesNetwork(t *testing.T) {
 			"web MissingClusterDNS", "node MissingClusterDNS", "node CheckLimitsForResolvConf Resolv.conf file '" + resolv, "web HostIPsIPFamilyMismatch the node's first address is 192.0.2.7, the pod's is 2001:db8::7",
 		} {
 			if !rec.has(want) {
-				t.Errorf("no %q among %q", want, rec.got)
+				t.Errorf("no %q among %q", want, rec.all())
 			}
 		}
-		before := len(rec.got)
+		before := len(rec.all())
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		for _, s := range rec.got[before:] {
+		for _, s := range rec.all()[before:] {
 			if strings.Contains(s, "ResolvConf") || strings.Contains(s, "Mismatch") {
 				t.Errorf("told again: %s", s)
 			}

@@ -49,7 +49,8 @@ type stream struct {
 	index int // of its name
 	fd    int
 	w     *watch
-	todo  int  // bytes that were there at the container's end
+	late  bool // not yet read up to where it was at the container's end
+	todo  int  // bytes that were there then
 	idle  bool // not armed: a client is full
 }
 
@@ -175,6 +176,9 @@ func (p *pump) read(s *stream) {
 		if p.full() {
 			flush()
 			s.idle = true
+			if s.todo == 0 {
+				p.caughtUp(s)
+			}
 			return
 		}
 		n, err := unix.Read(s.fd, b.in[kept:])
@@ -183,8 +187,7 @@ func (p *pump) read(s *stream) {
 			continue
 		case err == unix.EAGAIN:
 			flush()
-			s.todo = 0
-			p.checkDrained()
+			p.caughtUp(s)
 			p.l.poll.arm(s.w, unix.EPOLLIN)
 			return
 		case n <= 0:
@@ -198,12 +201,11 @@ func (p *pump) read(s *stream) {
 		all := b.in[:kept+n]
 		kept = p.log.write(s.index, all, now, len(all) == batchSize && bytes.IndexByte(all, '\n') < 0, b.out)
 		copy(b.in, all[len(all)-kept:])
-		if s.todo > 0 {
-			if s.todo = max(s.todo-n, 0); s.todo == 0 {
-				flush()
-				p.checkDrained()
-			}
+		if s.late && s.todo == 0 { // somebody else goes on writing
+			flush()
+			p.caughtUp(s)
 		}
+		s.todo = max(s.todo-n, 0)
 		runtime.Gosched()
 		if p.busy() {
 			flush()
@@ -233,8 +235,9 @@ func (p *pump) end(s *stream) {
 	}
 }
 
-// drain calls done once all has been read that is there now: a process that
-// keeps an output open, or never stops writing, holds up nobody.
+// drain calls done once all has been read that is there now, and the end of
+// outputs that nobody holds any more, which may complete a log's last line. A
+// process that keeps an output open, or never stops writing, holds up nobody.
 func (p *pump) drain(done func()) {
 	p.drained = done
 	for _, s := range p.streams {
@@ -242,6 +245,7 @@ func (p *pump) drain(done func()) {
 		if s.todo = n; err != nil || s.todo < 0 {
 			s.todo = 0
 		}
+		s.late = s.todo > 0 || !s.idle
 	}
 	for _, s := range append([]*stream(nil), p.streams...) {
 		if s.w.gone {
@@ -254,12 +258,18 @@ func (p *pump) drain(done func()) {
 	p.checkDrained()
 }
 
+// caughtUp notes that a stream has been read up to the container's end.
+func (p *pump) caughtUp(s *stream) {
+	s.todo, s.late = 0, false
+	p.checkDrained()
+}
+
 func (p *pump) checkDrained() {
 	if p.drained == nil {
 		return
 	}
 	for _, s := range p.streams {
-		if s.todo > 0 {
+		if s.late {
 			return
 		}
 	}
