@@ -2,7 +2,9 @@ package pleg
 
 import (
 	"context"
+	"maps"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -40,6 +42,15 @@ type Event struct {
 // older ones go: who is so late reads the pod's state, not its history.
 const maxChanges = 256
 
+// tellBurst events of a pod are sent as soon as there is news; more follow at
+// tellEvery. An event makes somebody look at the pod, and with a runtime that shows
+// something else at each look that is the next event: it must not go on without
+// pauses. It is more than a pod's life needs.
+const (
+	tellBurst = 20
+	tellEvery = time.Second
+)
+
 // outbox hands events on one at a time and merges those of one pod that wait.
 type outbox struct {
 	ch     chan Event
@@ -48,27 +59,61 @@ type outbox struct {
 	mu      sync.Mutex
 	queue   []types.UID
 	waiting map[types.UID][]Change
+	paid    map[types.UID]time.Time // until when the events so far count
+	sweep   int                     // size of paid at which those of long ago are forgotten
 }
 
 func newOutbox() *outbox {
-	return &outbox{ch: make(chan Event), signal: make(chan struct{}, 1), waiting: map[types.UID][]Change{}}
+	return &outbox{
+		ch: make(chan Event), signal: make(chan struct{}, 1), waiting: map[types.UID][]Change{},
+		paid: map[types.UID]time.Time{}, sweep: minSweep,
+	}
 }
 
 func (o *outbox) put(uid types.UID, changes []Change) {
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	old, ok := o.waiting[uid]
-	if !ok {
-		o.queue = append(o.queue, uid)
-		o.waiting[uid] = changes
-	} else {
+	if ok {
 		all := append(old, changes...)
 		o.waiting[uid] = all[max(0, len(all)-maxChanges):]
+		return
 	}
-	o.mu.Unlock()
+	o.waiting[uid] = changes
+	if wait := o.pace(uid, time.Now()); wait > 0 {
+		time.AfterFunc(wait, func() {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.enqueue(uid)
+		})
+		return
+	}
+	o.enqueue(uid)
+}
+
+func (o *outbox) enqueue(uid types.UID) {
+	o.queue = append(o.queue, uid)
 	select {
 	case o.signal <- struct{}{}:
 	default:
 	}
+}
+
+// minSweep keeps the map from being looked through for a few pods.
+const minSweep = 256
+
+// pace counts one event of a pod, and returns how long it has to wait.
+func (o *outbox) pace(uid types.UID, now time.Time) time.Duration {
+	if len(o.paid) >= o.sweep {
+		maps.DeleteFunc(o.paid, func(_ types.UID, until time.Time) bool { return until.Before(now) })
+		o.sweep = max(2*len(o.paid), minSweep)
+	}
+	paid := o.paid[uid]
+	if paid.Before(now) {
+		paid = now
+	}
+	o.paid[uid] = paid.Add(tellEvery)
+	return max(0, paid.Sub(now)-(tellBurst-1)*tellEvery)
 }
 
 func (o *outbox) take() (Event, bool) {

@@ -32,6 +32,7 @@ type fake struct {
 	deaf       map[types.UID]bool // hangs and does not obey its context
 	slow       time.Duration      // of each inspection
 	slowList   time.Duration      // of each list
+	blinks     bool               // every second inspection shows nothing
 
 	stream  bool // there is an event stream
 	refuse  bool // it does not open
@@ -83,7 +84,7 @@ func (f *fake) Inspect(ctx context.Context, uid types.UID) (*observed.Pod, error
 	f.most = max(f.most, f.inFlight)
 	hangs, deaf, slow := f.hangs[uid], f.deaf[uid], f.slow
 	p := &observed.Pod{UID: uid, ObservedAt: time.Now()}
-	if known := f.pods[uid]; known != nil {
+	if known := f.pods[uid]; known != nil && !(f.blinks && f.inspects[uid]%2 == 0) {
 		c := *known
 		c.ObservedAt = p.ObservedAt
 		c.Containers, c.Sandboxes = slices.Clone(c.Containers), slices.Clone(c.Sandboxes)

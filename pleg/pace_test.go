@@ -1,6 +1,7 @@
 package pleg_test
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,5 +47,30 @@ func TestEventsWithoutEndAreLookedAtWithPauses(t *testing.T) {
 		looks()
 		f.tellOf("a", "a1", observed.ContainerChanged)
 		wantLooks(t, "after a rest", looks, 1)
+	})
+}
+
+// A runtime that shows something else at each look, to somebody who looks at each
+// event, does not have both go on without pauses, a pod that seems to go included.
+func TestLooksThatMakeEventsComeWithPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, m := holdable(t, true, pleg.Config{})
+		f.do(func() { f.blinks = true })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		m.Refresh("a")
+		events := 0
+		for {
+			select {
+			case <-ctx.Done():
+				if events < 70 || events > 90 {
+					t.Errorf("%d events in a minute, want about 80", events)
+				}
+				return
+			case <-m.Events():
+				events++
+				_, _ = m.GetNewerThan(ctx, "a", time.Now())
+			}
+		}
 	})
 }

@@ -1,0 +1,68 @@
+// Package metrics holds what the core of an agent counts, by the kubelet's names.
+package metrics
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics are counters of an agent's decisions. They may be used from any
+// goroutine.
+type Metrics struct {
+	Restarted prometheus.Counter     // pods of one UID that were started again
+	Orphans   prometheus.Counter     // pods of the runtime that nothing wanted
+	Panics    *prometheus.CounterVec // of an embedder's values, by name
+
+	rejections *prometheus.CounterVec
+}
+
+// New makes the metrics and registers them, unless reg is nil.
+func New(reg prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		rejections: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_admission_rejections_total",
+			Help: "Pods that were rejected, by reason.",
+		}, []string{"reason"}),
+		Restarted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name:        "kubelet_restarted_pods_total",
+			Help:        "Pods of one UID that were started again after they had ended.",
+			ConstLabels: prometheus.Labels{"static": "true"},
+		}),
+		Orphans: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_orphaned_runtime_pods_total",
+			Help: "Pods found in the runtime that nothing wanted.",
+		}),
+		Panics: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nodewright_panics_total",
+			Help: "Panics of parts, sources, sinks and event recorders that were made errors, by name.",
+		}, []string{"of"}),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	var errs []error
+	for _, c := range []prometheus.Collector{m.rejections, m.Restarted, m.Orphans, m.Panics} {
+		errs = append(errs, reg.Register(c))
+	}
+	return m, errors.Join(errs...)
+}
+
+// Rejected counts a pod that was rejected.
+func (m *Metrics) Rejected(reason string) { m.rejections.WithLabelValues(rejectionLabel(reason)).Inc() }
+
+// rejectionLabel keeps the label's values few: reasons of other Admitters
+// could be anything.
+func rejectionLabel(reason string) string {
+	switch reason {
+	case "PodOSSelectorNodeLabelDoesNotMatch", "PodOSNotSupported", "NodeName", "NodeAffinity", "NodePorts",
+		"Evicted", "NodeShutdown", "InvalidPod", "TaintToleration", "SupplementalGroupsPolicyNotSupported", "PodFeatureUnsupported", "TopologyAffinityError", "SMTAlignmentError", "UnexpectedAdmissionError", "EmptyPodSharedPoolError",
+		"OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfephemeral-storage":
+		return reason
+	}
+	if strings.HasPrefix(reason, "OutOf") {
+		return "OutOfExtendedResources"
+	}
+	return "Other"
+}
