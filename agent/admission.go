@@ -11,22 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent/book"
+	"github.com/nodewright/nodewright/agent/ending"
 	"github.com/nodewright/nodewright/agent/hooks"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/agent/verdict"
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/internal/seconds"
 	"github.com/nodewright/nodewright/podmeta"
-	"github.com/nodewright/nodewright/podstatus"
 	"github.com/nodewright/nodewright/podworker"
-)
-
-const (
-	// defaultGrace is a pod's time to end if it does not name one
-	// (terminationGracePeriodSeconds).
-	defaultGrace = 30 * time.Second
-	// graceMargin is what a pod may take to end beyond its time, before nobody
-	// waits for what it has.
-	graceMargin = 30 * time.Second
 )
 
 // decide asks whether a pod may run. decided is false while its reservation is
@@ -50,7 +41,7 @@ func (a *Agent) decide(ctx context.Context, pod *v1.Pod, obs *observed.Pod) (r *
 	if r := a.admit(pod, others); r != nil {
 		return a.orPreempt(ctx, pod, others, a.orLater(pod, others, r)), true
 	}
-	if st, ok := a.statuses.Get(pod.UID); ok && podmeta.IsTerminal(st.Phase) && !wasRejected(&st) {
+	if st, ok := a.statuses.Get(pod.UID); ok && podmeta.IsTerminal(st.Phase) && !verdict.WasRejected(&st) {
 		return nil, true // it has come to its end, and its worker has the parts give back what it had
 	}
 	return a.reserve(ctx, pod, others)
@@ -85,41 +76,22 @@ func (a *Agent) activePods(except types.UID) []*v1.Pod {
 		if ph, ok := a.statuses.Phase(p.UID); ok && podmeta.IsTerminal(ph) && !a.workers.TerminationRequested(p.UID) {
 			continue
 		}
-		active = append(active, a.allocated(p))
+		active = append(active, a.hooks.Allocated(a.guard, p))
 	}
 	return active
 }
 
-// leaving are the pods that are ending, or may not come at all.
-type leaving struct {
-	uids  []types.UID
-	names []string
-	until time.Time // when all should be gone
-}
-
-func (l *leaving) add(uid types.UID, name string, end time.Time) {
-	l.uids, l.names = append(l.uids, uid), append(l.names, name)
-	if end.After(l.until) {
-		l.until = end
-	}
-}
-
-// without are the others when those that leave have gone.
-func (l *leaving) without(others []*v1.Pod) []*v1.Pod {
-	return slices.DeleteFunc(slices.Clone(others), func(o *v1.Pod) bool { return slices.Contains(l.uids, o.UID) })
-}
-
 // leave are those that leave, but for one.
-func (a *Agent) leave(except types.UID) (l leaving) {
+func (a *Agent) leave(except types.UID) (l ending.Pods) {
 	for _, w := range a.workers.List() {
 		if w.Pod == nil || w.Finished || w.UID == except || w.Kind == podworker.Sync && a.wanted(w.UID) {
 			continue
 		}
-		l.add(w.UID, w.Namespace+"/"+w.Name, endOf(w))
+		l.Add(w.UID, w.Namespace+"/"+w.Name, ending.At(w))
 	}
 	for uid, e := range a.book.At(book.Reserving, book.Reserved) { // and those that may not come
 		if uid != except {
-			l.add(uid, e.Ref.Namespace+"/"+e.Ref.Name+" (or its admission)", e.Since.Add(reserveTimeout+graceMargin))
+			l.Add(uid, e.Ref.Namespace+"/"+e.Ref.Name+" (or its admission)", e.Since.Add(reserveTimeout+ending.Margin))
 		}
 	}
 	return l
@@ -132,47 +104,27 @@ func (a *Agent) orLater(pod *v1.Pod, others []*v1.Pod, r *part.Rejection) *part.
 		return r
 	}
 	l := a.leave(pod.UID)
-	if !l.until.After(time.Now()) || !a.fitsWithout(pod, others, l) {
+	if !l.Until.After(time.Now()) || !a.fitsWithout(pod, others, l) {
 		return r
 	}
-	slices.Sort(l.names)
+	slices.Sort(l.Names)
 	return &part.Rejection{
-		Reason: r.Reason, RetryUntil: l.until,
-		Message: r.Message + "; it waits for the end of " + strings.Join(l.names, ", "),
+		Reason: r.Reason, RetryUntil: l.Until,
+		Message: r.Message + "; it waits for the end of " + strings.Join(l.Names, ", "),
 	}
 }
 
 // fitsWithout reports whether a pod would be admitted if some had gone.
-func (a *Agent) fitsWithout(pod *v1.Pod, others []*v1.Pod, l leaving) bool {
-	if a.admit(pod, l.without(others)) != nil {
+func (a *Agent) fitsWithout(pod *v1.Pod, others []*v1.Pod, l ending.Pods) bool {
+	if a.admit(pod, l.Without(others)) != nil {
 		return false
 	}
 	for _, h := range a.hooks.Forecasters {
-		if !hooks.Ask(a.guard, h, func(f part.Forecaster) bool { return f.FitsWithout(pod, l.uids) }) {
+		if !hooks.Ask(a.guard, h, func(f part.Forecaster) bool { return f.FitsWithout(pod, l.UIDs) }) {
 			return false
 		}
 	}
 	return true
-}
-
-// endOf is when a pod that is ending should have ended.
-func endOf(w podworker.Status) time.Time {
-	at := w.TerminatingAt
-	if at.IsZero() {
-		at = time.Now()
-	}
-	return at.Add(graceOf(w.Pod) + graceMargin)
-}
-
-// graceOf is a pod's time to end.
-func graceOf(pod *v1.Pod) time.Duration {
-	grace := defaultGrace
-	for _, s := range []*int64{pod.Spec.TerminationGracePeriodSeconds, pod.DeletionGracePeriodSeconds} {
-		if s != nil {
-			grace = seconds.Of(*s)
-		}
-	}
-	return grace
 }
 
 // reject lets a pod wait, or rejects it for good.
@@ -184,9 +136,9 @@ func (a *Agent) reject(pod *v1.Pod, r part.Rejection) {
 	a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Stage, e.Why = book.Rejected, &r })
 	a.log.Warn("pod rejected", zap.String("pod", pod.Namespace+"/"+pod.Name),
 		zap.String("reason", r.Reason), zap.String("message", r.Message))
-	a.metrics.rejections.WithLabelValues(rejectionLabel(r.Reason)).Inc()
+	a.metrics.Rejected(r.Reason)
 	a.events.Event(pod, v1.EventTypeWarning, r.Reason, r.Message)
-	a.statuses.Set(pod, rejectedStatus(pod, r))
+	a.statuses.Set(pod, verdict.Rejected(pod, r))
 }
 
 // wait keeps a pod for later, if that is the answer and its time is not over, and
@@ -211,33 +163,7 @@ func (a *Agent) wait(pod *v1.Pod, r part.Rejection) bool {
 		a.events.Event(pod, v1.EventTypeNormal, "AdmissionWaits", r.Reason+": "+r.Message)
 	}
 	if !waits || before.Why.Message != r.Message {
-		a.statuses.Set(pod, waitingStatus(pod, r))
+		a.statuses.Set(pod, verdict.Waiting(pod, r))
 	}
 	return true
-}
-
-const (
-	rejectedMessage = "Pod was rejected: "
-	waitingMessage  = "Pod waits to be admitted: "
-)
-
-// waitingStatus is the status of a pod that waits to be admitted.
-func waitingStatus(pod *v1.Pod, r part.Rejection) v1.PodStatus {
-	st := podstatus.Of(podstatus.Input{Pod: pod, NeedsSandbox: true, Now: time.Now()})
-	st.Phase, st.Reason, st.Message = v1.PodPending, r.Reason, waitingMessage+r.Message
-	return st
-}
-
-// rejectedStatus is the status of a pod that was rejected.
-func rejectedStatus(pod *v1.Pod, r part.Rejection) v1.PodStatus {
-	st := podstatus.Of(podstatus.Input{Pod: pod, NeedsSandbox: true, Now: time.Now()})
-	st.Phase, st.Reason, st.Message = v1.PodFailed, r.Reason, rejectedMessage+r.Message
-	st.ContainerStatuses, st.InitContainerStatuses, st.Conditions = nil, nil, nil
-	st.AllocatedResources, st.Resources = nil, nil
-	return st
-}
-
-// wasRejected reports whether a status is that of a pod that was rejected.
-func wasRejected(st *v1.PodStatus) bool {
-	return st.Phase == v1.PodFailed && strings.HasPrefix(st.Message, rejectedMessage) && len(st.ContainerStatuses) == 0
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/nodewright/nodewright/agent/eventlog"
 	"github.com/nodewright/nodewright/agent/hooks"
 	"github.com/nodewright/nodewright/agent/machine"
+	"github.com/nodewright/nodewright/agent/metrics"
 	"github.com/nodewright/nodewright/agent/predicates"
 	"github.com/nodewright/nodewright/agent/query"
 	"github.com/nodewright/nodewright/images"
@@ -35,7 +36,7 @@ type Agent struct {
 
 	cfg     Config
 	log     *zap.Logger
-	metrics *metrics
+	metrics *metrics.Metrics
 	hooks   *hooks.Hooks
 	guard   *hooks.Guard
 

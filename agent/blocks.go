@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
@@ -16,9 +15,11 @@ import (
 	"github.com/nodewright/nodewright/agent/hooks"
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/agent/machine"
+	"github.com/nodewright/nodewright/agent/metrics"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/predicates"
 	"github.com/nodewright/nodewright/agent/probeperiod"
+	"github.com/nodewright/nodewright/agent/probing"
 	"github.com/nodewright/nodewright/agent/query"
 	"github.com/nodewright/nodewright/agent/volumes"
 	"github.com/nodewright/nodewright/cri"
@@ -26,6 +27,7 @@ import (
 	"github.com/nodewright/nodewright/pleg"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podruntime"
+	"github.com/nodewright/nodewright/podspec"
 	"github.com/nodewright/nodewright/podworker"
 	"github.com/nodewright/nodewright/probe"
 	"github.com/nodewright/nodewright/statusmgr"
@@ -42,17 +44,17 @@ func (a *Agent) buildBlocks() error {
 		return part.OpenStore(filepath.Join(c.Paths.Root, dir), log(block))
 	}
 	var err error
-	a.metrics, err = newMetrics(c.Metrics)
+	a.metrics, err = metrics.New(c.Metrics)
 	note(err)
-	a.guard = &hooks.Guard{Log: a.log, Panics: a.metrics.panics}
-	a.events = eventlog.New(log("event"), c.Node.Name, c.Events, func() { a.metrics.panics.WithLabelValues("events").Inc() })
+	a.guard = &hooks.Guard{Log: a.log, Panics: a.metrics.Panics}
+	a.events = eventlog.New(log("event"), c.Node.Name, c.Events, func() { a.metrics.Panics.WithLabelValues("events").Inc() })
 	a.node = &predicates.Node{
 		Name: c.Node.Name, Labels: c.Node.Labels, LiveLabels: c.Cluster.NodeLabels, Allocatable: c.Node.Allocatable,
 		Declared: c.Cluster.NodeResources, UnsafeSysctls: c.Pods.UnsafeSysctls, AppArmor: sync.OnceValue(machine.AppArmorEnabled),
 		GroupsPolicy: a.facts.handlers.GroupsPolicy, Taints: c.Cluster.NodeTaints, Features: c.Cluster.Features,
 	}
 	if len(a.hooks.Providers) > 0 {
-		a.node.Extended = a.extended
+		a.node.Extended = func() map[v1.ResourceName]part.Count { return a.hooks.Extended(a.guard) }
 	}
 	reader := cri.NewReaderWith(c.Runtime, cri.ReaderConfig{NodeIP: c.Node.PrimaryIP(), Log: log("cri")})
 	a.pleg, err = pleg.New(pleg.Config{Runtime: reader, Log: log("pleg"), Metrics: c.Metrics})
@@ -79,7 +81,7 @@ func (a *Agent) buildBlocks() error {
 	subPaths, err := volumes.NewSubPaths()
 	note(err)
 	a.runtime, err = podruntime.New(podruntime.Config{
-		Runtime: c.Runtime, Images: hooks.Images{Guard: a.guard, Hooks: a.hooks, Images: a.images}, PodLogsDir: c.Paths.PodLogs, ContainerLogsDir: c.Paths.ContainerLogs, Events: toldNode{a.events},
+		Runtime: c.Runtime, Images: hooks.Images{Guard: a.guard, Hooks: a.hooks, Images: a.images}, PodLogsDir: c.Paths.PodLogs, ContainerLogsDir: c.Paths.ContainerLogs, Events: a.events.AlsoOfNode(podspec.ReasonMissingClusterDNS),
 		Lifecycle: hooks.Lifecycle{Guard: a.guard, Hooks: a.hooks}, Resizer: c.Runtime, SubPaths: subPaths, Cgroups: c.Cgroups, KeepDead: a.hooks.KeepDead(a.guard), Reap: machine.Reap,
 		Backoff: c.Pods.CrashBackoff, MaxCrashBackoff: c.Pods.MaxCrashBackoff, Memory: store("crashloops", "podruntime"),
 		Log: log("podruntime"), Metrics: c.Metrics,
@@ -93,12 +95,12 @@ func (a *Agent) buildBlocks() error {
 	a.statuses, err = statusmgr.New(statusmgr.Config{
 		Sink: a.guard.Sink(c.Status.Sink), Store: store("unsent", "statusmgr"),
 		CouldHaveRunning: a.couldHaveRunning,
-		PublishAs:        a.publishAs, MaxBackoff: c.Status.MaxBackoff,
+		PublishAs:        func(pod *v1.Pod) (*v1.Pod, bool) { return a.hooks.PublishAs(a.guard, pod) }, MaxBackoff: c.Status.MaxBackoff,
 		Log: log("statusmgr"), Metrics: c.Metrics,
 	})
 	note(err)
 	a.probes, err = probe.New(probe.Config{
-		Exec: c.Runtime, GRPC: grpcHealth, Events: a.events, OnChange: a.probed, Adjust: probeperiod.Adjust,
+		Exec: c.Runtime, GRPC: probing.GRPC, Events: a.events, OnChange: a.probed, Adjust: probeperiod.Adjust,
 		Journal:  part.OpenVolatileStore(filepath.Join(c.Paths.Root, "probes"), log("probe")),
 		Parallel: c.Probes.Parallel, ParallelExec: c.Probes.ParallelExec, FastStart: c.Probes.Fast, KeepAlive: c.Probes.KeepAlive,
 		HostIP: c.Node.PrimaryIP(), Log: log("probe"), Metrics: c.Metrics,
@@ -107,7 +109,7 @@ func (a *Agent) buildBlocks() error {
 	if all := errors.Join(errs...); all != nil || c.Metrics == nil {
 		return all
 	}
-	return c.Metrics.Register(podCounts{a})
+	return c.Metrics.Register(metrics.Pods{Active: func() []*v1.Pod { return a.activePods("") }, Desired: a.pods.Pods, Workers: a.workers.List})
 }
 
 // idle reports whether the runtime is known to run nothing of a pod.
@@ -153,8 +155,8 @@ func (a *Agent) background(ctx context.Context, fn func(context.Context)) {
 func (a *Agent) questions() *query.Query {
 	q := &query.Query{
 		Sources: a.pods, Runtime: a.pleg, Workers: a.workers, Statuses: a.statuses, Images: a.images, EventLog: a.events,
-		Volumes: a.volumes, Streams: a.cfg.Runtime, Admission: a.answer, Explain: a.explain, Settled: a.isSettled,
-		PodLogs: a.cfg.Paths.PodLogs, Node: a.cfg.Node, Extended: a.extended,
+		Volumes: a.volumes, Streams: a.cfg.Runtime, Admission: a.answer, Explain: func(pod *v1.Pod) string { return a.hooks.Explain(a.guard, pod) }, Settled: a.isSettled,
+		PodLogs: a.cfg.Paths.PodLogs, Node: a.cfg.Node, Extended: func() map[v1.ResourceName]part.Count { return a.hooks.Extended(a.guard) },
 	}
 	for _, name := range a.hooks.Names {
 		q.PartList = append(q.PartList, local.Part{Name: name, Hooks: a.hooks.Kinds[name]})
@@ -169,10 +171,4 @@ func (a *Agent) answer(uid types.UID) (why *part.Rejection, since time.Time) {
 		since = e.Since
 	}
 	return e.Why, since
-}
-
-// explain is what the first part says that knows why a pod waits, or "".
-func (a *Agent) explain(pod *v1.Pod) (line string) {
-	hooks.Each(a.guard, a.hooks.Explainers, func(e part.Explainer) { line = cmp.Or(line, e.Explain(pod)) })
-	return line
 }

@@ -78,7 +78,7 @@ func (h host) Event(pod *v1.Pod, annotations map[string]string, eventType, reaso
 }
 
 func (h host) Update(pod *v1.Pod) {
-	h.a.workers.Update(podworker.Update{Type: podworker.ConfigUpdate, Pod: h.a.allocated(pod), Start: time.Now()})
+	h.a.workers.Update(podworker.Update{Type: podworker.ConfigUpdate, Pod: h.a.hooks.Allocated(h.a.guard, pod), Start: time.Now()})
 }
 
 func (h host) ResourceClaims(namespace string) map[string]*resourceapi.ResourceClaim {

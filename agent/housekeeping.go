@@ -15,6 +15,7 @@ import (
 	"github.com/nodewright/nodewright/agent/book"
 	"github.com/nodewright/nodewright/agent/hooks"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/agent/verdict"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmeta/podcheck"
 	"github.com/nodewright/nodewright/podworker"
@@ -45,7 +46,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 		known[p.UID] = true
 		if _, works := working[p.UID]; !works && a.lostItsWorker(p) {
 			a.log.Info("pod restarted", zap.String("pod", p.Namespace+"/"+p.Name), zap.String("uid", string(p.UID)))
-			a.metrics.restarted.Inc()
+			a.metrics.Restarted.Inc()
 			a.add(ctx, p)
 		}
 	}
@@ -54,7 +55,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 			continue
 		}
 		known[l.UID] = true // its directories go after it
-		a.metrics.orphans.Inc()
+		a.metrics.Orphans.Inc()
 		a.workers.Update(podworker.Update{
 			Type:       podworker.KillUpdate,
 			RuntimePod: &podworker.RuntimePod{UID: l.UID, Name: l.Name, Namespace: l.Namespace},
@@ -99,30 +100,17 @@ func (a *Agent) revive(ctx context.Context, desired []*v1.Pod) {
 	}
 	for _, p := range desired {
 		st, ok := a.statuses.Get(p.UID)
-		if w, works := a.workers.State(p.UID); !ok || works && !w.Finished || !podmeta.IsTerminal(st.Phase) || !a.revives(p, &st) {
+		if w, works := a.workers.State(p.UID); !ok || works && !w.Finished || !podmeta.IsTerminal(st.Phase) || !a.hooks.Revives(a.guard, p, &st) {
 			continue
 		}
-		if wasRejected(&st) {
+		if verdict.WasRejected(&st) {
 			a.add(ctx, p)
 			continue
 		}
-		a.statuses.Forget(p.UID) // that it ended, for the machine's sake, is over
-		a.begin(a.allocated(p))  // it is admitted when its finished worker is gone
+		a.statuses.Forget(p.UID)               // that it ended, for the machine's sake, is over
+		a.begin(a.hooks.Allocated(a.guard, p)) // it is admitted when its finished worker is gone
 		a.requestCleanup()
 	}
-}
-
-// revives asks the parts whether a pod that came to its end begins again.
-func (a *Agent) revives(pod *v1.Pod, st *v1.PodStatus) bool {
-	if !podmeta.IsTerminal(st.Phase) {
-		return false
-	}
-	for _, h := range a.hooks.Revivers {
-		if hooks.Ask(a.guard, h, func(r part.Reviver) bool { return r.Revives(pod, st) }) {
-			return true
-		}
-	}
-	return false
 }
 
 // sweep removes what is left of pods that nothing knows. Each step sees pods that

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,6 +13,7 @@ import (
 	"github.com/nodewright/nodewright/agent/hooks"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/predicates"
+	"github.com/nodewright/nodewright/agent/verdict"
 	"github.com/nodewright/nodewright/pleg"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
@@ -83,34 +83,13 @@ func (a *Agent) loop(ctx context.Context) error {
 	}
 }
 
-// restore has the parts take over what ran before, side by side. The channel is
-// closed when all have, or their patience is over: a disk that hangs holds up the
-// part that needs it.
+// restore has the parts take over what ran before. The channel is closed when all
+// have, or their patience is over.
 func (a *Agent) restore(ctx context.Context) <-chan struct{} {
 	done := make(chan struct{})
 	a.background(ctx, func(ctx context.Context) {
 		defer close(done)
-		var all sync.WaitGroup
-		over := make(chan struct{})
-		all.Go(func() { a.logged("failed to ask what the runtime can do", a.facts.handlers.Learn(ctx)) })
-		for _, h := range a.hooks.Restorers {
-			all.Go(func() {
-				err := a.guard.Call(h.Name, func() error { return h.Hook.Restore(ctx) })
-				a.logged("failed to restore", err, zap.String("part", h.Name))
-			})
-		}
-		go func() {
-			all.Wait()
-			close(over)
-		}()
-		late := time.NewTimer(part.RestorePatience)
-		defer late.Stop()
-		select {
-		case <-over:
-		case <-ctx.Done():
-		case <-late.C:
-			a.log.Error("not every part has restored its state; pods are admitted without it", zap.Duration("after", part.RestorePatience))
-		}
+		a.hooks.Restore(ctx, a.guard, a.facts.handlers.Learn)
 	})
 	return done
 }
@@ -202,8 +181,8 @@ func (a *Agent) adopt(pods []*v1.Pod) {
 		if !obs.AnyRunning() || a.workers.TerminationRequested(pod.UID) {
 			continue
 		}
-		a.recall(pod, obs)
-		pod = a.allocated(pod)
+		a.hooks.Recall(a.guard, pod, obs)
+		pod = a.hooks.Allocated(a.guard, pod)
 		hooks.Each(a.guard, a.hooks.Reservers, func(r part.Reserver) { r.Adopt(pod) })
 	}
 }
@@ -214,12 +193,12 @@ func (a *Agent) add(ctx context.Context, pod *v1.Pod) {
 		a.begin(pod)
 		return
 	}
-	if st, ok := a.statuses.Get(pod.UID); ok && a.revives(pod, &st) {
+	if st, ok := a.statuses.Get(pod.UID); ok && a.hooks.Revives(a.guard, pod, &st) {
 		a.statuses.Forget(pod.UID) // that it ended, for the machine's sake, is over
 	}
 	obs, _ := a.pleg.Get(pod.UID) // also what was seen before the last look failed
-	a.recall(pod, obs)
-	if r, decided := a.decide(ctx, a.allocated(pod), obs); decided {
+	a.hooks.Recall(a.guard, pod, obs)
+	if r, decided := a.decide(ctx, a.hooks.Allocated(a.guard, pod), obs); decided {
 		a.settle(pod, r)
 	}
 }
@@ -230,10 +209,10 @@ func (a *Agent) settle(pod *v1.Pod, r *part.Rejection) {
 		a.reject(pod, *r)
 		return
 	}
-	if st, ok := a.statuses.Get(pod.UID); ok && (wasRejected(&st) || a.book.Get(pod.UID).Why != nil) {
+	if st, ok := a.statuses.Get(pod.UID); ok && (verdict.WasRejected(&st) || a.book.Get(pod.UID).Why != nil) {
 		a.statuses.Forget(pod.UID) // that it was rejected once, or waited, is over
 	}
-	a.begin(a.allocated(pod))
+	a.begin(a.hooks.Allocated(a.guard, pod))
 }
 
 // begin hands a pod to its worker.
@@ -261,7 +240,7 @@ func (a *Agent) update(ctx context.Context, pod *v1.Pod) {
 	a.warnOfPeriods(pod)
 	if pod.DeletionTimestamp == nil {
 		a.warnOfFeatures(pod)
-		pod = a.reallocated(pod)
+		pod = a.hooks.Reallocated(a.guard, pod)
 	}
 	a.workers.Update(podworker.Update{Type: podworker.ConfigUpdate, Pod: pod, Start: time.Now()})
 }

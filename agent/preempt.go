@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent/book"
+	"github.com/nodewright/nodewright/agent/ending"
 	"github.com/nodewright/nodewright/agent/hooks"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/podworker"
@@ -25,18 +26,18 @@ func (a *Agent) orPreempt(ctx context.Context, pod *v1.Pod, others []*v1.Pod, r 
 		return r
 	}
 	now := time.Now()
-	var gone leaving
+	var gone ending.Pods
 	busy := map[types.UID]bool{} // those that are ending cannot be ended once more
 	for _, w := range a.workers.List() {
 		if w.Pod == nil || w.Finished || w.UID == pod.UID || w.Kind == podworker.Sync && a.wanted(w.UID) {
 			continue
 		}
 		busy[w.UID] = true
-		if end := endOf(w); end.After(now) {
-			gone.add(w.UID, w.Namespace+"/"+w.Name, end)
+		if end := ending.At(w); end.After(now) {
+			gone.Add(w.UID, w.Namespace+"/"+w.Name, end)
 		}
 	}
-	staying := gone.without(others)
+	staying := gone.Without(others)
 	missing := a.node.Missing(pod, staying)
 	if len(missing) == 0 {
 		return r
@@ -49,9 +50,9 @@ func (a *Agent) orPreempt(ctx context.Context, pod *v1.Pod, others []*v1.Pod, r 
 		if len(victims) == 0 {
 			continue
 		}
-		without := leaving{uids: slices.Clone(gone.uids), names: slices.Clone(gone.names), until: gone.until}
+		without := ending.Pods{UIDs: slices.Clone(gone.UIDs), Names: slices.Clone(gone.Names), Until: gone.Until}
 		for _, v := range victims {
-			without.add(v.UID, v.Namespace+"/"+v.Name, now.Add(graceOf(v)+graceMargin))
+			without.Add(v.UID, v.Namespace+"/"+v.Name, now.Add(ending.Grace(v)+ending.Margin))
 		}
 		if !a.fitsWithout(pod, others, without) {
 			continue
@@ -59,10 +60,10 @@ func (a *Agent) orPreempt(ctx context.Context, pod *v1.Pod, others []*v1.Pod, r 
 		for _, v := range victims {
 			a.preempt(ctx, h, pod, v, missing)
 		}
-		slices.Sort(without.names)
+		slices.Sort(without.Names)
 		return &part.Rejection{
-			Reason: r.Reason, RetryUntil: without.until, Outside: true, // others may follow those that do not end
-			Message: r.Message + "; it waits for the end of " + strings.Join(without.names, ", "),
+			Reason: r.Reason, RetryUntil: without.Until, Outside: true, // others may follow those that do not end
+			Message: r.Message + "; it waits for the end of " + strings.Join(without.Names, ", "),
 		}
 	}
 	return r
@@ -82,7 +83,7 @@ func (a *Agent) preempt(ctx context.Context, h hooks.Of[part.Preempter], pod, vi
 	done := make(chan struct{})
 	a.workers.Update(killUpdate(victim, how, done))
 	a.background(ctx, func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, graceOf(victim)+graceMargin)
+		ctx, cancel := context.WithTimeout(ctx, ending.Grace(victim)+ending.Margin)
 		defer cancel()
 		err := a.awaitEnd(ctx, victim, done)
 		if ended != nil {

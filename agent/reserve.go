@@ -119,7 +119,7 @@ func (a *Agent) conclude(ctx context.Context) {
 					e.Quiet = time.Now().Add(reservePause)
 				}
 			})
-			a.settle(pod, a.orLater(a.allocated(pod), a.activePods(uid), e.Verdict))
+			a.settle(pod, a.orLater(a.hooks.Allocated(a.guard, pod), a.activePods(uid), e.Verdict))
 		}
 	}
 	switch changed := a.run.changed.Swap(false); {

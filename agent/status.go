@@ -7,10 +7,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent/hooks"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/agent/probing"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/seconds"
 	"github.com/nodewright/nodewright/podruntime"
@@ -38,7 +38,7 @@ func (a *Agent) status(ctx context.Context, pod *v1.Pod, obs *observed.Pod, fina
 			in.StartErrors[name] = podstatus.StartError{Reason: f.Reason, Message: f.Message}
 		}
 	}
-	a.applyProbes(pod.UID, &in)
+	probing.Apply(a.probes, a.statuses, pod.UID, &in)
 	in.NeedsSandbox = podruntime.NeedsSandbox(pod, obs)
 	in.RestartAll = podruntime.RestartsAll(pod, obs)
 	for _, h := range a.hooks.Allocators {
@@ -62,17 +62,6 @@ func (a *Agent) asShown(pod *v1.Pod) *v1.Pod {
 	return &now
 }
 
-// publishAs is the object under which a pod's status goes to the sink.
-func (a *Agent) publishAs(pod *v1.Pod) (as *v1.Pod, ok bool) {
-	as, ok = pod, true
-	for _, h := range a.hooks.Publishers {
-		if err := a.guard.Call(h.Name, func() error { as, ok = h.Hook.PublishAs(pod); return nil }); err != nil {
-			return nil, false
-		}
-	}
-	return as, ok
-}
-
 // pastDeadline reports whether spec.activeDeadlineSeconds is over, and sets the
 // pod's timer if it is still to come.
 func (a *Agent) pastDeadline(pod *v1.Pod, status *v1.PodStatus) bool {
@@ -93,48 +82,6 @@ func (a *Agent) pastDeadline(pod *v1.Pod, status *v1.PodStatus) bool {
 	}
 	a.book.SetDeadline(part.RefOf(pod), left, func() { a.workers.Resync(pod.UID) })
 	return false
-}
-
-// extended counts the extended resources that the parts offer.
-func (a *Agent) extended() map[v1.ResourceName]part.Count {
-	out := map[v1.ResourceName]part.Count{}
-	hooks.Each(a.guard, a.hooks.Providers, func(p part.Provider) {
-		for name, c := range p.Resources() {
-			out[name] = c
-		}
-	})
-	return out
-}
-
-// The version of a pod that runs is what its part has allocated to it; without
-// such a part it is what the pod asks for.
-
-func (a *Agent) recall(pod *v1.Pod, obs *observed.Pod) {
-	hooks.Each(a.guard, a.hooks.Allocators, func(al part.Allocator) { al.Recall(pod, obs) })
-}
-
-func (a *Agent) learn(uid types.UID, obs *observed.Pod) {
-	hooks.Each(a.guard, a.hooks.Allocators, func(al part.Allocator) { al.Learn(uid, obs) })
-}
-
-func (a *Agent) allocated(pod *v1.Pod) *v1.Pod {
-	hooks.Each(a.guard, a.hooks.Allocators, func(al part.Allocator) { pod = al.Allocated(pod) })
-	return pod
-}
-
-// reallocated takes note of a new version of a pod, and returns the one to run.
-func (a *Agent) reallocated(pod *v1.Pod) *v1.Pod {
-	hooks.Each(a.guard, a.hooks.Allocators, func(al part.Allocator) { pod = al.Changed(pod) })
-	return pod
-}
-
-// synced tells the parts what a sync did, and reports whether the pod's status is
-// to be computed anew.
-func (a *Agent) synced(pod *v1.Pod, req podruntime.Request, res *podruntime.Result) (news bool) {
-	hooks.Each(a.guard, a.hooks.Syncs, func(s part.SyncWatcher) {
-		news = s.Synced(pod, res, func() bool { return a.runtime.NeedsResize(req) }) || news
-	})
-	return news
 }
 
 // checkResize says why a pod may not have what it asks for: not ever, as long as

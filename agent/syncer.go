@@ -13,6 +13,7 @@ import (
 	"github.com/nodewright/nodewright/agent/book"
 	"github.com/nodewright/nodewright/agent/hooks"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/agent/probing"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podruntime"
@@ -37,8 +38,8 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	if err != nil {
 		return podworker.Outcome{}, fmt.Errorf("runtime status: %w", err)
 	}
-	a.learn(w.Pod.UID, obs)
-	pod := a.allocated(w.Pod)
+	a.hooks.Learn(a.guard, w.Pod.UID, obs)
+	pod := a.hooks.Allocated(a.guard, w.Pod)
 	status := a.status(ctx, pod, obs, false)
 	if a.pastDeadline(pod, &status) {
 		a.events.Event(pod, v1.EventTypeNormal, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
@@ -57,10 +58,10 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	}
 	seen := a.pleg.Hold(pod.UID)
 	req := podruntime.Request{
-		Spec: in, Observed: obs, Startup: a.probeResult(probe.Startup), Liveness: a.probeResult(probe.Liveness),
+		Spec: in, Observed: obs, Startup: probing.Results(a.probes, probe.Startup), Liveness: probing.Results(a.probes, probe.Liveness),
 	}
 	res := a.runtime.Sync(ctx, req)
-	news := a.synced(pod, req, &res)
+	news := a.hooks.Synced(a.guard, pod, &res, func() bool { return a.runtime.NeedsResize(req) })
 	if err = res.Err(); err != nil {
 		err = a.networkNotReady(ctx, pod, err)
 	}

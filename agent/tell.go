@@ -8,7 +8,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/agent/eventlog"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podspec"
 )
@@ -57,15 +56,5 @@ func (a *Agent) checkResolv(content string) {
 	}
 	for _, problem := range podspec.CheckResolvConf(a.cfg.DNS.ResolvConf, content, a.cfg.DNS.ClusterDomain) {
 		a.events.Node(v1.EventTypeWarning, reasonResolvConf, problem)
-	}
-}
-
-// toldNode are the events of pods; of what the node itself lacks it has one, too.
-type toldNode struct{ *eventlog.Log }
-
-func (t toldNode) Event(pod *v1.Pod, eventType, reason, message string) {
-	t.Log.Event(pod, eventType, reason, message)
-	if reason == podspec.ReasonMissingClusterDNS {
-		t.Node(eventType, reason, message)
 	}
 }

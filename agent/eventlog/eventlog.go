@@ -140,6 +140,25 @@ func (l *Log) Node(eventType, reason, message string) {
 	}
 }
 
+// AlsoOfNode is the log as those see it whose events of one reason are the
+// node's, too.
+func (l *Log) AlsoOfNode(reason string) *Shared { return &Shared{l, reason} }
+
+// Shared is a [Log] that records events of one reason twice: as the pod's and as
+// the node's.
+type Shared struct {
+	*Log
+	reason string
+}
+
+// Event records one event of pod, and of the node if it has the reason.
+func (s *Shared) Event(pod *v1.Pod, eventType, reason, message string) {
+	s.Log.Event(pod, eventType, reason, message)
+	if reason == s.reason {
+		s.Node(eventType, reason, message)
+	}
+}
+
 // guard keeps a panic of the recorder from ending the process.
 func (l *Log) guard(record func()) {
 	defer func() {

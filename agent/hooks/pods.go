@@ -1,0 +1,88 @@
+package hooks
+
+import (
+	"cmp"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/podruntime"
+)
+
+// The version of a pod that runs is what its part has allocated to it; without
+// such a part it is what the pod asks for.
+
+// Recall takes up what was allocated to a pod before the agent started.
+func (h *Hooks) Recall(g *Guard, pod *v1.Pod, obs *observed.Pod) {
+	Each(g, h.Allocators, func(a part.Allocator) { a.Recall(pod, obs) })
+}
+
+// Learn notes what a pod runs with.
+func (h *Hooks) Learn(g *Guard, uid types.UID, obs *observed.Pod) {
+	Each(g, h.Allocators, func(a part.Allocator) { a.Learn(uid, obs) })
+}
+
+// Allocated returns the version of a pod to run.
+func (h *Hooks) Allocated(g *Guard, pod *v1.Pod) *v1.Pod {
+	Each(g, h.Allocators, func(a part.Allocator) { pod = a.Allocated(pod) })
+	return pod
+}
+
+// Reallocated notes a new version of a pod, and returns the one to run.
+func (h *Hooks) Reallocated(g *Guard, pod *v1.Pod) *v1.Pod {
+	Each(g, h.Allocators, func(a part.Allocator) { pod = a.Changed(pod) })
+	return pod
+}
+
+// Synced reports the result of a sync to the parts, and whether the pod's status
+// is to be computed anew.
+func (h *Hooks) Synced(g *Guard, pod *v1.Pod, res *podruntime.Result, needsResize func() bool) (news bool) {
+	Each(g, h.Syncs, func(s part.SyncWatcher) { news = s.Synced(pod, res, needsResize) || news })
+	return news
+}
+
+// PublishAs returns the object under which a pod's status goes to the sink. ok is
+// false if there is none now.
+func (h *Hooks) PublishAs(g *Guard, pod *v1.Pod) (as *v1.Pod, ok bool) {
+	as, ok = pod, true
+	for _, p := range h.Publishers {
+		if err := g.Call(p.Name, func() error { as, ok = p.Hook.PublishAs(pod); return nil }); err != nil {
+			return nil, false
+		}
+	}
+	return as, ok
+}
+
+// Revives reports whether a pod that came to its end begins again.
+func (h *Hooks) Revives(g *Guard, pod *v1.Pod, st *v1.PodStatus) bool {
+	if !podmeta.IsTerminal(st.Phase) {
+		return false
+	}
+	for _, r := range h.Revivers {
+		if Ask(g, r, func(r part.Reviver) bool { return r.Revives(pod, st) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// Extended counts the extended resources that the parts offer.
+func (h *Hooks) Extended(g *Guard) map[v1.ResourceName]part.Count {
+	out := map[v1.ResourceName]part.Count{}
+	Each(g, h.Providers, func(p part.Provider) {
+		for name, c := range p.Resources() {
+			out[name] = c
+		}
+	})
+	return out
+}
+
+// Explain returns the reason for which a pod waits, of the first part that knows
+// one, or "".
+func (h *Hooks) Explain(g *Guard, pod *v1.Pod) (line string) {
+	Each(g, h.Explainers, func(e part.Explainer) { line = cmp.Or(line, e.Explain(pod)) })
+	return line
+}
