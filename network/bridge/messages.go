@@ -1,7 +1,9 @@
 package bridge
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"slices"
 
 	"github.com/google/nftables/expr"
@@ -190,18 +192,36 @@ func wholeTable(name string, flags uint32, there bool, l layout, c contents) *ba
 		b.delTable(name)
 	}
 	b.addTable(name, flags)
+	b.addRules(name, l)
+	b.addChain(name, chain{name: l.mark()})
+	b.change(name, unix.NFT_MSG_NEWSETELEM, c.elements())
+	return b
+}
+
+// addRules adds all of a table but its entries.
+func (b *batch) addRules(table string, l layout) {
 	for i, m := range l.mappings() {
-		b.addMapping(name, uint32(i+1), m)
+		b.addMapping(table, uint32(i+1), m)
 	}
 	all := l.chains()
 	for _, one := range all {
-		b.addChain(name, one)
+		b.addChain(table, one)
 	}
 	for _, one := range all {
 		for _, r := range one.rules {
-			b.addRule(name, one.name, r)
+			b.addRule(table, one.name, r)
 		}
 	}
-	b.change(name, unix.NFT_MSG_NEWSETELEM, c.elements())
-	return b
+}
+
+// mark is the name of a chain that has no rules: by it another process knows which
+// rules the table was given.
+func (l layout) mark() string {
+	b := &batch{}
+	b.addRules("", l)
+	h := sha256.New()
+	for _, m := range b.msgs {
+		_, _ = h.Write(m.Data)
+	}
+	return fmt.Sprintf("rules_%x", h.Sum(nil)[:8])
 }

@@ -86,7 +86,7 @@ func (p *Plugin) planForwarding(ctx context.Context) error {
 	p.drop4, p.drop6 = p.state.Forward4 != "", p.state.Forward6 != ""
 	p.mu.Unlock()
 	atPoint("state")
-	if err := p.table.replace(ctx, p.layout(), p.serve(nil, false)); err != nil {
+	if err := p.table.take(ctx, p.layout(), p.serve(nil, false)); err != nil {
 		return err
 	}
 	atPoint("table")

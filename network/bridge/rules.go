@@ -34,12 +34,22 @@ type mapping struct {
 	keyLen, valLen   uint32
 }
 
-// Registers of 4 bytes. Keys begin at regKey, and what is found at regVal.
+// Registers of 4 bytes, by their numbers: keys begin at regKey, and what is found at
+// regVal.
 const (
-	regKey = unix.NFT_REG32_00
-	regVal = unix.NFT_REG32_08
+	regKey = 0
+	regVal = 8
 	regOne = unix.NFT_REG_1 // for what is compared at once
 )
+
+// reg32 is the kernel's number of a register of 4 bytes, as the kernel shows it: one at
+// the beginning of a register of 16 bytes goes by that one's number.
+func reg32(n uint32) uint32 {
+	if n%4 == 0 {
+		return unix.NFT_REG_1 + n/4
+	}
+	return unix.NFT_REG32_00 + n
+}
 
 // Statuses of a connection (nf_conntrack_common.h).
 const ctDNAT = 1 << 5
@@ -206,24 +216,25 @@ func within(s side, p netip.Prefix) []expr.Any {
 
 // daddr loads the destination as the beginning of a key.
 func daddr(size uint32) []expr.Any {
-	return []expr.Any{&expr.Payload{DestRegister: regKey, Base: expr.PayloadBaseNetworkHeader, Offset: destination.offset(size), Len: size}}
+	return []expr.Any{&expr.Payload{DestRegister: reg32(regKey), Base: expr.PayloadBaseNetworkHeader, Offset: destination.offset(size), Len: size}}
 }
 
 // portKey loads protocol and destination port, each into a register. All of the
 // protocols that have host ports have it at the same place.
 func portKey(reg uint32) []expr.Any {
 	return []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg},
-		&expr.Payload{DestRegister: reg + 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg32(reg)},
+		&expr.Payload{DestRegister: reg32(reg + 1), Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
 	}
 }
 
 // translate looks the key up and changes the destination to what is found. A
 // key that is not there leads on to the next rule.
 func translate(set string, proto, addrRegs uint32) []expr.Any {
+	addr, port := reg32(regVal), reg32(regVal+addrRegs)
 	return []expr.Any{
-		&expr.Lookup{SourceRegister: regKey, DestRegister: regVal, IsDestRegSet: true, SetName: set},
-		&expr.NAT{Type: expr.NATTypeDestNAT, Family: proto, RegAddrMin: regVal, RegProtoMin: regVal + addrRegs, Specified: true},
+		&expr.Lookup{SourceRegister: reg32(regKey), DestRegister: addr, IsDestRegSet: true, SetName: set},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: proto, RegAddrMin: addr, RegAddrMax: addr, RegProtoMin: port, RegProtoMax: port, Specified: true},
 	}
 }
 

@@ -1,10 +1,10 @@
 package bridge
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"time"
@@ -170,38 +170,70 @@ func (t *table) exists(name string) (bool, error) {
 // holds reports whether the table in the kernel has these chains, as many rules,
 // and exactly these entries.
 func (t *table) holds(l layout, want contents) (bool, error) {
+	d, err := t.differs(l, want)
+	return d.chains && len(d.add)+len(d.del) == 0, err
+}
+
+// difference is between a table and what it should be.
+type difference struct {
+	chains   bool // all are there, with as many rules as there should be
+	rules    bool // and these are as they should be
+	add, del []element
+}
+
+func (t *table) differs(l layout, want contents) (d difference, err error) {
 	there, err := t.exists(t.name)
 	if err != nil || !there {
-		return false, err
+		return d, err
 	}
 	r, err := t.reader()
 	if err != nil {
-		return false, err
+		return d, err
 	}
 	of := &nftables.Table{Name: t.name, Family: nftables.TableFamilyINet}
-	for _, c := range l.chains() {
+	d.rules = true
+	for _, c := range append(l.chains(), chain{name: l.mark()}) {
 		rules, err := r.GetRules(of, &nftables.Chain{Name: c.name, Table: of})
 		if errors.Is(err, os.ErrNotExist) {
-			return false, nil
+			return difference{}, nil
 		}
 		if err != nil || len(rules) != len(c.rules) {
-			return false, err
+			return difference{}, err
+		}
+		for i, one := range rules {
+			d.rules = d.rules && sameRule(one.Exprs, c.rules[i])
 		}
 	}
 	for _, m := range l.mappings() {
 		found, err := r.GetSetElements(&nftables.Set{Table: of, Name: m.name})
 		if err != nil {
-			return false, nil //nolint:nilerr // it is not as it should be, which is all that is asked
+			return difference{}, nil //nolint:nilerr // it is not as it should be, which is all that is asked
 		}
 		have := make(map[string]string, len(found))
 		for _, e := range found {
 			have[string(e.Key)] = string(e.Val)
+			if want[m.name][string(e.Key)] != string(e.Val) {
+				d.del = append(d.del, element{m.name, string(e.Key), string(e.Val)})
+			}
 		}
-		if !maps.Equal(have, want[m.name]) {
-			return false, nil
+		for _, e := range (contents{m.name: want[m.name]}).elements() {
+			if have[e.key] != e.val {
+				d.add = append(d.add, e)
+			}
 		}
 	}
-	return true, nil
+	d.chains = true
+	return d, nil
+}
+
+// sameRule reports whether the kernel shows a rule as it was given. One that it
+// shows in other words counts as another.
+func sameRule(have, want []expr.Any) bool {
+	return slices.EqualFunc(have, want, func(a, b expr.Any) bool {
+		x, errX := expr.Marshal(unix.NFPROTO_INET, a)
+		y, errY := expr.Marshal(unix.NFPROTO_INET, b)
+		return errX == nil && errY == nil && bytes.Equal(x, y)
+	})
 }
 
 // dropsOthers reports what forwarding between other interfaces a table that is
@@ -235,10 +267,33 @@ func (t *table) dropsOthers() (v4, v6 bool, err error) {
 	return v4, v6, nil
 }
 
-// replace makes the table anew in one transaction: there is no moment without it.
+// take makes the table hold these entries. One that has the rules is kept, as that of
+// a running agent is: while a base chain gives way to another of its kind, even in one
+// transaction, a packet can be past the old one before the new one counts.
+func (t *table) take(ctx context.Context, l layout, want contents) error {
+	return t.insist(ctx, l, want, func() error {
+		if d, err := t.differs(l, want); err == nil && d.chains && d.rules {
+			b := &batch{}
+			b.addTable(t.name, t.flags) // its owner is this socket from now on
+			b.change(t.name, unix.NFT_MSG_DELSETELEM, d.del)
+			b.change(t.name, unix.NFT_MSG_NEWSETELEM, d.add)
+			if t.commit(ctx, b) == nil {
+				return nil
+			}
+		}
+		return t.tryReplace(ctx, l, want)
+	})
+}
+
+// replace makes the table anew in one transaction.
 func (t *table) replace(ctx context.Context, l layout, want contents) error {
+	return t.insist(ctx, l, want, func() error { return t.tryReplace(ctx, l, want) })
+}
+
+// insist tries again what fails for a reason that may be gone in a moment.
+func (t *table) insist(ctx context.Context, l layout, want contents, do func() error) error {
 	for try := 1; ; try++ {
-		err := t.tryReplace(ctx, l, want)
+		err := do()
 		if err == nil {
 			return nil
 		}
