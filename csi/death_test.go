@@ -311,9 +311,11 @@ func (n *node) reboot() {
 	}
 }
 
-// settle waits for devices, which go a moment after their last volume.
+// settle waits for devices, which go a moment after their last volume, and for
+// their directories.
 func (n *node) settle(over func() bool) {
-	for began := time.Now(); len(n.driver.Staged())+len(n.m.VolumesInUse()) > 0 && !over() && time.Since(began) < patience; {
+	left := func() int { return len(n.driver.Staged()) + len(n.m.VolumesInUse()) + len(n.files()) }
+	for began := time.Now(); left() > 0 && !over() && time.Since(began) < patience; {
 		time.Sleep(time.Millisecond)
 	}
 }

@@ -1,6 +1,7 @@
 package local_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -358,18 +359,10 @@ func TestWrongLogOptions(t *testing.T) {
 // lines takes a followed log line by line.
 func lines(t *testing.T, r io.Reader) (next func() (string, error)) {
 	t.Helper()
-	dec := make([]byte, 1)
+	buf := bufio.NewReader(r)
 	return func() (string, error) {
-		var line []byte
-		for {
-			if _, err := r.Read(dec); err != nil {
-				return string(line), err
-			}
-			if dec[0] == '\n' {
-				return string(line), nil
-			}
-			line = append(line, dec[0])
-		}
+		line, err := buf.ReadString('\n')
+		return strings.TrimSuffix(line, "\n"), err
 	}
 }
 
