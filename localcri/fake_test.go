@@ -51,8 +51,11 @@ type machine struct {
 	launches  int
 	quits     int
 
-	fail map[string]error         // by step
-	hang map[string]chan struct{} // by step, until closed
+	codes map[string]int32 // of containers that have ended
+
+	fail    map[string]error         // by step
+	hang    map[string]chan struct{} // by step, until closed
+	waiting map[string]int           // by step, how many came to it while it hung
 }
 
 type fakeProcess struct {
@@ -64,8 +67,8 @@ type fakeProcess struct {
 func newMachine() *machine {
 	return &machine{
 		pid: 100, processes: map[int]*fakeProcess{}, monitors: map[string]*fakeMonitor{}, networks: map[string]bool{}, pins: map[string]bool{},
-		mounts: map[string]bool{}, leases: map[string]bool{}, created: map[string]executor.Status{}, executed: map[string]int{},
-		fail: map[string]error{}, hang: map[string]chan struct{}{},
+		mounts: map[string]bool{}, leases: map[string]bool{}, created: map[string]executor.Status{}, executed: map[string]int{}, codes: map[string]int32{},
+		fail: map[string]error{}, hang: map[string]chan struct{}{}, waiting: map[string]int{},
 	}
 }
 
@@ -73,6 +76,9 @@ func newMachine() *machine {
 func (m *machine) step(ctx context.Context, name string) error {
 	m.mu.Lock()
 	err, hang := m.fail[name], m.hang[name]
+	if hang != nil {
+		m.waiting[name]++
+	}
 	m.mu.Unlock()
 	if hang != nil {
 		select {
@@ -82,6 +88,13 @@ func (m *machine) step(ctx context.Context, name string) error {
 		}
 	}
 	return err
+}
+
+// isHeld reports whether somebody has come to a step that hangs.
+func (m *machine) isHeld(name string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.waiting[name] > 0
 }
 
 func (m *machine) setFail(name string, err error) {
@@ -316,7 +329,7 @@ func (m *machine) endLocked(id string, code int32) {
 		return
 	}
 	delete(m.processes, pid)
-	m.created[id] = executor.Stopped
+	m.created[id], m.codes[id] = executor.Stopped, code
 	for _, p := range m.monitors {
 		k := p.kept[id]
 		if k == nil || k.Exit != nil {
@@ -346,7 +359,7 @@ func (m *machine) killMonitor(sandbox string) {
 	}
 }
 
-func (c *fakeClient) Adopt(ctx context.Context, k monitor.Kept, _ monitor.Escrow) error {
+func (c *fakeClient) Adopt(ctx context.Context, k monitor.Kept, e monitor.Escrow) error {
 	if err := c.p.m.step(ctx, "adopt"); err != nil {
 		return err
 	}
@@ -357,10 +370,25 @@ func (c *fakeClient) Adopt(ctx context.Context, k monitor.Kept, _ monitor.Escrow
 	}
 	c.p.kept[k.Container.ID] = &k
 	c.p.order = append(c.p.order, k.Container.ID)
+	if c.p.m.processes[k.Started.PID] == nil {
+		k.Exit = &monitor.Exit{ID: k.Container.ID, Code: 255, At: time.Now(), Reason: monitor.ReasonMonitorLost}
+		if e.Pidfd != nil {
+			k.Exit = &monitor.Exit{ID: k.Container.ID, Code: c.p.m.codes[k.Container.ID], At: time.Now()}
+		}
+		c.events <- monitor.Event{Exit: k.Exit}
+	}
 	return nil
 }
 
-func (c *fakeClient) Escrow(string) monitor.Escrow { return monitor.Escrow{} }
+// Escrow stands for the descriptors that a client keeps.
+func (c *fakeClient) Escrow(id string) (e monitor.Escrow) {
+	c.p.m.mu.Lock()
+	defer c.p.m.mu.Unlock()
+	if k := c.p.kept[id]; k != nil && k.Started != nil {
+		e.Pidfd, _ = os.Open(os.DevNull)
+	}
+	return e
+}
 
 func (c *fakeClient) Exec(context.Context, monitor.Exec) (Process, error) {
 	return nil, errors.New("no exec here")

@@ -408,7 +408,7 @@ func (p *pod) recoverPod(ctx context.Context, dead Monitor) error {
 			}
 		}
 	}
-	f, all := p.examine(ctx, m != nil, known)
+	f, all := p.examine(ctx, m != nil, known, dead)
 	a := plan(f, r.cfg.BootID, time.Now().UnixNano())
 	infra := p.infraStands(known)
 	if m == nil && (a.successor || infra == adopt) {
@@ -449,14 +449,14 @@ func (p *pod) connect(ctx context.Context) (Monitor, monitor.State, error) {
 }
 
 // examine gathers what plan decides by.
-func (p *pod) examine(ctx context.Context, monitored bool, known map[string]*monitor.Kept) (foundPod, []*container) {
+func (p *pod) examine(ctx context.Context, monitored bool, known map[string]*monitor.Kept, dead Monitor) (foundPod, []*container) {
 	all := p.list()
 	f := foundPod{monitor: monitored}
 	for _, c := range all {
 		p.mu.Lock()
 		rec := c.record
 		p.mu.Unlock()
-		f.containers = append(f.containers, p.rt.examineContainer(ctx, c, rec, known[c.id], monitored))
+		f.containers = append(f.containers, p.rt.examineContainer(ctx, c, rec, known[c.id], monitored, dead))
 	}
 	p.mu.Lock()
 	f.record = p.record
@@ -464,7 +464,7 @@ func (p *pod) examine(ctx context.Context, monitored bool, known map[string]*mon
 	return f, all
 }
 
-func (r *Runtime) examineContainer(ctx context.Context, c *container, rec containerRecord, k *monitor.Kept, monitored bool) foundContainer {
+func (r *Runtime) examineContainer(ctx context.Context, c *container, rec containerRecord, k *monitor.Kept, monitored bool, dead Monitor) foundContainer {
 	f := foundContainer{record: rec, kept: keptOf(k), rebuilt: c.rebuilt}
 	if rec.State == containerExited || rec.State == containerRemoving {
 		return f
@@ -484,13 +484,26 @@ func (r *Runtime) examineContainer(ctx context.Context, c *container, rec contai
 		got := endingOf(e)
 		f.exit = &got
 	}
-	if rec.State == containerRunning && rec.Process != nil && alive(r.processes, *rec.Process) {
+	// What has ended since its monitor has is adopted, too: the successor learns from
+	// the process' descriptor how it ended.
+	if rec.State == containerRunning && rec.Process != nil && (alive(r.processes, *rec.Process) || keepsProcess(dead, c.id)) {
 		f.alive = &start{*rec.Process, rec.Started}
 	}
 	if rec.State != containerRunning && (!monitored || c.rebuilt) {
 		f.state, f.alive = r.askExecutor(ctx, c)
 	}
 	return f
+}
+
+// keepsProcess reports whether a monitor that is gone has left the descriptor of a
+// container's process.
+func keepsProcess(dead Monitor, id string) bool {
+	if dead == nil {
+		return false
+	}
+	e := dead.Escrow(id)
+	defer e.Close()
+	return e.Pidfd != nil
 }
 
 // askExecutor finds out how far a start came that nobody saw the end of.

@@ -105,6 +105,41 @@ func TestMonitorThatDiesHasASuccessor(t *testing.T) {
 	b.clean()
 }
 
+// A container that ends before its monitor has a successor has its code nevertheless,
+// whatever it is by which the end of the monitor is noticed first.
+func TestContainerThatEndsBeforeTheSuccessor(t *testing.T) {
+	for _, by := range []string{"connection", "start"} {
+		t.Run(by, func(t *testing.T) {
+			b := newBench(t)
+			sb := b.sandbox("p")
+			c, next := b.running(sb, "c"), b.container(sb, "next")
+			released := func() {}
+			started := make(chan error, 1)
+			if by == "start" {
+				released = b.hold("start")
+				go func() { started <- b.rt.StartContainer(t.Context(), next) }()
+				b.until("the start hangs", func() bool { return b.isHeld("start") })
+			}
+			b.mu.Lock()
+			delete(b.processes, b.executed[c])
+			b.codes[c], b.created[c] = 5, executor.Stopped
+			b.mu.Unlock()
+			b.killMonitor(sb)
+			if by == "start" {
+				<-started
+			}
+			released()
+			if st := b.untilExited(c); st.GetExitCode() != 5 || st.GetReason() != "Error" {
+				t.Errorf("status %v", st)
+			}
+			if err := b.rt.RemovePodSandbox(t.Context(), sb); err != nil {
+				t.Fatal(err)
+			}
+			b.clean()
+		})
+	}
+}
+
 func TestAgentAndMonitorDie(t *testing.T) {
 	for _, ends := range []bool{false, true} {
 		t.Run(fmt.Sprint("ends ", ends), func(t *testing.T) {
@@ -221,10 +256,7 @@ func TestAgentDiesWhileItMakesASandbox(t *testing.T) {
 			b := newBench(t)
 			release := b.hold(step)
 			go func() { _, _ = b.rt.RunPodSandbox(context.Background(), sandboxConfig("p"), "") }()
-			b.until("it is being made", func() bool {
-				names, _ := filepath.Glob(filepath.Join(b.root, recordsDir, sandboxesDir, "*"))
-				return len(names) > 0
-			})
+			b.until("it is being made", func() bool { return b.isHeld(step) })
 			b.kill()
 			release()
 			b.mu.Lock()

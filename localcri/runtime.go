@@ -34,7 +34,8 @@ type Runtime struct {
 	over   chan struct{} // closed when Run has returned
 	began  atomic.Bool
 	base   context.Context // of all work; set before loaded is closed
-	work   sync.WaitGroup
+	begins sync.Mutex      // held while work begins
+	work   sync.WaitGroup  // of base's time
 	events *broadcaster
 	counts counters
 	execs  atomic.Uint64 // number of the last one
@@ -100,6 +101,8 @@ func (r *Runtime) Run(ctx context.Context) error {
 // runtime finishes it.
 func (r *Runtime) awaitWork() {
 	const patience = 10 * time.Second
+	r.begins.Lock()   // base is over: what begins from here on is not waited for
+	r.begins.Unlock() //nolint:staticcheck // all that is wanted is the order
 	done := make(chan struct{})
 	go func() {
 		r.work.Wait()
@@ -149,6 +152,8 @@ func (r *Runtime) await(ctx context.Context) error {
 // do runs work of the runtime's own. It is given the context that outlives
 // callers.
 func (r *Runtime) do(f func(ctx context.Context)) {
+	r.begins.Lock()
+	defer r.begins.Unlock()
 	if r.base.Err() != nil { // Run may be waiting for the last of it: this one sees at once that all is over
 		go f(r.base)
 		return

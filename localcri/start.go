@@ -109,7 +109,7 @@ func (c *container) startBy(ctx context.Context, m Monitor, what monitor.Contain
 		return errStopped // the next runtime hears of it from the monitor
 	default:
 		p.rt.log.Warn("lost sight of start of container", zap.String("container", c.id), zap.Error(err))
-		if rerr := p.resolve(nil).wait(ctx); rerr != nil {
+		if rerr := p.resolve(m).wait(ctx); rerr != nil {
 			return errors.Join(err, rerr)
 		}
 	}

@@ -151,7 +151,11 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 	s.dropStale(ctx)
 	close(s.ready)
-	defer s.work.Wait()
+	defer func() {
+		s.mu.Lock()   // what begins a flight holds it, and sees from here on that all is over
+		s.mu.Unlock() //nolint:staticcheck // all that is wanted is the order
+		s.work.Wait()
+	}()
 	s.work.Go(func() {
 		defer close(s.preloaded)
 		s.preload(ctx)
