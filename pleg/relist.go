@@ -21,9 +21,10 @@ const relistPause = 100 * time.Millisecond
 
 // relists makes a relist now and one after every interval until ctx ends.
 func (m *Manager) relists(ctx context.Context) {
-	t := time.NewTimer(0)
+	last := time.Now()
+	m.relist(ctx)
+	t := time.NewTimer(m.untilNext())
 	defer t.Stop()
-	var last time.Time
 	for {
 		select {
 		case <-ctx.Done():

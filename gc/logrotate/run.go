@@ -39,7 +39,16 @@ func (m *Manager) Run(ctx context.Context) error {
 		net = t.C
 		m.reconcile(ctx)
 	}
-	timer := time.NewTimer(0)
+	lookAtDue := func() time.Duration {
+		for {
+			w, wait := m.pop(time.Now())
+			if w == nil {
+				return wait
+			}
+			m.look(ctx, w, still, &wg)
+		}
+	}
+	timer := time.NewTimer(lookAtDue())
 	defer timer.Stop()
 	for {
 		select {
@@ -52,14 +61,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-net:
 			m.reconcile(ctx)
 		}
-		for {
-			w, wait := m.pop(time.Now())
-			if w == nil {
-				timer.Reset(wait)
-				break
-			}
-			m.look(ctx, w, still, &wg)
-		}
+		timer.Reset(lookAtDue())
 	}
 }
 

@@ -144,7 +144,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	e.ctx = ctx
 	e.mu.Unlock()
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(e.advance())
 	defer timer.Stop()
 	for {
 		select {
