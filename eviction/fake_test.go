@@ -157,10 +157,12 @@ func (n *node) Pods(ctx context.Context, pods []*v1.Pod, want eviction.Want) (ma
 	n.mu.Lock()
 	take := n.podsTake
 	n.mu.Unlock()
-	select {
-	case <-time.After(take):
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if take > 0 {
+		select {
+		case <-time.After(take):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

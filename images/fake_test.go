@@ -66,9 +66,11 @@ func (r *registry) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, a
 		took = r.each(image.Image)
 	}
 	r.mu.Unlock()
-	select {
-	case <-time.After(took):
-	case <-ctx.Done():
+	if took > 0 {
+		select {
+		case <-time.After(took):
+		case <-ctx.Done():
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -45,6 +45,7 @@ type watcher struct {
 	// be there again.
 	removed []string
 
+	hand detached.Handover // of fs
 	// Only the call that is under way has these.
 	fs *fsnotify.Watcher
 	on map[string]os.FileInfo // what is watched, as it was when that began
@@ -60,11 +61,13 @@ func newWatcher(path string, log *zap.Logger) *watcher {
 	return &watcher{path: filepath.Clean(path), log: log, on: map[string]os.FileInfo{}}
 }
 
-// close ends it, unless a call that never returns still has it.
+// close ends it. A call that is under way does so when it returns, if ever.
 func (w *watcher) close() {
-	if w.calls.InFlight() == 0 && w.fs != nil {
-		_ = w.fs.Close()
-	}
+	w.hand.Release(func() {
+		if w.fs != nil {
+			_ = w.fs.Close()
+		}
+	})
 }
 
 // arm makes sure that the right directories are watched. It is called before
@@ -72,7 +75,10 @@ func (w *watcher) close() {
 func (w *watcher) arm(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, armPatience)
 	defer cancel()
-	now, err := w.calls.Do(ctx, w.path, w.doArm)
+	now, err := w.calls.Do(ctx, w.path, func() (now armed, err error) {
+		w.hand.Use(func() { now = w.doArm() })
+		return now, nil
+	})
 	if err != nil {
 		if ctx.Err() != nil {
 			w.now.watched = false // look more often
@@ -82,12 +88,12 @@ func (w *watcher) arm(ctx context.Context) {
 	w.now = now
 }
 
-func (w *watcher) doArm() (armed, error) {
+func (w *watcher) doArm() armed {
 	if w.fs == nil {
 		fw, err := fsnotify.NewBufferedWatcher(64)
 		if err != nil {
 			w.log.Warn("failed to watch manifests; they are only read from time to time", zap.Error(err))
-			return armed{}, nil
+			return armed{}
 		}
 		w.fs = fw
 	}
@@ -99,7 +105,7 @@ func (w *watcher) doArm() (armed, error) {
 			break
 		}
 	}
-	return armed{fs: w.fs, watched: len(w.on) > 0}, nil
+	return armed{fs: w.fs, watched: len(w.on) > 0}
 }
 
 // want names what is to be watched: the directory, what holds the link that

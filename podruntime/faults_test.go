@@ -217,10 +217,14 @@ func (r *memory) live() map[string]int {
 type present struct{ wait time.Duration }
 
 func (i present) Ensure(ctx context.Context, r ImageRequest) (podspec.ImageFacts, error) {
-	select {
-	case <-time.After(i.wait):
-	case <-ctx.Done():
-		return podspec.ImageFacts{}, ctx.Err()
+	if i.wait > 0 {
+		select {
+		case <-time.After(i.wait):
+		case <-ctx.Done():
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return podspec.ImageFacts{}, err
 	}
 	_ = r.Sandbox.GetMetadata().GetAttempt() // a pull sends the configuration
 	return podspec.ImageFacts{Ref: r.Image}, nil

@@ -29,6 +29,7 @@ type watcher struct {
 	mu   sync.Mutex
 	dirs []string // whose changes count
 
+	hand detached.Handover // of fs
 	// Only the call that is under way has these.
 	fs   *fsnotify.Watcher
 	on   map[string]os.FileInfo // what is watched, as it was when that began
@@ -39,11 +40,13 @@ func newWatcher(log *zap.Logger) *watcher {
 	return &watcher{log: log, events: make(chan struct{}, 1), on: map[string]os.FileInfo{}, said: map[string]bool{}}
 }
 
-// close ends it, unless a call that never returns still has it.
+// close ends it. A call that is under way does so when it returns, if ever.
 func (w *watcher) close() {
-	if w.calls.InFlight() == 0 && w.fs != nil {
-		_ = w.fs.Close()
-	}
+	w.hand.Release(func() {
+		if w.fs != nil {
+			_ = w.fs.Close()
+		}
+	})
 }
 
 // arm has directories watched, and reports whether all of them are. It is
@@ -54,7 +57,10 @@ func (w *watcher) arm(ctx context.Context, dirs []string) bool {
 	w.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, armPatience)
 	defer cancel()
-	all, err := w.calls.Do(ctx, "arm", func() (bool, error) { return w.watchAll(dirs), nil })
+	all, err := w.calls.Do(ctx, "arm", func() (all bool, err error) {
+		w.hand.Use(func() { all = w.watchAll(dirs) })
+		return all, nil
+	})
 	return err == nil && all
 }
 
