@@ -23,7 +23,7 @@ type container struct {
 	config  *runtimeapi.ContainerConfig
 	claim   *claim // nil: it was made by a process of the past
 	rebuilt bool   // of a copy of its record
-	saver   saver
+	saver   *saver
 	exited  chan struct{} // closed when it has ended, or counts as gone
 
 	record    containerRecord

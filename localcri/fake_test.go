@@ -19,6 +19,7 @@ import (
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
@@ -126,6 +127,17 @@ func (m *machine) spawn() int {
 // The network.
 
 type fakeNetwork struct{ m *machine }
+
+// Loaded is closed when the test releases the step.
+func (n fakeNetwork) Loaded() <-chan struct{} {
+	loaded := make(chan struct{})
+	go func() {
+		if n.m.step(context.Background(), "load network") == nil {
+			close(loaded)
+		}
+	}()
+	return loaded
+}
 
 func (n fakeNetwork) Attach(ctx context.Context, a network.Attachment) (network.Result, error) {
 	if err := n.m.step(ctx, "attach"); err != nil {
@@ -663,13 +675,39 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
+// untilEnd takes the log of a test until its end: what hangs is not waited for, and
+// may have something to say later.
+type untilEnd struct {
+	testing.TB
+	mu    sync.Mutex
+	ended bool
+}
+
+func logUntilEnd(t testing.TB) *zap.Logger {
+	u := &untilEnd{TB: t}
+	t.Cleanup(func() {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.ended = true
+	})
+	return zaptest.NewLogger(u)
+}
+
+func (u *untilEnd) Logf(format string, args ...any) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.ended {
+		u.TB.Logf(format, args...)
+	}
+}
+
 // start starts a runtime on the machine as it is.
 func (b *bench) start() {
 	b.t.Helper()
 	m := b.machine
 	cfg := Config{
 		RootDir: b.root, StateDir: b.state, Handlers: map[string]Handler{"runc": {Path: "/runc"}}, Monitor: filepath.Join(filepath.Dir(b.root), "monitor"),
-		Network: fakeNetwork{m}, Images: fakeImages{m}, BootID: b.boot, Reserve: 1, Log: zaptest.NewLogger(b.t),
+		Network: fakeNetwork{m}, Images: fakeImages{m}, BootID: b.boot, Reserve: 1, Log: logUntilEnd(b.t),
 		parts: parts{
 			monitors: fakeMonitors{m}, executors: map[string]Executor{"runc": fakeExecutor{m}}, spaces: fakeSpaces{m}, facts: fakeFacts{m},
 			usage: fakeUsage{m}, forwarder: fakeUsage{m}, mounts: fakeMounts{m}, processes: fakeProcesses{m},

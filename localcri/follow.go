@@ -52,10 +52,36 @@ func (p *pod) launch(ctx context.Context) error {
 
 // setMonitor follows a monitor from now on.
 func (p *pod) setMonitor(m Monitor) {
+	f := following{m, newOp()}
 	p.mu.Lock()
-	p.monitor, p.ended = m, false
+	p.monitor, p.ended, p.following = m, false, f
 	p.mu.Unlock()
-	p.rt.do(func(ctx context.Context) { p.follow(ctx, m) })
+	p.rt.do(func(ctx context.Context) {
+		p.follow(ctx, m)
+		f.op.finish(nil)
+	})
+}
+
+// following is over when all has been done about the end of a monitor.
+type following struct {
+	of Monitor
+	op *op
+}
+
+// awaitFollower waits until whoever follows a monitor that is gone has found out
+// what became of its containers: he alone has the descriptors that were kept.
+func (p *pod) awaitFollower(ctx context.Context, m Monitor) {
+	select {
+	case <-m.Done():
+	case <-ctx.Done():
+		return
+	}
+	p.mu.Lock()
+	f := p.following
+	p.mu.Unlock()
+	if f.of == m {
+		_ = f.op.wait(ctx)
+	}
 }
 
 // follow hears what a monitor has to say until it ends.
@@ -133,7 +159,10 @@ func (p *pod) lost(ctx context.Context, m Monitor) {
 	p.rt.counts.successors.Add(1)
 	p.rt.log.Warn("lost monitor of sandbox", zap.String("sandbox", p.id), zap.Int("pid", m.PID()))
 	o := p.resolve(m)
-	if err := o.wait(ctx); err != nil && ctx.Err() == nil {
+	switch err := o.wait(ctx); {
+	case err == nil:
+		p.rt.log.Info("recovered sandbox that lost its monitor", zap.String("sandbox", p.id))
+	case ctx.Err() == nil:
 		p.rt.log.Error("failed to start successor of monitor", zap.String("sandbox", p.id), zap.Error(err))
 		p.rt.persist(ctx, "failed to start successor of monitor", p.id, func() error { return p.resolve(nil).wait(ctx) })
 	}

@@ -26,7 +26,9 @@ type Network interface {
 	Attach(ctx context.Context, a network.Attachment) (network.Result, error)
 	// Detach is idempotent; the namespace may be gone.
 	Detach(ctx context.Context, id string) error
-	// Get returns the network of an ID that is attached, and waits for nothing.
+	// Get returns the network of an ID that is attached, and waits for nothing. If
+	// the value has a method Loaded() <-chan struct{}, sandboxes of earlier processes
+	// are shown once that is closed.
 	Get(id string) (network.Result, bool)
 	// List and Status wait for nothing either.
 	List() []network.Info

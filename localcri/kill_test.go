@@ -187,6 +187,17 @@ func (c *child) lostStart(id string) bool {
 	return false
 }
 
+// recovered reports whether the agent lived until a sandbox that had lost its monitor
+// had a successor of it.
+func (c *child) recovered(sandbox string) bool {
+	for line := range strings.Lines(c.log.String()) {
+		if strings.Contains(line, "recovered sandbox that lost its monitor") && strings.Contains(line, sandbox) {
+			return true
+		}
+	}
+	return false
+}
+
 // killMonitors kills all monitors of this test's program.
 func (n *node) killMonitors() {
 	for _, pid := range monitors() {
@@ -232,8 +243,10 @@ func TestKill(t *testing.T) {
 func (n *node) killRound(t *testing.T, who string) {
 	c := n.child()
 	time.Sleep(time.Duration(rand.IntN(400)) * time.Millisecond)
+	var killed time.Time
 	if who == "monitor" {
 		n.killMonitors()
+		killed = time.Now()
 		time.Sleep(time.Duration(rand.IntN(200)) * time.Millisecond)
 	}
 	c.killAndRead(t)
@@ -248,18 +261,20 @@ func (n *node) killRound(t *testing.T, who string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	there := map[string]bool{}
+	there := map[string]string{}
 	for _, l := range list {
-		there[l.GetId()] = true
+		there[l.GetId()] = l.GetPodSandboxId()
 	}
 	for id := range c.started {
-		if c.removes[id] && !there[id] {
+		sandbox, is := there[id]
+		if c.removes[id] && !is {
 			continue
 		}
 		st := n.untilExited(t, id)
-		// Nobody else can know the code where both died, or the monitor before the
-		// agent heard of the start.
-		unseen := who == "both" || who == "monitor" && c.lostStart(id)
+		// Nobody else can know the code where both died, the agent before it had
+		// another monitor, or the monitor before the agent heard of the start.
+		died := who == "monitor" && st.GetStartedAt() < killed.UnixNano()
+		unseen := who == "both" || died && (c.lostStart(id) || !c.recovered(sandbox))
 		lost := unseen && st.GetExitCode() == 255 && st.GetReason() == "MonitorLost"
 		if !lost && (st.GetExitCode() != 3 || st.GetReason() != "Error") || st.GetFinishedAt() < st.GetStartedAt() || st.GetStartedAt() == 0 {
 			t.Errorf("%s: %v\n%s", id, st, c.log.String())

@@ -25,13 +25,14 @@ type pod struct {
 	handler string // "" is the default
 	known   chan struct{}
 	claim   *claim // nil: it was made by a process of the past
-	saver   saver
+	saver   *saver
 
 	mu         sync.Mutex // held over nothing but memory
 	record     sandboxRecord
 	containers map[string]*container
 	names      map[string]*container // by the key of their metadata
 	monitor    Monitor               // nil while there is none
+	following  following
 	launching  *op
 	resolving  *op  // what a lost monitor left is found out
 	ended      bool // the monitor is not needed any more

@@ -90,6 +90,22 @@ type leftovers struct {
 	containers map[string]bool
 }
 
+// awaitNetwork waits for the network's records: without them every sandbox would be
+// said to have lost its namespace, and be replaced.
+func (r *Runtime) awaitNetwork() {
+	l, ok := r.cfg.Network.(interface{ Loaded() <-chan struct{} })
+	if !ok {
+		return
+	}
+	const patience = 5 * time.Second
+	late := time.AfterFunc(patience, func() { r.log.Warn("waiting for the records of the network", zap.Duration("for", patience)) })
+	defer late.Stop()
+	select {
+	case <-l.Loaded():
+	case <-r.base.Done():
+	}
+}
+
 // recoverAll reads the records and begins the recovery of each sandbox. It returns
 // when lists can be answered; each sandbox is known when its own recovery is.
 func (r *Runtime) recoverAll() error {
@@ -115,6 +131,9 @@ func (r *Runtime) recoverAll() error {
 		return err
 	}
 	past := r.allPods()
+	if len(past) > 0 {
+		r.awaitNetwork()
+	}
 	close(r.loaded)
 	// Each pod by itself, so many at a time: a monitor that hangs holds up its own.
 	slots := make(chan struct{}, 16)

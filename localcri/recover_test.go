@@ -140,6 +140,24 @@ func TestContainerThatEndsBeforeTheSuccessor(t *testing.T) {
 	}
 }
 
+// Until the network knows what it has, no sandbox is said to have lost it.
+func TestSandboxesAreShownWithTheirNetworks(t *testing.T) {
+	b := newBench(t)
+	sb := b.sandbox("p")
+	release := b.hold("load network")
+	b.restart()
+	b.until("the network is awaited", func() bool { return b.isHeld("load network") })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if st, err := b.rt.PodSandboxStatus(ctx, sb, false); err == nil {
+		t.Errorf("status %v before the network is known", st)
+	}
+	release()
+	if s := b.podState(sb); s != runtimeapi.PodSandboxState_SANDBOX_READY {
+		t.Errorf("sandbox is %v", s)
+	}
+}
+
 func TestAgentAndMonitorDie(t *testing.T) {
 	for _, ends := range []bool{false, true} {
 		t.Run(fmt.Sprint("ends ", ends), func(t *testing.T) {

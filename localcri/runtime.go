@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	mathrand "math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -63,6 +64,7 @@ func New(cfg Config) (*Runtime, error) {
 		pods: map[string]*pod{}, names: map[string]*pod{}, containers: map[string]*container{},
 	}
 	r.events = newBroadcaster()
+	r.execs.Store(uint64(mathrand.Uint32())) // what an earlier process has left behind may come yet, under its number
 	if err := r.assemble(); err != nil {
 		return nil, fmt.Errorf("localcri: %w", err)
 	}

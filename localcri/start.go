@@ -109,11 +109,22 @@ func (c *container) startBy(ctx context.Context, m Monitor, what monitor.Contain
 		return errStopped // the next runtime hears of it from the monitor
 	default:
 		p.rt.log.Warn("lost sight of start of container", zap.String("container", c.id), zap.Error(err))
-		if rerr := p.resolve(m).wait(ctx); rerr != nil {
-			return errors.Join(err, rerr)
+		if errors.Is(err, monitor.ErrGone) {
+			p.awaitFollower(ctx, m)
+		}
+		if c.isStarting() {
+			if rerr := p.resolve(nil).wait(ctx); rerr != nil {
+				return errors.Join(err, rerr)
+			}
 		}
 	}
 	return c.startedAs(err)
+}
+
+func (c *container) isStarting() bool {
+	c.pod.mu.Lock()
+	defer c.pod.mu.Unlock()
+	return c.record.State == containerStarting
 }
 
 // startedAs is what a start came to.

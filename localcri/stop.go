@@ -252,7 +252,7 @@ func (c *container) erase(ctx context.Context) error {
 }
 
 // eraseContainer removes what bears the ID of a container that does not run.
-func (r *Runtime) eraseContainer(ctx context.Context, id string, s saver) error {
+func (r *Runtime) eraseContainer(ctx context.Context, id string, s *saver) error {
 	if err := r.unmountAll(id); err != nil {
 		return err
 	}

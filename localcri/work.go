@@ -164,17 +164,23 @@ func (c *claim) drop() {
 
 // saver writes one record, the newest one last: whoever writes holds the token
 // and takes the record as it is then.
-type saver struct{ token chan struct{} }
+type saver struct {
+	token   chan struct{}
+	removed bool // for good; who has the token may look
+}
 
-func newSaver() saver { return saver{make(chan struct{}, 1)} }
+func newSaver() *saver { return &saver{token: make(chan struct{}, 1)} }
 
-func (s saver) save(ctx context.Context, store *checkpoint.Store, key string, value func() []byte) error {
+func (s *saver) save(ctx context.Context, store *checkpoint.Store, key string, value func() []byte) error {
 	select {
 	case s.token <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	defer func() { <-s.token }()
+	if s.removed { // a write that was put off must not bring it back
+		return nil
+	}
 	b := value()
 	if b == nil {
 		return nil // it is gone
@@ -182,13 +188,14 @@ func (s saver) save(ctx context.Context, store *checkpoint.Store, key string, va
 	return store.WriteContext(ctx, key, b)
 }
 
-func (s saver) remove(ctx context.Context, store *checkpoint.Store, key string) error {
+func (s *saver) remove(ctx context.Context, store *checkpoint.Store, key string) error {
 	select {
 	case s.token <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	defer func() { <-s.token }()
+	s.removed = true
 	return store.DeleteContext(ctx, key)
 }
 

@@ -5,9 +5,12 @@ package localcri
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/nodewright/nodewright/checkpoint"
 )
 
 func TestClaimIsDeliveredOnce(t *testing.T) {
@@ -76,5 +79,21 @@ func TestClaimThatNobodyTakesIsUndone(t *testing.T) {
 				t.Errorf("undone %d times, fate %d", undone, f)
 			}
 		})
+	}
+}
+
+// A write that was put off does not bring a removed record back.
+func TestSaverRemovesForGood(t *testing.T) {
+	store, err := checkpoint.Open(checkpoint.Config{Dir: t.TempDir(), NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, value := newSaver(), func() []byte { return []byte("x") }
+	ctx := t.Context()
+	if err := errors.Join(s.save(ctx, store, "a", value), s.remove(ctx, store, "a"), s.save(ctx, store, "a", value)); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := store.Read("a"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("read %q, %v; want none", b, err)
 	}
 }

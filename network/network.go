@@ -406,6 +406,10 @@ func (n *Network) Get(id string) (Result, bool) {
 	return Result{}, false
 }
 
+// Loaded is closed when the records of earlier processes are in memory. Until then
+// [Network.Get] and [Network.List] show nothing.
+func (n *Network) Loaded() <-chan struct{} { return n.loaded }
+
 // Status returns nil if pods can be attached, and otherwise an error that a
 // person can act on. It asks nobody and waits for nothing.
 func (n *Network) Status() error { return n.ready.Load().err }
