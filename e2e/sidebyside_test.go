@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent/machine"
@@ -49,6 +50,7 @@ func newNode(t *testing.T, more string) *node {
 	group := cgroupRoot(t)
 	t.Cleanup(func() { // after the pods have ended
 		_ = containerdtest.UnmountBelow(kubeletRoot)
+		_ = unix.Unmount(kubeletRoot, unix.MNT_DETACH) // the kubelet mounts it upon itself to share what is below
 		_ = os.RemoveAll(kubeletRoot)
 	})
 	l := newCluster(t)
@@ -154,6 +156,20 @@ func cgroupRoot(t *testing.T) string {
 		}
 	})
 	return name
+}
+
+// until waits a minute until ask has no error.
+func (n *node) until(what string, ask func() error) {
+	n.t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		err := ask()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			n.t.Fatalf("%s: not within a minute: %v", what, err)
+		}
+	}
 }
 
 // build makes a program of this repository.

@@ -109,7 +109,7 @@ func TestTakeover(t *testing.T) {
 	n.offered(plugin)
 	n.apply(fmt.Sprintf(ofCluster, busybox, forever))
 	n.apply(fmt.Sprintf(withResources, busybox, forever, "first", "kubelet"))
-	n.ready(3, "era=kubelet")
+	n.running("plain", "again", "first")
 	n.restarted("again", 1)
 	n.finished("done", "failed")
 	static := []string{"static-" + n.cluster.node, "fixed-" + n.cluster.node}
@@ -121,7 +121,7 @@ func TestTakeover(t *testing.T) {
 	n.run(agent)
 	n.offered(plugin)
 	n.apply(fmt.Sprintf(withResources, busybox, forever, "second", "agent"))
-	n.ready(1, "era=agent")
+	n.running("second")
 	n.same("the kubelet", before)
 	if a, b := n.facts("first"), n.facts("second"); a["first"].cpus == b["second"].cpus || a["first"].device == b["second"].device {
 		t.Errorf("two pods have the same CPUs or devices: %+v, %+v", a, b)
@@ -131,8 +131,8 @@ func TestTakeover(t *testing.T) {
 	n.end()
 	n.run(kubelet)
 	n.offered(plugin)
-	n.apply(fmt.Sprintf(withResources, busybox, forever, "third", "later"))
-	n.ready(1, "era=later")
+	n.apply(strings.ReplaceAll(fmt.Sprintf(withResources, busybox, forever, "third", "later"), "cpu: 1", "cpu: 100m"))
+	n.running("third")
 	n.same("the agent", before)
 	for _, name := range []string{"first", "second"} {
 		if a, b := n.facts(name)[name], n.facts("third")["third"]; a.cpus == b.cpus || a.device == b.device {
