@@ -221,8 +221,11 @@ func (n *node) are(what string, are func(*v1.Pod) bool, names []string) {
 			return err
 		}
 		for _, name := range names {
-			if p := pods[name]; p == nil || !are(p) {
-				return fmt.Errorf("%s: %+v", name, p)
+			switch p := pods[name]; {
+			case p == nil:
+				return fmt.Errorf("%s is not there", name)
+			case !are(p):
+				return fmt.Errorf("%s: %+v", name, p.Status)
 			}
 		}
 		return nil
