@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -54,6 +55,12 @@ func newNode(t *testing.T, more string) *node {
 		_ = os.RemoveAll(kubeletRoot)
 	})
 	l := newCluster(t)
+	t.Cleanup(func() {
+		if t.Failed() {
+			out, _ := l.cp.Kubectl(context.Background(), "describe", "node", l.node).CombinedOutput()
+			t.Logf("the node:\n%s", out)
+		}
+	})
 	n := &node{cluster: l, config: filepath.Join(l.dir, "kubelet.yaml")}
 	l.must(os.WriteFile(n.config, fmt.Appendf(nil, `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
@@ -189,7 +196,7 @@ func (n *node) inside(pod string, command ...string) string {
 	n.t.Helper()
 	var out string
 	n.until("exec in "+pod, func() (err error) {
-		out, err = n.try(append([]string{"exec", pod, "--"}, command...)...)
+		out, err = n.try(append([]string{"exec", "-c", "main", pod, "--"}, command...)...)
 		return err
 	})
 	return strings.TrimSpace(out)

@@ -116,35 +116,50 @@ func TestTakeover(t *testing.T) {
 	n.running(static...)
 	pods := append([]string{"plain", "again", "first", "done", "failed"}, static...)
 
-	before := n.facts(pods...)
-	n.end()
-	n.run(agent)
-	n.offered(plugin)
-	n.apply(fmt.Sprintf(withResources, busybox, forever, "second", "agent"))
-	n.running("second")
-	n.same("the kubelet", before)
-	if a, b := n.facts("first"), n.facts("second"); a["first"].cpus == b["second"].cpus || a["first"].device == b["second"].device {
-		t.Errorf("two pods have the same CPUs or devices: %+v, %+v", a, b)
+	// Each program gets one more pod with a device, for which it must not take those of
+	// the others.
+	for i, turn := range []struct{ program, pod, resources string }{
+		{agent, "second", "cpu: 1, "},
+		{kubelet, "third", ""},
+		{agent, "", ""},
+	} {
+		before := n.facts(pods...)
+		n.end()
+		n.run(turn.program)
+		n.offered(plugin)
+		if turn.pod != "" {
+			n.apply(strings.ReplaceAll(fmt.Sprintf(withResources, busybox, forever, turn.pod, "later"), "cpu: 1, ", turn.resources))
+			n.running(turn.pod)
+			pods = append(pods, turn.pod)
+		}
+		n.same(fmt.Sprintf("turn %d", i), before)
+		n.apart(pods...)
+		t.Logf("%s went on with %d pods, 0 of them changed if nothing is said above", turn.program, len(before))
 	}
+	if got := n.inside("plain", "cat", "/scratch/file", "/memory/file", "/conf/key"); got != "kept\nkept\none" {
+		t.Errorf("volumes of plain hold %q", got)
+	}
+	n.kubectl("delete", "pod", "--timeout=90s", "-l", "era in (kubelet, later, ended)")
+}
 
-	before = n.facts(append(pods, "second")...)
-	n.end()
-	n.run(kubelet)
-	n.offered(plugin)
-	n.apply(strings.ReplaceAll(fmt.Sprintf(withResources, busybox, forever, "third", "later"), "cpu: 1", "cpu: 100m"))
-	n.running("third")
-	n.same("the agent", before)
-	for _, name := range []string{"first", "second"} {
-		if a, b := n.facts(name)[name], n.facts("third")["third"]; a.cpus == b.cpus || a.device == b.device {
-			t.Errorf("two pods have the same CPUs or devices: %+v, %+v", a, b)
+// apart wants that no two pods have the same device or CPUs of their own.
+func (n *node) apart(names ...string) {
+	n.t.Helper()
+	facts := n.facts(names...)
+	owner := map[string]string{}
+	for _, name := range names {
+		f := facts[name]
+		own := []string{f.device}
+		if f.cpus != "" {
+			own = append(own, f.cpus)
+		}
+		for _, what := range own {
+			if other, taken := owner[what]; taken && what != "" {
+				n.t.Errorf("%s and %s both have %s", other, name, what)
+			}
+			owner[what] = name
 		}
 	}
-	for _, name := range []string{"plain"} {
-		if got := n.inside(name, "cat", "/scratch/file", "/memory/file", "/conf/key"); got != "kept\nkept\none" {
-			t.Errorf("volumes of %s hold %q", name, got)
-		}
-	}
-	n.kubectl("delete", "pod", "--all", "--timeout=90s", "-l", "era in (kubelet, agent, later, ended)")
 }
 
 // devicePlugin offers devices for as long as the test runs. It registers with
