@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -123,7 +124,15 @@ func (n *node) outcome(program, manifests string) map[string]seen {
 			break
 		}
 	}
-	n.kubectl("delete", "pods", "--all", "--timeout=120s")
+	n.deleteAll("pods")
+	n.until("the pods are gone", func() error {
+		pods, err := n.pods("")
+		if err == nil && len(pods) > 0 {
+			err = fmt.Errorf("left: %v", slices.Sorted(maps.Keys(pods)))
+		}
+		return err
+	})
+	time.Sleep(settled) // events come after what they tell of
 	for name, events := range n.events() {
 		for e := range events {
 			if all[name] != nil {
@@ -131,9 +140,14 @@ func (n *node) outcome(program, manifests string) map[string]seen {
 			}
 		}
 	}
-	n.kubectl("delete", "events", "--all")
+	n.deleteAll("events")
 	n.end()
 	return all
+}
+
+func (n *node) deleteAll(what string) {
+	n.t.Helper()
+	n.must(n.cp.Do(n.t.Context(), http.MethodDelete, "/api/v1/namespaces/default/"+what, nil, nil))
 }
 
 // reached tells whether a pod is where its annotation says that it leads.
@@ -156,6 +170,10 @@ func reached(p *v1.Pod, events map[string]bool) bool {
 			ok = len(p.Status.InitContainerStatuses) > 0 && p.Status.InitContainerStatuses[0].State.Running != nil
 		case "waiting":
 			ok = anyOf(func(c v1.ContainerStatus) bool { return c.State.Waiting != nil && c.State.Waiting.Reason == value })
+		case "crashed": // the kubelet shows one or the other
+			ok = anyOf(func(c v1.ContainerStatus) bool {
+				return c.State.Terminated != nil || c.State.Waiting != nil && c.State.Waiting.Reason == "CrashLoopBackOff"
+			})
 		case "restarted":
 			ok = anyOf(func(c v1.ContainerStatus) bool { return c.RestartCount > 0 })
 		case "event":
@@ -206,7 +224,7 @@ func flatten(out seen, path string, value any) {
 			if m, ok := item.(map[string]any); ok { // lists of the API are maps by one of these
 				for _, by := range []string{"type", "name"} {
 					if s, ok := m[by].(string); ok {
-						key = s
+						key = normal(s)
 					}
 				}
 			}
