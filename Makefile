@@ -2,7 +2,7 @@
 BIN  := $(CURDIR)/build/bin
 TIME ?= 30s
 
-.PHONY: help run test ci lint bench fuzz budgets parity e2e conformance storage critest test-vm nightly tools shells build clean
+.PHONY: help run test ci lint bench fuzz budgets parity e2e conformance storage takeover differential critest test-vm nightly tools shells build clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -70,6 +70,16 @@ storage: tools shells build ## the storage suites of Kubernetes against examples
 	go build -o $(BIN)/csidriver ./examples/csidriver
 	$(BIN)/conformance -storage -out build/storage $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
 
+takeover: tools shells build ## a node that the kubelet ran, continued by the agent, and back; takes /var/lib/kubelet on this machine
+	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
+	go -C e2e build -o $(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
+	go -C e2e test -tags kubelet -count=1 -timeout 30m -v -run TestTakeover . $(ARGS)
+
+differential: tools shells build ## pods run by the kubelet and by the agent, statuses and events compared; takes /var/lib/kubelet on this machine
+	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
+	go -C e2e build -o $(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
+	go -C e2e test -tags kubelet -count=1 -timeout 30m -v -run TestDifferential . $(ARGS)
+
 critest: tools shells ## Kubernetes' own suite for runtimes against localcri on this machine, as root; ARGS='-critest.args "-ginkgo.focus=Streaming"' for a part
 	go -C tools test -c -o $(BIN)/critest sigs.k8s.io/cri-tools/cmd/critest
 	go test -count=1 -v -timeout 1h -run TestCritest ./localcri/serve -args -critest $(BIN)/critest $(ARGS)
@@ -79,6 +89,7 @@ nightly: ## what takes hours: 20,000 pods that come and go, 5,000 edits and rest
 	go test -count=1 -timeout 90m ./csi -run OnDisks -every
 	$(MAKE) fuzz TIME=5m
 	$(MAKE) test-vm
+	$(MAKE) takeover differential
 	$(MAKE) conformance
 
 tools: ## containerd, runc, CNI plugins, crictl and benchstat, pinned in tools/go.mod

@@ -73,7 +73,7 @@ func (a *Agent) buildBlocks() error {
 			Root: c.Paths.Root, Sources: a.pods, Tokens: c.Volumes.Tokens, Bundles: c.Volumes.Bundles, Certificates: c.Volumes.Certificates,
 			Plugins:     c.Volumes.Plugins,
 			Node:        func() volumemgr.Here { return volumemgr.Here{Name: c.Node.Name, Labels: a.node.NodeLabels()} },
-			Allocatable: c.Node.Allocatable, Events: a.events, Ready: func(uid types.UID) { a.workers.Resync(uid) },
+			Allocatable: c.Node.Allocatable, Events: wantedEvents{a}, Ready: func(uid types.UID) { a.workers.Resync(uid) },
 			Log: log("volumemgr"), Metrics: c.Metrics,
 		})
 		note(err)

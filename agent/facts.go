@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -41,7 +42,7 @@ func (a *Agent) nodeFacts(pod *v1.Pod) podspec.Node {
 		Name: n.Name, IPs: n.IPs, Capacity: n.Capacity, Allocatable: n.Allocatable,
 		CgroupV2: a.facts.cgroupV2, ResolvConf: resolv, HostsFile: a.facts.files.Hosts(),
 		ClusterDomain: c.DNS.ClusterDomain, ClusterDNS: c.DNS.ClusterDNS,
-		PodLogsDir: c.Paths.PodLogs, SeccompDefault: c.Pods.SeccompDefault,
+		PodLogsDir: c.Paths.PodLogs, SeccompDir: filepath.Join(c.Paths.Root, "seccomp"), SeccompDefault: c.Pods.SeccompDefault,
 		NoCPUQuota: c.Pods.NoCPUQuota, CPUPeriod: c.Pods.CPUPeriod, SingleProcessOOMKill: c.Pods.SingleProcessOOMKill, MemoryQoS: c.Pods.MemoryQoS,
 	}
 	if c.Cgroups != nil {

@@ -32,3 +32,13 @@ func (a *Agent) runVolumes(ctx context.Context) error {
 	}
 	return nil
 }
+
+// wantedEvents are those of the volumes of pods that somebody wants. What a pod refers
+// to may go with it, before its volumes do: that they cannot be made again is no news.
+type wantedEvents struct{ *Agent }
+
+func (w wantedEvents) Event(pod *v1.Pod, eventType, reason, message string) {
+	if _, wanted := w.pods.Pod(pod.UID); wanted {
+		w.events.Event(pod, eventType, reason, message)
+	}
+}

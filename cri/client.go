@@ -159,6 +159,17 @@ func code(err error) codes.Code {
 	return codes.Unknown
 }
 
+// callError is a call that failed. Its Message is what the runtime said, without the
+// name of the call and the code: for people who look at a pod.
+type callError struct {
+	op  string
+	err error
+}
+
+func (e *callError) Error() string   { return e.op + ": " + e.err.Error() }
+func (e *callError) Unwrap() error   { return e.err }
+func (e *callError) Message() string { return status.Convert(e.err).Message() }
+
 // call makes one request with a deadline, counts it, and names it in its
 // error.
 func call[Req, Resp any](ctx context.Context, c *Client, op string, timeout time.Duration,
@@ -173,7 +184,7 @@ func call[Req, Resp any](ctx context.Context, c *Client, op string, timeout time
 	resp, err := fn(ctx, req, opts...)
 	c.met.observe(op, start, err)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", op, shortened(err))
+		return nil, &callError{op, shortened(err)}
 	}
 	return resp, nil
 }

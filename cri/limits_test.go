@@ -139,6 +139,15 @@ func TestErrorsAreBounded(t *testing.T) {
 	}
 }
 
+// What the runtime said is known without the call's name and code.
+func TestMessageOfFailedCall(t *testing.T) {
+	_, err := (&talkative{}).client(t).PodSandboxStatus(t.Context(), "2", false)
+	var said interface{ Message() string }
+	if !errors.As(err, &said) || said.Message() != "no xx" {
+		t.Errorf("got %v, want the message alone", err)
+	}
+}
+
 func TestAnswersAreBounded(t *testing.T) {
 	c := (&talkative{}).client(t)
 	if _, err := c.ListContainers(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "too many objects") {

@@ -54,6 +54,7 @@ func (a *Admission) store(rec *record) error {
 		a.undo()
 	} else {
 		a.replace(rec)
+		m.tell()
 	}
 	m.mu.Unlock()
 	if err == nil && released {

@@ -123,6 +123,9 @@ type Manager struct {
 	serving   error           // why plugins cannot register now
 	counted   map[string]bool // resources that metrics of registrations name
 
+	shared bool          // a kubelet's checkpoint is kept up to date
+	told   chan struct{} // that it is not
+
 	storing sync.Mutex // held while names are written
 	turns   map[types.UID]*turn
 }
@@ -163,6 +166,7 @@ func New(cfg Config) (*Manager, error) {
 		strikes:   map[types.UID]int{},
 		subs:      subscription.List[Change]{Merge: merge},
 		turns:     map[types.UID]*turn{},
+		told:      make(chan struct{}, 1),
 	}, nil
 }
 
@@ -180,7 +184,11 @@ func (m *Manager) Run(ctx context.Context) error {
 			m.expire(r)
 		}
 	}
+	shared := m.shared
 	m.mu.Unlock()
+	if shared {
+		m.wg.Go(func() { m.keepTold(ctx) })
+	}
 	if m.cfg.SocketDir != "" {
 		m.serve(ctx)
 	} else {

@@ -78,6 +78,14 @@ func parseRecord(uid types.UID, value []byte) (*record, error) {
 	if err := strict(value, &r); err != nil {
 		return nil, fmt.Errorf("devices of pod %s: %w", uid, err)
 	}
+	if err := r.check(uid); err != nil {
+		return nil, err
+	}
+	return &r, nil
+}
+
+// check tells what is wrong with a record that is to be that of a pod.
+func (r *record) check(uid types.UID) error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if r.Version != recordVersion {
@@ -105,9 +113,9 @@ func parseRecord(uid types.UID, value []byte) (*record, error) {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("devices of pod %s: %w", uid, err)
+		return fmt.Errorf("devices of pod %s: %w", uid, err)
 	}
-	return &r, nil
+	return nil
 }
 
 // strict reads one JSON value and nothing after it.

@@ -16,6 +16,7 @@ func (m *Manager) Release(uid types.UID) {
 		a.released = true // Commit sees to the rest
 	}
 	m.drop(uid)
+	m.tell()
 	background := had && m.ctx != nil && m.ctx.Err() == nil
 	if background {
 		m.wg.Go(func() { m.erase(uid) })

@@ -79,6 +79,7 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 			}
 		}
 	}
+	records = m.fromKubelet(records, &known, running)
 	// What runs comes first: of two records with the same device, the other
 	// one is of a pod that ended, and could not be deleted.
 	slices.SortStableFunc(records, func(a, b *record) int {

@@ -69,7 +69,7 @@ func TestBackoffTells(t *testing.T) {
 				t.Errorf("%v: again at %v, want %v", e, got, until)
 			}
 		}
-		if got, want := err.Error(), `Back-off pulling image "app:1": Failed to pull image "app:1": broken`; got != want {
+		if got, want := err.Error(), `Back-off pulling image "app:1": ErrImagePull: broken`; got != want {
 			t.Errorf("error = %q, want %q", got, want)
 		}
 		if got, want := told.take(), []string{`Normal BackOff: Back-off pulling image "app:1"`}; !slices.Equal(got, want) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -282,7 +283,7 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
 		use := img != nil && m.mayUse(ctx, r, name, img)
 		m.met.ensure.WithLabelValues(policyLabel(r.Policy), boolLabel(img != nil), boolLabel(!use)).Inc()
 		if use {
-			m.event(r, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", r.Image))
+			m.event(r, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", r.Image))
 			return *img, nil
 		}
 		if r.Policy == v1.PullNever {
@@ -367,8 +368,8 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 
 // note counts a failed pull and says what is to be made of it.
 func (m *Manager) note(r Request, key backoffKey, err error) error {
-	text := fmt.Sprintf("Failed to pull image %q: %v", r.Image, err)
-	m.event(r, v1.EventTypeWarning, "Failed", text)
+	text := said(err)
+	m.event(r, v1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %s", r.Image, text))
 	now := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -384,8 +385,21 @@ func (m *Manager) note(r Request, key backoffKey, err error) error {
 	}
 	b.failures++
 	b.delay = retry.Backoff{First: m.cfg.Backoff, Max: m.cfg.MaxBackoff}.Following(b.delay)
-	b.until, b.last = now.Add(b.delay), text
+	b.until, b.last = now.Add(b.delay), pullReason(err)+": "+text
 	return &Error{reason: pullReason(err), text: text, until: b.until, err: err}
+}
+
+// said is an error as people are shown it: of a call of the runtime, what that said.
+func said(err error) string {
+	text := err.Error()
+	var call interface {
+		error
+		Message() string
+	}
+	if errors.As(err, &call) {
+		text = strings.Replace(text, call.Error(), call.Message(), 1)
+	}
+	return text
 }
 
 // Retain forgets the failed pulls of the pods that keep denies. keep must not

@@ -47,8 +47,8 @@ func TestEnsure(t *testing.T) {
 			text:   `Container image "app:1" is not present with pull policy of Never`,
 			events: []string{`Warning ErrImageNeverPull: Container image "app:1" is not present with pull policy of Never`},
 		},
-		{name: "present", policy: v1.PullIfNotPresent, service: here, events: []string{`Normal Pulled: Container image "app:1" already present on machine`}},
-		{name: "present, never", policy: v1.PullNever, service: here, events: []string{`Normal Pulled: Container image "app:1" already present on machine`}},
+		{name: "present", policy: v1.PullIfNotPresent, service: here, events: []string{`Normal Pulled: Container image "app:1" already present on machine and can be accessed by the pod`}},
+		{name: "present, never", policy: v1.PullNever, service: here, events: []string{`Normal Pulled: Container image "app:1" already present on machine and can be accessed by the pod`}},
 		{name: "present, always", policy: v1.PullAlways, service: here, pulls: 1, events: []string{pulling, pulled}},
 
 		{
@@ -66,11 +66,11 @@ func TestEnsure(t *testing.T) {
 			events:  []string{pulling, pulled},
 		},
 		{
-			name: "refused", policy: v1.PullIfNotPresent, service: refused, reason: "ErrImagePull", text: `Failed to pull image "app:1": broken`, pulls: 1,
+			name: "refused", policy: v1.PullIfNotPresent, service: refused, reason: "ErrImagePull", text: `broken`, pulls: 1,
 			events: []string{pulling, `Warning Failed: Failed to pull image "app:1": broken`},
 		},
 		{
-			name: "refused, present, always", policy: v1.PullAlways, reason: "ErrImagePull", text: `Failed to pull image "app:1": broken`, pulls: 1,
+			name: "refused, present, always", policy: v1.PullAlways, reason: "ErrImagePull", text: `broken`, pulls: 1,
 			service: func(r *registry) { here(r); refused(r) },
 			events:  []string{pulling, `Warning Failed: Failed to pull image "app:1": broken`},
 		},
@@ -271,14 +271,14 @@ func TestBadSecrets(t *testing.T) {
 		service, told := &registry{}, &events{}
 		m := newManager(t, images.Config{Service: service, Events: told})
 		_, err := m.Ensure(t.Context(), want("a", "registry.example/app:1", v1.PullAlways, broken, pullSecret("ann")))
-		const text = `Failed to pull image "registry.example/app:1": pull secret prod/broken: .dockerconfigjson: not valid JSON`
+		const text = `pull secret prod/broken: .dockerconfigjson: not valid JSON`
 		if reason(t, err) != images.ReasonPull || err.Error() != text {
 			t.Errorf("error = %v, want %s", err, text)
 		}
 		if got := service.pulled(); len(got) > 0 {
 			t.Errorf("pulls = %q, want none", got)
 		}
-		if got, want := told.take(), []string{"Warning Failed: " + text}; !slices.Equal(got, want) {
+		if got, want := told.take(), []string{`Warning Failed: Failed to pull image "registry.example/app:1": ` + text}; !slices.Equal(got, want) {
 			t.Errorf("events = %q, want %q", got, want)
 		}
 		if _, err = m.Ensure(t.Context(), want("a", "registry.example/app:1", v1.PullAlways, broken)); reason(t, err) != images.ReasonPullBackOff {

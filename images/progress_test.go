@@ -121,7 +121,7 @@ func TestProgressOfBackoff(t *testing.T) {
 		again := func() { asks(t, m, want("a", "app:1", v1.PullAlways)) }
 		again()
 		held := func(since, until, try int) string {
-			return fmt.Sprintf(`app:1 of docker.io: HeldBack for a since %ds, try %d, again at %ds: Failed to pull image "app:1": broken`, since, try, until)
+			return fmt.Sprintf(`app:1 of docker.io: HeldBack for a since %ds, try %d, again at %ds: ErrImagePull: broken`, since, try, until)
 		}
 		checkLines(t, "a waits for", told(start, m.Waiting("a")), held(0, 10, 2))
 		checkLines(t, "b waits for", told(start, m.Waiting("b")))

@@ -76,8 +76,10 @@ func (b *Builder) pods() agent.Pods {
 func (b *Builder) sources() (sources []podmgr.Source, err error) {
 	c, log := b.Config, b.Log.Named("podmgr")
 	if c.StaticPodPath != "" {
+		running := &staticPods{runtime: b.Runtime, log: log}
 		s, err := podmgr.Directory(podmgr.DirectoryConfig{
-			Path: c.StaticPodPath, NodeName: b.Node.Name, Rescan: c.FileCheckFrequency.Duration,
+			Found: running.find,
+			Path:  c.StaticPodPath, NodeName: b.Node.Name, Rescan: c.FileCheckFrequency.Duration,
 			Memory: part.OpenStore(filepath.Join(c.RootDir, "manifests"), b.Log), Log: log,
 		})
 		if err != nil {

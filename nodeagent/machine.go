@@ -4,7 +4,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,7 +18,7 @@ func nodeOf(c *kubeletconfig.Config) (machine.Node, error) {
 	if _, err := os.Stat(dir); err != nil {
 		dir = "/"
 	}
-	node, err := machine.Detect(dir, c.PodLimit(runtime.NumCPU()))
+	node, err := machine.Detect(dir, c.PodLimit(machine.CPUs()))
 	if !*c.LocalStorageCapacityIsolation {
 		delete(node.Capacity, v1.ResourceEphemeralStorage) // nobody counts it
 	}

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/internal/detached"
 	"github.com/nodewright/nodewright/internal/safefile"
@@ -71,6 +72,10 @@ type DirectoryConfig struct {
 	// Memory remembers the last good version of each file; nothing does,
 	// and a file that is broken when the process starts wants no pods.
 	Memory Memory
+	// Found tells what runs under the name of a pod, so that a pod which a kubelet
+	// made of the same file goes on. It may wait for the runtime, and is called only
+	// before the first snapshot; nobody is asked. The pod is the callee's.
+	Found func(ctx context.Context, pod *v1.Pod) ([]Found, error)
 
 	Log *zap.Logger // silent
 }
@@ -96,6 +101,8 @@ type manifest struct {
 	sig      signature
 	good     decoded // what is in effect
 	data     []byte  // to remember, nil if it is remembered already
+	whole    bool    // good is the file's latest content, and took belongs to it
+	took     map[types.UID]types.UID
 	problems []Problem
 	retry    bool // it could not be read: look again whatever its signature
 	silent   bool // it did not answer
@@ -283,7 +290,8 @@ func manifestsIn(path string) ([]string, error) {
 // reading is what one look at a file brought.
 type reading struct {
 	sig     signature
-	age     time.Duration // since its last change
+	age     time.Duration // since its content was written last
+	changed time.Time     // the last change of the file, its name or the link to it
 	same    bool          // it is as it was; it has not been opened
 	writing bool          // somebody has it open for writing
 	folder  bool
@@ -313,7 +321,10 @@ func read(path string, was *signature) (r reading, err error) {
 	if fi, err = f.Stat(); err != nil {
 		return r, err
 	}
-	r.sig, r.age = signatureOf(fi), time.Since(fi.ModTime())
+	r.sig, r.age, r.changed = signatureOf(fi), time.Since(fi.ModTime()), changeOf(fi)
+	if link, err := os.Lstat(path); err == nil && changeOf(link).After(r.changed) {
+		r.changed = changeOf(link)
+	}
 	r.writing = beingWritten(f, r.age)
 	if r.writing && r.age >= 0 && r.age < stuckWriter {
 		return r, nil
@@ -374,11 +385,11 @@ func (d *directory) look(ctx context.Context, path string) (changed bool, soon t
 	case r.same:
 		return false, 0
 	}
-	return d.take(path, r)
+	return d.take(ctx, path, r)
 }
 
 // take has a file that was read take effect.
-func (d *directory) take(path string, r reading) (changed bool, soon time.Duration) {
+func (d *directory) take(ctx context.Context, path string, r reading) (changed bool, soon time.Duration) {
 	old := d.files[path]
 	switch {
 	case !r.whole:
@@ -402,7 +413,8 @@ func (d *directory) take(path string, r reading) (changed bool, soon time.Durati
 		changed = d.broken(path, r.sig, fmt.Sprintf("with this file all come to more than %d bytes in memory", maxDirectory))
 		return changed, 0
 	}
-	m := &manifest{sig: r.sig, good: now, problems: now.problems}
+	took := d.identify(ctx, path, r.changed, &now)
+	m := &manifest{sig: r.sig, good: now, problems: now.problems, whole: true, took: took}
 	if d.cfg.Memory != nil && len(now.problems) == 0 && !r.writing {
 		m.data = r.data
 	}

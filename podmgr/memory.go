@@ -10,12 +10,15 @@ import (
 	"strings"
 
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // remembered is the last good version of a file.
 type remembered struct {
 	Path string
 	Data []byte
+	// Took are UIDs that pods have instead of those of the manifest.
+	Took map[types.UID]types.UID `json:",omitempty"`
 }
 
 // memoryPrefix begins the keys of remembered files.
@@ -29,31 +32,40 @@ func memoryKey(path string) string {
 
 // parseRemembered takes the content of a file out of what was written down of
 // it. That of another file does not count.
-func parseRemembered(b []byte, path string) (data []byte, ok bool) {
-	var r remembered
+func parseRemembered(b []byte, path string) (r remembered, ok bool) {
 	if json.Unmarshal(b, &r) != nil || r.Path != path || len(r.Data) > maxManifest {
-		return nil, false
+		return remembered{}, false
 	}
-	return r.Data, true
+	return r, true
 }
 
 // recall reads the last good version of a file from an earlier life.
 func (d *directory) recall(path string) *manifest {
-	if d.cfg.Memory == nil {
+	r, ok := d.remembered(path)
+	if !ok {
 		return nil
+	}
+	m := &manifest{good: decode(r.Data, origin{nodeName: d.cfg.NodeName, file: path})}
+	for _, p := range m.good.pods {
+		if uid := r.Took[p.UID]; generated(uid) {
+			rename(p, uid)
+		}
+	}
+	return m
+}
+
+func (d *directory) remembered(path string) (r remembered, ok bool) {
+	if d.cfg.Memory == nil {
+		return r, false
 	}
 	b, err := d.cfg.Memory.Read(memoryKey(path))
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
 			d.cfg.Log.Warn("failed to read remembered manifest", zap.String("file", path), zap.Error(err))
 		}
-		return nil
+		return r, false
 	}
-	data, ok := parseRemembered(b, path)
-	if !ok {
-		return nil
-	}
-	return &manifest{good: decode(data, origin{nodeName: d.cfg.NodeName, file: path})}
+	return parseRemembered(b, path)
 }
 
 // remember writes down the files that are good and new. It comes after the
@@ -63,7 +75,7 @@ func (d *directory) remember() {
 		if m.data == nil {
 			continue
 		}
-		b, err := json.Marshal(remembered{Path: path, Data: m.data})
+		b, err := json.Marshal(remembered{Path: path, Data: m.data, Took: m.took})
 		if err != nil {
 			continue
 		}

@@ -37,3 +37,12 @@ func signatureOf(fi fs.FileInfo) signature {
 	}
 	return s
 }
+
+// changeOf is when a file, or what the file system says of it, was changed last: also
+// one that was written elsewhere and put into its place with its old time.
+func changeOf(fi fs.FileInfo) time.Time {
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		return time.Unix(st.Ctim.Unix())
+	}
+	return time.Now()
+}

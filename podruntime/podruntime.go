@@ -248,7 +248,7 @@ func (m *Manager) noteStart(uid types.UID, name string, err error) {
 	if m.fails[uid] == nil {
 		m.fails[uid] = map[string]StartError{}
 	}
-	m.fails[uid][name] = StartError{Reason: reasonOf(err), Message: err.Error()}
+	m.fails[uid][name] = StartError{Reason: reasonOf(err), Message: shown(err)}
 }
 
 // Forget drops what is remembered of a pod that is gone.

@@ -303,8 +303,8 @@ func (s *syncing) struck(c *v1.Container, e *promise, must bool, err error) erro
 	}
 	err = s.m.promises.strike(s.pod.UID, c.Name, must, &reasonError{ReasonRunContainer, err}, time.Now())
 	if err != nil {
-		s.m.containerEvent(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: %s", strings.ReplaceAll(err.Error(), e.id, c.Name))
-		s.m.noteStart(s.pod.UID, c.Name, fmt.Errorf("container %q: %w", c.Name, err))
+		s.m.containerEvent(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: %s", strings.ReplaceAll(shown(err), e.id, c.Name))
+		s.m.noteStart(s.pod.UID, c.Name, err)
 	}
 	return err
 }

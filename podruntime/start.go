@@ -37,10 +37,10 @@ func (s *syncing) start(ctx context.Context, c *v1.Container, g podspec.Group) e
 	case !errors.As(err, new(*crashLoopError)):
 		s.m.met.startedContainer(kind, s.imageVolumesOf(c), err)
 	}
+	s.m.noteStart(s.pod.UID, c.Name, err)
 	if err != nil {
 		err = fmt.Errorf("container %q: %w", c.Name, err)
 	}
-	s.m.noteStart(s.pod.UID, c.Name, err)
 	s.result("StartContainer", c.Name, err)
 	return err
 }
@@ -62,6 +62,9 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 		err = s.imageVolumeErr(c)
 	}
 	if err != nil {
+		if ctx.Err() == nil {
+			m.containerEvent(pod, c.Name, v1.EventTypeWarning, "Failed", "Error: %s", reasonOf(err))
+		}
 		return newImageError(err, time.Now())
 	}
 	restarts, err := m.restartCount(ctx, s.in, c, last)
@@ -241,7 +244,7 @@ func (s *syncing) failed(ctx context.Context, c *v1.Container, id, reason string
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	message := err.Error()
+	message := shown(err)
 	if id != "" {
 		message = strings.ReplaceAll(message, id, c.Name)
 	}

@@ -76,17 +76,25 @@ func LogPath(container string, restartCount int32) string {
 }
 
 // Hash identifies what of a container a change of makes it be replaced: its
-// name and its image, as the kubelet has it.
+// name and its image. It is the kubelet's hash, bit for bit, so that either takes
+// the other's containers for its own.
 func Hash(c *v1.Container) string {
 	b, err := json.Marshal(struct {
+		Image string `json:"image"` // in the order of the names
 		Name  string `json:"name"`
-		Image string `json:"image"`
-	}{c.Name, c.Image})
+	}{c.Image, c.Name})
 	if err != nil {
 		panic(err) // strings always marshal
 	}
+	text := append(make([]byte, 0, 4*len(b)+16), "([]uint8)["...) // what is hashed is a dump of the bytes
+	for i, x := range b {
+		if i > 0 {
+			text = append(text, ' ')
+		}
+		text = strconv.AppendUint(text, uint64(x), 10)
+	}
 	h := fnv.New32a()
-	_, _ = h.Write(b)
+	_, _ = h.Write(append(text, ']'))
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 

@@ -99,11 +99,16 @@ func TestCompile(t *testing.T) {
 }
 
 func TestHash(t *testing.T) {
-	c := v1.Container{Name: "app", Image: "i"}
-	// FNV-32a of {"name":"app","image":"i"}: running containers bear it.
-	if got, want := Hash(&c), "5b2ddcfb"; got != want {
-		t.Errorf("hash = %s, want %s", got, want)
+	// What kubelets of v1.31 to v1.36 have in the annotations of containers.
+	for want, c := range map[string]v1.Container{
+		"646fef1b": {Name: "a", Image: "b"},
+		"da9db0a7": {Name: "name-with<>&", Image: "registry.k8s.io/x@sha256:1"},
+	} {
+		if got := Hash(&c); got != want {
+			t.Errorf("hash of %+v = %s, want %s", c, got, want)
+		}
 	}
+	c := v1.Container{Name: "app", Image: "i"}
 	more := c
 	more.Env = []v1.EnvVar{{Name: "A"}}
 	if Hash(&more) != Hash(&c) {

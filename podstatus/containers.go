@@ -110,6 +110,9 @@ func (in *Input) containerStatus(c *v1.Container, g Group, before *v1.ContainerS
 			return in.takenAway(c, before)
 		}
 		in.vanished(before, &st)
+		if st.VolumeMounts == nil {
+			st.VolumeMounts = volumeMounts(c, &observed.Container{})
+		}
 		return st
 	}
 	if newest.State == observed.Unknown && before != nil && before.State.Terminated != nil && BareID(before.ContainerID) == BareID(newest.ID) {

@@ -65,7 +65,7 @@ func TestVolumeMounts(t *testing.T) {
 	}
 	p := podOf(always, nil, "c")
 	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", MountPath: "/d"}}
-	if got := ContainerStatuses(Input{Pod: p}, RegularContainers)[0].VolumeMounts; got != nil {
-		t.Errorf("mounts of a container that is not there: %+v", got)
+	if got := ContainerStatuses(Input{Pod: p}, RegularContainers)[0].VolumeMounts; len(got) != 1 || got[0].Name != "v" || got[0].MountPath != "/d" {
+		t.Errorf("mounts of a container that is not there: %+v, want that of the spec, as the kubelet has it", got)
 	}
 }

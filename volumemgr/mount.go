@@ -104,6 +104,11 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 		return nil, err
 	}
 	wants, errs := m.resolve(ctx, pod)
+	if ctx.Err() == nil {
+		for _, err := range errs { // nothing is tried that could tell of it
+			m.cfg.Events.Event(pod, v1.EventTypeWarning, "FailedMount", "Unable to attach or mount volumes: "+err.Error())
+		}
+	}
 	p, err := m.enter(ctx, pod.UID)
 	if err != nil {
 		return nil, err

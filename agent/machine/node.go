@@ -43,7 +43,7 @@ func Detect(dir string, maxPods int64) (Node, error) {
 	n := Node{
 		Name: strings.ToLower(strings.TrimSpace(host)),
 		Capacity: v1.ResourceList{
-			v1.ResourceCPU:  *resource.NewQuantity(int64(runtime.NumCPU()), resource.DecimalSI),
+			v1.ResourceCPU:  *resource.NewQuantity(int64(CPUs()), resource.DecimalSI),
 			v1.ResourcePods: *resource.NewQuantity(maxPods, resource.DecimalSI),
 		},
 	}

@@ -22,11 +22,19 @@ func (p *Node) Fits(pod *v1.Pod, others []*v1.Pod) *part.Rejection {
 	}
 	s := short[0]
 	if s.name == v1.ResourcePods {
-		return &part.Rejection{Reason: "OutOfpods", Message: fmt.Sprintf("node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d",
+		return &part.Rejection{Reason: "OutOfpods", Message: fmt.Sprintf("Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d",
 			s.used.Value(), s.have.Value())}
 	}
-	return &part.Rejection{Reason: "OutOf" + string(s.name), Message: fmt.Sprintf("node didn't have enough resource: %s, requested: %s, used: %s, capacity: %s",
-		s.name, s.asked.String(), s.used.String(), s.have.String())}
+	return &part.Rejection{Reason: "OutOf" + string(s.name), Message: fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
+		s.name, amount(s.name, s.asked), amount(s.name, s.used), amount(s.name, s.have))}
+}
+
+// amount is a quantity as the kubelet's messages have it: CPUs in thousandths.
+func amount(name v1.ResourceName, q resource.Quantity) int64 {
+	if name == v1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
 }
 
 // Missing is how much the node lacks, by resource, for pod to fit beside others;

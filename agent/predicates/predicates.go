@@ -89,9 +89,12 @@ func (p *Node) name(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
 	return nil
 }
 
+// nodeAffinity is the scheduler's sentence, which the kubelet repeats.
+const nodeAffinity = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
+
 func (p *Node) selector(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
 	if !labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(p.NodeLabels())) {
-		return &part.Rejection{Reason: "NodeAffinity", Message: "the node's labels do not match spec.nodeSelector"}
+		return &part.Rejection{Reason: "NodeAffinity", Message: nodeAffinity}
 	}
 	a := pod.Spec.Affinity
 	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
@@ -100,7 +103,7 @@ func (p *Node) selector(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
 	if podmeta.SelectsNode(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, p.Name, p.NodeLabels()) {
 		return nil
 	}
-	return &part.Rejection{Reason: "NodeAffinity", Message: "the node matches no term of the required node affinity"}
+	return &part.Rejection{Reason: "NodeAffinity", Message: nodeAffinity}
 }
 
 // hostPort is one port of the node that a pod takes.

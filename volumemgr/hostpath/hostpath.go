@@ -172,7 +172,7 @@ func kinds(kind v1.HostPathType) (text string, known bool) {
 	case v1.HostPathFileOrCreate, v1.HostPathFile:
 		return "a file", true
 	case v1.HostPathSocket:
-		return "a socket", true
+		return "a socket file", true
 	case v1.HostPathCharDev:
 		return "a character device", true
 	case v1.HostPathBlockDev:

@@ -1,0 +1,329 @@
+package devicemgr
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/types"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/internal/wirecount"
+	"github.com/nodewright/nodewright/numa"
+)
+
+const (
+	// kubeletFile is the kubelet's checkpoint, beside the sockets.
+	kubeletFile = "kubelet_internal_checkpoint"
+	// maxKubeletFile is the largest one that is read, in bytes.
+	maxKubeletFile = 16 << 20
+	// kubeletKey is the key of the checksum that the kubelet's checkpoint had when
+	// this agent wrote it last.
+	kubeletKey = "kubelet"
+	// nowhere is the kubelet's number of a node for devices that are near to none.
+	nowhere = -1
+)
+
+// kubeletFormat is the kubelet's checkpoint as its JSON is.
+type kubeletFormat struct {
+	Data     kubeletData
+	Checksum uint64
+}
+
+type kubeletData struct {
+	PodDeviceEntries  []kubeletEntry
+	RegisteredDevices map[string][]string // IDs of the healthy ones
+}
+
+// kubeletEntry is what one container has of one resource.
+type kubeletEntry struct {
+	PodUID        string
+	ContainerName string
+	ResourceName  string
+	DeviceIDs     map[int64][]string // by NUMA node
+	AllocResp     []byte             // a ContainerAllocateResponse
+}
+
+// checksum is the kubelet's: FNV-1a over a dump of the data.
+func (d kubeletData) checksum() uint64 {
+	var b bytes.Buffer
+	b.WriteString("(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)")
+	if d.PodDeviceEntries == nil {
+		b.WriteString("<nil>")
+	} else {
+		b.WriteByte('[')
+		for i, e := range d.PodDeviceEntries {
+			if i > 0 {
+				b.WriteByte(' ')
+			}
+			fmt.Fprintf(&b, "{PodUID:(string)%s ContainerName:(string)%s ResourceName:(string)%s DeviceIDs:(checkpoint.DevicesPerNUMA)", e.PodUID, e.ContainerName, e.ResourceName)
+			dumpMap(&b, e.DeviceIDs)
+			b.WriteString(" AllocResp:([]uint8)")
+			if e.AllocResp == nil {
+				b.WriteString("<nil>}")
+			} else {
+				fmt.Fprintf(&b, "%d}", e.AllocResp)
+			}
+		}
+		b.WriteByte(']')
+	}
+	b.WriteString(" RegisteredDevices:(map[string][]string)")
+	dumpMap(&b, d.RegisteredDevices)
+	b.WriteByte('}')
+	h := fnv.New32a()
+	_, _ = h.Write(b.Bytes())
+	return uint64(h.Sum32())
+}
+
+func dumpMap[K cmp.Ordered](b *bytes.Buffer, m map[K][]string) {
+	if m == nil {
+		b.WriteString("<nil>")
+		return
+	}
+	b.WriteString("map[")
+	for i, k := range slices.Sorted(maps.Keys(m)) {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		fmt.Fprintf(b, "%v:", k)
+		if m[k] == nil {
+			b.WriteString("<nil>")
+		} else {
+			fmt.Fprintf(b, "%s", m[k])
+		}
+	}
+	b.WriteByte(']')
+}
+
+func parseKubelet(b []byte) (kubeletFormat, error) {
+	var f kubeletFormat
+	if err := json.Unmarshal(b, &f); err != nil {
+		return kubeletFormat{}, err
+	}
+	if sum := f.Data.checksum(); sum != f.Checksum {
+		return kubeletFormat{}, fmt.Errorf("checksum is %d; want %d", f.Checksum, sum)
+	}
+	return f, nil
+}
+
+// records are the entries by pod. What cannot have been written by a kubelet is left
+// out and told of.
+func (d kubeletData) records() (all map[types.UID]*record, problems []error) {
+	all = map[types.UID]*record{}
+	for i, e := range d.PodDeviceEntries {
+		h, err := e.holding()
+		uid := types.UID(e.PodUID)
+		if err == nil {
+			r := &record{Version: recordVersion, UID: uid}
+			if all[uid] != nil {
+				r.Held = slices.Clone(all[uid].Held)
+			}
+			r.Held = append(r.Held, h)
+			if err = r.check(uid); err == nil {
+				all[uid] = r
+			}
+		}
+		if err != nil {
+			problems = append(problems, fmt.Errorf("entry %d: %w", i, err))
+		}
+	}
+	return all, problems
+}
+
+func (e kubeletEntry) holding() (Holding, error) {
+	h := Holding{Container: e.ContainerName, Resource: e.ResourceName}
+	for _, node := range slices.Sorted(maps.Keys(e.DeviceIDs)) {
+		for _, id := range e.DeviceIDs[node] {
+			i, found := slices.BinarySearchFunc(h.Devices, id, func(d HeldDevice, id string) int { return cmp.Compare(d.ID, id) })
+			if !found {
+				h.Devices = slices.Insert(h.Devices, i, HeldDevice{ID: id})
+			}
+			if node >= 0 && node < numa.MaxNodes {
+				h.Devices[i].Nodes = h.Devices[i].Nodes.With(int(node))
+			}
+		}
+	}
+	if err := wirecount.Check(e.AllocResp, shapes["AllocateResponse"][1], maxFields); err != nil {
+		return Holding{}, err
+	}
+	var a pluginapi.ContainerAllocateResponse
+	if err := proto.Unmarshal(e.AllocResp, &a); err != nil {
+		return Holding{}, err
+	}
+	h.Attachment = attachment(&a)
+	h.Attachment.sort()
+	return h, nil
+}
+
+// entries is what pods have, in the kubelet's words.
+func entries(pods map[types.UID]*record) ([]kubeletEntry, error) {
+	all := []kubeletEntry{}
+	for _, uid := range slices.Sorted(maps.Keys(pods)) {
+		for _, h := range pods[uid].Held {
+			answer, err := proto.MarshalOptions{Deterministic: true}.Marshal(h.Attachment.answer())
+			if err != nil {
+				return nil, err
+			}
+			e := kubeletEntry{PodUID: string(uid), ContainerName: h.Container, ResourceName: h.Resource, DeviceIDs: map[int64][]string{}, AllocResp: answer}
+			for _, d := range h.Devices {
+				if d.Nodes == 0 {
+					e.DeviceIDs[nowhere] = append(e.DeviceIDs[nowhere], d.ID)
+				}
+				for node := range d.Nodes.All() {
+					e.DeviceIDs[int64(node)] = append(e.DeviceIDs[int64(node)], d.ID)
+				}
+			}
+			all = append(all, e)
+		}
+	}
+	return all, nil
+}
+
+// answer is what a plugin said, as it was said.
+func (a *Attachment) answer() *pluginapi.ContainerAllocateResponse {
+	c := &pluginapi.ContainerAllocateResponse{Annotations: a.Annotations}
+	for _, e := range a.Env {
+		if c.Envs == nil {
+			c.Envs = map[string]string{}
+		}
+		c.Envs[e.Name] = e.Value
+	}
+	for _, m := range a.Mounts {
+		c.Mounts = append(c.Mounts, &pluginapi.Mount{ContainerPath: m.ContainerPath, HostPath: m.HostPath, ReadOnly: m.ReadOnly})
+	}
+	for _, n := range a.Nodes {
+		c.Devices = append(c.Devices, &pluginapi.DeviceSpec{ContainerPath: n.ContainerPath, HostPath: n.HostPath, Permissions: n.Permissions})
+	}
+	for _, name := range a.CDI {
+		c.CdiDevices = append(c.CdiDevices, &pluginapi.CDIDevice{Name: name})
+	}
+	return c
+}
+
+// fromKubelet puts in the records of running pods what a kubelet says that they
+// have, if it wrote that after this agent did. Where there is such a file, the agent
+// keeps it up to date, so that a kubelet can go on from there.
+func (m *Manager) fromKubelet(records []*record, known *names, running map[types.UID][]string) []*record {
+	if m.cfg.SocketDir == "" {
+		return records
+	}
+	b, err := safefile.ReadFile(filepath.Join(m.cfg.SocketDir, kubeletFile), maxKubeletFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return records
+	}
+	m.mu.Lock()
+	m.shared = true
+	m.mu.Unlock()
+	var f kubeletFormat
+	if err == nil {
+		f, err = parseKubelet(b)
+	}
+	if err != nil {
+		m.cfg.Log.Warn("kubelet's device checkpoint ignored", zap.Error(err))
+		return records
+	}
+	if had, err := m.cfg.Store.Read(kubeletKey); err == nil && string(had) == strconv.FormatUint(f.Checksum, 10) {
+		return records
+	}
+	theirs, problems := f.Data.records()
+	for _, err := range problems {
+		m.cfg.Log.Warn("entry of the kubelet's device checkpoint ignored", zap.Error(err))
+	}
+	for name := range f.Data.RegisteredDevices {
+		if !slices.Contains(known.Resources, name) {
+			known.Resources = append(known.Resources, name)
+		}
+	}
+	adopted := 0
+	for _, uid := range slices.Sorted(maps.Keys(theirs)) {
+		if running != nil && len(running[uid]) == 0 {
+			continue
+		}
+		r := theirs[uid]
+		r.live = true
+		if err := m.write(r); err != nil {
+			m.cfg.Log.Error("failed to write the device record of a kubelet's pod", zap.String("uid", string(uid)), zap.Error(err))
+		}
+		records = append(slices.DeleteFunc(records, func(old *record) bool { return old.UID == uid }), r)
+		adopted++
+	}
+	m.cfg.Log.Info("devices taken over from a kubelet", zap.Int("pods", adopted))
+	return records
+}
+
+// tell has the kubelet's checkpoint written again. It never blocks.
+func (m *Manager) tell() {
+	select {
+	case m.told <- struct{}{}:
+	default:
+	}
+}
+
+// keepTold keeps the kubelet's checkpoint up to date until ctx ends.
+func (m *Manager) keepTold(ctx context.Context) {
+	for {
+		select {
+		case <-m.told:
+		case <-ctx.Done():
+			select {
+			case <-m.told:
+				m.tellKubelet()
+			default:
+			}
+			return
+		}
+		m.tellKubelet()
+	}
+}
+
+func (m *Manager) tellKubelet() {
+	m.mu.Lock()
+	shared, pods := m.shared, maps.Clone(m.pods)
+	d := kubeletData{RegisteredDevices: map[string][]string{}}
+	for name, r := range m.resources {
+		d.RegisteredDevices[name] = []string{}
+		for _, device := range r.devices {
+			if device.Healthy {
+				d.RegisteredDevices[name] = append(d.RegisteredDevices[name], device.ID)
+			}
+		}
+	}
+	m.mu.Unlock()
+	if !shared {
+		return
+	}
+	var err error
+	if d.PodDeviceEntries, err = entries(pods); err == nil {
+		err = m.writeKubelet(d)
+	}
+	if err != nil {
+		m.cfg.Log.Warn("failed to write the kubelet's device checkpoint", zap.Error(err))
+	}
+}
+
+func (m *Manager) writeKubelet(d kubeletData) error {
+	f := kubeletFormat{Data: d, Checksum: d.checksum()}
+	b, err := json.Marshal(f)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(m.cfg.SocketDir, kubeletFile)
+	temporary := filepath.Join(m.cfg.SocketDir, "."+kubeletFile)
+	if err := errors.Join(os.WriteFile(temporary, b, 0o600), os.Rename(temporary, path)); err != nil {
+		return err
+	}
+	return m.cfg.Store.Write(kubeletKey, strconv.AppendUint(nil, f.Checksum, 10))
+}

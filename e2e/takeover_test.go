@@ -1,0 +1,287 @@
+//go:build kubelet
+
+package e2e_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// ofCluster are pods that the API server gives to the node. They want: image,
+// command.
+const ofCluster = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: conf}
+data: {key: one}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: plain, labels: {era: kubelet}}
+spec:
+  terminationGracePeriodSeconds: 2
+  volumes:
+  - {name: conf, configMap: {name: conf}}
+  - {name: scratch, emptyDir: {}}
+  - {name: memory, emptyDir: {medium: Memory}}
+  initContainers:
+  - {name: prepare, image: %[1]s, imagePullPolicy: Never, command: [sh, -c, "echo kept >/scratch/file; echo kept >/memory/file"], volumeMounts: [{name: scratch, mountPath: /scratch}, {name: memory, mountPath: /memory}]}
+  - {name: beside, image: %[1]s, imagePullPolicy: Never, restartPolicy: Always, command: [sh, -c, %[2]q]}
+  containers:
+  - name: main
+    image: %[1]s
+    imagePullPolicy: Never
+    command: [sh, -c, %[2]q]
+    readinessProbe: {exec: {command: ["true"]}, periodSeconds: 1}
+    livenessProbe: {exec: {command: ["true"]}, periodSeconds: 1}
+    volumeMounts: [{name: conf, mountPath: /conf}, {name: scratch, mountPath: /scratch}, {name: memory, mountPath: /memory}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: again, labels: {era: kubelet}}
+spec:
+  terminationGracePeriodSeconds: 2
+  volumes: [{name: scratch, emptyDir: {}}]
+  containers:
+  - name: main
+    image: %[1]s
+    imagePullPolicy: Never
+    command: [sh, -c, "[ -e /scratch/file ] || { touch /scratch/file; exit 3; }; %[2]s"]
+    volumeMounts: [{name: scratch, mountPath: /scratch}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: done, labels: {era: ended}}
+spec:
+  restartPolicy: Never
+  containers: [{name: main, image: %[1]s, imagePullPolicy: Never, command: [sh, -c, "exit 0"]}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: failed, labels: {era: ended}}
+spec:
+  restartPolicy: Never
+  containers: [{name: main, image: %[1]s, imagePullPolicy: Never, command: [sh, -c, "exit 7"]}]
+`
+
+// withResources is a pod with a CPU and a device of its own. It wants: image,
+// command, name, era.
+const withResources = `
+apiVersion: v1
+kind: Pod
+metadata: {name: %[3]s, labels: {era: %[4]s}}
+spec:
+  terminationGracePeriodSeconds: 2
+  containers:
+  - name: main
+    image: %[1]s
+    imagePullPolicy: Never
+    command: [sh, -c, %[2]q]
+    resources: {limits: {cpu: 1, memory: 64Mi, example.com/thing: 1}}
+`
+
+// takenOver is what must not change when another program takes a pod over.
+type takenOver struct {
+	uid        string
+	containers string // IDs and restarts
+	cpus       string
+	device     string
+	phase      v1.PodPhase
+}
+
+// A node that the kubelet ran is continued by the agent, and then by the kubelet
+// again: with the same containers, CPUs and devices.
+func TestTakeover(t *testing.T) {
+	n := newNode(t, "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n")
+	plugin := n.devicePlugin("a", "b", "c")
+	n.must(os.WriteFile(filepath.Join(n.dir, "manifests", "static.yaml"), []byte(pod("static", forever)), 0o600))
+	n.must(os.WriteFile(filepath.Join(n.dir, "manifests", "fixed.yaml"), fmt.Appendf(nil,
+		strings.ReplaceAll(withResources, ", example.com/thing: 1", ""), busybox, forever, "fixed", "static"), 0o600))
+
+	n.run(kubelet)
+	n.offered(plugin)
+	n.apply(fmt.Sprintf(ofCluster, busybox, forever))
+	n.apply(fmt.Sprintf(withResources, busybox, forever, "first", "kubelet"))
+	n.running("plain", "again", "first")
+	n.restarted("again", 1)
+	n.finished("done", "failed")
+	static := []string{"static-" + n.cluster.node, "fixed-" + n.cluster.node}
+	n.running(static...)
+	pods := append([]string{"plain", "again", "first", "done", "failed"}, static...)
+
+	// Each program gets one more pod with a device, for which it must not take those of
+	// the others.
+	for i, turn := range []struct{ program, pod, resources string }{
+		{agent, "second", "cpu: 1, "},
+		{kubelet, "third", ""},
+		{agent, "", ""},
+	} {
+		before := n.facts(pods...)
+		n.end()
+		n.run(turn.program)
+		n.offered(plugin)
+		if turn.pod != "" {
+			n.apply(strings.ReplaceAll(fmt.Sprintf(withResources, busybox, forever, turn.pod, "later"), "cpu: 1, ", turn.resources))
+			n.running(turn.pod)
+			pods = append(pods, turn.pod)
+		}
+		n.same(fmt.Sprintf("turn %d", i), before)
+		n.apart(pods...)
+		t.Logf("%s went on with %d pods, 0 of them changed if nothing is said above", turn.program, len(before))
+	}
+	if got := n.inside("plain", "cat", "/scratch/file", "/memory/file", "/conf/key"); got != "kept\nkept\none" {
+		t.Errorf("volumes of plain hold %q", got)
+	}
+	n.kubectl("delete", "pod", "--timeout=90s", "-l", "era in (kubelet, later, ended)")
+}
+
+// apart wants that no two pods have the same device or CPUs of their own.
+func (n *node) apart(names ...string) {
+	n.t.Helper()
+	facts := n.facts(names...)
+	owner := map[string]string{}
+	for _, name := range names {
+		f := facts[name]
+		own := []string{f.device}
+		if f.cpus != "" {
+			own = append(own, f.cpus)
+		}
+		for _, what := range own {
+			if other, taken := owner[what]; taken && what != "" {
+				n.t.Errorf("%s and %s both have %s", other, name, what)
+			}
+			owner[what] = name
+		}
+	}
+}
+
+// devicePlugin offers devices for as long as the test runs. It registers with
+// whoever serves.
+func (n *node) devicePlugin(devices ...string) string {
+	n.t.Helper()
+	dir, sockets := filepath.Join(n.dir, "devices"), filepath.Join(kubeletRoot, "device-plugins")
+	n.must(os.MkdirAll(sockets, 0o755))
+	n.must(os.Mkdir(dir, 0o755))
+	for _, d := range devices {
+		n.must(os.WriteFile(filepath.Join(dir, d), nil, 0o600))
+	}
+	log := &output{}
+	cmd := exec.Command(n.build("deviceplugin", "github.com/nodewright/nodewright/examples/deviceplugin"), "--devices", dir, "--sockets", sockets)
+	cmd.Stdout, cmd.Stderr = log, log
+	n.must(cmd.Start())
+	n.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if n.t.Failed() {
+			n.t.Logf("the device plugin said:\n%s", tail(log.String(), 20))
+		}
+	})
+	return "example.com/thing"
+}
+
+// offered waits until the node has devices to give.
+func (n *node) offered(resource string) {
+	n.t.Helper()
+	n.until("devices are offered", func() error {
+		var obj v1.Node
+		if err := n.get("/api/v1/nodes/"+n.cluster.node, &obj); err != nil {
+			return err
+		}
+		if have := obj.Status.Allocatable[v1.ResourceName(resource)]; have.Value() != 3 {
+			return fmt.Errorf("allocatable: %v", obj.Status.Allocatable)
+		}
+		return nil
+	})
+}
+
+// restarted waits until a pod's container runs for the n-th time.
+func (n *node) restarted(name string, times int32) {
+	n.t.Helper()
+	n.until(name+" was restarted", func() error {
+		pods, err := n.pods("")
+		if err != nil {
+			return err
+		}
+		p := pods[name]
+		if !isReady(p) || p.Status.ContainerStatuses[0].RestartCount != times {
+			return fmt.Errorf("status: %+v", p.Status)
+		}
+		return nil
+	})
+}
+
+// running waits until pods are ready, and finished until they have ended.
+func (n *node) running(names ...string) {
+	n.t.Helper()
+	n.are("ready", func(p *v1.Pod) bool { return isReady(p) }, names)
+}
+
+func (n *node) finished(names ...string) {
+	n.t.Helper()
+	n.are("ended", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed }, names)
+}
+
+func (n *node) are(what string, are func(*v1.Pod) bool, names []string) {
+	n.t.Helper()
+	n.until(fmt.Sprintf("%v are %s", names, what), func() error {
+		pods, err := n.pods("")
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			switch p := pods[name]; {
+			case p == nil:
+				return fmt.Errorf("%s is not there", name)
+			case !are(p):
+				return fmt.Errorf("%s: %+v", name, p.Status)
+			}
+		}
+		return nil
+	})
+}
+
+// facts are what pods are and have.
+func (n *node) facts(names ...string) map[string]takenOver {
+	n.t.Helper()
+	pods, err := n.pods("")
+	n.must(err)
+	out := map[string]takenOver{}
+	for _, name := range names {
+		p := pods[name]
+		if p == nil {
+			out[name] = takenOver{}
+			continue
+		}
+		f := takenOver{uid: string(p.UID), phase: p.Status.Phase}
+		for _, c := range append(p.Status.InitContainerStatuses, p.Status.ContainerStatuses...) {
+			f.containers += fmt.Sprintf("%s %s restarts=%d\n", c.Name, c.ContainerID, c.RestartCount)
+		}
+		if p.Status.Phase == v1.PodRunning && p.Status.QOSClass == v1.PodQOSGuaranteed {
+			f.cpus = n.inside(name, "grep", "Cpus_allowed_list", "/proc/self/status")
+			f.device = n.inside(name, "sh", "-c", "echo $DEVICES")
+		}
+		out[name] = f
+	}
+	return out
+}
+
+// same compares what pods are and have with what they had before, now and once more
+// after every pod has been looked at again.
+func (n *node) same(from string, before map[string]takenOver) {
+	n.t.Helper()
+	for range 2 {
+		for name, was := range before {
+			if is := n.facts(name)[name]; is != was {
+				n.t.Errorf("%s was not continued from %s:\n%+v\n%+v", name, from, was, is)
+			}
+		}
+		time.Sleep(5 * time.Second)
+	}
+}
