@@ -49,6 +49,7 @@ const support = "internal"
 // each of them may import beside the standard library.
 var shared = map[string][]string{
 	"internal/bootid":         nil, // which boot of the machine this is
+	"internal/callerror":      nil, // what a call said, for people
 	"internal/detached":       nil, // calls that may never return
 	"internal/ownerlock":      nil, // files that one process has
 	"internal/podcgroup":      nil, // pods in the names of cgroups

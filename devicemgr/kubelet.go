@@ -10,7 +10,6 @@ import (
 	"hash/fnv"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -320,9 +319,11 @@ func (m *Manager) writeKubelet(d kubeletData) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(m.cfg.SocketDir, kubeletFile)
-	temporary := filepath.Join(m.cfg.SocketDir, "."+kubeletFile)
-	if err := errors.Join(os.WriteFile(temporary, b, 0o600), os.Rename(temporary, path)); err != nil {
+	dir, err := safefile.OpenDir(m.cfg.SocketDir, ".") // plugins write to it
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(dir.Replace(kubeletFile, b, 0o600), dir.Close()); err != nil {
 		return err
 	}
 	return m.cfg.Store.Write(kubeletKey, strconv.AppendUint(nil, f.Checksum, 10))

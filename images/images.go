@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodewright/nodewright/internal/callerror"
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
@@ -368,7 +368,7 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 
 // note counts a failed pull and says what is to be made of it.
 func (m *Manager) note(r Request, key backoffKey, err error) error {
-	text := said(err)
+	text := callerror.Shown(err)
 	m.event(r, v1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %s", r.Image, text))
 	now := time.Now()
 	m.mu.Lock()
@@ -387,19 +387,6 @@ func (m *Manager) note(r Request, key backoffKey, err error) error {
 	b.delay = retry.Backoff{First: m.cfg.Backoff, Max: m.cfg.MaxBackoff}.Following(b.delay)
 	b.until, b.last = now.Add(b.delay), pullReason(err)+": "+text
 	return &Error{reason: pullReason(err), text: text, until: b.until, err: err}
-}
-
-// said is an error as people are shown it: of a call of the runtime, what that said.
-func said(err error) string {
-	text := err.Error()
-	var call interface {
-		error
-		Message() string
-	}
-	if errors.As(err, &call) {
-		text = strings.Replace(text, call.Error(), call.Message(), 1)
-	}
-	return text
 }
 
 // Retain forgets the failed pulls of the pods that keep denies. keep must not

@@ -3,7 +3,6 @@ package podruntime
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -76,20 +75,6 @@ func (e *crashLoopError) Error() string {
 func (e *crashLoopError) Reason() string       { return ReasonCrashLoop }
 func (e *crashLoopError) RetryAt() time.Time   { return e.until }
 func (e *crashLoopError) Is(target error) bool { return target == errUndone }
-
-// shown is an error as a pod's status and events show it: of a call of the
-// runtime, what that said.
-func shown(err error) string {
-	text := err.Error()
-	var call interface {
-		error
-		Message() string
-	}
-	if errors.As(err, &call) {
-		text = strings.Replace(text, call.Error(), call.Message(), 1)
-	}
-	return text
-}
 
 // reasonOf finds the name that an error bears.
 func reasonOf(err error) string {

@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/callerror"
 	"github.com/nodewright/nodewright/internal/detached"
 	"github.com/nodewright/nodewright/podspec"
 )
@@ -248,7 +249,7 @@ func (m *Manager) noteStart(uid types.UID, name string, err error) {
 	if m.fails[uid] == nil {
 		m.fails[uid] = map[string]StartError{}
 	}
-	m.fails[uid][name] = StartError{Reason: reasonOf(err), Message: shown(err)}
+	m.fails[uid][name] = StartError{Reason: reasonOf(err), Message: callerror.Shown(err)}
 }
 
 // Forget drops what is remembered of a pod that is gone.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/callerror"
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
@@ -303,7 +304,7 @@ func (s *syncing) struck(c *v1.Container, e *promise, must bool, err error) erro
 	}
 	err = s.m.promises.strike(s.pod.UID, c.Name, must, &reasonError{ReasonRunContainer, err}, time.Now())
 	if err != nil {
-		s.m.containerEvent(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: %s", strings.ReplaceAll(shown(err), e.id, c.Name))
+		s.m.containerEvent(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: %s", strings.ReplaceAll(callerror.Shown(err), e.id, c.Name))
 		s.m.noteStart(s.pod.UID, c.Name, err)
 	}
 	return err

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/callerror"
 	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/podspec"
 )
@@ -244,7 +245,7 @@ func (s *syncing) failed(ctx context.Context, c *v1.Container, id, reason string
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	message := shown(err)
+	message := callerror.Shown(err)
 	if id != "" {
 		message = strings.ReplaceAll(message, id, c.Name)
 	}

@@ -187,11 +187,11 @@ func (d *Dir) Write(name string, data []byte, perm fs.FileMode) error {
 	path := filepath.Join(d.path, name)
 	f, err := openAs(path, d.reached(), name, noLinks, os.O_WRONLY)
 	if err != nil {
-		return d.replace(name, data, perm)
+		return d.Replace(name, data, perm)
 	}
 	if !onlyName(f) {
 		_ = f.Close()
-		return d.replace(name, data, perm)
+		return d.Replace(name, data, perm)
 	}
 	return errors.Join(f.Truncate(0), fill(f, data, perm))
 }
@@ -210,7 +210,13 @@ func (d *Dir) has(name string, data []byte, perm fs.FileMode) bool {
 	return err == nil && bytes.Equal(have, data)
 }
 
-func (d *Dir) replace(name string, data []byte, perm fs.FileMode) error {
+// Replace puts data into a new file in the place of the file name, if there is one:
+// after a crash it has all of the old data or of the new one, as far as the system
+// has written them. A directory is not replaced.
+func (d *Dir) Replace(name string, data []byte, perm fs.FileMode) error {
+	if err := single(name); err != nil {
+		return err
+	}
 	temp := "." + name + ".tmp"
 	if err := d.root.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
