@@ -56,7 +56,7 @@ func (c *Containerd) clear() error {
 		c.killShims()
 	}
 	errs = append(errs, UnmountBelow(c.Dir), removeBridge(c.Bridge), c.removeShared())
-	for _, name := range []string{"root", "state", "tmp", "opt", "cni", "cdi", "net.d", "runc", "certs.d", "config.toml", "before", "pid", "containerd.sock", "containerd.sock.ttrpc", "node"} {
+	for _, name := range []string{"root", "state", "tmp", "opt", "cni", "cdi", "net.d", "runc", "certs.d", "config.toml", "before", "pid", "containerd.sock", "containerd.sock.ttrpc"} {
 		errs = append(errs, os.RemoveAll(filepath.Join(c.Dir, name)))
 	}
 	return errors.Join(errs...)

@@ -146,7 +146,7 @@ func (c *Containerd) begin(ctx context.Context) error {
 
 // clearLeftovers removes what a run that was killed has left in c.Dir.
 func (c *Containerd) clearLeftovers() error {
-	if _, err := os.Stat(c.marker()); err != nil {
+	if _, err := os.Stat(filepath.Join(c.Dir, "before")); err != nil {
 		return nil
 	}
 	pid, err := os.ReadFile(filepath.Join(c.Dir, "pid"))

@@ -31,18 +31,20 @@ func Name() string {
 }
 
 // sockets are the CRI sockets' names by runtime.
-var sockets = map[string]string{ContainerdName: "containerd.sock", LocalCRI: "node/cri.sock"}
+var sockets = map[string]string{ContainerdName: "containerd.sock", LocalCRI: "root/cri.sock"}
 
 // localPrograms are what LocalCRI needs beside the go command.
 var localPrograms = []string{"runc"}
 
+// Local tells whether tests have LocalCRI in containerd's place.
+func Local() bool { return Name() == LocalCRI }
+
 func (c *Containerd) local() bool { return c.opts.Runtime == LocalCRI }
 
-// marker is a path that every process of the runtime has on its command line, and
-// that is there as long as there may be something to clear.
+// marker is a path that every process of the runtime has on its command line.
 func (c *Containerd) marker() string {
 	if c.local() {
-		return filepath.Join(c.Dir, "node")
+		return filepath.Join(c.Dir, "root")
 	}
 	return filepath.Join(c.Dir, "config.toml")
 }
@@ -130,6 +132,9 @@ func (c *Containerd) resetLocal() error {
 	program, args, err := c.program()
 	if err != nil {
 		return err
+	}
+	if _, err := os.Stat(program); errors.Is(err, os.ErrNotExist) {
+		return nil // it has never run
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
