@@ -50,11 +50,11 @@ test-vm: tools ## the tests that need root, in a VM with cgroup v2; PKG=./cri AR
 parity: ## flags, fields, gates, metrics, events and endpoints beside the kubelet's sources
 	go -C e2e test -count=1 ./parity
 
-e2e: tools shells build ## the agent as a node of a real cluster; ARGS='-v -run TestBurst -burst 100'
+e2e: tools shells build ## the agent as a node of a real cluster; RUNTIME=localcri ARGS='-v -run TestBurst -burst 100'
 	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
 	go -C e2e test -race -count=1 -timeout 20m . $(ARGS)
 
-conformance: tools shells build ## Kubernetes' own suite for nodes against the agent; FOCUS='ConfigMap|Secrets' LABELS='NodeConformance && Serial' PROCS=1
+conformance: tools shells build ## Kubernetes' own suite for nodes against the agent; RUNTIME=localcri FOCUS='ConfigMap|Secrets' LABELS='NodeConformance && Serial' PROCS=1
 	go -C e2e build -o $(BIN)/ginkgo github.com/onsi/ginkgo/v2/ginkgo
 	go -C e2e test -c -ldflags '-s -w' -o $(BIN)/e2e_node.test k8s.io/kubernetes/test/e2e_node
 	go -C e2e build -o $(BIN)/conformance ./conformance

@@ -8,7 +8,17 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nodewright/nodewright/internal/containerdtest"
 )
+
+// runtimeName is what the runtime calls itself.
+func runtimeName() string {
+	if containerdtest.Local() {
+		return "nodewright"
+	}
+	return "containerd"
+}
 
 // What a person does with a node through kubectl.
 func TestKubectl(t *testing.T) {
@@ -20,7 +30,7 @@ func TestKubectl(t *testing.T) {
 
 	t.Run("the node tells of itself", func(t *testing.T) {
 		out := l.kubectl("get", "node", l.node, "-o", "wide")
-		for _, want := range []string{"Ready", "containerd://", l.address} {
+		for _, want := range []string{"Ready", runtimeName() + "://", l.address} {
 			if !strings.Contains(out, want) {
 				t.Errorf("no %q in\n%s", want, out)
 			}

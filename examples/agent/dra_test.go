@@ -31,6 +31,7 @@ type draDriver struct {
 // newDRADriver builds it, and does not start it.
 func (l *lab) newDRADriver() *draDriver {
 	l.t.Helper()
+	needsCDI(l.t)
 	bin := filepath.Join(l.t.TempDir(), "dradriver")
 	out, err := exec.Command("go", "build", "-o", bin, "../dradriver").CombinedOutput()
 	if err != nil {

@@ -215,6 +215,7 @@ func (l *lab) kept(dir string) (numbers []int) {
 	if len(files) > 0 { // 0.log is the newest
 		files = append(files[1:], files[0])
 	}
+	parts := ""
 	for _, name := range files {
 		f, err := os.Open(filepath.Join(dir, "c", name))
 		if err != nil {
@@ -228,7 +229,10 @@ func (l *lab) kept(dir string) (numbers []int) {
 		lines := bufio.NewScanner(in)
 		lines.Buffer(nil, 1<<20)
 		for lines.Scan() {
-			if _, text, ok := strings.Cut(lines.Text(), " F "); ok {
+			if _, text, ok := strings.Cut(lines.Text(), " stdout P "); ok {
+				parts += text // a runtime may write what there is of a line before its end comes
+			} else if _, text, ok := strings.Cut(lines.Text(), " F "); ok {
+				text, parts = parts+text, ""
 				n := -1
 				if _, err := fmt.Sscanf(text, "%d", &n); err != nil {
 					l.t.Logf("%s has a line of %d bytes without a number: %.80q", name, len(text), text)
@@ -283,7 +287,11 @@ func TestImageDiskFills(t *testing.T) {
 	if err := errors.Join(os.Chmod(dir, 0o711), os.Mkdir(root, 0o711)); err != nil { //nolint:gosec // containers pass through
 		t.Fatal(err)
 	}
-	loopMount(t, root, 400<<20)
+	size := 1 // in 400 MiB
+	if containerdtest.Local() {
+		size = 4 // it takes no image in that leaves less than 256 MiB
+	}
+	loopMount(t, root, int64(size)*400<<20)
 	l := newLabOn(t, containerdtest.Options{Dir: dir})
 	l.reconfigure("imageGCHighThresholdPercent: 100", "imageGCHighThresholdPercent: 60\nimageGCLowThresholdPercent: 45\nimageMinimumGCAge: 1ms")
 	program, err := os.ReadFile(filepath.Join("..", "..", "build", "images", "bin", "testbox"))
@@ -305,7 +313,7 @@ func TestImageDiskFills(t *testing.T) {
 		return pods["starts"] != nil && len(pods["starts"].Status.InitContainerStatuses) == 1 && pods["starts"].Status.InitContainerStatuses[0].State.Running != nil
 	})
 	for i := 0; ; i++ {
-		add(fmt.Sprintf("localhost/unused:%d", i), 20<<20)
+		add(fmt.Sprintf("localhost/unused:%d", i), size*20<<20)
 		if p, _ := used(t, root); p > 70 {
 			break
 		}
@@ -331,7 +339,11 @@ func TestImageDiskFills(t *testing.T) {
 		}
 	}
 	t.Logf("a disk of %d MiB was used to %d%%, and is to %d%%; left are %v", capacity>>20, full, now, names)
-	for _, want := range []string{"localhost/runs:1", "localhost/starts:1", sampleimage.Pause, sampleimage.Testbox} {
+	needed := []string{"localhost/runs:1", "localhost/starts:1", sampleimage.Testbox}
+	if !containerdtest.Local() {
+		needed = append(needed, sampleimage.Pause) // localcri's pods have no container of it
+	}
+	for _, want := range needed {
 		if !names[want] {
 			t.Errorf("image %s is gone", want)
 		}

@@ -49,8 +49,12 @@ func (c *Containerd) clear() error {
 		}
 		errs = append(errs, c.end(syscall.SIGTERM))
 	}
-	c.deleteContainers()
-	c.killShims()
+	if c.local() {
+		errs = append(errs, c.resetLocal())
+	} else {
+		c.deleteContainers()
+		c.killShims()
+	}
 	errs = append(errs, UnmountBelow(c.Dir), removeBridge(c.Bridge), c.removeShared())
 	for _, name := range []string{"root", "state", "tmp", "opt", "cni", "cdi", "net.d", "runc", "certs.d", "config.toml", "before", "pid", "containerd.sock", "containerd.sock.ttrpc"} {
 		errs = append(errs, os.RemoveAll(filepath.Join(c.Dir, name)))

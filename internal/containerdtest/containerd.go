@@ -74,7 +74,7 @@ func Required(t testing.TB) {
 	t.Helper()
 	root, err := repository()
 	if err == nil {
-		err = Missing(filepath.Join(root, "build", "bin"))
+		err = missing(Name(), filepath.Join(root, "build", "bin"))
 	}
 	switch {
 	case err == nil:
@@ -104,11 +104,11 @@ func prepare(o Options) (*Containerd, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := Missing(o.BinDir); err != nil {
+	if err := missing(o.Runtime, o.BinDir); err != nil {
 		return nil, err
 	}
 	return &Containerd{
-		Socket: filepath.Join(o.Dir, "containerd.sock"), Dir: o.Dir, Subnet: o.Subnet, Bridge: o.bridge(),
+		Socket: filepath.Join(o.Dir, sockets[o.Runtime]), Dir: o.Dir, Subnet: o.Subnet, Bridge: o.bridge(),
 		RuncDir: filepath.Join(o.Dir, "runc"), opts: o, tempDir: temp,
 	}, nil
 }
@@ -122,7 +122,7 @@ func (c *Containerd) begin(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(c.Dir, "before"), []byte(before), 0o600); err != nil {
 		return err
 	}
-	if err := writeConfig(c.opts); err != nil {
+	if err := c.configure(ctx); err != nil {
 		return err
 	}
 	if err := c.Resume(); err != nil {
@@ -146,7 +146,7 @@ func (c *Containerd) begin(ctx context.Context) error {
 
 // clearLeftovers removes what a run that was killed has left in c.Dir.
 func (c *Containerd) clearLeftovers() error {
-	if _, err := os.Stat(filepath.Join(c.Dir, "config.toml")); err != nil {
+	if _, err := os.Stat(filepath.Join(c.Dir, "before")); err != nil {
 		return nil
 	}
 	pid, err := os.ReadFile(filepath.Join(c.Dir, "pid"))
@@ -175,7 +175,7 @@ func (c *Containerd) endForeign(pid string) error {
 	if err != nil || n <= 1 {
 		return nil
 	}
-	config := filepath.Join(c.Dir, "config.toml")
+	config := c.marker()
 	for sig, wait := syscall.SIGTERM, 50; ; sig, wait = syscall.SIGKILL, 500 {
 		for range wait {
 			cmdline, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
@@ -199,7 +199,7 @@ func (c *Containerd) Resume() error {
 	if c.proc != nil {
 		return errors.New("containerd runs already")
 	}
-	program, err := findProgram(c.opts.BinDir, "containerd")
+	program, args, err := c.program()
 	if err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (c *Containerd) Resume() error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(program, "-c", filepath.Join(c.Dir, "config.toml"))
+	cmd := exec.Command(program, args...)
 	cmd.Env = append(os.Environ(), "PATH="+c.opts.BinDir+":"+os.Getenv("PATH"))
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a Ctrl-C is for us alone

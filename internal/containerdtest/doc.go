@@ -16,6 +16,9 @@
 // leave containers running; [Containerd.Resume] starts it again over the same
 // state; [Containerd.Freeze] and [Containerd.Thaw] make it hang.
 //
+// With RUNTIME=localcri in the environment the runtime is internal/cmd/localcri
+// instead, and what is said here of containerd holds for that.
+//
 // It needs root, Linux, and the programs of tools/go.mod in build/bin (see
 // "make tools") or in PATH. [New] skips a test where one is missing, and
 // fails it instead when the environment has CI=true.

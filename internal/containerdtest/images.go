@@ -14,6 +14,9 @@ import (
 // Import takes an image archive in and waits until CRI knows its images:
 // containerd's CRI plugin hears of them by an event, a moment later.
 func (c *Containerd) Import(ctx context.Context, archive string) error {
+	if c.local() {
+		return c.importLocal(ctx, archive)
+	}
 	if _, err := c.ctr(ctx, "images", "import", "--local", archive); err != nil {
 		return fmt.Errorf("import %s: %w", archive, err)
 	}

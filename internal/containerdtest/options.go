@@ -18,6 +18,7 @@ import (
 
 // Options say how a private containerd is set up. The zero value is fine.
 type Options struct {
+	Runtime    string            // ContainerdName or LocalCRI; the environment's RUNTIME, and else ContainerdName
 	Dir        string            // where all its files go; a new directory under the system's temporary one
 	BinDir     string            // where containerd, shim, ctr, runc and CNI plugins are; the repository's build/bin
 	Repository string            // root of this module; looked for upwards from the working directory
@@ -32,6 +33,12 @@ type Options struct {
 func (o Options) withDefaults() (Options, error) {
 	if o.Logf == nil {
 		o.Logf = func(string, ...any) {}
+	}
+	if o.Runtime == "" {
+		o.Runtime = Name()
+	}
+	if o.Runtime != ContainerdName && o.Runtime != LocalCRI {
+		return o, fmt.Errorf("runtime %q: want %s or %s", o.Runtime, ContainerdName, LocalCRI)
 	}
 	var err error
 	if o.Repository == "" {
@@ -87,14 +94,20 @@ func repository() (string, error) {
 var programs = []string{"containerd", "containerd-shim-runc-v2", "ctr", "runc", "bridge", "host-local", "loopback"}
 
 // Missing tells why a private containerd cannot run here, nil if it can.
-func Missing(binDir string) error {
+func Missing(binDir string) error { return missing(ContainerdName, binDir) }
+
+func missing(runtimeName, binDir string) error {
 	if runtime.GOOS != "linux" {
 		return fmt.Errorf("containers need Linux, this is %s", runtime.GOOS)
 	}
 	if os.Geteuid() != 0 {
 		return errors.New("containers need root")
 	}
-	for _, p := range programs {
+	needed := programs
+	if runtimeName == LocalCRI {
+		needed = localPrograms
+	}
+	for _, p := range needed {
 		if _, err := findProgram(binDir, p); err != nil {
 			return fmt.Errorf("%s is neither in %s nor in PATH: run make tools", p, binDir)
 		}

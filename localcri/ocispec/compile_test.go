@@ -255,6 +255,11 @@ func TestCompile(t *testing.T) {
 
 		{"masked", nil, func(s *specs.Spec) any { return len(s.Linux.MaskedPaths) }, len(maskedPaths)},
 		{"masked by the CRI", func(in *Input) { in.sc().MaskedPaths = []string{"/proc/x"} }, func(s *specs.Spec) any { return s.Linux.MaskedPaths }, []string{"/proc/x"}},
+		{"unmasked", usernsOf(&runtimeapi.UserNamespace{Uids: []*runtimeapi.IDMapping{{HostId: 65536, Length: 65536}}, Gids: []*runtimeapi.IDMapping{{HostId: 65536, Length: 65536}}}), func(s *specs.Spec) any { return len(s.Linux.MaskedPaths) + len(s.Linux.ReadonlyPaths) }, 0},
+		{"users of its own, and no security context", func(in *Input) {
+			usernsOf(&runtimeapi.UserNamespace{Uids: []*runtimeapi.IDMapping{{HostId: 65536, Length: 65536}}, Gids: []*runtimeapi.IDMapping{{HostId: 65536, Length: 65536}}})(in)
+			in.Container.Linux.SecurityContext, in.Namespaces.PID = nil, "/proc/7/ns/pid"
+		}, func(s *specs.Spec) any { return len(s.Linux.MaskedPaths) }, len(maskedPaths)},
 		{"nothing masked", func(in *Input) { in.sc().Privileged = true }, func(s *specs.Spec) any { return s.Linux.MaskedPaths }, []string(nil)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -1,0 +1,151 @@
+// Command localcri is the container runtime of package nodeagent/localcri as a
+// process of its own, on a unix socket: tests put it in containerd's place. Its
+// files, the socket cri.sock and the socket import.sock, which takes archives of
+// images by HTTP, are below -dir.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/nodewright/nodewright/kubeletconfig"
+	runtime "github.com/nodewright/nodewright/localcri"
+	"github.com/nodewright/nodewright/localcri/image"
+	"github.com/nodewright/nodewright/localcri/serve"
+	"github.com/nodewright/nodewright/network/bridge"
+	"github.com/nodewright/nodewright/nodeagent"
+	"github.com/nodewright/nodewright/nodeagent/localcri"
+)
+
+// options are what the flags say.
+type options struct {
+	dir     string
+	reset   bool
+	runc    string
+	monitor string
+	subnet  string
+	mirrors map[string]string // URLs by the names of registries
+}
+
+func main() {
+	o := options{mirrors: map[string]string{}}
+	flag.StringVar(&o.dir, "dir", "", "absolute path of the `directory` of all its files")
+	flag.BoolVar(&o.reset, "reset", false, "end all containers and remove what an earlier process has made, and serve nothing")
+	flag.StringVar(&o.runc, "runc", "", "absolute `path` of runc")
+	flag.StringVar(&o.monitor, "monitor", "", "absolute `path` of the monitor's program")
+	flag.StringVar(&o.subnet, "subnet", "", "pods' addresses in `CIDR` notation; a free one")
+	flag.Func("mirror", "`REGISTRY=URL` that images of a registry are pulled from; may be repeated", func(s string) error {
+		registry, url, ok := strings.Cut(s, "=")
+		if !ok {
+			return fmt.Errorf("-mirror %q: want REGISTRY=URL", s)
+		}
+		o.mirrors[registry] = url
+		return nil
+	})
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, o)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "localcri:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	cfg, err := o.config()
+	if err != nil {
+		return err
+	}
+	log, err := zap.NewDevelopment()
+	if err != nil {
+		return err
+	}
+	if o.reset {
+		return localcri.Reset(ctx, localcri.ResetOptions{RootDir: o.dir, Images: true, Log: log}, cfg)
+	}
+	r, err := localcri.Runtime(cfg)(ctx, &nodeagent.Builder{Config: &kubeletconfig.Config{RootDir: o.dir}, Log: log})
+	if err != nil {
+		return err
+	}
+	server, err := serve.New(serve.Config{Socket: filepath.Join(o.dir, "cri.sock"), Runtime: r.Runtime, Images: r.Images, Log: log})
+	if err != nil {
+		return err
+	}
+	imports, err := listenImports(filepath.Join(o.dir, "import.sock")) // before the runtime answers, for those that wait for that
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return r.Run(ctx) })
+	g.Go(func() error { return server.Run(ctx) })
+	g.Go(func() error { return serveImports(ctx, imports, r) })
+	return g.Wait()
+}
+
+// config is the runtime's. The handlers are those of a containerd of package
+// containerdtest.
+func (o options) config() (localcri.Config, error) {
+	if !filepath.IsAbs(o.dir) {
+		return localcri.Config{}, fmt.Errorf("-dir %q: want an absolute path", o.dir)
+	}
+	cfg := localcri.Config{Monitor: o.monitor, Network: localcri.Bridge, Registries: map[string]image.Registry{}}
+	if o.runc != "" {
+		cfg.Handlers = map[string]runtime.Handler{
+			"runc": {Path: o.runc}, "test-handler": {Path: o.runc}, "bare": {Path: o.runc, PrivilegedWithoutHostDevices: true},
+		}
+	}
+	if o.subnet != "" {
+		subnet, err := netip.ParsePrefix(o.subnet)
+		if err != nil {
+			return cfg, fmt.Errorf("-subnet: %w", err)
+		}
+		cfg.Bridge = bridge.Config{Subnet: subnet}
+	}
+	for registry, url := range o.mirrors {
+		scheme, host, ok := strings.Cut(url, "://")
+		if !ok {
+			return cfg, fmt.Errorf("-mirror %s=%q: want a URL", registry, url)
+		}
+		reach := image.Endpoint{PlainHTTP: scheme == "http"}
+		cfg.Registries[registry] = image.Registry{Mirrors: []image.Mirror{{Host: host, Endpoint: reach}}}
+	}
+	return cfg, nil
+}
+
+// listenImports replaces the socket of an earlier process.
+func listenImports(socket string) (net.Listener, error) {
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return net.Listen("unix", socket)
+}
+
+// serveImports installs the images of archives that are posted.
+func serveImports(ctx context.Context, l net.Listener, r *nodeagent.LocalRuntime) error {
+	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if _, err := r.Import(req.Context(), req.Body, ""); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		}
+	})}
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
+	defer stop()
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}

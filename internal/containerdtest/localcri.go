@@ -1,0 +1,148 @@
+package containerdtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// Runtimes that Options may name.
+const (
+	ContainerdName = "containerd"
+	LocalCRI       = "localcri" // internal/cmd/localcri, in containerd's place
+)
+
+// Name is the runtime that the environment's RUNTIME asks for, ContainerdName if
+// there is none.
+func Name() string {
+	if name := os.Getenv("RUNTIME"); name != "" {
+		return name
+	}
+	return ContainerdName
+}
+
+// sockets are the CRI sockets' names by runtime.
+var sockets = map[string]string{ContainerdName: "containerd.sock", LocalCRI: "root/cri.sock"}
+
+// localPrograms are what LocalCRI needs beside the go command.
+var localPrograms = []string{"runc"}
+
+// Local reports whether tests have LocalCRI in containerd's place.
+func Local() bool { return Name() == LocalCRI }
+
+func (c *Containerd) local() bool { return c.opts.Runtime == LocalCRI }
+
+// marker is a path that every process of the runtime has on its command line.
+func (c *Containerd) marker() string {
+	if c.local() {
+		return filepath.Join(c.Dir, "root")
+	}
+	return filepath.Join(c.Dir, "config.toml")
+}
+
+// configure writes what the runtime reads at its start.
+func (c *Containerd) configure(ctx context.Context) error {
+	if !c.local() {
+		return writeConfig(c.opts)
+	}
+	if err := buildLocal(ctx, c.opts.Repository); err != nil {
+		return err
+	}
+	return errors.Join(os.MkdirAll(c.marker(), 0o711), os.MkdirAll(filepath.Join(c.Dir, "cdi"), 0o711))
+}
+
+// program is the runtime's with its arguments.
+func (c *Containerd) program() (string, []string, error) {
+	if !c.local() {
+		program, err := findProgram(c.opts.BinDir, "containerd")
+		return program, []string{"-c", c.marker()}, err
+	}
+	runc, err := findProgram(c.opts.BinDir, "runc")
+	if err != nil {
+		return "", nil, err
+	}
+	bin := localBin(c.opts.Repository)
+	args := []string{"-dir", c.marker(), "-runc", runc, "-subnet", c.Subnet, "-monitor", filepath.Join(bin, "nodewright-monitor")}
+	for registry, url := range c.opts.Mirrors {
+		args = append(args, "-mirror", registry+"="+url)
+	}
+	return filepath.Join(bin, "localcri"), args, nil
+}
+
+func localBin(repository string) string { return filepath.Join(repository, "build", "localcri") }
+
+var building sync.Mutex
+
+// buildLocal compiles the runtime and its monitor. What is up to date is left as it
+// is by the go command, and what runs is replaced under it by rename.
+func buildLocal(ctx context.Context, repository string) error {
+	building.Lock()
+	defer building.Unlock()
+	for name, dir := range map[string]string{"localcri": "./internal/cmd/localcri", "nodewright-monitor": "./localcri/monitor/cmd"} {
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", filepath.Join(localBin(repository), name), dir)
+		cmd.Dir, cmd.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("build %s: %w: %s", dir, err, bytes.TrimSpace(out))
+		}
+	}
+	return nil
+}
+
+// importLocal posts an archive.
+func (c *Containerd) importLocal(ctx context.Context, archive string) error {
+	f, err := os.Open(archive)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", filepath.Join(c.marker(), "import.sock"))
+	}}
+	defer transport.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://localcri/", f)
+	if err != nil {
+		return err
+	}
+	res, err := transport.RoundTrip(req)
+	if err != nil {
+		return fmt.Errorf("import %s: %w", archive, err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusOK {
+		why, _ := io.ReadAll(io.LimitReader(res.Body, 4096))
+		return fmt.Errorf("import %s: %s: %s", archive, res.Status, bytes.TrimSpace(why))
+	}
+	return nil
+}
+
+// resetLocal has the runtime remove everything that it has made.
+func (c *Containerd) resetLocal() error {
+	program, args, err := c.program()
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(program); errors.Is(err, os.ErrNotExist) {
+		return nil // it has never run
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, program, append(args, "-reset")...).CombinedOutput(); err != nil {
+		return fmt.Errorf("reset localcri: %w: %s", err, tail(out))
+	}
+	return nil
+}
+
+// tail is the end of what a program said.
+func tail(b []byte) []byte { return bytes.TrimSpace(b[max(0, len(b)-4096):]) }
