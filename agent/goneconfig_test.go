@@ -14,7 +14,8 @@ import (
 // An object that goes together with the pod that refers to it is no event of the pod;
 // one that goes alone is.
 func TestConfigThatGoesWithItsPod(t *testing.T) {
-	for _, alone := range []bool{false, true} {
+	for _, goes := range []string{"alone", "with the pod", "with the end of the pod"} {
+		alone := goes == "alone"
 		synctest.Test(t, func(t *testing.T) {
 			n := newNode(t)
 			rec := &recorder{}
@@ -33,13 +34,18 @@ func TestConfigThatGoesWithItsPod(t *testing.T) {
 				t.Fatalf("the pod does not run: %q", rec.all())
 			}
 			last := podmgr.Snapshot{}
-			if alone {
+			if goes != "with the pod" {
 				last.Pods = []*v1.Pod{p.DeepCopy()}
+			}
+			for _, left := range last.Pods {
+				if !alone {
+					left.Status.Phase = v1.PodFailed
+				}
 			}
 			l.src.snapshots <- last
 			settle()
 			if got := rec.has("p FailedMount"); got != alone {
-				t.Errorf("alone %v: a mount that failed is told: %v; %q", alone, got, rec.all())
+				t.Errorf("%s: a mount that failed is told: %v; %q", goes, got, rec.all())
 			}
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
@@ -33,12 +34,13 @@ func (a *Agent) runVolumes(ctx context.Context) error {
 	return nil
 }
 
-// wantedEvents are those of the volumes of pods that somebody wants. What a pod refers
-// to may go with it, before its volumes do: that they cannot be made again is no news.
+// wantedEvents are those of the volumes of pods that somebody wants and that have not
+// ended. What a pod refers to may go with it, before its volumes do: that they cannot
+// be made again is no news.
 type wantedEvents struct{ *Agent }
 
 func (w wantedEvents) Event(pod *v1.Pod, eventType, reason, message string) {
-	if _, wanted := w.pods.Pod(pod.UID); wanted {
+	if is, wanted := w.pods.Pod(pod.UID); wanted && !podmeta.IsTerminal(is.Status.Phase) {
 		w.events.Event(pod, eventType, reason, message)
 	}
 }

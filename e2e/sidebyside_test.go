@@ -26,6 +26,9 @@ import (
 // kubeletRoot is where the kubelet has its device plugins, whatever its flags say.
 const kubeletRoot = "/var/lib/kubelet"
 
+// logLinks is where the kubelet links to logs, whatever its flags say.
+const logLinks = "/var/log/containers"
+
 // Programs that run a node, as make takeover builds them.
 const (
 	kubelet = "kubelet"
@@ -45,14 +48,17 @@ type node struct {
 func newNode(t *testing.T, more string) *node {
 	t.Helper()
 	program(t, kubelet)
-	if _, err := os.Stat(kubeletRoot); err == nil {
-		t.Fatalf("%s is there: this machine is a node already, or an earlier run was killed", kubeletRoot)
+	for _, dir := range []string{kubeletRoot, logLinks} {
+		if _, err := os.Stat(dir); err == nil {
+			t.Fatalf("%s is there: this machine is a node already, or an earlier run was killed", dir)
+		}
 	}
 	group := cgroupRoot(t)
 	t.Cleanup(func() { // after the pods have ended
 		_ = containerdtest.UnmountBelow(kubeletRoot)
 		_ = unix.Unmount(kubeletRoot, unix.MNT_DETACH) // the kubelet mounts it upon itself to share what is below
 		_ = os.RemoveAll(kubeletRoot)
+		_ = os.RemoveAll(logLinks)
 	})
 	l := newCluster(t)
 	t.Cleanup(func() {

@@ -100,13 +100,13 @@ type takenOver struct {
 // again: with the same containers, CPUs and devices.
 func TestTakeover(t *testing.T) {
 	n := newNode(t, "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n")
-	plugin := n.devicePlugin("a", "b", "c")
+	registered := n.devicePlugin("a", "b", "c")
 	n.must(os.WriteFile(filepath.Join(n.dir, "manifests", "static.yaml"), []byte(pod("static", forever)), 0o600))
 	n.must(os.WriteFile(filepath.Join(n.dir, "manifests", "fixed.yaml"), fmt.Appendf(nil,
 		strings.ReplaceAll(withResources, ", example.com/thing: 1", ""), busybox, forever, "fixed", "static"), 0o600))
 
 	n.run(kubelet)
-	n.offered(plugin)
+	n.offered(registered)
 	n.apply(fmt.Sprintf(ofCluster, busybox, forever))
 	n.apply(fmt.Sprintf(withResources, busybox, forever, "first", "kubelet"))
 	n.running("plain", "again", "first")
@@ -126,7 +126,7 @@ func TestTakeover(t *testing.T) {
 		before := n.facts(pods...)
 		n.end()
 		n.run(turn.program)
-		n.offered(plugin)
+		n.offered(registered)
 		if turn.pod != "" {
 			n.apply(strings.ReplaceAll(fmt.Sprintf(withResources, busybox, forever, turn.pod, "later"), "cpu: 1, ", turn.resources))
 			n.running(turn.pod)
@@ -163,8 +163,8 @@ func (n *node) apart(names ...string) {
 }
 
 // devicePlugin offers devices for as long as the test runs. It registers with
-// whoever serves.
-func (n *node) devicePlugin(devices ...string) string {
+// whoever serves; registered waits for that, once for each program that runs the node.
+func (n *node) devicePlugin(devices ...string) (registered func()) {
 	n.t.Helper()
 	dir, sockets := filepath.Join(n.dir, "devices"), filepath.Join(kubeletRoot, "device-plugins")
 	n.must(os.MkdirAll(sockets, 0o755))
@@ -183,21 +183,38 @@ func (n *node) devicePlugin(devices ...string) string {
 			n.t.Logf("the device plugin said:\n%s", tail(log.String(), 20))
 		}
 	})
-	return "example.com/thing"
+	times := 0
+	return func() {
+		n.t.Helper()
+		times++
+		n.until("the device plugin is registered", func() error {
+			if got := strings.Count("\n"+log.String(), "\nregistered "); got < times {
+				return fmt.Errorf("%d times, want %d", got, times)
+			}
+			return nil
+		})
+	}
 }
 
-// offered waits until the node has devices to give.
-func (n *node) offered(resource string) {
+// offered waits until the plugin is registered and the node has its devices to give by
+// the word of the program that runs it now: the Node may still have them of the one
+// before, and the kubelet fails pods that come too early.
+func (n *node) offered(registered func()) {
 	n.t.Helper()
+	registered()
+	since := time.Now()
 	n.until("devices are offered", func() error {
 		var obj v1.Node
 		if err := n.get("/api/v1/nodes/"+n.cluster.node, &obj); err != nil {
 			return err
 		}
-		if have := obj.Status.Allocatable[v1.ResourceName(resource)]; have.Value() != 3 {
-			return fmt.Errorf("allocatable: %v", obj.Status.Allocatable)
+		have := obj.Status.Allocatable["example.com/thing"]
+		for _, c := range obj.Status.Conditions {
+			if c.Type == v1.NodeReady && c.LastHeartbeatTime.After(since.Add(time.Second)) && have.Value() == 3 {
+				return nil
+			}
 		}
-		return nil
+		return fmt.Errorf("allocatable: %v", obj.Status.Allocatable)
 	})
 }
 
