@@ -76,7 +76,7 @@ func (b *Builder) pods() agent.Pods {
 func (b *Builder) sources() (sources []podmgr.Source, err error) {
 	c, log := b.Config, b.Log.Named("podmgr")
 	if c.StaticPodPath != "" {
-		running := &staticPods{runtime: b.Runtime, log: log}
+		running := &staticPods{runtime: b.Runtime, dir: filepath.Join(c.RootDir, "pods"), log: log}
 		s, err := podmgr.Directory(podmgr.DirectoryConfig{
 			Found: running.find,
 			Path:  c.StaticPodPath, NodeName: b.Node.Name, Rescan: c.FileCheckFrequency.Duration,

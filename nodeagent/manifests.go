@@ -3,7 +3,9 @@ package nodeagent
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"slices"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -13,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podspec"
@@ -29,6 +32,7 @@ const (
 // that ran the node before gave them other UIDs than this agent would.
 type staticPods struct {
 	runtime criapi.RuntimeService
+	dir     string // of the directories of pods
 	log     *zap.Logger
 	looked  bool
 	pods    []*runtimeapi.PodSandbox
@@ -36,8 +40,12 @@ type staticPods struct {
 }
 
 // find returns those that run under the name of a pod, with containers that the
-// pod's spec could have made. It waits until the runtime answers.
+// pod's spec could have made. Where a kubelet may have left any it waits until the
+// runtime answers; elsewhere pods are known without the runtime.
 func (s *staticPods) find(ctx context.Context, pod *v1.Pod) ([]podmgr.Found, error) {
+	if !s.looked && !s.mayBeLeft(pod.UID) {
+		return nil, nil
+	}
 	for !s.looked {
 		err := s.look(ctx)
 		if err == nil {
@@ -64,6 +72,26 @@ func (s *staticPods) find(ctx context.Context, pod *v1.Pod) ([]podmgr.Found, err
 	}
 	return found, nil
 }
+
+// mayBeLeft reports whether the directory of some static pod is there, and not that
+// of the one with this UID, which this agent has run already.
+func (s *staticPods) mayBeLeft(own types.UID) bool {
+	dir, err := safefile.OpenDir(s.dir, ".")
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	defer func() { _ = dir.Close() }()
+	if _, err := dir.Lstat(string(own)); err == nil {
+		return false
+	}
+	entries, err := dir.Entries(maxPodDirs)
+	return err != nil || slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		return len(e.Name()) == 32 && strings.Trim(e.Name(), "0123456789abcdef") == "" // an MD5 sum
+	})
+}
+
+// maxPodDirs is how many directories of pods are looked at.
+const maxPodDirs = 10_000
 
 func (s *staticPods) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, staticPatience)
