@@ -30,6 +30,9 @@ var program struct {
 }
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 4 && os.Args[1] == quickExecutor {
+		beQuick(os.Args[2], os.Args[3])
+	}
 	dir, err := os.MkdirTemp("", "monitor")
 	if err != nil {
 		panic(err)
@@ -38,6 +41,28 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
+}
+
+// quickExecutor has the tests' program be an executor whose process ends, with a
+// code, before the executor does. A shell is none: it may take the code itself.
+const quickExecutor = "quick-executor"
+
+func beQuick(pidFile, code string) {
+	p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "exit " + code}, &os.ProcAttr{})
+	if err == nil {
+		err = os.WriteFile(pidFile, []byte(strconv.Itoa(p.Pid)), 0o600)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	for { // until it has ended; whoever is the parent then takes the code
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid))
+		if err != nil || bytes.Contains(b, []byte(") Z ")) {
+			os.Exit(0)
+		}
+		time.Sleep(time.Millisecond)
+	}
 }
 
 // build makes the program as it is shipped.
@@ -78,11 +103,11 @@ case $step in
 create)
 	rm -f "$gate"; mkfifo "$gate"
 	( read x <"$gate"; exec 3<&-; exec sh -c "$command" ) <&3 &
-	echo $! >"$pidfile.new"; mv "$pidfile.new" "$pidfile" ;;
+	echo $! >"$pidfile" ;;
 start) echo >"$gate" ;;
 exec)
 	( exec 3<&-; exec sh -c "$command" ) <&3 &
-	echo $! >"$pidfile.new"; mv "$pidfile.new" "$pidfile" ;;
+	echo $! >"$pidfile" ;;
 esac
 `
 

@@ -183,9 +183,11 @@ func TestReconnectedClientSeesAll(t *testing.T) {
 
 // A command may end before the executor says which process it was.
 func TestProcessThatEndsBeforeItsPIDIsKnownKeepsItsCode(t *testing.T) {
+	self, err := os.Executable()
+	mustNot(t, err)
 	p := newPod(t)
 	c := p.container("a", "")
-	c.Create = []string{"/bin/sh", "-c", `(exit 5) & echo $! >` + c.PIDFile + "; exec sleep 0.2"}
+	c.Create = []string{self, quickExecutor, c.PIDFile, "5"}
 	c.Start = []string{"/bin/true"}
 	p.start(c)
 	if e := exit(t, p.c, "a"); e.Code != 5 {
@@ -193,7 +195,7 @@ func TestProcessThatEndsBeforeItsPIDIsKnownKeepsItsCode(t *testing.T) {
 	}
 	p.start(p.container("b", "exec sleep 1000"))
 	e := p.exec("b", "quick", "")
-	e.Argv = []string{"/bin/sh", "-c", `(exit 6) & echo $! >` + e.PIDFile + "; exec sleep 0.2"}
+	e.Argv = []string{self, quickExecutor, e.PIDFile, "6"}
 	proc, err := p.c.Exec(background(t), e)
 	mustNot(t, err)
 	if code, err := proc.Wait(background(t)); code != 6 || err != nil {

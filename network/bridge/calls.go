@@ -73,6 +73,10 @@ func (p *Plugin) one(ctx context.Context, id string) (done func(), err error) {
 // what comes for the same ID waits for it.
 func (p *Plugin) do(ctx context.Context, kind, id string, f func(context.Context) (network.Result, error)) (network.Result, error) {
 	r, err := p.ops.Do(ctx, kind+" "+id, func() (network.Result, error) {
+		if err := p.begin(); err != nil {
+			return network.Result{}, err
+		}
+		defer p.end()
 		done, err := p.one(ctx, id)
 		if err != nil {
 			return network.Result{}, err

@@ -59,7 +59,9 @@ type Plugin struct {
 	// bridgeIndex is index, for who has not the gate.
 	bridgeIndex uint32
 	broken      error // why no pod can be attached
-	looked      bool  // Run has looked at the table
+	working     int   // calls that may outlast their callers
+	closed      bool
+	looked      bool // Run has looked at the table
 	notes       notes
 }
 
@@ -73,8 +75,40 @@ type pod struct {
 }
 
 // Close gives back the sockets. The network of pods stays as it is. It is not to
-// be called while another method runs.
+// be called while another method runs; what goes on of a call that its caller gave
+// up has the sockets until its end.
 func (p *Plugin) Close() {
+	p.mu.Lock()
+	p.closed = true
+	idle := p.working == 0
+	p.mu.Unlock()
+	if idle {
+		p.closeSockets()
+	}
+}
+
+// begin counts a call that may outlast its caller. end has to be called.
+func (p *Plugin) begin() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return network.Errorf(network.Unavailable, "bridge network: it is closed")
+	}
+	p.working++
+	return nil
+}
+
+func (p *Plugin) end() {
+	p.mu.Lock()
+	p.working--
+	last := p.closed && p.working == 0
+	p.mu.Unlock()
+	if last {
+		p.closeSockets()
+	}
+}
+
+func (p *Plugin) closeSockets() {
 	if p.links != nil {
 		p.links.close()
 		p.links = nil

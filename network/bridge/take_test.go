@@ -74,3 +74,26 @@ func TestARestartKeepsTheRules(t *testing.T) {
 	}
 	l.detach(p, web)
 }
+
+// A call that goes on without its caller keeps what it needs until its end.
+func TestCloseWaitsForCallsThatWereGivenUp(t *testing.T) {
+	l := newLab(t)
+	p := l.plugin(Config{})
+	if err := p.begin(); err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
+	if err := p.table.replace(l.ctx(), p.layout(), p.serve(nil, false)); err != nil {
+		t.Errorf("the call that goes on: %v", err)
+	}
+	if p.links == nil {
+		t.Error("the sockets are closed under a call")
+	}
+	p.end()
+	if p.links != nil {
+		t.Error("the sockets stay open")
+	}
+	if err := p.begin(); codeOf(err) != network.Unavailable {
+		t.Errorf("a call after Close: %v", err)
+	}
+}
