@@ -85,7 +85,7 @@ func BenchmarkRelist(b *testing.B) {
 				}
 				b.ReportAllocs()
 				for turns := 1; b.Loop(); turns++ {
-					if turns%(tellBurst/2) == 0 {
+					if changed > 0 && turns%(tellBurst-1) == 0 {
 						b.StopTimer()
 						m.rest()
 						b.StartTimer()
