@@ -184,8 +184,8 @@ type Cluster struct {
 	// Features are those that the node declares to schedulers (KEP-5328): a pod that
 	// needs another one is rejected. nil: nobody is asked.
 	Features []string
-	// Services lists those that the environment of containers tells of, of all
-	// namespaces, in a slice that is the caller's; none.
+	// Services lists the services of all namespaces, for the environment variables
+	// of containers; none. The slice is the caller's to change.
 	Services func() []*v1.Service
 	// RuntimeClasses knows which handler a runtime class means; without it the
 	// class is the handler's name.

@@ -51,8 +51,8 @@ func (a *Agent) nodeFacts(pod *v1.Pod) podspec.Node {
 	return out
 }
 
-// services are those that the environment of a namespace's pods tells of: its
-// own, and the one of the API server.
+// services are those for the environment variables of a namespace's pods: the
+// services of that namespace, and the one of the API server.
 func (a *Agent) services(namespace string) []*v1.Service {
 	if a.cfg.Cluster.Services == nil {
 		return nil

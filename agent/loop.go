@@ -98,7 +98,7 @@ func (a *Agent) restore(ctx context.Context) <-chan struct{} {
 // not spoken yet and may have their mirrors.
 const mirrorsPatience = time.Second
 
-// mirrorsKnown is closed when pods can be taken up. Where statuses are published
+// mirrorsKnown returns a channel that is closed when pods can be admitted. Where statuses are published
 // under mirrors, the first status of a static pod continues that of its mirror,
 // which may come from another source than the pod.
 func (a *Agent) mirrorsKnown(ctx context.Context) <-chan struct{} {

@@ -84,7 +84,7 @@ func parseRecord(uid types.UID, value []byte) (*record, error) {
 	return &r, nil
 }
 
-// check tells what is wrong with a record that is to be that of a pod.
+// check returns all that is wrong with a record that is to be that of a pod.
 func (r *record) check(uid types.UID) error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

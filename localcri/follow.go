@@ -69,7 +69,7 @@ type following struct {
 }
 
 // awaitFollower waits until whoever follows a monitor that is gone has found out
-// what became of its containers: he alone has the descriptors that were kept.
+// the fate of its containers: only that follower has the descriptors that were kept.
 func (p *pod) awaitFollower(ctx context.Context, m Monitor) {
 	select {
 	case <-m.Done():

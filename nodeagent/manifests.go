@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"slices"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -86,7 +85,7 @@ func (s *staticPods) mayBeLeft(own types.UID) bool {
 	}
 	entries, err := dir.Entries(maxPodDirs)
 	return err != nil || slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
-		return len(e.Name()) == 32 && strings.Trim(e.Name(), "0123456789abcdef") == "" // an MD5 sum
+		return podmeta.IsHashUID(types.UID(e.Name()))
 	})
 }
 

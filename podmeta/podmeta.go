@@ -7,8 +7,10 @@ package podmeta
 
 import (
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // The annotations by which the kubelet marks pods that did not come from the
@@ -221,4 +223,11 @@ func atLeast(to, other v1.ResourceList) {
 			to[name] = q.DeepCopy()
 		}
 	}
+}
+
+// IsHashUID reports whether a UID is of the form that kubelets compute for the pods
+// of manifests, the 32 hexadecimal digits of an MD5 sum. It then is safe as the name
+// of a directory.
+func IsHashUID(uid types.UID) bool {
+	return len(uid) == 32 && strings.Trim(string(uid), "0123456789abcdef") == ""
 }

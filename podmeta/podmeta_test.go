@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 )
 
@@ -205,5 +206,20 @@ func TestRequests(t *testing.T) {
 				t.Error("the pod was changed")
 			}
 		})
+	}
+}
+
+func TestIsHashUID(t *testing.T) {
+	for uid, want := range map[types.UID]bool{
+		"ef2c2ee52122c55557c1c72ad0f1c7d4":     true,
+		"67ab3f63-6a04-4ad7-a7ee-8d3a8e6b3a3d": false,
+		"EF2C2EE52122C55557C1C72AD0F1C7D4":     false,
+		"ef2c2ee52122c55557c1c72ad0f1c7d":      false,
+		"ef2c2ee52122c555/../c72ad0f1c7d4":     false,
+		"":                                     false,
+	} {
+		if got := IsHashUID(uid); got != want {
+			t.Errorf("IsHashUID(%q) = %t, want %t", uid, got, want)
+		}
 	}
 }

@@ -2,7 +2,6 @@ package podmgr
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -53,7 +52,7 @@ func adopted(own types.UID, changed time.Time, before types.UID, found []Found) 
 		if f.UID == own {
 			return own
 		}
-		if !generated(f.UID) {
+		if !podmeta.IsHashUID(f.UID) {
 			continue
 		}
 		if f.Since.After(last.Since) {
@@ -61,19 +60,13 @@ func adopted(own types.UID, changed time.Time, before types.UID, found []Found) 
 		}
 	}
 	switch {
-	case generated(before) && (last.UID == "" || last.UID == before):
+	case podmeta.IsHashUID(before) && (last.UID == "" || last.UID == before):
 		return before
 	case last.UID != "" && len(found) == 1 && last.Since.After(changed):
 		return last.UID
 	default:
 		return own
 	}
-}
-
-// generated tells whether a UID is one that kubelets compute, 32 hexadecimal digits:
-// it becomes the name of directories.
-func generated(uid types.UID) bool {
-	return len(uid) == 32 && strings.Trim(string(uid), "0123456789abcdef") == ""
 }
 
 func rename(p *v1.Pod, uid types.UID) {

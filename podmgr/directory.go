@@ -72,7 +72,7 @@ type DirectoryConfig struct {
 	// Memory remembers the last good version of each file; nothing does,
 	// and a file that is broken when the process starts wants no pods.
 	Memory Memory
-	// Found tells what runs under the name of a pod, so that a pod which a kubelet
+	// Found returns what runs under the name of a pod, so that a pod which a kubelet
 	// made of the same file goes on. It may wait for the runtime, and is called only
 	// before the first snapshot; nobody is asked. The pod is the callee's.
 	Found func(ctx context.Context, pod *v1.Pod) ([]Found, error)

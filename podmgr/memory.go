@@ -11,6 +11,8 @@ import (
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // remembered is the last good version of a file.
@@ -47,7 +49,7 @@ func (d *directory) recall(path string) *manifest {
 	}
 	m := &manifest{good: decode(r.Data, origin{nodeName: d.cfg.NodeName, file: path})}
 	for _, p := range m.good.pods {
-		if uid := r.Took[p.UID]; generated(uid) {
+		if uid := r.Took[p.UID]; podmeta.IsHashUID(uid) {
 			rename(p, uid)
 		}
 	}

@@ -38,11 +38,11 @@ type Config struct {
 
 	// ImagePolicy says when images go; imagegc.DefaultPolicy().
 	ImagePolicy *imagegc.Policy
-	// PinnedImages are names of images that stay, and PinnedImageLabels labels,
-	// key or key=value, of such, beside those that the runtime pins: see
-	// imagegc.Config. Labels cost a call for each image that is new.
+	// PinnedImages are the names of images that are never removed, and
+	// PinnedImageLabels their labels, as key or key=value, beside the images that the
+	// runtime pins: see imagegc.Config. Labels cost a call for each new image.
 	PinnedImages, PinnedImageLabels []string
-	// ContainerPolicy says how many dead containers stay;
+	// ContainerPolicy is how many dead containers are kept;
 	// containergc.DefaultPolicy().
 	ContainerPolicy *containergc.Policy
 	// Logs says when logs are rotated.

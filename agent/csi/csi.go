@@ -17,8 +17,8 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/storage"
 )
 
-// ReasonLimit is why a pod is turned away, or ends, for whose volumes the node has no
-// room; the kubelet's.
+// ReasonLimit is the kubelet's reason for a pod that is rejected, or ended, since the
+// node can attach no more volumes of its driver.
 const ReasonLimit = "VolumeAttachmentLimitExceeded"
 
 // Config holds what a Part needs.

@@ -125,8 +125,8 @@ func (c *Client) imageWork(ctx context.Context, path, image string, body io.Read
 	return l, json.NewDecoder(resp.Body).Decode(&l)
 }
 
-// RemoveImage has the agent remove an image. One that a pod uses stays, with an
-// error, unless force is set.
+// RemoveImage has the agent remove an image. Unless force is set, an image that a pod
+// uses is kept, and the call returns an error.
 func (c *Client) RemoveImage(ctx context.Context, image string, force bool) error {
 	q := url.Values{"image": {image}, "force": {strconv.FormatBool(force)}}
 	resp, err := c.send(ctx, http.MethodDelete, "/v1/images?"+q.Encode(), nil)
