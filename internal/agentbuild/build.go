@@ -20,26 +20,35 @@ const maxMonitor = 64 << 20
 
 // Build builds the monitor and the agent that carries it, as the file out.
 func Build(ctx context.Context, repository, out string) error {
-	if err := Monitor(ctx, repository); err != nil {
+	return BuildFor(ctx, repository, out)
+}
+
+// BuildFor is Build with more of an environment, such as GOARCH=arm64, each NAME=value.
+func BuildFor(ctx context.Context, repository, out string, env ...string) error {
+	if err := placeMonitor(ctx, repository, env); err != nil {
 		return err
 	}
 	out, err := filepath.Abs(out)
 	if err != nil {
 		return err
 	}
-	return build(ctx, repository, nil, append(append([]string{}, Flags()...), "-o", out, "./examples/agent"))
+	return build(ctx, repository, env, append(Flags(), "-o", out, "./examples/agent"))
 }
 
 // Monitor builds the monitor to where the agent's build finds it. A file that would
 // be the same is left alone.
 func Monitor(ctx context.Context, repository string) error {
+	return placeMonitor(ctx, repository, nil)
+}
+
+func placeMonitor(ctx context.Context, repository string, env []string) error {
 	dir, err := os.MkdirTemp("", "monitor")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	built := filepath.Join(dir, filepath.Base(monitor))
-	if err := build(ctx, repository, []string{"CGO_ENABLED=0"}, []string{"-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", built, "./localcri/monitor/cmd"}); err != nil {
+	if err := build(ctx, repository, append([]string{"CGO_ENABLED=0"}, env...), []string{"-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", built, "./localcri/monitor/cmd"}); err != nil {
 		return err
 	}
 	program, err := safefile.ReadFile(built, maxMonitor)

@@ -154,18 +154,18 @@ func (l layout) write(w io.Writer) error {
 	for p, b := range l {
 		files = append(files, File{Path: "/" + p, Mode: 0o644, Data: b})
 	}
-	return writeTar(w, files)
+	return Tar(w, files)
 }
 
 func layerOf(files []File) ([]byte, error) {
 	var buf bytes.Buffer
-	err := writeTar(&buf, files)
+	err := Tar(&buf, files)
 	return buf.Bytes(), err
 }
 
-// writeTar writes files in order of their paths, each parent directory before
-// what it holds.
-func writeTar(w io.Writer, files []File) error {
+// Tar writes files in order of their paths, each parent directory before
+// what it holds, without times and owners.
+func Tar(w io.Writer, files []File) error {
 	files = withParents(files)
 	tw := tar.NewWriter(w)
 	for _, f := range files {

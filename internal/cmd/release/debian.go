@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bytes"
+	"crypto/md5" //nolint:gosec // what dpkg compares files with
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nodewright/nodewright/internal/sampleimage"
+)
+
+// debianArchitecture is Debian's name of one of Go's architectures; "" if nothing is
+// made for it.
+func debianArchitecture(arch string) string {
+	switch arch {
+	case "amd64", "arm64":
+		return arch
+	}
+	return ""
+}
+
+// debianVersion is a version in the order that dpkg has: what comes before a release
+// in semantic versions follows a tilde, and hyphens would end the version.
+func debianVersion(version string) string {
+	version = strings.Replace(version, "-", "~", 1)
+	return strings.ReplaceAll(version, "-", ".")
+}
+
+// debian is the package: the program, its unit, its configuration, which stays when
+// a person has changed it, and an empty directory of manifests.
+func (p *packaging) debian() ([]byte, error) {
+	data := []sampleimage.File{
+		{Path: "/usr/bin/" + program, Mode: 0o755, Data: p.binary},
+		{Path: "/etc/nodewright/manifests/", Mode: 0o755},
+		{Path: "/var/lib/nodewright/", Mode: 0o700},
+	}
+	conffiles := []string{"/etc/default/" + program, "/etc/nodewright/agent.yaml"}
+	for to, from := range map[string]string{
+		conffiles[0]: "packaging/default",
+		conffiles[1]: "packaging/agent.yaml",
+		"/lib/systemd/system/" + program + ".service":      "packaging/nodewright-agent.service",
+		"/usr/share/doc/" + program + "/copyright":         "LICENSE",
+		"/usr/share/doc/" + program + "/differences.md":    "docs/kubelet-differences.md",
+		"/usr/share/doc/" + program + "/CHANGELOG.md":      "CHANGELOG.md",
+		"/usr/share/doc/" + program + "/examples/web.yaml": "examples/manifests/web.yaml",
+	} {
+		b, err := p.read(from)
+		if err != nil {
+			return nil, err
+		}
+		data = append(data, sampleimage.File{Path: to, Mode: 0o644, Data: b})
+	}
+	var sums bytes.Buffer
+	size := 0
+	for _, f := range data {
+		if !strings.HasSuffix(f.Path, "/") {
+			fmt.Fprintf(&sums, "%x  %s\n", md5.Sum(f.Data), strings.TrimPrefix(f.Path, "/")) //nolint:gosec // see above
+			size += len(f.Data)
+		}
+	}
+	control := []sampleimage.File{
+		{Path: "/control", Mode: 0o644, Data: p.control(size)},
+		{Path: "/conffiles", Mode: 0o644, Data: []byte(strings.Join(conffiles, "\n") + "\n")},
+		{Path: "/md5sums", Mode: 0o644, Data: sorted(sums.Bytes())},
+	}
+	for _, script := range []string{"postinst", "prerm", "postrm"} {
+		b, err := p.read("packaging/" + script)
+		if err != nil {
+			return nil, err
+		}
+		control = append(control, sampleimage.File{Path: "/" + script, Mode: 0o755, Data: b})
+	}
+	members := []member{{"debian-binary", []byte("2.0\n")}}
+	for _, part := range []struct {
+		name  string
+		files []sampleimage.File
+	}{{"control.tar.gz", control}, {"data.tar.gz", data}} {
+		b, err := compressed(part.files)
+		if err != nil {
+			return nil, err
+		}
+		members = append(members, member{part.name, b})
+	}
+	return ar(members), nil
+}
+
+// control is what dpkg knows of the package; size is that of its files in bytes.
+func (p *packaging) control(size int) []byte {
+	return fmt.Appendf(nil, `Package: %s
+Version: %s
+Architecture: %s
+Maintainer: The nodewright authors <authors@nodewright.invalid>
+Installed-Size: %d
+Depends: runc | crun
+Recommends: nftables
+Section: admin
+Priority: optional
+Homepage: https://github.com/nodewright/nodewright
+Description: node agent for containers, with a runtime of its own
+ It keeps the pods of a directory of manifests running, or those of a Kubernetes
+ cluster in the kubelet's place, and takes the kubelet's flags and configuration.
+`, program, debianVersion(p.build.version), debianArchitecture(p.arch), (size+1023)/1024)
+}
+
+// sorted sorts lines.
+func sorted(lines []byte) []byte {
+	l := bytes.SplitAfter(lines, []byte("\n"))
+	l = l[:len(l)-1]
+	slices.SortFunc(l, bytes.Compare)
+	return bytes.Join(l, nil)
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nodewright/nodewright/internal/agentbuild"
+	"github.com/nodewright/nodewright/internal/sampleimage"
+)
+
+// program is the agent's name where it is installed: "agent" is everybody's.
+const program = "nodewright-agent"
+
+// A release is made of a clone of the repository into one directory.
+type release struct {
+	clone, out string
+	files      []string // names of what was made, in order
+}
+
+// make makes all of it. A release that was there before goes first.
+func (r *release) make(ctx context.Context, repository, commit string, archs []string) error {
+	if err := checkArchitectures(archs); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "release")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	r.clone = filepath.Join(dir, "clone")
+	if err := clone(ctx, repository, commit, r.clone); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(r.out); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(r.out, 0o755); err != nil {
+		return err
+	}
+	for _, arch := range archs {
+		if err := r.makeFor(ctx, arch, filepath.Join(dir, arch)); err != nil {
+			return fmt.Errorf("%s: %w", arch, err)
+		}
+	}
+	return r.checksums()
+}
+
+// clone checks a commit out, with the tags that name it.
+func clone(ctx context.Context, repository, commit, to string) error {
+	rev, err := git(ctx, repository, "rev-parse", "--verify", commit+"^{commit}")
+	if err != nil {
+		return err
+	}
+	if _, err := git(ctx, repository, "clone", "--quiet", "--shared", "--no-checkout", ".", to); err != nil {
+		return err
+	}
+	_, err = git(ctx, to, "checkout", "--quiet", "--detach", strings.TrimSpace(rev))
+	return err
+}
+
+func git(ctx context.Context, dir string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", args...)
+	cmd.Dir = dir
+	var msg bytes.Buffer
+	cmd.Stderr = &msg
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("git %s: %w: %s", args[0], err, bytes.TrimSpace(msg.Bytes()))
+	}
+	return string(out), nil
+}
+
+// makeFor makes what one architecture has; dir is its own, and is made.
+func (r *release) makeFor(ctx context.Context, arch, dir string) error {
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	path := filepath.Join(dir, program)
+	err := agentbuild.BuildFor(ctx, r.clone, path, "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOFLAGS=-buildvcs=true", "GOAMD64=", "GOARM64=", "GOEXPERIMENT=")
+	if err != nil {
+		return err
+	}
+	b, err := readBuild(path)
+	if err != nil {
+		return err
+	}
+	binary, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	p := packaging{repository: r.clone, arch: arch, build: b, binary: binary}
+	base := fmt.Sprintf("%s_%s_linux_%s", program, b.version, arch)
+	for _, f := range []struct {
+		name string
+		make func() ([]byte, error)
+	}{
+		{base + ".tar.gz", p.archive},
+		{fmt.Sprintf("%s_%s_%s.deb", program, debianVersion(b.version), debianArchitecture(arch)), p.debian},
+		{base + ".oci.tar", p.image},
+		{base + ".spdx.json", p.bill},
+	} {
+		content, err := f.make()
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+		if err := os.WriteFile(filepath.Join(r.out, f.name), content, 0o644); err != nil {
+			return err
+		}
+		r.files = append(r.files, f.name)
+	}
+	return nil
+}
+
+// checksums writes SHA256SUMS, as sha256sum -c reads it.
+func (r *release) checksums() error {
+	var sums bytes.Buffer
+	for _, name := range slices.Sorted(slices.Values(r.files)) {
+		content, err := os.ReadFile(filepath.Join(r.out, name))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(content), name)
+	}
+	fmt.Print(sums.String())
+	return os.WriteFile(filepath.Join(r.out, "SHA256SUMS"), sums.Bytes(), 0o644)
+}
+
+// A build is what a program says of itself.
+type build struct {
+	version string    // of the module, without its v
+	commit  string    // the revision of the sources
+	time    time.Time // of the commit
+	modules []module  // of the standard library as well, in order
+}
+
+// A module is a part of the program.
+type module struct{ path, version, sum string }
+
+// readBuild reads the build information of a Go program.
+func readBuild(path string) (build, error) {
+	info, err := buildinfo.ReadFile(path)
+	if err != nil {
+		return build{}, err
+	}
+	b := build{version: strings.TrimPrefix(info.Main.Version, "v")}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			b.commit = s.Value
+		case "vcs.time":
+			if b.time, err = time.Parse(time.RFC3339, s.Value); err != nil {
+				return build{}, err
+			}
+		}
+	}
+	if b.commit == "" || b.version == "" || b.version == "(devel)" {
+		return build{}, errors.New("the program does not say of which commit it is; want a git checkout, and git installed")
+	}
+	b.modules = append(b.modules, module{path: info.Main.Path, version: info.Main.Version},
+		module{path: "std", version: strings.TrimPrefix(info.GoVersion, "go")})
+	for _, d := range info.Deps {
+		if d.Replace != nil {
+			d = d.Replace
+		}
+		b.modules = append(b.modules, module{d.Path, d.Version, d.Sum})
+	}
+	return b, nil
+}
+
+// packaging makes the files of one architecture.
+type packaging struct {
+	repository, arch string
+	build            build
+	binary           []byte
+}
+
+// read reads a file of the repository.
+func (p *packaging) read(name string) ([]byte, error) {
+	return os.ReadFile(filepath.Join(p.repository, name))
+}
+
+// archive is the program and what a person wants beside it, below one directory.
+func (p *packaging) archive() ([]byte, error) {
+	dir := fmt.Sprintf("/%s-%s-%s/", program, p.build.version, p.arch)
+	files := []sampleimage.File{{Path: dir + program, Mode: 0o755, Data: p.binary}}
+	for to, from := range map[string]string{
+		"LICENSE":                   "LICENSE",
+		"README.md":                 "README.md",
+		"CHANGELOG.md":              "CHANGELOG.md",
+		"kubelet-differences.md":    "docs/kubelet-differences.md",
+		"nodewright-agent.service":  "packaging/nodewright-agent.service",
+		"agent.yaml":                "packaging/agent.yaml",
+		"manifests/web.yaml.sample": "examples/manifests/web.yaml",
+	} {
+		b, err := p.read(from)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, sampleimage.File{Path: dir + to, Mode: 0o644, Data: b})
+	}
+	return compressed(files)
+}
+
+// image is the program alone. It works as the machine's root with the machine's
+// directories: see the documentation of the image in docs/operations.md.
+func (p *packaging) image() ([]byte, error) {
+	var b bytes.Buffer
+	err := sampleimage.Write(&b, sampleimage.Image{
+		Name:         "nodewright.io/agent:" + strings.ReplaceAll(p.build.version, "+", "-"),
+		Architecture: p.arch,
+		Files:        []sampleimage.File{{Path: "/usr/bin/" + program, Mode: 0o755, Data: p.binary}},
+		Entrypoint:   []string{"/usr/bin/" + program},
+	})
+	return b.Bytes(), err
+}
