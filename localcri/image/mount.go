@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -67,15 +68,29 @@ func (o Overlay) Mount(target string) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	err := o.mountEach(target)
-	if errors.Is(err, errNoLayerParam) {
+	err := errNoLayerParam
+	if !noLayerParam.Load() {
+		err = o.mountEach(target)
+	}
+	switch {
+	case errors.Is(err, errNoLayerParam):
 		err = o.mountOnce(target)
+	case errors.Is(err, unix.EINVAL):
+		// Before 6.5 overlayfs has no parameters of its own. The kernel collects all of
+		// them, whatever their names, and refuses them together when they are used.
+		if once := o.mountOnce(target); once == nil {
+			noLayerParam.Store(true)
+			err = nil
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("image: mount %d layers at %s: %w", len(o.Layers), target, err)
 	}
 	return nil
 }
+
+// noLayerParam is set once only [Overlay.mountOnce] mounted what both were given.
+var noLayerParam atomic.Bool
 
 // errNoLayerParam means that the kernel takes no layers one by one.
 var errNoLayerParam = errors.New("kernel knows no lowerdir+")
