@@ -39,7 +39,7 @@ func (p *packaging) debian() ([]byte, error) {
 	for to, from := range map[string]string{
 		conffiles[0]: "packaging/default",
 		conffiles[1]: "packaging/agent.yaml",
-		"/lib/systemd/system/" + program + ".service":      "packaging/nodewright-agent.service",
+		"/usr/lib/systemd/system/" + program + ".service":  "packaging/nodewright-agent.service",
 		"/usr/share/doc/" + program + "/copyright":         "LICENSE",
 		"/usr/share/doc/" + program + "/differences.md":    "docs/kubelet-differences.md",
 		"/usr/share/doc/" + program + "/CHANGELOG.md":      "CHANGELOG.md",

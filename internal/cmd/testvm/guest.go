@@ -64,8 +64,15 @@ func bringUp() error {
 			return err
 		}
 	}
+	self, err := os.ReadFile(initName)
+	if err != nil {
+		return err
+	}
 	if err := enterRoot(); err != nil {
 		return err
+	}
+	if p.Systemd {
+		return handOver(self, b)
 	}
 	if err := setUp(); err != nil {
 		return err
@@ -226,6 +233,9 @@ func guestRun() {
 
 func runAll(port io.Writer) error {
 	b, err := os.ReadFile(runnerPlan)
+	if errors.Is(err, os.ErrNotExist) {
+		b, err = os.ReadFile(unitPlan)
+	}
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,7 @@
 // Command testvm is "make test-vm": the tests that need root, containers and
 // cgroups, in a virtual machine that is made for them and thrown away.
 //
-//	testvm [-run REGEXP] [-timeout 20m] [-cpus 2] [-memory 3G] [-accel tcg] [-kernel DIR] [-append PARAMETERS] [PACKAGE...]
+//	testvm [-run REGEXP] [-systemd] [-timeout 20m] [-cpus 2] [-memory 3G] [-accel tcg] [-kernel DIR] [-append PARAMETERS] [PACKAGE...]
 //
 // Wherever it is called from, the tests meet the same machine: a Debian
 // kernel, cgroup v2 alone, two NUMA nodes, root with every capability, no
@@ -17,6 +17,7 @@
 //   - guest.go is the /init: it puts a tmpfs over that root, so that tests may
 //     write anywhere and nothing of it stays, and runs the binaries with
 //     CI=true, so that no test skips itself for want of containerd.
+//   - systemd.go has this system's systemd as process 1 in its place, with -systemd.
 //   - report.go is what the two sides tell each other, and the summary.
 //
 // The exit status is 0 only if the machine said of every package that it
@@ -57,6 +58,7 @@ func main() {
 	runtime.LockOSThread() // qemu is told of the death of this thread
 	s := settings{memory: 3 << 30}
 	flag.StringVar(&s.run, "run", "", "only tests that match this `regexp`")
+	flag.BoolVar(&s.systemd, "systemd", os.Getenv("SYSTEMD") != "", "run the tests as a unit of systemd; also by SYSTEMD=1")
 	flag.DurationVar(&s.limit, "timeout", 20*time.Minute, "how `long` the machine may run")
 	flag.IntVar(&s.cpus, "cpus", 2, "`number` of the machine's CPUs")
 	flag.Var(&s.memory, "memory", "the machine's memory, its disk included; a `size` such as 3G or 3072M")
@@ -73,12 +75,13 @@ func main() {
 }
 
 type settings struct {
-	run    string
-	limit  time.Duration
-	cpus   int
-	memory memory
-	accel  string
-	kernel string
+	run     string
+	systemd bool
+	limit   time.Duration
+	cpus    int
+	memory  memory
+	accel   string
+	kernel  string
 
 	parameters string // of the kernel, beside the usual ones
 }
@@ -119,7 +122,10 @@ func host(ctx context.Context, s settings, patterns []string) error {
 	if _, err := sampleimage.Build(ctx, repo, filepath.Join(repo, "build", "images")); err != nil {
 		return err
 	}
-	p.Run, p.Limit = s.run, s.limit
+	p.Run, p.Limit, p.Systemd = s.run, s.limit, s.systemd
+	if s.systemd {
+		p.Env = append(p.Env, "TESTVM=systemd")
+	}
 	initramfs := filepath.Join(vm, "initramfs")
 	if err := writeInitramfs(initramfs, p, modules); err != nil {
 		return fmt.Errorf("write initramfs: %w", err)

@@ -25,7 +25,7 @@ func qemuArgs(s settings, image, initramfs, resultFile string) []string {
 	return append([]string{
 		"-accel", s.accel, "-cpu", "max", "-smp", strconv.Itoa(s.cpus), "-m", s.memory.String(),
 		"-nodefaults", "-display", "none", "-no-reboot",
-		"-kernel", image, "-initrd", initramfs, "-append", strings.TrimSpace("console=ttyS0 quiet panic=-1 " + s.parameters),
+		"-kernel", image, "-initrd", initramfs, "-append", strings.TrimSpace("console=ttyS0 quiet panic=-1 fstab=no " + s.parameters),
 		"-serial", "stdio", "-serial", "file:" + resultFile,
 		"-virtfs", "local,path=/,mount_tag=" + hostTag + ",security_model=none,readonly=on,multidevs=remap",
 	}, numaArgs(s)...)

@@ -18,6 +18,7 @@ type plan struct {
 	Tests   []testBinary
 	Run     string        // -test.run
 	Limit   time.Duration // of the whole run
+	Systemd bool          // is process 1
 }
 
 // A testBinary is a compiled test of one package.

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Where systemd finds what it runs. /run is no place: systemd mounts it anew.
+const (
+	unitProgram = "/usr/local/sbin/" + runnerName
+	unitPlan    = "/var/lib/testvm.json"
+	units       = "/etc/systemd/system/"
+)
+
+// target is what systemd starts: no services of this system but those that every
+// start has.
+const target = `[Unit]
+Requires=basic.target testvm.service
+After=basic.target
+AllowIsolate=yes
+`
+
+// service runs the tests, and the machine ends with it.
+var service = fmt.Sprintf(`[Unit]
+Requires=basic.target dbus.service
+After=basic.target dbus.service
+SuccessAction=reboot-force
+FailureAction=reboot-force
+
+[Service]
+Type=oneshot
+ExecStartPre=mkdir -m 1777 %s
+ExecStart=@%s %s
+StandardOutput=tty
+TTYPath=/dev/console
+`, tempDir, unitProgram, runnerName)
+
+// handOver makes systemd process 1 in the place of this program, which it gets as self.
+// It returns only what went wrong.
+func handOver(self, plan []byte) error {
+	for _, f := range []struct {
+		name    string
+		content []byte
+		mode    os.FileMode
+	}{
+		{unitProgram, self, 0o755},
+		{unitPlan, plan, 0o600},
+		{units + "testvm.target", []byte(target), 0o644},
+		{units + "testvm.service", []byte(service), 0o644},
+	} {
+		if err := os.WriteFile(f.name, f.content, f.mode); err != nil {
+			return err
+		}
+	}
+	const systemd = "/lib/systemd/systemd"
+	err := unix.Exec(systemd, []string{systemd, "--unit=testvm.target", "--show-status=no"}, []string{"TERM=dumb"})
+	return fmt.Errorf("start %s: %w", systemd, err)
+}
