@@ -2,7 +2,7 @@
 BIN  := $(CURDIR)/build/bin
 TIME ?= 30s
 
-.PHONY: help run test ci lint bench fuzz budgets parity e2e conformance storage takeover differential critest test-vm nightly tools shells build clean
+.PHONY: help run test ci lint bench fuzz budgets parity e2e conformance storage takeover differential critest test-vm release nightly tools shells build clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -84,11 +84,15 @@ critest: tools shells ## Kubernetes' own suite for runtimes against localcri on 
 	go -C tools test -c -o $(BIN)/critest sigs.k8s.io/cri-tools/cmd/critest
 	go test -count=1 -v -timeout 1h -run TestCritest ./localcri/serve -args -critest $(BIN)/critest $(ARGS)
 
+release: ## programs, Debian packages, images and lists of modules of HEAD, into build/release; ARGS='--arch amd64'
+	go run ./internal/cmd/release --out build/release $(ARGS)
+
 nightly: ## what takes hours: 20,000 pods that come and go, 5,000 edits and restarts, every fuzz target for 5 minutes, cgroup v2, Kubernetes' own suite
 	go test -count=1 -timeout 90m ./internal/hostile -run 'TestChurn|TestUpdates|TestRestarts|TestFailingPulls|TestAPIPods|TestRequests' -churn 20000 -lives 5000 -v
 	go test -count=1 -timeout 90m ./csi -run OnDisks -every
 	$(MAKE) fuzz TIME=5m
 	$(MAKE) test-vm
+	SYSTEMD=1 $(MAKE) test-vm PKG=./internal/cmd/release ARGS='-run TestPackageOnSystemd'
 	$(MAKE) takeover differential
 	$(MAKE) conformance
 

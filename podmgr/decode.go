@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
@@ -24,6 +26,7 @@ type origin struct {
 	nodeName string
 	file     string // path or URL
 	url      bool
+	plain    bool // pods are of no node, and get no identity
 }
 
 // shown is where documents come from, for people to read.
@@ -55,6 +58,16 @@ type decoded struct {
 // objects counts what there is beside pods.
 func (d *decoded) objects() int {
 	return len(d.configMaps) + len(d.secrets) + len(d.claims) + len(d.volumes) + len(d.resources)
+}
+
+// Decode reads a manifest, YAML or JSON of one or several documents, as [Directory] reads
+// files: within its bounds, with the API's defaults, and with the same Problems, which
+// bear the name as their file. The pods are in the manifest's order, as they would be
+// sent to an API server: without UID, node and the marks of static pods. Objects of
+// other kinds that Directory knows are read for their problems alone.
+func Decode(name string, manifest []byte) ([]*v1.Pod, []Problem) {
+	d := decode(manifest, origin{file: name, plain: true})
+	return d.pods, d.problems
 }
 
 // decode reads all documents of a manifest, YAML or JSON.
@@ -309,9 +322,15 @@ func (d *decoded) pod(raw []byte, o origin, n int, name string) {
 	if !d.strict(raw, p, o, n, name) || !d.pathSafe(&p.ObjectMeta, o, n, name) {
 		return
 	}
-	makeStatic(p, raw, o)
-	setDefaults(p)
-	if errs := validatePod(p); len(errs) > 0 {
+	if !o.plain {
+		makeStatic(p, raw, o)
+	}
+	Default(p)
+	errs := validatePod(p)
+	if o.plain && p.UID == "" {
+		errs = slices.DeleteFunc(errs, func(e *field.Error) bool { return e.Field == "metadata.uid" })
+	}
+	if len(errs) > 0 {
 		for _, e := range errs {
 			d.problem(o, n, name, e.Field, e.ErrorBody())
 		}
@@ -341,7 +360,6 @@ func makeStatic(p *v1.Pod, raw []byte, o origin) {
 	if p.Name != "" {
 		p.Name += "-" + strings.ToLower(o.nodeName)
 	}
-	p.Namespace = orDefault(p.Namespace)
 	p.Spec.NodeName = o.nodeName
 	if p.Annotations == nil {
 		p.Annotations = map[string]string{}

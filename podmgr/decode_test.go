@@ -272,3 +272,37 @@ spec: {volumename: disk}
 		t.Errorf("problems %q, want %q", got, want)
 	}
 }
+
+// Decode gives pods as their writer means them: nothing of a node, but the API's
+// defaults.
+func TestDecodeOfPlainManifests(t *testing.T) {
+	pods, problems := Decode("web.yaml", []byte(`
+kind: ConfigMap
+apiVersion: v1
+metadata: {name: c}
+---
+kind: Pod
+apiVersion: v1
+metadata: {name: web}
+spec: {containers: [{name: a, image: i}]}
+---
+kind: Pod
+apiVersion: v1
+metadata: {name: "No"}
+spec: {containers: [{name: a, image: i}]}
+---
+kind: Job
+apiVersion: batch/v1
+metadata: {name: j}
+`))
+	if len(pods) != 1 {
+		t.Fatalf("%d pods, want 1", len(pods))
+	}
+	p := pods[0]
+	if p.Namespace != "default" || p.Name != "web" || p.UID != "" || p.Annotations != nil || p.Spec.NodeName != "" || p.Spec.Tolerations != nil || p.Spec.RestartPolicy != v1.RestartPolicyAlways {
+		t.Errorf("got %+v", p)
+	}
+	if len(problems) != 2 || problems[0].Document != 3 || problems[0].Field != "metadata.name" || problems[1].Document != 4 || problems[1].File != "web.yaml" {
+		t.Errorf("problems %+v", problems)
+	}
+}

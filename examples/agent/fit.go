@@ -10,15 +10,15 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nodewright/nodewright/agent/local"
-	"github.com/nodewright/nodewright/internal/manifestguard"
+	"github.com/nodewright/nodewright/podmgr"
 )
 
 // doesNotFit is how "agent fit" ends when the node would not take the pod.
@@ -28,7 +28,7 @@ func fitPod(ctx context.Context, std stdio, args []string) error {
 	fs := flag.NewFlagSet("agent fit", flag.ContinueOnError)
 	var c clientFlags
 	c.register(fs)
-	file := fs.String("f", "", "the pod's manifest, a `file`; - reads it from standard input")
+	file := fs.String("f", "", "a manifest of pods, a `file`; - reads it from standard input")
 	also(fs, "f", "filename")
 	output := fs.String("o", "", "the `format`: json")
 	also(fs, "o", "output")
@@ -39,62 +39,68 @@ func fitPod(ctx context.Context, std stdio, args []string) error {
 	case len(names) > 0:
 		return fmt.Errorf("fit takes no argument, got %q; a manifest is given with -f", names[0])
 	case *file == "":
-		return errors.New("which pod? Give its manifest with -f")
+		return errors.New("which pods? Give their manifest with -f")
 	case *output != "" && *output != "json":
 		return fmt.Errorf("-o %q: want json", *output)
 	}
-	pod, err := readPod(std.in, *file)
+	pods, err := readPods(std.in, *file)
 	if err != nil {
 		return err
 	}
-	if c.namespace != "" {
-		pod.Namespace = c.namespace
-	}
-	f, err := c.client().Fit(ctx, pod)
-	if err != nil {
-		return err
-	}
-	if *output == "json" {
-		enc := json.NewEncoder(std.out)
-		enc.SetIndent("", "  ")
-		err = enc.Encode(f)
-	} else {
-		err = writeFit(std.out, f)
-	}
-	if err == nil && !f.Fits {
-		return doesNotFit
-	}
-	return err
+	return c.fit(ctx, std.out, pods, *output == "json")
 }
 
-// readPod reads one pod from a file, YAML or JSON.
-func readPod(in io.Reader, file string) (*v1.Pod, error) {
+// fit asks for each pod alone: one that fits takes no place from the next.
+func (c *clientFlags) fit(ctx context.Context, out io.Writer, pods []*v1.Pod, asJSON bool) error {
+	fits := true
+	for i, pod := range pods {
+		if c.namespace != "" {
+			pod.Namespace = c.namespace
+		}
+		f, err := c.client().Fit(ctx, pod)
+		if err != nil {
+			return err
+		}
+		fits = fits && f.Fits
+		if asJSON {
+			enc := json.NewEncoder(out)
+			enc.SetIndent("", "  ")
+			err = enc.Encode(f)
+		} else {
+			if len(pods) > 1 {
+				fmt.Fprintf(out, "%s%s/%s\n", strings.Repeat("\n", min(i, 1)), pod.Namespace, pod.Name)
+			}
+			err = writeFit(out, f)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if !fits {
+		return doesNotFit
+	}
+	return nil
+}
+
+// readPods reads the pods of a file, YAML or JSON, of one or several documents.
+func readPods(in io.Reader, file string) ([]*v1.Pod, error) {
 	b, err := readManifest(in, file)
 	if err != nil {
 		return nil, err
 	}
-	pod := new(v1.Pod)
-	if err := decodable(b, pod); err != nil {
-		return nil, fmt.Errorf("%s: %s", file, oneLine(err.Error()))
+	pods, problems := podmgr.Decode(file, b)
+	var wrong []error
+	for _, p := range problems {
+		wrong = append(wrong, errors.New(problemLine(local.Problem{File: p.File, Document: p.Document, Pod: p.Pod, Field: p.Field, Reason: p.Reason})))
 	}
-	if err := yaml.UnmarshalStrict(b, pod); err != nil {
-		return nil, fmt.Errorf("%s: %s", file, oneLine(err.Error()))
+	if len(problems) == 0 && len(pods) == 0 {
+		wrong = append(wrong, fmt.Errorf("%s: has no pod; want at least one", file))
 	}
-	if pod.Kind != "Pod" || pod.APIVersion != "v1" {
-		return nil, fmt.Errorf("%s: kind %q of apiVersion %q; want kind Pod of apiVersion v1", file, pod.Kind, pod.APIVersion)
-	}
-	if len(pod.Spec.Containers) == 0 {
-		return nil, fmt.Errorf("%s: spec.containers is empty; want at least one", file)
-	}
-	return pod, nil
+	return pods, errors.Join(wrong...)
 }
 
-// Bounds of a manifest, about those of an agent's own.
-const (
-	maxManifest = 3 << 20  // bytes
-	maxValues   = 250_000  // fields, items and lines
-	maxPod      = 32 << 20 // bytes in memory
-)
+// maxManifest bounds a manifest, in bytes, about as an agent's own are.
+const maxManifest = 3 << 20
 
 // readManifest reads a file, which may be a pipe: its user names it.
 func readManifest(in io.Reader, file string) ([]byte, error) {
@@ -108,24 +114,9 @@ func readManifest(in io.Reader, file string) ([]byte, error) {
 	}
 	b, err := io.ReadAll(io.LimitReader(in, maxManifest+1))
 	if err == nil && len(b) > maxManifest {
-		err = fmt.Errorf("%s: has more than %d bytes; want one pod", file, maxManifest)
+		err = fmt.Errorf("%s: has more than %d bytes; want less", file, maxManifest)
 	}
 	return b, err
-}
-
-// decodable refuses YAML or JSON that costs far more than its size says.
-func decodable(text []byte, into *v1.Pod) error {
-	if manifestguard.Values(text) > maxValues {
-		return fmt.Errorf("has more values than are read; want at most %d fields, items and lines", maxValues)
-	}
-	if err := manifestguard.Aliases(text, maxPod); err != nil {
-		return err
-	}
-	j, err := yaml.YAMLToJSON(text)
-	if err != nil {
-		return err
-	}
-	return manifestguard.Decodable(j, into, maxPod)
 }
 
 // writeFit prints an answer for people.

@@ -11,7 +11,7 @@ import (
 // A manifest that would cost far more than its size says, or that has no end, is
 // refused at once.
 func TestCostlyManifestOfFit(t *testing.T) {
-	pod := "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c, image: i, resources: {limits: {cpu: \"%s\"}}}]}\n"
+	pod := "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i, resources: {limits: {cpu: \"%s\"}}}]}\n"
 	laughs := "a: &a [x,x,x,x,x,x,x,x,x,x]\n"
 	for c := 'b'; c < 'j'; c++ {
 		laughs += string(c) + ": &" + string(c) + " [" + strings.TrimSuffix(strings.Repeat("*"+string(c-1)+",", 10), ",") + "]\n"
@@ -27,7 +27,7 @@ func TestCostlyManifestOfFit(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() {
-			_, err := readPod(nil, file)
+			_, err := readPods(nil, file)
 			done <- err
 		}()
 		select {
@@ -48,6 +48,28 @@ func TestCostlyManifestOfFit(t *testing.T) {
 	} {
 		if err := read(name, text); err == nil {
 			t.Errorf("%s: no error", name)
+		}
+	}
+}
+
+// A manifest of several documents is read whole, as the agent reads it; what is wrong
+// is named with its document.
+func TestManifestsOfFit(t *testing.T) {
+	pods, err := readPods(nil, filepath.Join("..", "manifests", "web.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(pods) != 1 || pods[0].Namespace+"/"+pods[0].Name != "default/web" {
+		t.Errorf("pods %v, want default/web", pods)
+	}
+	for text, want := range map[string]string{
+		"kind: ConfigMap\napiVersion: v1\nmetadata: {name: c}":                             "-: has no pod; want at least one",
+		"kind: ConfigMap\napiVersion: v1\nmetadata: {name: c}\n---\nkind: Job":             `- document 2: apiVersion: "" is not supported; want v1`,
+		"kind: Pod\napiVersion: v1\nmetadata: {name: p}\nspec: {containers: [], hosts: 1}": `- document 1 (default/p): spec.hosts: unknown field`,
+	} {
+		_, err := readPods(strings.NewReader(text), "-")
+		if err == nil || err.Error() != want {
+			t.Errorf("%q: error %q, want %q", text, err, want)
 		}
 	}
 }
