@@ -41,6 +41,12 @@ var parts = []string{
 	"resize", "shutdown", "stats", "swap", "tokens", "userns",
 }
 
+// kits are for the tests of those who use this module, and for ours: no package that
+// is none of them imports them.
+var kits = []string{
+	"agent/agenttest", "agent/part/parttest", "cri/critest", "kubeapi/kubeapitest", "network/networktest", "volumemgr/mount/mounttest",
+}
+
 // support holds what only tests and make run need, which may import anything
 // and be imported by tests alone, and what is shared.
 const support = "internal"
@@ -194,6 +200,9 @@ func TestFloors(t *testing.T) {
 		}
 		for _, dep := range p.Imports {
 			to, ours := room(dep)
+			if isKit(dep) && !isKit(p.ImportPath) {
+				t.Errorf("%s imports %s, which is for tests", p.ImportPath, dep)
+			}
 			switch {
 			case !ours || to == from:
 			case to == support && (isShared(dep) || floor == floorOf("examples")):
@@ -231,6 +240,10 @@ func TestPartsStandAlone(t *testing.T) {
 	for path := range left {
 		t.Errorf("%s is in the table of parts, and is not there", path)
 	}
+}
+
+func isKit(path string) bool {
+	return slices.Contains(kits, strings.TrimPrefix(path, module+"/"))
 }
 
 func isShared(path string) bool {

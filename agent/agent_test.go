@@ -32,8 +32,8 @@ import (
 	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/agent/oomkill"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/fit"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/statusmgr"
 )
@@ -63,7 +63,7 @@ func (s *fakeSource) Run(ctx context.Context, deliver func(podmgr.Snapshot)) err
 // node is one machine: a runtime and directories that outlive the agents.
 type node struct {
 	t    *testing.T
-	rt   *criruntimetest.Runtime
+	rt   *critest.Runtime
 	root string
 	want []*v1.Pod
 	kind podmgr.Kind // of the pods that are wanted
@@ -92,7 +92,7 @@ type node struct {
 }
 
 func newNode(t *testing.T) *node {
-	rt := criruntimetest.New()
+	rt := critest.New()
 	rt.AddImage(image)
 	return &node{t: t, rt: rt, root: t.TempDir()}
 }
@@ -473,7 +473,7 @@ func TestDeathAtEveryCall(t *testing.T) {
 				n.want = []*v1.Pod{p}
 				var count atomic.Int64
 				dead := make(chan struct{})
-				fatal := func(c criruntimetest.Call) error {
+				fatal := func(c critest.Call) error {
 					if c.Method == "GetContainerEvents" {
 						return nil
 					}
@@ -488,7 +488,7 @@ func TestDeathAtEveryCall(t *testing.T) {
 				if when == "before" {
 					n.rt.Around(fatal, nil)
 				} else {
-					n.rt.Around(func(criruntimetest.Call) error {
+					n.rt.Around(func(critest.Call) error {
 						if count.Load() >= int64(at) {
 							return died
 						}

@@ -9,7 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 )
 
 func containers(_ string, sandbox bool) bool { return !sandbox }
@@ -123,7 +123,7 @@ func TestContradictionsAreAskedWithPauses(t *testing.T) {
 			n.rt.Kill(n.runningID())
 		}},
 		{name: "sandboxes die at once", before: func(n *node) {
-			n.rt.Around(nil, func(c criruntimetest.Call) error {
+			n.rt.Around(nil, func(c critest.Call) error {
 				if c.Method == "CreateContainer" {
 					go n.stopSandboxes()
 				}

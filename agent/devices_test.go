@@ -15,9 +15,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cpumgr"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/devicemgr"
 	"github.com/nodewright/nodewright/fit"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 	"github.com/nodewright/nodewright/numa"
 	"github.com/nodewright/nodewright/topology"
 )
@@ -202,7 +202,7 @@ func TestDevicesAfterABoot(t *testing.T) {
 				settle()
 				l.wantPhase("p", v1.PodRunning)
 				l.stop()
-				n.rt = criruntimetest.New()
+				n.rt = critest.New()
 				n.rt.AddImage(image)
 
 				l = n.start()

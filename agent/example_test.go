@@ -14,7 +14,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/machine"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 )
@@ -65,7 +65,7 @@ func Example_ownControlPlane() {
 		log.Fatal(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	runtime := criruntimetest.New() // a real one: cri.New(cri.Config{Endpoint: "unix:///run/containerd/containerd.sock"})
+	runtime := critest.New() // a real one: cri.New(cri.Config{Endpoint: "unix:///run/containerd/containerd.sock"})
 	runtime.AddImage("registry.example/sensor:1")
 
 	p := &plane{orders: make(chan []*v1.Pod, 1), reports: make(chan string, 100)}

@@ -18,9 +18,9 @@ import (
 
 	"github.com/nodewright/nodewright/agent/collection"
 	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/gc/containergc"
 	"github.com/nodewright/nodewright/gc/imagegc"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 )
 
 // greedy has every image go that may.
@@ -314,12 +314,12 @@ func interleave(t *testing.T, seed uint64) (images, containers int) {
 		// own locks wait for, which hold up a bubble.
 		slow := []string{"RunPodSandbox", "CreateContainer", "StartContainer", "PullImage", "RemoveImage", "RemovePodSandbox"}
 		looks := []string{"ListContainers", "ListPodSandbox", "ListImages", "ImageStatus", "ContainerStatus", "RemoveContainer", "StopContainer", "StopPodSandbox", "ImageFsInfo"}
-		n.rt.Around(func(c criruntimetest.Call) error {
+		n.rt.Around(func(c critest.Call) error {
 			if slices.Contains(looks, c.Method) || slices.Contains(slow, c.Method) {
 				time.Sleep(time.Duration(random(30)) * time.Millisecond)
 			}
 			return nil
-		}, func(c criruntimetest.Call) error {
+		}, func(c critest.Call) error {
 			if slices.Contains(slow, c.Method) {
 				time.Sleep(time.Duration(random(30)) * time.Millisecond)
 			}

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 )
 
 // imageOf is the ID of the image that a pod's container was made of.
@@ -39,7 +39,7 @@ func TestTheNameOfAStartingPodsImageMoves(t *testing.T) {
 		n.rt.SetImageFS(n.root)
 		n.gc = greedy()
 		n.rt.OfferImage(image)
-		n.rt.Around(func(c criruntimetest.Call) error {
+		n.rt.Around(func(c critest.Call) error {
 			if c.Method == "CreateContainer" && c.Target == "first" {
 				time.Sleep(10 * time.Second)
 			}

@@ -18,7 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/numa"
 )
 
@@ -86,7 +86,7 @@ func (c *churn) check(when, starts string) {
 	}
 }
 
-func (c *churn) call(call criruntimetest.Call, done bool) error {
+func (c *churn) call(call critest.Call, done bool) error {
 	if call.Method == "GetContainerEvents" {
 		return nil
 	}
@@ -141,7 +141,7 @@ func TestPlacementProperty(t *testing.T) {
 	for seed := range uint64(12) {
 		synctest.Test(t, func(t *testing.T) {
 			c := &churn{node: pinnedNode(t), rnd: rand.New(rand.NewPCG(seed, 1)), had: map[string]string{}}
-			c.rt.Around(func(call criruntimetest.Call) error { return c.call(call, false) }, func(call criruntimetest.Call) error { return c.call(call, true) })
+			c.rt.Around(func(call critest.Call) error { return c.call(call, false) }, func(call critest.Call) error { return c.call(call, true) })
 			c.start()
 			var did []string
 			for range 25 {

@@ -19,8 +19,8 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cpumgr"
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/fit"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 	"github.com/nodewright/nodewright/memmgr"
 	"github.com/nodewright/nodewright/numa"
 	"github.com/nodewright/nodewright/podmgr"
@@ -244,7 +244,7 @@ func TestPlacementDeathAtEveryCall(t *testing.T) {
 			settle()
 			var mu sync.Mutex
 			count, after := 0, at%2 == 1
-			fail := func(c criruntimetest.Call, done bool) error {
+			fail := func(c critest.Call, done bool) error {
 				mu.Lock()
 				defer mu.Unlock()
 				if c.Method == "GetContainerEvents" {
@@ -260,7 +260,7 @@ func TestPlacementDeathAtEveryCall(t *testing.T) {
 				}
 				return nil
 			}
-			n.rt.Around(func(c criruntimetest.Call) error { return fail(c, false) }, func(c criruntimetest.Call) error { return fail(c, true) })
+			n.rt.Around(func(c critest.Call) error { return fail(c, false) }, func(c critest.Call) error { return fail(c, true) })
 			n.want = append(n.want, own("a", "2"))
 			l.tell()
 			time.Sleep(200 * time.Millisecond)
@@ -652,7 +652,7 @@ func TestFit(t *testing.T) {
 }
 
 // forgetful makes containers as the kubelet does.
-type forgetful struct{ *criruntimetest.Runtime }
+type forgetful struct{ *critest.Runtime }
 
 func (f forgetful) CreateContainer(ctx context.Context, sandbox string, conf *runtimeapi.ContainerConfig, s *runtimeapi.PodSandboxConfig) (string, error) {
 	delete(conf.Annotations, cri.AnnotationResources)

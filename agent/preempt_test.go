@@ -13,7 +13,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/preemption"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
@@ -149,7 +149,7 @@ func TestVictimThatDoesNotEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		sandbox := list[0].GetPodSandboxId()
-		n.rt.Around(func(c criruntimetest.Call) error {
+		n.rt.Around(func(c critest.Call) error {
 			if c.Method == "StopContainer" && c.Target == id || c.Method == "StopPodSandbox" && c.Target == sandbox {
 				return errors.New("it will not stop")
 			}

@@ -22,7 +22,7 @@ func TestRuntimeName(t *testing.T) {
 			l := n.start()
 			defer l.stop()
 			settle()
-			want := map[bool]string{false: "criruntimetest://", true: "containerd://"}[fails]
+			want := map[bool]string{false: "critest://", true: "containerd://"}[fails]
 			if id := l.pod("web").Status.ContainerStatuses[0].ContainerID; !strings.HasPrefix(id, want) {
 				t.Errorf("container ID %q, want one that begins with %q", id, want)
 			}

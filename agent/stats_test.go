@@ -11,12 +11,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 )
 
 // measured is a runtime that measures containers, and has a disk for images.
 type measured struct {
-	*criruntimetest.Runtime
+	*critest.Runtime
 	disk string // where images are
 }
 

@@ -15,8 +15,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 )
 
 func TestBadConfig(t *testing.T) {
@@ -68,7 +68,7 @@ func TestFind(t *testing.T) {
 }
 
 func TestDeadlineOfACall(t *testing.T) {
-	rt := criruntimetest.New()
+	rt := critest.New()
 	release := rt.Hang("Version")
 	defer release()
 	c := rt.Client(t)
@@ -80,22 +80,22 @@ func TestDeadlineOfACall(t *testing.T) {
 }
 
 func TestComesBackAfterTheRuntime(t *testing.T) {
-	rt := criruntimetest.New()
+	rt := critest.New()
 	c := rt.Client(t)
 	rt.Die()
 	if _, err := c.Version(t.Context(), "v1"); err == nil {
 		t.Error("a dead runtime answered")
 	}
 	rt.Revive()
-	if v, err := c.Version(t.Context(), "v1"); err != nil || v.GetRuntimeName() != "criruntimetest" {
+	if v, err := c.Version(t.Context(), "v1"); err != nil || v.GetRuntimeName() != "critest" {
 		t.Errorf("version %v, %v", v, err)
 	}
 }
 
 func TestDiscover(t *testing.T) {
-	rt := criruntimetest.New()
+	rt := critest.New()
 	f, err := rt.Client(t).Discover(t.Context())
-	if err != nil || f.Name != "criruntimetest" || f.CgroupDriver != "cgroupfs" || !f.EventStream || f.PodStats || !f.Ready || !f.NetworkReady {
+	if err != nil || f.Name != "critest" || f.CgroupDriver != "cgroupfs" || !f.EventStream || f.PodStats || !f.Ready || !f.NetworkReady {
 		t.Errorf("features %+v, %v", f, err)
 	}
 	rt.NoEvents()
@@ -105,7 +105,7 @@ func TestDiscover(t *testing.T) {
 }
 
 // addPod makes a pod of one container.
-func addPod(t testing.TB, rt *criruntimetest.Runtime, uid string, args ...string) (sandbox, container string) {
+func addPod(t testing.TB, rt *critest.Runtime, uid string, args ...string) (sandbox, container string) {
 	t.Helper()
 	labels := map[string]string{cri.LabelPodUID: uid, cri.LabelPodName: "name-" + uid, cri.LabelPodNamespace: "ns"}
 	sandbox, err := rt.RunPodSandbox(t.Context(), &runtimeapi.PodSandboxConfig{
@@ -128,7 +128,7 @@ func addPod(t testing.TB, rt *criruntimetest.Runtime, uid string, args ...string
 }
 
 func TestReader(t *testing.T) {
-	rt := criruntimetest.New()
+	rt := critest.New()
 	rt.AddImage("i")
 	sandbox, running := addPod(t, rt, "a", "sleep", "forever")
 	_, dead := addPod(t, rt, "b", "exit", "7")
@@ -193,7 +193,7 @@ func (r telling) ContainerStatus(ctx context.Context, id string, verbose bool) (
 }
 
 func TestReadMountsAndStopSignal(t *testing.T) {
-	rt := criruntimetest.New()
+	rt := critest.New()
 	rt.AddImage("i")
 	addPod(t, rt, "a", "sleep", "forever")
 	read := func(signal runtimeapi.Signal, mounts ...*runtimeapi.Mount) *observed.Container {
@@ -225,7 +225,7 @@ func TestReadMountsAndStopSignal(t *testing.T) {
 }
 
 func TestEvents(t *testing.T) {
-	rt := criruntimetest.New()
+	rt := critest.New()
 	rt.AddImage("i")
 	r := cri.NewReader(rt)
 	ready, got := make(chan struct{}), make(chan observed.Event, 100)
@@ -259,7 +259,7 @@ func TestEvents(t *testing.T) {
 }
 
 func BenchmarkList(b *testing.B) {
-	rt := criruntimetest.New()
+	rt := critest.New()
 	rt.AddImage("i")
 	for i := range 1000 {
 		addPod(b, rt, strings.Repeat("u", 30)+string(rune('a'+i%26))+string(rune('a'+i/26%26))+string(rune('a'+i/676)), "sleep", "forever")

@@ -10,8 +10,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 )
 
 // Attempts order instances, then what runs, then the time of creation: no
@@ -35,7 +35,7 @@ func TestAttemptsOrderInstances(t *testing.T) {
 		{"as many attempts, both run", []instance{{1, 0, false}, {1, hour, false}}, "1 0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			rt := criruntimetest.New()
+			rt := critest.New()
 			rt.AddImage("i")
 			labels := map[string]string{cri.LabelPodUID: "u", cri.LabelPodName: "p", cri.LabelPodNamespace: "ns"}
 			var sandboxes, containers []string

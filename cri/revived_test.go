@@ -7,13 +7,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 )
 
 // reviving is a runtime whose one container ends with code, or runs.
 type reviving struct {
-	*criruntimetest.Runtime
+	*critest.Runtime
 	runs bool
 	code int32
 }
@@ -41,7 +41,7 @@ func (r *reviving) ContainerStatus(ctx context.Context, id string, verbose bool)
 
 // The end of a container that began anew under its ID is read anew.
 func TestSecondEndOfOneContainer(t *testing.T) {
-	rt := &reviving{Runtime: criruntimetest.New(), code: 1}
+	rt := &reviving{Runtime: critest.New(), code: 1}
 	rt.AddImage("i")
 	addPod(t, rt.Runtime, "u", "sleep", "forever")
 	r := cri.NewReader(rt)

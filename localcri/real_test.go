@@ -19,7 +19,7 @@ import (
 	"go.uber.org/zap/zaptest"
 	"golang.org/x/sys/unix"
 
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
 	"github.com/nodewright/nodewright/localcri"
 	"github.com/nodewright/nodewright/localcri/image"
@@ -241,8 +241,8 @@ func TestConformance(t *testing.T) {
 			n.bridge = name == "bridge"
 			n.start()
 			n.load()
-			reg := criruntimetest.NewRegistry(t, built.testbox)
-			criruntimetest.Conformance(t, criruntimetest.Subject{Runtime: n.rt, Images: n.images, Image: sampleimage.Testbox, Offer: reg.Offer})
+			reg := critest.NewRegistry(t, built.testbox)
+			critest.Conformance(t, critest.Subject{Runtime: n.rt, Images: n.images, Image: sampleimage.Testbox, Offer: reg.Offer})
 		})
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/nodeagent"
 )
@@ -77,7 +77,7 @@ func Example() {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	conf := configure(dir)
-	runtime := criruntimetest.New() // a real one is found by itself
+	runtime := critest.New() // a real one is found by itself
 	runtime.AddImage("registry.example/sensor:1")
 
 	n, err := nodeagent.New(context.Background(), nodeagent.Options{
@@ -111,7 +111,7 @@ func Example_ownParts() {
 		log.Fatal(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	runtime := criruntimetest.New()
+	runtime := critest.New()
 	runtime.AddImage("registry.example/sensor:1")
 
 	licence := part.AdmitFunc("licence", func(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {

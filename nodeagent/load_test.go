@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/agent/machine"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
@@ -38,7 +38,7 @@ func newBuilder(t *testing.T, content string, args ...string) *Builder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rt := criruntimetest.New()
+	rt := critest.New()
 	return &Builder{
 		Config: c, Node: machine.Node{Name: "n"}, Runtime: rt, Images: rt, Facts: newFacts(), Log: zap.NewNop(), host: newHostCgroups(c, ""),
 	}

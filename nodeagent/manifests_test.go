@@ -14,7 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podspec"
 )
@@ -54,7 +54,7 @@ func TestStaticPodsThatRun(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rt := criruntimetest.New()
+				rt := critest.New()
 				rt.AddImage(spec.Image)
 				sandbox := &runtimeapi.PodSandboxConfig{
 					Metadata:    &runtimeapi.PodSandboxMetadata{Name: "a-n1", Namespace: "default", Uid: uid},
@@ -108,7 +108,7 @@ func TestStaticPodsThatRun(t *testing.T) {
 // A source that ends while the runtime is away does not wait for it.
 func TestStaticPodsWithoutRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := criruntimetest.New()
+		rt := critest.New()
 		rt.Fail("ListPodSandbox", errors.New("away"))
 		ctx, cancel := context.WithTimeout(t.Context(), 5*staticAgain)
 		defer cancel()

@@ -20,7 +20,7 @@ import (
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/agent/machine"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
@@ -39,7 +39,7 @@ func options(t *testing.T, more string, args ...string) Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rt := criruntimetest.New()
+	rt := critest.New()
 	return Options{Config: c, Runtime: rt, Images: rt}
 }
 
@@ -134,7 +134,7 @@ func TestAnswersWithoutParts(t *testing.T) {
 func TestClusterOfANode(t *testing.T) {
 	o := options(t, "")
 	o.Config.Kubeconfig = "/k"
-	own := criruntimetest.New()
+	own := critest.New()
 	var facts *Facts
 	began := make(chan struct{})
 	o.Join = func(b *Builder) (*Cluster, error) {
@@ -276,7 +276,7 @@ func TestServiceThatHangs(t *testing.T) {
 		o.Services = []Service{func(*Node) (string, func(context.Context) error, error) {
 			return "hanging", func(context.Context) error { <-free; return nil }, nil
 		}}
-		rt := criruntimetest.New()
+		rt := critest.New()
 		o.Runtime, o.Images = rt, rt
 		n, err := New(t.Context(), o)
 		if err != nil {

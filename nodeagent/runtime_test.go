@@ -14,7 +14,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 )
 
 func TestChooseRuntime(t *testing.T) {
@@ -60,10 +60,10 @@ func TestChooseRuntime(t *testing.T) {
 }
 
 // localNode are options of a node with a runtime in the process.
-func localNode(t *testing.T, run func(context.Context) error) (Options, *criruntimetest.Runtime) {
+func localNode(t *testing.T, run func(context.Context) error) (Options, *critest.Runtime) {
 	t.Helper()
 	o := options(t, "", "--container-runtime-endpoint", InProcess)
-	rt := criruntimetest.New()
+	rt := critest.New()
 	o.Runtime, o.Images = nil, nil
 	o.LocalRuntime = func(context.Context, *Builder) (*LocalRuntime, error) {
 		return &LocalRuntime{

@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 )
 
 // What keeps ending is started again at once, and then after 10 s, 20 s and so
@@ -28,7 +28,7 @@ func TestCrashLoop(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				rt := criruntimetest.New()
+				rt := critest.New()
 				rt.AddImage("img")
 				m, err := New(Config{Runtime: rt, Images: present{}, PodLogsDir: t.TempDir()})
 				if err != nil {

@@ -20,8 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 )
 
 // notes is a Memory that outlives managers.
@@ -65,7 +65,7 @@ func (n *notes) Keys() (keys []string, err error) {
 // looping is a pod of one container, run by agents that come and go.
 type looping struct {
 	t     *testing.T
-	rt    *criruntimetest.Runtime
+	rt    *critest.Runtime
 	w     *world
 	notes *notes
 	cfg   Config
@@ -75,7 +75,7 @@ type looping struct {
 
 func newLooping(t *testing.T, b Backoff) *looping {
 	t.Helper()
-	l := &looping{t: t, rt: criruntimetest.New(), notes: &notes{values: map[string][]byte{}}, begin: time.Now()}
+	l := &looping{t: t, rt: critest.New(), notes: &notes{values: map[string][]byte{}}, begin: time.Now()}
 	l.rt.AddImage("img")
 	l.rt.AddImage("fixed")
 	l.w = build(v1.RestartPolicyAlways, nil, "a")

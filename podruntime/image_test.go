@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/images"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -27,7 +27,7 @@ func (i missing) Ensure(ctx context.Context, r ImageRequest) (podspec.ImageFacts
 // look for.
 func TestImagePullBackOffIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := criruntimetest.New()
+		rt := critest.New()
 		service, err := images.New(images.Config{Service: rt})
 		if err != nil {
 			t.Fatal(err)

@@ -14,8 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 	"github.com/nodewright/nodewright/podspec"
 )
 
@@ -185,7 +185,7 @@ func TestInterruptedCallsFinish(t *testing.T) {
 			{time.Hour, time.Second + finishing, false},
 		} {
 			synctest.Test(t, func(t *testing.T) {
-				rt := criruntimetest.New()
+				rt := critest.New()
 				rt.AddImage("img")
 				rt.Delay(method, tc.takes)
 				log := &events{}

@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 	"github.com/nodewright/nodewright/internal/seconds"
 )
 
@@ -70,7 +70,7 @@ func TestGracePeriod(t *testing.T) {
 
 // stage is a pod that runs on the fake runtime, in virtual time.
 type stage struct {
-	rt  *criruntimetest.Runtime
+	rt  *critest.Runtime
 	m   *Manager
 	pod *v1.Pod
 	log *events
@@ -80,7 +80,7 @@ type stage struct {
 // name's entry in delays.
 func newStage(t *testing.T, init []string, delays map[string]string, names ...string) *stage {
 	t.Helper()
-	s := &stage{rt: criruntimetest.New(), log: &events{}}
+	s := &stage{rt: critest.New(), log: &events{}}
 	s.rt.AddImage("img")
 	var err error
 	if s.m, err = New(Config{Runtime: s.rt, Images: present{}, PodLogsDir: t.TempDir(), Events: s.log}); err != nil {
@@ -174,7 +174,7 @@ func TestKillGoesOnAfterAFailure(t *testing.T) {
 				stubborn = c.ID
 			}
 		}
-		s.rt.Around(func(c criruntimetest.Call) error {
+		s.rt.Around(func(c critest.Call) error {
 			if c.Method == "StopContainer" && c.Target == stubborn || c.Method == "StopPodSandbox" {
 				return fmt.Errorf("cannot stop %s", c.Target)
 			}

@@ -13,14 +13,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 )
 
 // logged is a node with both directories of logs.
 type logged struct {
 	t           *testing.T
-	rt          *criruntimetest.Runtime
+	rt          *critest.Runtime
 	m           *Manager
 	w           *world
 	logs, links string
@@ -29,7 +29,7 @@ type logged struct {
 func newLogged(t *testing.T, init []string, names ...string) *logged {
 	t.Helper()
 	root := t.TempDir()
-	l := &logged{t: t, rt: criruntimetest.New(), w: build(v1.RestartPolicyAlways, init, names...),
+	l := &logged{t: t, rt: critest.New(), w: build(v1.RestartPolicyAlways, init, names...),
 		logs: filepath.Join(root, "pods"), links: filepath.Join(root, "containers")}
 	l.rt.AddImage("img")
 	for _, list := range [][]v1.Container{l.w.pod.Spec.InitContainers, l.w.pod.Spec.Containers} {

@@ -20,9 +20,9 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/part/parttest"
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/gc/containergc"
 	"github.com/nodewright/nodewright/gc/imagegc"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 	"github.com/nodewright/nodewright/pleg"
 	"github.com/nodewright/nodewright/podworker"
 )
@@ -34,7 +34,7 @@ type node struct {
 	*collection.Part
 	t      *testing.T
 	host   *parttest.Host
-	rt     *criruntimetest.Runtime
+	rt     *critest.Runtime
 	reader *cri.Reader
 	logs   string
 	stop   func()
@@ -44,7 +44,7 @@ type node struct {
 // newNode has every image go that may. It must be stopped.
 func newNode(t *testing.T, change func(*collection.Config)) *node {
 	t.Helper()
-	n := &node{t: t, host: parttest.New(t), rt: criruntimetest.New(), logs: t.TempDir()}
+	n := &node{t: t, host: parttest.New(t), rt: critest.New(), logs: t.TempDir()}
 	n.reader = cri.NewReader(n.rt)
 	n.rt.AddImage(testbox)
 	n.rt.SetImageFS(t.TempDir())
@@ -474,7 +474,7 @@ func TestKeepDead(t *testing.T) {
 		{&containergc.Policy{MaxPerContainer: -1, MaxContainers: 2}, -1},
 		{&containergc.Policy{MinAge: time.Hour, MaxPerContainer: 1}, -1},
 	} {
-		rt := criruntimetest.New()
+		rt := critest.New()
 		p, err := collection.New(collection.Config{Runtime: rt, Images: rt, ContainerPolicy: tc.policy, Logs: collection.LogRotation{Off: true}})
 		if err != nil {
 			t.Fatal(err)
@@ -494,7 +494,7 @@ func TestNewAndJoin(t *testing.T) {
 	if _, err := collection.New(collection.Config{}); err == nil || !strings.Contains(err.Error(), "Config.Runtime is required") || !strings.Contains(err.Error(), "Config.Images is required") {
 		t.Error(err)
 	}
-	rt := criruntimetest.New()
+	rt := critest.New()
 	_, err := collection.New(collection.Config{Runtime: rt, Images: rt, ImagePolicy: &imagegc.Policy{High: 101}, PodLogsDir: "logs", Logs: collection.LogRotation{MaxFiles: 1}})
 	for _, want := range []string{"imagegc", "containergc", "logrotate"} {
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/nodewright/nodewright/agent/collection"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/gc/imagegc"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 )
 
 // agent is what the part asks of its agent; agent.New makes a real one.
@@ -27,7 +27,7 @@ func (a agent) KnownTerminated(types.UID) bool        { return false }
 
 // What would become of each image of a node whose disk is to be emptied.
 func ExamplePart_Images() {
-	rt := criruntimetest.New()
+	rt := critest.New()
 	rt.AddImage("localhost/web:2", "localhost/web:1")
 	rt.SetImageFS(os.TempDir())
 	p, err := collection.New(collection.Config{Runtime: rt, Images: rt, ImagePolicy: &imagegc.Policy{}})

@@ -18,8 +18,8 @@ import (
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/cri/observed"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podspec"
@@ -134,7 +134,7 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	runtime := criruntimetest.New() // a real one: a *cri.Client
+	runtime := critest.New() // a real one: a *cri.Client
 	runtime.AddImage("localhost/app:1")
 	grace := int64(1)
 	source := pods{delete: make(chan struct{}), pod: &v1.Pod{

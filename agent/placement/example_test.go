@@ -9,8 +9,8 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/placement"
 	"github.com/nodewright/nodewright/cpumgr"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/fit"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 	"github.com/nodewright/nodewright/numa"
 	"github.com/nodewright/nodewright/podspec"
 )
@@ -29,7 +29,7 @@ func Example() {
 			Machine: numa.Uniform(1, 1, 8, 1, 4<<30), CPUPolicy: fit.CPUStatic,
 			ReservedCPUs: cpumgr.Reservation{CPUs: numa.CPUs(0)},
 		},
-		Runtime: criruntimetest.New(), // a *cri.Client
+		Runtime: critest.New(), // a *cri.Client
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -19,9 +19,9 @@ import (
 	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/cpumgr"
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/fit"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 	"github.com/nodewright/nodewright/numa"
 	"github.com/nodewright/nodewright/podspec"
 )
@@ -32,7 +32,7 @@ const image = "localhost/app:1"
 // the name of nothing else on the node.
 type node struct {
 	t         *testing.T
-	rt        *criruntimetest.Runtime
+	rt        *critest.Runtime
 	dir       string // of the checkpoints
 	store     part.Store
 	fit       fit.Config
@@ -48,7 +48,7 @@ type node struct {
 // newNode has 8 CPUs without siblings on one NUMA node; CPU 0 is reserved.
 func newNode(t *testing.T) *node {
 	n := &node{
-		t: t, rt: criruntimetest.New(), dir: filepath.Join(t.TempDir(), "placement"),
+		t: t, rt: critest.New(), dir: filepath.Join(t.TempDir(), "placement"),
 		fit: fit.Config{
 			Machine: numa.Uniform(1, 1, 8, 1, 4<<30), CPUPolicy: fit.CPUStatic,
 			ReservedCPUs: cpumgr.Reservation{CPUs: numa.CPUs(0)},

@@ -10,12 +10,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/podspec"
 )
 
 func TestHandlers(t *testing.T) {
-	rt := criruntimetest.New()
+	rt := critest.New()
 	class := func(name string) *v1.Pod { return &v1.Pod{Spec: v1.PodSpec{RuntimeClassName: &name}} }
 	recursive := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{VolumeMounts: []v1.VolumeMount{{RecursiveReadOnly: new(v1.RecursiveReadOnlyMode)}}}}}}
 	both := podspec.HandlerFeatures{UserNamespaces: true, RecursiveReadOnly: true, SupplementalGroupsPolicy: true}
@@ -60,7 +60,7 @@ func TestHandlers(t *testing.T) {
 // What the loop wants to know of the runtime is known without a call.
 func TestGroupsPolicyIsLearnt(t *testing.T) {
 	for _, ignores := range []bool{false, true} {
-		rt := criruntimetest.New()
+		rt := critest.New()
 		if ignores {
 			rt.IgnoreGroupsPolicy()
 		}
@@ -79,7 +79,7 @@ func TestGroupsPolicyIsLearnt(t *testing.T) {
 
 func TestHandlersAreAskedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt := criruntimetest.New()
+		rt := critest.New()
 		h := Handlers{Runtime: rt}
 		down := errors.New("down")
 		rt.FailNext("Status", 1, down)

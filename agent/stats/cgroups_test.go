@@ -10,10 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodewright/nodewright/agent/part/parttest"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/eviction"
 	"github.com/nodewright/nodewright/eviction/rank"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 	block "github.com/nodewright/nodewright/node/stats"
 )
 
@@ -30,7 +30,7 @@ func onCgroups(t *testing.T) *Part {
 			cgroups[dir+"/"+name] = &fstest.MapFile{Data: []byte(text)}
 		}
 	}
-	rt := criruntimetest.New()
+	rt := critest.New()
 	p, err := New(Config{NodeName: "n1", Runtime: rt, Images: rt})
 	if err != nil {
 		t.Fatal(err)

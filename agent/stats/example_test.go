@@ -7,7 +7,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/stats"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 )
 
 // node is the agent that has the part; agent.New makes a real one. Nothing is
@@ -16,7 +16,7 @@ type node struct{ part.Host }
 
 // The part among those of an agent, asked for what the node uses.
 func Example() {
-	rt := criruntimetest.New()
+	rt := critest.New()
 	root, err := os.MkdirTemp("", "example")
 	if err != nil {
 		panic(err)

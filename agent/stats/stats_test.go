@@ -21,9 +21,9 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part/parttest"
 	"github.com/nodewright/nodewright/agent/stats"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/eviction"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
@@ -31,7 +31,7 @@ const testbox = "localhost/nodewright/testbox:1"
 
 // measured is a runtime that measures containers, and has a disk for images.
 type measured struct {
-	*criruntimetest.Runtime
+	*critest.Runtime
 	disk string // where images are
 }
 
@@ -66,13 +66,13 @@ func (v volumes) Stats(context.Context, types.UID) ([]volumemgr.Stats, error) { 
 type rig struct {
 	*stats.Part
 	host *parttest.Host
-	rt   *criruntimetest.Runtime
+	rt   *critest.Runtime
 	id   string // of c
 }
 
 func newRig(t *testing.T, change func(*stats.Config)) *rig {
 	t.Helper()
-	rt := criruntimetest.New()
+	rt := critest.New()
 	rt.AddImage(testbox)
 	m := measured{rt, t.TempDir()}
 	cfg := stats.Config{NodeName: "n1", Runtime: m, Images: m, PodsCgroup: stats.NoCgroup, RootDir: t.TempDir(), LogDir: t.TempDir()}
@@ -327,7 +327,7 @@ func TestNewAndJoin(t *testing.T) {
 	if err := r.Join(parttest.New(t)); err == nil {
 		t.Error("joined a second agent")
 	}
-	m := measured{criruntimetest.New(), ""}
+	m := measured{critest.New(), ""}
 	p, err := stats.New(stats.Config{NodeName: "n1", Runtime: m, Images: m, Metrics: reg})
 	if err != nil {
 		t.Fatal(err)

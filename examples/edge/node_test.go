@@ -10,7 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 )
 
 // after lets time pass.
@@ -190,7 +190,7 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-func creations(rt *criruntimetest.Runtime) (ids []string) {
+func creations(rt *critest.Runtime) (ids []string) {
 	for _, c := range rt.Calls("CreateContainer") {
 		ids = append(ids, c.Target)
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
@@ -160,15 +160,15 @@ func redirects(w http.ResponseWriter, r *http.Request) {
 type node struct {
 	*agent.Agent
 	t      *testing.T
-	rt     *criruntimetest.Runtime
+	rt     *critest.Runtime
 	cancel context.CancelFunc
 	ended  chan error
 }
 
 const testImage = "localhost/app:1"
 
-func newRuntime() *criruntimetest.Runtime {
-	rt := criruntimetest.New()
+func newRuntime() *critest.Runtime {
+	rt := critest.New()
 	rt.AddImage(testImage)
 	return rt
 }
@@ -194,7 +194,7 @@ func partOf(t *testing.T, p http.RoundTripper, store part.Store) *licences {
 	return l
 }
 
-func startNode(t *testing.T, p *plant, rt *criruntimetest.Runtime, root string) *node {
+func startNode(t *testing.T, p *plant, rt *critest.Runtime, root string) *node {
 	t.Helper()
 	a, err := agent.New(agent.Config{
 		Node: machine.Node{Name: "edge-7", Capacity: v1.ResourceList{

@@ -13,21 +13,21 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/gc/containergc"
 	"github.com/nodewright/nodewright/gc/imagegc"
 	"github.com/nodewright/nodewright/gc/logrotate"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 )
 
 // node is a runtime with pods.
 type node struct {
-	*criruntimetest.Runtime
+	*critest.Runtime
 	t    *testing.T
 	logs string
 }
 
 func newNode(t *testing.T, images ...string) node {
-	rt := criruntimetest.New()
+	rt := critest.New()
 	rt.AddImage(images...)
 	return node{rt, t, t.TempDir()}
 }
@@ -267,7 +267,7 @@ func TestRunningAndRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	reopened := make(chan bool, 1)
-	n.Around(nil, func(c criruntimetest.Call) error {
+	n.Around(nil, func(c critest.Call) error {
 		if c.Method == "ReopenContainerLog" {
 			reopened <- true
 		}

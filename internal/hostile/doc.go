@@ -9,6 +9,6 @@
 // them. -churn and -lives make them longer, and -profiles writes heap profiles.
 // For that the tests build the agent with one file more, testdata/liveheap.go.
 //
-// It has nothing but tests. The runtime is criruntimetest's, served over a
+// It has nothing but tests. The runtime is critest's, served over a
 // socket by the test, so that the memory measured is the agent's alone.
 package hostile

@@ -23,8 +23,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/internal/agentbuild"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 )
 
 // agentProgram is the path of the agent, built once and without the race
@@ -84,7 +84,7 @@ const (
 // machine is a fake runtime and an agent on it.
 type machine struct {
 	t   *testing.T
-	rt  *criruntimetest.Runtime
+	rt  *critest.Runtime
 	dir string
 	api *local.Client
 	cmd *exec.Cmd
@@ -124,7 +124,7 @@ func newMachine(t *testing.T) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{t: t, rt: criruntimetest.New(), dir: dir, execs: map[string][]time.Time{}}
+	m := &machine{t: t, rt: critest.New(), dir: dir, execs: map[string][]time.Time{}}
 	t.Cleanup(func() {
 		m.unmount()
 		m.must(exec.Command("rm", "-rf", dir).Run())

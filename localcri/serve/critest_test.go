@@ -30,7 +30,7 @@ import (
 	"go.uber.org/zap/zaptest"
 	"golang.org/x/sys/unix"
 
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
 	"github.com/nodewright/nodewright/localcri"
 	criimage "github.com/nodewright/nodewright/localcri/image"
@@ -155,8 +155,8 @@ func TestConformanceOfTheRealRuntime(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := client(t, start(t, Config{Runtime: rt, Images: images, Streams: rt.Streams()}))
-	reg := criruntimetest.NewRegistry(t, testbox)
-	criruntimetest.Conformance(t, criruntimetest.Subject{Runtime: c, Images: c, Image: sampleimage.Testbox, Offer: reg.Offer})
+	reg := critest.NewRegistry(t, testbox)
+	critest.Conformance(t, critest.Subject{Runtime: c, Images: c, Image: sampleimage.Testbox, Offer: reg.Offer})
 }
 
 // unmountBelow takes down what a test has left mounted.

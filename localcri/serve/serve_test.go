@@ -28,7 +28,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/localcri"
 )
 
@@ -88,8 +88,8 @@ func plain(t *testing.T, socket string) runtimeapi.RuntimeServiceClient {
 	return runtimeapi.NewRuntimeServiceClient(c)
 }
 
-func fake() *criruntimetest.Runtime {
-	rt := criruntimetest.New()
+func fake() *critest.Runtime {
+	rt := critest.New()
 	rt.AddImage(image)
 	return rt
 }
@@ -98,7 +98,7 @@ func fake() *criruntimetest.Runtime {
 func TestConformance(t *testing.T) {
 	rt := fake()
 	c := client(t, start(t, Config{Runtime: rt, Images: rt}))
-	criruntimetest.Conformance(t, criruntimetest.Subject{Runtime: c, Images: c, Image: image, Offer: func(name string) string {
+	critest.Conformance(t, critest.Subject{Runtime: c, Images: c, Image: image, Offer: func(name string) string {
 		name = "localhost/" + name
 		rt.OfferImage(name)
 		return name

@@ -6,7 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/nodeagent"
 )
@@ -23,7 +23,7 @@ func TestNodeOfACloud(t *testing.T) {
 			n, _ := api.Get(&v1.Node{}, "", "edge-7").(*v1.Node)
 			return n
 		}
-		rt, given := criruntimetest.New(), false
+		rt, given := critest.New(), false
 		life(t, nodeagent.Options{Config: conf, Runtime: rt}, func() bool {
 			n := node()
 			if n == nil || len(n.Status.Conditions) == 0 {

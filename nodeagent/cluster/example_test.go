@@ -14,7 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/nodeagent"
@@ -57,7 +57,7 @@ func ExampleJoin() {
 	srv := httptest.NewTLSServer(api)
 	defer srv.Close()
 	defer api.Stop()
-	runtime := criruntimetest.New()
+	runtime := critest.New()
 	runtime.AddImage("registry.example/sensor:1")
 
 	n, err := nodeagent.New(context.Background(), nodeagent.Options{

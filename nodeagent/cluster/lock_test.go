@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/nodewright/nodewright/agent/machine"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/cluster"
@@ -81,7 +81,7 @@ func TestASecondNodeTouchesNothing(t *testing.T) {
 			defer first.Release()
 			before := tree(t, dir)
 			apart(&o, t.TempDir())
-			rt := criruntimetest.New()
+			rt := critest.New()
 			o.Runtime, o.Images = rt, rt
 			n, err := nodeagent.New(t.Context(), o)
 			if err == nil {

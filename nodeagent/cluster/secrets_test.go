@@ -16,7 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/cluster"
@@ -41,9 +41,9 @@ func remembered(t *testing.T, root string) []byte {
 // life runs a node until done, and returns what it has logged of its key.
 func life(t *testing.T, o nodeagent.Options, done func() bool) (logs *observer.ObservedLogs) {
 	t.Helper()
-	rt, ok := o.Runtime.(*criruntimetest.Runtime)
+	rt, ok := o.Runtime.(*critest.Runtime)
 	if !ok {
-		rt = criruntimetest.New()
+		rt = critest.New()
 	}
 	rt.AddImage("registry.example/sensor:1")
 	core, logs := observer.New(zapcore.WarnLevel)

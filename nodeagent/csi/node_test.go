@@ -17,8 +17,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/csi/csitest"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeletconfig"
@@ -34,7 +34,7 @@ type machine struct {
 	*testing.T
 	dir, root string
 	driver    *csitest.Driver
-	runtime   *criruntimetest.Runtime
+	runtime   *critest.Runtime
 	node      *nodeagent.Node
 }
 
@@ -45,7 +45,7 @@ func newMachine(t *testing.T, capabilities ...spec.NodeServiceCapability_RPC_Typ
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	m := &machine{T: t, dir: dir, root: filepath.Join(dir, "root"), runtime: criruntimetest.New()}
+	m := &machine{T: t, dir: dir, root: filepath.Join(dir, "root"), runtime: critest.New()}
 	m.runtime.AddImage("registry.example/sensor:1")
 	if m.driver, err = csitest.Start(csitest.Config{
 		Socket: filepath.Join(dir, "csi.sock"), Capabilities: capabilities, Topology: map[string]string{"topology.example.com/rack": "r7"},

@@ -1,4 +1,4 @@
-package criruntimetest
+package critest
 
 import (
 	"context"
@@ -90,7 +90,7 @@ func (r *Runtime) Version(ctx context.Context, _ string) (*runtimeapi.VersionRes
 	if _, err := r.enter(ctx, "Version", ""); err != nil {
 		return nil, err
 	}
-	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "criruntimetest", RuntimeVersion: "1", RuntimeApiVersion: "v1"}, nil
+	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "critest", RuntimeVersion: "1", RuntimeApiVersion: "v1"}, nil
 }
 
 // Status tells that all is well.

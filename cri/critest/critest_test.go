@@ -1,4 +1,4 @@
-package criruntimetest_test
+package critest_test
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/internal/containerdtest"
-	"github.com/nodewright/nodewright/internal/criruntimetest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
 )
 
@@ -22,20 +22,20 @@ const image = "localhost/nodewright/testbox:1"
 
 func TestConformance(t *testing.T) {
 	t.Run("in process", func(t *testing.T) {
-		rt := criruntimetest.New()
+		rt := critest.New()
 		rt.AddImage(image)
-		criruntimetest.Conformance(t, criruntimetest.Subject{Runtime: rt, Images: rt, Image: image, Offer: offer(rt)})
+		critest.Conformance(t, critest.Subject{Runtime: rt, Images: rt, Image: image, Offer: offer(rt)})
 	})
 	t.Run("over gRPC", func(t *testing.T) {
-		rt := criruntimetest.New()
+		rt := critest.New()
 		rt.AddImage(image)
 		c := rt.Client(t)
-		criruntimetest.Conformance(t, criruntimetest.Subject{Runtime: c, Images: c, Image: image, Offer: offer(rt)})
+		critest.Conformance(t, critest.Subject{Runtime: c, Images: c, Image: image, Offer: offer(rt)})
 	})
 }
 
 // offer puts images into the fake's registry.
-func offer(rt *criruntimetest.Runtime) func(name string) string {
+func offer(rt *critest.Runtime) func(name string) string {
 	return func(name string) string {
 		name = "localhost/" + name
 		rt.OfferImage(name)
@@ -55,12 +55,12 @@ func TestConformanceOfContainerd(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(archives, func(a string) bool { return filepath.Base(a) == "testbox.tar" })
-	reg := criruntimetest.NewRegistry(t, archives[i])
-	criruntimetest.Conformance(t, criruntimetest.Subject{Runtime: c, Images: c, Image: sampleimage.Testbox, Offer: reg.Offer})
+	reg := critest.NewRegistry(t, archives[i])
+	critest.Conformance(t, critest.Subject{Runtime: c, Images: c, Image: sampleimage.Testbox, Offer: reg.Offer})
 }
 
 func TestFaults(t *testing.T) {
-	rt := criruntimetest.New()
+	rt := critest.New()
 	boom := errors.New("boom")
 	ctx := t.Context()
 	version := func() error { _, err := rt.Version(ctx, "v1"); return err }
@@ -89,7 +89,7 @@ func TestFaults(t *testing.T) {
 	}
 	rt.Revive()
 	lost := errors.New("the answer was lost")
-	rt.Around(nil, func(c criruntimetest.Call) error {
+	rt.Around(nil, func(c critest.Call) error {
 		if c.Method == "RunPodSandbox" {
 			return lost
 		}

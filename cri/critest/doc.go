@@ -1,8 +1,8 @@
-// Package criruntimetest is a container runtime in memory, for tests: sandboxes
+// Package critest is a container runtime in memory, for tests: sandboxes
 // and containers with their states, exit codes, logs, events and filters, as a
 // CRI runtime has them, and faults on demand.
 //
-//	rt := criruntimetest.New()
+//	rt := critest.New()
 //	rt.AddImage("localhost/app:1")
 //	rt.Fail("CreateContainer", errors.New("no space left"))
 //
@@ -19,4 +19,4 @@
 //	ignore                 do not end on TERM
 //
 // A command that is a path cannot be started: neither has such a file.
-package criruntimetest
+package critest

@@ -1,4 +1,4 @@
-package criruntimetest
+package critest
 
 import (
 	"context"

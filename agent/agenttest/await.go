@@ -1,0 +1,189 @@
+package agenttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// pause is what lies between two looks at a condition.
+const pause = 10 * time.Millisecond
+
+// A Condition is nil once it is met by a pod, and until then an error that says what
+// is missing.
+type Condition func(*v1.Pod) error
+
+// Ready is met when the pod has the condition Ready.
+func Ready(p *v1.Pod) error {
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1.PodReady && c.Status == v1.ConditionTrue {
+			return nil
+		}
+	}
+	return fmt.Errorf("the pod is %s and not ready", p.Status.Phase)
+}
+
+// Phase is met in that phase.
+func Phase(want v1.PodPhase) Condition {
+	return func(p *v1.Pod) error {
+		if p.Status.Phase != want {
+			return fmt.Errorf("the pod is %s; want %s", p.Status.Phase, want)
+		}
+		return nil
+	}
+}
+
+// Reason is met when the pod has that reason, such as Evicted, or one of its containers
+// waits or ended for it, such as CrashLoopBackOff or OOMKilled.
+func Reason(want string) Condition {
+	return func(p *v1.Pod) error {
+		all := []string{p.Status.Reason}
+		for _, list := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+			for _, s := range list {
+				if s.State.Waiting != nil {
+					all = append(all, s.State.Waiting.Reason)
+				}
+				if s.State.Terminated != nil {
+					all = append(all, s.State.Terminated.Reason)
+				}
+			}
+		}
+		for _, r := range all {
+			if r == want {
+				return nil
+			}
+		}
+		return fmt.Errorf("the reasons are %q; want %s", all, want)
+	}
+}
+
+// Restarts is met when the containers were restarted so often, all together.
+func Restarts(want int32) Condition {
+	return func(p *v1.Pod) error {
+		var n int32
+		for _, s := range p.Status.ContainerStatuses {
+			n += s.RestartCount
+		}
+		if n != want {
+			return fmt.Errorf("%d restarts; want %d", n, want)
+		}
+		return nil
+	}
+}
+
+// Await waits until the agent shows a pod of that name, or namespace/name, that meets
+// all conditions, and returns it. After Patience the test ends with what is missing,
+// why that is, and the pod's events.
+func (n *Node) Await(name string, conditions ...Condition) *v1.Pod {
+	n.t.Helper()
+	return n.until(name, func(p *v1.Pod) error {
+		if p == nil {
+			return errors.New("there is no such pod")
+		}
+		var missing []error
+		for _, c := range conditions {
+			missing = append(missing, c(p))
+		}
+		return errors.Join(missing...)
+	})
+}
+
+// AwaitGone waits until the agent shows no pod of that name and its runtime has nothing
+// of it.
+func (n *Node) AwaitGone(name string) {
+	n.t.Helper()
+	n.until(name, func(p *v1.Pod) error {
+		if p != nil {
+			return errors.New("the pod is there")
+		}
+		return n.left(name)
+	})
+}
+
+// left is an error that names what the runtime has of a pod.
+func (n *Node) left(name string) error {
+	sandboxes, err := n.Runtime.ListPodSandbox(context.Background(), nil)
+	if err != nil {
+		return err
+	}
+	for _, s := range sandboxes {
+		if m := s.GetMetadata(); full(m.GetNamespace(), m.GetName()) == qualified(name) {
+			return fmt.Errorf("sandbox %s of it is left", s.GetId())
+		}
+	}
+	return nil
+}
+
+// until waits for a condition of a pod that may be nil.
+func (n *Node) until(name string, met func(*v1.Pod) error) *v1.Pod {
+	n.t.Helper()
+	if n.agent == nil {
+		n.t.Fatal("agenttest: no agent runs on this node; Start one first")
+	}
+	deadline := time.Now().Add(n.Patience)
+	for {
+		p := n.Pod(name)
+		err := met(p)
+		if err == nil {
+			return p
+		}
+		select {
+		case end := <-n.ended:
+			n.agent = nil
+			n.t.Fatalf("agenttest: pod %s: %v; the agent ended: %v", name, err, end)
+		case <-time.After(pause):
+		}
+		if time.Now().After(deadline) {
+			n.t.Fatalf("agenttest: pod %s, after %s: %v%s", name, n.Patience, err, n.explain(p))
+		}
+	}
+}
+
+// Pod returns the pod of a name, or namespace/name, as the agent shows it; nil if there
+// is none.
+func (n *Node) Pod(name string) *v1.Pod {
+	var found *v1.Pod
+	for _, p := range n.agent.Pods() {
+		if full(p.Namespace, p.Name) == qualified(name) {
+			found = p // of several the last is the newest
+		}
+	}
+	return found
+}
+
+// explain says what the agent knows of a pod.
+func (n *Node) explain(p *v1.Pod) string {
+	var b strings.Builder
+	for _, problem := range n.agent.Problems() {
+		fmt.Fprintf(&b, "\nproblem: %+v", problem)
+	}
+	if p == nil {
+		return b.String()
+	}
+	why := n.agent.Why(p)
+	fmt.Fprintf(&b, "\nwaits for: %s", why.WaitingFor)
+	if why.LastError != "" {
+		fmt.Fprintf(&b, "\nlast error: %s (%d in a row)", why.LastError, why.Failures)
+	}
+	for _, c := range why.Containers {
+		fmt.Fprintf(&b, "\ncontainer %s: %s %s %s", c.Name, c.State, c.Reason, c.Message)
+	}
+	for _, e := range n.agent.Events(p) {
+		fmt.Fprintf(&b, "\nevent: %s %s: %s", e.Type, e.Reason, e.Message)
+	}
+	return b.String()
+}
+
+func full(namespace, name string) string { return namespace + "/" + name }
+
+// qualified puts the namespace default before a name without one.
+func qualified(name string) string {
+	if strings.Contains(name, "/") {
+		return name
+	}
+	return full(v1.NamespaceDefault, name)
+}

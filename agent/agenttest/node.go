@@ -1,0 +1,110 @@
+package agenttest
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/agent/machine"
+	"github.com/nodewright/nodewright/cri/critest"
+	"github.com/nodewright/nodewright/podmgr"
+)
+
+// Image is the name of an image that every node has.
+const Image = "localhost/app:1"
+
+// A Node is a machine: a runtime and directories, which outlive the agents that are
+// started on it one after another. Its methods may be called from the test's goroutine
+// alone.
+type Node struct {
+	// Runtime is what pods run on.
+	Runtime *critest.Runtime
+	// Config is what the next agent is made of, and the test's to change. It has the
+	// runtime, Source and Sink, directories below the test's own, 2 CPUs, 4 GiB and
+	// room for 110 pods, and no parts.
+	Config agent.Config
+	// Source has the pods that the node is to run.
+	Source *Source
+	// Sink hears what became of them.
+	Sink *Sink
+	// Patience is how long conditions are waited for; a minute.
+	Patience time.Duration
+
+	t      testing.TB
+	agent  *agent.Agent
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+// New makes a node at rest. The agent that runs when the test ends is stopped.
+func New(t testing.TB) *Node {
+	rt := critest.New()
+	rt.AddImage(Image)
+	dir := t.TempDir()
+	n := &Node{t: t, Runtime: rt, Source: NewSource("test", podmgr.Static), Sink: &Sink{}, Patience: time.Minute}
+	n.Config = agent.Config{
+		Node: machine.Node{Name: "node", IPs: []string{"192.0.2.1"}, Capacity: v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
+		}},
+		Paths:   agent.Paths{Root: filepath.Join(dir, "root"), PodLogs: filepath.Join(dir, "logs")},
+		Runtime: rt, Images: agent.Images{Service: rt}, DNS: agent.DNS{ResolvConf: "-"},
+		Sources: []podmgr.Source{n.Source}, Status: agent.Status{Sink: n.Sink},
+	}
+	t.Cleanup(n.Stop)
+	return n
+}
+
+// Start starts an agent and waits until it works. An agent that runs already ends the
+// test.
+func (n *Node) Start() *agent.Agent {
+	n.t.Helper()
+	if n.agent != nil {
+		n.t.Fatal("agenttest: an agent runs on this node already; Stop it first")
+	}
+	a, err := agent.New(n.Config)
+	if err != nil {
+		n.t.Fatalf("agenttest: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	n.agent, n.cancel, n.ended = a, cancel, make(chan error, 1)
+	go func(ended chan<- error) { ended <- a.Run(ctx) }(n.ended)
+	select {
+	case <-a.Ready():
+	case err := <-n.ended:
+		cancel()
+		n.agent = nil
+		n.t.Fatalf("agenttest: the agent ended at its start: %v", err)
+	}
+	return a
+}
+
+// Stop ends the agent, as SIGTERM does: containers keep running, and the next agent
+// adopts them. An error with which it ends fails the test. Without an agent Stop does
+// nothing.
+func (n *Node) Stop() {
+	n.t.Helper()
+	if n.agent == nil {
+		return
+	}
+	n.cancel()
+	n.agent = nil
+	if err := <-n.ended; err != nil {
+		n.t.Errorf("agenttest: the agent ended: %v", err)
+	}
+}
+
+// Restart stops the agent and starts the next one on the same machine.
+func (n *Node) Restart() *agent.Agent {
+	n.t.Helper()
+	n.Stop()
+	return n.Start()
+}
+
+// Want makes these the pods that the node is to run; of one that is not there any more
+// nothing is to be left.
+func (n *Node) Want(pods ...*v1.Pod) { n.Source.Set(podmgr.Snapshot{Pods: pods}) }
