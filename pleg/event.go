@@ -56,31 +56,37 @@ type outbox struct {
 	ch     chan Event
 	signal chan struct{}
 
-	mu      sync.Mutex
-	queue   []types.UID
-	waiting map[types.UID][]Change
-	paid    map[types.UID]time.Time // until when the events so far count
-	sweep   int                     // size of paid at which those of long ago are forgotten
+	mu    sync.Mutex
+	queue []types.UID
+	boxes map[types.UID]*box
+	sweep int // number of boxes at which those of long ago are removed
+}
+
+// box is one pod's.
+type box struct {
+	changes []Change  // that nobody has taken
+	waits   bool      // for a taker, or for its time
+	paid    time.Time // until when the events so far count
 }
 
 func newOutbox() *outbox {
-	return &outbox{
-		ch: make(chan Event), signal: make(chan struct{}, 1), waiting: map[types.UID][]Change{},
-		paid: map[types.UID]time.Time{}, sweep: minSweep,
-	}
+	return &outbox{ch: make(chan Event), signal: make(chan struct{}, 1), boxes: map[types.UID]*box{}, sweep: minSweep}
 }
 
 func (o *outbox) put(uid types.UID, changes []Change) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	old, ok := o.waiting[uid]
-	if ok {
-		all := append(old, changes...)
-		o.waiting[uid] = all[max(0, len(all)-maxChanges):]
+	b := o.boxes[uid]
+	if b == nil {
+		b = o.add(uid)
+	}
+	if b.waits {
+		all := append(b.changes, changes...)
+		b.changes = all[max(0, len(all)-maxChanges):]
 		return
 	}
-	o.waiting[uid] = changes
-	if wait := o.pace(uid, time.Now()); wait > 0 {
+	b.changes, b.waits = changes, true
+	if wait := b.pace(time.Now()); wait > 0 {
 		time.AfterFunc(wait, func() {
 			o.mu.Lock()
 			defer o.mu.Unlock()
@@ -99,21 +105,29 @@ func (o *outbox) enqueue(uid types.UID) {
 	}
 }
 
-// minSweep keeps the map from being looked through for a few pods.
+// minSweep keeps the boxes from being looked through for a few pods.
 const minSweep = 256
 
-// pace counts one event of a pod, and returns how long it has to wait.
-func (o *outbox) pace(uid types.UID, now time.Time) time.Duration {
-	if len(o.paid) >= o.sweep {
-		maps.DeleteFunc(o.paid, func(_ types.UID, until time.Time) bool { return until.Before(now) })
-		o.sweep = max(2*len(o.paid), minSweep)
+// add makes a pod's box.
+func (o *outbox) add(uid types.UID) *box {
+	if len(o.boxes) >= o.sweep {
+		now := time.Now()
+		maps.DeleteFunc(o.boxes, func(_ types.UID, b *box) bool { return !b.waits && b.paid.Before(now) })
+		o.sweep = max(2*len(o.boxes), minSweep)
 	}
-	paid := o.paid[uid]
-	if paid.Before(now) {
-		paid = now
+	b := &box{}
+	o.boxes[uid] = b
+	return b
+}
+
+// pace counts one event, and returns how long it has to wait.
+func (b *box) pace(now time.Time) time.Duration {
+	if b.paid.Before(now) {
+		b.paid = now
 	}
-	o.paid[uid] = paid.Add(tellEvery)
-	return max(0, paid.Sub(now)-(tellBurst-1)*tellEvery)
+	ahead := b.paid.Sub(now)
+	b.paid = b.paid.Add(tellEvery)
+	return max(0, ahead-(tellBurst-1)*tellEvery)
 }
 
 func (o *outbox) take() (Event, bool) {
@@ -126,8 +140,9 @@ func (o *outbox) take() (Event, bool) {
 	if o.queue = o.queue[1:]; len(o.queue) == 0 {
 		o.queue = nil // lets the array go
 	}
-	ev := Event{UID: uid, Changes: o.waiting[uid]}
-	delete(o.waiting, uid)
+	b := o.boxes[uid]
+	ev := Event{UID: uid, Changes: b.changes}
+	b.changes, b.waits = nil, false
 	return ev, true
 }
 
