@@ -15,10 +15,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodewright/nodewright/internal/containerdtest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
 	"github.com/nodewright/nodewright/internal/systemdtest"
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
-	"github.com/nodewright/nodewright/internal/containerdtest"
 )
 
 // A person at a node of a cluster has all that there is without one, whether
