@@ -137,7 +137,8 @@ func (l *clusterLab) metricsOfContainers(port int) {
 		sandbox := `container="",id="/[^"]*/[0-9a-f]{64}",image="[^"]+",([a-z]+="[^"]*",)?name="[0-9a-f]{64}",namespace="default",pod="a"`
 		const pod = `container="",([a-z]+="[^"]*",)?id="/[^"]+",image="",name="",namespace="default",pod="a"`
 		if containerdtest.Local() {
-			sandbox = pod // it has no process, and so no cgroup
+			// It has no process, and so no cgroup: its network is the pod's.
+			sandbox = `container="",id="/[^"]+",image="",([a-z]+="[^"]*",)?name="",namespace="default",pod="a"`
 		}
 		for _, want := range []string{
 			`container_cpu_usage_seconds_total\{` + who, `container_memory_working_set_bytes\{` + who, `container_memory_rss\{` + who,
