@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -168,7 +170,7 @@ func (c *container) make(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.injectCDI(ctx, spec); err != nil {
+	if err := c.injectCDI(ctx, spec, in.Handler); err != nil {
 		return err
 	}
 	c.pod.mu.Lock()
@@ -187,22 +189,49 @@ func (c *container) make(ctx context.Context) error {
 }
 
 // injectCDI adds the devices that the container names.
-func (c *container) injectCDI(ctx context.Context, spec *specs.Spec) error {
-	var names []string
-	for _, d := range c.config.GetCDIDevices() {
-		names = append(names, d.GetName())
-	}
+func (c *container) injectCDI(ctx context.Context, spec *specs.Spec, h ocispec.Handler) error {
+	names := cdiNames(c.config)
 	cdi := c.rt().cfg.CDI
 	switch {
 	case len(names) == 0:
 		return nil
 	case cdi == nil:
-		return errorf(codes.FailedPrecondition, "CDI_devices[0].name %.200q: no CDI devices are configured", names[0])
+		return errorf(codes.FailedPrecondition, "CDI_devices %.200q: no CDI devices are configured", names)
 	}
 	if err := cdi.Inject(ctx, spec, names); err != nil {
 		return errorf(codes.FailedPrecondition, "CDI_devices %.200q: %s", names, shown(err.Error()))
 	}
+	if err := ocispec.CheckEdited(spec, h); err != nil {
+		return errorf(codes.FailedPrecondition, "CDI_devices %.200q: %s", names, shown(err.Error()))
+	}
+	spec.Version = ocispec.LeastVersion(spec)
 	return nil
+}
+
+// cdiAnnotation begins the names of annotations that have names of CDI devices,
+// separated by commas, as agents set them before the CRI had a field for these.
+const cdiAnnotation = "cdi.k8s.io/"
+
+// cdiNames are the CDI devices of a container, those of the field first, each once.
+func cdiNames(config *runtimeapi.ContainerConfig) []string {
+	var names []string
+	add := func(name string) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, d := range config.GetCDIDevices() {
+		add(d.GetName())
+	}
+	annotations := config.GetAnnotations()
+	for _, key := range sortedKeys(annotations) {
+		if strings.HasPrefix(key, cdiAnnotation) {
+			for name := range strings.SplitSeq(annotations[key], ",") {
+				add(name)
+			}
+		}
+	}
+	return names
 }
 
 // recordAnnotation is where config.json has a copy of the record and of that of
@@ -309,6 +338,7 @@ func (c *container) input(ctx context.Context, h Handler, x Executor, rootfs ima
 		Sources:    sources, Devices: devices, SeccompProfile: profile, Machine: machine,
 		Handler: ocispec.Handler{
 			RecursiveReadOnly: features.RecursiveReadOnly, IDMap: features.IDMap && features.UserNamespaces,
+			NetDevices: features.NetDevices, IntelRdt: features.IntelRdt,
 			PrivilegedWithoutHostDevices: h.PrivilegedWithoutHostDevices,
 		},
 	}, nil

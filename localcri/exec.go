@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -67,24 +68,72 @@ type execution struct {
 	files []string
 }
 
-// beginPatience is how long a caller that has gone keeps waiting for its command to
-// begin: what a monitor reads of it must not go before, or the process would be
-// nobody's.
-const beginPatience = 10 * time.Second
+// beginTimeout is how long a monitor may take to answer: its executor's time, and
+// its own.
+const beginTimeout = createTimeout + monitorTimeout
 
-// begin has a monitor begin a command. The caller's end is for what waits for it.
-func begin(ctx context.Context, m Monitor, e monitor.Exec) (Process, error) {
-	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	late := context.AfterFunc(ctx, func() { time.AfterFunc(beginPatience, cancel) })
-	defer late()
-	return m.Exec(own, e)
+// begin has a monitor begin a command, and takes over what was prepared for it: the
+// streams' ends of the command's side, and the files. Both stay until the monitor
+// has answered, also for a caller that has gone: without them the process would be
+// nobody's. Such a caller is let go at once, and its command killed when it has
+// begun.
+func begin(ctx context.Context, m Monitor, e *execution) (Process, error) {
+	type answer struct {
+		p   Process
+		err error
+	}
+	answered := make(chan answer)
+	go func() {
+		own, cancel := context.WithTimeout(context.WithoutCancel(ctx), beginTimeout)
+		defer cancel()
+		p, err := m.Exec(own, e.Exec)
+		e.closeStreams()
+		// A monitor that is out of sight may still read the files. They go with the
+		// container, and no other command has their names.
+		if own.Err() == nil && !errors.Is(err, monitor.ErrGone) {
+			e.remove()
+		}
+		select {
+		case answered <- answer{p, err}:
+			return
+		case <-ctx.Done():
+		}
+		if err == nil {
+			if master := p.Master(); master != nil {
+				_ = master.Close()
+			}
+			_ = p.Kill()
+		}
+	}()
+	select {
+	case a := <-answered:
+		return a.p, a.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (e *execution) closeStreams() {
+	for _, f := range []*os.File{e.Stdin, e.Stdout, e.Stderr} {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
 }
 
 func (e *execution) remove() {
 	for _, f := range e.files {
 		_ = os.Remove(f)
 	}
+}
+
+// execName is the name of a command's files, which no other of this boot has but by
+// chance: an executor of an earlier process may still use its own. It is short, for
+// the address of a terminal's socket.
+func (r *Runtime) execName() string {
+	const names = 36 * 36 * 36 * 36 * 36 * 36
+	n := strconv.FormatUint(r.execs.Add(1)%names, 36)
+	return "x" + strings.Repeat("0", 6-len(n)) + n
 }
 
 // prepareExec writes what the executor reads.
@@ -112,7 +161,7 @@ func (c *container) prepareExec(x Executor, command []string, tty bool) (*execut
 	if b, err = json.Marshal(process); err != nil {
 		return nil, err
 	}
-	name := "x" + strconv.FormatUint(c.rt().execs.Add(1), 36)
+	name := c.rt().execName()
 	path := func(suffix string) string { return c.streams(name + suffix) }
 	e := &execution{
 		Exec: monitor.Exec{
@@ -175,22 +224,21 @@ func (r *Runtime) RunSync(ctx context.Context, id string, command []string, time
 	if err != nil {
 		return nil, nil, 0, coded(err)
 	}
-	defer e.remove()
 	e.Timeout = max(0, timeout)
 	out, err := newCapture()
 	if err != nil {
+		e.remove()
 		return nil, nil, 0, coded(err)
 	}
 	defer out.close()
 	errOut, err := newCapture()
 	if err != nil {
+		e.remove()
 		return nil, nil, 0, coded(err)
 	}
 	defer errOut.close()
-	e.Stdout, e.Stderr = out.write, errOut.write
-	p, err := begin(ctx, m, e.Exec)
-	out.closeWrite()
-	errOut.closeWrite()
+	e.Stdout, e.Stderr = out.takeWrite(), errOut.takeWrite()
+	p, err := begin(ctx, m, e)
 	if err != nil {
 		return nil, nil, 0, c.execError(err)
 	}
@@ -273,11 +321,11 @@ func (c *capture) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (c *capture) closeWrite() {
-	if c.write != nil {
-		_ = c.write.Close()
-		c.write = nil
-	}
+// takeWrite hands over the end that is written to.
+func (c *capture) takeWrite() *os.File {
+	w := c.write
+	c.write = nil
+	return w
 }
 
 // take waits for the end of the stream, or until patience ends.
@@ -294,7 +342,9 @@ func (c *capture) take(patience context.Context) []byte {
 }
 
 func (c *capture) close() {
-	c.closeWrite()
+	if w := c.takeWrite(); w != nil {
+		_ = w.Close()
+	}
 	_ = c.read.SetReadDeadline(time.Now())
 	<-c.done
 	_ = c.read.Close()

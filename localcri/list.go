@@ -157,6 +157,7 @@ func (r *Runtime) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusR
 	if verbose {
 		config, err := json.Marshal(map[string]any{
 			"rootDir": r.cfg.RootDir, "stateDir": r.cfg.StateDir, "cgroupDriver": r.cfg.CgroupDriver, "defaultHandler": r.cfg.DefaultHandler,
+			"enableCDI": r.cfg.CDI != nil, "cdiSpecDirs": cdiDirs(r.cfg.CDI), // containerd's words
 		})
 		if err != nil {
 			return nil, fmt.Errorf("encode: %w", err)
@@ -164,6 +165,14 @@ func (r *Runtime) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusR
 		out.Info = map[string]string{"config": string(config)}
 	}
 	return out, nil
+}
+
+// cdiDirs are where devices come from, of those that say so.
+func cdiDirs(c CDI) []string {
+	if d, ok := c.(interface{ Dirs() []string }); ok {
+		return d.Dirs()
+	}
+	return nil
 }
 
 // handlers says what each can do; the default one also without a name, as the

@@ -80,19 +80,19 @@ func (s streams) Exec(ctx context.Context, id string, o ExecOptions) (int32, err
 	if err != nil {
 		return 0, coded(err)
 	}
-	defer e.remove()
 	var pipes pipes
 	defer pipes.close()
 	if !o.TTY {
 		if err := pipes.open(o.Stdin, o.Stdout, o.Stderr); err != nil {
+			e.remove()
 			return 0, coded(err)
 		}
 		e.Stdin, e.Stdout, e.Stderr = pipes.theirs[0], pipes.theirs[1], pipes.theirs[2]
+		pipes.theirs = [3]*os.File{} // begin closes them
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p, err := begin(ctx, m, e.Exec)
-	pipes.closeTheirs()
+	p, err := begin(ctx, m, e)
 	if err != nil {
 		return 0, c.execError(err)
 	}

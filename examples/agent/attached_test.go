@@ -67,7 +67,6 @@ func TestHostPort(t *testing.T) {
 // What plugins attach to a container, and the services of its namespace, are
 // there inside. The blocks are used as one without an agent uses them.
 func TestAttachedSeenFromInside(t *testing.T) {
-	needsCDI(t)
 	t.Parallel()
 	l := newLab(t)
 	l.must(os.WriteFile(filepath.Join(l.c.Dir, "cdi", "nodewright.json"), []byte(`{

@@ -92,7 +92,6 @@ func (l *lab) offer(socket, resource string, b *badPlugin) *grpc.Server {
 // Bad plugins harm the pods that want their devices, and neither other plugins
 // nor other pods; a person is told what is wrong.
 func TestBadDevicePlugins(t *testing.T) {
-	needsCDI(t)
 	t.Parallel()
 	l := newLab(t)
 	p := newPlug(l)

@@ -211,6 +211,13 @@ func (l *clusterLab) nodeAPI() {
 		l.must(err)
 		return res.StatusCode, string(b)
 	}
+	// A container runs before its program has written anything.
+	l.eventually("the container has logged", func() error {
+		if code, body := get("/containerLogs/default/a/main", "good"); code != 200 || !strings.Contains(body, "ready") {
+			return fmt.Errorf("%d %.300q", code, body)
+		}
+		return nil
+	})
 	for _, tc := range []struct {
 		path, token string
 		code        int

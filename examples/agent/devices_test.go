@@ -111,7 +111,6 @@ func waitsFor(p *v1.Pod, reason string) bool {
 // A pod sees its devices inside, whatever becomes of plugin and agent, in every
 // order, and none is given twice.
 func TestDevicePlugin(t *testing.T) {
-	needsCDI(t)
 	t.Parallel()
 	l := newLab(t)
 	p := newPlug(l)

@@ -31,7 +31,6 @@ type draDriver struct {
 // newDRADriver builds it, and does not start it.
 func (l *lab) newDRADriver() *draDriver {
 	l.t.Helper()
-	needsCDI(l.t)
 	bin := filepath.Join(l.t.TempDir(), "dradriver")
 	out, err := exec.Command("go", "build", "-o", bin, "../dradriver").CombinedOutput()
 	if err != nil {

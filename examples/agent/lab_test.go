@@ -85,15 +85,6 @@ func (t *transcript) Reset() {
 	t.text.Reset()
 }
 
-// needsCDI skips what is about devices of the Container Device Interface, which the
-// assembly of nodeagent/localcri gives to no container.
-func needsCDI(t testing.TB) {
-	t.Helper()
-	if containerdtest.Local() {
-		t.Skip("localcri has no CDI devices")
-	}
-}
-
 // newLab starts containerd, or what RUNTIME says, and no agent yet.
 func newLab(t testing.TB) *lab { return newLabOn(t, containerdtest.Options{}) }
 

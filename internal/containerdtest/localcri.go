@@ -71,7 +71,7 @@ func (c *Containerd) program() (string, []string, error) {
 		return "", nil, err
 	}
 	bin := localBin(c.opts.Repository)
-	args := []string{"-dir", c.marker(), "-runc", runc, "-subnet", c.Subnet, "-monitor", filepath.Join(bin, "nodewright-monitor")}
+	args := []string{"-dir", c.marker(), "-runc", runc, "-subnet", c.Subnet, "-monitor", filepath.Join(bin, "nodewright-monitor"), "-cdi", filepath.Join(c.Dir, "cdi")}
 	for registry, url := range c.opts.Mirrors {
 		args = append(args, "-mirror", registry+"="+url)
 	}

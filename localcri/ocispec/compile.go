@@ -32,21 +32,47 @@ func Compile(in *Input) (*specs.Spec, error) {
 			return nil, err
 		}
 	}
-	c.spec.Version = leastVersion(c.spec)
+	c.spec.Version = LeastVersion(c.spec)
 	return c.spec, nil
 }
 
-// leastVersion is the oldest version of the specification that has all that a
+// LeastVersion is the oldest version of the specification that has all that a
 // configuration says: a runtime refuses those that are newer than itself, as crun
 // up to 1.8 does all but 1.0. Mapped and recursively read-only mounts came with
-// 1.1, and only runtimes that have them are asked for them.
-func leastVersion(s *specs.Spec) string {
+// 1.1, network devices and more of resctrl with 1.3, and only runtimes that have
+// them are asked for them.
+func LeastVersion(s *specs.Spec) string {
+	if l := s.Linux; l != nil && (len(l.NetDevices) > 0 || l.IntelRdt != nil && (len(l.IntelRdt.Schemata) > 0 || l.IntelRdt.EnableMonitoring)) {
+		return "1.3.0"
+	}
 	for _, m := range s.Mounts {
-		if len(m.UIDMappings)+len(m.GIDMappings) > 0 || slices.Contains(m.Options, "rro") {
+		if mapsIDs(m) || slices.Contains(m.Options, "rro") {
 			return "1.1.0"
 		}
 	}
 	return "1.0.2"
+}
+
+func mapsIDs(m specs.Mount) bool {
+	return len(m.UIDMappings)+len(m.GIDMappings) > 0 || slices.Contains(m.Options, "idmap") || slices.Contains(m.Options, "ridmap")
+}
+
+// CheckEdited refuses what a configuration came to ask for after it was compiled,
+// of CDI devices, and the handler's OCI runtime does not have.
+func CheckEdited(s *specs.Spec, h Handler) error {
+	for _, m := range s.Mounts {
+		if mapsIDs(m) && !h.IDMap {
+			return unable("mounts", m.Destination, "the OCI runtime has no ID-mapped mounts")
+		}
+	}
+	switch l := s.Linux; {
+	case l == nil:
+	case len(l.NetDevices) > 0 && !h.NetDevices:
+		return unable("netDevices", len(l.NetDevices), "the OCI runtime moves no network devices")
+	case l.IntelRdt != nil && !h.IntelRdt:
+		return unable("intelRdt", l.IntelRdt.ClosID, "the OCI runtime has no Intel RDT")
+	}
+	return nil
 }
 
 type compiler struct {

@@ -107,7 +107,7 @@ type Machine struct {
 // Handler is what the OCI runtime of the container's handler can do, from the
 // answer to its features command.
 type Handler struct {
-	RecursiveReadOnly, IDMap bool
+	RecursiveReadOnly, IDMap, NetDevices, IntelRdt bool
 	// PrivilegedWithoutHostDevices leaves the host's devices out of privileged
 	// containers.
 	PrivilegedWithoutHostDevices bool

@@ -230,21 +230,26 @@ func (p *pass) pod(ctx context.Context, s *Sandbox, containers []*Container) sta
 	if p.all {
 		p.storage(ctx, &pod, s, logs)
 		if pod.Network = s.Network; pod.Network == nil && !s.HostNetwork {
-			pod.Network = p.network(dir.containers[s.ID])
+			if raw := p.m.proc.podNetdev(p.cgroups, dir, s.ID); raw != nil {
+				pod.Network = network(raw, time.Now())
+			}
 		}
 	}
 	return pod
 }
 
-// network reads what a pod's network namespace tells to a process in it; nil
-// if its sandbox has no process.
-func (p *pass) network(dir string) *statsapi.NetworkStats {
-	if dir == "" {
-		return nil
+// podNetdev is what a pod's network namespace tells to a process in it, which is
+// the sandbox's, or a container's where sandboxes have none; nil without either.
+func (p proc) podNetdev(c cgroups, dir podCgroup, sandbox string) []byte {
+	ids := []string{sandbox}
+	if _, ok := dir.containers[sandbox]; !ok {
+		ids = slices.Sorted(maps.Keys(dir.containers))
 	}
-	pids, _ := p.cgroups.procs(dir)
-	if raw := p.m.proc.netdev(pids); raw != nil {
-		return network(raw, time.Now())
+	for _, id := range ids {
+		pids, _ := c.procs(dir.containers[id])
+		if raw := p.netdev(pids); raw != nil {
+			return raw
+		}
 	}
 	return nil
 }

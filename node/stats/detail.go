@@ -92,7 +92,7 @@ type Detail struct {
 	Path string // from the root of the hierarchy: "/kubepods/..."
 	Cgroup
 	Disks      []DiskIO
-	Interfaces []Interface // of a sandbox with a network of its own
+	Interfaces []Interface // of a sandbox with a network of its own, or of its pod where sandboxes have no cgroup
 	// Usage is a sandbox's own; a Summary has those of containers and pods.
 	Usage *statsapi.ContainerStats
 }
@@ -143,6 +143,9 @@ func (m *Manager) Details(want func(types.UID) (sandbox string, network, ok bool
 				}
 			}
 			p.Containers[id], p.Processes = k, add(p.Processes, k.Processes)
+		}
+		if _, ok := d.containers[sandbox]; !ok && network {
+			p.Interfaces = interfaces(m.proc.podNetdev(c, d, sandbox))
 		}
 		out[uid] = p
 	}

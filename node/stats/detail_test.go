@@ -103,6 +103,25 @@ func TestDetails(t *testing.T) {
 	}
 }
 
+// A sandbox without processes has no cgroup: its network is that of its containers.
+func TestNetworkOfASandboxWithoutProcesses(t *testing.T) {
+	for _, v2 := range []bool{true, false} {
+		m := detailed(v2)
+		all, err := m.manager(t).Details(func(uid types.UID) (string, bool, bool) { return "none", true, uid == "u1" })
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, "interfaces", all["u1"].Interfaces, []stats.Interface{{Name: "eth0", RxPackets: n(3), RxDropped: n(1), TxPackets: n(4), TxDropped: n(2)}})
+		if c := all["u1"].Containers["c1"]; c.Interfaces != nil {
+			t.Errorf("v2 %t: the container has %+v", v2, c.Interfaces)
+		}
+		all, _ = m.manager(t).Details(func(types.UID) (string, bool, bool) { return "none", false, true })
+		if all["u1"].Interfaces != nil {
+			t.Errorf("v2 %t: the node's network is the pod's", v2)
+		}
+	}
+}
+
 func TestDevices(t *testing.T) {
 	m := newNode()
 	tree(m.proc, "", map[string]string{

@@ -321,6 +321,18 @@ func TestOddities(t *testing.T) {
 				t.Errorf("pods %+v", s.Pods)
 			}
 		}},
+		{"a sandbox without processes", func(m *node) {
+			for name := range m.cgroups {
+				if strings.Contains(name, "/s1/") {
+					delete(m.cgroups, name)
+				}
+			}
+		}, "", func(t *testing.T, s *statsapi.Summary) {
+			if s.Pods[0].Network == nil {
+				t.Fatal("no network")
+			}
+			is(t, "received", s.Pods[0].Network.RxBytes, 30)
+		}},
 		{"host network", func(m *node) { m.runtime.sandboxes[0].HostNetwork = true }, "", func(t *testing.T, s *statsapi.Summary) {
 			if s.Pods[0].Network != nil {
 				t.Error("the node's network is told as the pod's")

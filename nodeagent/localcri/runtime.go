@@ -15,6 +15,7 @@ import (
 	"github.com/nodewright/nodewright/cgroups"
 	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/localcri"
+	"github.com/nodewright/nodewright/localcri/cdi"
 	"github.com/nodewright/nodewright/localcri/image"
 	imagemetrics "github.com/nodewright/nodewright/localcri/image/metrics"
 	"github.com/nodewright/nodewright/localcri/metrics"
@@ -46,6 +47,9 @@ type Config struct {
 	CNI cni.Config
 	// PreloadDir has archives of images, which are read at the start; none.
 	PreloadDir string
+	// CDIDirs are the directories of specifications of CDI devices; /etc/cdi and
+	// /var/run/cdi.
+	CDIDirs []string
 	// Registries says how registries are reached; by HTTPS, without mirrors.
 	Registries map[string]image.Registry
 }
@@ -103,15 +107,18 @@ func (m *maker) make(ctx context.Context) (*node, error) {
 	if err := m.network(n, names); err != nil {
 		return nil, fmt.Errorf("network: %w", err)
 	}
-	var err error
 	if err := m.images(n); err != nil {
 		return nil, fmt.Errorf("images: %w", err)
+	}
+	devices, err := cdi.New(cdi.Config{Dirs: m.cfg.CDIDirs, Log: m.log.Named("cdi")})
+	if err != nil {
+		return nil, err
 	}
 	var host cgroups.Host
 	n.runtime, err = localcri.New(localcri.Config{
 		RootDir: m.path("pods"), StateDir: names.stateDir, Handlers: handlers, Monitor: program,
 		PlaceMonitor: func(pid int) error { return host.Join(context.WithoutCancel(ctx), names.monitors, pid) },
-		Network:      n.network, Images: n.images, CgroupDriver: m.driver, Log: m.log.Named("localcri"),
+		Network:      n.network, Images: n.images, CDI: devices, CgroupDriver: m.driver, Log: m.log.Named("localcri"),
 	})
 	if err != nil {
 		return nil, err

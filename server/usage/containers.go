@@ -26,7 +26,7 @@ type Detail struct {
 	Image string
 	Cgroup
 	Disks      []Disk
-	Interfaces []Interface // of a sandbox
+	Interfaces []Interface // of a sandbox, or of a pod where sandboxes have no cgroup
 	// Usage is a sandbox's own: a Summary has that of pods and containers.
 	Usage *statsapi.ContainerStats
 }
@@ -212,15 +212,16 @@ func (c *containers) pod(s sink, p *statsapi.PodStats, details map[Key]Detail) {
 		own.Processes = p.ProcessStats.ProcessCount
 	}
 	c.one(s, pod, p.StartTime, p.CPU, p.Memory, p.IO, p.Swap, own)
-	// The network is the sandbox's, as it is in cAdvisor's eyes.
-	sandbox, network := details[Key{ref.UID, Sandbox}], pod
+	// The network is the sandbox's, as it is in cAdvisor's eyes, and the pod's where
+	// sandboxes have no cgroup.
+	sandbox, network, interfaces := details[Key{ref.UID, Sandbox}], pod, own.Interfaces
 	if sandbox.ID != "" {
-		network = who{"", sandbox.ID, sandbox.Image, sandbox.Name, ref.Namespace, ref.Name}
+		network, interfaces = who{"", sandbox.ID, sandbox.Image, sandbox.Name, ref.Namespace, ref.Name}, sandbox.Interfaces
 	}
 	if u := sandbox.Usage; u != nil {
 		c.one(s, network, p.StartTime, u.CPU, u.Memory, u.IO, u.Swap, sandbox)
 	}
-	c.network(s, network, p.Network, sandbox.Interfaces)
+	c.network(s, network, p.Network, interfaces)
 	for i := range p.Containers {
 		k := &p.Containers[i]
 		d := details[Key{ref.UID, k.Name}]

@@ -208,6 +208,37 @@ func TestNamesOfCadvisor(t *testing.T) {
 	}
 }
 
+// Where sandboxes have no cgroup, the network is the pod's.
+func TestNetworkOfAPod(t *testing.T) {
+	c := everything()
+	known := c.Details.(details)
+	pod := known[usage.Key{PodUID: "u"}]
+	pod.Interfaces = known[usage.Key{PodUID: "u", Container: usage.Sandbox}].Interfaces
+	known[usage.Key{PodUID: "u"}] = pod
+	known[usage.Key{PodUID: "u", Container: usage.Sandbox}] = usage.Detail{Name: "s"}
+	reg := prometheus.NewPedanticRegistry()
+	reg.MustRegister(usage.Containers(c))
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			for _, l := range m.Label {
+				if l.GetName() == "id" && l.GetValue() == "/kubepods/podu" {
+					found[f.GetName()] = true
+				}
+			}
+		}
+	}
+	for _, want := range []string{"container_network_receive_bytes_total", "container_network_transmit_packets_total"} {
+		if !found[want] {
+			t.Errorf("the pod has no %s", want)
+		}
+	}
+}
+
 // Without details, a network is told of its pod.
 func TestNetworkWithoutDetails(t *testing.T) {
 	c := everything()

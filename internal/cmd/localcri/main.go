@@ -38,6 +38,7 @@ type options struct {
 	runc    string
 	monitor string
 	subnet  string
+	cdi     string
 	mirrors map[string]string // URLs by the names of registries
 }
 
@@ -48,6 +49,7 @@ func main() {
 	flag.StringVar(&o.runc, "runc", "", "absolute `path` of runc")
 	flag.StringVar(&o.monitor, "monitor", "", "absolute `path` of the monitor's program")
 	flag.StringVar(&o.subnet, "subnet", "", "pods' addresses in `CIDR` notation; a free one")
+	flag.StringVar(&o.cdi, "cdi", "", "absolute path of the `directory` of CDI devices; /etc/cdi and /var/run/cdi")
 	flag.Func("mirror", "`REGISTRY=URL` that images of a registry are pulled from; may be repeated", func(s string) error {
 		registry, url, ok := strings.Cut(s, "=")
 		if !ok {
@@ -108,6 +110,9 @@ func (o options) config() (localcri.Config, error) {
 		cfg.Handlers = map[string]runtime.Handler{
 			"runc": {Path: o.runc}, "test-handler": {Path: o.runc}, "bare": {Path: o.runc, PrivilegedWithoutHostDevices: true},
 		}
+	}
+	if o.cdi != "" {
+		cfg.CDIDirs = []string{o.cdi}
 	}
 	if o.subnet != "" {
 		subnet, err := netip.ParsePrefix(o.subnet)

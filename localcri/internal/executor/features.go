@@ -28,6 +28,10 @@ type Features struct {
 	RecursiveReadOnly bool
 	// IDMap reports whether it maps the IDs of mounts.
 	IDMap bool
+	// NetDevices reports whether it moves network devices into containers.
+	NetDevices bool
+	// IntelRdt reports whether it knows resctrl.
+	IntelRdt bool
 	// UserNamespaces reports whether it can join user namespaces.
 	UserNamespaces bool
 	Seccomp        bool
@@ -146,6 +150,8 @@ func parseFeatures(out []byte) (Features, error) {
 	}
 	yes := func(b *bool) bool { return b != nil && *b }
 	f.IDMap = l.MountExtensions != nil && l.MountExtensions.IDMap != nil && yes(l.MountExtensions.IDMap.Enabled)
+	f.NetDevices = l.NetDevices != nil && yes(l.NetDevices.Enabled)
+	f.IntelRdt = l.IntelRdt != nil && yes(l.IntelRdt.Enabled)
 	f.UserNamespaces = slices.Contains(l.Namespaces, "user")
 	f.Seccomp = l.Seccomp != nil && yes(l.Seccomp.Enabled)
 	f.AppArmor = l.Apparmor != nil && yes(l.Apparmor.Enabled)
