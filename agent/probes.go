@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"context"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent/probeperiod"
@@ -21,6 +23,12 @@ func (a *Agent) probed(c probe.Change) {
 			a.workers.Resync(c.Pod.UID)
 		}
 	}
+}
+
+// runtimeAnswers asks the runtime something that costs it nothing.
+func (a *Agent) runtimeAnswers(ctx context.Context) error {
+	_, err := a.cfg.Runtime.Version(ctx, "v1")
+	return err
 }
 
 // warnOfPeriods makes an event of periods that have no effect.

@@ -52,7 +52,12 @@ type Timing = schedule.Timing
 // Config holds what a Manager needs. The zero value of every field means the
 // default named beside it.
 type Config struct {
-	Exec     Execer                                                     // exec probes cannot be made
+	Exec Execer // exec probes cannot be made
+	// Answers asks whoever is behind Exec for anything, and is asked when nothing was
+	// heard of a command: if that is answered, in a second, the command hangs, which is
+	// a failure. Otherwise the runtime does, and the probe keeps its result. nil: what
+	// was said about other commands meanwhile decides.
+	Answers  func(ctx context.Context) error
 	GRPC     GRPC                                                       // grpc probes cannot be made
 	Events   EventRecorder                                              // nobody is told
 	Journal  Store                                                      // nothing outlasts the process

@@ -128,7 +128,9 @@ func resolvePort(p intstr.IntOrString, c *v1.Container) (int, error) {
 
 // runtime makes exec checks, and knows when the runtime last spoke of any.
 type runtime struct {
-	exec Execer
+	exec    Execer
+	answers func(context.Context) error
+	life    context.Context // of the Manager's Run
 
 	mu       sync.Mutex
 	answered time.Time
@@ -150,11 +152,26 @@ func (r *runtime) check(ctx context.Context, t target) (check.Outcome, string, e
 		},
 	}
 	o, out, err := e.Check(ctx)
-	if errors.Is(err, check.ErrNoAnswer) && r.spokeSince(start) {
-		// It answers others, so this command is what hangs.
+	if errors.Is(err, check.ErrNoAnswer) && (r.spokeSince(start) || r.asked()) {
+		// It answers otherwise, so this command is what hangs, or what it left behind:
+		// containerd waits for whoever holds the command's output.
 		return check.Failure, fmt.Sprintf("command timed out: %v", err), nil
 	}
 	return o, out, err
+}
+
+// answerTimeout is how long a runtime has to answer anything at all.
+const answerTimeout = time.Second
+
+// asked reports whether the runtime answers at the end of a check that it did not
+// answer.
+func (r *runtime) asked() bool {
+	if r.answers == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(r.life, answerTimeout)
+	defer cancel()
+	return r.answers(ctx) == nil
 }
 
 // join is a copy of what of a command's output is used, so that the rest, which

@@ -51,13 +51,14 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m.journal = newJournal(cfg.Journal, cfg.Log, m.met)
 	m.client = check.NewClient(check.ClientConfig{KeepAlive: cfg.KeepAlive, Graceful: cfg.Graceful})
-	m.runtime = &runtime{exec: cfg.Exec}
+	m.runtime = &runtime{exec: cfg.Exec, answers: cfg.Answers}
 	return m, nil
 }
 
 // Run makes checks until ctx ends, and returns nil when none is under way, all
 // results are told and the journal is written. It may be called once.
 func (m *Manager) Run(ctx context.Context) error {
+	m.runtime.life = ctx
 	if err := m.engine.Run(ctx); err != nil {
 		return fmt.Errorf("probe: %w", err)
 	}

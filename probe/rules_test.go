@@ -2,6 +2,7 @@ package probe_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -261,6 +262,28 @@ func TestHungExec(t *testing.T) {
 		r.wait(10 * sec)
 		r.want(probe.Liveness, "c1", probe.Failure)
 	})
+}
+
+// The only command of a node may hang, or leave something behind that holds its
+// output: a runtime that answers otherwise does not hang.
+func TestHungExecAlone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answers func(context.Context) error
+		want    probe.Result
+	}{
+		"it answers":       {func(context.Context) error { return nil }, probe.Failure},
+		"it does not":      {func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, probe.Success},
+		"it cannot be had": {func(context.Context) error { return errors.New("connection refused") }, probe.Success},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := newRig(t, probe.Config{Answers: tc.answers})
+				r.fresh(podOf(with(v1.Container{Name: "a"}, probe.Liveness, execProbe("hang"))), "a", "c1")
+				r.wait(time.Minute)
+				r.want(probe.Liveness, "c1", tc.want)
+			})
+		})
+	}
 }
 
 func TestSpecEdits(t *testing.T) {

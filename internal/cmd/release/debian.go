@@ -92,7 +92,7 @@ Version: %s
 Architecture: %s
 Maintainer: The nodewright authors <authors@nodewright.invalid>
 Installed-Size: %d
-Depends: runc | crun
+Depends: init-system-helpers, runc | crun
 Recommends: nftables
 Section: admin
 Priority: optional
