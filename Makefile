@@ -60,13 +60,14 @@ conformance: tools shells build ## Kubernetes' own suite for nodes against the a
 	go -C e2e build -o $(BIN)/conformance ./conformance
 	$(BIN)/conformance $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
 
-storage: tools shells build ## the storage suites of Kubernetes against examples/csidriver; FOCUS=... SKIP=... ARGS='-attach -kubelet build/bin/kubelet'
+storage: tools shells build ## the storage suites of Kubernetes against examples/csidriver, or with mock drivers; FOCUS=... SKIP=... ARGS='-attach -mock -kubelet build/bin/kubelet'
 	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
 	go -C e2e build -o $(BIN)/ginkgo github.com/onsi/ginkgo/v2/ginkgo
 	go -C e2e build -o $(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
 	go -C e2e test -c -ldflags '-s -w' -o $(BIN)/e2e.test k8s.io/kubernetes/test/e2e
 	go -C e2e build -o $(BIN)/conformance ./conformance
-	go -C tools/csi build -o $(BIN)/csi-attacher github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher
+	CGO_ENABLED=0 go -C tools/csi build -ldflags '-s -w' -o $(BIN)/ tool
+	CGO_ENABLED=0 go -C tools/csi/provisioner build -ldflags '-s -w' -o $(BIN)/ tool
 	go build -o $(BIN)/csidriver ./examples/csidriver
 	$(BIN)/conformance -storage -out build/storage $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
 

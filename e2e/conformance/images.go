@@ -99,7 +99,11 @@ func suiteImages(ctx context.Context, o options, dir string) ([]sampleimage.Imag
 			Cmd:   []string{"httpd", "-f", "-p", "80", "-h", "/usr/share/nginx/html"},
 			Files: files(sampleimage.File{Path: "/usr/share/nginx/html/index.html", Mode: 0o644, Data: []byte("Welcome to nginx!\n")})})
 	}
-	return list, nil
+	if !o.mock {
+		return list, nil
+	}
+	mock, err := mockImages(ctx, o, dir, path, base)
+	return append(list, mock...), err
 }
 
 // Users and groups of all images.

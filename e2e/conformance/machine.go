@@ -41,9 +41,9 @@ type machine struct {
 	programs   []*program // last started last
 
 	// Of the storage suites.
-	cp          *controlplane.ControlPlane
-	kubeconfig  string
-	unprovision context.CancelFunc
+	cp         *controlplane.ControlPlane
+	kubeconfig string
+	service    *service // of the API server, for pods
 }
 
 // program is a process that was started, and its end.
@@ -297,8 +297,8 @@ func (m *machine) until(ctx context.Context, what, url string) error {
 // stop takes away everything that came of start.
 func (m *machine) stop() error {
 	var errs []error
-	if m.unprovision != nil {
-		m.unprovision()
+	if m.service != nil {
+		errs = append(errs, m.service.close())
 	}
 	for i := len(m.programs) - 1; i >= 0; i-- {
 		p := m.programs[i]

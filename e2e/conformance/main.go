@@ -20,7 +20,7 @@ type options struct {
 	timeout                     time.Duration
 	more                        string // lines of the KubeletConfiguration
 	verbose                     bool
-	storage, attach             bool
+	storage, attach, mock       bool
 	kubelet                     string
 }
 
@@ -39,6 +39,7 @@ func main() {
 	flag.BoolVar(&o.verbose, "v", false, "print what the suite says")
 	flag.BoolVar(&o.storage, "storage", false, "run the storage suites of test/e2e against examples/csidriver instead")
 	flag.BoolVar(&o.attach, "attach", false, "with -storage: volumes have to be attached")
+	flag.BoolVar(&o.mock, "mock", false, "with -storage: run the specs of mock CSI drivers instead, which run in pods")
 	flag.StringVar(&o.kubelet, "kubelet", "", "program of a kubelet to run in the agent's place, for comparison")
 	flag.Parse()
 	if o.storage {
@@ -93,6 +94,9 @@ func (o *options) forStorage() {
 	}
 	if !set["focus"] {
 		o.focus = "External.Storage"
+		if o.mock {
+			o.focus = "CSI Mock"
+		}
 	}
 }
 
@@ -120,12 +124,17 @@ func (o *options) complete() (err error) {
 		needs = append(needs, o.agent)
 	}
 	if o.storage {
-		needs = append(needs, filepath.Join(o.bin, "e2e.test"), filepath.Join(o.bin, "cluster"), filepath.Join(o.bin, "csidriver"))
+		for _, name := range []string{"e2e.test", "cluster", "csidriver", "csi-provisioner", "csi-resizer"} {
+			needs = append(needs, filepath.Join(o.bin, name))
+		}
 	} else {
 		needs = append(needs, filepath.Join(o.bin, "e2e_node.test"))
 	}
-	if o.attach {
+	if o.attach || o.mock {
 		needs = append(needs, filepath.Join(o.bin, "csi-attacher"))
+	}
+	if o.mock {
+		needs = append(needs, filepath.Join(o.bin, "csi-snapshotter"))
 	}
 	for _, p := range needs {
 		if _, err := os.Stat(p); err != nil {

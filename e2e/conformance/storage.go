@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/nodewright/nodewright/e2e/controlplane"
-	"github.com/nodewright/nodewright/e2e/provisioner"
 )
 
 // csiDriver is the name of the driver under test, examples/csidriver.
@@ -73,6 +72,11 @@ func (m *machine) startStorage(ctx context.Context) error {
 	if m.kubeconfig, err = m.cp.Kubeconfig("storage", "storage", "system:masters"); err != nil {
 		return err
 	}
+	if m.o.mock { // pods of these specs call the API server, and nobody makes services work
+		if m.service, err = forward(controlplane.ServiceAddress, m.cp.URL); err != nil {
+			return err
+		}
+	}
 	apply := m.cp.Kubectl(ctx, "apply", "-f", "-")
 	apply.Stdin = strings.NewReader(fmt.Sprintf(csiObjects, csiDriver, m.o.attach))
 	if out, err := apply.CombinedOutput(); err != nil {
@@ -81,15 +85,18 @@ func (m *machine) startStorage(ctx context.Context) error {
 	if err := m.startAgent(ctx); err != nil {
 		return err
 	}
-	if err := m.startDriver(ctx); err != nil {
+	if m.o.mock {
+		return m.ready(ctx)
+	}
+	if err := m.startDriver(); err != nil {
 		return err
 	}
-	return m.ready(ctx)
+	return m.ready(ctx, []string{"wait", "--for=jsonpath={.spec.drivers[0].name}=" + csiDriver, "csinode/" + nodeName, "--timeout=120s"})
 }
 
-// startDriver starts the driver, the provisioner and, if volumes are attached, the
-// attacher.
-func (m *machine) startDriver(ctx context.Context) error {
+// startDriver starts the driver, and what a cluster has beside it: csi-provisioner,
+// csi-resizer and, if volumes are attached, csi-attacher.
+func (m *machine) startDriver() error {
 	// Whose files are whose is left to the agent: the suites see more of that.
 	args := []string{"--name", csiDriver, "--node", nodeName, "--state", m.state(), "--mount-group=false", "--max-volumes", "100"}
 	if m.o.attach {
@@ -107,34 +114,25 @@ func (m *machine) startDriver(ctx context.Context) error {
 			return fmt.Errorf("the driver has no socket: see csidriver.log in %s", m.o.out)
 		}
 	}
-	log, err := os.Create(filepath.Join(m.o.out, "provisioner.log"))
-	if err != nil {
+	beside := []string{"--csi-address", socket, "--kubeconfig", m.kubeconfig, "--v", "4"}
+	if err := errors.Join(
+		m.run("csi-provisioner", filepath.Join(m.o.bin, "csi-provisioner"), append(beside, "--default-fstype=", "--worker-threads=10")...),
+		m.run("csi-resizer", filepath.Join(m.o.bin, "csi-resizer"), append(beside, "--handle-volume-inuse-error=false")...),
+	); err != nil || !m.o.attach {
 		return err
 	}
-	ctx, m.unprovision = context.WithCancel(ctx)
-	go func() {
-		defer func() { _ = log.Close() }()
-		err := provisioner.Run(ctx, provisioner.Config{Kubeconfig: m.kubeconfig, Driver: csiDriver, Socket: socket, Log: func(err error) {
-			fmt.Fprintln(log, time.Now().Format(time.TimeOnly), err)
-		}})
-		fmt.Fprintln(log, "ended:", err)
-	}()
-	if !m.o.attach {
-		return nil
-	}
-	return m.run("csi-attacher", filepath.Join(m.o.bin, "csi-attacher"), "--csi-address", socket, "--kubeconfig", m.kubeconfig, "--v", "4")
+	return m.run("csi-attacher", filepath.Join(m.o.bin, "csi-attacher"), beside...)
 }
 
 // state is where the driver's volumes are.
 func (m *machine) state() string { return filepath.Join(m.o.out, "csidriver") }
 
-// ready waits until the node is, and knows the driver.
-func (m *machine) ready(ctx context.Context) error {
-	for _, wait := range [][]string{
+// ready waits until the node is, and for more.
+func (m *machine) ready(ctx context.Context, more ...[]string) error {
+	for _, wait := range append([][]string{
 		{"wait", "--for=create", "node/" + nodeName, "--timeout=120s"},
 		{"wait", "--for=condition=Ready", "node/" + nodeName, "--timeout=120s"},
-		{"wait", "--for=jsonpath={.spec.drivers[0].name}=" + csiDriver, "csinode/" + nodeName, "--timeout=120s"},
-	} {
+	}, more...) {
 		if out, err := m.cp.Kubectl(ctx, wait...).CombinedOutput(); err != nil {
 			return fmt.Errorf("kubectl %s: %w: %s", strings.Join(wait, " "), err, out)
 		}

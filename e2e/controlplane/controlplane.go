@@ -48,6 +48,9 @@ type process struct {
 	ended chan struct{}
 }
 
+// ServiceAddress is where pods look for the API server; nothing listens there.
+const ServiceAddress = "10.0.0.1:443"
+
 // ready bounds the wait for a program to answer.
 const ready = 3 * time.Minute
 

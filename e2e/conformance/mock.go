@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/nodewright/nodewright/internal/sampleimage"
+)
+
+// mockManifests are what the specs of mock drivers deploy, below the module of
+// Kubernetes.
+const mockManifests = "test/e2e/testing-manifests/storage-csi/mock/*.yaml"
+
+// imageLine finds the images in a manifest.
+var imageLine = regexp.MustCompile(`(?m)^\s*(?:- )?image: *"?([^\s"]+)`)
+
+// mockImages are those of mockManifests, whatever their versions are: programs of
+// tools/csi, and those of this directory in the place of two that are no Go modules.
+func mockImages(ctx context.Context, o options, dir string, env []string, base []sampleimage.File) ([]sampleimage.Image, error) {
+	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes")
+	list.Dir = filepath.Join(o.repository, "e2e")
+	module, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list k8s.io/kubernetes: %w", err)
+	}
+	manifests, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(module)), mockManifests))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, m := range manifests {
+		b, err := os.ReadFile(m)
+		if err != nil {
+			return nil, err
+		}
+		for _, found := range imageLine.FindAllSubmatch(b, -1) {
+			names = append(names, string(found[1]))
+		}
+	}
+	slices.Sort(names)
+	var all []sampleimage.Image
+	for _, name := range slices.Compact(names) {
+		short, _, _ := strings.Cut(path.Base(name), ":")
+		img := sampleimage.Image{Name: name, Env: env, Entrypoint: []string{"/" + short}}
+		var program []byte
+		switch short {
+		case "busybox":
+			img.Entrypoint, img.Cmd, img.Files = nil, []string{"/bin/sh"}, base
+			all = append(all, img)
+			continue
+		case "hostpathplugin":
+			program, err = compile(ctx, o, dir, "hostpath", "./conformance/hostpath")
+		case "csi-node-driver-registrar":
+			program, err = compile(ctx, o, dir, "registrar", "./conformance/registrar")
+		default:
+			program, err = os.ReadFile(filepath.Join(o.bin, short))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("image %s: %w", name, err)
+		}
+		img.Files = []sampleimage.File{{Path: "/" + short, Mode: 0o755, Data: program}, {Path: "/tmp/", Mode: 0o1777}}
+		all = append(all, img)
+	}
+	return all, nil
+}
+
+// A service is an address of the machine that stands for a server elsewhere on it.
+type service struct {
+	link    netlink.Link
+	address *netlink.Addr
+	l       net.Listener
+}
+
+// forward has what comes to address, an IP and a port, go to the server of a URL.
+// The address is the machine's as long as the service is there.
+func forward(address, url string) (*service, error) {
+	target := strings.TrimPrefix(url, "https://")
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	s := &service{}
+	if s.link, err = netlink.LinkByName("lo"); err != nil {
+		return nil, err
+	}
+	if s.address, err = netlink.ParseAddr(host + "/32"); err != nil {
+		return nil, err
+	}
+	if err := netlink.AddrAdd(s.link, s.address); err != nil {
+		return nil, fmt.Errorf("address %s: %w", host, err)
+	}
+	if s.l, err = net.Listen("tcp", address); err != nil {
+		return nil, errors.Join(err, netlink.AddrDel(s.link, s.address))
+	}
+	go func() {
+		for {
+			in, err := s.l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = in.Close() }()
+				out, err := net.Dial("tcp", target)
+				if err != nil {
+					return
+				}
+				defer func() { _ = out.Close() }()
+				go func() {
+					_, _ = io.Copy(out, in)
+					_ = out.(*net.TCPConn).CloseWrite()
+				}()
+				_, _ = io.Copy(in, out)
+			}()
+		}
+	}()
+	return s, nil
+}
+
+func (s *service) close() error {
+	return errors.Join(s.l.Close(), netlink.AddrDel(s.link, s.address))
+}
