@@ -58,11 +58,15 @@ func (l *loop) fork(argv []string, dir string, files [3]int) (int, error) {
 
 // death is the end of a process.
 type death struct {
-	status unix.WaitStatus
-	at     time.Time
-	// unexecuted: it exited as what an executor had forked, and no program was ever
-	// executed in it.
-	unexecuted bool
+	status     unix.WaitStatus
+	at         time.Time
+	unexecuted bool // see stat; not looked at if it succeeded
+}
+
+// refused reports whether the kernel refused the program that an executor had it
+// execute. One that was killed before is none of these.
+func (d death) refused() bool {
+	return d.unexecuted && d.status.Exited() && d.status.ExitStatus() != 0
 }
 
 // reap takes the status of every child that has ended, known or not.

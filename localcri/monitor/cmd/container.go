@@ -369,7 +369,7 @@ func (c *container) over(d death) {
 	case c.phase == starting || c.phase == creating:
 		c.early = &d
 	case c.phase != running:
-	case d.unexecuted:
+	case d.refused():
 		c.finish(notExecutedCode, d.at, false, "NotExecuted")
 	default:
 		c.finish(exitCode(d.status), d.at, c.killed(d.status), "")

@@ -28,6 +28,23 @@ func TestStatIsReadWhateverTheName(t *testing.T) {
 	}
 }
 
+func TestRefusedPrograms(t *testing.T) {
+	const exited255, exited0, killed = 255 << 8, 0, unix.WaitStatus(unix.SIGKILL)
+	for _, c := range []struct {
+		d    death
+		want bool
+	}{
+		{death{status: exited255, unexecuted: true}, true},
+		{death{status: exited255}, false},
+		{death{status: exited0, unexecuted: true}, false},
+		{death{status: killed, unexecuted: true}, false}, // stopped before it was executed
+	} {
+		if got := c.d.refused(); got != c.want {
+			t.Errorf("%+v: %t, want %t", c.d, got, c.want)
+		}
+	}
+}
+
 func FuzzStat(f *testing.F) {
 	f.Add([]byte("7 (a) S 1 1 1"))
 	f.Fuzz(func(_ *testing.T, b []byte) {
