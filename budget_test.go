@@ -55,7 +55,7 @@ var ceilings = map[string]float64{
 	"csi": 20.5, "csi/csitest": 20.5, "csi/migration": 9.5, "agent/csi": 22, "nodeagent/csi": 25.5, "kubeapi/storage": 15, "volumemgr/storage": 9.5,
 	"dra": 20.5, "cri/crilog": 7.5, "volumemgr/claims": 13.5, "node/status": 13.5, "node/status/cristatus": 20.5,
 	"localcri": 20.5, "localcri/metrics": 20.5, "localcri/serve": 23, "nodeagent/localcri": 31,
-	"localcri/image": 20.5, "localcri/image/metrics": 20.5, "localcri/monitor": 6, "localcri/monitor/wire": 2.5, "localcri/ocispec": 13.5, "network": 6, "network/networktest": 6, "network/metrics": 13.5, "network/cni": 9, "network/bridge": 9,
+	"localcri/cdi": 6, "localcri/image": 20.5, "localcri/image/metrics": 20.5, "localcri/monitor": 6, "localcri/monitor/wire": 2.5, "localcri/ocispec": 13.5, "network": 6, "network/networktest": 6, "network/metrics": 13.5, "network/cni": 9, "network/bridge": 9,
 	"kubeapi/apiclient": 15, "kubeapi/follow": 15, "kubeapi/podsource": 15, "kubeapi/statussink": 15, "kubeapi/mirror": 15,
 	"kubeapi/events": 15, "kubeapi/resourceslices": 15, "kubeapi/catalog": 15, "kubeapi/tokenrequest": 15, "kubeapi/node": 15, "kubeapi/credentials": 15,
 	"kubeapi/reviews": 15, "kubeapi/kubeapitest": 15, "kubeapi/metrics": 15, "kubeapi/trustbundles": 15, "kubeapi/seal": 2.5,

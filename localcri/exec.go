@@ -127,6 +127,20 @@ func (e *execution) remove() {
 	}
 }
 
+// firstProcess is that of the container's first process, which others in it begin as.
+func (c *container) firstProcess() (*specs.Process, error) {
+	const most = 16 << 20
+	b, err := safefile.ReadFile(c.bundle(processFile), most)
+	if err != nil {
+		return nil, fmt.Errorf("read process of container: %w", err)
+	}
+	var p specs.Process
+	if err := json.Unmarshal(b, &p); err != nil {
+		return nil, fmt.Errorf("read process of container: %w", err)
+	}
+	return &p, nil
+}
+
 // execName is the name of a command's files, which no other of this boot has but by
 // chance: an executor of an earlier process may still use its own. It is short, for
 // the address of a terminal's socket.
@@ -148,17 +162,13 @@ func (c *container) prepareExec(x Executor, command []string, tty bool) (*execut
 	if size > maxArguments {
 		return nil, invalid("cmd", fmt.Sprintf("%d bytes", size), fmt.Sprintf("must have at most %d", maxArguments))
 	}
-	const most = 16 << 20
-	b, err := safefile.ReadFile(c.bundle(processFile), most)
+	process, err := c.firstProcess()
 	if err != nil {
-		return nil, fmt.Errorf("read process of container: %w", err)
-	}
-	var process specs.Process
-	if err := json.Unmarshal(b, &process); err != nil {
-		return nil, fmt.Errorf("read process of container: %w", err)
+		return nil, err
 	}
 	process.Args, process.Terminal = command, tty
-	if b, err = json.Marshal(process); err != nil {
+	b, err := json.Marshal(process)
+	if err != nil {
 		return nil, err
 	}
 	name := c.rt().execName()

@@ -5,6 +5,7 @@ package localcri
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"go.uber.org/zap"
@@ -120,7 +121,11 @@ func (p *pod) heard(e monitor.Event) {
 		p.infraEnded()
 	case e.Exit != nil:
 		if c := p.find(e.Exit.ID); c != nil {
-			c.ended(endingOf(*e.Exit))
+			end := endingOf(*e.Exit)
+			if e.Exit.Reason == monitor.ReasonNotExecuted {
+				end.Message = c.program() + messageNotExecuted
+			}
+			c.ended(end)
 		}
 	case e.Lost != nil:
 		if c := p.find(e.Lost.ID); c != nil {
@@ -135,11 +140,26 @@ func (p *pod) find(id string) *container {
 	return p.containers[id]
 }
 
+// messageNotExecuted follows the name of a program.
+const messageNotExecuted = "program could not be executed, as one of another architecture; the log of the container has the reason"
+
+// program names what a container executes, for a message; "" if that cannot be read.
+func (c *container) program() string {
+	p, err := c.firstProcess()
+	if err != nil || len(p.Args) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.200q: ", p.Args[0])
+}
+
 // endingOf is what a monitor says of an end.
 func endingOf(e monitor.Exit) ending {
 	out := ending{Finished: e.At.UnixNano(), Code: e.Code, LostLog: e.LostLogBytes, Reason: reasonOf(e.Code, e.OOM, e.Reason)}
-	if e.Reason == monitor.ReasonMonitorLost {
+	switch e.Reason {
+	case monitor.ReasonMonitorLost:
 		out.Message = "its monitor had ended, and this kernel does not keep the exit code"
+	case monitor.ReasonNotExecuted:
+		out.Reason, out.Message = reasonStartError, messageNotExecuted
 	}
 	return out
 }

@@ -117,7 +117,8 @@ type Facts interface {
 	Users(ctx context.Context, rootfs string) (passwd, group []byte, err error)
 }
 
-// CDI puts devices of the Container Device Interface into a container.
+// CDI puts devices of the Container Device Interface into a container; a
+// cdi.Registry does.
 type CDI interface {
 	// Inject changes spec so that the container has the devices, whose names are
 	// fully qualified, as vendor/class=name. A name that is unknown is an error that

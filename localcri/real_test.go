@@ -22,6 +22,7 @@ import (
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/internal/sampleimage"
 	"github.com/nodewright/nodewright/localcri"
+	"github.com/nodewright/nodewright/localcri/cdi"
 	"github.com/nodewright/nodewright/localcri/image"
 	"github.com/nodewright/nodewright/network"
 	"github.com/nodewright/nodewright/network/bridge"
@@ -187,12 +188,19 @@ func (n *node) assemble() error {
 	if err != nil {
 		return err
 	}
+	devices, err := cdi.New(cdi.Config{Dirs: []string{n.cdi()}, Log: n.log})
+	if err != nil {
+		return err
+	}
 	n.rt, err = localcri.New(localcri.Config{
-		RootDir: filepath.Join(n.dir, "rt"), StateDir: n.state, Handlers: map[string]localcri.Handler{"runc": {Path: runc()}},
+		CDI: devices, RootDir: filepath.Join(n.dir, "rt"), StateDir: n.state, Handlers: map[string]localcri.Handler{"runc": {Path: runc()}},
 		Monitor: built.monitor, Network: n.network, Images: n.images, Reserve: 1 << 20, BootID: n.boot, Log: n.log,
 	})
 	return err
 }
+
+// cdi is the directory of CDI specifications.
+func (n *node) cdi() string { return filepath.Join(n.dir, "cdi") }
 
 // start runs it until stop, as an agent does.
 func (n *node) start() {

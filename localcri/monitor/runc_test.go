@@ -159,6 +159,34 @@ func TestRuncSaysWhyAContainerDoesNotStart(t *testing.T) {
 	noZombies(t, p.c.PID())
 }
 
+// The kernel refuses a program of another architecture when runc's start has
+// succeeded; the container has run nothing then, whatever runc's status is.
+func TestRuncProgramOfAnotherArchitecture(t *testing.T) {
+	p := newRuncPod(t)
+	const elf = "\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xff\x7f\x01\x00\x00\x00" // of a machine that there is not
+	mustNot(t, os.WriteFile(filepath.Join(p.rootfs, "tmp", "other"), []byte(elf+strings.Repeat("\x00", 64)), 0o755))
+	for id, argv := range map[string][]string{"elf": {"/tmp/other"}, "again": {"/tmp/other", "x"}} {
+		c := p.command(id, argv, nil)
+		if _, err := p.c.Start(background(t), c); err != nil {
+			t.Fatal(err)
+		}
+		if e := exit(t, p.c, id); e.Code != 128 || e.Reason != monitor.ReasonNotExecuted || e.OOM {
+			t.Errorf("exit is %+v", e)
+		}
+		if got := text(lines(t, c.Log), "stderr"); !strings.Contains(got, "exec format error") {
+			t.Errorf("stderr is %q", got)
+		}
+		if e, err := monitor.ReadExit(c.ExitFile); err != nil || e.Code != 128 || e.Reason != monitor.ReasonNotExecuted {
+			t.Errorf("record of the exit is %+v, %v", e, err)
+		}
+	}
+	// A program that exits as runc does has its own status.
+	p.start(p.container("own", "exit 255", nil))
+	if e := exit(t, p.c, "own"); e.Code != 255 || e.Reason != "" {
+		t.Errorf("exit is %+v", e)
+	}
+}
+
 func noZombies(t *testing.T, parent int) {
 	t.Helper()
 	eventually(t, func() error {

@@ -61,16 +61,21 @@ func (e *StartError) Error() string { return e.Step + ": " + e.Message }
 // Exit says how a container ended.
 type Exit struct {
 	ID           string
-	Code         int32 // status, 128 plus the signal, or 255 if nobody knows (see Reason)
+	Code         int32 // status, 128 plus the signal, or what Reason tells
 	At           time.Time
 	OOM          bool   // the kernel killed its first process for want of memory
 	LostLogBytes uint64 // that no disk took
-	Reason       string // "" or ReasonMonitorLost
+	Reason       string // "", ReasonMonitorLost or ReasonNotExecuted
 }
 
 // ReasonMonitorLost is the reason of an end whose status nobody could tell: the
 // monitor had died and its kernel does not keep the status.
 const ReasonMonitorLost = "MonitorLost"
+
+// ReasonNotExecuted is the reason of an end, with code 128, before any program was
+// executed: the kernel had refused it when the executor's start had succeeded, as
+// one of another architecture. The log has what the executor said of it.
+const ReasonNotExecuted = "NotExecuted"
 
 // Kept is what a monitor knows of a container. Of Started, Exit and StartError
 // those are nil that have not come about.

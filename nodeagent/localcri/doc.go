@@ -18,6 +18,12 @@
 // record, and is kept until Config.Network names another one; pods that have the
 // former keep it.
 //
+// # Devices
+//
+// Containers get the devices of the Container Device Interface that device plugins
+// and DRA drivers name, from the specifications in Config.CDIDirs. See package
+// localcri/cdi for which files count.
+//
 // # Directories
 //
 // Below the node's root directory, localcri has images, records and writable layers.

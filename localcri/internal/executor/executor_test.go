@@ -174,10 +174,10 @@ func TestRuntimeHasNothingOfOurEnvironment(t *testing.T) {
 
 func TestFeaturesAreAskedOnceForEachExecutable(t *testing.T) {
 	const script = `echo $1 >>$0.calls; case "$*" in --version) echo "x version %d"; echo "libseccomp: 2.5";; *) %s;; esac`
-	e := fake(t, time.Minute, fmt.Sprintf(script, 1, `echo '{"mountOptions":["rro"],"linux":{"namespaces":["user"],"capabilities":["CAP_CHOWN"],"mountExtensions":{"idmap":{"enabled":true}}}}'`))
+	e := fake(t, time.Minute, fmt.Sprintf(script, 1, `echo '{"mountOptions":["rro"],"linux":{"namespaces":["user"],"capabilities":["CAP_CHOWN"],"mountExtensions":{"idmap":{"enabled":true}},"netDevices":{"enabled":true},"intelRdt":{"enabled":true}}}'`))
 	for range 3 {
 		f, err := e.Features(t.Context())
-		if err != nil || f.Version != "x version 1" || !f.RecursiveReadOnly || !f.IDMap || !f.UserNamespaces || f.Plain || f.Capabilities[0] != "CAP_CHOWN" {
+		if err != nil || f.Version != "x version 1" || !f.RecursiveReadOnly || !f.IDMap || !f.UserNamespaces || !f.NetDevices || !f.IntelRdt || f.Plain || f.Capabilities[0] != "CAP_CHOWN" {
 			t.Fatalf("Features = %+v, %v", f, err)
 		}
 		f.Capabilities[0] = "" // the caller's

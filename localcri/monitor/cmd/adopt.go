@@ -118,12 +118,12 @@ func (c *container) openProcess() int {
 // its zombie says, or from what newer kernels keep for those who have a pidfd.
 func (c *container) inquire(at, deadline time.Time) {
 	if s, ok := statOf(c.pid); ok && s.state == 'Z' && (c.startTime == 0 || s.startTime == c.startTime) {
-		c.over(s.code, at)
+		c.over(death{s.code, at, s.unexecuted})
 		return
 	}
 	info := unix.PidfdInfo{Mask: unix.PIDFD_INFO_EXIT}
 	if err := unix.IoctlPidfdInfo(c.pidfd, &info); err == nil && info.Mask&unix.PIDFD_INFO_EXIT != 0 {
-		c.over(unix.WaitStatus(info.Exit_code), at)
+		c.over(death{status: unix.WaitStatus(info.Exit_code), at: at})
 		return
 	}
 	if !time.Now().Before(deadline) {
@@ -142,6 +142,6 @@ func (c *container) lostTrackAt(at time.Time) {
 		c.oom.close()
 		c.finish(unknownCode, at, false, "MonitorLost")
 	case starting, creating:
-		c.early = &orphan{status: unknownCode << 8, at: at}
+		c.early = &death{status: unknownCode << 8, at: at}
 	}
 }

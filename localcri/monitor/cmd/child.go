@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,25 +56,69 @@ func (l *loop) fork(argv []string, dir string, files [3]int) (int, error) {
 	})
 }
 
+// death is the end of a process.
+type death struct {
+	status     unix.WaitStatus
+	at         time.Time
+	unexecuted bool // see stat; not looked at if it succeeded
+}
+
+// refused reports whether the kernel refused the program that an executor had it
+// execute. One that was killed before is none of these.
+func (d death) refused() bool {
+	return d.unexecuted && d.status.Exited() && d.status.ExitStatus() != 0
+}
+
 // reap takes the status of every child that has ended, known or not.
 func (l *loop) reap() {
 	for {
-		var status unix.WaitStatus
-		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+		next, failed := lookChild()
+		if next <= 0 {
+			return
+		}
+		d := death{}
+		if failed { // what is not reaped yet keeps its PID
+			s, ok := statOf(next)
+			d.unexecuted = ok && s.unexecuted
+		}
+		pid, err := unix.Wait4(next, &d.status, unix.WNOHANG, nil)
 		if err == unix.EINTR {
 			continue
 		}
 		if err != nil || pid <= 0 {
 			return
 		}
-		now := time.Now()
+		d.at = time.Now()
 		if ended := l.children[pid]; ended != nil {
 			delete(l.children, pid)
-			ended(status, now)
+			ended(d)
 			continue
 		}
-		l.orphans.add(pid, status, now)
+		l.orphans.add(pid, d)
 	}
+}
+
+// lookChild finds a child that has ended and leaves it there; 0 is none. failed
+// reports whether it exited with another status than 0.
+func lookChild() (pid int, failed bool) {
+	var info unix.Siginfo
+	for {
+		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return 0, false
+		}
+		break
+	}
+	// sigaction(2): a union follows the three numbers, aligned as pointers are, which
+	// begins with the PID, the user and the status.
+	const word = unsafe.Sizeof(uintptr(0))
+	const union = (3*unsafe.Sizeof(int32(0)) + word - 1) / word * word
+	numbers := (*[3]int32)(unsafe.Add(unsafe.Pointer(&info), union)) //nolint:gosec // x/sys has no names for them
+	const exited = 1                                                 // CLD_EXITED
+	return int(numbers[0]), info.Code == exited && numbers[2] != 0
 }
 
 // orphans are children of which nobody knew when they ended. Each may be the
@@ -86,9 +131,8 @@ type orphans struct {
 }
 
 type orphan struct {
-	status unix.WaitStatus
-	at     time.Time
-	seq    uint64
+	death
+	seq uint64
 }
 
 // maxOrphans is how many are kept: a container that shares the machine's PIDs can
@@ -119,7 +163,7 @@ func (o *orphans) end(executor uint64) {
 	}
 }
 
-func (o *orphans) add(pid int, status unix.WaitStatus, at time.Time) {
+func (o *orphans) add(pid int, d death) {
 	if len(o.running) == 0 {
 		return
 	}
@@ -132,7 +176,7 @@ func (o *orphans) add(pid int, status unix.WaitStatus, at time.Time) {
 			break
 		}
 	}
-	o.ended[pid] = orphan{status: status, at: at, seq: o.next}
+	o.ended[pid] = orphan{death: d, seq: o.next}
 }
 
 func (o *orphans) take(pid int) (orphan, bool) {

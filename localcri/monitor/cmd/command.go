@@ -46,7 +46,7 @@ func (l *loop) command(argv []string, dir string, files [3]int, log string, time
 		return c
 	}
 	c.pid = pid
-	l.children[pid] = func(status unix.WaitStatus, _ time.Time) { c.ended(status) }
+	l.children[pid] = func(d death) { c.ended(d.status) }
 	c.timer = l.after(timeout, func() { c.kill("not done after " + timeout.String() + ", killed") })
 	return c
 }

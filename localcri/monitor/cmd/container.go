@@ -37,7 +37,7 @@ type container struct {
 	pidfd     int
 	startTime uint64
 	startedAt time.Time
-	early     *orphan // it ended before it was known to have started
+	early     *death // it ended before it was known to have started
 	oom       *oomWatch
 	shut      bool // standard input has ended
 
@@ -63,6 +63,9 @@ const (
 	maxWaiters  = 64
 	drainTime   = 2 * time.Second // that a log which hangs may hold up an exit
 	unknownCode = 255
+	// notExecutedCode is that of a container whose program could not be executed, as
+	// for one whose start fails.
+	notExecutedCode = 128
 )
 
 // refusal says what is wrong with a container that is to be started or adopted.
@@ -256,7 +259,7 @@ func (c *container) claim(pid int) {
 		return
 	}
 	if o, ok := c.l.orphans.take(pid); ok {
-		c.over(o.status, o.at)
+		c.over(o.death)
 		return
 	}
 	c.watch() // somebody else's child
@@ -280,7 +283,7 @@ func (c *container) began(failure string) {
 	c.phase = running
 	c.answer()
 	if e := c.early; e != nil {
-		c.over(e.status, e.at)
+		c.over(*e)
 	}
 }
 
@@ -361,12 +364,15 @@ func (c *container) escrow(m *wire.Message) []int {
 }
 
 // over is the end of a container's first process.
-func (c *container) over(status unix.WaitStatus, at time.Time) {
-	switch c.phase {
-	case starting, creating:
-		c.early = &orphan{status: status, at: at}
-	case running:
-		c.finish(exitCode(status), at, c.killed(status), "")
+func (c *container) over(d death) {
+	switch {
+	case c.phase == starting || c.phase == creating:
+		c.early = &d
+	case c.phase != running:
+	case d.refused():
+		c.finish(notExecutedCode, d.at, false, "NotExecuted")
+	default:
+		c.finish(exitCode(d.status), d.at, c.killed(d.status), "")
 	}
 }
 

@@ -117,16 +117,16 @@ func (p *process) began(failure string) {
 		return
 	}
 	if o, ok := p.l.orphans.take(p.pid); ok {
-		p.ended(o.status, o.at)
+		p.ended(o.death)
 		return
 	}
-	p.ended(unknownCode<<8, time.Now())
+	p.ended(death{status: unknownCode << 8, at: time.Now()})
 }
 
-func (p *process) ended(status unix.WaitStatus, at time.Time) {
+func (p *process) ended(d death) {
 	p.timer.stop()
 	delete(p.l.processes, p.handle)
-	m := wire.Message{Type: wire.ProcessDone, Sandbox: p.m.Sandbox, ID: p.m.ID, Handle: p.handle, Code: uint64(uint32(exitCode(status))), EndAt: uint64(at.UnixNano())}
+	m := wire.Message{Type: wire.ProcessDone, Sandbox: p.m.Sandbox, ID: p.m.ID, Handle: p.handle, Code: uint64(uint32(exitCode(d.status))), EndAt: uint64(d.at.UnixNano())}
 	if p.late {
 		m.Error = wire.TimedOut
 	}

@@ -80,7 +80,13 @@ type stat struct {
 	parent    int
 	startTime uint64
 	code      unix.WaitStatus // of a zombie
+	// unexecuted: it was forked and has executed no program since.
+	unexecuted bool
 }
+
+// forkedOnly is PF_FORKNOEXEC of the kernel's include/linux/sched.h, which a fork
+// sets and a successful execve(2) alone clears.
+const forkedOnly = 0x40
 
 func statOf(pid int) (stat, bool) {
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -109,13 +115,15 @@ func parseStat(b []byte) (stat, bool) {
 			n++
 			continue
 		}
-		if n == 4 || n == 22 || n == 52 {
+		if n == 4 || n == 9 || n == 22 || n == 52 {
 			value, err := strconv.ParseUint(string(f), 10, 64)
 			switch {
 			case err != nil:
 				return stat{}, false
 			case n == 4:
 				s.parent = int(value)
+			case n == 9:
+				s.unexecuted = value&forkedOnly != 0
 			case n == 22:
 				s.startTime = value
 			default:

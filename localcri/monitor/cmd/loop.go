@@ -27,7 +27,7 @@ type loop struct {
 	conns      []*conn // the newest last
 	containers map[string]*container
 	processes  map[uint64]*process
-	children   map[int]func(unix.WaitStatus, time.Time)
+	children   map[int]func(death)
 	orphans    orphans
 	handles    uint64
 	buffers    buffers
@@ -49,7 +49,7 @@ type loop struct {
 
 func newLoop() (*loop, error) {
 	l := &loop{
-		containers: map[string]*container{}, processes: map[uint64]*process{}, children: map[int]func(unix.WaitStatus, time.Time){},
+		containers: map[string]*container{}, processes: map[uint64]*process{}, children: map[int]func(death){},
 		env: environment(), receive: make([]byte, receiveSize),
 		program: programSpans(readAll("/proc/self/maps", 64<<10)), worked: true,
 	}

@@ -16,12 +16,32 @@ import (
 func TestStatIsReadWhateverTheName(t *testing.T) {
 	line := "7 (a) S 1 (b) Z 42 " + strings.Repeat("0 ", 17) + "99 " + strings.Repeat("0 ", 29) + "768"
 	s, ok := parseStat([]byte(line))
-	if !ok || s.state != 'Z' || s.parent != 42 || s.startTime != 99 || exitCode(s.code) != 3 {
+	if !ok || s.state != 'Z' || s.parent != 42 || s.startTime != 99 || exitCode(s.code) != 3 || s.unexecuted {
 		t.Errorf("got %+v, %v", s, ok)
 	}
+	if s, ok := parseStat([]byte("7 (a) Z 42 0 0 0 0 4194368 " + strings.Repeat("0 ", 13))); !ok || !s.unexecuted {
+		t.Errorf("of one that was only forked: %+v, %v", s, ok)
+	}
 	s, ok = statOf(os.Getpid())
-	if !ok || s.parent != os.Getppid() || s.startTime == 0 {
+	if !ok || s.parent != os.Getppid() || s.startTime == 0 || s.unexecuted {
 		t.Errorf("this process is %+v, %v", s, ok)
+	}
+}
+
+func TestRefusedPrograms(t *testing.T) {
+	const exited255, exited0, killed = 255 << 8, 0, unix.WaitStatus(unix.SIGKILL)
+	for _, c := range []struct {
+		d    death
+		want bool
+	}{
+		{death{status: exited255, unexecuted: true}, true},
+		{death{status: exited255}, false},
+		{death{status: exited0, unexecuted: true}, false},
+		{death{status: killed, unexecuted: true}, false}, // stopped before it was executed
+	} {
+		if got := c.d.refused(); got != c.want {
+			t.Errorf("%+v: %t, want %t", c.d, got, c.want)
+		}
 	}
 }
 
@@ -51,11 +71,11 @@ func TestOOMKillsAreCountedOfBothVersions(t *testing.T) {
 // A status is kept while an executor runs that may be about to tell its PID.
 func TestStatusOfAnUnknownChildIsKeptForItsExecutor(t *testing.T) {
 	var o orphans
-	o.add(1, 0, time.Time{})
+	o.add(1, death{status: 0})
 	first := o.begin()
-	o.add(2, 256, time.Time{})
+	o.add(2, death{status: 256})
 	second := o.begin()
-	o.add(3, 512, time.Time{})
+	o.add(3, death{status: 512})
 	if _, ok := o.take(1); ok {
 		t.Error("kept though no executor ran")
 	}
@@ -67,7 +87,7 @@ func TestStatusOfAnUnknownChildIsKeptForItsExecutor(t *testing.T) {
 		t.Errorf("got %v, %v", e, ok)
 	}
 	for pid := range 2 * maxOrphans {
-		o.add(pid, 0, time.Time{})
+		o.add(pid, death{})
 	}
 	if len(o.ended) > maxOrphans {
 		t.Errorf("%d are kept", len(o.ended))
