@@ -2,7 +2,7 @@
 BIN  := $(CURDIR)/build/bin
 TIME ?= 30s
 
-.PHONY: help run test ci lint bench fuzz budgets parity e2e conformance storage takeover differential critest test-vm release nightly tools shells build clean
+.PHONY: help run test ci lint bench fuzz budgets parity e2e conformance storage takeover differential kubeadm critest test-vm release nightly tools shells build clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -81,6 +81,12 @@ differential: tools shells build ## pods run by the kubelet and by the agent, st
 	go -C e2e build -o $(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
 	go -C e2e test -tags kubelet -count=1 -timeout 30m -v -run TestDifferential . $(ARGS)
 
+kubeadm: tools shells build ## kubeadm join, upgrade node and reset with the agent in the kubelet's place; needs root, touches nothing of the machine
+	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
+	release=$$(go -C e2e list -m -f '{{.Version}}' k8s.io/kubernetes) && minor=$${release#v1.} && version=k8s.io/component-base/version && \
+	  go -C e2e build -ldflags "-X $$version.gitVersion=$$release -X $$version.gitMajor=1 -X $$version.gitMinor=$${minor%%.*}" -o $(BIN)/kubeadm k8s.io/kubernetes/cmd/kubeadm
+	go -C e2e test -tags kubelet -count=1 -timeout 30m -v -run TestKubeadm . $(ARGS)
+
 critest: tools shells ## Kubernetes' own suite for runtimes against localcri on this machine, as root; ARGS='-critest.args "-ginkgo.focus=Streaming"' for a part
 	go -C tools test -c -o $(BIN)/critest sigs.k8s.io/cri-tools/cmd/critest
 	go test -count=1 -v -timeout 1h -run TestCritest ./localcri/serve -args -critest $(BIN)/critest $(ARGS)
@@ -94,7 +100,7 @@ nightly: ## what takes hours: 20,000 pods that come and go, 5,000 edits and rest
 	$(MAKE) fuzz TIME=5m
 	$(MAKE) test-vm
 	SYSTEMD=1 $(MAKE) test-vm PKG=./internal/cmd/release ARGS='-run TestPackageOnSystemd'
-	$(MAKE) takeover differential
+	$(MAKE) takeover differential kubeadm
 	$(MAKE) conformance
 
 tools: ## containerd, runc, CNI plugins, crictl and benchstat, pinned in tools/go.mod

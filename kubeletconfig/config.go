@@ -40,6 +40,11 @@ type Config struct {
 	// it before it takes pods, and says its addresses.
 	ExternalProvider bool
 
+	// LockFile, absolute or "", is locked while the node is there, and waited for
+	// before. ExitOnLockContention ends the node when somebody else opens it.
+	LockFile             string
+	ExitOnLockContention bool
+
 	RuntimeCgroup  string             // of the runtime; "" for that of the process behind its socket
 	DeadContainers containergc.Policy // how many stay
 

@@ -205,6 +205,7 @@ func TestConfigWarnings(t *testing.T) {
 			[]string{"hairpinMode is not supported and has no effect", "kernelMemcgNotification is not"}},
 		{"not supported below a supported one", configHead + "logging: {verbosity: 2, sanitization: true}", []string{"k.yaml: unknown field", "logging.sanitization is not"}},
 		{"what has an effect", configHead + "allowedUnsafeSysctls: [kernel.msg*]\nregisterNode: false", nil},
+		{"no time is not set", configHead + "streamingConnectionIdleTimeout: 0s\nlogging: {none: 0s}", []string{"k.yaml: unknown field"}},
 		{"null is not set", configHead + "kernelMemcgNotification: null", nil},
 		{"a second document", configHead + "---\n" + configHead, []string{"k.yaml: only the first YAML document counts"}},
 		{"an empty second document", configHead + "---\n# end\n", nil},

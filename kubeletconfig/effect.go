@@ -63,13 +63,17 @@ func because(field string) string {
 	return ""
 }
 
+// noTime is a duration that is not set. Who writes all fields of a configuration that
+// is empty, as kubeadm does, writes it.
+const noTime = "0s"
+
 // withoutEffect are warnings of the fields that are set, and neither supported
 // nor used.
 func withoutEffect(doc map[string]any, used []string) []string {
 	var warnings []string
 	warn := func(fields map[string]any, prefix string) {
 		for field, v := range fields {
-			if field = prefix + field; v != nil && !slices.Contains(supported, field) && !slices.Contains(used, field) {
+			if field = prefix + field; v != nil && v != noTime && !slices.Contains(supported, field) && !slices.Contains(used, field) {
 				warnings = append(warnings, oneLine(field)+" is not supported and has no effect"+because(field))
 			}
 		}

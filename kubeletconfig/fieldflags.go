@@ -152,8 +152,8 @@ var fieldFlags = []fieldFlag{
 // have, of the klog library, and what the kubelet itself has given up.
 var deadFlags = []string{
 	"application-metrics-count-limit", "boot-id-file", "container-hints", "containerd", "containerd-namespace", "enable-load-reader",
-	"event-storage-age-limit", "event-storage-event-limit", "exit-on-lock-contention", "experimental-allocatable-ignore-eviction",
-	"experimental-mounter-path", "global-housekeeping-interval", "housekeeping-interval", "lock-file", "log-cadvisor-usage",
+	"event-storage-age-limit", "event-storage-event-limit", "experimental-allocatable-ignore-eviction",
+	"experimental-mounter-path", "global-housekeeping-interval", "housekeeping-interval", "log-cadvisor-usage",
 	"machine-id-file",
 	"max-housekeeping-interval", "storage-driver-buffer-duration", "storage-driver-db", "storage-driver-host", "storage-driver-password",
 	"storage-driver-secure", "storage-driver-table", "storage-driver-user",
@@ -161,7 +161,7 @@ var deadFlags = []string{
 
 // deadSwitches are those of them that need no value.
 var deadSwitches = []string{
-	"enable-load-reader", "exit-on-lock-contention", "experimental-allocatable-ignore-eviction", "log-cadvisor-usage",
+	"enable-load-reader", "experimental-allocatable-ignore-eviction", "log-cadvisor-usage",
 	"storage-driver-secure",
 }
 

@@ -30,6 +30,9 @@ type Flags struct {
 
 	CloudProvider string // "external", or "" for none
 
+	LockFile             string // --lock-file
+	ExitOnLockContention bool
+
 	RuntimeCgroup  string // --runtime-cgroups
 	Verbosity      int    // --v
 	DeadContainers containergc.Policy
@@ -70,9 +73,11 @@ func (f *Flags) Bind(fs *flag.FlagSet) {
 		{&f.CredentialProviderConfig, "image-credential-provider-config", "a CredentialProviderConfig `file`, or a directory of such: programs that know credentials for images"},
 		{&f.CredentialProviderDir, "image-credential-provider-bin-dir", "the `directory` of these programs"},
 		{&f.RuntimeCgroup, "runtime-cgroups", "the `cgroup` of the runtime, whose usage is told; else that of the process behind its socket"},
+		{&f.LockFile, "lock-file", "a `file` that is locked before anything begins; another program that has it locked is waited for"},
 	} {
 		fs.StringVar(t.at, t.name, *t.at, t.usage)
 	}
+	fs.BoolVar(&f.ExitOnLockContention, "exit-on-lock-contention", f.ExitOnLockContention, "end when another program opens --lock-file")
 	fs.Func("node-labels", "labels of the node, `key=value` with commas between; may be given more than once", func(s string) error {
 		f.NodeLabels += "," + s
 		return nil
@@ -107,6 +112,9 @@ func (f *Flags) Validate() error {
 	}
 	if f.RootDir == "" {
 		bad("--root-dir=%q: want a directory", f.RootDir)
+	}
+	if f.ExitOnLockContention && f.LockFile == "" {
+		bad("--exit-on-lock-contention=true: want --lock-file beside it")
 	}
 	_, hostErr := f.hostname()
 	_, ipErr := f.nodeIPs()
@@ -147,8 +155,9 @@ func (f *Flags) Apply(c *Config) error {
 	}
 	SetDefaults(&c.KubeletConfiguration)
 	c.RootDir, c.CertDir = f.RootDir, f.CertDir
+	c.LockFile, c.ExitOnLockContention = f.LockFile, f.ExitOnLockContention
 	orDefault(&c.CertDir, filepath.Join(f.RootDir, "pki"))
-	for _, p := range []*string{&c.RootDir, &c.CertDir, &c.StaticPodPath} {
+	for _, p := range []*string{&c.RootDir, &c.CertDir, &c.LockFile, &c.StaticPodPath} {
 		if *p == "" {
 			continue
 		}

@@ -2,6 +2,7 @@ package kubeletconfig
 
 import (
 	"flag"
+	"fmt"
 	"io"
 	"maps"
 	"reflect"
@@ -18,6 +19,7 @@ func TestFlagsWrong(t *testing.T) {
 		args []string
 		want []string
 	}{
+		{[]string{"--exit-on-lock-contention"}, []string{"--exit-on-lock-contention=true", "want --lock-file beside it"}},
 		{[]string{"--bootstrap-kubeconfig", "/b"}, []string{`--bootstrap-kubeconfig="/b"`, "want --kubeconfig beside it"}},
 		{[]string{"--root-dir="}, []string{`--root-dir=""`, "want a directory"}},
 		{[]string{"--hostname-override", "  "}, []string{`--hostname-override="  "`, "RFC 1123"}},
@@ -114,6 +116,7 @@ func TestFlagsEach(t *testing.T) {
 		{"", func(c *Config) any { return *c.RegisterNode }, true},
 		{"", func(c *Config) any { return c.DeadContainers }, containergc.Policy{MaxPerContainer: 1, MaxContainers: -1}},
 		{"--kubeconfig=", func(c *Config) any { return c.Kubeconfig }, ""},
+		{"--lock-file /run/../l --exit-on-lock-contention", func(c *Config) any { return fmt.Sprint(c.LockFile, " ", c.ExitOnLockContention) }, "/l true"},
 		{"-kubeconfig /k --bootstrap-kubeconfig /b", func(c *Config) any { return c.Kubeconfig + c.BootstrapKubeconfig }, "/k/b"},
 		{"--root-dir /data", func(c *Config) any { return c.RootDir + " " + c.CertDir }, "/data /data/pki"},
 		{"--root-dir /a --root-dir /b", func(c *Config) any { return c.RootDir }, "/b"},

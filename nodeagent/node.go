@@ -24,6 +24,7 @@ type Node struct {
 	options  Options
 	endpoint string // of the runtime; "": it is somebody else's
 	builder  *Builder
+	file     *machine.FileLock // nil: there is no lock file
 	lock     *machine.Lock
 	client   *cri.Client                 // nil: the runtime is somebody else's, or local
 	local    *LocalRuntime               // nil: it is not in this process
@@ -37,7 +38,8 @@ type Node struct {
 // New makes a Node at rest. See the package's documentation for what it looks at,
 // and for the order. ctx bounds it alone. The node's directories are locked from the
 // beginning until the end of Run, or until Close: the error is machine.ErrLocked if
-// another agent has one of them, and nothing in them has been touched then.
+// another agent has one of them, and nothing in them has been touched then. A lock
+// file comes before them, and is waited for until ctx ends.
 func New(ctx context.Context, o Options) (*Node, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -47,7 +49,14 @@ func New(ctx context.Context, o Options) (*Node, error) {
 	}
 	n := &Node{options: o, up: make(chan struct{})}
 	var err error
+	if path := o.Config.LockFile; path != "" {
+		o.Log.Info("taking lock file", zap.String("path", path))
+		if n.file, err = machine.LockFile(ctx, path); err != nil {
+			return nil, err
+		}
+	}
 	if n.lock, err = lockDirs(o.Config); err != nil {
+		n.releaseFile()
 		return nil, err
 	}
 	if err := n.build(ctx); err != nil {
@@ -98,6 +107,15 @@ func (n *Node) Run(ctx context.Context) error {
 		})
 	}
 	wg.Go(func() { n.rise(beside) })
+	if n.file != nil && n.builder.Config.ExitOnLockContention {
+		wg.Go(func() {
+			err := n.file.Wanted(beside)
+			if beside.Err() == nil {
+				log.Info("lock file is wanted by another program", zap.Error(err))
+				abort(nil)
+			}
+		})
+	}
 	err := n.Agent.Run(ctx)
 	if cause := context.Cause(ctx); err == nil && ctx.Err() != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
 		err = cause
@@ -153,11 +171,18 @@ func (n *Node) Close() error {
 // close closes the client of the runtime, if it is the node's own, and lets other
 // agents have the node's directories.
 func (n *Node) close(ctx context.Context) error {
+	defer n.releaseFile() // last: who waits for it wants the directories next
 	defer n.lock.Release()
 	if n.client == nil {
 		return nil
 	}
 	return n.client.Close(context.WithoutCancel(ctx))
+}
+
+func (n *Node) releaseFile() {
+	if n.file != nil {
+		n.file.Release()
+	}
 }
 
 func closed(c <-chan struct{}) bool {

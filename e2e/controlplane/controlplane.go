@@ -126,7 +126,7 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 		"--kubelet-client-key", c.pki.path("kubelet-client.key"), "--kubelet-preferred-address-types", "InternalIP",
 		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", c.pki.path("sa.pub"),
 		"--service-account-signing-key-file", c.pki.path("sa.key"), "--service-cluster-ip-range", "10.0.0.0/24",
-		"--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction",
+		"--authorization-mode", "Node,RBAC", "--enable-admission-plugins", "NodeRestriction", "--enable-bootstrap-token-auth",
 		"--endpoint-reconciler-type", "none", "--allow-privileged", "--profiling=false",
 		"--shutdown-delay-duration", "0s", "--audit-policy-file", policy, "--audit-log-path", c.auditLog()); err != nil {
 		return err
