@@ -97,7 +97,7 @@ type joined struct {
 // kubeadm makes the agent a node, changes its configuration and takes it back, as it
 // does with a kubelet: by systemctl, its drop-in and its files.
 func TestKubeadm(t *testing.T) {
-	dir, child := apart(t)
+	dir, child := runApart(t)
 	if !child {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -15,18 +16,22 @@ import (
 
 	this "github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/cgroups"
+	"github.com/nodewright/nodewright/e2e/apart"
 )
 
-// ownCgroup is the one that the node under test takes for the root.
-const ownCgroup = "nodewright-conformance"
+// stage tells a child of this program how far apart from the machine it is, and place
+// which directory is its own. The cgroup of that name is what the node under test takes
+// for the root.
+const (
+	stage = "NODEWRIGHT_CONFORMANCE_STAGE"
+	place = "NODEWRIGHT_CONFORMANCE_PLACE"
+)
 
-// stage tells a child of this program how far apart from the machine it is.
-const stage = "NODEWRIGHT_CONFORMANCE_STAGE"
-
-// apart runs the rest of this program with a view of its own of mounts and
-// cgroups, which is again this program: systemCgroups moves all processes of
-// the machine, and recursive read-only mounts need a root that is shared. It
-// returns done in the parents, when the child has ended.
+// separate runs the rest of this program with a view of its own of mounts, network and
+// cgroups, which is again this program: the suites take a kubelet's directories and ports,
+// systemCgroups moves all processes of the machine, and recursive read-only mounts need
+// a root that is shared. Several may run at a time. It returns done in the parents,
+// when the child has ended.
 //
 // With processes, its processes are its own as well, and it is their init: pods of
 // the storage suites enter the mounts of process 1, and may not enter those of a
@@ -34,11 +39,14 @@ const stage = "NODEWRIGHT_CONFORMANCE_STAGE"
 //
 // A cgroup of v2 with processes cannot hand down controllers, so that there the
 // machine's own root is used.
-func apart(ctx context.Context, processes bool) (done bool, err error) {
+func separate(ctx context.Context, processes bool) (done bool, err error) {
 	switch {
 	case os.Getenv(stage) == "3":
 		return false, nil
 	case isApart():
+		if err := apart.Places(os.Getenv(place)); err != nil {
+			return true, err
+		}
 		if err := remount(); err != nil || os.Getpid() != 1 {
 			return err != nil, err
 		}
@@ -47,10 +55,10 @@ func apart(ctx context.Context, processes bool) (done bool, err error) {
 		}
 		return true, again("3", 0)
 	case os.Getenv(stage) == "1":
-		if err := (cgroups.Host{}).Join(ctx, "/"+ownCgroup, os.Getpid()); err != nil {
+		if err := (cgroups.Host{}).Join(ctx, "/"+filepath.Base(os.Getenv(place)), os.Getpid()); err != nil {
 			return true, err
 		}
-		var flags uintptr = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP
+		var flags uintptr = apart.Flags | unix.CLONE_NEWCGROUP
 		if processes {
 			flags |= unix.CLONE_NEWPID
 		}
@@ -58,14 +66,21 @@ func apart(ctx context.Context, processes bool) (done bool, err error) {
 	case this.CgroupV2():
 		return false, nil
 	}
-	err = again("1", 0)
-	for _, dir := range cgroupDirs(ownCgroup) {
+	dir, err := os.MkdirTemp("", "nwconformance")
+	if err != nil {
+		return true, err
+	}
+	if err := os.Setenv(place, dir); err != nil {
+		return true, err
+	}
+	err = errors.Join(again("1", 0), os.RemoveAll(dir))
+	for _, dir := range cgroupDirs(filepath.Base(dir)) {
 		err = errors.Join(err, removeCgroup(dir))
 	}
 	return true, err
 }
 
-// isApart tells whether this is the child that apart has made.
+// isApart reports whether this is the child that separate has made.
 func isApart() bool { return os.Getenv(stage) == "2" || os.Getenv(stage) == "3" }
 
 // again runs this program with the same arguments, and hands it the signals

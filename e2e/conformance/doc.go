@@ -14,11 +14,11 @@
 //
 // # What it needs
 //
-// Root, busybox-static, bash-static, no network. The suite has fixed ideas of a node, so that
-// one run at a time has the machine to itself: the ports 6443, 10248, 10250 and
-// 10255, the directories /var/lib/kubelet, /var/log/pods and
-// /var/log/containers, and the cgroup kubepods. It refuses to start when one of
-// them is there already, and removes them in the end.
+// Root, busybox-static, bash-static, no network. The suite has fixed ideas of a node: the
+// ports 6443, 10248, 10250 and 10255, the directories /var/lib/kubelet, /var/log/pods and
+// /var/log/containers, and the cgroup kubepods. On cgroup v1 a run has these for
+// itself, see below; on v2 it refuses to start when one of them is there already, and
+// removes them in the end.
 //
 // # Images
 //
@@ -33,9 +33,14 @@
 //
 // With -storage it runs the storage suites of test/e2e instead, as an external
 // driver: examples/csidriver with a control plane of e2e/cmd/cluster, volumes made
-// and made larger by package provisioner and, with -attach, attached by csi-attacher.
+// by csi-provisioner, made larger by csi-resizer and, with -attach, attached by csi-attacher. With
+// -mock it runs the specs of mock drivers (test/e2e/storage/csimock), which deploy these
+// programs in pods: images of the same programs, and hostpath and registrar in the
+// place of csi-driver-host-path and node-driver-registrar, which are no Go modules that
+// can be had.
 //
 //	make storage ARGS='-attach'                        # the agent
+//	make storage ARGS='-mock'                          # mock drivers
 //	make storage ARGS='-kubelet build/bin/kubelet'     # the kubelet of the same version, for comparison
 //
 // README.md has what came of both. No snapshots are made there: no program of the
@@ -43,8 +48,8 @@
 //
 // # Apart from the machine
 //
-// On cgroup v1 all of it runs with mounts and cgroups of its own, below the
-// cgroup nodewright-conformance: the suite's kubelet moves every process of the
+// On cgroup v1 all of it runs with mounts, network and cgroups of its own, so that several
+// runs go side by side: the suite's kubelet moves every process of the
 // machine into a cgroup (systemCgroups), and wants a root that is a shared mount. The
 // storage suites have processes of their own as well: their pods enter the mounts of
 // process 1, which the kernel refuses where that has capabilities that containers lack.

@@ -47,7 +47,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var failed bool
-	done, err := apart(ctx, o.storage)
+	done, err := separate(ctx, o.storage)
 	if err == nil && !done {
 		failed, err = run(ctx, o)
 	}

@@ -1,0 +1,54 @@
+// Package apart gives a process a machine's places of its own: what programs of
+// Kubernetes expect below /var/lib and /var/log, and a network with their ports, so that a node can
+// run beside anything else on the machine.
+package apart
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Address is the machine's in the network.
+const Address = "10.91.0.1"
+
+// Flags are what a process has to be cloned with that calls Places.
+const Flags = unix.CLONE_NEWNS | unix.CLONE_NEWNET
+
+// Places changes the namespaces of mounts and network of this process: /var/lib and
+// /var/log are lib and log below dir, what is written below /etc goes to etc there, and
+// the network has Address, a route to nowhere, and forwards. dir is empty.
+func Places(dir string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	for _, name := range []string{"etc", "work", "lib", "log"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			return err
+		}
+	}
+	etc := fmt.Sprintf("lowerdir=/etc,upperdir=%s/etc,workdir=%[1]s/work", dir)
+	errs := []error{
+		unix.Mount("overlay", "/etc", "overlay", 0, etc),
+		unix.Mount(filepath.Join(dir, "lib"), "/var/lib", "", unix.MS_BIND, ""),
+		unix.Mount(filepath.Join(dir, "log"), "/var/log", "", unix.MS_BIND, ""),
+		unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""), // as systemd has it
+		os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o600),
+	}
+	for _, args := range [][]string{
+		{"link", "set", "lo", "up"},
+		{"link", "add", "uplink", "type", "bridge"},
+		{"address", "add", Address + "/24", "dev", "uplink"},
+		{"link", "set", "uplink", "up"},
+		{"route", "add", "default", "dev", "uplink"},
+	} {
+		if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+			errs = append(errs, fmt.Errorf("ip %v: %w: %s", args, err, out))
+		}
+	}
+	return errors.Join(errs...)
+}
