@@ -55,7 +55,8 @@ func separate(ctx context.Context, processes bool) (done bool, err error) {
 		}
 		return true, again("3", 0)
 	case os.Getenv(stage) == "1":
-		if err := (cgroups.Host{}).Join(ctx, "/"+filepath.Base(os.Getenv(place)), os.Getpid()); err != nil {
+		own := filepath.Base(os.Getenv(place))
+		if err := errors.Join((cgroups.Host{}).Join(ctx, "/"+own, os.Getpid()), joinUnified(own)); err != nil {
 			return true, err
 		}
 		var flags uintptr = apart.Flags | unix.CLONE_NEWCGROUP
@@ -78,6 +79,20 @@ func separate(ctx context.Context, processes bool) (done bool, err error) {
 		err = errors.Join(err, removeCgroup(dir))
 	}
 	return true, err
+}
+
+// joinUnified moves this process to a cgroup of the v2 that stands beside v1 on some
+// machines.
+func joinUnified(name string) error {
+	const root = "/sys/fs/cgroup/unified"
+	if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); err != nil {
+		return nil //nolint:nilerr // there is none
+	}
+	dir := filepath.Join(root, name)
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), fmt.Append(nil, os.Getpid()), 0)
 }
 
 // isApart reports whether this is the child that separate has made.
