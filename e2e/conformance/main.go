@@ -98,6 +98,9 @@ func (o *options) forStorage() {
 			o.focus = "CSI Mock"
 		}
 	}
+	if o.mock && !set["skip"] {
+		o.skip = `\[Feature:(SELinux|OffByDefault)\]` // of the machine, and of gates
+	}
 }
 
 // complete fills in what the flags leave out.
@@ -134,7 +137,7 @@ func (o *options) complete() (err error) {
 		needs = append(needs, filepath.Join(o.bin, "csi-attacher"))
 	}
 	if o.mock {
-		needs = append(needs, filepath.Join(o.bin, "csi-snapshotter"))
+		needs = append(needs, filepath.Join(o.bin, "csi-snapshotter"), filepath.Join(o.bin, "snapshot-controller"))
 	}
 	for _, p := range needs {
 		if _, err := os.Stat(p); err != nil {

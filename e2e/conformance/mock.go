@@ -76,6 +76,26 @@ func mockImages(ctx context.Context, o options, dir string, env []string, base [
 	return all, nil
 }
 
+// startSnapshots makes the kinds of snapshots, and starts their controller.
+func (m *machine) startSnapshots(ctx context.Context) error {
+	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "github.com/kubernetes-csi/external-snapshotter/client/v8")
+	list.Dir = filepath.Join(m.o.repository, "tools", "csi")
+	module, err := list.Output()
+	if err != nil {
+		return fmt.Errorf("go list external-snapshotter/client: %w", err)
+	}
+	kinds, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(module)), "config", "crd", "snapshot.storage.k8s.io_*.yaml"))
+	if err != nil {
+		return err
+	}
+	for _, file := range kinds {
+		if out, err := m.cp.Kubectl(ctx, "apply", "-f", file).CombinedOutput(); err != nil {
+			return fmt.Errorf("kubectl apply %s: %w: %s", filepath.Base(file), err, out)
+		}
+	}
+	return m.run("snapshot-controller", filepath.Join(m.o.bin, "snapshot-controller"), "--kubeconfig", m.kubeconfig, "--v", "4")
+}
+
 // A service is an address of the machine that stands for a server elsewhere on it.
 type service struct {
 	link    netlink.Link

@@ -86,7 +86,7 @@ func (m *machine) startStorage(ctx context.Context) error {
 		return err
 	}
 	if m.o.mock {
-		return m.ready(ctx)
+		return errors.Join(m.startSnapshots(ctx), m.ready(ctx))
 	}
 	if err := m.startDriver(); err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"syscall"
 
+	"k8s.io/klog/v2"                                                   //nolint:depguard // that of the mock driver
 	"k8s.io/kubernetes/test/e2e/storage/drivers/csi-test/driver"       //nolint:depguard // nobody imports a command
 	"k8s.io/kubernetes/test/e2e/storage/drivers/csi-test/mock/service" //nolint:depguard // nobody imports a command
 )
@@ -31,7 +32,8 @@ func main() {
 	flag.BoolVar(&c.EnableTopology, "enable-topology", false, "the node has a topology")
 	flag.Int64Var(&c.AttachLimit, "attach-limit", 0, "how many volumes a node takes")
 	flag.BoolVar(&c.NodeExpansionRequired, "node-expand-required", false, "volumes grow on the node, too")
-	for _, unused := range []string{"nodeid", "statedir", "v"} {
+	klog.InitFlags(nil) // -v=5 has the driver log each call, which specs read
+	for _, unused := range []string{"nodeid", "statedir"} {
 		flag.String(unused, "", "no effect")
 	}
 	flag.Parse()
