@@ -128,7 +128,11 @@ func TestBadDevicePlugins(t *testing.T) {
 	l.offer("hang.sock", "example.com/hang", &badPlugin{list: lists(1), allocate: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }})
 	l.offer("refuse.sock", "example.com/refuse", &badPlugin{list: lists(1), allocate: func(context.Context) error { return errors.New("it is on fire") }})
 	var dies *grpc.Server
-	dies = l.offer("dies.sock", "example.com/dies", &badPlugin{list: lists(1), allocate: func(context.Context) error { go dies.Stop(); return errors.New("a panic") }})
+	dies = l.offer("dies.sock", "example.com/dies", &badPlugin{list: lists(1), allocate: func(ctx context.Context) error {
+		go dies.Stop()
+		<-ctx.Done() // the connection has ended: nothing more is heard of it
+		return ctx.Err()
+	}})
 	l.offer("big.sock", "example.com/big", &badPlugin{list: lists(1 << 20), allocate: ok})
 	flooded := make(chan struct{})
 	go func() { // 10,000 devices, up to 100 times a second, each time with another health

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	oci "github.com/opencontainers/runtime-spec/specs-go"
@@ -341,7 +342,12 @@ func TestConfig(t *testing.T) {
 
 // A large file that many devices are taken of ends in an error, not in a
 // configuration that no runtime reads.
+// In a bubble no time passes while it is made, however slow the machine is.
 func TestTooMuchForOneContainer(t *testing.T) {
+	synctest.Test(t, testTooMuch)
+}
+
+func testTooMuch(t *testing.T) {
 	m := newMachine(t)
 	var text strings.Builder
 	text.WriteString(`{"cdiVersion": "0.6.0", "kind": "vendor.com/x", "devices": [`)
