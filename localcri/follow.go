@@ -141,7 +141,7 @@ func (p *pod) find(id string) *container {
 }
 
 // messageNotExecuted follows the name of a program.
-const messageNotExecuted = "program could not be executed, as one of another architecture; the log of the container has the reason"
+const messageNotExecuted = "the kernel refused to execute the program (of another architecture, or without its interpreter); the log of the container has the reason"
 
 // program names what a container executes, for a message; "" if that cannot be read.
 func (c *container) program() string {

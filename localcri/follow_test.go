@@ -23,7 +23,7 @@ func TestWhatAMonitorSaysOfAnEnd(t *testing.T) {
 		{monitor.Exit{At: at, Code: 255}, 255, reasonError, ""},
 		{monitor.Exit{At: at, Code: 137, OOM: true}, 137, reasonOOMKilled, ""},
 		{monitor.Exit{At: at, Code: 255, Reason: monitor.ReasonMonitorLost}, 255, reasonMonitorLost, "monitor had ended"},
-		{monitor.Exit{At: at, Code: 128, Reason: monitor.ReasonNotExecuted}, 128, reasonStartError, "could not be executed"},
+		{monitor.Exit{At: at, Code: 128, Reason: monitor.ReasonNotExecuted}, 128, reasonStartError, "refused to execute"},
 	} {
 		e := endingOf(c.exit)
 		if e.Code != c.code || e.Reason != c.reason || !strings.Contains(e.Message, c.message) || (c.message == "") != (e.Message == "") || e.Finished != at.UnixNano() {
@@ -48,7 +48,7 @@ func TestProgramOfAnotherArchitecture(t *testing.T) {
 	}
 	k.pod.heard(monitor.Event{Exit: &monitor.Exit{ID: c, Code: 128, At: time.Now(), Reason: monitor.ReasonNotExecuted}})
 	st := b.status(c)
-	if st.GetExitCode() != 128 || st.GetReason() != reasonStartError || st.GetFinishedAt() == 0 || !strings.Contains(st.GetMessage(), `"/bin/other": program could not be executed`) {
+	if st.GetExitCode() != 128 || st.GetReason() != reasonStartError || st.GetFinishedAt() == 0 || !strings.Contains(st.GetMessage(), `"/bin/other": the kernel refused to execute`) {
 		t.Errorf("status %v", st)
 	}
 }

@@ -18,7 +18,7 @@ func TestContainerRunsLogsAndEnds(t *testing.T) {
 		t.Errorf("exit is %+v", e)
 	}
 	l := lines(t, c.Log)
-	if got := text(l, "stdout"); got != "out\nno end\n" {
+	if got := text(l, "stdout"); got != "out\nno end" {
 		t.Errorf("stdout is %q", got)
 	}
 	if got := text(l, "stderr"); got != "err\n" {

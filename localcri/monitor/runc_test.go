@@ -159,21 +159,22 @@ func TestRuncSaysWhyAContainerDoesNotStart(t *testing.T) {
 	noZombies(t, p.c.PID())
 }
 
-// The kernel refuses a program of another architecture when runc's start has
-// succeeded; the container has run nothing then, whatever runc's status is.
-func TestRuncProgramOfAnotherArchitecture(t *testing.T) {
+// The kernel refuses a program of another architecture, or without its interpreter,
+// when runc's start has succeeded; the container has run nothing then, whatever runc's status is.
+func TestRuncProgramThatTheKernelRefuses(t *testing.T) {
 	p := newRuncPod(t)
 	const elf = "\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xff\x7f\x01\x00\x00\x00" // of a machine that there is not
 	mustNot(t, os.WriteFile(filepath.Join(p.rootfs, "tmp", "other"), []byte(elf+strings.Repeat("\x00", 64)), 0o755))
-	for id, argv := range map[string][]string{"elf": {"/tmp/other"}, "again": {"/tmp/other", "x"}} {
-		c := p.command(id, argv, nil)
+	mustNot(t, os.WriteFile(filepath.Join(p.rootfs, "tmp", "script"), []byte("#!/no/such/interpreter\n"), 0o755))
+	for id, reason := range map[string]string{"other": "exec format error", "script": "no such file"} {
+		c := p.command(id, []string{"/tmp/" + id}, nil)
 		if _, err := p.c.Start(background(t), c); err != nil {
 			t.Fatal(err)
 		}
 		if e := exit(t, p.c, id); e.Code != 128 || e.Reason != monitor.ReasonNotExecuted || e.OOM {
 			t.Errorf("exit is %+v", e)
 		}
-		if got := text(lines(t, c.Log), "stderr"); !strings.Contains(got, "exec format error") {
+		if got := text(lines(t, c.Log), "stderr"); !strings.Contains(got, reason) {
 			t.Errorf("stderr is %q", got)
 		}
 		if e, err := monitor.ReadExit(c.ExitFile); err != nil || e.Code != 128 || e.Reason != monitor.ReasonNotExecuted {

@@ -19,20 +19,20 @@ var streamNames = [2]string{" stdout ", " stderr "}
 
 // logFile writes lines in the CRI's format. A line that is longer than a batch,
 // or that is not complete when there is nothing more to read, is written in
-// parts (P), the last of which is F: what was read never waits for the rest.
+// parts (P), the last of which is F: what was read never waits for the rest. A
+// stream that ends within a line ends with a part, which is how readers know that
+// there was no newline.
 type logFile struct {
 	path string // "" drains
 	fd   int
 
-	last    int64   // time of the last line, in nanoseconds since 1970
-	partial [2]bool // the stream's last part was not the end of its line
-	cut     bool    // the file ends within a line
-	lost    uint64  // bytes of the container's that are in no file
+	last    int64  // time of the last line, in nanoseconds since 1970
+	cut     bool   // the file ends within a line
+	lost    uint64 // bytes of the container's that are in no file
 	failing bool
 	failed  func(lost uint64, message string)
 
-	out  []byte // lines that are not written yet
-	stop bool   // out holds a line end that stands for no byte
+	out []byte // lines that are not written yet
 }
 
 // openLog opens or makes a log. No part of the path may be a link: the directory
@@ -132,31 +132,15 @@ func (l *logFile) write(stream int, data []byte, now int64, all bool, out []byte
 		l.out = append(append(l.out, stamp...), streamNames[stream]...)
 		if i < 0 {
 			l.out = append(append(append(l.out, 'P', ' '), data...), '\n')
-			l.partial[stream] = true
 			data = nil
 			break
 		}
 		l.out = append(append(l.out, 'F', ' '), data[:i+1]...)
-		l.partial[stream] = false
 		data = data[i+1:]
 	}
 	l.flush()
 	l.out = nil
 	return len(data)
-}
-
-// end ends a stream's last line, if it has not ended.
-func (l *logFile) end(stream int, now int64) {
-	if l.fd < 0 || !l.partial[stream] {
-		return
-	}
-	l.partial[stream] = false
-	l.last = max(l.last, now)
-	l.out = appendTime(make([]byte, 0, prefixSize+1), l.last)
-	l.out = append(append(l.out, streamNames[stream]...), "F \n"...)
-	l.stop = true
-	l.flush()
-	l.stop, l.out = false, nil
 }
 
 // flush writes out. What the disk does not take is lost and counted: the
@@ -190,7 +174,7 @@ func (l *logFile) flush() {
 		if end > done {
 			l.cut = l.cut || done > start
 			lost += uint64(end - start - prefixSize)
-			if l.stop || b[start+prefixSize-2] == 'P' {
+			if b[start+prefixSize-2] == 'P' {
 				lost-- // its end is ours
 			}
 		}

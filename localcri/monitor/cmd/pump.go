@@ -217,7 +217,6 @@ func (p *pump) read(s *stream) {
 
 // end closes an output that has ended.
 func (p *pump) end(s *stream) {
-	p.log.end(s.index, time.Now().UnixNano())
 	for i, other := range p.streams {
 		if other == s {
 			p.streams = append(p.streams[:i], p.streams[i+1:]...)
