@@ -48,8 +48,9 @@ func recordOf(e *entry) record {
 
 // storeWriter writes the statuses that the sink has not taken to the store.
 type storeWriter struct {
-	mu     sync.Mutex           // held while the store is written to
-	stored map[types.UID]uint64 // versions; guarded by mu
+	mu     sync.Mutex                  // held over no call of the store: a disk that hangs holds up its own pod
+	stored map[types.UID]uint64        // versions; guarded by mu
+	busy   map[types.UID]chan struct{} // pods whose value is being written; guarded by mu
 
 	// Guarded by Manager.mu.
 	dirty  map[types.UID]bool // pods whose value may have to change
@@ -58,7 +59,34 @@ type storeWriter struct {
 }
 
 func newStoreWriter() storeWriter {
-	return storeWriter{stored: map[types.UID]uint64{}, dirty: map[types.UID]bool{}, signal: make(chan struct{}, 1)}
+	return storeWriter{stored: map[types.UID]uint64{}, busy: map[types.UID]chan struct{}{}, dirty: map[types.UID]bool{}, signal: make(chan struct{}, 1)}
+}
+
+// take waits until nobody writes the pod's value, and returns the version that is stored.
+// The value is the caller's until release is called with the version stored then; 0
+// is none.
+func (k *storeWriter) take(uid types.UID) (version uint64, release func(version uint64)) {
+	mine := make(chan struct{})
+	for {
+		k.mu.Lock()
+		before := k.busy[uid]
+		if before == nil {
+			k.busy[uid], version = mine, k.stored[uid]
+			k.mu.Unlock()
+			break
+		}
+		k.mu.Unlock()
+		<-before
+	}
+	return version, func(version uint64) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.stored[uid] = version; version == 0 {
+			delete(k.stored, uid)
+		}
+		delete(k.busy, uid)
+		close(mine)
+	}
 }
 
 // saveSoon has the pod's value brought up to date. The caller holds m.mu.
@@ -121,8 +149,8 @@ func (m *Manager) save(uid types.UID) {
 		return
 	}
 	k := &m.store
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	stored, release := k.take(uid)
+	defer func() { release(stored) }()
 	m.mu.Lock()
 	e := m.entries[uid]
 	pending := e != nil && e.pending() && m.cfg.Sink != nil
@@ -136,21 +164,21 @@ func (m *Manager) save(uid types.UID) {
 
 	var err error
 	switch {
-	case !pending && k.stored[uid] > 0:
+	case !pending && stored > 0:
 		if err = m.cfg.Store.Delete(string(uid)); err == nil {
-			delete(k.stored, uid)
+			stored = 0
 		} else {
 			m.mu.Lock()
 			k.dirty[uid] = true // retried with the next value that is saved
 			m.mu.Unlock()
 		}
-	case worth && k.stored[uid] < version:
+	case worth && stored < version:
 		var value []byte
 		if value, err = json.Marshal(rec); err == nil {
 			err = m.cfg.Store.Write(string(uid), value)
 		}
 		if err == nil {
-			k.stored[uid] = version
+			stored = version
 		}
 	}
 	if err != nil {

@@ -34,6 +34,10 @@ import (
 
 var compare = strings.Compare
 
+// syncFrequency is ten times what it is by default: what happens shall be seen for
+// itself and not at the next look at everything, and a week of looks takes long.
+const syncFrequency = 10 * time.Minute
+
 // errDead is what a process that was killed gets of everything that it still does.
 var errDead = errors.New("sim: the agent was killed")
 
@@ -73,6 +77,7 @@ func newLife(m *machine) (*life, error) {
 		Paths:   agent.Paths{Root: m.root(), PodLogs: m.logs(), ContainerLogs: filepath.Join(m.dir, "containers")},
 		Runtime: &gate{Runtime: m.rt, l: l}, Images: agent.Images{Service: &gate{Runtime: m.rt, l: l}},
 		Sources: []podmgr.Source{l.sources[0], l.sources[1]},
+		Pods:    agent.Pods{SyncFrequency: syncFrequency},
 		DNS:     agent.DNS{ResolvConf: "-"}, Status: agent.Status{Sink: sink{l}}, Parts: parts,
 	})
 	return l, err
@@ -99,7 +104,7 @@ func (l *life) parts() ([]part.Part, error) {
 		Runtime: rt, Images: rt, Store: store("imagegc"), PodLogsDir: m.logs(), ContainerLogsDir: filepath.Join(m.dir, "containers"),
 		ImagePolicy: &imagegc.Policy{High: 100, Low: 99}, // however full the disk of this machine is
 	}
-	gc.Logs.Poll = true
+	gc.Logs.Poll, gc.Logs.Longest = true, time.Hour // the kernel is no part of a bubble, and containers write next to nothing
 	co, e := collection.New(gc)
 	add(co, e)
 	us, e := userns.New(userns.Config{Store: store("userns")})

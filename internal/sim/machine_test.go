@@ -19,6 +19,9 @@ import (
 	"github.com/nodewright/nodewright/internal/durable"
 )
 
+// maxProblems is how many problems of a run are told: the first says the most.
+const maxProblems = 6
+
 // secondImage is what an edit in place changes an image to, and back.
 const secondImage = "localhost/app:2"
 
@@ -71,6 +74,9 @@ func (m *machine) logs() string { return filepath.Join(m.dir, "logs") }
 
 // wrong notes that an invariant does not hold. m.mu is held.
 func (m *machine) wrong(format string, args ...any) {
+	if len(m.problems) >= maxProblems {
+		return
+	}
 	m.problems = append(m.problems, fmt.Sprintf("%v: ", time.Since(m.began).Round(time.Millisecond))+fmt.Sprintf(format, args...))
 }
 
@@ -174,10 +180,11 @@ func (m *machine) reap() {
 		return
 	}
 	err := <-l.ended
+	killed := l.isDead()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.live = nil
-	if err != nil && !l.isDead() {
+	if err != nil && !killed {
 		m.wrong("agent ended with an error: %v", err)
 	}
 }

@@ -38,13 +38,14 @@ func (p *plugin) come(l *life) {
 	if down || l.isDead() {
 		return
 	}
-	for l.devices.Offer(l.ctx, device, session{p, l, died}) != nil { // its manager does not run yet
+	for pause := 10 * time.Millisecond; l.devices.Offer(l.ctx, device, session{p, l, died}) != nil; pause = min(2*pause, time.Minute) {
+		// Its manager does not run yet, or cannot reach its disk.
 		select {
 		case <-l.ctx.Done():
 			return
 		case <-died:
 			return
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 }
