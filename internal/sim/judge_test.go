@@ -57,11 +57,16 @@ func (m *machine) boxReady(id string) bool {
 }
 
 // endKnown reports whether the agent has to know that a pod is not wanted any more.
+// Until all of its sources have spoken, it removes nothing, as another one may want
+// the pod.
 func (m *machine) endKnown(p *pod) bool {
-	if p.wanted {
+	if p.wanted || m.live == nil || m.live.spoken.IsZero() {
 		return false
 	}
 	since := p.since
+	if m.live.spoken.After(since) {
+		since = m.live.spoken
+	}
 	if !p.static {
 		if m.apiDown {
 			return false

@@ -52,6 +52,7 @@ type life struct {
 	ctx     context.Context
 	ended   chan error
 	died    chan struct{} // closed at its violent death
+	spoken  time.Time     // when it first heard of the API server; machine.mu guards it
 
 	mu     sync.Mutex
 	dead   bool
@@ -206,6 +207,11 @@ func (s *source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 		s.l.m.mu.Unlock()
 		if !silent && !s.l.isDead() {
 			deliver(podmgr.Snapshot{Pods: s.l.m.snapshot(s.static)})
+			s.l.m.mu.Lock()
+			if s.l.spoken.IsZero() && !s.static {
+				s.l.spoken = time.Now()
+			}
+			s.l.m.mu.Unlock()
 		}
 		select {
 		case <-ctx.Done():

@@ -87,7 +87,7 @@ func (m *machine) doRemove(s step) error {
 	m.mu.Lock()
 	if p := m.newest(s.arg(0)); p != nil && p.wanted {
 		p.wanted, p.since = false, time.Now()
-		if p.static {
+		if p.static || p.over { // an API server waits for nobody's end of a pod that it knows to be over
 			p.gone = time.Now()
 		} else {
 			p.object = deletedNow(p.object)
