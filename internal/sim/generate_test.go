@@ -7,9 +7,10 @@ import (
 	"time"
 )
 
-// generate makes the schedule of a seed: some days with up to 20 pods at a time.
-func generate(seed uint64) []step {
-	g := &generator{rnd: rand.New(rand.NewPCG(seed, 22))}
+// generate makes the schedule of a seed: some hours, or with long some days, with up
+// to 20 pods at a time.
+func generate(seed uint64, long bool) []step {
+	g := &generator{rnd: rand.New(rand.NewPCG(seed, 22)), long: long}
 	n := 10 + g.rnd.IntN(50)
 	for len(g.out) < n {
 		g.one()
@@ -21,7 +22,7 @@ type generator struct {
 	rnd   *rand.Rand
 	out   []step
 	names []string
-	kinds map[string]string
+	long  bool
 	count int
 }
 
@@ -37,8 +38,8 @@ func (g *generator) pause() time.Duration {
 		return time.Duration(g.rnd.IntN(3000)) * time.Millisecond
 	case n < 13:
 		return time.Duration(g.rnd.IntN(120)) * time.Second
-	case n < 18:
-		return time.Duration(g.rnd.IntN(120)) * time.Minute
+	case n < 18 || !g.long:
+		return time.Duration(g.rnd.IntN(15)) * time.Minute
 	default:
 		return time.Duration(g.rnd.IntN(24)) * time.Hour
 	}

@@ -30,6 +30,7 @@ type instance struct {
 	epoch         int
 	started       time.Time
 	code          int32 // as last seen
+	dead          bool  // it was seen to have ended, or to be gone
 	devices       []string
 	cpus          string // of its own, or ""
 }
@@ -44,10 +45,14 @@ func (m *machine) status(id string) *runtimeapi.ContainerStatus {
 
 // runs reports whether an instance does, and keeps its exit code if it ended.
 func (m *machine) runs(i *instance) bool {
+	if i.dead {
+		return false
+	}
 	st := m.status(i.id)
 	if st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
 		i.code = st.GetExitCode()
 	}
+	i.dead = st == nil || st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
 	return st != nil && st.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
 }
 
@@ -105,7 +110,7 @@ func (m *machine) noteContainer(id, box string, uid types.UID, conf *runtimeapi.
 		}
 	}
 	for _, o := range m.made {
-		if o.uid == uid && o.name == i.name || m.status(o.id).GetState() == runtimeapi.ContainerState_CONTAINER_EXITED || m.status(o.id) == nil {
+		if o.uid == uid && o.name == i.name || len(o.devices) == 0 && o.cpus == "" || !m.runs(o) && o.dead {
 			continue
 		}
 		for _, d := range i.devices {
@@ -233,12 +238,10 @@ func (m *machine) judgeEndOfSandbox(id, how string) {
 	}
 }
 
-// judgeStatus looks at a status that is published.
+// judgeStatus looks at a status that is published, and is not one of before the
+// pod's end: the sink of an API server keeps that, see statussink.
 func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
 	terminal := st.Phase == v1.PodSucceeded || st.Phase == v1.PodFailed
-	if p.over && !terminal {
-		m.wrong("status of %s: %s after it came to its end", p.object.Name, st.Phase)
-	}
 	if terminal {
 		p.over = true
 		for _, i := range m.made {

@@ -259,6 +259,9 @@ func (s sink) Update(_ context.Context, o *v1.Pod, st v1.PodStatus) error {
 	if p == nil || !p.gone.IsZero() {
 		return statusmgr.ErrGone
 	}
+	if p.over && st.Phase != v1.PodSucceeded && st.Phase != v1.PodFailed {
+		return nil
+	}
 	m.judgeStatus(p, st)
 	p.object = p.object.DeepCopy()
 	p.object.Status = *st.DeepCopy()

@@ -15,6 +15,7 @@ var (
 	seeds   = flag.Int("seeds", 100, "how many schedules TestSeeds runs")
 	first   = flag.Uint64("seed", 1, "the first of them")
 	workers = flag.Int("sims", 2, "how many run at a time")
+	long    = flag.Bool("long", false, "schedules of days instead of hours")
 	trace   = flag.Bool("trace", false, "show the effects of the shortest schedule that fails")
 	shrinks = flag.Int("shrink", 300, "how often a failing schedule is run again, to make it shorter")
 )
@@ -46,7 +47,7 @@ func TestSeeds(t *testing.T) {
 					if seed >= *first+uint64(*seeds) || failed.Load() >= 5 {
 						return
 					}
-					steps := generate(seed)
+					steps := generate(seed, *long)
 					r := run(t, dir, steps, false)
 					effects.Add(int64(r.effects))
 					virtual.Add(int64(r.virtual))
@@ -70,8 +71,8 @@ func report(t *testing.T, dir string, seed uint64, steps []step, r result) {
 	if *trace {
 		t.Log(strings.Join(tail(last.lines, 60), "\n"))
 	}
-	t.Errorf("seed %d: %s\nagain: go test ./internal/sim -run TestSeeds -seeds 1 -seed %d\nshrunk to %d of %d steps, for testdata:\n%s\nwhich fails so: %s",
-		seed, strings.Join(r.problems, "\n\t"), seed, len(short), len(steps), format(short), strings.Join(last.problems, "\n\t"))
+	t.Errorf("seed %d: %s\nagain: go test ./internal/sim -run TestSeeds -seeds 1 -seed %d -long=%t\nshrunk to %d of %d steps, for testdata:\n%s\nwhich fails so: %s",
+		seed, strings.Join(r.problems, "\n\t"), seed, *long, len(short), len(steps), format(short), strings.Join(last.problems, "\n\t"))
 }
 
 func tail(lines []string, n int) []string { return lines[max(0, len(lines)-n):] }
