@@ -52,7 +52,7 @@ type machine struct {
 	problems  []string
 	allocated bool // the agent has given somebody a device, and knows from then on that there are some
 	effects   int
-	hash      uint64
+	hash, sum uint64 // of all effects, in order and in any
 	lines     []string
 	unheal    map[string]bool
 }
@@ -92,6 +92,9 @@ func (m *machine) note(what, target string) {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%d %d %s %s", m.hash, time.Since(m.began)/time.Second, what, target)
 	m.hash = h.Sum64()
+	h.Reset()
+	_, _ = fmt.Fprintf(h, "%d %s %s", time.Since(m.began)/time.Second, what, target)
+	m.sum += h.Sum64()
 	if m.trail {
 		m.lines = append(m.lines, fmt.Sprintf("%v %s %s", time.Since(m.began).Round(time.Millisecond), what, target))
 	}

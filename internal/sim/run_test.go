@@ -36,6 +36,7 @@ type result struct {
 	problems []string
 	effects  int
 	hash     uint64 // of all effects, in order
+	sum      uint64 // of all effects with their second, in any order
 	virtual  time.Duration
 	lines    []string
 }
@@ -69,7 +70,7 @@ func run(t *testing.T, dir string, steps []step, trail bool) (r result) {
 		for _, c := range containers {
 			m.rt.Kill(c.GetId()) // its timers and files
 		}
-		r = result{problems: m.failed(), effects: m.effects, hash: m.hash, virtual: time.Since(m.began), lines: m.lines}
+		r = result{problems: m.failed(), effects: m.effects, hash: m.hash, sum: m.sum, virtual: time.Since(m.began), lines: m.lines}
 	})
 	clearDir(dir)
 	return r
