@@ -17,6 +17,7 @@ var (
 	workers = flag.Int("sims", 2, "how many run at a time")
 	long    = flag.Bool("long", false, "schedules of days instead of hours")
 	trace   = flag.Bool("trace", false, "show the effects of the shortest schedule that fails")
+	enough  = flag.Int64("failures", 5, "failing schedules after which TestSeeds ends")
 	shrinks = flag.Int("shrink", 300, "how often a failing schedule is run again, to make it shorter")
 )
 
@@ -35,7 +36,7 @@ func workDir(t *testing.T) string {
 func TestSeeds(t *testing.T) {
 	var next atomic.Uint64
 	next.Store(*first)
-	var effects, virtual, failed atomic.Int64
+	var ran, effects, virtual, failed atomic.Int64
 	began := time.Now()
 	t.Run("all", func(t *testing.T) {
 		for w := range *workers {
@@ -44,11 +45,12 @@ func TestSeeds(t *testing.T) {
 				dir := workDir(t)
 				for {
 					seed := next.Add(1) - 1
-					if seed >= *first+uint64(*seeds) || failed.Load() >= 5 {
+					if seed >= *first+uint64(*seeds) || failed.Load() >= *enough {
 						return
 					}
 					steps := generate(seed, *long)
 					r := run(t, dir, steps, false)
+					ran.Add(1)
 					effects.Add(int64(r.effects))
 					virtual.Add(int64(r.virtual))
 					if len(r.problems) > 0 {
@@ -59,7 +61,7 @@ func TestSeeds(t *testing.T) {
 			})
 		}
 	})
-	t.Logf("%d schedules, %d failed, %.0f days, %d effects, in %v", next.Load()-*first-uint64(*workers), failed.Load(),
+	t.Logf("%d schedules, %d failed, %.0f days, %d effects, in %v", ran.Load(), failed.Load(),
 		time.Duration(virtual.Load()).Hours()/24, effects.Load(), time.Since(began).Round(time.Millisecond))
 }
 
