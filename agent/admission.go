@@ -163,7 +163,12 @@ func (a *Agent) wait(pod *v1.Pod, r part.Rejection) bool {
 		a.events.Event(pod, v1.EventTypeNormal, "AdmissionWaits", r.Reason+": "+r.Message)
 	}
 	if !waits || before.Why.Message != r.Message {
-		a.statuses.Set(pod, verdict.Waiting(pod, r))
+		var previous *v1.PodStatus
+		if st, ok := a.statuses.Get(pod.UID); ok {
+			previous = &st
+		}
+		obs, _ := a.pleg.Get(pod.UID) // also what was seen before the last look failed
+		a.statuses.Set(pod, verdict.Waiting(pod, r, previous, obs))
 	}
 	return true
 }

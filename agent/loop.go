@@ -198,6 +198,10 @@ func (a *Agent) add(ctx context.Context, pod *v1.Pod) {
 	}
 	obs, _ := a.pleg.Get(pod.UID) // also what was seen before the last look failed
 	a.hooks.Recall(a.guard, pod, obs)
+	if pod.DeletionTimestamp != nil { // nothing is reserved for what only has to end
+		a.begin(a.hooks.Allocated(a.guard, pod))
+		return
+	}
 	if r, decided := a.decide(ctx, a.hooks.Allocated(a.guard, pod), obs); decided {
 		a.settle(pod, r)
 	}
@@ -209,8 +213,8 @@ func (a *Agent) settle(pod *v1.Pod, r *part.Rejection) {
 		a.reject(pod, *r)
 		return
 	}
-	if st, ok := a.statuses.Get(pod.UID); ok && (verdict.WasRejected(&st) || a.book.Get(pod.UID).Why != nil) {
-		a.statuses.Forget(pod.UID) // that it was rejected once, or waited, is over
+	if st, ok := a.statuses.Get(pod.UID); ok && (verdict.WasRejected(&st) || a.book.Get(pod.UID).Why != nil && !verdict.Ran(&st)) {
+		a.statuses.Forget(pod.UID) // that it was rejected once, or waited, is over; what it did before is not
 	}
 	a.begin(a.hooks.Allocated(a.guard, pod))
 }

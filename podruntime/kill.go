@@ -33,7 +33,9 @@ const minGrace = 2
 // Kill ends all containers of a pod, in order, and then its sandboxes. pod may
 // be nil for one whose spec is unknown: what is needed of it is taken from the
 // containers' annotations. grace, in seconds, overrides every other period. It
-// returns nil when the runtime has said of each that it stopped.
+// returns nil when the runtime has said of each that it stopped. A sandbox whose
+// containers could not be stopped is stopped only when their time is over since
+// the first call, as that ends them at once.
 func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grace *int64) error {
 	var live []*observed.Container
 	for i := range obs.Containers {
@@ -41,6 +43,7 @@ func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grac
 			live = append(live, c)
 		}
 	}
+	since := m.stopping.since(obs.UID, time.Now())
 	turns := newTurns(pod, live)
 	errs := make([]error, len(live))
 	done := make(chan struct{}, len(live))
@@ -54,10 +57,18 @@ func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grac
 	for range live {
 		<-done
 	}
+	spared := map[string]bool{}
+	for i, c := range live {
+		if errs[i] != nil && time.Since(since) < graceOf(pod, c, grace) {
+			spared[c.SandboxID] = true
+		}
+	}
 	var up []string
 	for i := range obs.Sandboxes {
 		// One that is not ready may still hold its network: addresses, ports.
-		up = append(up, obs.Sandboxes[i].ID)
+		if id := obs.Sandboxes[i].ID; !spared[id] {
+			up = append(up, id)
+		}
 	}
 	errs = append(errs, parallel(up, func(id string) error {
 		if err := m.rt.StopPodSandbox(ctx, id); err != nil && !cri.IsNotFound(err) {
@@ -65,7 +76,47 @@ func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grac
 		}
 		return nil
 	})...)
-	return errors.Join(errs...)
+	err := errors.Join(errs...)
+	if err == nil {
+		m.stopping.forget(obs.UID)
+	}
+	return err
+}
+
+// stopping is when pods were first asked to end whose end has failed since.
+type stopping struct {
+	mu   sync.Mutex
+	pods map[types.UID]time.Time
+}
+
+func (s *stopping) since(uid types.UID, now time.Time) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t, ok := s.pods[uid]; ok {
+		return t
+	}
+	s.pods[uid] = now
+	return now
+}
+
+func (s *stopping) forget(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pods, uid)
+}
+
+// graceOf is the grace period of a container when its pod ends.
+func graceOf(pod *v1.Pod, o *observed.Container, override *int64) time.Duration {
+	if override != nil {
+		return atLeastNone(*override)
+	}
+	c := restored(o)
+	if pod != nil {
+		if found, _, _, err := podspec.Find(pod, o.Name); err == nil {
+			c = found
+		}
+	}
+	return gracePeriod(pod, c, o, KillPodEnds)
 }
 
 // turns orders the end of a pod with sidecars: each sidecar waits for the

@@ -182,8 +182,8 @@ func TestKillGoesOnAfterAFailure(t *testing.T) {
 		}, nil)
 		start := time.Now()
 		err := s.m.Kill(t.Context(), s.pod, obs, nil)
-		if err == nil || !strings.Contains(err.Error(), "stop container a") || !strings.Contains(err.Error(), "stop sandbox") {
-			t.Errorf("Kill: %v, want an error of container a and of the sandbox", err)
+		if err == nil || !strings.Contains(err.Error(), "stop container a") || strings.Contains(err.Error(), "stop sandbox") {
+			t.Errorf("Kill: %v, want an error of container a: its sandbox would end it before its time", err)
 		}
 		if took := time.Since(start); took != 2*time.Second {
 			t.Errorf("it took %v, want 2s: the sidecar does not wait for what cannot be stopped", took)
@@ -192,6 +192,11 @@ func TestKillGoesOnAfterAFailure(t *testing.T) {
 			if want := c.Name == "a"; (c.State == observed.Running) != want {
 				t.Errorf("container %s is %v", c.Name, c.State)
 			}
+		}
+		time.Sleep(time.Duration(*s.pod.Spec.TerminationGracePeriodSeconds) * time.Second)
+		err = s.m.Kill(t.Context(), s.pod, s.look(t), nil)
+		if err == nil || !strings.Contains(err.Error(), "stop container a") || !strings.Contains(err.Error(), "stop sandbox") {
+			t.Errorf("Kill: %v, want an error of container a and of the sandbox when its time is over", err)
 		}
 	})
 }

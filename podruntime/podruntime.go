@@ -165,6 +165,8 @@ type Manager struct {
 	met   *metrics
 	crash *crashLoops
 	tries *tries
+	// stopping are the pods whose end has failed so far.
+	stopping stopping
 	// promises are what the runtime is to show.
 	promises *promises
 	// applied is empty without a Resizer.
@@ -223,7 +225,7 @@ func New(cfg Config) (*Manager, error) {
 		cfg: cfg, rt: cfg.Runtime, met: met, disk: detached.Queue{Limit: maxHung},
 		crash: newCrashLoops(&cfg), tries: newTries(), promises: newPromises(),
 		applied: applied{pods: map[types.UID]map[appliedKey]*runtimeapi.LinuxContainerResources{}},
-		fails:   map[types.UID]map[string]StartError{},
+		fails:   map[types.UID]map[string]StartError{}, stopping: stopping{pods: map[types.UID]time.Time{}},
 	}, nil
 }
 
@@ -259,6 +261,7 @@ func (m *Manager) Forget(uid types.UID) {
 	m.mu.Unlock()
 	m.crash.forget(uid)
 	m.tries.forget(uid)
+	m.stopping.forget(uid)
 	m.promises.forget(uid)
 	m.applied.forget(uid)
 }

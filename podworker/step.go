@@ -90,6 +90,12 @@ func (t *transition) updated(u *Update, first, idle bool) {
 	case !first && u.Type == CreateUpdate && t.stage > live && u.Pod.DeletionTimestamp == nil:
 		t.keepRestart(u)
 		return
+	case t.stage == finished && u.Pod != nil && u.Pod.DeletionTimestamp != nil && !t.why.deleted:
+		// It ended by itself, and only then heard that it is to go: another life
+		// takes away what it left.
+		u.Type = CreateUpdate
+		t.keepRestart(u)
+		return
 	case t.stage == finished:
 		t.refuse(u.Kill)
 		return

@@ -90,7 +90,7 @@ func (m *Manager) adopt(r record, loaded *v1.PodStatus, unsent bool) {
 	old := m.entries[uid]
 	if old != nil && !old.restored {
 		if unsent {
-			m.store.stored[uid] = 1 // older than any that may be written
+			m.store.stored[uid] = stored{version: 1} // older than any that may be written
 		}
 		return
 	}
@@ -99,7 +99,7 @@ func (m *Manager) adopt(r record, loaded *v1.PodStatus, unsent bool) {
 	}
 	m.serial++
 	if unsent {
-		m.store.stored[uid] = m.serial
+		m.store.stored[uid] = stored{version: m.serial}
 	}
 	e := m.newEntry(uid)
 	e.pod, e.status, e.finished, e.restored = &v1.Pod{ObjectMeta: r.Meta}, &r.Status, r.Finished, true

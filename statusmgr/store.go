@@ -48,8 +48,9 @@ func recordOf(e *entry) record {
 
 // storeWriter writes the statuses that the sink has not taken to the store.
 type storeWriter struct {
-	mu     sync.Mutex           // held while the store is written to
-	stored map[types.UID]uint64 // versions; guarded by mu
+	mu     sync.Mutex                  // held over no call of the store: a disk that hangs holds up its own pod
+	stored map[types.UID]stored        // guarded by mu
+	busy   map[types.UID]chan struct{} // pods whose value is being written; guarded by mu
 
 	// Guarded by Manager.mu.
 	dirty  map[types.UID]bool // pods whose value may have to change
@@ -57,8 +58,40 @@ type storeWriter struct {
 	signal chan struct{}
 }
 
+// stored is what the store has of a pod.
+type stored struct {
+	version uint64 // 0 is none
+	perhaps bool   // a write failed: the disk may do it yet, when it answers
+}
+
 func newStoreWriter() storeWriter {
-	return storeWriter{stored: map[types.UID]uint64{}, dirty: map[types.UID]bool{}, signal: make(chan struct{}, 1)}
+	return storeWriter{stored: map[types.UID]stored{}, busy: map[types.UID]chan struct{}{}, dirty: map[types.UID]bool{}, signal: make(chan struct{}, 1)}
+}
+
+// take waits until nobody writes the pod's value, and returns what is stored. The value
+// is the caller's until release is called with what is stored then.
+func (k *storeWriter) take(uid types.UID) (is stored, release func(stored)) {
+	mine := make(chan struct{})
+	for {
+		k.mu.Lock()
+		before := k.busy[uid]
+		if before == nil {
+			k.busy[uid], is = mine, k.stored[uid]
+			k.mu.Unlock()
+			break
+		}
+		k.mu.Unlock()
+		<-before
+	}
+	return is, func(now stored) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.stored[uid] = now; now == (stored{}) {
+			delete(k.stored, uid)
+		}
+		delete(k.busy, uid)
+		close(mine)
+	}
 }
 
 // saveSoon has the pod's value brought up to date. The caller holds m.mu.
@@ -121,8 +154,8 @@ func (m *Manager) save(uid types.UID) {
 		return
 	}
 	k := &m.store
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	is, release := k.take(uid)
+	defer func() { release(is) }()
 	m.mu.Lock()
 	e := m.entries[uid]
 	pending := e != nil && e.pending() && m.cfg.Sink != nil
@@ -136,21 +169,21 @@ func (m *Manager) save(uid types.UID) {
 
 	var err error
 	switch {
-	case !pending && k.stored[uid] > 0:
+	case !pending && is != (stored{}):
 		if err = m.cfg.Store.Delete(string(uid)); err == nil {
-			delete(k.stored, uid)
+			is = stored{}
 		} else {
 			m.mu.Lock()
 			k.dirty[uid] = true // retried with the next value that is saved
 			m.mu.Unlock()
 		}
-	case worth && k.stored[uid] < version:
+	case worth && is.version < version:
 		var value []byte
 		if value, err = json.Marshal(rec); err == nil {
 			err = m.cfg.Store.Write(string(uid), value)
 		}
-		if err == nil {
-			k.stored[uid] = version
+		if is.perhaps = true; err == nil {
+			is = stored{version: version}
 		}
 	}
 	if err != nil {

@@ -2,12 +2,14 @@
 package verdict
 
 import (
+	"slices"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/podstatus"
 )
 
@@ -16,11 +18,38 @@ const (
 	waitingMessage  = "Pod waits to be admitted: "
 )
 
-// Waiting is the status of a pod that waits to be admitted.
-func Waiting(pod *v1.Pod, r part.Rejection) v1.PodStatus {
-	st := podstatus.Of(podstatus.Input{Pod: pod, NeedsSandbox: true, Now: time.Now()})
-	st.Phase, st.Reason, st.Message = v1.PodPending, r.Reason, waitingMessage+r.Message
+// Waiting is the status of a pod that waits to be admitted. One that ran in an
+// earlier life of the agent, which previous and obs show, is still Running then: its
+// history is not taken back. Both may be nil.
+func Waiting(pod *v1.Pod, r part.Rejection, previous *v1.PodStatus, obs *observed.Pod) v1.PodStatus {
+	in := podstatus.Input{Pod: pod, NeedsSandbox: true, Now: time.Now(), Previous: previous, Observed: obs}
+	if previous != nil {
+		in.Runtime = runtimeOf(previous)
+	}
+	st := podstatus.Of(in)
+	if st.Phase != v1.PodPending {
+		st.Phase = v1.PodRunning // it has not come to its end as long as nobody has looked after it
+	}
+	st.Reason, st.Message = r.Reason, waitingMessage+r.Message
 	return st
+}
+
+// runtimeOf is the runtime's name in the IDs of a status's containers, or "". The loop
+// that asks here may not wait for the runtime to tell its name.
+func runtimeOf(st *v1.PodStatus) string {
+	for _, c := range slices.Concat(st.InitContainerStatuses, st.ContainerStatuses) {
+		if name, _, ok := strings.Cut(c.ContainerID, "://"); ok {
+			return name
+		}
+	}
+	return ""
+}
+
+// Ran reports whether a status is that of a pod of which a container has run.
+func Ran(st *v1.PodStatus) bool {
+	return slices.ContainsFunc(slices.Concat(st.InitContainerStatuses, st.ContainerStatuses), func(c v1.ContainerStatus) bool {
+		return c.ContainerID != "" || c.RestartCount > 0 || c.LastTerminationState.Terminated != nil
+	})
 }
 
 // Rejected is the status of a pod that was rejected.

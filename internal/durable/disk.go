@@ -42,6 +42,9 @@ func (o OS) MakeDir(path string) error { return os.MkdirAll(path, o.DirMode) }
 
 // Write writes a file, and syncs it if sync is set.
 func (o OS) Write(path string, data []byte, sync bool) (err error) {
+	if err := ask(Change{Op: OpWrite, Path: path, Data: data, Sync: sync}); err != nil {
+		return err
+	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, o.FileMode)
 	if err != nil {
 		return err
@@ -57,13 +60,26 @@ func (o OS) Write(path string, data []byte, sync bool) (err error) {
 }
 
 // Rename is os.Rename.
-func (OS) Rename(from, to string) error { return os.Rename(from, to) }
+func (OS) Rename(from, to string) error {
+	if err := ask(Change{Op: OpRename, Path: from, To: to}); err != nil {
+		return err
+	}
+	return os.Rename(from, to)
+}
 
 // Remove is os.Remove.
-func (OS) Remove(path string) error { return os.Remove(path) }
+func (OS) Remove(path string) error {
+	if err := ask(Change{Op: OpRemove, Path: path}); err != nil {
+		return err
+	}
+	return os.Remove(path)
+}
 
 // SyncDir makes what a directory says of its files outlast a power failure.
 func (OS) SyncDir(path string) error {
+	if err := ask(Change{Op: OpSyncDir, Path: path}); err != nil {
+		return err
+	}
 	d, err := os.Open(path)
 	if err != nil {
 		return err

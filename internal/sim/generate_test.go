@@ -1,0 +1,144 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+)
+
+// generate makes the schedule of a seed: some hours, or with long some days, with up
+// to 20 pods at a time.
+func generate(seed uint64, long bool) []step {
+	g := &generator{rnd: rand.New(rand.NewPCG(seed, 22)), long: long}
+	n := 10 + g.rnd.IntN(50)
+	for len(g.out) < n {
+		g.one()
+	}
+	return g.out
+}
+
+type generator struct {
+	rnd   *rand.Rand
+	out   []step
+	names []string
+	long  bool
+	count int
+}
+
+func (g *generator) pick(of ...string) string { return of[g.rnd.IntN(len(of))] }
+
+// pause is mostly short, as most trouble comes from what is under way, and at
+// times most of a day.
+func (g *generator) pause() time.Duration {
+	switch n := g.rnd.IntN(20); {
+	case n < 3:
+		return 0
+	case n < 7:
+		return time.Duration(g.rnd.IntN(3000)) * time.Millisecond
+	case n < 13:
+		return time.Duration(g.rnd.IntN(120)) * time.Second
+	case n < 18 || !g.long:
+		return time.Duration(g.rnd.IntN(15)) * time.Minute
+	default:
+		return time.Duration(g.rnd.IntN(24)) * time.Hour
+	}
+}
+
+func (g *generator) add(format string, args ...any) {
+	f := strings.Fields(fmt.Sprintf(format, args...))
+	g.out = append(g.out, step{after: g.pause(), verb: f[0], args: f[1:]})
+}
+
+func (g *generator) name() string {
+	if len(g.names) == 0 {
+		return "none"
+	}
+	return g.pick(g.names...)
+}
+
+var methods = []string{
+	"RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer", "StopContainer",
+	"RemoveContainer", "ListPodSandbox", "ListContainers", "ContainerStatus", "PodSandboxStatus", "UpdateContainerResources", "*",
+}
+
+func (g *generator) one() {
+	switch n := g.rnd.IntN(100); {
+	case n < 22 && len(g.names) < 20 || len(g.names) == 0:
+		g.pod()
+	case n < 32:
+		g.add("remove %s", g.name())
+	case n < 35:
+		g.add("forget %s", g.name())
+	case n < 40:
+		g.add("back %s", g.name())
+	case n < 47:
+		g.add("edit %s", g.name())
+	case n < 57:
+		g.add("exit %s %s %d", g.name(), g.pick("c", "c", "d", "s1", "i1"), g.rnd.IntN(3))
+	case n < 60:
+		g.add("sandbox %s", g.name())
+	case n < 66:
+		g.add("agent kill")
+	case n < 76:
+		g.add("agent kill-at %d", 1+g.rnd.IntN(40))
+	case n < 79:
+		g.add("agent %s", g.pick("stop", "start"))
+	case n < 82:
+		g.add("power")
+	case n < 88:
+		pod := "*"
+		if g.rnd.IntN(3) > 0 {
+			pod = g.name()
+		}
+		g.add("call %s %s %s", g.pick(methods...), g.pick("fail", "hang", "lost"), pod)
+	case n < 92:
+		g.add("heal")
+	case n < 94:
+		g.add("runtime %s", g.pick("down", "up"))
+	case n < 96:
+		g.add("api %s", g.pick("down", "up"))
+	case n < 97:
+		g.add("events %s", g.pick("lost", "kept"))
+	case n < 98:
+		g.add("disk %s", g.pick("fail", "hang", "ok", "ok"))
+	case n < 99:
+		g.add("plugin %s", g.pick("down", "up"))
+	default:
+		g.add("clock %s", g.pick("0s", "1h", "-1h", "8760h", "-26280h"))
+	}
+}
+
+func (g *generator) pod() {
+	g.count++
+	name := fmt.Sprintf("p%d", g.count)
+	g.names = append(g.names, name)
+	args := []string{name, g.pick("static", "api", "api")}
+	policy := g.pick("Always", "Always", "Always", "OnFailure", "Never")
+	if policy != "Always" {
+		args = append(args, "policy="+policy)
+	}
+	if g.rnd.IntN(3) == 0 {
+		args = append(args, fmt.Sprintf("grace=%d", []int{1, 30, 120}[g.rnd.IntN(3)]))
+	}
+	switch g.rnd.IntN(6) {
+	case 0:
+		args = append(args, fmt.Sprintf("dev=%d", 1+g.rnd.IntN(2)))
+	case 1:
+		args = append(args, fmt.Sprintf("cpu=%d", 1+g.rnd.IntN(3)))
+	}
+	if g.rnd.IntN(4) == 0 {
+		args = append(args, "i1="+g.pick("exit,0", "sleep,20s,exit,0", "exit,0"))
+	}
+	if g.rnd.IntN(4) == 0 {
+		args = append(args, "s1="+g.pick("forever", "ignore,forever", "trap,0,2s,forever"))
+	}
+	for _, c := range []string{"c", "d"}[:1+g.rnd.IntN(2)] {
+		script := g.pick("forever", "forever", "ignore,forever", "trap,0,3s,forever", "trap,3,0s,forever")
+		if policy != "Always" || g.rnd.IntN(5) == 0 {
+			script = fmt.Sprintf("sleep,%ds,exit,%d", 1+g.rnd.IntN(600), g.rnd.IntN(3)/2)
+		}
+		args = append(args, c+"="+script)
+	}
+	g.add("pod %s", strings.Join(args, " "))
+}

@@ -1,0 +1,294 @@
+package sim
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// The judgements are made under machine.mu, right before an effect of the agent
+// has its way. They ask the runtime itself, past all faults and lies.
+
+// knowledge is how long the agent may act on an order that was taken back: it may
+// be in the middle of a call.
+const knowledge = 5 * time.Second
+
+// slack is the part of a grace period that may get lost in rounding to seconds.
+const slack = 2 * time.Second
+
+// instance is one container that was made.
+type instance struct {
+	id, name, box string
+	uid           types.UID
+	epoch         int
+	started       time.Time
+	code          int32 // as last seen
+	dead          bool  // it was seen to have ended, or to be gone
+	devices       []string
+	cpus          string // of its own, or ""
+}
+
+func (m *machine) status(id string) *runtimeapi.ContainerStatus {
+	st, err := m.rt.ContainerStatus(context.Background(), id, false)
+	if err != nil {
+		return nil
+	}
+	return st.GetStatus()
+}
+
+// runs reports whether an instance does, and keeps its exit code if it ended.
+func (m *machine) runs(i *instance) bool {
+	if i.dead {
+		return false
+	}
+	st := m.status(i.id)
+	if st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED {
+		i.code = st.GetExitCode()
+	}
+	i.dead = st == nil || st.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
+	return st != nil && st.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING
+}
+
+func (m *machine) boxReady(id string) bool {
+	st, err := m.rt.PodSandboxStatus(context.Background(), id, false)
+	return err == nil && st.GetStatus().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
+}
+
+// endKnown reports whether the agent has to know that a pod is not wanted any more.
+// Until all of its sources have spoken, it removes nothing, as another one may want
+// the pod.
+func (m *machine) endKnown(p *pod) bool {
+	if p.wanted || m.live == nil || m.live.spoken.IsZero() {
+		return false
+	}
+	since := p.since
+	if m.live.spoken.After(since) {
+		since = m.live.spoken
+	}
+	if !p.static {
+		if m.apiDown {
+			return false
+		}
+		if m.apiHealed.After(since) {
+			since = m.apiHealed
+		}
+	}
+	return time.Since(since) > knowledge
+}
+
+// noteContainer keeps what was made, and looks at what it was given.
+func (m *machine) noteContainer(id, box string, uid types.UID, conf *runtimeapi.ContainerConfig) {
+	i := &instance{id: id, name: conf.GetMetadata().GetName(), box: box, uid: uid}
+	p := m.pods[uid]
+	if p == nil {
+		m.wrong("container %s is made for a pod that never was: %s", i.name, uid)
+		return
+	}
+	i.epoch = p.epoch
+	for _, e := range conf.GetEnvs() {
+		if e.GetKey() == "DEVICES" {
+			i.devices = strings.Split(string(e.GetValue()), ",")
+			m.allocated = true
+		}
+	}
+	if c := p.object.Spec.Containers[0]; c.Name == i.name {
+		if _, own := c.Resources.Limits[v1.ResourceCPU]; own {
+			i.cpus = conf.GetLinux().GetResources().GetCpusetCpus()
+			if i.cpus == "" {
+				m.wrong("container %s/%s has no CPUs of its own", p.object.Name, i.name)
+			}
+		}
+		if want := c.Resources.Limits[device]; int(want.Value()) != len(i.devices) && (m.allocated || len(i.devices) > 0) {
+			m.wrong("container %s/%s has devices %v, wants %v", p.object.Name, i.name, i.devices, want.Value())
+		}
+	}
+	for _, o := range m.made {
+		if o.uid == uid && o.name == i.name || len(o.devices) == 0 && o.cpus == "" || !m.runs(o) && o.dead {
+			continue
+		}
+		for _, d := range i.devices {
+			if slices.Contains(o.devices, d) {
+				m.wrong("device %s of %s/%s is also that of %s/%s", d, p.object.Name, i.name, m.pods[o.uid].object.Name, o.name)
+			}
+		}
+		if i.cpus != "" && o.cpus != "" && overlap(i.cpus, o.cpus) {
+			m.wrong("CPUs %s of %s/%s are also those of %s/%s: %s", i.cpus, p.object.Name, i.name, m.pods[o.uid].object.Name, o.name, o.cpus)
+		}
+	}
+	m.made[id] = i
+}
+
+func (m *machine) noteStart(id string) {
+	if i := m.made[id]; i != nil {
+		i.started = time.Now()
+		m.pods[i.uid].stopping = time.Time{}
+	}
+}
+
+// judgeSandbox looks at the making of a sandbox.
+func (m *machine) judgeSandbox(uid types.UID) {
+	p := m.pods[uid]
+	switch {
+	case p == nil:
+		m.wrong("a sandbox is made for a pod that never was: %s", uid)
+		return
+	case m.endKnown(p):
+		m.wrong("a sandbox is made for %s, which has not been wanted for %v", p.object.Name, time.Since(p.since))
+	case p.over:
+		m.wrong("a sandbox is made for %s, which came to its end", p.object.Name)
+	}
+	boxes, _ := m.look()
+	for _, b := range boxes {
+		if b.GetMetadata().GetUid() == string(uid) && b.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+			m.wrong("a second sandbox is made for %s", p.object.Name)
+		}
+	}
+}
+
+// judgeStart looks at the start of a container.
+func (m *machine) judgeStart(id string) {
+	i := m.made[id]
+	if i == nil {
+		return
+	}
+	p := m.pods[i.uid]
+	name := p.object.Name + "/" + i.name
+	switch {
+	case m.endKnown(p):
+		m.wrong("%s is started, which has not been wanted for %v", name, time.Since(p.since))
+	case p.over:
+		m.wrong("%s is started although its pod came to its end", name)
+	}
+	var last *instance
+	for _, o := range m.made {
+		if o == i || o.uid != i.uid || o.name != i.name || o.started.IsZero() {
+			continue
+		}
+		if m.runs(o) {
+			m.wrong("%s is started beside another instance that runs", name)
+		}
+		if last == nil || o.started.After(last.started) {
+			last = o
+		}
+	}
+	if last == nil || last.epoch != i.epoch || last.epoch != p.epoch {
+		return
+	}
+	policy, initial := p.policyOf(i.name)
+	switch {
+	case initial && last.box != i.box: // a new sandbox begins with them
+	case initial && last.code == 0:
+		m.wrong("init container %s is started again after its success", name)
+	case policy == v1.RestartPolicyNever:
+		m.wrong("%s is started again with policy Never", name)
+	case !initial && policy == v1.RestartPolicyOnFailure && last.code == 0:
+		m.wrong("%s is started again after its success", name)
+	}
+}
+
+// judgeEnd looks at what ends a container, after a timeout at the latest.
+func (m *machine) judgeEnd(id, how string, timeout time.Duration) {
+	i := m.made[id]
+	if i == nil || !m.runs(i) {
+		return
+	}
+	p := m.pods[i.uid]
+	name := p.object.Name + "/" + i.name
+	if !m.mayEnd(p, i) {
+		m.wrong("%s of %s has no cause", how, name)
+	}
+	if p.stopping.IsZero() {
+		p.stopping = time.Now()
+	}
+	if left := p.grace - time.Since(p.stopping); timeout < left-slack {
+		m.wrong("%s of %s leaves it %v, %v of its grace period are left", how, name, timeout, left)
+	}
+}
+
+// mayEnd reports whether there is a cause for the end of an instance that runs.
+func (m *machine) mayEnd(p *pod, i *instance) bool {
+	if !p.wanted || p.over || i.epoch != p.epoch || !m.boxReady(i.box) {
+		return true
+	}
+	sidecar := slices.ContainsFunc(p.object.Spec.InitContainers, func(c v1.Container) bool { return c.Name == i.name && c.RestartPolicy != nil })
+	if !sidecar || p.object.Spec.RestartPolicy == v1.RestartPolicyAlways {
+		return false
+	}
+	for _, o := range m.made { // it goes when there is nobody left whom it serves
+		if o.uid == p.object.UID && o.name[0] != 's' && o.name[0] != 'i' && m.runs(o) {
+			return false
+		}
+	}
+	return true
+}
+
+// judgeEndOfSandbox looks at what stops or removes a sandbox with all in it.
+func (m *machine) judgeEndOfSandbox(id, how string) {
+	for _, i := range m.made {
+		if i.box == id {
+			m.judgeEnd(i.id, how, 0)
+		}
+	}
+}
+
+// judgeStatus looks at a status that is published, and is not one of before the
+// pod's end: the sink of an API server keeps that, see statussink.
+func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
+	terminal := st.Phase == v1.PodSucceeded || st.Phase == v1.PodFailed
+	if terminal {
+		p.over = true
+		for _, i := range m.made {
+			if i.uid == p.object.UID && m.runs(i) {
+				m.wrong("status of %s: %s while %s runs", p.object.Name, st.Phase, i.name)
+			}
+		}
+	}
+	for _, c := range slices.Concat(st.InitContainerStatuses, st.ContainerStatuses) {
+		if was := p.counts[c.Name]; c.RestartCount < was {
+			m.wrong("restart count of %s/%s: %d after %d", p.object.Name, c.Name, c.RestartCount, was)
+		}
+		p.counts[c.Name] = c.RestartCount
+	}
+}
+
+// judgeDeletion looks at the last that is heard of a pod: nothing may be left.
+func (m *machine) judgeDeletion(p *pod) {
+	if p.wanted {
+		m.wrong("%s is deleted, and nobody asked for that", p.object.Name)
+	}
+	for _, left := range m.leftOf(p.object.UID) {
+		m.wrong("%s is deleted, and there is %s", p.object.Name, left)
+	}
+}
+
+// leftOf lists what the runtime and the disk have of a pod.
+func (m *machine) leftOf(uid types.UID) (out []string) {
+	boxes, containers := m.look()
+	for _, b := range boxes {
+		if b.GetMetadata().GetUid() == string(uid) {
+			out = append(out, "sandbox "+b.GetId()[56:])
+		}
+	}
+	for _, c := range containers {
+		if c.GetLabels()["io.kubernetes.pod.uid"] == string(uid) {
+			out = append(out, "container "+c.GetMetadata().GetName())
+		}
+	}
+	if _, err := os.Stat(filepath.Join(m.root(), "pods", string(uid))); err == nil {
+		out = append(out, "its directory")
+	}
+	return out
+}
+
+// overlap reports whether two cpusets do.
+func overlap(a, b string) bool {
+	in := cpuList(a)
+	return slices.ContainsFunc(cpuList(b), func(n int) bool { return slices.Contains(in, n) })
+}

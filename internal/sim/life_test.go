@@ -1,0 +1,291 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/agent/collection"
+	"github.com/nodewright/nodewright/agent/devices"
+	agentmachine "github.com/nodewright/nodewright/agent/machine"
+	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/agent/placement"
+	"github.com/nodewright/nodewright/agent/resize"
+	"github.com/nodewright/nodewright/agent/stats"
+	"github.com/nodewright/nodewright/agent/userns"
+	"github.com/nodewright/nodewright/cpumgr"
+	"github.com/nodewright/nodewright/devicemgr"
+	"github.com/nodewright/nodewright/fit"
+	"github.com/nodewright/nodewright/gc/imagegc"
+	"github.com/nodewright/nodewright/numa"
+	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/podmgr"
+	"github.com/nodewright/nodewright/statusmgr"
+)
+
+var compare = strings.Compare
+
+// syncFrequency is ten times what it is by default: what happens shall be seen for
+// itself and not at the next look at everything, and a week of looks takes long.
+const syncFrequency = 10 * time.Minute
+
+// errDead is what a process that was killed gets of everything that it still does.
+var errDead = errors.New("sim: the agent was killed")
+
+// life is one process of the agent, from its start to its end or its violent
+// death. After that, nothing that it does has an effect.
+type life struct {
+	m       *machine
+	agent   *agent.Agent
+	devices *devicemgr.Manager
+	sources []*source
+	cancel  context.CancelFunc
+	ctx     context.Context
+	ended   chan error
+	died    chan struct{} // closed at its violent death
+	spoken  time.Time     // when it first heard of the API server; machine.mu guards it
+
+	mu     sync.Mutex
+	dead   bool
+	killAt int // effects until its death; 0: it lives
+	events context.CancelFunc
+}
+
+func newLife(m *machine) (*life, error) {
+	l := &life{m: m, ended: make(chan error, 1), died: make(chan struct{})}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.sources = []*source{
+		{l: l, static: true, news: make(chan struct{}, 1)},
+		{l: l, news: make(chan struct{}, 1)},
+	}
+	parts, err := l.parts()
+	if err != nil {
+		return nil, err
+	}
+	l.agent, err = agent.New(agent.Config{
+		Node: agentmachine.Node{Name: "n1", IPs: []string{"192.0.2.7"}, Capacity: v1.ResourceList{
+			v1.ResourceCPU: resource.MustParse("8"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
+		}},
+		Paths:   agent.Paths{Root: m.root(), PodLogs: m.logs(), ContainerLogs: filepath.Join(m.dir, "containers")},
+		Runtime: &gate{Runtime: m.rt, l: l}, Images: agent.Images{Service: &gate{Runtime: m.rt, l: l}},
+		Sources: []podmgr.Source{l.sources[0], l.sources[1]},
+		Pods:    agent.Pods{SyncFrequency: syncFrequency},
+		DNS:     agent.DNS{ResolvConf: "-"}, Status: agent.Status{Sink: sink{l}}, Parts: parts,
+	})
+	return l, err
+}
+
+// parts are those of every node, over the machine's disk.
+func (l *life) parts() ([]part.Part, error) {
+	m := l.m
+	store := func(name string) part.Store { return part.OpenStore(filepath.Join(m.root(), name), nil) }
+	rt := &gate{Runtime: m.rt, l: l}
+	var err error
+	l.devices, err = devicemgr.New(devicemgr.Config{Store: store("devices"), Machine: node()})
+	if err != nil {
+		return nil, err
+	}
+	var out []part.Part
+	add := func(p part.Part, e error) {
+		err = errors.Join(err, e)
+		out = append(out, p)
+	}
+	st, e := stats.New(stats.Config{NodeName: "n1", Runtime: rt, Images: rt, RootDir: m.root(), LogDir: m.logs(), PodsCgroup: stats.NoCgroup})
+	add(st, e)
+	gc := collection.Config{
+		Runtime: rt, Images: rt, Store: store("imagegc"), PodLogsDir: m.logs(), ContainerLogsDir: filepath.Join(m.dir, "containers"),
+		ImagePolicy: &imagegc.Policy{High: 100, Low: 99}, // however full the disk of this machine is
+	}
+	gc.Logs.Poll, gc.Logs.Longest = true, time.Hour // the kernel is no part of a bubble, and containers write next to nothing
+	co, e := collection.New(gc)
+	add(co, e)
+	us, e := userns.New(userns.Config{Store: store("userns")})
+	add(us, e)
+	re, e := resize.New(resize.Config{Store: store("grants")})
+	add(re, e)
+	de, e := devices.New(devices.Config{Manager: l.devices})
+	add(de, e)
+	pl, e := placement.New(placement.Config{
+		Fit:     fit.Config{Machine: node(), CPUPolicy: fit.CPUStatic, ReservedCPUs: cpumgr.Reservation{CPUs: numa.CPUs(0)}},
+		Runtime: rt, Store: store("placement"),
+	})
+	add(pl, e)
+	return out, err
+}
+
+// node is a machine of 8 CPUs without siblings on one NUMA node.
+func node() numa.Machine { return numa.Uniform(1, 1, 8, 1, 4<<30) }
+
+func (l *life) begin() {
+	go func() { l.ended <- l.agent.Run(l.ctx) }()
+	go func() {
+		select {
+		case <-l.agent.Ready():
+			l.m.plugin.come(l)
+		case <-l.ctx.Done():
+		}
+	}()
+}
+
+// kill ends the process between two effects.
+func (l *life) kill() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.die()
+}
+
+// die is kill. l.mu is held.
+func (l *life) die() {
+	if !l.dead {
+		l.dead = true
+		l.cancel()
+		close(l.died)
+	}
+}
+
+func (l *life) isDead() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dead
+}
+
+// effect is asked before each effect of the process on anything outside of it.
+func (l *life) effect(what, target string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.dead {
+		return errDead
+	}
+	if l.killAt > 0 {
+		if l.killAt--; l.killAt == 0 {
+			l.die()
+			return errDead
+		}
+	}
+	l.m.mu.Lock()
+	defer l.m.mu.Unlock()
+	l.m.note(what, target)
+	return nil
+}
+
+func (l *life) tell() {
+	for _, s := range l.sources {
+		select {
+		case s.news <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// source names the pods of one of the two sources.
+type source struct {
+	l      *life
+	static bool
+	news   chan struct{}
+}
+
+func (s *source) Name() string {
+	if s.static {
+		return "file"
+	}
+	return podmeta.SourceAPI
+}
+
+func (s *source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
+	for {
+		s.l.m.mu.Lock()
+		silent := !s.static && s.l.m.apiDown
+		s.l.m.mu.Unlock()
+		if !silent && !s.l.isDead() {
+			deliver(podmgr.Snapshot{Pods: s.l.m.snapshot(s.static)})
+			s.l.m.mu.Lock()
+			if s.l.spoken.IsZero() && !s.static {
+				s.l.spoken = time.Now()
+			}
+			s.l.m.mu.Unlock()
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.news:
+		}
+	}
+}
+
+// sink is the API server as it hears of statuses.
+type sink struct{ l *life }
+
+// shown is a status in a word for each container.
+func shown(name string, st v1.PodStatus) string {
+	out := name + " " + string(st.Phase)
+	for _, c := range slices.Concat(st.InitContainerStatuses, st.ContainerStatuses) {
+		state := "running"
+		switch {
+		case c.State.Waiting != nil:
+			state = c.State.Waiting.Reason
+		case c.State.Terminated != nil:
+			state = fmt.Sprintf("%s(%d)", c.State.Terminated.Reason, c.State.Terminated.ExitCode)
+		}
+		out += fmt.Sprintf(" %s=%s,%d", c.Name, state, c.RestartCount)
+	}
+	return out
+}
+
+var errNoAPI = errors.New("sim: no route to the API server")
+
+func (s sink) Update(_ context.Context, o *v1.Pod, st v1.PodStatus) error {
+	m := s.l.m
+	m.mu.Lock()
+	p := m.pods[o.UID]
+	down := m.apiDown && p != nil && !p.static
+	m.mu.Unlock()
+	if down {
+		return errNoAPI
+	}
+	if err := s.l.effect("status", shown(o.Name, st)); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p == nil || !p.gone.IsZero() {
+		return statusmgr.ErrGone
+	}
+	if p.over && st.Phase != v1.PodSucceeded && st.Phase != v1.PodFailed {
+		return nil
+	}
+	m.judgeStatus(p, st)
+	p.object = p.object.DeepCopy()
+	p.object.Status = *st.DeepCopy()
+	return nil
+}
+
+func (s sink) Delete(_ context.Context, o *v1.Pod) error {
+	m := s.l.m
+	m.mu.Lock()
+	p := m.pods[o.UID]
+	down := m.apiDown
+	m.mu.Unlock()
+	if down {
+		return errNoAPI
+	}
+	if err := s.l.effect("delete", o.Name); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	if p != nil && !p.static && p.gone.IsZero() {
+		m.judgeDeletion(p)
+		p.wanted, p.gone = false, time.Now()
+	}
+	m.mu.Unlock()
+	s.l.tell()
+	return nil
+}

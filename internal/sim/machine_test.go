@@ -1,0 +1,238 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/internal/durable"
+)
+
+// maxProblems is how many problems of a run are told: the first says the most.
+const maxProblems = 6
+
+// secondImage is what an edit in place changes an image to, and back.
+const secondImage = "localhost/app:2"
+
+// machine is what outlives the agents of one run: the runtime with its
+// containers, the disk, the API server, the device plugin, and the truth about all of them.
+type machine struct {
+	rt     *criruntimetest.Runtime
+	dir    string
+	disk   *disk
+	plugin *plugin
+	began  time.Time
+	trail  bool // keeps a line for each effect
+
+	mu        sync.Mutex
+	pods      map[types.UID]*pod
+	names     map[string]types.UID // the newest pod of each name
+	next      int                  // of UIDs
+	made      map[string]*instance // containers by ID
+	boxes     map[string]types.UID // sandboxes by ID
+	faults    []fault
+	down      bool // the runtime
+	losing    bool // events
+	apiDown   bool
+	apiHealed time.Time // when it came back
+	healed    time.Time // when the last trouble ended that strikes everybody
+	troubled  int       // troubles of that kind that are there
+	live      *life
+	problems  []string
+	allocated bool // the agent has given somebody a device, and knows from then on that there are some
+	effects   int
+	hash, sum uint64 // of all effects, in order and in any
+	lines     []string
+	unheal    map[string]bool
+}
+
+// newMachine makes a machine in an empty directory.
+func newMachine(dir string) *machine {
+	m := &machine{
+		rt: criruntimetest.New(), dir: dir, began: time.Now(), healed: time.Now(),
+		pods: map[types.UID]*pod{}, names: map[string]types.UID{}, made: map[string]*instance{}, boxes: map[string]types.UID{}, unheal: map[string]bool{},
+	}
+	m.rt.AddImage(image, secondImage)
+	m.disk = newDisk(m)
+	m.plugin = newPlugin(m)
+	return m
+}
+
+func (m *machine) root() string { return filepath.Join(m.dir, "root") }
+func (m *machine) logs() string { return filepath.Join(m.dir, "logs") }
+
+// wrong notes that an invariant does not hold. m.mu is held.
+func (m *machine) wrong(format string, args ...any) {
+	if len(m.problems) >= maxProblems {
+		return
+	}
+	m.problems = append(m.problems, fmt.Sprintf("%v: ", time.Since(m.began).Round(time.Millisecond))+fmt.Sprintf(format, args...))
+}
+
+func (m *machine) failed() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.problems)
+}
+
+// note counts an effect. m.mu is held.
+func (m *machine) note(what, target string) {
+	m.effects++
+	h := fnv.New64a()
+	_, _ = fmt.Fprintf(h, "%d %d %s %s", m.hash, time.Since(m.began)/time.Second, what, target)
+	m.hash = h.Sum64()
+	h.Reset()
+	_, _ = fmt.Fprintf(h, "%d %s %s", time.Since(m.began)/time.Second, what, target)
+	m.sum += h.Sum64()
+	if m.trail {
+		m.lines = append(m.lines, fmt.Sprintf("%v %s %s", time.Since(m.began).Round(time.Millisecond), what, target))
+	}
+}
+
+// snapshot is what a source names at the moment.
+func (m *machine) snapshot(static bool) (out []*v1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.pods {
+		if p.static == static && p.gone.IsZero() {
+			out = append(out, p.object.DeepCopy())
+		}
+	}
+	slices.SortFunc(out, func(a, b *v1.Pod) int { return compare(a.Name, b.Name) })
+	return out
+}
+
+// tell has the agent that lives hear of its sources again.
+func (m *machine) tell() {
+	m.mu.Lock()
+	l := m.live
+	m.mu.Unlock()
+	if l != nil {
+		l.tell()
+	}
+}
+
+// newest is the newest pod of a name, or nil.
+func (m *machine) newest(name string) *pod { return m.pods[m.names[name]] }
+
+func (m *machine) uid() types.UID {
+	m.next++
+	return types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", m.next))
+}
+
+// look is the truth about the runtime.
+func (m *machine) look() (boxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) {
+	boxes, _ = m.rt.ListPodSandbox(context.Background(), nil)
+	containers, _ = m.rt.ListContainers(context.Background(), nil)
+	return boxes, containers
+}
+
+// trouble begins or ends something that strikes everybody. m.mu is held.
+func (m *machine) trouble(what string, on bool) {
+	if was := m.unheal[what]; was == on {
+		return
+	}
+	m.unheal[what] = on
+	if on {
+		m.troubled++
+		return
+	}
+	m.troubled--
+	m.healed = time.Now()
+}
+
+// start begins a life, unless there is one.
+func (m *machine) start() error {
+	m.mu.Lock()
+	l := m.live
+	m.mu.Unlock()
+	if l != nil {
+		return nil
+	}
+	l, err := newLife(m)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.live = l
+	m.trouble("no agent", false)
+	m.healed = time.Now()
+	m.mu.Unlock()
+	l.begin()
+	return nil
+}
+
+// reap waits for the end of a life that ends.
+func (m *machine) reap() {
+	m.mu.Lock()
+	l := m.live
+	m.trouble("no agent", true)
+	m.mu.Unlock()
+	if l == nil {
+		return
+	}
+	err := <-l.ended
+	killed := l.isDead()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.live = nil
+	if err != nil && !killed {
+		m.wrong("agent ended with an error: %v", err)
+	}
+}
+
+// restartAfter is how long the agent's supervisor waits before it starts it again.
+const restartAfter = time.Second
+
+// wait lets time pass. An agent that dies meanwhile is started again.
+func (m *machine) wait(d time.Duration) error {
+	for end := time.Now().Add(d); ; {
+		left := time.Until(end)
+		if left <= 0 {
+			return nil
+		}
+		m.mu.Lock()
+		l := m.live
+		m.mu.Unlock()
+		if l == nil {
+			time.Sleep(left)
+			return nil
+		}
+		t := time.NewTimer(left)
+		select {
+		case <-t.C:
+		case <-l.died:
+			t.Stop()
+			m.reap()
+			time.Sleep(restartAfter)
+			if err := m.start(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// guard has the disk's steps looked at until release is called.
+func (m *machine) guard() (release func()) { return durable.Guard(m.dir, m.disk.ask) }
+
+func deletedNow(o *v1.Pod) *v1.Pod {
+	o = o.DeepCopy()
+	now := metav1.Now()
+	o.DeletionTimestamp = &now
+	o.DeletionGracePeriodSeconds = o.Spec.TerminationGracePeriodSeconds
+	return o
+}
+
+// clear empties a directory of a machine.
+func clearDir(dir string) { _ = os.RemoveAll(dir) }

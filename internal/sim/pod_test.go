@@ -1,0 +1,132 @@
+package sim
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const image = "localhost/app:1"
+
+// pod is one pod of a schedule, from its first line on and for ever.
+type pod struct {
+	object *v1.Pod // as its source has it; its Spec is not changed in place
+	static bool
+	stable bool // its containers end only if they are told to
+
+	wanted  bool      // its source names it, and nobody has asked for its end
+	gone    time.Time // when its source ceased to name it; zero if it does
+	since   time.Time // last time that it came or changed
+	epoch   int       // how often it was put back, or changed
+	grace   time.Duration
+	trouble time.Time // last time that a step struck it
+	over    bool      // its last status was Succeeded or Failed
+
+	stopping time.Time // of its first stop since its last start
+	counts   map[string]int32
+}
+
+// newPod makes a pod of its line:
+//
+//	NAME SOURCE key=value... container=script...
+//
+// SOURCE is static or api. The keys are policy (Always), grace in seconds (10),
+// dev, a number of devices, and cpu, a number of CPUs of its own, both for the
+// first container. A container whose name begins with i is an init container,
+// with s a sidecar. A script is the fake runtime's, with commas; "forever" is
+// "sleep,forever".
+func newPod(args []string, uid string) (*pod, error) {
+	if len(args) < 3 {
+		return nil, fmt.Errorf("pod %q: want NAME SOURCE CONTAINER=SCRIPT", strings.Join(args, " "))
+	}
+	grace := int64(10)
+	o := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: args[0], UID: types.UID(uid)},
+		Spec:       v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, DNSPolicy: v1.DNSDefault, TerminationGracePeriodSeconds: &grace},
+	}
+	p := &pod{object: o, static: args[1] == "static", stable: true, counts: map[string]int32{}}
+	limits := v1.ResourceList{}
+	for _, a := range args[2:] {
+		key, value, ok := strings.Cut(a, "=")
+		if !ok {
+			return nil, fmt.Errorf("pod %s: %q: want key=value", args[0], a)
+		}
+		switch key {
+		case "policy":
+			o.Spec.RestartPolicy = v1.RestartPolicy(value)
+		case "grace":
+			n, err := strconv.ParseInt(value, 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("pod %s: grace %q: want seconds", args[0], value)
+			}
+			grace = n
+		case "dev":
+			limits[device] = resource.MustParse(value)
+		case "cpu":
+			limits[v1.ResourceCPU], limits[v1.ResourceMemory] = resource.MustParse(value), resource.MustParse("64Mi")
+		default:
+			p.container(key, value)
+		}
+	}
+	p.grace = time.Duration(grace) * time.Second
+	if _, own := limits[v1.ResourceCPU]; own { // all of a pod's containers have limits then, or none has CPUs of its own
+		for _, list := range [][]v1.Container{o.Spec.Containers, o.Spec.InitContainers} {
+			for i := range list {
+				list[i].Resources = guaranteed(v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m"), v1.ResourceMemory: resource.MustParse("64Mi")})
+			}
+		}
+	}
+	if len(limits) > 0 && len(o.Spec.Containers) > 0 {
+		o.Spec.Containers[0].Resources = guaranteed(limits)
+	}
+	return p, nil
+}
+
+func guaranteed(l v1.ResourceList) v1.ResourceRequirements {
+	return v1.ResourceRequirements{Limits: l, Requests: l.DeepCopy()}
+}
+
+func (p *pod) container(name, script string) {
+	c := v1.Container{Name: name, Image: image, ImagePullPolicy: v1.PullIfNotPresent, Args: scriptArgs(script)}
+	switch name[0] {
+	case 's':
+		always := v1.ContainerRestartPolicyAlways
+		c.RestartPolicy = &always
+		p.object.Spec.InitContainers = append(p.object.Spec.InitContainers, c)
+	case 'i':
+		p.object.Spec.InitContainers = append(p.object.Spec.InitContainers, c)
+	default:
+		p.stable = p.stable && strings.HasSuffix(script, "forever")
+		p.object.Spec.Containers = append(p.object.Spec.Containers, c)
+	}
+}
+
+func scriptArgs(script string) (args []string) {
+	for _, a := range strings.Split(script, ",") {
+		if a == "forever" {
+			args = append(args, "sleep")
+		}
+		args = append(args, a)
+	}
+	return args
+}
+
+// policyOf is the restart policy of a container, and whether there is one of that
+// name and it is an init container that comes to its end.
+func (p *pod) policyOf(name string) (policy v1.RestartPolicy, initial bool) {
+	for _, c := range p.object.Spec.InitContainers {
+		if c.Name == name {
+			if c.RestartPolicy != nil {
+				return v1.RestartPolicyAlways, false
+			}
+			return p.object.Spec.RestartPolicy, true
+		}
+	}
+	return p.object.Spec.RestartPolicy, false
+}

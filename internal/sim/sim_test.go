@@ -1,0 +1,107 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+var (
+	seeds   = flag.Int("seeds", 100, "how many schedules TestSeeds runs")
+	first   = flag.Uint64("seed", 1, "the first of them")
+	workers = flag.Int("sims", 2, "how many run at a time")
+	long    = flag.Bool("long", false, "schedules of days instead of hours")
+	trace   = flag.Bool("trace", false, "show the effects of the shortest schedule that fails")
+	enough  = flag.Int64("failures", 5, "failing schedules after which TestSeeds ends")
+	shrinks = flag.Int("shrink", 300, "how often a failing schedule is run again, to make it shorter")
+)
+
+// workDir is a directory in memory, if the machine has one.
+func workDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "sim")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return filepath.Join(dir, "m")
+}
+
+// Whatever happens to the machine of a schedule, the invariants hold.
+func TestSeeds(t *testing.T) {
+	var next atomic.Uint64
+	next.Store(*first)
+	var ran, effects, virtual, failed atomic.Int64
+	began := time.Now()
+	t.Run("all", func(t *testing.T) {
+		for w := range *workers {
+			t.Run(fmt.Sprintf("worker-%d", w), func(t *testing.T) {
+				t.Parallel()
+				dir := workDir(t)
+				for {
+					seed := next.Add(1) - 1
+					if seed >= *first+uint64(*seeds) || failed.Load() >= *enough {
+						return
+					}
+					steps := generate(seed, *long)
+					r := run(t, dir, steps, false)
+					ran.Add(1)
+					effects.Add(int64(r.effects))
+					virtual.Add(int64(r.virtual))
+					if len(r.problems) > 0 {
+						failed.Add(1)
+						report(t, dir, seed, steps, r)
+					}
+				}
+			})
+		}
+	})
+	t.Logf("%d schedules, %d failed, %.0f days, %d effects, in %v", ran.Load(), failed.Load(),
+		time.Duration(virtual.Load()).Hours()/24, effects.Load(), time.Since(began).Round(time.Millisecond))
+}
+
+// report says what went wrong in a schedule, and makes it short.
+func report(t *testing.T, dir string, seed uint64, steps []step, r result) {
+	t.Helper()
+	short := shrink(steps, *shrinks, func(s []step) bool { return len(run(t, dir, s, false).problems) > 0 })
+	last := run(t, dir, short, true)
+	if *trace {
+		t.Log(strings.Join(tail(last.lines, 60), "\n"))
+	}
+	t.Errorf("seed %d: %s\nagain: go test ./internal/sim -run TestSeeds -seeds 1 -seed %d -long=%t\nshrunk to %d of %d steps, for testdata:\n%s\nwhich fails so: %s",
+		seed, strings.Join(r.problems, "\n\t"), seed, *long, len(short), len(steps), format(short), strings.Join(last.problems, "\n\t"))
+}
+
+func tail(lines []string, n int) []string { return lines[max(0, len(lines)-n):] }
+
+// Each schedule of testdata once led to a problem.
+func TestSchedules(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		t.Run(filepath.Base(f), func(t *testing.T) {
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			steps, err := parse(string(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := run(t, workDir(t), steps, testing.Verbose())
+			for _, p := range r.problems {
+				t.Error(p)
+			}
+			for _, l := range r.lines {
+				t.Log(l)
+			}
+		})
+	}
+}
