@@ -16,7 +16,7 @@
 // # The machine
 //
 // What outlives a process of the agent is a machine: the container runtime in memory
-// (internal/criruntimetest), the API server, a device plugin, and a directory
+// (cri/critest), the API server, a device plugin, and a directory
 // with the agent's files. Each life of the agent on it is a real agent.Agent with
 // the parts of a node, in a bubble of testing/synctest. It is not nodeagent: that
 // speaks to its runtime over a socket, serves TLS and reads the machine's

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 )
 
 // fault is what goes wrong with calls of a method for a pod, or for all.
@@ -27,7 +27,7 @@ var errInjected = status.Error(codes.Unknown, "injected failure")
 // gate is the runtime as one process of the agent sees it. Every call passes
 // the faults, and every change of the runtime the judgement of what may be done.
 type gate struct {
-	*criruntimetest.Runtime
+	*critest.Runtime
 	l *life
 }
 

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/internal/criruntimetest"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/internal/durable"
 )
 
@@ -28,7 +28,7 @@ const secondImage = "localhost/app:2"
 // machine is what outlives the agents of one run: the runtime with its
 // containers, the disk, the API server, the device plugin, and the truth about all of them.
 type machine struct {
-	rt     *criruntimetest.Runtime
+	rt     *critest.Runtime
 	dir    string
 	disk   *disk
 	plugin *plugin
@@ -60,7 +60,7 @@ type machine struct {
 // newMachine makes a machine in an empty directory.
 func newMachine(dir string) *machine {
 	m := &machine{
-		rt: criruntimetest.New(), dir: dir, began: time.Now(), healed: time.Now(),
+		rt: critest.New(), dir: dir, began: time.Now(), healed: time.Now(),
 		pods: map[types.UID]*pod{}, names: map[string]types.UID{}, made: map[string]*instance{}, boxes: map[string]types.UID{}, unheal: map[string]bool{},
 	}
 	m.rt.AddImage(image, secondImage)
