@@ -97,6 +97,8 @@ release: ## programs, Debian packages, images and lists of modules of HEAD, into
 nightly: ## what takes hours: 20,000 pods that come and go, 5,000 edits and restarts, every fuzz target for 5 minutes, cgroup v2, Kubernetes' own suite
 	go test -count=1 -timeout 90m ./internal/hostile -run 'TestChurn|TestUpdates|TestRestarts|TestFailingPulls|TestAPIPods|TestRequests' -churn 20000 -lives 5000 -v
 	go test -count=1 -timeout 90m ./csi -run OnDisks -every
+	go test -count=1 -timeout 90m ./internal/sim -run TestSeeds -seeds 10000 -v
+	go test -count=1 -timeout 90m ./internal/sim -run TestSeeds -seeds 500 -long -v
 	$(MAKE) fuzz TIME=5m
 	$(MAKE) test-vm
 	SYSTEMD=1 $(MAKE) test-vm PKG=./internal/cmd/release ARGS='-run TestPackageOnSystemd'
