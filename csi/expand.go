@@ -98,11 +98,14 @@ func resized(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) v1.Persis
 	return st
 }
 
-// notResized is the status of a claim whose volume could not be made larger. After an
-// error for good, the claim has to ask for another size first.
-func notResized(claim *v1.PersistentVolumeClaim, err error) v1.PersistentVolumeClaimStatus {
+// notResized is the status of a claim whose volume the driver has not made that large. If
+// that never will be, the claim has to ask for another size first; if it asks for
+// another one already, the controller may have it only when this one is given up
+// (KEP-1790).
+func notResized(claim *v1.PersistentVolumeClaim, size int64, err error) v1.PersistentVolumeClaimStatus {
 	state := v1.PersistentVolumeClaimNodeResizeInProgress
-	if infeasible(err) {
+	asked, ok := claim.Spec.Resources.Requests[v1.ResourceStorage]
+	if infeasible(err) || ok && asked.Value() != size {
 		state = v1.PersistentVolumeClaimNodeResizeInfeasible
 	}
 	st := withState(claim, state)
@@ -214,7 +217,7 @@ func (m *Manager) Expand(ctx context.Context, e Expansion, claims Claims) (bool,
 	case err == nil && !shown:
 		err = note(resized(e.Claim, e.Spec.PersistentVolume))
 	case err != nil && errors.As(err, &answer) && answer.Final() && !shown:
-		err = errors.Join(err, note(notResized(e.Claim, err)))
+		err = errors.Join(err, note(notResized(e.Claim, size, err)))
 	}
 	if err == nil {
 		m.mu.Lock()

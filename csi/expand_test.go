@@ -143,13 +143,16 @@ func TestExpansionIsNotedOnTheClaim(t *testing.T) {
 		cannot bool
 		states string
 		again  bool // it is tried again
+		asks   string
 	}{
-		"success":     {codes.OK, false, "NodeResizeInProgress 1Gi FileSystemResizePending, 2Gi", false},
-		"busy":        {codes.Unavailable, false, "NodeResizeInProgress 1Gi FileSystemResizePending", true},
-		"broken":      {codes.Internal, false, "NodeResizeInProgress 1Gi FileSystemResizePending, NodeResizeInProgress 1Gi FileSystemResizePending NodeResizeError", true},
-		"too large":   {codes.OutOfRange, false, "NodeResizeInProgress 1Gi FileSystemResizePending, NodeResizeInfeasible 1Gi FileSystemResizePending NodeResizeError", false},
-		"in use":      {codes.FailedPrecondition, false, "NodeResizeInProgress 1Gi FileSystemResizePending, NodeResizeInProgress 1Gi FileSystemResizePending NodeResizeError", false},
-		"unsupported": {codes.OK, true, "NodeResizeInProgress 1Gi FileSystemResizePending", true},
+		"given up":    {codes.Internal, false, "NodeResizeInProgress 1Gi FileSystemResizePending, NodeResizeInfeasible 1Gi FileSystemResizePending NodeResizeError", false, "1536Mi"},
+		"as asked":    {codes.Internal, false, "NodeResizeInProgress 1Gi FileSystemResizePending, NodeResizeInProgress 1Gi FileSystemResizePending NodeResizeError", true, "2Gi"},
+		"success":     {codes.OK, false, "NodeResizeInProgress 1Gi FileSystemResizePending, 2Gi", false, ""},
+		"busy":        {codes.Unavailable, false, "NodeResizeInProgress 1Gi FileSystemResizePending", true, ""},
+		"broken":      {codes.Internal, false, "NodeResizeInProgress 1Gi FileSystemResizePending, NodeResizeInProgress 1Gi FileSystemResizePending NodeResizeError", true, ""},
+		"too large":   {codes.OutOfRange, false, "NodeResizeInProgress 1Gi FileSystemResizePending, NodeResizeInfeasible 1Gi FileSystemResizePending NodeResizeError", false, ""},
+		"in use":      {codes.FailedPrecondition, false, "NodeResizeInProgress 1Gi FileSystemResizePending, NodeResizeInProgress 1Gi FileSystemResizePending NodeResizeError", false, ""},
+		"unsupported": {codes.OK, true, "NodeResizeInProgress 1Gi FileSystemResizePending", true, ""},
 	} {
 		n := newNode(t, object(nil), func(cfg *csitest.Config) {
 			stages(cfg)
@@ -166,6 +169,9 @@ func TestExpansionIsNotedOnTheClaim(t *testing.T) {
 		n.register()
 		v := n.volume("u1", persistent("h1", sized("2Gi")))
 		e := Expansion{Pod: v.Pod, Spec: v.Spec, Claim: claimWith("1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizePending, v1.PersistentVolumeClaimFileSystemResizePending)}
+		if c.asks != "" {
+			e.Claim.Spec.Resources.Requests = v1.ResourceList{v1.ResourceStorage: resource.MustParse(c.asks)}
+		}
 		if n.m.Needed(e) {
 			t.Errorf("%s: it is not mounted", name)
 		}
