@@ -150,6 +150,10 @@ func TestNodeWithItsOwnRuntime(t *testing.T) {
 	if name := localcri.BridgeOf(l.root); !exists(filepath.Join("/sys/class/net", name)) {
 		t.Errorf("there is no interface %s", name)
 	}
+	// The monitor's program, which comes first, is root's alone; users of their own pass.
+	if info, err := os.Stat(filepath.Join(l.root, "localcri")); err != nil || info.Mode().Perm() != 0o711 {
+		t.Errorf("directory of the runtime: %+v, %v; want mode 0711", info, err)
+	}
 	second := l.run()
 	a, b := first.Status.ContainerStatuses[0], second.Status.ContainerStatuses[0]
 	if a.ContainerID != b.ContainerID || b.RestartCount != 0 || first.Status.PodIP == "" || first.Status.PodIP != second.Status.PodIP {

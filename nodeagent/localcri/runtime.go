@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -96,8 +97,23 @@ type node struct {
 	keep    func(context.Context) error // records the choice
 }
 
-// make makes everything, and changes nothing but the monitor's program.
+// passable makes the directory of all that the runtime has, which the root of a
+// pod's user namespace passes through to its root file system. It comes first: what
+// is made below makes its parents for itself alone.
+func (m *maker) passable() error {
+	dir := m.path()
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return err
+	}
+	return os.Chmod(dir, 0o711) // whatever the umask, or an earlier version
+}
+
+// make makes everything, and changes nothing but the runtime's directory and the
+// monitor's program in it.
 func (m *maker) make(ctx context.Context) (*node, error) {
+	if err := m.passable(); err != nil {
+		return nil, fmt.Errorf("directory of the runtime: %w", err)
+	}
 	handlers, errHandlers := m.handlers()
 	program, errProgram := m.program()
 	if err := errors.Join(errHandlers, errProgram); err != nil {
