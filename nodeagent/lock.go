@@ -16,7 +16,7 @@ func lockDirs(c *kubeletconfig.Config) (*machine.Lock, error) {
 		path string
 		mode os.FileMode
 	}
-	all := []dir{{c.RootDir, 0o750}}
+	all := []dir{{c.RootDir, 0o751}} // users of their own pass to what is theirs
 	if c.Kubeconfig != "" || *c.EnableServer && c.TLSCertFile == "" && admitsAlone(c) == nil {
 		all = append(all, dir{c.CertDir, 0o755}) // as the kubelet's
 	}

@@ -33,7 +33,7 @@ func (p *packaging) debian() ([]byte, error) {
 	data := []sampleimage.File{
 		{Path: "/usr/bin/" + program, Mode: 0o755, Data: p.binary},
 		{Path: "/etc/nodewright/manifests/", Mode: 0o755},
-		{Path: "/var/lib/nodewright/", Mode: 0o700},
+		{Path: "/var/lib/nodewright/", Mode: 0o751},
 	}
 	conffiles := []string{"/etc/default/" + program, "/etc/nodewright/agent.yaml"}
 	for to, from := range map[string]string{

@@ -88,10 +88,10 @@ func TestPackageOnSystemd(t *testing.T) {
 	}
 	m := machine{t}
 	const root = "/var/lib/nodewright"
-	if err := os.MkdirAll(root, 0o700); err != nil {
+	if err := os.MkdirAll(root, 0o751); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mount("tmpfs", root, "tmpfs", 0, "mode=700"); err != nil { // the machine's own root is an overlay
+	if err := unix.Mount("tmpfs", root, "tmpfs", 0, "mode=751"); err != nil { // the machine's own root is an overlay
 		t.Fatal(err)
 	}
 	if err := os.RemoveAll("/usr/sbin/policy-rc.d"); err != nil { // in a container's image it forbids that packages start services
