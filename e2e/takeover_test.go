@@ -12,6 +12,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/cpumgr"
 )
 
 // ofCluster are pods that the API server gives to the node. They want: image,
@@ -99,6 +101,9 @@ type takenOver struct {
 // A node that the kubelet ran is continued by the agent, and then by the kubelet
 // again: with the same containers, CPUs and devices.
 func TestTakeover(t *testing.T) {
+	if _, child := apart(t); !child {
+		return
+	}
 	n := newNode(t, "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n")
 	registered := n.devicePlugin("a", "b", "c")
 	n.must(os.WriteFile(filepath.Join(n.dir, "manifests", "static.yaml"), []byte(pod("static", forever)), 0o600))
@@ -134,6 +139,7 @@ func TestTakeover(t *testing.T) {
 		}
 		n.same(fmt.Sprintf("turn %d", i), before)
 		n.apart(pods...)
+		n.recorded(pods...)
 		t.Logf("%s went on with %d pods, 0 of them changed if nothing is said above", turn.program, len(before))
 	}
 	if got := n.inside("plain", "cat", "/scratch/file", "/memory/file", "/conf/key"); got != "kept\nkept\none" {
@@ -160,6 +166,44 @@ func (n *node) apart(names ...string) {
 			owner[what] = name
 		}
 	}
+}
+
+// recorded waits until the kubelet's state of CPUs says what pods have, whoever
+// runs the node.
+func (n *node) recorded(names ...string) {
+	n.t.Helper()
+	facts := n.facts(names...)
+	pods, err := n.pods("")
+	n.must(err)
+	n.until("cpu_manager_state says who has which CPUs", func() error {
+		b, err := os.ReadFile(filepath.Join(kubeletRoot, "cpu_manager_state"))
+		if err != nil {
+			return err
+		}
+		state, err := cpumgr.DecodeKubelet(b)
+		if err != nil {
+			return err
+		}
+		own := 0
+		for name, f := range facts {
+			uid := f.uid
+			if static := pods[name].Annotations[v1.MirrorPodAnnotationKey]; static != "" {
+				uid = static
+			}
+			has := state.Pods[uid]["main"]
+			if has.Empty() {
+				continue
+			}
+			own++
+			if f.cpus != "Cpus_allowed_list:\t"+has.String() {
+				return fmt.Errorf("%s runs on %q, and %s", name, f.cpus, b)
+			}
+		}
+		if own != len(state.Pods) || own < 2 {
+			return fmt.Errorf("%d of these pods have CPUs of their own: %s", own, b)
+		}
+		return nil
+	})
 }
 
 // devicePlugin offers devices for as long as the test runs. It registers with

@@ -25,6 +25,7 @@ func (p *Part) Restore(ctx context.Context) error {
 		return nil
 	}
 	p.look(ctx)
+	p.fromKubelet()
 	found, err := p.readAll()
 	if ctx.Err() != nil {
 		return ctx.Err() // nothing that was found is complete
@@ -51,6 +52,7 @@ func (p *Part) readAll() ([]checkpoint, error) {
 	if err != nil {
 		err = fmt.Errorf("list checkpoints: %w", err)
 	}
+	keys = slices.DeleteFunc(keys, func(key string) bool { return key == kubeletKey })
 	var found []checkpoint
 	for _, key := range keys {
 		c, rerr := p.read(key)
@@ -86,9 +88,14 @@ func (p *Part) takeOver(found []checkpoint) (r restoration) {
 	}
 	pods, running, problems := p.fromCheckpoints(found)
 	r.recorded, r.live = len(pods), len(p.live)
-	for _, g := range p.guesses() {
+	for _, g := range append(p.kubeletPods(), p.guesses()...) {
 		uid := types.UID(g.UID)
-		pods, running[g.UID] = append(pods, g), p.liveOf(uid)
+		if p.pods[uid] != nil {
+			continue
+		}
+		live := p.liveOf(uid)
+		live.CPUs = p.withKubelet(uid, live.CPUs, live.CPUs)
+		pods, running[g.UID] = append(pods, g), live
 		p.pods[uid] = &placed{pod: g, from: fromContainers}
 		r.guessed++
 	}
@@ -115,8 +122,12 @@ func (p *Part) fromCheckpoints(found []checkpoint) (pods []numa.Pod, running map
 			continue
 		}
 		r := p.liveOf(uid)
-		cpus, more := p.had(c, r.CPUs)
-		r.CPUs, problems = cpus, append(problems, more...)
+		if p.kubelet.had == nil {
+			cpus, more := p.had(c, r.CPUs)
+			r.CPUs, problems = cpus, append(problems, more...)
+		} else { // the checkpoint is older
+			r.CPUs = p.withKubelet(uid, r.CPUs, r.CPUs)
+		}
 		if c.Memory != nil {
 			next, err := p.node.State.Memory.DecodePod(c.Pod.UID, p.cfg.Fit.MemoryPolicy, c.Memory)
 			if err != nil {
