@@ -95,6 +95,7 @@ type takenOver struct {
 	containers string // IDs and restarts
 	cpus       string
 	device     string
+	allocated  string // of a pod that waits for more
 	phase      v1.PodPhase
 }
 
@@ -117,9 +118,17 @@ func TestTakeover(t *testing.T) {
 	n.running("plain", "again", "first")
 	n.restarted("again", 1)
 	n.finished("done", "failed")
+	n.apply(strings.Replace(pod("greedy", forever), "imagePullPolicy: Never", "imagePullPolicy: Never, resources: {requests: {memory: 16Mi}}", 1))
+	n.running("greedy")
+	var obj v1.Node
+	n.must(n.get("/api/v1/nodes/"+n.cluster.node, &obj))
+	n.kubectl("patch", "pod", "greedy", "--subresource=resize", "--patch", fmt.Sprintf( // the others have some of it
+		`{"spec": {"containers": [{"name": "main", "resources": {"requests": {"memory": %q}}}]}}`, obj.Status.Allocatable.Memory()))
+	n.are("waiting for what they ask for", func(p *v1.Pod) bool { return allocated(p) != "" }, []string{"greedy"})
 	static := []string{"static-" + n.cluster.node, "fixed-" + n.cluster.node}
 	n.running(static...)
 	pods := append([]string{"plain", "again", "first", "done", "failed"}, static...)
+	greedy := n.facts("greedy")
 
 	// Each program gets one more pod with a device, for which it must not take those of
 	// the others.
@@ -132,6 +141,10 @@ func TestTakeover(t *testing.T) {
 		n.end()
 		n.run(turn.program)
 		n.offered(registered)
+		if i == 0 { // later pods could not be scheduled beside it
+			n.same("the kubelet", greedy)
+			n.kubectl("delete", "pod", "--timeout=90s", "greedy")
+		}
 		if turn.pod != "" {
 			n.apply(strings.ReplaceAll(fmt.Sprintf(withResources, busybox, forever, turn.pod, "later"), "cpu: 1, ", turn.resources))
 			n.running(turn.pod)
@@ -328,9 +341,20 @@ func (n *node) facts(names ...string) map[string]takenOver {
 			f.cpus = n.inside(name, "grep", "Cpus_allowed_list", "/proc/self/status")
 			f.device = n.inside(name, "sh", "-c", "echo $DEVICES")
 		}
+		f.allocated = allocated(p)
 		out[name] = f
 	}
 	return out
+}
+
+// allocated is what a pod was allocated that waits for more, or "".
+func allocated(p *v1.Pod) string {
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1.PodResizePending && c.Status == v1.ConditionTrue {
+			return fmt.Sprint(c.Reason, " ", p.Status.ContainerStatuses[0].AllocatedResources.Memory())
+		}
+	}
+	return ""
 }
 
 // same compares what pods are and have with what they had before, now and once more
