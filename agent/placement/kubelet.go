@@ -198,7 +198,7 @@ func (p *Part) tellKubelet() error {
 	p.mu.Lock()
 	shared, restored, state := p.kubelet.shared, p.restored, p.node.State.CPU
 	p.mu.Unlock()
-	if !shared || !restored || p.idle {
+	if !shared || !restored || p.cfg.Fit.Idle() { // what is not placed need not be told
 		return nil
 	}
 	b, err := state.EncodeKubelet(p.policy())

@@ -119,7 +119,23 @@ func TestKubeletStateIgnored(t *testing.T) {
 			n.wantKubelet(given(map[string][]int{"a": {1}}))
 		})
 	}
+	// A policy that places nothing leaves nothing behind.
 	n := newNode(t)
+	n.kubelet = t.TempDir()
+	n.writeKubelet(fit.CPUStatic, given(nil))
+	n.start()
+	a := owns("a", "1")
+	n.run(a)
+	n.wantKubelet(given(map[string][]int{"a": {1}}))
+	n.end(a)
+	n.fit = fit.Config{Machine: n.fit.Machine}
+	for _, idle := range []bool{false, true} {
+		if n.start(); n.p.Idle() != idle {
+			t.Errorf("idle: %t, want %t", n.p.Idle(), idle)
+		}
+	}
+
+	n = newNode(t)
 	n.kubelet = t.TempDir()
 	n.start()
 	n.run(owns("a", "1"))

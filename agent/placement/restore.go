@@ -26,7 +26,7 @@ func (p *Part) Restore(ctx context.Context) error {
 	}
 	p.look(ctx)
 	p.fromKubelet()
-	found, err := p.readAll()
+	found, err := p.readAll(ctx)
 	if ctx.Err() != nil {
 		return ctx.Err() // nothing that was found is complete
 	}
@@ -44,7 +44,7 @@ func (p *Part) Restore(ctx context.Context) error {
 
 // readAll reads the checkpoints. Those that are not understood are set aside: the
 // runtime's state is authoritative then.
-func (p *Part) readAll() ([]checkpoint, error) {
+func (p *Part) readAll(ctx context.Context) ([]checkpoint, error) {
 	if p.cfg.Store == nil {
 		return nil, nil
 	}
@@ -52,7 +52,12 @@ func (p *Part) readAll() ([]checkpoint, error) {
 	if err != nil {
 		err = fmt.Errorf("list checkpoints: %w", err)
 	}
-	keys = slices.DeleteFunc(keys, func(key string) bool { return key == kubeletKey })
+	if i := slices.Index(keys, kubeletKey); i >= 0 {
+		keys = slices.Delete(keys, i, i+1)
+		if p.cfg.Fit.Idle() {
+			p.logged("failed to remove stale checkpoint", part.Delete(ctx, p.cfg.Store, kubeletKey))
+		}
+	}
 	var found []checkpoint
 	for _, key := range keys {
 		c, rerr := p.read(key)

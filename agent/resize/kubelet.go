@@ -177,10 +177,11 @@ func (p *Part) tell() {
 // keepTold keeps the kubelet's file up to date until ctx ends, and writes it once
 // more then: pods that came since are in it as well.
 func (p *Part) keepTold(ctx context.Context) {
-	for ctx.Err() == nil {
+	for ended := false; !ended; {
 		select {
 		case <-p.told:
 		case <-ctx.Done():
+			ended = true
 		}
 		if err := p.tellKubelet(); err != nil {
 			p.cfg.Log.Warn("failed to write the kubelet's allocations", zap.Error(err))
