@@ -71,7 +71,7 @@ storage: tools shells build ## the storage suites of Kubernetes against examples
 	go build -o $(BIN)/csidriver ./examples/csidriver
 	$(BIN)/conformance -storage -out build/storage $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
 
-takeover: tools shells build ## a node that the kubelet ran, continued by the agent, and back; takes /var/lib/kubelet on this machine
+takeover: tools shells build ## a node that the kubelet ran, continued by the agent, and back; needs root, touches nothing of the machine
 	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
 	go -C e2e build -o $(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
 	go -C e2e test -tags kubelet -count=1 -timeout 30m -v -run TestTakeover . $(ARGS)

@@ -51,6 +51,10 @@ type Config struct {
 	// does: what was prepared before another one is prepared again. Without it,
 	// so is what no running pod uses.
 	Boot string
+	// KubeletDir is the root directory of a kubelet that this node had or may have
+	// again: its dra_manager_state is read, and kept up to date where it is there.
+	// "": none.
+	KubeletDir string
 
 	Timeout time.Duration // of each call to a driver, and for the claims of a pod; 45s
 	Grace   time.Duration // that a driver may be away before pods are told that it is gone; 5m
@@ -108,6 +112,11 @@ type Manager struct {
 	ready    chan struct{}
 	ctx      context.Context // Run's; nil before
 	wg       sync.WaitGroup  // of calls and sessions
+
+	// shared means that there is a kubelet's file to be kept up to date, and told has
+	// a token while that may not say what is so.
+	shared bool
+	told   chan struct{}
 }
 
 // New checks cfg and returns a Manager at rest.
@@ -127,6 +136,7 @@ func New(cfg Config) (*Manager, error) {
 		drivers: map[string]*driver{},
 		subs:    subscription.List[Change]{Merge: merge},
 		ready:   make(chan struct{}),
+		told:    make(chan struct{}, 1),
 	}
 	var err error
 	if m.met, err = newMetrics(cfg.Metrics, m.inUse); err != nil {
@@ -145,10 +155,17 @@ func (m *Manager) Run(ctx context.Context) error {
 	m.ctx = ctx
 	m.mu.Unlock()
 	close(m.ready)
+	over, told := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(told)
+		m.keepTold(over)
+	}()
 	<-ctx.Done()
 	m.subs.Drop()
 	m.wg.Wait()
 	m.subs.Wait()
+	close(over) // no driver is called any more
+	<-told
 	return nil
 }
 

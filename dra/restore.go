@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"go.uber.org/zap"
@@ -35,9 +36,13 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 	if err != nil {
 		return fmt.Errorf("dra: %w", err)
 	}
+	theirs := m.fromKubelet()
+	for _, r := range theirs {
+		m.inherit(r, running == nil)
+	}
 	for _, key := range keys {
 		uid, ours := strings.CutPrefix(key, claimPrefix)
-		if !ours {
+		if !ours || slices.ContainsFunc(theirs, func(r *record) bool { return r.UID == types.UID(uid) }) {
 			continue
 		}
 		r, err := m.read(types.UID(uid))
@@ -138,6 +143,7 @@ func (m *Manager) saveOne(c *claim) error {
 	}
 	if err == nil {
 		c.saved = max(c.saved, gen)
+		m.tellSoon()
 	}
 	return err
 }

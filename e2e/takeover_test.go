@@ -12,6 +12,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/cpumgr"
 )
 
 // ofCluster are pods that the API server gives to the node. They want: image,
@@ -93,12 +95,16 @@ type takenOver struct {
 	containers string // IDs and restarts
 	cpus       string
 	device     string
+	allocated  string // of a pod that waits for more
 	phase      v1.PodPhase
 }
 
 // A node that the kubelet ran is continued by the agent, and then by the kubelet
 // again: with the same containers, CPUs and devices.
 func TestTakeover(t *testing.T) {
+	if _, child := apart(t); !child {
+		return
+	}
 	n := newNode(t, "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n")
 	registered := n.devicePlugin("a", "b", "c")
 	n.must(os.WriteFile(filepath.Join(n.dir, "manifests", "static.yaml"), []byte(pod("static", forever)), 0o600))
@@ -112,9 +118,17 @@ func TestTakeover(t *testing.T) {
 	n.running("plain", "again", "first")
 	n.restarted("again", 1)
 	n.finished("done", "failed")
+	n.apply(strings.Replace(pod("greedy", forever), "imagePullPolicy: Never", "imagePullPolicy: Never, resources: {requests: {memory: 16Mi}}", 1))
+	n.running("greedy")
+	var obj v1.Node
+	n.must(n.get("/api/v1/nodes/"+n.cluster.node, &obj))
+	n.kubectl("patch", "pod", "greedy", "--subresource=resize", "--patch", fmt.Sprintf( // the others have some of it
+		`{"spec": {"containers": [{"name": "main", "resources": {"requests": {"memory": %q}}}]}}`, obj.Status.Allocatable.Memory()))
+	n.are("waiting for what they ask for", func(p *v1.Pod) bool { return allocated(p) != "" }, []string{"greedy"})
 	static := []string{"static-" + n.cluster.node, "fixed-" + n.cluster.node}
 	n.running(static...)
 	pods := append([]string{"plain", "again", "first", "done", "failed"}, static...)
+	greedy := n.facts("greedy")
 
 	// Each program gets one more pod with a device, for which it must not take those of
 	// the others.
@@ -127,6 +141,10 @@ func TestTakeover(t *testing.T) {
 		n.end()
 		n.run(turn.program)
 		n.offered(registered)
+		if i == 0 { // later pods could not be scheduled beside it
+			n.same("the kubelet", greedy)
+			n.kubectl("delete", "pod", "--timeout=90s", "greedy")
+		}
 		if turn.pod != "" {
 			n.apply(strings.ReplaceAll(fmt.Sprintf(withResources, busybox, forever, turn.pod, "later"), "cpu: 1, ", turn.resources))
 			n.running(turn.pod)
@@ -134,6 +152,7 @@ func TestTakeover(t *testing.T) {
 		}
 		n.same(fmt.Sprintf("turn %d", i), before)
 		n.apart(pods...)
+		n.recorded(pods...)
 		t.Logf("%s went on with %d pods, 0 of them changed if nothing is said above", turn.program, len(before))
 	}
 	if got := n.inside("plain", "cat", "/scratch/file", "/memory/file", "/conf/key"); got != "kept\nkept\none" {
@@ -160,6 +179,44 @@ func (n *node) apart(names ...string) {
 			owner[what] = name
 		}
 	}
+}
+
+// recorded waits until the kubelet's state of CPUs says what pods have, whoever
+// runs the node.
+func (n *node) recorded(names ...string) {
+	n.t.Helper()
+	facts := n.facts(names...)
+	pods, err := n.pods("")
+	n.must(err)
+	n.until("cpu_manager_state says who has which CPUs", func() error {
+		b, err := os.ReadFile(filepath.Join(kubeletRoot, "cpu_manager_state"))
+		if err != nil {
+			return err
+		}
+		state, err := cpumgr.DecodeKubelet(b)
+		if err != nil {
+			return err
+		}
+		own := 0
+		for name, f := range facts {
+			uid := f.uid
+			if static := pods[name].Annotations[v1.MirrorPodAnnotationKey]; static != "" {
+				uid = static
+			}
+			has := state.Pods[uid]["main"]
+			if has.Empty() {
+				continue
+			}
+			own++
+			if f.cpus != "Cpus_allowed_list:\t"+has.String() {
+				return fmt.Errorf("%s runs on %q, and %s", name, f.cpus, b)
+			}
+		}
+		if own != len(state.Pods) || own < 2 {
+			return fmt.Errorf("%d of these pods have CPUs of their own: %s", own, b)
+		}
+		return nil
+	})
 }
 
 // devicePlugin offers devices for as long as the test runs. It registers with
@@ -284,9 +341,20 @@ func (n *node) facts(names ...string) map[string]takenOver {
 			f.cpus = n.inside(name, "grep", "Cpus_allowed_list", "/proc/self/status")
 			f.device = n.inside(name, "sh", "-c", "echo $DEVICES")
 		}
+		f.allocated = allocated(p)
 		out[name] = f
 	}
 	return out
+}
+
+// allocated is what a pod was allocated that waits for more, or "".
+func allocated(p *v1.Pod) string {
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1.PodResizePending && c.Status == v1.ConditionTrue {
+			return fmt.Sprint(c.Reason, " ", p.Status.ContainerStatuses[0].AllocatedResources.Memory())
+		}
+	}
+	return ""
 }
 
 // same compares what pods are and have with what they had before, now and once more

@@ -77,7 +77,7 @@ func Claims(b *Builder) (part.Part, error) {
 	}
 	lookup := &claims.Lookup{}
 	m, err := dra.New(dra.Config{
-		Store: b.Store("dra", "dra"), Claims: lookup, Boot: boot, Log: b.Log.Named("dra"), Metrics: b.Metrics,
+		Store: b.Store("dra", "dra"), Claims: lookup, Boot: boot, KubeletDir: b.Config.RootDir, Log: b.Log.Named("dra"), Metrics: b.Metrics,
 	})
 	if err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ func Placement(b *Builder) (part.Part, error) {
 		return nil, err
 	}
 	p, err := placement.New(placement.Config{
-		Fit: conf, Runtime: b.Runtime, Store: b.Store(placementDir, "placement"), Log: b.Log.Named("placement"), Metrics: b.Metrics,
+		Fit: conf, Runtime: b.Runtime, Store: b.Store(placementDir, "placement"), KubeletDir: b.Config.RootDir, Log: b.Log.Named("placement"), Metrics: b.Metrics,
 	})
 	if err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ import (
 
 // Resize changes the resources of pods that run: see package agent/resize.
 func Resize(b *Builder) (part.Part, error) {
-	return resize.New(resize.Config{Store: b.Store("grants", "resize"), Log: b.Log.Named("resize"), Metrics: b.Metrics})
+	return resize.New(resize.Config{Store: b.Store("grants", "resize"), KubeletDir: b.Config.RootDir, Log: b.Log.Named("resize"), Metrics: b.Metrics})
 }
 
 // subIDsUser is whose IDs pods get, where the machine sets some aside for it.

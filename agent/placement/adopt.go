@@ -62,6 +62,7 @@ func (p *Part) adopt(pod *v1.Pod) []error {
 	}
 	// All that is known of it is what runs.
 	live := p.liveOf(pod.UID)
+	live.CPUs = p.withKubelet(pod.UID, live.CPUs, live.CPUs)
 	node := p.node
 	node.State = node.Without(n.UID)
 	s, problems := node.Adopt([]numa.Pod{n}, map[string]fit.Running{n.UID: live})

@@ -25,9 +25,12 @@
 // has named yet. Until Restore is done no pod is admitted: pods wait, with the
 // reason PlacementNotRestored.
 //
+// A kubelet's cpu_manager_state is newer than the checkpoints if the kubelet wrote it
+// last. Containers that do not run have what it says; Run keeps it up to date.
+//
 // # Ownership
 //
-// New has no side effects, and the part has no goroutines. Decisions are in
+// New has no side effects, and the part has no goroutine but that of Run. Decisions are in
 // memory, under a lock that is never held for the store, the runtime or another
 // part. Checkpoints are written in Prepare, and removed in Stopped and Sweep.
 //

@@ -34,6 +34,7 @@ type node struct {
 	t         *testing.T
 	rt        *critest.Runtime
 	dir       string // of the checkpoints
+	kubelet   string // root directory of a kubelet
 	store     part.Store
 	fit       fit.Config
 	metrics   prometheus.Registerer
@@ -67,7 +68,7 @@ func (n *node) join() {
 		store = part.OpenStore(n.dir, nil)
 	}
 	var err error
-	n.p, err = placement.New(placement.Config{Fit: n.fit, Runtime: n.rt, Store: store, Metrics: n.metrics})
+	n.p, err = placement.New(placement.Config{Fit: n.fit, Runtime: n.rt, Store: store, KubeletDir: n.kubelet, Metrics: n.metrics})
 	if err != nil {
 		n.t.Fatal(err)
 	}

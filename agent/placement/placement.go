@@ -40,6 +40,10 @@ type Config struct {
 	// method Dir() string, as a *checkpoint.Lazy has, a directory that is not
 	// there means that no earlier process has placed anything.
 	Store part.Store
+	// KubeletDir is the root directory of a kubelet that this node had or may have
+	// again: its cpu_manager_state is read, and kept up to date where it is there.
+	// None.
+	KubeletDir string
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
@@ -66,12 +70,14 @@ type Part struct {
 	live     map[string]*container // by ID
 	files    map[types.UID]*file   // of pods that have a checkpoint, or are about to
 	stale    map[types.UID]bool    // checkpoints that say what is no longer so
+	kubelet  kubelet
 }
 
 // Which hooks the part has.
 var (
 	_ part.Joiner           = (*Part)(nil)
 	_ part.Restorer         = (*Part)(nil)
+	_ part.Runner           = (*Part)(nil)
 	_ part.Reserver         = (*Part)(nil)
 	_ part.Forecaster       = (*Part)(nil)
 	_ part.Preparer         = (*Part)(nil)
@@ -113,6 +119,7 @@ func New(cfg Config) (*Part, error) {
 		restored: idle, early: early{stopped: map[types.UID]bool{}}, node: node,
 		pods: map[types.UID]*placed{}, live: map[string]*container{},
 		files: map[types.UID]*file{}, stale: map[types.UID]bool{},
+		kubelet: kubelet{told: make(chan struct{}, 1)},
 	}, nil
 }
 

@@ -35,11 +35,13 @@ func (p *Part) decide(s fit.State) {
 	p.node.State = s
 	p.version++
 	p.met.gauges(s.CPU)
+	p.tell()
 }
 
 // know notes what a pod asks for. p.mu is held.
 func (p *Part) know(n numa.Pod) {
 	p.pods[types.UID(n.UID)] = &placed{pod: n, from: fromSpec}
+	delete(p.kubelet.had, types.UID(n.UID))
 }
 
 // release takes back all that some pods have, in memory: their checkpoints are
@@ -55,6 +57,7 @@ func (p *Part) release(uids ...types.UID) bool {
 		found = true
 		p.decide(p.node.Without(string(uid)))
 		delete(p.pods, uid)
+		delete(p.kubelet.had, uid)
 		if p.files[uid] != nil {
 			p.stale[uid] = true
 		}

@@ -25,7 +25,8 @@ func (p *Part) Restore(ctx context.Context) error {
 		return nil
 	}
 	p.look(ctx)
-	found, err := p.readAll()
+	p.fromKubelet()
+	found, err := p.readAll(ctx)
 	if ctx.Err() != nil {
 		return ctx.Err() // nothing that was found is complete
 	}
@@ -43,13 +44,19 @@ func (p *Part) Restore(ctx context.Context) error {
 
 // readAll reads the checkpoints. Those that are not understood are set aside: the
 // runtime's state is authoritative then.
-func (p *Part) readAll() ([]checkpoint, error) {
+func (p *Part) readAll(ctx context.Context) ([]checkpoint, error) {
 	if p.cfg.Store == nil {
 		return nil, nil
 	}
 	keys, err := p.cfg.Store.Keys()
 	if err != nil {
 		err = fmt.Errorf("list checkpoints: %w", err)
+	}
+	if i := slices.Index(keys, kubeletKey); i >= 0 {
+		keys = slices.Delete(keys, i, i+1)
+		if p.cfg.Fit.Idle() {
+			p.logged("failed to remove stale checkpoint", part.Delete(ctx, p.cfg.Store, kubeletKey))
+		}
 	}
 	var found []checkpoint
 	for _, key := range keys {
@@ -86,9 +93,14 @@ func (p *Part) takeOver(found []checkpoint) (r restoration) {
 	}
 	pods, running, problems := p.fromCheckpoints(found)
 	r.recorded, r.live = len(pods), len(p.live)
-	for _, g := range p.guesses() {
+	for _, g := range append(p.kubeletPods(), p.guesses()...) {
 		uid := types.UID(g.UID)
-		pods, running[g.UID] = append(pods, g), p.liveOf(uid)
+		if p.pods[uid] != nil {
+			continue
+		}
+		live := p.liveOf(uid)
+		live.CPUs = p.withKubelet(uid, live.CPUs, live.CPUs)
+		pods, running[g.UID] = append(pods, g), live
 		p.pods[uid] = &placed{pod: g, from: fromContainers}
 		r.guessed++
 	}
@@ -115,8 +127,12 @@ func (p *Part) fromCheckpoints(found []checkpoint) (pods []numa.Pod, running map
 			continue
 		}
 		r := p.liveOf(uid)
-		cpus, more := p.had(c, r.CPUs)
-		r.CPUs, problems = cpus, append(problems, more...)
+		if p.kubelet.had == nil {
+			cpus, more := p.had(c, r.CPUs)
+			r.CPUs, problems = cpus, append(problems, more...)
+		} else { // the checkpoint is older
+			r.CPUs = p.withKubelet(uid, r.CPUs, r.CPUs)
+		}
 		if c.Memory != nil {
 			next, err := p.node.State.Memory.DecodePod(c.Pod.UID, p.cfg.Fit.MemoryPolicy, c.Memory)
 			if err != nil {

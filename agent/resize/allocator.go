@@ -22,6 +22,10 @@ func (p *Part) Recall(pod *v1.Pod, obs *observed.Pod) {
 		}
 	}
 	s.asks = pod
+	if a := p.left[pod.UID]; a != nil {
+		delete(p.left, pod.UID)
+		s.inherit(a)
+	}
 	s.learn(obs, p.isRestored())
 }
 

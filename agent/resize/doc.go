@@ -25,6 +25,9 @@
 // containers. A record is written after the decision, and before a container is
 // changed: an agent that is killed between the two decides anew.
 //
+// A kubelet's allocated_pods_state is newer than the records if the kubelet wrote it
+// last; [Part.Run] keeps it up to date.
+//
 // # Ownership
 //
 // Decisions are made in memory on the agent's loop. Calls of the store are made

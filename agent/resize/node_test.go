@@ -67,9 +67,15 @@ type node struct {
 // read unless the disk hangs.
 func start(t *testing.T, store part.Store) *node {
 	t.Helper()
+	return startBeside(t, store, "")
+}
+
+// startBeside is start in the place of a kubelet, which had that root directory.
+func startBeside(t *testing.T, store part.Store, kubelet string) *node {
+	t.Helper()
 	n := &node{t: t, host: parttest.New(t), reg: prometheus.NewRegistry()}
 	var err error
-	if n.Part, err = resize.New(resize.Config{Store: store, Metrics: n.reg}); err != nil {
+	if n.Part, err = resize.New(resize.Config{Store: store, KubeletDir: kubelet, Metrics: n.reg}); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.Join(n.host); err != nil {
@@ -94,6 +100,16 @@ func start(t *testing.T, store part.Store) *node {
 func restored(t *testing.T, store part.Store) *node {
 	t.Helper()
 	n := start(t, store)
+	if err := n.Restore(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// restoredBeside is startBeside with Restore.
+func restoredBeside(t *testing.T, store part.Store, kubelet string) *node {
+	t.Helper()
+	n := startBeside(t, store, kubelet)
 	if err := n.Restore(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -67,6 +67,7 @@ func (p *Part) write(uid types.UID, a *allocation, awaited bool) *op {
 		}
 		return err
 	}, func(s *state) {
+		p.tell()
 		s.recorded = a
 		s.urgent = s.urgent && s.recorded != s.allocated
 	})

@@ -18,6 +18,10 @@ type Config struct {
 	// Store keeps the allocation records over a restart of the agent. Required:
 	// without them a restart would undo resizes.
 	Store part.Store
+	// KubeletDir is the root directory of a kubelet that this node had or may have
+	// again: its allocated_pods_state is read, and kept up to date where it is there.
+	// "": none.
+	KubeletDir string
 	// Log gets records that cannot be read, written or removed where no error
 	// says so. nil: silent.
 	Log *zap.Logger
@@ -39,7 +43,13 @@ type Part struct {
 	ended bool
 	pods  map[types.UID]*state
 	read  map[types.UID]*allocation // records of pods that have not come yet
+	left  map[types.UID]*allocation // what a kubelet left to such pods
 	ops   map[types.UID]*op         // on records
+
+	// shared means that there is a kubelet's file to be kept up to date, and told has
+	// a token while that may not say what was allocated.
+	shared bool
+	told   chan struct{}
 }
 
 // host is what a Part needs of its agent.
@@ -76,7 +86,8 @@ func New(cfg Config) (*Part, error) {
 	}
 	return &Part{
 		cfg: cfg, met: met, restored: make(chan struct{}),
-		pods: map[types.UID]*state{}, read: map[types.UID]*allocation{}, ops: map[types.UID]*op{},
+		pods: map[types.UID]*state{}, read: map[types.UID]*allocation{}, left: map[types.UID]*allocation{}, ops: map[types.UID]*op{},
+		told: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -99,7 +110,7 @@ func (p *Part) Join(h part.Host) error {
 // Run implements part.Runner: it returns when ctx has ended and no record is
 // being written. A disk that hangs holds it up.
 func (p *Part) Run(ctx context.Context) error {
-	<-ctx.Done()
+	p.keepTold(ctx)
 	p.mu.Lock()
 	p.ended = true
 	p.mu.Unlock()

@@ -21,9 +21,19 @@ func (p *Part) Restore(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list allocation records: %w", err)
 	}
+	theirs := p.fromKubelet()
 	for _, key := range keys {
 		if ctx.Err() != nil {
 			return ctx.Err()
+		}
+		if key == kubeletKey {
+			continue
+		}
+		if theirs[types.UID(key)] != nil { // the record is older
+			if err := part.Delete(ctx, p.cfg.Store, key); err != nil {
+				return fmt.Errorf("remove allocation record of %s, which a kubelet has changed since: %w", key, err)
+			}
+			continue
 		}
 		a, err := p.load(key)
 		if err != nil {
@@ -33,7 +43,21 @@ func (p *Part) Restore(ctx context.Context) error {
 			p.remember(types.UID(key), a)
 		}
 	}
+	for uid, a := range theirs {
+		p.inherit(uid, a)
+	}
 	return nil
+}
+
+// inherit takes what a kubelet allocated.
+func (p *Part) inherit(uid types.UID, a *allocation) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.pods[uid]; s != nil {
+		s.inherit(a)
+	} else {
+		p.left[uid] = a
+	}
 }
 
 // load reads one record. It is nil if there is none that is whole.

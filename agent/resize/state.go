@@ -39,6 +39,16 @@ func (s *state) remember(a *allocation) {
 	s.known, s.record = true, true
 }
 
+// inherit takes what a kubelet allocated, which is recorded if the pod asks for
+// something else by now.
+func (s *state) inherit(a *allocation) {
+	if !a.differs(s.asks) {
+		return
+	}
+	s.allocated, s.recorded = a, nil
+	s.known, s.record, s.queued = true, true, true
+}
+
 // learn takes what runs of the pod, unless that is known, and reports whether
 // there is something to be decided on.
 func (s *state) learn(obs *observed.Pod, restored bool) (queued bool) {

@@ -19,6 +19,9 @@ func (p *Part) Sweep(ctx context.Context, known func(types.UID) bool) error {
 		return fmt.Errorf("list allocation records: %w", err)
 	}
 	for _, key := range keys {
+		if key == kubeletKey {
+			continue
+		}
 		o := p.remove(types.UID(key), known)
 		if o == nil {
 			continue
@@ -39,7 +42,9 @@ func (p *Part) Sweep(ctx context.Context, known func(types.UID) bool) error {
 func (p *Part) forget(known func(types.UID) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.DeleteFunc(p.read, func(uid types.UID, _ *allocation) bool { return !known(uid) })
+	for _, waiting := range []map[types.UID]*allocation{p.read, p.left} {
+		maps.DeleteFunc(waiting, func(uid types.UID, _ *allocation) bool { return !known(uid) })
+	}
 	for uid, s := range p.pods {
 		if !known(uid) {
 			p.endWait(s)

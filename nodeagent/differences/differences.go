@@ -92,7 +92,7 @@ func All() []Area {
 			{What: "A runtime that is lost keeps the node ready for 30 s.", Why: "One that restarts would cost all pods their readiness."},
 			{What: "Certificates that have expired are presented nevertheless, and the process goes on.", Why: "The kubelet ends, and with it the care for pods."},
 			{What: "Calls wait for the first certificate.", Why: "The kubelet makes them as system:anonymous."},
-			{What: "Of the kubelet's state files, kubelet_internal_checkpoint (devices) is read when the kubelet wrote it last, and kept up to date where it is; cpu_manager_state and the others stay as they are. CPUs are taken over from what containers run on.", Why: "The agent's own files are checked and survive a crash at any moment. A kubelet that comes back finds its own."},
+			{What: "Of the kubelet's state files, kubelet_internal_checkpoint (devices), cpu_manager_state, dra_manager_state and allocated_pods_state are read when the kubelet wrote them last, and kept up to date where they are; what is wrong with one is a warning. memory_manager_state and actuated_pods_state stay as they are; NUMA nodes of memory are taken over from what containers run on.", Why: "The agent's own files are checked and survive a crash at any moment. The kubelet does not start with a memory_manager_state that is not, to the byte, what it counts itself."},
 		}},
 	}
 }

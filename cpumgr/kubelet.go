@@ -1,0 +1,127 @@
+package cpumgr
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+
+	"github.com/nodewright/nodewright/numa"
+)
+
+// Assignments are who has which CPUs by the word of a kubelet: its cpu_manager_state.
+type Assignments struct {
+	Policy string
+	Shared numa.CPUSet
+	// Pods are the CPUs of containers by UID and name. Those under the name ""
+	// are the pod's pool; see [PodCPUs.ByContainer].
+	Pods map[string]map[string]numa.CPUSet
+}
+
+// kubeletFile is cpu_manager_state as its JSON is. The second version has no
+// PodEntries.
+type kubeletFile struct {
+	PolicyName    string                       `json:"policyName"`
+	DefaultCPUSet string                       `json:"defaultCpuSet"`
+	Entries       map[string]map[string]string `json:"entries,omitempty"`
+	PodEntries    map[string]kubeletPod        `json:"podEntries,omitempty"`
+	Checksum      uint64                       `json:"checksum"`
+}
+
+type kubeletPod struct {
+	CPUSet numa.CPUSet `json:"cpuSet"`
+}
+
+// checksum is the kubelet's: FNV-1a over a dump of what the file says.
+func (f kubeletFile) checksum(pools bool) uint64 {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "(*state.CPUManagerCheckpoint){PolicyName:(string)%s DefaultCPUSet:(string)%s Entries:(map[string]map[string]string)map[", f.PolicyName, f.DefaultCPUSet)
+	for i, uid := range slices.Sorted(maps.Keys(f.Entries)) {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(uid + ":map[")
+		for j, name := range slices.Sorted(maps.Keys(f.Entries[uid])) {
+			if j > 0 {
+				b.WriteByte(' ')
+			}
+			b.WriteString(name + ":" + f.Entries[uid][name])
+		}
+		b.WriteByte(']')
+	}
+	b.WriteByte(']')
+	if pools {
+		b.WriteString(" PodEntries:(state.PodCPUAssignments)map[")
+		for i, uid := range slices.Sorted(maps.Keys(f.PodEntries)) {
+			if i > 0 {
+				b.WriteByte(' ')
+			}
+			b.WriteString(uid + ":{CPUSet:(cpuset.CPUSet){elems:(map[int]struct {})map[")
+			first := true
+			for cpu := range f.PodEntries[uid].CPUSet.All() {
+				if !first {
+					b.WriteByte(' ')
+				}
+				fmt.Fprintf(&b, "%d:{}", cpu)
+				first = false
+			}
+			b.WriteString("]}}")
+		}
+		b.WriteByte(']')
+	}
+	b.WriteString(" Checksum:(checksum.Checksum)0}")
+	h := fnv.New32a()
+	_, _ = h.Write(b.Bytes())
+	return uint64(h.Sum32())
+}
+
+// DecodeKubelet reads a kubelet's cpu_manager_state, as Kubernetes has written it
+// since 1.18. The error tells that it is damaged, or none.
+func DecodeKubelet(b []byte) (Assignments, error) {
+	var f kubeletFile
+	if err := json.Unmarshal(b, &f); err != nil {
+		return Assignments{}, err
+	}
+	// Files of a kubelet without pod-level managers are not summed over pods, and
+	// their sum may be missing.
+	if short := f.checksum(false); f.Checksum != f.checksum(true) && (len(f.PodEntries) > 0 || f.Checksum != short && f.Checksum != 0) {
+		return Assignments{}, fmt.Errorf("checksum is %d; want %d", f.Checksum, short)
+	}
+	shared, err := numa.ParseCPUs(f.DefaultCPUSet)
+	if err != nil {
+		return Assignments{}, fmt.Errorf("defaultCpuSet: %w", err)
+	}
+	out := Assignments{Policy: f.PolicyName, Shared: shared, Pods: map[string]map[string]numa.CPUSet{}}
+	for uid, containers := range f.Entries {
+		has := map[string]numa.CPUSet{"": f.PodEntries[uid].CPUSet}
+		for name, list := range containers {
+			if name == "" {
+				return Assignments{}, fmt.Errorf("entries: pod %q: a container without a name", uid)
+			}
+			if has[name], err = numa.ParseCPUs(list); err != nil {
+				return Assignments{}, fmt.Errorf("entries: pod %q, container %q: %w", uid, name, err)
+			}
+		}
+		out.Pods[uid] = has
+	}
+	return out, nil
+}
+
+// EncodeKubelet writes a state down as the cpu_manager_state of a kubelet with a
+// policy of that name, which goes on from there. What is the same is written the same.
+func (s State) EncodeKubelet(policy string) ([]byte, error) {
+	f := kubeletFile{PolicyName: policy, DefaultCPUSet: s.shared.String(), Entries: map[string]map[string]string{}, PodEntries: map[string]kubeletPod{}}
+	for uid, pod := range s.pods {
+		f.Entries[uid] = map[string]string{}
+		for _, c := range pod.Containers {
+			f.Entries[uid][c.Name] = c.CPUs.String()
+		}
+		if !pod.Pool.Empty() {
+			f.PodEntries[uid] = kubeletPod{pod.Pool}
+		}
+	}
+	f.Checksum = f.checksum(len(f.PodEntries) > 0)
+	return json.Marshal(f)
+}

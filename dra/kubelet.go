@@ -1,0 +1,263 @@
+package dra
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+const (
+	// kubeletFile has the claims that a kubelet prepared, in its root directory.
+	kubeletFile = "dra_manager_state"
+	// maxKubeletFile is the largest one that is read, in bytes: 250 pods with claims
+	// of 16 devices make a quarter of it.
+	maxKubeletFile = 4 << 20
+	// kubeletKey is the key in the store of the checksum that the kubelet's file had
+	// when this agent wrote it last.
+	kubeletKey = "kubelet"
+
+	kubeletKind    = "DRACheckpoint"
+	kubeletVersion = "checkpoint.dra.kubelet.k8s.io/v1"
+)
+
+// kubeletFormat is the kubelet's file as its JSON is. Data is JSON as well.
+type kubeletFormat struct {
+	Data     string
+	Checksum uint32 // CRC-32 of Data (IEEE)
+}
+
+type kubeletData struct {
+	Kind               string `json:"kind,omitempty"`
+	APIVersion         string `json:"apiVersion,omitempty"`
+	ClaimInfoStateList []kubeletClaim
+}
+
+type kubeletClaim struct {
+	ClaimUID    types.UID
+	ClaimName   string
+	Namespace   string
+	PodUIDs     map[types.UID]struct{}
+	DriverState map[string]kubeletDriver
+}
+
+// kubeletDriver has no devices before the driver has prepared them, or if it has
+// none to tell of.
+type kubeletDriver struct {
+	Devices []kubeletDevice
+}
+
+type kubeletDevice struct {
+	PoolName     string
+	DeviceName   string
+	ShareID      *string
+	RequestNames []string
+	CDIDeviceIDs []string
+}
+
+// decodeKubelet reads a kubelet's file. What cannot have been written by a kubelet is
+// left out and told of.
+func decodeKubelet(b []byte) (records []*record, checksum uint32, problems []error, err error) {
+	var f kubeletFormat
+	if err := json.Unmarshal(b, &f); err != nil {
+		return nil, 0, nil, err
+	}
+	if sum := crc32.ChecksumIEEE([]byte(f.Data)); sum != f.Checksum {
+		return nil, 0, nil, fmt.Errorf("checksum is %d; want %d", f.Checksum, sum)
+	}
+	var data kubeletData
+	if err := json.Unmarshal([]byte(f.Data), &data); err != nil {
+		return nil, 0, nil, err
+	}
+	if data.Kind != kubeletKind || data.APIVersion != kubeletVersion {
+		return nil, 0, nil, fmt.Errorf("kind is %q of %q; want %s of %s", data.Kind, data.APIVersion, kubeletKind, kubeletVersion)
+	}
+	seen := map[types.UID]bool{}
+	for i, c := range data.ClaimInfoStateList {
+		r := c.record()
+		value, err := json.Marshal(r)
+		if err == nil {
+			_, err = parseRecord(r.UID, value)
+		}
+		if err == nil && seen[r.UID] {
+			err = fmt.Errorf("uid is %q, as that of another", r.UID)
+		}
+		seen[r.UID] = true
+		if err != nil {
+			problems = append(problems, fmt.Errorf("claim %d: %w", i, err))
+			continue
+		}
+		records = append(records, r)
+	}
+	return records, f.Checksum, problems, nil
+}
+
+func (c *kubeletClaim) record() *record {
+	r := &record{Version: recordVersion, UID: c.ClaimUID, Namespace: c.Namespace, Name: c.ClaimName}
+	for _, uid := range slices.Sorted(maps.Keys(c.PodUIDs)) {
+		r.Pods = append(r.Pods, &podRef{UID: uid})
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.DriverState)) {
+		d := driverRecord{Name: name}
+		for _, device := range c.DriverState[name].Devices {
+			out := Device{Pool: device.PoolName, Name: device.DeviceName, Requests: device.RequestNames, CDI: device.CDIDeviceIDs}
+			if device.ShareID != nil {
+				out.Share = *device.ShareID
+			}
+			d.Devices = append(d.Devices, out)
+		}
+		d.Prepared = len(d.Devices) > 0
+		r.Drivers = append(r.Drivers, d)
+	}
+	return r
+}
+
+// encodeKubelet writes claims down as a kubelet would. What is the same is written the
+// same.
+func encodeKubelet(records []record) (b []byte, checksum uint32, err error) {
+	data := kubeletData{Kind: kubeletKind, APIVersion: kubeletVersion, ClaimInfoStateList: make([]kubeletClaim, 0, len(records))}
+	for _, r := range slices.SortedFunc(slices.Values(records), func(a, b record) int { return cmp.Compare(a.UID, b.UID) }) {
+		c := kubeletClaim{ClaimUID: r.UID, ClaimName: r.Name, Namespace: r.Namespace, PodUIDs: map[types.UID]struct{}{}, DriverState: map[string]kubeletDriver{}}
+		for _, p := range r.Pods {
+			c.PodUIDs[p.UID] = struct{}{}
+		}
+		for _, d := range r.Drivers {
+			var out kubeletDriver
+			for _, device := range d.Devices {
+				k := kubeletDevice{PoolName: device.Pool, DeviceName: device.Name, RequestNames: device.Requests, CDIDeviceIDs: device.CDI}
+				if device.Share != "" {
+					k.ShareID = &device.Share
+				}
+				out.Devices = append(out.Devices, k)
+			}
+			c.DriverState[d.Name] = out
+		}
+		data.ClaimInfoStateList = append(data.ClaimInfoStateList, c)
+	}
+	text, err := json.Marshal(data)
+	if err != nil {
+		return nil, 0, err
+	}
+	f := kubeletFormat{Data: string(text), Checksum: crc32.ChecksumIEEE(text)}
+	b, err = json.Marshal(f)
+	return b, f.Checksum, err
+}
+
+// fromKubelet reads which claims a kubelet prepared, if it wrote that after this agent
+// did. Where there is such a file, the agent keeps it up to date, so that a kubelet can
+// go on from there.
+func (m *Manager) fromKubelet() []*record {
+	if m.cfg.KubeletDir == "" {
+		return nil
+	}
+	b, err := safefile.ReadFile(filepath.Join(m.cfg.KubeletDir, kubeletFile), maxKubeletFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	m.mu.Lock()
+	m.shared = true
+	m.mu.Unlock()
+	var records []*record
+	var checksum uint32
+	var problems []error
+	if err == nil {
+		records, checksum, problems, err = decodeKubelet(b)
+	}
+	if err != nil {
+		m.cfg.Log.Warn("kubelet's claims ignored", zap.Error(err))
+		return nil
+	}
+	if had, err := m.cfg.Store.Read(kubeletKey); err == nil && string(had) == strconv.FormatUint(uint64(checksum), 10) {
+		return nil
+	}
+	for _, err := range problems {
+		m.cfg.Log.Warn("entry of the kubelet's claims ignored", zap.Error(err))
+	}
+	m.cfg.Log.Info("claims taken over from a kubelet", zap.Int("claims", len(records)))
+	return records
+}
+
+// inherit takes up a claim of a kubelet, and records it. What a pod that runs uses was
+// prepared in this boot; the rest is asked for again, or undone.
+func (m *Manager) inherit(r *record, blind bool) {
+	m.mu.Lock()
+	for _, p := range r.Pods {
+		if blind || m.alive[p.UID] {
+			r.Boot = m.cfg.Boot
+		}
+	}
+	m.mu.Unlock()
+	m.adopt(r, blind)
+	m.mu.Lock()
+	c := m.claims[r.UID]
+	c.gen++
+	m.mu.Unlock()
+	if err := m.saveOne(c); err != nil {
+		m.cfg.Log.Error("failed to write the record of a kubelet's claim", zap.String("claim", c.String()), zap.Error(err))
+	}
+}
+
+// tellSoon has the kubelet's file written again. It never blocks.
+func (m *Manager) tellSoon() {
+	select {
+	case m.told <- struct{}{}:
+	default:
+	}
+}
+
+// keepTold keeps the kubelet's file up to date until done is closed.
+func (m *Manager) keepTold(done <-chan struct{}) {
+	for ended := false; !ended; {
+		select {
+		case <-m.told:
+		case <-done:
+			ended = true
+			select {
+			case <-m.told:
+			default:
+				return
+			}
+		}
+		if err := m.tellKubelet(); err != nil {
+			m.cfg.Log.Warn("failed to write the kubelet's claims", zap.Error(err))
+		}
+	}
+}
+
+func (m *Manager) tellKubelet() error {
+	m.mu.Lock()
+	shared := m.shared
+	var records []record
+	for _, c := range m.claims {
+		if shared && len(c.pods) > 0 {
+			records = append(records, c.record(m.cfg.Boot))
+		}
+	}
+	m.mu.Unlock()
+	if !shared {
+		return nil
+	}
+	b, checksum, err := encodeKubelet(records)
+	if err != nil {
+		return err
+	}
+	dir, err := safefile.OpenDir(m.cfg.KubeletDir, ".")
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(dir.Replace(kubeletFile, b, 0o600), dir.Close()); err != nil {
+		return err
+	}
+	return m.cfg.Store.Write(kubeletKey, strconv.AppendUint(nil, uint64(checksum), 10))
+}
