@@ -84,9 +84,11 @@ critest: tools shells ## Kubernetes' own suite for runtimes against localcri on 
 	go -C tools test -c -o $(BIN)/critest sigs.k8s.io/cri-tools/cmd/critest
 	go test -count=1 -v -timeout 1h -run TestCritest ./localcri/serve -args -critest $(BIN)/critest $(ARGS)
 
-nightly: ## what takes hours: 20,000 pods that come and go, 5,000 edits and restarts, every fuzz target for 5 minutes, cgroup v2, Kubernetes' own suite
+nightly: ## what takes hours: 20,000 pods that come and go, 5,000 edits and restarts, 10,000 simulated lives of the agent, every fuzz target for 5 minutes, cgroup v2, Kubernetes' own suite
 	go test -count=1 -timeout 90m ./internal/hostile -run 'TestChurn|TestUpdates|TestRestarts|TestFailingPulls|TestAPIPods|TestRequests' -churn 20000 -lives 5000 -v
 	go test -count=1 -timeout 90m ./csi -run OnDisks -every
+	go test -count=1 -timeout 90m ./internal/sim -run TestSeeds -seeds 10000 -seed $$(date +%s)0000 -v
+	go test -count=1 -timeout 90m ./internal/sim -run TestSeeds -long -seeds 300 -seed $$(date +%s)0000 -v
 	$(MAKE) fuzz TIME=5m
 	$(MAKE) test-vm
 	$(MAKE) takeover differential

@@ -26,6 +26,7 @@ const slack = 2 * time.Second
 // instance is one container that was made.
 type instance struct {
 	id, name, box string
+	image         string
 	uid           types.UID
 	epoch         int
 	started       time.Time
@@ -85,7 +86,7 @@ func (m *machine) endKnown(p *pod) bool {
 
 // noteContainer keeps what was made, and looks at what it was given.
 func (m *machine) noteContainer(id, box string, uid types.UID, conf *runtimeapi.ContainerConfig) {
-	i := &instance{id: id, name: conf.GetMetadata().GetName(), box: box, uid: uid}
+	i := &instance{id: id, name: conf.GetMetadata().GetName(), box: box, uid: uid, image: conf.GetImage().GetUserSpecifiedImage()}
 	p := m.pods[uid]
 	if p == nil {
 		m.wrong("container %s is made for a pod that never was: %s", i.name, uid)
@@ -216,6 +217,11 @@ func (m *machine) judgeEnd(id, how string, timeout time.Duration) {
 func (m *machine) mayEnd(p *pod, i *instance) bool {
 	if !p.wanted || p.over || i.epoch != p.epoch || !m.boxReady(i.box) {
 		return true
+	}
+	for _, c := range p.object.Spec.Containers {
+		if c.Name == i.name && c.Image != i.image {
+			return true // it was made while the pod changed
+		}
 	}
 	sidecar := slices.ContainsFunc(p.object.Spec.InitContainers, func(c v1.Container) bool { return c.Name == i.name && c.RestartPolicy != nil })
 	if !sidecar || p.object.Spec.RestartPolicy == v1.RestartPolicyAlways {

@@ -43,7 +43,6 @@ type machine struct {
 	boxes     map[string]types.UID // sandboxes by ID
 	faults    []fault
 	down      bool // the runtime
-	losing    bool // events
 	apiDown   bool
 	apiHealed time.Time // when it came back
 	healed    time.Time // when the last trouble ended that strikes everybody
