@@ -50,10 +50,10 @@
 //
 // # Runs
 //
-//	go test ./internal/sim                                   # 100 schedules of hours
+//	go test ./internal/sim                                   # 100 schedules of hours, 15 with -race
 //	go test ./internal/sim -run TestSeeds -seeds 10000       # a night's
 //	go test ./internal/sim -run TestSeeds -seeds 1 -seed 45  # one again
-//	go test ./internal/sim -run TestReplay -v                # how often a seed takes the same way
+//	go test ./internal/sim -run TestReplay -v -replays 20    # how often a seed takes the same way
 //
 // A schedule that fails is made short before it is shown. Goroutines of a bubble
 // run in any order, so that a seed does not always take the same way: TestReplay
