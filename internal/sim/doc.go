@@ -16,7 +16,7 @@
 // # The machine
 //
 // What outlives a process of the agent is a machine: the container runtime in memory
-// (internal/criruntimetest), the API server, a device plugin, and a directory
+// (internal/criruntimetest), the API server, a device plugin, a DRA driver, and a directory
 // with the agent's files. Each life of the agent on it is a real agent.Agent with
 // the parts of a node, in a bubble of testing/synctest. It is not nodeagent: that
 // speaks to its runtime over a socket, serves TLS and reads the machine's
@@ -41,7 +41,8 @@
 //   - nothing that runs is ended without a cause, or before its grace period is over;
 //   - restart counts do not go back; a pod is over only when nothing of it runs, and
 //     deleted only when nothing of it is left;
-//   - no device and no CPU has two owners;
+//   - no device and no CPU has two owners, no container runs without its claim, and no
+//     claim stays prepared that nobody uses;
 //   - a pod without troubles of its own runs within startBound of the last trouble
 //     that struck everybody;
 //   - when all troubles are over, everything is as it should be within

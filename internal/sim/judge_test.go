@@ -167,6 +167,9 @@ func (m *machine) judgeStart(id string) {
 	case p.over:
 		m.wrong("%s is started although its pod came to its end", name)
 	}
+	if len(p.object.Spec.ResourceClaims) > 0 && !m.driver.has(i.uid) {
+		m.wrong("%s is started, and its claim is not prepared", name)
+	}
 	var last *instance
 	for _, o := range m.made {
 		if o == i || o.uid != i.uid || o.name != i.name || o.started.IsZero() {

@@ -203,6 +203,9 @@ func (m *machine) judgeRest() {
 	_, containers := m.look()
 	sets := map[string]string{} // cpusets of what runs, by pod and container
 	for _, p := range m.pods {
+		if m.driver.has(p.object.UID) && (!p.wanted || p.over) {
+			m.wrong("the claim of %s is prepared, and nobody uses it", p.object.Name)
+		}
 		if !p.wanted {
 			for _, left := range m.leftOf(p.object.UID) {
 				m.wrong("%s is not wanted, and there is %s", p.object.Name, left)
