@@ -94,11 +94,11 @@ critest: tools shells ## Kubernetes' own suite for runtimes against localcri on 
 release: ## programs, Debian packages, images and lists of modules of HEAD, into build/release; ARGS='--arch amd64'
 	go run ./internal/cmd/release --out build/release $(ARGS)
 
-nightly: ## what takes hours: 20,000 pods that come and go, 5,000 edits and restarts, every fuzz target for 5 minutes, cgroup v2, Kubernetes' own suite
+nightly: ## what takes hours: 20,000 pods that come and go, 5,000 edits and restarts, 10,000 simulated lives of the agent, every fuzz target for 5 minutes, cgroup v2, Kubernetes' own suite
 	go test -count=1 -timeout 90m ./internal/hostile -run 'TestChurn|TestUpdates|TestRestarts|TestFailingPulls|TestAPIPods|TestRequests' -churn 20000 -lives 5000 -v
 	go test -count=1 -timeout 90m ./csi -run OnDisks -every
-	go test -count=1 -timeout 90m ./internal/sim -run TestSeeds -seeds 10000 -v
-	go test -count=1 -timeout 90m ./internal/sim -run TestSeeds -seeds 500 -long -v
+	go test -count=1 -timeout 90m ./internal/sim -run TestSeeds -seeds 10000 -seed $$(date +%s)0000 -v
+	go test -count=1 -timeout 90m ./internal/sim -run TestSeeds -long -seeds 300 -seed $$(date +%s)0000 -v
 	$(MAKE) fuzz TIME=5m
 	$(MAKE) test-vm
 	SYSTEMD=1 $(MAKE) test-vm PKG=./internal/cmd/release ARGS='-run TestPackageOnSystemd'

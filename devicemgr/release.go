@@ -28,18 +28,25 @@ func (m *Manager) Release(uid types.UID) {
 }
 
 // erase deletes the record of a pod that was released, unless the pod has been
-// admitted again since: the record is the new one's then.
-func (m *Manager) erase(uid types.UID) {
+// admitted again since: the record is the new one's then. Retain tries again what
+// failed.
+func (m *Manager) erase(uid types.UID) (ok bool) {
 	defer m.enter(uid)()
 	m.mu.Lock()
 	again := m.pods[uid] != nil
+	delete(m.undeleted, uid)
 	m.mu.Unlock()
 	if again {
-		return
+		return true
 	}
-	if err := m.cfg.Store.Delete(podPrefix + string(uid)); err != nil {
+	err := m.cfg.Store.Delete(podPrefix + string(uid))
+	if err != nil {
 		m.cfg.Log.Warn("failed to delete the device record of a pod that is over", zap.String("uid", string(uid)), zap.Error(err))
+		m.mu.Lock()
+		m.undeleted[uid] = true
+		m.mu.Unlock()
 	}
+	return err == nil
 }
 
 // turn keeps the writes and deletions of one pod's record in order. It is held

@@ -185,7 +185,8 @@ func (m *Manager) saveNames() error {
 	return m.cfg.Store.Write(namesKey, value)
 }
 
-// Retain releases every pod that is not known. A pod that comes while it is
+// Retain releases every pod that is not known, and deletes records that could not be
+// deleted before. A pod that comes while it is
 // under way is not harmed: those it asks about had their devices before.
 func (m *Manager) Retain(known func(types.UID) bool) {
 	m.mu.Lock()
@@ -195,6 +196,14 @@ func (m *Manager) Retain(known func(types.UID) bool) {
 	for _, uid := range have {
 		if !known(uid) {
 			m.Release(uid)
+		}
+	}
+	m.mu.Lock()
+	left := slices.Collect(maps.Keys(m.undeleted))
+	m.mu.Unlock()
+	for _, uid := range left {
+		if !m.erase(uid) {
+			return // the disk does not work yet
 		}
 	}
 }

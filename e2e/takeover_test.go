@@ -102,7 +102,7 @@ type takenOver struct {
 // A node that the kubelet ran is continued by the agent, and then by the kubelet
 // again: with the same containers, CPUs and devices.
 func TestTakeover(t *testing.T) {
-	if _, child := apart(t); !child {
+	if _, child := runApart(t); !child {
 		return
 	}
 	n := newNode(t, "cpuManagerPolicy: static\nreservedSystemCPUs: \"0\"\n")

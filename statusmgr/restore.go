@@ -102,7 +102,10 @@ func (m *Manager) adopt(r record, loaded *v1.PodStatus, unsent bool) {
 		m.store.stored[uid] = stored{version: m.serial}
 	}
 	e := m.newEntry(uid)
-	e.pod, e.status, e.finished, e.restored = &v1.Pod{ObjectMeta: r.Meta}, &r.Status, r.Finished, true
+	e.pod, e.status, e.restored = &v1.Pod{ObjectMeta: r.Meta}, &r.Status, true
+	// A pod that was finished before its deletion was asked for has left its directory
+	// and its containers: they go first, and then it is finished again.
+	e.finished = r.Finished && r.Meta.DeletionTimestamp != nil
 	if loaded != nil {
 		e.sent, e.sentTo = loaded, uid
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
@@ -45,6 +46,9 @@ func recordOf(e *entry) record {
 	}
 	return r
 }
+
+// retryDelete is when a value is tried again that could not be deleted.
+const retryDelete = time.Minute
 
 // storeWriter writes the statuses that the sink has not taken to the store.
 type storeWriter struct {
@@ -173,9 +177,11 @@ func (m *Manager) save(uid types.UID) {
 		if err = m.cfg.Store.Delete(string(uid)); err == nil {
 			is = stored{}
 		} else {
-			m.mu.Lock()
-			k.dirty[uid] = true // retried with the next value that is saved
-			m.mu.Unlock()
+			time.AfterFunc(retryDelete, func() {
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				m.saveSoon(uid)
+			})
 		}
 	case worth && is.version < version:
 		var value []byte

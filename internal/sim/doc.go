@@ -16,7 +16,7 @@
 // # The machine
 //
 // What outlives a process of the agent is a machine: the container runtime in memory
-// (cri/critest), the API server, a device plugin, and a directory
+// (cri/critest), the API server, a device plugin, a DRA driver, and a directory
 // with the agent's files. Each life of the agent on it is a real agent.Agent with
 // the parts of a node, in a bubble of testing/synctest. It is not nodeagent: that
 // speaks to its runtime over a socket, serves TLS and reads the machine's
@@ -41,7 +41,8 @@
 //   - nothing that runs is ended without a cause, or before its grace period is over;
 //   - restart counts do not go back; a pod is over only when nothing of it runs, and
 //     deleted only when nothing of it is left;
-//   - no device and no CPU has two owners;
+//   - no device and no CPU has two owners, no container runs without its claim, and no
+//     claim stays prepared that nobody uses;
 //   - a pod without troubles of its own runs within startBound of the last trouble
 //     that struck everybody;
 //   - when all troubles are over, everything is as it should be within
@@ -50,10 +51,10 @@
 //
 // # Runs
 //
-//	go test ./internal/sim                                   # 100 schedules of hours
+//	go test ./internal/sim                                   # 100 schedules of hours, 15 with -race
 //	go test ./internal/sim -run TestSeeds -seeds 10000       # a night's
 //	go test ./internal/sim -run TestSeeds -seeds 1 -seed 45  # one again
-//	go test ./internal/sim -run TestReplay -v                # how often a seed takes the same way
+//	go test ./internal/sim -run TestReplay -v -replays 20    # how often a seed takes the same way
 //
 // A schedule that fails is made short before it is shown. Goroutines of a bubble
 // run in any order, so that a seed does not always take the same way: TestReplay

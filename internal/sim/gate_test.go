@@ -81,6 +81,15 @@ func (g *gate) call(ctx context.Context, method, pod string, effect bool, judge 
 	return err
 }
 
+// strikes reports whether calls of a method for a pod fail. m.mu is not held.
+func (m *machine) strikes(method, pod string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.ContainsFunc(m.faults, func(f fault) bool {
+		return (f.method == "*" || f.method == method) && (f.pod == "*" || f.pod == pod)
+	})
+}
+
 // nameOf is the name of the pod that a container or a sandbox is of.
 func (m *machine) nameOf(id string) string {
 	m.mu.Lock()

@@ -59,7 +59,7 @@ func (g *generator) name() string {
 
 var methods = []string{
 	"RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer", "StopContainer",
-	"RemoveContainer", "ListPodSandbox", "ListContainers", "ContainerStatus", "PodSandboxStatus", "UpdateContainerResources", "*",
+	"RemoveContainer", "ListPodSandbox", "ListContainers", "ContainerStatus", "PodSandboxStatus", "UpdateContainerResources", "Prepare", "Unprepare", "*",
 }
 
 func (g *generator) one() {
@@ -121,7 +121,9 @@ func (g *generator) pod() {
 	if g.rnd.IntN(3) == 0 {
 		args = append(args, fmt.Sprintf("grace=%d", []int{1, 30, 120}[g.rnd.IntN(3)]))
 	}
-	switch g.rnd.IntN(6) {
+	switch g.rnd.IntN(7) {
+	case 2:
+		args = append(args, "claim=1")
 	case 0:
 		args = append(args, fmt.Sprintf("dev=%d", 1+g.rnd.IntN(2)))
 	case 1:

@@ -26,6 +26,7 @@ const slack = 2 * time.Second
 // instance is one container that was made.
 type instance struct {
 	id, name, box string
+	image         string
 	uid           types.UID
 	epoch         int
 	started       time.Time
@@ -85,7 +86,7 @@ func (m *machine) endKnown(p *pod) bool {
 
 // noteContainer keeps what was made, and looks at what it was given.
 func (m *machine) noteContainer(id, box string, uid types.UID, conf *runtimeapi.ContainerConfig) {
-	i := &instance{id: id, name: conf.GetMetadata().GetName(), box: box, uid: uid}
+	i := &instance{id: id, name: conf.GetMetadata().GetName(), box: box, uid: uid, image: conf.GetImage().GetUserSpecifiedImage()}
 	p := m.pods[uid]
 	if p == nil {
 		m.wrong("container %s is made for a pod that never was: %s", i.name, uid)
@@ -166,6 +167,9 @@ func (m *machine) judgeStart(id string) {
 	case p.over:
 		m.wrong("%s is started although its pod came to its end", name)
 	}
+	if len(p.object.Spec.ResourceClaims) > 0 && !m.driver.has(i.uid) {
+		m.wrong("%s is started, and its claim is not prepared", name)
+	}
 	var last *instance
 	for _, o := range m.made {
 		if o == i || o.uid != i.uid || o.name != i.name || o.started.IsZero() {
@@ -216,6 +220,11 @@ func (m *machine) judgeEnd(id, how string, timeout time.Duration) {
 func (m *machine) mayEnd(p *pod, i *instance) bool {
 	if !p.wanted || p.over || i.epoch != p.epoch || !m.boxReady(i.box) {
 		return true
+	}
+	for _, c := range p.object.Spec.Containers {
+		if c.Name == i.name && c.Image != i.image {
+			return true // it was made while the pod changed
+		}
 	}
 	sidecar := slices.ContainsFunc(p.object.Spec.InitContainers, func(c v1.Container) bool { return c.Name == i.name && c.RestartPolicy != nil })
 	if !sidecar || p.object.Spec.RestartPolicy == v1.RestartPolicyAlways {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/agent/claims"
 	"github.com/nodewright/nodewright/agent/collection"
 	"github.com/nodewright/nodewright/agent/devices"
 	agentmachine "github.com/nodewright/nodewright/agent/machine"
@@ -24,6 +25,7 @@ import (
 	"github.com/nodewright/nodewright/agent/userns"
 	"github.com/nodewright/nodewright/cpumgr"
 	"github.com/nodewright/nodewright/devicemgr"
+	"github.com/nodewright/nodewright/dra"
 	"github.com/nodewright/nodewright/fit"
 	"github.com/nodewright/nodewright/gc/imagegc"
 	"github.com/nodewright/nodewright/numa"
@@ -47,6 +49,7 @@ type life struct {
 	m       *machine
 	agent   *agent.Agent
 	devices *devicemgr.Manager
+	claims  *dra.Manager
 	sources []*source
 	cancel  context.CancelFunc
 	ctx     context.Context
@@ -119,6 +122,13 @@ func (l *life) parts() ([]part.Part, error) {
 		Runtime: rt, Store: store("placement"),
 	})
 	add(pl, e)
+	lookup := &claims.Lookup{}
+	l.claims, e = dra.New(dra.Config{Store: store("claims"), Claims: lookup, Boot: m.driver.bootID()})
+	if e != nil {
+		return nil, e
+	}
+	cl, e := claims.New(claims.Config{Manager: l.claims, Lookup: lookup})
+	add(cl, e)
 	return out, err
 }
 
@@ -130,6 +140,7 @@ func (l *life) begin() {
 	go func() {
 		select {
 		case <-l.agent.Ready():
+			go l.m.driver.come(l)
 			l.m.plugin.come(l)
 		case <-l.ctx.Done():
 		}
@@ -206,7 +217,7 @@ func (s *source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 		silent := !s.static && s.l.m.apiDown
 		s.l.m.mu.Unlock()
 		if !silent && !s.l.isDead() {
-			deliver(podmgr.Snapshot{Pods: s.l.m.snapshot(s.static)})
+			deliver(s.l.m.snapshot(s.static))
 			s.l.m.mu.Lock()
 			if s.l.spoken.IsZero() && !s.static {
 				s.l.spoken = time.Now()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/internal/durable"
+	"github.com/nodewright/nodewright/podmgr"
 )
 
 // maxProblems is how many problems of a run are told: the first says the most.
@@ -32,6 +33,7 @@ type machine struct {
 	dir    string
 	disk   *disk
 	plugin *plugin
+	driver *driver
 	began  time.Time
 	trail  bool // keeps a line for each effect
 
@@ -43,7 +45,6 @@ type machine struct {
 	boxes     map[string]types.UID // sandboxes by ID
 	faults    []fault
 	down      bool // the runtime
-	losing    bool // events
 	apiDown   bool
 	apiHealed time.Time // when it came back
 	healed    time.Time // when the last trouble ended that strikes everybody
@@ -66,6 +67,7 @@ func newMachine(dir string) *machine {
 	m.rt.AddImage(image, secondImage)
 	m.disk = newDisk(m)
 	m.plugin = newPlugin(m)
+	m.driver = newDriver(m)
 	return m
 }
 
@@ -101,16 +103,19 @@ func (m *machine) note(what, target string) {
 }
 
 // snapshot is what a source names at the moment.
-func (m *machine) snapshot(static bool) (out []*v1.Pod) {
+func (m *machine) snapshot(static bool) (s podmgr.Snapshot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, p := range m.pods {
 		if p.static == static && p.gone.IsZero() {
-			out = append(out, p.object.DeepCopy())
+			s.Pods = append(s.Pods, p.object.DeepCopy())
+			if len(p.object.Spec.ResourceClaims) > 0 {
+				s.ResourceClaims = append(s.ResourceClaims, claimFor(p.object))
+			}
 		}
 	}
-	slices.SortFunc(out, func(a, b *v1.Pod) int { return compare(a.Name, b.Name) })
-	return out
+	slices.SortFunc(s.Pods, func(a, b *v1.Pod) int { return compare(a.Name, b.Name) })
+	return s
 }
 
 // tell has the agent that lives hear of its sources again.

@@ -38,7 +38,7 @@ type pod struct {
 //
 // SOURCE is static or api. The keys are policy (Always), grace in seconds (10),
 // dev, a number of devices, and cpu, a number of CPUs of its own, both for the
-// first container. A container whose name begins with i is an init container,
+// first container, and claim=1, a ResourceClaim of its own for all of them. A container whose name begins with i is an init container,
 // with s a sidecar. A script is the fake runtime's, with commas; "forever" is
 // "sleep,forever".
 func newPod(args []string, uid string) (*pod, error) {
@@ -68,6 +68,8 @@ func newPod(args []string, uid string) (*pod, error) {
 			grace = n
 		case "dev":
 			limits[device] = resource.MustParse(value)
+		case "claim":
+			defer claim(o)
 		case "cpu":
 			limits[v1.ResourceCPU], limits[v1.ResourceMemory] = resource.MustParse(value), resource.MustParse("64Mi")
 		default:

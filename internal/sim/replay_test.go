@@ -45,7 +45,7 @@ func TestShrink(t *testing.T) {
 	}
 }
 
-var replays = flag.Int("replays", 3, "how many seeds TestReplay runs three times")
+var replays = flag.Int("replays", 1, "how many seeds TestReplay runs three times")
 
 // How often a seed has the same effects in the same order is told, and that it
 // sees no problem each time is checked.

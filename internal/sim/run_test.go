@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -75,8 +74,6 @@ func run(t *testing.T, dir string, steps []step, trail bool) (r result) {
 	clearDir(dir)
 	return r
 }
-
-var errEnough = errors.New("a problem was found")
 
 // through goes through the steps, and then has everything converge and come to rest.
 func (m *machine) through(steps []step) error {
@@ -206,6 +203,9 @@ func (m *machine) judgeRest() {
 	_, containers := m.look()
 	sets := map[string]string{} // cpusets of what runs, by pod and container
 	for _, p := range m.pods {
+		if m.driver.has(p.object.UID) && (!p.wanted || p.over) {
+			m.wrong("the claim of %s is prepared, and nobody uses it", p.object.Name)
+		}
 		if !p.wanted {
 			for _, left := range m.leftOf(p.object.UID) {
 				m.wrong("%s is not wanted, and there is %s", p.object.Name, left)
@@ -250,7 +250,7 @@ func (m *machine) waits(p *pod) bool { return len(p.object.Spec.Containers[0].Re
 func (m *machine) filesOf() (out []string) {
 	_ = filepath.WalkDir(m.dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil //nolint:nilerr // it went meanwhile
+			return nil // it went meanwhile
 		}
 		for _, f := range strings.FieldsFunc(d.Name(), func(r rune) bool { return r == '_' || r == '.' }) {
 			if p := m.pods[types.UID(f)]; p != nil && !p.wanted {

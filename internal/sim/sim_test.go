@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	seeds   = flag.Int("seeds", 100, "how many schedules TestSeeds runs")
+	seeds   = flag.Int("seeds", defaultSeeds, "how many schedules TestSeeds runs")
 	first   = flag.Uint64("seed", 1, "the first of them")
 	workers = flag.Int("sims", 2, "how many run at a time")
 	long    = flag.Bool("long", false, "schedules of days instead of hours")

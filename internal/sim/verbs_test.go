@@ -199,6 +199,7 @@ func (m *machine) doPower(step) error {
 		m.reap()
 	}
 	m.disk.losePower()
+	m.driver.losePower()
 	m.mu.Lock()
 	m.stopBoxes(func(*runtimeapi.PodSandbox) bool { return true })
 	for _, p := range m.pods {

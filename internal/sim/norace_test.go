@@ -1,0 +1,6 @@
+//go:build !race
+
+package sim
+
+// defaultSeeds is how many schedules TestSeeds runs unless it is told.
+const defaultSeeds = 100
