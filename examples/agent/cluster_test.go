@@ -211,6 +211,12 @@ func (l *clusterLab) nodeAPI() {
 		l.must(err)
 		return res.StatusCode, string(b)
 	}
+	l.eventually("the container has said that it is ready", func() error { // it runs before it says so
+		if code, body := get("/containerLogs/default/a/main", "good"); code != http.StatusOK || !strings.Contains(body, "ready") {
+			return fmt.Errorf("%d %.300q", code, body)
+		}
+		return nil
+	})
 	for _, tc := range []struct {
 		path, token string
 		code        int
@@ -219,7 +225,6 @@ func (l *clusterLab) nodeAPI() {
 		{"/healthz", "good", 200, "ok"},
 		{"/pods", "good", 200, `"a"`},
 		{"/runningpods/", "good", 200, `"a"`},
-		{"/containerLogs/default/a/main", "good", 200, "ready"},
 		{"/containerLogs/default/a/none", "good", 404, ""},
 		{"/stats/summary", "good", 200, `"podRef"`},
 		{"/metrics", "weak", 200, "kubelet_running_pods"},
