@@ -37,7 +37,11 @@ func runApart(t *testing.T) (dir string, child bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil { // what a failed run left may still be in use
+			t.Logf("remove the directory of the run: %v", err)
+		}
+	})
 	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.timeout=15m", "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), inApart+"="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: apart.Flags}

@@ -43,11 +43,12 @@ func (m *Manager) look(r *record) {
 	case r.flight != nil:
 		r.flight.again = true
 	case r.held == 0 && !r.paced:
-		if wait := r.pace(time.Now()); wait > 0 {
+		now := time.Now()
+		if wait := r.pace(now); wait > 0 {
 			m.later(r, wait)
 			return
 		}
-		m.inspect(r)
+		m.inspectAt(r, now)
 	}
 }
 
@@ -119,21 +120,26 @@ func (m *Manager) unhold(r *record) {
 }
 
 // inspect begins an inspection of r, or queues it if too many are on their way.
-func (m *Manager) inspect(r *record) *flight {
+func (m *Manager) inspect(r *record) *flight { return m.inspectAt(r, time.Now()) }
+
+// inspectAt is inspect for a caller that has read the clock under the lock.
+func (m *Manager) inspectAt(r *record, now time.Time) *flight {
 	r.stopRetry()
-	f := &flight{done: make(chan struct{}), began: time.Now()} // until it really begins
+	f := &flight{done: make(chan struct{}), began: now} // if it waits: until it really begins
 	r.flight = f
-	m.begin(r)
+	m.beginAt(r, now)
 	return f
 }
 
 // begin begins an inspection that waits, if there is a slot for it.
-func (m *Manager) begin(r *record) {
+func (m *Manager) begin(r *record) { m.beginAt(r, time.Now()) }
+
+func (m *Manager) beginAt(r *record, now time.Time) {
 	f := r.flight
 	if f.slot = m.slots.Acquire(r); f.slot == nil {
 		return
 	}
-	f.began = time.Now()
+	f.began = now
 	f.again = false
 	r.dirty = false
 	m.wg.Add(1)

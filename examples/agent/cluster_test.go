@@ -226,7 +226,6 @@ func (l *clusterLab) nodeAPI() {
 		{"/healthz", "good", 200, "ok"},
 		{"/pods", "good", 200, `"a"`},
 		{"/runningpods/", "good", 200, `"a"`},
-		{"/containerLogs/default/a/main", "good", 200, "ready"},
 		{"/containerLogs/default/a/none", "good", 404, ""},
 		{"/stats/summary", "good", 200, `"podRef"`},
 		{"/metrics", "weak", 200, "kubelet_running_pods"},
