@@ -33,7 +33,7 @@ func (r *Runtime) prepare() (unlock func(), err error) {
 	var locks []*os.File
 	unlock = func() {
 		for _, l := range locks {
-			_ = l.Close()
+			_ = ownerlock.Release(l)
 		}
 	}
 	for _, dir := range []string{r.cfg.RootDir, r.cfg.StateDir} {

@@ -115,6 +115,6 @@ func (l *Lock) Release() {
 		return
 	}
 	for _, f := range l.files {
-		_ = f.Close()
+		_ = ownerlock.Release(f)
 	}
 }

@@ -33,7 +33,7 @@ type HeldError struct {
 func (e *HeldError) Error() string { return "in use by process " + e.PID }
 
 // Take locks f for this process, and writes its number there; a *HeldError if a
-// process that lives has the lock. The lock lasts until f is closed.
+// process that lives has the lock. The lock lasts until Release, or the process's end.
 func Take(f *os.File) error {
 	for deadline := time.Now().Add(patience); ; time.Sleep(pause) {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -52,6 +52,12 @@ func Take(f *os.File) error {
 	}
 	_, err := f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
 	return err
+}
+
+// Release gives the lock of f back and closes f. To close it is not enough: a child
+// that was made in this moment has the lock until it runs its own program.
+func Release(f *os.File) error {
+	return errors.Join(syscall.Flock(int(f.Fd()), syscall.LOCK_UN), f.Close())
 }
 
 // Check returns a *HeldError if a process that lives has the lock, and takes nothing. f

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 )
 
@@ -40,6 +41,27 @@ func TestTake(t *testing.T) {
 	}
 	if err := Take(second); err != nil {
 		t.Errorf("after the first one's end: %v", err)
+	}
+}
+
+// A lock is given back although somebody has a copy of its descriptor, as a child has
+// that runs no program yet.
+func TestRelease(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "lock")
+	first, second := open(t, path), open(t, path)
+	if err := Take(first); err != nil {
+		t.Fatal(err)
+	}
+	fd, err := syscall.Dup(int(first.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Close(fd) }()
+	if err := Release(first); err != nil {
+		t.Error(err)
+	}
+	if err := Take(second); err != nil {
+		t.Errorf("after the release: %v", err)
 	}
 }
 

@@ -225,7 +225,7 @@ func (s *Store) prepare() (unlock func(), err error) {
 		return nil, &os.PathError{Op: "open", Path: s.path(lockFile), Err: err}
 	}
 	f := os.NewFile(uintptr(fd), s.path(lockFile))
-	unlock = func() { _ = f.Close() }
+	unlock = func() { _ = ownerlock.Release(f) }
 	if err := ownerlock.Take(f); err != nil {
 		unlock()
 		return nil, fmt.Errorf("%s: %w", s.cfg.RootDir, err)
