@@ -35,8 +35,9 @@ func (m machine) run(name string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// install installs a package of the agent's program, as some version.
-func (m machine) install(version string) {
+// pack makes a package of the agent's program, as some version, which takes minutes on
+// such a machine.
+func (m machine) pack(version string) (file string) {
 	m.t.Helper()
 	binary, err := os.ReadFile(filepath.Join(repository, "build", "bin", "agent"))
 	if err != nil {
@@ -47,10 +48,15 @@ func (m machine) install(version string) {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	file := filepath.Join(m.t.TempDir(), version+".deb")
+	file = filepath.Join(m.t.TempDir(), version+".deb")
 	if err := os.WriteFile(file, content, 0o600); err != nil {
 		m.t.Fatal(err)
 	}
+	return file
+}
+
+func (m machine) install(file string) {
+	m.t.Helper()
 	m.run("dpkg", "--force-depends", "--force-confold", "--install", file)
 }
 
@@ -99,7 +105,8 @@ func TestPackageOnSystemd(t *testing.T) {
 	}
 	m.run("cp", filepath.Join(repository, "build", "bin", "runc"), "/usr/local/bin/runc")
 
-	m.install("0.1.0")
+	older, newer := m.pack("0.1.0"), m.pack("0.2.0")
+	m.install(older)
 	if got := m.run("systemctl", "is-enabled", program) + " " + m.run("systemctl", "is-active", program); got != "enabled active" {
 		t.Fatalf("after the installation the unit is %s", got)
 	}
@@ -118,7 +125,7 @@ func TestPackageOnSystemd(t *testing.T) {
 	}
 
 	pid := m.run("systemctl", "show", "-P", "MainPID", program)
-	m.install("0.2.0")
+	m.install(newer)
 	if got := m.run("systemctl", "show", "-P", "MainPID", program); got == pid || got == "0" {
 		t.Errorf("after the upgrade process %s runs, want a new one", got)
 	}
@@ -128,7 +135,7 @@ func TestPackageOnSystemd(t *testing.T) {
 	if agent, container := m.alive(); agent || !container {
 		t.Errorf("after the removal the agent runs: %v, the container: %v; want the container alone", agent, container)
 	}
-	m.install("0.2.0")
+	m.install(newer)
 	same("another installation")
 
 	m.run("sed", "-i", "s/END_PODS_ON_REMOVE=.*/END_PODS_ON_REMOVE=yes/", "/etc/default/"+program)
