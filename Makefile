@@ -38,7 +38,7 @@ fuzz: ## every fuzz target, TIME=30s each
 	@set -e; go list -f '{{range .TestGoFiles}}{{$$.Dir}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$$.Dir}}/{{.}} {{end}}' ./... | tr ' ' '\n' | \
 	  xargs -r grep -Ho '^func Fuzz[A-Za-z0-9_]*' | while IFS=: read -r file func; do \
 	    echo "== $${func#func } in $$(dirname $$file)"; \
-	    go test -run '^$$' -fuzz "^$${func#func }\$$" -fuzztime $(TIME) $$(dirname $$file); done
+	    go test -run '^$$' -fuzz "^$${func#func }\$$" -fuzztime $(TIME) -fuzzminimizetime 20x $$(dirname $$file); done
 
 budgets: ## measure what each package weighs, and each part of a node, and rewrite the README's tables
 	go test -count=1 -timeout 30m -run 'TestBudgets|TestPartWeights' . -update

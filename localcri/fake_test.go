@@ -631,7 +631,7 @@ func (f fakeProcesses) Start(pid int) (uint64, string, error) {
 	return p.start, p.state, nil
 }
 
-func (f fakeProcesses) KillCommands(context.Context, string, string) error { return nil }
+func (f fakeProcesses) EndCommands(context.Context, string, string) error { return nil }
 
 func (f fakeProcesses) Signal(id processID, s unix.Signal) error {
 	f.m.mu.Lock()

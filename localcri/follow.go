@@ -160,6 +160,10 @@ func endingOf(e monitor.Exit) ending {
 		out.Message = "its monitor had ended, and this kernel does not keep the exit code"
 	case monitor.ReasonNotExecuted:
 		out.Reason, out.Message = reasonStartError, messageNotExecuted
+		return out
+	}
+	if !e.StartedAt.IsZero() {
+		out.Started = e.StartedAt.UnixNano()
 	}
 	return out
 }

@@ -32,6 +32,31 @@ func TestWhatAMonitorSaysOfAnEnd(t *testing.T) {
 	}
 }
 
+// An end that is heard of before the answer of the start has the start with it, on
+// record: the agent may be killed before that answer comes.
+func TestEndBeforeTheAnswerOfItsStart(t *testing.T) {
+	b := newBench(t)
+	sandbox := b.sandbox("p")
+	for name, c := range map[string]struct {
+		exit    monitor.Exit
+		started int64
+	}{
+		"known":        {monitor.Exit{Code: 3, StartedAt: time.Unix(0, 5), At: time.Unix(0, 7)}, 5},
+		"not told":     {monitor.Exit{Code: 3, At: time.Unix(0, 7)}, 0},
+		"not executed": {monitor.Exit{Code: 128, StartedAt: time.Unix(0, 5), At: time.Unix(0, 7), Reason: monitor.ReasonNotExecuted}, 0},
+	} {
+		k := b.rt.containers[b.container(sandbox, strings.ReplaceAll(name, " ", "-"))]
+		k.pod.mu.Lock()
+		k.record.State = containerStarting
+		k.pod.mu.Unlock()
+		c.exit.ID = k.id
+		k.pod.heard(monitor.Event{Exit: &c.exit})
+		if st := b.status(k.id); st.GetStartedAt() != c.started || st.GetFinishedAt() != 7 || st.GetExitCode() != c.exit.Code {
+			t.Errorf("%s: status %v", name, st)
+		}
+	}
+}
+
 // A program that could not be executed is named, when its container had begun.
 func TestProgramOfAnotherArchitecture(t *testing.T) {
 	b := newBench(t)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,9 +24,10 @@ type processes interface {
 	// Start returns field 22 of a process' stat, by which it is told apart from a
 	// later one of its PID, and the letter of its state; an error if there is none.
 	Start(pid int) (start uint64, state string, err error)
-	// KillCommands kills the processes of a program that have a word among their
-	// arguments, and returns when they are gone.
-	KillCommands(ctx context.Context, program, word string) error
+	// EndCommands ends the processes of a program that have a word among their
+	// arguments, and returns when they are gone: those that start a container have a
+	// while to do so, all others are killed.
+	EndCommands(ctx context.Context, program, word string) error
 	// Signal sends a signal to a process, and an unix.ESRCH if it is gone.
 	Signal(id processID, s unix.Signal) error
 }
@@ -61,9 +63,19 @@ func alive(p processes, id processID) bool {
 	return err == nil && state != "Z" && state != "X" && (id.StartTime == 0 || start == id.StartTime)
 }
 
-// KillCommands looks at all processes: it is for what a monitor left that died.
-func (p realProcesses) KillCommands(ctx context.Context, program, word string) error {
-	for {
+// startPatience is how long the start of an executor may go on without the monitor
+// that wanted it. It takes some milliseconds.
+const startPatience = 2 * time.Second
+
+// EndCommands looks at all processes: it is for what a monitor left that died.
+func (p realProcesses) EndCommands(ctx context.Context, program, word string) error {
+	return p.endCommands(ctx, program, word, startPatience)
+}
+
+// endCommands lets a start end: a container whose executor is killed between the two
+// sides of its handshake dies without having begun.
+func (p realProcesses) endCommands(ctx context.Context, program, word string, patience time.Duration) error {
+	for since := time.Now(); ; {
 		found := false
 		const most = 1 << 20
 		names, err := safefile.Names("/proc", most)
@@ -86,6 +98,9 @@ func (p realProcesses) KillCommands(ctx context.Context, program, word string) e
 				continue
 			}
 			found = true
+			if slices.Contains(args, "start") && time.Since(since) < patience {
+				continue
+			}
 			if err := p.Signal(processID{pid, start}, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 				return err
 			}

@@ -532,8 +532,8 @@ func (r *Runtime) askExecutor(ctx context.Context, c *container) (executed, *sta
 		return executedNone, nil
 	}
 	// Its commands may be at work yet, without the monitor that wanted them.
-	if err := r.processes.KillCommands(ctx, h.Path, c.id); err != nil {
-		r.log.Warn("failed to kill commands of a monitor that is gone", zap.String("container", c.id), zap.Error(err))
+	if err := r.processes.EndCommands(ctx, h.Path, c.id); err != nil {
+		r.log.Warn("failed to end commands of a monitor that is gone", zap.String("container", c.id), zap.Error(err))
 	}
 	s, err := x.State(ctx, c.id)
 	if err != nil {

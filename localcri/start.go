@@ -195,6 +195,9 @@ func (c *container) ended(e ending) {
 		p.mu.Unlock()
 		return
 	}
+	// The monitor may tell of the end before it has answered the start: without its
+	// word, an agent that is killed now would never hear when that was.
+	unheard := e.Started != 0 && c.record.Started == 0 && e.Reason != reasonStartError
 	if e.Started == 0 && e.Reason != reasonStartError {
 		e.Started = c.record.Started
 	}
@@ -204,6 +207,9 @@ func (c *container) ended(e ending) {
 	c.closeExitedLocked()
 	gone := c.gone
 	p.mu.Unlock()
+	if !gone && unheard {
+		p.tell(runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT, c.id, e.Started)
+	}
 	if !gone {
 		p.tell(runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT, c.id, c.finishedAt())
 	}

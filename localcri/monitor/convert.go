@@ -68,10 +68,14 @@ func startedOf(m wire.Message) *Started {
 }
 
 func exitOf(m wire.Message) *Exit {
-	return &Exit{
+	e := &Exit{
 		ID: m.ID, Code: int32(uint32(m.Code)), At: time.Unix(0, int64(m.EndAt)), OOM: m.Flags&wire.FlagOOM != 0,
 		LostLogBytes: m.Lost, Reason: m.Reason,
 	}
+	if m.At != 0 {
+		e.StartedAt = time.Unix(0, int64(m.At))
+	}
+	return e
 }
 
 func flag(set bool, bit uint64) uint64 {

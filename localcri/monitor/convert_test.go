@@ -40,7 +40,7 @@ func TestKeptIsToldWhole(t *testing.T) {
 	for _, k := range []Kept{
 		{Container: c},
 		{Container: c, Started: &Started{PID: 7, At: at, StartTime: 9}, StdinShut: true},
-		{Container: c, Started: &Started{PID: 7, At: at, StartTime: 9}, Exit: &Exit{ID: "a", Code: -1, At: at, OOM: true, LostLogBytes: 5, Reason: "r"}},
+		{Container: c, Started: &Started{PID: 7, At: at, StartTime: 9}, Exit: &Exit{ID: "a", Code: -1, StartedAt: at, At: at, OOM: true, LostLogBytes: 5, Reason: "r"}},
 		{Container: c, StartError: &StartError{Step: "create", Message: "m"}},
 	} {
 		if got := keptOf(adoptMessage(k)); !reflect.DeepEqual(got, k) {

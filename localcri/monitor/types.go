@@ -61,7 +61,8 @@ func (e *StartError) Error() string { return e.Step + ": " + e.Message }
 // Exit says how a container ended.
 type Exit struct {
 	ID           string
-	Code         int32 // status, 128 plus the signal, or what Reason tells
+	Code         int32     // status, 128 plus the signal, or what Reason tells
+	StartedAt    time.Time // zero if that is not known
 	At           time.Time
 	OOM          bool   // the kernel killed its first process for want of memory
 	LostLogBytes uint64 // that no disk took

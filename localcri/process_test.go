@@ -1,0 +1,75 @@
+//go:build linux
+
+package localcri
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// command runs a program that waits for the end of its input, under a name and with
+// arguments of an executor.
+func command(t *testing.T, program, verb string) (cmd *exec.Cmd, end func()) {
+	t.Helper()
+	sh, err := exec.LookPath("sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd = &exec.Cmd{Path: sh, Args: []string{program, "-c", "read x; exit 0", verb, "id"}}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+	return cmd, func() { _ = in.Close() }
+}
+
+func killed(t *testing.T, cmd *exec.Cmd) bool {
+	t.Helper()
+	_ = cmd.Wait()
+	s, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && s.Signaled() && s.Signal() == unix.SIGKILL
+}
+
+// What a monitor that died had under way is killed, but a start is let end.
+func TestEndOfCommands(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "executor")
+	end := func(patience time.Duration) <-chan error {
+		done := make(chan error, 1)
+		go func() {
+			done <- realProcesses{}.endCommands(context.WithoutCancel(t.Context()), program, "id", patience)
+		}()
+		return done
+	}
+	start, finish := command(t, program, "start")
+	create, _ := command(t, program, "create")
+	done := end(time.Hour)
+	if !killed(t, create) {
+		t.Error("a create is not killed")
+	}
+	finish()
+	if killed(t, start) {
+		t.Error("a start is killed that has time left")
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+
+	start, _ = command(t, program, "start")
+	done = end(0)
+	if !killed(t, start) {
+		t.Error("a start that takes too long is not killed")
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
