@@ -103,7 +103,7 @@ func TestSuccessorKnowsWhatEndedAndFailed(t *testing.T) {
 	p := newPod(t)
 	a, b, c := p.container("a", ""), p.container("b", ""), p.container("c", "")
 	started := &monitor.Started{PID: 1 << 22, At: time.Unix(1767323045, 6), StartTime: 5}
-	ended := &monitor.Exit{ID: "b", Code: 137, OOM: true, At: time.Unix(1767323046, 7), LostLogBytes: 8, Reason: "x"}
+	ended := &monitor.Exit{ID: "b", Code: 137, OOM: true, StartedAt: started.At, At: time.Unix(1767323046, 7), LostLogBytes: 8, Reason: "x"}
 	mustNot(t, p.c.Adopt(background(t), monitor.Kept{Container: a, Started: started}, monitor.Escrow{})) // of no process at all
 	mustNot(t, p.c.Adopt(background(t), monitor.Kept{Container: b, Started: started, Exit: ended}, monitor.Escrow{}))
 	mustNot(t, p.c.Adopt(background(t), monitor.Kept{Container: c, StartError: &monitor.StartError{Step: "create", Message: "m"}}, monitor.Escrow{}))

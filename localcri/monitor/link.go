@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -102,7 +103,7 @@ func (l *link) receive() (wire.Message, []*os.File, error) {
 			got = io.EOF
 			return true
 		}
-		if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 || len(fds) > wire.MaxFiles {
+		if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 || len(fds) > wire.MaxFiles || slices.ContainsFunc(fds, isSocket) {
 			got = wire.ErrMalformed
 			return true
 		}
@@ -123,6 +124,13 @@ func (l *link) receive() (wire.Message, []*os.File, error) {
 		return wire.Message{}, nil, err
 	}
 	return m, files, nil
+}
+
+// isSocket reports whether a descriptor is a socket. A monitor gives none, and who
+// keeps the other end of a connection never hears that it ended.
+func isSocket(fd int) bool {
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT == unix.S_IFSOCK
 }
 
 // fileOf makes a file of a descriptor that came, without a change to it.
