@@ -2,7 +2,7 @@
 BIN  := $(CURDIR)/build/bin
 TIME ?= 30s
 
-.PHONY: help run test ci lint bench fuzz budgets parity e2e conformance storage takeover differential kubeadm critest test-vm release nightly tools shells build clean
+.PHONY: help run test ci lint bench fuzz budgets parity e2e conformance storage takeover differential kubeadm critest test-vm compare release nightly tools shells build clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -90,6 +90,9 @@ kubeadm: tools shells build ## kubeadm join, upgrade node and reset with the age
 critest: tools shells ## Kubernetes' own suite for runtimes against localcri on this machine, as root; ARGS='-critest.args "-ginkgo.focus=Streaming"' for a part
 	go -C tools test -c -o $(BIN)/critest sigs.k8s.io/cri-tools/cmd/critest
 	go test -count=1 -v -timeout 1h -run TestCritest ./localcri/serve -args -critest $(BIN)/critest $(ARGS)
+
+compare: tools build ## the agent with localcri and with containerd in turns: starts, memory, CPU, logs, images; ARGS='-compare.rounds 1 -compare.only starts'
+	PATH=$(BIN):$$PATH go test -tags compare -count=1 -timeout 60m -v -run TestCompare ./examples/agent $(ARGS)
 
 release: ## programs, Debian packages, images and lists of modules of HEAD, into build/release; ARGS='--arch amd64'
 	go run ./internal/cmd/release --out build/release $(ARGS)
