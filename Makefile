@@ -13,7 +13,8 @@ run: ## the agent and examples/manifests, until Ctrl-C; RUNTIME=containerd
 	@exec $(BIN)/run $(ARGS)
 
 build: ## the agent with its monitor, into build/bin
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags='-s -w' -o examples/agent/monitor/nodewright-monitor ./localcri/monitor/cmd
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags='-s -w' -o $(BIN)/nodewright-monitor ./localcri/monitor/cmd
+	gzip -9nc $(BIN)/nodewright-monitor | tee examples/agent/monitor/nodewright-monitor.gz > examples/edge/monitor/nodewright-monitor.gz
 	xargs -d '\n' -a internal/agentbuild/flags sh -c 'exec go build "$$@" -o $(BIN)/agent ./examples/agent' build
 
 test: ## every test, with the race detector

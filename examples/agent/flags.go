@@ -8,8 +8,8 @@ import (
 	"slices"
 
 	"github.com/nodewright/nodewright/kubeletconfig"
+	"github.com/nodewright/nodewright/localcri/inprocess"
 	"github.com/nodewright/nodewright/nodeagent"
-	"github.com/nodewright/nodewright/nodeagent/localcri"
 )
 
 // runFlags are the flags of "agent run": the kubelet's, and the agent's own.
@@ -103,8 +103,8 @@ func (f *runFlags) validate() error {
 	if f.startsInFlight < 0 {
 		bad("--starts-in-flight=%d: want 1 or more, or 0 for the default", f.startsInFlight)
 	}
-	if !slices.Contains([]string{"", localcri.CNI, localcri.Bridge, localcri.None}, f.network) {
-		bad("--network=%q: want %s, %s or %s", f.network, localcri.CNI, localcri.Bridge, localcri.None)
+	if !slices.Contains([]string{"", inprocess.CNI, inprocess.Bridge, inprocess.None}, f.network) {
+		bad("--network=%q: want %s, %s or %s", f.network, inprocess.CNI, inprocess.Bridge, inprocess.None)
 	}
 	if f.preload != "" && !filepath.IsAbs(f.preload) {
 		bad("--preload-images=%q: want an absolute path", f.preload)

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io/fs"
 
-	"github.com/nodewright/nodewright/nodeagent/localcri"
+	"github.com/nodewright/nodewright/localcri/inprocess"
 )
 
 // monitors has the monitor's program, if it was built before the agent.
@@ -14,10 +14,10 @@ import (
 var monitors embed.FS
 
 // localRuntime is how the agent's own container runtime is made.
-func localRuntime(f *runFlags) (localcri.Config, error) {
-	program, err := monitors.ReadFile("monitor/nodewright-monitor")
+func localRuntime(f *runFlags) (inprocess.Config, error) {
+	program, err := monitors.ReadFile("monitor/nodewright-monitor.gz")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return localcri.Config{}, err
+		return inprocess.Config{}, err
 	}
-	return localcri.Config{Program: program, Network: f.network, PreloadDir: f.preload}, nil
+	return inprocess.Config{Program: program, Network: f.network, PreloadDir: f.preload}, nil
 }
