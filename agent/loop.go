@@ -189,6 +189,7 @@ func (a *Agent) adopt(pods []*v1.Pod) {
 
 // add admits a pod, or not.
 func (a *Agent) add(ctx context.Context, pod *v1.Pod) {
+	a.statuses.Adopt(pod)
 	if podmeta.IsTerminal(pod.Status.Phase) || a.workers.TerminationRequested(pod.UID) {
 		a.begin(pod)
 		return

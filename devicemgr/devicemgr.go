@@ -109,6 +109,9 @@ type Manager struct {
 	cfg Config
 	met *metrics
 
+	restoring sync.Mutex // held by Restore
+	restored  bool       // guarded by restoring
+
 	mu        sync.Mutex
 	resources map[string]*resource
 	pods      map[types.UID]*record // never changed, only replaced
@@ -117,7 +120,6 @@ type Manager struct {
 	running   map[types.UID]map[string]bool // containers, as of Restore
 	strikes   map[types.UID]int             // plugins that died while they allocated for a pod
 	subs      subscription.List[Change]
-	restored  bool
 	ctx       context.Context // Run's; nil before
 	wg        sync.WaitGroup  // of sessions
 	serving   error           // why plugins cannot register now

@@ -21,7 +21,6 @@ type disk struct {
 	mu     sync.Mutex
 	mode   string // "", fail or hang
 	healed chan struct{}
-	hung   bool               // it ever did
 	safe   map[string]content // of files with changes whose directory was not synced since
 	synced map[string]bool    // files whose content was synced
 	rnd    *rand.Rand
@@ -138,13 +137,6 @@ func (d *disk) strike(mode string) {
 		d.mode = ""
 	}
 	if mode == "hang" {
-		d.hung = true
 		d.healed = make(chan struct{})
 	}
-}
-
-func (d *disk) everHung() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.hung
 }

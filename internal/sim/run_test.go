@@ -203,10 +203,7 @@ func (m *machine) judgeRest() {
 	_, containers := m.look()
 	sets := map[string]string{} // cpusets of what runs, by pod and container
 	for _, p := range m.pods {
-		// NB: an agent that began while its disk hung may forget the claim of a pod that
-		// ended then: its record is not read, and nobody unprepares it before the
-		// next start.
-		if m.driver.has(p.object.UID) && (!p.wanted || p.over) && !m.disk.everHung() {
+		if m.driver.has(p.object.UID) && (!p.wanted || p.over) {
 			m.wrong("the claim of %s is prepared, and nobody uses it", p.object.Name)
 		}
 		if !p.wanted {
