@@ -259,6 +259,9 @@ func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
 			}
 		}
 	}
+	if st.Phase == v1.PodFailed && len(st.ContainerStatuses) == 0 {
+		clear(p.counts) // it was rejected after a restart: its history goes, as with the kubelet
+	}
 	for _, c := range slices.Concat(st.InitContainerStatuses, st.ContainerStatuses) {
 		if was := p.counts[c.Name]; c.RestartCount < was {
 			m.wrong("restart count of %s/%s: %d after %d", p.object.Name, c.Name, c.RestartCount, was)
