@@ -100,10 +100,10 @@ func (m *machine) noteContainer(id, box string, uid types.UID, conf *runtimeapi.
 		}
 	}
 	if c := p.object.Spec.Containers[0]; c.Name == i.name {
-		if _, own := c.Resources.Limits[v1.ResourceCPU]; own {
+		if n, own := c.Resources.Limits[v1.ResourceCPU]; own {
 			i.cpus = conf.GetLinux().GetResources().GetCpusetCpus()
-			if i.cpus == "" {
-				m.wrong("container %s/%s has no CPUs of its own", p.object.Name, i.name)
+			if len(cpuList(i.cpus)) != int(n.Value()) {
+				m.wrong("container %s/%s has CPUs %q, wants %v of its own", p.object.Name, i.name, i.cpus, n.Value())
 			}
 		}
 		if want := c.Resources.Limits[device]; int(want.Value()) != len(i.devices) && (m.allocated || len(i.devices) > 0) {
