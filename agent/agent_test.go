@@ -612,6 +612,53 @@ func TestRejectedPod(t *testing.T) {
 	})
 }
 
+// reserver is a part that answers what it is told to.
+type reserver struct {
+	host   part.Host
+	answer *part.Rejection // nil is yes
+	held   int
+}
+
+func (*reserver) Name() string                 { return "reserver" }
+func (r *reserver) Join(h part.Host) error     { r.host = h; return nil }
+func (*reserver) Adopt(*v1.Pod)                {}
+func (*reserver) Waits(*v1.Pod) bool           { return false }
+func (*reserver) Commit(context.Context) error { return nil }
+func (r *reserver) Release()                   { r.held-- }
+func (r *reserver) Reserve(context.Context, part.Request) (part.Reservation, *part.Rejection) {
+	if r.answer != nil {
+		return nil, r.answer
+	}
+	r.held++
+	return r, nil
+}
+
+// A pod that was rejected, and then has to wait, does not begin without what it waits for.
+func TestRejectedPodWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, p := newNode(t), &reserver{answer: &part.Rejection{Reason: "No"}}
+		n.admitters = []part.Part{p}
+		n.want = []*v1.Pod{newPod("p", runs("c"))}
+		l := n.start()
+		settle()
+		l.wantPhase("p", v1.PodFailed)
+		p.answer = &part.Rejection{Reason: "NotYet", RetryUntil: time.Now().Add(time.Hour), Outside: true}
+		n.want[0].Labels = map[string]string{"a": "b"}
+		l.tell()
+		settle()
+		time.Sleep(2 * time.Minute)
+		l.wantPhase("p", v1.PodPending)
+		p.answer = nil
+		p.host.Readmit()
+		settle()
+		l.wantPhase("p", v1.PodRunning)
+		if p.held != 1 {
+			t.Errorf("%d reservations", p.held)
+		}
+		l.stop()
+	})
+}
+
 // How far a pull is can be asked.
 func TestWhyOfPulls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -30,9 +30,13 @@ import (
 // Images.Service and Sources are required; the zero value of every other field
 // means the default named beside it.
 type Config struct {
-	Node    machine.Node // machine.Detect looks at this machine
-	Paths   Paths
-	Runtime criapi.RuntimeService // a *cri.Client is one, and an Images.Service
+	Node  machine.Node // machine.Detect looks at this machine
+	Paths Paths
+	// Runtime runs the pods; a *cri.Client is one, and an Images.Service. Processes that it
+	// has lost sight of are killed in the machine's cgroups that bear their container's ID;
+	// a runtime whose processes are elsewhere has a method Reap(id string) (killed int, err
+	// error) of its own.
+	Runtime criapi.RuntimeService
 	Images  Images
 	// Sources say what should run.
 	Sources []podmgr.Source

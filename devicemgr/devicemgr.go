@@ -130,8 +130,9 @@ type Manager struct {
 
 	storing sync.Mutex // held while names are written
 	turns   map[types.UID]*turn
-	// undeleted are pods that are over, whose records could not be deleted.
-	undeleted map[types.UID]bool
+	// inexact are pods whose record in the store may say something else than what they
+	// have: it could not be written or deleted.
+	inexact map[types.UID]bool
 }
 
 // resource is what plugins offer under one name. Manager.mu guards it; devices
@@ -170,7 +171,7 @@ func New(cfg Config) (*Manager, error) {
 		strikes:   map[types.UID]int{},
 		subs:      subscription.List[Change]{Merge: merge},
 		turns:     map[types.UID]*turn{},
-		undeleted: map[types.UID]bool{},
+		inexact:   map[types.UID]bool{},
 		told:      make(chan struct{}, 1),
 	}, nil
 }

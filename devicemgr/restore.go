@@ -188,8 +188,8 @@ func (m *Manager) saveNames() error {
 	return m.cfg.Store.Write(namesKey, value)
 }
 
-// Retain releases every pod that is not known, and deletes records that could not be
-// deleted before. A pod that comes while it is
+// Retain releases every pod that is not known, and corrects records that could not be
+// written or deleted before. A pod that comes while it is
 // under way is not harmed: those it asks about had their devices before.
 func (m *Manager) Retain(known func(types.UID) bool) {
 	m.mu.Lock()
@@ -202,10 +202,10 @@ func (m *Manager) Retain(known func(types.UID) bool) {
 		}
 	}
 	m.mu.Lock()
-	left := slices.Collect(maps.Keys(m.undeleted))
+	left := slices.Collect(maps.Keys(m.inexact))
 	m.mu.Unlock()
 	for _, uid := range left {
-		if !m.erase(uid) {
+		if !m.correct(uid) {
 			return // the disk does not work yet
 		}
 	}

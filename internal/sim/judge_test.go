@@ -100,10 +100,10 @@ func (m *machine) noteContainer(id, box string, uid types.UID, conf *runtimeapi.
 		}
 	}
 	if c := p.object.Spec.Containers[0]; c.Name == i.name {
-		if _, own := c.Resources.Limits[v1.ResourceCPU]; own {
+		if n, own := c.Resources.Limits[v1.ResourceCPU]; own {
 			i.cpus = conf.GetLinux().GetResources().GetCpusetCpus()
-			if i.cpus == "" {
-				m.wrong("container %s/%s has no CPUs of its own", p.object.Name, i.name)
+			if len(cpuList(i.cpus)) != int(n.Value()) {
+				m.wrong("container %s/%s has CPUs %q, wants %v of its own", p.object.Name, i.name, i.cpus, n.Value())
 			}
 		}
 		if want := c.Resources.Limits[device]; int(want.Value()) != len(i.devices) && (m.allocated || len(i.devices) > 0) {
@@ -258,6 +258,9 @@ func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
 				m.wrong("status of %s: %s while %s runs", p.object.Name, st.Phase, i.name)
 			}
 		}
+	}
+	if st.Phase == v1.PodFailed && len(st.ContainerStatuses) == 0 {
+		clear(p.counts) // it was rejected after a restart: its history goes, as with the kubelet
 	}
 	for _, c := range slices.Concat(st.InitContainerStatuses, st.ContainerStatuses) {
 		if was := p.counts[c.Name]; c.RestartCount < was {

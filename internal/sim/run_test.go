@@ -40,15 +40,21 @@ type result struct {
 	lines    []string
 }
 
+// options are how a schedule is run.
+type options struct {
+	trail bool // keep a line for each effect
+	links bool // the agent keeps links to the logs of containers, which takes a fourth of the time
+}
+
 // run lives through a schedule in a bubble, on an empty machine in dir.
-func run(t *testing.T, dir string, steps []step, trail bool) (r result) {
+func run(t *testing.T, dir string, steps []step, o options) (r result) {
 	clearDir(dir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(*testing.T) {
 		m := newMachine(dir)
-		m.trail = trail
+		m.trail, m.links = o.trail, o.links
 		release := m.guard()
 		defer release()
 		if err := m.through(steps); err != nil {
