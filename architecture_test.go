@@ -38,7 +38,7 @@ var joins = map[string][]string{
 // conversation with people and blocks, and neither the core nor each other.
 var parts = []string{
 	"claims", "collection", "csi", "devices", "eviction", "hostsetup", "mirrors", "oomkill", "placement", "plugins", "podresources", "podstart", "preemption",
-	"resize", "shutdown", "stats", "swap", "tokens", "userns",
+	"resize", "shutdown", "stats", "startorder", "swap", "tokens", "userns",
 }
 
 // kits are for the tests of those who use this module, and for ours: no package that

@@ -46,7 +46,7 @@ var ceilings = map[string]float64{
 	"agent/eventlog": 13.5, "agent/machine": 13.5, "agent/runtimeinfo": 20.5, "agent/volumes": 20.5, "agent/probeperiod": 13.5,
 	"agent/mirrors": 20.5, "agent/tokens": 20.5,
 	"agent/oomkill": 20.5,
-	"agent/userns":  20.5, "agent/swap": 20.5, "agent/preemption": 20.5, "eviction/preempt": 9.5, "agent/hostsetup": 20.5, "node/kernel": 2.5, "network/hostchains": 6,
+	"agent/userns":  20.5, "agent/swap": 20.5, "agent/startorder": 20.5, "agent/preemption": 20.5, "eviction/preempt": 9.5, "agent/hostsetup": 20.5, "node/kernel": 2.5, "network/hostchains": 6,
 	"agent/podstart": 20.5, "nodeagent/logs": 9.5, "nodeagent/differences": 9.5,
 	"agent/resize":    20.5,
 	"agent/placement": 20.5, "agent/podresources": 20.5,

@@ -133,13 +133,57 @@ func (c *contender) measure() {
 	parts := map[string]func(){
 		"starts": c.starts, "successor": c.successor, "logs": c.throughput, "unpack": c.unpack,
 	}
+	asked := func(name string) bool { return *only == "" || slices.Contains(strings.Split(*only, ","), name) }
 	for _, name := range []string{"starts", "successor", "logs", "unpack"} {
-		if *only == "" || slices.Contains(strings.Split(*only, ","), name) {
+		if asked(name) {
 			c.begin()
 			parts[name]()
 			c.kill()
 		}
 	}
+	if asked("boot") {
+		for _, boot := range []struct {
+			what             string
+			many             int
+			important, after string
+		}{
+			{"10 pods alone", 0, "", ""},
+			{"10 important of 100 pods, which ask for nothing", 90, "", ""},
+			{"10 important of 100 pods, by start-priority", 90, "nodewright.io/start-priority: '100'", ""},
+			{"10 important of 100 pods, which the others begin after", 90, "", "nodewright.io/after: z9"},
+		} {
+			c.boot(boot.what, boot.many, boot.important, boot.after)
+		}
+	}
+}
+
+// boot is a machine that starts with its pods in their files. The important ones come
+// last by their names.
+func (c *contender) boot(what string, many int, important, after string) {
+	pod := func(name, annotations string) {
+		c.write(name+".yaml", strings.Replace(box(name, "alloc, '50', out, up, sleep, forever"), "}\nspec", ", annotations: {"+annotations+"}}\nspec", 1))
+	}
+	var first, all []string
+	for i := range 10 {
+		first = append(first, fmt.Sprintf("z%d", i))
+		pod(first[i], important)
+	}
+	for _, name := range hundredNames()[:many] {
+		all = append(all, name)
+		pod(name, after)
+	}
+	all = append(all, first...)
+	begun := c.begin()
+	took := c.firstLines(first, begun)
+	c.tell("boot, "+what+": these run", "ms", took[len(took)-1])
+	took = c.firstLines(all, begun)
+	c.tell("boot, "+what+": all run", "ms", took[len(took)-1])
+	for _, name := range all {
+		c.remove(name + ".yaml")
+	}
+	c.untilGone(all...)
+	c.must(os.RemoveAll(c.logs))
+	c.kill()
 }
 
 // starts are pods that come all at once, what they cost, and what a new agent

@@ -135,7 +135,9 @@ func TestCallsWaitForAPlace(t *testing.T) {
 		}
 		hang := make(chan struct{})
 		for i := range 3 {
-			go func() { _, _ = g.Do(context.Background(), fmt.Sprint(i), func() (int, error) { <-hang; return 0, nil }) }()
+			go func() {
+				_, _ = g.Do(context.Background(), fmt.Sprint(i), func() (int, error) { <-hang; return 0, nil })
+			}()
 		}
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
