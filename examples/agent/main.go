@@ -16,6 +16,7 @@
 //	agent images rm IMAGE        remove an image
 //	agent fit -f FILE            where a pod would run, or why it would not
 //	agent reset                  end all pods of the agent's own container runtime
+//	agent ui                     a page about the node, for a browser
 //	agent version
 package main
 
@@ -58,6 +59,7 @@ func commands() []command {
 		{"images", "[-o json] | load FILE... | pull|rm IMAGE...", "tell which images stay, why, and which would go; or bring and remove some", imagesCommand},
 		{"fit", "-f FILE [-o json]", "tell where a pod would run here, or why it would not", fitPod},
 		{"reset", "[--images]", "end all pods of the agent's own container runtime, and remove what it made", reset},
+		{"ui", "[--listen 127.0.0.1:0]", "serve a page about the node, to those who know its address", serveUI},
 		{"version", "", "print the version", version},
 	}
 }
