@@ -34,7 +34,10 @@ type Config struct {
 	// Program is the monitor's program itself, which is placed below the root
 	// directory; none.
 	Program []byte
-	// Monitor is the absolute path of the monitor's program, if Program is nil;
+	// ReadProgram reads Program once the runtime is made, where that is nil, so that a
+	// node with another runtime has no memory for it. It may return nil; nobody.
+	ReadProgram func() ([]byte, error)
+	// Monitor is the absolute path of the monitor's program, if there is no Program;
 	// nodewright-monitor beside this program, or in the PATH.
 	Monitor string
 	// Handlers are the OCI runtimes by their names; runc and crun as the PATH has
@@ -171,9 +174,16 @@ func (m *maker) path(elem ...string) string {
 }
 
 func (m *maker) program() (string, error) {
+	program := m.cfg.Program
+	if program == nil && m.cfg.ReadProgram != nil {
+		var err error
+		if program, err = m.cfg.ReadProgram(); err != nil {
+			return "", fmt.Errorf("read the monitor's program: %w", err)
+		}
+	}
 	switch {
-	case m.cfg.Program != nil:
-		return place(m.path("bin"), m.cfg.Program)
+	case program != nil:
+		return place(m.path("bin"), program)
 	case m.cfg.Monitor != "":
 		return m.cfg.Monitor, nil
 	}
