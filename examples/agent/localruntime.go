@@ -14,10 +14,15 @@ import (
 var monitors embed.FS
 
 // localRuntime is how the agent's own container runtime is made.
-func localRuntime(f *runFlags) (inprocess.Config, error) {
+func localRuntime(f *runFlags) inprocess.Config {
+	return inprocess.Config{ReadProgram: monitorProgram, Network: f.network, PreloadDir: f.preload}
+}
+
+// monitorProgram is nil if the agent was built without it.
+func monitorProgram() ([]byte, error) {
 	program, err := monitors.ReadFile("monitor/nodewright-monitor.gz")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return inprocess.Config{}, err
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	return inprocess.Config{Program: program, Network: f.network, PreloadDir: f.preload}, nil
+	return program, err
 }

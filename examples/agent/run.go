@@ -43,12 +43,8 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 		log.Warn("failed to change limits of the process", zap.Error(err))
 	}
 	tuneMemory()
-	local, err := localRuntime(f)
-	if err != nil {
-		return err
-	}
 	o := nodeOptions(f, conf)
-	o.LocalRuntime = localcri.Runtime(local)
+	o.LocalRuntime = localcri.Runtime(localRuntime(f))
 	o.Log, o.LogLevel, o.Metrics = log, level, prometheus.NewRegistry()
 	o.Metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if f.shutdownOnTerm {

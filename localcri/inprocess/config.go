@@ -27,7 +27,10 @@ type Config struct {
 	// Program is the monitor's program itself, or packed by gzip (RFC 1952), which is
 	// placed below RootDir; none.
 	Program []byte
-	// Monitor is the absolute path of the monitor's program, if Program is nil;
+	// ReadProgram reads Program when the runtime is made, where that is nil: a program
+	// that may do without this runtime has no memory for it. It may return nil; nobody.
+	ReadProgram func() ([]byte, error)
+	// Monitor is the absolute path of the monitor's program, if there is no Program;
 	// nodewright-monitor beside this program, or in the PATH.
 	Monitor string
 	// Handlers are the OCI runtimes by their names; runc and crun as the PATH has

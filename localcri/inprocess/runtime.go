@@ -140,9 +140,16 @@ func (m *maker) makeImages(r *Runtime) (err error) {
 }
 
 func (m *maker) placeMonitor() (string, error) {
+	program := m.Program
+	if program == nil && m.ReadProgram != nil {
+		var err error
+		if program, err = m.ReadProgram(); err != nil {
+			return "", fmt.Errorf("read the monitor's program: %w", err)
+		}
+	}
 	switch {
-	case m.Program != nil:
-		return place(m.path("bin"), m.Program)
+	case program != nil:
+		return place(m.path("bin"), program)
 	case m.Monitor != "":
 		return m.Monitor, nil
 	}
