@@ -31,10 +31,10 @@ type ledgers struct {
 	streaming bool
 	// listed are the pods of the first list that began while the stream was open:
 	// of any other pod there is what came since. It is nil before.
-	listed map[types.UID]bool
-	stream int // how many streams were opened: the list's has to be the same
-	pods   map[types.UID]*ledger
-	owners map[string]types.UID // of the IDs of all ledgers
+	listed  map[types.UID]bool
+	streams int // counts what begins and ends streams: the list's has to be the same
+	pods    map[types.UID]*ledger
+	owners  map[string]types.UID // of the IDs of all ledgers
 }
 
 // ledger is what there is of a pod with one sandbox.
@@ -60,24 +60,40 @@ func newLedgers() *ledgers {
 	return &ledgers{pods: map[types.UID]*ledger{}, owners: map[string]types.UID{}}
 }
 
-// open notes that there is an event stream, and closed that there is none any more.
-func (ls *ledgers) open() {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ls.reset()
-	ls.streaming = true
+// eventStream is one call for events, which may be answered late, or never.
+type eventStream struct {
+	ls     *ledgers
+	number int  // guarded by ls.mu: of the stream; 0 before it is open
+	over   bool // guarded by ls.mu
 }
 
-func (ls *ledgers) closed() {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ls.reset()
+func (ls *ledgers) stream() *eventStream { return &eventStream{ls: ls} }
+
+// open notes that the stream is there.
+func (s *eventStream) open() {
+	s.ls.mu.Lock()
+	defer s.ls.mu.Unlock()
+	if s.over {
+		return
+	}
+	s.ls.reset()
+	s.ls.streaming, s.number = true, s.ls.streams
+}
+
+// end notes that it is there no more.
+func (s *eventStream) end() {
+	s.ls.mu.Lock()
+	defer s.ls.mu.Unlock()
+	s.over = true
+	if s.number != 0 && s.number == s.ls.streams { // no other one was opened since
+		s.ls.reset()
+	}
 }
 
 // reset forgets all but the calls that are under way.
 func (ls *ledgers) reset() {
 	ls.streaming, ls.listed = false, nil
-	ls.stream++
+	ls.streams++
 	clear(ls.owners)
 	for uid, l := range ls.pods {
 		if l.calls == 0 {
@@ -89,18 +105,18 @@ func (ls *ledgers) reset() {
 	}
 }
 
-// current is the stream that is open, or was last,, for a list that begins.
+// current is the stream that is open, or was last, for a list that begins.
 func (ls *ledgers) current() int {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	return ls.stream
+	return ls.streams
 }
 
 // keep takes the list of all pods that was begun in a stream.
 func (ls *ledgers) keep(pods []observed.Listed, stream int) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if !ls.streaming || ls.stream != stream {
+	if !ls.streaming || ls.streams != stream {
 		return
 	}
 	first := ls.listed == nil

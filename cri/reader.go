@@ -251,10 +251,11 @@ func (r *Reader) Events(ctx context.Context, ready func(), on func(observed.Even
 	defer cancel()
 	ch := make(chan *runtimeapi.ContainerEventResponse, 8)
 	done := make(chan error, 1)
-	defer r.ledgers.closed()
+	s := r.ledgers.stream()
+	defer s.end()
 	go func() {
 		done <- r.rt.GetContainerEvents(ctx, ch, func(runtimeapi.RuntimeService_GetContainerEventsClient) {
-			r.ledgers.open()
+			s.open()
 			ready()
 		})
 	}()
