@@ -20,7 +20,7 @@ type disk struct {
 
 	mu     sync.Mutex
 	mode   string // "", fail or hang
-	failed bool   // since the agent's start, and so perhaps at it: half-written files are removed then
+	failed bool   // at the agent's start, which is when half-written files are removed
 	healed chan struct{}
 	safe   map[string]content // of files with changes whose directory was not synced since
 	synced map[string]bool    // files whose content was synced
@@ -151,7 +151,6 @@ func (d *disk) strike(mode string) {
 	if d.mode = mode; mode == "ok" {
 		d.mode = ""
 	}
-	d.failed = d.failed || mode == "fail"
 	if mode == "hang" {
 		d.healed = make(chan struct{})
 	}
