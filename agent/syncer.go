@@ -52,6 +52,9 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	}
 	hooks.Each(a.guard, a.hooks.Starters, func(s part.Starter) { s.Syncing(pod) })
 
+	if err := a.reserveAgain(ctx, pod); err != nil {
+		return podworker.Outcome{}, err
+	}
 	in, err := a.prepare(ctx, pod, obs)
 	if err != nil {
 		return podworker.Outcome{}, err

@@ -20,6 +20,7 @@ type disk struct {
 
 	mu     sync.Mutex
 	mode   string // "", fail or hang
+	failed bool   // at the agent's start, which is when half-written files are removed
 	healed chan struct{}
 	safe   map[string]content // of files with changes whose directory was not synced since
 	synced map[string]bool    // files whose content was synced
@@ -123,6 +124,20 @@ func (d *disk) losePower() {
 		}
 	}
 	clear(d.safe)
+}
+
+// begins notes that an agent begins.
+func (d *disk) begins() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failed = d.mode == "fail"
+}
+
+// mayHave reports whether a half-written file may be there until the agent's next start.
+func (d *disk) mayHave(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.failed && strings.HasSuffix(name, durable.TempSuffix)
 }
 
 // strike has the disk fail or hang until it is struck with "ok".

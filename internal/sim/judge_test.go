@@ -182,8 +182,8 @@ func (m *machine) judgeStart(id string) {
 			last = o
 		}
 	}
-	if last == nil || last.epoch != i.epoch || last.epoch != p.epoch {
-		return
+	if last == nil || last.epoch != i.epoch || last.epoch != p.epoch || last.image != i.image {
+		return // it was made while the pod changed, or before
 	}
 	policy, initial := p.policyOf(i.name)
 	switch {

@@ -174,6 +174,7 @@ func (m *machine) start() error {
 	if l != nil {
 		return nil
 	}
+	m.disk.begins()
 	l, err := newLife(m)
 	if err != nil {
 		return err

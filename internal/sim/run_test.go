@@ -258,6 +258,9 @@ func (m *machine) filesOf() (out []string) {
 		if err != nil {
 			return nil // it went meanwhile
 		}
+		if m.disk.mayHave(d.Name()) {
+			return nil
+		}
 		for _, f := range strings.FieldsFunc(d.Name(), func(r rune) bool { return r == '_' || r == '.' }) {
 			if p := m.pods[types.UID(f)]; p != nil && !p.wanted {
 				out = append(out, strings.TrimPrefix(path, m.dir)+" of "+p.object.Name)
