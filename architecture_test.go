@@ -66,6 +66,9 @@ var shared = map[string][]string{
 	"internal/subscription":   nil, // who is told of changes
 	"internal/wirecount":      nil, // how much a message would become
 
+	// Metrics of several values on one registerer.
+	"internal/promshare": {"github.com/prometheus/client_golang/prometheus", "github.com/prometheus/client_model/go"},
+
 	// Answers of gRPC servers, counted before they are decoded.
 	"internal/wirecodec": {
 		"google.golang.org/grpc/mem", "google.golang.org/protobuf/proto", "google.golang.org/protobuf/reflect/protoreflect", "internal/wirecount",

@@ -213,7 +213,7 @@ func (a *Agent) lower() map[string]func(context.Context) error {
 	all := map[string]func(context.Context) error{
 		"pleg": a.pleg.Run, "statuses": a.statuses.Run, "volumes": a.runVolumes,
 	}
-	if r, ok := a.cfg.Cgroups.(interface{ Run(context.Context) error }); ok {
+	if r, ok := a.cfg.Cgroups.(CgroupRunner); ok {
 		all["cgroups"] = r.Run
 	}
 	for _, r := range a.hooks.Runners {

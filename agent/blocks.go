@@ -25,6 +25,7 @@ import (
 	"github.com/nodewright/nodewright/agent/volumes"
 	"github.com/nodewright/nodewright/cri"
 	"github.com/nodewright/nodewright/images"
+	"github.com/nodewright/nodewright/internal/promshare"
 	"github.com/nodewright/nodewright/pleg"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podruntime"
@@ -110,7 +111,7 @@ func (a *Agent) buildBlocks() error {
 	if all := errors.Join(errs...); all != nil || c.Metrics == nil {
 		return all
 	}
-	return c.Metrics.Register(metrics.Pods{Active: func() []*v1.Pod { return a.activePods("") }, Desired: a.pods.Pods, Workers: a.workers.List})
+	return promshare.Register(c.Metrics, metrics.Pods{Active: func() []*v1.Pod { return a.activePods("") }, Desired: a.pods.Pods, Workers: a.workers.List})
 }
 
 // idle reports whether the runtime is known to run nothing of a pod.

@@ -10,7 +10,7 @@ import (
 )
 
 // Cgroups keeps the cgroups that hold all containers of a pod. A
-// *cgroups.Manager is one; the agent runs it if it has a method Run.
+// *cgroups.Manager is one; the agent runs it if it is a [CgroupRunner].
 type Cgroups interface {
 	// Ensure makes the pod's cgroup, or mends it. It is idempotent.
 	Ensure(ctx context.Context, pod *v1.Pod) error
@@ -21,6 +21,11 @@ type Cgroups interface {
 	// Sweep destroys the cgroups of pods that are not to be kept.
 	Sweep(ctx context.Context, keep func(types.UID) bool) (gone []types.UID, err error)
 	podruntime.PodCgroups
+}
+
+// CgroupRunner is a [Cgroups] with work of its own. Run blocks until ctx ends.
+type CgroupRunner interface {
+	Run(ctx context.Context) error
 }
 
 // ensureCgroup makes the pod's cgroup, if pods have any.

@@ -86,9 +86,7 @@ func (h host) ResourceClaims(namespace string) map[string]*resourceapi.ResourceC
 }
 
 func (h host) VolumeStats(ctx context.Context, uid types.UID) ([]volumemgr.Stats, error) {
-	if m, ok := h.a.volumes.(interface {
-		Stats(context.Context, types.UID) ([]volumemgr.Stats, error)
-	}); ok {
+	if m, ok := h.a.volumes.(VolumeMeasurer); ok {
 		return m.Stats(ctx, uid)
 	}
 	return nil, nil
@@ -103,7 +101,7 @@ func (h host) Claim(namespace, name string) (*v1.PersistentVolumeClaim, bool) {
 func (h host) Volume(name string) (*v1.PersistentVolume, bool) { return h.a.pods.Volume(name) }
 
 func (h host) VolumesChanged(r volumemgr.Ref) {
-	if v, ok := h.a.volumes.(interface{ Changed(volumemgr.Ref) }); ok {
+	if v, ok := h.a.volumes.(VolumeWatcher); ok {
 		v.Changed(r)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmeta/podcheck"
 	"github.com/nodewright/nodewright/podworker"
+	"github.com/nodewright/nodewright/statusmgr"
 )
 
 // housekeeping compares what is wanted with what the workers, the runtime and
@@ -159,9 +160,7 @@ func (a *Agent) mayHaveDir(uid types.UID) bool {
 
 // pruneSink has the sink drop the statuses of pods that nothing knows.
 func (a *Agent) pruneSink(known map[types.UID]bool) error {
-	p, ok := a.cfg.Status.Sink.(interface {
-		Prune(keep map[types.UID]bool) error
-	})
+	p, ok := a.cfg.Status.Sink.(statusmgr.Pruner)
 	if !ok {
 		return nil
 	}

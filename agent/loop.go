@@ -286,7 +286,7 @@ func (a *Agent) handleRuntimeEvent(ev pleg.Event) {
 // configsChanged has the volumes look at objects that are other ones now, and
 // wakes every pod whose last try failed: what it lacked may be there.
 func (a *Agent) configsChanged(configs []podmgr.Object) {
-	if v, ok := a.volumes.(interface{ Changed(volumemgr.Ref) }); ok {
+	if v, ok := a.volumes.(VolumeWatcher); ok {
 		for _, c := range configs {
 			v.Changed(volumemgr.Ref{Kind: c.Kind, Namespace: c.Namespace, Name: c.Name})
 		}

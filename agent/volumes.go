@@ -6,13 +6,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/agent/query"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
 // Volumes makes a pod's volumes ready on the node and takes them down again.
-// A *volumemgr.Manager is one; of its other methods the agent uses Run,
-// Changed and Why, if they are there.
+// A *volumemgr.Manager is one. What a value can do beside is in interfaces of their
+// own: [VolumeRunner], [VolumeWatcher], [VolumeMeasurer] and [VolumeExplainer].
+// Whoever means a value to be one of these says so to the compiler:
+//
+//	var _ agent.VolumeRunner = (*Mine)(nil)
 type Volumes interface {
 	// Mount makes every volume of pod ready, and returns those that are with
 	// the errors of the others.
@@ -26,9 +30,28 @@ type Volumes interface {
 	Sweep(ctx context.Context, known func(types.UID) bool) error
 }
 
+// VolumeRunner is a [Volumes] with work of its own. Run blocks until ctx ends.
+type VolumeRunner interface {
+	Run(ctx context.Context) error
+}
+
+// VolumeWatcher is a [Volumes] that keeps what is mounted up to date with the objects
+// that pods refer to. Changed does not block.
+type VolumeWatcher interface {
+	Changed(r volumemgr.Ref)
+}
+
+// VolumeMeasurer is a [Volumes] that knows the usage of a pod's volumes.
+type VolumeMeasurer interface {
+	Stats(ctx context.Context, uid types.UID) ([]volumemgr.Stats, error)
+}
+
+// VolumeExplainer is a [Volumes] that can say why a pod waits for some.
+type VolumeExplainer = query.VolumeExplainer
+
 // runVolumes runs the volumes until ctx ends.
 func (a *Agent) runVolumes(ctx context.Context) error {
-	if v, ok := a.volumes.(interface{ Run(context.Context) error }); ok {
+	if v, ok := a.volumes.(VolumeRunner); ok {
 		return v.Run(ctx)
 	}
 	return nil

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 // metrics are the kubelet's where it has them.
@@ -40,7 +42,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	for _, c := range []prometheus.Collector{
 		m.duration, m.version, m.nodeMin, m.lowSum, m.stuck, m.stragglers, m.swept,
 	} {
-		errs = append(errs, reg.Register(c))
+		errs = append(errs, promshare.Register(reg, c))
 	}
 	return m, errors.Join(errs...)
 }

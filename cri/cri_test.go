@@ -32,8 +32,8 @@ func TestBadConfig(t *testing.T) {
 		}
 	}
 	reg := prometheus.NewRegistry()
-	for i, wantErr := range []bool{false, true} {
-		if _, err := cri.New(cri.Config{Endpoint: "/x", Metrics: reg}); (err != nil) != wantErr {
+	for i := range 2 {
+		if _, err := cri.New(cri.Config{Endpoint: "/x", Metrics: reg}); err != nil {
 			t.Errorf("client %d on one registry: %v", i, err)
 		}
 	}

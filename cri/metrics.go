@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 // metrics are the kubelet's, by its names. The labels of operation_type are
@@ -31,7 +33,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.calls), reg.Register(m.errors), reg.Register(m.duration))
+	return m, errors.Join(promshare.Register(reg, m.calls), promshare.Register(reg, m.errors), promshare.Register(reg, m.duration))
 }
 
 func (m *metrics) observe(op string, start time.Time, err error) {

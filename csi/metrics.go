@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
+
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 // metrics are the kubelet's, by its names.
@@ -18,7 +20,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, reg.Register(m.calls)
+	return m, promshare.Register(reg, m.calls)
 }
 
 func (m *metrics) call(driver, method string, code codes.Code, took time.Duration) {

@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 // metrics are the kubelet's, by its names, where it has them.
@@ -29,5 +31,5 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.registrations), reg.Register(m.allocate), reg.Register(m.damaged))
+	return m, errors.Join(promshare.Register(reg, m.registrations), promshare.Register(reg, m.allocate), promshare.Register(reg, m.damaged))
 }

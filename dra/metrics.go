@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 // Values of the labels, as the kubelet has them.
@@ -38,7 +40,7 @@ func newMetrics(reg prometheus.Registerer, inUse func() map[string]int) (*metric
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.operations), reg.Register(m.calls), reg.Register(m.damaged), reg.Register(gauge(inUse)))
+	return m, errors.Join(promshare.Register(reg, m.operations), promshare.Register(reg, m.calls), promshare.Register(reg, m.damaged), promshare.Register(reg, gauge(inUse)))
 }
 
 func (m *metrics) operation(name string, began time.Time, err error) {

@@ -34,7 +34,7 @@ func TestNewNamesEveryMistake(t *testing.T) {
 	cfg := n.config()
 	cfg.Metrics = reg
 	_, first := eviction.New(cfg)
-	if _, second := eviction.New(cfg); first != nil || second == nil {
+	if _, second := eviction.New(cfg); first != nil || second != nil {
 		t.Errorf("two managers with one registry: %v, %v", first, second)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/eviction/threshold"
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 // metrics are the kubelet's where it has them. Labels are signals, limits and
@@ -42,7 +43,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{m.evictions, m.failures, m.missing, m.ages, m.passes, m.pressures} {
-		errs = append(errs, reg.Register(c))
+		errs = append(errs, promshare.Register(reg, c))
 	}
 	return m, errors.Join(errs...)
 }

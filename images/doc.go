@@ -12,6 +12,9 @@
 //	}
 //	img, err := m.Ensure(ctx, images.Request{Pod: pod, Image: "registry/app:1", Policy: v1.PullIfNotPresent})
 //
+// It works without pods: with a nil [Request.Pod] an image is pulled with the
+// credentials of the node alone, and there are no events.
+//
 // Pulls wait in a fair queue, bounded in all and by registry. [Manager.Pulls]
 // and [Manager.Waiting] tell how far they are, and who waits for them.
 //

@@ -5,6 +5,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 // metrics are the kubelet's, by its names.
@@ -38,8 +40,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.ensure), reg.Register(m.pulls),
-		reg.Register(m.checks), reg.Register(m.intents), reg.Register(m.records))
+	return m, errors.Join(promshare.Register(reg, m.ensure), promshare.Register(reg, m.pulls),
+		promshare.Register(reg, m.checks), promshare.Register(reg, m.intents), promshare.Register(reg, m.records))
 }
 
 // sizes are the kubelet's labels for images above so many bytes.

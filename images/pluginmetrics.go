@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 // pluginMetrics are the kubelet's, by its names. A nil one counts nothing.
@@ -25,13 +27,13 @@ func newPluginMetrics(reg prometheus.Registerer, hash string) (*pluginMetrics, e
 			Name: "kubelet_credential_provider_plugin_duration", Help: "Runs of credential provider plugins, in seconds.", Buckets: prometheus.DefBuckets,
 		}, []string{"plugin_name"}),
 	}
-	errs := []error{reg.Register(m.errors), reg.Register(m.duration)}
+	errs := []error{promshare.Register(reg, m.errors), promshare.Register(reg, m.duration)}
 	if hash != "" {
 		info := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kubelet_credential_provider_config_info", Help: "1, with a hash of the configuration of credential providers.",
 		}, []string{"hash"})
 		info.WithLabelValues(hash).Set(1)
-		errs = append(errs, reg.Register(info))
+		errs = append(errs, promshare.Register(reg, info))
 	}
 	return m, errors.Join(errs...)
 }

@@ -26,9 +26,8 @@ type Network interface {
 	Attach(ctx context.Context, a network.Attachment) (network.Result, error)
 	// Detach is idempotent; the namespace may be gone.
 	Detach(ctx context.Context, id string) error
-	// Get returns the network of an ID that is attached, and waits for nothing. If
-	// the value has a method Loaded() <-chan struct{}, sandboxes of earlier processes
-	// are shown once that is closed.
+	// Get returns the network of an ID that is attached, and waits for nothing. Of a
+	// [LoadingNetwork], sandboxes of earlier processes are shown once it has loaded.
 	Get(id string) (network.Result, bool)
 	// List and Status wait for nothing either.
 	List() []network.Info
@@ -124,6 +123,18 @@ type CDI interface {
 	// fully qualified, as vendor/class=name. A name that is unknown is an error that
 	// names it, and nothing is changed then.
 	Inject(ctx context.Context, spec *specs.Spec, names []string) error
+}
+
+// LoadingNetwork is a [Network] that reads its records in its own time. The channel is
+// closed once they are all known.
+type LoadingNetwork interface {
+	Loaded() <-chan struct{}
+}
+
+// DirCDI is a [CDI] that reads files below directories, which the runtime's status
+// names.
+type DirCDI interface {
+	Dirs() []string
 }
 
 // usageOf says whose figures are asked for.

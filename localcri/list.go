@@ -169,7 +169,7 @@ func (r *Runtime) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusR
 
 // cdiDirs are where devices come from, of those that say so.
 func cdiDirs(c CDI) []string {
-	if d, ok := c.(interface{ Dirs() []string }); ok {
+	if d, ok := c.(DirCDI); ok {
 		return d.Dirs()
 	}
 	return nil

@@ -93,7 +93,7 @@ type leftovers struct {
 // awaitNetwork waits for the network's records: without them every sandbox would be
 // said to have lost its namespace, and be replaced.
 func (r *Runtime) awaitNetwork() {
-	l, ok := r.cfg.Network.(interface{ Loaded() <-chan struct{} })
+	l, ok := r.cfg.Network.(LoadingNetwork)
 	if !ok {
 		return
 	}

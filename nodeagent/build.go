@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 // build makes everything, in the order of the package's documentation.
@@ -45,7 +46,7 @@ func (n *Node) begin(ctx context.Context) (err error) {
 	}
 	if o.Metrics != nil {
 		b.Metrics = o.Metrics
-		if err := errors.Join(o.Metrics.Register(buildInfo(b.Version)), o.Metrics.Register(gateMetrics(b.Config))); err != nil {
+		if err := errors.Join(promshare.Register(o.Metrics, buildInfo(b.Version)), promshare.Register(o.Metrics, gateMetrics(b.Config))); err != nil {
 			return err
 		}
 	}

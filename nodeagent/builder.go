@@ -53,10 +53,13 @@ func (b *Builder) Store(dir, name string) part.Store {
 	return part.OpenStore(b.Path(dir), b.Log.Named(name))
 }
 
+// rootedCgroups have one cgroup above those of all pods.
+type rootedCgroups interface{ Root() string }
+
 // PodsCgroup is the cgroup of all pods, below the mount points; "" if each is
 // where the runtime puts it.
 func (b *Builder) PodsCgroup() string {
-	if r, ok := b.cgroups.(interface{ Root() string }); ok {
+	if r, ok := b.cgroups.(rootedCgroups); ok {
 		return r.Root()
 	}
 	return ""

@@ -68,11 +68,14 @@ func (d *details) Details(ctx context.Context) (map[usagemetrics.Key]usagemetric
 	return out, err
 }
 
+// groupUsage is a usage that knows the cgroups above those of pods too.
+type groupUsage interface {
+	Groups() ([]block.Detail, error)
+}
+
 // Groups implements usagemetrics.Groups, if the node's usage knows them.
 func (d *details) Groups() (out []usagemetrics.Detail, err error) {
-	known, ok := d.usage.(interface {
-		Groups() ([]block.Detail, error)
-	})
+	known, ok := d.usage.(groupUsage)
 	if !ok {
 		return nil, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 // metrics are the kubelet's where it has them.
@@ -77,7 +78,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	for _, c := range []prometheus.Collector{
 		m.duration, m.interval, m.pod, m.latency, m.lastSeen, m.pods, m.streams, m.streamErrors, m.missed, containers,
 	} {
-		errs = append(errs, reg.Register(c))
+		errs = append(errs, promshare.Register(reg, c))
 	}
 	return m, errors.Join(errs...)
 }

@@ -1,6 +1,10 @@
 package pluginmgr
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/internal/promshare"
+)
 
 // metrics are the kubelet's, by its names.
 type metrics struct{ total *prometheus.GaugeVec }
@@ -12,7 +16,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, reg.Register(m.total)
+	return m, promshare.Register(reg, m.total)
 }
 
 func (m *metrics) forget(path string) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nodewright/nodewright/internal/promshare"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -26,7 +27,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.desired), reg.Register(m.mirrors), reg.Register(m.problems))
+	return m, errors.Join(promshare.Register(reg, m.desired), promshare.Register(reg, m.mirrors), promshare.Register(reg, m.problems))
 }
 
 // observe counts anew. Manager.mu is held.

@@ -113,9 +113,9 @@ func TestWarnings(t *testing.T) {
 		{configMapRef: {name: cm}}, {prefix: "x", secretRef: {name: s}}]}]}`)
 	in.ConfigMaps = map[string]*v1.ConfigMap{"cm": {Data: map[string]string{"ok": "1", "a=b": "2", "": "3"}}}
 	in.Secrets = map[string]*v1.Secret{"s": {Data: map[string][]byte{"=": nil}}}
-	compiled, problems := Compile(in)
-	if len(problems) > 0 {
-		t.Fatal(problems)
+	compiled, err := Compile(in)
+	if err != nil {
+		t.Fatal(err)
 	}
 	var got []string
 	for _, w := range compiled.Warnings {

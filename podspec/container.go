@@ -145,8 +145,9 @@ type Compiled struct {
 }
 
 // Compile compiles the sandbox and every container as if each were about to be
-// made for the first time. It returns what it could, and all problems.
-func Compile(in Input) (Compiled, Problems) {
+// made for the first time. It returns what it could; the error is [Problems], all
+// of them.
+func Compile(in Input) (Compiled, error) {
 	var (
 		out Compiled
 		all Problems
@@ -169,7 +170,7 @@ func Compile(in Input) (Compiled, Problems) {
 			out.Warnings = append(out.Warnings, plan.Warnings...)
 		}
 	}
-	return out, all
+	return out, all.Err()
 }
 
 func names(pod *v1.Pod) []string {

@@ -79,7 +79,9 @@ func TestFind(t *testing.T) {
 func TestCompile(t *testing.T) {
 	in := input(t, `{initContainers: [{name: setup, image: i}], hostname: A,
 		containers: [{name: app, image: i, envFrom: [{secretRef: {name: s}}]}], ephemeralContainers: [{name: debug, image: i}]}`)
-	out, problems := Compile(in)
+	out, err := Compile(in)
+	var problems Problems
+	errors.As(err, &problems)
 	var got []string
 	for _, c := range out.Containers {
 		got = append(got, c.Config.Metadata.Name)

@@ -61,11 +61,13 @@ func ExampleContainer() {
 // A dry run tells all that is wrong with a pod, before anything is done for
 // it.
 func ExampleCompile() {
-	compiled, problems := podspec.Compile(podspec.Input{
+	compiled, err := podspec.Compile(podspec.Input{
 		Pod:  examplePod(),
 		Node: podspec.Node{ClusterDomain: "cluster.local", ClusterDNS: []string{"10.0.0.10"}},
 	})
 	fmt.Println(compiled.Sandbox.Hostname, compiled.Sandbox.DnsConfig.Searches)
+	var problems podspec.Problems
+	errors.As(err, &problems)
 	for _, p := range problems {
 		fmt.Println(p.Reason, p.Path)
 		fmt.Println(" ", p.Detail)

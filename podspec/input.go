@@ -248,8 +248,16 @@ func (p Problem) Error() string {
 }
 
 // Problems are all mistakes that were found; as an error it bears the first
-// one's reason.
+// one's reason. A nil Problems in an error is not nil: [Problems.Err] is for that.
 type Problems []Problem
+
+// Err returns p as an error, which is nil if there are no problems.
+func (p Problems) Err() error {
+	if len(p) == 0 {
+		return nil
+	}
+	return p
+}
 
 // Error tells the first problems, and how many more there are.
 func (p Problems) Error() string {
@@ -288,10 +296,7 @@ func (c *collector) warn(path *field.Path, reason, format string, args ...any) {
 }
 
 func (c *collector) err() error {
-	if len(c.problems) == 0 {
-		return nil
-	}
-	return c.problems
+	return c.problems.Err()
 }
 
 // ErrNoContainer means that the pod has no container of that name.

@@ -69,7 +69,7 @@ func randomInput(t *testing.T, seed uint64) Input {
 }
 
 func TestCompileChangesNothingAndIsDeterministic(t *testing.T) {
-	snapshot := func(out Compiled, problems Problems) string {
+	snapshot := func(out Compiled, problems error) string {
 		b, err := json.Marshal([]any{out, problems})
 		if err != nil {
 			t.Fatal(err)

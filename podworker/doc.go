@@ -1,5 +1,5 @@
-// Package podworker drives every pod through its life: it is synced for as
-// long as it is wanted, then terminated, then cleaned up after.
+// Package podworker drives every pod through its lifecycle: synced while it is
+// wanted, then terminated, then cleaned up.
 //
 // A [Manager] keeps one record for each pod UID and calls a [Syncer], which
 // does the work. For one UID the calls are strictly serial, whatever happens
@@ -21,6 +21,11 @@
 //	done := make(chan struct{})
 //	m.Update(podworker.Update{Type: podworker.KillUpdate, Pod: pod, Kill: &podworker.KillOptions{Done: done}})
 //	<-done // its containers have stopped
+//	m.SyncKnownPods(desired) // from time to time: drops the records of finished pods
+//
+// The record of a finished pod stays until [Manager.SyncKnownPods] is called without
+// that pod, so that a late update cannot start it again. A program that never calls
+// it keeps a record and the last spec of each pod it ever had.
 //
 // # Promises
 //

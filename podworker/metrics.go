@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 // metrics are the kubelet's, by its names.
@@ -38,7 +40,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.duration), reg.Register(m.start), reg.Register(m.containers))
+	return m, errors.Join(promshare.Register(reg, m.duration), promshare.Register(reg, m.start), promshare.Register(reg, m.containers))
 }
 
 // took notes how long a call was.

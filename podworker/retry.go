@@ -28,6 +28,18 @@ func (m *Manager) retry(failures int, err error, now time.Time) (time.Duration, 
 	return m.jitter(b.Delay(failures)), reason
 }
 
+// RetryAter is an error of a [Syncer] that knows when the next try makes sense. The
+// earliest time among all wrapped errors counts; the zero time is none.
+type RetryAter interface {
+	RetryAt() time.Time
+}
+
+// Reasoner is an error of a [Syncer] with a name for people and metrics, such as
+// ImagePullBackOff. The outermost of all wrapped errors counts.
+type Reasoner interface {
+	Reason() string
+}
+
 // walk visits err and all that it wraps.
 func walk(err error, visit func(error)) {
 	if err == nil {
@@ -47,7 +59,7 @@ func walk(err error, visit func(error)) {
 // retryAt finds the earliest time that anything in err asks for.
 func retryAt(err error) (at time.Time, ok bool) {
 	walk(err, func(e error) {
-		if b, is := e.(interface{ RetryAt() time.Time }); is {
+		if b, is := e.(RetryAter); is {
 			if t := b.RetryAt(); !t.IsZero() && (!ok || t.Before(at)) {
 				at, ok = t, true
 			}
@@ -64,7 +76,7 @@ func reasonOf(err error) string {
 			return
 		}
 		switch n := e.(type) { //nolint:errorlint // walk unwraps
-		case interface{ Reason() string }:
+		case Reasoner:
 			reason = n.Reason()
 		case *serial.PanicError:
 			reason = "Panic"

@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 func zapError(err error) zap.Field { return zap.Error(err) }
@@ -51,7 +53,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	}
 	var errs []error
 	for _, c := range []prometheus.Collector{m.requests, m.duration, m.inflight, m.webSockets, m.refused, m.provider} {
-		errs = append(errs, reg.Register(c))
+		errs = append(errs, promshare.Register(reg, c))
 	}
 	return m, errors.Join(errs...)
 }

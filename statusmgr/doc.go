@@ -13,6 +13,10 @@
 //	go m.Run(ctx)
 //	changed := m.Set(pod, status)
 //
+// It is for pods: statuses are v1.PodStatus, keyed by a pod's UID, and the transitions
+// that it refuses are those of pods. To publish the state of anything else, take
+// package serial (podworker/serial) with a handler that writes.
+//
 // It needs nothing but a sink, and that only to publish. filesink writes a
 // file per pod, memsink keeps all in memory; the example of [Sink] shows one of
 // twenty lines.

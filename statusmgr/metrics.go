@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 // metrics has the kubelet's metrics, by its names.
@@ -30,7 +32,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.terminated), reg.Register(m.sync), reg.Register(m.illegal))
+	return m, errors.Join(promshare.Register(reg, m.terminated), promshare.Register(reg, m.sync), promshare.Register(reg, m.illegal))
 }
 
 // exitLabel keeps the label's values few: a process has 256 exit codes, a

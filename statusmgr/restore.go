@@ -18,6 +18,12 @@ type Loader interface {
 	Load(ctx context.Context) (map[types.UID]v1.PodStatus, error)
 }
 
+// Pruner is a [Sink] that keeps statuses, and can be told to drop those of all pods
+// but the ones that are kept.
+type Pruner interface {
+	Prune(keep map[types.UID]bool) error
+}
+
 // Restore reads the statuses of before a restart: those that the sink had not
 // taken, which are published again, and those that it can load. Until the first
 // [Manager.Set] of a pod, [Manager.Get] returns them. The first status of a pod

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 // metrics are the kubelet's, by its names.
@@ -53,7 +55,7 @@ func newMetrics(reg prometheus.Registerer, m *Manager) (*metrics, error) {
 	for _, c := range []prometheus.Collector{
 		met, met.duration, met.total, met.measuring, met.reconstructed, met.reconstructErrors, met.orphans, met.orphanErrors,
 	} {
-		errs = append(errs, reg.Register(c))
+		errs = append(errs, promshare.Register(reg, c))
 	}
 	return met, errors.Join(errs...)
 }

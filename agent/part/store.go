@@ -20,13 +20,34 @@ type Store interface {
 	Keys() ([]string, error)
 }
 
+// AsideStore is a [Store] that can put a value out of the way. Whoever means a store
+// of their own to be one says so to the compiler:
+//
+//	var _ part.AsideStore = (*Mine)(nil)
+type AsideStore interface {
+	SetAside(key string, cause error) error
+}
+
+// ContextWriter is a [Store] whose writes end with a context.
+type ContextWriter interface {
+	WriteContext(ctx context.Context, key string, value []byte) error
+}
+
+// ContextDeleter is a [Store] whose deletions end with a context.
+type ContextDeleter interface {
+	DeleteContext(ctx context.Context, key string) error
+}
+
+// DirStore is a [Store] that is a directory, which is there from the first value on.
+type DirStore interface {
+	Dir() string
+}
+
 // SetAside puts a value out of the way that its reader does not understand, so that
-// a person can look at it: see [checkpoint.Store.SetAside]. A store without that
-// keeps the value.
+// a person can look at it: see [checkpoint.Store.SetAside]. A store that is no
+// [AsideStore] keeps the value.
 func SetAside(s Store, key string, cause error) error {
-	if a, ok := s.(interface {
-		SetAside(key string, cause error) error
-	}); ok {
+	if a, ok := s.(AsideStore); ok {
 		return a.SetAside(key, cause)
 	}
 	return nil
@@ -35,9 +56,7 @@ func SetAside(s Store, key string, cause error) error {
 // Write is the Write of a store, until ctx ends: see
 // [checkpoint.Store.WriteContext]. A store without that waits for its disk.
 func Write(ctx context.Context, s Store, key string, value []byte) error {
-	if c, ok := s.(interface {
-		WriteContext(ctx context.Context, key string, value []byte) error
-	}); ok {
+	if c, ok := s.(ContextWriter); ok {
 		return c.WriteContext(ctx, key, value)
 	}
 	return s.Write(key, value)
@@ -45,9 +64,7 @@ func Write(ctx context.Context, s Store, key string, value []byte) error {
 
 // Delete is the Delete of a store, until ctx ends, as [Write].
 func Delete(ctx context.Context, s Store, key string) error {
-	if c, ok := s.(interface {
-		DeleteContext(ctx context.Context, key string) error
-	}); ok {
+	if c, ok := s.(ContextDeleter); ok {
 		return c.DeleteContext(ctx, key)
 	}
 	return s.Delete(key)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodewright/nodewright/cpumgr"
 	"github.com/nodewright/nodewright/fit"
+	"github.com/nodewright/nodewright/internal/promshare"
 	"github.com/nodewright/nodewright/memmgr"
 	"github.com/nodewright/nodewright/numa"
 	"github.com/nodewright/nodewright/topology"
@@ -43,7 +44,7 @@ func newMetrics(cfg Config, node fit.Node) (*metrics, error) {
 		m.cpuRequests, m.cpuErrors, m.shared, m.exclusive, m.perNode, m.memoryRequests, m.memoryErrors,
 		m.requests, m.rejections, m.duration, m.aligned, m.unaligned,
 	) {
-		errs = append(errs, cfg.Metrics.Register(c))
+		errs = append(errs, promshare.Register(cfg.Metrics, c))
 	}
 	return m, errors.Join(errs...)
 }

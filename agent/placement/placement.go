@@ -129,7 +129,7 @@ func leftovers(s part.Store) bool {
 	if s == nil {
 		return false
 	}
-	d, ok := s.(interface{ Dir() string })
+	d, ok := s.(part.DirStore)
 	if !ok {
 		return true
 	}

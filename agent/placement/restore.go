@@ -70,7 +70,7 @@ func (p *Part) readAll(ctx context.Context) ([]checkpoint, error) {
 			p.logged("failed to set checkpoint aside", part.SetAside(p.cfg.Store, key, rerr), zap.String("uid", key))
 		}
 	}
-	if d, ok := p.cfg.Store.(interface{ Dir() string }); ok && p.cfg.Fit.Idle() && len(keys) == 0 {
+	if d, ok := p.cfg.Store.(part.DirStore); ok && p.cfg.Fit.Idle() && len(keys) == 0 {
 		_ = os.Remove(d.Dir()) // the next process need not look; damaged files keep it
 	}
 	return found, err

@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 // seconds are the kubelet's buckets of pod starts (pkg/kubelet/metrics).
@@ -30,5 +32,5 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.duration), reg.Register(m.total), reg.Register(m.sli), reg.Register(m.network))
+	return m, errors.Join(promshare.Register(reg, m.duration), promshare.Register(reg, m.total), promshare.Register(reg, m.sli), promshare.Register(reg, m.network))
 }

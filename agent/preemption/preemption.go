@@ -16,6 +16,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/eviction/preempt"
+	"github.com/nodewright/nodewright/internal/promshare"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -90,7 +91,7 @@ func New(cfg Config) (*Part, error) {
 		Help: "Pods that ended for a critical pod, by the first resource that it lacked.",
 	}, []string{"preemption_signal"})
 	if cfg.Metrics != nil {
-		if err := cfg.Metrics.Register(p.count); err != nil {
+		if err := promshare.Register(cfg.Metrics, p.count); err != nil {
 			return nil, fmt.Errorf("preemption: %w", err)
 		}
 	}

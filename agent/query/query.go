@@ -23,9 +23,15 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podworker"
 	"github.com/nodewright/nodewright/statusmgr"
+	"github.com/nodewright/nodewright/volumemgr"
 )
 
 var _ local.Agent = (*Query)(nil)
+
+// VolumeExplainer says how far the volumes of a pod are.
+type VolumeExplainer interface {
+	Why(uid types.UID) []volumemgr.Status
+}
 
 // Query answers questions about an agent's pods. It changes nothing, and waits
 // for nobody unless it is given a ctx. All fields are required; its methods may
@@ -37,7 +43,7 @@ type Query struct {
 	Statuses *statusmgr.Manager
 	Images   *images.Manager
 	EventLog *eventlog.Log
-	// Volumes says why pods wait for volumes, if it has a method Why.
+	// Volumes says why pods wait for volumes, if it is a [VolumeExplainer].
 	Volumes any
 	// Streams prepares commands in containers.
 	Streams interface {

@@ -164,9 +164,7 @@ func refusal(r *part.Rejection) string {
 
 // volumesWhy says in one line which volumes a pod waits for.
 func (q *Query) volumesWhy(uid types.UID) string {
-	v, ok := q.Volumes.(interface {
-		Why(types.UID) []volumemgr.Status
-	})
+	v, ok := q.Volumes.(VolumeExplainer)
 	if !ok {
 		return ""
 	}

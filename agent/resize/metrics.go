@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 // metrics are the kubelet's, by its names.
@@ -43,7 +45,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.requested), reg.Register(m.pending), reg.Register(m.inProgress), reg.Register(m.infeasible), reg.Register(m.accepted))
+	return m, errors.Join(promshare.Register(reg, m.requested), promshare.Register(reg, m.pending), promshare.Register(reg, m.inProgress), promshare.Register(reg, m.infeasible), promshare.Register(reg, m.accepted))
 }
 
 // countPending moves a pod from one condition of waiting to another. nil is

@@ -11,6 +11,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/internal/promshare"
 	block "github.com/nodewright/nodewright/node/stats"
 	"github.com/nodewright/nodewright/volumemgr"
 )
@@ -133,7 +134,7 @@ func (p *Part) Join(h part.Host) error {
 		return nil
 	}
 	for _, c := range []prometheus.Collector{p.block.ResourceMetrics(), p.block.VolumeMetrics(), p.block.LogMetrics()} {
-		if err := p.cfg.Metrics.Register(c); err != nil {
+		if err := promshare.Register(p.cfg.Metrics, c); err != nil {
 			return fmt.Errorf("stats: %w", err)
 		}
 	}

@@ -156,7 +156,7 @@ func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 	d.mu.Lock()
 	d.calls = append(d.calls, Call{method, m})
 	d.mu.Unlock()
-	if v, ok := req.(interface{ GetVolumeId() string }); ok && method != "NodeGetVolumeStats" {
+	if v, ok := req.(volumeRequest); ok && method != "NodeGetVolumeStats" {
 		defer d.alone(v.GetVolumeId(), method)()
 	}
 	var f Fault
@@ -305,3 +305,6 @@ func (d *Driver) SetLimit(n int64) {
 	defer d.mu.Unlock()
 	d.limit = n
 }
+
+// volumeRequest is a request about one volume.
+type volumeRequest interface{ GetVolumeId() string }

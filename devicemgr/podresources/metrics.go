@@ -6,6 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
+
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 // metrics are the kubelet's, by its names.
@@ -21,7 +23,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	counter := func(name, help string) *prometheus.CounterVec {
 		v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"server_api_version"})
 		if reg != nil {
-			errs = append(errs, reg.Register(v))
+			errs = append(errs, promshare.Register(reg, v))
 		}
 		return v
 	}

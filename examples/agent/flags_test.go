@@ -16,11 +16,11 @@ import (
 func invoke(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = execute(t.Context(), stdio{strings.NewReader(""), &out, &errs}, args)
+	code = execute(t.Context(), stdio{in: strings.NewReader(""), out: &out, err: &errs}, args)
 	return out.String(), errs.String(), code
 }
 
-func discard() stdio { return stdio{strings.NewReader(""), io.Discard, io.Discard} }
+func discard() stdio { return stdio{in: strings.NewReader(""), out: io.Discard, err: io.Discard} }
 
 func TestFlagsDefaults(t *testing.T) {
 	f, err := parseRunFlags(discard(), nil)
@@ -129,14 +129,14 @@ func TestFlagsSubcommand(t *testing.T) {
 func TestFlagsHelp(t *testing.T) {
 	for _, args := range []string{"help", "--help", "-h", "help --help"} {
 		stdout, stderr, code := invoke(t, strings.Fields(args)...)
-		if code != 0 || stderr != "" || !strings.Contains(stdout, "agent describe  pod NAME") {
+		if code != 0 || stderr != "" || !strings.Contains(stdout, "agent describe   pod NAME") {
 			t.Errorf("agent %s: exit %d, stderr %q, stdout\n%s", args, code, stderr, stdout)
 		}
 	}
 	for _, c := range commands() {
-		for _, args := range [][]string{{c.name, "-h"}, {c.name, "--help"}, {"help", c.name}, {"-h", c.name}} {
+		for _, args := range [][]string{{c.Name, "-h"}, {c.Name, "--help"}, {"help", c.Name}, {"-h", c.Name}} {
 			stdout, stderr, code := invoke(t, args...)
-			if code != 0 || stderr != "" || !strings.HasPrefix(stdout, "usage: agent "+c.name) || !strings.Contains(stdout, c.short) {
+			if code != 0 || stderr != "" || !strings.HasPrefix(stdout, "usage: agent "+c.Name) || !strings.Contains(stdout, c.Short) {
 				t.Errorf("agent %v: exit %d, stderr %q, stdout\n%s", args, code, stderr, stdout)
 			}
 		}
@@ -200,7 +200,7 @@ func TestVersionAsKubeadmReadsIt(t *testing.T) {
 // A mistake ends with code 1 and one line that says what to do.
 func TestFlagsExitCode(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
-		{"fly", `unknown command "fly"; there are run, get, describe, logs, exec, why, top, images, fit, reset, version`},
+		{"fly", `unknown command "fly"; there are run, reset, get, describe, why, top, logs, exec, images, fit, completion, version`},
 		{"help fly", `unknown command "fly"; there are`},
 		{"version 2", `version takes no argument, got "2"`},
 		{"run pods", `run takes no argument, got "pods"`},

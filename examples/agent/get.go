@@ -8,54 +8,77 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
-	"unicode"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/internal/podtext"
 )
 
-func getPods(ctx context.Context, std stdio, args []string) error {
+func get(ctx context.Context, std stdio, args []string) error {
 	fs := flag.NewFlagSet("agent get", flag.ContinueOnError)
 	var c clientFlags
 	c.register(fs)
 	output := fs.String("o", "", "the `format`: wide, json, yaml or name")
 	also(fs, "o", "output")
+	watch := fs.Bool("w", false, "print the pods that change, until Ctrl-C")
+	also(fs, "w", "watch")
 	names, err := parseNames(fs, std, args)
 	if err != nil {
 		return err
 	}
 	if len(names) == 0 {
-		return errors.New("get what? There is: get pods [NAME]")
+		return errors.New("get what? There are: get pods [NAME], get events [POD]")
 	}
-	if !slices.Contains([]string{"pods", "pod", "po"}, names[0]) {
-		return fmt.Errorf("get %q? There is: get pods [NAME]", names[0])
-	}
+	kind, names := names[0], names[1:]
 	if !slices.Contains([]string{"", "wide", "json", "yaml", "name"}, *output) {
 		return fmt.Errorf("-o %q: want wide, json, yaml or name", *output)
 	}
+	if *watch && *output != "" && *output != "wide" {
+		return fmt.Errorf("-w with -o %q: want wide, or no -o", *output)
+	}
+	switch kind {
+	case "pods", "pod", "po":
+		if *watch {
+			return c.watchPods(ctx, std, names, *output == "wide")
+		}
+		return c.getPods(ctx, std, names, *output)
+	case "events", "event", "ev":
+		if *watch {
+			return errors.New("-w: want get pods")
+		}
+		if *output == "wide" || *output == "name" {
+			return fmt.Errorf("-o %q: want json or yaml for events", *output)
+		}
+		return c.getEvents(ctx, std, names, *output)
+	}
+	return fmt.Errorf("get %q? There are: get pods [NAME], get events [POD]", kind)
+}
+
+func (c *clientFlags) getPods(ctx context.Context, std stdio, names []string, output string) error {
 	cl := c.client()
-	list, err := c.selected(ctx, std, cl, names[1:])
+	list, err := c.selected(ctx, std, cl, names)
 	if err != nil {
 		return err
 	}
-	switch *output {
+	switch output {
 	case "json", "yaml":
-		return printObjects(std.out, list, *output, len(names) == 2)
+		var v any = list
+		if len(names) == 1 && len(list.Items) == 1 {
+			v = &list.Items[0]
+		}
+		return printObjects(std.out, v, output)
 	case "name":
 		for i := range list.Items {
 			fmt.Fprintln(std.out, "pod/"+list.Items[i].Name)
 		}
 	default:
 		if len(list.Items) > 0 {
-			printTable(std.out, list, *output == "wide", time.Now())
+			err = podtext.WriteTable(std.out, list.Items, output == "wide", time.Now())
 			break
 		}
 		err = errors.New("no pods")
@@ -67,6 +90,62 @@ func getPods(ctx context.Context, std stdio, args []string) error {
 		printProblems(std.err, problems)
 	}
 	return err
+}
+
+// watchPods follows all pods, or those that had these names at the start.
+func (c *clientFlags) watchPods(ctx context.Context, std stdio, names []string, wide bool) error {
+	cl := c.client()
+	chosen, err := c.selected(ctx, std, cl, names)
+	if err != nil {
+		return err
+	}
+	return podtext.Watch(ctx, std.out, wide, func(ctx context.Context) ([]v1.Pod, error) {
+		all, err := c.selected(ctx, std, cl, nil)
+		if err == nil && len(names) > 0 {
+			all.Items = slices.DeleteFunc(all.Items, func(p v1.Pod) bool {
+				return !slices.ContainsFunc(chosen.Items, func(q v1.Pod) bool { return p.Namespace == q.Namespace && p.Name == q.Name })
+			})
+		}
+		if err != nil {
+			return nil, err
+		}
+		return all.Items, nil
+	})
+}
+
+// getEvents lists the events of all pods and of the node, or of the pods of those
+// names.
+func (c *clientFlags) getEvents(ctx context.Context, std stdio, names []string, output string) error {
+	cl := c.client()
+	pods, err := c.selected(ctx, std, cl, names)
+	if err != nil {
+		return err
+	}
+	all := &v1.EventList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "EventList"}, Items: []v1.Event{}}
+	for i := range pods.Items {
+		events, err := cl.Events(ctx, pods.Items[i].Namespace, pods.Items[i].Name)
+		if errors.Is(err, local.ErrNotFound) {
+			continue // gone since the list
+		}
+		if err != nil {
+			return err
+		}
+		all.Items = append(all.Items, events.Items...)
+	}
+	if len(names) == 0 && c.namespace == "" {
+		w, err := cl.WhyNode(ctx)
+		if err != nil { // an older agent
+			fmt.Fprintln(std.err, "problem: no events of the node: "+oneLine(err.Error()))
+		}
+		all.Items = append(all.Items, w.Events...)
+	}
+	if output != "" {
+		return printObjects(std.out, all, output)
+	}
+	if len(all.Items) == 0 {
+		return errors.New("no events")
+	}
+	return podtext.WriteEvents(std.out, all.Items, time.Now())
 }
 
 // selected lists the pods of those names, or all of the namespace.
@@ -92,11 +171,7 @@ func (c *clientFlags) selected(ctx context.Context, std stdio, cl *local.Client,
 	return all, nil
 }
 
-func printObjects(w io.Writer, list *v1.PodList, format string, single bool) error {
-	var v any = list
-	if single && len(list.Items) == 1 {
-		v = &list.Items[0]
-	}
+func printObjects(w io.Writer, v any, format string) error {
 	b, err := json.MarshalIndent(v, "", "    ")
 	if err != nil {
 		return err
@@ -112,144 +187,10 @@ func printObjects(w io.Writer, list *v1.PodList, format string, single bool) err
 	return err
 }
 
-func printTable(w io.Writer, list *v1.PodList, wide bool, now time.Time) {
-	tw := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
-	defer func() { _ = tw.Flush() }()
-	head := "NAMESPACE\tNAME\tREADY\tSTATUS\tRESTARTS\tAGE"
-	if wide {
-		head += "\tIP\tNODE"
-	}
-	fmt.Fprintln(tw, head)
-	for i := range list.Items {
-		p := &list.Items[i]
-		ready, total, restarts := counts(p)
-		row := fmt.Sprintf("%s\t%s\t%d/%d\t%s\t%d\t%s", p.Namespace, p.Name, ready, total, podState(p), restarts, age(p, now))
-		if wide {
-			row += "\t" + orNone(p.Status.PodIP) + "\t" + orNone(p.Spec.NodeName)
-		}
-		fmt.Fprintln(tw, row)
-	}
-}
-
-// counts tells how many of the pod's lasting containers (regular ones and
-// sidecars) are ready, how many there are, and how often any container of the
-// pod was restarted.
-func counts(p *v1.Pod) (ready, total int, restarts int32) {
-	lasting := map[string]bool{}
-	for i := range p.Spec.Containers {
-		lasting[p.Spec.Containers[i].Name] = true
-	}
-	for i := range p.Spec.InitContainers {
-		if name := p.Spec.InitContainers[i].Name; isSidecar(p, name) {
-			lasting[name] = true
-		}
-	}
-	for _, s := range slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses) {
-		restarts += s.RestartCount
-		if lasting[s.Name] && s.Ready {
-			ready++
-		}
-	}
-	return ready, len(lasting), restarts
-}
-
-func isSidecar(p *v1.Pod, name string) bool {
-	return slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool {
-		return c.Name == name && c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-	})
-}
-
-// podState is the one word that tells most about a pod: what keeps a
-// container waiting, or how it ended, before the phase.
-func podState(p *v1.Pod) string {
-	if p.DeletionTimestamp != nil {
-		return "Terminating"
-	}
-	if s := initState(p); s != "" {
-		return s
-	}
-	phase := orWord(string(p.Status.Phase), string(v1.PodPending))
-	failed, completed, running := "", "", false
-	for i := range p.Status.ContainerStatuses {
-		switch s := p.Status.ContainerStatuses[i].State; {
-		case s.Waiting != nil && s.Waiting.Reason != "":
-			return s.Waiting.Reason
-		case s.Running != nil:
-			running = true
-		case s.Terminated != nil && s.Terminated.ExitCode != 0:
-			failed = orWord(failed, ending(s.Terminated))
-		case s.Terminated != nil:
-			completed = orWord(completed, ending(s.Terminated))
-		}
-	}
-	switch {
-	case p.Status.Reason != "":
-		return p.Status.Reason
-	case failed != "":
-		return failed
-	case running:
-		return phase
-	}
-	return orWord(completed, phase)
-}
-
-// initState tells how far the init containers are, or what became of the
-// first that has not done its part; "" if all have.
-func initState(p *v1.Pod) string {
-	done := 0
-	for i := range p.Status.InitContainerStatuses {
-		s := &p.Status.InitContainerStatuses[i]
-		switch t := s.State.Terminated; {
-		case t != nil && t.ExitCode == 0, isSidecar(p, s.Name) && s.Started != nil && *s.Started:
-			done++
-			continue
-		case t != nil:
-			return "Init:" + ending(t)
-		case s.State.Waiting != nil && s.State.Waiting.Reason != "" && s.State.Waiting.Reason != "PodInitializing":
-			return "Init:" + s.State.Waiting.Reason
-		}
-		if !terminalPhase(p.Status.Phase) {
-			return fmt.Sprintf("Init:%d/%d", done, len(p.Spec.InitContainers))
-		}
-	}
-	return ""
-}
-
-// ending is why a container ended, in a word.
-func ending(t *v1.ContainerStateTerminated) string {
-	return orWord(t.Reason, "ExitCode:"+strconv.Itoa(int(t.ExitCode)))
-}
-
-func terminalPhase(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
-
-func age(p *v1.Pod, now time.Time) string {
-	var start *metav1.Time
-	switch {
-	case !p.CreationTimestamp.IsZero():
-		start = &p.CreationTimestamp
-	case !p.Status.StartTime.IsZero():
-		start = p.Status.StartTime
-	default:
-		return "<unknown>"
-	}
-	return duration.HumanDuration(now.Sub(start.Time))
-}
-
-// oneLine makes text fit for a line of a table: what breaks lines or speaks to
-// the terminal (a container chooses the text of its messages) becomes a blank.
-func oneLine(s string) string {
-	blank := func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }
-	return strings.Join(strings.FieldsFunc(s, blank), " ")
-}
-
-func orWord(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
-}
-
-func orNone(s string) string { return orWord(s, "<none>") }
+var (
+	oneLine  = podtext.OneLine
+	podState = podtext.State
+)
 
 func printProblems(w io.Writer, problems []local.Problem) {
 	for _, p := range problems {

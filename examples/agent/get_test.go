@@ -1,10 +1,11 @@
 package main
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -98,105 +99,6 @@ func waiting(reason string) v1.ContainerState {
 
 func ended(code int32, reason string) v1.ContainerState {
 	return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: code, Reason: reason}}
-}
-
-var runs = v1.ContainerState{Running: &v1.ContainerStateRunning{}}
-
-func TestGetTable(t *testing.T) {
-	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
-	at := func(ago time.Duration) metav1.Time { return metav1.NewTime(now.Add(-ago)) }
-	web, db, odd := testPod("default", "web-edge"), testPod("kube-system", "db"), testPod("x", "odd")
-	web.CreationTimestamp = at(90 * time.Second)
-	start := at(49 * time.Hour)
-	db.Status.StartTime = &start
-	db.Status.PodIP = ""
-	db.Status.ContainerStatuses[0] = v1.ContainerStatus{Name: "c", State: waiting("CrashLoopBackOff"), RestartCount: 12}
-	odd.Status, odd.Spec.NodeName = v1.PodStatus{}, ""
-	list := &v1.PodList{Items: []v1.Pod{*web, *db, *odd}}
-	for _, tc := range []struct {
-		wide bool
-		want string
-	}{
-		{false, `
-NAMESPACE     NAME       READY   STATUS             RESTARTS   AGE
-default       web-edge   1/1     Running            0          90s
-kube-system   db         0/1     CrashLoopBackOff   12         2d1h
-x             odd        0/1     Pending            0          <unknown>
-`},
-		{true, `
-NAMESPACE     NAME       READY   STATUS             RESTARTS   AGE         IP         NODE
-default       web-edge   1/1     Running            0          90s         10.0.0.3   edge
-kube-system   db         0/1     CrashLoopBackOff   12         2d1h        <none>     edge
-x             odd        0/1     Pending            0          <unknown>   <none>     <none>
-`},
-	} {
-		var b bytes.Buffer
-		printTable(&b, list, tc.wide, now)
-		if got, want := b.String(), strings.TrimPrefix(tc.want, "\n"); got != want {
-			t.Errorf("wide %v:\n%s\nwant\n%s", tc.wide, got, want)
-		}
-	}
-}
-
-func TestGetState(t *testing.T) {
-	always, never, yes := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever, true
-	spec := v1.PodSpec{
-		InitContainers: []v1.Container{{Name: "i"}, {Name: "side", RestartPolicy: &always}},
-		Containers:     []v1.Container{{Name: "a"}, {Name: "b"}},
-	}
-	type all = []v1.ContainerStatus
-	st := func(name string, s v1.ContainerState) v1.ContainerStatus {
-		return v1.ContainerStatus{Name: name, State: s}
-	}
-	sideUp := v1.ContainerStatus{Name: "side", State: runs, Started: &yes, Ready: true}
-	for _, tc := range []struct {
-		name       string
-		phase      v1.PodPhase
-		reason     string
-		init, main all
-		want       string
-	}{
-		{"nothing yet", "", "", nil, nil, "Pending"},
-		{"rejected", v1.PodFailed, "OutOfcpu", nil, nil, "OutOfcpu"},
-		{"first init runs", v1.PodPending, "", all{st("i", runs), st("side", waiting("PodInitializing"))}, nil, "Init:0/2"},
-		{"sidecar starts", v1.PodPending, "", all{st("i", ended(0, "Completed")), st("side", runs)}, nil, "Init:1/2"},
-		{"init failed", v1.PodPending, "", all{st("i", ended(1, "Error"))}, nil, "Init:Error"},
-		{"init failed without a reason", v1.PodPending, "", all{st("i", ended(3, ""))}, nil, "Init:ExitCode:3"},
-		{"init held up", v1.PodPending, "", all{st("i", waiting("ImagePullBackOff"))}, nil, "Init:ImagePullBackOff"},
-		{"statuses in another order", v1.PodRunning, "", all{sideUp, st("i", ended(0, ""))}, all{st("a", runs)}, "Running"},
-		{"creating", v1.PodPending, "", all{st("i", ended(0, "")), sideUp}, all{st("a", waiting("ContainerCreating"))}, "ContainerCreating"},
-		{"second held up", v1.PodRunning, "", nil, all{st("a", runs), st("b", waiting("CrashLoopBackOff"))}, "CrashLoopBackOff"},
-		{"one done, one runs", v1.PodRunning, "", nil, all{st("a", ended(0, "Completed")), st("b", runs)}, "Running"},
-		{"one failed, one runs", v1.PodRunning, "", nil, all{st("a", ended(1, "Error")), st("b", runs)}, "Error"},
-		{"one failed, one done", v1.PodFailed, "", nil, all{st("a", ended(137, "OOMKilled")), st("b", ended(0, "Completed"))}, "OOMKilled"},
-		{"all done", v1.PodSucceeded, "", nil, all{st("a", ended(0, "Completed")), st("b", ended(0, "Completed"))}, "Completed"},
-		{"evicted", v1.PodFailed, "Evicted", nil, all{st("a", ended(137, "Error"))}, "Evicted"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			p := &v1.Pod{Spec: spec}
-			p.Status = v1.PodStatus{Phase: tc.phase, Reason: tc.reason, InitContainerStatuses: tc.init, ContainerStatuses: tc.main}
-			if got := podState(p); got != tc.want {
-				t.Errorf("state %q, want %q", got, tc.want)
-			}
-			p.DeletionTimestamp = &metav1.Time{}
-			if got := podState(p); got != "Terminating" {
-				t.Errorf("with a deletion timestamp: %q", got)
-			}
-		})
-	}
-	// An init container with a restart policy of its own is no sidecar.
-	p := &v1.Pod{Spec: v1.PodSpec{InitContainers: []v1.Container{{Name: "i", RestartPolicy: &never}}, Containers: []v1.Container{{Name: "c"}}}}
-	p.Status.InitContainerStatuses = all{{Name: "i", State: runs, Started: &yes, Ready: true, RestartCount: 2}}
-	if got := podState(p); got != "Init:0/1" {
-		t.Errorf("state %q, want Init:0/1", got)
-	}
-	if ready, total, restarts := counts(p); ready != 0 || total != 1 || restarts != 2 {
-		t.Errorf("counts %d/%d, %d restarts; want 0/1, 2", ready, total, restarts)
-	}
-	p.Spec.InitContainers[0].RestartPolicy = &always
-	if ready, total, _ := counts(p); ready != 1 || total != 2 {
-		t.Errorf("with a sidecar %d/%d ready, want 1/2", ready, total)
-	}
 }
 
 func TestGetPods(t *testing.T) {
@@ -296,8 +198,8 @@ func TestGetNothing(t *testing.T) {
 		{none, "get pods -n a", `no pods in namespace "a"`},
 		{none, "get pods web", `no pod "web"`},
 		{none, "get pods a/web", `no pod "web" in namespace "a"`},
-		{none, "get", "get what? There is: get pods [NAME]"},
-		{none, "get nodes", `get "nodes"? There is: get pods [NAME]`},
+		{none, "get", "get what? There are: get pods [NAME], get events [POD]"},
+		{none, "get nodes", `get "nodes"? There are: get pods [NAME], get events [POD]`},
 		{none, "get pods -o xml", `-o "xml": want wide, json, yaml or name`},
 		{twice, "get pods web", `"web" could be a/web, b/web; say which with -n`},
 		{twice, "get pods -n b a/web", `-n b with "a/web": which namespace?`},
@@ -345,5 +247,56 @@ func TestGetReplaced(t *testing.T) {
 	root := serveAgent(t, &fakeAgent{pods: []*v1.Pod{old, next}})
 	if stdout, stderr, code := ask(t, root, "get pods web -o yaml"); code != 0 || !strings.Contains(stdout, "uid: uid-2") {
 		t.Errorf("exit %d, stderr %q\n%s", code, stderr, stdout)
+	}
+}
+
+func TestGetEvents(t *testing.T) {
+	at := metav1.NewTime(time.Now().Add(-time.Minute))
+	events := []v1.Event{{Type: "Warning", Reason: "BackOff", Count: 3, Message: "a\nb", LastTimestamp: at,
+		InvolvedObject: v1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "web"}}}
+	root := serveAgent(t, &fakeAgent{pods: []*v1.Pod{testPod("default", "web")}, events: events})
+	stdout, stderr, code := ask(t, root, "get events -n default")
+	if lines := strings.Split(stdout, "\n"); code != 0 || stderr != "" || len(lines) != 3 || !strings.HasPrefix(lines[0], "NAMESPACE") ||
+		!slices.Equal(strings.Fields(lines[1]), strings.Fields("default 60s 3 Warning BackOff Pod/web a b")) {
+		t.Errorf("exit %d, stderr %q\n%s", code, stderr, stdout)
+	}
+	// This agent knows nothing of its node; its pods' events are shown all the same.
+	if stdout, stderr, code := ask(t, root, "get events"); code != 0 || !strings.HasPrefix(stderr, "problem: no events of the node") || !strings.Contains(stdout, "BackOff") {
+		t.Errorf("exit %d, stderr %q\n%s", code, stderr, stdout)
+	}
+	stdout, _, _ = ask(t, root, "get events web -o json")
+	var l v1.EventList
+	if err := json.Unmarshal([]byte(stdout), &l); err != nil || len(l.Items) != 1 || l.Kind != "EventList" {
+		t.Errorf("%v\n%s", err, stdout)
+	}
+	for line, want := range map[string]string{
+		"get events -w":       "-w: want get pods",
+		"get events -o name":  `-o "name": want json or yaml`,
+		"get events none":     `no pod "none"`,
+		"get pods -w -o json": `-w with -o "json": want wide`,
+	} {
+		if _, stderr, code := ask(t, root, line); code != 1 || !strings.HasPrefix(stderr, "agent: "+want) {
+			t.Errorf("agent %s: exit %d, %q", line, code, stderr)
+		}
+	}
+}
+
+// A watch that is interrupted is no failure, and has shown the pods by then.
+func TestGetWatch(t *testing.T) {
+	root := serveAgent(t, &fakeAgent{pods: []*v1.Pod{testPod("default", "web"), testPod("default", "db")}})
+	ctx, cancel := context.WithCancel(t.Context())
+	in, out := io.Pipe()
+	done := make(chan int)
+	go func() {
+		done <- execute(ctx, stdio{in: strings.NewReader(""), out: out, err: io.Discard}, []string{"--root-dir", root, "get", "pods", "web", "-w"})
+	}()
+	lines := bufio.NewScanner(in)
+	if !lines.Scan() || !strings.HasPrefix(lines.Text(), "NAMESPACE") || !lines.Scan() || !strings.HasPrefix(lines.Text(), "default     web") {
+		t.Errorf("%q", lines.Text())
+	}
+	cancel()
+	go func() { _, _ = io.Copy(io.Discard, in) }()
+	if code := <-done; code != 0 {
+		t.Errorf("exit %d", code)
 	}
 }

@@ -19,7 +19,7 @@ func TestImagesWords(t *testing.T) {
 		"images pull a b":       "no agent answers at /none/agent.sock",
 	} {
 		var out, msg bytes.Buffer
-		code := execute(t.Context(), stdio{strings.NewReader(""), &out, &msg}, append([]string{"--root-dir", "/none"}, strings.Fields(args)...))
+		code := execute(t.Context(), stdio{in: strings.NewReader(""), out: &out, err: &msg}, append([]string{"--root-dir", "/none"}, strings.Fields(args)...))
 		if code != 1 || !strings.Contains(msg.String(), want) {
 			t.Errorf("%s: %d, %q; want %q", args, code, msg.String(), want)
 		}

@@ -3,7 +3,8 @@
 // file, and answers questions about them over a unix socket.
 //
 //	agent [run] [flags]          run the agent
-//	agent get pods [NAME]        list pods
+//	agent get pods [NAME] [-w]   list pods, and follow them
+//	agent get events             what happened to pods and the node
 //	agent describe pod NAME      everything about one pod
 //	agent logs NAME [CONTAINER]  a container's log
 //	agent exec NAME -- COMMAND   run a command in a container
@@ -18,6 +19,7 @@
 //	agent reset                  end all pods of the agent's own container runtime
 //	agent ui                     a page about the node, for a browser
 //	agent version
+//	agent completion SHELL       a script that completes all of this
 package main
 
 import (
@@ -32,35 +34,47 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/nodewright/nodewright/internal/cmdline"
 	"github.com/nodewright/nodewright/nodeagent/differences"
 )
 
 // A command is one subcommand of the binary.
 type command struct {
-	name, args, short string
-	run               func(ctx context.Context, std stdio, args []string) error
+	cmdline.Command
+	run func(ctx context.Context, std stdio, args []string) error
 }
 
 // stdio is where a command reads and writes.
 type stdio struct {
 	in       io.Reader
 	out, err io.Writer
+	flags    func(*flag.FlagSet) // takes a command's flags in place of its run; nil to run
 }
+
+// The topics of the usage.
+const (
+	running  = "Run"
+	looking  = "Look at pods and the node"
+	working  = "Work with containers and images"
+	planning = "Plan"
+	program  = "This program"
+)
 
 func commands() []command {
 	return []command{
-		{"run", "[flags]", "run the agent (the default)", runAgent},
-		{"get", "pods [NAME] [-n NAMESPACE] [-o wide|json|yaml|name]", "list pods", getPods},
-		{"describe", "pod NAME [-n NAMESPACE]", "tell everything about one pod", describePod},
-		{"logs", "NAME [CONTAINER] [-f] [--tail N] [--since 5m] [-p]", "print a container's log", logs},
-		{"exec", "NAME [-c CONTAINER] [-i] [-t] -- COMMAND...", "run a command in a container", execCommand},
-		{"why", "NAME|node [-n NAMESPACE]", "tell what a pod waits for, or how the node fares", why},
-		{"top", "pods|node [-n NAMESPACE]", "tell what pods or the node use", top},
-		{"images", "[-o json] | load FILE... | pull|rm IMAGE...", "tell which images stay, why, and which would go; or bring and remove some", imagesCommand},
-		{"fit", "-f FILE [-o json]", "tell where a pod would run here, or why it would not", fitPod},
-		{"reset", "[--images]", "end all pods of the agent's own container runtime, and remove what it made", reset},
-		{"ui", "[--listen 127.0.0.1:0]", "serve a page about the node, to those who know its address", serveUI},
-		{"version", "", "print the version", version},
+		{cmdline.Command{Name: "run", Args: "[flags]", Short: "run the agent (the default)", Topic: running}, runAgent},
+		{cmdline.Command{Name: "reset", Args: "[--images]", Short: "end all pods of the agent's own container runtime, and remove what it made", Topic: running}, reset},
+		{cmdline.Command{Name: "get", Args: "pods|events [NAME] [-n NAMESPACE] [-o wide|json|yaml|name] [-w]", Short: "list pods, or events of pods and the node", Topic: looking, Words: "pods events", Pods: true}, get},
+		{cmdline.Command{Name: "describe", Args: "pod NAME [-n NAMESPACE]", Short: "show everything about one pod", Topic: looking, Words: "pod", Pods: true}, describePod},
+		{cmdline.Command{Name: "why", Args: "NAME|node [-n NAMESPACE]", Short: "say why a pod waits, or how the node fares", Topic: looking, Words: "node", Pods: true}, why},
+		{cmdline.Command{Name: "top", Args: "pods|node [-n NAMESPACE]", Short: "show the resource usage of pods or the node", Topic: looking, Words: "pods node"}, top},
+		{cmdline.Command{Name: "ui", Args: "[--listen 127.0.0.1:0]", Short: "serve a page about the node, to those who know its address", Topic: looking}, serveUI},
+		{cmdline.Command{Name: "logs", Args: "NAME [CONTAINER] [-f] [--tail N] [--since 5m] [-p]", Short: "print a container's log", Topic: working, Pods: true}, logs},
+		{cmdline.Command{Name: "exec", Args: "NAME [-c CONTAINER] [-i] [-t] -- COMMAND...", Short: "run a command in a container", Topic: working, Pods: true}, execCommand},
+		{cmdline.Command{Name: "images", Args: "[-o json] | load FILE... | pull|rm IMAGE...", Short: "show which images stay, why, and which would go; or add and remove some", Topic: working, Words: "load pull rm"}, imagesCommand},
+		{cmdline.Command{Name: "fit", Args: "-f FILE [-o json]", Short: "say where a pod would run here, or why it would not", Topic: planning}, fitPod},
+		{cmdline.Command{Name: "completion", Args: "bash|zsh|fish", Short: "print a script that completes commands, flags and names of pods", Topic: program, Words: "bash zsh fish"}, completion},
+		{cmdline.Command{Name: "version", Short: "print the version", Topic: program}, version},
 	}
 }
 
@@ -71,7 +85,7 @@ func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e))
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := execute(ctx, stdio{os.Stdin, os.Stdout, os.Stderr}, os.Args[1:])
+	code := execute(ctx, stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr}, os.Args[1:])
 	stop()
 	os.Exit(code)
 }
@@ -103,13 +117,15 @@ func dispatch(ctx context.Context, std stdio, args []string) error {
 		name, rest = rest[0], []string{"-h"}
 	case name == "":
 		name = "run"
+	case name == completeCommand:
+		return complete(ctx, std, args[1:])
 	}
 	var names []string
 	for _, c := range commands() {
-		if c.name == name {
+		if c.Name == name {
 			return c.run(ctx, std, rest)
 		}
-		names = append(names, c.name)
+		names = append(names, c.Name)
 	}
 	return fmt.Errorf("unknown command %q; there are %s", name, strings.Join(names, ", "))
 }
@@ -135,21 +151,35 @@ func isFlag(args []string, name string) bool {
 // clientValues are the flags with a value that only the other commands have.
 var clientValues = []string{"n", "namespace", "o", "output", "c", "container", "tail", "since", "filename", "name"}
 
-// takesValue tells whether a flag standing alone is followed by its value.
+// takesValue reports whether a flag standing alone is followed by its value.
 func takesValue(arg string) bool {
 	name := strings.TrimLeft(arg, "-")
 	fs, _ := newRunFlags()
 	if f := fs.Lookup(name); f != nil {
-		return !isBool(f.Value)
+		return !cmdline.IsBool(f.Value)
 	}
 	return slices.Contains(clientValues, name)
 }
 
 func usage(w io.Writer) {
 	fmt.Fprintln(w, "agent keeps pods running on this machine.")
-	fmt.Fprintln(w)
+	var all []cmdline.Command
 	for _, c := range commands() {
-		fmt.Fprintf(w, "  agent %-9s %-58s %s\n", c.name, c.args, c.short)
+		all = append(all, c.Command)
 	}
-	fmt.Fprintln(w, "\nEvery command takes -h. agent --help=differences tells what is otherwise than with the kubelet.")
+	_ = cmdline.Usage(w, "agent", all)
+	fmt.Fprintln(w, "\nEvery command takes -h. agent --help=differences lists what differs from the kubelet.")
+}
+
+// help prints the use of the command that fs belongs to.
+func help(w io.Writer, fs *flag.FlagSet) {
+	topics, topic := []string{""}, func(*flag.Flag) string { return "" }
+	if fs.Name() == "agent run" {
+		topics, topic = cmdline.AgentTopics, cmdline.AgentTopic
+	}
+	for _, c := range commands() {
+		if "agent "+c.Name == fs.Name() {
+			_ = cmdline.Help(w, "agent", c.Command, fs, topics, topic)
+		}
+	}
 }

@@ -42,7 +42,7 @@ func TestPlacementFitCommand(t *testing.T) {
 	}
 	ask := func(args ...string) (int, string, string) {
 		var out, errs bytes.Buffer
-		code := execute(t.Context(), stdio{strings.NewReader("kind: Node"), &out, &errs}, append(args, "--socket", socket))
+		code := execute(t.Context(), stdio{in: strings.NewReader("kind: Node"), out: &out, err: &errs}, append(args, "--socket", socket))
 		return code, out.String(), errs.String()
 	}
 	f.answer = local.Fit{Fits: true, Containers: []local.FitContainer{

@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 // Kinds of what is removed.
@@ -30,7 +32,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.done), reg.Register(m.undone))
+	return m, errors.Join(promshare.Register(reg, m.done), promshare.Register(reg, m.undone))
 }
 
 func (m *metrics) removed(kind string) { m.done.WithLabelValues(kind).Inc() }

@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 // Why an image was removed, as the kubelet labels it.
@@ -37,7 +39,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.collected), reg.Register(m.failed), reg.Register(m.images), reg.Register(m.bytes))
+	return m, errors.Join(promshare.Register(reg, m.collected), promshare.Register(reg, m.failed), promshare.Register(reg, m.images), promshare.Register(reg, m.bytes))
 }
 
 func (m *metrics) show(images []Outcome) {

@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 type metrics struct {
@@ -26,5 +28,5 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.rotations), reg.Register(m.looks), reg.Register(m.dropped), reg.Register(m.unpacked))
+	return m, errors.Join(promshare.Register(reg, m.rotations), promshare.Register(reg, m.looks), promshare.Register(reg, m.dropped), promshare.Register(reg, m.unpacked))
 }

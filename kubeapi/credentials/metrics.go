@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 // metrics are the kubelet's.
@@ -38,9 +40,9 @@ func newMetrics(reg prometheus.Registerer, p Purpose, ttl func() *time.Duration)
 		}
 		return math.Inf(1)
 	})
-	errs := []error{reg.Register(left), reg.Register(m.errors)}
+	errs := []error{promshare.Register(reg, left), promshare.Register(reg, m.errors)}
 	if m.age != nil {
-		errs = append(errs, reg.Register(m.age))
+		errs = append(errs, promshare.Register(reg, m.age))
 	}
 	return m, errors.Join(errs...)
 }

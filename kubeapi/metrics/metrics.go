@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nodewright/nodewright/internal/promshare"
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
 	"github.com/nodewright/nodewright/kubeapi/events"
 	"github.com/nodewright/nodewright/kubeapi/statussink"
@@ -84,7 +85,7 @@ func (m *Metrics) Add(more ...prometheus.Collector) error {
 	}
 	var errs []error
 	for _, c := range more {
-		errs = append(errs, m.reg.Register(c))
+		errs = append(errs, promshare.Register(m.reg, c))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("kubeapi metrics: %w", err)

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 // metrics are the kubelet's.
@@ -30,7 +32,7 @@ func newMetrics(reg prometheus.Registerer, name string) (*metrics, error) {
 	named.WithLabelValues(name).Set(1)
 	var errs []error
 	for _, c := range []prometheus.Collector{m.preAgent, m.preRegistration, m.registration, m.postRegistration, m.total, named} {
-		errs = append(errs, reg.Register(c))
+		errs = append(errs, promshare.Register(reg, c))
 	}
 	return m, errors.Join(errs...)
 }

@@ -186,8 +186,11 @@ func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
+// idleCloser is net/http's optional interface of transports.
+type idleCloser interface{ CloseIdleConnections() }
+
 func (g *guard) CloseIdleConnections() {
-	if c, ok := g.next.(interface{ CloseIdleConnections() }); ok {
+	if c, ok := g.next.(idleCloser); ok {
 		c.CloseIdleConnections()
 	}
 }

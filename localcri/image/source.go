@@ -86,11 +86,14 @@ type slotted struct {
 	waited time.Duration
 }
 
+// readier is a body that knows whether a read would wait.
+type readier interface{ ready() bool }
+
 func (s *slotted) Read(p []byte) (int, error) {
 	if err := s.ctx.Err(); err != nil {
 		return 0, context.Cause(s.ctx)
 	}
-	w, ok := s.b.(interface{ ready() bool })
+	w, ok := s.b.(readier)
 	ready := ok && w.ready()
 	if !ready || !s.held {
 		if err := s.await(ready); err != nil {

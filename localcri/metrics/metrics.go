@@ -5,6 +5,7 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nodewright/nodewright/internal/promshare"
 	"github.com/nodewright/nodewright/localcri"
 )
 
@@ -14,7 +15,7 @@ func Register(reg prometheus.Registerer, counts func() localcri.Counts) error {
 	if reg == nil {
 		return nil
 	}
-	return reg.Register(&counted{counts})
+	return promshare.Register(reg, &counted{counts})
 }
 
 // counted exports Counts, all of one moment.

@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 type metrics struct {
@@ -27,5 +29,5 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.restores), reg.Register(m.inUse), reg.Register(m.hostports))
+	return m, errors.Join(promshare.Register(reg, m.restores), promshare.Register(reg, m.inUse), promshare.Register(reg, m.hostports))
 }

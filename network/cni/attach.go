@@ -106,11 +106,14 @@ func do[T any](ctx context.Context, p *Plugin, c call, f func(ctx context.Contex
 	}
 }
 
+// joinedError is what errors.Join makes.
+type joinedError interface{ Unwrap() []error }
+
 // coded gives an error the code of the one within that has one. That of a
 // plugin says all that libcni's text does.
 func coded(err error) error {
 	var e *network.Error
-	if _, several := err.(interface{ Unwrap() []error }); !several && errors.As(err, &e) {
+	if _, several := err.(joinedError); !several && errors.As(err, &e) {
 		return e
 	}
 	return &network.Error{Code: network.CodeOf(err), Err: short(err)}

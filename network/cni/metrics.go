@@ -1,6 +1,10 @@
 package cni
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/internal/promshare"
+)
 
 type metrics struct {
 	kills *prometheus.CounterVec
@@ -14,5 +18,5 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, reg.Register(m.kills)
+	return m, promshare.Register(reg, m.kills)
 }

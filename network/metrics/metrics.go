@@ -26,6 +26,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/nodewright/nodewright/internal/promshare"
 	"github.com/nodewright/nodewright/network"
 )
 
@@ -56,7 +57,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.took), reg.Register(m.failed))
+	return m, errors.Join(promshare.Register(reg, m.took), promshare.Register(reg, m.failed))
 }
 
 // Observe counts an operation.
@@ -79,7 +80,7 @@ func (m *Metrics) Add(counts func() network.Counts) error {
 	if m.reg == nil {
 		return nil
 	}
-	return m.reg.Register(&counted{counts: counts})
+	return promshare.Register(m.reg, &counted{counts: counts})
 }
 
 // counted exports Counts, all of one moment.

@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 type metrics struct {
@@ -28,5 +30,5 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.kills), reg.Register(m.missed), reg.Register(m.unparsed))
+	return m, errors.Join(promshare.Register(reg, m.kills), promshare.Register(reg, m.missed), promshare.Register(reg, m.unparsed))
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/internal/promshare"
 )
 
 // metrics are the kubelet's.
@@ -22,7 +24,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.start), reg.Register(m.end))
+	return m, errors.Join(promshare.Register(reg, m.start), promshare.Register(reg, m.end))
 }
 
 func (m *metrics) show(s state) {

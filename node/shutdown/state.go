@@ -25,6 +25,12 @@ type state struct {
 	Boot string `json:"boot"`
 }
 
+// AsideStore is a [Store] that can put a value out of the way, which its reader
+// does not understand. A *checkpoint.Store is one.
+type AsideStore interface {
+	SetAside(key string, cause error) error
+}
+
 // Restore reads what an earlier agent has left. If the machine was going down
 // then and has not been restarted since, no pods are admitted until Run knows
 // better. It is to be called before Run and before Admit. An error means that
@@ -42,9 +48,7 @@ func (m *Manager) Restore() error {
 	}
 	var s state
 	if err := json.Unmarshal(raw, &s); err != nil {
-		if a, ok := m.cfg.State.(interface {
-			SetAside(key string, cause error) error
-		}); ok { // such as a checkpoint.Store
+		if a, ok := m.cfg.State.(AsideStore); ok { // such as a checkpoint.Store
 			err = errors.Join(err, a.SetAside(stateKey, err))
 		}
 		return fmt.Errorf("shutdown: %s: %w", stateKey, err)

@@ -5,7 +5,8 @@
 //	{"ts":1763854805123.456,"caller":"nodeagent/node.go:42","msg":"agent runs","logger":"agent","v":0,"socket":"/run/agent.sock"}
 //
 // [New] makes a Logger of the settings of a KubeletConfiguration; [Text] and [JSON]
-// are encoders for a zapcore.Core of one's own.
+// are encoders for a zapcore.Core of one's own. [FromSlog] is for programs that log with
+// log/slog.
 //
 // # Verbosity
 //

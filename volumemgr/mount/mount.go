@@ -24,6 +24,12 @@ type Mounter interface {
 	Table(ctx context.Context) (Table, error)
 }
 
+// SubtreeMounter is a [Mounter] that finds the mounts at and below one path without
+// reading the whole table.
+type SubtreeMounter interface {
+	Under(ctx context.Context, path string) (Table, error)
+}
+
 // FileSystem is one to be mounted.
 type FileSystem struct {
 	// Type is the kernel's name for it, such as tmpfs.
@@ -123,9 +129,7 @@ func Find(ctx context.Context, m Mounter, target string) ([]Entry, error) {
 // Under is what is mounted at path, which Resolve gave, and below it. It is
 // quicker than looking through the whole table where m can do that.
 func Under(ctx context.Context, m Mounter, path string) (Table, error) {
-	if u, ok := m.(interface {
-		Under(ctx context.Context, path string) (Table, error)
-	}); ok {
+	if u, ok := m.(SubtreeMounter); ok {
 		return u.Under(ctx, path)
 	}
 	table, err := m.Table(ctx)

@@ -32,6 +32,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 
+	"github.com/nodewright/nodewright/internal/promshare"
 	"github.com/nodewright/nodewright/localcri/image"
 )
 
@@ -62,7 +63,7 @@ func New(reg prometheus.Registerer) (*Metrics, error) {
 	if reg == nil {
 		return m, nil
 	}
-	return m, errors.Join(reg.Register(m.took), reg.Register(m.failed))
+	return m, errors.Join(promshare.Register(reg, m.took), promshare.Register(reg, m.failed))
 }
 
 // Observe counts an operation.
@@ -82,7 +83,7 @@ func (m *Metrics) Add(counts func() image.Counts) error {
 	if m.reg == nil {
 		return nil
 	}
-	return m.reg.Register(&counted{counts: counts})
+	return promshare.Register(m.reg, &counted{counts: counts})
 }
 
 // counted exports Counts, all of one moment.

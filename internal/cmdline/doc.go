@@ -1,0 +1,18 @@
+// Package cmdline is a command line with subcommands over package flag: flags and
+// arguments in any order, errors that say what is allowed, help by topic, and
+// completion for bash, zsh and fish.
+//
+// The shells' scripts know nothing of the program: they ask its hidden command
+// "__complete" for the words that may follow, so that names of running pods and new
+// flags need no new script.
+package cmdline
+
+// Command describes one subcommand for help and completion.
+type Command struct {
+	Name  string
+	Args  string // its arguments, as the usage line has them
+	Short string // its purpose, in a line
+	Topic string // its heading in the usage
+	Words string // what may stand first among its arguments, with blanks between
+	Pods  bool   // names of pods are arguments of it
+}

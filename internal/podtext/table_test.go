@@ -1,0 +1,130 @@
+package podtext
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// testPod is a running pod of the node edge with one container, c.
+func testPod(namespace, name string) *v1.Pod {
+	p := &v1.Pod{Spec: v1.PodSpec{NodeName: "edge", Containers: []v1.Container{{Name: "c", Image: "img:1"}}}}
+	p.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "uid-1"}
+	p.Status = v1.PodStatus{Phase: v1.PodRunning, PodIP: "10.0.0.3", ContainerStatuses: []v1.ContainerStatus{{
+		Name: "c", Ready: true, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
+	}}}
+	return p
+}
+
+func waiting(reason string) v1.ContainerState {
+	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason}}
+}
+
+func ended(code int32, reason string) v1.ContainerState {
+	return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: code, Reason: reason}}
+}
+
+var runs = v1.ContainerState{Running: &v1.ContainerStateRunning{}}
+
+func TestWriteTable(t *testing.T) {
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	at := func(ago time.Duration) metav1.Time { return metav1.NewTime(now.Add(-ago)) }
+	web, db, odd := testPod("default", "web-edge"), testPod("kube-system", "db"), testPod("x", "odd")
+	web.CreationTimestamp = at(90 * time.Second)
+	start := at(49 * time.Hour)
+	db.Status.StartTime = &start
+	db.Status.PodIP = ""
+	db.Status.ContainerStatuses[0] = v1.ContainerStatus{Name: "c", State: waiting("CrashLoopBackOff"), RestartCount: 12}
+	odd.Status, odd.Spec.NodeName = v1.PodStatus{}, ""
+	list := []v1.Pod{*web, *db, *odd}
+	for _, tc := range []struct {
+		wide bool
+		want string
+	}{
+		{false, `
+NAMESPACE     NAME       READY   STATUS             RESTARTS   AGE
+default       web-edge   1/1     Running            0          90s
+kube-system   db         0/1     CrashLoopBackOff   12         2d1h
+x             odd        0/1     Pending            0          <unknown>
+`},
+		{true, `
+NAMESPACE     NAME       READY   STATUS             RESTARTS   AGE         IP         NODE
+default       web-edge   1/1     Running            0          90s         10.0.0.3   edge
+kube-system   db         0/1     CrashLoopBackOff   12         2d1h        <none>     edge
+x             odd        0/1     Pending            0          <unknown>   <none>     <none>
+`},
+	} {
+		var b bytes.Buffer
+		if err := WriteTable(&b, list, tc.wide, now); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := b.String(), strings.TrimPrefix(tc.want, "\n"); got != want {
+			t.Errorf("wide %v:\n%s\nwant\n%s", tc.wide, got, want)
+		}
+	}
+}
+
+func TestState(t *testing.T) {
+	always, never, yes := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever, true
+	spec := v1.PodSpec{
+		InitContainers: []v1.Container{{Name: "i"}, {Name: "side", RestartPolicy: &always}},
+		Containers:     []v1.Container{{Name: "a"}, {Name: "b"}},
+	}
+	type all = []v1.ContainerStatus
+	st := func(name string, s v1.ContainerState) v1.ContainerStatus {
+		return v1.ContainerStatus{Name: name, State: s}
+	}
+	sideUp := v1.ContainerStatus{Name: "side", State: runs, Started: &yes, Ready: true}
+	for _, tc := range []struct {
+		name       string
+		phase      v1.PodPhase
+		reason     string
+		init, main all
+		want       string
+	}{
+		{"nothing yet", "", "", nil, nil, "Pending"},
+		{"rejected", v1.PodFailed, "OutOfcpu", nil, nil, "OutOfcpu"},
+		{"first init runs", v1.PodPending, "", all{st("i", runs), st("side", waiting("PodInitializing"))}, nil, "Init:0/2"},
+		{"sidecar starts", v1.PodPending, "", all{st("i", ended(0, "Completed")), st("side", runs)}, nil, "Init:1/2"},
+		{"init failed", v1.PodPending, "", all{st("i", ended(1, "Error"))}, nil, "Init:Error"},
+		{"init failed without a reason", v1.PodPending, "", all{st("i", ended(3, ""))}, nil, "Init:ExitCode:3"},
+		{"init held up", v1.PodPending, "", all{st("i", waiting("ImagePullBackOff"))}, nil, "Init:ImagePullBackOff"},
+		{"statuses in another order", v1.PodRunning, "", all{sideUp, st("i", ended(0, ""))}, all{st("a", runs)}, "Running"},
+		{"creating", v1.PodPending, "", all{st("i", ended(0, "")), sideUp}, all{st("a", waiting("ContainerCreating"))}, "ContainerCreating"},
+		{"second held up", v1.PodRunning, "", nil, all{st("a", runs), st("b", waiting("CrashLoopBackOff"))}, "CrashLoopBackOff"},
+		{"one done, one runs", v1.PodRunning, "", nil, all{st("a", ended(0, "Completed")), st("b", runs)}, "Running"},
+		{"one failed, one runs", v1.PodRunning, "", nil, all{st("a", ended(1, "Error")), st("b", runs)}, "Error"},
+		{"one failed, one done", v1.PodFailed, "", nil, all{st("a", ended(137, "OOMKilled")), st("b", ended(0, "Completed"))}, "OOMKilled"},
+		{"all done", v1.PodSucceeded, "", nil, all{st("a", ended(0, "Completed")), st("b", ended(0, "Completed"))}, "Completed"},
+		{"evicted", v1.PodFailed, "Evicted", nil, all{st("a", ended(137, "Error"))}, "Evicted"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := &v1.Pod{Spec: spec}
+			p.Status = v1.PodStatus{Phase: tc.phase, Reason: tc.reason, InitContainerStatuses: tc.init, ContainerStatuses: tc.main}
+			if got := State(p); got != tc.want {
+				t.Errorf("state %q, want %q", got, tc.want)
+			}
+			p.DeletionTimestamp = &metav1.Time{}
+			if got := State(p); got != "Terminating" {
+				t.Errorf("with a deletion timestamp: %q", got)
+			}
+		})
+	}
+	// An init container with a restart policy of its own is no sidecar.
+	p := &v1.Pod{Spec: v1.PodSpec{InitContainers: []v1.Container{{Name: "i", RestartPolicy: &never}}, Containers: []v1.Container{{Name: "c"}}}}
+	p.Status.InitContainerStatuses = all{{Name: "i", State: runs, Started: &yes, Ready: true, RestartCount: 2}}
+	if got := State(p); got != "Init:0/1" {
+		t.Errorf("state %q, want Init:0/1", got)
+	}
+	if ready, total, restarts := counts(p); ready != 0 || total != 1 || restarts != 2 {
+		t.Errorf("counts %d/%d, %d restarts; want 0/1, 2", ready, total, restarts)
+	}
+	p.Spec.InitContainers[0].RestartPolicy = &always
+	if ready, total, _ := counts(p); ready != 1 || total != 2 {
+		t.Errorf("with a sidecar %d/%d ready, want 1/2", ready, total)
+	}
+}

@@ -1,0 +1,112 @@
+package promshare
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// sum adds up the series of several collectors.
+type sum struct {
+	series map[key]*total
+	order  []key // as they were first seen
+}
+
+// key is what makes two series the same.
+type key struct {
+	desc   string
+	labels string
+}
+
+// total is one series of the sum.
+type total struct {
+	desc  *prometheus.Desc
+	value *dto.Metric
+}
+
+// Desc implements [prometheus.Metric].
+func (t *total) Desc() *prometheus.Desc { return t.desc }
+
+// Write implements [prometheus.Metric].
+func (t *total) Write(out *dto.Metric) error {
+	out.Label, out.Counter, out.Gauge, out.Untyped = t.value.Label, t.value.Counter, t.value.Gauge, t.value.Untyped
+	out.Histogram, out.Summary, out.TimestampMs = t.value.Histogram, t.value.Summary, t.value.TimestampMs
+	return nil
+}
+
+func (s *sum) add(c prometheus.Collector) {
+	ch := make(chan prometheus.Metric)
+	go func() {
+		defer close(ch)
+		c.Collect(ch)
+	}()
+	for m := range ch {
+		value := &dto.Metric{}
+		if m.Write(value) != nil {
+			continue // as a series of a collector that cannot be read
+		}
+		k := key{m.Desc().String(), labels(value)}
+		if t, ok := s.series[k]; ok {
+			merge(t.value, value, isOne(k.desc))
+			continue
+		}
+		if s.series == nil {
+			s.series = map[key]*total{}
+		}
+		s.series[k] = &total{m.Desc(), value}
+		s.order = append(s.order, k)
+	}
+}
+
+func labels(m *dto.Metric) string {
+	var b strings.Builder
+	for _, l := range m.Label { // client_golang sorts them
+		b.WriteString(l.GetName() + "\xff" + l.GetValue() + "\xff")
+	}
+	return b.String()
+}
+
+// noAmounts end the names of gauges that cannot be added up: points in time, ages,
+// versions, labels of a program, and switches.
+var noAmounts = []string{
+	"timestamp_seconds", "_time_seconds", "last_seen_seconds", "expiration_seconds", "_ttl_seconds", "_age_seconds",
+	"_version", "_info", "_node_name", "_metrics_provider", "feature_enabled", "_healthcheck", "_pressure",
+}
+
+// isOne reports whether desc is of a gauge of noAmounts.
+func isOne(desc string) bool {
+	return slices.ContainsFunc(noAmounts, func(end string) bool { return strings.Contains(desc, end+`"`) })
+}
+
+func merge(into, from *dto.Metric, largest bool) {
+	switch {
+	case into.Counter != nil && from.Counter != nil:
+		*into.Counter.Value += from.Counter.GetValue()
+	case into.Gauge != nil && from.Gauge != nil && largest:
+		*into.Gauge.Value = math.Max(into.Gauge.GetValue(), from.Gauge.GetValue())
+	case into.Gauge != nil && from.Gauge != nil:
+		*into.Gauge.Value += from.Gauge.GetValue()
+	case into.Untyped != nil && from.Untyped != nil:
+		*into.Untyped.Value += from.Untyped.GetValue()
+	case into.Histogram != nil && from.Histogram != nil:
+		mergeHistograms(into.Histogram, from.Histogram)
+	}
+}
+
+// mergeHistograms adds bucket by bucket: values of one kind have the same buckets.
+func mergeHistograms(into, from *dto.Histogram) {
+	*into.SampleCount += from.GetSampleCount()
+	*into.SampleSum += from.GetSampleSum()
+	for _, b := range from.Bucket {
+		i, found := slices.BinarySearchFunc(into.Bucket, b.GetUpperBound(), func(b *dto.Bucket, bound float64) int {
+			return cmp.Compare(b.GetUpperBound(), bound)
+		})
+		if found {
+			*into.Bucket[i].CumulativeCount += b.GetCumulativeCount()
+		}
+	}
+}
