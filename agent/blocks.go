@@ -177,9 +177,7 @@ func (a *Agent) answer(uid types.UID) (why *part.Rejection, since time.Time) {
 
 // reaper kills the processes of containers that their runtime has lost sight of.
 func reaper(rt criapi.RuntimeService) func(id string) (killed int, err error) {
-	if own, ok := rt.(interface {
-		Reap(id string) (killed int, err error)
-	}); ok {
+	if own, ok := rt.(Reaper); ok {
 		return own.Reap
 	}
 	return machine.Reap

@@ -26,6 +26,13 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
+// Reaper is a runtime whose containers' processes are not in this machine's cgroups.
+type Reaper interface {
+	// Reap kills what runs of a container that the runtime has lost sight of, and
+	// returns how many processes these were.
+	Reap(id string) (killed int, err error)
+}
+
 // Config holds what an Agent is made of. Node.Name, Paths.Root, Runtime,
 // Images.Service and Sources are required; the zero value of every other field
 // means the default named beside it.
@@ -33,9 +40,8 @@ type Config struct {
 	Node  machine.Node // machine.Detect looks at this machine
 	Paths Paths
 	// Runtime runs the pods; a *cri.Client is one, and an Images.Service. Processes that it
-	// has lost sight of are killed in the machine's cgroups that bear their container's ID;
-	// a runtime whose processes are elsewhere has a method Reap(id string) (killed int, err
-	// error) of its own.
+	// has lost sight of are killed in the machine's cgroups that bear their container's ID,
+	// unless it is a Reaper.
 	Runtime criapi.RuntimeService
 	Images  Images
 	// Sources say what should run.
