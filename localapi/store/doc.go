@@ -61,6 +61,9 @@ type Store interface {
 	// Delete removes a document that is at a revision. One that is not there is no
 	// error.
 	Delete(name, was string) error
+	// Reserve returns the first of n numbers that no earlier caller has got, nor will a
+	// later one, over all restarts.
+	Reserve(n uint64) (first uint64, err error)
 	// Watch calls changed with documents that others have changed, until ctx ends.
 	// It never blocks a writer.
 	Watch(ctx context.Context, changed func([]Document)) error

@@ -12,6 +12,7 @@ type Memory struct {
 	mu   sync.Mutex
 	docs map[string]Document
 	n    int
+	next uint64
 }
 
 var _ Store = (*Memory)(nil)
@@ -52,6 +53,15 @@ func (m *Memory) Delete(name, was string) error {
 	}
 	delete(m.docs, name)
 	return nil
+}
+
+// Reserve implements Store.
+func (m *Memory) Reserve(n uint64) (uint64, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	first := m.next + 1
+	m.next += n
+	return first, nil
 }
 
 // Watch waits until ctx ends: nobody else changes anything.
