@@ -256,7 +256,7 @@ func TestRefused(t *testing.T) {
 	a.refused("GET", configMaps+"?fieldSelector=data.x=1", "", "", 400, metav1.StatusReasonBadRequest, "fieldSelector")
 	a.refused("GET", configMaps+"?labelSelector=!!", "", "", 400, metav1.StatusReasonBadRequest, "labelSelector")
 	a.refused("GET", configMaps+"?continue=x", "", "", 400, metav1.StatusReasonBadRequest, "continue")
-	a.refused("GET", configMaps+"?watch=1&resourceVersion=1", "", "", 504, metav1.StatusReasonTimeout, "Too large")
+	a.refused("GET", configMaps+"?watch=1&resourceVersion=99999999999", "", "", 504, metav1.StatusReasonTimeout, "Too large")
 	a.refused("DELETE", "/api/v1/namespaces/default", "", "", 403, metav1.StatusReasonForbidden, "may not be deleted")
 	if code, text := a.do("POST", configMaps, asJSON, `{"metadata":{"name":"warned"},"dada":{}}`); code != 201 {
 		t.Errorf("%d %s", code, text)
@@ -433,7 +433,7 @@ func TestTables(t *testing.T) {
 	if got := fmt.Sprint(table.Rows[0].Cells[:4]); got != "[web 0/1 Pending 0]" {
 		t.Errorf("row %s", got)
 	}
-	if _, text := a.do("GET", pods+"/web", "", "", "Accept", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"); !strings.Contains(text, `"kind":"PartialObjectMetadata"`) || strings.Contains(text, "containers") {
+	if _, text := a.do("GET", pods+"/web", "", "", "Accept", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"); !strings.Contains(text, `"kind":"PartialObjectMetadata"`) || strings.Contains(text, "localhost/app") {
 		t.Errorf("%s", text)
 	}
 }

@@ -282,7 +282,7 @@ func checkConfigMap(c, old *v1.ConfigMap) field.ErrorList {
 		size += len(v)
 	}
 	if size > maxData {
-		errs = append(errs, field.TooLong(field.NewPath(""), "", maxData))
+		errs = append(errs, field.TooLong(field.NewPath("data"), "", maxData))
 	}
 	if old != nil && deref(old.Immutable) {
 		if !deref(c.Immutable) {
