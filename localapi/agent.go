@@ -10,6 +10,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
@@ -180,6 +181,34 @@ func (s *Server) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) e
 	return err
 }
 
+// Restore shows the statuses that pods had before a restart, until the agent says more.
+// It does not wait: pods that are read later have theirs as soon as they are there.
+func (s *Server) Restore(statuses map[types.UID]v1.PodStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.restored = map[types.UID]v1.PodStatus{}
+	for uid, st := range statuses {
+		s.restored[uid] = *st.DeepCopy()
+	}
+	for _, it := range s.state.objects[s.pods] {
+		p := *it.object.(*v1.Pod)
+		if st, ok := s.restored[p.UID]; ok && p.Status.StartTime == nil {
+			p.Status = merged(st, &p.Status)
+			it.object = &p
+			s.state.put(s.pods, it)
+		}
+	}
+}
+
+// asRestored is the status that a pod had before a restart. s.mu is held.
+func (s *Server) asRestored(o object) {
+	if p, ok := o.(*v1.Pod); ok && p.Status.StartTime == nil {
+		if st, ok := s.restored[p.UID]; ok {
+			p.Status = merged(st, &p.Status)
+		}
+	}
+}
+
 // merged is a status from the agent, with the conditions of others.
 func merged(status v1.PodStatus, old *v1.PodStatus) v1.PodStatus {
 	out := *status.DeepCopy()
@@ -325,6 +354,7 @@ func (s *Server) showOne(name string, k *kind, o object) {
 	if c := o.GetCreationTimestamp(); c.IsZero() {
 		o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
 	}
+	s.asRestored(o)
 	if p, ok := o.(*v1.Pod); ok && p.Status.Phase == "" {
 		p.Status.Phase = v1.PodPending
 	}

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/version"
 
@@ -120,6 +121,7 @@ type Server struct {
 	looked time.Time   // when the node was looked at last
 	// asDescribed is the node as the agent described it; nil if it has not.
 	asDescribed *v1.Node
+	restored    map[types.UID]v1.PodStatus // see Restore
 }
 
 // New checks cfg and returns a Server at rest.

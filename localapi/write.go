@@ -63,6 +63,8 @@ func (s *Server) publish(k *kind, it item, old object) object {
 	s.mu.Lock()
 	if now, ok := s.state.objects[k][keyOf(it.object)]; ok && old != nil {
 		carryStatus(it.object, old, now.object)
+	} else if !ok {
+		s.asRestored(it.object)
 	}
 	it = s.state.put(k, it)
 	s.mu.Unlock()

@@ -15,6 +15,7 @@
 //	agent images pull IMAGE      pull an image
 //	agent images rm IMAGE        remove an image
 //	agent fit -f FILE            where a pod would run, or why it would not
+//	agent kubeconfig             a kubeconfig for the Kubernetes API of this node
 //	agent reset                  end all pods of the agent's own container runtime
 //	agent version
 package main
@@ -57,6 +58,7 @@ func commands() []command {
 		{"top", "pods|node [-n NAMESPACE]", "tell what pods or the node use", top},
 		{"images", "[-o json] | load FILE... | pull|rm IMAGE...", "tell which images stay, why, and which would go; or bring and remove some", imagesCommand},
 		{"fit", "-f FILE [-o json]", "tell where a pod would run here, or why it would not", fitPod},
+		{"kubeconfig", "[--user NAME] [--group view|edit|admin] [--server URL] [--valid 8760h]", "make a certificate for the Kubernetes API of this node, as a kubeconfig", kubeconfig},
 		{"reset", "[--images]", "end all pods of the agent's own container runtime, and remove what it made", reset},
 		{"version", "", "print the version", version},
 	}
@@ -131,7 +133,7 @@ func isFlag(args []string, name string) bool {
 }
 
 // clientValues are the flags with a value that only the other commands have.
-var clientValues = []string{"n", "namespace", "o", "output", "c", "container", "tail", "since", "filename", "name"}
+var clientValues = []string{"n", "namespace", "o", "output", "c", "container", "tail", "since", "filename", "name", "user", "group", "server", "valid"}
 
 // takesValue tells whether a flag standing alone is followed by its value.
 func takesValue(arg string) bool {
