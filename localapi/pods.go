@@ -16,19 +16,17 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 )
 
-// newPod is a pod that was just made. It is on the node at once, unless the node is
-// cordoned or somebody holds the pod back.
-func (s *Server) newPod(p *v1.Pod) {
+// newPod is a pod that was just made, and is on no node yet.
+func newPod(p *v1.Pod) {
 	p.Generation = 1
 	p.Status = v1.PodStatus{Phase: v1.PodPending}
 	defaultPod(p)
 	p.Status.QOSClass = podmeta.QOS(p)
-	if p.Spec.NodeName == "" {
-		s.place(p)
-	}
 }
 
-// place puts a pod on the node, or notes why it waits.
+// place puts a pod on the node, or notes why it waits: the node is cordoned, or somebody
+// holds the pod back. The field is nobody's then: who made the pod does not take it away
+// by applying the pod without it.
 func (s *Server) place(p *v1.Pod) {
 	reason, message := "", ""
 	switch {

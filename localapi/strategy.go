@@ -23,7 +23,7 @@ const maxData = 1 << 20
 func (s *Server) prepareCreate(k *kind, o object) error {
 	switch o := o.(type) {
 	case *v1.Pod:
-		s.newPod(o)
+		newPod(o)
 	case *v1.Namespace:
 		newNamespace(o)
 	case *v1.PersistentVolume:
@@ -116,6 +116,9 @@ func (s *Server) prepareUpdate(k *kind, subresource string, o, old object) error
 	case "":
 		if v := fieldOf(o, "Status"); v.IsValid() {
 			v.Set(fieldOf(old, "Status"))
+		}
+		if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == "" {
+			p.Spec.NodeName = old.(*v1.Pod).Spec.NodeName
 		}
 		if n, ok := o.(*v1.Node); ok {
 			before := old.(*v1.Node)

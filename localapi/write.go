@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -196,6 +197,9 @@ func (s *Server) made(ctx context.Context, k *kind, q *query, o object, manage f
 	o, err := manage(o)
 	if err != nil {
 		return nil, err
+	}
+	if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == "" {
+		s.place(p)
 	}
 	if errs := s.check(k, o, nil); len(errs) > 0 {
 		return nil, invalid(k, o.GetName(), errs)
