@@ -21,7 +21,7 @@ var floors = [][]string{
 	0: {"cri", "checkpoint", "podmeta", "numa"},
 	1: {"podspec", "podstatus", "topology", "cpumgr", "memmgr", "fit"},
 	2: {"podworker", "pleg", "podmgr", "podruntime", "images", "statusmgr", "probe", "volumemgr", "cgroups", "eviction", "node", "gc", "pluginmgr", "devicemgr", "dra", "network"},
-	3: {"kubeapi", "server", "csi", "localcri"},
+	3: {"kubeapi", "server", "csi", "localcri", "localapi"},
 	4: {"agent"},
 	5: {"nodeagent", "kubeletconfig"},
 	6: {"examples"},

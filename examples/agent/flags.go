@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"path/filepath"
 	"slices"
 
@@ -28,6 +29,7 @@ type runFlags struct {
 	leaveHost        bool
 	network          string
 	preload          string
+	localAPI         string
 	gc               gcFlags
 	version          versionFlag
 
@@ -50,6 +52,7 @@ func newRunFlags() (*flag.FlagSet, *runFlags) {
 	fs.BoolVar(&f.leaveHost, "leave-host", false, "leave the machine as it is: parameters of the kernel, the agent's own OOM score and the firewall")
 	fs.StringVar(&f.network, "network", "", "how pods get their `addresses` on the agent's own container runtime: cni, bridge or none; cni, if the machine has a configuration of it or is one of a cluster, else bridge")
 	fs.StringVar(&f.preload, "preload-images", "", "a `directory` of archives of images that the agent's own container runtime reads at the start")
+	fs.StringVar(&f.localAPI, "local-api", "", "serve the Kubernetes API of this node at an `address` by TLS, such as 127.0.0.1:6443, and on the agent's own socket; \"socket\" is there alone")
 	f.gc.register(fs)
 	fs.Var(&f.version, "version", "print the `release` of Kubernetes that the agent behaves as, or =raw with what it was built of; =v1.36.x+mine sets it")
 	return fs, f
@@ -108,6 +111,12 @@ func (f *runFlags) validate() error {
 	}
 	if f.preload != "" && !filepath.IsAbs(f.preload) {
 		bad("--preload-images=%q: want an absolute path", f.preload)
+	}
+	if _, _, err := net.SplitHostPort(f.localAPI); f.localAPI != "" && f.localAPI != onSocket && err != nil {
+		bad("--local-api=%q: want host:port, such as 127.0.0.1:6443, or %s", f.localAPI, onSocket)
+	}
+	if f.localAPI != "" && f.kubelet.Kubeconfig != "" {
+		bad("--local-api=%q: want no --kubeconfig beside it", f.localAPI)
 	}
 	f.gc.validate(bad)
 	if _, err := nodeagent.VersionInfo(f.version.release()); err != nil {

@@ -45,6 +45,7 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 	tuneMemory()
 	o := nodeOptions(f, conf)
 	o.LocalRuntime = localcri.Runtime(localRuntime(f))
+	serveLocalAPI(&o, f)
 	o.Log, o.LogLevel, o.Metrics = log, level, prometheus.NewRegistry()
 	o.Metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if f.shutdownOnTerm {
@@ -98,8 +99,8 @@ func runnable(c *kubeletconfig.Config, f *runFlags) error {
 	if err := shutdownFlagAlone(c, f); err != nil {
 		return err
 	}
-	if c.StaticPodPath == "" && c.StaticPodURL == "" && c.Kubeconfig == "" {
-		return errors.New("nothing to run: give --pod-manifest-path, or staticPodPath or staticPodURL in --config, or --kubeconfig")
+	if c.StaticPodPath == "" && c.StaticPodURL == "" && c.Kubeconfig == "" && f.localAPI == "" {
+		return errors.New("nothing to run: give --pod-manifest-path, or staticPodPath or staticPodURL in --config, or --kubeconfig, or --local-api")
 	}
 	return nodeagent.Supported(c)
 }
