@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -193,6 +194,28 @@ func (k *Kernel) Table(ctx context.Context) (Table, error) {
 		return nil, err
 	}
 	return ParseTable(data)
+}
+
+// clear tells that nothing is mounted at path, which Resolve gave: the kernel goes
+// there without crossing into another mount. The table, which it writes anew for each
+// who reads it, has several lines for each pod. What is mounted there is not touched.
+func (k *Kernel) clear(path string) bool {
+	if path == "/" {
+		return false
+	}
+	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = unix.Close(dir) }()
+	fd, err := unix.Openat2(dir, filepath.Base(path), &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return false
+	}
+	_ = unix.Close(fd)
+	return true
 }
 
 // Under is the part of the table at path and below it; path is clean and has no
