@@ -1,6 +1,7 @@
 package mount
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -221,12 +222,26 @@ func (k *Kernel) clear(path string) bool {
 // Under is the part of the table at path and below it; path is clean and has no
 // symbolic links.
 func (k *Kernel) Under(ctx context.Context, path string) (Table, error) {
-	data, err := mountinfo(ctx)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
 	}
-	return parseUnder(data, path)
+	defer func() { _ = f.Close() }()
+	b := buffers.Get().(*bytes.Buffer)
+	defer buffers.Put(b)
+	b.Reset()
+	if _, err := b.ReadFrom(f); err != nil {
+		return nil, err
+	}
+	return parseUnder(b.Bytes(), path) // which copies what it keeps
 }
+
+// buffers are for the table: it is read for each volume that is made or measured,
+// and has many lines of which one or none is wanted.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 func mountinfo(ctx context.Context) ([]byte, error) {
 	if err := ctx.Err(); err != nil {
