@@ -2,7 +2,7 @@
 BIN  := $(CURDIR)/build/bin
 TIME ?= 30s
 
-.PHONY: help run test ci lint bench fuzz budgets parity e2e conformance storage takeover differential kubeadm critest test-vm compare release nightly tools shells build clean
+.PHONY: help run test ci lint bench fuzz budgets parity e2e conformance storage takeover differential cost kubeadm critest test-vm compare release nightly tools shells build clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -81,6 +81,11 @@ differential: tools shells build ## pods run by the kubelet and by the agent, st
 	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
 	go -C e2e build -o $(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
 	go -C e2e test -tags kubelet -count=1 -timeout 30m -v -run TestDifferential . $(ARGS)
+
+cost: tools shells build ## what 60 pods cost the kubelet and the agent in turn: CPU, memory, calls; takes /var/lib/kubelet; ARGS='-cost.rounds 2 -cost.pods 250 -cost.profile /tmp/profiles'
+	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
+	go -C e2e build -o $(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
+	go -C e2e test -tags kubelet -count=1 -timeout 30m -v -run TestCost . $(ARGS)
 
 kubeadm: tools shells build ## kubeadm join, upgrade node and reset with the agent in the kubelet's place; needs root, touches nothing of the machine
 	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
