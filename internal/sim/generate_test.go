@@ -25,7 +25,7 @@ type generator struct {
 	long  bool
 	count int
 
-	probed bool // some pod has probes
+	probed [][2]string // pods with probes, and their kinds
 }
 
 func (g *generator) pick(of ...string) string { return of[g.rnd.IntN(len(of))] }
@@ -88,8 +88,9 @@ func (g *generator) one() {
 		g.add("agent %s", g.pick("stop", "start"))
 	case n < 82:
 		g.add("power")
-	case n < 85 && g.probed:
-		g.add("probe %s %s %s", g.name(), g.pick(probeKinds...), g.pick("ok", "ok", "no", "no", "hang", "mute", "broken"))
+	case n < 85 && len(g.probed) > 0:
+		p := g.probed[g.rnd.IntN(len(g.probed))]
+		g.add("probe %s %s %s", p[0], p[1], g.pick("ok", "ok", "no", "no", "no", "hang", "mute", "broken"))
 	case n < 88:
 		pod := "*"
 		if g.rnd.IntN(3) > 0 {
@@ -134,9 +135,9 @@ func (g *generator) pod() {
 		args = append(args, fmt.Sprintf("cpu=%d", 1+g.rnd.IntN(3)))
 	}
 	if g.rnd.IntN(5) == 0 {
-		g.probed = true
 		for _, kind := range probeKinds {
 			if g.rnd.IntN(2) == 0 {
+				g.probed = append(g.probed, [2]string{name, kind})
 				args = append(args, fmt.Sprintf("%s=%d", kind, 20+g.rnd.IntN(60)))
 			}
 		}

@@ -204,20 +204,32 @@ type shownReady struct {
 	at    time.Time
 }
 
-// judgeAlive looks for containers that their probes have found dead, and that run on.
-func (m *machine) judgeAlive(p *pod) {
+// judgeProbes looks for probes whose word does not count: containers that run on although
+// theirs has found them dead, and readiness that is not published.
+func (m *machine) judgeProbes(p *pod) {
+	if !p.wanted || p.over || m.struck(p) {
+		return
+	}
 	for _, i := range m.made {
-		if i.uid != p.object.UID || !i.failed() || !p.wanted || p.over || m.struck(p) || !m.runs(i) {
+		if i.uid != p.object.UID || len(i.probed) == 0 || !m.runs(i) {
 			continue
 		}
+		ready := i.probed["ready"]
 		since := m.healed
-		for _, t := range []time.Time{p.trouble, p.since, i.probed["live"].last(), i.probed["start"].last()} {
+		for _, t := range []time.Time{p.trouble, p.since, i.started} {
 			if t.After(since) {
 				since = t
 			}
 		}
-		if time.Since(since) > startBound+p.grace {
-			m.wrong("%s/%s runs %v after its probe found it dead", p.object.Name, i.name, time.Since(since))
+		name, bound := p.object.Name+"/"+i.name, startBound+p.grace
+		switch {
+		case time.Since(since) <= bound:
+		case i.failed() && time.Since(i.probed["live"].last()) > bound && time.Since(i.probed["start"].last()) > bound:
+			m.wrong("%s runs %v after its probe found it dead", name, time.Since(since))
+		case ready != nil && ready.failures == 0 && !i.shown.ready && time.Since(ready.failure) > bound:
+			m.wrong("%s is published as unready, and its probe says that it is ready", name)
+		case ready != nil && ready.failures > int(bound/(20*time.Second)) && i.shown.ready:
+			m.wrong("%s is published as ready, and its probe has failed %d times", name, ready.failures)
 		}
 	}
 }

@@ -163,7 +163,7 @@ func (m *machine) judgeDelays() {
 		return
 	}
 	for _, p := range m.pods {
-		m.judgeAlive(p)
+		m.judgeProbes(p)
 		since := m.healed
 		for _, t := range []time.Time{p.since, p.trouble} {
 			if t.After(since) {
