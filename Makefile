@@ -16,8 +16,9 @@ build: ## the agent with its monitor, into build/bin
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags='-s -w' -o examples/agent/monitor/nodewright-monitor ./localcri/monitor/cmd
 	xargs -d '\n' -a internal/agentbuild/flags sh -c 'exec go build "$$@" -o $(BIN)/agent ./examples/agent' build
 
-test: ## every test, with the race detector
+test: ## every test, with the race detector, and 300 simulated lives of the agent without
 	go test -race -timeout 25m ./...
+	go test -count=1 ./internal/sim -run TestSeeds -seeds 300 -sims 4
 
 ci: export CI = true
 ci: tools build lint test ## what must be green before a change goes in; needs root
