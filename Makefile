@@ -17,8 +17,9 @@ build: ## the agent with its monitor, into build/bin
 	gzip -9nc $(BIN)/nodewright-monitor | tee examples/agent/monitor/nodewright-monitor.gz > examples/edge/monitor/nodewright-monitor.gz
 	xargs -d '\n' -a internal/agentbuild/flags sh -c 'exec go build "$$@" -o $(BIN)/agent ./examples/agent' build
 
-test: ## every test, with the race detector
+test: ## every test, with the race detector, and 300 simulated lives of the agent without
 	go test -race -timeout 25m ./...
+	go test -count=1 ./internal/sim -run TestSeeds -seeds 300 -sims 4
 
 ci: export CI = true
 ci: tools build lint test ## what must be green before a change goes in; needs root

@@ -159,11 +159,16 @@ func isNewer(st, stored *v1.PodStatus) bool {
 func (m *Manager) PreviousReady(uid types.UID, containerID string) (ready, started, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e := m.entries[uid]
-	if e == nil {
-		return false, false, false
+	if e := m.entries[uid]; e != nil {
+		return ReadyIn(e.status, containerID)
 	}
-	for _, list := range [...][]v1.ContainerStatus{e.status.ContainerStatuses, e.status.InitContainerStatuses} {
+	return false, false, false
+}
+
+// ReadyIn returns a container's readiness and startup by a status. known is false for a
+// container that did not run.
+func ReadyIn(st *v1.PodStatus, containerID string) (ready, started, known bool) {
+	for _, list := range [...][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses} {
 		for i := range list {
 			if c := &list[i]; c.State.Running != nil && sameContainer(c.ContainerID, containerID) {
 				return c.Ready, c.Started != nil && *c.Started, true

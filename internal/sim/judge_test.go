@@ -34,6 +34,8 @@ type instance struct {
 	dead          bool  // it was seen to have ended, or to be gone
 	devices       []string
 	cpus          string // of its own, or ""
+	probed        map[string]*answers
+	shown         shownReady
 }
 
 func (m *machine) status(id string) *runtimeapi.ContainerStatus {
@@ -218,7 +220,7 @@ func (m *machine) judgeEnd(id, how string, timeout time.Duration) {
 
 // mayEnd reports whether there is a cause for the end of an instance that runs.
 func (m *machine) mayEnd(p *pod, i *instance) bool {
-	if !p.wanted || p.over || i.epoch != p.epoch || !m.boxReady(i.box) {
+	if !p.wanted || p.over || i.epoch != p.epoch || !m.boxReady(i.box) || i.failed() {
 		return true
 	}
 	for _, c := range p.object.Spec.Containers {
@@ -262,6 +264,7 @@ func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
 	if st.Phase == v1.PodFailed && len(st.ContainerStatuses) == 0 {
 		clear(p.counts) // it was rejected after a restart: its history goes, as with the kubelet
 	}
+	m.judgeReadiness(p, st)
 	for _, c := range slices.Concat(st.InitContainerStatuses, st.ContainerStatuses) {
 		if was := p.counts[c.Name]; c.RestartCount < was {
 			m.wrong("restart count of %s/%s: %d after %d", p.object.Name, c.Name, c.RestartCount, was)

@@ -163,6 +163,7 @@ func (m *machine) judgeDelays() {
 		return
 	}
 	for _, p := range m.pods {
+		m.judgeProbes(p)
 		since := m.healed
 		for _, t := range []time.Time{p.since, p.trouble} {
 			if t.After(since) {
@@ -170,7 +171,7 @@ func (m *machine) judgeDelays() {
 			}
 		}
 		bound := startBound + p.grace
-		if !p.wanted || !p.stable || p.over || m.struck(p) || time.Since(since) < bound {
+		if !p.wanted || !p.stable || p.over || p.unwell() || m.struck(p) || time.Since(since) < bound {
 			continue
 		}
 		if _, asks := p.object.Spec.Containers[0].Resources.Limits[device]; asks {
@@ -224,6 +225,7 @@ func (m *machine) judgeRest() {
 		if p.stable && !p.over && p.object.Status.Phase != v1.PodRunning && !m.waits(p) {
 			m.wrong("status of %s: %q, want Running", p.object.Name, p.object.Status.Phase)
 		}
+		m.judgeReady(p)
 		if p.stable && p.over && p.object.Spec.RestartPolicy == v1.RestartPolicyAlways && !m.waits(p) {
 			m.wrong("status of %s: %s, and it never ends: %s %s", p.object.Name, p.object.Status.Phase, p.object.Status.Reason, p.object.Status.Message)
 		}
