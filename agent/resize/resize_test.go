@@ -218,8 +218,10 @@ func TestStoppedAndSwept(t *testing.T) {
 
 func TestConfigAndJoin(t *testing.T) {
 	n := start(t, parttest.NewDisk())
-	_, err := resize.New(resize.Config{Metrics: n.reg})
-	if err == nil || !strings.Contains(err.Error(), "Config.Store") || !strings.Contains(err.Error(), "duplicate") {
+	clash := prometheus.NewRegistry()
+	clash.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_pod_infeasible_resizes_total", Help: "another"}))
+	_, err := resize.New(resize.Config{Metrics: clash})
+	if err == nil || !strings.Contains(err.Error(), "Config.Store") || !strings.Contains(err.Error(), "previously registered") {
 		t.Errorf("want both mistakes: %v", err)
 	}
 	if err := n.Join(n.host); err == nil {
