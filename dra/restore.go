@@ -18,7 +18,7 @@ var errRestored = errors.New("claims of before the restart were read already")
 // Restore reads which claims pods used before the restart of the agent. It is
 // called once, before Run. running names the containers that run now, by pod;
 // nil means that this is not known, and that everything may run. What it cannot
-// read it logs and counts; the error tells that nothing could be read.
+// read it logs and counts; the error reports that nothing could be read.
 func (m *Manager) Restore(running map[types.UID][]string) error {
 	m.mu.Lock()
 	if m.restored {
@@ -74,7 +74,7 @@ func (m *Manager) read(uid types.UID) (*record, error) {
 	return nil, err
 }
 
-// adopt takes a record up. blind tells that everything may run.
+// adopt takes a record up. blind reports that everything may run.
 func (m *Manager) adopt(r *record, blind bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -53,7 +53,7 @@ func (m *Manager) start(p *prober) {
 	p.running = m.engine.Add(s)
 }
 
-// done takes what came of a round, and tells whether there shall be more.
+// done takes what came of a round, and reports whether there shall be more.
 func (m *Manager) done(p *prober, turn uint64, id string, r schedule.Round) (again bool) {
 	m.mu.Lock()
 	if p.turn != turn {
@@ -141,7 +141,7 @@ func (m *Manager) publish(ps *pod, n news) {
 	}
 }
 
-// publishAll journals and tells what there is to be told of a pod, in order.
+// publishAll journals and says what there is to be told of a pod, in order.
 func (m *Manager) publishAll(ps *pod) {
 	for {
 		m.mu.Lock()

@@ -196,7 +196,7 @@ func (c *Certs) Run(ctx context.Context) error {
 	}
 }
 
-// concerns tells whether what happened to a path may change files: it is in
+// concerns reports whether what happened to a path may change files: it is in
 // the directory of one (which may lead there by links), or that directory.
 func concerns(path string, files []string) bool {
 	return slices.ContainsFunc(files, func(f string) bool {
