@@ -124,7 +124,7 @@ func (m *Manager) tell(pod *v1.Pod, name string, t Type, r schedule.Round) {
 	if reason == "" {
 		return
 	}
-	m.cfg.Log.Debug(message, zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("container", name))
+	m.cfg.Log.Debug("probe did not succeed", zap.String("reason", reason), zap.String("message", message), zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("container", name))
 	if c, ok := m.cfg.Events.(ContainerEvents); ok {
 		c.ContainerEvent(pod, name, v1.EventTypeWarning, reason, message)
 	} else if m.cfg.Events != nil {

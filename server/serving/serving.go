@@ -78,7 +78,7 @@ func New(cfg Config) (*Certs, error) {
 		return nil, fmt.Errorf("serving: %w", err)
 	}
 	for _, w := range warnings {
-		cfg.Log.Warn(w)
+		cfg.Log.Warn("TLS option has no effect or is weak", zap.String("option", w))
 	}
 	if cfg.Certificate == nil {
 		if cfg.CertFile == "" {
