@@ -42,7 +42,7 @@ fuzz: ## every fuzz target, TIME=30s each
 	    echo "== $${func#func } in $$(dirname $$file)"; \
 	    go test -run '^$$' -fuzz "^$${func#func }\$$" -fuzztime $(TIME) -fuzzminimizetime 20x $$(dirname $$file); done
 
-budgets: ## measure what each package weighs, and each part of a node, and rewrite the README's tables
+budgets: ## measure what each package weighs, and each part of a node, and rewrite the tables of docs/weights.md
 	go test -count=1 -timeout 30m -run 'TestBudgets|TestPartWeights' . -update
 
 test-vm: tools ## the tests that need root, in a VM with cgroup v2; PKG=./cri ARGS='-run X -timeout 30m'

@@ -148,7 +148,7 @@ var pure = map[string][]string{
 	"topology":  {"os", "net/http", "time.Now", "time.Sleep"},
 }
 
-// pkg is what go list tells of a package.
+// pkg is what go list reports a package.
 type pkg struct {
 	ImportPath string
 	Name       string

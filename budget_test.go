@@ -19,7 +19,7 @@ import (
 	"github.com/nodewright/nodewright/internal/agentbuild"
 )
 
-var update = flag.Bool("update", false, "rewrite budgets.json and the README's table by what is measured")
+var update = flag.Bool("update", false, "rewrite budgets.json and the tables of docs/weights.md by the measurements")
 
 // ceilings are the most that a package may weigh, by what it is built on; its
 // own line in budgets.json is lower. Megabytes of a stripped program.
@@ -270,20 +270,20 @@ func writeBudgets(t *testing.T, measured map[string]weight) {
 	replaceTable(t, "budgets", table.String())
 }
 
-// replaceTable puts a table between its marks in the README.
+// replaceTable puts a table between its marks in docs/weights.md.
 func replaceTable(t *testing.T, name, table string) {
 	t.Helper()
-	readme, err := os.ReadFile("README.md")
+	doc, err := os.ReadFile("docs/weights.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	begin, end := []byte("<!-- "+name+":begin -->\n"), []byte("<!-- "+name+":end -->")
-	i, j := bytes.Index(readme, begin), bytes.Index(readme, end)
+	i, j := bytes.Index(doc, begin), bytes.Index(doc, end)
 	if i < 0 || j < i {
-		t.Fatalf("README.md has lost the marks of its table of %s", name)
+		t.Fatalf("docs/weights.md has lost the marks of its table of %s", name)
 	}
-	out := slices.Concat(readme[:i+len(begin)], []byte(table), readme[j:])
-	if err := os.WriteFile("README.md", out, 0o644); err != nil {
+	out := slices.Concat(doc[:i+len(begin)], []byte(table), doc[j:])
+	if err := os.WriteFile("docs/weights.md", out, 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

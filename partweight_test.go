@@ -22,7 +22,7 @@ var makers = []string{
 var services = []string{"LocalSocket", "NodeAPI", "Healthz", "Systemd"}
 
 // TestPartWeights measures what a node gains by leaving something out, and writes
-// the README's table. It links a program for each, and so does nothing without
+// the table of docs/weights.md. It links a program for each, and so does nothing without
 // -update.
 func TestPartWeights(t *testing.T) {
 	if !*update {

@@ -99,7 +99,7 @@ func TestDevices(t *testing.T) {
 			t.Errorf("health %s", h)
 		}
 
-		// The device falls ill: the status tells at once, the container runs on.
+		// The device falls ill: the status reports at once, the container runs on.
 		p.lists <- []devicemgr.Device{{ID: "a"}, {ID: "b", Healthy: true}}
 		settle()
 		if h := health(); h != v1.ResourceHealthStatusUnhealthy {

@@ -156,7 +156,7 @@ func (n *node) cdi(container string) string {
 }
 
 // A pod waits for its claim and its driver, has what that gives it, and what its
-// status tells; nothing is prepared twice, and all is undone at the end.
+// status reports; nothing is prepared twice, and all is undone at the end.
 func TestClaims(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := claimNode(t)

@@ -131,7 +131,7 @@ func (a *Agent) sweep(ctx context.Context, known map[types.UID]bool) {
 	a.finish(ctx, keep)
 }
 
-// finish tells the parts of pods of which nothing is left, and forgets those. One
+// finish informs the parts of pods of which nothing is left, and forgets those. One
 // that a part cannot finish is told of again with the next sweep.
 func (a *Agent) finish(ctx context.Context, keep func(types.UID) bool) {
 	for uid, e := range a.book.At(book.Unknown, book.Waiting, book.Admitted, book.Rejected) {

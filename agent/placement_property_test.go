@@ -35,7 +35,7 @@ type churn struct {
 
 var errDied = errors.New("the agent died here")
 
-// runningSets are the cpusets of what runs, by ID; own tells whose are its own.
+// runningSets are the cpusets of what runs, by ID; own says whose are its own.
 func (c *churn) runningSets() (sets map[string]numa.CPUSet, own map[string]bool) {
 	sets, own = map[string]numa.CPUSet{}, map[string]bool{}
 	list, _ := c.rt.ListContainers(context.Background(), nil)

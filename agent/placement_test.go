@@ -609,7 +609,7 @@ func TestAdmitterLetsWait(t *testing.T) {
 	}
 }
 
-// What Fit tells is what becomes of the pod.
+// What Fit reports is what becomes of the pod.
 func TestFit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := pinnedNode(t)

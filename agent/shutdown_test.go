@@ -23,7 +23,7 @@ type fakeMachine struct {
 	on       func(bool)
 	released int
 	slow     time.Duration // to tell for the first time
-	goesDown bool          // is what it tells first
+	goesDown bool          // is what it reports first
 }
 
 func (m *fakeMachine) Watch(ctx context.Context, _ time.Duration, on func(bool)) error {

@@ -78,7 +78,7 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 		}
 		seen()
 		if res.Resizes && res.Changed() {
-			a.workers.Resync(pod.UID) // the runtime tells nobody of it
+			a.workers.Resync(pod.UID) // the runtime informs nobody of it
 		}
 	}
 	return podworker.Outcome{Acted: res.Changed(), After: after}, err
@@ -174,7 +174,7 @@ func (a *Agent) publish(ctx context.Context, w podworker.Work, obs *observed.Pod
 	a.setStatus(w.Pod, status)
 }
 
-// stopped tells every part that a pod's containers have stopped, once.
+// stopped informs every part that a pod's containers have stopped, once.
 func (a *Agent) stopped(ctx context.Context, ref part.Ref) error {
 	if a.book.Get(ref.UID).Stopped {
 		return nil

@@ -47,7 +47,7 @@ type Config struct {
 	PodOptions
 
 	// Event is told what happens to the node: a type and a reason of v1.Event,
-	// in the kubelet's words. It must not block. Nil tells nobody.
+	// in the kubelet's words. It must not block. Nil informs nobody.
 	Event func(eventType, reason, message string)
 
 	CallTimeout time.Duration // of one call of the kernel or systemd; 10s

@@ -24,7 +24,7 @@ const (
 )
 
 // destroy kills what is in a cgroup and removes it with all below it. One that
-// is not there is removed. On failure it tells which processes are left.
+// is not there is removed. On failure it says which processes are left.
 func (d *driver) destroy(ctx context.Context, cgroup string, kill func(pid int) error) (left []int, err error) {
 	// Nothing that holds processes can be removed, so that this harms nobody;
 	// systemd would end them.

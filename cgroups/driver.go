@@ -93,7 +93,7 @@ func (d *driver) lacks(cgroup string, has []string) error {
 }
 
 // create makes the cgroup, and those above it that are missing down from the
-// root. It tells whether there was any to be made.
+// root. It reports whether there was any to be made.
 func (d *driver) create(ctx context.Context, n Name) (made bool, err error) {
 	cgroup, err := d.literal(n)
 	if err != nil {

@@ -55,7 +55,7 @@ func (m *Manager) Destroy(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// anywhere tells whether there is any directory of a cgroup, or one that does
+// anywhere reports whether there is any directory of a cgroup, or one that does
 // not answer.
 func (d *driver) anywhere(ctx context.Context, cgroup string) bool {
 	return slices.ContainsFunc(d.on.dirsToo(cgroup), func(dir string) bool {

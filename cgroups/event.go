@@ -75,13 +75,13 @@ type Signal struct {
 	File string
 	// Arg is written to File, for it to tell of that.
 	Arg string
-	// Control is the cgroup.event_control of v1 through which File tells; ""
-	// if it tells by itself.
+	// Control is the cgroup.event_control of v1 through which File reports; ""
+	// if it says by itself.
 	Control string
 }
 
 // Notifier asks the kernel to tell of changes. Notify calls wake whenever the
-// kernel tells of the signal, and maybe without, until stop is called. wake
+// kernel reports the signal, and maybe without, until stop is called. wake
 // does not block.
 type Notifier interface {
 	Notify(s Signal, wake func()) (stop func(), err error)

@@ -14,16 +14,16 @@ type Facts struct {
 	Version Version
 	// Controllers are those that there are, by name, sorted.
 	Controllers []string
-	// Swap tells that swap can be limited: where it cannot, no limit of it is
+	// Swap reports that swap can be limited: where it cannot, no limit of it is
 	// to be asked for (KEP-2400).
 	Swap bool
-	// Pressure tells that cgroups tell how long tasks wait.
+	// Pressure reports that cgroups tell how long tasks wait.
 	Pressure bool
 	// Hugepages are the sizes of page that can be limited, in bytes, ascending.
 	Hugepages []int64
 }
 
-// Facts tells what this machine's cgroups can do.
+// Facts says what this machine's cgroups can do.
 func (m *Manager) Facts(ctx context.Context) (Facts, error) {
 	d := m.started.Load()
 	if d == nil {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Exists tells whether the pod has a cgroup that is whole: nil, an error of
+// Exists reports whether the pod has a cgroup that is whole: nil, an error of
 // ErrNotExist, or a ControllerError for each controller that it lacks.
 func (m *Manager) Exists(ctx context.Context, uid types.UID) error {
 	d, cgroup, err := m.locate(ctx, uid)
@@ -110,7 +110,7 @@ func (m *Manager) find(ctx context.Context, d *driver) (map[types.UID]Pod, error
 }
 
 // Sweep destroys the cgroups of pods that keep does not want to keep, of this
-// root alone, and tells which they were. It goes on when one fails.
+// root alone, and says which they were. It goes on when one fails.
 func (m *Manager) Sweep(ctx context.Context, keep func(types.UID) bool) ([]types.UID, error) {
 	found, err := m.Pods(ctx)
 	if err != nil {

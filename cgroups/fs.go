@@ -10,7 +10,7 @@ import (
 )
 
 // FS is the part of a file system that this package uses. Paths are absolute.
-// Errors are those of the system calls: errors.Is tells fs.ErrNotExist and
+// Errors are those of the system calls: errors.Is distinguishes fs.ErrNotExist and
 // syscall numbers.
 type FS interface {
 	Read(path string) ([]byte, error)
@@ -146,6 +146,6 @@ func (f files) list(ctx context.Context, path string) ([]string, error) {
 	return out, nil
 }
 
-// gone tells that a cgroup, or a file of it, is not there. A file that is read
+// gone reports that a cgroup, or a file of it, is not there. A file that is read
 // while its cgroup is removed says ENODEV.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNoDevice) }

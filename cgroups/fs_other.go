@@ -25,7 +25,7 @@ func (osFS) Dirs(string) ([]string, error) { return nil, errNotLinux }
 
 func kill(int) error { return errNotLinux }
 
-// notifier tells nothing.
+// notifier reports nothing.
 type notifier struct{}
 
 func newNotifier() notifier { return notifier{} }

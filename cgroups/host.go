@@ -16,7 +16,7 @@ import (
 // of the system. The zero value is this machine; methods may run concurrently.
 type Host struct {
 	FS FS // the machine's
-	// Kernel tells a thread of the kernel, which cannot be moved, from a
+	// Kernel distinguishes a thread of the kernel, which cannot be moved, from a
 	// process; it is asked for /proc/PID/exe, which the kernel's have not.
 	Kernel func(pid int) bool
 }

@@ -118,7 +118,7 @@ func (r Resources) part(p part) Resources {
 // adopted is what of want a cgroup gets of which nobody knows what it was
 // given: all but limits, and protection of memory, that would shrink. Those may
 // be what its containers still have, which are about to be resized. No limit at
-// all is not spared: nobody resizes from there. all tells that nothing was left
+// all is not spared: nobody resizes from there. all reports that nothing was left
 // out.
 func (v Version) adopted(have level, want Resources) (give Resources, all bool) {
 	to := v.levelOf(want)

@@ -122,7 +122,7 @@ func (t tree) pod(class v1.PodQOSClass, uid types.UID) (Name, error) {
 	return t.tier(class).Child(podPrefix + string(uid))
 }
 
-// podOf tells which pod a name is the cgroup of. What is elsewhere, deeper, or
+// podOf says which pod a name is the cgroup of. What is elsewhere, deeper, or
 // not named like a pod's is none.
 func (t tree) podOf(n Name) (types.UID, v1.PodQOSClass, bool) {
 	if len(n) == 0 {

@@ -71,7 +71,7 @@ func (n Node) Reserved() v1.ResourceList {
 	return out
 }
 
-// Allocatable is what a node tells of in its status: the capacity without what
+// Allocatable is what a node reports in its status: the capacity without what
 // is reserved, and memory without the huge pages.
 func (n Node) Allocatable() v1.ResourceList {
 	reserved, out := n.Reserved(), v1.ResourceList{}
@@ -83,7 +83,7 @@ func (n Node) Allocatable() v1.ResourceList {
 	return podmeta.LeftOfMemory(out, n.Capacity)
 }
 
-// validate tells what of the node does not add up.
+// validate says what of the node does not add up.
 func (n Node) validate() error {
 	var errs []error
 	for _, signal := range slices.Sorted(maps.Keys(n.HardEviction)) {

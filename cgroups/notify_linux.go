@@ -80,7 +80,7 @@ func (n *notifier) release() {
 	}
 }
 
-// run wakes those that the kernel tells of until it is told to quit.
+// run wakes those that the kernel reports until it is told to quit.
 func (n *notifier) run(p *poll) {
 	defer p.close()
 	events := make([]unix.EpollEvent, 32)

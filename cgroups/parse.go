@@ -184,7 +184,7 @@ func unescape(s string) string {
 	return out.String()
 }
 
-// SwapOn tells whether /proc/swaps with that content names any swap: it has
+// SwapOn reports whether /proc/swaps with that content names any swap: it has
 // more than its heading.
 func SwapOn(procSwaps []byte) bool {
 	lines := 0

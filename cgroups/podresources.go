@@ -18,7 +18,7 @@ type PodOptions struct {
 	CPUPeriod  time.Duration
 	// Pids is how many processes a pod may have; 0 and less set no limit.
 	Pids int64
-	// ExclusiveCPUs tells that a pod has CPUs of its own, which a quota would
+	// ExclusiveCPUs reports that a pod has CPUs of its own, which a quota would
 	// only take time from. Nil means that none has.
 	ExclusiveCPUs func(*v1.Pod) bool
 	// ReserveMemory protects what pods request from being reclaimed, on

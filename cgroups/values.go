@@ -165,7 +165,7 @@ func hugepageLimits(r Resources, sizes []int64) []hugepageLimit {
 	return out
 }
 
-// same tells whether a file that shows have was written want. The kernel rounds
+// same reports whether a file that shows have was written want. The kernel rounds
 // bytes down to pages.
 func (w write) same(have string, page int64) bool {
 	have = strings.TrimSpace(have)

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Watch tells what happens to the pod's cgroup until ctx ends or the cgroup is
+// Watch says what happens to the pod's cgroup until ctx ends or the cgroup is
 // destroyed; then the channel is closed. What nobody takes is added up. Triggers
 // take cgroup v2.
 func (m *Manager) Watch(ctx context.Context, uid types.UID, triggers ...Trigger) (<-chan Event, error) {
@@ -127,7 +127,7 @@ func (w *watch) end() {
 	w.wake()
 }
 
-// On v1 the kernel tells before it kills, and counts after it. These are the
+// On v1 the kernel reports before it kills, and counts after it. These are the
 // first and the last wait for the count.
 const (
 	lateFirst = 10 * time.Millisecond
@@ -246,7 +246,7 @@ func (m *Manager) watching(uid types.UID, w *watch, yes bool) {
 	}
 }
 
-// endWatches tells those who watch a pod that its cgroup is gone.
+// endWatches informs those who watch a pod that its cgroup is gone.
 func (m *Manager) endWatches(uid types.UID) {
 	m.mu.Lock()
 	list := slices.Clone(m.watches[uid])

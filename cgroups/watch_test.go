@@ -80,7 +80,7 @@ func TestWatchEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// On v1 the kernel tells first, and counts when it has killed.
+// On v1 the kernel reports first, and counts when it has killed.
 func TestWatchWaitsForTheCountOnV1(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tree := cgroupstest.NewTree(cgroups.V1)

@@ -120,7 +120,7 @@ func (d division) among(k int) (best portion, found bool) {
 	return best, found
 }
 
-// holds tells whether nodes have a share each, and all that is needed together.
+// holds reports whether nodes have a share each, and all that is needed together.
 func (d division) holds(nodes []int, share int) bool {
 	sum := 0
 	for _, i := range nodes {

@@ -33,7 +33,7 @@ func kindNames() [3]string {
 }
 
 // EncodePod writes down what a pod has, as a line of JSON, to be kept for
-// [DecodePod] and [Rebuild]. What is the same is written the same. The error tells
+// [DecodePod] and [Rebuild]. What is the same is written the same. The error reports
 // that the pod has nothing.
 func (s State) EncodePod(uid string) ([]byte, error) {
 	p, ok := s.pods[uid]

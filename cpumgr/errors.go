@@ -10,7 +10,7 @@ import (
 // NodeCPUs counts CPUs of a NUMA node.
 type NodeCPUs struct{ Node, CPUs int }
 
-// InsufficientError tells that there are fewer free CPUs than a container asks
+// InsufficientError reports that there are fewer free CPUs than a container asks
 // for.
 type InsufficientError struct {
 	Requested int
@@ -41,19 +41,19 @@ func perNode(nodes []NodeCPUs) string {
 	return strings.Join(parts, ", ")
 }
 
-// SMTAlignmentError tells that a request cannot be served with whole cores, as
+// SMTAlignmentError reports that a request cannot be served with whole cores, as
 // [Options].FullPCPUsOnly wants it.
 type SMTAlignmentError struct {
 	Requested int // CPUs
 	PerCore   int // CPUs of a core
-	// Physical tells that the number is right, but not so many CPUs are free
+	// Physical reports that the number is right, but not so many CPUs are free
 	// in whole cores: only Available, which Nodes has for each node.
 	Physical  bool
 	Available int
 	Nodes     []NodeCPUs
 }
 
-// misaligned tells what there is instead of n CPUs: whole cores.
+// misaligned says what there is instead of n CPUs: whole cores.
 func (l *layout) misaligned(whole numa.CPUSet, n int) error {
 	return &SMTAlignmentError{Requested: n, PerCore: l.minThreads, Physical: true, Available: whole.Len(), Nodes: l.freeByNode(whole)}
 }
@@ -68,7 +68,7 @@ func (e *SMTAlignmentError) Error() string {
 	return fmt.Sprintf("%d CPUs requested; want a multiple of %d, the CPUs of a core", e.Requested, e.PerCore)
 }
 
-// EmptyPodSharedPoolError tells that containers of a pod with CPUs of its own
+// EmptyPodSharedPoolError reports that containers of a pod with CPUs of its own
 // take all of them, so that nothing is left for the container that it names.
 type EmptyPodSharedPoolError struct {
 	Container string
@@ -83,7 +83,7 @@ func (e *EmptyPodSharedPoolError) Error() string {
 	return fmt.Sprintf("container %q shares the CPUs of its pod, but %d of its %d are other containers' own", e.Container, e.Exclusive, e.Total)
 }
 
-// ResizeError tells that a container keeps the CPUs it has.
+// ResizeError reports that a container keeps the CPUs it has.
 type ResizeError struct {
 	Container string
 	From, To  int64 // thousandths of a CPU

@@ -173,7 +173,7 @@ func (p *Static) fewestNodes(n int) int {
 	return len(p.l.nodes)
 }
 
-// fillsSockets tells whether a candidate lies in as few sockets as hold some
+// fillsSockets reports whether a candidate lies in as few sockets as hold some
 // number of nodes.
 func (p *Static) fillsSockets(c candidate, nodes int) bool {
 	perSocket := len(p.l.nodes) / len(p.l.sockets)

@@ -78,7 +78,7 @@ func (f kubeletFile) checksum(pools bool) uint64 {
 }
 
 // DecodeKubelet reads a kubelet's cpu_manager_state, as Kubernetes has written it
-// since 1.18. The error tells that it is damaged, or none.
+// since 1.18. The error reports that it is damaged, or none.
 func DecodeKubelet(b []byte) (Assignments, error) {
 	var f kubeletFile
 	if err := json.Unmarshal(b, &f); err != nil {

@@ -26,7 +26,7 @@ type layout struct {
 	cacheCores                           [][]int
 	coreOf, cacheOf, socketOf, nodePlace []int // by CPU ID; -1 for a CPU that is not there
 
-	// nodesFirst tells that NUMA nodes hold sockets, and not the reverse.
+	// nodesFirst reports that NUMA nodes hold sockets, and not the reverse.
 	nodesFirst bool
 	// threads is the number of CPUs that most cores have, minThreads the
 	// smallest that one has.
@@ -134,7 +134,7 @@ func (l *layout) siblings(set numa.CPUSet) numa.CPUSet {
 	return set
 }
 
-// whole tells whether a set consists of whole cores.
+// whole reports whether a set consists of whole cores.
 func (l *layout) whole(set numa.CPUSet) bool {
 	for cpu := range set.All() {
 		if !l.cores[l.coreOf[cpu]].cpus.SubsetOf(set) {

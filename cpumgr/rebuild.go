@@ -43,7 +43,7 @@ func (p Problem) Unwrap() error { return p.Err }
 // exceptions are reported and share the pool: CPUs that are offline, reserved or
 // another's, and numbers that are not what the container asks for. Where two
 // pods have the same CPU, the one that comes first in pods keeps it: those that a
-// file tells of are better first than those that only a cpuset tells of. The state is
+// file reports are better first than those that only a cpuset reports. The state is
 // good whatever the problems. Pods that are terminating have to be among pods: the
 // CPUs of those that are not are given to others.
 func Rebuild(p Policy, pods []numa.Pod, has map[string]map[string]numa.CPUSet) (State, []Problem) {
@@ -150,7 +150,7 @@ func (p *Static) adoptPool(s State, pod numa.Pod, has map[string]numa.CPUSet, n 
 	return s.WithPod(rec), problems, true
 }
 
-// adoptable tells why a container cannot keep CPUs, or nil.
+// adoptable says why a container cannot keep CPUs, or nil.
 func (p *Static) adoptable(s State, podUID string, kind numa.Kind, cpus numa.CPUSet, n int) error {
 	if offline := cpus.Minus(p.l.all); !offline.Empty() {
 		return fmt.Errorf("CPUs %s are offline", offline)

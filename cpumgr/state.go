@@ -32,7 +32,7 @@ type ContainerCPUs struct {
 	Name string
 	Kind numa.Kind
 	CPUs numa.CPUSet
-	// Pooled tells that it shares them with other containers of its pod.
+	// Pooled reports that it shares them with other containers of its pod.
 	// Otherwise they are its own.
 	Pooled bool
 }
@@ -102,7 +102,7 @@ const (
 	OwnCPUs
 )
 
-// Isolation tells how alone a container is on its CPUs.
+// Isolation says how alone a container is on its CPUs.
 func (s State) Isolation(podUID, container string) Isolation {
 	switch c, ok := s.pods[podUID].container(container); {
 	case !ok:
@@ -159,12 +159,12 @@ func (s State) Without(podUID, container string) State {
 	return s.WithPod(p.without(container))
 }
 
-// Equal tells whether s and t say the same.
+// Equal reports whether s and t say the same.
 func (s State) Equal(t State) bool {
 	return s.shared.Equal(t.shared) && maps.EqualFunc(s.pods, t.pods, PodCPUs.Equal)
 }
 
-// Equal tells whether p and q say the same.
+// Equal reports whether p and q say the same.
 func (p PodCPUs) Equal(q PodCPUs) bool {
 	return p.UID == q.UID && p.Pool.Equal(q.Pool) && slices.EqualFunc(p.Containers, q.Containers, func(a, b ContainerCPUs) bool {
 		return a.Name == b.Name && a.Kind == b.Kind && a.Pooled == b.Pooled && a.CPUs.Equal(b.CPUs)

@@ -48,7 +48,7 @@ func one(yes bool) int {
 	return 0
 }
 
-// Alignment tells what a set of CPUs keeps together: the boundaries of the
+// Alignment says what a set of CPUs keeps together: the boundaries of the
 // kubelet's metric container_aligned_compute_resources_count.
 type Alignment struct {
 	Cores bool // physical_cpu: whole cores only
@@ -56,7 +56,7 @@ type Alignment struct {
 	Node  bool // numa_node: one NUMA node
 }
 
-// Alignment tells how well CPUs lie together. A single CPU, like none, is within
+// Alignment says how well CPUs lie together. A single CPU, like none, is within
 // one cache and one node; a CPU that the machine does not have is in no place.
 func (p *Static) Alignment(cpus numa.CPUSet) Alignment {
 	if !cpus.SubsetOf(p.l.all) {

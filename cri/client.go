@@ -135,7 +135,7 @@ func (c *Client) Close(context.Context) error {
 	return errors.Join(errs...)
 }
 
-// IsNotFound tells whether a call failed because the runtime has no such
+// IsNotFound reports whether a call failed because the runtime has no such
 // sandbox, container or image.
 func IsNotFound(err error) bool { return code(err) == codes.NotFound }
 

@@ -178,7 +178,7 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// telling is a runtime that tells more of its containers than the usual.
+// telling is a runtime that reports more of its containers than the usual.
 type telling struct {
 	cri.ReadRuntime
 	more func(*runtimeapi.ContainerStatus)

@@ -14,13 +14,13 @@ type Features struct {
 	Name, Version, APIVersion string
 	// CgroupDriver is "systemd" or "cgroupfs", or "" if it does not tell.
 	CgroupDriver string
-	// EventStream tells that container events are streamed.
+	// EventStream reports that container events are streamed.
 	EventStream bool
-	// PodStats tells that pod statistics come from the runtime.
+	// PodStats reports that pod statistics come from the runtime.
 	PodStats bool
 	// Handlers are the runtime classes' handlers, with what each supports.
 	Handlers []*runtimeapi.RuntimeHandler
-	// SupplementalGroupsPolicy tells that the runtime obeys that field.
+	// SupplementalGroupsPolicy reports that the runtime obeys that field.
 	SupplementalGroupsPolicy bool
 	// Ready and NetworkReady are the conditions of these names, and Problem
 	// what the runtime says of those that are not met.

@@ -361,7 +361,7 @@ func AddressesOf(s *runtimeapi.PodSandboxStatus) []string {
 // anew.
 const maxWarned = 1024
 
-// warn tells once of a sandbox's addresses that are none.
+// warn reports once of a sandbox's addresses that are none.
 func (r *Reader) warn(sandbox string, dropped []string) {
 	if len(dropped) == 0 {
 		return

@@ -73,7 +73,7 @@ func (c *Client) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandb
 	return resp.GetItems(), err
 }
 
-// UpdatePodSandboxResources tells the runtime of a pod's resized cgroup.
+// UpdatePodSandboxResources informs the runtime of a pod's resized cgroup.
 func (c *Client) UpdatePodSandboxResources(ctx context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
 	return call(ctx, c, "update_podsandbox_resources", c.timeout, c.runtime.UpdatePodSandboxResources, r)
 }

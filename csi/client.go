@@ -115,7 +115,7 @@ func abilitiesOf(resp *spec.NodeGetCapabilitiesResponse) abilities {
 }
 
 // attaches reports whether the driver's volumes have to be attached by its
-// controller, as far as its socket on this node tells. It is asked only on a
+// controller, as far as its socket on this node reports. It is asked only on a
 // node that stands alone, which has no CSIDriver objects.
 func (c *client) attaches(ctx context.Context) (bool, error) {
 	var plugin spec.GetPluginCapabilitiesResponse

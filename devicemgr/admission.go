@@ -38,7 +38,7 @@ type slot struct {
 	name  string
 	kind  numa.Kind
 	wants []ask // sorted by resource
-	// spared tells that it runs, with what nobody knows.
+	// spared reports that it runs, with what nobody knows.
 	spared bool
 }
 
@@ -166,7 +166,7 @@ func (m *Manager) look(pod *v1.Pod, slots []slot) {
 	}
 }
 
-// has tells whether a container runs with devices that are not known.
+// has reports whether a container runs with devices that are not known.
 func (b *blind) has(container string) bool {
 	return b != nil && (b.unknown == nil || b.unknown[container])
 }
@@ -253,7 +253,7 @@ func (q *question) only(ids []string) {
 	q.free = func(id string) bool { return slices.Contains(ids, id) }
 }
 
-// free tells which healthy devices no other pod has, and none of mine.
+// free says which healthy devices no other pod has, and none of mine.
 func (a *Admission) free(resource string, mine map[string]bool) func(string) bool {
 	v := a.views[resource]
 	return func(id string) bool {
@@ -320,7 +320,7 @@ func (a *Admission) podHints() []numa.Hints {
 	return out
 }
 
-// Settled tells that nothing is left to choose: the pod asks for no devices, or
+// Settled reports that nothing is left to choose: the pod asks for no devices, or
 // each container has, or has been chosen, all it asks for. No plugin is asked
 // then by Hints, Allocate and Choose.
 func (a *Admission) Settled() bool {
@@ -334,7 +334,7 @@ func (a *Admission) Settled() bool {
 	return true
 }
 
-// Asks tells that the pod asks for devices.
+// Asks reports that the pod asks for devices.
 func (a *Admission) Asks() bool {
 	return slices.ContainsFunc(a.slots, func(s slot) bool { return len(s.wants) > 0 })
 }

@@ -51,7 +51,7 @@ type Config struct {
 	Store     Store
 	// Machine has the NUMA nodes that devices can be near to; none.
 	Machine numa.Machine
-	// Claimed tells that a container has a resource from elsewhere, such as
+	// Claimed reports that a container has a resource from elsewhere, such as
 	// an extended resource through DRA; never. It is called without locks.
 	Claimed func(pod *v1.Pod, container, resource string) bool
 
@@ -142,7 +142,7 @@ type resource struct {
 	devices []Device             // sorted
 	taken   map[string]types.UID // who has a device
 	session *session             // with its plugin; nil if there is none
-	// lost tells that its devices cannot be had: the plugin has gone, or not
+	// lost reports that its devices cannot be had: the plugin has gone, or not
 	// come, or not yet listed any. Since when, and why.
 	lost   bool
 	lostAt time.Time
@@ -243,10 +243,10 @@ func (m *Manager) expire(r *resource) {
 	})
 }
 
-// over tells that a lost resource's grace has passed.
+// over reports that a lost resource's grace has passed.
 func (m *Manager) over(r *resource) bool { return r.lost && time.Since(r.lostAt) >= m.cfg.Grace }
 
-// Expect tells of resources that the node has had, as its status says: pods
+// Expect reports resources that the node has had, as its status says: pods
 // that ask for one wait for its plugin for Config.Grace from now on.
 func (m *Manager) Expect(names ...string) error {
 	var errs []error
@@ -273,7 +273,7 @@ type Count struct {
 	// Free are those that are healthy and nobody's. A plugin that is away has
 	// none.
 	Free int
-	// Away tells that the plugin has gone, or not come, or not yet listed any,
+	// Away reports that the plugin has gone, or not come, or not yet listed any,
 	// and that pods may have to wait for it.
 	Away bool
 }

@@ -18,7 +18,7 @@
 //	m.Release(pod.UID)                           // when all of its containers have ended
 //
 // It needs a [Store], and nothing else. Package pluginmgr can bring it further
-// plugins ([Manager.Registrar]), and devicemgr/podresources tells others who
+// plugins ([Manager.Registrar]), and devicemgr/podresources informs others who
 // has what.
 //
 // # Admission

@@ -18,11 +18,11 @@ var ErrNotRunning = errors.New("the device manager is not running")
 var ErrAway = errors.New("the plugin has gone away")
 
 // NotYetError means that a pod asks for devices that may come: it should wait
-// and be admitted again when [Manager.Subscribe] tells of the resource, or at
+// and be admitted again when [Manager.Subscribe] reports the resource, or at
 // Until, when the answer will be another.
 type NotYetError struct {
 	Resource string
-	// Why tells a person what is waited for.
+	// Why says, for people, what the pod waits for.
 	Why   string
 	Until time.Time
 }

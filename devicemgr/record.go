@@ -42,7 +42,7 @@ type Holding struct {
 	Devices []HeldDevice `json:"devices"`
 	// Attachment is what the plugin said that the container needs.
 	Attachment Attachment `json:"attachment"`
-	// PreStart tells that the plugin wants to hear of each start.
+	// PreStart reports that the plugin wants to hear of each start.
 	PreStart bool `json:"preStart,omitempty"`
 }
 
@@ -131,7 +131,7 @@ func strict(value []byte, into any) error {
 	return nil
 }
 
-// checkResource tells what is wrong with the name of a resource that a plugin
+// checkResource says what is wrong with the name of a resource that a plugin
 // offers: they are extended resources.
 func checkResource(name string) error {
 	domain, rest, ok := strings.Cut(name, "/")
@@ -154,7 +154,7 @@ const (
 	maxName   = 63
 )
 
-// qualified tells whether s is a DNS label or, with more, the name part of a
+// qualified reports whether s is a DNS label or, with more, the name part of a
 // qualified name.
 func qualified(s string, limit int, more bool) bool {
 	if s == "" || len(s) > limit {

@@ -39,7 +39,7 @@ const (
 	otherResource = "<other>"
 )
 
-// Healthy tells why plugins cannot register now; nil if they can.
+// Healthy says why plugins cannot register now; nil if they can.
 func (m *Manager) Healthy() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,7 +88,7 @@ func (m *Manager) serveOnce(ctx context.Context) error {
 // maxSockets is how many names in the directory of sockets are looked at.
 const maxSockets = 10_000
 
-// listen makes the directory ready: sockets in it are removed, which tells the
+// listen makes the directory ready: sockets in it are removed, which reports the
 // plugins whose they are that the agent has started.
 func (m *Manager) listen() (net.Listener, error) {
 	if err := os.MkdirAll(m.cfg.SocketDir, 0o750); err != nil {
@@ -237,7 +237,7 @@ type Registrar struct{ m *Manager }
 // Registrar returns the manager's.
 func (m *Manager) Registrar() Registrar { return Registrar{m} }
 
-// Validate tells whether a plugin could be taken.
+// Validate reports whether a plugin could be taken.
 func (r Registrar) Validate(name, endpoint string, versions []string) error {
 	return errors.Join(checkResource(name), checkVersions(versions))
 }

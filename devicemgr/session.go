@@ -153,14 +153,14 @@ func (m *Manager) renew(s *session) {
 	defer done()
 	o, err := s.plugin.Options(ctx)
 	if err != nil {
-		return // the watch tells
+		return // the watch reports
 	}
 	m.mu.Lock()
 	s.options = o
 	m.mu.Unlock()
 }
 
-// ended notes that a watch ended, and tells whether to try again.
+// ended notes that a watch ended, and reports whether to try again.
 func (m *Manager) ended(s *session, err error) (again, listed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -238,7 +238,7 @@ func (r *resource) owners(fits func(id string) bool) []types.UID {
 	return slices.Compact(uids)
 }
 
-// ready tells whether devices of a resource can be handed out now, and else
+// ready reports whether devices of a resource can be handed out now, and else
 // whether to wait. Manager.mu is held.
 func (m *Manager) ready(r *resource, now time.Time) error {
 	notYet := func(until time.Time, why string) error {

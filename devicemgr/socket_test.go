@@ -240,7 +240,7 @@ func TestResigned(t *testing.T) {
 	l.until(t, gpu, 1, 1)
 }
 
-// TestOptionsFail tells a plugin why it is not taken, in the words that
+// TestOptionsFail informs a plugin why it is not taken, in the words that
 // Kubernetes' own suite looks for.
 func TestOptionsFail(t *testing.T) {
 	_, dir := served(t)

@@ -6,7 +6,7 @@ import (
 	"github.com/nodewright/nodewright/internal/subscription"
 )
 
-// Change tells what became different.
+// Change says what became different.
 type Change struct {
 	// Resources whose devices came, went, or changed in number or health:
 	// pods that wait for one may be admitted again.

@@ -29,7 +29,7 @@ func (m *Manager) Holdings(uid types.UID, container string) []Holding {
 
 // Attachment is what the devices of a container add to it. Where two resources
 // want different things in one place, the one whose name comes first has it,
-// which is logged. The error tells that the container asks for devices that it
+// which is logged. The error reports that the container asks for devices that it
 // has not got: it must not start.
 func (m *Manager) Attachment(pod *v1.Pod, container string) (Attachment, error) {
 	if err := m.missing(pod, container); err != nil {
@@ -45,7 +45,7 @@ func (m *Manager) Attachment(pod *v1.Pod, container string) (Attachment, error) 
 	return all, nil
 }
 
-// missing tells of a device that a container asks for and has not got.
+// missing reports a device that a container asks for and has not got.
 func (m *Manager) missing(pod *v1.Pod, container string) error {
 	for _, s := range m.slotsOf(pod) {
 		if s.name != container {

@@ -109,7 +109,7 @@ func (m *Manager) callUnprepare(ctx context.Context, p *plugin, o *op, claims []
 // errSkipped is for a claim that the driver did not answer for.
 var errSkipped = errors.New("its answer leaves the claim out")
 
-// known tells whether an answer is for no other claims than those asked for.
+// known reports whether an answer is for no other claims than those asked for.
 func known[T any](answer map[types.UID]T, claims []*claim) error {
 	for uid := range answer {
 		if !slices.ContainsFunc(claims, func(c *claim) bool { return c.UID == uid }) {
@@ -120,7 +120,7 @@ func known[T any](answer map[types.UID]T, claims []*claim) error {
 }
 
 // finish notes what came of a call: err is for all of its claims, and accept
-// tells what came of one. It is called with Manager.mu held.
+// says what came of one. It is called with Manager.mu held.
 func (m *Manager) finish(p *plugin, o *op, claims []*claim, call string, err error, accept func(*claim, *part) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -46,7 +46,7 @@ type op struct {
 
 func (c *claim) String() string { return c.Namespace + "/" + c.Name }
 
-// prepared tells that every driver has prepared the claim.
+// prepared reports that every driver has prepared the claim.
 func (c *claim) prepared() bool {
 	for _, p := range c.parts {
 		if !p.prepared {
@@ -56,7 +56,7 @@ func (c *claim) prepared() bool {
 	return true
 }
 
-// idle tells that no driver has anything to do with the claim.
+// idle reports that no driver has anything to do with the claim.
 func (c *claim) idle() bool {
 	for _, p := range c.parts {
 		if p.op != nil || p.called {
@@ -66,7 +66,7 @@ func (c *claim) idle() bool {
 	return true
 }
 
-// alone tells that the pod uses the claim, and no other pod does.
+// alone reports that the pod uses the claim, and no other pod does.
 func (c *claim) alone(uid types.UID) bool { return len(c.pods) == 1 && c.pods[uid] != nil }
 
 func (c *claim) drivers() []string { return slices.Sorted(maps.Keys(c.parts)) }

@@ -1,6 +1,6 @@
 // Package dra gives pods the devices of their ResourceClaims (dynamic resource
 // allocation, KEP-4381): it has the drivers on this node prepare what was
-// allocated, before the containers start, tells which CDI devices each
+// allocated, before the containers start, says which CDI devices each
 // container gets, and has the drivers undo it when the last pod has ended.
 //
 //	m, err := dra.New(dra.Config{Store: store, Claims: claims})
@@ -11,7 +11,7 @@
 //	go m.Run(ctx)
 //	...
 //	switch err := m.Prepare(ctx, pod); { // before the sandbox is made
-//	case errors.As(err, &notYet): // the driver has not come: try again when Subscribe tells, or at notYet.Until
+//	case errors.As(err, &notYet): // the driver has not come: try again when Subscribe reports, or at notYet.Until
 //	case err != nil:              // try again
 //	}
 //	cdi, err := m.Attachment(pod, "main") // before the container is created

@@ -46,7 +46,7 @@ type Device struct {
 	Requests []string `json:"requests,omitempty"`
 	// CDI are fully qualified names; a device can have several, or none.
 	CDI []string `json:"cdi,omitempty"`
-	// Share tells apart several shares of one device.
+	// Share distinguishes several shares of one device.
 	Share string `json:"share,omitempty"`
 }
 

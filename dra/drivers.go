@@ -35,7 +35,7 @@ type plugin struct {
 	stale     *time.Timer // when the first of health is too old
 }
 
-// Offer takes a driver of this process. instance tells several of one name
+// Offer takes a driver of this process. instance reports several of one name
 // apart; the newest one is used.
 func (m *Manager) Offer(name, instance string, d Driver) error { return m.offer(name, instance, d) }
 
@@ -160,7 +160,7 @@ func (m *Manager) unawait(uid types.UID) {
 	}
 }
 
-// connect notes whether a plugin is connected, and tells those who wait for one.
+// connect notes whether a plugin is connected, and informs those who wait for one.
 // Manager.mu is held.
 func (m *Manager) connect(p *plugin, connected bool) {
 	d := m.drivers[p.name]
@@ -186,7 +186,7 @@ func (m *Manager) connect(p *plugin, connected bool) {
 	m.notify(c)
 }
 
-// lost tells of a driver of which no instance is connected any more. Manager.mu is
+// lost reports a driver of which no instance is connected any more. Manager.mu is
 // held.
 func (m *Manager) lost(d *driver, name string) {
 	if !slices.ContainsFunc(d.plugins, func(p *plugin) bool { return p.connected }) {
@@ -194,7 +194,7 @@ func (m *Manager) lost(d *driver, name string) {
 	}
 }
 
-// follower is a Driver that tells whether it is connected, until ctx ends.
+// follower is a Driver that reports whether it is connected, until ctx ends.
 type follower interface {
 	follow(ctx context.Context, connected func(bool))
 }

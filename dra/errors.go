@@ -22,12 +22,12 @@ var ErrNoHealth = errors.New("the driver does not tell of health")
 var ErrNotPrepared = errors.New("the claim is not prepared")
 
 // NotYetError means that a pod needs a driver that may come: it should be tried
-// again when [Manager.Subscribe] tells of the pod. From Until on the answer is
+// again when [Manager.Subscribe] reports the pod. From Until on the answer is
 // a [*GoneError], though the driver may still come.
 type NotYetError struct {
 	Driver string
 	Claim  string // namespace/name
-	// Why tells a person what is waited for.
+	// Why says, for people, what the pod waits for.
 	Why   string
 	Until time.Time
 }

@@ -133,7 +133,7 @@ func (m *Manager) unknown(p *plugin) {
 	m.tell(p.name, changed)
 }
 
-// tell tells the pods that have one of some devices. Manager.mu is held.
+// tell informs the pods that have one of some devices. Manager.mu is held.
 func (m *Manager) tell(driver string, devices map[deviceName]bool) {
 	if len(devices) == 0 {
 		return

@@ -37,7 +37,7 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	return err
 }
 
-// has tells that all claims of a pod are ready.
+// has reports that all claims of a pod are ready.
 func (m *Manager) has(pod *v1.Pod, wants []want) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -85,7 +85,7 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, wants []want) error 
 	return nil
 }
 
-// look fetches the claims and tells whether the pod may use them.
+// look fetches the claims and reports whether the pod may use them.
 func (m *Manager) look(ctx context.Context, pod *v1.Pod, wants []want) ([]*resourceapi.ResourceClaim, error) {
 	ctx, done := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer done()

@@ -98,7 +98,7 @@ func parseRecord(uid types.UID, value []byte) (*record, error) {
 // maxUID leaves room for the prefix in a key of a checkpoint.Store.
 const maxUID = 128
 
-// checkUID tells what keeps a UID from being part of a key. Those of an API
+// checkUID says what keeps a UID from being part of a key. Those of an API
 // server are of hexadecimal digits and dashes.
 func checkUID(uid types.UID) error {
 	good := uid != "" && len(uid) <= maxUID
@@ -114,7 +114,7 @@ func checkUID(uid types.UID) error {
 // maxDriver is the longest name of a driver (resource.k8s.io's).
 const maxDriver = 63
 
-// checkDriver tells what is wrong with the name of a driver: a DNS subdomain, of
+// checkDriver says what is wrong with the name of a driver: a DNS subdomain, of
 // any case.
 func checkDriver(name string) error {
 	good := name != "" && len(name) <= maxDriver

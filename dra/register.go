@@ -39,7 +39,7 @@ type Registrar struct{ m *Manager }
 // Registrar returns the manager's.
 func (m *Manager) Registrar() Registrar { return Registrar{m} }
 
-// Validate tells whether a driver could be used.
+// Validate reports whether a driver could be used.
 func (r Registrar) Validate(name, endpoint string, versions []string) error {
 	var errs []error
 	if !filepath.IsAbs(endpoint) || len(endpoint) > maxSocketPath {

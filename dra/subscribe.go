@@ -6,7 +6,7 @@ import (
 	"github.com/nodewright/nodewright/internal/subscription"
 )
 
-// Change tells what became different.
+// Change says what became different.
 type Change struct {
 	// Drivers that came, and those of which no instance is connected any more.
 	Drivers, Lost []string
@@ -26,7 +26,7 @@ func merge(a, b Change) Change {
 // cancel returns; no other follows.
 func (m *Manager) Subscribe(fn func(Change)) (cancel func()) { return m.subs.Add(fn) }
 
-// notify tells every subscriber, if there is something to tell.
+// notify informs every subscriber, if there is something to tell.
 func (m *Manager) notify(c Change) {
 	if len(c.Drivers)+len(c.Lost)+len(c.Pods) > 0 {
 		m.subs.Publish(c)

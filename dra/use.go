@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// serves tells whether a device is for a request of its claim; "" stands for all
+// serves reports whether a device is for a request of its claim; "" stands for all
 // of them. A device of "main/sub" is one of "main" too.
 func (d Device) serves(request string) bool {
 	return request == "" || len(d.Requests) == 0 || slices.ContainsFunc(d.Requests, func(r string) bool {
@@ -22,7 +22,7 @@ func (d Device) serves(request string) bool {
 
 // Attachment names the CDI devices that a container gets, each once, in the
 // order of the pod's claims, of drivers' names, and of what those said. The
-// error, an [ErrNotPrepared], tells that the container must not start.
+// error, an [ErrNotPrepared], reports that the container must not start.
 func (m *Manager) Attachment(pod *v1.Pod, container string) ([]string, error) {
 	wants, err := wantsOf(pod)
 	if err != nil {

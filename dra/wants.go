@@ -105,7 +105,7 @@ func containers(pod *v1.Pod) []*v1.Container {
 	return list
 }
 
-// Claimed tells that a container has an extended resource through a claim that
+// Claimed reports that a container has an extended resource through a claim that
 // the scheduler made (KEP-5004), and not of a device plugin.
 func Claimed(pod *v1.Pod, container, resource string) bool {
 	st := pod.Status.ExtendedResourceClaimStatus
@@ -126,7 +126,7 @@ func Claimed(pod *v1.Pod, container, resource string) bool {
 	return false
 }
 
-// check tells why a pod may not use a claim.
+// check says why a pod may not use a claim.
 func (w want) check(pod *v1.Pod, c *resourceapi.ResourceClaim) error {
 	switch {
 	case checkUID(c.UID) != nil:

@@ -32,7 +32,7 @@ type situation struct {
 	partial bool // figures of some pods could not be read
 	classes bool // the resource can be requested
 	status  func(types.UID) Verdict
-	// critical tells of pods that are never evicted.
+	// critical reports pods that are never evicted.
 	critical func(*v1.Pod) bool
 }
 

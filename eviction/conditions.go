@@ -53,7 +53,7 @@ func (m *Manager) setPressure(c v1.NodeConditionType, on bool, now time.Time) {
 	m.cfg.Changed()
 }
 
-// UnderPressure tells whether a condition of pressure holds: while one of its
+// UnderPressure reports whether a condition of pressure holds: while one of its
 // thresholds is met, and for Config.Transition after.
 func (m *Manager) UnderPressure(c v1.NodeConditionType) bool {
 	m.mu.Lock()
@@ -119,7 +119,7 @@ func (m *Manager) Admit(pod *v1.Pod) *Rejection {
 	return &Rejection{Reason: reasonEvicted, Message: fmt.Sprintf("The node had condition: %v. ", on)}
 }
 
-// toleratesMemory tells whether the pod may be on a node that is short of
+// toleratesMemory reports whether the pod may be on a node that is short of
 // memory.
 func toleratesMemory(pod *v1.Pod) bool {
 	taint, _ := threshold.Taint(v1.NodeMemoryPressure)

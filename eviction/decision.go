@@ -107,10 +107,10 @@ func (d *Decision) rank(ranked []rank.Ranked, verdicts []Verdict) {
 	}
 }
 
-// acted tells whether the decision changed anything.
+// acted reports whether the decision changed anything.
 func (d *Decision) acted() bool { return len(d.Victims)+len(d.Steps) > 0 }
 
-// same tells whether two decisions that changed nothing came to the same.
+// same reports whether two decisions that changed nothing came to the same.
 func (d *Decision) same(o *Decision) bool {
 	return d.Signal == o.Signal && d.Limit == o.Limit && d.Outcome == o.Outcome && d.Error == o.Error
 }

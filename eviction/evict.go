@@ -52,7 +52,7 @@ type eviction struct {
 	failed bool
 }
 
-// counted tells whether the eviction is expected to free something yet.
+// counted reports whether the eviction is expected to free something yet.
 func (e *eviction) counted(now time.Time) bool { return e.ended.IsZero() && now.Before(e.until) }
 
 // evict begins to end a pod and does not wait for it.

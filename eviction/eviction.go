@@ -46,7 +46,7 @@ type Config struct {
 	// were granted to them. Those that have come to an end are left out.
 	Pods func() []*v1.Pod
 	Kill KillFunc
-	// Critical tells of pods that are never evicted, and that may always begin
+	// Critical reports pods that are never evicted, and that may always begin
 	// to run; podmeta.IsCritical: those that are static or of the system.
 	Critical func(*v1.Pod) bool
 

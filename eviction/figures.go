@@ -10,11 +10,11 @@ import (
 // Figure is a threshold, and what its signal was when it was looked at last.
 type Figure struct {
 	Threshold threshold.Threshold
-	// Observation is the last one there was; Known tells that it could be read
+	// Observation is the last one there was; Known reports that it could be read
 	// at the last look.
 	Observation threshold.Observation
 	Known       bool
-	// Met tells that the threshold is met, since Since, and Acting that
+	// Met reports that the threshold is met, since Since, and Acting that
 	// something is being done about it: its grace is over.
 	Met, Acting bool
 	Since       time.Time

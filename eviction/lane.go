@@ -59,7 +59,7 @@ func newLane(m *Manager, c v1.NodeConditionType) *lane {
 	return l
 }
 
-// idle tells that there is nothing for the lane to do.
+// idle reports that there is nothing for the lane to do.
 func (l *lane) idle() bool { return len(l.given) == 0 && !l.limits() }
 
 func (l *lane) limits() bool { return l.condition == v1.NodeDiskPressure && !l.m.cfg.IgnoreLimits }

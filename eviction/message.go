@@ -42,7 +42,7 @@ func lowMessage(t threshold.Threshold, o threshold.Observation, c rank.Candidate
 	return b.String()
 }
 
-// podOver tells whether the pod has a request of its own, for memory, and is
+// podOver reports whether the pod has a request of its own, for memory, and is
 // above it.
 func podOver(res v1.ResourceName, c rank.Candidate) (over bool, used, request int64) {
 	if res != v1.ResourceMemory || c.Usage == nil || c.Pod.Spec.Resources == nil {

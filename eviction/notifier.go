@@ -11,7 +11,7 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// Source tells at once when the kernel sees a shortage coming. Package notify
+// Source reports at once when the kernel sees a shortage coming. Package notify
 // has those of Linux.
 type Source interface {
 	// Run calls wake, with a word for the cause, at each sign of a shortage.
@@ -64,7 +64,7 @@ func (m *Manager) listen(ctx context.Context, n Notifier) {
 	}
 }
 
-// aim tells notifiers at which usage the thresholds are met: what the limit
+// aim reports notifiers at which usage the thresholds are met: what the limit
 // leaves above the threshold, and what the kernel could still drop.
 func (l *lane) aim(mem Memory) {
 	if !l.aimed.IsZero() && time.Since(l.aimed) < aimAgain {

@@ -25,7 +25,7 @@ const hardGrace = 1
 // defaultGrace is the time of a pod that names none (terminationGracePeriodSeconds).
 const defaultGrace = 30
 
-// relieve does what it takes for one threshold, and tells whether a pod is
+// relieve does what it takes for one threshold, and reports whether a pod is
 // evicted for it.
 func (l *lane) relieve(ctx context.Context, t threshold.Threshold, cause string) (evicts bool) {
 	w := l.watches[t]
@@ -102,7 +102,7 @@ func (l *lane) grace(t threshold.Threshold, pod *v1.Pod) int64 {
 	return min(most, *own)
 }
 
-// reclaim frees what no pod needs, step by step, and tells whether that was
+// reclaim frees what no pod needs, step by step, and reports whether that was
 // not enough. After each step the figures are read again.
 func (l *lane) reclaim(ctx context.Context, t threshold.Threshold, d *Decision) (more bool) {
 	steps := l.steps(t.Signal)
@@ -167,7 +167,7 @@ func (l *lane) step(ctx context.Context, s step) error {
 	return wrap("remove "+s.name, s.do(ctx))
 }
 
-// enforce evicts every pod that exceeds a limit of local storage, and tells
+// enforce evicts every pod that exceeds a limit of local storage, and reports
 // whether there was one.
 func (l *lane) enforce(ctx context.Context, cause string) (evicts bool) {
 	status := l.m.statusOf(time.Now())

@@ -32,7 +32,7 @@ const (
 	simStall     = simMemory / 50         // with less, tasks stall for memory
 )
 
-// reaction is how long after the first stall a victim is gone: PSI tells once
+// reaction is how long after the first stall a victim is gone: PSI reports once
 // a second, the node's figures are read, those of pods, the node's again, and
 // the pod ends. A look may be under way when it begins.
 func (sc scenario) reaction() time.Duration {
@@ -286,7 +286,7 @@ func (l *life) blame(pod *v1.Pod, disk bool) {
 }
 
 // measure looks at memory until the end, and plays the kernel: it stalls when
-// little is left, which PSI tells, and it is over when nothing is.
+// little is left, which PSI reports, and it is over when nothing is.
 func (r *result) measure(available int64, since *time.Duration) {
 	r.outOfMemory = r.outOfMemory || available < 0
 	if available >= simThreshold {

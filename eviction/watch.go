@@ -42,12 +42,12 @@ func (w watch) noted(t threshold.Threshold, o threshold.Observation, ok bool, no
 	return w
 }
 
-// newerThan tells whether the observation was not made before floor.
+// newerThan reports whether the observation was not made before floor.
 func (w watch) newerThan(floor time.Time) bool {
 	return w.obs.Time.IsZero() || !w.obs.Time.Before(floor)
 }
 
-// lasting tells whether the condition that the threshold stands for is on.
+// lasting reports whether the condition that the threshold stands for is on.
 func (w watch) lasting(now time.Time, transition time.Duration) bool {
 	return w.met || !w.last.IsZero() && now.Sub(w.last) < transition
 }

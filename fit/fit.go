@@ -43,7 +43,7 @@ type Config struct {
 	PodLevel bool
 }
 
-// Idle tells that nothing is placed.
+// Idle reports that nothing is placed.
 func (c Config) Idle() bool {
 	return !c.placesCPUs() && !c.placesMemory()
 }
@@ -119,7 +119,7 @@ func newTopology(cfg Config) (*topology.Manager, error) {
 // Container is where one container goes.
 type Container struct {
 	Name string
-	// CPUs are those it may run on; Own tells that no other container does.
+	// CPUs are those it may run on; Own reports that no other container does.
 	// None mean any.
 	CPUs numa.CPUSet
 	Own  bool
@@ -144,7 +144,7 @@ type Result struct {
 	State State
 }
 
-// Fit tells where a pod would go. The error is a *topology.Rejection that says
+// Fit says where a pod would go. The error is a *topology.Rejection that says
 // why it does not fit, or nil. Providers of other resources, such as devices, are
 // asked first. Nothing is taken.
 func Fit(n Node, pod *v1.Pod, more ...topology.Provider) (Result, error) {

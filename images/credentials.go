@@ -192,7 +192,7 @@ func registryPattern(key string) string {
 	return host + "/" + p
 }
 
-// matches tells whether a pattern is for an image: each label of the host by
+// matches reports whether a pattern is for an image: each label of the host by
 // glob, the port equal, the path a prefix.
 func matches(pattern, image string) bool {
 	named, err := reference.ParseDockerRef(image)

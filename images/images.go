@@ -141,7 +141,7 @@ type Error struct {
 	err    error
 }
 
-// Error tells what is wrong.
+// Error says what is wrong.
 func (e *Error) Error() string { return e.text }
 
 // Unwrap returns the image service's error, if that was the cause.

@@ -93,7 +93,7 @@ func TestEnsure(t *testing.T) {
 				t.Errorf("error = %v of reason %q, want %q of %q", err, got, tc.text, tc.reason)
 			}
 			if err == nil && (img.Ref != "sha256-of-app:1" || img.UID == nil || *img.UID != 33) {
-				t.Errorf("image = %v, want what the service tells of it", img)
+				t.Errorf("image = %v, want the one of the service", img)
 			}
 			if got := len(service.pulled()); got != tc.pulls {
 				t.Errorf("%d pulls, want %d", got, tc.pulls)

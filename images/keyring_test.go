@@ -24,7 +24,7 @@ func pairs(auths []*runtimeapi.AuthConfig) string {
 	return strings.Join(out, " ")
 }
 
-// A file is read again when it changed, and tells what is wrong with it.
+// A file is read again when it changed, and says what is wrong with it.
 func TestFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.json")
 	f := NewFile(path)

@@ -14,7 +14,7 @@ import (
 // image. Secrets that are rotated would make it grow without end.
 const maxSecrets = 100
 
-// none tells that nothing is known of who may use the image.
+// none reports that nothing is known of who may use the image.
 func (c pullCredentials) none() bool {
 	return !c.NodePodsAccessible && len(c.KubernetesSecrets) == 0 && len(c.KubernetesServiceAccounts) == 0
 }
@@ -69,7 +69,7 @@ func trimmed(all, newest []pullSecret) []pullSecret {
 	return all
 }
 
-// sameSecret tells whether both are of one secret, whatever its content.
+// sameSecret reports whether both are of one secret, whatever its content.
 func (s pullSecret) sameSecret(o pullSecret) bool {
 	s.CredentialHash, o.CredentialHash = "", ""
 	return s == o

@@ -20,7 +20,7 @@ const (
 	HeldBack  PullState = "HeldBack"  // failed not long ago, and waits for RetryAt
 )
 
-// Pull is what is known of a pull. A runtime tells nothing of the bytes that
+// Pull is what is known of a pull. A runtime reports nothing of the bytes that
 // it has, so there are none here; time and place are what there is.
 type Pull struct {
 	// Image is its name, with a tag or a digest; Registry the host that it

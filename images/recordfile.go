@@ -96,7 +96,7 @@ func decodeRecord(name string, b []byte) (*pulledRecord, error) {
 	return r, checkFile(name, r.TypeMeta, recordKind, r.ImageRef)
 }
 
-// checkFile tells what is wrong with a file of that name.
+// checkFile says what is wrong with a file of that name.
 func checkFile(name string, t metav1.TypeMeta, kind, key string) error {
 	switch {
 	case t.Kind != kind || t.APIVersion != recordVersion && t.APIVersion != recordVersionOld:

@@ -120,7 +120,7 @@ func (s *records) count() {
 	s.met.intents.Set(float64(len(s.intents)))
 }
 
-// look tells what is known of an image that is here by that reference.
+// look says what is known of an image that is here by that reference.
 func (s *records) look(ref, image string) known {
 	if s.load() != nil {
 		return known{unreadable: true}

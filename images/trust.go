@@ -33,7 +33,7 @@ func (m *Manager) Prune(ctx context.Context, present []string, since time.Time) 
 	return nil
 }
 
-// mayUse tells whether a pod may use an image that is here without asking the
+// mayUse reports whether a pod may use an image that is here without asking the
 // registry.
 func (m *Manager) mayUse(ctx context.Context, r Request, name string, img *Image) bool {
 	if m.records == nil {
@@ -73,7 +73,7 @@ func (m *Manager) accounts(ctx context.Context, r Request, name string) (out []S
 	return out
 }
 
-// usedBy returns what a pull with the n-th credential, counted from 1, tells
+// usedBy returns what a pull with the n-th credential, counted from 1, reports
 // of those who waited for it. They all brought the same credential, but each
 // from a place of their own. With n 0 it took none.
 func usedBy(n int, all [][]credential) (out pullCredentials) {

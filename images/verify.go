@@ -91,7 +91,7 @@ func (p *policy) allow(pattern string) error {
 	return nil
 }
 
-// spares tells whether an image need not be verified. Ours are those that this
+// spares reports whether an image need not be verified. Ours are those that this
 // agent, or a kubelet before it, has pulled.
 func (p *policy) spares(image string, ours bool) bool {
 	switch p.verify {
@@ -147,7 +147,7 @@ type verdict struct {
 	learn  pullCredentials // what is to be added to the record; mostly none
 }
 
-// decide tells whether a pod may use an image that is here, without asking the
+// decide reports whether a pod may use an image that is here, without asking the
 // registry. The asker is looked at only where it matters.
 //
 // The kubelet takes a secret of known coordinates even when its content has

@@ -81,7 +81,7 @@ func (c *container) process() (processID, bool) {
 	return *c.record.Process, true
 }
 
-// closeExited tells who waits for the end. pod.mu is held.
+// closeExited says who waits for the end. pod.mu is held.
 func (c *container) closeExitedLocked() {
 	if !c.closed {
 		c.closed = true

@@ -34,7 +34,7 @@ const childEnv = "LOCALCRI_TEST_CHILD"
 // lines is how many lines a container of the child writes.
 const lines = 20
 
-// childMain is an agent that makes pods until it is killed, and tells what it was
+// childMain is an agent that makes pods until it is killed, and says what it was
 // told on standard output.
 func childMain(where string) {
 	f := strings.Split(where, ":")

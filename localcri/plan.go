@@ -79,7 +79,7 @@ type containerStep uint8
 
 const (
 	stay         containerStep = iota // it is as its record says
-	follow                            // it runs, and its monitor tells of its end
+	follow                            // it runs, and its monitor reports its end
 	adopt                             // it runs, and has no monitor
 	end                               // it ended
 	reset                             // nobody was told to start it

@@ -83,7 +83,7 @@ type sandboxRecord struct {
 	Resources []byte `json:"resources,omitempty"`
 }
 
-// processID tells a process apart from a later one of the same PID.
+// processID distinguishes a process from a later one of the same PID.
 type processID struct {
 	PID       int    `json:"pid"`
 	StartTime uint64 `json:"startTime"` // field 22 of proc_pid_stat(5)

@@ -78,7 +78,7 @@ func (a *accounts) groups(nodes numa.NodeSet) []*group {
 	return list
 }
 
-// open tells whether a block on just these nodes keeps to the rule that a node
+// open reports whether a block on just these nodes keeps to the rule that a node
 // is in one group: none of them is in use, or all are by blocks on the same.
 func (a *accounts) open(nodes numa.NodeSet) bool {
 	if nodes&a.taken == 0 {

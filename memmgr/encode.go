@@ -14,7 +14,7 @@ import (
 // misread a newer form, or the other way round.
 const version = 1
 
-// ErrPolicy means that a pod was saved under another policy. What runs tells
+// ErrPolicy means that a pod was saved under another policy. What runs reports
 // more about it than the file does, see [Static.Rebuild].
 var ErrPolicy = errors.New("saved under another policy")
 

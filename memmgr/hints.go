@@ -34,7 +34,7 @@ func (p *Static) Hints(s State, pod numa.Pod, container int) numa.Hints {
 	return hints
 }
 
-// held tells whether who asks has an assignment, and the nodes of it if it is
+// held reports whether who asks has an assignment, and the nodes of it if it is
 // what is requested. Init containers that are over count as if they had one.
 func (p *Static) held(s State, pod numa.Pod, container int, ask []Amount) (numa.NodeSet, bool) {
 	e := s.entry(pod.UID)
@@ -66,7 +66,7 @@ func (p *Static) held(s State, pod numa.Pod, container int, ask []Amount) (numa.
 	return nodes, true
 }
 
-// over tells of an init container that holds nothing any more: one that comes
+// over reports an init container that holds nothing any more: one that comes
 // after it does.
 func (p *Static) over(s State, pod numa.Pod, container int) bool {
 	return pod.Containers[container].Kind == numa.Init &&
@@ -127,7 +127,7 @@ func (q question) offers() []numa.Hint {
 	return hints
 }
 
-// within tells whether nodes would have enough if nothing was given.
+// within reports whether nodes would have enough if nothing was given.
 func (q question) within(room []uint64) bool {
 	for i, a := range q.ask {
 		if q.index[i] < 0 || a.Bytes > room[q.index[i]] {
@@ -137,7 +137,7 @@ func (q question) within(room []uint64) bool {
 	return true
 }
 
-// fits tells whether nodes may be given now: they keep to the groups, and have
+// fits reports whether nodes may be given now: they keep to the groups, and have
 // enough left beyond what the pod's own init containers leave to be used again.
 func (q question) fits(mems numa.NodeSet, room []uint64) bool {
 	if !q.accounts.open(mems) {

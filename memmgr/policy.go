@@ -33,7 +33,7 @@ type Policy interface {
 // Resizer is a [Policy] that has a say in resizes of running pods. Without it,
 // they are none of the policy's business.
 type Resizer interface {
-	// Resize tells whether the state allows a pod to become what it is in want;
+	// Resize reports whether the state allows a pod to become what it is in want;
 	// an error says why not, and never will.
 	Resize(s State, have, want numa.Pod) error
 }

@@ -57,7 +57,7 @@ func (r Resource) PageSize() (uint64, bool) {
 	return 0, false
 }
 
-// known tells whether r is a resource at all.
+// known reports whether r is a resource at all.
 func (r Resource) known() bool {
 	_, huge := r.PageSize()
 	return r == Memory || huge

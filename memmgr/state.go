@@ -98,7 +98,7 @@ func (s State) Charges(pod string) []Block {
 
 // Shares are the blocks of a pod's containers with every byte counted once: an
 // init container has only what no later container took over. They are what the
-// kubelet stores and tells as the containers' blocks.
+// kubelet stores and reports as the containers' blocks.
 func (s State) Shares(pod string) map[string][]Block {
 	shares := map[string][]Block{}
 	holders := s.holders(pod)

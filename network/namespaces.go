@@ -9,7 +9,7 @@ import (
 // Space is what there is at a path where a network namespace may be.
 type Space struct {
 	Kind SpaceKind
-	// ID tells namespaces apart that exist at the same time; 0 unless Kind is
+	// ID distinguishes namespaces that exist at the same time; 0 unless Kind is
 	// SpaceNamed.
 	ID uint64
 }

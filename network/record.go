@@ -20,7 +20,7 @@ type record struct {
 	Netns      string     `json:"netns"`
 	Boot       string     `json:"boot"`
 	Created    time.Time  `json:"created"`
-	// Token tells attempts with the same ID apart: a progress of another one is
+	// Token distinguishes attempts with the same ID: a progress of another one is
 	// none.
 	Token string `json:"token"`
 }

@@ -82,7 +82,7 @@ func trimmed(w []uint64) CPUSet {
 	return CPUSet{w}
 }
 
-// Has tells whether a CPU is in s.
+// Has reports whether a CPU is in s.
 func (s CPUSet) Has(id int) bool {
 	return id >= 0 && id/64 < len(s.words) && s.words[id/64]>>(id%64)&1 == 1
 }
@@ -96,13 +96,13 @@ func (s CPUSet) Len() int {
 	return n
 }
 
-// Empty tells whether s has no CPU.
+// Empty reports whether s has no CPU.
 func (s CPUSet) Empty() bool { return len(s.words) == 0 }
 
-// Equal tells whether s and t have the same CPUs.
+// Equal reports whether s and t have the same CPUs.
 func (s CPUSet) Equal(t CPUSet) bool { return slices.Equal(s.words, t.words) }
 
-// SubsetOf tells whether all CPUs of s are in t.
+// SubsetOf reports whether all CPUs of s are in t.
 func (s CPUSet) SubsetOf(t CPUSet) bool {
 	for i, w := range s.words {
 		if i >= len(t.words) || w&^t.words[i] != 0 {

@@ -4,7 +4,7 @@ package numa
 type Hint struct {
 	// Nodes are the nodes; 0 means any.
 	Nodes NodeSet
-	// Preferred tells that it cannot be served from fewer nodes of this
+	// Preferred reports that it cannot be served from fewer nodes of this
 	// machine.
 	Preferred bool
 }
@@ -13,7 +13,7 @@ type Hint struct {
 type Hints struct {
 	// Resource names it, such as "cpu", "memory" or "example.com/gpu".
 	Resource string
-	// Any tells that it has no preference. List is not looked at then;
+	// Any reports that it has no preference. List is not looked at then;
 	// otherwise an empty List means that the request cannot be served.
 	Any  bool
 	List []Hint

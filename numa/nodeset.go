@@ -31,16 +31,16 @@ func (s NodeSet) With(id int) NodeSet {
 	return s | 1<<id
 }
 
-// Has tells whether a node is in s.
+// Has reports whether a node is in s.
 func (s NodeSet) Has(id int) bool { return id >= 0 && id < MaxNodes && s>>id&1 == 1 }
 
 // Len is how many nodes s has.
 func (s NodeSet) Len() int { return bits.OnesCount64(uint64(s)) }
 
-// SubsetOf tells whether all nodes of s are in t.
+// SubsetOf reports whether all nodes of s are in t.
 func (s NodeSet) SubsetOf(t NodeSet) bool { return s&^t == 0 }
 
-// Narrower tells whether s comes before t where fewer nodes are better: it has
+// Narrower reports whether s comes before t where fewer nodes are better: it has
 // fewer, or as many and is the smaller number.
 func (s NodeSet) Narrower(t NodeSet) bool {
 	if a, b := s.Len(), t.Len(); a != b {

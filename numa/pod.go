@@ -41,7 +41,7 @@ type Resources struct {
 	Memory uint64
 	// HugePages are the requests in bytes, by page size in bytes.
 	HugePages map[uint64]uint64
-	// Bound tells that CPU and memory are both requested, and limited to just
+	// Bound reports that CPU and memory are both requested, and limited to just
 	// that.
 	Bound bool
 }

@@ -29,7 +29,7 @@
 // 500 ms at first and 2m2s at last, for as long as the socket is there, and at
 // once when it is made again; the plugin is told why. Only sockets count: links
 // to them do not, nor names that begin with a dot. The directory is looked at
-// when the kernel tells of a change in it, and every Config.Rescan, since the
+// when the kernel reports a change in it, and every Config.Rescan, since the
 // kernel may lose some; if it cannot tell at all, every second.
 //
 // # Limits

@@ -38,7 +38,7 @@ const (
 
 // Handler uses the plugins of one type. Calls for different sockets overlap.
 type Handler interface {
-	// Validate tells whether a plugin could be used, by its versions foremost.
+	// Validate reports whether a plugin could be used, by its versions foremost.
 	Validate(name, endpoint string, versions []string) error
 	// Register starts its use. ctx has a deadline.
 	Register(ctx context.Context, name, endpoint string, versions []string) error
@@ -50,7 +50,7 @@ type Handler interface {
 // Plugin is one behind its registration socket. Calls end when their ctx does.
 type Plugin interface {
 	Info(ctx context.Context) (Info, error)
-	// Notify tells the plugin whether it is registered and, if not, why.
+	// Notify informs the plugin whether it is registered and, if not, why.
 	Notify(ctx context.Context, registered bool, why string) error
 	Close() error
 }
@@ -216,14 +216,14 @@ func (m *Manager) addKnown(found map[string]identity) {
 type State struct {
 	Socket string
 	Info   Info
-	// Registered tells that a handler uses the plugin.
+	// Registered reports that a handler uses the plugin.
 	Registered bool
-	// Trouble tells why not, and Retry when it is tried again.
+	// Trouble says why not, and Retry when it is tried again.
 	Trouble string
 	Retry   time.Time
 }
 
-// Plugins tells of each socket, sorted by path.
+// Plugins reports each socket, sorted by path.
 func (m *Manager) Plugins() []State {
 	m.mu.Lock()
 	defer m.mu.Unlock()

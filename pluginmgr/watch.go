@@ -17,7 +17,7 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// identity tells one socket from another that was made later at the same path.
+// identity distinguishes one socket from another that was made later at the same path.
 type identity struct {
 	device, inode uint64
 	born          int64 // nanoseconds; what the filesystem knows of it

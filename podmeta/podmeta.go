@@ -29,14 +29,14 @@ const (
 	SourceAPI = "api"
 )
 
-// IsStatic tells whether a pod is this node's alone: it comes from a source that
+// IsStatic reports whether a pod is this node's alone: it comes from a source that
 // is neither the API server nor says that somebody follows its pods.
 func IsStatic(pod *v1.Pod) bool {
 	s, ok := pod.Annotations[AnnotationSource]
 	return ok && s != SourceAPI && pod.Annotations[AnnotationManaged] == ""
 }
 
-// IsMirror tells whether a pod only stands in the API for a static one.
+// IsMirror reports whether a pod only stands in the API for a static one.
 func IsMirror(pod *v1.Pod) bool {
 	_, ok := pod.Annotations[AnnotationMirror]
 	return ok
@@ -46,16 +46,16 @@ func IsMirror(pod *v1.Pod) bool {
 // to a person.
 func FullName(namespace, name string) string { return name + "_" + namespace }
 
-// IsTerminal tells whether a pod in that phase has come to its end.
+// IsTerminal reports whether a pod in that phase has come to its end.
 func IsTerminal(p v1.PodPhase) bool { return p == v1.PodSucceeded || p == v1.PodFailed }
 
-// IsSidecar tells whether an init container keeps running beside the regular
+// IsSidecar reports whether an init container keeps running beside the regular
 // ones: its restartPolicy is Always (KEP-753).
 func IsSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// RestartsAfter tells whether a container is started again after it ended
+// RestartsAfter reports whether a container is started again after it ended
 // with that exit code: by the first of its rules that matches, else by its own
 // policy, else by the pod's (KEP-5307).
 func RestartsAfter(pod *v1.Pod, c *v1.Container, exitCode int32) bool {
@@ -72,7 +72,7 @@ func RestartsAfter(pod *v1.Pod, c *v1.Container, exitCode int32) bool {
 	}
 }
 
-// RestartsAllAfter tells whether a container that ended with that exit code has
+// RestartsAllAfter reports whether a container that ended with that exit code has
 // all containers of its pod start over (KEP-5532).
 func RestartsAllAfter(c *v1.Container, exitCode int32) bool {
 	r := ruleFor(c, exitCode)
@@ -93,7 +93,7 @@ func ruleFor(c *v1.Container, exitCode int32) *v1.ContainerRestartRule {
 	return nil
 }
 
-// CanRestartAll tells whether any container of the pod has a rule by which
+// CanRestartAll reports whether any container of the pod has a rule by which
 // the end of one starts all of them again.
 func CanRestartAll(pod *v1.Pod) bool {
 	all := func(r v1.ContainerRestartRule) bool {
@@ -129,7 +129,7 @@ func ruleMatches(r *v1.ContainerRestartRule, code int32) bool {
 // systemCritical is the least priority of the class system-cluster-critical.
 const systemCritical = 2000000000
 
-// IsCritical tells whether the node should do without others before it does
+// IsCritical reports whether the node should do without others before it does
 // without the pod: it is static, stands for a static one, or has the priority
 // of system pods.
 func IsCritical(pod *v1.Pod) bool {

@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// SelectsNode tells whether a node of that name and with these labels meets one
+// SelectsNode reports whether a node of that name and with these labels meets one
 // of the terms of a node selector. Without terms none does, and an empty term is
 // met by none; so is one that the API would refuse.
 func SelectsNode(terms []v1.NodeSelectorTerm, name string, labels map[string]string) bool {
@@ -17,7 +17,7 @@ func SelectsNode(terms []v1.NodeSelectorTerm, name string, labels map[string]str
 	})
 }
 
-// meets tells whether what a node has is all that is wanted.
+// meets reports whether what a node has is all that is wanted.
 func meets(have map[string]string, want []v1.NodeSelectorRequirement) bool {
 	return !slices.ContainsFunc(want, func(w v1.NodeSelectorRequirement) bool {
 		value, has := have[w.Key]

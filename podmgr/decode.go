@@ -112,7 +112,7 @@ func documents(data []byte, limit int) (docs [][]byte, all bool) {
 	return append(docs, doc), true
 }
 
-// blank tells whether a document has nothing but comments.
+// blank reports whether a document has nothing but comments.
 func blank(doc []byte) bool {
 	for line := range bytes.Lines(doc) {
 		if t := bytes.TrimSpace(line); len(t) > 0 && t[0] != '#' {

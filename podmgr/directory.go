@@ -108,7 +108,7 @@ type manifest struct {
 	silent   bool // it did not answer
 }
 
-// signature tells two states of a file apart.
+// signature distinguishes two states of a file.
 type signature struct {
 	size     int64
 	modified time.Time
@@ -193,7 +193,7 @@ func (d *directory) drop(path string) {
 
 // dropReplaced forgets files that were removed, though they may be there again:
 // their pods are to end and to begin anew, even if the new file says the same.
-// It tells whether there was one.
+// It reports whether there was one.
 func (d *directory) dropReplaced(removed []string) (changed bool) {
 	for _, p := range removed {
 		if d.files[p] == nil {
@@ -346,7 +346,7 @@ func (d *directory) patience(old *manifest) time.Duration {
 	}
 }
 
-// look reads a file if it changed. soon tells, unless it is zero, when to look
+// look reads a file if it changed. soon reports, unless it is zero, when to look
 // at it again although nothing may be heard of it.
 func (d *directory) look(ctx context.Context, path string) (changed bool, soon time.Duration) {
 	old := d.files[path]
@@ -432,7 +432,7 @@ func (d *directory) take(ctx context.Context, path string, r reading) (changed b
 	return true, 0
 }
 
-// hasEarlier tells whether something of the file is in effect, or was in an
+// hasEarlier reports whether something of the file is in effect, or was in an
 // earlier life. What came of an unfinished file counts as well.
 func (d *directory) hasEarlier(path string) bool {
 	m := d.files[path]

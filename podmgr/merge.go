@@ -213,7 +213,7 @@ func changed[T metav1.Object](kind string, old, now []T) []Object {
 	return out
 }
 
-// clash tells whether a pod of another source has the name or the UID of p.
+// clash reports whether a pod of another source has the name or the UID of p.
 func (m *Manager) clash(source string, st *sourceState, p *v1.Pod) (Problem, bool) {
 	if podmeta.IsMirror(p) {
 		return Problem{}, false
@@ -301,7 +301,7 @@ func (m *Manager) mergePod(source string, st *sourceState, p *v1.Pod, ops map[Op
 	ops[op] = append(ops[op], p)
 }
 
-// compare tells what changed between two versions of a pod.
+// compare says what changed between two versions of a pod.
 func compare(old, now *v1.Pod) (op Op, changed bool) {
 	same := equality.Semantic.DeepEqual
 	meaning := same(old.Spec, now.Spec) && same(old.Labels, now.Labels) &&

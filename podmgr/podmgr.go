@@ -34,7 +34,7 @@ const (
 // String returns the operation in upper case, as the kubelet logs it.
 func (o Op) String() string { return [...]string{"ADD", "UPDATE", "REMOVE", "DELETE", "RECONCILE"}[o] }
 
-// Change tells what became of some pods of one source. An Add without pods
+// Change says what became of some pods of one source. An Add without pods
 // says that a source has spoken for the first time and wants nothing.
 type Change struct {
 	Op     Op
@@ -75,11 +75,11 @@ type Problem struct {
 	Pod    string
 	Field  string
 	Reason string
-	// Kept tells that an earlier, good version stays in effect.
+	// Kept reports that an earlier, good version stays in effect.
 	Kept bool
 }
 
-// Error tells everything in one line.
+// Error reports everything in one line.
 func (p Problem) Error() string {
 	var where []string
 	if p.File != "" {
@@ -103,7 +103,7 @@ func (p Problem) Error() string {
 
 // Source delivers which pods should run.
 type Source interface {
-	// Name tells sources apart; it becomes the pods' source annotation. What
+	// Name distinguishes sources; it becomes the pods' source annotation. What
 	// the pods are is said by [Kinder].
 	Name() string
 	// Run calls deliver with the full state, first as soon as that is known

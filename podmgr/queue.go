@@ -85,7 +85,7 @@ func (q *queue) add(e *entry) {
 	}
 	q.seq++
 	e.seq = q.seq
-	if e.rank == rankAdd { // tells as well that the source has spoken
+	if e.rank == rankAdd { // reports as well that the source has spoken
 		delete(q.entries, entryKey{name: e.source, rank: rankEmpty})
 	}
 	k := keyOf(e)

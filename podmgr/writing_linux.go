@@ -14,7 +14,7 @@ import (
 // whether somebody has it open.
 const settle = 100 * time.Millisecond
 
-// beingWritten tells whether somebody has the file open for writing: a read
+// beingWritten reports whether somebody has the file open for writing: a read
 // lease is only given when nobody has (fcntl(2), F_SETLEASE). The lease lasts
 // until f is closed, and who wants to write waits for that, so what is read
 // from f is one state of the file.

@@ -17,7 +17,7 @@ type Backoff interface {
 	// Delay is how long the container waits, counted from its end, before
 	// it is started again; 0 or less is not at all.
 	Delay(c Crash) time.Duration
-	// Recovered tells that the container had come out of its loop before it
+	// Recovered reports that the container had come out of its loop before it
 	// ended: the crash is then the first of another one.
 	Recovered(c Crash) bool
 }
@@ -28,7 +28,7 @@ type Crash struct {
 	Container *v1.Container // its spec; shared: read-only
 
 	// ExitCode and Reason (Error, OOMKilled, Completed, ...) are what the
-	// runtime tells. Of a container that was killed a moment ago they are
+	// runtime reports. Of a container that was killed a moment ago they are
 	// UnknownExit and "".
 	ExitCode int32
 	Reason   string
@@ -76,7 +76,7 @@ func (d DoublingBackoff) Delay(c Crash) time.Duration {
 	return retry.Backoff{First: d.First, Max: d.Max}.Following(c.Last)
 }
 
-// Recovered tells whether the container lived longer than 2*Max.
+// Recovered reports whether the container lived longer than 2*Max.
 func (d DoublingBackoff) Recovered(c Crash) bool {
 	d = d.withDefaults()
 	return d.Max <= math.MaxInt64/2 && c.Lived > 2*d.Max

@@ -78,7 +78,7 @@ func (b *crashLoops) pod(uid types.UID) *podLoops {
 	return p
 }
 
-// heldUntil tells until when a container that ended must wait, and the delay;
+// heldUntil reports until when a container that ended must wait, and the delay;
 // the zero time means that it may start now.
 func (b *crashLoops) heldUntil(pod *v1.Pod, c *v1.Container, last *observed.Container, now time.Time) (time.Time, time.Duration) {
 	if last == nil || last.State != observed.Exited {

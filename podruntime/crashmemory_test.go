@@ -110,7 +110,7 @@ func (l *looping) look() *observed.Pod {
 	return pod
 }
 
-// sync syncs once, and tells when to come again; the zero time is by the next
+// sync syncs once, and says when to come again; the zero time is by the next
 // event.
 func (l *looping) sync() time.Time {
 	l.t.Helper()
@@ -290,7 +290,7 @@ func TestFewWrites(t *testing.T) {
 }
 
 // What is damaged, or cannot be read, counts as nothing: the restart count
-// tells of the loop.
+// reports the loop.
 func TestLostMemory(t *testing.T) {
 	for name, lose := range map[string]func(*notes){
 		"garbage":         func(n *notes) { n.values["u"] = []byte("{") },

@@ -24,7 +24,7 @@
 // says so. Memory goes before CPU, and what makes room before what takes it. A
 // memory limit below what is in use is refused and tried again. Whether a pod
 // may have what it asks for is for the caller to decide before;
-// [CheckResize] tells what is never possible.
+// [CheckResize] says what is never possible.
 //
 // # Calls
 //

@@ -110,7 +110,7 @@ func (s *stage) look(t *testing.T) *observed.Pod {
 	return obs
 }
 
-// kill ends the pod and tells when, in seconds, the stop of each container
+// kill ends the pod and says when, in seconds, the stop of each container
 // was called.
 func (s *stage) kill(t *testing.T, grace *int64) (stops string, took time.Duration) {
 	t.Helper()

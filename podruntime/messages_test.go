@@ -97,7 +97,7 @@ func put(t *testing.T, path, content string) {
 	}
 }
 
-// Reading the end of a log tells the same as reading all of it.
+// Reading the end of a log reports the same as reading all of it.
 func TestLogEndAgainstTheWholeLog(t *testing.T) {
 	for seed := range uint64(300) {
 		rnd := rand.New(rand.NewPCG(seed, 0))

@@ -71,7 +71,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 }
 
 // startsPod counts a sandbox that is about to be made, failsPod one that was
-// not; own tells of a user namespace of its own.
+// not; own reports a user namespace of its own.
 func (m *metrics) startsPod(own bool) {
 	m.pods.Inc()
 	if own {

@@ -66,7 +66,7 @@ func count(t *testing.T, c prometheus.Collector) (sum float64) {
 	return sum
 }
 
-// counted tells the value of each counter that is not 0.
+// counted reports the value of each counter that is not 0.
 func counted(t *testing.T, reg *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()

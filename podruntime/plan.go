@@ -74,12 +74,12 @@ type Actions struct {
 	Update []Update
 }
 
-// Empty tells that there is nothing to do.
+// Empty reports that there is nothing to do.
 func (a *Actions) Empty() bool {
 	return !a.KillPod && !a.CreateSandbox && len(a.Init)+len(a.Regular)+len(a.Ephemeral)+len(a.Kill)+len(a.Reset)+len(a.Update) == 0
 }
 
-// NeedsSandbox tells whether the pod has no sandbox that its containers could
+// NeedsSandbox reports whether the pod has no sandbox that its containers could
 // be started in.
 func NeedsSandbox(pod *v1.Pod, obs *observed.Pod) bool {
 	need, _, _ := sandboxFor(pod, obs)
@@ -182,7 +182,7 @@ func planSandbox(in PlanInput, a *Actions) {
 	}
 }
 
-// planRegular plans for one regular container in a good sandbox, and tells
+// planRegular plans for one regular container in a good sandbox, and reports
 // whether it runs and stays.
 func planRegular(in PlanInput, i int, a *Actions) (kept bool) {
 	c := &in.Pod.Spec.Containers[i]
@@ -243,13 +243,13 @@ func (a *Actions) kill(o *observed.Container, reason KillReason, message string,
 	a.Kill = append(a.Kill, Kill{ID: o.ID, Name: o.Name, Message: message, Reason: reason})
 }
 
-// changed tells whether a container was made from another definition. One
+// changed reports whether a container was made from another definition. One
 // without a hash was not made by a kubelet or by this package; it is left be.
 func changed(c *v1.Container, o *observed.Container) bool {
 	return o.Hash != "" && o.Hash != podspec.Hash(c)
 }
 
-// shouldStart tells whether a container that does not run is to be started.
+// shouldStart reports whether a container that does not run is to be started.
 func shouldStart(pod *v1.Pod, c *v1.Container, o *observed.Container) bool {
 	switch {
 	case pod.DeletionTimestamp != nil:
@@ -262,7 +262,7 @@ func shouldStart(pod *v1.Pod, c *v1.Container, o *observed.Container) bool {
 }
 
 // planInit plans for the init containers, from the last one to the first, and
-// tells whether all are done, so that regular containers may start.
+// reports whether all are done, so that regular containers may start.
 func planInit(in PlanInput, a *Actions) (initialized bool) {
 	pod := in.Pod
 	if len(pod.Spec.InitContainers) == 0 {

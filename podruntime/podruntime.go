@@ -123,7 +123,7 @@ type Config struct {
 	// nobody.
 	Lifecycle Lifecycle
 	// Reap kills the processes of a container that the runtime has lost
-	// sight of, and tells how many there were; nobody does.
+	// sight of, and says how many there were; nobody does.
 	Reap func(containerID string) (killed int, err error)
 	// SubPaths mounts parts of volumes safely for containers to mount; without
 	// it the runtime mounts them by their paths, which a pod that changes its
@@ -229,7 +229,7 @@ func New(cfg Config) (*Manager, error) {
 	}, nil
 }
 
-// StartErrors tells, by container name, of the starts that failed last. The
+// StartErrors reports, by container name, of the starts that failed last. The
 // map is the caller's.
 func (m *Manager) StartErrors(uid types.UID) map[string]StartError {
 	m.mu.Lock()
@@ -304,7 +304,7 @@ type ActionResult struct {
 // Result is what a sync did.
 type Result struct {
 	Actions []ActionResult
-	// Resizes tells that there were running containers to be resized.
+	// Resizes reports that there were running containers to be resized.
 	Resizes bool
 }
 
@@ -319,7 +319,7 @@ func (r *Result) Err() error {
 	return errors.Join(errs...)
 }
 
-// Changed tells whether anything in the runtime was changed, or may have been.
+// Changed reports whether anything in the runtime was changed, or may have been.
 func (r *Result) Changed() bool {
 	for _, a := range r.Actions {
 		if !errors.Is(a.Err, errUndone) {

@@ -62,7 +62,7 @@ func TestPromiseWaits(t *testing.T) {
 	}
 }
 
-// A look of before the promise tells nothing, and what was removed owes nothing.
+// A look of before the promise reports nothing, and what was removed owes nothing.
 func TestPromisesThatAreNotOwed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, before := newPromises(), &observed.Pod{UID: "u", ObservedAt: time.Now()}

@@ -28,7 +28,7 @@ type Update struct {
 	From, To *runtimeapi.LinuxContainerResources
 }
 
-// Lowers tells that a limit, or if that stays a request, is lowered or is new.
+// Lowers reports that a limit, or if that stays a request, is lowered or is new.
 func (u *Update) Lowers() bool {
 	if u.Resource == v1.ResourceMemory {
 		return u.limitsMemory()
@@ -40,7 +40,7 @@ func (u *Update) Lowers() bool {
 	return u.To.GetCpuShares() < u.From.GetCpuShares()
 }
 
-// limitsMemory tells that there is less memory than before.
+// limitsMemory reports that there is less memory than before.
 func (u *Update) limitsMemory() bool {
 	from, to := u.From.GetMemoryLimitInBytes(), u.To.GetMemoryLimitInBytes()
 	return to > 0 && (from <= 0 || to < from)
@@ -56,7 +56,7 @@ type Resources struct {
 	Applied func(containerID string, name v1.ResourceName) *runtimeapi.LinuxContainerResources
 }
 
-// resizes tells whether running containers do not have yet what the spec gives
+// resizes reports whether running containers do not have yet what the spec gives
 // them.
 func (a *Actions) resizes() bool {
 	return len(a.Update) > 0 || slices.ContainsFunc(a.Kill, func(k Kill) bool { return k.Reason == KillResize })
@@ -66,7 +66,7 @@ func (a *Actions) resizes() bool {
 var resized = []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU}
 
 // resize plans for a running container that is otherwise as it should be. It
-// tells whether the container has to be restarted for the change.
+// reports whether the container has to be restarted for the change.
 func (r *Resources) resize(c *v1.Container, o *observed.Container, a *Actions) (restart bool) {
 	if r == nil {
 		return false
@@ -201,7 +201,7 @@ func only(r *runtimeapi.LinuxContainerResources, name v1.ResourceName) *runtimea
 	}
 }
 
-// differs tells whether a change of a resource is one in cgroup terms. A limit
+// differs reports whether a change of a resource is one in cgroup terms. A limit
 // cannot be taken away: 0 leaves it.
 func differs(from, to *runtimeapi.LinuxContainerResources, name v1.ResourceName) bool {
 	if name == v1.ResourceCPU {
@@ -212,7 +212,7 @@ func differs(from, to *runtimeapi.LinuxContainerResources, name v1.ResourceName)
 	return limit > 0 && limit != from.GetMemoryLimitInBytes() || !maps.Equal(to.GetUnified(), from.GetUnified())
 }
 
-// CheckResize tells why a pod's resources cannot become those of another
+// CheckResize says why a pod's resources cannot become those of another
 // version of it while it runs, whatever the node has; nil means that they can.
 // The rules are the API's for the resize subresource (KEP-1287).
 func CheckResize(from, to *v1.Pod) error {

@@ -101,7 +101,7 @@ func (m *Manager) planInput(req Request, obs *observed.Pod) PlanInput {
 	return in
 }
 
-// NeedsResize tells whether running containers of the pod do not have the
+// NeedsResize reports whether running containers of the pod do not have the
 // resources yet that the spec gives them.
 func (m *Manager) NeedsResize(req Request) bool {
 	a := Plan(m.planInput(req, req.Observed))
@@ -251,7 +251,7 @@ func earlier(after *runtimeapi.LinuxContainerResources, updates []Update) (befor
 	return before, more > 0
 }
 
-// tellSandbox tells the runtime what the pod's containers may use together. A
+// tellSandbox informs the runtime what the pod's containers may use together. A
 // runtime that does not want to know is no failure.
 func (s *syncing) tellSandbox(ctx context.Context, r *runtimeapi.LinuxContainerResources) error {
 	_, err := s.m.cfg.Resizer.UpdatePodSandboxResources(ctx, &runtimeapi.UpdatePodSandboxResourcesRequest{

@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// RestartsAll tells whether a container has ended in a way that has all
+// RestartsAll reports whether a container has ended in a way that has all
 // containers of the pod start over (KEP-5532), and that is still to be done.
 func RestartsAll(pod *v1.Pod, obs *observed.Pod) bool {
 	source, _ := restartSource(pod, obs.Settled())

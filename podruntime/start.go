@@ -238,7 +238,7 @@ func (s *syncing) drop(id string) {
 	}
 }
 
-// failed tells of a start that failed, and names it. One that was interrupted
+// failed reports a start that failed, and names it. One that was interrupted
 // did not fail. id is the container's, or "" if there is none yet: the event has
 // its name instead, so that those of all instances are one.
 func (s *syncing) failed(ctx context.Context, c *v1.Container, id, reason string, err error) error {

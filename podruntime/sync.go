@@ -83,7 +83,7 @@ func copyPod(p *observed.Pod, pod *v1.Pod) *observed.Pod {
 	return &c
 }
 
-// round carries out one plan. more tells that another one may follow.
+// round carries out one plan. more reports that another one may follow.
 func (s *syncing) round(ctx context.Context, a Actions) (more bool) {
 	if len(a.Reset) > 0 {
 		return s.restartAll(ctx, a.Reset)
@@ -327,7 +327,7 @@ func (s *syncing) failSandbox(err error) {
 	s.res.add("CreatePodSandbox", s.pod.Name, s.m.tries.note(s.pod.UID, "", err, time.Now()))
 }
 
-// starts starts the plan's containers. more tells that init went on.
+// starts starts the plan's containers. more reports that init went on.
 func (s *syncing) starts(ctx context.Context, a Actions) (more bool) {
 	s.imageVolumes(ctx, a)
 	for _, i := range a.Ephemeral {
@@ -388,7 +388,7 @@ type imageFuture struct {
 	err   error
 }
 
-// warn tells of what the compiler left out or changed.
+// warn reports what the compiler left out or changed.
 func (s *syncing) warn(warnings []podspec.Problem) {
 	for _, w := range warnings {
 		s.m.event(s.pod, v1.EventTypeWarning, w.Reason, "%s", w.Detail)

@@ -132,7 +132,7 @@ func baseResolver(in Input, col *collector) (resolver, error) {
 	return r, nil
 }
 
-// clusterResolves tells whether a pod asks the cluster's servers. A policy
+// clusterResolves reports whether a pod asks the cluster's servers. A policy
 // that is not known counts as ClusterFirstWithHostNet.
 func clusterResolves(s *v1.PodSpec) bool {
 	switch s.DNSPolicy {

@@ -58,7 +58,7 @@ func ExampleContainer() {
 	// write /var/lib/agent/pods/u1/etc-hosts -rw-r--r--
 }
 
-// A dry run tells all that is wrong with a pod, before anything is done for
+// A dry run reports all that is wrong with a pod, before anything is done for
 // it.
 func ExampleCompile() {
 	compiled, err := podspec.Compile(podspec.Input{

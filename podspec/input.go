@@ -157,7 +157,7 @@ type ContainerOptions struct {
 	TargetID string
 }
 
-// ImageFacts are what the image service tells of an image that is there.
+// ImageFacts are what the image service reports an image that is there.
 type ImageFacts struct {
 	// Ref is what to run it by.
 	Ref string
@@ -239,7 +239,7 @@ type Problem struct {
 	Known string
 }
 
-// Error tells the field and what is wrong with it.
+// Error reports the field and what is wrong with it.
 func (p Problem) Error() string {
 	if p.Known != "" {
 		return p.Known + p.Detail + " (" + p.Path + ")"
@@ -259,7 +259,7 @@ func (p Problems) Err() error {
 	return p
 }
 
-// Error tells the first problems, and how many more there are.
+// Error reports the first problems, and how many more there are.
 func (p Problems) Error() string {
 	const most = 10
 	var all []string

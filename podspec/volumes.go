@@ -15,7 +15,7 @@ func volumeOf(pod *v1.Pod, name string) *v1.Volume {
 	return &v1.Volume{}
 }
 
-// readOnlyVolume tells whether nothing of a volume may be written, whatever a
+// readOnlyVolume reports whether nothing of a volume may be written, whatever a
 // mount of it asks for: its content is made by the node, or its source says
 // so.
 func readOnlyVolume(v *v1.Volume) bool {
@@ -37,7 +37,7 @@ func readOnlyVolume(v *v1.Volume) bool {
 	}
 }
 
-// relabelled tells whether the files of a volume may be given the container's
+// relabelled reports whether the files of a volume may be given the container's
 // SELinux label: not those of the node itself, nor those of a server that
 // others use as well.
 func relabelled(v *v1.Volume) bool { return v.HostPath == nil && v.NFS == nil }

@@ -67,7 +67,7 @@ func resizes(in *Input, prev, st *v1.PodStatus) []v1.PodCondition {
 				c.Reason = v1.PodReasonDeferred
 			}
 		case v1.PodResizeInProgress:
-			// It tells of the resize that is under way, not of the one that
+			// It reports the resize that is under way, not of the one that
 			// was asked for since.
 			c.ObservedGeneration = cmp.Or(c.ObservedGeneration, old.ObservedGeneration)
 		default:
@@ -260,7 +260,7 @@ func initialized(pod *v1.Pod, st, prev *v1.PodStatus) v1.PodCondition {
 	return c
 }
 
-// everStarted tells whether a regular container runs or ran.
+// everStarted reports whether a regular container runs or ran.
 func everStarted(st *v1.PodStatus) bool {
 	return slices.ContainsFunc(st.ContainerStatuses, func(s v1.ContainerStatus) bool {
 		return s.State.Running != nil || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil

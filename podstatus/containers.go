@@ -73,7 +73,7 @@ func ContainerStatuses(in Input, g Group) []v1.ContainerStatus {
 	return out
 }
 
-// regularStarted tells whether the runtime has, or had, any regular container.
+// regularStarted reports whether the runtime has, or had, any regular container.
 func (in *Input) regularStarted() bool {
 	for i := range in.Pod.Spec.Containers {
 		if in.Observed.Newest(in.Pod.Spec.Containers[i].Name) != nil {
@@ -285,7 +285,7 @@ func (in *Input) applyStartError(c *v1.Container, g Group, st *v1.ContainerStatu
 	st.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: fail.Reason, Message: fail.Message}}
 }
 
-// shouldRestart tells whether a container is to be started (again), by what
+// shouldRestart reports whether a container is to be started (again), by what
 // the runtime shows of it.
 func (in *Input) shouldRestart(c *v1.Container) bool {
 	if in.Pod.DeletionTimestamp != nil {

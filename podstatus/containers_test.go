@@ -15,7 +15,7 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 )
 
-// brief tells what matters of a container's status, in one line.
+// brief says what matters of a container's status, in one line.
 func brief(s v1.ContainerStatus) string {
 	state := func(s v1.ContainerState) string {
 		switch {
@@ -71,7 +71,7 @@ func TestStatusFromRuntimeAndPrevious(t *testing.T) {
 		// Several instances.
 		{name: "the second newest is the last", obs: list{instance("3", observed.Running, 0, 2), instance("2", observed.Exited, 7, 1), instance("1", observed.Exited, 9, 0)},
 			want: "running, last terminated 7 Error, restarts 2"},
-		{name: "a second that has not ended tells nothing", obs: list{instance("2", observed.Running, 0, 1), instance("1", observed.Running, 0, 0)},
+		{name: "a second that has not ended is no proof", obs: list{instance("2", observed.Running, 0, 1), instance("1", observed.Running, 0, 0)},
 			want: "running, last none, restarts 1"},
 		{name: "crashed, restarted, crashed", obs: list{instance("2", observed.Exited, 2, 1), instance("1", observed.Exited, 1, 0)},
 			want: "terminated 2 Error, last terminated 1 Error, restarts 1"},
@@ -371,7 +371,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
-// What the runtime tells of one instance is not said of the next; what others
+// What the runtime reports one instance is not said of the next; what others
 // say of a container's devices stays.
 func TestCarriedOver(t *testing.T) {
 	p := podOf(always, nil, "c")
@@ -391,7 +391,7 @@ func TestCarriedOver(t *testing.T) {
 		prev := &v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{s}}
 		s = status(prev, next)
 		if s.StopSignal != nil || s.User != nil {
-			t.Errorf("%s: signal %v, user %v, of which the runtime tells nothing", next.ID, s.StopSignal, s.User)
+			t.Errorf("%s: signal %v, user %v, that the runtime does not report", next.ID, s.StopSignal, s.User)
 		}
 		if !reflect.DeepEqual(s.AllocatedResourcesStatus, health) {
 			t.Errorf("%s: health %v, want %v", next.ID, s.AllocatedResourcesStatus, health)

@@ -11,7 +11,7 @@ import (
 // tally counts the containers of a pod by what they mean for its phase.
 type tally struct {
 	pod *v1.Pod
-	// restarting tells that all containers are being started again.
+	// restarting reports that all containers are being started again.
 	restarting bool
 
 	pendingInit, failedInit   int
@@ -21,7 +21,7 @@ type tally struct {
 	succeeded, stoppedForGood int
 }
 
-// Phase computes the phase from the container statuses in st. terminal tells
+// Phase computes the phase from the container statuses in st. terminal reports
 // that nothing will be started any more; active that a regular container was
 // started in the current sandbox.
 func Phase(pod *v1.Pod, st *v1.PodStatus, terminal, active bool) v1.PodPhase {
@@ -69,7 +69,7 @@ func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
 	return nil
 }
 
-// again tells whether a container is started again after that end. What all
+// again reports whether a container is started again after that end. What all
 // containers are restarted for comes back, whatever its policy says.
 func (t *tally) again(c *v1.Container, end *v1.ContainerStateTerminated) bool {
 	return t.restarting || end.Reason == ReasonRestartingAllContainers || podmeta.RestartsAfter(t.pod, c, end.ExitCode)

@@ -135,7 +135,7 @@ func TestWhateverHappens(t *testing.T) {
 	}
 }
 
-// wrongOf tells what no status of the pod may be.
+// wrongOf says what no status of the pod may be.
 func wrongOf(pod *v1.Pod, st *v1.PodStatus) (wrong []string) {
 	phases := []v1.PodPhase{v1.PodPending, v1.PodRunning, v1.PodSucceeded, v1.PodFailed, v1.PodUnknown}
 	if !slices.Contains(phases, st.Phase) {
@@ -195,7 +195,7 @@ func wrongContainers(pod *v1.Pod, st *v1.PodStatus) (wrong []string) {
 	return wrong
 }
 
-// wrongAfter tells what may not become of old.
+// wrongAfter says what may not become of old.
 func wrongAfter(pod *v1.Pod, old, st *v1.PodStatus) (wrong []string) {
 	if old == nil {
 		return nil

@@ -45,7 +45,7 @@ func (in *Input) granted(c *v1.Container) *v1.ResourceRequirements {
 	return &c.Resources
 }
 
-// resizing tells whether what the node has granted is still being put into
+// resizing reports whether what the node has granted is still being put into
 // force.
 func (in *Input) resizing() bool {
 	return slices.ContainsFunc(in.Resize, func(c v1.PodCondition) bool {

@@ -73,7 +73,7 @@ func TestResourcesOfAResize(t *testing.T) {
 		{name: "one that does not run", asked: large, allocated: small, shown: shownLarge, before: large, exited: true,
 			allocatedWant: "cpu=500m memory=1Gi", want: "cpu=500m memory=1Gi | cpu=1 memory=1Gi"},
 		{name: "silent runtime", asked: large, before: small, resizing: true, allocatedWant: "cpu=1 memory=2Gi", want: "cpu=500m memory=1Gi | cpu=1 memory=1Gi"},
-		{name: "a runtime that tells of no shares", asked: large, shown: &observed.Resources{MemoryLimit: 1 << 30}, before: small, resizing: true,
+		{name: "a runtime without shares", asked: large, shown: &observed.Resources{MemoryLimit: 1 << 30}, before: small, resizing: true,
 			allocatedWant: "cpu=1 memory=2Gi", want: "cpu=500m memory=1Gi | cpu=1 memory=1Gi"},
 		{name: "nor of anything, with nothing to do", asked: large, shown: &observed.Resources{}, before: small,
 			allocatedWant: "cpu=1 memory=2Gi", want: "cpu=1 memory=2Gi | cpu=2 memory=2Gi"},

@@ -24,7 +24,7 @@ const (
 	messageWaits   = "The container was removed, and starts again with all containers of the pod"
 )
 
-// restartingAll tells whether containers that are not there were taken away to
+// restartingAll reports whether containers that are not there were taken away to
 // be made anew.
 func (in *Input) restartingAll() bool {
 	return in.RestartAll && !in.Terminal && in.Pod.DeletionTimestamp == nil
@@ -52,7 +52,7 @@ func (in *Input) takenAway(c *v1.Container, before *v1.ContainerStatus) v1.Conta
 	return st
 }
 
-// restartingAll is the condition that tells of it; of pods that have no such
+// restartingAll is the condition that reports it; of pods that have no such
 // rule, none.
 func restartingAll(in *Input, st *v1.PodStatus) v1.PodCondition {
 	if !podmeta.CanRestartAll(in.Pod) {

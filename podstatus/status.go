@@ -44,16 +44,16 @@ type Input struct {
 	Previous *v1.PodStatus
 	// StartErrors tell, by container name, of the starts that failed last.
 	StartErrors map[string]StartError
-	// Terminal tells that no container will be started any more.
+	// Terminal reports that no container will be started any more.
 	Terminal bool
-	// NeedsSandbox tells that the pod has no usable sandbox at the moment.
+	// NeedsSandbox reports that the pod has no usable sandbox at the moment.
 	NeedsSandbox bool
 	// Resize are the conditions PodResizePending and PodResizeInProgress, each
 	// at most once, as whoever decides on resizes holds them; without the
 	// latter, what was granted is in force. Of one without a generation it is
 	// the pod's; transition times are filled in.
 	Resize []v1.PodCondition
-	// RestartAll tells that all containers are being restarted by a rule of
+	// RestartAll reports that all containers are being restarted by a rule of
 	// one of them (KEP-5532): what the runtime has no more is coming back.
 	RestartAll bool
 	// HostIPs are the node's addresses, primary first.
@@ -155,7 +155,7 @@ func startTime(prev *v1.PodStatus, now time.Time) *metav1.Time {
 	return &t
 }
 
-// sandboxActive tells whether a regular container was started in the current
+// sandboxActive reports whether a regular container was started in the current
 // sandbox: then a sidecar that is not ready does not make the pod pending.
 func (in *Input) sandboxActive() bool {
 	s := in.Observed.NewestSandbox()

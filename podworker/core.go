@@ -26,7 +26,7 @@ func newCore(idle func(types.UID) bool) *core {
 	return &core{pods: map[types.UID]*pod{}, names: names{}, idle: idle}
 }
 
-// update tells a pod of news; p is nil at its first sight.
+// update informs a pod of news; p is nil at its first sight.
 func (c *core) update(uid types.UID, p *pod, u *Update, now time.Time) {
 	c.accept(uid, p, u, time.Time{}, now)
 	c.share(now)
@@ -40,7 +40,7 @@ func (c *core) input(e event, now time.Time) *input {
 	return in
 }
 
-// feed tells a pod of anything else.
+// feed informs a pod of anything else.
 func (c *core) feed(p *pod, in *input) {
 	now := in.now
 	c.step(p, in)

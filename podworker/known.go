@@ -2,12 +2,12 @@ package podworker
 
 import "github.com/nodewright/nodewright/podmeta"
 
-// PodSync is what SyncKnownPods tells of one pod.
+// PodSync is what SyncKnownPods reports one pod.
 type PodSync struct {
 	Kind Kind
-	// Orphan tells that the pod is not wanted any more.
+	// Orphan reports that the pod is not wanted any more.
 	Orphan bool
-	// HasConfig tells that a spec is known, Static that it is a static pod.
+	// HasConfig reports that a spec is known, Static that it is a static pod.
 	HasConfig, Static bool
 }
 

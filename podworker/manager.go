@@ -96,7 +96,7 @@ func (m *Manager) feedAll(e event) {
 	}
 }
 
-// Update tells the pod's worker of news. It returns at once; the pod's syncer
+// Update informs the pod's worker of news. It returns at once; the pod's syncer
 // runs later, with this update or a newer one.
 func (m *Manager) Update(u Update) {
 	uid, ok := identify(&u)

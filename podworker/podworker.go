@@ -65,7 +65,7 @@ type KillOptions struct {
 	// stop them (the pod is unknown or finished, or Run has ended). It is
 	// closed exactly once whatever happens.
 	Done chan<- struct{}
-	// Evict tells that the pod is evicted: what it holds on the node may be
+	// Evict reports that the pod is evicted: what it holds on the node may be
 	// removed although the pod stays wanted.
 	Evict bool
 	// Status changes the status published while the pod terminates. The
@@ -107,10 +107,10 @@ type Work struct {
 
 // Outcome is what a sync came to.
 type Outcome struct {
-	// Terminal tells that the pod has reached its end and is to be
+	// Terminal reports that the pod has reached its end and is to be
 	// terminated. It is ignored beside an error.
 	Terminal bool
-	// Acted tells that the runtime was changed, so that the next call wants
+	// Acted reports that the runtime was changed, so that the next call wants
 	// a newer observation. An error implies it.
 	Acted bool
 	// After, if not nil, is called when the worker has taken note.
@@ -145,7 +145,7 @@ var ErrNetworkNotReady = errors.New("network is not ready")
 // every other field means the default named beside it.
 type Config struct {
 	Syncer Syncer
-	// Idle tells, without blocking, that the runtime is known to run nothing
+	// Idle reports, without blocking, that the runtime is known to run nothing
 	// of a pod; never. It spares a pod that is first seen in a terminal
 	// phase the stage of terminating.
 	Idle func(types.UID) bool

@@ -106,7 +106,7 @@ func (h *coreHistory) command(c command) {
 	}
 }
 
-// all tells every pod of e, in the order of UIDs, but for some.
+// all informs every pod of e, in the order of UIDs, but for some.
 func (h *coreHistory) all(e event, except ...string) {
 	for _, uid := range slices.Sorted(maps.Keys(h.core.pods)) {
 		if p := h.core.pods[uid]; p != nil && !slices.Contains(except, string(uid)) {

@@ -68,7 +68,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// Observe tells what the runtime shows of a pod; nil means that nobody knows
+// Observe says what the runtime shows of a pod; nil means that nobody knows
 // yet. It makes, replaces and ends the pod's probes accordingly. For one pod, calls
 // have to come in the order of the observations. Both arguments are shared from
 // then on: they must not be changed.
@@ -168,12 +168,12 @@ func (m *Manager) Result(t Type, containerID string) (r Result, known bool) {
 	return c.probes[t].result, true
 }
 
-// Ready tells whether a running container counts as ready: its readiness
+// Ready reports whether a running container counts as ready: its readiness
 // probe says so, or it has none. Unknown is no; see [Manager.Result] to tell
 // it apart.
 func (m *Manager) Ready(containerID string) bool { return m.passes(Readiness, containerID) }
 
-// Started tells whether a running container counts as started: its startup
+// Started reports whether a running container counts as started: its startup
 // probe says so, or it has none.
 func (m *Manager) Started(containerID string) bool { return m.passes(Startup, containerID) }
 

@@ -13,7 +13,7 @@ import (
 
 // metrics are the kubelet's, by its names, and a few of our own. Durations are
 // observed for failures too: they are the ones that one wants to see. Those of
-// one container have no label that tells them apart.
+// one container have no label that distinguishes.
 type metrics struct {
 	total    *prometheus.CounterVec
 	duration *prometheus.HistogramVec

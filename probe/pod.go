@@ -15,7 +15,7 @@ import (
 )
 
 // maxAge is the longest that a container is believed to have run before it
-// was first observed. What seems older, or younger than nothing, tells of the
+// was first observed. What seems older, or younger than nothing, reports the
 // clock and not of the container, which then waits for its initial delay anew.
 const maxAge = 365 * 24 * time.Hour
 
@@ -41,7 +41,7 @@ type container struct {
 	running bool
 	// started is when it began to run, by the monotonic clock.
 	started time.Time
-	// ranBefore tells that the instance ran, or may have, when its pod was
+	// ranBefore reports that the instance ran, or may have, when its pod was
 	// first looked at; before is what the journal had of it, if journaled.
 	ranBefore, journaled bool
 	before               results
@@ -235,7 +235,7 @@ func (m *Manager) begin(c *container, o *observed.Container) {
 	}
 }
 
-// statusStarted tells whether the pod's status, as others know it, says that
+// statusStarted reports whether the pod's status, as others know it, says that
 // this very instance has started.
 func statusStarted(p *v1.Pod, c *container) bool {
 	for _, st := range slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses) {
@@ -272,7 +272,7 @@ func (m *Manager) arrange(c *container) {
 	}
 }
 
-// wanted tells whether p is to be checked.
+// wanted reports whether p is to be checked.
 func (p *prober) wanted() bool {
 	c := p.c
 	if !c.running || c.pod.over || p.held {

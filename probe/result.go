@@ -56,7 +56,7 @@ func (t Type) initial() Result {
 	}
 }
 
-// holds tells whether a probe rests after that result.
+// holds reports whether a probe rests after that result.
 func (t Type) holds(r Result) bool {
 	return t == Startup && r != Unknown || t == Liveness && r == Failure
 }

@@ -53,7 +53,7 @@ func (m *Manager) start(p *prober) {
 	p.running = m.engine.Add(s)
 }
 
-// done takes what came of a round, and tells whether there shall be more.
+// done takes what came of a round, and reports whether there shall be more.
 func (m *Manager) done(p *prober, turn uint64, id string, r schedule.Round) (again bool) {
 	m.mu.Lock()
 	if p.turn != turn {
@@ -124,7 +124,7 @@ func (m *Manager) tell(pod *v1.Pod, name string, t Type, r schedule.Round) {
 	if reason == "" {
 		return
 	}
-	m.cfg.Log.Debug(message, zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("container", name))
+	m.cfg.Log.Debug("probe did not succeed", zap.String("reason", reason), zap.String("message", message), zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("container", name))
 	if c, ok := m.cfg.Events.(ContainerEvents); ok {
 		c.ContainerEvent(pod, name, v1.EventTypeWarning, reason, message)
 	} else if m.cfg.Events != nil {
@@ -141,7 +141,7 @@ func (m *Manager) publish(ps *pod, n news) {
 	}
 }
 
-// publishAll journals and tells what there is to be told of a pod, in order.
+// publishAll journals and says what there is to be told of a pod, in order.
 func (m *Manager) publishAll(ps *pod) {
 	for {
 		m.mu.Lock()

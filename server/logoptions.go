@@ -75,7 +75,7 @@ func queryBool(q url.Values, name string) bool {
 	return ok && len(v) > 0 && !strings.EqualFold(v[0], "false") && v[0] != "0"
 }
 
-// validate tells all that makes no sense.
+// validate reports all that makes no sense.
 func (o *logOptions) validate() error {
 	var errs []error
 	if o.tail != nil && *o.tail < 0 {

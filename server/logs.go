@@ -147,7 +147,7 @@ func logOf(st *v1.PodStatus, pod, container string, previous bool) (string, erro
 	case cs.State.Terminated != nil && cs.State.Terminated.ContainerID != "":
 		id = cs.State.Terminated.ContainerID
 	case cs.State.Terminated != nil || cs.LastTerminationState.Terminated != nil:
-		// The next one did not start: the one before it tells why.
+		// The next one did not start: the one before it says why.
 		if last == "" {
 			return "", fmt.Errorf("container %q in pod %q is terminated", container, pod)
 		}

@@ -44,7 +44,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "nodewright_server_refused_requests_total", Help: "Requests refused by what failed: authentication, authorization, authorization_error.",
 		}, []string{"reason"}),
 		provider: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kubelet_metrics_provider", Help: "1 for what tells which containers there are.",
+			Name: "kubelet_metrics_provider", Help: "1 for the source of the list of containers.",
 		}, []string{"provider"}),
 	}
 	m.provider.WithLabelValues("cri").Set(1) // the kubelet's other one is cadvisor

@@ -69,13 +69,13 @@ func (s *Server) pod(namespace, name string, uid types.UID) *v1.Pod {
 	return found
 }
 
-// hasContainer tells whether a pod has a container of that name, of any kind.
+// hasContainer reports whether a pod has a container of that name, of any kind.
 func hasContainer(pod *v1.Pod, name string) bool {
 	_, ok := terminalOf(pod, name)
 	return ok
 }
 
-// terminalOf tells whether a pod's container is to have a terminal. ok is false
+// terminalOf reports whether a pod's container is to have a terminal. ok is false
 // if there is no such container.
 func terminalOf(pod *v1.Pod, name string) (tty, ok bool) {
 	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {

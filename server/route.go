@@ -95,7 +95,7 @@ func (s *Server) mux(rs []route) *http.ServeMux {
 // maxBody bounds the body of a request, in bytes: there are no large ones.
 const maxBody = 1 << 20
 
-// tooMany tells a client to come again.
+// tooMany informs a client to come again.
 func tooMany(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
 	http.Error(w, "too many requests of this kind at a time", http.StatusTooManyRequests)
@@ -290,7 +290,7 @@ func (s *Server) passes(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// clean tells whether a path means what it says: without empty elements, dots
+// clean reports whether a path means what it says: without empty elements, dots
 // and an end in either. What decides about a path and what serves it then see
 // the same one, and nobody is redirected.
 func clean(p string) bool {

@@ -272,7 +272,7 @@ func TestEveryEndpointIsGuarded(t *testing.T) {
 				t.Errorf("%s, %s = %d %q and authorizer asked %v; want %d", tc.name, u, w.Code, w.Body, called, want)
 			}
 			if strings.Contains(w.Body.String(), failing.Error()) {
-				t.Errorf("%s, %s tells why: %q", tc.name, u, w.Body)
+				t.Errorf("%s, %s says why: %q", tc.name, u, w.Body)
 			}
 		}
 		if len(c.Runtime.(*runtime).calls) > 0 {

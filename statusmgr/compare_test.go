@@ -104,7 +104,7 @@ func leaves(typ reflect.Type, path []string) (out [][]string) {
 	return [][]string{path}
 }
 
-// change makes what the path leads to another, and tells whether it is there.
+// change makes what the path leads to another, and reports whether it is there.
 func change(v reflect.Value, path []string) bool {
 	if len(path) == 0 {
 		return alter(v)

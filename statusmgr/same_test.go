@@ -113,7 +113,7 @@ func end(code int32) v1.ContainerState {
 	return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: code}}
 }
 
-// ends tells how the containers ended, init containers first.
+// ends says how the containers ended, init containers first.
 func ends(st *v1.PodStatus) (text string) {
 	for i, s := range append(append([]v1.ContainerStatus(nil), st.InitContainerStatuses...), st.ContainerStatuses...) {
 		if i > 0 {

@@ -82,7 +82,7 @@ func (s *search) widest(sorted []numa.NodeSet) []numa.NodeSet {
 	return top
 }
 
-// completes tells whether nodes stay as they are with some choice from the
+// completes reports whether nodes stay as they are with some choice from the
 // lists that begin with from.
 func (s *search) completes(nodes numa.NodeSet, from int) bool {
 	for _, top := range s.tops[from:] {
@@ -93,7 +93,7 @@ func (s *search) completes(nodes numa.NodeSet, from int) bool {
 	return true
 }
 
-// within tells whether one of some sets has all nodes. It finds none when all
+// within reports whether one of some sets has all nodes. It finds none when all
 // steps are taken.
 func (s *search) within(nodes numa.NodeSet, sets []numa.NodeSet) bool {
 	if s.steps < 0 {

@@ -12,7 +12,7 @@ import (
 // maxShown bounds how many sets of nodes an explanation names.
 const maxShown = 8
 
-// Explain tells a person, in a line, how well the resources go together: which
+// Explain informs a person, in a line, how well the resources go together: which
 // of them have no nodes, or none that they prefer, and otherwise which nodes
 // are in question and which resources are against them.
 func (s Step) Explain() string {
@@ -38,7 +38,7 @@ func (s Step) Explain() string {
 	return strings.Join(parts, "; ")
 }
 
-// agreement tells of sets that some resources prefer which of them do not.
+// agreement reports sets that some resources prefer which of them do not.
 func agreement(lists []numa.Hints) string {
 	var sets []numa.NodeSet
 	preferred := make([][]numa.NodeSet, len(lists))

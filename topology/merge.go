@@ -27,7 +27,7 @@ func NewMerger(m numa.Machine, closest bool) (*Merger, error) {
 		var errs []error
 		for _, n := range m.Nodes {
 			if n.Distances == nil {
-				errs = append(errs, fmt.Errorf("node %d tells no distances; %s needs them", n.ID, PreferClosest))
+				errs = append(errs, fmt.Errorf("node %d has no distances; %s needs them", n.ID, PreferClosest))
 			}
 		}
 		if err := errors.Join(errs...); err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// order tells which of two sets of nodes is the better answer.
+// order says which of two sets of nodes is the better answer.
 type order struct {
 	// distance holds those between nodes, by their IDs; nil if distances do
 	// not count (prefer-closest-numa-nodes is off).
@@ -35,7 +35,7 @@ func newOrder(m numa.Machine, closest bool) order {
 	return o
 }
 
-// narrower tells whether a is strictly better than b where fewer nodes are
+// narrower reports whether a is strictly better than b where fewer nodes are
 // better: it has fewer; or as many, and they are closer to each other; or as
 // close, and it is the smaller number.
 func (o order) narrower(a, b numa.NodeSet) bool {
@@ -88,7 +88,7 @@ func (b *best) take(s numa.NodeSet) {
 	b.nodes, b.total = s, b.order.total(s)
 }
 
-// below tells whether s is better than what there is.
+// below reports whether s is better than what there is.
 func (b *best) below(s numa.NodeSet) bool {
 	if s == 0 || b.nodes == 0 {
 		return s != 0
@@ -112,7 +112,7 @@ func (b *best) rank(s numa.NodeSet) int {
 	return b.want - s.Len()
 }
 
-// belowPart tells whether some part of s may be better than what there is. It
+// belowPart reports whether some part of s may be better than what there is. It
 // errs on the side of hope.
 func (b *best) belowPart(s numa.NodeSet) bool {
 	if s == 0 || b.nodes == 0 {

@@ -19,8 +19,8 @@ type Rejection struct {
 	Container int
 	// Cause and Message go into the pod's status; they are the kubelet's.
 	Cause, Message string
-	// Detail tells a person what was in the way. It is empty when a provider
-	// failed to allocate: Err tells then.
+	// Detail informs a person what was in the way. It is empty when a provider
+	// failed to allocate: Err reports then.
 	Detail string
 	// Err is the provider's error, or nil.
 	Err error

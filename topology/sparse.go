@@ -72,7 +72,7 @@ func newSets(size int) *sets {
 	return &sets{slots: make([]numa.NodeSet, 1<<bits.Len(uint(2*size)))}
 }
 
-// add tells whether s is new.
+// add reports whether s is new.
 func (t *sets) add(s numa.NodeSet) bool {
 	if 2*t.used >= len(t.slots) {
 		old := t.slots

@@ -306,7 +306,7 @@ func TestMistakes(t *testing.T) {
 		{"restricted", ok, topology.Options{MaxNodes: 5}, "MaxNodes is 5"},
 		{"Restricted", ok, topology.Options{}, `policy "Restricted" is not known; want none, best-effort, restricted or single-numa-node`},
 		{"best-effort", silent, topology.Options{}, ""},
-		{"best-effort", silent, topology.Options{PreferClosest: true}, "node 1 tells no distances; prefer-closest-numa-nodes needs them"},
+		{"best-effort", silent, topology.Options{PreferClosest: true}, "node 1 has no distances; prefer-closest-numa-nodes needs them"},
 		{"single-numa-node", numa.Machine{}, topology.Options{}, "machine: CPUs is empty"},
 	} {
 		p, err := topology.NewPolicy(tc.name, tc.m, tc.o)

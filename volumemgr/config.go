@@ -37,7 +37,7 @@ type Config struct {
 	Mounter Mounter
 	// Claims finds persistent volumes; none: such volumes are an error.
 	Claims Claims
-	// Node tells what the affinity of persistent volumes is matched against; nil:
+	// Node says what the affinity of persistent volumes is matched against; nil:
 	// every volume is for this node.
 	Node func() Here
 	// Files is the disk; the operating system's.

@@ -74,7 +74,7 @@ func after(was presence, c class, found bool) presence {
 // one pod, or for all if pod is "".
 type key struct{ volume, pod string }
 
-// conflicts tells whether operations on a and b exclude each other.
+// conflicts reports whether operations on a and b exclude each other.
 func conflicts(a, b key) bool {
 	if a.volume == "" || b.volume == "" || a.volume != b.volume {
 		return false

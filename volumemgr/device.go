@@ -87,7 +87,7 @@ func (m *Manager) deviceDone(d *device, r *running, err error, ended bool) {
 	}
 }
 
-// settleUsers tells all who wait for volumes of d that they wait in vain.
+// settleUsers informs all who wait for volumes of d that they wait in vain.
 func (m *Manager) settleUsers(d *device, err error) {
 	for v := range d.users {
 		if v.has != present {

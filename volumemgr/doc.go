@@ -24,8 +24,8 @@
 // An operation that fails is tried again after 500 ms, then twice that, up to
 // two minutes. [Manager.Mount] does not wait for that: it returns when the last
 // volume is mounted or has failed, with [Error] values that tell when it is
-// worth asking again, and Config.Ready tells when the retries have succeeded.
-// [Manager.Why] tells of each volume the state, since when, the first and the
+// worth asking again, and Config.Ready says when the retries have succeeded.
+// [Manager.Why] reports each volume the state, since when, the first and the
 // last error and the next try.
 //
 // Content that changes is pushed: whoever has ConfigMaps and Secrets calls

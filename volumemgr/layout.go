@@ -37,7 +37,7 @@ func (m *Manager) paths(uid types.UID, plugin, name string, block bool) (path, s
 	return filepath.Join(dir, kind, escape(plugin), name), filepath.Join(dir, pluginsDir, escape(plugin), name)
 }
 
-// plain tells whether s can be the name of one directory. Names of pods and
+// plain reports whether s can be the name of one directory. Names of pods and
 // volumes come from specs, and a spec must not lead out of the root.
 func plain(s string) bool {
 	return s != "" && s != "." && s != ".." && len(s) <= 255 && !strings.ContainsAny(s, "/\x00")

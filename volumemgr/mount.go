@@ -24,9 +24,9 @@ type Mounted struct {
 	// Path is the host path that containers mount, or the device they get; ""
 	// if the runtime makes the volume by itself.
 	Path string
-	// Block tells that Path is a block device.
+	// Block reports that Path is a block device.
 	Block bool
-	// ReadOnly tells that nothing may be written whatever a mount asks for.
+	// ReadOnly reports that nothing may be written whatever a mount asks for.
 	ReadOnly bool
 	// Group is one that the volume's files belong to (the annotation
 	// pv.beta.kubernetes.io/gid of a persistent volume), nil if none is known.
@@ -92,7 +92,7 @@ type want struct {
 // they are, or until each that is not has failed: it returns at that moment,
 // with those that are ready and with an [Error] for each of the others.
 // Volumes that failed are tried again, with back-off, until Unmount is called;
-// Config.Ready tells when they are all ready.
+// Config.Ready says when they are all ready.
 //
 // When ctx is canceled, set-ups that nobody else waits for are canceled and
 // not tried again until the next Mount. When ctx runs out of time they go on.
@@ -259,7 +259,7 @@ func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter 
 	return w
 }
 
-// outcome tells whether a Mount has nothing to wait for, and what came of it.
+// outcome reports whether a Mount has nothing to wait for, and what came of it.
 func (v *volume) outcome(now time.Time) (over bool, err error) {
 	d := v.device
 	switch {
@@ -293,7 +293,7 @@ func (m *Manager) tellReady(p *pod) {
 	m.wg.Go(func() { m.cfg.Ready(p.uid) })
 }
 
-// Changed tells that an object has changed, came or went: volumes that show it
+// Changed reports that an object has changed, came or went: volumes that show it
 // are made again, and one that could not be made is tried at once.
 func (m *Manager) Changed(ref Ref) {
 	m.mu.Lock()

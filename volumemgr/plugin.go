@@ -25,7 +25,7 @@ type Plugin interface {
 	// Name is the kubelet's name of the plugin, such as
 	// "kubernetes.io/empty-dir". It is part of paths on disk.
 	Name() string
-	// Supports tells whether spec is of this plugin's kind. It is pure and
+	// Supports reports whether spec is of this plugin's kind. It is pure and
 	// cheap, and looks at nothing but which source is set.
 	Supports(spec *Spec) bool
 	// SetUp makes the volume ready for the pod's containers: it makes v.Path,
@@ -66,7 +66,7 @@ func (s *Spec) Name() string {
 	return s.Volume.Name
 }
 
-// Block tells whether pods get the volume as a block device.
+// Block reports whether pods get the volume as a block device.
 func (s *Spec) Block() bool {
 	pv := s.PersistentVolume
 	return pv != nil && pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == v1.PersistentVolumeBlock
@@ -102,7 +102,7 @@ type Volume struct {
 	// without limit. It is a matter of emptyDir volumes on disk, and of
 	// volumes of ConfigMaps.
 	SizeLimit int64
-	// Remount tells that the volume was set up by this process and may be in
+	// Remount reports that the volume was set up by this process and may be in
 	// use; Found that an earlier process left it, so that it may be in use
 	// as well.
 	Remount, Found bool
@@ -110,7 +110,7 @@ type Volume struct {
 	// of the pod are mounted on within this one (first level of nesting). A
 	// read-only volume has to have them before its containers start.
 	Below []string
-	// Warn tells the pod's owner of something, in an event of type Warning.
+	// Warn informs the pod's owner of something, in an event of type Warning.
 	// It is never nil and never blocks.
 	Warn func(reason, message string)
 }
@@ -120,7 +120,7 @@ type Result struct {
 	// Path is the host path that containers mount, "" if the runtime makes
 	// the volume by itself (image volumes).
 	Path string
-	// ReadOnly tells that nothing may be written whatever a mount asks for.
+	// ReadOnly reports that nothing may be written whatever a mount asks for.
 	ReadOnly bool
 	// Again is how long the content is good for: SetUp is called again that
 	// long after it returned. 0 is for ever.
@@ -156,7 +156,7 @@ type Refresher interface {
 	// do not exist (yet): a change of one of them also ends the wait of a
 	// volume that could not be set up. It is pure.
 	Sources(spec *Spec, pod *v1.Pod) []Ref
-	// Stale tells whether the content that was made for the pod as it was has
+	// Stale reports whether the content that was made for the pod as it was has
 	// to be made again for the pod as it is now. It is pure.
 	Stale(spec *Spec, was, now *v1.Pod) bool
 }

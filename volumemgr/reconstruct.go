@@ -174,7 +174,7 @@ func (m *Manager) adopt(p *pod, found []foundVolume) {
 	}
 }
 
-// Sweep tells that all pods are known which this node is to have or still runs,
+// Sweep reports that all pods are known which this node is to have or still runs,
 // and takes down and removes what is left of others: their volumes, devices
 // that no volume needs, and their directories, as Remove does. A pod that known
 // reports must have been reported before its Mount is called.

@@ -118,7 +118,7 @@ func (m *Manager) tidy(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// isDir tells whether there is a directory at path. Something else is an
+// isDir reports whether there is a directory at path. Something else is an
 // error: a link, for one, would lead elsewhere.
 func (m *Manager) isDir(path string) (bool, error) {
 	info, err := m.cfg.Files.Lstat(path)

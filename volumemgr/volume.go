@@ -127,7 +127,7 @@ func (v *volume) opKey(o op) key {
 
 func (d *device) key() string { return d.plugin.Name() + "/" + d.id.Name }
 
-// blocked tells whether an operation that runs excludes one that touches k.
+// blocked reports whether an operation that runs excludes one that touches k.
 // The volume's own operation is its own matter.
 func (v *volume) blocked(k key) bool {
 	d := v.device

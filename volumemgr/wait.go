@@ -16,13 +16,13 @@ type Error struct {
 	Next   time.Time // of the next try; zero if none is due
 }
 
-// Error tells the volume and the cause.
+// Error reports the volume and the cause.
 func (e *Error) Error() string { return fmt.Sprintf("volume %q: %v", e.Volume, e.Err) }
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// RetryAt is when it is worth asking again. Config.Ready tells of success
+// RetryAt is when it is worth asking again. Config.Ready reports success
 // without being asked.
 func (e *Error) RetryAt() time.Time { return e.Next }
 

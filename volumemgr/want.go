@@ -74,7 +74,7 @@ func below(c *v1.Container, m v1.VolumeMount) []string {
 	})
 }
 
-// check tells whether the volume can be used as containers use it.
+// check reports whether the volume can be used as containers use it.
 func (u use) check(spec *Spec) error {
 	switch {
 	case u.mounted && u.mapped:
@@ -141,7 +141,7 @@ func sizeLimit(pod *v1.Pod, spec *Spec) int64 {
 	return limit
 }
 
-// onlyOnePod tells whether a persistent volume may be used by a single pod
+// onlyOnePod reports whether a persistent volume may be used by a single pod
 // only (KEP-2485).
 func onlyOnePod(spec *Spec) bool {
 	pv := spec.PersistentVolume

@@ -22,7 +22,7 @@ const (
 	StateUnmounting State = "unmounting"
 )
 
-// Status tells how one volume is.
+// Status says how one volume is.
 type Status struct {
 	// Names are those in the pod's spec; Volume is the name on disk, Path
 	// where it is there.
@@ -31,7 +31,7 @@ type Status struct {
 	State                State
 	// Since is when the state began, or the running operation.
 	Since time.Time
-	// Refreshing tells that its content is being made again, Hung that the
+	// Refreshing reports that its content is being made again, Hung that the
 	// running operation did not return in time.
 	Refreshing, Hung bool
 	// Failures counts those in a row; First and Last are the errors of the
@@ -58,7 +58,7 @@ func (v *volume) state() State {
 	}
 }
 
-// Why tells how each volume of the pod is, by name.
+// Why says how each volume of the pod is, by name.
 func (m *Manager) Why(uid types.UID) []Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,7 +108,7 @@ func (v *volume) status(now time.Time) Status {
 	return s
 }
 
-// Mounted tells whether a volume of the pod is mounted or may be.
+// Mounted reports whether a volume of the pod is mounted or may be.
 func (m *Manager) Mounted(uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -112,7 +112,7 @@ func (p *Part) try(ctx context.Context, x *expansions, t *try, e block.Expansion
 	p.Housekeep(nil)
 }
 
-// expand makes a volume larger, and tells the pod's owner. It reports false if there
+// expand makes a volume larger, and informs the pod's owner. It reports false if there
 // was nothing to do by the claim as it is now: that in memory follows some time later.
 func (p *Part) expand(ctx context.Context, e block.Expansion) (bool, error) {
 	name := e.Spec.Name()

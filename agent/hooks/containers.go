@@ -101,7 +101,7 @@ type Images struct {
 	Images *images.Manager
 }
 
-// pulling tells the parts that a pod waits for an image; what it returns tells them
+// pulling informs the parts that a pod waits for an image; what it returns informs them
 // that it no longer does.
 func (i Images) pulling(pod *v1.Pod) (ended func()) {
 	var all []Of[func()]

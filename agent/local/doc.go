@@ -1,7 +1,7 @@
 // Package local is the conversation between a node agent and a person at the
 // same machine: HTTP over a unix socket, in Kubernetes objects.
 //
-// [Handler] serves what an [Agent] tells; [Client] asks. The paths are
+// [Handler] serves what an [Agent] reports; [Client] asks. The paths are
 //
 //	GET  /v1/pods                                  a v1.PodList with full status
 //	GET  /v1/pods/{namespace}/{name}               a v1.Pod

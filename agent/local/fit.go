@@ -17,7 +17,7 @@ import (
 
 // Fitter is an [Agent] that can tell where a pod would run.
 type Fitter interface {
-	// Fit tells whether the node would admit a pod now, and where its
+	// Fit reports whether the node would admit a pod now, and where its
 	// containers would run. Nothing is taken, and pod is not changed.
 	Fit(pod *v1.Pod) Fit
 }
@@ -42,7 +42,7 @@ type Fit struct {
 type FitContainer struct {
 	Name string `json:"name"`
 	CPUs string `json:"cpus,omitempty"`
-	// Own tells that no other container would run on these CPUs.
+	// Own reports that no other container would run on these CPUs.
 	Own         bool   `json:"own,omitempty"`
 	MemoryNodes string `json:"memoryNodes,omitempty"`
 	// Memory is what it would be given on these nodes, in bytes by resource.

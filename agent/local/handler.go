@@ -212,7 +212,7 @@ func (c *counted) Write(p []byte) (int, error) {
 	return c.w.Write(p)
 }
 
-// running tells whether a container of the pod runs by its newest status.
+// running reports whether a container of the pod runs by its newest status.
 func running(a Agent, pod *v1.Pod, container string) bool {
 	for _, p := range a.Pods() {
 		if p.UID != pod.UID {

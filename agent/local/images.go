@@ -9,7 +9,7 @@ import (
 
 // Imager is an [Agent] that can tell of the images on its node.
 type Imager interface {
-	// Images tells what images there are, what would become of each, and how
+	// Images says what images there are, what would become of each, and how
 	// full their disk is. Nothing is removed.
 	Images(ctx context.Context) (Images, error)
 }
@@ -44,12 +44,12 @@ type ImageDisk struct {
 type Image struct {
 	Name string `json:"name"` // the ID, if it has none
 	ID   string `json:"id"`
-	Size int64  `json:"size"` // bytes, as the runtime tells it
+	Size int64  `json:"size"` // bytes, as the runtime says so
 	// Verdict is what is to become of it, or why it stays, and Why the
 	// particulars: who uses it, or what pins it.
 	Verdict string `json:"verdict"`
 	Why     string `json:"why,omitempty"`
-	// Goes tells that it would be removed now.
+	// Goes reports that it would be removed now.
 	Goes      bool      `json:"goes,omitempty"`
 	FirstSeen time.Time `json:"firstSeen"`
 	LastUsed  time.Time `json:"lastUsed,omitzero"` // zero if never

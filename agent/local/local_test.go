@@ -459,7 +459,7 @@ func TestLogFollowIsCancelled(t *testing.T) {
 	if _, err := io.ReadAll(rc); !errors.Is(err, context.Canceled) {
 		t.Errorf("reading on: %v", err)
 	}
-	<-returned // or the test's deadline tells
+	<-returned // or the test's deadline reports
 }
 
 // A log that cannot be read on ends with an error, not with the error's text.

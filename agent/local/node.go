@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// NodeExplainer is an [Agent] that tells how its node fares.
+// NodeExplainer is an [Agent] that says how its node fares.
 type NodeExplainer interface {
 	WhyNode() NodeWhy
 }
@@ -22,7 +22,7 @@ type NodeWhy struct {
 	// their addresses, and why so; "" is not known.
 	Runtime string `json:"runtime,omitempty"`
 	Network string `json:"network,omitempty"`
-	// ShuttingDown tells that the machine is about to go down.
+	// ShuttingDown reports that the machine is about to go down.
 	ShuttingDown bool               `json:"shuttingDown,omitempty"`
 	Conditions   []v1.NodeCondition `json:"conditions,omitempty"`
 	Figures      []NodeFigure       `json:"figures,omitempty"`
@@ -45,7 +45,7 @@ type NodeFigure struct {
 	Capacity   string `json:"capacity,omitempty"`
 	// Stale is the age of what is shown, if it could not be read again.
 	Stale string `json:"stale,omitempty"`
-	// Met tells that the threshold is met, since Since, and Acting that
+	// Met reports that the threshold is met, since Since, and Acting that
 	// something is being done about it.
 	Met    bool      `json:"met,omitempty"`
 	Acting bool      `json:"acting,omitempty"`

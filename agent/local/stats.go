@@ -11,7 +11,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Measurer is an [Agent] that tells what the node uses. What is returned
+// Measurer is an [Agent] that says what the node uses. What is returned
 // beside an error is what could be read.
 type Measurer interface {
 	Summary(ctx context.Context) (*statsapi.Summary, error)

@@ -20,7 +20,7 @@ type Agent interface {
 	Pods() []*v1.Pod
 	// Events lists the remembered events of a pod, oldest first.
 	Events(pod *v1.Pod) []v1.Event
-	// Why tells what the agent does about a pod, and what it waits for.
+	// Why says what the agent does about a pod, and what it waits for.
 	Why(pod *v1.Pod) Why
 	// LogPath is the file of a container's current log, or of the instance
 	// before it.
@@ -62,7 +62,7 @@ type Why struct {
 	NextReason string    `json:"nextReason,omitempty"`
 	LastError  string    `json:"lastError,omitempty"`
 	Failures   int       `json:"failures,omitempty"`
-	// Containers tells of each container that is not simply running.
+	// Containers reports each container that is not simply running.
 	Containers []ContainerWhy `json:"containers,omitempty"`
 }
 
@@ -97,7 +97,7 @@ type Problem struct {
 	Pod      string `json:"pod,omitempty"`      // namespace/name, if it could be read
 	Field    string `json:"field,omitempty"`
 	Reason   string `json:"reason"`
-	// Kept tells that an earlier, good version stays in effect.
+	// Kept reports that an earlier, good version stays in effect.
 	Kept bool `json:"kept,omitempty"`
 }
 

@@ -10,7 +10,7 @@ import (
 // FileLock is the lock of a file by which programs hand a node to each other.
 type FileLock struct{}
 
-// LockFile is errors.ErrUnsupported: only Linux tells who else opens a file.
+// LockFile is errors.ErrUnsupported: only Linux says who else opens a file.
 func LockFile(context.Context, string) (*FileLock, error) { return nil, errors.ErrUnsupported }
 
 // Wanted is never called.

@@ -32,7 +32,7 @@ type Allocator interface {
 	// Recall takes note of a pod that is new to this process of the agent, with
 	// what runs of it.
 	Recall(pod *v1.Pod, obs *observed.Pod)
-	// Learn tells what runs of a pod that was recalled before that was known.
+	// Learn says what runs of a pod that was recalled before that was known.
 	Learn(uid types.UID, obs *observed.Pod)
 	// Allocated returns pod with the resources that it has been allocated:
 	// itself, if these are what it asks for.

@@ -107,7 +107,7 @@ func (p *Part) policy() string {
 }
 
 // withKubelet adds what a kubelet gave to those containers of a pod of which nothing
-// runs: what runs tells itself. p.mu is held.
+// runs: what runs reports itself. p.mu is held.
 func (p *Part) withKubelet(uid types.UID, has, live map[string]numa.CPUSet) map[string]numa.CPUSet {
 	theirs := p.kubelet.had[uid]
 	if len(theirs) == 0 {

@@ -13,7 +13,7 @@ import (
 // no word for it: there, such a pod does not come past the API server.
 const reasonInvalid = "InvalidPod"
 
-// maxTold is how many mistakes a rejection tells.
+// maxTold is how many mistakes a rejection reports.
 const maxTold = 3
 
 // valid rejects pods with names that would lead out of the pod's directories, and

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent/part"
@@ -218,8 +219,10 @@ func TestStoppedAndSwept(t *testing.T) {
 
 func TestConfigAndJoin(t *testing.T) {
 	n := start(t, parttest.NewDisk())
-	_, err := resize.New(resize.Config{Metrics: n.reg})
-	if err == nil || !strings.Contains(err.Error(), "Config.Store") || !strings.Contains(err.Error(), "duplicate") {
+	clash := prometheus.NewRegistry()
+	clash.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_pod_infeasible_resizes_total", Help: "another"}))
+	_, err := resize.New(resize.Config{Metrics: clash})
+	if err == nil || !strings.Contains(err.Error(), "Config.Store") || !strings.Contains(err.Error(), "previously registered") {
 		t.Errorf("want both mistakes: %v", err)
 	}
 	if err := n.Join(n.host); err == nil {

@@ -13,7 +13,7 @@
 //
 // Prepare finds out whether this machine's cgroups limit swap, until they are known
 // to; where they do not, nothing is asked of the runtime, which would fail. Compile
-// sets the node's swap for package podspec. Run tells once, by an event of the
+// sets the node's swap for package podspec. Run reports once, by an event of the
 // node, if volumes in memory may come to lie on a disk.
 //
 // # Ownership and faults

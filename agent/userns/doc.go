@@ -11,7 +11,7 @@
 // # Hooks
 //
 // part.Preparer takes a range before the pod's sandbox is made, part.Compiler
-// tells the runtime of it, from memory, and part.Sweeper gives back those of
+// informs the runtime of it, from memory, and part.Sweeper gives back those of
 // pods that are gone.
 //
 // # Ownership

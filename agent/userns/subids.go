@@ -16,7 +16,7 @@ type IDs struct {
 	First, Count uint32
 }
 
-// SubIDs are the IDs that the machine sets aside for a user, as getsubids(1) tells of
+// SubIDs are the IDs that the machine sets aside for a user, as getsubids(1) reports
 // them (subuid(5)); ok is false for one without that program, or without the user,
 // where any ID may be given to pods. User and group IDs have to be the same single
 // range; else it is an error.

@@ -95,7 +95,7 @@ func (t *Tree) paths(cgroup string) []string {
 	return out
 }
 
-// Exists tells whether the cgroup has a directory anywhere.
+// Exists reports whether the cgroup has a directory anywhere.
 func (t *Tree) Exists(cgroup string) bool {
 	paths := t.paths(cgroup)
 	t.mu.Lock()

@@ -260,7 +260,7 @@ func (c *follower) truncated(now os.FileInfo) (bool, error) {
 	return true, nil
 }
 
-// await waits until the log may have grown, been rotated or ended, and tells
+// await waits until the log may have grown, been rotated or ended, and reports
 // whether ctx goes on. The end of a container shows in no file, hence the
 // second's limit.
 func (c *follower) await(ctx context.Context) bool {

@@ -386,7 +386,7 @@ func (c *container) status() *runtimeapi.ContainerStatus {
 	}
 }
 
-// ContainerStatus tells of a container.
+// ContainerStatus reports a container.
 func (r *Runtime) ContainerStatus(ctx context.Context, id string, _ bool) (*runtimeapi.ContainerStatusResponse, error) {
 	leave, err := r.enter(ctx, "ContainerStatus", id)
 	if err != nil {

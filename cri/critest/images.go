@@ -81,7 +81,7 @@ func (r *Runtime) ListImages(ctx context.Context, f *runtimeapi.ImageFilter) ([]
 	return out, leave()
 }
 
-// ImageStatus tells of an image, or nothing of one that is not there.
+// ImageStatus reports an image, or nothing of one that is not there.
 func (r *Runtime) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, _ bool) (*runtimeapi.ImageStatusResponse, error) {
 	leave, err := r.enter(ctx, "ImageStatus", image.GetImage())
 	if err != nil {
@@ -125,14 +125,14 @@ func (r *Runtime) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) 
 	return leave()
 }
 
-// SetImageFS tells where the images' file system is, from then on.
+// SetImageFS says where the images' file system is, from then on.
 func (r *Runtime) SetImageFS(mountpoint string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.imageFS = mountpoint
 }
 
-// ImageFsInfo tells of a disk without images, where SetImageFS said, or of none.
+// ImageFsInfo reports a disk without images, where SetImageFS said, or of none.
 func (r *Runtime) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
 	leave, err := r.enter(ctx, "ImageFsInfo", "")
 	if err != nil {

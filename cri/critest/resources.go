@@ -37,7 +37,7 @@ func (r *Runtime) UpdateContainerResources(ctx context.Context, id string, to *r
 	return leave()
 }
 
-// ContainerStats tells of a container's memory.
+// ContainerStats reports a container's memory.
 func (r *Runtime) ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error) {
 	leave, err := r.enter(ctx, "ContainerStats", id)
 	if err != nil {

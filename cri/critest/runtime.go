@@ -85,7 +85,7 @@ func (r *Runtime) pretendedID() string {
 	return r.newID()
 }
 
-// Version tells who this is.
+// Version says who this is.
 func (r *Runtime) Version(ctx context.Context, _ string) (*runtimeapi.VersionResponse, error) {
 	if _, err := r.enter(ctx, "Version", ""); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (r *Runtime) Version(ctx context.Context, _ string) (*runtimeapi.VersionRes
 	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "critest", RuntimeVersion: "1", RuntimeApiVersion: "v1"}, nil
 }
 
-// Status tells that all is well.
+// Status reports that all is well.
 func (r *Runtime) Status(ctx context.Context, _ bool) (*runtimeapi.StatusResponse, error) {
 	if _, err := r.enter(ctx, "Status", ""); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (r *Runtime) IgnoreGroupsPolicy() {
 	r.noGroups = true
 }
 
-// RuntimeConfig tells the cgroup driver.
+// RuntimeConfig reports the cgroup driver.
 func (r *Runtime) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
 	if _, err := r.enter(ctx, "RuntimeConfig", ""); err != nil {
 		return nil, err
@@ -249,7 +249,7 @@ func (s *sandbox) status() *runtimeapi.PodSandboxStatus {
 	return st
 }
 
-// PodSandboxStatus tells of a sandbox.
+// PodSandboxStatus reports a sandbox.
 func (r *Runtime) PodSandboxStatus(ctx context.Context, id string, _ bool) (*runtimeapi.PodSandboxStatusResponse, error) {
 	leave, err := r.enter(ctx, "PodSandboxStatus", id)
 	if err != nil {
@@ -296,7 +296,7 @@ func (r *Runtime) ListPodSandbox(ctx context.Context, f *runtimeapi.PodSandboxFi
 	return out, leave()
 }
 
-// Exec tells where nothing is streamed.
+// Exec says where nothing is streamed.
 func (r *Runtime) Exec(ctx context.Context, req *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
 	leave, err := r.enter(ctx, "Exec", req.GetContainerId())
 	if err != nil {

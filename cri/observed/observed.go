@@ -91,7 +91,7 @@ type Sandbox struct {
 	// IPs holds the primary address first, in the order of Addresses. Empty
 	// for host network.
 	IPs []string
-	// HasNetwork tells that the runtime reported network information at
+	// HasNetwork reports that the runtime reported network information at
 	// all, be it without an address.
 	HasNetwork bool
 	// HostNetwork, HostPID and HostIPC tell which namespaces are the node's.
@@ -167,7 +167,7 @@ type Resources struct {
 // Mount is what became of one of a container's mounts.
 type Mount struct {
 	Path string // in the container
-	// RecursiveReadOnly tells that what is mounted below it is read-only too.
+	// RecursiveReadOnly reports that what is mounted below it is read-only too.
 	RecursiveReadOnly bool
 	// ImageRef is the image that is mounted, or "".
 	ImageRef string
@@ -243,7 +243,7 @@ func (p *Pod) IPs() []string {
 	return nil
 }
 
-// AnyRunning tells whether any container or sandbox of the pod is running.
+// AnyRunning reports whether any container or sandbox of the pod is running.
 func (p *Pod) AnyRunning() bool {
 	if p == nil {
 		return false

@@ -147,7 +147,7 @@ func (s *Server) serve(ctx context.Context) error {
 		return err
 	}
 	if info, err := os.Lstat(s.cfg.Socket); err == nil && info.Mode().Type() == os.ModeSocket {
-		_ = os.Remove(s.cfg.Socket) // listening tells
+		_ = os.Remove(s.cfg.Socket) // listening reports
 	}
 	l, err := net.Listen("unix", s.cfg.Socket)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package notify tells at once when the kernel sees memory running short. Its
+// Package notify reports at once when the kernel sees memory running short. Its
 // triggers are files that the kernel makes readable:
 //
 //	src := notify.New(
@@ -10,7 +10,7 @@
 //
 // A [Source] waits for all of its triggers in one goroutine and one thread, in
 // poll(2), and costs nothing while nothing happens. PSI triggers are those of
-// the kernel's Documentation/accounting/psi.rst: it tells once for each window
+// the kernel's Documentation/accounting/psi.rst: it reports once for each window
 // in which tasks were stalled for longer than the threshold. They exist for
 // the node and, with cgroup v2, for each cgroup. Levels of usage are those of
 // Documentation/admin-guide/cgroup-v1/memory.rst; they are set by

@@ -43,7 +43,7 @@ func (f *Fake) Aim(levels []int64) error {
 	return nil
 }
 
-// Fire tells of a shortage, if Run waits for one.
+// Fire reports a shortage, if Run waits for one.
 func (f *Fake) Fire(cause string) {
 	f.mu.Lock()
 	wake := f.wake

@@ -146,7 +146,7 @@ func TestKernelEvents(t *testing.T) {
 
 func TestKernelGone(t *testing.T) {
 	// A pipe whose other end is closed stands for a file whose cgroup is
-	// removed: poll tells of both without what was waited for.
+	// removed: poll reports both without what was waited for.
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

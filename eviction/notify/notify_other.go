@@ -8,7 +8,7 @@ import (
 )
 
 // ErrUnsupported means that the system has no such notices.
-var ErrUnsupported = errors.New("notify: only Linux tells of memory running short")
+var ErrUnsupported = errors.New("notify: only Linux reports memory running short")
 
 type waiter interface{}
 

@@ -22,7 +22,7 @@ const (
 type Trigger interface {
 	// String is what the trigger is called as a cause.
 	String() string
-	// check tells of mistakes in its making.
+	// check reports mistakes in its making.
 	check() error
 	// open sets it up.
 	open() (waiter, error)
@@ -34,7 +34,7 @@ type psi struct {
 	stall, window time.Duration
 }
 
-// PSI tells when at least one task was stalled for want of memory for longer
+// PSI says when at least one task was stalled for want of memory for longer
 // than stall in a window. Path is /proc/pressure/memory, or memory.pressure of
 // a cgroup. The zero values mean 100 ms of 1 s. The kernel takes windows from
 // 500 ms to 10 s; without CAP_SYS_RESOURCE, multiples of 2 s only.
@@ -69,7 +69,7 @@ func (p psi) line() string {
 // events waits for a memory.events file of cgroup v2.
 type events struct{ path string }
 
-// Events tells when a limit of a cgroup v2 was hit, or a process in it was
+// Events says when a limit of a cgroup v2 was hit, or a process in it was
 // killed for that: when high, max, oom or oom_kill of its memory.events has
 // grown.
 func Events(path string) Trigger { return events{path} }
@@ -103,7 +103,7 @@ func grown(before, after map[string]uint64) string {
 // usage waits for levels of usage in cgroup v1.
 type usage struct{ dir string }
 
-// Usage tells when the usage of a cgroup v1 crosses one of the levels given to
+// Usage says when the usage of a cgroup v1 crosses one of the levels given to
 // Source.Aim, in either direction. Dir is that of the memory controller.
 func Usage(dir string) Trigger { return usage{dir} }
 

@@ -1,4 +1,4 @@
-// Package rank orders pods as a node under pressure evicts them, and tells
+// Package rank orders pods as a node under pressure evicts them, and reports
 // which exceed their limits of local storage. A scheduler or a simulator can
 // ask it what a node would do:
 //

@@ -25,7 +25,7 @@ type Violation struct {
 // Quantity is the limit as it is shown to people.
 func (v Violation) Quantity() string { return resource.NewQuantity(v.Max, resource.BinarySI).String() }
 
-// HasLimits tells whether a pod can exceed one, so that its disk usage is
+// HasLimits reports whether a pod can exceed one, so that its disk usage is
 // worth knowing.
 func HasLimits(pod *v1.Pod) bool {
 	if _, ok := podLimit(pod); ok {

@@ -26,7 +26,7 @@ type Rules struct {
 type Ranked struct {
 	Candidate
 	Used, Request int64
-	// Exceeds tells whether it uses more than it requests. For processes,
+	// Exceeds reports whether it uses more than it requests. For processes,
 	// of which none can be requested, it is always false.
 	Exceeds  bool
 	Priority int32
@@ -34,7 +34,7 @@ type Ranked struct {
 	first, last int64 // first and third comparator, less is earlier
 }
 
-// Known tells whether there are figures of the pod.
+// Known reports whether there are figures of the pod.
 func (r *Ranked) Known() bool { return r.Usage != nil }
 
 // Of is the figures of one candidate.
@@ -97,7 +97,7 @@ func compare(a, b *Ranked) int {
 }
 
 // Sort returns the candidates in the order in which they would be evicted for
-// want of what the signal tells of. Those that are equal keep their order.
+// want of what the signal reports. Those that are equal keep their order.
 func Sort(r Rules, s threshold.Signal, list []Candidate) []Ranked {
 	ranked := make([]Ranked, len(list))
 	order := make([]*Ranked, len(list))

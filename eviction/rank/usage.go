@@ -129,7 +129,7 @@ func (p parts) of(c Candidate) Disk {
 	return sum
 }
 
-// isLocal tells whether a volume of that name lies on the node's disk.
+// isLocal reports whether a volume of that name lies on the node's disk.
 func isLocal(pod *v1.Pod, name string) bool {
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; v.Name == name {
@@ -139,7 +139,7 @@ func isLocal(pod *v1.Pod, name string) bool {
 	return false
 }
 
-// LocalEphemeral tells whether a volume lies on the node's disk and ends with
+// LocalEphemeral reports whether a volume lies on the node's disk and ends with
 // its pod.
 func LocalEphemeral(v *v1.Volume) bool {
 	if v.EmptyDir != nil {

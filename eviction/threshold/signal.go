@@ -60,7 +60,7 @@ func (s Signal) fact() (fact, int) {
 	return all[i], i
 }
 
-// Known tells whether there is such a signal.
+// Known reports whether there is such a signal.
 func (s Signal) Known() bool { f, _ := s.fact(); return f.signal != "" }
 
 // Condition is the condition of a node on which the signal is low.

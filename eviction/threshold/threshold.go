@@ -55,13 +55,13 @@ type Threshold struct {
 	MinReclaim Amount
 }
 
-// Hard tells whether the threshold is acted upon at once.
+// Hard reports whether the threshold is acted upon at once.
 func (t Threshold) Hard() bool { return t.Grace == 0 }
 
-// Met tells whether the signal is low. At the threshold it is not.
+// Met reports whether the signal is low. At the threshold it is not.
 func (t Threshold) Met(o Observation) bool { return o.Available < t.Value.Of(o.Capacity) }
 
-// Unresolved tells whether a signal that was low has not recovered by the
+// Unresolved reports whether a signal that was low has not recovered by the
 // minimum to reclaim.
 func (t Threshold) Unresolved(o Observation) bool { return t.Need(o) > 0 }
 

@@ -70,7 +70,7 @@ func (l *lab) serve(socket string, b *badPlugin) *grpc.Server {
 	return s
 }
 
-// register tells the agent of a plugin.
+// register informs the agent of a plugin.
 func (l *lab) register(version, socket, resource string) error {
 	l.t.Helper()
 	conn, err := grpc.NewClient("unix://"+filepath.Join(l.sockets(), "kubelet.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()))

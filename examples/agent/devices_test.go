@@ -103,7 +103,7 @@ func (l *lab) reboot() {
 	}
 }
 
-// waitsFor tells whether a pod waits, and for what.
+// waitsFor reports whether a pod waits, and for what.
 func waitsFor(p *v1.Pod, reason string) bool {
 	return p != nil && p.Status.Phase == v1.PodPending && p.Status.Reason == reason
 }

@@ -128,7 +128,7 @@ func (l *lab) nothingLeft(known map[string]bool) {
 	l.nothingLeftBut(known, func(string) bool { return false })
 }
 
-// empty tells that no process is in a cgroup. Where a call loses its caller,
+// empty reports that no process is in a cgroup. Where a call loses its caller,
 // the runtime (runc 1.5) may forget the cgroup that it had made by then.
 func empty(cgroup string) bool {
 	procs, err := os.ReadFile(filepath.Join(cgroup, "cgroup.procs"))

@@ -25,7 +25,7 @@ type insidePod struct {
 	wantNot               []string
 	message               string       // that the container ended with
 	fails                 bool         // the pod does not succeed
-	cannot                func() error // tells why it is left out here
+	cannot                func() error // says why it is left out here
 }
 
 func (p insidePod) manifest() string {
@@ -293,7 +293,7 @@ stringData: {password: hunter2}
 	}
 }
 
-// noIDMaps tells why containers here cannot have user IDs of their own: their
+// noIDMaps says why containers here cannot have user IDs of their own: their
 // root file systems are mounted with the IDs mapped, and tmpfs takes that from
 // Linux 6.3 on.
 func noIDMaps() error {
@@ -314,7 +314,7 @@ func noIDMaps() error {
 }
 
 // hugePages sees to it that the node has huge pages while the test runs, or
-// tells why it cannot: what a container may have of them only cgroup v2 shows.
+// says why it cannot: what a container may have of them only cgroup v2 shows.
 func hugePages(t *testing.T) func() error {
 	return func() error {
 		controllers, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")

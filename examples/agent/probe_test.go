@@ -22,7 +22,7 @@ func probed(name, steps, container string) string {
 	return strings.Replace(box(name, steps), "args:", container+", args:", 1)
 }
 
-// said tells whether an event of a pod was recorded.
+// said reports whether an event of a pod was recorded.
 func (l *lab) said(pod, reason, message string) bool {
 	l.t.Helper()
 	list, err := l.api.Events(l.t.Context(), "default", pod+"-lab")

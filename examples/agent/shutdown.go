@@ -33,7 +33,7 @@ func endsWithMachine(ctx context.Context) (alive context.Context, machine shutdo
 	}
 }
 
-// shutdownFlagAlone tells that SIGTERM was to end pods, and no time is given.
+// shutdownFlagAlone reports that SIGTERM was to end pods, and no time is given.
 func shutdownFlagAlone(c *kubeletconfig.Config, f *runFlags) error {
 	if f.shutdownOnTerm && c.ShutdownTime() == 0 {
 		return errors.New("--shutdown-on-sigterm=true: want shutdownGracePeriod or shutdownGracePeriodByPodPriority in --config")

@@ -49,7 +49,7 @@ func top(ctx context.Context, std stdio, args []string) error {
 	return writePodsTop(std.out, s.Pods, c.namespace)
 }
 
-// withoutRate tells whether the use of processors is not known of something.
+// withoutRate reports whether the use of processors is not known of something.
 func withoutRate(s *statsapi.Summary) bool {
 	unknown := func(c *statsapi.CPUStats) bool { return c != nil && c.UsageNanoCores == nil }
 	return unknown(s.Node.CPU) || slices.ContainsFunc(s.Pods, func(p statsapi.PodStats) bool { return unknown(p.CPU) })

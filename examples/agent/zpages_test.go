@@ -25,7 +25,7 @@ func TestVerbosity(t *testing.T) {
 	}
 }
 
-// What the node tells of its configuration and flags has no secrets.
+// What the node reports its configuration and flags has no secrets.
 func TestConfigzAndFlagz(t *testing.T) {
 	c, _, _, err := load(t, configHead+"staticPodURL: https://me:hidden@pods.example/x\nstaticPodURLHeader: {Authorization: [Bearer hidden]}\n")
 	if err != nil {

@@ -435,7 +435,7 @@ func (d *driver) ListVolumes(_ context.Context, req *csi.ListVolumesRequest) (*c
 	return resp, nil
 }
 
-// ControllerGetVolume tells of one volume.
+// ControllerGetVolume reports one volume.
 func (d *driver) ControllerGetVolume(_ context.Context, req *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
 	v, err := d.find(req.GetVolumeId())
 	if err != nil {
@@ -446,7 +446,7 @@ func (d *driver) ControllerGetVolume(_ context.Context, req *csi.ControllerGetVo
 	}}, nil
 }
 
-// condition tells how a volume is.
+// condition says how a volume is.
 func (d *driver) condition(v volume) *csi.VolumeCondition {
 	if d.sick != "" {
 		if _, err := os.Lstat(d.sick); err == nil {
@@ -459,7 +459,7 @@ func (d *driver) condition(v volume) *csi.VolumeCondition {
 	return &csi.VolumeCondition{Message: "the volume is well"}
 }
 
-// GetCapacity tells how many bytes there are.
+// GetCapacity says how many bytes there are.
 func (d *driver) GetCapacity(_ context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	if t := req.GetAccessibleTopology(); t != nil && !d.isHere(t) {
 		return &csi.GetCapacityResponse{}, nil

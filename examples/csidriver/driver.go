@@ -184,7 +184,7 @@ func (d *driver) hold(ids ...string) (release func(), err error) {
 	}, nil
 }
 
-// GetInfo tells the agent what this is.
+// GetInfo informs the agent what this is.
 func (d *driver) GetInfo(context.Context, *regapi.InfoRequest) (*regapi.PluginInfo, error) {
 	return &regapi.PluginInfo{Type: regapi.CSIPlugin, Name: d.name, Endpoint: d.socket(), SupportedVersions: []string{version}}, nil
 }

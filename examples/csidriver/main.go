@@ -75,7 +75,7 @@ func main() {
 	}
 }
 
-// extra tells of arguments that nobody asked for.
+// extra reports arguments that nobody asked for.
 func extra(args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -83,7 +83,7 @@ func extra(args []string) error {
 	return fmt.Errorf("arguments %q: want flags alone", args)
 }
 
-// check tells of flags that are wrong, and makes the directories.
+// check reports flags that are wrong, and makes the directories.
 func (d *driver) check() error {
 	var errs []error
 	if problems := validation.IsDNS1123Subdomain(d.name); len(problems) > 0 || len(d.name) > 63 {

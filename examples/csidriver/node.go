@@ -496,7 +496,7 @@ func (d *driver) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolume
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: v.Bytes}, nil
 }
 
-// NodeGetVolumeStats tells how full a volume is, and how it is.
+// NodeGetVolumeStats says how full a volume is, and how it is.
 func (d *driver) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err

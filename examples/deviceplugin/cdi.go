@@ -29,7 +29,7 @@ type cdiEdits struct {
 // cdiName is a device's name in the spec, which may not have every character.
 func cdiName(id string) string { return strings.ReplaceAll(id, "@", "-") }
 
-// describe tells the runtime of the devices, if it is to be told: each brings a
+// describe informs the runtime of the devices, if it is to be told: each brings a
 // variable CDI_NAME=here.
 func (p *plugin) describe(devices map[string]bool) error {
 	if p.cdi == "" || len(devices) == 0 {

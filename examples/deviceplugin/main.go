@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-// extra tells of arguments that nobody asked for.
+// extra reports arguments that nobody asked for.
 func extra(args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -48,7 +48,7 @@ func extra(args []string) error {
 	return fmt.Errorf("arguments %q: want flags alone", args)
 }
 
-// check tells of flags that are wrong.
+// check reports flags that are wrong.
 func (p *plugin) check() error {
 	var errs []error
 	for flag, dir := range map[string]*string{"--devices": &p.devices, "--sockets": &p.sockets, "--cdi": &p.cdi} {

@@ -74,7 +74,7 @@ func listen(path string) (net.Listener, error) {
 	return net.Listen("unix", path)
 }
 
-// GetInfo tells the agent what this is.
+// GetInfo informs the agent what this is.
 func (d *driver) GetInfo(context.Context, *regapi.InfoRequest) (*regapi.PluginInfo, error) {
 	return &regapi.PluginInfo{Type: regapi.DRAPlugin, Name: d.name, Endpoint: d.socket(), SupportedVersions: []string{api.DRAPluginService}}, nil
 }
@@ -146,7 +146,7 @@ func (d *driver) write(c *api.Claim) error {
 	return os.Rename(tmp, d.file(c))
 }
 
-// NodeWatchResources tells how the device is, at first and when that changes,
+// NodeWatchResources says how the device is, at first and when that changes,
 // and in time for it to count on.
 func (d *driver) NodeWatchResources(_ *healthapi.NodeWatchResourcesRequest, stream grpc.ServerStreamingServer[healthapi.NodeWatchResourcesResponse]) error {
 	var said healthapi.HealthStatus

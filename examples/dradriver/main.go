@@ -6,7 +6,7 @@
 //	dradriver --name gpu.example.com
 //
 // What it prepared is in the CDI files that it wrote, and nowhere else: it may be
-// killed at any time. While the file that --sick names is there, it tells that its
+// killed at any time. While the file that --sick names is there, it reports that its
 // devices are not healthy.
 package main
 
@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// extra tells of arguments that nobody asked for.
+// extra reports arguments that nobody asked for.
 func extra(args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -49,7 +49,7 @@ func extra(args []string) error {
 	return fmt.Errorf("arguments %q: want flags alone", args)
 }
 
-// check tells of flags that are wrong, and makes the directories.
+// check reports flags that are wrong, and makes the directories.
 func (d *driver) check() error {
 	var errs []error
 	if d.name == "" || d.name != filepath.Base(d.name) {

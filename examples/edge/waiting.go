@@ -23,7 +23,7 @@ func (e *errWaits) Unwrap() error      { return e.cause }
 func (*errWaits) Reason() string       { return "NoLicence" }
 func (e *errWaits) RetryAt() time.Time { return e.at }
 
-// note takes down what came of asking, and tells of it when it is new.
+// note takes down what came of asking, and reports it when it is new.
 func (l *licences) note(pod *v1.Pod, product string, err error) error {
 	if err == nil {
 		l.set(pod.UID, true)

@@ -32,9 +32,9 @@ type Runtime interface {
 	RemoveSandbox(ctx context.Context, id string) error
 }
 
-// Pods tells of pods. Its methods may be called from any goroutine.
+// Pods reports pods. Its methods may be called from any goroutine.
 type Pods interface {
-	// Ready tells whether all sources of pods have spoken. Before, no pod
+	// Ready reports whether all sources of pods have spoken. Before, no pod
 	// counts as gone.
 	Ready() bool
 	State(uid types.UID) PodState
@@ -145,7 +145,7 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Died tells that a container of a pod has ended, or that the pod has. The pod
+// Died reports that a container of a pod has ended, or that the pod has. The pod
 // is looked at after Config.Delay, once for all that is told until then.
 func (m *Manager) Died(uid types.UID) {
 	m.mu.Lock()

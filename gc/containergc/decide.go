@@ -38,7 +38,7 @@ type Sandbox struct {
 	CreatedAt time.Time
 }
 
-// PodState tells how much of a pod is still wanted.
+// PodState says how much of a pod is still wanted.
 type PodState uint8
 
 const (
@@ -96,7 +96,7 @@ func (f Fate) String() string {
 type Verdict struct {
 	Container
 	Fate Fate
-	// StopFirst tells of one to be removed that it may run after all.
+	// StopFirst reports one to be removed that it may run after all.
 	StopFirst bool
 
 	// made is CreatedAt, or that of an earlier instance if it is later: it orders
@@ -106,7 +106,7 @@ type Verdict struct {
 
 // Situation is what decisions depend on beside containers and sandboxes.
 type Situation struct {
-	// Pods tells of a pod; nil is Live for all.
+	// Pods reports a pod; nil is Live for all.
 	Pods func(types.UID) PodState
 	// All has the limits disregarded for pods that are over: they lose all.
 	All bool

@@ -11,7 +11,7 @@
 //	removed, err := m.Reclaim(ctx) // now, for an eviction manager
 //
 // It needs a [Runtime], of which package overcri has one, and [Pods], which
-// tells of each pod whether it lives, is over, or is gone. [DecideContainers]
+// reports each pod whether it lives, is over, or is gone. [DecideContainers]
 // and [DecideSandboxes] are the decisions, without any of it.
 //
 // # What stays

@@ -32,7 +32,7 @@
 // gone.
 //
 // A thing may get a further name while it is held, as an image has its ID only
-// after the pull. Add tells for such a name whether it was removed since the
+// after the pull. Add reports for such a name whether it was removed since the
 // hold was opened, under the other name, so that it has to be fetched anew.
 //
 // All methods may be called from any goroutine. Memory is bounded by what is

@@ -132,7 +132,7 @@ func (p *Pass[K]) End() {
 	p.t.forget()
 }
 
-// Free tells whether Take of these names would succeed now.
+// Free reports whether Take of these names would succeed now.
 func (p *Pass[K]) Free(keys ...K) bool {
 	p.t.mu.Lock()
 	defer p.t.mu.Unlock()

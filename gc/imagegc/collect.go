@@ -72,7 +72,7 @@ func (m *Manager) Reclaim(ctx context.Context, bytes int64) (freed int64, err er
 	return rep.Freed, err
 }
 
-// Explain tells what there is and what would become of it, and removes
+// Explain says what there is and what would become of it, and removes
 // nothing.
 func (m *Manager) Explain(ctx context.Context) (Report, error) {
 	return m.round(ctx, func(r *round) { r.lookAtDisk(ctx) })
@@ -138,7 +138,7 @@ func (r *round) look(ctx context.Context) error {
 	return nil
 }
 
-// withIDs leaves out images without an ID, which nobody could remove, and tells of
+// withIDs leaves out images without an ID, which nobody could remove, and reports
 // them once. The runtime has such while it is damaged.
 func (m *Manager) withIDs(images []Image) []Image {
 	good := slices.DeleteFunc(slices.Clone(images), func(i Image) bool { return i.ID == "" })
@@ -336,7 +336,7 @@ func (r *round) remove(ctx context.Context, i int, reason string) bool {
 	return true
 }
 
-// finish tells and stores what came of the pass.
+// finish reports and stores what came of the pass.
 func (r *round) finish(ctx context.Context) {
 	m := r.m
 	var present []string

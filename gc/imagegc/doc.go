@@ -17,7 +17,7 @@
 // An image that has a container, be it a dead one, or is mounted; that the
 // runtime, Config.Pins or Config.PinLabels pin; that a stored pod names
 // (Config.Desired); that is younger than Policy.MinAge; and whatever a pod that
-// is being started holds. [Report] tells for each image which of these it is.
+// is being started holds. [Report] reports for each image which of these it is.
 //
 // # Pods that start
 //
@@ -48,7 +48,7 @@
 // # How much goes
 //
 // After each removal the disk is looked at again, and the pass ends when as
-// much is free as was wanted: the sizes that a runtime tells count shared
+// much is free as was wanted: the sizes that a runtime reports count shared
 // layers for each image and mostly leave out what the image takes unpacked.
 //
 // # Faults

@@ -33,7 +33,7 @@ type history struct {
 }
 
 // observe brings the history up to date: images that are new begin, those that
-// are gone end, of which it tells, and those of which inUse tells are in use now.
+// are gone end, of which it reports, and those of which inUse reports are in use now.
 func (h *history) observe(images []Image, inUse func(*Image) bool, now time.Time) (gone bool) {
 	next := make(map[string]seen, len(images))
 	for i := range images {
@@ -124,7 +124,7 @@ func decodeHistory(raw []byte, now time.Time) (history, error) {
 	return h, nil
 }
 
-// maxRemembered is the highest age that a history tells of.
+// maxRemembered is the highest age that a history reports.
 const maxRemembered = 10 * 365 * 24 * time.Hour
 
 // recall reads what an earlier run stored.

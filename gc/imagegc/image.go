@@ -16,7 +16,7 @@ type Image struct {
 	Handler string
 	// Tags and Digests are its names, repository:tag and repository@digest.
 	Tags, Digests []string
-	// Size is in bytes, as the runtime tells it: mostly that of the layers as
+	// Size is in bytes, as the runtime says so: mostly that of the layers as
 	// they were pulled, shared ones included.
 	Size int64
 	// Pinned is the runtime's own wish that it stays.
@@ -107,7 +107,7 @@ type Fact struct {
 	// Reference, Label and Desired say what pins it, if anything does: the
 	// Pins or PinLabels it matches, or the name that a stored pod has of it.
 	Reference, Label, Desired string
-	// Held tells that a pod which is being started holds it, or did so since
+	// Held reports that a pod which is being started holds it, or did so since
 	// the facts were read.
 	Held bool
 }

@@ -20,7 +20,7 @@ type Store interface {
 	Images(ctx context.Context) ([]Image, error)
 	// Uses lists what all containers use, the dead ones included.
 	Uses(ctx context.Context) ([]Use, error)
-	// Disk tells how full the images' disk is right now.
+	// Disk says how full the images' disk is right now.
 	Disk(ctx context.Context) (Disk, error)
 	// Remove removes an image with all its names. It succeeds when it is gone
 	// already.

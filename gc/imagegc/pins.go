@@ -46,7 +46,7 @@ func parsePin(s string) (pin, error) {
 	}
 }
 
-// matches tells whether a full name is pinned.
+// matches reports whether a full name is pinned.
 func (p pin) matches(name string) bool {
 	if p.full != "" {
 		return name == p.full

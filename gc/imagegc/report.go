@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Report tells what a pass found and did.
+// Report says what a pass found and did.
 type Report struct {
 	At time.Time
 	// Disk is what it was at the start of the pass; zero if the pass did not

@@ -22,7 +22,7 @@
 // which it grew, or be twice as large if it began to grow by Config.Burst right
 // away: every second or two with the defaults, at the cost of a stat(2). A
 // log that did not grow for ten seconds is not looked at at all; the kernel
-// tells of the next write (inotify; where there is none it is looked at every
+// reports the next write (inotify; where there is none it is looked at every
 // ten seconds). The kubelet asks the runtime twice for each container every ten
 // seconds.
 //

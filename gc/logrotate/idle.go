@@ -1,6 +1,6 @@
 package logrotate
 
-// noIdle is an idle that never tells: logs are looked at instead.
+// noIdle is an idle that never reports: logs are looked at instead.
 type noIdle struct{}
 
 // poll is newIdle for who wants it so.

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The kernel tells of the first write after arm, and of no other.
+// The kernel reports the first write after arm, and of no other.
 func TestInotify(t *testing.T) {
 	n := newIdle()
 	defer n.close()
@@ -79,8 +79,8 @@ func TestInotifyCloses(t *testing.T) {
 	n.close()
 }
 
-// What it costs to have a log watched by looks, by a watch that tells of each
-// write, and by one that tells of the first.
+// What it costs to have a log watched by looks, by a watch that reports each
+// write, and by one that reports the first.
 func BenchmarkLook(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "a")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

@@ -84,7 +84,7 @@ func (w *writer) write(t testing.TB, id, text string) {
 	}
 }
 
-// handIdle is an idle whose writes a test tells of.
+// handIdle is an idle whose writes a test reports.
 type handIdle struct {
 	mu    sync.Mutex
 	armed map[string]bool

@@ -38,7 +38,7 @@ func (p *pace) look(size int64, now time.Time) {
 	p.size, p.at = size, now
 }
 
-// idle tells whether the log has not grown for long.
+// idle reports whether the log has not grown for long.
 func (p *pace) idle(now time.Time) bool { return now.Sub(p.grown) >= stillFor }
 
 // next is the time until a log could pass its limit if it grows on as it did,

@@ -13,12 +13,12 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// idle tells of writes to files that nobody looks at.
+// idle reports writes to files that nobody looks at.
 type idle interface {
 	// arm has the next write to a file told of once, by its key. It is false
 	// if that cannot be had.
 	arm(key, path string) bool
-	// written tells keys of files that were written to, or that went away.
+	// written reports keys of files that were written to, or that went away.
 	written() <-chan string
 	close()
 }
@@ -65,7 +65,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// pop takes the log that is due, or tells when the next one will be.
+// pop takes the log that is due, or says when the next one will be.
 func (m *Manager) pop(now time.Time) (*watched, time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

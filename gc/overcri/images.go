@@ -105,7 +105,7 @@ func (s *Images) addLabels(ctx context.Context, images []imagegc.Image) error {
 	return nil
 }
 
-// labelsOf reads an image's labels from what a runtime tells beyond the CRI.
+// labelsOf reads an image's labels from what a runtime reports beyond the CRI.
 func labelsOf(info map[string]string) map[string]string {
 	var v struct {
 		ImageSpec struct {
@@ -151,7 +151,7 @@ func (s *Images) Uses(ctx context.Context) ([]imagegc.Use, error) {
 	return out, nil
 }
 
-// Disk tells how full the file system is that images are on.
+// Disk says how full the file system is that images are on.
 func (s *Images) Disk(ctx context.Context) (imagegc.Disk, error) {
 	resp, err := s.images.ImageFsInfo(ctx)
 	if err != nil {

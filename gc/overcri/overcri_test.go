@@ -79,7 +79,7 @@ func TestImages(t *testing.T) {
 	verdicts := func() map[string]string {
 		rep, err := m.Explain(t.Context())
 		if err == nil {
-			t.Error("no error, though the runtime tells nothing of the disk")
+			t.Error("no error, though the runtime reports nothing about the disk")
 		}
 		out := map[string]string{}
 		for _, o := range rep.Images {
@@ -123,7 +123,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-// fsInfo is a runtime that tells of disk and labels.
+// fsInfo is a runtime that reports disk and labels.
 type fsInfo struct {
 	node
 	info   []*runtimeapi.FilesystemUsage

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// statfs tells the size of the file system of a path, and what those without
+// statfs reports the size of the file system of a path, and what those without
 // privileges may still write, in bytes.
 func statfs(path string) (capacity, available int64, err error) {
 	var st unix.Statfs_t

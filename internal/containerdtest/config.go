@@ -107,7 +107,7 @@ const networkConfig = `{"cniVersion":"1.0.0","name":"%[1]s","plugins":[
 // portmap is the plugin for host ports.
 const portmap = `,{"type":"portmap","capabilities":{"portMappings":true}}`
 
-// NoHostPorts tells why pods get no host ports here, nil if they do: the CNI
+// NoHostPorts says why pods get no host ports here, nil if they do: the CNI
 // plugin for them needs iptables or nft, and a kernel with NAT.
 func NoHostPorts() error {
 	err := errors.New("neither iptables nor nft is installed")
@@ -125,7 +125,7 @@ func NoHostPorts() error {
 	return err
 }
 
-// mayLowerOOMScore tells whether this process has CAP_SYS_RESOURCE, bit 24
+// mayLowerOOMScore reports whether this process has CAP_SYS_RESOURCE, bit 24
 // (capabilities(7)). Without it runc cannot set a negative oom_score_adj.
 func mayLowerOOMScore() bool {
 	status, err := os.ReadFile("/proc/self/status")

@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// buildAgent builds the agent, with a file of its own that tells of its live heap.
+// buildAgent builds the agent, with a file of its own that reports its live heap.
 func buildAgent(dir string) error {
 	added, err := filepath.Abs("testdata/liveheap.go")
 	if err != nil {

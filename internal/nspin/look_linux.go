@@ -23,7 +23,7 @@ const (
 // At is what there is at a path where a namespace may be.
 type At struct {
 	Kind Kind
-	// ID tells namespaces apart that exist at the same time; 0 unless Kind is
+	// ID distinguishes namespaces that exist at the same time; 0 unless Kind is
 	// Pinned.
 	ID uint64
 }

@@ -10,6 +10,8 @@ import (
 	"os"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+
+	"go.uber.org/zap"
 )
 
 // asked is a request, and what it was made of.
@@ -63,7 +65,7 @@ func (m *Manager) pendingKey() (crypto.Signer, []byte, error) {
 		key, text = k, t
 	}
 	if err := m.keepPending(text); err != nil {
-		m.cfg.Log.Warn("the key of a request cannot be kept: " + err.Error())
+		m.cfg.Log.Warn("failed to keep the key of a certificate request", zap.Error(err))
 	}
 	return key, text, nil
 }

@@ -429,7 +429,7 @@ func (c *Client) Close() {
 // State is what the monitor knew when this connection was made.
 func (c *Client) State() State { return c.state }
 
-// Events gives what the monitor tells by itself, to the newest of its clients. It
+// Events gives what the monitor says by itself, to the newest of its clients. It
 // must be read until Done: with more than 4096 events unread the connection ends.
 func (c *Client) Events() <-chan Event { return c.events }
 

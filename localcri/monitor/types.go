@@ -61,7 +61,7 @@ func (e *StartError) Error() string { return e.Step + ": " + e.Message }
 // Exit says how a container ended.
 type Exit struct {
 	ID           string
-	Code         int32     // status, 128 plus the signal, or what Reason tells
+	Code         int32     // status, 128 plus the signal, or what Reason reports
 	StartedAt    time.Time // zero if that is not known
 	At           time.Time
 	OOM          bool   // the kernel killed its first process for want of memory
@@ -93,7 +93,7 @@ type State struct {
 	Containers []Kept
 }
 
-// Event is one of what a monitor tells by itself: one field is set.
+// Event is one of what a monitor says by itself: one field is set.
 type Event struct {
 	Exit *Exit // a container ended; its exit record is in place
 	Lost *Lost // the log could not be written, or can be again

@@ -91,7 +91,7 @@ func (l *links) ensureBridge(s bridgeSpec) (int, error) {
 }
 
 // trustNobody are the settings of IPv6 at both ends of the pods' network: no pod
-// tells another or the node where the routers are, and no address is waited for.
+// informs another or the node where the routers are, and no address is waited for.
 var trustNobody = map[string]string{"accept_ra": "0", "accept_redirects": "0", "accept_dad": "0"}
 
 func bridgeSysctls(s bridgeSpec) error {

@@ -78,7 +78,7 @@ func stateDir(path string) durable.Dir {
 }
 
 // readState returns the kept state, and whether there was one. One that is damaged
-// is set aside and begun anew: the bridge itself tells its subnet, and the table
+// is set aside and begun anew: the bridge itself reports its subnet, and the table
 // what it drops.
 func readState(dir durable.Dir, log *zap.Logger) (s state, found bool, err error) {
 	b, err := dir.Read(stateFile)

@@ -141,7 +141,7 @@ func TestOnlyWhatIsMissingIsMade(t *testing.T) {
 	}
 }
 
-// Run puts back what was flushed within a minute, tells a failure once, and goes on
+// Run puts back what was flushed within a minute, reports a failure once, and goes on
 // after it.
 func TestFlushedChainsComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -239,7 +239,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// Exec tells exit codes from programs that cannot be run or take too long, and keeps
+// Exec distinguishes exit codes from programs that cannot be run or take too long, and keeps
 // little of what they write.
 func TestExec(t *testing.T) {
 	dir := t.TempDir()

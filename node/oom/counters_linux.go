@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Counters finds kills by the counters of cgroup v2. The kernel tells of a
+// Counters finds kills by the counters of cgroup v2. The kernel reports a
 // change anywhere below the pods' root in one file, and only then is the tree
 // looked at, along the counters that grew. It may be watched again and again:
 // kills in between are told then.

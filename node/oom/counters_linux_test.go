@@ -9,7 +9,7 @@ import (
 )
 
 // Watch is woken by a change of the root's counters. A directory of plain
-// files stands for the hierarchy: inotify tells of both alike.
+// files stands for the hierarchy: inotify reports both alike.
 func TestCountersWatch(t *testing.T) {
 	mount := t.TempDir()
 	set := func(dir, events string) {

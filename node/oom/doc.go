@@ -1,4 +1,4 @@
-// Package oom tells which container lost a process to the kernel's
+// Package oom says which container lost a process to the kernel's
 // out-of-memory killer, at the moment it happens.
 //
 //	m, err := oom.New(oom.Config{OnKill: func(k oom.Kill) {

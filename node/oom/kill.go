@@ -23,7 +23,7 @@ type Kill struct {
 	// as paths below the root of the hierarchy. "" is not known; Limit is ""
 	// too when the node itself had no memory left.
 	Cgroup, Limit string
-	// Node tells that no limit was hit: the node had no memory left, or none
+	// Node reports that no limit was hit: the node had no memory left, or none
 	// that the process may use (cpuset, memory policy).
 	Node bool
 

@@ -23,7 +23,7 @@ type Record struct {
 	Message string
 }
 
-// FromKernel tells whether the kernel wrote the record. Others are written by
+// FromKernel reports whether the kernel wrote the record. Others are written by
 // programs, which may say anything.
 func (r *Record) FromKernel() bool { return r.Priority>>3 == 0 }
 

@@ -33,7 +33,7 @@ func Split(requested, critical time.Duration) []Group {
 	return []Group{{Priority: 0, Time: requested - critical}, {Priority: SystemCritical, Time: critical}}
 }
 
-// Validate checks the settings of a shutdown, and tells all mistakes at once.
+// Validate checks the settings of a shutdown, and reports all mistakes at once.
 func Validate(requested, critical time.Duration, groups []Group) error {
 	var errs []error
 	period := func(name string, d time.Duration) {
@@ -111,7 +111,7 @@ type Kill struct {
 	Grace int64
 }
 
-// Plan tells which pods are ended when, and with what grace. The groups are in
+// Plan says which pods are ended when, and with what grace. The groups are in
 // the order of their turns, and one without pods takes no time; the order of
 // the pods is kept.
 func Plan(groups []Group, pods []*v1.Pod) []Step {

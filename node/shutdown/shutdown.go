@@ -142,7 +142,7 @@ func New(cfg Config) (*Manager, error) {
 	return &Manager{cfg: cfg, groups: sorted(groups), met: met, keeping: make(chan struct{}, 1)}, nil
 }
 
-// Admit tells whether pods may start: none may while the machine goes down,
+// Admit reports whether pods may start: none may while the machine goes down,
 // static and critical ones included.
 func (m *Manager) Admit() (reason, message string, ok bool) {
 	if m.Err() != nil {

@@ -19,7 +19,7 @@ type state struct {
 	// until its pods are gone.
 	StartTime time.Time `json:"startTime"`
 	EndTime   time.Time `json:"endTime"`
-	// Down tells that the shutdown has not been called off, and Boot in which
+	// Down reports that the shutdown has not been called off, and Boot in which
 	// life of the machine that was.
 	Down bool   `json:"down"`
 	Boot string `json:"boot"`

@@ -20,7 +20,7 @@ func cpuStats(u *Usage, rate *uint64) *statsapi.CPUStats {
 	return out
 }
 
-// pressure is 0 where the kernel tells none, as on cgroup v1: so says the
+// pressure is 0 where the kernel reports none, as on cgroup v1: so says the
 // kubelet since KEP-4205, and what reads summaries counts on the field.
 func pressure(p *statsapi.PSIStats) *statsapi.PSIStats {
 	if p == nil {

@@ -105,7 +105,7 @@ func (c cgroups) readV1(dir string) (*Usage, error) {
 	if u.CPU == nil && u.Memory == nil {
 		return nil, &fs.PathError{Op: "read", Path: dir, Err: fs.ErrNotExist}
 	}
-	// Those that begin with total_ count the cgroups below too. The kubelet tells
+	// Those that begin with total_ count the cgroups below too. The kubelet reports
 	// faults of the cgroup alone: those of pods are few, for all are containers'.
 	var inactive, own, swap *uint64
 	c.keyed(file("memory.stat"), map[string]**uint64{

@@ -101,7 +101,7 @@ func (m *Manager) readNode(ctx context.Context, all bool) (statsapi.NodeStats, e
 }
 
 // cgroupStart is when a cgroup's directory was made or changed last, which is
-// as near as the kernel tells.
+// as near as the kernel reports.
 func (m *Manager) cgroupStart(c cgroups, dir string) metav1.Time {
 	if !c.v2 {
 		dir = path.Join("memory", dir)
@@ -194,7 +194,7 @@ func (m *Manager) readPods(ctx context.Context, all bool, node *statsapi.FsStats
 	return out, errors.Join(p.errs...)
 }
 
-// anyWithout tells whether a container's cgroup cannot be found, so that the
+// anyWithout reports whether a container's cgroup cannot be found, so that the
 // runtime has to be asked what it uses.
 func (p *pass) anyWithout(live map[types.UID]*Sandbox, containers map[string][]*Container) bool {
 	for uid, s := range live {
@@ -238,7 +238,7 @@ func (p *pass) pod(ctx context.Context, s *Sandbox, containers []*Container) sta
 	return pod
 }
 
-// podNetdev is what a pod's network namespace tells to a process in it, which is
+// podNetdev is what a pod's network namespace reports to a process in it, which is
 // the sandbox's, or a container's where sandboxes have none; nil without either.
 func (p proc) podNetdev(c cgroups, dir podCgroup, sandbox string) []byte {
 	ids := []string{sandbox}

@@ -12,7 +12,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Cgroup is what a cgroup tells beside its [Usage]. Nil is not known, or does
+// Cgroup is what a cgroup reports beside its [Usage]. Nil is not known, or does
 // not apply: without a quota of CPU time there are no periods.
 type Cgroup struct {
 	Cache, MappedFile, ActiveFile, InactiveFile *uint64 // bytes of memory
@@ -104,7 +104,7 @@ type PodDetail struct {
 	Containers map[string]Detail
 }
 
-// Details reads the cgroups of pods now, and from files alone. want tells of a
+// Details reads the cgroups of pods now, and from files alone. want reports a
 // pod that has one whether to read it, the id of its sandbox, and whether that
 // has a network of its own. A cgroup that vanishes meanwhile is left out.
 func (m *Manager) Details(want func(types.UID) (sandbox string, network, ok bool)) (map[types.UID]PodDetail, error) {

@@ -1,4 +1,4 @@
-// Package stats tells what a node, its pods, containers, volumes and file
+// Package stats says what a node, its pods, containers, volumes and file
 // systems use, in the types of the kubelet's summary API
 // (k8s.io/kubelet/pkg/apis/stats/v1alpha1).
 //

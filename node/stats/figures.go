@@ -124,7 +124,7 @@ func (c cgroups) readMemory(dir string) (*Usage, error) {
 	}
 	u := &Usage{At: time.Now()}
 	if u.Memory = c.number(path.Join(dir, "memory.current")); u.Memory == nil {
-		return c.readV2(dir) // which tells why
+		return c.readV2(dir) // which says why
 	}
 	var inactive *uint64
 	c.keyed(path.Join(dir, "memory.stat"), map[string]**uint64{"inactive_file": &inactive})

@@ -100,7 +100,7 @@ func (r *resource) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// replaced tells whether another pod of the same name has begun later: for a
+// replaced reports whether another pod of the same name has begun later: for a
 // while, the one that is ending is there beside it.
 func replaced(all []statsapi.PodStats, p *statsapi.PodStats) bool {
 	for i := range all {

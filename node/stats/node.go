@@ -13,7 +13,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// proc reads what the kernel tells of the whole machine, given as it is
+// proc reads what the kernel reports the whole machine, given as it is
 // mounted at /proc.
 type proc struct{ files fs.FS }
 

@@ -17,7 +17,7 @@ type Runtime interface {
 	// Containers lists all containers. What the runtime has measured of them
 	// need not be told, unless it is asked for.
 	Containers(ctx context.Context, measured bool) ([]Container, error)
-	// Filesystems tells where images and containers are kept, as the CRI's
+	// Filesystems says where images and containers are kept, as the CRI's
 	// ImageFsInfo does.
 	Filesystems(ctx context.Context) (images, containers []Filesystem, err error)
 }
@@ -64,7 +64,7 @@ type Volumes interface {
 // Volume is a volume of a pod.
 type Volume struct {
 	statsapi.VolumeStats
-	// Ephemeral tells that it counts as the pod's own storage on the node.
+	// Ephemeral reports that it counts as the pod's own storage on the node.
 	Ephemeral bool
 }
 

@@ -20,7 +20,7 @@ type Config struct {
 	// PodsCgroup is the cgroup of all pods, in the driver's form; "-" says that
 	// there is none, and the runtime is asked what containers use; /kubepods
 	PodsCgroup string
-	// SystemCgroups tells, at each reading, the cgroups to show beside the pods',
+	// SystemCgroups reports, at each reading, the cgroups to show beside the pods',
 	// by the names of the summary API: kubelet, runtime, misc. One that is not
 	// there is left out. It may be called from several goroutines; nil is none.
 	SystemCgroups func() map[string]string

@@ -12,7 +12,7 @@ type Usage struct {
 	At time.Time
 
 	CPU     *uint64 // nanoseconds since the cgroup began
-	CPURate *uint64 // nanocores now, if the source tells by itself
+	CPURate *uint64 // nanocores now, if the source says by itself
 
 	Memory, WorkingSet, RSS *uint64
 	Faults, MajorFaults     *uint64

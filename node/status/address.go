@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// AnnotationProvidedIP tells an external cloud provider which addresses were
+// AnnotationProvidedIP informs an external cloud provider which addresses were
 // asked for (k8s.io/cloud-provider/api).
 const AnnotationProvidedIP = "alpha.kubernetes.io/provided-node-ip"
 
@@ -81,7 +81,7 @@ func (in Addressing) choose(six bool) (netip.Addr, error) {
 	return netip.Addr{}, errors.New("node addresses: no node IP is given, the node's name has none, and there is no default route")
 }
 
-// needsName tells that DNS has to be asked.
+// needsName reports that DNS has to be asked.
 func (in Addressing) needsName() bool {
 	if len(in.NodeIPs) > 0 && !in.NodeIPs[0].IsUnspecified() || in.External && len(in.NodeIPs) == 0 {
 		return false

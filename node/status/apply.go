@@ -61,7 +61,7 @@ func setVersions(node *v1.Node, in *Inputs) error {
 	return nil
 }
 
-// schedulable tells when a node is cordoned or given free: also one that was
+// schedulable says when a node is cordoned or given free: also one that was
 // cordoned when the agent started.
 func (seen *Seen) schedulable(node *v1.Node) []Event {
 	if node.Spec.Unschedulable == seen.unschedulable {
@@ -75,7 +75,7 @@ func (seen *Seen) schedulable(node *v1.Node) []Event {
 }
 
 // SortedHandlers copies runtime handlers, sorted by name, so that a runtime
-// that tells them in another order changes nothing.
+// that reports them in another order changes nothing.
 func SortedHandlers(h []v1.NodeRuntimeHandler) []v1.NodeRuntimeHandler {
 	out := slices.Clone(h)
 	slices.SortStableFunc(out, func(a, b v1.NodeRuntimeHandler) int { return cmp.Compare(a.Name, b.Name) })

@@ -84,12 +84,12 @@ func floor(q resource.Quantity) resource.Quantity {
 	return q
 }
 
-// IsHugePages tells that a resource is memory in huge pages of one size.
+// IsHugePages reports that a resource is memory in huge pages of one size.
 func IsHugePages(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// IsExtended tells that a resource is neither Kubernetes' own nor a request of
+// IsExtended reports that a resource is neither Kubernetes' own nor a request of
 // a quota (k8s.io/kubernetes/pkg/apis/core/v1/helper, by its contract).
 func IsExtended(name v1.ResourceName) bool {
 	domain, _, has := strings.Cut(string(name), "/")

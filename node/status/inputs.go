@@ -48,7 +48,7 @@ type Addressing struct {
 	Hostname string
 	// NodeIPs are those that were asked for; see ParseNodeIPs. At most two.
 	NodeIPs []netip.Addr
-	// External tells that a cloud provider outside of the agent sets the
+	// External reports that a cloud provider outside of the agent sets the
 	// addresses.
 	External bool
 	// Host are the addresses of the machine's interfaces.
@@ -69,7 +69,7 @@ type Inputs struct {
 	// Reserved is what pods cannot have: the system's and the agent's share
 	// and the hard thresholds of eviction.
 	Reserved v1.ResourceList
-	// LocalStorage tells that ephemeral-storage is counted, so that a node
+	// LocalStorage reports that ephemeral-storage is counted, so that a node
 	// without it is not ready.
 	LocalStorage bool
 	Facts        Facts

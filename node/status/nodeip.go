@@ -81,7 +81,7 @@ func sloppyAddr(s string) (netip.Addr, bool) {
 	return ip.Unmap(), true
 }
 
-// CheckNodeIP tells whether an address can be a node's: one of its interfaces'
+// CheckNodeIP reports whether an address can be a node's: one of its interfaces'
 // (host), and none that only means something on the machine or the link.
 func CheckNodeIP(ip netip.Addr, host []netip.Addr) error {
 	var why string

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Same tells that two statuses say the same: conditions in any order and
+// Same reports that two statuses say the same: conditions in any order and
 // whatever their heartbeats, quantities however they are written, and nil and
 // empty lists alike. Neither is changed. Only two nils are the same where one
 // is nil.

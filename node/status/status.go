@@ -14,7 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Machine tells what the machine is. It is asked every few minutes, so that
+// Machine says what the machine is. It is asked every few minutes, so that
 // memory or processors that are added show.
 type Machine interface {
 	Facts(ctx context.Context) (Facts, error)
@@ -269,7 +269,7 @@ func (m *Manager) inputs() Inputs {
 	return in
 }
 
-// notice tells of a change if there is one since the last Fill.
+// notice reports a change if there is one since the last Fill.
 func (m *Manager) notice() {
 	in := m.inputs()
 	m.mu.Lock()

@@ -141,7 +141,7 @@ func fill(t *testing.T, m *status.Manager, node *v1.Node) (ready v1.NodeConditio
 	return ready, events
 }
 
-// changed tells after which time there is a change, at most limit.
+// changed reports after which time there is a change, at most limit.
 func changed(m *status.Manager, limit time.Duration) (time.Duration, bool) {
 	start := time.Now()
 	select {
@@ -289,7 +289,7 @@ func TestPressureIsTold(t *testing.T) {
 		if _, events := fill(t, m, node); len(events) != 1 || events[0].Reason != "NodeHasInsufficientMemory" {
 			t.Errorf("events %v", events)
 		}
-		// One that nobody tells of is seen at the next look.
+		// One that nobody reports is seen at the next look.
 		w.set(func() { w.pressure = false })
 		if after, ok := changed(m, time.Minute); !ok || after > 10*time.Second {
 			t.Errorf("after %v", after)

@@ -1,4 +1,4 @@
-// Package sysfs reads what a Linux kernel tells of its machine, as a
+// Package sysfs reads what a Linux kernel reports its machine, as a
 // [numa.Machine]: CPUs, cores, last-level caches, sockets, NUMA nodes with their
 // memory and huge pages, and distances.
 //

@@ -12,7 +12,7 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// nodes reads the nodes into m, and tells its CPUs which is theirs.
+// nodes reads the nodes into m, and reports its CPUs which is theirs.
 func (r reader) nodes(m *numa.Machine, online numa.CPUSet) error {
 	const dir = "sys/devices/system/node"
 	ids, err := r.numbered(dir, "node", "")

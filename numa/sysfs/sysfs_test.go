@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write what is read into the files of testdata")
 
-// describe tells what a machine is, in few lines.
+// describe says what a machine is, in few lines.
 func describe(m numa.Machine) string {
 	var b strings.Builder
 	group := func(what string, of func(numa.CPU) int) {

@@ -78,7 +78,7 @@ func exitCode(err error) (code int, exited bool) {
 	}
 }
 
-// timedOut tells of a context's timeout and of a gRPC status that means one.
+// timedOut reports a context's timeout and of a gRPC status that means one.
 // The latter is recognised by its text, "rpc error: code = DeadlineExceeded",
 // which is also that of its code's own String method: importing gRPC for this
 // would be 100 packages.

@@ -29,7 +29,7 @@ func (o Outcome) String() string {
 }
 
 // Func makes one check and ends soon after ctx does. The package's comment
-// tells what an outcome and an error mean together.
+// says what an outcome and an error mean together.
 type Func func(ctx context.Context) (o Outcome, output string, err error)
 
 // MaxOutput is how many bytes of an answer are read and handed on, the

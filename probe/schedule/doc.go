@@ -46,6 +46,6 @@
 // within the one timeout. If there is still an error the round counts neither
 // as a success nor as a failure, however often it happens: an error is about
 // whoever asked (the runtime is down, the port has no such name), and a node
-// whose runtime restarts must not fail all its probes. [Round].Errors tells
+// whose runtime restarts must not fail all its probes. [Round].Errors reports
 // how long this goes on. A panic in a check is such an error.
 package schedule

@@ -56,7 +56,7 @@ type Round struct {
 	// Verdict is Success or Failure when as many in a row as the threshold
 	// asks for were alike, this one included; else Unknown.
 	Verdict check.Outcome
-	// Extra tells of an additional check of FastStart.
+	// Extra reports an additional check of FastStart.
 	Extra bool
 	// Errors is how many rounds in a row ended with an error.
 	Errors int
@@ -298,7 +298,7 @@ func (e *Engine) yield(l *lane, r *run) {
 	e.fill(l)
 }
 
-// round makes a probe's check and tells of it.
+// round makes a probe's check and reports it.
 func (e *Engine) round(p *Probe) {
 	e.mu.Lock()
 	if p.state != running {

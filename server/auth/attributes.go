@@ -38,7 +38,7 @@ func Subresources(path string) []string {
 	return []string{Proxy}
 }
 
-// Below tells whether path is base or below it: "/foobar" is not below "/foo".
+// Below reports whether path is base or below it: "/foobar" is not below "/foo".
 func Below(path, base string) bool {
 	base = strings.TrimSuffix(base, "/")
 	rest, ok := strings.CutPrefix(path, base)

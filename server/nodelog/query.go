@@ -81,7 +81,7 @@ func (q *query) hasOptions() bool {
 
 var name = regexp.MustCompile(`^[A-Za-z0-9_.:@-]+$`)
 
-// validate tells all that makes no sense. exists tells whether there is such a
+// validate reports all that makes no sense. exists reports whether there is such a
 // file.
 func (q *query) validate(exists func(string) error) error {
 	var errs []error

@@ -82,7 +82,7 @@ func New(cfg Config) (*Certs, error) {
 		return nil, fmt.Errorf("serving: %w", err)
 	}
 	for _, w := range warnings {
-		cfg.Log.Warn(w)
+		cfg.Log.Warn("TLS option has no effect or is weak", zap.String("option", w))
 	}
 	if cfg.Certificate == nil {
 		if cfg.CertFile == "" {
@@ -216,7 +216,7 @@ func (c *Certs) Run(ctx context.Context) error {
 	}
 }
 
-// concerns tells whether what happened to a path may change files: it is in
+// concerns reports whether what happened to a path may change files: it is in
 // the directory of one (which may lead there by links), or that directory.
 func concerns(path string, files []string) bool {
 	return slices.ContainsFunc(files, func(f string) bool {

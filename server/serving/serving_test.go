@@ -151,7 +151,7 @@ func TestCertificateOfAManager(t *testing.T) {
 	}
 }
 
-// running has Certs whose files are watched, and tells who is shown in the end.
+// running has Certs whose files are watched, and says who is shown in the end.
 func running(t *testing.T, cfg serving.Config) (c *serving.Certs, becomes func(cond func() bool, what string)) {
 	t.Helper()
 	c, err := serving.New(cfg)

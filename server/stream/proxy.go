@@ -37,12 +37,12 @@ type Request struct {
 // Streams says which streams a remote command has.
 type Streams struct{ Stdin, Stdout, Stderr, TTY bool }
 
-// IsUpgrade tells whether a request asks for another protocol.
+// IsUpgrade reports whether a request asks for another protocol.
 func IsUpgrade(r *http.Request) bool {
 	return r.Header.Get("Upgrade") != "" && hasToken(r.Header.Values("Connection"), "upgrade")
 }
 
-// IsWebSocket tells whether a request asks for a WebSocket.
+// IsWebSocket reports whether a request asks for a WebSocket.
 func IsWebSocket(r *http.Request) bool {
 	return IsUpgrade(r) && hasToken(r.Header.Values("Upgrade"), "websocket")
 }
@@ -58,7 +58,7 @@ func hasToken(values []string, token string) bool {
 	return false
 }
 
-// Translated tells whether Proxy would make an end here of the protocol that r
+// Translated reports whether Proxy would make an end here of the protocol that r
 // asks for.
 func Translated(r *http.Request, kind Kind) bool {
 	offered := subprotocols(r)
@@ -82,7 +82,7 @@ func subprotocols(r *http.Request) []string {
 }
 
 // Proxy serves a stream until either side ends it, or ctx does. It answers the
-// client itself in any case; the error tells why there was no stream, or why it
+// client itself in any case; the error says why there was no stream, or why it
 // broke off.
 func Proxy(ctx context.Context, w http.ResponseWriter, r *http.Request, q Request) error {
 	if !IsUpgrade(r) {

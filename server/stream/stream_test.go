@@ -22,7 +22,7 @@ import (
 	"github.com/nodewright/nodewright/server/stream"
 )
 
-// front serves one kind of stream, and tells how it ended.
+// front serves one kind of stream, and says how it ended.
 type front struct {
 	*httptest.Server
 	ended chan error

@@ -31,7 +31,7 @@ type Detail struct {
 	Usage *statsapi.ContainerStats
 }
 
-// Cgroup is what a cgroup tells beside what is in a Summary; it is that of
+// Cgroup is what a cgroup reports beside what is in a Summary; it is that of
 // package node/stats.
 type Cgroup struct {
 	Cache, MappedFile, ActiveFile, InactiveFile *uint64 // bytes of memory

@@ -19,7 +19,7 @@ import (
 // What the dashboards and alerts of Kubernetes ask for: cAdvisor's names, types
 // and labels as a kubelet has them. who is short for container, id, image,
 // name, namespace and pod; of says what has it: the node, pods, sandboxes (the
-// reference tells networks of them alone), containers.
+// reference reports networks of them alone), containers.
 var cadvisor = []struct{ name, kind, labels, of string }{
 	{"container_blkio_device_usage_total", "counter", "who device major minor operation", "pod sandbox container"},
 	{"container_cpu_cfs_periods_total", "counter", "who", "container"}, // with a quota

@@ -86,7 +86,7 @@ const maxID = math.MaxUint32 - 1
 
 func validID(id int64) bool { return id >= 0 && id <= maxID }
 
-// Write makes p the set of files that readers see, and tells whether that was
+// Write makes p the set of files that readers see, and reports whether that was
 // a change. An invalid payload changes nothing.
 //
 // With an error, readers have the whole old set, or the whole new one if
@@ -150,7 +150,7 @@ func published(dir files) (string, error) {
 }
 
 // publish writes p into a new directory and makes ..data lead to it; changed
-// tells whether it does. If it does not, ..data is as it was and nothing is left
+// reports whether it does. If it does not, ..data is as it was and nothing is left
 // that could be removed.
 func (w *Writer) publish(dir files, p Payload) (name string, changed bool, err error) {
 	name, err = w.fill(dir, p)

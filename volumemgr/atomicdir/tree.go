@@ -16,7 +16,7 @@ import (
 // stampLayout and a random number make the name of a set's directory, in UTC.
 const stampLayout = "..2006_01_02_15_04_05."
 
-// isStamp tells whether name is that of a set's directory.
+// isStamp reports whether name is that of a set's directory.
 func isStamp(name string) bool {
 	if len(name) <= len(stampLayout) {
 		return false
@@ -66,7 +66,7 @@ func (a attributes) give(dir files, name string) error {
 	return dir.chmod(name, a.mode&^fs.ModeType)
 }
 
-// fit tells whether a file has the attributes. own is a file that the process
+// fit reports whether a file has the attributes. own is a file that the process
 // made, for what is left to it.
 func (a attributes) fit(info, own fs.FileInfo) bool {
 	if info.Mode() != a.mode {
@@ -132,7 +132,7 @@ func (w *Writer) fill(dir files, p Payload) (name string, err error) {
 	return name, nil
 }
 
-// same tells whether the published directory is what p says, to the last bit.
+// same reports whether the published directory is what p says, to the last bit.
 // What cannot be read is not the same: a new set mends it.
 func (w *Writer) same(dir files, current string, p Payload) bool {
 	if current == "" {

@@ -29,7 +29,7 @@ type Source interface {
 // Config holds what a Resolver needs. Source is required.
 type Config struct {
 	Source Source
-	// Alone tells that no controller binds claims or makes those of ephemeral
+	// Alone reports that no controller binds claims or makes those of ephemeral
 	// volumes.
 	Alone bool
 }
@@ -107,13 +107,13 @@ func fromTemplate(pod *v1.Pod, vol *v1.Volume, name string) *v1.PersistentVolume
 	return claim
 }
 
-// bound tells whether a claim is, as far as it knows.
+// bound reports whether a claim is, as far as it knows.
 func (r *Resolver) bound(claim *v1.PersistentVolumeClaim) bool {
 	phase := claim.Status.Phase
 	return phase == v1.ClaimBound || r.cfg.Alone && (phase == "" || phase == v1.ClaimPending)
 }
 
-// names tells why a volume is not bound to the claim, or returns nil.
+// names says why a volume is not bound to the claim, or returns nil.
 func (r *Resolver) names(pv *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) error {
 	ref := pv.Spec.ClaimRef
 	switch {

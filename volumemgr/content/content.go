@@ -84,7 +84,7 @@ func (p *Plugin) Name() string {
 	return [...]string{"kubernetes.io/configmap", "kubernetes.io/secret", "kubernetes.io/downward-api", "kubernetes.io/projected"}[p.kind]
 }
 
-// Supports tells whether spec is of the kind.
+// Supports reports whether spec is of the kind.
 func (p *Plugin) Supports(spec *volumemgr.Spec) bool {
 	v := spec.Volume
 	if v == nil {
@@ -160,7 +160,7 @@ func (p *Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Resu
 	return result, nil
 }
 
-// published tells whether files are there to be read. It is one look.
+// published reports whether files are there to be read. It is one look.
 func published(dir string) bool {
 	_, err := os.Readlink(filepath.Join(dir, "..data"))
 	return err == nil
@@ -259,7 +259,7 @@ func placesFor(dir string, below []string) error {
 	return nil
 }
 
-// has tells whether a file of the payload is in the topmost directory of a
+// has reports whether a file of the payload is in the topmost directory of a
 // place: the place is part of each set of files then.
 func has(payload atomicdir.Payload, place string) bool {
 	top, _, _ := strings.Cut(filepath.Clean(place), "/")
@@ -314,7 +314,7 @@ func (p *Plugin) Sources(spec *volumemgr.Spec, pod *v1.Pod) []volumemgr.Ref {
 	return out
 }
 
-// Stale tells whether what the pod says of itself in the volume has changed.
+// Stale reports whether what the pod says of itself in the volume has changed.
 func (p *Plugin) Stale(spec *volumemgr.Spec, was, now *v1.Pod) bool {
 	var items []v1.DownwardAPIVolumeFile
 	switch p.kind {

@@ -57,7 +57,7 @@ func Prepare(ctx context.Context, run Run, f mount.FileSystem) error {
 	case is == "" && table != "":
 		return fmt.Errorf("device %s has a partition table (%s): %w", f.Source, table, ErrMismatch)
 	case is == "":
-		return fmt.Errorf("blkid %s: it tells no type: %s", f.Source, clip(out))
+		return fmt.Errorf("blkid %s: no file system type in %s", f.Source, clip(out))
 	case is != f.Type:
 		return fmt.Errorf("device %s has %s, want %s: %w", f.Source, is, f.Type, ErrMismatch)
 	case readOnly:

@@ -79,7 +79,7 @@ func TestProgramThatTalksMuch(t *testing.T) {
 	}
 }
 
-// blkid tells what it found on a disk that anybody may have written.
+// blkid says what it found on a disk that anybody may have written.
 func FuzzFound(f *testing.F) {
 	f.Add("DEVNAME=/dev/sdb\nTYPE=ext4\n")
 	f.Add("PTTYPE=gpt")

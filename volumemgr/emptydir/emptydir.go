@@ -22,7 +22,7 @@ import (
 // name is the kubelet's.
 const name = "kubernetes.io/empty-dir"
 
-// marker is the file that tells that a volume is complete.
+// marker is the file that reports that a volume is complete.
 const marker = "ready"
 
 // Quota limits what may be written below a directory, or only counts it.
@@ -60,7 +60,7 @@ func New(cfg Config) (*Plugin, error) {
 // Name is "kubernetes.io/empty-dir".
 func (*Plugin) Name() string { return name }
 
-// Supports tells whether spec is an emptyDir.
+// Supports reports whether spec is an emptyDir.
 func (*Plugin) Supports(spec *volumemgr.Spec) bool {
 	return spec.Volume != nil && spec.Volume.EmptyDir != nil
 }
@@ -122,7 +122,7 @@ func (p *Plugin) complete(ctx context.Context, v *volumemgr.Volume, fsys *mount.
 	return p.mark(v)
 }
 
-// ready tells whether the volume is complete. A marker without a directory is
+// ready reports whether the volume is complete. A marker without a directory is
 // from another life, and is removed.
 func (*Plugin) ready(v *volumemgr.Volume) (bool, error) {
 	file := filepath.Join(v.StateDir, marker)
@@ -148,7 +148,7 @@ func (*Plugin) mark(v *volumemgr.Volume) error {
 	return f.Close()
 }
 
-// fileSystem is what is mounted for a medium, nil for the disk; same tells
+// fileSystem is what is mounted for a medium, nil for the disk; same reports
 // whether one that is mounted already will do.
 func (p *Plugin) fileSystem(v *volumemgr.Volume, medium v1.StorageMedium) (*mount.FileSystem, func(mount.Entry) error, error) {
 	switch {

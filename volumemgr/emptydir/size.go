@@ -123,7 +123,7 @@ func names(sizes map[int64]resource.Quantity) string {
 	return strings.Join(out, ", ")
 }
 
-// samePageSize tells whether a mount has pages of the size. The kernel writes
+// samePageSize reports whether a mount has pages of the size. The kernel writes
 // 2M for what is 2Mi.
 func samePageSize(e mount.Entry, want resource.Quantity) error {
 	for _, o := range e.SuperOptions {

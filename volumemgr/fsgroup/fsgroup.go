@@ -62,7 +62,7 @@ func (r Request) Mode(is fs.FileMode) fs.FileMode {
 	return is | r.mask()
 }
 
-// Matches tells whether a root is right, so that OnRootMismatch does nothing.
+// Matches reports whether a root is right, so that OnRootMismatch does nothing.
 func (r Request) Matches(mode fs.FileMode, gid int64) bool {
 	return mode.IsDir() && gid == r.GID && r.Mode(mode) == mode
 }

@@ -64,7 +64,7 @@ func source(spec *volumemgr.Spec) (h *v1.HostPathVolumeSource, readOnly bool) {
 	return spec.PersistentVolume.Spec.HostPath, spec.ReadOnly
 }
 
-// Supports tells whether spec is a path of the node.
+// Supports reports whether spec is a path of the node.
 func (*Plugin) Supports(spec *volumemgr.Spec) bool {
 	h, _ := source(spec)
 	return h != nil
@@ -100,7 +100,7 @@ func (*Plugin) Measure(context.Context, *volumemgr.Volume) (volumemgr.Usage, err
 	return volumemgr.Usage{}, volumemgr.ErrNoUsage
 }
 
-// CheckPath tells what is wrong with a path, without looking at it.
+// CheckPath says what is wrong with a path, without looking at it.
 func CheckPath(p string) error {
 	show := p
 	if len(show) > 60 {
@@ -123,7 +123,7 @@ func CheckPath(p string) error {
 	return nil
 }
 
-// Check tells whether what is at a path is of a kind, and makes it if the kind
+// Check reports whether what is at a path is of a kind, and makes it if the kind
 // says so. Symbolic links are followed.
 func Check(path string, kind v1.HostPathType) error {
 	if kind == v1.HostPathUnset {
@@ -149,7 +149,7 @@ func Check(path string, kind v1.HostPathType) error {
 // create makes what is missing.
 func create(path string, kind v1.HostPathType) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		return nil // the check that follows tells
+		return nil // the check that follows reports
 	}
 	switch kind {
 	case v1.HostPathDirectoryOrCreate:

@@ -21,7 +21,7 @@ func New() *Plugin { return &Plugin{} }
 // Name is "kubernetes.io/image".
 func (*Plugin) Name() string { return "kubernetes.io/image" }
 
-// Supports tells whether spec is an image.
+// Supports reports whether spec is an image.
 func (*Plugin) Supports(spec *volumemgr.Spec) bool {
 	return spec.Volume != nil && spec.Volume.Image != nil
 }

@@ -32,7 +32,7 @@ func (p *Plugin) devicesDir() string {
 	return filepath.Join(p.cfg.Root, "plugins", escaped, "volumeDevices")
 }
 
-// blockPrefix tells devices of volumeMode Block from those with file systems.
+// blockPrefix distinguishes devices of volumeMode Block from those with file systems.
 const blockPrefix = "block/"
 
 // blockDevice is what all pods with a volume of volumeMode Block share.
@@ -40,7 +40,7 @@ func (p *Plugin) blockDevice(volume string) volumemgr.Device {
 	return volumemgr.Device{Name: blockPrefix + volume, Path: filepath.Join(p.devicesDir(), volume)}
 }
 
-// isBlock tells whether a volume is a block device, by its place if that is all
+// isBlock reports whether a volume is a block device, by its place if that is all
 // that is known.
 func isBlock(v *volumemgr.Volume) bool {
 	if v.Spec != nil {

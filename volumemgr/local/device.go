@@ -21,7 +21,7 @@ func (p *Plugin) mountsDir() string { return filepath.Join(p.cfg.Root, "plugins"
 
 // Device is the volume's block device, if its files are on one or pods have it as
 // one. Of a volume
-// that is known by its directory alone, the place where one was mounted tells.
+// that is known by its directory alone, the place where one was mounted reports.
 // A path that does not answer within ten seconds is an error.
 func (p *Plugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 	if isBlock(v) {

@@ -129,7 +129,7 @@ func (p *Plugin) lock(ctx context.Context, path string) (unlock func(), err erro
 // Name is "kubernetes.io/local-volume".
 func (*Plugin) Name() string { return name }
 
-// Supports tells whether spec is a local volume.
+// Supports reports whether spec is a local volume.
 func (*Plugin) Supports(spec *volumemgr.Spec) bool {
 	return spec.PersistentVolume != nil && spec.PersistentVolume.Spec.Local != nil
 }

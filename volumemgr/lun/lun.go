@@ -142,7 +142,7 @@ func (p *Plugin) source(spec *volumemgr.Spec) (t Target, fsType string, readOnly
 }
 
 // Device is the volume's disk. Of a volume that is known by its directory alone, a
-// file in its state directory tells.
+// file in its state directory reports.
 func (p *Plugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 	if v.Spec != nil {
 		t, _, _, err := p.source(v.Spec)

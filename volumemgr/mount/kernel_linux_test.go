@@ -210,7 +210,7 @@ func TestHelper(t *testing.T) {
 	if err := k.Mount(t.Context(), f); err == nil || !strings.Contains(err.Error(), "-t tmpfs -o nosuid,size=64k -- server:/path "+at("to")) {
 		t.Errorf("error %v", err)
 	}
-	// It tells that it runs through a pipe, which waits for its reader.
+	// It reports that it runs through a pipe, which waits for its reader.
 	must(t, syscall.Mkfifo(at("started"), 0o600))
 	k.Program = program("echo > " + at("started") + "; sleep 1000")
 	ctx, cancel := context.WithCancel(t.Context())

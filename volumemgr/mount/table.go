@@ -48,7 +48,7 @@ func (t Table) Below(path string) []Entry {
 	return out
 }
 
-// IsBelow tells whether a clean path is below another, and not the same.
+// IsBelow reports whether a clean path is below another, and not the same.
 func IsBelow(path, dir string) bool {
 	if dir == "/" {
 		return len(path) > 1

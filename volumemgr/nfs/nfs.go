@@ -57,7 +57,7 @@ func source(spec *volumemgr.Spec) *v1.NFSVolumeSource {
 	return spec.PersistentVolume.Spec.NFS
 }
 
-// Supports tells whether spec is from an NFS server.
+// Supports reports whether spec is from an NFS server.
 func (*Plugin) Supports(spec *volumemgr.Spec) bool { return source(spec) != nil }
 
 // Deadline is three minutes.

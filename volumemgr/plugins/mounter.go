@@ -66,7 +66,7 @@ func (f fitted) Mount(ctx context.Context, source, target, fsType string, option
 	return err
 }
 
-// hasHelper tells whether the mount program has one for a file system.
+// hasHelper reports whether the mount program has one for a file system.
 func hasHelper(fsType string) bool {
 	if fsType == "" || strings.ContainsAny(fsType, "/\x00") {
 		return false
@@ -92,7 +92,7 @@ func (f fitted) Unmount(ctx context.Context, target string) error {
 	return err
 }
 
-// network tells whether a file system is a server's, which may be gone.
+// network reports whether a file system is a server's, which may be gone.
 func network(fsType string) bool {
 	switch fsType {
 	case "nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "glusterfs", "lustre", "afs":

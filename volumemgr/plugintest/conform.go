@@ -17,7 +17,7 @@ type Subject struct {
 	Volume volumemgr.Volume
 	// Mounter is the mount table that the plugin uses; nil if it has none.
 	Mounter volumemgr.Mounter
-	// Exists tells whether there is anything at a path.
+	// Exists reports whether there is anything at a path.
 	Exists func(path string) bool
 }
 

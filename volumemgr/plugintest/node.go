@@ -167,7 +167,7 @@ func (n *Node) ReadDir(name string) ([]fs.DirEntry, error) {
 	return out, nil
 }
 
-// Lstat tells what is at name.
+// Lstat says what is at name.
 func (n *Node) Lstat(name string) (fs.FileInfo, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -181,7 +181,7 @@ func (n *Node) Lstat(name string) (fs.FileInfo, error) {
 	return info{path.Base(name), f}, nil
 }
 
-// Readlink tells where a link leads.
+// Readlink says where a link leads.
 func (n *Node) Readlink(name string) (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -402,7 +402,7 @@ func (n *Node) Content(source string) map[string]string {
 	return out
 }
 
-// info is what a directory tells of a file.
+// info is what a directory reports a file.
 type info struct {
 	name string
 	file file

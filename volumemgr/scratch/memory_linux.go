@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NoSwap tells whether tmpfs takes the option noswap: since Linux 6.4, and not
+// NoSwap reports whether tmpfs takes the option noswap: since Linux 6.4, and not
 // in a user namespace other than the first (tmpfs(5)).
 func NoSwap() bool {
 	var u unix.Utsname

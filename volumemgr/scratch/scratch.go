@@ -54,7 +54,7 @@ func Open(path string) error {
 }
 
 // Mount mounts f at f.Target, a directory that is there, unless it is mounted
-// already: same, if not nil, tells whether a mount is good. If it fails, nothing
+// already: same, if not nil, reports whether a mount is good. If it fails, nothing
 // is mounted.
 func Mount(ctx context.Context, m mount.Mounter, f mount.FileSystem, same func(mount.Entry) error) error {
 	found, err := mount.Find(ctx, m, f.Target)

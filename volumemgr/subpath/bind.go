@@ -153,7 +153,7 @@ func (b *Binder) source(r Request) (*os.File, error) {
 	return w.Open(base, rel)
 }
 
-// prepare makes the target, and tells whether what is wanted is mounted there
+// prepare makes the target, and reports whether what is wanted is mounted there
 // already.
 func (b *Binder) prepare(ctx context.Context, target string, want fs.FileInfo) (mounted bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(target), dirMode); err != nil {

@@ -24,7 +24,7 @@ var (
 	ErrSymlink = errors.New("a symbolic link is in the way")
 )
 
-// Check tells what is wrong with a subPath as a pod gives it. It is relative,
+// Check says what is wrong with a subPath as a pod gives it. It is relative,
 // has no element "..", is UTF-8 without NUL, and not longer than the kernel
 // takes.
 func Check(subPath string) error {
@@ -60,7 +60,7 @@ type Error struct {
 	Err             error // the cause, with paths
 }
 
-// Error tells volume, subPath and the kind of the cause.
+// Error reports volume, subPath and the kind of the cause.
 func (e *Error) Error() string {
 	text := "it cannot be prepared"
 	var errno syscall.Errno

@@ -190,7 +190,7 @@ func (Walk) Resolve(base, rel string) (realBase, realRel string, err error) {
 // that it makes gets mode, the setuid, setgid and sticky bits included. Links
 // that are there are followed as long as they stay below base; none is followed
 // where something has to be made. A directory that is there already is a
-// success: opening it is what tells whether it is below base.
+// success: opening it is what reports whether it is below base.
 func (w Walk) MakeDir(base, rel string, mode fs.FileMode) error {
 	clean := filepath.Clean(rel)
 	if filepath.IsAbs(rel) || !filepath.IsLocal(clean) {

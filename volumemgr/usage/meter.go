@@ -43,7 +43,7 @@ type walked struct {
 // somebody wants to know, be it more or less than it takes: while the file
 // system has taken as much since the last walk as the directory lacks to it,
 // walks may come more often. What is returned may be the result of a walk before,
-// as its time tells; beside an error it is that of the last that succeeded, if
+// as its time reports; beside an error it is that of the last that succeeded, if
 // there was one.
 func (m *Meter) Measure(ctx context.Context, dir string, level int64, limits Limits) (Usage, error) {
 	fs, err := Statfs(dir)

@@ -234,7 +234,7 @@ func countPods(dir string) (int, error) {
 	return n, nil
 }
 
-// printCommands tells what can be done now.
+// printCommands says what can be done now.
 // endpoint is the runtime's, for crictl; "" if it has none.
 func (a *agentProcess) printCommands(endpoint string) {
 	p := a.p

@@ -215,7 +215,7 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, lo)
 }
 
-// guestRun runs every test binary and tells of each.
+// guestRun runs every test binary and reports each.
 func guestRun() {
 	port, err := os.OpenFile(resultPort, os.O_WRONLY, 0)
 	if err != nil {

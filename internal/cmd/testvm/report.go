@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A plan tells the machine what to do. It travels in the initramfs.
+// A plan informs the machine what to do. It travels in the initramfs.
 type plan struct {
 	Modules []string // files to load, in this order
 	Env     []string // of the tests
@@ -29,7 +29,7 @@ type testBinary struct {
 	File    string
 }
 
-// A result is what the machine tells of a package, in a line of JSON on its
+// A result is what the machine reports a package, in a line of JSON on its
 // second serial port. The last line has End set and no package.
 type result struct {
 	Package string   `json:",omitempty"`
@@ -68,7 +68,7 @@ func parseResults(b []byte) results {
 	return r
 }
 
-// good tells whether every package of the plan is known to have passed.
+// good reports whether every package of the plan is known to have passed.
 func (r results) good(p plan) bool {
 	for _, t := range p.Tests {
 		if one, ok := r.of[t.Package]; !ok || !one.good() {

@@ -13,7 +13,7 @@ import (
 
 const modulePath = "github.com/nodewright/nodewright"
 
-// A pkg is what go list tells of a package.
+// A pkg is what go list reports a package.
 type pkg struct {
 	ImportPath   string
 	Dir          string

@@ -77,7 +77,7 @@ func sharesOf(weight uint64) uint64 {
 	return 2 + (weight-1)*262142/9999
 }
 
-// ticksPerSecond is USER_HZ, in which Linux tells CPU time to programs everywhere.
+// ticksPerSecond is USER_HZ, in which Linux reports CPU time to programs everywhere.
 const ticksPerSecond = 100
 
 func (r *Reader) lookV1(cgroup string, f *figures) {

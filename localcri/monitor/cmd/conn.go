@@ -31,7 +31,7 @@ type conn struct {
 type outgoing struct {
 	m     wire.Message
 	files []int
-	kept  string // a container of which Kept tells, as it is when the client comes to it
+	kept  string // a container of which Kept reports, as it is when the client comes to it
 }
 
 func (l *loop) accept() {
@@ -279,7 +279,7 @@ func (c *conn) attach(k *container, m *wire.Message, files [3]int) {
 	}
 }
 
-// hello settles on a version and tells of all containers of the sandbox.
+// hello settles on a version and reports all containers of the sandbox.
 func (c *conn) hello(m *wire.Message) {
 	if m.Type != wire.Hello || m.Max < wire.MinVersion || m.Min > wire.Version {
 		c.refuse(m, wire.Unsupported, "")
@@ -339,7 +339,7 @@ func (l *loop) adopt(c *conn, m *wire.Message, files *[3]int) {
 	})
 }
 
-// event tells the newest client that greeted.
+// event informs the newest client that greeted.
 func (l *loop) event(m wire.Message) {
 	for i := len(l.conns) - 1; i >= 0; i-- {
 		if c := l.conns[i]; c.greeted && !c.closed {

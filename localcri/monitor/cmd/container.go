@@ -302,7 +302,7 @@ func (c *container) fail(step, text string) {
 	c.l.settle()
 }
 
-// answer tells all who wait what came of the start.
+// answer informs all who wait what came of the start.
 func (c *container) answer() {
 	for _, w := range c.waiters {
 		c.answerTo(w)
@@ -380,7 +380,7 @@ func (c *container) killed(status unix.WaitStatus) bool {
 	return c.oom.killed() && status.Signaled() && status.Signal() == unix.SIGKILL
 }
 
-// finish has the outputs read and tells the end.
+// finish has the outputs read and reports the end.
 func (c *container) finish(code int32, at time.Time, oom bool, reason string) {
 	c.phase, c.code, c.killedByOOM, c.reason = ended, code, oom, reason
 	c.endedAt = at
@@ -408,7 +408,7 @@ func (c *container) finish(code int32, at time.Time, oom bool, reason string) {
 	}})
 }
 
-// tell puts the record of the exit into place and tells of it.
+// tell puts the record of the exit into place and reports it.
 func (c *container) tell() {
 	m := wire.Message{Type: wire.Exited, Sandbox: c.m.Sandbox, ID: c.m.ID}
 	c.describe(&m)

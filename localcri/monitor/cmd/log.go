@@ -183,7 +183,7 @@ func (l *logFile) flush() {
 	l.lose(lost, err.Error())
 }
 
-// lose counts bytes that are in no file, and tells of the first.
+// lose counts bytes that are in no file, and reports the first.
 func (l *logFile) lose(bytes uint64, message string) {
 	l.lost += bytes
 	if !l.failing {

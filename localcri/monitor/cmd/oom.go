@@ -29,7 +29,7 @@ type oomWatch struct {
 // that was killed may take its time to go, with all its memory.
 const oomRecent = 5 * time.Second
 
-// oomDone is how long after v1 tells of a shortage somebody has been killed.
+// oomDone is how long after v1 reports a shortage somebody has been killed.
 const oomDone = 200 * time.Millisecond
 
 func (l *loop) watchOOM(file string) *oomWatch {
@@ -76,7 +76,7 @@ func (o *oomWatch) told(uint32) {
 	case !ok: // the cgroup is gone
 		o.l.poll.remove(o.w)
 		return
-	case o.bell >= 0: // v1 tells before it kills
+	case o.bell >= 0: // v1 reports before it kills
 		o.last = time.Now()
 		o.l.poll.arm(o.w, 0) // once for all that happen until then
 		o.l.after(oomDone, func() {
@@ -92,7 +92,7 @@ func (o *oomWatch) told(uint32) {
 		o.count, o.last, o.storm = n, time.Now(), 0
 		return
 	}
-	// v2 tells as well of limits that were reached, which can be always: the
+	// v2 reports as well of limits that were reached, which can be always: the
 	// count at the end has to do then.
 	if o.storm++; o.storm > 64 {
 		o.l.poll.remove(o.w)

@@ -75,7 +75,7 @@ func (b *bus) maxDelay(ctx context.Context) (time.Duration, error) {
 	return time.Duration(min(usec, uint64(1<<63-1)/1000)) * time.Microsecond, err
 }
 
-// preparing tells whether the machine is going down.
+// preparing reports whether the machine is going down.
 func (b *bus) preparing(ctx context.Context) (down bool, err error) {
 	err = b.property(ctx, "PreparingForShutdown", &down)
 	return down, err

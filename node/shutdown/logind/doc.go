@@ -1,4 +1,4 @@
-// Package logind tells of the machine's shutdown through systemd-logind, over
+// Package logind reports the machine's shutdown through systemd-logind, over
 // D-Bus, and has it wait by a delay lock (org.freedesktop.login1, "Inhibitor
 // Locks").
 //

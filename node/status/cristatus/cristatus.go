@@ -1,4 +1,4 @@
-// Package cristatus tells package status what a container runtime says of
+// Package cristatus reports to package status what a container runtime says of
 // itself and which images it has, over the Container Runtime Interface.
 //
 //	source := cristatus.New(client) // a *cri.Client

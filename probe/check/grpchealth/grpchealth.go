@@ -105,7 +105,7 @@ func connect(ctx context.Context, conn *grpc.ClientConn) error {
 }
 
 // dialed keeps the last connection, and why the last dial failed, which gRPC
-// tells only to calls.
+// reports only to calls.
 type dialed struct {
 	mu   sync.Mutex
 	conn net.Conn

@@ -24,7 +24,7 @@ const Success = `{"metadata":{},"status":"Success"}`
 const Failure = `{"metadata":{},"status":"Failure","message":"command terminated with non-zero exit code: exit status 3","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}`
 
 // Server copies what comes on stdin to stdout, then says "bye" on stderr if
-// there is one, then tells its status, Success at first. Its port forwarding echoes.
+// there is one, then reports its status, Success at first. Its port forwarding echoes.
 type Server struct {
 	*httptest.Server
 

@@ -1,5 +1,5 @@
 // Program webserver stands for the programs of critest's images: nginx and httpd
-// serve a page, nnp tells its effective user, and pgrep and ipcs are what not every
+// serve a page, nnp reports its effective user, and pgrep and ipcs are what not every
 // busybox has. Which it is, its name says.
 package main
 
