@@ -40,7 +40,7 @@ var ceilings = map[string]float64{
 	"podworker":        13.5, "pleg": 13.5, "podmgr": 13.5, "statusmgr": 13.5, "probe": 13.5,
 	"statusmgr/filesink": 9.5, "statusmgr/memsink": 9.5, "probe/check": 7.5, "probe/schedule": 7.5, "probe/check/grpchealth": 20.5,
 	"cri": 20.5, "podspec": 20.5, "images": 20.5, "podruntime": 20.5,
-	"agent/local": 20.5, "agent": 30, "kubeletconfig": 15, "examples/agent": 40.5, "examples/edge": 21.5,
+	"agent/local": 20.5, "agent": 30, "kubeletconfig": 15, "examples/agent": 42, "examples/edge": 21.5,
 	"nodeagent": 24, "nodeagent/cluster": 25.5,
 	"agent/part": 20.5, "agent/part/parttest": 20.5, "agent/agenttest": 30, "cri/critest": 20.5, "agent/book": 20.5, "agent/hooks": 20.5, "agent/metrics": 20.5, "agent/verdict": 20.5, "agent/ending": 20.5, "agent/probing": 20.5, "agent/query": 20.5, "agent/predicates": 20.5,
 	"agent/eventlog": 13.5, "agent/machine": 13.5, "agent/runtimeinfo": 20.5, "agent/volumes": 20.5, "agent/probeperiod": 13.5,
@@ -59,6 +59,7 @@ var ceilings = map[string]float64{
 	"kubeapi/apiclient": 15, "kubeapi/follow": 15, "kubeapi/podsource": 15, "kubeapi/statussink": 15, "kubeapi/mirror": 15,
 	"kubeapi/events": 15, "kubeapi/resourceslices": 15, "kubeapi/catalog": 15, "kubeapi/tokenrequest": 15, "kubeapi/node": 15, "kubeapi/credentials": 15,
 	"kubeapi/reviews": 15, "kubeapi/kubeapitest": 15, "kubeapi/metrics": 15, "kubeapi/trustbundles": 15, "kubeapi/seal": 2.5,
+	"localapi": 15, "localapi/store": 3.5, "localapi/patch": 9.5, "localapi/schema": 9.5, "localapi/fields": 9.5, "localapi/pki": 3.5, "nodeagent/localapi": 25.5,
 	"server": 20.5, "server/auth": 13.5, "server/nodelog": 7.5, "server/profile": 7.5, "server/serving": 13.5, "server/stream": 20.5, "server/usage": 13.5,
 }
 
