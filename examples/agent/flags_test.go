@@ -200,7 +200,7 @@ func TestVersionAsKubeadmReadsIt(t *testing.T) {
 // A mistake ends with code 1 and one line that says what to do.
 func TestFlagsExitCode(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
-		{"fly", `unknown command "fly"; there are run, get, describe, logs, exec, why, top, images, fit, reset, version`},
+		{"fly", `unknown command "fly"; there are run, get, describe, logs, exec, why, top, images, fit, kubeconfig, reset, version`},
 		{"help fly", `unknown command "fly"; there are`},
 		{"version 2", `version takes no argument, got "2"`},
 		{"run pods", `run takes no argument, got "pods"`},
