@@ -59,6 +59,7 @@ var ceilings = map[string]float64{
 	"kubeapi/apiclient": 15, "kubeapi/follow": 15, "kubeapi/podsource": 15, "kubeapi/statussink": 15, "kubeapi/mirror": 15,
 	"kubeapi/events": 15, "kubeapi/resourceslices": 15, "kubeapi/catalog": 15, "kubeapi/tokenrequest": 15, "kubeapi/node": 15, "kubeapi/credentials": 15,
 	"kubeapi/reviews": 15, "kubeapi/kubeapitest": 15, "kubeapi/metrics": 15, "kubeapi/trustbundles": 15, "kubeapi/seal": 2.5,
+	"localapi": 15, "localapi/store": 3.5, "localapi/patch": 9.5, "localapi/schema": 9.5, "localapi/fields": 9.5, "localapi/pki": 3.5, "nodeagent/localapi": 25.5,
 	"server": 20.5, "server/auth": 13.5, "server/nodelog": 7.5, "server/profile": 7.5, "server/serving": 13.5, "server/stream": 20.5, "server/usage": 13.5,
 }
 

@@ -2,6 +2,7 @@ package localapi
 
 import (
 	"encoding/json"
+	"mime"
 	"net/http"
 	"slices"
 	"strings"
@@ -42,7 +43,7 @@ func (s *Server) discover(w http.ResponseWriter, r *http.Request) error {
 		respondJSON(w, list)
 	default:
 		if strings.HasPrefix(path, "/openapi/v3") {
-			return s.serveOpenAPI(w, r, strings.TrimPrefix(path, "/openapi/v3"))
+			return s.serveOpenAPI(w, strings.TrimPrefix(path, "/openapi/v3"))
 		}
 		return s.discoverGroup(w, path)
 	}
@@ -129,13 +130,13 @@ func (s *Server) resources(gv schema.GroupVersion) (out []metav1.APIResource) {
 
 // wantsAggregated reports whether a client takes all of discovery at once.
 func wantsAggregated(r *http.Request) bool {
-	accept := r.Header.Get("Accept")
-	return strings.Contains(accept, "as=APIGroupDiscoveryList") && strings.Contains(accept, "v=v2;") || strings.Contains(accept, "as=APIGroupDiscoveryList") && strings.HasSuffix(firstOf(accept), "v=v2")
-}
-
-func firstOf(accept string) string {
-	first, _, _ := strings.Cut(accept, ",")
-	return first
+	for part := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
+		media, p, err := mime.ParseMediaType(strings.TrimSpace(part))
+		if err == nil && media == typeJSON && p["g"] == apidiscovery.GroupName && p["v"] == "v2" && p["as"] == "APIGroupDiscoveryList" {
+			return true
+		}
+	}
+	return false
 }
 
 // aggregated answers with all resources of some groups.

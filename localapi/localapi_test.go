@@ -326,12 +326,12 @@ type events struct {
 
 func (a *api) watch(path string) *events {
 	a.t.Helper()
-	req, _ := http.NewRequestWithContext(a.t.Context(), "GET", a.url+path, nil)
+	req, _ := http.NewRequestWithContext(a.t.Context(), http.MethodGet, a.url+path, nil)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	if resp.StatusCode != 200 {
+	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(resp.Body)
 		a.t.Fatalf("%s: %d %s", path, resp.StatusCode, text)
 	}

@@ -54,7 +54,7 @@ func pathOf(gv apischema.GroupVersion) string {
 }
 
 // serveOpenAPI answers below /openapi/v3.
-func (s *Server) serveOpenAPI(w http.ResponseWriter, r *http.Request, path string) error {
+func (s *Server) serveOpenAPI(w http.ResponseWriter, path string) error {
 	if path = strings.TrimPrefix(path, "/"); path != "" {
 		doc := s.openapiOf(path)
 		if doc == nil {
@@ -121,14 +121,12 @@ func describePaths(paths dict, gvk apischema.GroupVersionKind, resource string, 
 	describePath(paths, gvk, resource+"/{name}", namespaced, model, "get", "put", "patch", "delete")
 }
 
-var actions = map[string]string{"get": "get", "put": "put", "post": "post", "patch": "patch", "delete": "delete"}
-
 // describePath says what may be done at a path: clients look for the parameters.
 func describePath(paths dict, gvk apischema.GroupVersionKind, rest string, namespaced bool, model string, methods ...string) {
 	path := "/" + pathOf(gvk.GroupVersion()) + "/"
 	parameters := []any{}
-	add := func(in, name, kind string, required bool) dict {
-		p := dict{"in": in, "name": name, "schema": dict{"type": kind}}
+	add := func(in, name string, required bool) dict {
+		p := dict{"in": in, "name": name, "schema": dict{"type": "string"}}
 		if required {
 			p["required"] = true
 		}
@@ -136,22 +134,22 @@ func describePath(paths dict, gvk apischema.GroupVersionKind, rest string, names
 	}
 	if namespaced {
 		path += "namespaces/{namespace}/"
-		parameters = append(parameters, add("path", "namespace", "string", true))
+		parameters = append(parameters, add("path", "namespace", true))
 	}
 	if strings.Contains(rest, "{name}") {
-		parameters = append(parameters, add("path", "name", "string", true))
+		parameters = append(parameters, add("path", "name", true))
 	}
 	content := dict{"schema": dict{"$ref": schema.Ref(model)}}
 	item := dict{"parameters": parameters}
 	for _, m := range methods {
 		op := dict{
-			"x-kubernetes-action": actions[m], "x-kubernetes-group-version-kind": gvkOf(gvk),
+			"x-kubernetes-action": m, "x-kubernetes-group-version-kind": gvkOf(gvk),
 			"responses": dict{"200": dict{"description": "OK", "content": dict{typeJSON: content}}},
 		}
 		if m != "get" {
-			query := []any{add("query", "dryRun", "string", false)}
+			query := []any{add("query", "dryRun", false)}
 			if m != "delete" {
-				query = append(query, add("query", "fieldManager", "string", false), add("query", "fieldValidation", "string", false))
+				query = append(query, add("query", "fieldManager", false), add("query", "fieldValidation", false))
 				op["requestBody"] = dict{"content": dict{typeJSON: content}}
 			}
 			op["parameters"] = query

@@ -13,19 +13,19 @@ import (
 
 // query is what a request asks for, by its method and its path.
 type query struct {
-	verb                       string
-	group, version             string
-	namespace, name            string
-	resource, subresource      string
-	rest                       string // of the path, below proxy
-	values                     url.Values
-	user                       *User
-	accept                     accepted
-	dryRun                     bool
-	validation, manager        string
-	labels                     labels.Selector
-	fields                     fields.Selector
-	resourceVersion, userAgent string
+	verb                  string
+	group, version        string
+	namespace, name       string
+	resource, subresource string
+	rest                  string // of the path, below proxy
+	values                url.Values
+	user                  *User
+	accept                accepted
+	dryRun                bool
+	validation, manager   string
+	labels                labels.Selector
+	fields                fields.Selector
+	userAgent             string
 }
 
 // parse reads a path below /api or /apis; false means that it is none of objects.

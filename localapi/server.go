@@ -89,7 +89,7 @@ func (c Config) validate() error {
 		{"MaxStreams", int64(c.MaxStreams)}, {"EventTime", int64(c.EventTime)}, {"Timeout", int64(c.Timeout)}, {"ReaderPatience", int64(c.ReaderPatience)},
 	} {
 		if f.n < 0 {
-			errs = append(errs, fmt.Errorf("Config.%s is %d; want a positive number", f.name, f.n))
+			errs = append(errs, fmt.Errorf("field Config.%s is %d; want a positive number", f.name, f.n))
 		}
 	}
 	return errors.Join(errs...)

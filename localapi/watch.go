@@ -212,7 +212,11 @@ func (st *stream) patience() {
 	_ = st.rc.SetWriteDeadline(time.Now().Add(st.s.cfg.ReaderPatience)) // a recorder has none
 }
 
+// flush sends what was written. Then the client has as long as it likes to wait for
+// more: a deadline that passes would end an idle stream of HTTP/2.
 func (st *stream) flush() bool {
 	st.patience()
-	return st.rc.Flush() == nil
+	err := st.rc.Flush()
+	_ = st.rc.SetWriteDeadline(time.Time{})
+	return err == nil
 }

@@ -205,7 +205,7 @@ func decode(notes []metav1.ManagedFieldsEntry) book {
 			continue
 		}
 		set := &fieldpath.Set{}
-		if err := set.FromJSON(bytes.NewReader(e.FieldsV1.Raw)); err != nil {
+		if err := set.FromJSON(bytes.NewReader(e.FieldsV1.GetRawBytes())); err != nil {
 			return book{sets: fieldpath.ManagedFields{}, times: map[string]*metav1.Time{}}
 		}
 		id := idOf(e)
@@ -239,7 +239,7 @@ func (n *book) encode(sets fieldpath.ManagedFields, by string) []metav1.ManagedF
 		if err != nil { // it is made of texts and numbers
 			continue
 		}
-		e.FieldsType, e.FieldsV1, e.Time = "FieldsV1", &metav1.FieldsV1{Raw: raw}, n.times[id]
+		e.FieldsType, e.FieldsV1, e.Time = "FieldsV1", metav1.NewFieldsV1(string(raw)), n.times[id]
 		out = append(out, e)
 	}
 	slices.SortFunc(out, func(a, b metav1.ManagedFieldsEntry) int {

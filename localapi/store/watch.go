@@ -34,7 +34,8 @@ func (d *Dir) Watch(ctx context.Context, changed func([]Document)) error {
 			return nil
 		case <-w.events:
 			timer.Reset(burst)
-		case <-w.errors: // some events were lost
+		case err := <-w.lost:
+			_ = err // the next look finds what was lost
 			timer.Reset(burst)
 		case <-timer.C:
 			if w.events == nil {
@@ -62,7 +63,7 @@ func (d *Dir) Watch(ctx context.Context, changed func([]Document)) error {
 type watcher struct {
 	fs     *fsnotify.Watcher
 	events <-chan fsnotify.Event
-	errors <-chan error
+	lost   <-chan error // some events were
 }
 
 func (d *Dir) watcher() watcher {
@@ -74,7 +75,7 @@ func (d *Dir) watcher() watcher {
 		_ = w.Close()
 		return watcher{}
 	}
-	return watcher{w, w.Events, w.Errors}
+	return watcher{fs: w, events: w.Events, lost: w.Errors}
 }
 
 func (w *watcher) close() {
