@@ -90,7 +90,7 @@ func validateGates(c *v1beta1.KubeletConfiguration, bad reporter) {
 			if unknown++; unknown <= maxMistakes { // no more are listed
 				hint = near(name)
 			}
-			bad("featureGates."+name, c.FeatureGates[name], "a feature gate of Kubernetes 1.36"+hint)
+			bad("featureGates."+name, c.FeatureGates[name], "a feature gate of Kubernetes 1.37"+hint)
 		case g.is&isLocked != 0 && c.FeatureGates[name] != (g.is&isOn != 0):
 			bad("featureGates."+name, c.FeatureGates[name], fmt.Sprintf("%t: it is locked", g.is&isOn != 0))
 		}

@@ -1,6 +1,6 @@
 package kubeletconfig
 
-// knownGates are the feature gates that a kubelet of Kubernetes 1.36 knows: those of
+// knownGates are the feature gates that a kubelet of Kubernetes 1.37 knows: those of
 // pkg/features and of what it is made of. The test of parity in e2e compares them
 // with that release.
 var knownGates = []knownGate{

@@ -1,5 +1,5 @@
 // Package differences is the list of what a node made of this module does otherwise
-// than the kubelet of Kubernetes 1.36, on purpose or for now: what, why, and since
+// than the kubelet of Kubernetes 1.37, on purpose or for now: what, why, and since
 // when. docs/kubelet-differences.md and agent --help=differences are made of it.
 package differences
 
@@ -38,7 +38,7 @@ func All() []Area {
 			{What: "A field without an effect is named in a warning, and so is one that nobody knows.", Why: "The kubelet is silent about most of them."},
 			{What: "Defaults that follow from other fields follow from what drop-ins say, too, and relative paths are resolved in the main file alone.", Why: "The kubelet derives them from the main file before drop-ins are read."},
 			{What: "failCgroupV1 is false by default.", Why: "Small machines have cgroup v1 for as long as they live."},
-			{What: "A feature gate that is known and has no effect is named in a warning where it is set to what is not done; an unknown one, and a locked one that is set otherwise, is refused as by the kubelet.", Why: "Gates of Kubernetes 1.36 are decided here: what is done is done always, but for the gates of gatesWithEffect."},
+			{What: "A feature gate that is known and has no effect is named in a warning where it is set to what is not done; an unknown one, and a locked one that is set otherwise, is refused as by the kubelet.", Why: "Gates of Kubernetes 1.37 are decided here: what is done is done always, but for the gates of gatesWithEffect."},
 			{What: "ClusterTrustBundleProjection, ContainerStopSignals, EventedPLEG, QOSReserved and RuntimeClassInImageCriApi are on.", Why: "They are complete here, and cost nothing where nobody asks for them."},
 			{What: "tracing has no effect.", Why: "An OTLP client would weigh more than the rest of the agent; metrics and logs tell of the same."},
 			{What: "A negative volumeStatsAggPeriod leaves volumes out of figures but for emptyDirs; a positive one has no effect.", Why: "Volumes are measured when somebody asks, and emptyDirs may have limits that the agent keeps."},
@@ -101,7 +101,7 @@ func All() []Area {
 // Markdown is the document of them all.
 func Markdown() string {
 	var b strings.Builder
-	b.WriteString("# Differences to the kubelet\n\nWhat a node of nodewright does otherwise than the kubelet of Kubernetes 1.36. This file is made of\n" +
+	b.WriteString("# Differences to the kubelet\n\nWhat a node of nodewright does otherwise than the kubelet of Kubernetes 1.37. This file is made of\n" +
 		"`nodeagent/differences` (`go generate ./nodeagent/differences`); `agent --help=differences` shows the same.\n")
 	for _, a := range All() {
 		fmt.Fprintf(&b, "\n## %s\n\n| What | Why | Since |\n|---|---|---|\n", a.Name)
