@@ -129,7 +129,8 @@ type Pods struct {
 	// is out of memory, instead of all of them. It matters with cgroup v2.
 	SingleProcessOOMKill bool
 	// MemoryQoS guards what containers request of memory, and slows them down before
-	// their limits, on cgroup v2 (KEP-2570); nobody does (featureGates.MemoryQoS).
+	// their limits, on cgroup v2 (KEP-2570); nobody does (memoryThrottlingFactor,
+	// memoryReservationPolicy).
 	MemoryQoS *podspec.MemoryQoS
 }
 

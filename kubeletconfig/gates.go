@@ -32,7 +32,8 @@ var gatesWithEffect = []string{
 
 // gatesDone are the gates of the kubelet whose default is not what is done here.
 var gatesDone = map[string]bool{
-	"ClusterTrustBundleProjection": true, "ContainerStopSignals": true, "EventedPLEG": true, "QOSReserved": true, "RuntimeClassInImageCriApi": true,
+	"ContainerStopSignals": true, "EventedPLEG": true, "QOSReserved": true, "RuntimeClassInImageCriApi": true,
+	"HugepageAwareEviction": false, "KubeletInUserNamespace": false, "PodCertificateRequest": false, "PodsAPI": false,
 }
 
 // allOfAStage are gates that stand for all of a stage.

@@ -12,7 +12,7 @@ func TestVersionInfo(t *testing.T) {
 		"v1.37.0": true, "v1.37.12-rc.1+k": true, "": false, "1.37.0": false, "v1.37": false, "v1.38.0": false, "v2.36.0": false, "v1.37.0 ": false, "v": false,
 	} {
 		info, err := VersionInfo(release)
-		if (err == nil) != ok || ok && (info.GitVersion != release || info.Major != "1" || info.Minor != "36" || info.GoVersion == "") {
+		if (err == nil) != ok || ok && (info.GitVersion != release || info.Major != "1" || info.Minor != "37" || info.GoVersion == "") {
 			t.Errorf("%q: %+v, %v", release, info, err)
 		}
 		if err != nil && !strings.Contains(err.Error(), "v1.37.x") {
@@ -49,7 +49,7 @@ func TestKubernetesVersionOfANode(t *testing.T) {
 				for _, l := range m.GetLabel() {
 					labels[l.GetName()] = l.GetValue()
 				}
-				found = len(labels) == 9 && labels["git_version"] == want && labels["major"] == "1" && labels["minor"] == "36" && m.GetGauge().GetValue() == 1
+				found = len(labels) == 9 && labels["git_version"] == want && labels["major"] == "1" && labels["minor"] == "37" && m.GetGauge().GetValue() == 1
 			}
 		}
 		if !found {

@@ -139,7 +139,7 @@ type Swap struct {
 // MemoryQoS says how memory requests and limits become cgroup v2 values.
 type MemoryQoS struct {
 	// Throttling is how far between request and limit a container is slowed
-	// down; 0 means 0.9.
+	// down; 0: it is not.
 	Throttling float64
 	// Reserve protects what containers request.
 	Reserve bool
