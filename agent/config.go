@@ -118,6 +118,9 @@ type Pods struct {
 	// UnsafeSysctls are those that pods may set beside the safe ones: whole
 	// names, or prefixes with a * (allowedUnsafeSysctls). None.
 	UnsafeSysctls []string
+	// DefaultSysctls are those of pods that do not set them, each where its
+	// namespace is the pod's own (defaultPodSysctls, KEP-5996). None.
+	DefaultSysctls map[string]string
 	// SeccompDefault makes RuntimeDefault the profile of containers that name
 	// none.
 	SeccompDefault bool

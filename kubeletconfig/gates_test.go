@@ -55,7 +55,7 @@ func TestGatesOfAConfiguration(t *testing.T) {
 	}
 	all := c.Gates()
 	for _, want := range []Gate{
-		{"ContainerCheckpoint", "BETA", false}, {"PodsAPI", "ALPHA", false}, {"APIServerIdentity", "BETA", false},
+		{"ContainerCheckpoint", "BETA", false}, {"PodsAPI", "BETA", false}, {"APIServerIdentity", "BETA", false},
 		{"EventedPLEG", "ALPHA", true}, {"NodeSwap", "", true},
 	} {
 		if !slices.Contains(all, want) {

@@ -120,6 +120,9 @@ type Node struct {
 	// name none, and SeccompDir is where localhost profiles are.
 	SeccompDefault bool
 	SeccompDir     string
+	// DefaultSysctls are those of pods that do not set them, by name; of each
+	// pod those whose namespace is its own (KEP-5996).
+	DefaultSysctls map[string]string
 	// Swap says what containers may have of the node's swap; nil where
 	// cgroups do not account for swap.
 	Swap *Swap

@@ -166,9 +166,10 @@ var (
 	samples = []string{
 		"true", "false", "1m", "/x", "x", "50", "1", "2", "[]", "{}", "none", "None", "'1'", "1Mi", "Watch", "Webhook", "127.0.0.1", "Strict",
 		"[{gracePeriod: x}]", "cgroupfs", "container", "http://x/", "0.5", "NeverVerify", "{swapBehavior: NoSwap}", "[29]", "unix:///x", "hairpin-veth",
-		"VersionTLS12", "1.35", "1h", "50ms",
+		"VersionTLS12", "1.35", "1h", "50ms", "{net.core.somaxconn: '1'}",
 	}
 	beside = map[string]string{
+		"defaultPodSysctls": "featureGates: {DefaultPodSysctls: true}",
 		"tlsCertFile": "tlsPrivateKeyFile: /k", "tlsPrivateKeyFile": "tlsCertFile: /c", "shutdownGracePeriodCriticalPods": "shutdownGracePeriod: 10m",
 		"maxParallelImagePulls": "serializeImagePulls: false", "preloadedImagesVerificationAllowlist": "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages",
 		"systemCgroups": "cgroupRoot: /", "imageGCHighThresholdPercent": "imageGCLowThresholdPercent: 0", "imageGCLowThresholdPercent": "imageGCHighThresholdPercent: 99",

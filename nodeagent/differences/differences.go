@@ -53,7 +53,8 @@ func All() []Area {
 			{What: "Each endpoint has its own deadline and its own number of requests at a time (429).", Why: "The kubelet has 4 hours for all, so that slow clients pin connections."},
 			{What: "HEAD is asked as get, and answered.", Why: "The kubelet asks the authorizer for no verb at all."},
 			{What: "/configz and /flagz withhold headers and passwords of URLs.", Why: "They are read by more people than may have these."},
-			{What: "The pods API (PodsAPI, KEP-4188) is not served.", Why: "/pods and /allocatedPods of the node API serve the same pods; without watches, which nobody on a node has asked for."},
+			{What: "The pods API (PodsAPI, KEP-4188) is not served.", Why: "/pods of the node API has the same pods, though no watch."},
+			{What: "/allocatedPods (KubeletAllocatedPodsEndpoint, alpha) is not served.", Why: "It is off in the kubelet as well; containerStatuses of /pods have what is allocated."},
 			{What: "Structured /flagz and /statusz have no CBOR.", Why: "JSON and YAML are what people's tools read."},
 		}},
 		{"Metrics", []Difference{
