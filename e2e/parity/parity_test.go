@@ -170,7 +170,7 @@ var (
 	}
 	beside = map[string]string{
 		"defaultPodSysctls": "featureGates: {DefaultPodSysctls: true}",
-		"tlsCertFile": "tlsPrivateKeyFile: /k", "tlsPrivateKeyFile": "tlsCertFile: /c", "shutdownGracePeriodCriticalPods": "shutdownGracePeriod: 10m",
+		"tlsCertFile":       "tlsPrivateKeyFile: /k", "tlsPrivateKeyFile": "tlsCertFile: /c", "shutdownGracePeriodCriticalPods": "shutdownGracePeriod: 10m",
 		"maxParallelImagePulls": "serializeImagePulls: false", "preloadedImagesVerificationAllowlist": "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages",
 		"systemCgroups": "cgroupRoot: /", "imageGCHighThresholdPercent": "imageGCLowThresholdPercent: 0", "imageGCLowThresholdPercent": "imageGCHighThresholdPercent: 99",
 	}
