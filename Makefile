@@ -2,7 +2,7 @@
 BIN  := $(CURDIR)/build/bin
 TIME ?= 30s
 
-.PHONY: help run test ci lint bench fuzz budgets parity e2e conformance storage takeover differential cost kubeadm critest test-vm compare release nightly tools shells build clean
+.PHONY: help run test ci lint bench fuzz budgets parity e2e conformance storage takeover differential controlplanes cost kubeadm critest test-vm compare release nightly tools shells build clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -88,6 +88,11 @@ cost: tools shells build ## what 60 pods cost the kubelet and the agent in turn:
 	go -C e2e build -o $(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
 	go -C e2e test -tags kubelet -count=1 -timeout 30m -v -run TestCost . $(ARGS)
 
+controlplanes: tools shells build ## a pod's life on control planes of Kubernetes 1.34 to 1.37; what is older is built below tools/controlplane
+	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
+	for minor in 1.34 1.35 1.36; do go -C tools/controlplane/$$minor build -ldflags '-s -w' -o $(BIN)/controlplane-$$minor/ tool || exit 1; done
+	go -C e2e test -tags older -count=1 -timeout 30m -v -run TestControlPlanes . $(ARGS)
+
 kubeadm: tools shells build ## kubeadm join, upgrade node and reset with the agent in the kubelet's place; needs root, touches nothing of the machine
 	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
 	release=$$(go -C e2e list -m -f '{{.Version}}' k8s.io/kubernetes) && minor=$${release#v1.} && version=k8s.io/component-base/version && \
@@ -112,7 +117,7 @@ nightly: ## what takes hours: 20,000 pods that come and go, 5,000 edits and rest
 	$(MAKE) fuzz TIME=5m
 	$(MAKE) test-vm
 	SYSTEMD=1 $(MAKE) test-vm PKG=./internal/cmd/release ARGS='-run TestPackageOnSystemd'
-	$(MAKE) takeover differential kubeadm
+	$(MAKE) takeover differential controlplanes kubeadm
 	$(MAKE) conformance
 
 tools: ## containerd, runc, CNI plugins, crictl and benchstat, pinned in tools/go.mod

@@ -128,6 +128,9 @@ type Pods struct {
 	// UnsafeSysctls are those that pods may set beside the safe ones: whole
 	// names, or prefixes with a * (allowedUnsafeSysctls). None.
 	UnsafeSysctls []string
+	// DefaultSysctls are those of pods that do not set them, each where its
+	// namespace is the pod's own (defaultPodSysctls, KEP-5996). None.
+	DefaultSysctls map[string]string
 	// SeccompDefault makes RuntimeDefault the profile of containers that name
 	// none.
 	SeccompDefault bool
@@ -139,7 +142,8 @@ type Pods struct {
 	// is out of memory, instead of all of them. It matters with cgroup v2.
 	SingleProcessOOMKill bool
 	// MemoryQoS guards what containers request of memory, and slows them down before
-	// their limits, on cgroup v2 (KEP-2570); nobody does (featureGates.MemoryQoS).
+	// their limits, on cgroup v2 (KEP-2570); nobody does (memoryThrottlingFactor,
+	// memoryReservationPolicy).
 	MemoryQoS *podspec.MemoryQoS
 }
 

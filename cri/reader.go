@@ -380,7 +380,7 @@ func (r *Reader) warn(sandbox string, dropped []string) {
 
 // signalNames turns the CRI's names of real-time signals, such as
 // SIGRTMINPLUS3, into those of the API.
-var signalNames = strings.NewReplacer("PLUS", "+", "MINUS", "-")
+var signalNames = strings.NewReplacer("SIGNAL_", "", "PLUS", "+", "MINUS", "-")
 
 func containerOf(s *runtimeapi.ContainerStatus) observed.Container {
 	out := observed.Container{
@@ -401,7 +401,7 @@ func containerOf(s *runtimeapi.ContainerStatus) observed.Container {
 	if n, err := strconv.ParseInt(s.GetAnnotations()[AnnotationRestartCount], 10, 32); err == nil && n >= 0 {
 		out.RestartCount = int32(n)
 	}
-	if sig := s.GetStopSignal(); sig != runtimeapi.Signal_RUNTIME_DEFAULT {
+	if sig := s.GetStopSignal(); sig != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
 		out.StopSignal = signalNames.Replace(sig.String())
 	}
 	for _, m := range s.GetMounts()[:min(len(s.GetMounts()), maxMounts)] {

@@ -90,4 +90,4 @@ func GRPC(ctx context.Context, addr, service string) (check.Outcome, string, err
 
 // userAgent is what probes call themselves: the version is that of the
 // API whose rules they keep.
-const userAgent = "kube-probe/1.36"
+const userAgent = "kube-probe/1.37"

@@ -54,7 +54,7 @@ func newRunFlags() (*flag.FlagSet, *runFlags) {
 	fs.StringVar(&f.preload, "preload-images", "", "a `directory` of archives of images that the agent's own container runtime reads at the start")
 	fs.StringVar(&f.localAPI, "local-api", "", "serve the Kubernetes API of this node at an `address` by TLS, such as 127.0.0.1:6443, and on the agent's own socket; \"socket\" is there alone")
 	f.gc.register(fs)
-	fs.Var(&f.version, "version", "print the `release` of Kubernetes that the agent behaves as, or =raw with what it was built of; =v1.36.x+mine sets it")
+	fs.Var(&f.version, "version", "print the `release` of Kubernetes that the agent behaves as, or =raw with what it was built of; =v1.37.x+mine sets it")
 	return fs, f
 }
 
