@@ -59,6 +59,10 @@
 //	go test ./internal/sim -run TestSeeds -seeds 1 -seed 45  # one again
 //	go test ./internal/sim -run TestReplay -v -replays 20    # how often a seed takes the same way
 //
+// A schedule that fails is made short before it is shown. Goroutines of a bubble
+// run in any order, so that a seed does not always take the same way: TestReplay
+// says how often.
+//
 // # Mutations
 //
 // Faults that were put into the code by hand to see whether a judgement finds them, and
@@ -74,9 +78,5 @@
 //
 // Volumes, CSI drivers, the API server's client, and nodeagent's wiring. The clock of the
 // agent does not jump, as that of a bubble cannot; the runtime's does, by years. Reads of a
-// disk never fail or hang, other than in the directory that a hung disk clears first.
-//
-// A schedule that fails is made short before it is shown. Goroutines of a bubble
-// run in any order, so that a seed does not always take the same way: TestReplay
-// says how often.
+// disk neither fail nor hang, only its changes do.
 package sim
