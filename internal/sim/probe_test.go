@@ -226,7 +226,7 @@ func (m *machine) judgeProbes(p *pod) {
 		case time.Since(since) <= bound:
 		case i.failed() && time.Since(i.probed["live"].last()) > bound && time.Since(i.probed["start"].last()) > bound:
 			m.wrong("%s runs %v after its probe found it dead", name, time.Since(since))
-		case ready != nil && ready.failures == 0 && !i.shown.ready && time.Since(ready.failure) > bound:
+		case ready != nil && ready.success.After(ready.failure) && !i.shown.ready && time.Since(ready.failure) > bound:
 			m.wrong("%s is published as unready, and its probe says that it is ready", name)
 		case ready != nil && ready.failures > int(bound/(20*time.Second)) && i.shown.ready:
 			m.wrong("%s is published as ready, and its probe has failed %d times", name, ready.failures)
