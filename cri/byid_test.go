@@ -214,7 +214,7 @@ func TestInspectByID(t *testing.T) {
 		{"a stream that ended", func(n *noted) { n.run(); n.start("a"); n.rt.Die(); n.rt.Revive() }, "sandbox running, a running", "ContainerStatus 1, " + lists + ", PodSandboxStatus 1", "ContainerStatus 1, " + lists + ", PodSandboxStatus 1"},
 		{
 			"a stream that began anew", func(n *noted) { n.run(); n.rt.Die(); n.rt.Revive(); n.stream(); n.start("a") },
-			"sandbox running, a running", "ContainerStatus 1, " + lists + ", PodSandboxStatus 1", "ContainerStatus 1, " + lists + ", PodSandboxStatus 1",
+			"sandbox running, a running", "ContainerStatus 1, " + lists + ", PodSandboxStatus 1", "ContainerStatus 1, PodSandboxStatus 1",
 		},
 		{
 			"a list since then", func(n *noted) {

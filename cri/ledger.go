@@ -60,18 +60,22 @@ func newLedgers() *ledgers {
 	return &ledgers{pods: map[types.UID]*ledger{}, owners: map[string]types.UID{}}
 }
 
-// open notes that there is an event stream, and closed that there is none any more.
-func (ls *ledgers) open() {
+// open notes that there is an event stream, and returns its number.
+func (ls *ledgers) open() (stream int) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ls.reset()
 	ls.streaming = true
+	return ls.stream
 }
 
-func (ls *ledgers) closed() {
+// closed notes the end of a stream; another may be open already.
+func (ls *ledgers) closed(stream int) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	ls.reset()
+	if ls.stream == stream {
+		ls.reset()
+	}
 }
 
 // reset forgets all but the calls that are under way.

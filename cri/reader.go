@@ -251,12 +251,14 @@ func (r *Reader) Events(ctx context.Context, ready func(), on func(observed.Even
 	defer cancel()
 	ch := make(chan *runtimeapi.ContainerEventResponse, 8)
 	done := make(chan error, 1)
-	defer r.ledgers.closed()
 	go func() {
-		done <- r.rt.GetContainerEvents(ctx, ch, func(runtimeapi.RuntimeService_GetContainerEventsClient) {
-			r.ledgers.open()
+		stream := 0
+		err := r.rt.GetContainerEvents(ctx, ch, func(runtimeapi.RuntimeService_GetContainerEventsClient) {
+			stream = r.ledgers.open()
 			ready()
 		})
+		r.ledgers.closed(stream)
+		done <- err
 	}()
 	for {
 		select {
