@@ -115,3 +115,22 @@ func TestRestart(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 }
+
+// A namespace that was ending when the agent ended goes on ending, and what is in it is
+// not lost before its time.
+func TestRestartWhileANamespaceEnds(t *testing.T) {
+	dir := t.TempDir()
+	a := start(t, store.NewDir(dir))
+	must[v1.Pod](a, "POST", "/api/v1/namespaces/team/pods", asJSON, pod("web"))
+	must[v1.Namespace](a, "DELETE", "/api/v1/namespaces/team", "", nil)
+	a.stop()
+	b := start(t, store.NewDir(dir))
+	p := must[v1.Pod](b, "GET", "/api/v1/namespaces/team/pods/web", "", nil)
+	if p.DeletionTimestamp == nil {
+		t.Errorf("%+v", p.ObjectMeta)
+	}
+	if err := b.Delete(t.Context(), &p); err != nil {
+		t.Fatal(err)
+	}
+	b.refused("GET", "/api/v1/namespaces/team", "", "", 404, metav1.StatusReasonNotFound, "")
+}

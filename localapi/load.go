@@ -135,11 +135,30 @@ func (s *Server) load(ctx context.Context) error {
 			}
 		}
 	}
+	s.endNamespaces()
 	s.mu.Lock()
 	n := s.state.count
 	s.mu.Unlock()
 	s.cfg.Log.Info("read objects", zap.Int("objects", n))
 	return nil
+}
+
+// endNamespaces goes on with namespaces that were ending when the process ended.
+func (s *Server) endNamespaces() {
+	s.mu.Lock()
+	var ending []string
+	for name, it := range s.state.objects[s.namespaces] {
+		if it.object.GetDeletionTimestamp() != nil {
+			ending = append(ending, name.name)
+		}
+	}
+	s.mu.Unlock()
+	for _, name := range ending {
+		if err := s.emptyNamespace(&query{manager: "nodewright"}, name); err != nil {
+			s.cfg.Log.Warn("failed to end what is in a namespace", zap.String("namespace", name), zap.Error(err))
+		}
+		s.emptied(name)
+	}
 }
 
 // edited follows what people have changed.
@@ -237,8 +256,8 @@ func (s *Server) takeNew(k *kind, d *store.Document, o object) error {
 	if errs := s.check(k, o, o); len(errs) > 0 {
 		return errs.ToAggregate()
 	}
-	if err := s.inNamespace(k, o); err != nil {
-		return err
+	if _, ok := s.item(s.namespaces, key{name: o.GetNamespace()}); !ok && k.namespaced {
+		s.publish(s.namespaces, item{object: madeNamespace(o.GetNamespace())}, nil)
 	}
 	it := item{object: o, file: d.Name, at: d.Revision}
 	if whole {

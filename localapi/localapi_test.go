@@ -473,3 +473,24 @@ func TestCordon(t *testing.T) {
 	}
 	a.refused("PATCH", node, strategic, `{"spec":{"podCIDR":"10.0.0.0/8"}}`, 422, metav1.StatusReasonInvalid, "unschedulable")
 }
+
+// Finalizers and scheduling gates hold a pod up until they are taken away.
+func TestHeldPods(t *testing.T) {
+	a := start(t, &store.Memory{})
+	p := pod("held")
+	p.Finalizers, p.Spec.SchedulingGates = []string{"example.com/keep"}, []v1.PodSchedulingGate{{Name: "example.com/wait"}}
+	if p := must[v1.Pod](a, "POST", pods, asJSON, p); p.Spec.NodeName != "" || p.Status.Conditions[0].Reason != v1.PodReasonSchedulingGated {
+		t.Errorf("%+v", p)
+	}
+	const merge = "application/merge-patch+json"
+	if p := must[v1.Pod](a, "PATCH", pods+"/held", merge, `{"spec":{"schedulingGates":null}}`); p.Spec.NodeName != "node-1" {
+		t.Errorf("%+v", p.Spec)
+	}
+	last := must[v1.Pod](a, "DELETE", pods+"/held", "", nil)
+	if err := a.Delete(t.Context(), &last); err != nil {
+		t.Fatal(err)
+	}
+	must[v1.Pod](a, "GET", pods+"/held", "", nil)
+	must[v1.Pod](a, "PATCH", pods+"/held", merge, `{"metadata":{"finalizers":null}}`)
+	a.refused("GET", pods+"/held", "", "", 404, metav1.StatusReasonNotFound, "")
+}

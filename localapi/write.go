@@ -294,6 +294,9 @@ func (s *Server) changed(ctx context.Context, k *kind, q *query, change func(old
 	}
 	o.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
 	settle(o, old.object)
+	if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == "" && len(p.Spec.SchedulingGates) == 0 && q.subresource == "" {
+		s.place(p)
+	}
 	if errs := s.check(k, o, old.object); len(errs) > 0 {
 		return nil, invalid(k, o.GetName(), errs)
 	}
@@ -307,6 +310,7 @@ func (s *Server) changed(ctx context.Context, k *kind, q *query, change func(old
 		if _, err := s.remove(k, old); err != nil {
 			return nil, err
 		}
+		s.emptied(o.GetNamespace())
 		return o, nil
 	}
 	out, err := s.commit(k, old, o, q.author())

@@ -21,9 +21,13 @@ type kubectl struct {
 	config string
 }
 
-// program is kubectl, as the end-to-end tests build it, or as the machine has it.
+// program is kubectl: $KUBECTL, such as one of an older release, or as the end-to-end
+// tests build it, or as the machine has it.
 func program(t *testing.T) []string {
 	t.Helper()
+	if path := os.Getenv("KUBECTL"); path != "" {
+		return []string{path}
+	}
 	built, err := filepath.Abs("../../build/bin/cluster")
 	if err == nil {
 		if _, err := os.Stat(built); err == nil {
