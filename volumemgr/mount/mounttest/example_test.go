@@ -18,6 +18,6 @@ func ExampleMemory() {
 	fmt.Println(len(table), err)
 	// Output:
 	// <nil>
-	// injected fault
+	// mount: injected fault
 	// 1 <nil>
 }
