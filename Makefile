@@ -2,7 +2,7 @@
 BIN  := $(CURDIR)/build/bin
 TIME ?= 30s
 
-.PHONY: help run test ci lint bench fuzz budgets parity e2e conformance storage takeover differential kubeadm critest test-vm release nightly tools shells build clean
+.PHONY: help run test ci lint bench fuzz budgets parity e2e conformance storage takeover differential controlplanes cost kubeadm critest test-vm compare release nightly tools shells build clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -13,11 +13,13 @@ run: ## the agent and examples/manifests, until Ctrl-C; RUNTIME=containerd
 	@exec $(BIN)/run $(ARGS)
 
 build: ## the agent with its monitor, into build/bin
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags='-s -w' -o examples/agent/monitor/nodewright-monitor ./localcri/monitor/cmd
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags='-s -w' -o $(BIN)/nodewright-monitor ./localcri/monitor/cmd
+	gzip -9nc $(BIN)/nodewright-monitor | tee examples/agent/monitor/nodewright-monitor.gz > examples/edge/monitor/nodewright-monitor.gz
 	xargs -d '\n' -a internal/agentbuild/flags sh -c 'exec go build "$$@" -o $(BIN)/agent ./examples/agent' build
 
-test: ## every test, with the race detector
+test: ## every test, with the race detector, and 300 simulated lives of the agent without
 	go test -race -timeout 25m ./...
+	go test -count=1 ./internal/sim -run TestSeeds -seeds 300 -sims 4
 
 ci: export CI = true
 ci: tools build lint test ## what must be green before a change goes in; needs root
@@ -81,6 +83,16 @@ differential: tools shells build ## pods run by the kubelet and by the agent, st
 	go -C e2e build -o $(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
 	go -C e2e test -tags kubelet -count=1 -timeout 30m -v -run TestDifferential . $(ARGS)
 
+cost: tools shells build ## what 60 pods cost the kubelet and the agent in turn: CPU, memory, calls; takes /var/lib/kubelet; ARGS='-cost.rounds 2 -cost.pods 250 -cost.profile /tmp/profiles'
+	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
+	go -C e2e build -o $(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
+	go -C e2e test -tags kubelet -count=1 -timeout 30m -v -run TestCost . $(ARGS)
+
+controlplanes: tools shells build ## a pod's life on control planes of Kubernetes 1.34 to 1.37; what is older is built below tools/controlplane
+	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
+	for minor in 1.34 1.35 1.36; do go -C tools/controlplane/$$minor build -ldflags '-s -w' -o $(BIN)/controlplane-$$minor/ tool || exit 1; done
+	go -C e2e test -tags older -count=1 -timeout 30m -v -run TestControlPlanes . $(ARGS)
+
 kubeadm: tools shells build ## kubeadm join, upgrade node and reset with the agent in the kubelet's place; needs root, touches nothing of the machine
 	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
 	release=$$(go -C e2e list -m -f '{{.Version}}' k8s.io/kubernetes) && minor=$${release#v1.} && version=k8s.io/component-base/version && \
@@ -90,6 +102,9 @@ kubeadm: tools shells build ## kubeadm join, upgrade node and reset with the age
 critest: tools shells ## Kubernetes' own suite for runtimes against localcri on this machine, as root; ARGS='-critest.args "-ginkgo.focus=Streaming"' for a part
 	go -C tools test -c -o $(BIN)/critest sigs.k8s.io/cri-tools/cmd/critest
 	go test -count=1 -v -timeout 1h -run TestCritest ./localcri/serve -args -critest $(BIN)/critest $(ARGS)
+
+compare: tools build ## the agent with localcri and with containerd in turns: starts, memory, CPU, logs, images; ARGS='-compare.rounds 1 -compare.only starts'
+	PATH=$(BIN):$$PATH go test -tags compare -count=1 -timeout 60m -v -run TestCompare ./examples/agent $(ARGS)
 
 release: ## programs, Debian packages, images and lists of modules of HEAD, into build/release; ARGS='--arch amd64'
 	go run ./internal/cmd/release --out build/release $(ARGS)
@@ -102,7 +117,7 @@ nightly: ## what takes hours: 20,000 pods that come and go, 5,000 edits and rest
 	$(MAKE) fuzz TIME=5m
 	$(MAKE) test-vm
 	SYSTEMD=1 $(MAKE) test-vm PKG=./internal/cmd/release ARGS='-run TestPackageOnSystemd'
-	$(MAKE) takeover differential kubeadm
+	$(MAKE) takeover differential controlplanes kubeadm
 	$(MAKE) conformance
 
 tools: ## containerd, runc, CNI plugins, crictl and benchstat, pinned in tools/go.mod

@@ -21,7 +21,7 @@ var floors = [][]string{
 	0: {"cri", "checkpoint", "podmeta", "numa"},
 	1: {"podspec", "podstatus", "topology", "cpumgr", "memmgr", "fit"},
 	2: {"podworker", "pleg", "podmgr", "podruntime", "images", "statusmgr", "probe", "volumemgr", "cgroups", "eviction", "node", "gc", "pluginmgr", "devicemgr", "dra", "network"},
-	3: {"kubeapi", "server", "csi", "localcri"},
+	3: {"kubeapi", "server", "csi", "localcri", "localapi"},
 	4: {"agent"},
 	5: {"nodeagent", "kubeletconfig"},
 	6: {"examples"},
@@ -38,7 +38,7 @@ var joins = map[string][]string{
 // conversation with people and blocks, and neither the core nor each other.
 var parts = []string{
 	"claims", "collection", "csi", "devices", "eviction", "hostsetup", "mirrors", "oomkill", "placement", "plugins", "podresources", "podstart", "preemption",
-	"resize", "shutdown", "stats", "swap", "tokens", "userns",
+	"resize", "shutdown", "stats", "startorder", "swap", "tokens", "userns",
 }
 
 // kits are for the tests of those who use this module, and for ours: no package that

@@ -164,7 +164,10 @@ func (a *Agent) wait(pod *v1.Pod, r part.Rejection) bool {
 	}
 	if !waits || before.Why.Message != r.Message {
 		var previous *v1.PodStatus
-		if st, ok := a.statuses.Get(pod.UID); ok {
+		switch st, ok := a.statuses.Get(pod.UID); {
+		case ok && verdict.WasRejected(&st):
+			a.statuses.Forget(pod.UID) // else the pod would count as one that came to its end, and be begun without its reservation
+		case ok:
 			previous = &st
 		}
 		obs, _ := a.pleg.Get(pod.UID) // also what was seen before the last look failed

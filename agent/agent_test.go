@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -607,6 +608,112 @@ func TestRejectedPod(t *testing.T) {
 		}
 		if evs := l.Events(l.pod("big")); len(evs) != 1 || evs[0].Reason != "OutOfcpu" {
 			t.Errorf("events %+v", evs)
+		}
+		l.stop()
+	})
+}
+
+// reserver is a part that answers what it is told to.
+type reserver struct {
+	host part.Host
+
+	mu     sync.Mutex
+	answer *part.Rejection // nil is yes
+	held   int
+}
+
+func (*reserver) Name() string                              { return "reserver" }
+func (r *reserver) Join(h part.Host) error                  { r.host = h; return nil }
+func (*reserver) Adopt(*v1.Pod)                             {}
+func (*reserver) Waits(*v1.Pod) bool                        { return false }
+func (*reserver) Commit(context.Context) error              { return nil }
+func (r *reserver) Release()                                { r.add(-1) }
+func (r *reserver) Stopped(context.Context, part.Ref) error { r.add(-r.add(0)); return nil }
+func (r *reserver) Reserve(context.Context, part.Request) (part.Reservation, *part.Rejection) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.answer != nil {
+		return nil, r.answer
+	}
+	r.held++
+	return r, nil
+}
+
+func (r *reserver) add(n int) (held int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held += n
+	return r.held
+}
+
+func (r *reserver) say(answer *part.Rejection) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.answer = answer
+}
+
+// A pod that was rejected, and then has to wait, does not begin without what it waits for.
+func TestRejectedPodWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, p := newNode(t), &reserver{answer: &part.Rejection{Reason: "No"}}
+		n.admitters = []part.Part{p}
+		n.want = []*v1.Pod{newPod("p", runs("c"))}
+		l := n.start()
+		settle()
+		l.wantPhase("p", v1.PodFailed)
+		p.say(&part.Rejection{Reason: "NotYet", RetryUntil: time.Now().Add(time.Hour), Outside: true})
+		n.want[0].Labels = map[string]string{"a": "b"}
+		l.tell()
+		settle()
+		time.Sleep(2 * time.Minute)
+		l.wantPhase("p", v1.PodPending)
+		p.say(nil)
+		p.host.Readmit()
+		settle()
+		l.wantPhase("p", v1.PodRunning)
+		if p.add(0) != 1 {
+			t.Errorf("%d reservations", p.add(0))
+		}
+		l.stop()
+	})
+}
+
+// A static pod that comes back while it is being ended has its reservation made anew: what
+// it had was taken back at its end. Its second end takes it back again.
+func TestReturningPodIsReservedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, p := newNode(t), &reserver{}
+		n.admitters = []part.Part{p}
+		pod := newPod("p", runs("c", "ignore", "sleep", "forever"))
+		n.want = []*v1.Pod{pod}
+		l := n.start()
+		settle()
+		l.wantPhase("p", v1.PodRunning)
+		n.want = nil
+		l.tell()
+		settle()
+		n.want = []*v1.Pod{pod}
+		l.tell()
+		settle()
+		p.say(&part.Rejection{Reason: "NotYet", Message: "somebody else has it"})
+		time.Sleep(15 * time.Second) // its grace period
+		synctest.Wait()
+		if _, running := n.containers(); len(running) > 0 || p.add(0) != 0 {
+			t.Errorf("%v run, %d reservations", running, p.add(0))
+		}
+		p.say(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		l.wantPhase("p", v1.PodRunning)
+		if _, running := n.containers(); len(running) != 1 || p.add(0) != 1 {
+			t.Errorf("%v run, %d reservations", running, p.add(0))
+		}
+		n.want = nil
+		l.tell()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n.wantNothingLeft(); p.add(0) != 0 {
+			t.Errorf("%d reservations are left", p.add(0))
 		}
 		l.stop()
 	})

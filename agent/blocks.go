@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	criapi "k8s.io/cri-api/pkg/apis"
 
 	"github.com/nodewright/nodewright/agent/book"
 	"github.com/nodewright/nodewright/agent/eventlog"
@@ -82,8 +83,8 @@ func (a *Agent) buildBlocks() error {
 	subPaths, err := volumes.NewSubPaths()
 	note(err)
 	a.runtime, err = podruntime.New(podruntime.Config{
-		Runtime: c.Runtime, Images: hooks.Images{Guard: a.guard, Hooks: a.hooks, Images: a.images}, PodLogsDir: c.Paths.PodLogs, ContainerLogsDir: c.Paths.ContainerLogs, Events: a.events.AlsoOfNode(podspec.ReasonMissingClusterDNS),
-		Lifecycle: hooks.Lifecycle{Guard: a.guard, Hooks: a.hooks}, Resizer: c.Runtime, SubPaths: subPaths, Cgroups: c.Cgroups, KeepDead: a.hooks.KeepDead(a.guard), Reap: machine.Reap,
+		Runtime: reader.Noting(c.Runtime), Images: hooks.Images{Guard: a.guard, Hooks: a.hooks, Images: a.images}, PodLogsDir: c.Paths.PodLogs, ContainerLogsDir: c.Paths.ContainerLogs, Events: a.events.AlsoOfNode(podspec.ReasonMissingClusterDNS),
+		Lifecycle: hooks.Lifecycle{Guard: a.guard, Hooks: a.hooks}, Resizer: c.Runtime, SubPaths: subPaths, Cgroups: c.Cgroups, KeepDead: a.hooks.KeepDead(a.guard), Reap: reaper(c.Runtime),
 		Backoff: c.Pods.CrashBackoff, MaxCrashBackoff: c.Pods.MaxCrashBackoff, Memory: store("crashloops", "podruntime"),
 		Log: log("podruntime"), Metrics: c.Metrics,
 	})
@@ -172,4 +173,12 @@ func (a *Agent) answer(uid types.UID) (why *part.Rejection, since time.Time) {
 		since = e.Since
 	}
 	return e.Why, since
+}
+
+// reaper kills the processes of containers that their runtime has lost sight of.
+func reaper(rt criapi.RuntimeService) func(id string) (killed int, err error) {
+	if own, ok := rt.(Reaper); ok {
+		return own.Reap
+	}
+	return machine.Reap
 }

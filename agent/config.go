@@ -26,13 +26,23 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
+// Reaper is a runtime whose containers' processes are not in this machine's cgroups.
+type Reaper interface {
+	// Reap kills what runs of a container that the runtime has lost sight of, and
+	// returns how many processes these were.
+	Reap(id string) (killed int, err error)
+}
+
 // Config holds what an Agent is made of. Node.Name, Paths.Root, Runtime,
 // Images.Service and Sources are required; the zero value of every other field
 // means the default named beside it.
 type Config struct {
-	Node    machine.Node // machine.Detect looks at this machine
-	Paths   Paths
-	Runtime criapi.RuntimeService // a *cri.Client is one, and an Images.Service
+	Node  machine.Node // machine.Detect looks at this machine
+	Paths Paths
+	// Runtime runs the pods; a *cri.Client is one, and an Images.Service. Processes that it
+	// has lost sight of are killed in the machine's cgroups that bear their container's ID,
+	// unless it is a Reaper.
+	Runtime criapi.RuntimeService
 	Images  Images
 	// Sources say what should run.
 	Sources []podmgr.Source
@@ -118,6 +128,9 @@ type Pods struct {
 	// UnsafeSysctls are those that pods may set beside the safe ones: whole
 	// names, or prefixes with a * (allowedUnsafeSysctls). None.
 	UnsafeSysctls []string
+	// DefaultSysctls are those of pods that do not set them, each where its
+	// namespace is the pod's own (defaultPodSysctls, KEP-5996). None.
+	DefaultSysctls map[string]string
 	// SeccompDefault makes RuntimeDefault the profile of containers that name
 	// none.
 	SeccompDefault bool
@@ -129,7 +142,8 @@ type Pods struct {
 	// is out of memory, instead of all of them. It matters with cgroup v2.
 	SingleProcessOOMKill bool
 	// MemoryQoS guards what containers request of memory, and slows them down before
-	// their limits, on cgroup v2 (KEP-2570); nobody does (featureGates.MemoryQoS).
+	// their limits, on cgroup v2 (KEP-2570); nobody does (memoryThrottlingFactor,
+	// memoryReservationPolicy).
 	MemoryQoS *podspec.MemoryQoS
 }
 

@@ -43,7 +43,7 @@ func (a *Agent) nodeFacts(pod *v1.Pod) podspec.Node {
 		CgroupV2: a.facts.cgroupV2, ResolvConf: resolv, HostsFile: a.facts.files.Hosts(),
 		ClusterDomain: c.DNS.ClusterDomain, ClusterDNS: c.DNS.ClusterDNS,
 		PodLogsDir: c.Paths.PodLogs, SeccompDir: filepath.Join(c.Paths.Root, "seccomp"), SeccompDefault: c.Pods.SeccompDefault,
-		NoCPUQuota: c.Pods.NoCPUQuota, CPUPeriod: c.Pods.CPUPeriod, SingleProcessOOMKill: c.Pods.SingleProcessOOMKill, MemoryQoS: c.Pods.MemoryQoS,
+		NoCPUQuota: c.Pods.NoCPUQuota, CPUPeriod: c.Pods.CPUPeriod, SingleProcessOOMKill: c.Pods.SingleProcessOOMKill, MemoryQoS: c.Pods.MemoryQoS, DefaultSysctls: c.Pods.DefaultSysctls,
 	}
 	if c.Cgroups != nil {
 		out.CgroupParent = c.Cgroups.CgroupParent(pod)

@@ -189,6 +189,7 @@ func (a *Agent) adopt(pods []*v1.Pod) {
 
 // add admits a pod, or not.
 func (a *Agent) add(ctx context.Context, pod *v1.Pod) {
+	a.statuses.Adopt(pod)
 	if podmeta.IsTerminal(pod.Status.Phase) || a.workers.TerminationRequested(pod.UID) {
 		a.begin(pod)
 		return
@@ -216,6 +217,7 @@ func (a *Agent) settle(pod *v1.Pod, r *part.Rejection) {
 	if st, ok := a.statuses.Get(pod.UID); ok && (verdict.WasRejected(&st) || a.book.Get(pod.UID).Why != nil && !verdict.Ran(&st)) {
 		a.statuses.Forget(pod.UID) // that it was rejected once, or waited, is over; what it did before is not
 	}
+	a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Stopped = false })
 	a.begin(a.hooks.Allocated(a.guard, pod))
 }
 

@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent/probeperiod"
+	"github.com/nodewright/nodewright/agent/probing"
 	"github.com/nodewright/nodewright/probe"
 )
 
@@ -14,6 +15,8 @@ import (
 func (a *Agent) probed(c probe.Change) {
 	switch c.Type {
 	case probe.Readiness:
+		a.run.results.Lock()
+		defer a.run.results.Unlock()
 		a.statuses.SetReady(c.Pod.UID, c.ContainerID, c.Result == probe.Success)
 	case probe.Startup:
 		a.statuses.SetStarted(c.Pod.UID, c.ContainerID, c.Result == probe.Success)
@@ -23,6 +26,15 @@ func (a *Agent) probed(c probe.Change) {
 			a.workers.Resync(c.Pod.UID)
 		}
 	}
+}
+
+// setStatus sets a status that was computed a moment ago. A result that came meanwhile
+// has been set already, and nobody would set it again.
+func (a *Agent) setStatus(pod *v1.Pod, st v1.PodStatus) {
+	a.run.results.Lock()
+	defer a.run.results.Unlock()
+	probing.Refresh(a.probes, pod, &st)
+	a.statuses.Set(pod, st)
 }
 
 // runtimeAnswers asks the runtime something that costs it nothing.

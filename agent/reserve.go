@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -60,6 +61,23 @@ func (a *Agent) reserve(ctx context.Context, pod *v1.Pod, others []*v1.Pod) (r *
 		wake(a.run.readmit)
 	})
 	return nil, false
+}
+
+// reserveAgain has the parts reserve for a pod whose earlier life has ended, and which
+// was not admitted anew: a static pod that came back while it was being ended, or one
+// that was revived. What it had was taken back at that end.
+func (a *Agent) reserveAgain(ctx context.Context, pod *v1.Pod) error {
+	if !a.book.Get(pod.UID).Stopped {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, reserveTimeout)
+	defer cancel()
+	if _, r := a.hooks.Reserve(ctx, a.guard, pod); r != nil {
+		a.events.Event(pod, v1.EventTypeWarning, r.Reason, r.Message)
+		return &reasonError{r.Reason, fmt.Errorf("reserve for the pod again: %s", r.Message)}
+	}
+	a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Stopped = false })
+	return nil
 }
 
 // abandon is for a pod that goes before it was admitted: what the parts reserve

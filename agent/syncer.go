@@ -46,12 +46,15 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 		status.Phase, status.Reason = v1.PodFailed, "DeadlineExceeded"
 		status.Message = "Pod was active on the node longer than the specified deadline"
 	}
-	a.statuses.Set(pod, status)
+	a.setStatus(pod, status)
 	if podmeta.IsTerminal(status.Phase) {
 		return podworker.Outcome{Terminal: true}, nil
 	}
 	hooks.Each(a.guard, a.hooks.Starters, func(s part.Starter) { s.Syncing(pod) })
 
+	if err := a.reserveAgain(ctx, pod); err != nil {
+		return podworker.Outcome{}, err
+	}
 	in, err := a.prepare(ctx, pod, obs)
 	if err != nil {
 		return podworker.Outcome{}, err
@@ -67,7 +70,7 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	}
 	if news || err != nil {
 		// Why a container did not start shows in the status at once.
-		a.statuses.Set(pod, a.status(ctx, pod, obs, false))
+		a.setStatus(pod, a.status(ctx, pod, obs, false))
 	}
 	after := func() {
 		if res.Changed() {
@@ -168,7 +171,7 @@ func (a *Agent) publish(ctx context.Context, w podworker.Work, obs *observed.Pod
 	for _, fn := range w.StatusFuncs {
 		fn(&status)
 	}
-	a.statuses.Set(w.Pod, status)
+	a.setStatus(w.Pod, status)
 }
 
 // stopped informs every part that a pod's containers have stopped, once.

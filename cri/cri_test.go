@@ -206,8 +206,8 @@ func TestReadMountsAndStopSignal(t *testing.T) {
 		return p.Newest("c")
 	}
 	for signal, want := range map[runtimeapi.Signal]string{
-		runtimeapi.Signal_RUNTIME_DEFAULT: "", runtimeapi.Signal_SIGTERM: "SIGTERM", runtimeapi.Signal_SIGRTMIN: "SIGRTMIN",
-		runtimeapi.Signal_SIGRTMINPLUS3: "SIGRTMIN+3", runtimeapi.Signal_SIGRTMAXMINUS14: "SIGRTMAX-14",
+		runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT: "", runtimeapi.Signal_SIGNAL_SIGTERM: "SIGTERM", runtimeapi.Signal_SIGNAL_SIGRTMIN: "SIGRTMIN",
+		runtimeapi.Signal_SIGNAL_SIGRTMINPLUS3: "SIGRTMIN+3", runtimeapi.Signal_SIGNAL_SIGRTMAXMINUS14: "SIGRTMAX-14",
 	} {
 		if got := read(signal).StopSignal; got != want {
 			t.Errorf("%v: stop signal %q, want %q", signal, got, want)

@@ -14,7 +14,8 @@
 //	features, err := c.Discover(ctx)
 //
 // A [Reader] turns what a runtime shows into the plain values of package
-// cri/observed: all pods as a list, one pod in full, and the event stream.
+// cri/observed: all pods as a list, one pod in full, and the event stream. With
+// [Reader.Noting] it knows what was made, and asks for that by its ID.
 //
 // # Faults
 //

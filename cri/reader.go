@@ -34,7 +34,8 @@ type Reader struct {
 	rt  ReadRuntime
 	cfg ReaderConfig
 
-	dead *endings
+	dead    *endings
+	ledgers *ledgers
 
 	mu sync.Mutex
 	// warned are the sandboxes whose addresses were warned of.
@@ -57,11 +58,12 @@ func NewReaderWith(rt ReadRuntime, cfg ReaderConfig) *Reader {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
-	return &Reader{rt: rt, cfg: cfg, dead: newEndings(), warned: map[string]bool{}}
+	return &Reader{rt: rt, cfg: cfg, dead: newEndings(), ledgers: newLedgers(), warned: map[string]bool{}}
 }
 
 // List shows every pod of the runtime, in no order, with two calls.
 func (r *Reader) List(ctx context.Context) ([]observed.Listed, error) {
+	stream := r.ledgers.current()
 	sandboxes, err := r.rt.ListPodSandbox(ctx, nil)
 	if err != nil {
 		return nil, err
@@ -95,18 +97,21 @@ func (r *Reader) List(ctx context.Context) ([]observed.Listed, error) {
 			p.Containers = append(p.Containers, observed.Item{ID: c.GetId(), State: containerState(c.GetState())})
 		}
 	}
-	r.dead.keepAll(among(containers))
+	r.dead.keepAll(among(containers, runtimeapi.ContainerState_CONTAINER_EXITED))
 	if len(pods) > maxPods {
 		return nil, fmt.Errorf("the runtime lists %d pods: want at most %d", len(pods), maxPods)
 	}
+	r.ledgers.keep(pods, stream)
 	return pods, nil
 }
 
-// among reports of an ID whether it is one of the containers.
-func among(containers []*runtimeapi.Container) func(id string) bool {
+// among reports of an ID whether it is one of the containers in that state.
+func among(containers []*runtimeapi.Container, state runtimeapi.ContainerState) func(id string) bool {
 	ids := make(map[string]bool, len(containers))
 	for _, c := range containers {
-		ids[c.GetId()] = true
+		if c.GetState() == state {
+			ids[c.GetId()] = true
+		}
 	}
 	return func(id string) bool { return ids[id] }
 }
@@ -114,7 +119,25 @@ func among(containers []*runtimeapi.Container) func(id string) bool {
 // Inspect shows one pod in full. A pod of which the runtime has nothing comes
 // back with its UID alone. What disappears while it is being read is left
 // out; any other failure fails the whole.
+//
+// Lists are asked for unless it is known what there is: see [Reader.Noting].
 func (r *Reader) Inspect(ctx context.Context, uid types.UID) (*observed.Pod, error) {
+	now := time.Now()
+	if e, ok := r.ledgers.expect(uid, now); ok {
+		if pod, err := r.inspectByID(ctx, uid, e, now); pod != nil || err != nil {
+			return pod, err
+		}
+	}
+	changes := r.ledgers.mark(uid)
+	pod, err := r.inspectByLists(ctx, uid)
+	if err == nil {
+		r.ledgers.took(pod, changes)
+	}
+	return pod, err
+}
+
+// inspectByLists finds what there is of a pod and asks for each.
+func (r *Reader) inspectByLists(ctx context.Context, uid types.UID) (*observed.Pod, error) {
 	pod := &observed.Pod{UID: uid, ObservedAt: time.Now()}
 	selector := map[string]string{LabelPodUID: string(uid)}
 	sandboxes, err := r.rt.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: selector})
@@ -129,7 +152,7 @@ func (r *Reader) Inspect(ctx context.Context, uid types.UID) (*observed.Pod, err
 		return nil, fmt.Errorf("the runtime lists %d sandboxes and %d containers of pod %s: want at most %d of each",
 			len(sandboxes), len(containers), uid, maxInstances)
 	}
-	r.dead.keep(uid, among(containers))
+	r.dead.keep(uid, among(containers, runtimeapi.ContainerState_CONTAINER_EXITED))
 	var errs []error
 	for _, s := range sandboxes {
 		if whose, namespace, name := podOf(s.GetLabels()); whose != uid || oneName(s.GetId(), maxID) == "" {
@@ -140,12 +163,7 @@ func (r *Reader) Inspect(ctx context.Context, uid types.UID) (*observed.Pod, err
 		resp, err := r.rt.PodSandboxStatus(ctx, s.GetId(), false)
 		switch {
 		case err == nil:
-			sandbox := sandboxOf(resp.GetStatus())
-			sandbox.ID = s.GetId()
-			var dropped []string
-			sandbox.IPs, dropped = observed.Addresses(AddressesOf(resp.GetStatus()), r.cfg.NodeIP)
-			r.warn(sandbox.ID, dropped)
-			pod.Sandboxes = append(pod.Sandboxes, sandbox)
+			pod.Sandboxes = append(pod.Sandboxes, r.sandbox(s.GetId(), resp.GetStatus()))
 		case !IsNotFound(err):
 			errs = append(errs, err)
 		}
@@ -170,6 +188,16 @@ func (r *Reader) Inspect(ctx context.Context, uid types.UID) (*observed.Pod, err
 	slices.SortFunc(pod.Sandboxes, newestSandbox)
 	slices.SortFunc(pod.Containers, newestContainer)
 	return pod, nil
+}
+
+// sandbox is what a runtime tells of a sandbox.
+func (r *Reader) sandbox(id string, st *runtimeapi.PodSandboxStatus) observed.Sandbox {
+	s := sandboxOf(st)
+	s.ID = id
+	var dropped []string
+	s.IPs, dropped = observed.Addresses(AddressesOf(st), r.cfg.NodeIP)
+	r.warn(id, dropped)
+	return s
 }
 
 // newestSandbox and newestContainer order as observed.Pod says.
@@ -209,6 +237,7 @@ func (r *Reader) container(ctx context.Context, uid types.UID, c *runtimeapi.Con
 
 // noted drops the end of a container that began anew, or that is gone.
 func (r *Reader) noted(e observed.Event) {
+	r.ledgers.event(e)
 	if e.Kind != observed.ContainerStopped {
 		r.dead.forget(e.UID, e.ID)
 	}
@@ -222,8 +251,13 @@ func (r *Reader) Events(ctx context.Context, ready func(), on func(observed.Even
 	defer cancel()
 	ch := make(chan *runtimeapi.ContainerEventResponse, 8)
 	done := make(chan error, 1)
+	s := r.ledgers.stream()
+	defer s.end()
 	go func() {
-		done <- r.rt.GetContainerEvents(ctx, ch, func(runtimeapi.RuntimeService_GetContainerEventsClient) { ready() })
+		done <- r.rt.GetContainerEvents(ctx, ch, func(runtimeapi.RuntimeService_GetContainerEventsClient) {
+			s.open()
+			ready()
+		})
 	}()
 	for {
 		select {
@@ -346,7 +380,7 @@ func (r *Reader) warn(sandbox string, dropped []string) {
 
 // signalNames turns the CRI's names of real-time signals, such as
 // SIGRTMINPLUS3, into those of the API.
-var signalNames = strings.NewReplacer("PLUS", "+", "MINUS", "-")
+var signalNames = strings.NewReplacer("SIGNAL_", "", "PLUS", "+", "MINUS", "-")
 
 func containerOf(s *runtimeapi.ContainerStatus) observed.Container {
 	out := observed.Container{
@@ -367,7 +401,7 @@ func containerOf(s *runtimeapi.ContainerStatus) observed.Container {
 	if n, err := strconv.ParseInt(s.GetAnnotations()[AnnotationRestartCount], 10, 32); err == nil && n >= 0 {
 		out.RestartCount = int32(n)
 	}
-	if sig := s.GetStopSignal(); sig != runtimeapi.Signal_RUNTIME_DEFAULT {
+	if sig := s.GetStopSignal(); sig != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
 		out.StopSignal = signalNames.Replace(sig.String())
 	}
 	for _, m := range s.GetMounts()[:min(len(s.GetMounts()), maxMounts)] {

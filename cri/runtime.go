@@ -189,6 +189,27 @@ func (c *Client) CheckpointContainer(ctx context.Context, r *runtimeapi.Checkpoi
 	return err
 }
 
+// CheckpointPod writes all containers of a pod to a directory (KEP-5823). It
+// takes until ctx's deadline, or the client's timeout where ctx has none.
+func (c *Client) CheckpointPod(ctx context.Context, r *runtimeapi.CheckpointPodRequest) error {
+	_, err := call(ctx, c, "checkpoint_pod", c.until(ctx), c.runtime.CheckpointPod, r)
+	return err
+}
+
+// RestorePod makes a sandbox and its containers of a checkpoint (KEP-5823), with
+// the deadline of CheckpointPod.
+func (c *Client) RestorePod(ctx context.Context, r *runtimeapi.RestorePodRequest) (*runtimeapi.RestorePodResponse, error) {
+	return call(ctx, c, "restore_pod", c.until(ctx), c.runtime.RestorePod, r)
+}
+
+// until is the time up to ctx's deadline, or the client's timeout.
+func (c *Client) until(ctx context.Context) time.Duration {
+	if at, ok := ctx.Deadline(); ok {
+		return time.Until(at)
+	}
+	return c.timeout
+}
+
 // GetContainerEvents sends events to ch until the stream or ctx ends; opened,
 // if not nil, is called once the stream is there. The end of the stream is
 // io.EOF.

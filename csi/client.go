@@ -80,7 +80,7 @@ func (c *client) node(ctx context.Context, method string, req, resp proto.Messag
 
 // abilities are what a driver can do.
 type abilities struct {
-	stage, stats, expand, condition, multiWriter, mountGroup bool
+	stage, stats, expand, health, multiWriter, mountGroup bool
 }
 
 // abilities asks for the capabilities of the driver's node service.
@@ -103,8 +103,8 @@ func abilitiesOf(resp *spec.NodeGetCapabilitiesResponse) abilities {
 			a.stats = true
 		case spec.NodeServiceCapability_RPC_EXPAND_VOLUME:
 			a.expand = true
-		case spec.NodeServiceCapability_RPC_VOLUME_CONDITION:
-			a.condition = true
+		case spec.NodeServiceCapability_RPC_GET_VOLUME_HEALTH:
+			a.health = true
 		case spec.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER:
 			a.multiWriter = true
 		case spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP:

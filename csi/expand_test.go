@@ -218,7 +218,7 @@ func TestAloneAVolumeGrowsWithItsManifest(t *testing.T) {
 // A driver is asked how full its volumes are, and negative numbers are none.
 func TestUsageIsTheDrivers(t *testing.T) {
 	n := newNode(t, nil, func(c *csitest.Config) {
-		c.Capabilities = []spec.NodeServiceCapability_RPC_Type{csitest.Stage, csitest.Stats, csitest.Condition}
+		c.Capabilities = []spec.NodeServiceCapability_RPC_Type{csitest.Stage, csitest.Stats, csitest.Health}
 	})
 	n.register()
 	v := n.volume("u1", persistent("h1"))
@@ -226,16 +226,19 @@ func TestUsageIsTheDrivers(t *testing.T) {
 	v.Warn = func(reason, text string) { warned = append(warned, reason+": "+text) }
 	n.must(v)
 	n.driver.SetStats(&spec.NodeGetVolumeStatsResponse{
-		Usage:           []*spec.VolumeUsage{{Unit: spec.VolumeUsage_BYTES, Total: 100, Used: 40, Available: -7}, {Unit: spec.VolumeUsage_INODES, Total: 9}},
-		VolumeCondition: &spec.VolumeCondition{Abnormal: true, Message: "a disk is missing"},
+		Usage: []*spec.VolumeUsage{{Unit: spec.VolumeUsage_BYTES, Total: 100, Used: 40, Available: -7}, {Unit: spec.VolumeUsage_INODES, Total: 9}},
 	})
+	n.driver.SetHealth(&spec.VolumeHealth{VolumeId: "h1", HealthStatuses: []*spec.VolumeHealth_VolumeHealthEntry{
+		{Status: 77, Reason: "Unknown"},
+		{Status: spec.VolumeHealthErrorType_DEGRADED, Reason: "DiskMissing", Message: "a disk is missing"},
+	}})
 	for range 2 {
 		u, err := n.m.Plugin().Measure(t.Context(), v)
-		if err != nil || u.Capacity != 100 || u.Used != 40 || u.Available != -1 || u.Inodes != 9 || u.Abnormal == nil || !*u.Abnormal {
+		if err != nil || u.Capacity != 100 || u.Used != 40 || u.Available != -1 || u.Inodes != 9 {
 			t.Errorf("%+v (%v)", u, err)
 		}
 	}
-	if len(warned) != 1 || !strings.Contains(warned[0], "VolumeConditionAbnormal") || !strings.Contains(warned[0], "a disk is missing") {
+	if len(warned) != 1 || !strings.Contains(warned[0], "VolumeConditionAbnormal") || !strings.HasSuffix(warned[0], " says: degraded (DiskMissing): a disk is missing") {
 		t.Errorf("warned %q", warned)
 	}
 	// Without the driver, the file system is asked.

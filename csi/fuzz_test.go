@@ -51,7 +51,7 @@ func FuzzAnswers(f *testing.F) {
 	for _, m := range []proto.Message{
 		&spec.NodeGetInfoResponse{NodeId: "n", MaxVolumesPerNode: -1, AccessibleTopology: &spec.Topology{Segments: map[string]string{"a/b": "c"}}},
 		&spec.NodeGetCapabilitiesResponse{Capabilities: []*spec.NodeServiceCapability{{Type: &spec.NodeServiceCapability_Rpc{Rpc: &spec.NodeServiceCapability_RPC{Type: 1}}}, {}}},
-		&spec.NodeGetVolumeStatsResponse{Usage: []*spec.VolumeUsage{{Total: -5, Unit: 1}, {Used: 1 << 62, Unit: 2}}, VolumeCondition: &spec.VolumeCondition{Abnormal: true}},
+		&spec.NodeGetVolumeStatsResponse{Usage: []*spec.VolumeUsage{{Total: -5, Unit: 1}, {Used: 1 << 62, Unit: 2}}},
 	} {
 		b, err := proto.Marshal(m)
 		if err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
@@ -12,9 +14,13 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/usage"
 )
 
+// maxIllnesses is how many entries of a volume's health are told.
+const maxIllnesses = 4
+
 // Measure asks the driver how full the volume is, if it can say; else the file
 // system. What a driver says of itself must make sense: negative numbers count as
-// not known.
+// not known. On the way it is asked for the volume's health (KEP-1432), and a pod is
+// warned of what is wrong.
 func (p Plugin) Measure(ctx context.Context, v *volumemgr.Volume) (volumemgr.Usage, error) {
 	m := p.m
 	target := filepath.Join(v.Path, mountName)
@@ -23,27 +29,26 @@ func (p Plugin) Measure(ctx context.Context, v *volumemgr.Volume) (volumemgr.Usa
 		return volumemgr.Usage{}, err
 	}
 	d, release, err := m.hold(src.driver)
-	if err != nil || !d.can.stats {
-		if err == nil {
-			release()
-		}
+	if err != nil {
 		return m.statfs(ctx, target)
 	}
 	defer release()
-	req := &spec.NodeGetVolumeStatsRequest{VolumeId: src.handle, VolumePath: target}
+	staging := ""
 	if d.can.stage && !src.ephemeral {
-		req.StagingTargetPath = m.stagingDir(src.driver, src.handle)
+		staging = m.stagingDir(src.driver, src.handle)
 	}
+	if d.can.health {
+		m.examine(ctx, d, v, src, target, staging)
+	}
+	if !d.can.stats {
+		return m.statfs(ctx, target)
+	}
+	req := &spec.NodeGetVolumeStatsRequest{VolumeId: src.handle, VolumePath: target, StagingTargetPath: staging}
 	var resp spec.NodeGetVolumeStatsResponse
 	if err := d.client.invoke(ctx, statsTimeout, nodeService, "NodeGetVolumeStats", req, &resp, nil); err != nil {
 		return volumemgr.Usage{}, err
 	}
-	u := usageOf(&resp, time.Now())
-	if c := resp.GetVolumeCondition(); d.can.condition && c != nil {
-		m.condition(v, src, c.GetAbnormal(), brief(c.GetMessage()))
-		u.Abnormal = new(c.GetAbnormal())
-	}
-	return u, nil
+	return usageOf(&resp, time.Now()), nil
 }
 
 // statfs asks the file system, which may not answer.
@@ -76,8 +81,16 @@ func (m *Manager) quiet(v *volumemgr.Volume) {
 	delete(m.ill, string(v.UID)+"/"+v.Name)
 }
 
-// condition warns of a volume in an abnormal condition, once for each message.
-func (m *Manager) condition(v *volumemgr.Volume, src source, abnormal bool, text string) {
+// examine asks the driver for the health of a volume and warns of it, once for
+// each answer. Without an answer, what was known before stays.
+func (m *Manager) examine(ctx context.Context, d *driver, v *volumemgr.Volume, src source, target, staging string) {
+	req := &spec.NodeGetVolumeHealthRequest{VolumeId: src.handle, VolumePublishPath: target, StagingTargetPath: staging}
+	var resp spec.NodeGetVolumeHealthResponse
+	if err := d.client.invoke(ctx, statsTimeout, nodeService, "NodeGetVolumeHealth", req, &resp, nil); err != nil {
+		return
+	}
+	text := illness(resp.GetVolumeHealth())
+	abnormal := text != ""
 	key := string(v.UID) + "/" + v.Name
 	m.mu.Lock()
 	was := m.ill[key]
@@ -90,4 +103,32 @@ func (m *Manager) condition(v *volumemgr.Volume, src source, abnormal bool, text
 	if abnormal && was != text {
 		v.Warn("VolumeConditionAbnormal", fmt.Sprintf("Volume %s: driver %s says: %s", v.Name, src.driver, text))
 	}
+}
+
+// illness is what a driver says of a volume that is not well, in a line; empty
+// for one that is. The specification has unknown kinds of trouble ignored.
+func illness(h *spec.VolumeHealth) string {
+	var out []string
+	for _, e := range h.GetHealthStatuses() {
+		kind := ""
+		switch e.GetStatus() {
+		case spec.VolumeHealthErrorType_DEGRADED:
+			kind = "degraded"
+		case spec.VolumeHealthErrorType_INACCESSIBLE:
+			kind = "inaccessible"
+		case spec.VolumeHealthErrorType_DATA_LOSS:
+			kind = "data loss"
+		default:
+			continue
+		}
+		line := kind + " (" + brief(e.GetReason()) + ")"
+		if e.GetMessage() != "" {
+			line += ": " + brief(e.GetMessage())
+		}
+		if out = append(out, line); len(out) == maxIllnesses {
+			break
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, "; ")
 }

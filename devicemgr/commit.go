@@ -52,14 +52,17 @@ func (a *Admission) store(rec *record) error {
 	released := a.released
 	if err != nil || released {
 		a.undo()
+		// A disk that hung may write it yet, when it answers: after a restart the pod would
+		// have devices that were given to others. Retain has it say what is so.
+		m.inexact[rec.UID] = true
 	} else {
 		a.replace(rec)
+		delete(m.inexact, rec.UID)
 		m.tell()
 	}
 	m.mu.Unlock()
 	if err == nil && released {
-		// A record that stays does no harm: nothing of the pod runs.
-		_ = m.cfg.Store.Delete(podPrefix + string(rec.UID))
+		m.amend(rec.UID)
 		return fmt.Errorf("pod %s/%s was released while it was admitted", rec.Namespace, rec.Name)
 	}
 	return err

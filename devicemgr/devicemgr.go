@@ -109,6 +109,9 @@ type Manager struct {
 	cfg Config
 	met *metrics
 
+	restoring sync.Mutex // held by Restore
+	restored  bool       // guarded by restoring
+
 	mu        sync.Mutex
 	resources map[string]*resource
 	pods      map[types.UID]*record // never changed, only replaced
@@ -117,7 +120,6 @@ type Manager struct {
 	running   map[types.UID]map[string]bool // containers, as of Restore
 	strikes   map[types.UID]int             // plugins that died while they allocated for a pod
 	subs      subscription.List[Change]
-	restored  bool
 	ctx       context.Context // Run's; nil before
 	wg        sync.WaitGroup  // of sessions
 	serving   error           // why plugins cannot register now
@@ -128,8 +130,9 @@ type Manager struct {
 
 	storing sync.Mutex // held while names are written
 	turns   map[types.UID]*turn
-	// undeleted are pods that are over, whose records could not be deleted.
-	undeleted map[types.UID]bool
+	// inexact are pods whose record in the store may say something else than what they
+	// have: it could not be written or deleted.
+	inexact map[types.UID]bool
 }
 
 // resource is what plugins offer under one name. Manager.mu guards it; devices
@@ -168,7 +171,7 @@ func New(cfg Config) (*Manager, error) {
 		strikes:   map[types.UID]int{},
 		subs:      subscription.List[Change]{Merge: merge},
 		turns:     map[types.UID]*turn{},
-		undeleted: map[types.UID]bool{},
+		inexact:   map[types.UID]bool{},
 		told:      make(chan struct{}, 1),
 	}, nil
 }

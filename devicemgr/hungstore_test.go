@@ -3,12 +3,14 @@ package devicemgr_test
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/devicemgr"
@@ -175,6 +177,63 @@ func TestReleaseIsOvertaken(t *testing.T) {
 		synctest.Wait()
 		if used := l.Capacity()[gpu].Used; used != 0 {
 			t.Errorf("%d devices used, though their record alone could not be deleted", used)
+		}
+		l.stop()
+	})
+}
+
+// lateWrites is a store on a disk that does what it was asked for after its caller gave up.
+type lateWrites struct {
+	*memory
+	late bool
+	todo []func()
+}
+
+func (s *lateWrites) Write(key string, value []byte) error {
+	if s.late {
+		s.todo = append(s.todo, func() { _ = s.memory.Write(key, value) })
+		return os.ErrDeadlineExceeded
+	}
+	return s.memory.Write(key, value)
+}
+
+// What the disk writes when nobody waits for it any more is corrected: a pod that was not
+// admitted has no record, and one that was has that of the devices it has.
+func TestLateWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &lateWrites{memory: newMemory()}
+		l := start(t, devicemgr.Config{Store: store}, nil)
+		synctest.Wait()
+		if err := l.Offer(t.Context(), gpu, newPlugin(healthyDevices("a", "b")...)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		has, never := pod("has", "main=1"), pod("never", "main=1")
+		l.admit(t, has)
+		before, err := store.Read("pod.has")
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.late = true
+		more := pod("has", "main=1", "other=1")
+		for _, p := range []*v1.Pod{never, more} {
+			if err := l.Admit(t.Context(), p); err == nil {
+				t.Errorf("%s was admitted, and its record was not written", p.Name)
+			}
+		}
+		for _, do := range store.todo {
+			do()
+		}
+		store.late = false
+		l.Retain(func(uid types.UID) bool { return uid == "has" })
+		if keys, _ := store.Keys(); !slices.Equal(keys, []string{"pod.has", "resources"}) {
+			t.Errorf("stored %v", keys)
+		}
+		if after, err := store.Read("pod.has"); err != nil || string(after) != string(before) {
+			t.Errorf("the record says %s, %v; want %s", after, err, before)
+		}
+		if l.has("has", "main") != "a" || l.Capacity()[gpu].Used != 1 {
+			t.Errorf("has %q, %d used", l.has("has", "main"), l.Capacity()[gpu].Used)
 		}
 		l.stop()
 	})

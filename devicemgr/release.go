@@ -19,31 +19,39 @@ func (m *Manager) Release(uid types.UID) {
 	m.tell()
 	background := had && m.ctx != nil && m.ctx.Err() == nil
 	if background {
-		m.wg.Go(func() { m.erase(uid) })
+		m.wg.Go(func() { m.correct(uid) })
 	}
 	m.mu.Unlock()
 	if had && !background {
-		m.erase(uid)
+		m.correct(uid)
 	}
 }
 
-// erase deletes the record of a pod that was released, unless the pod has been
-// admitted again since: the record is the new one's then. Retain tries again what
-// failed.
-func (m *Manager) erase(uid types.UID) (ok bool) {
+// correct has the store say what a pod has. Retain tries again what failed.
+func (m *Manager) correct(uid types.UID) (ok bool) {
 	defer m.enter(uid)()
+	return m.amend(uid)
+}
+
+// amend is correct in the pod's turn. A pod that was released has no record, unless it
+// was admitted again since.
+func (m *Manager) amend(uid types.UID) (ok bool) {
 	m.mu.Lock()
-	again := m.pods[uid] != nil
-	delete(m.undeleted, uid)
+	r := m.pods[uid]
+	wrong := m.inexact[uid]
+	delete(m.inexact, uid)
 	m.mu.Unlock()
-	if again {
-		return true
+	var err error
+	switch {
+	case r == nil:
+		err = m.cfg.Store.Delete(podPrefix + string(uid))
+	case wrong:
+		err = m.write(r)
 	}
-	err := m.cfg.Store.Delete(podPrefix + string(uid))
 	if err != nil {
-		m.cfg.Log.Warn("failed to delete the device record of a pod that is over", zap.String("uid", string(uid)), zap.Error(err))
+		m.cfg.Log.Warn("failed to correct the device record of a pod", zap.String("uid", string(uid)), zap.Error(err))
 		m.mu.Lock()
-		m.undeleted[uid] = true
+		m.inexact[uid] = true
 		m.mu.Unlock()
 	}
 	return err == nil

@@ -35,20 +35,27 @@ type names struct {
 }
 
 // Restore reads what pods had before the restart of the agent. It is called
-// once, before Run. running names the containers that run now, by pod: what
+// before Run. running names the containers that run now, by pod: what
 // they have they keep, whatever their plugins say. Nil means that this is not
-// known, and that everything may run.
+// known, and that everything may run. The error means that nothing could be read:
+// Restore is to be called again then, since devices that pods have look free. Once it
+// has succeeded, every other call is an error.
 //
 // A record that is damaged counts for nothing if the pod does not run. If it
 // does, nobody can know which devices it has, and none of that resource (of any,
 // until the pod is admitted) is given to others until the pod has ended.
 func (m *Manager) Restore(running map[types.UID][]string) error {
-	m.mu.Lock()
+	m.restoring.Lock()
+	defer m.restoring.Unlock()
 	if m.restored {
-		m.mu.Unlock()
 		return errRestored
 	}
+	keys, err := m.cfg.Store.Keys()
+	if err != nil {
+		return fmt.Errorf("devicemgr: %w", err)
+	}
 	m.restored = true
+	m.mu.Lock()
 	for uid, list := range running {
 		m.running[uid] = map[string]bool{}
 		for _, c := range list {
@@ -57,10 +64,6 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 	}
 	m.mu.Unlock()
 
-	keys, err := m.cfg.Store.Keys()
-	if err != nil {
-		return fmt.Errorf("devicemgr: %w", err)
-	}
 	var known names
 	var records []*record
 	for _, key := range keys {
@@ -185,8 +188,8 @@ func (m *Manager) saveNames() error {
 	return m.cfg.Store.Write(namesKey, value)
 }
 
-// Retain releases every pod that is not known, and deletes records that could not be
-// deleted before. A pod that comes while it is
+// Retain releases every pod that is not known, and corrects records that could not be
+// written or deleted before. A pod that comes while it is
 // under way is not harmed: those it asks about had their devices before.
 func (m *Manager) Retain(known func(types.UID) bool) {
 	m.mu.Lock()
@@ -199,10 +202,10 @@ func (m *Manager) Retain(known func(types.UID) bool) {
 		}
 	}
 	m.mu.Lock()
-	left := slices.Collect(maps.Keys(m.undeleted))
+	left := slices.Collect(maps.Keys(m.inexact))
 	m.mu.Unlock()
 	for _, uid := range left {
-		if !m.erase(uid) {
+		if !m.correct(uid) {
 			return // the disk does not work yet
 		}
 	}

@@ -99,19 +99,23 @@ type Manager struct {
 	cfg Config
 	met *metrics
 
-	mu       sync.Mutex
-	claims   map[types.UID]*claim
-	byName   map[string]*claim             // by namespace/name
-	byPod    map[types.UID]map[*claim]bool // that a pod uses
-	alive    map[types.UID]bool            // pods of which something ran at Restore, and that have not ended
-	turns    map[types.UID]*turn           // pods that are being prepared or undone
-	reaping  map[types.UID]*reaper         // pods that are gone
-	drivers  map[string]*driver
-	subs     subscription.List[Change]
-	restored bool
-	ready    chan struct{}
-	ctx      context.Context // Run's; nil before
-	wg       sync.WaitGroup  // of calls and sessions
+	mu      sync.Mutex
+	claims  map[types.UID]*claim
+	byName  map[string]*claim             // by namespace/name
+	byPod   map[types.UID]map[*claim]bool // that a pod uses
+	alive   map[types.UID]bool            // pods of which something ran at Restore, and that have not ended
+	turns   map[types.UID]*turn           // pods that are being prepared or undone
+	reaping map[types.UID]*reaper         // pods that are gone
+	drivers map[string]*driver
+	subs    subscription.List[Change]
+	ready   chan struct{}
+	ctx     context.Context // Run's; nil before
+	wg      sync.WaitGroup  // of calls and sessions
+
+	restoring sync.Mutex  // held by Restore
+	restored  bool        // guarded by restoring
+	blind     bool        // everything may run; set by Restore, before any record is read
+	unread    []types.UID // claims whose record the disk did not give; Restore's, then Run's
 
 	// shared means that there is a kubelet's file to be kept up to date, and told has
 	// a token while that may not say what is so.
@@ -153,6 +157,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	m.mu.Lock()
 	m.ctx = ctx
+	_ = m.start(m.reread)
 	m.mu.Unlock()
 	close(m.ready)
 	over, told := make(chan struct{}), make(chan struct{})

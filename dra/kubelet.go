@@ -190,15 +190,15 @@ func (m *Manager) fromKubelet() []*record {
 
 // inherit takes up a claim of a kubelet, and records it. What a pod that runs uses was
 // prepared in this boot; the rest is asked for again, or undone.
-func (m *Manager) inherit(r *record, blind bool) {
+func (m *Manager) inherit(r *record) {
 	m.mu.Lock()
 	for _, p := range r.Pods {
-		if blind || m.alive[p.UID] {
+		if m.blind || m.alive[p.UID] {
 			r.Boot = m.cfg.Boot
 		}
 	}
 	m.mu.Unlock()
-	m.adopt(r, blind)
+	m.adopt(r)
 	m.mu.Lock()
 	c := m.claims[r.UID]
 	c.gen++

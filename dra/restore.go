@@ -1,6 +1,7 @@
 package dra
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,74 +11,103 @@ import (
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/retry"
 )
 
 // errRestored is for a Restore that has no use.
 var errRestored = errors.New("claims of before the restart were read already")
 
 // Restore reads which claims pods used before the restart of the agent. It is
-// called once, before Run. running names the containers that run now, by pod;
-// nil means that this is not known, and that everything may run. What it cannot
-// read it logs and counts; the error reports that nothing could be read.
+// called before Run. running names the containers that run now, by pod;
+// nil means that this is not known, and that everything may run. The error means that
+// nothing could be read: Restore is to be called again then, or what earlier pods used is
+// not undone in this life of the agent. Once it has succeeded, every other call is an
+// error. A single record that it cannot read it logs and counts; Run tries again.
 func (m *Manager) Restore(running map[types.UID][]string) error {
-	m.mu.Lock()
+	m.restoring.Lock()
+	defer m.restoring.Unlock()
 	if m.restored {
-		m.mu.Unlock()
 		return errRestored
 	}
-	m.restored = true
+	keys, err := m.cfg.Store.Keys()
+	if err != nil {
+		return fmt.Errorf("dra: %w", err)
+	}
+	m.restored, m.blind = true, running == nil
+	m.mu.Lock()
 	for uid, names := range running {
 		if len(names) > 0 {
 			m.alive[uid] = true
 		}
 	}
 	m.mu.Unlock()
-	keys, err := m.cfg.Store.Keys()
-	if err != nil {
-		return fmt.Errorf("dra: %w", err)
-	}
 	theirs := m.fromKubelet()
 	for _, r := range theirs {
-		m.inherit(r, running == nil)
+		m.inherit(r)
 	}
 	for _, key := range keys {
 		uid, ours := strings.CutPrefix(key, claimPrefix)
 		if !ours || slices.ContainsFunc(theirs, func(r *record) bool { return r.UID == types.UID(uid) }) {
 			continue
 		}
-		r, err := m.read(types.UID(uid))
-		if err != nil {
-			m.met.damaged.Inc()
-			m.cfg.Log.Error("which pods use a claim is not known; it is found out when they are synced", zap.String("uid", uid), zap.Error(err))
+		r, again, err := m.read(types.UID(uid))
+		if err == nil {
+			m.adopt(r)
 			continue
 		}
-		m.adopt(r, running == nil)
+		if again {
+			m.unread = append(m.unread, types.UID(uid))
+		} else if gone := m.cfg.Store.Delete(key); gone != nil {
+			err = errors.Join(err, gone)
+		}
+		m.met.damaged.Inc()
+		m.cfg.Log.Error("which pods use a claim is not known; it is found out when they are synced", zap.String("uid", uid), zap.Error(err))
 	}
 	return nil
 }
 
-// read reads one record. One that is damaged is removed.
-func (m *Manager) read(uid types.UID) (*record, error) {
-	key := claimPrefix + string(uid)
-	value, err := m.cfg.Store.Read(key)
-	var r *record
-	if err == nil {
-		if r, err = parseRecord(uid, value); err == nil {
-			return r, nil
+// reread adopts records that the disk did not give, when it does; Retain finds their pods
+// gone after that, if they are. A claim that pods have taken meanwhile has a newer record.
+func (m *Manager) reread(ctx context.Context) {
+	wait := retry.Backoff{First: firstRetry, Max: lastRetry}
+	for len(m.unread) > 0 && wait.Wait(ctx) {
+		for _, uid := range m.unread {
+			r, again, err := m.read(uid)
+			if again {
+				break // the disk does not work yet
+			}
+			m.unread = m.unread[1:]
+			if err == nil {
+				m.adopt(r)
+				m.cfg.Log.Info("read the record of a claim", zap.String("uid", string(uid)))
+			}
 		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return nil, err // it may be whole
 	}
-	if gone := m.cfg.Store.Delete(key); gone != nil {
-		err = errors.Join(err, gone)
-	}
-	return nil, err
 }
 
-// adopt takes a record up. blind reports that everything may run.
-func (m *Manager) adopt(r *record, blind bool) {
+// read reads one record. again means that the disk did not give it, and that it may be
+// whole.
+func (m *Manager) read(uid types.UID) (r *record, again bool, err error) {
+	key := claimPrefix + string(uid)
+	value, err := m.cfg.Store.Read(key)
+	if err == nil {
+		if r, err = parseRecord(uid, value); err == nil {
+			return r, false, nil
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, true, err
+	}
+	return nil, false, err
+}
+
+// adopt takes a record up, unless its claim is known already.
+func (m *Manager) adopt(r *record) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.claims[r.UID] != nil {
+		return
+	}
 	c := &claim{ClaimRef: ClaimRef{r.Namespace, r.Name, r.UID}, pods: map[types.UID]*podRef{}, parts: map[string]*part{}}
 	if other := m.byName[c.String()]; other != nil {
 		// One was deleted by force, and made again. Both have to be undone.
@@ -86,7 +116,7 @@ func (m *Manager) adopt(r *record, blind bool) {
 		m.byName[c.String()] = c
 	}
 	m.claims[c.UID] = c
-	used := blind
+	used := m.blind
 	for _, p := range r.Pods {
 		used = used || m.alive[p.UID]
 		p.given = true

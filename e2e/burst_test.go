@@ -112,11 +112,14 @@ func list(calls map[string]float64) string {
 }
 
 // memory is what the agent has resident.
-func (l *cluster) memory() string {
+func (l *cluster) memory() string { return l.status("VmRSS:") }
+
+// status is a value of the agent's /proc/PID/status.
+func (l *cluster) status(field string) string {
 	l.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", l.cmd.Process.Pid))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", l.cmd.Process.Pid))
 	l.must(err)
-	_, rest, _ := strings.Cut(string(status), "VmRSS:")
+	_, rest, _ := strings.Cut(string(text), field)
 	line, _, _ := strings.Cut(rest, "\n")
 	return strings.TrimSpace(line)
 }

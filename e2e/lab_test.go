@@ -68,7 +68,14 @@ type cluster struct {
 // kube-controller-manager.
 func newCluster(t *testing.T, controllers ...string) *cluster {
 	t.Helper()
-	bin := program(t, "cluster")
+	return clusterOf(t, controlplane.Options{Controllers: controllers})
+}
+
+// clusterOf is newCluster with a control plane of one's own; its program and directory
+// are filled in.
+func clusterOf(t *testing.T, o controlplane.Options) *cluster {
+	t.Helper()
+	o.Program = program(t, "cluster")
 	program(t, "agent")
 	rt := containerdtest.New(t, containerdtest.Options{})
 	importBusybox(t, rt)
@@ -84,7 +91,8 @@ func newCluster(t *testing.T, controllers ...string) *cluster {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	l.must(os.MkdirAll(filepath.Join(dir, "manifests"), 0o755))
 	l.must(os.Mkdir(filepath.Join(dir, "cp"), 0o755))
-	if l.cp, err = controlplane.Start(t.Context(), controlplane.Options{Program: bin, Dir: filepath.Join(dir, "cp"), Controllers: controllers}); err != nil {
+	o.Dir = filepath.Join(dir, "cp")
+	if l.cp, err = controlplane.Start(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.cp.Stop() })

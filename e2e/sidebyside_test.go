@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -41,6 +42,7 @@ type node struct {
 	*cluster
 	config, kubeconfig string
 	last               string // the program that ran it last
+	profiles           sync.WaitGroup
 }
 
 // newNode starts everything but the program that runs the node. more are lines of
@@ -98,7 +100,7 @@ func (n *node) run(name string) {
 	n.t.Helper()
 	args := []string{"--config", n.config, "--root-dir", kubeletRoot, "--cert-dir", filepath.Join(n.dir, "pki"), "--hostname-override", n.cluster.node,
 		"--node-ip", n.address, "--kubeconfig", n.kubeconfig, "-v", "3"}
-	if name == agent {
+	if name != kubelet {
 		args = append([]string{"run", "--leave-host"}, args...)
 	}
 	n.log.reset()

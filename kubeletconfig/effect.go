@@ -14,7 +14,7 @@ var supported = []string{
 	"registryPullQPS", "registryBurst", "serializeImagePulls", "maxParallelImagePulls",
 	"imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist",
 	"cpuCFSQuota", "cpuCFSQuotaPeriod", "singleProcessOOMKill",
-	"podLogsDir", "clusterDomain", "clusterDNS", "resolvConf", "seccompDefault", "allowedUnsafeSysctls", "maxPods", "podsPerCore",
+	"podLogsDir", "clusterDomain", "clusterDNS", "resolvConf", "seccompDefault", "allowedUnsafeSysctls", "defaultPodSysctls", "maxPods", "podsPerCore",
 	"healthzPort", "healthzBindAddress", "crashLoopBackOff", "systemReserved", "kubeReserved", "failCgroupV1", "logging",
 	"cgroupsPerQOS", "cgroupRoot", "kubeletCgroups", "systemCgroups", "cgroupDriver", "enforceNodeAllocatable",
 	"systemReservedCgroup", "kubeReservedCgroup", "qosReserved", "podPidsLimit",
@@ -33,7 +33,7 @@ var supported = []string{
 
 	// The machine below the pods.
 	"failSwapOn", "memorySwap", "protectKernelDefaults", "oomScoreAdj", "makeIPTablesUtilChains", "userNamespaces",
-	"memoryThrottlingFactor", "memoryReservationPolicy", "featureGates." + gateMemoryQoS, "featureGates." + gateDeclared,
+	"memoryThrottlingFactor", "memoryReservationPolicy", "featureGates." + gateMemoryQoS, "featureGates." + gateSysctls, "featureGates." + gateDeclared,
 	"featureGates.InPlacePodLevelResourcesVerticalScaling", "featureGates.InPlacePodVerticalScalingInitContainers",
 	"featureGates.RestartAllContainersOnContainerExits",
 

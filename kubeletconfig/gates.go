@@ -27,12 +27,13 @@ const (
 // gatesWithEffect are those that are asked for here: both values are done.
 var gatesWithEffect = []string{
 	gateCPUAlpha, gateCPUBeta, gatePodLevel, "ContainerCheckpoint", "ExtendWebSocketsToKubelet", "PodLogsQuerySplitStreams",
-	"KubeletServiceAccountTokenForCredentialProviders", "MemoryQoS",
+	"KubeletServiceAccountTokenForCredentialProviders", "MemoryQoS", gateSysctls,
 }
 
 // gatesDone are the gates of the kubelet whose default is not what is done here.
 var gatesDone = map[string]bool{
-	"ClusterTrustBundleProjection": true, "ContainerStopSignals": true, "EventedPLEG": true, "QOSReserved": true, "RuntimeClassInImageCriApi": true,
+	"ContainerStopSignals": true, "EventedPLEG": true, "QOSReserved": true, "RuntimeClassInImageCriApi": true,
+	"HugepageAwareEviction": false, "KubeletInUserNamespace": false, "PodCertificateRequest": false, "PodsAPI": false,
 }
 
 // allOfAStage are gates that stand for all of a stage.
@@ -90,7 +91,7 @@ func validateGates(c *v1beta1.KubeletConfiguration, bad reporter) {
 			if unknown++; unknown <= maxMistakes { // no more are listed
 				hint = near(name)
 			}
-			bad("featureGates."+name, c.FeatureGates[name], "a feature gate of Kubernetes 1.36"+hint)
+			bad("featureGates."+name, c.FeatureGates[name], "a feature gate of Kubernetes 1.37"+hint)
 		case g.is&isLocked != 0 && c.FeatureGates[name] != (g.is&isOn != 0):
 			bad("featureGates."+name, c.FeatureGates[name], fmt.Sprintf("%t: it is locked", g.is&isOn != 0))
 		}

@@ -17,10 +17,10 @@ func TestFeatureGates(t *testing.T) {
 		"{EventedPLEG: false}":    {warning: "featureGates.EventedPLEG: false has no effect: this node does as with true"},
 		"{AllAlpha: true}":        {warning: "featureGates.AllAlpha: true has no effect: name the gates"},
 		"{AllBeta: false}":        {},
-		"{NodeSwapp: true}":       {mistake: "featureGates.NodeSwapp: true: want a feature gate of Kubernetes 1.36, such as NodeSwap"},
+		"{NodeSwapp: true}":       {mistake: "featureGates.NodeSwapp: true: want a feature gate of Kubernetes 1.37, such as NodeSwap"},
 		"{envfiles: true}":        {mistake: "such as EnvFiles"},
 		"{VerticalScaling: true}": {mistake: "such as InPlacePodVerticalScaling,"},
-		"{Xyzzyxyzzy: true}":      {mistake: "featureGates.Xyzzyxyzzy: true: want a feature gate of Kubernetes 1.36"},
+		"{Xyzzyxyzzy: true}":      {mistake: "featureGates.Xyzzyxyzzy: true: want a feature gate of Kubernetes 1.37"},
 		"{NodeSwap: false}":       {mistake: "featureGates.NodeSwap: false: want true: it is locked"},
 	} {
 		_, warnings, err := loadWith(t, configHead+"featureGates: "+gates+"\n")
@@ -55,7 +55,7 @@ func TestGatesOfAConfiguration(t *testing.T) {
 	}
 	all := c.Gates()
 	for _, want := range []Gate{
-		{"ContainerCheckpoint", "BETA", false}, {"PodsAPI", "ALPHA", false}, {"APIServerIdentity", "BETA", false},
+		{"ContainerCheckpoint", "BETA", false}, {"PodsAPI", "BETA", false}, {"APIServerIdentity", "BETA", false},
 		{"EventedPLEG", "ALPHA", true}, {"NodeSwap", "", true},
 	} {
 		if !slices.Contains(all, want) {

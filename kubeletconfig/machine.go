@@ -30,7 +30,6 @@ func setMachineDefaults(c *v1beta1.KubeletConfiguration) {
 	unsetDefault(&c.UserNamespaces, v1beta1.UserNamespaces{})
 	unsetDefault(&c.UserNamespaces.IDsPerPod, idsBlock)
 	unsetDefault(&c.OOMScoreAdj, -999)
-	unsetDefault(&c.MemoryThrottlingFactor, 0.9)
 	orDefault(&c.MemoryReservationPolicy, v1beta1.NoneMemoryReservationPolicy)
 	unsetDefault(&c.MakeIPTablesUtilChains, true)
 }
@@ -42,27 +41,45 @@ func validateMachine(c *v1beta1.KubeletConfiguration, bad reporter) {
 	if n := *c.UserNamespaces.IDsPerPod; n < idsBlock || n%idsBlock != 0 || n > 1<<32-idsBlock {
 		bad("userNamespaces.idsPerPod", n, "a multiple of 65536, 65536 to 4294901760")
 	}
-	if f := *c.MemoryThrottlingFactor; !(f > 0 && f <= 1) {
-		bad("memoryThrottlingFactor", f, "more than 0, 1 at most")
+	qos := memoryQoS(c)
+	if f := c.MemoryThrottlingFactor; f != nil && !(*f > 0 && *f <= 1) {
+		bad("memoryThrottlingFactor", *f, "more than 0, 1 at most")
+	} else if f != nil && *f != formerThrottling && !qos {
+		bad("memoryThrottlingFactor", *f, "nothing, as featureGates.MemoryQoS is false")
 	}
 	const tiered = string(v1beta1.TieredReservationMemoryReservationPolicy)
 	policy := string(c.MemoryReservationPolicy)
-	if oneOf(bad, "memoryReservationPolicy", policy, string(v1beta1.NoneMemoryReservationPolicy), tiered) && policy == tiered && !c.FeatureGates[gateMemoryQoS] {
-		bad("memoryReservationPolicy", policy, "None, or featureGates.MemoryQoS: true beside it")
+	if oneOf(bad, "memoryReservationPolicy", policy, string(v1beta1.NoneMemoryReservationPolicy), tiered) && policy == tiered && !qos {
+		bad("memoryReservationPolicy", policy, "None, as featureGates.MemoryQoS is false")
 	}
 	if n := *c.OOMScoreAdj; n < -1000 || n > 1000 {
 		bad("oomScoreAdj", n, "-1000 to 1000")
 	}
 }
 
-// MemoryQoS says how memory is guarded and throttled (KEP-2570), if its alpha gate is on:
-// how far between request and limit a container is slowed down, and whether requests
-// are protected (memoryReservationPolicy: TieredReservation).
+// formerThrottling was the default of memoryThrottlingFactor up to Kubernetes 1.36. The
+// kubelet takes it from old files whatever the gate says.
+const formerThrottling = 0.9
+
+// memoryQoS reports whether the gate is on, as it is by default.
+func memoryQoS(c *v1beta1.KubeletConfiguration) bool {
+	on, set := c.FeatureGates[gateMemoryQoS]
+	return on || !set
+}
+
+// MemoryQoS says how memory is guarded and throttled (KEP-2570), unless its gate is off or
+// nothing of it is asked for: how far between request and limit a container is slowed
+// down, 0 if it is not, and whether requests are protected (memoryReservationPolicy:
+// TieredReservation).
 func (c *Config) MemoryQoS() (throttling float64, reserve, on bool) {
-	if !c.FeatureGates[gateMemoryQoS] {
+	if !memoryQoS(&c.KubeletConfiguration) {
 		return 0, false, false
 	}
-	return *c.MemoryThrottlingFactor, c.MemoryReservationPolicy == v1beta1.TieredReservationMemoryReservationPolicy, true
+	if f := c.MemoryThrottlingFactor; f != nil {
+		throttling = *f
+	}
+	reserve = c.MemoryReservationPolicy == v1beta1.TieredReservationMemoryReservationPolicy
+	return throttling, reserve, throttling != 0 || reserve
 }
 
 // The feature gates about what nodes declare; each feature has the name of its gate.

@@ -72,21 +72,21 @@ func TestTranslate(t *testing.T) {
 			g, ok := c.Cgroups(capacity)
 			return []any{ok, g.Root, g.Driver, g.Pids, g.CPUPeriod, g.NoCPUQuota, g.QOSReserved, g.Enforce}
 		}, []any{true, "/edge", cgroups.Systemd, int64(100), 20 * time.Millisecond, false, map[v1.ResourceName]string{"memory": "50%"}, []cgroups.Enforcement{"pods"}}},
-		{"memory as it is", "memoryThrottlingFactor: 0.5", func(c *Config) any {
+		{"memory as it is", "memoryReservationPolicy: None", func(c *Config) any {
 			throttling, reserve, on := c.MemoryQoS()
 			g, _ := c.Cgroups(capacity)
 			return []any{throttling, reserve, on, g.ReserveMemory}
 		}, []any{0.0, false, false, false}},
-		{"memory throttled", "featureGates: {MemoryQoS: true}", func(c *Config) any {
+		{"memory throttled", "memoryThrottlingFactor: 0.5", func(c *Config) any {
 			throttling, reserve, on := c.MemoryQoS()
 			g, _ := c.Cgroups(capacity)
 			return []any{throttling, reserve, on, g.ReserveMemory}
-		}, []any{0.9, false, true, false}},
-		{"memory guarded", "featureGates: {MemoryQoS: true}\nmemoryReservationPolicy: TieredReservation", func(c *Config) any {
+		}, []any{0.5, false, true, false}},
+		{"memory guarded", "memoryReservationPolicy: TieredReservation", func(c *Config) any {
 			throttling, reserve, on := c.MemoryQoS()
 			g, _ := c.Cgroups(capacity)
 			return []any{throttling, reserve, on, g.ReserveMemory}
-		}, []any{0.9, true, true, true}},
+		}, []any{0.0, true, true, true}},
 		{"cgroups that hold nobody", "enforceNodeAllocatable: []", func(c *Config) any { g, _ := c.Cgroups(capacity); return g.Enforce }, []cgroups.Enforcement{"none"}},
 		{"thresholds", "evictionHard: {memory.available: 1Gi}\nenforceNodeAllocatable: [none]", func(c *Config) any {
 			list, err := c.Thresholds()

@@ -30,7 +30,7 @@ func mistakes(c *v1beta1.KubeletConfiguration) (found []Mistake) {
 	for _, validate := range []func(*v1beta1.KubeletConfiguration, reporter){
 		validateIntervals, validatePulls, validateHealthz, validatePaths, validatePods, validateReserved, validateCgroups, validatePlacement,
 		validateServer, validateCluster, validateTaints, validateEviction, validateShutdown, validateGC, validateLogging, validateGates,
-		validateMachine,
+		validateMachine, validateSysctls,
 	} {
 		validate(c, bad)
 	}

@@ -152,7 +152,7 @@ func checkContainer(c *runtimeapi.ContainerConfig) error {
 		return invalid("config.windows", "", "must be empty on Linux")
 	case logEscapes(c) || strings.ContainsRune(c.GetLogPath(), 0):
 		return invalid("config.log_path", c.GetLogPath(), "must be a path below the log directory")
-	case c.GetStopSignal() != runtimeapi.Signal_RUNTIME_DEFAULT && !knownSignal(c.GetStopSignal()):
+	case c.GetStopSignal() != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT && !knownSignal(c.GetStopSignal()):
 		return invalid("config.stop_signal", c.GetStopSignal(), "is no signal of Linux")
 	}
 	if n := protoSize(c); n > maxRequest {

@@ -29,6 +29,7 @@ type container struct {
 	record    containerRecord
 	resources *runtimeapi.LinuxContainerResources // in force
 	starting  *op
+	asked     asked // of the last start
 	stop      *stopping
 	removing  *op
 	cleaning  *op // of what the executor has of it, after its end

@@ -62,13 +62,13 @@ func TestSignals(t *testing.T) {
 			t.Errorf("%s of the CRI is no signal", name)
 		}
 	}
-	if got := stopSignal(runtimeapi.Signal_SIGUSR1, "SIGINT"); got != unix.SIGUSR1 {
+	if got := stopSignal(runtimeapi.Signal_SIGNAL_SIGUSR1, "SIGINT"); got != unix.SIGUSR1 {
 		t.Errorf("the CRI's word: %v", got)
 	}
-	if got := stopSignal(runtimeapi.Signal_RUNTIME_DEFAULT, "SIGINT"); got != unix.SIGINT {
+	if got := stopSignal(runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT, "SIGINT"); got != unix.SIGINT {
 		t.Errorf("the image's word: %v", got)
 	}
-	if got := stopSignal(runtimeapi.Signal_RUNTIME_DEFAULT, "nonsense"); got != unix.SIGTERM {
+	if got := stopSignal(runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT, "nonsense"); got != unix.SIGTERM {
 		t.Errorf("an image's nonsense: %v", got)
 	}
 }

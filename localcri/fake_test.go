@@ -308,11 +308,12 @@ func (c *fakeClient) Start(ctx context.Context, mc monitor.Container) (monitor.S
 		return monitor.Started{}, err
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	if k.Started == nil {
 		m.run(mc.ID, k)
 	}
-	return *k.Started, nil
+	answer := *k.Started
+	m.mu.Unlock()
+	return answer, m.step(ctx, "answer to start")
 }
 
 // run has a container's process begin. m.mu is held.

@@ -181,6 +181,7 @@ func (p *pod) lost(ctx context.Context, m Monitor) {
 		return
 	}
 	p.rt.counts.successors.Add(1)
+	p.awaitAnswers(ctx, m)
 	p.rt.log.Warn("lost monitor of sandbox", zap.String("sandbox", p.id), zap.Int("pid", m.PID()))
 	o := p.resolve(m)
 	switch err := o.wait(ctx); {
@@ -189,6 +190,19 @@ func (p *pod) lost(ctx context.Context, m Monitor) {
 	case ctx.Err() == nil:
 		p.rt.log.Error("failed to start successor of monitor", zap.String("sandbox", p.id), zap.Error(err))
 		p.rt.persist(ctx, "failed to start successor of monitor", p.id, func() error { return p.resolve(nil).wait(ctx) })
+	}
+}
+
+// awaitAnswers waits until the answers that a monitor gave before its end are on
+// record: a container that it said to have started is looked for as one that runs.
+func (p *pod) awaitAnswers(ctx context.Context, m Monitor) {
+	for _, c := range p.list() {
+		p.mu.Lock()
+		a := c.asked
+		p.mu.Unlock()
+		if a.monitor == m {
+			_ = a.answered.wait(ctx)
+		}
 	}
 }
 

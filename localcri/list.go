@@ -228,3 +228,14 @@ func (r *Runtime) Close(context.Context) error { return nil }
 func (r *Runtime) CheckpointContainer(context.Context, *runtimeapi.CheckpointContainerRequest) error {
 	return unimplemented("CheckpointContainer")
 }
+
+// CheckpointPod is not implemented: as CheckpointContainer, it would need CRIU on
+// the machine, and a pod's monitor to let go of its containers' processes.
+func (r *Runtime) CheckpointPod(context.Context, *runtimeapi.CheckpointPodRequest) error {
+	return unimplemented("CheckpointPod")
+}
+
+// RestorePod is not implemented, as nothing here makes what it would restore.
+func (r *Runtime) RestorePod(context.Context, *runtimeapi.RestorePodRequest) (*runtimeapi.RestorePodResponse, error) {
+	return nil, unimplemented("RestorePod")
+}

@@ -140,6 +140,36 @@ func TestContainerThatEndsBeforeTheSuccessor(t *testing.T) {
 	}
 }
 
+// The answer of a monitor is heard before its end is, however late its reader runs:
+// the caller was told that the container runs.
+func TestMonitorThatDiesOnceItHasAnswered(t *testing.T) {
+	b := newBench(t)
+	sb := b.sandbox("p")
+	c := b.container(sb, "c")
+	release := b.hold("answer to start")
+	started := make(chan error, 1)
+	go func() { started <- b.rt.StartContainer(t.Context(), c) }()
+	b.until("the answer is on its way", func() bool { return b.isHeld("answer to start") })
+	b.mu.Lock()
+	delete(b.processes, b.executed[c])
+	b.codes[c], b.created[c] = 5, executor.Stopped
+	b.mu.Unlock()
+	b.killMonitor(sb)
+	b.until("the end of the monitor is noticed", func() bool { return b.rt.Counts().Successors == 1 })
+	time.Sleep(10 * time.Millisecond) // in which nothing may be concluded
+	release()
+	if err := <-started; err != nil {
+		t.Errorf("start: %v", err)
+	}
+	if st := b.untilExited(c); st.GetExitCode() != 5 || st.GetReason() != "Error" {
+		t.Errorf("status %v", st)
+	}
+	if err := b.rt.RemovePodSandbox(t.Context(), sb); err != nil {
+		t.Fatal(err)
+	}
+	b.clean()
+}
+
 // Until the network knows what it has, no sandbox is said to have lost it.
 func TestSandboxesAreShownWithTheirNetworks(t *testing.T) {
 	b := newBench(t)

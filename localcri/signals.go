@@ -59,7 +59,7 @@ func signalNumber(name string) (unix.Signal, bool) {
 // stopSignal chooses what asks a container to end: the CRI's word, the image's,
 // else TERM.
 func stopSignal(asked runtimeapi.Signal, image string) unix.Signal {
-	if asked != runtimeapi.Signal_RUNTIME_DEFAULT {
+	if asked != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
 		if s, ok := signalNumber(signalName(asked)); ok {
 			return s
 		}
@@ -72,16 +72,16 @@ func stopSignal(asked runtimeapi.Signal, image string) unix.Signal {
 	return unix.SIGTERM
 }
 
-// signalName is a signal of the CRI's as others write it: SIGRTMINPLUS1 is
+// signalName is a signal of the CRI's as others write it: SIGNAL_SIGRTMINPLUS1 is
 // SIGRTMIN+1.
 func signalName(s runtimeapi.Signal) string {
-	return strings.NewReplacer("PLUS", "+", "MINUS", "-").Replace(s.String())
+	return strings.NewReplacer("SIGNAL_", "", "PLUS", "+", "MINUS", "-").Replace(s.String())
 }
 
 // stopSignalLocked is what the CRI calls the signal in force. pod.mu is held.
 func (c *container) stopSignalLocked() runtimeapi.Signal {
 	s := stopSignal(c.config.GetStopSignal(), c.record.StopSignal)
-	if c.config.GetStopSignal() != runtimeapi.Signal_RUNTIME_DEFAULT {
+	if c.config.GetStopSignal() != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
 		return c.config.GetStopSignal()
 	}
 	name := unix.SignalName(s)
@@ -95,5 +95,5 @@ func (c *container) stopSignalLocked() runtimeapi.Signal {
 	case n > sigRTMin+15 && n < sigRTMax:
 		name = "SIGRTMAXMINUS" + strconv.Itoa(sigRTMax-n)
 	}
-	return runtimeapi.Signal(runtimeapi.Signal_value[name])
+	return runtimeapi.Signal(runtimeapi.Signal_value["SIGNAL_"+name])
 }

@@ -95,14 +95,27 @@ func (c *container) rejoin(m Monitor) {
 	p.rt.do(func(ctx context.Context) { o.finish(coded(c.startBy(ctx, m, what))) })
 }
 
+// asked is a monitor that is to start a container.
+type asked struct {
+	monitor  Monitor
+	answered *op // also when it will not answer any more
+}
+
 // startBy has a monitor start it, or joins the start that it has under way.
 func (c *container) startBy(ctx context.Context, m Monitor, what monitor.Container) error {
 	p := c.pod
+	a := asked{m, newOp()}
+	p.mu.Lock()
+	c.asked = a
+	p.mu.Unlock()
 	started, err := m.Start(ctx, what)
+	if err == nil {
+		c.began(start{processID{started.PID, started.StartTime}, started.At.UnixNano()})
+	}
+	a.answered.finish(nil)
 	var failed *monitor.StartError
 	switch {
 	case err == nil:
-		c.began(start{processID{started.PID, started.StartTime}, started.At.UnixNano()})
 	case errors.As(err, &failed):
 		c.ended(startFailed(shown(failed.Message), time.Now().UnixNano()))
 	case ctx.Err() != nil:

@@ -28,7 +28,7 @@ func newStore(dir string, timeout time.Duration) *store {
 	d := durable.Dir{Path: filepath.Join(dir, "records"), Disk: durable.OS{DirMode: 0o700, FileMode: 0o600, Limit: maxFile}}
 	s := &store{quick: d, synced: d, guards: filepath.Join(dir, "guards"), timeout: timeout}
 	s.synced.Sync = true
-	s.locks.Limit = maxAttachments
+	s.locks.Limit, s.calls.Wait = maxAttachments, true
 	return s
 }
 

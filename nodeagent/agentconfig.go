@@ -60,7 +60,7 @@ func (b *Builder) pods() agent.Pods {
 	c := b.Config
 	p := agent.Pods{
 		SyncFrequency: c.SyncFrequency.Duration, StartsInFlight: b.Settings.StartsInFlight,
-		UnsafeSysctls: c.AllowedUnsafeSysctls, SeccompDefault: *c.SeccompDefault,
+		UnsafeSysctls: c.AllowedUnsafeSysctls, DefaultSysctls: c.DefaultPodSysctls, SeccompDefault: *c.SeccompDefault,
 		NoCPUQuota: !*c.CPUCFSQuota, CPUPeriod: c.CPUCFSQuotaPeriod.Duration, SingleProcessOOMKill: *c.SingleProcessOOMKill,
 	}
 	if throttling, reserve, on := c.MemoryQoS(); on {

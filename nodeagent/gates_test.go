@@ -30,7 +30,7 @@ func TestGateMetrics(t *testing.T) {
 	if len(got) < 200 {
 		t.Errorf("%d gates", len(got))
 	}
-	for gate, want := range map[string]float64{"ContainerCheckpoint BETA": 0, "PodsAPI ALPHA": 0, "NodeSwap ": 1, "EventedPLEG ALPHA": 1} {
+	for gate, want := range map[string]float64{"ContainerCheckpoint BETA": 0, "PodsAPI BETA": 0, "NodeSwap ": 1, "EventedPLEG ALPHA": 1} {
 		if v, ok := got[gate]; !ok || v != want {
 			t.Errorf("%q is %v (%t), want %v", gate, v, ok, want)
 		}

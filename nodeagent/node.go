@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +32,7 @@ type Node struct {
 	remember func(context.Context) error // records the runtime before any pod runs on it; nil: it is on record
 	services []service
 	opening  []<-chan struct{} // closed when what others wait for is open
+	onSocket map[string]http.Handler
 	up       chan struct{}
 	begun    atomic.Bool
 }

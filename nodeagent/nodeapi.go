@@ -59,6 +59,18 @@ func (n *Node) nodeAPI() (*nodeAPI, error) {
 	return api, nil
 }
 
+// InnerAPI makes the node's API for a service that lets in whom it knows, such as an API
+// server on the node. It has no metrics of its own. It is for the makers of services.
+func (n *Node) InnerAPI() (*server.Server, error) {
+	cfg, err := n.api()
+	if err != nil {
+		return nil, err
+	}
+	cfg.Inner, cfg.ReadOnlyPort, cfg.Metrics = true, 0, nil
+	cfg.EnableDebuggingHandlers = true // logs and streams are among them
+	return server.New(cfg)
+}
+
 // nodeAPI is the server, with its certificates.
 type nodeAPI struct {
 	server *server.Server

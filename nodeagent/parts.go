@@ -29,6 +29,8 @@ func StandardWithout(names ...string) []Maker {
 		{"podstart", PodStarts},
 		// Stats and collection have what eviction needs.
 		{"stats", Stats}, {"collection", Collection}, {"eviction", Eviction}, {"preemption", Preemption}, {"shutdown", Shutdown},
+		// Before those that reserve anything for a pod.
+		{"startorder", StartOrder},
 		// Devices take part in the decisions of placement.
 		{"devices", Devices}, {"placement", Placement}, {"claims", Claims},
 		// These serve what those before them have.

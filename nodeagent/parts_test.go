@@ -32,7 +32,7 @@ func (keeper) Retain(func(types.UID) bool) {}
 type steady struct{ shutdown.Machine }
 
 func TestStandard(t *testing.T) {
-	const alone = "podstart stats collection eviction preemption devices placement claims plugins podresources resize userns oom swap hostsetup"
+	const alone = "podstart stats collection eviction preemption startorder devices placement claims plugins podresources resize userns oom swap hostsetup"
 	long := strings.Repeat("/long", 20)
 	for _, tc := range []struct {
 		name, content string
@@ -44,8 +44,8 @@ func TestStandard(t *testing.T) {
 		{name: "alone", want: alone},
 		{name: "a machine that goes down", content: "shutdownGracePeriod: 10s", want: strings.Replace(alone, "preemption", "preemption shutdown", 1)},
 		{name: "in a cluster", cluster: &Cluster{Mirrors: api{}}, want: strings.Replace(alone, "oom", "mirrors oom", 1)},
-		{name: "no room for sockets", flags: []string{"--root-dir", long}, want: "podstart stats collection eviction preemption placement claims plugins resize userns oom swap hostsetup"},
-		{name: "without some", list: StandardWithout("devices", "eviction"), want: "podstart stats collection preemption placement claims plugins podresources resize userns oom swap hostsetup"},
+		{name: "no room for sockets", flags: []string{"--root-dir", long}, want: "podstart stats collection eviction preemption startorder placement claims plugins resize userns oom swap hostsetup"},
+		{name: "without some", list: StandardWithout("devices", "eviction"), want: "podstart stats collection preemption startorder placement claims plugins podresources resize userns oom swap hostsetup"},
 		{name: "with one more", list: append([]Maker{With(part.AdmitFunc("own", nil))}, OOM), want: "own oom"},
 	} {
 		b := newBuilder(t, tc.content, tc.flags...)

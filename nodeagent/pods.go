@@ -12,6 +12,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/podstart"
 	"github.com/nodewright/nodewright/agent/resize"
+	"github.com/nodewright/nodewright/agent/startorder"
 	"github.com/nodewright/nodewright/agent/swap"
 	"github.com/nodewright/nodewright/agent/tokens"
 	"github.com/nodewright/nodewright/agent/userns"
@@ -99,4 +100,10 @@ func Swap(b *Builder) (part.Part, error) {
 		return nil, fmt.Errorf("invalid configuration: %w", err)
 	}
 	return p, nil
+}
+
+// StartOrder has pods begin in the order that they ask for: see package
+// agent/startorder.
+func StartOrder(b *Builder) (part.Part, error) {
+	return startorder.New(startorder.Config{Log: b.Log.Named("startorder")})
 }

@@ -45,6 +45,16 @@ func (n *Node) serve() error {
 	return nil
 }
 
+// OnSocket has LocalSocket serve h as well, to whoever may open the socket: below a
+// pattern of http.ServeMux that is none of package agent/local's. It is for the makers
+// of services.
+func (n *Node) OnSocket(pattern string, h http.Handler) {
+	if n.onSocket == nil {
+		n.onSocket = map[string]http.Handler{}
+	}
+	n.onSocket[pattern] = h
+}
+
 // LocalSocket answers people at the machine at Settings.Socket, with package
 // agent/local; metrics are there as well.
 func LocalSocket(n *Node) (name string, run func(context.Context) error, err error) {
@@ -75,7 +85,12 @@ func (n *Node) answer(ctx context.Context, opened chan<- struct{}) {
 	if reg := n.options.Metrics; reg != nil {
 		metrics = promhttp.HandlerFor(reg, promhttp.HandlerOpts{})
 	}
-	srv := &http.Server{Handler: local.Handler(n, metrics), ReadHeaderTimeout: 10 * time.Second}
+	mux := http.NewServeMux()
+	mux.Handle("/", local.Handler(n, metrics))
+	for pattern, h := range n.onSocket {
+		mux.Handle(pattern, h)
+	}
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	served := make(chan struct{})
 	go func() { defer close(served); _ = srv.Serve(l) }()
 	<-ctx.Done()

@@ -13,18 +13,18 @@ import (
 )
 
 // behaviour is the release of Kubernetes whose kubelet this module behaves as.
-const behaviour = "v1.36.0"
+const behaviour = "v1.37.0"
 
 // kubernetesVersion takes the place of behaviour. The linker sets it:
 //
-//	go build -ldflags "-X github.com/nodewright/nodewright/nodeagent.kubernetesVersion=v1.36.2"
+//	go build -ldflags "-X github.com/nodewright/nodewright/nodeagent.kubernetesVersion=v1.37.2"
 var kubernetesVersion string
 
 // KubernetesVersion is the release of Kubernetes as which nodes present themselves
-// that do not say another (Options.KubernetesVersion): v1.36.0, or what the program
+// that do not say another (Options.KubernetesVersion): v1.37.0, or what the program
 // was linked with:
 //
-//	go build -ldflags "-X github.com/nodewright/nodewright/nodeagent.kubernetesVersion=v1.36.2+mine"
+//	go build -ldflags "-X github.com/nodewright/nodewright/nodeagent.kubernetesVersion=v1.37.2+mine"
 func KubernetesVersion() string { return cmp.Or(kubernetesVersion, behaviour) }
 
 // VersionInfo describes a release, a semantic version with a v before it, as

@@ -9,13 +9,13 @@ import (
 
 func TestVersionInfo(t *testing.T) {
 	for release, ok := range map[string]bool{
-		"v1.36.0": true, "v1.36.12-rc.1+k": true, "": false, "1.36.0": false, "v1.36": false, "v1.37.0": false, "v2.36.0": false, "v1.36.0 ": false, "v": false,
+		"v1.37.0": true, "v1.37.12-rc.1+k": true, "": false, "1.37.0": false, "v1.37": false, "v1.38.0": false, "v2.36.0": false, "v1.37.0 ": false, "v": false,
 	} {
 		info, err := VersionInfo(release)
-		if (err == nil) != ok || ok && (info.GitVersion != release || info.Major != "1" || info.Minor != "36" || info.GoVersion == "") {
+		if (err == nil) != ok || ok && (info.GitVersion != release || info.Major != "1" || info.Minor != "37" || info.GoVersion == "") {
 			t.Errorf("%q: %+v, %v", release, info, err)
 		}
-		if err != nil && !strings.Contains(err.Error(), "v1.36.x") {
+		if err != nil && !strings.Contains(err.Error(), "v1.37.x") {
 			t.Errorf("%q: error %v", release, err)
 		}
 	}
@@ -24,7 +24,7 @@ func TestVersionInfo(t *testing.T) {
 // The release that a node is told to present itself as is in its metrics and in what
 // others are made with.
 func TestKubernetesVersionOfANode(t *testing.T) {
-	for asked, want := range map[string]string{"": "v1.36.0", "v1.36.5+mine": "v1.36.5+mine"} {
+	for asked, want := range map[string]string{"": "v1.37.0", "v1.37.5+mine": "v1.37.5+mine"} {
 		o := options(t, "")
 		o.KubernetesVersion, o.Metrics = asked, prometheus.NewRegistry()
 		n, err := New(t.Context(), o)
@@ -49,7 +49,7 @@ func TestKubernetesVersionOfANode(t *testing.T) {
 				for _, l := range m.GetLabel() {
 					labels[l.GetName()] = l.GetValue()
 				}
-				found = len(labels) == 9 && labels["git_version"] == want && labels["major"] == "1" && labels["minor"] == "36" && m.GetGauge().GetValue() == 1
+				found = len(labels) == 9 && labels["git_version"] == want && labels["major"] == "1" && labels["minor"] == "37" && m.GetGauge().GetValue() == 1
 			}
 		}
 		if !found {
@@ -65,14 +65,14 @@ func TestKubernetesVersionOfANode(t *testing.T) {
 
 // The linker sets the variable by this name.
 func TestVersionOfTheBuild(t *testing.T) {
-	kubernetesVersion = "v1.36.9"
+	kubernetesVersion = "v1.37.9"
 	defer func() { kubernetesVersion = "" }()
 	n, err := New(t.Context(), options(t, ""))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = n.Close() }()
-	if got := n.Builder().Version.GitVersion; got != "v1.36.9" {
+	if got := n.Builder().Version.GitVersion; got != "v1.37.9" {
 		t.Errorf("version %q", got)
 	}
 }

@@ -93,8 +93,8 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 	defer m.mu.Unlock()
 	st := m.sources[source]
 	ops := map[Op][]*v1.Pod{}
-	seen := map[types.UID]bool{}
-	names := map[string]bool{}
+	seen := make(map[types.UID]bool, len(snap.Pods))
+	names := make(map[types.NamespacedName]bool, len(snap.Pods))
 	st.waiting, st.refused = nil, nil
 	told := map[types.UID]bool{}
 	refuse := func(p *v1.Pod, pr Problem) {
@@ -104,7 +104,8 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 	}
 	defer func() { st.told = told }()
 	for _, p := range snap.Pods {
-		name := podmeta.FullName(p.Namespace, p.Name)
+		same := st.given[p.UID] == p
+		name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 		if names[name] || seen[p.UID] {
 			field := "metadata.name"
 			if !names[name] {
@@ -116,6 +117,10 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 			refuse(p, st.refused[len(st.refused)-1])
 			continue
 		}
+		if same {
+			names[name], seen[p.UID] = true, true
+			continue
+		}
 		if pr, ok := m.clash(source, st, p); ok {
 			refuse(p, pr)
 			st.waiting = append(st.waiting, p)
@@ -124,19 +129,28 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 		names[name], seen[p.UID] = true, true
 		m.mergePod(source, st, p, ops)
 	}
-	for _, uid := range slices.Sorted(maps.Keys(st.pods)) {
+	var gone []types.UID
+	for uid := range st.pods {
 		if !seen[uid] {
-			p := st.pods[uid]
-			delete(st.pods, uid)
-			m.store.drop(p)
-			if st.kind == Managed {
-				p = withDeletion(p)
-			}
-			ops[Remove] = append(ops[Remove], p)
+			gone = append(gone, uid)
 		}
+	}
+	slices.Sort(gone)
+	for _, uid := range gone {
+		p := st.pods[uid]
+		delete(st.pods, uid)
+		delete(st.given, uid)
+		m.store.drop(p)
+		if st.kind == Managed {
+			p = withDeletion(p)
+		}
+		ops[Remove] = append(ops[Remove], p)
 	}
 	// The name of a pod that went may be that of one that came.
 	for _, p := range st.pods {
+		if len(gone) == 0 {
+			break
+		}
 		if name := podmeta.FullName(p.Namespace, p.Name); m.store.byName[name] == nil && !podmeta.IsMirror(p) {
 			m.store.byName[name] = p
 		}
@@ -188,7 +202,7 @@ func changed[T metav1.Object](kind string, old, now []T) []Object {
 	for _, o := range now {
 		k := key{o.GetNamespace(), o.GetName()}
 		was, ok := were[k]
-		if !ok || !equality.Semantic.DeepEqual(was, o) {
+		if !ok || any(was) != any(o) && !equality.Semantic.DeepEqual(was, o) {
 			out = append(out, Object{kind, k.namespace, k.name})
 		}
 		delete(were, k)
@@ -264,6 +278,7 @@ func (m *Manager) mergePod(source string, st *sourceState, p *v1.Pod, ops map[Op
 		p.Annotations[podmeta.AnnotationManaged] = "true"
 	}
 	old := st.pods[p.UID]
+	st.given[p.UID] = p
 	if old == nil {
 		p.Annotations[podmeta.AnnotationSeen] = time.Now().Format(time.RFC3339Nano)
 		st.pods[p.UID] = p
@@ -277,9 +292,9 @@ func (m *Manager) mergePod(source string, st *sourceState, p *v1.Pod, ops map[Op
 		return
 	}
 	if op == Reconcile {
-		c := old.DeepCopy()
+		c := *old // what it holds is shared, and never changed
 		c.Status = p.Status
-		p = c
+		p = &c
 	}
 	st.pods[p.UID] = p
 	m.store.put(p)
@@ -292,7 +307,7 @@ func compare(old, now *v1.Pod) (op Op, changed bool) {
 	meaning := same(old.Spec, now.Spec) && same(old.Labels, now.Labels) &&
 		same(old.DeletionTimestamp, now.DeletionTimestamp) &&
 		same(old.DeletionGracePeriodSeconds, now.DeletionGracePeriodSeconds) &&
-		same(foreign(old.Annotations), foreign(now.Annotations))
+		sameForeign(old.Annotations, now.Annotations)
 	switch {
 	case !meaning && now.DeletionTimestamp == nil:
 		return Update, true
@@ -305,15 +320,30 @@ func compare(old, now *v1.Pod) (op Op, changed bool) {
 	}
 }
 
-// foreign leaves out the annotations that this package sets itself.
-func foreign(a map[string]string) map[string]string {
-	out := map[string]string{}
+// sameForeign compares annotations but for those that this package sets itself.
+func sameForeign(a, b map[string]string) bool {
+	n := 0
 	for k, v := range a {
-		switch k {
-		case podmeta.AnnotationSource, podmeta.AnnotationSeen, podmeta.AnnotationMirror, podmeta.AnnotationManaged:
-		default:
-			out[k] = v
+		if isOwn(k) {
+			continue
+		}
+		if w, ok := b[k]; !ok || v != w {
+			return false
+		}
+		n++
+	}
+	for k := range b {
+		if !isOwn(k) {
+			n--
 		}
 	}
-	return out
+	return n == 0
+}
+
+func isOwn(annotation string) bool {
+	switch annotation {
+	case podmeta.AnnotationSource, podmeta.AnnotationSeen, podmeta.AnnotationMirror, podmeta.AnnotationManaged:
+		return true
+	}
+	return false
 }

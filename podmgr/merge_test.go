@@ -3,6 +3,7 @@ package podmgr
 import (
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -270,4 +271,29 @@ func replay(t *testing.T, have map[types.UID]*v1.Pod, c Change) {
 		}
 		have[p.UID] = p
 	}
+}
+
+// What a source gives again as it was is no change, and is not written to: it is
+// everybody's by then. What was handed out stays as it is.
+func TestGivenAgain(t *testing.T) {
+	m := newSilent(t, "file")
+	a, b := with("a", phase(v1.PodPending)), with("b")
+	give := func(want string, pods ...*v1.Pod) {
+		t.Helper()
+		m.merge("file", Snapshot{Pods: pods})
+		if got := strings.Join(drain(m), "; "); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	give("ADD file a b", a, b)
+	first, _ := m.Pod("uid-a")
+	written := a.DeepCopy()
+	running := with("a", phase(v1.PodRunning))
+	give("RECONCILE file a", running, b)
+	give("", running, b)
+	if !equality.Semantic.DeepEqual(first, written) {
+		t.Errorf("what was handed out became %+v", first)
+	}
+	give("REMOVE file b", running)
+	give("ADD file b", running, b)
 }

@@ -51,7 +51,9 @@ type Object struct {
 	Name      string
 }
 
-// Snapshot is the full state of a source. Ownership goes to the receiver.
+// Snapshot is the full state of a source. Ownership goes to the receiver. What has not
+// changed since the last one may be given again, the same pods and objects: nothing is
+// compared then.
 type Snapshot struct {
 	Pods       []*v1.Pod
 	ConfigMaps []*v1.ConfigMap
@@ -145,9 +147,10 @@ type sourceState struct {
 	failure  string // why it failed, until it speaks
 	snapshot Snapshot
 	pods     map[types.UID]*v1.Pod
-	waiting  []*v1.Pod          // their name or UID is taken by a pod of another source
-	told     map[types.UID]bool // those that Config.Refused was told of
-	refused  []Problem          // of pods that are not in effect for what else the source has
+	given    map[types.UID]*v1.Pod // as the source gave them last: one that it gives again has not changed
+	waiting  []*v1.Pod             // their name or UID is taken by a pod of another source
+	told     map[types.UID]bool    // those that Config.Refused was told of
+	refused  []Problem             // of pods that are not in effect for what else the source has
 }
 
 // New checks cfg and returns a Manager at rest.
@@ -164,7 +167,7 @@ func New(cfg Config) (*Manager, error) {
 		if m.sources[s.Name()] != nil {
 			errs = append(errs, fmt.Errorf("Config.Sources has two named %q", s.Name()))
 		}
-		m.sources[s.Name()] = &sourceState{kind: KindOf(s), pods: map[types.UID]*v1.Pod{}}
+		m.sources[s.Name()] = &sourceState{kind: KindOf(s), pods: map[types.UID]*v1.Pod{}, given: map[types.UID]*v1.Pod{}}
 	}
 	if cfg.Log == nil {
 		m.cfg.Log = zap.NewNop()

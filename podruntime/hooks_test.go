@@ -79,16 +79,16 @@ func TestHTTPHook(t *testing.T) {
 		action v1.HTTPGetAction
 		want   string // of the request: URI, Host, then headers
 	}{
-		{"plain", false, status(200), v1.HTTPGetAction{Path: "/stop"}, "/stop 127.0.0.1 kube-lifecycle/1.36 */*"},
-		{"scheme in capitals", false, status(200), v1.HTTPGetAction{Path: "/stop", Scheme: v1.URISchemeHTTP}, "/stop 127.0.0.1 kube-lifecycle/1.36 */*"},
-		{"no certificate that anybody knows", true, status(200), v1.HTTPGetAction{Path: "/stop", Scheme: v1.URISchemeHTTPS}, "/stop 127.0.0.1 kube-lifecycle/1.36 */*"},
-		{"not found", false, status(404), v1.HTTPGetAction{Path: "stop"}, "/stop 127.0.0.1 kube-lifecycle/1.36 */*"},
-		{"error", false, status(500), v1.HTTPGetAction{Path: ""}, "/ 127.0.0.1 kube-lifecycle/1.36 */*"},
-		{"query", false, nil, v1.HTTPGetAction{Path: "/a%2Fb?x=1&y=2"}, "/a%2Fb?x=1&y=2 127.0.0.1 kube-lifecycle/1.36 */*"},
-		{"path that is no part of a URL", false, nil, v1.HTTPGetAction{Path: "/100%"}, "/100%25 127.0.0.1 kube-lifecycle/1.36 */*"},
+		{"plain", false, status(200), v1.HTTPGetAction{Path: "/stop"}, "/stop 127.0.0.1 kube-lifecycle/1.37 */*"},
+		{"scheme in capitals", false, status(200), v1.HTTPGetAction{Path: "/stop", Scheme: v1.URISchemeHTTP}, "/stop 127.0.0.1 kube-lifecycle/1.37 */*"},
+		{"no certificate that anybody knows", true, status(200), v1.HTTPGetAction{Path: "/stop", Scheme: v1.URISchemeHTTPS}, "/stop 127.0.0.1 kube-lifecycle/1.37 */*"},
+		{"not found", false, status(404), v1.HTTPGetAction{Path: "stop"}, "/stop 127.0.0.1 kube-lifecycle/1.37 */*"},
+		{"error", false, status(500), v1.HTTPGetAction{Path: ""}, "/ 127.0.0.1 kube-lifecycle/1.37 */*"},
+		{"query", false, nil, v1.HTTPGetAction{Path: "/a%2Fb?x=1&y=2"}, "/a%2Fb?x=1&y=2 127.0.0.1 kube-lifecycle/1.37 */*"},
+		{"path that is no part of a URL", false, nil, v1.HTTPGetAction{Path: "/100%"}, "/100%25 127.0.0.1 kube-lifecycle/1.37 */*"},
 		{"headers", false, nil, v1.HTTPGetAction{Path: "/", HTTPHeaders: []v1.HTTPHeader{
 			{Name: "host", Value: "me.example"}, {Name: "user-agent", Value: "mine"}, {Name: "Accept", Value: "text/plain"}}}, "/ me.example mine text/plain"},
-		{"no Accept", false, nil, v1.HTTPGetAction{Path: "/", HTTPHeaders: []v1.HTTPHeader{{Name: "Accept"}}}, "/ 127.0.0.1 kube-lifecycle/1.36 "},
+		{"no Accept", false, nil, v1.HTTPGetAction{Path: "/", HTTPHeaders: []v1.HTTPHeader{{Name: "Accept"}}}, "/ 127.0.0.1 kube-lifecycle/1.37 "},
 	} {
 		d := newDoor(t, tc.tls, tc.answer)
 		tc.action.Port = d.port()

@@ -106,7 +106,7 @@ func hookRequest(ctx context.Context, pod *v1.Pod, ips []string, c *v1.Container
 		req.Host = host
 	}
 	if _, ok := req.Header["User-Agent"]; !ok {
-		req.Header.Set("User-Agent", "kube-lifecycle/1.36")
+		req.Header.Set("User-Agent", "kube-lifecycle/1.37")
 	}
 	if accept, ok := req.Header["Accept"]; !ok {
 		req.Header.Set("Accept", "*/*")

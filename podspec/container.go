@@ -131,10 +131,10 @@ func containerAnnotations(pod *v1.Pod, c *v1.Container, restarts int32) map[stri
 // stopSignal is the signal a container is asked to end with (KEP-4960).
 func stopSignal(c *v1.Container) runtimeapi.Signal {
 	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
-		return runtimeapi.Signal_RUNTIME_DEFAULT
+		return runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT
 	}
 	name := strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(string(*c.Lifecycle.StopSignal))
-	return runtimeapi.Signal(runtimeapi.Signal_value[name])
+	return runtimeapi.Signal(runtimeapi.Signal_value["SIGNAL_"+name])
 }
 
 // Compiled is a whole pod.

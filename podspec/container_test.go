@@ -162,16 +162,16 @@ func TestStopSignal(t *testing.T) {
 		lifecycle string
 		want      runtimeapi.Signal
 	}{
-		{"null", runtimeapi.Signal_RUNTIME_DEFAULT},
-		{"{}", runtimeapi.Signal_RUNTIME_DEFAULT},
-		{"{stopSignal: SIGTERM}", runtimeapi.Signal_SIGTERM},
-		{"{stopSignal: SIGUSR1}", runtimeapi.Signal_SIGUSR1},
-		{"{stopSignal: SIGKILL}", runtimeapi.Signal_SIGKILL},
-		{"{stopSignal: SIGRTMIN}", runtimeapi.Signal_SIGRTMIN},
-		{"{stopSignal: SIGRTMIN+3}", runtimeapi.Signal_SIGRTMINPLUS3},
-		{"{stopSignal: SIGRTMAX-14}", runtimeapi.Signal_SIGRTMAXMINUS14},
-		{"{stopSignal: SIGRTMAX}", runtimeapi.Signal_SIGRTMAX},
-		{"{stopSignal: SIGNONE}", runtimeapi.Signal_RUNTIME_DEFAULT},
+		{"null", runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT},
+		{"{}", runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT},
+		{"{stopSignal: SIGTERM}", runtimeapi.Signal_SIGNAL_SIGTERM},
+		{"{stopSignal: SIGUSR1}", runtimeapi.Signal_SIGNAL_SIGUSR1},
+		{"{stopSignal: SIGKILL}", runtimeapi.Signal_SIGNAL_SIGKILL},
+		{"{stopSignal: SIGRTMIN}", runtimeapi.Signal_SIGNAL_SIGRTMIN},
+		{"{stopSignal: SIGRTMIN+3}", runtimeapi.Signal_SIGNAL_SIGRTMINPLUS3},
+		{"{stopSignal: SIGRTMAX-14}", runtimeapi.Signal_SIGNAL_SIGRTMAXMINUS14},
+		{"{stopSignal: SIGRTMAX}", runtimeapi.Signal_SIGNAL_SIGRTMAX},
+		{"{stopSignal: SIGNONE}", runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT},
 	} {
 		in := input(t, "{containers: [{name: app, image: i, lifecycle: "+tc.lifecycle+"}]}")
 		if got := compile(t, in, "app").StopSignal; got != tc.want {

@@ -120,6 +120,9 @@ type Node struct {
 	// name none, and SeccompDir is where localhost profiles are.
 	SeccompDefault bool
 	SeccompDir     string
+	// DefaultSysctls are those of pods that do not set them, by name; of each
+	// pod those whose namespace is its own (KEP-5996).
+	DefaultSysctls map[string]string
 	// Swap says what containers may have of the node's swap; nil where
 	// cgroups do not account for swap.
 	Swap *Swap
@@ -139,7 +142,7 @@ type Swap struct {
 // MemoryQoS says how memory requests and limits become cgroup v2 values.
 type MemoryQoS struct {
 	// Throttling is how far between request and limit a container is slowed
-	// down; 0 means 0.9.
+	// down; 0: it is not.
 	Throttling float64
 	// Reserve protects what containers request.
 	Reserve bool

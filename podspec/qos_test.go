@@ -30,15 +30,16 @@ func TestMemoryQoS(t *testing.T) {
 		want            string
 	}{
 		{"best effort", "", MemoryQoS{}, none},
-		{"without a limit, the node's memory", "requests: {memory: 100Mi}", MemoryQoS{}, "high 859832320, " + none},
-		{"in whole pages", burstable, MemoryQoS{}, "high 255012864, " + none},
-		{"of another size", burstable, MemoryQoS{PageSize: 65536}, "high 255000576, " + none},
+		{"without a limit, the node's memory", "requests: {memory: 100Mi}", MemoryQoS{Throttling: 0.9}, "high 859832320, " + none},
+		{"in whole pages", burstable, MemoryQoS{Throttling: 0.9}, "high 255012864, " + none},
+		{"of another size", burstable, MemoryQoS{Throttling: 0.9, PageSize: 65536}, "high 255000576, " + none},
+		{"not throttled", burstable, MemoryQoS{}, none},
 		{"sooner", burstable, MemoryQoS{Throttling: 0.5}, "high 201326592, " + none},
-		{"request and limit are one", "requests: {memory: 1Mi}, limits: {memory: 1Mi}", MemoryQoS{}, none},
-		{"a request protected", burstable, MemoryQoS{Reserve: true}, "high 255012864, low 134217728, min 0"},
+		{"request and limit are one", "requests: {memory: 1Mi}, limits: {memory: 1Mi}", MemoryQoS{Throttling: 0.9}, none},
+		{"a request protected", burstable, MemoryQoS{Throttling: 0.9, Reserve: true}, "high 255012864, low 134217728, min 0"},
 		{"a promise protected", "requests: {cpu: 1, memory: 1Mi}, limits: {cpu: 1, memory: 1Mi}", MemoryQoS{Reserve: true}, "low 0, min 1048576"},
 		{"no request to protect", "limits: {cpu: 1}", MemoryQoS{Reserve: true}, none},
-		{"no whole page between them", "requests: {memory: 4096}, limits: {memory: 4100}", MemoryQoS{}, none},
+		{"no whole page between them", "requests: {memory: 4096}, limits: {memory: 4100}", MemoryQoS{Throttling: 0.9}, none},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			in := input(t, "{containers: [{name: app, image: i, resources: {"+tc.container+"}}]}")

@@ -156,14 +156,14 @@ func memoryQoS(in Input, c *v1.Container, r *runtimeapi.LinuxContainerResources)
 	if limit == 0 {
 		limit = in.Node.Allocatable.Memory().Value()
 	}
-	throttling, page := q.Throttling, q.PageSize
-	if throttling == 0 {
-		throttling = 0.9
+	if q.Throttling == 0 {
+		return
 	}
+	page := q.PageSize
 	if page == 0 {
 		page = 4096
 	}
-	high := (request + int64(throttling*float64(limit-request))) / page * page
+	high := (request + int64(q.Throttling*float64(limit-request))) / page * page
 	if high > request {
 		unifiedOf(r)["memory.high"] = strconv.FormatInt(high, 10)
 	}

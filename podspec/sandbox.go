@@ -114,15 +114,10 @@ func linuxSandbox(in Input, col *collector) *runtimeapi.LinuxPodSandboxConfig {
 		CgroupParent: in.Node.CgroupParent, SecurityContext: sec,
 		Resources: PodResources(in), Overhead: Overhead(in),
 	}
+	lx.Sysctls = sysctls(in)
 	sc := pod.Spec.SecurityContext
 	if sc == nil {
 		return lx
-	}
-	for _, s := range sc.Sysctls {
-		if lx.Sysctls == nil {
-			lx.Sysctls = map[string]string{}
-		}
-		lx.Sysctls[dotted(s.Name)] = s.Value
 	}
 	if sc.RunAsUser != nil {
 		sec.RunAsUser = &runtimeapi.Int64Value{Value: *sc.RunAsUser}
@@ -134,16 +129,6 @@ func linuxSandbox(in Input, col *collector) *runtimeapi.LinuxPodSandboxConfig {
 	sec.SupplementalGroupsPolicy = groupsPolicy(sc, col)
 	sec.SelinuxOptions = selinux(sc.SELinuxOptions)
 	return lx
-}
-
-// dotted is a sysctl's name with dots. In a name with slashes, as below
-// /proc/sys, a dot belongs to a part, such as eth0.1, and the two change
-// places (sysctl.d(5)).
-func dotted(name string) string {
-	if i := strings.IndexAny(name, "./"); i < 0 || name[i] == '.' {
-		return name
-	}
-	return strings.NewReplacer(".", "/", "/", ".").Replace(name)
 }
 
 func anyPrivileged(pod *v1.Pod) bool {

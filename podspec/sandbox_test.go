@@ -129,6 +129,39 @@ func TestSysctls(t *testing.T) {
 	}
 }
 
+// The node's defaults hold for what is the pod's own, unless the pod says otherwise.
+func TestDefaultSysctls(t *testing.T) {
+	defaults := map[string]string{
+		"net/core/somaxconn": "1", "net.ipv4.ip_forward": "0", "kernel.shmall": "2", "kernel.sem": "3", "fs.mqueue.msg_max": "4",
+		"kernel.domainname": "d", "user.max_user_namespaces": "5", "vm.swappiness": "6",
+	}
+	ipc := map[string]string{"kernel.shmall": "2", "kernel.sem": "3", "fs.mqueue.msg_max": "4"}
+	net := map[string]string{"net.core.somaxconn": "1", "net.ipv4.ip_forward": "0", "kernel.domainname": "d"}
+	for _, tc := range []struct {
+		spec string
+		want []map[string]string
+	}{
+		{"{}", []map[string]string{ipc, net}},
+		{"{hostNetwork: true}", []map[string]string{ipc}},
+		{"{hostIPC: true}", []map[string]string{net}},
+		{"{hostIPC: true, hostNetwork: true}", nil},
+		{"{hostUsers: false}", []map[string]string{ipc, net, {"user.max_user_namespaces": "5"}}},
+		{"{securityContext: {sysctls: [{name: net/ipv4/ip_forward, value: '1'}]}}", []map[string]string{ipc, net, {"net.ipv4.ip_forward": "1"}}},
+		{"{hostNetwork: true, hostIPC: true, securityContext: {sysctls: [{name: kernel.sem, value: x}]}}", []map[string]string{{"kernel.sem": "x"}}},
+	} {
+		in := input(t, tc.spec)
+		in.Node.DefaultSysctls = defaults
+		in.Handler.UserNamespaces, in.UserNamespace = true, &IDRange{First: 65536, Length: 65536}
+		want := map[string]string{}
+		for _, m := range tc.want {
+			maps.Copy(want, m)
+		}
+		if got := sandbox(t, in).Linux.Sysctls; !maps.Equal(got, want) {
+			t.Errorf("%s: sysctls %v, want %v", tc.spec, got, want)
+		}
+	}
+}
+
 func TestSandboxSecurity(t *testing.T) {
 	in := input(t, `{securityContext: {
 		runAsUser: 1000, runAsGroup: 2000, fsGroup: 3000, supplementalGroups: [4000, 5000], supplementalGroupsPolicy: Strict,

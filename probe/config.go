@@ -81,7 +81,7 @@ type Config struct {
 	FastStart bool
 
 	HostIP    string // of pods in the host's network without an address in their status; 127.0.0.1
-	UserAgent string // of HTTP probes; kube-probe/1.36
+	UserAgent string // of HTTP probes; kube-probe/1.37
 
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
@@ -101,7 +101,7 @@ func (c Config) withDefaults() Config {
 		c.HostIP = "127.0.0.1"
 	}
 	if c.UserAgent == "" {
-		c.UserAgent = "kube-probe/1.36"
+		c.UserAgent = "kube-probe/1.37"
 	}
 	if c.Log == nil {
 		c.Log = zap.NewNop()

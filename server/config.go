@@ -34,7 +34,10 @@ type Config struct {
 	TLS           *tls.Config // see package serving
 	Authenticator auth.Authenticator
 	Authorizer    auth.Authorizer
-	DisableHTTP2  bool
+	// Inner is for a Handler that somebody else serves, who lets in whom he knows: it
+	// asks nobody who sends a request. No listener, TLS and Authenticator are required.
+	Inner        bool
+	DisableHTTP2 bool
 
 	// The kubelet's switches, whose default is true with it for all but
 	// EnableSystemLogQuery.
@@ -120,7 +123,7 @@ func (c Config) validate() error {
 	}
 	must(c.Node != "", "Config.Node is required")
 	must(c.Pods != nil, "Config.Pods is required")
-	must(c.hasMain() || c.ReadOnly != nil || c.ReadOnlyPort != 0 || c.Healthz != nil || c.HealthzPort != 0,
+	must(c.Inner || c.hasMain() || c.ReadOnly != nil || c.ReadOnlyPort != 0 || c.Healthz != nil || c.HealthzPort != 0,
 		"Config has no listener and no port; want at least one")
 	for _, p := range []struct {
 		name string
@@ -131,6 +134,7 @@ func (c Config) validate() error {
 	for _, a := range []struct{ name, addr string }{{"Address", c.Address}, {"HealthzAddress", c.HealthzAddress}} {
 		must(net.ParseIP(a.addr) != nil, "Config.%s is %q; want an IP address", a.name, a.addr)
 	}
+	must(!c.Inner || !c.hasMain(), "Config.Inner is set beside a main listener or port, which would be served without authentication")
 	if c.hasMain() {
 		must(c.TLS != nil, "Config.TLS is required for the main port")
 		must(c.Authenticator != nil, "Config.Authenticator is required for the main port")

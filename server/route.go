@@ -207,6 +207,17 @@ func (s *Server) placed(next http.Handler) http.Handler {
 	})
 }
 
+// cleanPaths lets requests pass whose paths mean what they say.
+func cleanPaths(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !clean(r.URL.Path) {
+			http.Error(w, "the path has empty elements, or . or ..", http.StatusBadRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // strangers is how many requests may be under way of which it is not known yet
 // who sent them and whether they may. Package auth lets fewer than that wait, so
 // that they do not get in the way of those that need not wait; this is for

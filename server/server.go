@@ -48,7 +48,11 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.ending, s.end = context.WithCancel(context.Background())
 	routes := s.routes()
-	s.main = s.outermost("readwrite", routes, s.guard(s.placed(s.mux(routes))))
+	guard := s.guard
+	if cfg.Inner {
+		guard = cleanPaths
+	}
+	s.main = s.outermost("readwrite", routes, guard(s.placed(s.mux(routes))))
 	basic := only(routes, func(r route) bool { return r.basic })
 	s.basic = s.outermost("readonly", basic, s.placed(s.mux(basic)))
 	healthz := only(routes, func(r route) bool { return r.health })
@@ -57,7 +61,7 @@ func New(cfg Config) (*Server, error) {
 }
 
 // Handler is the main server's: all endpoints, behind authentication and
-// authorization. It is for those who listen themselves; it needs no Run.
+// authorization, unless Config.Inner is set. It is for those who listen themselves; it needs no Run.
 func (s *Server) Handler() http.Handler { return s.main }
 
 // Run listens and serves until ctx ends, lets requests come to their end, ends

@@ -13,7 +13,7 @@ import (
 // Machines get z-pages as objects, if they ask for them by their kind.
 func TestZPages(t *testing.T) {
 	c := whole(t)
-	c.Version = "v1.36.2"
+	c.Version = "v1.37.2"
 	h := handler(t, c)
 	const flags, status = ";g=config.k8s.io;v=v1beta1;as=Flagz", ";g=config.k8s.io;v=v1beta1;as=Statusz"
 	for _, tc := range []struct {
@@ -32,8 +32,8 @@ func TestZPages(t *testing.T) {
 		{"/flagz", "application/json" + status, 406, "text/plain; charset=utf-8", "as=Flagz"},
 		{"/flagz", "application/json;g=config.k8s.io;v=v1;as=Flagz", 406, "text/plain; charset=utf-8", "want Accept"},
 		{"/flagz", strings.Repeat("a/b, ", 5000) + ";;", 406, "text/plain; charset=utf-8", "want Accept"},
-		{"/statusz", "application/json" + status, 200, "application/json", `"binaryVersion":"v1.36.2","emulationVersion":"1.36"`},
-		{"/statusz", "", 200, "text/plain; charset=utf-8", "Binary version: v1.36.2\nEmulation version: 1.36\n"},
+		{"/statusz", "application/json" + status, 200, "application/json", `"binaryVersion":"v1.37.2","emulationVersion":"1.37"`},
+		{"/statusz", "", 200, "text/plain; charset=utf-8", "Binary version: v1.37.2\nEmulation version: 1.37\n"},
 	} {
 		req := httptest.NewRequest(http.MethodGet, tc.path, nil)
 		req.Header.Set("Accept", tc.accept)

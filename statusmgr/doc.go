@@ -54,8 +54,10 @@
 // gets them, others when a write of theirs fails or lasts longer than a second,
 // and all that are left when Run ends. A status is stored once per change,
 // however often its write fails, and removed when it is published. After a
-// restart it is published again though nobody sets it. If the sink is a
-// [Loader], the first status of a pod after a restart is compared with the
+// restart a final one is published again though nobody sets it. Any other may be older
+// than what was published, if the store could not remove it: it waits until the pod is
+// Set, and counts for nothing if the API's object has a newer status ([Manager.Adopt]).
+// If the sink is a [Loader], the first status of a pod after a restart is compared with the
 // published one: start times, transition times, restart counts and terminated
 // containers stay, and a status that is the same is not written. A store that
 // fails delays nothing.

@@ -155,7 +155,7 @@ func describe(s *state) string {
 		is   bool
 		word string
 	}{
-		{s.urgent, "urgent"}, {s.slow, "slow"}, {s.held, "held"}, {s.mirrored, "mirror"}, {s.final, "final"},
+		{s.urgent, "urgent"}, {s.unsure, "unsure"}, {s.slow, "slow"}, {s.held, "held"}, {s.mirrored, "mirror"}, {s.final, "final"},
 		{s.deletion, "deletion"}, {s.deleted, "deleted"},
 		{s.failures > 0, fmt.Sprint("failures=", s.failures)}, {s.waits > 0, fmt.Sprint("waits=", s.waits)},
 	} {

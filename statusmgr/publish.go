@@ -34,7 +34,7 @@ func (e *entry) facts() (final, deletion bool) {
 // refresh has e take a step if a new pod or status matters to its publication
 // though there is no new version. The caller holds m.mu.
 func (m *Manager) refresh(e *entry) {
-	if final, deletion := e.facts(); final != e.final || deletion != e.deletion {
+	if final, deletion := e.facts(); final != e.final || deletion != e.deletion || e.unsure {
 		m.advance(e, &input{event: onRefresh, final: final, deletion: deletion})
 	}
 }

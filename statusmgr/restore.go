@@ -119,6 +119,39 @@ func (m *Manager) adopt(r record, loaded *v1.PodStatus, unsent bool) {
 	m.advance(e, &input{event: onRestore, final: final, deletion: deletion, version: m.serial, unsent: unsent, loaded: loaded != nil})
 }
 
+// Adopt notes that there is a pod, before its first status is computed. A stored status of
+// it that the API's object has a newer one than is dropped.
+func (m *Manager) Adopt(pod *v1.Pod) {
+	as, ok := m.cfg.PublishAs(pod)
+	if !ok {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e := m.entries[pod.UID]; e != nil && e.unsure && isNewer(&as.Status, e.status) {
+		m.drop(pod.UID, e)
+	}
+}
+
+// isNewer reports whether a status is surely newer than a stored one of the pod: restart
+// counts and generations do not go back. Nothing is concluded from times, as clocks do.
+func isNewer(st, stored *v1.PodStatus) bool {
+	if st.ObservedGeneration != stored.ObservedGeneration {
+		return st.ObservedGeneration > stored.ObservedGeneration
+	}
+	for _, lists := range [][2][]v1.ContainerStatus{
+		{st.ContainerStatuses, stored.ContainerStatuses}, {st.InitContainerStatuses, stored.InitContainerStatuses},
+	} {
+		for i := range lists[0] {
+			c := &lists[0][i]
+			if j := indexOf(lists[1], i, c.Name); j >= 0 && c.RestartCount > lists[1][j].RestartCount {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // PreviousReady returns a container's readiness and startup by the last status,
 // for whoever computes the next one while no probe has a result: a restart of
 // the agent does not make a container unready. known is false for a container
@@ -126,11 +159,16 @@ func (m *Manager) adopt(r record, loaded *v1.PodStatus, unsent bool) {
 func (m *Manager) PreviousReady(uid types.UID, containerID string) (ready, started, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	e := m.entries[uid]
-	if e == nil {
-		return false, false, false
+	if e := m.entries[uid]; e != nil {
+		return ReadyIn(e.status, containerID)
 	}
-	for _, list := range [...][]v1.ContainerStatus{e.status.ContainerStatuses, e.status.InitContainerStatuses} {
+	return false, false, false
+}
+
+// ReadyIn returns a container's readiness and startup by a status. known is false for a
+// container that did not run.
+func ReadyIn(st *v1.PodStatus, containerID string) (ready, started, known bool) {
+	for _, list := range [...][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses} {
 		for i := range list {
 			if c := &list[i]; c.State.Running != nil && sameContainer(c.ContainerID, containerID) {
 				return c.Ready, c.Started != nil && *c.Started, true

@@ -257,6 +257,63 @@ func TestUnsentStatusesSurviveACrash(t *testing.T) {
 	})
 }
 
+// A stored status that could not be removed is older than what was published since: it is
+// not published again, and the pod goes on from what the API's object says.
+func TestStaleStatusIsNotPublished(t *testing.T) {
+	restarted := func(n int32) v1.PodStatus {
+		st := status(v1.PodRunning)
+		st.ContainerStatuses[0].RestartCount = n
+		return st
+	}
+	store, sink := newStore(), memsink.New(10)
+	var left *memStore
+	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
+		sink.FailWith(always(errors.New("down")))
+		m.Set(newPod("p"), restarted(6))
+		m.Set(newPod("q"), restarted(6))
+		synctest.Wait()
+		store.fail(errors.New("read-only"))
+		sink.FailWith(nil)
+		time.Sleep(time.Hour)
+		m.Set(newPod("p"), restarted(10))
+		synctest.Wait()
+		left = store.crash()
+		store.fail(nil)
+	})
+	pod := newPod("p")
+	p, _ := sink.Get("p")
+	pod.Status = p.Status
+	sink = memsink.New(10)
+	run(t, statusmgr.Config{Sink: sink, Store: left}, func(m *statusmgr.Manager) {
+		time.Sleep(time.Hour)
+		if h := sink.History(); len(h) > 0 {
+			t.Errorf("published %+v", h[0].Pod.Status)
+		}
+		if got := left.state(); got != "[p q] after 0 writes" {
+			t.Errorf("store has %s", got)
+		}
+		m.Adopt(pod)
+		m.Adopt(newPod("q"))
+		if st, ok := m.Get("p"); ok {
+			t.Errorf("the stale status counts: %+v", st)
+		}
+		if st, ok := m.Get("q"); !ok || st.ContainerStatuses[0].RestartCount != 6 {
+			t.Errorf("the only status that there is: %+v, %v", st, ok)
+		}
+		m.Set(pod, restarted(11))
+		m.Set(newPod("q"), restarted(6))
+		synctest.Wait()
+		for name, want := range map[string]int32{"p": 11, "q": 6} {
+			if p, ok := sink.Get(types.UID(name)); !ok || p.Status.ContainerStatuses[0].RestartCount != want {
+				t.Errorf("%s is published as %+v, %v", name, p, ok)
+			}
+		}
+		if got := left.state(); got != "[] after 0 writes" {
+			t.Errorf("then the store has %s", got)
+		}
+	})
+}
+
 // While the sink is still down after the crash, dropping the pod drops what is
 // stored.
 func TestRetainDropsWhatIsStored(t *testing.T) {

@@ -43,6 +43,10 @@ type state struct {
 	urgent bool // phase, readiness or deletion changed since the last write
 	slow   bool // the write under way takes long
 
+	// unsure: the newest status is a stored one of before a restart, and nobody says that it
+	// is what is so: it may be older than what the sink has. A final one is what is so.
+	unsure bool
+
 	held     bool // the sink has a status whose terminal phase was held back
 	mirrored bool // the sink's object is a mirror
 	deleted  bool // the sink has deleted the pod
@@ -59,7 +63,7 @@ type state struct {
 }
 
 // news reports whether the sink lacks the newest status.
-func (s *state) news() bool { return s.version > s.published }
+func (s *state) news() bool { return s.version > s.published && !s.unsure }
 
 // deletable reports whether the pod has to be deleted.
 func (s *state) deletable() bool {

@@ -13,7 +13,7 @@ const (
 	onStart     event = iota // Run begins to publish
 	onRestore                // a status of an earlier process was read
 	onSet                    // a new status was accepted
-	onRefresh                // no new status, but state.final or state.deletion changed
+	onRefresh                // no new status, but state.final or state.deletion changed, or it is sure now
 	onDrift                  // somebody else changed the status that the sink has
 	onRepublish              // something else that the publication depends on changed
 	onTimer                  // the retry timer fired
@@ -85,7 +85,7 @@ func (s *state) step(in *input, delays *retry.Backoff) (do effects) {
 	case onSet:
 		s.set(in, &do)
 	case onRefresh:
-		s.final, s.deletion = in.final, in.deletion
+		s.final, s.deletion, s.unsure = in.final, in.deletion, false
 	case onDrift:
 		s.final, s.deletion, s.published, s.sink = in.final, in.deletion, 0, uncertain
 		s.wake(&do)
@@ -144,6 +144,7 @@ func (s *state) wake(do *effects) {
 
 func (s *state) restore(in *input) {
 	s.final, s.deletion, s.version, s.urgent = in.final, in.deletion, in.version, in.unsent
+	s.unsure = in.unsent && !in.final
 	if in.loaded {
 		s.sink = known
 	}
@@ -159,7 +160,7 @@ func (s *state) set(in *input, do *effects) {
 	if s.stage == queued && in.urgent && !s.urgent {
 		do.queue = urgent // the queue of retries keeps its own
 	}
-	s.final, s.deletion, s.version, s.waits = in.final, in.deletion, in.version, 0
+	s.final, s.deletion, s.version, s.waits, s.unsure = in.final, in.deletion, in.version, 0, false
 	s.urgent = s.urgent || in.urgent
 	if s.since.IsZero() {
 		s.since = in.now

@@ -162,7 +162,7 @@ func (m *Manager) save(uid types.UID) {
 	defer func() { release(is) }()
 	m.mu.Lock()
 	e := m.entries[uid]
-	pending := e != nil && e.pending() && m.cfg.Sink != nil
+	pending := e != nil && (e.pending() || e.unsure) && m.cfg.Sink != nil
 	worth := pending && (e.final || e.failing() || k.all)
 	var rec record
 	var version uint64

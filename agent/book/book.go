@@ -49,7 +49,8 @@ type Entry struct {
 	Cancel  context.CancelFunc
 	Verdict *part.Rejection
 	Held    []part.Reservation
-	// Stopped means that the parts know of its containers' end.
+	// Stopped means that the parts know of its containers' end, and have taken back
+	// what was reserved for it.
 	Stopped bool
 	// Changes counts the changes of the entry.
 	Changes int
@@ -116,7 +117,7 @@ func (b *Book) At(stages ...Stage) map[types.UID]Entry {
 func (b *Book) Admit(ref part.Ref) (again bool) {
 	b.Update(ref, func(e *Entry) {
 		again = e.Why != nil
-		e.Stage, e.Why, e.Stopped = Admitted, nil, false
+		e.Stage, e.Why = Admitted, nil
 	})
 	return again
 }

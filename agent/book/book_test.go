@@ -47,7 +47,7 @@ func TestAdmitAndForget(t *testing.T) {
 		t.Error("that it had been rejected is not known")
 	}
 	e := b.Get("a")
-	if e.Stage != Admitted || e.Why != nil || e.Stopped || e.Ref.Name != "a" {
+	if e.Stage != Admitted || e.Why != nil || !e.Stopped || e.Ref.Name != "a" {
 		t.Errorf("entry %+v", e)
 	}
 	b.Update(part.Ref{UID: "a"}, func(*Entry) {}) // the UID alone does not take the name away

@@ -30,8 +30,8 @@ type Manager interface {
 
 // Node is the part of a [Manager] about the node as a whole.
 type Node interface {
-	// Restore is called once, before Run, with the names of the containers that
-	// run, by pod.
+	// Restore is called before Run, with the names of the containers that
+	// run, by pod, until it returns no error.
 	Restore(running map[types.UID][]string) error
 	Run(ctx context.Context) error
 	// Ready is closed when drivers can register.
@@ -106,13 +106,16 @@ func (p *Part) Join(h part.Host) error {
 }
 
 // Restore implements part.Restorer: claims that are prepared
-// for running pods are kept.
-func (p *Part) Restore(context.Context) error {
+// for running pods are kept. It returns when they are known, or ctx ends: pods with
+// claims wait for that.
+func (p *Part) Restore(ctx context.Context) error {
 	defer close(p.restored)
-	if err := p.cfg.Manager.Restore(part.RunningContainers(p.host, p.cfg.Log)); err != nil {
-		return fmt.Errorf("restore which pods use claims: %w", err)
-	}
-	return nil
+	return part.Insist(ctx, p.cfg.Log, func() error {
+		if err := p.cfg.Manager.Restore(part.RunningContainers(p.host, p.cfg.Log)); err != nil {
+			return fmt.Errorf("restore which pods use claims: %w", err)
+		}
+		return nil
+	})
 }
 
 // Run implements part.Runner.

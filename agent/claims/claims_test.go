@@ -3,6 +3,7 @@ package claims_test
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -276,4 +277,63 @@ func TestDiskHangs(t *testing.T) {
 		}
 		n.stop()
 	})
+}
+
+// The disk hangs at the start for longer than its calls last: a pod that was deleted
+// meanwhile has its claim undone all the same.
+func TestDiskComesBackLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, d, gone := part.OpenVolatileStore(t.TempDir(), nil), newDriver(), newPod("gone", "a")
+		n := start(t, store)
+		n.host.SetPods(gone)
+		n.host.SetClaim(newClaim("a"))
+		n.offer(d)
+		if err := n.Prepare(t.Context(), gone, nil); err != nil {
+			t.Fatal(err)
+		}
+		n.stop()
+		d.called()
+
+		n = join(t, &lateToList{store, 3})
+		restored := make(chan error, 1)
+		go func() { restored <- n.Restore(t.Context()) }()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		if err := n.Stopped(ctx, part.RefOf(gone)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("stopped before anything is known of its claims: %v", err)
+		}
+		cancel()
+		if err := <-restored; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		n.offer(d)
+		if err := n.Stopped(t.Context(), part.RefOf(gone)); err != nil {
+			t.Error(err)
+		}
+		if calls := d.called(); calls != "unprepare a" {
+			t.Errorf("driver heard %q", calls)
+		}
+		n.stop()
+
+		n = join(t, &lateToList{store, 1 << 30})
+		ctx, cancel = context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := n.Restore(ctx); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a disk that never answers: %v", err)
+		}
+		n.stop()
+	})
+}
+
+// lateToList is a store of which Keys is given up some times.
+type lateToList struct {
+	part.Store
+	times int
+}
+
+func (s *lateToList) Keys() ([]string, error) {
+	if s.times--; s.times >= 0 {
+		return nil, os.ErrDeadlineExceeded
+	}
+	return s.Store.Keys()
 }

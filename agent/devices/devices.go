@@ -37,7 +37,7 @@ type Manager interface {
 
 // Node is the part of a [Manager] about the node as a whole.
 type Node interface {
-	// Restore is called once, before Run, with the names of the containers that
+	// Restore is called before Run, until it returns no error, with the names of the containers that
 	// run, by pod.
 	Restore(running map[types.UID][]string) error
 	Run(ctx context.Context) error

@@ -1,6 +1,7 @@
 package devices_test
 
 import (
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,6 +90,46 @@ func TestDiskHangsAtTheStart(t *testing.T) {
 		}
 		n.stop()
 	})
+}
+
+// The disk hangs at the start for longer than its calls last: the devices of what runs
+// are nobody else's.
+func TestDiskComesBackLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, runs := newDisk(t), newPod("runs", "main=1")
+		n := start(t, store)
+		n.offer(thing, newPlugin(of("a")...))
+		n.wantAdmitted(runs)
+		n.stop()
+
+		n = join(t, &lateToList{store, 3})
+		n.run(runs)
+		begin, restored := time.Now(), make(chan error, 1)
+		go func() { restored <- n.Restore(t.Context()) }()
+		synctest.Wait()
+		wantWait(t, n.admit(newPod("new", "main=1")), "is not known yet")
+		if err := <-restored; err != nil || time.Since(begin) != 7*time.Second {
+			t.Errorf("restored after %v, %v", time.Since(begin), err)
+		}
+		n.offer(thing, newPlugin(of("a")...))
+		if err := n.admit(newPod("new", "main=1")); err == nil || n.has("runs", "main") != "a" {
+			t.Errorf("%v, one that runs has %q", err, n.has("runs", "main"))
+		}
+		n.stop()
+	})
+}
+
+// lateToList is a store of which Keys is given up some times.
+type lateToList struct {
+	*disk
+	times int
+}
+
+func (s *lateToList) Keys() ([]string, error) {
+	if s.times--; s.times >= 0 {
+		return nil, os.ErrDeadlineExceeded
+	}
+	return s.disk.Keys()
 }
 
 // slowToList is a store of which Keys hangs.

@@ -24,14 +24,20 @@ func newEarly() early {
 	return early{adopted: map[types.UID]*v1.Pod{}, stopped: map[types.UID]bool{}}
 }
 
-// Restore implements part.Restorer: containers that run keep their devices.
-func (p *Part) Restore(context.Context) error {
-	err := p.cfg.Manager.Restore(part.RunningContainers(p.host, p.cfg.Log))
+// Restore implements part.Restorer: containers that run keep their devices. It returns
+// when these are known, or ctx ends: pods that ask for devices wait for that.
+func (p *Part) Restore(ctx context.Context) error {
+	err := part.Insist(ctx, p.cfg.Log, func() error {
+		if err := p.cfg.Manager.Restore(part.RunningContainers(p.host, p.cfg.Log)); err != nil {
+			return fmt.Errorf("restore which pods have devices: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
 	p.catchUp()
 	p.starts.each(p.host.Retry)
-	if err != nil {
-		return fmt.Errorf("restore which pods have devices: %w", err)
-	}
 	return nil
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // The features that nodes declare and pods need (KEP-5328), by the names that those of
-// Kubernetes 1.36 have.
+// Kubernetes 1.37 have.
 const (
 	RestartAllContainers  = "RestartAllContainersOnContainerExits"
 	HostNetworkUserNS     = "UserNamespacesHostNetworkSupport"

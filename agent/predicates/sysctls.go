@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // safeSysctls are those that every pod may set: the kernel keeps them for each
@@ -35,7 +36,7 @@ func (p *Node) sysctls(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
 		return nil
 	}
 	for _, s := range pod.Spec.SecurityContext.Sysctls {
-		name := sysctlName(s.Name)
+		name := podmeta.SysctlName(s.Name)
 		if slices.Contains(safeSysctls, name) || slices.ContainsFunc(p.UnsafeSysctls, func(allowed string) bool { return allowsSysctl(allowed, name) }) {
 			if of := hostNamespace(pod, name); of != "" {
 				return &part.Rejection{Reason: "SysctlForbidden", Message: fmt.Sprintf("forbidden sysctl: %q not allowed with host %s enabled", name, of), Final: true}
@@ -50,7 +51,7 @@ func (p *Node) sysctls(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
 // allowsSysctl reports whether an entry of a configuration, net.core.somaxconn or
 // kernel.shm*, is about a sysctl.
 func allowsSysctl(allowed, name string) bool {
-	allowed = sysctlName(allowed)
+	allowed = podmeta.SysctlName(allowed)
 	if prefix, ok := strings.CutSuffix(allowed, "*"); ok {
 		return strings.HasPrefix(name, prefix)
 	}
@@ -60,30 +61,9 @@ func allowsSysctl(allowed, name string) bool {
 // hostNamespace is the namespace of the machine that a pod would change, "" if
 // it has its own.
 func hostNamespace(pod *v1.Pod, name string) string {
-	switch {
-	case pod.Spec.HostNetwork && strings.HasPrefix(name, "net."):
-		return "net"
-	case pod.Spec.HostIPC && (strings.HasPrefix(name, "kernel.shm") || strings.HasPrefix(name, "kernel.msg") ||
-		strings.HasPrefix(name, "fs.mqueue.") || name == "kernel.sem"):
-		return "ipc"
+	switch of := podmeta.SysctlNamespace(name); {
+	case of == "net" && pod.Spec.HostNetwork, of == "ipc" && pod.Spec.HostIPC:
+		return of
 	}
 	return ""
-}
-
-// sysctlName is a name with dots between its parts; with slashes a part may have
-// dots, as net/ipv4/conf/eno2.100/rp_filter (sysctl.d(5)).
-func sysctlName(name string) string {
-	i := strings.IndexAny(name, "./")
-	if i < 0 || name[i] == '.' {
-		return name
-	}
-	return strings.Map(func(r rune) rune {
-		switch r {
-		case '/':
-			return '.'
-		case '.':
-			return '/'
-		}
-		return r
-	}, name)
 }

@@ -4,7 +4,9 @@ package probing
 
 import (
 	"context"
+	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/podruntime"
@@ -17,12 +19,19 @@ import (
 
 // Apply has a status say what the probes do. Of what they do not know
 // yet, since the agent is younger than the container, it says what it said
-// before.
+// before, here or to the API server.
 func Apply(probes *probe.Manager, before *statusmgr.Manager, uid types.UID, in *podstatus.Input) {
+	previous := func(id string) (ready, started bool) {
+		ready, started, known := before.PreviousReady(uid, id)
+		if !known {
+			ready, started, _ = statusmgr.ReadyIn(&in.Pod.Status, id)
+		}
+		return ready, started
+	}
 	in.Started = func(id string) bool {
 		r, known := probes.Result(probe.Startup, id)
 		if known && r == probe.Unknown {
-			_, started, _ := before.PreviousReady(uid, id)
+			_, started := previous(id)
 			return started
 		}
 		return !known || r == probe.Success
@@ -30,10 +39,31 @@ func Apply(probes *probe.Manager, before *statusmgr.Manager, uid types.UID, in *
 	in.Ready = func(id string) bool {
 		r, known := probes.Result(probe.Readiness, id)
 		if known && r == probe.Unknown {
-			ready, _, _ := before.PreviousReady(uid, id)
+			ready, _ := previous(id)
 			return ready
 		}
 		return !known || r == probe.Success
+	}
+}
+
+// Refresh has a status that was computed a moment ago say what readiness probes have
+// found since. The pod is the one that it is of.
+func Refresh(probes *probe.Manager, pod *v1.Pod, st *v1.PodStatus) {
+	news := false
+	for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses} {
+		for i := range list {
+			c := &list[i]
+			if c.State.Running == nil || c.Started == nil || !*c.Started {
+				continue
+			}
+			r, known := probes.Result(probe.Readiness, podstatus.BareID(c.ContainerID))
+			if known && r != probe.Unknown && c.Ready != (r == probe.Success) {
+				c.Ready, news = r == probe.Success, true
+			}
+		}
+	}
+	if news {
+		podstatus.SetReadiness(pod, st, time.Now())
 	}
 }
 
@@ -60,4 +90,4 @@ func GRPC(ctx context.Context, addr, service string) (check.Outcome, string, err
 
 // userAgent is what probes call themselves: the version is that of the
 // API whose rules they keep.
-const userAgent = "kube-probe/1.36"
+const userAgent = "kube-probe/1.37"

@@ -25,9 +25,6 @@ func (v volumes) Stats(ctx context.Context, uid types.UID) ([]block.Volume, erro
 		}
 		vol := block.Volume{Ephemeral: s.Ephemeral}
 		vol.Name, vol.FsStats = s.Name, fsOf(s.Usage)
-		if s.Usage.Abnormal != nil {
-			vol.VolumeHealthStats = &statsapi.VolumeHealthStats{Abnormal: *s.Usage.Abnormal}
-		}
 		if s.Claim != "" {
 			if pod, ok := v.host.Pod(uid); ok {
 				vol.PVCRef = &statsapi.PVCReference{Name: s.Claim, Namespace: pod.Namespace}

@@ -24,6 +24,14 @@ func (unimplemented) CheckpointContainer(context.Context, *runtimeapi.Checkpoint
 	return nope("CheckpointContainer")
 }
 
+func (unimplemented) CheckpointPod(context.Context, *runtimeapi.CheckpointPodRequest) error {
+	return nope("CheckpointPod")
+}
+
+func (unimplemented) RestorePod(context.Context, *runtimeapi.RestorePodRequest) (*runtimeapi.RestorePodResponse, error) {
+	return nil, nope("RestorePod")
+}
+
 func (unimplemented) PortForward(context.Context, *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
 	return nil, nope("PortForward")
 }

@@ -32,7 +32,7 @@ const (
 	Stage       = spec.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME
 	Stats       = spec.NodeServiceCapability_RPC_GET_VOLUME_STATS
 	Expand      = spec.NodeServiceCapability_RPC_EXPAND_VOLUME
-	Condition   = spec.NodeServiceCapability_RPC_VOLUME_CONDITION
+	Health      = spec.NodeServiceCapability_RPC_GET_VOLUME_HEALTH
 	MultiWriter = spec.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER
 	MountGroup  = spec.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP
 )
@@ -95,6 +95,7 @@ type Driver struct {
 	calls      []Call
 	violations []string
 	volume     *spec.NodeGetVolumeStatsResponse
+	health     *spec.VolumeHealth
 	limit      int64
 }
 
@@ -156,7 +157,7 @@ func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 	d.mu.Lock()
 	d.calls = append(d.calls, Call{method, m})
 	d.mu.Unlock()
-	if v, ok := req.(volumeRequest); ok && method != "NodeGetVolumeStats" {
+	if v, ok := req.(volumeRequest); ok && method != "NodeGetVolumeStats" && method != "NodeGetVolumeHealth" {
 		defer d.alone(v.GetVolumeId(), method)()
 	}
 	var f Fault
@@ -297,6 +298,13 @@ func (d *Driver) SetStats(r *spec.NodeGetVolumeStatsResponse) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.volume = r
+}
+
+// SetHealth is what NodeGetVolumeHealth answers.
+func (d *Driver) SetHealth(h *spec.VolumeHealth) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.health = h
 }
 
 // SetLimit is the limit that NodeGetInfo answers.

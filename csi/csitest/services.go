@@ -212,6 +212,13 @@ func (d *Driver) NodeGetVolumeStats(context.Context, *spec.NodeGetVolumeStatsReq
 	return d.volume, nil
 }
 
+// NodeGetVolumeHealth answers what SetHealth was given.
+func (d *Driver) NodeGetVolumeHealth(context.Context, *spec.NodeGetVolumeHealthRequest) (*spec.NodeGetVolumeHealthResponse, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return &spec.NodeGetVolumeHealthResponse{VolumeHealth: d.health}, nil
+}
+
 // NodeExpandVolume makes a disk larger.
 func (d *Driver) NodeExpandVolume(ctx context.Context, r *spec.NodeExpandVolumeRequest) (*spec.NodeExpandVolumeResponse, error) {
 	if !d.can(Expand) {

@@ -25,6 +25,10 @@ type Options struct {
 	Dir string
 	// Controllers are more flags of kube-controller-manager.
 	Controllers []string
+	// Older is a directory with kube-apiserver, kube-controller-manager and
+	// kube-scheduler of another release, in the place of those of Program; etcd and
+	// kubectl stay.
+	Older string
 }
 
 // ControlPlane is one that runs. Its methods are for one goroutine.
@@ -202,6 +206,9 @@ func (c *ControlPlane) start(name string, args ...string) error {
 	}
 	defer func() { _ = log.Close() }()
 	cmd := exec.Command(c.program, slices.Concat([]string{name}, args)...)
+	if c.opts.Older != "" && name != "etcd" {
+		cmd = exec.Command(filepath.Join(c.opts.Older, name), args...)
+	}
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {

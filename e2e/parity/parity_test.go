@@ -2,6 +2,7 @@ package parity_test
 
 import (
 	"bufio"
+	"cmp"
 	"flag"
 	"fmt"
 	"go/ast"
@@ -21,12 +22,14 @@ import (
 
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/version"
 	"k8s.io/kubelet/config/v1beta1"
 	_ "k8s.io/kubernetes/pkg/features" // registers the gates
-	"sigs.k8s.io/yaml"
 
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
+
+var update = flag.Bool("update", false, "write the list of gates anew")
 
 // sources is the directory of a module.
 func sources(t *testing.T, module string) string {
@@ -163,10 +166,11 @@ var (
 	samples = []string{
 		"true", "false", "1m", "/x", "x", "50", "1", "2", "[]", "{}", "none", "None", "'1'", "1Mi", "Watch", "Webhook", "127.0.0.1", "Strict",
 		"[{gracePeriod: x}]", "cgroupfs", "container", "http://x/", "0.5", "NeverVerify", "{swapBehavior: NoSwap}", "[29]", "unix:///x", "hairpin-veth",
-		"VersionTLS12", "1.35", "1h", "50ms",
+		"VersionTLS12", "1.35", "1h", "50ms", "{net.core.somaxconn: '1'}",
 	}
 	beside = map[string]string{
-		"tlsCertFile": "tlsPrivateKeyFile: /k", "tlsPrivateKeyFile": "tlsCertFile: /c", "shutdownGracePeriodCriticalPods": "shutdownGracePeriod: 10m",
+		"defaultPodSysctls": "featureGates: {DefaultPodSysctls: true}",
+		"tlsCertFile":       "tlsPrivateKeyFile: /k", "tlsPrivateKeyFile": "tlsCertFile: /c", "shutdownGracePeriodCriticalPods": "shutdownGracePeriod: 10m",
 		"maxParallelImagePulls": "serializeImagePulls: false", "preloadedImagesVerificationAllowlist": "imagePullCredentialsVerificationPolicy: NeverVerifyAllowlistedImages",
 		"systemCgroups": "cgroupRoot: /", "imageGCHighThresholdPercent": "imageGCLowThresholdPercent: 0", "imageGCLowThresholdPercent": "imageGCHighThresholdPercent: 99",
 	}
@@ -204,6 +208,10 @@ func TestGates(t *testing.T) {
 	for _, g := range c.Gates() {
 		ours[g.Name] = g
 	}
+	if *update {
+		writeGates(t)
+		t.Skip("kubeletconfig/knowngates.go is written anew; run the test again without -update")
+	}
 	var all, absent, other []string
 	for name, spec := range utilfeature.DefaultMutableFeatureGate.GetAll() {
 		if name == "AllAlpha" || name == "AllBeta" {
@@ -226,27 +234,54 @@ func TestGates(t *testing.T) {
 	missing(t, "gates-otherwise", all, other)
 }
 
-func TestMetrics(t *testing.T) {
-	raw, err := os.ReadFile(filepath.Join(kubernetes(t), "test", "instrumentation", "documentation", "documentation-list.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list []struct {
-		Name, Namespace, Subsystem string
-		ComponentEndpoints         []struct{ Component string }
-	}
-	if err := yaml.Unmarshal(raw, &list); err != nil {
-		t.Fatal(err)
-	}
-	var all []string
-	for _, m := range list {
-		for _, c := range m.ComponentEndpoints {
-			parts := slices.DeleteFunc([]string{m.Namespace, m.Subsystem, m.Name}, func(s string) bool { return s == "" })
-			if name := strings.Join(parts, "_"); c.Component == "kubelet" && !slices.Contains(all, name) {
-				all = append(all, name)
+// writeGates makes the list of gates of kubeletconfig of those of this release.
+func writeGates(t *testing.T) {
+	t.Helper()
+	asked := map[string]bool{}
+	for _, dir := range []string{"cmd/kubelet", "pkg/kubelet", "pkg/volume", "pkg/probe"} {
+		var files []string
+		err := filepath.WalkDir(filepath.Join(kubernetes(t), dir), func(path string, _ fs.DirEntry, err error) error {
+			if strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
+				files = append(files, path)
 			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range found(t, `eatures\.([A-Z]\w+)`, files...) {
+			asked[name] = true
 		}
 	}
+	gates := utilfeature.DefaultMutableFeatureGate.GetAll()
+	var b strings.Builder
+	v := version.DefaultKubeBinaryVersion
+	fmt.Fprintf(&b, "package kubeletconfig\n\n// knownGates are the feature gates that a kubelet of Kubernetes %s knows: those of\n"+
+		"// pkg/features and of what it is made of. The test of parity in e2e compares them\n// with that release, and makes this list with -update.\nvar knownGates = []knownGate{\n", v)
+	for _, name := range slices.Sorted(maps.Keys(gates)) {
+		if name == "AllAlpha" || name == "AllBeta" {
+			continue
+		}
+		var is []string
+		for _, f := range []struct {
+			set  bool
+			name string
+		}{{gates[name].Default, "isOn"}, {gates[name].LockToDefault, "isLocked"}, {asked[string(name)], "ofKubelet"}} {
+			if f.set {
+				is = append(is, f.name)
+			}
+		}
+		fmt.Fprintf(&b, "\t{%q, %q, %s},\n", name, string(gates[name].PreRelease), cmp.Or(strings.Join(is, " | "), "0"))
+	}
+	b.WriteString("}\n")
+	file := filepath.Join(sources(t, "github.com/nodewright/nodewright"), "kubeletconfig", "knowngates.go")
+	if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	all := metricNames(t)
 	words := literals(t)
 	absent := without(all, func(name string) bool { return words[name] || composed(words, name, 3) })
 	missing(t, "metrics", all, absent)

@@ -4,12 +4,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"path/filepath"
 	"slices"
 
 	"github.com/nodewright/nodewright/kubeletconfig"
+	"github.com/nodewright/nodewright/localcri/inprocess"
 	"github.com/nodewright/nodewright/nodeagent"
-	"github.com/nodewright/nodewright/nodeagent/localcri"
 )
 
 // runFlags are the flags of "agent run": the kubelet's, and the agent's own.
@@ -28,6 +29,7 @@ type runFlags struct {
 	leaveHost        bool
 	network          string
 	preload          string
+	localAPI         string
 	gc               gcFlags
 	version          versionFlag
 
@@ -50,8 +52,9 @@ func newRunFlags() (*flag.FlagSet, *runFlags) {
 	fs.BoolVar(&f.leaveHost, "leave-host", false, "leave the machine as it is: parameters of the kernel, the agent's own OOM score and the firewall")
 	fs.StringVar(&f.network, "network", "", "how pods get their `addresses` on the agent's own container runtime: cni, bridge or none; cni, if the machine has a configuration of it or is one of a cluster, else bridge")
 	fs.StringVar(&f.preload, "preload-images", "", "a `directory` of archives of images that the agent's own container runtime reads at the start")
+	fs.StringVar(&f.localAPI, "local-api", "", "serve the Kubernetes API of this node at an `address` by TLS, such as 127.0.0.1:6443, and on the agent's own socket; \"socket\" is there alone")
 	f.gc.register(fs)
-	fs.Var(&f.version, "version", "print the `release` of Kubernetes that the agent behaves as, or =raw with what it was built of; =v1.36.x+mine sets it")
+	fs.Var(&f.version, "version", "print the `release` of Kubernetes that the agent behaves as, or =raw with what it was built of; =v1.37.x+mine sets it")
 	return fs, f
 }
 
@@ -103,11 +106,17 @@ func (f *runFlags) validate() error {
 	if f.startsInFlight < 0 {
 		bad("--starts-in-flight=%d: want 1 or more, or 0 for the default", f.startsInFlight)
 	}
-	if !slices.Contains([]string{"", localcri.CNI, localcri.Bridge, localcri.None}, f.network) {
-		bad("--network=%q: want %s, %s or %s", f.network, localcri.CNI, localcri.Bridge, localcri.None)
+	if !slices.Contains([]string{"", inprocess.CNI, inprocess.Bridge, inprocess.None}, f.network) {
+		bad("--network=%q: want %s, %s or %s", f.network, inprocess.CNI, inprocess.Bridge, inprocess.None)
 	}
 	if f.preload != "" && !filepath.IsAbs(f.preload) {
 		bad("--preload-images=%q: want an absolute path", f.preload)
+	}
+	if _, _, err := net.SplitHostPort(f.localAPI); f.localAPI != "" && f.localAPI != onSocket && err != nil {
+		bad("--local-api=%q: want host:port, such as 127.0.0.1:6443, or %s", f.localAPI, onSocket)
+	}
+	if f.localAPI != "" && f.kubelet.Kubeconfig != "" {
+		bad("--local-api=%q: want no --kubeconfig beside it", f.localAPI)
 	}
 	f.gc.validate(bad)
 	if _, err := nodeagent.VersionInfo(f.version.release()); err != nil {

@@ -158,7 +158,7 @@ func TestFlagsHelp(t *testing.T) {
 
 func TestFlagsVersion(t *testing.T) {
 	stdout, stderr, code := invoke(t, "version")
-	if code != 0 || stderr != "" || !strings.HasPrefix(stdout, "agent ") || !strings.Contains(stdout, " linux/") || !strings.HasSuffix(stdout, ", as Kubernetes v1.36.0\n") {
+	if code != 0 || stderr != "" || !strings.HasPrefix(stdout, "agent ") || !strings.Contains(stdout, " linux/") || !strings.HasSuffix(stdout, ", as Kubernetes v1.37.0\n") {
 		t.Errorf("agent version: exit %d, stderr %q, stdout %q", code, stderr, stdout)
 	}
 }
@@ -179,20 +179,20 @@ func TestVersionAsKubeadmReadsIt(t *testing.T) {
 	release := regexp.MustCompile(`^Kubernetes (v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*))\n$`)
 	for _, args := range []string{"--version", "--version=true", "run --version", "--pod-manifest-path /p --version", "--node-ip x --version"} {
 		stdout, stderr, code := invoke(t, strings.Fields(args)...)
-		if m := release.FindStringSubmatch(stdout); code != 0 || stderr != "" || m == nil || m[1] != "v1.36.0" {
+		if m := release.FindStringSubmatch(stdout); code != 0 || stderr != "" || m == nil || m[1] != "v1.37.0" {
 			t.Errorf("agent %s: exit %d, stderr %q, stdout %q", args, code, stderr, stdout)
 		}
 	}
-	if stdout, _, code := invoke(t, "--version=raw"); code != 0 || !strings.HasPrefix(stdout, `version.Info{Major:"1", Minor:"36", `) || !strings.Contains(stdout, `GitVersion:"v1.36.0"`) {
+	if stdout, _, code := invoke(t, "--version=raw"); code != 0 || !strings.HasPrefix(stdout, `version.Info{Major:"1", Minor:"37", `) || !strings.Contains(stdout, `GitVersion:"v1.37.0"`) {
 		t.Errorf("raw: exit %d, %q", code, stdout)
 	}
-	for _, bad := range []string{"v1.35.0", "1.36.0", "v1.36", "latest"} {
+	for _, bad := range []string{"v1.36.0", "1.37.0", "v1.37", "latest"} {
 		if _, stderr, code := invoke(t, "--version="+bad); code != 1 || !strings.Contains(stderr, bad) || !strings.Contains(stderr, "want") {
 			t.Errorf("--version=%s: exit %d, %q", bad, code, stderr)
 		}
 	}
 	_, f := newRunFlags()
-	if err := f.version.Set("v1.36.4+mine"); err != nil || f.version.asked() || f.version.release() != "v1.36.4+mine" {
+	if err := f.version.Set("v1.37.4+mine"); err != nil || f.version.asked() || f.version.release() != "v1.37.4+mine" {
 		t.Errorf("%v, %q", err, f.version)
 	}
 }
@@ -200,7 +200,7 @@ func TestVersionAsKubeadmReadsIt(t *testing.T) {
 // A mistake ends with code 1 and one line that says what to do.
 func TestFlagsExitCode(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
-		{"fly", `unknown command "fly"; there are run, reset, get, describe, why, top, logs, exec, images, fit, completion, version`},
+		{"fly", `unknown command "fly"; there are run, reset, kubeconfig, get, describe, why, top, ui, logs, exec, images, fit, completion, version`},
 		{"help fly", `unknown command "fly"; there are`},
 		{"version 2", `version takes no argument, got "2"`},
 		{"run pods", `run takes no argument, got "pods"`},

@@ -95,15 +95,19 @@ func newLabOn(t testing.TB, o containerdtest.Options) *lab {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close(context.Background()) })
+	l := bareLab(t)
+	l.c, l.cri, l.socket = c, client, c.Socket
+	return l
+}
+
+// bareLab is a lab without a runtime of its own.
+func bareLab(t testing.TB) *lab {
 	dir, err := os.MkdirTemp("", "nwlab") // t.TempDir is too long for a socket's path
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	l := &lab{
-		t: t, c: c, cri: client, socket: c.Socket,
-		manifests: filepath.Join(dir, "manifests"), root: filepath.Join(dir, "agent"), logs: filepath.Join(dir, "logs"),
-	}
+	l := &lab{t: t, manifests: filepath.Join(dir, "manifests"), root: filepath.Join(dir, "agent"), logs: filepath.Join(dir, "logs")}
 	l.api = local.NewClient(filepath.Join(l.root, "agent.sock"))
 	l.must(os.Mkdir(l.manifests, 0o755))
 	l.must(os.WriteFile(l.config(), fmt.Appendf(nil,

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"io/fs"
 
-	"github.com/nodewright/nodewright/nodeagent/localcri"
+	"github.com/nodewright/nodewright/localcri/inprocess"
 )
 
 // monitors has the monitor's program, if it was built before the agent.
@@ -14,10 +14,15 @@ import (
 var monitors embed.FS
 
 // localRuntime is how the agent's own container runtime is made.
-func localRuntime(f *runFlags) (localcri.Config, error) {
-	program, err := monitors.ReadFile("monitor/nodewright-monitor")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return localcri.Config{}, err
+func localRuntime(f *runFlags) inprocess.Config {
+	return inprocess.Config{ReadProgram: monitorProgram, Network: f.network, PreloadDir: f.preload}
+}
+
+// monitorProgram is nil if the agent was built without it.
+func monitorProgram() ([]byte, error) {
+	program, err := monitors.ReadFile("monitor/nodewright-monitor.gz")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	return localcri.Config{Program: program, Network: f.network, PreloadDir: f.preload}, nil
+	return program, err
 }

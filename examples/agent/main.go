@@ -16,7 +16,9 @@
 //	agent images pull IMAGE      pull an image
 //	agent images rm IMAGE        remove an image
 //	agent fit -f FILE            where a pod would run, or why it would not
+//	agent kubeconfig             a kubeconfig for the Kubernetes API of this node
 //	agent reset                  end all pods of the agent's own container runtime
+//	agent ui                     a page about the node, for a browser
 //	agent version
 //	agent completion SHELL       a script that completes all of this
 package main
@@ -56,23 +58,25 @@ const (
 	looking  = "Look at pods and the node"
 	working  = "Work with containers and images"
 	planning = "Plan"
-	program  = "This program"
+	itself   = "This program"
 )
 
 func commands() []command {
 	return []command{
 		{cmdline.Command{Name: "run", Args: "[flags]", Short: "run the agent (the default)", Topic: running}, runAgent},
 		{cmdline.Command{Name: "reset", Args: "[--images]", Short: "end all pods of the agent's own container runtime, and remove what it made", Topic: running}, reset},
+		{cmdline.Command{Name: "kubeconfig", Args: "[--user NAME] [--group view|edit|admin] [--server URL] [--valid 8760h]", Short: "make a certificate for the Kubernetes API of this node, as a kubeconfig", Topic: running}, kubeconfig},
 		{cmdline.Command{Name: "get", Args: "pods|events [NAME] [-n NAMESPACE] [-o wide|json|yaml|name] [-w]", Short: "list pods, or events of pods and the node", Topic: looking, Words: "pods events", Pods: true}, get},
 		{cmdline.Command{Name: "describe", Args: "pod NAME [-n NAMESPACE]", Short: "show everything about one pod", Topic: looking, Words: "pod", Pods: true}, describePod},
 		{cmdline.Command{Name: "why", Args: "NAME|node [-n NAMESPACE]", Short: "say why a pod waits, or how the node fares", Topic: looking, Words: "node", Pods: true}, why},
 		{cmdline.Command{Name: "top", Args: "pods|node [-n NAMESPACE]", Short: "show the resource usage of pods or the node", Topic: looking, Words: "pods node"}, top},
+		{cmdline.Command{Name: "ui", Args: "[--listen 127.0.0.1:0]", Short: "serve a page about the node, to those who know its address", Topic: looking}, serveUI},
 		{cmdline.Command{Name: "logs", Args: "NAME [CONTAINER] [-f] [--tail N] [--since 5m] [-p]", Short: "print a container's log", Topic: working, Pods: true}, logs},
 		{cmdline.Command{Name: "exec", Args: "NAME [-c CONTAINER] [-i] [-t] -- COMMAND...", Short: "run a command in a container", Topic: working, Pods: true}, execCommand},
 		{cmdline.Command{Name: "images", Args: "[-o json] | load FILE... | pull|rm IMAGE...", Short: "show which images stay, why, and which would go; or add and remove some", Topic: working, Words: "load pull rm"}, imagesCommand},
 		{cmdline.Command{Name: "fit", Args: "-f FILE [-o json]", Short: "say where a pod would run here, or why it would not", Topic: planning}, fitPod},
-		{cmdline.Command{Name: "completion", Args: "bash|zsh|fish", Short: "print a script that completes commands, flags and names of pods", Topic: program, Words: "bash zsh fish"}, completion},
-		{cmdline.Command{Name: "version", Short: "print the version", Topic: program}, version},
+		{cmdline.Command{Name: "completion", Args: "bash|zsh|fish", Short: "print a script that completes commands, flags and names of pods", Topic: itself, Words: "bash zsh fish"}, completion},
+		{cmdline.Command{Name: "version", Short: "print the version", Topic: itself}, version},
 	}
 }
 
@@ -147,7 +151,7 @@ func isFlag(args []string, name string) bool {
 }
 
 // clientValues are the flags with a value that only the other commands have.
-var clientValues = []string{"n", "namespace", "o", "output", "c", "container", "tail", "since", "filename", "name"}
+var clientValues = []string{"n", "namespace", "o", "output", "c", "container", "tail", "since", "filename", "name", "user", "group", "server", "valid"}
 
 // takesValue reports whether a flag standing alone is followed by its value.
 func takesValue(arg string) bool {

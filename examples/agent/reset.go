@@ -23,9 +23,5 @@ func reset(ctx context.Context, std stdio, args []string) error {
 	if len(words) > 0 {
 		return fmt.Errorf("reset takes no argument, got %q", words[0])
 	}
-	cfg, err := localRuntime(&runFlags{})
-	if err != nil {
-		return err
-	}
-	return localcri.Reset(ctx, o, cfg)
+	return localcri.Reset(ctx, o, localRuntime(&runFlags{}))
 }

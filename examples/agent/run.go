@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
-	"runtime/debug"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -42,13 +40,10 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 	if err := nodeagent.RaiseLimits(conf); err != nil {
 		log.Warn("failed to change limits of the process", zap.Error(err))
 	}
-	tuneMemory()
-	local, err := localRuntime(f)
-	if err != nil {
-		return err
-	}
+	garbage.start()
 	o := nodeOptions(f, conf)
-	o.LocalRuntime = localcri.Runtime(local)
+	o.LocalRuntime = localcri.Runtime(localRuntime(f))
+	serveLocalAPI(&o, f)
 	o.Log, o.LogLevel, o.Metrics = log, level, prometheus.NewRegistry()
 	o.Metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if f.shutdownOnTerm {
@@ -102,16 +97,8 @@ func runnable(c *kubeletconfig.Config, f *runFlags) error {
 	if err := shutdownFlagAlone(c, f); err != nil {
 		return err
 	}
-	if c.StaticPodPath == "" && c.StaticPodURL == "" && c.Kubeconfig == "" {
-		return errors.New("nothing to run: give --pod-manifest-path, or staticPodPath or staticPodURL in --config, or --kubeconfig")
+	if c.StaticPodPath == "" && c.StaticPodURL == "" && c.Kubeconfig == "" && f.localAPI == "" {
+		return errors.New("nothing to run: give --pod-manifest-path, or staticPodPath or staticPodURL in --config, or --kubeconfig, or --local-api")
 	}
 	return nodeagent.Supported(c)
-}
-
-// tuneMemory trades a little CPU for a small heap, unless the environment
-// says otherwise: an agent is idle nearly always.
-func tuneMemory() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50)
-	}
 }

@@ -12,10 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// When memory is given back: soon after the start, and then now and then.
+// When memory is given back: soon after the start, then now and then, and after
+// whatever made it grow, once that is over.
 const (
 	firstTrim = 10 * time.Second
 	nextTrims = time.Minute
+	lookEvery = 5 * time.Second
+	// grownBy is what is worth a trim before its time, in bytes; quiet is the CPU
+	// of one look's time that an agent with many pods does not reach at rest.
+	grownBy = 4 << 20
+	quiet   = 100 * time.Millisecond
 )
 
 // trimMemory gives memory back until ctx ends: the heap's free pages, and the
@@ -26,16 +32,57 @@ const (
 func trimMemory(ctx context.Context) {
 	t := time.NewTimer(firstTrim)
 	defer t.Stop()
+	var trimmed time.Time
+	var left int64
+	var used time.Duration
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			debug.FreeOSMemory()
-			dropProgramPages()
-			t.Reset(nextTrims)
+			now := cpuTime()
+			if trimDue(time.Since(trimmed), resident()-left, now-used) {
+				debug.FreeOSMemory()
+				dropProgramPages()
+				trimmed, left, now = time.Now(), resident(), cpuTime()
+				garbage.rest()
+			}
+			used = now
+			t.Reset(lookEvery)
 		}
 	}
+}
+
+// trimDue tells whether memory is given back: by the time since that was done last,
+// by how much memory has grown since then, and by the CPU since the last look.
+func trimDue(since time.Duration, grown int64, used time.Duration) bool {
+	return since >= nextTrims || grown >= grownBy && used < quiet
+}
+
+// cpuTime is what this process has used.
+func cpuTime() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// resident is this process's memory in bytes, 0 if that is not to be had.
+func resident() int64 {
+	b, err := os.ReadFile("/proc/self/statm") // proc(5): size and resident, in pages
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(b))
+	if len(fields) < 2 {
+		return 0
+	}
+	pages, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
 }
 
 // dropProgramPages lets go of the clean pages of this program's file. Only

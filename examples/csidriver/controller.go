@@ -23,7 +23,7 @@ func (d *driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCa
 		csi.ControllerServiceCapability_RPC_GET_CAPACITY, csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT,
 		csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS,
 		csi.ControllerServiceCapability_RPC_CLONE_VOLUME, csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
-		csi.ControllerServiceCapability_RPC_VOLUME_CONDITION, csi.ControllerServiceCapability_RPC_GET_VOLUME,
+		csi.ControllerServiceCapability_RPC_GET_VOLUME_HEALTH, csi.ControllerServiceCapability_RPC_LIST_VOLUME_HEALTH, csi.ControllerServiceCapability_RPC_GET_VOLUME,
 		csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER, csi.ControllerServiceCapability_RPC_MODIFY_VOLUME,
 	}
 	if d.attach {
@@ -429,7 +429,7 @@ func (d *driver) ListVolumes(_ context.Context, req *csi.ListVolumesRequest) (*c
 	resp := &csi.ListVolumesResponse{NextToken: next}
 	for _, v := range part {
 		resp.Entries = append(resp.Entries, &csi.ListVolumesResponse_Entry{Volume: d.answer(v), Status: &csi.ListVolumesResponse_VolumeStatus{
-			PublishedNodeIds: slices.Sorted(maps.Keys(v.Attached)), VolumeCondition: d.condition(v),
+			PublishedNodeIds: slices.Sorted(maps.Keys(v.Attached)),
 		}})
 	}
 	return resp, nil
@@ -442,21 +442,51 @@ func (d *driver) ControllerGetVolume(_ context.Context, req *csi.ControllerGetVo
 		return nil, err
 	}
 	return &csi.ControllerGetVolumeResponse{Volume: d.answer(v), Status: &csi.ControllerGetVolumeResponse_VolumeStatus{
-		PublishedNodeIds: slices.Sorted(maps.Keys(v.Attached)), VolumeCondition: d.condition(v),
+		PublishedNodeIds: slices.Sorted(maps.Keys(v.Attached)),
 	}}, nil
 }
 
-// condition says how a volume is.
-func (d *driver) condition(v volume) *csi.VolumeCondition {
+// ControllerGetVolumeHealth tells how a volume is.
+func (d *driver) ControllerGetVolumeHealth(_ context.Context, req *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
+	if err := required("volume_id", req.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	v, err := d.find(req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: d.health(v)}, nil
+}
+
+// ControllerListVolumeHealth tells of the volumes that are not well.
+func (d *driver) ControllerListVolumeHealth(_ context.Context, req *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
+	ill := slices.DeleteFunc(d.volumes.all(), func(v volume) bool { return v.Given || len(d.health(v).GetHealthStatuses()) == 0 })
+	part, next, err := page(ill, "vol", req.GetStartingToken(), req.GetMaxEntries())
+	if err != nil {
+		return nil, err
+	}
+	resp := &csi.ControllerListVolumeHealthResponse{NextToken: next}
+	for _, v := range part {
+		resp.Entries = append(resp.Entries, d.health(v))
+	}
+	return resp, nil
+}
+
+// health tells what is wrong with a volume.
+func (d *driver) health(v volume) *csi.VolumeHealth {
+	h := &csi.VolumeHealth{VolumeId: v.ID}
+	add := func(kind csi.VolumeHealthErrorType, reason, message string) {
+		h.HealthStatuses = append(h.HealthStatuses, &csi.VolumeHealth_VolumeHealthEntry{Status: kind, Reason: reason, Message: message})
+	}
 	if d.sick != "" {
 		if _, err := os.Lstat(d.sick); err == nil {
-			return &csi.VolumeCondition{Abnormal: true, Message: "the file " + d.sick + " is there"}
+			add(csi.VolumeHealthErrorType_DEGRADED, "SaidToBeSick", "the file "+d.sick+" is there")
 		}
 	}
 	if info, err := os.Lstat(d.data(v.ID)); err != nil || info.IsDir() == v.Disk {
-		return &csi.VolumeCondition{Abnormal: true, Message: "the data of the volume are gone"}
+		add(csi.VolumeHealthErrorType_DATA_LOSS, "DataGone", "the data of the volume are gone")
 	}
-	return &csi.VolumeCondition{Message: "the volume is well"}
+	return h
 }
 
 // GetCapacity says how many bytes there are.

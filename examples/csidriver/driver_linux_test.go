@@ -532,8 +532,9 @@ func TestExpandedWhileMounted(t *testing.T) {
 func (r *rig) total(id string) int64 {
 	r.t.Helper()
 	stats := got(r.NodeGetVolumeStats(r.t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: id, VolumePath: r.target("a", id)}))(r.t)
-	if stats.GetVolumeCondition().GetAbnormal() {
-		r.t.Errorf("%s: %s", id, stats.GetVolumeCondition().GetMessage())
+	health := got(r.NodeGetVolumeHealth(r.t.Context(), &csi.NodeGetVolumeHealthRequest{VolumeId: id, VolumePublishPath: r.target("a", id)}))(r.t)
+	if ill := health.GetVolumeHealth().GetHealthStatuses(); len(ill) > 0 {
+		r.t.Errorf("%s: %v", id, ill)
 	}
 	return stats.GetUsage()[0].GetTotal()
 }

@@ -22,7 +22,7 @@ import (
 func (d *driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
 	can := []csi.NodeServiceCapability_RPC_Type{
 		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
-		csi.NodeServiceCapability_RPC_EXPAND_VOLUME, csi.NodeServiceCapability_RPC_VOLUME_CONDITION,
+		csi.NodeServiceCapability_RPC_EXPAND_VOLUME, csi.NodeServiceCapability_RPC_GET_VOLUME_HEALTH,
 		csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
 	}
 	if d.mountGroup {
@@ -496,7 +496,24 @@ func (d *driver) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolume
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: v.Bytes}, nil
 }
 
-// NodeGetVolumeStats says how full a volume is, and how it is.
+// NodeGetVolumeHealth tells how a volume is.
+func (d *driver) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
+	if err := required("volume_id", req.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	v, err := d.find(req.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	if path := req.GetVolumePublishPath(); path != "" {
+		if err := d.at(v, "volume_publish_path", path); err != nil {
+			return nil, err
+		}
+	}
+	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: d.health(v)}, nil
+}
+
+// NodeGetVolumeStats says how full a volume is.
 func (d *driver) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -511,7 +528,7 @@ func (d *driver) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeS
 	if err := d.at(v, "volume_path", req.GetVolumePath()); err != nil {
 		return nil, err
 	}
-	resp := &csi.NodeGetVolumeStatsResponse{VolumeCondition: d.condition(v)}
+	resp := &csi.NodeGetVolumeStatsResponse{}
 	if v.Staged != nil && v.Staged.Block {
 		resp.Usage = []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: v.Bytes}}
 		return resp, nil

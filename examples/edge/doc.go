@@ -3,12 +3,14 @@
 // cluster. Its pods are ordered over HTTP, and some of them want a licence.
 //
 //	edge --orders https://plant.example/orders/line-7 --licences https://licences.example
-//	     --root /var/lib/edge --runtime unix:///run/containerd/containerd.sock
+//	     --root /var/lib/edge --images /usr/share/edge/images
 //
 // main.go puts it together: the agent, a source, two parts (licences, and the
 // removal of what pods leave). Eviction, devices, CPU placement and an API server
-// are not in the list of parts, so there are none. It needs root and a CRI
-// runtime. A person at the machine asks it with the other example:
+// are not in the list of parts, so there are none. It needs root, and runc or crun:
+// runtime.go has the container runtime in the same process, so that this one program
+// is a whole node; --runtime unix:///run/containerd/containerd.sock is for machines
+// that have another one. A person at the machine asks it with the other example:
 //
 //	agent --root-dir /var/lib/edge get pods
 //	agent --root-dir /var/lib/edge why press

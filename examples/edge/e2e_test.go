@@ -45,11 +45,13 @@ type lab struct {
 	t    *testing.T
 	url  string // of the plant
 	root string
-	c    *containerdtest.Containerd
-	cri  *cri.Client
-	api  *local.Client
-	cmd  *exec.Cmd
-	said *os.File // by the agents
+	// runtime are arguments of the agent.
+	runtime []string
+	c       *containerdtest.Containerd
+	cri     *cri.Client
+	api     *local.Client
+	cmd     *exec.Cmd
+	said    *os.File // by the agents
 }
 
 func newLab(t *testing.T) *lab {
@@ -66,17 +68,21 @@ func newLab(t *testing.T) *lab {
 	t.Cleanup(srv.Close)
 	l.url, l.cri, l.root = srv.URL, client, filepath.Join(dir, "edge")
 	l.api = local.NewClient(filepath.Join(l.root, "agent.sock"))
-	t.Cleanup(func() { // before containerd's end
-		if l.cmd != nil {
-			l.kill()
-		}
-		if said, err := os.ReadFile(l.said.Name()); t.Failed() {
-			t.Logf("the agent said: %v\n%s", err, said)
-		}
-		_ = l.said.Close()
-		_ = containerdtest.UnmountBelow(l.root)
-	})
+	l.runtime = []string{"--runtime", "unix://" + l.c.Socket}
+	t.Cleanup(l.end) // before containerd's end
 	return l
+}
+
+// end ends the agent, if it runs, and takes back what it has mounted.
+func (l *lab) end() {
+	if l.cmd != nil {
+		l.kill()
+	}
+	if said, err := os.ReadFile(l.said.Name()); l.t.Failed() {
+		l.t.Logf("the agent said: %v\n%s", err, said)
+	}
+	_ = l.said.Close()
+	_ = containerdtest.UnmountBelow(l.root)
 }
 
 func (l *lab) must(err error) {
@@ -90,7 +96,7 @@ func (l *lab) start() {
 	l.t.Helper()
 	self, err := os.Executable()
 	l.must(err)
-	cmd := exec.Command(self, "--root", l.root, "--runtime", "unix://"+l.c.Socket, "--orders", l.url+"/orders", "--licences", l.url)
+	cmd := exec.Command(self, append([]string{"--root", l.root, "--orders", l.url + "/orders", "--licences", l.url}, l.runtime...)...)
 	cmd.Env = append(os.Environ(), beTheAgent+"=1")
 	cmd.Stdout, cmd.Stderr = l.said, l.said
 	l.must(cmd.Start())

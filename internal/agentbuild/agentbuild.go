@@ -2,8 +2,9 @@
 // builds it: make build, make run, and the test of its weight.
 //
 // Without the tag, gRPC brings in templates, and with these the linker keeps
-// every exported method of every type. The API's types are mostly generated
-// code that gains nothing by inlining. Functions need no alignment to 32 bytes.
+// every exported method of every type. Of the libraries only those that decode and
+// decompress are inlined; the others are clients that wait for somebody, and generated
+// code. Functions need no alignment to 32 bytes.
 package agentbuild
 
 import (

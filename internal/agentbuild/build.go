@@ -2,6 +2,7 @@ package agentbuild
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"fmt"
 	"os"
@@ -11,14 +12,17 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// monitor is where the agent takes the monitor of its own container runtime from,
-// below the repository's root.
-var monitor = filepath.Join("examples", "agent", "monitor", "nodewright-monitor")
+// monitors are where the examples take the monitor of their own container runtime
+// from, below the repository's root.
+var monitors = []string{
+	filepath.Join("examples", "agent", "monitor", "nodewright-monitor.gz"),
+	filepath.Join("examples", "edge", "monitor", "nodewright-monitor.gz"),
+}
 
 // maxMonitor is more than a monitor has, in bytes.
 const maxMonitor = 64 << 20
 
-// Build builds the monitor and the agent that carries it, as the file out.
+// Build builds the monitor and the example agent that carries it, as the file out.
 func Build(ctx context.Context, repository, out string) error {
 	return BuildFor(ctx, repository, out)
 }
@@ -35,8 +39,8 @@ func BuildFor(ctx context.Context, repository, out string, env ...string) error 
 	return build(ctx, repository, env, append(Flags(), "-o", out, "./examples/agent"))
 }
 
-// Monitor builds the monitor to where the agent's build finds it. A file that would
-// be the same is left alone.
+// Monitor builds the monitor to where the builds of the examples find it. A file that
+// would be the same is left alone.
 func Monitor(ctx context.Context, repository string) error {
 	return placeMonitor(ctx, repository, nil)
 }
@@ -47,7 +51,7 @@ func placeMonitor(ctx context.Context, repository string, env []string) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	built := filepath.Join(dir, filepath.Base(monitor))
+	built := filepath.Join(dir, "monitor")
 	if err := build(ctx, repository, append([]string{"CGO_ENABLED=0"}, env...), []string{"-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", built, "./localcri/monitor/cmd"}); err != nil {
 		return err
 	}
@@ -55,16 +59,40 @@ func placeMonitor(ctx context.Context, repository string, env []string) error {
 	if err != nil {
 		return err
 	}
-	place := filepath.Join(repository, monitor)
-	if old, err := safefile.ReadFile(place, maxMonitor); err == nil && bytes.Equal(old, program) {
+	packed, err := pack(program)
+	if err != nil {
+		return err
+	}
+	for _, m := range monitors {
+		if err := put(filepath.Join(repository, m), packed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func pack(program []byte) ([]byte, error) {
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err == nil {
+		_, err = w.Write(program)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	return b.Bytes(), err
+}
+
+// put writes a file that is not there. Builds at the same time each put a whole one.
+func put(place string, content []byte) error {
+	if old, err := safefile.ReadFile(place, maxMonitor); err == nil && bytes.Equal(old, content) {
 		return nil
 	}
-	// Builds at the same time each put a whole file there.
 	f, err := os.CreateTemp(filepath.Dir(place), ".new*")
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(program)
+	_, err = f.Write(content)
 	if err2 := f.Close(); err == nil {
 		err = err2
 	}

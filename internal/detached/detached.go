@@ -20,9 +20,13 @@ var ErrPanicked = errors.New("call panicked")
 type Group[T any] struct {
 	// Limit is how many calls may be in flight at a time; 64.
 	Limit int
+	// Wait says that with Limit calls in flight others wait for a place, until their
+	// contexts end: for calls of which many are made at once, and few hang.
+	Wait bool
 
 	mu    sync.Mutex
-	calls map[string]*call[T]
+	calls map[string]*call[T] // guarded by mu
+	freed chan struct{}       // guarded by mu: closed when a call returns; nil: nobody waits
 }
 
 const defaultLimit = 64
@@ -37,15 +41,24 @@ type call[T any] struct {
 // comes first: f goes on then, and nobody learns its result but those who wait
 // for it. While a call with the same key has not returned, f is not called: its
 // result is waited for instead, and shared. With Limit calls of other keys in
-// flight, Do returns an [ErrBusy] at once.
+// flight, Do returns an [ErrBusy] at once, or with Wait at the end of ctx.
 func (g *Group[T]) Do(ctx context.Context, key string, f func() (T, error)) (T, error) {
 	var zero T
 	if ctx.Err() != nil {
 		return zero, context.Cause(ctx)
 	}
-	c, err := g.join(key, f)
-	if err != nil {
-		return zero, err
+	c, freed := g.join(key, f)
+	for c == nil {
+		busy := fmt.Errorf("%w: want fewer than %d", ErrBusy, g.limit())
+		if freed == nil {
+			return zero, busy
+		}
+		select {
+		case <-freed:
+			c, freed = g.join(key, f)
+		case <-ctx.Done():
+			return zero, fmt.Errorf("%w: %w", busy, context.Cause(ctx))
+		}
 	}
 	select {
 	case <-c.done:
@@ -55,23 +68,31 @@ func (g *Group[T]) Do(ctx context.Context, key string, f func() (T, error)) (T, 
 	}
 }
 
-func (g *Group[T]) join(key string, f func() (T, error)) (*call[T], error) {
+func (g *Group[T]) limit() int {
+	if g.Limit == 0 {
+		return defaultLimit
+	}
+	return g.Limit
+}
+
+// join returns the call of a key, which is begun if there is none. It is nil if there
+// is no place; freed is then closed when there may be one, nil if nobody waits.
+func (g *Group[T]) join(key string, f func() (T, error)) (c *call[T], freed <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if c := g.calls[key]; c != nil {
 		return c, nil
 	}
-	limit := g.Limit
-	if limit == 0 {
-		limit = defaultLimit
-	}
-	if len(g.calls) >= limit {
-		return nil, fmt.Errorf("%w: want fewer than %d", ErrBusy, limit)
+	if len(g.calls) >= g.limit() {
+		if g.Wait && g.freed == nil {
+			g.freed = make(chan struct{})
+		}
+		return nil, g.freed
 	}
 	if g.calls == nil {
 		g.calls = map[string]*call[T]{}
 	}
-	c := &call[T]{done: make(chan struct{})}
+	c = &call[T]{done: make(chan struct{})}
 	g.calls[key] = c
 	go g.run(key, c, f)
 	return c, nil
@@ -84,6 +105,10 @@ func (g *Group[T]) run(key string, c *call[T], f func() (T, error)) {
 		}
 		g.mu.Lock()
 		delete(g.calls, key)
+		if g.freed != nil {
+			close(g.freed)
+			g.freed = nil
+		}
 		g.mu.Unlock()
 		close(c.done)
 	}()

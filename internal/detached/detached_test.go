@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -103,4 +104,51 @@ func TestAnEndedContext(t *testing.T) {
 	if _, err := g.Do(ctx, "k", func() (int, error) { t.Error("called"); return 0, nil }); !errors.Is(err, cause) {
 		t.Errorf("%v", err)
 	}
+}
+
+// With Wait, more calls than are allowed at a time are all made, and one that finds
+// no place until its context ends says why.
+func TestCallsWaitForAPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := Group[int]{Limit: 3, Wait: true}
+		var now, most atomic.Int32
+		var wg sync.WaitGroup
+		begun := time.Now()
+		for i := range 30 {
+			wg.Go(func() {
+				v, err := g.Do(t.Context(), fmt.Sprint(i), func() (int, error) {
+					n := now.Add(1)
+					defer now.Add(-1)
+					for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+					}
+					time.Sleep(time.Second)
+					return i, nil
+				})
+				if v != i || err != nil {
+					t.Errorf("call %d: %d, %v", i, v, err)
+				}
+			})
+		}
+		wg.Wait()
+		if took := time.Since(begun); took != 10*time.Second || most.Load() != 3 {
+			t.Errorf("took %v with %d at a time, want 10s with 3", took, most.Load())
+		}
+		hang := make(chan struct{})
+		for i := range 3 {
+			go func() {
+				_, _ = g.Do(context.Background(), fmt.Sprint(i), func() (int, error) { <-hang; return 0, nil })
+			}()
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := g.Do(ctx, "late", func() (int, error) { return 0, nil }); !errors.Is(err, ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v, want busy and the end of the context", err)
+		}
+		if n := g.InFlight(); n != 3 {
+			t.Errorf("%d in flight, want 3", n)
+		}
+		close(hang)
+		synctest.Wait()
+	})
 }

@@ -11,6 +11,8 @@ import (
 type Queue struct {
 	// Limit is how many calls may be in flight at a time; 64.
 	Limit int
+	// Wait is that of [Group].
+	Wait bool
 
 	group atomic.Pointer[Group[turn]]
 	last  atomic.Uint64
@@ -26,10 +28,11 @@ type turn struct {
 // Next calls f when the call with the same key before it has ended, and returns
 // what it returns, or the cause of ctx's end if that comes first. f is then not
 // called, or goes on, and so must share nothing that changes with the caller.
-// With Limit calls of other keys in flight, Next returns an [ErrBusy] at once.
+// With Limit calls of other keys in flight, Next returns an [ErrBusy] at once, or
+// with Wait at the end of ctx.
 func Next[T any](ctx context.Context, q *Queue, key string, f func() (T, error)) (T, error) {
 	var zero T
-	q.group.CompareAndSwap(nil, &Group[turn]{Limit: q.Limit})
+	q.group.CompareAndSwap(nil, &Group[turn]{Limit: q.Limit, Wait: q.Wait})
 	number := q.last.Add(1)
 	for {
 		done, err := q.group.Load().Do(ctx, key, func() (turn, error) {

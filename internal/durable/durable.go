@@ -68,16 +68,19 @@ func (d Dir) Replace(name string, data []byte) error {
 // no such file.
 func (d Dir) Read(name string) ([]byte, error) { return d.Disk.Read(d.path(name)) }
 
-// Remove removes a file; one that is not there is no error.
+// Remove removes a file, and what a Replace that failed has left of it; one that is not
+// there is no error.
 func (d Dir) Remove(name string) error {
 	err := d.Disk.Remove(d.path(name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	if err == nil {
+		err = d.sync()
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = nil
 	}
-	if err != nil {
-		return err
+	if terr := d.Disk.Remove(d.path(name) + TempSuffix); err == nil && !errors.Is(terr, fs.ErrNotExist) {
+		err = terr
 	}
-	return d.sync()
+	return err
 }
 
 // maxAside is how many files of one name are kept aside: a disk that damages all

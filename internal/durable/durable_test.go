@@ -76,10 +76,14 @@ func TestSteps(t *testing.T) {
 		{"the disk is full", true, 1, replace, "write f.tmp true, remove f.tmp", "old"},
 		{"no rename", true, 2, replace, "write f.tmp true, rename f.tmp f, remove f.tmp", "old"},
 		{"no sync", true, 3, replace, "write f.tmp true, rename f.tmp f, sync dir", "new"},
-		{"remove", true, 0, remove, "remove f, sync dir", "-"},
-		{"remove without syncing", false, 0, remove, "remove f", "-"},
-		{"no removal", true, 1, remove, "remove f", "old"},
-		{"not there", true, 0, func(d durable.Dir) error { return d.Remove("g") }, "remove g", "old"},
+		{"remove", true, 0, remove, "remove f, sync dir, remove f.tmp", "-"},
+		{"remove without syncing", false, 0, remove, "remove f, remove f.tmp", "-"},
+		{"no removal", true, 1, remove, "remove f, remove f.tmp", "old"},
+		{"what a failed replace left", true, 0, func(d durable.Dir) error {
+			return errors.Join(d.Disk.Write(filepath.Join(d.Path, "f.tmp"), nil, false), d.Remove("f"))
+		}, "write f.tmp false, remove f, sync dir, remove f.tmp", "-"},
+		{"that cannot be removed", true, 3, remove, "remove f, sync dir, remove f.tmp", "-"},
+		{"not there", true, 0, func(d durable.Dir) error { return d.Remove("g") }, "remove g, remove g.tmp", "old"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			disk := &journal{OS: private}

@@ -20,8 +20,8 @@ type disk struct {
 
 	mu     sync.Mutex
 	mode   string // "", fail or hang
+	failed bool   // at the agent's start, which is when half-written files are removed
 	healed chan struct{}
-	hung   bool               // it ever did
 	safe   map[string]content // of files with changes whose directory was not synced since
 	synced map[string]bool    // files whose content was synced
 	rnd    *rand.Rand
@@ -126,6 +126,20 @@ func (d *disk) losePower() {
 	clear(d.safe)
 }
 
+// begins notes that an agent begins.
+func (d *disk) begins() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.failed = d.mode == "fail"
+}
+
+// mayHave reports whether a half-written file may be there until the agent's next start.
+func (d *disk) mayHave(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.failed && strings.HasSuffix(name, durable.TempSuffix)
+}
+
 // strike has the disk fail or hang until it is struck with "ok".
 func (d *disk) strike(mode string) {
 	d.mu.Lock()
@@ -138,13 +152,6 @@ func (d *disk) strike(mode string) {
 		d.mode = ""
 	}
 	if mode == "hang" {
-		d.hung = true
 		d.healed = make(chan struct{})
 	}
-}
-
-func (d *disk) everHung() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.hung
 }

@@ -41,7 +41,10 @@
 //   - nothing that runs is ended without a cause, or before its grace period is over;
 //   - restart counts do not go back; a pod is over only when nothing of it runs, and
 //     deleted only when nothing of it is left;
-//   - no device and no CPU has two owners, no container runs without its claim, and no
+//   - readiness that is published changes by a probe's result alone, and within a bound;
+//     a container is ended for its probes after as many failures as their threshold,
+//     and it is ended then;
+//   - no device and no CPU has two owners, a pod has as many as it asks for, no container runs without its claim, and no
 //     claim stays prepared that nobody uses;
 //   - a pod without troubles of its own runs within startBound of the last trouble
 //     that struck everybody;
@@ -51,7 +54,7 @@
 //
 // # Runs
 //
-//	go test ./internal/sim                                   # 100 schedules of hours, 15 with -race
+//	go test ./internal/sim                                   # 100 schedules of hours, 15 with -race; make test runs 300 beside
 //	go test ./internal/sim -run TestSeeds -seeds 10000       # a night's
 //	go test ./internal/sim -run TestSeeds -seeds 1 -seed 45  # one again
 //	go test ./internal/sim -run TestReplay -v -replays 20    # how often a seed takes the same way

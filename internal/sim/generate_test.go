@@ -24,6 +24,8 @@ type generator struct {
 	names []string
 	long  bool
 	count int
+
+	probed [][2]string // pods with probes, and their kinds
 }
 
 func (g *generator) pick(of ...string) string { return of[g.rnd.IntN(len(of))] }
@@ -59,7 +61,7 @@ func (g *generator) name() string {
 
 var methods = []string{
 	"RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer", "StopContainer",
-	"RemoveContainer", "ListPodSandbox", "ListContainers", "ContainerStatus", "PodSandboxStatus", "UpdateContainerResources", "Prepare", "Unprepare", "*",
+	"RemoveContainer", "ExecSync", "ListPodSandbox", "ListContainers", "ContainerStatus", "PodSandboxStatus", "UpdateContainerResources", "Prepare", "Unprepare", "*",
 }
 
 func (g *generator) one() {
@@ -86,6 +88,9 @@ func (g *generator) one() {
 		g.add("agent %s", g.pick("stop", "start"))
 	case n < 82:
 		g.add("power")
+	case n < 85 && len(g.probed) > 0:
+		p := g.probed[g.rnd.IntN(len(g.probed))]
+		g.add("probe %s %s %s", p[0], p[1], g.pick("ok", "ok", "no", "no", "no", "hang", "mute", "broken"))
 	case n < 88:
 		pod := "*"
 		if g.rnd.IntN(3) > 0 {
@@ -128,6 +133,14 @@ func (g *generator) pod() {
 		args = append(args, fmt.Sprintf("dev=%d", 1+g.rnd.IntN(2)))
 	case 1:
 		args = append(args, fmt.Sprintf("cpu=%d", 1+g.rnd.IntN(3)))
+	}
+	if g.rnd.IntN(5) == 0 {
+		for _, kind := range probeKinds {
+			if g.rnd.IntN(2) == 0 {
+				g.probed = append(g.probed, [2]string{name, kind})
+				args = append(args, fmt.Sprintf("%s=%d", kind, 20+g.rnd.IntN(60)))
+			}
+		}
 	}
 	if g.rnd.IntN(4) == 0 {
 		args = append(args, "i1="+g.pick("exit,0", "sleep,20s,exit,0", "exit,0"))

@@ -34,6 +34,8 @@ type instance struct {
 	dead          bool  // it was seen to have ended, or to be gone
 	devices       []string
 	cpus          string // of its own, or ""
+	probed        map[string]*answers
+	shown         shownReady
 }
 
 func (m *machine) status(id string) *runtimeapi.ContainerStatus {
@@ -100,10 +102,10 @@ func (m *machine) noteContainer(id, box string, uid types.UID, conf *runtimeapi.
 		}
 	}
 	if c := p.object.Spec.Containers[0]; c.Name == i.name {
-		if _, own := c.Resources.Limits[v1.ResourceCPU]; own {
+		if n, own := c.Resources.Limits[v1.ResourceCPU]; own {
 			i.cpus = conf.GetLinux().GetResources().GetCpusetCpus()
-			if i.cpus == "" {
-				m.wrong("container %s/%s has no CPUs of its own", p.object.Name, i.name)
+			if len(cpuList(i.cpus)) != int(n.Value()) {
+				m.wrong("container %s/%s has CPUs %q, wants %v of its own", p.object.Name, i.name, i.cpus, n.Value())
 			}
 		}
 		if want := c.Resources.Limits[device]; int(want.Value()) != len(i.devices) && (m.allocated || len(i.devices) > 0) {
@@ -182,8 +184,8 @@ func (m *machine) judgeStart(id string) {
 			last = o
 		}
 	}
-	if last == nil || last.epoch != i.epoch || last.epoch != p.epoch {
-		return
+	if last == nil || last.epoch != i.epoch || last.epoch != p.epoch || last.image != i.image {
+		return // it was made while the pod changed, or before
 	}
 	policy, initial := p.policyOf(i.name)
 	switch {
@@ -218,7 +220,7 @@ func (m *machine) judgeEnd(id, how string, timeout time.Duration) {
 
 // mayEnd reports whether there is a cause for the end of an instance that runs.
 func (m *machine) mayEnd(p *pod, i *instance) bool {
-	if !p.wanted || p.over || i.epoch != p.epoch || !m.boxReady(i.box) {
+	if !p.wanted || p.over || i.epoch != p.epoch || !m.boxReady(i.box) || i.failed() {
 		return true
 	}
 	for _, c := range p.object.Spec.Containers {
@@ -259,6 +261,10 @@ func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
 			}
 		}
 	}
+	if st.Phase == v1.PodFailed && len(st.ContainerStatuses) == 0 {
+		clear(p.counts) // it was rejected after a restart: its history goes, as with the kubelet
+	}
+	m.judgeReadiness(p, st)
 	for _, c := range slices.Concat(st.InitContainerStatuses, st.ContainerStatuses) {
 		if was := p.counts[c.Name]; c.RestartCount < was {
 			m.wrong("restart count of %s/%s: %d after %d", p.object.Name, c.Name, c.RestartCount, was)

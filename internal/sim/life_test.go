@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -78,7 +79,7 @@ func newLife(m *machine) (*life, error) {
 		Node: agentmachine.Node{Name: "n1", IPs: []string{"192.0.2.7"}, Capacity: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse("8"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
 		}},
-		Paths:   agent.Paths{Root: m.root(), PodLogs: m.logs(), ContainerLogs: filepath.Join(m.dir, "containers")},
+		Paths:   agent.Paths{Root: m.root(), PodLogs: m.logs(), ContainerLogs: cmp.Or(m.containerLogs(), "-")},
 		Runtime: &gate{Runtime: m.rt, l: l}, Images: agent.Images{Service: &gate{Runtime: m.rt, l: l}},
 		Sources: []podmgr.Source{l.sources[0], l.sources[1]},
 		Pods:    agent.Pods{SyncFrequency: syncFrequency},
@@ -105,7 +106,7 @@ func (l *life) parts() ([]part.Part, error) {
 	st, e := stats.New(stats.Config{NodeName: "n1", Runtime: rt, Images: rt, RootDir: m.root(), LogDir: m.logs(), PodsCgroup: stats.NoCgroup})
 	add(st, e)
 	gc := collection.Config{
-		Runtime: rt, Images: rt, Store: store("imagegc"), PodLogsDir: m.logs(), ContainerLogsDir: filepath.Join(m.dir, "containers"),
+		Runtime: rt, Images: rt, Store: store("imagegc"), PodLogsDir: m.logs(), ContainerLogsDir: m.containerLogs(),
 		ImagePolicy: &imagegc.Policy{High: 100, Low: 99}, // however full the disk of this machine is
 	}
 	gc.Logs.Poll, gc.Logs.Longest = true, time.Hour // the kernel is no part of a bubble, and containers write next to nothing

@@ -36,6 +36,7 @@ type machine struct {
 	driver *driver
 	began  time.Time
 	trail  bool // keeps a line for each effect
+	links  bool // see options
 
 	mu        sync.Mutex
 	pods      map[types.UID]*pod
@@ -73,6 +74,14 @@ func newMachine(dir string) *machine {
 
 func (m *machine) root() string { return filepath.Join(m.dir, "root") }
 func (m *machine) logs() string { return filepath.Join(m.dir, "logs") }
+
+// containerLogs is where links to logs are, or "".
+func (m *machine) containerLogs() string {
+	if !m.links {
+		return ""
+	}
+	return filepath.Join(m.dir, "containers")
+}
 
 // wrong notes that an invariant does not hold. m.mu is held.
 func (m *machine) wrong(format string, args ...any) {
@@ -165,6 +174,7 @@ func (m *machine) start() error {
 	if l != nil {
 		return nil
 	}
+	m.disk.begins()
 	l, err := newLife(m)
 	if err != nil {
 		return err

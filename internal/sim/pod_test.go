@@ -30,6 +30,7 @@ type pod struct {
 
 	stopping time.Time // of its first stop since its last start
 	counts   map[string]int32
+	answers  map[string]string // that its probes are given, by kind; "" is ok
 }
 
 // newPod makes a pod of its line:
@@ -38,7 +39,8 @@ type pod struct {
 //
 // SOURCE is static or api. The keys are policy (Always), grace in seconds (10),
 // dev, a number of devices, and cpu, a number of CPUs of its own, both for the
-// first container, and claim=1, a ResourceClaim of its own for all of them. A container whose name begins with i is an init container,
+// first container, claim=1, a ResourceClaim of its own for all of them, and ready, live and
+// start, probes of the first container with their periods in seconds. A container whose name begins with i is an init container,
 // with s a sidecar. A script is the fake runtime's, with commas; "forever" is
 // "sleep,forever".
 func newPod(args []string, uid string) (*pod, error) {
@@ -51,7 +53,7 @@ func newPod(args []string, uid string) (*pod, error) {
 		Spec:       v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, DNSPolicy: v1.DNSDefault, TerminationGracePeriodSeconds: &grace},
 	}
 	p := &pod{object: o, static: args[1] == "static", stable: true, counts: map[string]int32{}}
-	limits := v1.ResourceList{}
+	limits, probes := v1.ResourceList{}, map[string]*v1.Probe{}
 	for _, a := range args[2:] {
 		key, value, ok := strings.Cut(a, "=")
 		if !ok {
@@ -70,6 +72,12 @@ func newPod(args []string, uid string) (*pod, error) {
 			limits[device] = resource.MustParse(value)
 		case "claim":
 			defer claim(o)
+		case "ready", "live", "start":
+			made, err := newProbe(key, value)
+			if err != nil {
+				return nil, fmt.Errorf("pod %s: %w", args[0], err)
+			}
+			probes[key] = made
 		case "cpu":
 			limits[v1.ResourceCPU], limits[v1.ResourceMemory] = resource.MustParse(value), resource.MustParse("64Mi")
 		default:
@@ -83,6 +91,9 @@ func newPod(args []string, uid string) (*pod, error) {
 				list[i].Resources = guaranteed(v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m"), v1.ResourceMemory: resource.MustParse("64Mi")})
 			}
 		}
+	}
+	if len(o.Spec.Containers) > 0 {
+		setProbes(&o.Spec.Containers[0], probes)
 	}
 	if len(limits) > 0 && len(o.Spec.Containers) > 0 {
 		o.Spec.Containers[0].Resources = guaranteed(limits)

@@ -58,7 +58,7 @@ func TestReplay(t *testing.T) {
 	for seed := uint64(1); seed <= count; seed++ {
 		ways, sums := map[uint64]bool{}, map[uint64]bool{}
 		for range times {
-			r := run(t, dir, generate(seed, false), false)
+			r := run(t, dir, generate(seed, false), linked(seed))
 			for _, p := range r.problems {
 				t.Errorf("seed %d: %s", seed, p)
 			}

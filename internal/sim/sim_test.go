@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,6 +21,12 @@ var (
 	enough  = flag.Int64("failures", 5, "failing schedules after which TestSeeds ends")
 	shrinks = flag.Int("shrink", 300, "how often a failing schedule is run again, to make it shorter")
 )
+
+// A schedule makes much garbage and keeps little.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	os.Exit(m.Run())
+}
 
 // workDir is a directory in memory, if the machine has one.
 func workDir(t *testing.T) string {
@@ -49,7 +56,7 @@ func TestSeeds(t *testing.T) {
 						return
 					}
 					steps := generate(seed, *long)
-					r := run(t, dir, steps, false)
+					r := run(t, dir, steps, linked(seed))
 					ran.Add(1)
 					effects.Add(int64(r.effects))
 					virtual.Add(int64(r.virtual))
@@ -65,11 +72,16 @@ func TestSeeds(t *testing.T) {
 		time.Duration(virtual.Load()).Hours()/24, effects.Load(), time.Since(began).Round(time.Millisecond))
 }
 
+// linked are the options of a seed: every fourth has links to logs.
+func linked(seed uint64) options { return options{links: seed%4 == 0} }
+
 // report says what went wrong in a schedule, and makes it short.
 func report(t *testing.T, dir string, seed uint64, steps []step, r result) {
 	t.Helper()
-	short := shrink(steps, *shrinks, func(s []step) bool { return len(run(t, dir, s, false).problems) > 0 })
-	last := run(t, dir, short, true)
+	o := linked(seed)
+	short := shrink(steps, *shrinks, func(s []step) bool { return len(run(t, dir, s, o).problems) > 0 })
+	o.trail = true
+	last := run(t, dir, short, o)
 	if *trace {
 		t.Log(strings.Join(tail(last.lines, 60), "\n"))
 	}
@@ -95,7 +107,7 @@ func TestSchedules(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := run(t, workDir(t), steps, testing.Verbose())
+			r := run(t, workDir(t), steps, options{trail: testing.Verbose(), links: true})
 			for _, p := range r.problems {
 				t.Error(p)
 			}

@@ -32,6 +32,7 @@ func init() {
 		"api":     (*machine).doAPI,     // down or up
 		"disk":    (*machine).doDisk,    // fail, hang or ok
 		"plugin":  (*machine).doPlugin,  // down or up
+		"probe":   (*machine).doProbe,   // NAME ready|live|start ok|no|hang|mute|broken
 		"clock":   (*machine).doClock,   // DURATION: how far the runtime's is from the agent's
 	}
 }
@@ -291,6 +292,7 @@ func (m *machine) healAll() error {
 			return err
 		}
 	}
+	m.healProbes()
 	m.mu.Lock()
 	l := m.live
 	m.mu.Unlock()

@@ -79,6 +79,9 @@ type keeper struct {
 type saved struct {
 	is metav1.Object
 	at time.Time
+	// later is a version that differs from it in its status alone; nil: none was
+	// looked at.
+	later metav1.Object
 }
 
 // newKeeper returns nil if there is no Memory.
@@ -119,7 +122,7 @@ func (s *Source) wanted() (items []item, complete bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range s.pods {
-		items = append(items, item{itemKey(kindPod, e.pod), e.pod})
+		items = append(items, item{e.key, e.pod})
 	}
 	for _, o := range s.refs {
 		if o.is != nil {
@@ -174,7 +177,9 @@ func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 		if ok && (old.is == it.is || same(old.is, it.is)) {
 			continue
 		}
-		if wait := statusEvery - time.Since(old.at); ok && !now && wait > 0 && statusOnly(old.is, it.is) {
+		if wait := statusEvery - time.Since(old.at); ok && !now && wait > 0 && (old.later == it.is || statusOnly(old.is, it.is)) {
+			old.later = it.is
+			k.have[it.key] = old
 			if next == 0 || wait < next {
 				next = wait
 			}
@@ -185,7 +190,7 @@ func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 			continue
 		}
 		delete(k.unknown, it.key)
-		k.have[it.key] = saved{it.is, time.Now()}
+		k.have[it.key] = saved{is: it.is, at: time.Now()}
 	}
 	if complete {
 		for key := range k.have {
@@ -324,7 +329,7 @@ func (k *keeper) read(key string, into metav1.Object) error {
 	if _, ok := into.(*v1.Secret); ok && clear && k.seal.Encrypts() {
 		return nil // it is written again, encrypted
 	}
-	k.have[key] = saved{into, time.Now()}
+	k.have[key] = saved{is: into, at: time.Now()}
 	return nil
 }
 

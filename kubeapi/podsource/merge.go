@@ -87,7 +87,7 @@ func (s *Source) set(p *v1.Pod) {
 		e = nil
 	}
 	if e == nil {
-		e = &entry{due: time.Now().Add(s.cfg.Gather)}
+		e = &entry{due: time.Now().Add(s.cfg.Gather), key: itemKey(kindPod, p)}
 		s.pods[k] = e
 	} else {
 		e.held = time.Time{}
@@ -98,7 +98,7 @@ func (s *Source) set(p *v1.Pod) {
 			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = old.DeletionTimestamp, old.DeletionGracePeriodSeconds
 		}
 	}
-	e.pod = p
+	e.pod, e.out = p, nil
 	s.refer(&e.refs, refsOf(p))
 	s.changed = s.changed || e.delivered
 	s.wake()
@@ -150,7 +150,10 @@ func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next ti
 			continue
 		}
 		e.delivered = true
-		snap.Pods = append(snap.Pods, handOut(e.pod))
+		if e.out == nil {
+			e.out = handOut(e.pod)
+		}
+		snap.Pods = append(snap.Pods, e.out)
 	}
 	slices.SortFunc(snap.Pods, func(a, b *v1.Pod) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))

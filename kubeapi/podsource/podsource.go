@@ -103,6 +103,8 @@ type running struct {
 // entry is one pod.
 type entry struct {
 	pod  *v1.Pod // never changed
+	out  *v1.Pod // as it was handed out; nil before
+	key  string  // in Memory
 	refs []Ref
 	// due is when the pod is delivered with or without all it refers to.
 	due       time.Time

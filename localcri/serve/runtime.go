@@ -118,6 +118,14 @@ func (s *runtimeServer) CheckpointContainer(ctx context.Context, q *runtimeapi.C
 	return &runtimeapi.CheckpointContainerResponse{}, s.r.CheckpointContainer(ctx, q)
 }
 
+func (s *runtimeServer) CheckpointPod(ctx context.Context, q *runtimeapi.CheckpointPodRequest) (*runtimeapi.CheckpointPodResponse, error) {
+	return &runtimeapi.CheckpointPodResponse{}, s.r.CheckpointPod(ctx, q)
+}
+
+func (s *runtimeServer) RestorePod(ctx context.Context, q *runtimeapi.RestorePodRequest) (*runtimeapi.RestorePodResponse, error) {
+	return s.r.RestorePod(ctx, q)
+}
+
 // ExecSync returns a command's status in its answer, where the runtime in this
 // process returns it as an error that has one.
 func (s *runtimeServer) ExecSync(ctx context.Context, q *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {

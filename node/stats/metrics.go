@@ -159,14 +159,12 @@ func (m *Manager) VolumeMetrics() prometheus.Collector {
 	for _, what := range []string{"capacity_bytes", "available_bytes", "used_bytes", "inodes", "inodes_free", "inodes_used"} {
 		v.descs = append(v.descs, prometheus.NewDesc("kubelet_volume_stats_"+what, "Of the volume's file system.", []string{"namespace", "persistentvolumeclaim"}, nil))
 	}
-	v.abnormal = prometheus.NewDesc("kubelet_volume_stats_health_status_abnormal", "1 if the volume is not in order.", []string{"namespace", "persistentvolumeclaim"}, nil)
 	return v
 }
 
 type volumeMetrics struct {
-	m        *Manager
-	descs    []*prometheus.Desc
-	abnormal *prometheus.Desc
+	m     *Manager
+	descs []*prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
@@ -174,7 +172,6 @@ func (v *volumeMetrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range v.descs {
 		ch <- d
 	}
-	ch <- v.abnormal
 }
 
 // Collect implements prometheus.Collector.
@@ -196,13 +193,6 @@ func (v *volumeMetrics) Collect(ch chan<- prometheus.Metric) {
 				if n != nil {
 					ch <- prometheus.MustNewConstMetric(v.descs[j], prometheus.GaugeValue, float64(*n), vol.PVCRef.Namespace, vol.PVCRef.Name)
 				}
-			}
-			if h := vol.VolumeHealthStats; h != nil {
-				abnormal := 0.0
-				if h.Abnormal {
-					abnormal = 1
-				}
-				ch <- prometheus.MustNewConstMetric(v.abnormal, prometheus.GaugeValue, abnormal, vol.PVCRef.Namespace, vol.PVCRef.Name)
 			}
 		}
 	}

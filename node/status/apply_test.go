@@ -15,7 +15,7 @@ import (
 func goodInputs(t testing.TB) Inputs {
 	return Inputs{
 		Addressing: Addressing{Hostname: "edge-1", Default4: addrs(t, "10.0.0.2")[0]},
-		MaxPods:    110, MaxImages: 50, Version: "v1.36.2", Port: 10250,
+		MaxPods:    110, MaxImages: 50, Version: "v1.37.2", Port: 10250,
 		Facts:       Facts{Capacity: list("cpu=2 memory=1Gi"), BootID: "b", MachineID: "m", SystemUUID: "u", Kernel: "6.1", OSImage: "Debian"},
 		RuntimeName: "containerd", RuntimeVersion: "2.1.0",
 		Images: []v1.ContainerImage{{Names: []string{"a"}, SizeBytes: 1}},
@@ -46,7 +46,7 @@ func TestApplyNewNode(t *testing.T) {
 		t.Errorf("conditions %s", got)
 	}
 	info := s.NodeInfo
-	if info.ContainerRuntimeVersion != "containerd://2.1.0" || info.KubeletVersion != "v1.36.2" || info.KernelVersion != "6.1" ||
+	if info.ContainerRuntimeVersion != "containerd://2.1.0" || info.KubeletVersion != "v1.37.2" || info.KernelVersion != "6.1" ||
 		info.OSImage != "Debian" || info.MachineID != "m" || info.OperatingSystem == "" || info.Architecture == "" {
 		t.Errorf("info %+v", info)
 	}

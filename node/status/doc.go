@@ -2,7 +2,7 @@
 // v1.Node.
 //
 //	m, err := status.New(status.Config{
-//		Hostname: name, MaxPods: 110, MaxImages: 50, Version: "v1.36.2", Port: 10250,
+//		Hostname: name, MaxPods: 110, MaxImages: 50, Version: "v1.37.2", Port: 10250,
 //		Machine: status.System{Files: os.DirFS("/")},
 //		Runtime: source, Images: source, // see package cristatus
 //		Pressures: eviction,

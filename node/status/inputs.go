@@ -76,7 +76,7 @@ type Inputs struct {
 	FactsErr     error // why Facts are empty
 	Devices      Devices
 
-	// Version is the agent's, as in "v1.36.2"; Port that of its server.
+	// Version is the agent's, as in "v1.37.2"; Port that of its server.
 	Version string
 	Port    int32
 

@@ -68,7 +68,7 @@ type Config struct {
 	PodsPerCore  int64           // no bound
 	Reserved     v1.ResourceList // nothing
 	LocalStorage bool            // ephemeral storage is not counted
-	Version      string          // of the agent, as "v1.36.2"
+	Version      string          // of the agent, as "v1.37.2"
 	Port         int32           // of the agent's server; none
 	MaxImages    int             // shown; none; -1 all
 	Declared     []string        // features of KEP-5328; left alone

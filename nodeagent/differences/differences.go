@@ -1,5 +1,5 @@
 // Package differences is the list of what a node made of this module does otherwise
-// than the kubelet of Kubernetes 1.36, on purpose or for now: what, why, and since
+// than the kubelet of Kubernetes 1.37, on purpose or for now: what, why, and since
 // when. docs/kubelet-differences.md and agent --help=differences are made of it.
 package differences
 
@@ -38,8 +38,10 @@ func All() []Area {
 			{What: "A field without an effect is named in a warning, and so is one that nobody knows.", Why: "The kubelet is silent about most of them."},
 			{What: "Defaults that follow from other fields follow from what drop-ins say, too, and relative paths are resolved in the main file alone.", Why: "The kubelet derives them from the main file before drop-ins are read."},
 			{What: "failCgroupV1 is false by default.", Why: "Small machines have cgroup v1 for as long as they live."},
-			{What: "A feature gate that is known and has no effect is named in a warning where it is set to what is not done; an unknown one, and a locked one that is set otherwise, is refused as by the kubelet.", Why: "Gates of Kubernetes 1.36 are decided here: what is done is done always, but for the gates of gatesWithEffect."},
-			{What: "ClusterTrustBundleProjection, ContainerStopSignals, EventedPLEG, QOSReserved and RuntimeClassInImageCriApi are on.", Why: "They are complete here, and cost nothing where nobody asks for them."},
+			{What: "A feature gate that is known and has no effect is named in a warning where it is set to what is not done; an unknown one, and a locked one that is set otherwise, is refused as by the kubelet.", Why: "Gates of Kubernetes 1.37 are decided here: what is done is done always, but for the gates of gatesWithEffect."},
+			{What: "ContainerStopSignals, EventedPLEG, QOSReserved and RuntimeClassInImageCriApi are on.", Why: "They are complete here, and cost nothing where nobody asks for them."},
+			{What: "HugepageAwareEviction and KubeletInUserNamespace are off.", Why: "On cgroup v2 the memory of a node that is available never has huge pages in it, and on v1 it has; the agent runs as root of its machine."},
+			{What: "What Kubernetes 1.37 has as alpha and off is not done, but for defaultPodSysctls: GRPCContainerProbeTLS (KEP-4939), H2CContainerProbe (KEP-5999), EmptyDirVolumeMode (KEP-5502), VolumeBindMountOptions (KEP-5855), AtomicWriteVolumeUserFields (KEP-5936), DRAOptionalNodeOperations (KEP-5945), InPlacePodVerticalScalingMemoryBackedVolumes (KEP-6030) and checkpoints of pods (KEP-5823).", Why: "Their fields may still change; a gate that is set to true is named in a warning."},
 			{What: "tracing has no effect.", Why: "An OTLP client would weigh more than the rest of the agent; metrics and logs tell of the same."},
 			{What: "A negative volumeStatsAggPeriod leaves volumes out of figures but for emptyDirs; a positive one has no effect.", Why: "Volumes are measured when somebody asks, and emptyDirs may have limits that the agent keeps."},
 			{What: "maxOpenFiles unset leaves the process's limit alone.", Why: "The Go runtime raises it to what the machine allows; containers have that of the runtime."},
@@ -53,7 +55,8 @@ func All() []Area {
 			{What: "Each endpoint has its own deadline and its own number of requests at a time (429).", Why: "The kubelet has 4 hours for all, so that slow clients pin connections."},
 			{What: "HEAD is asked as get, and answered.", Why: "The kubelet asks the authorizer for no verb at all."},
 			{What: "/configz and /flagz withhold headers and passwords of URLs.", Why: "They are read by more people than may have these."},
-			{What: "The pods API (PodsAPI, alpha) is not served.", Why: "It is off in the kubelet as well."},
+			{What: "The pods API (PodsAPI, KEP-4188) is not served.", Why: "/pods of the node API has the same pods, though no watch."},
+			{What: "/allocatedPods (KubeletAllocatedPodsEndpoint, alpha) is not served.", Why: "It is off in the kubelet as well; containerStatuses of /pods have what is allocated."},
 			{What: "Structured /flagz and /statusz have no CBOR.", Why: "JSON and YAML are what people's tools read."},
 		}},
 		{"Metrics", []Difference{
@@ -76,6 +79,7 @@ func All() []Area {
 			{What: "A token for a credential provider that is of another UID than the service account has is refused.", Why: "What was pulled with it would be on record for the wrong account."},
 		}},
 		{"Pods", []Difference{
+			{What: "Pods begin in the order of nodewright.io/after and nodewright.io/start-priority; while the machine is busy, lesser ones wait for up to 30 s for those of higher priority.", Why: "After a power cut the important pods come up as soon as if they were alone."},
 			{What: "A CSI driver that says that a volume is published, and has made nothing at its path, is not believed; the pod waits.", Why: "The kubelet runs it, and what it writes is on the node's own disk."},
 			{What: "Crash loops outlive the agent, and have a back-off of their own for RestartAllContainers.", Why: "The kubelet forgets them and restarts everything at once."},
 			{What: "Static pods may refer to ConfigMaps, Secrets, claims and tokens, and may be resized.", Why: "Manifests hold these objects, and without an API server such pods are all there are."},
@@ -83,7 +87,7 @@ func All() []Area {
 			{What: "A request that cannot be served now waits, for pods that are ending, for plugins and for objects.", Why: "The kubelet fails the pod, and somebody has to make another."},
 			{What: "A critical pod that has others end waits for them, and ends nobody if they would not be enough; static ones that ended for it begin again when it is gone.", Why: "The kubelet kills them one after the other in its loop, and forgets static ones."},
 			{What: "A share of swap follows a resize in place.", Why: "The share is one of the memory request."},
-			{What: "PodCertificate projections are never filled (PodCertificateRequest, beta and off).", Why: "They are off in the kubelet as well."},
+			{What: "PodCertificate projections are never filled (PodCertificateRequest, KEP-4317); pods that want one wait.", Why: "Not built yet; an embedder may bring what provides them (Volumes.Certificates)."},
 		}},
 		{"Node", []Difference{
 			{What: "Without a runtime's endpoint and without a usual socket the agent runs containers itself (containerRuntimeEndpoint: localcri); a node keeps the runtime that its pods are on.", Why: "A small machine needs no daemon beside the agent, and a runtime that is only late must not have its pods run twice."},
@@ -101,7 +105,7 @@ func All() []Area {
 // Markdown is the document of them all.
 func Markdown() string {
 	var b strings.Builder
-	b.WriteString("# Differences to the kubelet\n\nWhat a node of nodewright does otherwise than the kubelet of Kubernetes 1.36. This file is made of\n" +
+	b.WriteString("# Differences to the kubelet\n\nWhat a node of nodewright does otherwise than the kubelet of Kubernetes 1.37. This file is made of\n" +
 		"`nodeagent/differences` (`go generate ./nodeagent/differences`); `agent --help=differences` shows the same.\n")
 	for _, a := range All() {
 		fmt.Fprintf(&b, "\n## %s\n\n| What | Why | Since |\n|---|---|---|\n", a.Name)

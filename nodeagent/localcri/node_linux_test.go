@@ -3,6 +3,7 @@ package localcri_test
 import (
 	"context"
 	"flag"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/nodewright/nodewright/internal/sampleimage"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	runtime "github.com/nodewright/nodewright/localcri"
+	"github.com/nodewright/nodewright/localcri/inprocess"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/localcri"
 )
@@ -37,7 +39,7 @@ type lab struct {
 	t    *testing.T
 	root string
 	conf *kubeletconfig.Config
-	cfg  localcri.Config
+	cfg  inprocess.Config
 }
 
 func newLab(t *testing.T) *lab {
@@ -82,8 +84,8 @@ func newLab(t *testing.T) *lab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.cfg = localcri.Config{
-		Program: program, PreloadDir: filepath.Join(dir, "images"), Network: localcri.Bridge,
+	l.cfg = inprocess.Config{
+		Program: program, PreloadDir: filepath.Join(dir, "images"), Network: inprocess.Bridge,
 		Handlers: map[string]runtime.Handler{"runc": {Path: filepath.Join(repository, "build", "bin", "runc")}},
 	}
 	flags := kubeletconfig.NewFlags()
@@ -137,6 +139,25 @@ func (l *lab) run() *v1.Pod {
 	return pod
 }
 
+// interfaceTo names the machine's interface in the network of an address.
+func (l *lab) interfaceTo(ip string) string {
+	l.t.Helper()
+	all, err := net.Interfaces()
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for _, i := range all {
+		addrs, _ := i.Addrs()
+		for _, a := range addrs {
+			if n, ok := a.(*net.IPNet); ok && n.Contains(net.ParseIP(ip)) {
+				return i.Name
+			}
+		}
+	}
+	l.t.Fatalf("no interface leads to %q", ip)
+	return ""
+}
+
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
@@ -147,9 +168,7 @@ func exists(path string) bool {
 func TestNodeWithItsOwnRuntime(t *testing.T) {
 	l := newLab(t)
 	first := l.run()
-	if name := localcri.BridgeOf(l.root); !exists(filepath.Join("/sys/class/net", name)) {
-		t.Errorf("there is no interface %s", name)
-	}
+	bridge := l.interfaceTo(first.Status.PodIP)
 	// The monitor's program, which comes first, is root's alone; users of their own pass.
 	if info, err := os.Stat(filepath.Join(l.root, "localcri")); err != nil || info.Mode().Perm() != 0o711 {
 		t.Errorf("directory of the runtime: %+v, %v; want mode 0711", info, err)
@@ -173,7 +192,7 @@ func TestNodeWithItsOwnRuntime(t *testing.T) {
 	if strings.Contains(string(mounts), l.root+"/localcri") {
 		t.Error("mounts are left")
 	}
-	if name := localcri.BridgeOf(l.root); exists(filepath.Join("/sys/class/net", name)) { // other nodes may run beside this one
-		t.Errorf("interface %s is left", name)
+	if exists(filepath.Join("/sys/class/net", bridge)) {
+		t.Errorf("interface %s is left", bridge)
 	}
 }

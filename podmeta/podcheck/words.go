@@ -33,6 +33,8 @@ var words = map[reflect.Type]word{
 	of[v1.TerminationMessagePolicy](): anyOf(v1.TerminationMessageReadFile, v1.TerminationMessageFallbackToLogsOnError).orUnset(),
 	of[v1.Protocol]():                 anyOf(v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP).orUnset(),
 	of[v1.URIScheme]():                anyOf(v1.URISchemeHTTP, v1.URISchemeHTTPS).orUnset(),
+	of[v1.HTTPProtocol]():             anyOf(v1.HTTPProtocolHTTP1, v1.HTTPProtocolHTTP2),
+	of[v1.GRPCProbeMode]():            anyOf(v1.GRPCProbeModePlaintext, v1.GRPCProbeModeTLS),
 	of[v1.Signal]():                   signals(),
 
 	of[v1.ContainerRestartPolicy]():                  anyOf(v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyNever),

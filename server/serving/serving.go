@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -18,7 +19,7 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// maxCA is how large a file of client authorities may be, in bytes: some hundred
+// maxCA is how large a file of certificates, or a key, may be, in bytes: some hundred
 // certificates.
 const maxCA = 1 << 20
 
@@ -49,6 +50,9 @@ type Certs struct {
 	conf *tls.Config
 	pair atomic.Pointer[tls.Certificate]
 	cas  atomic.Pointer[x509.CertPool]
+	// files are the contents that pair and cas were made of. Other files beside them
+	// may change all the time, and keys are dear to parse. New and Run alone use it.
+	files struct{ cert, key, ca []byte }
 }
 
 // New reads the files, and makes a pair in CertDir if there is none to be read.
@@ -118,10 +122,22 @@ func (c *Certs) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 }
 
 func (c *Certs) loadPair() error {
-	pair, err := tls.LoadX509KeyPair(c.cfg.CertFile, c.cfg.KeyFile)
+	cert, err := safefile.ReadLinked(c.cfg.CertFile, maxCA)
+	var key []byte
+	if err == nil {
+		key, err = safefile.ReadLinked(c.cfg.KeyFile, maxCA)
+	}
+	if err == nil && c.pair.Load() != nil && bytes.Equal(cert, c.files.cert) && bytes.Equal(key, c.files.key) {
+		return nil
+	}
+	var pair tls.Certificate
+	if err == nil {
+		pair, err = tls.X509KeyPair(cert, key)
+	}
 	if err != nil {
 		return fmt.Errorf("certificate %s with key %s: %w", c.cfg.CertFile, c.cfg.KeyFile, err)
 	}
+	c.files.cert, c.files.key = cert, key
 	if old := c.pair.Load(); old == nil || !slices.EqualFunc(old.Certificate, pair.Certificate, slices.Equal[[]byte]) {
 		c.pair.Store(&pair)
 	}
@@ -133,6 +149,9 @@ func (c *Certs) loadCAs() error {
 	if err != nil {
 		return fmt.Errorf("client authorities: %w", err)
 	}
+	if c.cas.Load() != nil && bytes.Equal(b, c.files.ca) {
+		return nil
+	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(b) {
 		return fmt.Errorf("client authorities %s: no certificate in it", c.cfg.ClientCAFile)
@@ -140,6 +159,7 @@ func (c *Certs) loadCAs() error {
 	if old := c.cas.Load(); old == nil || !old.Equal(pool) {
 		c.cas.Store(pool)
 	}
+	c.files.ca = b
 	return nil
 }
 

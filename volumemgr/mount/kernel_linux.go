@@ -1,10 +1,12 @@
 package mount
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -195,15 +197,51 @@ func (k *Kernel) Table(ctx context.Context) (Table, error) {
 	return ParseTable(data)
 }
 
+// clear tells that nothing is mounted at path, which Resolve gave: the kernel goes
+// there without crossing into another mount. The table, which it writes anew for each
+// who reads it, has several lines for each pod. What is mounted there is not touched.
+func (k *Kernel) clear(path string) bool {
+	if path == "/" {
+		return false
+	}
+	dir, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = unix.Close(dir) }()
+	fd, err := unix.Openat2(dir, filepath.Base(path), &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return false
+	}
+	_ = unix.Close(fd)
+	return true
+}
+
 // Under is the part of the table at path and below it; path is clean and has no
 // symbolic links.
 func (k *Kernel) Under(ctx context.Context, path string) (Table, error) {
-	data, err := mountinfo(ctx)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return nil, err
 	}
-	return parseUnder(data, path)
+	defer func() { _ = f.Close() }()
+	b := buffers.Get().(*bytes.Buffer)
+	defer buffers.Put(b)
+	b.Reset()
+	if _, err := b.ReadFrom(f); err != nil {
+		return nil, err
+	}
+	return parseUnder(b.Bytes(), path) // which copies what it keeps
 }
+
+// buffers are for the table: it is read for each volume that is made or measured,
+// and has many lines of which one or none is wanted.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 func mountinfo(ctx context.Context) ([]byte, error) {
 	if err := ctx.Err(); err != nil {

@@ -119,6 +119,9 @@ func Find(ctx context.Context, m Mounter, target string) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c, ok := m.(interface{ clear(path string) bool }); ok && c.clear(path) {
+		return nil, nil
+	}
 	table, err := Under(ctx, m, path)
 	if err != nil {
 		return nil, err

@@ -71,6 +71,9 @@ func parseUnder(data []byte, path string) (Table, error) {
 			line = rest
 		}
 		field, _, _ := bytes.Cut(line, []byte(" "))
+		if !bytes.Contains(field, []byte("\\")) { // a comparison does not copy
+			return string(field) == path || bytes.HasPrefix(field, []byte(path)) && IsBelow(string(field), path)
+		}
 		target := unescape(string(field))
 		return target == path || IsBelow(target, path)
 	})

@@ -27,9 +27,6 @@ type Usage struct {
 	// AtLeast means that Used and InodesUsed are lower bounds: part of the
 	// volume has not been seen.
 	AtLeast bool
-	// Abnormal is whether who makes the volume says that something is wrong with
-	// it; nil: it does not say.
-	Abnormal *bool
 }
 
 // Unknown is a Usage of which nothing is known but the time.

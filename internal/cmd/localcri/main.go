@@ -1,4 +1,4 @@
-// Command localcri is the container runtime of package nodeagent/localcri as a
+// Command localcri is the container runtime of package localcri/inprocess as a
 // process of its own, on a unix socket: tests put it in containerd's place. Its
 // files, the socket cri.sock and the socket import.sock, which takes archives of
 // images by HTTP, are below -dir.
@@ -22,13 +22,11 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/nodewright/nodewright/kubeletconfig"
-	runtime "github.com/nodewright/nodewright/localcri"
+	"github.com/nodewright/nodewright/localcri"
 	"github.com/nodewright/nodewright/localcri/image"
+	"github.com/nodewright/nodewright/localcri/inprocess"
 	"github.com/nodewright/nodewright/localcri/serve"
 	"github.com/nodewright/nodewright/network/bridge"
-	"github.com/nodewright/nodewright/nodeagent"
-	"github.com/nodewright/nodewright/nodeagent/localcri"
 )
 
 // options are what the flags say.
@@ -69,22 +67,23 @@ func main() {
 }
 
 func run(ctx context.Context, o options) error {
-	cfg, err := o.config()
-	if err != nil {
-		return err
-	}
 	log, err := zap.NewDevelopment()
 	if err != nil {
 		return err
 	}
-	if o.reset {
-		return localcri.Reset(ctx, localcri.ResetOptions{RootDir: o.dir, Images: true, Log: log}, cfg)
-	}
-	r, err := localcri.Runtime(cfg)(ctx, &nodeagent.Builder{Config: &kubeletconfig.Config{RootDir: o.dir}, Log: log})
+	cfg, err := o.config()
 	if err != nil {
 		return err
 	}
-	server, err := serve.New(serve.Config{Socket: filepath.Join(o.dir, "cri.sock"), Runtime: r.Runtime, Images: r.Images, Log: log})
+	cfg.Log = log
+	if o.reset {
+		return inprocess.Reset(ctx, cfg, true)
+	}
+	r, err := inprocess.New(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	server, err := serve.New(serve.Config{Socket: filepath.Join(o.dir, "cri.sock"), Runtime: r.Runtime(), Images: r.Images(), Log: log})
 	if err != nil {
 		return err
 	}
@@ -101,13 +100,13 @@ func run(ctx context.Context, o options) error {
 
 // config is the runtime's. The handlers are those of a containerd of package
 // containerdtest.
-func (o options) config() (localcri.Config, error) {
+func (o options) config() (inprocess.Config, error) {
 	if !filepath.IsAbs(o.dir) {
-		return localcri.Config{}, fmt.Errorf("-dir %q: want an absolute path", o.dir)
+		return inprocess.Config{}, fmt.Errorf("-dir %q: want an absolute path", o.dir)
 	}
-	cfg := localcri.Config{Monitor: o.monitor, Network: localcri.Bridge, Registries: map[string]image.Registry{}}
+	cfg := inprocess.Config{RootDir: filepath.Join(o.dir, "localcri"), Monitor: o.monitor, Network: inprocess.Bridge, Registries: map[string]image.Registry{}}
 	if o.runc != "" {
-		cfg.Handlers = map[string]runtime.Handler{
+		cfg.Handlers = map[string]localcri.Handler{
 			"runc": {Path: o.runc}, "test-handler": {Path: o.runc}, "bare": {Path: o.runc, PrivilegedWithoutHostDevices: true},
 		}
 	}
@@ -141,7 +140,7 @@ func listenImports(socket string) (net.Listener, error) {
 }
 
 // serveImports installs the images of archives that are posted.
-func serveImports(ctx context.Context, l net.Listener, r *nodeagent.LocalRuntime) error {
+func serveImports(ctx context.Context, l net.Listener, r *inprocess.Runtime) error {
 	srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if _, err := r.Import(req.Context(), req.Body, ""); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)

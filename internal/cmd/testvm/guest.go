@@ -273,7 +273,7 @@ func (p plan) test(t testBinary, deadline time.Time, out io.Writer) result {
 	fmt.Fprintf(out, "=== %s\n", t.Package)
 	ctx, cancel := context.WithDeadline(context.Background(), deadline.Add(margin/2))
 	defer cancel()
-	cmd := exec.CommandContext(ctx, t.File, "-test.v", "-test.timeout="+left.String(), "-test.run="+p.Run, "-test.short")
+	cmd := exec.CommandContext(ctx, t.File, append([]string{"-test.v", "-test.timeout=" + left.String(), "-test.run=" + p.Run, "-test.short"}, p.Args...)...)
 	cmd.Dir, cmd.Env = t.Dir, slices.Concat(p.Env, []string{"PWD=" + t.Dir})
 	cmd.Stdout = io.MultiWriter(out, &tally{res: &r})
 	cmd.Stderr = cmd.Stdout

@@ -1,7 +1,7 @@
 // Command testvm is "make test-vm": the tests that need root, containers and
 // cgroups, in a virtual machine that is made for them and thrown away.
 //
-//	testvm [-run REGEXP] [-systemd] [-timeout 20m] [-cpus 2] [-memory 3G] [-accel tcg] [-kernel DIR] [-append PARAMETERS] [PACKAGE...]
+//	testvm [-run REGEXP] [-args ARGUMENTS] [-systemd] [-timeout 20m] [-cpus 2] [-memory 3G] [-accel tcg] [-kernel DIR] [-append PARAMETERS] [PACKAGE...]
 //
 // Wherever it is called from, the tests meet the same machine: a Debian
 // kernel, cgroup v2 alone, two NUMA nodes, root with every capability, no
@@ -58,6 +58,7 @@ func main() {
 	runtime.LockOSThread() // qemu is told of the death of this thread
 	s := settings{memory: 3 << 30}
 	flag.StringVar(&s.run, "run", "", "only tests that match this `regexp`")
+	flag.StringVar(&s.args, "args", "", "more `arguments` of the tests, separated by blanks")
 	flag.BoolVar(&s.systemd, "systemd", os.Getenv("SYSTEMD") != "", "run the tests as a unit of systemd; also by SYSTEMD=1")
 	flag.DurationVar(&s.limit, "timeout", 20*time.Minute, "how `long` the machine may run")
 	flag.IntVar(&s.cpus, "cpus", 2, "`number` of the machine's CPUs")
@@ -76,6 +77,7 @@ func main() {
 
 type settings struct {
 	run     string
+	args    string
 	systemd bool
 	limit   time.Duration
 	cpus    int
@@ -122,7 +124,7 @@ func host(ctx context.Context, s settings, patterns []string) error {
 	if _, err := sampleimage.Build(ctx, repo, filepath.Join(repo, "build", "images")); err != nil {
 		return err
 	}
-	p.Run, p.Limit, p.Systemd = s.run, s.limit, s.systemd
+	p.Run, p.Args, p.Limit, p.Systemd = s.run, strings.Fields(s.args), s.limit, s.systemd
 	if s.systemd {
 		p.Env = append(p.Env, "TESTVM=systemd")
 	}

@@ -17,6 +17,7 @@ type plan struct {
 	Env     []string // of the tests
 	Tests   []testBinary
 	Run     string        // -test.run
+	Args    []string      // more arguments of the tests
 	Limit   time.Duration // of the whole run
 	Systemd bool          // is process 1
 }

@@ -69,7 +69,7 @@ func New(cfg Config) (*Executor, error) {
 		cfg.Log = zap.NewNop()
 	}
 	cfg.Args = slices.Clone(cfg.Args)
-	return &Executor{cfg: cfg}, nil
+	return &Executor{cfg: cfg, queue: detached.Queue{Wait: true}, group: detached.Group[[]byte]{Wait: true}}, nil
 }
 
 // Path returns the runtime's executable.

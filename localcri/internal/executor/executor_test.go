@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -276,4 +277,18 @@ func TestTailKeepsTheEnd(t *testing.T) {
 			t.Errorf("tail after %v = %q; want %q", sizes, got, want)
 		}
 	}
+}
+
+// A node that ends more containers at once than there are places deletes them all.
+func TestManyContainersAreDeletedAtOnce(t *testing.T) {
+	e := fake(t, time.Minute, "sleep 0.02")
+	var wg sync.WaitGroup
+	for i := range 150 {
+		wg.Go(func() {
+			if err := e.Delete(t.Context(), fmt.Sprintf("c%d", i), true); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -43,7 +43,7 @@ func New(cfg Config) (*Spaces, error) {
 	if cfg.ShmSize == 0 {
 		cfg.ShmSize = DefaultShmSize
 	}
-	return &Spaces{cfg: cfg}, errors.Join(errs...)
+	return &Spaces{cfg: cfg, queue: detached.Queue{Wait: true}}, errors.Join(errs...)
 }
 
 // Request says which namespaces a sandbox has of its own.

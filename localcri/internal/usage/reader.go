@@ -57,7 +57,7 @@ func New(cfg Config) (*Reader, error) {
 		return nil, errors.Join(errs...)
 	}
 	_, err := safefile.ReadFile(filepath.Join(cfg.Root, "cgroup.controllers"), maxFile)
-	return &Reader{cfg: cfg, v2: err == nil, samples: map[string]sample{}}, nil
+	return &Reader{cfg: cfg, v2: err == nil, kills: detached.Group[struct{}]{Wait: true}, samples: map[string]sample{}}, nil
 }
 
 // maxFile is how much of a file of a cgroup is read, in bytes; memory.stat is

@@ -1,14 +1,12 @@
-package localcri
+package inprocess
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
-
-	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
-// names are those of what a node's runtime makes outside its root directory. Nodes
-// with different root directories have different names.
+// names are those of what a runtime makes outside its root directory. Runtimes with
+// different root directories have different names.
 type names struct {
 	stateDir string // on a tmpfs
 	spaces   string // begins the names of network namespaces
@@ -20,7 +18,7 @@ type names struct {
 
 // namesFor returns the names for a root directory.
 func namesFor(rootDir string) names {
-	if rootDir == kubeletconfig.DefaultRootDir {
+	if rootDir == DefaultRootDir {
 		return names{
 			stateDir: "/run/nodewright", spaces: "nodewright", bridge: "nw0", veth: "nw", table: "nodewright", monitors: "/nodewright-monitors",
 		}

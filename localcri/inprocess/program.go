@@ -1,11 +1,15 @@
-package localcri
+package inprocess
 
 import (
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -26,13 +30,54 @@ func place(dir string, program []byte) (string, error) {
 	sum := sha256.Sum256(program)
 	name := monitorName + "-" + hex.EncodeToString(sum[:8])
 	path := filepath.Join(dir, name)
-	if b, err := safefile.ReadFile(path, maxProgram); err == nil && bytes.Equal(b, program) {
+	if b, err := safefile.ReadFile(path, maxProgram); err == nil && same(b, program) {
 		return path, nil
 	}
-	if err := install(dir, name, program); err != nil {
+	program, err := unpacked(program)
+	if err == nil {
+		err = install(dir, name, program)
+	}
+	if err != nil {
 		return "", fmt.Errorf("place the monitor program: %w", err)
 	}
 	return path, nil
+}
+
+// gzipMagic begins what RFC 1952 has; no program begins so.
+var gzipMagic = []byte{0x1f, 0x8b}
+
+// gzipTrailer is how long the checksum and the length at its end are together.
+const gzipTrailer = 8
+
+// same reports whether a file is the one that program is, or has packed.
+func same(file, program []byte) bool {
+	if !bytes.HasPrefix(program, gzipMagic) {
+		return bytes.Equal(file, program)
+	}
+	if len(program) < gzipTrailer {
+		return false
+	}
+	trailer := program[len(program)-gzipTrailer:]
+	return binary.LittleEndian.Uint32(trailer) == crc32.ChecksumIEEE(file) && int64(binary.LittleEndian.Uint32(trailer[4:])) == int64(len(file))
+}
+
+// unpacked is the program itself.
+func unpacked(program []byte) ([]byte, error) {
+	if !bytes.HasPrefix(program, gzipMagic) {
+		return program, nil
+	}
+	r, err := gzip.NewReader(bytes.NewReader(program))
+	if err != nil {
+		return nil, fmt.Errorf("unpack: %w", err)
+	}
+	out, err := io.ReadAll(io.LimitReader(r, maxProgram+1))
+	if err == nil && len(out) > maxProgram {
+		err = fmt.Errorf("more than %d bytes", maxProgram)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("unpack: %w", err)
+	}
+	return out, nil
 }
 
 // install writes a program whole or not at all.

@@ -1,6 +1,9 @@
-package localcri
+package inprocess
 
 import (
+	"bytes"
+	"compress/gzip"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,6 +50,49 @@ func TestPlace(t *testing.T) {
 	}
 	if _, err := place("/dev/null/bin", nil); err == nil {
 		t.Error("it was placed below a file")
+	}
+}
+
+// A packed program is the same program, and a damaged copy of it is replaced.
+func TestPlacePacked(t *testing.T) {
+	program := append([]byte("#!/bin/sh\necho one\n#"), bytes.Repeat([]byte("x"), 1<<20)...)
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	_, _ = w.Write(program)
+	_ = w.Close()
+	dir := filepath.Join(t.TempDir(), "bin")
+	path, err := place(dir, packed.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	placed := func() fs.FileInfo {
+		t.Helper()
+		if b, err := os.ReadFile(path); err != nil || !bytes.Equal(b, program) {
+			t.Fatalf("%d bytes, %v", len(b), err)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info
+	}
+	before := placed()
+	if again, err := place(dir, packed.Bytes()); again != path || err != nil || !os.SameFile(before, placed()) {
+		t.Error("it was written again", again, err)
+	}
+	for _, damage := range []string{"", "#!/bin/sh\necho two\n", strings.Repeat("x", len(program))} {
+		if err := os.WriteFile(path, []byte(damage), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if again, err := place(dir, packed.Bytes()); again != path || err != nil {
+			t.Error(again, err)
+		}
+		placed()
+	}
+	for _, bad := range [][]byte{gzipMagic, packed.Bytes()[:packed.Len()/2]} {
+		if _, err := place(filepath.Join(t.TempDir(), "bin"), bad); err == nil || !strings.Contains(err.Error(), "unpack") {
+			t.Errorf("%d bytes: %v", len(bad), err)
+		}
 	}
 }
 

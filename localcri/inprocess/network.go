@@ -1,4 +1,4 @@
-package localcri
+package inprocess
 
 import (
 	"fmt"

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"time"
+
+	"github.com/nodewright/nodewright/kubeletconfig"
+	api "github.com/nodewright/nodewright/localapi"
+	"github.com/nodewright/nodewright/nodeagent"
+	"github.com/nodewright/nodewright/nodeagent/localapi"
+)
+
+// onSocket has the API of the node on the agent's own socket alone.
+const onSocket = "socket"
+
+// serveLocalAPI has a node serve its own API, if that is asked for.
+func serveLocalAPI(o *nodeagent.Options, f *runFlags) {
+	switch f.localAPI {
+	case "":
+	case onSocket:
+		localapi.Attach(o, localapi.Config{})
+	default:
+		localapi.Attach(o, localapi.Config{Address: f.localAPI})
+	}
+}
+
+// kubeconfig makes a client's certificate by the authority in the root directory, which
+// root alone can read. No agent need run.
+func kubeconfig(_ context.Context, std stdio, args []string) error {
+	fs := flag.NewFlagSet("agent kubeconfig", flag.ContinueOnError)
+	rootDir := fs.String("root-dir", kubeletconfig.DefaultRootDir, "the agent's root `directory`")
+	user := fs.String("user", "admin", "whom the certificate is for, by `name`")
+	group := fs.String("group", "admin", "what it allows: `view`, edit or admin")
+	server := fs.String("server", "", "the `URL` of the API; where the agent served it last")
+	valid := fs.Duration("valid", 365*24*time.Hour, "how `long` the certificate is valid")
+	extra, err := parseNames(fs, std, args)
+	if err != nil {
+		return err
+	}
+	if len(extra) > 0 {
+		return fmt.Errorf("kubeconfig takes no argument, got %q", extra[0])
+	}
+	groups := map[string]string{"view": api.GroupView, "edit": api.GroupEdit, "admin": api.GroupAdmin}
+	if groups[*group] == "" {
+		return fmt.Errorf("--group=%q: want view, edit or admin", *group)
+	}
+	if *valid <= 0 {
+		return fmt.Errorf("--valid=%v: want a positive duration", *valid)
+	}
+	text, err := localapi.Kubeconfig(*rootDir, *server, *user, []string{groups[*group]}, *valid)
+	if err != nil {
+		return err
+	}
+	_, err = std.out.Write(text)
+	return err
+}

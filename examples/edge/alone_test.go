@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+
+	"go.uber.org/zap/zaptest"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/internal/containerdtest"
+	"github.com/nodewright/nodewright/internal/sampleimage"
+	"github.com/nodewright/nodewright/localcri/inprocess"
+)
+
+// newNodeAlone is a lab without containerd: the agent, runc and images in files.
+func newNodeAlone(t *testing.T) *lab {
+	containerdtest.Required(t)
+	repository, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	archives, err := sampleimage.Build(t.Context(), repository, filepath.Join(repository, "build", "images"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs := t.TempDir() // for an agent that was built without the monitor
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(programs, "nodewright-monitor"), "./localcri/monitor/cmd")
+	build.Dir, build.Env = repository, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Setenv("PATH", programs+":"+filepath.Join(repository, "build", "bin")+":"+os.Getenv("PATH"))
+	l := &lab{t: t, plant: newPlant(), runtime: []string{"--images", filepath.Dir(archives[0])}}
+	dir, err := os.MkdirTemp("", "nwedge")
+	l.must(err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	l.must(os.Chmod(dir, 0o711)) //nolint:gosec // containers of any user pass through
+	l.said, err = os.Create(filepath.Join(dir, "said"))
+	l.must(err)
+	srv := httptest.NewServer(l.plant)
+	t.Cleanup(srv.Close)
+	l.url, l.root = srv.URL, filepath.Join(dir, "edge")
+	l.api = local.NewClient(filepath.Join(l.root, "agent.sock"))
+	t.Cleanup(l.end)
+	t.Cleanup(func() {
+		if l.cmd != nil {
+			l.kill()
+		}
+		if err := inprocess.Reset(context.Background(), inprocess.Config{RootDir: filepath.Join(l.root, "localcri"), Log: zaptest.NewLogger(t)}, true); err != nil {
+			t.Errorf("reset: %v", err)
+		}
+	})
+	return l
+}
+
+// One program and runc are a node: its pods outlive it, and leave nothing.
+func TestNodeAlone(t *testing.T) {
+	l := newNodeAlone(t)
+	l.order(box("press", "vision"), box("gauge", ""))
+	l.start()
+	l.untilReady("press", "gauge")
+	ids := func() (ids []string) {
+		for _, p := range l.until("pods", func(pods map[string]*v1.Pod) bool { return ready(pods["press"]) && ready(pods["gauge"]) }) {
+			ids = append(ids, p.Status.ContainerStatuses[0].ContainerID, p.Status.PodIP)
+		}
+		slices.Sort(ids)
+		return ids
+	}
+	before := ids()
+	l.kill()
+	l.start()
+	if after := ids(); !slices.Equal(after, before) {
+		t.Errorf("containers and addresses %v after the agent was killed, want %v", after, before)
+	}
+	l.order()
+	l.until("no pods", func(pods map[string]*v1.Pod) bool { return len(pods) == 0 && l.outstanding() == 0 })
+	l.must(l.cmd.Process.Signal(syscall.SIGTERM))
+	if err := l.cmd.Wait(); err != nil {
+		t.Errorf("after SIGTERM the agent ends with %v", err)
+	}
+	l.cmd = nil
+	for _, kind := range []string{"sandboxes", "containers"} {
+		if left, err := os.ReadDir(filepath.Join(l.root, "localcri", "pods", "records", kind)); err != nil || len(left) > 0 {
+			t.Errorf("%s are left: %v, %v", kind, left, err)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package localapi
+
+import (
+	"net/http"
+	"slices"
+)
+
+// Groups that a certificate may have as organizations. Each may do what those before
+// it may.
+const (
+	// GroupView may read all but Secrets.
+	GroupView = "nodewright:view"
+	// GroupEdit may change what is in namespaces, read Secrets, and reach into
+	// containers. Who may make pods may do anything on the machine.
+	GroupEdit = "nodewright:edit"
+	// GroupAdmin may do everything.
+	GroupAdmin = "nodewright:admin"
+)
+
+// User is who sends a request.
+type User struct {
+	Name   string
+	Groups []string
+}
+
+// Authenticate says who sends a request; an error, or nil, is nobody, and answered with
+// 401. It must not block.
+type Authenticate func(r *http.Request) (*User, error)
+
+// Root says that everybody is root: for a socket that only root can open.
+func Root(*http.Request) (*User, error) {
+	return &User{Name: "root", Groups: []string{GroupAdmin}}, nil
+}
+
+// Certificates says who a request's client is by its certificate, which the listener
+// has verified (tls.RequireAndVerifyClientCert): its common name, and its
+// organizations as groups.
+func Certificates(r *http.Request) (*User, error) {
+	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.PeerCertificates) == 0 {
+		return nil, nil //nolint:nilnil // nobody
+	}
+	subject := r.TLS.PeerCertificates[0].Subject
+	return &User{Name: subject.CommonName, Groups: subject.Organization}, nil
+}
+
+// level is how much a user may do.
+type level int
+
+const (
+	nobody level = iota
+	viewer
+	editor
+	admin
+)
+
+func (u *User) level() level {
+	switch {
+	case slices.Contains(u.Groups, GroupAdmin):
+		return admin
+	case slices.Contains(u.Groups, GroupEdit):
+		return editor
+	case slices.Contains(u.Groups, GroupView):
+		return viewer
+	default:
+		return nobody
+	}
+}
+
+// needs is the level that a request takes.
+func (q *query) needs() level {
+	read := q.verb == "get" || q.verb == "list" || q.verb == "watch"
+	switch {
+	case q.resource == "" && read: // discovery
+		return viewer
+	case q.resource == "nodes" && q.subresource == "proxy":
+		return admin
+	case q.resource == "secrets" && read:
+		return editor
+	case read && (q.subresource == "" || q.subresource == "log" || q.subresource == "status"):
+		return viewer
+	case q.namespace != "" && q.resource != "namespaces":
+		return editor
+	default:
+		return admin
+	}
+}

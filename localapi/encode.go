@@ -1,0 +1,250 @@
+package localapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nodewright/nodewright/internal/manifestguard"
+	"github.com/nodewright/nodewright/internal/wirecount"
+)
+
+// Bounds of what a client sends.
+const (
+	maxBody   = 3 << 20  // bytes; the API server's
+	maxObject = 32 << 20 // bytes in memory
+	maxDepth  = 100      // levels
+	maxFields = 40_000   // of a protobuf message; each may become an object
+	maxValues = 250_000  // of YAML
+)
+
+// Media types.
+const (
+	typeJSON     = runtime.ContentTypeJSON
+	typeYAML     = runtime.ContentTypeYAML
+	typeProtobuf = runtime.ContentTypeProtobuf
+)
+
+// codecs are those of all kinds.
+type codecs struct {
+	infos map[string]runtime.SerializerInfo
+}
+
+func newCodecs(scheme *runtime.Scheme) *codecs {
+	c := &codecs{infos: map[string]runtime.SerializerInfo{}}
+	for _, info := range serializer.NewCodecFactory(scheme).SupportedMediaTypes() {
+		c.infos[info.MediaType] = info
+	}
+	return c
+}
+
+// accepted is how a client wants its answer.
+type accepted struct {
+	info runtime.SerializerInfo
+	as   string // Table, PartialObjectMetadata, PartialObjectMetadataList, or "" for the object itself
+}
+
+// accept reads what a client wants, and takes the first that there is.
+func (c *codecs) accept(r *http.Request) (accepted, error) {
+	header := r.Header.Get("Accept")
+	if header == "" {
+		return accepted{info: c.infos[typeJSON]}, nil
+	}
+	for part := range strings.SplitSeq(header, ",") {
+		media, params, err := mime.ParseMediaType(strings.TrimSpace(part))
+		if err != nil {
+			continue
+		}
+		if media == "*/*" || media == "application/*" {
+			media = typeJSON
+		}
+		info, ok := c.infos[media]
+		as := params["as"]
+		if !ok || as != "" && (params["g"] != metav1.GroupName || params["v"] != "v1") {
+			continue
+		}
+		switch as {
+		case "", "PartialObjectMetadata", "PartialObjectMetadataList":
+			return accepted{info, as}, nil
+		case "Table":
+			if media != typeProtobuf {
+				return accepted{info, as}, nil
+			}
+		}
+	}
+	return accepted{}, generic(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
+		fmt.Sprintf("Accept is %.200q; want %s, %s or %s", header, typeJSON, typeYAML, typeProtobuf))
+}
+
+// respond answers with an object.
+func (c *codecs) respond(w http.ResponseWriter, a accepted, code int, o runtime.Object) {
+	var b bytes.Buffer
+	if err := a.info.Serializer.Encode(o, &b); err != nil {
+		c.fail(w, accepted{info: c.infos[typeJSON]}, apierrors.NewInternalError(err))
+		return
+	}
+	w.Header().Set("Content-Type", a.info.MediaType)
+	w.Header().Set("Cache-Control", "no-cache, private")
+	w.WriteHeader(code)
+	_, _ = w.Write(b.Bytes()) // the client has gone if this fails
+}
+
+// fail answers with a Status.
+func (c *codecs) fail(w http.ResponseWriter, a accepted, err error) {
+	s := statusOf(err)
+	if d := s.Details; d != nil && d.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
+	}
+	if a.info.Serializer == nil {
+		a.info = c.infos[typeJSON]
+	}
+	c.respond(w, a, int(s.Code), s)
+}
+
+// respondJSON answers with what has no kind.
+func respondJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", typeJSON)
+	_ = json.NewEncoder(w).Encode(v) // the client has gone if this fails
+}
+
+// body reads the body of a request, and its media type.
+func body(w http.ResponseWriter, r *http.Request) (data []byte, media string, err error) {
+	data, err = io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		return nil, "", apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the body has more than %d bytes", maxBody))
+	}
+	if err != nil {
+		return nil, "", apierrors.NewBadRequest(err.Error())
+	}
+	if media = r.Header.Get("Content-Type"); media == "" {
+		return data, typeJSON, nil
+	}
+	parsed, _, err := mime.ParseMediaType(media)
+	if err != nil {
+		return nil, "", apierrors.NewBadRequest(fmt.Sprintf("Content-Type is %.100q: %v", media, err))
+	}
+	return data, parsed, nil
+}
+
+// decode reads an object of any media type into the type of into. unknown lists fields
+// that it does not have, and those that are named twice.
+func (c *codecs) decode(data []byte, media string, into runtime.Object) (unknown []string, err error) {
+	switch media {
+	case typeJSON, typeYAML:
+		raw, twice, err := toJSON(data, media)
+		if err != nil {
+			return nil, err
+		}
+		more, err := decodeJSON(raw, into)
+		return append(twice, more...), err
+	case typeProtobuf:
+		if err := wirecount.Check(data[min(4, len(data)):], shapeOf(reflect.TypeOf(into)), maxFields); err != nil {
+			return nil, apierrors.NewRequestEntityTooLargeError(err.Error())
+		}
+		if _, _, err := c.infos[typeProtobuf].Serializer.Decode(data, nil, into); err != nil {
+			return nil, apierrors.NewBadRequest("protobuf: " + err.Error())
+		}
+		return nil, nil
+	default:
+		return nil, generic(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
+			fmt.Sprintf("Content-Type is %.100q; want %s, %s or %s", media, typeJSON, typeYAML, typeProtobuf))
+	}
+}
+
+// toJSON makes JSON of a body, within the bounds of what may be decoded.
+func toJSON(data []byte, media string) (raw []byte, twice []string, err error) {
+	raw = data
+	if media != typeJSON {
+		if manifestguard.Values(data) > maxValues {
+			return nil, nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the body has more than %d fields, items and lines", maxValues))
+		}
+		if err := manifestguard.Aliases(data, maxBody); err != nil {
+			return nil, nil, apierrors.NewRequestEntityTooLargeError(err.Error())
+		}
+		if raw, err = yaml.YAMLToJSONStrict(data); err != nil {
+			if raw, err = yaml.YAMLToJSON(data); err != nil {
+				return nil, nil, apierrors.NewBadRequest(err.Error())
+			}
+			twice = append(twice, "some field is named twice")
+		}
+	}
+	if depth := manifestguard.ShapeOf(raw).Depth; depth > maxDepth {
+		return nil, nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the body is nested %d levels deep; want at most %d", depth, maxDepth))
+	}
+	return raw, twice, nil
+}
+
+func decodeJSON(raw []byte, into any) (unknown []string, err error) {
+	if err := manifestguard.Decodable(raw, into, maxObject); err != nil {
+		return nil, apierrors.NewRequestEntityTooLargeError(err.Error())
+	}
+	strict, err := kjson.UnmarshalStrict(raw, into)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	for _, u := range strict {
+		unknown = append(unknown, u.Error())
+	}
+	return unknown, nil
+}
+
+var shapes sync.Map // of wirecount.Shape by reflect.Type: types are few, and the program's own
+
+// shapeOf is a protobuf message of Kubernetes, a runtime.Unknown with the message of a
+// type in it.
+func shapeOf(t reflect.Type) wirecount.Shape {
+	if s, ok := shapes.Load(t); ok {
+		return s.(wirecount.Shape)
+	}
+	s := wirecount.Shape{2: messageShape(t, 0)}
+	shapes.Store(t, s)
+	return s
+}
+
+// messageShape reads which fields hold messages off the tags of a type.
+func messageShape(t reflect.Type, depth int) wirecount.Shape {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	if t.Kind() == reflect.Map { // an entry has its value as field 2
+		return wirecount.Shape{2: messageShape(t.Elem(), depth+1)}
+	}
+	if t.Kind() != reflect.Struct || depth > 30 {
+		return nil
+	}
+	out := wirecount.Shape{}
+	for f := range t.Fields() {
+		_, rest, ok := strings.Cut(f.Tag.Get("protobuf"), ",")
+		if !ok {
+			continue
+		}
+		digits, _, _ := strings.Cut(rest, ",")
+		if n, err := strconv.ParseUint(digits, 10, 32); err == nil && holdsMessages(f.Type) {
+			out[n] = messageShape(f.Type, depth+1)
+		}
+	}
+	return out
+}
+
+func holdsMessages(t reflect.Type) bool {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	return t.Kind() == reflect.Struct || t.Kind() == reflect.Map
+}

@@ -1,0 +1,288 @@
+package fields
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/merge"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+)
+
+const (
+	// maxUpdaters is how many entries of updates an object has; the oldest become one.
+	// It is the API server's.
+	maxUpdaters = 10
+	ancient     = "ancient-changes"
+	// before has the fields that were there when somebody applied for the first time,
+	// of an object that nobody had taken notes of.
+	before = "before-first-apply"
+)
+
+// Config holds what a Manager needs. All fields but Subresource and Ignored are
+// required.
+type Config struct {
+	Type        typed.ParseableType
+	APIVersion  string // of the kind, such as v1
+	Subresource string
+	// Ignored are fields that writers of this kind, or subresource, do not write,
+	// whatever they send.
+	Ignored []fieldpath.Path
+}
+
+// Manager takes notes. It may be used by several goroutines.
+type Manager struct {
+	cfg     Config
+	updater *merge.Updater
+}
+
+// New returns a Manager.
+func New(cfg Config) *Manager {
+	b := merge.UpdaterBuilder{Converter: same{}}
+	if len(cfg.Ignored) > 0 {
+		b.IgnoreFilter = map[fieldpath.APIVersion]fieldpath.Filter{
+			fieldpath.APIVersion(cfg.APIVersion): fieldpath.NewExcludeSetFilter(fieldpath.NewSet(cfg.Ignored...)),
+		}
+	}
+	return &Manager{cfg: cfg, updater: b.BuildUpdater()}
+}
+
+// same is the converter of one version.
+type same struct{}
+
+func (same) Convert(o *typed.TypedValue, _ fieldpath.APIVersion) (*typed.TypedValue, error) {
+	return o, nil
+}
+func (same) IsMissingVersionError(error) bool { return false }
+
+// unowned are fields that nobody has: they say which object it is, or are the server's.
+var unowned = func() *fieldpath.Set {
+	set := fieldpath.NewSet(fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"), fieldpath.MakePathOrDie("metadata"))
+	for _, name := range []string{
+		"name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields", "resourceVersion",
+		"deletionTimestamp", "deletionGracePeriodSeconds",
+	} {
+		set.Insert(fieldpath.MakePathOrDie("metadata", name))
+	}
+	return set
+}()
+
+// Update returns the notes of an object that manager has changed from live to now. notes
+// are those of live, or what the writer makes of them; live may be nil.
+func (m *Manager) Update(live, now any, notes []metav1.ManagedFieldsEntry, manager string) ([]metav1.ManagedFieldsEntry, error) {
+	if live == nil {
+		live = map[string]any{}
+	}
+	was, err := m.typed(live)
+	if err != nil {
+		return nil, err
+	}
+	is, err := m.typed(now)
+	if err != nil {
+		return nil, err
+	}
+	n := decode(notes)
+	id := m.entry(manager, metav1.ManagedFieldsOperationUpdate)
+	_, sets, err := m.updater.Update(was, is, fieldpath.APIVersion(m.cfg.APIVersion), n.sets.Copy(), id)
+	if err != nil {
+		return nil, err
+	}
+	return n.encode(sets, id), nil
+}
+
+// Apply merges what manager applies into live, both as JSON makes objects of them, and
+// returns the result with its notes. Fields that others have with other values are a
+// conflict (409), unless force takes them over.
+func (m *Manager) Apply(live, applied map[string]any, notes []metav1.ManagedFieldsEntry, manager string, force bool) (map[string]any, []metav1.ManagedFieldsEntry, error) {
+	was, err := m.typed(live)
+	if err != nil {
+		return nil, nil, err
+	}
+	config, err := m.typed(applied)
+	if err != nil {
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("failed to merge: %v", err))
+	}
+	n := decode(notes)
+	if len(n.sets) == 0 {
+		if set, err := was.ToFieldSet(); err == nil {
+			if set = set.Difference(unowned); !set.Empty() {
+				n.sets[m.entry(before, metav1.ManagedFieldsOperationUpdate)] = fieldpath.NewVersionedSet(set, fieldpath.APIVersion(m.cfg.APIVersion), false)
+			}
+		}
+	}
+	id := m.entry(manager, metav1.ManagedFieldsOperationApply)
+	merged, sets, err := m.updater.Apply(was, config, fieldpath.APIVersion(m.cfg.APIVersion), n.sets.Copy(), id, force)
+	if err != nil {
+		return nil, nil, conflictOf(err)
+	}
+	out := live
+	if merged != nil {
+		o, ok := merged.AsValue().Unstructured().(map[string]any)
+		if !ok {
+			return nil, nil, errors.New("failed to merge: the result is no object")
+		}
+		out = o
+	}
+	return out, n.encode(sets, id), nil
+}
+
+// typed is an object by its schema. Lists that have a key twice are taken: who wrote
+// them did so before anybody took notes.
+func (m *Manager) typed(o any) (*typed.TypedValue, error) {
+	if u, ok := o.(map[string]any); ok {
+		return m.cfg.Type.FromUnstructured(u, typed.AllowDuplicates)
+	}
+	return m.cfg.Type.FromStructured(o, typed.AllowDuplicates)
+}
+
+// conflictOf says whose fields somebody wanted to apply, as the API server does.
+func conflictOf(err error) error {
+	var all merge.Conflicts
+	if !errors.As(err, &all) {
+		return apierrors.NewBadRequest(fmt.Sprintf("failed to merge: %v", err))
+	}
+	var causes []metav1.StatusCause
+	for _, c := range all {
+		e := parseID(c.Manager)
+		who := fmt.Sprintf("%q", e.Manager)
+		if e.Subresource != "" {
+			who += fmt.Sprintf(" with subresource %q", e.Subresource)
+		}
+		if e.Operation == metav1.ManagedFieldsOperationUpdate {
+			who += " using " + e.APIVersion
+		}
+		causes = append(causes, metav1.StatusCause{
+			Type: metav1.CauseTypeFieldManagerConflict, Message: "conflict with " + who, Field: c.Path.String(),
+		})
+	}
+	sort.SliceStable(causes, func(i, j int) bool { return causes[i].Message+causes[i].Field < causes[j].Message+causes[j].Field })
+	text := make([]string, 0, len(causes))
+	for _, c := range causes {
+		text = append(text, c.Message+": "+c.Field)
+	}
+	plural := "s"
+	if len(causes) == 1 {
+		plural = ""
+	}
+	return apierrors.NewApplyConflict(causes, fmt.Sprintf("Apply failed with %d conflict%s: %s", len(causes), plural, strings.Join(text, "; ")))
+}
+
+// entry is what identifies an entry, as a text.
+func (m *Manager) entry(manager string, op metav1.ManagedFieldsOperationType) string {
+	return idOf(&metav1.ManagedFieldsEntry{Manager: manager, Operation: op, APIVersion: m.cfg.APIVersion, Subresource: m.cfg.Subresource})
+}
+
+// idOf is what identifies an entry: all but its time and its fields.
+func idOf(e *metav1.ManagedFieldsEntry) string {
+	return strings.Join([]string{string(e.Operation), e.APIVersion, e.Subresource, e.Manager}, "\x00")
+}
+
+func parseID(id string) metav1.ManagedFieldsEntry {
+	p := strings.SplitN(id, "\x00", 4)
+	return metav1.ManagedFieldsEntry{Operation: metav1.ManagedFieldsOperationType(p[0]), APIVersion: p[1], Subresource: p[2], Manager: p[3]}
+}
+
+// book is what is noted, as sets.
+type book struct {
+	sets  fieldpath.ManagedFields
+	times map[string]*metav1.Time
+}
+
+// decode reads notes. Those that cannot be read are none, as with the API server: a
+// client that writes such must not keep others from the object.
+func decode(notes []metav1.ManagedFieldsEntry) book {
+	n := book{sets: fieldpath.ManagedFields{}, times: map[string]*metav1.Time{}}
+	for i := range notes {
+		e := &notes[i]
+		if e.FieldsV1 == nil {
+			continue
+		}
+		set := &fieldpath.Set{}
+		if err := set.FromJSON(bytes.NewReader(e.FieldsV1.GetRawBytes())); err != nil {
+			return book{sets: fieldpath.ManagedFields{}, times: map[string]*metav1.Time{}}
+		}
+		id := idOf(e)
+		n.sets[id] = fieldpath.NewVersionedSet(set, fieldpath.APIVersion(e.APIVersion), e.Operation == metav1.ManagedFieldsOperationApply)
+		n.times[id] = e.Time
+	}
+	return n
+}
+
+// encode writes notes down, in the order of the API server: applies, then updates by
+// their time. by is the entry of who writes now.
+func (n *book) encode(sets fieldpath.ManagedFields, by string) []metav1.ManagedFieldsEntry {
+	now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
+	for id, s := range sets {
+		kept := s.Set().Difference(unowned)
+		if kept.Empty() {
+			delete(sets, id)
+			continue
+		}
+		sets[id] = fieldpath.NewVersionedSet(kept, s.APIVersion(), s.Applied())
+		old, had := n.sets[id]
+		if n.times[id] == nil || id == by && (!had || !old.Set().Equals(kept)) {
+			n.times[id] = &now
+		}
+	}
+	n.cap(sets)
+	var out []metav1.ManagedFieldsEntry
+	for id, s := range sets {
+		e := parseID(id)
+		raw, err := s.Set().ToJSON()
+		if err != nil { // it is made of texts and numbers
+			continue
+		}
+		e.FieldsType, e.FieldsV1, e.Time = "FieldsV1", metav1.NewFieldsV1(string(raw)), n.times[id]
+		out = append(out, e)
+	}
+	slices.SortFunc(out, func(a, b metav1.ManagedFieldsEntry) int {
+		if a.Operation != b.Operation {
+			return strings.Compare(string(a.Operation), string(b.Operation))
+		}
+		if c := a.Time.Compare(b.Time.Time); c != 0 {
+			return c
+		}
+		return strings.Compare(idOf(&a), idOf(&b))
+	})
+	return out
+}
+
+// cap makes one entry of the oldest updates, where there are too many.
+func (n *book) cap(sets fieldpath.ManagedFields) {
+	var updates []string
+	for id, s := range sets {
+		if !s.Applied() {
+			updates = append(updates, id)
+		}
+	}
+	if len(updates) <= maxUpdaters {
+		return
+	}
+	slices.SortFunc(updates, func(a, b string) int {
+		if c := n.times[a].Compare(n.times[b].Time); c != 0 {
+			return c
+		}
+		return strings.Compare(a, b)
+	})
+	first := parseID(updates[0])
+	first.Manager, first.Subresource = ancient, ""
+	into := idOf(&first)
+	all, last := fieldpath.NewSet(), n.times[updates[0]]
+	for _, id := range updates[:len(updates)-maxUpdaters+1] {
+		all = all.Union(sets[id].Set())
+		last = n.times[id]
+		delete(sets, id)
+	}
+	if s, ok := sets[into]; ok {
+		all = all.Union(s.Set())
+	}
+	sets[into] = fieldpath.NewVersionedSet(all, fieldpath.APIVersion(first.APIVersion), false)
+	n.times[into] = last
+}

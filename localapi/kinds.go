@@ -1,0 +1,143 @@
+package localapi
+
+import (
+	"reflect"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// object is any object that is served.
+type object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// kind is a kind of objects with its resource.
+type kind struct {
+	schema.GroupVersionKind
+
+	resource, singular string
+	short, categories  []string
+	namespaced         bool
+	empty              object         // never changed
+	list               runtime.Object // never changed
+	// subresources are those that are written as the object is.
+	subresources []string
+	// streams are those that the node itself answers.
+	streams []string
+	// memory keeps objects in memory alone.
+	memory bool
+	// fixed says why objects are neither made nor deleted.
+	fixed string
+	// columns are for kubectl's tables.
+	columns []column
+}
+
+func (k *kind) groupResource() schema.GroupResource {
+	return schema.GroupResource{Group: k.Group, Resource: k.resource}
+}
+
+func (k *kind) new() object { return k.empty.DeepCopyObject().(object) }
+
+func (k *kind) goType() reflect.Type { return reflect.TypeOf(k.empty).Elem() }
+
+func (k *kind) verbs() metav1.Verbs {
+	verbs := metav1.Verbs{"get", "list", "patch", "update", "watch"}
+	if k.fixed == "" {
+		verbs = metav1.Verbs{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
+	}
+	return verbs
+}
+
+var (
+	coreV1     = schema.GroupVersion{Version: "v1"}
+	leasesV1   = schema.GroupVersion{Group: "coordination.k8s.io", Version: "v1"}
+	resourceV1 = schema.GroupVersion{Group: "resource.k8s.io", Version: "v1"}
+)
+
+// newKinds lists what is served, in the order of discovery.
+func newKinds() []*kind {
+	return []*kind{
+		{
+			GroupVersionKind: coreV1.WithKind("ConfigMap"), resource: "configmaps", singular: "configmap", short: []string{"cm"}, namespaced: true,
+			empty: &v1.ConfigMap{}, list: &v1.ConfigMapList{}, columns: configMapColumns,
+		},
+		{
+			GroupVersionKind: coreV1.WithKind("Event"), resource: "events", singular: "event", short: []string{"ev"}, namespaced: true, memory: true,
+			empty: &v1.Event{}, list: &v1.EventList{}, columns: eventColumns,
+		},
+		{
+			GroupVersionKind: coreV1.WithKind("Namespace"), resource: "namespaces", singular: "namespace", short: []string{"ns"},
+			empty: &v1.Namespace{}, list: &v1.NamespaceList{}, subresources: []string{"status", "finalize"}, columns: namespaceColumns,
+		},
+		{
+			GroupVersionKind: coreV1.WithKind("Node"), resource: "nodes", singular: "node", short: []string{"no"},
+			empty: &v1.Node{}, list: &v1.NodeList{}, streams: []string{"proxy"}, columns: nodeColumns,
+			fixed: "this is the API of one node, which is there as long as its agent is",
+		},
+		{
+			GroupVersionKind: coreV1.WithKind("PersistentVolumeClaim"), resource: "persistentvolumeclaims", singular: "persistentvolumeclaim", short: []string{"pvc"}, namespaced: true,
+			empty: &v1.PersistentVolumeClaim{}, list: &v1.PersistentVolumeClaimList{}, subresources: []string{"status"}, columns: claimColumns,
+		},
+		{
+			GroupVersionKind: coreV1.WithKind("PersistentVolume"), resource: "persistentvolumes", singular: "persistentvolume", short: []string{"pv"},
+			empty: &v1.PersistentVolume{}, list: &v1.PersistentVolumeList{}, subresources: []string{"status"}, columns: volumeColumns,
+		},
+		{
+			GroupVersionKind: coreV1.WithKind("Pod"), resource: "pods", singular: "pod", short: []string{"po"}, categories: []string{"all"}, namespaced: true,
+			empty: &v1.Pod{}, list: &v1.PodList{}, columns: podColumns,
+			subresources: []string{"status", "ephemeralcontainers", "resize"}, streams: []string{"log", "exec", "attach", "portforward"},
+		},
+		{
+			GroupVersionKind: coreV1.WithKind("Secret"), resource: "secrets", singular: "secret", namespaced: true,
+			empty: &v1.Secret{}, list: &v1.SecretList{}, columns: secretColumns,
+		},
+		{
+			GroupVersionKind: leasesV1.WithKind("Lease"), resource: "leases", singular: "lease", namespaced: true,
+			empty: &coordinationv1.Lease{}, list: &coordinationv1.LeaseList{}, columns: leaseColumns,
+		},
+		{
+			GroupVersionKind: resourceV1.WithKind("ResourceClaim"), resource: "resourceclaims", singular: "resourceclaim", namespaced: true,
+			empty: &resourcev1.ResourceClaim{}, list: &resourcev1.ResourceClaimList{}, subresources: []string{"status"}, columns: resourceClaimColumns,
+		},
+	}
+}
+
+// newScheme knows the kinds that are served, and what is said about them, and no
+// others: each type that a scheme knows is linked with all its methods.
+func newScheme(kinds []*kind) *runtime.Scheme {
+	s := runtime.NewScheme()
+	metav1.AddToGroupVersion(s, coreV1) // v1 is also where Status is
+	for _, gv := range []schema.GroupVersion{leasesV1, resourceV1} {
+		metav1.AddToGroupVersion(s, gv)
+	}
+	for _, k := range kinds {
+		s.AddKnownTypeWithName(k.GroupVersionKind, k.empty)
+		s.AddKnownTypeWithName(k.GroupVersion().WithKind(k.Kind+"List"), k.list)
+	}
+	s.AddKnownTypes(policyv1.SchemeGroupVersion, &policyv1.Eviction{})
+	s.AddKnownTypes(metav1.SchemeGroupVersion, &metav1.Table{}, &metav1.PartialObjectMetadata{}, &metav1.PartialObjectMetadataList{})
+	return s
+}
+
+// elsewhere are kinds that a cluster's controllers work on. Nobody does here: they
+// are refused in words that say what to use.
+var elsewhere = []struct {
+	schema.GroupVersionKind
+
+	resource, instead string
+}{
+	{schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "DaemonSet"}, "daemonsets", "apply the pod itself: spec.template with kind Pod and a name; on one node it is all that a DaemonSet makes"},
+	{schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}, "deployments", "apply the pod itself: spec.template with kind Pod and a name, once for each replica; restartPolicy Always keeps it running"},
+	{schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "ReplicaSet"}, "replicasets", "apply the pod itself: spec.template with kind Pod and a name, once for each replica"},
+	{schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "StatefulSet"}, "statefulsets", "apply the pod itself: spec.template with kind Pod and a name, and PersistentVolumes for its claims"},
+	{schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "CronJob"}, "cronjobs", "apply the pod itself from a systemd timer, with restartPolicy OnFailure or Never"},
+	{schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}, "jobs", "apply the pod itself: spec.template with kind Pod and a name, and restartPolicy OnFailure or Never"},
+	{coreV1.WithKind("Service"), "services", "apply the pod itself, with hostPort or hostNetwork: nothing balances load on one node"},
+}

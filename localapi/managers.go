@@ -1,0 +1,149 @@
+package localapi
+
+import (
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/nodewright/nodewright/localapi/fields"
+	"github.com/nodewright/nodewright/localapi/schema"
+)
+
+// managers note who has which fields of objects, for each kind and subresource.
+type managers map[managerKey]*fields.Manager
+
+type managerKey struct {
+	k           *kind
+	subresource string
+}
+
+func newManagers(kinds []*kind) managers {
+	var types []any
+	for _, k := range kinds {
+		types = append(types, k.empty)
+	}
+	parser := schema.Merge(types...)
+	out := managers{}
+	for _, k := range kinds {
+		for _, sub := range append([]string{""}, k.subresources...) {
+			out[managerKey{k, sub}] = fields.New(fields.Config{
+				Type: parser.Type(schema.Of(k.goType()).Name), APIVersion: k.GroupVersion().String(), Subresource: sub, Ignored: ignored(k, sub),
+			})
+		}
+	}
+	return out
+}
+
+// ignored are the fields that a writer does not write, whatever it sends.
+func ignored(k *kind, subresource string) (out []fieldpath.Path) {
+	names := []string{"metadata", "spec"}
+	switch {
+	case subresource == "" && k.Kind == "ResourceClaim": // nobody else allocates claims
+		names = nil
+	case subresource == "":
+		names = []string{"status"}
+	case subresource != "status":
+		names = []string{"metadata", "status"}
+	}
+	for _, n := range names {
+		if schema.Of(k.goType()).Field(n) != nil {
+			out = append(out, fieldpath.MakePathOrDie(n))
+		}
+	}
+	return out
+}
+
+// update notes that somebody has made o of old, nil if there was nothing.
+func (m managers) update(k *kind, subresource string, old, o object, manager string) (object, error) {
+	o.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
+	notes := o.GetManagedFields()
+	reset := len(notes) == 1 && reflect.DeepEqual(notes[0], metav1.ManagedFieldsEntry{})
+	var live any
+	if old != nil {
+		live = bare(k, old)
+		if len(notes) == 0 || subresource != "" {
+			notes = old.GetManagedFields()
+		}
+	}
+	if reset {
+		notes = nil
+	}
+	notes, err := m[managerKey{k, subresource}].Update(live, bare(k, o), notes, manager)
+	if err != nil {
+		return nil, err
+	}
+	o.SetManagedFields(notes)
+	return o, nil
+}
+
+// bare is an object without its notes.
+func bare(k *kind, o object) object {
+	c := o.DeepCopyObject().(object)
+	c.SetManagedFields(nil)
+	c.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
+	return c
+}
+
+// apply makes of an object what somebody has applied to it. A conflict is a Status that
+// names whose fields they are.
+func (m managers) apply(k *kind, subresource string, old object, applied map[string]any, manager string, force bool) (object, error) {
+	live, err := content(bare(k, old))
+	if err != nil {
+		return nil, err
+	}
+	return m.merged(k, subresource, live, old.GetManagedFields(), applied, manager, force)
+}
+
+// merged is what becomes of an object, as JSON makes it, when somebody applies to it.
+func (m managers) merged(k *kind, subresource string, live map[string]any, notes []metav1.ManagedFieldsEntry, applied map[string]any, manager string, force bool) (object, error) {
+	out, notes, err := m[managerKey{k, subresource}].Apply(live, applied, notes, manager, force)
+	if err != nil {
+		return nil, err
+	}
+	o, _, err := typed(k, out)
+	if err != nil {
+		return nil, err
+	}
+	o.SetManagedFields(notes)
+	return o, nil
+}
+
+// dropUnknown takes fields out of an applied object that its type does not have.
+func dropUnknown(object map[string]any, t reflect.Type) {
+	s := schema.Of(t)
+	if s == nil {
+		return
+	}
+	for name, v := range object {
+		f := s.Field(name)
+		if f == nil {
+			delete(object, name)
+			continue
+		}
+		if _, scalar := schema.ScalarOf(f.Type); !scalar && !schema.Anything(f.Type) {
+			dropWithin(v, f.Type)
+		}
+	}
+}
+
+func dropWithin(v any, t reflect.Type) {
+	t = schema.Bare(t)
+	switch v := v.(type) {
+	case map[string]any:
+		if t.Kind() == reflect.Struct {
+			dropUnknown(v, t)
+		}
+		if t.Kind() == reflect.Map {
+			for _, x := range v {
+				dropWithin(x, t.Elem())
+			}
+		}
+	case []any:
+		if t.Kind() == reflect.Slice {
+			for _, x := range v {
+				dropWithin(x, t.Elem())
+			}
+		}
+	}
+}

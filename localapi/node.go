@@ -1,0 +1,177 @@
+package localapi
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/localapi/store"
+)
+
+const (
+	// lookEvery is how often the node is looked at, however often it is asked for.
+	lookEvery = time.Second
+	// lookTime is how long one look may take; what was known before holds then.
+	lookTime = 5 * time.Second
+)
+
+// begins makes the node, of what was kept of it.
+func (s *Server) begins(docs []store.Document) {
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.cfg.Node, UID: types.UID(s.cfg.Node)}}
+	n.CreationTimestamp = metav1.NewTime(time.Now().Truncate(time.Second))
+	it := item{object: n}
+	for i := range docs {
+		d := &docs[i]
+		if k, err := s.kindOfDocument(d); err != nil || k != s.nodes {
+			continue
+		}
+		o, err := decodeDocument(s.nodes, d)
+		if err != nil || o.GetName() != s.cfg.Node {
+			s.cfg.Log.Warn("a file is not in effect", zap.String("file", d.Name), zap.Error(err))
+			continue
+		}
+		kept := o.(*v1.Node)
+		n.Labels, n.Annotations, n.Spec.Unschedulable = kept.Labels, kept.Annotations, kept.Spec.Unschedulable
+		if !kept.CreationTimestamp.IsZero() {
+			n.CreationTimestamp = kept.CreationTimestamp
+		}
+		it.file, it.at = d.Name, d.Revision
+	}
+	s.publish(s.nodes, it, nil)
+}
+
+// takeNode has a person's change of the node take effect.
+func (s *Server) takeNode(d *store.Document, o *v1.Node) error {
+	it, ok := s.item(s.nodes, key{name: s.cfg.Node})
+	if !ok || o.Name != s.cfg.Node {
+		return notFound(s.nodes, o.Name)
+	}
+	n := it.object.DeepCopyObject().(*v1.Node)
+	n.Spec.Unschedulable = o.Spec.Unschedulable
+	n.Labels, n.Annotations = over(s.described().Labels, o.Labels), over(s.described().Annotations, o.Annotations)
+	s.publish(s.nodes, item{object: n, file: d.Name, at: d.Revision}, nil)
+	s.bind()
+	return nil
+}
+
+// over is a map with another's values over it; nil if that is empty.
+func over(m, o map[string]string) map[string]string {
+	out := map[string]string{}
+	maps.Copy(out, m)
+	maps.Copy(out, o)
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// described is the node as the agent described it last.
+func (s *Server) described() *v1.Node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.asDescribed == nil {
+		return &v1.Node{}
+	}
+	return s.asDescribed
+}
+
+// ownWords is what clients have said of the node: the rest is what the agent finds.
+func (s *Server) ownWords(n *v1.Node) *v1.Node {
+	found := s.described()
+	out := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, CreationTimestamp: n.CreationTimestamp}}
+	out.Labels, out.Annotations = differing(n.Labels, found.Labels), differing(n.Annotations, found.Annotations)
+	out.Spec.Unschedulable = n.Spec.Unschedulable
+	return out
+}
+
+func differing(m, from map[string]string) map[string]string {
+	var out map[string]string
+	for k, v := range m {
+		if was, ok := from[k]; !ok || was != v {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// fresh has the node looked at, if a query is about it and that was long ago.
+func (s *Server) fresh(ctx context.Context, k *kind) error {
+	if k != s.nodes || s.cfg.Describe == nil {
+		return nil
+	}
+	select {
+	case s.looking <- struct{}{}:
+	case <-ctx.Done():
+		return nil
+	}
+	defer func() { <-s.looking }()
+	s.mu.Lock()
+	recent := time.Since(s.looked) < lookEvery
+	s.mu.Unlock()
+	if recent {
+		return nil
+	}
+	found := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.cfg.Node}}
+	bounded, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	if err := s.cfg.Describe(bounded, found); err != nil {
+		s.cfg.Log.Debug("failed to look at the node", zap.Error(err))
+		return nil
+	}
+	select {
+	case s.writing <- struct{}{}:
+		defer s.unlock()
+	default: // somebody may change the node: the next look has the rest
+		return nil
+	}
+	it, ok := s.item(s.nodes, key{name: s.cfg.Node})
+	if !ok {
+		return nil
+	}
+	old := it.object.(*v1.Node)
+	own := s.ownWords(old)
+	s.mu.Lock()
+	s.asDescribed, s.looked = found.DeepCopy(), time.Now()
+	s.mu.Unlock()
+	n := old.DeepCopy()
+	n.Labels, n.Annotations = over(found.Labels, own.Labels), over(found.Annotations, own.Annotations)
+	n.Spec, n.Status = found.Spec, found.Status
+	n.Spec.Unschedulable = own.Spec.Unschedulable
+	if !sameNode(n, old) {
+		it.object = n
+		s.publish(s.nodes, it, nil)
+	}
+	return nil
+}
+
+// sameNode compares nodes, but for when they were looked at.
+func sameNode(a, b *v1.Node) bool {
+	x, y := a.DeepCopy(), b.DeepCopy()
+	for _, n := range []*v1.Node{x, y} {
+		for i := range n.Status.Conditions {
+			n.Status.Conditions[i].LastHeartbeatTime = metav1.Time{}
+		}
+	}
+	return equality.Semantic.DeepEqual(x, y)
+}
+
+// NodeLabels are the labels of the node, as clients have changed them; nil if nobody has
+// looked at the node yet.
+func (s *Server) NodeLabels() map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	it, ok := s.state.objects[s.nodes][key{name: s.cfg.Node}]
+	if !ok || s.asDescribed == nil {
+		return nil
+	}
+	return maps.Clone(it.object.GetLabels())
+}

@@ -1,0 +1,167 @@
+package localapi
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// sidecars are the init containers of a pod that keep running.
+func sidecars(p *v1.Pod) map[string]bool {
+	out := map[string]bool{}
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; podmeta.IsSidecar(c) {
+			out[c.Name] = true
+		}
+	}
+	return out
+}
+
+// readyOf counts the containers that are to run, sidecars among them.
+func readyOf(p *v1.Pod) (ready, all int) {
+	side := sidecars(p)
+	all = len(p.Spec.Containers) + len(side)
+	for _, s := range p.Status.ContainerStatuses {
+		if s.Ready && s.State.Running != nil {
+			ready++
+		}
+	}
+	for _, s := range p.Status.InitContainerStatuses {
+		if side[s.Name] && s.Ready && s.Started != nil && *s.Started {
+			ready++
+		}
+	}
+	return ready, all
+}
+
+// podStatus is the column Status: the phase, or what a person would rather know.
+func podStatus(p *v1.Pod) string {
+	reason := string(p.Status.Phase)
+	if p.Status.Reason != "" {
+		reason = p.Status.Reason
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1.PodScheduled && c.Reason == v1.PodReasonSchedulingGated {
+			reason = v1.PodReasonSchedulingGated
+		}
+	}
+	initial, starting := initStatus(p)
+	if starting {
+		reason = initial
+	} else {
+		reason = runStatus(p, reason)
+	}
+	if p.DeletionTimestamp == nil {
+		return reason
+	}
+	if p.Status.Reason == "NodeLost" {
+		return "Unknown"
+	}
+	if !podmeta.IsTerminal(p.Status.Phase) {
+		return "Terminating"
+	}
+	return reason
+}
+
+// initStatus is what the first init container does that is not done; false if all are.
+func initStatus(p *v1.Pod) (string, bool) {
+	side := sidecars(p)
+	for i, s := range p.Status.InitContainerStatuses {
+		switch t, w := s.State.Terminated, s.State.Waiting; {
+		case t != nil && t.ExitCode == 0, side[s.Name] && s.Started != nil && *s.Started:
+			continue
+		case t != nil:
+			return "Init:" + endOf(t), true
+		case w != nil && w.Reason != "" && w.Reason != "PodInitializing":
+			return "Init:" + w.Reason, true
+		default:
+			return fmt.Sprintf("Init:%d/%d", i, len(p.Spec.InitContainers)), true
+		}
+	}
+	return "", false
+}
+
+// endOf says how a container ended.
+func endOf(t *v1.ContainerStateTerminated) string {
+	switch {
+	case t.Reason != "":
+		return t.Reason
+	case t.Signal != 0:
+		return fmt.Sprintf("Signal:%d", t.Signal)
+	default:
+		return fmt.Sprintf("ExitCode:%d", t.ExitCode)
+	}
+}
+
+// runStatus is what the containers do; the first one counts, unless one runs beside
+// one that has completed.
+func runStatus(p *v1.Pod, reason string) string {
+	running := false
+	for i := len(p.Status.ContainerStatuses) - 1; i >= 0; i-- {
+		s := &p.Status.ContainerStatuses[i]
+		switch {
+		case s.State.Waiting != nil && s.State.Waiting.Reason != "":
+			reason = s.State.Waiting.Reason
+		case s.State.Terminated != nil:
+			reason = endOf(s.State.Terminated)
+		case s.Ready && s.State.Running != nil:
+			running = true
+		}
+	}
+	if reason != "Completed" || !running {
+		return reason
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1.PodReady && c.Status == v1.ConditionTrue {
+			return "Running"
+		}
+	}
+	return "NotReady"
+}
+
+// restarts counts those of the containers that are to run, or of those that make the
+// pod ready for it, and says how long ago the last one was.
+func restarts(p *v1.Pod, now time.Time) string {
+	count, last := int32(0), time.Time{}
+	add := func(s *v1.ContainerStatus) {
+		count += s.RestartCount
+		if t := s.LastTerminationState.Terminated; t != nil && t.FinishedAt.After(last) {
+			last = t.FinishedAt.Time
+		}
+	}
+	_, starting := initStatus(p)
+	side := sidecars(p)
+	for i := range p.Status.InitContainerStatuses {
+		if s := &p.Status.InitContainerStatuses[i]; starting || side[s.Name] {
+			add(s)
+		}
+	}
+	for i := range p.Status.ContainerStatuses {
+		if !starting {
+			add(&p.Status.ContainerStatuses[i])
+		}
+	}
+	if count == 0 || last.IsZero() {
+		return fmt.Sprint(count)
+	}
+	return fmt.Sprintf("%d (%s ago)", count, duration.HumanDuration(now.Sub(last)))
+}
+
+func gates(p *v1.Pod) string {
+	if len(p.Spec.ReadinessGates) == 0 {
+		return none
+	}
+	met := 0
+	for _, g := range p.Spec.ReadinessGates {
+		for _, c := range p.Status.Conditions {
+			if c.Type == g.ConditionType && c.Status == v1.ConditionTrue {
+				met++
+			}
+		}
+	}
+	return fmt.Sprintf("%d/%d", met, len(p.Spec.ReadinessGates))
+}

@@ -1,0 +1,229 @@
+package localapi
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/podmgr"
+)
+
+// newPod is a pod that was just made, and is on no node yet.
+func newPod(p *v1.Pod) {
+	p.Generation = 1
+	p.Status = v1.PodStatus{Phase: v1.PodPending}
+	defaultPod(p)
+	p.Status.QOSClass = podmeta.QOS(p)
+}
+
+// place puts a pod on the node, or notes why it waits: the node is cordoned, or somebody
+// holds the pod back. The field is nobody's then: who made the pod does not take it away
+// by applying the pod without it.
+func (s *Server) place(p *v1.Pod) {
+	reason, message := "", ""
+	switch {
+	case len(p.Spec.SchedulingGates) > 0:
+		reason, message = v1.PodReasonSchedulingGated, "waiting for scheduling gates to be removed"
+	case s.cordoned():
+		reason, message = v1.PodReasonUnschedulable, "the node is cordoned: kubectl uncordon "+s.cfg.Node
+	default:
+		p.Spec.NodeName = s.cfg.Node
+		p.Status.Conditions = slices.DeleteFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodScheduled })
+		return
+	}
+	p.Status.Conditions = []v1.PodCondition{{
+		Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(time.Now().Truncate(time.Second)),
+	}}
+}
+
+func (s *Server) cordoned() bool {
+	it, ok := s.item(s.nodes, key{name: s.cfg.Node})
+	return ok && it.object.(*v1.Node).Spec.Unschedulable
+}
+
+// bind puts pods that wait for it on the node. Who calls it holds the turn.
+func (s *Server) bind() {
+	if s.cordoned() {
+		return
+	}
+	s.mu.Lock()
+	var waiting []item
+	for _, it := range s.state.objects[s.pods] {
+		p := it.object.(*v1.Pod)
+		if p.Spec.NodeName == "" && len(p.Spec.SchedulingGates) == 0 && it.source == "" && p.DeletionTimestamp == nil {
+			waiting = append(waiting, it)
+		}
+	}
+	s.mu.Unlock()
+	slices.SortFunc(waiting, func(a, b item) int { return keyOf(a.object).compare(keyOf(b.object)) })
+	for _, it := range waiting {
+		p := it.object.(*v1.Pod).DeepCopy()
+		s.place(p)
+		if _, err := s.commit(s.pods, it, p, "nodewright"); err != nil {
+			s.cfg.Log.Warn("failed to put a pod on the node", podField(p), errField(err))
+		}
+	}
+}
+
+// defaultPod fills in what the API has defaults for.
+func defaultPod(p *v1.Pod) {
+	podmgr.Default(p)
+	if p.Spec.ServiceAccountName == "" {
+		p.Spec.ServiceAccountName = p.Spec.DeprecatedServiceAccount
+	}
+	p.Spec.DeprecatedServiceAccount = p.Spec.ServiceAccountName
+}
+
+// checkPod returns the mistakes of a pod, and what may not be changed of old.
+func (s *Server) checkPod(p, old *v1.Pod) field.ErrorList {
+	plain := p.DeepCopy()
+	plain.Spec.EphemeralContainers = nil
+	// There is one account on a node, and it has no tokens.
+	for _, name := range []*string{&plain.Spec.ServiceAccountName, &plain.Spec.DeprecatedServiceAccount} {
+		if *name == "default" {
+			*name = ""
+		}
+	}
+	errs := podmgr.Validate(plain)
+	for i, e := range errs {
+		errs[i].Detail = strings.ReplaceAll(e.Detail, "static pods", "pods on a node alone")
+	}
+	spec := field.NewPath("spec")
+	if n := p.Spec.NodeName; n != "" && n != s.cfg.Node {
+		errs = append(errs, field.Invalid(spec.Child("nodeName"), n, "this is the API of node "+s.cfg.Node))
+	}
+	errs = append(errs, checkEphemeral(p, spec.Child("ephemeralContainers"))...)
+	if old == nil {
+		if len(p.Spec.EphemeralContainers) > 0 {
+			errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "cannot be set on create"))
+		}
+		return errs
+	}
+	return append(errs, checkPodChange(p, old, spec)...)
+}
+
+func checkEphemeral(p *v1.Pod, at *field.Path) (errs field.ErrorList) {
+	names := map[string]bool{}
+	for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
+		for i := range list {
+			names[list[i].Name] = true
+		}
+	}
+	for i := range p.Spec.EphemeralContainers {
+		c, cp := &p.Spec.EphemeralContainers[i], at.Index(i)
+		for _, m := range validation.IsDNS1123Label(c.Name) {
+			errs = append(errs, field.Invalid(cp.Child("name"), c.Name, m))
+		}
+		if names[c.Name] {
+			errs = append(errs, field.Duplicate(cp.Child("name"), c.Name))
+		}
+		names[c.Name] = true
+		if c.Image == "" {
+			errs = append(errs, field.Required(cp.Child("image"), ""))
+		}
+		if c.Lifecycle != nil || c.LivenessProbe != nil || c.ReadinessProbe != nil || c.StartupProbe != nil || len(c.Ports) > 0 {
+			errs = append(errs, field.Forbidden(cp, "ephemeral containers have no probes, lifecycle hooks and ports"))
+		}
+		if c.TargetContainerName != "" && !hasContainer(p, c.TargetContainerName) {
+			errs = append(errs, field.NotFound(cp.Child("targetContainerName"), c.TargetContainerName))
+		}
+	}
+	return errs
+}
+
+func hasContainer(p *v1.Pod, name string) bool {
+	is := func(c v1.Container) bool { return c.Name == name }
+	return slices.ContainsFunc(p.Spec.Containers, is) || slices.ContainsFunc(p.Spec.InitContainers, is)
+}
+
+// changeable is a pod's spec with what may be changed taken from another.
+func changeable(p, old *v1.Pod) *v1.PodSpec {
+	s := p.Spec.DeepCopy()
+	for i := range min(len(s.Containers), len(old.Spec.Containers)) {
+		s.Containers[i].Image = old.Spec.Containers[i].Image
+		s.Containers[i].Resources = old.Spec.Containers[i].Resources
+	}
+	for i := range min(len(s.InitContainers), len(old.Spec.InitContainers)) {
+		s.InitContainers[i].Image = old.Spec.InitContainers[i].Image
+		s.InitContainers[i].Resources = old.Spec.InitContainers[i].Resources
+	}
+	s.ActiveDeadlineSeconds = old.Spec.ActiveDeadlineSeconds
+	s.Tolerations = old.Spec.Tolerations
+	s.EphemeralContainers = old.Spec.EphemeralContainers
+	s.SchedulingGates, s.NodeName = old.Spec.SchedulingGates, old.Spec.NodeName
+	if g := s.TerminationGracePeriodSeconds; g != nil && *g == 1 && deref(old.Spec.TerminationGracePeriodSeconds) < 0 {
+		s.TerminationGracePeriodSeconds = old.Spec.TerminationGracePeriodSeconds
+	}
+	return s
+}
+
+// replaceable reports whether a pod may take another's place without being another pod.
+func replaceable(p, old *v1.Pod) bool {
+	return equality.Semantic.DeepEqual(changeable(p, old), &old.Spec)
+}
+
+func checkPodChange(p, old *v1.Pod, spec *field.Path) (errs field.ErrorList) {
+	if !replaceable(p, old) {
+		errs = append(errs, field.Forbidden(spec, "pod updates may not change fields other than `spec.containers[*].image`, `spec.initContainers[*].image`, "+
+			"`spec.activeDeadlineSeconds`, `spec.tolerations` (only additions to existing tolerations), `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative); delete the pod and make it anew"))
+	}
+	for i, t := range old.Spec.Tolerations {
+		if !slices.ContainsFunc(p.Spec.Tolerations, func(n v1.Toleration) bool { n.TolerationSeconds, t.TolerationSeconds = nil, nil; return n == t }) {
+			errs = append(errs, field.Forbidden(spec.Child("tolerations").Index(i), "existing toleration can not be modified except its tolerationSeconds"))
+		}
+	}
+	if n, was := p.Spec.ActiveDeadlineSeconds, old.Spec.ActiveDeadlineSeconds; was != nil && (n == nil || *n > *was) {
+		errs = append(errs, field.Invalid(spec.Child("activeDeadlineSeconds"), deref(n), fmt.Sprintf("must be less than or equal to the previous value, %d", *was)))
+	}
+	if len(old.Spec.SchedulingGates) < len(p.Spec.SchedulingGates) {
+		errs = append(errs, field.Forbidden(spec.Child("schedulingGates"), "only deletion is allowed"))
+	}
+	return errs
+}
+
+// preparePodPart takes of a pod what one of its subresources is for.
+func (s *Server) preparePodPart(k *kind, subresource string, p, old *v1.Pod) error {
+	sent := p.DeepCopy()
+	overwrite(p, old)
+	if subresource == "ephemeralcontainers" {
+		p.Spec.EphemeralContainers = sent.Spec.EphemeralContainers
+		for i := range p.Spec.EphemeralContainers {
+			defaultEphemeral(&p.Spec.EphemeralContainers[i])
+		}
+		at := field.NewPath("spec", "ephemeralContainers")
+		for i := range old.Spec.EphemeralContainers {
+			if i >= len(p.Spec.EphemeralContainers) || !equality.Semantic.DeepEqual(p.Spec.EphemeralContainers[i], old.Spec.EphemeralContainers[i]) {
+				return invalid(k, p.Name, field.ErrorList{field.Forbidden(at.Index(i), "existing ephemeral containers may not be changed or removed")})
+			}
+		}
+		return nil
+	}
+	for _, list := range []struct{ to, from []v1.Container }{
+		{p.Spec.Containers, sent.Spec.Containers}, {p.Spec.InitContainers, sent.Spec.InitContainers},
+	} {
+		for i := range min(len(list.to), len(list.from)) {
+			if list.to[i].Name == list.from[i].Name {
+				list.to[i].Resources, list.to[i].ResizePolicy = list.from[i].Resources, list.from[i].ResizePolicy
+			}
+		}
+	}
+	p.Spec.Resources = sent.Spec.Resources
+	if podmeta.QOS(p) != old.Status.QOSClass && old.Status.QOSClass != "" {
+		return invalid(k, p.Name, field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), p.Name, "Pod QOS Class may not change as a result of resizing")})
+	}
+	return nil
+}
+
+func defaultEphemeral(c *v1.EphemeralContainer) {
+	plain := v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{v1.Container(c.EphemeralContainerCommon)}}}
+	podmgr.Default(&plain)
+	c.EphemeralContainerCommon = v1.EphemeralContainerCommon(plain.Spec.Containers[0])
+}

@@ -1,0 +1,139 @@
+package localapi
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// query is what a request asks for, by its method and its path.
+type query struct {
+	verb                  string
+	group, version        string
+	namespace, name       string
+	resource, subresource string
+	rest                  string // of the path, below proxy
+	values                url.Values
+	user                  *User
+	accept                accepted
+	dryRun                bool
+	validation, manager   string
+	labels                labels.Selector
+	fields                fields.Selector
+	userAgent             string
+}
+
+// parse reads a path below /api or /apis; false means that it is none of objects.
+func parse(path string) (q query, ok bool) {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	switch {
+	case parts[0] == "api" && len(parts) > 2:
+		q.version, parts = parts[1], parts[2:]
+	case parts[0] == "apis" && len(parts) > 3:
+		q.group, q.version, parts = parts[1], parts[2], parts[3:]
+	default:
+		return q, false
+	}
+	if parts[0] == "namespaces" && len(parts) > 2 && parts[2] != "status" && parts[2] != "finalize" {
+		q.namespace, parts = parts[1], parts[2:]
+	}
+	q.resource = parts[0]
+	if len(parts) > 1 {
+		q.name = parts[1]
+	}
+	if q.resource == "namespaces" {
+		q.namespace = q.name
+	}
+	if len(parts) > 2 {
+		q.subresource = parts[2]
+	}
+	if len(parts) > 3 {
+		q.rest = strings.Join(parts[3:], "/")
+		if q.subresource != "proxy" {
+			return q, false
+		}
+	}
+	return q, q.resource != ""
+}
+
+// verbOf is the verb of a method.
+func verbOf(r *http.Request, q *query) string {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+		switch {
+		case q.name != "":
+			return "get"
+		case flag(q.values, "watch"):
+			return "watch"
+		default:
+			return "list"
+		}
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodPatch:
+		return "patch"
+	case http.MethodDelete:
+		if q.name == "" {
+			return "deletecollection"
+		}
+		return "delete"
+	default:
+		return strings.ToLower(r.Method)
+	}
+}
+
+func flag(v url.Values, name string) bool {
+	b, _ := strconv.ParseBool(v.Get(name))
+	return b || v.Has(name) && v.Get(name) == ""
+}
+
+// options reads what the verbs of objects have in common.
+func (q *query) options(k *kind) error {
+	var err error
+	if q.labels, err = labels.Parse(q.values.Get("labelSelector")); err != nil {
+		return apierrors.NewBadRequest("labelSelector: " + err.Error())
+	}
+	if q.fields, err = fields.ParseSelector(q.values.Get("fieldSelector")); err != nil {
+		return apierrors.NewBadRequest("fieldSelector: " + err.Error())
+	}
+	if err := k.selectable(q.fields); err != nil {
+		return err
+	}
+	for _, d := range q.values["dryRun"] {
+		if d != "All" {
+			return apierrors.NewBadRequest("dryRun is " + strconv.Quote(d) + "; want All")
+		}
+		q.dryRun = true
+	}
+	switch q.validation = q.values.Get("fieldValidation"); q.validation {
+	case "":
+		q.validation = "Warn"
+	case "Ignore", "Warn", "Strict":
+	default:
+		return apierrors.NewBadRequest("fieldValidation is " + strconv.Quote(q.validation) + "; want Ignore, Warn or Strict")
+	}
+	q.manager = q.values.Get("fieldManager")
+	if len(q.manager) > 128 {
+		return apierrors.NewBadRequest("fieldManager has more than 128 bytes")
+	}
+	return nil
+}
+
+// fieldManager is who changes an object: as named, or by the program's name.
+func (q *query) fieldManager() string {
+	if q.manager != "" {
+		return q.manager
+	}
+	name, _, _ := strings.Cut(q.userAgent, "/")
+	if name == "" || len(name) > 128 {
+		return "unknown"
+	}
+	return name
+}

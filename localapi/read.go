@@ -1,0 +1,193 @@
+package localapi
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// get answers with one object.
+func (s *Server) get(ctx context.Context, w http.ResponseWriter, k *kind, q *query) error {
+	if err := s.fresh(ctx, k); err != nil {
+		return err
+	}
+	it, ok := s.item(k, key{q.objectNamespace(k), q.name})
+	if !ok {
+		return notFound(k, q.name)
+	}
+	return s.answer(w, k, q, http.StatusOK, it.object)
+}
+
+// objectNamespace is the namespace of what a query is about; "" for kinds without.
+func (q *query) objectNamespace(k *kind) string {
+	if !k.namespaced {
+		return ""
+	}
+	return q.namespace
+}
+
+func (s *Server) item(k *kind, name key) (item, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	it, ok := s.state.objects[k][name]
+	return it, ok
+}
+
+// answer writes one object as a client wants it.
+func (s *Server) answer(w http.ResponseWriter, k *kind, q *query, code int, o object) error {
+	out, err := s.shaped(k, q, []object{o}, metav1.ListMeta{ResourceVersion: o.GetResourceVersion()}, true, true)
+	if err != nil {
+		return err
+	}
+	s.codecs.respond(w, q.accept, code, out)
+	return nil
+}
+
+// shaped is one object, or a list, as a client wants it.
+func (s *Server) shaped(k *kind, q *query, objects []object, meta metav1.ListMeta, single, headers bool) (runtime.Object, error) {
+	switch q.accept.as {
+	case "Table":
+		include := metav1.IncludeObjectPolicy(q.values.Get("includeObject"))
+		return tableOf(k, objects, meta, include, headers, time.Now())
+	case "PartialObjectMetadata", "PartialObjectMetadataList":
+		if single {
+			return metadataOf(objects[0]), nil
+		}
+		list := &metav1.PartialObjectMetadataList{ListMeta: meta, Items: []metav1.PartialObjectMetadata{}}
+		list.TypeMeta = metav1.TypeMeta{APIVersion: metav1.SchemeGroupVersion.String(), Kind: "PartialObjectMetadataList"}
+		for _, o := range objects {
+			list.Items = append(list.Items, *metadataOf(o))
+		}
+		return list, nil
+	}
+	if single {
+		return objects[0], nil
+	}
+	return listOf(k, objects, meta), nil
+}
+
+// listOf is a list of a kind's own type.
+func listOf(k *kind, objects []object, m metav1.ListMeta) runtime.Object {
+	list := k.list.DeepCopyObject()
+	items := reflect.ValueOf(list).Elem().FieldByName("Items")
+	items.Set(reflect.MakeSlice(items.Type(), len(objects), len(objects)))
+	for i, o := range objects {
+		v := items.Index(i)
+		v.Set(reflect.ValueOf(o).Elem()) // shares all but the object itself
+		v.FieldByName("TypeMeta").SetZero()
+	}
+	list.GetObjectKind().SetGroupVersionKind(k.GroupVersion().WithKind(k.Kind + "List"))
+	if l, err := meta.ListAccessor(list); err == nil {
+		l.SetResourceVersion(m.ResourceVersion)
+		l.SetContinue(m.Continue)
+		l.SetRemainingItemCount(m.RemainingItemCount)
+	}
+	return list
+}
+
+// next is what a token says of where a list goes on.
+type next struct {
+	Revision  uint64 `json:"rv"`
+	Namespace string `json:"ns,omitempty"`
+	Name      string `json:"n"`
+}
+
+func (n next) String() string {
+	b, _ := json.Marshal(n) // which has nothing that could fail
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func parseNext(s string) (n next, err error) {
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err == nil {
+		err = json.Unmarshal(b, &n)
+	}
+	if err != nil {
+		return n, apierrors.NewBadRequest("continue is no token of this server")
+	}
+	return n, nil
+}
+
+// listed answers with a list, or with a part of it.
+func (s *Server) listed(ctx context.Context, w http.ResponseWriter, k *kind, q *query) error {
+	if err := s.fresh(ctx, k); err != nil {
+		return err
+	}
+	var from next
+	var err error
+	if token := q.values.Get("continue"); token != "" {
+		if from, err = parseNext(token); err != nil {
+			return err
+		}
+	}
+	objects, revision, err := s.snapshot(k, q, from)
+	if err != nil {
+		return err
+	}
+	m := metav1.ListMeta{ResourceVersion: strconv.FormatUint(revision, 10)}
+	limit, err := strconv.Atoi(q.values.Get("limit"))
+	if err == nil && limit > 0 && len(objects) > limit {
+		rest := int64(len(objects) - limit)
+		if q.labels.Empty() && q.fields.Empty() {
+			m.RemainingItemCount = &rest
+		}
+		objects = objects[:limit]
+		last := objects[limit-1]
+		m.Continue = next{revision, last.GetNamespace(), last.GetName()}.String()
+	}
+	out, err := s.shaped(k, q, objects, m, false, true)
+	if err != nil {
+		return err
+	}
+	s.codecs.respond(w, q.accept, http.StatusOK, out)
+	return nil
+}
+
+// snapshot is what a list is made of: as it is now, or at the revision that the query
+// names or goes on from.
+func (s *Server) snapshot(k *kind, q *query, from next) ([]object, uint64, error) {
+	wanted, err := parseRevision(q.values.Get("resourceVersion"))
+	if err != nil {
+		return nil, 0, apierrors.NewBadRequest(err.Error())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := s.state.revision
+	if wanted > at {
+		return nil, 0, tooLarge(wanted, at)
+	}
+	if from.Name != "" {
+		at = from.Revision
+	} else if q.values.Get("resourceVersionMatch") == "Exact" && wanted > 0 {
+		at = wanted
+	}
+	all, ok := s.state.at(k, at)
+	if at > s.state.revision || !ok {
+		return nil, 0, apierrors.NewResourceExpired("the list has changed too much since it began; begin anew")
+	}
+	start := key{from.Namespace, from.Name}
+	out := all[:0]
+	for _, o := range all {
+		if (from.Name == "" || keyOf(o).compare(start) > 0) && q.selects(k, o) {
+			out = append(out, o)
+		}
+	}
+	return out, at, nil
+}
+
+// tooLarge says that a revision is still to come.
+func tooLarge(wanted, now uint64) error {
+	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", wanted, now), 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
+	return err
+}

@@ -1,0 +1,127 @@
+package schema
+
+import (
+	"reflect"
+	"slices"
+
+	apischema "k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Kind is a kind of the API with its Go type.
+type Kind struct {
+	apischema.GroupVersionKind
+
+	Type reflect.Type
+}
+
+// Ref is how a document refers to a model.
+func Ref(model string) string { return "#/components/schemas/" + model }
+
+// Components returns the schemas of OpenAPI v3 of some kinds, and of all that is in
+// them, by the names of their models. Types that can describe their fields
+// (SwaggerDoc) do.
+func Components(kinds ...Kind) map[string]any {
+	c := components{}
+	for _, k := range kinds {
+		c.ref(k.Type)
+		model := c[Of(k.Type).Name].(map[string]any)
+		model["x-kubernetes-group-version-kind"] = []any{map[string]any{"group": k.Group, "version": k.Version, "kind": k.Kind}}
+	}
+	return c
+}
+
+type components map[string]any
+
+func (c components) ref(t reflect.Type) map[string]any {
+	t = Bare(t)
+	if s, ok := ScalarOf(t); ok {
+		return scalarSchema(s)
+	}
+	if Anything(t) {
+		return map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
+	}
+	switch t.Kind() {
+	case reflect.Map:
+		return map[string]any{"type": "object", "additionalProperties": c.ref(t.Elem())}
+	case reflect.Slice:
+		return map[string]any{"type": "array", "items": c.ref(t.Elem())}
+	default:
+		s := Of(t)
+		c.add(s, t)
+		return map[string]any{"$ref": Ref(s.Name)}
+	}
+}
+
+func scalarSchema(s Scalar) map[string]any {
+	switch s.Format {
+	case "int-or-string":
+		return map[string]any{"format": s.Format, "oneOf": []any{map[string]any{"type": "integer"}, map[string]any{"type": "string"}}}
+	case "quantity":
+		return map[string]any{"oneOf": []any{map[string]any{"type": "string"}, map[string]any{"type": "number"}}}
+	}
+	out := map[string]any{"type": s.Type}
+	if s.Format != "" {
+		out["format"] = s.Format
+	}
+	return out
+}
+
+func (c components) add(s *Struct, t reflect.Type) {
+	if _, ok := c[s.Name]; ok {
+		return
+	}
+	properties, required := map[string]any{}, []any{}
+	model := map[string]any{"type": "object", "properties": properties}
+	c[s.Name] = model
+	if s.Atomic {
+		model["x-kubernetes-map-type"] = "atomic"
+	}
+	var docs map[string]string
+	if d, ok := reflect.New(t).Elem().Interface().(interface{ SwaggerDoc() map[string]string }); ok {
+		docs = d.SwaggerDoc()
+	}
+	if text := docs[""]; text != "" {
+		model["description"] = text
+	}
+	for i := range s.Fields {
+		f := &s.Fields[i]
+		properties[f.Name] = c.property(f, docs[f.Name])
+		if f.Required && Bare(f.Type) == f.Type && f.Name != "metadata" && f.Name != "status" && f.Name != "spec" {
+			required = append(required, f.Name)
+		}
+	}
+	if len(required) > 0 {
+		model["required"] = required
+	}
+}
+
+func (c components) property(f *Field, text string) map[string]any {
+	p := c.ref(f.Type)
+	if _, ok := p["$ref"]; ok && (text != "" || f.RetainKeys) { // nothing may stand beside a reference
+		p = map[string]any{"allOf": []any{p}, "default": map[string]any{}}
+	}
+	if text != "" {
+		p["description"] = text
+	}
+	switch {
+	case f.Merges && f.RetainKeys:
+		p["x-kubernetes-patch-strategy"] = "merge,retainKeys"
+	case f.Merges:
+		p["x-kubernetes-patch-strategy"] = "merge"
+	case f.RetainKeys:
+		p["x-kubernetes-patch-strategy"] = "retainKeys"
+	}
+	if f.MergeKey != "" {
+		p["x-kubernetes-patch-merge-key"] = f.MergeKey
+	}
+	if f.List != "" {
+		p["x-kubernetes-list-type"] = string(f.List)
+		if f.List == Map {
+			p["x-kubernetes-list-map-keys"] = slices.Clone(f.Keys)
+		}
+	}
+	if f.Relation == Whole {
+		p["x-kubernetes-map-type"] = "atomic"
+	}
+	return p
+}

@@ -1,0 +1,67 @@
+package localapi
+
+import (
+	"fmt"
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+)
+
+// fieldsOf is what field selectors may ask an object for.
+func fieldsOf(o object) fields.Set {
+	set := fields.Set{"metadata.name": o.GetName()}
+	if _, cluster := o.(*v1.Node); !cluster {
+		set["metadata.namespace"] = o.GetNamespace()
+	}
+	switch o := o.(type) {
+	case *v1.Pod:
+		set["spec.nodeName"], set["status.phase"] = o.Spec.NodeName, string(o.Status.Phase)
+		set["spec.restartPolicy"], set["spec.schedulerName"] = string(o.Spec.RestartPolicy), o.Spec.SchedulerName
+		set["spec.serviceAccountName"], set["spec.hostNetwork"] = o.Spec.ServiceAccountName, strconv.FormatBool(o.Spec.HostNetwork)
+		set["status.podIP"], set["status.nominatedNodeName"] = o.Status.PodIP, o.Status.NominatedNodeName
+	case *v1.Secret:
+		set["type"] = string(o.Type)
+	case *v1.Namespace:
+		set["status.phase"] = string(o.Status.Phase)
+	case *v1.Node:
+		set["spec.unschedulable"] = strconv.FormatBool(o.Spec.Unschedulable)
+	case *v1.Event:
+		about := o.InvolvedObject
+		set["involvedObject.kind"], set["involvedObject.namespace"], set["involvedObject.name"] = about.Kind, about.Namespace, about.Name
+		set["involvedObject.uid"], set["involvedObject.apiVersion"] = string(about.UID), about.APIVersion
+		set["involvedObject.resourceVersion"], set["involvedObject.fieldPath"] = about.ResourceVersion, about.FieldPath
+		set["reason"], set["type"], set["reportingComponent"] = o.Reason, o.Type, o.ReportingController
+		set["source"] = o.Source.Component
+		if o.Source.Component == "" {
+			set["source"] = o.ReportingController
+		}
+	}
+	return set
+}
+
+// selectable refuses a selector of fields that a kind does not have.
+func (k *kind) selectable(s fields.Selector) error {
+	set := fieldsOf(k.empty)
+	for _, r := range s.Requirements() {
+		if _, ok := set[r.Field]; !ok {
+			return apierrors.NewBadRequest(fmt.Sprintf("fieldSelector: %.100q is no field that %s are selected by", r.Field, k.resource))
+		}
+	}
+	return nil
+}
+
+// selects reports whether a query is about an object.
+func (q *query) selects(k *kind, o object) bool {
+	return (!k.namespaced || q.namespace == "" || o.GetNamespace() == q.namespace) &&
+		(q.name == "" || o.GetName() == q.name) && (q.labels.Empty() || q.labels.Matches(labelSet(o.GetLabels()))) &&
+		(q.fields.Empty() || q.fields.Matches(fieldsOf(o)))
+}
+
+// labelSet is labels.Set without its conversion's copy.
+type labelSet map[string]string
+
+func (s labelSet) Has(label string) bool              { _, ok := s[label]; return ok }
+func (s labelSet) Get(label string) string            { return s[label] }
+func (s labelSet) Lookup(label string) (string, bool) { v, ok := s[label]; return v, ok }

@@ -1,0 +1,352 @@
+package localapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/version"
+
+	"github.com/nodewright/nodewright/localapi/store"
+)
+
+// Config holds what a Server needs. Node and Store are required; the zero value of
+// every other field means the default named beside it.
+type Config struct {
+	// Node is the name of the node that pods are on.
+	Node string
+	// Store keeps what clients make.
+	Store store.Store
+	// Describe fills in what is known of the node: labels, addresses, capacity and
+	// status. It is called when somebody asks for the node, and must end with ctx;
+	// the node has a name alone.
+	Describe func(ctx context.Context, node *v1.Node) error
+	// Kubelet answers for the node's own API without asking who sends a request:
+	// logs, streams and figures. Without it those subresources are not there.
+	Kubelet http.Handler
+	// Version is the release of Kubernetes that the server presents itself as.
+	Version version.Info
+
+	MaxObjects     int           // that are kept; 10,000
+	MaxEvents      int           // the oldest go; 2,000
+	EventTime      time.Duration // how long an event is kept; 1h
+	MaxRequests    int           // at a time, watches and streams not counted; 200
+	MaxWatches     int           // at a time; 500
+	MaxStreams     int           // logs, exec and the like at a time; 200
+	Timeout        time.Duration // of a request that is no watch and no stream; 60s
+	ReaderPatience time.Duration // how long a client may read nothing of what is sent; 30s
+
+	Log *zap.Logger // silent
+}
+
+func (c Config) withDefaults() Config {
+	for _, f := range []struct {
+		field *int
+		def   int
+	}{{&c.MaxObjects, 10_000}, {&c.MaxEvents, 2000}, {&c.MaxRequests, 200}, {&c.MaxWatches, 500}, {&c.MaxStreams, 200}} {
+		if *f.field == 0 {
+			*f.field = f.def
+		}
+	}
+	for _, f := range []struct {
+		field *time.Duration
+		def   time.Duration
+	}{{&c.EventTime, time.Hour}, {&c.Timeout, time.Minute}, {&c.ReaderPatience, 30 * time.Second}} {
+		if *f.field == 0 {
+			*f.field = f.def
+		}
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.Store == nil {
+		errs = append(errs, errors.New("Config.Store is required"))
+	}
+	if msgs := validation.IsDNS1123Subdomain(c.Node); len(msgs) > 0 {
+		errs = append(errs, fmt.Errorf("Config.Node is %q: %s", c.Node, msgs[0]))
+	}
+	for _, f := range []struct {
+		name string
+		n    int64
+	}{
+		{"MaxObjects", int64(c.MaxObjects)}, {"MaxEvents", int64(c.MaxEvents)}, {"MaxRequests", int64(c.MaxRequests)}, {"MaxWatches", int64(c.MaxWatches)},
+		{"MaxStreams", int64(c.MaxStreams)}, {"EventTime", int64(c.EventTime)}, {"Timeout", int64(c.Timeout)}, {"ReaderPatience", int64(c.ReaderPatience)},
+	} {
+		if f.n < 0 {
+			errs = append(errs, fmt.Errorf("field Config.%s is %d; want a positive number", f.name, f.n))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Server is the API. Its methods may be called from any goroutine.
+type Server struct {
+	cfg    Config
+	scheme *runtime.Scheme
+	codecs *codecs
+	kinds  []*kind
+	// Kinds that something special is about.
+	pods, nodes, namespaces, events *kind
+
+	managers managers
+	openapi  openapi
+
+	requests, watches, streams *places
+	writing                    chan struct{} // held by who changes what is kept
+	loaded                     chan struct{} // closed when the store has been read
+	ending                     chan struct{} // closed when Run ends
+	wanted                     chan struct{} // signals that the agent is to hear of something
+	looking                    chan struct{} // held by who looks at the node
+
+	mu     sync.Mutex
+	state  state
+	shown  map[string]map[*kind]map[key]bool
+	expiry *time.Timer // of the oldest event; nil if there is none
+	looked time.Time   // when the node was looked at last
+	// asDescribed is the node as the agent described it; nil if it has not.
+	asDescribed *v1.Node
+	restored    map[types.UID]v1.PodStatus // see Restore
+}
+
+// New checks cfg and returns a Server at rest.
+func New(cfg Config) (*Server, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("localapi: %w", err)
+	}
+	kinds := newKinds()
+	s := &Server{
+		cfg: cfg, scheme: newScheme(kinds), kinds: kinds, state: newState(kinds),
+		requests: newPlaces(cfg.MaxRequests), watches: newPlaces(cfg.MaxWatches), streams: newPlaces(cfg.MaxStreams),
+		writing: make(chan struct{}, 1), loaded: make(chan struct{}), ending: make(chan struct{}), wanted: make(chan struct{}, 1), looking: make(chan struct{}, 1),
+		shown: map[string]map[*kind]map[key]bool{},
+	}
+	s.codecs = newCodecs(s.scheme)
+	s.managers = newManagers(kinds)
+	for _, k := range kinds {
+		switch k.resource {
+		case "pods":
+			s.pods = k
+		case "nodes":
+			s.nodes = k
+		case "namespaces":
+			s.namespaces = k
+		case "events":
+			s.events = k
+		}
+	}
+	return s, nil
+}
+
+// Run reads what is kept, and follows what people change in it, until ctx ends;
+// watches end with it. It may be called once. An error means that the store could not
+// be read: nothing is served then, and nothing is said of which pods should run.
+func (s *Server) Run(ctx context.Context) error {
+	defer close(s.ending)
+	if err := s.load(ctx); err != nil {
+		return fmt.Errorf("localapi: load objects: %w", err)
+	}
+	close(s.loaded)
+	defer s.stopExpiry()
+	return s.cfg.Store.Watch(ctx, func(docs []store.Document) { s.edited(ctx, docs) })
+}
+
+// places bounds how many are at something.
+type places struct{ free chan struct{} }
+
+func newPlaces(n int) *places { return &places{make(chan struct{}, n)} }
+
+func (p *places) enter() bool {
+	select {
+	case p.free <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *places) leave() { <-p.free }
+
+// Handler serves the API to those whom who knows, each as far as its groups allow.
+func (s *Server) Handler(who Authenticate) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := s.serve(w, r, who); err != nil {
+			a, _ := s.codecs.accept(r)
+			a.as = ""
+			s.codecs.fail(w, a, err)
+		}
+	})
+}
+
+// serve answers a request; an error is what it is to be answered with.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, who Authenticate) error {
+	user, err := who(r)
+	if err != nil || user == nil {
+		return apierrors.NewUnauthorized("no certificate says who you are; agent kubeconfig makes one")
+	}
+	switch r.URL.Path {
+	case "/healthz", "/livez", "/readyz":
+		return s.healthz(w)
+	}
+	q, ok := parse(r.URL.Path)
+	q.values, q.user, q.userAgent = r.URL.Query(), user, r.UserAgent()
+	if !ok {
+		q = query{verb: "get", user: user, values: q.values}
+		if user.level() < q.needs() {
+			return apierrors.NewForbidden(s.pods.groupResource(), "", fmt.Errorf("user %q is in none of the groups %s, %s, %s", user.Name, GroupView, GroupEdit, GroupAdmin))
+		}
+		return s.discover(w, r)
+	}
+	q.verb = verbOf(r, &q)
+	if user.level() < q.needs() {
+		return forbiddenTo(&q)
+	}
+	select {
+	case <-s.loaded:
+	default:
+		return apierrors.NewServiceUnavailable("the objects are being read; try again")
+	}
+	return s.objects(w, r, &q)
+}
+
+// forbiddenTo says in the API server's words who may not do what.
+func forbiddenTo(q *query) error {
+	what := q.resource
+	if q.subresource != "" {
+		what += "/" + q.subresource
+	}
+	where := "at the cluster scope"
+	if q.namespace != "" {
+		where = fmt.Sprintf("in the namespace %q", q.namespace)
+	}
+	return generic(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf(
+		"%s %q is forbidden: User %q cannot %s resource %q in API group %q %s", what, q.name, q.user.Name, q.verb, what, q.group, where))
+}
+
+func (s *Server) healthz(w http.ResponseWriter) error {
+	select {
+	case <-s.loaded:
+		_, err := w.Write([]byte("ok"))
+		return err
+	default:
+		return apierrors.NewServiceUnavailable("the objects are being read")
+	}
+}
+
+// objects answers what is asked of objects.
+func (s *Server) objects(w http.ResponseWriter, r *http.Request, q *query) error {
+	k, err := s.kindOf(q)
+	if err != nil {
+		return err
+	}
+	if q.namespace != "" && k.namespaced {
+		if msgs := validation.IsDNS1123Label(q.namespace); len(msgs) > 0 {
+			return apierrors.NewBadRequest(fmt.Sprintf("namespace is %.100q: %s", q.namespace, msgs[0]))
+		}
+	}
+	if err := q.options(k); err != nil {
+		return err
+	}
+	if q.accept, err = s.codecs.accept(r); err != nil {
+		return err
+	}
+	if contains(k.streams, q.subresource) {
+		return s.stream(w, r, k, q)
+	}
+	if q.verb == "watch" {
+		return s.watch(r.Context(), w, k, q)
+	}
+	if !s.requests.enter() {
+		return tooMany("there are too many requests at a time")
+	}
+	defer s.requests.leave()
+	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Timeout)
+	defer cancel()
+	rc := http.NewResponseController(w)
+	at := time.Now().Add(s.cfg.Timeout + s.cfg.ReaderPatience)
+	_, _ = rc.SetReadDeadline(at), rc.SetWriteDeadline(at) // a recorder has none
+	return s.do(ctx, w, r, k, q)
+}
+
+// do calls what a verb stands for.
+func (s *Server) do(ctx context.Context, w http.ResponseWriter, r *http.Request, k *kind, q *query) error {
+	switch {
+	case q.verb == "get":
+		return s.get(ctx, w, k, q)
+	case q.verb == "list":
+		return s.listed(ctx, w, k, q)
+	case q.verb == "create" && q.subresource == "eviction":
+		return s.evict(ctx, w, r, q)
+	case q.verb == "create" && q.name == "":
+		return s.create(ctx, w, r, k, q)
+	case q.verb == "update" && q.name != "":
+		return s.update(ctx, w, r, k, q)
+	case q.verb == "patch" && q.name != "":
+		return s.patch(ctx, w, r, k, q)
+	case q.verb == "delete" && q.subresource == "":
+		return s.delete(ctx, w, r, k, q)
+	case q.verb == "deletecollection":
+		return s.deleteAll(ctx, w, r, k, q)
+	default:
+		return notAllowed(q.verb, "this resource has no such verb")
+	}
+}
+
+// kindOf finds the kind that a path names, or says what to use instead.
+func (s *Server) kindOf(q *query) (*kind, error) {
+	for _, k := range s.kinds {
+		if k.Group != q.group || k.Version != q.version || k.resource != q.resource {
+			continue
+		}
+		switch {
+		case k.namespaced && q.namespace == "" && q.verb != "list" && q.verb != "watch":
+			return nil, apierrors.NewBadRequest(k.resource + " are in namespaces; the path names none")
+		case q.subresource == "" || contains(k.subresources, q.subresource) || contains(k.streams, q.subresource):
+			return k, nil
+		case k == s.pods && q.subresource == "eviction":
+			return k, nil
+		case k == s.pods && q.subresource == "binding":
+			return nil, notAllowed(q.verb, "pods are on this node as soon as they are made, unless it is cordoned")
+		}
+		return nil, apierrors.NewGenericServerResponse(http.StatusNotFound, q.verb, k.groupResource(), q.name, "there is no subresource "+q.subresource, 0, true)
+	}
+	for _, e := range elsewhere {
+		if e.Group == q.group && e.Version == q.version && e.resource == q.resource {
+			if q.verb == "get" {
+				return nil, generic(http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf("%s %q not found: %s", e.resource, q.name, instead(e.Kind, e.instead)))
+			}
+			return nil, notAllowed(q.verb, instead(e.Kind, e.instead))
+		}
+	}
+	return nil, generic(http.StatusNotFound, metav1.StatusReasonNotFound, fmt.Sprintf(
+		"the server could not find the requested resource: this is the API of one node, which has no %s", strings.TrimSuffix(q.resource+"."+q.group, ".")))
+}
+
+func instead(kind, text string) string {
+	return "a single node has no controller for a " + kind + "; " + text
+}
+
+func contains(list []string, s string) bool {
+	for _, x := range list {
+		if x == s {
+			return s != ""
+		}
+	}
+	return false
+}

@@ -1,0 +1,242 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nodewright/nodewright/internal/durable"
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+// suffix is that of the files that are read; others are left alone.
+const suffix = ".yaml"
+
+// maxFiles is how many files are looked at.
+const maxFiles = 20_000
+
+// Dir is a Store of files in one directory. It and the files are for their owner's
+// eyes alone: Secrets are among them.
+type Dir struct {
+	path  string
+	files durable.Dir
+
+	mu   sync.Mutex // never held while others are called
+	seen map[string]entry
+}
+
+var _ Store = (*Dir)(nil)
+
+// entry is a file as it was read or written last.
+type entry struct {
+	sig      signature
+	revision string
+}
+
+// signature is what changes when a file is written or replaced.
+type signature struct {
+	size, inode, mtime, ctime int64
+}
+
+// NewDir returns a Store of the files in a directory, which Load makes if it is
+// missing. One value at a time may have a directory.
+func NewDir(path string) *Dir {
+	disk := durable.OS{DirMode: 0o700, FileMode: 0o600, Limit: maxFile}
+	return &Dir{path: path, files: durable.Dir{Path: path, Disk: disk, Sync: true}, seen: map[string]entry{}}
+}
+
+// Load implements Store.
+func (d *Dir) Load(context.Context) ([]Document, error) {
+	if err := d.files.Prepare(); err != nil {
+		return nil, err
+	}
+	docs, _, err := d.scan()
+	return docs, err
+}
+
+// Put implements Store.
+func (d *Dir) Put(doc Document, was string) (string, error) {
+	if err := fileName(doc.Name); err != nil {
+		return "", err
+	}
+	text, err := render(&doc)
+	if err != nil {
+		return "", err
+	}
+	if err := d.at(doc.Name, was); err != nil {
+		return "", err
+	}
+	if err := d.files.Replace(doc.Name, text); err != nil {
+		return "", fmt.Errorf("write object: %w", err)
+	}
+	rev := revision(text)
+	d.note(doc.Name, rev)
+	return rev, nil
+}
+
+// Delete implements Store.
+func (d *Dir) Delete(name, was string) error {
+	if err := fileName(name); err != nil {
+		return err
+	}
+	if err := d.at(name, was); err != nil {
+		return err
+	}
+	if err := d.files.Remove(name); err != nil {
+		return fmt.Errorf("remove object: %w", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.seen, name)
+	return nil
+}
+
+// numbers is the file of the next number that Reserve returns.
+const numbers = "revision"
+
+// Reserve implements Store. Where the file is lost, the clock takes its place: it counts
+// microseconds, faster than anybody takes numbers one by one.
+func (d *Dir) Reserve(n uint64) (uint64, error) {
+	first := uint64(max(time.Now().UnixMicro(), 1)) //nolint:gosec // positive
+	text, err := d.files.Read(numbers)
+	if err == nil {
+		if kept, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err == nil && kept < math.MaxUint64/2 {
+			first = kept
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return 0, err
+	}
+	return first, d.files.Replace(numbers, fmt.Appendln(nil, first+n))
+}
+
+// fileName refuses what would be no file of this directory.
+func fileName(name string) error {
+	if len(name) > 255 || strings.HasPrefix(name, ".") || filepath.Base(name) != name || !strings.HasSuffix(name, suffix) {
+		return fmt.Errorf("document name %.300q: want a file name of at most 255 bytes that ends in %s", name, suffix)
+	}
+	return nil
+}
+
+// at makes sure that a file has the content that the caller knows of.
+func (d *Dir) at(name, was string) error {
+	fi, err := os.Lstat(filepath.Join(d.path, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		if was == "" {
+			return nil
+		}
+		return ErrConflict
+	}
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	known := d.seen[name]
+	d.mu.Unlock()
+	if known.revision == was && known.sig == signatureOf(fi) {
+		return nil
+	}
+	text, err := d.files.Read(name)
+	if err != nil {
+		return err
+	}
+	if revision(text) != was {
+		return ErrConflict
+	}
+	return nil
+}
+
+// note remembers a file that was just written.
+func (d *Dir) note(name, rev string) {
+	fi, err := os.Lstat(filepath.Join(d.path, name))
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err != nil {
+		delete(d.seen, name)
+		return
+	}
+	d.seen[name] = entry{signatureOf(fi), rev}
+}
+
+// revision is that of a content.
+func revision(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
+}
+
+// scan returns what is otherwise than it was at the last look, and whether some file
+// is being written, so that it is to be looked at again soon.
+func (d *Dir) scan() (docs []Document, again bool, err error) {
+	names, err := safefile.Names(d.path, maxFiles)
+	if err != nil {
+		return nil, false, err
+	}
+	there := map[string]bool{}
+	for _, name := range names {
+		if fileName(name) != nil {
+			continue
+		}
+		there[name] = true
+		doc, changed, busy := d.look(name)
+		again = again || busy
+		if changed {
+			docs = append(docs, doc)
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name := range d.seen {
+		if !there[name] {
+			delete(d.seen, name)
+			docs = append(docs, Document{Name: name})
+		}
+	}
+	return docs, again, nil
+}
+
+// look reads a file if it changed.
+func (d *Dir) look(name string) (doc Document, changed, busy bool) {
+	path := filepath.Join(d.path, name)
+	fi, err := os.Lstat(path)
+	if err != nil {
+		return doc, false, !errors.Is(err, fs.ErrNotExist)
+	}
+	sig := signatureOf(fi)
+	d.mu.Lock()
+	known, ok := d.seen[name]
+	d.mu.Unlock()
+	if ok && known.sig == sig {
+		return doc, false, false
+	}
+	f, err := safefile.Open(path)
+	if err != nil {
+		doc = Document{Name: name, Err: err}
+	} else {
+		defer func() { _ = f.Close() }()
+		if age := time.Since(fi.ModTime()); beingWritten(f, age) && age < stuckWriter {
+			return doc, false, true
+		}
+		text, err := safefile.Read(f, maxFile)
+		if err != nil {
+			doc = Document{Name: name, Err: err}
+		} else {
+			doc = parse(name, text)
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now := d.seen[name]; now != known {
+		return doc, false, true // a writer of ours came between
+	}
+	d.seen[name] = entry{sig, doc.Revision}
+	return doc, !ok || known.revision != doc.Revision || doc.Err != nil, false
+}

@@ -1,0 +1,387 @@
+package localapi
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// maxData is what a ConfigMap or a Secret may hold, in bytes; the API server's.
+const maxData = 1 << 20
+
+// prepareCreate fills in what a new object of a kind gets, and what nobody may choose.
+func (s *Server) prepareCreate(k *kind, o object) error {
+	switch o := o.(type) {
+	case *v1.Pod:
+		newPod(o)
+	case *v1.Namespace:
+		newNamespace(o)
+	case *v1.PersistentVolume:
+		o.Status = v1.PersistentVolumeStatus{Phase: v1.VolumeAvailable}
+	case *v1.PersistentVolumeClaim:
+		o.Status = v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending}
+	case *v1.Event:
+		if o.InvolvedObject.Namespace != o.Namespace && (o.InvolvedObject.Namespace != "" || o.Namespace != v1.NamespaceDefault) {
+			return invalid(k, o.Name, field.ErrorList{field.Invalid(field.NewPath("involvedObject", "namespace"), o.InvolvedObject.Namespace, "must be that of the event")})
+		}
+	}
+	defaults(o)
+	return nil
+}
+
+// defaults fills in what the API has defaults for.
+func defaults(o object) {
+	switch o := o.(type) {
+	case *v1.Pod:
+		defaultPod(o)
+	case *v1.Secret:
+		if len(o.StringData) > 0 {
+			if o.Data == nil {
+				o.Data = map[string][]byte{}
+			}
+			for name, v := range o.StringData {
+				o.Data[name] = []byte(v)
+			}
+			o.StringData = nil
+		}
+		if o.Type == "" {
+			o.Type = v1.SecretTypeOpaque
+		}
+	case *v1.PersistentVolume:
+		if o.Spec.PersistentVolumeReclaimPolicy == "" {
+			o.Spec.PersistentVolumeReclaimPolicy = v1.PersistentVolumeReclaimRetain
+		}
+		setPtr(&o.Spec.VolumeMode, v1.PersistentVolumeFilesystem)
+		if o.Status.Phase == "" || o.Status.Phase == v1.VolumeAvailable || o.Status.Phase == v1.VolumeBound {
+			o.Status.Phase = v1.VolumeAvailable
+			if o.Spec.ClaimRef != nil {
+				o.Status.Phase = v1.VolumeBound
+			}
+		}
+	case *v1.PersistentVolumeClaim:
+		setPtr(&o.Spec.VolumeMode, v1.PersistentVolumeFilesystem)
+		// Nobody but who writes the claim binds it here.
+		if o.Spec.VolumeName != "" && o.Status.Phase != v1.ClaimLost {
+			o.Status.Phase, o.Status.AccessModes = v1.ClaimBound, o.Spec.AccessModes
+			if o.Status.Capacity == nil {
+				o.Status.Capacity = maps.Clone(o.Spec.Resources.Requests)
+			}
+		} else if o.Status.Phase == "" {
+			o.Status.Phase = v1.ClaimPending
+		}
+	case *v1.Namespace:
+		if o.Status.Phase == "" {
+			o.Status.Phase = v1.NamespaceActive
+		}
+	case *v1.Event:
+		if o.Count == 0 && o.Series == nil && o.EventTime.IsZero() {
+			o.Count = 1
+		}
+	}
+}
+
+func setPtr[T any](p **T, v T) {
+	if *p == nil {
+		*p = &v
+	}
+}
+
+func fieldOf(o object, name string) reflect.Value { return reflect.ValueOf(o).Elem().FieldByName(name) }
+
+// carryStatus gives a pod the status that the agent has written since who changes the pod
+// read it as before, unless that one writes a status itself.
+func carryStatus(to, before, now object) {
+	p, ok := to.(*v1.Pod)
+	old, was := before.(*v1.Pod)
+	if ok && was && before != now && equality.Semantic.DeepEqual(&p.Status, &old.Status) {
+		p.Status = now.(*v1.Pod).Status
+	}
+}
+
+// prepareUpdate puts back what a writer of an object, or of one of its subresources, may
+// not choose.
+func (s *Server) prepareUpdate(k *kind, subresource string, o, old object) error {
+	keepServers(o, old)
+	switch subresource {
+	case "":
+		if v := fieldOf(o, "Status"); v.IsValid() {
+			v.Set(fieldOf(old, "Status"))
+		}
+		if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == "" {
+			p.Spec.NodeName = old.(*v1.Pod).Spec.NodeName
+		}
+		if n, ok := o.(*v1.Node); ok {
+			before := old.(*v1.Node)
+			want := before.Spec.DeepCopy()
+			want.Unschedulable = n.Spec.Unschedulable
+			if !equality.Semantic.DeepEqual(&n.Spec, want) {
+				return invalid(k, o.GetName(), field.ErrorList{field.Forbidden(field.NewPath("spec"), "only unschedulable may be changed, and labels and annotations; the rest is what the agent's configuration says")})
+			}
+		}
+	case "status":
+		status := fieldOf(o, "Status")
+		kept := reflect.New(status.Type()).Elem()
+		kept.Set(status)
+		overwrite(o, old)
+		fieldOf(o, "Status").Set(kept)
+	case "finalize":
+		overwrite(o, old)
+	case "ephemeralcontainers", "resize":
+		return s.preparePodPart(k, subresource, o.(*v1.Pod), old.(*v1.Pod))
+	}
+	return nil
+}
+
+// keepServers puts back the metadata that is the server's.
+func keepServers(o, old object) {
+	o.SetUID(old.GetUID())
+	o.SetCreationTimestamp(old.GetCreationTimestamp())
+	o.SetDeletionTimestamp(old.GetDeletionTimestamp())
+	o.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
+	o.SetGeneration(old.GetGeneration())
+	o.SetGenerateName(old.GetGenerateName())
+	o.SetSelfLink("")
+	o.SetResourceVersion(old.GetResourceVersion())
+}
+
+// overwrite makes an object what another is, but for who has its fields.
+func overwrite(o, old object) {
+	fields := o.GetManagedFields()
+	reflect.ValueOf(o).Elem().Set(reflect.ValueOf(old.DeepCopyObject()).Elem())
+	if fields != nil {
+		o.SetManagedFields(fields)
+	}
+}
+
+// settle gives a changed object its defaults and its generation.
+func settle(o, old object) {
+	defaults(o)
+	if a, b := fieldOf(o, "Spec"), fieldOf(old, "Spec"); a.IsValid() && old.GetGeneration() > 0 && !equality.Semantic.DeepEqual(a.Interface(), b.Interface()) {
+		o.SetGeneration(old.GetGeneration() + 1)
+	}
+}
+
+// check returns the mistakes of an object that is new, or takes the place of old.
+func (s *Server) check(k *kind, o, old object) field.ErrorList {
+	meta := field.NewPath("metadata")
+	errs := checkMeta(k, o, meta)
+	if old != nil {
+		errs = append(errs, metavalidation.ValidateManagedFields(o.GetManagedFields(), meta.Child("managedFields"))...)
+	}
+	switch o := o.(type) {
+	case *v1.Pod:
+		p, _ := old.(*v1.Pod)
+		errs = append(errs, s.checkPod(o, p)...)
+	case *v1.ConfigMap:
+		p, _ := old.(*v1.ConfigMap)
+		errs = append(errs, checkConfigMap(o, p)...)
+	case *v1.Secret:
+		p, _ := old.(*v1.Secret)
+		errs = append(errs, checkSecret(o, p)...)
+	case *v1.PersistentVolume:
+		if n := sources(o.Spec.PersistentVolumeSource); n != 1 {
+			errs = append(errs, field.Required(field.NewPath("spec"), fmt.Sprintf("has %d sources; want one, such as local or nfs", n)))
+		}
+		if _, ok := o.Spec.Capacity[v1.ResourceStorage]; !ok {
+			errs = append(errs, field.Required(field.NewPath("spec", "capacity"), "storage"))
+		}
+		if len(o.Spec.AccessModes) == 0 {
+			errs = append(errs, field.Required(field.NewPath("spec", "accessModes"), ""))
+		}
+	case *v1.PersistentVolumeClaim:
+		if len(o.Spec.AccessModes) == 0 {
+			errs = append(errs, field.Required(field.NewPath("spec", "accessModes"), "at least 1 access mode is required"))
+		}
+		if _, ok := o.Spec.Resources.Requests[v1.ResourceStorage]; !ok {
+			errs = append(errs, field.Required(field.NewPath("spec", "resources").Key("storage"), ""))
+		}
+	case *coordinationv1.Lease:
+		errs = append(errs, checkLease(o)...)
+	}
+	return errs
+}
+
+// checkMeta checks what all objects have.
+func checkMeta(k *kind, o object, meta *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	add := func(p *field.Path, value any, msgs []string) {
+		for _, m := range msgs {
+			errs = append(errs, field.Invalid(p, value, m))
+		}
+	}
+	switch name := o.GetName(); {
+	case name == "":
+		errs = append(errs, field.Required(meta.Child("name"), "name or generateName is required"))
+	case k.resource == "namespaces":
+		add(meta.Child("name"), name, validation.IsDNS1123Label(name))
+	default:
+		add(meta.Child("name"), name, validation.IsDNS1123Subdomain(name))
+	}
+	if k.namespaced {
+		add(meta.Child("namespace"), o.GetNamespace(), validation.IsDNS1123Label(o.GetNamespace()))
+	}
+	errs = append(errs, metavalidation.ValidateLabels(o.GetLabels(), meta.Child("labels"))...)
+	size := 0
+	for _, name := range slices.Sorted(maps.Keys(o.GetAnnotations())) {
+		size += len(name) + len(o.GetAnnotations()[name])
+		add(meta.Child("annotations"), name, validation.IsQualifiedName(lower(name)))
+	}
+	if const256K := 256 << 10; size > const256K {
+		errs = append(errs, field.TooLong(meta.Child("annotations"), "", const256K))
+	}
+	for i, f := range o.GetFinalizers() {
+		add(meta.Child("finalizers").Index(i), f, validation.IsQualifiedName(f))
+	}
+	for i, r := range o.GetOwnerReferences() {
+		if r.APIVersion == "" || r.Kind == "" || r.Name == "" || r.UID == "" {
+			errs = append(errs, field.Invalid(meta.Child("ownerReferences").Index(i), r.Name, "must have apiVersion, kind, name and uid"))
+		}
+	}
+	return errs
+}
+
+func lower(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if c >= 'A' && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	return string(b)
+}
+
+// dataKey is a key of a ConfigMap or a Secret: a file's name.
+var dataKey = regexp.MustCompile(`^[-._a-zA-Z0-9]+$`)
+
+func checkKeys(p *field.Path, names []string) (errs field.ErrorList) {
+	for _, n := range names {
+		if len(n) > 253 || !dataKey.MatchString(n) || n == "." || n == ".." || len(n) > 1 && n[:2] == ".." {
+			errs = append(errs, field.Invalid(p.Key(n), n, "must have at most 253 letters, digits, '-', '_' and '.', and not begin with '..'"))
+		}
+	}
+	return errs
+}
+
+func checkConfigMap(c, old *v1.ConfigMap) field.ErrorList {
+	errs := append(checkKeys(field.NewPath("data"), slices.Sorted(maps.Keys(c.Data))), checkKeys(field.NewPath("binaryData"), slices.Sorted(maps.Keys(c.BinaryData)))...)
+	size := 0
+	for n, v := range c.Data {
+		size += len(v)
+		if _, twice := c.BinaryData[n]; twice {
+			errs = append(errs, field.Invalid(field.NewPath("data").Key(n), n, "is in binaryData as well"))
+		}
+	}
+	for _, v := range c.BinaryData {
+		size += len(v)
+	}
+	if size > maxData {
+		errs = append(errs, field.TooLong(field.NewPath("data"), "", maxData))
+	}
+	if old != nil && deref(old.Immutable) {
+		if !deref(c.Immutable) {
+			errs = append(errs, field.Forbidden(field.NewPath("immutable"), "field is immutable when `immutable` is set"))
+		}
+		if !maps.Equal(c.Data, old.Data) || !equality.Semantic.DeepEqual(c.BinaryData, old.BinaryData) {
+			errs = append(errs, field.Forbidden(field.NewPath("data"), "field is immutable when `immutable` is set"))
+		}
+	}
+	return errs
+}
+
+func checkSecret(c, old *v1.Secret) field.ErrorList {
+	errs := checkKeys(field.NewPath("data"), slices.Sorted(maps.Keys(c.Data)))
+	size := 0
+	for _, v := range c.Data {
+		size += len(v)
+	}
+	if size > maxData {
+		errs = append(errs, field.TooLong(field.NewPath("data"), "", maxData))
+	}
+	for t, name := range map[v1.SecretType]string{
+		v1.SecretTypeDockerConfigJson: v1.DockerConfigJsonKey, v1.SecretTypeDockercfg: v1.DockerConfigKey, v1.SecretTypeSSHAuth: v1.SSHAuthPrivateKey,
+	} {
+		if _, ok := c.Data[name]; c.Type == t && !ok {
+			errs = append(errs, field.Required(field.NewPath("data").Key(name), ""))
+		}
+	}
+	if old == nil {
+		return errs
+	}
+	if c.Type != old.Type {
+		errs = append(errs, field.Invalid(field.NewPath("type"), c.Type, "field is immutable"))
+	}
+	if deref(old.Immutable) {
+		if !deref(c.Immutable) {
+			errs = append(errs, field.Forbidden(field.NewPath("immutable"), "field is immutable when `immutable` is set"))
+		}
+		if !equality.Semantic.DeepEqual(c.Data, old.Data) {
+			errs = append(errs, field.Forbidden(field.NewPath("data"), "field is immutable when `immutable` is set"))
+		}
+	}
+	return errs
+}
+
+func checkLease(l *coordinationv1.Lease) (errs field.ErrorList) {
+	spec := field.NewPath("spec")
+	if d := l.Spec.LeaseDurationSeconds; d != nil && *d <= 0 {
+		errs = append(errs, field.Invalid(spec.Child("leaseDurationSeconds"), *d, "must be greater than 0"))
+	}
+	if n := l.Spec.LeaseTransitions; n != nil && *n < 0 {
+		errs = append(errs, field.Invalid(spec.Child("leaseTransitions"), *n, "must be greater than or equal to 0"))
+	}
+	return errs
+}
+
+// sources counts what a volume is to come from: all fields are pointers.
+func sources(source any) (n int) {
+	for _, v := range reflect.ValueOf(source).Fields() {
+		if !v.IsNil() {
+			n++
+		}
+	}
+	return n
+}
+
+// newNamespace is one that exists.
+func newNamespace(n *v1.Namespace) {
+	n.Status = v1.NamespaceStatus{Phase: v1.NamespaceActive}
+	if n.Labels == nil {
+		n.Labels = map[string]string{}
+	}
+	n.Labels[v1.LabelMetadataName] = n.Name
+}
+
+// inNamespace makes the namespace of a new object, if it is not there. Who calls it holds
+// the turn.
+func (s *Server) inNamespace(k *kind, o object) error {
+	if !k.namespaced {
+		return nil
+	}
+	name := o.GetNamespace()
+	it, ok := s.item(s.namespaces, key{name: name})
+	if ok && it.object.GetDeletionTimestamp() != nil {
+		return forbidden(k, o.GetName(), "unable to create new content in namespace %s because it is being terminated", name)
+	}
+	if !ok {
+		s.publish(s.namespaces, item{object: madeNamespace(name)}, nil)
+	}
+	return nil
+}
+
+// madeNamespace is a namespace that is there because something is in it.
+func madeNamespace(name string) *v1.Namespace {
+	n := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	begin(n)
+	newNamespace(n)
+	return n
+}

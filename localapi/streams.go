@@ -1,0 +1,170 @@
+package localapi
+
+import (
+	"net/http"
+	"net/url"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// stream hands a request on to the node's own API, which has other paths and parameters
+// for it.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *kind, q *query) error {
+	if s.cfg.Kubelet == nil {
+		return notAllowed(q.verb, "this server has no access to containers")
+	}
+	it, ok := s.item(k, key{q.objectNamespace(k), q.name})
+	if !ok {
+		return notFound(k, q.name)
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodPost {
+		return notAllowed(q.verb, "a stream is opened by GET or POST")
+	}
+	if !s.streams.enter() {
+		return tooMany("there are too many streams")
+	}
+	defer s.streams.leave()
+	var path string
+	var values url.Values
+	var err error
+	if k == s.nodes {
+		path, values = "/"+q.rest, q.values
+	} else if path, values, err = podPath(it.object.(*v1.Pod), q); err != nil {
+		return err
+	}
+	to := r.Clone(r.Context())
+	to.URL.Path, to.URL.RawPath, to.URL.RawQuery = path, "", values.Encode()
+	to.RequestURI = to.URL.RequestURI()
+	plain := &errorWriter{ResponseWriter: w, s: s, accept: q.accept}
+	s.cfg.Kubelet.ServeHTTP(plain, to)
+	plain.finish()
+	return nil
+}
+
+// podPath is where the node's own API has a pod's stream.
+func podPath(p *v1.Pod, q *query) (string, url.Values, error) {
+	out := url.Values{}
+	if q.subresource == "portforward" {
+		for _, port := range q.values["ports"] {
+			out.Add("port", port)
+		}
+		return "/portForward/" + p.Namespace + "/" + p.Name, out, nil
+	}
+	container, err := containerOf(p, q.values.Get("container"))
+	if err != nil {
+		return "", nil, err
+	}
+	where := "/" + p.Namespace + "/" + p.Name + "/" + container
+	if q.subresource == "log" {
+		for name, v := range q.values {
+			if name != "container" {
+				out[name] = v
+			}
+		}
+		return "/containerLogs" + where, out, nil
+	}
+	for name, to := range map[string]string{"stdin": "input", "stdout": "output", "stderr": "error", "tty": "tty"} {
+		if flag(q.values, name) {
+			out.Set(to, "1")
+		}
+	}
+	out["command"] = q.values["command"]
+	return "/" + q.subresource + where, out, nil
+}
+
+// containerOf is the container that a request means: the one that it names, or the only
+// one, or the one that an annotation names.
+func containerOf(p *v1.Pod, name string) (string, error) {
+	if name == "" {
+		name = p.Annotations["kubectl.kubernetes.io/default-container"]
+	}
+	if name == "" && len(p.Spec.Containers) == 1 {
+		name = p.Spec.Containers[0].Name
+	}
+	var names []string
+	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			names = append(names, list[i].Name)
+		}
+	}
+	for i := range p.Spec.EphemeralContainers {
+		names = append(names, p.Spec.EphemeralContainers[i].Name)
+	}
+	if name == "" {
+		return "", apierrors.NewBadRequest("a container name must be specified for pod " + p.Name + ", choose one of: " + quoted(names))
+	}
+	if !contains(names, name) {
+		return "", apierrors.NewBadRequest("container " + name + " is not valid for pod " + p.Name + "; it has " + quoted(names))
+	}
+	return name, nil
+}
+
+func quoted(names []string) string {
+	out := "["
+	for i, n := range names {
+		if i > 0 {
+			out += " "
+		}
+		out += n
+	}
+	return out + "]"
+}
+
+// errorWriter makes a Status of an error that the node's own API tells in plain text.
+type errorWriter struct {
+	http.ResponseWriter
+
+	s      *Server
+	accept accepted
+	code   int
+	text   []byte
+}
+
+// maxText is how much of an error's text is told, in bytes.
+const maxText = 4 << 10
+
+// Unwrap is for http.ResponseController: streams take the connection over.
+func (e *errorWriter) Unwrap() http.ResponseWriter { return e.ResponseWriter }
+
+func (e *errorWriter) Flush() { _ = http.NewResponseController(e.ResponseWriter).Flush() }
+
+func (e *errorWriter) WriteHeader(code int) {
+	if code >= http.StatusBadRequest {
+		e.code = code
+		return
+	}
+	e.ResponseWriter.WriteHeader(code)
+}
+
+func (e *errorWriter) Write(b []byte) (int, error) {
+	if e.code == 0 {
+		return e.ResponseWriter.Write(b)
+	}
+	e.text = append(e.text, b[:min(len(b), maxText-len(e.text))]...)
+	return len(b), nil
+}
+
+func (e *errorWriter) finish() {
+	if e.code == 0 {
+		return
+	}
+	text := string(e.text)
+	reason := statusReason(e.code)
+	e.Header().Del("Content-Length")
+	e.Header().Del("X-Content-Type-Options")
+	if e.accept.info.Serializer == nil || e.accept.as != "" {
+		e.accept = accepted{info: e.s.codecs.infos[typeJSON]}
+	}
+	e.s.codecs.fail(e.ResponseWriter, e.accept, generic(int32(e.code), reason, trimNewline(text))) //nolint:gosec // three digits
+}
+
+func trimNewline(s string) string {
+	for len(s) > 0 && (s[len(s)-1] == '\n' || s[len(s)-1] == '\r') {
+		s = s[:len(s)-1]
+	}
+	if s == "" {
+		return "the node gives no reason"
+	}
+	return s
+}

@@ -1,0 +1,101 @@
+package localapi
+
+import (
+	"encoding/json"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// column is one of a kind's table.
+type column struct {
+	name, kind string // kind is string, integer or date
+	wide       bool   // with -o wide alone
+	cell       func(o object, now time.Time) any
+}
+
+func text(name string, cell func(o object) any) column {
+	return column{name: name, kind: "string", cell: func(o object, _ time.Time) any { return cell(o) }}
+}
+
+func number(name string, cell func(o object) any) column {
+	c := text(name, cell)
+	c.kind = "integer"
+	return c
+}
+
+func wide(c column) column {
+	c.wide = true
+	return c
+}
+
+var (
+	nameColumn = column{name: "Name", kind: "string", cell: func(o object, _ time.Time) any { return o.GetName() }}
+	ageColumn  = column{name: "Age", kind: "string", cell: func(o object, now time.Time) any { return age(o.GetCreationTimestamp(), now) }}
+)
+
+// age is how long ago something was, as kubectl writes it.
+func age(at metav1.Time, now time.Time) string {
+	if at.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(now.Sub(at.Time))
+}
+
+// tableOf is a table of objects. include says what each row has of its object: None,
+// Metadata or Object.
+func tableOf(k *kind, objects []object, meta metav1.ListMeta, include metav1.IncludeObjectPolicy, headers bool, now time.Time) (*metav1.Table, error) {
+	t := &metav1.Table{
+		TypeMeta: metav1.TypeMeta{APIVersion: metav1.SchemeGroupVersion.String(), Kind: "Table"}, ListMeta: meta, Rows: []metav1.TableRow{},
+	}
+	for _, c := range k.columns {
+		if !headers {
+			break
+		}
+		d := metav1.TableColumnDefinition{Name: c.name, Type: c.kind}
+		if c.name == "Name" {
+			d.Format = "name"
+		}
+		if c.wide {
+			d.Priority = 1
+		}
+		t.ColumnDefinitions = append(t.ColumnDefinitions, d)
+	}
+	for _, o := range objects {
+		row := metav1.TableRow{}
+		for _, c := range k.columns {
+			row.Cells = append(row.Cells, c.cell(o, now))
+		}
+		if err := rowObject(&row, o, include); err != nil {
+			return nil, err
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t, nil
+}
+
+func rowObject(row *metav1.TableRow, o object, include metav1.IncludeObjectPolicy) (err error) {
+	var of runtime.Object = o
+	switch include {
+	case metav1.IncludeNone:
+		return nil
+	case metav1.IncludeObject:
+	default:
+		of = metadataOf(o)
+	}
+	row.Object.Raw, err = json.Marshal(of)
+	return err
+}
+
+// metadataOf is an object without what it says beside its metadata.
+func metadataOf(o object) *metav1.PartialObjectMetadata {
+	out := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: metav1.SchemeGroupVersion.String(), Kind: "PartialObjectMetadata"}}
+	out.Name, out.Namespace, out.UID, out.ResourceVersion = o.GetName(), o.GetNamespace(), o.GetUID(), o.GetResourceVersion()
+	out.GenerateName, out.Generation, out.CreationTimestamp = o.GetGenerateName(), o.GetGeneration(), o.GetCreationTimestamp()
+	out.DeletionTimestamp, out.DeletionGracePeriodSeconds = o.GetDeletionTimestamp(), o.GetDeletionGracePeriodSeconds()
+	out.Labels, out.Annotations, out.Finalizers = o.GetLabels(), o.GetAnnotations(), o.GetFinalizers()
+	out.OwnerReferences, out.ManagedFields = o.GetOwnerReferences(), o.GetManagedFields()
+	return out
+}

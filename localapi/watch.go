@@ -1,0 +1,222 @@
+package localapi
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+const (
+	// bookmarkEvery is how often a watch that asks for it is told of the revision that
+	// it is at; the API server's.
+	bookmarkEvery = time.Minute
+	// watchTime is how long a watch lasts that does not say.
+	watchTime = 30 * time.Minute
+	// nodeEvery is how often the node is looked at while somebody watches it.
+	nodeEvery = 10 * time.Second
+)
+
+// stream is one watch under way.
+type stream struct {
+	s        *Server
+	k        *kind
+	q        *query
+	w        http.ResponseWriter
+	rc       *http.ResponseController
+	out      io.Writer
+	revision uint64 // all up to here was told
+	headers  bool   // the next table has the columns' names
+}
+
+// watch tells of changes until the client goes, its time is over, or it is too slow.
+func (s *Server) watch(ctx context.Context, w http.ResponseWriter, k *kind, q *query) error {
+	if !s.watches.enter() {
+		return tooMany("there are too many watches")
+	}
+	defer s.watches.leave()
+	if q.accept.info.StreamSerializer == nil {
+		q.accept.info = s.codecs.infos[typeJSON]
+	}
+	if err := s.fresh(ctx, k); err != nil {
+		return err
+	}
+	st := &stream{s: s, k: k, q: q, w: w, rc: http.NewResponseController(w), headers: true}
+	initial, objects, err := st.start()
+	if err != nil {
+		return err
+	}
+	media := q.accept.info.MediaType
+	if media == typeProtobuf {
+		media += ";stream=watch"
+	}
+	w.Header().Set("Content-Type", media)
+	w.Header().Set("Cache-Control", "no-cache, private")
+	w.WriteHeader(http.StatusOK)
+	st.out = q.accept.info.StreamSerializer.NewFrameWriter(w)
+	st.patience()
+	for _, o := range objects {
+		if !st.send(watch.Added, o) {
+			return nil
+		}
+	}
+	if initial && flag(q.values, "sendInitialEvents") && !st.bookmark(true) {
+		return nil
+	}
+	if st.flush() {
+		st.run(ctx)
+	}
+	return nil
+}
+
+// start finds out from which revision on changes are to be told, and what is to be
+// told first.
+func (st *stream) start() (initial bool, objects []object, err error) {
+	v := st.q.values
+	from, err := parseRevision(v.Get("resourceVersion"))
+	if err != nil {
+		return false, nil, apierrors.NewBadRequest(err.Error())
+	}
+	if m := v.Get("resourceVersionMatch"); m != "" && m != string(metav1.ResourceVersionMatchNotOlderThan) {
+		return false, nil, apierrors.NewBadRequest("resourceVersionMatch is " + strconv.Quote(m) + "; want NotOlderThan for a watch")
+	}
+	s := st.s
+	s.mu.Lock()
+	now, oldest := s.state.revision, s.state.oldest()
+	s.mu.Unlock()
+	initial = from == 0 || flag(v, "sendInitialEvents")
+	switch {
+	case from > now:
+		return false, nil, tooLarge(from, now)
+	case initial:
+		objects, st.revision, err = s.snapshot(st.k, &query{
+			values: nil, namespace: st.q.namespace, name: st.q.name, labels: st.q.labels, fields: st.q.fields,
+		}, next{})
+		return true, objects, err
+	case from < oldest:
+		return false, nil, apierrors.NewResourceExpired("too old resource version: " + v.Get("resourceVersion"))
+	default:
+		st.revision = from
+		return false, nil, nil
+	}
+}
+
+func (st *stream) run(ctx context.Context) {
+	limit := watchTime
+	if n, err := strconv.Atoi(st.q.values.Get("timeoutSeconds")); err == nil && n > 0 && n < 1<<20 {
+		limit = time.Duration(n) * time.Second
+	}
+	over := time.NewTimer(limit)
+	defer over.Stop()
+	var mark, look <-chan time.Time
+	if flag(st.q.values, "allowWatchBookmarks") {
+		t := time.NewTicker(bookmarkEvery)
+		defer t.Stop()
+		mark = t.C
+	}
+	if st.k == st.s.nodes {
+		t := time.NewTicker(nodeEvery)
+		defer t.Stop()
+		look = t.C
+	}
+	for {
+		st.s.mu.Lock()
+		changes, ok := st.s.state.since(st.revision)
+		changed := st.s.state.changed
+		st.s.mu.Unlock()
+		if !ok { // slower than the window
+			st.fail(apierrors.NewResourceExpired("the watch is too slow: changes after resource version " + strconv.FormatUint(st.revision, 10) + " are forgotten"))
+			return
+		}
+		if !st.tell(changes) {
+			return
+		}
+		select {
+		case <-changed:
+		case <-mark:
+			if !st.bookmark(false) || !st.flush() {
+				return
+			}
+		case <-look:
+			_ = st.s.fresh(ctx, st.k) // a node that cannot be looked at is as it was
+		case <-over.C:
+			return
+		case <-st.s.ending:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tell sends those of some changes that are selected.
+func (st *stream) tell(changes []change) bool {
+	sent := false
+	for i := range changes {
+		c := &changes[i]
+		st.revision = c.revision
+		if c.kind != st.k {
+			continue
+		}
+		if t, o, ok := c.eventOf(func(o object) bool { return st.q.selects(st.k, o) }); ok {
+			if !st.send(t, o) {
+				return false
+			}
+			sent = true
+		}
+	}
+	return !sent || st.flush()
+}
+
+func (st *stream) bookmark(end bool) bool {
+	o := st.k.new()
+	o.SetResourceVersion(strconv.FormatUint(st.revision, 10))
+	o.GetObjectKind().SetGroupVersionKind(st.k.GroupVersionKind)
+	if end {
+		o.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	}
+	if st.q.accept.as != "Table" {
+		return st.send(watch.Bookmark, o)
+	}
+	t, err := tableOf(st.k, nil, metav1.ListMeta{ResourceVersion: o.GetResourceVersion()}, metav1.IncludeNone, st.headers, time.Now())
+	return err == nil && st.encode(watch.Bookmark, t)
+}
+
+func (st *stream) send(t watch.EventType, o object) bool {
+	out, err := st.s.shaped(st.k, st.q, []object{o}, metav1.ListMeta{ResourceVersion: o.GetResourceVersion()}, true, st.headers)
+	st.headers = false
+	return err == nil && st.encode(t, out)
+}
+
+func (st *stream) fail(err error) { _ = st.encode(watch.Error, statusOf(err)) && st.flush() }
+
+func (st *stream) encode(t watch.EventType, o runtime.Object) bool {
+	var b bytes.Buffer
+	if err := st.q.accept.info.Serializer.Encode(o, &b); err != nil {
+		return false
+	}
+	e := &metav1.WatchEvent{Type: string(t), Object: runtime.RawExtension{Raw: b.Bytes()}}
+	st.patience()
+	return st.q.accept.info.StreamSerializer.Encode(e, st.out) == nil
+}
+
+// patience gives the client its time to read what is sent next.
+func (st *stream) patience() {
+	_ = st.rc.SetWriteDeadline(time.Now().Add(st.s.cfg.ReaderPatience)) // a recorder has none
+}
+
+// flush sends what was written. Then the client has as long as it likes to wait for
+// more: a deadline that passes would end an idle stream of HTTP/2.
+func (st *stream) flush() bool {
+	st.patience()
+	err := st.rc.Flush()
+	_ = st.rc.SetWriteDeadline(time.Time{})
+	return err == nil
+}

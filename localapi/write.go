@@ -1,0 +1,332 @@
+package localapi
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/localapi/store"
+)
+
+// lock waits for its turn to change what is kept.
+func (s *Server) lock(ctx context.Context) error {
+	select {
+	case s.writing <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return apierrors.NewTimeoutError("others are still at writing; try again", 1)
+	}
+}
+
+func (s *Server) unlock() { <-s.writing }
+
+// commit keeps an object in place of the one that is there, and has it take effect. It
+// returns the object as it is then. Who calls it holds the turn.
+func (s *Server) commit(k *kind, old item, o object, by string) (object, error) {
+	it := item{object: o, file: old.file, at: old.at}
+	if !k.memory && s.kept(k, o) {
+		doc, err := s.document(k, o)
+		if err != nil {
+			return nil, err
+		}
+		if old.object != nil && old.file != "" {
+			before, err := s.document(k, old.object)
+			if err == nil && sameDocument(&before, &doc) {
+				return s.publish(k, it, old.object), nil
+			}
+			doc.Name = old.file
+		}
+		doc.By, doc.At = by, time.Now()
+		if it.at, err = s.cfg.Store.Put(doc, old.at); err != nil {
+			if errors.Is(err, store.ErrConflict) {
+				return nil, conflict(k, o.GetName(), "its file %s has been changed by somebody else; look at it again", doc.Name)
+			}
+			return nil, err
+		}
+		it.file = doc.Name
+	}
+	return s.publish(k, it, old.object), nil
+}
+
+// publish has an item take effect in place of the object that the caller has read, nil if
+// there was none. What only the agent writes may have changed since, and stays.
+func (s *Server) publish(k *kind, it item, old object) object {
+	s.mu.Lock()
+	if now, ok := s.state.objects[k][keyOf(it.object)]; ok && old != nil {
+		carryStatus(it.object, old, now.object)
+	} else if !ok {
+		s.asRestored(it.object)
+	}
+	it = s.state.put(k, it)
+	s.mu.Unlock()
+	s.want(k)
+	return it.object
+}
+
+// remove forgets an object, and its file first. Who calls it holds the turn.
+func (s *Server) remove(k *kind, old item) (object, error) {
+	if old.file != "" {
+		if err := s.cfg.Store.Delete(old.file, old.at); err != nil {
+			if errors.Is(err, store.ErrConflict) {
+				return nil, conflict(k, old.object.GetName(), "its file %s has been changed by somebody else; look at it again", old.file)
+			}
+			return nil, err
+		}
+	}
+	return s.forget(k, keyOf(old.object)), nil
+}
+
+// forget drops an object from memory, and the namespace that it was the last one in.
+func (s *Server) forget(k *kind, name key) object {
+	s.mu.Lock()
+	last := s.state.drop(k, name)
+	s.mu.Unlock()
+	s.want(k)
+	return last
+}
+
+// validated tells a client of fields that are not there, as it wants to be told.
+func validated(w http.ResponseWriter, q *query, unknown []string) error {
+	const most = 20
+	if len(unknown) == 0 || q.validation == "Ignore" {
+		return nil
+	}
+	if q.validation == "Strict" {
+		return apierrors.NewBadRequest("strict decoding error: " + strings.Join(unknown[:min(len(unknown), most)], ", "))
+	}
+	for _, u := range unknown[:min(len(unknown), most)] {
+		w.Header().Add("Warning", fmt.Sprintf("299 - %.300q", u))
+	}
+	return nil
+}
+
+// read decodes the body of a request into an object of a kind.
+func (s *Server) read(w http.ResponseWriter, r *http.Request, k *kind, q *query) (object, error) {
+	data, media, err := body(w, r)
+	if err != nil {
+		return nil, err
+	}
+	o := k.new()
+	unknown, err := s.codecs.decode(data, media, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := validated(w, q, unknown); err != nil {
+		return nil, err
+	}
+	return o, s.named(k, q, o)
+}
+
+// named checks that an object is what its path says.
+func (s *Server) named(k *kind, q *query, o object) error {
+	if gvk := o.GetObjectKind().GroupVersionKind(); !gvk.Empty() && gvk != k.GroupVersionKind {
+		return apierrors.NewBadRequest(fmt.Sprintf("the object is a %s of %s; the path is that of a %s of %s", gvk.Kind, gvk.GroupVersion(), k.Kind, k.GroupVersion()))
+	}
+	o.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
+	if !k.namespaced {
+		o.SetNamespace("")
+	} else if o.GetNamespace() == "" {
+		o.SetNamespace(q.namespace)
+	} else if o.GetNamespace() != q.namespace {
+		return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the object is %.100q; that of the path is %q", o.GetNamespace(), q.namespace))
+	}
+	if q.name != "" && o.GetName() == "" {
+		o.SetName(q.name)
+	}
+	if q.name != "" && o.GetName() != q.name {
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object is %.100q; that of the path is %q", o.GetName(), q.name))
+	}
+	return nil
+}
+
+func (s *Server) create(ctx context.Context, w http.ResponseWriter, r *http.Request, k *kind, q *query) error {
+	if k.fixed != "" {
+		return notAllowed(q.verb, k.fixed)
+	}
+	o, err := s.read(w, r, k, q)
+	if err != nil {
+		return err
+	}
+	o.SetManagedFields(nil)
+	made, err := s.made(ctx, k, q, o, func(o object) (object, error) { return s.managers.update(k, "", nil, o, q.fieldManager()) })
+	if err != nil {
+		return err
+	}
+	return s.answer(w, k, q, http.StatusCreated, made)
+}
+
+// made makes a new object. manage notes who has its fields.
+func (s *Server) made(ctx context.Context, k *kind, q *query, o object, manage func(object) (object, error)) (object, error) {
+	if k.fixed != "" {
+		return nil, notAllowed(q.verb, k.fixed)
+	}
+	if o.GetName() == "" && o.GetGenerateName() != "" {
+		o.SetName(o.GetGenerateName()[:min(len(o.GetGenerateName()), 248)] + strings.ToLower(rand.Text()[:5]))
+	}
+	if o.GetResourceVersion() != "" {
+		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+	}
+	if err := s.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer s.unlock()
+	old, there := s.item(k, keyOf(o))
+	if there {
+		return nil, apierrors.NewAlreadyExists(k.groupResource(), o.GetName())
+	}
+	s.mu.Lock()
+	full := s.state.count >= s.cfg.MaxObjects
+	s.mu.Unlock()
+	if full && !k.memory {
+		return nil, tooMany(fmt.Sprintf("there are %d objects already, which is the most that this node keeps", s.cfg.MaxObjects))
+	}
+	begin(o)
+	if err := s.prepareCreate(k, o); err != nil {
+		return nil, err
+	}
+	o, err := manage(o)
+	if err != nil {
+		return nil, err
+	}
+	if p, ok := o.(*v1.Pod); ok && p.Spec.NodeName == "" {
+		s.place(p)
+	}
+	if errs := s.check(k, o, nil); len(errs) > 0 {
+		return nil, invalid(k, o.GetName(), errs)
+	}
+	if q.dryRun {
+		return o, nil
+	}
+	if err := s.inNamespace(k, o); err != nil {
+		return nil, err
+	}
+	out, err := s.commit(k, old, o, q.author())
+	if err == nil && k == s.events {
+		s.trimEvents()
+	}
+	return out, err
+}
+
+// author is who a file says that it was written by.
+func (q *query) author() string {
+	if q.user == nil {
+		return q.fieldManager()
+	}
+	return q.fieldManager() + " (" + q.user.Name + ")"
+}
+
+// begin gives a new object what the server gives all of them.
+func begin(o object) {
+	o.SetUID(newUID())
+	o.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
+	o.SetDeletionTimestamp(nil)
+	o.SetDeletionGracePeriodSeconds(nil)
+	o.SetGeneration(0)
+	o.SetSelfLink("")
+}
+
+// newUID is a random UUID (RFC 9562, version 4).
+func newUID() types.UID {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // which never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]))
+}
+
+func (s *Server) update(ctx context.Context, w http.ResponseWriter, r *http.Request, k *kind, q *query) error {
+	o, err := s.read(w, r, k, q)
+	if err != nil {
+		return err
+	}
+	out, err := s.changed(ctx, k, q, func(old object) (object, error) {
+		if old == nil {
+			return nil, notFound(k, q.name)
+		}
+		return s.managed(k, q, old, o)
+	})
+	if err != nil {
+		return err
+	}
+	return s.answer(w, k, q, http.StatusOK, out)
+}
+
+// managed notes who has the fields of an object that takes the place of another, after
+// what only the server writes has been put back.
+func (s *Server) managed(k *kind, q *query, old, o object) (object, error) {
+	if uid := o.GetUID(); uid != "" && uid != old.GetUID() {
+		return nil, conflict(k, o.GetName(), "Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, old.GetUID())
+	}
+	if v := o.GetResourceVersion(); v != "" && v != old.GetResourceVersion() {
+		return nil, conflict(k, o.GetName(), "the object has been modified; please apply your changes to the latest version and try again")
+	}
+	if err := s.prepareUpdate(k, q.subresource, o, old); err != nil {
+		return nil, err
+	}
+	return s.managers.update(k, q.subresource, old, o, q.fieldManager())
+}
+
+// changed replaces an object by what change makes of it.
+func (s *Server) changed(ctx context.Context, k *kind, q *query, change func(old object) (object, error)) (object, error) {
+	if err := s.lock(ctx); err != nil {
+		return nil, err
+	}
+	defer s.unlock()
+	old, there := s.item(k, key{q.objectNamespace(k), q.name})
+	if !there {
+		return change(nil)
+	}
+	if old.source != "" {
+		return nil, forbidden(k, q.name, "it comes from %s, and can be changed only there", old.source)
+	}
+	o, err := change(old.object.DeepCopyObject().(object))
+	if err != nil {
+		return nil, err
+	}
+	o.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
+	settle(o, old.object)
+	if errs := s.check(k, o, old.object); len(errs) > 0 {
+		return nil, invalid(k, o.GetName(), errs)
+	}
+	if unchanged(o, old.object) {
+		return old.object, nil
+	}
+	if q.dryRun {
+		return o, nil
+	}
+	if o.GetDeletionTimestamp() != nil && len(o.GetFinalizers()) == 0 && len(old.object.GetFinalizers()) > 0 && !s.ends(k, o) {
+		if _, err := s.remove(k, old); err != nil {
+			return nil, err
+		}
+		return o, nil
+	}
+	out, err := s.commit(k, old, o, q.author())
+	if err == nil && k == s.nodes {
+		s.bind()
+	}
+	return out, err
+}
+
+// unchanged reports whether two versions of an object differ in nothing but when and
+// by whom they were written.
+func unchanged(a, b object) bool {
+	x, y := a.DeepCopyObject().(object), b.DeepCopyObject().(object)
+	for _, o := range []object{x, y} {
+		o.SetResourceVersion("")
+		fields := o.GetManagedFields()
+		for i := range fields {
+			fields[i].Time = nil
+		}
+		o.SetManagedFields(fields)
+	}
+	return equality.Semantic.DeepEqual(x, y)
+}

@@ -1,0 +1,259 @@
+package localapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/agent"
+	"github.com/nodewright/nodewright/kubeletconfig"
+	"github.com/nodewright/nodewright/localapi"
+	"github.com/nodewright/nodewright/localapi/pki"
+	"github.com/nodewright/nodewright/localapi/store"
+	"github.com/nodewright/nodewright/nodeagent"
+)
+
+// Config says where the API is. The zero value of every field means the default named
+// beside it.
+type Config struct {
+	// Dir has the objects; "api" in the manifests directory, or in the root directory if
+	// there is none.
+	Dir string
+	// Address is where the API is served by TLS, such as 127.0.0.1:6443; nowhere, it is
+	// on the agent's socket alone.
+	Address string
+	// Names are those that the API is reached by, beside localhost, the node's own and
+	// the host of Address; none.
+	Names []string
+}
+
+// authorityDir is where the authority of clients' certificates is.
+func authorityDir(rootDir string) string { return filepath.Join(rootDir, "localapi") }
+
+// Dir is the directory of the objects.
+func (c Config) dir(conf *kubeletconfig.Config) string {
+	if c.Dir != "" {
+		return c.Dir
+	}
+	if fi, err := os.Stat(conf.StaticPodPath); conf.StaticPodPath != "" && (err != nil || fi.IsDir()) {
+		return filepath.Join(conf.StaticPodPath, "api")
+	}
+	return filepath.Join(conf.RootDir, "api")
+}
+
+// Attach has a node made of o serve its own API. Options.Config must be set before, and
+// the node must be one without a cluster: New says so otherwise.
+func Attach(o *nodeagent.Options, cfg Config) {
+	a := &attached{cfg: cfg, conf: o.Config}
+	before := o.Agent
+	o.Agent = func(c *agent.Config) {
+		if before != nil {
+			before(c)
+		}
+		a.plug(c)
+	}
+	// Before the socket, which serves what is there by then.
+	o.Services = append([]nodeagent.Service{a.service}, o.Services...)
+}
+
+// attached is one API of one node.
+type attached struct {
+	cfg  Config
+	conf *kubeletconfig.Config
+	err  error
+
+	api  *localapi.Server
+	sink *sink
+	node atomic.Pointer[describer]
+	// inner is the node's own API, once it is made.
+	inner atomic.Pointer[http.Handler]
+}
+
+// plug makes the API, and has the agent use it.
+func (a *attached) plug(c *agent.Config) {
+	if a.conf.Kubeconfig != "" {
+		a.err = fmt.Errorf("the API of one node is for a node without a cluster; kubeconfig is %s", a.conf.Kubeconfig)
+		return
+	}
+	log := c.Log
+	if log == nil {
+		log = zap.NewNop()
+	}
+	info, err := nodeagent.VersionInfo(nodeagent.KubernetesVersion())
+	if err != nil {
+		a.err = err
+		return
+	}
+	if a.api, a.err = localapi.New(localapi.Config{
+		Node: c.Node.Name, Store: store.NewDir(a.cfg.dir(a.conf)), Version: info, Log: log.Named("localapi"),
+		Describe: a.describe, Kubelet: http.HandlerFunc(a.serveInner),
+	}); a.err != nil {
+		return
+	}
+	for i, s := range c.Sources {
+		c.Sources[i] = a.api.Show(s)
+	}
+	c.Sources = append(c.Sources, a.api.Source())
+	a.sink = &sink{api: a.api, next: c.Status.Sink}
+	c.Status.Sink = a.sink
+	c.Events = both{a.api, c.Events}
+	c.Cluster.NodeLabels = a.api.NodeLabels
+}
+
+func (a *attached) describe(ctx context.Context, n *v1.Node) error {
+	if d := a.node.Load(); d != nil {
+		return d.describe(ctx, n)
+	}
+	return errors.New("the node is not made yet")
+}
+
+func (a *attached) serveInner(w http.ResponseWriter, r *http.Request) {
+	h := a.inner.Load()
+	if h == nil {
+		http.Error(w, "the node is not made yet", http.StatusServiceUnavailable)
+		return
+	}
+	(*h).ServeHTTP(w, r)
+}
+
+// service serves the API.
+func (a *attached) service(n *nodeagent.Node) (string, func(context.Context) error, error) {
+	if a.err != nil {
+		return "", nil, a.err
+	}
+	inner, err := n.InnerAPI()
+	if err != nil {
+		return "", nil, err
+	}
+	h := inner.Handler()
+	a.inner.Store(&h)
+	a.node.Store(newDescriber(n))
+	root := a.api.Handler(localapi.Root)
+	for _, pattern := range []string{"/api", "/api/", "/apis", "/apis/", "/openapi/", "/version"} {
+		n.OnSocket(pattern, root)
+	}
+	return "local API", func(ctx context.Context) error { return a.run(ctx, n) }, nil
+}
+
+func (a *attached) run(ctx context.Context, n *nodeagent.Node) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.api.Run(ctx) })
+	if a.cfg.Address != "" {
+		g.Go(func() error { return a.serve(ctx, n) })
+	}
+	return g.Wait()
+}
+
+// serve serves the API by TLS.
+func (a *attached) serve(ctx context.Context, n *nodeagent.Node) error {
+	log := n.Builder().Log.Named("localapi")
+	dir := authorityDir(a.conf.RootDir)
+	authority, err := pki.Open(dir)
+	if err != nil {
+		return fmt.Errorf("authority of the local API: %w", err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", a.cfg.Address)
+	if err != nil {
+		return fmt.Errorf("local API: %w", err)
+	}
+	host, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		return err
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = cmp.Or(first(n.Builder().Node.IPs), "127.0.0.1")
+	}
+	names := append([]string{"localhost", "127.0.0.1", "::1", host, n.Builder().Node.Name}, n.Builder().Node.IPs...)
+	if err := pki.SetURL(dir, "https://"+net.JoinHostPort(host, port)); err != nil {
+		log.Warn("failed to note the address of the local API", zap.Error(err))
+	}
+	errorLog, _ := zap.NewStdLogAt(log, zap.DebugLevel) // its error is an unknown level's
+	srv := &http.Server{
+		Handler: a.api.Handler(localapi.Certificates), TLSConfig: authority.TLS(append(names, a.cfg.Names...)),
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 1 << 18, ErrorLog: errorLog,
+	}
+	log.Info("listening", zap.Stringer("address", l.Addr()))
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
+	defer stop()
+	if err := srv.ServeTLS(bounded(l), "", ""); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+func first(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	return list[0]
+}
+
+// maxConnections is how many connections there may be at a time; more wait.
+const maxConnections = 1024
+
+// bounded bounds the connections of a listener.
+func bounded(l net.Listener) net.Listener { return &limited{l, make(chan struct{}, maxConnections)} }
+
+type limited struct {
+	net.Listener
+
+	slots chan struct{}
+}
+
+func (l *limited) Accept() (net.Conn, error) {
+	l.slots <- struct{}{}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		<-l.slots
+		return nil, err
+	}
+	return &counted{Conn: c, slots: l.slots}, nil
+}
+
+// counted gives its place back when it is closed.
+type counted struct {
+	net.Conn
+
+	slots  chan struct{}
+	closed atomic.Bool
+}
+
+func (c *counted) Close() error {
+	if c.closed.CompareAndSwap(false, true) {
+		<-c.slots
+	}
+	return c.Conn.Close()
+}
+
+// Kubeconfig makes a kubeconfig for a client of the API of the node with a root
+// directory, by its authority there. The address is where the API was served last if
+// url is "". No agent need run.
+func Kubeconfig(rootDir, url, user string, groups []string, valid time.Duration) ([]byte, error) {
+	dir := authorityDir(rootDir)
+	if url == "" {
+		var err error
+		if url, err = pki.URL(dir); err != nil {
+			return nil, fmt.Errorf("no agent has served its API by TLS from %s yet (--local-api): %w", rootDir, err)
+		}
+	}
+	authority, err := pki.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	cert, key, err := authority.Client(user, groups, valid)
+	if err != nil {
+		return nil, err
+	}
+	return authority.Kubeconfig(url, user, cert, key), nil
+}

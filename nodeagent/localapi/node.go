@@ -1,0 +1,82 @@
+package localapi
+
+import (
+	"context"
+	"maps"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/node/status"
+	"github.com/nodewright/nodewright/nodeagent"
+)
+
+// describer says what the node is, when somebody asks: at rest nobody looks.
+type describer struct {
+	n       *nodeagent.Node
+	machine status.System
+
+	mu    sync.Mutex
+	ready v1.NodeCondition
+	facts *status.Facts // those of a machine do not change while it is up
+	about string        // the runtime and its version
+}
+
+func newDescriber(n *nodeagent.Node) *describer {
+	return &describer{n: n, machine: status.System{Files: os.DirFS("/")}}
+}
+
+func (d *describer) describe(ctx context.Context, n *v1.Node) error {
+	b := d.n.Builder()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.facts == nil {
+		if f, err := d.machine.Facts(ctx); err == nil {
+			d.facts = &f
+		} else {
+			d.facts = &status.Facts{} // it is shown without
+		}
+	}
+	if d.about == "" {
+		if v, err := b.Runtime.Version(ctx, ""); err == nil {
+			d.about = v.GetRuntimeName() + "://" + v.GetRuntimeVersion()
+		}
+	}
+	n.Labels = maps.Clone(b.Node.WithDefaults().Labels)
+	st := &n.Status
+	st.Capacity, st.Allocatable = d.n.Resources()
+	for _, ip := range b.Node.IPs {
+		st.Addresses = append(st.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip})
+	}
+	st.Addresses = append(st.Addresses, v1.NodeAddress{Type: v1.NodeHostName, Address: b.Node.Name})
+	st.DaemonEndpoints.KubeletEndpoint.Port = b.Config.Port
+	st.NodeInfo = v1.NodeSystemInfo{
+		MachineID: d.facts.MachineID, SystemUUID: d.facts.SystemUUID, BootID: d.facts.BootID, KernelVersion: d.facts.Kernel, OSImage: d.facts.OSImage,
+		ContainerRuntimeVersion: d.about, KubeletVersion: b.Version.GitVersion, OperatingSystem: runtime.GOOS, Architecture: runtime.GOARCH,
+	}
+	st.Conditions = append(b.Facts.Pressure(), d.readiness())
+	return nil
+}
+
+// readiness is the node's condition Ready, with when it became so.
+func (d *describer) readiness() v1.NodeCondition {
+	f := d.n.Builder().Facts
+	now := metav1.NewTime(time.Now().Truncate(time.Second))
+	c := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "the agent is ready", LastHeartbeatTime: now}
+	for _, check := range []func() error{f.ShuttingDown, f.Healthy, f.StorageReady} {
+		if err := check(); err != nil {
+			c.Status, c.Reason, c.Message = v1.ConditionFalse, "KubeletNotReady", err.Error()
+			break
+		}
+	}
+	c.LastTransitionTime = d.ready.LastTransitionTime
+	if c.Status != d.ready.Status {
+		c.LastTransitionTime = now
+	}
+	d.ready = c
+	return c
+}

@@ -1,0 +1,81 @@
+package localapi
+
+import (
+	"context"
+	"errors"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/agent/eventlog"
+	"github.com/nodewright/nodewright/localapi"
+	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/statusmgr"
+)
+
+// sink shows statuses in the API, and has the node's own sink keep them over a restart:
+// the API has those of pods that run in memory alone.
+type sink struct {
+	api  *localapi.Server
+	next statusmgr.Sink // nil: nobody keeps them
+}
+
+var _ statusmgr.Loader = (*sink)(nil)
+
+func (s *sink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error {
+	var err error
+	if s.next != nil {
+		err = s.next.Update(ctx, pod, status)
+	}
+	shown := s.api.Update(ctx, pod, status)
+	if pod.Annotations[podmeta.AnnotationSource] != podmeta.SourceAPI && errors.Is(shown, statusmgr.ErrGone) {
+		shown = nil // a pod that is ending is not shown any more
+	}
+	return errors.Join(err, shown)
+}
+
+func (s *sink) Delete(ctx context.Context, pod *v1.Pod) error {
+	err := s.api.Delete(ctx, pod)
+	if err != nil && !errors.Is(err, statusmgr.ErrGone) {
+		return err
+	}
+	if s.next != nil {
+		return s.next.Delete(ctx, pod)
+	}
+	return err
+}
+
+// Load returns what the node's own sink has, and shows it.
+func (s *sink) Load(ctx context.Context) (map[types.UID]v1.PodStatus, error) {
+	l, ok := s.next.(statusmgr.Loader)
+	if !ok {
+		return nil, nil //nolint:nilnil // nothing is kept
+	}
+	kept, err := l.Load(ctx)
+	s.api.Restore(kept)
+	return kept, err
+}
+
+// Prune has the node's own sink forget pods that are gone.
+func (s *sink) Prune(keep map[types.UID]bool) error {
+	if p, ok := s.next.(interface {
+		Prune(keep map[types.UID]bool) error
+	}); ok {
+		return p.Prune(keep)
+	}
+	return nil
+}
+
+// both records events in the API and, if there is one, with another recorder.
+type both struct {
+	*localapi.Server
+
+	next eventlog.Recorder
+}
+
+func (b both) Event(pod *v1.Pod, eventType, reason, message string) {
+	b.Server.Event(pod, eventType, reason, message)
+	if b.next != nil {
+		b.next.Event(pod, eventType, reason, message)
+	}
+}
