@@ -40,7 +40,7 @@ type ledgers struct {
 // ledger is what there is of a pod with one sandbox.
 type ledger struct {
 	namespace, name string
-	// sure tells that nothing else is there.
+	// sure reports that nothing else is there.
 	sure bool
 	// calls are under way that make or end something of the pod.
 	calls int
@@ -219,7 +219,7 @@ func (ls *ledgers) begin(uid types.UID) {
 	}
 }
 
-// end notes the end of a call: done if it made what note tells of, else nobody
+// end notes the end of a call: done if it made what note reported, else nobody
 // knows what there is.
 func (ls *ledgers) end(uid types.UID, err error, note func(l *ledger)) {
 	ls.mu.Lock()

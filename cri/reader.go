@@ -190,7 +190,7 @@ func (r *Reader) inspectByLists(ctx context.Context, uid types.UID) (*observed.P
 	return pod, nil
 }
 
-// sandbox is what a runtime tells of a sandbox.
+// sandbox is what a runtime reports of a sandbox.
 func (r *Reader) sandbox(id string, st *runtimeapi.PodSandboxStatus) observed.Sandbox {
 	s := sandboxOf(st)
 	s.ID = id

@@ -11,7 +11,7 @@ import (
 	"github.com/nodewright/nodewright/e2e/apart"
 )
 
-// inApart tells a child of this program that it is apart from the machine.
+// inApart says to a child of this program that it is apart from the machine.
 const inApart = "NODEWRIGHT_E2E_APART"
 
 // runApart runs a test once more in a process of its own that has mounts and a network of

@@ -150,7 +150,7 @@ func (n *node) deleteAll(what string) {
 	n.must(n.cp.Do(n.t.Context(), http.MethodDelete, "/api/v1/namespaces/default/"+what, nil, nil))
 }
 
-// reached tells whether a pod is where its annotation says that it leads.
+// reached reports whether a pod is where its annotation says that it leads.
 func reached(p *v1.Pod, events map[string]bool) bool {
 	containers := slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses)
 	anyOf := func(is func(v1.ContainerStatus) bool) bool { return slices.ContainsFunc(containers, is) }

@@ -142,7 +142,7 @@ func TestRestoredStore(t *testing.T) {
 					t.Errorf("%s: %+v", p.Name, got.Status)
 				}
 			}
-			l.until("the log tells", func() error {
+			l.until("the log has it", func() error {
 				if !strings.Contains(l.log.String(), "wiped or restored") {
 					return errors.New("it does not")
 				}
@@ -256,7 +256,7 @@ func (l *cluster) killAPI() error {
 
 func (l *cluster) startAPI() error { return l.cp.StartAPIServer(l.t.Context()) }
 
-// restarts tells why the API does not say that a pod's container has begun
+// restarts says why the API does not say that a pod's container has begun
 // again as often as that.
 func (l *cluster) restarts(name string, atLeast int32) error {
 	var p v1.Pod
@@ -273,7 +273,7 @@ func (l *cluster) restarts(name string, atLeast int32) error {
 func (l *cluster) ofAgent(name string) *v1.Pod {
 	l.t.Helper()
 	var p v1.Pod
-	l.until("the agent tells of "+name, func() error {
+	l.until("the agent shows "+name, func() error {
 		out, err := exec.Command(program(l.t, "agent"), "get", "pods", name, "-n", "default", "-o", "json", "--root-dir", l.root()).Output()
 		if exit := new(exec.ExitError); errors.As(err, &exit) {
 			return fmt.Errorf("%w: %s", err, exit.Stderr)

@@ -28,7 +28,7 @@ func TestKubectl(t *testing.T) {
 	l.apply(pod("box", "echo first; i=0; while sleep 0.2; do i=$((i+1)); echo line $i; done"))
 	l.ready(1, "")
 
-	t.Run("the node tells of itself", func(t *testing.T) {
+	t.Run("the node describes itself", func(t *testing.T) {
 		out := l.kubectl("get", "node", l.node, "-o", "wide")
 		for _, want := range []string{"Ready", runtimeName() + "://", l.address} {
 			if !strings.Contains(out, want) {

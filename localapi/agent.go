@@ -23,7 +23,7 @@ func podField(p *v1.Pod) zap.Field { return zap.String("pod", p.Namespace+"/"+p.
 
 func errField(err error) zap.Field { return zap.Error(err) }
 
-// want tells the source that something may have to be delivered.
+// want informs the source that something may have to be delivered.
 func (s *Server) want(k *kind) {
 	if k == s.events || k.Group == leasesV1.Group {
 		return

@@ -10,7 +10,7 @@
 //	go api.Run(ctx)
 //	http.Serve(listener, api.Handler(localapi.Root))
 //
-// An agent takes its pods from [Server.Source], and tells what becomes of them to
+// An agent takes its pods from [Server.Source], and reports what becomes of them to
 // [Server] itself, which is a statusmgr.Sink and an eventlog.Recorder. What other
 // sources of the agent have is shown beside, if [Server.Show] is around them; it can
 // only be read.

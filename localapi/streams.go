@@ -111,7 +111,7 @@ func quoted(names []string) string {
 	return out + "]"
 }
 
-// errorWriter makes a Status of an error that the node's own API tells in plain text.
+// errorWriter makes a Status of an error that the node's own API writes in plain text.
 type errorWriter struct {
 	http.ResponseWriter
 

@@ -36,7 +36,7 @@ type stream struct {
 	headers  bool   // the next table has the columns' names
 }
 
-// watch tells of changes until the client goes, its time is over, or it is too slow.
+// watch reports changes until the client goes, its time is over, or it is too slow.
 func (s *Server) watch(ctx context.Context, w http.ResponseWriter, k *kind, q *query) error {
 	if !s.watches.enter() {
 		return tooMany("there are too many watches")

@@ -95,7 +95,7 @@ func (s *Server) forget(k *kind, name key) object {
 	return last
 }
 
-// validated tells a client of fields that are not there, as it wants to be told.
+// validated informs a client about fields that are not there, as it wants to be told.
 func validated(w http.ResponseWriter, q *query, unknown []string) error {
 	const most = 20
 	if len(unknown) == 0 || q.validation == "Ignore" {

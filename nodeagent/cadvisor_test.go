@@ -22,7 +22,7 @@ func (p *podDetails) Details() ([]stats.PodDetail, error) { return p.pods, p.err
 
 func (p *podDetails) Devices() []block.Device { return []block.Device{{Name: "/dev/sda", Reads: 1}} }
 
-// sandboxes tells of one's image, and counts how often it is asked.
+// sandboxes reports one's image, and counts how often it is asked.
 type sandboxes struct {
 	asked int
 	err   error

@@ -28,7 +28,7 @@ func (d *sickDevices) check() Check {
 	return Check{Name: devicePluginCheck, Err: func() error { return d.err }}
 }
 
-// The port of /healthz tells of health, and of nothing else.
+// The port of /healthz serves health, and nothing else.
 func TestHealthPort(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package pleg knows what the container runtime shows of every pod, and tells
+// Package pleg knows what the container runtime shows of every pod, and reports
 // when that changes. The name is the kubelet's: pod lifecycle event generator.
 //
 // A [Manager] joins two sources into one path. The runtime's event stream
@@ -20,7 +20,7 @@
 // long as they find nothing that events did not tell; one that does find
 // something brings them back. Without a stream there is a relist every second.
 //
-// An event that tells what the last look has shown is dropped. One of a state
+// An event that says what the last look has shown is dropped. One of a state
 // that was left behind, of later than that look, is not: runtimes that start a
 // machine again under its ID are believed. Those that have other changes to tell
 // of send [observed.ContainerChanged].

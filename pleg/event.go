@@ -32,7 +32,7 @@ type Change struct {
 	Sandbox bool
 }
 
-// Event tells what happened to one pod, in order.
+// Event says what happened to one pod, in order.
 type Event struct {
 	UID     types.UID
 	Changes []Change

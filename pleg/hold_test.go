@@ -22,7 +22,7 @@ func (f *fake) tellOf(uid types.UID, id string, kind observed.EventKind) {
 	}
 }
 
-// inspected tells how often a pod was inspected since the last call.
+// inspected says how often a pod was inspected since the last call.
 func inspected(f *fake, uid types.UID) func() int {
 	_, before := f.calls(uid)
 	return func() int {

@@ -165,7 +165,7 @@ func (m *Manager) fly(r *record, f *flight) {
 	m.land(r, f, pod, err)
 }
 
-// land takes note of an inspection's result, tells of it, and begins the next
+// land takes note of an inspection's result, reports it, and begins the next
 // one if something happened meanwhile.
 func (m *Manager) land(r *record, f *flight, pod *observed.Pod, err error) {
 	if f.over {
@@ -208,7 +208,7 @@ func (m *Manager) drop(r *record) {
 	r.dropped = true
 }
 
-// noteResult takes over what an inspection showed and tells what is new in it.
+// noteResult takes over what an inspection showed and says what is new in it.
 // If another inspection follows, a Refresh is left to that one: it may have
 // been asked for after this one began.
 func (m *Manager) noteResult(r *record, pod *observed.Pod, again bool) {
@@ -349,7 +349,7 @@ func (m *Manager) GetNewerThan(ctx context.Context, uid types.UID, t time.Time) 
 	}
 }
 
-// fresh tells whether what is known of a pod was asked after t, and nothing
+// fresh reports whether what is known of a pod was asked after t, and nothing
 // has been heard of it since.
 func (m *Manager) fresh(uid types.UID, t time.Time) bool {
 	r := m.records[uid]

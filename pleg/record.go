@@ -65,7 +65,7 @@ type flight struct {
 	err error
 }
 
-// knows tells whether an event is no news: what it tells of has been seen. An
+// knows reports whether an event is no news: what it reports has been seen. An
 // event of before the last look may be of a state that another one has followed
 // since; a later one is believed, whichever way the state moves.
 func (r *record) knows(e observed.Event) bool {
@@ -116,12 +116,12 @@ func (r *record) asListed() observed.Listed {
 	return l
 }
 
-// exists tells whether the runtime is known to have something of the pod.
+// exists reports whether the runtime is known to have something of the pod.
 func (r *record) exists() bool {
 	return len(r.items) > 0 || r.pod == nil && r.hint != nil
 }
 
-// hintOf is what a list tells of a pod.
+// hintOf is what a list reports a pod.
 func hintOf(l *observed.Listed) *observed.Pod {
 	p := &observed.Pod{UID: l.UID, Name: l.Name, Namespace: l.Namespace}
 	for _, s := range l.Sandboxes {
@@ -159,7 +159,7 @@ func keepIPs(old, now *observed.Pod) *observed.Pod {
 	return now
 }
 
-// matches tells whether a listed pod is as it is known. Items stand mostly
+// matches reports whether a listed pod is as it is known. Items stand mostly
 // where they stood, so each is looked for at its place first.
 func (r *record) matches(l *observed.Listed) bool {
 	if len(r.items) != len(l.Containers)+len(l.Sandboxes) {
@@ -205,7 +205,7 @@ func itemsOf(p *observed.Pod) []item {
 	return items
 }
 
-// diff tells what happened between two looks at a pod. Containers come before
+// diff says what happened between two looks at a pod. Containers come before
 // sandboxes, old ones before new ones, and an end before a removal.
 func diff(old, now []item) []Change {
 	var changes []Change

@@ -32,6 +32,6 @@
 //
 // Admit has a pod wait, with the reason StartOrder; "why" shows for whom. Report sees
 // who is ready. Run measures while a pod waits for its turn, and at rest does nothing.
-// Sweep drops what is kept of pods that are gone. Explain tells what was left out of a
+// Sweep drops what is kept of pods that are gone. Explain says what was left out of a
 // pod's annotations.
 package startorder

@@ -19,7 +19,7 @@ import (
 	"github.com/nodewright/nodewright/e2e/apart"
 )
 
-// stage tells a child of this program how far apart from the machine it is, and place
+// stage says to a child of this program how far apart from the machine it is, and place
 // which directory is its own. The cgroup of that name is what the node under test takes
 // for the root.
 const (

@@ -185,7 +185,7 @@ current-context: local
 `
 
 // systemSpec asks nothing of the machine: the suite's own wishes concern the
-// kernel's configuration, which not every machine tells.
+// kernel's configuration, which not every machine reports.
 const systemSpec = `{"os": "Linux", "kernelSpec": {"versions": [".*"]}}`
 
 // suite runs the specs; an error is no verdict, the report is.

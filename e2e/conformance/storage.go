@@ -24,7 +24,7 @@ metadata: {name: %[1]s}
 spec: {attachRequired: %[2]t, podInfoOnMount: true, fsGroupPolicy: File, volumeLifecycleModes: [Persistent, Ephemeral]}
 `
 
-// csiDefinition tells the suites of the driver. It wants: name.
+// csiDefinition describes the driver to the suites. It wants: name.
 const csiDefinition = `ShortName: nodewright
 StorageClass: {FromName: true}
 Timeouts: {PodStart: 3m, PodDelete: 3m, PVDelete: 2m, PVDeleteSlow: 3m}

@@ -62,7 +62,7 @@ func (s spec) name() string {
 	return strings.Join(append(slices.Clone(s.ContainerHierarchyTexts), s.LeafNodeText), " ")
 }
 
-// ran tells whether a spec was chosen to run. What is left out by name or
+// ran reports whether a spec was chosen to run. What is left out by name or
 // label is skipped without having taken any time.
 func (s spec) ran() bool {
 	switch s.State {
@@ -77,7 +77,7 @@ func (s spec) ran() bool {
 // counts are a line of the table.
 type counts struct{ passed, failed, skipped int }
 
-// printTable prints what became of the specs, and tells whether one failed.
+// printTable prints what became of the specs, and reports whether one failed.
 func printTable(w io.Writer, specs []spec) bool {
 	groups := map[string]*counts{}
 	var total counts

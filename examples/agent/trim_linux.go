@@ -53,7 +53,7 @@ func trimMemory(ctx context.Context) {
 	}
 }
 
-// trimDue tells whether memory is given back: by the time since that was done last,
+// trimDue reports whether memory is given back: by the time since that was done last,
 // by how much memory has grown since then, and by the CPU since the last look.
 func trimDue(since time.Duration, grown int64, used time.Duration) bool {
 	return since >= nextTrims || grown >= grownBy && used < quiet

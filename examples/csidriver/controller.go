@@ -446,7 +446,7 @@ func (d *driver) ControllerGetVolume(_ context.Context, req *csi.ControllerGetVo
 	}}, nil
 }
 
-// ControllerGetVolumeHealth tells how a volume is.
+// ControllerGetVolumeHealth reports how a volume is.
 func (d *driver) ControllerGetVolumeHealth(_ context.Context, req *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err
@@ -458,7 +458,7 @@ func (d *driver) ControllerGetVolumeHealth(_ context.Context, req *csi.Controlle
 	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: d.health(v)}, nil
 }
 
-// ControllerListVolumeHealth tells of the volumes that are not well.
+// ControllerListVolumeHealth lists the volumes that are not well.
 func (d *driver) ControllerListVolumeHealth(_ context.Context, req *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
 	ill := slices.DeleteFunc(d.volumes.all(), func(v volume) bool { return v.Given || len(d.health(v).GetHealthStatuses()) == 0 })
 	part, next, err := page(ill, "vol", req.GetStartingToken(), req.GetMaxEntries())
@@ -472,7 +472,7 @@ func (d *driver) ControllerListVolumeHealth(_ context.Context, req *csi.Controll
 	return resp, nil
 }
 
-// health tells what is wrong with a volume.
+// health says what is wrong with a volume.
 func (d *driver) health(v volume) *csi.VolumeHealth {
 	h := &csi.VolumeHealth{VolumeId: v.ID}
 	add := func(kind csi.VolumeHealthErrorType, reason, message string) {

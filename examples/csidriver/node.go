@@ -496,7 +496,7 @@ func (d *driver) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolume
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: v.Bytes}, nil
 }
 
-// NodeGetVolumeHealth tells how a volume is.
+// NodeGetVolumeHealth reports how a volume is.
 func (d *driver) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err

@@ -27,7 +27,7 @@
 // effects are counted, and an agent is killed before the Nth of them: from then on
 // it has no effect any more, and its supervisor starts another one.
 //
-// The files are real. internal/durable tells of each step, so that a loss of power
+// The files are real. internal/durable reports each step, so that a loss of power
 // leaves of what was not synced what a disk may leave: the old file, the new
 // one, or an empty one.
 //

@@ -33,7 +33,7 @@ type answers struct {
 	failures         int       // in a row
 }
 
-// newProbe is a probe that runs a command, which tells the gate of its kind.
+// newProbe is a probe that runs a command, which informs the gate of its kind.
 func newProbe(kind, seconds string) (*v1.Probe, error) {
 	period, err := strconv.ParseInt(seconds, 10, 32)
 	if err != nil || period < 1 {

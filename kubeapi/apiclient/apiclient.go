@@ -196,7 +196,7 @@ func (c *Client) DeleteAll(ctx context.Context, r Resource, namespace string, op
 	return c.do(ctx, http.MethodDelete, req.VersionedParams(&opts, c.params), nil)
 }
 
-// Watch tells of changes until ctx ends, the server ends it, or Stop is called.
+// Watch reports changes until ctx ends, the server ends it, or Stop is called.
 // opts.TimeoutSeconds bounds it at the server.
 func (c *Client) Watch(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions) (watch.Interface, error) {
 	req, err := c.begin(r, Key{Namespace: namespace}, http.MethodGet)

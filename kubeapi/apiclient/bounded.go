@@ -67,7 +67,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 		return 0, fmt.Errorf("the API server's answer has more than %d bytes", b.limit)
 	}
 	if int64(len(p)) > b.left+1 {
-		p = p[:b.left+1] // one more tells that there is more
+		p = p[:b.left+1] // one more shows that there is more
 	}
 	n, err := b.ReadCloser.Read(p)
 	if b.left -= int64(n); b.left < 0 {

@@ -11,17 +11,17 @@ import (
 // Observer is told what becomes of the calls of one or more Clients. Its
 // methods are called from any goroutine and must return at once.
 type Observer interface {
-	// Exchanged tells of one request to a server: of a call that is repeated,
+	// Exchanged reports one request to a server: of a call that is repeated,
 	// of each. code is that of the answer, 0 if there was none. took is the time
 	// to the beginning of the answer, 0 for a watch.
 	Exchanged(method, host string, code int, took time.Duration)
-	// WatchBegun tells that a watch was opened, or why it was not; WatchEnded
+	// WatchBegun reports that a watch was opened, or why it was not; WatchEnded
 	// that one which was opened is over.
 	WatchBegun(r Resource, err error)
 	WatchEnded(r Resource)
 }
 
-// exchanges tells an Observer of exchanges.
+// exchanges passes exchanges on to an Observer.
 type exchanges struct {
 	next http.RoundTripper
 	told Observer
@@ -65,7 +65,7 @@ func (c *Client) observe(r Resource) func(watch.Interface, error) (watch.Interfa
 	}
 }
 
-// observedWatch tells of its end, when it is stopped.
+// observedWatch reports its own end, when it is stopped.
 type observedWatch struct {
 	watch.Interface
 	once  sync.Once

@@ -18,9 +18,9 @@ type Traffic interface {
 	// as they are read; watches are left out.
 	Sent(verb, host string, bytes int64)
 	Received(verb, host string, bytes int64)
-	// Throttled tells for how long a call waited for the budget of calls.
+	// Throttled reports for how long a call waited for the budget of calls.
 	Throttled(verb, host string, waited time.Duration)
-	// Retried tells that a request is made again, after an answer with that code;
+	// Retried reports that a request is made again, after an answer with that code;
 	// 0 if there was none.
 	Retried(verb, host string, code int)
 }
@@ -44,7 +44,7 @@ func (c *Client) tracked(ctx context.Context, verb, host string) context.Context
 	return context.WithValue(ctx, callKey{}, &call{verb: verb, host: host})
 }
 
-// trafficked tells of one request before it is made; what it returns tells of the
+// trafficked reports one request before it is made; what it returns reports the
 // answer.
 func (e exchanges) trafficked(req *http.Request, isWatch bool) func(*http.Response, int) {
 	told, ok := e.told.(Traffic)
@@ -76,7 +76,7 @@ func (e exchanges) trafficked(req *http.Request, isWatch bool) func(*http.Respon
 	}
 }
 
-// counted tells how much was read of an answer, when it is closed.
+// counted says how much was read of an answer, when it is closed.
 type counted struct {
 	io.ReadCloser
 	n    int64
@@ -95,7 +95,7 @@ func (c *counted) Close() error {
 	return c.ReadCloser.Close()
 }
 
-// throttle is a budget of calls that tells how long they wait for it.
+// throttle is a budget of calls that says how long they wait for it.
 type throttle struct {
 	flowcontrol.RateLimiter
 	told Traffic

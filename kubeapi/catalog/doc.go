@@ -1,5 +1,5 @@
 // Package catalog knows what is the same for all pods of a cluster: its
-// services, which the environment of containers tells of, and its runtime
+// services, which the environment of containers names, and its runtime
 // classes.
 //
 //	cat, err := catalog.New(catalog.Config{Client: client})

@@ -144,7 +144,7 @@ func (m *Manager) Current() *tls.Certificate {
 // Ready is closed when there is a certificate.
 func (m *Manager) Ready() <-chan struct{} { return m.first }
 
-// ServerHealthy tells that the API server answered the last request, if only
+// ServerHealthy reports that the API server answered the last request, if only
 // with a refusal.
 func (m *Manager) ServerHealthy() bool {
 	m.mu.Lock()
@@ -233,7 +233,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// due tells that another certificate is needed.
+// due reports that another certificate is needed.
 func (m *Manager) due(t *x509.CertificateRequest) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -309,7 +309,7 @@ func retryWait(try int, err error) time.Duration {
 	return retry.Jitter(wait.After(try+1), 0.1)
 }
 
-// serverHealthy tells that an answer came from a server that works.
+// serverHealthy reports that an answer came from a server that works.
 func serverHealthy(err error) bool {
 	return err == nil || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
 }

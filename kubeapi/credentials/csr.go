@@ -73,7 +73,7 @@ func newRequest(key crypto.Signer, t *x509.CertificateRequest, signer string, us
 	}, nil
 }
 
-// sameRequest tells that one that is there asks for what we ask for, with our
+// sameRequest reports that one that is there asks for what we ask for, with our
 // key.
 func sameRequest(have, want *certificatesv1.CertificateSigningRequest) bool {
 	a, b := decodeRequest(have), decodeRequest(want)

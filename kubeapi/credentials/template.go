@@ -70,7 +70,7 @@ func ServerTemplate(node string, addresses []v1.NodeAddress, dnsOnly bool) *x509
 	return out
 }
 
-// Matches tells what a certificate lacks of a template; nil if it has all. More
+// Matches says what a certificate lacks of a template; nil if it has all. More
 // than asked for is fine.
 func Matches(c *x509.Certificate, t *x509.CertificateRequest) error {
 	if c.Subject.CommonName != t.Subject.CommonName {
@@ -94,7 +94,7 @@ func Matches(c *x509.Certificate, t *x509.CertificateRequest) error {
 	return nil
 }
 
-// sameTemplate tells that two ask for the same.
+// sameTemplate reports that two ask for the same.
 func sameTemplate(a, b *x509.CertificateRequest) bool {
 	if a == nil || b == nil {
 		return a == b

@@ -107,7 +107,7 @@ func (r *Recorder) find(key seriesKey, now time.Time) *series {
 	return s
 }
 
-// isSimilar tells whether an event is one of many that differ in their messages
+// isSimilar reports whether an event is one of many that differ in their messages
 // alone. r.mu is held.
 func (r *Recorder) isSimilar(k similarKey, message string, now time.Time) bool {
 	s, ok := r.similar.get(k)
@@ -123,7 +123,7 @@ func (r *Recorder) isSimilar(k similarKey, message string, now time.Time) bool {
 	return s.count >= maxSimilar
 }
 
-// allowed tells whether one more event of an object is told. r.mu is held.
+// allowed reports whether one more event of an object is told. r.mu is held.
 func (r *Recorder) allowed(uid types.UID, now time.Time) bool {
 	l, ok := r.spam.get(uid)
 	if !ok {

@@ -1,4 +1,4 @@
-// Package events tells the cluster what happens to pods and to the node, as
+// Package events reports to the cluster what happens to pods and to the node, as
 // Event objects.
 //
 //	rec, err := events.New(events.Config{Client: client.Once(), NodeName: "edge-1"})

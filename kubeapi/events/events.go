@@ -31,7 +31,7 @@ type Client interface {
 type Config struct {
 	Client   Client
 	NodeName string
-	// Component is who tells; "kubelet", which is what tools look for.
+	// Component is who reports; "kubelet", which is what tools look for.
 	Component string
 	// QPS and Burst bound what is sent; 50 and 100, the kubelet's
 	// eventRecordQPS and eventBurst. A negative QPS is no bound.

@@ -93,7 +93,7 @@ func (r *Recorder) send(ctx context.Context, s series) error {
 	return r.cfg.Client.Patch(ctx, apiclient.Events, k, types.StrategicMergePatchType, patch, nil)
 }
 
-// sent notes what became of a call, and tells whether to wait before the next.
+// sent notes what became of a call, and reports whether to wait before the next.
 func (r *Recorder) sent(s *series, snap series, err error) (wait bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,7 +123,7 @@ func (r *Recorder) sent(s *series, snap series, err error) (wait bool) {
 	return false
 }
 
-// forGood tells whether trying again is of no use: the server said no to this
+// forGood reports whether trying again is of no use: the server said no to this
 // event, and not that it is busy or does not know the node just now.
 func forGood(err error) bool {
 	var s apierrors.APIStatus

@@ -63,10 +63,10 @@ type Config[T Object] struct {
 	// Trim takes away what is not needed, before more is read; nothing.
 	Trim func(T)
 
-	// Replace tells all there is, and the server's version of that.
+	// Replace reports all there is, and the server's version of that.
 	Replace     func(all []T, version string)
 	Put, Delete func(T)
-	// Failed tells that a try failed, and when the next one will be; nobody.
+	// Failed reports that a try failed, and when the next one will be; nobody.
 	Failed func(err error, again time.Duration)
 	// Gate is waited for before each try; nothing is waited for.
 	Gate *Gate
@@ -220,14 +220,14 @@ func (f *Follower) try(ctx context.Context) error {
 	return err
 }
 
-// IsAnswer tells whether an error is what an API server said; otherwise there
+// IsAnswer reports whether an error is what an API server said; otherwise there
 // was none.
 func IsAnswer(err error) bool {
 	var s apierrors.APIStatus
 	return errors.As(err, &s) && s.Status().Code != 0
 }
 
-// isTooLarge tells that the server has not got to that version yet, or never
+// isTooLarge reports that the server has not got to that version yet, or never
 // will.
 func isTooLarge(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)

@@ -54,7 +54,7 @@ func nodes(c follow.Client) follow.Config[*v1.Node] {
 }
 
 // A server that a watch goes on at but whose store is another one counts from
-// the beginning: a bookmark tells.
+// the beginning: a bookmark reports.
 func TestAServerWithAnotherHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := scripted{make(chan *watch.FakeWatcher), make(chan metav1.ListOptions, 10)}

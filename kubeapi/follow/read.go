@@ -78,7 +78,7 @@ func (f *Follower) watchList(ctx context.Context) error {
 	return err
 }
 
-// watch tells of changes until the watch ends.
+// watch reports changes until the watch ends.
 func (f *Follower) watch(ctx context.Context, opts metav1.ListOptions) error {
 	timeout := minTimeout + rand.N(minTimeout)
 	seconds := int64(timeout / time.Second)
@@ -132,7 +132,7 @@ func (f *Follower) take(ctx context.Context, w watch.Interface, beginning bool) 
 			}
 			obj, ok := f.cfg.is(ev.Object)
 			if !ok {
-				return fmt.Errorf("it tells of a %T", ev.Object)
+				return fmt.Errorf("watch event has a %T", ev.Object)
 			}
 			switch {
 			case beginning && ev.Type != watch.Bookmark:
@@ -192,7 +192,7 @@ func (f *Follower) tell(t watch.EventType, obj object) error {
 	return nil
 }
 
-// Older tells whether a resource version is older than another one: they are
+// Older reports whether a resource version is older than another one: they are
 // comparable as numbers (KEP-5504). It does not know of others.
 func Older(a, b string) bool {
 	m, err := strconv.ParseUint(a, 10, 64)

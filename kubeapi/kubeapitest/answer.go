@@ -23,7 +23,7 @@ func (s *Server) format(r *http.Request) runtime.SerializerInfo {
 	return info
 }
 
-// answer writes an object, or an error as a server tells it.
+// answer writes an object, or an error as a server reports it.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, obj runtime.Object, err error) {
 	code := http.StatusOK
 	if r.Method == http.MethodPost {

@@ -42,7 +42,7 @@ func group(r apiclient.Resource) schema.GroupResource {
 	return schema.GroupResource{Group: r.Group, Resource: r.Name}
 }
 
-// commit stores o, or removes it, and tells the watches. s.mu is held.
+// commit stores o, or removes it, and informs the watches. s.mu is held.
 func (s *Server) commit(r apiclient.Resource, t watch.EventType, o object) {
 	s.revision++
 	o.SetResourceVersion(strconv.FormatUint(s.revision, 10))

@@ -90,7 +90,7 @@ func (s *Server) count(k kind, n int) {
 	s.open[k.resource.String()] += n
 }
 
-// begin tells of all that is there.
+// begin reports all that is there.
 func (st *stream) begin(mark bool) bool {
 	st.s.mu.Lock()
 	var have []object
@@ -109,7 +109,7 @@ func (st *stream) begin(mark bool) bool {
 	return !mark || st.bookmark(true)
 }
 
-// run tells of what changes until the watch ends.
+// run reports what changes until the watch ends.
 func (st *stream) run(r *http.Request, ended chan struct{}, timeout string) {
 	limit := time.Hour
 	if n, err := strconv.Atoi(timeout); err == nil {

@@ -60,7 +60,7 @@ func New(cfg Config) (*Manager, error) {
 	return &Manager{cfg: cfg, busy: map[apiclient.Key]chan struct{}{}}, nil
 }
 
-// Of tells whether mirror stands for this version of a static pod.
+// Of reports whether mirror stands for this version of a static pod.
 func Of(mirror, static *v1.Pod) bool {
 	hash, ok := static.Annotations[podmeta.AnnotationHash]
 	return ok && mirror.Namespace == static.Namespace && mirror.Name == static.Name &&

@@ -166,7 +166,7 @@ func New(cfg Config) (*Manager, error) {
 }
 
 // Node returns the newest that is known, nil if there is none. It is shared: do
-// not change it. live tells that it came from the API server, in this life of
+// not change it. live reports that it came from the API server, in this life of
 // the agent.
 func (m *Manager) Node() (n *v1.Node, live bool) {
 	m.mu.Lock()
@@ -236,7 +236,7 @@ func (m *Manager) isLost() bool {
 	return m.lost
 }
 
-// reregisters tells whether a Node that is gone is made again.
+// reregisters reports whether a Node that is gone is made again.
 func (m *Manager) reregisters() bool { return m.cfg.Register && (m.cfg.Reregister || m.isLost()) }
 
 func nudge(c chan struct{}) {

@@ -12,7 +12,7 @@ import (
 	"github.com/nodewright/nodewright/node/status"
 )
 
-// AnnotationAttach tells that a controller attaches the node's volumes.
+// AnnotationAttach reports that a controller attaches the node's volumes.
 const AnnotationAttach = "volumes.kubernetes.io/controller-managed-attach-detach"
 
 // TaintUninitialized keeps pods away until an external cloud provider has seen
@@ -42,7 +42,7 @@ func ownLabels(hostname string, configured map[string]string) map[string]string 
 }
 
 // Reconcile changes a node that is there already to what a fresh one would be,
-// where that is the agent's matter, and tells whether anything changed: the
+// where that is the agent's matter, and reports whether anything changed: the
 // annotation of attached volumes, the default labels, missing capacity, sizes of
 // huge pages. freshDevices sets extended resources to none, as nothing is known
 // of the devices that the node had. Taints and other labels stay as they are.
@@ -151,7 +151,7 @@ func taints(configured []v1.Taint, external bool) []v1.Taint {
 	return out
 }
 
-// repairLabels corrects what the system is, and tells whether it was wrong.
+// repairLabels corrects what the system is, and reports whether it was wrong.
 func repairLabels(n *v1.Node) bool {
 	changed := false
 	for name, want := range map[string]string{v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH} {

@@ -52,7 +52,7 @@ func (r *reporter) register(ctx context.Context) {
 	}
 }
 
-// registerOnce tries once, and tells whether the Node was made.
+// registerOnce tries once, and reports whether the Node was made.
 func (r *reporter) registerOnce(ctx context.Context) (created bool, err error) {
 	fresh := r.fresh()
 	events := r.fill(fresh)

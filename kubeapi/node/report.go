@@ -92,7 +92,7 @@ func spread(d time.Duration) time.Duration {
 	return retry.Jitter(d, jitter)
 }
 
-// due tells that a report is to be made although it says nothing new.
+// due reports that a report is to be made although it says nothing new.
 func due(last, now time.Time, report, delay time.Duration) bool {
 	return last.IsZero() || now.Sub(last) >= report+delay
 }
@@ -133,7 +133,7 @@ func (r *reporter) sync(ctx context.Context, failures int) error {
 	return nil
 }
 
-// fill writes the status, and tells what of it is not known when that changes.
+// fill writes the status, and says what of it is not known when that changes.
 func (r *reporter) fill(n *v1.Node) []status.Event {
 	events, err := r.cfg.Status.Fill(n)
 	text := ""
@@ -188,7 +188,7 @@ func (r *reporter) done(now *v1.Node, events []status.Event, said *v1.NodeStatus
 
 const cidrTimeout = 5 * time.Second
 
-// podCIDR hands on ranges that are new, and tells whether they were accepted.
+// podCIDR hands on ranges that are new, and reports whether they were accepted.
 func (r *reporter) podCIDR(ctx context.Context, n *v1.Node) bool {
 	cidrs := strings.Join(n.Spec.PodCIDRs, ",")
 	if cidrs == "" || cidrs == r.cidrs || r.cfg.PodCIDR == nil {

@@ -213,12 +213,12 @@ func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 	return next
 }
 
-// same tells whether two versions of an object are one.
+// same reports whether two versions of an object are one.
 func same(a, b metav1.Object) bool {
 	return a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion()
 }
 
-// statusOnly tells whether two versions of a pod differ in what the node itself
+// statusOnly reports whether two versions of a pod differ in what the node itself
 // reports, and in what never matters here, alone.
 func statusOnly(a, b metav1.Object) bool {
 	p, ok := a.(*v1.Pod)

@@ -47,7 +47,7 @@ func (s *Source) replace(all []*v1.Pod, version string) {
 	s.wake()
 }
 
-// isWiped tells whether the server has seen less than this node has. s.mu is
+// isWiped reports whether the server has seen less than this node has. s.mu is
 // held.
 func (s *Source) isWiped(version string) bool {
 	if follow.Older(version, s.version) {

@@ -117,7 +117,7 @@ func (o *object) poke() {
 	}
 }
 
-// settled tells that an object is known and says that it never changes.
+// settled reports that an object is known and says that it never changes.
 func (o *object) settled() bool {
 	if !o.known || o.is == nil {
 		return false
@@ -132,7 +132,7 @@ func (o *object) settled() bool {
 	return never != nil && *never
 }
 
-// waits tells whether a new pod waits for what it refers to. While there is
+// waits reports whether a new pod waits for what it refers to. While there is
 // nobody to read that from, none does. s.mu is held.
 func (s *Source) waits(e *entry, now time.Time) bool {
 	return s.synced && !e.delivered && now.Before(e.due) && slices.ContainsFunc(e.refs, func(r Ref) bool {
@@ -140,7 +140,7 @@ func (s *Source) waits(e *entry, now time.Time) bool {
 	})
 }
 
-// unknown tells whether an object, or one that it refers to, was never read.
+// unknown reports whether an object, or one that it refers to, was never read.
 // s.mu is held.
 func (s *Source) unknown(r Ref) bool {
 	o := s.refs[r]

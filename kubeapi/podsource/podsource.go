@@ -143,7 +143,7 @@ func (s *Source) Pod(namespace, name string) (*v1.Pod, bool) {
 	return e.pod, true
 }
 
-// Synced tells whether the API server has answered since the start.
+// Synced reports whether the API server has answered since the start.
 func (s *Source) Synced() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

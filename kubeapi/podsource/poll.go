@@ -59,7 +59,7 @@ func (s *Source) poll(ctx context.Context, o *object, r apiclient.Resource, empt
 	}
 }
 
-// bound tells that an object is what its pods wait for.
+// bound reports that an object is what its pods wait for.
 func (s *Source) bound(ref *object, o metav1.Object) bool {
 	switch o := o.(type) {
 	case *v1.PersistentVolumeClaim:
@@ -78,7 +78,7 @@ func (s *Source) bound(ref *object, o metav1.Object) bool {
 	return true
 }
 
-// usable tells whether a ResourceClaim is allocated, and reserved for a pod.
+// usable reports whether a ResourceClaim is allocated, and reserved for a pod.
 func usable(o metav1.Object, pod *v1.Pod) bool {
 	c, ok := o.(*resourcev1.ResourceClaim)
 	return ok && c.Status.Allocation != nil && slices.ContainsFunc(c.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool {

@@ -61,7 +61,7 @@ func New(c Client) (*Reviewer, error) {
 // it is for others.
 var ErrAudience = errors.New("reviews: the token is for another audience")
 
-// ReviewToken tells whose token q has. One that the server does not know is
+// ReviewToken says whose token q has. One that the server does not know is
 // answered as not authenticated, which is no error, unless the server says that
 // it could not tell. Audiences of q are those that the token has to be for, one
 // of them; none is the server's own. q is not changed and not kept.
@@ -80,7 +80,7 @@ func (r *Reviewer) ReviewToken(ctx context.Context, q *authenticationv1.TokenRev
 	return got, nil
 }
 
-// ReviewAccess tells whether somebody may do what q asks. Neither allowed nor
+// ReviewAccess reports whether somebody may do what q asks. Neither allowed nor
 // denied is no opinion, which is a no; both is an error. q is not changed and
 // not kept.
 func (r *Reviewer) ReviewAccess(ctx context.Context, q *authorizationv1.SubjectAccessReview) (*authorizationv1.SubjectAccessReview, error) {
@@ -107,7 +107,7 @@ func (r *Reviewer) create(ctx context.Context, res apiclient.Resource, ask, got 
 	}
 }
 
-// transient tells that another try may have another result: the server did not
+// transient reports that another try may have another result: the server did not
 // answer, or said that the fault was its own.
 func transient(err error) bool {
 	var status apierrors.APIStatus

@@ -117,7 +117,7 @@ func (s *Sink) Delete(ctx context.Context, pod *v1.Pod) error {
 		GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &pod.UID},
 	})
 	if apierrors.IsConflict(err) {
-		_, err = s.read(ctx, pod) // which tells whether it is another one
+		_, err = s.read(ctx, pod) // which reports whether it is another one
 		if err == nil {
 			err = errors.New("the API server says that it conflicts, and has the pod")
 		}

@@ -136,7 +136,7 @@ func TestThereAndBackAgain(t *testing.T) {
 	if n := len(srv.Requests()); n != 3 {
 		t.Errorf("%d calls for three changes", n)
 	}
-	// And then somebody else changes it, which the watch tells.
+	// And then somebody else changes it, which the watch reports.
 	q := seen.see(srv)
 	q.Status.Conditions[0].Status = v1.ConditionFalse
 	srv.Put(q)

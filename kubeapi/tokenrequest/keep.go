@@ -145,7 +145,7 @@ func (k *Keeper) Token(ctx context.Context, namespace, account string, spec auth
 	return tokens.Token{Value: is.Value, Refresh: again, Expires: is.Expires}, nil
 }
 
-// refused tells that the server said no to this request, and not that it is in
+// refused reports that the server said no to this request, and not that it is in
 // trouble or does not know the node just now.
 func refused(err error) bool {
 	var s apierrors.APIStatus

@@ -35,7 +35,7 @@ var atomicStructs = []string{
 	core + "LocalObjectReference", core + "TypedLocalObjectReference", core + "SecretReference", core + "ObjectReference",
 }
 
-// marks are those that no struct tag tells of, by model and field.
+// marks are those that no struct tag has, by model and field.
 var marks = map[string]mark{
 	core + "ContainerPort.protocol":                                {preset: "TCP"},
 	core + "Container.ports":                                       keys("containerPort", "protocol"),

@@ -32,7 +32,7 @@ var (
 
 // Document is one object as it is kept.
 type Document struct {
-	// Name tells documents apart: the name of the file.
+	// Name distinguishes documents: the name of the file.
 	Name string
 	// Revision is that of its content; "" if there is none.
 	Revision string

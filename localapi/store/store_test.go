@@ -105,7 +105,7 @@ metadata:
 	}
 }
 
-// watching hands on what a Watch tells.
+// watching hands on what a Watch reports.
 func watching(t *testing.T, s store.Store) <-chan store.Document {
 	t.Helper()
 	out := make(chan store.Document, 100)

@@ -59,7 +59,7 @@ func (d *Dir) Watch(ctx context.Context, changed func([]Document)) error {
 	}
 }
 
-// watcher tells of what happens in a directory; the zero value of nothing.
+// watcher reports what happens in a directory; the zero value of nothing.
 type watcher struct {
 	fs     *fsnotify.Watcher
 	events <-chan fsnotify.Event

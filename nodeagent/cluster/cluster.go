@@ -61,7 +61,7 @@ type cluster struct {
 // a cluster: what was not taken arrives soon after the API server's return.
 const statusBackoff = 10 * time.Second
 
-// Join connects to the cluster of the configuration's kubeconfig. What it tells the
+// Join connects to the cluster of the configuration's kubeconfig. What it reports the
 // cluster of the node it asks the Builder's Facts, when it runs.
 func Join(b *nodeagent.Builder) (*nodeagent.Cluster, error) {
 	cl := &cluster{name: b.Node.Name, seal: sealer(b)}

@@ -45,7 +45,7 @@ func All() []Area {
 			{What: "tracing has no effect.", Why: "An OTLP client would weigh more than the rest of the agent; metrics and logs tell of the same."},
 			{What: "A negative volumeStatsAggPeriod leaves volumes out of figures but for emptyDirs; a positive one has no effect.", Why: "Volumes are measured when somebody asks, and emptyDirs may have limits that the agent keeps."},
 			{What: "maxOpenFiles unset leaves the process's limit alone.", Why: "The Go runtime raises it to what the machine allows; containers have that of the runtime."},
-			{What: "configMapAndSecretChangeDetectionStrategy, contentType, cpuManagerReconcilePeriod, kernelMemcgNotification and showHiddenMetricsForVersion have no effect.", Why: "Objects are watched, in protobuf; CPU sets are put right by events; the kernel always tells of pressure; no metrics are hidden."},
+			{What: "configMapAndSecretChangeDetectionStrategy, contentType, cpuManagerReconcilePeriod, kernelMemcgNotification and showHiddenMetricsForVersion have no effect.", Why: "Objects are watched, in protobuf; CPU sets are put right by events; the kernel always reports pressure; no metrics are hidden."},
 			{What: "volumePluginDir and FlexVolumes have no effect.", Why: "CSI drivers take their place."},
 		}},
 		{"Node API", []Difference{

@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// DebugFrom is the verbosity from which a log tells what only who looks for a
+// DebugFrom is the verbosity from which a log says what only who looks for a
 // mistake wants to know.
 const DebugFrom = 4
 
@@ -164,7 +164,7 @@ func (m *modules) Check(ent zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Ch
 
 // Write implements zapcore.Core.
 func (m *modules) Write(ent zapcore.Entry, fields []zapcore.Field) error {
-	if !m.tells(&ent) {
+	if !m.shows(&ent) {
 		return nil
 	}
 	// A tee writes to all of its cores; each has to be asked.
@@ -174,7 +174,7 @@ func (m *modules) Write(ent zapcore.Entry, fields []zapcore.Field) error {
 	return nil
 }
 
-func (m *modules) tells(ent *zapcore.Entry) bool {
+func (m *modules) shows(ent *zapcore.Entry) bool {
 	if ent.Level >= zap.InfoLevel {
 		return true
 	}

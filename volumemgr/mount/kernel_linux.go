@@ -197,7 +197,7 @@ func (k *Kernel) Table(ctx context.Context) (Table, error) {
 	return ParseTable(data)
 }
 
-// clear tells that nothing is mounted at path, which Resolve gave: the kernel goes
+// clear reports that nothing is mounted at path, which Resolve gave: the kernel goes
 // there without crossing into another mount. The table, which it writes anew for each
 // who reads it, has several lines for each pod. What is mounted there is not touched.
 func (k *Kernel) clear(path string) bool {

@@ -1,0 +1,23 @@
+package mounttest_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nodewright/nodewright/volumemgr/mount"
+	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+)
+
+// A mount table without a kernel, whose second call fails.
+func ExampleMemory() {
+	ctx := context.Background()
+	m := &mounttest.Memory{Fail: mounttest.FailAt(2, false)}
+	fmt.Println(m.Mount(ctx, mount.FileSystem{Type: "tmpfs", Source: "tmpfs", Target: "/"}))
+	fmt.Println(m.Mount(ctx, mount.FileSystem{Type: "tmpfs", Source: "tmpfs", Target: "/"}))
+	table, err := m.Table(ctx)
+	fmt.Println(len(table), err)
+	// Output:
+	// <nil>
+	// mount: injected fault
+	// 1 <nil>
+}
