@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
@@ -32,6 +33,7 @@ func (p Plugin) Measure(ctx context.Context, v *volumemgr.Volume) (volumemgr.Usa
 	if err != nil {
 		return m.statfs(ctx, target)
 	}
+	release = sync.OnceFunc(release)
 	defer release()
 	staging := ""
 	if d.can.stage && !src.ephemeral {
@@ -41,6 +43,7 @@ func (p Plugin) Measure(ctx context.Context, v *volumemgr.Volume) (volumemgr.Usa
 		m.examine(ctx, d, v, src, target, staging)
 	}
 	if !d.can.stats {
+		release() // the file system may not answer
 		return m.statfs(ctx, target)
 	}
 	req := &spec.NodeGetVolumeStatsRequest{VolumeId: src.handle, VolumePath: target, StagingTargetPath: staging}
