@@ -20,7 +20,7 @@ const maxIllnesses = 4
 
 // Measure asks the driver how full the volume is, if it can say; else the file
 // system. What a driver says of itself must make sense: negative numbers count as
-// not known. On the way it is asked for the volume's health (KEP-1432), and a pod is
+// not known. On the way it is asked for the volume's health (CSIVolumeHealth), and a pod is
 // warned of what is wrong.
 func (p Plugin) Measure(ctx context.Context, v *volumemgr.Volume) (volumemgr.Usage, error) {
 	m := p.m
