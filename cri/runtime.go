@@ -189,14 +189,14 @@ func (c *Client) CheckpointContainer(ctx context.Context, r *runtimeapi.Checkpoi
 	return err
 }
 
-// CheckpointPod writes all containers of a pod to a directory (KEP-5823). It
+// CheckpointPod writes all containers of a pod to a directory. It
 // takes until ctx's deadline, or the client's timeout where ctx has none.
 func (c *Client) CheckpointPod(ctx context.Context, r *runtimeapi.CheckpointPodRequest) error {
 	_, err := call(ctx, c, "checkpoint_pod", c.until(ctx), c.runtime.CheckpointPod, r)
 	return err
 }
 
-// RestorePod makes a sandbox and its containers of a checkpoint (KEP-5823), with
+// RestorePod makes a sandbox and its containers of a checkpoint, with
 // the deadline of CheckpointPod.
 func (c *Client) RestorePod(ctx context.Context, r *runtimeapi.RestorePodRequest) (*runtimeapi.RestorePodResponse, error) {
 	return call(ctx, c, "restore_pod", c.until(ctx), c.runtime.RestorePod, r)

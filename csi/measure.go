@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
@@ -19,7 +20,7 @@ const maxIllnesses = 4
 
 // Measure asks the driver how full the volume is, if it can say; else the file
 // system. What a driver says of itself must make sense: negative numbers count as
-// not known. On the way it is asked for the volume's health (KEP-1432), and a pod is
+// not known. On the way it is asked for the volume's health (CSIVolumeHealth), and a pod is
 // warned of what is wrong.
 func (p Plugin) Measure(ctx context.Context, v *volumemgr.Volume) (volumemgr.Usage, error) {
 	m := p.m
@@ -32,6 +33,7 @@ func (p Plugin) Measure(ctx context.Context, v *volumemgr.Volume) (volumemgr.Usa
 	if err != nil {
 		return m.statfs(ctx, target)
 	}
+	release = sync.OnceFunc(release)
 	defer release()
 	staging := ""
 	if d.can.stage && !src.ephemeral {
@@ -41,6 +43,7 @@ func (p Plugin) Measure(ctx context.Context, v *volumemgr.Volume) (volumemgr.Usa
 		m.examine(ctx, d, v, src, target, staging)
 	}
 	if !d.can.stats {
+		release() // the file system may not answer
 		return m.statfs(ctx, target)
 	}
 	req := &spec.NodeGetVolumeStatsRequest{VolumeId: src.handle, VolumePath: target, StagingTargetPath: staging}

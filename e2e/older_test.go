@@ -70,8 +70,11 @@ spec:
 `, busybox, "echo $GREETING from $HOSTNAME; ls /var/run/secrets/kubernetes.io/serviceaccount; "+forever))
 	l.until("the pod runs and is not ready", func() error {
 		p, err := l.pods("app=life")
-		if err != nil || p["life"] == nil || p["life"].Status.Phase != v1.PodRunning {
-			return fmt.Errorf("%v: %v", p["life"], err)
+		if err != nil {
+			return err
+		}
+		if p["life"] == nil || p["life"].Status.Phase != v1.PodRunning {
+			return fmt.Errorf("it is %v", p["life"])
 		}
 		if isReady(p["life"]) {
 			t.Fatal("ready before its probe could succeed")

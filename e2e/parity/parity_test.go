@@ -238,9 +238,14 @@ func TestGates(t *testing.T) {
 func writeGates(t *testing.T) {
 	t.Helper()
 	asked := map[string]bool{}
+	declared := filepath.Join(sources(t, "k8s.io/component-helpers"), "nodedeclaredfeatures") // the kubelet asks for their gates by these names
+	dirs := []string{declared}
 	for _, dir := range []string{"cmd/kubelet", "pkg/kubelet", "pkg/volume", "pkg/probe"} {
+		dirs = append(dirs, filepath.Join(kubernetes(t), dir))
+	}
+	for _, dir := range dirs {
 		var files []string
-		err := filepath.WalkDir(filepath.Join(kubernetes(t), dir), func(path string, _ fs.DirEntry, err error) error {
+		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 			if strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
 				files = append(files, path)
 			}
@@ -249,7 +254,11 @@ func writeGates(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range found(t, `eatures\.([A-Z]\w+)`, files...) {
+		pattern := `eatures\.([A-Z]\w+)`
+		if dir == declared {
+			pattern = `= "([A-Z]\w+)"`
+		}
+		for _, name := range found(t, pattern, files...) {
 			asked[name] = true
 		}
 	}
