@@ -83,7 +83,6 @@ func All() []Area {
 			{What: "A request that cannot be served now waits, for pods that are ending, for plugins and for objects.", Why: "The kubelet fails the pod, and somebody has to make another."},
 			{What: "A critical pod that has others end waits for them, and ends nobody if they would not be enough; static ones that ended for it begin again when it is gone.", Why: "The kubelet kills them one after the other in its loop, and forgets static ones."},
 			{What: "A share of swap follows a resize in place.", Why: "The share is one of the memory request."},
-			{What: "PodCertificate projections are never filled (PodCertificateRequest, beta and off).", Why: "They are off in the kubelet as well."},
 		}},
 		{"Node", []Difference{
 			{What: "Without a runtime's endpoint and without a usual socket the agent runs containers itself (containerRuntimeEndpoint: localcri); a node keeps the runtime that its pods are on.", Why: "A small machine needs no daemon beside the agent, and a runtime that is only late must not have its pods run twice."},
