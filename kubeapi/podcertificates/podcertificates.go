@@ -118,9 +118,9 @@ func New(cfg Config) (*Issuer, error) {
 	for _, r := range []struct {
 		name    string
 		missing bool
-	}{{"Client", cfg.Client == nil}, {"NodeName", cfg.NodeName == ""}, {"Node", cfg.Node == nil}, {"ServiceAccount", cfg.ServiceAccount == nil}} {
+	}{{"Config.Client", cfg.Client == nil}, {"Config.NodeName", cfg.NodeName == ""}, {"Config.Node", cfg.Node == nil}, {"Config.ServiceAccount", cfg.ServiceAccount == nil}} {
 		if r.missing {
-			errs = append(errs, fmt.Errorf("Config.%s is required", r.name))
+			errs = append(errs, errors.New(r.name+" is required"))
 		}
 	}
 	if cfg.Patience < 0 {
