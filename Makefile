@@ -47,7 +47,7 @@ test-vm: tools ## the tests that need root, in a VM with cgroup v2; PKG=./cri AR
 	CGO_ENABLED=0 go build -o $(BIN)/testvm ./internal/cmd/testvm
 	@exec $(BIN)/testvm $(ARGS) $(PKG)
 
-parity: ## flags, fields, gates, metrics, events and endpoints beside the kubelet's sources
+parity: ## flags, fields, gates, metrics, events, endpoints, pod fields and admission beside the kubelet's sources
 	go -C e2e test -count=1 ./parity
 
 e2e: tools shells build ## the agent as a node of a real cluster; RUNTIME=localcri ARGS='-v -run TestBurst -burst 100'
