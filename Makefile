@@ -2,7 +2,7 @@
 BIN  := $(CURDIR)/build/bin
 TIME ?= 30s
 
-.PHONY: help run test ci lint bench fuzz budgets parity e2e conformance storage takeover differential controlplanes cost kubeadm critest test-vm compare release nightly tools shells build clean
+.PHONY: help run test ci lint bench fuzz budgets parity e2e prometheus conformance storage takeover differential controlplanes cost kubeadm critest test-vm compare release nightly tools shells build clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -49,12 +49,17 @@ test-vm: tools ## the tests that need root, in a VM with cgroup v2; PKG=./cri AR
 	CGO_ENABLED=0 go build -o $(BIN)/testvm ./internal/cmd/testvm
 	@exec $(BIN)/testvm $(ARGS) $(PKG)
 
-parity: ## flags, fields, gates, metrics, events and endpoints beside the kubelet's sources
+parity: ## flags, fields, gates, metrics, events, endpoints, pod fields and admission beside the kubelet's sources
 	go -C e2e test -count=1 ./parity
 
 e2e: tools shells build ## the agent as a node of a real cluster; RUNTIME=localcri ARGS='-v -run TestBurst -burst 100'
 	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
-	go -C e2e test -race -count=1 -timeout 20m . $(ARGS)
+	go -C e2e test -race -count=1 -timeout 20m -skip 'TestPrometheus$$' . $(ARGS)
+
+prometheus: tools shells build ## Prometheus scrapes the agent, and expressions of kubernetes-mixin find its series; needs root
+	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
+	go -C tools/prometheus build -ldflags '-s -w' -o $(BIN)/promcheck .
+	go -C e2e test -count=1 -timeout 20m -v -run 'TestPrometheus$$' . $(ARGS)
 
 conformance: tools shells build ## Kubernetes' own suite for nodes against the agent; RUNTIME=localcri FOCUS='ConfigMap|Secrets' LABELS='NodeConformance && Serial' PROCS=1
 	go -C e2e build -o $(BIN)/ginkgo github.com/onsi/ginkgo/v2/ginkgo
@@ -117,7 +122,7 @@ nightly: ## what takes hours: 20,000 pods that come and go, 5,000 edits and rest
 	$(MAKE) fuzz TIME=5m
 	$(MAKE) test-vm
 	SYSTEMD=1 $(MAKE) test-vm PKG=./internal/cmd/release ARGS='-run TestPackageOnSystemd'
-	$(MAKE) takeover differential controlplanes kubeadm
+	$(MAKE) takeover differential controlplanes kubeadm prometheus
 	$(MAKE) conformance
 
 tools: ## containerd, runc, CNI plugins, crictl and benchstat, pinned in tools/go.mod

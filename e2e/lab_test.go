@@ -60,6 +60,7 @@ type cluster struct {
 	port, health int
 	readOnly     int
 	config       string // more lines of the KubeletConfiguration
+	group        string // below which pods have cgroups of their own; "": they have none
 	cmd          *exec.Cmd
 	log          output // of the last agent
 }
@@ -146,7 +147,7 @@ func (l *cluster) launch(flags ...string) {
 kind: KubeletConfiguration
 failCgroupV1: false
 failSwapOn: false
-cgroupsPerQOS: false
+%s
 enforceNodeAllocatable: []
 staticPodPath: %s
 podLogsDir: %s
@@ -159,7 +160,7 @@ evictionHard: {memory.available: "1Mi", nodefs.available: "1Mi", imagefs.availab
 imageGCHighThresholdPercent: 100
 nodeStatusUpdateFrequency: 2s
 authentication: {x509: {clientCAFile: %q}}
-%s`, filepath.Join(l.dir, "manifests"), filepath.Join(l.dir, "logs"), l.address, l.port, l.readOnly, l.health, l.cp.CAFile(), l.config), 0o600))
+%s`, l.cgroups(), filepath.Join(l.dir, "manifests"), filepath.Join(l.dir, "logs"), l.address, l.port, l.readOnly, l.health, l.cp.CAFile(), l.config), 0o600))
 	if len(flags) == 0 {
 		path, err := l.cp.Kubeconfig(l.node, "system:node:"+l.node, "system:nodes")
 		l.must(err)
@@ -173,6 +174,13 @@ authentication: {x509: {clientCAFile: %q}}
 	cmd.Stdout, cmd.Stderr = &l.log, &l.log
 	l.must(cmd.Start())
 	l.cmd = cmd
+}
+
+func (l *cluster) cgroups() string {
+	if l.group == "" {
+		return "cgroupsPerQOS: false"
+	}
+	return "cgroupsPerQOS: true\ncgroupDriver: cgroupfs\ncgroupRoot: " + l.group
 }
 
 func (l *cluster) killAgent() {

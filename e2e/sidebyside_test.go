@@ -4,13 +4,10 @@ package e2e_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,7 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/internal/containerdtest"
 )
 
@@ -132,45 +128,6 @@ func (n *node) end() {
 	if dir := os.Getenv("NODEWRIGHT_E2E_LOGS"); dir != "" {
 		n.must(os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d.log", n.last, time.Now().Unix())), []byte(n.log.String()), 0o600))
 	}
-}
-
-// cgroupRoot makes a cgroup for the pods, and removes it in the end.
-func cgroupRoot(t *testing.T) string {
-	t.Helper()
-	name := fmt.Sprintf("/nwe2e-%d", os.Getpid())
-	dirs := []string{filepath.Join("/sys/fs/cgroup", name)}
-	if !machine.CgroupV2() {
-		found, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
-		if err != nil {
-			t.Fatal(err)
-		}
-		dirs = nil
-		for _, f := range found {
-			dirs = append(dirs, filepath.Join(filepath.Dir(f), name))
-		}
-	}
-	for _, d := range dirs {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Cleanup(func() {
-		for _, d := range dirs {
-			var all []string
-			_ = filepath.WalkDir(d, func(p string, e fs.DirEntry, err error) error {
-				if err == nil && e.IsDir() {
-					all = append(all, p)
-				}
-				return nil // what vanishes meanwhile need not be removed
-			})
-			for _, p := range slices.Backward(all) {
-				if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
-					t.Logf("remove the pods' cgroup: %v", err)
-				}
-			}
-		}
-	})
-	return name
 }
 
 // until waits a minute until ask has no error.

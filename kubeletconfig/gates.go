@@ -27,7 +27,7 @@ const (
 // gatesWithEffect are those that are asked for here: both values are done.
 var gatesWithEffect = []string{
 	gateCPUAlpha, gateCPUBeta, gatePodLevel, "ContainerCheckpoint", "ExtendWebSocketsToKubelet", "PodLogsQuerySplitStreams",
-	"KubeletServiceAccountTokenForCredentialProviders", "MemoryQoS", gateSysctls,
+	"KubeletServiceAccountTokenForCredentialProviders", "MemoryQoS", gateSysctls, gatePodCertificates,
 }
 
 // gatesDone are the gates of the kubelet whose default is not what is done here.

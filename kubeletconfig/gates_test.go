@@ -10,6 +10,7 @@ func TestFeatureGates(t *testing.T) {
 	for gates, want := range map[string]struct{ warning, mistake string }{
 		"{}": {},
 		"{ContainerCheckpoint: false, PodLogsQuerySplitStreams: true}": {}, // have an effect
+		"{PodCertificateRequest: true}":                                {},
 		"{EnvFiles: true, PodsAPI: false, NodeLogQuery: true}":         {}, // as it is done
 		"{APIServerIdentity: false, KubeletTracing: true}":             {}, // of other programs, and locked as it is
 		"{EnvFiles: false}":       {warning: "featureGates.EnvFiles: false has no effect: this node does as with true"},

@@ -38,6 +38,13 @@ func (c *Config) PlacesNothing() bool {
 // by these (feature gate PodLevelResourceManagers, alpha).
 func (c *Config) PodLevelResources() bool { return c.FeatureGates[gatePodLevel] }
 
+// gatePodCertificates is the gate of podCertificate in projected volumes (KEP-4317).
+const gatePodCertificates = "PodCertificateRequest"
+
+// PodCertificates reports whether pods may have certificates of an API server's
+// signers; beta, and off by default.
+func (c *Config) PodCertificates() bool { return c.FeatureGates[gatePodCertificates] }
+
 // CPUOptions are cpuManagerPolicyOptions.
 func (c *Config) CPUOptions() cpumgr.Options { return cpuOptions(&c.KubeletConfiguration, quiet) }
 

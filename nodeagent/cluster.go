@@ -34,6 +34,9 @@ type Cluster struct {
 	// Tokens and Bundles are for projected volumes.
 	Tokens  content.Tokens
 	Bundles content.Bundles
+	// Certificates are for projected volumes; nil without the gate
+	// PodCertificateRequest.
+	Certificates content.Certificates
 	// ServiceAccount returns a service account; credential providers may want its
 	// annotations, and a token of Tokens beside.
 	ServiceAccount func(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
@@ -74,5 +77,5 @@ func (cl *Cluster) into(cfg *agent.Config) {
 		cfg.Sources = append(cfg.Sources, cl.Source)
 	}
 	cfg.Status, cfg.Events, cfg.Cluster = cl.Status, cl.Events, cl.Node
-	cfg.Volumes.Tokens, cfg.Volumes.Bundles = cl.Tokens, cl.Bundles
+	cfg.Volumes.Tokens, cfg.Volumes.Bundles, cfg.Volumes.Certificates = cl.Tokens, cl.Bundles, cl.Certificates
 }

@@ -49,7 +49,10 @@ func (l *List[Spec, Status]) DeepCopyObject() runtime.Object {
 
 // ownGroups are the groups of these objects, and the objects by their kinds.
 var ownGroups = map[schema.GroupVersion]map[string]runtime.Object{
-	trustBundles: {"ClusterTrustBundle": &ClusterTrustBundle{}, "ClusterTrustBundleList": &ClusterTrustBundleList{}},
+	certificates: {
+		"ClusterTrustBundle": &ClusterTrustBundle{}, "ClusterTrustBundleList": &ClusterTrustBundleList{},
+		"PodCertificateRequest": &PodCertificateRequest{}, "PodCertificateRequestList": &PodCertificateRequestList{},
+	},
 	storageGroup: {
 		"CSIDriver": &CSIDriver{}, "CSIDriverList": &CSIDriverList{}, "CSINode": &CSINode{}, "CSINodeList": &CSINodeList{},
 		"VolumeAttachment": &VolumeAttachment{}, "VolumeAttachmentList": &VolumeAttachmentList{},
@@ -67,8 +70,9 @@ func addOwn(s *runtime.Scheme) error {
 	return nil
 }
 
-// trustBundles is where ClusterTrustBundles are (KEP-3257).
-var trustBundles = schema.GroupVersion{Group: "certificates.k8s.io", Version: "v1beta1"}
+// certificates is where ClusterTrustBundles (KEP-3257) and PodCertificateRequests
+// (KEP-4317) are.
+var certificates = schema.GroupVersion{Group: "certificates.k8s.io", Version: "v1beta1"}
 
 type (
 	// ClusterTrustBundle holds certificates that many in a cluster trust.

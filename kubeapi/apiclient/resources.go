@@ -39,7 +39,8 @@ var (
 	PersistentVolumes      = Resource{"", "v1", "persistentvolumes", false}
 	PersistentVolumeClaims = Resource{"", "v1", "persistentvolumeclaims", true}
 
-	ClusterTrustBundles = Resource{"certificates.k8s.io", "v1beta1", "clustertrustbundles", false}
+	ClusterTrustBundles    = Resource{"certificates.k8s.io", "v1beta1", "clustertrustbundles", false}
+	PodCertificateRequests = Resource{"certificates.k8s.io", "v1beta1", "podcertificaterequests", true}
 
 	Leases         = Resource{"coordination.k8s.io", "v1", "leases", true}
 	CSRs           = Resource{"certificates.k8s.io", "v1", "certificatesigningrequests", false}

@@ -47,6 +47,7 @@ func kinds() map[string]kind {
 		{apiclient.RuntimeClasses, &nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}},
 		{apiclient.ResourceClaims, &resourcev1.ResourceClaim{}, &resourcev1.ResourceClaimList{}},
 		{apiclient.ClusterTrustBundles, &apiclient.ClusterTrustBundle{}, &apiclient.ClusterTrustBundleList{}},
+		{apiclient.PodCertificateRequests, &apiclient.PodCertificateRequest{}, &apiclient.PodCertificateRequestList{}},
 		{apiclient.CSIDrivers, &apiclient.CSIDriver{}, &apiclient.CSIDriverList{}},
 		{apiclient.CSINodes, &apiclient.CSINode{}, &apiclient.CSINodeList{}},
 		{apiclient.VolumeAttachments, &apiclient.VolumeAttachment{}, &apiclient.VolumeAttachmentList{}},

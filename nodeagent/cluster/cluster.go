@@ -22,6 +22,7 @@ import (
 	"github.com/nodewright/nodewright/kubeapi/metrics"
 	"github.com/nodewright/nodewright/kubeapi/mirror"
 	kubenode "github.com/nodewright/nodewright/kubeapi/node"
+	"github.com/nodewright/nodewright/kubeapi/podcertificates"
 	"github.com/nodewright/nodewright/kubeapi/podsource"
 	"github.com/nodewright/nodewright/kubeapi/resourceslices"
 	"github.com/nodewright/nodewright/kubeapi/seal"
@@ -121,6 +122,11 @@ func (cl *cluster) parts(b *nodeagent.Builder) (*nodeagent.Cluster, error) {
 		Runtime: watchedRuntime{b.Runtime, cl.status.RuntimeChanged}, Images: watchedImages{b.Images, cl.status.ImagesChanged},
 		ServiceAccount: cl.serviceAccount, Reviewer: cl.reviewer, Storage: cl.storage, Claims: cl.storage.Claims(),
 	}
+	if b.Config.PodCertificates() {
+		if out.Certificates, err = cl.podCertificates(b); err != nil {
+			return nil, err
+		}
+	}
 	if cl.serving != nil {
 		out.Certificate = cl.serving.Current
 	}
@@ -174,6 +180,14 @@ func (cl *cluster) tokens(b *nodeagent.Builder) (*tokenrequest.Keeper, error) {
 	}
 	return tokenrequest.NewKeeper(tokenrequest.KeeperConfig{
 		Requester: requester, Memory: b.Store("cluster/tokens", "tokens"), Seal: cl.seal, Log: b.Log.Named("tokens"),
+	})
+}
+
+// podCertificates makes what gets certificates of pods; their keys are in memory alone.
+func (cl *cluster) podCertificates(b *nodeagent.Builder) (*podcertificates.Issuer, error) {
+	return podcertificates.New(podcertificates.Config{
+		Client: cl.client.Once(), NodeName: cl.name, Node: cl.uid, ServiceAccount: cl.serviceAccount,
+		Events: cl.events, Log: b.Log.Named("podcertificates"), Metrics: b.Metrics,
 	})
 }
 

@@ -88,7 +88,6 @@ func All() []Area {
 			{What: "A critical pod that has others end waits for them, and ends nobody if they would not be enough; static ones that ended for it begin again when it is gone.", Why: "The kubelet kills them one after the other in its loop, and forgets static ones."},
 			{What: "What a CSI driver says of the health of a volume (CSIVolumeHealth, alpha) is a warning event of its pods, always; status.volumeHealth of pods and status.storageHealth of the CSINode are not written.", Why: "The gate is off in the kubelet, which then asks no driver; the fields may still change."},
 			{What: "A share of swap follows a resize in place.", Why: "The share is one of the memory request."},
-			{What: "PodCertificate projections are never filled (PodCertificateRequest, KEP-4317); pods that want one wait.", Why: "Not built yet; an embedder may bring what provides them (Volumes.Certificates)."},
 		}},
 		{"Node", []Difference{
 			{What: "Without a runtime's endpoint and without a usual socket the agent runs containers itself (containerRuntimeEndpoint: localcri); a node keeps the runtime that its pods are on.", Why: "A small machine needs no daemon beside the agent, and a runtime that is only late must not have its pods run twice."},

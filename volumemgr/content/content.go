@@ -277,6 +277,9 @@ func (p *Plugin) TearDown(ctx context.Context, v *volumemgr.Volume) error {
 	if p.kind == Projected && p.cfg.Tokens != nil {
 		p.cfg.Tokens.Forget(v.UID)
 	}
+	if p.kind == Projected && p.cfg.Certificates != nil {
+		p.cfg.Certificates.ForgetVolume(v.UID, v.Name)
+	}
 	if err := scratch.Remove(ctx, p.cfg.Mounter, v.Path); err != nil {
 		return err
 	}

@@ -508,6 +508,8 @@ type authority struct {
 	asked  authv1.TokenRequestSpec
 	forgot []types.UID
 	err    error
+
+	forgotVolumes []string
 }
 
 func (a *authority) Token(_ context.Context, ns, sa string, spec authv1.TokenRequestSpec) (tokens.Token, error) {
@@ -515,6 +517,9 @@ func (a *authority) Token(_ context.Context, ns, sa string, spec authv1.TokenReq
 	return tokens.Token{Value: "token of " + ns + "/" + sa, Refresh: 10 * time.Minute}, a.err
 }
 func (a *authority) Forget(uid types.UID) { a.forgot = append(a.forgot, uid) }
+func (a *authority) ForgetVolume(uid types.UID, volume string) {
+	a.forgotVolumes = append(a.forgotVolumes, string(uid)+"/"+volume)
+}
 func (a *authority) Bundle(_ context.Context, b Bundle) ([]byte, error) {
 	if b.Name == "none" {
 		return nil, ErrNotFound
@@ -564,6 +569,9 @@ func TestProjected(t *testing.T) {
 	must(t, p.TearDown(t.Context(), v))
 	if !slices.Equal(a.forgot, []types.UID{"u"}) {
 		t.Errorf("forgot %q", a.forgot)
+	}
+	if !slices.Equal(a.forgotVolumes, []string{"u/v"}) {
+		t.Errorf("forgot volumes %q", a.forgotVolumes)
 	}
 }
 

@@ -103,6 +103,8 @@ type Bundles interface {
 // the index in the projected volume.
 type Certificates interface {
 	Certificate(ctx context.Context, pod *v1.Pod, volume string, source int) (key, chain []byte, err error)
+	// ForgetVolume drops what is kept for a pod's volume.
+	ForgetVolume(uid types.UID, volume string)
 }
 
 // get fetches an object; nil and no error is an optional one that does not
