@@ -292,7 +292,7 @@ func (d *decoded) strict(raw []byte, into any, o origin, n int, name string) boo
 	for _, u := range unknown {
 		field := ""
 		reason := u.Error()
-		if f, ok := u.(kjson.FieldError); ok {
+		if f := kjson.FieldError(nil); errors.As(u, &f) {
 			field = f.FieldPath()
 			reason = strings.TrimSpace(strings.ReplaceAll(reason, fmt.Sprintf("%q", field), ""))
 		}
