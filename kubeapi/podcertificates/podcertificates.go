@@ -28,7 +28,7 @@ type Client interface {
 	Get(ctx context.Context, r apiclient.Resource, k apiclient.Key, into runtime.Object, opts ...metav1.GetOptions) error
 }
 
-// Events tells people about pods.
+// Events records events of pods.
 type Events interface {
 	Event(pod *v1.Pod, eventType, reason, message string)
 }
@@ -245,7 +245,7 @@ func (i *Issuer) step(ctx context.Context, pod *v1.Pod, want *v1.PodCertificateP
 	return i.look(ctx, pod, r)
 }
 
-// late tells of a certificate that should be another by now, each once.
+// late reports a certificate that should be another by now, each once.
 func (i *Issuer) late(pod *v1.Pod, r *record, now time.Time) {
 	if now.After(r.refreshAt.Add(overdueAfter)) && !r.overdue {
 		r.overdue = true
