@@ -35,12 +35,13 @@ func sameStatus(a, b *v1.PodStatus) bool {
 		sameContainers(a.InitContainerStatuses, b.InitContainerStatuses) &&
 		sameContainers(a.ContainerStatuses, b.ContainerStatuses) &&
 		sameContainers(a.EphemeralContainerStatuses, b.EphemeralContainerStatuses) &&
-		sameList(a.AllocatedResources, b.AllocatedResources) && sameResources(a.Resources, b.Resources)
+		sameList(a.AllocatedResources, b.AllocatedResources) && sameResources(a.Resources, b.Resources) &&
+		(len(a.VolumeHealth)+len(b.VolumeHealth) == 0 || equality.Semantic.DeepEqual(a.VolumeHealth, b.VolumeHealth))
 }
 
 // coversAllFields reports whether the API that this was built with has the
 // fields that sameStatus compares, and no more.
-var coversAllFields = reflect.TypeFor[v1.PodStatus]().NumField() == 21 &&
+var coversAllFields = reflect.TypeFor[v1.PodStatus]().NumField() == 22 &&
 	reflect.TypeFor[v1.ContainerStatus]().NumField() == 15 &&
 	reflect.TypeFor[v1.ContainerState]().NumField() == 3 &&
 	reflect.TypeFor[v1.ContainerStateWaiting]().NumField() == 2 &&

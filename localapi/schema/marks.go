@@ -33,6 +33,7 @@ var atomicStructs = []string{
 	core + "ConfigMapKeySelector", core + "SecretKeySelector", core + "FileKeySelector",
 	core + "ObjectFieldSelector", core + "ResourceFieldSelector",
 	core + "LocalObjectReference", core + "TypedLocalObjectReference", core + "SecretReference", core + "ObjectReference",
+	core + "EvictionResponder",
 }
 
 // marks are those that no struct tag has, by model and field.
@@ -46,9 +47,15 @@ var marks = map[string]mark{
 	core + "NodeAllocatableResourceClaimStatus.containers":         {list: Set},
 	core + "PodSpec.nodeSelector":                                  {whole: Whole},
 	core + "PodSpec.topologySpreadConstraints":                     keys("topologyKey", "whenUnsatisfiable"),
+	core + "PodStatus.volumeHealth":                                keys("name"),
+	core + "PodVolumeHealth.healthConditions":                      keys("status", "reason"),
+	core + "VolumeHealthStatus.healthConditions":                   keys("status", "reason"),
+	core + "VolumeMount.bindMountOptions":                          {list: Set},
+	core + "NodePodPreemptionPolicy.disableResizePreemption":       {list: Set},
 	core + "PodStatus.hostIPs":                                     {list: Atomic},
 	core + "PersistentVolumeSpec.claimRef":                         {whole: ByKey},
 	core + "PersistentVolumeClaimStatus.allocatedResourceStatuses": {whole: ByKey},
+	dra + "DeviceRequestAllocationResult.skipNodeOperations":       {list: Set},
 	dra + "AllocatedDeviceStatus.conditions":                       keys("type"),
 	dra + "ResourceClaimStatus.devices":                            keys("driver", "device", "pool", "shareID"),
 }
