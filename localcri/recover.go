@@ -232,6 +232,14 @@ func (r *Runtime) readContainers(aside *leftovers) error {
 		r.mu.Lock()
 		p := r.pods[rec.Sandbox]
 		r.mu.Unlock()
+		if p == nil && rec.State == containerRemoving {
+			// Its sandbox was removed before it. What it has left is undone with what has no
+			// record.
+			if err := r.containerRecords.Delete(id); err != nil {
+				return err
+			}
+			continue
+		}
 		if p == nil {
 			if p = r.rebuildPod(id, rec.Sandbox); p == nil {
 				aside.containers[id] = true

@@ -4,6 +4,7 @@ package localcri
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/localcri/internal/executor"
 	"github.com/nodewright/nodewright/localcri/monitor"
 )
@@ -448,6 +450,45 @@ func TestRemovalThatWasInterruptedIsFinished(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.clean()
+}
+
+// An agent that dies after it has removed a sandbox, and before what its containers had,
+// leaves neither these nor a damaged record.
+func TestSandboxGoesBeforeItsContainers(t *testing.T) {
+	b := newBench(t)
+	sb := b.sandbox("p")
+	c := b.running(sb, "c")
+	if err := b.rt.StopPodSandbox(t.Context(), sb); err != nil {
+		t.Fatal(err)
+	}
+	b.kill()
+	records := func(kind string) *checkpoint.Store {
+		s, err := checkpoint.Open(checkpoint.Config{Dir: filepath.Join(b.root, recordsDir, kind)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	containers := records(containersDir)
+	value, err := containers.Read(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, _, err := decodeContainer(c, value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec.State = containerRemoving
+	if err := errors.Join(containers.Write(c, encode(*rec)), records(sandboxesDir).Delete(sb), os.RemoveAll(filepath.Join(b.root, containersDir, c))); err != nil {
+		t.Fatal(err)
+	}
+	b.start()
+	if l, err := b.rt.ListContainers(t.Context(), nil); err != nil || len(l) > 0 {
+		t.Errorf("%v, %v", l, err)
+	}
+	if left, err := os.ReadDir(filepath.Join(b.root, recordsDir, containersDir)); err != nil || len(left) > 0 {
+		t.Errorf("%v is left, %v", left, err)
+	}
 }
 
 func TestSecondRuntimeIsRefused(t *testing.T) {
