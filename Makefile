@@ -9,7 +9,7 @@ help: ## this list
 
 run: ## the agent and examples/manifests, until Ctrl-C; RUNTIME=containerd
 	@command -v go >/dev/null || { echo "missing: go, see https://go.dev/dl"; exit 1; }
-	@go build -o $(BIN)/run ./internal/cmd/run
+	@xargs -d '\n' -a internal/agentbuild/flags sh -c 'exec go build "$$@" -o $(BIN)/run ./internal/cmd/run' build # as the agent, which shares what it compiles
 	@exec $(BIN)/run $(ARGS)
 
 build: ## the agent with its monitor, into build/bin
@@ -126,7 +126,7 @@ nightly: ## what takes hours: 20,000 pods that come and go, 5,000 edits and rest
 	$(MAKE) conformance
 
 tools: ## containerd, runc, CNI plugins, crictl and benchstat, pinned in tools/go.mod
-	@go build -o $(BIN)/run ./internal/cmd/run
+	@xargs -d '\n' -a internal/agentbuild/flags sh -c 'exec go build "$$@" -o $(BIN)/run ./internal/cmd/run' build # as the agent, which shares what it compiles
 	@$(BIN)/run --tools-only
 
 shells: # the images of these tests are made of them
