@@ -9,9 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/nodewright/nodewright/internal/podtext"
 )
 
 // maxRanked is how many pods are shown that would be evicted, and maxImages how many
@@ -104,15 +107,7 @@ func (b *builder) pods(o *overview) {
 }
 
 func (b *builder) podRow(p *v1.Pod, used map[string]statsapi.PodStats, whys map[string]string) {
-	ready, restarts := 0, int32(0)
-	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-		restarts += s.RestartCount
-	}
-	for _, s := range p.Status.ContainerStatuses {
-		if s.Ready {
-			ready++
-		}
-	}
+	ready, total, restarts := podtext.Counts(p)
 	c, m := -1.0, -1.0
 	if s, ok := used[string(p.UID)]; ok {
 		if s.CPU != nil && s.CPU.UsageNanoCores != nil {
@@ -128,7 +123,7 @@ func (b *builder) podRow(p *v1.Pod, used map[string]statsapi.PodStats, whys map[
 	}
 	b.raw(`<tr class="%s"><td>%s</td><td><a href="%s">%s</a></td>`, class, p.Namespace, podURL(p), p.Name)
 	for _, cell := range []string{
-		fmt.Sprintf("%d/%d", ready, len(p.Spec.Containers)), status(p), strconv.Itoa(int(restarts)), age(p.CreationTimestamp.Time),
+		fmt.Sprintf("%d/%d", ready, total), podtext.State(p), strconv.Itoa(int(restarts)), podtext.Age(p, time.Now()),
 		cores(c), bytesOf(m), whys[p.Namespace+"/"+p.Name],
 	} {
 		b.raw("<td>%s</td>", cell)
@@ -138,22 +133,6 @@ func (b *builder) podRow(p *v1.Pod, used map[string]statsapi.PodStats, whys map[
 
 func podURL(p *v1.Pod) string {
 	return "/pods/" + url.PathEscape(p.Namespace) + "/" + url.PathEscape(p.Name)
-}
-
-// status is in a word how a pod is.
-func status(p *v1.Pod) string {
-	if p.DeletionTimestamp != nil {
-		return "Terminating"
-	}
-	for _, s := range slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses) {
-		switch w, t := s.State.Waiting, s.State.Terminated; {
-		case w != nil && w.Reason != "" && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating":
-			return w.Reason
-		case t != nil && t.ExitCode != 0 && p.Status.Phase == v1.PodRunning:
-			return cmp.Or(t.Reason, "Error")
-		}
-	}
-	return cmp.Or(p.Status.Reason, string(p.Status.Phase), "Pending")
 }
 
 func (b *builder) problems(o *overview) {
@@ -247,7 +226,7 @@ func (p *Page) pod(ctx context.Context, r *http.Request) (string, *builder, erro
 		return "", nil, err
 	}
 	b := &builder{}
-	b.raw(`<p><a href="/">All pods</a></p><h1>%s/%s</h1><p>%s; %s; addresses %s</p>`, namespace, name, status(pod), string(pod.Status.QOSClass), addresses(pod))
+	b.raw(`<p><a href="/">All pods</a></p><h1>%s/%s</h1><p>%s; %s; addresses %s</p>`, namespace, name, podtext.State(pod), string(pod.Status.QOSClass), addresses(pod))
 	if why, err := p.cfg.Agent.Why(ctx, namespace, name); err != nil {
 		b.raw(`<p class="bad">Not known: %s</p>`, err.Error())
 	} else {

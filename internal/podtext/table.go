@@ -33,17 +33,17 @@ func header(wide bool) string {
 
 // row is one pod's line, in columns that tabs end.
 func row(p *v1.Pod, wide bool, now time.Time) string {
-	ready, total, restarts := counts(p)
-	line := fmt.Sprintf("%s\t%s\t%d/%d\t%s\t%d\t%s", p.Namespace, p.Name, ready, total, OneLine(State(p)), restarts, age(p, now))
+	ready, total, restarts := Counts(p)
+	line := fmt.Sprintf("%s\t%s\t%d/%d\t%s\t%d\t%s", p.Namespace, p.Name, ready, total, OneLine(State(p)), restarts, Age(p, now))
 	if wide {
 		line += "\t" + OneLine(OrNone(p.Status.PodIP)) + "\t" + OrNone(p.Spec.NodeName)
 	}
 	return line
 }
 
-// counts returns how many of the pod's lasting containers (regular ones and
+// Counts returns how many of the pod's lasting containers (regular ones and
 // sidecars) are ready, their total, and the restarts of all its containers.
-func counts(p *v1.Pod) (ready, total int, restarts int32) {
+func Counts(p *v1.Pod) (ready, total int, restarts int32) {
 	lasting := map[string]bool{}
 	for i := range p.Spec.Containers {
 		lasting[p.Spec.Containers[i].Name] = true
@@ -68,7 +68,8 @@ func isSidecar(p *v1.Pod, name string) bool {
 	})
 }
 
-func age(p *v1.Pod, now time.Time) string {
+// Age is how long ago a pod came, or began if nobody says when it came.
+func Age(p *v1.Pod, now time.Time) string {
 	var start *metav1.Time
 	switch {
 	case !p.CreationTimestamp.IsZero():

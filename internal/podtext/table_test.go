@@ -120,11 +120,11 @@ func TestState(t *testing.T) {
 	if got := State(p); got != "Init:0/1" {
 		t.Errorf("state %q, want Init:0/1", got)
 	}
-	if ready, total, restarts := counts(p); ready != 0 || total != 1 || restarts != 2 {
+	if ready, total, restarts := Counts(p); ready != 0 || total != 1 || restarts != 2 {
 		t.Errorf("counts %d/%d, %d restarts; want 0/1, 2", ready, total, restarts)
 	}
 	p.Spec.InitContainers[0].RestartPolicy = &always
-	if ready, total, _ := counts(p); ready != 1 || total != 2 {
+	if ready, total, _ := Counts(p); ready != 1 || total != 2 {
 		t.Errorf("with a sidecar %d/%d ready, want 1/2", ready, total)
 	}
 }
