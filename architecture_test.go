@@ -51,21 +51,29 @@ var kits = []string{
 // and be imported by tests alone, and what is shared.
 const support = "internal"
 
+// podTypes is what a package needs that writes pods down for people.
+var podTypes = []string{
+	"k8s.io/api/core/v1",
+	"k8s.io/apimachinery/pkg/apis/meta/v1",
+	"k8s.io/apimachinery/pkg/types",
+	"k8s.io/apimachinery/pkg/util/duration",
+}
+
 // shared lists the packages of support that any floor may import, and what
 // each of them may import beside the standard library.
 var shared = map[string][]string{
-	"internal/bootid":         nil,                                       // which boot of the machine this is
-	"internal/callerror":      nil,                                       // what a call said, for people
-	"internal/detached":       nil,                                       // calls that may never return
-	"internal/ownerlock":      nil,                                       // files that one process has
-	"internal/podtext":        {"k8s.io/apimachinery/pkg/util/duration"}, // tables and descriptions for people
-	"internal/podcgroup":      nil,                                       // pods in the names of cgroups
-	"internal/retry":          nil,                                       // back-off
-	"internal/seconds":        nil,                                       // durations that do not overflow
-	"internal/slots":          nil,                                       // so much at a time, and what hangs does not count
-	"internal/strategicpatch": nil,                                       // patches for API servers
-	"internal/subscription":   nil,                                       // who is told of changes
-	"internal/wirecount":      nil,                                       // how much a message would become
+	"internal/bootid":         nil,      // which boot of the machine this is
+	"internal/callerror":      nil,      // what a call said, for people
+	"internal/detached":       nil,      // calls that may never return
+	"internal/ownerlock":      nil,      // files that one process has
+	"internal/podtext":        podTypes, // tables and descriptions for people
+	"internal/podcgroup":      nil,      // pods in the names of cgroups
+	"internal/retry":          nil,      // back-off
+	"internal/seconds":        nil,      // durations that do not overflow
+	"internal/slots":          nil,      // so much at a time, and what hangs does not count
+	"internal/strategicpatch": nil,      // patches for API servers
+	"internal/subscription":   nil,      // who is told of changes
+	"internal/wirecount":      nil,      // how much a message would become
 
 	// Metrics of several values on one registerer.
 	"internal/promshare": {"github.com/prometheus/client_golang/prometheus", "github.com/prometheus/client_model/go"},
