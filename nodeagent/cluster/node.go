@@ -30,11 +30,9 @@ func (cl *cluster) becomeNode(b *nodeagent.Builder, heartbeat heartbeats) error 
 	if err != nil {
 		return fmt.Errorf("--node-ip=%q: %w", asked, err)
 	}
-	network, since := status.Network(status.Host{}), time.Time{}
+	network, since := status.Network(status.Host{}), booted(os.DirFS("/"))
 	if h := b.Hardware; h != nil {
 		network, since = h, h.Booted
-	} else {
-		since = booted(os.DirFS("/"))
 	}
 	source := cristatus.New(client{b.Runtime, b.Images})
 	if cl.status, err = status.New(status.Config{
