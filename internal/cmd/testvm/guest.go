@@ -160,6 +160,7 @@ func setUp() error {
 		{"", "/", "", unix.MS_SHARED | unix.MS_REC, ""}, // as systemd has it
 		{"proc", "/proc", "proc", safe, ""},
 		{"sysfs", "/sys", "sysfs", safe, ""},
+		{"securityfs", "/sys/kernel/security", "securityfs", safe, ""}, // AppArmor's profiles are loaded there
 		{"cgroup2", "/sys/fs/cgroup", "cgroup2", safe, "nsdelegate"},
 		{"devtmpfs", "/dev", "devtmpfs", unix.MS_NOSUID, "mode=755"},
 		{"devpts", "/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "mode=620,ptmxmode=666"},
