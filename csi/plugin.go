@@ -12,7 +12,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/csi/migration"
+	"github.com/nodewright/nodewright/internal/csimigration"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/storage"
 )
@@ -57,9 +57,9 @@ func (Plugin) Label(s *volumemgr.Spec, d volumemgr.Device) string {
 // part of Kubernetes.
 func (Plugin) Supports(s *volumemgr.Spec) bool {
 	if pv := s.PersistentVolume; pv != nil {
-		return pv.Spec.CSI != nil || migration.SupportsPersistent(&pv.Spec.PersistentVolumeSource)
+		return pv.Spec.CSI != nil || csimigration.SupportsPersistent(&pv.Spec.PersistentVolumeSource)
 	}
-	return s.Volume.CSI != nil || migration.Supports(&s.Volume.VolumeSource)
+	return s.Volume.CSI != nil || csimigration.Supports(&s.Volume.VolumeSource)
 }
 
 // Times of operations: a wait for the attacher, and a call or two.

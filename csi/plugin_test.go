@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/csi/csitest"
+	"github.com/nodewright/nodewright/internal/csitest"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/storage"
 )

@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/nodewright/nodewright/csi/csitest"
+	"github.com/nodewright/nodewright/internal/csitest"
 	"github.com/nodewright/nodewright/volumemgr/storage"
 )
 

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/csi/migration"
+	"github.com/nodewright/nodewright/internal/csimigration"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/mount"
 	"github.com/nodewright/nodewright/volumemgr/storage"
@@ -72,18 +72,18 @@ func sourceOf(s *volumemgr.Spec, pod *v1.Pod, uid types.UID) (source, error) {
 func translated(s *volumemgr.Spec, pod *v1.Pod) (*volumemgr.Spec, error) {
 	switch {
 	case s.PersistentVolume != nil:
-		pv, err := migration.PersistentVolume(s.PersistentVolume)
+		pv, err := csimigration.PersistentVolume(s.PersistentVolume)
 		if err != nil || pv == s.PersistentVolume {
 			return s, err
 		}
-		return &volumemgr.Spec{PersistentVolume: pv, ReadOnly: s.ReadOnly || migration.ReadOnly(s.PersistentVolume)}, nil
+		return &volumemgr.Spec{PersistentVolume: pv, ReadOnly: s.ReadOnly || csimigration.ReadOnly(s.PersistentVolume)}, nil
 	case s.Volume != nil && s.Volume.CSI == nil:
-		pv, readOnly, err := migration.Inline(s.Volume)
+		pv, readOnly, err := csimigration.Inline(s.Volume)
 		if err != nil || pv == nil {
 			return s, err
 		}
 		if pod != nil {
-			migration.InNamespace(pv, pod.Namespace)
+			csimigration.InNamespace(pv, pod.Namespace)
 		}
 		return &volumemgr.Spec{PersistentVolume: pv, ReadOnly: readOnly}, nil
 	}

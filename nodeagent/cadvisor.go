@@ -12,7 +12,7 @@ import (
 	"github.com/nodewright/nodewright/agent/stats"
 	block "github.com/nodewright/nodewright/node/stats"
 	"github.com/nodewright/nodewright/node/status"
-	usagemetrics "github.com/nodewright/nodewright/server/usage"
+	usagemetrics "github.com/nodewright/nodewright/nodeagent/internal/usage"
 )
 
 // machineOf is this machine for metrics. What cannot be read is left out.

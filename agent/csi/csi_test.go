@@ -18,7 +18,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/part/parttest"
 	block "github.com/nodewright/nodewright/csi"
-	"github.com/nodewright/nodewright/csi/csitest"
+	"github.com/nodewright/nodewright/internal/csitest"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
 	"github.com/nodewright/nodewright/volumemgr/storage"

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/podmeta/podcheck"
+	"github.com/nodewright/nodewright/internal/podcheck"
 )
 
 // reasonInvalid is why a pod is rejected that no node should take. Kubernetes has

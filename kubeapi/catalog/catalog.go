@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
-	"github.com/nodewright/nodewright/kubeapi/follow"
+	"github.com/nodewright/nodewright/kubeapi/internal/follow"
 )
 
 // Memory keeps values over a restart: a

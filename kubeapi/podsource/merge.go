@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
-	"github.com/nodewright/nodewright/kubeapi/follow"
+	"github.com/nodewright/nodewright/kubeapi/internal/follow"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
 )

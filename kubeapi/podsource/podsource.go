@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
-	"github.com/nodewright/nodewright/kubeapi/follow"
+	"github.com/nodewright/nodewright/kubeapi/internal/follow"
 	"github.com/nodewright/nodewright/kubeapi/seal"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
-	"github.com/nodewright/nodewright/kubeapi/follow"
+	"github.com/nodewright/nodewright/kubeapi/internal/follow"
 	"github.com/nodewright/nodewright/volumemgr/content"
 )
 

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
-	"github.com/nodewright/nodewright/localcri/monitor/wire"
+	"github.com/nodewright/nodewright/localcri/internal/wire"
 )
 
 // Client is a connection with one monitor. Its methods may be called at once,

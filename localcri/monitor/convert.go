@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/nodewright/nodewright/internal/safefile"
-	"github.com/nodewright/nodewright/localcri/monitor/wire"
+	"github.com/nodewright/nodewright/localcri/internal/wire"
 )
 
 func startMessage(c Container) wire.Message {

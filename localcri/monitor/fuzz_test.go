@@ -11,9 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodewright/nodewright/localcri/monitor"
-	"github.com/nodewright/nodewright/localcri/monitor/wire"
 	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/localcri/internal/wire"
+	"github.com/nodewright/nodewright/localcri/monitor"
 )
 
 func encode(t testing.TB, m wire.Message) []byte {

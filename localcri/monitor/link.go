@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nodewright/nodewright/localcri/monitor/wire"
+	"github.com/nodewright/nodewright/localcri/internal/wire"
 )
 
 // link is a socket that messages go through. One goroutine may receive while

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/nodewright/nodewright/localcri/monitor/wire"
+	"github.com/nodewright/nodewright/localcri/internal/wire"
 )
 
 // Process is a process that Exec started.

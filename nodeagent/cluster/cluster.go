@@ -14,12 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent"
-	"github.com/nodewright/nodewright/csi/migration"
+	"github.com/nodewright/nodewright/internal/csimigration"
+	"github.com/nodewright/nodewright/nodeagent/internal/kubemetrics"
+
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
 	"github.com/nodewright/nodewright/kubeapi/catalog"
 	"github.com/nodewright/nodewright/kubeapi/credentials"
 	"github.com/nodewright/nodewright/kubeapi/events"
-	"github.com/nodewright/nodewright/kubeapi/metrics"
 	"github.com/nodewright/nodewright/kubeapi/mirror"
 	kubenode "github.com/nodewright/nodewright/kubeapi/node"
 	"github.com/nodewright/nodewright/kubeapi/podcertificates"
@@ -66,7 +67,7 @@ const statusBackoff = 10 * time.Second
 // cluster of the node it asks the Builder's Facts, when it runs.
 func Join(b *nodeagent.Builder) (*nodeagent.Cluster, error) {
 	cl := &cluster{name: b.Node.Name, seal: sealer(b)}
-	met, err := metrics.New(b.Metrics)
+	met, err := kubemetrics.New(b.Metrics)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +135,7 @@ func (cl *cluster) parts(b *nodeagent.Builder) (*nodeagent.Cluster, error) {
 }
 
 // publish makes what writes to the API server: statuses and events.
-func (cl *cluster) publish(b *nodeagent.Builder, met *metrics.Metrics) (err error) {
+func (cl *cluster) publish(b *nodeagent.Builder, met *kubemetrics.Metrics) (err error) {
 	if cl.pods, err = podsource.New(podsource.Config{
 		Client: cl.client, NodeName: cl.name, Memory: b.Store("cluster/pods", "podsource"),
 		Seal: cl.seal, Log: b.Log.Named("podsource"),
@@ -150,7 +151,7 @@ func (cl *cluster) publish(b *nodeagent.Builder, met *metrics.Metrics) (err erro
 	}); err != nil {
 		return err
 	}
-	return met.Add(metrics.Events(cl.events.Counts), metrics.Statuses(cl.sink.Counts))
+	return met.Add(kubemetrics.Events(cl.events.Counts), kubemetrics.Statuses(cl.sink.Counts))
 }
 
 // follow makes what reads from the API server what all pods need.
@@ -161,7 +162,7 @@ func (cl *cluster) follow(b *nodeagent.Builder) (err error) {
 		return err
 	}
 	if cl.storage, err = storage.New(storage.Config{
-		Client: cl.client, NodeName: cl.name, Node: func() (*v1.Node, bool) { return cl.node.Node() }, Migrated: migration.Plugins(),
+		Client: cl.client, NodeName: cl.name, Node: func() (*v1.Node, bool) { return cl.node.Node() }, Migrated: csimigration.Plugins(),
 		Memory: b.Store("cluster/storage", "storage"), Log: b.Log.Named("storage"),
 	}); err != nil {
 		return err

@@ -18,8 +18,8 @@ import (
 	kubenode "github.com/nodewright/nodewright/kubeapi/node"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/node/status"
-	"github.com/nodewright/nodewright/node/status/cristatus"
 	"github.com/nodewright/nodewright/nodeagent"
+	"github.com/nodewright/nodewright/nodeagent/internal/cristatus"
 )
 
 // becomeNode makes what registers the Node and reports its status.

@@ -12,11 +12,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nodewright/nodewright/internal/fsgroup"
+	"github.com/nodewright/nodewright/internal/rmtree"
+	"github.com/nodewright/nodewright/internal/scratch"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/fsgroup"
 	"github.com/nodewright/nodewright/volumemgr/mount"
-	"github.com/nodewright/nodewright/volumemgr/rmtree"
-	"github.com/nodewright/nodewright/volumemgr/scratch"
 )
 
 // name is the kubelet's.

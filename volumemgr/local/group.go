@@ -7,8 +7,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nodewright/nodewright/internal/fsgroup"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/fsgroup"
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 

@@ -15,10 +15,10 @@ import (
 
 	"github.com/nodewright/nodewright/internal/detached"
 	"github.com/nodewright/nodewright/internal/durable"
+	"github.com/nodewright/nodewright/internal/fsgroup"
 	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/disk"
-	"github.com/nodewright/nodewright/volumemgr/fsgroup"
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
