@@ -14,7 +14,7 @@ import (
 
 	"github.com/nodewright/nodewright/internal/csimigration"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/storage"
+	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
 // KindDriver is the kind of the [volumemgr.Ref] of a driver: it changes when one
@@ -119,7 +119,7 @@ func (p Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Resul
 }
 
 // publish publishes a volume with a file system.
-func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, object storage.Driver) (again time.Duration, err error) {
+func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, object content.CSIDriver) (again time.Duration, err error) {
 	d, release, err := m.hold(src.driver)
 	if err != nil {
 		return 0, transient(err)

@@ -12,8 +12,8 @@ import (
 
 	"github.com/nodewright/nodewright/internal/csimigration"
 	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/content"
 	"github.com/nodewright/nodewright/volumemgr/mount"
-	"github.com/nodewright/nodewright/volumemgr/storage"
 )
 
 // source is what a volume is made from, as drivers are told.
@@ -142,7 +142,7 @@ func (s source) capability(can abilities, group, context string) *spec.VolumeCap
 }
 
 // mayPublish says why a driver may not make a volume.
-func mayPublish(s source, o storage.Driver) error {
+func mayPublish(s source, o content.CSIDriver) error {
 	kind, may := lifecyclePersistent, o.Persistent
 	if s.ephemeral {
 		kind, may = lifecycleEphemeral, o.Ephemeral
@@ -155,13 +155,13 @@ func mayPublish(s source, o storage.Driver) error {
 
 // ownsFiles reports whether the files of a volume are given to the pod's fsGroup
 // here: section 7 of the kubelet's rules.
-func ownsFiles(s source, policy storage.FSGroupPolicy, group *int64) bool {
+func ownsFiles(s source, policy content.FSGroupPolicy, group *int64) bool {
 	switch {
 	case group == nil || s.readOnly || s.block:
 		return false
-	case policy == storage.FSGroupFile:
+	case policy == content.FSGroupFile:
 		return true
-	case policy == storage.FSGroupNone || s.fsType == "":
+	case policy == content.FSGroupNone || s.fsType == "":
 		return false
 	case s.ephemeral:
 		return true

@@ -1,4 +1,4 @@
-// Package migration translates volumes of drivers that were part of Kubernetes
+// Package csimigration translates volumes of drivers that were part of Kubernetes
 // into volumes of the CSI drivers that took their place: GCE persistent disks, AWS
 // EBS, OpenStack Cinder, Azure disks and files, vSphere and Portworx. It is pure.
 //

@@ -1,8 +1,8 @@
-// Package usage measures how much of a disk a directory takes.
+// Package diskusage measures how much of a disk a directory takes.
 //
 //	u, err := usage.Statfs("/mnt/share")              // what the file system says
 //	u, err := usage.Quota("/var/lib/agent/pods/x/y")  // what the kernel has counted
-//	u, err := usage.Walk(ctx, "/var/lib/agent/pods/x/y", usage.Limits{})
+//	u, err := diskusage.Walk(ctx, "/var/lib/agent/pods/x/y", diskusage.Limits{})
 //
 // They are in order of cost. Statfs asks the file system as a whole, and is
 // right for what is mounted by itself. Quota asks for the project that the

@@ -11,7 +11,7 @@ import (
 
 	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
-	"github.com/nodewright/nodewright/volumemgr/storage"
+	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
 // Pauses between two looks at an attachment while the node's object says nothing new.
@@ -32,7 +32,7 @@ func (s *Storage) NodeChanged() {
 }
 
 // Wait waits until a volume is attached to the node.
-func (s *Storage) Wait(ctx context.Context, a storage.Attachment, note func(string)) (map[string]string, error) {
+func (s *Storage) Wait(ctx context.Context, a content.Attachment, note func(string)) (map[string]string, error) {
 	pause := retry.Backoff{First: firstLook, Max: lastLook, Jitter: 0.2}
 	why := ""
 	for {
@@ -62,7 +62,7 @@ func (s *Storage) Wait(ctx context.Context, a storage.Attachment, note func(stri
 }
 
 // look reports whether a volume is attached, or what it waits for.
-func (s *Storage) look(ctx context.Context, a storage.Attachment) (done bool, metadata map[string]string, what string, err error) {
+func (s *Storage) look(ctx context.Context, a content.Attachment) (done bool, metadata map[string]string, what string, err error) {
 	node, live := s.cfg.Node()
 	if node == nil || !live || !slices.Contains(node.Status.VolumesInUse, a.Volume) {
 		return false, nil, "the node's status to say that the volume is in use", nil
@@ -81,7 +81,7 @@ func (s *Storage) look(ctx context.Context, a storage.Attachment) (done bool, me
 	}
 	if e := o.Status.AttachError; e != nil && !o.Status.Attached {
 		if e.ErrorCode != nil && *e.ErrorCode == resourceExhausted {
-			return false, nil, "", fmt.Errorf("%w: %.1024s", storage.ErrExhausted, e.Message)
+			return false, nil, "", fmt.Errorf("%w: %.1024s", content.ErrExhausted, e.Message)
 		}
 		return false, nil, fmt.Sprintf("attacher %s, which says: %.1024s", o.Spec.Attacher, e.Message), nil
 	}

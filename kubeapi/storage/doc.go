@@ -1,5 +1,5 @@
 // Package storage is what an API server knows of storage drivers, as package csi
-// wants it (volumemgr/storage): CSIDriver objects, the node's CSINode, its attached
+// wants it (volumemgr/content): CSIDriver objects, the node's CSINode, its attached
 // volumes, and the statuses of claims whose volumes become larger.
 //
 //	s, err := storage.New(storage.Config{Client: client, NodeName: "edge-1", Node: node.Node})

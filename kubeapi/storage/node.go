@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
-	"github.com/nodewright/nodewright/volumemgr/storage"
+	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
 // Annotations of the Node and the CSINode, the kubelet's.
@@ -27,7 +27,7 @@ const (
 // Apply makes the node's objects show drivers: first the Node, then the CSINode, so
 // that no pod is placed here by labels that are not there yet; what is removed goes
 // in the other order.
-func (s *Storage) Apply(ctx context.Context, installed []storage.NodeDriver, removed []string) error {
+func (s *Storage) Apply(ctx context.Context, installed []content.CSINodeDriver, removed []string) error {
 	k := apiclient.Key{Name: s.cfg.NodeName}
 	node := &v1.Node{}
 	if err := s.cfg.Client.Get(ctx, apiclient.Nodes, k, node); err != nil {
@@ -38,7 +38,7 @@ func (s *Storage) Apply(ctx context.Context, installed []storage.NodeDriver, rem
 		return err
 	}
 	// A driver whose labels contradict the node's is left out; the others are not.
-	fine := slices.DeleteFunc(slices.Clone(installed), func(d storage.NodeDriver) bool { return bad[d.Name] != nil })
+	fine := slices.DeleteFunc(slices.Clone(installed), func(d content.CSINodeDriver) bool { return bad[d.Name] != nil })
 	if err := s.patchNode(ctx, k, patch); err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (s *Storage) patchNode(ctx context.Context, k apiclient.Key, patch []byte) 
 
 // nodePatch is what makes a Node show drivers, nil if it does; and which drivers have
 // labels that the node has with another value.
-func nodePatch(node *v1.Node, installed []storage.NodeDriver, removed []string) (patch []byte, bad map[string]error, err error) {
+func nodePatch(node *v1.Node, installed []content.CSINodeDriver, removed []string) (patch []byte, bad map[string]error, err error) {
 	ids := map[string]string{}
 	text := node.Annotations[annotationNodeID]
 	if text != "" {
@@ -136,7 +136,7 @@ func nodePatch(node *v1.Node, installed []storage.NodeDriver, removed []string) 
 
 // applyCSINode makes the CSINode show drivers; it is made if it is not there, and made
 // anew if it is that of another Node of this name.
-func (s *Storage) applyCSINode(ctx context.Context, k apiclient.Key, node *v1.Node, installed []storage.NodeDriver, removed []string) error {
+func (s *Storage) applyCSINode(ctx context.Context, k apiclient.Key, node *v1.Node, installed []content.CSINodeDriver, removed []string) error {
 	o := &apiclient.CSINode{}
 	err := s.cfg.Client.Get(ctx, apiclient.CSINodes, k, o)
 	if apierrors.IsNotFound(err) {
@@ -167,7 +167,7 @@ func (s *Storage) applyCSINode(ctx context.Context, k apiclient.Key, node *v1.No
 	return nil
 }
 
-func (s *Storage) makeCSINode(ctx context.Context, k apiclient.Key, node *v1.Node, installed []storage.NodeDriver) error {
+func (s *Storage) makeCSINode(ctx context.Context, k apiclient.Key, node *v1.Node, installed []content.CSINodeDriver) error {
 	o := &apiclient.CSINode{ObjectMeta: metav1.ObjectMeta{
 		Name: k.Name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID}},
 	}}
@@ -185,7 +185,7 @@ func (s *Storage) makeCSINode(ctx context.Context, k apiclient.Key, node *v1.Nod
 }
 
 // entry is how a CSINode shows a driver.
-func entry(d storage.NodeDriver) apiclient.CSINodeDriver {
+func entry(d content.CSINodeDriver) apiclient.CSINodeDriver {
 	e := apiclient.CSINodeDriver{Name: d.Name, NodeID: d.NodeID, TopologyKeys: slices.Sorted(maps.Keys(d.Topology))}
 	if d.Limit > 0 {
 		e.Allocatable = &apiclient.CSINodeDriverVolumes{Count: &d.Limit}
@@ -196,7 +196,7 @@ func entry(d storage.NodeDriver) apiclient.CSINodeDriver {
 // csiNodePatch are the patches that make a CSINode show drivers, nil where there is
 // nothing to do. An entry of another node ID or of other labels may not be changed: it
 // goes first, and comes again.
-func csiNodePatch(o *apiclient.CSINode, installed []storage.NodeDriver, removed []string, migrated string) (gone, patch map[string]any) {
+func csiNodePatch(o *apiclient.CSINode, installed []content.CSINodeDriver, removed []string, migrated string) (gone, patch map[string]any) {
 	has := map[string]apiclient.CSINodeDriver{}
 	for _, d := range o.Spec.Drivers {
 		has[d.Name] = d

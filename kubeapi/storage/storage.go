@@ -17,7 +17,7 @@ import (
 
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
 	"github.com/nodewright/nodewright/kubeapi/internal/follow"
-	"github.com/nodewright/nodewright/volumemgr/storage"
+	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
 // Client makes the calls: an [apiclient.Client].
@@ -64,11 +64,11 @@ type Storage struct {
 	change chan struct{} // there is something to be remembered; capacity 1
 
 	mu      sync.Mutex
-	drivers map[string]storage.Driver // nil: they are not known
-	node    chan struct{}             // closed when the node's object is another one
+	drivers map[string]content.CSIDriver // nil: they are not known
+	node    chan struct{}                // closed when the node's object is another one
 }
 
-var _ storage.Cluster = (*Storage)(nil)
+var _ content.StorageCluster = (*Storage)(nil)
 
 // New checks cfg and returns a Storage at rest.
 func New(cfg Config) (*Storage, error) {
@@ -150,7 +150,7 @@ func (s *Storage) answered() {
 }
 
 // Driver returns what the CSIDriver object of a driver says.
-func (s *Storage) Driver(ctx context.Context, name string) (storage.Driver, error) {
+func (s *Storage) Driver(ctx context.Context, name string) (content.CSIDriver, error) {
 	s.mu.Lock()
 	select {
 	case <-s.asked:
@@ -161,7 +161,7 @@ func (s *Storage) Driver(ctx context.Context, name string) (storage.Driver, erro
 	select {
 	case <-s.known:
 	case <-ctx.Done():
-		return storage.Driver{}, ctx.Err()
+		return content.CSIDriver{}, ctx.Err()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,17 +169,17 @@ func (s *Storage) Driver(ctx context.Context, name string) (storage.Driver, erro
 		return d, nil
 	}
 	if s.drivers == nil {
-		return storage.Driver{}, errors.New("the API server has not answered yet")
+		return content.CSIDriver{}, errors.New("the API server has not answered yet")
 	}
-	return storage.Driver{}, fmt.Errorf("CSIDriver %s: %w", name, storage.ErrNotFound)
+	return content.CSIDriver{}, fmt.Errorf("CSIDriver %s: %w", name, content.ErrNotFound)
 }
 
 // driverOf is what an object says, with the API's defaults for what it does not.
-func driverOf(o *apiclient.CSIDriver) storage.Driver {
+func driverOf(o *apiclient.CSIDriver) content.CSIDriver {
 	is := func(b *bool) bool { return b != nil && *b }
-	d := storage.Driver{
+	d := content.CSIDriver{
 		Name: o.Name, AttachRequired: o.Spec.AttachRequired == nil || *o.Spec.AttachRequired, PodInfoOnMount: is(o.Spec.PodInfoOnMount),
-		FSGroupPolicy: storage.FSGroupByType, TokensInSecrets: is(o.Spec.ServiceAccountTokenInSecrets),
+		FSGroupPolicy: content.FSGroupByType, TokensInSecrets: is(o.Spec.ServiceAccountTokenInSecrets),
 		RequiresRepublish: is(o.Spec.RequiresRepublish), SELinuxMount: is(o.Spec.SELinuxMount),
 		Persistent: len(o.Spec.VolumeLifecycleModes) == 0,
 	}
@@ -188,10 +188,10 @@ func driverOf(o *apiclient.CSIDriver) storage.Driver {
 		d.Ephemeral = d.Ephemeral || m == "Ephemeral"
 	}
 	if p := o.Spec.FSGroupPolicy; p != nil && *p != "" {
-		d.FSGroupPolicy = storage.FSGroupPolicy(*p)
+		d.FSGroupPolicy = content.FSGroupPolicy(*p)
 	}
 	for _, r := range o.Spec.TokenRequests {
-		d.TokenRequests = append(d.TokenRequests, storage.TokenRequest(r))
+		d.TokenRequests = append(d.TokenRequests, content.TokenRequest(r))
 	}
 	if n := o.Spec.NodeAllocatableUpdatePeriodSeconds; n != nil && *n > 0 {
 		d.UpdatePeriod = time.Duration(min(*n, int64(24*time.Hour/time.Second))) * time.Second
@@ -202,7 +202,7 @@ func driverOf(o *apiclient.CSIDriver) storage.Driver {
 func (s *Storage) replace(all []*apiclient.CSIDriver, _ string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.drivers = map[string]storage.Driver{}
+	s.drivers = map[string]content.CSIDriver{}
 	for _, o := range all {
 		s.drivers[o.Name] = driverOf(o)
 	}
@@ -214,7 +214,7 @@ func (s *Storage) put(o *apiclient.CSIDriver) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.drivers == nil {
-		s.drivers = map[string]storage.Driver{}
+		s.drivers = map[string]content.CSIDriver{}
 	}
 	s.drivers[o.Name] = driverOf(o)
 	nudge(s.change)
@@ -232,7 +232,7 @@ func (s *Storage) recall() {
 	if s.cfg.Memory == nil {
 		return
 	}
-	var all map[string]storage.Driver
+	var all map[string]content.CSIDriver
 	b, err := s.cfg.Memory.Read(memoryKey)
 	if err == nil {
 		err = json.Unmarshal(b, &all)

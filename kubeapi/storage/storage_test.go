@@ -18,7 +18,7 @@ import (
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	api "github.com/nodewright/nodewright/kubeapi/storage"
-	"github.com/nodewright/nodewright/volumemgr/storage"
+	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
 type memory map[string][]byte
@@ -75,23 +75,23 @@ func TestDriversAreFollowedOnceAskedFor(t *testing.T) {
 		if n := srv.Count("list", apiclient.CSIDrivers) + srv.Count("watch", apiclient.CSIDrivers); n != 0 {
 			t.Errorf("%d calls, and nobody asked", n)
 		}
-		want := storage.Driver{Name: "plain", AttachRequired: true, Persistent: true, FSGroupPolicy: storage.FSGroupByType}
+		want := content.CSIDriver{Name: "plain", AttachRequired: true, Persistent: true, FSGroupPolicy: content.FSGroupByType}
 		if d, err := s.Driver(t.Context(), "plain"); err != nil || !reflect.DeepEqual(d, want) {
 			t.Errorf("plain: %+v (%v)", d, err)
 		}
-		want = storage.Driver{
-			Name: "rich", PodInfoOnMount: true, Ephemeral: true, FSGroupPolicy: storage.FSGroupFile, TokensInSecrets: true, RequiresRepublish: true, SELinuxMount: true,
-			TokenRequests: []storage.TokenRequest{{Audience: "a", ExpirationSeconds: new(int64(600))}}, UpdatePeriod: 30 * time.Second,
+		want = content.CSIDriver{
+			Name: "rich", PodInfoOnMount: true, Ephemeral: true, FSGroupPolicy: content.FSGroupFile, TokensInSecrets: true, RequiresRepublish: true, SELinuxMount: true,
+			TokenRequests: []content.TokenRequest{{Audience: "a", ExpirationSeconds: new(int64(600))}}, UpdatePeriod: 30 * time.Second,
 		}
 		if d, err := s.Driver(t.Context(), "rich"); err != nil || !reflect.DeepEqual(d, want) {
 			t.Errorf("rich: %+v (%v)", d, err)
 		}
-		if _, err := s.Driver(t.Context(), "none"); !errors.Is(err, storage.ErrNotFound) {
+		if _, err := s.Driver(t.Context(), "none"); !errors.Is(err, content.ErrNotFound) {
 			t.Errorf("none: %v", err)
 		}
 		srv.Remove(apiclient.CSIDrivers, "", "plain")
 		time.Sleep(time.Second)
-		if _, err := s.Driver(t.Context(), "plain"); !errors.Is(err, storage.ErrNotFound) {
+		if _, err := s.Driver(t.Context(), "plain"); !errors.Is(err, content.ErrNotFound) {
 			t.Errorf("removed: %v", err)
 		}
 		stop()
@@ -104,7 +104,7 @@ func TestDriversAreFollowedOnceAskedFor(t *testing.T) {
 		}
 		stop()
 		s, stop = start(t, srv, nil)
-		if _, err := s.Driver(t.Context(), "rich"); err == nil || errors.Is(err, storage.ErrNotFound) {
+		if _, err := s.Driver(t.Context(), "rich"); err == nil || errors.Is(err, content.ErrNotFound) {
 			t.Errorf("unknown: %v", err)
 		}
 		stop()
@@ -112,7 +112,7 @@ func TestDriversAreFollowedOnceAskedFor(t *testing.T) {
 }
 
 // apply shows drivers on a node with this CSINode and says what became of both.
-func apply(t *testing.T, n *v1.Node, has *apiclient.CSINode, installed []storage.NodeDriver, removed ...string) (*v1.Node, *apiclient.CSINode, int, error) {
+func apply(t *testing.T, n *v1.Node, has *apiclient.CSINode, installed []content.CSINodeDriver, removed ...string) (*v1.Node, *apiclient.CSINode, int, error) {
 	t.Helper()
 	srv := kubeapitest.New()
 	n.Name = "edge-1"
@@ -157,12 +157,12 @@ func TestTheNodesObjectsShowDrivers(t *testing.T) {
 		}
 	}
 	other := apiclient.CSINodeDriver{Name: "other", NodeID: "o", TopologyKeys: []string{}, Allocatable: &apiclient.CSINodeDriverVolumes{Count: new(int32(3))}}
-	mine := storage.NodeDriver{Name: "d", NodeID: "n1", Topology: map[string]string{"zone": "a", "rack": "7"}, Limit: 5}
+	mine := content.CSINodeDriver{Name: "d", NodeID: "n1", Topology: map[string]string{"zone": "a", "rack": "7"}, Limit: 5}
 	const annotation = "csi.volume.kubernetes.io/nodeid"
 	for name, c := range map[string]struct {
 		node      *v1.Node
 		has       *apiclient.CSINode
-		installed []storage.NodeDriver
+		installed []content.CSINodeDriver
 		removed   []string
 
 		ids, entries, bad string
@@ -170,27 +170,27 @@ func TestTheNodesObjectsShowDrivers(t *testing.T) {
 		writes            int // -1: any
 	}{
 		"nothing":        {node: &v1.Node{}, entries: "", writes: 1},
-		"the first":      {node: &v1.Node{}, installed: []storage.NodeDriver{mine}, ids: `{"d":"n1"}`, entries: "d=n1[rack,zone]5", labels: mine.Topology, writes: 2},
-		"beside another": {node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation: `{"other":"o"}`}}}, has: csiNode(own, other), installed: []storage.NodeDriver{mine}, ids: `{"d":"n1","other":"o"}`, entries: "other=o[]3 d=n1[rack,zone]5", labels: mine.Topology, writes: 2},
+		"the first":      {node: &v1.Node{}, installed: []content.CSINodeDriver{mine}, ids: `{"d":"n1"}`, entries: "d=n1[rack,zone]5", labels: mine.Topology, writes: 2},
+		"beside another": {node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation: `{"other":"o"}`}}}, has: csiNode(own, other), installed: []content.CSINodeDriver{mine}, ids: `{"d":"n1","other":"o"}`, entries: "other=o[]3 d=n1[rack,zone]5", labels: mine.Topology, writes: 2},
 		"nothing new": {
 			node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"zone": "a", "rack": "7"}, Annotations: map[string]string{annotation: `{"d":"n1"}`}}},
-			has:  csiNode(own, apiclient.CSINodeDriver{Name: "d", NodeID: "n1", TopologyKeys: []string{"rack", "zone"}, Allocatable: &apiclient.CSINodeDriverVolumes{Count: new(int32(5))}}), installed: []storage.NodeDriver{mine},
+			has:  csiNode(own, apiclient.CSINodeDriver{Name: "d", NodeID: "n1", TopologyKeys: []string{"rack", "zone"}, Allocatable: &apiclient.CSINodeDriverVolumes{Count: new(int32(5))}}), installed: []content.CSINodeDriver{mine},
 			ids: `{"d":"n1"}`, entries: "d=n1[rack,zone]5", labels: mine.Topology, writes: 0,
 		},
 		"another limit": {
-			node: &v1.Node{}, has: csiNode(own, apiclient.CSINodeDriver{Name: "d", NodeID: "n1", TopologyKeys: []string{"rack", "zone"}, Allocatable: &apiclient.CSINodeDriverVolumes{Count: new(int32(9))}}), installed: []storage.NodeDriver{mine},
+			node: &v1.Node{}, has: csiNode(own, apiclient.CSINodeDriver{Name: "d", NodeID: "n1", TopologyKeys: []string{"rack", "zone"}, Allocatable: &apiclient.CSINodeDriverVolumes{Count: new(int32(9))}}), installed: []content.CSINodeDriver{mine},
 			ids: `{"d":"n1"}`, entries: "d=n1[rack,zone]5", labels: mine.Topology, writes: 2,
 		},
 		"another ID": {
-			node: &v1.Node{}, has: csiNode(own, apiclient.CSINodeDriver{Name: "d", NodeID: "n0"}), installed: []storage.NodeDriver{{Name: "d", NodeID: "n1"}},
+			node: &v1.Node{}, has: csiNode(own, apiclient.CSINodeDriver{Name: "d", NodeID: "n0"}), installed: []content.CSINodeDriver{{Name: "d", NodeID: "n1"}},
 			ids: `{"d":"n1"}`, entries: "d=n1[]", writes: 3,
 		},
 		"another zone": {
-			node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"zone": "b"}}}, has: csiNode(own, other), installed: []storage.NodeDriver{mine, {Name: "e", NodeID: "n2"}},
+			node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"zone": "b"}}}, has: csiNode(own, other), installed: []content.CSINodeDriver{mine, {Name: "e", NodeID: "n2"}},
 			ids: `{"e":"n2"}`, entries: "other=o[]3 e=n2[]", labels: map[string]string{"zone": "b"}, bad: `topology label zone is to be "a", and the node has "b"`, writes: 2,
 		},
-		"no node ID":       {node: &v1.Node{}, installed: []storage.NodeDriver{{Name: "d"}}, entries: "", bad: "no name for the node", writes: 1},
-		"broken JSON":      {node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation: "{"}}}, installed: []storage.NodeDriver{mine}, ids: "{", entries: "none", bad: "want a JSON object", writes: 0},
+		"no node ID":       {node: &v1.Node{}, installed: []content.CSINodeDriver{{Name: "d"}}, entries: "", bad: "no name for the node", writes: 1},
+		"broken JSON":      {node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation: "{"}}}, installed: []content.CSINodeDriver{mine}, ids: "{", entries: "none", bad: "want a JSON object", writes: 0},
 		"a foreign object": {node: &v1.Node{}, has: csiNode([]metav1.OwnerReference{{Kind: "Node", UID: "another"}}, other), entries: "none", bad: "made anew", writes: 1},
 		"removed": {
 			node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation: `{"d":"n1","other":"o"}`}, Labels: map[string]string{"zone": "a"}}},
@@ -225,7 +225,7 @@ func TestAttachmentsAreWaitedFor(t *testing.T) {
 		}
 		got := make(chan answer, 1)
 		wait := func() {
-			m, err := s.Wait(t.Context(), storage.Attachment{Name: "csi-1", Volume: volume}, func(n string) { notes = append(notes, n) })
+			m, err := s.Wait(t.Context(), content.Attachment{Name: "csi-1", Volume: volume}, func(n string) { notes = append(notes, n) })
 			got <- answer{m, err}
 		}
 		go wait()
@@ -267,7 +267,7 @@ func TestAttachmentsAreWaitedFor(t *testing.T) {
 			change()
 			srv.Put(a)
 			go wait()
-			if r := <-got; r.err == nil || !strings.Contains(r.err.Error(), want) || (want == "no room") != errors.Is(r.err, storage.ErrExhausted) {
+			if r := <-got; r.err == nil || !strings.Contains(r.err.Error(), want) || (want == "no room") != errors.Is(r.err, content.ErrExhausted) {
 				t.Errorf("%s: %+v", want, r)
 			}
 			a = &b

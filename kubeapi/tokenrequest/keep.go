@@ -20,7 +20,6 @@ import (
 
 	"github.com/nodewright/nodewright/kubeapi/seal"
 	"github.com/nodewright/nodewright/volumemgr/content"
-	"github.com/nodewright/nodewright/volumemgr/tokens"
 )
 
 // Memory keeps values over a restart, for their owner's eyes alone: a
@@ -36,7 +35,7 @@ type Memory interface {
 // KeeperConfig holds what a Keeper needs. Requester and Memory are required; the
 // zero value of every other field means the default named beside it.
 type KeeperConfig struct {
-	Requester tokens.Requester // who issues tokens: a Requester
+	Requester content.TokenRequester // who issues tokens: a Requester
 	Memory    Memory
 	// Seal encrypts the tokens that are kept; without one they are not kept. With
 	// seal.Clear they are kept as they are.
@@ -65,7 +64,7 @@ const (
 // gone: never because of what the clock says.
 type Keeper struct {
 	cfg   KeeperConfig
-	cache *tokens.Cache
+	cache *content.TokenCache
 	log   *zap.Logger
 	load  sync.Once
 
@@ -87,8 +86,8 @@ type kept struct {
 	fresh bool // it was issued in this life, or taken into the cache
 }
 
-func (k *kept) issued() tokens.Issued {
-	return tokens.Issued{Value: k.Value, Expires: k.Expires, Seconds: k.Seconds}
+func (k *kept) issued() content.IssuedToken {
+	return content.IssuedToken{Value: k.Value, Expires: k.Expires, Seconds: k.Seconds}
 }
 
 // NewKeeper checks cfg and returns a Keeper. Nothing is read before the first
@@ -115,7 +114,7 @@ func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
 	}
 	k := &Keeper{cfg: cfg, log: cfg.Log, have: map[string]*kept{}, told: map[string]bool{}}
 	var err error
-	if k.cache, err = tokens.New(tokens.Config{Requester: asking{k}, Log: cfg.Log}); err != nil {
+	if k.cache, err = content.NewTokenCache(content.TokenCacheConfig{Requester: asking{k}, Log: cfg.Log}); err != nil {
 		return nil, fmt.Errorf("tokenrequest: %w", err)
 	}
 	return k, nil
@@ -123,7 +122,7 @@ func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
 
 // Token returns a token for the account. After Refresh it should be asked for
 // again.
-func (k *Keeper) Token(ctx context.Context, namespace, account string, spec authenticationv1.TokenRequestSpec) (tokens.Token, error) {
+func (k *Keeper) Token(ctx context.Context, namespace, account string, spec authenticationv1.TokenRequestSpec) (content.Token, error) {
 	k.load.Do(k.recall)
 	id := keyOf(namespace, account, spec)
 	t, err := k.cache.Token(ctx, namespace, account, spec)
@@ -135,14 +134,14 @@ func (k *Keeper) Token(ctx context.Context, namespace, account string, spec auth
 		delete(k.told, id)
 		return t, nil
 	case is == nil, ctx.Err() != nil, !time.Now().Before(is.Expires) && refused(err):
-		return tokens.Token{}, err
+		return content.Token{}, err
 	}
 	if !k.told[id] {
 		k.told[id] = true
 		k.log.Warn("a token cannot be renewed, the old one is used", zap.String("namespace", namespace), zap.String("serviceAccount", account),
 			zap.Time("expires", is.Expires), zap.Error(err))
 	}
-	return tokens.Token{Value: is.Value, Refresh: again, Expires: is.Expires}, nil
+	return content.Token{Value: is.Value, Refresh: again, Expires: is.Expires}, nil
 }
 
 // refused reports that the server said no to this request, and not that it is in
@@ -165,11 +164,11 @@ type asking struct{ *Keeper }
 
 // Request returns the token of an earlier life, once, if it is good for a while,
 // and otherwise a new one, which is stored then.
-func (k asking) Request(ctx context.Context, namespace, account string, spec authenticationv1.TokenRequestSpec) (tokens.Issued, error) {
+func (k asking) Request(ctx context.Context, namespace, account string, spec authenticationv1.TokenRequestSpec) (content.IssuedToken, error) {
 	id := keyOf(namespace, account, spec)
 	k.mu.Lock()
 	is := k.have[id]
-	if is != nil && !is.fresh && time.Now().Before(is.Expires) && !tokens.RequiresRefresh(is.issued(), time.Now(), 0) {
+	if is != nil && !is.fresh && time.Now().Before(is.Expires) && !content.TokenRequiresRefresh(is.issued(), time.Now(), 0) {
 		is.fresh = true
 		k.mu.Unlock()
 		return is.issued(), nil
@@ -182,7 +181,7 @@ func (k asking) Request(ctx context.Context, namespace, account string, spec aut
 	}
 	issued, err := k.cfg.Requester.Request(ctx, namespace, account, spec)
 	if err != nil {
-		return tokens.Issued{}, err
+		return content.IssuedToken{}, err
 	}
 	next := &kept{Namespace: namespace, Account: account, Value: issued.Value, Expires: issued.Expires, Seconds: issued.Seconds, fresh: true}
 	if err := k.write(id, next); err != nil {

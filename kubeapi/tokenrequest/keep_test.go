@@ -24,7 +24,7 @@ import (
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/seal"
 	"github.com/nodewright/nodewright/kubeapi/tokenrequest"
-	"github.com/nodewright/nodewright/volumemgr/tokens"
+	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
 // disk is a Memory that can fail.
@@ -87,17 +87,17 @@ type issuer struct {
 	hang  bool
 }
 
-func (i *issuer) Request(ctx context.Context, ns, account string, spec authenticationv1.TokenRequestSpec) (tokens.Issued, error) {
+func (i *issuer) Request(ctx context.Context, ns, account string, spec authenticationv1.TokenRequestSpec) (content.IssuedToken, error) {
 	i.asked++
 	if i.hang {
 		<-ctx.Done()
-		return tokens.Issued{}, ctx.Err()
+		return content.IssuedToken{}, ctx.Err()
 	}
 	if i.err != nil {
-		return tokens.Issued{}, i.err
+		return content.IssuedToken{}, i.err
 	}
 	hour := int64(3600)
-	return tokens.Issued{
+	return content.IssuedToken{
 		Value: fmt.Sprintf("%s/%s/%s#%d", ns, account, spec.BoundObjectRef.UID, i.asked), Expires: time.Now().Add(time.Hour), Seconds: &hour,
 	}, nil
 }
@@ -203,11 +203,11 @@ func TestNothingIsKept(t *testing.T) {
 	k := keeper(t, i, d, "")
 	audience := of("u")
 	audience.Audiences = []string{"vault"}
-	for name, ask := range map[string]func() (tokens.Token, error){
-		"another pod":       func() (tokens.Token, error) { return k.Token(t.Context(), "ns", "sa", of("v")) },
-		"another account":   func() (tokens.Token, error) { return k.Token(t.Context(), "ns", "sb", of("u")) },
-		"another namespace": func() (tokens.Token, error) { return k.Token(t.Context(), "nt", "sa", of("u")) },
-		"another audience":  func() (tokens.Token, error) { return k.Token(t.Context(), "ns", "sa", audience) },
+	for name, ask := range map[string]func() (content.Token, error){
+		"another pod":       func() (content.Token, error) { return k.Token(t.Context(), "ns", "sa", of("v")) },
+		"another account":   func() (content.Token, error) { return k.Token(t.Context(), "ns", "sb", of("u")) },
+		"another namespace": func() (content.Token, error) { return k.Token(t.Context(), "nt", "sa", of("u")) },
+		"another audience":  func() (content.Token, error) { return k.Token(t.Context(), "ns", "sa", audience) },
 	} {
 		if got, err := ask(); !errors.Is(err, errAway) {
 			t.Errorf("%s: %q (%v)", name, got.Value, err)

@@ -1,5 +1,5 @@
 // Package tokenrequest asks an API server for the tokens of service accounts:
-// the [tokens.Requester] of a node of a cluster.
+// the [content.TokenRequester] of a node of a cluster.
 //
 //	r, err := tokenrequest.New(client)
 //	...
@@ -7,7 +7,7 @@
 //
 // A node may ask for tokens that are bound to one of its pods, and no others:
 // the spec's BoundObjectRef says which. A [Requester] keeps nothing and tries
-// nothing again; [tokens.Cache] does both, and a [Keeper], which has one, does so
+// nothing again; [content.TokenCache] does both, and a [Keeper], which has one, does so
 // over a restart.
 package tokenrequest
 
@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
-	"github.com/nodewright/nodewright/volumemgr/tokens"
+	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
 // Client makes the calls: an [apiclient.Client].
@@ -41,21 +41,21 @@ func New(client Client) (*Requester, error) {
 	return &Requester{client}, nil
 }
 
-// Request asks for one token. The error has [tokens.ErrUnsupported] in its tree
+// Request asks for one token. The error has [content.ErrNoTokenRequest] in its tree
 // if the server knows no such requests.
-func (r *Requester) Request(ctx context.Context, namespace, serviceAccount string, spec authenticationv1.TokenRequestSpec) (tokens.Issued, error) {
+func (r *Requester) Request(ctx context.Context, namespace, serviceAccount string, spec authenticationv1.TokenRequestSpec) (content.IssuedToken, error) {
 	req := &authenticationv1.TokenRequest{Spec: *spec.DeepCopy()}
 	err := r.client.Create(ctx, apiclient.ServiceAccounts, apiclient.Key{Namespace: namespace, Name: serviceAccount}, req, req, "token")
 	switch {
 	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
 		// The answer came from no handler of service accounts.
-		return tokens.Issued{}, fmt.Errorf("%w: %w", tokens.ErrUnsupported, err)
+		return content.IssuedToken{}, fmt.Errorf("%w: %w", content.ErrNoTokenRequest, err)
 	case err != nil:
-		return tokens.Issued{}, err
+		return content.IssuedToken{}, err
 	case req.Status.Token == "":
-		return tokens.Issued{}, errors.New("the API server answered without a token")
+		return content.IssuedToken{}, errors.New("the API server answered without a token")
 	}
-	return tokens.Issued{
+	return content.IssuedToken{
 		Value: req.Status.Token, Expires: req.Status.ExpirationTimestamp.Time, Seconds: req.Spec.ExpirationSeconds,
 	}, nil
 }

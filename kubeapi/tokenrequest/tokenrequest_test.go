@@ -17,7 +17,7 @@ import (
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
 	"github.com/nodewright/nodewright/kubeapi/tokenrequest"
-	"github.com/nodewright/nodewright/volumemgr/tokens"
+	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
 func requester(t *testing.T, cfg *rest.Config) *tokenrequest.Requester {
@@ -66,7 +66,7 @@ func TestRequest(t *testing.T) {
 
 func TestNoAccount(t *testing.T) {
 	_, err := requester(t, kubeapitest.New().Config()).Request(t.Context(), "ns", "default", spec())
-	if !apierrors.IsNotFound(err) || errors.Is(err, tokens.ErrUnsupported) {
+	if !apierrors.IsNotFound(err) || errors.Is(err, content.ErrNoTokenRequest) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -75,7 +75,7 @@ func TestUnsupported(t *testing.T) {
 	old := httptest.NewServer(http.NotFoundHandler())
 	defer old.Close()
 	_, err := requester(t, &rest.Config{Host: old.URL}).Request(t.Context(), "ns", "default", spec())
-	if !errors.Is(err, tokens.ErrUnsupported) {
+	if !errors.Is(err, content.ErrNoTokenRequest) {
 		t.Errorf("got %v", err)
 	}
 }

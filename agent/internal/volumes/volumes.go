@@ -14,7 +14,7 @@ import (
 
 	"github.com/nodewright/nodewright/podspec"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/claims"
+
 	"github.com/nodewright/nodewright/volumemgr/content"
 	"github.com/nodewright/nodewright/volumemgr/mount"
 	"github.com/nodewright/nodewright/volumemgr/plugins"
@@ -65,7 +65,7 @@ func New(cfg Config) (*volumemgr.Manager, error) {
 		return nil, err
 	}
 	list = append(list, cfg.Plugins...)
-	resolver, err := claims.New(claims.Config{Source: bound{cfg.Sources}, Alone: true})
+	resolver, err := content.NewClaimResolver(content.ClaimResolverConfig{Source: bound{cfg.Sources}, Alone: true})
 	if err != nil {
 		return nil, err
 	}
@@ -99,14 +99,14 @@ func (b bound) Claim(_ context.Context, namespace, name string) (*v1.PersistentV
 	if c, ok := b.sources.Claim(namespace, name); ok {
 		return c, nil
 	}
-	return nil, claims.ErrNotFound
+	return nil, content.ErrNotFound
 }
 
 func (b bound) Volume(_ context.Context, name string) (*v1.PersistentVolume, error) {
 	if pv, ok := b.sources.Volume(name); ok {
 		return pv, nil
 	}
-	return nil, claims.ErrNotFound
+	return nil, content.ErrNotFound
 }
 
 // SubPaths binds the parts of volumes that containers mount.

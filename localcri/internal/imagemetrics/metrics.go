@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package metrics exports what a store of images does.
+// Package imagemetrics exports what a store of images does.
 //
-//	m, err := metrics.New(registry)
+//	m, err := imagemetrics.New(registry)
 //	...
 //	store, err := image.New(image.Config{Observer: m, ...})
 //	...

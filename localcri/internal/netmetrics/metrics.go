@@ -1,6 +1,6 @@
-// Package metrics exports what becomes of a network.Network.
+// Package netmetrics exports what becomes of a network.Network.
 //
-//	m, err := metrics.New(registry)
+//	m, err := netmetrics.New(registry)
 //	...
 //	n, err := network.New(network.Config{Observer: m, ...})
 //	...

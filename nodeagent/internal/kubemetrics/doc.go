@@ -1,7 +1,7 @@
-// Package metrics exports what becomes of the calls to an API server, under the
+// Package kubemetrics exports what becomes of the calls to an API server, under the
 // names of client-go where it has one, so that dashboards keep working.
 //
-//	m, err := metrics.New(registry)
+//	m, err := kubemetrics.New(registry)
 //	...
 //	client, err := apiclient.New(apiclient.Config{REST: cfg, Observer: m})
 //	...
