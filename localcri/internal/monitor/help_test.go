@@ -73,7 +73,7 @@ func build(t testing.TB) string {
 		t.Skip("needs root")
 	}
 	program.Do(func() {
-		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", program.path, "./cmd")
+		cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", program.path, "../../monitor/cmd")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			program.err = fmt.Errorf("%w: %s", err, out)
