@@ -83,14 +83,14 @@ func NewCerts(cfg CertsConfig) (*Certs, error) {
 	var errs []error
 	switch {
 	case (cfg.CertFile == "") != (cfg.KeyFile == ""):
-		errs = append(errs, fmt.Errorf("Config.CertFile is %q and KeyFile %q; want both or none", cfg.CertFile, cfg.KeyFile))
+		errs = append(errs, fmt.Errorf("CertsConfig.CertFile is %q and KeyFile %q; want both or none", cfg.CertFile, cfg.KeyFile))
 	case cfg.Certificate == nil && cfg.CertFile == "" && cfg.CertDir == "":
-		errs = append(errs, errors.New("Config.Certificate, CertFile or CertDir is required"))
+		errs = append(errs, errors.New("CertsConfig.Certificate, CertFile or CertDir is required"))
 	case cfg.Certificate == nil && cfg.CertFile == "" && cfg.Host == "":
-		errs = append(errs, errors.New("Config.Host is required to make a certificate"))
+		errs = append(errs, errors.New("CertsConfig.Host is required to make a certificate"))
 	}
 	if cfg.Recheck < 0 {
-		errs = append(errs, fmt.Errorf("Config.Recheck is %v; want a positive duration", cfg.Recheck))
+		errs = append(errs, fmt.Errorf("CertsConfig.Recheck is %v; want a positive duration", cfg.Recheck))
 	}
 	warnings, err := cfg.Options.apply(c.conf)
 	errs = append(errs, err)

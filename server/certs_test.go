@@ -122,7 +122,7 @@ func TestServingWrongConfig(t *testing.T) {
 		want string
 	}{
 		{server.CertsConfig{}, "required"},
-		{server.CertsConfig{CertDir: dir}, "Config.Host"},
+		{server.CertsConfig{CertDir: dir}, "CertsConfig.Host"},
 		{server.CertsConfig{CertFile: cert}, "want both or none"},
 		{server.CertsConfig{CertFile: cert, KeyFile: dir + "/none"}, "no such file"},
 		{server.CertsConfig{CertFile: key, KeyFile: cert}, "certificate"},

@@ -68,7 +68,7 @@ type FileSink struct {
 // NewFileSink checks cfg and returns a Sink. Nothing is made before its first use.
 func NewFileSink(cfg FileSinkConfig) (*FileSink, error) {
 	if cfg.Dir == "" {
-		return nil, errors.New("filesink: Config.Dir is required")
+		return nil, errors.New("filesink: FileSinkConfig.Dir is required")
 	}
 	if cfg.files == nil {
 		cfg.files = durable.OS{DirMode: 0o750, FileMode: 0o640}
@@ -218,5 +218,5 @@ func decode(name string, content []byte) (*v1.Pod, error) {
 	return &pod, nil
 }
 
-// ErrCorruptFile is in the tree of the error that Config.OnCorrupt gets.
+// ErrCorruptFile is in the tree of the error that FileSinkConfig.OnCorrupt gets.
 var ErrCorruptFile = errors.New("status file is damaged")

@@ -54,7 +54,7 @@ func names(t *testing.T, dir string) (out []string) {
 }
 
 func TestNewTouchesNothing(t *testing.T) {
-	if _, err := NewFileSink(FileSinkConfig{}); err == nil || !strings.Contains(err.Error(), "Config.Dir") {
+	if _, err := NewFileSink(FileSinkConfig{}); err == nil || !strings.Contains(err.Error(), "FileSinkConfig.Dir") {
 		t.Errorf("without a directory: %v", err)
 	}
 	dir := filepath.Join(t.TempDir(), "a", "b")

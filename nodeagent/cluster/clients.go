@@ -9,7 +9,7 @@ import (
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
 	"github.com/nodewright/nodewright/kubeapi/credentials"
 	kubenode "github.com/nodewright/nodewright/kubeapi/node"
-	"github.com/nodewright/nodewright/kubeapi/reviews"
+
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/internal/kubemetrics"
 )
@@ -94,5 +94,5 @@ func (cl *cluster) reviewer() (nodeagent.Reviewer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return reviews.New(c.Once())
+	return credentials.NewReviewer(c.Once())
 }

@@ -15,24 +15,16 @@ import (
 
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/internal/csimigration"
-	"github.com/nodewright/nodewright/nodeagent/internal/kubemetrics"
-
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
-	"github.com/nodewright/nodewright/kubeapi/catalog"
 	"github.com/nodewright/nodewright/kubeapi/credentials"
 	"github.com/nodewright/nodewright/kubeapi/events"
-	"github.com/nodewright/nodewright/kubeapi/mirror"
 	kubenode "github.com/nodewright/nodewright/kubeapi/node"
-	"github.com/nodewright/nodewright/kubeapi/podcertificates"
-	"github.com/nodewright/nodewright/kubeapi/podsource"
-	"github.com/nodewright/nodewright/kubeapi/resourceslices"
+	"github.com/nodewright/nodewright/kubeapi/podrefs"
+	"github.com/nodewright/nodewright/kubeapi/podsync"
 	"github.com/nodewright/nodewright/kubeapi/seal"
-	"github.com/nodewright/nodewright/kubeapi/statussink"
-	"github.com/nodewright/nodewright/kubeapi/storage"
-	"github.com/nodewright/nodewright/kubeapi/tokenrequest"
-	"github.com/nodewright/nodewright/kubeapi/trustbundles"
 	"github.com/nodewright/nodewright/node/status"
 	"github.com/nodewright/nodewright/nodeagent"
+	"github.com/nodewright/nodewright/nodeagent/internal/kubemetrics"
 )
 
 // cluster is what makes the agent a node of one.
@@ -40,14 +32,14 @@ type cluster struct {
 	name      string
 	client    *apiclient.Client
 	heartbeat *apiclient.Client // of the Node and its lease
-	pods      *podsource.Source
-	sink      *statussink.Sink
+	pods      *podsync.Source
+	sink      *podsync.Sink
 	events    *events.Recorder
-	catalog   *catalog.Catalog
-	bundles   *trustbundles.Bundles
-	storage   *storage.Storage
+	catalog   *podrefs.Catalog
+	bundles   *podrefs.Bundles
+	storage   *podrefs.Storage
 	seal      *seal.Sealer // of what is secret; nil: that is not kept
-	slices    *resourceslices.Wiper
+	slices    *kubenode.SliceWiper
 	status    *status.Manager
 	node      *kubenode.Manager
 	lease     *kubenode.Lease
@@ -95,7 +87,7 @@ func Join(b *nodeagent.Builder) (*nodeagent.Cluster, error) {
 func (cl *cluster) wipe(b *nodeagent.Builder) (err error) {
 	f := b.Facts
 	cl.hasDrivers = func() bool { return f.Drivers != nil } // which parts say, when they are made
-	cl.slices, err = resourceslices.New(resourceslices.Config{
+	cl.slices, err = kubenode.NewSliceWiper(kubenode.SliceWiperConfig{
 		Client: cl.client.Once(), NodeName: cl.name, Connected: func() []string { return f.Drivers() }, Log: b.Log.Named("resourceslices"),
 	})
 	if err != nil {
@@ -107,7 +99,7 @@ func (cl *cluster) wipe(b *nodeagent.Builder) (err error) {
 
 // parts are what the node gets.
 func (cl *cluster) parts(b *nodeagent.Builder) (*nodeagent.Cluster, error) {
-	mirrors, err := mirror.New(mirror.Config{Client: cl.client, NodeName: cl.name, Node: cl.uid})
+	mirrors, err := podsync.NewMirrors(podsync.MirrorsConfig{Client: cl.client, NodeName: cl.name, Node: cl.uid})
 	if err != nil {
 		return nil, err
 	}
@@ -136,13 +128,13 @@ func (cl *cluster) parts(b *nodeagent.Builder) (*nodeagent.Cluster, error) {
 
 // publish makes what writes to the API server: statuses and events.
 func (cl *cluster) publish(b *nodeagent.Builder, met *kubemetrics.Metrics) (err error) {
-	if cl.pods, err = podsource.New(podsource.Config{
+	if cl.pods, err = podsync.NewSource(podsync.SourceConfig{
 		Client: cl.client, NodeName: cl.name, Memory: b.Store("cluster/pods", "podsource"),
 		Seal: cl.seal, Log: b.Log.Named("podsource"),
 	}); err != nil {
 		return err
 	}
-	if cl.sink, err = statussink.New(statussink.Config{Client: cl.client.Once(), Pods: cl.pods}); err != nil {
+	if cl.sink, err = podsync.NewSink(podsync.SinkConfig{Client: cl.client.Once(), Pods: cl.pods}); err != nil {
 		return err
 	}
 	if cl.events, err = events.New(events.Config{
@@ -156,37 +148,37 @@ func (cl *cluster) publish(b *nodeagent.Builder, met *kubemetrics.Metrics) (err 
 
 // follow makes what reads from the API server what all pods need.
 func (cl *cluster) follow(b *nodeagent.Builder) (err error) {
-	if cl.catalog, err = catalog.New(catalog.Config{
+	if cl.catalog, err = podrefs.NewCatalog(podrefs.CatalogConfig{
 		Client: cl.client, Memory: b.Store("cluster/catalog", "catalog"), Log: b.Log.Named("catalog"),
 	}); err != nil {
 		return err
 	}
-	if cl.storage, err = storage.New(storage.Config{
+	if cl.storage, err = podrefs.NewStorage(podrefs.StorageConfig{
 		Client: cl.client, NodeName: cl.name, Node: func() (*v1.Node, bool) { return cl.node.Node() }, Migrated: csimigration.Plugins(),
 		Memory: b.Store("cluster/storage", "storage"), Log: b.Log.Named("storage"),
 	}); err != nil {
 		return err
 	}
-	cl.bundles, err = trustbundles.New(trustbundles.Config{
+	cl.bundles, err = podrefs.NewBundles(podrefs.BundlesConfig{
 		Client: cl.client, Memory: b.Store("cluster/bundles", "trustbundles"), Log: b.Log.Named("trustbundles"),
 	})
 	return err
 }
 
 // tokens makes what gets tokens of service accounts, and keeps them.
-func (cl *cluster) tokens(b *nodeagent.Builder) (*tokenrequest.Keeper, error) {
-	requester, err := tokenrequest.New(cl.client)
+func (cl *cluster) tokens(b *nodeagent.Builder) (*podrefs.TokenKeeper, error) {
+	requester, err := podrefs.NewTokenRequester(cl.client)
 	if err != nil {
 		return nil, err
 	}
-	return tokenrequest.NewKeeper(tokenrequest.KeeperConfig{
+	return podrefs.NewTokenKeeper(podrefs.TokenKeeperConfig{
 		Requester: requester, Memory: b.Store("cluster/tokens", "tokens"), Seal: cl.seal, Log: b.Log.Named("tokens"),
 	})
 }
 
 // podCertificates makes what gets certificates of pods; their keys are in memory alone.
-func (cl *cluster) podCertificates(b *nodeagent.Builder) (*podcertificates.Issuer, error) {
-	return podcertificates.New(podcertificates.Config{
+func (cl *cluster) podCertificates(b *nodeagent.Builder) (*podrefs.CertificateIssuer, error) {
+	return podrefs.NewCertificateIssuer(podrefs.CertificateConfig{
 		Client: cl.client.Once(), NodeName: cl.name, Node: cl.uid, ServiceAccount: cl.serviceAccount,
 		Events: cl.events, Log: b.Log.Named("podcertificates"), Metrics: b.Metrics,
 	})

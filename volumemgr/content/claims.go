@@ -58,7 +58,7 @@ var _ volumemgr.Claims = (*ClaimResolver)(nil)
 // NewClaimResolver checks cfg.
 func NewClaimResolver(cfg ClaimResolverConfig) (*ClaimResolver, error) {
 	if cfg.Source == nil {
-		return nil, errors.New("claims: Config.Source is required")
+		return nil, errors.New("claims: ClaimResolverConfig.Source is required")
 	}
 	return &ClaimResolver{cfg: cfg}, nil
 }

@@ -76,7 +76,7 @@ type EmptyDir struct{ cfg EmptyDirConfig }
 // NewEmptyDir checks cfg.
 func NewEmptyDir(cfg EmptyDirConfig) (*EmptyDir, error) {
 	if cfg.Mounter == nil {
-		return nil, errors.New("emptydir: Config.Mounter is required")
+		return nil, errors.New("emptydir: EmptyDirConfig.Mounter is required")
 	}
 	return &EmptyDir{cfg: cfg}, nil
 }

@@ -91,10 +91,10 @@ type pathLock struct {
 func NewLocal(cfg LocalConfig) (*Local, error) {
 	var errs []error
 	if cfg.Mounter == nil {
-		errs = append(errs, errors.New("local: Config.Mounter is required"))
+		errs = append(errs, errors.New("local: LocalConfig.Mounter is required"))
 	}
 	if !filepath.IsAbs(cfg.Root) {
-		errs = append(errs, fmt.Errorf("local: Config.Root %q, want an absolute path", cfg.Root))
+		errs = append(errs, fmt.Errorf("local: LocalConfig.Root %q, want an absolute path", cfg.Root))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err

@@ -98,13 +98,13 @@ type LUN struct {
 func NewLUN(cfg LUNConfig) (*LUN, error) {
 	var errs []error
 	if cfg.Mounter == nil {
-		errs = append(errs, errors.New("lun: Config.Mounter is required"))
+		errs = append(errs, errors.New("lun: LUNConfig.Mounter is required"))
 	}
 	if cfg.Network == nil {
-		errs = append(errs, errors.New("lun: Config.Network is required"))
+		errs = append(errs, errors.New("lun: LUNConfig.Network is required"))
 	}
 	if !filepath.IsAbs(cfg.Root) {
-		errs = append(errs, fmt.Errorf("lun: Config.Root %q, want an absolute path", cfg.Root))
+		errs = append(errs, fmt.Errorf("lun: LUNConfig.Root %q, want an absolute path", cfg.Root))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err

@@ -41,7 +41,7 @@ type NFS struct{ cfg NFSConfig }
 // NewNFS checks cfg.
 func NewNFS(cfg NFSConfig) (*NFS, error) {
 	if cfg.Mounter == nil {
-		return nil, errors.New("nfs: Config.Mounter is required")
+		return nil, errors.New("nfs: NFSConfig.Mounter is required")
 	}
 	return &NFS{cfg: cfg}, nil
 }

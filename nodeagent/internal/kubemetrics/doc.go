@@ -9,7 +9,7 @@
 //
 // One Metrics serves all the clients of an agent. It is a package of its own so
 // that who wants none of it does not pay for Prometheus: apiclient, events and
-// statussink know nothing of it.
+// podsync know nothing of it.
 //
 //	rest_client_requests_total{code,method,host}         code <error>: no answer
 //	rest_client_request_duration_seconds{verb,host}      to the answer's beginning; no watches

@@ -12,7 +12,7 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
 	"github.com/nodewright/nodewright/kubeapi/events"
-	"github.com/nodewright/nodewright/kubeapi/statussink"
+	"github.com/nodewright/nodewright/kubeapi/podsync"
 )
 
 // durations are client-go's buckets, in seconds.
@@ -174,7 +174,7 @@ func Events(counts func() events.Counts) prometheus.Collector {
 }
 
 // Statuses are what became of the statuses of pods.
-func Statuses(counts func() statussink.Counts) prometheus.Collector {
+func Statuses(counts func() podsync.SinkCounts) prometheus.Collector {
 	calls := desc("nodewright_apiserver_status_calls_total",
 		"Statuses of pods that were to be published, by what became of them: patched, the same already, pod deleted, pod gone, conflict (patched again), error.", "result")
 	return collector{[]*prometheus.Desc{calls}, func(add func(*prometheus.Desc, uint64, string)) {

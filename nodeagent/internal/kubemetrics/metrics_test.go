@@ -16,7 +16,7 @@ import (
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
 	"github.com/nodewright/nodewright/kubeapi/events"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
-	"github.com/nodewright/nodewright/kubeapi/statussink"
+	"github.com/nodewright/nodewright/kubeapi/podsync"
 	"github.com/nodewright/nodewright/nodeagent/internal/kubemetrics"
 )
 
@@ -186,8 +186,8 @@ func TestCountsOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	ev := events.Counts{Recorded: 7, Combined: 1, Silenced: 2, Lost: 3, Sent: 4, Failed: 5, Refused: 6}
-	st := statussink.Counts{Patched: 1, Same: 2, Deleted: 3, Gone: 4, Conflicts: 5, Failed: 6}
-	err = m.Add(kubemetrics.Events(func() events.Counts { return ev }), kubemetrics.Statuses(func() statussink.Counts { return st }))
+	st := podsync.SinkCounts{Patched: 1, Same: 2, Deleted: 3, Gone: 4, Conflicts: 5, Failed: 6}
+	err = m.Add(kubemetrics.Events(func() events.Counts { return ev }), kubemetrics.Statuses(func() podsync.SinkCounts { return st }))
 	if err != nil {
 		t.Fatal(err)
 	}
