@@ -18,9 +18,9 @@ import (
 	"github.com/nodewright/nodewright/agent/internal/book"
 	"github.com/nodewright/nodewright/agent/internal/hooks"
 	"github.com/nodewright/nodewright/agent/internal/metrics"
-	"github.com/nodewright/nodewright/agent/internal/predicates"
 	"github.com/nodewright/nodewright/agent/internal/query"
 	"github.com/nodewright/nodewright/agent/machine"
+	"github.com/nodewright/nodewright/fit"
 	"github.com/nodewright/nodewright/images"
 	"github.com/nodewright/nodewright/pleg"
 	"github.com/nodewright/nodewright/podmgr"
@@ -50,7 +50,7 @@ type Agent struct {
 	statuses *statusmgr.Manager
 
 	events *eventlog.Log
-	node   *predicates.Node
+	node   *fit.Node
 	facts  facts
 	book   *book.Book
 	run    running

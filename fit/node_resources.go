@@ -1,4 +1,4 @@
-package predicates
+package fit
 
 import (
 	"fmt"
@@ -9,23 +9,22 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
 // Fits checks resources alone: what pod requests beside others, against what the
 // node has.
-func (p *Node) Fits(pod *v1.Pod, others []*v1.Pod) *part.Rejection {
+func (p *Node) Fits(pod *v1.Pod, others []*v1.Pod) *Rejection {
 	short, r := p.short(pod, others, true)
 	if r != nil || len(short) == 0 {
 		return r
 	}
 	s := short[0]
 	if s.name == v1.ResourcePods {
-		return &part.Rejection{Reason: "OutOfpods", Message: fmt.Sprintf("Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d",
+		return &Rejection{Reason: "OutOfpods", Message: fmt.Sprintf("Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d",
 			s.used.Value(), s.have.Value())}
 	}
-	return &part.Rejection{Reason: "OutOf" + string(s.name), Message: fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
+	return &Rejection{Reason: "OutOf" + string(s.name), Message: fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
 		s.name, amount(s.name, s.asked), amount(s.name, s.used), amount(s.name, s.have))}
 }
 
@@ -64,7 +63,7 @@ type shortage struct {
 // short lists the resources that are short, pods first and then by name; the first
 // alone, if that is enough. The Rejection is that of a resource that has to be waited
 // for.
-func (p *Node) short(pod *v1.Pod, others []*v1.Pod, first bool) (list []shortage, r *part.Rejection) {
+func (p *Node) short(pod *v1.Pod, others []*v1.Pod, first bool) (list []shortage, r *Rejection) {
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	if limit, ok := p.Allocatable[v1.ResourcePods]; ok && int64(len(others))+1 > limit.Value() {
 		list = append(list, shortage{v1.ResourcePods, one, *resource.NewQuantity(int64(len(others)), resource.DecimalSI), limit.DeepCopy()})
@@ -97,7 +96,7 @@ func (p *Node) short(pod *v1.Pod, others []*v1.Pod, first bool) (list []shortage
 }
 
 // bound is what pods may request of a resource together, if there is a limit to it.
-func (p *Node) bound(pod *v1.Pod, name v1.ResourceName, asked resource.Quantity, offered map[v1.ResourceName]part.Count) (have resource.Quantity, bounded bool, r *part.Rejection) {
+func (p *Node) bound(pod *v1.Pod, name v1.ResourceName, asked resource.Quantity, offered map[v1.ResourceName]Count) (have resource.Quantity, bounded bool, r *Rejection) {
 	have, known := p.Allocatable[name]
 	if c, ok := offered[name]; ok {
 		if c.Away {

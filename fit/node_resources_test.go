@@ -1,4 +1,4 @@
-package predicates
+package fit
 
 import (
 	"fmt"
@@ -8,8 +8,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-
-	"github.com/nodewright/nodewright/agent/part"
 )
 
 func asking(requests v1.ResourceList) *v1.Pod {
@@ -26,8 +24,8 @@ func TestMissing(t *testing.T) {
 		Allocatable: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourcePods: resource.MustParse("2"),
 		},
-		Extended: func() map[v1.ResourceName]part.Count {
-			return map[v1.ResourceName]part.Count{"a.com/dev": {Free: 1, Used: 1}, "a.com/away": {Away: true}}
+		Extended: func() map[v1.ResourceName]Count {
+			return map[v1.ResourceName]Count{"a.com/dev": {Free: 1, Used: 1}, "a.com/away": {Away: true}}
 		},
 	}
 	with := func(l v1.ResourceList, name v1.ResourceName, q string) v1.ResourceList {

@@ -1,25 +1,23 @@
-package predicates
+package fit
 
 import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-
-	"github.com/nodewright/nodewright/agent/part"
 )
 
 // appArmor rejects pods that want a profile where nothing would enforce it,
 // and those that name a profile without a name.
-func (p *Node) appArmor(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
+func (p *Node) appArmor(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if p.AppArmor == nil || !wantsAppArmor(pod) {
 		return nil
 	}
 	if !p.AppArmor() {
-		return &part.Rejection{Reason: "AppArmor", Message: "Cannot enforce AppArmor: AppArmor is not enabled on the host", Final: true}
+		return &Rejection{Reason: "AppArmor", Message: "Cannot enforce AppArmor: AppArmor is not enabled on the host", Final: true}
 	}
 	for profile := range appArmorProfiles(pod) {
 		if profile.Type == v1.AppArmorProfileTypeLocalhost && (profile.LocalhostProfile == nil || strings.TrimSpace(*profile.LocalhostProfile) == "") {
-			return &part.Rejection{Reason: "AppArmor", Message: "Cannot enforce AppArmor: localhostProfile: empty, must name a profile that is loaded", Final: true}
+			return &Rejection{Reason: "AppArmor", Message: "Cannot enforce AppArmor: localhostProfile: empty, must name a profile that is loaded", Final: true}
 		}
 	}
 	return nil

@@ -19,9 +19,9 @@ const (
 	CPUStatic = "static"
 )
 
-// Config says how a machine's resources are placed. The zero value places
+// PlacementConfig says how a machine's resources are placed. The zero value places
 // nothing: every container runs anywhere.
-type Config struct {
+type PlacementConfig struct {
 	// Machine is what there is. It matters as soon as a policy does.
 	Machine numa.Machine
 
@@ -44,12 +44,14 @@ type Config struct {
 }
 
 // Idle reports that nothing is placed.
-func (c Config) Idle() bool {
+func (c PlacementConfig) Idle() bool {
 	return !c.placesCPUs() && !c.placesMemory()
 }
 
-func (c Config) placesCPUs() bool   { return c.CPUPolicy != "" && c.CPUPolicy != CPUNone }
-func (c Config) placesMemory() bool { return c.MemoryPolicy != "" && c.MemoryPolicy != memmgr.NoneName }
+func (c PlacementConfig) placesCPUs() bool { return c.CPUPolicy != "" && c.CPUPolicy != CPUNone }
+func (c PlacementConfig) placesMemory() bool {
+	return c.MemoryPolicy != "" && c.MemoryPolicy != memmgr.NoneName
+}
 
 // State says who was given what. It is an immutable value; see cpumgr.State and
 // memmgr.State.
@@ -58,19 +60,19 @@ type State struct {
 	Memory memmgr.State
 }
 
-// Node is a machine with its policies, and who has what on it. Policies of your
-// own may take the place of those that New makes.
-type Node struct {
+// Placement is a machine with its policies, and who has what on it. Policies of your
+// own may take the place of those that [NewPlacement] makes.
+type Placement struct {
 	CPU      cpumgr.Policy
 	Memory   memmgr.Policy
 	Topology *topology.Manager
 	State    State
 }
 
-// New makes a Node on which nothing is given yet. It reports all mistakes of cfg
+// NewPlacement makes a Placement on which nothing is given yet. It reports all mistakes of cfg
 // at once.
-func New(cfg Config) (Node, error) {
-	var n Node
+func NewPlacement(cfg PlacementConfig) (Placement, error) {
+	var n Placement
 	var errs [3]error
 	cfg.CPUOptions.PodLevel = cfg.CPUOptions.PodLevel || cfg.PodLevel
 	switch cfg.CPUPolicy {
@@ -89,14 +91,14 @@ func New(cfg Config) (Node, error) {
 	n.Memory, errs[1] = memmgr.New(name, memmgr.Config{Machine: cfg.Machine, Reserved: cfg.ReservedMemory, PodLevel: cfg.PodLevel})
 	n.Topology, errs[2] = newTopology(cfg)
 	if err := errors.Join(errs[:]...); err != nil {
-		return Node{}, err
+		return Placement{}, err
 	}
 	n.State.CPU = n.CPU.Start()
 	return n, nil
 }
 
 // static keeps a nil *cpumgr.Static out of the interface.
-func static(cfg Config) (cpumgr.Policy, error) {
+func static(cfg PlacementConfig) (cpumgr.Policy, error) {
 	p, err := cpumgr.NewStatic(cfg.Machine, cfg.ReservedCPUs, cfg.CPUOptions)
 	if err != nil {
 		return nil, err
@@ -104,7 +106,7 @@ func static(cfg Config) (cpumgr.Policy, error) {
 	return p, cfg.CPUOptions.GoesWith(cfg.TopologyPolicy)
 }
 
-func newTopology(cfg Config) (*topology.Manager, error) {
+func newTopology(cfg PlacementConfig) (*topology.Manager, error) {
 	name := cfg.TopologyPolicy
 	if name == "" {
 		name = topology.NameNone
@@ -140,20 +142,22 @@ type Result struct {
 	Others []topology.Provider
 	// Steps are what was weighed, see topology.Decision.
 	Steps []topology.Step
-	// State has the pod on it, or is the Node's own if it does not fit.
+	// State has the pod on it, or is the Placement's own if it does not fit.
 	State State
+	// Devices are those of the Node without those that the pod takes; of [Admit] alone.
+	Devices Devices
 }
 
 // Fit says where a pod would go. The error is a *topology.Rejection that says
 // why it does not fit, or nil. Providers of other resources, such as devices, are
 // asked first. Nothing is taken.
-func Fit(n Node, pod *v1.Pod, more ...topology.Provider) (Result, error) {
-	return n.Place(Pod(pod), more...)
+func Fit(p Placement, pod *v1.Pod, more ...topology.Provider) (Result, error) {
+	return p.Place(Pod(pod), more...)
 }
 
 // Place is [Fit] for a pod in numbers. A pod that has its resources already
 // keeps them.
-func (n Node) Place(pod numa.Pod, more ...topology.Provider) (Result, error) {
+func (n Placement) Place(pod numa.Pod, more ...topology.Provider) (Result, error) {
 	providers := append(more[:len(more):len(more)], cpus{n.CPU, n.State.CPU, pod}, memory{n.Memory, n.State.Memory, pod})
 	d, err := n.Topology.Admit(pod, providers)
 	if err != nil {
@@ -174,7 +178,7 @@ func (n Node) Place(pod numa.Pod, more ...topology.Provider) (Result, error) {
 }
 
 // Without is the state after a pod gave back all it held.
-func (n Node) Without(podUID string) State {
+func (n Placement) Without(podUID string) State {
 	return State{CPU: n.CPU.Release(n.State.CPU, podUID, ""), Memory: n.State.Memory.WithoutPod(podUID)}
 }
 

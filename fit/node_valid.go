@@ -1,11 +1,10 @@
-package predicates
+package fit
 
 import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/internal/podcheck"
 )
 
@@ -19,7 +18,7 @@ const maxTold = 3
 // valid rejects pods with names that would lead out of the pod's directories, and
 // with words that the API does not have: sources other than readers of manifests
 // check nothing, and a newer API server may know words that this node does not.
-func (p *Node) valid(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
+func (p *Node) valid(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	errs := podcheck.Pod(pod)
 	if len(errs) == 0 {
 		return nil
@@ -28,5 +27,5 @@ func (p *Node) valid(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
 	if len(errs) > maxTold {
 		message += fmt.Sprintf(" and %d more", len(errs)-maxTold)
 	}
-	return &part.Rejection{Reason: reasonInvalid, Message: message, Final: true}
+	return &Rejection{Reason: reasonInvalid, Message: message, Final: true}
 }

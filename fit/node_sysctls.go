@@ -1,4 +1,4 @@
-package predicates
+package fit
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -31,7 +30,7 @@ var safeSysctls = []string{
 }
 
 // sysctls rejects pods that set what concerns other pods, or the machine.
-func (p *Node) sysctls(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
+func (p *Node) sysctls(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if pod.Spec.SecurityContext == nil {
 		return nil
 	}
@@ -39,11 +38,11 @@ func (p *Node) sysctls(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
 		name := podmeta.SysctlName(s.Name)
 		if slices.Contains(safeSysctls, name) || slices.ContainsFunc(p.UnsafeSysctls, func(allowed string) bool { return allowsSysctl(allowed, name) }) {
 			if of := hostNamespace(pod, name); of != "" {
-				return &part.Rejection{Reason: "SysctlForbidden", Message: fmt.Sprintf("forbidden sysctl: %q not allowed with host %s enabled", name, of), Final: true}
+				return &Rejection{Reason: "SysctlForbidden", Message: fmt.Sprintf("forbidden sysctl: %q not allowed with host %s enabled", name, of), Final: true}
 			}
 			continue
 		}
-		return &part.Rejection{Reason: "SysctlForbidden", Message: fmt.Sprintf("forbidden sysctl: %q not allowlisted", name), Final: true}
+		return &Rejection{Reason: "SysctlForbidden", Message: fmt.Sprintf("forbidden sysctl: %q not allowlisted", name), Final: true}
 	}
 	return nil
 }

@@ -87,16 +87,16 @@ func TestPod(t *testing.T) {
 
 var machine = numa.Uniform(2, 1, 4, 2, 4<<30) // 16 CPUs on two nodes
 
-func static(t *testing.T, more func(*fit.Config)) fit.Node {
+func static(t *testing.T, more func(*fit.PlacementConfig)) fit.Placement {
 	t.Helper()
-	cfg := fit.Config{
+	cfg := fit.PlacementConfig{
 		Machine: machine, CPUPolicy: fit.CPUStatic, ReservedCPUs: cpumgr.Reservation{CPUs: numa.CPUs(0)},
 		MemoryPolicy: memmgr.StaticName, ReservedMemory: memmgr.Reserved{0: {memmgr.Memory: 1 << 30}},
 	}
 	if more != nil {
 		more(&cfg)
 	}
-	n, err := fit.New(cfg)
+	n, err := fit.NewPlacement(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func static(t *testing.T, more func(*fit.Config)) fit.Node {
 }
 
 func TestMistakes(t *testing.T) {
-	for want, c := range map[string]fit.Config{
+	for want, c := range map[string]fit.PlacementConfig{
 		`CPUPolicy is "fast"`: {CPUPolicy: "fast"},
 		`"fast"`:              {MemoryPolicy: "fast"},
 		`"slow"`:              {TopologyPolicy: "slow"},
@@ -116,11 +116,11 @@ func TestMistakes(t *testing.T) {
 			ReservedCPUs: cpumgr.Reservation{MilliCPU: 1}, TopologyPolicy: topology.NameSingleNUMANode,
 		},
 	} {
-		if _, err := fit.New(c); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := fit.NewPlacement(c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %s", c, err, want)
 		}
 	}
-	_, err := fit.New(fit.Config{CPUPolicy: "fast", MemoryPolicy: "fast", TopologyPolicy: "slow"})
+	_, err := fit.NewPlacement(fit.PlacementConfig{CPUPolicy: "fast", MemoryPolicy: "fast", TopologyPolicy: "slow"})
 	if err == nil || strings.Count(err.Error(), "\n") != 2 {
 		t.Errorf("not all mistakes: %v", err)
 	}
@@ -128,8 +128,8 @@ func TestMistakes(t *testing.T) {
 
 // The zero Config takes every pod, anywhere.
 func TestNothingIsPlaced(t *testing.T) {
-	n, err := fit.New(fit.Config{})
-	if err != nil || !(fit.Config{}).Idle() {
+	n, err := fit.NewPlacement(fit.PlacementConfig{})
+	if err != nil || !(fit.PlacementConfig{}).Idle() {
 		t.Fatal(err)
 	}
 	r, err := fit.Fit(n, guaranteed("a", "100", "1Ti"))
@@ -141,7 +141,7 @@ func TestNothingIsPlaced(t *testing.T) {
 // Asking takes nothing; what is taken comes back; asking again for what is held
 // changes nothing.
 func TestTakeAndGiveBack(t *testing.T) {
-	n := static(t, func(c *fit.Config) { c.TopologyPolicy = topology.NameRestricted })
+	n := static(t, func(c *fit.PlacementConfig) { c.TopologyPolicy = topology.NameRestricted })
 	first, err := fit.Fit(n, guaranteed("a", "4", "1Gi"))
 	if err != nil {
 		t.Fatal(err)
@@ -182,7 +182,7 @@ func (g gpus) Allocate(_ int, h numa.Hint) (topology.Provider, error) {
 }
 
 func TestOtherResources(t *testing.T) {
-	n := static(t, func(c *fit.Config) { c.TopologyPolicy = topology.NameSingleNUMANode })
+	n := static(t, func(c *fit.PlacementConfig) { c.TopologyPolicy = topology.NameSingleNUMANode })
 	r, err := fit.Fit(n, guaranteed("a", "2", "1Gi"), gpus{numa.Nodes(1)})
 	if err != nil || r.Containers[0].Hint.Nodes != numa.Nodes(1) || !r.Containers[0].CPUs.SubsetOf(machine.CPUsOf(numa.Nodes(1))) || r.Containers[0].Nodes != numa.Nodes(1) {
 		t.Errorf("%+v, %v", r.Containers, err)
@@ -220,7 +220,7 @@ func TestAdopt(t *testing.T) {
 }
 
 func BenchmarkFit(b *testing.B) {
-	n, err := fit.New(fit.Config{
+	n, err := fit.NewPlacement(fit.PlacementConfig{
 		Machine: numa.Uniform(2, 4, 24, 2, 96<<30), CPUPolicy: fit.CPUStatic, ReservedCPUs: cpumgr.Reservation{MilliCPU: 4000},
 		MemoryPolicy: memmgr.StaticName, ReservedMemory: memmgr.Reserved{0: {memmgr.Memory: 1 << 30}}, TopologyPolicy: topology.NameRestricted,
 	})

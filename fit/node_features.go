@@ -1,4 +1,4 @@
-package predicates
+package fit
 
 import (
 	"slices"
@@ -6,7 +6,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -19,7 +18,7 @@ func (p *Node) Undeclared(names []string) []string {
 }
 
 // features rejects pods that need what the node does not declare.
-func (p *Node) features(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
+func (p *Node) features(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if p.Features == nil {
 		return nil
 	}
@@ -27,5 +26,5 @@ func (p *Node) features(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
 	if len(lacks) == 0 {
 		return nil
 	}
-	return &part.Rejection{Reason: "PodFeatureUnsupported", Final: true, Message: "pod needs features that the node does not declare: " + strings.Join(lacks, ", ")}
+	return &Rejection{Reason: "PodFeatureUnsupported", Final: true, Message: "pod needs features that the node does not declare: " + strings.Join(lacks, ", ")}
 }

@@ -1,4 +1,4 @@
-package predicates
+package fit
 
 import (
 	"fmt"
@@ -7,12 +7,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/numa"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Node is what a node is and has. All functions answer from memory and may be
-// nil.
+// Node is what a node is and has, as far as its admission of pods asks. All functions
+// answer from memory and may be nil. The zero value has neither CPU nor memory for pods.
 type Node struct {
 	Name string
 	// Labels are matched against selectors, LiveLabels laid over them. It may
@@ -24,7 +24,7 @@ type Node struct {
 	Allocatable v1.ResourceList
 	// Extended counts the resources that plugins offer; nil where there are no
 	// plugins.
-	Extended func() map[v1.ResourceName]part.Count
+	Extended func() map[v1.ResourceName]Count
 	// Declared are resources that others say the node has: those that no plugin
 	// offers count for pods of the API server.
 	Declared func() v1.ResourceList
@@ -42,12 +42,21 @@ type Node struct {
 	// Features are those that the node declares (KEP-5328): a pod that needs another is
 	// rejected. nil does not ask.
 	Features []string
+
+	// Placement places CPUs, memory and huge pages for [Admit]; nil places none.
+	Placement *Placement
+	// Devices are placed with them, on the Machine's NUMA nodes; none are not looked at.
+	Devices Devices
+	Machine numa.Machine
 }
 
-// Admit returns nil, or the first reason why pod may not run beside others, in
-// the order of the kubelet.
-func (p *Node) Admit(pod *v1.Pod, others []*v1.Pod) *part.Rejection {
-	for _, check := range []func(*v1.Pod, []*v1.Pod) *part.Rejection{
+// Admit returns nil, or the first reason why pod may not run beside others, in the order
+// of the kubelet: names and words, operating system, resources (a pod that requests more
+// than is allocatable does not fit, whatever its QoS class), node name, selectors and
+// affinity, taints, host ports, groups, AppArmor, sysctls, features. Where CPUs, memory
+// and devices would come from is a question for the function [Admit].
+func (p *Node) Admit(pod *v1.Pod, others []*v1.Pod) *Rejection {
+	for _, check := range []func(*v1.Pod, []*v1.Pod) *Rejection{
 		p.valid, p.operatingSystem, p.Fits, p.name, p.selector, p.taints, p.ports, p.groups, p.appArmor, p.sysctls, p.features,
 	} {
 		if r := check(pod, others); r != nil {
@@ -71,20 +80,20 @@ func (p *Node) NodeLabels() map[string]string {
 	return all
 }
 
-func (p *Node) operatingSystem(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
+func (p *Node) operatingSystem(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if want := pod.Spec.NodeSelector[v1.LabelOSStable]; want != "" && want != p.NodeLabels()[v1.LabelOSStable] {
-		return &part.Rejection{Reason: "PodOSSelectorNodeLabelDoesNotMatch", Message: fmt.Sprintf("pod asks for %s=%s, the node has %q",
+		return &Rejection{Reason: "PodOSSelectorNodeLabelDoesNotMatch", Message: fmt.Sprintf("pod asks for %s=%s, the node has %q",
 			v1.LabelOSStable, want, p.NodeLabels()[v1.LabelOSStable])}
 	}
 	if os := pod.Spec.OS; os != nil && string(os.Name) != p.NodeLabels()[v1.LabelOSStable] {
-		return &part.Rejection{Reason: "PodOSNotSupported", Message: fmt.Sprintf("pod is for %s, the node runs %s", os.Name, p.NodeLabels()[v1.LabelOSStable])}
+		return &Rejection{Reason: "PodOSNotSupported", Message: fmt.Sprintf("pod is for %s, the node runs %s", os.Name, p.NodeLabels()[v1.LabelOSStable])}
 	}
 	return nil
 }
 
-func (p *Node) name(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
+func (p *Node) name(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if pod.Spec.NodeName != "" && pod.Spec.NodeName != p.Name {
-		return &part.Rejection{Reason: "NodeName", Message: fmt.Sprintf("pod is for node %q, this is %q", pod.Spec.NodeName, p.Name)}
+		return &Rejection{Reason: "NodeName", Message: fmt.Sprintf("pod is for node %q, this is %q", pod.Spec.NodeName, p.Name)}
 	}
 	return nil
 }
@@ -92,9 +101,9 @@ func (p *Node) name(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
 // nodeAffinity is the scheduler's sentence, which the kubelet repeats.
 const nodeAffinity = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
 
-func (p *Node) selector(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
+func (p *Node) selector(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if !labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(p.NodeLabels())) {
-		return &part.Rejection{Reason: "NodeAffinity", Message: nodeAffinity}
+		return &Rejection{Reason: "NodeAffinity", Message: nodeAffinity}
 	}
 	a := pod.Spec.Affinity
 	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
@@ -103,7 +112,7 @@ func (p *Node) selector(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
 	if podmeta.SelectsNode(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, p.Name, p.NodeLabels()) {
 		return nil
 	}
-	return &part.Rejection{Reason: "NodeAffinity", Message: nodeAffinity}
+	return &Rejection{Reason: "NodeAffinity", Message: nodeAffinity}
 }
 
 // hostPort is one port of the node that a pod takes.
@@ -175,7 +184,7 @@ func (t portTable) clashes(h hostPort) bool {
 	return t.exact[h] || t.exact[h.everywhere()]
 }
 
-func (p *Node) ports(pod *v1.Pod, others []*v1.Pod) *part.Rejection {
+func (p *Node) ports(pod *v1.Pod, others []*v1.Pod) *Rejection {
 	ports := hostPorts(pod)
 	if len(ports) == 0 {
 		return nil
@@ -184,7 +193,7 @@ func (p *Node) ports(pod *v1.Pod, others []*v1.Pod) *part.Rejection {
 	for _, o := range others {
 		for _, taken := range hostPorts(o) {
 			if want.clashes(taken) {
-				return &part.Rejection{Reason: "NodePorts", Message: fmt.Sprintf("host port %d/%s is taken by pod %s/%s",
+				return &Rejection{Reason: "NodePorts", Message: fmt.Sprintf("host port %d/%s is taken by pod %s/%s",
 					taken.port, taken.protocol, o.Namespace, o.Name)}
 			}
 		}

@@ -1,4 +1,4 @@
-package predicates
+package fit
 
 import (
 	"strings"
@@ -7,7 +7,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
@@ -21,8 +20,18 @@ func extended(name v1.ResourceName) bool {
 	return ok && !strings.HasSuffix(domain, "kubernetes.io")
 }
 
+// Count says how many there are of an extended resource.
+type Count struct {
+	// Capacity are all, Allocatable those that are healthy, Used those that
+	// pods have, and Free those that are healthy and nobody's.
+	Capacity, Allocatable, Used, Free int
+	// Away means that nobody offers them at this moment, and pods may have to
+	// wait.
+	Away bool
+}
+
 // offered are the devices of plugins, if any of the resources may be one.
-func (p *Node) offered(asked v1.ResourceList) map[v1.ResourceName]part.Count {
+func (p *Node) offered(asked v1.ResourceList) map[v1.ResourceName]Count {
 	if p.Extended == nil {
 		return nil
 	}
@@ -52,11 +61,11 @@ func (p *Node) declared(name v1.ResourceName) (q resource.Quantity, known bool) 
 
 // notOffered has a pod wait for a resource that nobody has offered yet, and that
 // a plugin may.
-func (p *Node) notOffered(name v1.ResourceName, known bool) *part.Rejection {
+func (p *Node) notOffered(name v1.ResourceName, known bool) *Rejection {
 	if p.Extended == nil || known || !extended(name) {
 		return nil
 	}
-	return &part.Rejection{
+	return &Rejection{
 		Reason: "OutOf" + string(name), RetryUntil: time.Now().Add(firstOffer),
 		Message: "no device plugin has offered " + string(name) + " on this node yet",
 	}

@@ -1,4 +1,4 @@
-package predicates
+package fit
 
 import (
 	"fmt"
@@ -6,19 +6,18 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/podmeta"
 )
 
 // taints rejects pods that the node's taints of effect NoExecute would end at
 // once. Static pods are meant for this node, whatever its taints say.
-func (p *Node) taints(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
+func (p *Node) taints(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if p.Taints == nil || podmeta.IsStatic(pod) {
 		return nil
 	}
 	for _, t := range p.Taints() {
 		if t.Effect == v1.TaintEffectNoExecute && !slices.ContainsFunc(pod.Spec.Tolerations, func(o v1.Toleration) bool { return tolerates(&o, &t) }) {
-			return &part.Rejection{Reason: "TaintToleration", Message: fmt.Sprintf("pod does not tolerate the node's taint %s", t.ToString())}
+			return &Rejection{Reason: "TaintToleration", Message: fmt.Sprintf("pod does not tolerate the node's taint %s", t.ToString())}
 		}
 	}
 	return nil
