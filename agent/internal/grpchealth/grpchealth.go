@@ -9,6 +9,7 @@ package grpchealth
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -79,7 +80,8 @@ func (c Check) Check(ctx context.Context) (check.Outcome, string, error) {
 	switch {
 	case status.Code(err) == codes.Unimplemented:
 		return failure("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): %s", status.Convert(err).Message())
-	case status.Code(err) == codes.DeadlineExceeded:
+	case status.Code(err) == codes.DeadlineExceeded, err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		// The second one is hangUp, which may come before gRPC's own deadline.
 		return failure("timeout: health rpc did not complete within %v", since(start))
 	case err != nil:
 		return failure("error: health rpc probe failed: %v", err)
