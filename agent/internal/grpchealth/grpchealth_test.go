@@ -28,7 +28,8 @@ func (server) Check(ctx context.Context, r *healthpb.HealthCheckRequest) (*healt
 	case "down":
 		st = healthpb.HealthCheckResponse_NOT_SERVING
 	case "slow":
-		<-ctx.Done()
+		<-ctx.Done() // of the client's deadline, which the server may see first
+		return nil, status.FromContextError(ctx.Err()).Err()
 	default:
 		return nil, status.Error(codes.NotFound, "no such service")
 	}
