@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/agent/book"
 	"github.com/nodewright/nodewright/agent/eventlog"
-	"github.com/nodewright/nodewright/agent/hooks"
+	"github.com/nodewright/nodewright/agent/internal/book"
+	"github.com/nodewright/nodewright/agent/internal/hooks"
+	"github.com/nodewright/nodewright/agent/internal/metrics"
+	"github.com/nodewright/nodewright/agent/internal/query"
 	"github.com/nodewright/nodewright/agent/machine"
-	"github.com/nodewright/nodewright/agent/metrics"
-	"github.com/nodewright/nodewright/agent/predicates"
-	"github.com/nodewright/nodewright/agent/query"
+	"github.com/nodewright/nodewright/fit"
 	"github.com/nodewright/nodewright/images"
 	"github.com/nodewright/nodewright/pleg"
 	"github.com/nodewright/nodewright/podmgr"
@@ -50,7 +50,7 @@ type Agent struct {
 	statuses *statusmgr.Manager
 
 	events *eventlog.Log
-	node   *predicates.Node
+	node   *fit.Node
 	facts  facts
 	book   *book.Book
 	run    running

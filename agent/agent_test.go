@@ -75,7 +75,7 @@ type node struct {
 
 	cluster *cluster // none
 
-	placement fit.Config
+	placement fit.PlacementConfig
 	admitters []part.Part
 	more      []podmgr.Source // beside the test's own
 	metrics   prometheus.Registerer

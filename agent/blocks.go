@@ -11,19 +11,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	criapi "k8s.io/cri-api/pkg/apis"
 
-	"github.com/nodewright/nodewright/agent/book"
 	"github.com/nodewright/nodewright/agent/eventlog"
-	"github.com/nodewright/nodewright/agent/hooks"
+	"github.com/nodewright/nodewright/agent/internal/book"
+	"github.com/nodewright/nodewright/agent/internal/hooks"
+	"github.com/nodewright/nodewright/agent/internal/metrics"
+	"github.com/nodewright/nodewright/agent/internal/probeperiod"
+	"github.com/nodewright/nodewright/agent/internal/probing"
+	"github.com/nodewright/nodewright/agent/internal/query"
+	"github.com/nodewright/nodewright/agent/internal/volumes"
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/agent/machine"
-	"github.com/nodewright/nodewright/agent/metrics"
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/agent/predicates"
-	"github.com/nodewright/nodewright/agent/probeperiod"
-	"github.com/nodewright/nodewright/agent/probing"
-	"github.com/nodewright/nodewright/agent/query"
-	"github.com/nodewright/nodewright/agent/volumes"
 	"github.com/nodewright/nodewright/cri"
+	"github.com/nodewright/nodewright/fit"
 	"github.com/nodewright/nodewright/images"
 	"github.com/nodewright/nodewright/internal/promshare"
 	"github.com/nodewright/nodewright/pleg"
@@ -50,7 +50,7 @@ func (a *Agent) buildBlocks() error {
 	note(err)
 	a.guard = &hooks.Guard{Log: a.log, Panics: a.metrics.Panics}
 	a.events = eventlog.New(log("event"), c.Node.Name, c.Events, func() { a.metrics.Panics.WithLabelValues("events").Inc() })
-	a.node = &predicates.Node{
+	a.node = &fit.Node{
 		Name: c.Node.Name, Labels: c.Node.Labels, LiveLabels: c.Cluster.NodeLabels, Allocatable: c.Node.Allocatable,
 		Declared: c.Cluster.NodeResources, UnsafeSysctls: c.Pods.UnsafeSysctls, AppArmor: sync.OnceValue(machine.AppArmorEnabled),
 		GroupsPolicy: a.facts.handlers.GroupsPolicy, Taints: c.Cluster.NodeTaints, Features: c.Cluster.Features,

@@ -418,7 +418,7 @@ func TestDevicesInPlacement(t *testing.T) {
 				n.cpus = "8"
 				m := numa.Uniform(2, 1, 4, 1, 4<<30)
 				n.devices.machine = m
-				n.placement = fit.Config{Machine: m, TopologyPolicy: topology.NameSingleNUMANode}
+				n.placement = fit.PlacementConfig{Machine: m, TopologyPolicy: topology.NameSingleNUMANode}
 				if placesCPUs {
 					n.placement.CPUPolicy, n.placement.ReservedCPUs = fit.CPUStatic, cpumgr.Reservation{CPUs: numa.CPUs(0)}
 				}

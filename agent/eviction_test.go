@@ -23,7 +23,7 @@ import (
 	"github.com/nodewright/nodewright/eviction/rank"
 	"github.com/nodewright/nodewright/eviction/threshold"
 	"github.com/nodewright/nodewright/podmgr"
-	"github.com/nodewright/nodewright/statusmgr/filesink"
+	"github.com/nodewright/nodewright/statusmgr"
 )
 
 const mi = 1 << 20
@@ -243,7 +243,7 @@ func TestEvictionStandalone(t *testing.T) {
 // evictedOnce is the life of an agent that has evicted the pod, which is above
 // a limit of its own: the node is short of nothing.
 func (n *node) evictedOnce(p *v1.Pod) (l *life, dir string) {
-	sink, err := filesink.New(filesink.Config{Dir: filepath.Join(n.root, "status")})
+	sink, err := statusmgr.NewFileSink(statusmgr.FileSinkConfig{Dir: filepath.Join(n.root, "status")})
 	if err != nil {
 		n.t.Fatal(err)
 	}

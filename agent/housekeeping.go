@@ -12,12 +12,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/agent/book"
-	"github.com/nodewright/nodewright/agent/hooks"
+	"github.com/nodewright/nodewright/agent/internal/book"
+	"github.com/nodewright/nodewright/agent/internal/hooks"
+	"github.com/nodewright/nodewright/agent/internal/verdict"
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/agent/verdict"
+	"github.com/nodewright/nodewright/internal/podcheck"
 	"github.com/nodewright/nodewright/podmeta"
-	"github.com/nodewright/nodewright/podmeta/podcheck"
 	"github.com/nodewright/nodewright/podworker"
 	"github.com/nodewright/nodewright/statusmgr"
 )

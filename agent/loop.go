@@ -9,11 +9,10 @@ import (
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/agent/book"
-	"github.com/nodewright/nodewright/agent/hooks"
+	"github.com/nodewright/nodewright/agent/internal/book"
+	"github.com/nodewright/nodewright/agent/internal/hooks"
+	"github.com/nodewright/nodewright/agent/internal/verdict"
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/agent/predicates"
-	"github.com/nodewright/nodewright/agent/verdict"
 	"github.com/nodewright/nodewright/pleg"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podmgr"
@@ -258,7 +257,7 @@ func (a *Agent) warnOfFeatures(pod *v1.Pod) {
 	if !ok || w.Pod == nil {
 		return
 	}
-	if lacks := a.node.Undeclared(predicates.FeaturesOfUpdate(w.Pod, pod)); len(lacks) > 0 {
+	if lacks := a.node.Undeclared(podmeta.FeaturesOfUpdate(w.Pod, pod)); len(lacks) > 0 {
 		a.events.Event(pod, v1.EventTypeWarning, "FailedNodeDeclaredFeaturesCheck",
 			"the update needs features that the node does not declare: "+strings.Join(lacks, ", "))
 	}

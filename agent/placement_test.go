@@ -31,7 +31,7 @@ import (
 func pinnedNode(t *testing.T) *node {
 	n := newNode(t)
 	n.cpus = "8"
-	n.placement = fit.Config{
+	n.placement = fit.PlacementConfig{
 		Machine: numa.Uniform(1, 1, 8, 1, 4<<30), CPUPolicy: fit.CPUStatic,
 		ReservedCPUs: cpumgr.Reservation{CPUs: numa.CPUs(0)},
 	}
@@ -192,7 +192,7 @@ func TestPlacementPolicyChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := pinnedNode(t)
 		static := n.placement
-		n.placement = fit.Config{}
+		n.placement = fit.PlacementConfig{}
 		n.want = []*v1.Pod{newPod("web", runs("web")), own("a", "2")}
 		l := n.start()
 		settle()
@@ -212,7 +212,7 @@ func TestPlacementPolicyChanged(t *testing.T) {
 		n.wantCPUs(map[string]string{"web": "0,3-7", "a": "0,3-7", "b": "1-2"})
 		l.stop()
 
-		n.placement = fit.Config{Machine: static.Machine}
+		n.placement = fit.PlacementConfig{Machine: static.Machine}
 		l = n.start()
 		settle()
 		n.wantCPUs(map[string]string{"web": "0-7", "a": "0-7", "b": "0-7"})
@@ -223,7 +223,7 @@ func TestPlacementPolicyChanged(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(n.root, "root", "placement")); !os.IsNotExist(err) {
 			t.Errorf("the directory of checkpoints: %v", err)
 		}
-		n.placement = fit.Config{}
+		n.placement = fit.PlacementConfig{}
 		l = n.start()
 		settle()
 		n.wantCPUs(map[string]string{"web": "0-7", "a": "0-7", "b": "0-7"})
@@ -361,14 +361,14 @@ func TestPlacementRejections(t *testing.T) {
 	two := numa.Uniform(2, 1, 4, 2, 1<<30) // 16 CPUs
 	for _, c := range []struct {
 		name   string
-		config func(*fit.Config)
+		config func(*fit.PlacementConfig)
 		pod    *v1.Pod
 		reason string
 		says   string
 	}{
-		{"no node with enough CPUs", func(c *fit.Config) { c.TopologyPolicy = topology.NameSingleNUMANode }, own("a", "10"), topology.ReasonAffinity, "NUMA nodes 0-1"},
-		{"half cores", func(c *fit.Config) { c.CPUOptions.FullPCPUsOnly = true }, own("a", "3"), "SMTAlignmentError", "3"},
-		{"no memory", func(c *fit.Config) {
+		{"no node with enough CPUs", func(c *fit.PlacementConfig) { c.TopologyPolicy = topology.NameSingleNUMANode }, own("a", "10"), topology.ReasonAffinity, "NUMA nodes 0-1"},
+		{"half cores", func(c *fit.PlacementConfig) { c.CPUOptions.FullPCPUsOnly = true }, own("a", "3"), "SMTAlignmentError", "3"},
+		{"no memory", func(c *fit.PlacementConfig) {
 			c.MemoryPolicy = memmgr.StaticName
 			c.ReservedMemory = memmgr.Reserved{0: {memmgr.Memory: 100 << 20}}
 		}, newPod("a", sized("a", "1", "2Gi")), topology.ReasonUnexpected, "memory"},

@@ -5,8 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/agent/probeperiod"
-	"github.com/nodewright/nodewright/agent/probing"
+	"github.com/nodewright/nodewright/agent/internal/probeperiod"
+	"github.com/nodewright/nodewright/agent/internal/probing"
 	"github.com/nodewright/nodewright/probe"
 )
 

@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nodewright/nodewright/podstatus"
-	"github.com/nodewright/nodewright/statusmgr/filesink"
+	"github.com/nodewright/nodewright/statusmgr"
 )
 
 // What was published before a restart is known after it, and goes with the pod.
 func TestStatusesOutliveTheAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
-		sink, err := filesink.New(filesink.Config{Dir: filepath.Join(n.root, "status")})
+		sink, err := statusmgr.NewFileSink(statusmgr.FileSinkConfig{Dir: filepath.Join(n.root, "status")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +58,7 @@ func TestStatusesOutliveTheAgent(t *testing.T) {
 func TestRejectionIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
-		sink, err := filesink.New(filesink.Config{Dir: filepath.Join(n.root, "status")})
+		sink, err := statusmgr.NewFileSink(statusmgr.FileSinkConfig{Dir: filepath.Join(n.root, "status")})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,14 +14,14 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	tokenspart "github.com/nodewright/nodewright/agent/tokens"
-	"github.com/nodewright/nodewright/volumemgr/tokens"
+	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
 // keeping are tokens that outlast the agent.
 type keeping struct{ known atomic.Value }
 
-func (*keeping) Token(context.Context, string, string, authv1.TokenRequestSpec) (tokens.Token, error) {
-	return tokens.Token{}, errors.New("none")
+func (*keeping) Token(context.Context, string, string, authv1.TokenRequestSpec) (content.Token, error) {
+	return content.Token{}, errors.New("none")
 }
 func (*keeping) Forget(types.UID) {}
 func (k *keeping) Retain(known func(types.UID) bool) {

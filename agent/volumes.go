@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/agent/query"
+	"github.com/nodewright/nodewright/agent/internal/query"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/volumemgr"
 )

@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/cgroups"
-	"github.com/nodewright/nodewright/cgroups/cgroupstest"
+	"github.com/nodewright/nodewright/internal/cgroupstest"
 )
 
 // What this package itself costs: the kernel is in memory.

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cgroups"
-	"github.com/nodewright/nodewright/cgroups/cgroupstest"
+	"github.com/nodewright/nodewright/internal/cgroupstest"
 )
 
 // versions runs a test on a machine of each version.

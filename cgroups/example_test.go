@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/nodewright/nodewright/cgroups"
-	"github.com/nodewright/nodewright/cgroups/cgroupstest"
+	"github.com/nodewright/nodewright/internal/cgroupstest"
 )
 
 // A pod is made, and its cgroup removed with whatever is left in it.

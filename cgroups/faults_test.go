@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/nodewright/nodewright/cgroups"
-	"github.com/nodewright/nodewright/cgroups/cgroupstest"
+	"github.com/nodewright/nodewright/internal/cgroupstest"
 )
 
 // Whatever fails on the way, once nothing fails any more every pod has what it

@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/nodewright/nodewright/cgroups"
-	"github.com/nodewright/nodewright/cgroups/cgroupstest"
+	"github.com/nodewright/nodewright/internal/cgroupstest"
 )
 
 // What the kernel does, and the tree in memory has to do alike.

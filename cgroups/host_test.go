@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/nodewright/nodewright/cgroups"
-	"github.com/nodewright/nodewright/cgroups/cgroupstest"
+	"github.com/nodewright/nodewright/internal/cgroupstest"
 )
 
 func TestJoin(t *testing.T) {

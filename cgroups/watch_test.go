@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/nodewright/nodewright/cgroups"
-	"github.com/nodewright/nodewright/cgroups/cgroupstest"
+	"github.com/nodewright/nodewright/internal/cgroupstest"
 )
 
 var memoryTrigger = cgroups.Trigger{Resource: "memory", Stall: 150 * time.Millisecond, Window: time.Second}

@@ -13,9 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/content"
 	"github.com/nodewright/nodewright/volumemgr/mount"
-	"github.com/nodewright/nodewright/volumemgr/storage"
-	"github.com/nodewright/nodewright/volumemgr/tokens"
 )
 
 // Secrets has what Secrets hold.
@@ -27,7 +26,7 @@ type Secrets interface {
 
 // Tokens issues tokens of service accounts; a tokens.Cache.
 type Tokens interface {
-	Token(ctx context.Context, namespace, account string, spec authv1.TokenRequestSpec) (tokens.Token, error)
+	Token(ctx context.Context, namespace, account string, spec authv1.TokenRequestSpec) (content.Token, error)
 }
 
 // Config holds what a Manager needs. Root, NodeName and Mounter are required; the
@@ -44,7 +43,7 @@ type Config struct {
 	// Then no volume is attached, every driver makes persistent and ephemeral
 	// volumes and is told whose they are, and one that has its volumes attached
 	// by a controller is refused.
-	Cluster storage.Cluster
+	Cluster content.StorageCluster
 	Secrets Secrets // volumes that name a Secret fail
 	Tokens  Tokens  // drivers that want one are refused
 

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/csi/csitest"
+	"github.com/nodewright/nodewright/internal/csitest"
 	"github.com/nodewright/nodewright/internal/loopdev"
 	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
 )

@@ -28,7 +28,7 @@
 // # Clusters
 //
 // What a cluster knows of drivers, nodes and attachments comes by Config.Cluster
-// (package volumemgr/storage). The node's objects follow in the background: a driver
+// (package volumemgr/content). The node's objects follow in the background: a driver
 // is used while they cannot be written, and [Manager.Ready] says when they stand.
 // Without a cluster a node needs no CSIDriver objects: see Config.Cluster.
 //

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nodewright/nodewright/internal/fsgroup"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/fsgroup"
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 

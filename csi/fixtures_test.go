@@ -15,12 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/csi/csitest"
+	"github.com/nodewright/nodewright/internal/csitest"
 	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/content"
 	"github.com/nodewright/nodewright/volumemgr/mount"
 	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
-	"github.com/nodewright/nodewright/volumemgr/storage"
-	"github.com/nodewright/nodewright/volumemgr/tokens"
 )
 
 const testDriver = "disk.example.com"
@@ -52,7 +51,7 @@ func (t table) Table(ctx context.Context) (mount.Table, error) {
 }
 
 // newNode starts a driver; change may change what it is like.
-func newNode(t testing.TB, cluster storage.Cluster, change func(*csitest.Config)) *node {
+func newNode(t testing.TB, cluster content.StorageCluster, change func(*csitest.Config)) *node {
 	t.Helper()
 	top, err := os.MkdirTemp("", "csi") // paths of sockets are short
 	if err != nil {
@@ -278,13 +277,13 @@ func (s secretsMap) Secret(_ context.Context, namespace, name string) (map[strin
 	if namespace == "shop" && name == "key" {
 		return map[string][]byte{"password": []byte("hunter22")}, nil
 	}
-	return nil, storage.ErrNotFound
+	return nil, content.ErrNotFound
 }
 
 type fakeTokens struct{}
 
-func (fakeTokens) Token(_ context.Context, namespace, account string, spec authv1.TokenRequestSpec) (tokens.Token, error) {
-	return tokens.Token{
+func (fakeTokens) Token(_ context.Context, namespace, account string, spec authv1.TokenRequestSpec) (content.Token, error) {
+	return content.Token{
 		Value: "token of " + namespace + "/" + account + " for " + strings.Join(spec.Audiences, ","), Refresh: 20 * time.Second,
 		Expires: time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC),
 	}, nil
@@ -292,31 +291,31 @@ func (fakeTokens) Token(_ context.Context, namespace, account string, spec authv
 
 // fakeCluster is what a cluster says.
 type fakeCluster struct {
-	drivers map[string]storage.Driver
+	drivers map[string]content.CSIDriver
 	away    bool
-	apply   func(installed []storage.NodeDriver, removed []string) error
-	wait    func(ctx context.Context, a storage.Attachment, note func(string)) (map[string]string, error)
+	apply   func(installed []content.CSINodeDriver, removed []string) error
+	wait    func(ctx context.Context, a content.Attachment, note func(string)) (map[string]string, error)
 }
 
-func (c *fakeCluster) Driver(_ context.Context, name string) (storage.Driver, error) {
+func (c *fakeCluster) Driver(_ context.Context, name string) (content.CSIDriver, error) {
 	if c.away {
-		return storage.Driver{}, errors.New("the API server does not answer")
+		return content.CSIDriver{}, errors.New("the API server does not answer")
 	}
 	d, ok := c.drivers[name]
 	if !ok {
-		return d, storage.ErrNotFound
+		return d, content.ErrNotFound
 	}
 	return d, nil
 }
 
-func (c *fakeCluster) Apply(_ context.Context, installed []storage.NodeDriver, removed []string) error {
+func (c *fakeCluster) Apply(_ context.Context, installed []content.CSINodeDriver, removed []string) error {
 	if c.apply == nil {
 		return nil
 	}
 	return c.apply(installed, removed)
 }
 
-func (c *fakeCluster) Wait(ctx context.Context, a storage.Attachment, note func(string)) (map[string]string, error) {
+func (c *fakeCluster) Wait(ctx context.Context, a content.Attachment, note func(string)) (map[string]string, error) {
 	if c.wait == nil {
 		return map[string]string{"lun": "7"}, nil
 	}
@@ -324,10 +323,10 @@ func (c *fakeCluster) Wait(ctx context.Context, a storage.Attachment, note func(
 }
 
 // object is a CSIDriver that makes all kinds of volumes.
-func object(change func(*storage.Driver)) *fakeCluster {
-	d := storage.Driver{Name: testDriver, Persistent: true, Ephemeral: true, FSGroupPolicy: storage.FSGroupNone}
+func object(change func(*content.CSIDriver)) *fakeCluster {
+	d := content.CSIDriver{Name: testDriver, Persistent: true, Ephemeral: true, FSGroupPolicy: content.FSGroupNone}
 	if change != nil {
 		change(&d)
 	}
-	return &fakeCluster{drivers: map[string]storage.Driver{testDriver: d}}
+	return &fakeCluster{drivers: map[string]content.CSIDriver{testDriver: d}}
 }

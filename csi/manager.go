@@ -15,7 +15,7 @@ import (
 
 	"github.com/nodewright/nodewright/internal/detached"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/storage"
+	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
 // errEnded means that the manager's Run has ended.
@@ -215,19 +215,19 @@ func (m *Manager) waitsFor(uid types.UID, volume, what string) {
 }
 
 // alone stands for the CSIDriver object on a node without a cluster.
-func alone(name string, attaches bool) storage.Driver {
-	return storage.Driver{
-		Name: name, AttachRequired: attaches, PodInfoOnMount: true, Persistent: true, Ephemeral: true, FSGroupPolicy: storage.FSGroupByType,
+func alone(name string, attaches bool) content.CSIDriver {
+	return content.CSIDriver{
+		Name: name, AttachRequired: attaches, PodInfoOnMount: true, Persistent: true, Ephemeral: true, FSGroupPolicy: content.FSGroupByType,
 	}
 }
 
 // missing stands for the CSIDriver object that a cluster does not have.
-func missing(name string) storage.Driver {
-	return storage.Driver{Name: name, AttachRequired: true, Persistent: true, FSGroupPolicy: storage.FSGroupByType}
+func missing(name string) content.CSIDriver {
+	return content.CSIDriver{Name: name, AttachRequired: true, Persistent: true, FSGroupPolicy: content.FSGroupByType}
 }
 
 // object is what is known of a driver's volumes.
-func (m *Manager) object(ctx context.Context, name string) (storage.Driver, error) {
+func (m *Manager) object(ctx context.Context, name string) (content.CSIDriver, error) {
 	if m.cfg.Cluster == nil {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -235,7 +235,7 @@ func (m *Manager) object(ctx context.Context, name string) (storage.Driver, erro
 		return alone(name, all != nil && all.list[len(all.list)-1].attaches), nil
 	}
 	o, err := m.cfg.Cluster.Driver(ctx, name)
-	if errors.Is(err, storage.ErrNotFound) {
+	if errors.Is(err, content.ErrNotFound) {
 		return missing(name), nil
 	}
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 
+	"github.com/nodewright/nodewright/internal/diskusage"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/usage"
 )
 
 // maxIllnesses is how many entries of a volume's health are told.
@@ -56,12 +56,12 @@ func (p Plugin) Measure(ctx context.Context, v *volumemgr.Volume) (volumemgr.Usa
 
 // statfs asks the file system, which may not answer.
 func (m *Manager) statfs(ctx context.Context, path string) (volumemgr.Usage, error) {
-	return m.usages.Do(ctx, path, func() (volumemgr.Usage, error) { return usage.Statfs(path) })
+	return m.usages.Do(ctx, path, func() (volumemgr.Usage, error) { return diskusage.Statfs(path) })
 }
 
 // usageOf reads an answer.
 func usageOf(resp *spec.NodeGetVolumeStatsResponse, now time.Time) volumemgr.Usage {
-	u := usage.Unknown()
+	u := diskusage.Unknown()
 	u.At = now
 	known := func(n int64) int64 { return max(n, -1) }
 	for _, x := range resp.GetUsage() {

@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/internal/retry"
-	"github.com/nodewright/nodewright/volumemgr/storage"
+	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
 // Pauses between two tries to make the node's objects right.
@@ -30,7 +30,7 @@ func (m *Manager) lookAtNode() {
 }
 
 // wanted is what the node's objects are to show.
-func (m *Manager) wanted() (installed []storage.NodeDriver, removed []string) {
+func (m *Manager) wanted() (installed []content.CSINodeDriver, removed []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(m.drivers)) {

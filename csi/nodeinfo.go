@@ -7,7 +7,7 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/nodewright/nodewright/volumemgr/storage"
+	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
 // Limits of what a driver may say of the node: a node ID of the CSI specification
@@ -57,6 +57,6 @@ func infoOf(resp *spec.NodeGetInfoResponse) (nodeInfo, error) {
 	return n, nil
 }
 
-func (n nodeInfo) driver(name string) storage.NodeDriver {
-	return storage.NodeDriver{Name: name, NodeID: n.id, Topology: n.topology, Limit: n.limit}
+func (n nodeInfo) driver(name string) content.CSINodeDriver {
+	return content.CSINodeDriver{Name: name, NodeID: n.id, Topology: n.topology, Limit: n.limit}
 }

@@ -12,9 +12,9 @@ import (
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/csi/migration"
+	"github.com/nodewright/nodewright/internal/csimigration"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/storage"
+	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
 // KindDriver is the kind of the [volumemgr.Ref] of a driver: it changes when one
@@ -57,9 +57,9 @@ func (Plugin) Label(s *volumemgr.Spec, d volumemgr.Device) string {
 // part of Kubernetes.
 func (Plugin) Supports(s *volumemgr.Spec) bool {
 	if pv := s.PersistentVolume; pv != nil {
-		return pv.Spec.CSI != nil || migration.SupportsPersistent(&pv.Spec.PersistentVolumeSource)
+		return pv.Spec.CSI != nil || csimigration.SupportsPersistent(&pv.Spec.PersistentVolumeSource)
 	}
-	return s.Volume.CSI != nil || migration.Supports(&s.Volume.VolumeSource)
+	return s.Volume.CSI != nil || csimigration.Supports(&s.Volume.VolumeSource)
 }
 
 // Times of operations: a wait for the attacher, and a call or two.
@@ -119,7 +119,7 @@ func (p Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Resul
 }
 
 // publish publishes a volume with a file system.
-func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, object storage.Driver) (again time.Duration, err error) {
+func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, object content.CSIDriver) (again time.Duration, err error) {
 	d, release, err := m.hold(src.driver)
 	if err != nil {
 		return 0, transient(err)

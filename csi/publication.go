@@ -15,12 +15,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/storage"
+	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
 // publication is the request to publish a volume, without where it is staged, and
 // when what is in it has to be renewed. Errors change nothing.
-func (m *Manager) publication(ctx context.Context, v *volumemgr.Volume, src source, object storage.Driver, d *driver, target string) (_ *spec.NodePublishVolumeRequest, again time.Duration, err error) {
+func (m *Manager) publication(ctx context.Context, v *volumemgr.Volume, src source, object content.CSIDriver, d *driver, target string) (_ *spec.NodePublishVolumeRequest, again time.Duration, err error) {
 	if err := mayPublish(src, object); err != nil {
 		return nil, 0, transient(err)
 	}
@@ -91,7 +91,7 @@ func (m *Manager) secrets(ctx context.Context, ref *v1.SecretReference, field st
 
 // attached waits until a controller has attached the volume, and returns what its
 // attacher has to say; nil for volumes that are not attached.
-func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source, object storage.Driver) (map[string]string, error) {
+func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source, object content.CSIDriver) (map[string]string, error) {
 	if src.ephemeral || !object.AttachRequired {
 		return nil, nil //nolint:nilnil // it is not attached
 	}
@@ -111,8 +111,8 @@ func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source,
 	ctx, done := context.WithTimeout(ctx, attachTime)
 	defer done()
 	attachment := attachmentName(src.handle, src.driver, m.cfg.NodeName)
-	metadata, err := m.cfg.Cluster.Wait(ctx, storage.Attachment{Name: attachment, Volume: name}, note)
-	if errors.Is(err, storage.ErrExhausted) {
+	metadata, err := m.cfg.Cluster.Wait(ctx, content.Attachment{Name: attachment, Volume: name}, note)
+	if errors.Is(err, content.ErrExhausted) {
 		m.Refresh(src.driver)
 		m.cfg.Exhausted(v.Pod, err)
 	}
@@ -130,7 +130,7 @@ func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source,
 
 // tokensOf are the tokens that a driver wants of the pod, as JSON by audience, and
 // when they have to be renewed; "" if it wants none.
-func (m *Manager) tokensOf(ctx context.Context, pod *v1.Pod, object storage.Driver) (_ string, again time.Duration, err error) {
+func (m *Manager) tokensOf(ctx context.Context, pod *v1.Pod, object content.CSIDriver) (_ string, again time.Duration, err error) {
 	again = republishEvery
 	if len(object.TokenRequests) == 0 || pod == nil {
 		return "", again, nil
@@ -165,7 +165,7 @@ func (m *Manager) tokensOf(ctx context.Context, pod *v1.Pod, object storage.Driv
 // context is the SELinux context that a volume is mounted with, "" for none: one
 // that only this pod can have, whose containers that use it agree on one, and whose
 // driver knows of contexts.
-func (m *Manager) context(v *volumemgr.Volume, src source, object storage.Driver) string {
+func (m *Manager) context(v *volumemgr.Volume, src source, object content.CSIDriver) string {
 	if !object.SELinuxMount || src.ephemeral || src.block || v.Pod == nil || len(src.modes) != 1 || src.modes[0] != v1.ReadWriteOncePod {
 		return ""
 	}

@@ -15,9 +15,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/nodewright/nodewright/csi/csitest"
+	"github.com/nodewright/nodewright/internal/csitest"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/storage"
+	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
 func TestVersionsThatAreTaken(t *testing.T) {
@@ -135,7 +135,7 @@ func TestTheNodesObjectsFollow(t *testing.T) {
 	var mu sync.Mutex
 	var seen []string
 	fails := 3
-	c := &fakeCluster{apply: func(installed []storage.NodeDriver, removed []string) error {
+	c := &fakeCluster{apply: func(installed []content.CSINodeDriver, removed []string) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if fails > 0 {
@@ -206,7 +206,7 @@ func TestANodeIsReadyWhenItsObjectsStand(t *testing.T) {
 // A driver's limit is read again on demand, and shown.
 func TestLimitsAreReadAgain(t *testing.T) {
 	limits := make(chan int32, 10)
-	n := newNode(t, &fakeCluster{apply: func(installed []storage.NodeDriver, _ []string) error {
+	n := newNode(t, &fakeCluster{apply: func(installed []content.CSINodeDriver, _ []string) error {
 		for _, d := range installed {
 			limits <- d.Limit
 		}

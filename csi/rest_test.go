@@ -10,19 +10,19 @@ import (
 
 	"google.golang.org/grpc/test/bufconn"
 
-	"github.com/nodewright/nodewright/csi/csitest"
-	"github.com/nodewright/nodewright/volumemgr/storage"
+	"github.com/nodewright/nodewright/internal/csitest"
+	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
 // An idle day with mounted volumes costs no call, on a node that stands alone and on
 // one in a cluster. A driver that wants its limit asked for is called for that alone.
 func TestNoCallsAtRest(t *testing.T) {
 	for name, c := range map[string]struct {
-		cluster storage.Cluster
+		cluster content.StorageCluster
 		want    int
 	}{
 		"alone": {}, "cluster": {cluster: object(nil)},
-		"limit": {cluster: object(func(d *storage.Driver) { d.UpdatePeriod = time.Hour }), want: 23},
+		"limit": {cluster: object(func(d *content.CSIDriver) { d.UpdatePeriod = time.Hour }), want: 23},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

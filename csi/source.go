@@ -10,10 +10,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/csi/migration"
+	"github.com/nodewright/nodewright/internal/csimigration"
 	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/content"
 	"github.com/nodewright/nodewright/volumemgr/mount"
-	"github.com/nodewright/nodewright/volumemgr/storage"
 )
 
 // source is what a volume is made from, as drivers are told.
@@ -72,18 +72,18 @@ func sourceOf(s *volumemgr.Spec, pod *v1.Pod, uid types.UID) (source, error) {
 func translated(s *volumemgr.Spec, pod *v1.Pod) (*volumemgr.Spec, error) {
 	switch {
 	case s.PersistentVolume != nil:
-		pv, err := migration.PersistentVolume(s.PersistentVolume)
+		pv, err := csimigration.PersistentVolume(s.PersistentVolume)
 		if err != nil || pv == s.PersistentVolume {
 			return s, err
 		}
-		return &volumemgr.Spec{PersistentVolume: pv, ReadOnly: s.ReadOnly || migration.ReadOnly(s.PersistentVolume)}, nil
+		return &volumemgr.Spec{PersistentVolume: pv, ReadOnly: s.ReadOnly || csimigration.ReadOnly(s.PersistentVolume)}, nil
 	case s.Volume != nil && s.Volume.CSI == nil:
-		pv, readOnly, err := migration.Inline(s.Volume)
+		pv, readOnly, err := csimigration.Inline(s.Volume)
 		if err != nil || pv == nil {
 			return s, err
 		}
 		if pod != nil {
-			migration.InNamespace(pv, pod.Namespace)
+			csimigration.InNamespace(pv, pod.Namespace)
 		}
 		return &volumemgr.Spec{PersistentVolume: pv, ReadOnly: readOnly}, nil
 	}
@@ -142,7 +142,7 @@ func (s source) capability(can abilities, group, context string) *spec.VolumeCap
 }
 
 // mayPublish says why a driver may not make a volume.
-func mayPublish(s source, o storage.Driver) error {
+func mayPublish(s source, o content.CSIDriver) error {
 	kind, may := lifecyclePersistent, o.Persistent
 	if s.ephemeral {
 		kind, may = lifecycleEphemeral, o.Ephemeral
@@ -155,13 +155,13 @@ func mayPublish(s source, o storage.Driver) error {
 
 // ownsFiles reports whether the files of a volume are given to the pod's fsGroup
 // here: section 7 of the kubelet's rules.
-func ownsFiles(s source, policy storage.FSGroupPolicy, group *int64) bool {
+func ownsFiles(s source, policy content.FSGroupPolicy, group *int64) bool {
 	switch {
 	case group == nil || s.readOnly || s.block:
 		return false
-	case policy == storage.FSGroupFile:
+	case policy == content.FSGroupFile:
 		return true
-	case policy == storage.FSGroupNone || s.fsType == "":
+	case policy == content.FSGroupNone || s.fsType == "":
 		return false
 	case s.ephemeral:
 		return true

@@ -22,7 +22,7 @@ type rebuilder interface {
 // Adopt is the state with pods on it that run already, by UID: they keep what
 // they have. Where two have the same, the first of pods keeps it. The problems
 // are what could not be kept; those containers share.
-func (n Node) Adopt(pods []numa.Pod, running map[string]Running) (State, []error) {
+func (n Placement) Adopt(pods []numa.Pod, running map[string]Running) (State, []error) {
 	s := n.State
 	var problems []error
 	nodes := map[string]map[string]numa.NodeSet{}

@@ -1,25 +1,34 @@
-// Package fit says where a pod would be placed on a machine: which CPUs and
-// which NUMA nodes' memory each of its containers would get, and why not if it
-// cannot. It joins the packages cpumgr, memmgr and topology for pods as
-// Kubernetes has them.
+// Package fit is a node's admission of pods as pure functions: whether a pod may run
+// beside others, and where it would be placed, which CPUs, which NUMA nodes' memory and
+// devices each of its containers would get; and why not, in the kubelet's words.
 //
-//	node, err := fit.New(fit.Config{
-//		Machine: numa.Uniform(2, 1, 32, 2, 256<<30),
+//	placement, err := fit.NewPlacement(fit.PlacementConfig{
+//		Machine: machine, // numa.Uniform(2, 1, 32, 2, 256<<30)
 //		CPUPolicy: "static", ReservedCPUs: cpumgr.Reservation{MilliCPU: 1000},
 //		TopologyPolicy: topology.NameSingleNUMANode,
 //	})
 //	...
-//	result, err := fit.Fit(node, pod)  // a dry run
-//	node.State = result.State          // the pod is there
+//	node := &fit.Node{
+//		Name: "edge-1", Labels: labels, Allocatable: allocatable, Taints: taints,
+//		Placement: &placement, Machine: machine, Devices: devices,
+//	}
+//	result, rejection := fit.Admit(node, pod, others) // a dry run
 //
-// A [Node] is a value. Nothing is read, written, started or locked, and nothing
-// that is passed in changes, so any number of goroutines may ask, and a
-// scheduler may keep a Node for each machine it knows. An agent keeps one, and
-// makes its decisions true.
+// [Admit] is all of it. [Node.Admit] is what can be said without a machine: requests
+// against what is allocatable, selectors, taints, host ports, sysctls and so on. [Fit] is
+// placement alone, which joins the packages cpumgr, memmgr and topology for pods as
+// Kubernetes has them:
+//
+//	result, err := fit.Fit(placement, pod)
+//	placement.State = result.State // the pod is there
+//
+// A Placement is a value. Nothing is read, written, started or locked, and nothing that
+// is passed in changes, so any number of goroutines may ask, and a scheduler may keep a
+// Placement for each machine it knows. An agent keeps one, and makes its decisions true.
 //
 // # Faults
 //
-// A pod that does not fit has taken nothing. [Node.Adopt] makes a state of what
-// is known of running containers: what does not fit together is told and shares;
-// there is nothing with which it would fail.
+// A pod that does not fit has taken nothing. [Placement.Adopt] makes a state of what is
+// known of running containers: what does not fit together is told and shares; there is
+// nothing with which it would fail.
 package fit

@@ -30,7 +30,7 @@ func guaranteed(name, cpu, memory string) *v1.Pod {
 // that cannot why. Nothing is taken by asking.
 func ExampleFit() {
 	machine := numa.Uniform(2, 1, 8, 2, 64<<30) // two NUMA nodes with 8 cores each
-	empty, err := fit.New(fit.Config{
+	empty, err := fit.NewPlacement(fit.PlacementConfig{
 		Machine: machine, CPUPolicy: fit.CPUStatic, ReservedCPUs: cpumgr.Reservation{MilliCPU: 2000},
 		MemoryPolicy:   memmgr.StaticName,
 		ReservedMemory: memmgr.Reserved{0: {memmgr.Memory: 1 << 30}},

@@ -56,6 +56,12 @@ func Resources(r v1.ResourceRequirements) numa.Resources {
 		for name := range list {
 			size, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
 			if !ok {
+				if n := request(name); extended(name) && n.Sign() > 0 {
+					if out.Extended == nil {
+						out.Extended = map[string]int{}
+					}
+					out.Extended[string(name)] = int(min(n.Value(), math.MaxInt32))
+				}
 				continue
 			}
 			page, err := quantity.Parse(size)

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodewright/nodewright/localapi"
-	"github.com/nodewright/nodewright/localapi/pki"
+
 	"github.com/nodewright/nodewright/localapi/store"
 )
 
@@ -58,7 +58,7 @@ func client(t *testing.T, kubeconfig []byte) *http.Client {
 func TestAccess(t *testing.T) {
 	a := start(t, &store.Memory{})
 	dir := t.TempDir()
-	authority, err := pki.Open(dir)
+	authority, err := localapi.OpenAuthority(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestAccess(t *testing.T) {
 	go func() { _ = srv.ServeTLS(l, "", "") }()
 	t.Cleanup(func() { _ = srv.Close() })
 	url := "https://" + l.Addr().String()
-	same, err := pki.Open(dir) // as the command does, while the agent runs
+	same, err := localapi.OpenAuthority(dir) // as the command does, while the agent runs
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestAccess(t *testing.T) {
 	if _, err := client(t, same.Kubeconfig(url, "", nil, nil)).Get(url + "/api"); err == nil {
 		t.Error("somebody without a certificate got in")
 	}
-	other, err := pki.Open(t.TempDir())
+	other, err := localapi.OpenAuthority(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

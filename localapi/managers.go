@@ -6,8 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
-	"github.com/nodewright/nodewright/localapi/fields"
-	"github.com/nodewright/nodewright/localapi/schema"
+	"github.com/nodewright/nodewright/localapi/internal/fields"
+	"github.com/nodewright/nodewright/localapi/internal/schema"
 )
 
 // managers note who has which fields of objects, for each kind and subresource.

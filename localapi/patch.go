@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	kjson "sigs.k8s.io/json"
 
-	"github.com/nodewright/nodewright/localapi/patch"
+	"github.com/nodewright/nodewright/localapi/internal/patch"
 )
 
 // patch applies a patch of any of the kinds that there are.

@@ -19,8 +19,8 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/localcri/internal/executor"
 	"github.com/nodewright/nodewright/localcri/internal/facts"
+	"github.com/nodewright/nodewright/localcri/internal/monitor"
 	"github.com/nodewright/nodewright/localcri/internal/spaces"
-	"github.com/nodewright/nodewright/localcri/monitor"
 	"github.com/nodewright/nodewright/localcri/ocispec"
 )
 

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/nodewright/nodewright/localcri/monitor"
+	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
 
 // slowMonitor takes a while to begin a command.

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/localcri/monitor"
+	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
 
 // container is a container. pod.mu guards what changes.

@@ -24,8 +24,8 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/localcri/image"
 	"github.com/nodewright/nodewright/localcri/internal/executor"
+	"github.com/nodewright/nodewright/localcri/internal/monitor"
 	"github.com/nodewright/nodewright/localcri/internal/spaces"
-	"github.com/nodewright/nodewright/localcri/monitor"
 	"github.com/nodewright/nodewright/localcri/ocispec"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodewright/nodewright/localcri/monitor"
+	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
 
 func TestWhatAMonitorSaysOfAnEnd(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/localcri/internal/executor"
-	"github.com/nodewright/nodewright/localcri/monitor"
+	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
 
 // maxObjects bounds how many records and leftovers of one kind are looked at:

@@ -18,7 +18,7 @@ import (
 
 	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/localcri/internal/executor"
-	"github.com/nodewright/nodewright/localcri/monitor"
+	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
 
 func TestRestartKeepsWhatRuns(t *testing.T) {

@@ -17,9 +17,9 @@ import (
 
 	"github.com/nodewright/nodewright/internal/durable"
 	"github.com/nodewright/nodewright/internal/retry"
+	"github.com/nodewright/nodewright/internal/rmtree"
 	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/localcri/internal/spaces"
-	"github.com/nodewright/nodewright/volumemgr/rmtree"
 )
 
 // RunPodSandbox makes a sandbox. A second call of the same name, namespace, UID

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/localcri/monitor"
+	"github.com/nodewright/nodewright/localcri/internal/monitor"
 )
 
 // StartContainer starts a container that was created. A call that comes while

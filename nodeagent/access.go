@@ -7,8 +7,8 @@ import (
 	"k8s.io/kubelet/config/v1beta1"
 
 	"github.com/nodewright/nodewright/kubeletconfig"
+	"github.com/nodewright/nodewright/server"
 	"github.com/nodewright/nodewright/server/auth"
-	"github.com/nodewright/nodewright/server/serving"
 )
 
 // admitsAlone returns why nobody could use the HTTPS API of a node that has no API
@@ -26,7 +26,7 @@ func admitsAlone(c *kubeletconfig.Config) error {
 
 // access is who may use the API over HTTPS. Without a reviewer, tokens say nothing,
 // and the configuration has passed admitsAlone.
-func access(c *kubeletconfig.Config, certs *serving.Certs, reviewer Reviewer, log *zap.Logger) (auth.Authenticator, auth.Authorizer) {
+func access(c *kubeletconfig.Config, certs *server.Certs, reviewer Reviewer, log *zap.Logger) (auth.Authenticator, auth.Authorizer) {
 	who := []auth.Authenticator{auth.ClientCerts(certs.ClientCAs)}
 	if *c.Authentication.Webhook.Enabled {
 		if reviewer != nil {

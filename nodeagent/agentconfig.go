@@ -12,7 +12,7 @@ import (
 	"github.com/nodewright/nodewright/images"
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podspec"
-	"github.com/nodewright/nodewright/statusmgr/filesink"
+	"github.com/nodewright/nodewright/statusmgr"
 )
 
 // agent is the configuration of the node's agent.
@@ -46,7 +46,7 @@ func (b *Builder) agent(parts []part.Part, more []podmgr.Source) (agent.Config, 
 		b.Cluster.into(&cfg)
 		return cfg, nil
 	}
-	cfg.Status.Sink, err = filesink.New(filesink.Config{
+	cfg.Status.Sink, err = statusmgr.NewFileSink(statusmgr.FileSinkConfig{
 		Dir: b.Path("status"),
 		OnCorrupt: func(file, setAside string, err error) {
 			b.Log.Warn("damaged status set aside", zap.String("file", file), zap.String("as", setAside), zap.Error(err))

@@ -10,7 +10,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/stats"
 	block "github.com/nodewright/nodewright/node/stats"
-	usagemetrics "github.com/nodewright/nodewright/server/usage"
+	usagemetrics "github.com/nodewright/nodewright/nodeagent/internal/usage"
 )
 
 // machine is the node's machine for metrics. What cannot be read is left out.

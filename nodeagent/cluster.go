@@ -13,7 +13,6 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/server/auth"
 	"github.com/nodewright/nodewright/volumemgr/content"
-	"github.com/nodewright/nodewright/volumemgr/storage"
 )
 
 // Cluster is what connects a node to one: what Options.Join returns. Package
@@ -42,7 +41,7 @@ type Cluster struct {
 	ServiceAccount func(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
 	// Storage is what the cluster knows of CSI drivers, and Claims notes on claims
 	// how far volumes were made larger. Nobody is called before drivers are.
-	Storage storage.Cluster
+	Storage content.StorageCluster
 	Claims  ClaimStatuses
 	// Runtime and Images take the place of the Builder's.
 	Runtime criapi.RuntimeService

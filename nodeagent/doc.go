@@ -67,7 +67,7 @@
 // as Kubernetes' components do, and [RaiseLimits] is for the program. Without a
 // cluster the node's API is served over HTTPS to whom certificates or anonymous access
 // let in; see [NodeAPI]. What is otherwise than with the kubelet is listed by package
-// nodeagent/differences.
+// docs/kubelet-differences.md.
 //
 // # Faults
 //

@@ -10,7 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	usagemetrics "github.com/nodewright/nodewright/server/usage"
+	usagemetrics "github.com/nodewright/nodewright/nodeagent/internal/usage"
 )
 
 // statistics are those of the node, as package server asks for them.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/server"
-	"github.com/nodewright/nodewright/server/serving"
 )
 
 // NodeAPI serves the node's API over HTTPS and its read-only part over HTTP, which
@@ -74,7 +73,7 @@ func (n *Node) InnerAPI() (*server.Server, error) {
 // nodeAPI is the server, with its certificates.
 type nodeAPI struct {
 	server *server.Server
-	certs  *serving.Certs // nil without HTTPS
+	certs  *server.Certs // nil without HTTPS
 
 	contention bool // blocking is profiled while it is served
 }
@@ -109,10 +108,10 @@ func (n *Node) api() (server.Config, error) {
 // secure adds HTTPS, and who may use it.
 func (a *nodeAPI) secure(cfg *server.Config, b *Builder) error {
 	c := b.Config
-	certs := serving.Config{
+	certs := server.CertsConfig{
 		CertFile: c.TLSCertFile, KeyFile: c.TLSPrivateKeyFile, CertDir: c.CertDir, Host: b.Node.Name,
 		ClientCAFile: c.Authentication.X509.ClientCAFile,
-		Options:      serving.Options{CipherSuites: c.TLSCipherSuites, MinVersion: c.TLSMinVersion, Curves: c.TLSCurvePreferences},
+		Options:      server.TLSOptions{CipherSuites: c.TLSCipherSuites, MinVersion: c.TLSMinVersion, Curves: c.TLSCurvePreferences},
 		Log:          b.Log.Named("serving"),
 	}
 	var reviewer Reviewer
@@ -129,7 +128,7 @@ func (a *nodeAPI) secure(cfg *server.Config, b *Builder) error {
 		certs.IPs = append(certs.IPs, net.ParseIP(ip))
 	}
 	var err error
-	if a.certs, err = serving.New(certs); err != nil {
+	if a.certs, err = server.NewCerts(certs); err != nil {
 		return err
 	}
 	cfg.Authenticator, cfg.Authorizer = access(c, a.certs, reviewer, b.Log)

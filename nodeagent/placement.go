@@ -39,24 +39,24 @@ func Placement(b *Builder) (part.Part, error) {
 }
 
 // placement says how this machine's CPUs and memory are placed.
-func (b *Builder) placement() (fit.Config, error) {
+func (b *Builder) placement() (fit.PlacementConfig, error) {
 	return placementOf(b.Path(placementDir), b.Config, b.Node.Capacity, b.numa)
 }
 
 // placementOf says how a machine's CPUs and memory are placed. The machine is
 // looked at only if they are, or were in an earlier life of the agent.
-func placementOf(dir string, c *kubeletconfig.Config, capacity v1.ResourceList, read func() (numa.Machine, error)) (fit.Config, error) {
+func placementOf(dir string, c *kubeletconfig.Config, capacity v1.ResourceList, read func() (numa.Machine, error)) (fit.PlacementConfig, error) {
 	if c.PlacesNothing() && !exists(dir) {
-		return fit.Config{}, nil
+		return fit.PlacementConfig{}, nil
 	}
 	m, err := read()
 	if c.PlacesNothing() {
-		return fit.Config{Machine: m}, nil // without it, what was bound stays bound
+		return fit.PlacementConfig{Machine: m}, nil // without it, what was bound stays bound
 	}
 	if err != nil {
-		return fit.Config{}, fmt.Errorf("cpuManagerPolicy %s, memoryManagerPolicy %s: the machine cannot be read: %w", c.CPUManagerPolicy, c.MemoryManagerPolicy, err)
+		return fit.PlacementConfig{}, fmt.Errorf("cpuManagerPolicy %s, memoryManagerPolicy %s: the machine cannot be read: %w", c.CPUManagerPolicy, c.MemoryManagerPolicy, err)
 	}
-	cfg := fit.Config{
+	cfg := fit.PlacementConfig{
 		Machine: m, PodLevel: c.PodLevelResources(),
 		CPUPolicy: c.CPUManagerPolicy, CPUOptions: c.CPUOptions(), ReservedCPUs: c.CPUReservation(),
 		MemoryPolicy:   c.MemoryManagerPolicy,
@@ -64,11 +64,11 @@ func placementOf(dir string, c *kubeletconfig.Config, capacity v1.ResourceList, 
 	}
 	if c.MemoryManagerPolicy == memmgr.StaticName {
 		if cfg.ReservedMemory, err = c.MemoryReservation(m, capacity.Memory().Value()); err != nil {
-			return fit.Config{}, err
+			return fit.PlacementConfig{}, err
 		}
 	}
-	if _, err := fit.New(cfg); err != nil {
-		return fit.Config{}, fmt.Errorf("invalid configuration for this machine, which has CPUs %s on NUMA nodes %s: %w", m.AllCPUs(), m.AllNodes(), err)
+	if _, err := fit.NewPlacement(cfg); err != nil {
+		return fit.PlacementConfig{}, fmt.Errorf("invalid configuration for this machine, which has CPUs %s on NUMA nodes %s: %w", m.AllCPUs(), m.AllNodes(), err)
 	}
 	return cfg, nil
 }

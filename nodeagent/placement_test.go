@@ -22,20 +22,20 @@ func TestPlacementConfig(t *testing.T) {
 		name, content string
 		was           bool // placed in an earlier life
 		read          error
-		want          func(fit.Config) bool
+		want          func(fit.PlacementConfig) bool
 		err           string
 	}{
-		{name: "nothing", read: errors.New("not read"), want: func(c fit.Config) bool { return c.Idle() && len(c.Machine.CPUs) == 0 }},
-		{name: "nothing any more", was: true, want: func(c fit.Config) bool { return c.Idle() && len(c.Machine.CPUs) == 8 }},
+		{name: "nothing", read: errors.New("not read"), want: func(c fit.PlacementConfig) bool { return c.Idle() && len(c.Machine.CPUs) == 0 }},
+		{name: "nothing any more", was: true, want: func(c fit.PlacementConfig) bool { return c.Idle() && len(c.Machine.CPUs) == 8 }},
 		{
 			name: "CPUs by list", content: "cpuManagerPolicy: static\nsystemReserved: {cpu: '3'}\nreservedSystemCPUs: 2-3",
-			want: func(c fit.Config) bool {
+			want: func(c fit.PlacementConfig) bool {
 				return c.ReservedCPUs.MilliCPU == 0 && c.ReservedCPUs.CPUs.String() == "2-3" && c.CPUPolicy == fit.CPUStatic
 			},
 		},
 		{
 			name: "CPUs by number", content: "cpuManagerPolicy: static\nsystemReserved: {cpu: 300m}\nkubeReserved: {cpu: '1'}\ntopologyManagerPolicy: restricted\ntopologyManagerScope: pod",
-			want: func(c fit.Config) bool {
+			want: func(c fit.PlacementConfig) bool {
 				return c.ReservedCPUs.MilliCPU == 1300 && c.TopologyPolicy == "restricted" && c.TopologyScope == "pod"
 			},
 		},
@@ -44,7 +44,7 @@ func TestPlacementConfig(t *testing.T) {
 		{name: "a machine that cannot be read", content: "cpuManagerPolicy: static\nreservedSystemCPUs: '0'", read: errors.New("sys: gone"), err: "the machine cannot be read: sys: gone"},
 		{
 			name: "memory by list", content: "memoryManagerPolicy: Static\nsystemReserved: {memory: 900Mi}\nreservedMemory: [{numaNode: 0, limits: {memory: 600Mi}}, {numaNode: 1, limits: {memory: 400Mi}}]",
-			want: func(c fit.Config) bool { return c.ReservedMemory[1][memmgr.Memory] == 400<<20 },
+			want: func(c fit.PlacementConfig) bool { return c.ReservedMemory[1][memmgr.Memory] == 400<<20 },
 		},
 		{
 			name: "memory by a list that does not add up", content: "memoryManagerPolicy: Static\nsystemReserved: {memory: 900Mi}\nreservedMemory: [{numaNode: 0, limits: {memory: 900Mi}}]",
@@ -52,13 +52,13 @@ func TestPlacementConfig(t *testing.T) {
 		},
 		{
 			name: "memory without a list", content: "memoryManagerPolicy: Static\nsystemReserved: {memory: 412Mi}",
-			want: func(c fit.Config) bool {
+			want: func(c fit.PlacementConfig) bool {
 				return c.ReservedMemory[0][memmgr.Memory]+c.ReservedMemory[1][memmgr.Memory] == 512<<20
 			},
 		},
 		{
 			name: "memory in percent", content: "memoryManagerPolicy: Static\nevictionHard: {memory.available: 25%}",
-			want: func(c fit.Config) bool {
+			want: func(c fit.PlacementConfig) bool {
 				return c.ReservedMemory[0][memmgr.Memory]+c.ReservedMemory[1][memmgr.Memory] == 2<<30
 			},
 		},

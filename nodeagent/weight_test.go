@@ -73,7 +73,7 @@ func TestWhatIsNotNamedIsNotLinked(t *testing.T) {
 	for _, not := range []string{
 		"agent/collection.New", "agent/eviction.New", "agent/shutdown.New", "agent/devices.New", "agent/placement.New", "agent/claims.New",
 		"agent/plugins.New", "agent/podresources.New", "agent/resize.New", "agent/userns.New", "agent/tokens.New", "agent/mirrors.New", "agent/oomkill.New", "agent/swap.New", "agent/hostsetup.New", "agent/preemption.New", "agent/podstart.New",
-		"agent/local.Handler", "server.New", "devicemgr.New", "dra.New", "fit.New", "kubeapi/",
+		"agent/local.Handler", "server.New", "devicemgr.New", "dra.New", "fit.NewPlacement", "kubeapi/",
 	} {
 		if strings.Contains(symbols, " "+module+not) {
 			t.Errorf("%s is linked, and nobody names it", not)

@@ -41,6 +41,9 @@ type Resources struct {
 	Memory uint64
 	// HugePages are the requests in bytes, by page size in bytes.
 	HugePages map[uint64]uint64
+	// Extended are the numbers of devices asked for, by the name of the extended
+	// resource.
+	Extended map[string]int
 	// Bound reports that CPU and memory are both requested, and limited to just
 	// that.
 	Bound bool

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/nodewright/nodewright/podmeta/podcheck"
+	"github.com/nodewright/nodewright/internal/podcheck"
 )
 
 // validatePod finds the mistakes that the API server would refuse a pod for,

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nodewright/nodewright/server/nodelog"
-	"github.com/nodewright/nodewright/server/profile"
+	"github.com/nodewright/nodewright/internal/profile"
+	"github.com/nodewright/nodewright/server/internal/nodelog"
 )
 
 // checkpointLasts is how long a checkpoint may take: as much memory as a

@@ -16,7 +16,6 @@ import (
 
 	"github.com/nodewright/nodewright/server"
 	"github.com/nodewright/nodewright/server/auth"
-	"github.com/nodewright/nodewright/server/serving"
 )
 
 // ownPods is whatever an embedding runs.
@@ -33,7 +32,7 @@ func Example() {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
-	certs, err := serving.New(serving.Config{CertDir: dir, Host: "edge-1", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	certs, err := server.NewCerts(server.CertsConfig{CertDir: dir, Host: "edge-1", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	if err != nil {
 		panic(err)
 	}

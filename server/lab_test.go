@@ -21,7 +21,6 @@ import (
 
 	"github.com/nodewright/nodewright/server"
 	"github.com/nodewright/nodewright/server/auth"
-	"github.com/nodewright/nodewright/server/serving"
 )
 
 // pods are a node's.
@@ -191,7 +190,7 @@ type node struct {
 
 func run(t *testing.T, c server.Config) *node {
 	t.Helper()
-	certs, err := serving.New(serving.Config{CertDir: t.TempDir(), Host: "node-1", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	certs, err := server.NewCerts(server.CertsConfig{CertDir: t.TempDir(), Host: "node-1", IPs: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +198,7 @@ func run(t *testing.T, c server.Config) *node {
 }
 
 // runWith runs a Server with these certificates.
-func runWith(t *testing.T, c server.Config, certs *serving.Certs) *node {
+func runWith(t *testing.T, c server.Config, certs *server.Certs) *node {
 	t.Helper()
 	listen := func() net.Listener {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

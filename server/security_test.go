@@ -18,7 +18,6 @@ import (
 
 	"github.com/nodewright/nodewright/server"
 	"github.com/nodewright/nodewright/server/auth"
-	"github.com/nodewright/nodewright/server/serving"
 )
 
 // endpoint is one request, the subresources of which one allows it, and what it
@@ -195,7 +194,7 @@ func TestWhoMayWhat(t *testing.T) {
 	}
 	for _, anonymous := range []bool{false, true} {
 		c := guarded(t)
-		certs, err := serving.New(serving.Config{CertDir: t.TempDir(), Host: "node-1", ClientCAFile: ours.file})
+		certs, err := server.NewCerts(server.CertsConfig{CertDir: t.TempDir(), Host: "node-1", ClientCAFile: ours.file})
 		if err != nil {
 			t.Fatal(err)
 		}

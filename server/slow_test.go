@@ -18,7 +18,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/server"
-	"github.com/nodewright/nodewright/server/serving"
 )
 
 // pipes is a listener whose connections take no time of a real network.
@@ -61,7 +60,7 @@ func clientOf(c net.Conn) net.Conn { return tls.Client(c, &tls.Config{InsecureSk
 // inBubble runs a Server of which no time is real.
 func inBubble(t *testing.T, change func(*server.Config), test func(t *testing.T, main, healthz *pipes)) {
 	t.Helper()
-	certs, err := serving.New(serving.Config{CertDir: t.TempDir(), Host: "node-1"})
+	certs, err := server.NewCerts(server.CertsConfig{CertDir: t.TempDir(), Host: "node-1"})
 	if err != nil {
 		t.Fatal(err)
 	}

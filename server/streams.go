@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/server/stream"
+	"github.com/nodewright/nodewright/server/internal/stream"
 )
 
 func (s *Server) streamRoutes() []route {

@@ -12,13 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/statusmgr"
-	"github.com/nodewright/nodewright/statusmgr/memsink"
 )
 
 // A mirror that is replaced while the status is written to the old one gets it
 // as well.
 func TestMirrorIsReplacedDuringAWrite(t *testing.T) {
-	sink, as := memsink.New(10), &mirrors{}
+	sink, as := statusmgr.NewMemorySink(10), &mirrors{}
 	run(t, statusmgr.Config{Sink: sink, PublishAs: as.publishAs}, func(m *statusmgr.Manager) {
 		p := newPod("p")
 		p.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
@@ -40,7 +39,7 @@ func TestMirrorIsReplacedDuringAWrite(t *testing.T) {
 
 // A sink that finds a pod gone and then finds it after all deletes it.
 func TestGonePodsThatComeBackAreDeleted(t *testing.T) {
-	sink := memsink.New(10)
+	sink := statusmgr.NewMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 		sink.FailWith(always(statusmgr.ErrGone))
 		p := newPod("p")
@@ -61,7 +60,7 @@ func TestGonePodsThatComeBackAreDeleted(t *testing.T) {
 // A pod that is over is deleted when its deletion is requested, though its
 // status does not change.
 func TestReconcileSeesRequestedDeletions(t *testing.T) {
-	sink := memsink.New(10)
+	sink := statusmgr.NewMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 		p := newPod("p")
 		m.Set(p, status(v1.PodRunning))
@@ -83,7 +82,7 @@ func TestReconcileSeesRequestedDeletions(t *testing.T) {
 
 // Reconcile publishes to an object that the last write did not find.
 func TestReconcileFindsTheMirror(t *testing.T) {
-	sink, as := memsink.New(10), &mirrors{}
+	sink, as := statusmgr.NewMemorySink(10), &mirrors{}
 	var running atomic.Bool
 	running.Store(true)
 	cfg := statusmgr.Config{Sink: sink, PublishAs: as.publishAs, CouldHaveRunning: func(types.UID) bool { return running.Load() }}
@@ -110,7 +109,7 @@ func TestReconcileFindsTheMirror(t *testing.T) {
 
 // A phase that was held back, and a deletion that waited, go before the bulk.
 func TestHeldPhasesGoFirst(t *testing.T) {
-	sink := memsink.New(100)
+	sink := statusmgr.NewMemorySink(100)
 	var over atomic.Bool
 	cfg := statusmgr.Config{Sink: sink, Parallel: 1, CouldHaveRunning: func(types.UID) bool { return !over.Load() }}
 	run(t, cfg, func(m *statusmgr.Manager) {
@@ -140,7 +139,7 @@ func TestHeldPhasesGoFirst(t *testing.T) {
 
 // A pod that is forgotten while it is queued is not written, and takes no slot.
 func TestForgottenPodsAreNotWritten(t *testing.T) {
-	sink := memsink.New(10)
+	sink := statusmgr.NewMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Parallel: 1}, func(m *statusmgr.Manager) {
 		sink.DelayBy(take(time.Second))
 		m.Set(newPod("first"), status(v1.PodRunning))

@@ -13,7 +13,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/statusmgr"
-	"github.com/nodewright/nodewright/statusmgr/memsink"
 )
 
 // readyStatus is one that only differs by n, unless ready does.
@@ -31,7 +30,7 @@ func readyStatus(n int, ready bool) v1.PodStatus {
 // A transition goes before the bulk, also if the pod stood in it before; and
 // the bulk is not starved by transitions.
 func TestTransitionsGoFirst(t *testing.T) {
-	sink := memsink.New(1000)
+	sink := statusmgr.NewMemorySink(1000)
 	run(t, statusmgr.Config{Sink: sink, Parallel: 1}, func(m *statusmgr.Manager) {
 		const n = 40
 		for i := range n {
@@ -81,7 +80,7 @@ func TestTransitionsGoFirst(t *testing.T) {
 // Pods whose writes hang take every slot once, for as long as the timeout
 // lasts; after that, half of the slots at most.
 func TestHangingPodsHoldUpNobodyForLong(t *testing.T) {
-	sink := memsink.New(10000)
+	sink := statusmgr.NewMemorySink(10000)
 	run(t, statusmgr.Config{Sink: sink, Parallel: 4, Timeout: 10 * time.Second}, func(m *statusmgr.Manager) {
 		sink.DelayBy(func(p *v1.Pod) time.Duration {
 			if strings.HasPrefix(p.Name, "hung") {
@@ -114,7 +113,7 @@ func TestHangingPodsHoldUpNobodyForLong(t *testing.T) {
 
 // However many pods fail, one that does not is told of at once.
 func TestFailingPodsHoldUpNobody(t *testing.T) {
-	sink := memsink.New(10)
+	sink := statusmgr.NewMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Parallel: 1}, func(m *statusmgr.Manager) {
 		sink.FailWith(func(p *v1.Pod) error {
 			if p.Name == "good" {
@@ -139,7 +138,7 @@ func TestFailingPodsHoldUpNobody(t *testing.T) {
 // How long a status took is counted from its change, not from the pod's first;
 // and through the failures that delayed it.
 func TestDurationsBeginWithTheChange(t *testing.T) {
-	reg, sink := prometheus.NewRegistry(), memsink.New(10)
+	reg, sink := prometheus.NewRegistry(), statusmgr.NewMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Metrics: reg, Backoff: 4 * time.Second}, func(m *statusmgr.Manager) {
 		sum := func() float64 {
 			families, err := reg.Gather()

@@ -15,11 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/statusmgr"
-	"github.com/nodewright/nodewright/statusmgr/memsink"
 )
 
 // told lists the writes: the UID of the object, and the phase or "deleted".
-func told(s *memsink.Sink) string {
+func told(s *statusmgr.MemorySink) string {
 	var out []string
 	for _, w := range s.History() {
 		what := string(w.Pod.Status.Phase)
@@ -60,7 +59,7 @@ func mirror(uid types.UID) *v1.Pod {
 }
 
 func TestStaticPodsArePublishedAsTheirMirrors(t *testing.T) {
-	sink, as := memsink.New(100), &mirrors{}
+	sink, as := statusmgr.NewMemorySink(100), &mirrors{}
 	run(t, statusmgr.Config{Sink: sink, PublishAs: as.publishAs}, func(m *statusmgr.Manager) {
 		check := func(step, want string) {
 			t.Helper()
@@ -105,7 +104,7 @@ func TestStaticPodsArePublishedAsTheirMirrors(t *testing.T) {
 
 // A mirror that appears while the manager asks for it is not missed.
 func TestMirrorAppearsMeanwhile(t *testing.T) {
-	sink := memsink.New(10)
+	sink := statusmgr.NewMemorySink(10)
 	var m *statusmgr.Manager
 	asked := 0
 	publishAs := func(pod *v1.Pod) (*v1.Pod, bool) {
@@ -143,7 +142,7 @@ func TestTheMirrorsStatusIsTheOldOne(t *testing.T) {
 }
 
 func TestReconcile(t *testing.T) {
-	sink := memsink.New(100)
+	sink := statusmgr.NewMemorySink(100)
 	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 		p := newPod("p")
 		p.Status.Phase = v1.PodPending // there is an API
@@ -196,7 +195,7 @@ func TestReconcile(t *testing.T) {
 
 // A pod is deleted when nothing is left of it, and no sooner.
 func TestDeletionWaitsForResources(t *testing.T) {
-	sink := memsink.New(100)
+	sink := statusmgr.NewMemorySink(100)
 	var reclaimed atomic.Bool
 	var asked atomic.Int32
 	cfg := statusmgr.Config{Sink: sink, Reclaimed: func(types.UID) bool { asked.Add(1); return reclaimed.Load() }}
@@ -241,7 +240,7 @@ func TestDeletionWaitsForResources(t *testing.T) {
 }
 
 func TestFailedDeletionIsTriedAgain(t *testing.T) {
-	sink := memsink.New(100)
+	sink := statusmgr.NewMemorySink(100)
 	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 		p := newPod("p")
 		now := metav1.Now()
@@ -273,7 +272,7 @@ func TestFailedDeletionIsTriedAgain(t *testing.T) {
 // though nobody sets the status again; all else goes out at once.
 func TestHeldPhasesAreNotForgotten(t *testing.T) {
 	for _, nudge := range []bool{false, true} {
-		sink := memsink.New(100)
+		sink := statusmgr.NewMemorySink(100)
 		var stopped atomic.Bool
 		cfg := statusmgr.Config{Sink: sink, CouldHaveRunning: func(types.UID) bool { return !stopped.Load() }}
 		run(t, cfg, func(m *statusmgr.Manager) {
@@ -307,7 +306,7 @@ func TestHeldPhasesAreNotForgotten(t *testing.T) {
 
 // What others write to the API's object stays as it is there.
 func TestForeignConditionsAreTheAPIs(t *testing.T) {
-	sink := memsink.New(10)
+	sink := statusmgr.NewMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 		p := newPod("p")
 		p.Status = v1.PodStatus{Phase: v1.PodPending, Conditions: []v1.PodCondition{{Type: "gate", Status: v1.ConditionTrue}}}
@@ -328,7 +327,7 @@ func TestForeignConditionsAreTheAPIs(t *testing.T) {
 
 // A sink that finds the pod gone is not asked again until there is news.
 func TestGonePodsAreLeftAlone(t *testing.T) {
-	sink, store := memsink.New(10), newStore()
+	sink, store := statusmgr.NewMemorySink(10), newStore()
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 		sink.FailWith(always(fmt.Errorf("get pod: %w", statusmgr.ErrGone)))
 		p := newPod("p")
@@ -351,7 +350,7 @@ func TestGonePodsAreLeftAlone(t *testing.T) {
 // A write that failed may have been done: what was there before it is written
 // again when the status is that again.
 func TestFailedWritesAreNotTrusted(t *testing.T) {
-	sink := memsink.New(10)
+	sink := statusmgr.NewMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
 		m.Set(newPod("p"), readyStatus(0, false))
 		synctest.Wait()
@@ -370,7 +369,7 @@ func TestFailedWritesAreNotTrusted(t *testing.T) {
 
 // Changes that take each other back before the sink is told are no write.
 func TestChangesBackAndForthAreNoWrite(t *testing.T) {
-	sink := memsink.New(10)
+	sink := statusmgr.NewMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Parallel: 1}, func(m *statusmgr.Manager) {
 		m.Set(newPod("p"), readyStatus(0, true))
 		synctest.Wait()

@@ -19,7 +19,6 @@ import (
 
 	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/statusmgr"
-	"github.com/nodewright/nodewright/statusmgr/memsink"
 )
 
 var _ statusmgr.Store = (*checkpoint.Store)(nil)
@@ -100,7 +99,7 @@ func take(d time.Duration) func(*v1.Pod) time.Duration {
 // What ends a pod is stored before the sink is told for the first time, and
 // nothing is stored that the sink takes at once.
 func TestEndsAreStoredBeforeTheyArePublished(t *testing.T) {
-	store, sink := newStore(), memsink.New(10)
+	store, sink := newStore(), statusmgr.NewMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 		var first string
 		sink.FailWith(func(p *v1.Pod) error { first += p.Name + ":" + store.state() + " "; return nil })
@@ -119,7 +118,7 @@ func TestEndsAreStoredBeforeTheyArePublished(t *testing.T) {
 
 // An end that has to wait for its turn is stored at once.
 func TestEndsAreStoredWhileTheyWait(t *testing.T) {
-	store, sink := newStore(), memsink.New(10)
+	store, sink := newStore(), statusmgr.NewMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Store: store, Parallel: 1}, func(m *statusmgr.Manager) {
 		sink.DelayBy(take(100 * time.Millisecond))
 		m.Set(newPod("first"), status(v1.PodRunning))
@@ -138,7 +137,7 @@ func TestEndsAreStoredWhileTheyWait(t *testing.T) {
 
 func TestTroubleIsStored(t *testing.T) {
 	t.Run("a write that fails", func(t *testing.T) {
-		store, sink := newStore(), memsink.New(10)
+		store, sink := newStore(), statusmgr.NewMemorySink(10)
 		run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 			sink.FailWith(always(errors.New("down")))
 			m.Set(newPod("p"), status(v1.PodRunning))
@@ -162,7 +161,7 @@ func TestTroubleIsStored(t *testing.T) {
 		})
 	})
 	t.Run("a write that lasts", func(t *testing.T) {
-		store, sink := newStore(), memsink.New(10)
+		store, sink := newStore(), statusmgr.NewMemorySink(10)
 		run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 			sink.DelayBy(take(5 * time.Second))
 			m.Set(newPod("p"), status(v1.PodRunning))
@@ -179,7 +178,7 @@ func TestTroubleIsStored(t *testing.T) {
 		})
 	})
 	t.Run("the end of the agent", func(t *testing.T) {
-		store, sink := newStore(), memsink.New(10)
+		store, sink := newStore(), statusmgr.NewMemorySink(10)
 		run(t, statusmgr.Config{Sink: sink, Store: store, Parallel: 1}, func(m *statusmgr.Manager) {
 			sink.DelayBy(take(500 * time.Millisecond))
 			for _, name := range []string{"a", "b", "c"} {
@@ -193,7 +192,7 @@ func TestTroubleIsStored(t *testing.T) {
 		}
 	})
 	t.Run("a store that fails", func(t *testing.T) {
-		store, sink := newStore(), memsink.New(10)
+		store, sink := newStore(), statusmgr.NewMemorySink(10)
 		store.err = errors.New("full")
 		run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 			m.Set(newPod("p"), terminated(v1.PodFailed, 1))
@@ -204,7 +203,7 @@ func TestTroubleIsStored(t *testing.T) {
 		})
 	})
 	t.Run("a value that cannot be deleted", func(t *testing.T) {
-		store, sink := newStore(), memsink.New(10)
+		store, sink := newStore(), statusmgr.NewMemorySink(10)
 		run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 			sink.FailWith(func(*v1.Pod) error { store.fail(errors.New("read-only")); return nil })
 			m.Set(newPod("p"), terminated(v1.PodFailed, 1))
@@ -222,7 +221,7 @@ func TestTroubleIsStored(t *testing.T) {
 
 // What was not published before a crash is, and nobody has to Set it.
 func TestUnsentStatusesSurviveACrash(t *testing.T) {
-	store, sink := newStore(), memsink.New(10)
+	store, sink := newStore(), statusmgr.NewMemorySink(10)
 	var left *memStore
 	deleted := metav1.Now()
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
@@ -236,7 +235,7 @@ func TestUnsentStatusesSurviveACrash(t *testing.T) {
 		left = store.crash()
 	})
 	left.values["damaged"], left.values["other"] = []byte("{"), left.values["p"]
-	sink = memsink.New(10)
+	sink = statusmgr.NewMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Store: left}, func(m *statusmgr.Manager) {
 		synctest.Wait()
 		var got []string
@@ -265,7 +264,7 @@ func TestStaleStatusIsNotPublished(t *testing.T) {
 		st.ContainerStatuses[0].RestartCount = n
 		return st
 	}
-	store, sink := newStore(), memsink.New(10)
+	store, sink := newStore(), statusmgr.NewMemorySink(10)
 	var left *memStore
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 		sink.FailWith(always(errors.New("down")))
@@ -283,7 +282,7 @@ func TestStaleStatusIsNotPublished(t *testing.T) {
 	pod := newPod("p")
 	p, _ := sink.Get("p")
 	pod.Status = p.Status
-	sink = memsink.New(10)
+	sink = statusmgr.NewMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Store: left}, func(m *statusmgr.Manager) {
 		time.Sleep(time.Hour)
 		if h := sink.History(); len(h) > 0 {
@@ -317,7 +316,7 @@ func TestStaleStatusIsNotPublished(t *testing.T) {
 // While the sink is still down after the crash, dropping the pod drops what is
 // stored.
 func TestRetainDropsWhatIsStored(t *testing.T) {
-	store, sink := newStore(), memsink.New(10)
+	store, sink := newStore(), statusmgr.NewMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 		sink.FailWith(always(errors.New("down")))
 		m.Set(newPod("p"), status(v1.PodRunning))
@@ -341,7 +340,7 @@ func TestRetainDropsWhatIsStored(t *testing.T) {
 
 // After a restart the first status is a change of what was published.
 func TestWhatWasPublishedIsWhatChanges(t *testing.T) {
-	sink := memsink.New(10)
+	sink := statusmgr.NewMemorySink(10)
 	var began *metav1.Time
 	before := func() v1.PodStatus {
 		st := status(v1.PodRunning)
@@ -401,14 +400,14 @@ func TestWhatWasPublishedIsWhatChanges(t *testing.T) {
 }
 
 // badLoader cannot tell what it published.
-type badLoader struct{ *memsink.Sink }
+type badLoader struct{ *statusmgr.MemorySink }
 
 func (badLoader) Load(context.Context) (map[types.UID]v1.PodStatus, error) {
 	return map[types.UID]v1.PodStatus{"some": status(v1.PodRunning)}, errors.New("unreadable")
 }
 
 func TestRestoreFailsAndTheAgentStarts(t *testing.T) {
-	run(t, statusmgr.Config{Sink: badLoader{memsink.New(1)}}, func(m *statusmgr.Manager) {
+	run(t, statusmgr.Config{Sink: badLoader{statusmgr.NewMemorySink(1)}}, func(m *statusmgr.Manager) {
 		if err := m.Restore(context.Background()); err == nil || !strings.Contains(err.Error(), "unreadable") {
 			t.Errorf("error %v", err)
 		}
@@ -424,7 +423,7 @@ func TestRestoreFailsAndTheAgentStarts(t *testing.T) {
 
 // A status that was Set before the store was read is newer than the stored.
 func TestRestoreLeavesWhatWasSet(t *testing.T) {
-	store, sink := newStore(), memsink.New(10)
+	store, sink := newStore(), statusmgr.NewMemorySink(10)
 	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
 		sink.FailWith(always(errors.New("down")))
 		m.Set(newPod("p"), status(v1.PodPending))

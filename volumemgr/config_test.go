@@ -14,9 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nodewright/nodewright/internal/rmtree"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/plugintest"
-	"github.com/nodewright/nodewright/volumemgr/rmtree"
 )
 
 type named struct {

@@ -4,7 +4,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/nodewright/nodewright/volumemgr/rmtree"
+	"github.com/nodewright/nodewright/internal/rmtree"
 )
 
 // Files is the part of a file system that a Manager touches itself. It is one

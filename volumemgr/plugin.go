@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/volumemgr/usage"
+	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
 // Plugin makes one kind of volume. A [Manager] calls its methods from many
@@ -230,7 +230,7 @@ type Labeler interface {
 var ErrNoUsage = errors.New("the volume has no usage of its own")
 
 // Usage is how full a volume is.
-type Usage = usage.Usage
+type Usage = diskusage.Usage
 
 // Mounter is the node's mount table and what changes it. Package mount below
 // this one has it for Linux, and one in memory that fails on demand. The

@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/volumemgr/usage"
+	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
 // Bounds of measuring: one volume's time, that of a walk in it, which goes on the
@@ -71,7 +71,7 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 		}
 		v.measuring = true
 		if v.survey == nil {
-			v.survey = &usage.Survey{}
+			v.survey = &diskusage.Survey{}
 		}
 		arg, walked := volumes[i].arg, walked{v.usage, v.due, v.survey}
 		go func() {
@@ -129,7 +129,7 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 type walked struct {
 	usage  Usage     // without a time if it was never walked
 	due    time.Time // when it is to be walked again
-	survey *usage.Survey
+	survey *diskusage.Survey
 }
 
 // measure asks the plugin, or the cheapest of what can tell.
@@ -151,17 +151,17 @@ func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, last walk
 	}
 	if slices.ContainsFunc(mounts, func(mt Mount) bool { return mt.Path == arg.Path }) {
 		source = "statfs"
-		return usage.Statfs(arg.Path)
+		return diskusage.Statfs(arg.Path)
 	}
 	source = "quota"
-	if u, err = usage.Quota(arg.Path); err == nil {
+	if u, err = diskusage.Quota(arg.Path); err == nil {
 		return u, nil
 	}
 	source = "du"
 	if time.Now().Before(last.due) {
 		return last.usage, nil
 	}
-	limits := usage.Limits{Time: walkTime}
+	limits := diskusage.Limits{Time: walkTime}
 	if end, ok := ctx.Deadline(); ok { // the result has to be back before that
 		limits.Time = min(limits.Time, max(time.Until(end)*3/4, 1))
 	}

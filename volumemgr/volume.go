@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/volumemgr/usage"
+	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
 // volumeKey finds a volume in its pod, and its directory.
@@ -59,7 +59,7 @@ type volume struct {
 	timer   *time.Timer
 	waiters map[*waiter]struct{}
 	usage   Usage // of the last walk
-	survey  *usage.Survey
+	survey  *diskusage.Survey
 	due     time.Time // when it is to be walked again
 
 	measuring bool

@@ -14,7 +14,6 @@ import (
 	block "github.com/nodewright/nodewright/csi"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/content"
-	"github.com/nodewright/nodewright/volumemgr/storage"
 )
 
 // ReasonLimit is the kubelet's reason for a pod that is rejected, or ended, since the
@@ -139,7 +138,7 @@ func (p *Part) Secret(_ context.Context, namespace, name string) (map[string][]b
 	if found := s.Secrets(namespace)[name]; found != nil {
 		return content.OfSecret(found).Data, nil
 	}
-	return nil, storage.ErrNotFound
+	return nil, content.ErrNotFound
 }
 
 // exhausted ends a pod whose volume the node has no room for.

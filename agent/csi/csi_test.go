@@ -18,10 +18,10 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/part/parttest"
 	block "github.com/nodewright/nodewright/csi"
-	"github.com/nodewright/nodewright/csi/csitest"
+	"github.com/nodewright/nodewright/internal/csitest"
 	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/content"
 	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
-	"github.com/nodewright/nodewright/volumemgr/storage"
 )
 
 const driver = "disk.example.com"
@@ -34,7 +34,7 @@ type node struct {
 	root   string
 }
 
-func start(t *testing.T, cluster storage.Cluster, change func(*csitest.Config)) *node {
+func start(t *testing.T, cluster content.StorageCluster, change func(*csitest.Config)) *node {
 	t.Helper()
 	top, err := os.MkdirTemp("", "csi")
 	if err != nil {
@@ -118,7 +118,7 @@ func TestDriversWakeTheirVolumes(t *testing.T) {
 	if calls := n.host.Calls(); !slices.Contains(calls, "volumes changed CSIDriver /"+driver) {
 		t.Errorf("calls %q", calls)
 	}
-	if _, err := n.Secret(t.Context(), "vault", "key"); !errors.Is(err, storage.ErrNotFound) {
+	if _, err := n.Secret(t.Context(), "vault", "key"); !errors.Is(err, content.ErrNotFound) {
 		t.Errorf("got %v", err)
 	}
 	n.host.SetStorage([]*v1.Secret{secret}, nil, nil)

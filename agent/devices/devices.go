@@ -60,7 +60,7 @@ type Config struct {
 // Part gives pods devices. Its methods may be called from any goroutine.
 type Part struct {
 	cfg  Config
-	bare fit.Node // places nothing, for agents without a part that does
+	bare fit.Placement // places nothing, for agents without a part that does
 	host part.Host
 
 	starts   *starts
@@ -93,7 +93,7 @@ func New(cfg Config) (*Part, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
 	}
-	bare, err := fit.New(fit.Config{})
+	bare, err := fit.NewPlacement(fit.PlacementConfig{})
 	if err != nil {
 		return nil, fmt.Errorf("devices: %w", err)
 	}

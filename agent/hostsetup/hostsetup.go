@@ -9,9 +9,9 @@ import (
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nodewright/nodewright/agent/internal/hostchains"
+	"github.com/nodewright/nodewright/agent/internal/kernel"
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/network/hostchains"
-	"github.com/nodewright/nodewright/node/kernel"
 )
 
 // Name is the name of the part.

@@ -14,9 +14,9 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/nodewright/nodewright/agent/hostsetup"
+	"github.com/nodewright/nodewright/agent/internal/hostchains"
+	"github.com/nodewright/nodewright/agent/internal/kernel"
 	"github.com/nodewright/nodewright/agent/part/parttest"
-	"github.com/nodewright/nodewright/network/hostchains"
-	"github.com/nodewright/nodewright/node/kernel"
 )
 
 // machine is a directory with the kernel's parameters, all 3, and a score.

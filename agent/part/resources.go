@@ -5,18 +5,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/fit"
 	"github.com/nodewright/nodewright/podruntime"
 )
 
-// Count says how many there are of an extended resource.
-type Count struct {
-	// Capacity are all, Allocatable those that are healthy, Used those that
-	// pods have, and Free those that are healthy and nobody's.
-	Capacity, Allocatable, Used, Free int
-	// Away means that nobody offers them at this moment, and pods may have to
-	// wait.
-	Away bool
-}
+// Count says how many there are of an extended resource; see [fit.Count].
+type Count = fit.Count
 
 // Provider is a Part that offers extended resources.
 type Provider interface {

@@ -25,7 +25,7 @@ func (agent) Readmit() {}
 // A node with eight CPUs gives a pod two for its own.
 func Example() {
 	p, err := placement.New(placement.Config{
-		Fit: fit.Config{
+		Fit: fit.PlacementConfig{
 			Machine: numa.Uniform(1, 1, 8, 1, 4<<30), CPUPolicy: fit.CPUStatic,
 			ReservedCPUs: cpumgr.Reservation{CPUs: numa.CPUs(0)},
 		},

@@ -128,7 +128,7 @@ func TestKubeletStateIgnored(t *testing.T) {
 	n.run(a)
 	n.wantKubelet(given(map[string][]int{"a": {1}}))
 	n.end(a)
-	n.fit = fit.Config{Machine: n.fit.Machine}
+	n.fit = fit.PlacementConfig{Machine: n.fit.Machine}
 	for _, idle := range []bool{false, true} {
 		if n.start(); n.p.Idle() != idle {
 			t.Errorf("idle: %t, want %t", n.p.Idle(), idle)

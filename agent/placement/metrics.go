@@ -17,7 +17,7 @@ import (
 
 // metrics are the kubelet's about CPUs, memory and NUMA nodes, by its names.
 type metrics struct {
-	cfg    fit.Config
+	cfg    fit.PlacementConfig
 	static *cpumgr.Static // nil under other CPU policies
 
 	cpuRequests, cpuErrors       prometheus.Counter
@@ -31,7 +31,7 @@ type metrics struct {
 }
 
 // newMetrics shows a node on which nothing is given yet.
-func newMetrics(cfg Config, node fit.Node) (*metrics, error) {
+func newMetrics(cfg Config, node fit.Placement) (*metrics, error) {
 	m := buildMetrics()
 	m.cfg = cfg.Fit
 	m.static, _ = node.CPU.(*cpumgr.Static)

@@ -36,7 +36,7 @@ type node struct {
 	dir       string // of the checkpoints
 	kubelet   string // root directory of a kubelet
 	store     part.Store
-	fit       fit.Config
+	fit       fit.PlacementConfig
 	metrics   prometheus.Registerer
 	sandboxes map[types.UID]string
 	ids       map[string]string // of containers
@@ -50,7 +50,7 @@ type node struct {
 func newNode(t *testing.T) *node {
 	n := &node{
 		t: t, rt: critest.New(), dir: filepath.Join(t.TempDir(), "placement"),
-		fit: fit.Config{
+		fit: fit.PlacementConfig{
 			Machine: numa.Uniform(1, 1, 8, 1, 4<<30), CPUPolicy: fit.CPUStatic,
 			ReservedCPUs: cpumgr.Reservation{CPUs: numa.CPUs(0)},
 		},

@@ -32,7 +32,7 @@ type Runtime interface {
 type Config struct {
 	// Fit says what is placed, and on which machine. Nothing; CPUOptions must
 	// not have ResizeExclusive.
-	Fit fit.Config
+	Fit fit.PlacementConfig
 	// Runtime is required unless the part is idle; see [Part.Idle].
 	Runtime Runtime
 	// Store keeps a checkpoint for each pod that has something, under its UID.
@@ -63,9 +63,9 @@ type Part struct {
 
 	mu       sync.Mutex
 	restored bool
-	early    early    // while not restored
-	node     fit.Node // its State is what was decided
-	version  uint64   // grows with each change of node.State
+	early    early         // while not restored
+	node     fit.Placement // its State is what was decided
+	version  uint64        // grows with each change of node.State
 	pods     map[types.UID]*placed
 	live     map[string]*container // by ID
 	files    map[types.UID]*file   // of pods that have a checkpoint, or are about to
@@ -96,7 +96,7 @@ func New(cfg Config) (*Part, error) {
 	}
 	idle := cfg.Fit.Idle() && (len(cfg.Fit.Machine.CPUs) == 0 || !leftovers(cfg.Store))
 	var errs []error
-	node, err := fit.New(cfg.Fit)
+	node, err := fit.NewPlacement(cfg.Fit)
 	errs = append(errs, err)
 	if cfg.Fit.CPUOptions.ResizeExclusive {
 		errs = append(errs, errors.New("CPUOptions.ResizeExclusive is true; want false: the agent does not move CPUs of running containers"))
@@ -168,7 +168,7 @@ func (p *Part) FitsWithout(pod *v1.Pod, gone []types.UID) bool {
 }
 
 // now is the node as decided, and the version of its state.
-func (p *Part) now() (node fit.Node, version uint64, restored bool) {
+func (p *Part) now() (node fit.Placement, version uint64, restored bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.node, p.version, p.restored

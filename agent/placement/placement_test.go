@@ -34,7 +34,7 @@ func marshal(t *testing.T, v any) string {
 }
 
 func TestMistakes(t *testing.T) {
-	_, err := placement.New(placement.Config{Fit: fit.Config{
+	_, err := placement.New(placement.Config{Fit: fit.PlacementConfig{
 		Machine: numa.Uniform(1, 1, 8, 1, 4<<30), CPUPolicy: fit.CPUStatic, CPUOptions: cpumgr.Options{ResizeExclusive: true},
 		ReservedCPUs: cpumgr.Reservation{CPUs: numa.CPUs(0)}, TopologyPolicy: "slow",
 	}})
@@ -200,7 +200,7 @@ func TestSweep(t *testing.T) {
 func TestPolicyChanges(t *testing.T) {
 	n := newNode(t)
 	static := n.fit
-	n.fit = fit.Config{}
+	n.fit = fit.PlacementConfig{}
 	n.start()
 	if !n.p.Idle() {
 		t.Error("there is something to place")
@@ -224,7 +224,7 @@ func TestPolicyChanges(t *testing.T) {
 	n.run(b)
 	n.wantCPUs(map[string]string{"web": "0,3-7", "a": "0,3-7", "b": "1-2"})
 
-	n.fit = fit.Config{Machine: static.Machine}
+	n.fit = fit.PlacementConfig{Machine: static.Machine}
 	for range 2 {
 		n.start()
 		for _, pod := range []*v1.Pod{web, a, b} {

@@ -2,7 +2,6 @@ package placement
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -51,7 +50,7 @@ func (p *Part) Reserve(_ context.Context, r part.Request) (part.Reservation, *pa
 	}
 	p.met.admission(n, result, err, time.Since(start))
 	if err != nil {
-		return nil, rejection(err)
+		return nil, fit.RejectionOf(err)
 	}
 	with.align(result)
 	return reservation{p, r.Pod.UID}, nil
@@ -65,12 +64,12 @@ func notRestored() *part.Rejection {
 }
 
 // dryRun is Reserve for a pod that is given nothing.
-func dryRun(node fit.Node, n numa.Pod, with aligned) (part.Reservation, *part.Rejection) {
+func dryRun(node fit.Placement, n numa.Pod, with aligned) (part.Reservation, *part.Rejection) {
 	result, err := node.Place(n, with.providers()...)
 	if err == nil {
 		with.align(result)
 	}
-	return preview{n, result}, rejection(err)
+	return preview{n, result}, fit.RejectionOf(err)
 }
 
 // place decides on a pod.
@@ -116,22 +115,6 @@ func (p *Part) take(n numa.Pod, result fit.Result) {
 	}
 	p.decide(result.State)
 	p.know(n)
-}
-
-// rejection has the kubelet's reason and message, and what was in the way. A
-// provider's own rejection comes first.
-func rejection(err error) *part.Rejection {
-	var own *part.Rejection
-	var misplaced *topology.Rejection
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &own):
-		return own
-	case errors.As(err, &misplaced):
-		return &part.Rejection{Reason: misplaced.Reason(), Message: misplaced.Error()}
-	}
-	return &part.Rejection{Reason: topology.ReasonUnexpected, Message: err.Error()}
 }
 
 // reservation is what a pod was given.

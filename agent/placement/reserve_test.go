@@ -199,7 +199,7 @@ func TestDecisionsMeanwhile(t *testing.T) {
 
 // A part that places nothing aligns what others reserve all the same.
 func TestIdleAligns(t *testing.T) {
-	p, err := placement.New(placement.Config{Fit: fit.Config{Machine: numa.Uniform(2, 1, 4, 1, 2<<30), TopologyPolicy: topology.NameSingleNUMANode}})
+	p, err := placement.New(placement.Config{Fit: fit.PlacementConfig{Machine: numa.Uniform(2, 1, 4, 1, 2<<30), TopologyPolicy: topology.NameSingleNUMANode}})
 	if err != nil || !p.Idle() {
 		t.Fatal(err)
 	}

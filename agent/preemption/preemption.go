@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/agent/internal/preempt"
 	"github.com/nodewright/nodewright/agent/part"
-	"github.com/nodewright/nodewright/eviction/preempt"
 	"github.com/nodewright/nodewright/internal/promshare"
 	"github.com/nodewright/nodewright/podmeta"
 )

@@ -16,8 +16,9 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/nodewright/nodewright/eviction/rank"
+	"github.com/nodewright/nodewright/internal/diskusage"
+
 	block "github.com/nodewright/nodewright/node/stats"
-	"github.com/nodewright/nodewright/volumemgr/usage"
 )
 
 // A signal is there if all is known that it takes.
@@ -97,15 +98,15 @@ func TestNewerFigureOfAVolume(t *testing.T) {
 	at := time.Unix(100, 0)
 	for _, tc := range []struct {
 		all  int64
-		now  usage.Usage
+		now  diskusage.Usage
 		want rank.Usage
 	}{
-		{50, usage.Usage{Used: 30, InodesUsed: 3, At: at.Add(1)}, rank.Usage{EphemeralStorage: 70, Volumes: []rank.VolumeUsage{{Name: "v", Used: rank.Disk{Bytes: 30, Inodes: 3}, Time: at.Add(1)}}}},
-		{0, usage.Usage{Used: 30, InodesUsed: 3, At: at.Add(1)}, rank.Usage{Volumes: []rank.VolumeUsage{{Name: "v", Used: rank.Disk{Bytes: 30, Inodes: 3}, Time: at.Add(1)}}}},
-		{50, usage.Usage{Used: 30, At: at}, rank.Usage{EphemeralStorage: 50, Volumes: []rank.VolumeUsage{{Name: "v", Used: rank.Disk{Bytes: 10}, Time: at}}}},
-		{50, usage.Usage{Used: 5, At: at.Add(1), AtLeast: true}, rank.Usage{EphemeralStorage: 50, Volumes: []rank.VolumeUsage{{Name: "v", Used: rank.Disk{Bytes: 10}, Time: at}}}},
-		{50, usage.Usage{Used: 30, At: at.Add(1), AtLeast: true}, rank.Usage{EphemeralStorage: 70, Volumes: []rank.VolumeUsage{{Name: "v", Used: rank.Disk{Bytes: 30}, Time: at.Add(1)}}}},
-		{50, usage.Usage{}, rank.Usage{EphemeralStorage: 50, Volumes: []rank.VolumeUsage{{Name: "v", Used: rank.Disk{Bytes: 10}, Time: at}}}},
+		{50, diskusage.Usage{Used: 30, InodesUsed: 3, At: at.Add(1)}, rank.Usage{EphemeralStorage: 70, Volumes: []rank.VolumeUsage{{Name: "v", Used: rank.Disk{Bytes: 30, Inodes: 3}, Time: at.Add(1)}}}},
+		{0, diskusage.Usage{Used: 30, InodesUsed: 3, At: at.Add(1)}, rank.Usage{Volumes: []rank.VolumeUsage{{Name: "v", Used: rank.Disk{Bytes: 30, Inodes: 3}, Time: at.Add(1)}}}},
+		{50, diskusage.Usage{Used: 30, At: at}, rank.Usage{EphemeralStorage: 50, Volumes: []rank.VolumeUsage{{Name: "v", Used: rank.Disk{Bytes: 10}, Time: at}}}},
+		{50, diskusage.Usage{Used: 5, At: at.Add(1), AtLeast: true}, rank.Usage{EphemeralStorage: 50, Volumes: []rank.VolumeUsage{{Name: "v", Used: rank.Disk{Bytes: 10}, Time: at}}}},
+		{50, diskusage.Usage{Used: 30, At: at.Add(1), AtLeast: true}, rank.Usage{EphemeralStorage: 70, Volumes: []rank.VolumeUsage{{Name: "v", Used: rank.Disk{Bytes: 30}, Time: at.Add(1)}}}},
+		{50, diskusage.Usage{}, rank.Usage{EphemeralStorage: 50, Volumes: []rank.VolumeUsage{{Name: "v", Used: rank.Disk{Bytes: 10}, Time: at}}}},
 	} {
 		u := rank.Usage{EphemeralStorage: tc.all, Volumes: []rank.VolumeUsage{{Name: "v", Used: rank.Disk{Bytes: 10}, Time: at}}}
 		if noteVolume(&u, 0, tc.now); !reflect.DeepEqual(u, tc.want) {
@@ -120,7 +121,7 @@ func TestLimitMeters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l limitMeters
 		k, other := meterKey{"a", "v"}, meterKey{"b", "v"}
-		quick := func(context.Context, *usage.Meter) {}
+		quick := func(context.Context, *diskusage.Meter) {}
 		if l.start(t.Context(), k, quick) {
 			t.Error("measured outside of run")
 		}
@@ -131,8 +132,8 @@ func TestLimitMeters(t *testing.T) {
 
 		free := make(chan struct{})
 		var measured context.Context
-		var first *usage.Meter
-		hang := func(ctx context.Context, m *usage.Meter) { measured, first = ctx, m; <-free }
+		var first *diskusage.Meter
+		hang := func(ctx context.Context, m *diskusage.Meter) { measured, first = ctx, m; <-free }
 		if !l.start(t.Context(), k, hang) || l.start(t.Context(), k, quick) || !l.start(t.Context(), other, quick) {
 			t.Error("a volume is measured twice at a time, or keeps others from being measured")
 		}
@@ -157,7 +158,7 @@ func TestLimitMeters(t *testing.T) {
 		defer cancel()
 		go l.run(ctx)
 		synctest.Wait()
-		l.start(t.Context(), k, func(_ context.Context, m *usage.Meter) {
+		l.start(t.Context(), k, func(_ context.Context, m *diskusage.Meter) {
 			if m != first {
 				t.Error("the meter's memory is lost")
 			}
@@ -196,7 +197,7 @@ func TestWhatAPodHidesCounts(t *testing.T) {
 	limit := resource.MustParse("512Ki")
 	pod := &v1.Pod{Spec: v1.PodSpec{Volumes: []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}}}}
 	u := rank.Usage{Volumes: []rank.VolumeUsage{{Name: "v"}}}
-	noteVolume(&u, 0, walk(t.Context(), make(chan struct{}, 1), &usage.Meter{}, dir, limit.Value()))
+	noteVolume(&u, 0, walk(t.Context(), make(chan struct{}, 1), &diskusage.Meter{}, dir, limit.Value()))
 	if v, ok := rank.Violated(rank.Candidate{Pod: pod, Usage: &u}, false); !ok || v.Limit != rank.EmptyDirLimit {
 		t.Errorf("%+v: %+v, want a violation of the volume's limit", u, v)
 	}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/eviction/rank"
-	"github.com/nodewright/nodewright/volumemgr/usage"
+	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
 // The contents of a volume that the kernel does not count are known to a minute,
@@ -39,7 +39,7 @@ type meterKey struct {
 }
 
 type limitMeter struct {
-	usage.Meter
+	diskusage.Meter
 	busy bool // guarded by limitMeters.mu
 }
 
@@ -59,7 +59,7 @@ func (l *limitMeters) run(ctx context.Context) {
 // start has a volume measured in a goroutine of its own, within a context that
 // ends with ctx and with run. It reports whether it was started: not while the
 // volume is being measured already, or outside of run.
-func (l *limitMeters) start(ctx context.Context, k meterKey, measure func(context.Context, *usage.Meter)) bool {
+func (l *limitMeters) start(ctx context.Context, k meterKey, measure func(context.Context, *diskusage.Meter)) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	m := l.meters[k]
@@ -106,7 +106,7 @@ func (l *limitMeters) retain(keep func(types.UID) bool) {
 type measured struct {
 	of     *rank.Usage
 	volume int
-	now    usage.Usage
+	now    diskusage.Usage
 }
 
 // freshen measures the volumes of pods that have limits, where their figures may
@@ -127,7 +127,7 @@ func (f figures) freshen(ctx context.Context, pods []*v1.Pod, known map[types.UI
 				continue
 			}
 			dir := filepath.Join(f.host.Dir(p.UID), "volumes", "kubernetes.io~empty-dir", v.Name)
-			if f.limit.start(ctx, meterKey{p.UID, v.Name}, func(ctx context.Context, m *usage.Meter) {
+			if f.limit.start(ctx, meterKey{p.UID, v.Name}, func(ctx context.Context, m *diskusage.Meter) {
 				r := measured{u, i, walk(ctx, slots, m, dir, level)}
 				select {
 				case results <- r:
@@ -154,23 +154,23 @@ func (f figures) wanted(uid types.UID) bool {
 }
 
 // walk measures a directory when a slot is free.
-func walk(ctx context.Context, slots chan struct{}, m *usage.Meter, dir string, level int64) usage.Usage {
+func walk(ctx context.Context, slots chan struct{}, m *diskusage.Meter, dir string, level int64) diskusage.Usage {
 	select {
 	case slots <- struct{}{}:
 	case <-ctx.Done():
-		return usage.Usage{}
+		return diskusage.Usage{}
 	}
 	defer func() { <-slots }()
-	now, err := m.Measure(ctx, dir, level, usage.Limits{Time: walkTime})
+	now, err := m.Measure(ctx, dir, level, diskusage.Limits{Time: walkTime})
 	if err != nil {
-		return usage.Usage{}
+		return diskusage.Usage{}
 	}
 	return now
 }
 
 // noteVolume takes the new figure of a volume into those of its pod. A lower bound
 // makes none smaller.
-func noteVolume(u *rank.Usage, volume int, now usage.Usage) {
+func noteVolume(u *rank.Usage, volume int, now diskusage.Usage) {
 	v := &u.Volumes[volume]
 	if !now.At.After(v.Time) || now.AtLeast && now.Used < v.Used.Bytes {
 		return

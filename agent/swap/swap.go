@@ -14,8 +14,8 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/internal/scratch"
 	"github.com/nodewright/nodewright/podspec"
-	"github.com/nodewright/nodewright/volumemgr/scratch"
 )
 
 // Name is the name of the part.

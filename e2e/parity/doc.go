@@ -6,5 +6,5 @@
 // Each list in testdata has what is missing here, one name a line, with the reason
 // behind a #. A test fails when something is missing that is not in its list, which
 // is a step back or something new in Kubernetes, and when something in the list is
-// there: the line has to go then. nodeagent/differences says the same to people.
+// there: the line has to go then. internal/differences says the same to people.
 package parity

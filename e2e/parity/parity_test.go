@@ -84,7 +84,7 @@ func literals(t *testing.T) map[string]bool {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && slices.Contains([]string{"e2e", "internal", "tools", "build", ".git", "testdata", "differences"}, d.Name()):
+		case d.IsDir() && slices.Contains([]string{"e2e", "cmd", "sim", "tools", "build", ".git", "testdata", "differences"}, d.Name()):
 			return filepath.SkipDir
 		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
 			return nil

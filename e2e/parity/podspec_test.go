@@ -24,7 +24,7 @@ func places(t *testing.T) map[string]string {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && slices.Contains([]string{"e2e", "internal", "examples", "tools", "build", ".git", "testdata"}, d.Name()):
+		case d.IsDir() && slices.Contains([]string{"e2e", "cmd", "sim", "podtext", "examples", "tools", "build", ".git", "testdata"}, d.Name()):
 			return filepath.SkipDir
 		case d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
 			return nil

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nodewright/nodewright/nodeagent/differences"
+	"github.com/nodewright/nodewright/internal/differences"
 )
 
 // invoke runs a command line in this process.

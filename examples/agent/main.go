@@ -36,7 +36,7 @@ import (
 	"syscall"
 
 	"github.com/nodewright/nodewright/internal/cmdline"
-	"github.com/nodewright/nodewright/nodeagent/differences"
+	"github.com/nodewright/nodewright/internal/differences"
 )
 
 // A command is one subcommand of the binary.

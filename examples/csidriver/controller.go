@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/nodewright/nodewright/volumemgr/usage"
+	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
 // ControllerGetCapabilities lists what follows.
@@ -256,7 +256,7 @@ func (d *driver) room() int64 {
 		}
 		return max(0, left)
 	}
-	u, err := usage.Statfs(d.state)
+	u, err := diskusage.Statfs(d.state)
 	if err != nil {
 		return 0
 	}

@@ -13,9 +13,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/nodewright/nodewright/volumemgr/fsgroup"
+	"github.com/nodewright/nodewright/internal/diskusage"
+	"github.com/nodewright/nodewright/internal/fsgroup"
 	"github.com/nodewright/nodewright/volumemgr/mount"
-	"github.com/nodewright/nodewright/volumemgr/usage"
 )
 
 // NodeGetCapabilities lists what follows.
@@ -533,12 +533,12 @@ func (d *driver) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeS
 		resp.Usage = []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: v.Bytes}}
 		return resp, nil
 	}
-	var u usage.Usage
+	var u diskusage.Usage
 	if v.Disk {
-		u, err = usage.Statfs(req.GetVolumePath())
+		u, err = diskusage.Statfs(req.GetVolumePath())
 	} else {
-		var s usage.Survey
-		u, err = s.Walk(ctx, d.data(v.ID), usage.Limits{})
+		var s diskusage.Survey
+		u, err = s.Walk(ctx, d.data(v.ID), diskusage.Limits{})
 		u.Capacity, u.Available = v.Bytes, max(0, v.Bytes-u.Used)
 	}
 	if err != nil {

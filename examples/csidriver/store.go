@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/nodewright/nodewright/internal/durable"
-	"github.com/nodewright/nodewright/volumemgr/rmtree"
+	"github.com/nodewright/nodewright/internal/rmtree"
 )
 
 // volume is what is known of one volume.

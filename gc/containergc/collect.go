@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/gc/hold"
+	"github.com/nodewright/nodewright/gc/internal/hold"
 )
 
 // round is one pass under way.

@@ -13,7 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/gc/hold"
+	"github.com/nodewright/nodewright/gc/internal/hold"
 	"github.com/nodewright/nodewright/internal/detached"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/nodewright/nodewright/gc/hold"
+	"github.com/nodewright/nodewright/gc/internal/hold"
 )
 
 // round is one pass under way.

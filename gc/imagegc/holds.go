@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nodewright/nodewright/gc/hold"
+	"github.com/nodewright/nodewright/gc/internal/hold"
 )
 
 // Hold is what a pod that is being started holds, of any number of images. Its

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/gc/hold"
+	"github.com/nodewright/nodewright/gc/internal/hold"
 )
 
 // Store is what this package asks of an image service. Calls end with ctx.

@@ -250,7 +250,7 @@ func (m *machine) judgeEndOfSandbox(id, how string) {
 }
 
 // judgeStatus looks at a status that is published, and is not one of before the
-// pod's end: the sink of an API server keeps that, see statussink.
+// pod's end: the sink of an API server keeps that, see podsync.Sink.
 func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
 	terminal := st.Phase == v1.PodSucceeded || st.Phase == v1.PodFailed
 	if terminal {

@@ -119,7 +119,7 @@ func (l *life) parts() ([]part.Part, error) {
 	de, e := devices.New(devices.Config{Manager: l.devices})
 	add(de, e)
 	pl, e := placement.New(placement.Config{
-		Fit:     fit.Config{Machine: node(), CPUPolicy: fit.CPUStatic, ReservedCPUs: cpumgr.Reservation{CPUs: numa.CPUs(0)}},
+		Fit:     fit.PlacementConfig{Machine: node(), CPUPolicy: fit.CPUStatic, ReservedCPUs: cpumgr.Reservation{CPUs: numa.CPUs(0)}},
 		Runtime: rt, Store: store("placement"),
 	})
 	add(pl, e)

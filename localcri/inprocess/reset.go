@@ -11,8 +11,8 @@ import (
 
 	"github.com/nodewright/nodewright/cgroups"
 	"github.com/nodewright/nodewright/internal/ownerlock"
+	"github.com/nodewright/nodewright/internal/rmtree"
 	"github.com/nodewright/nodewright/volumemgr/mount"
-	"github.com/nodewright/nodewright/volumemgr/rmtree"
 )
 
 // resetAtATime is how many sandboxes are removed at a time.

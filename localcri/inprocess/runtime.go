@@ -16,15 +16,16 @@ import (
 	"github.com/nodewright/nodewright/checkpoint"
 	"github.com/nodewright/nodewright/internal/safefile"
 	"github.com/nodewright/nodewright/localcri"
-	"github.com/nodewright/nodewright/localcri/cdi"
 	"github.com/nodewright/nodewright/localcri/image"
-	imagemetrics "github.com/nodewright/nodewright/localcri/image/metrics"
-	"github.com/nodewright/nodewright/localcri/metrics"
+	"github.com/nodewright/nodewright/localcri/internal/cdi"
+	"github.com/nodewright/nodewright/localcri/internal/imagemetrics"
+
+	"github.com/nodewright/nodewright/localcri/internal/metrics"
+	networkmetrics "github.com/nodewright/nodewright/localcri/internal/netmetrics"
 	"github.com/nodewright/nodewright/localcri/serve"
 	"github.com/nodewright/nodewright/network"
 	"github.com/nodewright/nodewright/network/bridge"
 	"github.com/nodewright/nodewright/network/cni"
-	networkmetrics "github.com/nodewright/nodewright/network/metrics"
 )
 
 // networkKey is the key of the network that the node's pods have.

@@ -8,10 +8,10 @@ import (
 
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
 	"github.com/nodewright/nodewright/kubeapi/credentials"
-	"github.com/nodewright/nodewright/kubeapi/metrics"
 	kubenode "github.com/nodewright/nodewright/kubeapi/node"
-	"github.com/nodewright/nodewright/kubeapi/reviews"
+
 	"github.com/nodewright/nodewright/nodeagent"
+	"github.com/nodewright/nodewright/nodeagent/internal/kubemetrics"
 )
 
 // heartbeats makes a client of its own for the Node and its lease.
@@ -19,7 +19,7 @@ type heartbeats func(lease time.Duration) (*apiclient.Client, error)
 
 // clients makes the API client, with a certificate that is kept fresh if that
 // is asked for, and returns how the heartbeat's is made.
-func (cl *cluster) clients(b *nodeagent.Builder, met *metrics.Metrics) (heartbeats, error) {
+func (cl *cluster) clients(b *nodeagent.Builder, met *kubemetrics.Metrics) (heartbeats, error) {
 	c, log := b.Config, b.Log.Named("credentials")
 	store := &credentials.Store{Dir: c.CertDir, Prefix: "kubelet-client"}
 	user, bootstrap, err := credentials.Load(credentials.Files{
@@ -95,5 +95,5 @@ func (cl *cluster) reviewer() (nodeagent.Reviewer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return reviews.New(c.Once())
+	return credentials.NewReviewer(c.Once())
 }

@@ -15,24 +15,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/agent"
-	"github.com/nodewright/nodewright/csi/migration"
+	"github.com/nodewright/nodewright/internal/csimigration"
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
-	"github.com/nodewright/nodewright/kubeapi/catalog"
 	"github.com/nodewright/nodewright/kubeapi/credentials"
 	"github.com/nodewright/nodewright/kubeapi/events"
-	"github.com/nodewright/nodewright/kubeapi/metrics"
-	"github.com/nodewright/nodewright/kubeapi/mirror"
 	kubenode "github.com/nodewright/nodewright/kubeapi/node"
-	"github.com/nodewright/nodewright/kubeapi/podcertificates"
-	"github.com/nodewright/nodewright/kubeapi/podsource"
-	"github.com/nodewright/nodewright/kubeapi/resourceslices"
+	"github.com/nodewright/nodewright/kubeapi/podrefs"
+	"github.com/nodewright/nodewright/kubeapi/podsync"
 	"github.com/nodewright/nodewright/kubeapi/seal"
-	"github.com/nodewright/nodewright/kubeapi/statussink"
-	"github.com/nodewright/nodewright/kubeapi/storage"
-	"github.com/nodewright/nodewright/kubeapi/tokenrequest"
-	"github.com/nodewright/nodewright/kubeapi/trustbundles"
 	"github.com/nodewright/nodewright/node/status"
 	"github.com/nodewright/nodewright/nodeagent"
+	"github.com/nodewright/nodewright/nodeagent/internal/kubemetrics"
 )
 
 // cluster is what makes the agent a node of one.
@@ -41,14 +34,14 @@ type cluster struct {
 	transport http.RoundTripper // nil: that of the kubeconfig
 	client    *apiclient.Client
 	heartbeat *apiclient.Client // of the Node and its lease
-	pods      *podsource.Source
-	sink      *statussink.Sink
+	pods      *podsync.Source
+	sink      *podsync.Sink
 	events    *events.Recorder
-	catalog   *catalog.Catalog
-	bundles   *trustbundles.Bundles
-	storage   *storage.Storage
+	catalog   *podrefs.Catalog
+	bundles   *podrefs.Bundles
+	storage   *podrefs.Storage
 	seal      *seal.Sealer // of what is secret; nil: that is not kept
-	slices    *resourceslices.Wiper
+	slices    *kubenode.SliceWiper
 	status    *status.Manager
 	node      *kubenode.Manager
 	lease     *kubenode.Lease
@@ -76,7 +69,7 @@ func Through(t http.RoundTripper) func(*nodeagent.Builder) (*nodeagent.Cluster, 
 
 func join(b *nodeagent.Builder, t http.RoundTripper) (*nodeagent.Cluster, error) {
 	cl := &cluster{name: b.Node.Name, transport: t, seal: sealer(b)}
-	met, err := metrics.New(b.Metrics)
+	met, err := kubemetrics.New(b.Metrics)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +97,7 @@ func join(b *nodeagent.Builder, t http.RoundTripper) (*nodeagent.Cluster, error)
 func (cl *cluster) wipe(b *nodeagent.Builder) (err error) {
 	f := b.Facts
 	cl.hasDrivers = func() bool { return f.Drivers != nil } // which parts say, when they are made
-	cl.slices, err = resourceslices.New(resourceslices.Config{
+	cl.slices, err = kubenode.NewSliceWiper(kubenode.SliceWiperConfig{
 		Client: cl.client.Once(), NodeName: cl.name, Connected: func() []string { return f.Drivers() }, Log: b.Log.Named("resourceslices"),
 	})
 	if err != nil {
@@ -116,7 +109,7 @@ func (cl *cluster) wipe(b *nodeagent.Builder) (err error) {
 
 // parts are what the node gets.
 func (cl *cluster) parts(b *nodeagent.Builder) (*nodeagent.Cluster, error) {
-	mirrors, err := mirror.New(mirror.Config{Client: cl.client, NodeName: cl.name, Node: cl.uid})
+	mirrors, err := podsync.NewMirrors(podsync.MirrorsConfig{Client: cl.client, NodeName: cl.name, Node: cl.uid})
 	if err != nil {
 		return nil, err
 	}
@@ -144,14 +137,14 @@ func (cl *cluster) parts(b *nodeagent.Builder) (*nodeagent.Cluster, error) {
 }
 
 // publish makes what writes to the API server: statuses and events.
-func (cl *cluster) publish(b *nodeagent.Builder, met *metrics.Metrics) (err error) {
-	if cl.pods, err = podsource.New(podsource.Config{
+func (cl *cluster) publish(b *nodeagent.Builder, met *kubemetrics.Metrics) (err error) {
+	if cl.pods, err = podsync.NewSource(podsync.SourceConfig{
 		Client: cl.client, NodeName: cl.name, Memory: b.Store("cluster/pods", "podsource"),
 		Seal: cl.seal, Log: b.Log.Named("podsource"),
 	}); err != nil {
 		return err
 	}
-	if cl.sink, err = statussink.New(statussink.Config{Client: cl.client.Once(), Pods: cl.pods}); err != nil {
+	if cl.sink, err = podsync.NewSink(podsync.SinkConfig{Client: cl.client.Once(), Pods: cl.pods}); err != nil {
 		return err
 	}
 	if cl.events, err = events.New(events.Config{
@@ -160,42 +153,42 @@ func (cl *cluster) publish(b *nodeagent.Builder, met *metrics.Metrics) (err erro
 	}); err != nil {
 		return err
 	}
-	return met.Add(metrics.Events(cl.events.Counts), metrics.Statuses(cl.sink.Counts))
+	return met.Add(kubemetrics.Events(cl.events.Counts), kubemetrics.Statuses(cl.sink.Counts))
 }
 
 // follow makes what reads from the API server what all pods need.
 func (cl *cluster) follow(b *nodeagent.Builder) (err error) {
-	if cl.catalog, err = catalog.New(catalog.Config{
+	if cl.catalog, err = podrefs.NewCatalog(podrefs.CatalogConfig{
 		Client: cl.client, Memory: b.Store("cluster/catalog", "catalog"), Log: b.Log.Named("catalog"),
 	}); err != nil {
 		return err
 	}
-	if cl.storage, err = storage.New(storage.Config{
-		Client: cl.client, NodeName: cl.name, Node: func() (*v1.Node, bool) { return cl.node.Node() }, Migrated: migration.Plugins(),
+	if cl.storage, err = podrefs.NewStorage(podrefs.StorageConfig{
+		Client: cl.client, NodeName: cl.name, Node: func() (*v1.Node, bool) { return cl.node.Node() }, Migrated: csimigration.Plugins(),
 		Memory: b.Store("cluster/storage", "storage"), Log: b.Log.Named("storage"),
 	}); err != nil {
 		return err
 	}
-	cl.bundles, err = trustbundles.New(trustbundles.Config{
+	cl.bundles, err = podrefs.NewBundles(podrefs.BundlesConfig{
 		Client: cl.client, Memory: b.Store("cluster/bundles", "trustbundles"), Log: b.Log.Named("trustbundles"),
 	})
 	return err
 }
 
 // tokens makes what gets tokens of service accounts, and keeps them.
-func (cl *cluster) tokens(b *nodeagent.Builder) (*tokenrequest.Keeper, error) {
-	requester, err := tokenrequest.New(cl.client)
+func (cl *cluster) tokens(b *nodeagent.Builder) (*podrefs.TokenKeeper, error) {
+	requester, err := podrefs.NewTokenRequester(cl.client)
 	if err != nil {
 		return nil, err
 	}
-	return tokenrequest.NewKeeper(tokenrequest.KeeperConfig{
+	return podrefs.NewTokenKeeper(podrefs.TokenKeeperConfig{
 		Requester: requester, Memory: b.Store("cluster/tokens", "tokens"), Seal: cl.seal, Log: b.Log.Named("tokens"),
 	})
 }
 
 // podCertificates makes what gets certificates of pods; their keys are in memory alone.
-func (cl *cluster) podCertificates(b *nodeagent.Builder) (*podcertificates.Issuer, error) {
-	return podcertificates.New(podcertificates.Config{
+func (cl *cluster) podCertificates(b *nodeagent.Builder) (*podrefs.CertificateIssuer, error) {
+	return podrefs.NewCertificateIssuer(podrefs.CertificateConfig{
 		Client: cl.client.Once(), NodeName: cl.name, Node: cl.uid, ServiceAccount: cl.serviceAccount,
 		Events: cl.events, Log: b.Log.Named("podcertificates"), Metrics: b.Metrics,
 	})

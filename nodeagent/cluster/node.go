@@ -13,13 +13,13 @@ import (
 	criapi "k8s.io/cri-api/pkg/apis"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/nodewright/nodewright/agent/predicates"
 	"github.com/nodewright/nodewright/internal/seconds"
 	kubenode "github.com/nodewright/nodewright/kubeapi/node"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/node/status"
-	"github.com/nodewright/nodewright/node/status/cristatus"
 	"github.com/nodewright/nodewright/nodeagent"
+	"github.com/nodewright/nodewright/nodeagent/internal/cristatus"
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // becomeNode makes what registers the Node and reports its status.
@@ -157,9 +157,9 @@ func declared(c *kubeletconfig.Config) []string {
 	}
 	features := []string{}
 	for _, f := range []string{
-		predicates.WebSocketsToTheServer, predicates.ResizePods, predicates.ResizeInitContainers, predicates.RestartAllContainers,
+		podmeta.FeatureWebSocketsToTheServer, podmeta.FeatureResizePods, podmeta.FeatureResizeInitContainers, podmeta.FeatureRestartAllContainers,
 	} {
-		if c.Declares(f) && (f != predicates.WebSocketsToTheServer || *c.EnableServer) {
+		if c.Declares(f) && (f != podmeta.FeatureWebSocketsToTheServer || *c.EnableServer) {
 			features = append(features, f)
 		}
 	}

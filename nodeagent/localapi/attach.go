@@ -19,7 +19,7 @@ import (
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/localapi"
-	"github.com/nodewright/nodewright/localapi/pki"
+
 	"github.com/nodewright/nodewright/localapi/store"
 	"github.com/nodewright/nodewright/nodeagent"
 )
@@ -159,7 +159,7 @@ func (a *attached) run(ctx context.Context, n *nodeagent.Node) error {
 func (a *attached) serve(ctx context.Context, n *nodeagent.Node) error {
 	log := n.Builder().Log.Named("localapi")
 	dir := authorityDir(a.conf.RootDir)
-	authority, err := pki.Open(dir)
+	authority, err := localapi.OpenAuthority(dir)
 	if err != nil {
 		return fmt.Errorf("authority of the local API: %w", err)
 	}
@@ -175,7 +175,7 @@ func (a *attached) serve(ctx context.Context, n *nodeagent.Node) error {
 		host = cmp.Or(first(n.Builder().Node.IPs), "127.0.0.1")
 	}
 	names := append([]string{"localhost", "127.0.0.1", "::1", host, n.Builder().Node.Name}, n.Builder().Node.IPs...)
-	if err := pki.SetURL(dir, "https://"+net.JoinHostPort(host, port)); err != nil {
+	if err := localapi.SetServerURL(dir, "https://"+net.JoinHostPort(host, port)); err != nil {
 		log.Warn("failed to note the address of the local API", zap.Error(err))
 	}
 	errorLog, _ := zap.NewStdLogAt(log, zap.DebugLevel) // its error is an unknown level's
@@ -243,11 +243,11 @@ func Kubeconfig(rootDir, url, user string, groups []string, valid time.Duration)
 	dir := authorityDir(rootDir)
 	if url == "" {
 		var err error
-		if url, err = pki.URL(dir); err != nil {
+		if url, err = localapi.ServerURL(dir); err != nil {
 			return nil, fmt.Errorf("no agent has served its API by TLS from %s yet (--local-api): %w", rootDir, err)
 		}
 	}
-	authority, err := pki.Open(dir)
+	authority, err := localapi.OpenAuthority(dir)
 	if err != nil {
 		return nil, err
 	}

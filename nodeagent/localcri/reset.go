@@ -10,10 +10,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/agent/machine"
+	"github.com/nodewright/nodewright/internal/rmtree"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/localcri/inprocess"
 	"github.com/nodewright/nodewright/nodeagent"
-	"github.com/nodewright/nodewright/volumemgr/rmtree"
 )
 
 // Dir is the directory of a node's own runtime, below that of the node.

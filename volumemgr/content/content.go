@@ -15,11 +15,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/rmtree"
+	"github.com/nodewright/nodewright/internal/scratch"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/atomicdir"
+	"github.com/nodewright/nodewright/volumemgr/internal/atomicdir"
 	"github.com/nodewright/nodewright/volumemgr/mount"
-	"github.com/nodewright/nodewright/volumemgr/rmtree"
-	"github.com/nodewright/nodewright/volumemgr/scratch"
 )
 
 // Kind is a kind of volume.

@@ -23,7 +23,6 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/mount"
 	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
-	"github.com/nodewright/nodewright/volumemgr/tokens"
 )
 
 func TestMain(m *testing.M) { os.Exit(mounttest.Main(m)) }
@@ -512,9 +511,9 @@ type authority struct {
 	forgotVolumes []string
 }
 
-func (a *authority) Token(_ context.Context, ns, sa string, spec authv1.TokenRequestSpec) (tokens.Token, error) {
+func (a *authority) Token(_ context.Context, ns, sa string, spec authv1.TokenRequestSpec) (Token, error) {
 	a.asked = spec
-	return tokens.Token{Value: "token of " + ns + "/" + sa, Refresh: 10 * time.Minute}, a.err
+	return Token{Value: "token of " + ns + "/" + sa, Refresh: 10 * time.Minute}, a.err
 }
 func (a *authority) Forget(uid types.UID) { a.forgot = append(a.forgot, uid) }
 func (a *authority) ForgetVolume(uid types.UID, volume string) {

@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/podmeta"
-	"github.com/nodewright/nodewright/volumemgr/atomicdir"
+	"github.com/nodewright/nodewright/volumemgr/internal/atomicdir"
 )
 
 // downward adds what the pod says of itself. allocatable is what the node has,

@@ -13,7 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nodewright/nodewright/volumemgr/atomicdir"
+	"github.com/nodewright/nodewright/volumemgr/internal/atomicdir"
 )
 
 // file is one file of a volume.

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/atomicdir"
+	"github.com/nodewright/nodewright/volumemgr/internal/atomicdir"
 )
 
 // privateMode is what a credential gets in a pod that says who its users are;

@@ -12,8 +12,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/nodewright/nodewright/volumemgr/tokens"
 )
 
 // ErrNotFound is what a source returns, in its error's tree, for an object that
@@ -82,7 +80,7 @@ type Source interface {
 
 // Tokens issues service account tokens; see package tokens.
 type Tokens interface {
-	Token(ctx context.Context, namespace, account string, spec authv1.TokenRequestSpec) (tokens.Token, error)
+	Token(ctx context.Context, namespace, account string, spec authv1.TokenRequestSpec) (Token, error)
 	// Forget drops what is kept for a pod.
 	Forget(uid types.UID)
 }

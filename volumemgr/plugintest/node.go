@@ -16,8 +16,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nodewright/nodewright/internal/rmtree"
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/rmtree"
 )
 
 // ErrCrashed is what every call returns after the process has died.

@@ -7,9 +7,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nodewright/nodewright/internal/rmtree"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/plugintest"
-	"github.com/nodewright/nodewright/volumemgr/rmtree"
 )
 
 // The fakes keep what they promise, as real plugins have to.

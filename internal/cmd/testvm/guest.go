@@ -106,6 +106,8 @@ func load(file string) error {
 }
 
 // A mounting is one call of mount(2), its directory made first.
+const hostname = "testvm"
+
 type mounting struct {
 	source, target, kind string
 	flags                uintptr
@@ -122,6 +124,15 @@ func mountAll(all []mounting) error {
 		}
 	}
 	return nil
+}
+
+func appendTo(file, text string) error {
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
 }
 
 // enterRoot makes the other system's root this one's, under a tmpfs. The old
@@ -160,6 +171,7 @@ func setUp() error {
 		{"", "/", "", unix.MS_SHARED | unix.MS_REC, ""}, // as systemd has it
 		{"proc", "/proc", "proc", safe, ""},
 		{"sysfs", "/sys", "sysfs", safe, ""},
+		{"securityfs", "/sys/kernel/security", "securityfs", safe, ""}, // AppArmor's profiles are loaded there
 		{"cgroup2", "/sys/fs/cgroup", "cgroup2", safe, "nsdelegate"},
 		{"devtmpfs", "/dev", "devtmpfs", unix.MS_NOSUID, "mode=755"},
 		{"devpts", "/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "mode=620,ptmxmode=666"},
@@ -198,7 +210,7 @@ func setUp() error {
 			return err
 		}
 	}
-	return errors.Join(unix.Sethostname([]byte("testvm")), loopbackUp())
+	return errors.Join(unix.Sethostname([]byte(hostname)), appendTo("/etc/hosts", "127.0.1.1 "+hostname+"\n"), loopbackUp())
 }
 
 func loopbackUp() error {

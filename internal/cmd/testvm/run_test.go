@@ -18,7 +18,7 @@ func TestPick(t *testing.T) {
 		{ImportPath: ours("agentless")},
 		{ImportPath: ours("cri")},
 		{ImportPath: ours("network/bridge")},
-		{ImportPath: ours("volumemgr/iscsi")},
+		{ImportPath: ours("volumemgr/plugins")},
 		{ImportPath: ours("volumemgr/mount")},
 		{ImportPath: ours("podspec"), TestImports: []string{"testing"}},
 		{ImportPath: ours("podruntime"), XTestImports: []string{"testing", containerdtest}},
@@ -30,7 +30,7 @@ func TestPick(t *testing.T) {
 	for _, p := range pick(all) {
 		got = append(got, p.within())
 	}
-	if want := []string{"agent/local", "cri", "network/bridge", "volumemgr/iscsi", "podruntime", "cgroups"}; !slices.Equal(got, want) {
+	if want := []string{"agent/local", "cri", "network/bridge", "volumemgr/plugins", "podruntime", "cgroups"}; !slices.Equal(got, want) {
 		t.Errorf("picked %v, want %v", got, want)
 	}
 }

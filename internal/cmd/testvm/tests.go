@@ -35,7 +35,7 @@ func (p pkg) within() string {
 // wanted are rooms that are tested with everything below them, and packages;
 // cgroupLibraries and containerdtest mark packages that are wanted wherever they are.
 var (
-	wanted          = []string{"agent", "cri", "csi", "examples", "network", "volumemgr/iscsi"}
+	wanted          = []string{"agent", "cri", "csi", "examples", "network", "volumemgr/plugins"}
 	containerdtest  = modulePath + "/internal/containerdtest"
 	cgroupLibraries = []string{"github.com/opencontainers/cgroups", "github.com/containerd/cgroups"}
 )

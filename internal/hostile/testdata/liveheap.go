@@ -11,7 +11,7 @@ import (
 	"os"
 	"runtime"
 
-	"github.com/nodewright/nodewright/server/profile"
+	"github.com/nodewright/nodewright/internal/profile"
 )
 
 func init() {

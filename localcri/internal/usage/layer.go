@@ -9,7 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodewright/nodewright/internal/detached"
-	"github.com/nodewright/nodewright/volumemgr/usage"
+	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
 // Writable layers are measured when somebody asks, at most once in layerKept, and
@@ -23,10 +23,10 @@ const (
 
 // layers measures writable layers. Its zero value is ready.
 type layers struct {
-	walks detached.Group[usage.Usage]
+	walks detached.Group[diskusage.Usage]
 
 	mu   sync.Mutex
-	last map[string]usage.Usage
+	last map[string]diskusage.Usage
 }
 
 // measure returns what a directory takes, nil if that is not known yet.
@@ -37,8 +37,8 @@ func (l *layers) measure(ctx context.Context, dir, mountpoint string) *runtimeap
 	l.mu.Unlock()
 	if !ok || now.Sub(u.At) >= layerKept {
 		wait, cancel := context.WithTimeout(ctx, layerPatience)
-		fresh, err := l.walks.Do(wait, dir, func() (usage.Usage, error) {
-			u, err := usage.Walk(context.Background(), dir, usage.Limits{})
+		fresh, err := l.walks.Do(wait, dir, func() (diskusage.Usage, error) {
+			u, err := diskusage.Walk(context.Background(), dir, diskusage.Limits{})
 			if err == nil {
 				l.keep(dir, u)
 			}
@@ -61,14 +61,14 @@ func (l *layers) measure(ctx context.Context, dir, mountpoint string) *runtimeap
 	return out
 }
 
-func (l *layers) keep(dir string, u usage.Usage) {
+func (l *layers) keep(dir string, u diskusage.Usage) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.last == nil {
-		l.last = map[string]usage.Usage{}
+		l.last = map[string]diskusage.Usage{}
 	}
 	if len(l.last) >= maxLayers {
-		maps.DeleteFunc(l.last, func(_ string, old usage.Usage) bool { return u.At.Sub(old.At) >= layerLife })
+		maps.DeleteFunc(l.last, func(_ string, old diskusage.Usage) bool { return u.At.Sub(old.At) >= layerLife })
 		if len(l.last) > maxLayers/2 { // else this would be done each time
 			clear(l.last)
 		}

@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/nodewright/nodewright/internal/diskusage"
 	"github.com/nodewright/nodewright/internal/nspin"
 	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
-	"github.com/nodewright/nodewright/volumemgr/usage"
 )
 
 // of makes a reader of cgroups with these files.
@@ -263,7 +263,7 @@ func TestWritableLayerIsMeasuredOnceInTenSeconds(t *testing.T) {
 		t.Errorf("%v", w)
 	}
 	// A figure that is younger is taken, an older one measured again.
-	fake := usage.Usage{Used: 7, InodesUsed: 1, At: time.Now().Add(time.Hour)}
+	fake := diskusage.Usage{Used: 7, InodesUsed: 1, At: time.Now().Add(time.Hour)}
 	r.layers.keep(dir, fake)
 	if got := r.layers.measure(t.Context(), dir, "/"); got.UsedBytes.Value != 7 {
 		t.Errorf("a young figure was not taken: %v", got)
@@ -276,14 +276,14 @@ func TestSlowLayerIsMeasuredInTheBackground(t *testing.T) {
 		var l layers
 		walk := make(chan struct{})
 		go func() {
-			_, _ = l.walks.Do(t.Context(), "/x", func() (usage.Usage, error) { <-walk; return usage.Usage{}, nil })
+			_, _ = l.walks.Do(t.Context(), "/x", func() (diskusage.Usage, error) { <-walk; return diskusage.Usage{}, nil })
 		}()
 		synctest.Wait()
 		begun := time.Now()
 		if got := l.measure(t.Context(), "/x", "/"); got != nil || time.Since(begun) != layerPatience {
 			t.Errorf("%v after %v", got, time.Since(begun))
 		}
-		l.keep("/x", usage.Usage{Used: 5, At: time.Now().Add(-time.Hour)})
+		l.keep("/x", diskusage.Usage{Used: 5, At: time.Now().Add(-time.Hour)})
 		if got := l.measure(t.Context(), "/x", "/"); got.GetUsedBytes().GetValue() != 5 {
 			t.Errorf("the last figure was not returned: %v", got)
 		}

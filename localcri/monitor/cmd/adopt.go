@@ -5,8 +5,9 @@ package main
 import (
 	"time"
 
-	"github.com/nodewright/nodewright/localcri/monitor/wire"
 	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/localcri/internal/wire"
 )
 
 // reapPatience is how long whoever is the parent now may take to reap a process

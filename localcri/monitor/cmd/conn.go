@@ -6,8 +6,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/nodewright/nodewright/localcri/monitor/wire"
 	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/localcri/internal/wire"
 )
 
 const (

@@ -6,8 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nodewright/nodewright/localcri/monitor/wire"
 	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/localcri/internal/wire"
 )
 
 // phase is how far a container has come.

@@ -8,8 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nodewright/nodewright/localcri/monitor/wire"
 	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/localcri/internal/wire"
 )
 
 // pump copies the streams of one container: to its log, to those who are

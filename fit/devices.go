@@ -1,0 +1,183 @@
+package fit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/nodewright/nodewright/numa"
+	"github.com/nodewright/nodewright/topology"
+)
+
+// NoNUMANode stands for the NUMA node of devices that have none.
+const NoNUMANode = -1
+
+// DeviceCount is how many healthy devices of a resource a NUMA node has, and how many of
+// them no pod has.
+type DeviceCount struct{ Total, Free int }
+
+// Devices are the devices of plugins in numbers: by the name of the extended resource,
+// and by NUMA node, or [NoNUMANode]. It is for those who know a node by counts alone, as
+// schedulers do; an agent asks its device manager, which knows each device.
+//
+// A Devices is a value that nobody changes.
+type Devices map[string]map[int]DeviceCount
+
+// Provider is what a pod can take of the devices on a machine. A container takes devices
+// near the nodes of its hint first. What an init container had may be used by those that
+// start after it, as the kubelet has it. Resources that are not among the devices are
+// not looked at.
+func (d Devices) Provider(m numa.Machine, pod numa.Pod) topology.Provider {
+	return devices{all: d, candidates: numa.Candidates(m), pod: pod}
+}
+
+type devices struct {
+	all        Devices
+	candidates []numa.NodeSet
+	pod        numa.Pod
+	given      map[string]map[int]int // how many this pod has taken
+	spare      map[string]map[int]int // of these, those that the next container may use
+}
+
+// Hints implements topology.Provider.
+func (d devices) Hints(container int) []numa.Hints {
+	wants := d.wants(container)
+	out := make([]numa.Hints, 0, len(wants))
+	for _, name := range slices.Sorted(maps.Keys(wants)) {
+		out = append(out, d.hints(name, wants[name]))
+	}
+	return out
+}
+
+// wants are the devices that a container asks for, or that those of the pod have at the
+// same time: side by side, or an init container and the sidecars before it.
+func (d devices) wants(container int) map[string]int {
+	wants := map[string]int{}
+	if container != topology.WholePod {
+		for name, n := range d.pod.Containers[container].Extended {
+			if d.all[name] != nil && n > 0 {
+				wants[name] = n
+			}
+		}
+		return wants
+	}
+	staying := map[string]int{}
+	for _, c := range d.pod.Containers { // init containers and sidecars come first
+		for name, n := range c.Extended {
+			switch {
+			case d.all[name] == nil || n <= 0:
+			case c.Kind == numa.Init:
+				wants[name] = max(wants[name], staying[name]+n)
+			default:
+				staying[name] += n
+			}
+		}
+	}
+	for name, n := range staying {
+		wants[name] = max(wants[name], n)
+	}
+	return wants
+}
+
+// free is how many of a resource the pod may still take on a node.
+func (d devices) free(name string, node int) int {
+	return d.all[name][node].Free - d.given[name][node] + d.spare[name][node]
+}
+
+func (d devices) hints(name string, want int) numa.Hints {
+	h := numa.Hints{Resource: name}
+	nodes := d.all[name]
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(nodes)), func(n int) bool { return n != NoNUMANode }) {
+		h.Any = true
+		return h
+	}
+	least := 0 // the fewest nodes that have enough, whoever has them now
+	for _, set := range d.candidates {
+		total, free := 0, 0
+		for node, c := range nodes {
+			if node != NoNUMANode && set.Has(node) {
+				total += c.Total
+				free += d.free(name, node)
+			}
+		}
+		if total >= want && (least == 0 || set.Len() < least) {
+			least = set.Len()
+		}
+		if free >= want {
+			h.List = append(h.List, numa.Hint{Nodes: set})
+		}
+	}
+	for i := range h.List {
+		h.List[i].Preferred = h.List[i].Nodes.Len() == least
+	}
+	return h
+}
+
+// Allocate implements topology.Provider.
+func (d devices) Allocate(container int, hint numa.Hint) (topology.Provider, error) {
+	wants := d.wants(container)
+	d.given, d.spare = clone(d.given), clone(d.spare)
+	isInit := container != topology.WholePod && d.pod.Containers[container].Kind == numa.Init
+	for _, name := range slices.Sorted(maps.Keys(wants)) {
+		left := wants[name]
+		order := slices.Sorted(maps.Keys(d.all[name]))
+		slices.SortStableFunc(order, func(a, b int) int { return nearness(hint, a) - nearness(hint, b) })
+		for _, node := range order {
+			n := min(left, d.free(name, node))
+			if n <= 0 {
+				continue
+			}
+			reused := min(n, d.spare[name][node])
+			add(d.spare, name, node, -reused)
+			add(d.given, name, node, n-reused)
+			if isInit {
+				add(d.spare, name, node, n)
+			}
+			left -= n
+		}
+		if left > 0 {
+			return nil, fmt.Errorf("%s: %d devices are asked for, %d are free", name, wants[name], wants[name]-left)
+		}
+	}
+	return d, nil
+}
+
+// left are the devices without those that the pod has taken.
+func (d devices) left() Devices {
+	out := maps.Clone(d.all)
+	for name, nodes := range d.given {
+		out[name] = maps.Clone(out[name])
+		for node, n := range nodes {
+			c := out[name][node]
+			c.Free -= n
+			out[name][node] = c
+		}
+	}
+	return out
+}
+
+// nearness orders nodes: those of the hint, those of no node, all others.
+func nearness(hint numa.Hint, node int) int {
+	switch {
+	case node == NoNUMANode:
+		return 1
+	case hint.Nodes == 0 || hint.Nodes.Has(node):
+		return 0
+	}
+	return 2
+}
+
+func clone(m map[string]map[int]int) map[string]map[int]int {
+	out := make(map[string]map[int]int, len(m))
+	for name, nodes := range m {
+		out[name] = maps.Clone(nodes)
+	}
+	return out
+}
+
+func add(m map[string]map[int]int, name string, node, n int) {
+	if m[name] == nil {
+		m[name] = map[int]int{}
+	}
+	m[name][node] += n
+}

@@ -1,0 +1,202 @@
+package fit
+
+import (
+	"fmt"
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/nodewright/nodewright/numa"
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// Node is what a node is and has, as far as its admission of pods asks. All functions
+// answer from memory and may be nil. The zero value has neither CPU nor memory for pods.
+type Node struct {
+	Name string
+	// Labels are matched against selectors, LiveLabels laid over them. It may
+	// return nil.
+	Labels     map[string]string
+	LiveLabels func() map[string]string
+	// Allocatable bounds what pods request; resources that are not in it are
+	// not bounded, but for CPU and memory, of which there are none then.
+	Allocatable v1.ResourceList
+	// Extended counts the resources that plugins offer; nil where there are no
+	// plugins.
+	Extended func() map[v1.ResourceName]Count
+	// Declared are resources that others say the node has: those that no plugin
+	// offers count for pods of the API server.
+	Declared func() v1.ResourceList
+	// UnsafeSysctls are those that pods may set beside the safe ones: whole
+	// names, or prefixes with a * (allowedUnsafeSysctls).
+	UnsafeSysctls []string
+	// AppArmor reports whether the kernel enforces AppArmor profiles; nil does
+	// not ask.
+	AppArmor func() bool
+	// GroupsPolicy reports whether the runtime obeys supplementalGroupsPolicy, as
+	// far as that is known; nil does not ask.
+	GroupsPolicy func() (supported, known bool)
+	// Taints are the node's of this moment; nil: there are none.
+	Taints func() []v1.Taint
+	// Features are those that the node declares (KEP-5328): a pod that needs another is
+	// rejected. nil does not ask.
+	Features []string
+
+	// Placement places CPUs, memory and huge pages for [Admit]; nil places none.
+	Placement *Placement
+	// Devices are placed with them, on the Machine's NUMA nodes; none are not looked at.
+	Devices Devices
+	Machine numa.Machine
+}
+
+// Admit returns nil, or the first reason why pod may not run beside others, in the order
+// of the kubelet: names and words, operating system, resources (a pod that requests more
+// than is allocatable does not fit, whatever its QoS class), node name, selectors and
+// affinity, taints, host ports, groups, AppArmor, sysctls, features. Where CPUs, memory
+// and devices would come from is a question for the function [Admit].
+func (p *Node) Admit(pod *v1.Pod, others []*v1.Pod) *Rejection {
+	for _, check := range []func(*v1.Pod, []*v1.Pod) *Rejection{
+		p.valid, p.operatingSystem, p.Fits, p.name, p.selector, p.taints, p.ports, p.groups, p.appArmor, p.sysctls, p.features,
+	} {
+		if r := check(pod, others); r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// NodeLabels are the node's of this moment. The map is shared and not changed.
+func (p *Node) NodeLabels() map[string]string {
+	if p.LiveLabels == nil {
+		return p.Labels
+	}
+	now := p.LiveLabels()
+	if len(now) == 0 {
+		return p.Labels
+	}
+	all := maps.Clone(p.Labels)
+	maps.Copy(all, now)
+	return all
+}
+
+func (p *Node) operatingSystem(pod *v1.Pod, _ []*v1.Pod) *Rejection {
+	if want := pod.Spec.NodeSelector[v1.LabelOSStable]; want != "" && want != p.NodeLabels()[v1.LabelOSStable] {
+		return &Rejection{Reason: "PodOSSelectorNodeLabelDoesNotMatch", Message: fmt.Sprintf("pod asks for %s=%s, the node has %q",
+			v1.LabelOSStable, want, p.NodeLabels()[v1.LabelOSStable])}
+	}
+	if os := pod.Spec.OS; os != nil && string(os.Name) != p.NodeLabels()[v1.LabelOSStable] {
+		return &Rejection{Reason: "PodOSNotSupported", Message: fmt.Sprintf("pod is for %s, the node runs %s", os.Name, p.NodeLabels()[v1.LabelOSStable])}
+	}
+	return nil
+}
+
+func (p *Node) name(pod *v1.Pod, _ []*v1.Pod) *Rejection {
+	if pod.Spec.NodeName != "" && pod.Spec.NodeName != p.Name {
+		return &Rejection{Reason: "NodeName", Message: fmt.Sprintf("pod is for node %q, this is %q", pod.Spec.NodeName, p.Name)}
+	}
+	return nil
+}
+
+// nodeAffinity is the scheduler's sentence, which the kubelet repeats.
+const nodeAffinity = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
+
+func (p *Node) selector(pod *v1.Pod, _ []*v1.Pod) *Rejection {
+	if !labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(p.NodeLabels())) {
+		return &Rejection{Reason: "NodeAffinity", Message: nodeAffinity}
+	}
+	a := pod.Spec.Affinity
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return nil
+	}
+	if podmeta.SelectsNode(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms, p.Name, p.NodeLabels()) {
+		return nil
+	}
+	return &Rejection{Reason: "NodeAffinity", Message: nodeAffinity}
+}
+
+// hostPort is one port of the node that a pod takes.
+type hostPort struct {
+	ip       string
+	protocol v1.Protocol
+	port     int32
+}
+
+func hostPorts(pod *v1.Pod) []hostPort {
+	var ports []hostPort
+	add := func(cs []v1.Container) {
+		for i := range cs {
+			for _, p := range cs[i].Ports {
+				port := p.HostPort
+				if port == 0 && pod.Spec.HostNetwork {
+					port = p.ContainerPort
+				}
+				if port == 0 {
+					continue
+				}
+				proto := p.Protocol
+				if proto == "" {
+					proto = v1.ProtocolTCP
+				}
+				ports = append(ports, hostPort{p.HostIP, proto, port})
+			}
+		}
+	}
+	add(pod.Spec.Containers)
+	for i := range pod.Spec.InitContainers {
+		if podmeta.IsSidecar(&pod.Spec.InitContainers[i]) {
+			add(pod.Spec.InitContainers[i : i+1])
+		}
+	}
+	return ports
+}
+
+// portTable are host ports by which a clash is found at once: pods may have many,
+// and a node many pods.
+type portTable struct {
+	exact map[hostPort]bool // with an address, or without one for all of them
+	any   map[hostPort]bool // whatever the address, which is left out
+}
+
+func tableOf(ports []hostPort) portTable {
+	t := portTable{map[hostPort]bool{}, map[hostPort]bool{}}
+	for _, p := range ports {
+		t.exact[p.normal()], t.any[p.everywhere()] = true, true
+	}
+	return t
+}
+
+// normal has no address for all of them.
+func (h hostPort) normal() hostPort {
+	if h.ip == "0.0.0.0" || h.ip == "::" {
+		h.ip = ""
+	}
+	return h
+}
+
+func (h hostPort) everywhere() hostPort { return hostPort{"", h.protocol, h.port} }
+
+// clashes reports whether a port cannot be had beside those of the table.
+func (t portTable) clashes(h hostPort) bool {
+	if h = h.normal(); h.ip == "" {
+		return t.any[h]
+	}
+	return t.exact[h] || t.exact[h.everywhere()]
+}
+
+func (p *Node) ports(pod *v1.Pod, others []*v1.Pod) *Rejection {
+	ports := hostPorts(pod)
+	if len(ports) == 0 {
+		return nil
+	}
+	want := tableOf(ports)
+	for _, o := range others {
+		for _, taken := range hostPorts(o) {
+			if want.clashes(taken) {
+				return &Rejection{Reason: "NodePorts", Message: fmt.Sprintf("host port %d/%s is taken by pod %s/%s",
+					taken.port, taken.protocol, o.Namespace, o.Name)}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+package fit
+
+import (
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// firstOffer is how long a pod waits for a plugin that this node has never seen:
+// on a machine that boots for the first time, pods may be there before plugins.
+const firstOffer = 5 * time.Minute
+
+// extended reports whether plugins may offer a resource of that name.
+func extended(name v1.ResourceName) bool {
+	domain, _, ok := strings.Cut(string(name), "/")
+	return ok && !strings.HasSuffix(domain, "kubernetes.io")
+}
+
+// Count says how many there are of an extended resource.
+type Count struct {
+	// Capacity are all, Allocatable those that are healthy, Used those that
+	// pods have, and Free those that are healthy and nobody's.
+	Capacity, Allocatable, Used, Free int
+	// Away means that nobody offers them at this moment, and pods may have to
+	// wait.
+	Away bool
+}
+
+// offered are the devices of plugins, if any of the resources may be one.
+func (p *Node) offered(asked v1.ResourceList) map[v1.ResourceName]Count {
+	if p.Extended == nil {
+		return nil
+	}
+	for name := range asked {
+		if extended(name) {
+			return p.Extended()
+		}
+	}
+	return nil
+}
+
+// isScheduled reports whether a scheduler has given the node the pod. What it asks
+// for and nobody here offers is the cluster's as a whole, or comes by a claim
+// (KEP-5004), and the scheduler has seen to it. The kubelet does the same.
+func isScheduled(pod *v1.Pod) bool {
+	return pod.Annotations[podmeta.AnnotationSource] == podmeta.SourceAPI
+}
+
+// declared is what others say that the node has of a resource.
+func (p *Node) declared(name v1.ResourceName) (q resource.Quantity, known bool) {
+	if p.Declared == nil {
+		return q, false
+	}
+	q, known = p.Declared()[name]
+	return q, known
+}
+
+// notOffered has a pod wait for a resource that nobody has offered yet, and that
+// a plugin may.
+func (p *Node) notOffered(name v1.ResourceName, known bool) *Rejection {
+	if p.Extended == nil || known || !extended(name) {
+		return nil
+	}
+	return &Rejection{
+		Reason: "OutOf" + string(name), RetryUntil: time.Now().Add(firstOffer),
+		Message: "no device plugin has offered " + string(name) + " on this node yet",
+	}
+}

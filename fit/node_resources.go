@@ -1,0 +1,117 @@
+package fit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// Fits checks resources alone: what pod requests beside others, against what the
+// node has.
+func (p *Node) Fits(pod *v1.Pod, others []*v1.Pod) *Rejection {
+	short, r := p.short(pod, others, true)
+	if r != nil || len(short) == 0 {
+		return r
+	}
+	s := short[0]
+	if s.name == v1.ResourcePods {
+		return &Rejection{Reason: "OutOfpods", Message: fmt.Sprintf("Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d",
+			s.used.Value(), s.have.Value())}
+	}
+	return &Rejection{Reason: "OutOf" + string(s.name), Message: fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
+		s.name, amount(s.name, s.asked), amount(s.name, s.used), amount(s.name, s.have))}
+}
+
+// amount is a quantity as the kubelet's messages have it: CPUs in thousandths.
+func amount(name v1.ResourceName, q resource.Quantity) int64 {
+	if name == v1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
+}
+
+// Missing is how much the node lacks, by resource, for pod to fit beside others;
+// pods count as 1 of the resource "pods". It is empty if the pod fits, or waits for
+// a plugin instead.
+func (p *Node) Missing(pod *v1.Pod, others []*v1.Pod) v1.ResourceList {
+	short, r := p.short(pod, others, false)
+	if r != nil {
+		return nil
+	}
+	out := make(v1.ResourceList, len(short))
+	for _, s := range short {
+		q := s.used
+		q.Add(s.asked)
+		q.Sub(s.have)
+		out[s.name] = q
+	}
+	return out
+}
+
+// shortage is a resource of which the node has less than is asked for.
+type shortage struct {
+	name              v1.ResourceName
+	asked, used, have resource.Quantity
+}
+
+// short lists the resources that are short, pods first and then by name; the first
+// alone, if that is enough. The Rejection is that of a resource that has to be waited
+// for.
+func (p *Node) short(pod *v1.Pod, others []*v1.Pod, first bool) (list []shortage, r *Rejection) {
+	one := *resource.NewQuantity(1, resource.DecimalSI)
+	if limit, ok := p.Allocatable[v1.ResourcePods]; ok && int64(len(others))+1 > limit.Value() {
+		list = append(list, shortage{v1.ResourcePods, one, *resource.NewQuantity(int64(len(others)), resource.DecimalSI), limit.DeepCopy()})
+	}
+	want := podmeta.Requests(pod)
+	offered := p.offered(want)
+	for _, name := range slices.Sorted(maps.Keys(want)) { // the first one that is short is the one reported
+		if first && len(list) > 0 {
+			break
+		}
+		q := want[name]
+		have, bounded, r := p.bound(pod, name, q, offered)
+		if r != nil {
+			return nil, r
+		}
+		if !bounded {
+			continue
+		}
+		var used resource.Quantity
+		for _, o := range others {
+			used.Add(podmeta.Requests(o)[name])
+		}
+		sum := used.DeepCopy()
+		sum.Add(q)
+		if sum.Cmp(have) > 0 {
+			list = append(list, shortage{name, q, used, have.DeepCopy()})
+		}
+	}
+	return list, nil
+}
+
+// bound is what pods may request of a resource together, if there is a limit to it.
+func (p *Node) bound(pod *v1.Pod, name v1.ResourceName, asked resource.Quantity, offered map[v1.ResourceName]Count) (have resource.Quantity, bounded bool, r *Rejection) {
+	have, known := p.Allocatable[name]
+	if c, ok := offered[name]; ok {
+		if c.Away {
+			return have, false, nil // whether to wait for it is said with the devices
+		}
+		have, known = *resource.NewQuantity(int64(c.Free+c.Used), resource.DecimalSI), true
+	} else if !known && extended(name) && isScheduled(pod) {
+		if have, known = p.declared(name); !known {
+			return have, false, nil
+		}
+	} else if r := p.notOffered(name, known); r != nil && !asked.IsZero() {
+		return have, false, r
+	}
+	if asked.IsZero() || (!known && !strings.Contains(string(name), "/") && name != v1.ResourceCPU && name != v1.ResourceMemory) {
+		return have, false, nil
+	}
+	return have, true, nil
+}

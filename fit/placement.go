@@ -1,0 +1,217 @@
+package fit
+
+import (
+	"errors"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/cpumgr"
+	"github.com/nodewright/nodewright/memmgr"
+	"github.com/nodewright/nodewright/numa"
+	"github.com/nodewright/nodewright/topology"
+)
+
+// The names of CPU policies, as in the kubelet's configuration
+// (cpuManagerPolicy).
+const (
+	CPUNone   = "none"
+	CPUStatic = "static"
+)
+
+// PlacementConfig says how a machine's resources are placed. The zero value places
+// nothing: every container runs anywhere.
+type PlacementConfig struct {
+	// Machine is what there is. It matters as soon as a policy does.
+	Machine numa.Machine
+
+	CPUPolicy  string // CPUNone
+	CPUOptions cpumgr.Options
+	// ReservedCPUs are kept for the system. Policy static needs some.
+	ReservedCPUs cpumgr.Reservation
+
+	MemoryPolicy string // memmgr.NoneName
+	// ReservedMemory is kept for the system, by node. Policy Static needs some.
+	ReservedMemory memmgr.Reserved
+
+	TopologyPolicy  string         // topology.NameNone
+	TopologyScope   topology.Scope // topology.ContainerScope
+	TopologyOptions topology.Options
+
+	// PodLevel lets pods with resources of their own take part (the kubelet's
+	// feature gate PodLevelResourceManagers, alpha).
+	PodLevel bool
+}
+
+// Idle reports that nothing is placed.
+func (c PlacementConfig) Idle() bool {
+	return !c.placesCPUs() && !c.placesMemory()
+}
+
+func (c PlacementConfig) placesCPUs() bool { return c.CPUPolicy != "" && c.CPUPolicy != CPUNone }
+func (c PlacementConfig) placesMemory() bool {
+	return c.MemoryPolicy != "" && c.MemoryPolicy != memmgr.NoneName
+}
+
+// State says who was given what. It is an immutable value; see cpumgr.State and
+// memmgr.State.
+type State struct {
+	CPU    cpumgr.State
+	Memory memmgr.State
+}
+
+// Placement is a machine with its policies, and who has what on it. Policies of your
+// own may take the place of those that [NewPlacement] makes.
+type Placement struct {
+	CPU      cpumgr.Policy
+	Memory   memmgr.Policy
+	Topology *topology.Manager
+	State    State
+}
+
+// NewPlacement makes a Placement on which nothing is given yet. It reports all mistakes of cfg
+// at once.
+func NewPlacement(cfg PlacementConfig) (Placement, error) {
+	var n Placement
+	var errs [3]error
+	cfg.CPUOptions.PodLevel = cfg.CPUOptions.PodLevel || cfg.PodLevel
+	switch cfg.CPUPolicy {
+	case "", CPUNone:
+		cfg.CPUOptions.PodLevel = false
+		n.CPU, errs[0] = cpumgr.NewNone(cfg.CPUOptions)
+	case CPUStatic:
+		n.CPU, errs[0] = static(cfg)
+	default:
+		errs[0] = fmt.Errorf("CPUPolicy is %q; want %s or %s", cfg.CPUPolicy, CPUNone, CPUStatic)
+	}
+	name := cfg.MemoryPolicy
+	if name == "" {
+		name = memmgr.NoneName
+	}
+	n.Memory, errs[1] = memmgr.New(name, memmgr.Config{Machine: cfg.Machine, Reserved: cfg.ReservedMemory, PodLevel: cfg.PodLevel})
+	n.Topology, errs[2] = newTopology(cfg)
+	if err := errors.Join(errs[:]...); err != nil {
+		return Placement{}, err
+	}
+	n.State.CPU = n.CPU.Start()
+	return n, nil
+}
+
+// static keeps a nil *cpumgr.Static out of the interface.
+func static(cfg PlacementConfig) (cpumgr.Policy, error) {
+	p, err := cpumgr.NewStatic(cfg.Machine, cfg.ReservedCPUs, cfg.CPUOptions)
+	if err != nil {
+		return nil, err
+	}
+	return p, cfg.CPUOptions.GoesWith(cfg.TopologyPolicy)
+}
+
+func newTopology(cfg PlacementConfig) (*topology.Manager, error) {
+	name := cfg.TopologyPolicy
+	if name == "" {
+		name = topology.NameNone
+	}
+	policy, err := topology.NewPolicy(name, cfg.Machine, cfg.TopologyOptions)
+	if err != nil {
+		return nil, err
+	}
+	return topology.New(topology.Config{Policy: policy, Scope: cfg.TopologyScope, PodLevel: cfg.PodLevel})
+}
+
+// Container is where one container goes.
+type Container struct {
+	Name string
+	// CPUs are those it may run on; Own reports that no other container does.
+	// None mean any.
+	CPUs numa.CPUSet
+	Own  bool
+	// Nodes are those its memory comes from; 0 means any. Memory is how much
+	// of what it was given there.
+	Nodes  numa.NodeSet
+	Memory []memmgr.Block
+	// Hint is what it was placed by.
+	Hint numa.Hint
+}
+
+// Result is where a pod goes.
+type Result struct {
+	// Containers are in the order of numa.Pod.Containers; none if the pod does
+	// not fit.
+	Containers []Container
+	// Others are the providers that were passed in, with what the pod takes.
+	Others []topology.Provider
+	// Steps are what was weighed, see topology.Decision.
+	Steps []topology.Step
+	// State has the pod on it, or is the Placement's own if it does not fit.
+	State State
+	// Devices are those of the Node without those that the pod takes; of [Admit] alone.
+	Devices Devices
+}
+
+// Fit says where a pod would go. The error is a *topology.Rejection that says
+// why it does not fit, or nil. Providers of other resources, such as devices, are
+// asked first. Nothing is taken.
+func Fit(p Placement, pod *v1.Pod, more ...topology.Provider) (Result, error) {
+	return p.Place(Pod(pod), more...)
+}
+
+// Place is [Fit] for a pod in numbers. A pod that has its resources already
+// keeps them.
+func (n Placement) Place(pod numa.Pod, more ...topology.Provider) (Result, error) {
+	providers := append(more[:len(more):len(more)], cpus{n.CPU, n.State.CPU, pod}, memory{n.Memory, n.State.Memory, pod})
+	d, err := n.Topology.Admit(pod, providers)
+	if err != nil {
+		return Result{Steps: d.Steps, State: n.State}, err
+	}
+	s := State{
+		CPU:    d.Providers[len(more)].(cpus).state,
+		Memory: d.Providers[len(more)+1].(memory).state,
+	}
+	r := Result{Others: d.Providers[:len(more)], Steps: d.Steps, State: s}
+	for i, c := range pod.Containers {
+		r.Containers = append(r.Containers, Container{
+			Name: c.Name, CPUs: s.CPU.Wanted(pod.UID, c.Name), Own: s.CPU.Isolation(pod.UID, c.Name) == cpumgr.OwnCPUs,
+			Nodes: s.Memory.Nodes(pod.UID, c.Name), Memory: s.Memory.Blocks(pod.UID, c.Name), Hint: d.Hints[i],
+		})
+	}
+	return r, nil
+}
+
+// Without is the state after a pod gave back all it held.
+func (n Placement) Without(podUID string) State {
+	return State{CPU: n.CPU.Release(n.State.CPU, podUID, ""), Memory: n.State.Memory.WithoutPod(podUID)}
+}
+
+// cpus lets topology ask a CPU policy.
+type cpus struct {
+	policy cpumgr.Policy
+	state  cpumgr.State
+	pod    numa.Pod
+}
+
+func (c cpus) Hints(container int) []numa.Hints {
+	return []numa.Hints{c.policy.Hints(c.state, c.pod, container)}
+}
+
+func (c cpus) Allocate(container int, hint numa.Hint) (topology.Provider, error) {
+	var err error
+	c.state, err = c.policy.Allocate(c.state, c.pod, container, hint)
+	return c, err
+}
+
+// memory lets topology ask a memory policy.
+type memory struct {
+	policy memmgr.Policy
+	state  memmgr.State
+	pod    numa.Pod
+}
+
+func (m memory) Hints(container int) []numa.Hints {
+	return []numa.Hints{m.policy.Hints(m.state, m.pod, container)}
+}
+
+func (m memory) Allocate(container int, hint numa.Hint) (topology.Provider, error) {
+	var err error
+	m.state, err = m.policy.Allocate(m.state, m.pod, container, hint)
+	return m, err
+}

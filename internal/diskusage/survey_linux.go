@@ -1,0 +1,189 @@
+package diskusage
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodewright/nodewright/internal/dirwalk"
+)
+
+const (
+	// batch is how many files are looked at between two rests, and few between
+	// two looks at the clock.
+	batch = 1000
+	few   = 50
+	// maxLinked is how many inodes with several links are remembered. Of more,
+	// each name counts for its share.
+	maxLinked = 1 << 15
+	// resumable is how long a survey may rest and still go on where it was.
+	resumable = 10 * time.Minute
+	// share is what a name counts of an inode.
+	share = 1 << 20
+)
+
+// Survey walks a directory in several calls where one does not get to the end:
+// each goes on where the last one stopped, so that all of the directory is seen
+// in turn. Its zero value is ready. It serves one caller at a time, and always
+// for the same directory.
+type Survey struct {
+	known round // the last one that came to the end
+	now   round
+	at    dirwalk.Position
+	since time.Time // it has rested; zero if it is not under way
+}
+
+// round is what one way through the directory has brought.
+type round struct {
+	bytes, files int64
+	shares       int64 // of inodes
+	linked       map[uint64]struct{}
+	partial      bool // something could not be seen
+}
+
+func (r *round) inodes() int64 { return r.files + r.shares/share }
+
+// Unfinished reports whether the last call did not get to the end.
+func (s *Survey) Unfinished() bool { return !s.since.IsZero() }
+
+// Walk is the function of that name. What it has not got to counts as it was
+// found the last time, if it was: a volume does not shrink for having many files.
+func (s *Survey) Walk(ctx context.Context, dir string, limits Limits) (Usage, error) {
+	limits = limits.withDefaults()
+	ctx, stop := context.WithTimeout(ctx, limits.Time)
+	defer stop()
+	u, err := Statfs(dir)
+	if err != nil {
+		return Usage{}, err
+	}
+	if !s.Unfinished() || time.Since(s.since) > resumable {
+		s.now, s.at = round{linked: map[uint64]struct{}{}}, dirwalk.Position{}
+	}
+	tree, whole, err := dirwalk.Resume(dir, s.at)
+	if err != nil {
+		return Usage{}, err
+	}
+	defer tree.Close()
+	if s.now.inodes() == 0 {
+		var st unix.Stat_t
+		if err := unix.Fstat(tree.Fd(), &st); err != nil {
+			return Usage{}, tree.Fail("stat", "", err)
+		}
+		s.now.count(&st)
+	}
+	s.now.partial = s.now.partial || !whole
+	w := &survey{round: &s.now, tree: tree, ctx: ctx, limits: limits, dev: tree.Dev()}
+	done, err := w.walk()
+	if err != nil {
+		return Usage{}, err
+	}
+	u.At = time.Now()
+	if done {
+		s.now.linked = nil
+		s.known, s.now, s.since = s.now, round{}, time.Time{}
+		u.Used, u.InodesUsed, u.AtLeast = s.known.bytes, s.known.inodes(), s.known.partial
+		return u, nil
+	}
+	u.Used, u.InodesUsed, u.AtLeast = max(s.now.bytes, s.known.bytes), max(s.now.inodes(), s.known.inodes()), true
+	s.at, whole = tree.Position()
+	s.now.partial = s.now.partial || !whole
+	s.since = time.Now()
+	return u, nil
+}
+
+// survey is one call of Walk.
+type survey struct {
+	*round
+	tree   *dirwalk.Walk
+	ctx    context.Context
+	limits Limits
+	dev    uint64
+	looked int
+}
+
+// walk looks at what it is allowed to, and reports whether that was all that is
+// left. Only a directory that cannot be read at all is an error.
+func (w *survey) walk() (done bool, err error) {
+	for {
+		if w.spent() {
+			return false, nil
+		}
+		event, err := w.tree.Next()
+		switch event {
+		case dirwalk.Entry:
+			w.looked++
+			w.entry()
+			if w.looked%batch == 0 {
+				w.rest()
+			}
+		case dirwalk.End:
+			if err != nil && w.tree.Depth() == 0 && w.looked == 0 {
+				return false, w.tree.Fail("read", "", err)
+			}
+			w.partial = w.partial || err != nil
+		case dirwalk.Lost:
+			w.partial = true
+		case dirwalk.Back:
+		case dirwalk.Done:
+			return true, nil
+		}
+	}
+}
+
+// spent reports whether this call has looked at as much as it may.
+func (w *survey) spent() bool {
+	return w.looked >= w.limits.Files || w.looked%few == 0 && w.ctx.Err() != nil
+}
+
+// rest lets others have the disk.
+func (w *survey) rest() {
+	t := time.NewTimer(w.limits.Pause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-w.ctx.Done():
+	}
+}
+
+// entry counts an entry, and goes into a directory.
+func (w *survey) entry() {
+	var st unix.Stat_t
+	err := unix.Fstatat(w.tree.Fd(), w.tree.Name(), &st, unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil || uint64(st.Dev) != w.dev { //nolint:unconvert // 32 bits on some machines
+		w.partial = w.partial || err != nil && !errors.Is(err, unix.ENOENT)
+		return
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		w.count(&st)
+		return
+	}
+	switch err := w.tree.Enter(); {
+	case err == nil:
+		w.count(&st)
+	case errors.Is(err, unix.EXDEV), errors.Is(err, unix.ENOENT):
+	default:
+		w.count(&st)
+		w.partial = true
+	}
+}
+
+// count adds a file to the round.
+func (r *round) count(st *unix.Stat_t) {
+	bytes := st.Blocks * 512 // stat(2)
+	if st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		if _, ok := r.linked[st.Ino]; ok {
+			return
+		}
+		if len(r.linked) >= maxLinked {
+			links := int64(st.Nlink)
+			r.bytes += bytes / links
+			r.shares += share / links
+			return
+		}
+		r.linked[st.Ino] = struct{}{}
+	}
+	r.files++
+	r.bytes += bytes
+}

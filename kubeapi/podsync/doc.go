@@ -1,0 +1,15 @@
+// Package podsync is the way of pods from an API server to the node and of their
+// statuses back: [Source] delivers the pods that are bound to the node with what they
+// refer to, [Sink] publishes their statuses, and [Mirrors] shows the node's static pods
+// in the API.
+//
+//	src, err := podsync.NewSource(podsync.SourceConfig{Client: client, NodeName: "edge-1", Memory: store})
+//	...
+//	sink, err := podsync.NewSink(podsync.SinkConfig{Client: client.Once(), Pods: src})
+//	...
+//	pods, err := podmgr.New(podmgr.Config{Sources: []podmgr.Source{src}})
+//	statuses, err := statusmgr.New(statusmgr.Config{Sink: sink, Parallel: 8})
+//
+// Each works without the others, and says in its documentation what it does while the
+// server is away.
+package podsync

@@ -1,0 +1,208 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/podmeta"
+)
+
+// MirrorClient makes the calls: an [apiclient.Client].
+type MirrorClient interface {
+	Get(ctx context.Context, r apiclient.Resource, k apiclient.Key, into runtime.Object, opts ...metav1.GetOptions) error
+	Create(ctx context.Context, r apiclient.Resource, k apiclient.Key, obj, into runtime.Object, subresources ...string) error
+	Delete(ctx context.Context, r apiclient.Resource, k apiclient.Key, opts metav1.DeleteOptions) error
+}
+
+// MirrorsConfig holds what a Manager needs. All of it is required.
+type MirrorsConfig struct {
+	Client   MirrorClient
+	NodeName string
+	// Node returns the UID of the Node object; false while that is not known,
+	// or being deleted: then no mirror is made.
+	Node func() (uid types.UID, ok bool)
+}
+
+// Mirrors shows static pods in the API: each has a mirror pod there, by
+// which people and schedulers see it. It is no more than that: nobody runs it.
+//
+//	m, err := podsync.NewMirrors(podsync.MirrorsConfig{Client: client, NodeName: "edge-1", Node: registration.Node})
+//	...
+//	err = m.Ensure(ctx, static, current) // current is what podmgr.Manager.Mirror returns, or nil
+//
+// A mirror bears the annotation kubernetes.io/config.mirror with the hash of
+// the static pod that it stands for, and belongs to the Node object, with which
+// it goes. One that is being deleted, or stands for an earlier version of the
+// pod, makes room for a new one.
+//
+// # Faults
+//
+// Deletions name the UID, so that they never meet a pod that came since.
+// Whatever cannot be done is an error that the caller may log and forget: the
+// next call does it. Calls for pods of one name wait for each other.
+//
+// Its methods may be called from any goroutine.
+type Mirrors struct {
+	cfg MirrorsConfig
+
+	mu   sync.Mutex
+	busy map[apiclient.Key]chan struct{} // closed when the call is over
+}
+
+// NewMirrors checks cfg and returns a Manager.
+func NewMirrors(cfg MirrorsConfig) (*Mirrors, error) {
+	var errs []error
+	if cfg.Client == nil {
+		errs = append(errs, errors.New("MirrorsConfig.Client is required"))
+	}
+	if cfg.NodeName == "" {
+		errs = append(errs, errors.New("MirrorsConfig.NodeName is required"))
+	}
+	if cfg.Node == nil {
+		errs = append(errs, errors.New("MirrorsConfig.Node is required"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("podsync: %w", err)
+	}
+	return &Mirrors{cfg: cfg, busy: map[apiclient.Key]chan struct{}{}}, nil
+}
+
+// IsMirrorOf reports whether mirror stands for this version of a static pod.
+func IsMirrorOf(mirror, static *v1.Pod) bool {
+	hash, ok := static.Annotations[podmeta.AnnotationHash]
+	return ok && mirror.Namespace == static.Namespace && mirror.Name == static.Name &&
+		mirror.Annotations[podmeta.AnnotationMirror] == hash
+}
+
+// Ensure makes the mirror of a static pod, unless mirror is it. mirror is what
+// the API has under that name, or nil. One that is outdated, or being deleted,
+// is deleted before.
+func (m *Mirrors) Ensure(ctx context.Context, static, mirror *v1.Pod) error {
+	if mirror != nil && mirror.DeletionTimestamp == nil && IsMirrorOf(mirror, static) {
+		return nil
+	}
+	done, err := m.begin(ctx, keyOf(static))
+	if err != nil {
+		return err
+	}
+	defer done()
+	if mirror != nil {
+		if err := m.remove(ctx, mirror); err != nil {
+			return err
+		}
+	}
+	uid, ok := m.cfg.Node()
+	if !ok {
+		return nil
+	}
+	hash := static.Annotations[podmeta.AnnotationHash]
+	if hash == "" {
+		return fmt.Errorf("mirror of %s: the static pod has no annotation %s", keyOf(static), podmeta.AnnotationHash)
+	}
+	if uid == "" {
+		return fmt.Errorf("mirror of %s: the Node %s has no UID", keyOf(static), m.cfg.NodeName)
+	}
+	err = m.cfg.Client.Create(ctx, apiclient.Pods, keyOf(static), m.image(static, hash, uid), nil)
+	if apierrors.IsAlreadyExists(err) {
+		var there v1.Pod
+		if err := m.cfg.Client.Get(ctx, apiclient.Pods, keyOf(static), &there); err != nil {
+			return fmt.Errorf("mirror of %s: %w", keyOf(static), err)
+		}
+		if IsMirrorOf(&there, static) {
+			return nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("mirror of %s: %w", keyOf(static), err)
+	}
+	return nil
+}
+
+// image is a static pod as the API is to show it.
+func (m *Mirrors) image(static *v1.Pod, hash string, node types.UID) *v1.Pod {
+	p := static.DeepCopy()
+	p.Annotations = maps.Clone(p.Annotations)
+	p.Annotations[podmeta.AnnotationMirror] = hash
+	yes := true
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: m.cfg.NodeName, UID: node, Controller: &yes}}
+	p.UID, p.ResourceVersion, p.Generation, p.CreationTimestamp = "", "", 0, metav1.Time{} // the API's to give
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds, p.ManagedFields = nil, nil, nil
+	p.Status = v1.PodStatus{}
+	return p
+}
+
+// Remove deletes a mirror at once, and no other pod of its name. One that is
+// not there is no error.
+func (m *Mirrors) Remove(ctx context.Context, mirror *v1.Pod) error {
+	done, err := m.begin(ctx, keyOf(mirror))
+	if err != nil {
+		return err
+	}
+	defer done()
+	return m.remove(ctx, mirror)
+}
+
+func (m *Mirrors) remove(ctx context.Context, mirror *v1.Pod) error {
+	if !podmeta.IsMirror(mirror) {
+		return fmt.Errorf("%s is no mirror pod: it is not deleted", keyOf(mirror))
+	}
+	var now int64
+	opts := metav1.DeleteOptions{GracePeriodSeconds: &now}
+	if mirror.UID != "" {
+		opts.Preconditions = &metav1.Preconditions{UID: &mirror.UID}
+	}
+	err := m.cfg.Client.Delete(ctx, apiclient.Pods, keyOf(mirror), opts)
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return fmt.Errorf("delete mirror %s: %w", keyOf(mirror), err)
+}
+
+// RemoveOrphans deletes the mirrors that stand for no static pod: those of
+// whose name wanted says no.
+func (m *Mirrors) RemoveOrphans(ctx context.Context, mirrors []*v1.Pod, wanted func(namespace, name string) bool) error {
+	var errs []error
+	for _, p := range mirrors {
+		if !wanted(p.Namespace, p.Name) {
+			errs = append(errs, m.Remove(ctx, p))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// begin waits for other calls for a pod of that name.
+func (m *Mirrors) begin(ctx context.Context, k apiclient.Key) (done func(), err error) {
+	for {
+		m.mu.Lock()
+		other := m.busy[k]
+		if other == nil {
+			mine := make(chan struct{})
+			m.busy[k] = mine
+			m.mu.Unlock()
+			return func() {
+				m.mu.Lock()
+				delete(m.busy, k)
+				m.mu.Unlock()
+				close(mine)
+			}, nil
+		}
+		m.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("mirror of %s: %w", k, ctx.Err())
+		}
+	}
+}
+
+func keyOf(p *v1.Pod) apiclient.Key { return apiclient.Key{Namespace: p.Namespace, Name: p.Name} }

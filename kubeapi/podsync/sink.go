@@ -1,0 +1,270 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi/internal/follow"
+	"github.com/nodewright/nodewright/statusmgr"
+)
+
+// SinkClient makes the calls: what [apiclient.Client.Once] returns, since statusmgr
+// does what is to be done about a server that is busy.
+type SinkClient interface {
+	Get(ctx context.Context, r apiclient.Resource, k apiclient.Key, into runtime.Object, opts ...metav1.GetOptions) error
+	Patch(ctx context.Context, r apiclient.Resource, k apiclient.Key, kind types.PatchType, patch []byte, into runtime.Object, subresources ...string) error
+	Delete(ctx context.Context, r apiclient.Resource, k apiclient.Key, opts metav1.DeleteOptions) error
+}
+
+// SinkPods knows the newest version of a pod that the API server told of: a
+// [Source]. It is shared and not changed.
+type SinkPods interface {
+	Pod(namespace, name string) (*v1.Pod, bool)
+}
+
+// SinkConfig holds what a Sink needs. Client is required.
+type SinkConfig struct {
+	Client SinkClient
+	// SinkPods spares a GET of each pod before its first PATCH; there is one.
+	Pods SinkPods
+}
+
+// Sink publishes the statuses of pods to the API server: the
+// [statusmgr.Sink] of a node of a cluster.
+//
+//	sink, err := podsync.NewSink(podsync.SinkConfig{Client: client.Once(), Pods: source})
+//	...
+//	statuses, err := statusmgr.New(statusmgr.Config{Sink: sink, Parallel: 8})
+//
+// A status is one PATCH of the status subresource, a strategic merge patch of
+// what differs from the newest version of the pod that this node knows: the one
+// that its watch told of, or the one that the last PATCH returned. Nothing is
+// read before it. What others write stays as it is: their conditions, the
+// statuses of resource claims.
+//
+// The patch and the deletion of a pod that is over name the pod's UID, so that
+// they never meet another pod of that name: that one, and a pod that is not
+// there, are [statusmgr.ErrGone]. When the server says that they conflict, the
+// pod is read and, if it is still the one, patched once more.
+//
+// # Faults
+//
+// Errors are for [statusmgr.Manager] to try again, with back-off, and later if
+// the server says when (429, 503): until then calls for that pod end at once
+// with the same error. Calls of different pods run side by side, as many as
+// statusmgr allows, so that one that is slow holds up no other.
+//
+// A status never goes back, even if it was computed before an outage: a pod
+// that the server shows as Succeeded or Failed stays so, and of two
+// generations that were observed the later one counts.
+//
+// Its methods may be called from any goroutine.
+type Sink struct {
+	cfg SinkConfig
+
+	mu     sync.Mutex
+	pods   map[types.UID]known
+	counts SinkCounts
+}
+
+// SinkCounts are what became of what was to be published since the Sink was made.
+type SinkCounts struct {
+	Patched   uint64 // statuses that the server took
+	Same      uint64 // statuses that it had already
+	Deleted   uint64 // pods
+	Gone      uint64 // pods that it does not have any more
+	Conflicts uint64 // patches that were made again on what it has
+	Failed    uint64 // statuses and deletions that were not taken
+}
+
+// Counts returns them.
+func (s *Sink) Counts() SinkCounts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts
+}
+
+// count adds to one of them.
+func (s *Sink) count(add func(*SinkCounts)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	add(&s.counts)
+}
+
+// known is what the last calls for a pod told.
+type known struct {
+	version string // of status; "" if there is none
+	status  v1.PodStatus
+	wait    time.Time // before this there is no use in trying again: err
+	err     error
+	at      time.Time
+}
+
+// keep is how long what a call told is kept: the watch has told it long before.
+const keep = 10 * time.Minute
+
+// NewSink checks cfg and returns a Sink.
+func NewSink(cfg SinkConfig) (*Sink, error) {
+	if cfg.Client == nil {
+		return nil, errors.New("podsync: SinkConfig.Client is required")
+	}
+	return &Sink{cfg: cfg, pods: map[types.UID]known{}}, nil
+}
+
+// Update publishes a pod's status.
+func (s *Sink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error {
+	api, err := s.before(ctx, pod)
+	if err == nil {
+		err = s.patch(ctx, pod, api, status)
+	}
+	if apierrors.IsConflict(err) {
+		s.count(func(c *SinkCounts) { c.Conflicts++ })
+		if api, err = s.read(ctx, pod); err == nil {
+			err = s.patch(ctx, pod, api, status)
+		}
+	}
+	return s.outcome(pod, "status", err)
+}
+
+// Delete deletes a pod of which nothing is left.
+func (s *Sink) Delete(ctx context.Context, pod *v1.Pod) error {
+	if err := s.mustWait(pod); err != nil {
+		return err
+	}
+	var now int64
+	err := s.cfg.Client.Delete(ctx, apiclient.Pods, sinkKeyOf(pod), metav1.DeleteOptions{
+		GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &pod.UID},
+	})
+	if apierrors.IsConflict(err) {
+		_, err = s.read(ctx, pod) // which reports whether it is another one
+		if err == nil {
+			err = errors.New("the API server says that it conflicts, and has the pod")
+		}
+	}
+	if err == nil {
+		s.forget(pod.UID)
+		s.count(func(c *SinkCounts) { c.Deleted++ })
+	}
+	return s.outcome(pod, "deletion", err)
+}
+
+// before is the newest status that is known to be published.
+func (s *Sink) before(ctx context.Context, pod *v1.Pod) (v1.PodStatus, error) {
+	if err := s.mustWait(pod); err != nil {
+		return v1.PodStatus{}, err
+	}
+	s.mu.Lock()
+	k := s.pods[pod.UID]
+	s.mu.Unlock()
+	if s.cfg.Pods != nil {
+		p, ok := s.cfg.Pods.Pod(pod.Namespace, pod.Name)
+		if ok && p.UID == pod.UID && (k.version == "" || follow.Older(k.version, p.ResourceVersion)) {
+			return p.Status, nil
+		}
+	}
+	if k.version == "" {
+		return s.read(ctx, pod)
+	}
+	return k.status, nil
+}
+
+// read asks the server.
+func (s *Sink) read(ctx context.Context, pod *v1.Pod) (v1.PodStatus, error) {
+	var p v1.Pod
+	if err := s.cfg.Client.Get(ctx, apiclient.Pods, sinkKeyOf(pod), &p); err != nil {
+		return v1.PodStatus{}, err
+	}
+	if p.UID != pod.UID {
+		return v1.PodStatus{}, fmt.Errorf("it has UID %s: %w", p.UID, statusmgr.ErrGone)
+	}
+	s.learn(&p)
+	return p.Status, nil
+}
+
+func (s *Sink) patch(ctx context.Context, pod *v1.Pod, api, status v1.PodStatus) error {
+	body, err := patchOf(pod.UID, api, forward(api, status))
+	if err != nil {
+		return err
+	}
+	if body == nil {
+		s.count(func(c *SinkCounts) { c.Same++ })
+		return nil
+	}
+	var p v1.Pod
+	if err := s.cfg.Client.Patch(ctx, apiclient.Pods, sinkKeyOf(pod), types.StrategicMergePatchType, body, &p, "status"); err != nil {
+		return err
+	}
+	s.count(func(c *SinkCounts) { c.Patched++ })
+	if p.UID == pod.UID {
+		s.learn(&p)
+	}
+	return nil
+}
+
+// learn notes what a call returned.
+func (s *Sink) learn(p *v1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for uid, k := range s.pods {
+		if now.Sub(k.at) > keep {
+			delete(s.pods, uid)
+		}
+	}
+	s.pods[p.UID] = known{version: p.ResourceVersion, status: p.Status, at: now}
+}
+
+func (s *Sink) forget(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.pods, uid)
+}
+
+// mustWait is the error of a call that is too early.
+func (s *Sink) mustWait(pod *v1.Pod) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.pods[pod.UID]; time.Now().Before(k.wait) {
+		return k.err
+	}
+	return nil
+}
+
+// outcome notes what became of a call and says it as statusmgr wants to hear it.
+func (s *Sink) outcome(pod *v1.Pod, what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsNotFound(err):
+		s.forget(pod.UID)
+		s.count(func(c *SinkCounts) { c.Gone++ })
+		return fmt.Errorf("%s of %s: %w", what, sinkKeyOf(pod), statusmgr.ErrGone)
+	case errors.Is(err, statusmgr.ErrGone):
+		s.forget(pod.UID)
+		s.count(func(c *SinkCounts) { c.Gone++ })
+	default:
+		s.count(func(c *SinkCounts) { c.Failed++ })
+	}
+	err = fmt.Errorf("%s of %s: %w", what, sinkKeyOf(pod), err)
+	if asked, ok := apiclient.RetryAfter(err); ok {
+		s.mu.Lock()
+		k := s.pods[pod.UID]
+		k.at = time.Now()
+		k.wait, k.err = k.at.Add(asked), err
+		s.pods[pod.UID] = k
+		s.mu.Unlock()
+	}
+	return err
+}
+
+func sinkKeyOf(p *v1.Pod) apiclient.Key { return apiclient.Key{Namespace: p.Namespace, Name: p.Name} }

@@ -1,0 +1,351 @@
+package podsync
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodewright/nodewright/internal/manifestguard"
+	"github.com/nodewright/nodewright/kubeapi/seal"
+)
+
+// SourceMemory keeps values over a restart, for their owner's eyes alone: a
+// [github.com/nodewright/nodewright/checkpoint.Store].
+type SourceMemory interface {
+	Keys() ([]string, error)
+	// Read returns an error that is fs.ErrNotExist for what is not there.
+	Read(key string) ([]byte, error)
+	Write(key string, value []byte) error
+	Delete(key string) error
+}
+
+const (
+	// statusEvery is how often a pod is written of which only the status
+	// changed: it is the server's copy of what this node knows better.
+	statusEvery = time.Minute
+	// writeAgain is how long after a failed write the next one comes.
+	writeAgain = 30 * time.Second
+	// maxObject is what a kept object may come to in memory, in bytes, about: ten
+	// times what an API server takes as one object.
+	maxObject = 32 << 20
+)
+
+// item is a value to keep.
+type item struct {
+	key string
+	is  metav1.Object
+}
+
+// itemKey is the key of an object: of a pod its UID, so that two of one name
+// are two, and otherwise its name, which may be longer than a file's.
+func itemKey(kind string, o metav1.Object) string {
+	if kind == kindPod {
+		return prefixes[kindPod] + string(o.GetUID())
+	}
+	h := fnv.New128a()
+	_, _ = h.Write([]byte(o.GetNamespace() + "/" + o.GetName()))
+	return prefixes[kind] + hex.EncodeToString(h.Sum(nil))
+}
+
+const kindPod = "Pod"
+
+var prefixes = map[string]string{kindPod: "pod-", kindConfigMap: "configmap-", kindSecret: "secret-", kindClaim: "claim-", kindVolume: "volume-", kindResource: "resourceclaim-"}
+
+// keeper writes what changes to the Memory, beside everything else.
+type keeper struct {
+	memory SourceMemory
+	seal   *seal.Sealer // nil: no Secrets are kept
+	log    *zap.Logger
+	signal chan struct{}
+
+	have    map[string]saved
+	unknown map[string]bool // keys whose values could not be understood
+	failing bool
+}
+
+// saved is what was written under a key.
+type saved struct {
+	is metav1.Object
+	at time.Time
+	// later is a version that differs from it in its status alone; nil: none was
+	// looked at.
+	later metav1.Object
+}
+
+// newKeeper returns nil if there is no Memory.
+func newKeeper(cfg SourceConfig) *keeper {
+	if cfg.Memory == nil {
+		return nil
+	}
+	return &keeper{
+		memory: cfg.Memory, seal: cfg.Seal, log: cfg.Log, signal: make(chan struct{}, 1),
+		have: map[string]saved{}, unknown: map[string]bool{},
+	}
+}
+
+// recall reads what was kept and makes it the state until the server answers.
+func (s *Source) recall(k *keeper) {
+	if k == nil {
+		return
+	}
+	pods, objects := k.recall()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range objects {
+		r := Ref{kindOf(o), o.GetNamespace(), o.GetName()}
+		s.refs[r] = &object{ref: r, is: o, again: make(chan struct{}, 1)}
+	}
+	for _, p := range pods {
+		s.set(p)
+	}
+	for r, o := range s.refs {
+		if o.users == 0 {
+			delete(s.refs, r)
+		}
+	}
+}
+
+// wanted is all that is to be kept, and whether the rest can go.
+func (s *Source) wanted() (items []item, complete bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.pods {
+		items = append(items, item{e.key, e.pod})
+	}
+	for _, o := range s.refs {
+		if o.is != nil {
+			items = append(items, item{itemKey(o.ref.Kind, o.is), o.is})
+		}
+	}
+	return items, s.synced
+}
+
+// look has the keeper look. A nil keeper has nothing to do.
+func (k *keeper) look() {
+	if k == nil {
+		return
+	}
+	select {
+	case k.signal <- struct{}{}:
+	default:
+	}
+}
+
+func (k *keeper) run(ctx context.Context, wanted func() ([]item, bool)) {
+	again := time.NewTimer(time.Hour)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.signal:
+		case <-again.C:
+		}
+		items, complete := wanted()
+		if next := k.keep(items, complete, false); next > 0 {
+			again.Reset(next)
+		}
+	}
+}
+
+// keepAll keeps everything at the end.
+func (k *keeper) keepAll(items []item, complete bool) { k.keep(items, complete, true) }
+
+// keep writes what is new and deletes what is no more. It returns when to do so
+// again, if not all was written.
+func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
+	want := map[string]bool{}
+	var errs []error
+	for _, it := range items {
+		if k.seal == nil && isSecret(it.key) {
+			continue
+		}
+		want[it.key] = true
+		old, ok := k.have[it.key]
+		if ok && (old.is == it.is || same(old.is, it.is)) {
+			continue
+		}
+		if wait := statusEvery - time.Since(old.at); ok && !now && wait > 0 && (old.later == it.is || statusOnly(old.is, it.is)) {
+			old.later = it.is
+			k.have[it.key] = old
+			if next == 0 || wait < next {
+				next = wait
+			}
+			continue
+		}
+		if err := k.write(it); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		delete(k.unknown, it.key)
+		k.have[it.key] = saved{is: it.is, at: time.Now()}
+	}
+	if complete {
+		for key := range k.have {
+			if !want[key] {
+				errs = append(errs, k.delete(key))
+			}
+		}
+		for key := range k.unknown {
+			errs = append(errs, k.delete(key))
+		}
+	}
+	err := errors.Join(errs...)
+	if err != nil {
+		next = writeAgain
+		if !k.failing {
+			k.log.Error("the state of the API server cannot be remembered", zap.Error(err))
+		}
+	}
+	k.failing = err != nil
+	return next
+}
+
+// same reports whether two versions of an object are one.
+func same(a, b metav1.Object) bool {
+	return a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion()
+}
+
+// statusOnly reports whether two versions of a pod differ in what the node itself
+// reports, and in what never matters here, alone.
+func statusOnly(a, b metav1.Object) bool {
+	p, ok := a.(*v1.Pod)
+	q, ok2 := b.(*v1.Pod)
+	return ok && ok2 && p.UID == q.UID && p.Status.Phase == q.Status.Phase &&
+		equality.Semantic.DeepEqual(p.Spec, q.Spec) && equality.Semantic.DeepEqual(p.DeletionTimestamp, q.DeletionTimestamp) &&
+		equality.Semantic.DeepEqual(p.Labels, q.Labels) && equality.Semantic.DeepEqual(p.Annotations, q.Annotations)
+}
+
+func (k *keeper) delete(key string) error {
+	if err := k.memory.Delete(key); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	delete(k.have, key)
+	delete(k.unknown, key)
+	return nil
+}
+
+func isSecret(key string) bool { return strings.HasPrefix(key, prefixes[kindSecret]) }
+
+func (k *keeper) write(it item) error {
+	b, err := json.Marshal(it.is)
+	if err == nil && isSecret(it.key) {
+		b, err = k.seal.Seal(it.key, b)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", it.key, err)
+	}
+	return k.memory.Write(it.key, b)
+}
+
+// recall reads everything that was kept and can be understood.
+func (k *keeper) recall() (pods []*v1.Pod, objects []metav1.Object) {
+	keys, err := k.memory.Keys()
+	if err != nil {
+		k.log.Error("what was remembered of the API server cannot be read", zap.Error(err))
+		return nil, nil
+	}
+	locked, cause := 0, error(nil)
+	defer func() {
+		if locked > 0 {
+			k.log.Warn("failed to decrypt remembered Secrets; they are read from the API server again", zap.Int("secrets", locked), zap.Error(cause))
+		}
+	}()
+	for _, key := range keys {
+		into := empty(key)
+		if into == nil {
+			continue // it is somebody else's
+		}
+		if err := k.read(key, into); err != nil {
+			noKey := errors.Is(err, seal.ErrNoKey)
+			if !noKey {
+				k.unknown[key] = true
+			}
+			if noKey || errors.Is(err, seal.ErrWrongKey) {
+				locked, cause = locked+1, err
+				continue
+			}
+			k.log.Error("an object that was remembered is read from the API server again", zap.String("key", key), zap.Error(err))
+			continue
+		}
+		if p, ok := into.(*v1.Pod); ok {
+			pods = append(pods, p)
+		} else {
+			objects = append(objects, into)
+		}
+	}
+	return pods, objects
+}
+
+// empty is what the value of a key is read into.
+func empty(key string) metav1.Object {
+	switch {
+	case strings.HasPrefix(key, prefixes[kindPod]):
+		return &v1.Pod{}
+	case strings.HasPrefix(key, prefixes[kindConfigMap]):
+		return &v1.ConfigMap{}
+	case isSecret(key):
+		return &v1.Secret{}
+	case strings.HasPrefix(key, prefixes[kindClaim]):
+		return &v1.PersistentVolumeClaim{}
+	case strings.HasPrefix(key, prefixes[kindVolume]):
+		return &v1.PersistentVolume{}
+	case strings.HasPrefix(key, prefixes[kindResource]):
+		return &resourcev1.ResourceClaim{}
+	}
+	return nil
+}
+
+func (k *keeper) read(key string, into metav1.Object) error {
+	b, err := k.memory.Read(key)
+	if err != nil {
+		return err
+	}
+	clear := !seal.Sealed(b)
+	if b, err = k.seal.Unseal(key, b); err != nil {
+		return err
+	}
+	if err := manifestguard.Decodable(b, into, maxObject); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(b, into); err != nil {
+		return err
+	}
+	if itemKey(kindOf(into), into) != key {
+		return errors.New("it is another object")
+	}
+	if _, ok := into.(*v1.Secret); ok && clear && k.seal.Encrypts() {
+		return nil // it is written again, encrypted
+	}
+	k.have[key] = saved{is: into, at: time.Now()}
+	return nil
+}
+
+func kindOf(o metav1.Object) string {
+	switch o.(type) {
+	case *v1.Pod:
+		return kindPod
+	case *v1.Secret:
+		return kindSecret
+	case *v1.PersistentVolumeClaim:
+		return kindClaim
+	case *v1.PersistentVolume:
+		return kindVolume
+	case *resourcev1.ResourceClaim:
+		return kindResource
+	default:
+		return kindConfigMap
+	}
+}

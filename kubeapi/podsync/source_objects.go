@@ -1,0 +1,251 @@
+package podsync
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi/internal/follow"
+	"github.com/nodewright/nodewright/podmgr"
+)
+
+// object is what pods refer to.
+type object struct {
+	ref   Ref
+	users int
+	is    metav1.Object // nil, if it is not there or was not read; never changed
+	known bool          // the server said so in this life
+	stop  context.CancelFunc
+	next  []Ref         // what it refers to itself: a claim to its volume
+	again chan struct{} // has it read now, if it is polled
+}
+
+// refer notes what a pod, or an object of one, refers to from now on: what is
+// new first, so that what stays is not given up between. s.mu is held.
+func (s *Source) refer(from *[]Ref, refs []Ref) {
+	old := *from
+	*from = refs
+	for _, r := range refs {
+		o := s.refs[r]
+		if o == nil {
+			o = &object{ref: r, again: make(chan struct{}, 1)}
+			s.refs[r] = o
+		}
+		if r.Kind == kindResource && o.users > 0 && !slices.Contains(old, r) {
+			o.poke() // it has been reserved for one more pod
+		}
+		o.users++
+		if o.stop == nil && !o.settled() {
+			s.follow(o)
+		}
+		if o.is != nil && o.next == nil {
+			s.refer(&o.next, nextOf(o.is)) // it was remembered
+		}
+	}
+	for _, r := range old {
+		o := s.refs[r]
+		if o.users--; o.users == 0 {
+			delete(s.refs, r)
+			if o.stop != nil {
+				o.stop()
+			}
+			s.refer(&o.next, nil)
+		}
+	}
+}
+
+// nextOf is what an object refers to itself.
+func nextOf(o metav1.Object) []Ref {
+	switch o := o.(type) {
+	case *v1.PersistentVolumeClaim:
+		if o.Spec.VolumeName != "" {
+			return []Ref{{Kind: kindVolume, Name: o.Spec.VolumeName}}
+		}
+	case *v1.PersistentVolume:
+		return secretsOf(o)
+	}
+	return nil
+}
+
+// secretsOf are the Secrets that a node needs for a volume of a CSI driver, each
+// once. Those of Azure files, which a CSI driver makes too, are among them.
+func secretsOf(pv *v1.PersistentVolume) []Ref {
+	var refs []*v1.SecretReference
+	if c := pv.Spec.CSI; c != nil {
+		refs = []*v1.SecretReference{c.NodeStageSecretRef, c.NodePublishSecretRef, c.NodeExpandSecretRef}
+	}
+	if f := pv.Spec.AzureFile; f != nil {
+		r := &v1.SecretReference{Namespace: v1.NamespaceDefault, Name: f.SecretName}
+		if f.SecretNamespace != nil && *f.SecretNamespace != "" {
+			r.Namespace = *f.SecretNamespace
+		} else if c := pv.Spec.ClaimRef; c != nil && c.Namespace != "" {
+			r.Namespace = c.Namespace
+		}
+		refs = append(refs, r)
+	}
+	var out []Ref
+	for _, r := range refs {
+		if r == nil || r.Name == "" || r.Namespace == "" {
+			continue
+		}
+		if ref := (Ref{Kind: kindSecret, Namespace: r.Namespace, Name: r.Name}); !slices.Contains(out, ref) {
+			out = append(out, ref)
+		}
+	}
+	return out
+}
+
+// leadsTo reports whether an object is another one, or refers to it. s.mu is held.
+func (s *Source) leadsTo(from, to Ref) bool {
+	o := s.refs[from]
+	return from == to || o != nil && slices.ContainsFunc(o.next, func(r Ref) bool { return s.leadsTo(r, to) })
+}
+
+// poke has a polled object read now.
+func (o *object) poke() {
+	select {
+	case o.again <- struct{}{}:
+	default:
+	}
+}
+
+// settled reports that an object is known and says that it never changes.
+func (o *object) settled() bool {
+	if !o.known || o.is == nil {
+		return false
+	}
+	var never *bool
+	switch is := o.is.(type) {
+	case *v1.ConfigMap:
+		never = is.Immutable
+	case *v1.Secret:
+		never = is.Immutable
+	}
+	return never != nil && *never
+}
+
+// waits reports whether a new pod waits for what it refers to. While there is
+// nobody to read that from, none does. s.mu is held.
+func (s *Source) waits(e *entry, now time.Time) bool {
+	return s.synced && !e.delivered && now.Before(e.due) && slices.ContainsFunc(e.refs, func(r Ref) bool {
+		return s.unknown(r) || r.Kind == kindResource && !usable(s.refs[r].is, e.pod)
+	})
+}
+
+// unknown reports whether an object, or one that it refers to, was never read.
+// s.mu is held.
+func (s *Source) unknown(r Ref) bool {
+	o := s.refs[r]
+	return !o.known && o.is == nil || slices.ContainsFunc(o.next, s.unknown)
+}
+
+// follow begins to follow an object. s.mu is held.
+func (s *Source) follow(o *object) {
+	if s.run.ctx == nil || s.run.ctx.Err() != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(s.run.ctx)
+	o.stop = cancel
+	var err error
+	switch o.ref.Kind {
+	case kindConfigMap:
+		err = begin[*v1.ConfigMap](ctx, s, o, apiclient.ConfigMaps, func() runtime.Object { return &v1.ConfigMapList{} })
+	case kindSecret:
+		err = begin[*v1.Secret](ctx, s, o, apiclient.Secrets, func() runtime.Object { return &v1.SecretList{} })
+	case kindClaim:
+		s.run.wg.Go(func() {
+			s.poll(ctx, o, apiclient.PersistentVolumeClaims, func() polled { return &v1.PersistentVolumeClaim{} })
+		})
+	case kindResource:
+		s.run.wg.Go(func() { s.poll(ctx, o, apiclient.ResourceClaims, func() polled { return &resourcev1.ResourceClaim{} }) })
+	case kindVolume:
+		s.run.wg.Go(func() { s.poll(ctx, o, apiclient.PersistentVolumes, func() polled { return &v1.PersistentVolume{} }) })
+	}
+	if err != nil {
+		s.cfg.Log.Error("an object cannot be followed", zap.Any("object", o.ref), zap.Error(err))
+	}
+}
+
+// begin follows one object.
+func begin[T follow.Object](ctx context.Context, s *Source, o *object, r apiclient.Resource, newList func() runtime.Object) error {
+	f, err := follow.New(follow.Config[T]{
+		Client: s.cfg.Client, Resource: r, Namespace: o.ref.Namespace, Fields: "metadata.name=" + o.ref.Name, NewList: newList,
+		Replace: func(all []T, _ string) {
+			if len(all) == 0 {
+				s.know(o, nil)
+			} else {
+				s.know(o, all[0])
+			}
+		},
+		Put:    func(is T) { s.know(o, is) },
+		Delete: func(T) { s.know(o, nil) },
+		Failed: func(err error, again time.Duration) {
+			s.cfg.Log.Debug("an object cannot be read", zap.Any("object", o.ref), zap.Error(err), zap.Duration("retry", again))
+		},
+		Gate: &s.gate,
+	})
+	if err == nil {
+		s.run.wg.Go(func() { _ = f.Run(ctx) })
+	}
+	return err
+}
+
+// know notes what the server says of an object.
+func (s *Source) know(o *object, is metav1.Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refs[o.ref] != o {
+		return
+	}
+	news := !o.known || (is == nil) != (o.is == nil) || is != nil && is.GetResourceVersion() != o.is.GetResourceVersion()
+	o.known, o.is = true, is
+	s.refer(&o.next, nextOf(is))
+	if o.settled() && o.stop != nil {
+		o.stop()
+		o.stop = nil
+	}
+	if !news {
+		return
+	}
+	for _, e := range s.pods {
+		s.changed = s.changed || e.delivered && slices.ContainsFunc(e.refs, func(r Ref) bool {
+			return s.leadsTo(r, o.ref)
+		})
+	}
+	s.wake()
+}
+
+// addObjects adds what is there. s.mu is held.
+func (s *Source) addObjects(snap *podmgr.Snapshot) {
+	for _, o := range s.refs {
+		switch is := o.is.(type) {
+		case *v1.ConfigMap:
+			snap.ConfigMaps = append(snap.ConfigMaps, is)
+		case *v1.Secret:
+			snap.Secrets = append(snap.Secrets, is)
+		case *v1.PersistentVolumeClaim:
+			snap.Claims = append(snap.Claims, is)
+		case *v1.PersistentVolume:
+			snap.Volumes = append(snap.Volumes, is)
+		case *resourcev1.ResourceClaim:
+			snap.ResourceClaims = append(snap.ResourceClaims, is)
+		}
+	}
+	slices.SortFunc(snap.ConfigMaps, func(a, b *v1.ConfigMap) int { return byName(a, b) })
+	slices.SortFunc(snap.Secrets, func(a, b *v1.Secret) int { return byName(a, b) })
+	slices.SortFunc(snap.Claims, func(a, b *v1.PersistentVolumeClaim) int { return byName(a, b) })
+	slices.SortFunc(snap.Volumes, func(a, b *v1.PersistentVolume) int { return byName(a, b) })
+	slices.SortFunc(snap.ResourceClaims, func(a, b *resourcev1.ResourceClaim) int { return byName(a, b) })
+}
+
+func byName(a, b metav1.Object) int {
+	return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+}

@@ -1,0 +1,402 @@
+package podsync_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/checkpoint"
+	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
+	"github.com/nodewright/nodewright/kubeapi/podsync"
+	"github.com/nodewright/nodewright/kubeapi/seal"
+)
+
+// uids are those of the pods that were told of last, by name.
+func (r *running) uids() map[string]string {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := map[string]string{}
+	for _, p := range r.snaps[len(r.snaps)-1].Pods {
+		out[p.Name] = string(p.UID)
+	}
+	return out
+}
+
+// A reboot with no network starts the same pods; on return everything is
+// merged.
+func TestARestartOffline(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+		m := newMemory()
+		srv.Create(configMap("c", "1"))
+		srv.Create(secret("s", "1"))
+		srv.Create(pod("a", "configmap/c", "secret/s"))
+		srv.Create(pod("b"))
+		srv.Create(pod("gone"))
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r.want(t, "a b c=1 gone s=1")
+		before := r.uids()
+		r.stop()
+		srv.Stop()
+		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r.want(t, "a b c=1 gone s=1") // at once: the server is known not to be there
+		if after := r.uids(); after["a"] != before["a"] || r.Synced() {
+			t.Errorf("UIDs were %v, are %v", before, after)
+		}
+		time.Sleep(time.Hour)
+		srv.Remove(apiclient.Pods, "ns", "gone")
+		srv.Delete(apiclient.Pods, "ns", "b")
+		srv.Put(configMap("c", "2"))
+		srv.Start()
+		time.Sleep(16 * time.Second)
+		r.want(t, "a b- c=2 s=1")
+		if after := r.uids(); after["a"] != before["a"] {
+			t.Errorf("UIDs were %v, are %v", before, after)
+		}
+		r.stop()
+		// What is gone is not remembered.
+		srv.Stop()
+		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r.want(t, "a b- c=2 s=1")
+		r.stop()
+	})
+}
+
+func TestAServerThatHangs(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+		m := newMemory()
+		srv.Create(pod("a"))
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r.want(t, "a")
+		r.stop()
+		srv.Hang()
+		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		time.Sleep(time.Second - time.Millisecond)
+		r.want(t, "nothing")
+		time.Sleep(time.Millisecond)
+		r.want(t, "a")
+		r.stop()
+		// Without a memory nothing is said: nothing is known.
+		r = start(t, srv, podsync.SourceConfig{})
+		time.Sleep(time.Hour)
+		r.want(t, "nothing")
+		r.stop()
+	})
+}
+
+func TestAFastServerIsWaitedFor(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+		m := newMemory()
+		srv.Create(configMap("c", "1"))
+		srv.Create(pod("a", "configmap/c"))
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r.want(t, "a c=1")
+		r.stop()
+		srv.Remove(apiclient.Pods, "ns", "a")
+		srv.Create(pod("b"))
+		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r.want(t, "b")
+		if r.count() != 1 {
+			t.Error("what was remembered was told although the server answered")
+		}
+		r.stop()
+	})
+}
+
+// A wiped store is no order to end everything at once.
+func TestAWipedStore(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+			m := newMemory()
+			srv.Create(pod("a"))
+			srv.Create(pod("b"))
+			srv.Create(pod("c"))
+			r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+			r.want(t, "a b c")
+			before := r.uids()
+			backup := srv.Get(&v1.Pod{}, "ns", "a").(*v1.Pod)
+			if restart {
+				r.stop()
+			}
+			srv.Stop()
+			srv.Wipe()
+			srv.Start()
+			if restart {
+				r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+			}
+			time.Sleep(time.Minute)
+			r.want(t, "a b c")
+			srv.Create(backup)   // somebody repairs it
+			srv.Create(pod("b")) // and somebody makes it anew
+			time.Sleep(time.Second)
+			r.want(t, "a b c")
+			after := r.uids()
+			if after["a"] != before["a"] || after["b"] == before["b"] || after["c"] != before["c"] {
+				t.Errorf("UIDs were %v, are %v", before, after)
+			}
+			time.Sleep(5 * time.Minute)
+			r.want(t, "a b")
+			r.stop()
+		})
+	}
+}
+
+// An empty answer of a server that has seen all that the node has is the truth.
+func TestAnEmptyAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+		m := newMemory()
+		srv.Create(pod("a"))
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r.want(t, "a")
+		r.stop()
+		srv.Remove(apiclient.Pods, "ns", "a")
+		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r.want(t, "")
+		r.stop()
+	})
+}
+
+func TestADeletionIsNotTakenBack(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+		srv.Create(pod("a"))
+		r := start(t, srv, podsync.SourceConfig{})
+		defer r.stop()
+		r.want(t, "a")
+		backup := srv.Get(&v1.Pod{}, "ns", "a").(*v1.Pod)
+		srv.Delete(apiclient.Pods, "ns", "a")
+		r.want(t, "a-")
+		srv.Put(backup)
+		r.want(t, "a-")
+	})
+}
+
+// The server's echo of the node's own statuses is not worth a write each.
+func TestStatusesAreWrittenNowAndThen(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+		m := newMemory()
+		srv.Create(pod("a"))
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r.want(t, "a")
+		for i := range 60 {
+			p := srv.Get(&v1.Pod{}, "ns", "a").(*v1.Pod)
+			p.Status.Message = strings.Repeat("x", i+1)
+			srv.Put(p)
+			time.Sleep(2 * time.Second)
+		}
+		if n := m.wrote(); n > 4 {
+			t.Errorf("%d writes in two minutes", n)
+		}
+		r.stop()
+		if !strings.Contains(m.String(), strings.Repeat("x", 60)) {
+			t.Error("the last status was not kept")
+		}
+	})
+}
+
+func TestAMemoryThatFails(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+		m := newMemory()
+		m.err = errors.New("no space left")
+		srv.Create(pod("a"))
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r.want(t, "a")
+		m.mu.Lock()
+		m.err = nil
+		m.mu.Unlock()
+		time.Sleep(31 * time.Second)
+		if m.wrote() == 0 {
+			t.Error("it was not tried again")
+		}
+		r.stop()
+		for key := range m.values {
+			m.values[key] = []byte("{}") // another object, or none
+		}
+		m.values["configmap-x"], m.values["pod-y"], m.values["somebody-elses"] = []byte("{"), nil, nil
+		r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: seal.Clear()})
+		r.want(t, "a")
+		r.stop()
+		if _, ok := m.values["pod-y"]; ok || len(m.values) != 2 {
+			t.Errorf("there is %v", m)
+		}
+	})
+}
+
+func TestSecretsAreEncrypted(t *testing.T) {
+	dir := t.TempDir()
+	key, other := filepath.Join(dir, "key"), filepath.Join(dir, "other")
+	write := func(file, text string, mode os.FileMode) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(file, []byte(text), 0o600), os.Chmod(file, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(key, strings.Repeat("0f", 32)+"\n", 0o600)
+	write(other, strings.Repeat("k", 32), 0o400)
+	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+		m := newMemory()
+		srv.Create(secret("s", "hidden"))
+		srv.Create(configMap("c", "1"))
+		srv.Create(pod("a", "secret/s", "configmap/c"))
+		remember := func(file string) {
+			r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: sealer(file)})
+			time.Sleep(time.Minute)
+			r.want(t, "a c=1 s=hidden")
+			r.stop()
+		}
+		offline := func(file, want string) {
+			t.Helper()
+			srv.Stop()
+			defer srv.Start()
+			r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: sealer(file)})
+			time.Sleep(time.Second)
+			r.want(t, want)
+			r.stop()
+		}
+		plain := "aGlkZGVu" // hidden, in base64
+		remember("clear")
+		if !strings.Contains(m.String(), plain) {
+			t.Error("without a key it is not kept as it is")
+		}
+		remember(key)
+		if strings.Contains(m.String(), plain) || strings.Contains(m.String(), "hidden") {
+			t.Error("it is not encrypted")
+		}
+		offline(key, "a c=1 s=hidden")
+		offline("", "a c=1")
+		offline("clear", "a c=1")
+		offline(other, "a c=1")
+		offline(filepath.Join(dir, "missing"), "a c=1")
+		offline(key, "a c=1 s=hidden") // nothing was lost meanwhile
+		// A value is good under its own name alone.
+		for k, v := range m.values {
+			if strings.HasPrefix(k, "secret-") {
+				m.values["secret-0"] = bytes.Clone(v)
+				v[len(v)-1] ^= 1
+			}
+		}
+		offline(key, "a c=1")
+		remember(other)
+		offline(other, "a c=1 s=hidden")
+		// A key that others may read is none.
+		if err := os.Chmod(other, 0o640); err != nil {
+			t.Fatal(err)
+		}
+		offline(other, "a c=1")
+		remember(other)
+	})
+}
+
+// sealer has the key of a file; "clear" is none, and nil what cannot be used.
+func sealer(file string) *seal.Sealer {
+	if file == "clear" {
+		return seal.Clear()
+	}
+	s, _ := seal.Open(file)
+	return s
+}
+
+// Without a key nothing secret is kept, and what was kept in the clear is good for
+// one start, and gone once the server has answered.
+func TestNoSecretIsKeptWithoutAKey(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+		m := newMemory()
+		srv.Create(secret("s", "hidden"))
+		srv.Create(pod("a", "secret/s"))
+		plain := "aGlkZGVu" // hidden, in base64
+		for _, tc := range []struct {
+			seal *seal.Sealer
+			kept bool
+		}{{nil, false}, {seal.Clear(), true}, {nil, false}} {
+			r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: tc.seal})
+			time.Sleep(time.Minute)
+			r.want(t, "a s=hidden")
+			r.stop()
+			if strings.Contains(m.String(), plain) != tc.kept {
+				t.Errorf("with %+v: kept %v", tc.seal, m)
+			}
+		}
+	})
+}
+
+// A key that is lost costs one line in the log, however many Secrets there were.
+func TestALostKeyIsToldOnce(t *testing.T) {
+	dir := t.TempDir()
+	key := func() *seal.Sealer {
+		s, err := seal.Machine(filepath.Join(dir, "key"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+		m := newMemory()
+		srv.Create(secret("s", "1"))
+		srv.Create(secret("s2", "2"))
+		srv.Create(pod("a", "secret/s", "secret/s2"))
+		r := start(t, srv, podsync.SourceConfig{Memory: m, Seal: key()})
+		r.want(t, "a s2=2 s=1")
+		r.stop()
+		if err := os.Remove(filepath.Join(dir, "key")); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []int{1, 0} {
+			core, logs := observer.New(zapcore.WarnLevel)
+			r = start(t, srv, podsync.SourceConfig{Memory: m, Seal: key(), Log: zap.New(core)})
+			r.want(t, "a s2=2 s=1")
+			r.stop()
+			if n := logs.Len(); n != want {
+				t.Errorf("%d lines, want %d: %+v", n, want, logs.All())
+			}
+		}
+	})
+}
+
+// With real files, which are for their owner alone.
+func TestFiles(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "api")
+	bubble(t, func(t *testing.T, srv *kubeapitest.Server) {
+		store, err := checkpoint.Open(checkpoint.Config{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		srv.Create(secret("s", "1"))
+		srv.Create(pod("a", "secret/s"))
+		r := start(t, srv, podsync.SourceConfig{Memory: store, Seal: seal.Clear()})
+		r.want(t, "a s=1")
+		r.stop()
+		files, err := os.ReadDir(dir)
+		if err != nil || len(files) != 2 {
+			t.Fatalf("%d files (%v)", len(files), err)
+		}
+		for _, f := range files {
+			if st, err := f.Info(); err != nil || st.Mode().Perm() != 0o600 {
+				t.Errorf("%s has mode %v (%v)", f.Name(), st.Mode(), err)
+			}
+		}
+		srv.Stop()
+		r = start(t, srv, podsync.SourceConfig{Memory: store, Seal: seal.Clear()})
+		time.Sleep(time.Second)
+		r.want(t, "a s=1")
+		r.stop()
+	})
+}
+
+func TestSourceConfig(t *testing.T) {
+	_, err := podsync.NewSource(podsync.SourceConfig{Patience: -1, Seal: seal.Clear()})
+	for _, want := range []string{"Client", "NodeName", "Patience", "Seal"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s in it", err, want)
+		}
+	}
+}

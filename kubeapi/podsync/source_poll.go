@@ -1,0 +1,87 @@
+package podsync
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/nodewright/nodewright/kubeapi/apiclient"
+)
+
+// The node authorizer lets a node get claims and volumes, and not watch them.
+const (
+	pollUnbound = 2 * time.Second // a pod waits for it
+	pollBound   = time.Minute     // it may grow
+)
+
+// polled is what can be polled.
+type polled interface {
+	runtime.Object
+	metav1.Object
+}
+
+// poll reads an object again and again until ctx ends.
+func (s *Source) poll(ctx context.Context, o *object, r apiclient.Resource, empty func() polled) {
+	k := apiclient.Key{Namespace: o.ref.Namespace, Name: o.ref.Name}
+	for s.gate.Wait(ctx) {
+		is := empty()
+		err := s.cfg.Client.Get(ctx, r, k, is)
+		pause := pollUnbound
+		switch {
+		case err == nil:
+			is.SetManagedFields(nil)
+			s.know(o, is)
+			if s.bound(o, is) {
+				pause = pollBound
+			}
+		case apierrors.IsNotFound(err):
+			s.know(o, nil)
+		case ctx.Err() == nil:
+			s.cfg.Log.Debug("an object cannot be read", zap.Any("object", o.ref), zap.Error(err), zap.Duration("retry", pause))
+		}
+		t := time.NewTimer(pause/2 + rand.N(pause))
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-o.again:
+			t.Stop()
+		case <-t.C:
+		}
+	}
+}
+
+// bound reports that an object is what its pods wait for.
+func (s *Source) bound(ref *object, o metav1.Object) bool {
+	switch o := o.(type) {
+	case *v1.PersistentVolumeClaim:
+		return o.Status.Phase == v1.ClaimBound && o.Spec.VolumeName != ""
+	case *v1.PersistentVolume:
+		return o.Status.Phase == v1.VolumeBound
+	case *resourcev1.ResourceClaim:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, e := range s.pods {
+			if slices.Contains(e.refs, ref.ref) && !usable(o, e.pod) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// usable reports whether a ResourceClaim is allocated, and reserved for a pod.
+func usable(o metav1.Object, pod *v1.Pod) bool {
+	c, ok := o.(*resourcev1.ResourceClaim)
+	return ok && c.Status.Allocation != nil && slices.ContainsFunc(c.Status.ReservedFor, func(r resourcev1.ResourceClaimConsumerReference) bool {
+		return r.UID == pod.UID && r.Resource == "pods" && r.APIGroup == ""
+	})
+}

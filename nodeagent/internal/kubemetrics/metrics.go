@@ -1,0 +1,211 @@
+package kubemetrics
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nodewright/nodewright/internal/promshare"
+	"github.com/nodewright/nodewright/kubeapi/apiclient"
+	"github.com/nodewright/nodewright/kubeapi/events"
+	"github.com/nodewright/nodewright/kubeapi/podsync"
+)
+
+// durations are client-go's buckets, in seconds.
+var durations = []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60}
+
+// sizes are client-go's buckets, in bytes.
+var sizes = []float64{64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216}
+
+// Metrics are those of the clients of an API server. The methods may be called
+// from any goroutine.
+type Metrics struct {
+	reg      prometheus.Registerer
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	watches  *prometheus.GaugeVec
+	starts   *prometheus.CounterVec
+
+	sent, received, throttled *prometheus.HistogramVec
+	retries                   *prometheus.CounterVec
+
+	begun   time.Time
+	contact atomic.Int64 // the last one, since begun
+}
+
+var (
+	_ apiclient.Observer = (*Metrics)(nil)
+	_ apiclient.Traffic  = (*Metrics)(nil)
+)
+
+// New makes Metrics and registers them. With a nil reg they are not exported.
+func New(reg prometheus.Registerer) (*Metrics, error) {
+	m := &Metrics{
+		reg:   reg,
+		begun: time.Now(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rest_client_requests_total", Help: "Requests to the API server, by the answer's code, or <error> if there was none.",
+		}, []string{"code", "method", "host"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "rest_client_request_duration_seconds", Help: "What the API server took to begin an answer, watches left out.", Buckets: durations,
+		}, []string{"verb", "host"}),
+		watches: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "nodewright_apiserver_watches", Help: "Watches that are open, by what they watch.",
+		}, []string{"resource"}),
+		starts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nodewright_apiserver_watch_starts_total", Help: "Watches that were begun, and begun anew when one had ended, by what they watch and whether that succeeded.",
+		}, []string{"resource", "result"}),
+	}
+	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{"verb", "host"})
+	}
+	m.sent = histogram("rest_client_request_size_bytes", "Bodies of requests to the API server.", sizes)
+	m.received = histogram("rest_client_response_size_bytes", "Answers of the API server, as they were read, watches left out.", sizes)
+	m.throttled = histogram("rest_client_rate_limiter_duration_seconds", "For how long calls waited for the budget of calls.", durations)
+	m.retries = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "rest_client_request_retries_total", Help: "Requests that were made again, by the answer before, <error> if there was none.",
+	}, []string{"code", "verb", "host"})
+	age := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "nodewright_apiserver_last_contact_age_seconds", Help: "How long ago the API server last answered; before it first did, how long this agent has waited.",
+	}, func() float64 { return m.LastContact().Seconds() })
+	if err := m.Add(m.requests, m.duration, m.watches, m.starts, m.sent, m.received, m.throttled, m.retries, age); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Add registers more of them.
+func (m *Metrics) Add(more ...prometheus.Collector) error {
+	if m.reg == nil {
+		return nil
+	}
+	var errs []error
+	for _, c := range more {
+		errs = append(errs, promshare.Register(m.reg, c))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("kubeapi metrics: %w", err)
+	}
+	return nil
+}
+
+// LastContact is how long ago the API server last answered, or if it never has,
+// how long ago these Metrics were made. The error of a proxy between, or of a
+// server that fails (500 and more), is no answer.
+func (m *Metrics) LastContact() time.Duration {
+	return time.Since(m.begun) - time.Duration(m.contact.Load())
+}
+
+// Exchanged implements [apiclient.Observer].
+func (m *Metrics) Exchanged(method, host string, code int, took time.Duration) {
+	m.requests.WithLabelValues(codeLabel(code), method, host).Inc()
+	if took > 0 {
+		m.duration.WithLabelValues(method, host).Observe(took.Seconds())
+	}
+	if code == 0 || code >= 500 {
+		return
+	}
+	now := int64(time.Since(m.begun))
+	for last := m.contact.Load(); last < now && !m.contact.CompareAndSwap(last, now); {
+		last = m.contact.Load()
+	}
+}
+
+func codeLabel(code int) string {
+	if code == 0 {
+		return "<error>"
+	}
+	return strconv.Itoa(code)
+}
+
+// Sent implements [apiclient.Traffic].
+func (m *Metrics) Sent(verb, host string, bytes int64) {
+	m.sent.WithLabelValues(verb, host).Observe(float64(bytes))
+}
+
+// Received implements [apiclient.Traffic].
+func (m *Metrics) Received(verb, host string, bytes int64) {
+	m.received.WithLabelValues(verb, host).Observe(float64(bytes))
+}
+
+// Throttled implements [apiclient.Traffic].
+func (m *Metrics) Throttled(verb, host string, waited time.Duration) {
+	m.throttled.WithLabelValues(verb, host).Observe(waited.Seconds())
+}
+
+// Retried implements [apiclient.Traffic].
+func (m *Metrics) Retried(verb, host string, code int) {
+	m.retries.WithLabelValues(codeLabel(code), verb, host).Inc()
+}
+
+// WatchBegun implements [apiclient.Observer].
+func (m *Metrics) WatchBegun(r apiclient.Resource, err error) {
+	result := "ok"
+	if err != nil {
+		result = "error"
+	} else {
+		m.watches.WithLabelValues(r.String()).Inc()
+	}
+	m.starts.WithLabelValues(r.String(), result).Inc()
+}
+
+// WatchEnded implements [apiclient.Observer].
+func (m *Metrics) WatchEnded(r apiclient.Resource) { m.watches.WithLabelValues(r.String()).Dec() }
+
+// Events are what became of events.
+func Events(counts func() events.Counts) prometheus.Collector {
+	fates := desc("nodewright_apiserver_events_total",
+		"Events that were recorded; of those, combined with similar ones, silenced since their object has had too many, or lost to make room.", "fate")
+	calls := desc("nodewright_apiserver_event_calls_total", "Calls that tell of events, by what became of them; one may tell of many.", "result")
+	return collector{[]*prometheus.Desc{fates, calls}, func(add func(*prometheus.Desc, uint64, string)) {
+		c := counts()
+		add(fates, c.Recorded, "recorded")
+		add(fates, c.Combined, "combined")
+		add(fates, c.Silenced, "silenced")
+		add(fates, c.Lost, "lost")
+		add(calls, c.Sent, "ok")
+		add(calls, c.Failed, "error")
+		add(calls, c.Refused, "refused")
+	}}
+}
+
+// Statuses are what became of the statuses of pods.
+func Statuses(counts func() podsync.SinkCounts) prometheus.Collector {
+	calls := desc("nodewright_apiserver_status_calls_total",
+		"Statuses of pods that were to be published, by what became of them: patched, the same already, pod deleted, pod gone, conflict (patched again), error.", "result")
+	return collector{[]*prometheus.Desc{calls}, func(add func(*prometheus.Desc, uint64, string)) {
+		c := counts()
+		add(calls, c.Patched, "patched")
+		add(calls, c.Same, "same")
+		add(calls, c.Deleted, "deleted")
+		add(calls, c.Gone, "gone")
+		add(calls, c.Conflicts, "conflict")
+		add(calls, c.Failed, "error")
+	}}
+}
+
+func desc(name, help, label string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, []string{label}, nil)
+}
+
+// collector exports counts that somebody else keeps.
+type collector struct {
+	descs []*prometheus.Desc
+	tell  func(add func(d *prometheus.Desc, n uint64, label string))
+}
+
+func (c collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		ch <- d
+	}
+}
+
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	c.tell(func(d *prometheus.Desc, n uint64, label string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), label)
+	})
+}

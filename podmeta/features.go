@@ -1,0 +1,51 @@
+package podmeta
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// The features that nodes declare and pods need (KEP-5328), by the names that those of
+// Kubernetes 1.37 have.
+const (
+	FeatureRestartAllContainers  = "RestartAllContainersOnContainerExits"
+	FeatureHostNetworkUserNS     = "UserNamespacesHostNetworkSupport"
+	FeatureResizeInitContainers  = "InPlacePodVerticalScalingInitContainers"
+	FeatureResizePods            = "InPlacePodLevelResourcesVerticalScaling"
+	FeatureWebSocketsToTheServer = "ExtendWebSocketsToKubelet"
+)
+
+// FeaturesOf lists the features that a node has to declare to run a pod, sorted.
+func FeaturesOf(pod *v1.Pod) (names []string) {
+	all := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+	restarts := slices.ContainsFunc(all, func(c v1.Container) bool {
+		return slices.ContainsFunc(c.RestartPolicyRules, func(r v1.ContainerRestartRule) bool {
+			return r.Action == v1.ContainerRestartRuleActionRestartAllContainers
+		})
+	})
+	if restarts {
+		names = append(names, FeatureRestartAllContainers)
+	}
+	if pod.Spec.HostNetwork && pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {
+		names = append(names, FeatureHostNetworkUserNS)
+	}
+	return names
+}
+
+// FeaturesOfUpdate lists the features that a node has to declare to turn a pod that runs
+// into another version of it, sorted.
+func FeaturesOfUpdate(from, to *v1.Pod) (names []string) {
+	if !equality.Semantic.DeepEqual(from.Spec.Resources, to.Spec.Resources) {
+		names = append(names, FeatureResizePods)
+	}
+	for i := range to.Spec.InitContainers {
+		is := &to.Spec.InitContainers[i]
+		j := slices.IndexFunc(from.Spec.InitContainers, func(c v1.Container) bool { return c.Name == is.Name })
+		if j >= 0 && !IsSidecar(is) && !equality.Semantic.DeepEqual(from.Spec.InitContainers[j].Resources, is.Resources) {
+			return append(names, FeatureResizeInitContainers)
+		}
+	}
+	return names
+}

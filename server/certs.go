@@ -1,0 +1,251 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"go.uber.org/zap"
+
+	"github.com/nodewright/nodewright/internal/safefile"
+)
+
+// maxCA is how large a file of certificates, or a key, may be, in bytes: some hundred
+// certificates.
+const maxCA = 1 << 20
+
+// ErrNoCertificate is what a handshake fails with while there is none.
+var ErrNoCertificate = errors.New("no serving certificate available for the kubelet")
+
+// CertsConfig says where certificates come from. One of Certificate, CertFile with
+// KeyFile, and CertDir is required, and is taken in this order.
+type CertsConfig struct {
+	// Certificate is asked at each handshake; nil means that there is none yet.
+	Certificate       func() *tls.Certificate
+	CertFile, KeyFile string
+	CertDir           string // where a self-signed pair is, or comes to be
+	Host              string // for whom it is made
+	IPs               []net.IP
+
+	ClientCAFile string // PEM; "" means that no client is known by a certificate
+	Options      TLSOptions
+
+	Recheck time.Duration // how often files are looked at without being told; 1m
+	Log     *zap.Logger   // silent
+}
+
+// Certs has the certificate with which a node's HTTPS API shows who
+// it is, and the authorities that sign its clients' certificates.
+//
+// The certificate is, in this order: what a function returns at each handshake
+// (a certificate manager's); a pair of files; kubelet.crt and kubelet.key in
+// CertDir, made and self-signed if they cannot be read. Files are read again
+// when they change, also by renaming them or their directory (as mounted
+// Secrets do); what is wrong then is logged and the former stays in effect.
+//
+//	certs, err := server.NewCerts(server.CertsConfig{CertDir: dir, Host: "node-1"})
+//	...
+//	go certs.Run(ctx)
+//	l = tls.NewListener(l, certs.TLS())
+//
+// Clients are asked for a certificate and not refused for lack of one: who they
+// are is for the authenticator, see [Certs.ClientCAs].
+//
+// Its methods may be called from any goroutine.
+type Certs struct {
+	cfg  CertsConfig
+	conf *tls.Config
+	pair atomic.Pointer[tls.Certificate]
+	cas  atomic.Pointer[x509.CertPool]
+	// files are the contents that pair and cas were made of. Other files beside them
+	// may change all the time, and keys are dear to parse. New and Run alone use it.
+	files struct{ cert, key, ca []byte }
+}
+
+// NewCerts reads the files, and makes a pair in CertDir if there is none to be read.
+func NewCerts(cfg CertsConfig) (*Certs, error) {
+	if cfg.Log == nil {
+		cfg.Log = zap.NewNop()
+	}
+	if cfg.Recheck == 0 {
+		cfg.Recheck = time.Minute
+	}
+	c := &Certs{cfg: cfg, conf: &tls.Config{NextProtos: []string{"h2", "http/1.1"}}}
+	var errs []error
+	switch {
+	case (cfg.CertFile == "") != (cfg.KeyFile == ""):
+		errs = append(errs, fmt.Errorf("CertsConfig.CertFile is %q and KeyFile %q; want both or none", cfg.CertFile, cfg.KeyFile))
+	case cfg.Certificate == nil && cfg.CertFile == "" && cfg.CertDir == "":
+		errs = append(errs, errors.New("CertsConfig.Certificate, CertFile or CertDir is required"))
+	case cfg.Certificate == nil && cfg.CertFile == "" && cfg.Host == "":
+		errs = append(errs, errors.New("CertsConfig.Host is required to make a certificate"))
+	}
+	if cfg.Recheck < 0 {
+		errs = append(errs, fmt.Errorf("CertsConfig.Recheck is %v; want a positive duration", cfg.Recheck))
+	}
+	warnings, err := cfg.Options.apply(c.conf)
+	errs = append(errs, err)
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("serving: %w", err)
+	}
+	for _, w := range warnings {
+		cfg.Log.Warn("TLS option has no effect or is weak", zap.String("option", w))
+	}
+	if cfg.Certificate == nil {
+		if cfg.CertFile == "" {
+			if c.cfg.CertFile, c.cfg.KeyFile, err = selfSigned(cfg.CertDir, cfg.Host, cfg.IPs); err != nil {
+				return nil, fmt.Errorf("serving: %w", err)
+			}
+		}
+		errs = append(errs, c.loadPair())
+	}
+	if cfg.ClientCAFile != "" {
+		errs = append(errs, c.loadCAs())
+		c.conf.ClientAuth = tls.RequestClientCert
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("serving: %w", err)
+	}
+	c.conf.GetCertificate = c.certificate
+	return c, nil
+}
+
+// TLS returns the configuration for a server. Its certificate is always the
+// newest one.
+func (c *Certs) TLS() *tls.Config { return c.conf.Clone() }
+
+// ClientCAs are those who sign clients' certificates; nil means nobody.
+func (c *Certs) ClientCAs() *x509.CertPool { return c.cas.Load() }
+
+func (c *Certs) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	pair := c.pair.Load()
+	if c.cfg.Certificate != nil {
+		pair = c.cfg.Certificate()
+	}
+	if pair == nil {
+		return nil, ErrNoCertificate
+	}
+	return pair, nil
+}
+
+func (c *Certs) loadPair() error {
+	cert, err := safefile.ReadLinked(c.cfg.CertFile, maxCA)
+	var key []byte
+	if err == nil {
+		key, err = safefile.ReadLinked(c.cfg.KeyFile, maxCA)
+	}
+	if err == nil && c.pair.Load() != nil && bytes.Equal(cert, c.files.cert) && bytes.Equal(key, c.files.key) {
+		return nil
+	}
+	var pair tls.Certificate
+	if err == nil {
+		pair, err = tls.X509KeyPair(cert, key)
+	}
+	if err != nil {
+		return fmt.Errorf("certificate %s with key %s: %w", c.cfg.CertFile, c.cfg.KeyFile, err)
+	}
+	c.files.cert, c.files.key = cert, key
+	if old := c.pair.Load(); old == nil || !slices.EqualFunc(old.Certificate, pair.Certificate, slices.Equal[[]byte]) {
+		c.pair.Store(&pair)
+	}
+	return nil
+}
+
+func (c *Certs) loadCAs() error {
+	b, err := safefile.ReadLinked(c.cfg.ClientCAFile, maxCA)
+	if err != nil {
+		return fmt.Errorf("client authorities: %w", err)
+	}
+	if c.cas.Load() != nil && bytes.Equal(b, c.files.ca) {
+		return nil
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(b) {
+		return fmt.Errorf("client authorities %s: no certificate in it", c.cfg.ClientCAFile)
+	}
+	if old := c.cas.Load(); old == nil || !old.Equal(pool) {
+		c.cas.Store(pool)
+	}
+	c.files.ca = b
+	return nil
+}
+
+// Run reads files again when they change, until ctx ends, and returns nil.
+func (c *Certs) Run(ctx context.Context) error {
+	var loads []func() error
+	var files []string
+	if c.cfg.Certificate == nil {
+		loads, files = append(loads, c.loadPair), append(files, c.cfg.CertFile, c.cfg.KeyFile)
+	}
+	if c.cfg.ClientCAFile != "" {
+		loads, files = append(loads, c.loadCAs), append(files, c.cfg.ClientCAFile)
+	}
+	if len(loads) == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	var events <-chan fsnotify.Event
+	var errs <-chan error
+	// Without a watch, for want of inotify instances, the ticker does.
+	if w, err := fsnotify.NewWatcher(); err == nil {
+		defer func() { _ = w.Close() }()
+		events, errs = w.Events, w.Errors
+		watch(w, files)
+		loads = append(loads, func() error { watch(w, files); return nil }) // a directory may be a new one
+	}
+	tick := time.NewTicker(c.cfg.Recheck)
+	defer tick.Stop()
+	last := make([]string, len(loads))
+	for {
+		for i, load := range loads {
+			now := ""
+			if err := load(); err != nil {
+				now = err.Error()
+			}
+			if now != "" && now != last[i] {
+				c.cfg.Log.Warn("what was read before stays in effect", zap.String("error", now))
+			}
+			last[i] = now
+		}
+		for told := false; !told; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case ev := <-events:
+				told = concerns(ev.Name, files)
+			case err := <-errs:
+				_ = err // events may have been lost: look
+				told = true
+			case <-tick.C:
+				told = true
+			}
+		}
+	}
+}
+
+// concerns reports whether what happened to a path may change files: it is in
+// the directory of one (which may lead there by links), or that directory.
+func concerns(path string, files []string) bool {
+	return slices.ContainsFunc(files, func(f string) bool {
+		dir := filepath.Dir(f)
+		return path == dir || filepath.Dir(path) == dir
+	})
+}
+
+// watch watches the directories of files, and those above, whose renaming
+// changes the files as well.
+func watch(w *fsnotify.Watcher, files []string) {
+	for _, f := range files {
+		_ = w.Add(filepath.Dir(f))
+		_ = w.Add(filepath.Dir(filepath.Dir(f)))
+	}
+}

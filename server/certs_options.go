@@ -1,0 +1,90 @@
+package server
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// TLSOptions are TLS settings by name. The zero value leaves all to Go, with TLS
+// 1.2 as the oldest version.
+type TLSOptions struct {
+	// CipherSuites are names as Go and IANA have them, as in
+	// TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256. TLS 1.3 does not let choose.
+	CipherSuites []string
+	// MinVersion is VersionTLS10 to VersionTLS13.
+	MinVersion string
+	// Curves are key exchanges by their numbers (tls.CurveID, which are IANA's),
+	// such as 29 for X25519.
+	Curves []int32
+}
+
+var versions = map[string]uint16{
+	"VersionTLS10": tls.VersionTLS10, "VersionTLS11": tls.VersionTLS11,
+	"VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13,
+}
+
+// curves are those that Go knows.
+var curves = []tls.CurveID{tls.CurveP256, tls.CurveP384, tls.CurveP521, tls.X25519, tls.X25519MLKEM768}
+
+// apply sets conf. What it returns beside an error is to be known: choices that
+// are insecure, or without effect.
+func (o TLSOptions) apply(conf *tls.Config) (warnings []string, err error) {
+	var errs []error
+	conf.MinVersion = tls.VersionTLS12
+	if o.MinVersion != "" {
+		v, ok := versions[o.MinVersion]
+		if !ok {
+			errs = append(errs, fmt.Errorf("tlsMinVersion is %q; want one of %s", o.MinVersion, names(versions)))
+		}
+		conf.MinVersion = v
+	}
+	safe, unsafe := map[string]uint16{}, map[string]uint16{}
+	for _, c := range tls.CipherSuites() {
+		safe[c.Name] = c.ID
+	}
+	for _, c := range tls.InsecureCipherSuites() {
+		unsafe[c.Name] = c.ID
+	}
+	for _, n := range o.CipherSuites {
+		if id, ok := safe[n]; ok {
+			conf.CipherSuites = append(conf.CipherSuites, id)
+		} else if id, ok := unsafe[n]; ok {
+			conf.CipherSuites = append(conf.CipherSuites, id)
+			warnings = append(warnings, "tlsCipherSuites has "+n+", which is insecure")
+		} else {
+			errs = append(errs, fmt.Errorf("tlsCipherSuites has %q; want some of %s", n, names(safe)))
+		}
+	}
+	if len(o.CipherSuites) > 0 && conf.MinVersion == tls.VersionTLS13 {
+		warnings = append(warnings, "tlsCipherSuites has no effect with tlsMinVersion VersionTLS13")
+	}
+	for _, n := range o.Curves {
+		i := slices.IndexFunc(curves, func(c tls.CurveID) bool { return int32(c) == n })
+		if i < 0 {
+			errs = append(errs, fmt.Errorf("tlsCurvePreferences has %d; want some of %s", n, numbers(curves)))
+			continue
+		}
+		conf.CurvePreferences = append(conf.CurvePreferences, curves[i])
+	}
+	return warnings, errors.Join(errs...)
+}
+
+func names[V any](m map[string]V) string {
+	var out []string
+	for n := range m {
+		out = append(out, n)
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+func numbers(list []tls.CurveID) string {
+	var out []string
+	for _, c := range list {
+		out = append(out, fmt.Sprintf("%d (%v)", uint16(c), c))
+	}
+	return strings.Join(out, ", ")
+}

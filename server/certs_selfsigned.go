@@ -1,0 +1,108 @@
+package server
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// The pair that is made when none is given, as the kubelet names it.
+const (
+	ownCert = "kubelet.crt"
+	ownKey  = "kubelet.key"
+)
+
+// selfSigned makes sure that dir has a pair, and returns its paths. One that is
+// there and can be read stays, so that those who trust it go on to.
+func selfSigned(dir, host string, ips []net.IP) (certFile, keyFile string, err error) {
+	certFile, keyFile = filepath.Join(dir, ownCert), filepath.Join(dir, ownKey)
+	if _, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil {
+		return certFile, keyFile, nil
+	}
+	cert, key, err := makePair(host, ips, time.Now())
+	if err != nil {
+		return "", "", fmt.Errorf("self-signed certificate: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // certificates are public; the key is 0600
+		return "", "", err
+	}
+	// The key first: a certificate without its key is the worse half.
+	if err := replace(keyFile, key, 0o600); err != nil {
+		return "", "", err
+	}
+	if err := replace(certFile, cert, 0o644); err != nil {
+		return "", "", err
+	}
+	return certFile, keyFile, nil
+}
+
+// makePair signs a certificate for a host, good for a year, as the kubelet's.
+func makePair(host string, ips []net.IP, now time.Time) (cert, key []byte, err error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      pkix.Name{CommonName: fmt.Sprintf("%s@%d", host, now.Unix())},
+		NotBefore:    now.Add(-time.Hour), // for clients whose clocks are late
+		NotAfter:     now.AddDate(1, 0, 0),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IPAddresses:  ips, BasicConstraintsValid: true,
+	}
+	if ip := net.ParseIP(host); ip != nil {
+		template.IPAddresses = append(template.IPAddresses, ip)
+	} else {
+		template.DNSNames = []string{host}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		return nil, nil, err
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), nil
+}
+
+// replace puts a whole file in another's place.
+func replace(path string, data []byte, mode os.FileMode) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	if _, err := f.Write(data); err != nil {
+		_ = f.Close()
+		return err
+	}
+	if err := f.Chmod(mode); err != nil {
+		_ = f.Close()
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		_ = f.Close()
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

@@ -1,0 +1,222 @@
+package statusmgr
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/durable"
+)
+
+// FileSinkConfig holds what a Sink needs. Dir is required; the zero value of every
+// other field means the default named beside it.
+type FileSinkConfig struct {
+	// Dir is made if it is not there. It is the Sink's alone.
+	Dir string
+	// Sync has each write outlast a failure of the power; it need not.
+	Sync bool
+	// OnCorrupt is told of each damaged file and where it was set aside (""
+	// if not even that was possible); nobody.
+	OnCorrupt func(file, setAside string, err error)
+
+	// files is the operating system; tests put another in its place.
+	files durable.Disk
+}
+
+// FileSink is a sink of statusmgr for a node that stands alone: one
+// JSON file per pod, a v1.Pod with metadata and status as kubectl would print
+// it.
+//
+//	sink, err := statusmgr.NewFileSink(statusmgr.FileSinkConfig{Dir: "/var/lib/agent/status"})
+//	if err != nil {
+//		return err
+//	}
+//	m, err := statusmgr.New(statusmgr.Config{Sink: sink})
+//
+// The files are DIR/<namespace>_<name>_<uid>.json, readable for owner and
+// group. A file whose content would stay is not touched. After a restart
+// [FileSink.Load] gives back what was published; [FileSink.Prune] removes the files of
+// pods that are gone.
+//
+// # Faults
+//
+// A file is written beside the old one and renamed over it: a reader, and a
+// crash of the process, see the old status or the new one. With FileSinkConfig.Sync
+// that holds for a failure of the power as well. A full disk is an error, and
+// the old file stays. A damaged file is renamed to <file>.corrupt-N, told
+// through FileSinkConfig.OnCorrupt, and counts as not there. What a crash left
+// half-written is removed at the first use.
+//
+// Its methods may be called from any goroutine.
+type FileSink struct {
+	cfg FileSinkConfig
+	dir durable.Dir
+
+	mu     sync.Mutex
+	opened bool
+}
+
+// NewFileSink checks cfg and returns a Sink. Nothing is made before its first use.
+func NewFileSink(cfg FileSinkConfig) (*FileSink, error) {
+	if cfg.Dir == "" {
+		return nil, errors.New("filesink: FileSinkConfig.Dir is required")
+	}
+	if cfg.files == nil {
+		cfg.files = durable.OS{DirMode: 0o750, FileMode: 0o640}
+	}
+	return &FileSink{cfg: cfg, dir: durable.Dir{Path: cfg.Dir, Disk: cfg.files, Sync: cfg.Sync}}, nil
+}
+
+// open makes the directory, and removes what a crash left half-written.
+func (s *FileSink) open() error {
+	if s.opened {
+		return nil
+	}
+	if err := s.dir.Prepare(); err != nil {
+		return fmt.Errorf("filesink: %w", err)
+	}
+	s.opened = true
+	return nil
+}
+
+// Update writes the pod's file, unless it says the same already.
+func (s *FileSink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error {
+	content, err := encode(pod, status)
+	if err != nil {
+		return fmt.Errorf("filesink: pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := errors.Join(ctx.Err(), s.open()); err != nil {
+		return err
+	}
+	name := fileName(pod)
+	if old, err := s.dir.Read(name); err == nil && bytes.Equal(old, content) {
+		return nil
+	}
+	if err := s.dir.Replace(name, content); err != nil {
+		return fmt.Errorf("filesink: status of %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+// Delete removes the pod's file; one that is not there is no error.
+func (s *FileSink) Delete(ctx context.Context, pod *v1.Pod) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := errors.Join(ctx.Err(), s.open()); err != nil {
+		return err
+	}
+	return s.remove(fileName(pod))
+}
+
+func (s *FileSink) remove(name string) error {
+	if err := s.dir.Remove(name); err != nil {
+		return fmt.Errorf("filesink: %w", err)
+	}
+	return nil
+}
+
+// Load reads every status back. Damaged files are set aside.
+func (s *FileSink) Load(ctx context.Context) (map[types.UID]v1.PodStatus, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.open(); err != nil {
+		return nil, err
+	}
+	names, err := s.dir.List()
+	if err != nil {
+		return nil, fmt.Errorf("filesink: %w", err)
+	}
+	out := map[types.UID]v1.PodStatus{}
+	var errs []error
+	for _, name := range names {
+		if !strings.HasSuffix(name, suffix) {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return out, err
+		}
+		content, err := s.dir.Read(name)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("filesink: %w", err))
+			continue
+		}
+		pod, err := decode(name, content)
+		if err != nil {
+			where := s.dir.SetAside(name)
+			if s.cfg.OnCorrupt != nil {
+				s.cfg.OnCorrupt(filepath.Join(s.cfg.Dir, name), where, err)
+			}
+			continue
+		}
+		out[pod.UID] = pod.Status
+	}
+	return out, errors.Join(errs...)
+}
+
+// Prune removes the files of pods that keep does not name. Other files, and
+// damaged ones, stay.
+func (s *FileSink) Prune(keep map[types.UID]bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.open(); err != nil {
+		return err
+	}
+	names, err := s.dir.List()
+	if err != nil {
+		return fmt.Errorf("filesink: %w", err)
+	}
+	kept := make(map[string]bool, len(keep))
+	for uid, k := range keep {
+		if k {
+			kept[safe(string(uid), maxUID)] = true
+		}
+	}
+	var errs []error
+	for _, name := range names {
+		parts := strings.Split(strings.TrimSuffix(name, suffix), "_")
+		if strings.HasSuffix(name, suffix) && len(parts) == 3 && !kept[parts[2]] {
+			errs = append(errs, s.remove(name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// encode makes the content of a pod's file.
+func encode(pod *v1.Pod, status v1.PodStatus) ([]byte, error) {
+	content, err := json.MarshalIndent(&v1.Pod{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Labels: pod.Labels,
+			CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp,
+		},
+		Status: status,
+	}, "", "  ")
+	return append(content, '\n'), err
+}
+
+// decode reads a file's content, which has to be of the pod that the file is
+// named for.
+func decode(name string, content []byte) (*v1.Pod, error) {
+	var pod v1.Pod
+	if err := json.Unmarshal(content, &pod); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrCorruptFile, name, err)
+	}
+	if pod.UID == "" || fileName(&pod) != name {
+		return nil, fmt.Errorf("%w: %s is of pod %s/%s with UID %q", ErrCorruptFile, name, pod.Namespace, pod.Name, pod.UID)
+	}
+	return &pod, nil
+}
+
+// ErrCorruptFile is in the tree of the error that FileSinkConfig.OnCorrupt gets.
+var ErrCorruptFile = errors.New("status file is damaged")

@@ -1,0 +1,46 @@
+package statusmgr
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+const suffix = ".json"
+
+// Parts of a file's name are cut to these lengths, in bytes, so that a name
+// with its suffixes fits into the 255 that file systems allow.
+const (
+	maxNamespace = 63
+	maxName      = 110
+	maxUID       = 50
+)
+
+// fileName is the name of a pod's file. No two pods share one.
+func fileName(pod *v1.Pod) string {
+	return safe(pod.Namespace, maxNamespace) + "_" + safe(pod.Name, maxName) + "_" + safe(string(pod.UID), maxUID) + suffix
+}
+
+// safe makes s a part of a file name: letters, digits, '-' and '.' stay,
+// except for a '.' in front, and all else is written as %XX. What is longer
+// than limit is cut, and marked with '~' and a hash.
+func safe(s string, limit int) string {
+	var b strings.Builder
+	for i := range len(s) {
+		c := s[i]
+		if c == '-' || c == '.' && i > 0 || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' {
+			b.WriteByte(c)
+		} else {
+			fmt.Fprintf(&b, "%%%02X", c)
+		}
+	}
+	if b.Len() <= limit {
+		return b.String()
+	}
+	sum := sha256.Sum256([]byte(s))
+	mark := "~" + hex.EncodeToString(sum[:8])
+	return b.String()[:limit-len(mark)] + mark
+}

@@ -1,0 +1,21 @@
+package atomicdir
+
+import (
+	"io/fs"
+	"path/filepath"
+	"syscall"
+
+	"github.com/nodewright/nodewright/internal/rmtree"
+)
+
+// removeAll takes trees of any depth, and stops at what is mounted in them.
+func (r rootFiles) removeAll(name string) error { return rmtree.Remove(filepath.Join(r.Name(), name)) }
+
+// owner is who owns a file; ok is false where that is not known.
+func owner(info fs.FileInfo) (uid, gid int64, ok bool) {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, 0, false
+	}
+	return int64(st.Uid), int64(st.Gid), true
+}

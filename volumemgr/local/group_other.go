@@ -1,7 +1,0 @@
-//go:build !linux
-
-package local
-
-import "io/fs"
-
-func groupOf(fs.FileInfo) (gid int64, known bool) { return 0, false }

@@ -1,0 +1,216 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/internal/fsgroup"
+	"github.com/nodewright/nodewright/internal/rmtree"
+	"github.com/nodewright/nodewright/internal/scratch"
+	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/mount"
+)
+
+// name is the kubelet's.
+const name = "kubernetes.io/empty-dir"
+
+// marker is the file that reports that a volume is complete.
+const marker = "ready"
+
+// Quota limits what may be written below a directory, or only counts it.
+type Quota interface {
+	// Set is called each time the volume is set up. bytes is 0 without limit.
+	Set(ctx context.Context, dir string, bytes int64) error
+	// Clear succeeds if there is none.
+	Clear(ctx context.Context, dir string) error
+}
+
+// EmptyDirConfig holds what a Plugin needs. Mounter is required.
+type EmptyDirConfig struct {
+	Mounter mount.Mounter
+	// Allocatable is the node's memory for pods, in bytes; 0 or a nil function
+	// is not known.
+	Allocatable func() int64
+	// Quota, if not nil, is given the volumes on disk of pods with a user
+	// namespace of their own: others could lift it (the kubelet's rule).
+	Quota Quota
+	// NoSwap says whether tmpfs takes that option; nil finds out.
+	NoSwap *bool
+}
+
+// EmptyDir makes emptyDir volumes: a directory of the pod's own that
+// lives as long as the pod, on the node's disk, in its memory (tmpfs) or in its
+// huge pages (hugetlbfs).
+//
+//	p, err := plugins.NewEmptyDir(plugins.EmptyDirConfig{
+//		Mounter:     &mount.Kernel{},
+//		Allocatable: func() int64 { return memoryOfNode },
+//	})
+//	if err != nil {
+//		return err
+//	}
+//	// p is a volumemgr.Plugin
+//
+// A volume in memory is as large as the smallest of what the node has to give,
+// the pod's memory limit and the sizeLimit. It is kept out of swap where the
+// kernel can do that. A volume on disk has no limit while it is written, unless
+// EmptyDirConfig.Quota sets one: its sizeLimit is the eviction manager's business.
+//
+// # Faults
+//
+// A marker in the volume's state directory says that it was made complete. One
+// that was is never touched again; one that was not is completed, and its
+// content stays. After a restart of the machine a volume in memory is mounted
+// anew. Removal stops at mount points: what containers mounted below the volume
+// is neither removed nor entered.
+type EmptyDir struct{ cfg EmptyDirConfig }
+
+// NewEmptyDir checks cfg.
+func NewEmptyDir(cfg EmptyDirConfig) (*EmptyDir, error) {
+	if cfg.Mounter == nil {
+		return nil, errors.New("emptydir: EmptyDirConfig.Mounter is required")
+	}
+	return &EmptyDir{cfg: cfg}, nil
+}
+
+// Name is "kubernetes.io/empty-dir".
+func (*EmptyDir) Name() string { return name }
+
+// Supports reports whether spec is an emptyDir.
+func (*EmptyDir) Supports(spec *volumemgr.Spec) bool {
+	return spec.Volume != nil && spec.Volume.EmptyDir != nil
+}
+
+// SetUp makes the volume.
+func (p *EmptyDir) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
+	return volumemgr.Result{Path: v.Path}, p.setUp(ctx, v)
+}
+
+func (p *EmptyDir) setUp(ctx context.Context, v *volumemgr.Volume) error {
+	medium := v.Spec.Volume.EmptyDir.Medium
+	fsys, same, err := p.fileSystem(v, medium)
+	if err != nil {
+		return err
+	}
+	if err := p.complete(ctx, v, fsys, same); err != nil {
+		// What is there stays for the next try, or for TearDown.
+		return errors.Join(err, volumemgr.ErrUncertain)
+	}
+	return nil
+}
+
+// complete makes what is missing of the volume.
+func (p *EmptyDir) complete(ctx context.Context, v *volumemgr.Volume, fsys *mount.FileSystem, same func(mount.Entry) error) error {
+	ready, err := p.ready(v)
+	if err != nil {
+		return err
+	}
+	if err := scratch.Dir(v.Path); err != nil {
+		return err
+	}
+	if fsys != nil {
+		mounted, err := mount.Find(ctx, p.cfg.Mounter, v.Path)
+		if err != nil {
+			return err
+		}
+		// After a restart of the machine the marker is there and the mount is not.
+		ready = ready && len(mounted) > 0
+		if err := scratch.Mount(ctx, p.cfg.Mounter, *fsys, same); err != nil {
+			return err
+		}
+	}
+	if fsys == nil && p.cfg.Quota != nil && v.Pod.Spec.HostUsers != nil && !*v.Pod.Spec.HostUsers {
+		if err := p.cfg.Quota.Set(ctx, v.Path, v.SizeLimit); err != nil {
+			return fmt.Errorf("quota: %w", err)
+		}
+	}
+	if ready {
+		return nil
+	}
+	if err := scratch.Open(v.Path); err != nil {
+		return err
+	}
+	if v.FSGroup != nil {
+		if err := fsgroup.Apply(ctx, fsgroup.Request{Root: v.Path, GID: *v.FSGroup}); err != nil {
+			return err
+		}
+	}
+	return p.mark(v)
+}
+
+// ready reports whether the volume is complete. A marker without a directory is
+// from another life, and is removed.
+func (*EmptyDir) ready(v *volumemgr.Volume) (bool, error) {
+	file := filepath.Join(v.StateDir, marker)
+	if _, err := os.Lstat(file); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	if _, err := os.Lstat(v.Path); !errors.Is(err, fs.ErrNotExist) {
+		return err == nil, err
+	}
+	return false, os.Remove(file)
+}
+
+func (*EmptyDir) mark(v *volumemgr.Volume) error {
+	if err := os.MkdirAll(v.StateDir, 0o750); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(filepath.Join(v.StateDir, marker), os.O_CREATE|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// fileSystem is what is mounted for a medium, nil for the disk; same reports
+// whether one that is mounted already will do.
+func (p *EmptyDir) fileSystem(v *volumemgr.Volume, medium v1.StorageMedium) (*mount.FileSystem, func(mount.Entry) error, error) {
+	switch {
+	case medium == v1.StorageMediumDefault:
+		return nil, nil, nil
+	case medium == v1.StorageMediumMemory:
+		f := &mount.FileSystem{Type: "tmpfs", Source: "tmpfs", Target: v.Path}
+		var allocatable int64
+		if p.cfg.Allocatable != nil {
+			allocatable = p.cfg.Allocatable()
+		}
+		if size := memorySize(allocatable, v.Pod, v.Spec.Volume.EmptyDir.SizeLimit); size > 0 {
+			f.Options = append(f.Options, "size="+strconv.FormatInt(size, 10))
+		}
+		if noswap := p.cfg.NoSwap; noswap != nil && *noswap || noswap == nil && scratch.NoSwap() {
+			f.Options = append(f.Options, "noswap")
+		}
+		return f, nil, nil
+	case medium == v1.StorageMediumHugePages, strings.HasPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)):
+		size, err := pageSize(medium, v.Pod)
+		if err != nil {
+			return nil, nil, err
+		}
+		f := &mount.FileSystem{Type: "hugetlbfs", Source: "nodev", Target: v.Path, Options: []string{"pagesize=" + size.String()}}
+		return f, func(e mount.Entry) error { return samePageSize(e, size) }, nil
+	}
+	return nil, nil, fmt.Errorf("emptyDir.medium %q, want \"\", Memory, HugePages or HugePages-SIZE", medium)
+}
+
+// TearDown removes the volume with its content.
+func (p *EmptyDir) TearDown(ctx context.Context, v *volumemgr.Volume) error {
+	if p.cfg.Quota != nil {
+		if err := p.cfg.Quota.Clear(ctx, v.Path); err != nil {
+			return fmt.Errorf("quota: %w", err)
+		}
+	}
+	if err := scratch.Remove(ctx, p.cfg.Mounter, v.Path); err != nil {
+		return err
+	}
+	return rmtree.Remove(v.StateDir)
+}

@@ -1,0 +1,147 @@
+package plugins
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodewright/nodewright/internal/quantity"
+	"github.com/nodewright/nodewright/podmeta"
+	"github.com/nodewright/nodewright/volumemgr/mount"
+)
+
+// memorySize is how large a volume in memory may get, in bytes: the smallest of
+// the limits that there are, or 0.
+func memorySize(allocatable int64, pod *v1.Pod, limit *resource.Quantity) int64 {
+	size := allocatable
+	least := func(n int64) {
+		if n > 0 && (size <= 0 || n < size) {
+			size = n
+		}
+	}
+	least(memoryLimit(pod))
+	if limit != nil {
+		least(limit.Value())
+	}
+	return max(size, 0)
+}
+
+// memoryLimit is the pod's memory limit in bytes, 0 if there is none: its own,
+// else the sum of its containers' limits, or what one of the init containers
+// may have together with the sidecars before it, if that is more. Containers
+// without a limit count as nothing, as the kubelet has it.
+func memoryLimit(pod *v1.Pod) int64 {
+	if r := pod.Spec.Resources; r != nil {
+		if q, ok := r.Limits[v1.ResourceMemory]; ok {
+			return q.Value()
+		}
+	}
+	of := func(c *v1.Container) int64 { return c.Resources.Limits.Memory().Value() }
+	var sum, sidecars, most int64
+	for i := range pod.Spec.Containers {
+		sum += of(&pod.Spec.Containers[i])
+	}
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		most = max(most, sidecars+of(c))
+		if podmeta.IsSidecar(c) {
+			sidecars += of(c)
+		}
+	}
+	return max(sum+sidecars, most)
+}
+
+// pageSize is the size of the huge pages that a medium asks for; one that the
+// pod requests.
+func pageSize(medium v1.StorageMedium, pod *v1.Pod) (resource.Quantity, error) {
+	sizes, err := requested(pod)
+	if err != nil {
+		return resource.Quantity{}, err
+	}
+	if medium == v1.StorageMediumHugePages {
+		if len(sizes) != 1 {
+			return resource.Quantity{}, fmt.Errorf("emptyDir.medium HugePages: the pod requests %d sizes of huge pages, want one: %s", len(sizes), names(sizes))
+		}
+		for _, q := range sizes {
+			return q, nil
+		}
+	}
+	text := strings.TrimPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix))
+	size, err := quantity.Parse(text)
+	if err != nil {
+		return resource.Quantity{}, fmt.Errorf("emptyDir.medium %q: size %q: %w", medium, text, err)
+	}
+	if _, ok := sizes[size.Value()]; !ok {
+		return resource.Quantity{}, fmt.Errorf("emptyDir.medium %q: the pod requests no such pages, but: %s", medium, names(sizes))
+	}
+	return size, nil
+}
+
+// requested are the sizes of huge pages that the pod or any of its containers
+// requests, by their bytes.
+func requested(pod *v1.Pod) (map[int64]resource.Quantity, error) {
+	out := map[int64]resource.Quantity{}
+	var lists []v1.ResourceList
+	if r := pod.Spec.Resources; r != nil {
+		lists = append(lists, r.Requests, r.Limits)
+	}
+	for _, cs := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range cs {
+			// Huge pages are requested by their limits.
+			lists = append(lists, cs[i].Resources.Requests, cs[i].Resources.Limits)
+		}
+	}
+	for _, list := range lists {
+		for _, res := range slices.Sorted(maps.Keys(list)) {
+			text, ok := strings.CutPrefix(string(res), v1.ResourceHugePagesPrefix)
+			if !ok {
+				continue
+			}
+			size, err := quantity.Parse(text)
+			if err != nil {
+				return nil, fmt.Errorf("resource %q: size %q: %w", res, text, err)
+			}
+			out[size.Value()] = size
+		}
+	}
+	return out, nil
+}
+
+func names(sizes map[int64]resource.Quantity) string {
+	if len(sizes) == 0 {
+		return "none"
+	}
+	var out []string
+	for _, n := range slices.Sorted(maps.Keys(sizes)) {
+		q := sizes[n]
+		out = append(out, q.String())
+	}
+	return strings.Join(out, ", ")
+}
+
+// samePageSize reports whether a mount has pages of the size. The kernel writes
+// 2M for what is 2Mi.
+func samePageSize(e mount.Entry, want resource.Quantity) error {
+	for _, o := range e.SuperOptions {
+		text, ok := strings.CutPrefix(o, "pagesize=")
+		if !ok {
+			continue
+		}
+		if strings.HasSuffix(text, "M") || strings.HasSuffix(text, "G") || strings.HasSuffix(text, "K") {
+			text += "i"
+		}
+		is, err := quantity.Parse(text)
+		if err != nil {
+			return fmt.Errorf("%s: option %q: %w", e.Target, o, err)
+		}
+		if is.Cmp(want) != 0 {
+			return fmt.Errorf("%s: mounted with pages of %s, want %s", e.Target, is.String(), want.String())
+		}
+		return nil
+	}
+	return fmt.Errorf("%s: mounted without the option pagesize", e.Target)
+}

@@ -1,0 +1,197 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/volumemgr"
+)
+
+// maxPath is PATH_MAX of linux/limits.h, in bytes with the final NUL.
+const maxPath = 4096
+
+// Modes of what is made.
+const (
+	dirMode  = fs.FileMode(0o755)
+	fileMode = fs.FileMode(0o644)
+)
+
+// maxHung is how many paths of a plugin may keep a check or a call waiting; Go ends
+// a program at 10,000 threads.
+const maxHung = 1000
+
+// HostPath gives pods files and directories of the node itself.
+//
+//	p := plugins.NewHostPath()
+//	// p is a volumemgr.Plugin
+//
+// Nothing is mounted: containers mount the path as it is. What the volume's type
+// asks for is checked, and made if it says so, each time the volume is set up.
+// A path on a server that does not answer costs its pods their operations, and the
+// node one thread, however many pods try and however often.
+//
+// A path is absolute, UTF-8 without NUL, shorter than the kernel's limit and has
+// no element "..". TearDown does nothing, whatever was made stays.
+type HostPath struct {
+	check  func(path string, kind v1.HostPathType) error // Check
+	checks detached.Group[struct{}]                      // by path and kind
+}
+
+// NewHostPath makes a Plugin.
+func NewHostPath() *HostPath {
+	return &HostPath{check: CheckHostPath, checks: detached.Group[struct{}]{Limit: maxHung}}
+}
+
+// Name is "kubernetes.io/host-path".
+func (*HostPath) Name() string { return "kubernetes.io/host-path" }
+
+// hostPathSource is the volume's source and whether it is read-only.
+func hostPathSource(spec *volumemgr.Spec) (h *v1.HostPathVolumeSource, readOnly bool) {
+	if spec.Volume != nil {
+		return spec.Volume.HostPath, false
+	}
+	return spec.PersistentVolume.Spec.HostPath, spec.ReadOnly
+}
+
+// Supports reports whether spec is a path of the node.
+func (*HostPath) Supports(spec *volumemgr.Spec) bool {
+	h, _ := hostPathSource(spec)
+	return h != nil
+}
+
+// SetUp checks the path by the volume's type.
+func (p *HostPath) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
+	h, readOnly := hostPathSource(v.Spec)
+	if err := CheckPath(h.Path); err != nil {
+		return volumemgr.Result{}, err
+	}
+	kind := v1.HostPathUnset
+	if h.Type != nil {
+		kind = *h.Type
+	}
+	result := volumemgr.Result{Path: h.Path, ReadOnly: readOnly}
+	if kind == v1.HostPathUnset {
+		return result, nil
+	}
+	// The path may be on a server that does not answer.
+	_, err := p.checks.Do(ctx, string(kind)+" "+h.Path, func() (struct{}, error) { return struct{}{}, p.check(h.Path, kind) })
+	if err != nil && ctx.Err() != nil {
+		return volumemgr.Result{}, fmt.Errorf("hostPath %s does not answer: %w", h.Path, err)
+	}
+	return result, err
+}
+
+// TearDown does nothing: the path is the node's.
+func (*HostPath) TearDown(context.Context, *volumemgr.Volume) error { return nil }
+
+// Measure has nothing to measure: the files are the node's.
+func (*HostPath) Measure(context.Context, *volumemgr.Volume) (volumemgr.Usage, error) {
+	return volumemgr.Usage{}, volumemgr.ErrNoUsage
+}
+
+// CheckPath says what is wrong with a path, without looking at it.
+func CheckPath(p string) error {
+	show := p
+	if len(show) > 60 {
+		show = show[:60] + "..."
+	}
+	switch {
+	case p == "":
+		return errors.New("hostPath.path is empty")
+	case len(p) >= maxPath:
+		return fmt.Errorf("hostPath.path %q has %d bytes, at most %d are allowed", show, len(p), maxPath-1)
+	case !utf8.ValidString(p):
+		return fmt.Errorf("hostPath.path %q is not UTF-8", show)
+	case strings.ContainsRune(p, 0):
+		return fmt.Errorf("hostPath.path %q contains a NUL", show)
+	case slices.Contains(strings.Split(p, "/"), ".."):
+		return fmt.Errorf("hostPath.path %q contains the element \"..\"", show)
+	case !path.IsAbs(p):
+		return fmt.Errorf("hostPath.path %q is relative, it must be absolute", show)
+	}
+	return nil
+}
+
+// CheckHostPath reports whether what is at a path is of a kind, and makes it if the kind
+// says so. Symbolic links are followed.
+func CheckHostPath(path string, kind v1.HostPathType) error {
+	if kind == v1.HostPathUnset {
+		return nil
+	}
+	want, known := kinds(kind)
+	if !known {
+		return fmt.Errorf("hostPath.type %q, want \"\", DirectoryOrCreate, Directory, FileOrCreate, File, Socket, CharDevice or BlockDevice", kind)
+	}
+	if err := create(path, kind); err != nil {
+		return fmt.Errorf("hostPath type check failed: %s cannot be made: %w", path, err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("hostPath type check failed: %s is not %s: %w", path, want, err)
+	}
+	if !is(info.Mode(), kind) {
+		return fmt.Errorf("hostPath type check failed: %s is not %s", path, want)
+	}
+	return nil
+}
+
+// create makes what is missing.
+func create(path string, kind v1.HostPathType) error {
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		return nil // the check that follows reports
+	}
+	switch kind {
+	case v1.HostPathDirectoryOrCreate:
+		return os.MkdirAll(path, dirMode)
+	case v1.HostPathFileOrCreate:
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
+		if err != nil {
+			return err
+		}
+		return errors.Join(f.Chmod(fileMode), f.Close())
+	}
+	return nil
+}
+
+// kinds is what errors call a kind.
+func kinds(kind v1.HostPathType) (text string, known bool) {
+	switch kind {
+	case v1.HostPathDirectoryOrCreate, v1.HostPathDirectory:
+		return "a directory", true
+	case v1.HostPathFileOrCreate, v1.HostPathFile:
+		return "a file", true
+	case v1.HostPathSocket:
+		return "a socket file", true
+	case v1.HostPathCharDev:
+		return "a character device", true
+	case v1.HostPathBlockDev:
+		return "a block device", true
+	}
+	return "", false
+}
+
+func is(mode fs.FileMode, kind v1.HostPathType) bool {
+	switch kind {
+	case v1.HostPathDirectoryOrCreate, v1.HostPathDirectory:
+		return mode.IsDir()
+	case v1.HostPathFileOrCreate, v1.HostPathFile:
+		return mode.IsRegular()
+	case v1.HostPathSocket:
+		return mode&fs.ModeSocket != 0
+	case v1.HostPathCharDev:
+		return mode&fs.ModeCharDevice != 0
+	case v1.HostPathBlockDev:
+		return mode&fs.ModeDevice != 0 && mode&fs.ModeCharDevice == 0
+	}
+	return false
+}

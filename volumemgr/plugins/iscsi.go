@@ -1,0 +1,371 @@
+package plugins
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/content"
+	"github.com/nodewright/nodewright/volumemgr/internal/disk"
+
+	"github.com/nodewright/nodewright/volumemgr/mount"
+)
+
+// ISCSIConfig holds what a Plugin needs. Mounter and Root are required.
+type ISCSIConfig struct {
+	Mounter mount.Mounter
+	// Root is the agent's directory.
+	Root string
+	// Source has the secrets of CHAP; without, volumes that want it fail.
+	Source content.Source
+	// Machine is what "/" is of /dev, /sys and iscsiadm's database; "/".
+	Machine string
+	// Run runs programs: those of package disk, iscsiadm, multipath and blockdev;
+	// nil runs them.
+	Run disk.Run
+}
+
+// Times, and iscsiadm's exits (iscsiadm(8)).
+const (
+	commandTime = 30 * time.Second
+	iscsiAppear = 20 * time.Second
+	iscsiOthers = 10 * time.Second // for the other paths, and multipathd
+	exists      = 15               // the session does
+	noObject    = 21               // no record, session or portal
+)
+
+type iscsiNetwork struct {
+	machine  *LUNMachine
+	source   content.Source
+	database *database
+}
+
+// NewISCSI makes volumes of disks that iSCSI targets have, by iscsiadm(8).
+//
+//	p, err := plugins.NewISCSI(plugins.ISCSIConfig{Mounter: &mount.Kernel{}, Root: "/var/lib/agent", Source: objects})
+//	if err != nil {
+//		return err
+//	}
+//	// p is a volumemgr.Plugin, DevicePlugin and BlockPlugin
+//
+// A disk is found by its link in /dev/disk/by-path after the node has logged in to
+// the target; where several portals lead to it, multipathd's disk on top is what
+// pods get. A session that was there before any volume wanted it stays; others end
+// with the last volume on a disk of the target.
+//
+// # Secrets
+//
+// Those of CHAP are written into the files of iscsiadm's database, which only root
+// reads: a command line is seen by every process of the machine. No error and no
+// record has them.
+//
+// [LUN] documents what is the same for all networks, faults included.
+func NewISCSI(cfg ISCSIConfig) (*LUN, error) {
+	n := &iscsiNetwork{machine: &LUNMachine{Root: cfg.Machine, Run: cfg.Run}, source: cfg.Source, database: &database{root: cfg.Machine}}
+	p, err := NewLUN(LUNConfig{Mounter: cfg.Mounter, Root: cfg.Root, Run: cfg.Run, Network: n})
+	if err != nil {
+		return nil, fmt.Errorf("iscsi: %w", err)
+	}
+	return p, nil
+}
+
+func (*iscsiNetwork) Name() string { return "kubernetes.io/iscsi" }
+
+// admin runs iscsiadm; an exit that is fine is no error.
+func (n *iscsiNetwork) admin(ctx context.Context, fine []int, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTime)
+	defer cancel()
+	out, exit, err := n.machine.Program(ctx, "iscsiadm", args...)
+	if err == nil && exit != 0 && !slices.Contains(fine, exit) {
+		err = fmt.Errorf("exit %d: %s", exit, shown(out))
+	}
+	if err != nil {
+		return "", fmt.Errorf("iscsiadm %s: %w", strings.Join(args, " "), err)
+	}
+	return out, nil
+}
+
+// Attach logs in through every portal that it can, and returns the disk.
+func (n *iscsiNetwork) Attach(ctx context.Context, t LUNTarget, v *volumemgr.Volume, stay []LUNTarget, note func(any) error) (string, error) {
+	d, err := iscsiRead(t)
+	if err != nil {
+		return "", err
+	}
+	secret, err := n.secret(ctx, v, d)
+	if err != nil {
+		return "", err
+	}
+	if err := n.makeInterface(ctx, &d, note); err != nil {
+		return "", err
+	}
+	sessions, err := n.sessions(ctx)
+	if err != nil {
+		return "", err
+	}
+	find := func() ([]string, error) { return n.machine.Links(ByPath, d.isPath) }
+	shared, err := ours(stay, d)
+	if err != nil {
+		return "", err
+	}
+	var errs []error
+	for _, p := range d.Portals {
+		there := sessions[session{p, d.IQN}]
+		if there && !slices.Contains(shared, p) {
+			continue // not begun for a volume, or noted already
+		}
+		if !slices.Contains(d.Ours, p) {
+			d.Ours = append(d.Ours, p)
+			if err := note(d); err != nil {
+				return "", err
+			}
+		}
+		if there {
+			continue
+		}
+		if err := n.login(ctx, d, p, secret); err != nil {
+			errs = append(errs, fmt.Errorf("portal %s: %w", p, err))
+		}
+	}
+	if len(errs) == len(d.Portals) {
+		return "", errors.Join(errs...)
+	}
+	found, err := find()
+	if err == nil && len(found) == 0 {
+		_, rescan := n.admin(ctx, []int{noObject}, "-m", "node", "-T", d.IQN, "-R") // a session that was there does not know of new disks
+		errs = append(errs, rescan)
+		found, err = n.machine.Wait(ctx, 1, iscsiAppear, find)
+	}
+	if err != nil {
+		return "", err
+	}
+	if len(found) == 0 {
+		return "", errors.Join(fmt.Errorf("target %s has shown no disk with LUN %d", d.IQN, d.LUN), errors.Join(errs...))
+	}
+	return n.device(ctx, d, found, find)
+}
+
+// ours are the portals where volumes of other disks of the target made the node log
+// in.
+func ours(others []LUNTarget, d iscsiDetail) (out []string, err error) {
+	for _, o := range others {
+		other, err := iscsiRead(o)
+		if err != nil {
+			return nil, err
+		}
+		if other.IQN == d.IQN && other.Interface == d.Interface {
+			out = append(out, other.Ours...)
+		}
+	}
+	return out, nil
+}
+
+// device waits for the other paths to the disk, and for the multipath disk on top
+// of several.
+func (n *iscsiNetwork) device(ctx context.Context, d iscsiDetail, found []string, find func() ([]string, error)) (string, error) {
+	if len(d.Portals) > 1 {
+		var err error
+		if found, err = n.machine.Wait(ctx, len(d.Portals), iscsiOthers, find); err != nil {
+			return "", err
+		}
+	}
+	if len(found) > 1 {
+		_, err := n.machine.Wait(ctx, 1, iscsiOthers, func() ([]string, error) {
+			top, err := n.machine.Multipath(found[0])
+			if top == "" {
+				return nil, err
+			}
+			return []string{top}, err
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	return n.machine.Device(found)
+}
+
+// login makes the records of a portal and its target, and the session.
+func (n *iscsiNetwork) login(ctx context.Context, d iscsiDetail, portal string, secret map[string][]byte) error {
+	discovery := []string{"-m", "discoverydb", "-t", "sendtargets", "-p", portal, "-I", d.Interface}
+	node := []string{"-m", "node", "-p", portal, "-T", d.IQN, "-I", d.Interface}
+	if d.DiscoverCHAP {
+		if _, err := n.admin(ctx, nil, append(slices.Clone(discovery), "-o", "new")...); err != nil {
+			return err
+		}
+		if err := n.database.set(discoveryFile(portal), chapOf("discovery.sendtargets.", secret)); err != nil {
+			return err
+		}
+	}
+	if _, err := n.admin(ctx, nil, append(slices.Clone(discovery), "--discover")...); err != nil {
+		if d.DiscoverCHAP {
+			return err
+		}
+		// Some targets cannot be asked: then the node has to believe.
+		if _, nerr := n.admin(ctx, nil, append(slices.Clone(node), "-o", "new")...); nerr != nil {
+			return errors.Join(err, nerr)
+		}
+	}
+	if d.SessionCHAP {
+		if err := n.database.set(nodeFiles(d.IQN, portal, d.Interface), chapOf("node.session.", secret)); err != nil {
+			return err
+		}
+	}
+	if _, err := n.admin(ctx, []int{exists}, append(slices.Clone(node), "--login")...); err != nil {
+		return err
+	}
+	// The node logs in when a volume wants it, not when it boots.
+	_, err := n.admin(ctx, nil, append(slices.Clone(node), "-o", "update", "-n", "node.startup", "-v", "manual")...)
+	return err
+}
+
+// interfaceOf is the name of the interface for an initiator's name.
+func interfaceOf(d iscsiDetail) string {
+	sum := sha256.Sum256([]byte(d.Interface + "\n" + d.Initiator))
+	return "nodewright-" + hex.EncodeToString(sum[:8])
+}
+
+// makeInterface makes an interface that is as d's, with the initiator's name.
+func (n *iscsiNetwork) makeInterface(ctx context.Context, d *iscsiDetail, note func(any) error) error {
+	if d.Initiator == "" || d.Made {
+		return nil
+	}
+	shown, err := n.admin(ctx, nil, "-m", "iface", "-I", d.Interface, "-o", "show")
+	if err != nil {
+		return err
+	}
+	own := interfaceOf(*d)
+	if _, err := n.admin(ctx, []int{exists}, "-m", "iface", "-I", own, "-o", "new"); err != nil {
+		return err
+	}
+	for _, s := range append(settings(shown), [2]string{"iface.initiatorname", d.Initiator}) {
+		if _, err := n.admin(ctx, nil, "-m", "iface", "-I", own, "-o", "update", "-n", s[0], "-v", s[1]); err != nil {
+			return err
+		}
+	}
+	d.Interface, d.Made = own, true
+	return note(*d)
+}
+
+// maxSettings is how many settings of an interface are copied.
+const maxSettings = 64
+
+// settings reads what iscsiadm shows of an interface: those of its settings that
+// have a value, but its name.
+func settings(shown string) (out [][2]string) {
+	for line := range strings.Lines(shown) {
+		key, value, ok := strings.Cut(strings.TrimSpace(line), " = ")
+		if !ok || !strings.HasPrefix(key, "iface.") || key == "iface.iscsi_ifacename" || key == "iface.initiatorname" ||
+			value == "" || value == "<empty>" || strings.HasPrefix(value, "-") || strings.ContainsAny(key+value, " \t\x00") {
+			continue
+		}
+		if out = append(out, [2]string{key, value}); len(out) == maxSettings {
+			break
+		}
+	}
+	return out
+}
+
+type session struct{ portal, iqn string }
+
+// sessions are those of the node, by portal and target.
+func (n *iscsiNetwork) sessions(ctx context.Context) (map[session]bool, error) {
+	out, err := n.admin(ctx, []int{noObject}, "-m", "session")
+	if err != nil {
+		return nil, err
+	}
+	return sessionsIn(out), nil
+}
+
+// sessionsIn reads lines such as
+//
+//	tcp: [1] 10.0.0.1:3260,1 iqn.2001-04.com.example:disk (non-flash)
+func sessionsIn(out string) map[session]bool {
+	found := map[session]bool{}
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		if len(f) < 4 || !strings.HasPrefix(f[1], "[") {
+			continue
+		}
+		portal, _, _ := strings.Cut(f[2], ",")
+		if p, err := portalOf("", portal); err == nil {
+			found[session{p, f[3]}] = true
+		}
+	}
+	return found
+}
+
+// Detach takes the disk away, and ends the sessions that a volume began, unless
+// another volume has a disk of the same target.
+func (n *iscsiNetwork) Detach(ctx context.Context, t LUNTarget, stay []LUNTarget) error {
+	d, err := iscsiRead(t)
+	if err != nil {
+		return err
+	}
+	for _, o := range stay {
+		other, err := iscsiRead(o)
+		if err != nil {
+			return err
+		}
+		if o.Key == t.Key {
+			return nil // it is in use in another mode
+		}
+		if other.IQN == d.IQN && other.Interface == d.Interface {
+			d.Ours = nil
+		}
+	}
+	found, err := n.machine.Links(ByPath, d.isPath)
+	if err != nil {
+		return err
+	}
+	if err := n.machine.Remove(ctx, found); err != nil {
+		return err
+	}
+	for _, p := range d.Ours {
+		node := []string{"-m", "node", "-p", p, "-T", d.IQN, "-I", d.Interface}
+		if _, err := n.admin(ctx, []int{noObject}, append(slices.Clone(node), "--logout")...); err != nil {
+			return err
+		}
+		if _, err := n.admin(ctx, []int{noObject}, append(slices.Clone(node), "-o", "delete")...); err != nil { // and the secret with it
+			return err
+		}
+	}
+	if d.Made && len(d.Ours) > 0 {
+		if _, err := n.admin(ctx, []int{noObject}, "-m", "iface", "-I", d.Interface, "-o", "delete"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func iscsiRead(t LUNTarget) (d iscsiDetail, err error) {
+	if err := json.Unmarshal(t.Detail, &d); err != nil {
+		return d, fmt.Errorf("iscsi: record of %s: %w", t.Key, err)
+	}
+	return d, nil
+}
+
+// secret fetches the secret, if CHAP is wanted.
+func (n *iscsiNetwork) secret(ctx context.Context, v *volumemgr.Volume, d iscsiDetail) (map[string][]byte, error) {
+	if !d.DiscoverCHAP && !d.SessionCHAP {
+		return nil, nil
+	}
+	s := sourceOf(v.Spec)
+	namespace := s.namespace
+	if namespace == "" && v.Pod != nil {
+		namespace = v.Pod.Namespace
+	}
+	if n.source == nil {
+		return nil, errors.New("iscsi.secretRef: this node has no secrets")
+	}
+	o, err := n.source.Get(ctx, "Secret", namespace, s.SecretRef.Name)
+	if err != nil {
+		return nil, fmt.Errorf("iscsi.secretRef: %w", err)
+	}
+	return o.Data, nil
+}

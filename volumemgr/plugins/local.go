@@ -1,0 +1,238 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/internal/disk"
+	"github.com/nodewright/nodewright/volumemgr/mount"
+)
+
+// localName is the kubelet's, and escaped the same in paths.
+const (
+	localName = "kubernetes.io/local-volume"
+	escaped   = "kubernetes.io~local-volume"
+)
+
+// Run runs a program, see package disk.
+type Run = disk.Run
+
+// ErrMismatch means that a device has another file system than the wanted one.
+var ErrMismatch = disk.ErrMismatch
+
+// LocalConfig holds what a Plugin needs. Mounter and Root are required.
+type LocalConfig struct {
+	Mounter mount.Mounter
+	// Root is the agent's directory; devices are mounted below it.
+	Root string
+	// Run runs mkfs, blkid and fsck; nil runs them.
+	Run Run
+	// Loops hold block devices that pods have; nil are the kernel's.
+	Loops Loops
+}
+
+// lookTime is how long Device waits for a path.
+const lookTime = 10 * time.Second
+
+// Local gives pods disks and directories of this node as persistent
+// volumes.
+//
+//	p, err := plugins.NewLocal(plugins.LocalConfig{Mounter: &mount.Kernel{}, Root: "/var/lib/agent"})
+//	if err != nil {
+//		return err
+//	}
+//	// p is a volumemgr.Plugin, DevicePlugin and BlockPlugin
+//
+// A directory is bind-mounted into the pod's own. A block device is handed out
+// as it is, or, with volumeMode Filesystem, formatted if it is empty, checked,
+// mounted once below Root/plugins and bound from there.
+//
+// The first pod decides about the group of the files: while another has the
+// volume mounted, a different fsGroup makes an event and nothing else.
+//
+// # Faults
+//
+// A set-up that fails takes down its own mount. A device with another file
+// system than the wanted one is an error ([ErrMismatch]) and never formatted,
+// and so is one whose content cannot be told.
+type Local struct {
+	cfg   LocalConfig
+	stat  func(path string) (fs.FileInfo, error) // os.Stat
+	links func(path string) (string, error)      // filepath.EvalSymlinks
+	looks detached.Group[fs.FileInfo]
+	// follows resolves links, and loops makes and ends loop devices, one after the
+	// other for each file.
+	follows detached.Group[string]
+	loops   detached.Queue
+
+	mu    sync.Mutex
+	paths map[string]*pathLock
+}
+
+// pathLock keeps pods with the same volume apart.
+type pathLock struct {
+	held  chan struct{} // of one place
+	users int
+}
+
+// NewLocal checks cfg.
+func NewLocal(cfg LocalConfig) (*Local, error) {
+	var errs []error
+	if cfg.Mounter == nil {
+		errs = append(errs, errors.New("local: LocalConfig.Mounter is required"))
+	}
+	if !filepath.IsAbs(cfg.Root) {
+		errs = append(errs, fmt.Errorf("local: LocalConfig.Root %q, want an absolute path", cfg.Root))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	if cfg.Run == nil {
+		cfg.Run = disk.Program
+	}
+	if cfg.Loops == nil {
+		cfg.Loops = kernelLoops{}
+	}
+	return &Local{
+		cfg: cfg, stat: os.Stat, links: filepath.EvalSymlinks,
+		looks: detached.Group[fs.FileInfo]{Limit: maxHung}, follows: detached.Group[string]{Limit: maxHung}, loops: detached.Queue{Limit: maxHung},
+		paths: make(map[string]*pathLock),
+	}, nil
+}
+
+// lock locks a path until the returned function is called. It fails with the cause
+// of ctx's end if another pod has the path until then.
+func (p *Local) lock(ctx context.Context, path string) (unlock func(), err error) {
+	p.mu.Lock()
+	l := p.paths[path]
+	if l == nil {
+		l = &pathLock{held: make(chan struct{}, 1)}
+		p.paths[path] = l
+	}
+	l.users++
+	p.mu.Unlock()
+	leave := func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if l.users--; l.users == 0 {
+			delete(p.paths, path)
+		}
+	}
+	select {
+	case l.held <- struct{}{}:
+		return func() {
+			<-l.held
+			leave()
+		}, nil
+	case <-ctx.Done():
+		leave()
+		return nil, fmt.Errorf("wait for another pod with %s: %w", path, context.Cause(ctx))
+	}
+}
+
+// Name is "kubernetes.io/local-volume".
+func (*Local) Name() string { return localName }
+
+// Supports reports whether spec is a local volume.
+func (*Local) Supports(spec *volumemgr.Spec) bool {
+	return spec.PersistentVolume != nil && spec.PersistentVolume.Spec.Local != nil
+}
+
+// look is os.Stat for what may be on a server that does not answer.
+func (p *Local) look(ctx context.Context, path string) (fs.FileInfo, error) {
+	return p.looks.Do(ctx, path, func() (fs.FileInfo, error) { return p.stat(path) })
+}
+
+// resolve is filepath.EvalSymlinks for such a path.
+func (p *Local) resolve(ctx context.Context, path string) (string, error) {
+	return p.follows.Do(ctx, path, func() (string, error) { return p.links(path) })
+}
+
+// kindOf looks at the volume's path: a directory or a block device.
+func (p *Local) kindOf(ctx context.Context, l *v1.LocalVolumeSource) (device bool, err error) {
+	if !filepath.IsAbs(l.Path) || slices.Contains(strings.Split(l.Path, "/"), "..") || strings.ContainsRune(l.Path, 0) {
+		return false, fmt.Errorf("local.path %q, want an absolute path without the element \"..\"", l.Path)
+	}
+	info, err := p.look(ctx, l.Path)
+	if err != nil {
+		return false, fmt.Errorf("local.path: %w", err)
+	}
+	switch mode := info.Mode(); {
+	case mode.IsDir():
+		return false, nil
+	case mode&fs.ModeDevice != 0 && mode&fs.ModeCharDevice == 0:
+		return true, nil
+	}
+	return false, fmt.Errorf("local.path %q is neither a directory nor a block device", l.Path)
+}
+
+func options(spec *volumemgr.Spec) []string {
+	pv := spec.PersistentVolume
+	return mount.Join(mount.OptionsOf(pv.Annotations, pv.Spec.MountOptions))
+}
+
+// SetUp binds the volume into the pod's directory.
+func (p *Local) SetUp(ctx context.Context, v *volumemgr.Volume) (_ volumemgr.Result, err error) {
+	l := v.Spec.PersistentVolume.Spec.Local
+	device, err := p.kindOf(ctx, l)
+	if err != nil {
+		return volumemgr.Result{}, err
+	}
+	from := l.Path
+	if device {
+		if from = v.DevicePath; from == "" {
+			return volumemgr.Result{}, fmt.Errorf("local.path %q is a block device that is not mounted", l.Path)
+		}
+	}
+	unlock, err := p.lock(ctx, from)
+	if err != nil {
+		return volumemgr.Result{}, err
+	}
+	defer unlock()
+	result := volumemgr.Result{Path: v.Path, ReadOnly: v.Spec.ReadOnly}
+	found, err := mount.Find(ctx, p.cfg.Mounter, v.Path)
+	if err != nil {
+		return volumemgr.Result{}, err
+	}
+	if len(found) > 0 && v.Remount {
+		return result, nil
+	}
+	if len(found) == 0 {
+		if err := os.MkdirAll(v.Path, 0o750); err != nil {
+			return volumemgr.Result{}, err
+		}
+		var more []string
+		if !device {
+			more = options(v.Spec) // those of a device are the file system's
+		}
+		b := mount.Bind{Source: from, Target: v.Path, ReadOnly: v.Spec.ReadOnly, Options: more}
+		err = p.cfg.Mounter.Bind(ctx, b)
+	}
+	if err == nil {
+		err = p.own(ctx, v)
+	}
+	if err == nil || v.Found && len(found) > 0 {
+		return result, err
+	}
+	if cerr := mount.Clean(context.WithoutCancel(ctx), p.cfg.Mounter, v.Path, mount.Plain); cerr != nil {
+		err = errors.Join(err, cerr, volumemgr.ErrUncertain)
+	}
+	return volumemgr.Result{}, err
+}
+
+// TearDown unmounts the volume.
+func (p *Local) TearDown(ctx context.Context, v *volumemgr.Volume) error {
+	return mount.Clean(ctx, p.cfg.Mounter, v.Path, mount.Plain)
+}

@@ -1,0 +1,194 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/mount"
+)
+
+// Loops keep a block device from going while a pod has it: a loop device on top
+// of it holds it open, also while no agent runs.
+type Loops interface {
+	// Attach puts a loop device on a file, unless there is one. It returns
+	// errors.ErrUnsupported where there are no loop devices. It may wait for the
+	// device as long as it likes.
+	Attach(file string, readOnly bool) error
+	// Detach takes away every loop device that is on the file.
+	Detach(file string) error
+}
+
+// devicesDir is where pods' block devices are known by files: one directory for
+// a volume, in it one file for a pod.
+func (p *Local) devicesDir() string {
+	return filepath.Join(p.cfg.Root, "plugins", escaped, "volumeDevices")
+}
+
+// blockPrefix distinguishes devices of volumeMode Block from those with file systems.
+const blockPrefix = "block/"
+
+// blockDevice is what all pods with a volume of volumeMode Block share.
+func (p *Local) blockDevice(volume string) volumemgr.Device {
+	return volumemgr.Device{Name: blockPrefix + volume, Path: filepath.Join(p.devicesDir(), volume)}
+}
+
+// isBlock reports whether a volume is a block device, by its place if that is all
+// that is known.
+func isBlock(v *volumemgr.Volume) bool {
+	if v.Spec != nil {
+		return v.Spec.Block()
+	}
+	return filepath.Base(filepath.Dir(filepath.Dir(v.Path))) == "volumeDevices"
+}
+
+// podFile stands for the device in one pod.
+func (p *Local) podFile(v *volumemgr.Volume) string {
+	return filepath.Join(p.devicesDir(), v.Name, string(v.UID))
+}
+
+// MapDevice returns the block device, after it was bound to a file of the pod's
+// and a loop device holds that.
+func (p *Local) MapDevice(ctx context.Context, v *volumemgr.Volume) (string, error) {
+	l := v.Spec.PersistentVolume.Spec.Local
+	device, err := p.kindOf(ctx, l)
+	if err != nil {
+		return "", err
+	}
+	if !device {
+		return "", fmt.Errorf("local.path %q is a directory, volumeMode Block wants a block device", l.Path)
+	}
+	path, err := p.resolve(ctx, l.Path)
+	if err != nil {
+		return "", fmt.Errorf("local.path: %w", err)
+	}
+	unlock, err := p.lock(ctx, l.Path)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	file := p.podFile(v)
+	if err := p.bindDevice(ctx, path, file); err != nil {
+		return "", p.undo(ctx, file, err)
+	}
+	readOnly := v.Spec.ReadOnly
+	err = p.onLoops(ctx, file, func() error { return p.cfg.Loops.Attach(file, readOnly) })
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return "", p.undo(ctx, file, fmt.Errorf("hold %s: %w", path, err))
+	}
+	return path, nil
+}
+
+// bindDevice binds a device to a file, unless that one is bound there.
+func (p *Local) bindDevice(ctx context.Context, device, file string) error {
+	found, err := mount.Find(ctx, p.cfg.Mounter, file)
+	if err != nil {
+		return err
+	}
+	if len(found) > 0 {
+		if same, err := p.sameFile(ctx, device, file); err != nil || same {
+			return err
+		}
+		if err := p.release(ctx, file); err != nil { // another disk has come to the path
+			return err
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	return p.cfg.Mounter.Bind(ctx, mount.Bind{Source: device, Target: file})
+}
+
+func (p *Local) sameFile(ctx context.Context, a, b string) (bool, error) {
+	x, err := p.look(ctx, a)
+	if err != nil {
+		return false, err
+	}
+	y, err := p.look(ctx, b)
+	if err != nil {
+		return false, err
+	}
+	return os.SameFile(x, y), nil
+}
+
+// onLoops makes one call about the loop device on a file, after those before it: a
+// device that does not answer may hold it up.
+func (p *Local) onLoops(ctx context.Context, file string, call func() error) error {
+	_, err := detached.Next(ctx, &p.loops, file, func() (struct{}, error) { return struct{}{}, call() })
+	return err
+}
+
+// undoTime is how long undo may take: the pod's own time is over, perhaps.
+const undoTime = 30 * time.Second
+
+// undo takes down what a mapping that failed has made.
+func (p *Local) undo(ctx context.Context, file string, cause error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	if err := p.release(ctx, file); err != nil {
+		return errors.Join(cause, err, volumemgr.ErrUncertain)
+	}
+	return cause
+}
+
+// release lets go of a device: the loop device, the mount, the file.
+func (p *Local) release(ctx context.Context, file string) error {
+	if err := p.onLoops(ctx, file, func() error { return p.cfg.Loops.Detach(file) }); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return fmt.Errorf("let go of %s: %w", file, err)
+	}
+	return mount.Clean(ctx, p.cfg.Mounter, file, mount.Plain)
+}
+
+// UnmapDevice lets go of the device for the pod.
+func (p *Local) UnmapDevice(ctx context.Context, v *volumemgr.Volume) error {
+	return p.release(ctx, p.podFile(v))
+}
+
+// unmapLeft lets go of what a process has left behind that died between a pod's
+// file and its link: no pod has the volume any more.
+func (p *Local) unmapLeft(ctx context.Context, d volumemgr.Device) error {
+	entries, err := os.ReadDir(d.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		errs = append(errs, p.release(ctx, filepath.Join(d.Path, e.Name())))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return os.Remove(d.Path)
+}
+
+// mappedDevices lists the volumes that pods have, or had, as block devices.
+func (p *Local) mappedDevices() ([]volumemgr.Device, error) {
+	entries, err := os.ReadDir(p.devicesDir())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var out []volumemgr.Device
+	for _, e := range entries {
+		out = append(out, p.blockDevice(e.Name()))
+	}
+	return out, err
+}
+
+func isMapped(d volumemgr.Device) bool { return strings.HasPrefix(d.Name, blockPrefix) }

@@ -1,0 +1,119 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/internal/disk"
+	"github.com/nodewright/nodewright/volumemgr/mount"
+)
+
+// defaultType is the file system of a device that says none; the kubelet's.
+const defaultType = "ext4"
+
+// mountsDir is where devices are mounted.
+func (p *Local) mountsDir() string { return filepath.Join(p.cfg.Root, "plugins", localName, "mounts") }
+
+// Device is the volume's block device, if its files are on one or pods have it as
+// one. Of a volume
+// that is known by its directory alone, the place where one was mounted reports.
+// A path that does not answer within ten seconds is an error.
+func (p *Local) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
+	if isBlock(v) {
+		return p.blockDevice(v.Name), nil
+	}
+	d := volumemgr.Device{Name: v.Name, Path: filepath.Join(p.mountsDir(), v.Name)}
+	if v.Spec == nil {
+		if _, err := os.Lstat(d.Path); errors.Is(err, fs.ErrNotExist) {
+			return volumemgr.Device{}, nil
+		} else if err != nil {
+			return volumemgr.Device{}, err
+		}
+		return d, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	defer cancel()
+	device, err := p.kindOf(ctx, v.Spec.PersistentVolume.Spec.Local)
+	if err != nil || !device {
+		return volumemgr.Device{}, err
+	}
+	return d, nil
+}
+
+// Devices lists the places where devices are mounted, or were about to be.
+func (p *Local) Devices(context.Context) ([]volumemgr.Device, error) {
+	out, err := p.mappedDevices()
+	entries, merr := os.ReadDir(p.mountsDir())
+	if errors.Is(merr, fs.ErrNotExist) {
+		merr = nil
+	}
+	for _, e := range entries {
+		out = append(out, volumemgr.Device{Name: e.Name(), Path: filepath.Join(p.mountsDir(), e.Name())})
+	}
+	return out, errors.Join(err, merr)
+}
+
+// MountDevice makes the device's file system ready and mounts it, unless it
+// is mounted. With volumeMode Block it makes the place for the pods' files.
+func (p *Local) MountDevice(ctx context.Context, v *volumemgr.Volume) error {
+	if v.Spec.Block() {
+		return os.MkdirAll(v.DevicePath, 0o750)
+	}
+	l := v.Spec.PersistentVolume.Spec.Local
+	unlock, err := p.lock(ctx, l.Path)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	found, err := mount.Find(ctx, p.cfg.Mounter, v.DevicePath)
+	if err != nil || len(found) > 0 {
+		return err
+	}
+	f := mount.FileSystem{Type: defaultType, Source: l.Path, Target: v.DevicePath, Options: options(v.Spec)}
+	if l.FSType != nil && *l.FSType != "" {
+		f.Type = *l.FSType
+	}
+	if v.Spec.ReadOnly {
+		f.Options = mount.Join(f.Options, []string{"ro"})
+	}
+	if err := disk.Prepare(ctx, p.cfg.Run, f); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(v.DevicePath, 0o750); err != nil {
+		return err
+	}
+	if err := p.cfg.Mounter.Mount(ctx, f); err != nil {
+		if cerr := mount.Clean(context.WithoutCancel(ctx), p.cfg.Mounter, v.DevicePath, mount.Plain); cerr != nil {
+			err = errors.Join(err, cerr, volumemgr.ErrUncertain)
+		}
+		return err
+	}
+	return nil
+}
+
+// UnmountDevice unmounts a device, unless a pod has it still.
+func (p *Local) UnmountDevice(ctx context.Context, d volumemgr.Device) error {
+	if isMapped(d) {
+		return p.unmapLeft(ctx, d)
+	}
+	path, err := mount.Resolve(d.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	table, err := p.cfg.Mounter.Table(ctx)
+	if err != nil {
+		return err
+	}
+	if users := shared(table, path); len(users) > 0 {
+		return fmt.Errorf("device %s is still mounted at %s", d.Name, users[0].Target)
+	}
+	return mount.Clean(ctx, p.cfg.Mounter, d.Path, mount.Plain)
+}

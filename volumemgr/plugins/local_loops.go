@@ -1,0 +1,31 @@
+package plugins
+
+import (
+	"errors"
+
+	"github.com/nodewright/nodewright/internal/loopdev"
+)
+
+// kernelLoops are the kernel's loop devices. They are known by the path of their
+// file: the files of several pods are one device.
+type kernelLoops struct{}
+
+// Attach puts a loop device on the file, unless there is one.
+func (kernelLoops) Attach(file string, readOnly bool) error {
+	have, err := loopdev.Named(file)
+	if err != nil || len(have) > 0 {
+		return err
+	}
+	_, err = loopdev.Attach(file, readOnly)
+	return err
+}
+
+// Detach frees the loop devices on the file.
+func (kernelLoops) Detach(file string) error {
+	loops, err := loopdev.Named(file)
+	errs := []error{err}
+	for _, loop := range loops {
+		errs = append(errs, loopdev.Free(loop))
+	}
+	return errors.Join(errs...)
+}

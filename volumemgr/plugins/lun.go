@@ -1,0 +1,514 @@
+package plugins
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/internal/durable"
+	"github.com/nodewright/nodewright/internal/fsgroup"
+	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/internal/disk"
+	"github.com/nodewright/nodewright/volumemgr/mount"
+)
+
+// LUNTarget is a disk, as its record has it.
+type LUNTarget struct {
+	// Key names the disk on this node: the same for all volumes on it. It is a
+	// name of a directory.
+	Key string `json:"key"`
+	// Lock is what calls for the disk, and for others that they might disturb, wait
+	// for each other by; Key if empty.
+	Lock string `json:"lock,omitempty"`
+	// Block says that pods have the disk as a device, and not its files.
+	Block bool `json:"block,omitempty"`
+	// Detail is the network's. It has no secrets.
+	Detail json.RawMessage `json:"detail"`
+}
+
+// LUNNetwork attaches the disks of one kind. Calls for one Lock do not overlap.
+type LUNNetwork interface {
+	// Name is the kubelet's name of the plugin.
+	Name() string
+	// Source returns the disk of a volume, its file system ("" is ext4) and
+	// whether the source itself says that it is for reading alone. It is pure. ok is
+	// false if the volume is of another kind; the error says which field is wrong.
+	Source(spec *volumemgr.Spec) (t LUNTarget, fsType string, readOnly, ok bool, err error)
+	// Attach sees to it that the disk is there, and returns its device, that of
+	// all paths to it where it has several. others are the targets that are attached
+	// too, or were about to be; note writes a changed Detail down.
+	Attach(ctx context.Context, t LUNTarget, v *volumemgr.Volume, others []LUNTarget, note func(detail any) error) (device string, err error)
+	// Detach undoes Attach; others are the targets that stay. What is gone already
+	// is no error.
+	Detach(ctx context.Context, t LUNTarget, others []LUNTarget) error
+}
+
+// LUNConfig holds what a Plugin needs. Mounter, Root and Network are required.
+type LUNConfig struct {
+	Mounter mount.Mounter
+	Network LUNNetwork
+	// Root is the agent's directory.
+	Root string
+	// Run runs programs; nil runs them.
+	Run disk.Run
+}
+
+// LUNDeadline is how long an operation may take.
+const LUNDeadline = 5 * time.Minute
+
+const (
+	maxRecord = 64 << 10 // bytes
+	maxDisks  = 10_000   // on a node
+	recordOf  = "target.json"
+	mountOf   = "mount"
+	deviceOf  = "device" // in a volume's StateDir: the name of its device
+	blockMark = "block-"
+	ext4      = "ext4"
+)
+
+// LUN makes volumes of disks that a network has: the part that is the
+// same for each kind of network. [NewISCSI] and [NewFC] know theirs.
+//
+// A disk is attached once for the node, and found by what it is, never by a name
+// that the kernel gave it: after a restart another disk may have that. With
+// volumeMode Filesystem it is formatted if it is empty, checked, mounted below
+// Root/plugins and bound from there into pods.
+//
+// # Faults
+//
+// One record for a disk, without any secret, says what was attached; it is written
+// before that happens, and removed after the disk is gone. One call at a time works
+// on a disk. A device is not taken away while it is mounted elsewhere.
+type LUN struct {
+	cfg   LUNConfig
+	turns detached.Queue // one call at a time for each disk
+}
+
+// NewLUN checks cfg.
+func NewLUN(cfg LUNConfig) (*LUN, error) {
+	var errs []error
+	if cfg.Mounter == nil {
+		errs = append(errs, errors.New("lun: LUNConfig.Mounter is required"))
+	}
+	if cfg.Network == nil {
+		errs = append(errs, errors.New("lun: LUNConfig.Network is required"))
+	}
+	if !filepath.IsAbs(cfg.Root) {
+		errs = append(errs, fmt.Errorf("lun: LUNConfig.Root %q, want an absolute path", cfg.Root))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	if cfg.Run == nil {
+		cfg.Run = disk.Program
+	}
+	return &LUN{cfg: cfg, turns: detached.Queue{Limit: 1000}}, nil
+}
+
+// Name is the network's.
+func (p *LUN) Name() string { return p.cfg.Network.Name() }
+
+// Supports reports whether spec is of the network's kind.
+func (p *LUN) Supports(spec *volumemgr.Spec) bool {
+	_, _, _, ok, _ := p.cfg.Network.Source(spec)
+	return ok
+}
+
+// Deadline is five minutes: logging in to a server that is slow takes long.
+func (p *LUN) Deadline(*volumemgr.Spec) time.Duration { return LUNDeadline }
+
+func (p *LUN) disksDir() string { return filepath.Join(p.cfg.Root, "plugins", p.Name()) }
+
+// lunName is the device's: the same disk as files and as a device are two.
+func lunName(t LUNTarget) string {
+	if t.Block {
+		return blockMark + t.Key
+	}
+	return t.Key
+}
+
+func (p *LUN) device(name string) volumemgr.Device {
+	return volumemgr.Device{Name: name, Path: filepath.Join(p.disksDir(), name, mountOf)}
+}
+
+func (p *LUN) source(spec *volumemgr.Spec) (t LUNTarget, fsType string, readOnly bool, err error) {
+	t, fsType, readOnly, ok, err := p.cfg.Network.Source(spec)
+	if err == nil && !ok {
+		err = errors.New("the volume is of another kind")
+	}
+	t.Block = spec.Block()
+	if fsType == "" {
+		fsType = ext4
+	}
+	return t, fsType, readOnly || spec.ReadOnly, err
+}
+
+// Device is the volume's disk. Of a volume that is known by its directory alone, a
+// file in its state directory reports.
+func (p *LUN) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
+	if v.Spec != nil {
+		t, _, _, err := p.source(v.Spec)
+		if err != nil {
+			return volumemgr.Device{}, err
+		}
+		return p.device(lunName(t)), nil
+	}
+	b, err := safefile.ReadFile(filepath.Join(v.StateDir, deviceOf), maxRecord)
+	if errors.Is(err, fs.ErrNotExist) {
+		return volumemgr.Device{}, nil
+	}
+	if err != nil {
+		return volumemgr.Device{}, err
+	}
+	if n := string(b); plain(n) {
+		return p.device(n), nil
+	}
+	return volumemgr.Device{}, fmt.Errorf("%s: %.64q is no name of a device", filepath.Join(v.StateDir, deviceOf), b)
+}
+
+// plain reports whether a name is that of one directory.
+func plain(name string) bool {
+	return name != "" && len(name) <= 255 && filepath.Base(name) == name && name != ".." && name != "." && !strings.ContainsRune(name, 0)
+}
+
+// Devices lists the disks that have a record.
+func (p *LUN) Devices(context.Context) ([]volumemgr.Device, error) {
+	names, err := safefile.Names(p.disksDir(), maxDisks)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var out []volumemgr.Device
+	for _, n := range names {
+		out = append(out, p.device(n))
+	}
+	return out, err
+}
+
+func (p *LUN) records(name string, sync bool) durable.Dir {
+	return durable.Dir{Path: filepath.Join(p.disksDir(), name), Disk: durable.OS{DirMode: 0o750, FileMode: 0o600, Limit: maxRecord}, Sync: sync}
+}
+
+func (p *LUN) write(t LUNTarget) error {
+	data, err := json.Marshal(t)
+	if err != nil {
+		return err
+	}
+	dir := p.records(lunName(t), true)
+	if err := dir.Disk.MakeDir(dir.Path); err != nil {
+		return err
+	}
+	return dir.Replace(recordOf, data)
+}
+
+// read returns the record of a disk; fs.ErrNotExist if there is none.
+func (p *LUN) read(name string) (t LUNTarget, err error) {
+	data, err := p.records(name, false).Read(recordOf)
+	if err != nil {
+		return t, err
+	}
+	if err := json.Unmarshal(data, &t); err != nil {
+		return t, fmt.Errorf("record of %s: %w", name, err)
+	}
+	return t, nil
+}
+
+// others are the records of other disks, and of the same one in another mode. What
+// cannot be read is an error: its session may be needed.
+func (p *LUN) others(except string) (out []LUNTarget, err error) {
+	list, err := p.Devices(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range list {
+		if d.Name == except {
+			continue
+		}
+		t, err := p.read(d.Name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// turn waits until no other call is at work on a disk. A call that never returns
+// keeps the disk, and nobody else.
+func (p *LUN) turn(ctx context.Context, t LUNTarget, f func() error) error {
+	key := t.Lock
+	if key == "" {
+		key = t.Key
+	}
+	_, err := detached.Next(ctx, &p.turns, key, func() (struct{}, error) { return struct{}{}, f() })
+	if err != nil && ctx.Err() != nil {
+		err = errors.Join(err, volumemgr.ErrUncertain)
+	}
+	return err
+}
+
+// attach attaches the disk.
+func (p *LUN) attach(ctx context.Context, t LUNTarget, v *volumemgr.Volume) (string, error) {
+	if have, err := p.read(lunName(t)); err == nil {
+		t.Detail = have.Detail // has what was noted
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if err := p.write(t); err != nil {
+		return "", err
+	}
+	others, err := p.others(lunName(t))
+	if err != nil {
+		return "", err
+	}
+	return p.cfg.Network.Attach(ctx, t, v, others, func(detail any) error {
+		data, err := json.Marshal(detail)
+		if err != nil {
+			return err
+		}
+		t.Detail = data
+		return p.write(t)
+	})
+}
+
+// MountDevice attaches the disk. With volumeMode Filesystem it makes the file
+// system ready and mounts it, unless it is mounted.
+func (p *LUN) MountDevice(ctx context.Context, v *volumemgr.Volume) error {
+	t, fsType, readOnly, err := p.source(v.Spec)
+	if err != nil {
+		return err
+	}
+	return p.turn(ctx, t, func() error {
+		found, err := mount.Find(ctx, p.cfg.Mounter, v.DevicePath)
+		if err != nil || len(found) > 0 {
+			return err
+		}
+		device, err := p.attach(ctx, t, v)
+		if err != nil {
+			return errors.Join(err, volumemgr.ErrUncertain)
+		}
+		if t.Block {
+			return nil
+		}
+		f := mount.FileSystem{Type: fsType, Source: device, Target: v.DevicePath, Options: lunOptions(v.Spec)}
+		if readOnly {
+			f.Options = mount.Join(f.Options, []string{"ro"})
+		}
+		if err := disk.Prepare(ctx, p.cfg.Run, f); err != nil {
+			return errors.Join(err, volumemgr.ErrUncertain) // it is attached
+		}
+		if err := os.MkdirAll(v.DevicePath, 0o750); err != nil {
+			return errors.Join(err, volumemgr.ErrUncertain)
+		}
+		if err := p.cfg.Mounter.Mount(ctx, f); err != nil {
+			return errors.Join(err, volumemgr.ErrUncertain)
+		}
+		return nil
+	})
+}
+
+func lunOptions(spec *volumemgr.Spec) []string {
+	if pv := spec.PersistentVolume; pv != nil {
+		return mount.Join(mount.OptionsOf(pv.Annotations, pv.Spec.MountOptions))
+	}
+	return nil
+}
+
+// UnmountDevice unmounts a disk, unless a pod has it still, and takes it away.
+func (p *LUN) UnmountDevice(ctx context.Context, d volumemgr.Device) error {
+	if !plain(d.Name) {
+		return fmt.Errorf("device %.64q has no name of one", d.Name)
+	}
+	known, err := p.read(d.Name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if known.Key == "" {
+		known.Key = strings.TrimPrefix(d.Name, blockMark)
+	}
+	return p.turn(ctx, known, func() error {
+		if err := p.unmount(ctx, d); err != nil {
+			return err
+		}
+		t, err := p.read(d.Name)
+		if err == nil {
+			var others []LUNTarget
+			if others, err = p.others(d.Name); err != nil {
+				return err
+			}
+			if err := p.cfg.Network.Detach(ctx, t, others); err != nil {
+				return err
+			}
+			if err := p.records(d.Name, true).Remove(recordOf); err != nil {
+				return err
+			}
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		err = os.Remove(filepath.Dir(d.Path))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return err
+	})
+}
+
+func (p *LUN) unmount(ctx context.Context, d volumemgr.Device) error {
+	path, err := mount.Resolve(d.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	table, err := p.cfg.Mounter.Table(ctx)
+	if err != nil {
+		return err
+	}
+	if at := p.sharing(table, path); len(at) > 0 {
+		return fmt.Errorf("device %s is still mounted at %s", d.Name, at[0].Target)
+	}
+	return mount.Clean(ctx, p.cfg.Mounter, d.Path, mount.Plain)
+}
+
+// sharing are the mounts in pods of what is mounted at path.
+func (p *LUN) sharing(table mount.Table, path string) (out []mount.Entry) {
+	at := table.At(path)
+	if len(at) == 0 {
+		return nil
+	}
+	own, escaped := at[len(at)-1], "/volumes/"+strings.ReplaceAll(p.Name(), "/", "~")+"/"
+	for _, e := range table {
+		if e.Major == own.Major && e.Minor == own.Minor && e.Root == own.Root && e.Target != path && strings.Contains(e.Target, escaped) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// remember notes which device a volume of a pod is on.
+func remember(v *volumemgr.Volume, name string) error {
+	if v.StateDir == "" {
+		return nil
+	}
+	dir := durable.Dir{Path: v.StateDir, Disk: durable.OS{DirMode: 0o750, FileMode: 0o600}}
+	if err := dir.Disk.MakeDir(dir.Path); err != nil {
+		return err
+	}
+	return dir.Replace(deviceOf, []byte(name))
+}
+
+// forget removes the note.
+func forget(v *volumemgr.Volume) error {
+	if v.StateDir == "" {
+		return nil
+	}
+	for _, path := range []string{filepath.Join(v.StateDir, deviceOf+durable.TempSuffix), filepath.Join(v.StateDir, deviceOf), v.StateDir} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// SetUp binds the disk's files into the pod's directory.
+func (p *LUN) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
+	t, _, readOnly, err := p.source(v.Spec)
+	if err != nil {
+		return volumemgr.Result{}, err
+	}
+	if v.DevicePath == "" {
+		return volumemgr.Result{}, errors.New("the volume's disk is not mounted")
+	}
+	result := volumemgr.Result{Path: v.Path, ReadOnly: readOnly}
+	found, err := mount.Find(ctx, p.cfg.Mounter, v.Path)
+	if err != nil {
+		return volumemgr.Result{}, err
+	}
+	if len(found) > 0 && v.Remount {
+		return result, nil
+	}
+	if err := remember(v, lunName(t)); err != nil {
+		return volumemgr.Result{}, err
+	}
+	if len(found) == 0 {
+		if err = os.MkdirAll(v.Path, 0o750); err == nil {
+			err = p.cfg.Mounter.Bind(ctx, mount.Bind{Source: v.DevicePath, Target: v.Path, ReadOnly: readOnly})
+		}
+	}
+	if err == nil {
+		err = p.own(ctx, v, readOnly)
+	}
+	if err == nil || v.Found && len(found) > 0 {
+		return result, err
+	}
+	if cerr := p.TearDown(context.WithoutCancel(ctx), v); cerr != nil {
+		err = errors.Join(err, cerr, volumemgr.ErrUncertain)
+	}
+	return volumemgr.Result{}, err
+}
+
+// own gives the files to the pod's group, if no other pod has the volume.
+func (p *LUN) own(ctx context.Context, v *volumemgr.Volume, readOnly bool) error {
+	if v.FSGroup == nil || readOnly {
+		return nil
+	}
+	table, err := p.cfg.Mounter.Table(ctx)
+	if err != nil {
+		return fmt.Errorf("look for other pods with the volume: %w", err)
+	}
+	path, err := mount.Resolve(v.Path)
+	if err != nil {
+		return err
+	}
+	if len(p.sharing(table, path)) > 0 {
+		return nil // the first pod has decided
+	}
+	return fsgroup.Apply(ctx, fsgroup.Request{
+		Root: v.Path, GID: *v.FSGroup,
+		OnRootMismatch: v.FSGroupPolicy != nil && *v.FSGroupPolicy == v1.FSGroupChangeOnRootMismatch,
+	})
+}
+
+// TearDown unmounts the volume.
+func (p *LUN) TearDown(ctx context.Context, v *volumemgr.Volume) error {
+	if err := mount.Clean(ctx, p.cfg.Mounter, v.Path, mount.Plain); err != nil {
+		return err
+	}
+	return forget(v)
+}
+
+// MapDevice returns the disk's device.
+func (p *LUN) MapDevice(ctx context.Context, v *volumemgr.Volume) (device string, err error) {
+	t, _, _, err := p.source(v.Spec)
+	if err != nil {
+		return "", err
+	}
+	if err := remember(v, lunName(t)); err != nil {
+		return "", err
+	}
+	var found string
+	err = p.turn(ctx, t, func() (err error) {
+		found, err = p.attach(ctx, t, v)
+		return err
+	})
+	if err != nil {
+		return "", err // found may still be written by the call
+	}
+	return found, nil
+}
+
+// UnmapDevice has nothing to undo but the note.
+func (p *LUN) UnmapDevice(_ context.Context, v *volumemgr.Volume) error { return forget(v) }

@@ -1,0 +1,252 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nodewright/nodewright/internal/detached"
+	"github.com/nodewright/nodewright/internal/safefile"
+	"github.com/nodewright/nodewright/volumemgr/internal/disk"
+)
+
+// LUNMachine is where a node's disks are found. Its zero value is this machine; it
+// must not be copied.
+type LUNMachine struct {
+	// Root is what "/" is of /dev and /sys.
+	Root string
+	// Run runs programs; nil runs them.
+	Run disk.Run
+
+	calls detached.Group[struct{}]
+}
+
+// Bounds of what is looked at, and times.
+const (
+	maxLinks = 20_000 // entries of /dev/disk/by-path, and of directories of sysfs
+	maxUUID  = 4 << 10
+	maxPaths = 256 // to one disk
+	pollTime = 500 * time.Millisecond
+)
+
+// Where links to disks are.
+const (
+	ByPath = "by-path"
+	ByID   = "by-id"
+)
+
+func (m *LUNMachine) path(elements ...string) string {
+	return filepath.Join(append([]string{"/", m.Root}, elements...)...)
+}
+
+// Program runs a program.
+func (m *LUNMachine) Program(ctx context.Context, program string, args ...string) (output string, exit int, err error) {
+	if m.Run == nil {
+		return disk.Program(ctx, program, args...)
+	}
+	return m.Run(ctx, program, args...)
+}
+
+// Links returns the kernel's names (sdb) of the disks whose links below
+// /dev/disk match, each once, in order. dir is ByPath or ByID.
+func (m *LUNMachine) Links(dir string, match func(name string) bool) ([]string, error) {
+	at := m.path("dev/disk", dir)
+	names, err := safefile.Names(at, maxLinks)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, n := range names {
+		if !match(n) {
+			continue
+		}
+		to, err := os.Readlink(filepath.Join(at, n))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it went meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		if name := filepath.Base(to); plain(name) && !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	if len(out) > maxPaths {
+		return nil, fmt.Errorf("%d paths lead to one disk, want at most %d", len(out), maxPaths)
+	}
+	return out, nil
+}
+
+// Wait asks find until it has found want disks, or the time is over: then it
+// returns what there is.
+func (m *LUNMachine) Wait(ctx context.Context, want int, limit time.Duration, find func() ([]string, error)) ([]string, error) {
+	over := time.NewTimer(limit)
+	defer over.Stop()
+	tick := time.NewTicker(pollTime)
+	defer tick.Stop()
+	for {
+		found, err := find()
+		if err != nil || len(found) >= want {
+			return found, err
+		}
+		select {
+		case <-ctx.Done():
+			return found, ctx.Err()
+		case <-over.C:
+			return find()
+		case <-tick.C:
+		}
+	}
+}
+
+// Multipath returns the device-mapper's name (dm-3) of the disk that a disk is a
+// path to, "" if it is none: what else the mapper makes of a disk is not the disk.
+func (m *LUNMachine) Multipath(name string) (string, error) {
+	holders, err := safefile.Names(m.path("sys/block", name, "holders"), maxLinks)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	slices.Sort(holders)
+	for _, h := range holders {
+		if !strings.HasPrefix(h, "dm-") {
+			continue
+		}
+		f, err := safefile.Open(m.path("sys/block", h, "dm", "uuid"))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		uuid, err := safefile.Read(f, maxUUID)
+		_ = f.Close()
+		if err != nil {
+			return "", err
+		}
+		if strings.HasPrefix(string(uuid), "mpath-") {
+			return h, nil
+		}
+	}
+	return "", nil
+}
+
+// Device returns the path of the device to use of disks that are paths to one: that
+// of the multipath disk on top, else the first.
+func (m *LUNMachine) Device(names []string) (string, error) {
+	for _, n := range names {
+		top, err := m.Multipath(n)
+		if err != nil {
+			return "", err
+		}
+		if top != "" {
+			return m.path("dev", top), nil
+		}
+	}
+	if len(names) == 0 {
+		return "", errors.New("the disk has not appeared")
+	}
+	return m.path("dev", names[0]), nil
+}
+
+// write writes to a file of sysfs, which may take long, or for ever.
+func (m *LUNMachine) write(ctx context.Context, path, text string) error {
+	_, err := m.calls.Do(ctx, path, func() (struct{}, error) {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return struct{}{}, err
+		}
+		_, err = f.WriteString(text)
+		return struct{}{}, errors.Join(err, f.Close())
+	})
+	return err
+}
+
+// Rescan has every SCSI host look for new disks.
+func (m *LUNMachine) Rescan(ctx context.Context) error {
+	hosts, err := safefile.Names(m.path("sys/class/scsi_host"), maxLinks)
+	if errors.Is(err, fs.ErrNotExist) {
+		return errors.New("the machine has no SCSI hosts")
+	}
+	errs := []error{err}
+	for _, h := range hosts {
+		errs = append(errs, m.write(ctx, m.path("sys/class/scsi_host", h, "scan"), "- - -"))
+	}
+	return errors.Join(errs...)
+}
+
+// Remove takes disks away that are paths to one: the multipath disk on top is
+// flushed first, then each is flushed and deleted. A disk that is held by others
+// is an error.
+func (m *LUNMachine) Remove(ctx context.Context, names []string) error {
+	flushed := map[string]bool{}
+	for _, n := range names {
+		top, err := m.Multipath(n)
+		if err != nil {
+			return err
+		}
+		if top == "" || flushed[top] {
+			continue
+		}
+		if err := m.Must(ctx, "multipath", "-f", m.path("dev", top)); err != nil {
+			return err
+		}
+		flushed[top] = true
+	}
+	for _, n := range names {
+		holders, err := safefile.Names(m.path("sys/block", n, "holders"), maxLinks)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		holders = slices.DeleteFunc(holders, func(h string) bool { return flushed[h] })
+		if len(holders) > 0 {
+			return fmt.Errorf("disk %s is held by %s", n, holders[0])
+		}
+	}
+	for _, n := range names {
+		if err := m.Must(ctx, "blockdev", "--flushbufs", m.path("dev", n)); err != nil {
+			return err
+		}
+		err := m.write(ctx, m.path("sys/block", n, "device/delete"), "1")
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxShown is how much of a program's output an error has, in bytes.
+const maxShown = 512
+
+// Must runs a program that has to exit with 0.
+func (m *LUNMachine) Must(ctx context.Context, program string, args ...string) error {
+	out, exit, err := m.Program(ctx, program, args...)
+	if err == nil && exit != 0 {
+		err = fmt.Errorf("exit %d: %s", exit, shown(out))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", program, err)
+	}
+	return nil
+}
+
+// shown is the beginning of a program's output, for errors.
+func shown(out string) string {
+	out = strings.ToValidUTF8(strings.TrimSpace(out), "?")
+	if len(out) > maxShown {
+		out = out[:maxShown] + "..."
+	}
+	return out
+}

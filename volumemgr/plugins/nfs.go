@@ -1,0 +1,116 @@
+package plugins
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/volumemgr"
+	"github.com/nodewright/nodewright/volumemgr/mount"
+)
+
+// nfsDeadline leaves an unmount its two tries of a minute each.
+const nfsDeadline = 3 * time.Minute
+
+// NFSConfig holds what a Plugin needs. Mounter is required.
+type NFSConfig struct{ Mounter mount.Mounter }
+
+// NFS mounts volumes from NFS servers, with the mount program and its
+// helper.
+//
+//	p, err := plugins.NewNFS(plugins.NFSConfig{Mounter: &mount.Kernel{}})
+//	if err != nil {
+//		return err
+//	}
+//	// p is a volumemgr.Plugin
+//
+// # Faults
+//
+// A server that does not answer costs its own volume's operation, up to its
+// deadline. A mount that failed in the middle is taken down again; one that does
+// not go when the volume is torn down is forced, and detached at last.
+type NFS struct{ cfg NFSConfig }
+
+// NewNFS checks cfg.
+func NewNFS(cfg NFSConfig) (*NFS, error) {
+	if cfg.Mounter == nil {
+		return nil, errors.New("nfs: NFSConfig.Mounter is required")
+	}
+	return &NFS{cfg: cfg}, nil
+}
+
+// Name is "kubernetes.io/nfs".
+func (*NFS) Name() string { return "kubernetes.io/nfs" }
+
+func nfsSource(spec *volumemgr.Spec) *v1.NFSVolumeSource {
+	if spec.Volume != nil {
+		return spec.Volume.NFS
+	}
+	return spec.PersistentVolume.Spec.NFS
+}
+
+// Supports reports whether spec is from an NFS server.
+func (*NFS) Supports(spec *volumemgr.Spec) bool { return nfsSource(spec) != nil }
+
+// Deadline is three minutes.
+func (*NFS) Deadline(*volumemgr.Spec) time.Duration { return nfsDeadline }
+
+// request is what is to be mounted.
+func request(spec *volumemgr.Spec, target string) (f mount.FileSystem, readOnly bool, err error) {
+	n := nfsSource(spec)
+	switch {
+	case n.Server == "" || strings.ContainsAny(n.Server, "/ \x00"):
+		return f, false, fmt.Errorf("nfs.server %q, want a host name or an address", n.Server)
+	case !path.IsAbs(n.Path) || strings.ContainsRune(n.Path, 0):
+		return f, false, fmt.Errorf("nfs.path %q, want an absolute path", n.Path)
+	}
+	server := n.Server
+	if a, err := netip.ParseAddr(server); err == nil && a.Is6() {
+		server = "[" + server + "]"
+	}
+	var options []string
+	readOnly = n.ReadOnly
+	if pv := spec.PersistentVolume; pv != nil {
+		readOnly = spec.ReadOnly
+		options = mount.OptionsOf(pv.Annotations, pv.Spec.MountOptions)
+	}
+	if readOnly {
+		options = append(options, "ro")
+	}
+	return mount.FileSystem{Type: "nfs", Source: server + ":" + n.Path, Target: target, Options: mount.Join(options), Helper: true}, readOnly, nil
+}
+
+// SetUp mounts the volume, unless it is mounted.
+func (p *NFS) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
+	f, readOnly, err := request(v.Spec, v.Path)
+	if err != nil {
+		return volumemgr.Result{}, err
+	}
+	result := volumemgr.Result{Path: v.Path, ReadOnly: readOnly}
+	found, err := mount.Find(ctx, p.cfg.Mounter, v.Path)
+	if err != nil || len(found) > 0 {
+		return result, err
+	}
+	if err := os.MkdirAll(v.Path, 0o750); err != nil {
+		return volumemgr.Result{}, err
+	}
+	if err := p.cfg.Mounter.Mount(ctx, f); err != nil {
+		if cerr := mount.Clean(ctx, p.cfg.Mounter, v.Path, mount.Network); cerr != nil {
+			err = errors.Join(err, cerr, volumemgr.ErrUncertain)
+		}
+		return volumemgr.Result{}, err
+	}
+	return result, nil
+}
+
+// TearDown unmounts the volume.
+func (p *NFS) TearDown(ctx context.Context, v *volumemgr.Volume) error {
+	return mount.Clean(ctx, p.cfg.Mounter, v.Path, mount.Network)
+}
