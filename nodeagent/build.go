@@ -39,7 +39,7 @@ func (n *Node) build(ctx context.Context) error {
 func (n *Node) begin(ctx context.Context) (err error) {
 	o := &n.options
 	b := &Builder{
-		Config: o.Config, Settings: o.Settings, Runtime: o.Runtime, Images: o.Images, Machine: o.Machine, Facts: newFacts(), Log: o.Log,
+		Config: o.Config, Settings: o.Settings, Runtime: o.Runtime, Images: o.Images, Hardware: o.Hardware, Machine: o.Machine, Facts: newFacts(), Log: o.Log,
 	}
 	if b.Version, err = VersionInfo(cmp.Or(o.KubernetesVersion, KubernetesVersion())); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (n *Node) begin(ctx context.Context) (err error) {
 		}
 	}
 	b.host = newHostCgroups(b.Config, endpoint)
-	if b.Node, err = nodeOf(b.Config); err != nil {
+	if b.Node, err = b.node(); err != nil {
 		b.Log.Warn("the machine could not be read in full", zap.Error(err))
 	}
 	return nil

@@ -29,6 +29,8 @@ type Builder struct {
 	Version version.Info
 	// Cluster is nil for a node that stands alone.
 	Cluster *Cluster
+	// Hardware is the node's machine; nil is the one that the agent runs on.
+	Hardware *Hardware
 	// Machine reports when the machine goes down; nil is logind.
 	Machine shutdown.Machine
 	// Facts are what parts let others know.

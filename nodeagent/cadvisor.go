@@ -3,7 +3,6 @@ package nodeagent
 import (
 	"context"
 	"encoding/json"
-	"os"
 	"sync"
 	"time"
 
@@ -11,13 +10,12 @@ import (
 
 	"github.com/nodewright/nodewright/agent/stats"
 	block "github.com/nodewright/nodewright/node/stats"
-	"github.com/nodewright/nodewright/node/status"
 	usagemetrics "github.com/nodewright/nodewright/nodeagent/internal/usage"
 )
 
-// machineOf is this machine for metrics. What cannot be read is left out.
-func machineOf() usagemetrics.Machine {
-	f, err := status.System{Files: os.DirFS("/")}.Facts(context.Background())
+// machine is the node's machine for metrics. What cannot be read is left out.
+func (b *Builder) machine() usagemetrics.Machine {
+	f, err := b.Describer().Facts(context.Background())
 	if err != nil {
 		return usagemetrics.Machine{}
 	}
@@ -25,7 +23,7 @@ func machineOf() usagemetrics.Machine {
 		Cores: int(f.Capacity.Cpu().Value()), MemoryBytes: uint64(f.Capacity.Memory().Value()), SwapBytes: uint64(f.Swap), //nolint:gosec // none is negative
 		MachineID: f.MachineID, SystemUUID: f.SystemUUID, BootID: f.BootID,
 	}
-	if cpus, err := readMachine(); err == nil {
+	if cpus, err := b.numa(); err == nil {
 		cores, sockets := map[int]bool{}, map[int]bool{}
 		for _, c := range cpus.CPUs {
 			cores[c.Core], sockets[c.Socket] = true, true

@@ -78,7 +78,7 @@ func TestDetailsOfContainers(t *testing.T) {
 }
 
 func TestMachineOf(t *testing.T) {
-	if m := machineOf(); m.Cores < 1 || m.PhysicalCores < 1 || m.PhysicalCores > m.Cores || m.Sockets < 1 || m.MemoryBytes < 1<<20 || m.BootID == "" {
+	if m := (&Builder{}).machine(); m.Cores < 1 || m.PhysicalCores < 1 || m.PhysicalCores > m.Cores || m.Sockets < 1 || m.MemoryBytes < 1<<20 || m.BootID == "" {
 		t.Errorf("got %+v", m)
 	}
 }

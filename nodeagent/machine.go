@@ -12,6 +12,16 @@ import (
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
+// node describes the node's machine as the configuration says.
+func (b *Builder) node() (machine.Node, error) {
+	if b.Hardware == nil {
+		return nodeOf(b.Config)
+	}
+	node, err := b.Hardware.node(b.Config)
+	configured(&node, b.Config)
+	return node, err
+}
+
 // nodeOf describes this machine as the configuration says.
 func nodeOf(c *kubeletconfig.Config) (machine.Node, error) {
 	dir := c.RootDir
@@ -19,18 +29,23 @@ func nodeOf(c *kubeletconfig.Config) (machine.Node, error) {
 		dir = "/"
 	}
 	node, err := machine.Detect(dir, c.PodLimit(machine.CPUs()))
-	if !*c.LocalStorageCapacityIsolation {
-		delete(node.Capacity, v1.ResourceEphemeralStorage) // nobody counts it
-	}
 	if c.Hostname != "" {
 		node.Name = c.Hostname
 	}
 	if len(c.NodeIPs) > 0 {
 		node.IPs = nodeIPs(c.NodeIPs, node.IPs, interfaceIPs())
 	}
+	configured(&node, c)
+	return node, err
+}
+
+// configured sets what a configuration says of any machine.
+func configured(node *machine.Node, c *kubeletconfig.Config) {
+	if !*c.LocalStorageCapacityIsolation {
+		delete(node.Capacity, v1.ResourceEphemeralStorage) // nobody counts it
+	}
 	node.Labels = c.NodeLabels
 	node.Allocatable = c.Node(node.Capacity).Allocatable()
-	return node, err
 }
 
 // nodeIPs are the node's addresses: those asked for, or, for a lone 0.0.0.0 or

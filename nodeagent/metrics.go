@@ -42,7 +42,7 @@ func (n *Node) gatherers() (map[string]prometheus.Gatherer, error) {
 	return all, errors.Join(
 		resources.Register(usagemetrics.Resource(statistics{u}, scrapeTimeout)),
 		containers.Register(usagemetrics.Containers(usagemetrics.Config{
-			Stats: statistics{u}, Details: &details{usage: u, runtime: n.builder.Runtime}, Machine: machineOf(), Timeout: scrapeTimeout,
+			Stats: statistics{u}, Details: &details{usage: u, runtime: n.builder.Runtime}, Machine: n.builder.machine(), Timeout: scrapeTimeout,
 		})),
 	)
 }

@@ -46,6 +46,8 @@ type Options struct {
 	LocalRuntime LocalMaker
 	// Sources are asked for pods beside those of Config; none.
 	Sources []podmgr.Source
+	// Hardware is the node's machine; the one that the agent runs on.
+	Hardware *Hardware
 	// Machine reports when the machine goes down; logind.
 	Machine shutdown.Machine
 	// Agent is called with the agent's configuration before the agent is made,
@@ -115,6 +117,9 @@ func (o *Options) validate() error {
 	}
 	if o.Config.Kubeconfig != "" && o.Join == nil {
 		errs = append(errs, fmt.Errorf("Options.Join is nil beside a kubeconfig, %s; cluster.Join is required", o.Config.Kubeconfig))
+	}
+	if o.Hardware != nil {
+		errs = append(errs, o.Hardware.validate())
 	}
 	if _, err := VersionInfo(cmp.Or(o.KubernetesVersion, KubernetesVersion())); err != nil {
 		errs = append(errs, fmt.Errorf("Options.KubernetesVersion: %w", err))

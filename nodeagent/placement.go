@@ -12,7 +12,6 @@ import (
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/memmgr"
 	"github.com/nodewright/nodewright/numa"
-	"github.com/nodewright/nodewright/numa/sysfs"
 	"github.com/nodewright/nodewright/topology"
 )
 
@@ -41,7 +40,7 @@ func Placement(b *Builder) (part.Part, error) {
 
 // placement says how this machine's CPUs and memory are placed.
 func (b *Builder) placement() (fit.PlacementConfig, error) {
-	return placementOf(b.Path(placementDir), b.Config, b.Node.Capacity, readMachine)
+	return placementOf(b.Path(placementDir), b.Config, b.Node.Capacity, b.numa)
 }
 
 // placementOf says how a machine's CPUs and memory are placed. The machine is
@@ -78,6 +77,3 @@ func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
-
-// readMachine looks at this machine.
-func readMachine() (numa.Machine, error) { return sysfs.Read(os.DirFS("/")) }

@@ -7,7 +7,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/nodewright/nodewright/agent/hostsetup"
-	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/agent/mirrors"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/podstart"
@@ -37,7 +36,7 @@ func UserNamespaces(b *Builder) (part.Part, error) {
 	}
 	p, err := userns.New(userns.Config{
 		Store: b.Store("userns", "userns"), IDsPerPod: b.Config.IDsPerPod(), First: ids.First, Count: ids.Count,
-		MaxPods: int(b.Config.PodLimit(machine.CPUs())), Log: log,
+		MaxPods: int(b.Config.PodLimit(b.cpus())), Log: log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("userNamespaces.idsPerPod %d, maxPods %d: %w", b.Config.IDsPerPod(), b.Config.MaxPods, err)

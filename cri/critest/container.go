@@ -83,7 +83,13 @@ func (r *Runtime) create(sandboxID string, conf *runtimeapi.ContainerConfig) (st
 		r: r, id: r.newID(), sandbox: s, conf: conf, image: image,
 		state: runtimeapi.ContainerState_CONTAINER_CREATED, created: r.now(),
 		steps: append(slices.Clone(conf.GetCommand()), conf.GetArgs()...), ended: make(chan struct{}),
-		log: logPath(s.conf, conf),
+	}
+	if !r.lean {
+		c.log = logPath(s.conf, conf)
+	}
+	if r.workload != nil {
+		w := r.workload(s.conf, conf)
+		c.steps, c.memory = slices.Clone(w.Steps), w.Memory
 	}
 	r.containers[c.id] = c
 	r.emit(runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT, c.id, s)
@@ -116,7 +122,7 @@ func (r *Runtime) StartContainer(ctx context.Context, id string) error {
 		r.mu.Unlock()
 		return status.Error(codes.Canceled, c.message)
 	}
-	if command := c.conf.GetCommand(); len(command) > 0 && strings.HasPrefix(command[0], "/") {
+	if command := c.conf.GetCommand(); r.workload == nil && len(command) > 0 && strings.HasPrefix(command[0], "/") {
 		err := status.Errorf(codes.Unknown, "exec: %q: stat %s: no such file or directory", command[0], command[0])
 		c.message = err.Error()
 		c.markExited(128, "StartError") // of which containerd sends no event either

@@ -22,6 +22,8 @@ type Call struct {
 type faults struct {
 	mu     sync.Mutex
 	calls  []Call
+	made   int  // calls, those that are not kept included
+	lean   bool // calls are counted alone
 	fail   map[string]error
 	failN  map[string]int // how often; absent means always
 	delay  map[string]time.Duration
@@ -251,13 +253,34 @@ func (r *Runtime) ForgetCalls() {
 	r.faults.calls = nil
 }
 
+// Lean has the runtime forget what a long life does not need: calls are counted and not
+// kept, so that Calls reports none, and containers that are made from now on have no
+// logs.
+func (r *Runtime) Lean() {
+	r.faults.mu.Lock()
+	r.faults.lean, r.faults.calls = true, nil
+	r.faults.mu.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lean = true
+}
+
+// CallsMade is how many calls were made, those included that are not kept.
+func (r *Runtime) CallsMade() int {
+	r.faults.mu.Lock()
+	defer r.faults.mu.Unlock()
+	return r.faults.made
+}
+
 // enter applies the faults before a call's work. The function it returns
 // applies those after it.
 func (r *Runtime) enter(ctx context.Context, method, target string) (leave func() error, err error) {
 	f := &r.faults
 	c := Call{Method: method, Target: target, At: time.Now()}
 	f.mu.Lock()
-	f.calls = append(f.calls, c)
+	if f.made++; !f.lean {
+		f.calls = append(f.calls, c)
+	}
 	if f.dead {
 		f.mu.Unlock()
 		return nil, status.Error(codes.Unavailable, "the runtime is down")

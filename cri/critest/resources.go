@@ -1,6 +1,7 @@
 package critest
 
 import (
+	"cmp"
 	"context"
 
 	"google.golang.org/grpc/codes"
@@ -52,10 +53,7 @@ func (r *Runtime) ContainerStats(ctx context.Context, id string) (*runtimeapi.Co
 	case c.state != runtimeapi.ContainerState_CONTAINER_RUNNING:
 		return nil, status.Errorf(codes.Unknown, "container %q does not run", id)
 	}
-	used := c.memory
-	if used == 0 {
-		used = memoryUsed
-	}
+	used := c.used()
 	return &runtimeapi.ContainerStats{
 		Attributes: &runtimeapi.ContainerAttributes{Id: id, Metadata: c.conf.GetMetadata(), Labels: c.conf.GetLabels(), Annotations: c.conf.GetAnnotations()},
 		Memory: &runtimeapi.MemoryUsage{
@@ -63,6 +61,9 @@ func (r *Runtime) ContainerStats(ctx context.Context, id string) (*runtimeapi.Co
 		},
 	}, leave()
 }
+
+// used is how many bytes of memory a container uses. Runtime.mu is held.
+func (c *container) used() uint64 { return cmp.Or(c.memory, memoryUsed) }
 
 // SetMemoryUsed says how many bytes of memory a container uses from now on.
 func (r *Runtime) SetMemoryUsed(id string, bytes uint64) {

@@ -39,6 +39,9 @@ type Runtime struct {
 	frozen     *view         // nil: what there is is shown
 	hidden     func(id string, sandbox bool) bool
 	noGroups   bool
+	workload   func(*runtimeapi.PodSandboxConfig, *runtimeapi.ContainerConfig) Workload
+	anyImage   bool
+	lean       bool // no logs
 }
 
 var (

@@ -82,7 +82,6 @@ func (s *Server) Heal() {
 		s.hang = false
 		s.end()
 	}
-	s.wake()
 }
 
 // Stop makes the server unreachable and ends its watches.
@@ -112,7 +111,12 @@ func (s *Server) Silence() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.silent = true
-	s.wake()
+	for _, streams := range s.streams {
+		for st := range streams {
+			st.silent = true
+			st.wake()
+		}
+	}
 }
 
 // EndWatches ends those that are open, as servers do from time to time.
@@ -144,10 +148,4 @@ func (s *Server) Wipe() {
 func (s *Server) end() {
 	close(s.ended)
 	s.ended = make(chan struct{})
-}
-
-// wake has watches look again. s.mu is held.
-func (s *Server) wake() {
-	close(s.changed)
-	s.changed = make(chan struct{})
 }

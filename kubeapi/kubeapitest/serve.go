@@ -74,7 +74,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.mu.Lock()
-	s.requests = append(s.requests, q)
+	if s.calls++; !s.lean {
+		s.requests = append(s.requests, q)
+	}
 	down, hang, ended, faults := s.down, s.hang, s.ended, s.faults
 	s.mu.Unlock()
 	if down {

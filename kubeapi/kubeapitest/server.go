@@ -37,7 +37,8 @@ type Server struct {
 	created  uint64 // objects, ever: UIDs are made of it
 	objects  map[apiclient.Resource]map[apiclient.Key]object
 	events   []event
-	changed  chan struct{} // closed at each change, and then another
+	history  int // of events that are kept; 0: all
+	streams  map[apiclient.Resource]map[*stream]bool
 	ended    chan struct{} // closed to end watches and hanging calls
 	down     bool
 	hang     bool
@@ -46,6 +47,8 @@ type Server struct {
 	json     bool
 	faults   []Fault
 	requests []Request
+	calls    int            // that were made
+	lean     bool           // requests are counted alone
 	open     map[string]int // watches by resource
 	handlers map[string]Handler
 }
@@ -60,7 +63,7 @@ func New() *Server {
 		scheme: scheme, codecs: serializer.NewCodecFactory(scheme), kinds: kinds(),
 		revision: 100, oldest: 1,
 		objects: map[apiclient.Resource]map[apiclient.Key]object{},
-		changed: make(chan struct{}), ended: make(chan struct{}),
+		streams: map[apiclient.Resource]map[*stream]bool{}, ended: make(chan struct{}),
 		open: map[string]int{}, handlers: map[string]Handler{},
 	}
 }
@@ -96,6 +99,23 @@ func (s *Server) ForgetRequests() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests = nil
+}
+
+// Lean has the server forget what a long life does not need: calls are counted and not
+// kept, so that Requests and Count report none, and watches begin at one of the last
+// events only, as many as history, 1 or more; older ones get 410.
+func (s *Server) Lean(history int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lean, s.history, s.requests = true, max(1, history), nil
+}
+
+// Calls is how many calls were made, refused ones and those that ForgetRequests has
+// forgotten included.
+func (s *Server) Calls() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls
 }
 
 // Watches is how many watches of a resource are open.

@@ -3,6 +3,7 @@ package kubeapitest
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"time"
 
@@ -28,6 +29,7 @@ type event struct {
 	resource apiclient.Resource
 	object   object // as it is, or for a deletion was last
 	before   object // nil for one that is new
+	had, has fields.Set
 }
 
 func keyOf(r apiclient.Resource, o object) apiclient.Key {
@@ -56,9 +58,18 @@ func (s *Server) commit(r apiclient.Resource, t watch.EventType, o object) {
 	} else {
 		s.objects[r][k] = o
 	}
-	s.events = append(s.events, event{s.revision, t, r, o, before})
-	close(s.changed)
-	s.changed = make(chan struct{})
+	e := event{revision: s.revision, kind: t, resource: r, object: o, before: before}
+	if e.has = fieldsOf(o); before != nil {
+		e.had = fieldsOf(before)
+	}
+	for st := range s.streams[r] {
+		st.offer(e)
+	}
+	s.events = append(s.events, e)
+	if s.history > 0 && len(s.events) > 2*s.history {
+		s.oldest = s.events[len(s.events)-s.history-1].revision
+		s.events = slices.Clone(s.events[len(s.events)-s.history:])
+	}
 }
 
 // create stores a new object. s.mu is held.

@@ -24,9 +24,12 @@ type stream struct {
 	k         kind
 	q         Request
 	selector  fields.Selector
-	revision  uint64 // all up to here was told
 	bookmarks bool
-	silent    bool
+
+	// Server.mu guards these.
+	pending []event       // selected, and not sent yet
+	news    chan struct{} // has a value when pending has
+	silent  bool
 
 	info runtime.SerializerInfo
 	out  io.Writer
@@ -35,7 +38,7 @@ type stream struct {
 
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, k kind, q Request) {
 	query := r.URL.Query()
-	st := &stream{s: s, k: k, q: q, bookmarks: query.Get("allowWatchBookmarks") == "true", info: s.format(r), http: w}
+	st := &stream{s: s, k: k, q: q, bookmarks: query.Get("allowWatchBookmarks") == "true", info: s.format(r), http: w, news: make(chan struct{}, 1)}
 	var err error
 	if st.selector, err = fields.ParseSelector(q.Fields); err != nil {
 		s.answer(w, r, nil, apierrors.NewBadRequest(err.Error()))
@@ -46,7 +49,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k kind, q Request
 	s.mu.Lock()
 	noList, now, oldest, ended := s.noList, s.revision, s.oldest, s.ended
 	s.mu.Unlock()
-	switch from, err := strconv.ParseUint(version, 10, 64); {
+	from, err := strconv.ParseUint(version, 10, 64)
+	switch {
 	case initial && noList:
 		err := apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "", nil)
 		s.answer(w, r, nil, err)
@@ -66,8 +70,6 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k kind, q Request
 	case from > now:
 		s.answer(w, r, nil, tooLarge())
 		return
-	default:
-		st.revision = from
 	}
 	w.Header().Set("Content-Type", st.info.MediaType)
 	if st.info.MediaType == runtime.ContentTypeProtobuf {
@@ -75,38 +77,60 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, k kind, q Request
 	}
 	w.WriteHeader(http.StatusOK)
 	st.out = st.info.StreamSerializer.NewFrameWriter(w)
-	s.count(k, 1)
-	defer s.count(k, -1)
-	if initial && !st.begin(query.Get("sendInitialEvents") == "true") {
+	have, at := st.open(initial, from)
+	defer st.leave()
+	if initial && !st.begin(have, at, query.Get("sendInitialEvents") == "true") {
 		return
 	}
 	st.flush()
 	st.run(r, ended, query.Get("timeoutSeconds"))
 }
 
-func (s *Server) count(k kind, n int) {
+// open lists the watch: what changes from now on, or since a revision, is pending. It
+// returns the objects that are there at the beginning of one that is told of all,
+// and their revision.
+func (st *stream) open(initial bool, from uint64) (have []object, at uint64) {
+	s := st.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.open[k.resource.String()] += n
-}
-
-// begin reports all that is there.
-func (st *stream) begin(mark bool) bool {
-	st.s.mu.Lock()
-	var have []object
-	for _, o := range st.s.objects[st.k.resource] {
-		if st.selects(o) {
+	r := st.k.resource
+	s.open[r.String()]++
+	if s.streams[r] == nil {
+		s.streams[r] = map[*stream]bool{}
+	}
+	s.streams[r][st] = true
+	st.silent = s.silent
+	if !initial {
+		for _, e := range s.events {
+			if e.revision > from {
+				st.offer(e)
+			}
+		}
+		return nil, from
+	}
+	for _, o := range s.objects[r] {
+		if st.selects(o, fieldsOf(o)) {
 			have = append(have, o)
 		}
 	}
-	st.revision = st.s.revision
-	st.s.mu.Unlock()
+	return have, s.revision
+}
+
+func (st *stream) leave() {
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	st.s.open[st.k.resource.String()]--
+	delete(st.s.streams[st.k.resource], st)
+}
+
+// begin reports all that is there.
+func (st *stream) begin(have []object, at uint64, mark bool) bool {
 	for _, o := range have {
 		if !st.send(watch.Added, o) {
 			return false
 		}
 	}
-	return !mark || st.bookmark(true)
+	return !mark || st.bookmark(true, at)
 }
 
 // run reports what changes until the watch ends.
@@ -118,30 +142,25 @@ func (st *stream) run(r *http.Request, ended chan struct{}, timeout string) {
 	over, mark := time.NewTimer(limit), time.NewTicker(bookmarkEvery)
 	defer over.Stop()
 	defer mark.Stop()
-	for {
-		st.s.mu.Lock()
-		st.silent = st.silent || st.s.silent
-		events, changed := st.s.events, st.s.changed
-		st.s.mu.Unlock()
+	for due := false; ; {
+		events, at, silent := st.take()
 		for _, e := range events {
-			if e.revision > st.revision && !st.silent {
-				st.revision = e.revision
-				if !st.tell(e) {
-					return
-				}
+			if !st.send(e.kind, e.object) {
+				return
 			}
 		}
-		st.flush()
+		if due && st.bookmarks && !silent && !st.bookmark(false, at) {
+			return
+		}
+		due = false
 		end := over.C
-		if st.silent {
+		if silent {
 			end = nil
 		}
 		select {
-		case <-changed:
+		case <-st.news:
 		case <-mark.C:
-			if st.bookmarks && !st.silent && !st.bookmark(false) {
-				return
-			}
+			due = true
 		case <-end:
 			return
 		case <-ended:
@@ -152,30 +171,55 @@ func (st *stream) run(r *http.Request, ended chan struct{}, timeout string) {
 	}
 }
 
-func (st *stream) selects(o object) bool {
-	return (st.q.Key.Namespace == "" || o.GetNamespace() == st.q.Key.Namespace) && st.selector.Matches(fieldsOf(o))
+// take is what to send now, up to which revision that is, and whether the watch says
+// nothing any more.
+func (st *stream) take() (events []event, at uint64, silent bool) {
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	events, st.pending = st.pending, nil
+	if st.silent {
+		events = nil
+	}
+	return events, st.s.revision, st.silent
 }
 
-// tell sends one change, as it looks to who sees only what is selected.
-func (st *stream) tell(e event) bool {
-	if e.resource != st.k.resource {
-		return true
+// selects reports whether the watch is about an object that has these fields.
+func (st *stream) selects(o object, fields fields.Set) bool {
+	return (st.q.Key.Namespace == "" || o.GetNamespace() == st.q.Key.Namespace) && st.selector.Matches(fields)
+}
+
+// offer has a change sent, as it looks to who sees only what is selected. Server.mu
+// is held.
+func (st *stream) offer(e event) {
+	if e.resource != st.k.resource || st.silent {
+		return
 	}
-	was, is := e.before != nil && st.selects(e.before), e.kind != watch.Deleted && st.selects(e.object)
+	was, is := e.before != nil && st.selects(e.before, e.had), e.kind != watch.Deleted && st.selects(e.object, e.has)
 	switch {
 	case is && was:
-		return st.send(watch.Modified, e.object)
+		e.kind = watch.Modified
 	case is:
-		return st.send(watch.Added, e.object)
+		e.kind = watch.Added
 	case was:
-		return st.send(watch.Deleted, e.object)
+		e.kind = watch.Deleted
+	default:
+		return
 	}
-	return true
+	st.pending = append(st.pending, e)
+	st.wake()
 }
 
-func (st *stream) bookmark(initial bool) bool {
+// wake has the watch look at what is pending. Server.mu is held.
+func (st *stream) wake() {
+	select {
+	case st.news <- struct{}{}:
+	default:
+	}
+}
+
+func (st *stream) bookmark(initial bool, at uint64) bool {
 	o := st.k.object.DeepCopyObject().(object)
-	o.SetResourceVersion(strconv.FormatUint(st.revision, 10))
+	o.SetResourceVersion(strconv.FormatUint(at, 10))
 	if initial {
 		o.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	}

@@ -28,6 +28,7 @@ func (cl *cluster) clients(b *nodeagent.Builder, met *kubemetrics.Metrics) (hear
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig=%q: %w", c.Kubeconfig, err)
 	}
+	user.Transport = cl.transport
 	user.QPS, user.Burst = float32(*c.KubeAPIQPS), int(c.KubeAPIBurst)
 	anonymous, initial, err := credentials.Rotating(user)
 	if err != nil {

@@ -8,6 +8,7 @@ package cluster
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -30,6 +31,7 @@ import (
 // cluster is what makes the agent a node of one.
 type cluster struct {
 	name      string
+	transport http.RoundTripper // nil: that of the kubeconfig
 	client    *apiclient.Client
 	heartbeat *apiclient.Client // of the Node and its lease
 	pods      *podsync.Source
@@ -57,8 +59,16 @@ const statusBackoff = 10 * time.Second
 
 // Join connects to the cluster of the configuration's kubeconfig. What it reports the
 // cluster of the node it asks the Builder's Facts, when it runs.
-func Join(b *nodeagent.Builder) (*nodeagent.Cluster, error) {
-	cl := &cluster{name: b.Node.Name, seal: sealer(b)}
+func Join(b *nodeagent.Builder) (*nodeagent.Cluster, error) { return join(b, nil) }
+
+// Through is [Join] over a transport of one's own, such as one that several nodes
+// share. The kubeconfig must have no options of TLS then, which are the transport's.
+func Through(t http.RoundTripper) func(*nodeagent.Builder) (*nodeagent.Cluster, error) {
+	return func(b *nodeagent.Builder) (*nodeagent.Cluster, error) { return join(b, t) }
+}
+
+func join(b *nodeagent.Builder, t http.RoundTripper) (*nodeagent.Cluster, error) {
+	cl := &cluster{name: b.Node.Name, transport: t, seal: sealer(b)}
 	met, err := kubemetrics.New(b.Metrics)
 	if err != nil {
 		return nil, err

@@ -30,12 +30,16 @@ func (cl *cluster) becomeNode(b *nodeagent.Builder, heartbeat heartbeats) error 
 	if err != nil {
 		return fmt.Errorf("--node-ip=%q: %w", asked, err)
 	}
+	network, since := status.Network(status.Host{}), booted(os.DirFS("/"))
+	if h := b.Hardware; h != nil {
+		network, since = h, h.Booted
+	}
 	source := cristatus.New(client{b.Runtime, b.Images})
 	if cl.status, err = status.New(status.Config{
 		Hostname: cl.name, NodeIPs: ips, MaxPods: int64(c.MaxPods), PodsPerCore: int64(c.PodsPerCore),
 		LocalStorage: *c.LocalStorageCapacityIsolation, External: c.ExternalProvider,
 		Reserved: c.Node(b.Node.Capacity).Reserved(), Version: b.Version.GitVersion, Port: c.Port, MaxImages: int(*c.NodeStatusMaxImages),
-		Machine: status.System{Files: os.DirFS("/")}, Runtime: source, Images: source, Pressures: pressures{f},
+		Machine: b.Describer(), Network: network, Runtime: source, Images: source, Pressures: pressures{f},
 		Devices: func() status.Devices { return devices(f) }, Declared: declared(c),
 		Volumes:  func() ([]v1.UniqueVolumeName, bool) { return f.VolumesInUse() },
 		Shutdown: func() error { return f.ShuttingDown() },
@@ -59,7 +63,7 @@ func (cl *cluster) becomeNode(b *nodeagent.Builder, heartbeat heartbeats) error 
 				cl.serving.TemplateChanged()
 			}
 		},
-		FreshDevices: func() bool { return f.FreshDevices() }, Booted: booted(os.DirFS("/")),
+		FreshDevices: func() bool { return f.FreshDevices() }, Booted: since,
 		Event: func(e status.Event) { cl.events.NodeEvent(e.Type, e.Reason, e.Message) },
 		Log:   log.Named("node"), Metrics: b.Metrics,
 	}); err != nil {

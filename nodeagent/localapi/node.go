@@ -3,7 +3,6 @@ package localapi
 import (
 	"context"
 	"maps"
-	"os"
 	"runtime"
 	"sync"
 	"time"
@@ -18,7 +17,7 @@ import (
 // describer says what the node is, when somebody asks: at rest nobody looks.
 type describer struct {
 	n       *nodeagent.Node
-	machine status.System
+	machine status.Machine
 
 	mu    sync.Mutex
 	ready v1.NodeCondition
@@ -27,7 +26,7 @@ type describer struct {
 }
 
 func newDescriber(n *nodeagent.Node) *describer {
-	return &describer{n: n, machine: status.System{Files: os.DirFS("/")}}
+	return &describer{n: n, machine: n.Builder().Describer()}
 }
 
 func (d *describer) describe(ctx context.Context, n *v1.Node) error {

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// figures are what there is at a moment.
+type figures struct {
+	at           time.Time
+	nodes, pods  int           // that work, and run
+	cpu          time.Duration // used by the process so far
+	memory       int64         // resident, bytes
+	goroutines   int
+	server, runs int // calls so far: to the API server in memory, and to the runtimes
+}
+
+func (f *fleet) figures() figures {
+	out := figures{at: time.Now(), cpu: used(), memory: resident(), goroutines: runtime.NumGoroutine()}
+	for _, n := range f.nodes {
+		select {
+		case <-n.Ready():
+			out.nodes++
+		default:
+		}
+		out.pods += len(n.Runtime.MemoryUsed())
+		out.runs += n.Runtime.CallsMade()
+	}
+	if f.api != nil {
+		out.server = f.api.Calls()
+	}
+	return out
+}
+
+// report writes a line.
+func (f *fleet) report(stage string) {
+	now := f.figures()
+	_, _ = fmt.Fprintf(f.out, "%6.1fs %-11s %d nodes, %d pods; %.0f MB, %.2f MB a node; %d goroutines; CPU %.1f s; calls: %d to the API server, %d to runtimes\n",
+		now.at.Sub(f.began).Seconds(), stage, now.nodes, now.pods, mega(now.memory), mega(now.memory)/float64(len(f.nodes)), now.goroutines,
+		now.cpu.Seconds(), now.server, now.runs)
+}
+
+// since writes what the time from then cost.
+func (f *fleet) since(then figures) {
+	now := f.figures()
+	took := now.at.Sub(then.at).Seconds()
+	_, _ = fmt.Fprintf(f.out, "at rest for %.0f s: %.3f cores, %.1f calls a second to the API server, %.1f to runtimes, %.0f MB, %.2f MB a node\n",
+		took, (now.cpu-then.cpu).Seconds()/took, float64(now.server-then.server)/took, float64(now.runs-then.runs)/took,
+		mega(now.memory), mega(now.memory)/float64(len(f.nodes)))
+}
+
+func mega(n int64) float64 { return float64(n) / 1e6 }
+
+// used is the CPU time of this process.
+func used() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// resident is the memory of this process (proc_pid_statm(5)); 0 if it is not known.
+func resident() int64 {
+	raw, err := os.ReadFile("/proc/self/statm")
+	fields := bytes.Fields(raw)
+	if err != nil || len(fields) < 2 {
+		return 0
+	}
+	pages, err := strconv.ParseInt(string(fields[1]), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+// profiles are written to a directory; nil writes none.
+type profiles struct {
+	dir string
+	cpu *os.File
+}
+
+// profile begins that of the CPU.
+func profile(dir string) (*profiles, error) {
+	if dir == "" {
+		return nil, nil //nolint:nilnil // none is asked for
+	}
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, err
+	}
+	cpu, err := os.Create(filepath.Join(dir, "cpu"))
+	if err != nil {
+		return nil, err
+	}
+	return &profiles{dir: dir, cpu: cpu}, pprof.StartCPUProfile(cpu)
+}
+
+func (p *profiles) end() {
+	if p != nil {
+		pprof.StopCPUProfile()
+		_ = p.cpu.Close()
+	}
+}
+
+// heap writes the profiles of the heap and of goroutines.
+func (p *profiles) heap() error {
+	if p == nil {
+		return nil
+	}
+	runtime.GC()
+	for _, name := range []string{"heap", "goroutine"} {
+		f, err := os.Create(filepath.Join(p.dir, name))
+		if err != nil {
+			return err
+		}
+		if err := pprof.Lookup(name).WriteTo(f, 0); err != nil {
+			return err
+		}
+		if err := f.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

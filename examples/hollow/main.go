@@ -1,0 +1,51 @@
+// Command hollow is a cluster's worth of nodes in one process: whole agents over
+// runtimes in memory, for people who test schedulers, controllers and autoscalers.
+// README.md has its uses; package nodeagent/hollow does the work.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+func main() {
+	o := options{}
+	flag.IntVar(&o.nodes, "nodes", 10, "how many nodes there are")
+	flag.StringVar(&o.name, "name", "hollow", "what the nodes' names begin with")
+	flag.StringVar(&o.kubeconfig, "kubeconfig", "", "`path` of a kubeconfig of the API server; an API server in memory, to which nobody else gets")
+	flag.StringVar(&o.dir, "dir", "", "`path` of a directory for the nodes' records; a temporary one")
+	flag.IntVar(&o.maxPods, "max-pods", 110, "how many pods a node takes")
+	flag.IntVar(&o.cpus, "cpus", 4, "CPUs of each node")
+	flag.StringVar(&o.memory, "memory", "16Gi", "memory of each node, a `quantity`")
+	flag.IntVar(&o.numa, "numa-nodes", 1, "NUMA nodes of each node, among which CPUs, memory and devices are divided")
+	flag.StringVar(&o.cpuPolicy, "cpu-manager-policy", "none", "none or static")
+	flag.StringVar(&o.topologyPolicy, "topology-manager-policy", "none", "none, best-effort, restricted or single-numa-node")
+	flag.Var(&o.devices, "device", "`resource=count` of devices of each node, such as example.com/gpu=8; may be repeated")
+	flag.Var(&o.labels, "label", "`key=value` of a label of each node; may be repeated")
+	flag.DurationVar(&o.latency, "latency", 0, "how long a sandbox, an image and a start of a container take each")
+	flag.Float64Var(&o.failures, "failure-rate", 0, "share of those calls that fail, 0 to 1")
+	flag.Uint64Var(&o.seed, "seed", 1, "which calls fail")
+	flag.IntVar(&o.podsPerNode, "pods-per-node", 0, "pods that are bound to each node, with the API server in memory")
+	flag.DurationVar(&o.every, "report", 10*time.Second, "how often a line of figures is written")
+	flag.DurationVar(&o.end, "for", 0, "how long to run once all nodes, and their pods, are ready; until a signal")
+	flag.StringVar(&o.profile, "profile", "", "`path` of a directory for profiles of CPU and memory at rest; none")
+	verbose := flag.Bool("v", false, "write the nodes' warnings and errors")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	o.log, o.out = zap.NewNop(), os.Stdout
+	if *verbose {
+		o.log = zap.Must(zap.NewProduction(zap.IncreaseLevel(zap.WarnLevel)))
+	}
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "hollow:", err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,120 @@
+package nodeagent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodewright/nodewright/agent/machine"
+	"github.com/nodewright/nodewright/kubeletconfig"
+	"github.com/nodewright/nodewright/node/status"
+	"github.com/nodewright/nodewright/numa"
+	"github.com/nodewright/nodewright/numa/sysfs"
+)
+
+// Hardware describes a machine other than the one that the agent runs on: a virtual
+// machine that a runtime has its pods in, or one that does not exist. It must not be
+// changed once a node has it.
+type Hardware struct {
+	// IPs are its addresses, primary first; at least one is required.
+	IPs []netip.Addr
+	// Machine is what the Node object says of it. Its capacity of cpu, in whole CPUs,
+	// and memory is required; pods are those of the configuration.
+	Machine status.Facts
+	// NUMA has its CPUs, as policies of placement see them: as many as Machine has.
+	// Required for policies other than none.
+	NUMA numa.Machine
+	// Booted is when it has started; not known.
+	Booted time.Time
+}
+
+func (h *Hardware) validate() error {
+	if len(h.IPs) == 0 {
+		return fmt.Errorf("Options.Hardware.IPs is empty; want at least one address")
+	}
+	cpus, memory := h.Machine.Capacity.Cpu(), h.Machine.Capacity.Memory()
+	if cpus.MilliValue() < 1000 || cpus.MilliValue()%1000 != 0 || memory.Sign() <= 0 {
+		return fmt.Errorf("Options.Hardware.Machine.Capacity: cpu is %s and memory %s; want whole CPUs, 1 or more, and memory above 0", cpus, memory)
+	}
+	if len(h.NUMA.Nodes) == 0 {
+		return nil
+	}
+	if err := h.NUMA.Validate(); err != nil {
+		return fmt.Errorf("Options.Hardware.NUMA: %w", err)
+	}
+	if n := int64(h.NUMA.AllCPUs().Len()); n != cpus.Value() {
+		return fmt.Errorf("Options.Hardware.NUMA has %d CPUs; want the %d of Machine.Capacity", n, cpus.Value())
+	}
+	return nil
+}
+
+// cpus is how many CPUs the node's machine has.
+func (b *Builder) cpus() int {
+	if b.Hardware != nil {
+		return int(b.Hardware.Machine.Capacity.Cpu().Value())
+	}
+	return machine.CPUs()
+}
+
+// node is the hardware as pods know it.
+func (h *Hardware) node(c *kubeletconfig.Config) (machine.Node, error) {
+	n := machine.Node{Name: c.Hostname, Capacity: maps.Clone(h.Machine.Capacity)}
+	if n.Name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return n, fmt.Errorf("node name: %w", err)
+		}
+		n.Name = strings.ToLower(host)
+	}
+	for _, ip := range h.IPs {
+		n.IPs = append(n.IPs, ip.String())
+	}
+	n.Capacity[v1.ResourcePods] = *resource.NewQuantity(c.PodLimit(int(h.Machine.Capacity.Cpu().Value())), resource.DecimalSI)
+	return n, nil
+}
+
+// Facts implements status.Machine.
+func (h *Hardware) Facts(context.Context) (status.Facts, error) {
+	f := h.Machine
+	f.Capacity = maps.Clone(f.Capacity)
+	return f, nil
+}
+
+// Interfaces implements status.Network.
+func (h *Hardware) Interfaces() ([]netip.Addr, error) { return h.IPs, nil }
+
+// Default implements status.Network.
+func (h *Hardware) Default(six bool) netip.Addr {
+	for _, ip := range h.IPs {
+		if ip.Is6() == six {
+			return ip
+		}
+	}
+	return netip.Addr{}
+}
+
+// Lookup implements status.Network: names are not asked for.
+func (h *Hardware) Lookup(context.Context, string) ([]netip.Addr, error) { return h.IPs, nil }
+
+// Describer describes the node's machine.
+func (b *Builder) Describer() status.Machine {
+	if b.Hardware != nil {
+		return b.Hardware
+	}
+	return status.System{Files: os.DirFS("/")}
+}
+
+// numa looks at the CPUs and NUMA nodes of the node's machine.
+func (b *Builder) numa() (numa.Machine, error) {
+	if b.Hardware != nil {
+		return b.Hardware.NUMA, nil
+	}
+	return sysfs.Read(os.DirFS("/"))
+}

@@ -1,0 +1,159 @@
+package hollow
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodewright/nodewright/kubeletconfig"
+	"github.com/nodewright/nodewright/node/status"
+	"github.com/nodewright/nodewright/nodeagent"
+	"github.com/nodewright/nodewright/numa"
+)
+
+// Config says what a node is. Name, Dir, and one of Kubeconfig and Transport are
+// required; the zero value of every other field means the default named beside it.
+type Config struct {
+	Name string
+	// Dir is an absolute path that is the node's alone; it is made.
+	Dir string
+	// Kubeconfig is the file that leads to the API server, as somebody who may do
+	// what a node of that name may.
+	Kubeconfig string
+	// Transport calls the API server: that of Kubeconfig, which has no options of TLS
+	// then, or one without a name, such as kubeapitest's. The transport of Kubeconfig.
+	Transport http.RoundTripper
+
+	Labels map[string]string // none
+	Taints []v1.Taint        // none
+	IP     netip.Addr        // 198.18.0.1, of the range for benchmarks (RFC 2544)
+
+	CPUs      int            // 4
+	Memory    int64          // bytes; 16 GiB
+	Storage   int64          // bytes; 100 GiB
+	Pods      int            // at most; 110
+	NUMANodes int            // that CPUs and memory are divided among; 1
+	Devices   map[string]int // how many of each resource, spread over the NUMA nodes; none
+
+	// Latency is how long the runtime takes to make a sandbox, to pull an image and
+	// to start a container; nothing.
+	Latency time.Duration
+	// FailureRate is the share of those calls that fail, from 0 to 1; 0.
+	FailureRate float64
+	// Seed decides which calls fail; 0.
+	Seed uint64
+
+	// Configure may change the node's configuration, for policies, thresholds and
+	// reservations; nothing is changed.
+	Configure func(*kubeletconfig.Config)
+
+	Log     *zap.Logger          // silent
+	Metrics *prometheus.Registry // not exported
+}
+
+func (c Config) withDefaults() Config {
+	c.IP = cmpAddr(c.IP, netip.AddrFrom4([4]byte{198, 18, 0, 1}))
+	c.CPUs, c.Pods, c.NUMANodes = cmp.Or(c.CPUs, 4), cmp.Or(c.Pods, 110), cmp.Or(c.NUMANodes, 1)
+	c.Memory, c.Storage = cmp.Or(c.Memory, 16<<30), cmp.Or(c.Storage, 100<<30)
+	return c
+}
+
+func cmpAddr(a, b netip.Addr) netip.Addr {
+	if a.IsValid() {
+		return a
+	}
+	return b
+}
+
+func (c *Config) validate() error {
+	var errs []error
+	if c.Name == "" {
+		errs = append(errs, errors.New("field Config.Name is required"))
+	}
+	if !filepath.IsAbs(c.Dir) {
+		errs = append(errs, fmt.Errorf("Config.Dir is %q; want an absolute path", c.Dir))
+	}
+	if c.Kubeconfig == "" && c.Transport == nil {
+		errs = append(errs, errors.New("one of Config.Kubeconfig and Config.Transport is required"))
+	}
+	if c.NUMANodes < 1 || c.CPUs < c.NUMANodes || c.CPUs%c.NUMANodes != 0 {
+		errs = append(errs, fmt.Errorf("Config.CPUs is %d and NUMANodes %d; want at least one CPU for each node, and as many for all", c.CPUs, c.NUMANodes))
+	}
+	if c.Memory < 1 || c.Storage < 1 || c.Pods < 1 {
+		errs = append(errs, fmt.Errorf("Config.Memory is %d, Storage %d, Pods %d; want 1 or more of each", c.Memory, c.Storage, c.Pods))
+	}
+	if c.FailureRate < 0 || c.FailureRate > 1 {
+		errs = append(errs, fmt.Errorf("Config.FailureRate is %v; want 0 to 1", c.FailureRate))
+	}
+	if c.Latency < 0 {
+		errs = append(errs, fmt.Errorf("Config.Latency is %v; want 0 or more", c.Latency))
+	}
+	for name, n := range c.Devices {
+		if n < 1 {
+			errs = append(errs, fmt.Errorf("Config.Devices[%s] is %d; want 1 or more", name, n))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// hardware describes the machine that there is none of.
+func (c *Config) hardware() *nodeagent.Hardware {
+	return &nodeagent.Hardware{
+		IPs:    []netip.Addr{c.IP},
+		NUMA:   numa.Uniform(c.NUMANodes, 1, c.CPUs/c.NUMANodes, 1, uint64(c.Memory)/uint64(c.NUMANodes)), //nolint:gosec // validated
+		Booted: time.Now(),
+		Machine: status.Facts{
+			Capacity: v1.ResourceList{
+				v1.ResourceCPU:              *resource.NewQuantity(int64(c.CPUs), resource.DecimalSI),
+				v1.ResourceMemory:           *resource.NewQuantity(c.Memory, resource.BinarySI),
+				v1.ResourceEphemeralStorage: *resource.NewQuantity(c.Storage, resource.BinarySI),
+			},
+			MachineID: c.Name, SystemUUID: c.Name, BootID: c.Name, Kernel: "0.0.0-hollow", OSImage: "hollow",
+		},
+	}
+}
+
+// inMemory is a kubeconfig for a transport that needs no address.
+const inMemory = `{apiVersion: v1, kind: Config, current-context: c, users: [{name: c, user: {}}],
+clusters: [{name: c, cluster: {server: "http://kubeapitest"}}], contexts: [{name: c, context: {cluster: c, user: c}}]}
+`
+
+// configuration is that of the node, for package nodeagent.
+func (c *Config) configuration() (*kubeletconfig.Config, error) {
+	flags := kubeletconfig.NewFlags()
+	flags.RootDir, flags.Hostname, flags.Kubeconfig = filepath.Join(c.Dir, "root"), c.Name, c.Kubeconfig
+	conf, _, err := kubeletconfig.Load(kubeletconfig.Options{Flags: flags})
+	if err != nil {
+		return nil, err
+	}
+	conf.PodLogsDir, conf.MaxPods = filepath.Join(c.Dir, "logs"), int32(min(c.Pods, 1<<20)) //nolint:gosec // bounded
+	conf.NodeLabels, conf.RegisterWithTaints = c.Labels, c.Taints
+	no, none := false, int32(0)
+	conf.EnableServer, conf.HealthzPort, conf.ResolverConfig = &no, &none, new(string)
+	conf.FailSwapOn, conf.FailCgroupV1, conf.CgroupsPerQOS = &no, &no, &no // they are the host's
+	conf.EnforceNodeAllocatable = nil
+	conf.ImageGCHighThresholdPercent = new(int32(100)) // never: images take no room
+	if c.Configure != nil {
+		c.Configure(conf)
+	}
+	if c.Kubeconfig == "" {
+		conf.Kubeconfig = filepath.Join(c.Dir, "kubeconfig")
+		if err := os.MkdirAll(c.Dir, 0o750); err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(conf.Kubeconfig, []byte(inMemory), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	return conf, kubeletconfig.Validate(&conf.KubeletConfiguration)
+}

@@ -1,0 +1,58 @@
+package hollow
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nodewright/nodewright/cri/critest"
+	"github.com/nodewright/nodewright/nodeagent"
+	"github.com/nodewright/nodewright/nodeagent/cluster"
+)
+
+// Node is a node without a machine. Its methods may be called from any goroutine.
+type Node struct {
+	*nodeagent.Node
+	// Runtime is what its pods run on, with its faults.
+	Runtime *critest.Runtime
+}
+
+// New makes a Node at rest. ctx bounds it alone. The node's directory is locked until
+// the end of Run, or Close.
+func New(ctx context.Context, cfg Config) (*Node, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("hollow: %w", err)
+	}
+	conf, err := cfg.configuration()
+	if err != nil {
+		return nil, fmt.Errorf("hollow: %w", err)
+	}
+	rt := newRuntime(cfg)
+	o := nodeagent.Options{
+		Config: conf, Runtime: rt, Images: rt, Hardware: cfg.hardware(), Join: cluster.Join,
+		Parts: parts(cfg, rt), Log: cfg.Log, Metrics: cfg.Metrics,
+		Settings: nodeagent.Settings{LeaveHost: true, SecretsInClear: true},
+	}
+	if cfg.Transport != nil {
+		o.Join = cluster.Through(cfg.Transport)
+	}
+	if len(cfg.Devices) > 0 {
+		o.Parts = append(o.Parts, nil)
+		copy(o.Parts[1:], o.Parts)
+		d := newDevices(cfg)
+		o.Parts[0], o.Services = d.part, append(o.Services, d.serve)
+	}
+	n, err := nodeagent.New(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("hollow: %s: %w", cfg.Name, err)
+	}
+	return &Node{Node: n, Runtime: rt}, nil
+}
+
+// parts are those of a node that need no machine.
+func parts(cfg Config, rt *critest.Runtime) []nodeagent.Maker {
+	return []nodeagent.Maker{
+		nodeagent.PodStarts, figuresOf(cfg, rt), collection, nodeagent.Eviction, nodeagent.Preemption, nodeagent.StartOrder,
+		nodeagent.Placement, nodeagent.Resize, nodeagent.Tokens, nodeagent.Mirrors, nodeagent.Swap,
+	}
+}
