@@ -108,8 +108,26 @@ type summary struct {
 	} `json:"pods"`
 }
 
-// summary asks the node's own API.
+// firstSample is how long after the first look at a node there is a second one, which
+// a rate takes: nobody looks at a node at rest.
+const firstSample = time.Second
+
+// summary is what the node says of itself, twice if it has not been looked at before.
 func (s *Server) summary(ctx context.Context) (*summary, error) {
+	first, err := s.summaryNow(ctx)
+	if err != nil || first.Node.usage() != nil {
+		return first, err
+	}
+	select {
+	case <-time.After(firstSample):
+		return s.summaryNow(ctx)
+	case <-ctx.Done():
+		return first, nil
+	}
+}
+
+// summaryNow asks the node's own API.
+func (s *Server) summaryNow(ctx context.Context) (*summary, error) {
 	if s.cfg.Kubelet == nil {
 		return nil, apierrors.NewServiceUnavailable("this server has no figures")
 	}

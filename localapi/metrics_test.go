@@ -29,11 +29,16 @@ type metricsList struct {
 // kubectl top asks metrics.k8s.io: the figures are those of the node's summary, of pods
 // that are there alone.
 func TestMetrics(t *testing.T) {
-	text := ""
+	text, first := "", ""
 	a := start(t, &store.Memory{}, func(c *localapi.Config) {
 		c.Kubelet = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if got := r.Method + " " + r.RequestURI; got != "GET /stats/summary?only_cpu_and_memory=true" {
 				t.Errorf("the node is asked for %s", got)
+			}
+			if first != "" {
+				_, _ = w.Write([]byte(first))
+				first = ""
+				return
 			}
 			if text == "" {
 				http.Error(w, "not yet", http.StatusServiceUnavailable)
@@ -52,6 +57,7 @@ func TestMetrics(t *testing.T) {
 		{"podRef":{"name":"web","namespace":"default","uid":"gone"},"containers":[]},
 		{"podRef":{"name":"other","namespace":"default","uid":"x"},"containers":[{"name":"c","cpu":{"usageNanoCores":1},"memory":{"workingSetBytes":1}}]}]}`
 
+	first = `{"node":{"cpu":{"time":"2026-11-23T10:00:00Z"},"memory":{"workingSetBytes":1048576}}}` // no rate yet
 	nodes := must[metricsList](a, "GET", base+"/nodes", "", nil)
 	if len(nodes.Items) != 1 || nodes.Kind != "NodeMetricsList" {
 		t.Fatalf("%+v", nodes)
