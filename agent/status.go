@@ -39,7 +39,7 @@ func (a *Agent) status(ctx context.Context, pod *v1.Pod, obs *observed.Pod, fina
 		}
 	}
 	probing.Apply(a.probes, a.statuses, pod.UID, &in)
-	in.NeedsSandbox = podruntime.NeedsSandbox(pod, obs)
+	in.SandboxNotReady = podruntime.SandboxNotReady(pod, obs)
 	in.RestartAll = podruntime.RestartsAll(pod, obs)
 	for _, h := range a.hooks.Allocators {
 		in.Resize = h.Hook.Conditions(pod.UID)

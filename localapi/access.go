@@ -72,6 +72,8 @@ func (q *query) needs() level {
 	switch {
 	case q.resource == "" && read: // discovery
 		return viewer
+	case q.verb == "create" && (q.group == authenticationV1.Group || q.group == authorizationV1.Group): // about themselves
+		return viewer
 	case q.resource == "nodes" && q.subresource == "proxy":
 		return admin
 	case q.resource == "secrets" && read:

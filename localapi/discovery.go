@@ -82,6 +82,9 @@ func (s *Server) versions() (out []schema.GroupVersion) {
 	for _, k := range s.kinds {
 		add(k.GroupVersion())
 	}
+	for _, c := range s.computed {
+		add(c.GroupVersion())
+	}
 	for _, e := range elsewhere {
 		add(e.GroupVersion())
 	}
@@ -118,6 +121,11 @@ func (s *Server) resources(gv schema.GroupVersion) (out []metav1.APIResource) {
 		}
 		if k == s.pods {
 			out = append(out, metav1.APIResource{Name: "pods/eviction", Namespaced: true, Kind: "Eviction", Group: "policy", Version: "v1", Verbs: metav1.Verbs{"create"}})
+		}
+	}
+	for _, c := range s.computed {
+		if c.GroupVersion() == gv {
+			out = append(out, metav1.APIResource{Name: c.resource, SingularName: c.singular, Namespaced: c.namespaced, Kind: c.Kind, Verbs: c.verbs})
 		}
 	}
 	for _, e := range elsewhere {

@@ -122,6 +122,7 @@ func newScheme(kinds []*kind) *runtime.Scheme {
 		s.AddKnownTypeWithName(k.GroupVersion().WithKind(k.Kind+"List"), k.list)
 	}
 	s.AddKnownTypes(policyv1.SchemeGroupVersion, &policyv1.Eviction{})
+	addReviews(s)
 	s.AddKnownTypes(metav1.SchemeGroupVersion, &metav1.Table{}, &metav1.PartialObjectMetadata{}, &metav1.PartialObjectMetadataList{})
 	return s
 }

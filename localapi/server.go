@@ -101,6 +101,8 @@ type Server struct {
 	scheme *runtime.Scheme
 	codecs *codecs
 	kinds  []*kind
+	// computed are the resources that are made for each answer.
+	computed []computed
 	// Kinds that something special is about.
 	pods, nodes, namespaces, events *kind
 
@@ -132,7 +134,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	kinds := newKinds()
 	s := &Server{
-		cfg: cfg, scheme: newScheme(kinds), kinds: kinds, state: newState(kinds),
+		cfg: cfg, scheme: newScheme(kinds), kinds: kinds, computed: newComputed(), state: newState(kinds),
 		requests: newPlaces(cfg.MaxRequests), watches: newPlaces(cfg.MaxWatches), streams: newPlaces(cfg.MaxStreams),
 		writing: make(chan struct{}, 1), loaded: make(chan struct{}), ending: make(chan struct{}), wanted: make(chan struct{}, 1), looking: make(chan struct{}, 1),
 		shown: map[string]map[*kind]map[key]bool{},
@@ -251,6 +253,9 @@ func (s *Server) healthz(w http.ResponseWriter) error {
 
 // objects answers what is asked of objects.
 func (s *Server) objects(w http.ResponseWriter, r *http.Request, q *query) error {
+	if c := s.computedOf(q); c != nil {
+		return s.compute(w, r, c, q)
+	}
 	k, err := s.kindOf(q)
 	if err != nil {
 		return err

@@ -79,19 +79,20 @@ func (a *Actions) Empty() bool {
 	return !a.KillPod && !a.CreateSandbox && len(a.Init)+len(a.Regular)+len(a.Ephemeral)+len(a.Kill)+len(a.Reset)+len(a.Update) == 0
 }
 
-// NeedsSandbox reports whether the pod has no sandbox that its containers could
-// be started in.
-func NeedsSandbox(pod *v1.Pod, obs *observed.Pod) bool {
-	need, _, _ := sandboxFor(pod, obs)
-	return need
+// SandboxNotReady is why the pod has no sandbox that its containers could be started
+// in, "" if it has one: the message of the condition PodReadyToStartContainers, as the
+// kubelet of Kubernetes 1.37 words it.
+func SandboxNotReady(pod *v1.Pod, obs *observed.Pod) string {
+	lack, _, _ := sandboxFor(pod, obs)
+	return lack
 }
 
-// sandboxFor decides whether a new sandbox is needed, its attempt, and the ID
-// of the one that is, or was, in use.
-func sandboxFor(pod *v1.Pod, obs *observed.Pod) (need bool, attempt uint32, id string) {
+// sandboxFor decides whether a new sandbox is needed, and why ("": it is not), its
+// attempt, and the ID of the one that is, or was, in use.
+func sandboxFor(pod *v1.Pod, obs *observed.Pod) (lack string, attempt uint32, id string) {
 	s := obs.NewestSandbox()
 	if s == nil {
-		return true, 0, ""
+		return "no pod sandbox exists", 0, ""
 	}
 	ready := 0
 	for i := range obs.Sandboxes {
@@ -100,14 +101,16 @@ func sandboxFor(pod *v1.Pod, obs *observed.Pod) (need bool, attempt uint32, id s
 		}
 	}
 	switch {
-	case ready > 1, s.State != observed.Running:
-		return true, s.Attempt + 1, s.ID
+	case ready > 1:
+		return "multiple pod sandboxes are ready and need to be reconciled", s.Attempt + 1, s.ID
+	case s.State != observed.Running:
+		return "pod sandbox is not ready", s.Attempt + 1, s.ID
 	case s.HostNetwork != pod.Spec.HostNetwork:
-		return true, s.Attempt + 1, ""
+		return "network namespace mode changed and sandbox needs to be recreated", s.Attempt + 1, ""
 	case !s.HostNetwork && s.HasNetwork && len(s.IPs) == 0:
-		return true, s.Attempt + 1, s.ID
+		return "pod sandbox has no IP address", s.Attempt + 1, s.ID
 	default:
-		return false, s.Attempt, s.ID
+		return "", s.Attempt, s.ID
 	}
 }
 
@@ -115,12 +118,12 @@ func sandboxFor(pod *v1.Pod, obs *observed.Pod) (need bool, attempt uint32, id s
 func Plan(in PlanInput) Actions {
 	in.Observed = in.Observed.Settled()
 	var a Actions
-	var need bool
-	need, a.Attempt, a.SandboxID = sandboxFor(in.Pod, in.Observed)
+	var lack string
+	lack, a.Attempt, a.SandboxID = sandboxFor(in.Pod, in.Observed)
 	if a.Reset = resets(in.Pod, in.Observed); len(a.Reset) > 0 {
 		return a
 	}
-	if need {
+	if lack != "" {
 		planSandbox(in, &a)
 		return a
 	}

@@ -33,7 +33,7 @@ func Conditions(in Input, st *v1.PodStatus) []v1.PodCondition {
 	out = append(out, resizes(&in, prev, st)...)
 	for _, c := range [...]v1.PodCondition{
 		restartingAll(&in, st),
-		{Type: v1.PodReadyToStartContainers, Status: truth(!in.NeedsSandbox)},
+		readyToStart(&in),
 		initialized(in.Pod, st, prev),
 		gated,
 		containers,
@@ -47,6 +47,16 @@ func Conditions(in Input, st *v1.PodStatus) []v1.PodCondition {
 		out = append(out, c)
 	}
 	return out
+}
+
+// readyToStart is the condition that a pod has a sandbox with a network (KEP-3085; its
+// reason since Kubernetes 1.37).
+func readyToStart(in *Input) v1.PodCondition {
+	c := v1.PodCondition{Type: v1.PodReadyToStartContainers, Status: truth(in.SandboxNotReady == "")}
+	if in.SandboxNotReady != "" {
+		c.Reason, c.Message = "PodSandboxNotReady", in.SandboxNotReady
+	}
+	return c
 }
 
 // resizes are the conditions that tell of a resize. Nobody resizes a pod that

@@ -193,10 +193,10 @@ func TestInitialized(t *testing.T) {
 }
 
 func TestSandboxAndSchedule(t *testing.T) {
-	for needs, want := range map[bool]v1.ConditionStatus{true: v1.ConditionFalse, false: v1.ConditionTrue} {
-		in := Input{Pod: podOf(always, nil, "c"), NeedsSandbox: needs}
-		if got := conditionOf(t, in, &v1.PodStatus{}, v1.PodReadyToStartContainers); got.Status != want {
-			t.Errorf("PodReadyToStartContainers %s where a sandbox is needed: %v", got.Status, needs)
+	for lack, want := range map[string]said{"": isTrue, "no pod sandbox exists": {v1.ConditionFalse, "PodSandboxNotReady", "no pod sandbox exists"}} {
+		in := Input{Pod: podOf(always, nil, "c"), SandboxNotReady: lack}
+		if got := saidBy(conditionOf(t, in, &v1.PodStatus{}, v1.PodReadyToStartContainers)); got != want {
+			t.Errorf("PodReadyToStartContainers %+v, want %+v", got, want)
 		}
 		if got := saidBy(conditionOf(t, in, &v1.PodStatus{}, v1.PodScheduled)); got != isTrue {
 			t.Errorf("PodScheduled %+v", got)

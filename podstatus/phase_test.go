@@ -252,7 +252,7 @@ func TestWholeStatus(t *testing.T) {
 	}
 	// The sandbox dies: the address and the transition times stay.
 	obs2 := &observed.Pod{Sandboxes: []observed.Sandbox{{ID: "s", State: observed.Exited}}, Containers: []observed.Container{observe(observed.Exited, "c", 1, 0, 1)}}
-	second := Of(Input{Pod: p, Observed: obs2, Previous: &first, NeedsSandbox: true, HostIPs: []string{"192.0.2.1"}, Now: now.Add(time.Hour)})
+	second := Of(Input{Pod: p, Observed: obs2, Previous: &first, SandboxNotReady: "pod sandbox is not ready", HostIPs: []string{"192.0.2.1"}, Now: now.Add(time.Hour)})
 	if second.PodIP != "10.0.0.9" || !second.StartTime.Equal(first.StartTime) {
 		t.Errorf("status %+v", second)
 	}

@@ -93,7 +93,7 @@ func (l *life) step() {
 func (l *life) input(prev *v1.PodStatus) Input {
 	ready, started := l.IntN(2) == 0, l.IntN(4) != 0
 	in := Input{
-		Pod: l.pod, Observed: l.obs, Previous: prev, Terminal: l.IntN(20) == 0, NeedsSandbox: l.IntN(4) == 0,
+		Pod: l.pod, Observed: l.obs, Previous: prev, Terminal: l.IntN(20) == 0, SandboxNotReady: []string{"", "", "", "no pod sandbox exists"}[l.IntN(4)],
 		HostIPs: []string{"192.0.2.1"}, Now: l.at,
 		Ready: func(string) bool { return ready }, Started: func(string) bool { return started },
 	}

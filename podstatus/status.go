@@ -46,8 +46,9 @@ type Input struct {
 	StartErrors map[string]StartError
 	// Terminal reports that no container will be started any more.
 	Terminal bool
-	// NeedsSandbox reports that the pod has no usable sandbox at the moment.
-	NeedsSandbox bool
+	// SandboxNotReady is why the pod has no usable sandbox at the moment, "" if it has
+	// one: see podruntime.SandboxNotReady.
+	SandboxNotReady string
 	// Resize are the conditions PodResizePending and PodResizeInProgress, each
 	// at most once, as whoever decides on resizes holds them; without the
 	// latter, what was granted is in force. Of one without a generation it is

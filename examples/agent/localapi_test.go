@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -44,12 +43,29 @@ func program(t *testing.T) []string {
 	return []string{path}
 }
 
+// kubectl returns a client of the lab's agent, which has been started.
+func (l *lab) kubectl() *kubectl {
+	l.t.Helper()
+	k := &kubectl{l: l, config: filepath.Join(filepath.Dir(l.root), "kubeconfig")}
+	l.await("the address of the API", func() bool {
+		_, err := os.Stat(filepath.Join(l.root, "localapi", "server"))
+		return err == nil
+	})
+	l.must(os.WriteFile(k.config, []byte(l.ask("kubeconfig")), 0o600))
+	return k
+}
+
+func (k *kubectl) command(ctx context.Context, args ...string) *exec.Cmd {
+	p := program(k.l.t.(*testing.T))
+	cmd := exec.CommandContext(ctx, p[0], append(append(p[1:], "--kubeconfig", k.config), args...)...)
+	cmd.Env = append(os.Environ(), "HOME="+filepath.Dir(k.config), "KUBE_EDITOR=sed -i s/tier:.web/tier:\\ edited/")
+	return cmd
+}
+
 func (k *kubectl) try(stdin string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(k.l.t.Context(), patience)
 	defer cancel()
-	p := program(k.l.t.(*testing.T))
-	cmd := exec.CommandContext(ctx, p[0], append(append(p[1:], "--kubeconfig", k.config), args...)...)
-	cmd.Env = append(os.Environ(), "HOME="+filepath.Dir(k.config))
+	cmd := k.command(ctx, args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -81,15 +97,7 @@ func TestLocalAPI(t *testing.T) {
 	l := newLab(t)
 	l.args = append(l.args, "--local-api=127.0.0.1:0")
 	l.start()
-	k := &kubectl{l: l, config: filepath.Join(filepath.Dir(l.root), "kubeconfig")}
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(filepath.Join(l.root, "localapi", "server")); err == nil {
-			break
-		} else if time.Now().After(end) {
-			t.Fatal(err)
-		}
-	}
-	l.must(os.WriteFile(k.config, []byte(l.ask("kubeconfig")), 0o600))
+	k := l.kubectl()
 	manifest := fmt.Sprintf(`apiVersion: v1
 kind: ConfigMap
 metadata: {name: conf}

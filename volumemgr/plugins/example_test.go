@@ -15,5 +15,5 @@ func ExampleCheckHostPath() {
 	// Output:
 	// hostPath.path "/var/../etc" contains the element ".."
 	// <nil>
-	// hostPath type check failed: /dev/null is not a directory
+	// hostPath type check failed: /dev/null is not a directory, it's a CharDevice
 }

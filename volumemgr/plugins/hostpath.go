@@ -140,7 +140,7 @@ func CheckHostPath(path string, kind v1.HostPathType) error {
 		return fmt.Errorf("hostPath type check failed: %s is not %s: %w", path, want, err)
 	}
 	if !is(info.Mode(), kind) {
-		return fmt.Errorf("hostPath type check failed: %s is not %s", path, want)
+		return fmt.Errorf("hostPath type check failed: %s is not %s, it's a %s", path, want, kindOf(info.Mode()))
 	}
 	return nil
 }
@@ -178,6 +178,17 @@ func kinds(kind v1.HostPathType) (text string, known bool) {
 		return "a block device", true
 	}
 	return "", false
+}
+
+// kindOf is the word of the API for what there is, as the kubelet has it since
+// Kubernetes 1.37.
+func kindOf(mode fs.FileMode) v1.HostPathType {
+	for _, kind := range []v1.HostPathType{v1.HostPathDirectory, v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev, v1.HostPathBlockDev} {
+		if is(mode, kind) {
+			return kind
+		}
+	}
+	return "Pipe"
 }
 
 func is(mode fs.FileMode, kind v1.HostPathType) bool {

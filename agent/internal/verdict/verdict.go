@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri/observed"
+	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podstatus"
 )
 
@@ -22,7 +23,7 @@ const (
 // earlier life of the agent, which previous and obs show, is still Running then: its
 // history is not taken back. Both may be nil.
 func Waiting(pod *v1.Pod, r part.Rejection, previous *v1.PodStatus, obs *observed.Pod) v1.PodStatus {
-	in := podstatus.Input{Pod: pod, NeedsSandbox: true, Now: time.Now(), Previous: previous, Observed: obs}
+	in := podstatus.Input{Pod: pod, SandboxNotReady: podruntime.SandboxNotReady(pod, nil), Now: time.Now(), Previous: previous, Observed: obs}
 	if previous != nil {
 		in.Runtime = runtimeOf(previous)
 	}
@@ -54,7 +55,7 @@ func Ran(st *v1.PodStatus) bool {
 
 // Rejected is the status of a pod that was rejected.
 func Rejected(pod *v1.Pod, r part.Rejection) v1.PodStatus {
-	st := podstatus.Of(podstatus.Input{Pod: pod, NeedsSandbox: true, Now: time.Now()})
+	st := podstatus.Of(podstatus.Input{Pod: pod, SandboxNotReady: podruntime.SandboxNotReady(pod, nil), Now: time.Now()})
 	st.Phase, st.Reason, st.Message = v1.PodFailed, r.Reason, rejectedMessage+r.Message
 	st.ContainerStatuses, st.InitContainerStatuses, st.Conditions = nil, nil, nil
 	st.AllocatedResources, st.Resources = nil, nil

@@ -18,19 +18,21 @@ type Kind struct {
 func Ref(model string) string { return "#/components/schemas/" + model }
 
 // Components returns the schemas of OpenAPI v3 of some kinds, and of all that is in
-// them, by the names of their models. Types that can describe their fields
-// (SwaggerDoc) do.
+// them, by the names of their models, with descriptions where there are any.
 func Components(kinds ...Kind) map[string]any {
-	c := components{}
+	c := components{map[string]any{}, descriptions()}
 	for _, k := range kinds {
 		c.ref(k.Type)
-		model := c[Of(k.Type).Name].(map[string]any)
+		model := c.models[Of(k.Type).Name].(map[string]any)
 		model["x-kubernetes-group-version-kind"] = []any{map[string]any{"group": k.Group, "version": k.Version, "kind": k.Kind}}
 	}
-	return c
+	return c.models
 }
 
-type components map[string]any
+type components struct {
+	models map[string]any
+	texts  Descriptions
+}
 
 func (c components) ref(t reflect.Type) map[string]any {
 	t = Bare(t)
@@ -47,7 +49,7 @@ func (c components) ref(t reflect.Type) map[string]any {
 		return map[string]any{"type": "array", "items": c.ref(t.Elem())}
 	default:
 		s := Of(t)
-		c.add(s, t)
+		c.add(s)
 		return map[string]any{"$ref": Ref(s.Name)}
 	}
 }
@@ -66,26 +68,23 @@ func scalarSchema(s Scalar) map[string]any {
 	return out
 }
 
-func (c components) add(s *Struct, t reflect.Type) {
-	if _, ok := c[s.Name]; ok {
+func (c components) add(s *Struct) {
+	if _, ok := c.models[s.Name]; ok {
 		return
 	}
 	properties, required := map[string]any{}, []any{}
 	model := map[string]any{"type": "object", "properties": properties}
-	c[s.Name] = model
+	c.models[s.Name] = model
 	if s.Atomic {
 		model["x-kubernetes-map-type"] = "atomic"
 	}
-	var docs map[string]string
-	if d, ok := reflect.New(t).Elem().Interface().(interface{ SwaggerDoc() map[string]string }); ok {
-		docs = d.SwaggerDoc()
-	}
-	if text := docs[""]; text != "" {
+	texts := c.texts[s.Name]
+	if text := texts[""]; text != "" {
 		model["description"] = text
 	}
 	for i := range s.Fields {
 		f := &s.Fields[i]
-		properties[f.Name] = c.property(f, docs[f.Name])
+		properties[f.Name] = c.property(f, texts[f.Name])
 		if f.Required && Bare(f.Type) == f.Type && f.Name != "metadata" && f.Name != "status" && f.Name != "spec" {
 			required = append(required, f.Name)
 		}

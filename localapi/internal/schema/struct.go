@@ -185,11 +185,9 @@ func (s *Struct) field(f reflect.StructField, name, options string) Field {
 	return out
 }
 
-// modelName is the name of a type's model in OpenAPI.
+// modelName is the name of a type's model in OpenAPI: its path with the host's name the
+// other way round. The types of Kubernetes say the same (OpenAPIModelName).
 func modelName(t reflect.Type) string {
-	if n, ok := reflect.New(t).Interface().(interface{ OpenAPIModelName() string }); ok {
-		return n.OpenAPIModelName()
-	}
 	path := strings.Split(t.PkgPath(), "/")
 	if len(path) > 0 {
 		host := strings.Split(path[0], ".")
