@@ -24,8 +24,8 @@ import (
 
 // earlier are the commits whose agents are upgraded from as long as there are no tags.
 var earlier = []string{
-	"1cdbdbc", // 2026-11-23: the first day of a runtime in the agent's process
-	"27b95ee", // 2026-11-23: before importable packages moved below internal
+	"506eb9f", // localcri has its own names and records of its network
+	"27b95ee", // before importable packages moved below internal
 }
 
 // newestTags is how many releases are upgraded from.
@@ -64,7 +64,6 @@ func upgrade(t *testing.T, from, over string) {
 	devices()
 	u.make()
 	u.await()
-	u.note(u.facts())
 	for i, binary := range []string{current, old, current} {
 		if i == 0 {
 			u.kubectl("delete", "pod", "--wait=false", "ending-1", "ending-2")
@@ -149,8 +148,8 @@ func earlierAgent(t *testing.T, commit string) string {
 // upgraded is a node whose agent is replaced.
 type upgraded struct {
 	*cluster
-	flags []string
-	noted map[string]held
+	flags   []string
+	crashed int32 // restarts of the pod that crashes
 }
 
 // held is what must not change with the agent.
@@ -285,8 +284,8 @@ spec:
   - {name: scratch, emptyDir: {sizeLimit: 16Mi}}
   - {name: memory, emptyDir: {medium: Memory, sizeLimit: 1Mi}}
   - {name: host, hostPath: {path: %DIR/host}}
+  - {name: image, image: {reference: %IMAGE, pullPolicy: Never}}
   - {name: local, persistentVolumeClaim: {claimName: local}}
-  - {name: own, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], storageClassName: never, resources: {requests: {storage: 1Gi}}}}}}
   containers:
   - name: main
     image: %IMAGE
@@ -302,6 +301,7 @@ spec:
     - {name: memory, mountPath: /memory}
     - {name: host, mountPath: /host}
     - {name: local, mountPath: /local}
+    - {name: image, mountPath: /image}
 ---
 apiVersion: v1
 kind: Pod
@@ -364,7 +364,7 @@ spec:
 `
 
 // several are kinds of which there are more; %NAME is the pod's.
-var several = map[string]int{plainKind: 5, probedKind: 4, besideKind: 3, ownKind: 2, endingKind: 2}
+var several = map[string]int{plainKind: 7, probedKind: 4, besideKind: 3, ownKind: 2, endingKind: 2}
 
 const (
 	plainKind = `
@@ -431,7 +431,7 @@ func (u *upgraded) text(s string) string {
 
 // make makes the pods.
 func (u *upgraded) make() {
-	list := regexp.MustCompile(`(?m)^  - \{name: own, ephemeral.*\n`).ReplaceAllString(kinds, "") // nobody provisions here
+	list := kinds
 	kept = []string{"volumes", "done", "failed", "unready", "absent", "resized", "again", "host"}
 	for kind, n := range several {
 		for i := range n {
@@ -530,7 +530,7 @@ func (u *upgraded) facts() map[string]held {
 		case strings.HasPrefix(name, "own-"):
 			h.inside = u.inside(name, "grep Cpus_allowed_list /proc/self/status; echo $DEVICES")
 		case name == "volumes":
-			h.inside = u.inside(name, "cat /scratch/file /memory/file /local/file /conf/key /hidden/key /down/name /all/key; ls /host /part; [ -s /all/token ] && echo token; id -G")
+			h.inside = u.inside(name, "cat /scratch/file /memory/file /local/file /conf/key /hidden/key /down/name /all/key; ls /host /part; [ -s /all/token ] && echo token; [ -x /image/bin/busybox ] && echo image; id -G")
 		case name == "resized":
 			h.inside = p.Status.ContainerStatuses[0].AllocatedResources.Cpu().String()
 		}
@@ -549,13 +549,12 @@ func (u *upgraded) inside(pod, script string) (out string) {
 	return strings.TrimSpace(out)
 }
 
-func (u *upgraded) note(facts map[string]held) { u.noted = facts }
-
-// same compares what pods are and have with what they had before, and with what they had
-// first: now, and once more when every pod has been looked at.
+// same compares what pods are and have with what they had before: now, and once more
+// when every pod has been looked at.
 func (u *upgraded) same(when string, before map[string]held) {
 	u.t.Helper()
 	for range 2 {
+		u.crashes()
 		now := u.facts()
 		changed := 0
 		for name, was := range before {
@@ -571,6 +570,20 @@ func (u *upgraded) same(when string, before map[string]held) {
 		u.t.Logf("%s: %d pods, %d of them changed", when, len(before), changed)
 		time.Sleep(5 * time.Second)
 	}
+}
+
+// crashes wants that the restarts of a pod that crashes are counted on, and that it is
+// held back as before: two agents at most restart it once each in the time between two looks.
+func (u *upgraded) crashes() {
+	u.t.Helper()
+	pods, err := u.pods("")
+	u.must(err)
+	c := pods["crashes"].Status.ContainerStatuses
+	if len(c) == 0 || c[0].RestartCount < u.crashed || u.crashed > 0 && c[0].RestartCount > u.crashed+2 {
+		u.t.Errorf("crashes: %d restarts before, now %+v", u.crashed, c)
+		return
+	}
+	u.crashed = c[0].RestartCount
 }
 
 // ended waits until pods are gone, whose containers were given the time that they took.
