@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -209,8 +210,8 @@ func TestVolumesHoldNothing(t *testing.T) {
 		t.Error("the host has a directory")
 	}
 	if err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return nil
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !d.Type().IsRegular() {
+			return nil // records come and go
 		}
 		b, _ := os.ReadFile(path)
 		if bytes.Contains(b, []byte("very hidden")) || bytes.Contains(b, []byte(base64.StdEncoding.EncodeToString([]byte("very hidden")))) {
