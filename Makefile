@@ -2,7 +2,7 @@
 BIN  := $(CURDIR)/build/bin
 TIME ?= 30s
 
-.PHONY: help run test ci lint bench fuzz budgets hollow parity e2e prometheus conformance storage takeover upgrade differential controlplanes cost kubeadm critest test-vm compare release nightly tools shells build clean
+.PHONY: help run test ci lint bench fuzz budgets hollow parity e2e prometheus conformance conformance-local storage takeover upgrade differential controlplanes cost kubeadm critest test-vm compare release nightly tools shells build clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -81,6 +81,13 @@ storage: tools shells build ## the storage suites of Kubernetes against examples
 	CGO_ENABLED=0 go -C tools/csi/provisioner build -ldflags '-s -w' -o $(BIN)/ tool
 	go build -o $(BIN)/csidriver ./examples/csidriver
 	$(BIN)/conformance -storage -out build/storage $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
+
+conformance-local: tools shells build ## the conformance specs of a node against the agent alone, whose own API they use; FOCUS=... SKIP=... PROCS=...
+	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
+	go -C e2e build -o $(BIN)/ginkgo github.com/onsi/ginkgo/v2/ginkgo
+	go -C e2e test -c -ldflags '-s -w' -o $(BIN)/e2e.test k8s.io/kubernetes/test/e2e
+	go -C e2e build -o $(BIN)/conformance ./conformance
+	$(BIN)/conformance -local -out build/conformance-local $(if $(FOCUS),-focus '$(FOCUS)') $(if $(SKIP),-skip '$(SKIP)') $(if $(LABELS),-labels '$(LABELS)') $(if $(PROCS),-procs $(PROCS)) $(ARGS)
 
 takeover: tools shells build ## a node that the kubelet ran, continued by the agent, and back; needs root, touches nothing of the machine
 	go -C e2e build -o $(BIN)/cluster ./cmd/cluster

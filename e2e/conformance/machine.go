@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,6 +45,8 @@ type machine struct {
 	cp         *controlplane.ControlPlane
 	kubeconfig string
 	service    *service // of the API server, for pods
+
+	front *httptest.Server // before the agent's own API
 }
 
 // program is a process that was started, and its end.
@@ -98,8 +101,11 @@ func (m *machine) startRuntime(ctx context.Context) error {
 
 // start starts the suite's API server, containerd and the agent.
 func (m *machine) start(ctx context.Context) error {
-	if m.o.storage {
+	switch {
+	case m.o.storage:
 		return m.startStorage(ctx)
+	case m.o.local:
+		return m.startLocal(ctx)
 	}
 	m.token = rand.Text()
 	if err := m.run("services", filepath.Join(m.o.bin, "e2e_node.test"), "--run-services-mode", "--bearer-token="+m.token, "--report-dir="+m.o.out); err != nil {
@@ -127,22 +133,31 @@ func (m *machine) startAgent(ctx context.Context) error {
 	if m.o.kubelet != "" {
 		more += fmt.Sprintf("\ncontainerRuntimeEndpoint: unix://%s\n", m.containerd.Socket)
 	}
-	if isApart() && !m.o.storage {
+	if isApart() && !m.o.storage && !m.o.local {
 		more += "\nkubeletCgroups: /kubelet\nsystemCgroups: /system\n"
 	}
 	config, kubeconfig := filepath.Join(m.o.out, "kubelet-config.yaml"), filepath.Join(m.o.out, "kubeconfig")
-	if m.o.storage {
+	switch {
+	case m.o.local:
+	case m.o.storage:
 		if kubeconfig, err = m.cp.Kubeconfig(nodeName, "system:node:"+nodeName, "system:nodes"); err != nil {
 			return err
 		}
-	} else if err := os.WriteFile(kubeconfig, fmt.Appendf(nil, kubeconfigText, m.token, apiServer), 0o600); err != nil {
-		return err
+	default:
+		if err := os.WriteFile(kubeconfig, fmt.Appendf(nil, kubeconfigText, m.token, apiServer), 0o600); err != nil {
+			return err
+		}
 	}
 	if err := os.WriteFile(config, fmt.Appendf(nil, kubeletConfig, static, more), 0o600); err != nil {
 		return err
 	}
 	args := []string{"--config", config, "--root-dir", kubeletRoot, "--hostname-override", nodeName,
-		"--node-ip", address, "--kubeconfig", kubeconfig, "--runtime-cgroups", runtimeCgroup, "-v", "4"}
+		"--node-ip", address, "--runtime-cgroups", runtimeCgroup, "-v", "4"}
+	if m.o.local {
+		args = append(args, "--local-api", localAddress)
+	} else {
+		args = append(args, "--kubeconfig", kubeconfig)
+	}
 	program := m.o.kubelet
 	if program == "" {
 		program, args = m.o.agent, append([]string{"run", "--container-runtime-endpoint", "unix://" + m.containerd.Socket}, args...)
@@ -207,11 +222,15 @@ func (m *machine) suite(ctx context.Context) error {
 	suite, flags := filepath.Join(m.o.bin, "e2e_node.test"), []string{"--start-services=false", "--stop-services=false", "--prepull-images=false",
 		"--bearer-token=" + m.token, "--system-spec-file=" + spec, "--container-runtime-endpoint=unix://" + m.containerd.Socket, "--node-name=" + nodeName,
 		"--report-dir=" + m.o.out, "--container-runtime-pid-file="}
-	if m.o.storage {
-		var err error
-		if suite, flags, err = m.storageSuite(); err != nil {
-			return err
-		}
+	var err error
+	switch {
+	case m.o.storage:
+		suite, flags, err = m.storageSuite()
+	case m.o.local:
+		suite, flags, err = m.localSuite()
+	}
+	if err != nil {
+		return err
 	}
 	args = append(append(args, suite, "--"), flags...)
 	log, err := os.Create(filepath.Join(m.o.out, "suite.log"))
@@ -299,6 +318,10 @@ func (m *machine) stop() error {
 	var errs []error
 	if m.service != nil {
 		errs = append(errs, m.service.close())
+	}
+	if m.front != nil {
+		m.front.CloseClientConnections()
+		m.front.Close()
 	}
 	for i := len(m.programs) - 1; i >= 0; i-- {
 		p := m.programs[i]

@@ -21,6 +21,7 @@ type options struct {
 	more                        string // lines of the KubeletConfiguration
 	verbose                     bool
 	storage, attach, mock       bool
+	local                       bool
 	kubelet                     string
 }
 
@@ -40,14 +41,18 @@ func main() {
 	flag.BoolVar(&o.storage, "storage", false, "run the storage suites of test/e2e against examples/csidriver instead")
 	flag.BoolVar(&o.attach, "attach", false, "with -storage: volumes have to be attached")
 	flag.BoolVar(&o.mock, "mock", false, "with -storage: run the specs of mock CSI drivers instead, which run in pods")
+	flag.BoolVar(&o.local, "local", false, "run the conformance specs of test/e2e that need a node alone against the agent's own API, without an API server")
 	flag.StringVar(&o.kubelet, "kubelet", "", "program of a kubelet to run in the agent's place, for comparison")
 	flag.Parse()
-	if o.storage {
+	switch {
+	case o.storage:
 		o.forStorage()
+	case o.local:
+		o.forLocal()
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var failed bool
-	done, err := separate(ctx, o.storage)
+	done, err := separate(ctx, o.storage || o.local)
 	if err == nil && !done {
 		failed, err = run(ctx, o)
 	}
@@ -130,6 +135,8 @@ func (o *options) complete() (err error) {
 		for _, name := range []string{"e2e.test", "cluster", "csidriver", "csi-provisioner", "csi-resizer"} {
 			needs = append(needs, filepath.Join(o.bin, name))
 		}
+	} else if o.local {
+		needs = append(needs, filepath.Join(o.bin, "e2e.test"), filepath.Join(o.bin, "cluster"))
 	} else {
 		needs = append(needs, filepath.Join(o.bin, "e2e_node.test"))
 	}

@@ -146,12 +146,16 @@ func (m *machine) storageSuite() (program string, args []string, err error) {
 	if err := os.WriteFile(definition, fmt.Appendf(nil, csiDefinition, csiDriver), 0o600); err != nil {
 		return "", nil, err
 	}
+	args, err = m.e2eFlags()
+	return filepath.Join(m.o.bin, "e2e.test"), append(args, "--storage.testdriver="+definition), err
+}
+
+// e2eFlags are those of all suites of test/e2e, which call kubectl as well.
+func (m *machine) e2eFlags() ([]string, error) {
+	path := filepath.Join(m.o.out, "kubectl")
 	kubectl := fmt.Appendf(nil, "#!/bin/sh\nexec %s kubectl \"$@\"\n", filepath.Join(m.o.bin, "cluster"))
-	if err := os.WriteFile(filepath.Join(m.o.out, "kubectl"), kubectl, 0o755); err != nil {
-		return "", nil, err
+	if err := os.WriteFile(path, kubectl, 0o755); err != nil {
+		return nil, err
 	}
-	return filepath.Join(m.o.bin, "e2e.test"), []string{
-		"--provider=local", "--kubeconfig=" + m.kubeconfig, "--num-nodes=1", "--storage.testdriver=" + definition, "--report-dir=" + m.o.out,
-		"--kubectl-path=" + filepath.Join(m.o.out, "kubectl"),
-	}, nil
+	return []string{"--provider=local", "--kubeconfig=" + m.kubeconfig, "--num-nodes=1", "--report-dir=" + m.o.out, "--kubectl-path=" + path}, nil
 }
