@@ -159,6 +159,7 @@ type held struct {
 
 // ownRuntime has the agent run the pods itself.
 func (u *upgraded) ownRuntime() {
+	u.must(os.Chmod(u.dir, 0o711)) // containers with users of their own pass through
 	images := filepath.Join(u.dir, "images")
 	u.must(os.MkdirAll(images, 0o755))
 	f, err := os.Create(filepath.Join(images, "busybox.tar"))
@@ -389,6 +390,14 @@ spec:
 ---
 apiVersion: v1
 kind: Pod
+metadata: {name: mapped}
+spec:
+  hostUsers: false
+  terminationGracePeriodSeconds: 2
+  containers: [{name: main, image: %IMAGE, imagePullPolicy: Never, command: [sh, -c, "%FOREVER"]}]
+---
+apiVersion: v1
+kind: Pod
 metadata: {name: host}
 spec:
   hostNetwork: true
@@ -466,7 +475,7 @@ func (u *upgraded) text(s string) string {
 // make makes the pods.
 func (u *upgraded) make() {
 	list := kinds
-	kept = []string{"volumes", "done", "failed", "unready", "absent", "resized", "again", "host"}
+	kept = []string{"volumes", "done", "failed", "unready", "absent", "resized", "again", "host", "mapped"}
 	for kind, n := range several {
 		for i := range n {
 			text := strings.ReplaceAll(kind, "%N", fmt.Sprint(i+1))
@@ -565,6 +574,8 @@ func (u *upgraded) facts() map[string]held {
 			h.inside = u.inside(name, "grep Cpus_allowed_list /proc/self/status; echo $DEVICES")
 		case name == "volumes":
 			h.inside = u.inside(name, "cat /scratch/file /memory/file /local/file /disk/file /conf/key /hidden/key /down/name /all/key; ls /host /part; [ -s /all/token ] && echo token; [ -x /image/bin/busybox ] && echo image; id -G")
+		case name == "mapped":
+			h.inside = u.inside(name, "cat /proc/self/uid_map")
 		case name == "resized":
 			h.inside = p.Status.ContainerStatuses[0].AllocatedResources.Cpu().String()
 		}
