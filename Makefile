@@ -2,7 +2,7 @@
 BIN  := $(CURDIR)/build/bin
 TIME ?= 30s
 
-.PHONY: help run test ci lint bench fuzz budgets hollow parity e2e prometheus conformance conformance-local storage takeover differential controlplanes cost kubeadm critest test-vm compare release nightly tools shells build clean
+.PHONY: help run test ci lint bench fuzz budgets hollow parity e2e prometheus conformance conformance-local storage takeover upgrade differential controlplanes cost kubeadm critest test-vm compare release nightly tools shells build clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -94,6 +94,10 @@ takeover: tools shells build ## a node that the kubelet ran, continued by the ag
 	go -C e2e build -o $(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
 	go -C e2e test -tags kubelet -count=1 -timeout 30m -v -run TestTakeover . $(ARGS)
 
+upgrade: tools shells build ## agents of earlier releases replaced by this one under running pods, and back, over containerd and localcri; needs root, touches nothing of the machine; ARGS='-upgrade.from v0.1.0 -upgrade.over localcri'
+	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
+	go -C e2e test -tags kubelet -count=1 -timeout 30m -v -run TestUpgrade . $(ARGS)
+
 differential: tools shells build ## pods run by the kubelet and by the agent, statuses and events compared; takes /var/lib/kubelet on this machine
 	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
 	go -C e2e build -o $(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
@@ -133,7 +137,7 @@ nightly: ## what takes hours: 20,000 pods that come and go, 5,000 edits and rest
 	$(MAKE) fuzz TIME=5m
 	$(MAKE) test-vm
 	SYSTEMD=1 $(MAKE) test-vm PKG=./internal/cmd/release ARGS='-run TestPackageOnSystemd'
-	$(MAKE) takeover differential controlplanes kubeadm prometheus
+	$(MAKE) takeover upgrade differential controlplanes kubeadm prometheus
 	$(MAKE) conformance
 
 tools: ## containerd, runc, CNI plugins, crictl and benchstat, pinned in tools/go.mod

@@ -80,8 +80,11 @@ func (a *Agent) buildBlocks() error {
 		})
 		note(err)
 	}
-	subPaths, err := volumes.NewSubPaths()
-	note(err)
+	subPaths := c.Volumes.SubPaths
+	if subPaths == nil {
+		subPaths, err = volumes.NewSubPaths()
+		note(err)
+	}
 	a.runtime, err = podruntime.New(podruntime.Config{
 		Runtime: reader.Noting(c.Runtime), Images: hooks.Images{Guard: a.guard, Hooks: a.hooks, Images: a.images}, PodLogsDir: c.Paths.PodLogs, ContainerLogsDir: c.Paths.ContainerLogs, Events: a.events.AlsoOfNode(podspec.ReasonMissingClusterDNS),
 		Lifecycle: hooks.Lifecycle{Guard: a.guard, Hooks: a.hooks}, Resizer: c.Runtime, SubPaths: subPaths, Cgroups: c.Cgroups, KeepDead: a.hooks.KeepDead(a.guard), Reap: reaper(c.Runtime),

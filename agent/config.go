@@ -111,6 +111,8 @@ type VolumeConfig struct {
 	Certificates content.Certificates
 	// Plugins make kinds of volumes beside those of this module; none.
 	Plugins []volumemgr.Plugin
+	// SubPaths gives containers parts of volumes; bind mounts of this machine.
+	SubPaths podruntime.SubPaths
 }
 
 // Pods say how pods are run. The kubelet's names of fields stand beside them.

@@ -5,6 +5,7 @@ package e2e_test
 import (
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -42,7 +43,13 @@ func runApart(t *testing.T) (dir string, child bool) {
 			t.Logf("remove the directory of the run: %v", err)
 		}
 	})
-	cmd := exec.Command("/proc/self/exe", "-test.v", "-test.timeout=15m", "-test.run=^"+t.Name()+"$")
+	args := []string{"-test.v", "-test.timeout=25m", "-test.run=^" + t.Name() + "$"}
+	for _, a := range os.Args[1:] {
+		if !strings.HasPrefix(a, "-test.") {
+			args = append(args, a)
+		}
+	}
+	cmd := exec.Command("/proc/self/exe", args...)
 	cmd.Env = append(os.Environ(), inApart+"="+dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: apart.Flags}
 	out, err := cmd.CombinedOutput()

@@ -146,24 +146,17 @@ func (n *node) idle() float64 {
 // cpu is what the program has used.
 func (n *node) cpu() time.Duration {
 	n.t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.cmd.Process.Pid))
+	d, err := cpuOf(n.cmd.Process.Pid)
 	n.must(err)
-	fields := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
-	var ticks int64
-	for _, f := range fields[11:13] { // utime and stime, see proc_pid_stat(5)
-		v, err := strconv.ParseInt(f, 10, 64)
-		n.must(err)
-		ticks += v
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond // USER_HZ is 100 on every machine of Go's
+	return d
 }
 
 // resident is the program's memory in bytes.
 func (n *node) resident() int {
 	n.t.Helper()
-	kib, err := strconv.Atoi(strings.TrimSuffix(n.status("VmRSS:"), " kB"))
+	b, err := residentOf(n.cmd.Process.Pid)
 	n.must(err)
-	return kib << 10
+	return b
 }
 
 func (n *node) runtimeCalls() int { return n.operations("") }

@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -63,6 +64,8 @@ type cluster struct {
 	group        string // below which pods have cgroups of their own; "": they have none
 	cmd          *exec.Cmd
 	log          output // of the last agent
+	binary       string // the agent's program; "" is that of build/bin
+	endpoint     string // of the runtime; "" is that of c
 }
 
 // newCluster starts everything but the agent; controllers are more flags of
@@ -167,9 +170,13 @@ authentication: {x509: {clientCAFile: %q}}
 		flags = []string{"--kubeconfig", path}
 	}
 	l.log.reset()
-	cmd := exec.Command(program(l.t, "agent"), append([]string{
+	binary := l.binary
+	if binary == "" {
+		binary = program(l.t, "agent")
+	}
+	cmd := exec.Command(binary, append([]string{
 		"run", "--leave-host", "--config", config, "--root-dir", l.root(), "--cert-dir", filepath.Join(l.dir, "pki"), "--hostname-override", l.node,
-		"--node-ip", l.address, "--container-runtime-endpoint", "unix://" + l.c.Socket,
+		"--node-ip", l.address, "--container-runtime-endpoint", cmp.Or(l.endpoint, "unix://"+l.c.Socket),
 	}, flags...)...)
 	cmd.Stdout, cmd.Stderr = &l.log, &l.log
 	l.must(cmd.Start())
@@ -340,6 +347,12 @@ func tail(s string, lines int) string {
 // importBusybox makes an image of the machine's busybox.
 func importBusybox(t *testing.T, c *containerdtest.Containerd) {
 	t.Helper()
+	importImage(t, c, busyboxImage(t))
+}
+
+// busyboxImage is the image of the tests' pods.
+func busyboxImage(t *testing.T) sampleimage.Image {
+	t.Helper()
 	path, err := exec.LookPath("busybox")
 	if err != nil {
 		if os.Getenv("CI") == "true" {
@@ -358,7 +371,7 @@ func importBusybox(t *testing.T, c *containerdtest.Containerd) {
 	for _, name := range []string{"sh", "sleep", "cat", "echo", "tar", "id", "ls", "nc", "true", "false", "env", "seq", "head", "hostname", "dd", "kill", "grep", "httpd", "wget", "touch", "date", "stty"} {
 		img.Files = append(img.Files, sampleimage.File{Path: "/bin/" + name, Mode: 0o755, Data: fmt.Appendf(nil, "#!/bin/busybox sh\nexec /bin/busybox %s \"$@\"\n", name)})
 	}
-	importImage(t, c, img)
+	return img
 }
 
 // importImage makes an image known to the runtime.

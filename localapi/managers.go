@@ -3,6 +3,7 @@ package localapi
 import (
 	"reflect"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
@@ -70,8 +71,8 @@ func (m managers) update(k *kind, subresource string, old, o object, manager str
 		notes = nil
 	}
 	notes, err := m[managerKey{k, subresource}].Update(live, bare(k, o), notes, manager)
-	if err != nil {
-		return nil, err
+	if err != nil { // a list whose elements have no keys, or the same ones
+		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	o.SetManagedFields(notes)
 	return o, nil

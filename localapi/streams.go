@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
 )
 
 // stream hands a request on to the node's own API, which has other paths and parameters
@@ -37,7 +38,11 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *kind, q *quer
 	to.URL.Path, to.URL.RawPath, to.URL.RawQuery = path, "", values.Encode()
 	to.RequestURI = to.URL.RequestURI()
 	plain := &errorWriter{ResponseWriter: w, s: s, accept: q.accept}
-	s.cfg.Kubelet.ServeHTTP(plain, to)
+	if q.subresource == "log" && wsstream.IsWebSocketRequest(r) {
+		s.serveMessages(plain, r, to)
+	} else {
+		s.cfg.Kubelet.ServeHTTP(plain, to)
+	}
 	plain.finish()
 	return nil
 }

@@ -86,6 +86,8 @@ func (v *podValidator) spec(s *v1.PodSpec, p *field.Path) {
 			v.add(field.Invalid(p.Child("overhead").Key(string(res)), q.String(), "must be 0 or more"))
 		}
 	}
+	v.scheduling(s, p)
+	v.names(s, p)
 	v.references(s, p)
 	v.volumeList(s.Volumes, p.Child("volumes"))
 	v.ports = map[string]bool{}
@@ -131,6 +133,7 @@ func (v *podValidator) volumeList(vols []v1.Volume, p *field.Path) {
 			v.add(field.Forbidden(vp, fmt.Sprintf("has %d sources; want one", n)))
 		}
 		v.volumeSource(&vol.VolumeSource, vp)
+		v.sources(&vol.VolumeSource, vp)
 	}
 }
 
@@ -200,9 +203,16 @@ func (v *podValidator) container(c *v1.Container, p *field.Path) {
 		if (src.ConfigMapRef == nil) == (src.SecretRef == nil) {
 			v.add(field.Invalid(ep, "", "must have one of configMapRef and secretRef"))
 		}
+		if r := src.ConfigMapRef; r != nil {
+			v.says(ep.Child("configMapRef", "name"), r.Name, validation.IsDNS1123Subdomain(r.Name))
+		}
+		if r := src.SecretRef; r != nil {
+			v.says(ep.Child("secretRef", "name"), r.Name, validation.IsDNS1123Subdomain(r.Name))
+		}
 	}
 	v.mountList(c, p)
 	v.resources(c.Resources, p.Child("resources"))
+	v.resizePolicies(c.ResizePolicy, p.Child("resizePolicy"))
 	v.probe(c.LivenessProbe, p, "livenessProbe")
 	v.probe(c.ReadinessProbe, p, "readinessProbe")
 	v.probe(c.StartupProbe, p, "startupProbe")
@@ -261,8 +271,24 @@ func (v *podValidator) env(e *v1.EnvVar, p *field.Path) {
 	if n != 1 {
 		v.add(field.Invalid(p.Child("valueFrom"), "", "must have exactly one source"))
 	}
+	if r := f.ConfigMapKeyRef; r != nil {
+		v.keyRef(r.Name, r.Key, p.Child("valueFrom", "configMapKeyRef"))
+	}
+	if r := f.SecretKeyRef; r != nil {
+		v.keyRef(r.Name, r.Key, p.Child("valueFrom", "secretKeyRef"))
+	}
 	if e.Value != "" {
 		v.add(field.Invalid(p.Child("valueFrom"), "", "must not stand beside a value"))
+	}
+}
+
+// keyRef checks what names a key of an object.
+func (v *podValidator) keyRef(name, key string, p *field.Path) {
+	v.says(p.Child("name"), name, validation.IsDNS1123Subdomain(name))
+	if key == "" {
+		v.add(field.Required(p.Child("key"), ""))
+	} else {
+		v.says(p.Child("key"), key, validation.IsConfigMapKey(key))
 	}
 }
 
@@ -285,6 +311,9 @@ func (v *podValidator) mountList(c *v1.Container, p *field.Path) {
 		}
 		if s := m.SubPath; path.IsAbs(s) || strings.Contains("/"+s+"/", "/../") {
 			v.add(field.Invalid(mp.Child("subPath"), s, "must be a relative path without '..'"))
+		}
+		if s := m.SubPathExpr; path.IsAbs(s) || strings.Contains("/"+s+"/", "/../") {
+			v.add(field.Invalid(mp.Child("subPathExpr"), s, "must be a relative path without '..'"))
 		}
 		privileged := c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged
 		if m.MountPropagation != nil && *m.MountPropagation == v1.MountPropagationBidirectional && !privileged {
@@ -311,6 +340,20 @@ func (v *podValidator) resources(r v1.ResourceRequirements, p *field.Path) {
 		if !ok && strings.Contains(string(res), "/") {
 			v.add(field.Required(p.Child("limits").Key(string(res)), "an extended resource needs a limit that equals its request"))
 		}
+	}
+}
+
+func (v *podValidator) resizePolicies(list []v1.ContainerResizePolicy, p *field.Path) {
+	seen := map[v1.ResourceName]bool{}
+	for i, r := range list {
+		np := p.Index(i).Child("resourceName")
+		switch {
+		case r.ResourceName != v1.ResourceCPU && r.ResourceName != v1.ResourceMemory:
+			v.add(field.NotSupported(np, r.ResourceName, []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory}))
+		case seen[r.ResourceName]:
+			v.add(field.Duplicate(np, r.ResourceName))
+		}
+		seen[r.ResourceName] = true
 	}
 }
 
@@ -342,12 +385,22 @@ func (v *podValidator) probe(pr *v1.Probe, p *field.Path, name string) {
 	if name != "readinessProbe" && pr.SuccessThreshold != 1 {
 		v.add(field.Invalid(p.Child("successThreshold"), pr.SuccessThreshold, "must be 1"))
 	}
+	if g := pr.TerminationGracePeriodSeconds; g != nil && *g < 1 {
+		v.add(field.Invalid(p.Child("terminationGracePeriodSeconds"), *g, "must be 1 or more"))
+	}
+	if pr.GRPC != nil {
+		v.says(p.Child("grpc", "port"), pr.GRPC.Port, validation.IsValidPortNum(int(pr.GRPC.Port)))
+	}
 	v.handler(p, pr.Exec, pr.HTTPGet, pr.TCPSocket, pr.GRPC, false)
 }
 
 func (v *podValidator) hook(h *v1.LifecycleHandler, p *field.Path) {
-	if h != nil {
-		v.handler(p, h.Exec, h.HTTPGet, h.TCPSocket, nil, h.Sleep != nil)
+	if h == nil {
+		return
+	}
+	v.handler(p, h.Exec, h.HTTPGet, h.TCPSocket, nil, h.Sleep != nil)
+	if grace := v.pod.Spec.TerminationGracePeriodSeconds; h.Sleep != nil && grace != nil && (h.Sleep.Seconds < 0 || h.Sleep.Seconds > *grace) {
+		v.add(field.Invalid(p.Child("sleep", "seconds"), h.Sleep.Seconds, fmt.Sprintf("must be 0 to terminationGracePeriodSeconds (%d)", *grace)))
 	}
 }
 
@@ -374,6 +427,9 @@ func (v *podValidator) handler(p *field.Path, exec *v1.ExecAction, get *v1.HTTPG
 	}
 	if get != nil {
 		port(p.Child("httpGet", "port"), get.Port)
+		for i, h := range get.HTTPHeaders {
+			v.says(p.Child("httpGet", "httpHeaders").Index(i).Child("name"), h.Name, validation.IsHTTPHeaderName(h.Name))
+		}
 	}
 	if tcp != nil {
 		port(p.Child("tcpSocket", "port"), tcp.Port)
@@ -381,13 +437,7 @@ func (v *podValidator) handler(p *field.Path, exec *v1.ExecAction, get *v1.HTTPG
 }
 
 func (v *podValidator) podSecurity(sc *v1.PodSecurityContext, p *field.Path) {
-	seen := map[string]bool{}
-	for i, s := range sc.Sysctls {
-		if seen[s.Name] {
-			v.add(field.Duplicate(p.Child("sysctls").Index(i).Child("name"), s.Name))
-		}
-		seen[s.Name] = true
-	}
+	v.sysctls(sc.Sysctls, p.Child("sysctls"))
 	if share := v.pod.Spec.ShareProcessNamespace; share != nil && *share && v.pod.Spec.HostPID {
 		v.add(field.Invalid(field.NewPath("spec", "shareProcessNamespace"), true, "must not stand beside hostPID"))
 	}

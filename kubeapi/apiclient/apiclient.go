@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,6 +60,22 @@ type Client struct {
 	unlimited bool
 }
 
+// vocabulary is what all clients speak. It is never changed, and weighs 50 KB, of which
+// a node would have one for each of its clients, and a process of many nodes for each node.
+type vocabulary struct {
+	scheme *runtime.Scheme
+	params runtime.ParameterCodec
+	codecs serializer.CodecFactory
+}
+
+var shared = sync.OnceValues(func() (vocabulary, error) {
+	s, err := NewScheme()
+	if err != nil {
+		return vocabulary{}, err
+	}
+	return vocabulary{s, runtime.NewParameterCodec(s), serializer.NewCodecFactory(s)}, nil
+})
+
 const defaultTimeout = 30 * time.Second
 
 // New checks cfg and returns a Client. Nothing is called.
@@ -72,17 +89,18 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = defaultTimeout
 	}
-	scheme, err := NewScheme()
+	known, err := shared()
 	if err != nil {
 		return nil, fmt.Errorf("apiclient: %w", err)
 	}
+	scheme := known.scheme
 	c := &Client{
-		timeout: cfg.Timeout, scheme: scheme, params: runtime.NewParameterCodec(scheme),
+		timeout: cfg.Timeout, scheme: scheme, params: known.params,
 		groups: map[schema.GroupVersion]rest.Interface{}, conns: newDialer(), told: cfg.Observer,
 	}
 	base := rest.CopyConfig(cfg.REST)
 	base.Timeout, base.Dial = 0, c.conns.dial
-	base.NegotiatedSerializer = checked(serializer.NewCodecFactory(scheme).WithoutConversion(), scheme)
+	base.NegotiatedSerializer = checked(known.codecs.WithoutConversion(), scheme)
 	base.ContentType = runtime.ContentTypeProtobuf
 	base.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	base.Wrap(func(rt http.RoundTripper) http.RoundTripper {

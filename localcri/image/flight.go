@@ -309,7 +309,7 @@ func (s *Store) discard(dir string) { _ = os.RemoveAll(dir) }
 
 // stage has a layer known that is whole, and not yet safe from a power cut.
 func (s *Store) stage(dir string, key, diff digest, out *unpacked) error {
-	m := layerMeta{Key: key.hex(), DiffID: diff, Size: out.size, Entries: out.entries, OpaqueRoot: out.opaqueRoot, Root: out.root}
+	m := layerMeta{Version: layerVersion, Key: key.hex(), DiffID: diff, Size: out.size, Entries: out.entries, OpaqueRoot: out.opaqueRoot, Root: out.root}
 	b, err := json.Marshal(m)
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, metaFile), b, 0o600)

@@ -69,8 +69,12 @@ type layer struct {
 	keep      time.Time // until when it is kept, though nobody needs it
 }
 
+// layerVersion is that of the record of a layer. The first ones had none.
+const layerVersion = 1
+
 // layerMeta is a layer's own record.
 type layerMeta struct {
+	Version    int       `json:"version,omitempty"`
 	Key        string    `json:"key"`
 	DiffID     digest    `json:"diffID"`
 	Size       int64     `json:"size"` // of its files, in bytes
@@ -310,6 +314,9 @@ func parseMeta(b []byte, key string) (*layerMeta, error) {
 	var m layerMeta
 	if err := json.Unmarshal(b, &m); err != nil {
 		return nil, err
+	}
+	if m.Version > layerVersion {
+		return nil, fmt.Errorf("version is %d; want %d at most", m.Version, layerVersion)
 	}
 	if m.Key != key || m.Size < 0 || m.Entries < 0 || digest(digestPrefix+key).check() != nil {
 		return nil, errors.New("record is of another layer")

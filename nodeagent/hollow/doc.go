@@ -15,8 +15,9 @@
 // capacity and conditions, renews its lease, admits pods by its resources, places them
 // on its NUMA nodes, gives them devices, reports their statuses and events, evicts them
 // when they use more than it has, and lets them end gracefully. What it does not do is
-// run anything: images are pulled from nowhere, containers have no processes, logs,
-// exec or probes of commands.
+// run anything: images are pulled from nowhere, containers have no processes, logs or
+// exec, and volumes hold nothing. Nothing of the machine below is changed beside files
+// in Config.Dir.
 //
 // # Pods
 //

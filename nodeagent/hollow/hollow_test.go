@@ -1,8 +1,13 @@
 package hollow_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -175,6 +180,52 @@ func TestHardware(t *testing.T) {
 	eventually(t, "the pod that no NUMA node has room for is rejected", func() bool {
 		s := status(api, "torn")
 		return s.Phase == v1.PodFailed && s.Reason == "TopologyAffinityError"
+	})
+}
+
+// Volumes of all kinds are there and hold nothing: nothing of the machine is touched,
+// and no Secret is on its disk.
+func TestVolumesHoldNothing(t *testing.T) {
+	t.Parallel()
+	api := kubeapitest.New()
+	defer api.Stop()
+	api.Create(&v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s"}, Data: map[string][]byte{"key": []byte("very hidden")}})
+	dir := t.TempDir()
+	begin(t, api, hollow.Config{Name: "n", Dir: filepath.Join(dir, "n")})
+	host := filepath.Join(dir, "host")
+	kind := v1.HostPathDirectoryOrCreate
+	api.Create(podOn("n", "p", func(p *v1.Pod) {
+		p.Spec.Volumes = []v1.Volume{
+			{Name: "secret", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s"}}},
+			{Name: "host", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: host, Type: &kind}}},
+			{Name: "memory", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}},
+		}
+		for _, v := range p.Spec.Volumes {
+			p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: v.Name, MountPath: "/" + v.Name, SubPath: "part"})
+		}
+		p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "S", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "s"}, Key: "key"}}}}
+	}))
+	eventually(t, "the pod runs", func() bool { return status(api, "p").Phase == v1.PodRunning })
+	if _, err := os.Lstat(host); err == nil {
+		t.Error("the host has a directory")
+	}
+	if err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !d.Type().IsRegular() {
+			return nil // records come and go
+		}
+		b, _ := os.ReadFile(path)
+		if bytes.Contains(b, []byte("very hidden")) || bytes.Contains(b, []byte(base64.StdEncoding.EncodeToString([]byte("very hidden")))) {
+			t.Errorf("%s has the Secret", path)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	api.Delete(apiclient.Pods, "default", "p")
+	eventually(t, "the pod is gone", func() bool { return api.Get(&v1.Pod{}, "default", "p") == nil })
+	eventually(t, "nothing is left of it", func() bool {
+		left, _ := os.ReadDir(filepath.Join(dir, "n", "root", "pods"))
+		return len(left) == 0
 	})
 }
 

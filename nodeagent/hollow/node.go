@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/cluster"
@@ -30,8 +31,12 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	rt := newRuntime(cfg)
 	o := nodeagent.Options{
 		Config: conf, Runtime: rt, Images: rt, Hardware: cfg.hardware(), Join: cluster.Join,
+		Agent: func(c *agent.Config) {
+			v := volumes{c.Paths.Root}
+			c.Volumes.Manager, c.Volumes.SubPaths = v, v
+		},
 		Parts: parts(cfg, rt), Log: cfg.Log, Metrics: cfg.Metrics,
-		Settings: nodeagent.Settings{LeaveHost: true, SecretsInClear: true},
+		Settings: nodeagent.Settings{LeaveHost: true},
 	}
 	if cfg.Transport != nil {
 		o.Join = cluster.Through(cfg.Transport)

@@ -198,8 +198,17 @@ func (p *LUN) records(name string, sync bool) durable.Dir {
 	return durable.Dir{Path: filepath.Join(p.disksDir(), name), Disk: durable.OS{DirMode: 0o750, FileMode: 0o600, Limit: maxRecord}, Sync: sync}
 }
 
+// lunVersion is that of the format of records. The first ones had none.
+const lunVersion = 1
+
+// lunRecord is the file about a disk.
+type lunRecord struct {
+	Version int `json:"version,omitempty"`
+	LUNTarget
+}
+
 func (p *LUN) write(t LUNTarget) error {
-	data, err := json.Marshal(t)
+	data, err := json.Marshal(lunRecord{Version: lunVersion, LUNTarget: t})
 	if err != nil {
 		return err
 	}
@@ -216,10 +225,14 @@ func (p *LUN) read(name string) (t LUNTarget, err error) {
 	if err != nil {
 		return t, err
 	}
-	if err := json.Unmarshal(data, &t); err != nil {
+	var r lunRecord
+	if err := json.Unmarshal(data, &r); err != nil {
 		return t, fmt.Errorf("record of %s: %w", name, err)
 	}
-	return t, nil
+	if r.Version > lunVersion {
+		return t, fmt.Errorf("record of %s: version is %d; want %d at most", name, r.Version, lunVersion)
+	}
+	return r.LUNTarget, nil
 }
 
 // others are the records of other disks, and of the same one in another mode. What
