@@ -66,12 +66,20 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	a.statuses.Retain(known)
 	a.probes.Retain(isKnown)
 	a.events.Retain(isKnown)
-	if a.run.sweeps.CompareAndSwap(false, true) {
-		a.background(ctx, func(ctx context.Context) {
-			defer a.run.sweeps.Store(false)
-			a.sweep(ctx, known)
-		})
+	a.maySweep(ctx, known)
+}
+
+// maySweep begins a sweep if one is asked for. While another one is under way the
+// next housekeeping does.
+func (a *Agent) maySweep(ctx context.Context, known map[types.UID]bool) {
+	if !a.run.toSweep.Load() || !a.run.sweeps.CompareAndSwap(false, true) {
+		return
 	}
+	a.run.toSweep.Store(false)
+	a.background(ctx, func(ctx context.Context) {
+		defer a.run.sweeps.Store(false)
+		a.sweep(ctx, known)
+	})
 }
 
 func (a *Agent) isSettled() bool {
