@@ -88,7 +88,7 @@ func (a *Agent) buildBlocks() error {
 	a.runtime, err = podruntime.New(podruntime.Config{
 		Runtime: reader.Noting(c.Runtime), Images: hooks.Images{Guard: a.guard, Hooks: a.hooks, Images: a.images}, PodLogsDir: c.Paths.PodLogs, ContainerLogsDir: c.Paths.ContainerLogs, Events: a.events.AlsoOfNode(podspec.ReasonMissingClusterDNS),
 		Lifecycle: hooks.Lifecycle{Guard: a.guard, Hooks: a.hooks}, Resizer: c.Runtime, SubPaths: subPaths, Cgroups: c.Cgroups, KeepDead: a.hooks.KeepDead(a.guard), Reap: reaper(c.Runtime),
-		Backoff: c.Pods.CrashBackoff, MaxCrashBackoff: c.Pods.MaxCrashBackoff, Memory: store("crashloops", "podruntime"),
+		Backoff: c.Pods.CrashBackoff, MaxCrashBackoff: c.Pods.MaxCrashBackoff, HTTPHook: c.Probes.HTTPHook, Memory: store("crashloops", "podruntime"),
 		Log: log("podruntime"), Metrics: c.Metrics,
 	})
 	note(err)
@@ -107,7 +107,7 @@ func (a *Agent) buildBlocks() error {
 	a.probes, err = probe.New(probe.Config{
 		Exec: c.Runtime, Answers: a.runtimeAnswers, GRPC: probing.GRPC, Events: a.events, OnChange: a.probed, Adjust: probeperiod.Adjust,
 		Journal:  part.OpenVolatileStore(filepath.Join(c.Paths.Root, "probes"), log("probe")),
-		Parallel: c.Probes.Parallel, ParallelExec: c.Probes.ParallelExec, FastStart: c.Probes.Fast, KeepAlive: c.Probes.KeepAlive,
+		Parallel: c.Probes.Parallel, ParallelExec: c.Probes.ParallelExec, FastStart: c.Probes.Fast, KeepAlive: c.Probes.KeepAlive, Network: c.Probes.Network,
 		HostIP: c.Node.PrimaryIP(), Log: log("probe"), Metrics: c.Metrics,
 	})
 	note(err)

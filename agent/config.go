@@ -21,6 +21,7 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 	"github.com/nodewright/nodewright/podruntime"
 	"github.com/nodewright/nodewright/podspec"
+	"github.com/nodewright/nodewright/probe/check"
 	"github.com/nodewright/nodewright/statusmgr"
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/content"
@@ -159,6 +160,11 @@ type Probes struct {
 	Fast bool
 	// KeepAlive reuses the connections of HTTP probes.
 	KeepAlive bool
+	// Network makes the checks that connect to a pod, and HTTPHook the requests of
+	// lifecycle hooks, for pods that no network of this machine leads to; connections are
+	// made. They return when ctx ends.
+	Network  func(ctx context.Context, p *v1.Probe) (check.Outcome, string, error)
+	HTTPHook func(ctx context.Context, g *v1.HTTPGetAction) error
 }
 
 // DNS is what pods resolve names with.

@@ -207,20 +207,7 @@ func (u *upgraded) devicePlugin(devices ...string) (registered func()) {
 	for _, d := range devices {
 		u.must(os.WriteFile(filepath.Join(dir, d), nil, 0o600))
 	}
-	path := filepath.Join(u.dir, "deviceplugin")
-	build := exec.Command("go", "build", "-o", path, "github.com/nodewright/nodewright/examples/deviceplugin")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		u.t.Fatalf("build: %v: %s", err, out)
-	}
-	log := &output{}
-	cmd := exec.Command(path, "--devices", dir, "--sockets", sockets)
-	cmd.Stdout, cmd.Stderr = log, log
-	u.must(cmd.Start())
-	u.t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
+	log := u.example("deviceplugin", "--devices", dir, "--sockets", sockets)
 	times := 0
 	return func() {
 		u.t.Helper()
@@ -234,11 +221,36 @@ func (u *upgraded) devicePlugin(devices ...string) (registered func()) {
 	}
 }
 
+// example runs an example program for as long as the test runs, and returns what it says.
+func (u *upgraded) example(name string, args ...string) *output {
+	u.t.Helper()
+	path := filepath.Join(u.dir, name)
+	build := exec.Command("go", "build", "-o", path, "github.com/nodewright/nodewright/examples/"+name)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		u.t.Fatalf("build %s: %v: %s", name, err, out)
+	}
+	log := &output{}
+	cmd := exec.Command(path, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	u.must(cmd.Start())
+	u.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if u.t.Failed() {
+			u.t.Logf("%s said:\n%s", name, tail(log.String(), 20))
+		}
+	})
+	return log
+}
+
 // volumes makes what volumes are made of.
 func (u *upgraded) volumes() {
 	u.must(os.MkdirAll(filepath.Join(u.dir, "host"), 0o777))
 	u.must(os.Chmod(filepath.Join(u.dir, "host"), 0o777))
 	u.must(os.MkdirAll(filepath.Join(u.dir, "local"), 0o755))
+	u.example("csidriver", "--node", u.node, "--state", filepath.Join(u.dir, "disks"),
+		"--registry", filepath.Join(u.root(), "plugins_registry"), "--dir", filepath.Join(u.root(), "plugins"))
 }
 
 // kinds are the pods of an upgrade. In them, %IMAGE, %FOREVER, %DIR and %NODE stand for
@@ -270,6 +282,26 @@ kind: PersistentVolumeClaim
 metadata: {name: local}
 spec: {accessModes: [ReadWriteOnce], storageClassName: "", volumeName: local, resources: {requests: {storage: 1Gi}}}
 ---
+apiVersion: storage.k8s.io/v1
+kind: CSIDriver
+metadata: {name: disk.example.com}
+spec: {attachRequired: false}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: disk}
+spec:
+  capacity: {storage: 16Mi}
+  accessModes: [ReadWriteOnce]
+  storageClassName: ""
+  claimRef: {namespace: default, name: disk}
+  csi: {driver: disk.example.com, volumeHandle: disk, volumeAttributes: {create: directory, size: 16Mi}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: disk}
+spec: {accessModes: [ReadWriteOnce], storageClassName: "", volumeName: disk, resources: {requests: {storage: 16Mi}}}
+---
 apiVersion: v1
 kind: Pod
 metadata: {name: volumes}
@@ -286,11 +318,12 @@ spec:
   - {name: host, hostPath: {path: %DIR/host}}
   - {name: image, image: {reference: %IMAGE, pullPolicy: Never}}
   - {name: local, persistentVolumeClaim: {claimName: local}}
+  - {name: disk, persistentVolumeClaim: {claimName: disk}}
   containers:
   - name: main
     image: %IMAGE
     imagePullPolicy: Never
-    command: [sh, -c, "echo kept >/scratch/file; echo kept >/memory/file; echo kept >/local/file; %FOREVER"]
+    command: [sh, -c, "echo kept >/scratch/file; echo kept >/memory/file; echo kept >/local/file; echo kept >/disk/file; %FOREVER"]
     volumeMounts:
     - {name: conf, mountPath: /conf}
     - {name: hidden, mountPath: /hidden}
@@ -302,6 +335,7 @@ spec:
     - {name: host, mountPath: /host}
     - {name: local, mountPath: /local}
     - {name: image, mountPath: /image}
+    - {name: disk, mountPath: /disk}
 ---
 apiVersion: v1
 kind: Pod
@@ -530,7 +564,7 @@ func (u *upgraded) facts() map[string]held {
 		case strings.HasPrefix(name, "own-"):
 			h.inside = u.inside(name, "grep Cpus_allowed_list /proc/self/status; echo $DEVICES")
 		case name == "volumes":
-			h.inside = u.inside(name, "cat /scratch/file /memory/file /local/file /conf/key /hidden/key /down/name /all/key; ls /host /part; [ -s /all/token ] && echo token; [ -x /image/bin/busybox ] && echo image; id -G")
+			h.inside = u.inside(name, "cat /scratch/file /memory/file /local/file /disk/file /conf/key /hidden/key /down/name /all/key; ls /host /part; [ -s /all/token ] && echo token; [ -x /image/bin/busybox ] && echo image; id -G")
 		case name == "resized":
 			h.inside = p.Status.ContainerStatuses[0].AllocatedResources.Cpu().String()
 		}
@@ -615,7 +649,7 @@ func (u *upgraded) known() {
 		if err != nil {
 			return nil //nolint:nilerr // what vanishes meanwhile is of no interest
 		}
-		if d.IsDir() && (strings.Contains(rel, "/volumes/") || strings.Contains(rel, "/rootfs")) {
+		if d.IsDir() && (strings.Contains(rel, "/volumes/") || strings.Contains(rel, "/rootfs") || d.Name() == "globalmount") {
 			return fs.SkipDir // what is mounted is somebody else's
 		}
 		if !d.Type().IsRegular() {

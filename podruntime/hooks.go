@@ -28,6 +28,8 @@ func (m *Manager) runHook(ctx context.Context, pod *v1.Pod, ips []string, c *v1.
 	switch {
 	case h.Exec != nil:
 		return m.execHook(ctx, c, id, h.Exec)
+	case h.HTTPGet != nil && m.cfg.HTTPHook != nil:
+		return m.cfg.HTTPHook(ctx, h.HTTPGet)
 	case h.HTTPGet != nil:
 		return m.httpHook(ctx, pod, ips, c, h.HTTPGet)
 	case h.Sleep != nil:

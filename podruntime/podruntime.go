@@ -143,6 +143,9 @@ type Config struct {
 	Backoff         Backoff
 	CrashBackoff    time.Duration // before the second restart of a container; 10s
 	MaxCrashBackoff time.Duration // its limit; 5m
+	// HTTPHook makes the requests of lifecycle hooks, for pods that no network of this
+	// machine leads to; connections are made. It returns when ctx ends.
+	HTTPHook func(ctx context.Context, g *v1.HTTPGetAction) error
 	// Memory remembers crash loops over restarts of the agent; without it
 	// they are worked out from the restart counts.
 	Memory Memory

@@ -64,6 +64,10 @@ type Config struct {
 	OnChange func(Change)                                               // nobody is told. Called in order for one container and never while a lock is held; it may call the Manager
 	Adjust   func(pod *v1.Pod, c *v1.Container, t Type, timing *Timing) // of a probe's timing, such as periods below a second; none
 
+	// Network makes the checks that connect to a pod (HTTP, TCP and gRPC), for pods that
+	// no network of this machine leads to; connections are made. It returns when ctx ends.
+	Network func(ctx context.Context, p *v1.Probe) (check.Outcome, string, error)
+
 	// Parallel is how many places there are for checks; 256. Pods have them in
 	// turn; a pod has a quarter of them at most, those counted that its checks
 	// gave to others when they ran longer than a second.

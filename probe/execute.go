@@ -38,6 +38,8 @@ func (m *Manager) check(ctx context.Context, p *prober, turn uint64) (check.Outc
 	switch {
 	case t.probe.Exec != nil:
 		return m.runtime.check(ctx, t)
+	case m.cfg.Network != nil:
+		return m.cfg.Network(ctx, t.probe)
 	case t.probe.HTTPGet != nil:
 		h, err := m.http(t)
 		if err != nil {

@@ -91,6 +91,10 @@ func suiteImages(ctx context.Context, o options, dir string) ([]sampleimage.Imag
 	for _, id := range []imageutils.ImageID{imageutils.BusyBox, imageutils.IpcUtils, imageutils.Perl} {
 		list = append(list, sampleimage.Image{Name: imageutils.GetE2EImage(id), Env: path, Cmd: []string{"/bin/sh"}, Files: base})
 	}
+	list = append(list, sampleimage.Image{Name: imageutils.GetE2EImage(imageutils.Kitten), Env: path, Cmd: []string{"/bin/sh"},
+		Files: files(sampleimage.File{Path: "/data.json", Mode: 0o644, Data: []byte("{\n  \"image\": \"kitten.jpg\"\n}\n")},
+			sampleimage.File{Path: "/etc/os-release", Mode: 0o644, Data: []byte("NAME=\"Alpine Linux\"\n")},
+			sampleimage.File{Path: "/kitten.jpg", Mode: 0o644, Data: []byte("a picture")})})
 	// This one is Debian's: its shell takes programs from PATH, and not its own.
 	list = append(list, sampleimage.Image{Name: imageutils.GetE2EImage(imageutils.GlibcDnsTesting), Env: path, Cmd: []string{"/bin/sh"},
 		Files: files(sampleimage.File{Path: "/bin/sh", Mode: 0o777, Link: "bash"})})

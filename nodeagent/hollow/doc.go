@@ -16,7 +16,7 @@
 // on its NUMA nodes, gives them devices, reports their statuses and events, evicts them
 // when they use more than it has, and lets them end gracefully. What it does not do is
 // run anything: images are pulled from nowhere, containers have no processes, logs or
-// exec, and volumes hold nothing. Nothing of the machine below is changed beside files
+// exec, volumes hold nothing, and every probe and hook succeeds. Nothing of the machine below is changed beside files
 // in Config.Dir.
 //
 // # Pods

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
 	"github.com/nodewright/nodewright/kubeapi/kubeapitest"
@@ -227,6 +229,44 @@ func TestVolumesHoldNothing(t *testing.T) {
 		left, _ := os.ReadDir(filepath.Join(dir, "n", "root", "pods"))
 		return len(left) == 0
 	})
+}
+
+// Probes and hooks succeed, and connect to nobody: a pod's address may be somebody else's.
+func TestProbesConnectToNobody(t *testing.T) {
+	t.Parallel()
+	api := kubeapitest.New()
+	defer api.Stop()
+	begin(t, api, hollow.Config{Name: "n"})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	reached := make(chan struct{}, 1)
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			_ = c.Close()
+			reached <- struct{}{}
+		}
+	}()
+	port := intstr.FromInt32(int32(l.Addr().(*net.TCPAddr).Port))
+	get := &v1.HTTPGetAction{Host: "127.0.0.1", Port: port, Path: "/"}
+	api.Create(podOn("n", "probed", func(p *v1.Pod) {
+		c := &p.Spec.Containers[0]
+		c.StartupProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Host: "127.0.0.1", Port: port}}, PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 3, SuccessThreshold: 1}
+		c.ReadinessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: get}, PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 3, SuccessThreshold: 1}
+		c.LivenessProbe = &v1.Probe{ProbeHandler: v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: port.IntVal}}, PeriodSeconds: 1, TimeoutSeconds: 1, FailureThreshold: 3, SuccessThreshold: 1}
+		c.Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{HTTPGet: get}}
+	}))
+	eventually(t, "the pod is ready", func() bool {
+		c := status(api, "probed").ContainerStatuses
+		return len(c) == 1 && c[0].Ready
+	})
+	select {
+	case <-reached:
+		t.Error("somebody was reached")
+	default:
+	}
 }
 
 // What uses more memory than the node has is evicted; what ends begins again.

@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/nodeagent"
 	"github.com/nodewright/nodewright/nodeagent/cluster"
+	"github.com/nodewright/nodewright/probe/check"
 )
 
 // Node is a node without a machine. Its methods may be called from any goroutine.
@@ -34,6 +37,7 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 		Agent: func(c *agent.Config) {
 			v := volumes{c.Paths.Root}
 			c.Volumes.Manager, c.Volumes.SubPaths = v, v
+			c.Probes.Network, c.Probes.HTTPHook = healthy, answered
 		},
 		Parts: parts(cfg, rt), Log: cfg.Log, Metrics: cfg.Metrics,
 		Settings: nodeagent.Settings{LeaveHost: true},
@@ -53,6 +57,15 @@ func New(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	return &Node{Node: n, Runtime: rt}, nil
 }
+
+// healthy is the outcome of every probe that would connect to a pod: its address is
+// nobody's, or that of somebody who has nothing to do with it.
+func healthy(context.Context, *v1.Probe) (check.Outcome, string, error) {
+	return check.Success, "", nil
+}
+
+// answered is what a lifecycle hook hears of a container's server.
+func answered(context.Context, *v1.HTTPGetAction) error { return nil }
 
 // parts are those of a node that need no machine.
 func parts(cfg Config, rt *critest.Runtime) []nodeagent.Maker {
