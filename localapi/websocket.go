@@ -38,7 +38,7 @@ func (s *Server) serveMessages(w *errorWriter, r, to *http.Request) {
 	_ = wsstream.NewReader(out, true, wsstream.NewDefaultReaderProtocols()).Copy(w.ResponseWriter, r)
 }
 
-// piped hands the body of an answer on, or what an error says to who tells it.
+// piped hands the body of an answer on, or what an error says on to the errorWriter.
 type piped struct {
 	header http.Header
 	to     *io.PipeWriter
