@@ -66,6 +66,7 @@ type running struct {
 	changed atomic.Bool               // an answer of a part has, since they were asked about
 	beat    atomic.Pointer[time.Time] // when the loop last turned
 	sweeps  atomic.Bool               // one is under way
+	toSweep atomic.Bool               // one is to come with the next housekeeping
 	results sync.Mutex                // held while readiness goes from probes to statuses
 	resolv  atomic.Pointer[string]    // what was last looked at of the node's resolv.conf
 	wg      sync.WaitGroup            // what runs beside the loop

@@ -34,6 +34,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	if !a.isSettled() {
 		close(a.run.settled)
 	}
+	sweep := a.run.toSweep.Swap(false) // before the look: who asks later asks again
 	desired := a.pods.Pods()
 	working := a.workers.SyncKnownPods(desired)
 	hooks.Each(a.guard, a.hooks.Keepers, func(k part.Housekeeper) { k.Housekeep(desired) })
@@ -66,12 +67,24 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	a.statuses.Retain(known)
 	a.probes.Retain(isKnown)
 	a.events.Retain(isKnown)
-	if a.run.sweeps.CompareAndSwap(false, true) {
-		a.background(ctx, func(ctx context.Context) {
-			defer a.run.sweeps.Store(false)
-			a.sweep(ctx, known)
-		})
+	if sweep {
+		a.beginSweep(ctx, known)
 	}
+}
+
+// beginSweep begins a sweep, or has one follow the one that is under way.
+func (a *Agent) beginSweep(ctx context.Context, known map[types.UID]bool) {
+	if !a.run.sweeps.CompareAndSwap(false, true) {
+		a.run.toSweep.Store(true)
+		return
+	}
+	a.background(ctx, func(ctx context.Context) {
+		a.sweep(ctx, known)
+		a.run.sweeps.Store(false)
+		if a.run.toSweep.Load() {
+			wake(a.run.cleanup)
+		}
+	})
 }
 
 func (a *Agent) isSettled() bool {

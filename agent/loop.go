@@ -60,7 +60,11 @@ func (a *Agent) loop(ctx context.Context) error {
 				continue
 			}
 			a.handleChange(ctx, c)
-			a.requestCleanup()
+			if c.Op == podmgr.Add || c.Op == podmgr.Reconcile {
+				wake(a.run.cleanup) // nothing is left of pods that came, or whose status was shown
+			} else {
+				a.requestCleanup()
+			}
 		case ev := <-a.pleg.Events():
 			a.handleRuntimeEvent(ev)
 		case <-a.run.readmit:
@@ -73,6 +77,9 @@ func (a *Agent) loop(ctx context.Context) error {
 				pause.Reset(housekeepingPause)
 			}
 		case <-pause.C:
+			if !soon {
+				a.run.toSweep.Store(true)
+			}
 			soon = false
 			if changes != nil {
 				a.housekeeping(ctx)
@@ -119,8 +126,12 @@ func (a *Agent) mirrorsKnown(ctx context.Context) <-chan struct{} {
 	return done
 }
 
-// requestCleanup asks for housekeeping soon. It never blocks.
-func (a *Agent) requestCleanup() { wake(a.run.cleanup) }
+// requestCleanup asks for housekeeping soon, with a sweep of what is left of pods
+// that are gone. It never blocks.
+func (a *Agent) requestCleanup() {
+	a.run.toSweep.Store(true)
+	wake(a.run.cleanup)
+}
 
 func (a *Agent) turned() {
 	now := time.Now()

@@ -33,7 +33,7 @@ func (k Key) String() string {
 // other field means the default named beside it.
 type Config struct {
 	// REST says which server, who asks, and how often: QPS and Burst bound all
-	// calls of the client together. It is copied. Its Timeout and Dial are not
+	// calls of the client together, but for [Client.Unlimited]. It is copied. Its Timeout and Dial are not
 	// used.
 	REST *rest.Config
 	// Certificate, if not nil, is asked at each new connection for the
@@ -56,6 +56,8 @@ type Client struct {
 	told    Observer // nil: nobody
 	host    string
 	once    bool
+
+	unlimited bool
 }
 
 // vocabulary is what all clients speak. It is never changed, and weighs 50 KB, of which
@@ -140,6 +142,15 @@ func (c *Client) CloseConnections() { c.conns.closeAll() }
 func (c *Client) Once() *Client {
 	d := *c
 	d.once = true
+	return &d
+}
+
+// Unlimited returns a Client whose calls take nothing of the budget that
+// Config.REST has in QPS and Burst: for callers that have a bound of their own. It
+// shares all else with c.
+func (c *Client) Unlimited() *Client {
+	d := *c
+	d.unlimited = true
 	return &d
 }
 
@@ -236,6 +247,9 @@ func (c *Client) begin(r Resource, k Key, verb string, subresources ...string) (
 	}
 	if c.once {
 		req = req.MaxRetries(0)
+	}
+	if c.unlimited {
+		req = req.Throttle(nil)
 	}
 	return req.SubResource(subresources...), nil
 }

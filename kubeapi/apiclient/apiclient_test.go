@@ -111,6 +111,33 @@ func TestCalls(t *testing.T) {
 	}
 }
 
+// Who has a bound of its own neither waits for the client's budget nor uses it up.
+func TestUnlimitedTakesNothingOfTheBudget(t *testing.T) {
+	s, _ := newServer(t)
+	s.reply = object(&v1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}})
+	c, err := apiclient.New(apiclient.Config{REST: &rest.Config{Host: s.URL, QPS: 0.001, Burst: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := c.Once().Unlimited()
+	get := func(c *apiclient.Client) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		return c.Get(ctx, apiclient.Pods, apiclient.Key{Namespace: "ns", Name: "p"}, &v1.Pod{})
+	}
+	for i, c := range []*apiclient.Client{free, free, c, free} {
+		if err := get(c); err != nil {
+			t.Errorf("call %d: %v", i, err)
+		}
+	}
+	if err := get(c); err == nil {
+		t.Error("a second call of the bounded client did not wait")
+	}
+	if len(s.asked) != 4 {
+		t.Errorf("the server was asked %d times, want 4: %q", len(s.asked), s.asked)
+	}
+}
+
 func TestErrorsAreTheServers(t *testing.T) {
 	s, c := newServer(t)
 	s.reply = func(w http.ResponseWriter) {

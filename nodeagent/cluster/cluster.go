@@ -147,8 +147,10 @@ func (cl *cluster) publish(b *nodeagent.Builder, met *kubemetrics.Metrics) (err 
 	if cl.sink, err = podsync.NewSink(podsync.SinkConfig{Client: cl.client.Once(), Pods: cl.pods}); err != nil {
 		return err
 	}
+	// Events have a budget of their own (eventRecordQPS): those of a burst of pods
+	// must not hold up the statuses of these.
 	if cl.events, err = events.New(events.Config{
-		Client: cl.client.Once(), NodeName: cl.name,
+		Client: cl.client.Once().Unlimited(), NodeName: cl.name,
 		QPS: float64(*b.Config.EventRecordQPS), Burst: int(b.Config.EventBurst), Log: b.Log.Named("events"),
 	}); err != nil {
 		return err
