@@ -51,7 +51,7 @@ func (l *List[Spec, Status]) DeepCopyObject() runtime.Object {
 var ownGroups = map[schema.GroupVersion]map[string]runtime.Object{
 	certificates: {
 		"ClusterTrustBundle": &ClusterTrustBundle{}, "ClusterTrustBundleList": &ClusterTrustBundleList{},
-		"PodCertificateRequest": &PodCertificateRequest{}, "PodCertificateRequestList": &PodCertificateRequestList{},
+		"PodCertificateRequest": &PodCertificateRequestV1beta1{}, "PodCertificateRequestList": &PodCertificateRequestListV1beta1{},
 	},
 	storageGroup: {
 		"CSIDriver": &CSIDriver{}, "CSIDriverList": &CSIDriverList{}, "CSINode": &CSINode{}, "CSINodeList": &CSINodeList{},
@@ -70,8 +70,8 @@ func addOwn(s *runtime.Scheme) error {
 	return nil
 }
 
-// certificates is where ClusterTrustBundles (KEP-3257) and PodCertificateRequests
-// (KEP-4317) are.
+// certificates is where ClusterTrustBundles (KEP-3257) are, and PodCertificateRequests
+// (KEP-4317) of API servers without v1.
 var certificates = schema.GroupVersion{Group: "certificates.k8s.io", Version: "v1beta1"}
 
 type (

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,7 +68,7 @@ const (
 
 var (
 	errNotIssued   = errors.New("the certificate has not been issued yet")
-	errUnsupported = errors.New("the API server has no PodCertificateRequests (certificates.k8s.io/v1beta1)")
+	errUnsupported = errors.New("the API server has no PodCertificateRequests (certificates.k8s.io/v1 or v1beta1)")
 )
 
 // source is one source of a projected volume.
@@ -96,6 +97,7 @@ type certificateRecord struct {
 // request is one that has no answer yet.
 type request struct {
 	name   string
+	beta   bool // it was made in v1beta1
 	public crypto.PublicKey
 	key    []byte // in PEM
 	made   time.Time
@@ -306,35 +308,70 @@ func (i *CertificateIssuer) ask(ctx context.Context, pod *v1.Pod, want *v1.PodCe
 	if err != nil {
 		return nil, err
 	}
-	q := &apiclient.PodCertificateRequest{
-		TypeMeta: metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1beta1", Kind: "PodCertificateRequest"},
+	q := &certificatesv1.PodCertificateRequest{
+		TypeMeta: metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1", Kind: "PodCertificateRequest"},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, GenerateName: "req-",
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
 		},
-		Spec: apiclient.PodCertificateRequestSpec{
+		Spec: certificatesv1.PodCertificateRequestSpec{
 			SignerName: want.SignerName, PodName: pod.Name, PodUID: pod.UID,
 			ServiceAccountName: account.Name, ServiceAccountUID: account.UID,
 			NodeName: types.NodeName(i.cfg.NodeName), NodeUID: node,
 			MaxExpirationSeconds: want.MaxExpirationSeconds, StubPKCS10Request: stub, UnverifiedUserAnnotations: want.UserAnnotations,
 		},
 	}
-	err = i.cfg.Client.Create(ctx, apiclient.PodCertificateRequests, apiclient.Key{Namespace: pod.Namespace}, q, q)
+	name, beta, err := i.create(ctx, q)
 	switch {
-	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
+	case unserved(err):
 		return nil, fmt.Errorf("%w: %w", errUnsupported, err)
 	case err != nil:
 		return nil, fmt.Errorf("create PodCertificateRequest: %w", err)
-	case q.Name == "":
+	case name == "":
 		return nil, errors.New("create PodCertificateRequest: the API server answered without a name")
 	}
-	return &request{name: q.Name, public: key.Public(), key: pemKey, made: time.Now()}, nil
+	return &request{name: name, beta: beta, public: key.Public(), key: pemKey, made: time.Now()}, nil
+}
+
+// create makes the request in v1, or in v1beta1 where the API server has no v1
+// (before Kubernetes 1.37), and returns its name. Nothing is remembered of the server:
+// it may be another one by the next request, hours later.
+func (i *CertificateIssuer) create(ctx context.Context, q *certificatesv1.PodCertificateRequest) (name string, beta bool, err error) {
+	k, made := apiclient.Key{Namespace: q.Namespace}, &certificatesv1.PodCertificateRequest{}
+	if err := i.cfg.Client.Create(ctx, apiclient.PodCertificateRequests, k, q, made); !unserved(err) {
+		return made.Name, false, err
+	}
+	b := &apiclient.PodCertificateRequestV1beta1{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1beta1", Kind: "PodCertificateRequest"},
+		ObjectMeta: q.ObjectMeta, Spec: q.Spec,
+	}
+	err = i.cfg.Client.Create(ctx, apiclient.PodCertificateRequestsV1beta1, k, b, b)
+	return b.Name, true, err
+}
+
+// read returns the status of a request, in the version in which it was made.
+func (i *CertificateIssuer) read(ctx context.Context, namespace string, q *request) (*certificatesv1.PodCertificateRequestStatus, error) {
+	k := apiclient.Key{Namespace: namespace, Name: q.name}
+	if q.beta {
+		got := &apiclient.PodCertificateRequestV1beta1{}
+		err := i.cfg.Client.Get(ctx, apiclient.PodCertificateRequestsV1beta1, k, got)
+		return &got.Status, err
+	}
+	got := &certificatesv1.PodCertificateRequest{}
+	err := i.cfg.Client.Get(ctx, apiclient.PodCertificateRequests, k, got)
+	return &got.Status, err
+}
+
+// unserved reports whether an API server does not have the resource at all: its answer
+// is not a Status then.
+func unserved(err error) bool {
+	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // look reads the pending request and takes its outcome.
 func (i *CertificateIssuer) look(ctx context.Context, pod *v1.Pod, r *certificateRecord) error {
-	q, got := r.request, &apiclient.PodCertificateRequest{}
-	err := i.cfg.Client.Get(ctx, apiclient.PodCertificateRequests, apiclient.Key{Namespace: pod.Namespace, Name: q.name}, got)
+	q := r.request
+	status, err := i.read(ctx, pod.Namespace, q)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err) && (q.seen || time.Since(q.made) > abandonAfter):
 		r.request = nil
@@ -345,7 +382,7 @@ func (i *CertificateIssuer) look(ctx context.Context, pod *v1.Pod, r *certificat
 		return fmt.Errorf("get PodCertificateRequest %s: %w", q.name, err)
 	}
 	q.seen = true
-	for _, c := range got.Status.Conditions {
+	for _, c := range status.Conditions {
 		if c.Status == metav1.ConditionFalse {
 			continue
 		}
@@ -355,7 +392,7 @@ func (i *CertificateIssuer) look(ctx context.Context, pod *v1.Pod, r *certificat
 		case "Failed":
 			return i.refuse(pod, r, "failed", "failed", &c)
 		case "Issued":
-			return i.take(r, &got.Status)
+			return i.take(r, status)
 		}
 	}
 	return fmt.Errorf("PodCertificateRequest %s: %w", q.name, errNotIssued)
@@ -372,7 +409,7 @@ func (i *CertificateIssuer) refuse(pod *v1.Pod, r *certificateRecord, state, how
 // take accepts what was issued. What is wrong with it is an error, and the request is
 // not made again before the API server has deleted this one: the signer would do the
 // same.
-func (i *CertificateIssuer) take(r *certificateRecord, s *apiclient.PodCertificateRequestStatus) error {
+func (i *CertificateIssuer) take(r *certificateRecord, s *certificatesv1.PodCertificateRequestStatus) error {
 	if s.BeginRefreshAt == nil || s.NotAfter == nil {
 		return fmt.Errorf("PodCertificateRequest %s was issued without beginRefreshAt and notAfter", r.request.name)
 	}

@@ -10,7 +10,9 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"math/big"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +20,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -45,12 +48,20 @@ func (l *lab) Event(_ *v1.Pod, kind, reason, message string) {
 
 func newLab(t *testing.T, keyType string) *lab {
 	t.Helper()
+	return newLabOf(t, keyType, func(rt http.RoundTripper) http.RoundTripper { return rt })
+}
+
+// newLabOf is a lab whose server is reached through what between makes of its transport.
+func newLabOf(t *testing.T, keyType string, between func(http.RoundTripper) http.RoundTripper) *lab {
+	t.Helper()
 	ca, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := &lab{t: t, srv: kubeapitest.New(), reg: prometheus.NewRegistry(), ca: ca}
-	c, err := apiclient.New(apiclient.Config{REST: l.srv.Config()})
+	cfg := l.srv.Config()
+	cfg.Transport = between(cfg.Transport)
+	c, err := apiclient.New(apiclient.Config{REST: cfg})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,15 +85,15 @@ func newLab(t *testing.T, keyType string) *lab {
 	return l
 }
 
-func (l *lab) requests() (out []*apiclient.PodCertificateRequest) {
+func (l *lab) requests() (out []*certificatesv1.PodCertificateRequest) {
 	for _, o := range l.srv.All(apiclient.PodCertificateRequests) {
-		out = append(out, o.(*apiclient.PodCertificateRequest))
+		out = append(out, o.(*certificatesv1.PodCertificateRequest))
 	}
 	return out
 }
 
 // pending is the request that has no answer.
-func (l *lab) pending() *apiclient.PodCertificateRequest {
+func (l *lab) pending() *certificatesv1.PodCertificateRequest {
 	for _, q := range l.requests() {
 		if len(q.Status.Conditions) == 0 {
 			return q
@@ -92,18 +103,25 @@ func (l *lab) pending() *apiclient.PodCertificateRequest {
 }
 
 // sign answers the pending request.
-func (l *lab) sign(change func(*apiclient.PodCertificateRequestStatus)) {
+func (l *lab) sign(change func(*certificatesv1.PodCertificateRequestStatus)) {
 	l.t.Helper()
 	q := l.pending()
 	if q == nil {
 		l.t.Fatal("no request is pending")
 	}
-	stub, err := x509.ParseCertificateRequest(q.Spec.StubPKCS10Request)
+	l.issue(q.Name, q.Spec, &q.Status, change)
+	l.srv.Put(q)
+}
+
+// issue writes a signer's answer into status.
+func (l *lab) issue(name string, spec certificatesv1.PodCertificateRequestSpec, status *certificatesv1.PodCertificateRequestStatus, change func(*certificatesv1.PodCertificateRequestStatus)) {
+	l.t.Helper()
+	stub, err := x509.ParseCertificateRequest(spec.StubPKCS10Request)
 	if err != nil || stub.CheckSignature() != nil {
 		l.t.Fatalf("stub: %v, %v", err, stub.CheckSignature())
 	}
 	now := time.Now().Truncate(time.Second)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: q.Name}, NotBefore: now, NotAfter: now.Add(2 * time.Hour)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: now, NotAfter: now.Add(2 * time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, stub.PublicKey, l.ca)
 	if err != nil {
 		l.t.Fatal(err)
@@ -111,14 +129,13 @@ func (l *lab) sign(change func(*apiclient.PodCertificateRequestStatus)) {
 	begin := metav1.NewTime(now.Add(time.Hour))
 	after := metav1.NewTime(template.NotAfter)
 	chain := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Headers: map[string]string{"a": "b"}, Bytes: der})
-	q.Status = apiclient.PodCertificateRequestStatus{
+	*status = certificatesv1.PodCertificateRequestStatus{
 		Conditions:       []metav1.Condition{{Type: "Issued", Status: metav1.ConditionTrue}},
 		CertificateChain: "words\n" + string(chain), BeginRefreshAt: &begin, NotAfter: &after, NotBefore: &metav1.Time{Time: now},
 	}
 	if change != nil {
-		change(&q.Status)
+		change(status)
 	}
-	l.srv.Put(q)
 }
 
 func (l *lab) certificate() (key, chain string, err error) {
@@ -179,6 +196,65 @@ func TestEachTypeOfKeyHasItsCertificate(t *testing.T) {
 			l.wantState("fresh")
 		})
 	}
+}
+
+// without answers requests for a version of certificates.k8s.io as an API server that
+// does not serve them, in words that are no Status.
+type without struct {
+	http.RoundTripper
+	versions []string
+}
+
+func (w without) RoundTrip(r *http.Request) (*http.Response, error) {
+	for _, v := range w.versions {
+		if strings.HasPrefix(r.URL.Path, "/apis/certificates.k8s.io/"+v+"/") {
+			return &http.Response{StatusCode: http.StatusNotFound, Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}}, Request: r,
+				Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: io.NopCloser(strings.NewReader("404 page not found\n"))}, nil
+		}
+	}
+	return w.RoundTripper.RoundTrip(r)
+}
+
+func TestServerWithoutV1IsAskedInV1beta1(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLabOf(t, "ECDSAP256", func(rt http.RoundTripper) http.RoundTripper { return without{rt, []string{"v1"}} })
+		go func() {
+			time.Sleep(3 * time.Second)
+			for _, o := range l.srv.All(apiclient.PodCertificateRequestsV1beta1) {
+				q := o.(*apiclient.PodCertificateRequestV1beta1)
+				l.issue(q.Name, q.Spec, &q.Status, nil)
+				l.srv.Put(q)
+			}
+		}()
+		key, chain, err := l.certificate()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tls.X509KeyPair([]byte(chain), []byte(key)); err != nil {
+			t.Error(err)
+		}
+		if n := len(l.srv.All(apiclient.PodCertificateRequestsV1beta1)); n != 1 || len(l.requests()) != 0 {
+			t.Errorf("%d requests in v1beta1, %d in v1; want 1 and 0", n, len(l.requests()))
+		}
+	})
+}
+
+func TestServerWithV1IsNotAskedInV1beta1(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _, _ := begun(t)
+		if n := l.srv.Count("create", apiclient.PodCertificateRequestsV1beta1); n != 0 {
+			t.Errorf("%d requests in v1beta1", n)
+		}
+	})
+}
+
+func TestServerWithoutRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLabOf(t, "ED25519", func(rt http.RoundTripper) http.RoundTripper { return without{rt, []string{"v1", "v1beta1"}} })
+		if _, _, err := l.certificate(); err == nil || !strings.Contains(err.Error(), "has no PodCertificateRequests (certificates.k8s.io/v1 or v1beta1)") {
+			t.Errorf("error: %v", err)
+		}
+	})
 }
 
 func TestRequestNamesPodAccountAndNode(t *testing.T) {
@@ -270,8 +346,8 @@ func TestRefusalIsFinal(t *testing.T) {
 			l := newLab(t, "ED25519")
 			go func() {
 				time.Sleep(time.Second)
-				l.sign(func(s *apiclient.PodCertificateRequestStatus) {
-					*s = apiclient.PodCertificateRequestStatus{Conditions: []metav1.Condition{{
+				l.sign(func(s *certificatesv1.PodCertificateRequestStatus) {
+					*s = certificatesv1.PodCertificateRequestStatus{Conditions: []metav1.Condition{{
 						Type: kind, Status: metav1.ConditionTrue, Reason: "UnsupportedKeyType", Message: strings.Repeat("x", 1<<16)}}}
 				})
 			}()
@@ -314,21 +390,21 @@ func TestWrongChains(t *testing.T) {
 	}
 	foreign := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	for name, tc := range map[string]struct {
-		change func(*apiclient.PodCertificateRequestStatus)
+		change func(*certificatesv1.PodCertificateRequestStatus)
 		want   string
 	}{
-		"none":        {func(s *apiclient.PodCertificateRequestStatus) { s.CertificateChain = "" }, "no certificate"},
-		"foreign key": {func(s *apiclient.PodCertificateRequestStatus) { s.CertificateChain = foreign }, "another key"},
-		"no DER": {func(s *apiclient.PodCertificateRequestStatus) {
+		"none":        {func(s *certificatesv1.PodCertificateRequestStatus) { s.CertificateChain = "" }, "no certificate"},
+		"foreign key": {func(s *certificatesv1.PodCertificateRequestStatus) { s.CertificateChain = foreign }, "another key"},
+		"no DER": {func(s *certificatesv1.PodCertificateRequestStatus) {
 			s.CertificateChain = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")}))
 		}, "certificate 1"},
-		"a key": {func(s *apiclient.PodCertificateRequestStatus) {
+		"a key": {func(s *certificatesv1.PodCertificateRequestStatus) {
 			s.CertificateChain = string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY"}))
 		}, "want CERTIFICATE"},
-		"too many": {func(s *apiclient.PodCertificateRequestStatus) {
+		"too many": {func(s *certificatesv1.PodCertificateRequestStatus) {
 			s.CertificateChain = strings.Repeat(s.CertificateChain, 40)
 		}, "more than 32"},
-		"no times": {func(s *apiclient.PodCertificateRequestStatus) { s.NotAfter = nil }, "without beginRefreshAt"},
+		"no times": {func(s *certificatesv1.PodCertificateRequestStatus) { s.NotAfter = nil }, "without beginRefreshAt"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			l := newLab(t, "ED25519")
