@@ -122,7 +122,7 @@ func (in *Input) containerStatus(c *v1.Container, g Group, before *v1.ContainerS
 	in.fromRuntime(newest, unknownEnd, &st)
 	granted := in.granted(c)
 	st.AllocatedResources = granted.Requests.DeepCopy()
-	st.Resources = effectiveResources(granted, newest, before, in.resizing())
+	st.Resources = effectiveResources(granted, newest, before, in.resizing(), in.allocated().Spec.Resources != nil)
 	st.VolumeMounts = volumeMounts(c, newest)
 	if second != nil && second.State == observed.Exited {
 		st.LastTerminationState = v1.ContainerState{Terminated: in.terminated(second)}

@@ -76,7 +76,10 @@ func podResources(in *Input, prev, st *v1.PodStatus) {
 // showed of the same container before. Single values that it does not show,
 // and it never does the memory request, are as before while the node resizes
 // the pod.
-func effectiveResources(granted *v1.ResourceRequirements, o *observed.Container, before *v1.ContainerStatus, resizing bool) *v1.ResourceRequirements {
+//
+// A container without limits of its own in a pod that has some (inPool) runs under the
+// pod's, and shows none.
+func effectiveResources(granted *v1.ResourceRequirements, o *observed.Container, before *v1.ContainerStatus, resizing, inPool bool) *v1.ResourceRequirements {
 	res := granted.DeepCopy()
 	if o.State != observed.Running {
 		return res
@@ -97,7 +100,9 @@ func effectiveResources(granted *v1.ResourceRequirements, o *observed.Container,
 	}
 	keep(&res.Requests, shown.Requests, v1.ResourceMemory)
 	effectiveRequest(res, shown, r.CPUShares)
-	effectiveLimits(res, shown, r)
+	if !inPool || len(res.Limits) > 0 {
+		effectiveLimits(res, shown, r)
+	}
 	return res
 }
 

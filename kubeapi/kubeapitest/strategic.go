@@ -52,7 +52,10 @@ func mergeStruct(d, p map[string]any, t reflect.Type) (map[string]any, error) {
 		f, tag := fieldNamed(t, name)
 		switch v := v.(type) {
 		case map[string]any:
-			sub, _ := d[name].(map[string]any)
+			sub, there := d[name].(map[string]any)
+			if !there && v["$patch"] == "replace" {
+				continue // the API server's own merge makes nothing of it
+			}
 			merged, err := mergeStruct(sub, v, f)
 			if err != nil {
 				return nil, err

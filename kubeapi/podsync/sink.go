@@ -35,7 +35,7 @@ type SinkPods interface {
 // SinkConfig holds what a Sink needs. Client is required.
 type SinkConfig struct {
 	Client SinkClient
-	// SinkPods spares a GET of each pod before its first PATCH; there is one.
+	// Pods spares a GET of each pod before its first PATCH; there is one.
 	Pods SinkPods
 }
 

@@ -76,10 +76,14 @@ func own(list any) []any {
 	})
 }
 
-// whole is the patch by which a field becomes now, whatever it was.
-func whole(name string, _, now any) any {
+// whole is the patch by which a field becomes now, whatever it was. An API server makes
+// nothing of a map that is to take the place of none.
+func whole(name string, was, now any) any {
 	switch now := now.(type) {
 	case map[string]any:
+		if was == nil {
+			return now
+		}
 		return strategicpatch.Replace(now)
 	case []any:
 		if name == "podIPs" || name == "hostIPs" { // the others are never merged
