@@ -80,7 +80,7 @@ spec:
   volumes:
   - {name: data, persistentVolumeClaim: {claimName: data}}
   - {name: same, persistentVolumeClaim: {claimName: data, readOnly: true}}
-  - {name: own, ephemeral: {volumeClaimTemplate: {spec: {volumeName: scratch}}}}
+  - {name: own, ephemeral: {volumeClaimTemplate: {spec: {volumeName: scratch, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}}}}
   - {name: raw, persistentVolumeClaim: {claimName: raw}}
   - {name: share, persistentVolumeClaim: {claimName: share}}
   - {name: inline, nfs: {server: nas.example, path: %[2]s, readOnly: true}}
