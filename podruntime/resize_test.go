@@ -272,6 +272,46 @@ func TestOrderOfResize(t *testing.T) {
 	}
 }
 
+// The cgroup of a pod with resources of its own follows them though no container changes.
+func TestResizeOfThePodAlone(t *testing.T) {
+	const each = "cpu=1 memory=64Mi|cpu=1 memory=64Mi"
+	m, r, req := resizing(t, [2]string{each, each}, [2]string{each, each})
+	ask := func(s string) {
+		resources := asks(s)
+		req.Spec.Pod.Spec.Resources = &resources
+		r.calls = nil
+	}
+	sync := func(want string) {
+		t.Helper()
+		res := m.Sync(t.Context(), req)
+		if got := strings.Join(r.calls, "; "); got != want {
+			t.Errorf("calls\n%s\nwant\n%s", got, want)
+		}
+		if err := res.Err(); (err != nil) != (r.fail != nil) {
+			t.Errorf("error %v", err)
+		}
+	}
+
+	ask("cpu=2 memory=128Mi|cpu=2 memory=128Mi")
+	if m.NeedsResize(req) {
+		t.Error("a pod of which nothing is known is taken for one to resize")
+	}
+	sync("raise memory; lower memory; raise cpu; lower cpu")
+	ask("cpu=3 memory=128Mi|cpu=3 memory=128Mi")
+	if !m.NeedsResize(req) {
+		t.Error("more CPU for the pod is no resize")
+	}
+	r.fail = map[string]error{"lower cpu": errors.New("no")}
+	sync("raise cpu; sandbox 300000/3072 128; lower cpu; sandbox 300000/3072 128")
+	r.fail, r.calls = nil, nil
+	sync("raise cpu; sandbox 300000/3072 128; lower cpu")
+	r.calls = nil
+	sync("")
+	if m.NeedsResize(req) {
+		t.Error("there is more to resize")
+	}
+}
+
 // resizing is a pod of two running containers made with from, that asks for to.
 func resizing(t *testing.T, from, to [2]string) (*Manager, *resizer, Request) {
 	t.Helper()

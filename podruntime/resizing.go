@@ -68,12 +68,16 @@ func (a *applied) set(uid types.UID, id string, name v1.ResourceName, r *runtime
 	a.pods[uid][appliedKey{id, name}] = r
 }
 
+// wholePod stands in place of a container's ID for the cgroup of a pod that has
+// resources of its own.
+const wholePod = ""
+
 // keep forgets the containers that the runtime shows no more.
 func (a *applied) keep(obs *observed.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for key := range a.pods[obs.UID] {
-		if byID(obs, key.container) == nil {
+		if key.container != wholePod && byID(obs, key.container) == nil {
 			delete(a.pods[obs.UID], key)
 		}
 	}
@@ -101,28 +105,62 @@ func (m *Manager) planInput(req Request, obs *observed.Pod) PlanInput {
 	return in
 }
 
-// NeedsResize reports whether running containers of the pod do not have the
-// resources yet that the spec gives them.
+// NeedsResize reports whether running containers of the pod, or its cgroup, do not have
+// the resources yet that the spec gives them.
 func (m *Manager) NeedsResize(req Request) bool {
 	a := Plan(m.planInput(req, req.Observed))
-	return a.resizes()
+	_, known := m.poolDiffers(req.Spec, req.Observed)
+	return a.resizes() || known
+}
+
+// poolDiffers reports whether the cgroup of a pod with a sandbox is to have something else
+// than it was given last, and whether that is known.
+func (m *Manager) poolDiffers(in podspec.Input, obs *observed.Pod) (differs, known bool) {
+	for _, name := range resized {
+		if _, d, k := m.pool(in, name); d {
+			differs, known = true, known || k
+		}
+	}
+	if differs && SandboxNotReady(in.Pod, obs) != "" {
+		return false, false
+	}
+	return differs, known
+}
+
+// pool is what the cgroup of a pod with resources of its own is to have of one of them
+// (KEP-5419). differs reports that it was given something else last, or that nothing is
+// known of it, as after a restart of the agent.
+func (m *Manager) pool(in podspec.Input, name v1.ResourceName) (to *runtimeapi.LinuxContainerResources, differs, known bool) {
+	if in.Pod.Spec.Resources == nil || m.cfg.Cgroups == nil || m.cfg.Resizer == nil {
+		return nil, false, false
+	}
+	to = only(podspec.PodResources(in), name)
+	last := m.applied.get(in.Pod.UID, wholePod, name)
+	return to, !proto.Equal(to, last), last != nil
 }
 
 // resize changes the resources of running containers: memory, then CPU; what
 // makes room before what takes it. The first failure ends it; it is tried again
 // with the next sync.
 func (s *syncing) resize(ctx context.Context, updates []Update) {
-	if len(updates) == 0 {
-		return
-	}
 	start := time.Now()
 	var err error
+	some := len(updates) > 0
 	for _, name := range resized {
-		if err = s.resizeOf(ctx, name, ofResource(updates, name)); err != nil {
+		of := ofResource(updates, name)
+		pool, differs, known := s.m.pool(s.in, name)
+		if len(of) == 0 && !differs {
+			continue
+		}
+		some = some || known
+		if err = s.resizeOf(ctx, name, of, known); err != nil {
 			break
 		}
+		if pool != nil {
+			s.m.applied.set(s.pod.UID, wholePod, name, pool)
+		}
 	}
-	if ctx.Err() == nil {
+	if some && ctx.Err() == nil {
 		s.m.met.resizes.WithLabelValues(fmt.Sprint(err == nil)).Observe(float64(time.Since(start).Milliseconds()))
 	}
 }
@@ -143,10 +181,9 @@ func ofResource(updates []Update, name v1.ResourceName) []Update {
 	return out
 }
 
-func (s *syncing) resizeOf(ctx context.Context, name v1.ResourceName, updates []Update) error {
-	if len(updates) == 0 {
-		return nil
-	}
+// resizeOf changes one resource. Without updates the pod's cgroup alone may have to have
+// something else, which the sandbox is told of if it is known to.
+func (s *syncing) resizeOf(ctx context.Context, name v1.ResourceName, updates []Update, known bool) error {
 	fail := func(target string, err error) error {
 		if ctx.Err() != nil {
 			err = ctx.Err()
@@ -163,6 +200,7 @@ func (s *syncing) resizeOf(ctx context.Context, name v1.ResourceName, updates []
 	}
 	after := podspec.PodResources(s.in)
 	before, grows := earlier(after, updates)
+	told := len(updates) > 0 || known
 	pod := "pod " + s.pod.Name
 	if grows {
 		if err := s.tellSandbox(ctx, after); err != nil {
@@ -184,14 +222,14 @@ func (s *syncing) resizeOf(ctx context.Context, name v1.ResourceName, updates []
 		s.m.applied.set(s.pod.UID, u.ID, name, u.To)
 		s.res.add("ResizeContainer", u.Name, nil)
 	}
-	if !grows {
+	if !grows && told {
 		if err := s.tellSandbox(ctx, after); err != nil {
 			return fail(pod, err)
 		}
 	}
 	if s.m.cfg.Cgroups != nil {
 		if err := s.m.cfg.Cgroups.Lower(ctx, s.pod, name); err != nil {
-			if !grows {
+			if !grows && told {
 				_ = s.tellSandbox(ctx, before)
 			}
 			return fail(pod, err)

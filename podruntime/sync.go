@@ -57,8 +57,9 @@ func (m *Manager) Sync(ctx context.Context, req Request) Result {
 	rounds := len(s.pod.Spec.InitContainers) + len(s.pod.Spec.Containers) + 3
 	for range rounds {
 		a := Plan(m.planInput(req, s.obs))
-		s.res.Resizes = s.res.Resizes || a.resizes()
-		if a.Empty() || !s.round(ctx, a) || ctx.Err() != nil {
+		pool, known := m.poolDiffers(req.Spec, s.obs)
+		s.res.Resizes = s.res.Resizes || a.resizes() || known
+		if a.Empty() && !pool || !s.round(ctx, a) || ctx.Err() != nil {
 			break
 		}
 		if len(a.Init) == 0 && len(a.Reset) == 0 {
