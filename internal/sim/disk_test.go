@@ -22,19 +22,19 @@ type disk struct {
 	mode   string // "", fail or hang
 	failed bool   // at the agent's start, which is when half-written files are removed
 	healed chan struct{}
-	safe   map[string]content // of files with changes whose directory was not synced since
-	synced map[string]bool    // files whose content was synced
+	safe   map[string]fileState // of files with changes whose directory was not synced since
+	synced map[string]bool      // files whose content was synced
 	rnd    *rand.Rand
 }
 
-// content is a file, or none.
-type content struct {
+// fileState is a file, or none.
+type fileState struct {
 	there bool
 	data  []byte
 }
 
 func newDisk(m *machine) *disk {
-	return &disk{m: m, safe: map[string]content{}, synced: map[string]bool{}, rnd: rand.New(rand.NewPCG(1, 2))}
+	return &disk{m: m, safe: map[string]fileState{}, synced: map[string]bool{}, rnd: rand.New(rand.NewPCG(1, 2))}
 }
 
 var errDisk = errors.New("sim: input/output error")
@@ -96,9 +96,9 @@ func (d *disk) touch(path string) {
 	}
 }
 
-func read(path string) content {
+func read(path string) fileState {
 	b, err := os.ReadFile(path)
-	return content{there: err == nil, data: b}
+	return fileState{there: err == nil, data: b}
 }
 
 // losePower leaves of every change that was not synced what a disk may leave: each

@@ -25,7 +25,8 @@ type generator struct {
 	long  bool
 	count int
 
-	probed [][2]string // pods with probes, and their kinds
+	probed  [][2]string // pods with probes, and their kinds
+	objects []string    // that pods refer to: kind and name
 }
 
 func (g *generator) pick(of ...string) string { return of[g.rnd.IntN(len(of))] }
@@ -62,6 +63,7 @@ func (g *generator) name() string {
 var methods = []string{
 	"RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer", "StopContainer",
 	"RemoveContainer", "ExecSync", "ListPodSandbox", "ListContainers", "ContainerStatus", "PodSandboxStatus", "UpdateContainerResources", "Prepare", "Unprepare", "*",
+	"Mount", "Unmount", "Get", "Token",
 }
 
 func (g *generator) one() {
@@ -97,6 +99,8 @@ func (g *generator) one() {
 			pod = g.name()
 		}
 		g.add("call %s %s %s", g.pick(methods...), g.pick("fail", "hang", "lost"), pod)
+	case n < 90 && len(g.objects) > 0:
+		g.add("object %s %s", g.pick(g.objects...), g.pick("change", "change", "change", "gone"))
 	case n < 92:
 		g.add("heal")
 	case n < 94:
@@ -142,6 +146,9 @@ func (g *generator) pod() {
 			}
 		}
 	}
+	if args[1] == "api" && g.rnd.IntN(4) == 0 {
+		g.volumes(&args)
+	}
 	if g.rnd.IntN(4) == 0 {
 		args = append(args, "i1="+g.pick("exit,0", "sleep,20s,exit,0", "exit,0"))
 	}
@@ -156,4 +163,18 @@ func (g *generator) pod() {
 		args = append(args, c+"="+script)
 	}
 	g.add("pod %s", strings.Join(args, " "))
+}
+
+// volumes gives a pod some, of objects that others may have too.
+func (g *generator) volumes(args *[]string) {
+	for _, kind := range []string{"config", "secret"} {
+		if g.rnd.IntN(2) == 0 {
+			name := g.pick("a", "b")
+			g.objects = append(g.objects, kind+" "+name)
+			*args = append(*args, kind+"="+name)
+		}
+	}
+	if g.rnd.IntN(2) == 0 {
+		*args = append(*args, "token=1")
+	}
 }

@@ -30,6 +30,7 @@ type pod struct {
 
 	stopping time.Time // of its first stop since its last start
 	counts   map[string]int32
+	volumes  []volume
 	answers  map[string]string // that its probes are given, by kind; "" is ok
 }
 
@@ -40,7 +41,8 @@ type pod struct {
 // SOURCE is static or api. The keys are policy (Always), grace in seconds (10),
 // dev, a number of devices, and cpu, a number of CPUs of its own, both for the
 // first container, claim=1, a ResourceClaim of its own for all of them, and ready, live and
-// start, probes of the first container with their periods in seconds. A container whose name begins with i is an init container,
+// start, probes of the first container with their periods in seconds; config and secret, volumes
+// of the objects of those names, and token=1, a projected token (of pods of the API server). A container whose name begins with i is an init container,
 // with s a sidecar. A script is the fake runtime's, with commas; "forever" is
 // "sleep,forever".
 func newPod(args []string, uid string) (*pod, error) {
@@ -80,6 +82,7 @@ func newPod(args []string, uid string) (*pod, error) {
 			probes[key] = made
 		case "cpu":
 			limits[v1.ResourceCPU], limits[v1.ResourceMemory] = resource.MustParse(value), resource.MustParse("64Mi")
+		case "config", "secret", "token": // see addVolumes
 		default:
 			p.container(key, value)
 		}

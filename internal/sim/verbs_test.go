@@ -33,6 +33,7 @@ func init() {
 		"disk":    (*machine).doDisk,    // fail, hang or ok
 		"plugin":  (*machine).doPlugin,  // down or up
 		"probe":   (*machine).doProbe,   // NAME ready|live|start ok|no|hang|mute|broken
+		"object":  (*machine).doObject,  // config|secret NAME change|gone
 		"clock":   (*machine).doClock,   // DURATION: how far the runtime's is from the agent's
 	}
 }
@@ -48,6 +49,9 @@ func (m *machine) doPod(s step) error {
 	if err == nil {
 		p.wanted, p.since, p.trouble = true, time.Now(), time.Now()
 		m.pods[uid], m.names[p.object.Name] = p, uid
+		if !p.static {
+			m.addVolumes(p, s.args[2:])
+		}
 	}
 	m.mu.Unlock()
 	m.tell()
@@ -201,6 +205,7 @@ func (m *machine) doPower(step) error {
 	}
 	m.disk.losePower()
 	m.driver.losePower()
+	m.mounts.losePower()
 	m.mu.Lock()
 	m.stopBoxes(func(*runtimeapi.PodSandbox) bool { return true })
 	for _, p := range m.pods {
@@ -293,6 +298,7 @@ func (m *machine) healAll() error {
 		}
 	}
 	m.healProbes()
+	m.healObjects()
 	m.mu.Lock()
 	l := m.live
 	m.mu.Unlock()
