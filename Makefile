@@ -126,6 +126,13 @@ critest: tools shells ## Kubernetes' own suite for runtimes against localcri on 
 compare: tools build ## the agent with localcri and with containerd in turns: starts, memory, CPU, logs, images; ARGS='-compare.rounds 1 -compare.only starts'
 	PATH=$(BIN):$$PATH go test -tags compare -count=1 -timeout 60m -v -run TestCompare ./examples/agent $(ARGS)
 
+clients: tools build ## Helm, a controller of controller-runtime and Python's client with the agent's own API; needs root
+	go -C e2e build -o $(BIN)/cluster ./cmd/cluster
+	go -C tools/helm build -ldflags '-s -w' -o $(BIN)/ tool
+	go -C tools/controllerruntime build -ldflags '-s -w' -o $(BIN)/controller .
+	@/usr/bin/python3 -c 'import kubernetes' 2>/dev/null || { apt-get update -qq && apt-get install -qq -y --no-install-recommends python3-kubernetes; }
+	PATH=$(BIN):$$PATH go test -tags clients -count=1 -timeout 20m -v -run 'TestHelm|TestControllerRuntime|TestPython' ./examples/agent $(ARGS)
+
 release: ## programs, Debian packages, images and lists of modules of HEAD, into build/release; ARGS='--arch amd64'
 	go run ./internal/cmd/release --out build/release $(ARGS)
 
@@ -137,7 +144,7 @@ nightly: ## what takes hours: 20,000 pods that come and go, 5,000 edits and rest
 	$(MAKE) fuzz TIME=5m
 	$(MAKE) test-vm
 	SYSTEMD=1 $(MAKE) test-vm PKG=./internal/cmd/release ARGS='-run TestPackageOnSystemd'
-	$(MAKE) takeover upgrade differential controlplanes kubeadm prometheus
+	$(MAKE) takeover upgrade differential controlplanes kubeadm prometheus clients
 	$(MAKE) conformance
 
 tools: ## containerd, runc, CNI plugins, crictl and benchstat, pinned in tools/go.mod
