@@ -17,6 +17,7 @@ import (
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/claims"
 	"github.com/nodewright/nodewright/agent/collection"
+	agentcsi "github.com/nodewright/nodewright/agent/csi"
 	"github.com/nodewright/nodewright/agent/devices"
 	agentmachine "github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/agent/part"
@@ -53,6 +54,7 @@ type life struct {
 	claims  *dra.Manager
 	sources []*source
 	cache   *cache
+	csi     *agentcsi.Part // nil without storage
 	cancel  context.CancelFunc
 	ctx     context.Context
 	ended   chan error
@@ -81,6 +83,9 @@ func newLife(m *machine) (*life, error) {
 		return nil, err
 	}
 	parts = append(parts, wakes)
+	if l.csi != nil {
+		parts = append(parts, l.csi)
+	}
 	l.agent, err = agent.New(agent.Config{
 		Node: agentmachine.Node{Name: "n1", IPs: []string{"192.0.2.7"}, Capacity: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse("8"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
@@ -149,6 +154,7 @@ func (l *life) begin() {
 		select {
 		case <-l.agent.Ready():
 			go l.m.driver.come(l)
+			go l.m.storage.come(l)
 			l.m.plugin.come(l)
 		case <-l.ctx.Done():
 		}

@@ -29,15 +29,16 @@ const secondImage = "localhost/app:2"
 // machine is what outlives the agents of one run: the runtime with its
 // containers, the disk, the API server, the device plugin, and the truth about all of them.
 type machine struct {
-	rt     *critest.Runtime
-	dir    string
-	disk   *disk
-	plugin *plugin
-	driver *driver
-	mounts *mounts
-	began  time.Time
-	trail  bool // keeps a line for each effect
-	links  bool // see options
+	rt      *critest.Runtime
+	dir     string
+	disk    *disk
+	plugin  *plugin
+	driver  *driver
+	mounts  *mounts
+	storage *storage // nil where no pod has a volume of a driver
+	began   time.Time
+	trail   bool // keeps a line for each effect
+	links   bool // see options
 
 	mu        sync.Mutex
 	pods      map[types.UID]*pod

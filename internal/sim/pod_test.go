@@ -28,10 +28,11 @@ type pod struct {
 	trouble time.Time // last time that a step struck it
 	over    bool      // its last status was Succeeded or Failed
 
-	stopping time.Time // of its first stop since its last start
-	counts   map[string]int32
-	volumes  []volume
-	answers  map[string]string // that its probes are given, by kind; "" is ok
+	stopping  time.Time // of its first stop since its last start
+	counts    map[string]int32
+	volumes   []volume
+	published []string          // places of its volumes of CSI drivers, below its directory
+	answers   map[string]string // that its probes are given, by kind; "" is ok
 }
 
 // newPod makes a pod of its line:
@@ -42,7 +43,8 @@ type pod struct {
 // dev, a number of devices, and cpu, a number of CPUs of its own, both for the
 // first container, claim=1, a ResourceClaim of its own for all of them, and ready, live and
 // start, probes of the first container with their periods in seconds; config and secret, volumes
-// of the objects of those names, and token=1, a projected token (of pods of the API server). A container whose name begins with i is an init container,
+// of the objects of those names, token=1, a projected token, and csi, a volume of a driver: of the claim of that name, or
+// own (all of pods of the API server). A container whose name begins with i is an init container,
 // with s a sidecar. A script is the fake runtime's, with commas; "forever" is
 // "sleep,forever".
 func newPod(args []string, uid string) (*pod, error) {
@@ -82,7 +84,7 @@ func newPod(args []string, uid string) (*pod, error) {
 			probes[key] = made
 		case "cpu":
 			limits[v1.ResourceCPU], limits[v1.ResourceMemory] = resource.MustParse(value), resource.MustParse("64Mi")
-		case "config", "secret", "token": // see addVolumes
+		case "config", "secret", "token", "csi": // see addVolumes
 		default:
 			p.container(key, value)
 		}

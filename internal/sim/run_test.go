@@ -55,6 +55,14 @@ func run(t *testing.T, dir string, steps []step, o options) (r result) {
 	synctest.Test(t, func(*testing.T) {
 		m := newMachine(dir)
 		m.trail, m.links = o.trail, o.links
+		if slices.ContainsFunc(steps, func(s step) bool {
+			return slices.ContainsFunc(s.args, func(a string) bool { return strings.HasPrefix(a, "csi=") })
+		}) {
+			if err := m.makeStorage(); err != nil {
+				t.Fatal(err)
+			}
+			defer m.storage.stop()
+		}
 		release := m.guard()
 		defer release()
 		if err := m.through(steps); err != nil {
@@ -160,6 +168,7 @@ func (m *machine) judgeDelays() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.judgeSecrets()
+	m.judgeCalls()
 	if m.troubled > 0 {
 		for _, p := range m.pods {
 			m.judgeVolumes(p, false)
@@ -252,6 +261,7 @@ func (m *machine) judgeRest() {
 			}
 		}
 	}
+	m.judgeStorage()
 	for _, file := range m.filesOf() {
 		m.wrong("left on the disk: %s", file)
 	}

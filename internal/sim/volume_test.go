@@ -129,6 +129,8 @@ func (m *machine) addVolumes(p *pod, args []string) {
 			s.ServiceAccountName = "default"
 			p.volumes = append(p.volumes, volume{"kubernetes.io~projected/token", nil, "token"})
 			m.secretive = true
+		case "csi":
+			v = p.addCSI(value)
 		default:
 			continue
 		}
@@ -237,19 +239,27 @@ func (l *life) makeVolumes() (*volumemgr.Manager, part.Part, error) {
 		return nil, nil, err
 	}
 	w := &waker{}
-	v, err := volumemgr.New(volumemgr.Config{
+	cfg := volumemgr.Config{
 		Root: l.m.root(), Plugins: list, Mounter: plugins.Mounter(mounter{l}),
 		Ready: func(uid types.UID) { w.host.Resync(uid) },
-	})
+	}
+	if s := l.m.storage; s != nil {
+		if err := l.makeCSI(); err != nil {
+			return nil, nil, err
+		}
+		cfg.Plugins, cfg.Claims = append(cfg.Plugins, l.csi.Plugin()), s
+	}
+	v, err := volumemgr.New(cfg)
 	return v, w, err
 }
 
 // judgeVolumes looks at the volumes of the containers that run: what was there is there, and
 // it is what the API server has, unless something is in the way. m.mu is held.
 func (m *machine) judgeVolumes(p *pod, calm bool) {
-	if len(p.volumes) == 0 || !p.wanted || p.over || m.running(p.object.UID, p.object.Spec.Containers[0].Name) == 0 {
+	if len(p.volumes)+len(p.published) == 0 || !p.wanted || p.over || m.running(p.object.UID, p.object.Spec.Containers[0].Name) == 0 {
 		return
 	}
+	m.judgePublished(p)
 	for _, v := range p.volumes {
 		text, err := os.ReadFile(filepath.Join(m.root(), "pods", string(p.object.UID), "volumes", v.dir, v.file))
 		if err != nil {
@@ -275,6 +285,7 @@ func (m *machine) judgeVolumes(p *pod, calm bool) {
 // judgeVolumesAtStart looks at the volumes of a pod of which a container is to start. m.mu
 // is held.
 func (m *machine) judgeVolumesAtStart(p *pod) {
+	m.judgePublished(p)
 	for _, v := range p.volumes {
 		if _, err := os.Stat(filepath.Join(m.root(), "pods", string(p.object.UID), "volumes", v.dir, v.file)); err != nil {
 			m.wrong("a container of %s is started without volume %s", p.object.Name, v.dir)
