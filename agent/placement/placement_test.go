@@ -174,6 +174,44 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
+// A checkpoint of a pod that is gone was kept by its disk, and its CPUs are those of another
+// pod by now, which keeps them if it runs and else gets others.
+func TestCheckpointOutlivesItsPod(t *testing.T) {
+	for _, runs := range []bool{true, false} {
+		n := newNode(t)
+		n.start()
+		gone, now := owns("a", "2"), owns("b", "2")
+		n.run(gone)
+		left, err := part.OpenStore(n.dir, nil).Read("uid-a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.end(gone)
+		n.run(now)
+		n.wantCPUs(map[string]string{"b": "1-2"})
+		if err := part.OpenStore(n.dir, nil).Write("uid-a", left); err != nil {
+			t.Fatal(err)
+		}
+		want := "1-2"
+		if !runs {
+			n.remove(now)
+			want = "3-4"
+		}
+		n.start()
+		n.p.Adopt(now)
+		if err := n.sync(now); err != nil {
+			t.Fatal(err)
+		}
+		n.wantCPUs(map[string]string{"b": want})
+		if err := n.p.Sweep(t.Context(), func(uid types.UID) bool { return uid == now.UID }); err != nil {
+			t.Error(err)
+		}
+		if got := n.checkpoints(); !slices.Equal(got, []string{"uid-b"}) {
+			t.Errorf("checkpoints %v", got)
+		}
+	}
+}
+
 // Pods that nobody knows any more are swept.
 func TestSweep(t *testing.T) {
 	n := newNode(t)

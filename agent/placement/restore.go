@@ -104,8 +104,19 @@ func (p *Part) takeOver(found []checkpoint) (r restoration) {
 		p.pods[uid] = &placed{pod: g, from: fromContainers}
 		r.guessed++
 	}
+	// Where two claim the same CPUs, one of them was given them after the other had
+	// ended, whose checkpoint a disk kept: what runs comes first.
+	slices.SortStableFunc(pods, func(a, b numa.Pod) int {
+		return first(p.anyLive(types.UID(a.UID)), p.anyLive(types.UID(b.UID)))
+	})
 	s, more := p.node.Adopt(pods, running)
 	r.problems = append(problems, more...)
+	for _, pod := range pods {
+		uid := types.UID(pod.UID)
+		if _, has := s.CPU.Pod(pod.UID); !has && len(running[pod.UID].CPUs) > 0 && !p.anyLive(uid) {
+			p.pods[uid].from = fromContainers // it is placed anew if somebody wants it
+		}
+	}
 	p.decide(s)
 	p.restored = true
 	for _, pod := range p.early.adopted {
@@ -198,4 +209,16 @@ func (p *Part) guesses() []numa.Pod {
 		out = append(out, *byUID[uid])
 	}
 	return out
+}
+
+// first sorts what is true before what is not.
+func first(x, y bool) int {
+	switch {
+	case x == y:
+		return 0
+	case x:
+		return -1
+	default:
+		return 1
+	}
 }
