@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -16,6 +17,7 @@ import (
 	"github.com/nodewright/nodewright/agent/internal/hooks"
 	"github.com/nodewright/nodewright/agent/internal/verdict"
 	"github.com/nodewright/nodewright/agent/part"
+	"github.com/nodewright/nodewright/cri/observed"
 	"github.com/nodewright/nodewright/internal/podcheck"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/podworker"
@@ -132,8 +134,11 @@ func (a *Agent) revive(ctx context.Context, desired []*v1.Pod) {
 func (a *Agent) sweep(ctx context.Context, known map[types.UID]bool) {
 	keep := func(uid types.UID) bool { return known[uid] || a.wanted(uid) }
 	a.sweepCgroups(ctx, keep) // it goes by the directories
-	// A volume that will not go keeps its directory.
-	a.logged("failed to remove directories of pods that are gone", a.volumes.Sweep(ctx, keep))
+	// A volume that will not go keeps its directory. Those of pods that were rejected after a
+	// restart have nobody else who takes them down, and others wait for their devices.
+	a.logged("failed to remove directories of pods that are gone", a.volumes.Sweep(ctx, func(uid types.UID) bool {
+		return keep(uid) && !a.rejectedAtRest(uid)
+	}))
 	for _, h := range a.hooks.Sweepers {
 		err := a.guard.Call(h.Name, func() error { return h.Hook.Sweep(ctx, keep) })
 		a.logged("failed to sweep", err, zap.String("part", h.Name))
@@ -142,6 +147,20 @@ func (a *Agent) sweep(ctx context.Context, known map[types.UID]bool) {
 	a.runtime.Retain(keep)
 	a.images.Retain(keep)
 	a.finish(ctx, keep)
+}
+
+// rejectedAtRest reports whether a pod was rejected and nothing of it runs.
+func (a *Agent) rejectedAtRest(uid types.UID) bool {
+	if a.book.Get(uid).Stage != book.Rejected {
+		return false
+	}
+	if _, works := a.workers.State(uid); works {
+		return false
+	}
+	obs, err := a.pleg.Get(uid)
+	return err == nil && !obs.ObservedAt.IsZero() && !slices.ContainsFunc(obs.Containers, func(c observed.Container) bool {
+		return c.State == observed.Running || c.State == observed.Unknown
+	})
 }
 
 // finish informs the parts of pods of which nothing is left, and forgets those. One

@@ -165,10 +165,13 @@ func (s *storage) judge(method, volume, pod string) {
 			m.wrong("volume %s is staged while it is attached to another machine", volume)
 		}
 	case "NodePublishVolume":
-		if p != nil && m.endKnown(p) {
-			m.wrong("volume %s is published for %s, which has not been wanted for %v", volume, pod, time.Since(p.since))
+		if p != nil && (p.deleted || p.takenBack) {
+			m.wrong("volume %s is published for %s after its end", volume, pod)
 		}
 	case "NodeUnpublishVolume":
+		if p != nil {
+			p.takenBack = m.endKnown(p)
+		}
 		for _, i := range m.made {
 			if p != nil && i.uid == p.object.UID && m.runs(i) {
 				m.wrong("volume %s is taken from %s while %s runs", volume, pod, i.name)
@@ -359,7 +362,7 @@ func slicesOf(of map[string][]string) (out [][]string) {
 
 // judgeCalls looks at what the driver has to complain of. m.mu is held.
 func (m *machine) judgeCalls() {
-	if m.storage == nil {
+	if m.storage == nil || m.storage.lied { // what it said was done cannot be built upon
 		return
 	}
 	for _, v := range m.storage.driver.Violations() {

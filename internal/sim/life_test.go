@@ -315,7 +315,7 @@ func (s sink) Delete(_ context.Context, o *v1.Pod) error {
 	m.mu.Lock()
 	if p != nil && !p.static && p.gone.IsZero() {
 		m.judgeDeletion(p)
-		p.wanted, p.gone = false, time.Now()
+		p.wanted, p.gone, p.deleted = false, time.Now(), true
 	}
 	m.mu.Unlock()
 	s.l.tell()

@@ -28,6 +28,9 @@ type pod struct {
 	trouble time.Time // last time that a step struck it
 	over    bool      // its last status was Succeeded or Failed
 
+	deleted   bool // by the agent
+	takenBack bool // a volume of it, after its end
+
 	stopping  time.Time // of its first stop since its last start
 	counts    map[string]int32
 	volumes   []volume
