@@ -29,6 +29,9 @@ type container struct {
 	cpus numa.CPUSet
 	// unknown is true if its cpuset could not be found out.
 	unknown bool
+	// also are CPUs that it was to be given by calls which failed: the runtime may have
+	// done what they asked for.
+	also numa.CPUSet
 	// bound is true if it was given a cpuset, and mems are its memory's nodes.
 	bound bool
 	mems  numa.NodeSet

@@ -35,15 +35,16 @@ func (p *Part) steps() []step {
 	for _, id := range slices.Sorted(maps.Keys(p.live)) {
 		c := p.live[id]
 		want, ok := p.wants(c)
-		if !ok || want.Equal(c.cpus) && !c.unknown {
+		if !ok || want.Equal(c.cpus) && c.also.Empty() && !c.unknown {
 			continue
 		}
-		both := want.Intersect(c.cpus)
+		has := c.cpus.Union(c.also)
+		both := want.Intersect(has)
 		switch {
-		case c.unknown, both.Empty():
+		case c.unknown, both.Empty(), want.Equal(has):
 			move = append(move, step{id, want})
 			continue
-		case !both.Equal(c.cpus):
+		case !both.Equal(has):
 			shrink = append(shrink, step{id, both})
 		}
 		if !both.Equal(want) {
@@ -115,13 +116,17 @@ func (p *Part) set(ctx context.Context, s step) error {
 		p.ContainerRemoved(s.id)
 		return nil
 	}
-	if err != nil {
-		return fmt.Errorf("cpuset %s of container %s: %w", s.cpus, s.id, err)
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c := p.live[s.id]; c != nil {
-		c.cpus, c.bound, c.unknown = s.cpus, true, false
+	c := p.live[s.id]
+	if err != nil {
+		if c != nil {
+			c.also = c.also.Union(s.cpus)
+		}
+		return fmt.Errorf("cpuset %s of container %s: %w", s.cpus, s.id, err)
+	}
+	if c != nil {
+		c.cpus, c.also, c.bound, c.unknown = s.cpus, numa.CPUSet{}, true, false
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/placement"
 	"github.com/nodewright/nodewright/cpumgr"
+	"github.com/nodewright/nodewright/cri/critest"
 	"github.com/nodewright/nodewright/fit"
 	"github.com/nodewright/nodewright/memmgr"
 	"github.com/nodewright/nodewright/numa"
@@ -210,6 +211,37 @@ func TestCheckpointOutlivesItsPod(t *testing.T) {
 			t.Errorf("checkpoints %v", got)
 		}
 	}
+}
+
+// A runtime that gave a container CPUs and answered with an error is asked again before
+// anybody gets these for its own.
+func TestLostUpdate(t *testing.T) {
+	n := newNode(t)
+	n.start()
+	web, a, b := shares("web"), owns("a", "2"), owns("b", "2")
+	n.run(web)
+	n.run(a)
+	n.wantCPUs(map[string]string{"web": "0,3-7", "a": "1-2"})
+	lost := errors.New("the answer is lost")
+	n.rt.Around(nil, func(c critest.Call) error {
+		if c.Method == "UpdateContainerResources" {
+			return lost
+		}
+		return nil
+	})
+	n.end(a)
+	n.wantCPUs(map[string]string{"web": "0-7"})
+	if _, no := n.reserve(b); no != nil {
+		t.Fatal(no)
+	}
+	if err := n.sync(b); err == nil {
+		t.Error("a pod starts while it is not known who else runs on its CPUs")
+	}
+	lost = nil
+	if err := n.sync(b); err != nil {
+		t.Error(err)
+	}
+	n.wantCPUs(map[string]string{"web": "0,3-7", "b": "1-2"})
 }
 
 // Pods that nobody knows any more are swept.

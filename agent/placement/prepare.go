@@ -83,7 +83,7 @@ func (p *Part) clear(uid types.UID, own numa.CPUSet, cause error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for id, c := range p.live {
-		if c.uid == uid || c.cpus.IntersectLen(own) == 0 && !c.unknown {
+		if c.uid == uid || c.cpus.Union(c.also).IntersectLen(own) == 0 && !c.unknown {
 			continue
 		}
 		if _, known := p.wants(c); known {
