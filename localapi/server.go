@@ -189,18 +189,28 @@ func (p *places) leave() { <-p.free }
 func (s *Server) Handler(who Authenticate) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := s.serve(w, r, who); err != nil {
-			a, _ := s.codecs.accept(r)
-			a.as = ""
-			s.codecs.fail(w, a, err)
+			s.refuse(w, r, err)
 		}
 	})
+}
+
+// refuse answers with an error, in a form that the client reads.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	a, _ := s.codecs.accept(r)
+	a.as = ""
+	s.codecs.fail(w, a, err)
+}
+
+// errUnknown is the answer to a client whom nobody knows.
+func errUnknown() error {
+	return apierrors.NewUnauthorized("no certificate says who you are; agent kubeconfig makes one")
 }
 
 // serve answers a request; an error is what it is to be answered with.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, who Authenticate) error {
 	user, err := who(r)
 	if err != nil || user == nil {
-		return apierrors.NewUnauthorized("no certificate says who you are; agent kubeconfig makes one")
+		return errUnknown()
 	}
 	switch r.URL.Path {
 	case "/healthz", "/livez", "/readyz":
