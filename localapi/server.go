@@ -134,11 +134,12 @@ func New(cfg Config) (*Server, error) {
 	}
 	kinds := newKinds()
 	s := &Server{
-		cfg: cfg, scheme: newScheme(kinds), kinds: kinds, computed: newComputed(), state: newState(kinds),
+		cfg: cfg, scheme: newScheme(kinds), kinds: kinds, computed: newComputed(),
 		requests: newPlaces(cfg.MaxRequests), watches: newPlaces(cfg.MaxWatches), streams: newPlaces(cfg.MaxStreams),
 		writing: make(chan struct{}, 1), loaded: make(chan struct{}), ending: make(chan struct{}), wanted: make(chan struct{}, 1), looking: make(chan struct{}, 1),
 		shown: map[string]map[*kind]map[key]bool{},
 	}
+	s.state = newState(kinds, func(after time.Duration) { time.AfterFunc(after, s.age) })
 	s.codecs = newCodecs(s.scheme)
 	s.managers = newManagers(kinds)
 	for _, k := range kinds {
@@ -167,6 +168,17 @@ func (s *Server) Run(ctx context.Context) error {
 	close(s.loaded)
 	defer s.stopExpiry()
 	return s.cfg.Store.Watch(ctx, func(docs []store.Document) { s.edited(ctx, docs) })
+}
+
+// age has the state forget old changes; nobody asks for more of it once Run has ended.
+func (s *Server) age() {
+	select {
+	case <-s.ending:
+	default:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.state.age()
+	}
 }
 
 // places bounds how many are at something.
