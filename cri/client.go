@@ -144,6 +144,9 @@ func IsNotFound(err error) bool { return code(err) == codes.NotFound }
 // that it takes to be running.
 func IsRefused(err error) bool { return code(err) == codes.FailedPrecondition }
 
+// IsUnavailable reports whether nobody was there for a call: the runtime does not run.
+func IsUnavailable(err error) bool { return code(err) == codes.Unavailable }
+
 // code finds the gRPC code of err, also where it is wrapped.
 func code(err error) codes.Code {
 	if err == nil {

@@ -60,11 +60,14 @@ type Config struct {
 	// may use, and whether the machine has SELinux. Default: it has none.
 	FileLabel func(o *v1.SELinuxOptions) (label string, enabled bool)
 
+	// Dial connects to a driver at the path of its socket, until ctx ends; by the unix
+	// socket that is there.
+	Dial func(ctx context.Context, path string) (net.Conn, error)
+
 	Log     *zap.Logger           // silent
 	Metrics prometheus.Registerer // not exported
 
-	step func() error                                             // tests let the process die between two changes
-	dial func(ctx context.Context, path string) (net.Conn, error) // tests have connections without a kernel's socket
+	step func() error // tests let the process die between two changes
 }
 
 func (c Config) withDefaults() Config {
@@ -83,8 +86,8 @@ func (c Config) withDefaults() Config {
 	if c.Log == nil {
 		c.Log = zap.NewNop()
 	}
-	if c.dial == nil {
-		c.dial = func(ctx context.Context, path string) (net.Conn, error) {
+	if c.Dial == nil {
+		c.Dial = func(ctx context.Context, path string) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "unix", path)
 		}

@@ -87,7 +87,7 @@ func (r Registrar) Register(ctx context.Context, name, endpoint string, versions
 	if info.Mode().Type() != fs.ModeSocket {
 		return fmt.Errorf("endpoint %s is %s; want a socket", endpoint, info.Mode().Type())
 	}
-	c, err := dial(name, endpoint, r.m.cfg.dial, r.m.met)
+	c, err := dial(name, endpoint, r.m.cfg.Dial, r.m.met)
 	if err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ func TestNoCallsAtRest(t *testing.T) {
 					stages(c)
 					c.Listen = func() (net.Listener, error) { return wire, nil }
 				})
-				n.cfg.dial = func(ctx context.Context, _ string) (net.Conn, error) { return wire.DialContext(ctx) }
+				n.cfg.Dial = func(ctx context.Context, _ string) (net.Conn, error) { return wire.DialContext(ctx) }
 				n.listen()
 				l := n.begin(t, nil)
 				for i := range 3 {

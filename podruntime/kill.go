@@ -35,7 +35,7 @@ const minGrace = 2
 // containers' annotations. grace, in seconds, overrides every other period. It
 // returns nil when the runtime has said of each that it stopped. A sandbox whose
 // containers could not be stopped is stopped only when their time is over since
-// the first call, as that ends them at once.
+// the first call that the runtime heard, as that ends them at once.
 func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grace *int64) error {
 	var live []*observed.Container
 	for i := range obs.Containers {
@@ -43,7 +43,7 @@ func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grac
 			live = append(live, c)
 		}
 	}
-	since := m.stopping.since(obs.UID, time.Now())
+	since, first := m.stopping.since(obs.UID, time.Now())
 	turns := newTurns(pod, live)
 	errs := make([]error, len(live))
 	done := make(chan struct{}, len(live))
@@ -77,11 +77,14 @@ func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grac
 		return nil
 	})...)
 	err := errors.Join(errs...)
-	if err == nil {
+	if err == nil || first && !slices.ContainsFunc(errs[:len(live)], heard) {
 		m.stopping.forget(obs.UID)
 	}
 	return err
 }
+
+// heard reports whether the runtime was there for a call with that error.
+func heard(err error) bool { return !cri.IsUnavailable(err) }
 
 // stopping is when pods were first asked to end whose end has failed since.
 type stopping struct {
@@ -89,14 +92,15 @@ type stopping struct {
 	pods map[types.UID]time.Time
 }
 
-func (s *stopping) since(uid types.UID, now time.Time) time.Time {
+// since is when that was, and whether it is now.
+func (s *stopping) since(uid types.UID, now time.Time) (t time.Time, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t, ok := s.pods[uid]; ok {
-		return t
+		return t, false
 	}
 	s.pods[uid] = now
-	return now
+	return now, true
 }
 
 func (s *stopping) forget(uid types.UID) {

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 
@@ -197,6 +199,41 @@ func TestKillGoesOnAfterAFailure(t *testing.T) {
 		err = s.m.Kill(t.Context(), s.pod, s.look(t), nil)
 		if err == nil || !strings.Contains(err.Error(), "stop container a") || !strings.Contains(err.Error(), "stop sandbox") {
 			t.Errorf("Kill: %v, want an error of container a and of the sandbox when its time is over", err)
+		}
+	})
+}
+
+// A runtime that is away when a pod is to end has told nobody of that: the grace period
+// begins when it is back.
+func TestAwayRuntimeTakesNoGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, nil, nil, "a")
+		obs := s.look(t)
+		fault := status.Error(codes.Unavailable, "connection refused")
+		s.rt.Around(func(c critest.Call) error {
+			if c.Method == "StopContainer" {
+				return fault
+			}
+			return nil
+		}, nil)
+		grace := time.Duration(*s.pod.Spec.TerminationGracePeriodSeconds) * time.Second
+		for _, next := range []error{status.Error(codes.Unknown, "busy"), fault, fault} {
+			if err := s.m.Kill(t.Context(), s.pod, obs, nil); err == nil || strings.Contains(err.Error(), "stop sandbox") {
+				t.Errorf("Kill: %v", err)
+			}
+			if obs = s.look(t); !slices.ContainsFunc(obs.Containers, func(c observed.Container) bool { return c.State == observed.Running }) {
+				t.Fatal("the container was ended with its sandbox")
+			}
+			fault = next
+			time.Sleep(grace - time.Second)
+		}
+		if err := s.m.Kill(t.Context(), s.pod, obs, nil); err == nil {
+			t.Error("no error")
+		}
+		for _, c := range s.look(t).Containers {
+			if c.State == observed.Running {
+				t.Error("the container runs after the grace period of the first call that the runtime heard")
+			}
 		}
 	})
 }

@@ -99,7 +99,7 @@ type Work struct {
 	// was observed before it is out of date. The zero time accepts anything.
 	NewerThan time.Time
 	// GracePeriodSeconds is set when the pod terminates on request; nil
-	// when it came to its end by itself.
+	// when it came to its end by itself, or only the runtime knows it.
 	GracePeriodSeconds *int64
 	Evicted            bool
 	StatusFuncs        []func(*v1.PodStatus)

@@ -33,7 +33,7 @@ func TestEffectiveGrace(t *testing.T) {
 		"override of 0":                    {0, pod(sec(30), nil), sec(0), 1, false},
 		"negative override":                {0, pod(sec(30), nil), sec(-7), 1, false},
 		"nothing at all":                   {0, pod(nil, nil), nil, 1, false},
-		"no pod":                           {0, nil, nil, 1, false},
+		"no pod":                           {0, nil, nil, 0, false},
 		"no pod, override":                 {0, nil, sec(4), 4, false},
 		"current and nothing new":          {30, pod(sec(10), nil), nil, 30, false},
 		"current and a longer override":    {30, pod(sec(10), nil), sec(60), 30, false},

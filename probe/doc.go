@@ -31,7 +31,8 @@
 // are read back when the pod is first observed. A container that runs already
 // and is not in there has Unknown results until its first checks, which are
 // made at once; whoever computes statuses should then keep what was shown
-// before. A liveness or startup Failure is not restored: the probe has to find
+// before. So has a container whose readiness in the pod's status is another one than
+// in the journal. A liveness or startup Failure is not restored: the probe has to find
 // it out again. A failing or slow journal delays results by 100 ms at most.
 //
 // # Errors

@@ -2,7 +2,6 @@ package probe
 
 import (
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -224,6 +223,9 @@ func (m *Manager) begin(c *container, o *observed.Container) {
 		switch {
 		case c.journaled && before[p.t] != Unknown && !(p.t != Readiness && before[p.t] == Failure):
 			r = before[p.t]
+			if shown, known := statusReady(c.pod.pod, c); p.t == Readiness && known && shown != (r == Success) {
+				r, p.fresh = Unknown, true // the journal's disk did not take the last result, or nobody was told of it
+			}
 		case c.journaled || !c.ranBefore:
 		case p.t == Startup && statusStarted(c.pod.pod, c):
 			r = Success
@@ -238,13 +240,29 @@ func (m *Manager) begin(c *container, o *observed.Container) {
 // statusStarted reports whether the pod's status, as others know it, says that
 // this very instance has started.
 func statusStarted(p *v1.Pod, c *container) bool {
-	for _, st := range slices.Concat(p.Status.ContainerStatuses, p.Status.InitContainerStatuses) {
-		_, id, _ := strings.Cut(st.ContainerID, "://")
-		if st.Name == c.spec.Name && id == c.id {
-			return st.Started != nil && *st.Started
+	st := statusOf(p, c)
+	return st != nil && st.Started != nil && *st.Started
+}
+
+// statusReady is the readiness of this very instance, as others know it.
+func statusReady(p *v1.Pod, c *container) (ready, known bool) {
+	st := statusOf(p, c)
+	if st == nil || st.State.Running == nil {
+		return false, false
+	}
+	return st.Ready, true
+}
+
+// statusOf is the status of this very instance in the pod's, or nil.
+func statusOf(p *v1.Pod, c *container) *v1.ContainerStatus {
+	for _, list := range [...][]v1.ContainerStatus{p.Status.ContainerStatuses, p.Status.InitContainerStatuses} {
+		for i := range list {
+			if _, id, _ := strings.Cut(list[i].ContainerID, "://"); list[i].Name == c.spec.Name && id == c.id {
+				return &list[i]
+			}
 		}
 	}
-	return false
+	return nil
 }
 
 // arrange starts and stops c's probes as is right by now.

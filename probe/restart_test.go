@@ -105,6 +105,46 @@ func TestStatusTellsWhatStarted(t *testing.T) {
 	})
 }
 
+// A journal that the disk did not take contradicts what others were told: that stays
+// until the probe has been asked.
+func TestStatusContradictsTheJournal(t *testing.T) {
+	for _, tc := range []struct {
+		shown, running bool
+		says           error
+		want           probe.Result
+	}{
+		{false, true, exitError(1), probe.Unknown},
+		{true, true, nil, probe.Success},
+		{false, false, nil, probe.Success}, // of before it ran
+	} {
+		bubble(t, func(t *testing.T) {
+			d := newDisk()
+			r := newRig(t, probe.Config{Journal: d})
+			pod := podOf(with(v1.Container{Name: "a"}, probe.Readiness, execProbe("ready")))
+			r.fresh(pod, "a", "c1")
+			r.wait(2 * sec)
+			r.wantChanges("c1 Readiness Success")
+			r = r.restarted(d)
+			r.runtime.say("ready", tc.says)
+			pod = pod.DeepCopy()
+			pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "a", ContainerID: "containerd://c1", Ready: tc.shown}}
+			if tc.running {
+				pod.Status.ContainerStatuses[0].State.Running = &v1.ContainerStateRunning{}
+			}
+			r.Observe(pod, running("a", "c1"))
+			if got, _ := r.Result(probe.Readiness, "c1"); got != tc.want {
+				t.Errorf("shown as ready: %v, running: %v: %s, want %s", tc.shown, tc.running, got, tc.want)
+			}
+			r.wait(3 * sec)
+			if tc.says != nil {
+				r.wantChanges("c1 Readiness Failure")
+			} else {
+				r.wantChanges()
+			}
+		})
+	}
+}
+
 // What a failed probe asked for may have been done by now: it is found out
 // again.
 func TestFailuresThatKillAreNotRestored(t *testing.T) {

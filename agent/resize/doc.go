@@ -38,8 +38,8 @@
 //
 // Until the records have been read nothing is decided, and pods have what their
 // containers were made with; one that asks for something else is not synced,
-// since its containers may have been resized already. A record that cannot be
-// read counts as missing. One that cannot be written fails the sync of a pod that
+// since its containers may have been resized already. Reading goes on until the disk
+// answers. A single record that is damaged or cannot be read counts as missing. One that cannot be written fails the sync of a pod that
 // is to be resized, with the reason ResizeError and a condition; its containers
 // keep what they have. A pod that only waits is not held up by its record.
 package resize

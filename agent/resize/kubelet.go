@@ -137,14 +137,15 @@ func sealKubelet(data string) kubeletFormat {
 
 // fromKubelet reads what a kubelet allocated, if it wrote that after this agent has
 // seen its file last. Where there is such a file, the agent keeps it up to date, so
-// that a kubelet can go on from there.
-func (p *Part) fromKubelet() map[types.UID]*allocation {
+// that a kubelet can go on from there. It is an error if the disk hangs: the kubelet's
+// file may be older than the records.
+func (p *Part) fromKubelet() (map[types.UID]*allocation, error) {
 	if p.cfg.KubeletDir == "" {
-		return nil
+		return nil, nil
 	}
 	b, err := safefile.ReadFile(filepath.Join(p.cfg.KubeletDir, kubeletFile), maxKubeletFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return nil, nil
 	}
 	var theirs map[types.UID]*allocation
 	var checksum uint64
@@ -156,14 +157,17 @@ func (p *Part) fromKubelet() map[types.UID]*allocation {
 	p.mu.Unlock()
 	if err != nil {
 		p.cfg.Log.Warn("kubelet's allocations ignored", zap.Error(err))
-		return nil
+		return nil, nil
 	}
 	had, err := p.cfg.Store.Read(kubeletKey)
+	if hangs(err) {
+		return nil, fmt.Errorf("read which of the kubelet's allocations are known: %w", err)
+	}
 	if err == nil && string(had) == strconv.FormatUint(checksum, 10) {
-		return nil
+		return nil, nil
 	}
 	p.cfg.Log.Info("allocations taken over from a kubelet", zap.Int("pods", len(theirs)))
-	return theirs
+	return theirs, nil
 }
 
 // tell has the kubelet's file written again. It never blocks.

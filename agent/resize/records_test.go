@@ -3,10 +3,13 @@ package resize_test
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -82,16 +85,46 @@ func TestUnreadableRecords(t *testing.T) {
 		n.Recall(pod, runs(pod, "1Gi"))
 		n.wantRuns(n.Allocated(pod), "1Gi")
 	}
-	d.Behave("", nil, errors.New("input/output error"))
-	n = start(t, d)
-	if err := n.Restore(t.Context()); err == nil {
-		t.Error("no error")
+}
+
+// A disk that hangs or fails at the start for longer than its calls last keeps resizes
+// waiting: what pods were allocated is not forgotten.
+func TestDiskComesBackLate(t *testing.T) {
+	for _, key := range []string{"", "uid-a"} {
+		for _, fault := range []error{os.ErrDeadlineExceeded, context.DeadlineExceeded, syscall.EIO} {
+			if key != "" && errors.Is(fault, syscall.EIO) {
+				continue // it counts as missing
+			}
+			t.Run(key+" "+fault.Error(), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { comesBackLate(t, key, fault) }) })
+		}
 	}
-	c := sized("c", "1Gi")
-	n.Recall(c, nothing(c))
-	if c = sized("c", "2Gi"); n.edit(c) != c {
-		t.Error("nothing is decided after the records could not be listed")
+}
+
+func comesBackLate(t *testing.T, key string, fault error) {
+	d := parttest.NewDisk()
+	d.Put("uid-a", `{"containers":{"c":{"limits":{"memory":"2Gi"},"requests":{"memory":"2Gi"}}}}`)
+	d.Behave(key, nil, fault)
+	n := start(t, d)
+	a, fresh := sized("a", "4Gi"), sized("fresh", "1Gi")
+	n.host.SetPods(a, fresh)
+	n.Recall(a, runs(a, "1Gi"))
+	n.Recall(fresh, nothing(fresh))
+	begin, restored := time.Now(), make(chan error, 1)
+	go func() { restored <- n.Restore(t.Context()) }()
+	time.Sleep(5 * time.Second)
+	n.wantRuns(n.edit(a), "1Gi")
+	n.wantRuns(n.edit(sized("fresh", "2Gi")), "1Gi")
+	n.prepare(fresh)
+	d.Behave(key, nil, nil)
+	if err := <-restored; err != nil || time.Since(begin) != 7*time.Second {
+		t.Errorf("restored after %v, %v", time.Since(begin), err)
 	}
+	n.wantRuns(n.Allocated(a), "2Gi")
+	n.Housekeep(nil)
+	if got := n.conditions(a.UID); !strings.HasPrefix(got, "PodResizePending Deferred") {
+		t.Errorf("conditions: %s", got)
+	}
+	n.stop()
 }
 
 // A record that cannot be written keeps containers from being changed, and is

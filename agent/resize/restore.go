@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 
 	"go.uber.org/zap"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,15 +14,26 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 )
 
-// Restore implements part.Restorer: it reads the records. What comes late is
-// applied to the pods that were recalled meanwhile, on which nothing was decided.
+// Restore implements part.Restorer: it reads the records. It returns when they are
+// known, or ctx ends: no resize is decided on before. What comes late is applied to the
+// pods that were recalled meanwhile.
 func (p *Part) Restore(ctx context.Context) error {
 	defer p.endRestore()
+	return part.Insist(ctx, p.cfg.Log, func() error { return p.readAll(ctx) })
+}
+
+// readAll reads the records. It may be called again after an error. A single one that
+// the disk has lost counts as missing; one that it does not give for the time being is
+// an error.
+func (p *Part) readAll(ctx context.Context) error {
 	keys, err := p.cfg.Store.Keys()
 	if err != nil {
 		return fmt.Errorf("list allocation records: %w", err)
 	}
-	theirs := p.fromKubelet()
+	theirs, err := p.fromKubelet()
+	if err != nil {
+		return err
+	}
 	for _, key := range keys {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -36,6 +48,9 @@ func (p *Part) Restore(ctx context.Context) error {
 			continue
 		}
 		a, err := p.load(key)
+		if hangs(err) {
+			return fmt.Errorf("read allocation record of %s: %w", key, err)
+		}
 		if err != nil {
 			p.cfg.Log.Error("failed to read allocation record", zap.String("uid", key), zap.Error(err))
 		}
@@ -47,6 +62,11 @@ func (p *Part) Restore(ctx context.Context) error {
 		p.inherit(uid, a)
 	}
 	return nil
+}
+
+// hangs reports whether err is that of a store which gave up its disk.
+func hangs(err error) bool {
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // inherit takes what a kubelet allocated.

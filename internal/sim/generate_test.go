@@ -10,7 +10,7 @@ import (
 // generate makes the schedule of a seed: some hours, or with long some days, with up
 // to 20 pods at a time.
 func generate(seed uint64, long bool) []step {
-	g := &generator{rnd: rand.New(rand.NewPCG(seed, 22)), long: long}
+	g := &generator{rnd: rand.New(rand.NewPCG(seed, 22)), long: long, disks: seed%3 == 0}
 	n := 10 + g.rnd.IntN(50)
 	for len(g.out) < n {
 		g.one()
@@ -23,9 +23,11 @@ type generator struct {
 	out   []step
 	names []string
 	long  bool
+	disks bool // there is a CSI driver
 	count int
 
-	probed [][2]string // pods with probes, and their kinds
+	probed  [][2]string // pods with probes, and their kinds
+	objects []string    // that pods refer to: kind and name
 }
 
 func (g *generator) pick(of ...string) string { return of[g.rnd.IntN(len(of))] }
@@ -62,6 +64,7 @@ func (g *generator) name() string {
 var methods = []string{
 	"RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer", "StopContainer",
 	"RemoveContainer", "ExecSync", "ListPodSandbox", "ListContainers", "ContainerStatus", "PodSandboxStatus", "UpdateContainerResources", "Prepare", "Unprepare", "*",
+	"Mount", "Unmount", "Get", "Token",
 }
 
 func (g *generator) one() {
@@ -97,6 +100,10 @@ func (g *generator) one() {
 			pod = g.name()
 		}
 		g.add("call %s %s %s", g.pick(methods...), g.pick("fail", "hang", "lost"), pod)
+	case n < 90 && len(g.objects) > 0:
+		g.add("object %s %s", g.pick(g.objects...), g.pick("change", "change", "change", "gone"))
+	case n < 91 && g.disks:
+		g.storage()
 	case n < 92:
 		g.add("heal")
 	case n < 94:
@@ -142,6 +149,9 @@ func (g *generator) pod() {
 			}
 		}
 	}
+	if args[1] == "api" && (g.rnd.IntN(4) == 0 || g.disks && g.rnd.IntN(2) == 0) {
+		g.volumes(&args)
+	}
 	if g.rnd.IntN(4) == 0 {
 		args = append(args, "i1="+g.pick("exit,0", "sleep,20s,exit,0", "exit,0"))
 	}
@@ -156,4 +166,38 @@ func (g *generator) pod() {
 		args = append(args, c+"="+script)
 	}
 	g.add("pod %s", strings.Join(args, " "))
+}
+
+// volumes gives a pod some, of objects that others may have too.
+func (g *generator) volumes(args *[]string) {
+	for _, kind := range []string{"config", "secret"} {
+		if g.rnd.IntN(2) == 0 {
+			name := g.pick("a", "b")
+			g.objects = append(g.objects, kind+" "+name)
+			*args = append(*args, kind+"="+name)
+		}
+	}
+	if g.rnd.IntN(2) == 0 {
+		*args = append(*args, "token=1")
+	}
+	if g.disks && g.rnd.IntN(3) > 0 {
+		*args = append(*args, "csi="+g.pick("own", "a", "a", "b"))
+	}
+}
+
+// storage is what happens to the driver, its calls and its volumes.
+func (g *generator) storage() {
+	switch g.rnd.IntN(5) {
+	case 0:
+		g.add("csi %s", g.pick("down", "up"))
+	case 1:
+		g.add("attach %s %s", g.pick("a", "b"), g.pick("here", "elsewhere"))
+	default:
+		pod := "*"
+		if g.rnd.IntN(3) > 0 {
+			pod = g.name()
+		}
+		method := g.pick("NodeStageVolume", "NodeUnstageVolume", "NodePublishVolume", "NodeUnpublishVolume")
+		g.add("call %s %s %s", method, g.pick("fail", "hang", "lost", "lost", "lie"), pod)
+	}
 }

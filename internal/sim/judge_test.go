@@ -172,6 +172,7 @@ func (m *machine) judgeStart(id string) {
 	if len(p.object.Spec.ResourceClaims) > 0 && !m.driver.has(i.uid) {
 		m.wrong("%s is started, and its claim is not prepared", name)
 	}
+	m.judgeVolumesAtStart(p)
 	var last *instance
 	for _, o := range m.made {
 		if o == i || o.uid != i.uid || o.name != i.name || o.started.IsZero() {
@@ -298,6 +299,9 @@ func (m *machine) leftOf(uid types.UID) (out []string) {
 	}
 	if _, err := os.Stat(filepath.Join(m.root(), "pods", string(uid))); err == nil {
 		out = append(out, "its directory")
+	}
+	for _, at := range m.mounts.below(filepath.Join(m.root(), "pods", string(uid))) {
+		out = append(out, "a mount at "+strings.TrimPrefix(at, m.dir))
 	}
 	return out
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/agent/claims"
 	"github.com/nodewright/nodewright/agent/collection"
+	agentcsi "github.com/nodewright/nodewright/agent/csi"
 	"github.com/nodewright/nodewright/agent/devices"
 	agentmachine "github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/agent/part"
@@ -52,6 +53,8 @@ type life struct {
 	devices *devicemgr.Manager
 	claims  *dra.Manager
 	sources []*source
+	cache   *cache
+	csi     *agentcsi.Part // nil without storage
 	cancel  context.CancelFunc
 	ctx     context.Context
 	ended   chan error
@@ -75,6 +78,14 @@ func newLife(m *machine) (*life, error) {
 	if err != nil {
 		return nil, err
 	}
+	volumes, wakes, err := l.makeVolumes()
+	if err != nil {
+		return nil, err
+	}
+	parts = append(parts, wakes)
+	if l.csi != nil {
+		parts = append(parts, l.csi)
+	}
 	l.agent, err = agent.New(agent.Config{
 		Node: agentmachine.Node{Name: "n1", IPs: []string{"192.0.2.7"}, Capacity: v1.ResourceList{
 			v1.ResourceCPU: resource.MustParse("8"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
@@ -82,6 +93,7 @@ func newLife(m *machine) (*life, error) {
 		Paths:   agent.Paths{Root: m.root(), PodLogs: m.logs(), ContainerLogs: cmp.Or(m.containerLogs(), "-")},
 		Runtime: &gate{Runtime: m.rt, l: l}, Images: agent.Images{Service: &gate{Runtime: m.rt, l: l}},
 		Sources: []podmgr.Source{l.sources[0], l.sources[1]},
+		Volumes: agent.VolumeConfig{Manager: volumes},
 		Pods:    agent.Pods{SyncFrequency: syncFrequency},
 		DNS:     agent.DNS{ResolvConf: "-"}, Status: agent.Status{Sink: sink{l}}, Parts: parts,
 	})
@@ -142,6 +154,7 @@ func (l *life) begin() {
 		select {
 		case <-l.agent.Ready():
 			go l.m.driver.come(l)
+			go l.m.storage.come(l)
 			l.m.plugin.come(l)
 		case <-l.ctx.Done():
 		}
@@ -189,6 +202,9 @@ func (l *life) effect(what, target string) error {
 	return nil
 }
 
+// gate is what calls of this life pass.
+func (l *life) gate() *gate { return &gate{Runtime: l.m.rt, l: l} }
+
 func (l *life) tell() {
 	for _, s := range l.sources {
 		select {
@@ -218,7 +234,11 @@ func (s *source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 		silent := !s.static && s.l.m.apiDown
 		s.l.m.mu.Unlock()
 		if !silent && !s.l.isDead() {
-			deliver(s.l.m.snapshot(s.static))
+			snap := s.l.m.snapshot(s.static)
+			if !s.static {
+				s.l.cache.hear(snap.ConfigMaps, snap.Secrets)
+			}
+			deliver(snap)
 			s.l.m.mu.Lock()
 			if s.l.spoken.IsZero() && !s.static {
 				s.l.spoken = time.Now()

@@ -29,14 +29,16 @@ const secondImage = "localhost/app:2"
 // machine is what outlives the agents of one run: the runtime with its
 // containers, the disk, the API server, the device plugin, and the truth about all of them.
 type machine struct {
-	rt     *critest.Runtime
-	dir    string
-	disk   *disk
-	plugin *plugin
-	driver *driver
-	began  time.Time
-	trail  bool // keeps a line for each effect
-	links  bool // see options
+	rt      *critest.Runtime
+	dir     string
+	disk    *disk
+	plugin  *plugin
+	driver  *driver
+	mounts  *mounts
+	storage *storage // nil where no pod has a volume of a driver
+	began   time.Time
+	trail   bool // keeps a line for each effect
+	links   bool // see options
 
 	mu        sync.Mutex
 	pods      map[types.UID]*pod
@@ -57,6 +59,8 @@ type machine struct {
 	hash, sum uint64 // of all effects, in order and in any
 	lines     []string
 	unheal    map[string]bool
+	objects   map[string]*object // ConfigMaps and Secrets, by kind and name
+	secretive bool               // some pod has a secret
 }
 
 // newMachine makes a machine in an empty directory.
@@ -64,6 +68,7 @@ func newMachine(dir string) *machine {
 	m := &machine{
 		rt: critest.New(), dir: dir, began: time.Now(), healed: time.Now(),
 		pods: map[types.UID]*pod{}, names: map[string]types.UID{}, made: map[string]*instance{}, boxes: map[string]types.UID{}, unheal: map[string]bool{},
+		mounts: &mounts{}, objects: map[string]*object{},
 	}
 	m.rt.AddImage(image, secondImage)
 	m.disk = newDisk(m)
@@ -122,6 +127,9 @@ func (m *machine) snapshot(static bool) (s podmgr.Snapshot) {
 				s.ResourceClaims = append(s.ResourceClaims, claimFor(p.object))
 			}
 		}
+	}
+	if !static {
+		s.ConfigMaps, s.Secrets = m.objectsFor()
 	}
 	slices.SortFunc(s.Pods, func(a, b *v1.Pod) int { return compare(a.Name, b.Name) })
 	return s
@@ -202,6 +210,7 @@ func (m *machine) reap() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.live = nil
+	m.judgeSecrets()
 	if err != nil && !killed {
 		m.wrong("agent ended with an error: %v", err)
 	}

@@ -28,9 +28,11 @@ type pod struct {
 	trouble time.Time // last time that a step struck it
 	over    bool      // its last status was Succeeded or Failed
 
-	stopping time.Time // of its first stop since its last start
-	counts   map[string]int32
-	answers  map[string]string // that its probes are given, by kind; "" is ok
+	stopping  time.Time // of its first stop since its last start
+	counts    map[string]int32
+	volumes   []volume
+	published []string          // places of its volumes of CSI drivers, below its directory
+	answers   map[string]string // that its probes are given, by kind; "" is ok
 }
 
 // newPod makes a pod of its line:
@@ -40,7 +42,9 @@ type pod struct {
 // SOURCE is static or api. The keys are policy (Always), grace in seconds (10),
 // dev, a number of devices, and cpu, a number of CPUs of its own, both for the
 // first container, claim=1, a ResourceClaim of its own for all of them, and ready, live and
-// start, probes of the first container with their periods in seconds. A container whose name begins with i is an init container,
+// start, probes of the first container with their periods in seconds; config and secret, volumes
+// of the objects of those names, token=1, a projected token, and csi, a volume of a driver: of the claim of that name, or
+// own (all of pods of the API server). A container whose name begins with i is an init container,
 // with s a sidecar. A script is the fake runtime's, with commas; "forever" is
 // "sleep,forever".
 func newPod(args []string, uid string) (*pod, error) {
@@ -80,6 +84,7 @@ func newPod(args []string, uid string) (*pod, error) {
 			probes[key] = made
 		case "cpu":
 			limits[v1.ResourceCPU], limits[v1.ResourceMemory] = resource.MustParse(value), resource.MustParse("64Mi")
+		case "config", "secret", "token", "csi": // see addVolumes
 		default:
 			p.container(key, value)
 		}

@@ -55,6 +55,14 @@ func run(t *testing.T, dir string, steps []step, o options) (r result) {
 	synctest.Test(t, func(*testing.T) {
 		m := newMachine(dir)
 		m.trail, m.links = o.trail, o.links
+		if slices.ContainsFunc(steps, func(s step) bool {
+			return slices.ContainsFunc(s.args, func(a string) bool { return strings.HasPrefix(a, "csi=") })
+		}) {
+			if err := m.makeStorage(); err != nil {
+				t.Fatal(err)
+			}
+			defer m.storage.stop()
+		}
 		release := m.guard()
 		defer release()
 		if err := m.through(steps); err != nil {
@@ -159,11 +167,17 @@ func (m *machine) quiet() error {
 func (m *machine) judgeDelays() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.judgeSecrets()
+	m.judgeCalls()
 	if m.troubled > 0 {
+		for _, p := range m.pods {
+			m.judgeVolumes(p, false)
+		}
 		return
 	}
 	for _, p := range m.pods {
 		m.judgeProbes(p)
+		m.judgeVolumes(p, time.Since(m.healed) > startBound && time.Since(p.trouble) > startBound)
 		since := m.healed
 		for _, t := range []time.Time{p.since, p.trouble} {
 			if t.After(since) {
@@ -171,7 +185,7 @@ func (m *machine) judgeDelays() {
 			}
 		}
 		bound := startBound + p.grace
-		if !p.wanted || !p.stable || p.over || p.unwell() || m.struck(p) || time.Since(since) < bound {
+		if !p.wanted || !p.stable || p.over || p.unwell() || m.struck(p) || m.lacks(p) || time.Since(since) < bound {
 			continue
 		}
 		if _, asks := p.object.Spec.Containers[0].Resources.Limits[device]; asks {
@@ -226,6 +240,7 @@ func (m *machine) judgeRest() {
 			m.wrong("status of %s: %q, want Running", p.object.Name, p.object.Status.Phase)
 		}
 		m.judgeReady(p)
+		m.judgeVolumes(p, true)
 		if p.stable && p.over && p.object.Spec.RestartPolicy == v1.RestartPolicyAlways && !m.waits(p) {
 			m.wrong("status of %s: %s, and it never ends: %s %s", p.object.Name, p.object.Status.Phase, p.object.Status.Reason, p.object.Status.Message)
 		}
@@ -246,6 +261,7 @@ func (m *machine) judgeRest() {
 			}
 		}
 	}
+	m.judgeStorage()
 	for _, file := range m.filesOf() {
 		m.wrong("left on the disk: %s", file)
 	}

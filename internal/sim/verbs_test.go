@@ -25,7 +25,7 @@ func init() {
 		"sandbox": (*machine).doSandbox, // NAME: a sandbox dies
 		"agent":   (*machine).doAgent,   // kill, stop, start, or kill-at N: before the Nth effect from now
 		"power":   (*machine).doPower,   // the machine loses power and comes back
-		"call":    (*machine).doCall,    // METHOD fail|hang|lost POD|*
+		"call":    (*machine).doCall,    // METHOD fail|hang|lost POD|*, or lie for calls of a CSI driver
 		"heal":    (*machine).doHeal,    // takes back all calls
 		"runtime": (*machine).doRuntime, // down or up
 		"events":  (*machine).doEvents,  // lost or kept
@@ -33,6 +33,9 @@ func init() {
 		"disk":    (*machine).doDisk,    // fail, hang or ok
 		"plugin":  (*machine).doPlugin,  // down or up
 		"probe":   (*machine).doProbe,   // NAME ready|live|start ok|no|hang|mute|broken
+		"csi":     (*machine).doCSI,     // down or up: the driver
+		"attach":  (*machine).doAttach,  // CLAIM here|elsewhere
+		"object":  (*machine).doObject,  // config|secret NAME change|gone
 		"clock":   (*machine).doClock,   // DURATION: how far the runtime's is from the agent's
 	}
 }
@@ -48,6 +51,9 @@ func (m *machine) doPod(s step) error {
 	if err == nil {
 		p.wanted, p.since, p.trouble = true, time.Now(), time.Now()
 		m.pods[uid], m.names[p.object.Name] = p, uid
+		if !p.static {
+			m.addVolumes(p, s.args[2:])
+		}
 	}
 	m.mu.Unlock()
 	m.tell()
@@ -201,6 +207,8 @@ func (m *machine) doPower(step) error {
 	}
 	m.disk.losePower()
 	m.driver.losePower()
+	m.mounts.losePower()
+	m.storage.losePower()
 	m.mu.Lock()
 	m.stopBoxes(func(*runtimeapi.PodSandbox) bool { return true })
 	for _, p := range m.pods {
@@ -293,6 +301,10 @@ func (m *machine) healAll() error {
 		}
 	}
 	m.healProbes()
+	m.healObjects()
+	if err := m.healStorage(); err != nil {
+		return err
+	}
 	m.mu.Lock()
 	l := m.live
 	m.mu.Unlock()

@@ -1,0 +1,140 @@
+package sim
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/volumemgr/mount"
+	"github.com/nodewright/nodewright/volumemgr/mount/mounttest"
+)
+
+// mounts is the machine's mount table. What is below a tmpfs is in memory, although the
+// files are in the machine's directory: it goes with the mount.
+type mounts struct{ mounttest.Memory }
+
+// Table has bind mounts of their source's file system, as the kernel's are.
+func (m *mounts) Table(ctx context.Context) (mount.Table, error) {
+	all, err := m.Memory.Table(ctx)
+	for i := range all {
+		if at := all.At(all[i].Source); strings.HasPrefix(all[i].Source, "/") && len(at) > 0 {
+			all[i].Root, all[i].Source = at[0].Root, at[0].Source
+		}
+	}
+	return all, err
+}
+
+// Unmount empties what was in memory.
+func (m *mounts) Unmount(ctx context.Context, target string, how mount.How) error {
+	inMemory := m.inMemory(target)
+	err := m.Memory.Unmount(ctx, target, how)
+	if err == nil && inMemory && !m.inMemory(target) {
+		empty(target)
+	}
+	return err
+}
+
+// losePower unmounts all, from the last on.
+func (m *mounts) losePower() {
+	all, _ := m.Table(context.Background())
+	for _, e := range slices.Backward(all) {
+		_ = m.Unmount(context.Background(), e.Target, mount.Plain)
+	}
+}
+
+// inMemory reports whether a path is below a tmpfs.
+func (m *mounts) inMemory(path string) bool {
+	all, _ := m.Memory.Table(context.Background())
+	return slices.ContainsFunc(all, func(e mount.Entry) bool {
+		return e.Type == "tmpfs" && (path == e.Target || strings.HasPrefix(path, e.Target+"/"))
+	})
+}
+
+func empty(dir string) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		_ = os.RemoveAll(filepath.Join(dir, e.Name()))
+	}
+}
+
+// below lists what is mounted in a directory.
+func (m *mounts) below(dir string) (out []string) {
+	all, _ := m.Memory.Table(context.Background())
+	for _, e := range all {
+		if e.Target == dir || strings.HasPrefix(e.Target, dir+"/") {
+			out = append(out, e.Target)
+		}
+	}
+	return out
+}
+
+// mounter is the mount table as one life of the agent sees it.
+type mounter struct{ l *life }
+
+var _ mount.Mounter = mounter{}
+
+// do passes a change of the table through the gate, where it may fail.
+func (m mounter) do(ctx context.Context, method, target string, change func() error) error {
+	machine := m.l.m
+	return m.l.gate().call(ctx, method, machine.ownerOf(target), true, nil, change)
+}
+
+func (m mounter) Mount(ctx context.Context, f mount.FileSystem) error {
+	return m.do(ctx, "Mount", f.Target, func() error { return m.l.m.mounts.Mount(ctx, f) })
+}
+
+func (m mounter) Bind(ctx context.Context, b mount.Bind) error {
+	return m.do(ctx, "Mount", b.Target, func() error { return m.l.m.mounts.Bind(ctx, b) })
+}
+
+func (m mounter) Unmount(ctx context.Context, target string, how mount.How) error {
+	return m.do(ctx, "Unmount", target, func() error { return m.l.m.mounts.Unmount(ctx, target, how) })
+}
+
+func (m mounter) Table(ctx context.Context) (mount.Table, error) {
+	if m.l.isDead() {
+		return nil, errDead
+	}
+	return m.l.m.mounts.Table(ctx)
+}
+
+// ownerOf is the name of the pod whose directory a path is in.
+func (m *machine) ownerOf(path string) string {
+	rest, below := strings.CutPrefix(path, filepath.Join(m.root(), "pods")+"/")
+	if !below {
+		return ""
+	}
+	uid, _, _ := strings.Cut(rest, "/")
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.pods[types.UID(uid)]; p != nil {
+		return p.object.Name
+	}
+	return ""
+}
+
+// judgeSecrets looks for what is secret on what outlasts the machine. m.mu is held.
+func (m *machine) judgeSecrets() {
+	if !m.secretive {
+		return
+	}
+	_ = filepath.WalkDir(m.dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // it went meanwhile
+		}
+		if d.IsDir() && m.mounts.inMemory(path) {
+			return fs.SkipDir
+		}
+		if d.Type().IsRegular() {
+			if b, _ := os.ReadFile(path); strings.Contains(string(b), secretMark) {
+				m.wrong("a secret is on the disk: %s", strings.TrimPrefix(path, m.dir))
+			}
+		}
+		return nil
+	})
+}
