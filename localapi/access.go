@@ -1,8 +1,11 @@
 package localapi
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Groups that a certificate may have as organizations. Each may do what those before
@@ -41,6 +44,28 @@ func Certificates(r *http.Request) (*User, error) {
 	}
 	subject := r.TLS.PeerCertificates[0].Subject
 	return &User{Name: subject.CommonName, Groups: subject.Organization}, nil
+}
+
+// Allow returns a handler that stands beside the API: members of a group, and of those
+// that may do more, get to next, with the access that next gives everybody. Others are
+// answered as by the API, with 401 or 403. An unknown group is taken for [GroupAdmin].
+func (s *Server) Allow(who Authenticate, group string, next http.Handler) http.Handler {
+	least := (&User{Groups: []string{group}}).level()
+	if least == nobody {
+		least = admin
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, err := who(r)
+		switch {
+		case err != nil || user == nil:
+			s.refuse(w, r, errUnknown())
+		case user.level() < least:
+			s.refuse(w, r, generic(http.StatusForbidden, metav1.StatusReasonForbidden,
+				fmt.Sprintf("User %q cannot get path %q: want a certificate of the group %s", user.Name, r.URL.Path, group)))
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
 }
 
 // level is how much a user may do.

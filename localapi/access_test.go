@@ -9,6 +9,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -16,7 +17,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodewright/nodewright/localapi"
-
 	"github.com/nodewright/nodewright/localapi/store"
 )
 
@@ -123,5 +123,36 @@ func TestAccess(t *testing.T) {
 	cert, key, _ := other.Client("somebody", []string{localapi.GroupAdmin}, 0)
 	if _, err := client(t, same.Kubeconfig(url, "somebody", cert, key)).Get(url + "/api"); err == nil {
 		t.Error("somebody with a certificate of another authority got in")
+	}
+}
+
+// What stands beside the API is for those of a group.
+func TestAllow(t *testing.T) {
+	a := start(t, &store.Memory{})
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "page") })
+	for _, c := range []struct {
+		group, has string
+		code       int
+		want       string
+	}{
+		{localapi.GroupView, "", 401, "no certificate says who you are"},
+		{localapi.GroupView, localapi.GroupView, 200, "page"},
+		{localapi.GroupView, localapi.GroupAdmin, 200, "page"},
+		{localapi.GroupEdit, localapi.GroupView, 403, "want a certificate of the group nodewright:edit"},
+		{localapi.GroupEdit, localapi.GroupEdit, 200, "page"},
+		{"else", "else", 403, `User \"ann\" cannot get path \"/ui/\"`},
+		{"else", localapi.GroupAdmin, 200, "page"},
+	} {
+		who := func(*http.Request) (*localapi.User, error) {
+			if c.has == "" {
+				return nil, nil //nolint:nilnil // nobody
+			}
+			return &localapi.User{Name: "ann", Groups: []string{c.has}}, nil
+		}
+		w := httptest.NewRecorder()
+		a.Allow(who, c.group, page).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/ui/", nil))
+		if w.Code != c.code || !strings.Contains(w.Body.String(), c.want) {
+			t.Errorf("a member of %q at a page for %q: %d, want %d with %q: %s", c.has, c.group, w.Code, c.code, c.want, w.Body)
+		}
 	}
 }

@@ -82,7 +82,8 @@ func served(t *testing.T, dir string) (a *api, kill func()) {
 // attempt is what a client has asked of an object last, and what was acknowledged.
 type attempt struct{ asked, acknowledged int }
 
-// storm applies to objects of its own, and deletes some, until the server is gone.
+// storm applies to objects of its own, and deletes some, until the server or its disk is
+// gone.
 func storm(url, prefix string, from int, done map[string]*attempt) {
 	client := &http.Client{Timeout: 10 * time.Second}
 	for i := from; ; i++ {
@@ -95,18 +96,37 @@ func storm(url, prefix string, from int, done map[string]*attempt) {
 		method, path, body := http.MethodPatch, url+configMaps+"/"+name+"?fieldManager=storm&force=true",
 			fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"k":"%d","pad":%q}}`, name, i, strings.Repeat("x", i%3*20_000))
 		if i%7 == 0 {
-			a.asked, method = -i, http.MethodDelete
+			a.asked, method, body = -i, http.MethodDelete, ""
 		}
 		req, _ := http.NewRequestWithContext(context.Background(), method, path, strings.NewReader(body))
-		req.Header.Set("Content-Type", "application/apply-patch+yaml")
+		if body != "" {
+			req.Header.Set("Content-Type", "application/apply-patch+yaml")
+		}
 		resp, err := client.Do(req)
 		if err != nil {
 			return
 		}
 		_ = resp.Body.Close()
+		if resp.StatusCode >= 400 && resp.StatusCode != http.StatusNotFound { // a disk without power
+			return
+		}
 		if resp.StatusCode < 300 || method == http.MethodDelete && resp.StatusCode == http.StatusNotFound {
 			a.acknowledged = a.asked
 		}
+	}
+}
+
+// check compares what an object has after a failure with what may be; "" is no object.
+func (w *attempt) check(t *testing.T, name, have string) {
+	t.Helper()
+	is := func(n int) bool { return n > 0 && have == fmt.Sprint(n) || n <= 0 && have == "" }
+	if !is(w.asked) && !is(w.acknowledged) {
+		t.Errorf("%s is %q; %d was acknowledged, and %d asked last", name, have, w.acknowledged, w.asked)
+	}
+	w.acknowledged = w.asked // whichever it was
+	if !is(w.asked) {
+		w.acknowledged = 0
+		_, _ = fmt.Sscan(have, &w.acknowledged)
 	}
 }
 
@@ -151,15 +171,7 @@ func TestKilled(t *testing.T) {
 		stop()
 		for _, m := range did {
 			for name, w := range m {
-				is := func(n int) bool { return n > 0 && have[name] == fmt.Sprint(n) || n <= 0 && have[name] == "" }
-				if !is(w.asked) && !is(w.acknowledged) {
-					t.Errorf("round %d: %s is %q; %d was acknowledged, and %d asked last", round, name, have[name], w.acknowledged, w.asked)
-				}
-				w.acknowledged = w.asked // whichever it was
-				if !is(w.asked) {
-					w.acknowledged = 0
-					_, _ = fmt.Sscan(have[name], &w.acknowledged)
-				}
+				w.check(t, fmt.Sprintf("round %d: %s", round, name), have[name])
 				objects++
 			}
 		}

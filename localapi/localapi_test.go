@@ -8,8 +8,10 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -394,6 +396,57 @@ func TestWatchExpired(t *testing.T) {
 		a.NodeEvent("Normal", "R", fmt.Sprint(i))
 	}
 	a.refused("GET", configMaps+"?watch=1&resourceVersion="+first.ResourceVersion, "", "", 410, metav1.StatusReasonExpired, "too old resource version")
+}
+
+// A node at rest forgets what watches could resume from, as etcd does after five minutes;
+// who has seen the last of it goes on.
+func TestWatchAfterRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, err := localapi.New(localapi.Config{Node: "node-1", Store: &store.Memory{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = srv.Run(ctx) }()
+		synctest.Wait()
+		do := func(method, path, body string) (int, string) {
+			r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
+			r.Header.Set("Content-Type", asJSON)
+			w := httptest.NewRecorder()
+			srv.Handler(localapi.Root).ServeHTTP(w, r)
+			return w.Code, w.Body.String()
+		}
+		var revisions []string
+		for _, name := range []string{"a", "b"} {
+			var c v1.ConfigMap
+			code, text := do("POST", configMaps, fmt.Sprintf(`{"metadata":{"name":%q}}`, name))
+			if err := json.Unmarshal([]byte(text), &c); err != nil || code != 201 {
+				t.Fatal(code, text, err)
+			}
+			revisions = append(revisions, c.ResourceVersion)
+			time.Sleep(3 * time.Minute)
+		}
+		watch := func(from string) string {
+			_, text := do("GET", configMaps+"?watch=1&timeoutSeconds=1&resourceVersion="+from, "")
+			return text
+		}
+		before, _ := strconv.Atoi(revisions[0])
+		if text := watch(strconv.Itoa(before - 1)); !strings.Contains(text, `"code":410`) {
+			t.Errorf("from before what is 6 min old: %s", text)
+		}
+		if text := watch(revisions[0]); !strings.Contains(text, `"name":"b"`) {
+			t.Errorf("from before what is 3 min old: %s", text)
+		}
+		time.Sleep(3 * time.Minute)
+		if text := watch(revisions[0]); !strings.Contains(text, `"code":410`) {
+			t.Errorf("from before what is 6 min old: %s", text)
+		}
+		if text := watch(revisions[1]); strings.Contains(text, "410") {
+			t.Errorf("from the last change: %s", text)
+		}
+		cancel()
+		synctest.Wait()
+	})
 }
 
 // More watches, requests and objects than there may be are refused, and may come again.

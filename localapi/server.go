@@ -134,11 +134,12 @@ func New(cfg Config) (*Server, error) {
 	}
 	kinds := newKinds()
 	s := &Server{
-		cfg: cfg, scheme: newScheme(kinds), kinds: kinds, computed: newComputed(), state: newState(kinds),
+		cfg: cfg, scheme: newScheme(kinds), kinds: kinds, computed: newComputed(),
 		requests: newPlaces(cfg.MaxRequests), watches: newPlaces(cfg.MaxWatches), streams: newPlaces(cfg.MaxStreams),
 		writing: make(chan struct{}, 1), loaded: make(chan struct{}), ending: make(chan struct{}), wanted: make(chan struct{}, 1), looking: make(chan struct{}, 1),
 		shown: map[string]map[*kind]map[key]bool{},
 	}
+	s.state = newState(kinds, func(after time.Duration) { time.AfterFunc(after, s.age) })
 	s.codecs = newCodecs(s.scheme)
 	s.managers = newManagers(kinds)
 	for _, k := range kinds {
@@ -169,6 +170,17 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.cfg.Store.Watch(ctx, func(docs []store.Document) { s.edited(ctx, docs) })
 }
 
+// age has the state forget old changes; nobody asks for more of it once Run has ended.
+func (s *Server) age() {
+	select {
+	case <-s.ending:
+	default:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.state.age()
+	}
+}
+
 // places bounds how many are at something.
 type places struct{ free chan struct{} }
 
@@ -189,18 +201,28 @@ func (p *places) leave() { <-p.free }
 func (s *Server) Handler(who Authenticate) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := s.serve(w, r, who); err != nil {
-			a, _ := s.codecs.accept(r)
-			a.as = ""
-			s.codecs.fail(w, a, err)
+			s.refuse(w, r, err)
 		}
 	})
+}
+
+// refuse answers with an error, in a form that the client reads.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	a, _ := s.codecs.accept(r)
+	a.as = ""
+	s.codecs.fail(w, a, err)
+}
+
+// errUnknown is the answer to a client whom nobody knows.
+func errUnknown() error {
+	return apierrors.NewUnauthorized("no certificate says who you are; agent kubeconfig makes one")
 }
 
 // serve answers a request; an error is what it is to be answered with.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, who Authenticate) error {
 	user, err := who(r)
 	if err != nil || user == nil {
-		return apierrors.NewUnauthorized("no certificate says who you are; agent kubeconfig makes one")
+		return errUnknown()
 	}
 	switch r.URL.Path {
 	case "/healthz", "/livez", "/readyz":

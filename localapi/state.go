@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -36,12 +37,15 @@ type change struct {
 	// before and now are nil for what came and what went.
 	before, now object
 	size        int
+	at          time.Time
 }
 
-// Bounds of the window that watches resume from.
+// Bounds of the window that watches resume from. What was changed longer ago is forgotten
+// as an API server's etcd forgets it by default, so that a node at rest keeps none.
 const (
 	maxChanges     = 5000
 	maxChangesSize = 32 << 20
+	maxChangesAge  = 5 * time.Minute
 )
 
 // state is what is served. Whoever has it holds Server.mu.
@@ -53,10 +57,13 @@ type state struct {
 	changes []change
 	size    int           // of what changes refer to
 	changed chan struct{} // closed at the next change
+	aging   bool          // somebody is asked to call age
+	// later is asked for a call of age after a time.
+	later func(time.Duration)
 }
 
-func newState(kinds []*kind) state {
-	st := state{objects: map[*kind]map[key]item{}, changed: make(chan struct{})}
+func newState(kinds []*kind, later func(time.Duration)) state {
+	st := state{objects: map[*kind]map[key]item{}, changed: make(chan struct{}), later: later}
 	for _, k := range kinds {
 		st.objects[k] = map[key]item{}
 	}
@@ -105,19 +112,44 @@ func (st *state) drop(k *kind, name key) object {
 }
 
 func (st *state) tell(c change) {
+	c.at = time.Now()
 	st.changes = append(st.changes, c)
 	st.size += c.size
+	st.forget(c.at)
+	st.ageLater(c.at)
+	close(st.changed)
+	st.changed = make(chan struct{})
+}
+
+// forget drops the changes that are beyond the window.
+func (st *state) forget(now time.Time) {
 	n := 0
-	for len(st.changes)-n > maxChanges || st.size > maxChangesSize && len(st.changes)-n > 1 {
+	for n < len(st.changes) && (len(st.changes)-n > maxChanges || st.size > maxChangesSize && len(st.changes)-n > 1 || now.Sub(st.changes[n].at) >= maxChangesAge) {
 		st.size -= st.changes[n].size
 		n++
 	}
-	if n > 0 {
+	switch {
+	case n == len(st.changes):
+		st.changes = nil
+	case n > 0:
 		clear(st.changes[:n]) // the array may live on
 		st.changes = st.changes[n:]
 	}
-	close(st.changed)
-	st.changed = make(chan struct{})
+}
+
+// age forgets what has become old, and sees to it that the rest is.
+func (st *state) age() {
+	now := time.Now()
+	st.aging = false
+	st.forget(now)
+	st.ageLater(now)
+}
+
+func (st *state) ageLater(now time.Time) {
+	if !st.aging && len(st.changes) > 0 {
+		st.aging = true
+		st.later(maxChangesAge - now.Sub(st.changes[0].at))
+	}
 }
 
 // oldest is the first revision that a watch can go on from.

@@ -14,7 +14,8 @@
 // Whoever may ask the handler sees logs and the environment of pods' containers. It asks
 // nobody who they are: [WithToken] lets in who knows a secret, and refuses requests that
 // name another host than the one asked for, so that no other page of a browser gets in.
-// Behind a server that authenticates its clients the handler may stand alone.
+// Behind a server that authenticates its clients the handler may stand alone. All links
+// are relative, so that it may stand below any path, with http.StripPrefix.
 //
 // # Bounds
 //

@@ -131,8 +131,9 @@ func (b *builder) podRow(p *v1.Pod, used map[string]statsapi.PodStats, whys map[
 	b.raw("</tr>\n")
 }
 
+// podURL is relative to the overview: the page may stand below any path.
 func podURL(p *v1.Pod) string {
-	return "/pods/" + url.PathEscape(p.Namespace) + "/" + url.PathEscape(p.Name)
+	return "pods/" + url.PathEscape(p.Namespace) + "/" + url.PathEscape(p.Name)
 }
 
 func (b *builder) problems(o *overview) {
@@ -226,7 +227,7 @@ func (p *Page) pod(ctx context.Context, r *http.Request) (string, *builder, erro
 		return "", nil, err
 	}
 	b := &builder{}
-	b.raw(`<p><a href="/">All pods</a></p><h1>%s/%s</h1><p>%s; %s; addresses %s</p>`, namespace, name, podtext.State(pod), string(pod.Status.QOSClass), addresses(pod))
+	b.raw(`<p><a href="../../">All pods</a></p><h1>%s/%s</h1><p>%s; %s; addresses %s</p>`, namespace, name, podtext.State(pod), string(pod.Status.QOSClass), addresses(pod))
 	if why, err := p.cfg.Agent.Why(ctx, namespace, name); err != nil {
 		b.raw(`<p class="bad">Not known: %s</p>`, err.Error())
 	} else {
@@ -254,7 +255,7 @@ func (p *Page) pod(ctx context.Context, r *http.Request) (string, *builder, erro
 	}
 	b.raw("<!--logs-->")
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		path := "/logs/" + url.PathEscape(namespace) + "/" + url.PathEscape(name) + "/" + url.PathEscape(c.Name)
+		path := "../../logs/" + url.PathEscape(namespace) + "/" + url.PathEscape(name) + "/" + url.PathEscape(c.Name)
 		b.raw(`<section class="log" data-log="%s"><h2>Log of %s <a href="%s?tail=100000">more</a> <a href="%s?previous">of the one before</a></h2><pre>%s</pre></section>`,
 			path, c.Name, path, path, p.tail(ctx, namespace, name, c.Name))
 	}

@@ -136,11 +136,11 @@ func TestPages(t *testing.T) {
 	p := newPage(t, &agent{pods: []v1.Pod{pod("web", v1.PodRunning, v1.ConditionTrue), crash}})
 	for path, want := range map[string][]string{
 		"/": {
-			"<title>lab</title>", "<h1>lab</h1>", `<a href="/pods/default/web">web</a>`, "<td>CrashLoopBackOff</td>", "an image", "event ", "web.yaml", "evicted",
+			"<title>lab</title>", "<h1>lab</h1>", `<a href="pods/default/web">web</a>`, "<td>CrashLoopBackOff</td>", "an image", "event ", "web.yaml", "evicted",
 			"Evicted next", "half full", `<li class="good" title="">Ready True</li>`, `<li class="bad" title="">MemoryPressure True</li>`, "runtime",
 		},
 		"/?part":                    {"<h1>lab</h1>"},
-		"/pods/default/crash":       {"<h1>default/crash</h1>", "Waits for: an image", "waiting: CrashLoopBackOff back-off 10s", "line ", `data-log="/logs/default/crash/c"`},
+		"/pods/default/crash":       {"<h1>default/crash</h1>", "Waits for: an image", "waiting: CrashLoopBackOff back-off 10s", "line ", `data-log="../../logs/default/crash/c"`},
 		"/logs/default/crash/c":     {"line "},
 		"/logs/default/crash/c?x=y": {"line "},
 	} {
@@ -228,8 +228,8 @@ func TestManyPods(t *testing.T) {
 	for i := range ui.MaxPods + 7 {
 		a.pods = append(a.pods, pod(fmt.Sprintf("p%d", i), v1.PodRunning, v1.ConditionTrue))
 	}
-	if body := get(newPage(t, a), "/").Body.String(); strings.Count(body, `<a href="/pods/`) != ui.MaxPods || !strings.Contains(body, "7 more are not shown") {
-		t.Errorf("%d pods", strings.Count(body, `<a href="/pods/`))
+	if body := get(newPage(t, a), "/").Body.String(); strings.Count(body, `<a href="pods/`) != ui.MaxPods || !strings.Contains(body, "7 more are not shown") {
+		t.Errorf("%d pods", strings.Count(body, `<a href="pods/`))
 	}
 }
 
@@ -329,7 +329,7 @@ func TestBrowser(t *testing.T) {
 	if dom := browse("/pods/default/web", "--dump-dom"); !strings.Contains(dom, "followed line") || !strings.Contains(dom, "default/web") {
 		t.Errorf("the page of a pod:\n%s", dom)
 	}
-	if dom := browse("/", "--dump-dom"); !strings.Contains(dom, `href="/pods/default/db"`) || strings.Contains(dom, `class="shown"`) {
+	if dom := browse("/", "--dump-dom"); !strings.Contains(dom, `href="pods/default/db"`) || strings.Contains(dom, `class="shown"`) {
 		t.Errorf("the overview:\n%s", dom)
 	}
 	if dir := os.Getenv("UI_PICTURES"); dir != "" {

@@ -30,6 +30,7 @@ type runFlags struct {
 	network          string
 	preload          string
 	localAPI         string
+	localUI          bool
 	gc               gcFlags
 	version          versionFlag
 
@@ -53,6 +54,7 @@ func newRunFlags() (*flag.FlagSet, *runFlags) {
 	fs.StringVar(&f.network, "network", "", "how pods get their `addresses` on the agent's own container runtime: cni, bridge or none; cni, if the machine has a configuration of it or is one of a cluster, else bridge")
 	fs.StringVar(&f.preload, "preload-images", "", "a `directory` of archives of images that the agent's own container runtime reads at the start")
 	fs.StringVar(&f.localAPI, "local-api", "", "serve the Kubernetes API of this node at an `address` by TLS, such as 127.0.0.1:6443, and on the agent's own socket; \"socket\" is there alone")
+	fs.BoolVar(&f.localUI, "local-api-ui", false, "serve the page of agent ui below /ui/ at the address of --local-api as well, to its clients")
 	f.gc.register(fs)
 	fs.Var(&f.version, "version", "print the `release` of Kubernetes that the agent behaves as, or =raw with what it was built of; =v1.37.x+mine sets it")
 	return fs, f
@@ -117,6 +119,9 @@ func (f *runFlags) validate() error {
 	}
 	if f.localAPI != "" && f.kubelet.Kubeconfig != "" {
 		bad("--local-api=%q: want no --kubeconfig beside it", f.localAPI)
+	}
+	if f.localUI && (f.localAPI == "" || f.localAPI == onSocket) {
+		bad("--local-api-ui: want --local-api=ADDRESS beside it, got %q", f.localAPI)
 	}
 	f.gc.validate(bad)
 	if _, err := nodeagent.VersionInfo(f.version.release()); err != nil {

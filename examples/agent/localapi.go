@@ -4,8 +4,11 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net/http"
 	"time"
 
+	"github.com/nodewright/nodewright/agent/local"
+	"github.com/nodewright/nodewright/agent/ui"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	api "github.com/nodewright/nodewright/localapi"
 	"github.com/nodewright/nodewright/nodeagent"
@@ -15,15 +18,25 @@ import (
 // onSocket has the API of the node on the agent's own socket alone.
 const onSocket = "socket"
 
-// serveLocalAPI has a node serve its own API, if that is asked for.
-func serveLocalAPI(o *nodeagent.Options, f *runFlags) {
+// serveLocalAPI has a node serve its own API, if that is asked for, and a page beside it.
+func serveLocalAPI(o *nodeagent.Options, f *runFlags) error {
+	c := localapi.Config{Address: f.localAPI}
 	switch f.localAPI {
 	case "":
+		return nil
 	case onSocket:
-		localapi.Attach(o, localapi.Config{})
-	default:
-		localapi.Attach(o, localapi.Config{Address: f.localAPI})
+		c.Address = ""
 	}
+	if f.localUI {
+		page, err := ui.New(ui.Config{Agent: local.NewClient(o.Socket), Log: o.Log})
+		if err != nil {
+			return err
+		}
+		c.Beside = map[string]http.Handler{"/ui/": http.StripPrefix("/ui", page)}
+		o.Services = append(o.Services, func(*nodeagent.Node) (string, func(context.Context) error, error) { return "page", page.Run, nil })
+	}
+	localapi.Attach(o, c)
+	return nil
 }
 
 // kubeconfig makes a client's certificate by the authority in the root directory, which

@@ -43,9 +43,11 @@ func runAgent(ctx context.Context, std stdio, args []string) error {
 	garbage.start()
 	o := nodeOptions(f, conf)
 	o.LocalRuntime = localcri.Runtime(localRuntime(f))
-	serveLocalAPI(&o, f)
 	o.Log, o.LogLevel, o.Metrics = log, level, prometheus.NewRegistry()
 	o.Metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if err := serveLocalAPI(&o, f); err != nil {
+		return err
+	}
 	if f.shutdownOnTerm {
 		var stop func()
 		ctx, o.Machine, stop = endsWithMachine(ctx)

@@ -95,6 +95,7 @@ func All() []Area {
 			{What: "Kernel parameters that cannot be set are an event of the node (KubeletSetupFailed).", Why: "The kubelet does not start then, and all pods wait for one parameter."},
 			{What: "A flush of the firewall is noticed by looking at the rules, once a minute.", Why: "The kubelet keeps canary chains beside its own."},
 			{What: "ResourceSlices are deleted when their driver has not been connected for 30 s, at the start too.", Why: "The kubelet deletes all of them at each start, so that its drivers have to publish them again."},
+			{What: "A pod of which only the runtime knows, as one whose manifest went while the agent was away, has the grace period that its containers were made with, and not a second.", Why: "Nobody asked for less, and its manifest may come back meanwhile."},
 			{What: "A runtime that is lost keeps the node ready for 30 s.", Why: "One that restarts would cost all pods their readiness."},
 			{What: "Certificates that have expired are presented nevertheless, and the process goes on.", Why: "The kubelet ends, and with it the care for pods."},
 			{What: "Calls wait for the first certificate.", Why: "The kubelet makes them as system:anonymous."},

@@ -38,7 +38,7 @@ type guard struct {
 	ask    *func(Change) error
 }
 
-// Guard has every [OS] of this process ask before each step below a directory. An
+// Guard has every [OS] of this process ask before each step in or below a directory. An
 // error is the step's, which is not taken then; ask may block, as a disk does. It
 // is called from any goroutine. The simulation of whole agents is the one user:
 // their blocks open directories of their own, so that no Disk can be passed
@@ -79,7 +79,7 @@ func ask(c Change) error {
 		return nil
 	}
 	for _, g := range *all {
-		if strings.HasPrefix(c.Path, g.prefix) {
+		if strings.HasPrefix(c.Path+"/", g.prefix) {
 			return (*g.ask)(c)
 		}
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/nodewright/nodewright/agent"
 	"github.com/nodewright/nodewright/kubeletconfig"
 	"github.com/nodewright/nodewright/localapi"
-
 	"github.com/nodewright/nodewright/localapi/store"
 	"github.com/nodewright/nodewright/nodeagent"
 )
@@ -36,6 +35,9 @@ type Config struct {
 	// Names are those that the API is reached by, beside localhost, the node's own and
 	// the host of Address; none.
 	Names []string
+	// Beside are handlers that are served by TLS as well, each below its path, such as
+	// "/ui/", to all clients of the API; none. They get requests with the path in place.
+	Beside map[string]http.Handler
 }
 
 // authorityDir is where the authority of clients' certificates is.
@@ -180,7 +182,7 @@ func (a *attached) serve(ctx context.Context, n *nodeagent.Node) error {
 	}
 	errorLog, _ := zap.NewStdLogAt(log, zap.DebugLevel) // its error is an unknown level's
 	srv := &http.Server{
-		Handler: a.api.Handler(localapi.Certificates), TLSConfig: authority.TLS(append(names, a.cfg.Names...)),
+		Handler: a.handler(), TLSConfig: authority.TLS(append(names, a.cfg.Names...)),
 		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 90 * time.Second, MaxHeaderBytes: 1 << 18, ErrorLog: errorLog,
 	}
 	log.Info("listening", zap.Stringer("address", l.Addr()))
@@ -190,6 +192,22 @@ func (a *attached) serve(ctx context.Context, n *nodeagent.Node) error {
 		return err
 	}
 	return nil
+}
+
+// handler is what clients with certificates reach.
+func (a *attached) handler() http.Handler {
+	mux := http.NewServeMux()
+	for path, h := range a.cfg.Beside {
+		mux.Handle(path, a.api.Allow(localapi.Certificates, localapi.GroupView, h))
+	}
+	api := a.api.Handler(localapi.Certificates)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if h, pattern := mux.Handler(r); pattern != "" {
+			h.ServeHTTP(w, r)
+			return
+		}
+		api.ServeHTTP(w, r) // with its path as it is: the mux would clean it
+	})
 }
 
 func first(list []string) string {

@@ -1,0 +1,91 @@
+// Package durabletest has disks lose power: of small files that package durable writes
+// below a directory it leaves what a disk may leave that was not asked to sync.
+package durabletest
+
+import (
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/nodewright/nodewright/internal/durable"
+)
+
+// Journal knows what of the files surely outlasts a loss of power, and what else has been
+// written since. Note it may be told from any goroutine.
+type Journal struct {
+	mu     sync.Mutex
+	safe   map[string]content // of files with changes whose directory was not synced since
+	synced map[string]bool    // files whose content was synced
+	rnd    *rand.Rand
+}
+
+// content is a file, or none.
+type content struct {
+	there bool
+	data  []byte
+}
+
+// New returns the journal of a disk whose files are all safe. The seed decides what a loss
+// of power leaves.
+func New(seed uint64) *Journal {
+	return &Journal{safe: map[string]content{}, synced: map[string]bool{}, rnd: rand.New(rand.NewPCG(seed, 2))}
+}
+
+// Note is told of each step before it is taken: by what [durable.Guard] calls.
+func (j *Journal) Note(c durable.Change) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch c.Op {
+	case durable.OpWrite:
+		j.touch(c.Path)
+		j.synced[c.Path] = c.Sync
+	case durable.OpRename:
+		j.touch(c.Path)
+		j.touch(c.To)
+		j.synced[c.To] = j.synced[c.Path]
+	case durable.OpRemove:
+		j.touch(c.Path)
+	case durable.OpSyncDir:
+		for path := range j.safe {
+			if filepath.Dir(path) == filepath.Clean(c.Path) && (j.synced[path] || !read(path).there) {
+				delete(j.safe, path)
+			}
+		}
+	}
+}
+
+// touch keeps what is safe of a file before its first change.
+func (j *Journal) touch(path string) {
+	if _, known := j.safe[path]; !known {
+		j.safe[path] = read(path)
+	}
+}
+
+func read(path string) content {
+	b, err := os.ReadFile(path)
+	return content{there: err == nil, data: b}
+}
+
+// LosePower leaves of every change that was not synced what a disk may leave: each file is
+// as it was, as it is, or, if its own content was not synced, empty. No step may be under
+// way, and what was written by others than package durable stays.
+func (j *Journal) LosePower() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, path := range slices.Sorted(maps.Keys(j.safe)) {
+		was := j.safe[path]
+		switch n := j.rnd.IntN(3); {
+		case n == 0 && was.there:
+			_ = os.MkdirAll(filepath.Dir(path), 0o700)
+			_ = os.WriteFile(path, was.data, 0o600)
+		case n == 0:
+			_ = os.Remove(path)
+		case n == 1 && !j.synced[path] && read(path).there:
+			_ = os.Truncate(path, 0)
+		}
+	}
+	clear(j.safe)
+}
