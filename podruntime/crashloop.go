@@ -30,13 +30,20 @@ type crashLoops struct {
 
 // podLoops are the loops of one pod's containers.
 type podLoops struct {
-	mu     sync.Mutex
+	mu     turn
 	loops  map[string]*crashLoop // by the container's name
 	loaded bool                  // the memory was asked
 	saved  bool                  // the memory has something
 	dirty  bool                  // the memory has something else
 	last   time.Time             // the last attempt to write it
 }
+
+// turn is a lock that is held over calls of a disk. It is a channel, as whoever waits for a
+// disk that hangs has to let the time of a synctest bubble go on.
+type turn chan struct{}
+
+func (t turn) Lock()   { t <- struct{}{} }
+func (t turn) Unlock() { <-t }
 
 // crashLoop is what there is to know of a container that keeps ending.
 type crashLoop struct {
@@ -72,7 +79,7 @@ func (b *crashLoops) pod(uid types.UID) *podLoops {
 	defer b.mu.Unlock()
 	p := b.pods[uid]
 	if p == nil {
-		p = &podLoops{loops: map[string]*crashLoop{}}
+		p = &podLoops{mu: make(turn, 1), loops: map[string]*crashLoop{}}
 		b.pods[uid] = p
 	}
 	return p

@@ -2,8 +2,11 @@ package sim
 
 import (
 	"errors"
+	"maps"
+	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nodewright/nodewright/internal/durable"
 	"github.com/nodewright/nodewright/internal/durable/durabletest"
@@ -20,10 +23,12 @@ type disk struct {
 	mode   string // "", fail or hang
 	failed bool   // at the agent's start, which is when half-written files are removed
 	healed chan struct{}
+	synced map[string]bool      // files whose content was synced
+	since  map[string]time.Time // of renames of such files whose directory was not synced
 }
 
 func newDisk(m *machine) *disk {
-	return &disk{m: m, journal: durabletest.New(1)}
+	return &disk{m: m, journal: durabletest.New(1), synced: map[string]bool{}, since: map[string]time.Time{}}
 }
 
 var errDisk = errors.New("sim: input/output error")
@@ -57,6 +62,7 @@ func (d *disk) ask(c durable.Change) error {
 		}
 	}
 	d.journal.Note(c)
+	d.note(c)
 	return nil
 }
 
@@ -68,6 +74,7 @@ func (d *disk) begins() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.failed = d.mode == "fail"
+	clear(d.since) // the one before died
 }
 
 // mayHave reports whether a half-written file may be there until the agent's next start.
@@ -75,6 +82,36 @@ func (d *disk) mayHave(name string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.failed && strings.HasSuffix(name, durable.TempSuffix)
+}
+
+// note keeps which files should outlast a loss of power soon.
+func (d *disk) note(c durable.Change) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch c.Op {
+	case durable.OpWrite:
+		d.synced[c.Path] = c.Sync
+	case durable.OpRename:
+		if d.synced[c.Path] {
+			d.since[c.To] = time.Now()
+		}
+	case durable.OpRemove:
+		delete(d.since, c.Path)
+	case durable.OpSyncDir:
+		maps.DeleteFunc(d.since, func(path string, _ time.Time) bool { return filepath.Dir(path) == filepath.Clean(c.Path) })
+	}
+}
+
+// unsafe are those that have not been made to for long.
+func (d *disk) unsafe() (out []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for path, since := range d.since {
+		if d.mode == "" && time.Since(since) > startBound {
+			out = append(out, strings.TrimPrefix(path, d.m.dir))
+		}
+	}
+	return out
 }
 
 // strike has the disk fail or hang until it is struck with "ok".

@@ -112,10 +112,12 @@ func (g *generator) one() {
 		g.add("api %s", g.pick("down", "up"))
 	case n < 97:
 		g.add("events %s", g.pick("lost", "kept"))
-	case n < 98:
+	case n < 98 && (!wallShifts || g.rnd.IntN(2) == 0):
 		g.add("disk %s", g.pick("fail", "hang", "ok", "ok"))
 	case n < 99:
 		g.add("plugin %s", g.pick("down", "up"))
+	case wallShifts && g.rnd.IntN(3) > 0:
+		g.add("wall %s", g.pick("0s", "1h", "-1h", "8760h", "-26280h", "26280h"))
 	default:
 		g.add("clock %s", g.pick("0s", "1h", "-1h", "8760h", "-26280h"))
 	}
@@ -141,7 +143,7 @@ func (g *generator) pod() {
 	case 1:
 		args = append(args, fmt.Sprintf("cpu=%d", 1+g.rnd.IntN(3)))
 	}
-	if g.rnd.IntN(5) == 0 {
+	if g.rnd.IntN(3) == 0 {
 		for _, kind := range probeKinds {
 			if g.rnd.IntN(2) == 0 {
 				g.probed = append(g.probed, [2]string{name, kind})
@@ -187,11 +189,11 @@ func (g *generator) volumes(args *[]string) {
 
 // storage is what happens to the driver, its calls and its volumes.
 func (g *generator) storage() {
-	switch g.rnd.IntN(5) {
+	switch g.rnd.IntN(6) {
 	case 0:
 		g.add("csi %s", g.pick("down", "up"))
-	case 1:
-		g.add("attach %s %s", g.pick("a", "b"), g.pick("here", "elsewhere"))
+	case 1, 2:
+		g.add("attach %s %s", g.pick("a", "b"), g.pick("here", "elsewhere", "elsewhere"))
 	default:
 		pod := "*"
 		if g.rnd.IntN(3) > 0 {

@@ -263,6 +263,7 @@ func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
 		}
 	}
 	if st.Phase == v1.PodFailed && len(st.ContainerStatuses) == 0 {
+		clear(p.counted)
 		clear(p.counts) // it was rejected after a restart: its history goes, as with the kubelet
 	}
 	m.judgeReadiness(p, st)
@@ -270,8 +271,23 @@ func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
 		if was := p.counts[c.Name]; c.RestartCount < was {
 			m.wrong("restart count of %s/%s: %d after %d", p.object.Name, c.Name, c.RestartCount, was)
 		}
+		if id := p.counted[c.Name]; c.ContainerID != "" {
+			if id != "" && !p.returned && c.RestartCount == p.counts[c.Name] && m.sameBox(id, c.ContainerID) {
+				m.wrong("restart count of %s/%s is %d as before, and it is another container", p.object.Name, c.Name, c.RestartCount)
+			}
+			p.counted[c.Name] = c.ContainerID
+		}
 		p.counts[c.Name] = c.RestartCount
 	}
+}
+
+// sameBox reports whether two IDs are of containers of one sandbox that were started. They are
+// those of a status.
+func (m *machine) sameBox(a, b string) bool {
+	_, a, _ = strings.Cut(a, "://")
+	_, b, _ = strings.Cut(b, "://")
+	x, y := m.made[a], m.made[b]
+	return a != b && x != nil && y != nil && x.box == y.box && !x.started.IsZero() && !y.started.IsZero()
 }
 
 // judgeDeletion looks at the last that is heard of a pod: nothing may be left.
@@ -281,6 +297,14 @@ func (m *machine) judgeDeletion(p *pod) {
 	}
 	for _, left := range m.leftOf(p.object.UID) {
 		m.wrong("%s is deleted, and there is %s", p.object.Name, left)
+	}
+	if m.troubled > 0 || time.Since(m.healed) < startBound || time.Since(p.trouble) < startBound {
+		return
+	}
+	for _, record := range []string{"placement/" + string(p.object.UID), "claims/claim." + string(claimOf(p.object.UID))} {
+		if _, err := os.Stat(filepath.Join(m.root(), record)); err == nil {
+			m.wrong("%s is deleted, and it has not given back what it had: %s", p.object.Name, record)
+		}
 	}
 }
 

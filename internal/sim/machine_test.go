@@ -59,6 +59,7 @@ type machine struct {
 	hash, sum uint64 // of all effects, in order and in any
 	lines     []string
 	unheal    map[string]bool
+	wall      time.Duration      // how far the clock of the machine is from the right time
 	objects   map[string]*object // ConfigMaps and Secrets, by kind and name
 	secretive bool               // some pod has a secret
 }
@@ -250,9 +251,9 @@ func (m *machine) wait(d time.Duration) error {
 // guard has the disk's steps looked at until release is called.
 func (m *machine) guard() (release func()) { return durable.Guard(m.dir, m.disk.ask) }
 
-func deletedNow(o *v1.Pod) *v1.Pod {
+func deletedAt(o *v1.Pod, at time.Time) *v1.Pod {
 	o = o.DeepCopy()
-	now := metav1.Now()
+	now := metav1.NewTime(at)
 	o.DeletionTimestamp = &now
 	o.DeletionGracePeriodSeconds = o.Spec.TerminationGracePeriodSeconds
 	return o

@@ -29,10 +29,12 @@ type pod struct {
 	over    bool      // its last status was Succeeded or Failed
 
 	deleted   bool // by the agent
+	returned  bool // its manifest came back: its counts go on from where they were, and its containers begin anew
 	takenBack bool // a volume of it, after its end
 
 	stopping  time.Time // of its first stop since its last start
 	counts    map[string]int32
+	counted   map[string]string // IDs of the containers that these were of
 	volumes   []volume
 	published []string          // places of its volumes of CSI drivers, below its directory
 	answers   map[string]string // that its probes are given, by kind; "" is ok
@@ -59,7 +61,7 @@ func newPod(args []string, uid string) (*pod, error) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: args[0], UID: types.UID(uid)},
 		Spec:       v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, DNSPolicy: v1.DNSDefault, TerminationGracePeriodSeconds: &grace},
 	}
-	p := &pod{object: o, static: args[1] == "static", stable: true, counts: map[string]int32{}}
+	p := &pod{object: o, static: args[1] == "static", stable: true, counts: map[string]int32{}, counted: map[string]string{}}
 	limits, probes := v1.ResourceList{}, map[string]*v1.Probe{}
 	for _, a := range args[2:] {
 		key, value, ok := strings.Cut(a, "=")

@@ -65,6 +65,7 @@ func run(t *testing.T, dir string, steps []step, o options) (r result) {
 		}
 		release := m.guard()
 		defer release()
+		defer shiftWall(0)
 		if err := m.through(steps); err != nil {
 			m.mu.Lock()
 			m.wrong("schedule: %v", err)
@@ -168,6 +169,9 @@ func (m *machine) judgeDelays() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.judgeSecrets()
+	for _, file := range m.disk.unsafe() {
+		m.wrong("the directory of %s was not synced after it was written", file)
+	}
 	m.judgeCalls()
 	if m.troubled > 0 {
 		for _, p := range m.pods {
@@ -177,7 +181,7 @@ func (m *machine) judgeDelays() {
 	}
 	for _, p := range m.pods {
 		m.judgeProbes(p)
-		m.judgeVolumes(p, time.Since(m.healed) > startBound && time.Since(p.trouble) > startBound)
+		m.judgeVolumes(p, time.Since(m.healed) > startBound && time.Since(p.trouble) > startBound && !m.struck(p))
 		since := m.healed
 		for _, t := range []time.Time{p.since, p.trouble} {
 			if t.After(since) {

@@ -35,6 +35,7 @@ func init() {
 		"probe":   (*machine).doProbe,   // NAME ready|live|start ok|no|hang|mute|broken
 		"csi":     (*machine).doCSI,     // down or up: the driver
 		"attach":  (*machine).doAttach,  // CLAIM here|elsewhere
+		"wall":    (*machine).doWall,    // DURATION: how far the machine's clock is from the right time
 		"object":  (*machine).doObject,  // config|secret NAME change|gone
 		"clock":   (*machine).doClock,   // DURATION: how far the runtime's is from the agent's
 	}
@@ -78,6 +79,7 @@ func (m *machine) doEdit(s step) error {
 		o.UID, o.Status = m.uid(), v1.PodStatus{}
 		now := *p
 		now.counts, now.over, now.stopping, now.epoch = map[string]int32{}, false, time.Time{}, 0
+		now.counted, now.deleted, now.takenBack, now.returned = map[string]string{}, false, false, false
 		p = &now
 		m.pods[o.UID], m.names[o.Name] = p, o.UID
 	}
@@ -97,7 +99,7 @@ func (m *machine) doRemove(s step) error {
 		if p.static || p.over { // an API server waits for nobody's end of a pod that it knows to be over
 			p.gone = time.Now()
 		} else {
-			p.object = deletedNow(p.object)
+			p.object = deletedAt(p.object, m.rightTime())
 		}
 	}
 	m.mu.Unlock()
@@ -123,7 +125,7 @@ func (m *machine) doBack(s step) error {
 	if p := m.newest(s.arg(0)); p != nil && p.static && !p.wanted {
 		p.wanted, p.gone, p.since, p.trouble = true, time.Time{}, time.Now(), time.Now()
 		p.epoch++
-		p.over = false
+		p.over, p.returned = false, true
 	}
 	m.mu.Unlock()
 	m.tell()
@@ -294,7 +296,7 @@ func (m *machine) doClock(s step) error {
 
 // healAll ends every trouble.
 func (m *machine) healAll() error {
-	for _, line := range []string{"heal", "runtime up", "events kept", "api up", "disk ok", "plugin up", "clock 0s"} {
+	for _, line := range []string{"heal", "runtime up", "events kept", "api up", "disk ok", "plugin up", "clock 0s", "wall 0s"} {
 		f := strings.Fields(line)
 		if err := verbs[f[0]](m, step{verb: f[0], args: f[1:]}); err != nil {
 			return err

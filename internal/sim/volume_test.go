@@ -204,7 +204,7 @@ func (i issuer) Request(ctx context.Context, _, _ string, spec authv1.TokenReque
 		if m.apiDown {
 			return errNoAPI
 		}
-		ends := time.Now().Add(time.Duration(*spec.ExpirationSeconds) * time.Second)
+		ends := m.rightTime().Add(time.Duration(*spec.ExpirationSeconds) * time.Second)
 		out = content.IssuedToken{Value: fmt.Sprintf("%s token %d", secretMark, ends.Unix()), Expires: ends, Seconds: spec.ExpirationSeconds}
 		return nil
 	})
@@ -276,8 +276,8 @@ func (m *machine) judgeVolumes(p *pod, calm bool) {
 			continue
 		}
 		f := strings.Fields(string(text))
-		if ends, err := strconv.ParseInt(f[len(f)-1], 10, 64); err != nil || time.Now().Unix() > ends {
-			m.wrong("the token of %s ended %v ago: %q", p.object.Name, time.Since(time.Unix(ends, 0)), text)
+		if ends, err := strconv.ParseInt(f[len(f)-1], 10, 64); err != nil || m.rightTime().Unix() > ends {
+			m.wrong("the token of %s ended %v ago: %q", p.object.Name, m.rightTime().Sub(time.Unix(ends, 0)), text)
 		}
 	}
 }
