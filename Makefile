@@ -2,7 +2,7 @@
 BIN  := $(CURDIR)/build/bin
 TIME ?= 30s
 
-.PHONY: help run test ci lint bench fuzz budgets hollow parity e2e prometheus conformance conformance-local storage takeover upgrade differential controlplanes cost kubeadm critest test-vm compare release nightly tools shells build clean
+.PHONY: help run test ci lint bench fuzz budgets clocks hollow parity e2e prometheus conformance conformance-local storage takeover upgrade differential controlplanes cost kubeadm critest test-vm compare release nightly tools shells build clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -136,11 +136,19 @@ clients: tools build ## Helm, a controller of controller-runtime and Python's cl
 release: ## programs, Debian packages, images and lists of modules of HEAD, into build/release; ARGS='--arch amd64'
 	go run ./internal/cmd/release --out build/release $(ARGS)
 
+SEEDS ?= 2000
+clocks: ## SEEDS simulated lives of the agent on a machine whose wall clock jumps by years, at run time and over reboots
+	mkdir -p build/clocks
+	sed -f internal/sim/wallclock.sed "$$(go env GOROOT)/src/time/time.go" > build/clocks/time.go
+	printf '{"Replace":{"%s":"%s"}}' "$$(go env GOROOT)/src/time/time.go" "$(CURDIR)/build/clocks/time.go" > build/clocks/overlay.json
+	go test -count=1 -vet=off -timeout 60m -overlay build/clocks/overlay.json -tags wallclock ./internal/sim -run 'TestSeeds|TestSchedules' -sims 1 -seeds $(SEEDS) -seed $$(date +%s)0000
+
 nightly: ## what takes hours: 20,000 pods that come and go, 5,000 edits and restarts, 10,000 simulated lives of the agent, every fuzz target for 5 minutes, cgroup v2, Kubernetes' own suite
 	go test -count=1 -timeout 90m ./internal/hostile -run 'TestChurn|TestUpdates|TestRestarts|TestFailingPulls|TestAPIPods|TestRequests' -churn 20000 -lives 5000 -v
 	go test -count=1 -timeout 90m ./csi -run OnDisks -every
 	go test -count=1 -timeout 90m ./internal/sim -run TestSeeds -seeds 10000 -seed $$(date +%s)0000 -v
 	go test -count=1 -timeout 90m ./internal/sim -run TestSeeds -long -seeds 300 -seed $$(date +%s)0000 -v
+	$(MAKE) clocks
 	$(MAKE) fuzz TIME=5m
 	$(MAKE) test-vm
 	SYSTEMD=1 $(MAKE) test-vm PKG=./internal/cmd/release ARGS='-run TestPackageOnSystemd'

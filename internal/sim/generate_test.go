@@ -27,6 +27,7 @@ type generator struct {
 	count int
 
 	probed  [][2]string // pods with probes, and their kinds
+	sized   []string    // pods that can be resized
 	objects []string    // that pods refer to: kind and name
 }
 
@@ -71,6 +72,8 @@ func (g *generator) one() {
 	switch n := g.rnd.IntN(100); {
 	case n < 22 && len(g.names) < 20 || len(g.names) == 0:
 		g.pod()
+	case n < 24 && len(g.sized) > 0:
+		g.add("resize %s %s", g.pick(g.sized...), g.pick("32", "64", "128"))
 	case n < 32:
 		g.add("remove %s", g.name())
 	case n < 35:
@@ -135,7 +138,10 @@ func (g *generator) pod() {
 	if g.rnd.IntN(3) == 0 {
 		args = append(args, fmt.Sprintf("grace=%d", []int{1, 30, 120}[g.rnd.IntN(3)]))
 	}
-	switch g.rnd.IntN(7) {
+	switch g.rnd.IntN(8) {
+	case 3:
+		args = append(args, "mem="+g.pick("32", "64", "128"))
+		g.sized = append(g.sized, name)
 	case 2:
 		args = append(args, "claim=1")
 	case 0:

@@ -271,7 +271,7 @@ func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
 		if was := p.counts[c.Name]; c.RestartCount < was {
 			m.wrong("restart count of %s/%s: %d after %d", p.object.Name, c.Name, c.RestartCount, was)
 		}
-		if id := p.counted[c.Name]; c.ContainerID != "" {
+		if id := p.counted[c.Name]; c.State.Running != nil {
 			if id != "" && !p.returned && c.RestartCount == p.counts[c.Name] && m.sameBox(id, c.ContainerID) {
 				m.wrong("restart count of %s/%s is %d as before, and it is another container", p.object.Name, c.Name, c.RestartCount)
 			}

@@ -29,6 +29,7 @@ type pod struct {
 	over    bool      // its last status was Succeeded or Failed
 
 	deleted   bool // by the agent
+	resizable bool
 	returned  bool // its manifest came back: its counts go on from where they were, and its containers begin anew
 	takenBack bool // a volume of it, after its end
 
@@ -48,11 +49,11 @@ type pod struct {
 // dev, a number of devices, and cpu, a number of CPUs of its own, both for the
 // first container, claim=1, a ResourceClaim of its own for all of them, and ready, live and
 // start, probes of the first container with their periods in seconds; config and secret, volumes
-// of the objects of those names, token=1, a projected token, and csi, a volume of a driver: of the claim of that name, or
+// of the objects of those names, token=1, a projected token; mem, Mi of its first container, which can be resized; and csi, a volume of a driver: of the claim of that name, or
 // own (all of pods of the API server). A container whose name begins with i is an init container,
 // with s a sidecar. A script is the fake runtime's, with commas; "forever" is
 // "sleep,forever".
-func newPod(args []string, uid string) (*pod, error) {
+func newPod(args []string, uid string) (p *pod, err error) {
 	if len(args) < 3 {
 		return nil, fmt.Errorf("pod %q: want NAME SOURCE CONTAINER=SCRIPT", strings.Join(args, " "))
 	}
@@ -61,7 +62,7 @@ func newPod(args []string, uid string) (*pod, error) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: args[0], UID: types.UID(uid)},
 		Spec:       v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, DNSPolicy: v1.DNSDefault, TerminationGracePeriodSeconds: &grace},
 	}
-	p := &pod{object: o, static: args[1] == "static", stable: true, counts: map[string]int32{}, counted: map[string]string{}}
+	p = &pod{object: o, static: args[1] == "static", stable: true, counts: map[string]int32{}, counted: map[string]string{}}
 	limits, probes := v1.ResourceList{}, map[string]*v1.Probe{}
 	for _, a := range args[2:] {
 		key, value, ok := strings.Cut(a, "=")
@@ -89,6 +90,13 @@ func newPod(args []string, uid string) (*pod, error) {
 			probes[key] = made
 		case "cpu":
 			limits[v1.ResourceCPU], limits[v1.ResourceMemory] = resource.MustParse(value), resource.MustParse("64Mi")
+		case "mem":
+			p.resizable = !p.static
+			defer func() {
+				if err == nil {
+					err = setMemory(o, value)
+				}
+			}()
 		case "config", "secret", "token", "csi": // see addVolumes
 		default:
 			p.container(key, value)

@@ -156,6 +156,8 @@ func (m *machine) quiet() error {
 	if err := m.wait(restFor); err != nil {
 		return err
 	}
+	synctest.Wait()
+	m.judgeRest()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n := m.effects - before; n > 0 {
@@ -245,6 +247,7 @@ func (m *machine) judgeRest() {
 		}
 		m.judgeReady(p)
 		m.judgeVolumes(p, true)
+		m.judgeMemory(p)
 		if p.stable && p.over && p.object.Spec.RestartPolicy == v1.RestartPolicyAlways && !m.waits(p) {
 			m.wrong("status of %s: %s, and it never ends: %s %s", p.object.Name, p.object.Status.Phase, p.object.Status.Reason, p.object.Status.Message)
 		}
@@ -272,7 +275,12 @@ func (m *machine) judgeRest() {
 }
 
 // waits reports whether a pod may be without what it asks for.
-func (m *machine) waits(p *pod) bool { return len(p.object.Spec.Containers[0].Resources.Limits) > 0 }
+func (m *machine) waits(p *pod) bool {
+	limits := p.object.Spec.Containers[0].Resources.Limits
+	_, devices := limits[device]
+	_, cpus := limits[v1.ResourceCPU]
+	return devices || cpus
+}
 
 // filesOf lists files and directories that bear the UID of a pod that is not wanted.
 func (m *machine) filesOf() (out []string) {

@@ -35,6 +35,7 @@ func init() {
 		"probe":   (*machine).doProbe,   // NAME ready|live|start ok|no|hang|mute|broken
 		"csi":     (*machine).doCSI,     // down or up: the driver
 		"attach":  (*machine).doAttach,  // CLAIM here|elsewhere
+		"resize":  (*machine).doResize,  // NAME SIZE: its memory, in Mi
 		"wall":    (*machine).doWall,    // DURATION: how far the machine's clock is from the right time
 		"object":  (*machine).doObject,  // config|secret NAME change|gone
 		"clock":   (*machine).doClock,   // DURATION: how far the runtime's is from the agent's
