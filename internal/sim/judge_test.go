@@ -271,14 +271,20 @@ func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
 		if was := p.counts[c.Name]; c.RestartCount < was {
 			m.wrong("restart count of %s/%s: %d after %d", p.object.Name, c.Name, c.RestartCount, was)
 		}
-		if id := p.counted[c.Name]; c.State.Running != nil {
-			if id != "" && !p.returned && c.RestartCount == p.counts[c.Name] && m.sameBox(id, c.ContainerID) {
+		if was := p.counted[c.Name]; c.State.Running != nil {
+			if !p.returned && c.RestartCount == was.count && m.sameBox(was.id, c.ContainerID) {
 				m.wrong("restart count of %s/%s is %d as before, and it is another container", p.object.Name, c.Name, c.RestartCount)
 			}
-			p.counted[c.Name] = c.ContainerID
+			p.counted[c.Name] = counted{c.ContainerID, c.RestartCount}
 		}
 		p.counts[c.Name] = c.RestartCount
 	}
+}
+
+// counted is the restart count that was published of a container while it ran.
+type counted struct {
+	id    string
+	count int32
 }
 
 // sameBox reports whether two IDs are of containers of one sandbox that were started. They are

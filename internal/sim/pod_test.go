@@ -35,7 +35,7 @@ type pod struct {
 
 	stopping  time.Time // of its first stop since its last start
 	counts    map[string]int32
-	counted   map[string]string // IDs of the containers that these were of
+	counted   map[string]counted
 	volumes   []volume
 	published []string          // places of its volumes of CSI drivers, below its directory
 	answers   map[string]string // that its probes are given, by kind; "" is ok
@@ -62,7 +62,7 @@ func newPod(args []string, uid string) (p *pod, err error) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: args[0], UID: types.UID(uid)},
 		Spec:       v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, DNSPolicy: v1.DNSDefault, TerminationGracePeriodSeconds: &grace},
 	}
-	p = &pod{object: o, static: args[1] == "static", stable: true, counts: map[string]int32{}, counted: map[string]string{}}
+	p = &pod{object: o, static: args[1] == "static", stable: true, counts: map[string]int32{}, counted: map[string]counted{}}
 	limits, probes := v1.ResourceList{}, map[string]*v1.Probe{}
 	for _, a := range args[2:] {
 		key, value, ok := strings.Cut(a, "=")

@@ -80,7 +80,7 @@ func (m *machine) doEdit(s step) error {
 		o.UID, o.Status = m.uid(), v1.PodStatus{}
 		now := *p
 		now.counts, now.over, now.stopping, now.epoch = map[string]int32{}, false, time.Time{}, 0
-		now.counted, now.deleted, now.takenBack, now.returned = map[string]string{}, false, false, false
+		now.counted, now.deleted, now.takenBack, now.returned = map[string]counted{}, false, false, false
 		p = &now
 		m.pods[o.UID], m.names[o.Name] = p, o.UID
 	}
