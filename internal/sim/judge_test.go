@@ -271,8 +271,11 @@ func (m *machine) judgeStatus(p *pod, st v1.PodStatus) {
 		if was := p.counts[c.Name]; c.RestartCount < was {
 			m.wrong("restart count of %s/%s: %d after %d", p.object.Name, c.Name, c.RestartCount, was)
 		}
+		if c.State.Waiting != nil && c.RestartCount > p.counts[c.Name] {
+			p.guessed = true // what became of the last one cannot be seen
+		}
 		if was := p.counted[c.Name]; c.State.Running != nil {
-			if !p.returned && c.RestartCount == was.count && m.sameBox(was.id, c.ContainerID) {
+			if !p.guessed && c.RestartCount == was.count && m.sameBox(was.id, c.ContainerID) {
 				m.wrong("restart count of %s/%s is %d as before, and it is another container", p.object.Name, c.Name, c.RestartCount)
 			}
 			p.counted[c.Name] = counted{c.ContainerID, c.RestartCount}

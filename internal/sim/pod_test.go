@@ -30,7 +30,7 @@ type pod struct {
 
 	deleted   bool // by the agent
 	resizable bool
-	returned  bool // its manifest came back: its counts go on from where they were, and its containers begin anew
+	guessed   bool // its restart counts go on from what was published, and its containers may have begun anew
 	takenBack bool // a volume of it, after its end
 
 	stopping  time.Time // of its first stop since its last start

@@ -80,7 +80,7 @@ func (m *machine) doEdit(s step) error {
 		o.UID, o.Status = m.uid(), v1.PodStatus{}
 		now := *p
 		now.counts, now.over, now.stopping, now.epoch = map[string]int32{}, false, time.Time{}, 0
-		now.counted, now.deleted, now.takenBack, now.returned = map[string]counted{}, false, false, false
+		now.counted, now.deleted, now.takenBack, now.guessed = map[string]counted{}, false, false, false
 		p = &now
 		m.pods[o.UID], m.names[o.Name] = p, o.UID
 	}
@@ -126,7 +126,7 @@ func (m *machine) doBack(s step) error {
 	if p := m.newest(s.arg(0)); p != nil && p.static && !p.wanted {
 		p.wanted, p.gone, p.since, p.trouble = true, time.Time{}, time.Now(), time.Now()
 		p.epoch++
-		p.over, p.returned = false, true
+		p.over, p.guessed = false, true
 	}
 	m.mu.Unlock()
 	m.tell()
