@@ -19,4 +19,6 @@
 // (KubeletSetupFailed) and a line in the log; an agent that may not lower its own score
 // says so once. The agent runs nevertheless. Nothing is put back at the end: the
 // next agent wants the same.
+//
+// Tier: beta.
 package hostsetup

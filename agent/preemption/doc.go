@@ -23,4 +23,6 @@
 // There is no goroutine and no state but which static pods ended for which. After a
 // restart of the agent these are tried once, when all pods that run are known, and admitted
 // if they fit.
+//
+// Tier: beta.
 package preemption
