@@ -16,6 +16,9 @@ import (
 
 var updateAPI = flag.Bool("update-api", false, "rewrite api/next.txt with what was added since the last release")
 
+// embedded are packages whose types importable ones embed, with all their methods.
+var embedded = []string{module + "/agent/internal/query"}
+
 // importable are the packages that others may import.
 func importable(t *testing.T) []pkg {
 	t.Helper()
@@ -51,7 +54,8 @@ func apiFile(t *testing.T, pattern string) map[string]bool {
 // unseen, and nothing that a release had is lost without a word in the changelog.
 func TestAPI(t *testing.T) {
 	now := map[string]bool{}
-	for _, p := range importable(t) {
+	all := slices.DeleteFunc(list(t), func(p pkg) bool { return !slices.Contains(embedded, p.ImportPath) })
+	for _, p := range append(all, importable(t)...) {
 		lines, err := apilist.Package(strings.TrimPrefix(p.ImportPath, module+"/"), p.Dir, p.GoFiles)
 		if err != nil {
 			t.Fatal(err)
@@ -112,6 +116,49 @@ func TestAPI(t *testing.T) {
 			break
 		}
 		t.Error(w)
+	}
+}
+
+// Packages that comments and documents name are there.
+func TestNamedPackages(t *testing.T) {
+	known, rooms := map[string]bool{}, map[string]bool{}
+	files, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = append(files, documents...)
+	for _, p := range list(t) {
+		known[strings.TrimPrefix(p.ImportPath, module+"/")] = true
+		name, _ := room(p.ImportPath)
+		rooms[name] = true
+		for _, f := range p.GoFiles {
+			files = append(files, filepath.Join(p.Dir, f))
+		}
+	}
+	named := regexp.MustCompile("(?:[Pp]ackages? |and |, |`)([a-z0-9]+(?:/[a-z0-9]+)+)([^a-zA-Z0-9_./-]|[.]?$)")
+	for _, path := range files {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(b)) {
+			if _, comment, found := strings.Cut(line, "//"); strings.HasSuffix(path, ".go") {
+				if !found {
+					continue
+				}
+				line = comment
+			}
+			for _, m := range named.FindAllStringSubmatch(strings.TrimSpace(line), -1) {
+				first, _, _ := strings.Cut(m[1], "/")
+				if _, err := os.Stat(m[1]); rooms[first] && !known[m[1]] && err != nil {
+					t.Errorf("%s names %s, and there is no such package", path, m[1])
+				}
+			}
+		}
 	}
 }
 

@@ -4,8 +4,7 @@
 //
 //	p, err := hostsetup.New(hostsetup.Config{Kernel: hostsetup.Set, OOMScore: &score, Chains: true, Log: log})
 //
-// Packages node/kernel and network/hostchains do the work, and can be had alone. With
-// Config.Kernel [Check] New refuses a machine whose parameters differ, by name, and
+// With Config.Kernel [Check] New refuses a machine whose parameters differ, by name, and
 // changes none (protectKernelDefaults).
 //
 // # Hooks
