@@ -2,7 +2,7 @@
 BIN  := $(CURDIR)/build/bin
 TIME ?= 30s
 
-.PHONY: help run test ci lint bench fuzz budgets clocks hollow parity e2e prometheus conformance conformance-local storage takeover upgrade differential controlplanes cost kubeadm critest test-vm compare release nightly tools shells build clean
+.PHONY: help run test ci lint bench fuzz budgets clocks hollow api clients parity e2e prometheus conformance conformance-local storage takeover upgrade differential controlplanes cost kubeadm critest test-vm compare release nightly tools shells build clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 12
@@ -44,6 +44,9 @@ fuzz: ## every fuzz target, TIME=30s each
 
 budgets: ## measure what each package weighs, and each part of a node, and rewrite the tables of docs/weights.md
 	go test -count=1 -timeout 30m -run 'TestBudgets|TestPartWeights' . -update
+
+api: ## rewrite api/next.txt with what is exported since the last release
+	go test -count=1 -run TestAPI . -args -update-api
 
 hollow: ## a thousand nodes without machines in one process, at rest: memory, CPU, calls; ARGS='-kubeconfig ~/.kube/config -nodes 100'
 	go build -o $(BIN)/hollow ./examples/hollow

@@ -41,4 +41,6 @@
 // fails holds up itself alone. A panic of a part, a source, the sink or the event
 // recorder is that call's error, logged with its stack and counted. An error with
 // which a block or a part ends is the error of Run.
+//
+// Tier: beta.
 package agent

@@ -56,4 +56,6 @@
 // start from what the kernel has for the pods that are there, and no limit that
 // containers may have grown into is taken away. A memory limit is not set below
 // what is in use.
+//
+// Tier: beta.
 package cgroups

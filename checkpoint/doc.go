@@ -30,4 +30,6 @@
 //
 // A Store may be used from any goroutine. Two stores must not share a
 // directory.
+//
+// Tier: stable.
 package checkpoint

@@ -33,4 +33,6 @@
 // number than asked for, another policy) is reported and shares. There is no state
 // with which an agent could not start. Containers that have CPUs keep them until
 // they are released or resized: no method moves them.
+//
+// Tier: stable.
 package cpumgr

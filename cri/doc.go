@@ -25,4 +25,6 @@
 // also when ctx has none. Errors keep their gRPC code: see [IsNotFound].
 //
 // All methods may be called from any goroutine.
+//
+// Tier: beta.
 package cri

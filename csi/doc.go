@@ -49,4 +49,6 @@
 // An answer has 256 KiB, 64 KiB of headers and 4096 fields at most, a handle 4 KiB, a
 // record 64 KiB, the secrets of a call 2 MiB, and 1 KiB of an error's text is kept,
 // from which the values of secrets are taken out.
+//
+// Tier: beta.
 package csi

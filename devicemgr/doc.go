@@ -54,4 +54,6 @@
 // not harmed by the end of the old one. A crash at any moment leaves each pod with what
 // it had, or with what it was given. A record that is damaged blocks the
 // resource as long as its pod runs, rather than have a device given twice.
+//
+// Tier: beta.
 package devicemgr

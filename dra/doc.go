@@ -42,4 +42,6 @@
 // the running pods that it is reserved for, and its driver is asked again, as
 // drivers have to expect. Pods that are gone are found by [Manager.Retain]; what
 // they used is undone in the background, as often as it takes.
+//
+// Tier: beta.
 package dra

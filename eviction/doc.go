@@ -54,4 +54,6 @@
 //
 // Publishing conditions, taints and their events; ending pods; what it takes
 // to read figures.
+//
+// Tier: beta.
 package eviction

@@ -31,4 +31,6 @@
 // A pod that does not fit has taken nothing. [Placement.Adopt] makes a state of what is
 // known of running containers: what does not fit together is told and shares; there is
 // nothing with which it would fail.
+//
+// Tier: stable.
 package fit

@@ -28,4 +28,6 @@
 //
 // Errors are *Error: they bear the reason that Kubernetes shows for them, and,
 // where the pull is being held back, the time until when.
+//
+// Tier: beta.
 package images

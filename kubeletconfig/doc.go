@@ -47,4 +47,6 @@
 // There is no state: everything may be called from any goroutine, as long as nobody
 // changes the Flags or the Config meanwhile. Loading again is how a change is found;
 // nothing watches the files.
+//
+// Tier: stable.
 package kubeletconfig

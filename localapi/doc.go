@@ -35,4 +35,6 @@
 // Beyond a bound the answer is a Status with code 413 or 429. A file that cannot be read
 // is logged; what was there before stays in effect. A disk that hangs holds up those who
 // write, until they go, and nobody who reads.
+//
+// Tier: beta.
 package localapi

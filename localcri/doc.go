@@ -40,4 +40,6 @@
 // the wait, and the next call for the same object joins the work that is under
 // way. No lock is held over a disk, a program or a network, and no pod waits for
 // another one.
+//
+// Tier: beta.
 package localcri

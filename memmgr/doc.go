@@ -39,4 +39,6 @@
 // nodes away from it, and what was given neither moves nor changes its size.
 //
 // The package imports the standard library and package numa.
+//
+// Tier: stable.
 package memmgr

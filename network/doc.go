@@ -48,4 +48,6 @@
 //
 // Namespaces have names by which the next agent knows its own. Whatever else is
 // at such a path, as a mount of somebody else, is neither used nor removed.
+//
+// Tier: beta.
 package network

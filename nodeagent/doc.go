@@ -73,4 +73,6 @@
 //
 // A service that fails is logged, and the others go on: the pods matter more. An
 // error with which the agent or a part ends is the error of Run.
+//
+// Tier: beta.
 package nodeagent

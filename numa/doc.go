@@ -11,4 +11,6 @@
 //
 // Everything here is a value: methods return new sets and change none. The
 // package imports nothing but the standard library.
+//
+// Tier: stable.
 package numa

@@ -36,4 +36,6 @@
 // with back-off, shows in [Manager.Hung], and makes room for others after a
 // second. [Manager.Healthy] speaks of the runtime as a whole. Events are
 // merged by pod while nobody takes them, and never dropped.
+//
+// Tier: beta.
 package pleg

@@ -38,4 +38,6 @@
 // directories deep; a plugin that is registered stays when there are more. The
 // directory is looked at every 100 ms at most. What a plugin says of itself has
 // 64 KiB at most, and of an error's text 1 KiB is kept and told.
+//
+// Tier: beta.
 package pluginmgr

@@ -3,6 +3,8 @@
 // started again. Every room that has pods asks them, so they live below all.
 //
 // All functions are pure. Nothing handed in is changed.
+//
+// Tier: stable.
 package podmeta
 
 import (

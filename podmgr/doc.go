@@ -38,4 +38,6 @@
 // Of two pods with one name the one that was there first stays.
 //
 // The objects that the manager hands out are shared. Do not change them.
+//
+// Tier: beta.
 package podmgr

@@ -48,4 +48,6 @@
 // themselves. A wall clock that is set lengthens no delay.
 //
 // Calls for one pod must not overlap; those for different pods may.
+//
+// Tier: beta.
 package podruntime

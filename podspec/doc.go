@@ -17,4 +17,6 @@
 // Mistakes come back as [Problems]: each names the field, what is wrong with
 // it, and the reason that Kubernetes shows for it. The same input gives the
 // same output, in the same order.
+//
+// Tier: stable.
 package podspec

@@ -140,6 +140,8 @@ func (in *Input) containerStatus(c *v1.Container, g Group, before *v1.ContainerS
 		if st.State.Running != nil && st.RestartCount <= before.RestartCount {
 			st.RestartCount = before.RestartCount + 1
 		}
+	case before.State.Running != nil && BareID(before.ContainerID) != BareID(st.ContainerID) && second == nil && podmeta.CanRestartAll(in.Pod):
+		st.LastTerminationState = v1.ContainerState{Terminated: takenEnd(before)} // by a restart of all that nobody saw
 	}
 	if st.LastTerminationState.Terminated == nil {
 		st.LastTerminationState = *before.LastTerminationState.DeepCopy()

@@ -15,4 +15,6 @@
 // What a status says of the past comes from Previous: restart counts never
 // fall, a terminal phase never changes, the start time stays. Transition times
 // of conditions are kept while their status does.
+//
+// Tier: stable.
 package podstatus

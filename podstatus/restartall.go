@@ -27,7 +27,23 @@ const (
 // restartingAll reports whether containers that are not there were taken away to
 // be made anew.
 func (in *Input) restartingAll() bool {
-	return in.RestartAll && !in.Terminal && in.Pod.DeletionTimestamp == nil
+	return !in.Terminal && in.Pod.DeletionTimestamp == nil && (in.RestartAll || in.restartGoesOn())
+}
+
+// restartGoesOn reports whether a restart of all that was under way has removed
+// containers that are not there again yet. The container that wanted it may be gone by
+// then, and others started already.
+func (in *Input) restartGoesOn() bool {
+	prev := in.previous()
+	if !podmeta.CanRestartAll(in.Pod) || !slices.ContainsFunc(prev.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.AllContainersRestarting && c.Status == v1.ConditionTrue
+	}) {
+		return false
+	}
+	gone := func(s v1.ContainerStatus) bool {
+		return s.State.Waiting == nil && in.Observed.Newest(s.Name) == nil
+	}
+	return slices.ContainsFunc(prev.InitContainerStatuses, gone) || slices.ContainsFunc(prev.ContainerStatuses, gone)
 }
 
 // takenAway is the status of a container that was removed so that all start
@@ -38,6 +54,14 @@ func (in *Input) takenAway(c *v1.Container, before *v1.ContainerStatus) v1.Conta
 		return st
 	}
 	st.State.Waiting = &v1.ContainerStateWaiting{Reason: ReasonRestartingAllContainers, Message: messageWaits}
+	st.LastTerminationState = v1.ContainerState{Terminated: takenEnd(before)}
+	st.RestartCount++
+	return st
+}
+
+// takenEnd is the end of a container that ran or had ended, and was removed so that all
+// start from scratch.
+func takenEnd(before *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	end := &v1.ContainerStateTerminated{
 		Reason: ReasonRestartingAllContainers, ExitCode: unknownExitCode, ContainerID: before.ContainerID,
 		Message: messageRemoved,
@@ -47,9 +71,7 @@ func (in *Input) takenAway(c *v1.Container, before *v1.ContainerStatus) v1.Conta
 	} else {
 		end.StartedAt, end.FinishedAt = before.State.Terminated.StartedAt, before.State.Terminated.FinishedAt
 	}
-	st.LastTerminationState = v1.ContainerState{Terminated: end}
-	st.RestartCount++
-	return st
+	return end
 }
 
 // restartingAll is the condition that reports it; of pods that have no such

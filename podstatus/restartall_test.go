@@ -34,10 +34,12 @@ func TestRestartAllSequences(t *testing.T) {
 		return observe(state, name, code, restarts, age)
 	}
 	type look struct {
-		obs  list
-		all  bool // the restart is under way
-		want map[string]string
-		is   v1.PodPhase
+		obs list
+		all bool // the restart is under way
+		// goesOn says so where the container that wanted it is gone.
+		goesOn bool
+		want   map[string]string
+		is     v1.PodPhase
 	}
 	const (
 		waits      = "waiting PodInitializing, last none, restarts 0"
@@ -72,6 +74,21 @@ func TestRestartAllSequences(t *testing.T) {
 			{all: true, want: map[string]string{"a": takenPlain, "m": takenPlain}, is: v1.PodRunning},
 			{obs: list{at("a", observed.Running, 0, 1)}, want: map[string]string{"a": runsAgain, "m": takenPlain}, is: v1.PodRunning},
 			{obs: list{at("a", observed.Running, 0, 1), at("m", observed.Running, 0, 1)}, want: map[string]string{"a": runsAgain, "m": runsAgain}, is: v1.PodRunning},
+		}},
+		{name: "nobody looks meanwhile", init: []v1.Container{init}, mains: []v1.Container{plain, ctrl}, looks: []look{
+			{obs: list{at("i", observed.Exited, 0, 0), at("a", observed.Running, 0, 0), at("m", observed.Running, 0, 0)}, want: map[string]string{"i": done, "a": runs, "m": runs}, is: v1.PodRunning},
+			{obs: list{at("i", observed.Exited, 0, 1), at("a", observed.Running, 0, 1), at("m", observed.Running, 0, 1)}, want: map[string]string{
+				"i": "terminated 0 Completed, last terminated 0 Completed, restarts 1", "a": runsAgain, "m": runsAgain}, is: v1.PodRunning},
+		}},
+		{name: "nobody looks before an init container runs again", init: []v1.Container{init, sidecar("s")}, mains: []v1.Container{plain, ctrl}, looks: []look{
+			{obs: list{at("i", observed.Exited, 0, 0), at("s", observed.Running, 0, 0), at("a", observed.Running, 0, 0), at("m", observed.Running, 0, 0)},
+				want: map[string]string{"i": done, "s": runs, "a": runs, "m": runs}, is: v1.PodRunning},
+			{all: true, obs: list{at("i", observed.Exited, 0, 0), at("s", observed.Running, 0, 0), at("a", observed.Running, 0, 0), at("m", observed.Exited, 42, 0)},
+				want: map[string]string{"i": done, "s": runs, "a": runs, "m": triggered}, is: v1.PodRunning},
+			{goesOn: true, obs: list{at("i", observed.Running, 0, 1)}, want: map[string]string{
+				"i": "running, last terminated 0 Completed, restarts 1", "s": taken, "a": taken, "m": taken}, is: v1.PodPending},
+			{obs: list{at("i", observed.Exited, 0, 1), at("s", observed.Running, 0, 1)}, want: map[string]string{
+				"i": "terminated 0 Completed, last terminated 0 Completed, restarts 1", "s": runsAgain, "a": taken, "m": taken}, is: v1.PodRunning},
 		}},
 		{name: "a main, after init containers", init: []v1.Container{init}, mains: []v1.Container{ctrl}, looks: []look{
 			{obs: list{at("i", observed.Exited, 0, 0), at("m", observed.Running, 0, 0)}, want: map[string]string{"i": done, "m": runs}, is: v1.PodRunning},
@@ -125,7 +142,7 @@ func TestRestartAllSequences(t *testing.T) {
 				c := condition(st, v1.AllContainersRestarting)
 				want := said{v1.ConditionFalse, "RestartAllContainersNotRequired", "No container of the pod has required all of them to restart"}
 				switch {
-				case l.all:
+				case l.all, l.goesOn:
 					want = said{v1.ConditionTrue, "RestartAllContainersStarted", c.Message}
 					trigger := slices.ContainsFunc(l.obs, func(o observed.Container) bool { return o.ExitCode == 42 })
 					if named := strings.Contains(c.Message, "ended with exit code 42"); c.Message == "" || named != trigger {

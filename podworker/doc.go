@@ -57,5 +57,7 @@
 // key, with its goroutine, timers, back-off and places. Those who look after
 // anything else take that alone.
 //
+// Tier: beta.
+//
 // [serial]: https://pkg.go.dev/github.com/nodewright/nodewright/podworker/serial
 package podworker

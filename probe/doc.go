@@ -49,4 +49,6 @@
 // The wall clock is read once for a container: when it runs already as its pod
 // is first observed, to find out how much of its initial delay is over. A start in
 // the future, or more than a year ago, counts as now.
+//
+// Tier: beta.
 package probe

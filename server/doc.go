@@ -34,4 +34,6 @@
 // seconds, and answers have to be read. When Run ends, requests come to their
 // end first and streams are ended last. A check of health that fails is logged
 // with its reason, which the answer withholds.
+//
+// Tier: beta.
 package server

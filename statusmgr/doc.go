@@ -61,4 +61,6 @@
 // published one: start times, transition times, restart counts and terminated
 // containers stay, and a status that is the same is not written. A store that
 // fails delays nothing.
+//
+// Tier: beta.
 package statusmgr

@@ -28,4 +28,6 @@
 //
 // A scheduler or an NRI plugin can bring a policy of its own; [Merger] is there
 // for it.
+//
+// Tier: stable.
 package topology

@@ -73,4 +73,6 @@
 // Attaching by a controller, resizing, SELinux mount contexts and the node
 // affinity of persistent volumes; which pods there are; mounting parts of
 // volumes (subPath), of which it removes the mounts.
+//
+// Tier: beta.
 package volumemgr

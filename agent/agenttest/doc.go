@@ -14,4 +14,6 @@
 // In a bubble of testing/synctest an hour of back-off takes no time; without one,
 // the same test runs by the machine's clock. What a container does is a script of the
 // runtime's: see package critest, which has faults, too.
+//
+// Tier: kit.
 package agenttest

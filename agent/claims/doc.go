@@ -30,4 +30,6 @@
 // that hangs holds up the pods that use its claims. So does a disk that hangs,
 // since what was prepared is stored; pods without claims never wait for either,
 // not even before Restore is done.
+//
+// Tier: beta.
 package claims

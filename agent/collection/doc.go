@@ -39,4 +39,6 @@
 // hangs holds up the collection of images and nothing else. A runtime that hangs
 // costs its call's deadline, and holds up the one pod whose container it is
 // removing.
+//
+// Tier: beta.
 package collection

@@ -16,4 +16,6 @@
 // pod's volumes wait for. A pod whose volume cannot be attached because the node has as
 // many as it can ends as Failed, with the reason VolumeAttachmentLimitExceeded, so that
 // its controller makes another one elsewhere.
+//
+// Tier: beta.
 package csi

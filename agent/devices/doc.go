@@ -37,4 +37,6 @@
 // reason DevicesNotReady, and nothing of pods that run is touched. Pods whose
 // plugin is away wait with the same reason, until the manager gives the plugin
 // up.
+//
+// Tier: beta.
 package devices

@@ -1,5 +1,7 @@
 // Package eventlog remembers the newest events of every pod and of the node, and
 // hands each on to a recorder.
+//
+// Tier: beta.
 package eventlog
 
 import (

@@ -35,4 +35,6 @@
 // Nothing is kept over a restart. A pod that was evicted by an agent before this
 // one begins again after the first back-off. The back-off counts from when
 // Revives was asked about the pod first.
+//
+// Tier: beta.
 package eviction

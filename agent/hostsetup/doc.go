@@ -4,8 +4,7 @@
 //
 //	p, err := hostsetup.New(hostsetup.Config{Kernel: hostsetup.Set, OOMScore: &score, Chains: true, Log: log})
 //
-// Packages node/kernel and network/hostchains do the work, and can be had alone. With
-// Config.Kernel [Check] New refuses a machine whose parameters differ, by name, and
+// With Config.Kernel [Check] New refuses a machine whose parameters differ, by name, and
 // changes none (protectKernelDefaults).
 //
 // # Hooks
@@ -19,4 +18,6 @@
 // (KubeletSetupFailed) and a line in the log; an agent that may not lower its own score
 // says so once. The agent runs nevertheless. Nothing is put back at the end: the
 // next agent wants the same.
+//
+// Tier: beta.
 package hostsetup

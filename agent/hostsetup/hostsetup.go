@@ -30,13 +30,14 @@ const (
 // Config says what is set up. The zero value of every field means the default named
 // beside it.
 type Config struct {
-	// Kernel says what becomes of kernel.Tunables; Leave.
+	// Kernel says what becomes of the kernel parameters that the kubelet sets, such as
+	// vm.overcommit_memory; Leave.
 	Kernel Mode
 	// OOMScore is that of the agent's own process, -1000 to 1000 (oomScoreAdj); it is
 	// not changed. Programs that the agent starts inherit it.
 	OOMScore *int
-	// Chains keeps those of package network/hostchains (makeIPTablesUtilChains); they
-	// are left alone.
+	// Chains keeps the firewall's chains that others look for, KUBE-IPTABLES-HINT and
+	// KUBE-FIREWALL (makeIPTablesUtilChains); they are left alone.
 	Chains bool
 
 	// Sys and OwnScore are where the kernel has its parameters and the agent's score;

@@ -18,4 +18,6 @@
 // The socket is the whole access control: whoever may open it may run
 // commands in any container. [Listen] makes it readable and writable by its
 // owner alone.
+//
+// Tier: beta.
 package local

@@ -2,4 +2,6 @@
 // node has ([Detect]), its own files that pods inherit ([Files]), the lock of a
 // root directory ([LockRoot]), and the processes of a container that its runtime
 // has lost sight of ([Reap]).
+//
+// Tier: beta.
 package machine

@@ -24,4 +24,6 @@
 // A cluster that does not answer holds up no pod and no mirror of another pod: a
 // call gets 30 s, and is made again after 1 s, doubled each time up to 1 min, as
 // long as it is needed.
+//
+// Tier: beta.
 package mirrors

@@ -24,4 +24,6 @@
 // The kernel may kill a container before anybody has seen it. The runtime is
 // asked about it once, for at most 2 s; after that the event names the pod
 // alone. For logs that fail see node/oom.
+//
+// Tier: beta.
 package oomkill

@@ -58,4 +58,6 @@
 // A panic in a hook is that call's error: it is logged with its stack and
 // counted (nodewright_panics_total), and the agent goes on. A panic in a
 // goroutine that a part starts itself is the part's own affair.
+//
+// Tier: beta.
 package part

@@ -40,4 +40,6 @@
 // Prepare, Stopped or Sweep; the owner of CPUs does not start while others are on
 // them. A checkpoint that cannot be written keeps its pod from starting. A store
 // that hangs holds up the pods that need a checkpoint, and Restore.
+//
+// Tier: beta.
 package placement

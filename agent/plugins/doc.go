@@ -23,4 +23,6 @@
 // that fails is tried again for as long as its socket is there. If one of After is
 // never closed, as with a disk that hangs, no plugin is looked for, and nothing
 // else waits for that.
+//
+// Tier: beta.
 package plugins

@@ -23,4 +23,6 @@
 // New has no side effects. Run owns the socket, and returns when no call is under
 // way. A socket that cannot be made is tried again for as long as Run runs.
 // Answers are made of what is in memory.
+//
+// Tier: beta.
 package podresources

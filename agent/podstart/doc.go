@@ -15,4 +15,6 @@
 //
 // Time in which an image is pulled while an init container runs is left out once.
 // The part keeps a hundred bytes or so of each pod while the sources want it.
+//
+// Tier: beta.
 package podstart

@@ -4,8 +4,8 @@
 //	p, err := preemption.New(preemption.Config{Standalone: alone, Log: log, Metrics: registry})
 //
 // A pod is critical if it is static or has the priority of system pods; where all
-// pods are static (Config.Standalone), by its priority alone. Package eviction/preempt
-// says who goes, and in which order: the least by class, and no more than is needed.
+// pods are static (Config.Standalone), by its priority alone. The
+// least by class go first, and no more of them than is needed.
 //
 // # Hooks
 //
@@ -23,4 +23,6 @@
 // There is no goroutine and no state but which static pods ended for which. After a
 // restart of the agent these are tried once, when all pods that run are known, and admitted
 // if they fit.
+//
+// Tier: beta.
 package preemption

@@ -42,4 +42,6 @@
 // answers. A single record that is damaged or cannot be read counts as missing. One that cannot be written fails the sync of a pod that
 // is to be resized, with the reason ResizeError and a condition; its containers
 // keep what they have. A pod that only waits is not held up by its record.
+//
+// Tier: beta.
 package resize

@@ -31,4 +31,6 @@
 // not used, and logged. While it is not known yet what an agent before saw, pods
 // are admitted if the agent does not wait for Restore. Machine.Release must not
 // block: hooks on the loop wait for it.
+//
+// Tier: beta.
 package shutdown

@@ -34,4 +34,6 @@
 // who is ready. Run measures while a pod waits for its turn, and at rest does nothing.
 // Sweep drops what is kept of pods that are gone. Explain says what was left out of a
 // pod's annotations.
+//
+// Tier: beta.
 package startorder

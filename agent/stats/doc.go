@@ -33,4 +33,6 @@
 // What could be read is returned beside the error of what could not. A runtime
 // that does not measure containers (no ListContainerStats) leaves the figures of
 // cgroups. Pods of which the agent knows that nothing runs use no memory.
+//
+// Tier: beta.
 package stats

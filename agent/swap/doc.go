@@ -21,4 +21,6 @@
 // New reads /proc/swaps and /proc/meminfo and nothing else. Swap that is switched on later is
 // not refused, but limited as the rest. Where cgroups are those of v1, nobody has
 // swap, whatever Config.Limited says, with a line in the log.
+//
+// Tier: beta.
 package swap

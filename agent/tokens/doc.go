@@ -14,4 +14,6 @@
 //
 // Sweeps are made off the agent's loop and never overlap; a source that hangs
 // holds up the sweeps of other parts and no pod.
+//
+// Tier: beta.
 package tokens

@@ -23,4 +23,6 @@
 // an answer that does not come within a few seconds is shown as such, and the rest of the
 // page with it. A page shows [MaxPods] pods, and the last part of a log. All that comes
 // from pods is text to the page, whatever it contains.
+//
+// Tier: beta.
 package ui

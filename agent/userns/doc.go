@@ -30,4 +30,6 @@
 // damaged value is written anew, from its key. Of one that another version has
 // kept under the pod's UID alone, the range is lost: until that pod is gone, new
 // pods get the highest ranges, since the lost one is among the lowest.
+//
+// Tier: beta.
 package userns

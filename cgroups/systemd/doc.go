@@ -8,4 +8,6 @@
 // longer than Config.CallTimeout.
 //
 // It is there on Linux alone.
+//
+// Tier: beta.
 package systemd

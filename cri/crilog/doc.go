@@ -25,4 +25,6 @@
 // below Options.Root, nor block anybody: only regular files are opened, and a
 // file system that does not answer ends the copy. One log is never read by more
 // than one goroutine at a time, however many copies there are.
+//
+// Tier: beta.
 package crilog

@@ -19,4 +19,6 @@
 //	ignore                 do not end on TERM
 //
 // A command that is a path cannot be started: neither has such a file.
+//
+// Tier: kit.
 package critest

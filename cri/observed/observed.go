@@ -8,6 +8,8 @@
 //
 // Values handed out by a reader are shared: treat a *Pod and all that it
 // holds as read-only.
+//
+// Tier: stable.
 package observed
 
 import (

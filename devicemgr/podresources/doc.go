@@ -22,4 +22,6 @@
 // Calls beyond Config.QPS are refused, as by the kubelet. Nothing waits for a
 // plugin. A socket that was left behind is replaced; one that cannot be made is
 // tried again, with back-off, for as long as Run runs.
+//
+// Tier: beta.
 package podresources

@@ -22,4 +22,6 @@
 // if there is no other; [Source.Problems] lists those that are missing. One
 // whose cgroup is removed makes Run end with an error, so that it can be set
 // up anew. A [Fake] does the same in memory.
+//
+// Tier: beta.
 package notify

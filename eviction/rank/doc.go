@@ -21,4 +21,6 @@
 // Everything is pure, costs one look at each pod and one sort, and changes
 // nothing that is handed in. Requests are in whole units: what a container
 // asks for is rounded up to a byte.
+//
+// Tier: beta.
 package rank

@@ -15,4 +15,6 @@
 //
 // Everything in it is pure: there is no clock, no I/O and no goroutine. A
 // [Threshold] is comparable, and can be the key of a map.
+//
+// Tier: beta.
 package threshold

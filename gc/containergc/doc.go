@@ -42,4 +42,6 @@
 // passed over, and counts as there. Every call has a deadline; the pods of a
 // pass are worked on side by side, so that one that hangs holds up no other of
 // them, and the next pass for no longer than Config.Timeout.
+//
+// Tier: beta.
 package containergc

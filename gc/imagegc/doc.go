@@ -57,4 +57,6 @@
 // passed over and reported. Every call has a deadline. With Config.Memory the
 // history outlasts a restart: an image's age is then that since it was seen
 // first and not since the restart. A history that cannot be read begins anew.
+//
+// Tier: beta.
 package imagegc

@@ -46,4 +46,6 @@
 // and a file system that does not answer holds up no other log.
 // A name is never used twice, whatever the clock does. No line is lost but with
 // whole files, the oldest first.
+//
+// Tier: beta.
 package logrotate

@@ -13,4 +13,6 @@
 // container, the end of one that has ended, the labels of an image. So a pass
 // of any collector is two or three calls, and one for each container that is
 // new.
+//
+// Tier: beta.
 package overcri

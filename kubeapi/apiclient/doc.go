@@ -22,4 +22,6 @@
 // not followed: they could lead off the node's cluster with its credentials.
 // [Client.CloseConnections] ends connections that may be dead, so that the next
 // call makes a new one.
+//
+// Tier: beta.
 package apiclient

@@ -35,4 +35,6 @@
 // A clock that is off by hours does not have certificates replaced again and
 // again. A request outlives the agent: its key is kept, and the request found
 // again by its name.
+//
+// Tier: beta.
 package credentials

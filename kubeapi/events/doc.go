@@ -17,4 +17,6 @@
 // While the server cannot be reached, what happens is kept, told later with the
 // times at which it happened, and counted up where it repeats: 1000 events, of
 // which the oldest go first. What the server refuses for good is dropped.
+//
+// Tier: beta.
 package events

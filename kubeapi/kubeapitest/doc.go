@@ -21,4 +21,6 @@
 // them with errors.
 //
 // It checks no credentials and validates nothing.
+//
+// Tier: kit.
 package kubeapitest

@@ -35,4 +35,6 @@
 //
 // The lease does not wait for the Node: it is held at once, and gets its owner
 // when that is known.
+//
+// Tier: beta.
 package node

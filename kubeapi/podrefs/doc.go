@@ -8,4 +8,6 @@
 // Every type needs a client and works without the others. Answers of the server are kept
 // while it cannot be reached, and over a restart if a Memory is given; each type says for
 // how long a caller waits.
+//
+// Tier: beta.
 package podrefs

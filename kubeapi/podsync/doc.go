@@ -12,4 +12,6 @@
 //
 // Each works without the others, and says in its documentation what it does while the
 // server is away.
+//
+// Tier: beta.
 package podsync

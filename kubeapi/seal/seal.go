@@ -16,6 +16,8 @@
 // file that is sent to somebody, a volume that shows a directory of it. Who has the
 // whole disk has the key as well: that takes a key from somewhere else, [Open], such
 // as one that systemd unseals with the TPM, [Credential].
+//
+// Tier: internal soon.
 package seal
 
 import (

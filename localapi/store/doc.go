@@ -14,6 +14,8 @@
 // meanwhile, the writer gets [ErrConflict], and the file stays as the person left it; a
 // person who saves after the writer wins as well. What is lost is never silent to a
 // program, and editors warn that a file has changed.
+//
+// Tier: beta.
 package store
 
 import (

@@ -36,4 +36,6 @@
 // synced, and an image's record is written after that: after a power cut an image
 // is there and whole, or not there. A record that is damaged costs that image
 // only. Who uses layers is on record, too: see [Store.Use].
+//
+// Tier: beta.
 package image

@@ -31,4 +31,6 @@
 // Config.RootDir has images, records and writable layers. What does not outlast a
 // reboot is in /run/nodewright, and for another root directory than the default in
 // /run/nodewright-HASH: two runtimes with directories of their own do not meet.
+//
+// Tier: beta.
 package inprocess

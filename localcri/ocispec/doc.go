@@ -7,4 +7,6 @@
 // refused with a gRPC status whose text names the field, its value and what is
 // allowed: InvalidArgument for what no machine could do, FailedPrecondition for
 // what this one cannot.
+//
+// Tier: beta.
 package ocispec

@@ -20,4 +20,6 @@
 //
 // [New] has no side effects. [Server.Run] listens, blocks, and has ended all
 // calls and streams when it returns; the runtime stays the caller's.
+//
+// Tier: beta.
 package serve

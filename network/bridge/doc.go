@@ -47,4 +47,6 @@
 // on in sysctl.d there. When a table that is not owned is removed (before Linux
 // 6.9), packets of established connections that come before it is back, some
 // milliseconds later, find no translation: the node answers those of TCP with a reset.
+//
+// Tier: beta.
 package bridge

@@ -37,4 +37,6 @@
 // [Plugin.Plan] returns, and its result in [network.Result].Extra. The
 // cache that libcni keeps in [Config].CacheDir is written anew from them when a
 // crash damaged it.
+//
+// Tier: beta.
 package cni

@@ -9,4 +9,6 @@
 //	})
 //
 // It needs no root and changes nothing of the machine.
+//
+// Tier: kit.
 package networktest

@@ -34,4 +34,6 @@
 // meanwhile is read then, once: records are numbered. Records that the kernel
 // overwrote before they were read are counted. A line that does not parse is
 // counted and passed over.
+//
+// Tier: beta.
 package oom

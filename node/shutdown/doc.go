@@ -40,4 +40,6 @@
 // reboot knows when the last shutdown began and whether it came to its end. A
 // kill or an unmount that hangs costs its group's time and no more. A Machine
 // that fails is watched again with back-off.
+//
+// Tier: beta.
 package shutdown

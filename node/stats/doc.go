@@ -30,4 +30,6 @@
 // # Pure parts
 //
 // [ParsePressure] and [CPURate], and all that makes a summary of what was read.
+//
+// Tier: beta.
 package stats

@@ -32,4 +32,6 @@
 // runtime that does not answer is asked each second; the node is not ready
 // after Config.RuntimeGrace without an answer, at that moment, and ready again
 // within a second of the next one. Errors of one input leave the others alone.
+//
+// Tier: beta.
 package status

@@ -4,6 +4,8 @@
 //
 // It calls nobody before it runs: a node starts without its cluster, with the pods
 // that it had.
+//
+// Tier: beta.
 package cluster
 
 import (

@@ -8,6 +8,8 @@
 //	})
 //
 // [Volumes] stands before nodeagent.Plugins, which finds the drivers.
+//
+// Tier: beta.
 package csi
 
 import (

@@ -37,4 +37,6 @@
 // A node keeps its records in Config.Dir, as every node does: a second life of it,
 // after a restart of the process, finds its records and no containers, as a machine
 // that was booted. The node's API, which exec, logs and metrics need, is not served.
+//
+// Tier: kit.
 package hollow

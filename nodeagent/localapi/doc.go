@@ -11,4 +11,6 @@
 //
 // The agent's unix socket serves the API to root, and Config.Address by TLS to who has a
 // certificate of the node's own authority: [Kubeconfig] makes them.
+//
+// Tier: beta.
 package localapi

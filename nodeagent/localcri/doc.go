@@ -8,4 +8,6 @@
 //	})
 //
 // The runtime is that of package localcri/inprocess, below the node's root directory.
+//
+// Tier: beta.
 package localcri

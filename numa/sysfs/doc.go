@@ -21,4 +21,6 @@
 //
 // CPUs that are offline are left out. Nodes may be numbered with gaps, and have
 // CPUs alone or memory alone.
+//
+// Tier: beta.
 package sysfs

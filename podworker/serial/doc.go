@@ -75,4 +75,6 @@
 //
 // An embedder whose own state has to change together with the workers' shares
 // their lock: see [Manager.Lock], Config.Begin and Config.End.
+//
+// Tier: stable.
 package serial

@@ -27,4 +27,6 @@
 //
 // Every checker ends when its context does. All values may be used from many
 // goroutines at a time.
+//
+// Tier: stable.
 package check

@@ -48,4 +48,6 @@
 // whoever asked (the runtime is down, the port has no such name), and a node
 // whose runtime restarts must not fail all its probes. [Round].Errors reports
 // how long this goes on. A panic in a check is such an error.
+//
+// Tier: stable.
 package schedule

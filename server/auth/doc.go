@@ -17,4 +17,6 @@
 // is not remembered. As many requests as [Tokens] and [Access] say wait for
 // reviews, and more are refused with an [ErrBusy]: an API server that hangs
 // costs those who need it. Certificates need nobody, and come first.
+//
+// Tier: beta.
 package auth

@@ -27,4 +27,6 @@
 // that is no answer is an error. All mistakes of a projected volume are told at
 // once. A set-up that fails takes down what it made itself, and nothing that was
 // there before: a container that uses the volume keeps what it has.
+//
+// Tier: beta.
 package content

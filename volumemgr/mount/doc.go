@@ -34,4 +34,6 @@
 // error.
 //
 // All methods may be called from any goroutine.
+//
+// Tier: beta.
 package mount

@@ -18,4 +18,6 @@
 // Each type says what it does after a failure, a restart of the agent and one of the
 // machine. All of them keep volumes that pods have mounted when a set-up fails, and
 // [volumemgr/plugintest.Conform] holds them to that.
+//
+// Tier: beta.
 package plugins

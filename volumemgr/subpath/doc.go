@@ -32,4 +32,6 @@
 //
 // Errors name volume and subPath and not where they are on the node: they are
 // shown to the pod's owner. What is behind them is found with errors.As.
+//
+// Tier: beta.
 package subpath

@@ -1,5 +1,7 @@
 // Package parttest is a node agent for tests of a single part: a [Host] whose
 // pods and runtime the test sets, and which records what the part asks for.
+//
+// Tier: kit.
 package parttest
 
 import (

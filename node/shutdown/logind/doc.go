@@ -16,4 +16,6 @@
 // agent ends in any way: it is a file descriptor. A connection that breaks
 // ends Watch with an error; its caller comes again. What logind does while
 // nobody is connected is found out then, from its PreparingForShutdown.
+//
+// Tier: beta.
 package logind

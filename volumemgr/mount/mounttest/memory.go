@@ -1,5 +1,7 @@
 // Package mounttest holds a [mount.Mounter] in memory, a suite that every
 // Mounter passes, and what tests of real mounts need.
+//
+// Tier: kit.
 package mounttest
 
 import (
