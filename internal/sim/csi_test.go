@@ -252,19 +252,25 @@ func (m *machine) doAttach(st step) error {
 		close(s.attached)
 		s.attached = make(chan struct{})
 	}
-	any := slices.Contains(values(s.away), true)
 	s.mu.Unlock()
 	m.mu.Lock()
-	m.trouble("attach", any)
-	m.mu.Unlock()
+	defer m.mu.Unlock()
+	for _, p := range m.pods {
+		if p.claim == name {
+			p.trouble = time.Now()
+		}
+	}
 	return nil
 }
 
-func values(of map[string]bool) (out []bool) {
-	for _, v := range of {
-		out = append(out, v)
+// isAway reports whether the volume of a pod's claim is attached to another machine.
+func (s *storage) isAway(p *pod) bool {
+	if s == nil {
+		return false
 	}
-	return out
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.away[p.claim]
 }
 
 // healStorage has the driver and all volumes be there.
@@ -330,7 +336,7 @@ func (p *pod) addCSI(value string) v1.Volume {
 	if value == ownVolume {
 		out.CSI = &v1.CSIVolumeSource{Driver: csiName}
 	} else {
-		name = "pv-" + value
+		name, p.claim = "pv-"+value, value
 		out.PersistentVolumeClaim = &v1.PersistentVolumeClaimVolumeSource{ClaimName: value}
 	}
 	p.published = append(p.published, filepath.Join("volumes/kubernetes.io~csi", name, "mount"))

@@ -189,7 +189,11 @@ func (g *generator) volumes(args *[]string) {
 		*args = append(*args, "token=1")
 	}
 	if g.disks && g.rnd.IntN(3) > 0 {
-		*args = append(*args, "csi="+g.pick("own", "a", "a", "b"))
+		claim := g.pick("own", "a", "a", "b")
+		if claim != "own" && g.rnd.IntN(4) == 0 {
+			g.add("attach %s elsewhere", claim)
+		}
+		*args = append(*args, "csi="+claim)
 	}
 }
 

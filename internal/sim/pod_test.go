@@ -36,6 +36,7 @@ type pod struct {
 	stopping  time.Time // of its first stop since its last start
 	counts    map[string]int32
 	counted   map[string]counted
+	claim     string // whose volume it uses, or ""
 	volumes   []volume
 	published []string          // places of its volumes of CSI drivers, below its directory
 	answers   map[string]string // that its probes are given, by kind; "" is ok

@@ -93,9 +93,9 @@ func (m *machine) healObjects() {
 	m.tell()
 }
 
-// lacks reports whether an object that a pod refers to is not there. m.mu is held.
+// lacks reports whether an object or a volume that a pod refers to is not there. m.mu is held.
 func (m *machine) lacks(p *pod) bool {
-	return slices.ContainsFunc(p.volumes, func(v volume) bool { return v.object != nil && v.object.gone })
+	return m.storage.isAway(p) || slices.ContainsFunc(p.volumes, func(v volume) bool { return v.object != nil && v.object.gone })
 }
 
 // volume is one of a pod.
