@@ -24,8 +24,9 @@ type crashLoops struct {
 	log     *zap.Logger
 	failing atomic.Bool // the last write to memory failed
 
-	mu   sync.Mutex
-	pods map[types.UID]*podLoops
+	mu    sync.Mutex
+	pods  map[types.UID]*podLoops
+	stale map[string]bool // keys that the memory could not delete
 }
 
 // podLoops are the loops of one pod's containers.
@@ -59,7 +60,7 @@ type crashLoop struct {
 }
 
 func newCrashLoops(cfg *Config) *crashLoops {
-	b := &crashLoops{policy: cfg.Backoff, memory: cfg.Memory, log: cfg.Log, pods: map[types.UID]*podLoops{}}
+	b := &crashLoops{policy: cfg.Backoff, memory: cfg.Memory, log: cfg.Log, pods: map[types.UID]*podLoops{}, stale: map[string]bool{}}
 	if b.policy == nil {
 		b.policy = DoublingBackoff{First: cfg.CrashBackoff, Max: cfg.MaxCrashBackoff}
 	}

@@ -122,7 +122,7 @@ func (b *crashLoops) save(uid types.UID, now time.Time) {
 	if !p.dirty || !p.last.IsZero() && now.Sub(p.last) < savePause {
 		return
 	}
-	p.last = now
+	p.last, p.saved = now, true // also if it fails: that may leave something
 	raw, err := encodeLoops(p.loops)
 	if err == nil {
 		err = b.memory.Write(string(uid), raw)
@@ -136,7 +136,7 @@ func (b *crashLoops) save(uid types.UID, now time.Time) {
 	if b.failing.Swap(false) {
 		b.log.Info("crash loops are remembered again")
 	}
-	p.saved, p.dirty = true, false
+	p.dirty = false
 }
 
 // forget drops what is known of a pod.
@@ -156,9 +156,21 @@ func (b *crashLoops) forget(uid types.UID) {
 }
 
 func (b *crashLoops) erase(key string) {
-	if err := b.memory.Delete(key); err != nil {
+	err := b.memory.Delete(key)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if delete(b.stale, key); err != nil {
+		b.stale[key] = true
 		b.log.Warn("crash loops of a pod that is gone stay", zap.String("uid", key), zap.Error(err))
 	}
+}
+
+// left are the keys that could not be erased. The memory may not list them: what a failed
+// write has left is no value.
+func (b *crashLoops) left() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Collect(maps.Keys(b.stale))
 }
 
 // Retain forgets the pods that keep denies: those that went without [Manager.Forget],
@@ -178,7 +190,7 @@ func (m *Manager) Retain(keep func(types.UID) bool) {
 		b.log.Warn("remembered crash loops cannot be listed", zap.Error(err))
 		return
 	}
-	for _, key := range keys {
+	for _, key := range slices.Concat(keys, b.left()) {
 		if !keep(types.UID(key)) {
 			b.erase(key)
 		}

@@ -30,6 +30,8 @@ type notes struct {
 	values map[string][]byte
 	writes int
 	err    error // of every call
+
+	deleted []string
 }
 
 func (n *notes) do(work func() error) error {
@@ -55,7 +57,7 @@ func (n *notes) Write(key string, value []byte) error {
 }
 
 func (n *notes) Delete(key string) error {
-	return n.do(func() error { delete(n.values, key); return nil })
+	return n.do(func() error { delete(n.values, key); n.deleted = append(n.deleted, key); return nil })
 }
 
 func (n *notes) Keys() (keys []string, err error) {
@@ -361,6 +363,31 @@ func TestMemoryOfPodsThatAreGone(t *testing.T) {
 		l.m.Forget("u")
 		l.notes.err = errors.New("input/output error")
 		l.m.Retain(func(types.UID) bool { return false }) // it is logged
+	})
+}
+
+// A write that fails may leave something that the memory does not list: it is deleted when
+// the pod goes, or when that can be.
+func TestMemoryThatFailsAsAPodGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLooping(t, nil)
+		l.next()
+		l.notes.err = errors.New("input/output error")
+		l.next()
+		uid := l.w.pod.UID
+		l.m.Forget(uid)
+		l.m.Retain(func(types.UID) bool { return false })
+		l.notes.err = nil
+		l.m.Retain(func(got types.UID) bool { return got == uid })
+		if len(l.notes.deleted) > 0 {
+			t.Errorf("deleted %v, which is kept", l.notes.deleted)
+		}
+		for range 2 {
+			l.m.Retain(func(types.UID) bool { return false })
+		}
+		if !slices.Equal(l.notes.deleted, []string{string(uid)}) {
+			t.Errorf("deleted %v, want %s once", l.notes.deleted, uid)
+		}
 	})
 }
 
