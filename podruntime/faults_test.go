@@ -37,6 +37,8 @@ type memory struct {
 	// dieAt, if not 0, makes every call from that one on fail, as if the
 	// agent was gone: with after["*"] the first of them still has effect.
 	dieAt int
+	// onStart, if not nil, is called before a container starts.
+	onStart func(id string)
 }
 
 func newMemory() *memory {
@@ -154,6 +156,9 @@ func (r *memory) set(id string, s observed.State) error {
 }
 
 func (r *memory) StartContainer(ctx context.Context, id string) error {
+	if r.onStart != nil {
+		r.onStart(id)
+	}
 	return r.do(ctx, "StartContainer", func() error { return r.set(id, observed.Running) })
 }
 

@@ -312,6 +312,30 @@ func TestResizeOfThePodAlone(t *testing.T) {
 	}
 }
 
+// The cgroup of a pod is resized before a container starts in it that is made anew with
+// more: the kernel refuses a child more CPU than its parent has (cgroup v1).
+func TestResizeByRestart(t *testing.T) {
+	const small, large = "cpu=1 memory=64Mi|cpu=1 memory=64Mi", "cpu=2 memory=64Mi|cpu=2 memory=64Mi"
+	m, r, req := resizing(t, [2]string{small, small}, [2]string{large, small})
+	rt := m.rt.(*memory)
+	again := func(want string) {
+		t.Helper()
+		r.calls = nil
+		started := ""
+		rt.onStart = func(string) { started += "after " + strings.Join(r.calls, "; ") }
+		mustSync(t, m, req)
+		if started != want {
+			t.Errorf("started %s\nwant %s", started, want)
+		}
+		req.Observed = rt.look()
+	}
+	c := &req.Spec.Pod.Spec.Containers[0]
+	c.ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceCPU, RestartPolicy: v1.RestartContainer}}
+	again("after raise memory; lower memory; raise cpu; lower cpu") // nothing is known of it
+	c.Resources = asks("cpu=3 memory=64Mi|cpu=3 memory=64Mi")
+	again("after raise cpu; sandbox 400000/4096 128; lower cpu")
+}
+
 // resizing is a pod of two running containers made with from, that asks for to.
 func resizing(t *testing.T, from, to [2]string) (*Manager, *resizer, Request) {
 	t.Helper()

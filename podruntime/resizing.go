@@ -68,8 +68,7 @@ func (a *applied) set(uid types.UID, id string, name v1.ResourceName, r *runtime
 	a.pods[uid][appliedKey{id, name}] = r
 }
 
-// wholePod stands in place of a container's ID for the cgroup of a pod that has
-// resources of its own.
+// wholePod stands in place of a container's ID for the cgroup of the pod.
 const wholePod = ""
 
 // keep forgets the containers that the runtime shows no more.
@@ -114,10 +113,11 @@ func (m *Manager) NeedsResize(req Request) bool {
 }
 
 // poolDiffers reports whether the cgroup of a pod with a sandbox is to have something else
-// than it was given last, and whether that is known.
+// than it was given last, and whether that is known. Of a pod without resources of its
+// own, only what is known counts: its containers' differ otherwise.
 func (m *Manager) poolDiffers(in podspec.Input, obs *observed.Pod) (differs, known bool) {
 	for _, name := range resized {
-		if _, d, k := m.pool(in, name); d {
+		if _, d, k := m.pool(in, name); d && (k || in.Pod.Spec.Resources != nil) {
 			differs, known = true, known || k
 		}
 	}
@@ -127,11 +127,11 @@ func (m *Manager) poolDiffers(in podspec.Input, obs *observed.Pod) (differs, kno
 	return differs, known
 }
 
-// pool is what the cgroup of a pod with resources of its own is to have of one of them
-// (KEP-5419). differs reports that it was given something else last, or that nothing is
-// known of it, as after a restart of the agent.
+// pool is what the cgroup of a pod is to have of a resource: together what its containers
+// have, or what it has itself (KEP-5419). differs reports that it was given something else
+// last, or that nothing is known of it, as after a restart of the agent.
 func (m *Manager) pool(in podspec.Input, name v1.ResourceName) (to *runtimeapi.LinuxContainerResources, differs, known bool) {
-	if in.Pod.Spec.Resources == nil || m.cfg.Cgroups == nil || m.cfg.Resizer == nil {
+	if m.cfg.Cgroups == nil || m.cfg.Resizer == nil {
 		return nil, false, false
 	}
 	to = only(podspec.PodResources(in), name)
@@ -139,16 +139,26 @@ func (m *Manager) pool(in podspec.Input, name v1.ResourceName) (to *runtimeapi.L
 	return to, !proto.Equal(to, last), last != nil
 }
 
-// resize changes the resources of running containers: memory, then CPU; what
-// makes room before what takes it. The first failure ends it; it is tried again
-// with the next sync.
-func (s *syncing) resize(ctx context.Context, updates []Update) {
+// madePool notes that the pod's cgroup was made with what the pod is to have.
+func (m *Manager) madePool(in podspec.Input) {
+	for _, name := range resized {
+		if to, differs, known := m.pool(in, name); differs && !known {
+			m.applied.set(in.Pod.UID, wholePod, name, to)
+		}
+	}
+}
+
+// resize changes the resources of running containers, and of the pod's cgroup before
+// others start in it: memory, then CPU; what makes room before what takes it. The first
+// failure ends it; it is tried again with the next sync.
+func (s *syncing) resize(ctx context.Context, updates []Update, starting bool) {
 	start := time.Now()
 	var err error
 	some := len(updates) > 0
 	for _, name := range resized {
 		of := ofResource(updates, name)
 		pool, differs, known := s.m.pool(s.in, name)
+		differs = differs && (known || starting || s.pod.Spec.Resources != nil)
 		if len(of) == 0 && !differs {
 			continue
 		}

@@ -117,8 +117,12 @@ func (s *syncing) round(ctx context.Context, a Actions) (more bool) {
 	if a.CreateSandbox {
 		s.warn(plan.Warnings)
 		s.prefetch(pctx, a)
+		first := len(s.obs.Sandboxes) == 0
 		if !s.createSandbox(ctx) {
 			return false
+		}
+		if first {
+			s.m.madePool(s.in)
 		}
 	} else {
 		s.in.PodIPs = s.obs.IPs()
@@ -335,6 +339,7 @@ func (s *syncing) starts(ctx context.Context, a Actions) (more bool) {
 		c := v1.Container(s.pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
 		_ = s.start(ctx, &c, podspec.Ephemeral) // it is in the result
 	}
+	s.resize(ctx, a.Update, len(a.Init)+len(a.Regular) > 0)
 	for _, i := range a.Init {
 		c := &s.pod.Spec.InitContainers[i]
 		if s.alive[c.Name] || s.tried[c.Name] {
@@ -352,7 +357,6 @@ func (s *syncing) starts(ctx context.Context, a Actions) (more bool) {
 		}
 		more = true
 	}
-	s.resize(ctx, a.Update)
 	var now []*v1.Container
 	for _, i := range a.Regular {
 		if c := &s.pod.Spec.Containers[i]; !s.alive[c.Name] && !s.tried[c.Name] {
