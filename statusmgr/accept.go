@@ -30,8 +30,10 @@ func (m *Manager) accept(pod *v1.Pod, before, next *v1.PodStatus, finished bool)
 	if e == nil {
 		e = m.newEntry(pod.UID)
 	} else {
-		// A static pod may come back under the same UID.
-		finished = finished || e.finished && !podmeta.IsStatic(pod)
+		// A static pod may come back under the same UID. One whose deletion is asked for after
+		// it was finished has left its directory and its containers, which go first.
+		asked := pod.DeletionTimestamp != nil && e.pod.DeletionTimestamp == nil
+		finished = finished || e.finished && !podmeta.IsStatic(pod) && !asked
 		if e.finished == finished && sameStatus(e.status, next) {
 			e.pod, e.status, e.restored = pod, next, false
 			if added {

@@ -2,6 +2,7 @@ package statusmgr_test
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -52,6 +53,31 @@ func TestGonePodsThatComeBackAreDeleted(t *testing.T) {
 		m.Terminate(p)
 		synctest.Wait()
 		if got := told(sink); got != "p Running, p Failed, p deleted" {
+			t.Errorf("sink was told %q", got)
+		}
+	})
+}
+
+// A pod that was over before its deletion was requested has left what goes with it alone: it
+// is deleted when it is over once more.
+func TestDeletionAfterTheEndWaits(t *testing.T) {
+	sink := statusmgr.NewMemorySink(10)
+	run(t, statusmgr.Config{Sink: sink}, func(m *statusmgr.Manager) {
+		p := newPod("p")
+		m.Set(p, status(v1.PodRunning))
+		m.Terminate(p)
+		synctest.Wait()
+		p = p.DeepCopy()
+		now := metav1.Now()
+		p.DeletionTimestamp = &now
+		m.Set(p, status(v1.PodFailed))
+		synctest.Wait()
+		if got := told(sink); strings.Contains(got, "deleted") {
+			t.Errorf("sink was told %q before all was gone", got)
+		}
+		m.Terminate(p)
+		synctest.Wait()
+		if got := told(sink); !strings.HasSuffix(got, "p deleted") {
 			t.Errorf("sink was told %q", got)
 		}
 	})

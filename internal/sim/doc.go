@@ -132,6 +132,8 @@
 //	claims, devices and resizes were forgotten by an agent that began on a hung disk: given twice, never given back, decided on again
 //	a pod lost its own CPUs, also while it ran on them, to the checkpoint of a pod that was gone
 //	a container kept CPUs that had become another pod's own, after an update of its cpuset that was done and answered with an error
+//	a pod that had ended was gone from the API server while a runtime that was away had its containers
+//	a file of a restart that a failing disk had half written stayed until the agent's next start
 //	a volume of a pod that was rejected when its machine came back stayed staged, and could be attached nowhere else
 //
 // # What is left out
