@@ -54,6 +54,9 @@ type Resources struct {
 	// Applied is what the instance with that ID was given of one resource
 	// last; nil if that is not known.
 	Applied func(containerID string, name v1.ResourceName) *runtimeapi.LinuxContainerResources
+	// Pooled reports whether a container of the spec has no limit of its own of a
+	// resource, but that of its pod (KEP-5419); no container, if it is nil.
+	Pooled func(c *v1.Container, name v1.ResourceName) bool
 }
 
 // resizes reports whether running containers do not have yet what the spec gives
@@ -83,6 +86,9 @@ func (r *Resources) resize(c *v1.Container, o *observed.Container, a *Actions) (
 		case restartsFor(c, name):
 			// What a container was made with holds until it is made anew.
 			if known && !sameAmounts(made, c.Resources, name) || !known && visible {
+				return true
+			}
+			if r.Pooled != nil && r.Pooled(c, name) && limitDiffers(from, to, name) {
 				return true
 			}
 		case visible:
@@ -205,11 +211,16 @@ func only(r *runtimeapi.LinuxContainerResources, name v1.ResourceName) *runtimea
 // cannot be taken away: 0 leaves it.
 func differs(from, to *runtimeapi.LinuxContainerResources, name v1.ResourceName) bool {
 	if name == v1.ResourceCPU {
-		quota := to.GetCpuQuota() > 0 && to.GetCpuQuota()*from.GetCpuPeriod() != from.GetCpuQuota()*to.GetCpuPeriod()
-		return quota || to.GetCpuShares() != from.GetCpuShares()
+		return limitDiffers(from, to, name) || to.GetCpuShares() != from.GetCpuShares()
 	}
-	limit := to.GetMemoryLimitInBytes()
-	return limit > 0 && limit != from.GetMemoryLimitInBytes() || !maps.Equal(to.GetUnified(), from.GetUnified())
+	return limitDiffers(from, to, name) || !maps.Equal(to.GetUnified(), from.GetUnified())
+}
+
+func limitDiffers(from, to *runtimeapi.LinuxContainerResources, name v1.ResourceName) bool {
+	if name == v1.ResourceCPU {
+		return to.GetCpuQuota() > 0 && to.GetCpuQuota()*from.GetCpuPeriod() != from.GetCpuQuota()*to.GetCpuPeriod()
+	}
+	return to.GetMemoryLimitInBytes() > 0 && to.GetMemoryLimitInBytes() != from.GetMemoryLimitInBytes()
 }
 
 // CheckResize says why a pod's resources cannot become those of another

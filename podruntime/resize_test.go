@@ -336,6 +336,38 @@ func TestResizeByRestart(t *testing.T) {
 	again("after raise cpu; sandbox 400000/4096 128; lower cpu")
 }
 
+// A container whose limit is its pod's is made anew for another one if its policy asks for
+// that, once.
+func TestPooledLimitsRestart(t *testing.T) {
+	const none = "cpu=1 memory=64Mi|"
+	m, r, req := resizing(t, [2]string{none, none}, [2]string{none, none})
+	rt := m.rt.(*memory)
+	for i := range rt.pod.Containers {
+		rt.pod.Containers[i].Resources = &observed.Resources{CPUPeriod: 100000, CPUQuota: 200000, CPUShares: 1024, MemoryLimit: 256 << 20}
+	}
+	limited := func(s string) {
+		resources := asks(s)
+		req.Spec.Pod.Spec.Resources = &resources
+		req.Observed = rt.look()
+		r.calls = nil
+	}
+	req.Spec.Pod.Spec.Containers[0].ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+	limited("cpu=2 memory=256Mi|cpu=2 memory=256Mi")
+	mustSync(t, m, req)
+	starts := rt.calls["StartContainer"]
+	limited("cpu=2 memory=512Mi|cpu=2 memory=512Mi")
+	for range 3 {
+		mustSync(t, m, req)
+		req.Observed = rt.look()
+	}
+	if got := rt.calls["StartContainer"] - starts; got != 1 {
+		t.Errorf("%d containers are made anew, want c1 once", got)
+	}
+	if calls := strings.Join(r.calls, "; "); !strings.Contains(calls, "c2-id memory 512") || strings.Contains(calls, "c1-id") {
+		t.Errorf("calls %s", calls)
+	}
+}
+
 // resizing is a pod of two running containers made with from, that asks for to.
 func resizing(t *testing.T, from, to [2]string) (*Manager, *resizer, Request) {
 	t.Helper()

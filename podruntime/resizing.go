@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -99,9 +100,18 @@ func (m *Manager) planInput(req Request, obs *observed.Pod) PlanInput {
 			Applied: func(id string, name v1.ResourceName) *runtimeapi.LinuxContainerResources {
 				return m.applied.get(req.Spec.Pod.UID, id, name)
 			},
+			Pooled: func(c *v1.Container, name v1.ResourceName) bool {
+				r := req.Spec.Pod.Spec.Resources
+				return r != nil && !quantityOf(r.Limits, name).IsZero() && quantityOf(c.Resources.Limits, name).IsZero()
+			},
 		}
 	}
 	return in
+}
+
+func quantityOf(list v1.ResourceList, name v1.ResourceName) *resource.Quantity {
+	q := list[name]
+	return &q
 }
 
 // NeedsResize reports whether running containers of the pod, or its cgroup, do not have
