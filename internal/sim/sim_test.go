@@ -39,6 +39,10 @@ func workDir(t *testing.T) string {
 	return filepath.Join(dir, "m")
 }
 
+// endlessAfter is how long a schedule may take on the machine's own clock: a hundred times
+// what the longest does on a busy one. Virtual time stands still for who never rests.
+const endlessAfter = 5 * time.Minute
+
 // Whatever happens to the machine of a schedule, the invariants hold.
 func TestSeeds(t *testing.T) {
 	var next atomic.Uint64
@@ -56,7 +60,12 @@ func TestSeeds(t *testing.T) {
 						return
 					}
 					steps := generate(seed, *long)
+					endless := time.AfterFunc(endlessAfter, func() {
+						debug.SetTraceback("all")
+						panic(fmt.Sprintf("seed %d has not come to an end within %v; again: go test ./internal/sim -run TestSeeds -seeds 1 -seed %d -long=%t", seed, endlessAfter, seed, *long))
+					})
 					r := run(t, dir, steps, linked(seed))
+					endless.Stop()
 					ran.Add(1)
 					effects.Add(int64(r.effects))
 					virtual.Add(int64(r.virtual))
