@@ -93,7 +93,7 @@ func New(cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-// Ready is closed when Run has taken up its work: the lock is held and the
+// Ready is closed when Run works: the lock is held and the
 // blocks run. It does not wait for the runtime or for any pod.
 func (a *Agent) Ready() <-chan struct{} { return a.run.ready }
 

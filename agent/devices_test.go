@@ -190,7 +190,7 @@ func TestDevicesThatNeverCome(t *testing.T) {
 
 // A machine boots: the agent is there before the plugin that it knows of. The pod
 // waits, and runs as soon as the plugin has come; if that does not come, the pod
-// is turned away with the kubelet's reason.
+// is rejected with the kubelet's reason.
 func TestDevicesAfterABoot(t *testing.T) {
 	for name, comes := range map[string]bool{"the plugin comes": true, "the plugin stays away": false} {
 		t.Run(name, func(t *testing.T) {
@@ -323,7 +323,7 @@ func TestPluginThatHangsInAllocate(t *testing.T) {
 			t.Errorf("status %+v", st)
 		}
 		if c := n.devices.current.Capacity()["example.com/bad"]; c.Used != 0 {
-			t.Errorf("the device of a pod that was turned away is used: %+v", c)
+			t.Errorf("the device of a pod that was rejected is used: %+v", c)
 		}
 		l.stop()
 	})

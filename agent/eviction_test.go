@@ -131,7 +131,7 @@ func hasEvent(l *life, pod *v1.Pod, reason string) bool {
 }
 
 // The pod that uses more than it requests goes, the others stay; what begins
-// meanwhile is turned away, and all of it can be asked about.
+// meanwhile is rejected, and all of it can be asked about.
 func TestEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)

@@ -100,7 +100,7 @@ func TestImagesGo(t *testing.T) {
 	})
 }
 
-// No image goes before it is known what is to run here, but for want of space.
+// No image goes before it is known what is to run here, unless space runs out.
 func TestNoImageGoesBeforeTheSourcesHaveSpoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)

@@ -242,7 +242,7 @@ func (a *Agent) update(ctx context.Context, pod *v1.Pod) {
 	switch a.book.Get(pod.UID).Stage {
 	case book.Reserving, book.Reserved:
 		if pod.DeletionTimestamp == nil {
-			return // its newest version is taken up when that is over
+			return // its newest version is worked on when that is over
 		}
 	case book.Waiting, book.Rejected:
 		if pod.DeletionTimestamp == nil {

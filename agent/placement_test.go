@@ -107,7 +107,7 @@ func TestPlacement(t *testing.T) {
 			}
 		}
 
-		// What does not fit is turned away, with the kubelet's reason; what a pod
+		// What does not fit is rejected, with the kubelet's reason; what a pod
 		// held is free when it is gone.
 		n.want = append(n.want, own("c", "3"))
 		l.tell()
@@ -305,7 +305,7 @@ func TestPlacementWaitsForSharers(t *testing.T) {
 	})
 }
 
-// A pod waits for CPUs that one holds which is ending, and is turned away if
+// A pod waits for CPUs that one holds which is ending, and is rejected if
 // that does not end in its time.
 func TestNotYet(t *testing.T) {
 	for _, c := range []struct {

@@ -114,7 +114,7 @@ func (a *Agent) undo(uid types.UID, held []part.Reservation) {
 	a.book.Update(part.Ref{UID: uid}, func(e *book.Entry) { e.Stage = book.Undone })
 }
 
-// conclude takes up the reservations that have ended, and asks again about the
+// conclude acts on the reservations that have ended, and asks again about the
 // pods that wait: something may have come, or a pod may not have.
 func (a *Agent) conclude(ctx context.Context) {
 	over := a.book.At(book.Reserved, book.Undone)

@@ -55,7 +55,7 @@ func (m *fakeMachine) letGo() bool {
 	return m.released > 0
 }
 
-// Pods end by priority, those that come are turned away, and all begin again
+// Pods end by priority, those that come are rejected, and all begin again
 // when the machine stays up after all, or has come up again.
 func TestShutdown(t *testing.T) {
 	for _, tc := range []struct {
@@ -130,7 +130,7 @@ func TestShutdown(t *testing.T) {
 }
 
 // A machine that goes down as soon as the agent is there finds pods that the
-// agent has not taken up yet.
+// agent has not begun with yet.
 func TestShutdownAtTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)

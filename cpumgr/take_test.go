@@ -29,7 +29,7 @@ func TestTake(t *testing.T) {
 		{"a core", s, "0-7", 2, Options{}, "0,4"},
 		{"a core that is free", s, "0-3,6", 2, Options{}, "2,6"},
 		{"all", s, "0-7", 8, Options{}, "0-7"},
-		{"two halves, for want of a core", s, "0-3", 2, Options{}, "0-1"},
+		{"two halves, where no core is free", s, "0-3", 2, Options{}, "0-1"},
 		{"a socket", d, "0-11", 6, Options{}, "0,2,4,6,8,10"},
 		{"a half in the socket with fewer free", d, "1-5,7-11", 1, Options{}, "2"},
 		{"a core there", d, "1-5,7-11", 2, Options{}, "2,8"},

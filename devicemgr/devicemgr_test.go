@@ -268,7 +268,7 @@ func TestWaitsForPlugin(t *testing.T) {
 		l.refused(t, pod("newer", "main=1"), "no healthy devices of example.com/gpu: its plugin has not come back")
 		l.admit(t, pod("old", "main=1"))
 		if err := l.PreStart(t.Context(), pod("old", "main=1"), "main"); err != nil {
-			t.Errorf("a container does not restart for want of a plugin: %v", err)
+			t.Errorf("a container does not restart without a plugin: %v", err)
 		}
 		l.stop()
 	})

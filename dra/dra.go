@@ -174,7 +174,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// Ready is closed when Run has taken up its work: drivers can register.
+// Ready is closed when Run works: drivers can register.
 func (m *Manager) Ready() <-chan struct{} { return m.ready }
 
 // start runs fn, with Run's ctx, on a goroutine that Run waits for. Manager.mu

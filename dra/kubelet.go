@@ -188,7 +188,7 @@ func (m *Manager) fromKubelet() []*record {
 	return records
 }
 
-// inherit takes up a claim of a kubelet, and records it. What a pod that runs uses was
+// inherit takes over a claim of a kubelet, and records it. What a pod that runs uses was
 // prepared in this boot; the rest is asked for again, or undone.
 func (m *Manager) inherit(r *record) {
 	m.mu.Lock()

@@ -93,7 +93,7 @@ func Preemption(b *Builder) (part.Part, error) {
 	})
 }
 
-// OOM records which processes the kernel kills for want of memory: see package
+// OOM records the OOM kills of the kernel: see package
 // agent/oomkill.
 func OOM(b *Builder) (part.Part, error) {
 	cfg := oomkill.Config{Log: b.Log.Named("oom"), Metrics: b.Metrics}

@@ -169,7 +169,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// update takes up what was found. If it is not all that there is, a plugin whose
+// update acts on what was found. If it is not all that there is, a plugin whose
 // socket was not found is gone only if its socket is, and no more than maxSockets
 // are taken.
 func (m *Manager) update(ctx context.Context, wg *sync.WaitGroup, found map[string]identity, partial bool) {

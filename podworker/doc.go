@@ -29,7 +29,7 @@
 //
 // # Promises
 //
-// Updates coalesce: of several that a worker has not taken up, the last one
+// Updates coalesce: of several that a worker has not begun with, the last one
 // counts. A request to end a pod is never lost among them and never taken
 // back; it interrupts the sync in flight. A grace period only shrinks, and
 // when it does, interrupts the termination in flight.

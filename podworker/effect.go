@@ -53,7 +53,7 @@ const (
 	next                     // tell the worker how it goes on: then
 	notify                   // close done
 	countBegin               // a pod begins: its containers
-	countStart               // an update is taken up: its age
+	countStart               // work on an update begins: its age
 	countGone                // a pod ended without any call
 	claimName                // put the pod in line, and tell it when it is named
 	freeName                 // it does not want its name any more

@@ -195,7 +195,7 @@ func (c *Certs) Run(ctx context.Context) error {
 	}
 	var events <-chan fsnotify.Event
 	var errs <-chan error
-	// Without a watch, for want of inotify instances, the ticker does.
+	// Without a watch, as where there are no inotify instances left, the ticker does.
 	if w, err := fsnotify.NewWatcher(); err == nil {
 		defer func() { _ = w.Close() }()
 		events, errs = w.Events, w.Errors

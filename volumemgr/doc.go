@@ -30,7 +30,7 @@
 //
 // Content that changes is pushed: whoever has ConfigMaps and Secrets calls
 // [Manager.Changed], which wakes the volumes that show the object, those
-// included that could not be mounted for want of it. A plugin whose content
+// included that could not be mounted without it. A plugin whose content
 // expires says when it wants to be called again.
 //
 // # Plugins

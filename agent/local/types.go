@@ -49,7 +49,7 @@ type Why struct {
 	// Phase is the pod's phase as last computed.
 	Phase string `json:"phase"`
 	// Stage is sync, terminating, terminated, or waiting for a pod that
-	// has no worker (a rejected one, or one not yet taken up).
+	// has no worker (a rejected one, or one that no worker has begun with yet).
 	Stage string `json:"stage"`
 	// Doing says what the worker does at this moment; "" when it sleeps.
 	Doing string    `json:"doing,omitempty"`

@@ -84,7 +84,7 @@ func (c *follower) close() {
 // open opens the current file and goes to where the copy begins.
 func (c *follower) open() error {
 	if c.opts.Follow {
-		// Without a watch, which may be for want of inotify instances, the
+		// Without a watch, as where there are no inotify instances left, the
 		// second's limit of await does.
 		c.watch = c.disk.watch()
 	}

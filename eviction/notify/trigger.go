@@ -34,7 +34,7 @@ type psi struct {
 	stall, window time.Duration
 }
 
-// PSI says when at least one task was stalled for want of memory for longer
+// PSI says when at least one task was stalled waiting for memory for longer
 // than stall in a window. Path is /proc/pressure/memory, or memory.pressure of
 // a cgroup. The zero values mean 100 ms of 1 s. The kernel takes windows from
 // 500 ms to 10 s; without CAP_SYS_RESOURCE, multiples of 2 s only.

@@ -191,7 +191,7 @@ func TestDevicePlugin(t *testing.T) {
 	l.write("five.yaml", thingPod("five", thing, 1))
 	l.until("waits", func(now map[string]*v1.Pod) bool { return waitsFor(now["five"], "DevicesNotReady") })
 	p.start()
-	l.until("turned away", func(now map[string]*v1.Pod) bool { // all four are taken
+	l.until("rejected", func(now map[string]*v1.Pod) bool { // all four are taken
 		return now["five"] != nil && now["five"].Status.Phase == v1.PodFailed && now["five"].Status.Reason == "OutOf"+thing
 	})
 	same("with all things taken")
@@ -216,7 +216,7 @@ func TestDevicePlugin(t *testing.T) {
 	p.start()
 	l.untilReady("two", "three", "four")
 	if strings.Contains(l.agentLog.String(), "UnexpectedAdmissionError") {
-		t.Error("a pod was turned away")
+		t.Error("a pod was rejected")
 	}
 	l.wantHolds("two", "a,b")
 }

@@ -151,7 +151,7 @@ spec:
 	})
 	for n := range ready3 {
 		if restarts(pods[n]) != 0 {
-			t.Errorf("pod %s was restarted for want of readiness", n)
+			t.Errorf("pod %s was restarted since it was not ready", n)
 		}
 	}
 	if end := pods["live"].Status.ContainerStatuses[0].LastTerminationState.Terminated; end == nil || end.ExitCode != 7 || end.Reason != "Error" {

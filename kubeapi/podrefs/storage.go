@@ -244,7 +244,7 @@ func (s *Storage) remove(o *apiclient.CSIDriver) {
 	nudge(s.change)
 }
 
-// recall takes up what an earlier life knew.
+// recall restores what an earlier process knew.
 func (s *Storage) recall() {
 	if s.cfg.Memory == nil {
 		return

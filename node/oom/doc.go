@@ -3,7 +3,7 @@
 //
 //	m, err := oom.New(oom.Config{OnKill: func(k oom.Kill) {
 //		if k.PodUID != "" {
-//			log.Warn("killed for want of memory", zap.String("pod", string(k.PodUID)),
+//			log.Warn("process was OOM killed", zap.String("pod", string(k.PodUID)),
 //				zap.String("container", k.ContainerID), zap.String("process", k.Process))
 //		}
 //	}})

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Kill is one process that the kernel ended for want of memory.
+// Kill is one process that the kernel killed because memory ran out.
 type Kill struct {
 	// At is when this package learned of it.
 	At time.Time

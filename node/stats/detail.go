@@ -19,7 +19,7 @@ type Cgroup struct {
 	KernelMemory                                *uint64 // bytes
 	MaxUsage                                    *uint64 // the most memory that was in use, bytes
 	FailedCharges                               *uint64 // how often the memory limit was hit
-	OOMKills                                    *uint64 // processes killed for want of memory
+	OOMKills                                    *uint64 // OOM kills of processes
 
 	Processes, Threads, MaxThreads     *uint64
 	FileDescriptors, Sockets           *uint64 // of containers alone, no more than 65536 of each

@@ -15,7 +15,7 @@ import (
 // The version of a pod that runs is what its part has allocated to it; without
 // such a part it is what the pod asks for.
 
-// Recall takes up what was allocated to a pod before the agent started.
+// Recall restores what was allocated to a pod before the agent started.
 func (h *Hooks) Recall(g *Guard, pod *v1.Pod, obs *observed.Pod) {
 	Each(g, h.Allocators, func(a part.Allocator) { a.Recall(pod, obs) })
 }

@@ -110,7 +110,7 @@ const (
 	MostScore  = 1000
 )
 
-// SetOOMScore sets when a process is killed for want of memory: file is [OwnScore],
+// SetOOMScore sets how soon the kernel kills a process when memory runs out: file is [OwnScore],
 // or that of another process. Only a privileged process may lower one. What it
 // starts from then on inherits it.
 func SetOOMScore(file string, score int) error {

@@ -16,7 +16,7 @@
 //   - qemu.go boots it. The machine sees this system's root read-only over 9p.
 //   - guest.go is the /init: it puts a tmpfs over that root, so that tests may
 //     write anywhere and nothing of it stays, and runs the binaries with
-//     CI=true, so that no test skips itself for want of containerd.
+//     CI=true, so that no test skips itself where containerd is missing.
 //   - systemd.go has this system's systemd as process 1 in its place, with -systemd.
 //   - report.go is what the two sides tell each other, and the summary.
 //

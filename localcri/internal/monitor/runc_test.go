@@ -219,7 +219,7 @@ func TestRuncOOMOfTheFirstProcessIsTold(t *testing.T) {
 	if testing.Short() {
 		return
 	}
-	// Of a child only, long enough ago: the end by hand is not for want of memory.
+	// Of a child only, long enough ago: the end by hand is no OOM kill.
 	p.start(p.container("child", "perl -e '$x = \"a\" x 200000000'; echo done; exec sleep 1000", limit))
 	eventually(t, func() error {
 		if l, err := parse(filepath.Join(p.dir, "child.log")); err != nil || len(l) == 0 {

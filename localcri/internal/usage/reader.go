@@ -109,7 +109,7 @@ func (r *Reader) exists(cgroup string) error {
 }
 
 // OOMFile is the file that says how often the kernel killed a process of a cgroup
-// for want of memory: memory.events of v2, memory.oom_control of v1.
+// because its memory ran out: memory.events of v2, memory.oom_control of v1.
 func (r *Reader) OOMFile(cgroup string) string {
 	if r.v2 {
 		return filepath.Join(r.dir("memory", cgroup), "memory.events")

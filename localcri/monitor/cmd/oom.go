@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// oomWatch counts the processes that the kernel killed for want of memory in a
+// oomWatch counts the OOM kills of processes in a
 // container's cgroup. It is told of each, so that it knows the count even when
 // the cgroup goes with its last process, and whether the last was the one that
 // ended the container or another long before.
@@ -119,8 +119,8 @@ func oomKills(b []byte) uint64 {
 	return 0
 }
 
-// killed reports whether a process that was killed now was killed by the kernel
-// for want of memory, and ends the watch.
+// killed reports whether a process that was killed now was so by an OOM kill of the
+// kernel, and ends the watch.
 func (o *oomWatch) killed() bool {
 	if o == nil {
 		return false

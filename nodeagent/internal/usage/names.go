@@ -51,7 +51,7 @@ func newCadvisor() *cadvisor {
 		{&c.throttled, "container_cpu_cfs_throttled_periods_total", "Periods in which the CPU quota was used up."},
 		{&c.throttledFor, "container_cpu_cfs_throttled_seconds_total", "Time for which the CPU quota was used up."},
 		{&c.failcnt, "container_memory_failcnt", "Times that the memory limit was hit."},
-		{&c.oom, "container_oom_events_total", "Processes killed for want of memory."},
+		{&c.oom, "container_oom_events_total", "OOM kills of processes."},
 		{&c.cpuWaiting, "container_pressure_cpu_waiting_seconds_total", "Time in which some waited for a CPU."},
 		{&c.cpuStalled, "container_pressure_cpu_stalled_seconds_total", "Time in which all waited for a CPU."},
 		{&c.memoryWaiting, "container_pressure_memory_waiting_seconds_total", "Time in which some waited for memory."},

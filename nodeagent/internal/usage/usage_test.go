@@ -170,7 +170,7 @@ container_network_receive_bytes_total{container="",id="/kubepods/poduid-1/def",i
 # HELP container_network_receive_packets_total Packets received.
 # TYPE container_network_receive_packets_total counter
 container_network_receive_packets_total{container="",id="/kubepods/poduid-1/def",image="pause",interface="eth0",name="def",namespace="default",pod="web"} 2 1700000000500
-# HELP container_oom_events_total Processes killed for want of memory.
+# HELP container_oom_events_total OOM kills of processes.
 # TYPE container_oom_events_total counter
 container_oom_events_total{container="c",id="/kubepods/poduid-1/abc",image="img:1",name="abc",namespace="default",pod="web"} 1
 # HELP container_processes Processes.

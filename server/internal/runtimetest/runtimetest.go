@@ -165,7 +165,7 @@ func (s *Server) overWebSocket(w http.ResponseWriter, r *http.Request, want map[
 		return
 	}
 	defer func() { _ = ws.Close() }()
-	if want["stdin"] { // one message, for want of a way to end it in v4
+	if want["stdin"] { // one message: v4 has no way to end it
 		if _, b, err := ws.ReadMessage(); err == nil {
 			_ = ws.WriteMessage(websocket.BinaryMessage, append([]byte{1}, b[1:]...))
 		}
