@@ -141,7 +141,7 @@ func (m *Manager) watch(s *session) error {
 		err = cause
 	}
 	if err == nil {
-		err = errors.New("it ended the watch")
+		err = errors.New("plugin ended the watch")
 	}
 	return err
 }

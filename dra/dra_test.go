@@ -98,7 +98,7 @@ func TestChecks(t *testing.T) {
 		{"no name", func(r *rig, p *v1.Pod) { p.Spec.ResourceClaims[0].ResourceClaimName = nil }, "resourceClaimName or"},
 		{"not generated", func(r *rig, p *v1.Pod) {
 			p.Spec.ResourceClaims[0] = v1.PodResourceClaim{Name: "my-a", ResourceClaimTemplateName: str("t")}
-		}, "claim my-a: it has not been generated yet from template t"},
+		}, "claim my-a: not generated yet from template t"},
 		{"generated for another pod", func(r *rig, p *v1.Pod) {
 			p.Spec.ResourceClaims[0] = v1.PodResourceClaim{Name: "my-a", ResourceClaimTemplateName: str("t")}
 			p.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "my-a", ResourceClaimName: str("a")}}

@@ -90,7 +90,7 @@ func claimName(pod *v1.Pod, rc *v1.PodResourceClaim) (name string, generated boo
 			return *st.ResourceClaimName, true, nil
 		}
 	}
-	return "", true, fmt.Errorf("it has not been generated yet from template %s: status.resourceClaimStatuses does not name it", *rc.ResourceClaimTemplateName)
+	return "", true, fmt.Errorf("not generated yet from template %s: status.resourceClaimStatuses does not name it", *rc.ResourceClaimTemplateName)
 }
 
 // containers are those that can use claims.
@@ -132,9 +132,9 @@ func (w want) check(pod *v1.Pod, c *resourceapi.ResourceClaim) error {
 	case checkUID(c.UID) != nil:
 		return checkUID(c.UID)
 	case w.generated && !metav1.IsControlledBy(c, pod):
-		return fmt.Errorf("it was not generated for pod %s: another claim has the name", pod.UID)
+		return fmt.Errorf("not generated for pod %s: another claim has the name", pod.UID)
 	case c.Status.Allocation == nil:
-		return errors.New("it is not allocated")
+		return errors.New("not allocated")
 	case !slices.ContainsFunc(c.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool {
 		return r.UID == pod.UID && r.Resource == "pods" && r.APIGroup == ""
 	}):

@@ -53,7 +53,7 @@ func (m *Manager) listen(ctx context.Context, n Notifier) {
 			return
 		}
 		if err == nil {
-			err = errors.New("it ended")
+			err = errors.New("notifier ended")
 		}
 		wait.Recovered(time.Since(began))
 		again := wait.Next()

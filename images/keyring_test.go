@@ -89,7 +89,7 @@ echo '{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"CredentialPro
 	if pairs(got) != "me:pass" {
 		t.Errorf("credentials %q, want those of the one that works", pairs(got))
 	}
-	for _, want := range []string{"credential provider bad: exit status 3: no such account", `credential provider odd: it answers with "Pod" of "v1"`} {
+	for _, want := range []string{"credential provider bad: exit status 3: no such account", `credential provider odd: answers with "Pod" of "v1"`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q in it", err, want)
 		}

@@ -269,7 +269,7 @@ func (p *Plugins) fresh(ctx context.Context, plugin *Plugin, image string, who i
 		return nil, errors.New("its answer is not valid JSON") // never show a part of it
 	}
 	if response.APIVersion != plugin.version() || response.Kind != "CredentialProviderResponse" {
-		return nil, fmt.Errorf("it answers with %.64q of %.64q; want CredentialProviderResponse of %s", response.Kind, response.APIVersion, plugin.version())
+		return nil, fmt.Errorf("answers with %.64q of %.64q; want CredentialProviderResponse of %s", response.Kind, response.APIVersion, plugin.version())
 	}
 	if !slices.Contains([]string{forImage, forRegistry, forAll}, response.CacheKeyType) {
 		return nil, fmt.Errorf("cacheKeyType %.64q: want %s, %s or %s", response.CacheKeyType, forImage, forRegistry, forAll)
@@ -284,7 +284,7 @@ func (p *Plugins) fresh(ctx context.Context, plugin *Plugin, image string, who i
 	var creds []credential
 	for pattern, a := range response.Auth {
 		if who.token != "" && a.Password == who.token && plugin.Token.ByAccount {
-			return nil, errors.New("it answers with the pod's token, which other pods of the service account would get; want cacheType: Token")
+			return nil, errors.New("answers with the pod's token, which other pods of the service account would get; want cacheType: Token")
 		}
 		creds = append(creds, credential{pattern: registryPattern(pattern), auth: &runtimeapi.AuthConfig{Username: a.Username, Password: a.Password}})
 	}

@@ -57,10 +57,10 @@ func (p *Static) foreign(e *entry) error {
 	}
 	for _, b := range blocks {
 		if !b.Nodes.SubsetOf(p.memory) {
-			return fmt.Errorf("it holds %s of nodes %s; the machine has memory on nodes %s", b.Resource, b.Nodes, p.memory)
+			return fmt.Errorf("holds %s of nodes %s; the machine has memory on nodes %s", b.Resource, b.Nodes, p.memory)
 		}
 		if !slices.Contains(p.resources, b.Resource) {
-			return fmt.Errorf("it holds %s; the machine has %v", b.Resource, p.resources)
+			return fmt.Errorf("holds %s; the machine has %v", b.Resource, p.resources)
 		}
 	}
 	return nil
@@ -83,7 +83,7 @@ func (p *Static) conflicts(s State) []Problem {
 	return problems
 }
 
-var errUnpinned = errors.New("it runs on any node, so its memory is not accounted for")
+var errUnpinned = errors.New("runs on any node, so its memory is not accounted for")
 
 // Rebuild completes a state by what runs. It is for the start of an agent: s is
 // what could be read back, possibly nothing at all, pods are those that were
@@ -143,9 +143,9 @@ func (p *Static) observe(s State, pod numa.Pod, live map[string]numa.NodeSet) (S
 		case nodes == 0:
 			err = errUnpinned
 		case !nodes.SubsetOf(p.machine.AllNodes()):
-			err = fmt.Errorf("it runs on nodes %s; the machine has %s", nodes, p.machine.AllNodes())
+			err = fmt.Errorf("runs on nodes %s; the machine has %s", nodes, p.machine.AllNodes())
 		case mems == 0:
-			err = fmt.Errorf("it runs on nodes %s, which have no memory", nodes)
+			err = fmt.Errorf("runs on nodes %s, which have no memory", nodes)
 		default:
 			s = s.give(pod.UID, holder{c.Name, i, c.Kind, blocksOn(mems, p.request(pod, i))})
 		}

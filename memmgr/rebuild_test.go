@@ -62,12 +62,12 @@ func TestRebuild(t *testing.T) {
 			name: "not pinned", pods: []numa.Pod{crashing},
 			running:  mems{"crashing": {"a": 0, "b": nodes(0, 1)}},
 			want:     map[string]string{"crashing": "0-1 memory 3"},
-			problems: []string{"container a of pod crashing: it runs on any node, so its memory is not accounted for"},
+			problems: []string{"container a of pod crashing: runs on any node, so its memory is not accounted for"},
 		}, {
 			name: "nodes that are gone", pods: []numa.Pod{crashing},
 			running:  mems{"crashing": {"a": nodes(5), "b": nodes(2)}},
 			want:     map[string]string{},
-			problems: []string{"container a of pod crashing: it runs on nodes 5; the machine has 0-2", "container b of pod crashing: it runs on nodes 2, which have no memory"},
+			problems: []string{"container a of pod crashing: runs on nodes 5; the machine has 0-2", "container b of pod crashing: runs on nodes 2, which have no memory"},
 		}, {
 			name: "more than there is", pods: []numa.Pod{guaranteed("p", app("a", 12))},
 			running:  mems{"p": {"a": nodes(0)}},
@@ -131,7 +131,7 @@ func TestMachineChanges(t *testing.T) {
 	now := static(t, 10, 10) // node 2 and the huge pages are gone
 	valid, problems := now.Validate(s)
 	if got := fmt.Sprint(problems); !slices.Equal(valid.Pods(), []string{"b"}) ||
-		got != "[pod a: it holds memory of nodes 0,2; the machine has memory on nodes 0-1 pod c: it holds hugepages-1Gi; the machine has [memory]]" {
+		got != "[pod a: holds memory of nodes 0,2; the machine has memory on nodes 0-1 pod c: holds hugepages-1Gi; the machine has [memory]]" {
 		t.Errorf("%v stay, problems %s", valid.Pods(), got)
 	}
 	next, problems := now.Rebuild(s, []numa.Pod{a, b, c}, mems{"a": {"c": nodes(0)}, "b": {"c": nodes(1)}, "c": {"c": nodes(1)}})

@@ -78,7 +78,7 @@ func below(c *v1.Container, m v1.VolumeMount) []string {
 func (u use) check(spec *Spec) error {
 	switch {
 	case u.mounted && u.mapped:
-		return fmt.Errorf("it is in volumeMounts and in volumeDevices; a volume is either a file system or a block device")
+		return fmt.Errorf("volume is in volumeMounts and in volumeDevices; a volume is either a file system or a block device")
 	case spec.Block() && u.mounted:
 		return fmt.Errorf("persistent volume %q has volumeMode Block and is in volumeMounts; want volumeDevices", spec.Name())
 	case !spec.Block() && u.mapped:

@@ -100,7 +100,7 @@ func copyEntry(ctx context.Context, w *dirwalk.Walk, to string) (entered bool, e
 		f := os.NewFile(uintptr(fd), w.Name())
 		defer func() { _ = f.Close() }()
 		if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-			return false, errors.Join(w.Fail("open", w.Name(), errors.New("it is no regular file any more")), err)
+			return false, errors.Join(w.Fail("open", w.Name(), errors.New("no regular file any more")), err)
 		}
 		if err := copyFile(ctx, f, to, st.Size); err != nil {
 			return false, err

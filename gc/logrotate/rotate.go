@@ -233,7 +233,7 @@ func (m *Manager) compress(ctx context.Context, path string) (err error) {
 		return err
 	}
 	if fi.Size() > maxPacked {
-		return fmt.Errorf("it has %d bytes; want at most %d", fi.Size(), int64(maxPacked))
+		return fmt.Errorf("file has %d bytes; want at most %d", fi.Size(), int64(maxPacked))
 	}
 	temp := name + unfinished
 	out, err := m.create(dir, temp, fi.Mode().Perm())

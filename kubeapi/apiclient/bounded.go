@@ -143,7 +143,7 @@ func withDefaults(kind, defaults schema.GroupVersionKind) schema.GroupVersionKin
 
 func checkJSON(data []byte, as func(schema.GroupVersionKind) any) error {
 	if n := manifestguard.ShapeOf(data).Values; n > maxValues {
-		return fmt.Errorf("it has %d values; want at most %d", n, maxValues)
+		return fmt.Errorf("answer has %d values; want at most %d", n, maxValues)
 	}
 	into := as(kindOfJSON(data))
 	if into == nil {
@@ -154,7 +154,7 @@ func checkJSON(data []byte, as func(schema.GroupVersionKind) any) error {
 	case len(costly) > 0:
 		return fmt.Errorf("%s: %q: %w", costly[0].Path, costly[0].Value, quantity.ErrTooCostly)
 	case size > maxDecoded:
-		return fmt.Errorf("it comes to %d bytes in memory; want at most %d", size, maxDecoded)
+		return fmt.Errorf("answer comes to %d bytes in memory; want at most %d", size, maxDecoded)
 	case len(data) <= maxObject && size <= maxObjectDecoded:
 		return nil
 	}

@@ -211,7 +211,7 @@ func (s *sizer) field(b []byte, t reflect.Type, depth int) error {
 
 func (s *sizer) take(n int) error {
 	if s.left -= n; s.left < 0 {
-		return fmt.Errorf("it comes to more than %d bytes in memory", s.limit)
+		return fmt.Errorf("answer comes to more than %d bytes in memory", s.limit)
 	}
 	return nil
 }

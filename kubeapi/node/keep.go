@@ -30,7 +30,7 @@ func (m *Manager) Restore() error {
 		err = json.Unmarshal(raw, &n)
 	}
 	if err == nil && n.Name != m.cfg.Name {
-		err = fmt.Errorf("it is of %q, and this is %q", n.Name, m.cfg.Name)
+		err = fmt.Errorf("record is of node %q, and this is %q", n.Name, m.cfg.Name)
 	}
 	if err != nil {
 		return fmt.Errorf("node: stored: %w", err)

@@ -324,7 +324,7 @@ func parse(b []byte) (*kept, error) {
 		return nil, err
 	}
 	if is.Value == "" {
-		return nil, errors.New("it is empty")
+		return nil, errors.New("token is empty")
 	}
 	return is, nil
 }

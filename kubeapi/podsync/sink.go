@@ -185,7 +185,7 @@ func (s *Sink) read(ctx context.Context, pod *v1.Pod) (v1.PodStatus, error) {
 		return v1.PodStatus{}, err
 	}
 	if p.UID != pod.UID {
-		return v1.PodStatus{}, fmt.Errorf("it has UID %s: %w", p.UID, statusmgr.ErrGone)
+		return v1.PodStatus{}, fmt.Errorf("pod has UID %s: %w", p.UID, statusmgr.ErrGone)
 	}
 	s.learn(&p)
 	return p.Status, nil

@@ -324,7 +324,7 @@ func (k *keeper) read(key string, into metav1.Object) error {
 		return err
 	}
 	if itemKey(kindOf(into), into) != key {
-		return errors.New("it is another object")
+		return errors.New("another object")
 	}
 	if _, ok := into.(*v1.Secret); ok && clear && k.seal.Encrypts() {
 		return nil // it is written again, encrypted

@@ -34,9 +34,9 @@ var mark = []byte("nodewright sealed 1\n")
 
 var (
 	// ErrNoKey is for those who have to read an encrypted value without a key.
-	ErrNoKey = errors.New("it is encrypted, and there is no key")
+	ErrNoKey = errors.New("record is encrypted, and there is no key")
 	// ErrWrongKey means that a value cannot be read with this key.
-	ErrWrongKey = errors.New("it was encrypted with another key, or damaged")
+	ErrWrongKey = errors.New("record was encrypted with another key, or damaged")
 )
 
 const keySize = 32 // AES-256

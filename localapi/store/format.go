@@ -75,23 +75,23 @@ func parse(name string, text []byte) Document {
 // object is the JSON of a file's one object.
 func object(text []byte) ([]byte, error) {
 	if manifestguard.Values(text) > maxValues {
-		return nil, fmt.Errorf("it has more values than are read; want at most %d fields, items and lines", maxValues)
+		return nil, fmt.Errorf("file has more values than are read; want at most %d fields, items and lines", maxValues)
 	}
 	if err := manifestguard.Aliases(text, max(maxGrowth*len(text), smallFile)); err != nil {
 		return nil, err
 	}
 	if n := documents(text); n > 1 {
-		return nil, fmt.Errorf("it has %d documents; want one, or the file beside this directory", n)
+		return nil, fmt.Errorf("file has %d documents; want one, or the file beside this directory", n)
 	}
 	raw, err := yaml.YAMLToJSONStrict(text)
 	if err != nil {
 		return nil, errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if depth := manifestguard.ShapeOf(raw).Depth; depth > maxDepth {
-		return nil, fmt.Errorf("it is nested %d levels deep; want at most %d", depth, maxDepth)
+		return nil, fmt.Errorf("file is nested %d levels deep; want at most %d", depth, maxDepth)
 	}
 	if raw = bytes.TrimSpace(raw); len(raw) == 0 || raw[0] != '{' || !json.Valid(raw) {
-		return nil, errors.New("it has no object; want one with apiVersion, kind and metadata")
+		return nil, errors.New("file has no object; want one with apiVersion, kind and metadata")
 	}
 	return raw, nil
 }

@@ -108,7 +108,7 @@ func (d *directory) read(file string) (*list, error) {
 		}
 	}
 	if len(l.plugins) == 0 {
-		return nil, errors.New("it has no plugins; want at least one")
+		return nil, errors.New("configuration has no plugins; want at least one")
 	}
 	return l, nil
 }
@@ -136,7 +136,7 @@ func (d *directory) readPlugins(l *list) (*list, error) {
 			return nil, fmt.Errorf("%w: plugin %s/%s: %w", errUnreadable, l.name, file, err)
 		}
 		if size += len(data); size > maxConf {
-			return nil, fmt.Errorf("it has more than %d bytes with the files of its plugins", maxConf)
+			return nil, fmt.Errorf("configuration has more than %d bytes with the files of its plugins", maxConf)
 		}
 		plugins = append(plugins, data)
 	}

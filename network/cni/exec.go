@@ -71,7 +71,7 @@ var (
 	errKilled = errors.New("killed at the deadline")
 	errFlood  = fmt.Errorf("killed, since it wrote more than %d bytes", maxStdout)
 	errGone   = errors.New("killed, since the caller gave up")
-	errStuck  = errors.New("it does not end")
+	errStuck  = errors.New("has not ended")
 )
 
 // processes runs plugins. left counts those that have not ended, though run may

@@ -62,7 +62,7 @@ type plugin struct {
 func parseConf(file string, data []byte) (*list, error) {
 	switch {
 	case len(data) > maxConf:
-		return nil, fmt.Errorf("it has %d bytes; want at most %d", len(data), maxConf)
+		return nil, fmt.Errorf("configuration has %d bytes; want at most %d", len(data), maxConf)
 	case len(bytes.TrimSpace(data)) == 0:
 		return nil, fmt.Errorf("%w: it is empty", errUnreadable)
 	case !json.Valid(data):
@@ -80,7 +80,7 @@ func parseConf(file string, data []byte) (*list, error) {
 		if _, ok := single["plugins"]; ok {
 			return nil, errors.New(`it has plugins and no type; want a list to be named .conflist`)
 		}
-		return nil, errors.New("it has no type; want that of a plugin")
+		return nil, errors.New("plugin has no type; want that of a plugin")
 	}
 	outer := map[string]json.RawMessage{"plugins": slices.Concat([]byte("["), data, []byte("]"))}
 	for _, key := range []string{"name", "cniVersion"} {
@@ -96,7 +96,7 @@ func parseConf(file string, data []byte) (*list, error) {
 func parseList(file string, data []byte) (l *list, err error) {
 	defer recovered(&err)
 	if len(data) > maxConf {
-		return nil, fmt.Errorf("it has %d bytes; want at most %d", len(data), maxConf)
+		return nil, fmt.Errorf("configuration has %d bytes; want at most %d", len(data), maxConf)
 	}
 	parsed, err := libcni.NetworkConfFromBytes(data)
 	if err != nil {
@@ -126,7 +126,7 @@ func parseList(file string, data []byte) (l *list, err error) {
 		return nil, err
 	}
 	if len(fields.plugins) > maxPlugins {
-		return nil, fmt.Errorf("it has %d plugins; want at most %d", len(fields.plugins), maxPlugins)
+		return nil, fmt.Errorf("list has %d plugins; want at most %d", len(fields.plugins), maxPlugins)
 	}
 	for i, raw := range fields.plugins {
 		p, err := parsePlugin(raw)

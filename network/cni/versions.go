@@ -23,7 +23,7 @@ const maxAsked = 4
 
 // errUnanswered is an error of a plugin that did not say which versions it
 // speaks, as one that is being written.
-var errUnanswered = errors.New("it does not say which versions it speaks")
+var errUnanswered = errors.New("plugin does not say which versions it speaks")
 
 // versions knows which versions the plugins speak, each of which was asked once.
 // One call of check at a time.

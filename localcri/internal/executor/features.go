@@ -160,7 +160,7 @@ func parseFeatures(out []byte) (Features, error) {
 		f.CgroupV1, f.CgroupV2, f.Systemd = yes(c.V1), yes(c.V2), yes(c.Systemd)
 	}
 	if len(l.Capabilities) > maxCapabilities {
-		return Features{}, fmt.Errorf("it has %d capabilities; want at most %d", len(l.Capabilities), maxCapabilities)
+		return Features{}, fmt.Errorf("runtime has %d capabilities; want at most %d", len(l.Capabilities), maxCapabilities)
 	}
 	f.Capabilities = l.Capabilities
 	return f, nil
