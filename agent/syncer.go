@@ -77,8 +77,8 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 			a.pleg.Refresh(pod.UID)
 		}
 		seen()
-		if res.Resizes && res.Changed() {
-			a.workers.Resync(pod.UID) // the runtime informs nobody of it
+		if res.Resizes && res.Changed() && err == nil {
+			a.workers.Resync(pod.UID) // the runtime informs nobody of it; what failed has its back-off
 		}
 	}
 	return podworker.Outcome{Acted: res.Changed(), After: after}, err
