@@ -58,7 +58,7 @@ func TestLanguage(t *testing.T) {
 			code, comments = code+all, comments+commented
 		}
 		varying = append(varying, varyingLogs(fset, files)...)
-		if from, _ := room(p.ImportPath); p.Name != "main" && from != "" && !strings.Contains(p.ImportPath, "/internal") && !hasExample(t, p.Dir) {
+		if p.importable() && !hasExample(t, p.Dir) {
 			got.WithoutExample++
 			t.Log("no example:", p.ImportPath)
 		}

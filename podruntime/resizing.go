@@ -102,16 +102,11 @@ func (m *Manager) planInput(req Request, obs *observed.Pod) PlanInput {
 			},
 			Pooled: func(c *v1.Container, name v1.ResourceName) bool {
 				r := req.Spec.Pod.Spec.Resources
-				return r != nil && !quantityOf(r.Limits, name).IsZero() && quantityOf(c.Resources.Limits, name).IsZero()
+				return r != nil && !r.Limits.Name(name, resource.DecimalSI).IsZero() && c.Resources.Limits.Name(name, resource.DecimalSI).IsZero()
 			},
 		}
 	}
 	return in
-}
-
-func quantityOf(list v1.ResourceList, name v1.ResourceName) *resource.Quantity {
-	q := list[name]
-	return &q
 }
 
 // NeedsResize reports whether running containers of the pod, or its cgroup, do not have
