@@ -30,10 +30,7 @@ func (k *kubectl) client(ctx context.Context, name string, args ...string) *exec
 // what it renders can be applied.
 func TestHelm(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
-	l.args = append(l.args, "--local-api=127.0.0.1:0")
-	l.start()
-	k := l.kubectl()
+	l, k := withKubectl(t)
 	helm := func(args string, wants ...string) string {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -42,11 +39,7 @@ func TestHelm(t *testing.T) {
 		if err != nil {
 			t.Fatalf("helm %s: %v: %s", args, err, out)
 		}
-		for _, w := range wants {
-			if !strings.Contains(string(out), w) {
-				t.Errorf("helm %s: no %q in\n%s", args, w, out)
-			}
-		}
+		k.hasWords("helm "+args, string(out), wants)
 		return string(out)
 	}
 	chart := " testdata/chart --set image=" + sampleimage.Testbox
@@ -77,10 +70,7 @@ func TestHelm(t *testing.T) {
 // restart of the agent is one of its API server.
 func TestControllerRuntime(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
-	l.args = append(l.args, "--local-api=127.0.0.1:0")
-	l.start()
-	k := l.kubectl()
+	l, k := withKubectl(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cmd := k.client(ctx, "controller")
@@ -143,10 +133,7 @@ func TestControllerRuntime(t *testing.T) {
 // Python's client makes, watches, reads, enters and removes pods.
 func TestPython(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
-	l.args = append(l.args, "--local-api=127.0.0.1:0")
-	l.start()
-	k := l.kubectl()
+	_, k := withKubectl(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "/usr/bin/python3", "testdata/client.py", k.config, sampleimage.Testbox, "default").CombinedOutput()

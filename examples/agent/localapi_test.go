@@ -55,6 +55,15 @@ func (l *lab) kubectl() *kubectl {
 	return k
 }
 
+// withKubectl is a lab whose agent serves its own API by TLS, and a client of it.
+func withKubectl(t *testing.T) (*lab, *kubectl) {
+	t.Helper()
+	l := newLab(t)
+	l.args = append(l.args, "--local-api=127.0.0.1:0")
+	l.start()
+	return l, l.kubectl()
+}
+
 func (k *kubectl) command(ctx context.Context, args ...string) *exec.Cmd {
 	p := program(k.l.t.(*testing.T))
 	cmd := exec.CommandContext(ctx, p[0], append(append(p[1:], "--kubeconfig", k.config), args...)...)
@@ -81,12 +90,18 @@ func (k *kubectl) must(stdin string, args []string, wants ...string) string {
 	if err != nil {
 		k.l.t.Fatal(err)
 	}
+	k.hasWords("kubectl "+strings.Join(args, " "), out, wants)
+	return out
+}
+
+// hasWords reports the words that are missing in what a command says.
+func (k *kubectl) hasWords(command, out string, wants []string) {
+	k.l.t.Helper()
 	for _, w := range wants {
 		if !strings.Contains(out, w) {
-			k.l.t.Errorf("kubectl %s: no %q in\n%s", strings.Join(args, " "), w, out)
+			k.l.t.Errorf("%s: no %q in\n%s", command, w, out)
 		}
 	}
-	return out
 }
 
 func words(s string) []string { return strings.Fields(s) }
@@ -94,10 +109,7 @@ func words(s string) []string { return strings.Fields(s) }
 // A person uses a machine with an agent like a cluster of one.
 func TestLocalAPI(t *testing.T) {
 	t.Parallel()
-	l := newLab(t)
-	l.args = append(l.args, "--local-api=127.0.0.1:0")
-	l.start()
-	k := l.kubectl()
+	l, k := withKubectl(t)
 	manifest := fmt.Sprintf(`apiVersion: v1
 kind: ConfigMap
 metadata: {name: conf}
