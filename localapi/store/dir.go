@@ -31,16 +31,19 @@ type Dir struct {
 	path  string
 	files durable.Dir
 
-	mu   sync.Mutex // never held while others are called
-	seen map[string]entry
+	mu      sync.Mutex // never held while others are called
+	seen    map[string]entry
+	writing map[string]int // files that Put and Delete are at
+	writes  uint64         // that have ended
 }
 
 var _ Store = (*Dir)(nil)
 
 // entry is a file as it was read or written last.
 type entry struct {
-	sig      signature
+	sig      signature // the zero value for one that was written and not looked at since
 	revision string
+	write    uint64 // the number of the write that made it
 }
 
 // signature is what changes when a file is written or replaced.
@@ -52,7 +55,7 @@ type signature struct {
 // missing. One value at a time may have a directory.
 func NewDir(path string) *Dir {
 	disk := durable.OS{DirMode: 0o700, FileMode: 0o600, Limit: maxFile}
-	return &Dir{path: path, files: durable.Dir{Path: path, Disk: disk, Sync: true}, seen: map[string]entry{}}
+	return &Dir{path: path, files: durable.Dir{Path: path, Disk: disk, Sync: true}, seen: map[string]entry{}, writing: map[string]int{}}
 }
 
 // Load implements Store.
@@ -76,11 +79,13 @@ func (d *Dir) Put(doc Document, was string) (string, error) {
 	if err := d.at(doc.Name, was); err != nil {
 		return "", err
 	}
-	if err := d.files.Replace(doc.Name, text); err != nil {
+	rev := revision(text)
+	d.begin(doc.Name)
+	err = d.files.Replace(doc.Name, text)
+	d.end(doc.Name, rev, err)
+	if err != nil {
 		return "", fmt.Errorf("write object: %w", err)
 	}
-	rev := revision(text)
-	d.note(doc.Name, rev)
 	return rev, nil
 }
 
@@ -92,13 +97,39 @@ func (d *Dir) Delete(name, was string) error {
 	if err := d.at(name, was); err != nil {
 		return err
 	}
-	if err := d.files.Remove(name); err != nil {
+	d.begin(name)
+	err := d.files.Remove(name)
+	d.end(name, "", err)
+	if err != nil {
 		return fmt.Errorf("remove object: %w", err)
 	}
+	return nil
+}
+
+// begin keeps Watch from reading a file of which it cannot know who wrote it.
+func (d *Dir) begin(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.seen, name)
-	return nil
+	d.writing[name]++
+}
+
+// end remembers a file that was written, or removed if it has no revision. Its signature
+// is left to the next look: somebody may have edited the file since.
+func (d *Dir) end(name, rev string, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.writing[name]--; d.writing[name] == 0 {
+		delete(d.writing, name)
+	}
+	if err != nil {
+		return
+	}
+	d.writes++
+	if rev == "" {
+		delete(d.seen, name)
+		return
+	}
+	d.seen[name] = entry{revision: rev, write: d.writes}
 }
 
 // numbers is the file of the next number that Reserve returns.
@@ -155,18 +186,6 @@ func (d *Dir) at(name, was string) error {
 	return nil
 }
 
-// note remembers a file that was just written.
-func (d *Dir) note(name, rev string) {
-	fi, err := os.Lstat(filepath.Join(d.path, name))
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if err != nil {
-		delete(d.seen, name)
-		return
-	}
-	d.seen[name] = entry{signatureOf(fi), rev}
-}
-
 // revision is that of a content.
 func revision(text []byte) string {
 	sum := sha256.Sum256(text)
@@ -176,6 +195,9 @@ func revision(text []byte) string {
 // scan returns what is otherwise than it was at the last look, and whether some file
 // is being written, so that it is to be looked at again soon.
 func (d *Dir) scan() (docs []Document, again bool, err error) {
+	d.mu.Lock()
+	begun := d.writes
+	d.mu.Unlock()
 	names, err := safefile.Names(d.path, maxFiles)
 	if err != nil {
 		return nil, false, err
@@ -194,8 +216,12 @@ func (d *Dir) scan() (docs []Document, again bool, err error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for name := range d.seen {
-		if !there[name] {
+	for name, known := range d.seen {
+		switch {
+		case there[name]:
+		case d.writing[name] > 0 || known.write > begun: // missing from a list that is older
+			again = true
+		default:
 			delete(d.seen, name)
 			docs = append(docs, Document{Name: name})
 		}
@@ -213,8 +239,13 @@ func (d *Dir) look(name string) (doc Document, changed, busy bool) {
 	sig := signatureOf(fi)
 	d.mu.Lock()
 	known, ok := d.seen[name]
+	writing := d.writing[name] > 0
+	writes := d.writes
 	d.mu.Unlock()
-	if ok && known.sig == sig {
+	switch {
+	case writing:
+		return doc, false, true
+	case ok && known.sig == sig:
 		return doc, false, false
 	}
 	f, err := safefile.Open(path)
@@ -234,9 +265,9 @@ func (d *Dir) look(name string) (doc Document, changed, busy bool) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if now := d.seen[name]; now != known {
+	if d.seen[name] != known || d.writing[name] > 0 || !ok && d.writes != writes {
 		return doc, false, true // a writer of ours came between
 	}
-	d.seen[name] = entry{sig, doc.Revision}
+	d.seen[name] = entry{sig: sig, revision: doc.Revision, write: known.write}
 	return doc, !ok || known.revision != doc.Revision || doc.Err != nil, false
 }

@@ -3,8 +3,10 @@ package store_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -169,6 +171,48 @@ func TestWatch(t *testing.T) {
 	}
 	if d := next(t, changes); !d.Gone() || d.Name != "a.yaml" {
 		t.Errorf("a removed file: %+v", d)
+	}
+}
+
+// However writes and looks fall together, a writer's own changes are never reported to
+// it, and the edits of others always are.
+func TestOwnChanges(t *testing.T) {
+	dir := t.TempDir()
+	s := store.NewDir(dir)
+	load(t, s)
+	changes := watching(t, s)
+	for i := range 300 {
+		name := fmt.Sprintf("own-%d", i%3)
+		rev, err := s.Put(doc(name, strconv.Itoa(i)), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "edited.yaml"), fmt.Appendf(nil, "n: %d\n", i), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Delete(name+".yaml", rev); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for {
+		d := next(t, changes)
+		if d.Name != "edited.yaml" {
+			t.Fatalf("an own change was reported: %+v", d)
+		}
+		if strings.Contains(string(d.Object), "299") {
+			break
+		}
+	}
+	if _, err := s.Put(doc("a", "1"), ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("n: 300\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if d := next(t, changes); d.Name == "a.yaml" && strings.Contains(string(d.Object), "300") {
+			break
+		}
 	}
 }
 
