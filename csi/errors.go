@@ -37,9 +37,18 @@ func (e *CallError) Error() string {
 // nothing came of it.
 func (e *CallError) Final() bool { return final(e.Code) }
 
-// Is has calls that may go on count as [volumemgr.ErrUncertain].
+// Is has calls that may go on count as [volumemgr.ErrUncertain], and a driver that
+// finds a volume unfit for its publication as [volumemgr.ErrNoDevice]: FAILED_PRECONDITION
+// is the answer of a driver that lost what it staged. To stage once more is harmless
+// where something else was amiss, as NodeStageVolume is idempotent (CSI specification).
 func (e *CallError) Is(target error) bool {
-	return target == volumemgr.ErrUncertain && !e.Final()
+	switch target {
+	case volumemgr.ErrUncertain:
+		return !e.Final()
+	case volumemgr.ErrNoDevice:
+		return e.Code == codes.FailedPrecondition && e.Method == "NodePublishVolume"
+	}
+	return false
 }
 
 // final says which codes end a call for good. The others mean that the driver is

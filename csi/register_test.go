@@ -13,6 +13,7 @@ import (
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/nodewright/nodewright/internal/csitest"
@@ -337,6 +338,12 @@ func TestCodes(t *testing.T) {
 	err := callError("d", "m", errors.New("broken pipe"), nil)
 	if !errors.Is(err, volumemgr.ErrUncertain) || !is(err, codes.Unknown) && !is(err, codes.Unavailable) {
 		t.Errorf("got %v", err)
+	}
+	for _, method := range []string{"NodeStageVolume", "NodePublishVolume"} {
+		err := callError("d", method, status.Error(codes.FailedPrecondition, "not staged"), nil)
+		if want := method == "NodePublishVolume"; errors.Is(err, volumemgr.ErrNoDevice) != want {
+			t.Errorf("%v asks for another NodeStageVolume: %t, want %t", err, !want, want)
+		}
 	}
 	if got := redact("abc abcd abcde xy", map[string]string{"1": "abcd", "2": "abcde", "3": "xy", "4": "abc"}); got != "abc *** *** xy" {
 		t.Errorf("redacted: %q", got)

@@ -3,6 +3,7 @@ package volumemgr_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,39 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/plugintest"
 )
+
+// A device that MountDevice only said to have mounted is mounted again, at the pace of the
+// tries to set up.
+func TestDeviceThatIsNotMounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &refreshedDisk{}
+		r := start(t, plugintest.New(), func(c *volumemgr.Config) {
+			d.Node = c.Files.(*plugintest.Node)
+			c.Plugins = []volumemgr.Plugin{d}
+		})
+		r.claims["data"] = localPV("pv", nil)
+		d.Hook = func(_ context.Context, op string, _ *volumemgr.Volume) error {
+			if op == "setup" && d.Calls("mountdevice") < 3 {
+				return fmt.Errorf("publish: %w", volumemgr.ErrNoDevice)
+			}
+			return nil
+		}
+		_, _ = r.Mount(t.Context(), newPod("u1", claim("x", "data")))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := r.state("u1", "pv"); got != volumemgr.StateMounted {
+			t.Errorf("state = %s, want %s", got, volumemgr.StateMounted)
+		}
+		if mounts, tries := d.Calls("mountdevice"), d.Calls("setup"); mounts != 3 || tries != 3 {
+			t.Errorf("%d calls of MountDevice and %d of SetUp, want 3 and 3", mounts, tries)
+		}
+		r.unmount("u1")
+		synctest.Wait()
+		if left, _ := r.node.Mounts("/"); len(left) > 0 {
+			t.Errorf("still mounted: %v", left)
+		}
+	})
+}
 
 // The kubelet's rows: how a device or a volume that could not be mounted is
 // taken down once its pod goes.

@@ -143,6 +143,9 @@ func (m *Manager) setUpDone(v *volume, r *running, res Result, err error, ended 
 		return // it did not fail; whoever waits, waits for what comes next
 	}
 	v.fails.add(opSetUp, err, now)
+	if d := v.device; d != nil && d.has == present && errors.Is(err, ErrNoDevice) {
+		d.has = uncertain // not absent: who is wrong may be wrong twice
+	}
 	if changed {
 		v.fails.now() // what has changed meanwhile may be what was missing
 	}

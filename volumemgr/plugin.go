@@ -137,6 +137,10 @@ var (
 	// ErrTransient means that nothing is known to have changed: what was
 	// uncertain stays so, what was not mounted is not.
 	ErrTransient = errors.New("the volume is as it was")
+	// ErrNoDevice, of SetUp and MapDevice alone, means that the device is not
+	// mounted although MountDevice returned without an error: MountDevice is
+	// called again before the next try.
+	ErrNoDevice = errors.New("the volume's device is not mounted")
 )
 
 // Ref names an object in a pod's namespace, or in none.

@@ -161,7 +161,8 @@ func (m *machine) quiet() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n := m.effects - before; n > 0 {
-		m.wrong("%d effects at rest %v", n, m.lines[min(lines, len(m.lines)):])
+		since := m.lines[min(lines, len(m.lines)):]
+		m.wrong("%d effects at rest, the first: %v", n, since[:min(10, len(since))])
 	}
 	return nil
 }
