@@ -244,7 +244,12 @@ func (a *Agent) update(ctx context.Context, pod *v1.Pod) {
 		if pod.DeletionTimestamp == nil {
 			return // its newest version is worked on when that is over
 		}
-	case book.Waiting, book.Rejected:
+	case book.Rejected:
+		if pod.DeletionTimestamp == nil && !podmeta.IsStatic(pod) {
+			return // its phase may be on the way to an API server, where Failed is final
+		}
+		fallthrough
+	case book.Waiting:
 		if pod.DeletionTimestamp == nil {
 			a.add(ctx, pod)
 			return

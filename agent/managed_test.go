@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/podmgr"
 )
 
@@ -79,6 +80,30 @@ func TestManagedPodEndsInTheSink(t *testing.T) {
 		}
 		if pods := l.Pods(); len(pods) != 0 {
 			t.Errorf("%d pods are still shown", len(pods))
+		}
+	})
+}
+
+// A pod that others follow and that was rejected stays so when it is edited: they may have
+// heard that it failed, which is final.
+func TestRejectedStaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, src, p := newNode(t), newManagedSource(), &reserver{answer: &part.Rejection{Reason: "No"}}
+		n.more, n.admitters = []podmgr.Source{src}, []part.Part{p}
+		pod := newPod("p", runs("c"))
+		src.tell(pod)
+		l := n.start()
+		defer l.stop()
+		settle()
+		l.wantPhase("p", v1.PodFailed)
+		p.say(nil)
+		edited := pod.DeepCopy()
+		edited.Labels = map[string]string{"a": "b"}
+		src.tell(edited)
+		settle()
+		l.wantPhase("p", v1.PodFailed)
+		if n := p.add(0); n != 0 {
+			t.Errorf("%d reservations", n)
 		}
 	})
 }
