@@ -231,7 +231,7 @@ func (l *life) makeVolumes() (*volumemgr.Manager, part.Part, error) {
 	var list []volumemgr.Plugin
 	noSwap := true
 	for _, kind := range []content.Kind{content.ConfigMap, content.Secret, content.Projected} {
-		p, e := content.New(kind, content.Config{Mounter: mounter{l}, Source: l.cache, Tokens: tokens, NoSwap: &noSwap})
+		p, e := content.New(kind, content.Config{Mounter: mounter{l}, Source: l.cache, Tokens: tokens, NoSwap: &noSwap, BootID: l.m.driver.bootID()})
 		err = errors.Join(err, e)
 		list = append(list, p)
 	}

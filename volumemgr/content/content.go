@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodewright/nodewright/internal/bootid"
 	"github.com/nodewright/nodewright/internal/rmtree"
 	"github.com/nodewright/nodewright/internal/scratch"
 	"github.com/nodewright/nodewright/volumemgr"
@@ -47,6 +48,8 @@ type Config struct {
 	NoSwap *bool
 	// Sync writes the files of configMap volumes through to the disk.
 	Sync bool
+	// BootID names the present boot of the machine; that of the kernel.
+	BootID string
 }
 
 // volumeID names a volume of a pod.
@@ -75,6 +78,9 @@ func New(kind Kind, cfg Config) (*Plugin, error) {
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
+	}
+	if cfg.BootID == "" {
+		cfg.BootID, _ = bootid.Read(os.DirFS("/")) //nolint:forbidigo // of the kernel; "" if nothing names it
 	}
 	return &Plugin{kind: kind, cfg: cfg, written: make(map[volumeID]string)}, nil
 }
@@ -127,9 +133,17 @@ func (p *Plugin) object(ctx context.Context, v *volumemgr.Volume, kind, name str
 	return f, f.keys(kind, name, o, items, mode, optional)
 }
 
-// SetUp publishes the files.
+// lookAgain is how long after a volume was left as it was its objects are asked for again.
+const lookAgain = time.Second
+
+// SetUp publishes the files. What an earlier life of the agent published is good enough for
+// a pod's containers if its objects cannot be had now, as it would have been had the agent
+// gone on: the next look, which reports the failure, is a remount.
 func (p *Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
 	f, again, err := p.collect(ctx, v)
+	if err != nil && v.Found && p.whole(v) {
+		return volumemgr.Result{Path: v.Path, ReadOnly: true, Again: lookAgain}, nil
+	}
 	if err != nil {
 		return volumemgr.Result{}, err
 	}
@@ -156,6 +170,7 @@ func (p *Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Resu
 	if err := p.write(ctx, v, payload); err != nil {
 		return volumemgr.Result{}, err
 	}
+	p.mark(v)
 	p.remember(id, print)
 	return result, nil
 }

@@ -343,6 +343,64 @@ func TestFailureTakesNothingAway(t *testing.T) {
 
 // Whatever call of the mounter fails or dies: no mount leaks, nothing that was
 // published goes, and the next calls converge.
+// A volume that an earlier life filled serves on while its object is gone or its source is
+// away, unless a power cut may have damaged the files.
+func TestFoundWithoutItsObject(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		kind   Kind
+		sync   bool
+		filled bool
+		boot   string // the present one
+		want   bool
+	}{
+		{"memory", Secret, false, true, "2", true},
+		{"on the disk, synced", ConfigMap, true, true, "2", true},
+		{"on the disk, in this boot", ConfigMap, false, true, "1", true},
+		{"on the disk, in another boot", ConfigMap, false, true, "2", false},
+		{"never filled", Secret, false, false, "1", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			source := objects{}
+			cfg := Config{Source: source, Mounter: &mounttest.Memory{}, Sync: tc.sync, BootID: "1"}
+			src := v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "o", DefaultMode: &mode644}}
+			if tc.kind == ConfigMap {
+				src = v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "o"}, DefaultMode: &mode644}}
+			}
+			v := volume(t, src)
+			for _, kind := range []string{"Secret", "ConfigMap"} {
+				source[kind+"/ns/o"] = object("1", "k=one")
+			}
+			if tc.filled {
+				setUp(t, plugin(t, tc.kind, cfg), v)
+			}
+			clear(source)
+			v.Found, cfg.BootID = true, tc.boot
+			p := plugin(t, tc.kind, cfg)
+			r, err := p.SetUp(t.Context(), v)
+			if (err == nil) != tc.want || err == nil && (r.Again <= 0 || r.Path != v.Path) {
+				t.Fatalf("SetUp = %+v, %v", r, err)
+			}
+			if err != nil {
+				return
+			}
+			if got := seen(t, v.Path); got != "k=one" {
+				t.Errorf("files %q", got)
+			}
+			v.Found, v.Remount = false, true
+			if _, err := p.SetUp(t.Context(), v); !errors.Is(err, ErrNotFound) {
+				t.Errorf("the next look: %v, want %v", err, ErrNotFound)
+			}
+			source["Secret/ns/o"] = object("2", "k=two")
+			source["ConfigMap/ns/o"] = source["Secret/ns/o"]
+			setUp(t, p, v)
+			if got := seen(t, v.Path); got != "k=two" {
+				t.Errorf("files %q after the object came again", got)
+			}
+		})
+	}
+}
+
 func TestEveryMountCallMayFail(t *testing.T) {
 	for _, way := range []struct{ crash, after bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 		for failAt := 1; failAt < 10; failAt++ {
