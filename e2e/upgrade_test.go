@@ -149,7 +149,8 @@ func earlierAgent(t *testing.T, commit string) string {
 type upgraded struct {
 	*cluster
 	flags   []string
-	crashed int32 // restarts of the pod that crashes
+	crashed int32  // restarts of the pod that crashes
+	loop    string // a block device
 }
 
 // held is what must not change with the agent.
@@ -250,12 +251,56 @@ func (u *upgraded) volumes() {
 	u.must(os.MkdirAll(filepath.Join(u.dir, "host"), 0o777))
 	u.must(os.Chmod(filepath.Join(u.dir, "host"), 0o777))
 	u.must(os.MkdirAll(filepath.Join(u.dir, "local"), 0o755))
-	u.example("csidriver", "--node", u.node, "--state", filepath.Join(u.dir, "disks"),
-		"--registry", filepath.Join(u.root(), "plugins_registry"), "--dir", filepath.Join(u.root(), "plugins"))
+	u.must(os.MkdirAll(filepath.Join(u.dir, "own"), 0o755))
+	registry, sockets := filepath.Join(u.root(), "plugins_registry"), filepath.Join(u.root(), "plugins")
+	u.example("csidriver", "--node", u.node, "--state", filepath.Join(u.dir, "disks"), "--registry", registry, "--dir", sockets)
+	cdi := filepath.Join(u.c.Dir, "cdi")
+	if u.endpoint != "" {
+		cdi = "/var/run/cdi" // where localcri looks
+	}
+	u.example("dradriver", "--registry", registry, "--dir", sockets, "--cdi", cdi)
+	u.server()
+	u.disk()
 }
 
-// kinds are the pods of an upgrade. In them, %IMAGE, %FOREVER, %DIR and %NODE stand for
-// the image, a command that ends when it is told to, a directory of the machine, and the node.
+// server has the agents find a program mount that knows an NFS server, which is a directory
+// of the machine: the kernels of test machines have no NFS.
+func (u *upgraded) server() {
+	real, err := exec.LookPath("mount")
+	u.must(err)
+	bin := filepath.Join(u.dir, "bin")
+	u.must(os.MkdirAll(filepath.Join(u.dir, "share"), 0o777))
+	u.must(os.MkdirAll(bin, 0o755))
+	script := fmt.Sprintf(`#!/bin/sh
+[ "$1 $2" = "-t nfs" ] || exec %[1]s "$@"
+shift 2
+[ "$1" != -o ] || shift 2
+[ "$1" != -- ] || shift
+exec %[1]s --bind "${1#nas.example:}" "$2"
+`, real)
+	u.must(os.WriteFile(filepath.Join(bin, "mount"), []byte(script), 0o700))
+	u.t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+}
+
+// disk makes a block device with a word on it.
+func (u *upgraded) disk() {
+	image, content := filepath.Join(u.dir, "image"), make([]byte, 1<<16)
+	copy(content, "first words\n")
+	u.must(os.WriteFile(image, content, 0o600))
+	out, err := exec.Command("losetup", "--find", "--show", image).Output()
+	u.must(err)
+	u.loop = strings.TrimSpace(string(out))
+	u.t.Cleanup(func() {
+		u.killAgent()
+		if out, err := exec.Command("losetup", "--detach", u.loop).CombinedOutput(); err != nil {
+			u.t.Errorf("%v: %s", err, out)
+		}
+	})
+}
+
+// kinds are the pods of an upgrade. In them, %IMAGE, %FOREVER, %DIR, %NODE and %LOOP stand for
+// the image, a command that ends when it is told to, a directory of the machine, the node, and
+// a block device.
 const kinds = `
 apiVersion: v1
 kind: ConfigMap
@@ -286,7 +331,7 @@ spec: {accessModes: [ReadWriteOnce], storageClassName: "", volumeName: local, re
 apiVersion: storage.k8s.io/v1
 kind: CSIDriver
 metadata: {name: disk.example.com}
-spec: {attachRequired: false}
+spec: {attachRequired: false, podInfoOnMount: true, volumeLifecycleModes: [Persistent, Ephemeral]}
 ---
 apiVersion: v1
 kind: PersistentVolume
@@ -337,6 +382,69 @@ spec:
     - {name: local, mountPath: /local}
     - {name: image, mountPath: /image}
     - {name: disk, mountPath: /disk}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: raw}
+spec:
+  capacity: {storage: 1Mi}
+  accessModes: [ReadWriteOnce]
+  storageClassName: ""
+  volumeMode: Block
+  local: {path: %LOOP}
+  claimRef: {namespace: default, name: raw}
+  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%NODE]}]}]}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: raw}
+spec: {accessModes: [ReadWriteOnce], storageClassName: "", volumeMode: Block, volumeName: raw, resources: {requests: {storage: 1Mi}}}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: own}
+spec:
+  capacity: {storage: 1Mi}
+  accessModes: [ReadWriteOnce]
+  storageClassName: ""
+  local: {path: %DIR/own}
+  claimRef: {namespace: default, name: claims-own}
+  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%NODE]}]}]}}
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu.example.com}
+spec: {selectors: [{cel: {expression: 'device.driver == "gpu.example.com"'}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: gpus}
+spec: {driver: gpu.example.com, nodeName: %NODE, pool: {name: %NODE, generation: 1, resourceSliceCount: 1}, devices: [{name: null0}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: gpu}
+spec: {devices: {requests: [{name: r, exactly: {deviceClassName: gpu.example.com}}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: claims}
+spec:
+  terminationGracePeriodSeconds: 2
+  resourceClaims: [{name: gpu, resourceClaimName: gpu}]
+  volumes:
+  - {name: raw, persistentVolumeClaim: {claimName: raw}}
+  - {name: own, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: "", volumeName: own, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}}}}
+  - {name: inline, csi: {driver: disk.example.com, volumeAttributes: {kind: directory, size: 16Mi}}}
+  - {name: share, nfs: {server: nas.example, path: %DIR/share}}
+  containers:
+  - name: main
+    image: %IMAGE
+    imagePullPolicy: Never
+    command: [sh, -c, "echo kept >/own/file; echo kept >/inline/file; echo kept >/share/file; %FOREVER"]
+    volumeMounts: [{name: own, mountPath: /own}, {name: inline, mountPath: /inline}, {name: share, mountPath: /share}]
+    volumeDevices: [{name: raw, devicePath: /dev/raw-disk}]
+    resources: {claims: [{name: gpu}]}
 ---
 apiVersion: v1
 kind: Pod
@@ -469,13 +577,13 @@ spec:
 var kept []string
 
 func (u *upgraded) text(s string) string {
-	return strings.NewReplacer("%IMAGE", busybox, "%FOREVER", forever, "%DIR", u.dir, "%NODE", u.node).Replace(s)
+	return strings.NewReplacer("%IMAGE", busybox, "%FOREVER", forever, "%DIR", u.dir, "%NODE", u.node, "%LOOP", u.loop).Replace(s)
 }
 
 // make makes the pods.
 func (u *upgraded) make() {
 	list := kinds
-	kept = []string{"volumes", "done", "failed", "unready", "absent", "resized", "again", "host", "mapped"}
+	kept = []string{"volumes", "claims", "done", "failed", "unready", "absent", "resized", "again", "host", "mapped"}
 	for kind, n := range several {
 		for i := range n {
 			text := strings.ReplaceAll(kind, "%N", fmt.Sprint(i+1))
@@ -574,6 +682,8 @@ func (u *upgraded) facts() map[string]held {
 			h.inside = u.inside(name, "grep Cpus_allowed_list /proc/self/status; echo $DEVICES")
 		case name == "volumes":
 			h.inside = u.inside(name, "cat /scratch/file /memory/file /local/file /disk/file /conf/key /hidden/key /down/name /all/key; ls /host /part; [ -s /all/token ] && echo token; [ -x /image/bin/busybox ] && echo image; id -G")
+		case name == "claims":
+			h.inside = u.inside(name, "cat /own/file /inline/file /share/file; head -n 1 /dev/raw-disk; cat /dev/dra/gpu; env | grep DRA_CLAIM")
 		case name == "mapped":
 			h.inside = u.inside(name, "cat /proc/self/uid_map")
 		case name == "resized":
