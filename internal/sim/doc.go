@@ -135,6 +135,10 @@
 //	a pod that had ended was gone from the API server while a runtime that was away had its containers
 //	a file of a restart that a failing disk had half written stayed until the agent's next start
 //	a volume of a pod that was rejected when its machine came back stayed staged, and could be attached nowhere else
+//	a resize that the runtime failed was tried again at once, for ever, at the cost of a CPU
+//	a volume that its CSI driver only said to have staged was never staged again, and its pod never ran
+//	nothing of a pod was restarted by an agent that began after the pod's ConfigMap had been deleted, not even what a liveness probe found dead
+//	a pod that was rejected while the API server was away, and edited then, was published as failed and run
 //
 // # What is left out
 //
