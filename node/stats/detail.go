@@ -20,12 +20,21 @@ type Cgroup struct {
 	MaxUsage                                    *uint64 // the most memory that was in use, bytes
 	FailedCharges                               *uint64 // how often the memory limit was hit
 	OOMKills                                    *uint64 // OOM kills of processes
+	// HighEvents and MaxEvents are how often memory.high throttled, and the limit was
+	// hit: on cgroup v1 none, and FailedCharges.
+	HighEvents, MaxEvents *uint64
+	// Dirty and Writeback are bytes of the page cache that are not on the disk yet.
+	Dirty, Writeback *uint64
+	// Scanned and Reclaimed are pages of reclaim, RefaultedFile and RefaultedAnon pages that
+	// were wanted again after it. Of a v1 cgroup the first two are not known.
+	Scanned, Reclaimed, RefaultedFile, RefaultedAnon *uint64
 
 	Processes, Threads, MaxThreads     *uint64
 	FileDescriptors, Sockets           *uint64 // of containers alone, no more than 65536 of each
 	OpenFilesLimit                     *uint64 // soft limit of a container's first process
 	UserNanos, SystemNanos             *uint64 // CPU time
 	Periods, Throttled, ThrottledNanos *uint64 // of the quota
+	Bursts, BurstNanos                 *uint64 // periods in which more than the quota was used, and how much more
 
 	// The limits: weight as on cgroup v1, microseconds, and bytes, of which 0 is
 	// no limit. SwapLimit is of swap alone on v2, of both together on v1.
@@ -170,8 +179,9 @@ func (d *Detail) readV2(c cgroups, file func(string) string, names map[string]st
 	c.keyed(file("cpu.stat"), map[string]**uint64{
 		"user_usec": &d.UserNanos, "system_usec": &d.SystemNanos,
 		"nr_periods": &d.Periods, "nr_throttled": &d.Throttled, "throttled_usec": &d.ThrottledNanos,
+		"nr_bursts": &d.Bursts, "burst_usec": &d.BurstNanos,
 	})
-	for _, p := range []*uint64{d.UserNanos, d.SystemNanos, d.ThrottledNanos} {
+	for _, p := range []*uint64{d.UserNanos, d.SystemNanos, d.ThrottledNanos, d.BurstNanos} {
 		if p != nil {
 			*p = min(*p, maxMicros) * 1000
 		}
@@ -183,8 +193,11 @@ func (d *Detail) readV2(c cgroups, file func(string) string, names map[string]st
 	}
 	c.keyed(file("memory.stat"), map[string]**uint64{
 		"file": &d.Cache, "file_mapped": &d.MappedFile, "active_file": &d.ActiveFile, "inactive_file": &d.InactiveFile, "kernel": &d.KernelMemory,
+		"file_dirty": &d.Dirty, "file_writeback": &d.Writeback, "pgscan": &d.Scanned, "pgsteal": &d.Reclaimed,
+		"workingset_refault_file": &d.RefaultedFile, "workingset_refault_anon": &d.RefaultedAnon,
 	})
-	c.keyed(file("memory.events"), map[string]**uint64{"max": &d.FailedCharges, "oom_kill": &d.OOMKills})
+	c.keyed(file("memory.events"), map[string]**uint64{"high": &d.HighEvents, "max": &d.FailedCharges, "oom_kill": &d.OOMKills})
+	d.MaxEvents = d.FailedCharges
 	d.MaxUsage = c.number(file("memory.peak"))
 	d.MemoryLimit, d.MemoryReservation, d.SwapLimit = c.limit(file("memory.max")), c.limit(file("memory.min")), c.limit(file("memory.swap.max"))
 	d.Threads, d.MaxThreads = c.number(file("pids.current")), c.limit(file("pids.max"))
@@ -208,7 +221,10 @@ func (d *Detail) readV1(c cgroups, dir string, names map[string]string) {
 	file := func(controller, name string) string { return path.Join(controller, dir, name) }
 	for _, cpu := range []string{"cpu", "cpu,cpuacct"} {
 		if d.CPUShares = c.number(file(cpu, "cpu.shares")); d.CPUShares != nil {
-			c.keyed(file(cpu, "cpu.stat"), map[string]**uint64{"nr_periods": &d.Periods, "nr_throttled": &d.Throttled, "throttled_time": &d.ThrottledNanos})
+			c.keyed(file(cpu, "cpu.stat"), map[string]**uint64{
+				"nr_periods": &d.Periods, "nr_throttled": &d.Throttled, "throttled_time": &d.ThrottledNanos,
+				"nr_bursts": &d.Bursts, "burst_time": &d.BurstNanos,
+			})
 			d.quota(append(c.fields(file(cpu, "cpu.cfs_quota_us")), c.fields(file(cpu, "cpu.cfs_period_us"))...))
 			break
 		}
@@ -220,9 +236,13 @@ func (d *Detail) readV1(c cgroups, dir string, names map[string]string) {
 	}
 	c.keyed(file("memory", "memory.stat"), map[string]**uint64{
 		"total_cache": &d.Cache, "total_mapped_file": &d.MappedFile, "total_active_file": &d.ActiveFile, "total_inactive_file": &d.InactiveFile,
+		"total_dirty": &d.Dirty, "total_writeback": &d.Writeback, "total_workingset_refault_file": &d.RefaultedFile, "total_workingset_refault_anon": &d.RefaultedAnon,
 	})
 	c.keyed(file("memory", "memory.oom_control"), map[string]**uint64{"oom_kill": &d.OOMKills})
 	d.MaxUsage, d.FailedCharges = c.number(file("memory", "memory.max_usage_in_bytes")), c.number(file("memory", "memory.failcnt"))
+	if d.FailedCharges != nil {
+		d.MaxEvents, d.HighEvents = d.FailedCharges, new(uint64)
+	}
 	d.KernelMemory = c.number(file("memory", "memory.kmem.usage_in_bytes"))
 	d.MemoryLimit, d.MemoryReservation = c.limit(file("memory", "memory.limit_in_bytes")), c.limit(file("memory", "memory.soft_limit_in_bytes"))
 	d.SwapLimit = c.limit(file("memory", "memory.memsw.limit_in_bytes"))
@@ -332,7 +352,7 @@ func (d *Detail) quota(fields []string) {
 			return
 		}
 	}
-	d.Periods, d.Throttled, d.ThrottledNanos = nil, nil, nil
+	d.Periods, d.Throttled, d.ThrottledNanos, d.Bursts, d.BurstNanos = nil, nil, nil, nil, nil
 }
 
 // limit is 0 if there is none.

@@ -56,7 +56,7 @@ func FuzzDetail(f *testing.F) {
 					t.Fatalf("a limit of %d", *l)
 				}
 			}
-			if d.CPUQuota == nil && (d.Periods != nil || d.Throttled != nil || d.ThrottledNanos != nil) {
+			if d.CPUQuota == nil && (d.Periods != nil || d.Throttled != nil || d.ThrottledNanos != nil || d.Bursts != nil || d.BurstNanos != nil) {
 				t.Fatal("periods without a quota")
 			}
 			if n := strings.Count(table, "\n") + 1; len(d.Disks) > n {

@@ -27,10 +27,10 @@ func detailed(v2 bool) *node {
 	}
 	if v2 {
 		tree(m.cgroups, "kubepods/burstable/podu1/c1", map[string]string{
-			"cpu.stat": "usage_usec 2000\nuser_usec 1500\nsystem_usec 500\nnr_periods 10\nnr_throttled 4\nthrottled_usec 9\n",
+			"cpu.stat": "usage_usec 2000\nuser_usec 1500\nsystem_usec 500\nnr_periods 10\nnr_throttled 4\nthrottled_usec 9\nnr_bursts 6\nburst_usec 7\n",
 			"cpu.max":  "50000 100000\n", "cpu.weight": "39\n",
-			"memory.stat":   "anon 300\nkernel 30\nfile 200\nfile_mapped 20\nactive_file 90\ninactive_file 100\n",
-			"memory.events": "low 0\nhigh 0\nmax 5\noom 1\noom_kill 2\n", "memory.peak": "900\n",
+			"memory.stat":   "anon 300\nkernel 30\nfile 200\nfile_mapped 20\nactive_file 90\ninactive_file 100\nfile_dirty 11\nfile_writeback 12\npgscan 13\npgsteal 14\nworkingset_refault_anon 15\nworkingset_refault_file 16\n",
+			"memory.events": "low 0\nhigh 3\nmax 5\noom 1\noom_kill 2\n", "memory.peak": "900\n",
 			"memory.max": "1000\n", "memory.min": "100\n", "memory.swap.max": "max\n", "pids.max": "64\n",
 			"io.stat": "8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6\n7:1 rbytes=9 wbytes=9 rios=9 wios=9\n259:1 rbytes=7\n",
 		})
@@ -41,7 +41,7 @@ func detailed(v2 bool) *node {
 	m.cfg.Cgroups = m.cgroups
 	for _, dir := range []string{"kubepods/burstable/podu1", "kubepods/burstable/podu1/c1", "kubepods/burstable/podu1/s1"} {
 		tree(m.cgroups, "memory/"+dir, map[string]string{
-			"memory.usage_in_bytes": "500\n", "memory.stat": "cache 1\ntotal_cache 200\ntotal_mapped_file 20\ntotal_active_file 90\ntotal_inactive_file 100\n",
+			"memory.usage_in_bytes": "500\n", "memory.stat": "cache 1\ntotal_cache 200\ntotal_mapped_file 20\ntotal_active_file 90\ntotal_inactive_file 100\ntotal_dirty 11\ntotal_writeback 12\ntotal_workingset_refault_anon 15\ntotal_workingset_refault_file 16\n",
 			"memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n", "memory.max_usage_in_bytes": "900\n", "memory.kmem.usage_in_bytes": "30\n", "memory.failcnt": "5\n",
 			"memory.limit_in_bytes": "1000\n", "memory.soft_limit_in_bytes": "9223372036854771712\n", "memory.memsw.limit_in_bytes": "9223372036854771712\n",
 			"cgroup.procs": "77\n78\n",
@@ -49,7 +49,7 @@ func detailed(v2 bool) *node {
 	}
 	c1 := "kubepods/burstable/podu1/c1"
 	tree(m.cgroups, "cpu/"+c1, map[string]string{
-		"cpu.shares": "1024\n", "cpu.stat": "nr_periods 10\nnr_throttled 4\nthrottled_time 9000\n", "cpu.cfs_quota_us": "50000\n", "cpu.cfs_period_us": "100000\n",
+		"cpu.shares": "1024\n", "cpu.stat": "nr_periods 10\nnr_throttled 4\nthrottled_time 9000\nnr_bursts 6\nburst_time 7000\n", "cpu.cfs_quota_us": "50000\n", "cpu.cfs_period_us": "100000\n",
 	})
 	tree(m.cgroups, "cpu/kubepods/burstable/podu1/s1", map[string]string{
 		"cpu.shares": "2\n", "cpu.stat": "nr_periods 0\nnr_throttled 0\nthrottled_time 0\n", "cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "100000\n",
@@ -78,9 +78,11 @@ func TestDetails(t *testing.T) {
 			Cache: n(200), MappedFile: n(20), ActiveFile: n(90), InactiveFile: n(100), KernelMemory: n(30), MaxUsage: n(900), FailedCharges: n(5), OOMKills: n(2),
 			Processes: n(2), Threads: n(3), MaxThreads: n(64), FileDescriptors: n(3), Sockets: n(2), OpenFilesLimit: n(1024), UserNanos: n(1500_000), SystemNanos: n(500_000),
 			Periods: n(10), Throttled: n(4), ThrottledNanos: n(9000), CPUShares: n(1024), CPUPeriod: n(100_000), CPUQuota: n(50_000),
-			MemoryLimit: n(1000), MemoryReservation: n(0), SwapLimit: n(0),
+			MemoryLimit: n(1000), MemoryReservation: n(0), SwapLimit: n(0), HighEvents: n(0), MaxEvents: n(5), Dirty: n(11), Writeback: n(12),
+			RefaultedAnon: n(15), RefaultedFile: n(16), Bursts: n(6), BurstNanos: n(7000),
 		}
 		if v2 {
+			want.HighEvents, want.Scanned, want.Reclaimed = n(3), n(13), n(14)
 			want.CPUShares, want.MemoryReservation = n(998), n(100)
 		}
 		same(t, "container", c1.Cgroup, want)

@@ -40,11 +40,16 @@ type Cgroup struct {
 	FailedCharges                               *uint64 // how often the memory limit was hit
 	OOMKills                                    *uint64 // OOM kills of processes
 
+	HighEvents, MaxEvents                            *uint64 // of memory.high and the limit
+	Dirty, Writeback                                 *uint64 // bytes of the page cache that are not on the disk yet
+	Scanned, Reclaimed, RefaultedFile, RefaultedAnon *uint64 // pages of reclaim, and those wanted again after it
+
 	Processes, Threads, MaxThreads     *uint64
 	FileDescriptors, Sockets           *uint64
 	OpenFilesLimit                     *uint64 // soft limit of the first process
 	UserNanos, SystemNanos             *uint64 // CPU time
 	Periods, Throttled, ThrottledNanos *uint64 // of the quota
+	Bursts, BurstNanos                 *uint64 // above it
 
 	// The limits: weight as on cgroup v1, microseconds, and bytes.
 	CPUShares, CPUPeriod, CPUQuota            *uint64
@@ -273,6 +278,9 @@ func (c *containers) one(s sink, w who, start metav1.Time, cpu *statsapi.CPUStat
 	}{
 		{m.cache, d.Cache, 1}, {m.mapped, d.MappedFile, 1}, {m.maxUsage, d.MaxUsage, 1}, {m.failcnt, d.FailedCharges, 1},
 		{m.active, d.ActiveFile, 1}, {m.inactive, d.InactiveFile, 1}, {m.kernel, d.KernelMemory, 1},
+		{m.highEvents, d.HighEvents, 1}, {m.maxEvents, d.MaxEvents, 1}, {m.dirty, d.Dirty, 1}, {m.writeback, d.Writeback, 1},
+		{m.scanned, d.Scanned, 1}, {m.reclaimed, d.Reclaimed, 1}, {m.refaultedFile, d.RefaultedFile, 1}, {m.refaultedAnon, d.RefaultedAnon, 1},
+		{m.bursts, d.Bursts, 1}, {m.burstFor, d.BurstNanos, nano},
 		{m.files, d.FileDescriptors, 1}, {m.openSockets, d.Sockets, 1},
 		{m.oom, d.OOMKills, 1}, {m.processes, d.Processes, 1}, {m.threads, d.Threads, 1}, {m.maxThreads, d.MaxThreads, 1},
 		{m.user, d.UserNanos, nano}, {m.system, d.SystemNanos, nano},

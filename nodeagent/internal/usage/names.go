@@ -16,6 +16,9 @@ type cadvisor struct {
 	cpu, user, system, periods, throttled, throttledFor  metric
 	memory, workingSet, rss, cache, mapped, maxUsage     metric
 	active, inactive, swap, faults, failcnt, oom         metric
+	highEvents, maxEvents, dirty, writeback              metric
+	scanned, reclaimed, refaultedFile, refaultedAnon     metric
+	bursts, burstFor                                     metric
 	processes, threads, maxThreads, started, lastSeen    metric
 	fsUsed, fsLimit, inodes, inodesFree                  metric
 	reads, writes, readBytes, writtenBytes, blkio        metric
@@ -52,6 +55,14 @@ func newCadvisor() *cadvisor {
 		{&c.throttledFor, "container_cpu_cfs_throttled_seconds_total", "Time for which the CPU quota was used up."},
 		{&c.failcnt, "container_memory_failcnt", "Times that the memory limit was hit."},
 		{&c.oom, "container_oom_events_total", "OOM kills of processes."},
+		{&c.bursts, "container_cpu_cfs_burst_periods_total", "Periods in which more than the CPU quota was used."},
+		{&c.burstFor, "container_cpu_cfs_burst_seconds_total", "CPU time above the quota."},
+		{&c.highEvents, "container_memory_events_high_total", "Times that memory.high throttled."},
+		{&c.maxEvents, "container_memory_events_max_total", "Times that memory.max was about to be exceeded."},
+		{&c.scanned, "container_memory_pgscan_total", "Pages that reclaim looked at."},
+		{&c.reclaimed, "container_memory_pgsteal_total", "Pages that reclaim took."},
+		{&c.refaultedFile, "container_memory_workingset_refault_file_total", "Pages of files that were wanted again after reclaim."},
+		{&c.refaultedAnon, "container_memory_workingset_refault_anon_total", "Pages of processes that were wanted again after reclaim."},
 		{&c.cpuWaiting, "container_pressure_cpu_waiting_seconds_total", "Time in which some waited for a CPU."},
 		{&c.cpuStalled, "container_pressure_cpu_stalled_seconds_total", "Time in which all waited for a CPU."},
 		{&c.memoryWaiting, "container_pressure_memory_waiting_seconds_total", "Time in which some waited for memory."},
@@ -68,6 +79,8 @@ func newCadvisor() *cadvisor {
 		{&c.cache, "container_memory_cache", "Memory of the page cache, in bytes."},
 		{&c.mapped, "container_memory_mapped_file", "Memory of mapped files, in bytes."},
 		{&c.maxUsage, "container_memory_max_usage_bytes", "The most memory that was in use."},
+		{&c.dirty, "container_memory_file_dirty_bytes", "Memory of the page cache that is not on a disk yet."},
+		{&c.writeback, "container_memory_file_writeback_bytes", "Memory of the page cache that is on its way to a disk."},
 		{&c.active, "container_memory_total_active_file_bytes", "Memory of files that were used lately."},
 		{&c.inactive, "container_memory_total_inactive_file_bytes", "Memory of files that were not used lately."},
 		{&c.kernel, "container_memory_kernel_usage", "Memory of the kernel, in bytes."},

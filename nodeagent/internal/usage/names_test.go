@@ -22,6 +22,8 @@ import (
 // reference reports networks of them alone), containers.
 var cadvisor = []struct{ name, kind, labels, of string }{
 	{"container_blkio_device_usage_total", "counter", "who device major minor operation", "pod sandbox container"},
+	{"container_cpu_cfs_burst_periods_total", "counter", "who", "container"},
+	{"container_cpu_cfs_burst_seconds_total", "counter", "who", "container"},
 	{"container_cpu_cfs_periods_total", "counter", "who", "container"}, // with a quota
 	{"container_cpu_cfs_throttled_periods_total", "counter", "who", "container"},
 	{"container_cpu_cfs_throttled_seconds_total", "counter", "who", "container"},
@@ -48,17 +50,25 @@ var cadvisor = []struct{ name, kind, labels, of string }{
 	{"container_fs_writes_total", "counter", "who device", "node pod sandbox container"},
 	{"container_last_seen", "gauge", "who", "node pod sandbox container"},
 	{"container_memory_cache", "gauge", "who", "pod sandbox container"},
+	{"container_memory_events_high_total", "counter", "who", "pod sandbox container"},
+	{"container_memory_events_max_total", "counter", "who", "pod sandbox container"},
 	{"container_memory_failcnt", "counter", "who", "pod sandbox container"},
 	{"container_memory_failures_total", "counter", "who failure_type scope", "node pod sandbox container"},
+	{"container_memory_file_dirty_bytes", "gauge", "who", "pod sandbox container"},
+	{"container_memory_file_writeback_bytes", "gauge", "who", "pod sandbox container"},
 	{"container_memory_kernel_usage", "gauge", "who", "pod sandbox container"},
 	{"container_memory_mapped_file", "gauge", "who", "pod sandbox container"},
 	{"container_memory_max_usage_bytes", "gauge", "who", "pod sandbox container"},
+	{"container_memory_pgscan_total", "counter", "who", "pod sandbox container"},
+	{"container_memory_pgsteal_total", "counter", "who", "pod sandbox container"},
 	{"container_memory_rss", "gauge", "who", "node pod sandbox container"},
 	{"container_memory_swap", "gauge", "who", "node pod sandbox container"},
 	{"container_memory_total_active_file_bytes", "gauge", "who", "pod sandbox container"},
 	{"container_memory_total_inactive_file_bytes", "gauge", "who", "pod sandbox container"},
 	{"container_memory_usage_bytes", "gauge", "who", "node pod sandbox container"},
 	{"container_memory_working_set_bytes", "gauge", "who", "node pod sandbox container"},
+	{"container_memory_workingset_refault_anon_total", "counter", "who", "pod sandbox container"},
+	{"container_memory_workingset_refault_file_total", "counter", "who", "pod sandbox container"},
 	{"container_network_receive_bytes_total", "counter", "who interface", "node sandbox"},
 	{"container_network_receive_errors_total", "counter", "who interface", "node sandbox"},
 	{"container_network_receive_packets_dropped_total", "counter", "who interface", "sandbox"},
@@ -116,7 +126,7 @@ func everything() usage.Config {
 	fs := filled(statsapi.FsStats{Time: at})
 	network := &statsapi.NetworkStats{Time: at, InterfaceStats: filled(statsapi.InterfaceStats{Name: "eth0"})}
 	free := filled(usage.Cgroup{}) // of any quota
-	free.CPUQuota, free.Periods, free.Throttled, free.ThrottledNanos = nil, nil, nil, nil
+	free.CPUQuota, free.Periods, free.Throttled, free.ThrottledNanos, free.Bursts, free.BurstNanos = nil, nil, nil, nil, nil, nil
 	disks := []usage.Disk{{Device: "/dev/sda"}}
 	own := &statsapi.ContainerStats{StartTime: at, CPU: &cpu, Memory: &memory, Swap: &swap, IO: io}
 	return usage.Config{
