@@ -155,7 +155,7 @@ func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error 
 	}
 	for i := range obs.Containers {
 		if c := &obs.Containers[i]; c.State == observed.Running {
-			return fmt.Errorf("container %s (%s) runs although the runtime said that it stopped", c.Name, c.ID)
+			return fmt.Errorf("container %s (%s) still runs after a successful stop", c.Name, c.ID)
 		}
 	}
 	if err := a.stopped(ctx, part.RefOf(pod)); err != nil {

@@ -79,11 +79,11 @@ func ParseOptions(values map[string]string, gates Gates) (Options, error) {
 			continue
 		}
 		if opt.alpha && !gates.Alpha {
-			errs = append(errs, fmt.Errorf("CPU manager policy option %q is alpha; it needs the feature gate CPUManagerPolicyAlphaOptions", name))
+			errs = append(errs, fmt.Errorf("CPU manager policy option %q is alpha and needs the feature gate CPUManagerPolicyAlphaOptions", name))
 			continue
 		}
 		if opt.beta && !gates.Beta {
-			errs = append(errs, fmt.Errorf("CPU manager policy option %q is beta; it needs the feature gate CPUManagerPolicyBetaOptions", name))
+			errs = append(errs, fmt.Errorf("CPU manager policy option %q is beta and needs the feature gate CPUManagerPolicyBetaOptions", name))
 			continue
 		}
 		on, err := strconv.ParseBool(values[name])

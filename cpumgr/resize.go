@@ -16,7 +16,7 @@ import (
 // of its own keeps them even so.
 func (p *Static) Resize(s State, pod numa.Pod, container int, milliCPU int64) (State, error) {
 	if container < 0 || container >= len(pod.Containers) {
-		return s, fmt.Errorf("container %d of pod %s; it has %d", container, pod.UID, len(pod.Containers))
+		return s, fmt.Errorf("container %d of pod %s, which has %d containers", container, pod.UID, len(pod.Containers))
 	}
 	c := pod.Containers[container]
 	if !pod.Guaranteed || c.MilliCPU == milliCPU {

@@ -17,7 +17,7 @@ var (
 	// ErrNoDriver means that no driver of that name is registered now.
 	ErrNoDriver = errors.New("the CSI driver is not registered")
 	// ErrUnsupported means that a driver lacks the capability.
-	ErrUnsupported = errors.New("the CSI driver cannot do it")
+	ErrUnsupported = errors.New("the CSI driver lacks the capability")
 )
 
 // CallError is how a call to a driver failed.

@@ -113,7 +113,7 @@ var errSkipped = errors.New("its answer leaves the claim out")
 func known[T any](answer map[types.UID]T, claims []*claim) error {
 	for uid := range answer {
 		if !slices.ContainsFunc(claims, func(c *claim) bool { return c.UID == uid }) {
-			return fmt.Errorf("its answer has claim %.64q, which it was not asked for", uid)
+			return fmt.Errorf("the answer has claim %.64q, which is not in the request", uid)
 		}
 	}
 	return nil

@@ -87,10 +87,10 @@ func TestChecks(t *testing.T) {
 		want   string
 	}{
 		{"missing", func(r *rig, p *v1.Pod) { delete(r.claims.all, "a") }, "claim default/a: resourceclaim default/a not found"},
-		{"not reserved", func(r *rig, p *v1.Pod) { r.claims.put(claim("a", "q")) }, "not allowed to use"},
+		{"not reserved", func(r *rig, p *v1.Pod) { r.claims.put(claim("a", "q")) }, "may not use the claim"},
 		{"reserved for a pod group", func(r *rig, p *v1.Pod) {
 			r.claims.all["a"].Status.ReservedFor[0].APIGroup, r.claims.all["a"].Status.ReservedFor[0].Resource = "scheduling.k8s.io", "podgroups"
-		}, "not allowed to use"},
+		}, "may not use the claim"},
 		{"not allocated", func(r *rig, p *v1.Pod) { r.claims.all["a"].Status.Allocation = nil }, "not allocated"},
 		{"bad UID", func(r *rig, p *v1.Pod) { r.claims.all["a"].UID = "../x" }, "metadata.uid"},
 		{"bad driver", func(r *rig, p *v1.Pod) { r.claims.put(claim("a=.x", "p")) }, "driver name"},
@@ -103,7 +103,7 @@ func TestChecks(t *testing.T) {
 			p.Spec.ResourceClaims[0] = v1.PodResourceClaim{Name: "my-a", ResourceClaimTemplateName: str("t")}
 			p.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "my-a", ResourceClaimName: str("a")}}
 		}, "not generated for pod p"},
-		{"container with an unknown name", func(r *rig, p *v1.Pod) { p.Spec.Containers[0].Resources.Claims[0].Name = "other" }, "container main uses it"},
+		{"container with an unknown name", func(r *rig, p *v1.Pod) { p.Spec.Containers[0].Resources.Claims[0].Name = "other" }, "container main uses the claim"},
 		{"disk broken", func(r *rig, p *v1.Pod) { r.store.fail(errBroken) }, "store its record: disk is broken"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

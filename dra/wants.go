@@ -54,7 +54,7 @@ func wantsOf(pod *v1.Pod) ([]want, error) {
 		for _, rc := range c.Resources.Claims {
 			i, known := at[rc.Name]
 			if !known {
-				return nil, &ClaimError{rc.Name, fmt.Errorf("container %s uses it, and spec.resourceClaims has no such name", c.Name)}
+				return nil, &ClaimError{rc.Name, fmt.Errorf("container %s uses the claim, and spec.resourceClaims has no such name", c.Name)}
 			}
 			if i >= 0 {
 				list[i].uses = append(list[i].uses, Use{Container: c.Name, Claim: rc.Name, Request: rc.Request})
@@ -138,7 +138,7 @@ func (w want) check(pod *v1.Pod, c *resourceapi.ResourceClaim) error {
 	case !slices.ContainsFunc(c.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool {
 		return r.UID == pod.UID && r.Resource == "pods" && r.APIGroup == ""
 	}):
-		return fmt.Errorf("pod %s (UID %s) is not allowed to use it: status.reservedFor does not name the pod", pod.Name, pod.UID)
+		return fmt.Errorf("pod %s (UID %s) may not use the claim: status.reservedFor does not name the pod", pod.Name, pod.UID)
 	}
 	for _, d := range driversOf(c) {
 		if err := checkDriver(d); err != nil {

@@ -56,7 +56,7 @@ func (c credential) hash() string {
 }
 
 // errNotForPulls means that a secret is of another kind.
-var errNotForPulls = fmt.Errorf("neither %s nor %s is in it", v1.DockerConfigJsonKey, v1.DockerConfigKey)
+var errNotForPulls = fmt.Errorf("the Secret has neither %s nor %s", v1.DockerConfigJsonKey, v1.DockerConfigKey)
 
 // lookup returns the credentials of the secrets that are for an image, the
 // most particular first. Secrets that are not for pulls are left out, and

@@ -158,8 +158,8 @@ func TestLookupOfBadSecrets(t *testing.T) {
 		skipped string // this one, but the good one is used
 		wrong   string // this one, and no pull
 	}{
-		{name: "not for pulls", bad: secret("bad", "token", "x"), skipped: "pull secret prod/bad: neither .dockerconfigjson nor .dockercfg is in it"},
-		{name: "empty", bad: secret("bad", v1.DockerConfigJsonKey, ""), skipped: "pull secret prod/bad: neither .dockerconfigjson nor .dockercfg is in it"},
+		{name: "not for pulls", bad: secret("bad", "token", "x"), skipped: "pull secret prod/bad: the Secret has neither .dockerconfigjson nor .dockercfg"},
+		{name: "empty", bad: secret("bad", v1.DockerConfigJsonKey, ""), skipped: "pull secret prod/bad: the Secret has neither .dockerconfigjson nor .dockercfg"},
 		{name: "no JSON", bad: secret("bad", v1.DockerConfigJsonKey, "s3cr3t"), wrong: "pull secret prod/bad: .dockerconfigjson: not valid JSON"},
 		{name: "no JSON, legacy", bad: secret("bad", v1.DockerConfigKey, "s3cr3t"), wrong: "pull secret prod/bad: .dockercfg: not valid JSON"},
 		{name: "other JSON", bad: secret("bad", v1.DockerConfigJsonKey, `["s3cr3t"]`), wrong: "pull secret prod/bad: .dockerconfigjson: not valid JSON"},

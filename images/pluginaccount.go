@@ -115,7 +115,7 @@ func (p *Plugins) identify(ctx context.Context, plugin *Plugin, pod *v1.Pod) (wh
 		return identity{}, false, fmt.Errorf("token of service account %s/%s: %w", who.account.Namespace, who.account.Name, err)
 	}
 	if uid := accountOf(who.token); uid != "" && uid != who.account.UID {
-		return identity{}, false, fmt.Errorf("token of service account %s/%s: it is of UID %.64q, and the account has %.64q now", who.account.Namespace, who.account.Name, uid, who.account.UID)
+		return identity{}, false, fmt.Errorf("token of service account %s/%s: UID %.64q, and the account has %.64q now", who.account.Namespace, who.account.Name, uid, who.account.UID)
 	}
 	hash := sha256.Sum256([]byte(who.token))
 	who.asked = digest(who.account, who.annotations, hex.EncodeToString(hash[:]))

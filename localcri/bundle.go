@@ -32,7 +32,7 @@ func (c *container) updateBundle(r *specs.LinuxResources) error {
 		return fmt.Errorf("read configuration: %w", err)
 	}
 	if spec.Linux == nil {
-		return fmt.Errorf("read configuration: it says nothing of Linux")
+		return fmt.Errorf("read configuration: the field linux is missing")
 	}
 	if old := spec.Linux.Resources; old != nil {
 		r.Devices = old.Devices

@@ -245,7 +245,7 @@ func (c *container) erase(ctx context.Context) error {
 		err := m.Forget(step, c.id)
 		cancel()
 		if err != nil && !errors.Is(err, monitor.ErrUnknown) && !errors.Is(err, monitor.ErrGone) {
-			return fmt.Errorf("have monitor forget it: %w", err) // it would come back with the next start
+			return fmt.Errorf("forget container: %w", err) // it would come back with the next start
 		}
 	}
 	return p.rt.eraseContainer(ctx, c.id, c.saver)

@@ -87,7 +87,7 @@ func decodeRecord(name string, file []byte) (*record, error) {
 	}
 	switch {
 	case fileName(r.Attachment.ID) != name:
-		return nil, fmt.Errorf("%w: it is of attachment %s", errDamaged, r.Attachment.ID)
+		return nil, fmt.Errorf("%w: the record names attachment %s", errDamaged, r.Attachment.ID)
 	case r.Plugin == "" || r.Boot == "" || r.Token == "":
 		return nil, fmt.Errorf("%w: plugin %.80q, boot %.80q, token %.80q; want none to be empty", errDamaged, r.Plugin, r.Boot, r.Token)
 	case !filepath.IsAbs(r.Netns) || filepath.Clean(r.Netns) != r.Netns:

@@ -37,7 +37,7 @@ const (
 )
 
 // errTooMuch means that the directory was not looked at wholly.
-var errTooMuch = errors.New("directory has too much in it, and some of it is passed over")
+var errTooMuch = errors.New("directory has too many entries; the rest are ignored")
 
 // look finds the sockets in a directory and those below. Names that begin with
 // a dot, and links, are passed over; so is what disappears meanwhile. What there

@@ -303,7 +303,7 @@ func restored(o *observed.Container) *v1.Container {
 // container of which nothing runs: it was interrupted at starting it, and lost
 // sight of it. Only a restart of the runtime has helped against that, so whoever
 // waits for the pod need not wait for its remains.
-var ErrLeftBehind = errors.New("the runtime has lost a container that it was interrupted at starting")
+var ErrLeftBehind = errors.New("the runtime lost a container while starting it")
 
 // Remove removes every sandbox, container and log of a pod whose containers
 // have stopped. What is gone already is no error; what the runtime has removed

@@ -178,7 +178,7 @@ func (p *promises) again(obs *observed.Pod, id, what string, now time.Time) erro
 	if !e.until.IsZero() {
 		return nil
 	}
-	err := fmt.Errorf("%s runs although the runtime said that it stopped", what)
+	err := fmt.Errorf("%s still runs after a successful stop", what)
 	return p.strike(obs.UID, ending(id), false, err, now)
 }
 
@@ -191,7 +191,7 @@ func (p *promises) goes(obs *observed.Pod, now time.Time) error {
 	var err error
 	note := func(what, id string) {
 		if at, ok := p.removed.when(id); ok && !obs.ObservedAt.Before(at) && err == nil {
-			err = fmt.Errorf("%s %s was there although the runtime said that it removed it", what, id)
+			err = fmt.Errorf("%s %s was still there after a successful removal", what, id)
 		}
 		p.removed.add(id, now)
 	}
@@ -223,7 +223,7 @@ func (s *syncing) anotherSandbox(ctx context.Context) error {
 		runs = !gone && st.GetStatus().GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
 		switch {
 		case runs:
-			err = fmt.Errorf("sandbox %s runs although the runtime does not list it", e.id)
+			err = fmt.Errorf("sandbox %s runs, and the runtime does not list it", e.id)
 		default:
 			err = fmt.Errorf("sandbox %s is not there although the runtime said that it was made", e.id)
 		}
@@ -284,7 +284,7 @@ func (s *syncing) another(ctx context.Context, c *v1.Container) error {
 		return s.struck(c, &e, true, fmt.Errorf("container %s is not in the runtime's list: %w", e.id, err))
 	}
 	if !gone && st.GetStatus().GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
-		return s.struck(c, &e, true, fmt.Errorf("container %s runs although the runtime does not list it", e.id))
+		return s.struck(c, &e, true, fmt.Errorf("container %s runs, and the runtime does not list it", e.id))
 	}
 	err = s.struck(c, &e, false, fmt.Errorf("container %s is not there although the runtime said that it started", e.id))
 	if err != nil {

@@ -170,7 +170,7 @@ func (c *Certs) loadCAs() error {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(b) {
-		return fmt.Errorf("client authorities %s: no certificate in it", c.cfg.ClientCAFile)
+		return fmt.Errorf("client authorities %s: the file has no certificate", c.cfg.ClientCAFile)
 	}
 	if old := c.cas.Load(); old == nil || !old.Equal(pool) {
 		c.cas.Store(pool)

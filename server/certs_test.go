@@ -127,7 +127,7 @@ func TestServingWrongConfig(t *testing.T) {
 		{server.CertsConfig{CertFile: cert, KeyFile: dir + "/none"}, "no such file"},
 		{server.CertsConfig{CertFile: key, KeyFile: cert}, "certificate"},
 		{server.CertsConfig{CertFile: cert, KeyFile: key, ClientCAFile: dir + "/none"}, "client authorities"},
-		{server.CertsConfig{CertFile: cert, KeyFile: key, ClientCAFile: key}, "no certificate in it"},
+		{server.CertsConfig{CertFile: cert, KeyFile: key, ClientCAFile: key}, "the file has no certificate"},
 		{server.CertsConfig{CertFile: cert, KeyFile: key, Recheck: -1}, "Recheck"},
 	} {
 		if _, err := server.NewCerts(tc.c); err == nil || !strings.Contains(err.Error(), tc.want) {

@@ -112,7 +112,7 @@ func (n *Node) left(name string) error {
 	}
 	for _, s := range sandboxes {
 		if m := s.GetMetadata(); full(m.GetNamespace(), m.GetName()) == qualified(name) {
-			return fmt.Errorf("sandbox %s of it is left", s.GetId())
+			return fmt.Errorf("sandbox %s is left", s.GetId())
 		}
 	}
 	return nil

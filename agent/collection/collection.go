@@ -202,7 +202,7 @@ func (p *Part) Join(h part.Host) error {
 	}
 	g, ok := h.(part.Garbage)
 	if !ok {
-		return fmt.Errorf("collection: the agent (%T) is no part.Garbage: it has to know which pods have ended", h)
+		return fmt.Errorf("collection: the agent (%T) is no part.Garbage, which knows the pods that have ended", h)
 	}
 	p.host, p.garbage = h, g
 	return nil

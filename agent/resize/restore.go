@@ -103,7 +103,7 @@ func decode(value []byte) (*allocation, error) {
 		return nil, err
 	}
 	if len(a.Containers) == 0 {
-		return nil, errors.New("no containers in it; want one at least")
+		return nil, errors.New("the pod has no containers; want one at least")
 	}
 	return a, nil
 }

@@ -77,7 +77,7 @@ func New(cfg Config) (*Part, error) {
 		cfg.Log.Warn("failed to read the machine's swap; containers get none", zap.Error(err))
 	}
 	if len(names) > 0 && !cfg.Allowed {
-		return nil, fmt.Errorf("failSwapOn: true: %w: %s; want it off (swapoff -a), or failSwapOn: false", ErrOn, strings.Join(names, ", "))
+		return nil, fmt.Errorf("failSwapOn: true: %w: %s; want no swap (swapoff -a), or failSwapOn: false", ErrOn, strings.Join(names, ", "))
 	}
 	return &Part{cfg: cfg, on: len(names) > 0, size: size}, nil
 }

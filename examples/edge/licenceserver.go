@@ -50,7 +50,7 @@ func (s *licenceServer) acquire(ctx context.Context, id, product, pod string) er
 	}
 	var grant struct{ Granted string }
 	if err := json.Unmarshal(said.body, &grant); err != nil || grant.Granted != id {
-		return errors.New("the server answered without granting it")
+		return errors.New("the server answered without a grant")
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func TestServerNotWell(t *testing.T) {
 		"hangs":     {hangs, `licence "vision": the server did not answer within 10s`},
 		"fails":     {fails, `licence "vision": the server answered 500: no seat is [31mfree`},
 		"floods":    {floods, `licence "vision": the answer is larger than 1048576 bytes`},
-		"anybody":   {isAnybody, `licence "vision": the server answered without granting it`},
+		"anybody":   {isAnybody, `licence "vision": the server answered without a grant`},
 		"redirects": {redirects, `licence "vision": the server answered 302`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -45,7 +45,7 @@ func certificates(text []byte) ([]*x509.Certificate, error) {
 		out = append(out, c)
 	}
 	if len(out) == 0 {
-		return nil, errors.New("no certificate in it")
+		return nil, errors.New("the file has no certificate")
 	}
 	return out, nil
 }
@@ -72,7 +72,7 @@ func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
 func decodeKey(text []byte) (*ecdsa.PrivateKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != "EC PRIVATE KEY" {
-		return nil, errors.New("no EC PRIVATE KEY in it")
+		return nil, errors.New("the file has no EC PRIVATE KEY")
 	}
 	return x509.ParseECPrivateKey(block.Bytes)
 }

@@ -90,7 +90,7 @@ func (r *Reviewer) ReviewAccess(ctx context.Context, q *authorizationv1.SubjectA
 		return nil, fmt.Errorf("credentials: access: %w", err)
 	}
 	if got.Status.Allowed && got.Status.Denied {
-		return nil, errors.New("credentials: access: the server both allows and denies it")
+		return nil, errors.New("credentials: access: the server both allows and denies the request")
 	}
 	return got, nil
 }

@@ -74,21 +74,21 @@ func ServerTemplate(node string, addresses []v1.NodeAddress, dnsOnly bool) *x509
 // than asked for is fine.
 func Matches(c *x509.Certificate, t *x509.CertificateRequest) error {
 	if c.Subject.CommonName != t.Subject.CommonName {
-		return fmt.Errorf("certificate: it is for %q; want %q", c.Subject.CommonName, t.Subject.CommonName)
+		return fmt.Errorf("certificate is for %q; want %q", c.Subject.CommonName, t.Subject.CommonName)
 	}
 	for _, name := range t.DNSNames {
 		if !slices.Contains(c.DNSNames, name) {
-			return fmt.Errorf("certificate: the name %q is not in it", name)
+			return fmt.Errorf("certificate lacks the name %q", name)
 		}
 	}
 	for _, ip := range t.IPAddresses {
 		if !slices.ContainsFunc(c.IPAddresses, ip.Equal) {
-			return fmt.Errorf("certificate: the address %s is not in it", ip)
+			return fmt.Errorf("certificate lacks the address %s", ip)
 		}
 	}
 	for _, org := range t.Subject.Organization {
 		if !slices.Contains(c.Subject.Organization, org) {
-			return fmt.Errorf("certificate: the group %q is not in it", org)
+			return fmt.Errorf("certificate lacks the group %q", org)
 		}
 	}
 	return nil

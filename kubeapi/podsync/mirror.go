@@ -154,7 +154,7 @@ func (m *Mirrors) Remove(ctx context.Context, mirror *v1.Pod) error {
 
 func (m *Mirrors) remove(ctx context.Context, mirror *v1.Pod) error {
 	if !podmeta.IsMirror(mirror) {
-		return fmt.Errorf("%s is no mirror pod: it is not deleted", keyOf(mirror))
+		return fmt.Errorf("refused to delete %s, which is no mirror pod", keyOf(mirror))
 	}
 	var now int64
 	opts := metav1.DeleteOptions{GracePeriodSeconds: &now}

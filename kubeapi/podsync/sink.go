@@ -148,7 +148,7 @@ func (s *Sink) Delete(ctx context.Context, pod *v1.Pod) error {
 	if apierrors.IsConflict(err) {
 		_, err = s.read(ctx, pod) // which reports whether it is another one
 		if err == nil {
-			err = errors.New("the API server says that it conflicts, and has the pod")
+			err = errors.New("the API server reports a conflict, and has the pod")
 		}
 	}
 	if err == nil {

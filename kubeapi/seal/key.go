@@ -18,7 +18,7 @@ import (
 const maxKeyFile = 1 << 10
 
 // ErrDamaged means that a file is there, and holds no key.
-var ErrDamaged = errors.New("no key in it")
+var ErrDamaged = errors.New("the file has no key")
 
 // Open reads a key: 32 bytes as they are, in hex or in base64, in a regular file
 // that belongs to root, or to the user that this process runs as, and that nobody

@@ -75,7 +75,7 @@ func (s *Store) setAside(ctx context.Context, key string) error {
 	}
 	s.mu.Unlock()
 	if used {
-		return fmt.Errorf("layer %s is damaged, and stays while it is in use", key)
+		return fmt.Errorf("layer %s is damaged, in use, and kept", key)
 	}
 	return s.setLayerAside(filepath.Join(layersDir, key))
 }

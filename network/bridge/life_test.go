@@ -724,7 +724,7 @@ func TestCheckFindsWhatIsAmiss(t *testing.T) {
 	if err := p.table.remove(l.ctx(), "nodewright"); err != nil {
 		t.Fatal(err)
 	}
-	check("table inet nodewright is not as it should be")
+	check("table inet nodewright lacks rules, or has others")
 	l.in(l.node, func() error {
 		link, err := netlink.LinkByName("nw0")
 		return errors.Join(err, netlink.LinkDel(link))

@@ -37,7 +37,7 @@ func (p *Plugin) Check(ctx context.Context, k network.Kept, _ *os.File) error {
 		}
 		ok, err := p.table.holds(p.layout(), p.serve(nil, false))
 		if err == nil && !ok {
-			err = fmt.Errorf("table inet %s is not as it should be", p.cfg.Table)
+			err = fmt.Errorf("table inet %s lacks rules, or has others", p.cfg.Table)
 		}
 		return network.Result{}, err
 	})

@@ -69,7 +69,7 @@ type output struct {
 // Errors of processes, beside those of starting them.
 var (
 	errKilled = errors.New("killed at the deadline")
-	errFlood  = fmt.Errorf("killed, since it wrote more than %d bytes", maxStdout)
+	errFlood  = fmt.Errorf("killed for an output of more than %d bytes", maxStdout)
 	errGone   = errors.New("killed, since the caller gave up")
 	errStuck  = errors.New("has not ended")
 )

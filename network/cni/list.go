@@ -64,7 +64,7 @@ func parseConf(file string, data []byte) (*list, error) {
 	case len(data) > maxConf:
 		return nil, fmt.Errorf("configuration has %d bytes; want at most %d", len(data), maxConf)
 	case len(bytes.TrimSpace(data)) == 0:
-		return nil, fmt.Errorf("%w: it is empty", errUnreadable)
+		return nil, fmt.Errorf("%w: the file is empty", errUnreadable)
 	case !json.Valid(data):
 		var v json.RawMessage
 		return nil, fmt.Errorf("%w: %w", errUnreadable, json.Unmarshal(data, &v))

@@ -181,7 +181,7 @@ func TestAChildThatHoldsStdout(t *testing.T) {
 func TestAFloodIsEnded(t *testing.T) {
 	r := realRig(t, map[string]act{"ADD": {Flood: true}})
 	_, err := r.up(pod("a"))
-	wantCode(t, err, network.Unknown, "plugin main: ADD: killed, since it wrote more than 1048576 bytes")
+	wantCode(t, err, network.Unknown, "plugin main: ADD: killed for an output of more than 1048576 bytes")
 	var m dto.Metric
 	if err := r.p.metrics.kills.WithLabelValues("ADD").Write(&m); err != nil || m.GetCounter().GetValue() != 1 {
 		t.Errorf("%v, %v; want one kill", &m, err)

@@ -164,7 +164,7 @@ func readBuild(path string) (build, error) {
 		}
 	}
 	if b.commit == "" || b.version == "" || b.version == "(devel)" {
-		return build{}, errors.New("the program does not say of which commit it is; want a git checkout, and git installed")
+		return build{}, errors.New("the program has no commit; want a git checkout, and git installed")
 	}
 	b.modules = append(b.modules, module{path: info.Main.Path, version: info.Main.Version},
 		module{path: "std", version: strings.TrimPrefix(info.GoVersion, "go")})

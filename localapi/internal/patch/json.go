@@ -48,7 +48,7 @@ func JSON(object map[string]any, patch []byte) (map[string]any, error) {
 		return nil, fmt.Errorf("%w: want a list of operations: %w", ErrMalformed, err)
 	}
 	if len(ops) > MaxOperations {
-		return nil, fmt.Errorf("%w: it has %d operations; want at most %d", ErrTooLarge, len(ops), MaxOperations)
+		return nil, fmt.Errorf("%w: %d operations; want at most %d", ErrTooLarge, len(ops), MaxOperations)
 	}
 	p := patcher{root: clone(object), left: MaxCopied}
 	for i, o := range ops {
@@ -122,7 +122,7 @@ func (p *patcher) transfer(o operation, path []string) error {
 	}
 	if o.Op == "copy" {
 		if p.left -= size(v); p.left < 0 {
-			return fmt.Errorf("%w: it copies more than %d bytes", ErrTooLarge, MaxCopied)
+			return fmt.Errorf("%w: copies of more than %d bytes", ErrTooLarge, MaxCopied)
 		}
 		return p.put(path, clone(v), false)
 	}

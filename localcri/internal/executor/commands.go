@@ -134,7 +134,7 @@ func parseState(id string, out []byte) (State, error) {
 		return State{}, fmt.Errorf("parse state of container %s: %w", id, err)
 	}
 	if s.ID != id || s.PID < 0 {
-		return State{}, fmt.Errorf("state of container %s: it has ID %.80q and PID %d", id, s.ID, s.PID)
+		return State{}, fmt.Errorf("state of container %s has ID %.80q and PID %d", id, s.ID, s.PID)
 	}
 	return s, nil
 }

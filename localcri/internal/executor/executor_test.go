@@ -126,7 +126,7 @@ func TestCallerThatLeavesDoesNotStopTheCommand(t *testing.T) {
 
 func TestOutputIsBounded(t *testing.T) {
 	e := fake(t, time.Minute, "exec cat /dev/zero")
-	if _, err := e.State(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "wrote more than 1048576 bytes") {
+	if _, err := e.State(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "an output of more than 1048576 bytes") {
 		t.Errorf("State: %v", err)
 	}
 	e = fake(t, time.Minute, `head -c 10000000 /dev/zero | tr '\0' x >&2; echo >&2; echo '{"level":"error","msg":"too bad"}' >&2; exit 1`)

@@ -27,7 +27,7 @@ const drainPatience = time.Second
 // need it.
 const usualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-var errFlood = fmt.Errorf("killed, since it wrote more than %d bytes", maxStdout)
+var errFlood = fmt.Errorf("killed for an output of more than %d bytes", maxStdout)
 
 // run runs a command to its end. It may return much later than its deadline,
 // if the kernel does not let the process die.

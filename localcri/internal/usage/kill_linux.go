@@ -44,7 +44,7 @@ func (r *Reader) KillCgroup(ctx context.Context, cgroup string) error {
 
 func (r *Reader) kill(cgroup string) error {
 	if own, err := r.inside(os.Getpid(), cgroup); own || err != nil {
-		return fmt.Errorf("cgroup %s: this process is in it: %w", cgroup, errors.Join(err, fs.ErrInvalid))
+		return fmt.Errorf("cgroup %s has this process: %w", cgroup, errors.Join(err, fs.ErrInvalid))
 	}
 	if r.v2 {
 		err := writeFile(filepath.Join(r.dir("", cgroup), "cgroup.kill"), "1")

@@ -164,7 +164,7 @@ func TestOwnCgroupIsNotKilled(t *testing.T) {
 		if own == "/" {
 			continue
 		}
-		if err := r.KillCgroup(t.Context(), own); err == nil || !strings.Contains(err.Error(), "this process is in it") {
+		if err := r.KillCgroup(t.Context(), own); err == nil || !strings.Contains(err.Error(), "has this process") {
 			t.Errorf("KillCgroup(%s): %v", own, err)
 		}
 		return
