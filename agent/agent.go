@@ -32,7 +32,7 @@ import (
 
 // Agent is a node agent. All methods may be called from any goroutine.
 type Agent struct {
-	*query.Query // what is known of pods
+	query *query.Query // answers about pods and the node
 
 	cfg     Config
 	log     *zap.Logger
@@ -86,7 +86,7 @@ func New(cfg Config) (*Agent, error) {
 	if err := a.buildBlocks(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	a.Query = a.questions()
+	a.query = a.questions()
 	if err := a.join(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"path/filepath"
 	"sync"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,9 +16,7 @@ import (
 	"github.com/nodewright/nodewright/agent/internal/metrics"
 	"github.com/nodewright/nodewright/agent/internal/probeperiod"
 	"github.com/nodewright/nodewright/agent/internal/probing"
-	"github.com/nodewright/nodewright/agent/internal/query"
 	"github.com/nodewright/nodewright/agent/internal/volumes"
-	"github.com/nodewright/nodewright/agent/local"
 	"github.com/nodewright/nodewright/agent/machine"
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/cri"
@@ -154,28 +151,6 @@ func (a *Agent) join() error {
 // background runs fn beside the loop; Run waits for it.
 func (a *Agent) background(ctx context.Context, fn func(context.Context)) {
 	a.run.wg.Go(func() { fn(ctx) })
-}
-
-// questions is the agent as those see it who ask about pods.
-func (a *Agent) questions() *query.Query {
-	q := &query.Query{
-		Sources: a.pods, Runtime: a.pleg, Workers: a.workers, Statuses: a.statuses, Images: a.images, EventLog: a.events,
-		Volumes: a.volumes, Streams: a.cfg.Runtime, Admission: a.answer, Explain: func(pod *v1.Pod) string { return a.hooks.Explain(a.guard, pod) }, Settled: a.isSettled,
-		PodLogs: a.cfg.Paths.PodLogs, Node: a.cfg.Node, Extended: func() map[v1.ResourceName]part.Count { return a.hooks.Extended(a.guard) },
-	}
-	for _, name := range a.hooks.Names {
-		q.PartList = append(q.PartList, local.Part{Name: name, Hooks: a.hooks.Kinds[name]})
-	}
-	return q
-}
-
-// answer is what a pod that was not admitted was told.
-func (a *Agent) answer(uid types.UID) (why *part.Rejection, since time.Time) {
-	e := a.book.Get(uid)
-	if e.Stage == book.Reserving || e.Stage == book.Reserved {
-		since = e.Since
-	}
-	return e.Why, since
 }
 
 // reaper kills the processes of containers that their runtime has lost sight of.

@@ -74,21 +74,25 @@ func TestAPluginThatIsAwayIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestVolumesInUse(t *testing.T) {
+func TestSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		api := newAPISource()
 		n.more = []podmgr.Source{api}
 		l := n.start()
 		settle()
-		if got, known := l.VolumesInUse(); known {
-			t.Errorf("%v is known before all has been said", got)
+		select {
+		case <-l.Settled():
+			t.Error("settled before every source has listed its pods")
+		default:
 		}
 		api.tell()
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if got, known := l.VolumesInUse(); !known || len(got) != 0 {
-			t.Errorf("%v, known %t", got, known)
+		select {
+		case <-l.Settled():
+		default:
+			t.Error("not settled although every source has listed its pods")
 		}
 		if l.FreshDevices() {
 			t.Error("an agent without Devices says what is of others")

@@ -32,7 +32,7 @@ func (r *Runtime) assemble() error {
 	}
 	errs := []error{r.checkMachine()}
 	r.monitors = realMonitors{monitor.Config{Program: r.cfg.Monitor, StateDir: r.cfg.StateDir, Place: r.cfg.PlaceMonitor, Log: r.log}}
-	r.executors = map[string]Executor{}
+	r.executors = map[string]ociRuntime{}
 	for name, h := range r.cfg.Handlers {
 		args := h.Args
 		if r.cfg.CgroupDriver == "systemd" {
@@ -59,7 +59,7 @@ func (r *Runtime) assemble() error {
 	return errors.Join(errs...)
 }
 
-func newSpaces(cfg Config) (Spaces, error) {
+func newSpaces(cfg Config) (namespacer, error) {
 	s, err := spaces.New(spaces.Config{StateDir: cfg.StateDir, ShmSize: cfg.ShmSize})
 	if err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (f realFacts) Users(_ context.Context, rootfs string) (passwd, group []byte
 	return facts.Users(rootfs)
 }
 
-var _ Facts = realFacts{}
+var _ hostFacts = realFacts{}
 
 // hostDevices adds what privileged containers have.
 func (r *Runtime) hostDevices(ctx context.Context, m *ocispec.Machine, c *runtimeapi.ContainerConfig, h Handler) error {

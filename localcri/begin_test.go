@@ -17,13 +17,13 @@ import (
 
 // slowMonitor takes a while to begin a command.
 type slowMonitor struct {
-	Monitor
+	monitorConn
 	takes time.Duration
 	err   error
-	begun Process
+	begun execProcess
 }
 
-func (m slowMonitor) Exec(ctx context.Context, _ monitor.Exec) (Process, error) {
+func (m slowMonitor) Exec(ctx context.Context, _ monitor.Exec) (execProcess, error) {
 	select {
 	case <-time.After(m.takes):
 		return m.begun, m.err
@@ -33,7 +33,7 @@ func (m slowMonitor) Exec(ctx context.Context, _ monitor.Exec) (Process, error) 
 }
 
 type killedProcess struct {
-	Process
+	execProcess
 	killed chan struct{}
 }
 

@@ -79,18 +79,6 @@ type Handler struct {
 	PrivilegedWithoutHostDevices bool
 }
 
-// parts are what the runtime is put together of; tests put others there.
-type parts struct {
-	monitors  Monitors
-	executors map[string]Executor // by handler
-	spaces    Spaces
-	facts     Facts
-	usage     Usage
-	forwarder Forwarder
-	mounts    mounter
-	processes processes
-}
-
 const (
 	defaultReserve = 64 << 20
 	defaultShm     = 64 << 20

@@ -190,7 +190,7 @@ const (
 
 // monitored is what a monitor needs to run it: the same for a successor. pod.mu is
 // held.
-func (c *container) monitoredLocked(x Executor) monitor.Container {
+func (c *container) monitoredLocked(x ociRuntime) monitor.Container {
 	m := monitor.Container{
 		ID: c.id, Dir: "/", PIDFile: c.streams(pidFile), ExecutorLog: c.streams(runtimeLog),
 		FIFODir: c.streams(), ExitFile: c.streams(exitFile), Log: c.logPath(),

@@ -271,7 +271,7 @@ func (r *Runtime) roomFor() error {
 }
 
 // machineFor is what the machine and an OCI runtime can do together.
-func (r *Runtime) machineFor(ctx context.Context, x Executor) (ocispec.Machine, executor.Features, error) {
+func (r *Runtime) machineFor(ctx context.Context, x ociRuntime) (ocispec.Machine, executor.Features, error) {
 	machine, err := r.facts.Machine(ctx)
 	if err != nil {
 		return machine, executor.Features{}, fmt.Errorf("look at machine: %w", err)
@@ -287,7 +287,7 @@ func (r *Runtime) machineFor(ctx context.Context, x Executor) (ocispec.Machine, 
 }
 
 // input gathers what a container's configuration depends on.
-func (c *container) input(ctx context.Context, h Handler, x Executor, rootfs image.Rootfs) (*ocispec.Input, error) {
+func (c *container) input(ctx context.Context, h Handler, x ociRuntime, rootfs image.Rootfs) (*ocispec.Input, error) {
 	r, p := c.rt(), c.pod
 	machine, features, err := r.machineFor(ctx, x)
 	if err != nil {

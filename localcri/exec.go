@@ -38,7 +38,7 @@ const (
 )
 
 // running returns what an exec needs of a container that runs.
-func (c *container) running(ctx context.Context) (Monitor, Executor, error) {
+func (c *container) running(ctx context.Context) (monitorConn, ociRuntime, error) {
 	p := c.pod
 	if state := c.state(); state != containerRunning {
 		return nil, nil, errorf(codes.FailedPrecondition, "container %s is %s; want it running", c.id, state)
@@ -77,9 +77,9 @@ const beginTimeout = createTimeout + monitorTimeout
 // has answered, also for a caller that has gone: without them the process would be
 // nobody's. Such a caller is let go at once, and its command killed when it has
 // begun.
-func begin(ctx context.Context, m Monitor, e *execution) (Process, error) {
+func begin(ctx context.Context, m monitorConn, e *execution) (execProcess, error) {
 	type answer struct {
-		p   Process
+		p   execProcess
 		err error
 	}
 	answered := make(chan answer)
@@ -151,7 +151,7 @@ func (r *Runtime) execName() string {
 }
 
 // prepareExec writes what the executor reads.
-func (c *container) prepareExec(x Executor, command []string, tty bool) (*execution, error) {
+func (c *container) prepareExec(x ociRuntime, command []string, tty bool) (*execution, error) {
 	if len(command) == 0 || command[0] == "" {
 		return nil, invalid("cmd", "", "is required")
 	}

@@ -231,7 +231,7 @@ type fakeClient struct {
 
 type fakeMonitors struct{ m *machine }
 
-func (f fakeMonitors) Launch(ctx context.Context, sandbox string) (Monitor, error) {
+func (f fakeMonitors) Launch(ctx context.Context, sandbox string) (monitorConn, error) {
 	if err := f.m.step(ctx, "launch"); err != nil {
 		return nil, err
 	}
@@ -246,7 +246,7 @@ func (f fakeMonitors) Launch(ctx context.Context, sandbox string) (Monitor, erro
 	return p.client(), nil
 }
 
-func (f fakeMonitors) Connect(ctx context.Context, sandbox string) (Monitor, monitor.State, error) {
+func (f fakeMonitors) Connect(ctx context.Context, sandbox string) (monitorConn, monitor.State, error) {
 	if err := f.m.step(ctx, "connect"); err != nil {
 		return nil, monitor.State{}, err
 	}
@@ -403,7 +403,7 @@ func (c *fakeClient) Escrow(id string) (e monitor.Escrow) {
 	return e
 }
 
-func (c *fakeClient) Exec(context.Context, monitor.Exec) (Process, error) {
+func (c *fakeClient) Exec(context.Context, monitor.Exec) (execProcess, error) {
 	return nil, errors.New("no exec here")
 }
 
@@ -710,7 +710,7 @@ func (b *bench) start() {
 		RootDir: b.root, StateDir: b.state, Handlers: map[string]Handler{"runc": {Path: "/runc"}}, Monitor: filepath.Join(filepath.Dir(b.root), "monitor"),
 		Network: fakeNetwork{m}, Images: fakeImages{m}, BootID: b.boot, Reserve: 1, Log: logUntilEnd(b.t),
 		parts: parts{
-			monitors: fakeMonitors{m}, executors: map[string]Executor{"runc": fakeExecutor{m}}, spaces: fakeSpaces{m}, facts: fakeFacts{m},
+			monitors: fakeMonitors{m}, executors: map[string]ociRuntime{"runc": fakeExecutor{m}}, spaces: fakeSpaces{m}, facts: fakeFacts{m},
 			usage: fakeUsage{m}, forwarder: fakeUsage{m}, mounts: fakeMounts{m}, processes: fakeProcesses{m},
 		},
 	}

@@ -16,7 +16,7 @@ import (
 var errMonitorGone = errors.New("the monitor ended")
 
 // client is the sandbox' monitor, which is started if there is none.
-func (p *pod) client(ctx context.Context) (Monitor, error) {
+func (p *pod) client(ctx context.Context) (monitorConn, error) {
 	p.mu.Lock()
 	if m := p.monitor; m != nil {
 		p.mu.Unlock()
@@ -52,7 +52,7 @@ func (p *pod) launch(ctx context.Context) error {
 }
 
 // setMonitor follows a monitor from now on.
-func (p *pod) setMonitor(m Monitor) {
+func (p *pod) setMonitor(m monitorConn) {
 	f := following{m, newOp()}
 	p.mu.Lock()
 	p.monitor, p.ended, p.following = m, false, f
@@ -65,13 +65,13 @@ func (p *pod) setMonitor(m Monitor) {
 
 // following is over when all has been done about the end of a monitor.
 type following struct {
-	of Monitor
+	of monitorConn
 	op *op
 }
 
 // awaitFollower waits until whoever follows a monitor that is gone has found out
 // the fate of its containers: only that follower has the descriptors that were kept.
-func (p *pod) awaitFollower(ctx context.Context, m Monitor) {
+func (p *pod) awaitFollower(ctx context.Context, m monitorConn) {
 	select {
 	case <-m.Done():
 	case <-ctx.Done():
@@ -86,7 +86,7 @@ func (p *pod) awaitFollower(ctx context.Context, m Monitor) {
 }
 
 // follow hears what a monitor has to say until it ends.
-func (p *pod) follow(ctx context.Context, m Monitor) {
+func (p *pod) follow(ctx context.Context, m monitorConn) {
 	for {
 		select {
 		case e, ok := <-m.Events():
@@ -169,7 +169,7 @@ func endingOf(e monitor.Exit) ending {
 }
 
 // lost is the end of a monitor that was needed: a successor takes what runs.
-func (p *pod) lost(ctx context.Context, m Monitor) {
+func (p *pod) lost(ctx context.Context, m monitorConn) {
 	p.mu.Lock()
 	wanted := p.monitor == m && !p.ended
 	if p.monitor == m {
@@ -195,7 +195,7 @@ func (p *pod) lost(ctx context.Context, m Monitor) {
 
 // awaitAnswers waits until the answers that a monitor gave before its end are on
 // record: a container that it said to have started is looked for as one that runs.
-func (p *pod) awaitAnswers(ctx context.Context, m Monitor) {
+func (p *pod) awaitAnswers(ctx context.Context, m monitorConn) {
 	for _, c := range p.list() {
 		p.mu.Lock()
 		a := c.asked
@@ -208,7 +208,7 @@ func (p *pod) awaitAnswers(ctx context.Context, m Monitor) {
 
 // resolve finds out what became of the containers of a monitor that is gone, and
 // has a successor take those that run. dead may be nil.
-func (p *pod) resolve(dead Monitor) *op {
+func (p *pod) resolve(dead monitorConn) *op {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.resolving != nil && !p.resolving.finished() {

@@ -80,7 +80,7 @@ func (p *pod) infraStreams(elements ...string) string {
 }
 
 // infraContainer is what a monitor needs to run it. Its ID is the sandbox'.
-func (p *pod) infraContainer(x Executor) monitor.Container {
+func (p *pod) infraContainer(x ociRuntime) monitor.Container {
 	m := monitor.Container{
 		ID: p.id, Dir: "/", PIDFile: p.infraStreams(pidFile), ExecutorLog: p.infraStreams(runtimeLog),
 		FIFODir: p.infraStreams(), ExitFile: p.infraStreams(exitFile), Timeout: createTimeout,
@@ -90,7 +90,7 @@ func (p *pod) infraContainer(x Executor) monitor.Container {
 	return m
 }
 
-func (p *pod) infraInput(ctx context.Context, h Handler, x Executor, rootfs string) (*ocispec.Input, error) {
+func (p *pod) infraInput(ctx context.Context, h Handler, x ociRuntime, rootfs string) (*ocispec.Input, error) {
 	r := p.rt
 	machine, features, err := r.machineFor(ctx, x)
 	if err != nil {

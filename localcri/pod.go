@@ -31,7 +31,7 @@ type pod struct {
 	record     sandboxRecord
 	containers map[string]*container
 	names      map[string]*container // by the key of their metadata
-	monitor    Monitor               // nil while there is none
+	monitor    monitorConn           // nil while there is none
 	following  following
 	launching  *op
 	resolving  *op  // what a lost monitor left is found out

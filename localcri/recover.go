@@ -419,7 +419,7 @@ func (r *Runtime) persistFrom(ctx context.Context, failure, id string, f func() 
 // recoverPod asks everybody who may know what became of a sandbox' containers,
 // and acts as plan says. dead is a monitor that ended just now, and kept what a
 // successor needs; it may be nil.
-func (p *pod) recoverPod(ctx context.Context, dead Monitor) error {
+func (p *pod) recoverPod(ctx context.Context, dead monitorConn) error {
 	r := p.rt
 	m, state, err := p.connect(ctx)
 	if err != nil {
@@ -459,7 +459,7 @@ func (p *pod) recoverPod(ctx context.Context, dead Monitor) error {
 
 // connect finds the monitor that runs; nil if none does. Of another boot there is
 // none.
-func (p *pod) connect(ctx context.Context) (Monitor, monitor.State, error) {
+func (p *pod) connect(ctx context.Context) (monitorConn, monitor.State, error) {
 	p.mu.Lock()
 	have, boot := p.monitor, p.record.Boot
 	p.mu.Unlock()
@@ -476,7 +476,7 @@ func (p *pod) connect(ctx context.Context) (Monitor, monitor.State, error) {
 }
 
 // examine gathers what plan decides by.
-func (p *pod) examine(ctx context.Context, monitored bool, known map[string]*monitor.Kept, dead Monitor) (foundPod, []*container) {
+func (p *pod) examine(ctx context.Context, monitored bool, known map[string]*monitor.Kept, dead monitorConn) (foundPod, []*container) {
 	all := p.list()
 	f := foundPod{monitor: monitored}
 	for _, c := range all {
@@ -491,7 +491,7 @@ func (p *pod) examine(ctx context.Context, monitored bool, known map[string]*mon
 	return f, all
 }
 
-func (r *Runtime) examineContainer(ctx context.Context, c *container, rec containerRecord, k *monitor.Kept, monitored bool, dead Monitor) foundContainer {
+func (r *Runtime) examineContainer(ctx context.Context, c *container, rec containerRecord, k *monitor.Kept, monitored bool, dead monitorConn) foundContainer {
 	f := foundContainer{record: rec, kept: keptOf(k), rebuilt: c.rebuilt}
 	if rec.State == containerExited || rec.State == containerRemoving {
 		return f
@@ -524,7 +524,7 @@ func (r *Runtime) examineContainer(ctx context.Context, c *container, rec contai
 
 // keepsProcess reports whether a monitor that is gone has left the descriptor of a
 // container's process.
-func keepsProcess(dead Monitor, id string) bool {
+func keepsProcess(dead monitorConn, id string) bool {
 	if dead == nil {
 		return false
 	}
@@ -588,7 +588,7 @@ func keptOf(k *monitor.Kept) *kept {
 }
 
 // act does what plan decided for a container.
-func (p *pod) act(ctx context.Context, m, dead Monitor, c *container, a containerAction) error {
+func (p *pod) act(ctx context.Context, m, dead monitorConn, c *container, a containerAction) error {
 	r := p.rt
 	switch a.step {
 	case follow:
@@ -622,7 +622,7 @@ func (p *pod) act(ctx context.Context, m, dead Monitor, c *container, a containe
 }
 
 // adopt has a successor take a container that runs.
-func (p *pod) adopt(ctx context.Context, m, dead Monitor, c *container, s start) error {
+func (p *pod) adopt(ctx context.Context, m, dead monitorConn, c *container, s start) error {
 	_, x, err := p.rt.handler(p.handler)
 	if err != nil {
 		return err
@@ -636,7 +636,7 @@ func (p *pod) adopt(ctx context.Context, m, dead Monitor, c *container, s start)
 	return adoptBy(ctx, m, dead, k)
 }
 
-func adoptBy(ctx context.Context, m, dead Monitor, k monitor.Kept) error {
+func adoptBy(ctx context.Context, m, dead monitorConn, k monitor.Kept) error {
 	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
 	defer cancel()
 	var e monitor.Escrow
@@ -669,7 +669,7 @@ func (p *pod) infraStands(known map[string]*monitor.Kept) containerStep {
 	return adopt
 }
 
-func (p *pod) adoptInfra(ctx context.Context, m, dead Monitor) error {
+func (p *pod) adoptInfra(ctx context.Context, m, dead monitorConn) error {
 	_, x, err := p.rt.handler(p.handler)
 	if err != nil {
 		return err

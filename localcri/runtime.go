@@ -284,7 +284,7 @@ func (r *Runtime) allPods() []*pod {
 }
 
 // handler finds the executor of a handler.
-func (r *Runtime) handler(name string) (Handler, Executor, error) {
+func (r *Runtime) handler(name string) (Handler, ociRuntime, error) {
 	if name == "" {
 		name = r.cfg.DefaultHandler
 	}

@@ -63,7 +63,7 @@ func (c *container) start(ctx context.Context) error {
 	if err == nil {
 		err = c.prepareStart()
 	}
-	var m Monitor
+	var m monitorConn
 	if err == nil {
 		m, err = p.client(ctx)
 	}
@@ -79,7 +79,7 @@ func (c *container) start(ctx context.Context) error {
 }
 
 // rejoin waits for a start that a monitor has under way for a process of the past.
-func (c *container) rejoin(m Monitor) {
+func (c *container) rejoin(m monitorConn) {
 	p := c.pod
 	_, x, err := p.rt.handler(p.handler)
 	if err != nil {
@@ -97,12 +97,12 @@ func (c *container) rejoin(m Monitor) {
 
 // asked is a monitor that is to start a container.
 type asked struct {
-	monitor  Monitor
+	monitor  monitorConn
 	answered *op // also when it will not answer any more
 }
 
 // startBy has a monitor start it, or joins the start that it has under way.
-func (c *container) startBy(ctx context.Context, m Monitor, what monitor.Container) error {
+func (c *container) startBy(ctx context.Context, m monitorConn, what monitor.Container) error {
 	p := c.pod
 	a := asked{m, newOp()}
 	p.mu.Lock()

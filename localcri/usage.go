@@ -12,7 +12,7 @@ import (
 	"github.com/nodewright/nodewright/localcri/internal/usage"
 )
 
-func newUsage(cfg Config) (Usage, Forwarder, error) {
+func newUsage(cfg Config) (usageReader, portForwarder, error) {
 	r, err := usage.New(usage.Config{Mountpoint: cfg.RootDir})
 	if err != nil {
 		return nil, nil, err

@@ -100,8 +100,12 @@ func (n *Node) agent(parts []part.Part) error {
 	f := n.builder.Facts
 	f.Healthy, f.Resources = n.Healthy, n.Resources
 	f.VolumesInUse = func() ([]v1.UniqueVolumeName, bool) {
-		volumes, known := n.VolumesInUse()
-		return append(volumes, f.Attached()...), known
+		select {
+		case <-n.Settled():
+			return f.Attached(), true
+		default:
+			return f.Attached(), false
+		}
 	}
 	return nil
 }

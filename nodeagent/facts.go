@@ -34,7 +34,7 @@ type Facts struct {
 	ListImages func(context.Context) (local.Images, error)
 
 	// The agent knows whether the runtime answers, which volumes are in use, and
-	// what the node has: see the methods of query.Query.
+	// what the node has: see the methods of agent.Agent.
 	Healthy      func() error
 	VolumesInUse func() (volumes []v1.UniqueVolumeName, known bool)
 	Resources    func() (capacity, allocatable v1.ResourceList)

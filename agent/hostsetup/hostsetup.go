@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
@@ -41,12 +42,25 @@ type Config struct {
 	Chains bool
 
 	// Sys and OwnScore are where the kernel has its parameters and the agent's score;
-	// kernel.Sys and kernel.OwnScore. Programs is for package hostchains; its zero
-	// value.
+	// /proc/sys and /proc/self/oom_score_adj.
 	Sys, OwnScore string
-	Programs      hostchains.Config
+	// Programs are how the chains are looked at and made.
+	Programs Programs
 
 	Log *zap.Logger // silent
+}
+
+// Programs are how [Config.Chains] are kept. The zero value of every field means the
+// default named beside it.
+type Programs struct {
+	// Every is the time between two looks at the chains; 1m.
+	Every time.Duration
+	// Find returns the path of iptables or ip6tables; exec.LookPath.
+	Find func(name string) (path string, err error)
+	// Call runs a program until it ends, or until ctx does, and returns its exit code
+	// and the beginning of its output. err is not nil if it could not be run; nil runs
+	// the program.
+	Call func(ctx context.Context, path string, args ...string) (code int, output string, err error)
 }
 
 // Part sets up the machine.
@@ -81,11 +95,9 @@ func New(cfg Config) (*Part, error) {
 	}
 	p := &Part{cfg: cfg}
 	if cfg.Chains {
-		if cfg.Programs.Log == nil {
-			cfg.Programs.Log = cfg.Log
-		}
 		var err error
-		if p.chains, err = hostchains.New(cfg.Programs); err != nil {
+		run := cfg.Programs
+		if p.chains, err = hostchains.New(hostchains.Config{Every: run.Every, Find: run.Find, Call: run.Call, Log: cfg.Log}); err != nil {
 			return nil, err
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/nodewright/nodewright/agent/hostsetup"
-	"github.com/nodewright/nodewright/agent/internal/hostchains"
 	"github.com/nodewright/nodewright/agent/internal/kernel"
 	"github.com/nodewright/nodewright/agent/part/parttest"
 )
@@ -105,7 +104,7 @@ func TestOwnScore(t *testing.T) {
 func TestChains(t *testing.T) {
 	var calls atomic.Int32
 	made := make(chan struct{})
-	programs := hostchains.Config{
+	programs := hostsetup.Programs{
 		Find: func(name string) (string, error) { return name, nil },
 		Call: func(context.Context, string, ...string) (int, string, error) {
 			if calls.Add(1) == 6 {
@@ -127,7 +126,7 @@ func TestChains(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	for _, cfg := range []hostsetup.Config{{Kernel: 7}, {OOMScore: new(1001)}, {Chains: true, Programs: hostchains.Config{Every: -1}}} {
+	for _, cfg := range []hostsetup.Config{{Kernel: 7}, {OOMScore: new(1001)}, {Chains: true, Programs: hostsetup.Programs{Every: -1}}} {
 		if _, err := hostsetup.New(cfg); err == nil {
 			t.Errorf("%+v was taken", cfg)
 		}

@@ -167,6 +167,15 @@ func (c *Client) Get(ctx context.Context, r Resource, k Key, into runtime.Object
 	return c.do(context.WithValue(ctx, oneObject{}, true), http.MethodGet, req, into)
 }
 
+// ListWatcher is the part of a [Client] that followers of objects need; tests give
+// them another one.
+type ListWatcher interface {
+	List(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions, into runtime.Object) error
+	Watch(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions) (watch.Interface, error)
+}
+
+var _ ListWatcher = (*Client)(nil)
+
 // List reads all objects of a namespace, or of all with "", that opts select.
 func (c *Client) List(ctx context.Context, r Resource, namespace string, opts metav1.ListOptions, into runtime.Object) error {
 	req, err := c.begin(r, Key{Namespace: namespace}, http.MethodGet)

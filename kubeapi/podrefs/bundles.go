@@ -30,7 +30,7 @@ type BundlesMemory interface {
 // BundlesConfig holds what Bundles need. Client is required; the zero value of every
 // other field means the default named beside it.
 type BundlesConfig struct {
-	Client follow.Client
+	Client apiclient.ListWatcher
 	Memory BundlesMemory // nothing is kept over a restart
 	// Patience is how long the first question waits for the server's answer,
 	// 10s, which is the kubelet's; with bundles from the Memory, 2s at most.

@@ -32,7 +32,7 @@ type CatalogMemory interface {
 // CatalogConfig holds what a Catalog needs. Client is required; the zero value of
 // every other field means the default named beside it.
 type CatalogConfig struct {
-	Client   follow.Client
+	Client   apiclient.ListWatcher
 	Memory   CatalogMemory // nothing is kept over a restart
 	Patience time.Duration // for the server's first answer; 2s
 	Log      *zap.Logger   // silent

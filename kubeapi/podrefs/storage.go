@@ -22,7 +22,7 @@ import (
 
 // StorageClient makes the calls: an [apiclient.Client].
 type StorageClient interface {
-	follow.Client
+	apiclient.ListWatcher
 	Get(ctx context.Context, r apiclient.Resource, k apiclient.Key, into runtime.Object, opts ...metav1.GetOptions) error
 	Create(ctx context.Context, r apiclient.Resource, k apiclient.Key, obj, into runtime.Object, subresources ...string) error
 	Patch(ctx context.Context, r apiclient.Resource, k apiclient.Key, kind types.PatchType, patch []byte, into runtime.Object, subresources ...string) error

@@ -21,7 +21,7 @@ import (
 
 // SourceClient makes the calls: an [apiclient.Client].
 type SourceClient interface {
-	follow.Client
+	apiclient.ListWatcher
 	Get(ctx context.Context, r apiclient.Resource, k apiclient.Key, into runtime.Object, opts ...metav1.GetOptions) error
 }
 

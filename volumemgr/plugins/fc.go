@@ -15,7 +15,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nodewright/nodewright/volumemgr"
-	"github.com/nodewright/nodewright/volumemgr/internal/disk"
 
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
@@ -27,9 +26,9 @@ type FCConfig struct {
 	Root string
 	// Machine is what "/" is of /dev and /sys; "/".
 	Machine string
-	// Run runs programs: those of package disk, multipath and blockdev; nil runs
+	// Run runs programs: blkid, fsck, mkfs, multipath and blockdev; nil runs
 	// them.
-	Run disk.Run
+	Run Run
 }
 
 // Bounds of a source.

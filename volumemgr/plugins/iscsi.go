@@ -13,7 +13,6 @@ import (
 
 	"github.com/nodewright/nodewright/volumemgr"
 	"github.com/nodewright/nodewright/volumemgr/content"
-	"github.com/nodewright/nodewright/volumemgr/internal/disk"
 
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
@@ -27,9 +26,9 @@ type ISCSIConfig struct {
 	Source content.Source
 	// Machine is what "/" is of /dev, /sys and iscsiadm's database; "/".
 	Machine string
-	// Run runs programs: those of package disk, iscsiadm, multipath and blockdev;
+	// Run runs programs: blkid, fsck, mkfs, iscsiadm, multipath and blockdev;
 	// nil runs them.
-	Run disk.Run
+	Run Run
 }
 
 // Times, and iscsiadm's exits (iscsiadm(8)).

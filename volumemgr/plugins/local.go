@@ -26,8 +26,9 @@ const (
 	escaped   = "kubernetes.io~local-volume"
 )
 
-// Run runs a program, see package disk.
-type Run = disk.Run
+// Run runs a program and returns its output, standard error included, and its exit
+// code. err is not nil if the program did not run to its end.
+type Run = func(ctx context.Context, program string, args ...string) (output string, exit int, err error)
 
 // ErrMismatch means that a device has another file system than the wanted one.
 var ErrMismatch = disk.ErrMismatch

@@ -60,7 +60,7 @@ type LUNConfig struct {
 	// Root is the agent's directory.
 	Root string
 	// Run runs programs; nil runs them.
-	Run disk.Run
+	Run Run
 }
 
 // LUNDeadline is how long an operation may take.

@@ -22,7 +22,7 @@ type LUNMachine struct {
 	// Root is what "/" is of /dev and /sys.
 	Root string
 	// Run runs programs; nil runs them.
-	Run disk.Run
+	Run Run
 
 	calls detached.Group[struct{}]
 }

@@ -122,10 +122,5 @@ func (q *Query) Resources() (capacity, allocatable v1.ResourceList) {
 	return capacity, allocatable
 }
 
-// VolumesInUse are those that a controller has attached to the node and pods use,
-// and whether that is known: when all sources have said what is to run. There are
-// none: no kind of volume that this module makes is attached by a controller.
-func (q *Query) VolumesInUse() (volumes []v1.UniqueVolumeName, known bool) { return nil, q.Settled() }
-
 // Parts lists the agent's parts with the names of their hooks, in their order.
 func (q *Query) Parts() []local.Part { return slices.Clone(q.PartList) }

@@ -56,8 +56,6 @@ type Query struct {
 	Explain func(*v1.Pod) string
 	// Parts are those of the agent.
 	PartList []local.Part
-	// Settled reports whether every source has spoken.
-	Settled func() bool
 	// PodLogs is the directory that the logs of pods are below.
 	PodLogs string
 	// Node is what the agent was configured with, Extended what its parts offer.

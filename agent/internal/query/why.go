@@ -39,7 +39,7 @@ func (q *Query) Why(pod *v1.Pod) local.Why {
 	case !ok && q.Runtime.Healthy() != nil:
 		why.WaitingFor = "the container runtime: " + q.Runtime.Healthy().Error()
 	case !ok:
-		why.WaitingFor = "the agent to take it up"
+		why.WaitingFor = "admission"
 	default:
 		why.WaitingFor = q.waitingFor(pod, w)
 	}

@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/nodewright/nodewright/internal/retry"
 	"github.com/nodewright/nodewright/kubeapi/apiclient"
@@ -44,17 +43,11 @@ type Object interface {
 	comparable
 }
 
-// Client makes the calls: an [apiclient.Client].
-type Client interface {
-	List(ctx context.Context, r apiclient.Resource, namespace string, opts metav1.ListOptions, into runtime.Object) error
-	Watch(ctx context.Context, r apiclient.Resource, namespace string, opts metav1.ListOptions) (watch.Interface, error)
-}
-
 // Config says what to follow. Client, Resource, NewList, Replace, Put and
 // Delete are required. The functions are called one at a time. The objects
 // belong to who gets them, and come without managed fields.
 type Config[T Object] struct {
-	Client    Client
+	Client    apiclient.ListWatcher
 	Resource  apiclient.Resource
 	Namespace string // "" is all
 	Fields    string // a selector of fields; everything
@@ -81,7 +74,7 @@ type object interface {
 // plain is a Config without its type: what works is made once, and not for each
 // kind, which would be 15 kB of each.
 type plain struct {
-	Client    Client
+	Client    apiclient.ListWatcher
 	Resource  apiclient.Resource
 	Namespace string
 	Fields    string

@@ -46,7 +46,7 @@ func node(version string, initial bool) *v1.Node {
 	return n
 }
 
-func nodes(c follow.Client) follow.Config[*v1.Node] {
+func nodes(c apiclient.ListWatcher) follow.Config[*v1.Node] {
 	return follow.Config[*v1.Node]{
 		Client: c, Resource: apiclient.Nodes, NewList: func() runtime.Object { return &v1.NodeList{} },
 		Replace: func([]*v1.Node, string) {}, Put: func(*v1.Node) {}, Delete: func(*v1.Node) {},

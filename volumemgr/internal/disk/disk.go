@@ -22,7 +22,7 @@ import (
 
 // Run runs a program and returns its output and how it exited. err is not nil
 // if it did not run to its end.
-type Run func(ctx context.Context, program string, args ...string) (output string, exit int, err error)
+type Run = func(ctx context.Context, program string, args ...string) (output string, exit int, err error)
 
 // ErrMismatch means that a device has another file system than the wanted one.
 var ErrMismatch = errors.New("the device has another file system")

@@ -1,0 +1,158 @@
+//go:build linux
+
+package localcri
+
+import (
+	"context"
+	"io"
+	"os"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodewright/nodewright/localcri/internal/executor"
+	"github.com/nodewright/nodewright/localcri/internal/monitor"
+	"github.com/nodewright/nodewright/localcri/internal/spaces"
+	"github.com/nodewright/nodewright/localcri/internal/usage"
+	"github.com/nodewright/nodewright/localcri/ocispec"
+)
+
+// parts are what the runtime is put together of; tests put others there.
+type parts struct {
+	monitors  monitorSource
+	executors map[string]ociRuntime // by handler
+	spaces    namespacer
+	facts     hostFacts
+	usage     usageReader
+	forwarder portForwarder
+	mounts    mounter
+	processes processes
+}
+
+// monitorSource starts monitors and finds those that run.
+type monitorSource interface {
+	Launch(ctx context.Context, sandbox string) (monitorConn, error)
+	// Connect returns a monitor.ErrGone if none runs.
+	Connect(ctx context.Context, sandbox string) (monitorConn, monitor.State, error)
+}
+
+// monitorConn is a connection with one monitor; a monitor.Client is one.
+type monitorConn interface {
+	Start(ctx context.Context, c monitor.Container) (monitor.Started, error)
+	Adopt(ctx context.Context, k monitor.Kept, e monitor.Escrow) error
+	Escrow(id string) monitor.Escrow
+	Exec(ctx context.Context, e monitor.Exec) (execProcess, error)
+	Attach(ctx context.Context, id string, stdin, stdout, stderr *os.File) error
+	Resize(ctx context.Context, id string, width, height uint16) error
+	ReopenLog(ctx context.Context, id, path string) error
+	Keep(ctx context.Context, id string, record []byte) error
+	Forget(ctx context.Context, id string) error
+	Quit(ctx context.Context) error
+	Close()
+	Events() <-chan monitor.Event
+	Done() <-chan struct{}
+	PID() int
+}
+
+// execProcess is a process that a monitor runs in a container; a monitor.Process is
+// one.
+type execProcess interface {
+	Wait(ctx context.Context) (code int32, err error)
+	Resize(width, height uint16) error
+	Kill() error
+	PID() int
+	Master() *os.File
+}
+
+// ociRuntime is an OCI runtime.
+type ociRuntime interface {
+	// Create, Start and Exec make the commands that a monitor runs.
+	Create(c executor.Creation) []string
+	Start(id, log string) []string
+	Exec(x executor.Execution) []string
+
+	Features(ctx context.Context) (executor.Features, error)
+	State(ctx context.Context, id string) (executor.State, error)
+	Update(ctx context.Context, id string, r *specs.LinuxResources) error
+	Delete(ctx context.Context, id string, force bool) error
+}
+
+// namespacer makes and pins namespaces, and /dev/shm with that of IPC.
+type namespacer interface {
+	Make(ctx context.Context, q spaces.Request) (spaces.Paths, error)
+	// Look finds what is there.
+	Look(id string) (spaces.Paths, error)
+	OpenUser(id string) (*os.File, error)
+	// SetSysctls sets those of the sandbox, and the usual ones.
+	SetSysctls(ctx context.Context, id, netns string, sysctls map[string]string) error
+	Remove(ctx context.Context, id string) error
+	List() ([]string, error)
+}
+
+// hostFacts finds what a machine has and a container needs.
+type hostFacts interface {
+	Machine(ctx context.Context) (ocispec.Machine, error)
+	// Sources looks at the host's side of mounts, by index.
+	Sources(ctx context.Context, mounts []*runtimeapi.Mount) ([]ocispec.Source, error)
+	// Devices looks for devices, by index.
+	Devices(ctx context.Context, devices []*runtimeapi.Device) ([][]ocispec.Device, error)
+	// HostDevices are all device nodes of the host.
+	HostDevices(ctx context.Context) ([]ocispec.Device, error)
+	// Users reads the tables of users and groups beneath a root.
+	Users(ctx context.Context, rootfs string) (passwd, group []byte, err error)
+}
+
+// usageOf says whose figures are asked for.
+type usageOf struct {
+	Cgroup   string // below the hierarchy's root
+	Writable string // the directory of the writable layer; "" has none
+	PID      int
+}
+
+// usageReader reads figures of cgroups, and ends the processes of one.
+type usageReader interface {
+	Container(ctx context.Context, of usageOf) (*runtimeapi.ContainerStats, error)
+	Pod(ctx context.Context, cgroup, netns string) (*runtimeapi.LinuxPodSandboxStats, error)
+	ContainerMetrics(ctx context.Context, cgroup, writable string, started time.Time, l usage.Labels) ([]*runtimeapi.Metric, error)
+	PodMetrics(ctx context.Context, cgroup, netns string, started time.Time, l usage.Labels) ([]*runtimeapi.Metric, error)
+	// KillCgroup kills every process of a cgroup. One that is not there is no error.
+	KillCgroup(ctx context.Context, cgroup string) error
+	// OOMFile is what a monitor reads to know of an OOM kill.
+	OOMFile(cgroup string) string
+}
+
+// portForwarder connects to a port of localhost in a network namespace; "" is the
+// host's.
+type portForwarder interface {
+	Forward(ctx context.Context, netns string, port int32, rw io.ReadWriteCloser) error
+}
+
+// realMonitors are those of package monitor.
+type realMonitors struct{ cfg monitor.Config }
+
+func (m realMonitors) Launch(ctx context.Context, sandbox string) (monitorConn, error) {
+	c, err := monitor.Launch(ctx, m.cfg, sandbox)
+	if err != nil {
+		return nil, err
+	}
+	return realMonitor{c}, nil
+}
+
+func (m realMonitors) Connect(ctx context.Context, sandbox string) (monitorConn, monitor.State, error) {
+	c, s, err := monitor.Connect(ctx, m.cfg, sandbox)
+	if err != nil {
+		return nil, monitor.State{}, err
+	}
+	return realMonitor{c}, s, nil
+}
+
+type realMonitor struct{ *monitor.Client }
+
+func (m realMonitor) Exec(ctx context.Context, e monitor.Exec) (execProcess, error) {
+	p, err := m.Client.Exec(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
