@@ -437,8 +437,8 @@ func (m *Manager) Retain(keep func(types.UID) bool) {
 	}
 }
 
-// event tells of a container if Events can take that, else of the pod, and of
-// nothing for a request without a pod.
+// event sends an event of the container if Events can take that, else of the
+// pod. A request without a pod has none.
 func (m *Manager) event(r Request, eventType, reason, message string) {
 	if m.cfg.Events == nil || r.Pod == nobody {
 		return

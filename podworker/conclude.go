@@ -47,7 +47,7 @@ func (t *transition) succeeded(during Kind, terminal bool) {
 	}
 }
 
-// goOn tells the worker how it goes on. Each call that returns leads to one of
+// goOn has the worker go on in some way. Each call that returns leads to one of
 // them.
 func (t *transition) goOn(how then) { t.emit(next).then = how }
 
