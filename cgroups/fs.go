@@ -11,8 +11,8 @@ import (
 
 // FS is the part of a file system that this package uses. Paths are absolute.
 // Errors are those of the system calls: errors.Is distinguishes fs.ErrNotExist and
-// syscall numbers. Methods are called from any goroutine, and may hang: calls
-// bounds the wait for them.
+// syscall numbers. Methods are called from any goroutine, and may hang: a
+// Manager waits no longer than Config.CallTimeout.
 type FS interface {
 	Read(path string) ([]byte, error)
 	// Write hands value to a file that is there already, in one call. The kernel

@@ -157,8 +157,9 @@ func parsePageSizes(dirs []string) []int64 {
 	return out
 }
 
-// dir is the directory of a cgroup in the hierarchy of a controller. It is
-// false if the machine does not have the controller.
+// dir is the directory of a cgroup in the hierarchy of a controller. On v1 it
+// is false if the machine does not have the controller; on v2 one directory is
+// that of all controllers.
 func (m *machine) dir(controller, cgroup string) (string, bool) {
 	point, ok := m.of[controller]
 	if !ok && m.version == V2 { // files such as cgroup.kill are of none

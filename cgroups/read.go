@@ -23,9 +23,9 @@ func (d *driver) text(ctx context.Context, controller, cgroup, name string) (str
 	return strings.TrimSpace(string(data)), err
 }
 
-// number reads a file of one number, or of no limit. A missing controller is a
-// ControllerError, a missing file ErrNotExist: on v2 both also mean that the
-// controller is not enabled for the cgroup.
+// number reads a file of one number, or of no limit. On v1 a controller that
+// the machine lacks is a ControllerError. A missing file is ErrNotExist, which
+// on v2 may also mean that the controller is not enabled for the cgroup.
 func (d *driver) number(ctx context.Context, controller, cgroup, name string) (int64, error) {
 	if _, ok := d.on.dir(controller, cgroup); !ok {
 		return 0, &ControllerError{controller, cgroup}

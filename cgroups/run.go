@@ -23,9 +23,9 @@ const (
 
 // Run holds pods and what is reserved to what Config says, and the tiers to
 // what their pods request: when a pod came, changed or went, not by the clock.
-// What fails is tried again with back-off. It returns nil when ctx has ended.
-// It may be called once. It blocks until then. Without it pods get their
-// cgroups, but neither the node nor the tiers get limits and shares.
+// What fails is tried again with back-off. It blocks until ctx has ended, and
+// then returns nil. It may be called once. Without it pods get their cgroups,
+// but neither the node nor the tiers get limits and shares.
 func (m *Manager) Run(ctx context.Context) error {
 	if m.cfg.NoPodCgroups {
 		<-ctx.Done()
@@ -109,7 +109,8 @@ func (m *Manager) round(ctx context.Context, timed bool, told *bool) (failed boo
 }
 
 // enforce holds all pods to what is left for them, and others to what is
-// reserved for them. One failure keeps none of the others back.
+// reserved for them. Once the cgroup of all pods is there, one failure keeps
+// none of the others back.
 func (m *Manager) enforce(ctx context.Context, d *driver) error {
 	var errs []error
 	node, err := m.literal(m.tree.node)
