@@ -11,7 +11,9 @@ import (
 	"syscall"
 )
 
-// Driver says who makes cgroups.
+// Driver says who makes cgroups. It has to be the one that the container
+// runtime is configured with: both would otherwise put containers in different
+// trees.
 type Driver string
 
 // The drivers, in the kubelet's words (cgroupDriver).
@@ -20,29 +22,37 @@ const (
 	Systemd  Driver = "systemd"
 )
 
-// Units are the slices of systemd. Their changes may take the time that
-// systemd takes; a Manager does not wait for longer than Config.CallTimeout.
+// Units are the slices of systemd, called with the name of a unit and of the
+// slice that it is in, such as kubepods-burstable.slice. Methods may be called
+// from any goroutine and may block for as long as systemd takes; a Manager
+// gives them up after Config.CallTimeout.
 type Units interface {
 	// Start makes the slice unit below the slice parent. One that is there is
 	// left as it is.
 	Start(ctx context.Context, unit, parent string) error
-	// Set gives a unit what it may use, as far as systemd knows of it.
+	// Set gives a unit what it may use, as far as systemd knows of it. The rest of
+	// r is written to files by the Manager, after a look at what is missing.
 	Set(ctx context.Context, unit, parent string, r Resources) error
-	// Stop ends a unit. One that is not there has ended.
+	// Stop ends a unit. One that is not there has ended. systemd kills the
+	// processes in it.
 	Stop(ctx context.Context, unit, parent string) error
 }
 
-// driver makes, changes and removes cgroups. It keeps nothing of them.
+// driver makes, changes and removes cgroups. It holds no state of cgroups, and
+// so needs no lock: each method reads what it has to know. Calls for the same
+// cgroup are kept in turn by the Manager.
 type driver struct {
 	files
 	on    *machine
 	units Units // nil: there is no systemd to ask
 	page  int64 // bytes of a page
-	// root is how many components names have that are never made.
+	// root is how many components names have that are never made. Making or
+	// changing those would be meddling with cgroups of others.
 	root int
 }
 
-// literal is a name's path below the mount points.
+// literal returns the path of n below the mount points, in the form of the
+// driver in use: n as it is, or as nested slices.
 func (d *driver) literal(n Name) (string, error) {
 	if d.units == nil {
 		return n.Cgroupfs(), nil
@@ -50,7 +60,10 @@ func (d *driver) literal(n Name) (string, error) {
 	return n.Systemd()
 }
 
-// exists returns nil if a cgroup is there with every controller that has to be.
+// exists returns nil if a cgroup is there with every controller that has to be,
+// an error of ErrNotExist if it is not there at all, and otherwise one
+// ControllerError for each controller that it lacks. On v1 a cgroup is several
+// directories, some of which may be missing.
 func (d *driver) exists(ctx context.Context, cgroup string) error {
 	if d.on.version == V2 {
 		data, err := d.read(ctx, path.Join(d.on.points[0], cgroup, "cgroup.controllers"))
@@ -65,6 +78,8 @@ func (d *driver) exists(ctx context.Context, cgroup string) error {
 	var missing []error
 	there := false
 	for _, c := range required[V1] {
+		// Every cgroup of v1 has that file, and its content is one digit, however
+		// many processes there are.
 		_, err := d.read(ctx, path.Join(d.on.of[c], cgroup, "notify_on_release"))
 		switch {
 		case gone(err):
@@ -82,6 +97,7 @@ func (d *driver) exists(ctx context.Context, cgroup string) error {
 }
 
 // lacks names the controllers that a cgroup of v2 is to have and has not.
+// Controllers that the machine does not offer are not asked for.
 func (d *driver) lacks(cgroup string, has []string) error {
 	var errs []error
 	for _, c := range []string{"cpu", "cpuset", "memory", "pids", "hugetlb"} {
@@ -93,15 +109,19 @@ func (d *driver) lacks(cgroup string, has []string) error {
 }
 
 // create makes the cgroup, and those above it that are missing down from the
-// root. It reports whether there was any to be made.
+// root. It reports whether there was any to be made. It is safe to call for a
+// cgroup that is there: missing directories and controllers are made up for.
 func (d *driver) create(ctx context.Context, n Name) (made bool, err error) {
 	cgroup, err := d.literal(n)
 	if err != nil {
 		return false, err
 	}
+	// Cgroups of the root are checked and never made.
 	if len(n) <= d.root {
 		return false, d.exists(ctx, cgroup)
 	}
+	// systemd makes directories only in hierarchies that it manages; mkdir below
+	// makes those of the rest.
 	if d.units != nil {
 		if made, err = d.startUnit(ctx, n, cgroup); err != nil {
 			return made, err
@@ -109,6 +129,8 @@ func (d *driver) create(ctx context.Context, n Name) (made bool, err error) {
 	}
 	for _, dir := range d.on.dirs(cgroup) {
 		err := d.mkdir(ctx, dir)
+		// The parent is missing: made on demand, instead of one check for each level
+		// at each call.
 		if errors.Is(err, fs.ErrNotExist) {
 			if _, err := d.create(ctx, n[:len(n)-1]); err != nil {
 				return made, err
@@ -118,16 +140,22 @@ func (d *driver) create(ctx context.Context, n Name) (made bool, err error) {
 		switch {
 		case err == nil:
 			made = true
+		// Another call, or systemd, may have been faster.
 		case !errors.Is(err, fs.ErrExist):
 			return made, err
 		}
 	}
+	// A directory alone is not enough on either version: on v2 its controllers
+	// have to be enabled above, on v1 its cpuset has to be filled.
 	if d.on.version == V2 {
 		return made, d.enable(ctx, cgroup)
 	}
 	return made, d.inheritCPUSet(ctx, cgroup)
 }
 
+// startUnit starts the slice of n, and those above it first, unless the cgroup
+// is there with all its controllers. It reports whether it asked systemd for
+// it.
 func (d *driver) startUnit(ctx context.Context, n Name, cgroup string) (made bool, err error) {
 	if err := d.exists(ctx, cgroup); err == nil {
 		return false, nil
@@ -142,6 +170,10 @@ func (d *driver) startUnit(ctx context.Context, n Name, cgroup string) (made boo
 }
 
 // enable hands the controllers down to a cgroup of v2 from those above it.
+// Controllers are enabled from the top down, as the kernel demands
+// (Documentation/admin-guide/cgroup-v2.rst, "Enabling and Disabling"), in every
+// ancestor and not in the cgroup itself. Failures of controllers that pods can
+// do without are dropped.
 func (d *driver) enable(ctx context.Context, cgroup string) error {
 	point := d.on.points[0]
 	data, err := d.read(ctx, path.Join(point, cgroup, "cgroup.controllers"))
@@ -155,6 +187,8 @@ func (d *driver) enable(ctx context.Context, cgroup string) error {
 			errs = append(errs, d.enableIn(ctx, path.Join(point, above)))
 			above = path.Join(above, c)
 		}
+		// Errors of single writes prove nothing: others may enable the same
+		// controllers at the same time. What the cgroup has in the end decides.
 		if data, err = d.read(ctx, path.Join(point, cgroup, "cgroup.controllers")); err != nil {
 			return err
 		}
@@ -165,6 +199,8 @@ func (d *driver) enable(ctx context.Context, cgroup string) error {
 	return nil // what else did not work was not needed
 }
 
+// missing returns the controllers that this machine has, that children are to
+// get, and that are not among those listed in has.
 func (d *driver) missing(has string) []string {
 	var out []string
 	for _, c := range used {
@@ -175,6 +211,9 @@ func (d *driver) missing(has string) []string {
 	return out
 }
 
+// enableIn enables the missing controllers for the children of a directory.
+// Each is a write of its own: of several in one write the kernel takes all or
+// none.
 func (d *driver) enableIn(ctx context.Context, dir string) error {
 	file := path.Join(dir, "cgroup.subtree_control")
 	data, err := d.read(ctx, file)
@@ -189,7 +228,9 @@ func (d *driver) enableIn(ctx context.Context, dir string) error {
 }
 
 // inheritCPUSet gives a cgroup of v1 the CPUs and memory nodes of its parent if
-// it has none: nothing can run where there are none.
+// it has none: nothing can run where there are none. A cpuset of v1 starts out
+// empty, unlike one of v2, and the kernel then refuses every process
+// (cgroup-v1/cpusets).
 func (d *driver) inheritCPUSet(ctx context.Context, cgroup string) error {
 	if cgroup == "/" {
 		return nil
@@ -199,6 +240,7 @@ func (d *driver) inheritCPUSet(ctx context.Context, cgroup string) error {
 		if err != nil {
 			return err
 		}
+		// Whatever was set before, by a CPU policy for example, stays.
 		if has != "" {
 			continue
 		}
@@ -206,6 +248,8 @@ func (d *driver) inheritCPUSet(ctx context.Context, cgroup string) error {
 		if has, err = d.text(ctx, "cpuset", parent, file); err != nil {
 			return err
 		}
+		// The parent may be as new as its child; the recursion ends at the root,
+		// which always has values.
 		if has == "" {
 			if err := d.inheritCPUSet(ctx, parent); err != nil {
 				return err
@@ -222,8 +266,10 @@ func (d *driver) inheritCPUSet(ctx context.Context, cgroup string) error {
 }
 
 // fill gives a cgroup that was just made what r says, without a look at what it
-// has: nothing yet.
+// has: nothing yet. Reading each file first would double the calls on the path
+// that a pod's start waits for.
 func (d *driver) fill(ctx context.Context, cgroup string, r Resources) error {
+	// systemd has to be asked first, which apply does.
 	if d.units != nil {
 		return d.apply(ctx, cgroup, r)
 	}
@@ -231,8 +277,11 @@ func (d *driver) fill(ctx context.Context, cgroup string, r Resources) error {
 }
 
 // apply gives a cgroup what r says, as far as it has not got it. A value that
-// the kernel does not take keeps none of the others back.
+// the kernel does not take keeps none of the others back. Values that are right
+// already are not written: a write to memory.max may reclaim memory, and a
+// change of a unit is a call over D-Bus.
 func (d *driver) apply(ctx context.Context, cgroup string, r Resources) error {
+	// Only v1 has values whose order of writing depends on what is there.
 	have := level{memorySwap: Unlimited}
 	if d.on.version == V1 && (r.CPUQuota != nil || r.MemorySwap != nil) {
 		var err error
@@ -241,6 +290,9 @@ func (d *driver) apply(ctx context.Context, cgroup string, r Resources) error {
 		}
 	}
 	todo, errs := d.diff(ctx, cgroup, d.on.version.writes(r, d.on.pages, have))
+	// systemd goes before the files: it would write its own values over them when
+	// it applies the unit's properties. What it did not set, or does not know of,
+	// is written after it.
 	if len(todo) > 0 && d.units != nil {
 		unit, parent := unitOf(cgroup)
 		err := d.do(ctx, "set", unit, func() error { return d.units.Set(ctx, unit, parent, r) })
@@ -252,7 +304,9 @@ func (d *driver) apply(ctx context.Context, cgroup string, r Resources) error {
 	return errors.Join(append(errs, d.writeAll(ctx, cgroup, todo)...)...)
 }
 
-// writeAll writes what it can.
+// writeAll writes what it can. A missing file of an optional value is no error;
+// EBUSY of the memory controller, which v1 reports for a limit below the usage,
+// becomes ErrInUse.
 func (d *driver) writeAll(ctx context.Context, cgroup string, todo []write) (errs []error) {
 	for _, w := range todo {
 		dir, ok := d.on.dir(w.controller, cgroup)
@@ -274,7 +328,9 @@ func (d *driver) writeAll(ctx context.Context, cgroup string, todo []write) (err
 	return errs
 }
 
-// diff are the writes that would change anything.
+// diff are the writes that would change anything. Values whose files cannot be
+// read are left out of todo and reported in errs. A missing file of an optional
+// value is neither.
 func (d *driver) diff(ctx context.Context, cgroup string, all []write) (todo []write, errs []error) {
 	for _, w := range all {
 		dir, ok := d.on.dir(w.controller, cgroup)

@@ -24,10 +24,14 @@ const (
 	EnforceNone               Enforcement = "none"
 )
 
+// enforcements are all values that Config.Enforce may hold.
 var enforcements = []Enforcement{
 	EnforcePods, EnforceSystem, EnforceKube, EnforceSystemCompressible, EnforceKubeCompressible, EnforceNone,
 }
 
+// validateEnforce applies the kubelet's rules for enforceNodeAllocatable: known
+// words, none twice, none beside "none", not both kinds for one reservation,
+// and a cgroup named for each reservation that is enforced.
 func (c Config) validateEnforce() error {
 	var errs []error
 	seen := map[Enforcement]bool{}
@@ -45,6 +49,7 @@ func (c Config) validateEnforce() error {
 	if seen[EnforceNone] && len(c.Enforce) > 1 {
 		errs = append(errs, fmt.Errorf("Config.Enforce: %q cannot be together with others", EnforceNone))
 	}
+	// Both kinds would write different values to the same cgroup.
 	for _, family := range []struct {
 		plain, compressible Enforcement
 		field, cgroup       string
@@ -70,7 +75,9 @@ type reservedCgroup struct {
 	err       error // why it cannot be held
 }
 
-// reservedCgroups are those that Config.Enforce names.
+// reservedCgroups are those that Config.Enforce names. Faults of an entry are
+// kept in its err, so that one that cannot be held keeps none of the others
+// back.
 func (c Config) reservedCgroups() []reservedCgroup {
 	var out []reservedCgroup
 	add := func(key Enforcement, path string, list v1.ResourceList, compressible bool) {
@@ -78,12 +85,17 @@ func (c Config) reservedCgroups() []reservedCgroup {
 			return
 		}
 		r := reservedCgroup{key: key, path: path, resources: OfList(list)}
+		// Nil is different from empty: enforcing a reservation that nobody made is a
+		// fault of the configuration.
 		if list == nil {
 			r.err = fmt.Errorf("%s: nothing is reserved", key)
 		}
 		switch {
+		// A limit of memory or processes could end a system service; a share of CPU
+		// only slows it down.
 		case compressible:
 			r.resources = Resources{CPUShares: r.resources.CPUShares}
+		// The reservation is protected up to its own limit (KEP-2570).
 		case c.ReserveMemory && r.resources.Memory != nil:
 			r.resources.Unified = map[string]string{memoryMin: strconv.FormatInt(*r.resources.Memory, 10)}
 		}
@@ -96,7 +108,9 @@ func (c Config) reservedCgroups() []reservedCgroup {
 	return out
 }
 
-// nodeResources are those of the cgroup of all pods.
+// nodeResources returns the values for the cgroup of all pods. A cgroup that is
+// not enforced is held to the capacity, as the kubelet does it: that clears an
+// older, lower limit. There is no CPU quota for it, only a share.
 func (c Config) nodeResources() Resources {
 	list := c.Node.Capacity
 	if len(list) == 0 {
@@ -110,7 +124,8 @@ func (c Config) nodeResources() Resources {
 	return out
 }
 
-// parsePercent reads a whole percentage: 0% to 100%.
+// parsePercent reads a whole percentage: 0% to 100%. The percent sign is
+// required, and fractions are errors.
 func parsePercent(s string) (int64, error) {
 	digits, ok := strings.CutSuffix(s, "%")
 	n, err := strconv.ParseUint(digits, 10, 8)
@@ -121,7 +136,8 @@ func parsePercent(s string) (int64, error) {
 }
 
 // reservePercent is what of the memory that pods of better classes request is
-// kept from those of lesser ones; -1 for nothing.
+// kept from those of lesser ones; -1 for nothing. Memory is the only resource
+// for which the kubelet knows it.
 func (c Config) reservePercent() (int64, error) {
 	percent := int64(-1)
 	var errs []error

@@ -22,7 +22,8 @@ var (
 	ErrUnsupported = errors.New("not supported by this machine")
 )
 
-// ControllerError is a controller that has to be there and is not.
+// ControllerError is a controller that has to be there and is not. Several may
+// be joined in one error: errors.As finds the first.
 type ControllerError struct {
 	Controller string
 	Path       string // of the cgroup; "" for the whole machine
@@ -36,9 +37,10 @@ func (e *ControllerError) Error() string {
 }
 
 // StragglersError is a cgroup that was not removed because processes stayed in
-// it.
+// it. The removal can be tried again with another call of Destroy.
 type StragglersError struct {
-	UID  types.UID
+	UID types.UID
+	// Path is below the mount points.
 	Path string
 	Pids []int // those that were left
 	Err  error // why the last attempt failed
@@ -48,4 +50,5 @@ func (e *StragglersError) Error() string {
 	return fmt.Sprintf("cgroup %s: processes %v remain: %v", e.Path, e.Pids, e.Err)
 }
 
+// Unwrap gives access to the cause, such as ErrNoAnswer.
 func (e *StragglersError) Unwrap() error { return e.Err }

@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// EventType says what happened to a cgroup.
+// EventType says what happened to a cgroup. Those of memory are the counters of
+// memory.events (cgroup-v2.rst); of these v1 has OOMKill alone.
 type EventType string
 
 // What happens to a cgroup.
@@ -22,7 +23,8 @@ const (
 	Gone       EventType = "Gone"       // the cgroup was removed; the last event
 )
 
-// Event is something that happened to a pod's cgroup.
+// Event is something that happened to a pod's cgroup, its containers included.
+// Events of one type that nobody received in time arrive as one.
 type Event struct {
 	UID  types.UID
 	Type EventType
@@ -35,7 +37,8 @@ type Event struct {
 }
 
 // Trigger is how long tasks may wait before it is told (the kernel's
-// accounting/psi document).
+// accounting/psi document). Processes without CAP_SYS_RESOURCE are restricted
+// by the kernel to windows of whole multiples of 2s.
 type Trigger struct {
 	Resource string // cpu, memory or io
 	Full     bool   // all tasks that are not idle, instead of at least one
@@ -43,12 +46,14 @@ type Trigger struct {
 	Window   time.Duration // 500ms to 10s; Stall is at most that
 }
 
-// Bounds of a trigger's window.
+// The bounds of a trigger's window are the kernel's (accounting/psi): shorter
+// ones would cost too much, and longer ones are what the averages are for.
 const (
 	minWindow = 500 * time.Millisecond
 	maxWindow = 10 * time.Second
 )
 
+// validate finds faults that the kernel would report as a bare EINVAL.
 func (t Trigger) validate() error {
 	switch {
 	case !slices.Contains([]string{"cpu", "memory", "io"}, t.Resource):
@@ -61,7 +66,8 @@ func (t Trigger) validate() error {
 	return nil
 }
 
-// String is the trigger as the kernel wants it.
+// String returns the trigger as the kernel reads it, with stall and window in
+// microseconds: "some 150000 1000000".
 func (t Trigger) String() string {
 	who := "some"
 	if t.Full {
@@ -70,7 +76,9 @@ func (t Trigger) String() string {
 	return who + " " + strconv.FormatInt(t.Stall.Microseconds(), 10) + " " + strconv.FormatInt(t.Window.Microseconds(), 10)
 }
 
-// Signal is what the kernel is asked to tell of.
+// Signal is what the kernel is asked to tell of. There are three kinds: a file
+// that reports by itself, one that takes a trigger, and one of v1 that reports
+// through an eventfd.
 type Signal struct {
 	File string
 	// Arg is written to File, for it to tell of that.
@@ -82,7 +90,9 @@ type Signal struct {
 
 // Notifier asks the kernel to tell of changes. Notify calls wake whenever the
 // kernel reports the signal, and maybe without, until stop is called. wake
-// does not block.
+// does not block. It may call wake from a goroutine of its own, with locks
+// held, so that wake must not call stop. Notify may be called from any
+// goroutine.
 type Notifier interface {
 	Notify(s Signal, wake func()) (stop func(), err error)
 }

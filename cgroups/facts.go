@@ -9,7 +9,8 @@ import (
 )
 
 // Facts are what a machine's cgroups can do. Others decide by them: whether a
-// container's resources may name values of v2, or swap.
+// container's resources may name values of v2, or swap. They do not change
+// while the machine is up.
 type Facts struct {
 	Version Version
 	// Controllers are those that there are, by name, sorted.
@@ -23,7 +24,9 @@ type Facts struct {
 	Hugepages []int64
 }
 
-// Facts says what this machine's cgroups can do.
+// Facts says what this machine's cgroups can do. It makes the node's cgroups if
+// they are not there yet, since limits of swap show only below the root. Files
+// that are missing mean "cannot"; other failures are errors.
 func (m *Manager) Facts(ctx context.Context) (Facts, error) {
 	d := m.started.Load()
 	if d == nil {
@@ -40,6 +43,8 @@ func (m *Manager) Facts(ctx context.Context) (Facts, error) {
 	out := Facts{
 		Version: d.on.version, Controllers: slices.Sorted(maps.Keys(d.on.of)), Hugepages: slices.Clone(d.on.pages),
 	}
+	// The file is there only if the kernel accounts for swap (the boot parameter
+	// swapaccount=1).
 	if d.on.version == V1 {
 		err := d.has(ctx, path.Join(d.on.of["memory"], "memory.memsw.limit_in_bytes"))
 		out.Swap = err == nil
@@ -59,12 +64,14 @@ func (m *Manager) Facts(ctx context.Context) (Facts, error) {
 	return out, errors.Join(ignoreAbsence(pressure), ignoreAbsence(swap))
 }
 
-// has returns nil for a file that can be read.
+// has returns nil for a file that can be read, with its content dropped: a file
+// of PSI that exists may still refuse to be opened.
 func (d *driver) has(ctx context.Context, file string) error {
 	_, err := d.read(ctx, file)
 	return err
 }
 
+// ignoreAbsence drops errors that only say that the machine lacks a feature.
 func ignoreAbsence(err error) error {
 	if gone(err) || noPressure(err) {
 		return nil

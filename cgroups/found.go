@@ -14,7 +14,8 @@ import (
 )
 
 // Exists reports whether the pod has a cgroup that is whole: nil, an error of
-// ErrNotExist, or a ControllerError for each controller that it lacks.
+// ErrNotExist, or a ControllerError for each controller that it lacks. With
+// Config.NoPodCgroups every pod's exists.
 func (m *Manager) Exists(ctx context.Context, uid types.UID) error {
 	d, cgroup, err := m.locate(ctx, uid)
 	if err != nil || d == nil {
@@ -23,7 +24,9 @@ func (m *Manager) Exists(ctx context.Context, uid types.UID) error {
 	return d.exists(ctx, cgroup)
 }
 
-// Pids are the processes in the pod's cgroup and below it, ascending.
+// Pids are the processes in the pod's cgroup and below it, ascending. Those of
+// the containers are among them. The list is a snapshot: processes come and go
+// while it is read.
 func (m *Manager) Pids(ctx context.Context, uid types.UID) ([]int, error) {
 	d, cgroup, err := m.locate(ctx, uid)
 	if err != nil || d == nil {
@@ -32,7 +35,9 @@ func (m *Manager) Pids(ctx context.Context, uid types.UID) ([]int, error) {
 	return d.pids(ctx, cgroup)
 }
 
-// locate finds the pod's cgroup. Without cgroups of pods there is no driver.
+// locate finds the pod's cgroup by its UID in all tiers, because callers may
+// have no spec from which to tell the class. With Config.NoPodCgroups it
+// returns a nil driver and no error; callers have to check for that.
 func (m *Manager) locate(ctx context.Context, uid types.UID) (*driver, string, error) {
 	if m.cfg.NoPodCgroups {
 		return nil, "", nil
@@ -41,6 +46,7 @@ func (m *Manager) locate(ctx context.Context, uid types.UID) (*driver, string, e
 	if err != nil {
 		return nil, "", fmt.Errorf("cgroup of pod %s: %w", uid, err)
 	}
+	// Most pods of a node are Burstable or BestEffort.
 	for _, class := range []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort, v1.PodQOSGuaranteed} {
 		n, err := m.tree.pod(class, uid)
 		if err != nil {
@@ -64,7 +70,9 @@ type Pod struct {
 	Path  string // below the mount points
 }
 
-// Pods are the cgroups of pods that there are, of this root alone.
+// Pods returns the cgroups of pods that there are, of this root alone, whether
+// this Manager made them or an earlier process. It is nil with
+// Config.NoPodCgroups.
 func (m *Manager) Pods(ctx context.Context) (map[types.UID]Pod, error) {
 	if m.cfg.NoPodCgroups {
 		return nil, nil
@@ -76,6 +84,9 @@ func (m *Manager) Pods(ctx context.Context) (map[types.UID]Pod, error) {
 	return m.find(ctx, d)
 }
 
+// find lists the directories of all tiers and keeps those that are named like a
+// pod's. It takes the driver as an argument because start calls it before the
+// driver is published.
 func (m *Manager) find(ctx context.Context, d *driver) (map[types.UID]Pod, error) {
 	out := map[types.UID]Pod{}
 	for _, class := range []v1.PodQOSClass{v1.PodQOSGuaranteed, v1.PodQOSBurstable, v1.PodQOSBestEffort} {
@@ -83,8 +94,11 @@ func (m *Manager) find(ctx context.Context, d *driver) (map[types.UID]Pod, error
 		if err != nil {
 			return nil, err
 		}
+		// All hierarchies: an interrupted removal on v1 may have left a directory in
+		// one of them.
 		for _, dir := range d.on.dirsToo(tier) {
 			children, err := d.list(ctx, dir)
+			// A tier that is missing in one hierarchy has no pods there.
 			if gone(err) {
 				continue
 			}
@@ -93,6 +107,7 @@ func (m *Manager) find(ctx context.Context, d *driver) (map[types.UID]Pod, error
 			}
 			for _, c := range children {
 				n := append(slices.Clone(m.tree.tier(class)), c)
+				// Scopes and services that containers have beside the slices are no pods.
 				if d.units != nil {
 					if !strings.HasSuffix(c, sliceSuffix) {
 						continue
@@ -100,6 +115,8 @@ func (m *Manager) find(ctx context.Context, d *driver) (map[types.UID]Pod, error
 					n = ParseSystemd(c)
 				}
 				uid, of, ok := m.tree.podOf(n)
+				// Systemd's names carry their whole path, so that a slice's name can claim
+				// another tier than the one that it is in.
 				if ok && of == class {
 					out[uid] = Pod{uid, class, path.Join(tier, c)}
 				}
@@ -110,7 +127,9 @@ func (m *Manager) find(ctx context.Context, d *driver) (map[types.UID]Pod, error
 }
 
 // Sweep destroys the cgroups of pods that keep does not want to keep, of this
-// root alone, and says which they were. It goes on when one fails.
+// root alone, and says which they were. It goes on when one fails. It blocks
+// until all are destroyed, one after the other. keep is called without locks
+// held.
 func (m *Manager) Sweep(ctx context.Context, keep func(types.UID) bool) ([]types.UID, error) {
 	found, err := m.Pods(ctx)
 	if err != nil {
@@ -122,6 +141,7 @@ func (m *Manager) Sweep(ctx context.Context, keep func(types.UID) bool) ([]types
 		if keep(uid) {
 			continue
 		}
+		// One pod with a process that does not end must not keep the others' cgroups.
 		if err := m.Destroy(ctx, uid); err != nil {
 			errs = append(errs, err)
 			continue

@@ -7,6 +7,8 @@ import (
 	"fmt"
 )
 
+// The kernel's numbers are other ones here, or missing; these match no error of
+// the system.
 var (
 	errNoDevice     = errors.New("no such device")
 	errNotSupported = errors.New("not supported")
@@ -15,6 +17,8 @@ var (
 // osFS is nothing where the kernel has no cgroups.
 type osFS struct{}
 
+// errNotLinux is the answer to everything: the package builds on other systems
+// so that programs that embed it do, and works on Linux alone.
 var errNotLinux = fmt.Errorf("cgroups: %w", ErrUnsupported)
 
 func (osFS) Read(string) ([]byte, error)   { return nil, errNotLinux }

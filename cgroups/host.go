@@ -13,7 +13,9 @@ import (
 )
 
 // Host is what runs on a node beside its pods: the agent, the runtime, the rest
-// of the system. The zero value is this machine; methods may run concurrently.
+// of the system. The zero value is this machine. Methods may run concurrently,
+// and look at the machine's hierarchies anew at each call. They use cgroupfs,
+// never systemd.
 type Host struct {
 	FS FS // the machine's
 	// Kernel distinguishes a thread of the kernel, which cannot be moved, from a
@@ -23,13 +25,16 @@ type Host struct {
 
 // Join moves a process with all its threads into a cgroup of every hierarchy.
 // The cgroup, as cgroupfs has it, is made if it is not there. Children that the
-// process has already stay where they are.
+// process has already stay where they are. On v1 it goes on if one hierarchy
+// refuses, and returns all errors.
 func (h Host) Join(ctx context.Context, cgroup string, pid int) error {
 	d, err := h.made(ctx, cgroup)
 	if err != nil {
 		return err
 	}
 	var errs []error
+	// A write to cgroup.procs, unlike one to tasks, moves all threads of the
+	// process.
 	for _, dir := range d.on.dirs(cgroup) {
 		errs = append(errs, d.write(ctx, path.Join(dir, "cgroup.procs"), strconv.Itoa(pid)))
 	}
@@ -47,13 +52,14 @@ func (h Host) Remove(ctx context.Context, cgroup string) error {
 }
 
 // gatherRounds is how often Gather looks again for processes that were started
-// meanwhile.
+// meanwhile. A machine that keeps starting processes in the root must not hold
+// it forever.
 const gatherRounds = 10
 
 // Gather moves the processes that are in the root of a hierarchy, and so in no
 // cgroup, into one that is made if it is not there: all but the first process
 // of the machine and the threads of the kernel. It returns how many moves it
-// made.
+// made. Processes that end meanwhile are no errors.
 func (h Host) Gather(ctx context.Context, cgroup string) (moved int, err error) {
 	d, err := h.made(ctx, cgroup)
 	if err != nil {
@@ -67,7 +73,10 @@ func (h Host) Gather(ctx context.Context, cgroup string) (moved int, err error) 
 		}
 	}
 	var errs []error
+	// On v1 each hierarchy has a root of its own, with other processes in it.
 	for _, point := range d.on.points {
+		// A child that was forked between the read and the move stays in the root;
+		// another round finds it.
 		for range gatherRounds {
 			data, err := d.read(ctx, path.Join(point, "cgroup.procs"))
 			if err != nil {
@@ -96,7 +105,8 @@ func (h Host) Gather(ctx context.Context, cgroup string) (moved int, err error) 
 }
 
 // Of is the cgroup of a process, as cgroupfs has it. It is an error if the
-// hierarchies of memory and of CPU time do not agree.
+// hierarchies of memory and of CPU time do not agree. On v1 both have to be the
+// same, because statistics of a process are read from one path.
 func (h Host) Of(ctx context.Context, pid int) (string, error) {
 	d, err := h.driver(ctx)
 	if err != nil {
@@ -120,7 +130,8 @@ func (h Host) Of(ctx context.Context, pid int) (string, error) {
 	return memory, nil
 }
 
-// Exists returns nil if a cgroup is there, and ErrNotExist if it is not.
+// Exists returns nil if a cgroup is there, and ErrNotExist if it is not. A
+// cgroup that lacks a controller is a ControllerError.
 func (h Host) Exists(ctx context.Context, cgroup string) error {
 	d, err := h.driver(ctx)
 	if err != nil {
@@ -130,10 +141,13 @@ func (h Host) Exists(ctx context.Context, cgroup string) error {
 }
 
 // parseProcCgroup reads /proc/PID/cgroup, lines of ID:CONTROLLERS:PATH: the
-// cgroup by controller, on v2 by "" (cgroups(7)).
+// cgroup by controller, on v2 by "" (cgroups(7)). Lines of another form are
+// left out. A cgroup that was removed while the process was in it is named
+// without the kernel's mark " (deleted)".
 func parseProcCgroup(data []byte) map[string]string {
 	out := map[string]string{}
 	for line := range strings.Lines(string(data)) {
+		// The path may have colons in it.
 		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
 		if len(fields) != 3 || !strings.HasPrefix(fields[2], "/") {
 			continue
@@ -145,7 +159,8 @@ func parseProcCgroup(data []byte) map[string]string {
 	return out
 }
 
-// made makes a cgroup, unless it is there.
+// made makes a cgroup with those above it, unless it is there, and returns the
+// driver to use it with.
 func (h Host) made(ctx context.Context, cgroup string) (*driver, error) {
 	d, err := h.driver(ctx)
 	if err != nil {
@@ -157,6 +172,9 @@ func (h Host) made(ctx context.Context, cgroup string) (*driver, error) {
 	return d, nil
 }
 
+// driver returns a driver for the version that the machine has, with metrics
+// that nobody collects and the default timeout. Its root is empty: any cgroup
+// may be made.
 func (h Host) driver(ctx context.Context) (*driver, error) {
 	met, err := newMetrics(nil)
 	if err != nil {

@@ -6,7 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// A level is what a cgroup has of cpu and memory, in the terms of its version.
+// A level is the cpu and memory values of a cgroup, in the terms of its
+// version. It is what resizes compare: whether a value grows or shrinks decides
+// the order of the writes.
 type level struct {
 	share      uint64 // cpu.shares on v1, cpu.weight on v2
 	quota      int64  // microseconds of period, or Unlimited
@@ -20,6 +22,7 @@ type level struct {
 var noLimits = level{quota: Unlimited, period: DefaultPeriod, memory: Unlimited, memorySwap: Unlimited}
 
 // levelOf is what a cgroup with r has. A limit that r does not name is none.
+// Values of Unified that are no numbers count as 0.
 func (v Version) levelOf(r Resources) level {
 	out := noLimits
 	if r.CPUShares != nil {
@@ -49,7 +52,9 @@ type part struct {
 }
 
 // partsUp are the parts of a resource that grow from have to want: the limit
-// before the request.
+// before the request. In between the cgroup has a limit at or above its
+// request; the other way round it would for a moment be promised more than it
+// may use.
 func partsUp(have, want level, name v1.ResourceName) []part {
 	return changed(have, want, 1, part{name, true}, part{name, false})
 }
@@ -59,6 +64,8 @@ func partsDown(have, want level, name v1.ResourceName) []part {
 	return changed(have, want, -1, part{name, false}, part{name, true})
 }
 
+// changed returns the parts whose value changes in the direction of sign: 1 for
+// those that grow, -1 for those that shrink. The order of parts is kept.
 func changed(have, want level, sign int, parts ...part) []part {
 	var out []part
 	for _, p := range parts {
@@ -69,11 +76,15 @@ func changed(have, want level, sign int, parts ...part) []part {
 	return out
 }
 
+// compare returns whether part p of l is less than, equal to or more than that
+// of o, as cmp.Compare does. Memory is compared in pages: the kernel shows a
+// rounded value, which would look like a change at every comparison.
 func (l level) compare(o level, p part) int {
 	switch {
 	case p.resource == v1.ResourceCPU && p.limit:
 		return l.cmpCPU(o)
 	case p.resource == v1.ResourceCPU:
+		// The bound keeps odd values within an int64.
 		return cmpLimit(int64(min(l.share, MaxShares)), int64(min(o.share, MaxShares)))
 	case p.resource == v1.ResourceMemory && p.limit:
 		const page = 4096 // the least there is; the kernel rounds down to its own
@@ -81,6 +92,8 @@ func (l level) compare(o level, p part) int {
 			return 0
 		}
 		return cmpLimit(l.memory, o.memory)
+	// Which of both files protects memory follows from the class; a pod has only
+	// one of them.
 	case p.resource == v1.ResourceMemory:
 		const page = 4096
 		return cmpLimit((l.min+l.low)/page, (o.min+o.low)/page)
@@ -88,7 +101,9 @@ func (l level) compare(o level, p part) int {
 	return 0
 }
 
-// part is what r says of p. A limit that it does not name is taken away.
+// part returns the values of r that belong to p, and no others. A limit or a
+// protection that r does not name is set to none, so that a resize can take it
+// away: a nil field would leave the old one.
 func (r Resources) part(p part) Resources {
 	var out Resources
 	switch p {
@@ -119,7 +134,8 @@ func (r Resources) part(p part) Resources {
 // given: all but limits, and protection of memory, that would shrink. Those may
 // be what its containers still have, which are about to be resized. No limit at
 // all is not spared: nobody resizes from there. all reports that nothing was left
-// out.
+// out. If something was, Ensure records nothing as applied, and so comes here
+// again the next time.
 func (v Version) adopted(have level, want Resources) (give Resources, all bool) {
 	to := v.levelOf(want)
 	give, all = want.clone(), true

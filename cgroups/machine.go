@@ -10,6 +10,8 @@ import (
 	"strings"
 )
 
+// Mounts are those of this process's mount namespace: no others can be opened
+// here.
 const (
 	mountinfo = "/proc/self/mountinfo"
 	hugepages = "/sys/kernel/mm/hugepages" // a directory for each size: hugepages-2048kB
@@ -21,18 +23,21 @@ var controllersV1 = []string{
 	"net_cls", "net_prio", "perf_event", "rdma", "misc", "name=systemd",
 }
 
-// required are the controllers without which pods cannot be held to anything.
-// Without others some values have no effect.
+// required are the controllers without which pods cannot be held to anything: a
+// machine that lacks one is refused at the start. Without the others some
+// values have no effect.
 var required = map[Version][]string{
 	V1: {"cpu", "cpuacct", "cpuset", "memory", "pids"},
 	V2: {"cpu", "memory"},
 }
 
 // used are the controllers of v2 that children get, as far as the root has
-// them.
+// them. Each controller costs the kernel memory and time for every cgroup, so
+// that others stay off.
 var used = []string{"cpu", "cpuset", "hugetlb", "io", "memory", "pids"}
 
-// A machine is where this kernel has its cgroups.
+// A machine is where this kernel has its cgroups. It is read once, at the
+// start, and does not change after that.
 type machine struct {
 	version Version
 	// points are the mount points: one on v2, one for each set of controllers
@@ -48,7 +53,8 @@ type machine struct {
 }
 
 // detect finds out where cgroups are. want is the version that must be there,
-// 0 if it does not matter.
+// 0 if it does not matter. A machine is of version 2 only if v1 has neither cpu
+// nor memory: where both are mounted (hybrid), the controllers are those of v1.
 func detect(ctx context.Context, f files, want Version) (*machine, error) {
 	data, err := f.read(ctx, mountinfo)
 	if err != nil {
@@ -73,6 +79,7 @@ func detect(ctx context.Context, f files, want Version) (*machine, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
+	// Without the controller the sizes are of no use, since nothing limits them.
 	if m.of["hugetlb"] != "" {
 		dirs, err := f.list(ctx, hugepages)
 		if err != nil && !gone(err) {
@@ -83,6 +90,9 @@ func detect(ctx context.Context, f files, want Version) (*machine, error) {
 	return m, nil
 }
 
+// machineV1 maps each controller to its hierarchy. It looks at all mounts,
+// those of cgroup2 included, so that detect can tell from its result which
+// version rules.
 func machineV1(mounts []mount) *machine {
 	m := &machine{version: V1, of: map[string]string{}}
 	for _, mnt := range mounts {
@@ -96,6 +106,8 @@ func machineV1(mounts []mount) *machine {
 			}
 		}
 	}
+	// Controllers that share a hierarchy, such as cpu and cpuacct, share its mount
+	// point: one directory for both.
 	for _, p := range m.of {
 		m.points = append(m.points, p)
 	}
@@ -104,6 +116,8 @@ func machineV1(mounts []mount) *machine {
 	return m
 }
 
+// machineV2 asks the root which controllers there are. Those that a hybrid v1
+// holds are not among them, even if the kernel has them.
 func machineV2(ctx context.Context, f files, point string) (*machine, error) {
 	m := &machine{version: V2, points: []string{point}, of: map[string]string{}}
 	data, err := f.read(ctx, path.Join(point, "cgroup.controllers"))
@@ -127,7 +141,8 @@ func shorter(a, b string) string {
 	return a
 }
 
-// parsePageSizes reads names such as hugepages-2048kB.
+// parsePageSizes reads names such as hugepages-2048kB and returns the sizes in
+// bytes, ascending. Other names are passed over.
 func parsePageSizes(dirs []string) []int64 {
 	var out []int64
 	for _, d := range dirs {
@@ -142,7 +157,9 @@ func parsePageSizes(dirs []string) []int64 {
 	return out
 }
 
-// dir is the directory of a cgroup in the hierarchy of a controller.
+// dir is the directory of a cgroup in the hierarchy of a controller. On v1 it
+// is false if the machine does not have the controller; on v2 one directory is
+// that of all controllers.
 func (m *machine) dir(controller, cgroup string) (string, bool) {
 	point, ok := m.of[controller]
 	if !ok && m.version == V2 { // files such as cgroup.kill are of none
@@ -151,7 +168,8 @@ func (m *machine) dir(controller, cgroup string) (string, bool) {
 	return path.Join(point, cgroup), ok
 }
 
-// dirs are all directories of a cgroup.
+// dirs are all directories of a cgroup. Processes have to be moved and
+// directories made in each of them.
 func (m *machine) dirs(cgroup string) []string {
 	out := make([]string, 0, len(m.points)+1)
 	for _, p := range m.points {
@@ -160,7 +178,9 @@ func (m *machine) dirs(cgroup string) []string {
 	return out
 }
 
-// dirsToo are all directories, those included that others make.
+// dirsToo returns all directories, those included that others make: runtimes
+// put containers in the unified hierarchy beside v1 too. They are looked for
+// and removed, and never made here.
 func (m *machine) dirsToo(cgroup string) []string {
 	out := m.dirs(cgroup)
 	if m.version == V1 && m.unified != "" {

@@ -9,7 +9,8 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// metrics are the kubelet's where it has them.
+// metrics have the kubelet's names where it has such metrics, so that its
+// dashboards work, and nodewright's elsewhere.
 type metrics struct {
 	duration                 *prometheus.HistogramVec // by operation: create, update, destroy
 	version, nodeMin, lowSum prometheus.Gauge
@@ -17,6 +18,9 @@ type metrics struct {
 	stragglers, swept        prometheus.Counter
 }
 
+// newMetrics registers the metrics with reg. If another Manager in the process
+// has registered the same ones, both share them. Nil leaves them out of every
+// registry; they still count.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
@@ -47,6 +51,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, errors.Join(errs...)
 }
 
+// took is called once per operation, whether it succeeded or not.
 func (m *metrics) took(operation string, start time.Time) {
 	m.duration.WithLabelValues(operation).Observe(time.Since(start).Seconds())
 }

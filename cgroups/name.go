@@ -11,10 +11,12 @@ import (
 )
 
 // Name is a cgroup's place in the hierarchy, whoever drives it: the components
-// from the root down. The root has none.
+// from the root down. The root has none. Values are never changed in place;
+// functions that extend one copy it.
 type Name []string
 
-// NameError is a component that cannot be part of a name.
+// NameError is a component that cannot be part of a name: empty, or with a
+// slash or an underscore in it.
 type NameError struct{ Component string }
 
 func (e *NameError) Error() string {
@@ -23,7 +25,7 @@ func (e *NameError) Error() string {
 
 // Child is the name below n. It shares nothing with n. A component may be
 // neither empty nor hold a slash or an underscore, which stands for the dash in
-// the names of systemd.
+// the names of systemd. A slash would reach into another cgroup.
 func (n Name) Child(components ...string) (Name, error) {
 	for _, c := range components {
 		if c == "" || strings.ContainsAny(c, "/_") {
@@ -36,7 +38,8 @@ func (n Name) Child(components ...string) (Name, error) {
 // Cgroupfs is the path as cgroupfs has it.
 func (n Name) Cgroupfs() string { return path.Clean("/" + strings.Join(n, "/")) }
 
-// ParseCgroupfs reads a path of cgroupfs.
+// ParseCgroupfs reads a path of cgroupfs. "/" and "" are the root. A slash at
+// the end makes an empty last component, which Child and Systemd refuse.
 func ParseCgroupfs(s string) Name {
 	s = strings.TrimPrefix(s, "/")
 	if s == "" {
@@ -46,7 +49,9 @@ func ParseCgroupfs(s string) Name {
 }
 
 // Systemd is the path that systemd makes of the slice with that name:
-// /a.slice/a-b.slice for a, b.
+// /a.slice/a-b.slice for a, b. Each slice is named by all components up to it,
+// as systemd demands (systemd.slice(5)); dashes within a component become
+// underscores, since the dash is what separates components.
 func (n Name) Systemd() (string, error) {
 	if len(n) == 0 || len(n) == 1 && n[0] == "" {
 		return "/", nil
@@ -67,10 +72,12 @@ func (n Name) Systemd() (string, error) {
 	return out.String(), nil
 }
 
+// sliceSuffix is what the names of systemd's slices end in.
 const sliceSuffix = ".slice"
 
 // ParseSystemd reads the last element of a path as the name of a slice. "/" is
-// no slice: it is taken for a component of that name.
+// no slice: it is taken for a component of that name. It is the inverse of
+// Systemd for every name but the root.
 func ParseSystemd(s string) Name {
 	base := strings.TrimSuffix(path.Base(s), sliceSuffix)
 	parts := strings.Split(base, "-")
@@ -80,7 +87,8 @@ func ParseSystemd(s string) Name {
 	return parts
 }
 
-// unitOf is the slice of a path that systemd makes, and the slice that it is in.
+// unitOf is the slice of a path that systemd makes, and the slice that it is
+// in. The root slice is called "-.slice".
 func unitOf(p string) (unit, parent string) {
 	unit, parent = path.Base(p), path.Base(path.Dir(p))
 	if parent == "/" {
@@ -89,6 +97,7 @@ func unitOf(p string) (unit, parent string) {
 	return unit, parent
 }
 
+// Both words are the kubelet's: other tools find pods by them.
 const (
 	nodeComponent = "kubepods"
 	podPrefix     = "pod"
@@ -98,11 +107,14 @@ const (
 // are in the node's.
 var tiers = []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort}
 
-// tree says where the cgroups of a node are.
+// tree says where the cgroups of a node are. It knows names only, and is the
+// same for both drivers and versions.
 type tree struct {
 	node Name // of all pods
 }
 
+// newTree returns the tree below root, a path of cgroupfs. A slash at the end
+// of root makes no difference.
 func newTree(root string) tree {
 	return tree{slices.Concat(ParseCgroupfs(path.Clean("/"+root)), Name{nodeComponent})}
 }
@@ -115,6 +127,8 @@ func (t tree) tier(class v1.PodQOSClass) Name {
 	return t.node
 }
 
+// pod returns the name of a pod's cgroup. It returns a NameError for a UID that
+// could be part of no name: pods of files and tests have UIDs of any form.
 func (t tree) pod(class v1.PodQOSClass, uid types.UID) (Name, error) {
 	if uid == "" {
 		return nil, &NameError{podPrefix}
@@ -123,7 +137,9 @@ func (t tree) pod(class v1.PodQOSClass, uid types.UID) (Name, error) {
 }
 
 // podOf says which pod a name is the cgroup of. What is elsewhere, deeper, or
-// not named like a pod's is none.
+// not named like a pod's is none. It compares the whole parent, not only the
+// depth: Sweep removes what this accepts, and other programs may have cgroups
+// with the prefix too.
 func (t tree) podOf(n Name) (types.UID, v1.PodQOSClass, bool) {
 	if len(n) == 0 {
 		return "", "", false

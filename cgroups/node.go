@@ -18,19 +18,24 @@ import (
 // ResourcePID is the node's process IDs, as a resource.
 const ResourcePID v1.ResourceName = "pid"
 
-// Node is what a machine has, and what of it is not for pods.
+// Node is what a machine has, and what of it is not for pods. It is
+// configuration: nothing here is measured, and a Manager does not change it.
 type Node struct {
 	// Capacity is all that the machine has: cpu, memory, hugepages-*, pid and
 	// ephemeral-storage, as far as it is to be divided up.
-	Capacity                     v1.ResourceList
+	Capacity v1.ResourceList
+	// SystemReserved is for the system's services, KubeReserved for the agent and
+	// the runtime; nil reserves nothing.
 	SystemReserved, KubeReserved v1.ResourceList
 	// HardEviction are the least amounts below which pods are evicted, by
 	// signal: a quantity, or a percentage of the capacity. Of the signals
-	// memory.available and nodefs.available count here.
+	// memory.available and nodefs.available count here. Others are accepted and
+	// ignored.
 	HardEviction map[string]string
 }
 
-// evictionResources are the resources of the signals that count.
+// evictionResources are the resources of the signals that count: those whose
+// thresholds the kubelet takes off what schedulers may give away.
 var evictionResources = map[string]v1.ResourceName{
 	"memory.available": v1.ResourceMemory,
 	"nodefs.available": v1.ResourceEphemeralStorage,
@@ -38,7 +43,7 @@ var evictionResources = map[string]v1.ResourceName{
 
 // ForPods is what all pods may use together: the capacity without the
 // reservations. The eviction thresholds are not taken off: the kernel is not
-// to act before the eviction does.
+// to act before the eviction does. Nothing goes below zero.
 func (n Node) ForPods() v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, q := range n.Capacity {
@@ -51,7 +56,9 @@ func (n Node) ForPods() v1.ResourceList {
 }
 
 // Reserved is what schedulers are not to give to pods: the reservations and
-// the eviction thresholds. Entries of 0 are left out.
+// the eviction thresholds. Entries of 0 are left out. Resources without a
+// capacity are left out, and thresholds that are no quantities count as none:
+// New refuses those.
 func (n Node) Reserved() v1.ResourceList {
 	out := v1.ResourceList{}
 	for name := range n.Capacity {
@@ -72,7 +79,8 @@ func (n Node) Reserved() v1.ResourceList {
 }
 
 // Allocatable is what a node reports in its status: the capacity without what
-// is reserved, and memory without the huge pages.
+// is reserved, and memory without the huge pages. Devices of plugins are not in
+// it; whoever reports the status adds them.
 func (n Node) Allocatable() v1.ResourceList {
 	reserved, out := n.Reserved(), v1.ResourceList{}
 	for name, q := range n.Capacity {
@@ -83,9 +91,13 @@ func (n Node) Allocatable() v1.ResourceList {
 	return podmeta.LeftOfMemory(out, n.Capacity)
 }
 
-// validate says what of the node does not add up.
+// validate says what of the node does not add up. Reservations of a resource
+// that the machine does not have are no fault: one configuration may serve
+// machines of several kinds.
 func (n Node) validate() error {
 	var errs []error
+	// Sorted, here and below, so that the same fault gives the same text each
+	// time.
 	for _, signal := range slices.Sorted(maps.Keys(n.HardEviction)) {
 		value := n.HardEviction[signal]
 		if _, err := threshold(value, n.Capacity[evictionResources[signal]]); err != nil {
@@ -102,7 +114,9 @@ func (n Node) validate() error {
 	return errors.Join(errs...)
 }
 
-// threshold is a quantity, or a percentage of the capacity.
+// threshold returns what s stands for: a quantity, or a percentage of the
+// capacity, which may have a fraction. NaN fails the comparison with 0 and is
+// refused with it.
 func threshold(s string, capacity resource.Quantity) (resource.Quantity, error) {
 	if digits, ok := strings.CutSuffix(s, "%"); ok {
 		percent, err := strconv.ParseFloat(digits, 64)
@@ -118,6 +132,8 @@ func threshold(s string, capacity resource.Quantity) (resource.Quantity, error) 
 	return q, nil
 }
 
+// atLeastZero returns q, or zero of the same format for less than that: a
+// negative amount means nothing to the kernel or to a scheduler.
 func atLeastZero(q resource.Quantity) resource.Quantity {
 	if q.Sign() < 0 {
 		return resource.Quantity{Format: q.Format}
@@ -126,7 +142,9 @@ func atLeastZero(q resource.Quantity) resource.Quantity {
 }
 
 // OfList are the resources of a cgroup for what a list says: cpu as a share,
-// memory, pid and huge pages. A nil list says nothing.
+// memory, pid and huge pages. A nil list says nothing. Huge pages of sizes that
+// it does not name get 0, as pods do: pages that were not divided up belong to
+// nobody.
 func OfList(list v1.ResourceList) Resources {
 	var out Resources
 	if list == nil {

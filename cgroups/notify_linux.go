@@ -15,17 +15,24 @@ import (
 // stead: it asks an epoll instance whether there is anything, which a PSI
 // trigger answers once only, and then there is nothing left to fetch.
 type notifier struct {
-	mu      sync.Mutex
+	// mu guards all fields and the closing of descriptors: the kernel reuses their
+	// numbers at once. It is held while wake is called.
+	mu sync.Mutex
+	// poll is nil while there are no signals, and with it there is no goroutine.
 	poll    *poll
 	signals map[int32]*signal // by descriptor
 }
 
-// poll is an epoll instance, and what ends the wait for it.
+// poll is an epoll instance, and an eventfd that ends the wait for it. The
+// goroutine that waits owns both, and closes them when it ends.
 type poll struct{ epoll, quit int }
 
+// signal is one call of Notify that has not been stopped.
 type signal struct {
 	wake func()
-	fds  []int // the first is waited for
+	// On v1 the second is the file that the eventfd reports on, which has to stay
+	// open.
+	fds []int // the first is waited for
 }
 
 func newNotifier() *notifier { return &notifier{signals: map[int32]*signal{}} }
@@ -46,6 +53,8 @@ func (n *notifier) Notify(s Signal, wake func()) (stop func(), err error) {
 	return sync.OnceFunc(func() { n.remove(sig) }), nil
 }
 
+// add starts the goroutine if there is none and has it wait for sig too. It is
+// called with mu held.
 func (n *notifier) add(sig *signal, events uint32) error {
 	if n.poll == nil {
 		p, err := newPoll()
@@ -56,6 +65,7 @@ func (n *notifier) add(sig *signal, events uint32) error {
 		go n.run(p)
 	}
 	if err := n.poll.add(sig.fds[0], events); err != nil {
+		// Nothing to wait for may be left, if this was to be the first.
 		n.release()
 		return err
 	}
@@ -63,6 +73,8 @@ func (n *notifier) add(sig *signal, events uint32) error {
 	return nil
 }
 
+// remove stops waiting for sig and closes its descriptors. After it returns,
+// wake is neither running nor called again.
 func (n *notifier) remove(sig *signal) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -72,7 +84,9 @@ func (n *notifier) remove(sig *signal) {
 	n.release()
 }
 
-// release ends the goroutine if there is nothing to wait for.
+// release ends the goroutine if there is nothing to wait for. It is called with
+// mu held, and does not wait for the end: the next Notify starts another
+// goroutine with a poll of its own.
 func (n *notifier) release() {
 	if len(n.signals) == 0 {
 		_, _ = unix.Write(n.poll.quit, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // an eventfd with room takes it
@@ -80,16 +94,22 @@ func (n *notifier) release() {
 	}
 }
 
-// run wakes those that the kernel reports until it is told to quit.
+// run wakes those that the kernel reports until it is told to quit. It blocks a
+// thread in epoll_wait.
 func (n *notifier) run(p *poll) {
 	defer p.close()
 	events := make([]unix.EpollEvent, 32)
 	for {
+		// Other errors mean that the instance is of no use any more; no signal would
+		// be reported again in either case.
 		count, err := unix.EpollWait(p.epoll, events, -1)
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return
 		}
 		n.mu.Lock()
+		// Descriptors are looked up under mu: one that was closed since the wait is
+		// not in the map, or is that of another signal, which is then woken for
+		// nothing.
 		current := n.poll == p
 		for _, ev := range events[:max(count, 0)] {
 			if sig := n.signals[ev.Fd]; sig != nil && current {
@@ -103,6 +123,8 @@ func (n *notifier) run(p *poll) {
 	}
 }
 
+// newPoll makes the instance with its eventfd in it already, so that a
+// goroutine can always be ended. On failure nothing stays open.
 func newPoll() (*poll, error) {
 	quit, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -121,7 +143,8 @@ func newPoll() (*poll, error) {
 	return p, nil
 }
 
-// add has the kernel tell of each event once.
+// add has the kernel report each event once (EPOLLET): nobody reads the files
+// to clear what they show, and a level would wake the loop without end.
 func (p *poll) add(fd int, events uint32) error {
 	return unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events | unix.EPOLLET, Fd: int32(fd)})
 }
@@ -131,6 +154,8 @@ func (p *poll) close() {
 	_ = unix.Close(p.quit)
 }
 
+// close gives the descriptors back, which also ends a trigger: the kernel keeps
+// it for as long as its file is open.
 func (s *signal) close() {
 	for _, fd := range s.fds {
 		_ = unix.Close(fd)
@@ -138,9 +163,10 @@ func (s *signal) close() {
 }
 
 // open asks the kernel for a signal, and says by which events of epoll it
-// comes.
+// comes. The first descriptor of the signal is the one to wait for.
 func open(s Signal) (*signal, uint32, error) {
 	mode := unix.O_RDONLY
+	// A trigger is written to the file that reports it; the others are only read.
 	if s.Arg != "" && s.Control == "" {
 		mode = unix.O_RDWR
 	}
@@ -167,7 +193,8 @@ func open(s Signal) (*signal, uint32, error) {
 	return &signal{fds: []int{fd}}, unix.EPOLLPRI, nil
 }
 
-// openV1 has the kernel count into an eventfd.
+// openV1 has the kernel count into an eventfd (cgroup-v1/memory, "Memory
+// thresholds" and "OOM Control"). It takes over fd, and closes it on failure.
 func openV1(s Signal, fd int) (*signal, uint32, error) {
 	count, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
@@ -175,6 +202,7 @@ func openV1(s Signal, fd int) (*signal, uint32, error) {
 		return nil, 0, fmt.Errorf("eventfd: %w", err)
 	}
 	sig := &signal{fds: []int{count, fd}}
+	// The line is "<eventfd> <descriptor of the file> <argument>".
 	line := fmt.Sprintf("%d %d %s", count, fd, s.Arg)
 	if err := (osFS{}).Write(s.Control, line); err != nil {
 		sig.close()

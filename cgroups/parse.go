@@ -10,6 +10,8 @@ import (
 )
 
 // parseProcs reads the process IDs of a cgroup.procs, ascending and each once.
+// The kernel promises neither order nor uniqueness (cgroup-v2.rst,
+// "cgroup.procs").
 func parseProcs(data []byte) ([]int, error) {
 	var out []int
 	for line := range strings.Lines(string(data)) {
@@ -30,7 +32,8 @@ func parseProcs(data []byte) ([]int, error) {
 }
 
 // parseFlat reads a file of lines of a key and a number, such as cpu.stat and
-// memory.events. Keys that the kernel gives no number are left out.
+// memory.events. Keys that the kernel gives no number are left out. A value of
+// newer kernels that is no number must not cost those that are.
 func parseFlat(data []byte) map[string]uint64 {
 	out := map[string]uint64{}
 	for line := range strings.Lines(string(data)) {
@@ -46,10 +49,12 @@ func parseFlat(data []byte) map[string]uint64 {
 }
 
 // unlimitedV1 and more is what v1 shows for no memory limit: the most that the
-// kernel's page counter holds, whatever the size of a page.
+// kernel's page counter holds, whatever the size of a page. Pages have at most
+// 64 KiB on the architectures that Go supports.
 const unlimitedV1 = math.MaxInt64 >> 17 << 17
 
-// parseLimit reads a value of bytes or processes that may be unlimited.
+// parseLimit reads a value of bytes or processes that may be unlimited. -1 is
+// how v1 shows a CPU quota that is off.
 func parseLimit(data []byte) (int64, error) {
 	s := strings.TrimSpace(string(data))
 	if s == "max" || s == "-1" {
@@ -65,7 +70,8 @@ func parseLimit(data []byte) (int64, error) {
 	return int64(n), nil
 }
 
-// parseCPUMax reads cpu.max: a quota, or max, and the period.
+// parseCPUMax reads cpu.max: a quota, or max, and the period. Both are in
+// microseconds; no limit is Unlimited.
 func parseCPUMax(data []byte) (quota int64, period uint64, err error) {
 	f := strings.Fields(string(data))
 	if len(f) != 2 {
@@ -81,10 +87,11 @@ func parseCPUMax(data []byte) (quota int64, period uint64, err error) {
 }
 
 // Pressure is how long tasks waited for a resource (PSI, the kernel's
-// accounting/psi document).
+// accounting/psi document). The zero value means no waiting.
 type Pressure struct {
 	// Some is when at least one task waited, Full when all did that were not
-	// idle.
+	// idle. Full of cpu stays zero for the whole machine, where the kernel does
+	// not define it.
 	Some, Full Stall
 }
 
@@ -95,7 +102,9 @@ type Stall struct {
 	Total                time.Duration
 }
 
-// ParsePressure reads a file such as memory.pressure.
+// ParsePressure reads a file such as memory.pressure. Lines and keys that it
+// does not know are passed over, so that a newer kernel does no harm; known
+// keys with odd values are errors.
 func ParsePressure(data []byte) (Pressure, error) {
 	var p Pressure
 	for line := range strings.Lines(string(data)) {
@@ -121,6 +130,7 @@ func ParsePressure(data []byte) (Pressure, error) {
 	return p, nil
 }
 
+// set takes one field of a line, such as avg10=0.12, or total in microseconds.
 func (s *Stall) set(kv string) error {
 	key, value, _ := strings.Cut(kv, "=")
 	avg := func(to *float64) error {
@@ -143,6 +153,7 @@ func (s *Stall) set(kv string) error {
 		if err != nil {
 			return fmt.Errorf("%q: want microseconds", kv)
 		}
+		// The bound keeps the conversion to nanoseconds within an int64.
 		s.Total = time.Duration(min(us, math.MaxInt64/1000)) * time.Microsecond
 	}
 	return nil
@@ -154,7 +165,9 @@ type mount struct {
 	options       []string // of the file system: on v1 its controllers
 }
 
-// parseMountinfo picks the cgroup hierarchies.
+// parseMountinfo picks the cgroup hierarchies. Optional fields, of which there
+// is any number, end with " - ": what follows is type, source and options of
+// the file system.
 func parseMountinfo(data []byte) []mount {
 	var out []mount
 	for line := range strings.Lines(string(data)) {
@@ -168,7 +181,8 @@ func parseMountinfo(data []byte) []mount {
 	return out
 }
 
-// unescape resolves the octal escapes of mountinfo.
+// unescape resolves the octal escapes of mountinfo: the kernel writes spaces,
+// tabs, newlines and backslashes in paths so.
 func unescape(s string) string {
 	var out strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -185,7 +199,8 @@ func unescape(s string) string {
 }
 
 // SwapOn reports whether /proc/swaps with that content names any swap: it has
-// more than its heading.
+// more than its heading. Whether swap can be limited for a cgroup is another
+// question: see Facts.Swap.
 func SwapOn(procSwaps []byte) bool {
 	lines := 0
 	for line := range strings.Lines(string(procSwaps)) {
@@ -198,7 +213,8 @@ func SwapOn(procSwaps []byte) bool {
 
 // ParseProcCgroup reads /proc/PID/cgroup and says in which cgroup of each
 // controller the process is. The key of cgroup v2 is "", that of a named
-// hierarchy name=NAME.
+// hierarchy name=NAME. Unlike the parser for Host.Of it is strict: a line of
+// another form is an error.
 func ParseProcCgroup(data []byte) (map[string]string, error) {
 	out := map[string]string{}
 	for line := range strings.Lines(string(data)) {
@@ -219,7 +235,7 @@ func ParseProcCgroup(data []byte) (map[string]string, error) {
 
 // OwnCgroup picks from what ParseProcCgroup returns the cgroup that speaks for
 // the process: that of v2, or systemd's, or that of cpu and memory, which must
-// be the same.
+// be the same. It returns a ControllerError where one of both is missing.
 func OwnCgroup(of map[string]string) (string, error) {
 	cpu, hasCPU := of["cpu"]
 	memory, hasMemory := of["memory"]
@@ -236,6 +252,8 @@ func OwnCgroup(of map[string]string) (string, error) {
 	case cpu != memory:
 		return "", fmt.Errorf("cpu is at %q and memory at %q: want both in one cgroup", cpu, memory)
 	}
+	// systemd's hierarchy is where services are told apart, even if they have no
+	// cgroup of cpu of their own.
 	if p, ok := of["name=systemd"]; ok {
 		return p, nil
 	}

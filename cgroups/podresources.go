@@ -10,7 +10,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// PodOptions say how pods' requests and limits become values of a cgroup.
+// PodOptions say how pods' requests and limits become values of a cgroup. The
+// zero value enforces CPU limits and nothing else that is optional.
 type PodOptions struct {
 	// NoCPUQuota leaves CPU limits without effect; CPUPeriod is what they are
 	// measured in, 0 means 100ms.
@@ -19,7 +20,8 @@ type PodOptions struct {
 	// Pids is how many processes a pod may have; 0 and less set no limit.
 	Pids int64
 	// ExclusiveCPUs reports that a pod has CPUs of its own, which a quota would
-	// only take time from. Nil means that none has.
+	// only take time from. Nil means that none has. It is called during Ensure and
+	// resizes, from any goroutine, and must not block for long.
 	ExclusiveCPUs func(*v1.Pod) bool
 	// ReserveMemory protects what pods request from being reclaimed, on
 	// cgroup v2 (KEP-2570, policy TieredReservation).
@@ -27,25 +29,34 @@ type PodOptions struct {
 }
 
 // OfPod are the resources of the cgroup that holds all containers of a pod.
-// The pod is not changed.
+// The pod is not changed. It looks at no machine: values that a machine cannot
+// take are left out when they are written.
 func OfPod(pod *v1.Pod, o PodOptions) Resources {
 	class := podmeta.QOS(pod)
 	requests := podmeta.FilledRequests(pod)
+	// Huge pages have to be requested: sizes that the pod does not name are
+	// limited to 0.
 	zero := int64(0)
 	out := Resources{CPUShares: ptr(SharesOf(milli(requests.Cpu()))), OtherHugepages: &zero}
 	if class == v1.PodQOSBestEffort {
 		out.CPUShares = ptr(uint64(MinShares))
 	}
 	limits, cpuLimited, memoryLimited := limitsOf(pod)
+	// The class says that all limits are there, whatever the look at single
+	// containers finds.
 	if class == v1.PodQOSGuaranteed {
 		cpuLimited, memoryLimited = true, true
 	}
+	// A quota below the sum of what containers may use would hold back one that
+	// has no limit; that is why every container needs one.
 	if cpuLimited && class != v1.PodQOSBestEffort {
 		period := uint64(DefaultPeriod)
 		if us := o.CPUPeriod.Microseconds(); us > 0 {
 			period = uint64(us)
 		}
 		quota := QuotaOf(milli(limits.Cpu()), period)
+		// Unlimited is written, rather than nothing, to take away a quota from
+		// before.
 		if o.NoCPUQuota || o.ExclusiveCPUs != nil && o.ExclusiveCPUs(pod) {
 			quota = Unlimited
 		}
@@ -59,7 +70,10 @@ func OfPod(pod *v1.Pod, o PodOptions) Resources {
 	if o.Pids > 0 {
 		out.Pids = ptr(o.Pids)
 	}
+	// Requests and limits of huge pages are the same; the API server sees to it.
 	out.Hugepages = hugepagesOf(requests)
+	// memory.min is never reclaimed, and memory.low only if nothing unprotected is
+	// left to reclaim.
 	if bytes := requests.Memory().Value(); o.ReserveMemory && bytes > 0 {
 		file := memoryLow
 		if class == v1.PodQOSGuaranteed {
@@ -70,10 +84,13 @@ func OfPod(pod *v1.Pod, o PodOptions) Resources {
 	return out
 }
 
-// limitsOf are what a pod's containers may use together, its overhead
-// included, and whether each of them has a limit, or the pod itself.
+// limitsOf returns what a pod's containers may use together, its overhead
+// included, and whether each of them has a limit of cpu and of memory, or the
+// pod itself.
 func limitsOf(pod *v1.Pod) (limits v1.ResourceList, cpu, memory bool) {
 	cpu, memory = true, true
+	// The limits are put in the place of requests of a made-up pod, so that the
+	// rules for summing up init containers and sidecars are applied to them too.
 	as := func(list []v1.Container) []v1.Container {
 		out := make([]v1.Container, len(list))
 		for i := range list {
@@ -87,6 +104,8 @@ func limitsOf(pod *v1.Pod) (limits v1.ResourceList, cpu, memory bool) {
 	summed := &v1.Pod{Spec: v1.PodSpec{
 		InitContainers: as(pod.Spec.InitContainers), Containers: as(pod.Spec.Containers),
 	}}
+	// A limit of the pod holds all its containers (KEP-2837), so that none of them
+	// needs its own.
 	if r := pod.Spec.Resources; r != nil {
 		summed.Spec.Resources = &v1.ResourceRequirements{Requests: r.Limits}
 		cpu = cpu || !r.Limits.Cpu().IsZero()
@@ -104,6 +123,7 @@ func limitsOf(pod *v1.Pod) (limits v1.ResourceList, cpu, memory bool) {
 }
 
 // milli is a quantity in thousandths, or the most that an int64 holds.
+// MilliValue would overflow for larger quantities.
 func milli(q *resource.Quantity) int64 {
 	const most = 1<<63 - 1
 	if q.CmpInt64(most/milliPerCPU) > 0 {
@@ -112,4 +132,5 @@ func milli(q *resource.Quantity) int64 {
 	return q.MilliValue()
 }
 
+// ptr returns a pointer to a copy of v.
 func ptr[T any](v T) *T { return &v }

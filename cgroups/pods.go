@@ -10,6 +10,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
+// nameOf returns the name of the pod's cgroup, which follows from its class and
+// UID. The class of a pod does not change in its lifetime.
 func (m *Manager) nameOf(pod *v1.Pod) (Name, error) {
 	return m.tree.pod(podmeta.QOS(pod), pod.UID)
 }
@@ -17,7 +19,8 @@ func (m *Manager) nameOf(pod *v1.Pod) (Name, error) {
 // Ensure makes the pod's cgroup and gives it what the pod is to have. One that
 // is there already gets back what it had been given, if that was changed; what
 // the pod is to have anew of cpu and memory is for Raise and Lower, in step
-// with its containers, or for Update.
+// with its containers, or for Update. It is meant to be called at each sync of
+// the pod, and then costs little more than a read of each file.
 func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod) error {
 	return m.onPod(ctx, "create", pod, func(d *driver, e *podEntry, n Name, cgroup string) error {
 		made, err := d.create(ctx, n)
@@ -28,6 +31,7 @@ func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod) error {
 		e.class = podmeta.QOS(pod)
 		if made {
 			m.poke() // what is above it may be new as well
+			// Whatever was recorded was that of a cgroup which somebody removed.
 			e.applied = nil
 			if err := d.fill(ctx, cgroup, want); err != nil {
 				return err
@@ -39,6 +43,7 @@ func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod) error {
 		switch {
 		case e.applied != nil:
 			give = want.keeping(*e.applied)
+		// An agent that has restarted does not know what was applied, and reads it.
 		default:
 			have, err := d.level(ctx, cgroup)
 			if err != nil {
@@ -46,11 +51,14 @@ func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod) error {
 			}
 			give, all = d.on.version.adopted(have, want)
 		}
+		// The rest of the values is written all the same: a share of CPU must not
+		// wait for memory to be freed.
 		if err := d.lowers(ctx, cgroup, give); err != nil {
 			m.cfg.Log.Warn("memory limit waits", zap.String("cgroup", cgroup), zap.Error(err))
 			give.Memory, give.MemorySwap, all = nil, nil, false
 		}
 		err = d.apply(ctx, cgroup, give)
+		// A partial write is not recorded.
 		if e.applied = nil; err == nil && all {
 			e.applied = &give
 		}
@@ -59,7 +67,8 @@ func (m *Manager) Ensure(ctx context.Context, pod *v1.Pod) error {
 }
 
 // Update gives the pod's cgroup all that the pod is to have, at once. It
-// refuses a memory limit at or below what is in use.
+// refuses a memory limit at or below what is in use. That refusal is an error
+// of ErrInUse, and nothing is written then.
 func (m *Manager) Update(ctx context.Context, pod *v1.Pod) error {
 	return m.onPod(ctx, "update", pod, func(d *driver, e *podEntry, _ Name, cgroup string) error {
 		have, err := d.level(ctx, cgroup)
@@ -67,6 +76,8 @@ func (m *Manager) Update(ctx context.Context, pod *v1.Pod) error {
 			return err
 		}
 		want := OfPod(pod, m.cfg.PodOptions)
+		// Limits that the pod has not are set to none, instead of being left as they
+		// are.
 		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
 			want = want.with(want.part(part{name, true}))
 		}
@@ -76,9 +87,13 @@ func (m *Manager) Update(ctx context.Context, pod *v1.Pod) error {
 				return err
 			}
 		}
+		// Only if it differs: where memory is not reserved, other programs' values
+		// would be cleared without need.
 		if to.min+to.low != have.min+have.low {
 			want = want.with(want.part(part{v1.ResourceMemory, false}))
 		}
+		// Nil while the write goes on: if it fails in the middle, nobody knows what
+		// the cgroup has.
 		e.applied = nil
 		if err := d.apply(ctx, cgroup, want); err != nil {
 			return err
@@ -89,19 +104,26 @@ func (m *Manager) Update(ctx context.Context, pod *v1.Pod) error {
 }
 
 // Raise raises what the pod's cgroup has less of a resource, cpu or memory,
-// than the pod is to have: the limit, then the request.
+// than the pod is to have: the limit, then the request. It is to be called
+// before the containers are given more: the kernel does not let children use
+// more than their parent.
 func (m *Manager) Raise(ctx context.Context, pod *v1.Pod, resource v1.ResourceName) error {
 	return m.resize(ctx, pod, resource, partsUp)
 }
 
 // Lower lowers what it has more of: the request, then the limit. It refuses a
-// memory limit at or below what is in use.
+// memory limit at or below what is in use. It is to be called after the
+// containers were given less.
 func (m *Manager) Lower(ctx context.Context, pod *v1.Pod, resource v1.ResourceName) error {
 	return m.resize(ctx, pod, resource, partsDown)
 }
 
+// resize writes, part by part, those values of a resource that parts names. It
+// stops at the first failure; what was written before stays and is recorded.
 func (m *Manager) resize(ctx context.Context, pod *v1.Pod, resource v1.ResourceName, parts func(have, want level, name v1.ResourceName) []part) error {
 	return m.onPod(ctx, "update", pod, func(d *driver, e *podEntry, _ Name, cgroup string) error {
+		// The kernel's values decide on the direction, not the ones recorded: an
+		// earlier resize may have been cut short.
 		have, err := d.level(ctx, cgroup)
 		if err != nil {
 			return err
@@ -118,6 +140,8 @@ func (m *Manager) resize(ctx context.Context, pod *v1.Pod, resource v1.ResourceN
 			if err := d.apply(ctx, cgroup, want.part(p)); err != nil {
 				return err
 			}
+			// Each part is recorded on its own, so that Ensure does not undo half of a
+			// resize. With no record at all there is nothing to add to.
 			if e.applied != nil {
 				e.applied = ptr(e.applied.with(want.part(p)))
 			}
@@ -126,7 +150,9 @@ func (m *Manager) resize(ctx context.Context, pod *v1.Pod, resource v1.ResourceN
 	})
 }
 
-// lowers refuses resources with less memory than is in use.
+// lowers returns an error of ErrInUse for resources whose memory limit is lower
+// than the present one and at or below what is in use. A limit that stays or
+// grows is fine without a look at the usage: a cgroup may well be at its limit.
 func (d *driver) lowers(ctx context.Context, cgroup string, r Resources) error {
 	if r.Memory == nil || *r.Memory < 0 {
 		return nil
@@ -135,6 +161,7 @@ func (d *driver) lowers(ctx context.Context, cgroup string, r Resources) error {
 	if err != nil {
 		return err
 	}
+	// In pages: the kernel shows the limit rounded down.
 	if have >= 0 && *r.Memory/d.page >= have/d.page {
 		return nil
 	}
@@ -142,7 +169,9 @@ func (d *driver) lowers(ctx context.Context, cgroup string, r Resources) error {
 }
 
 // room refuses a memory limit at or below what is in use: it would be the end
-// of what runs there.
+// of what runs there. On v2 the kernel takes such a limit and kills; on v1 it
+// refuses it. Where the usage cannot be read, it is taken for too high. Between
+// the look and the write usage may still grow.
 func (d *driver) room(ctx context.Context, cgroup string, limit int64) error {
 	used, err := d.memoryUsed(ctx, cgroup)
 	if err != nil {
@@ -154,7 +183,9 @@ func (d *driver) room(ctx context.Context, cgroup string, limit int64) error {
 	return nil
 }
 
-// onPod calls f in the pod's turn, and counts the pod for its tier.
+// onPod calls f in the pod's turn, and counts the pod for its tier. It returns
+// nil at once with Config.NoPodCgroups. It blocks while another call for the
+// pod goes on, until ctx ends.
 func (m *Manager) onPod(ctx context.Context, operation string, pod *v1.Pod, f func(d *driver, e *podEntry, n Name, cgroup string) error) error {
 	if m.cfg.NoPodCgroups {
 		return nil
@@ -183,6 +214,8 @@ func (m *Manager) onPod(ctx context.Context, operation string, pod *v1.Pod, f fu
 	if err := f(d, e, n, cgroup); err != nil {
 		return fail(err)
 	}
+	// Only after success: a pod whose cgroup is not there takes nothing of its
+	// tier. Updates of the tiers are left to Run, so that no pod waits for them.
 	if m.sums.set(pod.UID, shareOf(pod)) {
 		m.poke()
 	}

@@ -10,19 +10,22 @@ import (
 	"strings"
 )
 
-// file is where a file of a cgroup is.
+// file returns the path of a cgroup's file, in the hierarchy of controller. It
+// is of no use for a controller that the machine lacks.
 func (d *driver) file(controller, cgroup, name string) string {
 	dir, _ := d.on.dir(controller, cgroup)
 	return path.Join(dir, name)
 }
 
-// text reads a file of one line.
+// text reads a file of one line, without the newline.
 func (d *driver) text(ctx context.Context, controller, cgroup, name string) (string, error) {
 	data, err := d.read(ctx, d.file(controller, cgroup, name))
 	return strings.TrimSpace(string(data)), err
 }
 
-// number reads a file of one number, or of no limit.
+// number reads a file of one number, or of no limit. On v1 a controller that
+// the machine lacks is a ControllerError. A missing file is ErrNotExist, which
+// on v2 may also mean that the controller is not enabled for the cgroup.
 func (d *driver) number(ctx context.Context, controller, cgroup, name string) (int64, error) {
 	if _, ok := d.on.dir(controller, cgroup); !ok {
 		return 0, &ControllerError{controller, cgroup}
@@ -41,7 +44,8 @@ func (d *driver) number(ctx context.Context, controller, cgroup, name string) (i
 	return n, nil
 }
 
-// numberOr is number, where the file may be missing.
+// numberOr returns or where the file or its controller is missing, and number's
+// result otherwise. It is for values that not every kernel has.
 func (d *driver) numberOr(ctx context.Context, controller, cgroup, name string, or int64) (int64, error) {
 	n, err := d.number(ctx, controller, cgroup, name)
 	var lacks *ControllerError
@@ -51,7 +55,8 @@ func (d *driver) numberOr(ctx context.Context, controller, cgroup, name string, 
 	return n, err
 }
 
-// level reads what a cgroup has of cpu and memory.
+// level reads what a cgroup has of cpu and memory. All files are read even if
+// one fails; the errors are joined.
 func (d *driver) level(ctx context.Context, cgroup string) (level, error) {
 	if d.on.version == V2 {
 		return d.levelV2(ctx, cgroup)
@@ -61,6 +66,8 @@ func (d *driver) level(ctx context.Context, cgroup string) (level, error) {
 		errs = append(errs, err)
 		return n
 	}
+	// Shares and memory are what no v1 lacks; quotas depend on CFS bandwidth
+	// control, and memsw on swap accounting.
 	out := level{
 		share:      uint64(max(must(d.number(ctx, "cpu", cgroup, "cpu.shares")), 0)),
 		quota:      must(d.numberOr(ctx, "cpu", cgroup, "cpu.cfs_quota_us", Unlimited)),
@@ -71,6 +78,8 @@ func (d *driver) level(ctx context.Context, cgroup string) (level, error) {
 	return out, errors.Join(errs...)
 }
 
+// levelV2 is level for cgroup v2, where swap is counted apart from memory and
+// its limit is not compared.
 func (d *driver) levelV2(ctx context.Context, cgroup string) (level, error) {
 	out := level{quota: Unlimited, period: DefaultPeriod, memorySwap: Unlimited}
 	var errs []error
@@ -94,7 +103,8 @@ func (d *driver) levelV2(ctx context.Context, cgroup string) (level, error) {
 	return out, errors.Join(errs...)
 }
 
-// memoryLimit is how many bytes a cgroup may be charged with.
+// memoryLimit returns how many bytes a cgroup may be charged with, or
+// Unlimited.
 func (d *driver) memoryLimit(ctx context.Context, cgroup string) (int64, error) {
 	if d.on.version == V2 {
 		return d.number(ctx, "memory", cgroup, "memory.max")
@@ -102,7 +112,7 @@ func (d *driver) memoryLimit(ctx context.Context, cgroup string) (int64, error) 
 	return d.number(ctx, "memory", cgroup, "memory.limit_in_bytes")
 }
 
-// memoryUsed is how many bytes are charged to a cgroup.
+// memoryUsed is how many bytes are charged to a cgroup. The page cache counts.
 func (d *driver) memoryUsed(ctx context.Context, cgroup string) (int64, error) {
 	if d.on.version == V2 {
 		return d.number(ctx, "memory", cgroup, "memory.current")
@@ -111,7 +121,7 @@ func (d *driver) memoryUsed(ctx context.Context, cgroup string) (int64, error) {
 }
 
 // walk calls f for a directory and all below it, those below first. What goes
-// meanwhile is passed over.
+// meanwhile is passed over. The first error ends it.
 func (d *driver) walk(ctx context.Context, dir string, f func(dir string) error) error {
 	children, err := d.list(ctx, dir)
 	if gone(err) {
@@ -128,7 +138,9 @@ func (d *driver) walk(ctx context.Context, dir string, f func(dir string) error)
 	return f(dir)
 }
 
-// pids are the processes in a cgroup and below it, ascending.
+// pids are the processes in a cgroup and below it, ascending. On v1 all
+// hierarchies are read: a process can be in the pod's cgroup in one of them
+// only.
 func (d *driver) pids(ctx context.Context, cgroup string) ([]int, error) {
 	var out []int
 	for _, dir := range d.on.dirsToo(cgroup) {

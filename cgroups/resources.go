@@ -14,7 +14,8 @@ import (
 const Unlimited = -1
 
 // Resources are what the processes in a cgroup may use. A field that is nil,
-// or empty, is left as it is.
+// or empty, is left as it is. Pointers and maps are shared by copies; clone and
+// with make new maps, and nothing writes through the pointers.
 type Resources struct {
 	CPUShares *uint64 // relative weight, 2 to 262144; becomes cpu.weight on v2
 	CPUQuota  *int64  // microseconds in each period, or Unlimited
@@ -35,13 +36,15 @@ type Resources struct {
 	Unified map[string]string
 }
 
+// clone returns a copy of r with maps of its own.
 func (r Resources) clone() Resources {
 	out := r
 	out.Hugepages, out.Unified = maps.Clone(r.Hugepages), maps.Clone(r.Unified)
 	return out
 }
 
-// with is r with what o says otherwise.
+// with is r with what o says otherwise. Maps of r are not changed. Hugepages
+// are replaced as a whole, Unified file by file.
 func (r Resources) with(o Resources) Resources {
 	out := r.clone()
 	setIf(&out.CPUShares, o.CPUShares)
@@ -66,20 +69,23 @@ func (r Resources) with(o Resources) Resources {
 	return out
 }
 
+// setIf sets *to unless v is nil, which means "not named".
 func setIf[T any](to **T, v *T) {
 	if v != nil {
 		*to = v
 	}
 }
 
-// Files of cgroup v2 that protect memory.
+// Files of cgroup v2 that protect memory from being reclaimed: memory.min
+// always, memory.low as long as there is other memory to reclaim.
 const (
 	memoryMin = "memory.min"
 	memoryLow = "memory.low"
 )
 
 // keeping is r with what o says of cpu and memory, and with nothing of what o
-// does not say.
+// does not say. Ensure writes the result: new values of cpu and memory have to
+// wait for Raise and Lower, in step with the containers.
 func (r Resources) keeping(o Resources) Resources {
 	out := r.clone()
 	out.CPUShares, out.CPUQuota, out.CPUPeriod = o.CPUShares, o.CPUQuota, o.CPUPeriod
@@ -94,7 +100,8 @@ func (r Resources) keeping(o Resources) Resources {
 }
 
 // hugepagesOf are the bytes of huge pages in a list, by size of page. Names
-// that spell the same size are summed; what is no size is ignored.
+// that spell the same size are summed; what is no size is ignored. The result
+// is never nil.
 func hugepagesOf(list v1.ResourceList) map[int64]int64 {
 	out := map[int64]int64{}
 	for name, q := range list {
@@ -105,7 +112,8 @@ func hugepagesOf(list v1.ResourceList) map[int64]int64 {
 	return out
 }
 
-// pageSize is the size in the name of a resource such as hugepages-2Mi.
+// pageSize returns the size in bytes in the name of a resource such as
+// hugepages-2Mi, and false for other names.
 func pageSize(name v1.ResourceName) (int64, bool) {
 	s, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
 	if !ok {
@@ -120,7 +128,8 @@ func pageSize(name v1.ResourceName) (int64, bool) {
 var hugetlbUnits = []string{"B", "KB", "MB", "GB"}
 
 // hugetlbSize writes a page size as the files of the hugetlb controller have
-// it: 2MB for 2097152.
+// it: 2MB for 2097152. It uses the largest unit that leaves a whole number, as
+// the kernel does.
 func hugetlbSize(size int64) string {
 	n := 0
 	for size%1024 == 0 && size > 0 && n < len(hugetlbUnits)-1 {
@@ -129,7 +138,9 @@ func hugetlbSize(size int64) string {
 	return strconv.FormatInt(size, 10) + hugetlbUnits[n]
 }
 
-// parseHugetlbFile is the page size in a file's name such as hugetlb.2MB.max.
+// parseHugetlbFile returns the page size in a file's name such as
+// hugetlb.2MB.max, in bytes. It is the inverse of hugetlbSize, and false for
+// other files and for sizes that an int64 may not hold.
 func parseHugetlbFile(file, suffix string) (int64, bool) {
 	s, ok := strings.CutPrefix(file, "hugetlb.")
 	if !ok {
@@ -138,6 +149,7 @@ func parseHugetlbFile(file, suffix string) (int64, bool) {
 	if s, ok = strings.CutSuffix(s, suffix); !ok {
 		return 0, false
 	}
+	// From the longest unit on: every one of them ends in B.
 	for n := len(hugetlbUnits) - 1; n >= 0; n-- {
 		if digits, ok := strings.CutSuffix(s, hugetlbUnits[n]); ok {
 			size, err := strconv.ParseInt(digits, 10, 64)

@@ -13,8 +13,9 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
-// How long to wait before what failed is tried again: the first time, and at
-// most.
+// The first wait before a failed round is tried again, and the longest. The
+// limit may be refused until evictions have freed memory, which can take
+// minutes.
 const (
 	firstRetry = time.Second
 	lastRetry  = time.Minute
@@ -22,16 +23,19 @@ const (
 
 // Run holds pods and what is reserved to what Config says, and the tiers to
 // what their pods request: when a pod came, changed or went, not by the clock.
-// What fails is tried again with back-off. It returns nil when ctx has ended.
-// It may be called once.
+// What fails is tried again with back-off. It blocks until ctx has ended, and
+// then returns nil. It may be called once. Without it pods get their cgroups,
+// but neither the node nor the tiers get limits and shares.
 func (m *Manager) Run(ctx context.Context) error {
 	if m.cfg.NoPodCgroups {
 		<-ctx.Done()
 		return nil
 	}
+	// The first round comes without a pod.
 	m.poke()
 	wait := retry.Backoff{First: firstRetry, Max: lastRetry}
 	told := false
+	// The timer runs only while something has failed.
 	timer := time.NewTimer(lastRetry)
 	timer.Stop()
 	defer timer.Stop()
@@ -50,6 +54,8 @@ func (m *Manager) Run(ctx context.Context) error {
 			timer.Stop()
 			wait.Reset()
 		}
+		// Pods that come in a burst, as after a start, are taken together: their
+		// requests wait in kick meanwhile.
 		if !retry.Sleep(ctx, m.cfg.TierDelay) {
 			return nil
 		}
@@ -61,6 +67,7 @@ func (m *Manager) Run(ctx context.Context) error {
 // and told that the node's limits were told of as enforced.
 func (m *Manager) round(ctx context.Context, timed bool, told *bool) (failed bool) {
 	news := false
+	// A failure because of the end of ctx is none, and must not show in Healthy.
 	note := func(what string, err error) bool {
 		if ctx.Err() != nil {
 			return false
@@ -78,9 +85,12 @@ func (m *Manager) round(ctx context.Context, timed bool, told *bool) (failed boo
 	if note("start", err) {
 		return true
 	}
+	// Only reached if ctx has ended: every other error was noted.
 	if err != nil {
 		return false
 	}
+	// A failure is an event once, and again at each timed retry, as the kubelet
+	// sends it; rounds that pods caused in between are silent.
 	err = m.enforce(ctx, d)
 	switch failed = note("enforce", err); {
 	case failed && (news || timed):
@@ -93,17 +103,21 @@ func (m *Manager) round(ctx context.Context, timed bool, told *bool) (failed boo
 			m.cfg.Event(v1.EventTypeNormal, "NodeAllocatableEnforced", "Updated limits on "+m.Root())
 		}
 	}
+	// Tiers are updated even if the limits of the node failed: they do not depend
+	// on each other.
 	return note("tiers", m.updateTiers(ctx, d)) || failed
 }
 
 // enforce holds all pods to what is left for them, and others to what is
-// reserved for them.
+// reserved for them. Once the cgroup of all pods is there, one failure keeps
+// none of the others back.
 func (m *Manager) enforce(ctx context.Context, d *driver) error {
 	var errs []error
 	node, err := m.literal(m.tree.node)
 	if err != nil {
 		return err
 	}
+	// Somebody may have removed the cgroup since the start.
 	if _, err := d.create(ctx, m.tree.node); err != nil {
 		return err
 	}
@@ -116,6 +130,8 @@ func (m *Manager) enforce(ctx context.Context, d *driver) error {
 	return errors.Join(errs...)
 }
 
+// enforceReserved holds one cgroup of others to its reservation. The cgroup is
+// never made: a missing one means that the configuration names the wrong one.
 func (m *Manager) enforceReserved(ctx context.Context, d *driver, r reservedCgroup) error {
 	if r.err != nil {
 		return r.err
@@ -133,7 +149,9 @@ func (m *Manager) enforceReserved(ctx context.Context, d *driver, r reservedCgro
 	return nil
 }
 
-// updateTiers gives the tiers what their pods request together.
+// updateTiers gives the tiers what their pods request together. It sums nothing
+// up itself: sums is kept current pod by pod, so that the cost does not grow
+// with the pods.
 func (m *Manager) updateTiers(ctx context.Context, d *driver) error {
 	t := m.sums.totals()
 	policy := tierPolicy{reserve: m.cfg.ReserveMemory, percent: m.percent}
@@ -147,6 +165,7 @@ func (m *Manager) updateTiers(ctx context.Context, d *driver) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
+	// The kubelet's gauges are 0 while nothing is reserved.
 	if !policy.reserve {
 		t = totals{}
 	}
@@ -156,7 +175,8 @@ func (m *Manager) updateTiers(ctx context.Context, d *driver) error {
 }
 
 // updateTier gives one tier what it is to have. A limit below what is in use
-// becomes as much as is in use; the rest comes when there is less.
+// becomes as much as is in use; the rest comes when there is less. The error
+// remains for that long, so that Run tries again with back-off.
 func (m *Manager) updateTier(ctx context.Context, d *driver, class v1.PodQOSClass, r Resources) error {
 	n := m.tree.tier(class)
 	cgroup, err := m.literal(n)
@@ -164,11 +184,14 @@ func (m *Manager) updateTier(ctx context.Context, d *driver, class v1.PodQOSClas
 		return err
 	}
 	var tooMuch error
+	// On v2 the kernel would take the limit and kill until it is kept.
 	if tooMuch = d.lowers(ctx, cgroup, r); tooMuch != nil {
 		used, err := d.memoryUsed(ctx, cgroup)
 		if err != nil {
 			return err
 		}
+		// One page above the usage, rounded: a limit at the usage would be too low as
+		// soon as a page is added.
 		r = r.with(Resources{Memory: ptr(used/d.page*d.page + d.page)})
 	}
 	err = d.apply(ctx, cgroup, r)

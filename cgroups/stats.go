@@ -12,19 +12,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Stats is what a cgroup has used, with all below it.
+// Stats is what a cgroup has used, with all below it. The values are read file
+// by file, and so are not of one moment.
 type Stats struct {
+	// Path is below the mount points.
 	Path   string
 	CPU    CPUStats
 	Memory MemoryStats
-	Pids   int64
+	// Pids is how many processes and threads there are.
+	Pids int64
 	// Hugepages are bytes in use, by size of page in bytes.
 	Hugepages map[int64]int64
 	// Pressure is nil where the kernel does not tell.
 	Pressure *PressureStats
 }
 
-// CPUStats is time on CPUs since the cgroup was made.
+// CPUStats is time on CPUs since the cgroup was made. Values only grow; a
+// cgroup that was removed and made again starts from 0.
 type CPUStats struct {
 	Usage, User, System time.Duration
 	// Periods are those with a quota in which there was something to run, and
@@ -38,7 +42,7 @@ type CPUStats struct {
 type MemoryStats struct {
 	Usage int64
 	// WorkingSet is what the kernel cannot easily do without: Usage less the
-	// inactive part of the page cache.
+	// inactive part of the page cache. Eviction and usage metrics go by it.
 	WorkingSet                  int64
 	RSS                         int64 // anonymous memory
 	Limit                       int64 // Unlimited if there is none
@@ -49,7 +53,8 @@ type MemoryStats struct {
 
 // MemoryEvents is how often a cgroup came to its limits (memory.events of the
 // kernel's cgroup-v2 document). On v1, Max is memory.failcnt and there is
-// nothing but that and the kills.
+// nothing but that and the kills. On v2 events of the cgroups below are
+// included, as the kernel counts them there.
 type MemoryEvents struct {
 	Low, High, Max, OOM, OOMKill uint64
 }
@@ -57,7 +62,8 @@ type MemoryEvents struct {
 // PressureStats is how long tasks waited for each resource.
 type PressureStats struct{ CPU, Memory, IO Pressure }
 
-// Stats reads what the pod uses.
+// Stats reads what the pod uses. It is an error of ErrNotExist if the pod has
+// no cgroup, and of ErrUnsupported with Config.NoPodCgroups.
 func (m *Manager) Stats(ctx context.Context, uid types.UID) (Stats, error) {
 	d, cgroup, err := m.locate(ctx, uid)
 	if err != nil {
@@ -79,6 +85,7 @@ func (m *Manager) TierStats(ctx context.Context, class v1.PodQOSClass) (Stats, e
 // root's is the machine's.
 func (m *Manager) StatsOf(ctx context.Context, n Name) (Stats, error) { return m.statsAt(ctx, n) }
 
+// statsAt reads a cgroup by name, in the form of the configured driver.
 func (m *Manager) statsAt(ctx context.Context, n Name) (Stats, error) {
 	if m.cfg.NoPodCgroups {
 		return Stats{}, fmt.Errorf("cgroup %s: %w", n.Cgroupfs(), ErrUnsupported)
@@ -94,8 +101,10 @@ func (m *Manager) statsAt(ctx context.Context, n Name) (Stats, error) {
 	return d.stats(ctx, cgroup)
 }
 
-// reader reads files and keeps the errors. A file that is missing counts as
-// empty: not every kernel, and no root, has all of them.
+// reader reads the files of one cgroup and keeps the errors, so that a single
+// bad file costs its value and not the rest. A file that is missing counts as
+// empty: not every kernel, and no root, has all of them. It is used by one
+// goroutine.
 type reader struct {
 	*driver
 	ctx    context.Context
@@ -103,12 +112,15 @@ type reader struct {
 	errs   []error
 }
 
+// number returns the number in a file, 0 if it is missing or unreadable.
 func (r *reader) number(controller, name string) int64 {
 	n, err := r.numberOr(r.ctx, controller, r.cgroup, name, 0)
 	r.errs = append(r.errs, err)
 	return n
 }
 
+// flat returns the keys of a file such as cpu.stat. It may be nil, which reads
+// as 0 for each key.
 func (r *reader) flat(controller, name string) map[string]uint64 {
 	dir, ok := r.on.dir(controller, r.cgroup)
 	if !ok {
@@ -121,8 +133,12 @@ func (r *reader) flat(controller, name string) map[string]uint64 {
 	return parseFlat(data)
 }
 
+// stats reads all statistics of a cgroup. With an error, the values that could
+// be read are returned as well.
 func (d *driver) stats(ctx context.Context, cgroup string) (Stats, error) {
 	var lacks *ControllerError
+	// Missing files count as 0, so that a cgroup which is not there would look
+	// like an idle one. That it lacks a controller is no reason to say nothing.
 	if err := d.exists(ctx, cgroup); err != nil && !errors.As(err, &lacks) {
 		return Stats{}, err
 	}
@@ -145,12 +161,17 @@ func (d *driver) stats(ctx context.Context, cgroup string) (Stats, error) {
 	return out, errors.Join(r.errs...)
 }
 
+// micro returns n microseconds, or the longest time whose microseconds a
+// Duration holds.
 func micro(n uint64) time.Duration {
 	return time.Duration(min(n, math.MaxInt64/1000)) * time.Microsecond
 }
 
+// bytes returns n, or the most that an int64 holds.
 func bytes(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
+// cpuV2 reads cpu.stat. Its first three values are there even without the cpu
+// controller.
 func (r *reader) cpuV2() CPUStats {
 	s := r.flat("cpu", "cpu.stat")
 	return CPUStats{
@@ -159,6 +180,8 @@ func (r *reader) cpuV2() CPUStats {
 	}
 }
 
+// cpuV1 reads nanoseconds (cpuacct.usage, throttled_time) and ticks of USER_HZ
+// (cpuacct.stat), which are coarser: User and System may not add up to Usage.
 func (r *reader) cpuV1() CPUStats {
 	const tick = 10 * time.Millisecond // USER_HZ is 100 on every architecture that Go knows
 	s, used := r.flat("cpu", "cpu.stat"), r.flat("cpuacct", "cpuacct.stat")
@@ -171,6 +194,7 @@ func (r *reader) cpuV1() CPUStats {
 	}
 }
 
+// memoryV2 reads bytes and page faults of the cgroup and all below it.
 func (r *reader) memoryV2() MemoryStats {
 	s, ev := r.flat("memory", "memory.stat"), r.flat("memory", "memory.events")
 	out := MemoryStats{
@@ -179,14 +203,19 @@ func (r *reader) memoryV2() MemoryStats {
 		PageFaults: s["pgfault"], MajorPageFaults: s["pgmajfault"],
 		Events: memoryEvents(ev),
 	}
+	// The two files are read at different times, so that the difference may be
+	// negative.
 	out.WorkingSet = max(out.Usage-bytes(s["inactive_file"]), 0)
 	return out
 }
 
+// memoryEvents picks the counters that are known; missing ones are 0.
 func memoryEvents(ev map[string]uint64) MemoryEvents {
 	return MemoryEvents{Low: ev["low"], High: ev["high"], Max: ev["max"], OOM: ev["oom"], OOMKill: ev["oom_kill"]}
 }
 
+// memoryV1 takes the totals of memory.stat, which include the cgroups below;
+// its plain keys do not.
 func (r *reader) memoryV1() MemoryStats {
 	s := r.flat("memory", "memory.stat")
 	out := MemoryStats{
@@ -210,6 +239,7 @@ func (r *reader) pressure() *PressureStats {
 	} {
 		dir, _ := r.on.dir("", r.cgroup)
 		data, err := r.read(r.ctx, dir+"/"+file)
+		// One file stands for all three: the kernel has them together or not at all.
 		if noPressure(err) {
 			return nil
 		}
@@ -221,6 +251,9 @@ func (r *reader) pressure() *PressureStats {
 	return &out
 }
 
+// noPressure reports whether an error of opening or reading a file of PSI means
+// that the kernel does not have it, or has it switched off (the boot parameter
+// psi=0).
 func noPressure(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, errNotSupported)
 }

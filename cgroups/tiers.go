@@ -10,22 +10,29 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// share is what one pod adds to its tier.
+// share is what one pod adds to its tier. It is comparable, so that a pod that
+// did not change can be told from one that did.
 type share struct {
 	class  v1.PodQOSClass
 	cpu    int64 // thousandths
 	memory int64 // bytes
 }
 
+// shareOf returns the share of a pod by its spec, with pod-level requests and
+// overhead counted as for the pod's own cgroup.
 func shareOf(pod *v1.Pod) share {
 	requests := podmeta.FilledRequests(pod)
 	return share{podmeta.QOS(pod), milli(requests.Cpu()), requests.Memory().Value()}
 }
 
 // sums are what the pods of each class request together. They are kept up to
-// date pod by pod.
+// date pod by pod, at a cost that does not depend on how many there are.
+// Methods may be called from any goroutine.
 type sums struct {
-	mu     sync.Mutex
+	// mu guards the maps. It is never held across other locks or calls.
+	mu sync.Mutex
+	// pods is what was added for each pod, so that exactly this can be taken off
+	// again.
 	pods   map[types.UID]share
 	cpu    map[v1.PodQOSClass]int64
 	memory map[v1.PodQOSClass]int64
@@ -37,7 +44,9 @@ func newSums() *sums {
 	}
 }
 
-// set counts the pod with s, and reports whether that is news.
+// set counts the pod with s, and reports whether that is news. The pod's former
+// share is taken off first; a pod not known before has the zero share, of which
+// nothing is taken.
 func (t *sums) set(uid types.UID, s share) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -52,7 +61,9 @@ func (t *sums) set(uid types.UID, s share) bool {
 	return true
 }
 
-// adopt counts the pod with s unless it is counted already.
+// adopt counts the pod with s unless it is counted already. Nobody else counts
+// pods while the Manager starts, so that the look and the change need not be
+// one step.
 func (t *sums) adopt(uid types.UID, s share) {
 	t.mu.Lock()
 	_, known := t.pods[uid]
@@ -62,6 +73,7 @@ func (t *sums) adopt(uid types.UID, s share) {
 	}
 }
 
+// remove takes the pod off, and reports whether it was counted.
 func (t *sums) remove(uid types.UID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -71,12 +83,14 @@ func (t *sums) remove(uid types.UID) bool {
 	return known
 }
 
+// sub takes a share off. It is called with mu held.
 func (t *sums) sub(s share) {
 	t.cpu[s.class] -= s.cpu
 	t.memory[s.class] -= s.memory
 }
 
-// totals are the sums at one moment.
+// totals are the sums at one moment. What tiers need is in them: BestEffort
+// pods request nothing, and the share of Guaranteed pods is each pod's own.
 type totals struct {
 	burstableCPU                      int64 // thousandths
 	guaranteedMemory, burstableMemory int64 // bytes
@@ -88,20 +102,25 @@ func (t *sums) totals() totals {
 	return totals{t.cpu[v1.PodQOSBurstable], t.memory[v1.PodQOSGuaranteed], t.memory[v1.PodQOSBurstable]}
 }
 
-// tierPolicy says what tiers get beside their shares.
+// tierPolicy says what tiers get beside their shares. Both parts are off by
+// default in the kubelet.
 type tierPolicy struct {
 	reserve     bool  // memory.min and memory.low (KEP-2570)
 	percent     int64 // of requests kept from lesser classes; -1 for none
 	allocatable int64 // bytes of memory; 0 if not known
 }
 
-// tierHugepages is no limit for huge pages, as the kubelet writes it.
+// tierHugepages is no limit for huge pages, as the kubelet writes it: the
+// hugetlb controller is bounded by the pods and the node, not by the tiers.
 const tierHugepages = int64(1) << 62
 
 // resources are what each tier is to have. The cgroup of the node's is the tier
-// of Guaranteed pods; its share of CPU is not the tiers' to say.
+// of Guaranteed pods; its share of CPU is not the tiers' to say. A value of 0
+// is written too where nothing is reserved, to take away an older one.
 func (p tierPolicy) resources(t totals) map[v1.PodQOSClass]Resources {
 	guaranteed, low := int64(0), int64(0)
+	// The node's cgroup protects what both tiers below it need: protection is only
+	// as good as that of the parent.
 	if p.reserve {
 		guaranteed, low = t.guaranteedMemory+t.burstableMemory, t.burstableMemory
 	}
@@ -117,6 +136,9 @@ func (p tierPolicy) resources(t totals) map[v1.PodQOSClass]Resources {
 	if p.percent < 0 || p.allocatable <= 0 {
 		return out
 	}
+	// A hundredth is taken before the product, and of the remainder after it, so
+	// that no product overflows. Lesser classes get what the better ones did not
+	// keep: BestEffort loses both parts.
 	burstable := max(p.allocatable-t.guaranteedMemory/100*p.percent-t.guaranteedMemory%100*p.percent/100, 0)
 	bestEffort := max(burstable-t.burstableMemory/100*p.percent-t.burstableMemory%100*p.percent/100, 0)
 	for class, bytes := range map[v1.PodQOSClass]int64{

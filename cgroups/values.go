@@ -13,21 +13,25 @@ import (
 // Version is that of the kernel's cgroup interface.
 type Version int
 
-// The versions; the zero value of a Version is whichever the machine has.
+// V1 and V2 are the versions; the zero value of a Version is whichever the
+// machine has.
 const (
 	V1 Version = 1
 	V2 Version = 2
 )
 
-// A write is one value for one file.
+// A write is one value for one file of a controller. For all of them see the
+// kernel's documents cgroup-v1 and cgroup-v2.rst.
 type write struct {
 	controller, file, value string
-	// optional values are for files that not every kernel has.
+	// optional values are for files that not every kernel has. Their absence is no
+	// error, and their value is lost.
 	optional bool
 }
 
 // writes says what is to be written for r, in an order in which the kernel
 // takes it. have is what is there by now, for those values whose order matters.
+// sizes are the sizes of huge pages that the machine has, in bytes.
 func (v Version) writes(r Resources, sizes []int64, have level) []write {
 	if v == V1 {
 		return writesV1(r, sizes, have)
@@ -35,6 +39,8 @@ func (v Version) writes(r Resources, sizes []int64, have level) []write {
 	return writesV2(r, sizes)
 }
 
+// writesV1 is writes for v1, where quota and period, and memory and swap,
+// depend on each other.
 func writesV1(r Resources, sizes []int64, have level) []write {
 	var out []write
 	add := func(controller, file, value string, optional bool) {
@@ -59,7 +65,8 @@ func writesV1(r Resources, sizes []int64, have level) []write {
 
 // cfsV1 orders quota and period so that their ratio on the way from one pair
 // to the other is between both: the kernel allows no cgroup more than its
-// parent, nor less than its children.
+// parent, nor less than its children. Whether a parent is exceeded shows after
+// each of the two writes, not at the end.
 func cfsV1(r Resources, have level) []write {
 	var quota, period []write
 	if r.CPUQuota != nil {
@@ -75,6 +82,8 @@ func cfsV1(r Resources, have level) []write {
 		if lo.cmpCPU(hi) > 0 {
 			lo, hi = hi, lo
 		}
+		// With the period first the ratio would leave the range; with the quota first
+		// it stays within.
 		if between.cmpCPU(lo) < 0 || between.cmpCPU(hi) > 0 {
 			return append(quota, period...)
 		}
@@ -83,18 +92,23 @@ func cfsV1(r Resources, have level) []write {
 }
 
 // memoryV1 orders the limits so that the one of memory alone is never above
-// the one of memory and swap together.
+// the one of memory and swap together. The kernel refuses a limit of memory
+// above that of both, and a limit of both below that of memory
+// (cgroup-v1/memory).
 func memoryV1(r Resources, have level) []write {
 	var memory, swap []write
 	if r.Memory != nil {
 		memory = []write{{"memory", "memory.limit_in_bytes", limit(*r.Memory, "-1"), false}}
 	}
 	if r.MemorySwap != nil {
+		// v1 counts memory and swap together, Resources apart.
 		sum := int64(Unlimited)
 		if *r.MemorySwap >= 0 && r.Memory != nil && *r.Memory >= 0 {
 			sum = *r.Memory + *r.MemorySwap
 		}
 		swap = []write{{"memory", "memory.memsw.limit_in_bytes", limit(sum, "-1"), true}}
+		// When growing, the larger limit makes room first; when shrinking, the
+		// smaller one goes first.
 		if cmpLimit(sum, have.memorySwap) > 0 {
 			return append(swap, memory...)
 		}
@@ -102,9 +116,13 @@ func memoryV1(r Resources, have level) []write {
 	return append(memory, swap...)
 }
 
+// writesV2 is writes for v2, where quota and period are one file and swap is
+// apart, so that the order does not matter; it is fixed, for the sake of tests
+// and logs.
 func writesV2(r Resources, sizes []int64) []write {
 	var out []write
 	add := func(file, value string, optional bool) {
+		// Names of files begin with that of their controller.
 		controller, _, _ := strings.Cut(file, ".")
 		out = append(out, write{controller, file, value, optional})
 	}
@@ -139,6 +157,8 @@ func writesV2(r Resources, sizes []int64) []write {
 	return out
 }
 
+// limit returns n as text, or unlimited, the version's word for none, if n is
+// negative.
 func limit(n int64, unlimited string) string {
 	if n < 0 {
 		return unlimited
@@ -146,6 +166,7 @@ func limit(n int64, unlimited string) string {
 	return strconv.FormatInt(n, 10)
 }
 
+// hugepageLimit is a limit for one size of page, both in bytes.
 type hugepageLimit struct{ size, bytes int64 }
 
 // hugepageLimits are the limits for the sizes that the kernel has, smallest
@@ -166,13 +187,15 @@ func hugepageLimits(r Resources, sizes []int64) []hugepageLimit {
 }
 
 // same reports whether a file that shows have was written want. The kernel rounds
-// bytes down to pages.
+// bytes down to pages. Without that rounding, a limit that is no multiple would
+// be written at every look.
 func (w write) same(have string, page int64) bool {
 	have = strings.TrimSpace(have)
 	if have == w.value {
 		return true
 	}
 	switch w.controller {
+	// Huge pages are rounded to pages of their own size.
 	case "hugetlb":
 		if size, ok := parseHugetlbFile(w.file, path.Ext(w.file)); ok {
 			page = size
@@ -180,6 +203,7 @@ func (w write) same(have string, page int64) bool {
 	case "pids":
 		page = 1
 	case "memory":
+	// Only numbers can be rounded; other values have to be the same text.
 	default:
 		return false
 	}
@@ -191,7 +215,8 @@ func (w write) same(have string, page int64) bool {
 	return a == b || a >= 0 && b >= 0 && a/page == b/page
 }
 
-// cmpLimit compares two limits, of which a negative one is none.
+// cmpLimit compares two limits, of which a negative one is none. No limit is
+// more than any limit.
 func cmpLimit(a, b int64) int {
 	switch {
 	case a < 0 && b < 0:
@@ -204,7 +229,8 @@ func cmpLimit(a, b int64) int {
 	return cmp.Compare(a, b)
 }
 
-// cmpCPU compares how much time two levels leave.
+// cmpCPU compares how much time two levels leave. It compares quota/period by
+// cross-multiplying, which is exact; the products may exceed 64 bits.
 func (l level) cmpCPU(o level) int {
 	if l.quota < 0 || o.quota < 0 {
 		return cmpLimit(l.quota, o.quota)

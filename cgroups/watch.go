@@ -14,7 +14,9 @@ import (
 
 // Watch says what happens to the pod's cgroup until ctx ends or the cgroup is
 // destroyed; then the channel is closed. What nobody takes is added up. Triggers
-// take cgroup v2.
+// take cgroup v2. Events of before the call are not reported. Several watches
+// of one pod do not disturb each other. Where the kernel has no PSI, triggers
+// are an error of ErrUnsupported.
 func (m *Manager) Watch(ctx context.Context, uid types.UID, triggers ...Trigger) (<-chan Event, error) {
 	fail := func(err error) (<-chan Event, error) {
 		return nil, fmt.Errorf("watch cgroup of pod %s: %w", uid, err)
@@ -35,6 +37,8 @@ func (m *Manager) Watch(ctx context.Context, uid types.UID, triggers ...Trigger)
 		m: m, d: d, uid: uid, cgroup: cgroup, triggers: triggers,
 		woken: make(chan struct{}, 1), pulled: make([]bool, len(triggers)), out: make(chan Event),
 	}
+	// The counts are read before the kernel is asked to report, so that nothing is
+	// lost in between: the first look compares with them.
 	if w.seen, err = d.events(ctx, cgroup); err != nil {
 		return fail(err)
 	}
@@ -42,32 +46,40 @@ func (m *Manager) Watch(ctx context.Context, uid types.UID, triggers ...Trigger)
 		w.disarm()
 		return fail(err)
 	}
+	// From here on Destroy ends the watch.
 	m.watching(uid, w, true)
 	w.wake() // to look whether it went meanwhile
 	go w.run(ctx)
 	return w.out, nil
 }
 
-// watch is one call of Watch.
+// watch is one call of Watch. Its goroutine, run, owns the fields up to seen;
+// the kernel's reports and Destroy only set the last three and wake it.
 type watch struct {
 	m        *Manager
 	d        *driver
 	uid      types.UID
 	cgroup   string
 	triggers []Trigger
-	stops    []func()
-	out      chan Event
-	seen     MemoryEvents
+	// stops end the notifications, one for each signal.
+	stops []func()
+	out   chan Event
+	// seen are the counts that were reported last.
+	seen MemoryEvents
 
-	woken  chan struct{} // capacity 1
+	woken chan struct{} // capacity 1
+	// mu guards pulled and gone.
 	mu     sync.Mutex
 	pulled []bool // of triggers
 	gone   bool
 }
 
-// arm asks the kernel for all that is to be told.
+// arm asks the kernel for all that is to be told. On failure some of it may be
+// armed already; disarm undoes that.
 func (w *watch) arm(ctx context.Context) error {
 	memory := Signal{File: w.d.file("memory", w.cgroup, "memory.events")}
+	// v1 reports a cgroup out of memory through an eventfd (cgroup-v1/memory, "OOM
+	// Control").
 	if w.d.on.version == V1 {
 		memory = Signal{
 			File:    w.d.file("memory", w.cgroup, "memory.oom_control"),
@@ -79,6 +91,7 @@ func (w *watch) arm(ctx context.Context) error {
 	}
 	for i, t := range w.triggers {
 		s := Signal{File: w.d.file(t.Resource, w.cgroup, t.Resource+".pressure"), Arg: t.String()}
+		// The notifier calls this with a lock held: only flags are set here.
 		err := w.signal(ctx, s, func() {
 			w.mu.Lock()
 			w.pulled[i] = true
@@ -92,6 +105,8 @@ func (w *watch) arm(ctx context.Context) error {
 	return nil
 }
 
+// signal asks the notifier for one signal, within Config.CallTimeout. A kernel
+// without that file is ErrUnsupported.
 func (w *watch) signal(ctx context.Context, s Signal, wake func()) error {
 	var stop func()
 	err := w.d.do(ctx, "watch", s.File, func() (err error) {
@@ -107,12 +122,14 @@ func (w *watch) signal(ctx context.Context, s Signal, wake func()) error {
 	return err
 }
 
+// disarm ends all notifications. None of them wakes w after it.
 func (w *watch) disarm() {
 	for _, stop := range w.stops {
 		stop()
 	}
 }
 
+// wake has run look again. It does not block, and may be called from anywhere.
 func (w *watch) wake() {
 	select {
 	case w.woken <- struct{}{}:
@@ -120,6 +137,8 @@ func (w *watch) wake() {
 	}
 }
 
+// end makes the next look report that the cgroup is gone, even if another one
+// of the same name is there by then.
 func (w *watch) end() {
 	w.mu.Lock()
 	w.gone = true
@@ -128,12 +147,15 @@ func (w *watch) end() {
 }
 
 // On v1 the kernel reports before it kills, and counts after it. These are the
-// first and the last wait for the count.
+// first and the last wait for the count. The waits double in between: five
+// seconds in all.
 const (
 	lateFirst = 10 * time.Millisecond
 	lateLast  = 2560 * time.Millisecond
 )
 
+// run reports until ctx ends or the cgroup is gone. The channel is closed last,
+// after the watch is out of the Manager's list.
 func (w *watch) run(ctx context.Context) {
 	defer close(w.out)
 	defer w.m.watching(w.uid, w, false)
@@ -152,10 +174,13 @@ func (w *watch) run(ctx context.Context) {
 			late *= 2
 		}
 		told := w.look(ctx)
+		// v1 was early; v2 counts before it reports.
 		if w.d.on.version == V1 && len(told) == 0 && late <= lateLast {
 			again.Reset(late)
 		}
 		gone := false
+		// While nobody receives, no look is taken: the kernel's counters add up what
+		// happens meanwhile.
 		for _, ev := range told {
 			select {
 			case w.out <- ev:
@@ -170,10 +195,12 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-// look finds out what happened since the last look.
+// look finds out what happened since the last look. It is called by run alone.
 func (w *watch) look(ctx context.Context) []Event {
 	var out []Event
 	w.mu.Lock()
+	// Flags are taken before the counters are read: a report that comes in between
+	// leads to another look, instead of being lost.
 	gone, pulled := w.gone, slices.Clone(w.pulled)
 	clear(w.pulled)
 	w.mu.Unlock()
@@ -181,6 +208,8 @@ func (w *watch) look(ctx context.Context) []Event {
 	switch {
 	case gone || errors.Is(err, ErrNotExist):
 		return []Event{{UID: w.uid, Type: Gone, Count: 1}}
+	// The next report of the kernel leads to another look, with the same counts to
+	// compare with.
 	case err != nil:
 		w.m.cfg.Log.Warn("events of a cgroup cannot be read", zap.String("cgroup", w.cgroup), zap.Error(err))
 	default:
@@ -200,8 +229,8 @@ func (w *watch) look(ctx context.Context) []Event {
 	return out
 }
 
-// news are the events between two looks. Counts that went back are those of
-// another cgroup of the name.
+// news returns the events between two looks. Counts that went back are those of
+// another cgroup of the name, and report nothing. There is no event for Low.
 func news(uid types.UID, before, now MemoryEvents) []Event {
 	var out []Event
 	add := func(t EventType, before, now uint64) {
@@ -217,6 +246,7 @@ func news(uid types.UID, before, now MemoryEvents) []Event {
 }
 
 // events reads how often a cgroup came to its limits, as far as it is told of.
+// It is ErrNotExist if the cgroup is gone.
 func (d *driver) events(ctx context.Context, cgroup string) (MemoryEvents, error) {
 	name := "memory.events"
 	if d.on.version == V1 {
@@ -232,7 +262,7 @@ func (d *driver) events(ctx context.Context, cgroup string) (MemoryEvents, error
 	return memoryEvents(parseFlat(data)), nil
 }
 
-// watching keeps who watches a pod.
+// watching adds a watch to those of a pod, or removes it.
 func (m *Manager) watching(uid types.UID, w *watch, yes bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -246,7 +276,8 @@ func (m *Manager) watching(uid types.UID, w *watch, yes bool) {
 	}
 }
 
-// endWatches informs those who watch a pod that its cgroup is gone.
+// endWatches informs those who watch a pod that its cgroup is gone. The list is
+// copied, because a watch that ends takes itself off under mu.
 func (m *Manager) endWatches(uid types.UID) {
 	m.mu.Lock()
 	list := slices.Clone(m.watches[uid])

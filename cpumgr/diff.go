@@ -25,7 +25,10 @@ type Step struct {
 //
 // Containers that do not run need no step, and start with their [State.Wanted]
 // once the steps are done. A container that has had CPUs of its own and has none
-// now, since it was released, is told to join the shared pool.
+// now, since it was released, is told to join the shared pool. Steps for one
+// container may be two: to leave some CPUs first, and to enter others later. It
+// compares decisions; whether a container has the cpuset that from says is the
+// caller's to know.
 func Diff(from, to State) []Step {
 	type ranked struct {
 		Step
@@ -41,10 +44,13 @@ func Diff(from, to State) []Step {
 		if pod == "" {
 			first = 0
 		}
+		// Nothing can be kept, and the container is to leave as early as those that
+		// shrink.
 		if b.Empty() {
 			all = append(all, ranked{Step{pod, container, b}, first})
 			return
 		}
+		// A kernel takes no empty cpuset, so that there is no step in between.
 		if kept.Empty() {
 			all = append(all, ranked{Step{pod, container, b}, 2})
 			return
@@ -60,6 +66,8 @@ func Diff(from, to State) []Step {
 	for uid, name := range containersOf(from, to) {
 		add(uid, name, from.Wanted(uid, name), to.Wanted(uid, name))
 	}
+	// Stable: within a rank the order is that of UIDs and names, and the same each
+	// time.
 	slices.SortStableFunc(all, func(a, b ranked) int { return cmp.Compare(a.rank, b.rank) })
 	steps := make([]Step, len(all))
 	for i, r := range all {

@@ -11,22 +11,28 @@ import (
 
 // maxExact is the number of nodes with free CPUs up to which the search for an
 // even distribution looks at all sets of nodes: 3^8 = 6561 cases at most. Beyond,
-// it looks at the nodes with the most free CPUs alone.
+// it looks at the nodes with the most free CPUs alone. The kubelet searches all
+// of them, at a cost that grows exponentially with the nodes.
 const maxExact = 8
 
 // distribute takes n CPUs evenly from as few nodes as can give them, in groups
 // that are not split between nodes. Of the ways to do so it takes the one which
-// leaves nodes the most alike. Where there is none, it packs.
+// leaves nodes the most alike. Where there is none, it packs. It is the
+// kubelet's algorithm for distribute-cpus-across-numa.
 func (l *layout) distribute(free numa.CPUSet, n, group int, spread bool) (numa.CPUSet, error) {
 	if n%group != 0 || n == 0 || n > free.Len() {
 		return l.pack(free, n, spread, false)
 	}
+	// The counts are of free CPUs before anything is taken; the division is made
+	// of them, and carried out once.
 	r := run{l: l, free: free, need: n}
 	d := division{need: n, group: group}
 	nodes := r.nodes()
 	for _, i := range nodes {
 		d.free = append(d.free, free.IntersectLen(l.nodes[i].cpus))
 	}
+	// The first number of nodes with any solution wins, however uneven it is:
+	// fewer nodes matter more.
 	for k := l.fewestNodes(n, group); k <= min(n/group, len(nodes)); k++ {
 		best, ok := d.among(k)
 		if !ok {
@@ -52,7 +58,8 @@ func (l *layout) distribute(free numa.CPUSet, n, group int, spread bool) (numa.C
 }
 
 // fewestNodes is how many nodes of the machine hold n CPUs in groups, were all
-// of them free.
+// of them free. It goes by the machine and not by free CPUs, as in the kubelet:
+// on a busy machine the search begins with fewer nodes than can do.
 func (l *layout) fewestNodes(n, group int) int {
 	groups := make([]int, len(l.nodes))
 	for i, u := range l.nodes {
@@ -66,7 +73,8 @@ func (l *layout) fewestNodes(n, group int) int {
 	return k
 }
 
-// division looks for the evenest way to take a number of CPUs from nodes.
+// division looks for the evenest way to take a number of CPUs from nodes. Nodes
+// are named by their places in free.
 type division struct {
 	free        []int // by node, in order
 	need, group int
@@ -83,8 +91,12 @@ type portion struct {
 // among finds the best way to take from k nodes. Of ways that are as good, the
 // first is taken.
 func (d division) among(k int) (best portion, found bool) {
+	// The share is rounded down to whole groups; the groups that are left over go
+	// to some of the nodes.
 	share := d.need / k / d.group * d.group
 	rest := d.need - share*k
+	// Strictly lower wins, so that of equal ways the first is kept. A score of 0
+	// cannot be beaten.
 	better := func(nodes, extra, after []int) (done bool) {
 		if score := deviation(after); !found || score < best.score {
 			best, found = portion{slices.Clone(nodes), extra, share, score}, true
@@ -108,8 +120,11 @@ func (d division) among(k int) (best portion, found bool) {
 			}
 			continue
 		}
+		// Over as many nodes as possible first: the more nodes share the rest, the
+		// evener it mostly is.
 		for size := len(candidates); size > 0; size-- {
 			for some := range d.choices(candidates, size) {
+				// dealOut changes it.
 				left := slices.Clone(after)
 				if extra, ok := d.dealOut(rest, some, left); ok && better(nodes, extra, left) {
 					return best, true
@@ -120,7 +135,8 @@ func (d division) among(k int) (best portion, found bool) {
 	return best, found
 }
 
-// holds reports whether nodes have a share each, and all that is needed together.
+// holds reports whether nodes have a share each, and all that is needed
+// together. Parts of groups do not count, since a group is not split.
 func (d division) holds(nodes []int, share int) bool {
 	sum := 0
 	for _, i := range nodes {
@@ -132,7 +148,8 @@ func (d division) holds(nodes []int, share int) bool {
 	return sum >= d.need
 }
 
-// dealOut takes what is left to give from some nodes, a group from each in turn.
+// dealOut takes what is left to give from some nodes, a group from each in
+// turn. It fails if no node has a group left, and changes left.
 func (d division) dealOut(rest int, some, left []int) (extra []int, ok bool) {
 	for rest > 0 {
 		before := rest
@@ -169,7 +186,8 @@ func (d division) choices(of []int, k int) iter.Seq[[]int] {
 }
 
 // combinations are those of k elements, in lexicographic order. What is yielded
-// is good until the next one.
+// is good until the next one. It makes none of them in advance: there can be
+// many, and the search often ends early.
 func combinations(of []int, k int) iter.Seq[[]int] {
 	return func(yield func([]int) bool) {
 		if k > len(of) {
@@ -199,7 +217,8 @@ func combinations(of []int, k int) iter.Seq[[]int] {
 
 // deviation is the standard deviation of some counts. Like the kubelet's, it and
 // the mean are rounded to three digits, so that the same ways are as good as each
-// other.
+// other. It is of the population: all nodes with free CPUs count, those that
+// give nothing included.
 func deviation(counts []int) float64 {
 	round := func(x float64) float64 { return math.Round(x*1000) / 1000 }
 	sum := 0

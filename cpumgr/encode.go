@@ -10,10 +10,12 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// encodingVersion is that of the format which EncodePod writes.
+// encodingVersion is that of the format which EncodePod writes. DecodePod takes
+// no other; see [Rebuild] for pods whose file cannot be read.
 const encodingVersion = 1
 
-// encodedPod is what is kept of a pod.
+// encodedPod is what is kept of a pod, as JSON. Names of fields and kinds are
+// part of the format.
 type encodedPod struct {
 	Version    int                `json:"version"`
 	UID        string             `json:"uid"`
@@ -28,6 +30,8 @@ type encodedContainer struct {
 	Pooled bool        `json:"pooled,omitempty"`
 }
 
+// kindNames are the kinds as files have them: words, which survive a reordering
+// of the constants.
 func kindNames() [3]string {
 	return [...]string{numa.Regular: "regular", numa.Init: "init", numa.Sidecar: "sidecar"}
 }
@@ -59,6 +63,7 @@ func DecodePod(data []byte) (PodCPUs, error) {
 	if err := dec.Decode(&e); err != nil {
 		return PodCPUs{}, fmt.Errorf("CPUs of a pod: %w", err)
 	}
+	// Two lines in one file are the mark of a write that went wrong.
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return PodCPUs{}, errors.New("CPUs of a pod: there is more behind the end")
 	}
@@ -74,6 +79,7 @@ func DecodePod(data []byte) (PodCPUs, error) {
 		if err != nil {
 			return PodCPUs{}, fmt.Errorf("CPUs of pod %s, container %q: %w", e.UID, c.Name, err)
 		}
+		// This also rules out two containers of one name.
 		if i > 0 && c.Name <= e.Containers[i-1].Name {
 			return PodCPUs{}, fmt.Errorf("CPUs of pod %s: container %q after %q; want ascending names", e.UID, c.Name, e.Containers[i-1].Name)
 		}
@@ -82,6 +88,7 @@ func DecodePod(data []byte) (PodCPUs, error) {
 	return p, nil
 }
 
+// decode checks a container by itself and against the pool of its pod.
 func (c encodedContainer) decode(pool numa.CPUSet) (ContainerCPUs, error) {
 	kind := -1
 	for k, name := range kindNames() {

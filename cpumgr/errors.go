@@ -19,6 +19,8 @@ type InsufficientError struct {
 	Nodes     []NodeCPUs // the free CPUs of each node that has CPUs
 }
 
+// insufficient returns the error for n CPUs of those that are free, with the
+// counts from which an operator sees why: free CPUs, whole cores, and nodes.
 func (l *layout) insufficient(free numa.CPUSet, n int) error {
 	cores := 0
 	for _, c := range l.cores {
@@ -33,6 +35,7 @@ func (e *InsufficientError) Error() string {
 	return fmt.Sprintf("%d CPUs requested, but %d are free (%s; %d whole cores)", e.Requested, e.Free, perNode(e.Nodes), e.Cores)
 }
 
+// perNode lists counts in the order of the nodes.
 func perNode(nodes []NodeCPUs) string {
 	parts := make([]string, len(nodes))
 	for i, n := range nodes {
@@ -45,7 +48,8 @@ func perNode(nodes []NodeCPUs) string {
 // [Options].FullPCPUsOnly wants it.
 type SMTAlignmentError struct {
 	Requested int // CPUs
-	PerCore   int // CPUs of a core
+	// PerCore is the smallest of the machine's cores, where they differ.
+	PerCore int // CPUs of a core
 	// Physical reports that the number is right, but not so many CPUs are free
 	// in whole cores: only Available, which Nodes has for each node.
 	Physical  bool
@@ -70,6 +74,7 @@ func (e *SMTAlignmentError) Error() string {
 
 // EmptyPodSharedPoolError reports that containers of a pod with CPUs of its own
 // take all of them, so that nothing is left for the container that it names.
+// Such a container would have no CPU to run on.
 type EmptyPodSharedPoolError struct {
 	Container string
 	Total     int // CPUs of the pod
@@ -83,7 +88,8 @@ func (e *EmptyPodSharedPoolError) Error() string {
 	return fmt.Sprintf("container %q shares the CPUs of its pod, but %d of its %d are other containers' own", e.Container, e.Exclusive, e.Total)
 }
 
-// ResizeError reports that a container keeps the CPUs it has.
+// ResizeError reports that a container keeps the CPUs it has. It is not a
+// failure of the node: the request cannot be met while the pod lives.
 type ResizeError struct {
 	Container string
 	From, To  int64 // thousandths of a CPU

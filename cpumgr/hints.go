@@ -5,10 +5,12 @@ import "github.com/nodewright/nodewright/numa"
 // resource is the name of CPUs among hints.
 const resource = "cpu"
 
-// anyHints says that there is no preference.
+// anyHints says that there is no preference: the container takes no CPUs for
+// itself. It differs from an empty list, which means that nothing can serve it.
 func anyHints() numa.Hints { return numa.Hints{Resource: resource, Any: true} }
 
-// candidate is a set of nodes that hints look at.
+// candidate is a set of nodes that hints look at, with the numbers that do not
+// depend on the state: they are counted once per machine.
 type candidate struct {
 	nodes   numa.NodeSet
 	places  []int // of the nodes in the layout
@@ -17,7 +19,8 @@ type candidate struct {
 }
 
 // candidates are those of the machine's sets of nodes that have CPUs on each
-// node, in ascending order of size.
+// node, in ascending order of size. A set with a node that has only memory
+// would look larger than it is.
 func (l *layout) candidates() []candidate {
 	place := map[int]int{}
 	for i, n := range l.nodes {
@@ -47,7 +50,8 @@ sets:
 
 // Hints says which nodes can serve a container, or with [WholePod] a pod. Those
 // that it prefers are as few as could serve it if nothing else ran, as in the
-// kubelet: on a busy machine there may be hints but no preferred ones.
+// kubelet: on a busy machine there may be hints but no preferred ones. It
+// changes nothing, and its cost grows with the number of candidates.
 func (p *Static) Hints(s State, pod numa.Pod, container int) numa.Hints {
 	if container == WholePod {
 		return p.podHints(s, pod)
@@ -60,12 +64,15 @@ func (p *Static) Hints(s State, pod numa.Pod, container int) numa.Hints {
 	if n == 0 {
 		return anyHints()
 	}
+	// Asked again, as after a restart, it answers with what has been given.
 	if own, ok := s.pods[pod.UID].container(c.Name); ok {
 		return p.again(own.CPUs, n)
 	}
 	return p.hints(p.free(s, pod.UID), s.Reusable(pod.UID), n)
 }
 
+// podHints says which nodes can serve all containers of a pod together, or its
+// pool.
 func (p *Static) podHints(s State, pod numa.Pod) numa.Hints {
 	if pod.Resources != nil {
 		has, known := s.pods[pod.UID]
@@ -100,6 +107,8 @@ func (p *Static) podHints(s State, pod numa.Pod) numa.Hints {
 	if complete {
 		return p.hints(assigned, assigned, min(n, assigned.Len()))
 	}
+	// What some containers have already has to be part of any answer: containers
+	// do not move.
 	must := s.Reusable(pod.UID).Union(assigned)
 	return p.hints(p.free(s, pod.UID).Union(assigned), must, n)
 }
@@ -163,7 +172,8 @@ func (p *Static) hints(free, must numa.CPUSet, n int) numa.Hints {
 }
 
 // fewestNodes is the size of the smallest candidate that has n CPUs at all; that
-// of all nodes if none has.
+// of all nodes if none has. Candidates are in ascending order of size, so that
+// the first is the smallest.
 func (p *Static) fewestNodes(n int) int {
 	for _, c := range p.candidates {
 		if c.cpus >= n {

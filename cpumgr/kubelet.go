@@ -11,7 +11,9 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Assignments are who has which CPUs by the word of a kubelet: its cpu_manager_state.
+// Assignments are who has which CPUs by the word of a kubelet: its
+// cpu_manager_state. They let an agent take over a node from a kubelet, by
+// [Rebuild].
 type Assignments struct {
 	Policy string
 	Shared numa.CPUSet
@@ -21,7 +23,7 @@ type Assignments struct {
 }
 
 // kubeletFile is cpu_manager_state as its JSON is. The second version has no
-// PodEntries.
+// PodEntries. The order of its fields is that of the kubelet's own.
 type kubeletFile struct {
 	PolicyName    string                       `json:"policyName"`
 	DefaultCPUSet string                       `json:"defaultCpuSet"`
@@ -30,11 +32,15 @@ type kubeletFile struct {
 	Checksum      uint64                       `json:"checksum"`
 }
 
+// kubeletPod is what the file says of a pod's pool.
 type kubeletPod struct {
 	CPUSet numa.CPUSet `json:"cpuSet"`
 }
 
-// checksum is the kubelet's: FNV-1a over a dump of what the file says.
+// checksum is the kubelet's: FNV-1a over a dump of what the file says. The dump
+// is the one that the kubelet's checkpoint library makes of its own type, with
+// the checksum itself as 0; names of types are part of it. With pools, the
+// field of the pod-level managers is part of it too.
 func (f kubeletFile) checksum(pools bool) uint64 {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "(*state.CPUManagerCheckpoint){PolicyName:(string)%s DefaultCPUSet:(string)%s Entries:(map[string]map[string]string)map[", f.PolicyName, f.DefaultCPUSet)
@@ -95,6 +101,8 @@ func DecodeKubelet(b []byte) (Assignments, error) {
 	}
 	out := Assignments{Policy: f.PolicyName, Shared: shared, Pods: map[string]map[string]numa.CPUSet{}}
 	for uid, containers := range f.Entries {
+		// The empty set under "" says that the pod has no pool; without the entry,
+		// Rebuild would guess.
 		has := map[string]numa.CPUSet{"": f.PodEntries[uid].CPUSet}
 		for name, list := range containers {
 			if name == "" {
@@ -110,7 +118,9 @@ func DecodeKubelet(b []byte) (Assignments, error) {
 }
 
 // EncodeKubelet writes a state down as the cpu_manager_state of a kubelet with a
-// policy of that name, which goes on from there. What is the same is written the same.
+// policy of that name, which goes on from there. What is the same is written
+// the same. Kinds of containers are not in it: the kubelet knows them from the
+// pods.
 func (s State) EncodeKubelet(policy string) ([]byte, error) {
 	f := kubeletFile{PolicyName: policy, DefaultCPUSet: s.shared.String(), Entries: map[string]map[string]string{}, PodEntries: map[string]kubeletPod{}}
 	for uid, pod := range s.pods {

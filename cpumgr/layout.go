@@ -6,7 +6,8 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// unit is a core, a last-level cache, a socket or a NUMA node.
+// unit is a core, a last-level cache, a socket or a NUMA node. Units of one
+// kind may differ in size, as on machines with two kinds of cores.
 type unit struct {
 	id   int
 	cpus numa.CPUSet
@@ -33,6 +34,7 @@ type layout struct {
 	threads, minThreads int
 }
 
+// newLayout arranges a valid machine. A policy makes one layout and keeps it.
 func newLayout(m numa.Machine) *layout {
 	l := &layout{m: m, all: m.AllCPUs()}
 	l.cores, l.coreOf = units(m, func(c numa.CPU) int { return c.Core })
@@ -45,6 +47,8 @@ func newLayout(m numa.Machine) *layout {
 	l.nodeSockets = l.inside(l.nodes, l.socketOf)
 	l.nodeCores = l.inside(l.nodes, l.coreOf)
 	l.nodeCaches = l.inside(l.nodes, l.cacheOf)
+	// As in the kubelet, numbers decide: a machine has either several nodes in a
+	// socket or several sockets in a node.
 	l.nodesFirst = len(l.sockets) >= len(l.nodes)
 	count := make([]int, len(m.CPUs)+1) // of cores, by size
 	l.minThreads = len(m.CPUs)
@@ -52,6 +56,7 @@ func newLayout(m numa.Machine) *layout {
 		count[c.size]++
 		l.minThreads = min(l.minThreads, c.size)
 	}
+	// Of sizes that are as common, the larger one.
 	for size, n := range count {
 		if n > 0 && n >= count[l.threads] {
 			l.threads = size
@@ -72,6 +77,7 @@ func units(m numa.Machine, of func(numa.CPU) int) (table []unit, place []int) {
 	}
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
+	// CPUs are in ascending order of ID: the last one bounds the table.
 	place = slices.Repeat([]int{-1}, m.CPUs[len(m.CPUs)-1].ID+1)
 	table = make([]unit, len(ids))
 	for _, c := range m.CPUs {
@@ -97,7 +103,7 @@ func units(m numa.Machine, of func(numa.CPU) int) (table []unit, place []int) {
 }
 
 // inside lists for each parent the places of the units that its CPUs belong to,
-// in ascending order.
+// in ascending order. A unit may lie in several parents.
 func (l *layout) inside(parents []unit, childOf []int) [][]int {
 	lists := make([][]int, len(parents))
 	met := make([]int, l.m.CPUs[len(l.m.CPUs)-1].ID+1) // the last parent that a child was met in, from 1
@@ -124,7 +130,8 @@ func (l *layout) wholeCores(set numa.CPUSet) numa.CPUSet {
 	return numa.CPUs(ids...)
 }
 
-// siblings are the CPUs of all cores that a set has a CPU of.
+// siblings are the CPUs of all cores that a set has a CPU of. They are the set
+// itself where cores have one CPU.
 func (l *layout) siblings(set numa.CPUSet) numa.CPUSet {
 	for _, c := range l.cores {
 		if set.IntersectLen(c.cpus) > 0 {
@@ -144,7 +151,8 @@ func (l *layout) whole(set numa.CPUSet) bool {
 	return true
 }
 
-// freeByNode counts the CPUs of a set on each node that has CPUs.
+// freeByNode counts the CPUs of a set on each node that has CPUs. Nodes without
+// a free one are listed with 0.
 func (l *layout) freeByNode(set numa.CPUSet) []NodeCPUs {
 	counts := make([]NodeCPUs, len(l.nodes))
 	for i, n := range l.nodes {

@@ -48,12 +48,15 @@ type Gates struct{ Alpha, Beta bool }
 // DefaultGates are those of the kubelet.
 func DefaultGates() Gates { return Gates{Beta: true} }
 
-// option is one that is known.
+// option is one that is known: where it is kept, and which gate it needs, if
+// any.
 type option struct {
 	field       func(*Options) *bool
 	alpha, beta bool
 }
 
+// knownOptions are the kubelet's, by its names, at the stages that they have
+// there.
 func knownOptions() map[string]option {
 	return map[string]option{
 		"full-pcpus-only":                  {field: func(o *Options) *bool { return &o.FullPCPUsOnly }},
@@ -96,7 +99,9 @@ func ParseOptions(values map[string]string, gates Gates) (Options, error) {
 	return o, errors.Join(append(errs, o.validate())...)
 }
 
-// validate reports options that exclude each other.
+// validate reports options that exclude each other. Spreading over cores
+// contradicts what keeps CPUs together, and the search for caches knows nothing
+// of an even distribution.
 func (o Options) validate() error {
 	var errs []error
 	for _, pair := range []struct {

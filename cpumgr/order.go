@@ -10,6 +10,8 @@ import (
 // follow the order of the outer ones that they lie in. Units without a free CPU
 // are left out.
 
+// nodes are those with free CPUs, in the order described above; sockets, cores
+// and caches are alike.
 func (r *run) nodes() []int {
 	if r.l.nodesFirst {
 		return r.rank(nil, r.l.nodes, every(len(r.l.nodes)))
@@ -67,6 +69,7 @@ func (r *run) rank(to []int, table []unit, among []int) []int {
 	return to
 }
 
+// every is the list of the first n places.
 func every(n int) []int {
 	all := make([]int, n)
 	for i := range all {

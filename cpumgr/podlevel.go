@@ -6,7 +6,8 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// allocatePod gives all containers of a pod their CPUs, or none.
+// allocatePod gives all containers of a pod their CPUs, or none. If one
+// container cannot be served, the state is the one before.
 func (p *Static) allocatePod(s State, pod numa.Pod, hint numa.Hint) (State, error) {
 	if pod.Resources == nil {
 		next := s
@@ -19,9 +20,11 @@ func (p *Static) allocatePod(s State, pod numa.Pod, hint numa.Hint) (State, erro
 		return next, nil
 	}
 	n := p.wantsWhole(pod)
+	// A pod that has CPUs keeps them, in whichever way it got them.
 	if _, has := s.pods[pod.UID]; has || n == 0 {
 		return s, nil
 	}
+	// Before anything is chosen: the error says more than one of too few CPUs.
 	if err := p.checkPodShares(pod, n); err != nil {
 		return s, err
 	}
@@ -37,7 +40,9 @@ func (p *Static) allocatePod(s State, pod numa.Pod, hint numa.Hint) (State, erro
 }
 
 // checkPodShares makes sure that no container which shares its pod's CPUs finds
-// that all of them are other containers' own.
+// that all of them are other containers' own. Init containers that share run
+// beside the sidecars started before them; regular ones run beside all that
+// stay.
 func (p *Static) checkPodShares(pod numa.Pod, total int) error {
 	sidecars, staying := 0, 0
 	var sharing []string
@@ -64,7 +69,8 @@ func (p *Static) checkPodShares(pod numa.Pod, total int) error {
 
 // partition divides a pod's pool among its containers. What sidecars and regular
 // containers get is theirs; init containers use what sidecars before them leave,
-// and those that share have the rest.
+// and those that share have the rest. Containers are placed in their order,
+// which is that of their starts.
 func (p *Static) partition(pod numa.Pod, pool numa.CPUSet) ([]ContainerCPUs, error) {
 	left := pool // less what sidecars and regular containers have
 	all := make([]ContainerCPUs, 0, len(pod.Containers))
@@ -87,11 +93,14 @@ func (p *Static) partition(pod numa.Pod, pool numa.CPUSet) ([]ContainerCPUs, err
 		if err != nil {
 			return nil, fmt.Errorf("container %q, of the pod's %d CPUs: %w", c.Name, pool.Len(), err)
 		}
+		// An init container has ended before the next container starts, and leaves
+		// its CPUs to that.
 		if n > 0 && c.Kind != numa.Init {
 			left = left.Minus(own.CPUs)
 		}
 		all = append(all, own)
 	}
+	// Only now it is known what all those that stay leave over.
 	for i := range all {
 		if all[i].Pooled && all[i].Kind != numa.Init {
 			all[i].CPUs = left

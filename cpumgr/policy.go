@@ -14,7 +14,8 @@ const WholePod = -1
 // change nothing, so that a dry run is one whose state is thrown away.
 //
 // Containers are named by their index in [numa.Pod].Containers, in whose order
-// they are to be placed, or by [WholePod].
+// they are to be placed, or by [WholePod]. Methods may be called from any
+// goroutine, and do not block.
 type Policy interface {
 	// Start is the state in which nothing is assigned.
 	Start() State
@@ -49,6 +50,8 @@ func NewNone(o Options) (Policy, error) {
 	return none{}, nil
 }
 
+// Start returns the zero State, which has no shared CPUs: no cpuset is ever
+// set.
 func (none) Start() State { return State{} }
 
 func (none) Hints(State, numa.Pod, int) numa.Hints { return anyHints() }

@@ -10,7 +10,8 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Problem says what is wrong with CPUs that a container is said to have.
+// Problem says what is wrong with CPUs that a container is said to have. It is
+// a report and no failure: the state that comes with it is good.
 type Problem struct {
 	// Pod is its UID and Container the name, which is "" where the CPUs are
 	// the whole pod's. Both are "" where the shared pool is meant.
@@ -51,6 +52,7 @@ func Rebuild(p Policy, pods []numa.Pod, has map[string]map[string]numa.CPUSet) (
 	var problems []Problem
 	known := map[string]bool{}
 	for _, pod := range pods {
+		// A pod that is listed twice counts once, where it stands first.
 		if known[pod.UID] {
 			continue
 		}
@@ -62,6 +64,7 @@ func Rebuild(p Policy, pods []numa.Pod, has map[string]map[string]numa.CPUSet) (
 		s, more = p.Adopt(s, pod, has[pod.UID])
 		problems = append(problems, more...)
 	}
+	// Sorted, so that the same input gives the same reports.
 	for _, uid := range sorted(has) {
 		if known[uid] {
 			continue
@@ -108,6 +111,8 @@ func (p *Static) Adopt(s State, pod numa.Pod, has map[string]numa.CPUSet) (State
 // then containers may have CPUs of their own nevertheless.
 func (p *Static) adoptPool(s State, pod numa.Pod, has map[string]numa.CPUSet, n int) (State, []Problem, bool) {
 	pool, named := has[""]
+	// Cpusets of cgroups name no pool; if the containers have together just as
+	// many CPUs as the pod is to have, these are it.
 	if !named {
 		for _, c := range pod.Containers {
 			pool = pool.Union(has[c.Name])
@@ -117,6 +122,7 @@ func (p *Static) adoptPool(s State, pod numa.Pod, has map[string]numa.CPUSet, n 
 	if !named || pool.Empty() {
 		return s, nil, false
 	}
+	// Without its pool, the whole pod shares: parts of a pool cannot be kept.
 	if err := p.adoptable(s, pod.UID, numa.Regular, pool, n); err != nil {
 		return s, []Problem{{pod.UID, "", pool, err}}, true
 	}
@@ -150,7 +156,8 @@ func (p *Static) adoptPool(s State, pod numa.Pod, has map[string]numa.CPUSet, n 
 	return s.WithPod(rec), problems, true
 }
 
-// adoptable says why a container cannot keep CPUs, or nil.
+// adoptable says why a container cannot keep CPUs, or nil. The checks go from
+// what no change of other pods could mend to what depends on them.
 func (p *Static) adoptable(s State, podUID string, kind numa.Kind, cpus numa.CPUSet, n int) error {
 	if offline := cpus.Minus(p.l.all); !offline.Empty() {
 		return fmt.Errorf("CPUs %s are offline", offline)
@@ -192,7 +199,8 @@ func (p PodCPUs) ByContainer() map[string]numa.CPUSet {
 }
 
 // Validate reports what a state must not be. States that came from p are good;
-// this is for those of unknown origin.
+// this is for those of unknown origin. An empty list means that the state is
+// good.
 func (p *Static) Validate(s State) []Problem {
 	var problems []Problem
 	report := func(pod, container string, cpus numa.CPUSet, why string) {
@@ -229,6 +237,7 @@ func (p *Static) Validate(s State) []Problem {
 			}
 		}
 	}
+	// CPUs that nobody has would never be given to anybody again.
 	report("", "", p.pool().Minus(s.shared).Minus(assigned), "nobody has them")
 	return problems
 }

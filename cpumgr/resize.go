@@ -13,12 +13,13 @@ import (
 // [*ResizeError]. With Options.ResizeExclusive, the container gets what the new
 // request would get it at admission, except that it moves as little as can be: it
 // grows by CPUs near to those it has, and shrinks to some of them. A pod with CPUs
-// of its own keeps them even so.
+// of its own keeps them even so. A failure leaves the state as it was.
 func (p *Static) Resize(s State, pod numa.Pod, container int, milliCPU int64) (State, error) {
 	if container < 0 || container >= len(pod.Containers) {
 		return s, fmt.Errorf("container %d of pod %s, which has %d containers", container, pod.UID, len(pod.Containers))
 	}
 	c := pod.Containers[container]
+	// Pods of other classes have no CPUs of their own, before or after.
 	if !pod.Guaranteed || c.MilliCPU == milliCPU {
 		return s, nil
 	}
@@ -35,6 +36,7 @@ func (p *Static) Resize(s State, pod numa.Pod, container int, milliCPU int64) (S
 	resized := c
 	resized.MilliCPU = milliCPU
 	n := p.wants(pod, resized)
+	// The new request is no whole number: the container shares from now on.
 	if n == 0 {
 		return s.Without(pod.UID, c.Name), nil
 	}
@@ -54,6 +56,7 @@ func (p *Static) Resize(s State, pod numa.Pod, container int, milliCPU int64) (S
 	return s.with(pod.UID, own), nil
 }
 
+// shrink chooses n of the CPUs that a container has, by the rules for new ones.
 func (p *Static) shrink(has numa.CPUSet, n int) (numa.CPUSet, error) {
 	if p.o.FullPCPUsOnly {
 		if err := p.checkSMT(n, has); err != nil {
@@ -63,6 +66,8 @@ func (p *Static) shrink(has numa.CPUSet, n int) (numa.CPUSet, error) {
 	return p.l.take(has, n, 0, p.o)
 }
 
+// grow adds free CPUs to those that a container has, from the nodes that these
+// are on first, until there are n.
 func (p *Static) grow(s State, podUID string, has numa.CPUSet, n int) (numa.CPUSet, error) {
 	if p.o.FullPCPUsOnly {
 		if err := p.checkSMT(n, s.shared.Minus(p.siblings).Union(s.Reusable(podUID)).Union(has)); err != nil {

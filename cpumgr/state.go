@@ -73,7 +73,8 @@ func (s State) Wanted(podUID, container string) numa.CPUSet {
 }
 
 // Reusable are the CPUs of a pod's init containers that no container which stays
-// has: later containers of the pod may take them.
+// has: later containers of the pod may take them. A pod with a pool has none:
+// its pool was divided when it was given.
 func (s State) Reusable(podUID string) numa.CPUSet {
 	p := s.pods[podUID]
 	if !p.Pool.Empty() {
@@ -116,7 +117,7 @@ func (s State) Isolation(podUID, container string) Isolation {
 
 // WithPod is s, but with these CPUs for a pod. What it had and has no more goes
 // back to the shared pool, and what it has now leaves it. A pod without containers
-// is removed.
+// is removed. s is not changed; maps and slices that differ are copied.
 func (s State) WithPod(p PodCPUs) State {
 	if len(p.Containers) == 0 {
 		p.Pool = numa.CPUSet{}
@@ -171,7 +172,8 @@ func (p PodCPUs) Equal(q PodCPUs) bool {
 	})
 }
 
-// held are all CPUs that a pod keeps from the shared pool.
+// held are all CPUs that a pod keeps from the shared pool. CPUs that several
+// containers have count once.
 func (p PodCPUs) held() numa.CPUSet {
 	all := p.Pool
 	for _, c := range p.Containers {
@@ -180,6 +182,7 @@ func (p PodCPUs) held() numa.CPUSet {
 	return all
 }
 
+// container finds what a container has, and whether it has something.
 func (p PodCPUs) container(name string) (ContainerCPUs, bool) {
 	for _, c := range p.Containers {
 		if c.Name == name {

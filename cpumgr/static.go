@@ -26,8 +26,10 @@ type Static struct {
 	l        *layout
 	o        Options
 	reserved numa.CPUSet
-	// siblings are the CPUs of all cores with a reserved one.
-	siblings   numa.CPUSet
+	// siblings are the CPUs of all cores with a reserved one. They are counted out
+	// where only whole cores are given.
+	siblings numa.CPUSet
+	// candidates are counted once, for all hints.
 	candidates []candidate
 }
 
@@ -56,6 +58,9 @@ func NewStatic(m numa.Machine, r Reservation, o Options) (*Static, error) {
 	return p, nil
 }
 
+// reserve chooses the CPUs for the system, or checks those that are named. The
+// same machine and reservation give the same CPUs after each restart, which no
+// file has to remember.
 func (p *Static) reserve(r Reservation) (numa.CPUSet, error) {
 	if unknown := r.CPUs.Minus(p.l.all); !unknown.Empty() {
 		return numa.CPUSet{}, fmt.Errorf("reserved CPUs %s: the machine has no CPU %s; want some of %s", r.CPUs, unknown, p.l.all)
@@ -98,12 +103,15 @@ func (p *Static) Reserved() numa.CPUSet { return p.reserved }
 // Allocatable are all others.
 func (p *Static) Allocatable() numa.CPUSet { return p.l.all.Minus(p.reserved) }
 
-// free are the CPUs that can still be given to containers of a pod.
+// free are the CPUs that can still be given to containers of a pod. Those that
+// an init container of the pod leaves over are among them.
 func (p *Static) free(s State, podUID string) numa.CPUSet {
 	return s.shared.Minus(p.reserved).Union(s.Reusable(podUID))
 }
 
-// wants is how many CPUs of its own a container of a pod gets; 0 for none.
+// wants is how many CPUs of its own a container of a pod gets; 0 for none. In a
+// pod with resources of its own, only a container whose CPU and memory are
+// bound gets CPUs, as in the kubelet.
 func (p *Static) wants(pod numa.Pod, c numa.Container) int {
 	if !pod.Guaranteed || pod.Resources != nil && (!p.o.PodLevel || !c.Bound) {
 		return 0
@@ -148,7 +156,8 @@ func (p *Static) Allocate(s State, pod numa.Pod, container int, hint numa.Hint) 
 	return s.with(pod.UID, ContainerCPUs{Name: c.Name, Kind: c.Kind, CPUs: cpus}), nil
 }
 
-// take chooses n CPUs for a pod or for a container of it.
+// take chooses n CPUs for a pod or for a container of it. The reusable CPUs
+// count: they are the pod's already.
 func (p *Static) take(s State, podUID string, n int, hint numa.Hint) (numa.CPUSet, error) {
 	if p.o.FullPCPUsOnly {
 		// Siblings of reserved CPUs do not count: taking one would leave half
@@ -161,6 +170,8 @@ func (p *Static) take(s State, podUID string, n int, hint numa.Hint) (numa.CPUSe
 	return p.l.take(p.free(s, podUID), n, hint.Nodes, p.o)
 }
 
+// checkSMT returns an error if n CPUs cannot be given as whole cores: by their
+// number, or because too few of the countable ones are whole.
 func (p *Static) checkSMT(n int, countable numa.CPUSet) error {
 	if n%p.l.minThreads != 0 {
 		return &SMTAlignmentError{Requested: n, PerCore: p.l.minThreads}

@@ -41,6 +41,7 @@ func (p *Static) Stats(s State) Stats {
 	return st
 }
 
+// one counts a yes.
 func one(yes bool) int {
 	if yes {
 		return 1

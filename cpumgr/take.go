@@ -19,7 +19,8 @@ import (
 // free CPUs goes first, and then the lowest number.
 //
 // The error is an [*InsufficientError] where there are fewer free CPUs than n,
-// and an [*SMTAlignmentError] where FullPCPUsOnly cannot be kept.
+// and an [*SMTAlignmentError] where FullPCPUsOnly cannot be kept. It makes a
+// layout each time; who asks often keeps a [Static].
 func Take(m numa.Machine, free numa.CPUSet, n int, o Options) (numa.CPUSet, error) {
 	if err := errors.Join(m.Validate(), o.validate()); err != nil {
 		return numa.CPUSet{}, err
@@ -37,6 +38,8 @@ func (l *layout) take(free numa.CPUSet, n int, near numa.NodeSet, o Options) (nu
 	if n > free.Len() {
 		return numa.CPUSet{}, l.insufficient(free, n)
 	}
+	// The first try is over all free CPUs, as in the kubelet, and mostly gives
+	// whole cores.
 	got, err := l.takeNear(free, n, near, o)
 	if err != nil || !o.FullPCPUsOnly || l.whole(got) {
 		return got, err
@@ -86,7 +89,8 @@ func (l *layout) cpusNear(nodes numa.NodeSet, bySocket bool) numa.CPUSet {
 }
 
 // takeCores chooses whole cores for n CPUs, the largest first: where cores differ
-// in size, this finds an answer that packing may miss.
+// in size, this finds an answer that packing may miss. It may fail even so,
+// where no set of cores adds up to n.
 func (l *layout) takeCores(free numa.CPUSet, n int) (numa.CPUSet, bool) {
 	r := run{l: l, free: free, need: n}
 	cores := r.cores()
@@ -128,7 +132,8 @@ func (l *layout) pack(free numa.CPUSet, n int, spread, uncore bool) (numa.CPUSet
 	return r.got, nil
 }
 
-// run is one packing under way.
+// run is one packing under way. It is used by one goroutine, and thrown away
+// after.
 type run struct {
 	l    *layout
 	free numa.CPUSet
@@ -136,6 +141,7 @@ type run struct {
 	got  numa.CPUSet
 }
 
+// take moves CPUs from the free ones to those that were got.
 func (r *run) take(cpus numa.CPUSet) {
 	r.free = r.free.Minus(cpus)
 	r.got = r.got.Union(cpus)
@@ -154,7 +160,8 @@ func (r *run) takeLarge() {
 }
 
 // takeWhole walks over units and takes those that are all free and fit. No two
-// units of a table have a CPU in common, and order names each once.
+// units of a table have a CPU in common, and order names each once. A unit that
+// is too large is passed over, and a later one may fit.
 func (r *run) takeWhole(table []unit, order []int) {
 	var ids []int
 	need := r.need
@@ -167,7 +174,10 @@ func (r *run) takeWhole(table []unit, order []int) {
 	r.take(numa.CPUs(ids...))
 }
 
-// takeSingles takes single CPUs until there are enough.
+// takeSingles takes single CPUs until there are enough. In the order of cores,
+// those in use already come first, since they have the fewest free CPUs. Socket
+// by socket, the lowest numbers come first, which on most machines are of
+// different cores.
 func (r *run) takeSingles(spread bool) {
 	table, order := r.l.cores, r.cores
 	if spread {

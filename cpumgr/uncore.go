@@ -8,9 +8,11 @@ import (
 
 // takeCaches tries to stay within few last-level caches: it takes whole ones
 // that are free and fit, and for what remains a part of one, if that part fits
-// just so.
+// just so. What then is still missing is for pack to take, without regard to
+// caches.
 func (r *run) takeCaches() {
 	for _, i := range r.caches() {
+		// In each round, because the need has become less, and the order another.
 		r.takeWhole(r.l.caches, r.caches())
 		if r.need == 0 {
 			return
@@ -24,7 +26,8 @@ func (r *run) takeCaches() {
 
 // takePart takes all that is needed from one cache, or nothing. It looks at as
 // many cores as the need has, those of the lowest numbers, and at what is free of
-// them: it has to be just as many CPUs, or one more for half a core.
+// them: it has to be just as many CPUs, or one more for half a core. A part
+// that does not fit just so is left to others, which is the kubelet's rule.
 func (r *run) takePart(cache int) {
 	cores := (r.need + r.l.threads - 1) / r.l.threads
 	var ids []int

@@ -14,7 +14,8 @@ type Running struct {
 	Nodes map[string]numa.NodeSet // see memmgr.Static.Rebuild; of live containers alone
 }
 
-// rebuilder is a memory policy that can tell from what runs what was given.
+// rebuilder is a memory policy that can tell from what runs what was given. Policy None
+// has nothing to tell, and custom policies need not.
 type rebuilder interface {
 	Rebuild(s memmgr.State, pods []numa.Pod, running map[string]map[string]numa.NodeSet) (memmgr.State, []memmgr.Problem)
 }
@@ -34,12 +35,15 @@ func (n Placement) Adopt(pods []numa.Pod, running map[string]Running) (State, []
 		if len(r.CPUs) == 0 {
 			continue
 		}
+		// CPU policies take one pod after the other, which is how the first of pods comes
+		// first.
 		next, more := n.CPU.Adopt(s.CPU, pod, r.CPUs)
 		s.CPU = next
 		for _, p := range more {
 			problems = append(problems, p)
 		}
 	}
+	// Memory is rebuilt for all pods at once.
 	if m, ok := n.Memory.(rebuilder); ok {
 		next, more := m.Rebuild(s.Memory, pods, nodes)
 		s.Memory = next

@@ -31,15 +31,20 @@ func (d Devices) Provider(m numa.Machine, pod numa.Pod) topology.Provider {
 	return devices{all: d, candidates: numa.Candidates(m), pod: pod}
 }
 
+// devices is what a pod can take, and what it has taken so far. It is a value, as
+// topology expects of providers: Allocate returns another one, so that an attempt that
+// fails leaves nothing behind.
 type devices struct {
 	all        Devices
 	candidates []numa.NodeSet
 	pod        numa.Pod
-	given      map[string]map[int]int // how many this pod has taken
-	spare      map[string]map[int]int // of these, those that the next container may use
+	// Both are by resource and NUMA node. Allocate changes copies of them.
+	given map[string]map[int]int // how many this pod has taken
+	spare map[string]map[int]int // of these, those that the next container may use
 }
 
-// Hints implements topology.Provider.
+// Hints implements topology.Provider. The resources are sorted, for the same answer to
+// the same question.
 func (d devices) Hints(container int) []numa.Hints {
 	wants := d.wants(container)
 	out := make([]numa.Hints, 0, len(wants))
@@ -61,6 +66,8 @@ func (d devices) wants(container int) map[string]int {
 		}
 		return wants
 	}
+	// Init containers give their devices back before the next container starts; those of
+	// sidecars and of regular containers stay.
 	staying := map[string]int{}
 	for _, c := range d.pod.Containers { // init containers and sidecars come first
 		for name, n := range c.Extended {
@@ -84,9 +91,13 @@ func (d devices) free(name string, node int) int {
 	return d.all[name][node].Free - d.given[name][node] + d.spare[name][node]
 }
 
+// hints returns the sets of nodes that have enough free devices of a resource. Those with
+// as few nodes as the machine could ever do with are preferred, even if others have the
+// devices now: topology then knows that a better placement would be possible.
 func (d devices) hints(name string, want int) numa.Hints {
 	h := numa.Hints{Resource: name}
 	nodes := d.all[name]
+	// Devices without a NUMA node are as near to one node as to any other.
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(nodes)), func(n int) bool { return n != NoNUMANode }) {
 		h.Any = true
 		return h
@@ -113,14 +124,17 @@ func (d devices) hints(name string, want int) numa.Hints {
 	return h
 }
 
-// Allocate implements topology.Provider.
+// Allocate implements topology.Provider. Of a node's devices, those that an init
+// container of the pod has had are used first: they cost the node nothing more.
 func (d devices) Allocate(container int, hint numa.Hint) (topology.Provider, error) {
 	wants := d.wants(container)
+	// d is a copy already, but its maps are shared with the provider before.
 	d.given, d.spare = clone(d.given), clone(d.spare)
 	isInit := container != topology.WholePod && d.pod.Containers[container].Kind == numa.Init
 	for _, name := range slices.Sorted(maps.Keys(wants)) {
 		left := wants[name]
 		order := slices.Sorted(maps.Keys(d.all[name]))
+		// Among nodes that are equally near the lowest number comes first.
 		slices.SortStableFunc(order, func(a, b int) int { return nearness(hint, a) - nearness(hint, b) })
 		for _, node := range order {
 			n := min(left, d.free(name, node))
@@ -142,7 +156,8 @@ func (d devices) Allocate(container int, hint numa.Hint) (topology.Provider, err
 	return d, nil
 }
 
-// left are the devices without those that the pod has taken.
+// left returns the devices without those that the pod has taken, for its whole life: what
+// is spare is its own still.
 func (d devices) left() Devices {
 	out := maps.Clone(d.all)
 	for name, nodes := range d.given {
@@ -167,6 +182,7 @@ func nearness(hint numa.Hint, node int) int {
 	return 2
 }
 
+// clone copies both levels, since add changes the inner one.
 func clone(m map[string]map[int]int) map[string]map[int]int {
 	out := make(map[string]map[int]int, len(m))
 	for name, nodes := range m {
@@ -175,6 +191,7 @@ func clone(m map[string]map[int]int) map[string]map[int]int {
 	return out
 }
 
+// add adds n to a node's number of a resource, making the maps that are missing.
 func add(m map[string]map[int]int, name string, node, n int) {
 	if m[name] == nil {
 		m[name] = map[int]int{}

@@ -54,7 +54,8 @@ type Node struct {
 // of the kubelet: names and words, operating system, resources (a pod that requests more
 // than is allocatable does not fit, whatever its QoS class), node name, selectors and
 // affinity, taints, host ports, groups, AppArmor, sysctls, features. Where CPUs, memory
-// and devices would come from is a question for the function [Admit].
+// and devices would come from is a question for the function [Admit]. The checks do not
+// depend on each other; the order decides which reason is reported of several.
 func (p *Node) Admit(pod *v1.Pod, others []*v1.Pod) *Rejection {
 	for _, check := range []func(*v1.Pod, []*v1.Pod) *Rejection{
 		p.valid, p.operatingSystem, p.Fits, p.name, p.selector, p.taints, p.ports, p.groups, p.appArmor, p.sysctls, p.features,
@@ -66,7 +67,8 @@ func (p *Node) Admit(pod *v1.Pod, others []*v1.Pod) *Rejection {
 	return nil
 }
 
-// NodeLabels are the node's of this moment. The map is shared and not changed.
+// NodeLabels are the node's of this moment. The map is shared and not changed. Without
+// live labels it is Labels itself.
 func (p *Node) NodeLabels() map[string]string {
 	if p.LiveLabels == nil {
 		return p.Labels
@@ -80,6 +82,8 @@ func (p *Node) NodeLabels() map[string]string {
 	return all
 }
 
+// operatingSystem rejects pods for another operating system than the one of the node's
+// label. The selector comes first, as in the kubelet.
 func (p *Node) operatingSystem(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if want := pod.Spec.NodeSelector[v1.LabelOSStable]; want != "" && want != p.NodeLabels()[v1.LabelOSStable] {
 		return &Rejection{Reason: "PodOSSelectorNodeLabelDoesNotMatch", Message: fmt.Sprintf("pod asks for %s=%s, the node has %q",
@@ -91,6 +95,7 @@ func (p *Node) operatingSystem(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	return nil
 }
 
+// name rejects pods that are bound to another node. A pod that names none is for any.
 func (p *Node) name(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if pod.Spec.NodeName != "" && pod.Spec.NodeName != p.Name {
 		return &Rejection{Reason: "NodeName", Message: fmt.Sprintf("pod is for node %q, this is %q", pod.Spec.NodeName, p.Name)}
@@ -101,6 +106,8 @@ func (p *Node) name(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 // nodeAffinity is the scheduler's sentence, which the kubelet repeats.
 const nodeAffinity = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
 
+// selector rejects pods whose node selector, or required node affinity, does not match
+// the node. Preferences are for schedulers.
 func (p *Node) selector(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if !labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(p.NodeLabels())) {
 		return &Rejection{Reason: "NodeAffinity", Message: nodeAffinity}
@@ -115,13 +122,17 @@ func (p *Node) selector(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	return &Rejection{Reason: "NodeAffinity", Message: nodeAffinity}
 }
 
-// hostPort is one port of the node that a pod takes.
+// hostPort is one port of the node that a pod takes. An empty ip stands for all
+// addresses.
 type hostPort struct {
 	ip       string
 	protocol v1.Protocol
 	port     int32
 }
 
+// hostPorts returns the ports of the node that a pod takes, those of sidecars included.
+// Plain init containers do not count: they have ended before others listen, as in the
+// kubelet. In the host's network every container port is one of the node's.
 func hostPorts(pod *v1.Pod) []hostPort {
 	var ports []hostPort
 	add := func(cs []v1.Container) {
@@ -135,6 +146,7 @@ func hostPorts(pod *v1.Pod) []hostPort {
 					continue
 				}
 				proto := p.Protocol
+				// The API server's default, for pods that did not pass it.
 				if proto == "" {
 					proto = v1.ProtocolTCP
 				}
@@ -158,6 +170,7 @@ type portTable struct {
 	any   map[hostPort]bool // whatever the address, which is left out
 }
 
+// tableOf makes a table of ports, once for all the pods to compare with.
 func tableOf(ports []hostPort) portTable {
 	t := portTable{map[hostPort]bool{}, map[hostPort]bool{}}
 	for _, p := range ports {
@@ -166,7 +179,8 @@ func tableOf(ports []hostPort) portTable {
 	return t
 }
 
-// normal has no address for all of them.
+// normal has no address for all of them. 0.0.0.0 and :: are both taken for all addresses
+// of both families.
 func (h hostPort) normal() hostPort {
 	if h.ip == "0.0.0.0" || h.ip == "::" {
 		h.ip = ""
@@ -174,6 +188,7 @@ func (h hostPort) normal() hostPort {
 	return h
 }
 
+// everywhere is the port without its address.
 func (h hostPort) everywhere() hostPort { return hostPort{"", h.protocol, h.port} }
 
 // clashes reports whether a port cannot be had beside those of the table.
@@ -184,6 +199,8 @@ func (t portTable) clashes(h hostPort) bool {
 	return t.exact[h] || t.exact[h.everywhere()]
 }
 
+// ports rejects pods whose host ports other pods have. It looks at pods alone: a port
+// that a process of the node holds shows when the container starts.
 func (p *Node) ports(pod *v1.Pod, others []*v1.Pod) *Rejection {
 	ports := hostPorts(pod)
 	if len(ports) == 0 {

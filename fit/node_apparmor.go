@@ -7,7 +7,8 @@ import (
 )
 
 // appArmor rejects pods that want a profile where nothing would enforce it,
-// and those that name a profile without a name.
+// and those that name a profile without a name. Whether a profile of that name is loaded
+// shows when the runtime applies it.
 func (p *Node) appArmor(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if p.AppArmor == nil || !wantsAppArmor(pod) {
 		return nil
@@ -24,7 +25,8 @@ func (p *Node) appArmor(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 }
 
 // wantsAppArmor reports whether a pod asks for a profile, by field or by the
-// annotations that were before (KEP-24).
+// annotations that were before (KEP-24). An unconfined pod wants nothing of the kernel,
+// and runs without AppArmor too.
 func wantsAppArmor(pod *v1.Pod) bool {
 	for profile := range appArmorProfiles(pod) {
 		if profile.Type != v1.AppArmorProfileTypeUnconfined {
@@ -39,7 +41,8 @@ func wantsAppArmor(pod *v1.Pod) bool {
 	return false
 }
 
-// appArmorProfiles yields the profiles that the fields of a pod name.
+// appArmorProfiles yields the profiles that the fields of a pod name. Ephemeral
+// containers have them too.
 func appArmorProfiles(pod *v1.Pod) func(yield func(*v1.AppArmorProfile) bool) {
 	return func(yield func(*v1.AppArmorProfile) bool) {
 		if sc := pod.Spec.SecurityContext; sc != nil && sc.AppArmorProfile != nil && !yield(sc.AppArmorProfile) {

@@ -14,7 +14,8 @@ import (
 // on a machine that boots for the first time, pods may be there before plugins.
 const firstOffer = 5 * time.Minute
 
-// extended reports whether plugins may offer a resource of that name.
+// extended reports whether plugins may offer a resource of that name. Names without a
+// domain, and those in Kubernetes' own, are not theirs.
 func extended(name v1.ResourceName) bool {
 	domain, _, ok := strings.Cut(string(name), "/")
 	return ok && !strings.HasSuffix(domain, "kubernetes.io")
@@ -30,7 +31,8 @@ type Count struct {
 	Away bool
 }
 
-// offered are the devices of plugins, if any of the resources may be one.
+// offered are the devices of plugins, if any of the resources may be one. Most pods ask
+// for none, and cost no question to the device manager.
 func (p *Node) offered(asked v1.ResourceList) map[v1.ResourceName]Count {
 	if p.Extended == nil {
 		return nil
@@ -60,7 +62,7 @@ func (p *Node) declared(name v1.ResourceName) (q resource.Quantity, known bool) 
 }
 
 // notOffered has a pod wait for a resource that nobody has offered yet, and that
-// a plugin may.
+// a plugin may. It is rejected when that time has passed.
 func (p *Node) notOffered(name v1.ResourceName, known bool) *Rejection {
 	if p.Extended == nil || known || !extended(name) {
 		return nil

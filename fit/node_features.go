@@ -9,7 +9,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Undeclared are those of names that the node does not declare.
+// Undeclared are those of names that the node does not declare. The names of the argument
+// are not changed. Without Features nothing is undeclared.
 func (p *Node) Undeclared(names []string) []string {
 	if p.Features == nil {
 		return nil

@@ -5,7 +5,8 @@ import (
 )
 
 // groups rejects pods whose processes are to have no group of the image's own, where
-// the runtime would give it to them all the same (KEP-3619).
+// the runtime would give it to them all the same (KEP-3619). A runtime that has not
+// answered yet is not held against the pod.
 func (p *Node) groups(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	sc := pod.Spec.SecurityContext
 	if p.GroupsPolicy == nil || sc == nil || sc.SupplementalGroupsPolicy == nil || *sc.SupplementalGroupsPolicy != v1.SupplementalGroupsPolicyStrict {

@@ -13,7 +13,8 @@ import (
 )
 
 // Fits checks resources alone: what pod requests beside others, against what the
-// node has.
+// node has. With several short resources, the first is named. The words are the
+// kubelet's, which controllers and people look for.
 func (p *Node) Fits(pod *v1.Pod, others []*v1.Pod) *Rejection {
 	short, r := p.short(pod, others, true)
 	if r != nil || len(short) == 0 {
@@ -38,7 +39,8 @@ func amount(name v1.ResourceName, q resource.Quantity) int64 {
 
 // Missing is how much the node lacks, by resource, for pod to fit beside others;
 // pods count as 1 of the resource "pods". It is empty if the pod fits, or waits for
-// a plugin instead.
+// a plugin instead. Preemption of less important pods asks with it how much has to be
+// freed.
 func (p *Node) Missing(pod *v1.Pod, others []*v1.Pod) v1.ResourceList {
 	short, r := p.short(pod, others, false)
 	if r != nil {
@@ -54,7 +56,8 @@ func (p *Node) Missing(pod *v1.Pod, others []*v1.Pod) v1.ResourceList {
 	return out
 }
 
-// shortage is a resource of which the node has less than is asked for.
+// shortage is a resource of which the node has less than is asked for. asked is what the
+// pod requests, used what the others request, have what there is for all.
 type shortage struct {
 	name              v1.ResourceName
 	asked, used, have resource.Quantity
@@ -65,6 +68,7 @@ type shortage struct {
 // for.
 func (p *Node) short(pod *v1.Pod, others []*v1.Pod, first bool) (list []shortage, r *Rejection) {
 	one := *resource.NewQuantity(1, resource.DecimalSI)
+	// Every pod counts as one, whatever it requests.
 	if limit, ok := p.Allocatable[v1.ResourcePods]; ok && int64(len(others))+1 > limit.Value() {
 		list = append(list, shortage{v1.ResourcePods, one, *resource.NewQuantity(int64(len(others)), resource.DecimalSI), limit.DeepCopy()})
 	}
@@ -95,13 +99,16 @@ func (p *Node) short(pod *v1.Pod, others []*v1.Pod, first bool) (list []shortage
 	return list, nil
 }
 
-// bound is what pods may request of a resource together, if there is a limit to it.
+// bound is what pods may request of a resource together, if there is a limit to it. The
+// Rejection is for a resource that a plugin may yet offer.
 func (p *Node) bound(pod *v1.Pod, name v1.ResourceName, asked resource.Quantity, offered map[v1.ResourceName]Count) (have resource.Quantity, bounded bool, r *Rejection) {
 	have, known := p.Allocatable[name]
 	if c, ok := offered[name]; ok {
 		if c.Away {
 			return have, false, nil // whether to wait for it is said with the devices
 		}
+		// Free and used ones, and not the allocatable ones: devices that became unhealthy in
+		// use still serve their pods, which are among the others.
 		have, known = *resource.NewQuantity(int64(c.Free+c.Used), resource.DecimalSI), true
 	} else if !known && extended(name) && isScheduled(pod) {
 		if have, known = p.declared(name); !known {
@@ -110,6 +117,8 @@ func (p *Node) bound(pod *v1.Pod, name v1.ResourceName, asked resource.Quantity,
 	} else if r := p.notOffered(name, known); r != nil && !asked.IsZero() {
 		return have, false, r
 	}
+	// A resource that the node does not list is not bounded if its name has no domain, such
+	// as ephemeral-storage, but for CPU and memory.
 	if asked.IsZero() || (!known && !strings.Contains(string(name), "/") && name != v1.ResourceCPU && name != v1.ResourceMemory) {
 		return have, false, nil
 	}

@@ -29,7 +29,9 @@ var safeSysctls = []string{
 	"net.ipv4.tcp_wmem",
 }
 
-// sysctls rejects pods that set what concerns other pods, or the machine.
+// sysctls rejects pods that set what concerns other pods, or the machine. Sysctls of a
+// namespace that the pod shares with the machine are refused even if they are safe: they
+// would be the machine's.
 func (p *Node) sysctls(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if pod.Spec.SecurityContext == nil {
 		return nil

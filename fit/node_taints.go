@@ -10,7 +10,8 @@ import (
 )
 
 // taints rejects pods that the node's taints of effect NoExecute would end at
-// once. Static pods are meant for this node, whatever its taints say.
+// once. Static pods are meant for this node, whatever its taints say. Taints of other
+// effects are for schedulers.
 func (p *Node) taints(pod *v1.Pod, _ []*v1.Pod) *Rejection {
 	if p.Taints == nil || podmeta.IsStatic(pod) {
 		return nil

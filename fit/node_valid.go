@@ -12,7 +12,8 @@ import (
 // no word for it: there, such a pod does not come past the API server.
 const reasonInvalid = "InvalidPod"
 
-// maxTold is how many mistakes a rejection reports.
+// maxTold is how many mistakes a rejection reports. The message is part of the pod's
+// status, which is read by people.
 const maxTold = 3
 
 // valid rejects pods with names that would lead out of the pod's directories, and

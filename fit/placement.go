@@ -20,7 +20,8 @@ const (
 )
 
 // PlacementConfig says how a machine's resources are placed. The zero value places
-// nothing: every container runs anywhere.
+// nothing: every container runs anywhere. It is made of values; NewPlacement checks them
+// together with the policies.
 type PlacementConfig struct {
 	// Machine is what there is. It matters as soon as a policy does.
 	Machine numa.Machine
@@ -43,7 +44,8 @@ type PlacementConfig struct {
 	PodLevel bool
 }
 
-// Idle reports that nothing is placed.
+// Idle reports that nothing is placed: no machine is needed then, and Fit says yes to
+// every pod. A topology policy alone has nothing to align.
 func (c PlacementConfig) Idle() bool {
 	return !c.placesCPUs() && !c.placesMemory()
 }
@@ -61,7 +63,8 @@ type State struct {
 }
 
 // Placement is a machine with its policies, and who has what on it. Policies of your
-// own may take the place of those that [NewPlacement] makes.
+// own may take the place of those that [NewPlacement] makes. It is passed by value: a
+// decision makes a new State, and whoever wants to keep it stores it.
 type Placement struct {
 	CPU      cpumgr.Policy
 	Memory   memmgr.Policy
@@ -76,6 +79,7 @@ func NewPlacement(cfg PlacementConfig) (Placement, error) {
 	var errs [3]error
 	cfg.CPUOptions.PodLevel = cfg.CPUOptions.PodLevel || cfg.PodLevel
 	switch cfg.CPUPolicy {
+	// Policy none gives no CPUs, so that a pod's own resources do not matter to it.
 	case "", CPUNone:
 		cfg.CPUOptions.PodLevel = false
 		n.CPU, errs[0] = cpumgr.NewNone(cfg.CPUOptions)
@@ -93,11 +97,13 @@ func NewPlacement(cfg PlacementConfig) (Placement, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return Placement{}, err
 	}
+	// The zero memmgr.State is a start already; that of CPUs depends on the reserved ones.
 	n.State.CPU = n.CPU.Start()
 	return n, nil
 }
 
-// static keeps a nil *cpumgr.Static out of the interface.
+// static makes the static CPU policy and checks that its options go with the topology
+// policy. It keeps a nil *cpumgr.Static out of the interface.
 func static(cfg PlacementConfig) (cpumgr.Policy, error) {
 	p, err := cpumgr.NewStatic(cfg.Machine, cfg.ReservedCPUs, cfg.CPUOptions)
 	if err != nil {
@@ -106,6 +112,7 @@ func static(cfg PlacementConfig) (cpumgr.Policy, error) {
 	return p, cfg.CPUOptions.GoesWith(cfg.TopologyPolicy)
 }
 
+// newTopology makes the topology manager; an empty policy is none, as in the kubelet.
 func newTopology(cfg PlacementConfig) (*topology.Manager, error) {
 	name := cfg.TopologyPolicy
 	if name == "" {
@@ -150,7 +157,7 @@ type Result struct {
 
 // Fit says where a pod would go. The error is a *topology.Rejection that says
 // why it does not fit, or nil. Providers of other resources, such as devices, are
-// asked first. Nothing is taken.
+// asked first. Nothing is taken. It may be called from any goroutine, and does not block.
 func Fit(p Placement, pod *v1.Pod, more ...topology.Provider) (Result, error) {
 	return p.Place(Pod(pod), more...)
 }
@@ -158,6 +165,8 @@ func Fit(p Placement, pod *v1.Pod, more ...topology.Provider) (Result, error) {
 // Place is [Fit] for a pod in numbers. A pod that has its resources already
 // keeps them.
 func (n Placement) Place(pod numa.Pod, more ...topology.Provider) (Result, error) {
+	// The bounded slice keeps append from writing into the caller's array. CPUs and memory
+	// come last: their places are known from the end of more.
 	providers := append(more[:len(more):len(more)], cpus{n.CPU, n.State.CPU, pod}, memory{n.Memory, n.State.Memory, pod})
 	d, err := n.Topology.Admit(pod, providers)
 	if err != nil {
@@ -177,12 +186,14 @@ func (n Placement) Place(pod numa.Pod, more ...topology.Provider) (Result, error
 	return r, nil
 }
 
-// Without is the state after a pod gave back all it held.
+// Without is the state after a pod gave back all it held. A pod that holds nothing
+// changes nothing.
 func (n Placement) Without(podUID string) State {
 	return State{CPU: n.CPU.Release(n.State.CPU, podUID, ""), Memory: n.State.Memory.WithoutPod(podUID)}
 }
 
-// cpus lets topology ask a CPU policy.
+// cpus lets topology ask a CPU policy. It is a value: Allocate returns another one with
+// the state after it.
 type cpus struct {
 	policy cpumgr.Policy
 	state  cpumgr.State
@@ -199,7 +210,7 @@ func (c cpus) Allocate(container int, hint numa.Hint) (topology.Provider, error)
 	return c, err
 }
 
-// memory lets topology ask a memory policy.
+// memory lets topology ask a memory policy, as cpus does.
 type memory struct {
 	policy memmgr.Policy
 	state  memmgr.State

@@ -36,7 +36,9 @@ func Pod(pod *v1.Pod) numa.Pod {
 	return out
 }
 
-// Resources are requests and limits in numbers.
+// Resources returns requests and limits in numbers: thousandths of a CPU, bytes, and
+// numbers of devices. Bound means that cpu and memory have limits equal to their
+// requests, which exclusive CPUs and memory of one's own require.
 func Resources(r v1.ResourceRequirements) numa.Resources {
 	request := func(name v1.ResourceName) resource.Quantity {
 		if q, ok := r.Requests[name]; ok {
@@ -52,6 +54,8 @@ func Resources(r v1.ResourceRequirements) numa.Resources {
 		MilliCPU: milli(request(v1.ResourceCPU)), Memory: bytes(request(v1.ResourceMemory)),
 		Bound: bound(v1.ResourceCPU) && bound(v1.ResourceMemory),
 	}
+	// A name may be in either list; one that is in both is taken twice, with the same
+	// result.
 	for _, list := range []v1.ResourceList{r.Limits, r.Requests} {
 		for name := range list {
 			size, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
@@ -84,4 +88,5 @@ func milli(q resource.Quantity) int64 {
 	return max(q.MilliValue(), 0)
 }
 
+// bytes is a quantity as a number of bytes; a negative one is 0.
 func bytes(q resource.Quantity) uint64 { return uint64(max(q.Value(), 0)) }

@@ -25,5 +25,5 @@ type Rejection struct {
 // Error makes a *Rejection an error.
 func (r *Rejection) Error() string { return r.Reason + ": " + r.Message }
 
-// Waits reports whether the pod is to wait.
+// Waits reports whether the pod is to wait. A nil Rejection does not wait.
 func (r *Rejection) Waits() bool { return r != nil && !r.RetryUntil.IsZero() }

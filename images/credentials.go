@@ -18,7 +18,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// dockerEntry is one registry of a docker configuration file.
+// dockerEntry is one registry of a docker configuration file. Auth is
+// user:password in base64, and wins over Username and Password.
 type dockerEntry struct {
 	Username      string `json:"username"`
 	Password      string `json:"password"`
@@ -28,8 +29,10 @@ type dockerEntry struct {
 	RegistryToken string `json:"registrytoken"`
 }
 
-// credential is one registry's word for a pattern of images.
+// credential is one registry's word for a pattern of images. It is never
+// changed once it was made, and shared by the pulls that use it.
 type credential struct {
+	// A pattern is host[:port][/path], as registryPattern returns it.
 	pattern string
 	auth    *runtimeapi.AuthConfig
 	email   string          // no registry asks for it, but the hash has it
@@ -39,7 +42,8 @@ type credential struct {
 
 // hash stands for the content of a credential. It is made as the kubelet makes
 // it, so that its records count here; where it should come out otherwise, that
-// costs a pull.
+// costs a pull. Names and order of the fields below, and that empty ones are
+// left out, are part of it. The hash is kept on disk, the credential never is.
 func (c credential) hash() string {
 	b, err := json.Marshal(struct {
 		Username      string `json:"username,omitempty"`
@@ -48,6 +52,7 @@ func (c credential) hash() string {
 		IdentityToken string `json:"identitytoken,omitempty"`
 		RegistryToken string `json:"registrytoken,omitempty"`
 	}{c.auth.GetUsername(), c.auth.GetPassword(), c.email, c.auth.GetIdentityToken(), c.auth.GetRegistryToken()})
+	// No record is ever matched by an empty hash: decide passes it over.
 	if err != nil {
 		return "" // which is equal to none
 	}
@@ -60,7 +65,8 @@ var errNotForPulls = fmt.Errorf("the Secret has neither %s nor %s", v1.DockerCon
 
 // lookup returns the credentials of the secrets that are for an image, the
 // most particular first. Secrets that are not for pulls are left out, and
-// skipped names them; err names those that are, and cannot be understood.
+// skipped names them; err names those that are, and cannot be understood. Both
+// errors name secrets and no part of their contents.
 func lookup(image string, secrets []*v1.Secret) (creds []credential, skipped, err error) {
 	var all []credential
 	for _, s := range secrets {
@@ -68,6 +74,8 @@ func lookup(image string, secrets []*v1.Secret) (creds []credential, skipped, er
 		if e != nil {
 			e = fmt.Errorf("pull secret %s/%s: %w", s.Namespace, s.Name, e)
 		}
+		// A secret of another kind is a slip, which the kubelet ignores too; a broken
+		// one may be the very credential that is needed.
 		if errors.Is(e, errNotForPulls) {
 			skipped = errors.Join(skipped, e)
 		} else {
@@ -82,6 +90,8 @@ func lookup(image string, secrets []*v1.Secret) (creds []credential, skipped, er
 }
 
 // choose returns the credentials that are for an image, the most particular
+// first. Longer patterns are more particular. Equal ones keep the order of the
+// pod's secrets, since the sort is stable, so that the first secret is tried
 // first.
 func choose(image string, all []credential) (found []credential) {
 	for _, c := range all {
@@ -98,7 +108,7 @@ func choose(image string, all []credential) (found []credential) {
 	return found
 }
 
-// auths are what a runtime takes.
+// auths returns the credentials in the form that a runtime takes, in order.
 func auths(creds []credential) (out []*runtimeapi.AuthConfig) {
 	for _, c := range creds {
 		out = append(out, c.auth)
@@ -106,8 +116,12 @@ func auths(creds []credential) (out []*runtimeapi.AuthConfig) {
 	return out
 }
 
-// parseSecret reads a secret of type dockerconfigjson or dockercfg.
+// parseSecret reads a secret of type dockerconfigjson or dockercfg. The type is
+// told by the key that is set, not by Secret.Type, as in the kubelet; if both
+// keys are set, the newer form wins.
 func parseSecret(s *v1.Secret) ([]credential, error) {
+	// A Secret that passed no API server may have StringData, which that would
+	// have turned into Data.
 	data := func(key string) []byte {
 		if v, ok := s.StringData[key]; ok {
 			return []byte(v)
@@ -128,7 +142,9 @@ func parseSecret(s *v1.Secret) ([]credential, error) {
 	return credentials(entries)
 }
 
-// parseDockerConfig reads a config.json of docker, of that name.
+// parseDockerConfig reads a config.json of docker, of that name. Name is for
+// errors alone. Other parts of such a file, such as credential helpers, are
+// ignored.
 func parseDockerConfig(name string, b []byte) ([]credential, error) {
 	var file struct {
 		Auths map[string]dockerEntry `json:"auths"`
@@ -139,6 +155,10 @@ func parseDockerConfig(name string, b []byte) ([]credential, error) {
 	return credentials(file.Auths)
 }
 
+// credentials returns one credential for each registry, in order of the
+// registries' names: the order of a map would differ from call to call, and
+// with it the order in which equal patterns are tried. One bad entry makes all
+// of them an error.
 func credentials(entries map[string]dockerEntry) ([]credential, error) {
 	var out []credential
 	for _, registry := range slices.Sorted(maps.Keys(entries)) {
@@ -151,6 +171,8 @@ func credentials(entries map[string]dockerEntry) ([]credential, error) {
 	return out, nil
 }
 
+// authConfig returns what a runtime takes. Base64 with and without padding is
+// understood, since tools write both; errors never contain the value.
 func (e dockerEntry) authConfig(registry string) (*runtimeapi.AuthConfig, error) {
 	out := &runtimeapi.AuthConfig{
 		Username: e.Username, Password: e.Password,
@@ -174,7 +196,8 @@ func (e dockerEntry) authConfig(registry string) (*runtimeapi.AuthConfig, error)
 }
 
 // registryPattern takes the scheme and the API version from a registry's key,
-// as docker writes it: https://index.docker.io/v1/.
+// as docker writes it: https://index.docker.io/v1/. docker.io becomes
+// index.docker.io, the name under which docker stores its own registry.
 func registryPattern(key string) string {
 	key = strings.TrimPrefix(strings.TrimPrefix(key, "https://"), "http://")
 	host, p, _ := strings.Cut(key, "/")
@@ -193,7 +216,8 @@ func registryPattern(key string) string {
 }
 
 // matches reports whether a pattern is for an image: each label of the host by
-// glob, the port equal, the path a prefix.
+// glob, the port equal, the path a prefix. A prefix need not end at a slash:
+// team matches teams/app, as in the kubelet.
 func matches(pattern, image string) bool {
 	named, err := reference.ParseDockerRef(image)
 	if err != nil {
@@ -206,6 +230,8 @@ func matches(pattern, image string) bool {
 	patternHost, prefix, _ := strings.Cut(pattern, "/")
 	want, wantPort := splitPort(patternHost)
 	have, havePort := splitPort(host)
+	// A star stands for one label only: *.io is for registry.io and not for
+	// a.registry.io.
 	if wantPort != havePort || len(want) != len(have) {
 		return false
 	}

@@ -21,12 +21,15 @@ import (
 )
 
 // Service is what this package asks of an image service; *cri.Client has it.
+// Both methods are called from any goroutine, and have to end with ctx: the
+// Manager sets no deadline for a pull.
 type Service interface {
 	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, verbose bool) (*runtimeapi.ImageStatusResponse, error)
 	PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
 }
 
-// Events takes what is worth telling about a pod.
+// Events takes what is worth telling about a pod. Event must not block: Ensure
+// calls it. The words are the kubelet's.
 type Events interface {
 	Event(pod *v1.Pod, eventType, reason, message string)
 }
@@ -43,6 +46,8 @@ type Config struct {
 	Service Service
 	Events  Events // nobody is told
 
+	// The back-off is counted for each pod and image: one pod with wrong
+	// credentials does not hold up the others.
 	Backoff    time.Duration // after a first failure, doubled by each further one; 10s
 	MaxBackoff time.Duration // its limit; 5m
 	// QPS and Burst bound how often a registry is asked; no bound. A pull
@@ -122,7 +127,9 @@ type Image struct {
 	Pinned bool
 }
 
-// Reasons of errors, as the waiting state of a container shows them.
+// Reasons of errors, as the waiting state of a container shows them. They are
+// the kubelet's words, by which tools look for them. All but InvalidImageName
+// may pass by themselves.
 const (
 	ReasonInvalidName  = "InvalidImageName"
 	ReasonInspect      = "ImageInspectError"
@@ -133,7 +140,8 @@ const (
 	ReasonBadSignature = "SignatureValidationFailed"
 )
 
-// Error is why an image is not there.
+// Error is why an image is not there. Ensure returns no other kind, but for the
+// error of a ctx that has ended.
 type Error struct {
 	reason string
 	text   string
@@ -160,6 +168,7 @@ type Manager struct {
 	limit *rate.Limiter
 	queue *queue
 
+	// policy and records decide whether an image that is here may be used.
 	policy  policy
 	records *records // nil without Config.Records
 	// recovering is held by who recovers pulls, and guards recoverAt: not to
@@ -167,24 +176,33 @@ type Manager struct {
 	recovering chan struct{}
 	recoverAt  time.Time
 
-	mu      sync.Mutex
+	// mu guards the maps and the parts of a flight that are marked. It is taken
+	// before that of the queue, and never held across a call of the runtime.
+	mu sync.Mutex
+	// Entries of failed outlive their back-off by twice the longest one, so that
+	// the delay goes on growing for a pod that keeps asking.
 	failed  map[backoffKey]*backoff
 	flights map[string]*flight
 }
 
-// backoffKey is what failures are counted by.
+// backoffKey is what failures are counted by. The pod's UID is empty for
+// requests without a pod: these share their back-off.
 type backoffKey struct {
 	pod     string
 	image   string
 	handler string
 }
 
+// backoff is how a pod's pulls of one image have failed. It is guarded by
+// Manager.mu.
 type backoff struct {
 	pod      Waiter
 	failures int // in a row
-	delay    time.Duration
-	until    time.Time
-	last     string
+	// delay is the latest wait, from which the next one follows; until is its end,
+	// and last the error in words.
+	delay time.Duration
+	until time.Time
+	last  string
 }
 
 // New checks cfg and returns a Manager. It owns no goroutine but those of
@@ -214,6 +232,7 @@ func New(cfg Config) (*Manager, error) {
 	if err != nil {
 		errs = append(errs, err)
 	}
+	// A relative path would depend on the directory that the agent was started in.
 	switch {
 	case cfg.Records != "" && !filepath.IsAbs(cfg.Records):
 		errs = append(errs, fmt.Errorf("Config.Records %q: want an absolute path, or none", cfg.Records))
@@ -235,6 +254,7 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Records != "" {
 		m.records = newRecords(cfg.Records, cfg.Log, met)
 	}
+	// A limiter without a burst would never let anything pass.
 	if cfg.QPS > 0 {
 		m.limit = rate.NewLimiter(rate.Limit(cfg.QPS), max(cfg.Burst, 1))
 	}
@@ -254,10 +274,14 @@ func normalize(image string) (string, error) {
 	return image, nil
 }
 
-// nobody stands for the pod of a request that has none.
+// nobody stands for the pod of a request that has none, so that what follows
+// need not look for nil. It is compared by address.
 var nobody = &v1.Pod{}
 
-// Ensure returns when the image is there, or cannot be had for now.
+// Ensure returns when the image is there, or cannot be had for now. It blocks
+// for as long as the pull takes, until ctx ends. The error is an *Error, or
+// that of ctx. It may be called from any goroutine; callers for the same image
+// with the same credentials share one pull.
 func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
 	if r.Pod == nil {
 		r.Pod, r.Secrets = nobody, nil
@@ -268,9 +292,12 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
 		return Image{}, &Error{reason: ReasonInvalidName, text: fmt.Sprintf("invalid image name %q: %v", r.Image, err), err: err}
 	}
 	spec := &runtimeapi.ImageSpec{Image: name, RuntimeHandler: r.RuntimeHandler}
+	// Before any decision: a pull that a crash cut short may have left an image of
+	// which no record says whom it is for.
 	if m.records != nil {
 		m.recoverPulls(ctx)
 	}
+	// The look at what is here would change nothing for PullAlways.
 	if r.Policy != v1.PullAlways {
 		img, err := m.status(ctx, spec)
 		if err != nil && ctx.Err() != nil {
@@ -299,7 +326,8 @@ func (m *Manager) Ensure(ctx context.Context, r Request) (Image, error) {
 	return m.pull(ctx, r, name, spec)
 }
 
-// status returns the image, or nil if it is not there.
+// status returns the image, or nil if it is not there. An answer without an
+// image is how the CRI says that there is none.
 func (m *Manager) status(ctx context.Context, spec *runtimeapi.ImageSpec) (*Image, error) {
 	resp, err := m.cfg.Service.ImageStatus(ctx, spec, false)
 	if err != nil || resp.GetImage() == nil {
@@ -314,7 +342,8 @@ func (m *Manager) status(ctx context.Context, spec *runtimeapi.ImageSpec) (*Imag
 	return img, nil
 }
 
-// pull pulls the image unless a recent failure holds it back.
+// pull pulls the image unless a recent failure holds it back. Time that passes
+// in the queue is not limited here: the caller's ctx does that.
 func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtimeapi.ImageSpec) (Image, error) {
 	key := backoffKey{pod: string(r.Pod.UID), image: name, handler: r.RuntimeHandler}
 	m.mu.Lock()
@@ -329,6 +358,7 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 	}
 	m.mu.Unlock()
 
+	// Only now: a pod that is held back needs no credentials.
 	creds, skipped, err := lookup(name, r.Secrets)
 	if skipped != nil {
 		m.event(Request{Pod: r.Pod}, v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", skipped.Error())
@@ -336,6 +366,8 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 	if err != nil {
 		return Image{}, m.note(r, key, err)
 	}
+	// A keyring that fails costs its own credentials only; the image may be
+	// public.
 	for _, k := range m.cfg.Keyrings {
 		more, err := credentialsOf(ctx, k, name, r.Pod)
 		if err != nil && ctx.Err() == nil {
@@ -347,6 +379,7 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 	start := time.Now()
 	got, err := m.joinTold(ctx, spec, creds, r)
 	if err != nil {
+		// A caller that gave up is no failure of the registry, and is not counted.
 		if ctx.Err() != nil {
 			return Image{}, ctx.Err()
 		}
@@ -355,6 +388,7 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 	m.mu.Lock()
 	delete(m.failed, key)
 	m.mu.Unlock()
+	// The time includes that in the queue.
 	took := time.Since(start)
 	m.event(r, v1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v", r.Image, took.Round(time.Millisecond)))
 	switch {
@@ -366,7 +400,8 @@ func (m *Manager) pull(ctx context.Context, r Request, name string, spec *runtim
 	return *got.image, nil
 }
 
-// note counts a failed pull and says what is to be made of it.
+// note counts a failed pull and says what is to be made of it. It sends the
+// event, and returns an *Error that bears the time of the next try.
 func (m *Manager) note(r Request, key backoffKey, err error) error {
 	text := callerror.Shown(err)
 	m.event(r, v1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %s", r.Image, text))
@@ -390,7 +425,8 @@ func (m *Manager) note(r Request, key backoffKey, err error) error {
 }
 
 // Retain forgets the failed pulls of the pods that keep denies. keep must not
-// call the Manager.
+// call the Manager. It is to be called when pods have gone; without it entries
+// go by their age.
 func (m *Manager) Retain(keep func(types.UID) bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -401,6 +437,8 @@ func (m *Manager) Retain(keep func(types.UID) bool) {
 	}
 }
 
+// event sends an event of the container if Events can take that, else of the
+// pod. A request without a pod has none.
 func (m *Manager) event(r Request, eventType, reason, message string) {
 	if m.cfg.Events == nil || r.Pod == nobody {
 		return

@@ -24,7 +24,8 @@ type Keyring interface {
 	Credentials(ctx context.Context, image string) ([]*runtimeapi.AuthConfig, error)
 }
 
-// credentialsOf asks a keyring, for a pod if it knows of pods.
+// credentialsOf asks a keyring, for a pod if it knows of pods. What comes of a
+// Keyring without pods is the node's: it has neither secret nor account.
 func credentialsOf(ctx context.Context, k Keyring, image string, pod *v1.Pod) (out []credential, err error) {
 	pods, ok := k.(PodKeyring)
 	if !ok {
@@ -34,6 +35,7 @@ func credentialsOf(ctx context.Context, k Keyring, image string, pod *v1.Pod) (o
 		}
 		return out, err
 	}
+	// The stand-in for no pod is not shown to others.
 	if pod == nobody {
 		pod = nil
 	}
@@ -55,16 +57,19 @@ const (
 // File is a Keyring that reads a docker configuration file of the node. It is
 // read again when it has changed; one that is not there is empty. One of more
 // than 1 MiB, that is no regular file or that does not come within 5 seconds is
-// an error.
+// an error. It is safe for use from any goroutine.
 type File struct {
 	path string
+	// read lets one goroutine at a time wait for the disk, however many pulls ask.
 	read detached.Group[credentialFile]
 
+	// mu guards last.
 	mu   sync.Mutex
 	last credentialFile
 }
 
-// credentialFile is what was read.
+// credentialFile is what was read. Modification time and size say whether the
+// file has changed; nobody has to signal it.
 type credentialFile struct {
 	modified time.Time
 	size     int64
@@ -75,7 +80,9 @@ type credentialFile struct {
 // NewFile returns the keyring of a config.json.
 func NewFile(path string) *File { return &File{path: path} }
 
-// Credentials implements Keyring.
+// Credentials implements Keyring. Content that cannot be understood is an error
+// at each call, and read again only when it changes. A disk that hangs, as that
+// of a network file system may, costs a pull no more than five seconds.
 func (f *File) Credentials(ctx context.Context, image string) ([]*runtimeapi.AuthConfig, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, configTimeout, fmt.Errorf("image credentials: %s: its disk did not answer within %v", f.path, configTimeout))
 	defer cancel()
@@ -86,7 +93,8 @@ func (f *File) Credentials(ctx context.Context, image string) ([]*runtimeapi.Aut
 	return auths(choose(image, c.all)), c.err
 }
 
-// load reads the file if it has changed.
+// load reads the file if it has changed. It is run by one goroutine at a time,
+// which no ctx ends.
 func (f *File) load() (credentialFile, error) {
 	fi, err := os.Stat(f.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -101,6 +109,8 @@ func (f *File) load() (credentialFile, error) {
 	if fi.ModTime().Equal(last.modified) && fi.Size() == last.size {
 		return last, nil
 	}
+	// Following links: such files are often mounted from a secret, where they are
+	// links.
 	b, err := safefile.ReadLinked(f.path, maxConfig)
 	if err != nil {
 		f.keep(credentialFile{}) // the next call tries again
@@ -113,6 +123,7 @@ func (f *File) load() (credentialFile, error) {
 	return f.keep(c), nil
 }
 
+// keep remembers c and returns it.
 func (f *File) keep(c credentialFile) credentialFile {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -14,13 +14,15 @@ import (
 // image. Secrets that are rotated would make it grow without end.
 const maxSecrets = 100
 
-// none reports that nothing is known of who may use the image.
+// none reports that nothing is known of who may use the image. Nobody may use
+// such an image before the registry has let them.
 func (c pullCredentials) none() bool {
 	return !c.NodePodsAccessible && len(c.KubernetesSecrets) == 0 && len(c.KubernetesServiceAccounts) == 0
 }
 
 // merged returns what is known when more was learned, and whether that is
-// anything new. What the whole node may use stays so.
+// anything new. What the whole node may use stays so. Neither is changed:
+// records in the index are shared.
 func (c pullCredentials) merged(more pullCredentials) (pullCredentials, bool) {
 	switch {
 	case c.NodePodsAccessible || more.none():
@@ -30,6 +32,7 @@ func (c pullCredentials) merged(more pullCredentials) (pullCredentials, bool) {
 	}
 	secrets, a := union(c.KubernetesSecrets, more.KubernetesSecrets, comparePullSecrets)
 	accounts, b := union(c.KubernetesServiceAccounts, more.KubernetesServiceAccounts, compareAccounts)
+	// Service accounts are not rotated, and stay.
 	if len(secrets) > maxSecrets {
 		secrets = trimmed(secrets, more.KubernetesSecrets)
 	}
@@ -37,7 +40,7 @@ func (c pullCredentials) merged(more pullCredentials) (pullCredentials, bool) {
 }
 
 // union returns all of both, sorted and each once, and whether more brought
-// anything. It changes neither.
+// anything. It changes neither. The order makes files of equal content equal.
 func union[T comparable](have, more []T, compare func(a, b T) int) ([]T, bool) {
 	all := slices.Clone(have)
 	for _, x := range more {
@@ -75,6 +78,8 @@ func (s pullSecret) sameSecret(o pullSecret) bool {
 	return s == o
 }
 
+// comparePullSecrets orders by every field, so that the order of equal sets is
+// always the same.
 func comparePullSecrets(a, b pullSecret) int {
 	return cmp.Or(
 		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name),
@@ -82,6 +87,7 @@ func comparePullSecrets(a, b pullSecret) int {
 	)
 }
 
+// compareAccounts orders service accounts in the same way.
 func compareAccounts(a, b ServiceAccount) int {
 	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
 }
@@ -89,7 +95,8 @@ func compareAccounts(a, b ServiceAccount) int {
 // updated returns the record of ref when its image was had of a repository
 // with these credentials, and whether that is other than r, which may be nil.
 // Credentials that are none make a record where there is none, and change
-// nothing where there is one.
+// nothing where there is one. The map is copied before it is changed: readers
+// hold r without a lock.
 func (r *pulledRecord) updated(ref, repository string, creds pullCredentials, now time.Time) (*pulledRecord, bool) {
 	var have map[string]pullCredentials
 	if r != nil {

@@ -18,6 +18,8 @@ type metrics struct {
 	intents, records prometheus.Gauge
 }
 
+// newMetrics registers the metrics; other Managers of the process with the same
+// registerer share them. Without one they count for nobody.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		ensure: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -73,6 +75,8 @@ func sizeLabel(bytes uint64) string {
 	return "N/A"
 }
 
+// policyLabel is the kubelet's label; all but Always and Never count as
+// IfNotPresent.
 func policyLabel(p v1.PullPolicy) string {
 	switch p {
 	case v1.PullAlways:

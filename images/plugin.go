@@ -24,7 +24,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Plugin is a program that knows credentials for some images (KEP-2133).
+// Plugin is a program that knows credentials for some images (KEP-2133). It is
+// started for each question that no remembered answer covers, and gets the
+// question on its standard input.
 type Plugin struct {
 	// Name is that of its file in PluginsConfig.Dir.
 	Name string
@@ -51,23 +53,29 @@ type PluginsConfig struct {
 	// Accounts is for Plugins with a Token; without it none of these is asked for
 	// pods that have a service account.
 	Accounts Accounts
-	// Hash stands for the configuration in metrics, as sha256:...; none.
+	// Hash stands for the configuration in metrics, as sha256:...; none. It shows
+	// on a dashboard whether all nodes run with the same configuration.
 	Hash    string
 	Metrics prometheus.Registerer // not exported
 }
 
-// Plugins is a [PodKeyring] that asks programs.
+// Plugins is a [PodKeyring] that asks programs. Its methods may be called from
+// any goroutine.
 type Plugins struct {
-	cfg    PluginsConfig
-	met    *pluginMetrics
-	run    func(ctx context.Context, p *Plugin, stdin []byte) ([]byte, error)
+	cfg PluginsConfig
+	met *pluginMetrics
+	// run is exec but for tests.
+	run func(ctx context.Context, p *Plugin, stdin []byte) ([]byte, error)
+	// flight makes one run of the questions that are the same at a time.
 	flight singleflight.Group
 
+	// mu guards cache, which is by cacheKey.
 	mu    sync.Mutex
 	cache map[string]answer
 }
 
-// answer is what a plugin said.
+// answer is what a plugin said. The credentials may be none, which is an answer
+// too.
 type answer struct {
 	creds []credential
 	until time.Time
@@ -84,13 +92,16 @@ const (
 	// standard error.
 	maxAnswer    = 1 << 20
 	maxComplaint = 4 << 10
-	// maxLasts is how long an answer is remembered at most.
+	// maxLasts is how long an answer is remembered at most. An answer that asks
+	// for longer is cut to that.
 	maxLasts = 365 * 24 * time.Hour
 	// maxAnswers bounds the memory of answers; those that are over go first.
 	maxAnswers = 1000
 )
 
-// NewPlugins checks cfg. No program is run before it is wanted.
+// NewPlugins checks cfg. No program is run before it is wanted. Programs that
+// are missing or not executable are errors here already, rather than at the
+// first pull. All faults are returned together.
 func NewPlugins(cfg PluginsConfig) (*Plugins, error) {
 	var errs []error
 	names := map[string]bool{}
@@ -99,6 +110,7 @@ func NewPlugins(cfg PluginsConfig) (*Plugins, error) {
 			errs = append(errs, errors.New(fmt.Sprintf("Plugins[%d].%s ", i, field)+fmt.Sprintf(format, args...)))
 		}
 		switch {
+		// A path would lead out of Dir; the name is also part of keys and metrics.
 		case p.Name == "" || p.Name == "." || p.Name == ".." || strings.ContainsAny(p.Name, "/ "):
 			at("Name", "%q: want the name of a file, without a path or blanks", p.Name)
 		case names[p.Name]:
@@ -156,7 +168,8 @@ func (p *Plugins) Credentials(ctx context.Context, image string) ([]*runtimeapi.
 	return all, err
 }
 
-// PodCredentials implements PodKeyring.
+// PodCredentials implements PodKeyring. Plugins are asked one after the other.
+// One that fails is named in the error and costs its own answers only.
 func (p *Plugins) PodCredentials(ctx context.Context, image string, pod *v1.Pod) ([]PodCredential, error) {
 	var all []PodCredential
 	var errs []error
@@ -165,6 +178,7 @@ func (p *Plugins) PodCredentials(ctx context.Context, image string, pod *v1.Pod)
 		if use && err == nil {
 			var creds []credential
 			creds, err = p.ask(ctx, plugin, image, who)
+			// A plugin may answer for more images than it was asked about.
 			for _, auth := range auths(choose(image, creds)) {
 				all = append(all, PodCredential{auth, who.account})
 			}
@@ -188,15 +202,20 @@ func (p *Plugins) knowing(image string) iter.Seq[*Plugin] {
 	}
 }
 
+// version is the API version of questions to the plugin and of its answers.
 func (p *Plugin) version() string { return cmp.Or(p.APIVersion, pluginVersion) }
 
-// The parts of an image's name that an answer may be for.
+// The parts of an image's name that an answer may be for (cacheKeyType of the
+// kubelet's credential provider API).
 const (
 	forImage    = "Image"
 	forRegistry = "Registry"
 	forAll      = "Global"
 )
 
+// cacheKey is what an answer is remembered by: the plugin, the part of the
+// image's name that it is for, and who asked. Without the last, a pod could get
+// what was given to another.
 func cacheKey(plugin, kind, image, who string) string {
 	switch kind {
 	case forRegistry:
@@ -210,7 +229,9 @@ func cacheKey(plugin, kind, image, who string) string {
 }
 
 // ask returns what the plugin says of the image, or said not long ago. Of
-// several callers at a time one asks.
+// several callers at a time one asks. A run goes on when its caller gives up,
+// for the others that wait and for the memory of answers; pluginTimeout ends
+// it.
 func (p *Plugins) ask(ctx context.Context, plugin *Plugin, image string, who identity) ([]credential, error) {
 	if creds, ok := p.remembered(plugin, image, who); ok {
 		return creds, nil
@@ -229,6 +250,9 @@ func (p *Plugins) ask(ctx context.Context, plugin *Plugin, image string, who ide
 	}
 }
 
+// remembered returns an answer that is still good. Which part of the name an
+// answer was for is known only from the answer, so that all are looked up, the
+// narrowest first.
 func (p *Plugins) remembered(plugin *Plugin, image string, who identity) ([]credential, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -240,9 +264,11 @@ func (p *Plugins) remembered(plugin *Plugin, image string, who identity) ([]cred
 	return nil, false
 }
 
-// fresh runs the plugin.
+// fresh runs the plugin and checks its answer. Errors show no part of the
+// answer but the fields that hold no secrets.
 func (p *Plugins) fresh(ctx context.Context, plugin *Plugin, image string, who identity) ([]credential, error) {
 	question := map[string]any{"apiVersion": plugin.version(), "kind": "CredentialProviderRequest", "image": image}
+	// Left out rather than empty: versions before v1 do not have these fields.
 	if who.token != "" {
 		question["serviceAccountToken"] = who.token
 	}
@@ -268,6 +294,7 @@ func (p *Plugins) fresh(ctx context.Context, plugin *Plugin, image string, who i
 	if err := json.Unmarshal(out, &response); err != nil {
 		return nil, errors.New("its answer is not valid JSON") // never show a part of it
 	}
+	// An answer of another version may mean something else by the same fields.
 	if response.APIVersion != plugin.version() || response.Kind != "CredentialProviderResponse" {
 		return nil, fmt.Errorf("answers with %.64q of %.64q; want CredentialProviderResponse of %s", response.Kind, response.APIVersion, plugin.version())
 	}
@@ -288,6 +315,7 @@ func (p *Plugins) fresh(ctx context.Context, plugin *Plugin, image string, who i
 		}
 		creds = append(creds, credential{pattern: registryPattern(pattern), auth: &runtimeapi.AuthConfig{Username: a.Username, Password: a.Password}})
 	}
+	// A map has no order; equal answers are to give equal lists, and so one pull.
 	slices.SortFunc(creds, func(a, b credential) int { return strings.Compare(a.pattern, b.pattern) })
 	if lasts > 0 {
 		p.remember(cacheKey(plugin.Name, response.CacheKeyType, image, who.remembered), answer{creds, time.Now().Add(lasts)})
@@ -295,6 +323,8 @@ func (p *Plugins) fresh(ctx context.Context, plugin *Plugin, image string, who i
 	return creds, nil
 }
 
+// remember keeps an answer. Answers that are over go when there are too many;
+// if that does not do, all go: it costs runs, and no pull.
 func (p *Plugins) remember(key string, a answer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -313,15 +343,17 @@ func (p *Plugins) remember(key string, a answer) {
 }
 
 // exec runs a plugin's program. What it says on standard error is part of the
-// error.
+// error. It blocks until the program ends or ctx does, which kills it.
 func (p *Plugins) exec(ctx context.Context, plugin *Plugin, stdin []byte) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(p.cfg.Dir, plugin.Name), plugin.Args...)
 	cmd.Env = append(os.Environ(), plugin.Env...)
 	cmd.Stdin = bytes.NewReader(stdin)
+	// One byte more than is allowed shows that there was more.
 	out, complaint := limited{limit: maxAnswer + 1}, limited{limit: maxComplaint}
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	cmd.WaitDelay = time.Second // for children that hold its output open
 	if err := cmd.Run(); err != nil {
+		// "signal: killed" would not tell why.
 		if ctx.Err() != nil {
 			err = fmt.Errorf("no answer within %v", pluginTimeout)
 		}
@@ -342,13 +374,15 @@ type limited struct {
 	limit int
 }
 
-// Write never fails: who writes goes on to its end.
+// Write never fails: who writes goes on to its end. An error would end the
+// copying, and the program would then hang on a full pipe or die of it.
 func (l *limited) Write(p []byte) (int, error) {
 	_, _ = l.Buffer.Write(p[:min(len(p), l.limit-l.Len())])
 	return len(p), nil
 }
 
-// ReadFrom is not that of the Buffer, which has no limit.
+// ReadFrom is not that of the Buffer, which has no limit. io.Copy would
+// otherwise find it, and fill the memory with whatever the program writes.
 func (l *limited) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(writerOnly{l}, r)
 }

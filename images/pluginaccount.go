@@ -40,12 +40,14 @@ type Account struct {
 // Accounts knows a cluster's service accounts. Its methods are called from any
 // goroutine and end with ctx.
 type Accounts interface {
+	// Account is called for each plugin with a token at each look at an image.
 	Account(ctx context.Context, namespace, name string) (Account, error)
 	// Token is one of the pod's service account, bound to the pod.
 	Token(ctx context.Context, pod *v1.Pod, audience string) (string, error)
 }
 
-// PodKeyring is a [Keyring] that may know other credentials for every pod.
+// PodKeyring is a [Keyring] that may know other credentials for every pod. Like
+// those of Keyring, the methods are called from any goroutine.
 type PodKeyring interface {
 	Keyring
 	// PodCredentials are those for an image that a pod wants, the most particular
@@ -67,7 +69,8 @@ type PodCredential struct {
 type identity struct {
 	account     *ServiceAccount
 	annotations map[string]string
-	token       string
+	// token is never remembered or logged; only its hash is part of keys.
+	token string
 
 	remembered string // what an answer is remembered under; "" for the node
 	asked      string // which questions at a time are one
@@ -75,7 +78,8 @@ type identity struct {
 
 // whose is the service account for which a pod asks a plugin, and its annotations
 // that the plugin is to know. It is nil for the node, and use is false for a pod
-// that the plugin is not for.
+// that the plugin is not for. It asks for no token, so that a look at the
+// records costs none.
 func (p *Plugins) whose(ctx context.Context, plugin *Plugin, pod *v1.Pod) (who identity, use bool, err error) {
 	t := plugin.Token
 	switch {
@@ -92,11 +96,13 @@ func (p *Plugins) whose(ctx context.Context, plugin *Plugin, pod *v1.Pod) (who i
 		return identity{}, false, fmt.Errorf("service account %s/%s: %w", ns, name, err)
 	}
 	who = identity{account: &ServiceAccount{UID: a.UID, Namespace: ns, Name: name}, annotations: map[string]string{}}
+	// No error: the annotation is how accounts opt in.
 	for _, k := range t.RequiredAnnotations {
 		if _, has := a.Annotations[k]; !has {
 			return identity{}, false, nil
 		}
 	}
+	// The plugin sees only those that it was configured for.
 	for _, k := range slices.Concat(t.RequiredAnnotations, t.OptionalAnnotations) {
 		if v, has := a.Annotations[k]; has {
 			who.annotations[k] = v
@@ -105,7 +111,8 @@ func (p *Plugins) whose(ctx context.Context, plugin *Plugin, pod *v1.Pod) (who i
 	return who, true, nil
 }
 
-// identify is whose, with the token.
+// identify is whose, with the token. It blocks for as long as the API server
+// takes to make one.
 func (p *Plugins) identify(ctx context.Context, plugin *Plugin, pod *v1.Pod) (who identity, use bool, err error) {
 	who, use, err = p.whose(ctx, plugin, pod)
 	if who.account == nil || !use || err != nil {
@@ -114,6 +121,8 @@ func (p *Plugins) identify(ctx context.Context, plugin *Plugin, pod *v1.Pod) (wh
 	if who.token, err = p.cfg.Accounts.Token(ctx, pod, plugin.Token.Audience); err != nil {
 		return identity{}, false, fmt.Errorf("token of service account %s/%s: %w", who.account.Namespace, who.account.Name, err)
 	}
+	// An account that was deleted and made anew under the same name between both
+	// questions: records of the one must not open images to the other.
 	if uid := accountOf(who.token); uid != "" && uid != who.account.UID {
 		return identity{}, false, fmt.Errorf("token of service account %s/%s: UID %.64q, and the account has %.64q now", who.account.Namespace, who.account.Name, uid, who.account.UID)
 	}
@@ -126,7 +135,8 @@ func (p *Plugins) identify(ctx context.Context, plugin *Plugin, pod *v1.Pod) (wh
 	return who, true, nil
 }
 
-// digest stands for what is remembered apart.
+// digest stands for what is remembered apart. It is a hash, so that no key
+// grows with annotations.
 func digest(parts ...any) string {
 	b, err := json.Marshal(parts) // its maps are sorted
 	if err != nil {
@@ -137,7 +147,8 @@ func digest(parts ...any) string {
 }
 
 // accountOf is the UID of the service account that a token says it is of; "" if it
-// does not say.
+// does not say. The token is not verified: it came from the API server just
+// now, and the answer can only lead to a refusal.
 func accountOf(token string) string {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -160,7 +171,8 @@ func accountOf(token string) string {
 	return claims.Kubernetes.ServiceAccount.UID
 }
 
-// PodAccounts implements PodKeyring.
+// PodAccounts implements PodKeyring. A plugin whose account cannot be looked up
+// is left out: at worst that costs a pull.
 func (p *Plugins) PodAccounts(ctx context.Context, image string, pod *v1.Pod) (out []ServiceAccount) {
 	for plugin := range p.knowing(image) {
 		if who, use, err := p.whose(ctx, plugin, pod); err == nil && use && who.account != nil && !slices.Contains(out, *who.account) {

@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// PullState is how far a pull is.
+// PullState is how far a pull is. It goes down the list below, but for
+// HeldBack, from which it starts again.
 type PullState string
 
 // The states of a pull.
@@ -21,7 +22,8 @@ const (
 )
 
 // Pull is what is known of a pull. A runtime reports nothing of the bytes that
-// it has, so there are none here; time and place are what there is.
+// it has, so there are none here; time and place are what there is. It is a
+// copy of one moment.
 type Pull struct {
 	// Image is its name, with a tag or a digest; Registry the host that it
 	// comes from.
@@ -57,7 +59,8 @@ type Waiter struct {
 }
 
 // Pulls returns the pulls that somebody waits for: those that have a place,
-// the oldest first, and then the queue in its order.
+// the oldest first, and then the queue in its order. It does not ask the
+// runtime, and does not block for long.
 func (m *Manager) Pulls() []Pull {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,6 +69,7 @@ func (m *Manager) Pulls() []Pull {
 	for _, f := range m.flights {
 		out = append(out, m.describe(f, places))
 	}
+	// Those with a place have position 0.
 	slices.SortFunc(out, func(a, b Pull) int {
 		return cmp.Or(cmp.Compare(a.Position, b.Position), a.Asked.Compare(b.Asked), byImage(a, b))
 	})
@@ -88,6 +92,7 @@ func (m *Manager) Waiting(uid types.UID) []Pull {
 	}
 	now := time.Now()
 	for key, b := range m.failed {
+		// A pull that goes on already says more than the failure before it.
 		if key.pod != string(uid) || pulling[key] || !now.Before(b.until) {
 			continue
 		}
@@ -101,11 +106,14 @@ func (m *Manager) Waiting(uid types.UID) []Pull {
 	return out
 }
 
+// byImage orders by name and runtime handler, which are together what a pod
+// waits for.
 func byImage(a, b Pull) int {
 	return cmp.Or(strings.Compare(a.Image, b.Image), strings.Compare(a.RuntimeHandler, b.RuntimeHandler))
 }
 
-// describe needs Manager.mu.
+// describe needs Manager.mu. It reads the ticket's since only for a flight that
+// has left the queue.
 func (m *Manager) describe(f *flight, places map[*ticket]int) Pull {
 	p := Pull{
 		Image: f.spec.GetImage(), Registry: f.place.registry, RuntimeHandler: f.spec.GetRuntimeHandler(),
@@ -123,6 +131,7 @@ func (m *Manager) describe(f *flight, places map[*ticket]int) Pull {
 	}
 	for w := range f.waiters {
 		pod := Waiter{w.pod.UID, w.pod.Namespace, w.pod.Name}
+		// Several containers of a pod may wait for the same image.
 		if !slices.Contains(p.Pods, pod) {
 			p.Pods = append(p.Pods, pod)
 		}

@@ -11,10 +11,12 @@ import (
 // queue gives places to pulls: so many in all, and so many of one registry.
 // First come, first served, but a pull whose registry has no place left lets
 // those of other registries pass. It never starves: whoever passes takes no
-// place that the one before could have had.
+// place that the one before could have had. The Manager's lock may be held when
+// its methods are called; they do not block.
 type queue struct {
 	all, each int // 0 is no bound
 
+	// mu guards all below, and the closing of tickets.
 	mu      sync.Mutex
 	taken   int
 	takenOf map[string]int // by registry
@@ -28,11 +30,14 @@ type ticket struct {
 	since    time.Time     // when it became one; to be read after ready
 }
 
+// newQueue returns an empty queue with so many places in all and for each
+// registry; 0 is any number.
 func newQueue(all, each int) *queue {
 	return &queue{all: all, each: each, takenOf: map[string]int{}}
 }
 
-// enter lines up. Each ticket has to be given back with leave.
+// enter lines up. Each ticket has to be given back with leave. It does not
+// wait: ready does.
 func (q *queue) enter(registry string) *ticket {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -42,7 +47,8 @@ func (q *queue) enter(registry string) *ticket {
 	return t
 }
 
-// leave gives a place back, or the claim to one.
+// leave gives a place back, or the claim to one. Leaving twice would free
+// somebody else's place.
 func (q *queue) leave(t *ticket) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -57,7 +63,8 @@ func (q *queue) leave(t *ticket) {
 	q.serve()
 }
 
-// serve gives free places to those who wait.
+// serve gives free places to those who wait, in their order. It is called with
+// mu held.
 func (q *queue) serve() {
 	q.waiting = slices.DeleteFunc(q.waiting, func(t *ticket) bool {
 		if q.all > 0 && q.taken >= q.all || q.each > 0 && q.takenOf[t.registry] >= q.each {
@@ -82,7 +89,9 @@ func (q *queue) positions() map[*ticket]int {
 	return out
 }
 
-// registryOf is the host that an image comes from, with its port.
+// registryOf is the host that an image comes from, with its port. It is
+// docker.io for short names, and "" for what is no name: those share one
+// registry.
 func registryOf(image string) string {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {

@@ -59,7 +59,8 @@ type pullCredentials struct {
 	NodePodsAccessible bool `json:"nodePodsAccessible,omitempty"`
 }
 
-// pullSecret is one credential of a secret.
+// pullSecret is one credential of a secret. The hash stands for its content:
+// see credential.hash.
 type pullSecret struct {
 	UID            string `json:"uid"`
 	Namespace      string `json:"namespace"`
@@ -74,12 +75,16 @@ type ServiceAccount struct {
 	Name      string `json:"name"`
 }
 
-// recordName is the name of the file of an image.
+// recordName is the name of the file of an image. The hash makes a name of any
+// image reference, whose slashes and colons a file's name could not hold. It is
+// the kubelet's.
 func recordName(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return recordPrefix + hex.EncodeToString(sum[:])
 }
 
+// decodeIntent reads a file of intentDir. Fields that it does not know are
+// ignored, as those of a newer kubelet are.
 func decodeIntent(name string, b []byte) (*pullIntent, error) {
 	i := &pullIntent{}
 	if err := json.Unmarshal(b, i); err != nil {
@@ -88,6 +93,7 @@ func decodeIntent(name string, b []byte) (*pullIntent, error) {
 	return i, checkFile(name, i.TypeMeta, intentKind, i.Image)
 }
 
+// decodeRecord reads a file of recordDir.
 func decodeRecord(name string, b []byte) (*pulledRecord, error) {
 	r := &pulledRecord{}
 	if err := json.Unmarshal(b, r); err != nil {
@@ -96,7 +102,8 @@ func decodeRecord(name string, b []byte) (*pulledRecord, error) {
 	return r, checkFile(name, r.TypeMeta, recordKind, r.ImageRef)
 }
 
-// checkFile says what is wrong with a file of that name.
+// checkFile says what is wrong with a file of that name. The name is checked
+// too: a record copied under another image's name would open that image.
 func checkFile(name string, t metav1.TypeMeta, kind, key string) error {
 	switch {
 	case t.Kind != kind || t.APIVersion != recordVersion && t.APIVersion != recordVersionOld:
@@ -111,7 +118,10 @@ func checkFile(name string, t metav1.TypeMeta, kind, key string) error {
 // crash; otherwise the old one is still there, or the new one already.
 //
 // Package checkpoint does the same, but puts a header before the value, which
-// the kubelet could not read.
+// the kubelet could not read. It needs records.disk: the name of the temporary
+// file is not unique. The order matters: the content is synced before the
+// rename, which would otherwise put an empty file in its place after a crash,
+// and the directory after it.
 func writeRecord(dir, name string, v any) (err error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -131,6 +141,7 @@ func writeRecord(dir, name string, v any) (err error) {
 			_ = held.Remove(temp)
 		}
 	}()
+	// A file that a crash left; Create insists on a new one.
 	if err := held.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -151,7 +162,8 @@ func writeRecord(dir, name string, v any) (err error) {
 	return syncDir(dir)
 }
 
-// makeRecordDir makes a directory of records, if it is not there.
+// makeRecordDir makes a directory of records, if it is not there. Only the
+// agent may read it: the records tell which pod may use which image.
 func makeRecordDir(dir string) error {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -162,6 +174,7 @@ func makeRecordDir(dir string) error {
 	return syncDir(filepath.Dir(dir))
 }
 
+// syncDir makes the names in a directory outlast a crash.
 func syncDir(dir string) error {
 	d, err := os.Open(dir) //nolint:forbidigo // a directory of the agent, which is not read
 	if err != nil {
@@ -170,7 +183,9 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// removeRecord drops a file. After a crash it may be there again.
+// removeRecord drops a file. After a crash it may be there again. It is not
+// synced: an intent that comes back is settled once more, and a record that
+// does is pruned again.
 func removeRecord(dir, name string) error {
 	if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -179,7 +194,8 @@ func removeRecord(dir, name string) error {
 }
 
 // readRecords hands over each file of a directory; broken is why it cannot be
-// read. What a crash left half-written is cleared away.
+// read. What a crash left half-written is cleared away. Files with other names
+// are left alone. A directory that is not there is empty.
 func readRecords(dir string, each func(name string, b []byte, broken error)) error {
 	held, err := safefile.OpenDir(dir, ".")
 	if errors.Is(err, fs.ErrNotExist) {

@@ -37,13 +37,15 @@ const (
 	checkUnreadable = "error"
 )
 
-// policy is a checked Verify.
+// policy is a checked Verify. It does not change, and needs no lock.
 type policy struct {
 	verify Verify
 	exact  []string // repositories
 	under  []string // what repositories begin with; each ends in a slash
 }
 
+// newPolicy checks both values and returns all faults together. An empty verify
+// is NeverVerifyPreloadedImages, the kubelet's default.
 func newPolicy(verify Verify, allowlist []string) (policy, error) {
 	p := policy{verify: verify}
 	var errs []error
@@ -66,9 +68,12 @@ func newPolicy(verify Verify, allowlist []string) (policy, error) {
 	return p, errors.Join(errs...)
 }
 
+// errPattern is the same for every kind of fault in Config.Allowlist: it says
+// what is wanted.
 var errPattern = errors.New("want a repository without tag and digest, or whole parts of one and /*")
 
-// allow adds a pattern to the allow list.
+// allow adds a pattern to the allow list. Names are completed before they are
+// kept, so that they can be compared with those of images.
 func (p *policy) allow(pattern string) error {
 	// Two parts more, because docker.io/x alone would be docker.io/library/x.
 	const any = "x/x"
@@ -92,7 +97,8 @@ func (p *policy) allow(pattern string) error {
 }
 
 // spares reports whether an image need not be verified. Ours are those that this
-// agent, or a kubelet before it, has pulled.
+// agent, or a kubelet before it, has pulled. Images of a pull that has not
+// ended are ours too.
 func (p *policy) spares(image string, ours bool) bool {
 	switch p.verify {
 	case NeverVerify:
@@ -118,7 +124,8 @@ func repository(image string) string {
 }
 
 // asWritten is an image's name without tag and digest, and no longer than it
-// was. Records may be by that name too.
+// was. Records may be by that name too. A colon before the last slash belongs
+// to the registry's port.
 func asWritten(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	if i := strings.LastIndexByte(image, ':'); i > strings.LastIndexByte(image, '/') {
@@ -154,13 +161,17 @@ type verdict struct {
 // changed, as long as fewer than a hundred are stored. Whoever may write a
 // secret could in that way use an image that the registry refuses them; and a
 // rotation is often meant to lock somebody out. Here only the content counts:
-// when it changes, the registry is asked once, and then it is known too.
+// when it changes, the registry is asked once, and then it is known too. It is
+// a function of its arguments alone; the order of the cases is that from the
+// most general rule to the particular one.
 func (p *policy) decide(ref, image string, k known, who func() asker) verdict {
 	switch {
 	case p.verify == NeverVerify:
 		return verdict{use: true, result: checkPolicy}
+	// Without a reference there is nothing to look up.
 	case ref == "":
 		return verdict{result: checkMustPull}
+	// What cannot be read must not open an image to everybody.
 	case k.unreadable:
 		return verdict{result: checkUnreadable}
 	case p.spares(image, k.record != nil || k.pulling):
@@ -185,6 +196,8 @@ func (p *policy) decide(ref, image string, k known, who func() asker) verdict {
 		}
 		v := verdict{use: true, result: checkRecord}
 		if !slices.Contains(creds.KubernetesSecrets, s) {
+			// The same credential in another secret: it is recorded, so that it counts
+			// even when the first one is dropped.
 			v.learn.KubernetesSecrets = []pullSecret{s}
 		}
 		return v

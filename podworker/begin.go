@@ -7,9 +7,11 @@ import (
 )
 
 // hand makes an update what the syncer is told next, and has the pod's worker
-// tell it, once the pod may begin.
+// tell it, once the pod may begin. Interrupt cancels the call in flight, which
+// is right only if it works on what is no longer true.
 func (t *transition) hand(u *Update, interrupt bool) {
 	coalesced := t.news
+	// The older start counts for the latency: the cause was seen then.
 	if coalesced {
 		u.Start = earliest(t.pending.Start, u.Start)
 	}
@@ -17,6 +19,7 @@ func (t *transition) hand(u *Update, interrupt bool) {
 	switch {
 	case t.activity == held && u.RuntimePod == nil && t.claim != unclaimed:
 		t.begin()
+	// A worker that has been told of the pending update need not be told again.
 	case interrupt || !coalesced:
 		t.deliver(interrupt)
 	}
@@ -97,6 +100,8 @@ func (t *transition) release() {
 	}
 }
 
+// deliver has the pod's worker called for what is pending. From the first time
+// on the pod is no longer held.
 func (t *transition) deliver(interrupt bool) {
 	if t.activity == held {
 		t.activity = handed
@@ -116,6 +121,8 @@ func (t *transition) begun() {
 		t.told.merge(u)
 		t.pending, t.news = Update{}, false
 	}
+	// From here on containers may be on their way down: queries report the pod as
+	// stopping, not only as asked to.
 	if t.stage == ending {
 		t.stage = stopping
 	}
@@ -124,6 +131,8 @@ func (t *transition) begun() {
 	t.emit(call)
 }
 
+// countBegin has the metrics count an update, and the pod's containers with its
+// first.
 func (t *transition) countBegin(u *Update) {
 	if !t.activity.began() && u.Pod != nil {
 		t.emit(countBegin).count = len(u.Pod.Spec.Containers)
@@ -134,7 +143,8 @@ func (t *transition) countBegin(u *Update) {
 }
 
 // merge adds an update to what the syncer was told, keeping what it does not
-// bring.
+// bring. The runtime's view is replaced even by nil: an update with a spec is
+// the better source.
 func (k *known) merge(u *Update) {
 	k.runtime = u.RuntimePod
 	if u.Pod != nil {
@@ -155,7 +165,10 @@ func (t *transition) prepare(why UpdateType) {
 	if t.turn.kind == Sync {
 		return
 	}
+	// The bounded slice keeps later functions out of the array that the syncer
+	// reads without a lock.
 	w.StatusFuncs = t.end.funcs[:len(t.end.funcs):len(t.end.funcs)]
+	// Of a copy: the grace may shrink while the syncer reads it.
 	if t.end.grace > 0 {
 		grace := t.end.grace
 		w.GracePeriodSeconds = &grace

@@ -1,6 +1,8 @@
 package podworker
 
-// returned notes the end of a call.
+// returned notes the end of a call. A call that acted on the runtime, or may
+// have, moves newerThan on, so that the next one does not decide by what was
+// observed before.
 func (t *transition) returned(r *result) {
 	if t.activity != calling {
 		return
@@ -26,6 +28,8 @@ func (t *transition) succeeded(during Kind, terminal bool) {
 	case during == Terminating && t.told.runtime != nil:
 		t.goOn(atRest)
 		t.forget()
+	// Containers are proven stopped: who waits for that hears of it before the
+	// clean-up, which may take long or fail.
 	case during == Terminating:
 		t.stage = stopped
 		t.closeDone()
@@ -36,11 +40,15 @@ func (t *transition) succeeded(during Kind, terminal bool) {
 		}
 		t.stage = stopping
 		t.goOn(nextCall)
+	// Even if the end was asked for during the call: its update is pending, and
+	// the worker goes on with that.
 	default:
 		t.goOn(resync)
 	}
 }
 
+// goOn has the worker go on in some way. Each call that returns leads to one of
+// them.
 func (t *transition) goOn(how then) { t.emit(next).then = how }
 
 // finish closes a pod's life. It stays known, so that late updates are
@@ -65,6 +73,8 @@ func (t *transition) forget() {
 	t.restart = nil
 }
 
+// freeName gives up the pod's name, or its place in line for it. It does
+// nothing the second time.
 func (t *transition) freeName() {
 	if t.claim == inLine || t.claim == owner {
 		t.claim = freed

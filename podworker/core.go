@@ -10,7 +10,8 @@ import (
 
 // core is the state of all pods and of what they share, their names. As step,
 // it reads no clock, takes no lock and starts nothing. What it wants done
-// gathers in fx, in order, until reset.
+// gathers in fx, in order, until reset. The Manager calls it with the workers
+// locked.
 type core struct {
 	pods  map[types.UID]*pod
 	names names
@@ -22,6 +23,7 @@ type core struct {
 	seen int // effects of fx that concern other pods too are handled up to here
 }
 
+// newCore returns a core without pods, and not open: pods are held until Run.
 func newCore(idle func(types.UID) bool) *core {
 	return &core{pods: map[types.UID]*pod{}, names: names{}, idle: idle}
 }
@@ -51,6 +53,7 @@ func (c *core) feed(p *pod, in *input) {
 // by the next, so nothing is kept for long.
 func (c *core) reset() { c.fx, c.seen = c.fx[:0], 0 }
 
+// step makes one step of one pod, and marks its effects with the pod.
 func (c *core) step(p *pod, in *input) {
 	from := len(c.fx)
 	c.fx = step(&p.state, in, c.fx)
@@ -59,6 +62,9 @@ func (c *core) step(p *pod, in *input) {
 	}
 }
 
+// accept takes an update, the first of a pod included. newerThan is that of the
+// pod's life before, if there was one: what the cache knew of that must not
+// count for this one.
 func (c *core) accept(uid types.UID, p *pod, u *Update, newerThan, now time.Time) {
 	in := c.input(updated, now)
 	in.update, in.first = *u, p == nil
@@ -66,7 +72,11 @@ func (c *core) accept(uid types.UID, p *pod, u *Update, newerThan, now time.Time
 		p = newPod(uid, u)
 		p.newerThan = newerThan
 		c.pods[uid] = p
+		// Idle is asked for such pods only: it is a call out of the package, with the
+		// lock held.
 		in.idle = u.Pod != nil && podmeta.IsTerminal(u.Pod.Status.Phase) && c.idle(uid)
+		// In line by the first update, not by the time at which it can begin: that is
+		// the order that is promised.
 		if u.Pod != nil && podmeta.IsStatic(u.Pod) {
 			c.names.join(p.fullName(), uid)
 		}
@@ -92,6 +102,7 @@ func (c *core) share(now time.Time) {
 	}
 }
 
+// claimName asks for a pod's name and informs it of the answer.
 func (c *core) claimName(p *pod, now time.Time) {
 	ok, waitFor := c.names.claim(p.fullName(), p.uid, c.mayBegin)
 	if ok {
@@ -109,6 +120,8 @@ func (c *core) mayBegin(uid types.UID) bool {
 	return p != nil && p.stage == live
 }
 
+// forget drops a pod, and begins the next life of its UID if a create waits for
+// that.
 func (c *core) forget(e *effect, now time.Time) {
 	p := e.pod
 	if c.pods[p.uid] == p {

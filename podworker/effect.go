@@ -8,7 +8,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// event says what happened to a pod.
+// event says what happened to a pod. It is one of a fixed list, so that
+// histories of events can be written down in tests.
 type event int
 
 const (
@@ -72,7 +73,9 @@ const (
 
 func (t then) String() string { return [...]string{"rest", "resync", "retry", "call again"}[t] }
 
-// effect is an action and what it needs.
+// effect is an action and what it needs. It is one type for all actions:
+// effects are kept in a slice that is used again, without an allocation for
+// each.
 type effect struct {
 	action    action
 	pod       *pod // that it is about
@@ -84,7 +87,8 @@ type effect struct {
 	age       time.Duration
 }
 
-// pod is a state and whose it is.
+// pod is a state and whose it is. The state is guarded by the lock of the
+// workers.
 type pod struct {
 	uid             types.UID
 	namespace, name string

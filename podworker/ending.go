@@ -24,7 +24,8 @@ func (t *transition) noteEnd(u *Update, fromRuntime bool) (became bool) {
 }
 
 // collectKill adds an update's options to those of a pod that terminates and
-// reports whether it has less time now.
+// reports whether it has less time now. Status functions apply in the order in
+// which they came; Done is closed even if the pod has nothing to stop.
 func (t *transition) collectKill(u *Update, became bool) (shortened bool) {
 	var override *int64
 	if k := u.Kill; k != nil {
@@ -36,6 +37,7 @@ func (t *transition) collectKill(u *Update, became bool) (shortened bool) {
 		}
 		override = k.GracePeriodSeconds
 	}
+	// An update of the runtime alone bears no spec.
 	pod := u.Pod
 	if pod == nil {
 		pod = t.newest()

@@ -11,6 +11,8 @@ type PodSync struct {
 	HasConfig, Static bool
 }
 
+// podSync is called with the workers locked. A pod of which only the runtime
+// knows has no spec, and is not static.
 func (p *pod) podSync(orphan bool) PodSync {
 	spec := p.newest()
 	return PodSync{Kind: p.stage.kind(), Orphan: orphan, HasConfig: spec != nil, Static: spec != nil && podmeta.IsStatic(spec)}

@@ -49,6 +49,8 @@ func New(cfg Config) (*Manager, error) {
 	m.workers, err = serial.New(serial.Config[types.UID, *pod]{
 		Handle: m.handle, Called: m.called, Begin: m.begin, End: m.end,
 		Limit: cfg.FirstSyncs,
+		// Only first syncs start containers in numbers; ends of pods never wait for a
+		// place.
 		Limited: func(c *serial.Call[types.UID, *pod]) bool {
 			return c.Calls == 0 && c.Update.stage == live
 		},
@@ -63,11 +65,15 @@ func New(cfg Config) (*Manager, error) {
 // Run works until ctx ends, cancels the calls in flight, and returns nil when
 // all have returned. No pod is killed by it. It may be called once.
 func (m *Manager) Run(ctx context.Context) error {
+	// Pods that were held are let go in one go with the opening: no update comes
+	// in between.
 	m.workers.Lock()
 	m.ctx, m.core.open = ctx, true
 	m.feedAll(opened)
 	m.workers.Unlock()
 
+	// If ctx has ended, stop has begun in its own goroutine: Run returns only
+	// after it, so that every channel is closed by then.
 	closed := make(chan struct{})
 	unwatch := context.AfterFunc(ctx, func() {
 		defer close(closed)
@@ -80,7 +86,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	return err
 }
 
-// stop closes every completion channel: nobody will be told any more.
+// stop closes every completion channel: nobody will be told any more. Updates
+// that come later have theirs closed by Update.
 func (m *Manager) stop() {
 	m.workers.Lock()
 	defer m.workers.Unlock()
@@ -88,6 +95,7 @@ func (m *Manager) stop() {
 	m.feedAll(shut)
 }
 
+// feedAll informs every pod of an event. It is called with the workers locked.
 func (m *Manager) feedAll(e event) {
 	now := time.Now()
 	for _, p := range m.core.pods {
@@ -112,6 +120,8 @@ func (m *Manager) Update(u Update) {
 		closeDone(u.Kill)
 		return
 	}
+	// Most updates of a busy pod end here: nothing to decide, no look at the
+	// clock.
 	if p := m.core.pods[uid]; p == nil || !p.join(&u) {
 		m.core.update(uid, p, &u, time.Now())
 		m.apply()
@@ -130,6 +140,7 @@ func identify(u *Update) (uid types.UID, ok bool) {
 	return u.RuntimePod.UID, true
 }
 
+// closeDone closes the channel of an update that no pod takes.
 func closeDone(k *KillOptions) {
 	if k != nil && k.Done != nil {
 		close(k.Done)
@@ -153,7 +164,7 @@ func (m *Manager) Resync(uid types.UID) bool {
 // SyncKnownPods compares the workers with the pods that are wanted. Those not
 // wanted are terminated, records that have come to their end are dropped, and
 // what remains is returned. From the first call on, a UID without a record is
-// known to have nothing left.
+// known to have nothing left. It does not wait for the pods that it ends.
 func (m *Manager) SyncKnownPods(desired []*v1.Pod) map[types.UID]PodSync {
 	want := make(map[types.UID]bool, len(desired))
 	for _, p := range desired {
@@ -170,6 +181,7 @@ func (m *Manager) SyncKnownPods(desired []*v1.Pod) map[types.UID]PodSync {
 			m.core.feed(p, m.core.input(unwanted, now))
 			m.apply()
 		}
+		// The step may have dropped the pod, or begun another life of its UID.
 		if m.core.pods[uid] == p {
 			known[uid] = p.podSync(orphan)
 		}

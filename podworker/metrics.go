@@ -20,6 +20,8 @@ type metrics struct {
 	terminated prometheus.Observer
 }
 
+// newMetrics registers the metrics; other Managers of the process with the same
+// registerer share them. Nil leaves them out of every registry.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -33,6 +35,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Buckets: prometheus.ExponentialBuckets(1, 2, 5),
 		}),
 	}
+	// A look-up by label takes a lock and a hash, and would be made at every call.
 	for t := range m.syncs {
 		m.syncs[t] = m.duration.WithLabelValues(UpdateType(t).String())
 	}

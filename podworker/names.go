@@ -6,9 +6,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// names says which static pod has a full name, and who waits for it.
+// names says which static pod has a full name, and who waits for it. It is
+// guarded by the lock of the workers, as all of core. A name that nobody has or
+// wants has no entry.
 type names map[string]*nameClaim
 
+// nameClaim is who has one full name, and who waits for it.
 type nameClaim struct {
 	holder  types.UID   // "" if nobody
 	waiting []types.UID // in the order of their first update
@@ -21,6 +24,7 @@ func (n names) join(fullName string, uid types.UID) {
 		c = &nameClaim{}
 		n[fullName] = c
 	}
+	// A UID is in the line once: core joins only at its first sight.
 	c.waiting = append(c.waiting, uid)
 }
 
@@ -51,7 +55,8 @@ func (n names) claim(fullName string, uid types.UID, mayBegin func(types.UID) bo
 }
 
 // free takes a pod out of line, or its name from it, and returns the next in
-// line if the name is free.
+// line if the name is free. The caller has to give it the name: free itself
+// changes nothing for that pod.
 func (n names) free(fullName string, uid types.UID, mayBegin func(types.UID) bool) (next types.UID) {
 	c := n[fullName]
 	if c == nil {
@@ -70,11 +75,13 @@ func (n names) free(fullName string, uid types.UID, mayBegin func(types.UID) boo
 	return next
 }
 
+// drop takes a pod out of line.
 func (c *nameClaim) drop(uid types.UID) {
 	c.waiting = slices.DeleteFunc(c.waiting, func(u types.UID) bool { return u == uid })
 }
 
-// first drops those that will never begin and returns the first other.
+// first drops those that will never begin and returns the first other. A pod
+// whose end was asked for before it began would hold up all after it.
 func (c *nameClaim) first(mayBegin func(types.UID) bool) types.UID {
 	for len(c.waiting) > 0 {
 		if mayBegin(c.waiting[0]) {

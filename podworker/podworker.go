@@ -89,7 +89,8 @@ type Update struct {
 	Kill  *KillOptions
 }
 
-// Work is one call of a Syncer.
+// Work is one call of a Syncer. The objects that it points to are shared, and
+// must not be changed.
 type Work struct {
 	Type       UpdateType
 	Pod        *v1.Pod
@@ -101,11 +102,13 @@ type Work struct {
 	// GracePeriodSeconds is set when the pod terminates on request; nil
 	// when it came to its end by itself, or only the runtime knows it.
 	GracePeriodSeconds *int64
-	Evicted            bool
-	StatusFuncs        []func(*v1.PodStatus)
+	// Evicted and StatusFuncs are as in KillOptions, of all updates so far.
+	Evicted     bool
+	StatusFuncs []func(*v1.PodStatus)
 }
 
-// Outcome is what a sync came to.
+// Outcome is what a sync came to. The zero value means that the pod runs on,
+// and that nothing was changed.
 type Outcome struct {
 	// Terminal reports that the pod has reached its end and is to be
 	// terminated. It is ignored beside an error.
@@ -113,7 +116,8 @@ type Outcome struct {
 	// Acted reports that the runtime was changed, so that the next call wants
 	// a newer observation. An error implies it.
 	Acted bool
-	// After, if not nil, is called when the worker has taken note.
+	// After, if not nil, is called when the worker has taken note. It runs without
+	// locks, in the worker's goroutine, and may call the Manager.
 	After func()
 }
 
@@ -172,6 +176,8 @@ const (
 	defaultFirstSyncs     = 4
 )
 
+// withDefaults returns c with every zero field set to the default that its
+// comment names.
 func (c Config) withDefaults() Config {
 	for _, d := range []struct {
 		field *time.Duration
@@ -196,6 +202,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// validate returns all faults of c joined.
 func (c Config) validate() error {
 	var errs []error
 	if c.Syncer == nil {

@@ -51,6 +51,7 @@ func (m *Manager) State(uid types.UID) (Status, bool) {
 }
 
 // List returns what every worker is doing, ordered by namespace, name and UID.
+// The order is made without the lock, which workers need.
 func (m *Manager) List() []Status {
 	m.workers.Lock()
 	all := make([]Status, 0, len(m.core.pods))
@@ -85,7 +86,8 @@ func (m *Manager) status(p *pod) Status {
 	return s
 }
 
-// doing says what the syncer is being called for.
+// doing says what the syncer is being called for, in words for people; "" while
+// it is not being called.
 func (s *state) doing() string {
 	switch {
 	case s.activity != calling:
@@ -99,7 +101,9 @@ func (s *state) doing() string {
 	}
 }
 
-// ask answers a question about a pod, and unknown if there is none.
+// ask answers a question about a pod, and unknown if there is none. It blocks
+// for no longer than another call of the Manager. The functions are called with
+// the workers locked.
 func (m *Manager) ask(uid types.UID, known func(*pod) bool, unknown func() bool) bool {
 	m.workers.Lock()
 	defer m.workers.Unlock()
@@ -109,19 +113,21 @@ func (m *Manager) ask(uid types.UID, known func(*pod) bool, unknown func() bool)
 	return unknown()
 }
 
+// never is the answer for an unknown pod of which nothing may be concluded.
 func never() bool { return false }
 
 // afterSync is the answer for an unknown pod: it has nothing left, once the
 // wanted pods have been told.
 func (m *Manager) afterSync() bool { return m.synced }
 
-// KnownTerminated reports whether the pod's containers are proven stopped.
+// KnownTerminated reports whether the pod's containers are proven stopped. An
+// unknown pod is not known to be: its containers may run from before a restart.
 func (m *Manager) KnownTerminated(uid types.UID) bool {
 	return m.ask(uid, func(p *pod) bool { return p.stage.kind() == Terminated }, never)
 }
 
 // CouldHaveRunningContainers reports whether containers of the pod may run, or may
-// be started.
+// be started. An unknown pod may have them until SyncKnownPods was called.
 func (m *Manager) CouldHaveRunningContainers(uid types.UID) bool {
 	return m.ask(uid, func(p *pod) bool { return p.stage.kind() != Terminated }, func() bool { return !m.synced })
 }
@@ -137,7 +143,8 @@ func (m *Manager) TerminationRequested(uid types.UID) bool {
 }
 
 // ShouldContainersBeTerminating reports whether no container of the pod may be
-// started any more.
+// started any more. A pod whose end was only asked for may still be in a sync
+// that starts one.
 func (m *Manager) ShouldContainersBeTerminating(uid types.UID) bool {
 	return m.ask(uid, func(p *pod) bool { return p.stage >= stopping }, m.afterSync)
 }
@@ -148,6 +155,8 @@ func (m *Manager) ShouldRuntimeBeRemoved(uid types.UID) bool {
 }
 
 // ShouldContentBeRemoved reports whether all the pod keeps on the node may go.
+// A pod that ended by itself keeps its content until it is deleted: its logs
+// are still to be read.
 func (m *Manager) ShouldContentBeRemoved(uid types.UID) bool {
 	return m.ask(uid, func(p *pod) bool {
 		return p.why.evicted || (p.why.deleted && p.stage.kind() == Terminated)

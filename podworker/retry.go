@@ -8,12 +8,17 @@ import (
 	"github.com/nodewright/nodewright/podworker/serial"
 )
 
-// jitter spreads d over [d, 1.5 d), the kubelet's factor.
+// jitter spreads d over [d, 1.5 d), the kubelet's factor. Pods that were
+// started together do not stay in step.
 func jitter(d time.Duration) time.Duration { return delays.Jitter(d, 0.5) }
 
-// retry says how long to wait after an error and what for.
+// retry says how long to wait after an error and what for. failures counts
+// those in a row, this one included. A time that the error asks for is bounded
+// by Config.Resync: a syncer that is wrong about it must not put the pod to
+// sleep.
 func (m *Manager) retry(failures int, err error, now time.Time) (time.Duration, string) {
 	reason := reasonOf(err)
+	// The network comes up for all pods at once, and soon after a start.
 	if errors.Is(err, ErrNetworkNotReady) {
 		return m.jitter(m.cfg.NetworkBackoff), "NetworkNotReady"
 	}
@@ -40,7 +45,8 @@ type Reasoner interface {
 	Reason() string
 }
 
-// walk visits err and all that it wraps.
+// walk visits err and all that it wraps, the outer errors first and those of a
+// join in their order.
 func walk(err error, visit func(error)) {
 	if err == nil {
 		return

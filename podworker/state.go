@@ -26,7 +26,9 @@ func (s stage) String() string {
 	return [...]string{"live", "ending", "stopping", "stopped", "finished"}[s]
 }
 
-// kind is the stage as the outside sees it.
+// kind is the stage as the outside sees it. A pod that is ending counts as
+// Terminating although its syncer does not know yet: no new work is to begin
+// for it.
 func (s stage) kind() Kind {
 	switch s {
 	case live:
@@ -85,6 +87,8 @@ type reasons struct {
 type end struct {
 	at    time.Time // it was asked for, or came
 	grace int64     // seconds; 0 until termination is requested
+	// done are closed once the containers are proven stopped; funcs change the
+	// status until then.
 	done  []chan<- struct{}
 	funcs []func(*v1.PodStatus)
 }
@@ -101,7 +105,8 @@ type turn struct {
 	work Work
 }
 
-// state is all that decides about a pod. step changes it.
+// state is all that decides about a pod. step changes it. It is guarded by the
+// lock of the workers.
 type state struct {
 	stage    stage
 	activity activity

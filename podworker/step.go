@@ -49,6 +49,9 @@ type transition struct {
 
 // emit adds an effect for the caller to fill in.
 //
+// The effect lies in a slice that may move: it is filled in before the next one
+// is emitted.
+//
 //go:noinline
 func (t *transition) emit(a action) *effect {
 	n := len(t.fx)
@@ -59,7 +62,8 @@ func (t *transition) emit(a action) *effect {
 	return e
 }
 
-// closeDone has every completion channel closed, once.
+// closeDone has every completion channel closed, once. Clearing the list is
+// what makes it once.
 func (t *transition) closeDone() {
 	for _, d := range t.end.done {
 		t.emit(notify).done = d
@@ -68,6 +72,7 @@ func (t *transition) closeDone() {
 }
 
 // refuse has the completion channel closed of an update that ends nothing.
+// Whoever waits for it must not wait forever.
 func (t *transition) refuse(k *KillOptions) {
 	if k != nil && k.Done != nil {
 		t.emit(notify).done = k.Done
@@ -87,6 +92,7 @@ func (t *transition) updated(u *Update, first, idle bool) {
 		}
 	}
 	switch {
+	// A static pod that was removed and put back while it still ends.
 	case !first && u.Type == CreateUpdate && t.stage > live && u.Pod.DeletionTimestamp == nil:
 		t.keepRestart(u)
 		return
@@ -127,6 +133,7 @@ func (t *transition) born(p *v1.Pod, idle bool) {
 	if p == nil {
 		return
 	}
+	// Only the clean-up is left, as after a restart of the agent.
 	if podmeta.IsTerminal(p.Status.Phase) && idle {
 		t.stage, t.end.at = stopped, t.in.now
 	}
