@@ -141,7 +141,7 @@ func sizeLimit(pod *v1.Pod, spec *Spec) int64 {
 		c := &pod.Spec.InitContainers[i]
 		own := c.Resources.Limits.StorageEphemeral().Value()
 		// Sidecars (KEP-753) run beside the containers, so that theirs add up;
-		// other init containers run alone.
+		// other init containers run before them, one at a time.
 		if p := c.RestartPolicy; p != nil && *p == v1.ContainerRestartPolicyAlways {
 			limit += own
 		} else {
