@@ -20,6 +20,11 @@ import (
 	"github.com/nodewright/nodewright/podworker"
 )
 
+// Whether a pod may run here. The order is that of the kubelet: what the node is,
+// then every part in turn, then what has to be reserved. All of it runs on the
+// loop, so that two pods are never admitted to the same room; only reservations
+// that have to wait for somebody are made beside it.
+
 // decide asks whether a pod may run. decided is false while its reservation is
 // under way: the loop concludes when that has ended.
 //
@@ -31,12 +36,16 @@ func (a *Agent) decide(ctx context.Context, pod *v1.Pod, obs *observed.Pod) (r *
 		hooks.Each(a.guard, a.hooks.Reservers, func(p part.Reserver) { p.Adopt(pod) })
 		return nil, true
 	}
+	// A pod that is being decided on is not decided on twice: conclude looks at its
+	// newest version.
 	switch a.book.Get(pod.UID).Stage {
 	case book.Waiting:
 		a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Asked = false })
 	case book.Reserving, book.Reserved, book.Undoing, book.Undone:
 		return nil, false
 	}
+	// Listed once for the whole decision, as the answers have to be about the same
+	// others.
 	others := a.activePods(pod.UID)
 	if r := a.admit(pod, others); r != nil {
 		return a.orPreempt(ctx, pod, others, a.orLater(pod, others, r)), true
@@ -47,7 +56,8 @@ func (a *Agent) decide(ctx context.Context, pod *v1.Pod, obs *observed.Pod) (r *
 	return a.reserve(ctx, pod, others)
 }
 
-// admit asks what the node is, and every Admitter in turn.
+// admit asks what the node is, and every Admitter in turn; the first rejection
+// stands. A part that panics rejects the pod: nobody knows what it would have said.
 func (a *Agent) admit(pod *v1.Pod, others []*v1.Pod) *part.Rejection {
 	if r := a.node.Admit(pod, others); r != nil {
 		return r
@@ -64,8 +74,10 @@ func (a *Agent) admit(pod *v1.Pod, others []*v1.Pod) *part.Rejection {
 	return nil
 }
 
-// activePods are the pods that hold or will hold resources of the node, except
-// for one.
+// activePods are the pods that hold or will hold resources of the node, except for
+// one. A pod whose containers have ended holds none, also while its volumes are
+// taken down. Those that are reserved for count, so that nobody is admitted to
+// their room meanwhile.
 func (a *Agent) activePods(except types.UID) []*v1.Pod {
 	counted := a.book.At(book.Admitted, book.Reserving, book.Reserved)
 	var active []*v1.Pod
@@ -73,15 +85,19 @@ func (a *Agent) activePods(except types.UID) []*v1.Pod {
 		if _, counts := counted[p.UID]; !counts || p.UID == except || a.workers.KnownTerminated(p.UID) {
 			continue
 		}
+		// A terminal phase says that the containers have ended, unless somebody
+		// ends the pod and set the phase before that.
 		if ph, ok := a.statuses.Phase(p.UID); ok && podmeta.IsTerminal(ph) && !a.workers.TerminationRequested(p.UID) {
 			continue
 		}
+		// What it was allocated and not what it asks for: a resize may be pending.
 		active = append(active, a.hooks.Allocated(a.guard, p))
 	}
 	return active
 }
 
-// leave are those that leave, but for one.
+// leave are the pods that leave, but for one, each with the time by which it should
+// have gone. A worker that syncs a pod nobody wants is about to end it.
 func (a *Agent) leave(except types.UID) (l ending.Pods) {
 	for _, w := range a.workers.List() {
 		if w.Pod == nil || w.Finished || w.UID == except || w.Kind == podworker.Sync && a.wanted(w.UID) {
@@ -98,15 +114,19 @@ func (a *Agent) leave(except types.UID) (l ending.Pods) {
 }
 
 // orLater lets a pod wait that would not be rejected if pods that are ending had
-// ended: what they hold is free soon.
+// ended: what they hold is free soon. The kubelet rejects such a pod for good, and
+// a controller makes another; a static pod would have nobody to make it again.
 func (a *Agent) orLater(pod *v1.Pod, others []*v1.Pod, r *part.Rejection) *part.Rejection {
 	if r == nil || r.Final || r.Waits() {
 		return r
 	}
 	l := a.leave(pod.UID)
+	// Pods that should have ended by now may never end: nobody waits for those.
 	if !l.Until.After(time.Now()) || !a.fitsWithout(pod, others, l) {
 		return r
 	}
+	// In order, so that the same wait has the same message and is not published
+	// anew.
 	slices.Sort(l.Names)
 	return &part.Rejection{
 		Reason: r.Reason, RetryUntil: l.Until,
@@ -114,7 +134,8 @@ func (a *Agent) orLater(pod *v1.Pod, others []*v1.Pod, r *part.Rejection) *part.
 	}
 }
 
-// fitsWithout reports whether a pod would be admitted if some had gone.
+// fitsWithout reports whether a pod would be admitted if some had gone. Parts are
+// asked as well as the node: CPUs or devices may be what is missing.
 func (a *Agent) fitsWithout(pod *v1.Pod, others []*v1.Pod, l ending.Pods) bool {
 	if a.admit(pod, l.Without(others)) != nil {
 		return false
@@ -127,7 +148,8 @@ func (a *Agent) fitsWithout(pod *v1.Pod, others []*v1.Pod, l ending.Pods) bool {
 	return true
 }
 
-// reject lets a pod wait, or rejects it for good.
+// reject lets a pod wait, or rejects it for good. The entry comes first:
+// couldHaveRunning goes by it when the status is published.
 func (a *Agent) reject(pod *v1.Pod, r part.Rejection) {
 	if a.wait(pod, r) {
 		return
@@ -149,6 +171,8 @@ func (a *Agent) wait(pod *v1.Pod, r part.Rejection) bool {
 	}
 	before := a.book.Get(pod.UID)
 	waits := before.Why.Waits() && before.Why.Reason == r.Reason
+	// The limit counts from the first wait for that reason, or a pod could wait for
+	// ever, each time a little longer.
 	if waits && !r.Outside {
 		r.RetryUntil = before.Why.RetryUntil
 	}

@@ -30,6 +30,9 @@ import (
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
+// The Agent, and the course of its Run: what is built, in which order it starts,
+// and in which order it ends.
+
 // Agent is a node agent. All methods may be called from any goroutine.
 type Agent struct {
 	query *query.Query // answers about pods and the node
@@ -40,11 +43,12 @@ type Agent struct {
 	hooks   *hooks.Hooks
 	guard   *hooks.Guard
 
-	pods     *podmgr.Manager
-	pleg     *pleg.Manager
-	workers  *podworker.Manager
-	runtime  *podruntime.Manager
-	images   *images.Manager
+	pods    *podmgr.Manager
+	pleg    *pleg.Manager
+	workers *podworker.Manager
+	runtime *podruntime.Manager
+	images  *images.Manager
+	// volumes and the blocks around it are made by New and never replaced.
 	volumes  Volumes
 	probes   *probe.Manager
 	statuses *statusmgr.Manager
@@ -52,17 +56,20 @@ type Agent struct {
 	events *eventlog.Log
 	node   *fit.Node
 	facts  facts
-	book   *book.Book
-	run    running
+	// book has the stage of each pod's admission; only the loop decides by it.
+	book *book.Book
+	run  running
 }
 
 // running is what there is of one Run.
 type running struct {
 	begun   atomic.Bool
-	ready   chan struct{}             // closed when the blocks run
-	settled chan struct{}             // closed when every source has spoken
-	cleanup chan struct{}             // asks the loop for housekeeping; capacity 1
-	readmit chan struct{}             // asks the loop about pods that wait; capacity 1
+	ready   chan struct{} // closed when the blocks run
+	settled chan struct{} // closed when every source has spoken
+	cleanup chan struct{} // asks the loop for housekeeping; capacity 1
+	readmit chan struct{} // asks the loop about pods that wait; capacity 1
+	// changed, toSweep and sweeps are set from any goroutine and read by the loop;
+	// none is ever waited for.
 	changed atomic.Bool               // an answer of a part has, since they were asked about
 	beat    atomic.Pointer[time.Time] // when the loop last turned
 	sweeps  atomic.Bool               // one is under way
@@ -75,6 +82,8 @@ type running struct {
 // New checks cfg and builds an Agent at rest. Nothing is opened, made or started
 // before [Agent.Run].
 func New(cfg Config) (*Agent, error) {
+	// All mistakes in the configuration and in the list of parts are reported at
+	// once.
 	cfg = cfg.withDefaults()
 	h, err := hooks.Find(cfg.Parts)
 	if err := errors.Join(cfg.validate(), err); err != nil {
@@ -87,6 +96,7 @@ func New(cfg Config) (*Agent, error) {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	a.query = a.questions()
+	// Parts join last, as they may ask the agent for anything from then on.
 	if err := a.join(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
@@ -118,15 +128,21 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Under the lock: without it the directory may be another agent's.
 	if err := os.MkdirAll(a.podsDir(), 0o750); err != nil {
 		lock.Release()
 		return fmt.Errorf("root directory: %w", err)
 	}
 	a.hooks.Log(a.log)
+	// The cause says whether the end was asked for, or which block failed.
 	running, end := context.WithCancelCause(ctx)
 	defer end(nil)
+	// Room for one: work that hangs past the end may return when nobody listens any
+	// more.
 	ended := make(chan error, 1)
 	go func() {
+		// The lock goes last, with the work: another agent must not begin while
+		// calls of this one are still under way.
 		err := a.work(running, end)
 		lock.Release()
 		ended <- err
@@ -136,6 +152,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		select {
 		case err := <-ended:
 			return err
+		// done is set to nil, as a closed channel would be chosen again at once.
 		case <-done:
 			done, late = nil, time.After(endPatience)
 		case <-late:
@@ -162,12 +179,15 @@ func (a *Agent) lock() (*machine.Lock, error) {
 	return machine.LockRoot(a.cfg.Paths.Root)
 }
 
-// work is Run, once it has begun; end ends it.
+// work is Run, once it has begun; end ends it. It blocks until everything has
+// ended: the loop and the workers first, then those that they need.
 func (a *Agent) work(ctx context.Context, end func(error)) error {
 	// Statuses are written until the last worker has ended, and the workers
 	// want the runtime's state and the parts until then.
 	readers, stopReaders := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopReaders()
+	// Before any pod is adopted: the first status of each is compared with what was
+	// published. What cannot be read is lost, which is no reason to run no pods.
 	if err := a.statuses.Restore(readers); err != nil {
 		a.log.Error("failed to restore all statuses", zap.Error(err))
 	}
@@ -186,7 +206,9 @@ func (a *Agent) work(ctx context.Context, end func(error)) error {
 	close(a.run.ready)
 
 	err := upper.Wait()
+	// What runs beside the loop may still use the blocks below.
 	a.run.wg.Wait()
+	// No deadline of a pod may wake a worker any more.
 	a.book.Close()
 	stopReaders()
 	lower.Wait()
@@ -202,7 +224,8 @@ type failure struct {
 func (f *failure) Error() string { return f.name + ": " + f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// failureOf is why ctx has ended, if that is a failure.
+// failureOf is why ctx has ended, if that is a failure: an end that the caller
+// asked for is none.
 func failureOf(ctx context.Context) error {
 	if f := (*failure)(nil); errors.As(context.Cause(ctx), &f) {
 		return f
@@ -210,7 +233,8 @@ func failureOf(ctx context.Context) error {
 	return nil
 }
 
-// lower are the blocks and parts that the pod workers need to their end.
+// lower are the blocks and parts that the pod workers need to their end. Their
+// order does not matter: each copes with the others being late.
 func (a *Agent) lower() map[string]func(context.Context) error {
 	all := map[string]func(context.Context) error{
 		"pleg": a.pleg.Run, "statuses": a.statuses.Run, "volumes": a.runVolumes,
@@ -226,5 +250,7 @@ func (a *Agent) lower() map[string]func(context.Context) error {
 	return all
 }
 
+// podsDir and podDir are those of the kubelet's layout, so that a machine can
+// change from one to the other.
 func (a *Agent) podsDir() string             { return filepath.Join(a.cfg.Paths.Root, "pods") }
 func (a *Agent) podDir(uid types.UID) string { return filepath.Join(a.podsDir(), string(uid)) }

@@ -33,6 +33,10 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
+// How the blocks are wired. A block that needs another gets a function or a small
+// interface of it, so that it can be used without. This is the only place that
+// knows all of them.
+
 // buildBlocks makes every block, from those that need nothing to those that need
 // others, and reports all mistakes at once.
 func (a *Agent) buildBlocks() error {
@@ -45,6 +49,7 @@ func (a *Agent) buildBlocks() error {
 	var err error
 	a.metrics, err = metrics.New(c.Metrics)
 	note(err)
+	// The guard comes early: values of the embedder are only called through it.
 	a.guard = &hooks.Guard{Log: a.log, Panics: a.metrics.Panics}
 	a.events = eventlog.New(log("event"), c.Node.Name, c.Events, func() { a.metrics.Panics.WithLabelValues("events").Inc() })
 	a.node = &fit.Node{
@@ -55,6 +60,8 @@ func (a *Agent) buildBlocks() error {
 	if len(a.hooks.Providers) > 0 {
 		a.node.Extended = func() map[v1.ResourceName]part.Count { return a.hooks.Extended(a.guard) }
 	}
+	// One reader for all: it notes the calls that podruntime makes, and so knows
+	// which looks it can spare.
 	reader := cri.NewReaderWith(c.Runtime, cri.ReaderConfig{NodeIP: c.Node.PrimaryIP(), Log: log("cri")})
 	a.pleg, err = pleg.New(pleg.Config{Runtime: reader, Log: log("pleg"), Metrics: c.Metrics})
 	note(err)
@@ -67,6 +74,7 @@ func (a *Agent) buildBlocks() error {
 		Log: log("images"), Metrics: c.Metrics,
 	})
 	note(err)
+	// An embedder's volumes replace the whole manager, plugins included.
 	if a.volumes == nil {
 		a.volumes, err = volumes.New(volumes.Config{
 			Root: c.Paths.Root, Sources: a.pods, Tokens: c.Volumes.Tokens, Bundles: c.Volumes.Bundles, Certificates: c.Volumes.Certificates,
@@ -114,7 +122,8 @@ func (a *Agent) buildBlocks() error {
 	return promshare.Register(c.Metrics, metrics.Pods{Active: func() []*v1.Pod { return a.activePods("") }, Desired: a.pods.Pods, Workers: a.workers.List})
 }
 
-// idle reports whether the runtime is known to run nothing of a pod.
+// idle reports whether the runtime is known to run nothing of a pod. Before the
+// first list nothing is known, and no pod is idle.
 func (a *Agent) idle(uid types.UID) bool {
 	select {
 	case <-a.pleg.Listed():
@@ -135,7 +144,8 @@ func (a *Agent) couldHaveRunning(uid types.UID) bool {
 	return a.workers.CouldHaveRunningContainers(uid)
 }
 
-// join introduces the agent to its parts.
+// join introduces the agent to its parts, in their order. It is called once, by
+// New; the errors of all parts are returned.
 func (a *Agent) join() error {
 	var errs []error
 	for _, p := range a.cfg.Parts {
@@ -148,7 +158,8 @@ func (a *Agent) join() error {
 	return errors.Join(errs...)
 }
 
-// background runs fn beside the loop; Run waits for it.
+// background runs fn beside the loop; Run waits for it. fn has to end soon after
+// its ctx does.
 func (a *Agent) background(ctx context.Context, fn func(context.Context)) {
 	a.run.wg.Go(func() { fn(ctx) })
 }

@@ -34,6 +34,8 @@ func (a *Agent) ensureCgroup(ctx context.Context, pod *v1.Pod) error {
 		return nil
 	}
 	err := a.cfg.Cgroups.Ensure(ctx, pod)
+	// A sync that was canceled has failed for no reason that the pod's owner should
+	// see.
 	if err != nil && ctx.Err() == nil {
 		a.events.Event(pod, v1.EventTypeWarning, reasonPodCgroup, "unable to ensure pod container exists: "+err.Error())
 	}

@@ -222,11 +222,15 @@ const (
 	defaultResolvConf     = "/etc/resolv.conf" // resolvConf
 )
 
+// withDefaults sets what is left open here. Defaults of the blocks' own fields are
+// left to the blocks.
 func (c Config) withDefaults() Config {
 	c.Node = c.Node.WithDefaults()
 	c.Paths.PodLogs = cmp.Or(c.Paths.PodLogs, defaultPodLogs)
 	switch c.Paths.ContainerLogs {
 	case "":
+		// No links if PodLogs is that directory itself: links among the logs would
+		// pass for logs.
 		if dir := filepath.Join(filepath.Dir(filepath.Clean(c.Paths.PodLogs)), "containers"); dir != filepath.Clean(c.Paths.PodLogs) {
 			c.Paths.ContainerLogs = dir
 		}
@@ -242,6 +246,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// validate reports every field that is missing or wrong; what belongs to a block,
+// the block checks itself.
 func (c Config) validate() error {
 	var errs []error
 	need := func(ok bool, field, want string) {
@@ -252,9 +258,13 @@ func (c Config) validate() error {
 	need(c.Runtime != nil, "Runtime", "is required")
 	need(c.Images.Service != nil, "Images.Service", "is required")
 	need(len(c.Sources) > 0, "Sources", "is empty; at least one is required")
+	// Names of nodes are DNS subdomains (RFC 1123), which the API takes in lower
+	// case only.
 	need(c.Node.Name != "" && c.Node.Name == strings.ToLower(c.Node.Name), "Node.Name",
 		fmt.Sprintf("is %q; a lower-case name is required", c.Node.Name))
 	p := c.Paths
+	// The runtime and the kernel are given these paths, and have other working
+	// directories.
 	need(filepath.IsAbs(p.Root), "Paths.Root", fmt.Sprintf("is %q; an absolute path is required", p.Root))
 	need(filepath.IsAbs(p.PodLogs), "Paths.PodLogs", fmt.Sprintf("is %q; an absolute path is required", p.PodLogs))
 	need(p.ContainerLogs == "" || filepath.IsAbs(p.ContainerLogs) && p.ContainerLogs != filepath.Clean(p.PodLogs), "Paths.ContainerLogs",

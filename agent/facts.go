@@ -17,6 +17,9 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
+// What pods are compiled with, besides their spec: the machine, the runtime, and
+// the objects that the spec refers to.
+
 // facts are what the agent knows of the machine and the runtime below it.
 type facts struct {
 	cgroupV2 bool
@@ -25,6 +28,8 @@ type facts struct {
 	name     *runtimeinfo.Name
 }
 
+// newFacts looks at the cgroups of the machine, which do not change while it runs.
+// Everything else is looked at when a pod needs it.
 func newFacts(c *Config) facts {
 	return facts{
 		cgroupV2: machine.CgroupV2(), files: &machine.Files{ResolvConf: c.DNS.ResolvConf},
@@ -33,9 +38,12 @@ func newFacts(c *Config) facts {
 	}
 }
 
-// nodeFacts are what pods are compiled with.
+// nodeFacts are what pods are compiled with. Files of the machine are read anew
+// when they have changed: a pod gets the resolver that the node has now.
 func (a *Agent) nodeFacts(pod *v1.Pod) podspec.Node {
 	n, c := &a.cfg.Node, &a.cfg
+	// A configuration that pods cannot have in full is reported here, as the
+	// kubelet does.
 	resolv := a.facts.files.Resolv()
 	a.checkResolv(resolv)
 	out := podspec.Node{
@@ -52,7 +60,9 @@ func (a *Agent) nodeFacts(pod *v1.Pod) podspec.Node {
 }
 
 // services are those for the environment variables of a namespace's pods: the
-// services of that namespace, and the one of the API server.
+// services of that namespace, and the one of the API server. That is what the
+// kubelet does, also for pods of other namespaces, so that clients in pods find the
+// API server.
 func (a *Agent) services(namespace string) []*v1.Service {
 	if a.cfg.Cluster.Services == nil {
 		return nil
@@ -63,7 +73,7 @@ func (a *Agent) services(namespace string) []*v1.Service {
 }
 
 // input gathers all that the compiler needs to know for a pod, that of the parts
-// included.
+// included. Parts come last and see the whole input.
 func (a *Agent) input(ctx context.Context, pod *v1.Pod, obs *observed.Pod, mounts volumemgr.Mounts) (podspec.Input, error) {
 	handler, features, err := a.facts.handlers.ForPod(ctx, pod)
 	if err != nil {

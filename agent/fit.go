@@ -9,6 +9,8 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 )
 
+// The dry run of an admission, for whoever wants to know before a pod is made.
+
 var _ local.Fitter = (*Agent)(nil)
 
 // dryUID stands for the UID of a pod that has none.
@@ -17,14 +19,17 @@ const dryUID = "dry-run"
 // shower is a part.Reservation of a dry run that can say where containers go.
 type shower interface{ ShowFit(*local.Fit) }
 
-// Fit says whether the node would admit a pod now, and where its containers
-// would run. Nothing is taken.
+// Fit says whether the node would admit a pod now, and where its containers would
+// run. Nothing is taken. It may block for as long as parts take to answer, and may
+// be called before Run. The pod is not changed.
 func (a *Agent) Fit(pod *v1.Pod) local.Fit {
 	pod = pod.DeepCopy()
 	if pod.Namespace == "" {
 		pod.Namespace = v1.NamespaceDefault
 	}
 	if pod.UID == "" {
+		// Parts keep what they know of a pod by its UID; an empty one would be that
+		// of every pod without.
 		pod.UID = dryUID
 	}
 	out := local.Fit{Fits: true}
@@ -37,6 +42,8 @@ func (a *Agent) Fit(pod *v1.Pod) local.Fit {
 	others := a.activePods(pod.UID)
 	r := a.admit(pod, others)
 	if r == nil {
+		// Whoever asks has no context to give; this bound is that of a real
+		// reservation.
 		ctx, cancel := context.WithTimeout(context.Background(), reserveTimeout)
 		defer cancel()
 		var held []part.Reservation

@@ -15,6 +15,10 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
+// The agent as parts see it. Every method may be called from any goroutine and any
+// hook, the loop included, so that none may wait for the loop; only those with a
+// ctx block at all.
+
 // host is the agent as its parts see it.
 type host struct{ a *Agent }
 
@@ -63,11 +67,14 @@ func (h host) Observe(ctx context.Context, uid types.UID) (*observed.Pod, error)
 	return h.a.pleg.GetNewerThan(ctx, uid, time.Now())
 }
 
+// Readmit notes the change before it wakes the loop, which clears the note before
+// it asks.
 func (h host) Readmit() {
 	h.a.run.changed.Store(true)
 	wake(h.a.run.readmit)
 }
 
+// Retry drops the back-off first: a sync that comes before would still heed it.
 func (h host) Retry(uid types.UID) {
 	h.a.runtime.Retry(uid)
 	h.a.workers.Resync(uid)
@@ -77,6 +84,8 @@ func (h host) Event(pod *v1.Pod, annotations map[string]string, eventType, reaso
 	h.a.events.Annotated(pod, annotations, eventType, reason, message)
 }
 
+// Update hands a pod to its worker as it was allocated: what it asks for may not be
+// granted yet.
 func (h host) Update(pod *v1.Pod) {
 	h.a.workers.Update(podworker.Update{Type: podworker.ConfigUpdate, Pod: h.a.hooks.Allocated(h.a.guard, pod), Start: time.Now()})
 }
@@ -85,6 +94,7 @@ func (h host) ResourceClaims(namespace string) map[string]*resourceapi.ResourceC
 	return h.a.pods.ResourceClaims(namespace)
 }
 
+// VolumeStats returns nothing if Config.Volumes.Manager is no [VolumeMeasurer].
 func (h host) VolumeStats(ctx context.Context, uid types.UID) ([]volumemgr.Stats, error) {
 	if m, ok := h.a.volumes.(VolumeMeasurer); ok {
 		return m.Stats(ctx, uid)
@@ -113,6 +123,7 @@ func (h host) PruneImages(ctx context.Context, present []string, since time.Time
 // ErrNotEnded means that the agent ends before a pod does that was to be ended.
 var ErrNotEnded = errors.New("the agent ends before the pod does")
 
+// End may be called for a pod that is ending already: the shorter grace counts.
 func (h host) End(ctx context.Context, pod *v1.Pod, how part.End) error {
 	done := make(chan struct{})
 	h.a.workers.Update(killUpdate(pod, how, done))

@@ -24,11 +24,14 @@ import (
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-// housekeeping compares what is wanted with what the workers, the runtime and
-// the disk have, and starts what is missing or ends what is left over. It
-// does nothing before every source has spoken: until then a pod that no
-// source named may still be wanted.
+// housekeeping compares what is wanted with what the workers, the runtime and the
+// disk have, and starts what is missing or ends what is left over. It does nothing
+// before every source has spoken: until then a pod that no source named may still
+// be wanted. It runs on the loop and does not block: whatever touches disks is left
+// to the sweep.
 func (a *Agent) housekeeping(ctx context.Context) {
+	// Pods that wait are asked about even before that, as they have been named
+	// already.
 	a.retryWaiting(ctx, func(book.Entry) bool { return false })
 	if !a.pods.AllReady() {
 		return
@@ -38,6 +41,7 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	}
 	sweep := a.run.toSweep.Swap(false) // before the look: who asks later asks again
 	desired := a.pods.Pods()
+	// From here on, workers end the pods that no source wants any more.
 	working := a.workers.SyncKnownPods(desired)
 	hooks.Each(a.guard, a.hooks.Keepers, func(k part.Housekeeper) { k.Housekeep(desired) })
 	a.revive(ctx, desired)
@@ -48,12 +52,16 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	}
 	for _, p := range desired {
 		known[p.UID] = true
+		// A static pod that came back under its UID while its old worker was
+		// ending.
 		if _, works := working[p.UID]; !works && a.lostItsWorker(p) {
 			a.log.Info("pod restarted", zap.String("pod", p.Namespace+"/"+p.Name), zap.String("uid", string(p.UID)))
 			a.metrics.Restarted.Inc()
 			a.add(ctx, p)
 		}
 	}
+	// Pods of the runtime that nobody wants, such as those that the sources have
+	// dropped while there was no agent.
 	for _, l := range a.pleg.Pods() {
 		if known[l.UID] {
 			continue
@@ -74,7 +82,8 @@ func (a *Agent) housekeeping(ctx context.Context) {
 	}
 }
 
-// beginSweep begins a sweep, or has one follow the one that is under way.
+// beginSweep begins a sweep, or has one follow the one that is under way. There is
+// one sweep at a time: two would remove the same directories.
 func (a *Agent) beginSweep(ctx context.Context, known map[types.UID]bool) {
 	if !a.run.sweeps.CompareAndSwap(false, true) {
 		a.run.toSweep.Store(true)
@@ -83,12 +92,15 @@ func (a *Agent) beginSweep(ctx context.Context, known map[types.UID]bool) {
 	a.background(ctx, func(ctx context.Context) {
 		a.sweep(ctx, known)
 		a.run.sweeps.Store(false)
+		// Asked for while this one ran: what it missed, the next one finds.
 		if a.run.toSweep.Load() {
 			wake(a.run.cleanup)
 		}
 	})
 }
 
+// isSettled reports whether every source has spoken and the loop has taken notice.
+// Only the loop closes the channel.
 func (a *Agent) isSettled() bool {
 	select {
 	case <-a.run.settled:
@@ -108,8 +120,8 @@ func (a *Agent) lostItsWorker(p *v1.Pod) bool {
 	return !ok || !podmeta.IsTerminal(ph)
 }
 
-// revive begins pods again that ended, or were rejected, for a reason that is
-// over.
+// revive begins pods again that ended, or were rejected, for a reason that is over.
+// Static pods that were evicted, for one: no controller makes another.
 func (a *Agent) revive(ctx context.Context, desired []*v1.Pod) {
 	if len(a.hooks.Revivers) == 0 {
 		return
@@ -129,8 +141,9 @@ func (a *Agent) revive(ctx context.Context, desired []*v1.Pod) {
 	}
 }
 
-// sweep removes what is left of pods that nothing knows. Each step sees pods that
-// came after known was made.
+// sweep removes what is left of pods that nothing knows. It runs beside the loop
+// and may block on disks. Each step sees pods that came after known was made. Every
+// step is tried, whatever becomes of the others.
 func (a *Agent) sweep(ctx context.Context, known map[types.UID]bool) {
 	keep := func(uid types.UID) bool { return known[uid] || a.wanted(uid) }
 	a.sweepCgroups(ctx, keep) // it goes by the directories
@@ -149,7 +162,9 @@ func (a *Agent) sweep(ctx context.Context, known map[types.UID]bool) {
 	a.finish(ctx, keep)
 }
 
-// rejectedAtRest reports whether a pod was rejected and nothing of it runs.
+// rejectedAtRest reports whether a pod was rejected and nothing of it runs. A zero
+// ObservedAt means that only a list has shown the pod, which is too little to take
+// its volumes from it.
 func (a *Agent) rejectedAtRest(uid types.UID) bool {
 	if a.book.Get(uid).Stage != book.Rejected {
 		return false
@@ -170,12 +185,15 @@ func (a *Agent) finish(ctx context.Context, keep func(types.UID) bool) {
 		if keep(uid) || a.mayHaveDir(uid) {
 			continue
 		}
+		// A pod that was never admitted was given nothing that a part could take
+		// back.
 		if e.Stage == book.Admitted && len(a.hooks.Finishers) > 0 {
 			if err := hooks.InTurn(a.guard, a.hooks.Finishers, func(f part.Finisher) error { return f.Gone(ctx, e.Ref) }); err != nil {
 				a.logged("failed to finish a pod that is gone", err, zap.String("uid", string(uid)))
 				continue
 			}
 		}
+		// Unless the entry has changed since it was read: the pod may be back.
 		a.book.ForgetIf(uid, e.Changes)
 	}
 }
@@ -190,7 +208,8 @@ func (a *Agent) mayHaveDir(uid types.UID) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// pruneSink has the sink drop the statuses of pods that nothing knows.
+// pruneSink has the sink drop the statuses of pods that nothing knows. The list is
+// at its largest when the sink gets it: a status too many does no harm.
 func (a *Agent) pruneSink(known map[types.UID]bool) error {
 	p, ok := a.cfg.Status.Sink.(statusmgr.Pruner)
 	if !ok {

@@ -20,9 +20,13 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
+// The loop: one goroutine that takes causes and hands them on. It owns every
+// decision about admission, which is why nothing here may block.
+
 // Housekeeping follows a cause after a pause that lets a burst of causes
 // share one pass, and comes by itself only as a net below the events.
 const (
+	// The kubelet has a pass every 2 s, needed or not.
 	housekeepingPause = 100 * time.Millisecond
 	housekeepingEvery = time.Minute
 )
@@ -40,13 +44,18 @@ func (a *Agent) loop(ctx context.Context) error {
 	defer due.Stop()
 	soon := false
 	for {
+		// Whoever watches the agent sees by this whether the loop hangs.
 		a.turned()
+		// A pod's time to wait is over then. The pause keeps one that is not
+		// concluded at once from spinning the loop.
 		if at := a.book.NextAt(); !at.IsZero() {
 			due.Reset(max(time.Until(at), housekeepingPause))
 		}
 		select {
 		case <-ctx.Done():
 			return nil
+		// Each step of the start opens the next: list, parts, mirrors, pods. Until
+		// then changes stay nil and cannot be chosen.
 		case <-listed:
 			listed, restored = nil, a.restore(ctx)
 		case <-restored:
@@ -56,6 +65,7 @@ func (a *Agent) loop(ctx context.Context) error {
 			a.requestCleanup()
 		case c, ok := <-changes:
 			if !ok {
+				// A closed channel would be chosen for ever.
 				changes = nil
 				continue
 			}
@@ -76,6 +86,8 @@ func (a *Agent) loop(ctx context.Context) error {
 				soon = true
 				pause.Reset(housekeepingPause)
 			}
+		// One timer for both: it fires soon after a cause, or after a minute
+		// without any, which brings a sweep as well.
 		case <-pause.C:
 			if !soon {
 				a.run.toSweep.Store(true)
@@ -127,24 +139,31 @@ func (a *Agent) mirrorsKnown(ctx context.Context) <-chan struct{} {
 }
 
 // requestCleanup asks for housekeeping soon, with a sweep of what is left of pods
-// that are gone. It never blocks.
+// that are gone. It never blocks. Stored before the wake: the loop swaps the mark
+// away when it begins.
 func (a *Agent) requestCleanup() {
 	a.run.toSweep.Store(true)
 	wake(a.run.cleanup)
 }
 
+// turned notes that the loop has come round; see LastTurn.
 func (a *Agent) turned() {
 	now := time.Now()
 	a.run.beat.Store(&now)
 }
 
+// handleChange acts on one change of what the sources want. A change may have many
+// pods: all of those of a source that has just spoken.
 func (a *Agent) handleChange(ctx context.Context, c podmgr.Change) {
 	c.Pods = a.withoutMirrors(c)
 	switch c.Op {
 	case podmgr.Add:
+		// The oldest first, as the kubelet does: where not all fit, those stay that
+		// were here before.
 		slices.SortStableFunc(c.Pods, func(x, y *v1.Pod) int {
 			return x.CreationTimestamp.Compare(y.CreationTimestamp.Time)
 		})
+		// Those that run keep what they have, before any of the others is given it.
 		a.adopt(c.Pods)
 		for _, p := range c.Pods {
 			a.add(ctx, p)
@@ -160,6 +179,8 @@ func (a *Agent) handleChange(ctx context.Context, c podmgr.Change) {
 	case podmgr.Reconcile:
 		for _, p := range c.Pods {
 			a.statuses.Reconcile(p)
+			// Readiness gates may have changed, which are in the status that others
+			// write.
 			a.workers.Resync(p.UID)
 		}
 	}
@@ -197,9 +218,11 @@ func (a *Agent) adopt(pods []*v1.Pod) {
 	}
 }
 
-// add admits a pod, or not.
+// add admits a pod, or not. It is called for pods that come, for those that wait,
+// and for those that begin again; a pod that is running already is adopted.
 func (a *Agent) add(ctx context.Context, pod *v1.Pod) {
 	a.statuses.Adopt(pod)
+	// Nothing of it begins to run: its worker only takes down what is left.
 	if podmeta.IsTerminal(pod.Status.Phase) || a.workers.TerminationRequested(pod.UID) {
 		a.begin(pod)
 		return
@@ -218,7 +241,8 @@ func (a *Agent) add(ctx context.Context, pod *v1.Pod) {
 	}
 }
 
-// settle acts on what was decided about a pod.
+// settle acts on what was decided about a pod. It is called on the loop, at once or
+// when a reservation has ended.
 func (a *Agent) settle(pod *v1.Pod, r *part.Rejection) {
 	if r != nil {
 		a.reject(pod, *r)
@@ -231,13 +255,16 @@ func (a *Agent) settle(pod *v1.Pod, r *part.Rejection) {
 	a.begin(a.hooks.Allocated(a.guard, pod))
 }
 
-// begin hands a pod to its worker.
+// begin hands a pod to its worker. From here on the worker owns what happens to it;
+// the loop only passes changes on.
 func (a *Agent) begin(pod *v1.Pod) {
 	a.warnOfPeriods(pod)
 	a.book.Admit(part.RefOf(pod))
 	a.workers.Update(podworker.Update{Type: podworker.CreateUpdate, Pod: pod, Start: time.Now()})
 }
 
+// update acts on a new version of a pod, or on the wish to delete it. What becomes
+// of it depends on how far its admission is.
 func (a *Agent) update(ctx context.Context, pod *v1.Pod) {
 	switch a.book.Get(pod.UID).Stage {
 	case book.Reserving, book.Reserved:
@@ -255,6 +282,8 @@ func (a *Agent) update(ctx context.Context, pod *v1.Pod) {
 			return
 		}
 	}
+	// What is reserved for it, or being reserved, is given back; an admitted pod
+	// has nothing that is not its own.
 	if pod.DeletionTimestamp != nil {
 		a.abandon(ctx, pod.UID)
 	}
@@ -279,6 +308,8 @@ func (a *Agent) warnOfFeatures(pod *v1.Pod) {
 	}
 }
 
+// remove is for a pod that a source does not name any more. Its worker ends it with
+// the grace period of its spec.
 func (a *Agent) remove(ctx context.Context, pod *v1.Pod) {
 	a.abandon(ctx, pod.UID)
 	if !a.pods.AllReady() && pod.DeletionTimestamp == nil {
@@ -292,6 +323,7 @@ func (a *Agent) remove(ctx context.Context, pod *v1.Pod) {
 // handleRuntimeEvent lets the pod's worker look at what happened. A pod that
 // nobody wants is a matter for housekeeping.
 func (a *Agent) handleRuntimeEvent(ev pleg.Event) {
+	// Parts first: the worker's next step may depend on what they note.
 	hooks.Each(a.guard, a.hooks.Watchers, func(w part.RuntimeWatcher) { w.Happened(ev) })
 	if !a.workers.Resync(ev.UID) {
 		a.requestCleanup()

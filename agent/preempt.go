@@ -17,6 +17,9 @@ import (
 	"github.com/nodewright/nodewright/podworker"
 )
 
+// Ending pods for one that is more important. Which ones is a part's decision;
+// whether that would help is the agent's.
+
 // orPreempt has a part end pods for one that does not fit, if it would be admitted
 // without them: then it waits for their end. Those that are ending in their time
 // count as gone; one that does not end in time is neither, so that others end in its
@@ -38,10 +41,13 @@ func (a *Agent) orPreempt(ctx context.Context, pod *v1.Pod, others []*v1.Pod, r 
 		}
 	}
 	staying := gone.Without(others)
+	// Nothing is missing if the rejection has another reason, such as a taint:
+	// ending pods would not help.
 	missing := a.node.Missing(pod, staying)
 	if len(missing) == 0 {
 		return r
 	}
+	// Pods that are still being reserved for have no worker to end them.
 	candidates := slices.DeleteFunc(slices.Clone(staying), func(o *v1.Pod) bool {
 		return busy[o.UID] || a.book.Get(o.UID).Stage != book.Admitted
 	})
@@ -54,6 +60,7 @@ func (a *Agent) orPreempt(ctx context.Context, pod *v1.Pod, others []*v1.Pod, r 
 		for _, v := range victims {
 			without.Add(v.UID, v.Namespace+"/"+v.Name, now.Add(ending.Grace(v)+ending.Margin))
 		}
+		// No pod ends for one that would not run even then.
 		if !a.fitsWithout(pod, others, without) {
 			continue
 		}
@@ -69,7 +76,8 @@ func (a *Agent) orPreempt(ctx context.Context, pod *v1.Pod, others []*v1.Pod, r 
 	return r
 }
 
-// preempt begins to end one pod for the sake of another.
+// preempt begins to end one pod for the sake of another. It does not wait: the one
+// that waits is asked about again when its victims have gone.
 func (a *Agent) preempt(ctx context.Context, h hooks.Of[part.Preempter], pod, victim *v1.Pod, missing v1.ResourceList) {
 	var how part.End
 	var ended func(error)
@@ -93,7 +101,8 @@ func (a *Agent) preempt(ctx context.Context, h hooks.Of[part.Preempter], pod, vi
 	})
 }
 
-// killUpdate ends a pod.
+// killUpdate ends a pod in the time and with the status that how says. done is
+// closed once, when its containers have ended or nobody will end them.
 func killUpdate(pod *v1.Pod, how part.End, done chan<- struct{}) podworker.Update {
 	return podworker.Update{
 		Type: podworker.KillUpdate, Pod: pod, Start: time.Now(),
@@ -101,7 +110,8 @@ func killUpdate(pod *v1.Pod, how part.End, done chan<- struct{}) podworker.Updat
 	}
 }
 
-// awaitEnd waits until a pod that was ended has no containers any more.
+// awaitEnd waits until a pod that was ended has no containers any more. ErrNotEnded
+// means that the workers have ended before the pod did.
 func (a *Agent) awaitEnd(ctx context.Context, pod *v1.Pod, done <-chan struct{}) error {
 	select {
 	case <-ctx.Done():

@@ -10,8 +10,9 @@ import (
 	"github.com/nodewright/nodewright/probe"
 )
 
-// probed is what follows from a probe's new result: what readers see changes
-// at once, and what has to be done about it the pod's worker does.
+// probed is what follows from a probe's new result: what readers see changes at
+// once, and what has to be done about it the pod's worker does. It is called by the
+// goroutines of probes, of many pods at a time.
 func (a *Agent) probed(c probe.Change) {
 	switch c.Type {
 	case probe.Readiness:
@@ -21,6 +22,7 @@ func (a *Agent) probed(c probe.Change) {
 	case probe.Startup:
 		a.statuses.SetStarted(c.Pod.UID, c.ContainerID, c.Result == probe.Success)
 		a.workers.Resync(c.Pod.UID)
+	// A liveness probe that succeeds changes nothing that the worker would do.
 	case probe.Liveness:
 		if c.Result == probe.Failure {
 			a.workers.Resync(c.Pod.UID)

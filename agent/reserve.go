@@ -15,6 +15,11 @@ import (
 	"github.com/nodewright/nodewright/agent/part"
 )
 
+// Reservations: what parts give a pod for itself alone. One that has to wait for a
+// plugin, a disk or a server is made beside the loop, and the pod counts as
+// admitted meanwhile; the book has its stage, and the loop concludes when it is
+// over.
+
 const (
 	// reserveTimeout bounds the reservation of a pod that has to wait for
 	// somebody; each call to a plugin has a shorter one.
@@ -30,6 +35,8 @@ func (a *Agent) reserve(ctx context.Context, pod *v1.Pod, others []*v1.Pod) (r *
 	if len(a.hooks.Reservers) == 0 {
 		return nil, true
 	}
+	// The pause after a failure: a plugin that refuses is not asked again for each
+	// change on the node.
 	if e := a.book.Get(pod.UID); e.Stage == book.Waiting && time.Now().Before(e.Quiet) {
 		a.book.Update(part.RefOf(pod), func(e *book.Entry) { e.Asked = true })
 		return e.Why, true
@@ -51,6 +58,8 @@ func (a *Agent) reserve(ctx context.Context, pod *v1.Pod, others []*v1.Pod) (r *
 		held, r := a.hooks.Reserve(ctx, a.guard, pod)
 		gone := false
 		a.book.Update(part.RefOf(pod), func(e *book.Entry) {
+			// Under the book's lock, so that abandon either cancels this
+			// reservation or finds it made, and never neither.
 			if gone = e.Stage == book.Undoing; !gone {
 				e.Stage, e.Verdict, e.Held = book.Reserved, r, held
 			}
@@ -63,9 +72,10 @@ func (a *Agent) reserve(ctx context.Context, pod *v1.Pod, others []*v1.Pod) (r *
 	return nil, false
 }
 
-// reserveAgain has the parts reserve for a pod whose earlier life has ended, and which
-// was not admitted anew: a static pod that came back while it was being ended, or one
-// that was revived. What it had was taken back at that end.
+// reserveAgain has the parts reserve for a pod whose earlier life has ended, and
+// which was not admitted anew: a static pod that came back while it was being
+// ended, or one that was revived. What it had was taken back at that end. It is
+// called in the pod's worker, and may block; an error has the sync tried again.
 func (a *Agent) reserveAgain(ctx context.Context, pod *v1.Pod) error {
 	if !a.book.Get(pod.UID).Stopped {
 		return nil
@@ -80,8 +90,9 @@ func (a *Agent) reserveAgain(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// abandon is for a pod that goes before it was admitted: what the parts reserve
-// for it is released.
+// abandon is for a pod that goes before it was admitted: what the parts reserve for
+// it is released, beside the loop, as plugins and disks may be slow. The stage
+// keeps the pod from being admitted before that is over.
 func (a *Agent) abandon(ctx context.Context, uid types.UID) {
 	var held []part.Reservation
 	done := false
@@ -109,6 +120,7 @@ func (a *Agent) abandon(ctx context.Context, uid types.UID) {
 	}
 }
 
+// undo gives reservations back, the last one first.
 func (a *Agent) undo(uid types.UID, held []part.Reservation) {
 	hooks.Release(a.guard, held)
 	a.book.Update(part.Ref{UID: uid}, func(e *book.Entry) { e.Stage = book.Undone })
@@ -118,6 +130,7 @@ func (a *Agent) undo(uid types.UID, held []part.Reservation) {
 // pods that wait: something may have come, or a pod may not have.
 func (a *Agent) conclude(ctx context.Context) {
 	over := a.book.At(book.Reserved, book.Undone)
+	// In an order that does not depend on chance, so that tests can be repeated.
 	for _, uid := range slices.Sorted(maps.Keys(over)) {
 		e := over[uid]
 		pod, ok := a.pods.Pod(uid)
@@ -140,6 +153,8 @@ func (a *Agent) conclude(ctx context.Context) {
 			a.settle(pod, a.orLater(a.hooks.Allocated(a.guard, pod), a.activePods(uid), e.Verdict))
 		}
 	}
+	// Cleared before the pods are asked about: a change that comes meanwhile has
+	// them asked once more.
 	switch changed := a.run.changed.Swap(false); {
 	case changed:
 		a.retryWaiting(ctx, func(book.Entry) bool { return false })

@@ -17,8 +17,9 @@ import (
 	"github.com/nodewright/nodewright/podstatus"
 )
 
-// status computes the pod's status from what the runtime shows. Its probes are
-// told of that first.
+// status computes the pod's status from what the runtime shows. Its probes are told
+// of that first. It is called in the pod's worker, and reads termination messages
+// from disk. Parts have the last word.
 func (a *Agent) status(ctx context.Context, pod *v1.Pod, obs *observed.Pod, final bool) v1.PodStatus {
 	a.probes.Observe(pod, obs)
 	in := podstatus.Input{
@@ -39,8 +40,10 @@ func (a *Agent) status(ctx context.Context, pod *v1.Pod, obs *observed.Pod, fina
 		}
 	}
 	probing.Apply(a.probes, a.statuses, pod.UID, &in)
+	// For the condition PodReadyToStartContainers (KEP-3085).
 	in.SandboxNotReady = podruntime.SandboxNotReady(pod, obs)
 	in.RestartAll = podruntime.RestartsAll(pod, obs)
+	// There is one such part at most.
 	for _, h := range a.hooks.Allocators {
 		in.Resize = h.Hook.Conditions(pod.UID)
 	}
@@ -50,8 +53,9 @@ func (a *Agent) status(ctx context.Context, pod *v1.Pod, obs *observed.Pod, fina
 	return st
 }
 
-// asShown is a pod with the status that its source shows now: conditions of
-// others, which readiness gates wait for, change without the spec.
+// asShown is a pod with the status that its source shows now: conditions of others,
+// which readiness gates wait for, change without the spec. A copy, since pods are
+// shared.
 func (a *Agent) asShown(pod *v1.Pod) *v1.Pod {
 	shown, ok := a.pods.Pod(pod.UID)
 	if !ok || shown == pod {
@@ -70,6 +74,7 @@ func (a *Agent) pastDeadline(pod *v1.Pod, status *v1.PodStatus) bool {
 		return false
 	}
 	start := time.Now()
+	// The time of the first status counts, also over restarts of the agent.
 	if prev, ok := a.statuses.Get(pod.UID); ok && prev.StartTime != nil {
 		start = prev.StartTime.Time
 	} else if status.StartTime != nil {
@@ -85,7 +90,9 @@ func (a *Agent) pastDeadline(pod *v1.Pod, status *v1.PodStatus) bool {
 }
 
 // checkResize says why a pod may not have what it asks for: not ever, as long as
-// the node is as it is, or not now. No reason means that it may.
+// the node is as it is, or not now. No reason means that it may. The reasons are
+// those of in-place resize (KEP-1287): Infeasible is final for this spec, Deferred
+// is tried again. detail is a label of metrics.
 func (a *Agent) checkResize(has, asks *v1.Pod) (reason, message, detail string) {
 	if err := podruntime.CheckResize(has, asks); err != nil {
 		return v1.PodReasonInfeasible, err.Error(), "not_resizable"
@@ -97,6 +104,7 @@ func (a *Agent) checkResize(has, asks *v1.Pod) (reason, message, detail string) 
 		}
 		return v1.PodReasonInfeasible, err.Error(), cmp.Or(detail, "other")
 	}
+	// With no other pod on the node: what does not fit then never will.
 	if r := a.node.Fits(asks, nil); r != nil {
 		return v1.PodReasonInfeasible, r.Message, "insufficient_node_allocatable"
 	}

@@ -22,6 +22,10 @@ import (
 	"github.com/nodewright/nodewright/probe"
 )
 
+// The steps of a pod's life, called by its worker: each is idempotent, and is tried
+// again with back-off when it fails. A crash between any two lines leads to the
+// same step again, on whatever the runtime then shows.
+
 // syncer is what the pod workers call: one step of one pod's life. Calls for
 // one pod never overlap; those for different pods run side by side. Nothing of
 // the pod is removed meanwhile (see [part.Holder]).
@@ -38,6 +42,8 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	if err != nil {
 		return podworker.Outcome{}, fmt.Errorf("runtime status: %w", err)
 	}
+	// Before the allocation is asked for: a container may run with resources that
+	// no checkpoint knows.
 	a.hooks.Learn(a.guard, w.Pod.UID, obs)
 	pod := a.hooks.Allocated(a.guard, w.Pod)
 	status := a.status(ctx, pod, obs, false)
@@ -46,7 +52,11 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 		status.Phase, status.Reason = v1.PodFailed, "DeadlineExceeded"
 		status.Message = "Pod was active on the node longer than the specified deadline"
 	}
+	// Before anything is done: users see what was there, also if the next call
+	// hangs.
 	a.setStatus(pod, status)
+	// The worker ends what may still run, such as sidecars, and then takes the pod
+	// down.
 	if podmeta.IsTerminal(status.Phase) {
 		return podworker.Outcome{Terminal: true}, nil
 	}
@@ -59,6 +69,8 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 	if err != nil {
 		return podworker.Outcome{}, err
 	}
+	// News that this sync makes is looked at once, at its end, and not after each
+	// container.
 	seen := a.pleg.Hold(pod.UID)
 	req := podruntime.Request{
 		Spec: in, Observed: obs, Startup: probing.Results(a.probes, probe.Startup), Liveness: probing.Results(a.probes, probe.Liveness),
@@ -72,6 +84,7 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 		// Why a container did not start shows in the status at once.
 		a.setStatus(pod, a.status(ctx, pod, obs, false))
 	}
+	// After the worker has noted the outcome: the look may wake it at once.
 	after := func() {
 		if res.Changed() {
 			a.pleg.Refresh(pod.UID)
@@ -85,12 +98,14 @@ func (a syncer) SyncPod(ctx context.Context, w podworker.Work) (podworker.Outcom
 }
 
 // prepare makes all that the pod's containers need, and gathers what they are
-// compiled from: directories, volumes, the cgroup, the parts in turn.
+// compiled from: directories, volumes, the cgroup, the parts in turn. As a rule
+// everything is there from the second sync on, and each step then costs little.
 func (a *Agent) prepare(ctx context.Context, pod *v1.Pod, obs *observed.Pod) (in podspec.Input, err error) {
 	if err := os.MkdirAll(a.podDir(pod.UID), 0o750); err != nil {
 		a.events.Event(pod, v1.EventTypeWarning, "Failed", "error making pod data directories: "+err.Error())
 		return in, fmt.Errorf("pod directory: %w", err)
 	}
+	// Volumes before the cgroup, since they are what takes long or fails.
 	mounts, err := a.volumes.Mount(ctx, pod)
 	if err != nil {
 		return in, &reasonError{"FailedMount", fmt.Errorf("mount volumes: %w", err)}
@@ -112,6 +127,8 @@ func (a *Agent) prepare(ctx context.Context, pod *v1.Pod, obs *observed.Pod) (in
 
 // prepareParts has the parts prepare in turn.
 func (a *Agent) prepareParts(ctx context.Context, pod *v1.Pod, obs *observed.Pod) error {
+	// A container without the device it was promised would start and fail; this
+	// says why.
 	if hasClaims(pod) && len(a.hooks.Claimers) == 0 {
 		a.events.Event(pod, v1.EventTypeWarning, reasonClaims, "Failed to prepare dynamic resources: "+errNoClaims.Error())
 		return &reasonError{reasonClaims, fmt.Errorf("prepare dynamic resources: %w", errNoClaims)}
@@ -124,11 +141,15 @@ const reasonClaims = "FailedPrepareDynamicResources"
 
 var errNoClaims = errors.New("this node does no dynamic resource allocation")
 
+// hasClaims reports whether the pod needs dynamic resources (KEP-4381), those
+// included that a scheduler made for extended resources.
 func hasClaims(pod *v1.Pod) bool {
 	return len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil
 }
 
-// SyncTerminatingPod ends the pod's containers and proves that they ended.
+// SyncTerminatingPod ends the pod's containers and proves that they ended. It
+// blocks for the grace period, and returns nil only when the runtime shows that
+// nothing runs: resources are given to others after it.
 func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error {
 	pod := w.Pod
 	newerThan, release, err := a.hooks.Hold(ctx, a.guard, pod.UID, w.NewerThan)
@@ -140,6 +161,8 @@ func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error 
 	if err != nil {
 		return fmt.Errorf("runtime status: %w", err)
 	}
+	// A liveness probe must not restart what is being ended. Readiness goes on, for
+	// those that still send traffic.
 	a.probes.EndLivenessAndStartup(pod.UID)
 	a.publish(ctx, w, obs, false)
 	defer a.pleg.Hold(pod.UID)()
@@ -149,6 +172,7 @@ func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error 
 		}
 		return &reasonError{"FailedKillPod", fmt.Errorf("kill pod: %w", err)}
 	}
+	// Asked of the runtime after the kill: what was known before proves nothing.
 	obs, err = a.observe(ctx, pod, time.Now())
 	if err != nil {
 		return fmt.Errorf("runtime status after the kill: %w", err)
@@ -165,7 +189,8 @@ func (a syncer) SyncTerminatingPod(ctx context.Context, w podworker.Work) error 
 	return nil
 }
 
-// publish shows the status of a pod that is ending.
+// publish shows the status of a pod that is ending, changed by those who end it: an
+// eviction sets its phase and reason.
 func (a *Agent) publish(ctx context.Context, w podworker.Work, obs *observed.Pod, final bool) {
 	status := a.status(ctx, w.Pod, obs, final)
 	for _, fn := range w.StatusFuncs {
@@ -200,6 +225,7 @@ func (a syncer) SyncTerminatingRuntimePod(ctx context.Context, w podworker.Work)
 		return fmt.Errorf("runtime status: %w", err)
 	}
 	// The containers carry their grace period and their hooks (see podruntime).
+	// There is no spec.
 	if err := a.runtime.Kill(ctx, nil, obs, nil); err != nil {
 		return &reasonError{"FailedKillPod", fmt.Errorf("kill orphaned pod: %w", err)}
 	}
@@ -216,9 +242,10 @@ func (a syncer) SyncTerminatingRuntimePod(ctx context.Context, w podworker.Work)
 	return nil
 }
 
-// SyncTerminatedPod takes down what is left of a pod whose containers ended.
-// Of one that ended by itself the containers stay, for their logs, until the
-// pod goes.
+// SyncTerminatedPod takes down what is left of a pod whose containers ended. Of one
+// that ended by itself the containers stay, for their logs, until the pod goes. The
+// order matters: parts take back what was the containers' before volumes go, and
+// the status says that nothing is left only after the cgroup has gone.
 func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 	pod := w.Pod
 	_, release, err := a.hooks.Hold(ctx, a.guard, pod.UID, time.Time{})
@@ -246,6 +273,7 @@ func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 			return err
 		}
 	}
+	// A pod that is still wanted keeps its directory, which goes when the pod does.
 	takeDown := a.volumes.Unmount
 	if gone {
 		takeDown = a.volumes.Remove
@@ -256,6 +284,7 @@ func (a syncer) SyncTerminatedPod(ctx context.Context, w podworker.Work) error {
 	if err := a.destroyCgroup(ctx, pod.UID); err != nil {
 		return &reasonError{"FailedKillPod", fmt.Errorf("pod cgroup: %w", err)}
 	}
+	// From here on the sink may delete the pod's object.
 	a.statuses.Terminate(pod)
 	a.requestCleanup() // the worker's record can go
 	return nil
@@ -287,6 +316,7 @@ func (a *Agent) networkNotReady(ctx context.Context, pod *v1.Pod, err error) err
 	if pod.Spec.HostNetwork || !errors.Is(err, podruntime.ErrCreateSandbox) {
 		return err
 	}
+	// A runtime that does not answer here leaves the first error, which says more.
 	st, serr := a.cfg.Runtime.Status(ctx, false)
 	if serr != nil {
 		return err

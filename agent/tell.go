@@ -12,6 +12,9 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 )
 
+// Events that the core itself reports about pods and the node, in the kubelet's
+// words where it has some.
+
 // Reasons of events, as the kubelet has them.
 const (
 	reasonSync       = "FailedSync"
@@ -41,6 +44,7 @@ func (a *Agent) warnOfFamilies(pod *v1.Pod, before, now *v1.PodStatus) {
 		return
 	}
 	host, own := net.ParseIP(now.HostIP), net.ParseIP(now.PodIP)
+	// An address that cannot be read is of no family: nothing is claimed of it.
 	if host == nil || own == nil || (host.To4() == nil) == (own.To4() == nil) {
 		return
 	}

@@ -41,7 +41,9 @@ type VolumeWatcher interface {
 	Changed(r volumemgr.Ref)
 }
 
-// VolumeMeasurer is a [Volumes] that knows the usage of a pod's volumes.
+// VolumeMeasurer is a [Volumes] that knows the usage of a pod's volumes. Stats may
+// take as long as its ctx allows. Volumes without a usage of their own are left
+// out.
 type VolumeMeasurer interface {
 	Stats(ctx context.Context, uid types.UID) ([]volumemgr.Stats, error)
 }

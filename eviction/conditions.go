@@ -13,12 +13,17 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
+// Conditions of the node, and what follows from them: taints and the admission of
+// pods. Reasons and messages are the kubelet's.
+
 // pressure is the state of one condition.
 type pressure struct {
 	on    bool
 	since time.Time // shown only
 }
 
+// conditionTypes lists the conditions that have a lane each, in the order in which
+// they are shown.
 func conditionTypes() []v1.NodeConditionType {
 	return []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure}
 }
@@ -26,6 +31,8 @@ func conditionTypes() []v1.NodeConditionType {
 // words are what the kubelet says of a condition.
 type words struct{ reasonOn, textOn, reasonOff, textOff string }
 
+// wordsOf returns the kubelet's reasons and messages, which tools look for. They
+// name the kubelet whatever the agent is called.
 func wordsOf(c v1.NodeConditionType) words {
 	switch c {
 	case v1.NodeMemoryPressure:
@@ -37,13 +44,15 @@ func wordsOf(c v1.NodeConditionType) words {
 	}
 }
 
-// setPressure notes whether a condition holds.
+// setPressure notes whether a condition holds. Only the condition's lane calls it.
+// The first call dates the condition, also if it does not hold.
 func (m *Manager) setPressure(c v1.NodeConditionType, on bool, now time.Time) {
 	m.mu.Lock()
 	was, known := m.pressure[c]
 	if !known || was.on != on {
 		m.pressure[c] = pressure{on, now}
 	}
+	// Changed may ask for the conditions, so that it is called without the lock.
 	m.mu.Unlock()
 	if was.on == on {
 		return
@@ -108,9 +117,12 @@ type Rejection struct{ Reason, Message string }
 // pods may that request some, and those that tolerate it.
 func (m *Manager) Admit(pod *v1.Pod) *Rejection {
 	on := m.on()
+	// A critical pod may be the one that is to free something.
 	if len(on) == 0 || m.cfg.Critical(pod) {
 		return nil
 	}
+	// Pods of class BestEffort request no memory and would be the next to be
+	// evicted. With disk or processes short, any new pod takes some of them.
 	if len(on) == 1 && on[0] == v1.NodeMemoryPressure {
 		if podmeta.QOS(pod) != v1.PodQOSBestEffort || toleratesMemory(pod) {
 			return nil
@@ -119,8 +131,9 @@ func (m *Manager) Admit(pod *v1.Pod) *Rejection {
 	return &Rejection{Reason: reasonEvicted, Message: fmt.Sprintf("The node had condition: %v. ", on)}
 }
 
-// toleratesMemory reports whether the pod may be on a node that is short of
-// memory.
+// toleratesMemory reports whether the pod may be on a node that is short of memory.
+// The rules are those of the API for a toleration and a taint: an empty key or
+// effect matches all.
 func toleratesMemory(pod *v1.Pod) bool {
 	taint, _ := threshold.Taint(v1.NodeMemoryPressure)
 	return slices.ContainsFunc(pod.Spec.Tolerations, func(t v1.Toleration) bool {

@@ -13,6 +13,9 @@ import (
 	"github.com/nodewright/nodewright/eviction/threshold"
 )
 
+// Records of decisions, for people who ask why a pod was evicted, or why none was.
+// They are kept in memory, the last Config.Records of them.
+
 // shown is how many candidates of a decision are kept, besides those chosen.
 const shown = 10
 
@@ -97,6 +100,8 @@ func (d *Decision) String() string {
 	return b.String()
 }
 
+// rank notes the candidates with their verdicts. A node may have hundreds of pods:
+// all that were chosen are kept, and the first of the others.
 func (d *Decision) rank(ranked []rank.Ranked, verdicts []Verdict) {
 	for i := range ranked {
 		if r := &ranked[i]; i < shown || verdicts[i] == Chosen {
@@ -121,6 +126,9 @@ type records struct {
 	list  []*Decision
 }
 
+// record keeps a decision. One that changed nothing and came to the same as an
+// earlier one since the last act takes its place: under lasting pressure without a
+// pod to evict there would be nothing else in the records soon.
 func (m *Manager) record(d *Decision) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,6 +151,8 @@ func (m *Manager) Decisions() []Decision {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := make([]Decision, len(m.records.list))
+	// Victims are changed by evictions under way, which is why they are copied one
+	// by one.
 	for i, d := range m.records.list {
 		out[i] = *d
 		out[i].Steps, out[i].Considered = slices.Clone(d.Steps), slices.Clone(d.Considered)

@@ -17,6 +17,9 @@ import (
 	"github.com/nodewright/nodewright/internal/seconds"
 )
 
+// Ending pods. An eviction has a goroutine of its own, and no lane waits for it:
+// while it runs, it counts as something that will free what its pod uses.
+
 const (
 	// slack is what stopping containers takes beyond their grace. A pod that
 	// takes longer is no longer counted on, and another may be chosen.
@@ -46,16 +49,20 @@ type order struct {
 // guarded by Manager.mu.
 type eviction struct {
 	order
-	lane   *lane
-	until  time.Time // counted on for that long
-	ended  time.Time // zero while under way
+	lane *lane
+	// until is when the lane stops counting on it: the pod may hang in the kernel.
+	until time.Time // counted on for that long
+	ended time.Time // zero while under way
+	// failed: the pod may still run, and may be chosen again after a pause.
 	failed bool
 }
 
 // counted reports whether the eviction is expected to free something yet.
 func (e *eviction) counted(now time.Time) bool { return e.ended.IsZero() && now.Before(e.until) }
 
-// evict begins to end a pod and does not wait for it.
+// evict begins to end a pod and does not wait for it. It is noted before anything
+// else can look, so that no lane chooses the pod twice. The event is sent at the
+// start: the pod's own containers may not live to see the end.
 func (m *Manager) evict(ctx context.Context, l *lane, o order, d *Decision) {
 	pod, now := o.candidate.Pod, time.Now()
 	grace := seconds.Of(o.grace)
@@ -70,12 +77,15 @@ func (m *Manager) evict(ctx context.Context, l *lane, o order, d *Decision) {
 	m.cfg.Log.Info("evicting", zap.String("pod", pod.Namespace+"/"+pod.Name), zap.String("for", o.label), zap.String("message", o.message))
 	m.cfg.Events.Pod(pod, o.annotations, v1.EventTypeWarning, reasonEvicted, o.message)
 	m.wg.Go(func() {
+		// Half as much again as the grace, as with the kubelet.
 		err := m.kill(ctx, o, now, max(leastKill, grace*3/2))
 		m.ended(e, v, err)
 	})
 }
 
-// kill has the pod ended, and gives up on a KillFunc that does not come back.
+// kill has the pod ended, and gives up on a KillFunc that does not come back. That
+// call stays behind, and Run waits for it. The channel has room for its result, so
+// that it can end.
 func (m *Manager) kill(ctx context.Context, o order, now time.Time, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -89,6 +99,8 @@ func (m *Manager) kill(ctx context.Context, o order, now time.Time, limit time.D
 	}
 }
 
+// ended notes how an eviction came out, and has every lane look again: a pod that
+// ended for memory has freed disk and processes as well.
 func (m *Manager) ended(e *eviction, v *Victim, err error) {
 	pod, now := e.candidate.Pod, time.Now()
 	m.mu.Lock()
@@ -106,6 +118,8 @@ func (m *Manager) ended(e *eviction, v *Victim, err error) {
 		m.cfg.Events.Pod(pod, nil, v1.EventTypeWarning, "ExceededGracePeriod", "The pod has not ended within its grace period")
 	}
 	for _, l := range m.lanes {
+		// A pod that may still run has freed nothing: figures from before are as
+		// good as ever.
 		if err == nil {
 			m.raise(l)
 		}
@@ -113,17 +127,22 @@ func (m *Manager) ended(e *eviction, v *Victim, err error) {
 	}
 }
 
-// raise makes figures from before now too old for a lane to act upon.
+// raise makes figures from before now too old for a lane to act upon. Without it, a
+// second pod would be ended on figures that still count the first.
 func (m *Manager) raise(l *lane) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l.floor = time.Now()
 }
 
-// status is what is published of the pod.
+// status returns what is published of the pod. It may be called often and on copies
+// that share their conditions, which is why the list is replaced and not written
+// to.
 func (o order) status(now time.Time) func(*v1.PodStatus) {
 	return func(st *v1.PodStatus) {
 		st.Phase, st.Reason, st.Message = v1.PodFailed, reasonEvicted, o.message
+		// A pod over its own limit is at fault itself: DisruptionTarget (KEP-3329)
+		// is for pods that the node ends for others.
 		if !o.disrupted {
 			return
 		}
@@ -153,6 +172,7 @@ func (m *Manager) underWay(l *lane, s threshold.Signal, now time.Time) (coming i
 	for _, e := range m.evicting {
 		switch {
 		case !e.counted(now):
+		// A lane cannot tell what another lane's victim frees of its own signal.
 		case e.lane != l:
 			other = true
 		default:
@@ -182,7 +202,9 @@ func (m *Manager) givesUp(l *lane, now time.Time) time.Time {
 	return first
 }
 
-// statusOf returns what stands against choosing a pod.
+// statusOf returns what stands against choosing a pod. One whose eviction has
+// succeeded counts as under way until it is no longer listed: its object goes some
+// time after its containers.
 func (m *Manager) statusOf(now time.Time) func(types.UID) Verdict {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -202,11 +224,13 @@ func (m *Manager) statusOf(now time.Time) func(types.UID) Verdict {
 // the time to go.
 func (m *Manager) sweep() {
 	m.mu.Lock()
+	// Most passes have nothing to forget and need not list the pods.
 	n := len(m.evicting)
 	m.mu.Unlock()
 	if n == 0 {
 		return
 	}
+	// Config.Pods takes locks of its own, so that m.mu is not held.
 	there := map[types.UID]bool{}
 	for _, p := range m.cfg.Pods() {
 		there[p.UID] = true

@@ -32,7 +32,8 @@ type Reclaimer interface {
 	Images(ctx context.Context) error
 }
 
-// Events takes what users should see. It must not block.
+// Events takes what users should see. It must not block. annotations may be nil;
+// they are those of the kubelet's events, for tools.
 type Events interface {
 	Pod(pod *v1.Pod, annotations map[string]string, eventType, reason, message string)
 	Node(eventType, reason, message string)
@@ -70,6 +71,8 @@ type Config struct {
 	// IgnoreLimits leaves the limits of local storage alone.
 	IgnoreLimits bool
 
+	// StatsTimeout and ReclaimTimeout end a context: a call that ignores it holds
+	// up its lane, and no other.
 	StatsTimeout   time.Duration // of a call of Stats; 10s
 	ReclaimTimeout time.Duration // of a call of Reclaim; 1m
 	Records        int           // of decisions that are kept; 64
@@ -113,6 +116,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// validate reports every field that New cannot work with. It is called after
+// withDefaults.
 func (c Config) validate() error {
 	var errs []error
 	require := func(ok bool, format string, args ...any) {
@@ -133,6 +138,8 @@ func (c Config) validate() error {
 	}
 	require(c.Victims > 0, "field Config.Victims is %d; want a positive number", c.Victims)
 	require(c.Records > 0, "field Config.Records is %d; want a positive number", c.Records)
+	// The watches of a lane are kept by threshold: of two that are the same, one
+	// would overwrite the other.
 	seen := map[threshold.Threshold]bool{}
 	for i, t := range c.Thresholds {
 		require(t.Signal.Known(), "field Config.Thresholds[%d].Signal is %q; want a signal of package threshold", i, t.Signal)
@@ -147,6 +154,7 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
+// noEvents is Events for an agent without any.
 type noEvents struct{}
 
 func (noEvents) Pod(*v1.Pod, map[string]string, string, string, string) {}
@@ -162,12 +170,15 @@ type Manager struct {
 
 	mu       sync.Mutex
 	pressure map[v1.NodeConditionType]pressure
+	// evicting has evictions under way and, for a while, those that have ended; see
+	// sweep.
 	evicting map[types.UID]*eviction
 	figures  map[v1.NodeConditionType][]Figure
 	records  records
 }
 
-// New checks cfg and returns a Manager at rest.
+// New checks cfg and returns a Manager at rest. The error names every field that is
+// wrong.
 func New(cfg Config) (*Manager, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -184,6 +195,8 @@ func New(cfg Config) (*Manager, error) {
 		figures:  map[v1.NodeConditionType][]Figure{},
 		records:  records{limit: cfg.Records},
 	}
+	// A lane for each condition, also for those without thresholds: evictions wake
+	// them all.
 	for _, c := range conditionTypes() {
 		m.lanes = append(m.lanes, newLane(m, c))
 	}
@@ -194,6 +207,7 @@ func New(cfg Config) (*Manager, error) {
 // Evictions under way are given up then. It may be called once.
 func (m *Manager) Run(ctx context.Context) error {
 	for _, l := range m.lanes {
+		// Without a threshold there is nothing to look at, and no goroutine.
 		if l.idle() {
 			continue
 		}

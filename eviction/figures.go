@@ -20,11 +20,13 @@ type Figure struct {
 	Since       time.Time
 }
 
-// show makes what the lane has seen last known to others.
+// show makes what the lane has seen last known to others. The watches belong to the
+// lane's goroutine, so that others get copies, under m.mu.
 func (l *lane) show(seen observations) {
 	out := make([]Figure, 0, len(l.list))
 	for _, t := range l.list {
 		w := l.watches[t]
+		// The last observation stays visible when a signal cannot be read.
 		_, known := seen[t.Signal]
 		f := Figure{Threshold: t, Observation: w.obs, Known: known, Met: w.met, Acting: w.acting}
 		if w.met {

@@ -12,6 +12,10 @@ import (
 	"github.com/nodewright/nodewright/eviction/threshold"
 )
 
+// One condition's goroutine: when it looks, and the order in which it acts. What it
+// remembers needs no lock, since nobody else touches it; m.mu guards what is
+// shared.
+
 const (
 	// soonest is how soon a falling figure is looked at again, soonestDisk
 	// how soon a filesystem's is: that asks the runtime.
@@ -27,7 +31,8 @@ const (
 type lane struct {
 	m         *Manager
 	condition v1.NodeConditionType
-	wake      chan string // why; capacity 1
+	// A second cause while one waits is dropped: one look serves both.
+	wake chan string // why; capacity 1
 
 	// What follows belongs to the goroutine.
 	given     []threshold.Threshold // of the configuration
@@ -45,6 +50,8 @@ type lane struct {
 	floor time.Time
 }
 
+// newLane returns the lane of a condition with its part of the thresholds. It
+// starts nothing.
 func newLane(m *Manager, c v1.NodeConditionType) *lane {
 	l := &lane{
 		m: m, condition: c, wake: make(chan string, 1),
@@ -62,8 +69,12 @@ func newLane(m *Manager, c v1.NodeConditionType) *lane {
 // idle reports that there is nothing for the lane to do.
 func (l *lane) idle() bool { return len(l.given) == 0 && !l.limits() }
 
+// limits reports whether the lane watches limits of local storage, which is the
+// disk lane's.
 func (l *lane) limits() bool { return l.condition == v1.NodeDiskPressure && !l.m.cfg.IgnoreLimits }
 
+// setLayout notes which filesystems there are. A disk for images may come while the
+// agent runs; the kubelet looks once.
 func (l *lane) setLayout(layout threshold.Layout) {
 	if l.layout == layout {
 		return
@@ -73,6 +84,8 @@ func (l *lane) setLayout(layout threshold.Layout) {
 	l.setList()
 }
 
+// setList makes the list of thresholds for the layout, in the order in which they
+// are acted upon: memory first.
 func (l *lane) setList() {
 	list, ignored := threshold.ForLayout(l.given, l.layout)
 	for _, t := range ignored {
@@ -80,6 +93,8 @@ func (l *lane) setList() {
 			zap.String("signal", string(t.Signal)))
 	}
 	slices.SortStableFunc(list, func(a, b threshold.Threshold) int { return threshold.Compare(a.Signal, b.Signal) })
+	// What is remembered of a threshold that is no longer there must not keep its
+	// condition on.
 	for t := range l.watches {
 		if !slices.Contains(list, t) {
 			delete(l.watches, t)
@@ -96,6 +111,7 @@ func (l *lane) kick(cause string) {
 	}
 }
 
+// run looks until ctx ends: at once, when woken, and when the last pass said.
 func (l *lane) run(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
@@ -114,8 +130,9 @@ func (l *lane) run(ctx context.Context) {
 	}
 }
 
-// pass looks, acts if something is to be done, and returns when to look
-// again.
+// pass looks, acts if something is to be done, and returns when to look again.
+// Limits come first, as with the kubelet: a pod that breaks its own limit goes
+// before pods that break none.
 func (l *lane) pass(ctx context.Context, cause string) time.Duration {
 	began := time.Now()
 	l.retry = false
@@ -127,10 +144,13 @@ func (l *lane) pass(ctx context.Context, cause string) time.Duration {
 			if !w.acting {
 				continue
 			}
+			// Figures that a decision was made on already, or from before the last
+			// eviction ended: acting on them would end a pod for nothing.
 			if !w.fresh || !w.newerThan(l.floorNow()) {
 				l.retry = true
 				continue
 			}
+			// One threshold per pass: its victims change the figures of the others.
 			if l.relieve(ctx, t, cause) {
 				break
 			}
@@ -140,8 +160,10 @@ func (l *lane) pass(ctx context.Context, cause string) time.Duration {
 	return l.next(time.Now())
 }
 
-// look reads the figures and notes them.
+// look reads the figures and notes them. A signal that cannot be read keeps its
+// state.
 func (l *lane) look(ctx context.Context) {
+	// The disk lane reads without thresholds, too: limits depend on the layout.
 	if len(l.given) == 0 && l.condition != v1.NodeDiskPressure {
 		return
 	}
@@ -160,6 +182,7 @@ func (l *lane) look(ctx context.Context) {
 		l.retry = l.retry || !ok && w.met
 	}
 	l.show(seen)
+	// Without a threshold nothing is known of the condition.
 	if len(l.given) > 0 {
 		l.m.setPressure(l.condition, on, now)
 	}
@@ -179,6 +202,7 @@ func (l *lane) failed(what string, err error) {
 	l.errs[what] = text
 }
 
+// floorNow reads floor, which evictions of any lane raise.
 func (l *lane) floorNow() time.Time {
 	l.m.mu.Lock()
 	defer l.m.mu.Unlock()
@@ -188,6 +212,7 @@ func (l *lane) floorNow() time.Time {
 // next is how long until something can have changed.
 func (l *lane) next(now time.Time) time.Duration {
 	d := l.m.cfg.Interval
+	// A time in the past means at once; zero means never.
 	at := func(t time.Time) {
 		if !t.IsZero() {
 			d = min(d, max(t.Sub(now), 0))
@@ -202,6 +227,8 @@ func (l *lane) next(now time.Time) time.Duration {
 		if due := w.due(t, l.m.cfg.Transition); due.After(now) {
 			at(due)
 		}
+		// A falling figure is looked at more often, since an interval is enough for
+		// a leak to reach the OOM killer.
 		if trend, ok := l.trends[t.Signal]; ok && !w.met {
 			// Half of what is left, so that it is watched ever closer.
 			left := trend.left(t.Value.Of(w.obs.Capacity), 2*d)
@@ -211,8 +238,10 @@ func (l *lane) next(now time.Time) time.Duration {
 	if l.retry {
 		d = min(d, again)
 	}
+	// An eviction that is no longer counted on makes room for another.
 	at(l.m.givesUp(l, now))
 	return max(d, time.Millisecond)
 }
 
+// rules are those of the order of eviction on this node.
 func (l *lane) rules() rank.Rules { return rank.Rules{Layout: l.layout, PlainInodes: true} }

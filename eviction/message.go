@@ -20,6 +20,7 @@ const (
 	annotationResource   = "starved_resource"
 )
 
+// bytes writes an amount as the kubelet does: 100Mi.
 func bytes(n int64) string { return resource.NewQuantity(n, resource.BinarySI).String() }
 
 // lowMessage says why a pod was evicted, in the kubelet's words: users and
@@ -27,6 +28,8 @@ func bytes(n int64) string { return resource.NewQuantity(n, resource.BinarySI).S
 func lowMessage(t threshold.Threshold, o threshold.Observation, c rank.Candidate) string {
 	var b strings.Builder
 	res := t.Signal.Resource()
+	// The kubelet writes numbers of things in decimal units and amounts of memory
+	// in binary ones.
 	if (res == threshold.Inodes || res == threshold.Pids) && t.Value.Format == "" {
 		t.Value.Format = resource.DecimalSI
 	}
@@ -52,6 +55,7 @@ func podOver(res v1.ResourceName, c rank.Candidate) (over bool, used, request in
 	return ok && c.Usage.Memory > q.Value(), c.Usage.Memory, q.Value()
 }
 
+// offender is a container that uses more than it requests, in bytes.
 type offender struct {
 	name          string
 	used, request int64
@@ -88,6 +92,8 @@ func offenders(res v1.ResourceName, c rank.Candidate) []offender {
 	return out
 }
 
+// annotations are those of the event of an eviction: lists joined by commas, in the
+// order of the containers.
 func annotations(res v1.ResourceName, c rank.Candidate) map[string]string {
 	out := map[string]string{annotationResource: string(res)}
 	var names, usage []string
@@ -103,6 +109,7 @@ func annotations(res v1.ResourceName, c rank.Candidate) map[string]string {
 	return out
 }
 
+// limitMessage says which limit a pod exceeded, in the kubelet's words.
 func limitMessage(v rank.Violation) string {
 	switch v.Limit {
 	case rank.EmptyDirLimit:

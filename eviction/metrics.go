@@ -20,6 +20,7 @@ type metrics struct {
 	pressures                    *prometheus.GaugeVec
 }
 
+// newMetrics makes the metrics and registers them with reg; nil is nowhere.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	counter := func(name, help, label string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})

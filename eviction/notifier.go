@@ -38,11 +38,15 @@ const (
 	// aimAgain is how often levels are set anew, as the kubelet does.
 	aimAgain = 10 * time.Second
 
+	// The back-off of a notifier that fails: figures are looked at on time
+	// meanwhile, so that there is no hurry.
 	minListen = time.Second
 	maxListen = time.Minute
 )
 
-// listen runs a notifier, and again when it fails.
+// listen runs a notifier, and again when it fails, until ctx ends. A kernel without
+// pressure stall information, or a cgroup that is made anew, must not end the watch
+// over the node.
 func (m *Manager) listen(ctx context.Context, n Notifier) {
 	l := m.lane(n.Signal.Condition())
 	wait := retry.Backoff{First: minListen, Max: maxListen}
@@ -55,6 +59,7 @@ func (m *Manager) listen(ctx context.Context, n Notifier) {
 		if err == nil {
 			err = errors.New("notifier ended")
 		}
+		// One that ran for long starts over with the shortest wait.
 		wait.Recovered(time.Since(began))
 		again := wait.Next()
 		m.cfg.Log.Warn("a notifier failed", zap.String("signal", string(n.Signal)), zap.Duration("again", again), zap.Error(err))
@@ -64,8 +69,11 @@ func (m *Manager) listen(ctx context.Context, n Notifier) {
 	}
 }
 
-// aim reports notifiers at which usage the thresholds are met: what the limit
-// leaves above the threshold, and what the kernel could still drop.
+// aim gives notifiers the usage at which the thresholds are met: what the limit
+// leaves above the threshold, and what the kernel could still drop. Counters of
+// cgroup v1 include the page cache
+// (Documentation/admin-guide/cgroup-v1/memory.rst), and the working set does not
+// count its inactive part.
 func (l *lane) aim(mem Memory) {
 	if !l.aimed.IsZero() && time.Since(l.aimed) < aimAgain {
 		return

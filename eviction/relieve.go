@@ -14,6 +14,9 @@ import (
 	"github.com/nodewright/nodewright/eviction/threshold"
 )
 
+// What is done about a threshold that is met: free what no pod needs, then choose
+// pods. All of it runs on the lane's goroutine; only the ending of pods does not.
+
 // reclaimAgain is how soon reclaiming that did not suffice is tried again,
 // unless an eviction has ended since, which leaves something to reclaim.
 const reclaimAgain = time.Minute
@@ -26,7 +29,8 @@ const hardGrace = 1
 const defaultGrace = 30
 
 // relieve does what it takes for one threshold, and reports whether a pod is
-// evicted for it.
+// evicted for it. It blocks for as long as reclaiming and reading take. Whatever it
+// comes to is recorded.
 func (l *lane) relieve(ctx context.Context, t threshold.Threshold, cause string) (evicts bool) {
 	w := l.watches[t]
 	d := &Decision{
@@ -35,11 +39,13 @@ func (l *lane) relieve(ctx context.Context, t threshold.Threshold, cause string)
 	}
 	defer func() { l.m.record(d) }()
 
+	// Before anything is reclaimed or read: what is under way will do.
 	if coming, running, _ := l.m.underWay(l, t.Signal, d.Time); running > 0 && coming >= d.Need {
 		d.Outcome = "waiting for evictions under way"
 		return false
 	}
 	l.m.cfg.Events.Node(v1.EventTypeWarning, "EvictionThresholdMet", fmt.Sprintf("Attempting to reclaim %s", t.Signal.Resource()))
+	// Images can be pulled again; a pod that is ended loses its work.
 	if !l.reclaim(ctx, t, d) {
 		return false
 	}
@@ -47,6 +53,8 @@ func (l *lane) relieve(ctx context.Context, t threshold.Threshold, cause string)
 	list, err := l.candidates(ctx, pods)
 	l.failed("pods", err)
 	if err != nil {
+		// Some pods have no figures: choose spares those, and another pass follows
+		// soon.
 		d.Error, l.retry = err.Error(), true
 	}
 	// Reading all pods takes time. What counts is what is left by now.
@@ -61,6 +69,7 @@ func (l *lane) relieve(ctx context.Context, t threshold.Threshold, cause string)
 	}
 	ranked := rank.Sort(l.rules(), t.Signal, list)
 	now := time.Now()
+	// Asked again: evictions of other lanes may have begun while this one read.
 	coming, running, other := l.m.underWay(l, t.Signal, now)
 	verdicts := choose(ranked, situation{
 		need: d.Need, coming: coming, running: running, any: running > 0 || other,
@@ -73,6 +82,8 @@ func (l *lane) relieve(ctx context.Context, t threshold.Threshold, cause string)
 			continue
 		}
 		evicts = true
+		// Several may go in one pass, where one does not free enough. The kubelet
+		// ends one and waits.
 		l.m.evict(ctx, l, order{
 			rules: l.rules(), candidate: ranked[i].Candidate, label: string(t.Signal), grace: l.grace(t, ranked[i].Pod),
 			message: lowMessage(t, w.obs, ranked[i].Candidate), disrupted: true,
@@ -85,7 +96,8 @@ func (l *lane) relieve(ctx context.Context, t threshold.Threshold, cause string)
 	return evicts
 }
 
-// grace is the time a pod gets, in seconds.
+// grace is the time a pod gets, in seconds. At a soft threshold that is its own,
+// within Config.MaxPodGraceSeconds.
 func (l *lane) grace(t threshold.Threshold, pod *v1.Pod) int64 {
 	if t.Hard() {
 		return hardGrace
@@ -113,6 +125,8 @@ func (l *lane) reclaim(ctx context.Context, t threshold.Threshold, d *Decision) 
 	for _, s := range steps {
 		before, began := l.watches[t].obs.Available, time.Now()
 		err := l.step(ctx, s)
+		// Figures from before the removal must not end a pod, whether the step
+		// failed or not: a part may have been freed.
 		l.m.raise(l)
 		l.look(ctx)
 		w := l.watches[t]
@@ -128,6 +142,7 @@ func (l *lane) reclaim(ctx context.Context, t threshold.Threshold, d *Decision) 
 		}
 	}
 	l.reclaimed = l.floorNow()
+	// Some figures come from a cache of the runtime's, which is a few seconds old.
 	if w := l.watches[t]; !w.newerThan(l.reclaimed) {
 		d.Outcome, l.retry = "waiting for figures from after the removal", true
 		return false
@@ -135,12 +150,15 @@ func (l *lane) reclaim(ctx context.Context, t threshold.Threshold, d *Decision) 
 	return true
 }
 
+// step is one thing to reclaim, under the name that decisions show.
 type step struct {
 	name string
 	do   func(context.Context) error
 }
 
-// steps are what can be reclaimed of a signal's filesystem.
+// steps are what can be reclaimed of a signal's filesystem, as with the kubelet: on
+// a filesystem without images and layers of containers, removing those frees
+// nothing.
 func (l *lane) steps(s threshold.Signal) []step {
 	r := l.m.cfg.Reclaim
 	if r == nil || l.condition != v1.NodeDiskPressure {
@@ -161,6 +179,7 @@ func (l *lane) steps(s threshold.Signal) []step {
 	}
 }
 
+// step does one, within Config.ReclaimTimeout.
 func (l *lane) step(ctx context.Context, s step) error {
 	ctx, cancel := context.WithTimeout(ctx, l.m.cfg.ReclaimTimeout)
 	defer cancel()
@@ -171,6 +190,7 @@ func (l *lane) step(ctx context.Context, s step) error {
 // whether there was one.
 func (l *lane) enforce(ctx context.Context, cause string) (evicts bool) {
 	status := l.m.statusOf(time.Now())
+	// Only pods with limits are measured: that reads directories, at each pass.
 	pods := slices.DeleteFunc(slices.Clone(l.m.cfg.Pods()), func(p *v1.Pod) bool {
 		return !rank.HasLimits(p) || status(p.UID) != ""
 	})

@@ -17,9 +17,9 @@ import (
 // time of what it returns, and no decision is made on the same figure twice,
 // nor on one from before the last eviction.
 //
-// What is returned beside an error counts: it is the parts that could be
-// read. Calls of different methods are made at the same time, and should
-// return soon after ctx ends.
+// What is returned beside an error counts: it is the parts that could be read.
+// Calls of different methods are made at the same time, and should return soon
+// after ctx ends. A lane makes one call at a time.
 type Stats interface {
 	Memory(ctx context.Context) (Memory, error)
 	Disks(ctx context.Context) (Disks, error)
@@ -66,6 +66,8 @@ type Filesystem struct {
 // write. Image and Container may be left out where they are the one before.
 type Disks struct{ Node, Image, Container Filesystem }
 
+// observations are those that could be read in one look; a signal that is missing
+// is not known.
 type observations map[threshold.Signal]threshold.Observation
 
 func (o observations) add(s threshold.Signal, v *threshold.Observation) {
@@ -74,7 +76,8 @@ func (o observations) add(s threshold.Signal, v *threshold.Observation) {
 	}
 }
 
-// read asks Stats for the figures of a lane's signals.
+// read asks Stats for the figures of a lane's signals, within Config.StatsTimeout.
+// What could be read is returned beside the error.
 func (l *lane) read(ctx context.Context) (observations, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.m.cfg.StatsTimeout)
 	defer cancel()
@@ -108,6 +111,8 @@ func (l *lane) read(ctx context.Context) (observations, error) {
 		out.add(threshold.ContainerFs, d.Container.Bytes)
 		out.add(threshold.ContainerFsInodes, d.Container.Inodes)
 		if err == nil {
+			// A part that is missing would look like another layout, and would
+			// change whom a shortage is the fault of.
 			l.setLayout(threshold.LayoutOf(d.Node.Device, d.Image.Device, d.Container.Device))
 		}
 		return out, wrap("read filesystems", err)
@@ -120,6 +125,7 @@ func (l *lane) read(ctx context.Context) (observations, error) {
 	}
 }
 
+// wrap says what was being done; nil stays nil.
 func wrap(what string, err error) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -127,6 +133,8 @@ func wrap(what string, err error) error {
 	return nil
 }
 
+// want is what the lane's signals need of pods: walking volumes for a shortage of
+// memory would take the time that counts.
 func (l *lane) want() Want {
 	switch l.condition {
 	case v1.NodeMemoryPressure:
@@ -138,7 +146,8 @@ func (l *lane) want() Want {
 	}
 }
 
-// candidates reads the figures of pods.
+// candidates reads the figures of pods, in the order of pods. One without figures
+// has a nil Usage. The error, if any, says that some may be missing.
 func (l *lane) candidates(ctx context.Context, pods []*v1.Pod) ([]rank.Candidate, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.m.cfg.StatsTimeout)
 	defer cancel()

@@ -6,6 +6,9 @@ import (
 	"github.com/nodewright/nodewright/eviction/threshold"
 )
 
+// What is remembered of thresholds and figures between looks, as values with pure
+// methods.
+
 // watch is what is remembered of one threshold. It is a value, and told the
 // time.
 type watch struct {
@@ -28,8 +31,11 @@ func (w watch) noted(t threshold.Threshold, o threshold.Observation, ok bool, no
 		}
 		return w
 	}
+	// A figure without a time counts as new: its source has no cache.
 	w.fresh = o.Time.IsZero() || w.seen.IsZero() || o.Time.After(w.seen)
 	w.seen, w.obs = o.Time, o
+	// Once acted upon, a threshold holds until the minimum to reclaim is there as
+	// well: otherwise the next pod would be due a moment later.
 	if !t.Met(o) && !(w.acting && t.Unresolved(o)) {
 		w.met, w.acting = false, false
 		return w
@@ -42,12 +48,15 @@ func (w watch) noted(t threshold.Threshold, o threshold.Observation, ok bool, no
 	return w
 }
 
-// newerThan reports whether the observation was not made before floor.
+// newerThan reports whether the observation was not made before floor. Whoever
+// cannot say when a figure was read is believed.
 func (w watch) newerThan(floor time.Time) bool {
 	return w.obs.Time.IsZero() || !w.obs.Time.Before(floor)
 }
 
-// lasting reports whether the condition that the threshold stands for is on.
+// lasting reports whether the condition that the threshold stands for is on:
+// without the time after, pods would be scheduled to the node again as soon as one
+// has gone, and evicted in turn.
 func (w watch) lasting(now time.Time, transition time.Duration) bool {
 	return w.met || !w.last.IsZero() && now.Sub(w.last) < transition
 }
@@ -72,6 +81,8 @@ type trend struct {
 	rate      float64 // units a second that it falls by
 }
 
+// noted is t after an observation. The rate is that between the last two: it has to
+// follow a sudden fall, and an error costs one look too many.
 func (t trend) noted(o threshold.Observation, now time.Time) trend {
 	at := o.Time
 	if at.IsZero() {
@@ -83,6 +94,7 @@ func (t trend) noted(o threshold.Observation, now time.Time) trend {
 	}
 	next := trend{at: at, available: o.Available}
 	if !t.at.IsZero() {
+		// Below 0 while the figure rises.
 		next.rate = float64(t.available-o.Available) / d.Seconds()
 	}
 	return next

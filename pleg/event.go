@@ -9,6 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// Events on their way to whoever reads them. An event is a reason to look at a pod
+// and no state: whoever was late reads the newest state by Get, so that events may
+// be merged, but a pod is never left out.
+
 // ChangeType says what happened to a container or a sandbox.
 type ChangeType string
 
@@ -20,19 +24,22 @@ const (
 	ContainerRemoved ChangeType = "ContainerRemoved"
 	// ContainerChanged is any other change: created, or unknown.
 	ContainerChanged ChangeType = "ContainerChanged"
-	// PodSync asks for a look at the pod although nothing is known to have
-	// changed.
+	// PodSync asks for a look at the pod although nothing is known to have changed.
+	// It follows a Refresh, and the end of a pod of which nothing else is to be
+	// reported.
 	PodSync ChangeType = "PodSync"
 )
 
-// Change is one thing that happened.
+// Change is one thing that happened between two looks at a pod. What came and went
+// between them is not seen.
 type Change struct {
 	ID      string // the container's or sandbox's; "" for PodSync
 	Type    ChangeType
 	Sandbox bool
 }
 
-// Event says what happened to one pod, in order.
+// Event says what happened to one pod, in order. An end comes before the removal of
+// the same container, and containers come before sandboxes.
 type Event struct {
 	UID     types.UID
 	Changes []Change
@@ -53,12 +60,15 @@ const (
 
 // outbox hands events on one at a time and merges those of one pod that wait.
 type outbox struct {
+	// ch has no buffer: what waits stays in the boxes, where it can be merged.
 	ch     chan Event
 	signal chan struct{}
 
 	mu    sync.Mutex
 	queue []types.UID
 	boxes map[types.UID]*box
+	// A box outlives its events for the sake of paid, and would otherwise stay for
+	// every pod that ever was.
 	sweep int // number of boxes at which those of long ago are removed
 }
 
@@ -69,10 +79,14 @@ type box struct {
 	paid    time.Time // until when the events so far count
 }
 
+// newOutbox returns an outbox that hands nothing on before run is called.
 func newOutbox() *outbox {
 	return &outbox{ch: make(chan Event), signal: make(chan struct{}, 1), boxes: map[types.UID]*box{}, sweep: minSweep}
 }
 
+// put adds changes to what the pod's next event says. It does not block, however
+// long nobody reads. Called with Manager.mu held; o.mu is taken inside it and never
+// the other way round.
 func (o *outbox) put(uid types.UID, changes []Change) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -81,12 +95,16 @@ func (o *outbox) put(uid types.UID, changes []Change) {
 		b = o.add(uid)
 	}
 	if b.waits {
+		// The event waits already: it says more, and costs its reader one look as
+		// before.
 		all := append(b.changes, changes...)
 		b.changes = all[max(0, len(all)-maxChanges):]
 		return
 	}
 	b.changes, b.waits = changes, true
 	if wait := b.pace(time.Now()); wait > 0 {
+		// waits stays true until the event is taken: changes up to then are merged
+		// into it.
 		time.AfterFunc(wait, func() {
 			o.mu.Lock()
 			defer o.mu.Unlock()
@@ -97,6 +115,8 @@ func (o *outbox) put(uid types.UID, changes []Change) {
 	o.enqueue(uid)
 }
 
+// enqueue puts a pod in line. Each pod is in line at most once. Called with o.mu
+// held.
 func (o *outbox) enqueue(uid types.UID) {
 	o.queue = append(o.queue, uid)
 	select {
@@ -120,7 +140,8 @@ func (o *outbox) add(uid types.UID) *box {
 	return b
 }
 
-// pace counts one event, and returns how long it has to wait.
+// pace counts one event, and returns how long it has to wait. paid runs ahead of
+// the clock by tellEvery for each event: a token bucket in one value.
 func (b *box) pace(now time.Time) time.Duration {
 	if b.paid.Before(now) {
 		b.paid = now
@@ -130,6 +151,8 @@ func (b *box) pace(now time.Time) time.Duration {
 	return max(0, ahead-(tellBurst-1)*tellEvery)
 }
 
+// take returns the event of the pod that has waited longest, false if none does.
+// From then on further changes are a new event.
 func (o *outbox) take() (Event, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -146,6 +169,8 @@ func (o *outbox) take() (Event, bool) {
 	return ev, true
 }
 
+// run hands events to the channel until ctx ends; what is left then is dropped, as
+// nobody reads it. One goroutine, so that events keep their order.
 func (o *outbox) run(ctx context.Context) {
 	for {
 		ev, ok := o.take()

@@ -13,6 +13,10 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
+// Inspections: one at a time for each pod, and Config.Inspections of them at a time
+// on the whole. News that comes during an inspection leads to one more after it.
+// Functions here are called with m.mu held, unless they are methods for users.
+
 // Limits of inspections.
 const (
 	// slowAfter is when an inspection gives its slot to another. Those that
@@ -29,14 +33,16 @@ const (
 	lookEvery = 200 * time.Millisecond
 )
 
+// addRecord makes the record of a pod that has none.
 func (m *Manager) addRecord(uid types.UID) *record {
 	r := &record{uid: uid}
 	m.records[uid] = r
 	return r
 }
 
-// look has r inspected, after the inspection on its way if there is one, or
-// when whoever holds the pod is done with it.
+// look has r inspected, after the inspection on its way if there is one, or when
+// whoever holds the pod is done with it. Marked as dirty first: whatever delays the
+// look, it is owed.
 func (m *Manager) look(r *record) {
 	r.dirty = true
 	switch {
@@ -57,6 +63,7 @@ func (r *record) pace(now time.Time) time.Duration {
 	if r.paid.Before(now) {
 		r.paid = now
 	}
+	// Not counted yet: the look that waits is counted when it begins.
 	if ahead := r.paid.Sub(now); ahead > (lookBurst-1)*lookEvery {
 		return ahead - (lookBurst-1)*lookEvery
 	}
@@ -71,10 +78,13 @@ func (m *Manager) later(r *record, wait time.Duration) {
 	r.retry = time.AfterFunc(wait, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
+		// The timer was stopped after it had fired: somebody looked meanwhile.
 		if !r.paced {
 			return
 		}
 		r.paced = false
+		// Asked again under the lock: the pod may have been seen, held or dropped
+		// since.
 		if r.flight == nil && r.dirty && r.held == 0 && m.records[r.uid] == r && m.ctx.Err() == nil {
 			r.paid = r.paid.Add(lookEvery)
 			m.inspect(r)
@@ -97,6 +107,7 @@ func (m *Manager) Hold(uid types.UID) (release func()) {
 	r.held++
 	var once sync.Once
 	free := func() { once.Do(func() { m.unhold(r) }) }
+	// A holder that hangs must not hide a container that dies.
 	limit := time.AfterFunc(m.cfg.HungAfter, free)
 	return func() {
 		limit.Stop()
@@ -104,7 +115,8 @@ func (m *Manager) Hold(uid types.UID) (release func()) {
 	}
 }
 
-// unhold ends a hold and looks into what was noted meanwhile.
+// unhold ends a hold and looks into what was noted meanwhile. A record that was
+// replaced meanwhile is not touched.
 func (m *Manager) unhold(r *record) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -126,6 +138,8 @@ func (m *Manager) inspect(r *record) *flight { return m.inspectAt(r, time.Now())
 func (m *Manager) inspectAt(r *record, now time.Time) *flight {
 	r.stopRetry()
 	f := &flight{done: make(chan struct{}), began: now} // if it waits: until it really begins
+	// The flight exists from now on, also while it waits for a slot: callers of
+	// GetNewerThan wait for it and begin none of their own.
 	r.flight = f
 	m.beginAt(r, now)
 	return f
@@ -140,13 +154,15 @@ func (m *Manager) beginAt(r *record, now time.Time) {
 		return
 	}
 	f.began = now
+	// What happened up to now is seen by this inspection.
 	f.again = false
 	r.dirty = false
 	m.wg.Add(1)
 	go m.fly(r, f)
 }
 
-// fly makes one inspection.
+// fly makes one inspection, on a goroutine of its own that Run waits for. It holds
+// no lock while the runtime is asked.
 func (m *Manager) fly(r *record, f *flight) {
 	defer m.wg.Done()
 	ctx, cancel := context.WithTimeout(m.ctx, m.cfg.InspectTimeout)
@@ -165,8 +181,9 @@ func (m *Manager) fly(r *record, f *flight) {
 	m.land(r, f, pod, err)
 }
 
-// land takes note of an inspection's result, reports it, and begins the next
-// one if something happened meanwhile.
+// land takes note of an inspection's result, reports it, and begins the next one if
+// something happened meanwhile. It does so once: a result that comes after the
+// inspection was given up is too old to be believed.
 func (m *Manager) land(r *record, f *flight, pod *observed.Pod, err error) {
 	if f.over {
 		return
@@ -178,6 +195,8 @@ func (m *Manager) land(r *record, f *flight, pod *observed.Pod, err error) {
 	f.pod, f.err = pod, err
 	m.slots.Release(f.slot)
 	r.flight = nil
+	// The time of the question and not of the answer: the runtime may have looked
+	// at the very beginning.
 	r.at = f.began
 	if r.err = err; err != nil {
 		m.failed(r, f, err)
@@ -185,6 +204,7 @@ func (m *Manager) land(r *record, f *flight, pod *observed.Pod, err error) {
 		r.failures, r.hungSince = 0, time.Time{}
 		m.noteResult(r, pod, f.again)
 	}
+	// After the record is up to date: those who wait read it at once.
 	close(f.done)
 	switch {
 	case err != nil || m.ctx.Err() != nil:
@@ -213,12 +233,16 @@ func (m *Manager) drop(r *record) {
 // been asked for after this one began.
 func (m *Manager) noteResult(r *record, pod *observed.Pod, again bool) {
 	now := itemsOf(pod)
+	// Compared with what was reported last, so that an inspection that failed in
+	// between loses no change.
 	changes := diff(r.items, now)
 	if len(changes) == 0 && r.force && !again {
 		changes = []Change{{Type: PodSync}}
 	}
 	r.force = r.force && again
 	r.items, r.pod, r.hint = now, pod, nil
+	// An inspection of a pod that has gone knows no name; the last one is kept for
+	// logs and lists.
 	if pod.Name != "" {
 		r.name, r.namespace = pod.Name, pod.Namespace
 	}
@@ -227,7 +251,9 @@ func (m *Manager) noteResult(r *record, pod *observed.Pod, again bool) {
 	}
 }
 
-// failed keeps what there is to tell for the inspection that succeeds.
+// failed keeps what there is to tell for the inspection that succeeds: items stay
+// as they were, and Get returns the last pod with the error. Only the first failure
+// in a row is logged.
 func (m *Manager) failed(r *record, f *flight, err error) {
 	if m.ctx.Err() != nil {
 		return
@@ -240,6 +266,7 @@ func (m *Manager) failed(r *record, f *flight, err error) {
 	}
 	r.dirty = true
 	r.failures++
+	// Jitter, since a runtime that restarts fails for all pods at once.
 	delay := retry.Jitter(retry.Backoff{First: minRetry, Max: maxRetry}.After(r.failures), 0.5)
 	r.retry = time.AfterFunc(delay, func() {
 		m.mu.Lock()
@@ -250,7 +277,8 @@ func (m *Manager) failed(r *record, f *flight, err error) {
 	})
 }
 
-// gone takes note of a pod that the runtime did not list any more when asked.
+// gone takes note of a pod that the runtime did not list any more when asked. No
+// inspection is needed: there is nothing to inspect.
 func (m *Manager) gone(r *record, asked time.Time) {
 	r.stopRetry()
 	changes := diff(r.items, nil)
@@ -267,7 +295,8 @@ func (m *Manager) gone(r *record, asked time.Time) {
 }
 
 // Refresh has a pod inspected soon and an event sent for it even if nothing
-// changed. It does not block.
+// changed. It does not block. It is for changes that no state shows, such as
+// resources of a running container.
 func (m *Manager) Refresh(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -292,6 +321,8 @@ func (m *Manager) Get(uid types.UID) (*observed.Pod, error) {
 	return m.known(uid)
 }
 
+// known is Get with m.mu held. A pod without a record counts as seen to be absent
+// by the last list.
 func (m *Manager) known(uid types.UID) (*observed.Pod, error) {
 	r := m.records[uid]
 	switch {
@@ -315,8 +346,11 @@ func (m *Manager) GetNewerThan(ctx context.Context, uid types.UID, t time.Time) 
 	if now := time.Now(); t.After(now) {
 		t = now
 	}
+	// Each round waits for one inspection. One that began too early is followed by
+	// one that did not.
 	for {
 		m.mu.Lock()
+		// Without Run nothing would ever answer.
 		if m.ctx == nil || m.ctx.Err() != nil {
 			m.mu.Unlock()
 			return nil, fmt.Errorf("pleg does not run: %w", context.Canceled)
@@ -356,6 +390,8 @@ func (m *Manager) fresh(uid types.UID, t time.Time) bool {
 	if r == nil {
 		return m.listedAt.After(t)
 	}
+	// An error is no knowledge: the caller waits for an inspection, which may
+	// succeed.
 	if r.dirty || r.flight != nil || r.err != nil {
 		return false
 	}

@@ -33,10 +33,14 @@ func (n *counts) add(l *observed.Listed) {
 		}
 	}
 	for i := range l.Containers {
+		// The mask keeps a state that a later version may add from being out of
+		// range.
 		n.containers[l.Containers[i].State&3]++
 	}
 }
 
+// show sets all gauges, also those that are 0: a state without containers must not
+// keep its last count.
 func (m *metrics) show(n counts) {
 	m.pods.Set(float64(n.pods))
 	for state, g := range m.containers {
@@ -44,6 +48,7 @@ func (m *metrics) show(n counts) {
 	}
 }
 
+// newMetrics makes the metrics and registers them with reg; nil is nowhere.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	histogram := func(name, help string) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help})

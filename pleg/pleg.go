@@ -97,21 +97,26 @@ type Manager struct {
 	met *metrics
 	out *outbox
 
+	// Requests that come together make one relist.
 	kick   chan struct{} // asks for a relist now; capacity 1
 	listed chan struct{} // closed after the first relist
 
-	mu           sync.Mutex
-	ctx          context.Context // Run's; nil before
-	wg           sync.WaitGroup
-	records      map[types.UID]*record
+	mu      sync.Mutex
+	ctx     context.Context // Run's; nil before
+	wg      sync.WaitGroup
+	records map[types.UID]*record
+	// order spares the lookup of each pod at each relist, which comes every second
+	// without a stream: runtimes list in much the same order each time.
 	order        []*record // as the last list had them, to find a record without a lookup
 	listedAt     time.Time // when the last list that succeeded began
 	failingSince time.Time // when the first of the lists began that have not succeeded; zero if the last did
-	listErr      error
-	slots        *slots.Queue[*record]
-	streaming    bool
-	lastEventAt  time.Time
-	interval     time.Duration // of relists while streaming
+	// listErr is that of the last list; nil if it succeeded.
+	listErr     error
+	slots       *slots.Queue[*record]
+	streaming   bool
+	lastEventAt time.Time
+	// interval doubles up to Config.MaxRelist while relists find nothing new.
+	interval time.Duration // of relists while streaming
 }
 
 // New checks cfg and returns a Manager at rest.
@@ -150,8 +155,10 @@ func (m *Manager) Run(ctx context.Context) error {
 		defer m.wg.Done()
 		m.out.run(ctx)
 	}()
+	// On this goroutine: the first relist begins at once.
 	m.relists(ctx)
 	m.mu.Lock()
+	// ctx has ended, and a timer would only find that out.
 	for _, r := range m.records {
 		r.stopRetry()
 	}
@@ -160,15 +167,17 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// Events is where changes are told. Those of one pod that nobody has taken
-// yet are merged into one. There is one channel: with several readers each
-// event reaches one of them.
+// Events is where changes are told. Those of one pod that nobody has taken yet are
+// merged into one. There is one channel: with several readers each event reaches
+// one of them. It is never closed; a reader ends with the ctx of Run.
 func (m *Manager) Events() <-chan Event { return m.out.ch }
 
 // Listed is closed when all pods of the runtime are known for the first time.
 func (m *Manager) Listed() <-chan struct{} { return m.listed }
 
-// Healthy returns nil, or that the runtime has not been listed for long.
+// Healthy returns nil, or that the runtime has not been listed for long. It is the
+// kubelet's check, which makes the node not ready. It does not ask the runtime, and
+// does not block.
 func (m *Manager) Healthy() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -183,6 +192,8 @@ func (m *Manager) Healthy() error {
 	case m.failingSince.IsZero():
 		return nil
 	}
+	// Measured from the first relist that did not succeed, so that rare relists
+	// beside a stream are no sign of trouble.
 	if d := time.Since(m.failingSince); d > m.cfg.UnhealthyAfter {
 		err := fmt.Errorf("the container runtime has not listed its pods for %v", d.Round(time.Second))
 		if m.listErr != nil {

@@ -10,6 +10,10 @@ import (
 	"github.com/nodewright/nodewright/internal/slots"
 )
 
+// What is known of one pod, and how it is compared: with a list, with an event, and
+// with the next inspection. Only ids and states count; an address or an exit code
+// that changes by itself is no change.
+
 // item is a container or a sandbox as it was last seen.
 type item struct {
 	id      string
@@ -32,6 +36,8 @@ type record struct {
 	// may have seen something older than the list.
 	matched time.Time
 
+	// dirty outlasts an inspection that fails. force is the wish of a Refresh, and
+	// outlasts one that began before it.
 	dirty    bool // something happened that no inspection has seen yet
 	force    bool // tell even if nothing changed
 	flight   *flight
@@ -88,6 +94,8 @@ func (r *record) knows(e observed.Event) bool {
 	}
 }
 
+// stopRetry stops the timer of a retry or of a paced look. Its callback may be
+// waiting for the lock already, and looks at the record again.
 func (r *record) stopRetry() {
 	r.paced = false
 	if r.retry != nil {
@@ -95,6 +103,8 @@ func (r *record) stopRetry() {
 	}
 }
 
+// asListed is what Pods returns of the record: the last inspection, or the list's
+// word before the first.
 func (r *record) asListed() observed.Listed {
 	l := observed.Listed{UID: r.uid, Name: r.name, Namespace: r.namespace}
 	if r.pod == nil && r.hint != nil {
@@ -121,7 +131,7 @@ func (r *record) exists() bool {
 	return len(r.items) > 0 || r.pod == nil && r.hint != nil
 }
 
-// hintOf is what a list reports a pod.
+// hintOf makes of a listed pod what Get returns before the first inspection.
 func hintOf(l *observed.Listed) *observed.Pod {
 	p := &observed.Pod{UID: l.UID, Name: l.Name, Namespace: l.Namespace}
 	for _, s := range l.Sandboxes {
@@ -181,6 +191,7 @@ func (r *record) matches(l *observed.Listed) bool {
 	return true
 }
 
+// has reports whether the item is known with that state, at its place or elsewhere.
 func (r *record) has(place int, want *observed.Item, sandbox bool) bool {
 	if it := &r.items[place]; it.id == want.ID {
 		return it.state == want.State
@@ -193,7 +204,8 @@ func (r *record) has(place int, want *observed.Item, sandbox bool) bool {
 	return false
 }
 
-// itemsOf lists what an inspection showed: containers, then sandboxes.
+// itemsOf lists what an inspection showed: containers, then sandboxes. The order is
+// that of lists, so that matches finds most items at their place.
 func itemsOf(p *observed.Pod) []item {
 	items := make([]item, 0, len(p.Containers)+len(p.Sandboxes))
 	for i := range p.Containers {
@@ -214,6 +226,8 @@ func diff(old, now []item) []Change {
 			if o := &old[i]; o.sandbox == sandboxes {
 				j := slices.IndexFunc(now, func(n item) bool { return n.id == o.id })
 				if j < 0 {
+					// Nobody saw it end: readers count ends, and each container has
+					// one.
 					if o.state != observed.Exited {
 						changes = append(changes, Change{o.id, ContainerDied, o.sandbox})
 					}

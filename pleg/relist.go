@@ -11,6 +11,10 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
+// Where news comes from: the list of all pods, which misses nothing and costs the
+// more the more pods there are, and the stream of events, which is cheap and may
+// lose something.
+
 // lateEvent is the delay, or the step backwards, from which on an event says
 // that the stream has lost its order or was held up.
 const lateEvent = 2 * time.Second
@@ -21,6 +25,7 @@ const relistPause = 100 * time.Millisecond
 
 // relists makes a relist now and one after every interval until ctx ends.
 func (m *Manager) relists(ctx context.Context) {
+	// Counted from the beginning of a relist.
 	last := time.Now()
 	m.relist(ctx)
 	t := time.NewTimer(m.untilNext())
@@ -42,6 +47,8 @@ func (m *Manager) relists(ctx context.Context) {
 	}
 }
 
+// untilNext is the time to the next relist. While lists fail it is the short one,
+// also with a stream: the stream of a runtime in trouble proves nothing.
 func (m *Manager) untilNext() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,20 +66,23 @@ func (m *Manager) relistNow() {
 	}
 }
 
-// relist compares the runtime's list with what is known and has every pod
-// inspected that differs.
+// relist compares the runtime's list with what is known and has every pod inspected
+// that differs. A list that fails changes nothing but the health: pods are not gone
+// because the runtime does not answer.
 func (m *Manager) relist(ctx context.Context) {
 	began := time.Now()
 	m.mu.Lock()
 	if !m.listedAt.IsZero() {
 		m.met.interval.Observe(began.Sub(m.listedAt).Seconds())
 	}
+	// Set before the call: a list that hangs counts from its beginning.
 	if m.failingSince.IsZero() {
 		m.failingSince = began
 	}
 	m.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.ListTimeout)
+	// Without the lock: events and queries go on meanwhile.
 	pods, err := m.cfg.Runtime.List(ctx)
 	cancel()
 	defer func() { m.met.duration.Observe(time.Since(began).Seconds()) }()
@@ -80,6 +90,7 @@ func (m *Manager) relist(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
+		// The first failure in a row is logged, and the end of them.
 		if m.listErr == nil && m.ctx.Err() == nil {
 			m.cfg.Log.Warn("runtime cannot be listed", zap.Error(err))
 		}
@@ -94,6 +105,7 @@ func (m *Manager) relist(ctx context.Context) {
 	m.listedAt = began
 	missed := m.compare(pods, began)
 	switch {
+	// The stream was silent about something: it is not to be relied on for now.
 	case missed > 0 && !first && m.streaming:
 		m.met.missed.Add(float64(missed))
 		m.interval = m.cfg.Relist
@@ -105,8 +117,9 @@ func (m *Manager) relist(ctx context.Context) {
 	}
 }
 
-// compare finds what differs between a list and the records, and returns how
-// many of the differences nothing had told of before.
+// compare finds what differs between a list and the records, and returns how many
+// of the differences nothing had told of before. began is when the list was asked
+// for: whatever was inspected later is newer than the list. Called with m.mu held.
 func (m *Manager) compare(pods []observed.Listed, began time.Time) (missed int) {
 	m.met.round++
 	round := m.met.round
@@ -127,6 +140,7 @@ func (m *Manager) compare(pods []observed.Listed, began time.Time) (missed int) 
 		}
 		r.round = round
 		switch {
+		// Inspected since: the list is older.
 		case !r.at.Before(began):
 			continue
 		case r.err == nil && r.matches(l):
@@ -137,6 +151,8 @@ func (m *Manager) compare(pods []observed.Listed, began time.Time) (missed int) 
 		case r.err != nil && r.flight == nil:
 			continue // its retry is due in its own time
 		}
+		// Get has something to show until the first inspection is over, which may
+		// take long when hundreds of pods are found at the start.
 		if r.pod == nil {
 			r.hint = hintOf(l)
 			r.namespace, r.name = l.Namespace, l.Name
@@ -146,8 +162,10 @@ func (m *Manager) compare(pods []observed.Listed, began time.Time) (missed int) 
 		}
 		m.look(r)
 	}
+	// Pointers beyond the end would keep records of pods that are gone.
 	clear(m.order[len(pods):])
 	m.order = m.order[:len(pods)]
+	// Each listed pod has a record by now: with equal numbers none is left over.
 	if len(m.records) != len(pods) {
 		for _, r := range m.records {
 			switch {
@@ -168,7 +186,9 @@ func (m *Manager) compare(pods []observed.Listed, began time.Time) (missed int) 
 	return missed
 }
 
-// stream keeps the event stream open until ctx ends or there is none to open.
+// stream keeps the event stream open until ctx ends or there is none to open. A
+// stream that ends is opened again after a pause with jitter, and a relist finds
+// what it may have missed.
 func (m *Manager) stream(ctx context.Context) {
 	delay := retry.Backoff{First: 200 * time.Millisecond, Max: 30 * time.Second, Jitter: 0.5}
 	for {
@@ -178,6 +198,7 @@ func (m *Manager) stream(ctx context.Context) {
 			m.streamOpen()
 		}, m.onEvent)
 		m.mu.Lock()
+		// Relists are frequent again from the next one on.
 		m.streaming = false
 		m.mu.Unlock()
 		if ctx.Err() != nil {
@@ -218,12 +239,16 @@ func (m *Manager) streamOpen() {
 	m.relistNow()
 }
 
-// onEvent has the pod of an event inspected.
+// onEvent has the pod of an event inspected. It is called by the stream's
+// goroutine, in order, and does not block on inspections. The event is a hint: what
+// it says is never taken for the state.
 func (m *Manager) onEvent(e observed.Event) {
 	now := time.Now()
 	late := now.Sub(e.At)
 	m.met.latency.Observe(max(late.Seconds(), 0))
 	m.mu.Lock()
+	// An order that is lost, or a delay, is the mark of events that were dropped on
+	// the way.
 	gap := late > lateEvent || m.lastEventAt.Sub(e.At) > lateEvent
 	if gap || e.At.After(m.lastEventAt) {
 		m.lastEventAt = e.At

@@ -14,6 +14,11 @@ import (
 	"github.com/nodewright/nodewright/podstatus"
 )
 
+// How a new status is accepted: put into the kept form, compared with the one
+// before, and given to subscribers and to publication. All of it happens under
+// m.mu, so that subscribers see the statuses of a pod in the order in which they
+// were accepted.
+
 // accept makes next, which the manager owns, the pod's status if it is news,
 // and reports whether it is. before is the published status, for a pod that
 // the manager does not know. A pod that is finished stays so. The caller holds
@@ -25,6 +30,8 @@ func (m *Manager) accept(pod *v1.Pod, before, next *v1.PodStatus, finished bool)
 		old = e.status
 	}
 	now := time.Now()
+	// Before the comparison: a status that differs only in times, order or
+	// impossible changes is no news.
 	m.correct(pod, old, next, now)
 	added := e == nil || e.restored
 	if e == nil {
@@ -34,6 +41,8 @@ func (m *Manager) accept(pod *v1.Pod, before, next *v1.PodStatus, finished bool)
 		// it was finished has left its directory and its containers, which go first.
 		asked := pod.DeletionTimestamp != nil && e.pod.DeletionTimestamp == nil
 		finished = finished || e.finished && !podmeta.IsStatic(pod) && !asked
+		// The newer value is kept although nothing is published: conditions of
+		// other writers in it may be new, and Get returns them.
 		if e.finished == finished && sameStatus(e.status, next) {
 			e.pod, e.status, e.restored = pod, next, false
 			if added {
@@ -46,14 +55,20 @@ func (m *Manager) accept(pod *v1.Pod, before, next *v1.PodStatus, finished bool)
 	m.countTerminated(old, next)
 	m.serial++
 	e.pod, e.status, e.finished, e.restored = pod, next, finished, false
+	// Load balancers and controllers act on phase and readiness: such changes go
+	// before the others.
 	transition := e.urgent || added || finished || old.Phase != next.Phase || isTrue(old, v1.PodReady) != isTrue(next, v1.PodReady)
 	final, deletion := e.facts()
+	// Publication is noted first, then subscribers are told: both only queue, and
+	// neither waits.
 	m.advance(e, &input{event: onSet, final: final, deletion: deletion, version: m.serial, urgent: transition, now: now})
 	m.subs.Publish(Change{UID: pod.UID, Pod: pod, Status: next, Added: added, Finished: finished})
 	return true
 }
 
-// correct brings next into the form in which statuses are kept and compared.
+// correct brings next into the form in which statuses are kept and compared. The
+// order matters: the phase may be reverted, then readiness follows the phase, then
+// the times follow the conditions.
 func (m *Manager) correct(pod *v1.Pod, old, next *v1.PodStatus, now time.Time) {
 	for _, change := range keepLegal(pod, old, next) {
 		m.met.illegal.Inc()
@@ -66,6 +81,8 @@ func (m *Manager) correct(pod *v1.Pod, old, next *v1.PodStatus, now time.Time) {
 	normalize(pod, next)
 }
 
+// find returns the condition of that type in list, nil if there is none. The
+// pointer is into the list.
 func find(list []v1.PodCondition, typ v1.PodConditionType) *v1.PodCondition {
 	if i := slices.IndexFunc(list, func(c v1.PodCondition) bool { return c.Type == typ }); i >= 0 {
 		return &list[i]
@@ -73,6 +90,8 @@ func find(list []v1.PodCondition, typ v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
+// isTrue reports whether a condition is there and true; absent and unknown ones are
+// not.
 func isTrue(st *v1.PodStatus, typ v1.PodConditionType) bool {
 	c := find(st.Conditions, typ)
 	return c != nil && c.Status == v1.ConditionTrue
@@ -84,6 +103,8 @@ func isTrue(st *v1.PodStatus, typ v1.PodConditionType) bool {
 func keepLegal(pod *v1.Pod, old, next *v1.PodStatus) (illegal []string) {
 	check := func(specs []v1.Container, was, is []v1.ContainerStatus, sidecars bool) {
 		for i := range is {
+			// Only a change from terminated to something else can be impossible. A
+			// container without a status before has no past.
 			j := indexOf(was, i, is[i].Name)
 			if j < 0 || was[j].State.Terminated == nil || is[i].State.Terminated != nil {
 				continue
@@ -100,11 +121,14 @@ func keepLegal(pod *v1.Pod, old, next *v1.PodStatus) (illegal []string) {
 			}
 			illegal = append(illegal, fmt.Sprintf("container %s runs after it terminated for good with exit code %d",
 				c.Name, was[j].State.Terminated.ExitCode))
+			// A copy, since old stays published and normalize writes to next.
 			is[i] = *was[j].DeepCopy()
 		}
 	}
 	// A new sandbox runs the init containers again.
 	check(pod.Spec.Containers, old.ContainerStatuses, next.ContainerStatuses, false)
+	// Controllers have acted on a terminal phase already (a Job has counted the
+	// pod): nothing takes it back.
 	if podmeta.IsTerminal(old.Phase) {
 		check(pod.Spec.InitContainers, old.InitContainerStatuses, next.InitContainerStatuses, true)
 		if next.Phase != old.Phase {
@@ -134,6 +158,8 @@ func keepTimes(old, next *v1.PodStatus, now time.Time) {
 		t := metav1.NewTime(now)
 		next.StartTime = &t
 	}
+	// A status that was computed from an older spec must not hide that a newer one
+	// was seen.
 	next.ObservedGeneration = max(next.ObservedGeneration, old.ObservedGeneration)
 	for i := range next.Conditions {
 		c := &next.Conditions[i]
@@ -154,7 +180,9 @@ func keepTimes(old, next *v1.PodStatus, now time.Time) {
 	}
 }
 
-// countTerminated counts the containers that have terminated since old.
+// countTerminated counts the containers that have terminated since old. A status
+// that is set twice counts once, and a container that terminated during the agent's
+// restart counts at its first status.
 func (m *Manager) countTerminated(old, next *v1.PodStatus) {
 	for _, g := range [...]struct {
 		kind    string
@@ -178,6 +206,8 @@ func (m *Manager) countTerminated(old, next *v1.PodStatus) {
 }
 
 // sameContainer compares container IDs, with or without the runtime's scheme.
+// Probes know the bare ID of the CRI, statuses have "containerd://ID". An empty ID
+// is that of no container.
 func sameContainer(a, b string) bool {
 	bare := func(s string) string {
 		if _, id, ok := strings.Cut(s, "://"); ok {

@@ -9,6 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// The comparison that decides whether a status is published. It runs at each sync
+// of each pod, usually to find nothing, so that it compares by hand what reflection
+// would take many times as long for.
+
 // ours are the conditions that the node writes, alone or with others. All
 // other conditions have writers that publish them themselves.
 var ours = [...]v1.PodConditionType{
@@ -16,6 +20,7 @@ var ours = [...]v1.PodConditionType{
 	v1.PodResizePending, v1.PodResizeInProgress, v1.AllContainersRestarting, v1.DisruptionTarget,
 }
 
+// isOurs reports whether the node writes conditions of that type.
 func isOurs(typ v1.PodConditionType) bool { return slices.Contains(ours[:], typ) }
 
 // sameStatus reports whether publishing b after a would change nothing. The
@@ -39,8 +44,10 @@ func sameStatus(a, b *v1.PodStatus) bool {
 		(len(a.VolumeHealth)+len(b.VolumeHealth) == 0 || equality.Semantic.DeepEqual(a.VolumeHealth, b.VolumeHealth))
 }
 
-// coversAllFields reports whether the API that this was built with has the
-// fields that sameStatus compares, and no more.
+// coversAllFields reports whether the API that this was built with has the fields
+// that sameStatus compares, and no more. The go.mod of a program that imports this
+// package may select a later API; a field that is not compared would never be
+// published on its own.
 var coversAllFields = reflect.TypeFor[v1.PodStatus]().NumField() == 22 &&
 	reflect.TypeFor[v1.ContainerStatus]().NumField() == 15 &&
 	reflect.TypeFor[v1.ContainerState]().NumField() == 3 &&
@@ -60,6 +67,8 @@ func sameStatusByReflection(a, b *v1.PodStatus) bool {
 	return equality.Semantic.DeepEqual(&x, &y)
 }
 
+// sameConditions compares the node's conditions by status, reason and message, in
+// any order.
 func sameConditions(a, b []v1.PodCondition) bool {
 	own := 0
 	for i := range a {
@@ -86,6 +95,7 @@ func sameConditions(a, b []v1.PodCondition) bool {
 	return own == 0
 }
 
+// sameContainers compares by place: normalize has sorted both lists.
 func sameContainers(a, b []v1.ContainerStatus) bool {
 	if len(a) != len(b) {
 		return false
@@ -108,8 +118,11 @@ func sameContainerStatus(a, b *v1.ContainerStatus) bool {
 		(len(a.AllocatedResourcesStatus)+len(b.AllocatedResourcesStatus) == 0 || equality.Semantic.DeepEqual(a.AllocatedResourcesStatus, b.AllocatedResourcesStatus))
 }
 
+// samePointer compares what is pointed to; nil equals nil alone.
 func samePointer[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
+// sameState compares by values, since each status that is computed has pointers of
+// its own.
 func sameState(a, b *v1.ContainerState) bool {
 	if !samePointer(a.Waiting, b.Waiting) {
 		return false
@@ -125,6 +138,8 @@ func sameState(a, b *v1.ContainerState) bool {
 
 func sameTime(a, b metav1.Time) bool { return a.Time.Equal(b.Time) }
 
+// sameList compares quantities and not their spelling: "1" and "1000m" are the
+// same.
 func sameList(a, b v1.ResourceList) bool {
 	if len(a) != len(b) {
 		return false

@@ -85,6 +85,7 @@ func (c Config) withDefaults() Config {
 
 func (c Config) validate() error {
 	var errs []error
+	// The defaults have replaced zeros: what is left is what somebody wrote.
 	if c.Parallel < 0 {
 		errs = append(errs, fmt.Errorf("Config.Parallel is %d; want a positive number", c.Parallel))
 	}

@@ -17,8 +17,8 @@
 // that it refuses are those of pods. To publish the state of anything else, take
 // package serial (podworker/serial) with a handler that writes.
 //
-// It needs nothing but a sink, and that only to publish. filesink writes a
-// file per pod, memsink keeps all in memory; the example of [Sink] shows one of
+// It needs nothing but a sink, and that only to publish. [FileSink] writes a file
+// per pod, [MemorySink] keeps all in memory; the example of [Sink] shows one of
 // twenty lines.
 //
 // # States

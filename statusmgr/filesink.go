@@ -61,6 +61,8 @@ type FileSink struct {
 	cfg FileSinkConfig
 	dir durable.Dir
 
+	// mu guards the directory as well: two writes to one file must not replace each
+	// other.
 	mu     sync.Mutex
 	opened bool
 }
@@ -76,7 +78,9 @@ func NewFileSink(cfg FileSinkConfig) (*FileSink, error) {
 	return &FileSink{cfg: cfg, dir: durable.Dir{Path: cfg.Dir, Disk: cfg.files, Sync: cfg.Sync}}, nil
 }
 
-// open makes the directory, and removes what a crash left half-written.
+// open makes the directory, and removes what a crash left half-written. It is done
+// at the first use, so that a disk that is not there yet fails a write, which is
+// tried again, and not the start. Called with s.mu held.
 func (s *FileSink) open() error {
 	if s.opened {
 		return nil
@@ -100,6 +104,8 @@ func (s *FileSink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus)
 		return err
 	}
 	name := fileName(pod)
+	// Reading is cheaper than a write and a sync, and spares flash memory. A file
+	// that cannot be read is replaced.
 	if old, err := s.dir.Read(name); err == nil && bytes.Equal(old, content) {
 		return nil
 	}
@@ -119,6 +125,7 @@ func (s *FileSink) Delete(ctx context.Context, pod *v1.Pod) error {
 	return s.remove(fileName(pod))
 }
 
+// remove is called with s.mu held.
 func (s *FileSink) remove(name string) error {
 	if err := s.dir.Remove(name); err != nil {
 		return fmt.Errorf("filesink: %w", err)
@@ -140,9 +147,12 @@ func (s *FileSink) Load(ctx context.Context) (map[types.UID]v1.PodStatus, error)
 	out := map[types.UID]v1.PodStatus{}
 	var errs []error
 	for _, name := range names {
+		// Files that were set aside end in .corrupt-N.
 		if !strings.HasSuffix(name, suffix) {
 			continue
 		}
+		// What was read so far is returned: a part is better than nothing for the
+		// comparison of first statuses.
 		if err := ctx.Err(); err != nil {
 			return out, err
 		}
@@ -153,6 +163,8 @@ func (s *FileSink) Load(ctx context.Context) (map[types.UID]v1.PodStatus, error)
 		}
 		pod, err := decode(name, content)
 		if err != nil {
+			// Renamed and not removed, for a person to look at. The next Update of
+			// the pod writes a new file.
 			where := s.dir.SetAside(name)
 			if s.cfg.OnCorrupt != nil {
 				s.cfg.OnCorrupt(filepath.Join(s.cfg.Dir, name), where, err)
@@ -176,6 +188,8 @@ func (s *FileSink) Prune(keep map[types.UID]bool) error {
 	if err != nil {
 		return fmt.Errorf("filesink: %w", err)
 	}
+	// UIDs are compared as they are written in names, so that no file has to be
+	// read.
 	kept := make(map[string]bool, len(keep))
 	for uid, k := range keep {
 		if k {
@@ -194,6 +208,8 @@ func (s *FileSink) Prune(keep map[types.UID]bool) error {
 
 // encode makes the content of a pod's file.
 func encode(pod *v1.Pod, status v1.PodStatus) ([]byte, error) {
+	// Of the metadata only what identifies the pod and its age is written:
+	// annotations may be large, and may hold secrets.
 	content, err := json.MarshalIndent(&v1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -205,8 +221,9 @@ func encode(pod *v1.Pod, status v1.PodStatus) ([]byte, error) {
 	return append(content, '\n'), err
 }
 
-// decode reads a file's content, which has to be of the pod that the file is
-// named for.
+// decode reads a file's content, which has to be of the pod that the file is named
+// for. A file that was copied or renamed by hand would otherwise count as the
+// status of another pod.
 func decode(name string, content []byte) (*v1.Pod, error) {
 	var pod v1.Pod
 	if err := json.Unmarshal(content, &pod); err != nil {

@@ -9,6 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
+// Names of files. They are for people, who look for a namespace and a name, and
+// safe for any file system, whatever a manifest holds.
+
 const suffix = ".json"
 
 // Parts of a file's name are cut to these lengths, in bytes, so that a name
@@ -19,7 +22,9 @@ const (
 	maxUID       = 50
 )
 
-// fileName is the name of a pod's file. No two pods share one.
+// fileName is the name of a pod's file. No two pods share one. The namespace and
+// the name are cut independently of the UID, so that the UID can be taken out
+// again.
 func fileName(pod *v1.Pod) string {
 	return safe(pod.Namespace, maxNamespace) + "_" + safe(pod.Name, maxName) + "_" + safe(string(pod.UID), maxUID) + suffix
 }
@@ -40,6 +45,8 @@ func safe(s string, limit int) string {
 	if b.Len() <= limit {
 		return b.String()
 	}
+	// Of the whole and not of the part that is cut off: 8 bytes keep long names
+	// with the same beginning apart.
 	sum := sha256.Sum256([]byte(s))
 	mark := "~" + hex.EncodeToString(sum[:8])
 	return b.String()[:limit-len(mark)] + mark

@@ -76,6 +76,9 @@ func (s *MemorySink) Delete(ctx context.Context, pod *v1.Pod) error {
 	return s.call(ctx, pod, MemoryWrite{Pod: pod.DeepCopy(), Deleted: true})
 }
 
+// call is one call of the sink: delay, failure, then the effect. It holds no lock
+// while it waits, so that calls for different pods overlap as they do with a
+// server.
 func (s *MemorySink) call(ctx context.Context, pod *v1.Pod, w MemoryWrite) error {
 	s.mu.Lock()
 	fail, delay := s.fail, s.delay
@@ -110,6 +113,7 @@ func (s *MemorySink) call(ctx context.Context, pod *v1.Pod, w MemoryWrite) error
 	if n := len(s.history) - s.limit; n > 0 {
 		s.history = slices.Delete(s.history, 0, n)
 	}
+	// Closed and not sent to: any number of callers may wait.
 	if s.news != nil {
 		close(s.news)
 		s.news = nil

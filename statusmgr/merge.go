@@ -24,6 +24,8 @@ import (
 // It is a pure function. Its result shares memory with both.
 func Merge(api, ours v1.PodStatus, couldHaveRunning bool) v1.PodStatus {
 	out := ours
+	// A controller that sees a terminal phase starts the next pod: with a container
+	// still running, both would use the same volume or port.
 	ending := !podmeta.IsTerminal(api.Phase) && podmeta.IsTerminal(ours.Phase)
 	if ending && couldHaveRunning {
 		out.Phase, out.Reason, out.Message = api.Phase, api.Reason, api.Message
@@ -45,6 +47,8 @@ func mergeConditions(api, ours []v1.PodCondition, disrupted bool) []v1.PodCondit
 	for _, c := range ours {
 		theirs := find(api, c.Type)
 		switch {
+		// DisruptionTarget (KEP-3329) explains a failure: it comes with the phase,
+		// neither before nor after.
 		case c.Type == v1.DisruptionTarget && disrupted:
 			if theirs != nil && theirs.Status == c.Status && !theirs.LastTransitionTime.IsZero() {
 				c.LastTransitionTime = theirs.LastTransitionTime
@@ -57,6 +61,8 @@ func mergeConditions(api, ours []v1.PodCondition, disrupted bool) []v1.PodCondit
 		}
 		out = append(out, c)
 	}
+	// Those that the new status does not mention; a patch of the list would remove
+	// them.
 	for _, c := range api {
 		if (c.Type == v1.DisruptionTarget || !isOurs(c.Type)) && find(out, c.Type) == nil {
 			out = append(out, c)
@@ -68,7 +74,8 @@ func mergeConditions(api, ours []v1.PodCondition, disrupted bool) []v1.PodCondit
 	return out
 }
 
-// endReadiness makes a pod that is over unready.
+// endReadiness makes a pod that is over unready. The transition is dated by the
+// last container's end, which is when traffic should have stopped.
 func endReadiness(st *v1.PodStatus) {
 	reason := "PodCompleted"
 	if st.Phase == v1.PodFailed {

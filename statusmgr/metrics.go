@@ -16,6 +16,7 @@ type metrics struct {
 	illegal    prometheus.Counter
 }
 
+// newMetrics makes the metrics and registers them with reg; nil is nowhere.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		terminated: prometheus.NewCounterVec(prometheus.CounterOpts{

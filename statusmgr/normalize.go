@@ -21,6 +21,8 @@ const messageBudget = 12 << 10
 // may be shared, and are replaced instead.
 func normalize(pod *v1.Pod, st *v1.PodStatus) {
 	containers := len(pod.Spec.Containers) + len(pod.Spec.InitContainers) + len(pod.Spec.EphemeralContainers)
+	// Each container has the same share, also if others need none: the result does
+	// not depend on who terminated first.
 	budget := messageBudget / max(containers, 1)
 	if st.StartTime != nil && st.StartTime.Nanosecond() != 0 {
 		t := second(*st.StartTime)
@@ -41,9 +43,13 @@ func normalize(pod *v1.Pod, st *v1.PodStatus) {
 			slices.SortStableFunc(list, func(a, b v1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) })
 		}
 	}
+	// Init containers keep the order in which they run, which the API and kubectl
+	// show.
 	sortBySpec(pod.Spec.InitContainers, st.InitContainerStatuses)
 }
 
+// second cuts off what the API does not keep. Zero stays zero, which means that the
+// time is not known.
 func second(t metav1.Time) metav1.Time {
 	if t.IsZero() {
 		return t
@@ -51,6 +57,8 @@ func second(t metav1.Time) metav1.Time {
 	return metav1.NewTime(t.Truncate(time.Second))
 }
 
+// normalizeState replaces the values behind pointers instead of changing them: the
+// status before may share them.
 func normalizeState(s *v1.ContainerState, budget int) {
 	if r := s.Running; r != nil && r.StartedAt.Nanosecond() != 0 {
 		s.Running = &v1.ContainerStateRunning{StartedAt: second(r.StartedAt)}
@@ -62,6 +70,7 @@ func normalizeState(s *v1.ContainerState, budget int) {
 	}
 }
 
+// sortedByName saves the sort, which most calls do not need.
 func sortedByName(list []v1.ContainerStatus) bool {
 	for i := 1; i < len(list); i++ {
 		if list[i-1].Name > list[i].Name {

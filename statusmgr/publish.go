@@ -10,6 +10,10 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
+// The link between the state machine and the world: timers, slots, goroutines of
+// writes. Functions here are called with m.mu held, but for publish and handle,
+// which belong to the goroutine that calls the sink.
+
 // newEntry returns the entry of a pod that had none. The caller holds m.mu.
 func (m *Manager) newEntry(uid types.UID) *entry {
 	e := &entry{}
@@ -17,6 +21,8 @@ func (m *Manager) newEntry(uid types.UID) *entry {
 	switch {
 	case m.cfg.Sink == nil || m.ctx == nil:
 		e.stage = inactive
+	// A pod was forgotten and came back under the same UID while its last status is
+	// being written: two writes of one pod must not overlap.
 	case m.queue.busy[uid]:
 		e.stage = blocked
 	default:
@@ -25,7 +31,8 @@ func (m *Manager) newEntry(uid types.UID) *entry {
 	return e
 }
 
-// facts derives state.final and state.deletion. The caller holds m.mu.
+// facts derives state.final and state.deletion. The caller holds m.mu. A mirror is
+// deleted by whoever made it, with its static pod.
 func (e *entry) facts() (final, deletion bool) {
 	terminal := podmeta.IsTerminal(e.status.Phase)
 	return e.finished || terminal, e.finished && terminal && e.pod.DeletionTimestamp != nil && !podmeta.IsMirror(e.pod)
@@ -65,7 +72,8 @@ func (m *Manager) carryOut(e *entry, do effects) {
 	}
 }
 
-// arm starts e's retry timer. The caller holds m.mu.
+// arm starts e's retry timer. The caller holds m.mu. Stop of a timer may come when
+// the callback waits for the lock already, which is why the timer compares itself.
 func (m *Manager) arm(e *entry, delay time.Duration) {
 	var t *time.Timer
 	t = time.AfterFunc(delay, func() {
@@ -87,6 +95,7 @@ func (m *Manager) dispatch() {
 		if e == nil {
 			return
 		}
+		// The state before the step: it has the time since when the change waits.
 		before := e.state
 		if do := e.step(&input{event: onGrant}, m.delays); !do.has(begin) {
 			continue // it was removed, or has nothing to publish any more
@@ -98,11 +107,17 @@ func (m *Manager) dispatch() {
 	}
 }
 
-// publish makes the calls of the sink for one pod.
+// publish makes the calls of the sink for one pod. It runs on a goroutine of its
+// own, of which there are as many as Config.Parallel at most, and Run waits for it.
 func (m *Manager) publish(w *write) {
 	defer m.wg.Done()
+	// A final status is on disk before anybody hears of it: after a crash it is
+	// published again and not computed anew. The disk holds up this pod's write
+	// alone.
 	m.save(w.pod.UID)
 	e := w.e
+	// A sink that hangs may hang until the power goes: the status is stored
+	// meanwhile.
 	slow := time.AfterFunc(slowWrite, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -118,6 +133,7 @@ func (m *Manager) handle(w *write, r result) (remove bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r.sent != nil {
+		// Also for a pod that was dropped meanwhile: the entry is nobody else's.
 		w.e.sent, w.e.sentTo = r.sent, r.sentTo
 	}
 	do := w.e.step(&r.input, m.delays)

@@ -2,6 +2,9 @@ package statusmgr
 
 import "k8s.io/apimachinery/pkg/types"
 
+// Who is next at the sink. The queue holds entries and no statuses: whatever is
+// newest when the turn comes is written.
+
 // class is one of the queues before the sink.
 type class uint8
 
@@ -30,8 +33,8 @@ func newPublishQueue(parallel int) publishQueue {
 	return publishQueue{free: parallel, busy: map[types.UID]bool{}, maxRetry: max(parallel/2, 1)}
 }
 
-// put queues e in c. One that is queued already stays, unless it became
-// urgent.
+// put queues e in c. One that is queued already stays, unless it became urgent. An
+// entry that moves to urgent leaves its old place behind, which next skips.
 func (q *publishQueue) put(e *entry, c class) {
 	if e.class == none || e.class == normal && c == urgent {
 		e.class = c
@@ -53,6 +56,8 @@ func (q *publishQueue) next() (*entry, class) {
 	for _, c := range order {
 		for len(q.waiting[c]) > 0 && (c != retries || q.retrying < q.maxRetry) {
 			e := q.waiting[c][0]
+			// For the collector: the slice shares its array with what has been
+			// taken out.
 			q.waiting[c][0] = nil
 			q.waiting[c] = q.waiting[c][1:]
 			if e.class == c {
@@ -65,6 +70,7 @@ func (q *publishQueue) next() (*entry, class) {
 	return nil, none
 }
 
+// begin gives a slot to e; end takes it back, once, whatever became of the write.
 func (q *publishQueue) begin(e *entry, c class) {
 	q.free--
 	q.busy[e.pod.UID] = true
@@ -73,6 +79,8 @@ func (q *publishQueue) begin(e *entry, c class) {
 	}
 }
 
+// end gives the slot of e back, by the UID: the entry itself may have been
+// replaced.
 func (q *publishQueue) end(e *entry, c class) {
 	delete(q.busy, e.pod.UID)
 	q.free++

@@ -21,9 +21,11 @@ func (m *Manager) Republish(uid types.UID) {
 	if pod == nil {
 		return
 	}
+	// Without the lock: PublishAs may ask a manager of pods that calls this one.
 	as, ok := m.cfg.PublishAs(pod)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	// Dropped, or replaced, meanwhile: the new entry is published by itself.
 	if m.entries[uid] != e {
 		return
 	}
@@ -44,9 +46,12 @@ func (m *Manager) Reconcile(pod *v1.Pod) (again bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.entries[pod.UID]
+	// Before the first Set there is no status to insist on.
 	if e == nil || e.restored {
 		return false
 	}
+	// The newest object counts for the publication even if the status is the same:
+	// it may be marked for deletion.
 	e.pod = pod
 	if e.sent == nil || !e.comparable() || sameStatus(e.sent, current) {
 		m.refresh(e)

@@ -12,14 +12,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// The start after a restart. Two sources know statuses of before: the sink, what
+// was published, and the store, what was not yet. Both are adopted as entries that
+// the first Set of each pod is compared with.
+
 // Loader is a [Sink] that knows the statuses published before a restart of the
-// agent, by the UIDs of the objects that they were published under.
+// agent, by the UIDs of the objects that they were published under. An error may
+// come with those statuses that could be read.
 type Loader interface {
 	Load(ctx context.Context) (map[types.UID]v1.PodStatus, error)
 }
 
 // Pruner is a [Sink] that keeps statuses, and can be told to drop those of all pods
-// but the ones that are kept.
+// but the ones that are kept. The manager does not call it: whoever knows all pods
+// does.
 type Pruner interface {
 	Prune(keep map[types.UID]bool) error
 }
@@ -32,6 +38,7 @@ type Pruner interface {
 // [Manager.Run] does if nobody has. If it returns an error, whatever could be
 // read is in effect. A value that cannot be parsed is removed and logged.
 func (m *Manager) Restore(ctx context.Context) error {
+	// Run calls Restore as well: the second caller waits, and finds the work done.
 	m.restoring.Lock()
 	defer m.restoring.Unlock()
 	if m.restored {
@@ -40,6 +47,8 @@ func (m *Manager) Restore(ctx context.Context) error {
 	var loaded map[types.UID]v1.PodStatus
 	var err error
 	if l, ok := m.cfg.Sink.(Loader); ok {
+		// An error does not keep the stored statuses from being read: each is of
+		// use without the other.
 		if loaded, err = l.Load(ctx); err != nil {
 			err = fmt.Errorf("statusmgr: load published statuses: %w", err)
 		}
@@ -48,11 +57,13 @@ func (m *Manager) Restore(ctx context.Context) error {
 		m.adopt(record{Meta: metav1.ObjectMeta{UID: uid}, Status: st}, &st, false)
 	}
 	err = errors.Join(err, m.restoreUnsent(loaded))
+	// After an error the next call, that of Run, tries again.
 	m.restored = err == nil
 	return err
 }
 
-// restoreUnsent adopts the stored statuses.
+// restoreUnsent adopts the stored statuses. It goes on after a value that cannot be
+// read: the statuses of other pods are at stake.
 func (m *Manager) restoreUnsent(loaded map[types.UID]v1.PodStatus) error {
 	if m.cfg.Store == nil {
 		return nil
@@ -64,6 +75,7 @@ func (m *Manager) restoreUnsent(loaded map[types.UID]v1.PodStatus) error {
 	var errs []error
 	for _, key := range keys {
 		value, err := m.cfg.Store.Read(key)
+		// A crash in the middle of the write: the status was not stored.
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -88,6 +100,7 @@ func (m *Manager) restoreUnsent(loaded map[types.UID]v1.PodStatus) error {
 // adopt makes an entry of a status of before the restart, unless the pod was
 // Set since.
 func (m *Manager) adopt(r record, loaded *v1.PodStatus, unsent bool) {
+	// store.mu comes before mu where both are held.
 	m.store.mu.Lock()
 	defer m.store.mu.Unlock()
 	m.mu.Lock()
@@ -108,6 +121,7 @@ func (m *Manager) adopt(r record, loaded *v1.PodStatus, unsent bool) {
 		m.store.stored[uid] = stored{version: m.serial}
 	}
 	e := m.newEntry(uid)
+	// There is no spec: whatever needs one waits for the first Set.
 	e.pod, e.status, e.restored = &v1.Pod{ObjectMeta: r.Meta}, &r.Status, true
 	// A pod that was finished before its deletion was asked for has left its directory
 	// and its containers: they go first, and then it is finished again.

@@ -6,6 +6,9 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
+// The second half of the state machine: what follows from the result of a call of
+// the sink. See step.go for the first.
+
 // result takes a result of the write under way.
 func (s *state) result(in *input, delays *retry.Backoff, do *effects) {
 	switch in.event {
@@ -18,9 +21,12 @@ func (s *state) result(in *input, delays *retry.Backoff, do *effects) {
 		s.end(noTarget, delays, do)
 	case onNotReclaimed:
 		s.end(waiting, delays, do)
+	// deleted keeps a later status of the pod from asking for the deletion again.
 	case onDeleted:
 		s.deleted = true
 		s.end(idle, delays, do)
+	// A timeout may hide a success: the sink's status is no longer known, so that
+	// even a return to the old status is written.
 	case onUpdateFailed:
 		s.sink = uncertain
 		s.end(backingOff, delays, do)
@@ -29,6 +35,8 @@ func (s *state) result(in *input, delays *retry.Backoff, do *effects) {
 	}
 }
 
+// wrote notes that the sink has the version that was being written. What is newer
+// than that is still news.
 func (s *state) wrote(in *input, do *effects) {
 	s.published, s.mirrored = s.writing, in.mirrored
 	s.sink, s.held = known, in.held

@@ -15,6 +15,10 @@ import (
 	"github.com/nodewright/nodewright/podstatus"
 )
 
+// The Manager and its entry points. Each takes m.mu, changes an entry, lets the
+// state machine take a step and returns; the sink and the store are left to other
+// goroutines.
+
 // Manager keeps the statuses. Its methods may be called from any goroutine and
 // never wait for the sink.
 type Manager struct {
@@ -30,6 +34,8 @@ type Manager struct {
 	queue   publishQueue
 	wg      sync.WaitGroup // of writes and subscribers
 
+	// restoring guards restored. It is not mu, since Restore waits for the disk and
+	// the sink.
 	restoring sync.Mutex // held by Restore
 	restored  bool
 	store     storeWriter
@@ -72,11 +78,14 @@ func New(cfg Config) (*Manager, error) {
 // under way and every status that it has not taken is stored. It may be called
 // once.
 func (m *Manager) Run(ctx context.Context) error {
+	// Statuses that cannot be restored are logged and no reason to publish nothing.
 	if err := m.Restore(ctx); err != nil && ctx.Err() == nil {
 		m.cfg.Log.Error("failed to restore statuses", zap.Error(err))
 	}
 	m.mu.Lock()
 	m.ctx = ctx
+	// Entries of Set and Restore before Run are inactive: they start now. A stored
+	// value may be out of date as well.
 	for uid, e := range m.entries {
 		m.saveSoon(uid)
 		if m.cfg.Sink != nil {
@@ -87,12 +96,16 @@ func (m *Manager) Run(ctx context.Context) error {
 	stopStore := m.runStore()
 	<-ctx.Done()
 	m.mu.Lock()
+	// No timer may start a write after the last one was waited for.
 	for _, e := range m.entries {
 		if e.retry != nil {
 			e.retry.Stop()
 		}
 	}
 	m.mu.Unlock()
+	// The order: no further news, then the writes, then subscribers have seen
+	// everything, and last the store, which then knows which statuses the sink has
+	// not taken.
 	m.subs.Close()
 	m.wg.Wait()
 	m.subs.Wait()
@@ -108,6 +121,7 @@ func (m *Manager) Get(uid types.UID) (v1.PodStatus, bool) {
 	if e != nil {
 		st = e.status
 	}
+	// The copy is made without the lock: the status itself is never changed.
 	m.mu.Unlock()
 	if st == nil {
 		return v1.PodStatus{}, false
@@ -131,14 +145,16 @@ func (m *Manager) Phase(uid types.UID) (v1.PodPhase, bool) {
 // refer to must not be changed either. Conditions that others write are kept as
 // given, and never count as a difference.
 func (m *Manager) Set(pod *v1.Pod, status v1.PodStatus) (changed bool) {
+	// The status was computed from this pod: KEP-5067.
 	status.ObservedGeneration = max(status.ObservedGeneration, pod.Generation)
 	before := m.lock(pod)
 	defer m.mu.Unlock()
 	return m.accept(pod, before, &status, false)
 }
 
-// lock locks m.mu. For a pod that the manager does not know it returns the
-// status of the API's object.
+// lock locks m.mu. For a pod that the manager does not know it returns the status
+// of the API's object. Config.PublishAs is called without the lock, which is why an
+// entry may have come meanwhile; accept looks again.
 func (m *Manager) lock(pod *v1.Pod) *v1.PodStatus {
 	m.mu.Lock()
 	if m.entries[pod.UID] != nil {
@@ -198,6 +214,7 @@ func (m *Manager) change(uid types.UID, containerID string, fn func(*v1.Containe
 	if e == nil || e.restored {
 		return
 	}
+	// A copy: subscribers and writes under way have the old one.
 	st := e.status.DeepCopy()
 	for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses} {
 		for i := range list {
@@ -209,8 +226,9 @@ func (m *Manager) change(uid types.UID, containerID string, fn func(*v1.Containe
 	}
 }
 
-// Retain drops every pod that is not in keep, but for those whose deletion the
-// sink has still to hear of.
+// Retain drops every pod that is not in keep, but for those whose deletion the sink
+// has still to hear of. Those stay until the sink has deleted them, and are dropped
+// by a later call.
 func (m *Manager) Retain(keep map[types.UID]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -231,7 +249,8 @@ func (m *Manager) Forget(uid types.UID) {
 	}
 }
 
-// drop forgets a pod. The caller holds m.mu.
+// drop forgets a pod. The caller holds m.mu. A write under way goes on and its
+// result is ignored; a stored value is removed.
 func (m *Manager) drop(uid types.UID, e *entry) {
 	m.advance(e, &input{event: onRemove})
 	delete(m.entries, uid)

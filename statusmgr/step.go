@@ -6,6 +6,10 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
+// The state machine of one pod's publication: events in, effects out. Who delivers
+// the events and carries out the effects is in publish.go; tests play histories of
+// events without clock or goroutine.
+
 // event is something that happens to a pod's publication.
 type event uint8
 
@@ -86,6 +90,8 @@ func (s *state) step(in *input, delays *retry.Backoff) (do effects) {
 		s.set(in, &do)
 	case onRefresh:
 		s.final, s.deletion, s.unsure = in.final, in.deletion, false
+	// published is 0, as if nothing had been: somebody wrote another status over
+	// it.
 	case onDrift:
 		s.final, s.deletion, s.published, s.sink = in.final, in.deletion, 0, uncertain
 		s.wake(&do)
@@ -94,6 +100,7 @@ func (s *state) step(in *input, delays *retry.Backoff) (do effects) {
 			s.published, s.writing = 0, 0 // a write under way may be to the old object
 		}
 		s.wake(&do)
+	// Both stages have an armed timer; in any other the timer came too late.
 	case onTimer:
 		s.leave(backingOff)
 		s.leave(waiting)
@@ -115,6 +122,7 @@ func (s *state) step(in *input, delays *retry.Backoff) (do effects) {
 	default:
 		s.result(in, delays, &do)
 	}
+	// The one place where a pod is queued, whatever the event was.
 	if s.stage == idle && s.pending() {
 		s.stage, do.queue = queued, s.class()
 	}
@@ -142,6 +150,8 @@ func (s *state) wake(do *effects) {
 	}
 }
 
+// restore takes a status of an earlier process. One that the sink had not taken is
+// urgent, as nobody knows how long it has waited.
 func (s *state) restore(in *input) {
 	s.final, s.deletion, s.version, s.urgent = in.final, in.deletion, in.version, in.unsent
 	s.unsure = in.unsent && !in.final
@@ -153,6 +163,8 @@ func (s *state) restore(in *input) {
 	}
 }
 
+// set takes a new status. waits starts over, since what the pod waits for may be
+// what has changed.
 func (s *state) set(in *input, do *effects) {
 	if in.final {
 		do.add(save)
@@ -168,6 +180,8 @@ func (s *state) set(in *input, do *effects) {
 	s.wake(do)
 }
 
+// grant uses a free slot, unless there is nothing to publish any more: a status may
+// have gone back to the published one while it was queued.
 func (s *state) grant(do *effects) {
 	switch {
 	case s.stage != queued:

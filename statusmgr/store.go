@@ -13,6 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// Statuses on disk that the sink has not taken. A healthy sink takes most statuses
+// at once, so that a node at work writes next to nothing here.
+
 // Store keeps values over a crash, each under the UID of a pod. A
 // checkpoint.Store is one.
 type Store interface {
@@ -23,13 +26,17 @@ type Store interface {
 	Keys() ([]string, error)
 }
 
-// record is the stored form of a status that the sink has not taken.
+// record is the stored form of a status that the sink has not taken. Its JSON is
+// read by later versions of the agent (docs/formats.md): fields may come, and none
+// may change.
 type record struct {
 	Finished bool              `json:"finished,omitempty"`
 	Meta     metav1.ObjectMeta `json:"metadata"`
 	Status   v1.PodStatus      `json:"status"`
 }
 
+// recordOf is called with m.mu held; marshalling is left to the caller, without the
+// lock. Of the pod only what publication and deletion need is stored.
 func recordOf(e *entry) record {
 	p := e.pod
 	r := record{Finished: e.finished, Status: *e.status, Meta: metav1.ObjectMeta{
@@ -104,6 +111,7 @@ func (m *Manager) saveSoon(uid types.UID) {
 		return
 	}
 	m.store.dirty[uid] = true
+	// A signal that is there already covers this pod, too: dirty is read after it.
 	select {
 	case m.store.signal <- struct{}{}:
 	default:
@@ -140,6 +148,9 @@ func (m *Manager) runStore() (stop func()) {
 	}
 }
 
+// saveDirty brings all values up to date that may have to change, one after the
+// other. A disk that hangs holds up this loop, and no write to the sink of a pod
+// without a value to store.
 func (m *Manager) saveDirty() {
 	m.mu.Lock()
 	dirty := m.store.dirty
@@ -162,6 +173,8 @@ func (m *Manager) save(uid types.UID) {
 	defer func() { release(is) }()
 	m.mu.Lock()
 	e := m.entries[uid]
+	// Decided under both the pod's turn at the store and m.mu: what is written is
+	// the newest, and never older than what is stored.
 	pending := e != nil && (e.pending() || e.unsure) && m.cfg.Sink != nil
 	worth := pending && (e.final || e.failing() || k.all)
 	var rec record
@@ -188,6 +201,8 @@ func (m *Manager) save(uid types.UID) {
 		if value, err = json.Marshal(rec); err == nil {
 			err = m.cfg.Store.Write(string(uid), value)
 		}
+		// A write that failed may still reach the disk: the value has to be deleted
+		// later as if it were there.
 		if is.perhaps = true; err == nil {
 			is = stored{version: version}
 		}
@@ -197,7 +212,8 @@ func (m *Manager) save(uid types.UID) {
 	}
 }
 
-// parseRecord reads a value of the store.
+// parseRecord reads a value of the store. A value under another pod's key is
+// refused: it would be published as that pod's end.
 func parseRecord(key string, value []byte) (r record, err error) {
 	if err := json.Unmarshal(value, &r); err != nil {
 		return r, fmt.Errorf("stored status %s: %w", key, err)

@@ -6,7 +6,12 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// terminatedStatus makes every container of st that was started terminated.
+// The last status of a pod of which nothing is left, by the rules of the kubelet.
+// Containers that nobody saw end get the code of a SIGKILL (128+9).
+
+// terminatedStatus makes every container of st that was started terminated. st is
+// changed and returned. Containers that never started stay waiting, which says that
+// they never ran.
 func terminatedStatus(pod *v1.Pod, st *v1.PodStatus) *v1.PodStatus {
 	end := func(s *v1.ContainerStatus) {
 		if s.State.Terminated == nil {
@@ -35,13 +40,16 @@ func terminatedStatus(pod *v1.Pod, st *v1.PodStatus) *v1.PodStatus {
 			end(&st.InitContainerStatuses[i])
 		}
 	}
+	// A static pod may start again under the same UID, and a terminal phase is for
+	// ever.
 	if !podmeta.IsStatic(pod) && !podmeta.IsTerminal(st.Phase) {
 		st.Phase = v1.PodFailed
 	}
 	return st
 }
 
-// initialized reports whether the regular containers could have been started.
+// initialized reports whether the regular containers could have been started. The
+// status of the last init container decides where no regular one has a past.
 func initialized(pod *v1.Pod, st *v1.PodStatus) bool {
 	if len(pod.Spec.InitContainers) == 0 {
 		return true

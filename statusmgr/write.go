@@ -11,6 +11,9 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
+// One pass of calls of the sink for one pod, without any lock. What it writes was
+// fixed when it began: changes meanwhile are the next pass.
+
 // slowWrite is how long a write may last before its status is stored.
 const slowWrite = time.Second
 
@@ -54,10 +57,13 @@ func (m *Manager) calls(w *write) {
 func (m *Manager) update(ctx context.Context, w *write, as *v1.Pod) result {
 	st, held := m.publishable(w, as)
 	same := as.UID == w.sentTo
+	// Only the deletion is left to do, or something else that the pass was begun
+	// for has gone away.
 	if same && !w.before.news() && held == w.before.held {
 		return result{input: input{event: onUpToDate}}
 	}
 	r := result{input: input{event: onWrote, held: held, mirrored: podmeta.IsMirror(as)}, sent: &st, sentTo: as.UID}
+	// Changes that took each other back count as written without a call.
 	if same && w.before.sink == known && sameStatus(w.sent, &st) {
 		return r
 	}
@@ -70,7 +76,9 @@ func (m *Manager) update(ctx context.Context, w *write, as *v1.Pod) result {
 	return r
 }
 
-// remove deletes the pod once nothing of it is left on the node.
+// remove deletes the pod once nothing of it is left on the node. It returns
+// onNotReclaimed while volumes, cgroups or devices of the pod are left: the API's
+// object would be gone before them, and its name free for a new pod.
 func (m *Manager) remove(ctx context.Context, w *write, as *v1.Pod) result {
 	if !m.cfg.Reclaimed(w.pod.UID) {
 		return result{input: input{event: onNotReclaimed}}
@@ -85,9 +93,12 @@ func (m *Manager) remove(ctx context.Context, w *write, as *v1.Pod) result {
 // phase is held back because containers may run.
 func (m *Manager) publishable(w *write, as *v1.Pod) (st v1.PodStatus, held bool) {
 	api := as.Status
+	// The object has no status of its own, as in a sink without an API.
 	if api.Phase == "" {
 		api = soleWriter(w)
 	}
+	// CouldHaveRunning is asked last and only if the answer matters: it may have to
+	// look at the runtime.
 	running := !w.finished && podmeta.IsTerminal(w.status.Phase) && m.cfg.CouldHaveRunning(w.pod.UID)
 	st = Merge(api, *w.status, running)
 	return st, podmeta.IsTerminal(w.status.Phase) && !podmeta.IsTerminal(st.Phase)

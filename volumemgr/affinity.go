@@ -19,6 +19,8 @@ func (m *Manager) reachable(spec *Spec) error {
 	if pv == nil || pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil || m.cfg.Node == nil {
 		return nil
 	}
+	// The node is asked at each set-up and not once: its labels may come from an
+	// API server after the start.
 	node := m.cfg.Node()
 	if podmeta.SelectsNode(pv.Spec.NodeAffinity.Required.NodeSelectorTerms, node.Name, node.Labels) {
 		return nil

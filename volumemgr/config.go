@@ -12,17 +12,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// What an embedder sets, with the defaults and the checks of New. All mistakes are
+// reported at once, so that a configuration is corrected in one go.
+
 // Claims finds what claims are bound to.
 type Claims interface {
 	// Resolve returns the spec of pod's volume vol, which has a
-	// PersistentVolumeClaim or an Ephemeral source. A claim that is not bound,
-	// is being deleted, or belongs to another pod (Ephemeral) is an error
-	// that names it.
+	// PersistentVolumeClaim or an Ephemeral source. A claim that is not bound, is
+	// being deleted, or belongs to another pod (Ephemeral) is an error that names
+	// it. It may ask a server, and is called without locks, at each Mount of a pod
+	// that has such a volume.
 	Resolve(ctx context.Context, pod *v1.Pod, vol *v1.Volume) (*Spec, error)
 }
 
 // Events takes events about pods. It does not block.
 type Events interface {
+	// Event may be called with the manager's lock held, so that it must not call
+	// the manager.
 	Event(pod *v1.Pod, eventType, reason, message string)
 }
 
@@ -55,6 +61,9 @@ type Config struct {
 	Metrics  prometheus.Registerer // not exported
 }
 
+// withDefaults returns the configuration with every optional field set, so that no
+// other code asks for nil. Claims, Node and Metrics stay nil: their absence has a
+// meaning.
 func (c Config) withDefaults() Config {
 	if c.Files == nil {
 		c.Files = osFiles{}
@@ -74,8 +83,12 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// validate reports every field that New cannot work with, by name, value and wanted
+// values.
 func (c *Config) validate() error {
 	var errs []error
+	// Paths of volumes are compared with those of the mount table, byte by byte: a
+	// path with ".." or a double slash would never match.
 	if !filepath.IsAbs(c.Root) || filepath.Clean(c.Root) != c.Root {
 		errs = append(errs, fmt.Errorf("Config.Root is %q; want an absolute, clean path", c.Root))
 	}
@@ -88,6 +101,8 @@ func (c *Config) validate() error {
 	if len(c.Plugins) == 0 {
 		errs = append(errs, errors.New("Config.Plugins is required"))
 	}
+	// Records and directories are found by the plugin's name: two plugins of one
+	// name would tear down each other's volumes.
 	seen := map[string]bool{}
 	for i, p := range c.Plugins {
 		if p == nil {

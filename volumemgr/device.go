@@ -8,7 +8,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// startDevice starts an operation on d if there is a slot for it.
+// Operations on devices: the mounts that several pods share (CSI calls them
+// staging). Their course is that of operations on volumes in operate.go; failures
+// go to every volume that waits for the device.
+
+// startDevice starts an operation on d if there is a slot for it. Without one, the
+// device is in line and turn asks decideDevice again. Called with m.mu held.
 func (m *Manager) startDevice(d *device, o op) {
 	s := m.slots.Acquire(d)
 	if s == nil {
@@ -20,11 +25,14 @@ func (m *Manager) startDevice(d *device, o op) {
 	for v := range d.users {
 		if v.desired && v.spec != nil {
 			arg, spec = m.arg(v), v.spec
+			// What arg says of the volume's own mount is no matter of the device's.
 			arg.Remount, arg.Found = false, d.found
 			break
 		}
 	}
 	limit := deadline(d.plugin, spec)
+	// A hung operation keeps the device's record: whoever waits for it is told now,
+	// and no other operation starts on it.
 	ctx, r := m.begin(o, limit, func() {
 		if d.run != nil && d.run.overdue {
 			m.cfg.Log.Warn("operation on device hangs", append(d.fields(), zap.String("operation", o.metric(false)))...)
@@ -36,6 +44,8 @@ func (m *Manager) startDevice(d *device, o op) {
 		defer m.wg.Done()
 		err := m.guard(func() error {
 			if o == opMountDevice {
+				// A device that is mounted already is not asked about again: the
+				// node's labels may have changed since, and pods use it.
 				if !arg.Found {
 					if err := m.reachable(spec); err != nil {
 						return err
@@ -45,6 +55,8 @@ func (m *Manager) startDevice(d *device, o op) {
 			}
 			return d.plugin.UnmountDevice(ctx, d.id)
 		})
+		// Read before the timer of the context is stopped: r.end cancels ctx, which
+		// would make every failure look like a lost deadline.
 		ended := ctx.Err() != nil
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -52,13 +64,18 @@ func (m *Manager) startDevice(d *device, o op) {
 		d.run = nil
 		m.met.operation(label(d.plugin, nil, d.id), o.metric(false), err, time.Since(r.started))
 		m.deviceDone(d, r, err, ended)
+		// The slot is free before anybody is woken, so that the volumes of this
+		// device can have it.
 		m.slots.Release(s)
 		m.wakeShared(d)
 	}()
 }
 
-// deviceDone notes how an operation on a device ended.
+// deviceDone notes how an operation on a device ended. Called with m.mu held; the
+// caller wakes the users.
 func (m *Manager) deviceDone(d *device, r *running, err error, ended bool) {
+	// A failed UnmountDevice may have undone a part: uncertain has the next user
+	// mount it again, on top of what is there.
 	if r.op == opMountDevice {
 		d.has = after(d.has, classify(err, ended), d.found)
 	} else if d.has = uncertain; err == nil {
@@ -69,15 +86,21 @@ func (m *Manager) deviceDone(d *device, r *running, err error, ended bool) {
 		d.fails.clear()
 		return
 	}
+	// An operation that the manager stopped itself has not failed: it is neither an
+	// event nor a reason for back-off.
 	if m.ctx.Err() != nil || r.canceled {
 		return
 	}
 	d.fails.add(r.op, err, time.Now())
 	m.cfg.Log.Warn("operation on device failed", append(d.fields(),
 		zap.String("operation", r.op.metric(false)), zap.Int("failures", d.fails.count), zap.Error(err))...)
+	// Nobody waits for an UnmountDevice: Unmount is over once the volumes of the
+	// pod are gone.
 	if r.op != opMountDevice {
 		return
 	}
+	// An event for each pod: whoever describes one of them does not see the events
+	// of the others.
 	for v := range d.users {
 		if v.desired && v.has != present {
 			m.cfg.Events.Event(v.object, v1.EventTypeWarning, "FailedMount",
@@ -87,7 +110,8 @@ func (m *Manager) deviceDone(d *device, r *running, err error, ended bool) {
 	}
 }
 
-// settleUsers informs all who wait for volumes of d that they wait in vain.
+// settleUsers ends the waits for all volumes of d that are not mounted, with err.
+// Called with m.mu held.
 func (m *Manager) settleUsers(d *device, err error) {
 	for v := range d.users {
 		if v.has != present {

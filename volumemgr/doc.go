@@ -37,9 +37,9 @@
 //
 // [Plugin] is all that a kind of volume needs; what only some can do are
 // interfaces of their own beside it. Package plugintest has a suite that a
-// plugin has to pass. In directories below this one are what plugins are built
-// from, each of use alone: rmtree (removal that mount points stop) and usage
-// (statfs, project quota, a bounded walk).
+// plugin has to pass. Package content below this one makes the volumes that the
+// node writes files into, package plugins the other kinds; package mount is the
+// mount table that all of them share.
 //
 // # Layout
 //

@@ -5,10 +5,15 @@ import (
 	"time"
 )
 
-// failures are those in a row of one operation.
+// Failures in a row of one volume or device, with their back-off. The first failure
+// is kept beside the last, so that Why can say how it began.
+
+// failures are those in a row of one operation. The zero value is without any.
+// Manager.mu guards it, as part of a volume or a device.
 type failures struct {
-	op          op
-	count       int
+	op    op
+	count int
+	// The first often says more than the last, which may be a consequence of it.
 	first, last error
 	since, at   time.Time // of the first and of the last
 	until       time.Time // the next try
@@ -16,6 +21,7 @@ type failures struct {
 
 // add notes a failure. Another operation than the last starts afresh.
 func (f *failures) add(o op, err error, now time.Time) {
+	// A tear-down after failed set-ups does not inherit their long wait.
 	if f.op != o {
 		*f = failures{op: o, first: err, since: now}
 	}
@@ -24,14 +30,19 @@ func (f *failures) add(o op, err error, now time.Time) {
 	f.until = now.Add(delay(f.count))
 }
 
+// clear is called after a success: the next failure waits for the shortest time
+// again.
 func (f *failures) clear() { *f = failures{} }
 
-// now ends the back-off, but forgets nothing.
+// now ends the back-off, but forgets nothing. A try right after a change must not
+// make a volume that keeps failing start over at 500 ms.
 func (f *failures) now() { f.until = time.Time{} }
 
+// left is how much of the back-off remains; 0 or less means that a try is due.
 func (f *failures) left(now time.Time) time.Duration { return f.until.Sub(now) }
 
-// err is the last error; the first is told as well if it was another.
+// err is the last error; the first is told as well if it was another. The texts are
+// compared and not the values: each try makes new error values for the same cause.
 func (f *failures) err() error {
 	if f.first == nil || f.last == nil || f.first.Error() == f.last.Error() {
 		return f.last

@@ -12,9 +12,13 @@ import (
 // let the disk fail or the process die: every call that changes the disk has
 // to pass it.
 type Files interface {
+	// ReadDir, Lstat and Readlink are those of package os. Lstat follows no link: a
+	// link in a pod's directory must not lead elsewhere.
 	ReadDir(name string) ([]fs.DirEntry, error)
 	Lstat(name string) (fs.FileInfo, error)
 	Readlink(name string) (string, error)
+	// MkdirAll and Symlink make the directory and the link of a block volume; other
+	// volumes are made by their plugins.
 	MkdirAll(name string, perm fs.FileMode) error
 	Symlink(to, name string) error
 	// Remove removes one file, link or empty directory; never a mount point.

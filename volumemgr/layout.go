@@ -10,11 +10,15 @@ import (
 // Names below ROOT/pods/<uid>. The layout is the kubelet's, so that a machine
 // can change from one to the other and back with its pods running.
 const (
+	// Names of the kubelet's layout; volume-subpaths holds the bind mounts of
+	// subPath, which the runtime gets instead of the volume.
 	podsDir     = "pods"
 	volumesDir  = "volumes"
 	devicesDir  = "volumeDevices"
 	subPathsDir = "volume-subpaths"
-	pluginsDir  = "plugins"
+	// Below a pod: notes of plugins about one volume. ROOT/plugins, with the mounts
+	// of devices, has the same name.
+	pluginsDir = "plugins"
 )
 
 // dirMode is that of directories on the way to a volume (the kubelet's).
@@ -23,8 +27,12 @@ const dirMode = 0o750
 // escape makes one name of a plugin's, which has a slash in it.
 func escape(plugin string) string { return strings.ReplaceAll(plugin, "/", "~") }
 
+// unescape undoes escape. Config.validate refuses names that would not come back as
+// they were.
 func unescape(dir string) string { return strings.ReplaceAll(dir, "~", "/") }
 
+// podDir is ROOT/pods/UID. The UID has passed plain, or is the name of a directory
+// that was listed.
 func (m *Manager) podDir(uid types.UID) string { return filepath.Join(m.root, podsDir, string(uid)) }
 
 // paths returns where a volume is, and where its plugin remembers things.
@@ -38,7 +46,8 @@ func (m *Manager) paths(uid types.UID, plugin, name string, block bool) (path, s
 }
 
 // plain reports whether s can be the name of one directory. Names of pods and
-// volumes come from specs, and a spec must not lead out of the root.
+// volumes come from specs, and a spec must not lead out of the root. 255 bytes is
+// NAME_MAX of Linux's file systems.
 func plain(s string) bool {
 	return s != "" && s != "." && s != ".." && len(s) <= 255 && !strings.ContainsAny(s, "/\x00")
 }

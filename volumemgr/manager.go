@@ -14,6 +14,11 @@ import (
 	"github.com/nodewright/nodewright/internal/slots"
 )
 
+// The manager's records and their locks. Manager.mu guards all records; the gate of
+// a pod guards its files beside the volumes. A gate is taken before mu and never
+// while mu is held. No operation of a plugin runs under either mu or the gate, so
+// that a volume that hangs holds up nothing else.
+
 // ErrStopped means that the manager's Run has ended.
 var ErrStopped = errors.New("the volume manager has stopped")
 
@@ -27,10 +32,17 @@ type Manager struct {
 
 	found chan struct{} // closed when Run knows what is there
 
-	mu       sync.Mutex
-	pods     map[types.UID]*pod
-	devices  map[string]*device
-	refs     map[Ref]map[*volume]struct{}
+	// mu guards the fields below it and everything in pods and devices. It is never
+	// held across a call that may block.
+	mu   sync.Mutex
+	pods map[types.UID]*pod
+	// devices is keyed by plugin and name of the device; see device.key.
+	devices map[string]*device
+	// refs has the volumes to wake when an object changes, so that Changed does not
+	// look through all pods.
+	refs map[Ref]map[*volume]struct{}
+	// While one is lost, it may be on any device of its plugin: no device that was
+	// found is unmounted.
 	lost     map[string]int // volumes of a plugin whose device is not known
 	slots    *slots.Queue[waker]
 	allKnown bool            // Sweep was called: all pods that matter are known
@@ -39,7 +51,8 @@ type Manager struct {
 	wg       sync.WaitGroup // operations
 }
 
-// New checks cfg and returns a Manager at rest.
+// New checks cfg and returns a Manager at rest. It touches no disk. The error names
+// every field that is wrong.
 func New(cfg Config) (*Manager, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -53,6 +66,8 @@ func New(cfg Config) (*Manager, error) {
 		refs:    map[Ref]map[*volume]struct{}{},
 		lost:    map[string]int{},
 	}
+	// Operations that hang must not use up the slots for the whole node: after a
+	// second each counts as free.
 	m.slots = slots.New(slots.Config[waker]{Slots: cfg.Parallel, Limit: slowAfter, Lock: &m.mu, Turn: waker.turn})
 	var err error
 	if m.met, err = newMetrics(cfg.Metrics, m); err != nil {
@@ -69,14 +84,19 @@ func (m *Manager) Run(ctx context.Context) error {
 	if real, err := filepath.EvalSymlinks(m.cfg.Root); err == nil {
 		m.root = real
 	}
+	// m.ctx is still nil, so that wake starts nothing before the picture is
+	// complete.
 	m.reconstruct(ctx)
 	m.mu.Lock()
 	m.ctx = ctx
 	m.mu.Unlock()
+	// Mount, Unmount, Remove and Sweep go on from here; see begun.
 	close(m.found)
 
 	<-ctx.Done()
 	m.mu.Lock()
+	// Waits end before operations do: a caller must not be kept by an operation
+	// that ignores its context.
 	m.stopped = true
 	for _, p := range m.pods {
 		for _, v := range p.volumes {
@@ -98,7 +118,8 @@ func stopTimer(t *time.Timer) {
 	}
 }
 
-// begun waits until Run knows what is there.
+// begun waits until Run knows what is there. Without that knowledge a Mount would
+// set up volumes afresh that running containers use.
 func (m *Manager) begun(ctx context.Context) error {
 	select {
 	case <-m.found:
@@ -108,14 +129,18 @@ func (m *Manager) begun(ctx context.Context) error {
 	}
 }
 
-// enter returns the pod's record and holds its gate, until leave. The record
-// stays in m.pods that long.
+// enter returns the pod's record and holds its gate, until leave. The record stays
+// in m.pods that long. It blocks, up to ctx, while another call for the same pod is
+// between two of its steps on disk.
 func (m *Manager) enter(ctx context.Context, uid types.UID) (*pod, error) {
+	// A UID is part of paths: one with a slash or ".." would lead out of the root.
 	if !plain(string(uid)) {
 		return nil, fmt.Errorf("pod UID %q cannot be the name of a directory", uid)
 	}
 	m.mu.Lock()
 	p := m.pod(uid)
+	// Counted before the gate is free: the one who has the gate must not drop the
+	// record under this caller.
 	p.uses++
 	m.mu.Unlock()
 	select {
@@ -130,6 +155,8 @@ func (m *Manager) enter(ctx context.Context, uid types.UID) (*pod, error) {
 	}
 }
 
+// leave gives the gate back, and forgets the pod if nothing is left of it. Called
+// without m.mu.
 func (m *Manager) leave(p *pod) {
 	p.gate <- struct{}{}
 	m.mu.Lock()
@@ -138,7 +165,7 @@ func (m *Manager) leave(p *pod) {
 	m.drop(p)
 }
 
-// pod returns the pod's record, a new one if there is none.
+// pod returns the pod's record, a new one if there is none. Called with m.mu held.
 func (m *Manager) pod(uid types.UID) *pod {
 	p := m.pods[uid]
 	if p == nil {
@@ -149,14 +176,16 @@ func (m *Manager) pod(uid types.UID) *pod {
 	return p
 }
 
-// drop forgets a pod that there is nothing to know of.
+// drop forgets a pod that has no volumes, is not wanted and is in nobody's hands.
+// Called with m.mu held.
 func (m *Manager) drop(p *pod) {
 	if p.uses == 0 && len(p.volumes) == 0 && !p.wanted {
 		delete(m.pods, p.uid)
 	}
 }
 
-// plugin finds a plugin by its name.
+// plugin finds a plugin by its name, nil if there is none: a pod's directory may
+// hold volumes of a plugin that this agent does not have.
 func (m *Manager) plugin(name string) Plugin {
 	for _, p := range m.cfg.Plugins {
 		if p.Name() == name {
@@ -166,16 +195,23 @@ func (m *Manager) plugin(name string) Plugin {
 	return nil
 }
 
-// wake does for a volume what decide says. It is called, with m.mu held,
-// whenever something has changed that decide looks at.
+// wake does for a volume what decide says. It is called, with m.mu held, whenever
+// something has changed that decide looks at. A call too many does no harm, one too
+// few leaves the volume waiting for ever. It does not block.
 func (m *Manager) wake(v *volume) {
+	// A timer or a device may still point to a record that was forgotten, and whose
+	// key has a new one.
 	if m.stopped || m.ctx == nil || v.pod.volumes[v.key] != v {
 		return
 	}
 	now := time.Now()
+	// Content that has expired is stale from now on, also if its next set-up has to
+	// wait for a back-off.
 	if !v.expires.IsZero() && !v.expires.After(now) {
 		v.expires, v.stale = time.Time{}, true
 	}
+	// Each decision sets its own timer: an older one would only ask again too
+	// early.
 	stopTimer(v.timer)
 	v.timer = nil
 	act := decide(v.view(now))
@@ -184,6 +220,7 @@ func (m *Manager) wake(v *volume) {
 		m.start(v, opSetUp)
 	case tearDown:
 		m.start(v, opTearDown)
+	// The volume itself waits without a timer: the device wakes it.
 	case needDevice:
 		m.wakeDevice(v.device)
 	case cancel:
@@ -193,6 +230,7 @@ func (m *Manager) wake(v *volume) {
 		m.wakeAfter(v, act.wait)
 	case forget:
 		m.forget(v)
+	// Content that expires is the one reason for a timer at rest.
 	case nothing:
 		if v.desired && v.has == present && !v.expires.IsZero() {
 			m.wakeAfter(v, v.expires.Sub(now))
@@ -200,6 +238,8 @@ func (m *Manager) wake(v *volume) {
 	}
 }
 
+// wakeAfter wakes v after d. A node whose volumes are all at rest has no such
+// timers.
 func (m *Manager) wakeAfter(v *volume, d time.Duration) {
 	v.timer = time.AfterFunc(d, func() {
 		m.mu.Lock()
@@ -208,7 +248,8 @@ func (m *Manager) wakeAfter(v *volume, d time.Duration) {
 	})
 }
 
-// wakeDevice does for a device what decideDevice says.
+// wakeDevice does for a device what decideDevice says. It is called, with m.mu
+// held, whenever a volume of the device or the knowledge about pods has changed.
 func (m *Manager) wakeDevice(d *device) {
 	if m.stopped || m.ctx == nil || m.devices[d.key()] != d {
 		return
@@ -233,7 +274,9 @@ func (m *Manager) wakeDevice(d *device) {
 	}
 }
 
-// wakeShared wakes all that an operation may have kept waiting.
+// wakeShared wakes all that an operation may have kept waiting: the other volumes
+// of the device first, then the device, which may go if none of them needs it. A
+// nil d is a volume of its own.
 func (m *Manager) wakeShared(d *device) {
 	if d == nil {
 		return
@@ -244,7 +287,9 @@ func (m *Manager) wakeShared(d *device) {
 	m.wakeDevice(d)
 }
 
-// forget drops the record of a volume that nobody wants and that is not there.
+// forget drops the record of a volume that nobody wants and that is not there. The
+// key is free at once: a Mount after it starts with a new record, without the
+// failures of this one.
 func (m *Manager) forget(v *volume) {
 	delete(v.pod.volumes, v.key)
 	stopTimer(v.timer)
@@ -254,7 +299,8 @@ func (m *Manager) forget(v *volume) {
 	m.drop(v.pod)
 }
 
-// setDevice makes d the device that v comes from.
+// setDevice makes d the device that v comes from; nil is none. The device it came
+// from before may be without users then, and is woken. Called with m.mu held.
 func (m *Manager) setDevice(v *volume, d *device) {
 	if v.lost {
 		v.lost = false
@@ -270,7 +316,9 @@ func (m *Manager) setDevice(v *volume, d *device) {
 	}
 }
 
-// deviceOf returns the record of a device, a new one if there is none.
+// deviceOf returns the record of a device, a new one if there is none. Called with
+// m.mu held. There is one record per device however many volumes name it, which is
+// what makes their operations exclude each other.
 func (m *Manager) deviceOf(p DevicePlugin, id Device) *device {
 	d := &device{m: m, plugin: p, id: id, users: map[*volume]struct{}{}}
 	if known := m.devices[d.key()]; known != nil {
@@ -280,10 +328,13 @@ func (m *Manager) deviceOf(p DevicePlugin, id Device) *device {
 	return d
 }
 
-// setRefs notes which objects v depends on.
+// setRefs notes which objects v depends on, in place of those noted before. Called
+// with m.mu held.
 func (m *Manager) setRefs(v *volume, refs []Ref) {
 	for _, r := range v.refs {
 		delete(m.refs[r], v)
+		// An empty set would stay for every ConfigMap that a pod of this node ever
+		// had.
 		if len(m.refs[r]) == 0 {
 			delete(m.refs, r)
 		}

@@ -9,6 +9,10 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
+// The kubelet's metrics of volumes, by its names and buckets, so that dashboards
+// made for the kubelet work. Nothing is counted up in the background: totals are
+// made when they are asked for.
+
 // metrics are the kubelet's, by its names.
 type metrics struct {
 	m         *Manager
@@ -21,6 +25,8 @@ type metrics struct {
 	orphans, orphanErrors            prometheus.Gauge
 }
 
+// newMetrics makes the metrics and registers them with reg; nil is nowhere. A
+// metric of the same name with other labels in reg is an error.
 func newMetrics(reg prometheus.Registerer, m *Manager) (*metrics, error) {
 	// The kubelet's buckets, in seconds.
 	buckets := []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
@@ -60,7 +66,8 @@ func newMetrics(reg prometheus.Registerer, m *Manager) (*metrics, error) {
 	return met, errors.Join(errs...)
 }
 
-// operation counts one that has ended.
+// operation counts an operation that has ended. The label migrated, for in-tree
+// volumes that a CSI driver serves, is always "false" here.
 func (met *metrics) operation(plugin, name string, err error, took time.Duration) {
 	status := "success"
 	if err != nil {
@@ -72,6 +79,7 @@ func (met *metrics) operation(plugin, name string, err error, took time.Duration
 // mounted counts a set-up that succeeded, with the time that was lost in tries
 // before it.
 func (met *metrics) mounted(plugin string, firstFailure, now, started time.Time) {
+	// Users wait for the volume, not for the last of its tries.
 	if !firstFailure.IsZero() {
 		started = firstFailure
 	}
@@ -85,6 +93,8 @@ func (met *metrics) Describe(out chan<- *prometheus.Desc) { out <- met.volumes }
 func (met *metrics) Collect(out chan<- prometheus.Metric) {
 	type count struct{ desired, actual int }
 	counts := map[string]*count{}
+	// The lock is held for the count alone: sending to out may block on a slow
+	// reader.
 	met.m.mu.Lock()
 	for _, p := range met.m.pods {
 		for _, v := range p.volumes {

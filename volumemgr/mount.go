@@ -13,6 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// What a pod wants: Mount, which resolves, notes and waits, and the calls that say
+// that the content of volumes has changed. None of it mounts anything by itself;
+// wake does.
+
 // Errors of a wait that ended because somebody else wanted the opposite.
 var (
 	ErrUnwanted = errors.New("the pod's volumes are being unmounted")
@@ -36,8 +40,8 @@ type Mounted struct {
 // Mounts are a pod's volumes that are ready, by their name in the spec.
 type Mounts map[string]Mounted
 
-// Paths are the host paths by the volumes' names, without those that have
-// none.
+// Paths are the host paths by the volumes' names, without those that have none: the
+// runtime makes image volumes by itself.
 func (ms Mounts) Paths() map[string]string {
 	out := make(map[string]string, len(ms))
 	for name, m := range ms {
@@ -49,7 +53,8 @@ func (ms Mounts) Paths() map[string]string {
 }
 
 // Groups are those of the volumes' files that the pod does not have anyway, in
-// order.
+// order and each once. The runtime gets them as supplemental groups of the pod's
+// containers.
 func (ms Mounts) Groups(pod *v1.Pod) []int64 {
 	var out []int64
 	for _, m := range ms {
@@ -68,6 +73,8 @@ func (ms Mounts) Groups(pod *v1.Pod) []int64 {
 // gidAnnotation names the group of a persistent volume's files (kubelet).
 const gidAnnotation = "pv.beta.kubernetes.io/gid"
 
+// group is the group that the annotation of a persistent volume names. A value that
+// is no group counts as none: it must not keep the pod from running.
 func group(spec *Spec) *int64 {
 	if spec == nil || spec.PersistentVolume == nil {
 		return nil
@@ -103,7 +110,10 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 	if err := m.begun(ctx); err != nil {
 		return nil, err
 	}
+	// Claims may take an API server's time, so that nothing is held while they are
+	// resolved.
 	wants, errs := m.resolve(ctx, pod)
+	// Failures of a canceled look-up are no news to the pod's owner.
 	if ctx.Err() == nil {
 		for _, err := range errs { // nothing is tried that could tell of it
 			m.cfg.Events.Event(pod, v1.EventTypeWarning, "FailedMount", "Unable to attach or mount volumes: "+err.Error())
@@ -119,10 +129,16 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 		m.leave(p)
 		return nil, ErrStopped
 	}
+	// Volumes that could be resolved are mounted even if others could not: they
+	// need not wait for the claim of another.
 	w := m.want(p, pod, wants, len(errs) == 0)
 	m.mu.Unlock()
+	// The wait is outside of the gate, so that an Unmount that comes meanwhile can
+	// end it.
 	m.leave(p)
 
+	// Out of time is not the same as canceled: a sync that has reached its deadline
+	// comes back, and finds the set-up further on.
 	err = m.wait(ctx, w, func(v *volume) {
 		if errors.Is(ctx.Err(), context.Canceled) && v.desired && len(v.waiters) == 0 && v.has != present {
 			v.abandoned = true
@@ -136,6 +152,8 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := Mounts{}
+	// Also with an error those that are ready are returned: the caller may want to
+	// show them.
 	for _, v := range p.volumes {
 		if !v.desired || v.has != present {
 			continue
@@ -151,7 +169,8 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 	return out, errors.Join(errs...)
 }
 
-// resolve finds what the pod's volumes are made from, and who makes them.
+// resolve finds what the pod's volumes are made from, and who makes them. It stops
+// at no error: a pod with two wrong volumes hears of both.
 func (m *Manager) resolve(ctx context.Context, pod *v1.Pod) (wants []want, errs []error) {
 	for _, u := range uses(pod) {
 		w, err := m.resolveOne(ctx, pod, u)
@@ -164,6 +183,8 @@ func (m *Manager) resolve(ctx context.Context, pod *v1.Pod) (wants []want, errs 
 	return wants, errs
 }
 
+// resolveOne finds the spec, the plugin and the device of one volume. It may ask
+// Claims, and it changes nothing.
 func (m *Manager) resolveOne(ctx context.Context, pod *v1.Pod, u use) (want, error) {
 	w := want{use: u, spec: &Spec{Volume: u.volume}}
 	if u.volume.PersistentVolumeClaim != nil || u.volume.Ephemeral != nil {
@@ -176,9 +197,13 @@ func (m *Manager) resolveOne(ctx context.Context, pod *v1.Pod, u use) (want, err
 		}
 		w.spec = spec
 	}
+	// Only the persistent volume says whether it is a block device, so that the
+	// check comes after the claim.
 	if err := u.check(w.spec); err != nil {
 		return w, err
 	}
+	// The name becomes a directory below the pod's. The API validates names; a
+	// manifest on disk passes no API server.
 	name := w.spec.Name()
 	if !plain(name) {
 		return w, fmt.Errorf("the name %q cannot be that of a directory", name)
@@ -192,6 +217,8 @@ func (m *Manager) resolveOne(ctx context.Context, pod *v1.Pod, u use) (want, err
 	if w.plugin == nil {
 		return w, unsupported(w.spec)
 	}
+	// The device has to be known before the set-up starts: it decides which
+	// operations exclude each other.
 	if dp, ok := w.plugin.(DevicePlugin); ok {
 		arg := &Volume{Spec: w.spec, Pod: pod, UID: pod.UID, Name: name, Warn: func(string, string) {}}
 		arg.Path, arg.StateDir = m.paths(pod.UID, w.plugin.Name(), name, w.spec.Block())
@@ -204,12 +231,16 @@ func (m *Manager) resolveOne(ctx context.Context, pod *v1.Pod, u use) (want, err
 	return w, nil
 }
 
-// want notes what the pod wants and returns who waits for it. With sure all of
-// the pod's volumes are among wants, and others can go.
+// want notes what the pod wants and returns who waits for it. With sure all of the
+// pod's volumes are among wants, and others can go. Without it, one of the others
+// may be the volume that could not be resolved, and none goes. Called with m.mu and
+// the pod's gate held.
 func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter {
 	p.wanted, p.told, p.sure, p.failing = true, true, sure, false
 	now := time.Now()
 	w := newWaiter()
+	// Two volumes of a pod may name one claim: they are one volume, with both
+	// names.
 	named := map[*volume][]string{}
 	for _, want := range wants {
 		k := volumeKey{want.plugin.Name(), want.spec.Name(), want.spec.Block()}
@@ -218,6 +249,8 @@ func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter 
 			v = &volume{m: m, key: k, pod: p, plugin: want.plugin, since: now}
 			p.volumes[k] = v
 		}
+		// An Unmount waits for this volume in vain now. It is told so instead of
+		// waiting until its context ends.
 		if !v.desired {
 			v.settle(&Error{Volume: v.shown(), Err: ErrWanted})
 			v.since = now
@@ -227,8 +260,11 @@ func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter 
 		v.spec, v.object, v.below = want.spec, object, want.use.below
 		if r, ok := v.plugin.(Refresher); ok {
 			m.setRefs(v, r.Sources(v.spec, object))
+			// The same object cannot be stale: a sync without a change costs one
+			// comparison of pointers.
 			if v.made != nil && v.made != object && r.Stale(v.spec, v.made, object) {
 				v.stale = true
+				// A pod that has changed may be the repair of the failure.
 				v.fails.now()
 			}
 		}
@@ -238,6 +274,7 @@ func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter 
 			m.setDevice(v, nil)
 		}
 	}
+	// All volumes are with the waiter before any is woken.
 	for _, v := range p.volumes {
 		names, wanted := named[v]
 		if wanted {
@@ -250,6 +287,8 @@ func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter 
 	for _, v := range p.volumes {
 		m.wake(v)
 		if _, ours := w.left[v]; ours {
+			// Some need no wait: ready, hung, or in back-off. A caller that comes
+			// during a back-off gets the last error, and does not shorten it.
 			if over, err := v.outcome(now); over {
 				w.drop(v, err)
 			}
@@ -260,6 +299,7 @@ func (m *Manager) want(p *pod, object *v1.Pod, wants []want, sure bool) *waiter 
 }
 
 // outcome reports whether a Mount has nothing to wait for, and what came of it.
+// Called with m.mu held, right after wake: what has just been started is not over.
 func (v *volume) outcome(now time.Time) (over bool, err error) {
 	d := v.device
 	switch {
@@ -269,6 +309,7 @@ func (v *volume) outcome(now time.Time) (over bool, err error) {
 		return true, &Error{Volume: v.shown(), Err: ErrHung}
 	case v.run == nil && v.fails.op == opSetUp && v.fails.left(now) > 0:
 		return true, v.failure(&v.fails)
+	// The volume is in line for an operation of its own, or has one in flight.
 	case d == nil || d.has == present:
 		return false, nil
 	case d.run != nil && d.run.overdue:
@@ -279,7 +320,8 @@ func (v *volume) outcome(now time.Time) (over bool, err error) {
 	return false, nil
 }
 
-// tellReady calls Config.Ready if that is what somebody hopes for.
+// tellReady calls Config.Ready if that is what somebody hopes for. Called with m.mu
+// held; Ready itself runs without it, on a goroutine that Run waits for.
 func (m *Manager) tellReady(p *pod) {
 	if !p.failing || !p.wanted || !p.sure || m.stopped {
 		return
@@ -294,11 +336,14 @@ func (m *Manager) tellReady(p *pod) {
 }
 
 // Changed reports that an object has changed, came or went: volumes that show it
-// are made again, and one that could not be made is tried at once.
+// are made again, and one that could not be made is tried at once. It does not wait
+// for operations; an object that no volume shows costs one look-up in a map.
 func (m *Manager) Changed(ref Ref) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for v := range m.refs[ref] {
+		// A volume that does not exist yet has no old content. One in the middle of
+		// a set-up may have read the object before the change.
 		if v.has != absent || v.run != nil {
 			v.stale = true
 		}
@@ -310,7 +355,9 @@ func (m *Manager) Changed(ref Ref) {
 	}
 }
 
-// Refresh makes the content of the pod's volumes again that can change.
+// Refresh makes the content of the pod's volumes again that can change, for callers
+// that do not know which object did. Block and device volumes, and a pod that is
+// not known, are left alone.
 func (m *Manager) Refresh(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,6 +14,10 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
+// Operations on volumes, from the slot to the note of the result. The work of an
+// operation runs on a goroutine of its own, without m.mu; everything before and
+// after it holds m.mu.
+
 // Deadlines of operations: that of plugins that have none of their own, and
 // how much longer a call may take to return before it counts as hung.
 const (
@@ -25,6 +29,8 @@ const (
 // Nothing else happens to the volume until it does.
 var ErrHung = errors.New("the operation hangs")
 
+// deadline is how long an operation of p may take. A plugin that answers 0 or less
+// has no opinion.
 func deadline(p Plugin, spec *Spec) time.Duration {
 	if d, ok := p.(Deadliner); ok {
 		if t := d.Deadline(spec); t > 0 {
@@ -34,8 +40,9 @@ func deadline(p Plugin, spec *Spec) time.Duration {
 	return defaultDeadline
 }
 
-// begin makes the record of an operation that starts now. Overdue is called,
-// with m.mu held, if it does not return in time.
+// begin makes the record of an operation that starts now. Overdue is called, with
+// m.mu held, if it does not return in time. The caller owes an end of the record
+// and a Done of m.wg, which Run waits for.
 func (m *Manager) begin(o op, limit time.Duration, overdue func()) (context.Context, *running) {
 	ctx, stop := context.WithTimeout(m.ctx, limit)
 	r := &running{op: o, cancel: stop, started: time.Now()}
@@ -49,17 +56,21 @@ func (m *Manager) begin(o op, limit time.Duration, overdue func()) (context.Cont
 	return ctx, r
 }
 
+// end stops the timers of an operation that has returned. Called with m.mu held.
 func (r *running) end() {
 	r.cancel()
 	r.late.Stop()
 }
 
-// start starts an operation on v if there is a slot for it.
+// start starts an operation on v if there is a slot for it. Without one, the volume
+// is in line and turn asks decide again. Called with m.mu held.
 func (m *Manager) start(v *volume, o op) {
 	s := m.slots.Acquire(v)
 	if s == nil {
 		return
 	}
+	// arg is a snapshot: the record may change while the operation runs, the
+	// operation's view does not.
 	arg, now := m.arg(v), time.Now()
 	limit := deadline(v.plugin, v.spec)
 	ctx, r := m.begin(o, limit, func() {
@@ -76,6 +87,8 @@ func (m *Manager) start(v *volume, o op) {
 		// From here on nobody can rely on it.
 		v.setPresence(uncertain, now)
 	} else {
+		// Cleared at the start and not at the end: a change that comes while the
+		// set-up runs marks the content stale again.
 		v.stale, v.expires, v.made = false, time.Time{}, v.object
 	}
 	go func() {
@@ -88,6 +101,7 @@ func (m *Manager) start(v *volume, o op) {
 			res, err = m.setUp(ctx, v, arg)
 			return err
 		})
+		// Read before r.end, which cancels ctx.
 		ended := ctx.Err() != nil
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -99,6 +113,8 @@ func (m *Manager) start(v *volume, o op) {
 		} else {
 			m.setUpDone(v, r, res, err, ended)
 		}
+		// The slot first, then the volume and the others on its device, which may
+		// be in line for it.
 		m.slots.Release(s)
 		m.wake(v)
 		m.wakeShared(v.device)
@@ -111,19 +127,24 @@ func (m *Manager) guard(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			m.cfg.Log.Error("a volume plugin panicked", zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+			// Where the plugin was when it panicked is not known, so that a
+			// TearDown is owed.
 			err = fmt.Errorf("panic: %v: %w", p, ErrUncertain)
 		}
 	}()
 	return f()
 }
 
-// setUpDone notes how a SetUp ended.
+// setUpDone notes how a SetUp ended, and ends the waits for it. Called with m.mu
+// held.
 func (m *Manager) setUpDone(v *volume, r *running, res Result, err error, ended bool) {
 	now := time.Now()
 	was := v.has
 	v.setPresence(after(v.has, classify(err, ended), v.found), now)
 	if err == nil {
 		v.result, v.found, v.abandoned = res, false, false
+		// What was measured belongs to the former content; a walk that is still
+		// under way drops its result.
 		v.usage, v.survey, v.due = Usage{}, nil, time.Time{}
 		v.since = now
 		if res.Again > 0 {
@@ -135,6 +156,8 @@ func (m *Manager) setUpDone(v *volume, r *running, res Result, err error, ended 
 		m.tellReady(v.pod)
 		return
 	}
+	// start cleared the mark: if it is there again, something changed during the
+	// set-up.
 	changed := v.stale
 	if was == present {
 		v.stale = true // the content is still to be made again
@@ -151,6 +174,7 @@ func (m *Manager) setUpDone(v *volume, r *running, res Result, err error, ended 
 	}
 	v.settle(v.failure(&v.fails))
 	m.cfg.Log.Warn("volume cannot be set up", append(v.fields(), zap.Int("failures", v.fails.count), zap.Error(err))...)
+	// The kubelet's words, which tools look for in events.
 	reason, what := "FailedMount", "MountVolume.SetUp"
 	if v.key.block {
 		reason, what = "FailedMapVolume", "MapVolume.MapPodDevice"
@@ -158,7 +182,8 @@ func (m *Manager) setUpDone(v *volume, r *running, res Result, err error, ended 
 	m.cfg.Events.Event(v.object, v1.EventTypeWarning, reason, fmt.Sprintf("%s failed for volume %q : %v", what, v.key.name, err))
 }
 
-// tornDown notes how a TearDown ended.
+// tornDown notes how a TearDown ended. Called with m.mu held; wake forgets the
+// record of a volume that is gone and so ends the waits for it.
 func (m *Manager) tornDown(v *volume, err error) {
 	now := time.Now()
 	if err == nil {
@@ -168,6 +193,8 @@ func (m *Manager) tornDown(v *volume, err error) {
 		v.fails.clear()
 		return
 	}
+	// The process ends, and the next one finds the directory: nothing is lost by
+	// not counting this.
 	if m.ctx.Err() != nil {
 		return
 	}
@@ -176,11 +203,14 @@ func (m *Manager) tornDown(v *volume, err error) {
 	m.cfg.Log.Warn("volume cannot be torn down", append(v.fields(), zap.Int("failures", v.fails.count), zap.Error(err))...)
 }
 
-// setUp is the work of a SetUp.
+// setUp is the work of a SetUp: the checks that count for every plugin, then the
+// plugin's own part. It runs without m.mu.
 func (m *Manager) setUp(ctx context.Context, v *volume, arg *Volume) (Result, error) {
 	if err := m.alone(v, arg); err != nil {
 		return Result{}, err
 	}
+	// What is mounted, or was found after a restart, stays usable whatever has
+	// become of the node's labels.
 	if !arg.Remount && !arg.Found {
 		if err := m.reachable(arg.Spec); err != nil {
 			return Result{}, err
@@ -193,6 +223,8 @@ func (m *Manager) setUp(ctx context.Context, v *volume, arg *Volume) (Result, er
 	if !ok {
 		return Result{}, fmt.Errorf("%s has no block devices", v.key.plugin)
 	}
+	// The directory of the link comes first: once the device is mapped, as few
+	// steps as possible can fail.
 	if err := m.cfg.Files.MkdirAll(filepath.Dir(arg.Path), dirMode); err != nil {
 		return Result{}, err
 	}
@@ -200,10 +232,12 @@ func (m *Manager) setUp(ctx context.Context, v *volume, arg *Volume) (Result, er
 	if err != nil {
 		return Result{}, err
 	}
+	// The device is the pod's already, which is why a TearDown is owed.
 	if err := m.link(dev, arg.Path); err != nil {
 		return Result{}, fmt.Errorf("%w: %w", err, ErrUncertain)
 	}
 	m.mu.Lock()
+	// The newest object and not arg's: events name a pod as it is now.
 	object := v.object
 	m.mu.Unlock()
 	m.cfg.Events.Event(object, v1.EventTypeNormal, "SuccessfulMountVolume",
@@ -211,7 +245,9 @@ func (m *Manager) setUp(ctx context.Context, v *volume, arg *Volume) (Result, er
 	return Result{Path: dev, ReadOnly: arg.Spec.ReadOnly}, nil
 }
 
-// alone fails if another pod has a volume that only one may have.
+// alone fails if another pod has a volume of access mode ReadWriteOncePod
+// (KEP-2485). A volume that may be mounted counts: two writers are worse than one
+// that waits.
 func (m *Manager) alone(v *volume, arg *Volume) error {
 	if !onlyOnePod(arg.Spec) {
 		return nil
@@ -226,7 +262,8 @@ func (m *Manager) alone(v *volume, arg *Volume) error {
 	return nil
 }
 
-// link makes path a symbolic link to dev.
+// link makes path a symbolic link to dev. A link to another device is replaced:
+// after a reboot the disk may have another name.
 func (m *Manager) link(dev, path string) error {
 	switch to, err := m.cfg.Files.Readlink(path); {
 	case err == nil && to == dev:
@@ -241,7 +278,9 @@ func (m *Manager) link(dev, path string) error {
 	return m.cfg.Files.Symlink(dev, path)
 }
 
-// tearDown is the work of a TearDown.
+// tearDown is the work of a TearDown. It succeeds only if nothing is mounted at the
+// volume's path and the path is gone, whatever the plugin says. It runs without
+// m.mu.
 func (m *Manager) tearDown(ctx context.Context, p Plugin, arg *Volume, block bool) error {
 	// What is mounted from the volume goes before it.
 	if err := m.cleanSubPaths(ctx, filepath.Join(m.podDir(arg.UID), subPathsDir, arg.Name)); err != nil {
@@ -252,6 +291,8 @@ func (m *Manager) tearDown(ctx context.Context, p Plugin, arg *Volume, block boo
 		if !ok {
 			return fmt.Errorf("%s has no block devices", p.Name())
 		}
+		// The link goes before the device. What a crash between the two leaves
+		// behind goes with UnmountDevice.
 		if _, err := m.cfg.Files.Readlink(arg.Path); err == nil {
 			if err := m.cfg.Files.Remove(arg.Path); err != nil {
 				return err
@@ -268,6 +309,8 @@ func (m *Manager) tearDown(ctx context.Context, p Plugin, arg *Volume, block boo
 	if _, err := m.cfg.Files.Lstat(arg.Path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	// A plugin is not taken at its word: a mount that stays would be found by
+	// nobody once the record has gone.
 	mounts, err := m.cfg.Mounter.Mounts(arg.Path)
 	if err != nil {
 		return fmt.Errorf("mount table: %w", err)
@@ -275,13 +318,16 @@ func (m *Manager) tearDown(ctx context.Context, p Plugin, arg *Volume, block boo
 	if len(mounts) > 0 {
 		return fmt.Errorf("%s is still a mount point after %s tore it down", mounts[0].Path, p.Name())
 	}
+	// Directories only: a file below would be data that the plugin should have
+	// removed itself, or never had.
 	if err := m.cfg.Files.RemoveDirs(arg.Path); err != nil {
 		return fmt.Errorf("%s left something behind: %w", p.Name(), err)
 	}
 	return nil
 }
 
-// metric is the operation's name in metrics, the kubelet's.
+// metric is the operation's name in metrics, the kubelet's. Operations on the
+// devices of block volumes have the names of mounts.
 func (o op) metric(block bool) string {
 	name := [...]string{"", "volume_mount", "volume_unmount", "mount_device", "unmount_device"}[o]
 	if block {

@@ -11,6 +11,9 @@ import (
 	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
+// What a plugin has to do and what it may do beyond that. The manager decides when;
+// a plugin never calls the manager.
+
 // Plugin makes one kind of volume. A [Manager] calls its methods from many
 // goroutines, but never two operations on the same volume of the same pod at
 // once, nor two on the same device.
@@ -38,11 +41,11 @@ type Plugin interface {
 	// comes of ctx, after which TearDown will be called when the volume is no
 	// longer wanted. See also ErrTransient.
 	SetUp(ctx context.Context, v *Volume) (Result, error)
-	// TearDown undoes SetUp and removes v.Path, whatever is left of either;
-	// what is gone already is no error. It may know the volume from its
-	// directory alone: then v.Spec and v.Pod are nil. It never removes what
-	// lies behind a mount point (package rmtree below this one sees to that),
-	// and fails rather than leave something mounted.
+	// TearDown undoes SetUp and removes v.Path, whatever is left of either; what is
+	// gone already is no error. It may know the volume from its directory alone:
+	// then v.Spec and v.Pod are nil. It never removes what lies behind a mount
+	// point, as that is data of the server or of other pods, and fails rather than
+	// leave something mounted.
 	TearDown(ctx context.Context, v *Volume) error
 }
 
@@ -143,7 +146,9 @@ var (
 	ErrNoDevice = errors.New("the volume's device is not mounted")
 )
 
-// Ref names an object in a pod's namespace, or in none.
+// Ref names an object in a pod's namespace, or in none. It is the key of
+// Manager.Changed: a plugin's Sources and whoever watches objects have to spell it
+// alike. Namespace is "" for objects of the cluster.
 type Ref struct {
 	// Kind is "ConfigMap", "Secret", "ClusterTrustBundle" or what else a
 	// plugin and its source agree on.

@@ -12,23 +12,35 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// foundVolume is the directory of a volume.
+// The start of a process on a node with pods. There is no record of mounts on disk:
+// directories below ROOT/pods and the lists of plugins are all that is read, as the
+// disk and the kernel are right even if the last process died in the middle of
+// something.
+
+// foundVolume is the directory of a volume, as an earlier process left it. Neither
+// the pod's object nor the spec is known.
 type foundVolume struct {
 	key    volumeKey
 	plugin Plugin
 	device Device
+	// devErr is why device is not known; both are empty for a volume without a
+	// device.
 	devErr error
 }
 
 // reconstruct takes over what an earlier process left. Everything counts as
-// uncertain: if a pod wants it, it is set up again on top of what is there; if
-// none does, it is torn down when that is known for certain.
+// uncertain: if a pod wants it, it is set up again on top of what is there; if none
+// does, it is torn down when that is known for certain. A directory that cannot be
+// read is logged and counted: Run goes on without it, since the other pods need
+// their volumes.
 func (m *Manager) reconstruct(ctx context.Context) {
 	for _, p := range m.cfg.Plugins {
 		dp, ok := p.(DevicePlugin)
 		if !ok {
 			continue
 		}
+		// Devices come first, so that a volume found after them joins the record of
+		// its device.
 		if err := m.findDevices(ctx, dp); err != nil {
 			m.met.reconstructErrors.Inc()
 			m.cfg.Log.Warn("mounted devices cannot be listed", zap.String("plugin", p.Name()), zap.Error(err))
@@ -55,6 +67,8 @@ func (m *Manager) reconstruct(ctx context.Context) {
 	}
 }
 
+// findDevices makes records of the devices that p says are mounted. Those it listed
+// before an error count as well. It blocks for as long as the plugin's deadline.
 func (m *Manager) findDevices(ctx context.Context, p DevicePlugin) error {
 	ctx, stop := context.WithTimeout(ctx, deadline(p, nil))
 	defer stop()
@@ -66,6 +80,8 @@ func (m *Manager) findDevices(ctx context.Context, p DevicePlugin) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, id := range found {
+		// Which pods use the device is found out later, from the directories of
+		// their volumes.
 		if id.Name != "" {
 			d := m.deviceOf(p, id)
 			d.has, d.found = uncertain, true
@@ -74,7 +90,8 @@ func (m *Manager) findDevices(ctx context.Context, p DevicePlugin) error {
 	return err
 }
 
-// podDirs lists the directories below ROOT/pods.
+// podDirs lists the directories below ROOT/pods. A missing directory is a node
+// without pods, and no error. Files in it are no pods and are ignored.
 func (m *Manager) podDirs() ([]types.UID, error) {
 	entries, err := m.cfg.Files.ReadDir(filepath.Join(m.root, podsDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -92,8 +109,9 @@ func (m *Manager) podDirs() ([]types.UID, error) {
 	return out, nil
 }
 
-// scan lists the volumes that a pod's directory holds, and what is in their
-// place that is none. It reads names only.
+// scan lists the volumes that a pod's directory holds, and what is in their place
+// that is none. It reads names only. A stat could hang on a mount of a server that
+// does not answer; the type in the directory's entry does not.
 func (m *Manager) scan(uid types.UID) (found []foundVolume, strange []string, err error) {
 	dir := m.podDir(uid)
 	var errs []error
@@ -106,6 +124,8 @@ func (m *Manager) scan(uid types.UID) (found []foundVolume, strange []string, er
 	}
 	for _, top := range list(dir) {
 		kind := top.Name()
+		// Other directories hold no volumes: they are the agent's, and removeDir
+		// sees to them.
 		if kind != volumesDir && kind != devicesDir {
 			continue
 		}
@@ -115,6 +135,7 @@ func (m *Manager) scan(uid types.UID) (found []foundVolume, strange []string, er
 		}
 		for _, pe := range list(filepath.Join(dir, kind)) {
 			path := filepath.Join(dir, kind, pe.Name())
+			// A volume without its plugin cannot be torn down safely.
 			plugin := m.plugin(unescape(pe.Name()))
 			if !pe.IsDir() || plugin == nil {
 				strange = append(strange, path)
@@ -134,6 +155,8 @@ func (m *Manager) scan(uid types.UID) (found []foundVolume, strange []string, er
 	return found, strange, errors.Join(errs...)
 }
 
+// foundVolume asks the plugin which device the directory belongs to. A plugin that
+// cannot say, or panics, leaves devErr; the volume itself is adopted all the same.
 func (m *Manager) foundVolume(uid types.UID, p Plugin, name string, block bool) foundVolume {
 	f := foundVolume{key: volumeKey{p.Name(), name, block}, plugin: p}
 	if dp, ok := p.(DevicePlugin); ok {
@@ -147,10 +170,14 @@ func (m *Manager) foundVolume(uid types.UID, p Plugin, name string, block bool) 
 	return f
 }
 
-// adopt makes records of what was found and is not known.
+// adopt makes records of what was found and is not known. Called with m.mu held, at
+// the start and by each Unmount: a set-up that failed may have left a directory
+// against its word.
 func (m *Manager) adopt(p *pod, found []foundVolume) {
 	for _, f := range found {
 		if v := p.volumes[f.key]; v != nil {
+			// The directory is there although the record says that the volume is
+			// not: the record is wrong.
 			if v.has == absent && v.run == nil && !v.desired {
 				v.has, v.found = uncertain, true
 			}
@@ -159,6 +186,8 @@ func (m *Manager) adopt(p *pod, found []foundVolume) {
 		m.met.reconstructed.Inc()
 		v := &volume{m: m, key: f.key, pod: p, plugin: f.plugin, has: uncertain, found: true, since: time.Now()}
 		p.volumes[f.key] = v
+		// See Manager.lost: no device of this plugin is unmounted before this
+		// volume has gone.
 		if f.devErr != nil {
 			v.lost = true
 			m.lost[f.key.plugin]++
@@ -179,8 +208,9 @@ func (m *Manager) adopt(p *pod, found []foundVolume) {
 // that no volume needs, and their directories, as Remove does. A pod that known
 // reports must have been reported before its Mount is called.
 //
-// It returns the error of every directory that stays. There is no need to call
-// it but when a pod has gone.
+// It returns the error of every directory that stays. There is no need to call it
+// but when a pod has gone. Known is called from several goroutines at a time and
+// with the manager's lock held: it must be fast and must not call the manager.
 func (m *Manager) Sweep(ctx context.Context, known func(types.UID) bool) error {
 	if err := m.begun(ctx); err != nil {
 		return err
@@ -194,9 +224,12 @@ func (m *Manager) Sweep(ctx context.Context, known func(types.UID) bool) error {
 		gone[uid] = !known(uid)
 	}
 	m.mu.Lock()
+	// Records without a directory count as well: their devices may be mounted.
 	for uid := range m.pods {
 		gone[uid] = !known(uid)
 	}
+	// Devices that were kept for pods that might still come can go now, if no
+	// volume uses them.
 	m.allKnown = true
 	for _, d := range m.devices {
 		m.wakeDevice(d)

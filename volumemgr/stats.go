@@ -14,10 +14,15 @@ import (
 	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
+// How full volumes are. Nothing is measured in the background; a measure that has
+// been asked for once and hangs is not started again beside itself.
+
 // Bounds of measuring: one volume's time, that of a walk in it, which goes on the
 // next time, and how old the answer of a walk may be (the kubelet's
 // volumeStatsAggPeriod).
 const (
+	// Walks share the disk with the pods: they have bounds, and go on at the next
+	// call where they stopped.
 	measureDeadline = 10 * time.Second
 	walkTime        = 3 * time.Second
 	walkKept        = time.Minute
@@ -31,7 +36,9 @@ type Stats struct {
 	// Ephemeral means that the volume counts as the pod's own storage on the
 	// node.
 	Ephemeral bool
-	Usage     Usage
+	// Usage is in bytes and inodes. Usage.At is when it was measured; Usage.AtLeast
+	// marks a lower bound.
+	Usage Usage
 }
 
 // Stats measures the pod's mounted volumes, side by side. Volumes that have no
@@ -62,6 +69,8 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 			}
 		}
 	}
+	// Room for all: a goroutine that outlives its caller must not block on its
+	// result.
 	results := make(chan result, len(all))
 	for i, v := range all {
 		volumes = append(volumes, measured{arg: m.arg(v), names: v.outer, kept: v.usage})
@@ -69,6 +78,8 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 			results <- result{i, v.usage, fmt.Errorf("%w: measuring it", ErrHung)}
 			continue
 		}
+		// Cleared by the goroutine that measures and by nobody else, however long
+		// that takes.
 		v.measuring = true
 		if v.survey == nil {
 			v.survey = &diskusage.Survey{}
@@ -86,6 +97,8 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 
 	var out []Stats
 	var errs []error
+	// A volume that cannot be measured now counts for what it last was, as a lower
+	// bound: a limit that was exceeded does not disappear because a walk failed.
 	note := func(v *measured, u Usage, err error) {
 		v.over = true
 		if errors.Is(err, ErrNoUsage) {
@@ -108,6 +121,7 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]Stats, error) {
 			continue
 		case <-ctx.Done():
 		}
+		// Results that came together with the end of ctx are not thrown away.
 		for len(results) > 0 {
 			r := <-results
 			note(&volumes[r.volume], r.usage, r.err)
@@ -132,7 +146,8 @@ type walked struct {
 	survey *diskusage.Survey
 }
 
-// measure asks the plugin, or the cheapest of what can tell.
+// measure asks the plugin, or the cheapest of what can tell. It runs on a goroutine
+// of its own, without m.mu, and may be left behind by its caller.
 func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, last walked) (u Usage, err error) {
 	ctx, stop := context.WithTimeout(ctx, measureDeadline)
 	defer stop()
@@ -145,6 +160,8 @@ func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, last walk
 		})
 		return u, err
 	}
+	// Without the look at the mount table, statfs of a plain directory would report
+	// the usage of the node's disk.
 	mounts, err := m.cfg.Mounter.Mounts(arg.Path)
 	if err != nil {
 		return Usage{}, fmt.Errorf("mount table: %w", err)
@@ -154,10 +171,13 @@ func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, last walk
 		return diskusage.Statfs(arg.Path)
 	}
 	source = "quota"
+	// A project quota counts as the files change, at no cost; most file systems
+	// have none.
 	if u, err = diskusage.Quota(arg.Path); err == nil {
 		return u, nil
 	}
 	source = "du"
+	// The answer of the last walk is good enough: Usage.At says how old it is.
 	if time.Now().Before(last.due) {
 		return last.usage, nil
 	}
@@ -168,6 +188,7 @@ func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, last walk
 	if u, err = last.survey.Walk(ctx, arg.Path, limits); err != nil {
 		return Usage{}, err
 	}
+	// A volume does not shrink because a walk has not come as far as the last one.
 	if known := last.usage; last.survey.Unfinished() && u.Used < known.Used {
 		u.Used, u.InodesUsed = known.Used, max(u.InodesUsed, known.InodesUsed)
 	}
@@ -183,7 +204,8 @@ func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, last walk
 	return u, nil
 }
 
-// claimOf is the name of the claim that a pod's volume comes from.
+// claimOf is the name of the claim that a pod's volume comes from. Generic
+// ephemeral volumes have a claim that is named after the pod and the volume.
 func claimOf(pod *v1.Pod, name string) string {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
@@ -198,7 +220,9 @@ func claimOf(pod *v1.Pod, name string) string {
 	return ""
 }
 
-// ephemeral reports whether a volume is the pod's own storage on the node.
+// ephemeral reports whether a volume is the pod's own storage on the node. These
+// are the volumes that count against limits of ephemeral-storage, as with the
+// kubelet; those on a tmpfs count as memory.
 func ephemeral(spec *Spec) bool {
 	v := spec.Volume
 	return v != nil && (v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault || v.ConfigMap != nil)

@@ -10,12 +10,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// Taking a pod's volumes down, with the directories around them. Everything here
+// can be done again after a crash at any point; the next Unmount, Remove or Sweep
+// goes on where this one stopped.
+
 // Unmount takes down all volumes of the pod of that UID, whether a Mount made
 // them or an earlier process, and waits until they are gone or each that is
 // not has failed once. Those are tried again, with back-off, until they are
 // gone or Mount is called. Containers of the pod must have stopped.
 //
-// Directories that belong to no plugin are left alone; see Remove.
+// Directories that belong to no plugin are left alone; see Remove. Errors are
+// ErrWanted if the pod was mounted again, ErrStopped, the end of ctx, and an
+// [Error] for each volume that stays.
 func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
 	if err := m.begun(ctx); err != nil {
 		return err
@@ -31,8 +37,10 @@ func (m *Manager) Unmount(ctx context.Context, uid types.UID) error {
 	return m.unmount(ctx, p, func() bool { return false })
 }
 
-// unmount is called by who holds the pod's gate, and holds it when it returns.
-// It does nothing if spare says so.
+// unmount is called with the pod's gate held, and holds it when it returns; in
+// between it lets the gate go. It does nothing but return ErrWanted if spare
+// reports true. The disk is looked at again: what a record says may be less than
+// what is there.
 func (m *Manager) unmount(ctx context.Context, p *pod, spare func() bool) error {
 	if spare() {
 		return ErrWanted
@@ -43,6 +51,8 @@ func (m *Manager) unmount(ctx context.Context, p *pod, spare func() bool) error 
 		m.mu.Unlock()
 		return ErrStopped
 	}
+	// told ends the time in which volumes of an earlier process are kept: the pod's
+	// owner has spoken.
 	p.wanted, p.told, p.sure, p.failing = false, true, true, false
 	for _, v := range p.volumes {
 		if v.desired {
@@ -51,11 +61,14 @@ func (m *Manager) unmount(ctx context.Context, p *pod, spare func() bool) error 
 		}
 	}
 	m.adopt(p, found) // what a failed set-up left as well
+	// All volumes count, also those that the last Mount did not want: a directory
+	// must be empty before it goes.
 	w := newWaiter()
 	for _, v := range p.volumes {
 		w.add(v)
 	}
 	for _, v := range p.volumes {
+		// A hung operation is not waited for; the caller comes back.
 		if v.run != nil && v.run.overdue {
 			w.drop(v, &Error{Volume: v.shown(), Err: ErrHung})
 		}
@@ -67,11 +80,15 @@ func (m *Manager) unmount(ctx context.Context, p *pod, spare func() bool) error 
 
 	p.gate <- struct{}{} // whoever wants the pod again need not wait
 	err := m.wait(ctx, w, func(*volume) {})
+	// A plain receive: whoever has the gate now holds it for steps on disk only, or
+	// waits likewise for its own volumes without it.
 	<-p.gate
 	if err = errors.Join(scanErr, err); err != nil {
 		return err
 	}
 	m.mu.Lock()
+	// While the gate was free, a Mount may have come and wanted the pod's
+	// directories.
 	again, left := p.wanted, len(p.volumes)
 	m.mu.Unlock()
 	if again {
@@ -83,7 +100,8 @@ func (m *Manager) unmount(ctx context.Context, p *pod, spare func() bool) error 
 	return m.tidy(ctx, p.uid)
 }
 
-// failNow makes the next try of a tear-down due at once: somebody asks for it.
+// failNow ends the back-off of o, if o is what failed last: somebody asks for it
+// now. Called with m.mu held.
 func (v *volume) failNow(o op) {
 	if v.fails.op == o {
 		v.fails.now()
@@ -118,8 +136,9 @@ func (m *Manager) tidy(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// isDir reports whether there is a directory at path. Something else is an
-// error: a link, for one, would lead elsewhere.
+// isDir reports whether there is a directory at path. Something else is an error: a
+// link, for one, would lead elsewhere. All removal starts with it, since a pod's
+// containers may have written to places around their volumes.
 func (m *Manager) isDir(path string) (bool, error) {
 	info, err := m.cfg.Files.Lstat(path)
 	switch {
@@ -149,11 +168,14 @@ func (m *Manager) removeEmpty(dir string) {
 			_ = m.cfg.Files.Remove(filepath.Join(dir, e.Name())) // fails if anything is in it
 		}
 	}
+	// rmdir(2) refuses a directory with entries (ENOTEMPTY) and a mount point
+	// (EBUSY), which is all the care that is needed.
 	_ = m.cfg.Files.Remove(dir)
 }
 
-// cleanSubPaths unmounts what is mounted from a volume by subPath, and removes
-// the mount points: dir/<container>/<index>.
+// cleanSubPaths unmounts what is mounted from a volume by subPath, and removes the
+// mount points: dir/<container>/<index>. They hold a reference to the volume: while
+// one is mounted, the unmount of the volume fails with EBUSY.
 func (m *Manager) cleanSubPaths(ctx context.Context, dir string) error {
 	if there, err := m.isDir(dir); !there || err != nil {
 		return err
@@ -167,6 +189,8 @@ func (m *Manager) cleanSubPaths(ctx context.Context, dir string) error {
 			return fmt.Errorf("unmount %s: %w", mounts[i].Path, err)
 		}
 	}
+	// The table is read again: nothing below may be removed on the strength of an
+	// old reading.
 	if mounts, err = m.cfg.Mounter.Mounts(dir); err != nil {
 		return fmt.Errorf("mount table: %w", err)
 	}
@@ -185,7 +209,8 @@ func (m *Manager) cleanSubPaths(ctx context.Context, dir string) error {
 	return m.cfg.Files.Remove(dir)
 }
 
-// subDirs lists what is in dir, and refuses what is no directory.
+// subDirs lists the directories in dir, and refuses anything else: the layout has
+// directories only on this level, so that a file is somebody's data.
 func (m *Manager) subDirs(dir string) ([]string, error) {
 	entries, err := m.cfg.Files.ReadDir(dir)
 	if err != nil {
@@ -210,6 +235,8 @@ func (m *Manager) removeMountPoints(dir string) error {
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
+		// A subPath of a file is bound to an empty file, one of a directory to an
+		// empty directory.
 		info, err := m.cfg.Files.Lstat(path)
 		if err != nil {
 			return err

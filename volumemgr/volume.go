@@ -11,8 +11,15 @@ import (
 	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
-// volumeKey finds a volume in its pod, and its directory.
+// Records of pods, volumes, devices and operations, and what decide sees of them.
+// Nothing of a record is written to disk: after a restart it is made from
+// directories (reconstruct.go).
+
+// volumeKey finds a volume in its pod, and its directory. The same persistent
+// volume as a file system and as a block device would be two records.
 type volumeKey struct {
+	// name is Spec.Name and not the name in the pod's spec, of which a volume may
+	// have several.
 	plugin, name string
 	block        bool
 }
@@ -37,48 +44,66 @@ type volume struct {
 	plugin Plugin
 	outer  []string // its names in the spec
 	spec   *Spec
+	// spec and object are nil while a directory is all that is known. What they
+	// point to is shared with the caller of Mount and never changed.
 	object *v1.Pod // the newest
 	made   *v1.Pod // as it was when the content was made
-	below  []string
+	// below is Volume.Below.
+	below []string
 
+	// desired: the last word of the pod was a Mount with this volume. abandoned:
+	// its caller was canceled, so that nothing starts until the next.
 	desired   bool
 	abandoned bool
 	has       presence
 	found     bool // an earlier process left it
-	stale     bool
-	result    Result
-	expires   time.Time // of the content; zero: never
+	// stale: the content has to be made again, also if a set-up is under way.
+	stale bool
+	// result is that of the last SetUp that succeeded.
+	result  Result
+	expires time.Time // of the content; zero: never
 
+	// device is nil for a volume of the pod alone. refs are the objects whose
+	// change wakes this volume.
 	device *device
 	lost   bool // it has a device, but which is not known
 	refs   []Ref
 
-	run     *running
-	fails   failures
-	since   time.Time // of the state that Why shows
+	// run is the operation in flight, nil at rest. fails are those in a row of the
+	// last operation that failed.
+	run   *running
+	fails failures
+	since time.Time // of the state that Why shows
+	// timer wakes the volume after a back-off or an expiry; nil if neither is due.
 	timer   *time.Timer
 	waiters map[*waiter]struct{}
-	usage   Usage // of the last walk
-	survey  *diskusage.Survey
-	due     time.Time // when it is to be walked again
+	// The next three belong to Stats; survey is handed to one walk at a time
+	// (measuring).
+	usage  Usage // of the last walk
+	survey *diskusage.Survey
+	due    time.Time // when it is to be walked again
 
+	// measuring: a goroutine of Stats is at it, which may hang.
 	measuring bool
 }
 
-// device is what volumes of several pods share. Manager.mu guards it.
+// device is what volumes of several pods share. Manager.mu guards it. A record
+// exists as long as it has users or may be mounted.
 type device struct {
 	m      *Manager
 	plugin DevicePlugin
 	id     Device
 	has    presence
 	found  bool
-	users  map[*volume]struct{}
-	run    *running
-	fails  failures
-	timer  *time.Timer
+	// users are all volumes that come from it, wanted or not.
+	users map[*volume]struct{}
+	run   *running
+	fails failures
+	timer *time.Timer
 }
 
-// running is an operation in flight.
+// running is an operation in flight. Manager.mu guards it; the goroutine of the
+// operation touches it only once that has returned.
 type running struct {
 	op       op
 	cancel   context.CancelFunc
@@ -99,6 +124,7 @@ type waker interface{ turn() }
 func (v *volume) turn() { v.m.wake(v) }
 func (d *device) turn() { d.m.wakeDevice(d) }
 
+// is returns the operation, opNone for nil.
 func (r *running) is() op {
 	if r == nil {
 		return opNone
@@ -106,6 +132,8 @@ func (r *running) is() op {
 	return r.op
 }
 
+// stopped reports whether the manager has told the operation to stop; it may run on
+// for a while.
 func (r *running) stopped() bool { return r != nil && r.canceled }
 
 // shared is the name under which operations on the volume exclude each other.
@@ -116,7 +144,9 @@ func (v *volume) shared() string {
 	return v.key.plugin + "/" + string(v.pod.uid) + "-" + v.key.name
 }
 
-// opKey is what an operation on the volume touches.
+// opKey is what an operation on the volume touches. A set-up from a device excludes
+// those of other pods on it, as the kubelet does; tear-downs of different pods run
+// side by side.
 func (v *volume) opKey(o op) key {
 	k := key{volume: v.shared()}
 	if o == opTearDown || v.device == nil {
@@ -125,15 +155,19 @@ func (v *volume) opKey(o op) key {
 	return k
 }
 
+// key is the device's place in Manager.devices: a device's name is unique within
+// its plugin only.
 func (d *device) key() string { return d.plugin.Name() + "/" + d.id.Name }
 
-// blocked reports whether an operation that runs excludes one that touches k.
-// The volume's own operation is its own matter.
+// blocked reports whether an operation that runs excludes one that touches k. The
+// volume's own operation is its own matter. The cost is that of the volumes on one
+// device, which are few.
 func (v *volume) blocked(k key) bool {
 	d := v.device
 	if d == nil {
 		return false
 	}
+	// An operation on the device itself is for all pods.
 	if d.run != nil && conflicts(k, key{volume: d.key()}) {
 		return true
 	}
@@ -145,7 +179,9 @@ func (v *volume) blocked(k key) bool {
 	return false
 }
 
-// view is what decide looks at.
+// view is what decide looks at. Called with m.mu held. kept is true until somebody
+// has spoken of the pod, and while the pod has a volume that could not be resolved,
+// which may be this one.
 func (v *volume) view(now time.Time) view {
 	out := view{
 		desired: v.desired, kept: !v.desired && (!v.pod.told || v.pod.wanted && !v.pod.sure),
@@ -160,13 +196,16 @@ func (v *volume) view(now time.Time) view {
 	return out
 }
 
-// view is what decideDevice looks at.
+// view is what decideDevice looks at. Called with m.mu held. allKnown means that no
+// pod and no volume is missing that might use a device that was found.
 func (d *device) view(now time.Time, allKnown bool) deviceView {
 	out := deviceView{
 		kept: d.found && !allKnown, has: d.has, running: d.run.is(), canceled: d.run.stopped(),
 		failed: d.fails.op, wait: d.fails.left(now),
 	}
 	for v := range d.users {
+		// An abandoned set-up needs no device, but a mounted volume does, whoever
+		// waits for it.
 		out.desired = out.desired || v.desired && (v.has == present || !v.abandoned)
 		out.used = out.used || v.has != absent
 		out.conflict = out.conflict || v.run != nil
@@ -183,6 +222,8 @@ func (v *volume) label() string {
 	return label(v.plugin, v.spec, d)
 }
 
+// label is the name of the plugin that makes a volume, by whichever of spec and
+// device is known. Operations of CSI drivers are told apart by it.
 func label(p Plugin, spec *Spec, d Device) string {
 	if l, ok := p.(Labeler); ok {
 		return cmp.Or(l.Label(spec, d), p.Name())
@@ -190,14 +231,16 @@ func label(p Plugin, spec *Spec, d Device) string {
 	return p.Name()
 }
 
-// setPresence notes what is known of the mount, and since when.
+// setPresence notes what is known of the mount, and since when. Why shows since
+// when; a state that repeats keeps its time.
 func (v *volume) setPresence(p presence, now time.Time) {
 	if v.has != p {
 		v.has, v.since = p, now
 	}
 }
 
-// arg is the volume as a plugin's operation sees it.
+// arg is the volume as a plugin's operation sees it. It is made under m.mu and is
+// the operation's own from then on.
 func (m *Manager) arg(v *volume) *Volume {
 	a := &Volume{
 		Spec: v.spec, Pod: v.object, UID: v.pod.uid, Name: v.key.name,
@@ -213,6 +256,7 @@ func (m *Manager) arg(v *volume) *Volume {
 		}
 		a.FSUser, a.SizeLimit = commonUser(p), sizeLimit(p, v.spec)
 	}
+	// Warn may be called when the record has a newer object already, or is gone.
 	object := v.object
 	a.Warn = func(reason, message string) {
 		if object != nil {

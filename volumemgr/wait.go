@@ -9,7 +9,11 @@ import (
 	"time"
 )
 
-// Error is why a volume is not mounted, or not unmounted.
+// Those who wait for volumes. A waiter has a set of volumes and is done when each
+// has settled: by success, by an error, or because somebody wants the opposite.
+
+// Error is why a volume is not mounted, or not unmounted. Mount and Unmount return
+// several, joined; errors.As finds the first.
 type Error struct {
 	Volume string // its name in the pod's spec, or on disk
 	Err    error
@@ -26,12 +30,14 @@ func (e *Error) Unwrap() error { return e.Err }
 // without being asked.
 func (e *Error) RetryAt() time.Time { return e.Next }
 
-// failure is what f means to who waits for v.
+// failure is what f means to those who wait for v: the failures are those of the
+// volume or of its device. Called with m.mu held.
 func (v *volume) failure(f *failures) error {
 	return &Error{Volume: v.shown(), Err: f.err(), Next: f.until}
 }
 
-// shown is the volume's name to people.
+// shown is the volume's name to people: that in the pod's spec, or the name on disk
+// of a volume that was found. Of several names the first stands for all.
 func (v *volume) shown() string {
 	if len(v.outer) > 0 {
 		return v.outer[0]
@@ -42,15 +48,18 @@ func (v *volume) shown() string {
 // waiter waits for volumes. Manager.mu guards all but done.
 type waiter struct {
 	left map[*volume]struct{}
+	// errs are the errors of volumes that have settled, nil ones left out.
 	errs []error
 	open bool          // all volumes have been added
 	done chan struct{} // closed when left is empty
 }
 
+// newWaiter returns a waiter that is not done before ready is called.
 func newWaiter() *waiter {
 	return &waiter{left: map[*volume]struct{}{}, done: make(chan struct{})}
 }
 
+// add has the waiter wait for v. Called with Manager.mu held, before ready.
 func (w *waiter) add(v *volume) {
 	w.left[v] = struct{}{}
 	if v.waiters == nil {
@@ -65,6 +74,7 @@ func (w *waiter) ready() {
 	w.check()
 }
 
+// check closes done once, when the last volume has settled.
 func (w *waiter) check() {
 	if w.open && len(w.left) == 0 {
 		w.open = false
@@ -72,7 +82,7 @@ func (w *waiter) check() {
 	}
 }
 
-// drop ends the wait for v.
+// drop ends the wait for v, with an error or nil. Called with Manager.mu held.
 func (w *waiter) drop(v *volume, err error) {
 	delete(w.left, v)
 	delete(v.waiters, w)
@@ -82,7 +92,8 @@ func (w *waiter) drop(v *volume, err error) {
 	w.check()
 }
 
-// settle ends the wait for v, with its error or nil.
+// settle ends all waits for v, with its error or nil. Called with Manager.mu held.
+// Errors without a volume's name get one.
 func (v *volume) settle(err error) {
 	var named *Error
 	if err != nil && !errors.As(err, &named) {
@@ -94,12 +105,14 @@ func (v *volume) settle(err error) {
 }
 
 // wait waits until every volume is settled, or ctx ends. Then gaveUp is called,
-// with m.mu held, for each that is not.
+// with m.mu held, for each that is not. The error joins those of all volumes, in
+// the order of their texts, so that a repeated failure reads alike each time.
 func (m *Manager) wait(ctx context.Context, w *waiter, gaveUp func(*volume)) error {
 	select {
 	case <-w.done:
 	case <-ctx.Done():
 	}
+	// Both channels may have been ready: what counts is whether any volume is left.
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(w.left) == 0 {
@@ -111,6 +124,8 @@ func (m *Manager) wait(ctx context.Context, w *waiter, gaveUp func(*volume)) err
 		names = append(names, fmt.Sprintf("%s (%s)", v.shown(), v.state()))
 		delete(v.waiters, w)
 	}
+	// In a second loop: gaveUp asks who else waits for the volume, which this
+	// waiter must not count for.
 	for v := range w.left {
 		gaveUp(v)
 	}

@@ -10,15 +10,19 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
+// What can be said of a pod's volumes from the pod's spec alone, by pure functions.
+
 // use is how a pod's containers use one of its volumes.
 type use struct {
 	volume          *v1.Volume
 	mounted, mapped bool // in volumeMounts, in volumeDevices
-	below           []string
+	// below is Volume.Below, from all containers.
+	below []string
 }
 
-// uses lists the volumes that containers of the pod use; a volume that none
-// uses is never made.
+// uses lists the volumes that containers of the pod use; a volume that none uses is
+// never made. As with the kubelet: a volume that is declared and not mounted costs
+// nothing, and its missing claim does not keep the pod from starting.
 func uses(pod *v1.Pod) []use {
 	all := make([]use, len(pod.Spec.Volumes))
 	index := make(map[string]*use, len(all))
@@ -42,6 +46,8 @@ func uses(pod *v1.Pod) []use {
 	return slices.DeleteFunc(all, func(u use) bool { return !u.mounted && !u.mapped })
 }
 
+// eachContainer calls do for init, regular and ephemeral containers, in that order;
+// do must not keep the pointer to an ephemeral one, which is a copy.
 func eachContainer(pod *v1.Pod, do func(*v1.Container)) {
 	for i := range pod.Spec.InitContainers {
 		do(&pod.Spec.InitContainers[i])
@@ -61,6 +67,7 @@ func below(c *v1.Container, m v1.VolumeMount) []string {
 	if m.SubPath != "" || m.SubPathExpr != "" {
 		return nil // the part that is mounted is known too late
 	}
+	// A mount of "/" ends with a slash already.
 	base := strings.TrimSuffix(path.Clean(m.MountPath), "/") + "/"
 	var found []string
 	for _, other := range c.VolumeMounts {
@@ -69,12 +76,16 @@ func below(c *v1.Container, m v1.VolumeMount) []string {
 		}
 	}
 	slices.Sort(found)
+	// Directories within directories come with the outer of them, which is mounted
+	// over.
 	return slices.DeleteFunc(slices.Compact(found), func(rel string) bool {
 		return slices.ContainsFunc(found, func(outer string) bool { return strings.HasPrefix(rel, outer+"/") })
 	})
 }
 
-// check reports whether the volume can be used as containers use it.
+// check returns why containers cannot use the volume as they say, nil if they can.
+// Without it the runtime would mount a device as a directory, or fail with an error
+// that names neither field.
 func (u use) check(spec *Spec) error {
 	switch {
 	case u.mounted && u.mapped:
@@ -88,7 +99,8 @@ func (u use) check(spec *Spec) error {
 }
 
 // commonUser is the user that every container of the pod runs as, nil if they
-// differ or do not all say.
+// differ or do not all say. The owner of a token's file is that user (kubelet):
+// with one user for all, nobody else needs to be able to read it.
 func commonUser(pod *v1.Pod) *int64 {
 	var user *int64
 	same := true
@@ -100,6 +112,7 @@ func commonUser(pod *v1.Pod) *int64 {
 		if sc := c.SecurityContext; sc != nil && sc.RunAsUser != nil {
 			own = sc.RunAsUser
 		}
+		// A container that leaves the user to its image could be anybody.
 		if own == nil || user != nil && *user != *own {
 			same = false
 			return
@@ -127,6 +140,8 @@ func sizeLimit(pod *v1.Pod, spec *Spec) int64 {
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		own := c.Resources.Limits.StorageEphemeral().Value()
+		// Sidecars (KEP-753) run beside the containers, so that theirs add up;
+		// other init containers run before them, one at a time.
 		if p := c.RestartPolicy; p != nil && *p == v1.ContainerRestartPolicyAlways {
 			limit += own
 		} else {
@@ -141,8 +156,9 @@ func sizeLimit(pod *v1.Pod, spec *Spec) int64 {
 	return limit
 }
 
-// onlyOnePod reports whether a persistent volume may be used by a single pod
-// only (KEP-2485).
+// onlyOnePod reports whether a persistent volume may be used by a single pod only
+// (KEP-2485). The mode counts only if it is the volume's single one, as the API
+// demands.
 func onlyOnePod(spec *Spec) bool {
 	pv := spec.PersistentVolume
 	return pv != nil && len(pv.Spec.AccessModes) == 1 && pv.Spec.AccessModes[0] == v1.ReadWriteOncePod
@@ -175,7 +191,8 @@ func sourceName(spec *Spec) string {
 	return "unknown"
 }
 
-// unsupported is the error of a volume that no plugin makes.
+// unsupported is the error of a volume that no plugin makes. FlexVolume is named
+// apart, since it has a successor that the pod's owner can move to.
 func unsupported(spec *Spec) error {
 	name := sourceName(spec)
 	if name == "flexVolume" {

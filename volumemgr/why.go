@@ -9,12 +9,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// What the manager knows about volumes, for people, status pages and tests. Nothing
+// here changes a record or waits for an operation.
+
 // State is where a volume is in its life.
 type State string
 
 // The states. Uncertain is also what an earlier process left and nobody has
 // touched yet.
 const (
+	// Wanted: nothing is mounted yet, as the volume waits for a slot, a device or a
+	// back-off.
 	StateWanted     State = "wanted"
 	StateMounting   State = "mounting"
 	StateMounted    State = "mounted"
@@ -43,6 +48,9 @@ type Status struct {
 	Next time.Time
 }
 
+// state is the volume's state, by what runs first and by what is there second: a
+// volume whose content is being made again is mounted all the while. Called with
+// m.mu held.
 func (v *volume) state() State {
 	switch d := v.device; {
 	case v.run.is() == opTearDown:
@@ -58,7 +66,8 @@ func (v *volume) state() State {
 	}
 }
 
-// Why says how each volume of the pod is, by name.
+// Why says how each volume of the pod is, by plugin and name on disk; nil for a pod
+// that has none. The result is the caller's.
 func (m *Manager) Why(uid types.UID) []Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -77,6 +86,7 @@ func (m *Manager) Why(uid types.UID) []Status {
 	return out
 }
 
+// status is Why of one volume. Called with m.mu held.
 func (v *volume) status(now time.Time) Status {
 	s := Status{
 		Names: slices.Clone(v.outer), Plugin: v.key.plugin, Volume: v.key.name, State: v.state(), Since: v.since,
@@ -102,13 +112,16 @@ func (v *volume) status(now time.Time) Status {
 			s.Next = f.until
 		}
 	}
+	// Without a retry, the next thing to happen is the expiry of the content.
 	if s.Next.IsZero() && s.State == StateMounted && v.run == nil {
 		s.Next = v.expires
 	}
 	return s
 }
 
-// Mounted reports whether a volume of the pod is mounted or may be.
+// Mounted reports whether a volume of the pod is mounted or may be. A running
+// operation counts: it may be about to mount. False means that the pod's directory
+// is not in use by this manager.
 func (m *Manager) Mounted(uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -124,7 +137,8 @@ func (m *Manager) Mounted(uid types.UID) bool {
 	return false
 }
 
-// Pods lists the pods that have volumes or want some, in order.
+// Pods lists the pods that have volumes or want some, in order. Those that an
+// earlier process left are among them once Run has begun.
 func (m *Manager) Pods() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
