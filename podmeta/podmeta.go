@@ -184,24 +184,7 @@ func QOS(pod *v1.Pod) v1.PodQOSClass {
 // What the pod itself requests replaces that sum (KEP-2837). The result is the
 // caller's.
 func Requests(pod *v1.Pod) v1.ResourceList {
-	total, sidecars, peak := v1.ResourceList{}, v1.ResourceList{}, v1.ResourceList{}
-	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		if IsSidecar(c) {
-			add(sidecars, c.Resources.Requests)
-			atLeast(peak, sidecars)
-			continue
-		}
-		alone := v1.ResourceList{}
-		add(alone, sidecars)
-		add(alone, c.Resources.Requests)
-		atLeast(peak, alone)
-	}
-	for i := range pod.Spec.Containers {
-		add(total, pod.Spec.Containers[i].Resources.Requests)
-	}
-	add(total, sidecars)
-	atLeast(total, peak)
+	total := Sum(pod, RequestsOf)
 	if r := pod.Spec.Resources; r != nil {
 		for name, q := range r.Requests {
 			total[name] = q.DeepCopy()
@@ -209,22 +192,6 @@ func Requests(pod *v1.Pod) v1.ResourceList {
 	}
 	add(total, pod.Spec.Overhead)
 	return total
-}
-
-func add(to, more v1.ResourceList) {
-	for name, q := range more {
-		sum := to[name].DeepCopy()
-		sum.Add(q)
-		to[name] = sum
-	}
-}
-
-func atLeast(to, other v1.ResourceList) {
-	for name, q := range other {
-		if have, ok := to[name]; !ok || q.Cmp(have) > 0 {
-			to[name] = q.DeepCopy()
-		}
-	}
 }
 
 // IsHashUID reports whether a UID is of the form that kubelets compute for the pods

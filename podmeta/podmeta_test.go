@@ -3,12 +3,14 @@ package podmeta
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 )
@@ -220,6 +222,34 @@ func TestIsHashUID(t *testing.T) {
 	} {
 		if got := IsHashUID(uid); got != want {
 			t.Errorf("IsHashUID(%q) = %t, want %t", uid, got, want)
+		}
+	}
+}
+
+// SumOf is one resource of Sum, for pods of random containers.
+func TestSumOf(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	container := func() v1.Container {
+		var c v1.Container
+		if r.IntN(4) > 0 {
+			c.Resources.Limits = v1.ResourceList{v1.ResourceMemory: *resource.NewQuantity(int64(r.IntN(10)), resource.BinarySI)}
+		}
+		if r.IntN(2) == 0 {
+			c.RestartPolicy = new(v1.ContainerRestartPolicyAlways)
+		}
+		return c
+	}
+	for range 1000 {
+		pod := &v1.Pod{}
+		for range r.IntN(5) {
+			pod.Spec.InitContainers = append(pod.Spec.InitContainers, container())
+		}
+		for range r.IntN(3) {
+			pod.Spec.Containers = append(pod.Spec.Containers, container())
+		}
+		all := Sum(pod, LimitsOf)
+		if one, want := SumOf(pod, v1.ResourceMemory, LimitsOf), all.Memory().Value(); one != want {
+			t.Fatalf("SumOf = %d, want %d, of %+v", one, want, pod.Spec)
 		}
 	}
 }

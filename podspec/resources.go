@@ -293,28 +293,9 @@ func shareOfPod(pod *v1.Pod) int64 {
 	if pod.Spec.Resources == nil || n == 0 {
 		return 0
 	}
-	have := together(pod, requestsOf)
+	have := podmeta.Sum(pod, podmeta.RequestsOf)
 	rest := pod.Spec.Resources.Requests.Memory().Value() - have.Memory().Value()
 	return max(rest/n, 0)
-}
-
-func requestsOf(r *v1.ResourceRequirements) v1.ResourceList { return r.Requests }
-func limitsOf(r *v1.ResourceRequirements) v1.ResourceList   { return r.Limits }
-
-// together is what a pod's containers come to, by the rule for requests: init
-// containers run alone, sidecars beside all that comes after them.
-func together(pod *v1.Pod, part func(*v1.ResourceRequirements) v1.ResourceList) v1.ResourceList {
-	as := func(list []v1.Container) []v1.Container {
-		out := make([]v1.Container, len(list))
-		for i := range list {
-			out[i].RestartPolicy = list[i].RestartPolicy
-			out[i].Resources.Requests = part(&list[i].Resources)
-		}
-		return out
-	}
-	return podmeta.Requests(&v1.Pod{Spec: v1.PodSpec{
-		InitContainers: as(pod.Spec.InitContainers), Containers: as(pod.Spec.Containers),
-	}})
 }
 
 // PodResources are what a pod's containers may use together, in cgroup terms,
@@ -323,7 +304,7 @@ func together(pod *v1.Pod, part func(*v1.ResourceRequirements) v1.ResourceList) 
 // sums.
 func PodResources(in Input) *runtimeapi.LinuxContainerResources {
 	pod := in.Pod
-	requests, limits := together(pod, requestsOf), together(pod, limitsOf)
+	requests, limits := podmeta.Sum(pod, podmeta.RequestsOf), podmeta.Sum(pod, podmeta.LimitsOf)
 	if r := pod.Spec.Resources; r != nil {
 		maps.Copy(requests, r.Requests)
 		maps.Copy(limits, r.Limits)

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // What can be said of a pod's volumes from the pod's spec alone, by pure functions.
@@ -126,27 +128,17 @@ func commonUser(pod *v1.Pod) *int64 {
 }
 
 // sizeLimit is what a volume may take of the node's disk, in bytes; 0 is
-// without limit. The pod's containers' limits of ephemeral storage add up; an
-// emptyDir's own limit counts if it is smaller.
+// without limit. The pod's limit of ephemeral storage is the one of its containers,
+// with its overhead, as in package eviction; an emptyDir's own limit counts if it is
+// smaller.
 func sizeLimit(pod *v1.Pod, spec *Spec) int64 {
 	vol := spec.Volume
 	if vol == nil || vol.ConfigMap == nil && (vol.EmptyDir == nil || vol.EmptyDir.Medium != v1.StorageMediumDefault) {
 		return 0
 	}
-	limit := int64(0)
-	for i := range pod.Spec.Containers {
-		limit += pod.Spec.Containers[i].Resources.Limits.StorageEphemeral().Value()
-	}
-	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		own := c.Resources.Limits.StorageEphemeral().Value()
-		// Sidecars (KEP-753) run beside the containers, so that theirs add up;
-		// other init containers run before them, one at a time.
-		if p := c.RestartPolicy; p != nil && *p == v1.ContainerRestartPolicyAlways {
-			limit += own
-		} else {
-			limit = max(limit, own)
-		}
+	limit := podmeta.SumOf(pod, v1.ResourceEphemeralStorage, podmeta.LimitsOf)
+	if limit > 0 { // overhead alone is no limit
+		limit += pod.Spec.Overhead.StorageEphemeral().Value()
 	}
 	if e := vol.EmptyDir; e != nil && e.SizeLimit != nil {
 		if own := e.SizeLimit.Value(); own > 0 && (limit == 0 || own < limit) {

@@ -120,8 +120,9 @@ func TestSizeLimit(t *testing.T) {
 	const gi = 1 << 30
 	for _, tc := range []struct {
 		name             string
-		containers, init []string
+		containers, init []string // init run after the sidecar
 		sidecar          string
+		overhead         string
 		spec             *Spec
 		want             int64
 	}{
@@ -135,6 +136,9 @@ func TestSizeLimit(t *testing.T) {
 		{name: "containers add up", containers: []string{"1Gi", "1Gi"}, spec: emptyDir("", ""), want: 2 * gi},
 		{name: "init containers do not", containers: []string{"1Gi"}, init: []string{"3Gi", "1Gi"}, spec: emptyDir("", ""), want: 3 * gi},
 		{name: "sidecars do", containers: []string{"1Gi"}, sidecar: "1Gi", spec: emptyDir("", ""), want: 2 * gi},
+		{name: "beside an init container too", containers: []string{"1Gi"}, init: []string{"10Gi"}, sidecar: "2Gi", spec: emptyDir("", ""), want: 12 * gi},
+		{name: "with the overhead", containers: []string{"1Gi"}, overhead: "1Gi", spec: emptyDir("", ""), want: 2 * gi},
+		{name: "overhead alone", containers: []string{""}, overhead: "1Gi", spec: emptyDir("", "")},
 		{name: "a ConfigMap", containers: []string{"1Gi"}, spec: config, want: gi},
 		{name: "hostPath", containers: []string{"1Gi"}, spec: &Spec{Volume: &v1.Volume{VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{}}}}},
 		{name: "a persistent volume", containers: []string{"1Gi"}, spec: &Spec{PersistentVolume: &v1.PersistentVolume{}}},
@@ -143,11 +147,14 @@ func TestSizeLimit(t *testing.T) {
 		for _, q := range tc.containers {
 			pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Resources: limits(q)})
 		}
+		if tc.sidecar != "" {
+			pod.Spec.InitContainers = append(pod.Spec.InitContainers, v1.Container{Resources: limits(tc.sidecar), RestartPolicy: &always})
+		}
 		for _, q := range tc.init {
 			pod.Spec.InitContainers = append(pod.Spec.InitContainers, v1.Container{Resources: limits(q)})
 		}
-		if tc.sidecar != "" {
-			pod.Spec.InitContainers = append(pod.Spec.InitContainers, v1.Container{Resources: limits(tc.sidecar), RestartPolicy: &always})
+		if tc.overhead != "" {
+			pod.Spec.Overhead = limits(tc.overhead).Limits
 		}
 		if got := sizeLimit(pod, tc.spec); got != tc.want {
 			t.Errorf("%s: sizeLimit = %d, want %d", tc.name, got, tc.want)

@@ -3,6 +3,8 @@ package rank
 import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nodewright/nodewright/podmeta"
 )
 
 // Limit is a kind of limit of local storage.
@@ -121,7 +123,6 @@ func sizeLimit(v *v1.Volume) (int64, bool) {
 // podLimit is what the containers of a pod may use together. One that has no
 // limit adds nothing.
 func podLimit(pod *v1.Pod) (int64, bool) {
-	limits := func(r *v1.ResourceRequirements) v1.ResourceList { return r.Limits }
 	set := func(list []v1.Container) bool {
 		for i := range list {
 			if _, ok := list[i].Resources.Limits[v1.ResourceEphemeralStorage]; ok {
@@ -133,5 +134,5 @@ func podLimit(pod *v1.Pod) (int64, bool) {
 	if !set(pod.Spec.InitContainers) && !set(pod.Spec.Containers) {
 		return 0, false
 	}
-	return together(pod, v1.ResourceEphemeralStorage, limits) + value(pod.Spec.Overhead, v1.ResourceEphemeralStorage), true
+	return podmeta.SumOf(pod, v1.ResourceEphemeralStorage, podmeta.LimitsOf) + value(pod.Spec.Overhead, v1.ResourceEphemeralStorage), true
 }

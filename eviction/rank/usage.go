@@ -61,24 +61,7 @@ func request(pod *v1.Pod, name v1.ResourceName) int64 {
 			return q.Value()
 		}
 	}
-	return together(pod, name, func(r *v1.ResourceRequirements) v1.ResourceList { return r.Requests })
-}
-
-// together is what the containers of a pod come to.
-func together(pod *v1.Pod, name v1.ResourceName, part func(*v1.ResourceRequirements) v1.ResourceList) int64 {
-	var total, sidecars, peak int64
-	for i := range pod.Spec.InitContainers {
-		c := &pod.Spec.InitContainers[i]
-		v := value(part(&c.Resources), name)
-		peak = max(peak, sidecars+v)
-		if podmeta.IsSidecar(c) {
-			sidecars += v
-		}
-	}
-	for i := range pod.Spec.Containers {
-		total += value(part(&pod.Spec.Containers[i].Resources), name)
-	}
-	return max(total+sidecars, peak)
+	return podmeta.SumOf(pod, name, podmeta.RequestsOf)
 }
 
 func value(list v1.ResourceList, name v1.ResourceName) int64 {
