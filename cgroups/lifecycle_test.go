@@ -356,6 +356,24 @@ func TestQOSReserved(t *testing.T) {
 	})
 }
 
+// A tier with a limit that somebody removed is made again.
+func TestQOSReservedTierRemoved(t *testing.T) {
+	versions(t, func(t *testing.T, v cgroups.Version, tree *cgroupstest.Tree) {
+		m := newManager(t, tree, cgroups.Config{
+			Node:        cgroups.Node{Capacity: list("memory=8Mi")},
+			QOSReserved: map[v1.ResourceName]string{v1.ResourceMemory: "100%"},
+		})
+		run(t, m)
+		settle()
+		const besteffort = "/kubepods/besteffort"
+		tree.Remove(besteffort)
+		ok(t, m.Ensure(t.Context(), pod("g", "cpu=1 memory=4Mi", "cpu=1 memory=4Mi")))
+		settle()
+		ok(t, m.Healthy())
+		has(t, v, tree, besteffort, []string{"memory.limit_in_bytes 4194304"}, []string{"memory.max 4194304"})
+	})
+}
+
 // A start that fails is tried again, by Run and by whoever needs it.
 func TestStartIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

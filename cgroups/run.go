@@ -185,7 +185,10 @@ func (m *Manager) updateTier(ctx context.Context, d *driver, class v1.PodQOSClas
 	}
 	var tooMuch error
 	// On v2 the kernel would take the limit and kill until it is kept.
-	if tooMuch = d.lowers(ctx, cgroup, r); tooMuch != nil {
+	// A tier that somebody removed has nothing to lower, and is made below.
+	if tooMuch = d.lowers(ctx, cgroup, r); errors.Is(tooMuch, ErrNotExist) {
+		tooMuch = nil
+	} else if tooMuch != nil {
 		used, err := d.memoryUsed(ctx, cgroup)
 		if err != nil {
 			return err

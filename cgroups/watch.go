@@ -108,16 +108,38 @@ func (w *watch) arm(ctx context.Context) error {
 // signal asks the notifier for one signal, within Config.CallTimeout. A kernel
 // without that file is ErrUnsupported.
 func (w *watch) signal(ctx context.Context, s Signal, wake func()) error {
-	var stop func()
-	err := w.d.do(ctx, "watch", s.File, func() (err error) {
-		stop, err = w.m.cfg.Notifier.Notify(s, wake)
-		return err
+	// The answer may come after the call has been given up: whoever is second of the
+	// two, the answer or the end of the wait, sees the other, and nothing that was
+	// asked for stays behind.
+	var (
+		mu      sync.Mutex
+		stop    func()
+		givenUp bool
+	)
+	err := w.d.do(ctx, "watch", s.File, func() error {
+		end, err := w.m.cfg.Notifier.Notify(s, wake)
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if givenUp {
+			end()
+		}
+		stop = end
+		return nil
 	})
-	if noPressure(err) {
+	mu.Lock()
+	defer mu.Unlock()
+	switch {
+	case noPressure(err):
 		return fmt.Errorf("%w: %w", ErrUnsupported, err)
-	}
-	if err == nil {
+	case err == nil:
 		w.stops = append(w.stops, stop)
+	case stop != nil: // it came between the end of the wait and here
+		stop()
+	default:
+		givenUp = true
 	}
 	return err
 }

@@ -15,6 +15,24 @@ import (
 
 var memoryTrigger = cgroups.Trigger{Resource: "memory", Stall: 150 * time.Millisecond, Window: time.Second}
 
+// A notification that the kernel grants after the call was given up is ended.
+func TestLateNotification(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tree := cgroupstest.NewTree(cgroups.V2)
+		m := newManager(t, tree, cgroups.Config{})
+		ok(t, m.Ensure(t.Context(), pod("b-1", "cpu=1", "")))
+		release := tree.Hang("watch", cgroupstest.Mount+podB+"/memory.events")
+		if _, err := m.Watch(t.Context(), "b-1"); !errors.Is(err, cgroups.ErrNoAnswer) {
+			t.Errorf("Watch = %v, want no answer", err)
+		}
+		release()
+		synctest.Wait()
+		if got := tree.Watched(); len(got) > 0 {
+			t.Errorf("still watched: %q", got)
+		}
+	})
+}
+
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tree := cgroupstest.NewTree(cgroups.V2)

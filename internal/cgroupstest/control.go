@@ -80,6 +80,16 @@ func (t *Tree) Make(cgroup string) {
 	}
 }
 
+// Remove removes a cgroup without children from every hierarchy, as somebody else
+// would.
+func (t *Tree) Remove(cgroup string) {
+	for _, p := range t.paths(cgroup) {
+		if err := t.Rmdir(p); err != nil {
+			panic(err)
+		}
+	}
+}
+
 func (t *Tree) paths(cgroup string) []string {
 	if t.version == cgroups.V2 {
 		return []string{path.Join(Mount, cgroup)}
