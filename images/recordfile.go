@@ -127,7 +127,8 @@ func writeRecord(dir, name string, v any) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := makeRecordDir(dir); err != nil {
+	// Only the agent may read them: the records say which pod may use which image.
+	if err := safefile.MakeDirs(dir, 0o700); err != nil {
 		return err
 	}
 	held, err := safefile.OpenDir(dir, ".")
@@ -160,18 +161,6 @@ func writeRecord(dir, name string, v any) (err error) {
 		return err
 	}
 	return syncDir(dir)
-}
-
-// makeRecordDir makes a directory of records, if it is not there. Only the
-// agent may read it: the records tell which pod may use which image.
-func makeRecordDir(dir string) error {
-	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(dir))
 }
 
 // syncDir makes the names in a directory outlast a crash.

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	kubelet "k8s.io/kubelet/config/v1beta1"
+
+	"github.com/nodewright/nodewright/internal/safefile"
 )
 
 // openRecords are those of a directory, as after a start.
@@ -171,7 +173,7 @@ func TestCutOffFiles(t *testing.T) {
 	p := policy{verify: NeverVerifyPreloadedImages}
 	dir := t.TempDir()
 	put := func(part, name string, b []byte) {
-		if err := makeRecordDir(filepath.Join(dir, part)); err != nil {
+		if err := safefile.MakeDirs(filepath.Join(dir, part), 0o700); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(filepath.Join(dir, part, name), b, 0o600); err != nil {

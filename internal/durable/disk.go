@@ -37,8 +37,9 @@ type OS struct {
 
 const defaultLimit = 64 << 20
 
-// MakeDir is os.MkdirAll.
-func (o OS) MakeDir(path string) error { return os.MkdirAll(path, o.DirMode) }
+// MakeDir makes a directory and the missing ones above it, which outlast a power
+// failure.
+func (o OS) MakeDir(path string) error { return safefile.MakeDirs(path, o.DirMode) }
 
 // Write writes a file, and syncs it if sync is set.
 func (o OS) Write(path string, data []byte, sync bool) (err error) {
