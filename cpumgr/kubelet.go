@@ -114,6 +114,12 @@ func DecodeKubelet(b []byte) (Assignments, error) {
 		}
 		out.Pods[uid] = has
 	}
+	// A pod may have a pool before it has containers.
+	for uid, pod := range f.PodEntries {
+		if _, ok := out.Pods[uid]; !ok {
+			out.Pods[uid] = map[string]numa.CPUSet{"": pod.CPUSet}
+		}
+	}
 	return out, nil
 }
 

@@ -77,7 +77,8 @@ func (p *Node) NodeLabels() map[string]string {
 	if len(now) == 0 {
 		return p.Labels
 	}
-	all := maps.Clone(p.Labels)
+	all := make(map[string]string, len(p.Labels)+len(now)) // a clone of no labels would be nil
+	maps.Copy(all, p.Labels)
 	maps.Copy(all, now)
 	return all
 }

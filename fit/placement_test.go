@@ -46,6 +46,7 @@ func TestResources(t *testing.T) {
 		{"|cpu=2", numa.Resources{MilliCPU: 2000}},
 		{"cpu=0 memory=0|cpu=0 memory=0", numa.Resources{}},
 		{"|hugepages-2Mi=4Mi", numa.Resources{HugePages: map[uint64]uint64{huge: 4 << 20}}},
+		{"hugepages-2Mi=4Mi|hugepages-2048Ki=2Mi", numa.Resources{HugePages: map[uint64]uint64{huge: 6 << 20}}},
 		{"hugepages-2Mi=4Mi|hugepages-2Mi=4Mi", numa.Resources{HugePages: map[uint64]uint64{huge: 4 << 20}}},
 		{"hugepages-=4Mi hugepages-x=1|hugepages-2Mi=0", numa.Resources{}},
 		{"cpu=100E|", numa.Resources{MilliCPU: 1<<63 - 1}},

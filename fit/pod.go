@@ -54,10 +54,11 @@ func Resources(r v1.ResourceRequirements) numa.Resources {
 		MilliCPU: milli(request(v1.ResourceCPU)), Memory: bytes(request(v1.ResourceMemory)),
 		Bound: bound(v1.ResourceCPU) && bound(v1.ResourceMemory),
 	}
-	// A name may be in either list; one that is in both is taken twice, with the same
-	// result.
-	for _, list := range []v1.ResourceList{r.Limits, r.Requests} {
+	for i, list := range []v1.ResourceList{r.Limits, r.Requests} {
 		for name := range list {
+			if _, seen := r.Limits[name]; seen && i > 0 {
+				continue
+			}
 			size, ok := strings.CutPrefix(string(name), v1.ResourceHugePagesPrefix)
 			if !ok {
 				if n := request(name); extended(name) && n.Sign() > 0 {
@@ -73,7 +74,8 @@ func Resources(r v1.ResourceRequirements) numa.Resources {
 				if out.HugePages == nil {
 					out.HugePages = map[uint64]uint64{}
 				}
-				out.HugePages[uint64(page.Value())] = n
+				// Summed: hugepages-2Mi and hugepages-2048Ki are pages of one size.
+				out.HugePages[uint64(page.Value())] += n
 			}
 		}
 	}
