@@ -26,8 +26,7 @@ type imageError struct {
 const showPullBackOff = time.Second
 
 // newImageError keeps the time of the next try that err bears, if it bears one.
-// Without one the caller decides when to try
-// again.
+// Without one the caller decides when to try again.
 func newImageError(err error, now time.Time) *imageError {
 	e := &imageError{error: err}
 	var held interface{ RetryAt() time.Time }
