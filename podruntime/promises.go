@@ -335,10 +335,10 @@ func (s *syncing) struck(c *v1.Container, e *promise, must bool, err error) erro
 	if !must && !e.until.IsZero() {
 		return nil
 	}
-	// The event has the container's name in place of the ID: events of all
-	// instances are one, and are counted instead of listed.
 	err = s.m.promises.strike(s.pod.UID, c.Name, must, &reasonError{ReasonRunContainer, err}, time.Now())
 	if err != nil {
+		// The event has the container's name in place of the ID: events of all
+		// instances are one, and are counted instead of listed.
 		s.m.containerEvent(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: %s", strings.ReplaceAll(callerror.Shown(err), e.id, c.Name))
 		s.m.noteStart(s.pod.UID, c.Name, err)
 	}

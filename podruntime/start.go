@@ -94,10 +94,10 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	if err != nil {
 		return s.failed(ctx, c, "", ReasonContainerConfig, err)
 	}
+	s.warn(plan.Warnings)
 	// The instance's name in the runtime is made from Attempt, which must be new
 	// even where the restart count is not: the runtime refuses a name that it
 	// knows.
-	s.warn(plan.Warnings)
 	plan.Config.Metadata.Attempt = attemptAfter(plan.Config.GetMetadata().GetAttempt(), last)
 	// The runtime mounts these files and parts of volumes when it creates the
 	// container: it makes a directory of each that is missing, or fails.
