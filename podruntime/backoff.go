@@ -56,6 +56,7 @@ type DoublingBackoff struct {
 	Max   time.Duration // 5m
 }
 
+// withDefaults makes the zero value the kubelet's policy.
 func (d DoublingBackoff) withDefaults() DoublingBackoff {
 	if d.Max <= 0 {
 		d.Max = defaultMaxCrashBackoff
@@ -71,6 +72,7 @@ func (d DoublingBackoff) withDefaults() DoublingBackoff {
 func (d DoublingBackoff) Delay(c Crash) time.Duration {
 	d = d.withDefaults()
 	if c.Restarts == 0 {
+		// The kubelet restarts at once after a first crash.
 		return 0
 	}
 	return retry.Backoff{First: d.First, Max: d.Max}.Following(c.Last)
@@ -79,6 +81,7 @@ func (d DoublingBackoff) Delay(c Crash) time.Duration {
 // Recovered reports whether the container lived longer than 2*Max.
 func (d DoublingBackoff) Recovered(c Crash) bool {
 	d = d.withDefaults()
+	// Twice a larger Max would overflow; no container lives longer than that.
 	return d.Max <= math.MaxInt64/2 && c.Lived > 2*d.Max
 }
 
@@ -94,10 +97,12 @@ func (b ConstantBackoff) Recovered(Crash) bool { return false }
 // ByExitCode chooses a policy by the exit code of the last instance. A nil
 // Default is the kubelet's, DoublingBackoff{}.
 type ByExitCode struct {
+	// Codes has the policies of single exit codes; a nil one counts as missing.
 	Codes   map[int32]Backoff // not to be changed any more
 	Default Backoff
 }
 
+// of chooses the policy for a crash.
 func (b ByExitCode) of(c Crash) Backoff {
 	if p := b.Codes[c.ExitCode]; p != nil {
 		return p

@@ -34,21 +34,27 @@ const savePause = 10 * time.Second
 // that was set between two lives of the agent changes nothing.
 const memoryVersion = 1
 
+// savedLoops is the record of one pod, in JSON. A record of another version is
+// not read.
 type savedLoops struct {
 	Version    int                  `json:"version"`
 	Containers map[string]savedLoop `json:"containers"`
 }
 
 type savedLoop struct {
+	// Definition is definitionOf, which may be another one by the time it is
+	// read.
 	Definition string `json:"definition"`
 	Restarts   int    `json:"restarts"`
-	Delay      string `json:"delay"`
+	// Delay is a duration in Go's form, such as 1m20s.
+	Delay string `json:"delay"`
 }
 
 // encodeLoops writes the loops that have a restart.
 func encodeLoops(loops map[string]*crashLoop) ([]byte, error) {
 	s := savedLoops{Version: memoryVersion, Containers: map[string]savedLoop{}}
 	for name, l := range loops {
+		// A loop without a restart has nothing that could not be derived.
 		if l.restarts > 0 {
 			s.Containers[name] = savedLoop{Definition: l.definition, Restarts: l.restarts, Delay: l.delay.String()}
 		}
@@ -69,6 +75,7 @@ func decodeLoops(b []byte) (map[string]*crashLoop, error) {
 	for name, c := range s.Containers {
 		delay, err := time.ParseDuration(c.Delay)
 		if err != nil || delay < 0 {
+			// Every value is checked: the file may be damaged, or of somebody else.
 			return nil, fmt.Errorf("container %q: delay %q: want a duration of 0s or more", name, c.Delay)
 		}
 		if c.Restarts < 1 || c.Restarts > math.MaxInt32 {
@@ -89,6 +96,7 @@ func (b *crashLoops) load(p *podLoops, uid types.UID) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
+	// Something is there, readable or not, and goes with the pod.
 	p.saved = true
 	var loops map[string]*crashLoop
 	if err == nil {
@@ -119,6 +127,7 @@ func (b *crashLoops) save(uid types.UID, now time.Time) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// A container that crashes every second must not cost a write each time.
 	if !p.dirty || !p.last.IsZero() && now.Sub(p.last) < savePause {
 		return
 	}
@@ -128,6 +137,8 @@ func (b *crashLoops) save(uid types.UID, now time.Time) {
 		err = b.memory.Write(string(uid), raw)
 	}
 	if err != nil {
+		// A disk that fails fails for all pods: the log has its first failure and
+		// its recovery.
 		if !b.failing.Swap(true) {
 			b.log.Warn("crash loops cannot be remembered", zap.String("uid", string(uid)), zap.Error(err))
 		}
@@ -136,6 +147,7 @@ func (b *crashLoops) save(uid types.UID, now time.Time) {
 	if b.failing.Swap(false) {
 		b.log.Info("crash loops are remembered again")
 	}
+	// Only after a success: what could not be written stays to be written.
 	p.dirty = false
 }
 
@@ -144,6 +156,8 @@ func (b *crashLoops) forget(uid types.UID) {
 	b.mu.Lock()
 	p := b.pods[uid]
 	delete(b.pods, uid)
+	// Released before p.mu is taken, which may be held over a write to a slow
+	// disk.
 	b.mu.Unlock()
 	if p == nil {
 		return
@@ -159,6 +173,7 @@ func (b *crashLoops) erase(key string) {
 	err := b.memory.Delete(key)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	// Keys that could not be deleted are tried again with Retain.
 	if delete(b.stale, key); err != nil {
 		b.stale[key] = true
 		b.log.Warn("crash loops of a pod that is gone stay", zap.String("uid", key), zap.Error(err))
@@ -176,6 +191,7 @@ func (b *crashLoops) left() []string {
 // Retain forgets the pods that keep denies: those that went without [Manager.Forget],
 // as one that had nothing in the runtime any more, or while the agent was away.
 func (m *Manager) Retain(keep func(types.UID) bool) {
+	// What is in memory goes first, and its records with it.
 	for _, uid := range m.remembered() {
 		if !keep(uid) {
 			m.Forget(uid)
@@ -208,6 +224,7 @@ func (m *Manager) remembered() []types.UID {
 	return slices.Collect(maps.Keys(all))
 }
 
+// note adds the keys of one record to all, under that record's lock.
 func note[V any](mu *sync.Mutex, pods map[types.UID]V, all map[types.UID]bool) {
 	mu.Lock()
 	defer mu.Unlock()

@@ -21,8 +21,12 @@ type imageError struct {
 	again time.Time
 }
 
+// showPullBackOff is the wait before a refused image is asked for again only to
+// find that its pull has to wait.
 const showPullBackOff = time.Second
 
+// newImageError keeps the time of the next try that err bears, if it bears one.
+// Without one the caller decides when to try again.
 func newImageError(err error, now time.Time) *imageError {
 	e := &imageError{error: err}
 	var held interface{ RetryAt() time.Time }
@@ -35,18 +39,28 @@ func newImageError(err error, now time.Time) *imageError {
 	return e
 }
 
-func (e *imageError) Unwrap() error        { return e.error }
-func (e *imageError) RetryAt() time.Time   { return e.again }
+func (e *imageError) Unwrap() error      { return e.error }
+func (e *imageError) RetryAt() time.Time { return e.again }
+
+// Is has it match errUndone: an image is no part of what the runtime shows of a
+// pod.
 func (e *imageError) Is(target error) bool { return target == errUndone }
 
 // Reasons of failed starts, as the waiting state of a container shows them and
 // the kubelet's metrics count them.
 const (
-	ReasonCrashLoop       = "CrashLoopBackOff"
+	// ReasonCrashLoop is that of a restart that has to wait.
+	ReasonCrashLoop = "CrashLoopBackOff"
+	// ReasonContainerConfig is that of a spec that cannot be compiled, or whose
+	// files and mounts cannot be made.
 	ReasonContainerConfig = "CreateContainerConfigError"
+	// ReasonCreateContainer and ReasonRunContainer are those of the runtime's two
+	// calls.
 	ReasonCreateContainer = "CreateContainerError"
 	ReasonRunContainer    = "RunContainerError"
-	ReasonPostStart       = "PostStartHookError"
+	// ReasonPostStart is that of a container that ran until its postStart hook
+	// failed.
+	ReasonPostStart = "PostStartHookError"
 
 	reasonPullBackOff = "ImagePullBackOff" // as package images has it
 )
@@ -69,6 +83,7 @@ type crashLoopError struct {
 	until time.Time
 }
 
+// Error has the words of the kubelet, which people search for.
 func (e *crashLoopError) Error() string {
 	return fmt.Sprintf("back-off %v restarting failed container=%s pod=%s", e.delay, e.name, e.pod)
 }
@@ -82,5 +97,6 @@ func reasonOf(err error) string {
 	if errors.As(err, &named) {
 		return named.Reason()
 	}
+	// The most general of the names, for errors that bear none.
 	return ReasonRunContainer
 }

@@ -16,6 +16,8 @@ import (
 // may put anything there: no link is followed, nothing that is there is read
 // but what is as long as it ought to be, and what is no file is replaced.
 func (s *syncing) materialize(ctx context.Context, plan *podspec.ContainerPlan) error {
+	// Two steps, as logs and the pod's directory may be on different disks, of
+	// which one hangs.
 	podDir, logsDir := s.in.PodDir, s.in.Node.PodLogsDir
 	_, err := onDisk(ctx, &s.m.disk, s.pod.UID, inLogs, func() (struct{}, error) {
 		for _, d := range plan.Dirs {
@@ -59,6 +61,8 @@ func makeDir(root string, d podspec.Dir) error {
 	return held.Close()
 }
 
+// hold makes the directory at path below root and holds it, whatever is put at
+// its path meanwhile.
 func hold(root, path string, mode fs.FileMode) (*safefile.Dir, error) {
 	rel, err := below(root, path)
 	if err != nil {
@@ -80,6 +84,8 @@ func writeFile(podDir string, f podspec.File) error {
 	}
 	defer func() { _ = dir.Close() }()
 	name := filepath.Base(f.Path)
+	// A file that the container writes to, such as a termination message, is kept
+	// over retries; a link or a device in its place is not.
 	if info, err := dir.Lstat(name); f.Keep && err == nil && info.Mode().IsRegular() {
 		return nil
 	}

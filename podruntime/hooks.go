@@ -20,6 +20,7 @@ const hookLimit = 10 * time.Minute
 // runHook runs a lifecycle handler: a command, a request, or a sleep. ips are
 // the pod's addresses.
 func (m *Manager) runHook(ctx context.Context, pod *v1.Pod, ips []string, c *v1.Container, id string, h *v1.LifecycleHandler) error {
+	// A preStop hook comes with a deadline.
 	if _, ok := ctx.Deadline(); !ok && h.Sleep == nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, hookLimit)
@@ -34,6 +35,8 @@ func (m *Manager) runHook(ctx context.Context, pod *v1.Pod, ips []string, c *v1.
 		return m.httpHook(ctx, pod, ips, c, h.HTTPGet)
 	case h.Sleep != nil:
 		return m.sleepHook(ctx, seconds.Of(h.Sleep.Seconds))
+	// The API still has the field for lifecycle handlers, and documents that it
+	// fails.
 	case h.TCPSocket != nil:
 		return errors.New("hook has tcpSocket, which does nothing: want exec, httpGet or sleep")
 	default:
@@ -44,6 +47,8 @@ func (m *Manager) runHook(ctx context.Context, pod *v1.Pod, ips []string, c *v1.
 // execHook runs a command in the container. What it says goes into the log.
 func (m *Manager) execHook(ctx context.Context, c *v1.Container, id string, e *v1.ExecAction) error {
 	var timeout time.Duration
+	// The runtime ends the command too: the end of a call does not kill what it
+	// began.
 	if d, ok := ctx.Deadline(); ok {
 		timeout = time.Until(d)
 	}
@@ -69,6 +74,7 @@ func (m *Manager) sleepHook(ctx context.Context, d time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		slept := time.Since(start)
+		// Timer and context ended together; select picks either.
 		if slept >= d {
 			return nil
 		}

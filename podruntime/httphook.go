@@ -31,10 +31,13 @@ func (m *Manager) httpHook(ctx context.Context, pod *v1.Pod, ips []string, c *v1
 		return fmt.Errorf("http hook: %w", err)
 	}
 	err = ask(req)
+	// The error is that of net/http for a plain answer to a TLS handshake.
 	if err != nil && req.URL.Scheme == "https" && errors.Is(err, http.ErrSchemeMismatch) {
 		plain := req.Clone(ctx)
 		plain.URL.Scheme = "http"
 		plain.Header.Del("Authorization")
+		// Only a fallback that worked is reported: otherwise the hook fails, which
+		// has its own event.
 		if err = ask(plain); err == nil {
 			m.met.hookFallbacks.Inc()
 			m.event(pod, v1.EventTypeWarning, "LifecycleHTTPFallback",
@@ -51,7 +54,10 @@ func (m *Manager) httpHook(ctx context.Context, pod *v1.Pod, ips []string, c *v1
 // probes are, on the same host only; one to another host is the answer.
 func ask(req *http.Request) error {
 	client := http.Client{
+		// An idle connection would outlive the container that it leads to.
 		Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: insecureTLS()},
+		// A hook is meant for the pod; a redirect must not lead the node's request
+		// elsewhere.
 		CheckRedirect: func(next *http.Request, via []*http.Request) error {
 			if next.URL.Hostname() != via[0].URL.Hostname() {
 				return http.ErrUseLastResponse
@@ -59,6 +65,7 @@ func ask(req *http.Request) error {
 			if len(via) >= hookRedirects {
 				return fmt.Errorf("more than %d redirects", hookRedirects)
 			}
+			// The header would travel in the open.
 			if next.URL.Scheme != "https" && via[0].URL.Scheme == "https" {
 				next.Header.Del("Authorization")
 			}
@@ -84,6 +91,8 @@ func hookRequest(ctx context.Context, pod *v1.Pod, ips []string, c *v1.Container
 	if err != nil {
 		return nil, err
 	}
+	// The API has it in upper case and fills in HTTP; a pod that nobody defaulted
+	// lacks it.
 	scheme := strings.ToLower(string(g.Scheme))
 	if scheme == "" {
 		scheme = "http"
@@ -99,12 +108,16 @@ func hookRequest(ctx context.Context, pod *v1.Pod, ips []string, c *v1.Container
 	if err != nil {
 		return nil, err
 	}
+	// Add, not set: the API allows several headers of one name.
 	for _, h := range g.HTTPHeaders {
 		req.Header.Add(h.Name, h.Value)
 	}
+	// net/http takes the host from the request alone, and ignores the header.
 	if host := req.Header.Get("Host"); host != "" {
 		req.Host = host
 	}
+	// The kubelet's form: kube-lifecycle/<major>.<minor> of the Kubernetes
+	// version.
 	if _, ok := req.Header["User-Agent"]; !ok {
 		req.Header.Set("User-Agent", "kube-lifecycle/1.37")
 	}
@@ -121,6 +134,7 @@ func hookHost(pod *v1.Pod, ips []string, g *v1.HTTPGetAction) (string, error) {
 	switch {
 	case g.Host != "":
 		return g.Host, nil
+	// The runtime's addresses are newer than those of the status.
 	case len(ips) > 0:
 		return ips[0], nil
 	case pod != nil && len(pod.Status.PodIPs) > 0:
@@ -132,6 +146,7 @@ func hookHost(pod *v1.Pod, ips []string, g *v1.HTTPGetAction) (string, error) {
 
 // resolvePort finds a port by number or by its name in the container.
 func resolvePort(p intstr.IntOrString, c *v1.Container) (int, error) {
+	// A port by name may also be a number in quotes. Names come first.
 	n := p.IntValue()
 	if p.Type == intstr.String {
 		for _, cp := range c.Ports {

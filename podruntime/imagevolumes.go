@@ -10,6 +10,8 @@ import (
 
 // imageVolumes makes sure that the images are there which the containers to be
 // started mount as volumes (KEP-4639).
+// Failures are kept by volume, for those containers alone that mount it. It
+// blocks until all pulls have ended.
 func (s *syncing) imageVolumes(ctx context.Context, a Actions) {
 	mounted := map[string]bool{}
 	note := func(mounts []v1.VolumeMount) {
@@ -33,6 +35,7 @@ func (s *syncing) imageVolumes(ctx context.Context, a Actions) {
 	var volumes []*volume
 	for i := range s.pod.Spec.Volumes {
 		v := &s.pod.Spec.Volumes[i]
+		// Each volume is asked for once in a sync; a failure stands until the next.
 		if _, asked := s.imageErrs[v.Name]; v.Image != nil && mounted[v.Name] && !asked {
 			volumes = append(volumes, &volume{name: v.Name, image: v.Image})
 		}
@@ -45,6 +48,7 @@ func (s *syncing) imageVolumes(ctx context.Context, a Actions) {
 			Pod: s.pod, Image: v.image.Reference, Policy: v.image.PullPolicy,
 			RuntimeHandler: s.in.RuntimeHandler, Sandbox: s.sandboxConf, Secrets: pullSecrets(s.in),
 		})
+		// Each call has its own element, so that they need no lock.
 		v.ref = facts.Ref
 		return err
 	})

@@ -37,12 +37,17 @@ const minGrace = 2
 // containers could not be stopped is stopped only when their time is over since
 // the first call that the runtime heard, as that ends them at once.
 func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grace *int64) error {
+	// An instance that was only created, or has ended, needs no grace: it goes
+	// with its sandbox. One in an unknown state may run.
 	var live []*observed.Container
 	for i := range obs.Containers {
 		if c := &obs.Containers[i]; c.State == observed.Running || c.State == observed.Unknown {
 			live = append(live, c)
 		}
 	}
+	// Each call of Kill would begin the grace period anew if the first one were
+	// not remembered: a sandbox whose containers cannot be stopped would never
+	// be.
 	since, first := m.stopping.since(obs.UID, time.Now())
 	turns := newTurns(pod, live)
 	errs := make([]error, len(live))
@@ -57,6 +62,8 @@ func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grac
 	for range live {
 		<-done
 	}
+	// To stop a sandbox is to kill what is in it. While a container could not be
+	// stopped and has time left, its sandbox is spared.
 	spared := map[string]bool{}
 	for i, c := range live {
 		if errs[i] != nil && time.Since(since) < graceOf(pod, c, grace) {
@@ -77,6 +84,8 @@ func (m *Manager) Kill(ctx context.Context, pod *v1.Pod, obs *observed.Pod, grac
 		return nil
 	})...)
 	err := errors.Join(errs...)
+	// Where the runtime heard none of the first requests, no container was asked
+	// to end, and the grace period has not begun.
 	if err == nil || first && !slices.ContainsFunc(errs[:len(live)], heard) {
 		m.stopping.forget(obs.UID)
 	}
@@ -88,6 +97,7 @@ func heard(err error) bool { return !cri.IsUnavailable(err) }
 
 // stopping is when pods were first asked to end whose end has failed since.
 type stopping struct {
+	// mu guards pods. An entry goes when the pod's end succeeds, or with Forget.
 	mu   sync.Mutex
 	pods map[types.UID]time.Time
 }
@@ -103,6 +113,7 @@ func (s *stopping) since(uid types.UID, now time.Time) (t time.Time, first bool)
 	return now, true
 }
 
+// forget ends the record of a pod: its next Kill is the first again.
 func (s *stopping) forget(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,8 +121,11 @@ func (s *stopping) forget(uid types.UID) {
 }
 
 // graceOf is the grace period of a container when its pod ends.
+// It must agree with killContainer: a shorter one would stop the sandbox too
+// early.
 func graceOf(pod *v1.Pod, o *observed.Container, override *int64) time.Duration {
 	if override != nil {
+		// An override replaces every other period, be it longer or shorter.
 		return atLeastNone(*override)
 	}
 	c := restored(o)
@@ -126,12 +140,20 @@ func graceOf(pod *v1.Pod, o *observed.Container, override *int64) time.Duration 
 // turns orders the end of a pod with sidecars: each sidecar waits for the
 // regular containers and for the sidecars that come after it in the spec.
 type turns struct {
-	mu    sync.Mutex
-	left  map[string]int // instances of a name that have not ended
-	over  map[string]chan struct{}
+	// mu guards left. The other maps are complete when newTurns returns.
+	mu   sync.Mutex
+	left map[string]int // instances of a name that have not ended
+	// over has, for each name that runs, a channel that is closed with its last
+	// instance.
+	over map[string]chan struct{}
+	// waits has the names that end before a sidecar; other containers wait for
+	// nobody.
 	waits map[string][]string
 }
 
+// newTurns derives the order from the spec (KEP-753: sidecars end in reverse
+// order, after the regular containers). Without a spec nobody knows which are
+// sidecars, and all containers end at once.
 func newTurns(pod *v1.Pod, live []*observed.Container) *turns {
 	t := &turns{left: map[string]int{}, over: map[string]chan struct{}{}, waits: map[string][]string{}}
 	for _, c := range live {
@@ -143,6 +165,8 @@ func newTurns(pod *v1.Pod, live []*observed.Container) *turns {
 	if pod == nil {
 		return t
 	}
+	// From the last sidecar to the first, each waits for all names collected so
+	// far.
 	var before []string
 	for i := range pod.Spec.Containers {
 		before = append(before, pod.Spec.Containers[i].Name)
@@ -156,6 +180,8 @@ func newTurns(pod *v1.Pod, live []*observed.Container) *turns {
 	return t
 }
 
+// ended notes that one instance of a name has ended, or could not be ended. It
+// is called once for each of the live instances.
 func (t *turns) ended(name string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -166,9 +192,12 @@ func (t *turns) ended(name string) {
 
 // await waits until it is name's turn, or the time is over.
 func (t *turns) await(ctx context.Context, name string, limit time.Duration) {
+	// A nil t is for a container that is killed alone.
 	if t == nil || len(t.waits[name]) == 0 {
 		return
 	}
+	// One limit for all names together: the sidecar's own grace period goes on
+	// meanwhile.
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for _, other := range t.waits[name] {
@@ -206,16 +235,24 @@ func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, ips []string, 
 	}
 	m.containerEvent(pod, o.Name, v1.EventTypeNormal, "Killing", "%s", message)
 	start := time.Now()
+	// Hook, turn and stop signal share one grace period, which began with the
+	// call.
 	left := func() time.Duration { return grace - time.Since(start) }
+	// Deferred: a hook that overruns its time goes on until the container is
+	// gone, as its command may wait for just that.
 	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil && grace > 0 {
 		defer m.preStop(ctx, pod, ips, c, o.ID, grace)()
 	}
 	if grace > 0 {
 		t.await(ctx, o.Name, left())
 	}
+	// A wait that was cancelled was no turn: to stop a sidecar now would take it
+	// from the containers that still use it.
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	// The CRI counts whole seconds. Rounded down, the last part of a second would
+	// be a kill at once.
 	force := max(int64((left()+time.Second-1)/time.Second), minGrace)
 	if err := m.rt.StopContainer(ctx, o.ID, force); err != nil && !cri.IsNotFound(err) {
 		return fmt.Errorf("stop container %s: %w", o.Name, err)
@@ -226,7 +263,10 @@ func (m *Manager) killContainer(ctx context.Context, pod *v1.Pod, ips []string, 
 // preStop runs the hook and waits for it as long as the grace period allows. A
 // hook that takes longer goes on until the container is gone, which end is told.
 func (m *Manager) preStop(ctx context.Context, pod *v1.Pod, ips []string, c *v1.Container, id string, grace time.Duration) (end func()) {
+	// The container itself lasts no longer than its grace and the least time
+	// before KILL.
 	ctx, cancel := context.WithTimeout(ctx, grace+minGrace*time.Second)
+	// Buffered: the hook may end when nobody waits for its error any more.
 	failed := make(chan error, 1)
 	ended := make(chan struct{})
 	go func() {
@@ -241,10 +281,14 @@ func (m *Manager) preStop(ctx context.Context, pod *v1.Pod, ips []string, c *v1.
 	case <-late.C:
 		err = context.DeadlineExceeded
 	}
+	// A caller that gave up is no failure of the hook. The event has no details,
+	// as the kubelet's: the output of a command goes into the log alone.
 	if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
 		m.containerEvent(pod, c.Name, v1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed")
 	}
 	return func() {
+		// The goroutine ends before the container counts as ended: no hook outlives
+		// its Kill.
 		cancel()
 		<-ended
 	}
@@ -254,6 +298,8 @@ func (m *Manager) preStop(ctx context.Context, pod *v1.Pod, ips []string, c *v1.
 // by the probe that failed, by the spec, or else minGrace.
 func gracePeriod(pod *v1.Pod, c *v1.Container, o *observed.Container, why KillReason) time.Duration {
 	if pod == nil {
+		// The same precedence as below: the period of a deletion goes before the
+		// one of the spec.
 		for _, key := range []string{cri.AnnotationPodDeletionGracePeriod, cri.AnnotationPodTerminationGracePeriod} {
 			if n, err := strconv.ParseInt(o.Annotations[key], 10, 64); err == nil {
 				return atLeastNone(n)
@@ -266,6 +312,8 @@ func gracePeriod(pod *v1.Pod, c *v1.Container, o *observed.Container, why KillRe
 		return atLeastNone(*pod.DeletionGracePeriodSeconds)
 	case spec == nil:
 		return minGrace * time.Second
+	// A probe's own period is for its own failures alone (KEP-2238), whether it
+	// is longer or shorter than the pod's.
 	case why == KillLiveness && c.LivenessProbe != nil && c.LivenessProbe.TerminationGracePeriodSeconds != nil:
 		return atLeastNone(*c.LivenessProbe.TerminationGracePeriodSeconds)
 	case why == KillStartup && c.StartupProbe != nil && c.StartupProbe.TerminationGracePeriodSeconds != nil:
@@ -290,6 +338,8 @@ func restored(o *observed.Container) *v1.Container {
 		TerminationMessagePolicy: v1.TerminationMessagePolicy(o.Annotations[cri.AnnotationTerminationMessagePolicy]),
 	}
 	var hook v1.LifecycleHandler
+	// A hook that cannot be read is left out: the container has to end
+	// nevertheless.
 	if s := o.Annotations[cri.AnnotationPreStop]; s != "" && len(s) <= maxAnnotation && json.Unmarshal([]byte(s), &hook) == nil {
 		c.Lifecycle = &v1.Lifecycle{PreStop: &hook}
 	}
@@ -311,6 +361,8 @@ var ErrLeftBehind = errors.New("the runtime lost a container while starting it")
 // what the runtime itself has lost.
 func (m *Manager) Remove(ctx context.Context, obs *observed.Pod) error {
 	var ids []string
+	// left is a refusal for what the runtime itself has lost. It is kept apart so
+	// that everything else of the pod goes first.
 	var left atomic.Pointer[error]
 	inSandbox := map[string]bool{}
 	for i := range obs.Sandboxes {
@@ -342,6 +394,8 @@ func (m *Manager) Remove(ctx context.Context, obs *observed.Pod) error {
 		return nil
 	})
 	for i := range obs.Containers {
+		// Its sandbox is gone already, or the runtime did not say which one it was
+		// in.
 		if c := &obs.Containers[i]; !inSandbox[c.SandboxID] {
 			errs = append(errs, m.removeContainer(ctx, c))
 		}
@@ -349,11 +403,15 @@ func (m *Manager) Remove(ctx context.Context, obs *observed.Pod) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
+	// The runtime has confirmed every removal: if it shows the same again, the
+	// next call reports it and its caller slows down.
 	if left.Load() == nil {
 		if err := m.promises.goes(obs, time.Now()); err != nil {
 			return err
 		}
 	}
+	// Clones, as the function may go on for a hanging disk after this call has
+	// returned.
 	containers, dir := slices.Clone(obs.Containers), m.podLogs(obs)
 	_, err := onDisk(ctx, &m.disk, obs.UID, inLogs, func() (struct{}, error) {
 		for i := range containers {
@@ -428,6 +486,8 @@ func (m *Manager) insist(ctx context.Context, remove func() error, containers ..
 		}
 		killed += n
 	}
+	// Nothing of the container ran, so the refusal has another reason. Another
+	// request at once would meet the same one.
 	if killed == 0 {
 		return err
 	}
@@ -464,6 +524,7 @@ func (m *Manager) removeLogs(ctx context.Context, c *observed.Container) error {
 	return err
 }
 
+// podOf is the UID of the pod that a container is labelled with, or "".
 func podOf(c *observed.Container) types.UID { return types.UID(c.Labels[cri.LabelPodUID]) }
 
 // removeRotated removes a log below root and what was rotated from it. What

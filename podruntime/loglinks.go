@@ -43,6 +43,8 @@ func (s *syncing) linkLog(ctx context.Context, id, container, logPath string) {
 	if link == "" || logPath == "" {
 		return
 	}
+	// The work goes on when ctx ends: the container runs, and no later step makes
+	// its link.
 	target := filepath.Join(s.sandboxConf.GetLogDirectory(), logPath)
 	_, err := onDisk(context.WithoutCancel(ctx), &s.m.disk, s.pod.UID, inLogs, func() (struct{}, error) {
 		if _, err := os.Lstat(target); err != nil {
@@ -59,6 +61,8 @@ func (s *syncing) linkLog(ctx context.Context, id, container, logPath string) {
 // lost the same end.
 func symlink(target, link string) error {
 	err := os.Symlink(target, link)
+	// The directory is made only where it is missing: the first attempt mostly
+	// does.
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = os.MkdirAll(filepath.Dir(link), 0o755); err == nil { //nolint:gosec // log collectors are other users
 			err = os.Symlink(target, link)
@@ -67,6 +71,7 @@ func symlink(target, link string) error {
 	if !errors.Is(err, fs.ErrExist) {
 		return err
 	}
+	// A file of somebody else is not ours to remove.
 	if fi, err := os.Lstat(link); err != nil || fi.Mode()&fs.ModeSymlink == 0 {
 		return fmt.Errorf("%s is there and is no link", link)
 	}
@@ -83,6 +88,7 @@ func (m *Manager) unlinkLog(c *observed.Container) {
 	if link == "" {
 		return
 	}
+	// A name that was cut may be of another instance by now.
 	if target, err := os.Readlink(link); err != nil || target != filepath.Clean(c.LogPath) {
 		return
 	}

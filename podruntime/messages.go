@@ -33,6 +33,7 @@ func (m *Manager) WithMessages(pod *v1.Pod, podDir string, obs *observed.Pod) *o
 	files, logs := m.messageTails(pod, podDir, obs)
 	messages := m.readTails(pod, inPodDir, files)
 	for i := range messages {
+		// The log is only a substitute where the file has nothing.
 		delete(logs, i)
 	}
 	maps.Copy(messages, m.readTails(pod, inLogs, logs))
@@ -42,6 +43,7 @@ func (m *Manager) WithMessages(pod *v1.Pod, podDir string, obs *observed.Pod) *o
 	out := copyPod(obs, pod)
 	for i, msg := range messages {
 		c := &out.Containers[i]
+		// The runtime's own message, such as why a start failed, comes first.
 		if c.Message != "" {
 			msg = c.Message + ": " + msg
 		}
@@ -69,11 +71,14 @@ func (m *Manager) messageTails(pod *v1.Pod, podDir string, obs *observed.Pod) (f
 		if err != nil {
 			continue
 		}
+		// Each instance has a file of its own: the message of an earlier one is not
+		// mistaken for it.
 		if path := podspec.TerminationMessageFile(podspec.Input{Pod: pod, PodDir: podDir}, c, o.RestartCount); path != "" {
 			if name, err := below(podDir, path); err == nil {
 				files[i] = tail{dir: podDir, name: name}
 			}
 		}
+		// A container that could not run has no log of its own to fall back to.
 		if c.TerminationMessagePolicy != v1.TerminationMessageFallbackToLogsOnError || o.ExitCode == 0 || o.Reason == "ContainerCannotRun" {
 			continue
 		}
@@ -90,6 +95,8 @@ func (m *Manager) readTails(pod *v1.Pod, in place, tails map[int]tail) map[int]s
 	if len(tails) == 0 {
 		return map[int]string{}
 	}
+	// One call for all files of a place: a disk that hangs costs fileTimeout
+	// once, which alone ends it.
 	messages, err := onDisk(context.Background(), &m.disk, pod.UID, in, func() (map[int]string, error) {
 		out := map[int]string{}
 		for i, t := range tails {
@@ -106,6 +113,7 @@ func (m *Manager) readTails(pod *v1.Pod, in place, tails map[int]tail) map[int]s
 	return messages
 }
 
+// read returns "" for whatever cannot be read: a message is a courtesy.
 func (t tail) read() string {
 	if !t.log {
 		b, _ := fileEnd(t.dir, t.name, maxMessage)
@@ -156,6 +164,8 @@ func lastText(b []byte, whole bool) []byte {
 		if len(parts) < 4 {
 			continue
 		}
+		// Tags of the CRI's log format, divided by colons: P is a partial line, F
+		// the end of one.
 		if tag, _, _ := bytes.Cut(parts[2], []byte{':'}); string(tag) == "P" {
 			parts[3] = bytes.TrimSuffix(parts[3], []byte{'\n'}) // the line goes on
 		}

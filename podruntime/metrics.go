@@ -25,6 +25,8 @@ type metrics struct {
 	resizes *prometheus.HistogramVec
 }
 
+// newMetrics makes the metrics and, unless reg is nil, registers them. The
+// error names all that could not be registered.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	var all []prometheus.Collector
 	counter := func(name, help string) prometheus.Counter {
@@ -60,6 +62,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		hookFallbacks:  counter("kubelet_lifecycle_handler_http_fallbacks_total", "HTTPS hooks that were repeated over HTTP."),
 		sleepsCut:      counter("kubelet_sleep_action_terminated_early_total", "Sleep hooks that were cut short."),
 	}
+	// They count for nobody then.
 	if reg == nil {
 		return m, nil
 	}
@@ -99,9 +102,12 @@ func (m *metrics) startedContainer(kind string, volumes int, err error) {
 	m.containerErrors.WithLabelValues(kind, reasonOf(err)).Inc()
 	var named *reasonError
 	switch {
+	// The start failed before the runtime was asked, or its image could not be
+	// had: nothing was mounted, nor tried.
 	case !errors.As(err, &named):
 	case named.reason == ReasonCreateContainer:
 		m.volumeErrors.Add(float64(volumes))
+	// The container was created, and with it the volumes were mounted.
 	case named.reason == ReasonRunContainer, named.reason == ReasonPostStart:
 		m.volumesMounted.Add(float64(volumes))
 	}

@@ -24,6 +24,8 @@ const (
 
 // PlanInput is all that a plan depends on.
 type PlanInput struct {
+	// Pod and Observed are read only. A nil Observed is a pod of which the
+	// runtime has nothing.
 	Pod      *v1.Pod
 	Observed *observed.Pod
 	// Liveness and Startup tell the results of probes by container ID; nil
@@ -39,21 +41,29 @@ type KillReason string
 
 // The reasons.
 const (
-	KillChanged  KillReason = "ContainerChanged"
+	// The definition in the spec is another one than the container was made from.
+	KillChanged KillReason = "ContainerChanged"
+	// A probe failed: its own grace period applies, if it has one.
 	KillLiveness KillReason = "LivenessProbe"
 	KillStartup  KillReason = "StartupProbe"
-	KillUnknown  KillReason = "Unknown"
-	KillHook     KillReason = "FailedPostStartHook"
-	KillResize   KillReason = "ResizeRequiresRestart"
-	KillSurplus  KillReason = "SurplusInstance"
-	KillPodEnds  KillReason = ""
+	// The runtime does not know the container's state, so it may run.
+	KillUnknown KillReason = "Unknown"
+	// The postStart hook failed.
+	KillHook KillReason = "FailedPostStartHook"
+	// The resize policy wants a restart for new resources (KEP-1287).
+	KillResize KillReason = "ResizeRequiresRestart"
+	// The container runs beside a newer instance of itself.
+	KillSurplus KillReason = "SurplusInstance"
+	// The pod ends: no probe's grace period applies.
+	KillPodEnds KillReason = ""
 )
 
 // Kill is one container to be killed.
 type Kill struct {
 	ID, Name string
-	Message  string
-	Reason   KillReason
+	// Message is the text of the event Killing.
+	Message string
+	Reason  KillReason
 }
 
 // Actions is what brings a pod closer to its spec.
@@ -75,6 +85,7 @@ type Actions struct {
 }
 
 // Empty reports that there is nothing to do.
+// A sandbox ID and an attempt alone are no actions.
 func (a *Actions) Empty() bool {
 	return !a.KillPod && !a.CreateSandbox && len(a.Init)+len(a.Regular)+len(a.Ephemeral)+len(a.Kill)+len(a.Reset)+len(a.Update) == 0
 }
@@ -101,12 +112,17 @@ func sandboxFor(pod *v1.Pod, obs *observed.Pod) (lack string, attempt uint32, id
 		}
 	}
 	switch {
+	// Nobody knows in which of several the containers are right: all make way for
+	// a new one.
 	case ready > 1:
 		return "multiple pod sandboxes are ready and need to be reconciled", s.Attempt + 1, s.ID
 	case s.State != observed.Running:
 		return "pod sandbox is not ready", s.Attempt + 1, s.ID
+	// The empty ID is the kubelet's: no event announces this change of sandbox.
 	case s.HostNetwork != pod.Spec.HostNetwork:
 		return "network namespace mode changed and sandbox needs to be recreated", s.Attempt + 1, ""
+	// Runtimes that report no network at all are believed: their sandboxes would
+	// be replaced for ever.
 	case !s.HostNetwork && s.HasNetwork && len(s.IPs) == 0:
 		return "pod sandbox has no IP address", s.Attempt + 1, s.ID
 	default:
@@ -120,6 +136,8 @@ func Plan(in PlanInput) Actions {
 	var a Actions
 	var lack string
 	lack, a.Attempt, a.SandboxID = sandboxFor(in.Pod, in.Observed)
+	// First of all: while a pod starts over, dead containers and sandboxes prove
+	// nothing.
 	if a.Reset = resets(in.Pod, in.Observed); len(a.Reset) > 0 {
 		return a
 	}
@@ -127,6 +145,8 @@ func Plan(in PlanInput) Actions {
 		planSandbox(in, &a)
 		return a
 	}
+	// Ephemeral containers start once and never again, so that any instance, also
+	// a dead one, will do. They do not wait for init.
 	for i := range in.Pod.Spec.EphemeralContainers {
 		if in.Observed.Newest(in.Pod.Spec.EphemeralContainers[i].Name) == nil {
 			a.Ephemeral = append(a.Ephemeral, i)
@@ -136,6 +156,7 @@ func Plan(in PlanInput) Actions {
 	if !planInit(in, &a) || a.KillPod {
 		return a
 	}
+	// Only pods whose init containers are done come here.
 	kept := 0
 	for i := range in.Pod.Spec.Containers {
 		if planRegular(in, i, &a) {
@@ -160,10 +181,14 @@ func planSurplus(in PlanInput, a *Actions) {
 func planSandbox(in PlanInput, a *Actions) {
 	a.KillPod, a.CreateSandbox = true, true
 	pod := in.Pod
+	// The pod has run in an earlier sandbox, and a second run is what its policy
+	// forbids.
 	if pod.Spec.RestartPolicy == v1.RestartPolicyNever && a.Attempt != 0 && len(in.Observed.Containers) > 0 {
 		a.CreateSandbox = false
 		return
 	}
+	// seen reports that the pod has run: then nothing to start means that it is
+	// over. A container of unknown state proves nothing.
 	seen := false
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
@@ -181,6 +206,8 @@ func planSandbox(in PlanInput, a *Actions) {
 		return
 	}
 	if len(pod.Spec.InitContainers) > 0 {
+		// The others follow in later rounds, each after the one before it has ended
+		// well.
 		a.Init, a.Regular = []int{0}, nil
 	}
 }
@@ -193,14 +220,19 @@ func planRegular(in PlanInput, i int, a *Actions) (kept bool) {
 	if o == nil || o.State != observed.Running {
 		if shouldStart(in.Pod, c, o) {
 			a.Regular = append(a.Regular, i)
+			// It may run after all, and two instances must not.
 			if o != nil && o.State == observed.Unknown {
 				a.kill(o, KillUnknown, fmt.Sprintf("Container is in %q state, try killing it before restart", o.State), true)
 			}
 		}
 		return false
 	}
+	// Exit-code rules judge how a container ended by itself; after a kill the
+	// policy alone decides, as with the kubelet.
 	restart := podmeta.RestartPolicy(in.Pod, c) != v1.RestartPolicyNever
 	switch {
+	// The edit is a wish for the new definition, whatever the policy says about
+	// ends.
 	case changed(c, o):
 		a.kill(o, KillChanged, fmt.Sprintf("Container %s definition changed", c.Name), true)
 		restart = true
@@ -220,11 +252,14 @@ func planRegular(in PlanInput, i int, a *Actions) (kept bool) {
 	return false
 }
 
+// inNewestSandbox reports whether a container is known to be of the sandbox in
+// use.
 func (in *PlanInput) inNewestSandbox(o *observed.Container) bool {
 	s := in.Observed.NewestSandbox()
 	return s != nil && o.SandboxID != "" && o.SandboxID == s.ID
 }
 
+// liveness and startup are the results of a container's probes so far.
 func (in *PlanInput) liveness(id string) ProbeResult {
 	if in.Liveness == nil {
 		return ProbeNone
@@ -239,6 +274,8 @@ func (in *PlanInput) startup(id string) ProbeResult {
 	return in.Startup(id)
 }
 
+// kill plans the end of one container. The words are the kubelet's events; the
+// message for an unknown state mentions the restart by itself.
 func (a *Actions) kill(o *observed.Container, reason KillReason, message string, restart bool) {
 	if restart && reason != KillUnknown {
 		message += ", will be restarted"
@@ -255,8 +292,10 @@ func changed(c *v1.Container, o *observed.Container) bool {
 // shouldStart reports whether a container that does not run is to be started.
 func shouldStart(pod *v1.Pod, c *v1.Container, o *observed.Container) bool {
 	switch {
+	// A pod that is being deleted starts nothing, whoever asks for the sync.
 	case pod.DeletionTimestamp != nil:
 		return false
+	// Created and unknown are no ends: no restart policy applies to them.
 	case o == nil, o.State != observed.Exited:
 		return true
 	default:
@@ -281,12 +320,15 @@ func planInit(in PlanInput, a *Actions) (initialized bool) {
 			break
 		}
 	}
+	// From last to first: an instance of a later container proves that the
+	// earlier ones were done, also where garbage collection has removed them.
 	w := initWalk{in: in, a: a, initialized: initialized, prev: initialized}
 	for i := len(pod.Spec.InitContainers) - 1; i >= 0; i-- {
 		if w.step(i) {
 			return false
 		}
 	}
+	// A new pod, or one of which nothing is left.
 	if !w.seen && !w.initialized {
 		a.Init = append(a.Init, 0)
 	}
@@ -310,14 +352,19 @@ func (w *initWalk) step(i int) (stop bool) {
 	sidecar := podmeta.IsSidecar(c)
 	o := w.in.Observed.Newest(c.Name)
 	if o == nil {
+		// Sidecars run for as long as the pod does; a regular init container
+		// without an instance was done and removed, or is not due yet.
 		if w.prev && sidecar {
 			w.a.Init = append(w.a.Init, i)
 		}
 		return false
 	}
 	w.seen = true
+	// Deferred: this step itself still has to see what was after it.
 	defer func() { w.prev = true }()
 	if w.prev && !sidecar {
+		// A later container was started, so this one was done once, and once is
+		// enough.
 		return false
 	}
 	last := i == len(pod.Spec.InitContainers)-1
@@ -334,6 +381,8 @@ func (w *initWalk) step(i int) (stop bool) {
 		switch {
 		case sidecar:
 			w.a.Init = append(w.a.Init, i)
+		// A process that the kernel killed for memory may leave an exit code 0; by
+		// policy and rules it is a failure.
 		case o.ExitCode != 0 || o.Reason == "OOMKilled":
 			if !podmeta.RestartsAfter(pod, c, max(o.ExitCode, 1)) {
 				return w.endPod()
@@ -345,6 +394,7 @@ func (w *initWalk) step(i int) (stop bool) {
 			w.a.Init = append(w.a.Init, i+1)
 		}
 	default:
+		// It cannot be known that it succeeded, and it may not run twice.
 		if !sidecar && podmeta.RestartPolicy(pod, c) == v1.RestartPolicyNever {
 			return w.endPod()
 		}
@@ -354,6 +404,8 @@ func (w *initWalk) step(i int) (stop bool) {
 	return false
 }
 
+// endPod plans the pod's end in place of all that was planned so far. It
+// returns true, the result of a step that ends the walk.
 func (w *initWalk) endPod() bool {
 	w.a.KillPod, w.a.Init, w.a.Kill, w.a.Update = true, nil, nil, nil
 	return true
@@ -369,6 +421,8 @@ func (w *initWalk) again(i int, o *observed.Container, reason KillReason, messag
 func (w *initWalk) runningSidecar(i int, c *v1.Container, o *observed.Container, last bool) {
 	if c.StartupProbe != nil {
 		switch w.in.startup(o.ID) {
+		// Started is not known yet: nothing follows, and no other probe counts
+		// before.
 		case ProbeNone, ProbeUnknown:
 			return
 		case ProbeFailure:
@@ -377,6 +431,8 @@ func (w *initWalk) runningSidecar(i int, c *v1.Container, o *observed.Container,
 		}
 	}
 	if last {
+		// To have started is enough for what comes after; readiness does not count
+		// (KEP-753).
 		w.initialized = true
 	} else if !w.prev {
 		w.a.Init = append(w.a.Init, i+1)

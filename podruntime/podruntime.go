@@ -30,45 +30,70 @@ type Runtime interface {
 
 // SandboxRuntime is the part of a Runtime about sandboxes.
 type SandboxRuntime interface {
+	// RunPodSandbox makes and starts a sandbox and returns its ID. It returns
+	// when the sandbox has its network, which can take as long as CNI plugins do.
+	// handler is that of the pod's runtime class; "" is the runtime's default.
 	RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandboxConfig, handler string) (string, error)
+	// PodSandboxStatus is asked for the addresses of a new sandbox, and about a
+	// sandbox that is not in a list that it should be in.
 	PodSandboxStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.PodSandboxStatusResponse, error)
+	// StopPodSandbox kills what still runs in a sandbox, without any grace, and
+	// gives its addresses back. The CRI has it succeed when it is repeated.
 	StopPodSandbox(ctx context.Context, id string) error
+	// RemovePodSandbox removes a sandbox together with the containers in it.
 	RemovePodSandbox(ctx context.Context, id string) error
 }
 
 // ContainerRuntime is the part of a Runtime about containers.
 type ContainerRuntime interface {
+	// CreateContainer makes a container without starting it, and returns its ID.
+	// sandboxConf repeats the configuration of the container's sandbox, as the
+	// CRI asks for.
 	CreateContainer(ctx context.Context, sandbox string, conf *runtimeapi.ContainerConfig, sandboxConf *runtimeapi.PodSandboxConfig) (string, error)
 	StartContainer(ctx context.Context, id string) error
+	// StopContainer sends the container's stop signal, kills what is left after
+	// timeout seconds, and returns once the container has ended.
 	StopContainer(ctx context.Context, id string, timeout int64) error
+	// RemoveContainer removes a container that has ended, but not its logs, which
+	// are the agent's.
 	RemoveContainer(ctx context.Context, id string) error
 	// ContainerStatus is asked about a container that is not in a list that
 	// it should be in.
 	ContainerStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error)
+	// ExecSync runs the command of a lifecycle hook in a container and waits for
+	// its end; a timeout of 0 is none.
 	ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, err error)
 }
 
 // ImageRequest asks for a container's image.
 type ImageRequest struct {
+	// Pod is shared: read-only.
 	Pod *v1.Pod
 	// Container is whose image it is, "" for that of a volume.
 	Container string
-	Image     string
-	Policy    v1.PullPolicy
+	// Image is the reference as the spec writes it: it may lack a tag.
+	Image  string
+	Policy v1.PullPolicy
 	// RuntimeHandler is that of the pod's runtime class, or "".
 	RuntimeHandler string
-	Sandbox        *runtimeapi.PodSandboxConfig
-	Secrets        []*v1.Secret
+	// Sandbox is the configuration of the sandbox that the image is for: some
+	// runtimes choose by it where images go (CRI, PullImageRequest).
+	Sandbox *runtimeapi.PodSandboxConfig
+	// Secrets are the pod's pull secrets that exist, in the order of its spec.
+	Secrets []*v1.Secret
 }
 
 // Images makes sure that an image is on the node. Its errors may bear a
 // reason (Reason() string) and a time (RetryAt() time.Time).
 type Images interface {
+	// Ensure blocks until the image is there or cannot be had, or ctx ends. It is
+	// called from several goroutines, also for one pod.
 	Ensure(ctx context.Context, r ImageRequest) (podspec.ImageFacts, error)
 }
 
 // Events takes what is worth telling about a pod.
 type Events interface {
+	// Event is called from any goroutine, several at a time for one pod.
 	Event(pod *v1.Pod, eventType, reason, message string)
 }
 
@@ -112,8 +137,11 @@ func (nobody) Removed(string)                  {}
 // required; the zero value of every other field means the default named
 // beside it.
 type Config struct {
-	Runtime    Runtime
-	Images     Images
+	// Runtime and Images are called from any goroutine.
+	Runtime Runtime
+	Images  Images
+	// PodLogsDir is the absolute path of the directory of all pods' logs. Nothing
+	// outside of it is taken for a log, whatever path a runtime reports.
 	PodLogsDir string
 	// ContainerLogsDir gets a link to each container's log, as log collectors
 	// look for them; none are made.
@@ -162,10 +190,15 @@ const (
 
 // Manager brings pods into the state that their specs ask for.
 type Manager struct {
-	cfg   Config
-	disk  detached.Queue
-	rt    Runtime
-	met   *metrics
+	// cfg has its defaults filled in, and does not change after New.
+	cfg Config
+	// disk makes all calls into file systems, which may never return; see onDisk.
+	disk detached.Queue
+	// rt is cfg.Runtime.
+	rt  Runtime
+	met *metrics
+	// crash delays restarts of containers that ended, tries those of calls that
+	// failed.
 	crash *crashLoops
 	tries *tries
 	// stopping are the pods whose end has failed so far.
@@ -175,11 +208,14 @@ type Manager struct {
 	// applied is empty without a Resizer.
 	applied applied
 
+	// mu guards fails: by pod and container name, why the last start failed.
 	mu    sync.Mutex
 	fails map[types.UID]map[string]StartError
 }
 
 // StartError is why a container did not start.
+// Reason is the one of the container's waiting state, Message its text; both
+// are shown to users as they are.
 type StartError struct{ Reason, Message string }
 
 // New checks cfg and returns a Manager. It owns no goroutine beyond its calls.
@@ -190,6 +226,8 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.MaxCrashBackoff == 0 {
 		cfg.MaxCrashBackoff = defaultMaxCrashBackoff
 	}
+	// A first delay above the limit would be a mistake that nobody made who set
+	// the limit alone; the kubelet lowers its first delay as well.
 	if cfg.CrashBackoff == 0 {
 		cfg.CrashBackoff = min(defaultCrashBackoff, cfg.MaxCrashBackoff)
 	}
@@ -200,6 +238,7 @@ func New(cfg Config) (*Manager, error) {
 		cfg.Log = zap.NewNop()
 	}
 	var errs []error
+	// All mistakes are reported at once: a configuration is mended in one go.
 	if cfg.Runtime == nil {
 		errs = append(errs, errors.New("Config.Runtime is required"))
 	}
@@ -220,6 +259,8 @@ func New(cfg Config) (*Manager, error) {
 		return nil, fmt.Errorf("podruntime: %w", err)
 	}
 	cfg.PodLogsDir = filepath.Clean(cfg.PodLogsDir)
+	// The registration comes last: a refused configuration leaves nothing
+	// registered.
 	met, err := newMetrics(cfg.Metrics)
 	if err != nil {
 		return nil, fmt.Errorf("podruntime: %w", err)
@@ -244,6 +285,9 @@ func (m *Manager) StartErrors(uid types.UID) map[string]StartError {
 	return out
 }
 
+// noteStart remembers how a container's last start ended, for StartErrors. A
+// nil err forgets the failure, so that the container is no longer shown as
+// waiting.
 func (m *Manager) noteStart(uid types.UID, name string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -258,6 +302,8 @@ func (m *Manager) noteStart(uid types.UID, name string, err error) {
 }
 
 // Forget drops what is remembered of a pod that is gone.
+// The pod must be at rest: a sync under way would remember it again. Each
+// record has a lock of its own, and none is held while another is taken.
 func (m *Manager) Forget(uid types.UID) {
 	m.mu.Lock()
 	delete(m.fails, uid)
@@ -269,6 +315,8 @@ func (m *Manager) Forget(uid types.UID) {
 	m.applied.forget(uid)
 }
 
+// event reports an event of a pod, if anybody listens. pod is nil where the
+// spec is unknown: such an event would have no object to be about.
 func (m *Manager) event(pod *v1.Pod, eventType, reason, format string, args ...any) {
 	if m.cfg.Events != nil && pod != nil {
 		m.cfg.Events.Event(pod, eventType, reason, fmt.Sprintf(format, args...))
@@ -287,7 +335,9 @@ func (m *Manager) containerEvent(pod *v1.Pod, container, eventType, reason, form
 // Request asks for one pod to be synced.
 type Request struct {
 	// Spec is the compiler's input; its PodIPs may be empty.
-	Spec     podspec.Input
+	Spec podspec.Input
+	// Observed is what the runtime shows; nil is nothing. A sync does not change
+	// it.
 	Observed *observed.Pod
 	// Liveness and Startup tell the results of probes by container ID; nil
 	// means that there are none.
@@ -301,11 +351,15 @@ type Request struct {
 type ActionResult struct {
 	Action string // KillContainer, CreatePodSandbox, StartContainer, ...
 	Target string // the container's or the pod's name
-	Err    error
+	// Err is nil for what was done. One that matches errUndone left the runtime
+	// as it was.
+	Err error
 }
 
 // Result is what a sync did.
 type Result struct {
+	// Actions are in the order in which they ended. Containers that start side by
+	// side may end in any order.
 	Actions []ActionResult
 	// Resizes reports that there were running containers to be resized.
 	Resizes bool
@@ -323,6 +377,8 @@ func (r *Result) Err() error {
 }
 
 // Changed reports whether anything in the runtime was changed, or may have been.
+// A failed call counts as a change: nobody knows how far the runtime came with
+// it.
 func (r *Result) Changed() bool {
 	for _, a := range r.Actions {
 		if !errors.Is(a.Err, errUndone) {
@@ -332,6 +388,8 @@ func (r *Result) Changed() bool {
 	return false
 }
 
+// add notes an action. While containers start side by side, the caller holds
+// syncing.mu.
 func (r *Result) add(action, target string, err error) {
 	r.Actions = append(r.Actions, ActionResult{Action: action, Target: target, Err: err})
 }

@@ -26,16 +26,20 @@ const steady = lastRetry
 // look does not show is a failure: without a wait, a runtime that contradicts
 // itself would be asked as fast as it answers.
 type promises struct {
+	// mu guards all fields, and the promises themselves.
 	mu sync.Mutex
 	// pods are the promises by "" for the sandbox, by a container's name, and
 	// by ending(ID) for what was ended.
-	pods    map[types.UID]map[string]*promise
+	pods map[types.UID]map[string]*promise
+	// removed are IDs of pods whose removal was confirmed; they outlive forget.
 	removed removals
 }
 
 // promise is one success that is to be seen.
 type promise struct {
-	id      string // what was made, or ended; "" if nothing is owed
+	id string // what was made, or ended; "" if nothing is owed
+	// at is when the runtime confirmed it: observations begun before say nothing
+	// about it.
 	at      time.Time
 	seen    bool // a look has shown it
 	strikes int  // failures in a row
@@ -62,6 +66,8 @@ func (p *promises) made(uid types.UID, key, id string, now time.Time) {
 		p.pods[uid] = pod
 	}
 	strikes := 0
+	// A new success does not end a row of failures: only one that lasts does
+	// (steady).
 	if old := pod[key]; old != nil {
 		strikes = old.strikes
 	}
@@ -69,6 +75,8 @@ func (p *promises) made(uid types.UID, key, id string, now time.Time) {
 }
 
 // released notes that nothing is owed for an id any more: it was removed.
+// It does not know the pod: it goes through all, which is cheap beside a
+// removal.
 func (p *promises) released(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,6 +89,7 @@ func (p *promises) released(id string) {
 	}
 }
 
+// forget drops what is owed of a pod, but not the IDs that were removed.
 func (p *promises) forget(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,14 +102,18 @@ func (p *promises) look(obs *observed.Pod) {
 	defer p.mu.Unlock()
 	for key, e := range p.pods[obs.UID] {
 		if e.id == "" || obs.ObservedAt.Before(e.at) {
+			// Nothing is owed, or the look is older than the promise.
 			continue
 		}
 		state := stateIn(obs, e.id)
 		switch {
+		// The end is borne out, also by an instance that is not there any more.
 		case strings.HasPrefix(key, ending("")):
 			if state != observed.Running {
 				delete(p.pods[obs.UID], key)
 			}
+		// A container that has run and ended was started as promised; a sandbox has
+		// to last.
 		case state == observed.Running, key != "" && state == observed.Exited:
 			e.seen = true
 		}
@@ -127,8 +140,11 @@ func (p *promises) owed(obs *observed.Pod, key string) (promise, bool) {
 	defer p.mu.Unlock()
 	e := p.pods[obs.UID][key]
 	if e == nil || e.id == "" || obs.ObservedAt.Before(e.at) {
+		// Nothing was promised, it was removed since, or the look is too old to
+		// judge by.
 		return promise{}, false
 	}
+	// A copy: mu is not held by those who read it.
 	return *e, true
 }
 
@@ -142,11 +158,13 @@ func (p *promises) strike(uid types.UID, key string, must bool, err error, now t
 	if e == nil {
 		return nil
 	}
+	// It lasted before its first failure: the row of failures is over.
 	if e.until.IsZero() && now.Sub(e.at) >= steady {
 		e.strikes = 0
 	}
 	e.strikes++
 	failures := e.strikes
+	// What was made and seen may go once by itself, as by the hand of a person.
 	if e.seen && !must {
 		failures--
 	}
@@ -154,6 +172,7 @@ func (p *promises) strike(uid types.UID, key string, must bool, err error, now t
 	if failures == 0 {
 		return nil
 	}
+	// The wait doubles with each failure in a row, as those of tries do.
 	e.until = now.Add(retry.Backoff{First: firstRetry, Max: lastRetry}.After(failures))
 	return &heldError{err: err, until: e.until}
 }
@@ -176,6 +195,7 @@ func (p *promises) again(obs *observed.Pod, id, what string, now time.Time) erro
 		return err
 	}
 	if !e.until.IsZero() {
+		// Its failure has been counted, and the wait is over.
 		return nil
 	}
 	err := fmt.Errorf("%s still runs after a successful stop", what)
@@ -187,9 +207,12 @@ func (p *promises) again(obs *observed.Pod, id, what string, now time.Time) erro
 func (p *promises) goes(obs *observed.Pod, now time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// Here, as nothing else makes the record grow.
 	p.removed.sweep(now)
 	var err error
 	note := func(what, id string) {
+		// Only a look that was begun after the removal contradicts it. The first
+		// one found is reported, and all are noted.
 		if at, ok := p.removed.when(id); ok && !obs.ObservedAt.Before(at) && err == nil {
 			err = fmt.Errorf("%s %s was still there after a successful removal", what, id)
 		}
@@ -214,9 +237,13 @@ func (s *syncing) anotherSandbox(ctx context.Context) error {
 	if err := e.held(time.Now()); err != nil {
 		return err
 	}
+	// The list may have lost a sandbox that is there: the runtime is asked about
+	// the very ID before another takes its place.
 	gone, runs := false, false
 	if missing := stateIn(s.obs, e.id) == observed.Unknown; missing {
 		st, err := s.m.rt.PodSandboxStatus(ctx, e.id, false)
+		// No answer is no proof: a second sandbox beside a running one would have
+		// the pod twice.
 		if gone = cri.IsNotFound(err); err != nil && !gone {
 			return fmt.Errorf("sandbox %s is not in the runtime's list: %w", e.id, err)
 		}
@@ -249,6 +276,7 @@ func (s *syncing) struckSandbox(e *promise, runs bool, err error) error {
 }
 
 // found is err unless it says that there is nothing.
+// Stops and removals of what is gone have reached their aim.
 func found(err error) error {
 	if cri.IsNotFound(err) {
 		return nil
@@ -264,6 +292,7 @@ func (s *syncing) another(ctx context.Context, c *v1.Container) error {
 		return nil
 	}
 	s.mu.Lock()
+	// Other containers of the pod start side by side, and change the observation.
 	state, there := observed.Unknown, false
 	if o := byID(s.obs, e.id); o != nil {
 		state, there = o.State, true
@@ -276,6 +305,8 @@ func (s *syncing) another(ctx context.Context, c *v1.Container) error {
 		return err
 	}
 	if there {
+		// It is listed, and neither runs nor has ended: a start that did not take
+		// place.
 		return s.struck(c, &e, false, fmt.Errorf("container %s is %s although the runtime said that it started", e.id, state))
 	}
 	st, err := s.m.rt.ContainerStatus(ctx, e.id, false)
@@ -290,6 +321,8 @@ func (s *syncing) another(ctx context.Context, c *v1.Container) error {
 	if err != nil {
 		return err
 	}
+	// Also what the runtime says it does not have: a copy that comes back would
+	// run beside the next instance.
 	if err := s.m.discard(ctx, e.id); err != nil {
 		return fmt.Errorf("remove container %s, which is not in the runtime's list: %w", e.id, err)
 	}
@@ -304,6 +337,8 @@ func (s *syncing) struck(c *v1.Container, e *promise, must bool, err error) erro
 	}
 	err = s.m.promises.strike(s.pod.UID, c.Name, must, &reasonError{ReasonRunContainer, err}, time.Now())
 	if err != nil {
+		// The event has the container's name in place of the ID: events of all
+		// instances are one, and are counted instead of listed.
 		s.m.containerEvent(s.pod, c.Name, v1.EventTypeWarning, "Failed", "Error: %s", strings.ReplaceAll(callerror.Shown(err), e.id, c.Name))
 		s.m.noteStart(s.pod.UID, c.Name, err)
 	}

@@ -7,7 +7,8 @@ import (
 
 // Removals are remembered this long, and so many of them.
 const (
-	removedFor  = 10 * time.Minute
+	removedFor = 10 * time.Minute
+	// A bound of memory, for a runtime that makes up new IDs all the time.
 	removedMost = 8192
 	sweepEvery  = time.Minute
 )
@@ -15,16 +16,22 @@ const (
 // removals are when the sandboxes and containers of pods that are gone were
 // removed. They are kept by hashes of their IDs, which cost a tenth of these.
 type removals struct {
+	// seed is of this process: nobody can choose IDs that collide.
 	seed  maphash.Seed
 	start time.Time
+	// at has durations since start, by the monotonic clock, a third of the size
+	// of times.
 	at    map[uint64]time.Duration // since start
 	swept time.Time
 }
 
+// newRemovals returns an empty record. Its methods must not overlap;
+// promises.mu guards it.
 func newRemovals(now time.Time) removals {
 	return removals{seed: maphash.MakeSeed(), start: now, at: map[uint64]time.Duration{}, swept: now}
 }
 
+// when reports when an ID was removed, and whether that is remembered.
 func (r *removals) when(id string) (time.Time, bool) {
 	at, ok := r.at[maphash.String(r.seed, id)]
 	return r.start.Add(at), ok

@@ -21,6 +21,7 @@ import (
 // Update changes how much of one resource a running container may use
 // (KEP-1287).
 type Update struct {
+	// ID is the instance's, Name the container's in the spec.
 	ID, Name string
 	Resource v1.ResourceName // cpu or memory
 	// From and To hold that resource's values alone. A value of To that is 0
@@ -33,7 +34,11 @@ func (u *Update) Lowers() bool {
 	if u.Resource == v1.ResourceMemory {
 		return u.limitsMemory()
 	}
+	// The periods are left out: only the order of updates depends on this. A
+	// quota of 0 or less is no limit.
 	from, to := u.From.GetCpuQuota(), u.To.GetCpuQuota()
+	// A first limit takes away as well: without one, all CPUs were the
+	// container's.
 	if to > 0 && to != from {
 		return from <= 0 || to < from
 	}
@@ -61,11 +66,13 @@ type Resources struct {
 
 // resizes reports whether running containers do not have yet what the spec gives
 // them.
+// A restart for a resize counts: the container lacks its resources until then.
 func (a *Actions) resizes() bool {
 	return len(a.Update) > 0 || slices.ContainsFunc(a.Kill, func(k Kill) bool { return k.Reason == KillResize })
 }
 
 // resized are the resources that can be changed while a container runs.
+// Memory comes first: where its change is refused, CPU has not been touched.
 var resized = []v1.ResourceName{v1.ResourceMemory, v1.ResourceCPU}
 
 // resize plans for a running container that is otherwise as it should be. It
@@ -74,11 +81,14 @@ func (r *Resources) resize(c *v1.Container, o *observed.Container, a *Actions) (
 	if r == nil {
 		return false
 	}
+	// The annotation is the only word about this that survives the agent.
 	made, known := MadeWith(o)
 	want := r.Wanted(c, c.Resources)
 	var updates []Update
 	for _, name := range resized {
 		from, to := r.Applied(o.ID, name), only(want, name)
+		// Nothing is remembered after a restart of the agent: the runtime's word
+		// stands in.
 		if from == nil {
 			from = only(r.shown(c, o, made, known), name)
 		}
@@ -88,6 +98,8 @@ func (r *Resources) resize(c *v1.Container, o *observed.Container, a *Actions) (
 			if known && !sameAmounts(made, c.Resources, name) || !known && visible {
 				return true
 			}
+			// The container's own amounts are the same, but its limit is its pod's,
+			// which changed.
 			if r.Pooled != nil && r.Pooled(c, name) && limitDiffers(from, to, name) {
 				return true
 			}
@@ -95,6 +107,8 @@ func (r *Resources) resize(c *v1.Container, o *observed.Container, a *Actions) (
 			updates = append(updates, Update{ID: o.ID, Name: o.Name, Resource: name, From: from, To: to})
 		}
 	}
+	// Only now: a container that is restarted is made with its new resources, and
+	// needs no update beside.
 	a.Update = append(a.Update, updates...)
 	return false
 }
@@ -110,6 +124,8 @@ func (r *Resources) shown(c *v1.Container, o *observed.Container, made v1.Resour
 	if s == nil {
 		return out
 	}
+	// A runtime that leaves a value out reports 0, which must not look like a
+	// change.
 	if s.CPUPeriod > 0 {
 		out.CpuPeriod, out.CpuQuota = s.CPUPeriod, s.CPUQuota
 	}
@@ -126,9 +142,13 @@ func (r *Resources) shown(c *v1.Container, o *observed.Container, made v1.Resour
 // by somebody who did not write it down.
 func MadeWith(o *observed.Container) (r v1.ResourceRequirements, known bool) {
 	written := o.Annotations[cri.AnnotationResources]
+	// Annotations are in the hands of whoever runs containers on the node: their
+	// size is bounded before they are decoded.
 	if written == "" || len(written) > maxAnnotation {
 		return r, false
 	}
+	// Amounts as strings: a Quantity that is decoded by itself may have any
+	// exponent.
 	var raw struct {
 		Limits, Requests map[v1.ResourceName]string
 		Claims           []v1.ResourceClaim
@@ -140,6 +160,8 @@ func MadeWith(o *observed.Container) (r v1.ResourceRequirements, known bool) {
 	var limits, requests bool
 	r.Limits, limits = quantities(raw.Limits)
 	r.Requests, requests = quantities(raw.Requests)
+	// A part that cannot be read makes the whole unknown: half of it would look
+	// like a resize.
 	if !limits || !requests {
 		return v1.ResourceRequirements{}, false
 	}
@@ -152,6 +174,7 @@ func MadeWith(o *observed.Container) (r v1.ResourceRequirements, known bool) {
 func quantities(in map[v1.ResourceName]string) (out v1.ResourceList, ok bool) {
 	const longest, greatest = 64, 30 // bytes; a power of ten
 	for name, s := range in {
+		// 1e999999999 is eleven bytes long, and a number of a billion digits.
 		if i := strings.LastIndexAny(s, "eE"); len(s) > longest {
 			return nil, false
 		} else if i >= 0 && i < len(s)-1 {
@@ -171,6 +194,9 @@ func quantities(in map[v1.ResourceName]string) (out v1.ResourceList, ok bool) {
 	return out, true
 }
 
+// restartsFor reports whether the container's resize policy wants a restart for
+// a change of the resource. Without a policy it is changed in place, the API's
+// default.
 func restartsFor(c *v1.Container, name v1.ResourceName) bool {
 	for _, p := range c.ResizePolicy {
 		if p.ResourceName == name {
@@ -180,6 +206,8 @@ func restartsFor(c *v1.Container, name v1.ResourceName) bool {
 	return false
 }
 
+// sameAmounts reports whether two requirements ask for the same of a resource.
+// One that is missing differs from a zero.
 func sameAmounts(a, b v1.ResourceRequirements, name v1.ResourceName) bool {
 	same := func(x, y v1.ResourceList) bool {
 		p, hasP := x[name]
@@ -199,6 +227,7 @@ func sameAmounts(a, b v1.ResourceRequirements, name v1.ResourceName) bool {
 // only keeps the values of one resource.
 func only(r *runtimeapi.LinuxContainerResources, name v1.ResourceName) *runtimeapi.LinuxContainerResources {
 	if name == v1.ResourceCPU {
+		// The period goes with the quota, which means nothing alone.
 		return &runtimeapi.LinuxContainerResources{CpuPeriod: r.GetCpuPeriod(), CpuQuota: r.GetCpuQuota(), CpuShares: r.GetCpuShares()}
 	}
 	return &runtimeapi.LinuxContainerResources{
@@ -216,6 +245,8 @@ func differs(from, to *runtimeapi.LinuxContainerResources, name v1.ResourceName)
 	return limitDiffers(from, to, name) || !maps.Equal(to.GetUnified(), from.GetUnified())
 }
 
+// limitDiffers compares limits alone. CPU limits are compared as quota to
+// period: a runtime may show the same share of time in another period.
 func limitDiffers(from, to *runtimeapi.LinuxContainerResources, name v1.ResourceName) bool {
 	if name == v1.ResourceCPU {
 		return to.GetCpuQuota() > 0 && to.GetCpuQuota()*from.GetCpuPeriod() != from.GetCpuQuota()*to.GetCpuPeriod()
@@ -227,6 +258,7 @@ func limitDiffers(from, to *runtimeapi.LinuxContainerResources, name v1.Resource
 // version of it while it runs, whatever the node has; nil means that they can.
 // The rules are the API's for the resize subresource (KEP-1287).
 func CheckResize(from, to *v1.Pod) error {
+	// Pod-level resources change by the same rules (KEP-5419).
 	if err := checkRequirements(podLevel(from), podLevel(to)); err != nil {
 		return fmt.Errorf("spec.resources.%w", err)
 	}
@@ -247,6 +279,7 @@ func CheckResize(from, to *v1.Pod) error {
 			}
 		}
 	}
+	// Without a status, which would answer with the class that was.
 	class := func(pod *v1.Pod) v1.PodQOSClass { return podmeta.QOS(&v1.Pod{Spec: pod.Spec}) }
 	if was, is := class(from), class(to); was != is {
 		return fmt.Errorf("the quality of service class would become %s; it has to stay %s while the pod runs", is, was)
@@ -254,6 +287,8 @@ func CheckResize(from, to *v1.Pod) error {
 	return nil
 }
 
+// podLevel returns the pod's own resources, none where the spec has no such
+// field.
 func podLevel(pod *v1.Pod) v1.ResourceRequirements {
 	if pod.Spec.Resources == nil {
 		return v1.ResourceRequirements{}
@@ -261,6 +296,8 @@ func podLevel(pod *v1.Pod) v1.ResourceRequirements {
 	return *pod.Spec.Resources
 }
 
+// checkRequirements returns an error that begins with the path of the field
+// below resources.
 func checkRequirements(was, is v1.ResourceRequirements) error {
 	if err := checkList(was.Requests, is.Requests); err != nil {
 		return fmt.Errorf("requests.%w", err)
@@ -273,10 +310,13 @@ func checkRequirements(was, is v1.ResourceRequirements) error {
 
 // checkList compares two lists of requests, or of limits.
 func checkList(was, is v1.ResourceList) error {
+	// Sorted, so that the same change is refused with the same words.
 	for _, name := range slices.Sorted(maps.Keys(union(was, is))) {
 		p, had := was[name]
 		q, has := is[name]
 		switch {
+		// Huge pages, ephemeral storage and devices were counted at admission, and
+		// cannot change.
 		case name != v1.ResourceCPU && name != v1.ResourceMemory && (had != has || p.Cmp(q) != 0):
 			return fmt.Errorf("%s: %s cannot become %s while the pod runs; only cpu and memory can change", name, amount(p, had), amount(q, has))
 		case had && !has:
@@ -286,6 +326,7 @@ func checkList(was, is v1.ResourceList) error {
 	return nil
 }
 
+// union has the keys of both lists. Their values do not matter.
 func union(a, b v1.ResourceList) v1.ResourceList {
 	out := maps.Clone(a)
 	if out == nil {

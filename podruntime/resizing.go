@@ -22,8 +22,13 @@ import (
 // Resizer is the part of a runtime that changes what running containers may
 // use; *cri.Client has it.
 type Resizer interface {
+	// UpdateContainerResources changes a running container; a value of 0 stays as
+	// it is.
 	UpdateContainerResources(ctx context.Context, id string, r *runtimeapi.ContainerResources) error
+	// UpdatePodSandboxResources informs the runtime of the sum, before or after
+	// the agent changes the pod's cgroup. It may be unimplemented.
 	UpdatePodSandboxResources(ctx context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error)
+	// ContainerStats is asked for the memory in use before a limit is lowered.
 	ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error)
 }
 
@@ -44,6 +49,7 @@ const ReasonResize = "ResizeError"
 
 // applied remembers what running containers were given last.
 type applied struct {
+	// mu guards pods. The values are shared and never changed.
 	mu   sync.Mutex
 	pods map[types.UID]map[appliedKey]*runtimeapi.LinuxContainerResources
 }
@@ -60,6 +66,8 @@ func (a *applied) get(uid types.UID, id string, name v1.ResourceName) *runtimeap
 	return a.pods[uid][appliedKey{id, name}]
 }
 
+// set notes what a container, or with wholePod the pod's cgroup, was given. r
+// is kept.
 func (a *applied) set(uid types.UID, id string, name v1.ResourceName, r *runtimeapi.LinuxContainerResources) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -83,6 +91,7 @@ func (a *applied) keep(obs *observed.Pod) {
 	}
 }
 
+// forget drops a pod's record; after that its resources are not known.
 func (a *applied) forget(uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -94,12 +103,14 @@ func (m *Manager) planInput(req Request, obs *observed.Pod) PlanInput {
 	in := PlanInput{Pod: req.Spec.Pod, Observed: obs, Liveness: req.Liveness, Startup: req.Startup}
 	if m.cfg.Resizer != nil {
 		in.Resources = &Resources{
+			// The functions are called while planning, in the goroutine of the sync.
 			Wanted: func(c *v1.Container, r v1.ResourceRequirements) *runtimeapi.LinuxContainerResources {
 				return podspec.Resources(req.Spec, c, r)
 			},
 			Applied: func(id string, name v1.ResourceName) *runtimeapi.LinuxContainerResources {
 				return m.applied.get(req.Spec.Pod.UID, id, name)
 			},
+			// Without a limit of its own the container is bounded by the pod's.
 			Pooled: func(c *v1.Container, name v1.ResourceName) bool {
 				r := req.Spec.Pod.Spec.Resources
 				return r != nil && !r.Limits.Name(name, resource.DecimalSI).IsZero() && c.Resources.Limits.Name(name, resource.DecimalSI).IsZero()
@@ -112,6 +123,7 @@ func (m *Manager) planInput(req Request, obs *observed.Pod) PlanInput {
 // NeedsResize reports whether running containers of the pod, or its cgroup, do not have
 // the resources yet that the spec gives them.
 func (m *Manager) NeedsResize(req Request) bool {
+	// It plans from the observation as it is, and does nothing.
 	a := Plan(m.planInput(req, req.Observed))
 	_, known := m.poolDiffers(req.Spec, req.Observed)
 	return a.resizes() || known
@@ -126,6 +138,8 @@ func (m *Manager) poolDiffers(in podspec.Input, obs *observed.Pod) (differs, kno
 			differs, known = true, known || k
 		}
 	}
+	// A cgroup without a sandbox has nothing in it to resize: the next sandbox
+	// gets it right.
 	if differs && SandboxNotReady(in.Pod, obs) != "" {
 		return false, false
 	}
@@ -136,6 +150,7 @@ func (m *Manager) poolDiffers(in podspec.Input, obs *observed.Pod) (differs, kno
 // have, or what it has itself (KEP-5419). differs reports that it was given something else
 // last, or that nothing is known of it, as after a restart of the agent.
 func (m *Manager) pool(in podspec.Input, name v1.ResourceName) (to *runtimeapi.LinuxContainerResources, differs, known bool) {
+	// Nobody could change it.
 	if m.cfg.Cgroups == nil || m.cfg.Resizer == nil {
 		return nil, false, false
 	}
@@ -159,15 +174,22 @@ func (m *Manager) madePool(in podspec.Input) {
 func (s *syncing) resize(ctx context.Context, updates []Update, starting bool) {
 	start := time.Now()
 	var err error
+	// some reports that there is a resize to measure, and not only a cgroup to
+	// adjust of which nothing was known.
 	some := len(updates) > 0
 	for _, name := range resized {
 		of := ofResource(updates, name)
 		pool, differs, known := s.m.pool(s.in, name)
+		// A cgroup of which nothing is known, as after a restart of the agent, most
+		// likely has what it should: it is left alone unless containers are about
+		// to start, or the pod has resources of its own.
 		differs = differs && (known || starting || s.pod.Spec.Resources != nil)
 		if len(of) == 0 && !differs {
 			continue
 		}
 		some = some || known
+		// After a failure the pod's cgroup counts as not changed, so that the next
+		// sync tries again.
 		if err = s.resizeOf(ctx, name, of, known); err != nil {
 			break
 		}
@@ -183,6 +205,7 @@ func (s *syncing) resize(ctx context.Context, updates []Update, starting bool) {
 // ofResource are the updates of one resource, those that lower it first.
 func ofResource(updates []Update, name v1.ResourceName) []Update {
 	out := slices.DeleteFunc(slices.Clone(updates), func(u Update) bool { return u.Resource != name })
+	// Stable: containers of one kind stay in the order of the plan.
 	slices.SortStableFunc(out, func(a, b Update) int {
 		switch lowers := a.Lowers(); {
 		case lowers == b.Lowers():
@@ -201,6 +224,7 @@ func ofResource(updates []Update, name v1.ResourceName) []Update {
 func (s *syncing) resizeOf(ctx context.Context, name v1.ResourceName, updates []Update, known bool) error {
 	fail := func(target string, err error) error {
 		if ctx.Err() != nil {
+			// The sync was interrupted; the resize did not fail.
 			err = ctx.Err()
 		} else {
 			err = &reasonError{ReasonResize, fmt.Errorf("resize %s of %s: %w", name, target, err)}
@@ -209,11 +233,16 @@ func (s *syncing) resizeOf(ctx context.Context, name v1.ResourceName, updates []
 		return err
 	}
 	for i := range updates {
+		// All are checked before the first is changed: a refusal leaves the pod as
+		// it was.
 		if err := s.enough(ctx, &updates[i]); err != nil {
 			return fail("container "+updates[i].Name, err)
 		}
 	}
 	after := podspec.PodResources(s.in)
+	// The runtime hears of growth before the cgroup grows, of a decrease after
+	// the containers shrank: at no moment does a container have more than its
+	// pod.
 	before, grows := earlier(after, updates)
 	told := len(updates) > 0 || known
 	pod := "pod " + s.pod.Name
@@ -234,6 +263,7 @@ func (s *syncing) resizeOf(ctx context.Context, name v1.ResourceName, updates []
 		if err := s.m.cfg.Resizer.UpdateContainerResources(ctx, u.ID, &runtimeapi.ContainerResources{Linux: u.To}); err != nil {
 			return fail("container "+u.Name, err)
 		}
+		// Noted one by one: after a failure of the next, this one is not repeated.
 		s.m.applied.set(s.pod.UID, u.ID, name, u.To)
 		s.res.add("ResizeContainer", u.Name, nil)
 	}
@@ -245,6 +275,7 @@ func (s *syncing) resizeOf(ctx context.Context, name v1.ResourceName, updates []
 	if s.m.cfg.Cgroups != nil {
 		if err := s.m.cfg.Cgroups.Lower(ctx, s.pod, name); err != nil {
 			if !grows && told {
+				// The cgroup was not lowered, so the runtime has the old sum again.
 				_ = s.tellSandbox(ctx, before)
 			}
 			return fail(pod, err)
@@ -265,6 +296,7 @@ func (s *syncing) enough(ctx context.Context, u *Update) error {
 	if err != nil {
 		return &refusedError{fmt.Errorf("memory in use is not known, and the limit would become %d: %w", limit, err)}
 	}
+	// The working set leaves out inactive page cache, which the kernel can drop.
 	used := st.GetMemory().GetWorkingSetBytes()
 	if used == nil {
 		used = st.GetMemory().GetUsageBytes()
@@ -281,14 +313,18 @@ func (s *syncing) enough(ctx context.Context, u *Update) error {
 // refusedError is a resize that was not begun.
 type refusedError struct{ err error }
 
-func (e *refusedError) Error() string        { return e.err.Error() }
-func (e *refusedError) Unwrap() error        { return e.err }
+func (e *refusedError) Error() string { return e.err.Error() }
+func (e *refusedError) Unwrap() error { return e.err }
+
+// Is has it match errUndone: nothing was changed.
 func (e *refusedError) Is(target error) bool { return target == errUndone }
 
 // earlier is what the pod had before the updates, and whether it has more after
 // them.
 func earlier(after *runtimeapi.LinuxContainerResources, updates []Update) (before *runtimeapi.LinuxContainerResources, grows bool) {
 	before = proto.CloneOf(after)
+	// more is only compared with 0: each call of this is about one resource, so
+	// that bytes, microseconds and shares are not mixed but for CPU's two.
 	var more int64
 	for _, u := range updates {
 		limit := u.To.GetMemoryLimitInBytes() - u.From.GetMemoryLimitInBytes() // of cpu 0
@@ -297,6 +333,7 @@ func earlier(after *runtimeapi.LinuxContainerResources, updates []Update) (befor
 		before.MemoryLimitInBytes -= limit
 		before.CpuShares -= shares
 		before.CpuQuota -= quota
+		// A change of the CPU limit decides; shares count where it stays.
 		if more += limit + quota; quota == 0 {
 			more += shares
 		}

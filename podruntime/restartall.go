@@ -21,10 +21,12 @@ func RestartsAll(pod *v1.Pod, obs *observed.Pod) bool {
 // instance that says so.
 func restartSource(pod *v1.Pod, obs *observed.Pod) (*v1.Container, *observed.Container) {
 	if pod.DeletionTimestamp != nil {
+		// A pod that is being deleted does not start over.
 		return nil, nil
 	}
 	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range list {
+			// Only the newest instance counts: earlier ones have had their restart.
 			if o := obs.Newest(list[i].Name); wantsRestartOfAll(&list[i], o) {
 				return &list[i], o
 			}
@@ -33,6 +35,9 @@ func restartSource(pod *v1.Pod, obs *observed.Pod) (*v1.Container, *observed.Con
 	return nil, nil
 }
 
+// wantsRestartOfAll reports whether an instance ended by itself in such a way.
+// One that was killed here a moment ago has no exit code that a rule could be
+// meant for.
 func wantsRestartOfAll(c *v1.Container, o *observed.Container) bool {
 	return o != nil && o.State == observed.Exited && o.ExitCode != UnknownExit && podmeta.RestartsAllAfter(c, o.ExitCode)
 }
@@ -68,6 +73,7 @@ func resets(pod *v1.Pod, obs *observed.Pod) []string {
 // keeps crashing.
 func (s *syncing) restartAll(ctx context.Context, ids []string) (done bool) {
 	const action = "RestartAllContainers"
+	// Not nil: the plan found the same by the same observation.
 	c, o := restartSource(s.pod, s.obs)
 	if err := s.crashLoop(c, o); err != nil {
 		s.m.noteStart(s.pod.UID, c.Name, err)
@@ -80,6 +86,8 @@ func (s *syncing) restartAll(ctx context.Context, ids []string) (done bool) {
 			live = append(live, o)
 		}
 	}
+	// A grace of 0 seconds: what they do is to be repeated anyway. StopContainer
+	// still gives them minGrace.
 	errs := parallel(live, func(o *observed.Container) error {
 		return s.m.killContainer(ctx, s.pod, s.obs.IPs(), o, KillPodEnds, "Stopping container "+o.Name, new(int64), nil)
 	})
@@ -89,7 +97,10 @@ func (s *syncing) restartAll(ctx context.Context, ids []string) (done bool) {
 			return false
 		}
 	}
+	// A copy, as drop moves the elements of the slice.
 	last := *o
+	// One by one and in this order: an interruption leaves the sources, which ask
+	// for the rest.
 	for _, id := range ids {
 		if err := s.m.discard(ctx, id); err != nil {
 			s.res.add(action, s.pod.Name, fmt.Errorf("remove container %s: %w", id, err))

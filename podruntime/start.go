@@ -26,6 +26,8 @@ import (
 // start starts one container and notes how that went.
 func (s *syncing) start(ctx context.Context, c *v1.Container, g podspec.Group) error {
 	err := s.startContainer(ctx, c)
+	// The values of the label container_type are the kubelet's, in the order of
+	// podspec.Group.
 	kind := [...]string{"container", "init_container", "ephemeral_container"}[g]
 	switch {
 	case errors.As(err, new(*heldError)):
@@ -35,9 +37,13 @@ func (s *syncing) start(ctx context.Context, c *v1.Container, g podspec.Group) e
 		// Interrupted to make way for the pod's end; nothing failed.
 		s.result("StartContainer", c.Name, ctx.Err())
 		return err
+	// A restart that has to wait is no start: the metrics count starts that were
+	// tried.
 	case !errors.As(err, new(*crashLoopError)):
 		s.m.met.startedContainer(kind, s.imageVolumesOf(c), err)
 	}
+	// Success is noted too: it ends the reason for which the container was shown
+	// as waiting.
 	s.m.noteStart(s.pod.UID, c.Name, err)
 	if err != nil {
 		err = fmt.Errorf("container %q: %w", c.Name, err)
@@ -46,9 +52,15 @@ func (s *syncing) start(ctx context.Context, c *v1.Container, g podspec.Group) e
 	return err
 }
 
+// startContainer makes a new instance of a container and runs it, its postStart
+// hook included. It blocks for as long as images, disks, the runtime and the
+// hook take. Its errors bear the reason that the container's waiting state
+// shows.
 func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	m, pod := s.m, s.pod
 	last := s.newest(c.Name)
+	// Reasons to wait come before the image: a container that may not start yet
+	// must not cost a pull. Only the last of them may ask the runtime.
 	if err := s.crashLoop(c, last); err != nil {
 		return err
 	}
@@ -58,11 +70,15 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 	if err := s.another(ctx, c); err != nil {
 		return err
 	}
+	// The image comes before the configuration, which takes the user from it
+	// where the spec names none.
 	facts, err := s.image(ctx, c)
 	if err == nil {
 		err = s.imageVolumeErr(c)
 	}
 	if err != nil {
+		// A pull that was interrupted for the pod's end is no failure to tell users
+		// of.
 		if ctx.Err() == nil {
 			m.containerEvent(pod, c.Name, v1.EventTypeWarning, "Failed", "Error: %s", reasonOf(err))
 		}
@@ -79,13 +95,20 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 		return s.failed(ctx, c, "", ReasonContainerConfig, err)
 	}
 	s.warn(plan.Warnings)
+	// The instance's name in the runtime is made from Attempt, which must be new
+	// even where the restart count is not: the runtime refuses a name that it
+	// knows.
 	plan.Config.Metadata.Attempt = attemptAfter(plan.Config.GetMetadata().GetAttempt(), last)
+	// The runtime mounts these files and parts of volumes when it creates the
+	// container: it makes a directory of each that is missing, or fails.
 	if err := s.materialize(ctx, plan); err != nil {
 		return s.failed(ctx, c, "", ReasonContainerConfig, err)
 	}
 	if err := s.subPaths(ctx, c, plan); err != nil {
 		return s.failed(ctx, c, "", ReasonContainerConfig, err)
 	}
+	// The instance that was never started goes only now: while the steps above
+	// fail, it carries the restart count.
 	if last != nil && last.State == observed.Created {
 		if err := s.replace(ctx, last, plan.Config.GetMetadata()); err != nil {
 			return s.failed(ctx, c, last.ID, ReasonCreateContainer, fmt.Errorf("replace container that was never started: %w", err))
@@ -103,17 +126,24 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) error {
 		// whether it is tried again, and the crash-loop back-off when.
 		return s.failed(ctx, c, id, ReasonRunContainer, err)
 	}
+	// From here the runtime has promised that the container runs: an observation
+	// that does not show it is a failure, and not a reason to start another at
+	// once.
 	_ = m.tries.note(pod.UID, c.Name, nil, time.Now())
 	m.promises.made(pod.UID, c.Name, id, time.Now())
 	m.containerEvent(pod, c.Name, v1.EventTypeNormal, "Started", "Container started")
 	s.started(id, c, plan, restarts)
 	s.linkLog(ctx, id, c.Name, plan.Config.GetLogPath())
+	// The hook runs beside the container's own process, which may not be ready:
+	// Kubernetes promises no order between them. Its failure ends the container.
 	if c.Lifecycle != nil && c.Lifecycle.PostStart != nil {
 		if err := m.runHook(ctx, pod, s.in.PodIPs, c, id, c.Lifecycle.PostStart); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			m.containerEvent(pod, c.Name, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
+			// The hook's error is the one to show. If the kill fails, the next
+			// observation shows a container that runs, which is kept.
 			_ = m.killContainer(ctx, pod, s.in.PodIPs, &observed.Container{ID: id, Name: c.Name, State: observed.Running},
 				KillHook, "FailedPostStartHook", nil, nil)
 			return &reasonError{ReasonPostStart, err}
@@ -138,6 +168,7 @@ func (s *syncing) replace(ctx context.Context, last *observed.Container, next *r
 	case refusedAbandoned(ctx, err, last) && last.Attempt < math.MaxUint32:
 		s.m.cfg.Log.Warn("left a container behind that the runtime lost at its start and refuses to remove",
 			zap.String("container", last.ID), zap.Error(err))
+		// The runtime still reserves the name of the lost one.
 		next.Attempt = max(next.GetAttempt(), last.Attempt+1)
 	default:
 		return err
@@ -171,11 +202,15 @@ func (s *syncing) create(ctx context.Context, plan *podspec.ContainerPlan) (id s
 	if err != nil {
 		return "", err
 	}
+	// Deferred: the callback hears once, of the last try, with the values that
+	// are returned.
 	if created != nil {
 		defer func() { created(id, err) }()
 	}
 	ctx, cancel := lasting(ctx)
 	defer cancel()
+	// These are containerd's words; the CRI has no code of its own for a reserved
+	// name.
 	for range 3 {
 		id, err = s.m.rt.CreateContainer(ctx, s.sandboxID, plan.Config, s.sandboxConf)
 		if err == nil || !strings.Contains(err.Error(), "is reserved for") {
@@ -206,6 +241,8 @@ const finishing = 5 * time.Second
 // lasting returns a context that ends a while after ctx.
 func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	// Nothing ends the call before its caller gives up: only then does the timer
+	// start. It is stopped when the call returns first.
 	stop := context.AfterFunc(ctx, func() {
 		t := time.AfterFunc(finishing, cancel)
 		context.AfterFunc(longer, func() { t.Stop() })
@@ -227,6 +264,8 @@ func attemptAfter(restarts uint32, last *observed.Container) uint32 {
 	}
 }
 
+// drop takes a container out of the view of the pod that this sync plans by, as
+// it was removed from the runtime.
 func (s *syncing) drop(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -253,6 +292,7 @@ func (s *syncing) failed(ctx context.Context, c *v1.Container, id, reason string
 	return s.m.tries.note(s.pod.UID, c.Name, &reasonError{reason, err}, time.Now())
 }
 
+// podName is a pod in the kubelet's messages: name_namespace(UID).
 func podName(pod *v1.Pod) string { return pod.Name + "_" + pod.Namespace + "(" + string(pod.UID) + ")" }
 
 // imageVolumesOf counts the image volumes that a container mounts.
@@ -260,6 +300,7 @@ func (s *syncing) imageVolumesOf(c *v1.Container) int {
 	n := 0
 	for i := range s.pod.Spec.Volumes {
 		v := &s.pod.Spec.Volumes[i]
+		// A volume counts once, however many mounts of the container name it.
 		if v.Image != nil && slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == v.Name }) {
 			n++
 		}
@@ -268,6 +309,8 @@ func (s *syncing) imageVolumesOf(c *v1.Container) int {
 }
 
 // target is the container whose processes an ephemeral container wants to see.
+// It is "" where the target has no instance: the container then sees its own
+// processes alone.
 func (s *syncing) target(name string) string {
 	for i := range s.pod.Spec.EphemeralContainers {
 		if e := &s.pod.Spec.EphemeralContainers[i]; e.Name == name && e.TargetContainerName != "" {
@@ -283,6 +326,7 @@ func (s *syncing) target(name string) string {
 // from have fileTimeout together.
 func (s *syncing) compile(ctx context.Context, c *v1.Container, o podspec.ContainerOptions) (*podspec.ContainerPlan, error) {
 	in := s.in
+	// A reader that the caller gave has limits of its own.
 	if in.ReadFile == nil {
 		ctx, cancel := context.WithTimeoutCause(ctx, fileTimeout, fmt.Errorf("%s did not answer within %v", inVolumes, fileTimeout))
 		defer cancel()
@@ -297,11 +341,16 @@ func (s *syncing) compile(ctx context.Context, c *v1.Container, o podspec.Contai
 // the last one that the runtime has, or else by the log files that are left.
 func (m *Manager) restartCount(ctx context.Context, in podspec.Input, c *v1.Container, last *observed.Container) (int32, error) {
 	switch {
+	// An instance that was never started did not count as a restart, and its
+	// successor takes over its number.
 	case last != nil && last.State == observed.Created:
 		return last.RestartCount, nil
 	case last != nil:
 		return following(last.RestartCount), nil
 	}
+	// Where the runtime has no instance any more, as after garbage collection,
+	// only the names of log files know the count. A number that is used twice
+	// would mix two instances in one log.
 	logs, dir := m.cfg.PodLogsDir, filepath.Join(podspec.LogDirectory(m.cfg.PodLogsDir, in.Pod), c.Name)
 	return onDisk(ctx, &m.disk, in.Pod.UID, inLogs, func() (int32, error) { return countLogs(logs, dir) })
 }
@@ -317,6 +366,9 @@ func countLogs(logsDir, dir string) (int32, error) {
 		return 0, err
 	}
 	defer func() { _ = held.Close() }()
+	// A pod that mounts the directory can put any number of files there. Those
+	// that were read count: too many of them must not keep the container from
+	// starting.
 	entries, err := held.Entries(maxLogNames)
 	if err != nil && !errors.Is(err, safefile.ErrTooMany) {
 		return 0, err
@@ -330,6 +382,8 @@ func countLogs(logsDir, dir string) (int32, error) {
 	return count, nil
 }
 
+// openBelow holds the directory at path, which is below root. No link beneath
+// root is followed: pods can put some there.
 func openBelow(root, path string) (*safefile.Dir, error) {
 	rel, err := below(root, path)
 	if err != nil {

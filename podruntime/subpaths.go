@@ -12,7 +12,11 @@ import (
 )
 
 // subPaths has the parts of volumes that a container mounts made ready.
+// It writes the paths to mount into the plan, and blocks for as long as the
+// volumes' file systems take.
 func (s *syncing) subPaths(ctx context.Context, c *v1.Container, plan *podspec.ContainerPlan) error {
+	// Until here the mount has the path inside of the volume, which the pod may
+	// turn into a link between this look and the mount.
 	for _, sub := range plan.SubPaths {
 		host := plan.Config.Mounts[sub.Mount].GetHostPath()
 		var err error
@@ -37,6 +41,7 @@ func makePart(s podspec.SubPath) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, root.Close()) }()
+	// A part that is there may be a file as well as a directory.
 	if _, err := root.Stat(s.Path); err == nil {
 		return nil
 	}

@@ -27,18 +27,24 @@ const maxParallel = 8
 
 // syncing is one Sync under way.
 type syncing struct {
+	// The fields below are those of Sync's own goroutine, but for what mu guards.
 	m   *Manager
 	req Request
 	pod *v1.Pod
 	in  podspec.Input // with the addresses of the sandbox
 	obs *observed.Pod // what the runtime shows, with what was done since
 
+	// sandboxID is the sandbox that containers are made in, and sandboxConf its
+	// compiled configuration, which the runtime wants repeated for each
+	// container.
 	sandboxID   string
 	sandboxConf *runtimeapi.PodSandboxConfig
-	prefetched  map[string]*imageFuture
-	imageErrs   map[string]error // of the image volumes that were asked for, by the volume's name
-	alive       map[string]bool  // containers that could not be killed
-	tried       map[string]bool  // containers whose start failed
+	// prefetched are images that are on their way, by container name. mu guards
+	// it while containers start.
+	prefetched map[string]*imageFuture
+	imageErrs  map[string]error // of the image volumes that were asked for, by the volume's name
+	alive      map[string]bool  // containers that could not be killed
+	tried      map[string]bool  // containers whose start failed
 
 	mu  sync.Mutex // guards obs.Containers and res while containers start
 	res Result
@@ -50,6 +56,8 @@ type syncing struct {
 func (m *Manager) Sync(ctx context.Context, req Request) Result {
 	s := &syncing{m: m, req: req, pod: req.Spec.Pod, in: req.Spec, prefetched: map[string]*imageFuture{}, imageErrs: map[string]error{}, alive: map[string]bool{}, tried: map[string]bool{}}
 	s.obs = copyPod(req.Observed, s.pod)
+	// Both before the first plan: resources applied to instances that are gone
+	// must not count, and successes that the observation shows are borne out.
 	m.applied.keep(s.obs)
 	m.promises.look(s.obs)
 	// Each round starts at least one container, clears the way for a new
@@ -57,6 +65,8 @@ func (m *Manager) Sync(ctx context.Context, req Request) Result {
 	rounds := len(s.pod.Spec.InitContainers) + len(s.pod.Spec.Containers) + 3
 	for range rounds {
 		a := Plan(m.planInput(req, s.obs))
+		// The pod's cgroup may be all that differs: pods can have resources of
+		// their own (KEP-5419).
 		pool, known := m.poolDiffers(req.Spec, s.obs)
 		s.res.Resizes = s.res.Resizes || a.resizes() || known
 		if a.Empty() && !pool || !s.round(ctx, a) || ctx.Err() != nil {
@@ -66,7 +76,10 @@ func (m *Manager) Sync(ctx context.Context, req Request) Result {
 			break // regular containers lead to nothing further
 		}
 	}
+	// One write for all restarts of this sync.
 	m.crash.save(s.pod.UID, time.Now())
+	// A pod at rest costs no call: remains are removed only after something was
+	// changed.
 	if len(s.res.Actions) > 0 && s.res.Changed() && ctx.Err() == nil {
 		s.prune(ctx)
 	}
@@ -78,6 +91,8 @@ func copyPod(p *observed.Pod, pod *v1.Pod) *observed.Pod {
 	if p == nil {
 		return &observed.Pod{UID: pod.UID, Name: pod.Name, Namespace: pod.Namespace}
 	}
+	// A start that was abandoned is no failure of the container: it is planned as
+	// one that was never started.
 	p = p.Settled()
 	c := *p
 	c.Sandboxes, c.Containers = slices.Clone(p.Sandboxes), slices.Clone(p.Containers)
@@ -90,6 +105,8 @@ func (s *syncing) round(ctx context.Context, a Actions) (more bool) {
 		return s.restartAll(ctx, a.Reset)
 	}
 	if a.CreateSandbox {
+		// What delays the new sandbox delays the end of the old one as well: the
+		// pod keeps what runs until it can be replaced.
 		if err := s.m.tries.held(s.pod.UID, "", time.Now()); err != nil {
 			s.res.add("CreatePodSandbox", s.pod.Name, err)
 			return false
@@ -112,11 +129,15 @@ func (s *syncing) round(ctx context.Context, a Actions) (more bool) {
 		return false
 	}
 	s.sandboxConf = plan.Config
+	// Pulls that no container waits for any more end with the round.
 	pctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if a.CreateSandbox {
 		s.warn(plan.Warnings)
 		s.prefetch(pctx, a)
+		// The pod's cgroup was made for the first sandbox, with the resources of
+		// this spec. Later sandboxes are put into a cgroup that may still have
+		// older ones.
 		first := len(s.obs.Sandboxes) == 0
 		if !s.createSandbox(ctx) {
 			return false
@@ -133,9 +154,13 @@ func (s *syncing) round(ctx context.Context, a Actions) (more bool) {
 // kills ends what the plan wants ended. It reports false if nothing may follow.
 func (s *syncing) kills(ctx context.Context, a Actions) bool {
 	if a.KillPod {
+		// As the kubelet, without an event for the first sandbox, and none where
+		// the pod's network mode is what changed.
 		if a.CreateSandbox && a.SandboxID != "" && len(s.obs.Sandboxes) > 0 {
 			s.m.event(s.pod, v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
 		}
+		// Before a new sandbox the old one is stopped even if it is dead: it may
+		// still hold addresses and ports of the pod.
 		if s.obs.AnyRunning() || (a.CreateSandbox && len(s.obs.Sandboxes) > 0) {
 			err := s.killPod(ctx)
 			s.res.add("KillPod", s.pod.Name, err)
@@ -145,6 +170,7 @@ func (s *syncing) kills(ctx context.Context, a Actions) bool {
 			s.markStopped("")
 		}
 		if a.CreateSandbox {
+			// In the next round's plan the old instances would count as done.
 			s.removeInit(ctx)
 		}
 		return true
@@ -152,6 +178,8 @@ func (s *syncing) kills(ctx context.Context, a Actions) bool {
 	if len(a.Kill) == 0 {
 		return true
 	}
+	// Side by side: one container with a long grace period must not hold back the
+	// others. No turns are kept, as the rest of the pod goes on.
 	errs := parallel(a.Kill, func(k Kill) error {
 		if err := s.m.promises.again(s.obs, k.ID, "container "+k.Name, time.Now()); err != nil {
 			return err
@@ -172,6 +200,7 @@ func (s *syncing) kills(ctx context.Context, a Actions) bool {
 		// It may still run: another instance must not be started beside it.
 		s.alive[k.Name] = true
 	}
+	// Containers other than those still start.
 	return true
 }
 
@@ -198,6 +227,8 @@ func (s *syncing) killPod(ctx context.Context) error {
 	if err := s.m.Kill(ctx, s.pod, s.obs, nil); err != nil {
 		return err
 	}
+	// From now on an observation that shows any of these running contradicts the
+	// runtime.
 	for _, id := range running {
 		s.m.promises.made(s.pod.UID, ending(id), id, time.Now())
 	}
@@ -205,8 +236,12 @@ func (s *syncing) killPod(ctx context.Context) error {
 }
 
 // markStopped notes that a container, or with "" everything, was stopped.
+// The state is anticipated so that the same sync can plan on. Exit codes are
+// known only to the next observation.
 func (s *syncing) markStopped(id string) {
 	for i := range s.obs.Containers {
+		// The crash-loop back-off counts from this end, as that of the runtime is
+		// not known yet.
 		if c := &s.obs.Containers[i]; (id == "" || c.ID == id) && c.State != observed.Exited {
 			c.State, c.FinishedAt, c.ExitCode = observed.Exited, time.Now(), UnknownExit
 		}
@@ -225,6 +260,7 @@ func (s *syncing) removeInit(ctx context.Context) {
 	for i := range s.pod.Spec.InitContainers {
 		init[s.pod.Spec.InitContainers[i].Name] = true
 	}
+	// In place: the slice is this sync's own copy.
 	kept := s.obs.Containers[:0]
 	for _, c := range s.obs.Containers {
 		if !init[c.Name] {
@@ -240,6 +276,8 @@ func (s *syncing) removeInit(ctx context.Context) {
 	s.obs.Containers = kept
 }
 
+// byID returns the container with that ID, or nil. It points into p's slice,
+// and is valid until that changes.
 func byID(p *observed.Pod, id string) *observed.Container {
 	for i := range p.Containers {
 		if p.Containers[i].ID == id {
@@ -249,6 +287,8 @@ func byID(p *observed.Pod, id string) *observed.Container {
 	return nil
 }
 
+// makeLogDir makes the directory of the pod's logs, which the CRI leaves to the
+// agent. Its mode is the kubelet's: log collectors are other users.
 func (s *syncing) makeLogDir(ctx context.Context) error {
 	root, dir := s.in.Node.PodLogsDir, podspec.Dir{Path: s.sandboxConf.GetLogDirectory(), Mode: 0o755}
 	_, err := onDisk(ctx, &s.m.disk, s.pod.UID, inLogs, func() (struct{}, error) { return struct{}{}, makeDir(root, dir) })
@@ -258,6 +298,7 @@ func (s *syncing) makeLogDir(ctx context.Context) error {
 // createSandbox makes a sandbox and learns its addresses.
 func (s *syncing) createSandbox(ctx context.Context) bool {
 	handler, ownUsers := s.in.RuntimeHandler, s.in.UserNamespace != nil
+	// Counted before all that can fail, so that errors never exceed starts.
 	s.m.met.startsPod(ownUsers)
 	if err := s.makeLogDir(ctx); err != nil {
 		s.m.met.failsPod(ownUsers)
@@ -265,6 +306,7 @@ func (s *syncing) createSandbox(ctx context.Context) bool {
 		return false
 	}
 	start := time.Now()
+	// The duration is that of the runtime's call alone; failures have one, too.
 	id, err := s.runSandbox(ctx, handler)
 	s.m.met.sandbox.WithLabelValues(handler).Observe(time.Since(start).Seconds())
 	if err != nil && ctx.Err() != nil {
@@ -282,11 +324,14 @@ func (s *syncing) createSandbox(ctx context.Context) bool {
 	s.m.promises.made(s.pod.UID, "", id, time.Now())
 	s.res.add("CreatePodSandbox", s.pod.Name, nil)
 	s.sandboxID = id
+	// The sync continues the observation by hand: another look would cost two
+	// lists.
 	sandbox := observed.Sandbox{
 		ID: id, State: observed.Running, Attempt: s.sandboxConf.GetMetadata().GetAttempt(),
 		CreatedAt: time.Now(), HostNetwork: s.pod.Spec.HostNetwork,
 	}
 	if !s.pod.Spec.HostNetwork {
+		// A sandbox in the node's network has no addresses of its own.
 		st, err := s.m.rt.PodSandboxStatus(ctx, id, false)
 		if err != nil {
 			if ctx.Err() == nil {
@@ -295,6 +340,7 @@ func (s *syncing) createSandbox(ctx context.Context) bool {
 			s.res.add("PodSandboxStatus", s.pod.Name, fmt.Errorf("address of the new sandbox: %w", err))
 			return false
 		}
+		// The pod's first address is of the family of the node's first one.
 		node := ""
 		if len(s.in.Node.IPs) > 0 {
 			node = s.in.Node.IPs[0]
@@ -302,6 +348,7 @@ func (s *syncing) createSandbox(ctx context.Context) bool {
 		sandbox.IPs, _ = observed.Addresses(cri.AddressesOf(st.GetStatus()), node)
 	}
 	s.in.PodIPs = sandbox.IPs
+	// Newest first, the order of observations.
 	s.obs.Sandboxes = append([]observed.Sandbox{sandbox}, s.obs.Sandboxes...)
 	if s.req.OnSandbox != nil {
 		s.req.OnSandbox(sandbox.IPs)
@@ -326,6 +373,8 @@ func (s *syncing) runSandbox(ctx context.Context, handler string) (string, error
 	return id, err
 }
 
+// failSandbox reports a sandbox that could not be made, and begins the wait
+// before the next try.
 func (s *syncing) failSandbox(err error) {
 	s.m.event(s.pod, v1.EventTypeWarning, "FailedCreatePodSandBox", "Failed to create pod sandbox: %v", err)
 	err = &reasonError{"CreatePodSandboxError", fmt.Errorf("%w: %w", ErrCreateSandbox, err)}
@@ -334,12 +383,20 @@ func (s *syncing) failSandbox(err error) {
 
 // starts starts the plan's containers. more reports that init went on.
 func (s *syncing) starts(ctx context.Context, a Actions) (more bool) {
+	// Before the first start and for all containers at once: several may mount
+	// one volume.
 	s.imageVolumes(ctx, a)
 	for _, i := range a.Ephemeral {
+		// Ephemeral containers do not wait for init: a pod that hangs there is one
+		// to look into.
 		c := v1.Container(s.pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
 		_ = s.start(ctx, &c, podspec.Ephemeral) // it is in the result
 	}
+	// Before other containers start, so that the pod's cgroup has room for them:
+	// with cgroup v1 the kernel refuses a container more CPU than its pod has.
 	s.resize(ctx, a.Update, len(a.Init)+len(a.Regular) > 0)
+	// In the order of the spec. An init container that cannot be started holds
+	// back those after it, a sidecar does not.
 	for _, i := range a.Init {
 		c := &s.pod.Spec.InitContainers[i]
 		if s.alive[c.Name] || s.tried[c.Name] {
@@ -357,6 +414,8 @@ func (s *syncing) starts(ctx context.Context, a Actions) (more bool) {
 		}
 		more = true
 	}
+	// Containers whose earlier instance may still run, or whose start failed in
+	// this sync, are left to the next one.
 	var now []*v1.Container
 	for _, i := range a.Regular {
 		if c := &s.pod.Spec.Containers[i]; !s.alive[c.Name] && !s.tried[c.Name] {
@@ -388,7 +447,8 @@ func upToHooks(cs []*v1.Container) [][]*v1.Container {
 
 // imageFuture is an image that is being made ready.
 type imageFuture struct {
-	done  chan struct{}
+	done chan struct{}
+	// facts and err are written before done is closed, and read after it.
 	facts podspec.ImageFacts
 	err   error
 }
@@ -412,6 +472,8 @@ func (s *syncing) prefetch(ctx context.Context, a Actions) {
 	// Copies: the addresses and the attempt are written while images come.
 	in, conf := s.in, proto.Clone(s.sandboxConf).(*runtimeapi.PodSandboxConfig)
 	for _, c := range cs {
+		// A container in its back-off will not start in this sync: its image is not
+		// needed yet.
 		if until, _ := s.m.crash.heldUntil(s.pod, c, s.obs.Newest(c.Name), time.Now()); !until.IsZero() {
 			continue
 		}
@@ -424,6 +486,8 @@ func (s *syncing) prefetch(ctx context.Context, a Actions) {
 	}
 }
 
+// ensure blocks until a container's image is on the node, cannot be had, or ctx
+// ends. conf must not change meanwhile.
 func (m *Manager) ensure(ctx context.Context, in podspec.Input, c *v1.Container, conf *runtimeapi.PodSandboxConfig) (podspec.ImageFacts, error) {
 	return m.cfg.Images.Ensure(ctx, ImageRequest{
 		Pod: in.Pod, Container: c.Name, Image: c.Image, Policy: c.ImagePullPolicy, RuntimeHandler: in.RuntimeHandler,
@@ -446,12 +510,15 @@ func pullSecrets(in podspec.Input) []*v1.Secret {
 // image waits for a container's image.
 func (s *syncing) image(ctx context.Context, c *v1.Container) (podspec.ImageFacts, error) {
 	s.mu.Lock()
+	// Each is used once: a later start in the same sync asks for the image as it
+	// is by then.
 	f := s.prefetched[c.Name]
 	delete(s.prefetched, c.Name)
 	s.mu.Unlock()
 	if f == nil {
 		return s.m.ensure(ctx, s.in, c, s.sandboxConf)
 	}
+	// The pull's context ends with the round's, so the wait ends with ctx.
 	<-f.done
 	return f.facts, f.err
 }
@@ -468,6 +535,7 @@ func parallel[T any](items []T, fn func(T) error) []error {
 	slots := make(chan struct{}, maxParallel)
 	for i, it := range items {
 		slots <- struct{}{}
+		// Each call has its own element of errs, so that they need no lock.
 		wg.Go(func() {
 			defer func() { <-slots }()
 			errs[i] = fn(it)
@@ -480,6 +548,7 @@ func parallel[T any](items []T, fn func(T) error) []error {
 // started notes a container that runs now.
 func (s *syncing) started(id string, c *v1.Container, plan *podspec.ContainerPlan, restarts int32) {
 	if s.m.cfg.Resizer != nil {
+		// What the container was created with is what the next resize starts from.
 		for _, name := range resized {
 			s.m.applied.set(s.pod.UID, id, name, only(plan.Config.GetLinux().GetResources(), name))
 		}
@@ -494,6 +563,7 @@ func (s *syncing) started(id string, c *v1.Container, plan *podspec.ContainerPla
 	}}, s.obs.Containers...)
 }
 
+// result notes an action from any of the goroutines that start containers.
 func (s *syncing) result(action, target string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -504,6 +574,7 @@ func (s *syncing) result(action, target string, err error) {
 func (s *syncing) newest(name string) *observed.Container {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// A copy: starts of other containers change the slice it is in.
 	if c := s.obs.Newest(name); c != nil {
 		cc := *c
 		return &cc
@@ -537,6 +608,8 @@ func (s *syncing) prune(ctx context.Context) {
 		}
 		kept[c.ID] = c.SandboxID
 	}
+	// A sandbox is kept for its dead containers, too: the runtime removes both
+	// together.
 	for id := range maps.Values(kept) {
 		keep[id] = true
 	}
@@ -546,6 +619,7 @@ func (s *syncing) prune(ctx context.Context) {
 		}
 	}
 	for i, sb := range s.obs.Sandboxes {
+		// The newest sandbox stays in any state: the next one is numbered after it.
 		if i == 0 || sb.State == observed.Running || keep[sb.ID] {
 			continue
 		}

@@ -19,11 +19,15 @@ const (
 
 // tries holds back what has just failed.
 type tries struct {
+	// mu guards entries. A pod's go with its success, by container, or with
+	// forget.
 	mu      sync.Mutex
 	entries map[types.UID]map[string]try // by the container's name; "" is the sandbox
 }
 
 type try struct {
+	// delay is the last wait, which the next one doubles, until its end, and err
+	// the failure.
 	delay time.Duration
 	until time.Time
 	err   error
@@ -55,12 +59,14 @@ func (t *tries) note(uid types.UID, name string, err error, now time.Time) error
 		t.entries[uid] = map[string]try{}
 	}
 	e := t.entries[uid][name]
+	// A zero delay is that of no failure before.
 	e.delay = retry.Backoff{First: firstRetry, Max: lastRetry}.Following(e.delay)
 	e.until, e.err = now.Add(e.delay), err
 	t.entries[uid][name] = e
 	return &triedError{err: err, until: e.until}
 }
 
+// forget ends all waits of a pod, and the next failure is the first again.
 func (t *tries) forget(uid types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -87,7 +93,9 @@ type heldError struct {
 	until time.Time
 }
 
-func (e *heldError) Error() string        { return e.err.Error() }
-func (e *heldError) Unwrap() error        { return e.err }
-func (e *heldError) RetryAt() time.Time   { return e.until }
+func (e *heldError) Error() string      { return e.err.Error() }
+func (e *heldError) Unwrap() error      { return e.err }
+func (e *heldError) RetryAt() time.Time { return e.until }
+
+// Is has it match errUndone: nothing was asked of the runtime.
 func (e *heldError) Is(target error) bool { return target == errUndone }

@@ -19,6 +19,8 @@ import (
 )
 
 // Container compiles one container of the pod.
+// The plan is returned with the error as well, as far as it could be made: dry
+// runs show it. Its error is [Problems], or [ErrNoContainer] without a plan.
 func Container(in Input, name string, o ContainerOptions) (*ContainerPlan, error) {
 	c, group, path, err := Find(in.Pod, name)
 	if err != nil {
@@ -26,7 +28,9 @@ func Container(in Input, name string, o ContainerOptions) (*ContainerPlan, error
 	}
 	col := &collector{reason: ReasonCreateContainerConfig}
 	plan := &ContainerPlan{Config: &runtimeapi.ContainerConfig{
-		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(o.RestartCount)},
+		Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(o.RestartCount)},
+		// By reference, so that a name which means another image by now does not
+		// change the container; the name in the spec goes along for people.
 		Image:       &runtimeapi.ImageSpec{Image: o.Image.Ref, UserSpecifiedImage: c.Image, RuntimeHandler: in.RuntimeHandler},
 		Labels:      podLabels(in.Pod),
 		Annotations: containerAnnotations(in.Pod, c, o.RestartCount),
@@ -37,16 +41,23 @@ func Container(in Input, name string, o ContainerOptions) (*ContainerPlan, error
 		Linux:      &runtimeapi.LinuxContainerConfig{Resources: containerResources(in, c, group)},
 	}}
 	conf := plan.Config
+	// The kubelet's labels: tools and later lives of the agent find containers by
+	// them.
 	conf.Labels[cri.LabelContainerName] = c.Name
+	// Variables come first: arguments and parts of volumes refer to them.
 	e := env(in, c, path, col)
 	if !e.full {
+		// Half an environment is worse than none; the problem has been noted.
 		conf.Envs = e.list()
 	}
 	arguments(conf, c.Name, c.Command, c.Args, e, path, col)
 	mounts(in, c, path, e, o, plan, col)
 	conf.Linux.SecurityContext = security(in, c, group, path, o, col)
+	// After the container's own settings, which go before; before mapIDs, which
+	// is for all mounts.
 	attach(conf, in.Attached[c.Name])
 	mapIDs(conf)
+	// The runtime makes the log file, but not its directory.
 	plan.Dirs = append([]Dir{{Path: filepath.Join(LogDirectory(in.Node.PodLogsDir, in.Pod), c.Name), Mode: 0o755}}, plan.Dirs...)
 	plan.Warnings = col.warnings
 	return plan, col.err()
@@ -54,6 +65,8 @@ func Container(in Input, name string, o ContainerOptions) (*ContainerPlan, error
 
 // attach adds what plugins give the container. Its own annotations stay.
 func attach(conf *runtimeapi.ContainerConfig, a Attachment) {
+	// Clones: the attachment is shared by all instances of the container, and
+	// mapIDs changes mounts.
 	for _, m := range a.Mounts {
 		conf.Mounts = append(conf.Mounts, proto.CloneOf(m))
 	}
@@ -114,6 +127,7 @@ func containerAnnotations(pod *v1.Pod, c *v1.Container, restarts int32) map[stri
 		a[cri.AnnotationPodTerminationGracePeriod] = strconv.FormatInt(*g, 10)
 	}
 	asJSON := func(key string, v any) {
+		// What cannot be written down is left out: the container runs without.
 		if b, err := json.Marshal(v); err == nil {
 			a[key] = string(b)
 		}
@@ -124,6 +138,7 @@ func containerAnnotations(pod *v1.Pod, c *v1.Container, restarts int32) map[stri
 	if len(c.Ports) > 0 {
 		asJSON(cri.AnnotationPorts, c.Ports)
 	}
+	// podruntime compares them with the spec to find resizes (KEP-1287).
 	asJSON(cri.AnnotationResources, v1.ResourceRequirements{Requests: c.Resources.Requests, Limits: c.Resources.Limits})
 	return a
 }
@@ -133,6 +148,8 @@ func stopSignal(c *v1.Container) runtimeapi.Signal {
 	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
 		return runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT
 	}
+	// The CRI's names, as SIGNAL_SIGRTMINPLUS1. A signal that it does not know is
+	// the runtime's default.
 	name := strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(string(*c.Lifecycle.StopSignal))
 	return runtimeapi.Signal(runtimeapi.Signal_value["SIGNAL_"+name])
 }
@@ -152,6 +169,7 @@ func Compile(in Input) (Compiled, error) {
 		out Compiled
 		all Problems
 	)
+	// Every mistake of every container is of use in a dry run.
 	note := func(err error) {
 		if p, ok := err.(Problems); ok { //nolint:errorlint // both compilers return it unwrapped
 			all = append(all, p...)
@@ -173,6 +191,7 @@ func Compile(in Input) (Compiled, error) {
 	return out, all.Err()
 }
 
+// names are the containers of a pod in the order in which they start.
 func names(pod *v1.Pod) []string {
 	var out []string
 	for i := range pod.Spec.InitContainers {
@@ -190,6 +209,8 @@ func names(pod *v1.Pod) []string {
 // terminationMessageFile is where, below the pod's directory, a container's
 // termination message is kept.
 func terminationMessageFile(in Input, c *v1.Container, restarts int32) string {
+	// One for each instance, so that the message of an earlier one is not shown
+	// for this one.
 	return filepath.Join(in.PodDir, "containers", c.Name, fmt.Sprintf("termination-log-%d", restarts))
 }
 
@@ -198,6 +219,7 @@ func mounts(in Input, c *v1.Container, path *field.Path, e *boundedEnv, o Contai
 	ownHosts := false
 	for i := range c.VolumeMounts {
 		m := &c.VolumeMounts[i]
+		// A container that brings its own hosts file has it untouched.
 		if filepath.Clean(m.MountPath) == "/etc/hosts" {
 			ownHosts = true
 		}
@@ -206,6 +228,8 @@ func mounts(in Input, c *v1.Container, path *field.Path, e *boundedEnv, o Contai
 			continue
 		}
 		if sub != "" {
+			// The path in the plan is a first idea: links in the volume may lead it
+			// elsewhere, and only who mounts it can see to that.
 			plan.SubPaths = append(plan.SubPaths, SubPath{
 				Mount: len(plan.Config.Mounts), Index: i, Volume: m.Name, VolumePath: in.Volumes[m.Name], Path: sub,
 			})
@@ -219,6 +243,7 @@ func mounts(in Input, c *v1.Container, path *field.Path, e *boundedEnv, o Contai
 			col.add(path.Child("volumeDevices").Index(i).Child("name"), "volume %q is not ready", d.Name)
 			continue
 		}
+		// What devices.allow of cgroups knows: mknod, read, write.
 		access := "mrw"
 		if readOnlyVolume(volumeOf(in.Pod, d.Name)) {
 			access = "r"
@@ -227,6 +252,8 @@ func mounts(in Input, c *v1.Container, path *field.Path, e *boundedEnv, o Contai
 			ContainerPath: d.DevicePath, HostPath: host, Permissions: access,
 		})
 	}
+	// Without an address there is nothing to write yet. The file is one for the
+	// pod, and is written again with each start.
 	if !ownHosts && (len(in.PodIPs) > 0 || in.Pod.Spec.HostNetwork) && in.PodDir != "" {
 		host := filepath.Join(in.PodDir, "etc-hosts")
 		plan.Files = append(plan.Files, File{Path: host, Mode: 0o644, Content: hostsFile(in)})
@@ -234,6 +261,8 @@ func mounts(in Input, c *v1.Container, path *field.Path, e *boundedEnv, o Contai
 			ContainerPath: "/etc/hosts", HostPath: host, SelinuxRelabel: true,
 		})
 	}
+	// A mounted file, so that the message can be read without entering the
+	// container.
 	if c.TerminationMessagePath != "" && in.PodDir != "" {
 		host := terminationMessageFile(in, c, o.RestartCount)
 		plan.Dirs = append(plan.Dirs, Dir{Path: filepath.Dir(host), Mode: 0o750})
@@ -248,6 +277,8 @@ func mounts(in Input, c *v1.Container, path *field.Path, e *boundedEnv, o Contai
 // volumeMount is one of a container's mounts, and which part of a volume on
 // the node it mounts, "" for all of it.
 func volumeMount(in Input, m *v1.VolumeMount, path *field.Path, e *boundedEnv, col *collector) (*runtimeapi.Mount, string) {
+	// It is checked before the volume is looked for: mistakes of the spec are
+	// reported while the volume is not ready.
 	sub, ok := subPath(m, path, e, col)
 	if !ok {
 		return nil, ""
@@ -258,10 +289,14 @@ func volumeMount(in Input, m *v1.VolumeMount, path *field.Path, e *boundedEnv, c
 		SelinuxRelabel:    relabelled(v),
 		RecursiveReadOnly: recursiveReadOnly(in, m, path, col),
 	}
+	// The runtimes want an absolute path; the kubelet takes a relative one as
+	// below the root.
 	if !filepath.IsAbs(m.MountPath) {
 		out.ContainerPath = "/" + m.MountPath
 	}
 	if v.Image != nil {
+		// The runtime mounts images itself, and finds parts of them (KEP-4639).
+		// Nobody writes to them.
 		out.Image = &runtimeapi.ImageSpec{
 			Image: cmp.Or(in.ImageRefs[m.Name], v.Image.Reference), UserSpecifiedImage: v.Image.Reference,
 			RuntimeHandler: in.RuntimeHandler,
@@ -290,12 +325,14 @@ func recursiveReadOnly(in Input, m *v1.VolumeMount, path *field.Path, col *colle
 		col.add(path.Child("recursiveReadOnly"), "%q is not supported: want Disabled, IfPossible or Enabled", clip(string(*m.RecursiveReadOnly)))
 		return false
 	case !m.ReadOnly:
+		// Conditions of the API, and last what the runtime can do.
 		missing = "readOnly: true"
 	case m.MountPropagation != nil && *m.MountPropagation != v1.MountPropagationNone:
 		missing = "mountPropagation: None"
 	case !in.Handler.RecursiveReadOnly:
 		missing = fmt.Sprintf("a runtime handler that can do it, and %q cannot", in.RuntimeHandler)
 	}
+	// IfPossible is content with less; Enabled must not be weakened in silence.
 	if missing != "" && *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled {
 		col.add(path.Child("recursiveReadOnly"), "Enabled takes %s", missing)
 	}
@@ -303,6 +340,7 @@ func recursiveReadOnly(in Input, m *v1.VolumeMount, path *field.Path, col *colle
 }
 
 // subPath is the part of the volume to mount. It must stay inside.
+// ok is false where a problem was noted; "" is the whole volume.
 func subPath(m *v1.VolumeMount, path *field.Path, e *boundedEnv, col *collector) (string, bool) {
 	sub, name := m.SubPath, "subPath"
 	if m.SubPathExpr != "" {
@@ -312,6 +350,7 @@ func subPath(m *v1.VolumeMount, path *field.Path, e *boundedEnv, col *collector)
 		case !ok:
 			col.add(path.Child(name), "container %q: %q would have more than the %d bytes that a path may have", e.container, clip(m.SubPathExpr), maxPath)
 			return "", false
+		// A reference that stays would be a directory by the name of $(NAME).
 		case len(unknown) > 0:
 			col.add(path.Child(name), "%q refers to %s, which is not set", clip(m.SubPathExpr), strings.Join(unknown[:min(len(unknown), maxNamed)], ", "))
 			return "", false
@@ -325,6 +364,7 @@ func subPath(m *v1.VolumeMount, path *field.Path, e *boundedEnv, col *collector)
 	if sub == "" {
 		return "", true
 	}
+	// This is about the text alone: links are for whoever mounts the volume.
 	if filepath.IsAbs(sub) || strings.Contains("/"+sub+"/", "/../") {
 		col.add(path.Child(name), "%q must be a relative path without '..'", clip(sub))
 		return "", false
@@ -332,6 +372,8 @@ func subPath(m *v1.VolumeMount, path *field.Path, e *boundedEnv, col *collector)
 	return sub, true
 }
 
+// propagation is the CRI's word for the API's. None is the default, as the API
+// has it.
 func propagation(m *v1.MountPropagationMode) runtimeapi.MountPropagation {
 	if m == nil {
 		return runtimeapi.MountPropagation_PROPAGATION_PRIVATE

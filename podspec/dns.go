@@ -32,6 +32,8 @@ func parseResolvConf(content string) (resolver, error) {
 	var errs []error
 	for line := range strings.Lines(content) {
 		fields := strings.Fields(line)
+		// Only # begins a comment, as with the kubelet; resolv.conf(5) also has the
+		// semicolon.
 		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
 			continue
 		}
@@ -43,6 +45,7 @@ func parseResolvConf(content string) (resolver, error) {
 			}
 			r.servers = append(r.servers, fields[1])
 		case "search":
+			// The last line counts, even an empty one (resolv.conf(5)).
 			r.searches = nil
 			for _, s := range fields[1:] {
 				if s = strings.TrimSuffix(s, "."); s != "" {
@@ -50,6 +53,7 @@ func parseResolvConf(content string) (resolver, error) {
 				}
 			}
 		case "options":
+			// Options of several lines add up.
 			r.options = mergeOptions(r.options, fields[1:])
 		}
 	}
@@ -58,6 +62,7 @@ func parseResolvConf(content string) (resolver, error) {
 
 // mergeOptions adds options to those there; one of the same name replaces.
 func mergeOptions(have, more []string) []string {
+	// ndots:2 and ndots:5 are the same option.
 	name := func(o string) string { n, _, _ := strings.Cut(o, ":"); return n }
 	out := slices.Clone(have)
 	for _, o := range more {
@@ -70,6 +75,8 @@ func mergeOptions(have, more []string) []string {
 	return out
 }
 
+// appendNew adds what is not in the list yet. The result shares nothing with
+// list.
 func appendNew(list, more []string) []string {
 	out := slices.Clone(list)
 	for _, s := range more {
@@ -99,6 +106,8 @@ func dnsConfig(in Input, col *collector) (*runtimeapi.DNSConfig, error) {
 		}
 		r.options = mergeOptions(r.options, options)
 	}
+	// After everything has been added: the pod's own entries come last and are
+	// cut first.
 	r.limit(col)
 	return &runtimeapi.DNSConfig{Servers: slices.Clone(r.servers), Searches: r.searches, Options: r.options}, nil
 }
@@ -106,6 +115,7 @@ func dnsConfig(in Input, col *collector) (*runtimeapi.DNSConfig, error) {
 // baseResolver is what the policy says, before the pod's own dnsConfig. The
 // node's own file matters to no pod that has no use for it.
 func baseResolver(in Input, col *collector) (resolver, error) {
+	// The node's file is not even parsed, as an error in it is not this pod's.
 	if in.Pod.Spec.DNSPolicy == v1.DNSNone {
 		return resolver{}, nil
 	}
@@ -114,6 +124,8 @@ func baseResolver(in Input, col *collector) (resolver, error) {
 		return resolver{}, err
 	}
 	cluster := clusterResolves(&in.Pod.Spec)
+	// A node without a cluster domain belongs to no cluster, and nobody is to be
+	// warned.
 	if cluster && len(in.Node.ClusterDNS) == 0 && in.Node.ClusterDomain != "" {
 		col.warn(dnsPath, ReasonMissingClusterDNS,
 			"the node knows no DNS server of the cluster; its own resolver is used instead")
@@ -124,6 +136,8 @@ func baseResolver(in Input, col *collector) (resolver, error) {
 		}
 		return host, nil
 	}
+	// With ndots:5 names such as a.b.svc are looked for in the search domains
+	// first. The node's own options are dropped.
 	r := resolver{servers: in.Node.ClusterDNS, options: []string{"ndots:5"}}
 	if d := in.Node.ClusterDomain; d != "" {
 		r.searches = []string{in.Pod.Namespace + ".svc." + d, "svc." + d, d}
@@ -149,6 +163,7 @@ func clusterResolves(s *v1.PodSpec) bool {
 // asks the node itself then (resolv.conf(5)), and the runtime is told so, lest
 // it take a file of its own.
 func loopbackResolver(nodeIPs []string) resolver {
+	// The root as the only search domain: names are looked up as they are.
 	r := resolver{searches: []string{"."}}
 	for _, ip := range nodeIPs {
 		loopback := "127.0.0.1"
@@ -163,15 +178,19 @@ func loopbackResolver(nodeIPs []string) resolver {
 	return r
 }
 
+// dnsPath is the field that warnings about the resolver name.
 var dnsPath = field.NewPath("spec", "dnsPolicy")
 
 // limit cuts what is beyond the limits, and says what is left.
 func (r *resolver) limit(col *collector) {
 	if len(r.servers) > maxDNSServers {
+		// The slice may be the node's: it is cut, and never written to.
 		r.servers = r.servers[:maxDNSServers]
 		col.warn(dnsPath, ReasonDNSConfigForming,
 			"more than %d nameservers, some are left out; applied are: %s", maxDNSServers, strings.Join(r.servers, " "))
 	}
+	// In this order, as with the kubelet: the number, the single names, the
+	// length of the line.
 	all := len(r.searches)
 	r.searches = slices.Clone(r.searches[:min(all, maxDNSSearches)])
 	r.searches = slices.DeleteFunc(r.searches, func(s string) bool { return len(s) > maxDNSSearchName })
@@ -196,6 +215,8 @@ func CheckResolvConf(file, content, clusterDomain string) (problems []string) {
 	if err != nil {
 		problems = append(problems, err.Error())
 	}
+	// A pod has the cluster's domains before the node's, and both share the
+	// limit.
 	most := maxDNSSearches
 	if clusterDomain != "" {
 		most -= clusterSearches

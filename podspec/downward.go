@@ -13,6 +13,8 @@ import (
 func fieldValue(in Input, path string) (string, error) {
 	pod := in.Pod
 	for of, m := range map[string]map[string]string{"metadata.labels": pod.Labels, "metadata.annotations": pod.Annotations} {
+		// All labels or annotations together are one value: the length is known
+		// before it is made.
 		size := 0
 		for k, v := range m {
 			size += len(k) + len(v)
@@ -21,6 +23,8 @@ func fieldValue(in Input, path string) (string, error) {
 			return "", fmt.Errorf("%q has more than the %d bytes that a variable may have", path, maxString)
 		}
 	}
+	// Fields of the object itself are the same for volumes; the others depend on
+	// the node.
 	if value, ok := podmeta.Field(pod, path); ok {
 		return value, nil
 	}
@@ -35,6 +39,8 @@ func fieldValue(in Input, path string) (string, error) {
 		return in.Node.Name, nil
 	case "spec.serviceAccountName":
 		return pod.Spec.ServiceAccountName, nil
+	// From the node, and not from the status, which a pod that starts does not
+	// have yet.
 	case "status.hostIP":
 		return first(in.Node.IPs), nil
 	case "status.hostIPs":

@@ -19,10 +19,13 @@ import (
 // environment is an ordered set of variables: a name keeps the place where it
 // was first set, and the value that was set last.
 type environment struct {
+	// names are in the order of the first set: the same input gives the same
+	// output, which the kubelet's order at random does not.
 	names  []string
 	values map[string]string
 }
 
+// set makes a value the variable's, whatever it had before.
 func (e *environment) set(name, value string) {
 	if _, ok := e.values[name]; !ok {
 		e.names = append(e.names, name)
@@ -30,11 +33,13 @@ func (e *environment) set(name, value string) {
 	e.values[name] = value
 }
 
+// get returns a variable's value, and whether it is set; "" is a value.
 func (e *environment) get(name string) (string, bool) {
 	v, ok := e.values[name]
 	return v, ok
 }
 
+// list returns the variables as the CRI has them.
 func (e *environment) list() []*runtimeapi.KeyValue {
 	out := make([]*runtimeapi.KeyValue, 0, len(e.names))
 	for _, n := range e.names {
@@ -48,16 +53,20 @@ func (e *environment) list() []*runtimeapi.KeyValue {
 // those of plugins.
 func env(in Input, c *v1.Container, path *field.Path, col *collector) *boundedEnv {
 	e := &boundedEnv{environment: environment{values: map[string]string{}}, container: c.Name, col: col}
+	// A full environment is a problem that was noted: more of the same would only
+	// repeat it.
 	for i := 0; i < len(c.EnvFrom) && !e.full; i++ {
 		envFrom(in, &c.EnvFrom[i], path.Child("envFrom").Index(i), e)
 	}
 	services := serviceEnv(in)
+	// References see the variables set so far, and behind them the services'.
 	lookup := func(name string) (string, bool) {
 		if v, ok := e.get(name); ok {
 			return v, true
 		}
 		return services.get(name)
 	}
+	// One for the container, so that a file is read once for all its variables.
 	files := &envFiles{volumes: in.Volumes, open: in.ReadFile}
 	for i := 0; i < len(c.Env) && !e.full; i++ {
 		v := &c.Env[i]
@@ -68,13 +77,17 @@ func env(in Input, c *v1.Container, path *field.Path, col *collector) *boundedEn
 			}
 			continue
 		}
+		// References that are not known stay as they are, as the API documents.
 		value, _, ok := podmeta.ExpandWithin(v.Value, maxString, lookup)
 		if !ok {
+			// It notes the problem: a value of that length never fits.
 			e.fits(p.Child("value"), v.Name, maxString)
 			continue
 		}
 		e.put(p.Child("value"), v.Name, value)
 	}
+	// Last, and only for names that are free: what the pod says itself goes
+	// before.
 	for _, name := range services.names {
 		if _, ok := e.get(name); !ok {
 			e.put(field.NewPath("spec", "enableServiceLinks"), name, services.values[name])
@@ -88,6 +101,7 @@ func env(in Input, c *v1.Container, path *field.Path, col *collector) *boundedEn
 	return e
 }
 
+// isOptional reads the field of a source: nil is required.
 func isOptional(b *bool) bool { return b != nil && *b }
 
 // envFrom sets a variable for every key of a ConfigMap or Secret. Keys that
@@ -97,6 +111,7 @@ func envFrom(in Input, src *v1.EnvFromSource, path *field.Path, e *boundedEnv) {
 	case src.ConfigMapRef != nil:
 		cm := in.ConfigMaps[src.ConfigMapRef.Name]
 		if cm == nil {
+			// The words are the kubelet's, and are looked for in events.
 			if !isOptional(src.ConfigMapRef.Optional) {
 				e.col.add(path.Child("configMapRef"), "configmap %q not found", src.ConfigMapRef.Name)
 			}
@@ -118,6 +133,8 @@ func envFrom(in Input, src *v1.EnvFromSource, path *field.Path, e *boundedEnv) {
 // setAll sets a variable for every key of an object, in order: what a key has
 // as text goes before what it has as bytes.
 func setAll(e *boundedEnv, path *field.Path, prefix, from string, text map[string]string, raw map[string][]byte) {
+	// Sorted, as a map has no order: which variable is too much must not be left
+	// to chance.
 	keys := slices.AppendSeq(slices.Collect(maps.Keys(text)), maps.Keys(raw))
 	slices.Sort(keys)
 	var invalid []string
@@ -132,6 +149,7 @@ func setAll(e *boundedEnv, path *field.Path, prefix, from string, text map[strin
 		}
 		value, ok := text[k]
 		if !ok {
+			// Checked before the bytes become a string, which is a copy.
 			if !e.fits(path, name, len(raw[k])) {
 				continue
 			}
@@ -139,6 +157,8 @@ func setAll(e *boundedEnv, path *field.Path, prefix, from string, text map[strin
 		}
 		e.put(path, name, value)
 	}
+	// One warning for all keys of the object, as events of each would drown the
+	// others.
 	if len(invalid) == 0 {
 		return
 	}
@@ -179,6 +199,8 @@ func valueFrom(in Input, c *v1.Container, variable *v1.EnvVar, files *envFiles, 
 				return v, true
 			}
 		}
+		// A key and an object that are not there are told apart: one waits for the
+		// other's author.
 		missing(path.Child("configMapKeyRef"), "configmap", ref.Name, ref.Key, cm != nil, ref.Optional, col)
 	case src.SecretKeyRef != nil:
 		ref := src.SecretKeyRef
@@ -203,6 +225,8 @@ func valueFrom(in Input, c *v1.Container, variable *v1.EnvVar, files *envFiles, 
 	return "", false
 }
 
+// missing notes that a value is not there, unless it is optional. The words are
+// the kubelet's.
 func missing(path *field.Path, kind, name, key string, there bool, optional *bool, col *collector) {
 	switch {
 	case isOptional(optional):
@@ -221,24 +245,30 @@ func serviceEnv(in Input) *environment {
 	links := in.Pod.Spec.EnableServiceLinks == nil || *in.Pod.Spec.EnableServiceLinks
 	chosen := map[string]*v1.Service{}
 	for _, s := range in.Services {
+		// A headless service has no address to tell of.
 		if s.Spec.ClusterIP == "" || s.Spec.ClusterIP == v1.ClusterIPNone {
 			continue
 		}
 		switch {
+		// A neighbour by the name of kubernetes replaces the API server's.
 		case s.Namespace == in.Pod.Namespace && links:
 			chosen[s.Name] = s
 		case s.Namespace == metaDefault && s.Name == "kubernetes" && chosen[s.Name] == nil:
 			chosen[s.Name] = s
 		}
 	}
+	// Two names may give the same variable, as a-b and a_b: the order decides
+	// which one counts.
 	for _, name := range slices.Sorted(maps.Keys(chosen)) {
 		oneService(e, chosen[name])
 	}
 	return e
 }
 
+// metaDefault is the namespace of the service of the API server.
 const metaDefault = "default"
 
+// oneService sets the variables of one service, in the form of Docker's links.
 func oneService(e *environment, s *v1.Service) {
 	if len(s.Spec.Ports) == 0 {
 		return
@@ -248,6 +278,7 @@ func oneService(e *environment, s *v1.Service) {
 	ip := s.Spec.ClusterIP
 	port := func(p int32) string { return strconv.Itoa(int(p)) }
 	e.set(prefix+"_SERVICE_HOST", ip)
+	// The first port stands for the service, where somebody asks for one.
 	e.set(prefix+"_SERVICE_PORT", port(s.Spec.Ports[0].Port))
 	for _, p := range s.Spec.Ports {
 		if p.Name != "" {

@@ -28,12 +28,15 @@ const maxEnvFile = 64 << 10
 // right, whatever part of it is of use. Errors show of it only names that have
 // a quoted value, for the rest may be secret.
 func parseEnvFile(data []byte) (map[string]string, error) {
+	// Readers have limits too; this one is part of the format.
 	if len(data) > maxEnvFile {
 		return nil, fmt.Errorf("has %d bytes; it may have %d", len(data), maxEnvFile)
 	}
 	content := string(data)
 	const blanks = " \t\r"
 	vars, at := map[string]string{}, map[string]int{}
+	// A value may have several lines, so that the text is not cut into lines
+	// beforehand.
 	for line, rest := 1, content; rest != ""; {
 		here := line
 		fail := func(format string, args ...any) (map[string]string, error) {
@@ -49,6 +52,7 @@ func parseEnvFile(data []byte) (map[string]string, error) {
 		if !found {
 			return fail("want KEY='value', there is no =")
 		}
+		// A shell would take the name for a command.
 		if strings.TrimRight(name, blanks) != name {
 			return fail("there is a blank before the =")
 		}
@@ -63,6 +67,7 @@ func parseEnvFile(data []byte) (map[string]string, error) {
 			if value, after, closed = strings.Cut(rest[1:], "'"); !closed {
 				return fail("the quote of the value of %s is not closed", name)
 			}
+			// The rest of the line that the value ends in is for a comment alone.
 			tail, after, _ = strings.Cut(after, "\n")
 		case emptyValue(rest, blanks):
 		default:
@@ -75,6 +80,7 @@ func parseEnvFile(data []byte) (map[string]string, error) {
 			return fail("the value of %s has a zero byte, which no variable can have", name)
 		case !utf8.ValidString(value):
 			return fail("the value of %s is not UTF-8", name)
+		// Which one counts would depend on the reader.
 		case at[name] > 0:
 			return fail("%s is set in line %d already", name, at[name])
 		}
@@ -102,23 +108,28 @@ func comment(tail, blanks string) bool {
 // envFiles reads each file once, so that all variables of a container are of
 // one state of it.
 type envFiles struct {
+	// volumes are the paths of volumes on the node, by name.
 	volumes map[string]string
 	open    func(dir, path string) ([]byte, error)
 	read    map[string]envFile
 	size    int // of what was read
 }
 
+// envFile is a file's variables, or why there are none.
 type envFile struct {
 	vars map[string]string
 	err  error
 }
 
+// file reads a file, once: a failure is kept as well, so that a missing file is
+// missing for all its variables.
 func (f *envFiles) file(dir, path string) envFile {
 	key := filepath.Join(dir, path)
 	if have, ok := f.read[key]; ok {
 		return have
 	}
 	var out envFile
+	// Each variable may name another file of 64 KiB.
 	if f.size > maxStrings {
 		out.err = fmt.Errorf("is not read: the files of a container's variables have more than %d bytes in all", maxStrings)
 		return out
@@ -139,6 +150,7 @@ func (f *envFiles) file(dir, path string) envFile {
 // value looks a key up in a file. Without ok there is none to set: it is
 // missing and optional, or a problem was noted.
 func (f *envFiles) value(ref *v1.FileKeySelector, path *field.Path, col *collector) (value string, ok bool) {
+	// All mistakes of the reference are reported before a file is touched.
 	before := len(col.problems)
 	dir, there := f.volumes[ref.VolumeName]
 	if !there {
@@ -160,6 +172,8 @@ func (f *envFiles) value(ref *v1.FileKeySelector, path *field.Path, col *collect
 	switch value, ok = file.vars[ref.Key]; {
 	case ok:
 		return value, true
+	// Only a file or a key that is missing can be optional; a file that is wrong
+	// cannot.
 	case errors.Is(file.err, fs.ErrNotExist):
 		if !isOptional(ref.Optional) {
 			col.add(path.Child("path"), "file %q not found in volume %q", ref.Path, ref.VolumeName)

@@ -12,6 +12,8 @@ type nameError struct{ field, text string }
 
 func (e *nameError) Error() string { return e.text }
 
+// wrongName makes an error of the first message of a validation, nil if there
+// is none.
 func wrongName(field, name string, msgs []string) error {
 	if len(msgs) == 0 {
 		return nil
@@ -23,6 +25,7 @@ func wrongName(field, name string, msgs []string) error {
 // is a *nameError.
 func hostname(in Input) (host, domain string, err error) {
 	pod := in.Pod
+	// It is the name as it is: no domain is added to it (KEP-4762).
 	if o := pod.Spec.HostnameOverride; o != nil && *o != "" {
 		if err := wrongName("hostnameOverride", *o, validation.IsDNS1123Subdomain(*o)); err != nil {
 			return "", "", err
@@ -30,6 +33,8 @@ func hostname(in Input) (host, domain string, err error) {
 		host, err = truncateHostname("hostnameOverride", *o)
 		return host, "", err
 	}
+	// The pod's name is a valid one, as the API server checked it; it may be too
+	// long for a label.
 	host = pod.Name
 	if pod.Spec.Hostname != "" {
 		if err := wrongName("hostname", pod.Spec.Hostname, validation.IsDNS1123Label(pod.Spec.Hostname)); err != nil {
@@ -62,6 +67,7 @@ func truncateHostname(field, name string) (string, error) {
 	return name, nil
 }
 
+// loopbackHosts is the kubelet's text, byte for byte.
 const loopbackHosts = `127.0.0.1	localhost
 ::1	localhost ip6-localhost ip6-loopback
 fe00::0	ip6-localnet
@@ -74,12 +80,15 @@ fe00::2	ip6-allrouters
 func hostsFile(in Input) string {
 	var b strings.Builder
 	if in.Pod.Spec.HostNetwork {
+		// The node's own entries, and the pod's aliases after them.
 		b.WriteString("# Kubernetes-managed hosts file (host network).\n" + in.Node.HostsFile)
 	} else {
 		b.WriteString("# Kubernetes-managed hosts file.\n" + loopbackHosts)
 		host, domain, err := hostname(in)
 		if err == nil { // the sandbox's compiler reports it
 			for _, ip := range in.PodIPs {
+				// The full name comes first, which makes it the canonical one
+				// (hosts(5)).
 				b.WriteString(ip + "\t")
 				if domain != "" {
 					b.WriteString(host + "." + domain + "\t")

@@ -94,9 +94,12 @@ type Attachment struct {
 
 // Node holds the facts of the node that pods depend on.
 type Node struct {
+	// Name is the node's, as variables of the downward API show it.
 	Name string
 	// IPs are the node's addresses, primary first.
-	IPs                   []string
+	IPs []string
+	// Capacity is all that the node has: out-of-memory scores, swap and page
+	// sizes go by it. Allocatable stands for limits that are not set.
 	Capacity, Allocatable v1.ResourceList
 	CgroupV2              bool
 	// NoCPUQuota leaves CPU limits without effect; CPUPeriod is what they are
@@ -112,8 +115,11 @@ type Node struct {
 	// ResolvConf and HostsFile are the contents of the node's own files. A
 	// node without ResolvConf resolves by itself, at its loopback address.
 	ResolvConf, HostsFile string
-	ClusterDomain         string
-	ClusterDNS            []string
+	// ClusterDomain is that of services' names, such as cluster.local, and
+	// ClusterDNS the addresses of servers that know them; a node alone has
+	// neither.
+	ClusterDomain string
+	ClusterDNS    []string
 	// PodLogsDir holds one directory for each pod.
 	PodLogsDir string
 	// SeccompDefault makes RuntimeDefault the profile of containers that
@@ -153,6 +159,7 @@ type MemoryQoS struct {
 // ContainerOptions are what is known only when a container is about to be
 // made.
 type ContainerOptions struct {
+	// RestartCount counts the instances before this one. It names the log file.
 	RestartCount int32
 	Image        ImageFacts
 	// TargetID is the container whose process namespace an ephemeral
@@ -171,6 +178,7 @@ type ImageFacts struct {
 
 // ContainerPlan is what it takes to make a container.
 type ContainerPlan struct {
+	// Config is the caller's, to be changed before it is used.
 	Config *runtimeapi.ContainerConfig
 	// Dirs and Files have to be there first, in this order.
 	Dirs  []Dir
@@ -209,7 +217,8 @@ type Dir struct {
 
 // File is a file to write.
 type File struct {
-	Path    string
+	Path string
+	// Mode is the file's whatever the umask is.
 	Mode    fs.FileMode
 	Content string
 	// Keep leaves a file alone that is there already.
@@ -236,6 +245,7 @@ type Problem struct {
 	Path string
 	// Reason is the word Kubernetes has for it.
 	Reason string
+	// Detail is at most maxDetail bytes long.
 	Detail string
 	// Known is how the text begins that the kubelet has for it, where people
 	// and tools look for that in events; else "".
@@ -285,19 +295,24 @@ func (p Problems) Reason() string {
 
 // collector gathers problems and warnings.
 type collector struct {
+	// reason is that of all problems; warnings have one each.
 	reason   string
 	problems Problems
 	warnings []Problem
 }
 
+// add notes a mistake, with which nothing can be made. The compiler goes on, so
+// that all are reported at once.
 func (c *collector) add(path *field.Path, format string, args ...any) {
 	c.problems = append(c.problems, Problem{Path: path.String(), Reason: c.reason, Detail: clipTo(fmt.Sprintf(format, args...), maxDetail)})
 }
 
+// warn notes what is left out or changed while the pod goes on.
 func (c *collector) warn(path *field.Path, reason, format string, args ...any) {
 	c.warnings = append(c.warnings, Problem{Path: path.String(), Reason: reason, Detail: clipTo(fmt.Sprintf(format, args...), maxDetail)})
 }
 
+// err is nil, and no empty Problems, where nothing is wrong.
 func (c *collector) err() error {
 	return c.problems.Err()
 }
@@ -330,6 +345,8 @@ func Find(pod *v1.Pod, name string) (*v1.Container, Group, *field.Path, error) {
 	}
 	for i := range pod.Spec.EphemeralContainers {
 		if e := &pod.Spec.EphemeralContainers[i]; e.Name == name {
+			// A copy, as the type is another one: a change of it would not reach the
+			// pod.
 			c := v1.Container(e.EphemeralContainerCommon)
 			return &c, Ephemeral, spec.Child("ephemeralContainers").Index(i), nil
 		}

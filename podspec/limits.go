@@ -37,6 +37,7 @@ type boundedEnv struct {
 
 // fits checks a variable by its length alone, before anything is made of it.
 func (v *boundedEnv) fits(path *field.Path, name string, length int) bool {
+	// NAME, an equals sign, the value and a zero byte.
 	if length > maxString-1-len(name)-1 {
 		v.col.add(path, "container %q: variable %q would have more than the %d bytes that a variable may have, with its name", v.container, clip(name), maxString)
 		return false
@@ -49,6 +50,7 @@ func (v *boundedEnv) put(path *field.Path, name, value string) {
 	if v.full || !v.fits(path, name, len(value)) {
 		return
 	}
+	// A variable that is set again has its old value's bytes given back.
 	size := v.size + len(value)
 	if old, ok := v.get(name); ok {
 		size -= len(old)
@@ -56,6 +58,8 @@ func (v *boundedEnv) put(path *field.Path, name, value string) {
 		size += len(name) + 1 + perString
 	}
 	if size > maxStrings {
+		// It stays full: later variables may be smaller, but an environment with
+		// gaps is no use.
 		v.full = true
 		v.col.add(path, "container %q: with variable %q the environment would have more than the %d bytes that it may have", v.container, clip(name), maxStrings)
 		return
@@ -67,6 +71,7 @@ func (v *boundedEnv) put(path *field.Path, name, value string) {
 // arguments expands a container's command and args.
 func arguments(conf *runtimeapi.ContainerConfig, container string, command, args []string, e *boundedEnv, path *field.Path, col *collector) {
 	size := 0
+	// size is of command and args together: execve has one limit for both.
 	expand := func(path *field.Path, in []string) (out []string, ok bool) {
 		for i, s := range in {
 			v, _, ok := podmeta.ExpandWithin(s, maxString-1, e.get)
@@ -83,6 +88,8 @@ func arguments(conf *runtimeapi.ContainerConfig, container string, command, args
 		return out, true
 	}
 	var ok bool
+	// One problem is enough: with too much of a command there is none to give
+	// arguments to.
 	if conf.Command, ok = expand(path.Child("command"), command); ok {
 		conf.Args, _ = expand(path.Child("args"), args)
 	}
@@ -95,6 +102,8 @@ const maxDetail = 1 << 10
 // clip is a field's value as far as a message shows it.
 func clip(s string) string { return clipTo(s, 100) }
 
+// clipTo cuts a text to about limit bytes, never within a character, and says
+// how long it was.
 func clipTo(s string, limit int) string {
 	if len(s) <= limit {
 		return s

@@ -18,12 +18,14 @@ import (
 // Limits and steps of cgroup values: cpu.shares and the CFS period and quota
 // of the kernel's sched-bwc and cgroup documents, as the kubelet uses them.
 const (
-	minShares     = 2
-	maxShares     = 262144
-	sharesPerCPU  = 1024
-	quotaPeriod   = 100000 // microseconds, where the node has no other
-	minQuota      = 1000   // microseconds
-	milliPerCPU   = 1000
+	minShares    = 2
+	maxShares    = 262144
+	sharesPerCPU = 1024
+	quotaPeriod  = 100000 // microseconds, where the node has no other
+	minQuota     = 1000   // microseconds
+	milliPerCPU  = 1000
+	// The kernel takes -1000 to 1000 (proc(5)). The kubelet gives itself -999,
+	// below every pod.
 	oomGuaranteed = -997
 	oomBestEffort = 1000
 	// A node-critical pod has at least this priority
@@ -39,15 +41,21 @@ func milli(q resource.Quantity) int64 {
 	return q.MilliValue()
 }
 
+// shares converts milli-CPUs to cpu.shares: 1024 are one CPU, within what the
+// kernel takes.
 func shares(milli int64) int64 {
 	milli = min(milli, maxShares*milliPerCPU/sharesPerCPU) // as large a product as is of use
 	return max(milli*sharesPerCPU/milliPerCPU, minShares)
 }
 
+// quota is the time, in microseconds, that a limit in milli-CPUs allows in each
+// period, and 0 without a limit. Below 1 ms the kernel refuses it (sched-bwc).
 func quota(milli, period int64) int64 {
 	if milli <= 0 {
 		return 0
 	}
+	// The product must not overflow: a huge limit would become a small or
+	// negative one.
 	milli = min(milli, math.MaxInt64/period)
 	return max(milli*period/milliPerCPU, minQuota)
 }
@@ -58,6 +66,8 @@ func cpuLimit(n *Node, limit int64, r *runtimeapi.LinuxContainerResources) {
 	if n.NoCPUQuota {
 		return
 	}
+	// The period is set without a limit too, as the kubelet does: a resize may
+	// bring one.
 	r.CpuPeriod = quotaPeriod
 	if us := n.CPUPeriod.Microseconds(); us > 0 {
 		r.CpuPeriod = us
@@ -68,12 +78,15 @@ func cpuLimit(n *Node, limit int64, r *runtimeapi.LinuxContainerResources) {
 // pinned sets where a container runs. A quota of -1 is none (sched-bwc).
 func pinned(p Pinning, r *runtimeapi.LinuxContainerResources) {
 	r.CpusetCpus, r.CpusetMems = p.CPUs, p.MemoryNodes
+	// Without a period no quota is written at all.
 	if p.NoQuota && r.CpuPeriod != 0 {
 		r.CpuQuota = -1
 	}
 }
 
 // limitOf is a container's limit, or the pod's own if it has none.
+// A container without a limit may use up its pod's (KEP-2837). The second
+// result is false where there is none at all.
 func limitOf(pod *v1.Pod, c *v1.Container, name v1.ResourceName) (resource.Quantity, bool) {
 	if q, ok := c.Resources.Limits[name]; ok {
 		return q, true
@@ -87,6 +100,8 @@ func limitOf(pod *v1.Pod, c *v1.Container, name v1.ResourceName) (resource.Quant
 
 // Resources are what a container of the pod may use, in cgroup terms, if it
 // asks for r.
+// It is for planning resizes: r takes the place of the container's own
+// requirements.
 func Resources(in Input, c *v1.Container, r v1.ResourceRequirements) *runtimeapi.LinuxContainerResources {
 	_, group, _, err := Find(in.Pod, c.Name)
 	if err != nil {
@@ -102,12 +117,14 @@ func containerResources(in Input, c *v1.Container, g Group) *runtimeapi.LinuxCon
 	pod := in.Pod
 	r := &runtimeapi.LinuxContainerResources{OomScoreAdj: oomScoreAdj(in, c, g)}
 	limit, _ := limitOf(pod, c, v1.ResourceCPU)
+	// A request that is left out equals the limit.
 	cpu, hasRequest := c.Resources.Requests[v1.ResourceCPU]
 	if !hasRequest {
 		cpu = limit
 	}
 	r.CpuShares = shares(milli(cpu))
 	cpuLimit(&in.Node, milli(limit), r)
+	// After the quota, which it may lift.
 	pinned(in.Pinned[c.Name], r)
 	if q, ok := limitOf(pod, c, v1.ResourceMemory); ok {
 		r.MemoryLimitInBytes = q.Value()
@@ -115,6 +132,8 @@ func containerResources(in Input, c *v1.Container, g Group) *runtimeapi.LinuxCon
 	r.HugepageLimits = hugepages(in.Node.Capacity, pod, c)
 	if in.Node.CgroupV2 {
 		if !in.Node.SingleProcessOOMKill {
+			// The kernel kills all processes of the container together, and not one
+			// that the others wait for (cgroup-v2, memory.oom.group).
 			unifiedOf(r)["memory.oom.group"] = "1"
 		}
 		memoryQoS(in, c, r)
@@ -124,6 +143,8 @@ func containerResources(in Input, c *v1.Container, g Group) *runtimeapi.LinuxCon
 }
 
 // unifiedOf are a container's own values of cgroup v2.
+// The map is made when it is first asked for: a configuration without values
+// has none.
 func unifiedOf(r *runtimeapi.LinuxContainerResources) map[string]string {
 	if r.Unified == nil {
 		r.Unified = map[string]string{}
@@ -139,8 +160,10 @@ func memoryQoS(in Input, c *v1.Container, r *runtimeapi.LinuxContainerResources)
 		return
 	}
 	request, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
+	// Zeros are written too: a container that is resized may have had more.
 	guarded := map[string]int64{"memory.min": 0, "memory.low": 0}
 	if q.Reserve && request > 0 {
+		// min is never reclaimed, low only if nothing else is left.
 		if podmeta.QOS(in.Pod) == v1.PodQOSGuaranteed {
 			guarded["memory.min"] = request
 		} else {
@@ -151,6 +174,7 @@ func memoryQoS(in Input, c *v1.Container, r *runtimeapi.LinuxContainerResources)
 		unifiedOf(r)[file] = strconv.FormatInt(bytes, 10)
 	}
 	if request == limit {
+		// There is no room between them to be slowed down in.
 		return
 	}
 	if limit == 0 {
@@ -163,6 +187,7 @@ func memoryQoS(in Input, c *v1.Container, r *runtimeapi.LinuxContainerResources)
 	if page == 0 {
 		page = 4096
 	}
+	// Whole pages, rounded down. The formula is the KEP's.
 	high := (request + int64(q.Throttling*float64(limit-request))) / page * page
 	if high > request {
 		unifiedOf(r)["memory.high"] = strconv.FormatInt(high, 10)
@@ -170,6 +195,8 @@ func memoryQoS(in Input, c *v1.Container, r *runtimeapi.LinuxContainerResources)
 }
 
 // swap limits what a container may have of the node's swap (KEP-2400).
+// Without a controller for swap nothing can be written, which a nil Swap stands
+// for.
 func swap(in Input, c *v1.Container, r *runtimeapi.LinuxContainerResources) {
 	s := in.Node.Swap
 	switch {
@@ -186,6 +213,8 @@ func swap(in Input, c *v1.Container, r *runtimeapi.LinuxContainerResources) {
 func swapShare(in Input, c *v1.Container) int64 {
 	request, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
 	memory := in.Node.Capacity.Memory().Value()
+	// Critical pods must not wait for a disk. BestEffort pods request nothing to
+	// have a share by.
 	if !in.Node.Swap.Limited || podmeta.IsCritical(in.Pod) || podmeta.QOS(in.Pod) != v1.PodQOSBurstable ||
 		request == limit || request > memory || memory <= 0 {
 		return 0
@@ -200,9 +229,12 @@ func hugepages(capacity v1.ResourceList, pod *v1.Pod, c *v1.Container) []*runtim
 	bySize := map[int64]int64{}
 	for name := range capacity {
 		if size, ok := pageSize(name); ok {
+			// A size that nobody names is limited to 0: the pages are counted by the
+			// scheduler.
 			bySize[size] = 0
 		}
 	}
+	// Sizes are compared as numbers, as 2Mi and 2048Ki are the same.
 	own := map[int64]bool{}
 	for name, q := range c.Resources.Limits {
 		if size, ok := pageSize(name); ok {
@@ -249,6 +281,7 @@ func kernelSize(size int64) string {
 // (KEP: QoS resource isolation; proc(5) oom_score_adj).
 func oomScoreAdj(in Input, c *v1.Container, g Group) int64 {
 	pod := in.Pod
+	// Without them the node does not work: they go last whatever they request.
 	if pod.Spec.Priority != nil && *pod.Spec.Priority >= nodeCriticalPriority {
 		return oomGuaranteed
 	}
@@ -258,6 +291,8 @@ func oomScoreAdj(in Input, c *v1.Container, g Group) int64 {
 	case v1.PodQOSBestEffort:
 		return oomBestEffort
 	}
+	// Between the two classes: the more of the node's memory a container
+	// requests, the later it is killed.
 	adj := burstableOOM(in, c.Resources.Requests.Memory().Value())
 	if g == Init && podmeta.IsSidecar(c) {
 		// A sidecar is not to die before what it serves.
@@ -272,13 +307,17 @@ func oomScoreAdj(in Input, c *v1.Container, g Group) int64 {
 	return adj
 }
 
+// burstableOOM is the score of a container with that request, in bytes. It lies
+// between those of Guaranteed and BestEffort, and reaches neither.
 func burstableOOM(in Input, request int64) int64 {
 	const least = 1000 + oomGuaranteed
 	capacity := in.Node.Capacity.Memory().Value()
+	// A node whose memory is not known: as early as a Burstable container can be.
 	if capacity <= 0 {
 		return oomBestEffort - 1
 	}
 	share := shareOfPod(in.Pod)
+	// Compared before the product is made, which would overflow.
 	if request >= capacity-share {
 		return least
 	}
@@ -312,6 +351,7 @@ func PodResources(in Input) *runtimeapi.LinuxContainerResources {
 	out := &runtimeapi.LinuxContainerResources{
 		CpuShares: shares(milli(*requests.Cpu())), MemoryLimitInBytes: limits.Memory().Value(),
 	}
+	// A container without a limit adds nothing here.
 	cpuLimit(&in.Node, milli(*limits.Cpu()), out)
 	return out
 }
@@ -321,6 +361,8 @@ func Overhead(in Input) *runtimeapi.LinuxContainerResources {
 	pod := in.Pod
 	r := &runtimeapi.LinuxContainerResources{}
 	if len(pod.Spec.Overhead) > 0 {
+		// The overhead is both request and limit: it is what a sandbox takes by
+		// itself (KEP-688).
 		cpu := milli(*pod.Spec.Overhead.Cpu())
 		r.CpuShares = shares(cpu)
 		cpuLimit(&in.Node, cpu, r)

@@ -29,18 +29,25 @@ func Sandbox(in Input, attempt uint32) (*SandboxPlan, error) {
 		Annotations:  maps.Clone(pod.Annotations),
 		PortMappings: portMappings(pod),
 	}
+	// The pod's labels go along, but cannot take the place of those by which it
+	// is found.
 	for k, v := range pod.Labels {
 		if _, ours := conf.Labels[k]; !ours {
 			conf.Labels[k] = v
 		}
 	}
+	// With the node's network a pod has the node's UTS namespace, and so its
+	// name.
 	if !pod.Spec.HostNetwork {
 		host, domain, err := hostname(in)
 		var wrong *nameError
+		// Each problem is put to the field that is wrong.
 		if errors.As(err, &wrong) {
 			col.add(spec.Child(wrong.field), "%s", wrong.text)
 		}
 		conf.Hostname = host
+		// Without a subdomain there is no domain to add, and the field has no
+		// effect.
 		if fqdn := pod.Spec.SetHostnameAsFQDN; fqdn != nil && *fqdn && domain != "" {
 			conf.Hostname = host + "." + domain
 			// The kernel's limit, __NEW_UTS_LEN.
@@ -57,7 +64,10 @@ func Sandbox(in Input, attempt uint32) (*SandboxPlan, error) {
 	conf.DnsConfig = dns
 	userNamespace(in, col)
 	if sc := pod.Spec.SecurityContext; sc != nil {
+		// The pod's IDs alone: those of containers are checked with each of them.
 		ids(sc, nil, nil, col)
+		// A runtime that ignores the field would add groups of the image
+		// (KEP-3619).
 		if p := sc.SupplementalGroupsPolicy; p != nil && *p == v1.SupplementalGroupsPolicyStrict && !in.Handler.SupplementalGroupsPolicy {
 			col.add(spec.Child("securityContext", "supplementalGroupsPolicy"), "Strict is not supported by the runtime: want Merge")
 		}
@@ -74,6 +84,8 @@ func userNamespace(in Input, col *collector) {
 		return
 	}
 	path := field.NewPath("spec", "hostUsers")
+	// The kernel ties these to the user namespace that owns them: the pod would
+	// have no rights over the node's.
 	for _, o := range []struct {
 		name string
 		set  bool
@@ -95,6 +107,7 @@ func LogDirectory(root string, pod *v1.Pod) string {
 	return filepath.Join(root, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
 }
 
+// podLabels are the labels by which the agent and tools find what is the pod's.
 func podLabels(pod *v1.Pod) map[string]string {
 	return map[string]string{
 		cri.LabelPodName:      pod.Name,
@@ -103,6 +116,9 @@ func podLabels(pod *v1.Pod) map[string]string {
 	}
 }
 
+// linuxSandbox is the part of a sandbox that Linux has. It is privileged if one
+// of its containers is: the runtimes refuse a privileged container in another
+// sandbox.
 func linuxSandbox(in Input, col *collector) *runtimeapi.LinuxPodSandboxConfig {
 	pod := in.Pod
 	sec := &runtimeapi.LinuxSandboxSecurityContext{
@@ -116,6 +132,7 @@ func linuxSandbox(in Input, col *collector) *runtimeapi.LinuxPodSandboxConfig {
 	}
 	lx.Sysctls = sysctls(in)
 	sc := pod.Spec.SecurityContext
+	// Without the field the runtime's defaults stand for its own process.
 	if sc == nil {
 		return lx
 	}
@@ -131,6 +148,7 @@ func linuxSandbox(in Input, col *collector) *runtimeapi.LinuxPodSandboxConfig {
 	return lx
 }
 
+// anyPrivileged reports whether any container of any kind is privileged.
 func anyPrivileged(pod *v1.Pod) bool {
 	privileged := func(sc *v1.SecurityContext) bool { return sc != nil && isTrue(sc.Privileged) }
 	for i := range pod.Spec.InitContainers {
@@ -155,6 +173,7 @@ func anyPrivileged(pod *v1.Pod) bool {
 // another container.
 func namespaces(in Input, g Group, target string) *runtimeapi.NamespaceOption {
 	pod := in.Pod
+	// The zero values of the others are the pod's own, POD.
 	opt := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}
 	if pod.Spec.HostNetwork {
 		opt.Network = runtimeapi.NamespaceMode_NODE
@@ -163,6 +182,8 @@ func namespaces(in Input, g Group, target string) *runtimeapi.NamespaceOption {
 		opt.Ipc = runtimeapi.NamespaceMode_NODE
 	}
 	switch {
+	// The first that applies: a debugger's target matters only where processes
+	// are apart.
 	case pod.Spec.HostPID:
 		opt.Pid = runtimeapi.NamespaceMode_NODE
 	case g == Ephemeral && target != "":
@@ -171,6 +192,7 @@ func namespaces(in Input, g Group, target string) *runtimeapi.NamespaceOption {
 		opt.Pid = runtimeapi.NamespaceMode_POD
 	}
 	if h := pod.Spec.HostUsers; h != nil && !*h && in.UserNamespace != nil {
+		// Each list has messages of its own, as they are not to be shared.
 		ids := func() []*runtimeapi.IDMapping {
 			return []*runtimeapi.IDMapping{{HostId: in.UserNamespace.First, Length: in.UserNamespace.Length}}
 		}
@@ -180,12 +202,16 @@ func namespaces(in Input, g Group, target string) *runtimeapi.NamespaceOption {
 }
 
 // portMappings lists the ports of the regular containers, each once.
+// Ports without a host port are listed too: runtimes ignore them. Other kinds
+// of containers have none here, as with the kubelet.
 func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 	var out []*runtimeapi.PortMapping
 	for i := range pod.Spec.Containers {
 		c := &pod.Spec.Containers[i]
 		seen := map[string]bool{}
 		for _, p := range c.Ports {
+			// Names are unique in a container, so that they identify a port; the
+			// others go by all they have.
 			key := "name:" + p.Name
 			if p.Name == "" {
 				family := "any"
@@ -212,6 +238,7 @@ func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 	return out
 }
 
+// protocol is the CRI's word for the API's; TCP is the default.
 func protocol(p v1.Protocol) runtimeapi.Protocol {
 	switch p {
 	case v1.ProtocolUDP:

@@ -24,6 +24,8 @@ var (
 )
 
 // security compiles a container's security context over the pod's.
+// What the pod asks for and cannot have is a problem, and never a weaker
+// setting in silence.
 func security(in Input, c *v1.Container, g Group, path *field.Path, o ContainerOptions, col *collector) *runtimeapi.LinuxContainerSecurityContext {
 	psc := in.Pod.Spec.SecurityContext
 	if psc == nil {
@@ -33,6 +35,8 @@ func security(in Input, c *v1.Container, g Group, path *field.Path, o ContainerO
 	if csc == nil {
 		csc = &v1.SecurityContext{}
 	}
+	// From here problems name the container's field, also for a setting that is
+	// the pod's.
 	path = path.Child("securityContext")
 	privileged := isTrue(csc.Privileged)
 	out := &runtimeapi.LinuxContainerSecurityContext{
@@ -41,10 +45,12 @@ func security(in Input, c *v1.Container, g Group, path *field.Path, o ContainerO
 		ReadonlyRootfs:           isTrue(csc.ReadOnlyRootFilesystem),
 		SupplementalGroups:       supplementalGroups(in, psc),
 		SupplementalGroupsPolicy: groupsPolicy(psc, col),
-		NoNewPrivs:               csc.AllowPrivilegeEscalation != nil && !*csc.AllowPrivilegeEscalation && !privileged,
-		SelinuxOptions:           selinux(firstSet(csc.SELinuxOptions, psc.SELinuxOptions)),
-		Seccomp:                  seccomp(in.Node, firstSet(csc.SeccompProfile, psc.SeccompProfile), privileged, path, col),
-		Apparmor:                 apparmor(firstSet(csc.AppArmorProfile, psc.AppArmorProfile), privileged, path, col),
+		// The API refuses both together: a privileged container may gain what it
+		// likes.
+		NoNewPrivs:     csc.AllowPrivilegeEscalation != nil && !*csc.AllowPrivilegeEscalation && !privileged,
+		SelinuxOptions: selinux(firstSet(csc.SELinuxOptions, psc.SELinuxOptions)),
+		Seccomp:        seccomp(in.Node, firstSet(csc.SeccompProfile, psc.SeccompProfile), privileged, path, col),
+		Apparmor:       apparmor(firstSet(csc.AppArmorProfile, psc.AppArmorProfile), privileged, path, col),
 	}
 	out.ApparmorProfile = apparmorName(out.Apparmor) //nolint:staticcheck // containerd and CRI-O of old read no other
 	if masks(in.Pod, csc.ProcMount, path, col) {
@@ -59,8 +65,10 @@ func security(in Input, c *v1.Container, g Group, path *field.Path, o ContainerO
 			out.Capabilities.DropCapabilities = append(out.Capabilities.DropCapabilities, string(n))
 		}
 	}
+	// Before anybody is run as one of them.
 	ids(psc, csc, path, col)
 	user(out, psc, csc, o.Image)
+	// At each start, as the image's user may be another one by now.
 	if isTrue(firstSet(csc.RunAsNonRoot, psc.RunAsNonRoot)) {
 		if err := verifyNonRoot(firstSet(csc.RunAsUser, psc.RunAsUser), o.Image); err != nil {
 			col.add(path.Child("runAsNonRoot"), "%v", err)
@@ -85,6 +93,7 @@ func user(out *runtimeapi.LinuxContainerSecurityContext, psc *v1.PodSecurityCont
 	case uid != nil:
 		out.RunAsUser = &runtimeapi.Int64Value{Value: *uid}
 	case image.UID != nil:
+		// A number is passed on as such; a name the runtime looks up in the image.
 		out.RunAsUser = &runtimeapi.Int64Value{Value: *image.UID}
 	default:
 		out.RunAsUsername = image.User
@@ -99,6 +108,7 @@ func user(out *runtimeapi.LinuxContainerSecurityContext, psc *v1.PodSecurityCont
 // which ID a number is.
 const maxID = math.MaxInt32
 
+// validID reports whether an ID is one that the API allows.
 func validID(id int64) bool { return id >= 0 && id <= maxID }
 
 // ids refuses user and group IDs that are none. A runtime may cut one off to
@@ -125,6 +135,8 @@ func ids(psc *v1.PodSecurityContext, csc *v1.SecurityContext, path *field.Path, 
 // verifyNonRoot checks that a container cannot come to run as root.
 func verifyNonRoot(uid *int64, image ImageFacts) error {
 	switch {
+	// An image's ID is not checked by the API, and one that is cut to 32 bits may
+	// be root's.
 	case uid == nil && image.UID != nil && !validID(*image.UID):
 		return fmt.Errorf("container has runAsNonRoot and image has an invalid user id %d, must be 0 to %d", *image.UID, maxID)
 	case uid != nil && *uid == 0:
@@ -133,8 +145,11 @@ func verifyNonRoot(uid *int64, image ImageFacts) error {
 		return nil
 	case image.UID != nil && *image.UID == 0:
 		return fmt.Errorf("container has runAsNonRoot and image will run as root")
+	// A name can be root's in the image, which is not read here.
 	case image.UID == nil && image.User != "":
 		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root", image.User)
+	// An image without a user runs as root. Without an image, as in a dry run,
+	// nobody knows.
 	case image.UID == nil && image.Ref != "":
 		return fmt.Errorf("container has runAsNonRoot and image will run as root")
 	default:
@@ -150,6 +165,7 @@ func supplementalGroups(in Input, psc *v1.PodSecurityContext) []int64 {
 		out = append(out, *psc.FSGroup)
 	}
 	out = append(out, psc.SupplementalGroups...)
+	// Volumes bring groups of their own, as of a volume that somebody else made.
 	for _, g := range in.VolumeGroups {
 		if !slices.Contains(out, g) {
 			out = append(out, g)
@@ -158,6 +174,8 @@ func supplementalGroups(in Input, psc *v1.PodSecurityContext) []int64 {
 	return out
 }
 
+// groupsPolicy is the CRI's word for the API's (KEP-3619). What is not known
+// counts as the stricter one, with a problem.
 func groupsPolicy(psc *v1.PodSecurityContext, col *collector) runtimeapi.SupplementalGroupsPolicy {
 	p := psc.SupplementalGroupsPolicy
 	switch {
@@ -179,6 +197,7 @@ func masks(pod *v1.Pod, p *v1.ProcMountType, path *field.Path, col *collector) b
 	case *p != v1.UnmaskedProcMount:
 		col.add(path, "%q is not supported: want Default or Unmasked", clip(string(*p)))
 	case !own:
+		// In the node's own user namespace the hidden files would be the node's.
 		col.add(path, "Unmasked needs spec.hostUsers: false")
 	default:
 		return false
@@ -186,6 +205,7 @@ func masks(pod *v1.Pod, p *v1.ProcMountType, path *field.Path, col *collector) b
 	return true
 }
 
+// selinux is a label as the CRI has it; nil leaves the choice to the runtime.
 func selinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {
 	if o == nil {
 		return nil
@@ -193,10 +213,14 @@ func selinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {
 	return &runtimeapi.SELinuxOption{User: o.User, Role: o.Role, Type: o.Type, Level: o.Level}
 }
 
+// seccomp is the profile of a container. With a problem it is the runtime's
+// default: a plan that is looked at must not show less than that.
 func seccomp(n Node, p *v1.SeccompProfile, privileged bool, path *field.Path, col *collector) *runtimeapi.SecurityProfile {
 	unconfined := &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}
 	runtimeDefault := &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}
 	switch {
+	// A privileged container is confined by nothing, and so is one without a
+	// node's default.
 	case p == nil && n.SeccompDefault && !privileged:
 		return runtimeDefault
 	case p == nil:
@@ -206,6 +230,7 @@ func seccomp(n Node, p *v1.SeccompProfile, privileged bool, path *field.Path, co
 	case v1.SeccompProfileTypeRuntimeDefault:
 		return runtimeDefault
 	case v1.SeccompProfileTypeLocalhost:
+		// The profile is the node's: a path out of its directory would be any file.
 		if p.LocalhostProfile == nil || *p.LocalhostProfile == "" || filepath.IsAbs(*p.LocalhostProfile) || strings.Contains("/"+*p.LocalhostProfile+"/", "/../") {
 			col.add(path.Child("seccompProfile", "localhostProfile"), "a relative path without '..' is required with type Localhost")
 			return runtimeDefault
@@ -222,6 +247,8 @@ func seccomp(n Node, p *v1.SeccompProfile, privileged bool, path *field.Path, co
 	}
 }
 
+// apparmor is the profile of a container; Localhost names one that is loaded in
+// the kernel, which the runtime checks.
 func apparmor(p *v1.AppArmorProfile, privileged bool, path *field.Path, col *collector) *runtimeapi.SecurityProfile {
 	switch {
 	case p == nil && privileged:

@@ -6,6 +6,8 @@ import (
 )
 
 // volumeOf is a pod's volume by name, an empty one if it has none such.
+// An empty volume is of no kind, so that callers need no nil check; it points
+// into the pod.
 func volumeOf(pod *v1.Pod, name string) *v1.Volume {
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; v.Name == name {
@@ -20,6 +22,8 @@ func volumeOf(pod *v1.Pod, name string) *v1.Volume {
 // so.
 func readOnlyVolume(v *v1.Volume) bool {
 	switch {
+	// The node replaces their content when the objects change: writes of a
+	// container would be lost, or mistaken for content.
 	case v.ConfigMap != nil, v.Secret != nil, v.Projected != nil, v.DownwardAPI != nil:
 		return true
 	case v.PersistentVolumeClaim != nil:
@@ -45,10 +49,13 @@ func relabelled(v *v1.Volume) bool { return v.HostPath == nil && v.NFS == nil }
 // mapIDs makes the pod's own IDs those of the files of its mounts, in a pod
 // that has IDs of its own (idmapped mounts, mount_setattr(2)).
 func mapIDs(conf *runtimeapi.ContainerConfig) {
+	// Without its own IDs the files of a volume would belong to nobody in the
+	// container.
 	ns := conf.Linux.SecurityContext.NamespaceOptions.UsernsOptions
 	if ns == nil {
 		return
 	}
+	// Copies for each mount: messages must not share what somebody may change.
 	copied := func(ids []*runtimeapi.IDMapping) []*runtimeapi.IDMapping {
 		out := make([]*runtimeapi.IDMapping, len(ids))
 		for i, m := range ids {

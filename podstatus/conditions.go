@@ -26,9 +26,12 @@ var owned = []v1.PodConditionType{
 // whose status has not changed keeps its transition time.
 func Conditions(in Input, st *v1.PodStatus) []v1.PodCondition {
 	in.Now = in.now()
+	// Own conditions are made anew each time; prev has what lasts, as times of
+	// transitions and that initialization was over once.
 	prev := in.previous()
 	out := foreign(in.Pod.Status.Conditions, prev.Conditions)
 	containers := containersReady(in.Pod, st)
+	// Readiness gates are conditions of others, which are in out by now.
 	gated := ready(in.Pod, containers, out)
 	out = append(out, resizes(&in, prev, st)...)
 	for _, c := range [...]v1.PodCondition{
@@ -40,6 +43,7 @@ func Conditions(in Input, st *v1.PodStatus) []v1.PodCondition {
 		{Type: v1.PodScheduled, Status: v1.ConditionTrue},
 	} {
 		if c.Type == "" {
+			// A condition that does not apply to this pod.
 			continue
 		}
 		c.ObservedGeneration = in.Pod.Generation
@@ -69,10 +73,14 @@ func resizes(in *Input, prev, st *v1.PodStatus) []v1.PodCondition {
 	for _, c := range in.Resize {
 		old := v1.PodCondition{}
 		if i := slices.IndexFunc(prev.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type }); i >= 0 {
+			// What a resize keeps of the condition before: its generation and its
+			// time.
 			old = prev.Conditions[i]
 		}
 		switch c.Type {
 		case v1.PodResizePending:
+			// The API knows two reasons of a pending resize, and this is the milder
+			// one.
 			if c.Reason != v1.PodReasonInfeasible {
 				c.Reason = v1.PodReasonDeferred
 			}
@@ -85,6 +93,8 @@ func resizes(in *Input, prev, st *v1.PodStatus) []v1.PodCondition {
 		}
 		c.ObservedGeneration = cmp.Or(c.ObservedGeneration, in.Pod.Generation)
 		c.LastTransitionTime = moment(in.Now)
+		// Unlike those of other conditions, the time changes with the reason as
+		// well.
 		if old.Status == c.Status && old.Reason == c.Reason && !old.LastTransitionTime.IsZero() {
 			c.LastTransitionTime = old.LastTransitionTime
 		}
@@ -112,6 +122,7 @@ func SetCondition(st *v1.PodStatus, c v1.PodCondition, now time.Time) {
 // these after the whole was computed.
 func SetReadiness(pod *v1.Pod, st *v1.PodStatus, now time.Time) {
 	containers := containersReady(pod, st)
+	// Ready follows ContainersReady, so that is computed first and set with it.
 	for _, c := range []v1.PodCondition{containers, ready(pod, containers, st.Conditions)} {
 		c.ObservedGeneration = pod.Generation
 		SetCondition(st, c, now)
@@ -121,6 +132,8 @@ func SetReadiness(pod *v1.Pod, st *v1.PodStatus, now time.Time) {
 // foreign are the conditions of others, and what is known of a disruption.
 func foreign(current, previous []v1.PodCondition) []v1.PodCondition {
 	disrupted := func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget }
+	// Both the API server and this node may have said why the pod is disrupted:
+	// an eviction here, a taint there.
 	ours := slices.IndexFunc(previous, disrupted)
 	if theirs := slices.IndexFunc(current, disrupted); ours >= 0 && theirs >= 0 &&
 		previous[ours].LastTransitionTime.Before(&current[theirs].LastTransitionTime) {
@@ -138,6 +151,7 @@ func foreign(current, previous []v1.PodCondition) []v1.PodCondition {
 	return out
 }
 
+// truth is the status of a condition that is known.
 func truth(b bool) v1.ConditionStatus {
 	if b {
 		return v1.ConditionTrue
@@ -145,6 +159,8 @@ func truth(b bool) v1.ConditionStatus {
 	return v1.ConditionFalse
 }
 
+// transition is when a condition took on its status: what prev says if that is
+// the same one, else now.
 func transition(prev []v1.PodCondition, c v1.PodCondition, now time.Time) metav1.Time {
 	for i := range prev {
 		if prev[i].Type == c.Type && prev[i].Status == c.Status && !prev[i].LastTransitionTime.IsZero() {
@@ -172,6 +188,8 @@ func unmet(specs []v1.Container, statuses []v1.ContainerStatus, counts func(*v1.
 	return unknown, not
 }
 
+// message is the text of a condition about containers, in the kubelet's words:
+// tools match them. is says what they are, such as unready.
 func message(unknown, not []string, is string) string {
 	var parts []string
 	if len(unknown) > 0 {
@@ -183,8 +201,11 @@ func message(unknown, not []string, is string) string {
 	return strings.Join(parts, ", ")
 }
 
+// containersReady is the condition that all containers which count are ready:
+// regular ones and sidecars.
 func containersReady(pod *v1.Pod, st *v1.PodStatus) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.ContainersReady, Status: v1.ConditionFalse}
+	// Nobody has looked yet: unknown is not ready.
 	if st.ContainerStatuses == nil && len(pod.Spec.Containers) > 0 {
 		c.Reason = "UnknownContainerStatuses"
 		return c
@@ -195,6 +216,7 @@ func containersReady(pod *v1.Pod, st *v1.PodStatus) v1.PodCondition {
 	u, n := unmet(pod.Spec.Containers, st.ContainerStatuses, all, isReady)
 	unknown, unready = append(unknown, u...), append(unready, n...)
 	switch {
+	// Not ready, as nothing runs; the reason says that nothing is wrong.
 	case st.Phase == v1.PodSucceeded && len(unknown) == 0:
 		c.Reason = "PodCompleted"
 	case st.Phase == v1.PodFailed:
@@ -208,6 +230,9 @@ func containersReady(pod *v1.Pod, st *v1.PodStatus) v1.PodCondition {
 	return c
 }
 
+// ready is the condition that the pod may have traffic: its containers are
+// ready, and so are the gates of its spec (KEP-580), which are conditions that
+// others set.
 func ready(pod *v1.Pod, containers v1.PodCondition, conditions []v1.PodCondition) v1.PodCondition {
 	c := containers
 	c.Type = v1.PodReady
@@ -233,6 +258,8 @@ func ready(pod *v1.Pod, containers v1.PodCondition, conditions []v1.PodCondition
 	return c
 }
 
+// initialized is the condition that all init containers are done. Once true it
+// stays: those who wait for it have gone on.
 func initialized(pod *v1.Pod, st, prev *v1.PodStatus) v1.PodCondition {
 	c := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
 	if len(pod.Spec.InitContainers) == 0 {
@@ -248,6 +275,7 @@ func initialized(pod *v1.Pod, st, prev *v1.PodStatus) v1.PodCondition {
 	all := func(*v1.Container) bool { return true }
 	unknown, incomplete := unmet(pod.Spec.InitContainers, st.InitContainerStatuses, all, func(c *v1.Container, s *v1.ContainerStatus) bool {
 		if podmeta.IsSidecar(c) {
+			// A sidecar is done with initialization when it has started (KEP-753).
 			return s.Started != nil && *s.Started
 		}
 		return s.Ready
@@ -256,6 +284,8 @@ func initialized(pod *v1.Pod, st, prev *v1.PodStatus) v1.PodCondition {
 	case st.Phase == v1.PodSucceeded && len(unknown) == 0:
 		c.Reason = "PodCompleted"
 		return c
+	// A regular container is proof enough, also where init containers were
+	// removed.
 	case len(unknown)+len(incomplete) == 0, everStarted(st):
 		return c
 	}

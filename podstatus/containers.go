@@ -23,6 +23,8 @@ const (
 )
 
 // of returns the group's containers and their statuses in st.
+// The slices are the pod's and st's own, to be read only, but for the specs of
+// ephemeral containers, which are made here.
 func (g Group) of(pod *v1.Pod, st *v1.PodStatus) ([]v1.Container, []v1.ContainerStatus) {
 	switch g {
 	case InitContainers:
@@ -47,11 +49,14 @@ func ContainerStatuses(in Input, g Group) []v1.ContainerStatus {
 	if len(specs) == 0 {
 		return nil
 	}
+	// Looked up once for all init containers.
 	started := in.regularStarted()
 	out := make([]v1.ContainerStatus, 0, len(specs))
 	for i := range specs {
 		c := &specs[i]
 		var before *v1.ContainerStatus
+		// By name: the status of an older version of the spec may have another
+		// order.
 		if j := slices.IndexFunc(old, func(s v1.ContainerStatus) bool { return s.Name == c.Name }); j >= 0 {
 			before = &old[j]
 		}
@@ -63,10 +68,13 @@ func ContainerStatuses(in Input, g Group) []v1.ContainerStatus {
 				Reason: ReasonCompleted, Message: "The runtime has it no more. It must have succeeded, since others were started after it.",
 			}}
 		}
+		// In this order: why a container waits decides whether its probes count.
 		in.applyStartError(c, g, &st)
 		in.applyProbes(c, g, &st)
 		out = append(out, st)
 	}
+	// Sorted, so that equal statuses are equal lists; those of init containers
+	// follow the spec, as with the kubelet.
 	if g != InitContainers {
 		slices.SortFunc(out, func(a, b v1.ContainerStatus) int { return strings.Compare(a.Name, b.Name) })
 	}
@@ -84,6 +92,8 @@ func (in *Input) regularStarted() bool {
 }
 
 // instances returns the newest container of that name and the one before it.
+// Both are among the newest first; the one before supplies the last
+// termination.
 func instances(p *observed.Pod, name string) (newest, second *observed.Container) {
 	if p == nil {
 		return nil, nil
@@ -104,8 +114,11 @@ func instances(p *observed.Pod, name string) (newest, second *observed.Container
 // containerStatus computes one container's status, but for probes.
 func (in *Input) containerStatus(c *v1.Container, g Group, before *v1.ContainerStatus) v1.ContainerStatus {
 	st := in.startingPoint(c, before)
+	// Older instances than these two are history that the restart count alone
+	// still shows.
 	newest, second := instances(in.Observed, c.Name)
 	if newest == nil {
+		// Ephemeral containers are not part of a restart of all.
 		if g != EphemeralContainers && in.restartingAll() {
 			return in.takenAway(c, before)
 		}
@@ -118,6 +131,8 @@ func (in *Input) containerStatus(c *v1.Container, g Group, before *v1.ContainerS
 	if newest.State == observed.Unknown && before != nil && before.State.Terminated != nil && BareID(before.ContainerID) == BareID(newest.ID) {
 		return st // it ended, whatever became of the runtime's memory since
 	}
+	// It ran, and nobody can say that it does: it counts as ended, and as one
+	// restart.
 	unknownEnd := newest.State == observed.Unknown && before != nil && before.State.Running != nil
 	in.fromRuntime(newest, unknownEnd, &st)
 	granted := in.granted(c)
@@ -128,11 +143,14 @@ func (in *Input) containerStatus(c *v1.Container, g Group, before *v1.ContainerS
 		st.LastTerminationState = v1.ContainerState{Terminated: in.terminated(second)}
 	}
 	if before == nil {
+		// Nothing of the past is to be carried over.
 		return st
 	}
 	switch {
 	case unknownEnd:
 		st.RestartCount = before.RestartCount + 1
+	// A new instance after an end that was seen. The runtime may have removed the
+	// old one, or lost its count.
 	case before.ContainerID != "" && before.ContainerID != st.ContainerID && before.State.Terminated != nil:
 		if second == nil || second.State != observed.Exited {
 			st.LastTerminationState = v1.ContainerState{Terminated: before.State.Terminated.DeepCopy()}
@@ -143,14 +161,18 @@ func (in *Input) containerStatus(c *v1.Container, g Group, before *v1.ContainerS
 	case before.State.Running != nil && BareID(before.ContainerID) != BareID(st.ContainerID) && second == nil && podmeta.CanRestartAll(in.Pod):
 		st.LastTerminationState = v1.ContainerState{Terminated: takenEnd(before)} // by a restart of all that nobody saw
 	}
+	// Garbage collection removes dead instances; what was known of the last end
+	// stays.
 	if st.LastTerminationState.Terminated == nil {
 		st.LastTerminationState = *before.LastTerminationState.DeepCopy()
 	}
+	// The runtime's count comes from annotations, which may be missing.
 	st.RestartCount = max(st.RestartCount, before.RestartCount)
 	return st
 }
 
 // startingPoint is a container's status before the runtime is looked at.
+// An end that was seen stays until the runtime shows something newer.
 func (in *Input) startingPoint(c *v1.Container, before *v1.ContainerStatus) v1.ContainerStatus {
 	if before != nil && before.State.Terminated != nil {
 		return *before.DeepCopy()
@@ -160,6 +182,7 @@ func (in *Input) startingPoint(c *v1.Container, before *v1.ContainerStatus) v1.C
 
 // waitingFor is the status of a container that is still to be made.
 func (in *Input) waitingFor(c *v1.Container, before *v1.ContainerStatus) v1.ContainerStatus {
+	// The reasons are the kubelet's, from before the first look at a container.
 	reason := ReasonContainerCreating
 	if len(in.Pod.Spec.InitContainers) > 0 {
 		reason = ReasonPodInitializing
@@ -174,6 +197,8 @@ func (in *Input) waitingFor(c *v1.Container, before *v1.ContainerStatus) v1.Cont
 		}
 		st.RestartCount = before.RestartCount
 		st.LastTerminationState = *before.LastTerminationState.DeepCopy()
+		// The health of devices (KEP-4680) is filled in elsewhere, and would be
+		// lost.
 		for i := range before.AllocatedResourcesStatus {
 			st.AllocatedResourcesStatus = append(st.AllocatedResourcesStatus, *before.AllocatedResourcesStatus[i].DeepCopy())
 		}
@@ -185,6 +210,8 @@ func (in *Input) waitingFor(c *v1.Container, before *v1.ContainerStatus) v1.Cont
 // more. Its state stays waiting: the last termination keeps the pod from
 // counting as pending.
 func (in *Input) vanished(before *v1.ContainerStatus, st *v1.ContainerStatus) {
+	// Only what ran can vanish without an end. One that was terminated before
+	// shows that end, as with the kubelet.
 	if before == nil || before.State.Running == nil || st.LastTerminationState.Terminated != nil {
 		return
 	}
@@ -196,6 +223,8 @@ func (in *Input) vanished(before *v1.ContainerStatus, st *v1.ContainerStatus) {
 	st.LastTerminationState = v1.ContainerState{Terminated: unknownEnd(before.ContainerID, message, before.State.Running.StartedAt)}
 }
 
+// unknownEnd is the end of a container of which nobody knows how it ended. It
+// has no end time.
 func unknownEnd(id, message string, started metav1.Time) *v1.ContainerStateTerminated {
 	return &v1.ContainerStateTerminated{
 		Reason: ReasonContainerStatusUnknown, Message: message, ExitCode: unknownExitCode,
@@ -205,6 +234,8 @@ func unknownEnd(id, message string, started metav1.Time) *v1.ContainerStateTermi
 
 // fromRuntime lays what the runtime shows over st.
 func (in *Input) fromRuntime(c *observed.Container, unknown bool, st *v1.ContainerStatus) {
+	// From here st may still be the status of an earlier instance: what the
+	// runtime does not show of this one is cleared.
 	st.ContainerID = in.containerID(c.ID)
 	st.ImageID = firstOf(c.ImageRef, c.ImageID)
 	if c.Image != "" {
@@ -229,11 +260,14 @@ func (in *Input) fromRuntime(c *observed.Container, unknown bool, st *v1.Contain
 		st.State = v1.ContainerState{Terminated: in.terminated(c)}
 	case unknown:
 		st.State = v1.ContainerState{Terminated: unknownEnd(st.ContainerID, "The container could not be located", metav1.NewTime(c.StartedAt))}
+	// Created: it is started a moment later, and has no reason to wait.
 	default:
 		st.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}
 	}
 }
 
+// terminated is the end of an instance as the runtime shows it. A runtime that
+// names no reason gets the kubelet's by the exit code.
 func (in *Input) terminated(c *observed.Container) *v1.ContainerStateTerminated {
 	reason := c.Reason
 	if reason == "" {
@@ -249,6 +283,7 @@ func (in *Input) terminated(c *observed.Container) *v1.ContainerStateTerminated 
 }
 
 // containerID puts the runtime's name before an ID that has none, as a scheme.
+// The API wants type://id; clients take the part after it.
 func (in *Input) containerID(id string) string {
 	if id == "" || strings.Contains(id, "://") {
 		return id
@@ -264,6 +299,7 @@ func BareID(id string) string {
 	return id
 }
 
+// firstOf returns a, or b if a is empty.
 func firstOf(a, b string) string {
 	if a != "" {
 		return a
@@ -274,6 +310,7 @@ func firstOf(a, b string) string {
 // applyStartError shows why a container that should run does not.
 func (in *Input) applyStartError(c *v1.Container, g Group, st *v1.ContainerStatus) {
 	fail, ok := in.StartErrors[c.Name]
+	// An error of a start that nobody repeats is over.
 	if !ok || in.Terminal || !in.shouldRestart(c) {
 		return
 	}
@@ -282,6 +319,7 @@ func (in *Input) applyStartError(c *v1.Container, g Group, st *v1.ContainerStatu
 		if g == EphemeralContainers || succeeded {
 			return // never started again, whatever the policy
 		}
+		// Its end would be out of sight while it waits.
 		st.LastTerminationState = st.State
 	}
 	st.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: fail.Reason, Message: fail.Message}}
@@ -289,6 +327,8 @@ func (in *Input) applyStartError(c *v1.Container, g Group, st *v1.ContainerStatu
 
 // shouldRestart reports whether a container is to be started (again), by what
 // the runtime shows of it.
+// It is podruntime's decision in the plan, which must not differ from what is
+// shown.
 func (in *Input) shouldRestart(c *v1.Container) bool {
 	if in.Pod.DeletionTimestamp != nil {
 		return false
@@ -306,19 +346,23 @@ func (in *Input) shouldRestart(c *v1.Container) bool {
 }
 
 // applyProbes sets Ready and Started.
+// The API has neither field for ephemeral containers.
 func (in *Input) applyProbes(c *v1.Container, g Group, st *v1.ContainerStatus) {
 	if g == EphemeralContainers {
 		return
 	}
+	// Probes cannot be asked about what does not run.
 	st.Started, st.Ready = new(bool), false
 	if st.State.Running != nil {
 		id := BareID(st.ContainerID)
 		*st.Started = c.StartupProbe == nil || in.Started != nil && in.Started(id)
+		// A container is not ready before it has started (KEP-950).
 		st.Ready = *st.Started
 		if st.Ready && c.ReadinessProbe != nil {
 			st.Ready = in.Ready != nil && in.Ready(id)
 		}
 	}
+	// They have no probes; done is ready.
 	if g == InitContainers && !podmeta.IsSidecar(c) {
 		st.Started = new(bool)
 		*st.Started = st.State.Running != nil

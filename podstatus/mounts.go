@@ -22,11 +22,14 @@ func volumeMounts(c *v1.Container, o *observed.Container) []v1.VolumeMountStatus
 	for i := range c.VolumeMounts {
 		m := &c.VolumeMounts[i]
 		st := v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
+		// A relative path is one below the container's root, and the runtime shows
+		// it so.
 		path := "/" + strings.TrimPrefix(m.MountPath, "/")
 		var shown observed.Mount
 		if j := slices.IndexFunc(o.Mounts, func(s observed.Mount) bool { return s.Path == path }); j >= 0 {
 			shown = o.Mounts[j]
 		}
+		// The API has the field for read-only mounts alone.
 		if m.ReadOnly {
 			st.RecursiveReadOnly = recursiveReadOnly(m.RecursiveReadOnly, shown.RecursiveReadOnly)
 		}

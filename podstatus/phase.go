@@ -14,10 +14,16 @@ type tally struct {
 	// restarting reports that all containers are being started again.
 	restarting bool
 
-	pendingInit, failedInit   int
-	pendingSidecar            int
-	unknown, waiting          int
-	running, stopped          int
+	// Init containers: to be done, and failed for good.
+	pendingInit, failedInit int
+	// Sidecars that have not started yet.
+	pendingSidecar int
+	// Regular containers and sidecars without a status, and those that never ran.
+	unknown, waiting int
+	// running counts sidecars too; they alone do not keep a pod from its end,
+	// which podruntime sees to.
+	running, stopped int
+	// Of stopped: those with exit code 0, and those that no policy starts again.
 	succeeded, stoppedForGood int
 }
 
@@ -29,6 +35,7 @@ func Phase(pod *v1.Pod, st *v1.PodStatus, terminal, active bool) v1.PodPhase {
 	return t.phase(st, terminal, active)
 }
 
+// phase counts all containers and decides. Ephemeral ones have no part in it.
 func (t *tally) phase(st *v1.PodStatus, terminal, active bool) v1.PodPhase {
 	pod := t.pod
 	for i := range pod.Spec.InitContainers {
@@ -38,12 +45,16 @@ func (t *tally) phase(st *v1.PodStatus, terminal, active bool) v1.PodPhase {
 		t.regular(&pod.Spec.Containers[i], find(st.ContainerStatuses, pod.Spec.Containers[i].Name))
 	}
 	switch {
+	// The first that applies: a failure ends the pod whatever else runs.
 	case t.failedInit > 0:
 		return v1.PodFailed
 	case t.pendingInit > 0, t.pendingSidecar > 0 && !active, t.waiting > 0:
 		return v1.PodPending
+	// A pod with a container that has no status is pending, as with the kubelet.
 	case t.running > 0 && t.unknown == 0:
 		return v1.PodRunning
+	// For a static pod terminal does not count: its file is still there, and
+	// starts it again.
 	case t.running == 0 && t.stopped > 0 && t.unknown == 0:
 		return t.ended(terminal && !podmeta.IsStatic(pod))
 	default:
@@ -62,6 +73,8 @@ func (t *tally) ended(terminal bool) v1.PodPhase {
 	return v1.PodFailed
 }
 
+// find returns the status of that name in a list, or nil. It points into the
+// list.
 func find(list []v1.ContainerStatus, name string) *v1.ContainerStatus {
 	if i := slices.IndexFunc(list, func(s v1.ContainerStatus) bool { return s.Name == name }); i >= 0 {
 		return &list[i]
@@ -75,6 +88,7 @@ func (t *tally) again(c *v1.Container, end *v1.ContainerStateTerminated) bool {
 	return t.restarting || end.Reason == ReasonRestartingAllContainers || podmeta.RestartsAfter(t.pod, c, end.ExitCode)
 }
 
+// init counts an init container. One that waits is judged by its last end.
 func (t *tally) init(c *v1.Container, s *v1.ContainerStatus) {
 	if podmeta.IsSidecar(c) {
 		t.sidecar(s)
@@ -102,6 +116,8 @@ func (t *tally) init(c *v1.Container, s *v1.ContainerStatus) {
 	}
 }
 
+// sidecar counts a sidecar. How it ends has no influence: the regular
+// containers decide.
 func (t *tally) sidecar(s *v1.ContainerStatus) {
 	switch {
 	case s == nil:
@@ -112,6 +128,7 @@ func (t *tally) sidecar(s *v1.ContainerStatus) {
 			t.pendingSidecar++
 		}
 	case s.State.Terminated != nil:
+	// It is between two instances, as in a crash loop.
 	case s.State.Waiting != nil && s.LastTerminationState.Terminated != nil:
 	case s.State.Waiting != nil:
 		t.pendingSidecar++
@@ -122,6 +139,8 @@ func (t *tally) sidecar(s *v1.ContainerStatus) {
 	}
 }
 
+// regular counts a regular container. One that waits for its restart counts as
+// stopped, but never as succeeded.
 func (t *tally) regular(c *v1.Container, s *v1.ContainerStatus) {
 	stop := func(e *v1.ContainerStateTerminated) {
 		t.stopped++

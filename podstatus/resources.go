@@ -21,6 +21,7 @@ const (
 // The least that a cgroup shows, in milli-CPUs. What it shows for less is not
 // what was asked.
 const (
+	// The kernel's least quota (sched-bwc: 1 ms) in the period that is used.
 	minQuotaMilli  = 10 // a quota of 1000 us in a period of 100 ms
 	minSharesMilli = 2  // what minShares stands for
 )
@@ -34,6 +35,8 @@ func (in *Input) allocated() *v1.Pod {
 }
 
 // granted are the resources that the node has granted to a container.
+// Ephemeral containers cannot ask for resources: they have those of the spec,
+// none.
 func (in *Input) granted(c *v1.Container) *v1.ResourceRequirements {
 	if in.Allocated != nil {
 		for _, list := range [][]v1.Container{in.Allocated.Spec.Containers, in.Allocated.Spec.InitContainers} {
@@ -57,6 +60,7 @@ func (in *Input) resizing() bool {
 // force of what it asks for as a whole. No runtime shows the latter, so while
 // a resize is in progress that is what it was before.
 func podResources(in *Input, prev, st *v1.PodStatus) {
+	// A shallow copy: overhead is taken out of it, and the pod is the caller's.
 	alone := v1.Pod{Spec: in.allocated().Spec}
 	alone.Spec.Overhead = nil // is not the pod's to ask for
 	if requests := podmeta.Requests(&alone); len(requests) > 0 {
@@ -64,6 +68,7 @@ func podResources(in *Input, prev, st *v1.PodStatus) {
 	}
 	switch r := alone.Spec.Resources; {
 	case r == nil:
+	// A pod that is over is not resized any more.
 	case in.resizing() && prev.Resources != nil && !podmeta.IsTerminal(st.Phase):
 		st.Resources = prev.Resources.DeepCopy()
 	default:
@@ -80,11 +85,14 @@ func podResources(in *Input, prev, st *v1.PodStatus) {
 // A container without limits of its own in a pod that has some (inPool) runs under the
 // pod's, and shows none.
 func effectiveResources(granted *v1.ResourceRequirements, o *observed.Container, before *v1.ContainerStatus, resizing, inPool bool) *v1.ResourceRequirements {
+	// The grant is the base: what the runtime shows replaces single values of it.
 	res := granted.DeepCopy()
 	if o.State != observed.Running {
 		return res
 	}
 	var shown *v1.ResourceRequirements
+	// Another instance was made with other resources, and its values say nothing
+	// about this one.
 	if before != nil && before.State.Running != nil && BareID(before.ContainerID) == BareID(o.ID) {
 		shown = before.Resources
 	}
@@ -95,9 +103,12 @@ func effectiveResources(granted *v1.ResourceRequirements, o *observed.Container,
 		}
 		return res
 	}
+	// Outside of a resize the grant is in force, as far as the runtime does not
+	// contradict it.
 	if shown == nil || !resizing {
 		shown = res
 	}
+	// No cgroup has a memory request, unless memory QoS sets one.
 	keep(&res.Requests, shown.Requests, v1.ResourceMemory)
 	effectiveRequest(res, shown, r.CPUShares)
 	if !inPool || len(res.Limits) > 0 {
@@ -108,13 +119,16 @@ func effectiveResources(granted *v1.ResourceRequirements, o *observed.Container,
 
 // effectiveRequest is the CPU request that shares stand for. A request that
 // the container has not stays out.
+// Amounts are in milli-CPUs: 1000 of them are sharesPerCPU shares.
 func effectiveRequest(res, shown *v1.ResourceRequirements, shares int64) {
 	if shares <= 0 {
 		keep(&res.Requests, shown.Requests, v1.ResourceCPU)
 		return
 	}
 	have, ok := res.Requests[v1.ResourceCPU]
+	// Bounded, as a larger one would overflow, and is never set.
 	asked := min(have.MilliValue(), maxShares*1000/sharesPerCPU)
+	// Rounded up, as the way from milli-CPUs to shares rounds down.
 	milli := (shares*1000 + sharesPerCPU - 1) / sharesPerCPU
 	// Shares are coarser than milli-CPUs: what they came from stays.
 	if ok && max(asked, milli) > minSharesMilli && max(asked*sharesPerCPU/1000, minShares) != shares {
@@ -122,9 +136,13 @@ func effectiveRequest(res, shown *v1.ResourceRequirements, shares int64) {
 	}
 }
 
+// effectiveLimits lays the limits that the runtime shows over res; what it does
+// not show is that of shown.
 func effectiveLimits(res, shown *v1.ResourceRequirements, r *observed.Resources) {
 	if r.CPUQuota > 0 && r.CPUPeriod > 0 {
 		milli := r.CPUQuota * 1000 / r.CPUPeriod
+		// Where both are at the minimum or below, the quota was raised to what the
+		// kernel takes.
 		if max(milli, res.Limits.Cpu().MilliValue()) > minQuotaMilli {
 			set(&res.Limits, v1.ResourceCPU, *resource.NewMilliQuantity(milli, resource.DecimalSI))
 		}
@@ -134,10 +152,12 @@ func effectiveLimits(res, shown *v1.ResourceRequirements, r *observed.Resources)
 	if r.MemoryLimit <= 0 {
 		keep(&res.Limits, shown.Limits, v1.ResourceMemory)
 	} else if res.Limits.Memory().Value() != r.MemoryLimit {
+		// Only if it differs: an equal amount keeps the notation of the spec, as 1Gi.
 		set(&res.Limits, v1.ResourceMemory, *resource.NewQuantity(r.MemoryLimit, resource.BinarySI))
 	}
 }
 
+// set makes an amount part of a list, which is made if it is nil.
 func set(list *v1.ResourceList, name v1.ResourceName, q resource.Quantity) {
 	if *list == nil {
 		*list = v1.ResourceList{}

@@ -27,6 +27,7 @@ const (
 // restartingAll reports whether containers that are not there were taken away to
 // be made anew.
 func (in *Input) restartingAll() bool {
+	// A pod that ends does not wait for containers to come back.
 	return !in.Terminal && in.Pod.DeletionTimestamp == nil && (in.RestartAll || in.restartGoesOn())
 }
 
@@ -40,6 +41,7 @@ func (in *Input) restartGoesOn() bool {
 	}) {
 		return false
 	}
+	// A waiting one is known to be removed already; any other state is of before.
 	gone := func(s v1.ContainerStatus) bool {
 		return s.State.Waiting == nil && in.Observed.Newest(s.Name) == nil
 	}
@@ -50,6 +52,8 @@ func (in *Input) restartGoesOn() bool {
 // from scratch. One that was not there to be removed just waits on.
 func (in *Input) takenAway(c *v1.Container, before *v1.ContainerStatus) v1.ContainerStatus {
 	st := in.waitingFor(c, before)
+	// It waited before, for its first start or since an earlier look: it must not
+	// be counted as one more restart.
 	if before == nil || before.State.Running == nil && before.State.Terminated == nil {
 		return st
 	}
@@ -67,6 +71,7 @@ func takenEnd(before *v1.ContainerStatus) *v1.ContainerStateTerminated {
 		Message: messageRemoved,
 	}
 	if r := before.State.Running; r != nil {
+		// It was killed for the restart, at a time that nobody noted.
 		end.StartedAt = r.StartedAt
 	} else {
 		end.StartedAt, end.FinishedAt = before.State.Terminated.StartedAt, before.State.Terminated.FinishedAt
@@ -78,6 +83,7 @@ func takenEnd(before *v1.ContainerStatus) *v1.ContainerStateTerminated {
 // rule, none.
 func restartingAll(in *Input, st *v1.PodStatus) v1.PodCondition {
 	if !podmeta.CanRestartAll(in.Pod) {
+		// Most pods: the condition would only be noise there.
 		return v1.PodCondition{}
 	}
 	c := v1.PodCondition{
@@ -92,6 +98,7 @@ func restartingAll(in *Input, st *v1.PodStatus) v1.PodCondition {
 		c.Message = "All containers of the pod are removed and started again" + triggerOf(in.Pod, st)
 	case i >= 0 && prev[i].Status == v1.ConditionTrue:
 		c.Reason, c.Message = reasonRestartAllContainersCompleted, "All containers of the pod were removed for a restart"
+	// What the last restart said stays readable until the next one.
 	case i >= 0 && prev[i].Reason != "":
 		c.Reason, c.Message = prev[i].Reason, prev[i].Message
 	}

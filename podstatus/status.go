@@ -14,6 +14,8 @@ import (
 
 // Reasons and codes that the kubelet gives where the runtime gives none.
 const (
+	// The first two are reasons to wait, of pods with and without init
+	// containers; the others are reasons of ends.
 	ReasonPodInitializing        = "PodInitializing"
 	ReasonContainerCreating      = "ContainerCreating"
 	ReasonContainerStatusUnknown = "ContainerStatusUnknown"
@@ -26,10 +28,13 @@ const (
 )
 
 // StartError is why a container did not start, as its waiting state shows it.
+// Both are shown to users as they are.
 type StartError struct{ Reason, Message string }
 
 // Input is what a status is computed from. Only Pod is required.
 type Input struct {
+	// Pod is the spec to follow, with the status as others know it: the API
+	// server's, or that of a file.
 	Pod *v1.Pod
 	// Allocated is the pod with the resources that the node has granted it,
 	// which differ from those it asks for until a resize is decided on; nil
@@ -68,6 +73,8 @@ type Input struct {
 	Now time.Time
 }
 
+// now is the time of all transitions in one status. Without it conditions that
+// change together would seem to have changed one after the other.
 func (in *Input) now() time.Time {
 	switch {
 	case !in.Now.IsZero():
@@ -79,6 +86,8 @@ func (in *Input) now() time.Time {
 }
 
 // moment is a time as statuses have it, in whole seconds; of no time none.
+// The API has no fractions: with them a status read back would differ from the
+// one written.
 func moment(t time.Time) metav1.Time {
 	if t.IsZero() {
 		return metav1.Time{}
@@ -86,6 +95,7 @@ func moment(t time.Time) metav1.Time {
 	return metav1.NewTime(t.Truncate(time.Second))
 }
 
+// previous is the status to continue. It is read only.
 func (in *Input) previous() *v1.PodStatus {
 	if in.Previous != nil {
 		return in.Previous
@@ -95,11 +105,15 @@ func (in *Input) previous() *v1.PodStatus {
 
 // Of computes the whole status.
 func Of(in Input) v1.PodStatus {
+	// Abandoned starts count as containers that were never started, as in
+	// podruntime's plans.
 	in.Observed, in.Now = in.Observed.Settled(), in.now()
 	prev := in.previous()
 	status := v1.PodStatus{
-		QOSClass:                   podmeta.QOS(in.Pod),
-		StartTime:                  startTime(prev, in.Now),
+		QOSClass:  podmeta.QOS(in.Pod),
+		StartTime: startTime(prev, in.Now),
+		// An older version of the pod may be looked at once more; the generation
+		// never falls.
 		ObservedGeneration:         max(in.Pod.Generation, prev.ObservedGeneration),
 		NominatedNodeName:          prev.NominatedNodeName,
 		InitContainerStatuses:      ContainerStatuses(in, InitContainers),
@@ -107,6 +121,8 @@ func Of(in Input) v1.PodStatus {
 		EphemeralContainerStatuses: ContainerStatuses(in, EphemeralContainers),
 	}
 	t := tally{pod: in.Pod, restarting: in.restartingAll()}
+	// The phase is computed from the statuses just made, and the conditions from
+	// all of it: the order matters.
 	status.Phase = t.phase(&status, in.Terminal, in.sandboxActive())
 	keepPhase(&in.Pod.Status, prev, &status)
 	claims(&in.Pod.Status, &status)
@@ -118,6 +134,8 @@ func Of(in Input) v1.PodStatus {
 
 // keepPhase keeps a terminal phase, first the one that the world knows of, and
 // the reason and the message of a phase that stays.
+// A terminal phase is final: controllers may have made another pod in this
+// one's place.
 func keepPhase(known, prev, st *v1.PodStatus) {
 	switch {
 	case podmeta.IsTerminal(known.Phase):
@@ -125,6 +143,8 @@ func keepPhase(known, prev, st *v1.PodStatus) {
 	case podmeta.IsTerminal(prev.Phase):
 		st.Phase = prev.Phase
 	}
+	// Reason and message belong to a phase: those of another one would be wrong
+	// by now.
 	for _, old := range []*v1.PodStatus{prev, known} {
 		if st.Phase != old.Phase {
 			continue
@@ -134,6 +154,8 @@ func keepPhase(known, prev, st *v1.PodStatus) {
 }
 
 // claims copies what others say of the pod's resource claims.
+// They are the scheduler's and the controllers', and would be removed if they
+// were left out.
 func claims(known, st *v1.PodStatus) {
 	for i := range known.ResourceClaimStatuses {
 		st.ResourceClaimStatuses = append(st.ResourceClaimStatuses, *known.ResourceClaimStatuses[i].DeepCopy())
@@ -145,6 +167,8 @@ func claims(known, st *v1.PodStatus) {
 	st.ExtendedResourceClaimStatus = known.ExtendedResourceClaimStatus.DeepCopy()
 }
 
+// startTime is when the node took over the pod: the first time ever given, or
+// now.
 func startTime(prev *v1.PodStatus, now time.Time) *metav1.Time {
 	if prev.StartTime != nil && !prev.StartTime.IsZero() {
 		return prev.StartTime.DeepCopy()
@@ -164,6 +188,8 @@ func (in *Input) sandboxActive() bool {
 		return false
 	}
 	for i := range in.Pod.Spec.Containers {
+		// A runtime that does not say which sandbox a container is in gets the
+		// benefit of the doubt.
 		if c := in.Observed.Newest(in.Pod.Spec.Containers[i].Name); c != nil && (c.SandboxID == "" || c.SandboxID == s.ID) {
 			return true
 		}
@@ -175,6 +201,7 @@ func (in *Input) sandboxActive() bool {
 // stay after its end, so that it can still be told which it had.
 func addresses(in *Input, prev *v1.PodStatus, st *v1.PodStatus) {
 	if len(in.HostIPs) > 0 {
+		// The primary one is in both fields, as the API asks for.
 		st.HostIP = in.HostIPs[0]
 		for _, ip := range in.HostIPs {
 			st.HostIPs = append(st.HostIPs, v1.HostIP{IP: ip})
@@ -182,6 +209,8 @@ func addresses(in *Input, prev *v1.PodStatus, st *v1.PodStatus) {
 	}
 	var ips []string
 	switch {
+	// Set once and kept, also when the node's address changes, as with the
+	// kubelet.
 	case in.Pod.Spec.HostNetwork:
 		for _, ip := range prev.PodIPs {
 			ips = append(ips, ip.IP)
@@ -191,7 +220,10 @@ func addresses(in *Input, prev *v1.PodStatus, st *v1.PodStatus) {
 		}
 		ips = withOtherFamily(ips, in.HostIPs)
 	default:
+		// The family of the node's primary address comes first.
 		ips, _ = observed.Addresses(in.Observed.IPs(), st.HostIP)
+		// A sandbox that runs without an address is about to be replaced: its old
+		// one is not kept.
 		if s := in.Observed.NewestSandbox(); len(ips) == 0 && (s == nil || s.State != observed.Running) {
 			st.PodIP, st.PodIPs = prev.PodIP, slices.Clone(prev.PodIPs)
 		}
@@ -218,4 +250,5 @@ func withOtherFamily(ips, hosts []string) []string {
 	return ips
 }
 
+// isIPv4 reports whether s is an IPv4 address; what is no address is not.
 func isIPv4(s string) bool { return net.ParseIP(s).To4() != nil }

@@ -20,11 +20,14 @@ import (
 // timeout is context.DeadlineExceeded or a gRPC status of that code. Of the
 // output the first check.MaxOutput bytes are used, and none is kept.
 type Execer interface {
+	// ExecSync blocks until the command has ended, has exceeded its timeout, or
+	// ctx ends.
 	ExecSync(ctx context.Context, containerID string, cmd []string, timeout time.Duration) (stdout, stderr []byte, err error)
 }
 
 // EventRecorder takes what is worth telling about a pod.
 type EventRecorder interface {
+	// Event is called from goroutines of checks, without a lock.
 	Event(pod *v1.Pod, eventType, reason, message string)
 }
 
@@ -35,7 +38,9 @@ type ContainerEvents interface {
 }
 
 // Store keeps small values beyond the end of the process. Read fails with
-// fs.ErrNotExist if there is none. Keys of others are left alone.
+// fs.ErrNotExist if there is none. Keys of others are left alone. The methods may
+// be called from any goroutine; writes and deletions of one key come one at a
+// time. They may be slow: results wait for a write no longer than 100 ms.
 type Store interface {
 	Read(key string) ([]byte, error)
 	Write(key string, value []byte) error
@@ -91,6 +96,7 @@ type Config struct {
 	Metrics prometheus.Registerer // not exported
 }
 
+// withDefaults fills in zero values, so that nothing else has to ask for them.
 func (c Config) withDefaults() Config {
 	if c.OnChange == nil {
 		c.OnChange = func(Change) {}
@@ -113,6 +119,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// validate reports all mistakes at once.
 func (c Config) validate() error {
 	var errs []error
 	if c.Parallel < 0 {

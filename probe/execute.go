@@ -19,6 +19,7 @@ import (
 )
 
 // target is what a check needs to know of what it checks.
+// It is copied under the lock, so that the check needs none.
 type target struct {
 	probe *v1.Probe
 	spec  *v1.Container
@@ -31,6 +32,8 @@ func (m *Manager) check(ctx context.Context, p *prober, turn uint64) (check.Outc
 	m.mu.Lock()
 	if p.turn != turn {
 		m.mu.Unlock()
+		// The round began before a stop that it did not see; its outcome will be
+		// dropped.
 		return check.Unknown, "", context.Canceled
 	}
 	t := target{probe: p.spec, spec: p.c.spec, id: p.c.id, ip: p.c.pod.ip}
@@ -38,6 +41,7 @@ func (m *Manager) check(ctx context.Context, p *prober, turn uint64) (check.Outc
 	switch {
 	case t.probe.Exec != nil:
 		return m.runtime.check(ctx, t)
+	// After exec, which goes through the runtime and not through a network.
 	case m.cfg.Network != nil:
 		return m.cfg.Network(ctx, t.probe)
 	case t.probe.HTTPGet != nil:
@@ -60,6 +64,8 @@ func (m *Manager) check(ctx context.Context, p *prober, turn uint64) (check.Outc
 	}
 }
 
+// http makes the check of an HTTP probe. Its errors are about the probe, not
+// the server.
 func (m *Manager) http(t target) (check.HTTP, error) {
 	g := t.probe.HTTPGet
 	host, port, err := t.address(g.Host, g.Port)
@@ -71,12 +77,15 @@ func (m *Manager) http(t target) (check.HTTP, error) {
 		scheme = "http"
 	}
 	h := http.Header{}
+	// Repeated names add up.
 	for _, line := range g.HTTPHeaders {
 		h.Add(line.Name, line.Value)
 	}
 	return check.HTTP{URL: check.URL(scheme, host, port, g.Path), Header: check.Header(h, m.cfg.UserAgent), Client: m.client}, nil
 }
 
+// grpc makes the check of a gRPC probe by the function of the configuration,
+// which keeps gRPC's many packages out of programs without such probes.
 func (m *Manager) grpc(ctx context.Context, t target) (check.Outcome, string, error) {
 	if m.cfg.GRPC == nil {
 		return check.Unknown, "", errors.New("grpc probes are not built in")
@@ -112,6 +121,8 @@ func resolvePort(p intstr.IntOrString, c *v1.Container) (int, error) {
 	case intstr.Int:
 		n = int(p.IntVal)
 	case intstr.String:
+		// A name that is no number leaves 0, which is refused below. Ports of that
+		// name come first.
 		n, _ = strconv.Atoi(p.StrVal)
 		for i := range c.Ports {
 			if c.Ports[i].Name == p.StrVal {
@@ -134,10 +145,14 @@ type runtime struct {
 	answers func(context.Context) error
 	life    context.Context // of the Manager's Run
 
+	// mu guards answered: when the runtime last said anything about any command.
 	mu       sync.Mutex
 	answered time.Time
 }
 
+// check runs the command of an exec probe. It decides between a command that
+// hangs, which is the container's failure, and a runtime that does, which is
+// nobody's.
 func (r *runtime) check(ctx context.Context, t target) (check.Outcome, string, error) {
 	if r.exec == nil {
 		return check.Unknown, "", errors.New("exec probes are not built in")
@@ -148,6 +163,8 @@ func (r *runtime) check(ctx context.Context, t target) (check.Outcome, string, e
 		Run: func(ctx context.Context, command []string, timeout time.Duration) ([]byte, error) {
 			stdout, stderr, err := r.exec.ExecSync(ctx, t.id, command, timeout)
 			if ctx.Err() == nil {
+				// An error is an answer too; one that comes with the end of the context
+				// may be our own.
 				r.spoke()
 			}
 			return join(stdout, stderr), err
@@ -171,6 +188,7 @@ func (r *runtime) asked() bool {
 	if r.answers == nil {
 		return false
 	}
+	// The check's context is over at this point.
 	ctx, cancel := context.WithTimeout(r.life, answerTimeout)
 	defer cancel()
 	return r.answers(ctx) == nil
@@ -184,12 +202,14 @@ func join(stdout, stderr []byte) []byte {
 	return slices.Concat(stdout, stderr)
 }
 
+// spoke notes that the runtime has answered just now.
 func (r *runtime) spoke() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answered = time.Now()
 }
 
+// spokeSince reports whether it has answered after t.
 func (r *runtime) spokeSince(t time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

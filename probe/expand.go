@@ -11,6 +11,8 @@ import (
 // references stay as they are; $$ stands for $. So does an argument that no
 // program could be given, once it is expanded.
 func expandAll(command []string, env []v1.EnvVar) []string {
+	// The limit is of the whole command: references can make kilobytes into
+	// gigabytes.
 	out, left := make([]string, len(command)), maxCommand
 	for i, arg := range command {
 		out[i] = expand(arg, env, min(left, maxArgument))
@@ -26,6 +28,8 @@ const (
 	maxCommand  = 2 << 20
 )
 
+// expand replaces the references of one argument, which stays as it is if it
+// would have more than limit bytes.
 func expand(arg string, env []v1.EnvVar, limit int) string {
 	out, _, ok := podmeta.ExpandWithin(arg, limit, func(name string) (string, bool) { return literal(env, name) })
 	if !ok {
@@ -36,6 +40,7 @@ func expand(arg string, env []v1.EnvVar, limit int) string {
 
 // literal is the value that env spells out for name; the last one counts.
 func literal(env []v1.EnvVar, name string) (string, bool) {
+	// From the end, as a later variable of the same name replaces an earlier one.
 	for i := len(env) - 1; i >= 0; i-- {
 		if env[i].Name == name {
 			return env[i].Value, env[i].ValueFrom == nil

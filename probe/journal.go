@@ -27,6 +27,8 @@ type journal struct {
 	log   *zap.Logger
 	met   *metrics
 
+	// mu guards the fields below and all entries. It is not held over a call of
+	// the store.
 	mu      sync.Mutex
 	entries map[types.UID]*entry
 	failing bool // the last write failed; logged when it changes
@@ -43,10 +45,14 @@ type entry struct {
 	busy   bool          // a write is under way
 	timer  *time.Timer   // until the budget allows the next write
 	wrote  chan struct{} // closed after the write that is under way or next
+	// tokens is the budget of writes, up to journalBurst, as of filled: a
+	// container that flaps every second must not wear a disk.
 	tokens float64
 	filled time.Time
 }
 
+// newJournal returns a journal; a nil store makes one that keeps nothing and
+// never waits.
 func newJournal(store Store, log *zap.Logger, met *metrics) *journal {
 	return &journal{store: store, log: log, met: met, entries: map[types.UID]*entry{}}
 }
@@ -61,12 +67,14 @@ func (j *journal) read(uid types.UID) record {
 	e := j.entries[uid]
 	var mine []byte
 	if e != nil {
+		// A value that waits to be written is newer than the one on the disk.
 		mine = e.want
 	}
 	j.mu.Unlock()
 	if e != nil && mine == nil {
 		return nil // about to be deleted
 	}
+	// The store may block, so it is asked without mu.
 	b, err := mine, error(nil)
 	if e == nil {
 		b, err = j.store.Read(keyPrefix + string(uid))
@@ -91,6 +99,7 @@ func (j *journal) put(uid types.UID, r record) <-chan struct{} {
 	if j.store == nil {
 		return nil
 	}
+	// A pod without running containers needs no file.
 	if len(r) == 0 {
 		return j.set(uid, nil)
 	}
@@ -98,6 +107,7 @@ func (j *journal) put(uid types.UID, r record) <-chan struct{} {
 }
 
 // wait waits for a write, but not for long.
+// A slow disk must not hold back a readiness that everybody waits for.
 func (j *journal) wait(done <-chan struct{}) {
 	if done == nil {
 		return
@@ -128,7 +138,9 @@ func (j *journal) set(uid types.UID, value []byte) <-chan struct{} {
 		e = &entry{tokens: journalBurst, filled: time.Now()}
 		j.entries[uid] = e
 	}
+	// Only the last value counts: those between were never worth a write.
 	e.want = value
+	// The disk has it already.
 	if e.known && !e.busy && same(e.stored, value) {
 		return nil
 	}
@@ -139,6 +151,7 @@ func (j *journal) set(uid types.UID, value []byte) <-chan struct{} {
 	if e.busy {
 		return wrote // the writer looks again
 	}
+	// Deletions do not count. Nobody waits for a write that the budget delays.
 	if !j.closing && value != nil && !e.allowed() {
 		j.delay(uid, e, e.wait())
 		return nil
@@ -147,11 +160,13 @@ func (j *journal) set(uid types.UID, value []byte) <-chan struct{} {
 	return wrote
 }
 
+// same distinguishes nothing from an empty value.
 func same(a, b []byte) bool { return (a == nil) == (b == nil) && string(a) == string(b) }
 
 // allowed takes a write out of the budget, if there is one.
 func (e *entry) allowed() bool {
 	now := time.Now()
+	// The budget grows with time, one write each journalEvery.
 	e.tokens = min(journalBurst, e.tokens+float64(now.Sub(e.filled))/float64(journalEvery))
 	e.filled = now
 	if e.tokens < 1 {
@@ -162,6 +177,8 @@ func (e *entry) allowed() bool {
 }
 
 // wait is how long it is until the budget allows a write.
+// The millisecond makes up for the rounding: a timer that is early finds no
+// token.
 func (e *entry) wait() time.Duration {
 	return time.Duration((1-e.tokens)*float64(journalEvery)) + time.Millisecond
 }
@@ -174,6 +191,7 @@ func (j *journal) delay(uid types.UID, e *entry, wait time.Duration) {
 	e.timer = time.AfterFunc(wait, func() {
 		j.mu.Lock()
 		defer j.mu.Unlock()
+		// Stop comes too late for a timer that has fired and waits for the lock.
 		if e.timer == nil || j.closing {
 			return // it is being written by now
 		}
@@ -206,16 +224,21 @@ func (j *journal) write(uid types.UID, e *entry) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for {
+		// Again and again until the store has what is wanted, which may change
+		// during each write.
 		value, wrote := e.want, e.wrote
 		e.wrote = nil
 		j.mu.Unlock()
+		// For as long as the write takes, busy keeps others from writing this pod.
 		err := j.store1(uid, value)
 		j.mu.Lock()
 		e.stored, e.known = value, err == nil
 		j.report(err)
 		if wrote != nil {
+			// Also after a failure: those who wait go on, and the result is told.
 			close(wrote)
 		}
+		// Done, or given up at the end of Run: another try could go on for ever.
 		if err == nil && same(e.want, value) || err != nil && j.closing {
 			if e.wrote != nil { // the same was asked for meanwhile
 				close(e.wrote)
@@ -223,6 +246,8 @@ func (j *journal) write(uid types.UID, e *entry) {
 			}
 			break
 		}
+		// A failed write is tried again after journalEvery: a full disk is not
+		// written to all the time.
 		if !j.closing && (err != nil || e.want != nil && !e.allowed()) {
 			if e.wrote != nil { // nobody waits for the budget
 				close(e.wrote)
@@ -238,11 +263,14 @@ func (j *journal) write(uid types.UID, e *entry) {
 		}
 	}
 	e.busy = false
+	// Deleted, and the store has confirmed it: the entry would otherwise stay for
+	// ever.
 	if e.want == nil && e.known {
 		delete(j.entries, uid)
 	}
 }
 
+// store1 makes one call of the store. What is gone already is deleted.
 func (j *journal) store1(uid types.UID, value []byte) error {
 	if value != nil {
 		return j.store.Write(keyPrefix+string(uid), value)
@@ -255,6 +283,7 @@ func (j *journal) store1(uid types.UID, value []byte) error {
 }
 
 // report logs a failing journal when that begins and when it ends.
+// The caller holds j.mu.
 func (j *journal) report(err error) {
 	if err != nil {
 		j.met.journalErrors.WithLabelValues("write").Inc()
@@ -281,6 +310,7 @@ func (j *journal) sweep(keep func(types.UID) bool) {
 	keys, err := j.store.Keys()
 	if err != nil {
 		j.mu.Lock()
+		// The next call of Retain tries again.
 		j.swept = false
 		j.report(err)
 		j.mu.Unlock()
@@ -298,6 +328,8 @@ func (j *journal) close() {
 	j.mu.Lock()
 	j.closing = true
 	for uid, e := range j.entries {
+		// The budget does not hold back the last writes: the next process reads
+		// them.
 		if !e.busy && (!e.known || !same(e.stored, e.want)) {
 			j.start(uid, e)
 		}

@@ -17,6 +17,8 @@ type record map[string]results
 // results are a container's, by type; Unknown where there is none.
 type results [types3]Result
 
+// journalFile is the JSON of one pod: results by container ID and by the names
+// of types.
 type journalFile struct {
 	Version    int                          `json:"version"`
 	Containers map[string]map[string]string `json:"containers"`
@@ -29,11 +31,14 @@ func encode(r record) []byte {
 		by := map[string]string{}
 		for t, v := range res {
 			if v != Unknown {
+				// A result that is missing and Unknown are the same.
 				by[Type(t).String()] = v.String()
 			}
 		}
 		f.Containers[id] = by
 	}
+	// It sorts the keys of maps: equal records are equal bytes, and need no
+	// second write.
 	out, err := json.Marshal(f)
 	if err != nil {
 		panic(err) // strings and maps of them always can be
@@ -46,10 +51,13 @@ func encode(r record) []byte {
 func decode(b []byte) (record, error) {
 	var f journalFile
 	d := json.NewDecoder(bytes.NewReader(b))
+	// A field that this version does not know may change the meaning of the
+	// others.
 	d.DisallowUnknownFields()
 	if err := d.Decode(&f); err != nil {
 		return nil, err
 	}
+	// Such as the rest of a longer record that was overwritten in part.
 	if d.More() {
 		return nil, errors.New("there is more after the end")
 	}
@@ -74,6 +82,8 @@ func decode(b []byte) (record, error) {
 	return out, nil
 }
 
+// parseResult finds the type and the result of those names. Unknown is never
+// written, and so is an error.
 func parseResult(name, value string) (Type, Result, error) {
 	for t := range Type(types3) {
 		for _, r := range []Result{Success, Failure} {

@@ -18,6 +18,8 @@ import (
 // Manager keeps the probes of all pods. Its methods may be called from any
 // goroutine, before, during and after Run, and never wait for a check.
 type Manager struct {
+	// The first fields do not change after New; each has locks of its own where
+	// it needs them.
 	cfg     Config
 	met     *metrics
 	engine  *schedule.Engine
@@ -25,8 +27,12 @@ type Manager struct {
 	client  *check.Client
 	runtime *runtime
 
+	// mu guards pods, byID and all that they hold. It is taken before the locks
+	// of the engine and of the journal, never after them, and is not held over a
+	// check or a callback.
 	mu   sync.Mutex
 	pods map[types.UID]*pod
+	// byID has the containers that stand for an instance, by its ID.
 	byID map[string]*container
 	wg   sync.WaitGroup // of publish
 }
@@ -58,10 +64,14 @@ func New(cfg Config) (*Manager, error) {
 // Run makes checks until ctx ends, and returns nil when none is under way, all
 // results are told and the journal is written. It may be called once.
 func (m *Manager) Run(ctx context.Context) error {
+	// Before the first check, so that none sees it unset. A check's own context
+	// does not do: it is over when the runtime is asked whether it answers.
 	m.runtime.life = ctx
 	if err := m.engine.Run(ctx); err != nil {
 		return fmt.Errorf("probe: %w", err)
 	}
+	// In the order of the flow: checks have ended, then their results are told,
+	// and then the journal writes the last of them.
 	m.wg.Wait()
 	m.journal.close()
 	m.client.Close()
@@ -74,6 +84,8 @@ func (m *Manager) Run(ctx context.Context) error {
 // then on: they must not be changed.
 func (m *Manager) Observe(p *v1.Pod, obs *observed.Pod) {
 	var restored record
+	// The disk is read before the lock is taken: a slow one delays this pod
+	// alone.
 	if !m.knows(p.UID) {
 		restored = m.journal.read(p.UID)
 	}
@@ -84,21 +96,30 @@ func (m *Manager) Observe(p *v1.Pod, obs *observed.Pod) {
 		ps = &pod{uid: p.UID, containers: map[string]*container{}, restored: restored}
 		m.pods[p.UID] = ps
 	}
+	// A pointer is enough to compare, as pods are not changed once they are
+	// handed over.
 	edited := ps.pod != p
 	ps.pod = p
+	// For good, also if an older version of the pod is seen after
+	// EndLivenessAndStartup.
 	ps.ending = ps.ending || p.DeletionTimestamp != nil
 	ps.over = podmeta.IsTerminal(p.Status.Phase)
 	if edited {
 		m.specs(ps)
 	}
+	// An empty observation without a time is nobody's: as the first look, it
+	// would have containers that run already count as new.
 	if obs != nil && (!obs.ObservedAt.IsZero() || len(obs.Sandboxes)+len(obs.Containers) > 0) {
 		m.look(ps, obs.Settled())
 	}
+	// Only now are probes started: by the new spec, the new instances and their
+	// states together.
 	for _, c := range ps.containers {
 		m.arrange(c)
 	}
 }
 
+// knows reports whether a pod was observed before, and not removed since.
 func (m *Manager) knows(uid types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -134,14 +155,18 @@ func (m *Manager) Remove(uid types.UID) {
 func (m *Manager) Retain(keep func(types.UID) bool) {
 	m.mu.Lock()
 	for uid := range m.pods {
+		// keep is called with mu held, which is why it must not call back.
 		if !keep(uid) {
 			m.remove(uid)
 		}
 	}
 	m.mu.Unlock()
+	// Without mu: it asks a disk for all keys.
 	m.journal.sweep(keep)
 }
 
+// remove ends a pod's probes and its record in the journal. The caller holds
+// m.mu.
 func (m *Manager) remove(uid types.UID) {
 	ps := m.pods[uid]
 	if ps == nil {
@@ -162,6 +187,7 @@ func (m *Manager) Result(t Type, containerID string) (r Result, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	c := m.byID[containerID]
+	// t comes from outside, and indexes an array.
 	if c == nil || t < 0 || t >= types3 || c.probes[t] == nil {
 		return Unknown, false
 	}
@@ -177,6 +203,8 @@ func (m *Manager) Ready(containerID string) bool { return m.passes(Readiness, co
 // probe says so, or it has none.
 func (m *Manager) Started(containerID string) bool { return m.passes(Startup, containerID) }
 
+// passes reports whether a container is known and has no probe of that type, or
+// one whose result is Success.
 func (m *Manager) passes(t Type, id string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

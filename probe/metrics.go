@@ -15,17 +15,22 @@ import (
 // observed for failures too: they are the ones that one wants to see. Those of
 // one container have no label that distinguishes.
 type metrics struct {
+	// total and duration are the kubelet's.
 	total    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 
+	// late is how long checks waited for a place, blind how many probes see only
+	// errors.
 	late          prometheus.Histogram
 	blind         prometheus.Gauge
 	journalErrors *prometheus.CounterVec
 
+	// mu guards uses.
 	mu   sync.Mutex
 	uses map[[4]string]int // of a duration series: pods of one name share it
 }
 
+// newMetrics makes the metrics, and registers them unless reg is nil.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		uses: map[[4]string]int{},
@@ -65,8 +70,12 @@ type series struct {
 	counters [len(resultLabels)]prometheus.Counter
 }
 
+// resultLabels are the values of the label result, in the order of
+// series.counters.
 var resultLabels = [...]string{"successful", "failed", "unknown"}
 
+// add begins the series of a probe. The labels are those of the pod as it is
+// now; remove uses the same ones, whatever becomes of the pod.
 func (m *metrics) add(p *prober) *series {
 	pod := p.c.pod.pod
 	s := &series{m: m, labels: [4]string{p.t.String(), p.c.spec.Name, pod.Name, pod.Namespace}, uid: string(pod.UID)}
@@ -77,6 +86,8 @@ func (m *metrics) add(p *prober) *series {
 	return s
 }
 
+// remove deletes a probe's series, and its duration unless a pod of the same
+// name, such as the next one of a StatefulSet, still uses that.
 func (m *metrics) remove(s *series) {
 	for _, r := range resultLabels {
 		m.total.DeleteLabelValues(s.labels[0], r, s.labels[1], s.labels[2], s.labels[3], s.uid)
@@ -89,9 +100,12 @@ func (m *metrics) remove(s *series) {
 	}
 }
 
+// observe counts one round. Counters are made when they are first needed: most
+// probes never fail.
 func (s *series) observe(r schedule.Round) {
 	i := 2
 	switch {
+	// The index stays that of "unknown".
 	case r.Err != nil:
 	case r.Outcome == check.Success || r.Outcome == check.Warning:
 		i = 0

@@ -20,6 +20,7 @@ const maxAge = 365 * 24 * time.Hour
 
 // pod is what is known of a pod. Manager.mu guards it and all that it holds.
 type pod struct {
+	// uid stays; the pod may be another version of itself with each Observe.
 	uid        types.UID
 	pod        *v1.Pod // as last observed; shared
 	ip         string  // where probes go by default
@@ -34,7 +35,8 @@ type pod struct {
 
 // container is one name of a pod's spec, and the instance that it stands for.
 type container struct {
-	pod     *pod
+	pod *pod
+	// spec is of the version of the pod that was observed last.
 	spec    *v1.Container // shared
 	id      string        // "" while there is none
 	running bool
@@ -53,6 +55,8 @@ type prober struct {
 	t    Type
 	spec *v1.Probe // shared
 
+	// Between two results lies the write of the journal: result follows latest
+	// once that is written, or was too slow.
 	result Result // as it is told to those who ask
 	latest Result // what result will be when all is published
 	held   bool   // rests until there is a new container
@@ -75,6 +79,8 @@ type news struct {
 
 // specs brings a pod's containers and probes in line with its spec.
 func (m *Manager) specs(ps *pod) {
+	// Regular containers and sidecars: the API allows no probes for other init
+	// containers, nor for ephemeral ones.
 	named := map[string]bool{}
 	take := func(spec *v1.Container) {
 		named[spec.Name] = true
@@ -83,6 +89,8 @@ func (m *Manager) specs(ps *pod) {
 			c = &container{pod: ps}
 			ps.containers[spec.Name] = c
 		}
+		// The instance and its results stay: an edit of the spec is no new
+		// container.
 		c.spec = spec
 		for t := range Type(types3) {
 			m.spec(c, t)
@@ -109,6 +117,7 @@ func (m *Manager) specs(ps *pod) {
 func (m *Manager) spec(c *container, t Type) {
 	spec, p := t.of(c.spec), c.probes[t]
 	switch {
+	// A probe that was taken out says nothing any more, and its metrics go.
 	case spec == nil && p != nil:
 		m.end(p)
 		c.probes[t] = nil
@@ -118,6 +127,8 @@ func (m *Manager) spec(c *container, t Type) {
 		p.latest = p.result
 		c.probes[t] = p
 	case spec != nil:
+		// The caller arranges it anew, by the new spec. An equal one goes on in its
+		// rhythm.
 		if !reflect.DeepEqual(p.spec, spec) {
 			m.stop(p)
 		}
@@ -131,10 +142,13 @@ func (m *Manager) look(ps *pod, obs *observed.Pod) {
 	for name, c := range ps.containers {
 		o := obs.Newest(name)
 		switch {
+		// Without an instance, or between two, nothing is known by its ID.
 		case o == nil || o.ID == "":
 			m.replace(c, "")
 		case o.ID != c.id:
 			m.replace(c, o.ID)
+			// What appears after the first look has begun under the eyes of this
+			// process.
 			c.ranBefore = !ps.seen && (o.State == observed.Running || o.State == observed.Unknown)
 			c.before, c.journaled = ps.restored[o.ID]
 			fallthrough
@@ -142,11 +156,14 @@ func (m *Manager) look(ps *pod, obs *observed.Pod) {
 			m.state(c, o)
 		}
 	}
+	// The journal's record is about the instances of the first look alone.
 	ps.seen, ps.restored = true, nil
 }
 
 // address is where a pod's probes go: its own first address, or the node's.
 func (m *Manager) address(p *v1.Pod, obs *observed.Pod) string {
+	// The runtime's word is newer than the status, which may still be without an
+	// address.
 	if ips := obs.IPs(); len(ips) > 0 {
 		return ips[0]
 	}
@@ -154,6 +171,7 @@ func (m *Manager) address(p *v1.Pod, obs *observed.Pod) string {
 	case p.Status.PodIP != "":
 		return p.Status.PodIP
 	case !p.Spec.HostNetwork:
+		// Its checks are errors until it has an address, and no failures.
 		return ""
 	case len(p.Status.HostIPs) > 0:
 		return p.Status.HostIPs[0].IP
@@ -166,6 +184,7 @@ func (m *Manager) address(p *v1.Pod, obs *observed.Pod) string {
 
 // replace makes c stand for another instance, or for none.
 func (m *Manager) replace(c *container, id string) {
+	// The ID may stand for another name by now, as after a rename in the spec.
 	if c.id != "" && m.byID[c.id] == c {
 		delete(m.byID, c.id)
 	}
@@ -173,6 +192,8 @@ func (m *Manager) replace(c *container, id string) {
 	for _, p := range c.probes {
 		if p != nil {
 			m.stop(p)
+			// What was found out is about another instance; nobody is told of the
+			// initial results.
 			p.set(p.t.initial())
 			p.held, p.fresh = false, false
 		}
@@ -182,6 +203,7 @@ func (m *Manager) replace(c *container, id string) {
 	}
 }
 
+// set makes r the result at once, without the journal and without a Change.
 func (p *prober) set(r Result) { p.result, p.latest = r, r }
 
 // state takes over the state of the instance that c stands for.
@@ -193,6 +215,9 @@ func (m *Manager) state(c *container, o *observed.Container) {
 		m.begin(c, o)
 	case o.State != observed.Running:
 		c.running = false
+		// over reports that nothing starts this container again. A sidecar is
+		// always started again, and so is what a rule for the whole pod may start
+		// over.
 		over := o.State == observed.Exited && !podmeta.RestartsAfter(c.pod.pod, c.spec, o.ExitCode) && !podmeta.IsSidecar(c.spec) &&
 			!podmeta.CanRestartAll(c.pod.pod)
 		for _, p := range c.probes {
@@ -200,6 +225,8 @@ func (m *Manager) state(c *container, o *observed.Container) {
 				continue
 			}
 			m.stop(p)
+			// Not running is a failure of every probe, as with the kubelet. The
+			// restart policy decides what follows, so nobody is told.
 			p.set(Failure)
 			if over {
 				m.end(p)
@@ -212,6 +239,8 @@ func (m *Manager) state(c *container, o *observed.Container) {
 func (m *Manager) begin(c *container, o *observed.Container) {
 	c.running, c.started = true, time.Now()
 	before := c.before
+	// Round(0) strips the monotonic readings: StartedAt is by the wall clock
+	// alone, and so the difference has to be.
 	if age := time.Now().Round(0).Sub(o.StartedAt.Round(0)); c.ranBefore && !o.StartedAt.IsZero() && age > 0 && age <= maxAge {
 		c.started = c.started.Add(-age)
 	}
@@ -221,17 +250,23 @@ func (m *Manager) begin(c *container, o *observed.Container) {
 		}
 		r := p.t.initial()
 		switch {
+		// A failure that would end the container is not believed from a file.
 		case c.journaled && before[p.t] != Unknown && !(p.t != Readiness && before[p.t] == Failure):
 			r = before[p.t]
 			if shown, known := statusReady(c.pod.pod, c); p.t == Readiness && known && shown != (r == Success) {
 				r, p.fresh = Unknown, true // the journal's disk did not take the last result, or nobody was told of it
 			}
+		// A new instance, or one whose earlier process had not found out anything
+		// either.
 		case c.journaled || !c.ranBefore:
+		// A restart of the agent must not have a running container start up again:
+		// its other probes would rest until then.
 		case p.t == Startup && statusStarted(c.pod.pod, c):
 			r = Success
 		default:
 			r, p.fresh = Unknown, true
 		}
+		// Without a Change: nothing was found out just now.
 		p.set(r)
 		p.held = p.t.holds(r)
 	}
@@ -266,11 +301,16 @@ func statusOf(p *v1.Pod, c *container) *v1.ContainerStatus {
 }
 
 // arrange starts and stops c's probes as is right by now.
+// It is called after whatever may change the answer of wanted: an observation,
+// a published result, the pod's end. The caller holds m.mu.
 func (m *Manager) arrange(c *container) {
 	for _, p := range c.probes {
 		if p == nil {
 			continue
 		}
+		// A container that is being stopped on purpose must not be killed for a
+		// failing probe. Readiness goes on, so that endpoints see it become
+		// unready.
 		if c.pod.ending && p.t != Readiness {
 			m.end(p)
 			if c.running {
@@ -285,6 +325,8 @@ func (m *Manager) arrange(c *container) {
 			m.stop(p)
 		}
 		if c.pod.over {
+			// The metrics of a pod that is over would stay for as long as its object
+			// does.
 			m.end(p)
 		}
 	}
@@ -296,10 +338,13 @@ func (p *prober) wanted() bool {
 	if !c.running || c.pod.over || p.held {
 		return false
 	}
+	// The published result counts, not the latest one: others start by what
+	// everybody is told.
 	return p.t == Startup || c.probes[Startup] == nil || c.probes[Startup].result == Success
 }
 
 // drop ends all probes of a container.
+// The caller forgets the container.
 func (m *Manager) drop(c *container) {
 	m.replace(c, "")
 	for t, p := range c.probes {
@@ -313,6 +358,8 @@ func (m *Manager) drop(c *container) {
 // stop has p not checked any more. What is on its way is dropped.
 func (m *Manager) stop(p *prober) {
 	p.turn++
+	// The check under way is cancelled, and what it still reports belongs to an
+	// earlier turn.
 	if p.running != nil {
 		p.running.Stop()
 		p.running = nil
@@ -334,6 +381,8 @@ func (m *Manager) end(p *prober) {
 
 // record is what of a pod is worth keeping beyond the process.
 func (ps *pod) record() record {
+	// Only what runs: results of an instance that has ended are of no use to the
+	// next process.
 	r := record{}
 	for _, c := range ps.containers {
 		if c.id == "" || !c.running {
@@ -342,6 +391,7 @@ func (ps *pod) record() record {
 		var res results
 		for t, p := range c.probes {
 			if p != nil {
+				// The latest, as the journal comes before those who are told.
 				res[t] = p.latest
 			}
 		}

@@ -15,6 +15,7 @@ const (
 	Readiness
 	Liveness
 
+	// types3 is the number of types.
 	types3 = 3
 )
 
@@ -48,8 +49,10 @@ func (t Type) of(c *v1.Container) *v1.Probe {
 func (t Type) initial() Result {
 	switch t {
 	case Readiness:
+		// No traffic before the container has shown that it can take it.
 		return Failure
 	case Liveness:
+		// A container is alive until a probe finds otherwise.
 		return Success
 	default:
 		return Unknown
@@ -58,6 +61,8 @@ func (t Type) initial() Result {
 
 // holds reports whether a probe rests after that result.
 func (t Type) holds(r Result) bool {
+	// A startup probe has one answer for each container; after a liveness failure
+	// the container is on its way out.
 	return t == Startup && r != Unknown || t == Liveness && r == Failure
 }
 
@@ -85,7 +90,9 @@ func (r Result) String() string {
 
 // Change is a new result of a probe.
 type Change struct {
-	Pod         *v1.Pod // shared; not to be changed
+	Pod *v1.Pod // shared; not to be changed
+	// Container is the name in the spec, ContainerID the instance that the result
+	// is about.
 	Container   string
 	ContainerID string
 	Type        Type

@@ -18,20 +18,28 @@ import (
 const execSlack = 2 * time.Second
 
 // timing is when p runs. The caller holds m.mu.
+// The defaults of zero values are the engine's, which are the API's.
 func (m *Manager) timing(p *prober) Timing {
 	t := Timing{
 		InitialDelay: seconds.Of(p.spec.InitialDelaySeconds), Period: seconds.Of(p.spec.PeriodSeconds), Timeout: seconds.Of(p.spec.TimeoutSeconds),
 		SuccessThreshold: int(p.spec.SuccessThreshold), FailureThreshold: int(p.spec.FailureThreshold),
+		// Liveness has nothing to gain from an early success.
 		FastStart: m.cfg.FastStart && p.t != Liveness && p.result != Success,
 	}
 	switch {
 	case p.fresh || p.t == Startup:
 		// Somebody waits for the answer, or counts the periods until the end.
+	// Nobody waits for this answer: the first check itself is delayed by a random
+	// part of the period, so that probes of many pods do not stay in step.
 	case p.t == Liveness || p.result == Success:
 		t.Spread = schedule.SpreadFirst
+	// Readiness: the first check decides how soon the container gets traffic, so
+	// that only the later ones are spread.
 	case t.SuccessThreshold <= 1:
 		t.Spread = schedule.SpreadSecond
 	}
+	// Before the time that is over is taken off: the function sees the spec's
+	// delay.
 	if m.cfg.Adjust != nil {
 		m.cfg.Adjust(p.c.pod.pod, p.c.spec, p.t, &t)
 	}
@@ -42,11 +50,15 @@ func (m *Manager) timing(p *prober) Timing {
 // start has p checked from now on. The caller holds m.mu.
 func (m *Manager) start(p *prober) {
 	turn, id := p.turn, p.c.id
+	// Both functions are bound to the turn: what they bring after a stop is
+	// dropped.
 	s := schedule.Spec{
 		Timing: m.timing(p), Group: string(p.c.pod.uid),
 		Check: func(ctx context.Context) (check.Outcome, string, error) { return m.check(ctx, p, turn) },
 		Done:  func(r schedule.Round) bool { return m.done(p, turn, id, r) },
 	}
+	// Commands cost a process each, and the runtime's answer may come after the
+	// timeout.
 	if p.spec.Exec != nil {
 		s.Expensive, s.Slack = true, execSlack
 	}
@@ -61,24 +73,33 @@ func (m *Manager) done(p *prober, turn uint64, id string, r schedule.Round) (aga
 		return false // it is about something that is gone
 	}
 	again = true
+	// At the first check, and not before: a probe that was never made has no
+	// series.
 	if p.series == nil {
 		p.series = m.met.add(p)
 	}
 	p.series.observe(r)
 	ps, name := p.c.pod, p.c.spec.Name
+	// What the events need is read here; they are made without the lock.
 	about := ps.pod
 	m.lookedAt(p, r)
+	// An error, or too few in a row, leaves the result as it is.
 	if r.Verdict != check.Unknown {
 		result := Success
 		if r.Verdict == check.Failure {
 			result = Failure
 		}
 		if p.t.holds(result) {
+			// The engine drops the probe as it is not wanted again; a new container
+			// adds another one.
 			p.held, again = true, false
+			// A stop from elsewhere must not reach for what the engine has dropped.
 			p.running = nil
 			p.turn++
 		}
 		p.fresh = false
+		// Compared with the latest, as an earlier result may still wait for the
+		// journal.
 		if result != p.latest {
 			p.latest = result
 			m.publish(ps, news{p: p, id: id, result: result})
@@ -93,9 +114,11 @@ func (m *Manager) done(p *prober, turn uint64, id string, r schedule.Round) (aga
 func (m *Manager) lookedAt(p *prober, r schedule.Round) {
 	threshold := int(p.spec.FailureThreshold)
 	if threshold <= 0 {
+		// The API's default.
 		threshold = 3
 	}
 	switch {
+	// Logged when it begins and when it ends, however many rounds are between.
 	case !p.blind && r.Errors >= threshold:
 		p.blind = true
 		m.met.blind.Inc()
@@ -110,9 +133,12 @@ func (m *Manager) lookedAt(p *prober, r schedule.Round) {
 }
 
 // tell makes the events of a round.
+// The words are the kubelet's. It is called without m.mu, in the goroutine of
+// the check.
 func (m *Manager) tell(pod *v1.Pod, name string, t Type, r schedule.Round) {
 	reason, message := "", ""
 	switch {
+	// Additional checks of FastStart may fail without anything being wrong.
 	case r.Extra && r.Outcome != check.Warning || r.Err == nil && (r.Outcome == check.Success || r.Outcome == check.Unknown):
 	case r.Err != nil:
 		reason, message = "Unhealthy", fmt.Sprintf("%s probe errored and resulted in %s state: %v", t, r.Outcome, r.Err)
@@ -135,6 +161,8 @@ func (m *Manager) tell(pod *v1.Pod, name string, t Type, r schedule.Round) {
 // publish has a result journaled and told. The caller holds m.mu.
 func (m *Manager) publish(ps *pod, n news) {
 	ps.queue = append(ps.queue, n)
+	// One goroutine for each pod keeps the order, and only while there is
+	// something to tell.
 	if !ps.publishing {
 		ps.publishing = true
 		m.wg.Go(func() { m.publishAll(ps) })
@@ -147,6 +175,8 @@ func (m *Manager) publishAll(ps *pod) {
 		m.mu.Lock()
 		batch := ps.queue
 		ps.queue = nil
+		// The pod may have been removed meanwhile, and observed anew under the same
+		// UID.
 		if len(batch) == 0 || m.pods[ps.uid] != ps {
 			ps.publishing = false
 			m.mu.Unlock()
@@ -155,7 +185,10 @@ func (m *Manager) publishAll(ps *pod) {
 		// Within the lock, so that it is not written after a removal.
 		written := m.journal.put(ps.uid, ps.record())
 		m.mu.Unlock()
+		// A crash between the telling and the write would have the next process say
+		// otherwise.
 		m.journal.wait(written)
+		// Without a lock: the callback may call the Manager.
 		for _, c := range m.commit(ps, batch) {
 			m.cfg.OnChange(c)
 		}
@@ -170,11 +203,13 @@ func (m *Manager) commit(ps *pod, batch []news) []Change {
 	var out []Change
 	for _, n := range batch {
 		c := n.p.c
+		// Much may have changed while the journal was written.
 		if m.pods[ps.uid] != ps || c.id != n.id || !c.running || c.probes[n.p.t] != n.p || ps.ending && n.p.t != Readiness {
 			continue
 		}
 		n.p.result = n.result
 		out = append(out, Change{Pod: ps.pod, Container: c.spec.Name, ContainerID: c.id, Type: n.p.t, Result: n.result})
+		// A startup Success lets the other probes of the container begin.
 		m.arrange(c)
 	}
 	return out
