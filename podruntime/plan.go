@@ -196,7 +196,7 @@ func planSandbox(in PlanInput, a *Actions) {
 		if o != nil && o.State != observed.Unknown {
 			seen = true
 		}
-		if o != nil && o.State == observed.Exited && !podmeta.RestartsAfter(pod, c, o.ExitCode) {
+		if o != nil && o.State == observed.Exited && (rulesWait(c, o) || !podmeta.RestartsAfter(pod, c, o.ExitCode)) {
 			continue // a new sandbox is no new beginning
 		}
 		a.Regular = append(a.Regular, i)
@@ -298,9 +298,18 @@ func shouldStart(pod *v1.Pod, c *v1.Container, o *observed.Container) bool {
 	// Created and unknown are no ends: no restart policy applies to them.
 	case o == nil, o.State != observed.Exited:
 		return true
+	case rulesWait(c, o):
+		return false
 	default:
 		return podmeta.RestartsAfter(pod, c, o.ExitCode)
 	}
+}
+
+// rulesWait reports whether a container has restart rules and ended with a code that
+// the runtime has not reported yet: [UnknownExit] would match a rule with NotIn. The
+// next observation has the code.
+func rulesWait(c *v1.Container, o *observed.Container) bool {
+	return o.ExitCode == UnknownExit && len(c.RestartPolicyRules) > 0
 }
 
 // planInit plans for the init containers, from the last one to the first, and
@@ -381,6 +390,7 @@ func (w *initWalk) step(i int) (stop bool) {
 		switch {
 		case sidecar:
 			w.a.Init = append(w.a.Init, i)
+		case rulesWait(c, o): // neither over nor due
 		// A process that the kernel killed for memory may leave an exit code 0; by
 		// policy and rules it is a failure.
 		case o.ExitCode != 0 || o.Reason == "OOMKilled":

@@ -266,3 +266,29 @@ func TestPlan(t *testing.T) {
 		})
 	}
 }
+
+// A container whose exit code is not known yet is neither started by a rule nor
+// taken for over.
+func TestPlanWithoutAnExitCode(t *testing.T) {
+	notKilled := func(c *v1.Container) { // restarts unless it was killed
+		c.RestartPolicy = new(v1.ContainerRestartPolicyNever)
+		c.RestartPolicyRules = []v1.ContainerRestartRule{{
+			Action:    v1.ContainerRestartRuleActionRestart,
+			ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: v1.ContainerRestartRuleOnExitCodesOpNotIn, Values: []int32{137}},
+		}}
+	}
+	plan := func(w *world) Actions { return Plan(PlanInput{Pod: w.pod, Observed: w.obs}) }
+	for code, starts := range map[int32]int{UnknownExit: 0, 137: 0, 1: 1} {
+		w := build(v1.RestartPolicyNever, nil, "a", "b").sandbox(observed.Running, "10.0.0.1").all(observed.Running, 0, "b").all(observed.Exited, code, "a")
+		notKilled(&w.pod.Spec.Containers[0])
+		if a := plan(w); len(a.Regular) != starts || a.KillPod {
+			t.Errorf("a container that ended with %d: %+v", code, a)
+		}
+		w = build(v1.RestartPolicyNever, []string{"i"}, "a").sandbox(observed.Running, "10.0.0.1").all(observed.Exited, code, "i")
+		w.drop("a")
+		notKilled(&w.pod.Spec.InitContainers[0])
+		if a := plan(w); len(a.Init) != starts || a.KillPod != (code == 137) {
+			t.Errorf("an init container that ended with %d: %+v", code, a)
+		}
+	}
+}
