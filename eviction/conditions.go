@@ -54,10 +54,12 @@ func (m *Manager) setPressure(c v1.NodeConditionType, on bool, now time.Time) {
 	}
 	// Changed may ask for the conditions, so that it is called without the lock.
 	m.mu.Unlock()
+	if !known || was.on != on {
+		m.met.pressure(c, on) // at the first look too: no series means that nobody looks
+	}
 	if was.on == on {
 		return
 	}
-	m.met.pressure(c, on)
 	m.cfg.Log.Info("pressure changed", zap.String("condition", string(c)), zap.Bool("on", on))
 	m.cfg.Changed()
 }

@@ -224,6 +224,9 @@ func CheckResolvConf(file, content, clusterDomain string) (problems []string) {
 	if len(r.searches) > most {
 		problems = append(problems, fmt.Sprintf("Resolv.conf file '%s' contains search line consisting of more than %d domains!", file, most))
 	}
+	if slices.ContainsFunc(r.searches, func(s string) bool { return len(s) > maxDNSSearchName }) {
+		problems = append(problems, fmt.Sprintf("Resolv.conf file '%s' contains a search path which length is more than allowed %d chars!", file, maxDNSSearchName))
+	}
 	if len(strings.Join(r.searches, " ")) > maxDNSSearchLine {
 		problems = append(problems, fmt.Sprintf("Resolv.conf file '%s' contains search line which length is more than allowed %d chars!", file, maxDNSSearchLine))
 	}

@@ -26,6 +26,8 @@ func TestCheckResolvConf(t *testing.T) {
 		{search(29, "d"), "cluster.local", nil},
 		{search(30, "d"), "cluster.local", []string{"more than 29 domains"}},
 		{search(20, strings.Repeat("x", 150)), "", []string{"more than allowed 2048 chars"}},
+		{search(1, strings.Repeat("x", 252)), "", nil},
+		{search(1, strings.Repeat("x", 253)), "", []string{"search path which length is more than allowed 253 chars"}},
 		{"nameserver\n", "", []string{"names no server"}},
 	} {
 		got := CheckResolvConf("/etc/resolv.conf", tc.content, tc.domain)
