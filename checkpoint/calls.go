@@ -9,9 +9,10 @@ import (
 // thread for as long as the disk does not answer.
 const maxInFlight = 64
 
-// calls are those of a disk that may not answer. Those for one key come one after
-// the other, also if nobody waits for them any more; those for others do not wait
-// for them.
+// calls are those of a disk that may not answer. Those for one key come one after the
+// other, also if nobody waits for them any more; those for others do not wait for
+// them. Without that order, a write that was given up could replace the value of a
+// later one.
 type calls struct {
 	slots chan struct{} // has a token for each that is under way
 
@@ -37,6 +38,8 @@ func (c *calls) do(ctx context.Context, key string, call func() error) error {
 	}
 	l := c.join(key)
 	select {
+	// The turn comes before the slot: calls that wait for their key hold no slot that
+	// others could use.
 	case l.turn <- struct{}{}:
 	case <-ctx.Done():
 		c.leave(key, l)
@@ -52,6 +55,8 @@ func (c *calls) do(ctx context.Context, key string, call func() error) error {
 		end()
 		return context.Cause(ctx)
 	}
+	// Room for the result: the goroutine ends also if nobody waits for it. It gives
+	// back slot and turn itself, as the caller may be gone.
 	done := make(chan error, 1)
 	go func() {
 		defer func() {
@@ -68,6 +73,8 @@ func (c *calls) do(ctx context.Context, key string, call func() error) error {
 	}
 }
 
+// join returns the lane of a key and counts one more user of it. Each join has a
+// leave, which forgets the lane after the last user.
 func (c *calls) join(key string) *lane {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// MaxValue is the most bytes that a value may have. No more is ever read of a file.
+// MaxValue is the most bytes that a value may have. No more is ever read of a file. A
+// value is in memory twice while it is written.
 const MaxValue = 64 << 20
 
 // defaultTimeout is longer than a slow disk takes for its syncs, and shorter than
@@ -66,6 +67,9 @@ func Open(cfg Config) (*Store, error) {
 	return s, nil
 }
 
+// withDefaults checks the configuration and returns it with every field set but
+// OnCorrupt. Files and the directory are for their owner alone, as values may have
+// secrets.
 func (c Config) withDefaults() (Config, error) {
 	if c.Dir == "" {
 		return c, errors.New("checkpoint: Config.Dir is required")
@@ -82,7 +86,9 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// checkKey refuses what cannot be a file name of its own.
+// checkKey refuses what cannot be a file name of its own: 200 bytes leave room for
+// the suffixes of temporary and set-aside files in a name of 255, and names with
+// those suffixes would be cleared away or hidden.
 func checkKey(key string) error {
 	ok := key != "" && len(key) <= 200 && key[0] != '.' &&
 		!strings.HasSuffix(key, durable.TempSuffix) && !strings.Contains(key, durable.AsideSuffix)
@@ -144,6 +150,8 @@ func (s *Store) ReadContext(ctx context.Context, key string) ([]byte, error) {
 	return value, nil
 }
 
+// read is the work of a Read, in the key's turn: a value that is damaged is set aside
+// before any other call for its key.
 func (s *Store) read(key string) ([]byte, error) {
 	raw, err := s.dir.Read(key)
 	var value []byte
@@ -160,6 +168,8 @@ func (s *Store) read(key string) ([]byte, error) {
 	return value, err
 }
 
+// setAside renames the file of a damaged value and tells Config.OnCorrupt. where is
+// "" if the file cannot be renamed; then the next Read tells again.
 func (s *Store) setAside(key string, err error) (where string) {
 	where = s.dir.SetAside(key)
 	if s.cfg.OnCorrupt != nil {
@@ -232,7 +242,7 @@ func (s *Store) KeysContext(ctx context.Context) ([]string, error) {
 	return keys, nil
 }
 
-// bound is for calls that take no context.
+// bound is the context of calls that take none: they end with Config.Timeout.
 func (s *Store) bound() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), s.cfg.Timeout)
 }

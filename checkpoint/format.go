@@ -15,6 +15,7 @@ const (
 	headerSize = len(magic) + lengthSize + sha256.Size
 )
 
+// encode makes a file of a value. The value is copied.
 func encode(value []byte) []byte {
 	out := make([]byte, headerSize, headerSize+len(value))
 	copy(out, magic)
@@ -25,7 +26,7 @@ func encode(value []byte) []byte {
 	return out
 }
 
-// checksum covers the length and the value.
+// checksum covers the length and the value. The magic is compared as a whole.
 func checksum(file []byte) [sha256.Size]byte {
 	h := sha256.New()
 	_, _ = h.Write(file[len(magic) : len(magic)+lengthSize])
@@ -33,6 +34,8 @@ func checksum(file []byte) [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
+// decode returns the value in a file, which shares the file's memory. Every error is
+// an ErrCorrupt. The length finds a file that was cut before the sum is computed.
 func decode(file []byte) ([]byte, error) {
 	if len(file) < headerSize || !bytes.HasPrefix(file, []byte(magic)) {
 		return nil, fmt.Errorf("%w: %d bytes without its header", ErrCorrupt, len(file))

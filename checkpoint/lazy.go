@@ -35,6 +35,7 @@ func (l *Lazy) open(ctx context.Context, create bool) (*Store, error) {
 	}
 	var out *Store
 	if err := l.opening.do(ctx, "", func() (err error) {
+		// Somebody else may have opened it while this call waited for its turn.
 		if out = l.opened(); out != nil {
 			return nil
 		}
@@ -43,6 +44,9 @@ func (l *Lazy) open(ctx context.Context, create bool) (*Store, error) {
 				return nil
 			}
 		}
+		// A directory that is there is opened also for reading: a crash may have left
+		// something to clear away. A failure is not remembered, and the next call
+		// tries again.
 		s, err := Open(l.cfg)
 		if err != nil {
 			return err
@@ -57,6 +61,7 @@ func (l *Lazy) open(ctx context.Context, create bool) (*Store, error) {
 	return out, nil
 }
 
+// opened returns the store if it has been opened, without asking the disk.
 func (l *Lazy) opened() *Store {
 	l.mu.Lock()
 	defer l.mu.Unlock()

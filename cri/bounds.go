@@ -27,7 +27,8 @@ const (
 	maxPods      = 64 << 10
 )
 
-// oneName returns s if it can be a name in a path, else "".
+// oneName returns s if it can be a name in a path, else "". Control characters are
+// refused as well: names end up in logs and in terminals.
 func oneName(s string, most int) string {
 	odd := func(r rune) bool { return r < ' ' || r == 0x7f || r == '/' || r == utf8.RuneError }
 	if len(s) > most || s == "." || s == ".." || strings.ContainsFunc(s, odd) {
@@ -36,7 +37,9 @@ func oneName(s string, most int) string {
 	return s
 }
 
-// podOf reads whose a sandbox or container is; an empty UID is nobody's.
+// podOf reads whose a sandbox or container is; an empty UID is nobody's. Labels are
+// all there is: what else runs on the runtime has none of them, or may have made them
+// up.
 func podOf(labels map[string]string) (uid types.UID, namespace, name string) {
 	return types.UID(oneName(labels[LabelPodUID], maxName)),
 		oneName(labels[LabelPodNamespace], maxName), oneName(labels[LabelPodName], maxName)
@@ -53,13 +56,16 @@ func cut(s string, most int) string {
 	return strings.Clone(s[:most]) // lets the rest go
 }
 
-// ours returns labels or annotations that are no larger than those of an object
-// of the API can be, else those of them that are read back.
+// ours returns labels or annotations that are no larger than those of an object of
+// the API can be, else those of them that are read back. The map is the answer's own,
+// and shared from then on.
 func ours(m map[string]string) map[string]string {
 	if sizeOf(m) <= maxLabels {
 		return m
 	}
 	out := map[string]string{}
+	// Each gets an equal part of the room, so that one of them cannot push out the
+	// pod's UID.
 	for _, k := range readBack {
 		if v, ok := m[k]; ok && len(v) <= maxLabels/len(readBack) {
 			out[k] = v
@@ -76,7 +82,8 @@ func sizeOf(m map[string]string) (size int) {
 	return size
 }
 
-// readBack are the labels and annotations that somebody reads of a container.
+// readBack are the labels and annotations that somebody reads of a container. One
+// that is added to labels.go has to be added here.
 var readBack = []string{
 	LabelPodName, LabelPodNamespace, LabelPodUID, LabelContainerName,
 	AnnotationHash, AnnotationRestartCount, AnnotationTerminationMessagePath, AnnotationTerminationMessagePolicy, AnnotationPreStop,

@@ -11,6 +11,10 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 )
 
+// Looks by ID. A Reader that knows all that was made for a pod asks for just that,
+// with two calls in place of four or more; any doubt sends it back to lists. What is
+// known is in ledger.go.
+
 // PodRuntime is the part of a runtime that runs pods.
 type PodRuntime interface {
 	RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandboxConfig, handler string) (string, error)
@@ -33,11 +37,14 @@ type PodRuntime interface {
 // second, and nothing was heard of it since.
 func (r *Reader) Noting(rt PodRuntime) PodRuntime { return &noting{rt, r} }
 
+// noting passes calls on to a runtime and notes them: begin before the call and end
+// after it, so that a look in between does not rely on what is about to change.
 type noting struct {
 	PodRuntime
 	r *Reader
 }
 
+// RunPodSandbox notes the sandbox, and who the pod is.
 func (n *noting) RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	uid, namespace, name := podOf(conf.GetLabels())
 	ls := n.r.ledgers
@@ -50,6 +57,8 @@ func (n *noting) RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandboxC
 	return id, err
 }
 
+// PodSandboxStatus keeps the status of a sandbox that was noted, for the look that
+// follows a start.
 func (n *noting) PodSandboxStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.PodSandboxStatusResponse, error) {
 	resp, err := n.PodRuntime.PodSandboxStatus(ctx, id, verbose)
 	if err == nil && n.r.ledgers.owner(id) != "" {
@@ -59,6 +68,7 @@ func (n *noting) PodSandboxStatus(ctx context.Context, id string, verbose bool) 
 	return resp, err
 }
 
+// CreateContainer notes the container, by the labels that it is made with.
 func (n *noting) CreateContainer(ctx context.Context, sandbox string, conf *runtimeapi.ContainerConfig, sandboxConf *runtimeapi.PodSandboxConfig) (string, error) {
 	uid, _, _ := podOf(conf.GetLabels())
 	ls := n.r.ledgers
@@ -68,6 +78,8 @@ func (n *noting) CreateContainer(ctx context.Context, sandbox string, conf *runt
 	return id, err
 }
 
+// StartContainer notes that the sandbox was ready, as the runtime would not have
+// started the container otherwise.
 func (n *noting) StartContainer(ctx context.Context, id string) error {
 	uid := n.r.ledgers.owner(id)
 	n.r.ledgers.begin(uid)
@@ -76,6 +88,7 @@ func (n *noting) StartContainer(ctx context.Context, id string) error {
 	return err
 }
 
+// StopPodSandbox and the three methods after it end something.
 func (n *noting) StopPodSandbox(ctx context.Context, id string) error {
 	return n.ends(id, func() error { return n.PodRuntime.StopPodSandbox(ctx, id) })
 }
@@ -92,7 +105,8 @@ func (n *noting) RemoveContainer(ctx context.Context, id string) error {
 	return n.ends(id, func() error { return n.PodRuntime.RemoveContainer(ctx, id) })
 }
 
-// ends makes a call after which lists have to tell what is left.
+// ends makes a call after which lists have to tell what is left: a runtime may stop
+// or remove more than it was asked for.
 func (n *noting) ends(id string, call func() error) error {
 	uid := n.r.ledgers.owner(id)
 	n.r.ledgers.begin(uid)
@@ -101,8 +115,9 @@ func (n *noting) ends(id string, call func() error) error {
 	return err
 }
 
-// inspectByID asks for what was expected of a pod at a time. It returns nil if that is not
-// what there is.
+// inspectByID asks for what was expected of a pod at a time. It returns nil if that
+// is not what there is: something is gone, or the ID is another pod's by now. Then
+// lists are asked; an error is one of the look.
 func (r *Reader) inspectByID(ctx context.Context, uid types.UID, e expected, now time.Time) (*observed.Pod, error) {
 	pod := &observed.Pod{UID: uid, Namespace: e.namespace, Name: e.name, ObservedAt: now}
 	runs := true
@@ -128,6 +143,8 @@ func (r *Reader) inspectByID(ctx context.Context, uid types.UID, e expected, now
 		runs = runs && c.State == observed.Running
 		pod.Containers = append(pod.Containers, c)
 	}
+	// A container that does not run may be the first sign of a sandbox that went: the
+	// remembered status is not relied on.
 	if e.status == nil || !runs {
 		resp, err := r.rt.PodSandboxStatus(ctx, e.sandbox, false)
 		if IsNotFound(err) {

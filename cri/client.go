@@ -33,9 +33,9 @@ type Config struct {
 	Endpoint string
 	// ImageEndpoint is the image service's; the runtime's.
 	ImageEndpoint string
-	// Timeout is the deadline of a call that has no longer work to wait
-	// for; 2m. Stopping a container gets its grace period on top, a command
-	// its own time limit; a pull has no deadline but ctx.
+	// Timeout is the deadline of a call that has no longer work to wait for; 2m.
+	// Stopping a container gets its grace period on top, a command its own time
+	// limit, a sandbox twice the time; a pull has no deadline but ctx.
 	Timeout time.Duration
 	// Dialer opens connections in place of the socket; for tests.
 	Dialer func(ctx context.Context, address string) (net.Conn, error)
@@ -44,10 +44,13 @@ type Config struct {
 	Metrics prometheus.Registerer // not exported
 }
 
-// Client is a CRI runtime and image service behind a unix socket.
+// Client is a CRI runtime and image service behind a unix socket. Its fields do not
+// change after New.
 type Client struct {
 	runtime runtimeapi.RuntimeServiceClient
 	images  runtimeapi.ImageServiceClient
+	// conns has the runtime's connection first, and after it the image service's, if
+	// that is another.
 	conns   []*grpc.ClientConn
 	timeout time.Duration
 	execs   chan struct{} // outputs that are being received
@@ -59,7 +62,8 @@ var (
 	_ criapi.ImageManagerService = (*Client)(nil)
 )
 
-// New checks cfg and returns a Client that connects when it is first used.
+// New checks cfg and returns a Client that connects when it is first used. The caller
+// closes it. Several clients may share cfg.Metrics.
 func New(cfg Config) (*Client, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = defaultTimeout
@@ -95,6 +99,9 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
+// connect makes a connection without opening it, and keeps it for Close. What the
+// other side may send is bounded: bytes of a message, of headers, and what is sent
+// before it is read.
 func (c *Client) connect(cfg Config, socket string) (*grpc.ClientConn, error) {
 	dial := cfg.Dialer
 	if dial == nil {
@@ -103,6 +110,8 @@ func (c *Client) connect(cfg Config, socket string) (*grpc.ClientConn, error) {
 			return d.DialContext(ctx, "unix", address)
 		}
 	}
+	// The scheme keeps gRPC from resolving the path, and the authority from sending
+	// it as a host name.
 	conn, err := grpc.NewClient("passthrough:///"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
@@ -126,7 +135,8 @@ func (c *Client) connect(cfg Config, socket string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// Close ends the connections and fails the calls in flight.
+// Close ends the connections and fails the calls in flight. It does not block; the
+// context is there for the interfaces of the CRI.
 func (c *Client) Close(context.Context) error {
 	var errs []error
 	for _, conn := range c.conns {
@@ -135,8 +145,8 @@ func (c *Client) Close(context.Context) error {
 	return errors.Join(errs...)
 }
 
-// IsNotFound reports whether a call failed because the runtime has no such
-// sandbox, container or image.
+// IsNotFound reports whether a call failed because the runtime has no such sandbox,
+// container or image: whoever removes things has succeeded then.
 func IsNotFound(err error) bool { return code(err) == codes.NotFound }
 
 // IsRefused reports whether the runtime answered that a sandbox or container is
@@ -144,10 +154,13 @@ func IsNotFound(err error) bool { return code(err) == codes.NotFound }
 // that it takes to be running.
 func IsRefused(err error) bool { return code(err) == codes.FailedPrecondition }
 
-// IsUnavailable reports whether nobody was there for a call: the runtime does not run.
+// IsUnavailable reports whether nobody was there for a call: the runtime does not
+// run. Whether it has done anything is not known: the connection may have been lost
+// in the middle.
 func IsUnavailable(err error) bool { return code(err) == codes.Unavailable }
 
-// code finds the gRPC code of err, also where it is wrapped.
+// code finds the gRPC code of err, also where it is wrapped. A deadline that ended on
+// this side counts like one of the runtime.
 func code(err error) codes.Code {
 	if err == nil {
 		return codes.OK
@@ -169,12 +182,14 @@ type callError struct {
 	err error
 }
 
+// Error is for logs; Unwrap leads to the gRPC status, by which code finds it.
 func (e *callError) Error() string   { return e.op + ": " + e.err.Error() }
 func (e *callError) Unwrap() error   { return e.err }
 func (e *callError) Message() string { return status.Convert(e.err).Message() }
 
-// call makes one request with a deadline, counts it, and names it in its
-// error.
+// call makes one request with a deadline, counts it, and names it in its error.
+// timeout 0 or less is none but ctx's. The answer of a call that failed is not
+// returned, whatever is in it.
 func call[Req, Resp any](ctx context.Context, c *Client, op string, timeout time.Duration,
 	fn func(context.Context, *Req, ...grpc.CallOption) (*Resp, error), req *Req, opts ...grpc.CallOption,
 ) (*Resp, error) {

@@ -17,13 +17,16 @@ const (
 	maxKeptAll = 8 << 20
 )
 
-// endings are the statuses of exited containers, which do not change again
-// unless the container begins anew. They go with their containers: at the next
-// look at their pod, not only at the next list, which may be minutes away.
+// endings are the statuses of exited containers, which do not change again unless the
+// container begins anew. Without them each look at a pod would ask for all of its
+// dead containers. They go with their containers: at the next look at their pod, not
+// only at the next list, which may be minutes away.
 type endings struct {
 	mu    sync.Mutex
 	pods  map[types.UID]map[string]observed.Container // by ID
 	count int
+	// bytes is the sum of keptBytes over all of them; labels and messages are what
+	// varies.
 	bytes int
 }
 
@@ -31,10 +34,12 @@ func newEndings() *endings {
 	return &endings{pods: map[types.UID]map[string]observed.Container{}}
 }
 
+// keptBytes is what a container counts for in maxKept and maxKeptAll.
 func keptBytes(c *observed.Container) int {
 	return sizeOf(c.Labels) + sizeOf(c.Annotations) + len(c.Message)
 }
 
+// get returns the status of an exited container. Its maps are shared and read-only.
 func (e *endings) get(uid types.UID, id string) (observed.Container, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -42,6 +47,8 @@ func (e *endings) get(uid types.UID, id string) (observed.Container, bool) {
 	return c, ok
 }
 
+// add remembers the status of an exited container, in place of an older one, or not
+// at all if there is no room: then the next look asks again.
 func (e *endings) add(uid types.UID, c *observed.Container) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -58,13 +65,15 @@ func (e *endings) add(uid types.UID, c *observed.Container) {
 	e.bytes += size
 }
 
+// forget drops a container that is said to run again, or to be gone.
 func (e *endings) forget(uid types.UID, id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.drop(uid, id)
 }
 
-// keep drops the containers of a pod that are not there any more.
+// keep drops the containers of a pod that are not there any more. there is called
+// with mu held, as in keepAll.
 func (e *endings) keep(uid types.UID, there func(id string) bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

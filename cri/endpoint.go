@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// socketPath reads an endpoint: unix:///path, or an absolute path.
+// socketPath reads an endpoint: unix:///path, or an absolute path, as the kubelet's
+// containerRuntimeEndpoint has it. field names it in the error.
 func socketPath(field, endpoint string) (string, error) {
 	path := endpoint
 	if scheme, rest, ok := strings.Cut(endpoint, "://"); ok {
@@ -25,8 +26,10 @@ func socketPath(field, endpoint string) (string, error) {
 	return path, nil
 }
 
-// Find returns the first of the sockets that accepts a connection. The error
-// names each that was tried, and what came of it.
+// Find returns the first of the sockets that accepts a connection, as an endpoint for
+// Config. The error names each that was tried, and what came of it. It does not ask
+// whether a container runtime is behind the socket, and waits two seconds for each at
+// most.
 func Find(ctx context.Context, sockets []string) (string, error) {
 	errs := []error{errors.New("no container runtime found")}
 	for _, s := range sockets {
@@ -36,6 +39,7 @@ func Find(ctx context.Context, sockets []string) (string, error) {
 			_ = c.Close()
 			return "unix://" + s, nil
 		}
+		// The path is in the line already.
 		var op *net.OpError
 		if errors.As(err, &op) {
 			err = op.Err

@@ -9,14 +9,17 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Features is what a runtime says and shows that it can do.
+// Features is what a runtime says and shows that it can do. It is of one moment: an
+// upgrade of the runtime may change it without the agent's restart.
 type Features struct {
 	Name, Version, APIVersion string
-	// CgroupDriver is "systemd" or "cgroupfs", or "" if it does not tell.
+	// CgroupDriver is "systemd" or "cgroupfs", or "" if it does not tell. The agent's
+	// own has to be the same, or two programs manage one hierarchy in different ways.
 	CgroupDriver string
 	// EventStream reports that container events are streamed.
 	EventStream bool
-	// PodStats reports that pod statistics come from the runtime.
+	// PodStats reports that pod statistics come from the runtime, and need not be
+	// read from cgroups.
 	PodStats bool
 	// Handlers are the runtime classes' handlers, with what each supports.
 	Handlers []*runtimeapi.RuntimeHandler
@@ -31,10 +34,13 @@ type Features struct {
 // probeTimeout bounds the wait for the first sign of an event stream.
 const probeTimeout = 2 * time.Second
 
-// Discover asks a runtime for its name and version, and finds out what it
-// can do. What a runtime does not implement is not an error.
+// Discover asks a runtime for its name and version, and finds out what it can do.
+// What a runtime does not implement is not an error. A runtime that is not ready is
+// none either; one that does not answer is. It makes five calls, the last of which
+// takes up to probeTimeout where events are streamed.
 func (c *Client) Discover(ctx context.Context) (Features, error) {
 	var f Features
+	// Strings are cut: they go into the Node's status, whatever a runtime says.
 	v, err := c.Version(ctx, "v1")
 	if err != nil {
 		return f, err
@@ -57,6 +63,7 @@ func (c *Client) Discover(ctx context.Context) (Features, error) {
 			f.Problem = cut(cond.GetReason()+": "+cond.GetMessage(), maxReason)
 		}
 	}
+	// A call of CRI 1.28; runtimes before that tell nothing of cgroups.
 	conf, err := c.RuntimeConfig(ctx)
 	switch {
 	case err == nil && conf.GetLinux() != nil:
@@ -66,6 +73,7 @@ func (c *Client) Discover(ctx context.Context) (Features, error) {
 	case err != nil && code(err) != codes.Unimplemented:
 		return f, err
 	}
+	// Nothing announces these statistics but an answer.
 	if _, err := c.ListPodSandboxStats(ctx, nil); err == nil {
 		f.PodStats = true
 	}
@@ -78,10 +86,14 @@ func (c *Client) Discover(ctx context.Context) (Features, error) {
 func (c *Client) hasEvents(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
+	// The client's own stream and not a Reader's: an event that comes now is nobody's
+	// yet, and lists will show the same.
 	stream, err := c.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	if err == nil {
 		// The headers tell of success; an error comes in their place.
 		if _, err = stream.Header(); err == nil {
+			// A refusal may also come after the headers, so a short wait follows. The
+			// goroutine ends with ctx.
 			got := make(chan error, 1)
 			go func() {
 				_, err := stream.Recv()

@@ -13,6 +13,9 @@ const (
 // to account for a container, and to end it well, when its pod's spec is no
 // longer known.
 const (
+	// Hash and restart count are read back by Reader: they tell whether a container
+	// is of the spec of now, and how often it was started, after a restart of the
+	// agent.
 	AnnotationHash                      = "io.kubernetes.container.hash"
 	AnnotationRestartCount              = "io.kubernetes.container.restartCount"
 	AnnotationTerminationMessagePath    = "io.kubernetes.container.terminationMessagePath"

@@ -37,7 +37,8 @@ type ledgers struct {
 	owners  map[string]types.UID // of the IDs of all ledgers
 }
 
-// ledger is what there is of a pod with one sandbox.
+// ledger is what there is of a pod with one sandbox. A pod with several, as after the
+// end of its first sandbox, is never sure.
 type ledger struct {
 	namespace, name string
 	// sure reports that nothing else is there.
@@ -46,8 +47,9 @@ type ledger struct {
 	calls int
 	// changes counts what made a list that was on its way too old.
 	changes int
-	// heard are IDs that events named before anybody else did: those of calls
-	// under way, or of others.
+	// heard are IDs that events named before anybody else did: those of calls under
+	// way, or of others. While there are any the pod is not sure: the answer to a
+	// call takes its own ID off, and what stays was made by others.
 	heard map[string]bool
 
 	sandbox    string
@@ -69,7 +71,8 @@ type eventStream struct {
 
 func (ls *ledgers) stream() *eventStream { return &eventStream{ls: ls} }
 
-// open notes that the stream is there.
+// open notes that the stream is there. What was known before may have changed while
+// there was none.
 func (s *eventStream) open() {
 	s.ls.mu.Lock()
 	defer s.ls.mu.Unlock()
@@ -80,7 +83,8 @@ func (s *eventStream) open() {
 	s.ls.streaming, s.number = true, s.ls.streams
 }
 
-// end notes that it is there no more.
+// end notes that it is there no more. It may come before open, and after the open of
+// another stream.
 func (s *eventStream) end() {
 	s.ls.mu.Lock()
 	defer s.ls.mu.Unlock()
@@ -90,7 +94,8 @@ func (s *eventStream) end() {
 	}
 }
 
-// reset forgets all but the calls that are under way.
+// reset forgets all but the calls that are under way, whose ends have to find their
+// ledger. mu is held.
 func (ls *ledgers) reset() {
 	ls.streaming, ls.listed = false, nil
 	ls.streams++
@@ -112,7 +117,8 @@ func (ls *ledgers) current() int {
 	return ls.streams
 }
 
-// keep takes the list of all pods that was begun in a stream.
+// keep takes the list of all pods that was begun in a stream. A list of an earlier
+// stream is of a time that nobody watched, and tells nothing.
 func (ls *ledgers) keep(pods []observed.Listed, stream int) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -128,6 +134,8 @@ func (ls *ledgers) keep(pods []observed.Listed, stream int) {
 		switch {
 		case first:
 			l.unsure() // it may have something from before the stream
+		// Pods that are gone make room. A sure one stays: it may be younger than the
+		// list.
 		case !ls.listed[uid] && l.calls == 0 && !l.sure:
 			ls.drop(uid, l)
 		}
@@ -140,7 +148,8 @@ func (ls *ledgers) keep(pods []observed.Listed, stream int) {
 	}
 }
 
-// compare looks in a list for what no call and no event told of.
+// compare looks in a list for what no call and no event told of. It counts as heard,
+// and the next look by lists clears it up.
 func (l *ledger) compare(pod *observed.Listed) {
 	for _, s := range pod.Sandboxes {
 		if s.ID != l.sandbox && len(l.heard) < maxMade {
@@ -156,11 +165,14 @@ func (l *ledger) compare(pod *observed.Listed) {
 	}
 }
 
+// unsure sends the next look to lists, and makes those that are under way count for
+// nothing.
 func (l *ledger) unsure() {
 	l.sure = false
 	l.changes++
 }
 
+// drop forgets a pod. mu is held.
 func (ls *ledgers) drop(uid types.UID, l *ledger) {
 	delete(ls.owners, l.sandbox)
 	for id := range l.containers {
@@ -169,7 +181,8 @@ func (ls *ledgers) drop(uid types.UID, l *ledger) {
 	delete(ls.pods, uid)
 }
 
-// of is a pod's ledger. A new one is sure if nothing was ever seen of the pod.
+// of is a pod's ledger; nil without a UID or without room. A new one is sure if
+// nothing was ever seen of the pod. mu is held.
 func (ls *ledgers) of(uid types.UID) *ledger {
 	l := ls.pods[uid]
 	if l == nil && uid != "" && len(ls.pods) < maxLedgers {
@@ -182,7 +195,9 @@ func (ls *ledgers) of(uid types.UID) *ledger {
 	return l
 }
 
-// event takes note of the runtime's word.
+// event takes note of the runtime's word. Events of what this process has made itself
+// change nothing; a sandbox that stops, or a container that is deleted, sends the
+// next look to lists.
 func (ls *ledgers) event(e observed.Event) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -209,7 +224,7 @@ func (ls *ledgers) event(e observed.Event) {
 	}
 }
 
-// begin notes a call that makes or ends something of a pod.
+// begin notes a call that makes or ends something of a pod. Each begin has an end.
 func (ls *ledgers) begin(uid types.UID) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -237,7 +252,8 @@ func (ls *ledgers) end(uid types.UID, err error, note func(l *ledger)) {
 	note(l)
 }
 
-// madeSandbox notes the only sandbox of a pod.
+// madeSandbox notes the only sandbox of a pod. A second one is for lists to tell. mu
+// is held.
 func (ls *ledgers) madeSandbox(uid types.UID, l *ledger, id string) {
 	if l.sandbox != "" || len(l.containers) > 0 {
 		l.unsure()
@@ -248,7 +264,7 @@ func (ls *ledgers) madeSandbox(uid types.UID, l *ledger, id string) {
 	delete(l.heard, id)
 }
 
-// madeContainer notes a container.
+// madeContainer notes a container in the sandbox that is known. mu is held.
 func (ls *ledgers) madeContainer(uid types.UID, l *ledger, sandbox, id string) {
 	if sandbox != l.sandbox || len(l.containers) >= maxMade {
 		l.unsure()
@@ -266,7 +282,8 @@ func (ls *ledgers) owner(id string) types.UID {
 	return ls.owners[id]
 }
 
-// asked notes the status of a sandbox.
+// asked notes the status of a sandbox that is ready, of whichever pod has it. A start
+// that showed that before is older than the status, and shows nothing more.
 func (ls *ledgers) asked(s *observed.Sandbox) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -284,7 +301,8 @@ type expected struct {
 	status *observed.Sandbox
 }
 
-// expect returns what there is of a pod, unless lists have to tell.
+// expect returns what there is of a pod, unless lists have to tell. A start stands
+// for one look at the sandbox: the next one asks.
 func (ls *ledgers) expect(uid types.UID, now time.Time) (expected, bool) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -320,6 +338,8 @@ func (ls *ledgers) took(pod *observed.Pod, changes int) {
 	switch {
 	case l == nil || l.calls > 0 || l.changes != changes:
 		return
+	// Nothing is left, and the pod is new again: what is made for it next is all
+	// there is.
 	case len(pod.Sandboxes) == 0 && len(pod.Containers) == 0 && len(l.heard) == 0:
 		ls.drop(pod.UID, l)
 		delete(ls.listed, pod.UID)
@@ -331,6 +351,7 @@ func (ls *ledgers) took(pod *observed.Pod, changes int) {
 	}
 	l.sandbox, l.status, l.provenAt, l.sure = "", nil, time.Time{}, false
 	clear(l.containers)
+	// Of every other pod the lists will be asked for again.
 	if !ls.streaming || len(pod.Sandboxes) != 1 || pod.Sandboxes[0].State != observed.Running || len(pod.Containers) > maxMade {
 		return
 	}
@@ -339,6 +360,8 @@ func (ls *ledgers) took(pod *observed.Pod, changes int) {
 	ls.owners[l.sandbox] = pod.UID
 	for i := range pod.Containers {
 		c := &pod.Containers[i]
+		// A container of an earlier sandbox: its own is gone, and it may follow
+		// unseen.
 		if c.SandboxID != l.sandbox {
 			l.sure = false
 		}

@@ -51,7 +51,8 @@ const (
 // forList lets an answer be as large as a list may be.
 var forList = grpc.MaxCallRecvMsgSize(maxList)
 
-// shortened is an error of a call without most of a message that is too long.
+// shortened is an error of a call without most of a message that is too long. Its
+// code stays.
 func shortened(err error) error {
 	st, ok := status.FromError(err)
 	if !ok || len(st.Message()) <= maxError {
@@ -64,6 +65,7 @@ func shortened(err error) error {
 // answer before it makes them.
 type boundedCodec struct{ encoding.CodecV2 }
 
+// newCodec returns a codec that encodes as gRPC does and decodes within the limits.
 func newCodec() boundedCodec { return boundedCodec{encoding.GetCodecV2("proto")} }
 
 // Unmarshal decodes an answer that is made of no more than maxObjects.
@@ -76,6 +78,7 @@ func (c boundedCodec) Unmarshal(data mem.BufferSlice, v any) error {
 		}
 		m = protoadapt.MessageV2Of(old)
 	}
+	// The messages are counted in one piece of memory, before any of them is made.
 	buf := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer buf.Free()
 	return decode(buf.ReadOnlyData(), m)
@@ -107,6 +110,7 @@ func count(b []byte, d protoreflect.MessageDescriptor, left *int, depth int) err
 			return protowire.ParseError(n)
 		}
 		f := fields.ByNumber(num)
+		// Strings and numbers are bounded by the bytes of the answer.
 		if f == nil || f.Message() == nil || typ != protowire.BytesType {
 			b = b[n:]
 			continue
@@ -139,6 +143,9 @@ func (e *OutputError) Error() string {
 func (c *Client) execSync(ctx context.Context, req *runtimeapi.ExecSyncRequest) (*runtimeapi.ExecSyncResponse, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream, whatever is left in it
+	// A unary call would receive its answer at once; a stream of one message waits
+	// until RecvMsg, and the flow control holds back the rest. conns[0] is the
+	// runtime's.
 	stream, err := c.conns[0].NewStream(ctx, &grpc.StreamDesc{StreamName: "ExecSync"}, runtimeapi.RuntimeService_ExecSync_FullMethodName,
 		grpc.MaxCallRecvMsgSize(maxExec))
 	if err != nil {
@@ -151,6 +158,7 @@ func (c *Client) execSync(ctx context.Context, req *runtimeapi.ExecSyncRequest) 
 		return nil, err
 	}
 	select {
+	// The command has ended by now: a command that runs for hours takes no place.
 	case c.execs <- struct{}{}:
 		defer func() { <-c.execs }()
 	case <-ctx.Done():
@@ -158,6 +166,7 @@ func (c *Client) execSync(ctx context.Context, req *runtimeapi.ExecSyncRequest) 
 	}
 	resp := &runtimeapi.ExecSyncResponse{}
 	err = stream.RecvMsg(resp)
+	// The same code may come from the runtime, so gRPC's words decide.
 	if code(err) == codes.ResourceExhausted && strings.Contains(err.Error(), "received message larger than max") {
 		return nil, &OutputError{Limit: maxExec}
 	}

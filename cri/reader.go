@@ -19,6 +19,10 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 )
 
+// What a runtime says becomes values of package observed here, once and for all
+// readers: bounded, with names that can be names, and with times that are zero where
+// the CRI has 0.
+
 // ReadRuntime is the part of a runtime that a Reader uses.
 type ReadRuntime interface {
 	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
@@ -34,6 +38,8 @@ type Reader struct {
 	rt  ReadRuntime
 	cfg ReaderConfig
 
+	// dead and ledgers have locks of their own; none is held over a call of the
+	// runtime.
 	dead    *endings
 	ledgers *ledgers
 
@@ -61,8 +67,10 @@ func NewReaderWith(rt ReadRuntime, cfg ReaderConfig) *Reader {
 	return &Reader{rt: rt, cfg: cfg, dead: newEndings(), ledgers: newLedgers(), warned: map[string]bool{}}
 }
 
-// List shows every pod of the runtime, in no order, with two calls.
+// List shows every pod of the runtime, in no order, with two calls. Both have to
+// succeed: a list without containers would have pods look dead.
 func (r *Reader) List(ctx context.Context) ([]observed.Listed, error) {
+	// Asked before the lists: what they lack may have come since.
 	stream := r.ledgers.current()
 	sandboxes, err := r.rt.ListPodSandbox(ctx, nil)
 	if err != nil {
@@ -97,6 +105,7 @@ func (r *Reader) List(ctx context.Context) ([]observed.Listed, error) {
 			p.Containers = append(p.Containers, observed.Item{ID: c.GetId(), State: containerState(c.GetState())})
 		}
 	}
+	// Also before a list that is refused: it says what is gone all the same.
 	r.dead.keepAll(among(containers, runtimeapi.ContainerState_CONTAINER_EXITED))
 	if len(pods) > maxPods {
 		return nil, fmt.Errorf("the runtime lists %d pods: want at most %d", len(pods), maxPods)
@@ -105,7 +114,8 @@ func (r *Reader) List(ctx context.Context) ([]observed.Listed, error) {
 	return pods, nil
 }
 
-// among reports of an ID whether it is one of the containers in that state.
+// among reports of an ID whether it is one of the containers in that state. The
+// result is for many questions.
 func among(containers []*runtimeapi.Container, state runtimeapi.ContainerState) func(id string) bool {
 	ids := make(map[string]bool, len(containers))
 	for _, c := range containers {
@@ -128,6 +138,7 @@ func (r *Reader) Inspect(ctx context.Context, uid types.UID) (*observed.Pod, err
 			return pod, err
 		}
 	}
+	// Lists count as complete only if nothing began or ended while they were read.
 	changes := r.ledgers.mark(uid)
 	pod, err := r.inspectByLists(ctx, uid)
 	if err == nil {
@@ -136,7 +147,8 @@ func (r *Reader) Inspect(ctx context.Context, uid types.UID) (*observed.Pod, err
 	return pod, err
 }
 
-// inspectByLists finds what there is of a pod and asks for each.
+// inspectByLists finds what there is of a pod and asks for each. It asks for all even
+// after an error, so that the error has everything that is wrong.
 func (r *Reader) inspectByLists(ctx context.Context, uid types.UID) (*observed.Pod, error) {
 	pod := &observed.Pod{UID: uid, ObservedAt: time.Now()}
 	selector := map[string]string{LabelPodUID: string(uid)}
@@ -190,7 +202,9 @@ func (r *Reader) inspectByLists(ctx context.Context, uid types.UID) (*observed.P
 	return pod, nil
 }
 
-// sandbox is what a runtime reports of a sandbox.
+// sandbox is what a runtime reports of a sandbox, with its addresses in the order in
+// which everybody sees them. The ID is the one that was asked for, whatever the
+// answer has.
 func (r *Reader) sandbox(id string, st *runtimeapi.PodSandboxStatus) observed.Sandbox {
 	s := sandboxOf(st)
 	s.ID = id
@@ -218,6 +232,8 @@ func newestContainer(a, b observed.Container) int {
 // container asks for the status of a pod's container, unless it is known to have
 // ended.
 func (r *Reader) container(ctx context.Context, uid types.UID, c *runtimeapi.Container) (observed.Container, error) {
+	// A runtime may start a container again under its ID: its earlier end counts no
+	// more.
 	if c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
 		r.dead.forget(uid, c.GetId())
 	} else if known, ok := r.dead.get(uid, c.GetId()); ok {
@@ -235,7 +251,8 @@ func (r *Reader) container(ctx context.Context, uid types.UID, c *runtimeapi.Con
 	return oc, nil
 }
 
-// noted drops the end of a container that began anew, or that is gone.
+// noted drops the end of a container that began anew, or that is gone, and enters the
+// event in the ledgers. It comes before the subscriber is told, who may look at once.
 func (r *Reader) noted(e observed.Event) {
 	r.ledgers.event(e)
 	if e.Kind != observed.ContainerStopped {
@@ -243,14 +260,18 @@ func (r *Reader) noted(e observed.Event) {
 	}
 }
 
-// Events calls on for every event until the stream ends, and ready once it is
-// open. It returns an error in any case: observed.ErrNoEventStream if the
-// runtime has no stream, ctx's if that ended, else what ended the stream.
+// Events calls on for every event until the stream ends, and ready once it is open.
+// It returns an error in any case: observed.ErrNoEventStream if the runtime has no
+// stream, ctx's if that ended, else what ended the stream. on is called from this
+// goroutine, one event after the other; ready from another. What happened before
+// ready is in no event, so that a list should follow it.
 func (r *Reader) Events(ctx context.Context, ready func(), on func(observed.Event)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ch := make(chan *runtimeapi.ContainerEventResponse, 8)
+	// Room for the result: the goroutine ends also if nobody waits for it.
 	done := make(chan error, 1)
+	// Without the stream nothing is known of others' doings, whatever ended it.
 	s := r.ledgers.stream()
 	defer s.end()
 	go func() {
@@ -278,6 +299,8 @@ func (r *Reader) Events(ctx context.Context, ready func(), on func(observed.Even
 	}
 }
 
+// eventOf reads an event; false if it is no pod's. The statuses in it are not used:
+// of several events the last to arrive need not be the last that happened.
 func eventOf(ev *runtimeapi.ContainerEventResponse) (observed.Event, bool) {
 	uid := oneName(ev.GetPodSandboxStatus().GetMetadata().GetUid(), maxName)
 	if uid == "" || oneName(ev.GetContainerId(), maxID) == "" {
@@ -299,6 +322,7 @@ func eventOf(ev *runtimeapi.ContainerEventResponse) (observed.Event, bool) {
 	}, true
 }
 
+// sandboxState reads a state. The CRI has two of them for sandboxes.
 func sandboxState(s runtimeapi.PodSandboxState) observed.State {
 	if s == runtimeapi.PodSandboxState_SANDBOX_READY {
 		return observed.Running
@@ -306,6 +330,7 @@ func sandboxState(s runtimeapi.PodSandboxState) observed.State {
 	return observed.Exited
 }
 
+// containerState reads a state; one that is not known here is Unknown.
 func containerState(s runtimeapi.ContainerState) observed.State {
 	switch s {
 	case runtimeapi.ContainerState_CONTAINER_CREATED:
@@ -327,6 +352,8 @@ func unixNano(ns int64) time.Time {
 	return time.Unix(0, ns)
 }
 
+// sandboxOf reads a status, without the ID and the addresses. It is made for answers
+// that lack any part: the getters of nil are zero values.
 func sandboxOf(s *runtimeapi.PodSandboxStatus) observed.Sandbox {
 	ns := s.GetLinux().GetNamespaces().GetOptions()
 	out := observed.Sandbox{
@@ -361,7 +388,8 @@ func AddressesOf(s *runtimeapi.PodSandboxStatus) []string {
 // anew.
 const maxWarned = 1024
 
-// warn reports once of a sandbox's addresses that are none.
+// warn reports once of a sandbox's addresses that are none. It is called at each look
+// at the sandbox.
 func (r *Reader) warn(sandbox string, dropped []string) {
 	if len(dropped) == 0 {
 		return
@@ -382,6 +410,7 @@ func (r *Reader) warn(sandbox string, dropped []string) {
 // SIGRTMINPLUS3, into those of the API.
 var signalNames = strings.NewReplacer("SIGNAL_", "", "PLUS", "+", "MINUS", "-")
 
+// containerOf reads a status, without the IDs.
 func containerOf(s *runtimeapi.ContainerStatus) observed.Container {
 	out := observed.Container{
 		Name: oneName(s.GetMetadata().GetName(), maxName), Attempt: s.GetMetadata().GetAttempt(),
@@ -395,15 +424,20 @@ func containerOf(s *runtimeapi.ContainerStatus) observed.Container {
 	if p := s.GetLogPath(); len(p) < maxPath {
 		out.LogPath = p
 	}
+	// The name that the pod's spec has: runtimes resolve the other one, and a status
+	// should show what people wrote.
 	if user := s.GetImage().GetUserSpecifiedImage(); user != "" {
 		out.Image = cut(user, maxImage)
 	}
+	// The attempt is the same for containers of this agent; the annotation is also
+	// right for those of a kubelet.
 	if n, err := strconv.ParseInt(s.GetAnnotations()[AnnotationRestartCount], 10, 32); err == nil && n >= 0 {
 		out.RestartCount = int32(n)
 	}
 	if sig := s.GetStopSignal(); sig != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
 		out.StopSignal = signalNames.Replace(sig.String())
 	}
+	// All others are in the pod's spec as they are, and would only take memory.
 	for _, m := range s.GetMounts()[:min(len(s.GetMounts()), maxMounts)] {
 		if image := m.GetImage().GetImage(); m.GetRecursiveReadOnly() || image != "" {
 			out.Mounts = append(out.Mounts, observed.Mount{

@@ -13,12 +13,17 @@ import (
 	"github.com/nodewright/nodewright/internal/seconds"
 )
 
-// Version asks for the runtime's name and version.
+// The calls of RuntimeService. Each has the client's deadline unless its comment
+// names another. Those that stop or remove may be repeated, and succeed if there is
+// nothing left to do (CRI, RuntimeService).
+
+// Version asks for the runtime's name and version. The runtime is free to ignore
+// apiVersion.
 func (c *Client) Version(ctx context.Context, apiVersion string) (*runtimeapi.VersionResponse, error) {
 	return call(ctx, c, "version", c.timeout, c.runtime.Version, &runtimeapi.VersionRequest{Version: apiVersion})
 }
 
-// Status asks for the runtime's conditions.
+// Status asks for the runtime's conditions, handlers and features.
 func (c *Client) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusResponse, error) {
 	return call(ctx, c, "status", c.timeout, c.runtime.Status, &runtimeapi.StatusRequest{Verbose: verbose})
 }
@@ -28,7 +33,8 @@ func (c *Client) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigRe
 	return call(ctx, c, "runtime_config", c.timeout, c.runtime.RuntimeConfig, &runtimeapi.RuntimeConfigRequest{})
 }
 
-// UpdateRuntimeConfig hands the runtime the node's pod CIDR.
+// UpdateRuntimeConfig hands the runtime the node's pod CIDR, for runtimes that write
+// the configuration of their network by it.
 func (c *Client) UpdateRuntimeConfig(ctx context.Context, conf *runtimeapi.RuntimeConfig) error {
 	_, err := call(ctx, c, "update_runtime_config", c.timeout, c.runtime.UpdateRuntimeConfig,
 		&runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: conf})
@@ -43,13 +49,16 @@ func (c *Client) RunPodSandbox(ctx context.Context, conf *runtimeapi.PodSandboxC
 	if err != nil {
 		return "", err
 	}
+	// Without an ID the sandbox could never be removed by anybody.
 	if resp.GetPodSandboxId() == "" {
 		return "", fmt.Errorf("run_podsandbox: the runtime returned no id for sandbox %q", conf.GetMetadata().GetName())
 	}
 	return resp.GetPodSandboxId(), nil
 }
 
-// StopPodSandbox stops a sandbox and all in it.
+// StopPodSandbox stops a sandbox and all in it, by force, and takes back its network.
+// It may be called again, and a sandbox that is gone is no error for most runtimes:
+// see [IsNotFound] for the others.
 func (c *Client) StopPodSandbox(ctx context.Context, id string) error {
 	_, err := call(ctx, c, "stop_podsandbox", c.timeout, c.runtime.StopPodSandbox, &runtimeapi.StopPodSandboxRequest{PodSandboxId: id})
 	return err
@@ -73,17 +82,20 @@ func (c *Client) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandb
 	return resp.GetItems(), err
 }
 
-// UpdatePodSandboxResources informs the runtime of a pod's resized cgroup.
+// UpdatePodSandboxResources informs the runtime of a pod's resized cgroup, which the
+// agent has changed itself: the runtime and its plugins may want to know.
 func (c *Client) UpdatePodSandboxResources(ctx context.Context, r *runtimeapi.UpdatePodSandboxResourcesRequest) (*runtimeapi.UpdatePodSandboxResourcesResponse, error) {
 	return call(ctx, c, "update_podsandbox_resources", c.timeout, c.runtime.UpdatePodSandboxResources, r)
 }
 
-// PortForward prepares a stream to ports of a sandbox.
+// PortForward prepares a stream to ports of a sandbox and returns its URL, at which
+// the runtime itself listens.
 func (c *Client) PortForward(ctx context.Context, r *runtimeapi.PortForwardRequest) (*runtimeapi.PortForwardResponse, error) {
 	return call(ctx, c, "port_forward", c.timeout, c.runtime.PortForward, r)
 }
 
-// CreateContainer makes a container in a sandbox.
+// CreateContainer makes a container in a sandbox. sandboxConf is the one that the
+// sandbox was made with: runtimes read the pod's cgroup and logs from it.
 func (c *Client) CreateContainer(ctx context.Context, sandbox string, conf *runtimeapi.ContainerConfig, sandboxConf *runtimeapi.PodSandboxConfig) (string, error) {
 	resp, err := call(ctx, c, "create_container", c.timeout, c.runtime.CreateContainer,
 		&runtimeapi.CreateContainerRequest{PodSandboxId: sandbox, Config: conf, SandboxConfig: sandboxConf})
@@ -102,7 +114,8 @@ func (c *Client) StartContainer(ctx context.Context, id string) error {
 	return err
 }
 
-// StopContainer stops a container, by force after timeout seconds.
+// StopContainer stops a container, by force after timeout seconds. It blocks until
+// the container has ended: its deadline is the client's and that time.
 func (c *Client) StopContainer(ctx context.Context, id string, timeout int64) error {
 	_, err := call(ctx, c, "stop_container", c.timeout+seconds.Of(timeout), c.runtime.StopContainer,
 		&runtimeapi.StopContainerRequest{ContainerId: id, Timeout: int64(seconds.Of(timeout) / time.Second)}) // runtimes count in durations too
@@ -135,7 +148,7 @@ func (c *Client) UpdateContainerResources(ctx context.Context, id string, r *run
 	return err
 }
 
-// ExitError is a command's exit code that is not 0.
+// ExitError is a command's exit code that is not 0. The call itself has succeeded.
 type ExitError struct{ Code int32 }
 
 // ExitStatus is the code, under the name that os/exec-like errors have for it.
@@ -148,6 +161,8 @@ func (e *ExitError) Error() string { return fmt.Sprintf("command ended with exit
 // beside the output. Of a command that writes more than 256 KiB there is an
 // *OutputError and no output.
 func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (stdout, stderr []byte, err error) {
+	// The runtime ends the command at its timeout; the client's own time on top lets
+	// that answer arrive.
 	deadline := time.Duration(0)
 	whole := int64((timeout + time.Second - 1) / time.Second) // as the CRI counts them
 	if timeout > 0 {
@@ -163,7 +178,8 @@ func (c *Client) ExecSync(ctx context.Context, id string, cmd []string, timeout 
 	return resp.GetStdout(), resp.GetStderr(), err
 }
 
-// Exec prepares a command's streams and returns their URL.
+// Exec prepares a command's streams and returns their URL. The command is started by
+// whoever connects there.
 func (c *Client) Exec(ctx context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
 	return call(ctx, c, "exec", c.timeout, c.runtime.Exec, r)
 }
@@ -173,13 +189,15 @@ func (c *Client) Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*runt
 	return call(ctx, c, "attach", c.timeout, c.runtime.Attach, r)
 }
 
-// ReopenContainerLog makes the runtime open the log file anew after rotation.
+// ReopenContainerLog makes the runtime open the log file anew after rotation. Until
+// then it writes into the file that was renamed.
 func (c *Client) ReopenContainerLog(ctx context.Context, id string) error {
 	_, err := call(ctx, c, "reopen_container_log", c.timeout, c.runtime.ReopenContainerLog, &runtimeapi.ReopenContainerLogRequest{ContainerId: id})
 	return err
 }
 
-// CheckpointContainer writes a container's memory and files to disk.
+// CheckpointContainer writes a container's memory and files to disk. A timeout of the
+// request that is longer than the client's replaces it.
 func (c *Client) CheckpointContainer(ctx context.Context, r *runtimeapi.CheckpointContainerRequest) error {
 	timeout := c.timeout
 	if t := seconds.Of(r.GetTimeout()); t > timeout {
@@ -202,7 +220,8 @@ func (c *Client) RestorePod(ctx context.Context, r *runtimeapi.RestorePodRequest
 	return call(ctx, c, "restore_pod", c.until(ctx), c.runtime.RestorePod, r)
 }
 
-// until is the time up to ctx's deadline, or the client's timeout.
+// until is the time up to ctx's deadline, or the client's timeout. A deadline that
+// has passed is no timeout for call, and ctx ends the call at once.
 func (c *Client) until(ctx context.Context) time.Duration {
 	if at, ok := ctx.Deadline(); ok {
 		return time.Until(at)
@@ -210,9 +229,10 @@ func (c *Client) until(ctx context.Context) time.Duration {
 	return c.timeout
 }
 
-// GetContainerEvents sends events to ch until the stream or ctx ends; opened,
-// if not nil, is called once the stream is there. The end of the stream is
-// io.EOF.
+// GetContainerEvents sends events to ch until the stream or ctx ends; opened, if not
+// nil, is called once the stream is there. The end of the stream is io.EOF. There is
+// no deadline but ctx's, and ch is not closed. While nobody takes from ch nothing
+// more is read, and the runtime may drop events.
 func (c *Client) GetContainerEvents(ctx context.Context, ch chan *runtimeapi.ContainerEventResponse, opened func(runtimeapi.RuntimeService_GetContainerEventsClient)) error {
 	start := time.Now()
 	stream, err := c.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})

@@ -14,11 +14,14 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
+// Block devices: the driver publishes a device node for each pod. The volume manager
+// links to it, and the runtime makes it a device of the containers.
+
 // podFile is where a pod's block device is published.
 func (m *Manager) podFile(volume, pod string) string { return m.blockDir("publish", volume, pod) }
 
 // MapDevice publishes the volume as a file that is a block device, and returns the
-// device.
+// device. Like SetUp it publishes again what an earlier life left.
 func (p Plugin) MapDevice(ctx context.Context, v *volumemgr.Volume) (string, error) {
 	m := p.m
 	src, err := sourceOf(v.Spec, v.Pod, v.UID)
@@ -45,13 +48,18 @@ func (p Plugin) MapDevice(ctx context.Context, v *volumemgr.Volume) (string, err
 	if d.can.stage {
 		req.StagingTargetPath = m.blockDir("staging", v.Name)
 	}
+	// MountDevice wrote the same record; the write is for one that has been lost
+	// since.
 	if err := m.write(m.blockDir(v.Name, dataName), record{Handle: src.handle, Driver: src.driver}); err != nil {
 		return "", err
 	}
+	// The parent alone: the driver makes the file itself (CSI specification).
 	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
 		return "", err
 	}
 	if err := m.call(ctx, d, src.handle, "NodePublishVolume", req, &spec.NodePublishVolumeResponse{}, req.Secrets); err != nil {
+		// Only of a first publication that the driver has given up is it certain that
+		// nothing is there.
 		var answer *CallError
 		if errors.As(err, &answer) && answer.Final() && !v.Found && !v.Remount {
 			if rerr := m.removeTarget(context.WithoutCancel(ctx), target); rerr != nil {
@@ -67,7 +75,9 @@ func (p Plugin) MapDevice(ctx context.Context, v *volumemgr.Volume) (string, err
 	return path, err
 }
 
-// blockAt is the device that a driver has published, symbolic links resolved.
+// blockAt is the device that a driver has published, symbolic links resolved. It
+// waits no longer than ctx. Anything but a block device is an ErrUncertain: the
+// driver has made something that it must be asked to take away.
 func (m *Manager) blockAt(ctx context.Context, driver, target string) (string, error) {
 	path, err := m.devices.Do(ctx, target, func() (string, error) {
 		path, err := filepath.EvalSymlinks(target)
@@ -89,18 +99,20 @@ func (m *Manager) blockAt(ctx context.Context, driver, target string) (string, e
 	return path, nil
 }
 
-// UnmapDevice takes the device from the pod.
+// UnmapDevice takes the device from the pod. The volume stays staged for others.
 func (p Plugin) UnmapDevice(ctx context.Context, v *volumemgr.Volume) error {
 	p.m.quiet(v)
 	return p.m.unmap(ctx, v.Name, string(v.UID))
 }
 
+// unmap undoes the publication for a pod, and removes its file.
 func (m *Manager) unmap(ctx context.Context, volume, pod string) error {
 	target := m.podFile(volume, pod)
 	rec, err := readRecord(m.blockDir(volume, dataName))
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // the driver has not heard of it
 	case errors.Is(err, ErrRecord):
+		// Nobody knows the driver any more; the pod's mount goes without it.
 		if uerr := mount.Clean(ctx, m.cfg.Mounter, target, mount.Plain); uerr != nil {
 			return errors.Join(err, uerr)
 		}
@@ -118,8 +130,9 @@ func (m *Manager) unmap(ctx context.Context, volume, pod string) error {
 	return mount.Clean(ctx, m.cfg.Mounter, m.blockDir(volume, devName, pod), mount.Plain)
 }
 
-// unmapLeft takes down what a process has left that died between the publication of
-// a device and its link: no pod has the volume any more.
+// unmapLeft takes down what a process has left that died between the publication of a
+// device and its link: no pod has the volume any more. One that fails does not keep
+// the others.
 func (m *Manager) unmapLeft(ctx context.Context, volume string) error {
 	pods, err := list(m.blockDir("publish", volume), maxVolumes)
 	errs := []error{err}

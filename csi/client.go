@@ -26,15 +26,20 @@ const (
 	maxReconnect = 10 * time.Second
 )
 
-// client calls one driver, over one connection.
+// client calls one driver, over one connection that lasts for as long as the driver
+// is registered. Its methods may be called from any goroutine.
 type client struct {
 	name string
 	conn *grpc.ClientConn
 	met  *metrics
 }
 
-// dial connects in the background.
+// dial connects in the background; calls wait for the first attempt. gRPC's own
+// repetitions are off: whether a call is made again is decided by what it may have
+// left behind.
 func dial(name, endpoint string, connect func(context.Context, string) (net.Conn, error), met *metrics) (*client, error) {
+	// The scheme keeps gRPC from resolving the path, and the authority from sending
+	// it as a host name.
 	conn, err := grpc.NewClient("passthrough:///"+endpoint,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
@@ -54,10 +59,12 @@ func dial(name, endpoint string, connect func(context.Context, string) (net.Conn
 	return &client{name, conn, met}, nil
 }
 
+// close ends the connection. Calls that are under way fail.
 func (c *client) close() error { return c.conn.Close() }
 
-// invoke makes one call. The values of secrets are taken out of what the driver
-// says.
+// invoke makes one call, with a deadline, and times it, failed ones too. The values
+// of secrets are taken out of what the driver says: errors go to logs and events.
+// Errors are [*CallError].
 func (c *client) invoke(ctx context.Context, timeout time.Duration, service, method string, req, resp proto.Message, secrets map[string]string) error {
 	ctx, done := context.WithTimeout(ctx, timeout)
 	defer done()
@@ -69,16 +76,19 @@ func (c *client) invoke(ctx context.Context, timeout time.Duration, service, met
 }
 
 const (
+	// The full names of the services, as CSI 1.x has them on the wire.
 	nodeService       = "csi.v1.Node"
 	identityService   = "csi.v1.Identity"
 	controllerService = "csi.v1.Controller"
 )
 
+// node calls the Node service, with the kubelet's deadline.
 func (c *client) node(ctx context.Context, method string, req, resp proto.Message, secrets map[string]string) error {
 	return c.invoke(ctx, callTimeout, nodeService, method, req, resp, secrets)
 }
 
-// abilities are what a driver can do.
+// abilities are what a driver can do. They are asked for once, at its registration: a
+// driver that learns something new registers again.
 type abilities struct {
 	stage, stats, expand, health, multiWriter, mountGroup bool
 }
@@ -93,6 +103,8 @@ func (c *client) abilities(ctx context.Context) (abilities, error) {
 	return abilitiesOf(&resp), nil
 }
 
+// abilitiesOf reads an answer. Capabilities that are not known here are ignored: the
+// specification adds some with each version.
 func abilitiesOf(resp *spec.NodeGetCapabilitiesResponse) abilities {
 	var a abilities
 	for _, c := range resp.GetCapabilities() {
@@ -130,6 +142,7 @@ func (c *client) attaches(ctx context.Context) (bool, error) {
 	for _, p := range plugin.GetCapabilities() {
 		controls = controls || p.GetService().GetType() == spec.PluginCapability_Service_CONTROLLER_SERVICE
 	}
+	// A driver without a controller service cannot be asked what that could do.
 	if !controls {
 		return false, nil
 	}
@@ -146,13 +159,15 @@ func (c *client) attaches(ctx context.Context) (bool, error) {
 	return false, err
 }
 
-// is reports whether err is a call's with that code.
+// is reports whether err is a call's with that code. Errors of anything else have no
+// code.
 func is(err error, code codes.Code) bool {
 	var e *CallError
 	return errors.As(err, &e) && e.Code == code
 }
 
-// info asks what the driver says of this node.
+// info asks what the driver says of this node. An answer that no node object could
+// show is an error, and no [*CallError].
 func (c *client) info(ctx context.Context) (nodeInfo, error) {
 	var resp spec.NodeGetInfoResponse
 	if err := c.node(ctx, "NodeGetInfo", &spec.NodeGetInfoRequest{}, &resp, nil); err != nil {

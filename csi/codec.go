@@ -7,6 +7,9 @@ import (
 	"github.com/nodewright/nodewright/internal/wirecount"
 )
 
+// Answers of drivers are bounded before they are decoded: a message of few bytes can
+// have many empty fields, each of which costs memory once it is decoded.
+
 // Limits of what a driver may say.
 const (
 	// maxMessage is how many bytes an answer may have, maxHeader those of its
@@ -28,5 +31,6 @@ var shapes = map[protoreflect.Name]wirecount.Shape{
 	"ControllerGetCapabilitiesResponse": {1: {1: {}}},
 }
 
-// codec decodes the answers of a driver that have not too many fields.
+// codec decodes the answers of a driver that have not too many fields. Others fail
+// the call.
 var codec = wirecodec.Codec{Fields: maxFields, Shapes: shapes}

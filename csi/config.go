@@ -17,15 +17,21 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
+// What an embedder sets, and the interfaces through which the package reads a
+// cluster. Every one of them may be nil on a node that stands alone.
+
 // Secrets has what Secrets hold.
 type Secrets interface {
 	// Secret returns storage.ErrNotFound if there is none of that name. The map is
-	// shared and not changed.
+	// shared and not changed. It may ask a server, is called without locks, and ends
+	// when ctx does.
 	Secret(ctx context.Context, namespace, name string) (map[string][]byte, error)
 }
 
 // Tokens issues tokens of service accounts; a tokens.Cache.
 type Tokens interface {
+	// Token returns a token that is valid for now, and when it should be fetched
+	// again. It is called at each publication of a volume whose driver wants tokens.
 	Token(ctx context.Context, namespace, account string, spec authv1.TokenRequestSpec) (content.Token, error)
 }
 
@@ -33,7 +39,9 @@ type Tokens interface {
 // zero value of every other field means the default named beside it.
 type Config struct {
 	// Root is the agent's directory: absolute, and clean.
-	Root     string
+	Root string
+	// NodeName is the name of the Node object. It is part of the names of
+	// VolumeAttachments: another name would never find its attachments.
 	NodeName string
 	// Mounter is the node's mount table, and takes down what no driver does any
 	// more. Nothing is mounted by it.
@@ -60,8 +68,9 @@ type Config struct {
 	// may use, and whether the machine has SELinux. Default: it has none.
 	FileLabel func(o *v1.SELinuxOptions) (label string, enabled bool)
 
-	// Dial connects to a driver at the path of its socket, until ctx ends; by the unix
-	// socket that is there.
+	// Dial connects to a driver at the path of its socket, until ctx ends; by the
+	// unix socket that is there. It is called again after each loss of the
+	// connection.
 	Dial func(ctx context.Context, path string) (net.Conn, error)
 
 	Log     *zap.Logger           // silent
@@ -70,6 +79,8 @@ type Config struct {
 	step func() error // tests let the process die between two changes
 }
 
+// withDefaults returns the configuration with its optional functions set. Cluster,
+// Secrets, Tokens and Metrics stay nil, as their absence has a meaning.
 func (c Config) withDefaults() Config {
 	if c.Changed == nil {
 		c.Changed = func(volumemgr.Ref) {}
@@ -98,8 +109,12 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// validate reports every mistake at once, by the field's name, its value and the
+// wanted values.
 func (c *Config) validate() error {
 	var errs []error
+	// Paths are told to drivers and compared with those of the mount table, byte by
+	// byte.
 	if !filepath.IsAbs(c.Root) || filepath.Clean(c.Root) != c.Root {
 		errs = append(errs, fmt.Errorf("Config.Root is %q; want an absolute, clean path", c.Root))
 	}

@@ -20,7 +20,8 @@ var (
 	ErrUnsupported = errors.New("the CSI driver lacks the capability")
 )
 
-// CallError is how a call to a driver failed.
+// CallError is how a call to a driver failed. It is also made for calls that never
+// reached the driver.
 type CallError struct {
 	Driver string
 	Method string // of the Node service, such as NodePublishVolume
@@ -65,8 +66,8 @@ func final(code codes.Code) bool {
 // maxText is how many bytes of a driver's message are kept.
 const maxText = 1 << 10
 
-// callError makes a CallError of what gRPC returned. What is no answer of the
-// driver counts as Unavailable.
+// callError makes a CallError of what gRPC returned. What is no answer of the driver
+// counts as Unavailable, which is not final: the driver may have heard the call.
 func callError(driver, method string, err error, secrets map[string]string) error {
 	if err == nil {
 		return nil
@@ -80,7 +81,8 @@ func callError(driver, method string, err error, secrets map[string]string) erro
 }
 
 // redact replaces the values of secrets in a driver's message. Values of less than
-// four bytes are left: they may be part of any word.
+// four bytes are left: they may be part of any word. Blanks around a value are
+// ignored, as a file that ends with a newline is often a secret's source.
 func redact(text string, secrets map[string]string) string {
 	values := make([]string, 0, len(secrets))
 	for _, v := range secrets {
@@ -96,7 +98,7 @@ func redact(text string, secrets map[string]string) string {
 	return text
 }
 
-// brief cuts a driver's message to maxText.
+// brief cuts a driver's message to maxText, and not in the middle of a character.
 func brief(s string) string {
 	s = strings.ToValidUTF8(s, "?")
 	if len(s) <= maxText {
@@ -105,7 +107,8 @@ func brief(s string) string {
 	return strings.ToValidUTF8(s[:maxText], "") + "..."
 }
 
-// transient wraps what has changed nothing.
+// transient wraps what has changed nothing: the volume manager tries again, and owes
+// no tear-down for it.
 func transient(err error) error {
 	return fmt.Errorf("%w: %w", err, volumemgr.ErrTransient)
 }

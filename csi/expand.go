@@ -15,12 +15,17 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
+// Volumes that grow. The decisions are pure functions of objects (expansion,
+// resizing, resized, notResized), which are those of the kubelet; Expand reads, calls
+// the driver and writes.
+
 // Claims reads claims, and notes on them how far their volumes have been made larger.
 type Claims interface {
 	// Get reads a claim as it is now, which an Expansion's need not be.
 	Get(ctx context.Context, namespace, name string) (*v1.PersistentVolumeClaim, error)
 	// UpdateStatus gives a claim, as it was read, another status, and returns the
-	// claim with that.
+	// claim with that. A claim that has changed since is an error: the controller
+	// writes the same fields.
 	UpdateStatus(ctx context.Context, claim *v1.PersistentVolumeClaim, status v1.PersistentVolumeClaimStatus) (*v1.PersistentVolumeClaim, error)
 }
 
@@ -38,6 +43,8 @@ const expandNotRequired = "volume.kubernetes.io/node-expansion-not-required"
 func expansion(pv *v1.PersistentVolume, claim *v1.PersistentVolumeClaim, local int64) (size int64, run bool) {
 	const storage = v1.ResourceStorage
 	size = pv.Spec.Capacity.Storage().Value()
+	// A controller that can give a size up (KEP-1790) says by this state whose turn
+	// it is. An older one says so by a condition.
 	state, recovers := claim.Status.AllocatedResourceStatuses[storage]
 	if recovers {
 		if a, ok := claim.Status.AllocatedResources[storage]; ok {
@@ -52,17 +59,22 @@ func expansion(pv *v1.PersistentVolume, claim *v1.PersistentVolumeClaim, local i
 			return c.Type == v1.PersistentVolumeClaimFileSystemResizePending && c.Status == v1.ConditionTrue
 		})
 	case slices.Contains(pv.Spec.AccessModes, v1.ReadWriteMany):
+		// The first node has finished, and the claim shows the new size. Whether this
+		// node has done its part only this node knows.
 		_, spared := pv.Annotations[expandNotRequired]
 		return size, local > 0 && local < size && !spared
 	}
 	return size, false
 }
 
-// resizing is the status of a claim while its volume is made larger.
+// resizing is the status of a claim while its volume is made larger: the state tells
+// the controller that the node is at work.
 func resizing(claim *v1.PersistentVolumeClaim) v1.PersistentVolumeClaimStatus {
 	return withState(claim, v1.PersistentVolumeClaimNodeResizeInProgress)
 }
 
+// withState is the status of a claim with another state for storage. The claim is
+// shared and stays as it is.
 func withState(claim *v1.PersistentVolumeClaim, state v1.ClaimResourceStatus) v1.PersistentVolumeClaimStatus {
 	st := *claim.Status.DeepCopy()
 	if st.AllocatedResourceStatuses == nil {
@@ -72,10 +84,12 @@ func withState(claim *v1.PersistentVolumeClaim, state v1.ClaimResourceStatus) v1
 	return st
 }
 
-// resized is the status of a claim whose volume has its size.
+// resized is the status of a claim whose volume has its size: the new capacity, and
+// neither a state nor conditions of the growth.
 func resized(claim *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) v1.PersistentVolumeClaimStatus {
 	st := *claim.Status.DeepCopy()
 	size := pv.Spec.Capacity[v1.ResourceStorage]
+	// With a state the allocated size counts, as in expansion.
 	if a, ok := st.AllocatedResources[v1.ResourceStorage]; ok && claim.Status.AllocatedResourceStatuses[v1.ResourceStorage] != "" {
 		size = a
 	}
@@ -109,6 +123,8 @@ func notResized(claim *v1.PersistentVolumeClaim, size int64, err error) v1.Persi
 		state = v1.PersistentVolumeClaimNodeResizeInfeasible
 	}
 	st := withState(claim, state)
+	// The error has no secrets any more, see CallError. A condition that is there
+	// already keeps its time.
 	c := v1.PersistentVolumeClaimCondition{Type: v1.PersistentVolumeClaimNodeResizeError, Status: v1.ConditionTrue, Message: err.Error()}
 	at := slices.IndexFunc(st.Conditions, func(c v1.PersistentVolumeClaimCondition) bool {
 		return c.Type == v1.PersistentVolumeClaimNodeResizeError
@@ -123,11 +139,13 @@ func notResized(claim *v1.PersistentVolumeClaim, size int64, err error) v1.Persi
 }
 
 // infeasible reports whether a driver says that a volume will never have the size.
+// The codes are the kubelet's.
 func infeasible(err error) bool {
 	return is(err, codes.InvalidArgument) || is(err, codes.OutOfRange) || is(err, codes.NotFound)
 }
 
-// Expansion is a volume of a pod that may have to be made larger.
+// Expansion is a volume of a pod that may have to be made larger. All objects are
+// shared and read-only; Claim may be nil on a node that stands alone.
 type Expansion struct {
 	Pod   *v1.Pod
 	Spec  *volumemgr.Spec
@@ -141,6 +159,8 @@ func (m *Manager) Needed(e Expansion) bool {
 	return run
 }
 
+// needed returns the size in bytes to make the volume larger to, and whether to do so
+// now.
 func (m *Manager) needed(e Expansion) (size int64, run bool) {
 	v, ok := VolumeOf(e.Spec)
 	if !ok || e.Spec.ReadOnly {
@@ -157,12 +177,16 @@ func (m *Manager) needed(e Expansion) (size int64, run bool) {
 		return size, m.sizes[name] > 0 && m.sizes[name] < size
 	}
 	size, run = expansion(e.Spec.PersistentVolume, e.Claim, m.sizes[name])
+	// Objects come late: a claim of before the last success would have the driver
+	// called again for nothing.
 	return size, run && m.grown[name] != size // the claim is of before that
 }
 
 // Expand makes a volume larger that needs it, and notes on its claim how that goes;
 // claims may be nil. The claim is read again first, and is what counts. It reports
-// whether anything was done.
+// whether anything was done. It blocks for a call to the driver and three to the
+// server; after an error it may be called again, and a volume that the driver cannot
+// make larger in use is left alone from then on.
 func (m *Manager) Expand(ctx context.Context, e Expansion, claims Claims) (bool, error) {
 	if !m.Needed(e) {
 		return false, nil
@@ -179,6 +203,7 @@ func (m *Manager) Expand(ctx context.Context, e Expansion, claims Claims) (bool,
 		}
 		e.Claim = live
 	}
+	// Asked again about the claim of now: the controller may have given the size up.
 	size, run := m.needed(e)
 	if !run {
 		return false, nil
@@ -201,11 +226,15 @@ func (m *Manager) Expand(ctx context.Context, e Expansion, claims Claims) (bool,
 			return true, err
 		}
 	}
+	// From here on the claim says that the node is at work: a crash finds the state
+	// and does it again, which a driver has to put up with.
 	err := m.expand(ctx, e, size)
 	v, _ := VolumeOf(e.Spec)
 	name := unique(v.Driver, v.Handle)
 	m.mu.Lock()
 	switch {
+	// A driver without EXPAND_VOLUME on a node that is not the first: the volume has
+	// its size without the node's part.
 	case err == nil, errors.Is(err, ErrUnsupported) && shown:
 		m.sizes[name], err = size, nil
 	case is(err, codes.FailedPrecondition): // not while it is in use
@@ -216,6 +245,7 @@ func (m *Manager) Expand(ctx context.Context, e Expansion, claims Claims) (bool,
 	switch {
 	case err == nil && !shown:
 		err = note(resized(e.Claim, e.Spec.PersistentVolume))
+	// A call that may go on is no failure yet: the claim stays in progress.
 	case err != nil && errors.As(err, &answer) && answer.Final() && !shown:
 		err = errors.Join(err, note(notResized(e.Claim, size, err)))
 	}
@@ -227,6 +257,8 @@ func (m *Manager) Expand(ctx context.Context, e Expansion, claims Claims) (bool,
 	return true, err
 }
 
+// expand is the call to the driver, with the paths of this pod's publication. It is
+// in line with other calls about the volume.
 func (m *Manager) expand(ctx context.Context, e Expansion, size int64) error {
 	if size < 0 {
 		return fmt.Errorf("the new size is %d bytes; want 0 or more", size)
@@ -262,7 +294,8 @@ func (m *Manager) expand(ctx context.Context, e Expansion, size int64) error {
 	return m.call(ctx, d, src.handle, "NodeExpandVolume", req, &spec.NodeExpandVolumeResponse{}, secrets)
 }
 
-// here notes that a volume is mounted for a pod, or no longer.
+// here notes that a volume is mounted for a pod, or no longer. With is false, s may
+// be nil.
 func (m *Manager) here(uid types.UID, s *volumemgr.Spec, name string, is bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -278,6 +311,9 @@ func (m *Manager) here(uid types.UID, s *volumemgr.Spec, name string, is bool) {
 	}
 	m.present[uid][name] = true
 	if v, ok := VolumeOf(s); ok {
+		// Drivers make a file system as large as the volume when they stage it, so
+		// that the size of the first mount is that of the object then. Later mounts
+		// do not change it.
 		if name := unique(v.Driver, v.Handle); m.sizes[name] == 0 {
 			m.sizes[name] = s.PersistentVolume.Spec.Capacity.Storage().Value()
 		}

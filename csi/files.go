@@ -19,6 +19,11 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
+// Directories and mounts of volumes. Two rules hold here: what is mounted is neither
+// removed nor looked at on a goroutine that others wait for, and nothing is removed
+// recursively, since it could be somebody's data.
+
+// message is a request or an answer of a driver.
 type message = proto.Message
 
 // look is os.Lstat for what a driver has mounted, which may never answer.
@@ -26,8 +31,9 @@ func (m *Manager) look(ctx context.Context, path string) (fs.FileInfo, error) {
 	return m.looks.Do(ctx, path, func() (fs.FileInfo, error) { return os.Lstat(path) })
 }
 
-// published checks what a driver says that it has made: pods must not get a link
-// in place of a directory.
+// published checks what a driver says that it has made: pods must not get a link in
+// place of a directory. An error is an ErrUncertain, as the driver has done
+// something.
 func (m *Manager) published(ctx context.Context, driver, target string) error {
 	info, err := m.look(ctx, target)
 	if err == nil && !info.IsDir() {
@@ -39,7 +45,8 @@ func (m *Manager) published(ctx context.Context, driver, target string) error {
 	return nil
 }
 
-// mounted reports whether anything is mounted at path.
+// mounted reports whether anything is mounted at path. It reads the mount table, and
+// never the file system that is mounted.
 func (m *Manager) mounted(ctx context.Context, path string) (bool, error) {
 	found, err := mount.Find(ctx, m.cfg.Mounter, path)
 	if err != nil {
@@ -50,7 +57,8 @@ func (m *Manager) mounted(ctx context.Context, path string) (bool, error) {
 
 // removePublication removes the directory of a publication, with its record, if
 // nothing is mounted there and nothing else is in it. The record goes last but one:
-// without it the driver of the volume is not known.
+// without it the driver of the volume is not known. Pieces that are gone already are
+// no error, so that it can be repeated after a crash at any point.
 func (m *Manager) removePublication(ctx context.Context, dir string) error {
 	if err := m.removeTarget(ctx, filepath.Join(dir, mountName)); err != nil {
 		return err
@@ -58,8 +66,8 @@ func (m *Manager) removePublication(ctx context.Context, dir string) error {
 	return m.removeWithRecord(dir)
 }
 
-// removeTarget removes what a driver has mounted on: an empty directory, or an
-// empty file.
+// removeTarget removes what a driver has mounted on: an empty directory, or an empty
+// file. A driver that says that it has unmounted and has not is found out here.
 func (m *Manager) removeTarget(ctx context.Context, target string) error {
 	if is, err := m.mounted(ctx, target); err != nil {
 		return err
@@ -69,7 +77,8 @@ func (m *Manager) removeTarget(ctx context.Context, target string) error {
 	return m.remove(target)
 }
 
-// removeWithRecord removes a record and its directory.
+// removeWithRecord removes a record and its directory. A file in the place of the
+// directory goes as well.
 func (m *Manager) removeWithRecord(dir string) error {
 	if err := m.cfg.step(); err != nil {
 		return err
@@ -105,7 +114,9 @@ func gone(err error) error {
 }
 
 // abandon takes down what no driver can be asked to, as the record is damaged: a
-// power failure may do that to one of the kubelet's, which writes it in place.
+// power failure may do that to one of the kubelet's, which writes it in place. The
+// driver may keep something for the volume, but the pod does not wait for a person to
+// repair a file.
 func (m *Manager) abandon(ctx context.Context, dir, target string, cause error) error {
 	is, err := m.mounted(ctx, target)
 	if err != nil {
@@ -123,7 +134,9 @@ func (m *Manager) abandon(ctx context.Context, dir, target string, cause error) 
 	return m.removeWithRecord(dir)
 }
 
-// users are the mounts below pods of what is staged at path.
+// users are the mounts below pods of what is staged at path: bind mounts have the
+// device, the source and the root of the mount that they were made from, or a root
+// below that.
 func (m *Manager) users(ctx context.Context, path string) ([]string, error) {
 	table, err := m.cfg.Mounter.Table(ctx)
 	if err != nil {
@@ -136,10 +149,12 @@ func (m *Manager) users(ctx context.Context, path string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Nothing is staged, or the driver does not mount there.
 	at := table.At(real)
 	if len(at) == 0 {
 		return nil, nil
 	}
+	// The last one is on top, which is what pods were given.
 	own := at[len(at)-1]
 	var out []string
 	for _, e := range table {
@@ -151,7 +166,8 @@ func (m *Manager) users(ctx context.Context, path string) ([]string, error) {
 	return out, nil
 }
 
-// own gives the files of a volume to the pod's group.
+// own gives the files of a volume to the pod's group. It may take long, and tells the
+// pod so; it ends with ctx.
 func own(ctx context.Context, v *volumemgr.Volume, target string) error {
 	return fsgroup.Apply(ctx, fsgroup.Request{
 		Root: target, GID: *v.FSGroup,

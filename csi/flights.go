@@ -8,13 +8,19 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
+// Calls outlive their callers. A pod that is deleted, or an operation that runs out
+// of time, must not make a driver hear the opposite of what it is still doing.
+
 // flights runs one call about a volume at a time. A call whose callers have gone is
 // not cancelled, as the driver may be at work; the next one about that volume begins
 // after its end.
 type flights struct {
-	mu   sync.Mutex
+	mu sync.Mutex
+	// busy has the call under way of each key.
 	busy map[string]*flight
 	wg   sync.WaitGroup
+	// base is never a caller's context: only the end of Run and a call's own deadline
+	// end a call.
 	base context.Context // of all calls; ends them at the end of Run
 	end  bool            // no more of them
 }
@@ -30,9 +36,11 @@ func (f *flights) enter() bool {
 	return !f.end
 }
 
+// leave takes off what an enter that reported true has added.
 func (f *flights) leave() { f.wg.Done() }
 
-// wait makes enter report false and waits for all that have entered.
+// wait makes enter report false and waits for all that have entered. It does not end
+// them: base has to be canceled before.
 func (f *flights) wait() {
 	f.mu.Lock()
 	f.end = true
@@ -40,15 +48,18 @@ func (f *flights) wait() {
 	f.wg.Wait()
 }
 
+// flight is one call. what names it, for those who have to wait for it.
 type flight struct {
 	what string
 	done chan struct{}
 	err  error // once it is done
 }
 
-// do calls fn, with a context of its own, when no other call of the key is under
-// way, and returns what it returns; or earlier, when ctx ends: an ErrTransient if
-// fn was not begun, else an ErrUncertain.
+// do calls fn, with a context of its own, when no other call of the key is under way,
+// and returns what it returns; or earlier, when ctx ends: an ErrTransient if fn was
+// not begun, else an ErrUncertain. begun reports whether fn was called, and so
+// whether it has the caller's resources to release. Those who wait are not served in
+// order.
 func (f *flights) do(ctx context.Context, key, what string, fn func(ctx context.Context) error) (begun bool, err error) {
 	own := &flight{what: what, done: make(chan struct{})}
 	for {
@@ -69,6 +80,7 @@ func (f *flights) do(ctx context.Context, key, what string, fn func(ctx context.
 		}
 		f.mu.Unlock()
 		select {
+		// Somebody else may be first again, so the loop asks once more.
 		case <-other.done:
 		case <-ctx.Done():
 			return false, transient(fmt.Errorf("%s waits for the end of %s: %w", what, other.what, ctx.Err()))
@@ -77,6 +89,7 @@ func (f *flights) do(ctx context.Context, key, what string, fn func(ctx context.
 	go func() {
 		defer f.leave()
 		own.err = fn(f.base)
+		// The key is free before done is closed: whoever waits finds it so.
 		f.mu.Lock()
 		delete(f.busy, key)
 		f.mu.Unlock()

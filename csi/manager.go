@@ -24,36 +24,50 @@ var errEnded = errors.New("the agent ends")
 // Manager knows the CSI drivers of the node and calls them. Its methods may be
 // called from any goroutine.
 type Manager struct {
-	cfg     Config
-	met     *metrics
-	log     *zap.Logger
+	cfg Config
+	met *metrics
+	log *zap.Logger
+	// flights are the calls about volumes; stop ends their context when Run ends.
 	flights flights
 	stop    context.CancelFunc
+	// Calls into file systems of drivers, and questions to drivers, which may never
+	// return: each group bounds the goroutines that are stuck, by path or driver.
 	looks   detached.Group[fs.FileInfo]
 	devices detached.Group[string]
 	usages  detached.Group[volumemgr.Usage]
 	asks    detached.Group[struct{}]
 	dirty   chan struct{} // the node's objects are to be looked at; capacity 1
 
-	mu       sync.Mutex
-	drivers  map[string]*drivers
-	gone     map[string]bool // drivers that the node's objects are not to show
-	shown    bool            // the node's objects have been right once
-	trouble  error           // why they are not now
+	// mu guards the fields below and what drivers hold. It is never held over a call
+	// to a driver, a server or the disk, nor over a function of Config.
+	mu      sync.Mutex
+	drivers map[string]*drivers
+	// gone is kept until the node's objects have been written without the driver: a
+	// failure of that is tried again.
+	gone    map[string]bool // drivers that the node's objects are not to show
+	shown   bool            // the node's objects have been right once
+	trouble error           // why they are not now
+	// inUse is what the node's status shows: a controller detaches none of these. A
+	// volume is added before its attachment is waited for, and goes only after it is
+	// unstaged.
 	inUse    map[v1.UniqueVolumeName]bool
 	contexts map[v1.UniqueVolumeName]map[string]string // of what is attached, for publications
-	waits    map[types.UID]map[string]string           // what volumes of pods wait for, by volume
-	present  map[types.UID]map[string]bool             // volumes that are mounted, by pod
-	sizes    map[v1.UniqueVolumeName]int64             // that volumes were mounted with or made, in bytes
-	grown    map[v1.UniqueVolumeName]int64             // that volumes were made larger to, and their claims say so
-	refused  map[v1.UniqueVolumeName]bool              // volumes that are not made larger in use
-	ill      map[string]string                         // messages of volumes in an abnormal condition, by pod and volume
+	// waits, present and ill are of pods, and go with the tear-down of a volume; the
+	// maps by UniqueVolumeName go with its device.
+	waits   map[types.UID]map[string]string // what volumes of pods wait for, by volume
+	present map[types.UID]map[string]bool   // volumes that are mounted, by pod
+	sizes   map[v1.UniqueVolumeName]int64   // that volumes were mounted with or made, in bytes
+	grown   map[v1.UniqueVolumeName]int64   // that volumes were made larger to, and their claims say so
+	refused map[v1.UniqueVolumeName]bool    // volumes that are not made larger in use
+	ill     map[string]string               // messages of volumes in an abnormal condition, by pod and volume
 }
 
-// drivers are those that have one name: the newest version last, which is used.
+// drivers are those that have one name: the newest version last, which is used. The
+// list of a name in the map is never empty.
 type drivers struct{ list []*driver }
 
-// driver is one that is registered.
+// driver is one that is registered. can and attaches do not change after its
+// registration; info does, under Manager.mu.
 type driver struct {
 	name, endpoint string
 	version        version
@@ -61,10 +75,14 @@ type driver struct {
 	can            abilities
 	attaches       bool // its controller has to attach volumes, as far as it says; only alone
 	info           nodeInfo
-	calls          sync.WaitGroup
+	// calls are the holders of the driver and the calls under way. One is added under
+	// Manager.mu while the driver is listed, or by a holder, so that Deregister can
+	// wait for the rest.
+	calls sync.WaitGroup
 }
 
-// New checks cfg and returns a Manager at rest.
+// New checks cfg and returns a Manager at rest. Drivers may register before Run:
+// volumes can be made then, and only the node's objects wait for it.
 func New(cfg Config) (*Manager, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -84,16 +102,19 @@ func New(cfg Config) (*Manager, error) {
 		present: map[types.UID]map[string]bool{}, sizes: map[v1.UniqueVolumeName]int64{}, grown: map[v1.UniqueVolumeName]int64{}, refused: map[v1.UniqueVolumeName]bool{},
 	}
 	m.flights.busy = map[string]*flight{}
+	// Not Run's context: calls outlive their callers, and end only after Run has
+	// stopped everything that could begin new ones.
 	m.flights.base, m.stop = context.WithCancel(context.Background())
 	return m, nil
 }
 
 // maxHung is how many paths may keep a call waiting; Go ends a program at 10,000
-// threads.
+// threads, and a call that hangs in the kernel holds one.
 const maxHung = 1000
 
-// Run keeps the node's objects until ctx ends, ends the calls that are under way,
-// and returns nil when they have. It may be called once.
+// Run keeps the node's objects until ctx ends, ends the calls that are under way, and
+// returns nil when they have. Connections to drivers are closed last. It may be
+// called once; no driver can register afterwards.
 func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { m.keepNode(ctx) })
@@ -114,7 +135,8 @@ func (m *Manager) Run(ctx context.Context) error {
 }
 
 // hold returns the driver of that name, which does not lose its connection before
-// release is called.
+// release is called. Of several versions it is the newest. Without one the error is
+// an ErrNoDriver; it does not wait for one. release may be called once.
 func (m *Manager) hold(name string) (d *driver, release func(), err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -133,7 +155,8 @@ type DriverState struct {
 	// NodeID is the driver's name of this node, Limit how many volumes it can
 	// have here; 0: it does not say.
 	NodeID string
-	Limit  int32
+	// Limit counts volumes of this driver alone, and only those that are attached.
+	Limit int32
 }
 
 // Drivers lists those that are registered and used, by name.
@@ -149,7 +172,8 @@ func (m *Manager) Drivers() []DriverState {
 	return out
 }
 
-// Limit is how many volumes of a driver the node can have; 0 if the driver does not say.
+// Limit is how many volumes of a driver the node can have; 0 if the driver does not
+// say, or is not registered.
 func (m *Manager) Limit(name string) int32 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -159,15 +183,18 @@ func (m *Manager) Limit(name string) int32 {
 	return 0
 }
 
-// VolumesInUse are the attached volumes that pods use or are about to, by the
-// names of the node's status, in order.
+// VolumesInUse are the attached volumes that pods use or are about to, by the names
+// of the node's status, in order. A controller does not detach volumes that the
+// status shows.
 func (m *Manager) VolumesInUse() []v1.UniqueVolumeName {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Sorted(maps.Keys(m.inUse))
 }
 
-// use notes that pods use an attached volume, or no longer do.
+// use notes that pods use an attached volume, or no longer do. With the end of the
+// use, everything that was learnt about this attachment is forgotten: the next one
+// may have another context and another size.
 func (m *Manager) use(volume v1.UniqueVolumeName, is bool) {
 	m.mu.Lock()
 	was := m.inUse[volume]
@@ -181,6 +208,7 @@ func (m *Manager) use(volume v1.UniqueVolumeName, is bool) {
 		delete(m.refused, volume)
 	}
 	m.mu.Unlock()
+	// Without the lock, as the callback may ask VolumesInUse.
 	if was != is {
 		m.cfg.InUse()
 	}
@@ -197,7 +225,8 @@ func (m *Manager) Waits(uid types.UID) string {
 	return ""
 }
 
-// waitsFor notes what a volume of a pod waits for; "" is for nothing.
+// waitsFor notes what a volume of a pod waits for; "" is for nothing. The words are
+// those of Waits, for people.
 func (m *Manager) waitsFor(uid types.UID, volume, what string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -214,19 +243,22 @@ func (m *Manager) waitsFor(uid types.UID, volume, what string) {
 	m.waits[uid][volume] = what
 }
 
-// alone stands for the CSIDriver object on a node without a cluster.
+// alone stands for the CSIDriver object on a node without a cluster: it allows
+// whatever a driver could ask for, since nobody is there to say more.
 func alone(name string, attaches bool) content.CSIDriver {
 	return content.CSIDriver{
 		Name: name, AttachRequired: attaches, PodInfoOnMount: true, Persistent: true, Ephemeral: true, FSGroupPolicy: content.FSGroupByType,
 	}
 }
 
-// missing stands for the CSIDriver object that a cluster does not have.
+// missing stands for the CSIDriver object that a cluster does not have. Its values
+// are the API's defaults; pods' own volumes need an object that allows them.
 func missing(name string) content.CSIDriver {
 	return content.CSIDriver{Name: name, AttachRequired: true, Persistent: true, FSGroupPolicy: content.FSGroupByType}
 }
 
-// object is what is known of a driver's volumes.
+// object is what is known of a driver's volumes. A cluster that cannot be asked is a
+// transient error: to guess could mount a volume without its attachment.
 func (m *Manager) object(ctx context.Context, name string) (content.CSIDriver, error) {
 	if m.cfg.Cluster == nil {
 		m.mu.Lock()

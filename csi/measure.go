@@ -19,9 +19,10 @@ import (
 const maxIllnesses = 4
 
 // Measure asks the driver how full the volume is, if it can say; else the file
-// system. What a driver says of itself must make sense: negative numbers count as
-// not known. On the way it is asked for the volume's health (CSIVolumeHealth), and a pod is
-// warned of what is wrong.
+// system. What a driver says of itself must make sense: negative numbers count as not
+// known. On the way it is asked for the volume's health (CSIVolumeHealth), and a pod
+// is warned of what is wrong. It blocks no longer than ctx, and does not wait for
+// other calls about the volume: the calls change nothing.
 func (p Plugin) Measure(ctx context.Context, v *volumemgr.Volume) (volumemgr.Usage, error) {
 	m := p.m
 	target := filepath.Join(v.Path, mountName)
@@ -30,6 +31,7 @@ func (p Plugin) Measure(ctx context.Context, v *volumemgr.Volume) (volumemgr.Usa
 		return volumemgr.Usage{}, err
 	}
 	d, release, err := m.hold(src.driver)
+	// A volume can be measured while its driver is away.
 	if err != nil {
 		return m.statfs(ctx, target)
 	}
@@ -43,6 +45,8 @@ func (p Plugin) Measure(ctx context.Context, v *volumemgr.Volume) (volumemgr.Usa
 		m.examine(ctx, d, v, src, target, staging)
 	}
 	if !d.can.stats {
+		// A file system that hangs must not keep the connection of a driver that has
+		// deregistered.
 		release() // the file system may not answer
 		return m.statfs(ctx, target)
 	}
@@ -54,12 +58,14 @@ func (p Plugin) Measure(ctx context.Context, v *volumemgr.Volume) (volumemgr.Usa
 	return usageOf(&resp, time.Now()), nil
 }
 
-// statfs asks the file system, which may not answer.
+// statfs asks the file system, which may not answer: it returns when ctx ends, and a
+// path has one such call at a time.
 func (m *Manager) statfs(ctx context.Context, path string) (volumemgr.Usage, error) {
 	return m.usages.Do(ctx, path, func() (volumemgr.Usage, error) { return diskusage.Statfs(path) })
 }
 
-// usageOf reads an answer.
+// usageOf reads an answer. Bytes and inodes that it does not have are unknown, which
+// is -1; of several entries with one unit the last counts.
 func usageOf(resp *spec.NodeGetVolumeStatsResponse, now time.Time) volumemgr.Usage {
 	u := diskusage.Unknown()
 	u.At = now
@@ -75,7 +81,8 @@ func usageOf(resp *spec.NodeGetVolumeStatsResponse, now time.Time) volumemgr.Usa
 	return u
 }
 
-// quiet forgets what was noted of a pod's volume for people.
+// quiet forgets what was noted of a pod's volume. It is called at the begin of its
+// tear-down, after which nobody asks.
 func (m *Manager) quiet(v *volumemgr.Volume) {
 	m.waitsFor(v.UID, v.Name, "")
 	m.here(v.UID, nil, v.Name, false)
@@ -84,8 +91,9 @@ func (m *Manager) quiet(v *volumemgr.Volume) {
 	delete(m.ill, string(v.UID)+"/"+v.Name)
 }
 
-// examine asks the driver for the health of a volume and warns of it, once for
-// each answer. Without an answer, what was known before stays.
+// examine asks the driver for the health of a volume and warns of it, once for each
+// answer. Without an answer, what was known before stays. A volume that is well again
+// and then ill is warned of anew.
 func (m *Manager) examine(ctx context.Context, d *driver, v *volumemgr.Volume, src source, target, staging string) {
 	req := &spec.NodeGetVolumeHealthRequest{VolumeId: src.handle, VolumePublishPath: target, StagingTargetPath: staging}
 	var resp spec.NodeGetVolumeHealthResponse
@@ -108,8 +116,9 @@ func (m *Manager) examine(ctx context.Context, d *driver, v *volumemgr.Volume, s
 	}
 }
 
-// illness is what a driver says of a volume that is not well, in a line; empty
-// for one that is. The specification has unknown kinds of trouble ignored.
+// illness is what a driver says of a volume that is not well, in a line; empty for
+// one that is. The specification has unknown kinds of trouble ignored. Entries are
+// sorted, so that another order is no news.
 func illness(h *spec.VolumeHealth) string {
 	var out []string
 	for _, e := range h.GetHealthStatuses() {

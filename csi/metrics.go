@@ -12,6 +12,9 @@ import (
 // metrics are the kubelet's, by its names.
 type metrics struct{ calls *prometheus.HistogramVec }
 
+// newMetrics makes the metrics and registers them; without a registerer they are
+// counted and not shown. Buckets are in seconds; those of 300 and 600 stay empty, as
+// calls end before.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "csi_operations_seconds", Help: "How long calls to CSI drivers took.",
@@ -23,6 +26,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, promshare.Register(reg, m.calls)
 }
 
+// call notes the end of a call. Label migrated is always "false": what a volume was
+// before its translation is not known at this place.
 func (m *metrics) call(driver, method string, code codes.Code, took time.Duration) {
 	m.calls.WithLabelValues(driver, method, code.String(), "false").Observe(took.Seconds())
 }

@@ -15,13 +15,20 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
+// The node's objects in a cluster: the CSINode, and the labels and the annotation of
+// the Node. They follow the registered drivers; nothing else waits for them, as
+// volumes can be made while an API server is away.
+
 // Pauses between two tries to make the node's objects right.
 const (
+	// The kubelet gives up after four tries and deregisters the driver; here tries go
+	// on, with longer and longer pauses.
 	firstNodeRetry = 10 * time.Millisecond // the kubelet's
 	lastNodeRetry  = time.Minute
 )
 
-// lookAtNode has the node's objects looked at soon.
+// lookAtNode has the node's objects looked at soon. It never blocks: one token stands
+// for any number of changes.
 func (m *Manager) lookAtNode() {
 	select {
 	case m.dirty <- struct{}{}:
@@ -29,7 +36,9 @@ func (m *Manager) lookAtNode() {
 	}
 }
 
-// wanted is what the node's objects are to show.
+// wanted is what the node's objects are to show, and what they are to show no more.
+// Drivers in neither list stay as they are: they may be about to register again after
+// a restart of the agent.
 func (m *Manager) wanted() (installed []content.CSINodeDriver, removed []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -40,8 +49,9 @@ func (m *Manager) wanted() (installed []content.CSINodeDriver, removed []string)
 	return installed, slices.Sorted(maps.Keys(m.gone))
 }
 
-// keepNode makes the node's objects right: at the start, whenever a driver comes
-// or goes, and again after each failure.
+// keepNode makes the node's objects right: at the start, whenever a driver comes or
+// goes, and again after each failure, until ctx ends. It applies all drivers each
+// time, so that no change can be lost.
 func (m *Manager) keepNode(ctx context.Context) {
 	if m.cfg.Cluster == nil {
 		return
@@ -73,7 +83,8 @@ func (m *Manager) keepNode(ctx context.Context) {
 	}
 }
 
-// applied notes what came of a try.
+// applied notes what came of a try. The first success makes the node ready, and InUse
+// is called.
 func (m *Manager) applied(removed []string, err error) {
 	m.mu.Lock()
 	before, was := m.shown, m.trouble
@@ -81,6 +92,7 @@ func (m *Manager) applied(removed []string, err error) {
 	if err == nil {
 		m.shown = true
 		for _, name := range removed {
+			// It may have come back while the objects were being written.
 			if m.drivers[name] == nil {
 				delete(m.gone, name)
 			}
@@ -111,7 +123,8 @@ func (m *Manager) Ready() error {
 	return errors.New("CSINode is not yet initialized")
 }
 
-// Trouble is why the node's objects do not show all drivers, or nil.
+// Trouble is why the node's objects do not show all drivers, or nil. It is that of
+// the last try.
 func (m *Manager) Trouble() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -122,8 +135,9 @@ func (m *Manager) Trouble() error {
 // of the API).
 const minUpdate = 10 * time.Second
 
-// keepLimits asks drivers again how many volumes the node can have, as often as
-// their CSIDriver objects want it.
+// keepLimits asks drivers again how many volumes the node can have, as often as their
+// CSIDriver objects want it. The drivers are gone through at the shortest period that
+// the API allows, so that nothing has to be restarted when an object changes.
 func (m *Manager) keepLimits(ctx context.Context) {
 	if m.cfg.Cluster == nil {
 		return
@@ -141,6 +155,8 @@ func (m *Manager) keepLimits(ctx context.Context) {
 	}
 }
 
+// updateLimits asks those drivers whose time has come. asked is keepLimits' own, and
+// has only drivers that want it.
 func (m *Manager) updateLimits(ctx context.Context, now time.Time, asked map[string]time.Time) {
 	for _, d := range m.Drivers() {
 		o, err := m.cfg.Cluster.Driver(ctx, d.Name)
@@ -157,8 +173,10 @@ func (m *Manager) updateLimits(ctx context.Context, now time.Time, asked map[str
 	}
 }
 
-// Refresh asks a driver again, in the background, what it says of the node. At
-// most one question to a driver is under way.
+// Refresh asks a driver again, in the background, what it says of the node. At most
+// one question to a driver is under way. It is also called when a volume could not be
+// attached because the node is full: the scheduler needs the limit of now. An unknown
+// driver and an answer that fails are ignored, but for a log line.
 func (m *Manager) Refresh(name string) {
 	d, release, err := m.hold(name)
 	if err != nil {
@@ -178,6 +196,7 @@ func (m *Manager) Refresh(name string) {
 	}()
 }
 
+// refresh is the question itself. An answer that has not changed writes nothing.
 func (m *Manager) refresh(ctx context.Context, d *driver) error {
 	info, err := d.client.info(ctx)
 	if err != nil {
@@ -193,7 +212,8 @@ func (m *Manager) refresh(ctx context.Context, d *driver) error {
 	return nil
 }
 
-// Why lists what keeps drivers from being shown, for people.
+// Why lists what keeps drivers from being shown, for people, in one line; "" if
+// nothing does.
 func (m *Manager) Why() string {
 	err := m.Trouble()
 	if err == nil {

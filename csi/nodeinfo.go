@@ -10,6 +10,9 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
+// A driver's answer to NodeGetInfo. It becomes parts of API objects: an answer that
+// these cannot have is refused at the registration, where the driver hears of it.
+
 // Limits of what a driver may say of the node: a node ID of the CSI specification
 // has 256 bytes, and the segments of a topology become labels of the node.
 const (
@@ -21,11 +24,13 @@ const (
 type nodeInfo struct {
 	id       string
 	topology map[string]string
+	// limit is the largest number of attached volumes; 0: the driver does not say.
 	limit    int32
 	negative bool // the limit was, and is ignored
 }
 
-// infoOf checks an answer.
+// infoOf checks an answer. A negative limit is noted and does not count, as with the
+// kubelet; every other mistake is an error.
 func infoOf(resp *spec.NodeGetInfoResponse) (nodeInfo, error) {
 	n := nodeInfo{id: resp.GetNodeId()}
 	if n.id == "" || len(n.id) > maxNodeID {
@@ -35,6 +40,7 @@ func infoOf(resp *spec.NodeGetInfoResponse) (nodeInfo, error) {
 	case limit < 0:
 		n.negative = true
 	default:
+		// The field of the CSINode has 32 bits, that of the answer 64.
 		n.limit = int32(min(limit, math.MaxInt32)) //nolint:gosec // it was cut
 	}
 	t := resp.GetAccessibleTopology()
@@ -57,6 +63,8 @@ func infoOf(resp *spec.NodeGetInfoResponse) (nodeInfo, error) {
 	return n, nil
 }
 
+// driver is the driver's entry for the node's objects. The map is shared and
+// read-only.
 func (n nodeInfo) driver(name string) content.CSINodeDriver {
 	return content.CSINodeDriver{Name: name, NodeID: n.id, Topology: n.topology, Limit: n.limit}
 }

@@ -17,11 +17,15 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
+// The plugin of the volume manager, and volumes with file systems. The manager makes
+// sure that no two operations on one volume of a pod overlap; package csi that no two
+// calls about one volume of a driver do.
+
 // KindDriver is the kind of the [volumemgr.Ref] of a driver: it changes when one
 // registers, or when its CSIDriver object does.
 const KindDriver = "CSIDriver"
 
-// Plugin makes the volumes of all drivers.
+// Plugin makes the volumes of all drivers. It has no state of its own.
 type Plugin struct{ m *Manager }
 
 var (
@@ -41,6 +45,8 @@ func (Plugin) Name() string { return pluginName }
 
 // Label is the plugin's name with that of the driver, as the kubelet has it.
 func (Plugin) Label(s *volumemgr.Spec, d volumemgr.Device) string {
+	// A device without a spec is one of an earlier process: its name begins with the
+	// driver's, but for block devices.
 	name, _, staged := strings.Cut(d.Name, "/")
 	if s != nil {
 		if src, err := sourceOf(s, nil, ""); err == nil {
@@ -54,7 +60,7 @@ func (Plugin) Label(s *volumemgr.Spec, d volumemgr.Device) string {
 }
 
 // Supports reports whether a volume has a CSI source, or one of a driver that was
-// part of Kubernetes.
+// part of Kubernetes. It does not ask whether the driver is registered.
 func (Plugin) Supports(s *volumemgr.Spec) bool {
 	if pv := s.PersistentVolume; pv != nil {
 		return pv.Spec.CSI != nil || csimigration.SupportsPersistent(&pv.Spec.PersistentVolumeSource)
@@ -64,11 +70,15 @@ func (Plugin) Supports(s *volumemgr.Spec) bool {
 
 // Times of operations: a wait for the attacher, and a call or two.
 const (
+	// attachTime is the kubelet's wait for an attacher.
 	attachTime = 10 * time.Minute
-	ownTime    = 3 * time.Minute
+	// ownTime is more than the two minutes of a call, so that an operation sees the
+	// end of its call, and not just that of its own time.
+	ownTime = 3 * time.Minute
 )
 
-// Deadline is that of an operation: calls have deadlines of their own.
+// Deadline is that of an operation: calls have deadlines of their own. Without a spec
+// there is nothing to attach.
 func (Plugin) Deadline(s *volumemgr.Spec) time.Duration {
 	if s == nil {
 		return 2 * ownTime
@@ -89,11 +99,13 @@ func (Plugin) Sources(s *volumemgr.Spec, pod *v1.Pod) []volumemgr.Ref {
 func (Plugin) Stale(*volumemgr.Spec, *v1.Pod, *v1.Pod) bool { return false }
 
 // republishEvery is how often volumes are published again whose drivers want it:
-// about as often as the kubelet does, which does it with each sync of a pod.
+// about as often as the kubelet does, which does it with each sync of a pod. Tokens
+// that expire earlier shorten it.
 const republishEvery = time.Minute
 
 // SetUp publishes the volume at v.Path/mount. What an earlier life left is published
-// again: it is the driver's to know that it is there.
+// again: it is the driver's to know that it is there. A driver that is not registered
+// is a transient error.
 func (p Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Result, error) {
 	src, err := sourceOf(v.Spec, v.Pod, v.UID)
 	if err != nil {
@@ -104,6 +116,7 @@ func (p Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Resul
 		return volumemgr.Result{}, err
 	}
 	result := volumemgr.Result{Path: filepath.Join(v.Path, mountName), ReadOnly: src.readOnly}
+	// Containers use it already, and the driver has nothing to renew.
 	if v.Remount && !object.RequiresRepublish {
 		return result, nil
 	}
@@ -118,7 +131,8 @@ func (p Plugin) SetUp(ctx context.Context, v *volumemgr.Volume) (volumemgr.Resul
 	return result, nil
 }
 
-// publish publishes a volume with a file system.
+// publish publishes a volume with a file system: record, call, check, group. again is
+// when to do it once more, for drivers that want that.
 func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, object content.CSIDriver) (again time.Duration, err error) {
 	d, release, err := m.hold(src.driver)
 	if err != nil {
@@ -126,6 +140,7 @@ func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, 
 	}
 	defer release()
 	target := filepath.Join(v.Path, mountName)
+	// Everything that can fail without the driver comes before the record.
 	req, again, err := m.publication(ctx, v, src, object, d, target)
 	if err != nil {
 		return 0, err
@@ -133,8 +148,11 @@ func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, 
 	if d.can.stage && !src.ephemeral {
 		req.StagingTargetPath = m.stagingDir(src.driver, src.handle)
 	}
+	// Whether this attempt is the first decides what may be removed after a failure.
 	_, before := readRecord(v.Path)
 	fresh := !v.Found && !v.Remount
+	// The record comes before the call: from here on a tear-down knows whom to ask,
+	// even in another process.
 	if err := m.write(v.Path, m.recordOf(v, src, m.context(v, src, object))); err != nil {
 		return 0, m.undo(ctx, v, fresh && before != nil, err)
 	}
@@ -145,9 +163,12 @@ func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, 
 		nothing := errors.As(err, &answer) && answer.Final() || errors.Is(err, volumemgr.ErrTransient) && errors.Is(before, fs.ErrNotExist)
 		return 0, m.undo(ctx, v, fresh && nothing, err)
 	}
+	// From here on the volume is mounted, and every failure is an ErrUncertain.
 	if err := m.published(ctx, src.driver, target); err != nil {
 		return 0, err
 	}
+	// A driver with VOLUME_MOUNT_GROUP was told the group, and sees to the files
+	// itself.
 	if !v.Remount && !d.can.mountGroup && ownsFiles(src, object.FSGroupPolicy, v.FSGroup) {
 		if err := own(ctx, v, target); err != nil {
 			return 0, fmt.Errorf("fsGroup: %w: %w", err, volumemgr.ErrUncertain)
@@ -156,7 +177,9 @@ func (m *Manager) publish(ctx context.Context, v *volumemgr.Volume, src source, 
 	return again, nil
 }
 
-// undo removes what a publication that failed has left, if there can be nothing.
+// undo removes what a publication that failed has left, if there can be nothing, and
+// returns cause. It goes on after the end of ctx: an operation that is out of time
+// has its directories to clean up all the same.
 func (m *Manager) undo(ctx context.Context, v *volumemgr.Volume, nothing bool, cause error) error {
 	if !nothing {
 		return cause
@@ -167,7 +190,8 @@ func (m *Manager) undo(ctx context.Context, v *volumemgr.Volume, nothing bool, c
 	return cause
 }
 
-// recordOf is what is remembered of a publication.
+// recordOf is what is remembered of a publication. Attachment is named also for
+// volumes that are not attached, as the kubelet does.
 func (m *Manager) recordOf(v *volumemgr.Volume, src source, label string) record {
 	return record{
 		Volume: v.Name, Handle: src.handle, Driver: src.driver, Node: m.cfg.NodeName,
@@ -175,7 +199,9 @@ func (m *Manager) recordOf(v *volumemgr.Volume, src source, label string) record
 	}
 }
 
-// TearDown undoes SetUp, by what is remembered of the volume.
+// TearDown undoes SetUp, by what is remembered of the volume: the record counts and
+// not the spec, which may have changed since. It succeeds only after the driver has,
+// so that no volume is forgotten that a driver still has.
 func (p Plugin) TearDown(ctx context.Context, v *volumemgr.Volume) error {
 	m := p.m
 	m.quiet(v)
@@ -183,6 +209,8 @@ func (p Plugin) TearDown(ctx context.Context, v *volumemgr.Volume) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist): // it is written before a driver hears of the volume
 		return m.removePublication(ctx, v.Path)
+	// A pod that is known says itself what the record cannot; of others only the
+	// mount point can be taken down.
 	case errors.Is(err, ErrRecord):
 		src, serr := source{}, err
 		if v.Spec != nil {
@@ -202,6 +230,9 @@ func (p Plugin) TearDown(ctx context.Context, v *volumemgr.Volume) error {
 	return m.removePublication(ctx, v.Path)
 }
 
+// unpublish asks the driver to undo a publication, which succeeds for one that is
+// gone already (CSI specification). A driver that is not registered is a transient
+// error: the mount stays, and its record with it.
 func (m *Manager) unpublish(ctx context.Context, rec record, target string) error {
 	d, release, err := m.hold(rec.Driver)
 	if err != nil {
@@ -213,7 +244,8 @@ func (m *Manager) unpublish(ctx context.Context, rec record, target string) erro
 }
 
 // call makes a call about a volume when no other is under way, and does not end it
-// when ctx ends.
+// when ctx ends. The caller holds d; the call holds it as well, since it may go on
+// after the caller has released its own.
 func (m *Manager) call(ctx context.Context, d *driver, handle, method string, req, resp message, secrets map[string]string) error {
 	if err := m.cfg.step(); err != nil {
 		return transient(err)
@@ -223,6 +255,7 @@ func (m *Manager) call(ctx context.Context, d *driver, handle, method string, re
 		defer d.calls.Done()
 		return d.client.node(ctx, method, req, resp, secrets)
 	})
+	// The function that would release it is never called.
 	if !begun {
 		d.calls.Done()
 	}

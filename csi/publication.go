@@ -18,6 +18,9 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/content"
 )
 
+// The request of a publication: all that a driver is told beside the volume's own
+// attributes. Secrets and tokens are in it: a request must not be logged.
+
 // publication is the request to publish a volume, without where it is staged, and
 // when what is in it has to be renewed. Errors change nothing.
 func (m *Manager) publication(ctx context.Context, v *volumemgr.Volume, src source, object content.CSIDriver, d *driver, target string) (_ *spec.NodePublishVolumeRequest, again time.Duration, err error) {
@@ -39,6 +42,8 @@ func (m *Manager) publication(ctx context.Context, v *volumemgr.Volume, src sour
 	}
 	switch {
 	case tokens == "":
+	// The object's field serviceAccountTokenInSecrets: drivers may log a volume's
+	// context, and do not log secrets.
 	case object.TokensInSecrets:
 		if secrets == nil {
 			secrets = map[string]string{}
@@ -53,7 +58,8 @@ func (m *Manager) publication(ctx context.Context, v *volumemgr.Volume, src sour
 	}, again, nil
 }
 
-// mountGroup is the group that a driver is to mount with.
+// mountGroup is the group that a driver is to mount with; "" if it has no
+// VOLUME_MOUNT_GROUP, in which case the files are changed here.
 func mountGroup(can abilities, v *volumemgr.Volume) string {
 	if !can.mountGroup || v.FSGroup == nil {
 		return ""
@@ -65,7 +71,9 @@ func mountGroup(can abilities, v *volumemgr.Volume) string {
 // 1 MiB at most, a request of gRPC 4 MiB.
 const maxSecret = 2 << 20
 
-// secrets returns what a Secret holds, in a map of its own; nil if none is named.
+// secrets returns what a Secret holds, in a map of its own, to which tokens may be
+// added; nil if none is named. field names the reference in errors, which never have
+// values.
 func (m *Manager) secrets(ctx context.Context, ref *v1.SecretReference, field string) (map[string]string, error) {
 	if ref == nil || ref.Name == "" {
 		return nil, nil //nolint:nilnil // there is none
@@ -90,7 +98,9 @@ func (m *Manager) secrets(ctx context.Context, ref *v1.SecretReference, field st
 }
 
 // attached waits until a controller has attached the volume, and returns what its
-// attacher has to say; nil for volumes that are not attached.
+// attacher has to say; nil for volumes that are not attached. It blocks for
+// attachTime at most. The answer is kept until the volume is in use no more, so that
+// staging and all publications of it take one wait.
 func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source, object content.CSIDriver) (map[string]string, error) {
 	if src.ephemeral || !object.AttachRequired {
 		return nil, nil //nolint:nilnil // it is not attached
@@ -105,6 +115,8 @@ func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source,
 	if ok {
 		return known, nil
 	}
+	// Before the wait: a controller that is about to detach the volume sees that it
+	// is wanted.
 	m.use(name, true)
 	defer m.waitsFor(v.UID, v.Name, "")
 	note := func(what string) { m.waitsFor(v.UID, v.Name, "of driver "+src.driver+" waits for "+what) }
@@ -112,6 +124,8 @@ func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source,
 	defer done()
 	attachment := attachmentName(src.handle, src.driver, m.cfg.NodeName)
 	metadata, err := m.cfg.Cluster.Wait(ctx, content.Attachment{Name: attachment, Volume: name}, note)
+	// The scheduler believed in a free place: it is told the limit of now, and the
+	// pod has to go elsewhere.
 	if errors.Is(err, content.ErrExhausted) {
 		m.Refresh(src.driver)
 		m.cfg.Exhausted(v.Pod, err)
@@ -129,7 +143,8 @@ func (m *Manager) attached(ctx context.Context, v *volumemgr.Volume, src source,
 }
 
 // tokensOf are the tokens that a driver wants of the pod, as JSON by audience, and
-// when they have to be renewed; "" if it wants none.
+// when they have to be renewed; "" if it wants none. Drivers without tokens have
+// again as well, for they may want to be asked anyway (requiresRepublish).
 func (m *Manager) tokensOf(ctx context.Context, pod *v1.Pod, object content.CSIDriver) (_ string, again time.Duration, err error) {
 	again = republishEvery
 	if len(object.TokenRequests) == 0 || pod == nil {
@@ -146,8 +161,11 @@ func (m *Manager) tokensOf(ctx context.Context, pod *v1.Pod, object content.CSID
 	for _, r := range object.TokenRequests {
 		want := authv1.TokenRequestSpec{
 			ExpirationSeconds: r.ExpirationSeconds,
-			BoundObjectRef:    &authv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+			// The token dies with the pod.
+			BoundObjectRef: &authv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
 		}
+		// Without an audience the API server chooses its own; the key in the JSON is
+		// "".
 		if r.Audience != "" {
 			want.Audiences = []string{r.Audience}
 		}
@@ -156,20 +174,23 @@ func (m *Manager) tokensOf(ctx context.Context, pod *v1.Pod, object content.CSID
 			return "", 0, fmt.Errorf("token with audience %q: %w", r.Audience, err)
 		}
 		out[r.Audience] = token{t.Value, t.Expires.UTC().Format(time.RFC3339)}
+		// A token whose time has come already must not make a loop.
 		again = min(again, max(t.Refresh, time.Second))
 	}
 	b, err := json.Marshal(out)
 	return string(b), again, err
 }
 
-// context is the SELinux context that a volume is mounted with, "" for none: one
-// that only this pod can have, whose containers that use it agree on one, and whose
-// driver knows of contexts.
+// context is the SELinux context that a volume is mounted with, "" for none: one that
+// only this pod can have, whose containers agree on one, and whose driver knows of
+// contexts. With "" the runtime relabels the files one by one, which is slower and
+// always right.
 func (m *Manager) context(v *volumemgr.Volume, src source, object content.CSIDriver) string {
 	if !object.SELinuxMount || src.ephemeral || src.block || v.Pod == nil || len(src.modes) != 1 || src.modes[0] != v1.ReadWriteOncePod {
 		return ""
 	}
 	sc := v.Pod.Spec.SecurityContext
+	// The pod itself asks for files that are relabelled.
 	if sc != nil && sc.SELinuxChangePolicy != nil && *sc.SELinuxChangePolicy == v1.SELinuxChangePolicyRecursive {
 		return ""
 	}
@@ -182,10 +203,13 @@ func (m *Manager) context(v *volumemgr.Volume, src source, object content.CSIDri
 		if c.SecurityContext != nil && c.SecurityContext.SELinuxOptions != nil {
 			o = c.SecurityContext.SELinuxOptions
 		}
+		// A level that the runtime chooses is not known before the container is made.
 		if o == nil || o.Level == "" {
 			return ""
 		}
 		l, enabled := m.cfg.FileLabel(o)
+		// The label goes into a mount option in double quotes, which these characters
+		// would end.
 		if !enabled || l == "" || strings.ContainsAny(l, "\"\n\x00") || i > 0 && l != label {
 			return ""
 		}

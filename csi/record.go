@@ -13,12 +13,17 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
+// vol_data.json, the memory of a volume beside its mount. It is enough to take a
+// volume down without any object of an API server.
+
 // record is what is remembered of a volume beside where it is mounted: the kubelet's
 // vol_data.json.
 type record struct {
-	Volume     string // name of the volume, of a publication only
-	Handle     string
-	Driver     string
+	Volume string // name of the volume, of a publication only
+	Handle string
+	Driver string
+	// Node, Attachment and Ephemeral are of a publication as well, for a kubelet that
+	// takes over. Nothing here reads the first two.
 	Node       string
 	Attachment string
 	Ephemeral  bool
@@ -42,14 +47,18 @@ const (
 // Limits of a record and of what is in it. A handle has 128 bytes by the CSI
 // specification; some drivers take more.
 const (
+	// maxRecord and maxHandle are in bytes.
 	maxRecord = 64 << 10
 	maxHandle = 4 << 10
 )
 
-// ErrRecord means that a record is damaged.
+// ErrRecord means that a record is damaged. A missing one is an fs.ErrNotExist, and
+// errors of the disk are neither: only a volume with a damaged record is taken down
+// without its driver.
 var ErrRecord = errors.New("the record of the volume is damaged")
 
-// parseRecord reads vol_data.json.
+// parseRecord reads vol_data.json. Unknown keys are ignored, as those of another
+// version of the kubelet; every error is an ErrRecord.
 func parseRecord(b []byte) (record, error) {
 	var m map[string]string
 	if err := json.Unmarshal(b, &m); err != nil {
@@ -68,6 +77,8 @@ func parseRecord(b []byte) (record, error) {
 	return r, nil
 }
 
+// check says what keeps a record from being used: both fields become parts of calls
+// and paths.
 func (r record) check() error {
 	if err := checkDriver(r.Driver); err != nil {
 		return fmt.Errorf("%s: %w", keyDriver, err)
@@ -75,6 +86,7 @@ func (r record) check() error {
 	return checkHandle(r.Handle)
 }
 
+// checkHandle says what is wrong with a handle. A zero byte would end a path.
 func checkHandle(handle string) error {
 	if handle == "" || len(handle) > maxHandle || strings.ContainsRune(handle, 0) {
 		return fmt.Errorf("%s is %.64q, of %d bytes; want 1 to %d", keyHandle, handle, len(handle), maxHandle)
@@ -82,7 +94,8 @@ func checkHandle(handle string) error {
 	return nil
 }
 
-// encode makes vol_data.json of a record.
+// encode makes vol_data.json of a record. Equal records have equal bytes. A record of
+// staging has the driver and the handle alone, and perhaps a context.
 func (r record) encode() ([]byte, error) {
 	m := map[string]string{keyHandle: r.Handle, keyDriver: r.Driver}
 	if r.Volume != "" {
@@ -97,7 +110,8 @@ func (r record) encode() ([]byte, error) {
 	return json.Marshal(m)
 }
 
-// readRecord reads the record in dir; fs.ErrNotExist if there is none.
+// readRecord reads the record in dir; fs.ErrNotExist if there is none. Links are not
+// followed: pods' directories are not the place to trust one.
 func readRecord(dir string) (record, error) {
 	b, err := safefile.ReadFile(filepath.Join(dir, recordName), maxRecord)
 	if errors.Is(err, safefile.ErrNotRegular) || errors.Is(err, safefile.ErrTooLarge) {
@@ -113,8 +127,9 @@ func readRecord(dir string) (record, error) {
 	return r, nil
 }
 
-// writeRecord puts the record into dir, which is made: what outlasts a failure of
-// the power is the old one or the new one. One that is the same is left alone.
+// writeRecord puts the record into dir, which is made: what outlasts a failure of the
+// power is the old one or the new one. One that is the same is left alone, as
+// republishing would write it each minute.
 func writeRecord(dir string, r record) error {
 	if have, err := readRecord(dir); err == nil && have == r {
 		return nil
@@ -130,7 +145,8 @@ func writeRecord(dir string, r record) error {
 	return d.Replace(recordName, b)
 }
 
-// removeRecord removes the record in dir, with what a crash left half-written.
+// removeRecord removes the record in dir, with what a crash left half-written. A
+// missing file is no error; neither removal keeps the other from being tried.
 func removeRecord(dir string) error {
 	var errs []error
 	for _, name := range []string{recordName + durable.TempSuffix, recordName} {

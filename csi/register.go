@@ -18,6 +18,10 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
+// Registration: a driver is used only after it has answered what it can do. It is
+// then in the map of drivers for as long as its socket is in the directory of
+// plugins.
+
 const (
 	// maxSocketPath is the longest path of a unix socket (unix(7)).
 	maxSocketPath = 107
@@ -31,6 +35,8 @@ const (
 // driverName is the form of names of drivers (CSI specification, GetPluginInfo).
 var driverName = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?$`)
 
+// checkDriver says what is wrong with the name of a driver. It becomes a part of
+// paths, which is why names from records and pods are checked as well.
 func checkDriver(name string) error {
 	if len(name) > maxDriverName || !driverName.MatchString(name) {
 		return fmt.Errorf("driver name is %.80q; want at most %d letters, digits, dashes and dots", name, maxDriverName)
@@ -42,7 +48,7 @@ func checkDriver(name string) error {
 // type CSIPlugin, with those in the directory it watches.
 type Registrar struct{ m *Manager }
 
-// Registrar returns the manager's.
+// Registrar returns the manager's. It has no state of its own.
 func (m *Manager) Registrar() Registrar { return Registrar{m} }
 
 // Validate reports whether a driver could be used. While one of its name is
@@ -53,6 +59,7 @@ func (r Registrar) Validate(name, endpoint string, versions []string) error {
 	return err
 }
 
+// validate is Validate, and returns the version that will be spoken.
 func (r Registrar) validate(name, endpoint string, versions []string) (version, error) {
 	var errs []error
 	if !filepath.IsAbs(endpoint) || len(endpoint) > maxSocketPath {
@@ -73,8 +80,9 @@ func (r Registrar) validate(name, endpoint string, versions []string) (version, 
 	return v, nil
 }
 
-// Register takes the driver behind a socket when it has said what it can do and
-// what it calls this node. The node's objects follow in the background.
+// Register takes the driver behind a socket when it has said what it can do and what
+// it calls this node. It blocks until then, at most for greetTime. The node's objects
+// follow in the background.
 func (r Registrar) Register(ctx context.Context, name, endpoint string, versions []string) error {
 	v, err := r.validate(name, endpoint, versions)
 	if err != nil {
@@ -95,6 +103,7 @@ func (r Registrar) Register(ctx context.Context, name, endpoint string, versions
 	if err := r.m.greet(ctx, d); err != nil {
 		return errors.Join(err, c.close())
 	}
+	// Another version may have registered while this one was asked.
 	if err := r.m.take(d); err != nil {
 		return errors.Join(err, c.close())
 	}
@@ -102,7 +111,8 @@ func (r Registrar) Register(ctx context.Context, name, endpoint string, versions
 }
 
 // greet asks a driver what is to be known of it before its first volume. One that
-// cannot be reached is asked again for a while: it may just have begun.
+// cannot be reached is asked again for a while: it may just have begun. Every other
+// error is final.
 func (m *Manager) greet(ctx context.Context, d *driver) error {
 	ctx, done := context.WithTimeout(ctx, greetTime)
 	defer done()
@@ -115,11 +125,13 @@ func (m *Manager) greet(ctx context.Context, d *driver) error {
 	}
 }
 
+// ask fills in d, which nobody else knows yet.
 func (m *Manager) ask(ctx context.Context, d *driver) (err error) {
 	if d.can, err = d.client.abilities(ctx); err != nil {
 		return err
 	}
 	d.info, err = d.client.info(ctx)
+	// Whether volumes are attached is said by the CSIDriver object there.
 	if m.cfg.Cluster != nil {
 		return err
 	}
@@ -133,6 +145,7 @@ func (m *Manager) ask(ctx context.Context, d *driver) (err error) {
 }
 
 // take makes d the driver that is used. It checks once more who else is there.
+// Volumes that wait for the driver go on.
 func (m *Manager) take(d *driver) error {
 	m.mu.Lock()
 	if m.flights.base.Err() != nil {
@@ -175,6 +188,7 @@ func (r Registrar) Deregister(name, endpoint string) {
 		m.mu.Unlock()
 		return
 	}
+	// The driver is off the list before it is waited for: no new call gets it.
 	d := all.list[at]
 	all.list = slices.Delete(all.list, at, at+1)
 	if len(all.list) == 0 {
@@ -184,6 +198,7 @@ func (r Registrar) Deregister(name, endpoint string) {
 	m.mu.Unlock()
 	m.log.Info("driver deregistered", zap.String("driver", name), zap.String("endpoint", endpoint))
 	m.lookAtNode()
+	// After the end of Run there are no calls to wait for.
 	if !m.flights.enter() {
 		_ = d.client.close()
 		return

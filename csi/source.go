@@ -16,22 +16,31 @@ import (
 	"github.com/nodewright/nodewright/volumemgr/mount"
 )
 
+// A volume as its driver sees it, from a spec. Nothing here asks a driver or the
+// disk.
+
 // source is what a volume is made from, as drivers are told.
 type source struct {
+	// handle is the driver's name of the volume; that of a pod's own volume is made
+	// from the pod's UID and the volume's name.
 	driver, handle string
 	ephemeral      bool // a pod's own, without persistent volume
 	readOnly       bool
 	block          bool
 	fsType         string
 	attributes     map[string]string // shared
-	options        []string
-	modes          []v1.PersistentVolumeAccessMode
+	// options are mount options of the persistent volume; modes its access modes.
+	options []string
+	modes   []v1.PersistentVolumeAccessMode
 
+	// The Secrets for each kind of call; nil or without a name: none.
 	stage, publish, expand *v1.SecretReference
 }
 
-// sourceOf reads a spec. Volumes of drivers that were part of Kubernetes are those
-// of their CSI drivers.
+// sourceOf reads a spec. Volumes of drivers that were part of Kubernetes are those of
+// their CSI drivers. pod may be nil, and then a pod's own volume has no Secret. After
+// an error the source may be incomplete. Errors are about the objects, and stay until
+// those change.
 func sourceOf(s *volumemgr.Spec, pod *v1.Pod, uid types.UID) (source, error) {
 	s, err := translated(s, pod)
 	if err != nil {
@@ -55,12 +64,14 @@ func sourceOf(s *volumemgr.Spec, pod *v1.Pod, uid types.UID) (source, error) {
 		if c.FSType != nil {
 			src.fsType = *c.FSType
 		}
+		// A pod names a Secret of its own namespace only.
 		if r := c.NodePublishSecretRef; r != nil && pod != nil {
 			src.publish = &v1.SecretReference{Namespace: pod.Namespace, Name: r.Name}
 		}
 	default:
 		return src, errors.New("the volume has no csi source")
 	}
+	// Both become parts of paths or of requests, whoever wrote the objects.
 	err = errors.Join(checkDriver(src.driver), checkHandle(src.handle))
 	if n := size(src.attributes); n > maxContext {
 		err = errors.Join(err, fmt.Errorf("volumeAttributes have %d bytes; want at most %d", n, maxContext))
@@ -68,7 +79,9 @@ func sourceOf(s *volumemgr.Spec, pod *v1.Pod, uid types.UID) (source, error) {
 	return src, err
 }
 
-// translated is a spec with the CSI source of one that has an older one.
+// translated is a spec with the CSI source of one that has an older one. Others are
+// returned as they are; objects are shared and never changed. A pod's inline volume
+// of an older kind becomes a persistent one without a claim.
 func translated(s *volumemgr.Spec, pod *v1.Pod) (*volumemgr.Spec, error) {
 	switch {
 	case s.PersistentVolume != nil:
@@ -94,6 +107,7 @@ func translated(s *volumemgr.Spec, pod *v1.Pod) (*volumemgr.Spec, error) {
 // 4 KiB each by the CSI specification, of which not all keep to it.
 const maxContext = 256 << 10
 
+// size is the length of all keys and values, in bytes.
 func size(m map[string]string) int {
 	n := 0
 	for k, v := range m {
@@ -103,8 +117,12 @@ func size(m map[string]string) int {
 }
 
 // accessMode is what is asked of a driver for a volume: of several modes the widest
-// counts, as the pod may mean any of them; without modes it is ReadWriteOnce.
+// counts, as the pod may mean any of them; without modes it is ReadWriteOnce. The
+// modes SINGLE_NODE_*_WRITER are only for drivers with the capability
+// SINGLE_NODE_MULTI_WRITER.
 func accessMode(modes []v1.PersistentVolumeAccessMode, multiWriter bool) spec.VolumeCapability_AccessMode_Mode {
+	// ReadWriteOnce is of a node and not of a pod: several pods of the node may
+	// write.
 	has := func(m v1.PersistentVolumeAccessMode) bool { return slices.Contains(modes, m) }
 	switch {
 	case has(v1.ReadWriteMany):
@@ -123,14 +141,15 @@ func accessMode(modes []v1.PersistentVolumeAccessMode, multiWriter bool) spec.Vo
 	}
 }
 
-// capability says how a volume is to be used. Group is that of a driver which
-// mounts with one.
+// capability says how a volume is to be used. Group is that of a driver which mounts
+// with one. Block devices have neither a file system's type nor options.
 func (s source) capability(can abilities, group, context string) *spec.VolumeCapability {
 	c := &spec.VolumeCapability{AccessMode: &spec.VolumeCapability_AccessMode{Mode: accessMode(s.modes, can.multiWriter)}}
 	if s.block {
 		c.AccessType = &spec.VolumeCapability_Block{Block: &spec.VolumeCapability_BlockVolume{}}
 		return c
 	}
+	// The options are shared with the source; the context is added to a copy.
 	flags := s.options
 	if context != "" {
 		flags = append(slices.Clone(flags), fmt.Sprintf("context=%q", context))
@@ -141,7 +160,9 @@ func (s source) capability(can abilities, group, context string) *spec.VolumeCap
 	return c
 }
 
-// mayPublish says why a driver may not make a volume.
+// mayPublish says why a driver may not make a volume, by its volumeLifecycleModes. A
+// driver that does not expect pods' own volumes could take their attributes, which
+// anybody who makes pods writes, for those of an administrator.
 func mayPublish(s source, o content.CSIDriver) error {
 	kind, may := lifecyclePersistent, o.Persistent
 	if s.ephemeral {
@@ -154,13 +175,15 @@ func mayPublish(s source, o content.CSIDriver) error {
 }
 
 // ownsFiles reports whether the files of a volume are given to the pod's fsGroup
-// here: section 7 of the kubelet's rules.
+// here, by the kubelet's rules. Volumes that several nodes write are left alone
+// unless the policy is File: their files may not be this pod's to give away.
 func ownsFiles(s source, policy content.FSGroupPolicy, group *int64) bool {
 	switch {
 	case group == nil || s.readOnly || s.block:
 		return false
 	case policy == content.FSGroupFile:
 		return true
+	// Without a type of file system the volume may have no owners of files at all.
 	case policy == content.FSGroupNone || s.fsType == "":
 		return false
 	case s.ephemeral:
@@ -170,6 +193,7 @@ func ownsFiles(s source, policy content.FSGroupPolicy, group *int64) bool {
 }
 
 // Keys that are added to a volume's context.
+// Keys that are added to a volume's context, as drivers of Kubernetes know them.
 const (
 	keyPodName        = "csi.storage.k8s.io/pod.name"
 	keyPodNamespace   = "csi.storage.k8s.io/pod.namespace"
@@ -179,7 +203,9 @@ const (
 	keyTokens         = "csi.storage.k8s.io/serviceAccount.tokens"
 )
 
-// volumeContext is what a driver is told of a volume, in a map of its own.
+// volumeContext is what a driver is told of a volume, in a map of its own: the
+// attributes are shared with the API's objects. What is known of the pod wins over
+// attributes of the same keys, or a volume could claim to be another pod's.
 func volumeContext(s source, pod *v1.Pod, podInfo bool) map[string]string {
 	out := make(map[string]string, len(s.attributes)+6)
 	for k, v := range s.attributes {

@@ -15,8 +15,14 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Device is what pods share of a persistent volume: where it is staged, if its
-// driver stages volumes. A pod's own volume has none.
+// Staging: the mount of a volume that pods of a node share, below ROOT/plugins. Its
+// record is in the directory above the mount; that of a block device is beside. The
+// record is written before NodeStageVolume and removed after NodeUnstageVolume, so
+// that whatever a driver may know has a record.
+
+// Device is what pods share of a persistent volume: where it is staged, if its driver
+// stages volumes. A pod's own volume has none. It reads the record if the spec is not
+// known, and asks no driver.
 func (p Plugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 	if v.Spec != nil {
 		src, err := sourceOf(v.Spec, v.Pod, v.UID)
@@ -25,6 +31,7 @@ func (p Plugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 		}
 		return p.m.device(src, v.Name), nil
 	}
+	// A volume that an earlier process left: only its path is known.
 	dir, block := v.Path, isBlock(v)
 	if block {
 		dir = p.m.blockDir(v.Name, dataName)
@@ -43,6 +50,7 @@ func (p Plugin) Device(v *volumemgr.Volume) (volumemgr.Device, error) {
 	case rec.Ephemeral:
 		return volumemgr.Device{}, nil
 	}
+	// Until all is taken down, no controller may detach it.
 	p.m.use(unique(rec.Driver, rec.Handle), true)
 	return p.m.device(source{driver: rec.Driver, handle: rec.Handle}, v.Name), nil
 }
@@ -54,13 +62,17 @@ const (
 )
 
 // Devices lists what may be staged: a directory of each volume, the one that is empty
-// as its process died included.
+// as its process died included. It is called once, at the start; what it lists and no
+// pod wants is unmounted by UnmountDevice. An error comes with all that could be
+// read.
 func (p Plugin) Devices(context.Context) ([]volumemgr.Device, error) {
 	m := p.m
 	names, err := list(m.dir(), maxDrivers)
 	errs := []error{err}
 	var out []volumemgr.Device
 	for _, driver := range names {
+		// Block devices have a directory beside those of the drivers; other names are
+		// nobody's.
 		if driver == "volumeDevices" || checkDriver(driver) != nil {
 			continue
 		}
@@ -71,6 +83,8 @@ func (p Plugin) Devices(context.Context) ([]volumemgr.Device, error) {
 			if err == nil {
 				m.use(unique(rec.Driver, rec.Handle), true)
 			}
+			// Directories are named by the hash of a handle. Any other has to look
+			// like a volume before it is taken for one.
 			if err == nil || errors.Is(err, ErrRecord) || len(sum) == hashLength || exists(m.dir(driver, sum, globalName)) {
 				out = append(out, volumemgr.Device{Name: driver + "/" + sum, Path: m.dir(driver, sum, globalName)})
 			}
@@ -90,12 +104,15 @@ func (p Plugin) Devices(context.Context) ([]volumemgr.Device, error) {
 	return out, errors.Join(errs...)
 }
 
+// list returns the names in a directory, at most limit of them; none if it is
+// missing.
 func list(dir string, limit int) ([]string, error) {
 	names, err := safefile.Names(dir, limit)
 	return names, gone(err)
 }
 
-// exists reports whether something is there, without asking what is mounted on it.
+// exists reports whether something is there, without asking what is mounted on it. It
+// reads the directory above: a stat would hang on a server that does not answer.
 func exists(path string) bool {
 	entries, err := safefile.Names(filepath.Dir(path), maxVolumes)
 	if err != nil {
@@ -110,7 +127,8 @@ func exists(path string) bool {
 }
 
 // MountDevice waits until the volume is attached, if it is to be, and stages it, if
-// its driver stages volumes.
+// its driver stages volumes. A driver that is not registered is a transient error,
+// also before the wait: pods should be told of the driver and not of the attachment.
 func (p Plugin) MountDevice(ctx context.Context, v *volumemgr.Volume) (err error) {
 	m := p.m
 	src, err := sourceOf(v.Spec, v.Pod, v.UID)
@@ -147,6 +165,8 @@ func (p Plugin) MountDevice(ctx context.Context, v *volumemgr.Volume) (err error
 		return transient(err)
 	}
 	defer release()
+	// A block device has a record even if it is not staged: its publications have no
+	// records of their own.
 	if !d.can.stage && !src.block {
 		return nil
 	}
@@ -154,6 +174,8 @@ func (p Plugin) MountDevice(ctx context.Context, v *volumemgr.Volume) (err error
 	if err != nil {
 		return transient(err)
 	}
+	// A context is one of the whole mount, so staging needs it and the publications
+	// as well.
 	label := m.context(v, src, object)
 	if err := m.write(dir, record{Handle: src.handle, Driver: src.driver, Context: label}); err != nil {
 		return m.unstaged(ctx, dir, path, src.block, errors.Is(staged, fs.ErrNotExist) && !v.Found, err)
@@ -172,12 +194,15 @@ func (p Plugin) MountDevice(ctx context.Context, v *volumemgr.Volume) (err error
 	if err == nil {
 		return nil
 	}
+	// Nothing is there if the driver has given up, or if the call was never made and
+	// no earlier one had been.
 	var answer *CallError
 	nothing := errors.As(err, &answer) && answer.Final() || errors.Is(err, volumemgr.ErrTransient) && errors.Is(staged, fs.ErrNotExist)
 	return m.unstaged(ctx, dir, path, src.block, nothing && !v.Found, err)
 }
 
-// staging is where a volume is staged, and the directory of its record.
+// staging is where a volume is staged, and the directory of its record. A file
+// system's place is named by its handle, a block device's by its persistent volume.
 func (m *Manager) staging(src source, name string) (dir, path string) {
 	if src.block {
 		return m.blockDir(name, dataName), m.blockDir("staging", name)
@@ -187,7 +212,7 @@ func (m *Manager) staging(src source, name string) (dir, path string) {
 }
 
 // makeDir makes a directory that may be a mount point already: it does not look at
-// what is mounted there.
+// what is mounted there, as that may hang.
 func makeDir(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return err
@@ -198,7 +223,9 @@ func makeDir(path string) error {
 	return nil
 }
 
-// unstaged removes what a stage that failed has left, if there can be nothing.
+// unstaged removes what a stage that failed has left, if there can be nothing, and
+// returns cause. A failure of that makes the result uncertain, so that UnmountDevice
+// is called.
 func (m *Manager) unstaged(ctx context.Context, dir, path string, block, nothing bool, cause error) error {
 	if !nothing {
 		return cause
@@ -209,8 +236,9 @@ func (m *Manager) unstaged(ctx context.Context, dir, path string, block, nothing
 	return cause
 }
 
-// removeStaging removes the directories of a volume that is not staged. Those of a
-// block device go when no pod has it any more.
+// removeStaging removes the directories of a volume that is not staged, the mount
+// point first and the record after it. Those of a block device go when no pod has it
+// any more. What is mounted, or not empty, is an error, and stays.
 func (m *Manager) removeStaging(ctx context.Context, dir, path string, block bool) error {
 	if err := m.removeTarget(ctx, path); err != nil {
 		return err
@@ -230,13 +258,15 @@ func (m *Manager) removeStaging(ctx context.Context, dir, path string, block boo
 	return m.remove(top)
 }
 
-// UnmountDevice unstages the volume.
+// UnmountDevice unstages the volume, by its record. It refuses while a pod has it
+// mounted.
 func (p Plugin) UnmountDevice(ctx context.Context, dev volumemgr.Device) error {
 	m := p.m
 	name, block := strings.CutPrefix(dev.Name, blockDevice)
 	dir := filepath.Dir(dev.Path)
 	if block {
 		dir = m.blockDir(name, dataName)
+		// Publications go before staging (CSI specification).
 		if err := m.unmapLeft(ctx, name); err != nil {
 			return err
 		}
@@ -257,6 +287,8 @@ func (p Plugin) UnmountDevice(ctx context.Context, dev volumemgr.Device) error {
 	case err != nil:
 		return err
 	}
+	// The kernel's table and not the manager's memory: a pod's mount that nobody
+	// remembers is in use as well.
 	if used, err := m.users(ctx, dev.Path); err != nil {
 		return err
 	} else if len(used) > 0 {
@@ -267,6 +299,8 @@ func (p Plugin) UnmountDevice(ctx context.Context, dev volumemgr.Device) error {
 		return transient(err)
 	}
 	defer release()
+	// Without the directory the driver has never been called, or has answered
+	// already.
 	if d.can.stage && exists(dev.Path) {
 		req := &spec.NodeUnstageVolumeRequest{VolumeId: rec.Handle, StagingTargetPath: dev.Path}
 		if err := m.call(ctx, d, rec.Handle, "NodeUnstageVolume", req, &spec.NodeUnstageVolumeResponse{}, nil); err != nil {
@@ -281,7 +315,7 @@ func (p Plugin) UnmountDevice(ctx context.Context, dev volumemgr.Device) error {
 }
 
 // forget drops from what is in use a volume of which only the device is known, as
-// nothing of it was ever staged.
+// nothing of it was ever staged. The handle is not known either, only its hash.
 func (m *Manager) forget(dev volumemgr.Device) {
 	for _, name := range m.VolumesInUse() {
 		driver, handle, ok := strings.Cut(strings.TrimPrefix(string(name), pluginName+"/"), "^")

@@ -7,17 +7,20 @@ import (
 	"strings"
 )
 
-// version is one of the CSI specification that a driver speaks.
+// version is one of the CSI specification that a driver speaks. The zero value is
+// lower than any that is spoken here.
 type version struct{ major, minor, patch int }
 
 func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v.major, v.minor, v.patch) }
 
+// compare returns -1, 0 or 1, as numbers and not as text: 1.10 is higher than 1.9.
 func (v version) compare(w version) int {
 	return cmp.Or(cmp.Compare(v.major, w.major), cmp.Compare(v.minor, w.minor), cmp.Compare(v.patch, w.patch))
 }
 
 // parseVersion reads a version such as "1.0.0" or "v1.2". What follows a dash or a
-// plus does not count.
+// plus does not count. It reports false for anything else; a driver may list such
+// beside others.
 func parseVersion(s string) (version, bool) {
 	s = strings.TrimPrefix(s, "v")
 	if i := strings.IndexAny(s, "-+"); i >= 0 {

@@ -9,6 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// Calls to drivers. A call belongs to the manager: it has Run's context and a
+// deadline of its own, and its result counts whether or not the pod that asked for it
+// still waits.
+
 // Names of the calls, as the DRA API has them.
 const (
 	callPrepare   = "NodePrepareResources"
@@ -23,11 +27,16 @@ func (m *Manager) call(driver string, uid types.UID, claims []*claim, prepare bo
 	if m.ctx == nil || m.ctx.Err() != nil {
 		return nil, ErrNotRunning
 	}
+	// One claim stands for all of them in the error: they miss the same driver.
 	p, err := m.plugin(driver, claims[0].String(), uid)
 	if err != nil {
 		return nil, err
 	}
+	// errs is written before done is closed, and only read after that, which is why
+	// it needs no lock of its own.
 	o := &op{done: make(chan struct{}), prepare: prepare, errs: map[*claim]error{}}
+	// Counted while the plugin is listed: its connection is not closed before the
+	// call is over.
 	p.calls.Add(1)
 	err = m.start(func(ctx context.Context) {
 		defer p.calls.Done()
@@ -49,6 +58,9 @@ func (m *Manager) call(driver string, uid types.UID, claims []*claim, prepare bo
 		if prepare {
 			part.called = true
 		} else {
+			// From here on nobody may start with this claim, whatever comes of the
+			// call: a driver that fails in the middle may have removed the CDI files
+			// already.
 			part.prepared, part.devices = false, nil
 			c.gen++
 		}
@@ -56,6 +68,7 @@ func (m *Manager) call(driver string, uid types.UID, claims []*claim, prepare bo
 	return o, nil
 }
 
+// refs names claims to a driver. ClaimRef never changes, so that no lock is needed.
 func refs(claims []*claim) []ClaimRef {
 	list := make([]ClaimRef, len(claims))
 	for i, c := range claims {
@@ -64,6 +77,8 @@ func refs(claims []*claim) []ClaimRef {
 	return list
 }
 
+// callPrepare makes the call, without Manager.mu, and notes its result. Devices
+// replace those of an earlier answer; the caller of prepareBy stores them.
 func (m *Manager) callPrepare(ctx context.Context, p *plugin, o *op, claims []*claim) {
 	answer, err := p.driver.Prepare(ctx, refs(claims))
 	if err == nil {
@@ -83,6 +98,9 @@ func (m *Manager) callPrepare(ctx context.Context, p *plugin, o *op, claims []*c
 	})
 }
 
+// callUnprepare makes the call, without Manager.mu, and notes its result. If the
+// record cannot be written the driver is not called, and the claim stays to be
+// undone.
 func (m *Manager) callUnprepare(ctx context.Context, p *plugin, o *op, claims []*claim) {
 	// Stored first: a crash must not leave it as if it were prepared.
 	err := m.save(claims...)
@@ -109,7 +127,8 @@ func (m *Manager) callUnprepare(ctx context.Context, p *plugin, o *op, claims []
 // errSkipped is for a claim that the driver did not answer for.
 var errSkipped = errors.New("its answer leaves the claim out")
 
-// known reports whether an answer is for no other claims than those asked for.
+// known fails if an answer has a claim that was not asked for: a driver that mixes up
+// claims is not believed about the others either.
 func known[T any](answer map[types.UID]T, claims []*claim) error {
 	for uid := range answer {
 		if !slices.ContainsFunc(claims, func(c *claim) bool { return c.UID == uid }) {
@@ -119,11 +138,14 @@ func known[T any](answer map[types.UID]T, claims []*claim) error {
 	return nil
 }
 
-// finish notes what came of a call: err is for all of its claims, and accept
-// says what came of one. It is called with Manager.mu held.
+// finish notes the result of a call: err is for all of its claims, and accept returns
+// that of one and changes its part. finish takes Manager.mu; accept is called with it
+// held.
 func (m *Manager) finish(p *plugin, o *op, claims []*claim, call string, err error, accept func(*claim, *part) error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	// One value for all claims: errors below drops repetitions by identity, so that a
+	// pod with many claims is not shown the same error as often.
 	var all *DriverError
 	if err != nil {
 		all = &DriverError{Driver: p.name, Call: call, Err: err}
@@ -137,6 +159,8 @@ func (m *Manager) finish(p *plugin, o *op, claims []*claim, call string, err err
 		} else if err := accept(c, part); err != nil {
 			o.errs[c] = &DriverError{Driver: p.name, Call: call, Claims: []string{c.String()}, Err: err}
 		}
+		// All pods of the claim wait for the driver, not just the one that asked: any
+		// of them may be the next to try.
 		if errors.Is(err, ErrAway) {
 			for uid := range c.pods {
 				m.await(p.name, uid)
@@ -146,7 +170,9 @@ func (m *Manager) finish(p *plugin, o *op, claims []*claim, call string, err err
 	close(o.done)
 }
 
-// errors are what the calls said of claims, each once.
+// errors joins the errors that the calls in s had for claims, each once. Without
+// calls it is nil, which lets the first attempt of a loop through. Manager.mu is
+// held.
 func (s ops) errors(claims []*claim) error {
 	var errs []error
 	for _, c := range claims {
@@ -159,10 +185,12 @@ func (s ops) errors(claims []*claim) error {
 	return errors.Join(errs...)
 }
 
-// ops are calls that are over.
+// ops are the calls that one Prepare or Unprepare has seen end. Their errors are its
+// own: it does not try again what has failed while it waited.
 type ops map[*op]bool
 
-// wait waits for the end of a call.
+// wait waits for the end of a call, and not for its success. If ctx ends first the
+// call goes on without this caller.
 func (o *op) wait(ctx context.Context, driver string) error {
 	select {
 	case <-o.done:

@@ -9,17 +9,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// The state of claims in memory. The order of a claim's life: pods refer to it, its
+// record is stored, drivers are called, the last pod leaves, drivers undo, the record
+// goes.
+
 // claim is one that pods of this node use. Manager.mu guards it, but for saving.
 type claim struct {
 	ClaimRef
-	pods  map[types.UID]*podRef
+	pods map[types.UID]*podRef
+	// parts has every driver that a device of the claim was allocated of. A claim
+	// without devices has none, and counts as prepared.
 	parts map[string]*part // by driver
 
-	gen, saved uint64     // changes so far, and those that are stored
-	saving     sync.Mutex // held while it is written, so that writes are in order
+	gen, saved uint64 // changes so far, and those that are stored
+	// saving is taken before Manager.mu, which is not held over the write itself.
+	saving sync.Mutex // held while it is written, so that writes are in order
 }
 
-// podRef is the use of a claim by a pod. It is replaced, never changed.
+// podRef is the use of a claim by a pod. It is replaced, never changed: a record that
+// is being written shares it without a lock. Pods that a kubelet's file names have
+// only a UID.
 type podRef struct {
 	UID       types.UID `json:"uid"`
 	Namespace string    `json:"namespace,omitempty"`
@@ -29,7 +38,9 @@ type podRef struct {
 	given bool // all of it was prepared once, and that is stored
 }
 
-// part is what one driver has to do with a claim.
+// part is what one driver has to do with a claim. prepared implies called; a claim
+// that is called and not prepared is one that failed, is under way, or is of an
+// earlier boot.
 type part struct {
 	prepared bool
 	called   bool // the driver may have done something: it has to be undone
@@ -39,14 +50,16 @@ type part struct {
 
 // op is a call to a driver, for some claims.
 type op struct {
-	done    chan struct{} // closed when it is over
+	done chan struct{} // closed when it is over
+	// prepare is false for an Unprepare. Whoever waits for the one is not interested
+	// in errors of the other.
 	prepare bool
 	errs    map[*claim]error // of those that are not done; read once it is over
 }
 
 func (c *claim) String() string { return c.Namespace + "/" + c.Name }
 
-// prepared reports that every driver has prepared the claim.
+// prepared reports that every driver has prepared the claim. Manager.mu is held.
 func (c *claim) prepared() bool {
 	for _, p := range c.parts {
 		if !p.prepared {
@@ -56,7 +69,8 @@ func (c *claim) prepared() bool {
 	return true
 }
 
-// idle reports that no driver has anything to do with the claim.
+// idle reports that no driver has anything to undo for the claim, nor a call under
+// way. Manager.mu is held.
 func (c *claim) idle() bool {
 	for _, p := range c.parts {
 		if p.op != nil || p.called {
@@ -66,13 +80,19 @@ func (c *claim) idle() bool {
 	return true
 }
 
-// alone reports that the pod uses the claim, and no other pod does.
+// alone reports that the pod uses the claim, and no other pod does. It is asked about
+// a pod and not for a number: an Unprepare that is repeated must not undo the claim
+// of the other pod that is left. Manager.mu is held.
 func (c *claim) alone(uid types.UID) bool { return len(c.pods) == 1 && c.pods[uid] != nil }
 
+// drivers lists the claim's drivers by name, so that records and CDI devices have the
+// same order at each attempt. Manager.mu is held.
 func (c *claim) drivers() []string { return slices.Sorted(maps.Keys(c.parts)) }
 
-// refer notes that a pod uses a claim. Manager.mu is held.
+// refer notes that a pod uses a claim. The change is stored by the next save.
+// Manager.mu is held.
 func (m *Manager) refer(c *claim, r *podRef) {
+	// An equal reference stays, with its given: a repeated Prepare writes nothing.
 	if old := c.pods[r.UID]; old != nil && slices.Equal(old.Uses, r.Uses) {
 		return
 	}
@@ -84,7 +104,8 @@ func (m *Manager) refer(c *claim, r *podRef) {
 	m.byPod[r.UID][c] = true
 }
 
-// unrefer notes that a pod does not use a claim any more. Manager.mu is held.
+// unrefer notes that a pod does not use a claim any more. A claim without pods goes
+// with the next save. Manager.mu is held.
 func (m *Manager) unrefer(c *claim, uid types.UID) {
 	if c.pods[uid] == nil {
 		return
@@ -102,11 +123,15 @@ func (m *Manager) of(uid types.UID) []*claim {
 	return slices.SortedFunc(maps.Keys(m.byPod[uid]), func(a, b *claim) int { return strings.Compare(a.String(), b.String()) })
 }
 
-// inUse counts the claims that are prepared, by driver, and all under "<any>".
+// inUse counts the claims that are prepared, by driver, and all under "<any>". A
+// claim of two drivers counts for both, which is why the sum may be more than the
+// total.
 func (m *Manager) inUse() map[string]int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	count := map[string]int{anyDriver: 0}
+	// Drivers without claims are listed with 0, so that their series do not disappear
+	// with the last claim.
 	for name := range m.drivers {
 		count[name] = 0
 	}

@@ -7,6 +7,10 @@ import (
 	"github.com/nodewright/nodewright/internal/wirecount"
 )
 
+// Answers of drivers are decoded only after their fields have been counted: a message
+// of few bytes can have many empty fields, each of which costs memory once it is
+// decoded.
+
 // shapes are those of the answers of drivers that have messages within. Those of
 // maps are messages of a key and a value.
 var shapes = map[protoreflect.Name]wirecount.Shape{
@@ -15,5 +19,6 @@ var shapes = map[protoreflect.Name]wirecount.Shape{
 	"NodeWatchResourcesResponse":     {1: {1: {}}},
 }
 
-// codec decodes the answers of a driver that have not too many fields.
+// codec decodes the answers of a driver that have not too many fields. Others fail
+// the call.
 var codec = wirecodec.Codec{Fields: maxFields, Shapes: shapes}

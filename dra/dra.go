@@ -21,7 +21,8 @@ const (
 	// defaultGrace is that of device plugins, whose drivers take as long to
 	// come up. The kubelet has none: it fails at once and tries again.
 	defaultGrace = 5 * time.Minute
-	// maxDrivers bounds what is remembered of drivers that come and go.
+	// maxDrivers bounds the names that are remembered: those of registered drivers,
+	// and those that claims name and nobody has registered.
 	maxDrivers = 256
 	// maxInstances bounds those of one driver: an update has two.
 	maxInstances = 16
@@ -29,16 +30,24 @@ const (
 
 // Store keeps values over a crash, one for each claim. A checkpoint.Store is one.
 type Store interface {
+	// Write returns once the value would survive a crash: a driver is called only
+	// after that. It may block: only calls about the same claim wait for it.
 	Write(key string, value []byte) error
 	// Read returns fs.ErrNotExist if there is no value, or none that is whole.
 	Read(key string) ([]byte, error)
+	// Delete of a key without a value is no error.
 	Delete(key string) error
+	// Keys lists all values, those of others too: the manager takes the ones with its
+	// own prefix. Restore calls it.
 	Keys() ([]string, error)
 }
 
 // Claims looks up ResourceClaims, of an API server or of wherever they are. What
 // it returns is shared and not changed.
 type Claims interface {
+	// Claim may ask a server, and ends when ctx does. A claim that does not exist is
+	// an error or nil. It is called without locks, once for each claim of a Prepare
+	// that finds something missing.
 	Claim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error)
 }
 
@@ -63,6 +72,8 @@ type Config struct {
 	Metrics prometheus.Registerer // not exported
 }
 
+// withDefaults returns the configuration with its optional fields set. Boot,
+// KubeletDir and Metrics stay as they are, as their absence has a meaning.
 func (c Config) withDefaults() Config {
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
@@ -76,6 +87,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// validate reports every mistake at once, by the field's name, its value and the
+// wanted values.
 func (c Config) validate() error {
 	var errs []error
 	if c.Store == nil {
@@ -99,8 +112,14 @@ type Manager struct {
 	cfg Config
 	met *metrics
 
-	mu      sync.Mutex
-	claims  map[types.UID]*claim
+	// mu guards the maps and ctx, and what claims and drivers hold. It is never held
+	// over a call to a driver, a read or a write of the store, or a look-up of a
+	// claim.
+	mu     sync.Mutex
+	claims map[types.UID]*claim
+	// byName has one claim of a name, claims has all: after a restart, a claim that
+	// was deleted by force and made again can be there twice, until one of the two is
+	// unprepared.
 	byName  map[string]*claim             // by namespace/name
 	byPod   map[types.UID]map[*claim]bool // that a pod uses
 	alive   map[types.UID]bool            // pods of which something ran at Restore, and that have not ended
@@ -108,10 +127,12 @@ type Manager struct {
 	reaping map[types.UID]*reaper         // pods that are gone
 	drivers map[string]*driver
 	subs    subscription.List[Change]
-	ready   chan struct{}
-	ctx     context.Context // Run's; nil before
-	wg      sync.WaitGroup  // of calls and sessions
+	// ready is closed once ctx is set, as registrations before that fail.
+	ready chan struct{}
+	ctx   context.Context // Run's; nil before
+	wg    sync.WaitGroup  // of calls and sessions
 
+	// The fields for the start. restoring is taken before mu, never after it.
 	restoring sync.Mutex  // held by Restore
 	restored  bool        // guarded by restoring
 	blind     bool        // everything may run; set by Restore, before any record is read
@@ -152,20 +173,27 @@ func New(cfg Config) (*Manager, error) {
 // Run lets drivers register and be called until ctx ends; it returns nil when no
 // call is under way any more. It may be called once, after [Manager.Restore].
 func (m *Manager) Run(ctx context.Context) error {
+	// For a caller that did not call Restore: as nobody has said which containers
+	// run, all of them may, and every record counts as used.
 	if err := m.Restore(nil); err != nil && !errors.Is(err, errRestored) {
 		m.cfg.Log.Error("claims of before the restart are not known", zap.Error(err))
 	}
 	m.mu.Lock()
 	m.ctx = ctx
+	// A record that could not be read does not keep drivers from registering.
 	_ = m.start(m.reread)
 	m.mu.Unlock()
 	close(m.ready)
+	// The kubelet's file is written by one goroutine, so that a slow disk does not
+	// hold up pods, and an older state never replaces a newer one.
 	over, told := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(told)
 		m.keepTold(over)
 	}()
 	<-ctx.Done()
+	// Subscribers hear of nothing that happens from here on: plugins that go because
+	// of the end are not lost.
 	m.subs.Drop()
 	m.wg.Wait()
 	m.subs.Wait()
@@ -177,9 +205,11 @@ func (m *Manager) Run(ctx context.Context) error {
 // Ready is closed when Run works: drivers can register.
 func (m *Manager) Ready() <-chan struct{} { return m.ready }
 
-// start runs fn, with Run's ctx, on a goroutine that Run waits for. Manager.mu
-// is held.
+// start runs fn, with Run's ctx, on a goroutine that Run waits for. Before Run and
+// after the end of its context it returns ErrNotRunning. Manager.mu is held.
 func (m *Manager) start(fn func(ctx context.Context)) error {
+	// Checked under the lock that Run sets ctx with. No goroutine is added to wg once
+	// Run's context has ended, so that wg.Wait in Run cannot miss one.
 	if m.ctx == nil || m.ctx.Err() != nil {
 		return ErrNotRunning
 	}
@@ -188,13 +218,18 @@ func (m *Manager) start(fn func(ctx context.Context)) error {
 	return nil
 }
 
-// turn lets one at a time do something for a pod.
+// turn lets one at a time do something for a pod: a Prepare and an Unprepare of the
+// same pod would otherwise add and drop its references in any order.
 type turn struct {
-	free  chan struct{} // has a value while nobody has the turn
+	free chan struct{} // has a value while nobody has the turn
+	// users are the holder of the turn and those who wait for it; with the last of
+	// them the record goes. Guarded by Manager.mu.
 	users int
 }
 
-// enter waits for a pod's turn, and returns how to end it.
+// enter waits for a pod's turn, for as long as ctx allows, and returns how to end it.
+// The turn is a channel and not a mutex so that a caller whose context ends is not
+// stuck behind a driver that hangs.
 func (m *Manager) enter(ctx context.Context, uid types.UID) (leave func(), err error) {
 	m.mu.Lock()
 	t := m.turns[uid]
@@ -214,6 +249,8 @@ func (m *Manager) enter(ctx context.Context, uid types.UID) (leave func(), err e
 	}
 	select {
 	case <-t.free:
+		// The turn is given back before it is forgotten: whoever enters in between
+		// still finds this turn, and not a second one for the same pod.
 		return func() { t.free <- struct{}{}; forget() }, nil
 	case <-ctx.Done():
 		forget()

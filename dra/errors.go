@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// Errors are types where a caller decides by them: wait for the driver (NotYetError),
+// say so to people (GoneError), or try again later (the others).
+
 // ErrNotRunning is for calls before [Manager.Run], or after it.
 var ErrNotRunning = errors.New("the manager of resource claims is not running")
 
@@ -28,7 +31,9 @@ type NotYetError struct {
 	Driver string
 	Claim  string // namespace/name
 	// Why says, for people, what the pod waits for.
-	Why   string
+	Why string
+	// Until is the end of Config.Grace, counted from the loss of the driver or from
+	// the first pod that named it.
 	Until time.Time
 }
 
@@ -36,7 +41,8 @@ func (e *NotYetError) Error() string {
 	return fmt.Sprintf("claim %s waits for driver %s until %s: %s", e.Claim, e.Driver, e.Until.Format(time.TimeOnly), e.Why)
 }
 
-// GoneError means that nobody has offered to be a driver for long.
+// GoneError means that no instance of a driver has registered for Config.Grace. The
+// pod is still reported by Subscribe if one comes.
 type GoneError struct {
 	Driver, Claim, Why string
 }
@@ -56,8 +62,9 @@ func (e *ClaimError) Error() string { return fmt.Sprintf("claim %s: %v", e.Claim
 // Unwrap is what is wrong with the claim.
 func (e *ClaimError) Unwrap() error { return e.Err }
 
-// DriverError means that a driver answered a call with an error, or wrongly, or
-// not in time.
+// DriverError means that a driver answered a call with an error, or wrongly, or not
+// in time. The call may have had an effect, and is repeated when the pod is tried
+// again.
 type DriverError struct {
 	Driver string
 	Call   string   // as the DRA API names it

@@ -29,7 +29,8 @@ const (
 // deviceName names a device of a driver.
 type deviceName struct{ pool, device string }
 
-// health is what was last said of a device.
+// health is what was last said of a device, and when that was received. It is
+// replaced, never changed.
 type health struct {
 	health  Health
 	message string
@@ -37,13 +38,17 @@ type health struct {
 	at      time.Time
 }
 
+// fresh reports whether the report still counts; it does at the very moment of its
+// timeout.
 func (h *health) fresh(now time.Time) bool { return now.Sub(h.at) <= h.timeout }
 
-// watch listens to what a driver says of its devices until ctx ends.
+// watch listens to what a driver says of its devices until ctx ends, or until the
+// driver says that it does not tell.
 func (m *Manager) watch(ctx context.Context, p *plugin) {
 	for ctx.Err() == nil {
 		err := p.driver.Watch(ctx, func(list []DeviceHealth) { m.report(ctx, p, list) })
 		m.mu.Lock()
+		// Whatever ended the stream, nobody tells of these devices any more.
 		m.unknown(p)
 		m.mu.Unlock()
 		if errors.Is(err, ErrNoHealth) {
@@ -64,12 +69,15 @@ func (m *Manager) watch(ctx context.Context, p *plugin) {
 func (m *Manager) report(ctx context.Context, p *plugin, list []DeviceHealth) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	// The plugin was withdrawn: a late report must not bring back what unknown
+	// cleared.
 	if ctx.Err() != nil {
 		return
 	}
 	now := time.Now()
 	changed := map[deviceName]bool{}
 	for _, d := range list {
+		// Such a name cannot be that of an allocated device.
 		if len(d.Pool) > maxDeviceName || len(d.Device) > maxDeviceName {
 			continue
 		}
@@ -91,8 +99,9 @@ func (m *Manager) report(ctx context.Context, p *plugin, list []DeviceHealth) {
 	m.tell(p.name, changed)
 }
 
-// age drops what is too old, and has this looked at again when the next is.
-// Manager.mu is held.
+// age drops reports that are too old, adds their devices to changed, and has this
+// looked at again when the next is. One timer for each plugin, set to the earliest
+// end, costs the same for any number of devices. Manager.mu is held.
 func (m *Manager) age(p *plugin, now time.Time, changed map[deviceName]bool) {
 	var next time.Time
 	for name, h := range p.health {
@@ -110,6 +119,7 @@ func (m *Manager) age(p *plugin, now time.Time, changed map[deviceName]bool) {
 	if next.IsZero() {
 		return
 	}
+	// The millisecond is because a report counts up to and including its end.
 	p.stale = time.AfterFunc(next.Sub(now)+time.Millisecond, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -119,7 +129,7 @@ func (m *Manager) age(p *plugin, now time.Time, changed map[deviceName]bool) {
 	})
 }
 
-// unknown forgets what a plugin said. Manager.mu is held.
+// unknown forgets what a plugin said, and tells the pods. Manager.mu is held.
 func (m *Manager) unknown(p *plugin) {
 	if p.stale != nil {
 		p.stale.Stop()
@@ -133,7 +143,8 @@ func (m *Manager) unknown(p *plugin) {
 	m.tell(p.name, changed)
 }
 
-// tell informs the pods that have one of some devices. Manager.mu is held.
+// tell informs the pods that have one of some devices, of whichever instance of the
+// driver: their statuses are out of date. Manager.mu is held.
 func (m *Manager) tell(driver string, devices map[deviceName]bool) {
 	if len(devices) == 0 {
 		return
@@ -153,8 +164,9 @@ func (m *Manager) tell(driver string, devices map[deviceName]bool) {
 	}
 }
 
-// healthOf is how a device is, by the newest plugin that knows. Manager.mu is
-// held.
+// healthOf is how a device is, by the newest plugin that knows. The resource ID is
+// the first CDI name, or driver/pool/device without one, as the kubelet has it.
+// Manager.mu is held.
 func (m *Manager) healthOf(d HeldDevice, now time.Time) v1.ResourceHealth {
 	out := v1.ResourceHealth{ResourceID: v1.ResourceID(d.Driver + "/" + d.Pool + "/" + d.Name), Health: v1.ResourceHealthStatusUnknown}
 	if len(d.CDI) > 0 {
@@ -183,7 +195,8 @@ func (m *Manager) healthOf(d HeldDevice, now time.Time) v1.ResourceHealth {
 	return out
 }
 
-// shorten cuts a message to what the API takes.
+// shorten cuts a message to what the API takes, in bytes, and not in the middle of a
+// character.
 func shorten(s string) string {
 	if len(s) <= v1.ResourceHealthMessageMaxLength {
 		return s

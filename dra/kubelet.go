@@ -18,6 +18,10 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
+// A kubelet's own file of claims, for nodes that change from a kubelet to this agent
+// and perhaps back. The file is read if a kubelet wrote it last, and kept up to date
+// for the next kubelet; a node that never had one gets none.
+
 const (
 	// kubeletFile has the claims that a kubelet prepared, in its root directory.
 	kubeletFile = "dra_manager_state"
@@ -28,22 +32,28 @@ const (
 	// when this agent wrote it last.
 	kubeletKey = "kubelet"
 
+	// The values that the kubelet writes into the file. Others are of a format that
+	// is not known here.
 	kubeletKind    = "DRACheckpoint"
 	kubeletVersion = "checkpoint.dra.kubelet.k8s.io/v1"
 )
 
-// kubeletFormat is the kubelet's file as its JSON is. Data is JSON as well.
+// kubeletFormat is the kubelet's file as its JSON is. Data is JSON as well, in a
+// string: the checksum is that of the string's bytes.
 type kubeletFormat struct {
 	Data     string
 	Checksum uint32 // CRC-32 of Data (IEEE)
 }
 
+// kubeletData is the JSON in Data. Field names without tags are the kubelet's.
 type kubeletData struct {
 	Kind               string `json:"kind,omitempty"`
 	APIVersion         string `json:"apiVersion,omitempty"`
 	ClaimInfoStateList []kubeletClaim
 }
 
+// kubeletClaim is what a kubelet keeps of a claim. PodUIDs is a set: an object with
+// empty values.
 type kubeletClaim struct {
 	ClaimUID    types.UID
 	ClaimName   string
@@ -58,16 +68,19 @@ type kubeletDriver struct {
 	Devices []kubeletDevice
 }
 
+// kubeletDevice is a device as a driver returned it.
 type kubeletDevice struct {
-	PoolName     string
-	DeviceName   string
+	PoolName   string
+	DeviceName string
+	// ShareID is nil for a device that is not shared.
 	ShareID      *string
 	RequestNames []string
 	CDIDeviceIDs []string
 }
 
-// decodeKubelet reads a kubelet's file. What cannot have been written by a kubelet is
-// left out and told of.
+// decodeKubelet reads a kubelet's file. Entries that no kubelet can have written are
+// left out and returned as problems. An error means that the file as a whole is
+// damaged, or of an unknown version.
 func decodeKubelet(b []byte) (records []*record, checksum uint32, problems []error, err error) {
 	var f kubeletFormat
 	if err := json.Unmarshal(b, &f); err != nil {
@@ -86,6 +99,8 @@ func decodeKubelet(b []byte) (records []*record, checksum uint32, problems []err
 	seen := map[types.UID]bool{}
 	for i, c := range data.ClaimInfoStateList {
 		r := c.record()
+		// The checks are those of this agent's own records, in one place: whatever
+		// passes can be stored and read again.
 		value, err := json.Marshal(r)
 		if err == nil {
 			_, err = parseRecord(r.UID, value)
@@ -103,6 +118,8 @@ func decodeKubelet(b []byte) (records []*record, checksum uint32, problems []err
 	return records, f.Checksum, problems, nil
 }
 
+// record is the claim in this agent's format. Boot stays empty, since the kubelet
+// does not record it.
 func (c *kubeletClaim) record() *record {
 	r := &record{Version: recordVersion, UID: c.ClaimUID, Namespace: c.Namespace, Name: c.ClaimName}
 	for _, uid := range slices.Sorted(maps.Keys(c.PodUIDs)) {
@@ -117,14 +134,16 @@ func (c *kubeletClaim) record() *record {
 			}
 			d.Devices = append(d.Devices, out)
 		}
+		// The kubelet does not store whether a driver has answered. Without devices
+		// the driver is asked again, which costs a call and no more.
 		d.Prepared = len(d.Devices) > 0
 		r.Drivers = append(r.Drivers, d)
 	}
 	return r
 }
 
-// encodeKubelet writes claims down as a kubelet would. What is the same is written the
-// same.
+// encodeKubelet writes claims down as a kubelet would. Equal claims give equal bytes:
+// map keys are sorted by the encoder, claims here.
 func encodeKubelet(records []record) (b []byte, checksum uint32, err error) {
 	data := kubeletData{Kind: kubeletKind, APIVersion: kubeletVersion, ClaimInfoStateList: make([]kubeletClaim, 0, len(records))}
 	for _, r := range slices.SortedFunc(slices.Values(records), func(a, b record) int { return cmp.Compare(a.UID, b.UID) }) {
@@ -154,9 +173,10 @@ func encodeKubelet(records []record) (b []byte, checksum uint32, err error) {
 	return b, f.Checksum, err
 }
 
-// fromKubelet reads which claims a kubelet prepared, if it wrote that after this agent
-// did. Where there is such a file, the agent keeps it up to date, so that a kubelet can
-// go on from there.
+// fromKubelet reads which claims a kubelet prepared, if it wrote that after this
+// agent did. Where there is such a file, the agent keeps it up to date, so that a
+// kubelet can go on from there. A damaged file is logged and ignored: the agent
+// starts, unlike a kubelet.
 func (m *Manager) fromKubelet() []*record {
 	if m.cfg.KubeletDir == "" {
 		return nil
@@ -165,6 +185,8 @@ func (m *Manager) fromKubelet() []*record {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	// Also a file that cannot be read is replaced later: a kubelet refuses to start
+	// with a damaged one.
 	m.mu.Lock()
 	m.shared = true
 	m.mu.Unlock()
@@ -178,6 +200,8 @@ func (m *Manager) fromKubelet() []*record {
 		m.cfg.Log.Warn("kubelet's claims ignored", zap.Error(err))
 		return nil
 	}
+	// The agent wrote this file itself, and its own records say more: uses, boots and
+	// the names of pods.
 	if had, err := m.cfg.Store.Read(kubeletKey); err == nil && string(had) == strconv.FormatUint(uint64(checksum), 10) {
 		return nil
 	}
@@ -188,8 +212,9 @@ func (m *Manager) fromKubelet() []*record {
 	return records
 }
 
-// inherit takes over a claim of a kubelet, and records it. What a pod that runs uses was
-// prepared in this boot; the rest is asked for again, or undone.
+// inherit takes over a claim of a kubelet, and records it. Drivers are not asked
+// again for claims of pods that run, as those were prepared in this boot; the other
+// claims are prepared again, or undone.
 func (m *Manager) inherit(r *record) {
 	m.mu.Lock()
 	for _, p := range r.Pods {
@@ -201,6 +226,7 @@ func (m *Manager) inherit(r *record) {
 	m.adopt(r)
 	m.mu.Lock()
 	c := m.claims[r.UID]
+	// The record is on nobody's disk yet in this format.
 	c.gen++
 	m.mu.Unlock()
 	if err := m.saveOne(c); err != nil {
@@ -208,7 +234,8 @@ func (m *Manager) inherit(r *record) {
 	}
 }
 
-// tellSoon has the kubelet's file written again. It never blocks.
+// tellSoon has the kubelet's file written again. It never blocks, and is called with
+// Manager.mu held; several calls may become one write.
 func (m *Manager) tellSoon() {
 	select {
 	case m.told <- struct{}{}:
@@ -216,7 +243,9 @@ func (m *Manager) tellSoon() {
 	}
 }
 
-// keepTold keeps the kubelet's file up to date until done is closed.
+// keepTold keeps the kubelet's file up to date until done is closed, and writes once
+// more then if there is a change left. A failed write is logged; the next change of a
+// claim tries again.
 func (m *Manager) keepTold(done <-chan struct{}) {
 	for ended := false; !ended; {
 		select {
@@ -235,6 +264,9 @@ func (m *Manager) keepTold(done <-chan struct{}) {
 	}
 }
 
+// tellKubelet writes the claims of now into the kubelet's file, if the node has one.
+// It reads the state itself, so that the file is never older than the last call of
+// tellSoon.
 func (m *Manager) tellKubelet() error {
 	m.mu.Lock()
 	shared := m.shared
@@ -248,6 +280,7 @@ func (m *Manager) tellKubelet() error {
 	if !shared {
 		return nil
 	}
+	// The records are snapshots: neither encoding nor the disk holds up the manager.
 	b, checksum, err := encodeKubelet(records)
 	if err != nil {
 		return err
@@ -259,5 +292,7 @@ func (m *Manager) tellKubelet() error {
 	if err := errors.Join(dir.Replace(kubeletFile, b, 0o600), dir.Close()); err != nil {
 		return err
 	}
+	// The file comes first. After a crash between the two, the file is taken for a
+	// kubelet's, and it has the same claims.
 	return m.cfg.Store.Write(kubeletKey, strconv.AppendUint(nil, uint64(checksum), 10))
 }

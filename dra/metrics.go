@@ -24,6 +24,9 @@ type metrics struct {
 	damaged    prometheus.Counter
 }
 
+// newMetrics makes the metrics and registers them; without a registerer they are
+// counted and not shown. Buckets are the kubelet's, in seconds, up to just below the
+// deadline of a call. inUse is called at each scrape and takes Manager.mu.
 func newMetrics(reg prometheus.Registerer, inUse func() map[string]int) (*metrics, error) {
 	buckets := prometheus.ExponentialBucketsRange(.1, 40, 15)
 	m := &metrics{
@@ -43,6 +46,7 @@ func newMetrics(reg prometheus.Registerer, inUse func() map[string]int) (*metric
 	return m, errors.Join(promshare.Register(reg, m.operations), promshare.Register(reg, m.calls), promshare.Register(reg, m.damaged), promshare.Register(reg, gauge(inUse)))
 }
 
+// operation notes the end of a Prepare or an Unprepare that had something to do.
 func (m *metrics) operation(name string, began time.Time, err error) {
 	m.operations.WithLabelValues(name, strconv.FormatBool(err != nil)).Observe(time.Since(began).Seconds())
 }

@@ -13,15 +13,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Prepare has drivers make the claims of a pod ready. It is called before the
-// pod's containers start, and as often as one wants: what is ready is not asked
-// for again. After an error it has to be called again, and whatever it did is
-// undone by [Manager.Unprepare].
+// Prepare has drivers make the claims of a pod ready. It is called before the pod's
+// containers start, and as often as one wants: what is ready is not asked for again.
+// It blocks until all drivers have answered or ctx ends; calls that were made go on
+// without it. After an error it has to be called again, and whatever it did is undone
+// by [Manager.Unprepare].
+//
+// Errors are, or wrap, [*NotYetError], [*GoneError], [*ClaimError], [*DriverError]
+// and [ErrNotRunning].
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	wants, err := wantsOf(pod)
 	if err != nil {
 		return err
 	}
+	// Before the turn: a sync of a running pod waits for nobody.
 	if len(wants) == 0 || m.has(pod, wants) {
 		return nil
 	}
@@ -30,6 +35,8 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 		return fmt.Errorf("wait for what is being done with the pod's claims: %w", err)
 	}
 	defer leave()
+	// Whoever prepares a pod knows that it is not gone, whatever the last Retain
+	// said.
 	m.rescue(pod.UID)
 	began := time.Now()
 	err = m.prepare(ctx, pod, wants)
@@ -37,10 +44,13 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) error {
 	return err
 }
 
-// has reports that all claims of a pod are ready.
+// has reports that all claims of a pod are ready, and that this is stored. References
+// without uses, such as those of a kubelet's file, do not suffice for a container
+// that uses something.
 func (m *Manager) has(pod *v1.Pod, wants []want) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	// The pod's claims may be undone at any moment.
 	if m.reaping[pod.UID] != nil {
 		return false
 	}
@@ -56,6 +66,7 @@ func (m *Manager) has(pod *v1.Pod, wants []want) bool {
 	return true
 }
 
+// prepare is Prepare with the pod's turn held.
 func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, wants []want) error {
 	objects, err := m.look(ctx, pod, wants)
 	if err != nil {
@@ -72,12 +83,16 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, wants []want) error 
 	err = m.each(claims, func(driver string, list []*claim) error {
 		return m.prepareBy(ctx, driver, pod.UID, list)
 	})
+	// Also if a driver failed: the others' answers are kept, and those drivers are
+	// not asked again. And before the pod starts, or a crash would make it wait for
+	// drivers that it does not need.
 	if err = errors.Join(err, m.save(claims...)); err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, c := range claims {
+		// A copy, as a record that is being written may have the old one.
 		r := *c.pods[pod.UID]
 		r.given = true
 		c.pods[pod.UID] = &r
@@ -85,7 +100,8 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, wants []want) error 
 	return nil
 }
 
-// look fetches the claims and reports whether the pod may use them.
+// look fetches the claims, in the order of wants, and reports whether the pod may use
+// them. The first error ends it: nothing is changed by then.
 func (m *Manager) look(ctx context.Context, pod *v1.Pod, wants []want) ([]*resourceapi.ResourceClaim, error) {
 	ctx, done := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer done()
@@ -106,7 +122,8 @@ func (m *Manager) look(ctx context.Context, pod *v1.Pod, wants []want) ([]*resou
 	return list, nil
 }
 
-// take notes that the pod uses the claims, all of them or none.
+// take notes that the pod uses the claims, all of them or none: every check comes
+// before the first change, so that a pod which waits for a driver holds no claim.
 func (m *Manager) take(pod *v1.Pod, wants []want, objects []*resourceapi.ResourceClaim) ([]*claim, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,11 +133,13 @@ func (m *Manager) take(pod *v1.Pod, wants []want, objects []*resourceapi.Resourc
 	for i, w := range wants {
 		name := pod.Namespace + "/" + w.claim
 		c := m.byName[name]
+		// The driver has the devices of the older claim still in use.
 		if c != nil && c.UID != objects[i].UID {
 			return nil, &ClaimError{name, fmt.Errorf("its UID is %s, and that of an older one with its name, deleted by force, "+
 				"is %s: it has to be unprepared first", objects[i].UID, c.UID)}
 		}
 		for _, d := range driversOf(objects[i]) {
+			// A driver that has done its part may be away: the pod starts without it.
 			if c != nil && c.parts[d] != nil && c.parts[d].prepared {
 				continue
 			}
@@ -144,6 +163,8 @@ func (m *Manager) take(pod *v1.Pod, wants []want, objects []*resourceapi.Resourc
 		}
 		for _, d := range driversOf(o) {
 			if c.parts[d] == nil {
+				// Also for claims that are known already: the allocation of now
+				// counts.
 				c.parts[d] = &part{}
 				c.gen++
 			}
@@ -154,7 +175,9 @@ func (m *Manager) take(pod *v1.Pod, wants []want, objects []*resourceapi.Resourc
 	return claims, nil
 }
 
-// each does something for every driver of the claims, side by side.
+// each does something for every driver of the claims, side by side, with the claims
+// that the driver has a part in, and returns all errors when the last is done. A
+// driver that hangs does not delay the others' calls.
 func (m *Manager) each(claims []*claim, do func(driver string, list []*claim) error) error {
 	by := map[string][]*claim{}
 	m.mu.Lock()

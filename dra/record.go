@@ -11,10 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// The record of a claim on disk: one JSON value for each claim, so that a damaged one
+// costs one claim, and a change writes as much as has changed.
+
 // claimPrefix begins the keys of the store; a claim's UID follows.
 const claimPrefix = "claim."
 
-// recordVersion is that of the format of values in the store.
+// recordVersion is that of the format of values in the store. A record of another
+// version counts as damaged: the claim is prepared again with its next sync.
 const recordVersion = 1
 
 // record is what is stored of a claim.
@@ -28,13 +32,16 @@ type record struct {
 	Drivers   []driverRecord `json:"drivers"`        // by name
 }
 
+// driverRecord is what is stored of a driver's part. A driver that may have been
+// called has one, prepared or not: it is how a claim is undone after a crash.
 type driverRecord struct {
 	Name     string   `json:"name"`
 	Prepared bool     `json:"prepared,omitempty"`
 	Devices  []Device `json:"devices,omitempty"` // if prepared, as the driver said
 }
 
-// record is the claim as it is. Manager.mu is held.
+// record is the claim as it is. Pods and drivers are sorted, so that equal claims
+// have equal records. Manager.mu is held; the result may be read without it.
 func (c *claim) record(boot string) record {
 	r := record{Version: recordVersion, UID: c.UID, Namespace: c.Namespace, Name: c.Name, Boot: boot}
 	for _, uid := range slices.Sorted(maps.Keys(c.pods)) {
@@ -47,8 +54,9 @@ func (c *claim) record(boot string) record {
 	return r
 }
 
-// parseRecord reads a claim's value. It takes nothing that cannot have been
-// written so.
+// parseRecord reads a claim's value. It takes nothing that cannot have been written
+// so, and the error has everything that is wrong. uid is the one in the key: a file
+// that was copied to another name is not believed.
 func parseRecord(uid types.UID, value []byte) (*record, error) {
 	var r record
 	dec := json.NewDecoder(bytes.NewReader(value))
@@ -70,6 +78,7 @@ func parseRecord(uid types.UID, value []byte) (*record, error) {
 	if r.Namespace == "" || r.Name == "" {
 		bad("namespace is %q and name %q; want both", r.Namespace, r.Name)
 	}
+	// The record of a claim that no pod uses is deleted, never written.
 	if len(r.Pods) == 0 {
 		bad("pods is empty; want some")
 	}
@@ -95,11 +104,13 @@ func parseRecord(uid types.UID, value []byte) (*record, error) {
 	return &r, nil
 }
 
-// maxUID leaves room for the prefix in a key of a checkpoint.Store.
+// maxUID is the longest UID in bytes. It leaves room for the prefix in a key of a
+// checkpoint.Store.
 const maxUID = 128
 
-// checkUID says what keeps a UID from being part of a key. Those of an API
-// server are of hexadecimal digits and dashes.
+// checkUID says what keeps a UID from being part of a key. Those of an API server are
+// of hexadecimal digits and dashes; claims may come from elsewhere, and a key may
+// become the name of a file.
 func checkUID(uid types.UID) error {
 	good := uid != "" && len(uid) <= maxUID
 	for _, c := range []byte(uid) {
@@ -111,7 +122,7 @@ func checkUID(uid types.UID) error {
 	return nil
 }
 
-// maxDriver is the longest name of a driver (resource.k8s.io's).
+// maxDriver is the longest name of a driver in bytes (resource.k8s.io's).
 const maxDriver = 63
 
 // checkDriver says what is wrong with the name of a driver: a DNS subdomain, of
@@ -122,6 +133,8 @@ func checkDriver(name string) error {
 	for i := range len(name) {
 		switch c := name[i]; {
 		case alnum(c):
+		// Labels neither begin nor end with a dash, and none is empty. Two dashes in
+		// a row are fine.
 		case (c == '-' || c == '.') && i > 0 && i < len(name)-1 && (c == '-' && name[i-1] != '.' && name[i+1] != '.' || alnum(name[i-1]) && alnum(name[i+1])):
 		default:
 			good = false

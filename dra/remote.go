@@ -46,12 +46,17 @@ const (
 
 // remote is a driver behind a unix socket.
 type remote struct {
+	// service is the gRPC service of the driver's version.
 	name, service string
 	conn          *grpc.ClientConn
 	calls         *prometheus.HistogramVec
 }
 
+// dial makes a connection without waiting for it: follow sees to connecting. The
+// driver's answers are bounded in bytes, fields and headers.
 func (m *Manager) dial(name, socket, service string) (*remote, error) {
+	// The scheme keeps gRPC from resolving the path, and the authority from sending
+	// it as a host name.
 	conn, err := grpc.NewClient("passthrough:///"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithAuthority("localhost"),
@@ -73,9 +78,12 @@ func (m *Manager) dial(name, socket, service string) (*remote, error) {
 	return &remote{name, service, conn, m.met.calls}, nil
 }
 
+// Close ends the connection. Calls on it fail.
 func (r *remote) Close() error { return r.conn.Close() }
 
-// follow keeps connecting.
+// follow keeps connecting, and calls connected at each change of the connection's
+// state until ctx ends. gRPC reconnects after failures by itself, but stays idle
+// after a connection has ended.
 func (r *remote) follow(ctx context.Context, connected func(bool)) {
 	for {
 		state := r.conn.GetState()
@@ -89,6 +97,8 @@ func (r *remote) follow(ctx context.Context, connected func(bool)) {
 	}
 }
 
+// invoke makes one call and times it, failed ones too. It does not wait for a
+// connection: while none can be made the call fails at once.
 func (r *remote) invoke(ctx context.Context, call string, req, resp proto.Message) error {
 	began := time.Now()
 	method := "/" + r.service + "/" + call
@@ -97,7 +107,8 @@ func (r *remote) invoke(ctx context.Context, call string, req, resp proto.Messag
 	return plain(err)
 }
 
-// plain is an error without the words of gRPC.
+// plain is an error without the words of gRPC, and cut to maxText. Unavailable
+// becomes an ErrAway, for which pods wait.
 func plain(err error) error {
 	if err == nil {
 		return nil
@@ -112,6 +123,8 @@ func plain(err error) error {
 		return fmt.Errorf("%w: %s", ErrAway, text)
 	case codes.DeadlineExceeded:
 		return fmt.Errorf("no answer in time: %w", context.DeadlineExceeded)
+	// The code of a driver in Go that returns an ordinary error: it says nothing
+	// more.
 	case codes.Unknown:
 		return errors.New(text)
 	default:
@@ -119,7 +132,8 @@ func plain(err error) error {
 	}
 }
 
-// brief cuts words of a driver.
+// brief cuts words of a driver to maxText bytes, and not in the middle of a
+// character.
 func brief(s string) string {
 	if len(s) <= maxText {
 		return s
@@ -127,6 +141,7 @@ func brief(s string) string {
 	return strings.ToValidUTF8(s[:maxText], "") + "..."
 }
 
+// claimsOf names claims as the API does.
 func claimsOf(refs []ClaimRef) []*api.Claim {
 	list := make([]*api.Claim, len(refs))
 	for i, c := range refs {
@@ -143,7 +158,8 @@ func (r *remote) Prepare(ctx context.Context, claims []ClaimRef) (map[types.UID]
 	return preparedOf(&resp), nil
 }
 
-// preparedOf reads an answer. What is too much for a claim is the claim's error.
+// preparedOf reads an answer. What is too much for a claim is the claim's error. An
+// error wins over devices that come with it.
 func preparedOf(resp *api.NodePrepareResourcesResponse) map[types.UID]Prepared {
 	out := make(map[types.UID]Prepared, len(resp.GetClaims()))
 	for uid, c := range resp.GetClaims() {
@@ -172,6 +188,7 @@ func (r *remote) Unprepare(ctx context.Context, claims []ClaimRef) (map[types.UI
 	return unpreparedOf(&resp), nil
 }
 
+// unpreparedOf reads an answer. A claim with an empty value is done.
 func unpreparedOf(resp *api.NodeUnprepareResourcesResponse) map[types.UID]error {
 	out := make(map[types.UID]error, len(resp.GetClaims()))
 	for uid, c := range resp.GetClaims() {
@@ -183,6 +200,8 @@ func unpreparedOf(resp *api.NodeUnprepareResourcesResponse) map[types.UID]error 
 	return out
 }
 
+// Watch reads the stream of reports until it ends. The service is optional, and
+// separate from that of the claims; a driver without it is ErrNoHealth.
 func (r *remote) Watch(ctx context.Context, report func([]DeviceHealth)) error {
 	stream, err := healthapi.NewDRAResourceHealthClient(r.conn).NodeWatchResources(ctx, &healthapi.NodeWatchResourcesRequest{})
 	for err == nil {
@@ -191,6 +210,7 @@ func (r *remote) Watch(ctx context.Context, report func([]DeviceHealth)) error {
 			break
 		}
 		report(healthList(msg))
+		// While nobody reads, the flow control of the stream makes the driver wait.
 		pause := time.NewTimer(max(healthPause, time.Duration(proto.Size(msg))*time.Second/healthBytesPerSecond))
 		select {
 		case <-ctx.Done():
@@ -207,6 +227,8 @@ func (r *remote) Watch(ctx context.Context, report func([]DeviceHealth)) error {
 // maxHealthTimeout keeps seconds of a driver within a time.Duration.
 const maxHealthTimeout = int64(365 * 24 * time.Hour / time.Second)
 
+// healthList reads a report. The driver's own time of its last check is ignored: its
+// clock is not to be relied on, and the time of receipt counts.
 func healthList(msg *healthapi.NodeWatchResourcesResponse) []DeviceHealth {
 	list := make([]DeviceHealth, 0, len(msg.GetDevices()))
 	for _, d := range msg.GetDevices() {

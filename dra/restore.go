@@ -15,6 +15,10 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
+// Records between memory and the store. Before a restart every change of a claim is
+// saved; after it, records are adopted, and pods that have gone meanwhile are left to
+// Retain.
+
 // errRestored is for a Restore that has no use.
 var errRestored = errors.New("claims of before the restart were read already")
 
@@ -30,6 +34,7 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 	if m.restored {
 		return errRestored
 	}
+	// Before anything is changed, so that Restore can be called again after an error.
 	keys, err := m.cfg.Store.Keys()
 	if err != nil {
 		return fmt.Errorf("dra: %w", err)
@@ -42,6 +47,7 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 		}
 	}
 	m.mu.Unlock()
+	// Before the agent's own records: a kubelet that ran in between knows better.
 	theirs := m.fromKubelet()
 	for _, r := range theirs {
 		m.inherit(r)
@@ -58,6 +64,7 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 		}
 		if again {
 			m.unread = append(m.unread, types.UID(uid))
+			// A damaged record has nothing to offer to the next start either.
 		} else if gone := m.cfg.Store.Delete(key); gone != nil {
 			err = errors.Join(err, gone)
 		}
@@ -67,8 +74,10 @@ func (m *Manager) Restore(running map[types.UID][]string) error {
 	return nil
 }
 
-// reread adopts records that the disk did not give, when it does; Retain finds their pods
-// gone after that, if they are. A claim that pods have taken meanwhile has a newer record.
+// reread adopts records that the disk did not give, when it does; Retain finds their
+// pods gone after that, if they are. A claim that pods have taken meanwhile has a
+// newer record. It runs once, on a goroutine that Run waits for; nobody else touches
+// unread by then.
 func (m *Manager) reread(ctx context.Context) {
 	wait := retry.Backoff{First: firstRetry, Max: lastRetry}
 	for len(m.unread) > 0 && wait.Wait(ctx) {
@@ -86,8 +95,9 @@ func (m *Manager) reread(ctx context.Context) {
 	}
 }
 
-// read reads one record. again means that the disk did not give it, and that it may be
-// whole.
+// read reads one record, without Manager.mu. again means that the disk did not give
+// it, and that it may be whole; otherwise an error means that there is none worth
+// keeping.
 func (m *Manager) read(uid types.UID) (r *record, again bool, err error) {
 	key := claimPrefix + string(uid)
 	value, err := m.cfg.Store.Read(key)
@@ -101,7 +111,8 @@ func (m *Manager) read(uid types.UID) (r *record, again bool, err error) {
 	return nil, false, err
 }
 
-// adopt takes a record up, unless its claim is known already.
+// adopt takes a record into memory, unless its claim is known already. Nothing is
+// written and no driver called.
 func (m *Manager) adopt(r *record) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -122,14 +133,19 @@ func (m *Manager) adopt(r *record) {
 		p.given = true
 		m.refer(c, p)
 	}
+	// Devices may need set-up after a boot. A running container proves that the
+	// machine was not booted since, if nothing else does.
 	same := r.Boot == m.cfg.Boot && (m.cfg.Boot != "" || used)
 	for _, d := range r.Drivers {
+		// Whether the driver was called before the crash is not in the record;
+		// calling it once too often to undo is safe, the other way round is not.
 		p := &part{called: true}
 		if d.Prepared && same {
 			p.prepared, p.devices = true, d.Devices
 		}
 		c.parts[d.Name] = p
 	}
+	// The record on disk is this one.
 	c.saved = c.gen
 }
 
@@ -145,6 +161,8 @@ func (m *Manager) save(claims ...*claim) error {
 	return errors.Join(errs...)
 }
 
+// saveOne stores a claim as it is now, if anything has changed since it was stored.
+// It blocks for as long as the store does, and other saves of the same claim wait.
 func (m *Manager) saveOne(c *claim) error {
 	c.saving.Lock()
 	defer c.saving.Unlock()
@@ -153,6 +171,8 @@ func (m *Manager) saveOne(c *claim) error {
 		m.mu.Unlock()
 		return nil
 	}
+	// A snapshot under the lock; the write is outside of it. gen says which changes
+	// the write covers.
 	gen, over, r := c.gen, len(c.pods) == 0, c.record(m.cfg.Boot)
 	m.mu.Unlock()
 	key := claimPrefix + string(c.UID)
@@ -167,6 +187,8 @@ func (m *Manager) saveOne(c *claim) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	// A pod may have come during the deletion: then the claim stays, and the pod's
+	// own save writes the record again.
 	if over && c.gen == gen {
 		// If the record stays, its pods are found to be gone after a restart.
 		m.forget(c)

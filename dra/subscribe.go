@@ -6,7 +6,8 @@ import (
 	"github.com/nodewright/nodewright/internal/subscription"
 )
 
-// Change says what became different.
+// Change says what became different. A subscriber that misses one loses nothing for
+// good: the next sync of a pod finds the same.
 type Change struct {
 	// Drivers that came, and those of which no instance is connected any more.
 	Drivers, Lost []string
@@ -15,7 +16,8 @@ type Change struct {
 	Pods []types.UID
 }
 
-// merge makes one of two changes, for a slow reader.
+// merge makes one of two changes, for a slow reader. Every change passes through it,
+// so that a name or a pod is in a Change once.
 func merge(a, b Change) Change {
 	return Change{Drivers: subscription.Union(a.Drivers, b.Drivers), Lost: subscription.Union(a.Lost, b.Lost), Pods: subscription.Union(a.Pods, b.Pods)}
 }
@@ -26,7 +28,8 @@ func merge(a, b Change) Change {
 // cancel returns; no other follows.
 func (m *Manager) Subscribe(fn func(Change)) (cancel func()) { return m.subs.Add(fn) }
 
-// notify informs every subscriber, if there is something to tell.
+// notify informs every subscriber, if there is something to tell. It does not wait
+// for them, and may be called with Manager.mu held.
 func (m *Manager) notify(c Change) {
 	if len(c.Drivers)+len(c.Lost)+len(c.Pods) > 0 {
 		m.subs.Publish(c)

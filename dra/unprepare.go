@@ -13,18 +13,24 @@ import (
 
 // Pauses between attempts to undo what a pod used that is gone.
 const (
+	// firstRetry is the pause after a first failure; it doubles up to lastRetry.
 	firstRetry = time.Second
 	lastRetry  = time.Minute // the kubelet's period
 )
 
-// Unprepare has drivers undo what was made ready for a pod, but for claims that
-// other pods use. It is called when all of the pod's containers have ended, and
-// again after an error: until then the pod counts as one that uses its claims.
+// Unprepare has drivers undo what was made ready for a pod, but for claims that other
+// pods use. It is called when all of the pod's containers have ended, and again after
+// an error: until then the pod counts as one that uses its claims. It blocks until
+// the drivers have answered or ctx ends. Errors are, or wrap, [*NotYetError],
+// [*GoneError], [*DriverError] and [ErrNotRunning]; a record that cannot be removed
+// is none, if the drivers are done. A pod without claims is no error either.
 func (m *Manager) Unprepare(ctx context.Context, uid types.UID) error {
 	m.rescue(uid)
 	return m.release(ctx, uid)
 }
 
+// release is Unprepare, for reapers too: it takes the pod's turn, and leaves the pod
+// without claims or returns an error.
 func (m *Manager) release(ctx context.Context, uid types.UID) error {
 	leave, err := m.enter(ctx, uid)
 	if err != nil {
@@ -32,6 +38,7 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 	}
 	defer leave()
 	m.mu.Lock()
+	// From here on no damaged record is made anew with this pod in it.
 	delete(m.alive, uid)
 	m.unawait(uid)
 	claims := m.of(uid)
@@ -50,6 +57,7 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 			return m.unprepareBy(ctx, driver, uid, list)
 		})
 		if err != nil {
+			// Claims whose drivers are done are let go of, also if others failed.
 			m.leave(uid, claims)
 			break
 		}
@@ -62,8 +70,10 @@ func (m *Manager) release(ctx context.Context, uid types.UID) error {
 	return err
 }
 
-// leave notes that a pod does not use its claims any more, but for those that it
-// is the last to use and that drivers have to undo. It returns them.
+// leave notes that a pod does not use its claims any more, but for those that it is
+// the last to use and that drivers have to undo. It returns them. Asking who is the
+// last and leaving are one step under the lock: of two pods that end at once exactly
+// one is the last.
 func (m *Manager) leave(uid types.UID, claims []*claim) []*claim {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -88,6 +98,7 @@ func (m *Manager) unprepareBy(ctx context.Context, driver string, uid types.UID,
 		var wait *op
 		for _, c := range claims {
 			switch p := c.parts[driver]; {
+			// Another pod has come meanwhile: the claim stays prepared.
 			case !c.alone(uid):
 			case p.op != nil:
 				wait = p.op
@@ -112,9 +123,10 @@ func (m *Manager) unprepareBy(ctx context.Context, driver string, uid types.UID,
 	}
 }
 
-// Retain undoes, in the background, what was made ready for pods that keep does
-// not know. It is called when all pods are known, and from time to time. keep is
-// asked about pods that have had something prepared, without locks.
+// Retain undoes, in the background, what was made ready for pods that keep does not
+// know. It is called when all pods are known, and from time to time. keep is asked
+// about pods that have had something prepared, without locks. Before Run, and after
+// it, nothing is undone.
 func (m *Manager) Retain(keep func(types.UID) bool) {
 	m.mu.Lock()
 	uids := make([]types.UID, 0, len(m.byPod))
@@ -134,7 +146,8 @@ func (m *Manager) Retain(keep func(types.UID) bool) {
 // reaper undoes what one pod used that is gone.
 type reaper struct {
 	cancel context.CancelFunc
-	wake   chan struct{}
+	// wake ends a pause: a driver that the reaper waits for has come.
+	wake chan struct{}
 }
 
 // rescue ends a pod's being reaped: it is not gone.
@@ -147,7 +160,8 @@ func (m *Manager) rescue(uid types.UID) {
 	}
 }
 
-// reap undoes what a pod that is gone used, as often as it takes.
+// reap undoes what a pod that is gone used, as often as it takes. There is one reaper
+// for a pod at a time.
 func (m *Manager) reap(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -155,6 +169,7 @@ func (m *Manager) reap(uid types.UID) {
 		return
 	}
 	r := &reaper{wake: make(chan struct{}, 1)}
+	// As for plugins, the context is made once start has succeeded.
 	ready := make(chan context.Context, 1)
 	if m.start(func(ctx context.Context) { m.attempt(<-ready, r, uid) }) != nil {
 		return // before Run, or after
@@ -165,6 +180,8 @@ func (m *Manager) reap(uid types.UID) {
 	m.reaping[uid] = r
 }
 
+// attempt is the life of a reaper. It ends when the pod has no claims left, is
+// rescued, or with Run.
 func (m *Manager) attempt(ctx context.Context, r *reaper, uid types.UID) {
 	defer r.cancel()
 	said := ""
@@ -177,12 +194,14 @@ func (m *Manager) attempt(ctx context.Context, r *reaper, uid types.UID) {
 		if err == nil {
 			m.cfg.Log.Info("claims of a pod that is gone are undone", zap.String("uid", string(uid)))
 			m.mu.Lock()
+			// A rescue and another Retain may have put a newer one there.
 			if m.reaping[uid] == r {
 				delete(m.reaping, uid)
 			}
 			m.mu.Unlock()
 			return
 		}
+		// A failure that repeats is logged when it changes.
 		if now := err.Error(); now != said {
 			m.cfg.Log.Warn("claims of a pod that is gone are not undone yet", zap.String("uid", string(uid)), zap.Error(err))
 			said = now

@@ -11,6 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// Questions about prepared claims: CDI devices for the runtime, devices for the
+// podresources service, and health for the status. All are answered from memory.
+
 // serves reports whether a device is for a request of its claim; "" stands for all
 // of them. A device of "main/sub" is one of "main" too.
 func (d Device) serves(request string) bool {
@@ -20,9 +23,10 @@ func (d Device) serves(request string) bool {
 	})
 }
 
-// Attachment names the CDI devices that a container gets, each once, in the
-// order of the pod's claims, of drivers' names, and of what those said. The
-// error, an [ErrNotPrepared], reports that the container must not start.
+// Attachment names the CDI devices that a container gets, each once, in the order of
+// the pod's claims, of drivers' names, and of what those said. The order is the same
+// after a restart. The error, an [ErrNotPrepared] or that of a claim which is not
+// generated yet, reports that the container must not start.
 func (m *Manager) Attachment(pod *v1.Pod, container string) ([]string, error) {
 	wants, err := wantsOf(pod)
 	if err != nil {
@@ -38,6 +42,8 @@ func (m *Manager) Attachment(pod *v1.Pod, container string) ([]string, error) {
 			}
 			name := pod.Namespace + "/" + w.claim
 			c := m.byName[name]
+			// A claim may have been undone since Prepare, and its devices given to
+			// others.
 			if c == nil || c.pods[pod.UID] == nil || !c.prepared() {
 				return nil, &ClaimError{name, ErrNotPrepared}
 			}
@@ -53,7 +59,8 @@ func (m *Manager) Attachment(pod *v1.Pod, container string) ([]string, error) {
 	return names, nil
 }
 
-// serving lists the devices for a request. Manager.mu is held.
+// serving lists the devices for a request, "" for all of them. Manager.mu is held;
+// the devices themselves are shared and read-only.
 func (c *claim) serving(request string) []HeldDevice {
 	var list []HeldDevice
 	for _, name := range c.drivers() {
@@ -79,7 +86,8 @@ type HeldDevice struct {
 }
 
 // Holdings are what a container has, sorted by the claims' names: what the
-// podresources service lists as dynamic resources.
+// podresources service lists as dynamic resources. A claim of which no device is for
+// the container is listed without devices.
 func (m *Manager) Holdings(uid types.UID, container string) []Holding {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -102,8 +110,9 @@ func (m *Manager) Holdings(uid types.UID, container string) []Holding {
 	return out
 }
 
-// Health is how the devices of a container are, as its status shows it
-// (KEP-4680): an entry for each of its claims and requests, sorted by name.
+// Health is how the devices of a container are, as its status shows it (KEP-4680): an
+// entry for each of its claims and requests, sorted by name. A device without a
+// report that still counts is Unknown; entries without devices are left out.
 func (m *Manager) Health(uid types.UID, container string) []v1.ResourceStatus {
 	now := time.Now()
 	m.mu.Lock()
@@ -111,10 +120,14 @@ func (m *Manager) Health(uid types.UID, container string) []v1.ResourceStatus {
 	var out []v1.ResourceStatus
 	for _, c := range m.of(uid) {
 		for _, u := range c.pods[uid].Uses {
+			// Claims for extended resources have no name in the spec that an entry
+			// could have.
 			if u.Container != container || u.Claim == "" {
 				continue
 			}
 			st := v1.ResourceStatus{Name: v1.ResourceName("claim:" + u.Claim)}
+			// Devices of any alternative of a request count: "main/sub" is shown
+			// under its own name, with the devices of "main".
 			request, _, _ := strings.Cut(u.Request, "/")
 			if request != "" {
 				st.Name = v1.ResourceName(fmt.Sprintf("claim:%s/%s", u.Claim, u.Request))

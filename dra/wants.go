@@ -10,11 +10,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// The claims that a pod names, without any state: from its spec, and from the parts
+// of its status in which others note the claims they made for it.
+
 // want is a claim that a pod uses.
 type want struct {
-	claim     string // the ResourceClaim, in the pod's namespace
-	generated bool   // from a template, for this pod alone
-	uses      []Use
+	claim string // the ResourceClaim, in the pod's namespace
+	// generated asks for a claim that the pod owns. A claim of that name which
+	// somebody else made is not the pod's.
+	generated bool // from a template, for this pod alone
+	// uses may be empty: a claim that no container names is prepared all the same.
+	uses []Use
 }
 
 // Use is the use of a claim by one container.
@@ -26,7 +32,9 @@ type Use struct {
 	Request string `json:"request,omitempty"`
 }
 
-// wantsOf lists the claims that a pod uses, each once, in the pod's order.
+// wantsOf lists the claims that a pod uses, each once, in the pod's order. Errors are
+// [*ClaimError]; a claim that is not generated yet is one of them, which a newer
+// object of the pod resolves.
 func wantsOf(pod *v1.Pod) ([]want, error) {
 	var list []want
 	add := func(claim string, generated bool) int {
@@ -37,6 +45,8 @@ func wantsOf(pod *v1.Pod) ([]want, error) {
 		list[i].generated = list[i].generated || generated
 		return i
 	}
+	// Two entries of the spec may name the same claim, and containers refer to
+	// entries.
 	at := map[string]int{} // in list; -1: no claim is needed
 	for i := range pod.Spec.ResourceClaims {
 		rc := &pod.Spec.ResourceClaims[i]
@@ -61,6 +71,8 @@ func wantsOf(pod *v1.Pod) ([]want, error) {
 			}
 		}
 	}
+	// A claim that the scheduler made for extended resources is in no entry of the
+	// spec; the status has both its name and who uses it (KEP-5004).
 	if st := pod.Status.ExtendedResourceClaimStatus; st != nil {
 		i := add(st.ResourceClaimName, false)
 		for _, r := range st.RequestMappings {
@@ -81,6 +93,8 @@ func claimName(pod *v1.Pod, rc *v1.PodResourceClaim) (name string, generated boo
 	case rc.ResourceClaimTemplateName == nil:
 		return "", false, errors.New("want resourceClaimName or resourceClaimTemplateName")
 	}
+	// An entry without a name is the decision that this pod needs no claim; no entry
+	// means that the decision is still to come.
 	for _, st := range pod.Status.ResourceClaimStatuses {
 		switch {
 		case st.Name != rc.Name:
@@ -93,7 +107,7 @@ func claimName(pod *v1.Pod, rc *v1.PodResourceClaim) (name string, generated boo
 	return "", true, fmt.Errorf("not generated yet from template %s: status.resourceClaimStatuses does not name it", *rc.ResourceClaimTemplateName)
 }
 
-// containers are those that can use claims.
+// containers are those that can use claims: ephemeral containers have no resources.
 func containers(pod *v1.Pod) []*v1.Container {
 	var list []*v1.Container
 	for i := range pod.Spec.InitContainers {
@@ -105,8 +119,9 @@ func containers(pod *v1.Pod) []*v1.Container {
 	return list
 }
 
-// Claimed reports that a container has an extended resource through a claim that
-// the scheduler made (KEP-5004), and not of a device plugin.
+// Claimed reports that a container has an extended resource through a claim that the
+// scheduler made (KEP-5004), and not of a device plugin. A mapping for a container
+// that asks for none of the resource does not count.
 func Claimed(pod *v1.Pod, container, resource string) bool {
 	st := pod.Status.ExtendedResourceClaimStatus
 	if st == nil || !slices.ContainsFunc(st.RequestMappings, func(r v1.ContainerExtendedResourceRequest) bool {
@@ -126,7 +141,8 @@ func Claimed(pod *v1.Pod, container, resource string) bool {
 	return false
 }
 
-// check says why a pod may not use a claim.
+// check says why a pod may not use a claim. The scheduler decides who may; the node
+// asks again, since a pod can be bound to the node by others.
 func (w want) check(pod *v1.Pod, c *resourceapi.ResourceClaim) error {
 	switch {
 	case checkUID(c.UID) != nil:

@@ -20,6 +20,9 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
+// Containers and their logs, for the collector of dead containers and for log
+// rotation. Nothing here decides what is removed.
+
 // ContainerService is what Containers asks of a container runtime; *cri.Client
 // has it.
 type ContainerService interface {
@@ -31,12 +34,14 @@ type ContainerService interface {
 	RemovePodSandbox(ctx context.Context, id string) error
 }
 
-// Containers is a containergc.Runtime. Its methods may be called from any
-// goroutine.
+// Containers is a containergc.Runtime. Its methods may be called from any goroutine.
+// Every one of them takes a container or sandbox that is gone for removed.
 type Containers struct {
-	rt             ContainerService
-	logsDir        string
-	disk           detached.Queue
+	rt      ContainerService
+	logsDir string
+	// disk makes the removals of logs, which may hang: one at a time for each log.
+	disk detached.Queue
+	// Two memories: each forgets what is not in its own lists.
 	ended, running statuses
 }
 
@@ -77,6 +82,8 @@ func (s *Containers) List(ctx context.Context, pod types.UID) ([]containergc.San
 			})
 		}
 	}
+	// Only the end of a container and its log are not in the lists, and only of dead
+	// ones they are needed.
 	ended, err := s.ended.of(ctx, containers, string(pod), func(c *runtimeapi.Container) bool {
 		return c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
 	})
@@ -89,6 +96,8 @@ func (s *Containers) List(ctx context.Context, pod types.UID) ([]containergc.San
 		if uid == "" {
 			continue
 		}
+		// The label is the pod's name for the container; the CRI's own name is for
+		// runtimes that keep no labels.
 		name := c.GetLabels()[cri.LabelContainerName]
 		if name == "" {
 			name = c.GetMetadata().GetName()
@@ -105,6 +114,8 @@ func (s *Containers) List(ctx context.Context, pod types.UID) ([]containergc.San
 	return outS, outC, nil
 }
 
+// stateOf reads a state; one that is not known here is Unknown, and the collector
+// stops such a container before it removes it.
 func stateOf(s runtimeapi.ContainerState) observed.State {
 	switch s {
 	case runtimeapi.ContainerState_CONTAINER_CREATED:
@@ -118,19 +129,22 @@ func stateOf(s runtimeapi.ContainerState) observed.State {
 	}
 }
 
-// StopContainer ends a container at once.
+// StopContainer ends a container at once: the collector asks for it where it cannot
+// tell whether the container runs.
 func (s *Containers) StopContainer(ctx context.Context, id string) error {
 	return ignoreGone(s.rt.StopContainer(ctx, id, 0))
 }
 
-// RemoveContainer removes a container and then its logs. The link to them is
-// found by containergc when it leads nowhere.
+// RemoveContainer removes a container and then its logs: in the other order a failure
+// would leave a container without its logs. The link to them is found by containergc
+// when it leads nowhere.
 func (s *Containers) RemoveContainer(ctx context.Context, c containergc.Container) error {
 	if c.LogPath == "" {
 		resp, err := s.rt.ContainerStatus(ctx, c.ID, false)
 		if err != nil {
 			return ignoreGone(err)
 		}
+		// Afterwards nobody knows where the logs are.
 		c.LogPath = resp.GetStatus().GetLogPath()
 	}
 	if err := ignoreGone(s.rt.RemoveContainer(ctx, c.ID)); err != nil {
@@ -140,16 +154,18 @@ func (s *Containers) RemoveContainer(ctx context.Context, c containergc.Containe
 }
 
 const (
-	// maxLogNames is how many names in a directory of logs are looked at: the
-	// kubelet keeps 5 files of a container (containerLogMaxFiles), but a pod
-	// that mounts the directory can make any number.
+	// maxLogNames is how many names in a directory of logs are looked at: the kubelet
+	// keeps 5 files of a container (containerLogMaxFiles), but a pod that mounts the
+	// directory can make any number. Of more names than that some files may stay.
 	maxLogNames = 10_000
 	// fileTimeout is how long the removal of a container's logs takes at most.
 	fileTimeout = 30 * time.Second
 )
 
-// removeLogs removes a log and what was rotated from it. No link below the
-// directory of logs is followed, and no directory is removed.
+// removeLogs removes a log and what was rotated from it. No link below the directory
+// of logs is followed, and no directory is removed. A path that is not below the
+// directory comes from a runtime that was told so by others: it is left alone. It
+// blocks for fileTimeout at most; the removal goes on then.
 func (s *Containers) removeLogs(ctx context.Context, path string) error {
 	path = filepath.Clean(path)
 	dir, err := filepath.Rel(s.logsDir, filepath.Dir(path))
@@ -158,6 +174,9 @@ func (s *Containers) removeLogs(ctx context.Context, path string) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, fileTimeout, fmt.Errorf("logs of a container were not removed within %v", fileTimeout))
 	defer cancel()
+	// On a goroutine of its own: the directory may be on a disk that hangs. The
+	// directory is opened once, so that nobody can exchange it between the look and
+	// the removal.
 	base := filepath.Base(path)
 	_, err = detached.Next(ctx, &s.disk, path, func() (struct{}, error) {
 		held, err := safefile.OpenDir(s.logsDir, dir)
@@ -173,7 +192,8 @@ func (s *Containers) removeLogs(ctx context.Context, path string) error {
 	return err
 }
 
-// RemoveSandbox stops a sandbox and removes it.
+// RemoveSandbox stops a sandbox and removes it. The stop takes back its network,
+// which some runtimes do not do when they remove one.
 func (s *Containers) RemoveSandbox(ctx context.Context, id string) error {
 	if err := ignoreGone(s.rt.StopPodSandbox(ctx, id)); err != nil {
 		return err
@@ -181,6 +201,7 @@ func (s *Containers) RemoveSandbox(ctx context.Context, id string) error {
 	return ignoreGone(s.rt.RemovePodSandbox(ctx, id))
 }
 
+// ignoreGone takes what the runtime does not have for removed.
 func ignoreGone(err error) error {
 	if cri.IsNotFound(err) {
 		return nil
@@ -188,8 +209,8 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// Running lists the logs of all containers that run: logrotate's
-// Config.Running.
+// Running lists the logs of all containers that run: logrotate's Config.Running.
+// Those without a path have no log to rotate.
 func (s *Containers) Running(ctx context.Context) ([]logrotate.Log, error) {
 	containers, err := s.rt.ListContainers(ctx, &runtimeapi.ContainerFilter{
 		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},

@@ -15,6 +15,10 @@ import (
 	"github.com/nodewright/nodewright/internal/detached"
 )
 
+// Images and the disk that they are on, for the collector of images. What an image is
+// in use by comes from the containers, dead ones included: those may be started
+// again, or looked into.
+
 // ImageService is what Images asks of an image service; *cri.Client has it.
 type ImageService interface {
 	ListImages(ctx context.Context, filter *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error)
@@ -31,9 +35,9 @@ type ContainerLister interface {
 
 // Images is an imagegc.Store. Its methods may be called from any goroutine.
 type Images struct {
-	// Labels has the labels of images read, for imagegc's PinLabels: with one
-	// call for each image that is new. Runtimes tell them in the form in which
-	// containerd and CRI-O do, or not at all.
+	// Labels has the labels of images read, for imagegc's PinLabels: with one call
+	// for each image that is new. Runtimes tell them in the form in which containerd
+	// and CRI-O do, or not at all. It is not changed once the Store is in use.
 	Labels bool
 
 	images   ImageService
@@ -48,7 +52,8 @@ type Images struct {
 
 var _ imagegc.Store = (*Images)(nil)
 
-// diskTime is how long a file system has to answer.
+// diskTime is how long a file system has to answer: longer than a busy disk takes,
+// and much shorter than the pause between two passes.
 const diskTime = 10 * time.Second
 
 // size is that of a file system, in bytes.
@@ -59,7 +64,8 @@ func NewImages(images ImageService, rt ContainerLister) *Images {
 	return &Images{images: images, rt: rt, statuses: statuses{ask: rt.ContainerStatus}, statfs: statfs}
 }
 
-// Images lists all images.
+// Images lists all images. With Labels, an image whose labels cannot be read fails
+// the whole: without them a pinned image could be removed.
 func (s *Images) Images(ctx context.Context) ([]imagegc.Image, error) {
 	list, err := s.images.ListImages(ctx, nil)
 	if err != nil {
@@ -78,11 +84,13 @@ func (s *Images) Images(ctx context.Context) ([]imagegc.Image, error) {
 	return out, err
 }
 
-// addLabels reads the labels of the images.
+// addLabels reads the labels of the images. The maps that it keeps are never changed,
+// so that a list in progress and a later one may share them.
 func (s *Images) addLabels(ctx context.Context, images []imagegc.Image) error {
 	s.mu.Lock()
 	known := s.labels
 	s.mu.Unlock()
+	// Images that are gone are forgotten with the old map.
 	next := make(map[string]map[string]string, len(images))
 	for i := range images {
 		img := &images[i]
@@ -105,7 +113,9 @@ func (s *Images) addLabels(ctx context.Context, images []imagegc.Image) error {
 	return nil
 }
 
-// labelsOf reads an image's labels from what a runtime reports beyond the CRI.
+// labelsOf reads an image's labels from what a runtime reports beyond the CRI: its
+// verbose answer has the image's configuration (OCI image specification) as JSON
+// under "info".
 func labelsOf(info map[string]string) map[string]string {
 	var v struct {
 		ImageSpec struct {
@@ -118,7 +128,8 @@ func labelsOf(info map[string]string) map[string]string {
 	return v.ImageSpec.Config.Labels
 }
 
-// Uses lists the images of all containers, and those that they mount.
+// Uses lists the images of all containers, and those that they mount. A container
+// whose status cannot be read fails the whole: its images could be removed.
 func (s *Images) Uses(ctx context.Context) ([]imagegc.Use, error) {
 	list, err := s.rt.ListContainers(ctx, nil)
 	if err != nil {
@@ -151,7 +162,9 @@ func (s *Images) Uses(ctx context.Context) ([]imagegc.Use, error) {
 	return out, nil
 }
 
-// Disk says how full the file system is that images are on.
+// Disk says how full the file system is that images are on, in bytes. The runtime
+// says which one it is and what images take of it; the rest comes from the kernel. It
+// blocks for diskTime at most beside the runtime's call.
 func (s *Images) Disk(ctx context.Context) (imagegc.Disk, error) {
 	resp, err := s.images.ImageFsInfo(ctx)
 	if err != nil {
@@ -161,6 +174,8 @@ func (s *Images) Disk(ctx context.Context) (imagegc.Disk, error) {
 	if len(all) == 0 || all[0].GetFsId().GetMountpoint() == "" {
 		return imagegc.Disk{}, errors.New("the runtime does not tell where images are")
 	}
+	// Runtimes list one file system of images; the kubelet looks at the first as
+	// well.
 	d := imagegc.Disk{Images: int64(all[0].GetUsedBytes().GetValue())}
 	path := all[0].GetFsId().GetMountpoint()
 	ctx, cancel := context.WithTimeout(ctx, diskTime)
@@ -176,7 +191,8 @@ func (s *Images) Disk(ctx context.Context) (imagegc.Disk, error) {
 	return d, nil
 }
 
-// Remove removes an image.
+// Remove removes an image; one that is gone is removed. handler is the runtime
+// class's, "" for the default: an image can be there for each.
 func (s *Images) Remove(ctx context.Context, id, handler string) error {
 	err := s.images.RemoveImage(ctx, &runtimeapi.ImageSpec{Image: id, RuntimeHandler: handler})
 	if cri.IsNotFound(err) {

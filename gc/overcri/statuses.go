@@ -9,10 +9,13 @@ import (
 	"github.com/nodewright/nodewright/cri"
 )
 
-// statuses remembers of each container what does not change.
+// statuses remembers of each container what does not change. It is bounded by the
+// containers of the last list.
 type statuses struct {
 	ask func(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error)
 
+	// mu is held over no call of the runtime. Two lists at a time may ask for the
+	// same container twice, and each stores what it found.
 	mu    sync.Mutex
 	known map[string]map[string]status // by the pod's UID and the container's ID
 }
@@ -44,6 +47,7 @@ func (s *statuses) of(ctx context.Context, list []*runtimeapi.Container, pod str
 		st, ok := s.known[c.GetLabels()[cri.LabelPodUID]][c.GetId()]
 		s.mu.Unlock()
 		ended := c.GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
+		// A container that runs is asked for once, and again when it has ended.
 		if ok && (!ended || st.finished != 0) || !ok && !wanted(c) {
 			if ok {
 				note(c, st)
@@ -67,6 +71,7 @@ func (s *statuses) of(ctx context.Context, list []*runtimeapi.Container, pod str
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// A list of one pod says nothing of the others.
 	switch known := next[pod]; {
 	case pod == "" || s.known == nil:
 		s.known = next
