@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -25,7 +26,7 @@ type Update struct {
 	ID, Name string
 	Resource v1.ResourceName // cpu or memory
 	// From and To hold that resource's values alone. A value of To that is 0
-	// stays as it is.
+	// stays as it is. Quotas of CPU are of the same period.
 	From, To *runtimeapi.LinuxContainerResources
 }
 
@@ -34,8 +35,7 @@ func (u *Update) Lowers() bool {
 	if u.Resource == v1.ResourceMemory {
 		return u.limitsMemory()
 	}
-	// The periods are left out: only the order of updates depends on this. A
-	// quota of 0 or less is no limit.
+	// A quota of 0 or less is no limit.
 	from, to := u.From.GetCpuQuota(), u.To.GetCpuQuota()
 	// A first limit takes away as well: without one, all CPUs were the
 	// container's.
@@ -104,7 +104,7 @@ func (r *Resources) resize(c *v1.Container, o *observed.Container, a *Actions) (
 				return true
 			}
 		case visible:
-			updates = append(updates, Update{ID: o.ID, Name: o.Name, Resource: name, From: from, To: to})
+			updates = append(updates, Update{ID: o.ID, Name: o.Name, Resource: name, From: inPeriod(from, to.GetCpuPeriod()), To: to})
 		}
 	}
 	// Only now: a container that is restarted is made with its new resources, and
@@ -252,6 +252,19 @@ func limitDiffers(from, to *runtimeapi.LinuxContainerResources, name v1.Resource
 		return to.GetCpuQuota() > 0 && to.GetCpuQuota()*from.GetCpuPeriod() != from.GetCpuQuota()*to.GetCpuPeriod()
 	}
 	return to.GetMemoryLimitInBytes() > 0 && to.GetMemoryLimitInBytes() != from.GetMemoryLimitInBytes()
+}
+
+// inPeriod returns CPU resources with their quota as one of another period, so that
+// quotas can be compared and subtracted. A runtime may show the period that a
+// container was made with, before cpuCFSQuotaPeriod changed.
+func inPeriod(r *runtimeapi.LinuxContainerResources, period int64) *runtimeapi.LinuxContainerResources {
+	if r.GetCpuQuota() <= 0 || r.GetCpuPeriod() <= 0 || period <= 0 || r.GetCpuPeriod() == period {
+		return r
+	}
+	r = proto.CloneOf(r)
+	r.CpuQuota = int64(float64(r.CpuQuota) / float64(r.CpuPeriod) * float64(period))
+	r.CpuPeriod = period
+	return r
 }
 
 // CheckResize says why a pod's resources cannot become those of another

@@ -448,3 +448,14 @@ func TestCheckResize(t *testing.T) {
 		t.Errorf("the pod's own limit: %v", err)
 	}
 }
+
+// The order of updates does not depend on the period that a runtime shows.
+func TestQuotasOfOtherPeriods(t *testing.T) {
+	to := &runtimeapi.LinuxContainerResources{CpuQuota: 50_000, CpuPeriod: 100_000}
+	for quota, lowers := range map[int64]bool{10_000: true, 4_000: false} { // of 10 ms
+		u := Update{Resource: v1.ResourceCPU, To: to, From: inPeriod(&runtimeapi.LinuxContainerResources{CpuQuota: quota, CpuPeriod: 10_000}, to.CpuPeriod)}
+		if _, grows := earlier(to, []Update{u}); u.Lowers() != lowers || grows == lowers {
+			t.Errorf("from %d us of 10 ms to half a CPU: lowers %t, grows %t", quota, u.Lowers(), grows)
+		}
+	}
+}
