@@ -168,8 +168,9 @@ func (s *Store) read(key string) ([]byte, error) {
 	return value, err
 }
 
-// setAside renames the file of a damaged value and tells Config.OnCorrupt. where is
-// "" if the file cannot be renamed; then the next Read tells again.
+// setAside renames the file of a damaged value and calls Config.OnCorrupt, with the
+// key's turn held: a call for the same key from there would wait for itself. where is
+// "" if the file cannot be renamed; then the next Read reports it again.
 func (s *Store) setAside(key string, err error) (where string) {
 	where = s.dir.SetAside(key)
 	if s.cfg.OnCorrupt != nil {
