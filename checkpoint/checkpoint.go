@@ -27,9 +27,10 @@ type Config struct {
 	Dir string
 	// Timeout bounds the calls that take no context; 30s.
 	Timeout time.Duration
-	// OnCorrupt is told of each value that was found damaged and where it was
-	// set aside ("" if not even that was possible), from any goroutine and for
-	// several keys at a time; nobody is told.
+	// OnCorrupt is told of each value that was found damaged and where it was set
+	// aside ("" if not even that was possible), from any goroutine and for several
+	// keys at a time; nobody is told. It is called while the key's other calls wait,
+	// so that it must not make one itself.
 	OnCorrupt func(key, setAside string, err error)
 	// NoSync is for values that need not outlast a failure of the power or
 	// the kernel: what dies with the machine anyway, such as facts about
