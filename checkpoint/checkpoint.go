@@ -27,9 +27,10 @@ type Config struct {
 	Dir string
 	// Timeout bounds the calls that take no context; 30s.
 	Timeout time.Duration
-	// OnCorrupt is told of each value that was found damaged and where it was
-	// set aside ("" if not even that was possible), from any goroutine and for
-	// several keys at a time; nobody is told.
+	// OnCorrupt is told of each value that was found damaged and where it was set
+	// aside ("" if not even that was possible), from any goroutine and for several
+	// keys at a time; nobody is told. It is called while the key's other calls wait,
+	// so that it must not make one itself.
 	OnCorrupt func(key, setAside string, err error)
 	// NoSync is for values that need not outlast a failure of the power or
 	// the kernel: what dies with the machine anyway, such as facts about
@@ -168,8 +169,9 @@ func (s *Store) read(key string) ([]byte, error) {
 	return value, err
 }
 
-// setAside renames the file of a damaged value and tells Config.OnCorrupt. where is
-// "" if the file cannot be renamed; then the next Read tells again.
+// setAside renames the file of a damaged value and calls Config.OnCorrupt, with the
+// key's turn held: a call for the same key from there would wait for itself. where is
+// "" if the file cannot be renamed; then the next Read reports it again.
 func (s *Store) setAside(key string, err error) (where string) {
 	where = s.dir.SetAside(key)
 	if s.cfg.OnCorrupt != nil {

@@ -37,7 +37,7 @@ const probeTimeout = 2 * time.Second
 // Discover asks a runtime for its name and version, and finds out what it can do.
 // What a runtime does not implement is not an error. A runtime that is not ready is
 // none either; one that does not answer is. It makes five calls, the last of which
-// takes up to probeTimeout where events are streamed.
+// may last for probeTimeout where events are streamed.
 func (c *Client) Discover(ctx context.Context) (Features, error) {
 	var f Features
 	// Strings are cut: they go into the Node's status, whatever a runtime says.

@@ -118,7 +118,7 @@ func (ls *ledgers) current() int {
 }
 
 // keep takes the list of all pods that was begun in a stream. A list of an earlier
-// stream is of a time that nobody watched, and tells nothing.
+// stream is of a time that nobody watched, and is ignored.
 func (ls *ledgers) keep(pods []observed.Listed, stream int) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()

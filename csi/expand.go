@@ -67,8 +67,8 @@ func expansion(pv *v1.PersistentVolume, claim *v1.PersistentVolumeClaim, local i
 	return size, false
 }
 
-// resizing is the status of a claim while its volume is made larger: the state tells
-// the controller that the node is at work.
+// resizing is the status of a claim while its volume is made larger: by the state the
+// controller knows that the node is at work.
 func resizing(claim *v1.PersistentVolumeClaim) v1.PersistentVolumeClaimStatus {
 	return withState(claim, v1.PersistentVolumeClaimNodeResizeInProgress)
 }

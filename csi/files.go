@@ -166,8 +166,8 @@ func (m *Manager) users(ctx context.Context, path string) ([]string, error) {
 	return out, nil
 }
 
-// own gives the files of a volume to the pod's group. It may take long, and tells the
-// pod so; it ends with ctx.
+// own gives the files of a volume to the pod's group. It may take long, and warns the
+// pod of that; it ends with ctx.
 func own(ctx context.Context, v *volumemgr.Volume, target string) error {
 	return fsgroup.Apply(ctx, fsgroup.Request{
 		Root: target, GID: *v.FSGroup,

@@ -86,7 +86,8 @@ func (r record) check() error {
 	return checkHandle(r.Handle)
 }
 
-// checkHandle says what is wrong with a handle. A zero byte would end a path.
+// checkHandle says what is wrong with a handle. maxHandle is in bytes; a handle is
+// text, which has no zero byte.
 func checkHandle(handle string) error {
 	if handle == "" || len(handle) > maxHandle || strings.ContainsRune(handle, 0) {
 		return fmt.Errorf("%s is %.64q, of %d bytes; want 1 to %d", keyHandle, handle, len(handle), maxHandle)

@@ -48,7 +48,7 @@ func (m *Manager) watch(ctx context.Context, p *plugin) {
 	for ctx.Err() == nil {
 		err := p.driver.Watch(ctx, func(list []DeviceHealth) { m.report(ctx, p, list) })
 		m.mu.Lock()
-		// Whatever ended the stream, nobody tells of these devices any more.
+		// Whatever ended the stream, nobody reports these devices any more.
 		m.unknown(p)
 		m.mu.Unlock()
 		if errors.Is(err, ErrNoHealth) {
@@ -129,7 +129,7 @@ func (m *Manager) age(p *plugin, now time.Time, changed map[deviceName]bool) {
 	})
 }
 
-// unknown forgets what a plugin said, and tells the pods. Manager.mu is held.
+// unknown forgets the reports of a plugin, and informs the pods. Manager.mu is held.
 func (m *Manager) unknown(p *plugin) {
 	if p.stale != nil {
 		p.stale.Stop()
