@@ -116,7 +116,10 @@ func (h Host) Of(ctx context.Context, pid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	of := parseProcCgroup(data)
+	of, err := ParseProcCgroup(data)
+	if err != nil {
+		return "", fmt.Errorf("process %d: %w", pid, err)
+	}
 	if d.on.version == V2 {
 		if of[""] == "" {
 			return "", fmt.Errorf("process %d: %w", pid, ErrNotExist)
@@ -138,25 +141,6 @@ func (h Host) Exists(ctx context.Context, cgroup string) error {
 		return err
 	}
 	return d.exists(ctx, cgroup)
-}
-
-// parseProcCgroup reads /proc/PID/cgroup, lines of ID:CONTROLLERS:PATH: the
-// cgroup by controller, on v2 by "" (cgroups(7)). Lines of another form are
-// left out. A cgroup that was removed while the process was in it is named
-// without the kernel's mark " (deleted)".
-func parseProcCgroup(data []byte) map[string]string {
-	out := map[string]string{}
-	for line := range strings.Lines(string(data)) {
-		// The path may have colons in it.
-		fields := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
-		if len(fields) != 3 || !strings.HasPrefix(fields[2], "/") {
-			continue
-		}
-		for _, c := range strings.Split(fields[1], ",") {
-			out[c] = path.Clean(strings.TrimSuffix(fields[2], " (deleted)"))
-		}
-	}
-	return out
 }
 
 // made makes a cgroup with those above it, unless it is there, and returns the

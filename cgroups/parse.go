@@ -3,6 +3,7 @@ package cgroups
 import (
 	"fmt"
 	"math"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -212,9 +213,10 @@ func SwapOn(procSwaps []byte) bool {
 }
 
 // ParseProcCgroup reads /proc/PID/cgroup and says in which cgroup of each
-// controller the process is. The key of cgroup v2 is "", that of a named
-// hierarchy name=NAME. Unlike the parser for Host.Of it is strict: a line of
-// another form is an error.
+// controller the process is (cgroups(7)). The key of cgroup v2 is "", that of a
+// named hierarchy name=NAME. A cgroup that was removed while the process was in it
+// is named without the kernel's mark " (deleted)". A line of another form is an
+// error.
 func ParseProcCgroup(data []byte) (map[string]string, error) {
 	out := map[string]string{}
 	for line := range strings.Lines(string(data)) {
@@ -227,7 +229,7 @@ func ParseProcCgroup(data []byte) (map[string]string, error) {
 			return nil, fmt.Errorf("line %q of a process's cgroups: want ID:CONTROLLERS:PATH", line)
 		}
 		for controller := range strings.SplitSeq(f[1], ",") {
-			out[controller] = f[2]
+			out[controller] = path.Clean(strings.TrimSuffix(f[2], " (deleted)"))
 		}
 	}
 	return out, nil
