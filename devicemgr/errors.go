@@ -61,10 +61,13 @@ func (e *RequestError) Error() string {
 	return fmt.Sprintf("container %s asks for %d devices of %s and has %d: the number cannot change", e.Container, e.Requested, e.Resource, e.Has)
 }
 
+// CallPreStart is the name of [Plugin.PreStart] in the device plugin API.
+const CallPreStart = "PreStartContainer"
+
 // PluginError means that a plugin answered a call with an error, or not in time.
 type PluginError struct {
 	Resource string
-	Call     string // as the device plugin API names it
+	Call     string // as the device plugin API names it, such as CallPreStart
 	Err      error
 }
 

@@ -122,7 +122,7 @@ func (m *Manager) preStart(ctx context.Context, h Holding) error {
 	call, done := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer done()
 	if err := s.plugin.PreStart(call, h.ids()); err != nil {
-		return &PluginError{h.Resource, "PreStartContainer", err}
+		return &PluginError{h.Resource, CallPreStart, err}
 	}
 	return nil
 }

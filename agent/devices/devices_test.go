@@ -244,3 +244,18 @@ func TestStartWithoutRecord(t *testing.T) {
 		}
 	})
 }
+
+// Devices that a failed start gives back do not have it tried again at once.
+func TestStartThatCannotAllocate(t *testing.T) {
+	bubble(t, func() *plugin {
+		p := newPlugin(of("a")...)
+		p.allocate = func(context.Context) error { return errors.New("it is dirty") }
+		return p
+	}, func(t *testing.T, n *node, _ *plugin) {
+		main := part.Container{Pod: newPod("p", "main=1"), Name: "main"}
+		if _, err := n.BeforeCreate(t.Context(), main, nil); err == nil || !strings.Contains(err.Error(), "it is dirty") {
+			t.Errorf("start: %v", err)
+		}
+		n.wantCalls("readmit")
+	})
+}

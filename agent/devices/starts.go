@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/devicemgr"
 )
 
 // startPatience is how long the start of a container waits for plugins to make
@@ -33,7 +35,7 @@ type starts struct {
 	mu     sync.Mutex
 	ended  bool
 	all    map[types.UID]map[string]*start // by container
-	failed map[types.UID]bool              // pods of which one failed, or could not be made
+	failed map[types.UID]bool              // pods of which one failed for something that may come
 }
 
 // start is the call for one container.
@@ -115,10 +117,22 @@ func (s *starts) result(ctx context.Context, c *start, uid types.UID, container 
 		delete(s.all, uid)
 	}
 	delete(s.failed, uid)
-	if c.err != nil {
+	if mayCome(c.err) {
 		s.failed[uid] = true
 	}
 	return c.err
+}
+
+// mayCome reports whether a change of the devices may mend a failed start. For every
+// other error a start keeps its back-off: a disk that fails, or a plugin that does
+// not allocate, has the manager give the devices back, which is a change of them,
+// and the pod would be tried again at once.
+func mayCome(err error) bool {
+	if refused := (*devicemgr.PluginError)(nil); errors.As(err, &refused) && refused.Call == devicemgr.CallPreStart {
+		return true // the next plugin may do better
+	}
+	return errors.Is(err, devicemgr.ErrChanged) || errors.Is(err, devicemgr.ErrAway) || errors.As(err, new(*devicemgr.NotYetError)) ||
+		errors.As(err, new(*devicemgr.InsufficientError)) || errors.As(err, new(*devicemgr.GoneError))
 }
 
 // fail notes that a start of a pod failed for something that may come.

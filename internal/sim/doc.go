@@ -55,6 +55,7 @@
 //   - a CSI driver hears nothing that its specification forbids, of no volume that
 //     is attached elsewhere or that a container uses, and nothing stays staged,
 //     published or mounted that nobody wants;
+//   - a minute has no more effects than busyBound;
 //   - a pod that was resized has the memory that it asks for;
 //   - a pod without troubles of its own runs within startBound of the last trouble
 //     that struck everybody;
@@ -137,6 +138,7 @@
 //	a volume of a pod that was rejected when its machine came back stayed staged, and could be attached nowhere else
 //	a resize that the runtime failed was tried again at once, for ever, at the cost of a CPU
 //	a volume that its CSI driver only said to have staged was never staged again, and its pod never ran
+//	a container that restarts without a record of its devices, on a disk that fails, was tried thousands of times a minute
 //	nothing of a pod was restarted by an agent that began after the pod's ConfigMap had been deleted, not even what a liveness probe found dead
 //	a pod that was rejected while the API server was away, and edited then, was published as failed and run
 //

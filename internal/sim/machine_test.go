@@ -56,6 +56,8 @@ type machine struct {
 	problems  []string
 	allocated bool // the agent has given somebody a device, and knows from then on that there are some
 	effects   int
+	minute    int    // the last one that had an effect, since the beginning
+	busy      int    // effects in it
 	hash, sum uint64 // of all effects, in order and in any
 	lines     []string
 	unheal    map[string]bool
@@ -106,6 +108,12 @@ func (m *machine) failed() []string {
 // note counts an effect. m.mu is held.
 func (m *machine) note(what, target string) {
 	m.effects++
+	if now := int(time.Since(m.began) / time.Minute); now != m.minute {
+		m.minute, m.busy = now, 0
+	}
+	if m.busy++; m.busy == busyBound {
+		m.wrong("%d effects within a minute, the latest %s %s", busyBound, what, target)
+	}
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%d %d %s %s", m.hash, time.Since(m.began)/time.Second, what, target)
 	m.hash = h.Sum64()

@@ -22,6 +22,9 @@ const (
 	// startBound is how long a pod without troubles of its own may take to run when
 	// nothing strikes everybody: the longest back-off, and a minute.
 	startBound = 6 * time.Minute
+	// busyBound is how many effects a minute may not have: an agent that tries something
+	// again without a pause has thousands.
+	busyBound = 2000
 	// convergeBound is how long everything may take when all troubles are over: the
 	// longest back-offs, of a container and of a sync.
 	convergeBound = 20 * time.Minute
