@@ -24,7 +24,7 @@ type MirrorClient interface {
 	Delete(ctx context.Context, r apiclient.Resource, k apiclient.Key, opts metav1.DeleteOptions) error
 }
 
-// MirrorsConfig holds what a Manager needs. All of it is required.
+// MirrorsConfig holds what Mirrors needs. All of it is required.
 type MirrorsConfig struct {
 	Client   MirrorClient
 	NodeName string
@@ -60,7 +60,7 @@ type Mirrors struct {
 	busy map[apiclient.Key]chan struct{} // closed when the call is over
 }
 
-// NewMirrors checks cfg and returns a Manager.
+// NewMirrors checks cfg and returns Mirrors.
 func NewMirrors(cfg MirrorsConfig) (*Mirrors, error) {
 	var errs []error
 	if cfg.Client == nil {

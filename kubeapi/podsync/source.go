@@ -31,7 +31,7 @@ type SourceConfig struct {
 	Client   SourceClient
 	NodeName string
 
-	// SourceMemory keeps the last state over a restart; nothing is kept.
+	// Memory keeps the last state over a restart; nothing is kept.
 	Memory SourceMemory
 	// Seal encrypts the Secrets that Memory keeps; without one they are not kept,
 	// and read from the server again. With seal.Clear they are kept as they are.
