@@ -203,7 +203,7 @@ func elementOf(into any) reflect.Type {
 	return nil
 }
 
-// objectType tells objects from other structs.
+// objectType distinguishes objects from other structs.
 var objectType = reflect.TypeFor[metav1.Object]()
 
 // isObject reports whether a type is one of the API's objects, which have metadata.

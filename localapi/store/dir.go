@@ -36,7 +36,7 @@ type Dir struct {
 
 	mu sync.Mutex // never held while others are called
 	// seen has the last known state by file name. Watch and the writers share it, which
-	// is how Watch tells the edits of people from this process's own.
+	// is how Watch knows the edits of people from this process's own.
 	seen    map[string]entry
 	writing map[string]int // files that Put and Delete are at
 	writes  uint64         // that have ended

@@ -123,7 +123,7 @@ func (o Overlay) mountEach(target string) error {
 		// Descriptors stay open until the end: some kernels resolve a path here, others
 		// when the file system is made.
 		defer done()
-		// Only the first tells: later ones may be EINVAL for reasons of their own.
+		// Only the first is a sign: later ones may be EINVAL for reasons of their own.
 		if err != nil && i == 0 && errors.Is(err, unix.EINVAL) {
 			return errNoLayerParam
 		}

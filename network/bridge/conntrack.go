@@ -103,7 +103,7 @@ func each(b []byte, f func(kind uint16, value []byte)) {
 
 // udpFlows selects the connections of UDP host ports that lead elsewhere than
 // they are to: a peer that goes on sending would keep the old way for ever. TCP needs
-// none of this: its connections end, and a reset tells the peer.
+// none of this: its connections end, and a reset informs the peer.
 type udpFlows struct {
 	claims map[claim]bool // of one address family, all UDP
 	local  map[netip.Addr]bool

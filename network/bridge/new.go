@@ -87,7 +87,7 @@ func (p *Plugin) look() []error {
 		}
 		addrs, err := p.links.addresses(link)
 		errs = append(errs, err)
-		// The first address of a subnet is the gateway's: so the bridge itself tells
+		// The first address of a subnet is the gateway's: so the bridge itself shows
 		// which subnet its pods have, even if the state is lost.
 		for _, a := range addrs {
 			if prefix, err := prefixOf(a.IPNet); err == nil && prefix.Addr() == gateway(prefix) && validSubnet(prefix.Masked()) == nil {

@@ -51,7 +51,7 @@ func (p *Plugin) adopt(kept []network.Kept) (tables []string, err error) {
 			continue
 		}
 		plans[i] = one
-		// The latest plan tells which subnet is in use, and where the search for free
+		// The latest plan shows which subnet is in use, and where the search for free
 		// addresses goes on.
 		if one.Number > latest.Number {
 			latest = one
