@@ -27,7 +27,7 @@ const maxCA = 1 << 20
 var ErrNoCertificate = errors.New("no serving certificate available for the kubelet")
 
 // CertsConfig says where certificates come from. One of Certificate, CertFile with
-// KeyFile, and CertDir is required, and is taken in this order.
+// KeyFile, and CertDir is required, and is taken in this order. Files are PEM.
 type CertsConfig struct {
 	// Certificate is asked at each handshake; nil means that there is none yet.
 	Certificate       func() *tls.Certificate
@@ -39,6 +39,7 @@ type CertsConfig struct {
 	ClientCAFile string // PEM; "" means that no client is known by a certificate
 	Options      TLSOptions
 
+	// Recheck covers what events do not tell.
 	Recheck time.Duration // how often files are looked at without being told; 1m
 	Log     *zap.Logger   // silent
 }
@@ -62,8 +63,10 @@ type CertsConfig struct {
 //
 // Its methods may be called from any goroutine.
 type Certs struct {
-	cfg  CertsConfig
+	cfg CertsConfig
+	// conf does not change after NewCerts; TLS returns copies of it.
 	conf *tls.Config
+	// pair and cas are read at each handshake, without a lock.
 	pair atomic.Pointer[tls.Certificate]
 	cas  atomic.Pointer[x509.CertPool]
 	// files are the contents that pair and cas were made of. Other files beside them
@@ -71,7 +74,9 @@ type Certs struct {
 	files struct{ cert, key, ca []byte }
 }
 
-// NewCerts reads the files, and makes a pair in CertDir if there is none to be read.
+// NewCerts reads the files, and makes a pair in CertDir if there is none to be read. A
+// pair or a file of authorities that cannot be read is an error here; Run only logs it.
+// It does not start a goroutine.
 func NewCerts(cfg CertsConfig) (*Certs, error) {
 	if cfg.Log == nil {
 		cfg.Log = zap.NewNop()
@@ -79,6 +84,7 @@ func NewCerts(cfg CertsConfig) (*Certs, error) {
 	if cfg.Recheck == 0 {
 		cfg.Recheck = time.Minute
 	}
+	// HTTP/2 as well: a server without it takes the second.
 	c := &Certs{cfg: cfg, conf: &tls.Config{NextProtos: []string{"h2", "http/1.1"}}}
 	var errs []error
 	switch {
@@ -97,6 +103,7 @@ func NewCerts(cfg CertsConfig) (*Certs, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("serving: %w", err)
 	}
+	// The kubelet starts with such options, too.
 	for _, w := range warnings {
 		cfg.Log.Warn("TLS option has no effect or is weak", zap.String("option", w))
 	}
@@ -110,22 +117,28 @@ func NewCerts(cfg CertsConfig) (*Certs, error) {
 	}
 	if cfg.ClientCAFile != "" {
 		errs = append(errs, c.loadCAs())
+		// Asked for and not verified by the handshake: a client with a bearer token may
+		// have no certificate, and what is wrong with one should be a 401.
 		c.conf.ClientAuth = tls.RequestClientCert
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("serving: %w", err)
 	}
+	// A function in place of the pair, so that a new one counts from the next handshake
+	// on.
 	c.conf.GetCertificate = c.certificate
 	return c, nil
 }
 
 // TLS returns the configuration for a server. Its certificate is always the
-// newest one.
+// newest one. The caller may change the copy.
 func (c *Certs) TLS() *tls.Config { return c.conf.Clone() }
 
 // ClientCAs are those who sign clients' certificates; nil means nobody.
 func (c *Certs) ClientCAs() *x509.CertPool { return c.cas.Load() }
 
+// certificate is tls.Config.GetCertificate. Names that clients ask for do not matter: a
+// node has one certificate.
 func (c *Certs) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	pair := c.pair.Load()
 	if c.cfg.Certificate != nil {
@@ -137,9 +150,13 @@ func (c *Certs) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return pair, nil
 }
 
+// loadPair reads the pair, and puts it in effect if it is another one. On an error the
+// former stays.
 func (c *Certs) loadPair() error {
 	cert, err := safefile.ReadLinked(c.cfg.CertFile, maxCA)
 	var key []byte
+	// Both files are read before either is used: a writer may be between the two, and
+	// then they do not fit.
 	if err == nil {
 		key, err = safefile.ReadLinked(c.cfg.KeyFile, maxCA)
 	}
@@ -154,12 +171,15 @@ func (c *Certs) loadPair() error {
 		return fmt.Errorf("certificate %s with key %s: %w", c.cfg.CertFile, c.cfg.KeyFile, err)
 	}
 	c.files.cert, c.files.key = cert, key
+	// A pair that was written again unchanged is no news to anybody.
 	if old := c.pair.Load(); old == nil || !slices.EqualFunc(old.Certificate, pair.Certificate, slices.Equal[[]byte]) {
 		c.pair.Store(&pair)
 	}
 	return nil
 }
 
+// loadCAs reads the authorities, and puts them in effect if they are others. On an
+// error the former stay.
 func (c *Certs) loadCAs() error {
 	b, err := safefile.ReadLinked(c.cfg.ClientCAFile, maxCA)
 	if err != nil {
@@ -172,6 +192,7 @@ func (c *Certs) loadCAs() error {
 	if !pool.AppendCertsFromPEM(b) {
 		return fmt.Errorf("client authorities %s: the file has no certificate", c.cfg.ClientCAFile)
 	}
+	// The same authorities in another order, or with other comments, are no news.
 	if old := c.cas.Load(); old == nil || !old.Equal(pool) {
 		c.cas.Store(pool)
 	}
@@ -179,7 +200,8 @@ func (c *Certs) loadCAs() error {
 	return nil
 }
 
-// Run reads files again when they change, until ctx ends, and returns nil.
+// Run reads files again when they change, until ctx ends, and returns nil. Without
+// files it only waits.
 func (c *Certs) Run(ctx context.Context) error {
 	var loads []func() error
 	var files []string
@@ -198,14 +220,19 @@ func (c *Certs) Run(ctx context.Context) error {
 	// Without a watch, as where there are no inotify instances left, the ticker does.
 	if w, err := fsnotify.NewWatcher(); err == nil {
 		defer func() { _ = w.Close() }()
+		// Files are renamed into place by those who write them: the directory is what
+		// is watched.
 		events, errs = w.Events, w.Errors
 		watch(w, files)
 		loads = append(loads, func() error { watch(w, files); return nil }) // a directory may be a new one
 	}
+	// Also with a watch: file systems of servers and some overlays report no events.
 	tick := time.NewTicker(c.cfg.Recheck)
 	defer tick.Stop()
+	// The last error of each, so that a file which stays broken is logged once.
 	last := make([]string, len(loads))
 	for {
+		// Before the first wait as well: files may have changed since NewCerts.
 		for i, load := range loads {
 			now := ""
 			if err := load(); err != nil {
@@ -216,6 +243,7 @@ func (c *Certs) Run(ctx context.Context) error {
 			}
 			last[i] = now
 		}
+		// Events of other files in the same directories wake nobody up.
 		for told := false; !told; {
 			select {
 			case <-ctx.Done():
@@ -233,7 +261,8 @@ func (c *Certs) Run(ctx context.Context) error {
 }
 
 // concerns reports whether what happened to a path may change files: it is in
-// the directory of one (which may lead there by links), or that directory.
+// the directory of one (which may lead there by links), or that directory. Kubernetes'
+// own mounts swap a link in the directory (..data), hence any entry of it counts.
 func concerns(path string, files []string) bool {
 	return slices.ContainsFunc(files, func(f string) bool {
 		dir := filepath.Dir(f)
@@ -242,7 +271,8 @@ func concerns(path string, files []string) bool {
 }
 
 // watch watches the directories of files, and those above, whose renaming
-// changes the files as well.
+// changes the files as well. A directory that is watched already is no error; one that
+// is missing is tried again at the next look.
 func watch(w *fsnotify.Watcher, files []string) {
 	for _, f := range files {
 		_ = w.Add(filepath.Dir(f))

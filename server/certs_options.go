@@ -9,7 +9,8 @@ import (
 )
 
 // TLSOptions are TLS settings by name. The zero value leaves all to Go, with TLS
-// 1.2 as the oldest version.
+// 1.2 as the oldest version. The names are those of the fields tlsCipherSuites,
+// tlsMinVersion and tlsCurvePreferences of a KubeletConfiguration.
 type TLSOptions struct {
 	// CipherSuites are names as Go and IANA have them, as in
 	// TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256. TLS 1.3 does not let choose.
@@ -21,6 +22,7 @@ type TLSOptions struct {
 	Curves []int32
 }
 
+// versions are the names that the kubelet's configuration has for tlsMinVersion.
 var versions = map[string]uint16{
 	"VersionTLS10": tls.VersionTLS10, "VersionTLS11": tls.VersionTLS11,
 	"VersionTLS12": tls.VersionTLS12, "VersionTLS13": tls.VersionTLS13,
@@ -30,9 +32,10 @@ var versions = map[string]uint16{
 var curves = []tls.CurveID{tls.CurveP256, tls.CurveP384, tls.CurveP521, tls.X25519, tls.X25519MLKEM768}
 
 // apply sets conf. What it returns beside an error is to be known: choices that
-// are insecure, or without effect.
+// are insecure, or without effect. All mistakes are reported at once.
 func (o TLSOptions) apply(conf *tls.Config) (warnings []string, err error) {
 	var errs []error
+	// The kubelet's default, and Go's.
 	conf.MinVersion = tls.VersionTLS12
 	if o.MinVersion != "" {
 		v, ok := versions[o.MinVersion]
@@ -41,6 +44,7 @@ func (o TLSOptions) apply(conf *tls.Config) (warnings []string, err error) {
 		}
 		conf.MinVersion = v
 	}
+	// The names of Go's own lists are those of IANA.
 	safe, unsafe := map[string]uint16{}, map[string]uint16{}
 	for _, c := range tls.CipherSuites() {
 		safe[c.Name] = c.ID
@@ -58,9 +62,11 @@ func (o TLSOptions) apply(conf *tls.Config) (warnings []string, err error) {
 			errs = append(errs, fmt.Errorf("tlsCipherSuites has %q; want some of %s", n, names(safe)))
 		}
 	}
+	// TLS 1.3 has its own suites, which Go does not let choose.
 	if len(o.CipherSuites) > 0 && conf.MinVersion == tls.VersionTLS13 {
 		warnings = append(warnings, "tlsCipherSuites has no effect with tlsMinVersion VersionTLS13")
 	}
+	// Their order does not matter: Go has its own preference.
 	for _, n := range o.Curves {
 		i := slices.IndexFunc(curves, func(c tls.CurveID) bool { return int32(c) == n })
 		if i < 0 {
@@ -72,6 +78,7 @@ func (o TLSOptions) apply(conf *tls.Config) (warnings []string, err error) {
 	return warnings, errors.Join(errs...)
 }
 
+// names lists the keys of a map for a message, in order.
 func names[V any](m map[string]V) string {
 	var out []string
 	for n := range m {
@@ -81,6 +88,7 @@ func names[V any](m map[string]V) string {
 	return strings.Join(out, ", ")
 }
 
+// numbers lists key exchanges for a message, by number and name.
 func numbers(list []tls.CurveID) string {
 	var out []string
 	for _, c := range list {

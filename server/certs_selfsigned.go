@@ -23,9 +23,11 @@ const (
 )
 
 // selfSigned makes sure that dir has a pair, and returns its paths. One that is
-// there and can be read stays, so that those who trust it go on to.
+// there and can be read stays, so that those who trust it go on to. It is also made
+// anew if one of the files is damaged.
 func selfSigned(dir, host string, ips []net.IP) (certFile, keyFile string, err error) {
 	certFile, keyFile = filepath.Join(dir, ownCert), filepath.Join(dir, ownKey)
+	// Whether it has expired is not asked, as the kubelet does not.
 	if _, err := tls.LoadX509KeyPair(certFile, keyFile); err == nil {
 		return certFile, keyFile, nil
 	}
@@ -46,25 +48,32 @@ func selfSigned(dir, host string, ips []net.IP) (certFile, keyFile string, err e
 	return certFile, keyFile, nil
 }
 
-// makePair signs a certificate for a host, good for a year, as the kubelet's.
+// makePair signs a certificate for a host, good for a year, as the kubelet's. It is
+// signed by itself, and is no authority.
 func makePair(host string, ips []net.IP, now time.Time) (cert, key []byte, err error) {
+	// P-256, which every client of the last ten years knows, and which is made in no
+	// time.
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, err
 	}
+	// 127 bits: positive, and far more than the 64 bits of chance that a serial should
+	// have.
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		return nil, nil, err
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial,
-		Subject:      pkix.Name{CommonName: fmt.Sprintf("%s@%d", host, now.Unix())},
-		NotBefore:    now.Add(-time.Hour), // for clients whose clocks are late
-		NotAfter:     now.AddDate(1, 0, 0),
-		KeyUsage:     x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		IPAddresses:  ips, BasicConstraintsValid: true,
+		// The time makes certificates of one host distinguishable in a list.
+		Subject:     pkix.Name{CommonName: fmt.Sprintf("%s@%d", host, now.Unix())},
+		NotBefore:   now.Add(-time.Hour), // for clients whose clocks are late
+		NotAfter:    now.AddDate(1, 0, 0),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IPAddresses: ips, BasicConstraintsValid: true,
 	}
+	// A name that is an address has to be among the addresses: clients compare by type.
 	if ip := net.ParseIP(host); ip != nil {
 		template.IPAddresses = append(template.IPAddresses, ip)
 	} else {
@@ -82,17 +91,20 @@ func makePair(host string, ips []net.IP, now time.Time) (cert, key []byte, err e
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), nil
 }
 
-// replace puts a whole file in another's place.
+// replace puts a whole file in another's place. A crash leaves the old file or the new
+// one. The directory is not synced: a lost pair is made again.
 func replace(path string, data []byte, mode os.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return err
 	}
+	// After the rename there is nothing of that name, and this does nothing.
 	defer func() { _ = os.Remove(f.Name()) }()
 	if _, err := f.Write(data); err != nil {
 		_ = f.Close()
 		return err
 	}
+	// Before the rename: a key is never readable for others under its name.
 	if err := f.Chmod(mode); err != nil {
 		_ = f.Close()
 		return err

@@ -10,7 +10,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// checkpoint has the runtime write a container's memory and files.
+// checkpoint has the runtime write a container's memory and files. Its paths and codes
+// are the kubelet's: an unreadable timeout is a 404 there, too. It blocks for as long
+// as the runtime takes.
 func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request) {
 	container := r.PathValue("container")
 	pod := s.pod(r.PathValue("namespace"), r.PathValue("pod"), "")
@@ -22,6 +24,7 @@ func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("container %s does not exist in pod %s", container, pod.Name), http.StatusNotFound)
 		return
 	}
+	// In seconds; the last of several values counts, and 0 leaves it to the runtime.
 	var timeout int64
 	if v := r.URL.Query()["timeout"]; len(v) > 0 {
 		var err error
@@ -30,10 +33,13 @@ func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	// Asked of the runtime, as the status may lag behind a restart.
 	id, ok := s.containerOf(w, r, pod)
 	if !ok {
 		return
 	}
+	// The time is in the name, so that a second checkpoint does not overwrite the
+	// first.
 	path := filepath.Join(s.cfg.CheckpointDir, fmt.Sprintf("checkpoint-%s_%s-%s-%s.tar",
 		pod.Name, pod.Namespace, container, time.Now().Format(time.RFC3339)))
 	err := s.cfg.Checkpoint.CheckpointContainer(r.Context(), &runtimeapi.CheckpointContainerRequest{
@@ -43,5 +49,6 @@ func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("checkpoint of container %s in pod %s/%s: %v", container, pod.Namespace, pod.Name, err), http.StatusInternalServerError)
 		return
 	}
+	// A list, although there is one file: the API leaves room for several.
 	writeJSON(w, map[string][]string{"items": {path}})
 }

@@ -25,22 +25,29 @@ type Config struct {
 	Version string
 
 	// A listener is given open, or by an address and a port of which 0 means
-	// none. Listeners given are closed by Run.
+	// none. Listeners given are closed by Run. Main has all endpoints, by TLS and for
+	// those who are authorized; ReadOnly the basic ones and Healthz /healthz, in the
+	// clear and for everybody.
 	Main, ReadOnly, Healthz         net.Listener
 	Port, ReadOnlyPort, HealthzPort int
 	Address                         string // of the main and the read-only port; 0.0.0.0
 	HealthzAddress                  string // 127.0.0.1
 
-	TLS           *tls.Config // see package serving
+	TLS *tls.Config // see [Certs]
+	// The main port asks the first who sends a request, and the second whether they
+	// may.
 	Authenticator auth.Authenticator
 	Authorizer    auth.Authorizer
 	// Inner is for a Handler that somebody else serves, who lets in whom he knows: it
 	// asks nobody who sends a request. No listener, TLS and Authenticator are required.
-	Inner        bool
+	Inner bool
+	// For clients and proxies that have trouble with it; the kubelet has an environment
+	// variable.
 	DisableHTTP2 bool
 
 	// The kubelet's switches, whose default is true with it for all but
-	// EnableSystemLogQuery.
+	// EnableSystemLogQuery. Without it there are no exec, attach, portForward, run,
+	// logs and profiles, whatever the others say.
 	EnableDebuggingHandlers bool
 	EnableProfilingHandler  bool
 	EnableSystemLogHandler  bool
@@ -80,6 +87,7 @@ type Config struct {
 	Metrics prometheus.Registerer // not exported
 }
 
+// withDefaults returns a copy with the zero values replaced that have a default.
 func (c Config) withDefaults() Config {
 	for _, s := range []struct {
 		field *string
@@ -103,6 +111,7 @@ func (c Config) withDefaults() Config {
 	if c.Timeout == 0 {
 		c.Timeout = 30 * time.Second
 	}
+	// Short enough for systemd, which kills what has not ended after 90 s.
 	if c.Grace == 0 {
 		c.Grace = 10 * time.Second
 	}
@@ -112,8 +121,10 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// hasMain reports whether there is a listener that asks clients who they are.
 func (c Config) hasMain() bool { return c.Main != nil || c.Port != 0 }
 
+// validate reports all mistakes at once, each with its field, value, and wanted values.
 func (c Config) validate() error {
 	var errs []error
 	must := func(ok bool, format string, args ...any) {
@@ -121,10 +132,12 @@ func (c Config) validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
+	// Authorizers decide about a named node.
 	must(c.Node != "", "Config.Node is required")
 	must(c.Pods != nil, "Config.Pods is required")
 	must(c.Inner || c.hasMain() || c.ReadOnly != nil || c.ReadOnlyPort != 0 || c.Healthz != nil || c.HealthzPort != 0,
 		"Config has no listener and no port; want at least one")
+	// 0 is no port here, and not any free one.
 	for _, p := range []struct {
 		name string
 		port int
@@ -134,6 +147,7 @@ func (c Config) validate() error {
 	for _, a := range []struct{ name, addr string }{{"Address", c.Address}, {"HealthzAddress", c.HealthzAddress}} {
 		must(net.ParseIP(a.addr) != nil, "Config.%s is %q; want an IP address", a.name, a.addr)
 	}
+	// Inner takes authentication away, which nobody wants on port 10250.
 	must(!c.Inner || !c.hasMain(), "Config.Inner is set beside a main listener or port, which would be served without authentication")
 	if c.hasMain() {
 		must(c.TLS != nil, "Config.TLS is required for the main port")
@@ -141,6 +155,7 @@ func (c Config) validate() error {
 		must(c.Authorizer != nil, "Config.Authorizer is required for the main port")
 	}
 	must(!c.EnableSystemLogQuery || c.EnableSystemLogHandler, "Config.EnableSystemLogQuery needs EnableSystemLogHandler")
+	// Whoever has a runtime still has to know which container a path means.
 	must(c.Runtime == nil || c.Instances != nil, "Config.Runtime needs Instances")
 	must(c.Checkpoint == nil || c.Instances != nil && c.CheckpointDir != "", "Config.Checkpoint needs Instances and CheckpointDir")
 	for _, d := range []struct{ name, dir string }{
@@ -148,13 +163,17 @@ func (c Config) validate() error {
 	} {
 		must(d.dir == "" || filepath.IsAbs(d.dir), "Config.%s is %q; want an absolute path", d.name, d.dir)
 	}
+	// A pattern of ServeMux in a path, or a path of several elements, would shadow
+	// other endpoints.
 	for path, g := range c.Gatherers {
 		ok := path == "/metrics" || strings.HasPrefix(path, "/metrics/") && !strings.ContainsAny(path[len("/metrics/"):], "/{}")
 		must(ok && g != nil, "Config.Gatherers has %q; want /metrics or /metrics/<name> and a Gatherer", path)
 	}
+	// The names become paths below /healthz/.
 	for i, h := range c.Health {
 		must(h.Name != "" && !strings.ContainsAny(h.Name, "/{} ") && h.Check != nil, "Config.Health[%d] is named %q; want a word and a function", i, h.Name)
 	}
+	// Negative values would end every request at once, or let none in.
 	must(c.Timeout > 0 && c.Grace > 0, "Config.Timeout is %v and Grace %v; want positive durations", c.Timeout, c.Grace)
 	must(c.Heavy > 0 && c.Streams > 0 && c.Requests > 0, "Config.Heavy is %d, Streams %d, Requests %d; want positive numbers", c.Heavy, c.Streams, c.Requests)
 	return errors.Join(errs...)

@@ -7,22 +7,26 @@ import (
 	"github.com/nodewright/nodewright/server/internal/source"
 )
 
-// hosts is how many hosts may have all the connections that one may have.
+// hosts is how many hosts may have all the connections that one may have. Eight hosts
+// with all their connections are an attack, or a mistake, and not a cluster.
 const hosts = 8
 
 // conns is a listener that hangs up on connections beyond its limits. They are
 // far above what requests and streams can use: they keep whoever only connects
-// from taking all the files that the process may have open.
+// from taking all the files that the process may have open. http.Server counts nothing
+// by itself.
 type conns struct {
 	net.Listener
 	limit, one int // in all, and of one host
 
+	// mu guards n and from.
 	mu   sync.Mutex
 	n    int
 	from map[string]int
 }
 
-// bounded bounds the connections of a port.
+// bounded bounds the connections of a port. Twice what one host could use, as
+// connections are kept open between requests.
 func (s *Server) bounded(l net.Listener) net.Listener {
 	one := 2 * (s.cfg.Requests + s.cfg.Streams)
 	return &conns{Listener: l, limit: hosts * one, one: one, from: map[string]int{}}
@@ -35,17 +39,23 @@ func (l *conns) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
+		// A test's listener may have no addresses: all its connections are of one host
+		// then.
 		host := ""
 		if addr := c.RemoteAddr(); addr != nil {
 			host = source.Of(addr.String())
 		}
+		// A connection may be closed more than once, and gives back one place.
 		if l.enter(host) {
 			return &conn{Conn: c, leave: sync.OnceFunc(func() { l.leave(host) })}, nil
 		}
+		// Closed at once and without a word: an answer would cost more than the
+		// connection.
 		_ = c.Close()
 	}
 }
 
+// enter takes a place for a connection of a host, and reports whether there was one.
 func (l *conns) enter(host string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -57,6 +67,8 @@ func (l *conns) enter(host string) bool {
 	return true
 }
 
+// leave gives back a place. A host without connections is forgotten, so that the map
+// does not grow with every address ever seen.
 func (l *conns) leave(host string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,6 +78,7 @@ func (l *conns) leave(host string) {
 	}
 }
 
+// conn gives its place back when it is closed.
 type conn struct {
 	net.Conn
 	leave func()

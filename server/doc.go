@@ -2,7 +2,7 @@
 // it, the metrics server, Prometheus and the tests of Kubernetes ask a node
 // for, with the kubelet's paths, parameters and status codes.
 //
-//	certs, err := serving.New(serving.Config{CertDir: dir, Host: node, ClientCAFile: ca})
+//	certs, err := server.NewCerts(server.CertsConfig{CertDir: dir, Host: node, ClientCAFile: ca})
 //	...
 //	s, err := server.New(server.Config{
 //		Node: node, Port: 10250, TLS: certs.TLS(),

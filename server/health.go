@@ -17,10 +17,13 @@ func (s *Server) checks() []Check {
 	// of zap returns its errors to nobody. The kubelet's name answers.
 	log := Check{Name: "log", Check: func(*http.Request) error { return nil }}
 	out := []Check{ping}
+	// A program with a check of its own log has the better answer.
 	if !slices.ContainsFunc(s.cfg.Health, func(c Check) bool { return c.Name == "log" }) {
 		out = append(out, log)
 	}
 	for _, c := range s.cfg.Health {
+		// A check of that name would make the endpoint say something else than it
+		// always does.
 		if c.Name != "ping" {
 			out = append(out, c)
 		}
@@ -28,6 +31,8 @@ func (s *Server) checks() []Check {
 	return out
 }
 
+// healthRoutes are /healthz with one path for each check, /livez and /readyz. The last
+// two have all checks as well: a node agent has no start-up of its own to tell apart.
 func (s *Server) healthRoutes() []route {
 	all := s.checks()
 	rs := []route{
@@ -45,13 +50,16 @@ func (s *Server) healthRoutes() []route {
 // failed is logged, and not told to whom may only ask whether.
 func (s *Server) healthz(name string, checks []Check) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		// The list is built in any case: whether it is needed shows only at the end.
 		var list strings.Builder
 		var failed []string
 		for _, c := range checks {
+			// Excluded checks are not called at all: one of them may hang.
 			if slices.Contains(r.URL.Query()["exclude"], c.Name) {
 				fmt.Fprintf(&list, "[+]%s excluded: ok\n", c.Name)
 				continue
 			}
+			// One after the other, within the deadline of the request.
 			err := c.Check(r)
 			s.slis.saw(c.Name, name, err)
 			if err == nil {
@@ -63,8 +71,10 @@ func (s *Server) healthz(name string, checks []Check) http.HandlerFunc {
 			s.cfg.Log.Info("health check failed", zap.String("check", c.Name), zap.Error(err))
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		// A check's name could be taken for something else by a browser.
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		switch _, verbose := r.URL.Query()["verbose"]; {
+		// A failure shows the list without being asked.
 		case len(failed) > 0:
 			http.Error(w, list.String()+name+" check failed", http.StatusInternalServerError)
 		case verbose:
@@ -76,13 +86,15 @@ func (s *Server) healthz(name string, checks []Check) http.HandlerFunc {
 }
 
 // slis are what health checks came to, as all components of Kubernetes show it
-// at /metrics/slis.
+// at /metrics/slis. The metrics are labelled with the check and the endpoint that
+// asked.
 type slis struct {
 	reg   *prometheus.Registry
 	now   *prometheus.GaugeVec
 	total *prometheus.CounterVec
 }
 
+// newSLIs makes the metrics (KEP-3466), which have a path of their own.
 func newSLIs() *slis {
 	s := &slis{
 		reg: prometheus.NewRegistry(),
@@ -97,6 +109,7 @@ func newSLIs() *slis {
 	return s
 }
 
+// saw notes the result of one check; kind is the endpoint that asked.
 func (s *slis) saw(check, kind string, err error) {
 	status, value := "success", 1.0
 	if err != nil {

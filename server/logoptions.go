@@ -13,8 +13,10 @@ import (
 )
 
 // logOptions is what a client wants of a container's log: the API's
-// PodLogOptions as they come in a query.
+// PodLogOptions as they come in a query. nil is no bound; tail is in lines, limit in
+// bytes.
 type logOptions struct {
+	// previous asks for the log of the instance before the current one.
 	follow, previous, timestamps bool
 	tail, limit, sinceSeconds    *int64
 	sinceTime                    time.Time
@@ -29,7 +31,8 @@ const (
 )
 
 // parseLogOptions reads a query. The older parameter tail is a number or "all".
-// What it does not know it leaves alone, as API servers do.
+// What it does not know it leaves alone, as API servers do. All that cannot be read is
+// reported at once.
 func parseLogOptions(q url.Values) (logOptions, error) {
 	o := logOptions{
 		follow: queryBool(q, "follow"), previous: queryBool(q, "previous"), timestamps: queryBool(q, "timestamps"),
@@ -38,6 +41,7 @@ func parseLogOptions(q url.Values) (logOptions, error) {
 	if v := q.Get("stream"); v != "" {
 		o.stream = v
 	}
+	// The older name wins, as with the kubelet.
 	tail := "tailLines"
 	if q.Get("tail") != "" {
 		tail = "tail"
@@ -56,8 +60,10 @@ func parseLogOptions(q url.Values) (logOptions, error) {
 			errs = append(errs, fmt.Errorf("%s is %q; want a number", n.name, v))
 			continue
 		}
+		// A variable of this round: the pointers are kept.
 		*n.dst = &i
 	}
+	// Some clients write a missing time so.
 	if v := q.Get("sinceTime"); v != "" && v != "null" {
 		t, err := time.Parse(time.RFC3339, v)
 		if err != nil {
@@ -75,7 +81,8 @@ func queryBool(q url.Values, name string) bool {
 	return ok && len(v) > 0 && !strings.EqualFold(v[0], "false") && v[0] != "0"
 }
 
-// validate reports all that makes no sense.
+// validate reports all that makes no sense. They are the rules of the API server, which
+// a client that asks the node itself has passed by.
 func (o *logOptions) validate() error {
 	var errs []error
 	if o.tail != nil && *o.tail < 0 {
@@ -87,6 +94,7 @@ func (o *logOptions) validate() error {
 	if o.sinceSeconds != nil && *o.sinceSeconds < 1 {
 		errs = append(errs, fmt.Errorf("sinceSeconds is %d; want 1 or more", *o.sinceSeconds))
 	}
+	// Both at once would leave it open which of them counts.
 	if o.sinceSeconds != nil && !o.sinceTime.IsZero() {
 		errs = append(errs, errors.New("sinceSeconds and sinceTime exclude each other; want at most one of them"))
 	}
@@ -104,6 +112,7 @@ func (o *logOptions) validate() error {
 
 // reader returns the options for reading the file.
 func (o *logOptions) reader(now time.Time) crilog.Options {
+	// -1 is the whole log; 0 lines are a valid wish.
 	out := crilog.Options{Tail: -1, Follow: o.follow, Timestamps: o.timestamps, Since: o.sinceTime}
 	if o.tail != nil {
 		out.Tail = *o.tail
@@ -112,6 +121,8 @@ func (o *logOptions) reader(now time.Time) crilog.Options {
 		out.Limit = *o.limit
 	}
 	if o.sinceSeconds != nil {
+		// A number of seconds beyond a Duration's range is cut, and does not wrap
+		// around.
 		out.Since = now.Add(-seconds.Of(*o.sinceSeconds))
 	}
 	switch o.stream {

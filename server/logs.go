@@ -13,6 +13,7 @@ import (
 	"github.com/nodewright/nodewright/cri/crilog"
 )
 
+// logRoutes is one endpoint, and an answer for paths with too few elements.
 func (s *Server) logRoutes() []route {
 	if s.cfg.Logs == nil {
 		return nil
@@ -25,10 +26,13 @@ func (s *Server) logRoutes() []route {
 	}
 }
 
-// containerLogs copies a container's log.
+// containerLogs copies a container's log. The order of the checks is the kubelet's, and
+// decides which code a request with several mistakes gets.
 func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	namespace, name, container := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
 	o, err := parseLogOptions(r.URL.Query())
+	// KEP-3288: without the gate the parameter is refused and not ignored, as the
+	// answer would have more than was asked for.
 	if err == nil && o.stream != streamAll && !s.cfg.SplitLogStreams {
 		err = fmt.Errorf("stream is %q; want All: this node does not tell streams apart (PodLogsQuerySplitStreams)", o.stream)
 	}
@@ -40,6 +44,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, oneLine(err), http.StatusUnprocessableEntity)
 		return
 	}
+	// The path has no UID: the newest pod of that name is meant.
 	pod := s.pod(namespace, name, "")
 	if pod == nil {
 		http.Error(w, fmt.Sprintf("pod %q does not exist", name), http.StatusNotFound)
@@ -57,6 +62,8 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	s.copyLog(w, r, id, o.reader(time.Now()))
 }
 
+// copyLog streams the log of the container id. It ends with the request, with the log,
+// or when the client reads nothing.
 func (s *Server) copyLog(w http.ResponseWriter, r *http.Request, id string, o crilog.Options) {
 	path, _, err := s.logFile(r.Context(), id)
 	if err != nil {
@@ -66,6 +73,7 @@ func (s *Server) copyLog(w http.ResponseWriter, r *http.Request, id string, o cr
 	rc := http.NewResponseController(w)
 	out := &patient{w: w, rc: rc}
 	o.Root = s.cfg.PodLogsDir
+	// With follow, a client waits for the head before there is a line.
 	o.Flush = func() {
 		out.extend()
 		if rc.Flush() == nil { // the head goes out before there is any line
@@ -73,7 +81,11 @@ func (s *Server) copyLog(w http.ResponseWriter, r *http.Request, id string, o cr
 		}
 	}
 	var asked time.Time
+	// Asked whenever the file has no more: the runtime is asked at most once a second.
+	// Another path is a log that has been rotated away.
 	o.Ended = func() bool {
+		// While it is not asked the log counts as open, which costs a second at the
+		// end.
 		if time.Since(asked) < time.Second {
 			return false
 		}
@@ -91,6 +103,8 @@ func (s *Server) copyLog(w http.ResponseWriter, r *http.Request, id string, o cr
 	}
 }
 
+// logFile asks for the path of a log, with a deadline of its own: the request may
+// follow the log for days.
 func (s *Server) logFile(ctx context.Context, id string) (string, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
@@ -102,7 +116,8 @@ func (s *Server) logFile(ctx context.Context, id string) (string, bool, error) {
 }
 
 // patient gives the client a while for each piece, however long the whole may
-// take: one that reads nothing is let go.
+// take: one that reads nothing is let go. The deadline moves with each piece, to three
+// times late from then.
 type patient struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
@@ -110,6 +125,7 @@ type patient struct {
 	begun bool
 }
 
+// extend moves the deadline for writing, at most once a second and not for each line.
 func (p *patient) extend() {
 	if now := time.Now(); now.Sub(p.last) > time.Second {
 		p.last = now
@@ -125,7 +141,8 @@ func (p *patient) Write(b []byte) (int, error) {
 }
 
 // logOf chooses the container whose log is meant, by its statuses: the id is
-// the runtime's own.
+// the runtime's own. Statuses and not the runtime decide, as only they know which
+// container is the previous one.
 func logOf(st *v1.PodStatus, pod, container string, previous bool) (string, error) {
 	cs := statusOf(st, container)
 	if cs == nil {
@@ -142,6 +159,7 @@ func logOf(st *v1.PodStatus, pod, container string, previous bool) (string, erro
 			return "", fmt.Errorf("previous terminated container %q in pod %q not found", container, pod)
 		}
 		id = last
+	// The container of now comes first, whatever was before.
 	case cs.State.Running != nil:
 		id = cs.ContainerID
 	case cs.State.Terminated != nil && cs.State.Terminated.ContainerID != "":
@@ -153,6 +171,7 @@ func logOf(st *v1.PodStatus, pod, container string, previous bool) (string, erro
 		}
 		id = last
 	case cs.State.Waiting != nil:
+		// Texts of the kubelet, which people search for.
 		why := cs.State.Waiting.Reason
 		switch why {
 		case "ErrImagePull":
@@ -165,12 +184,14 @@ func logOf(st *v1.PodStatus, pod, container string, previous bool) (string, erro
 	if id == "" {
 		return "", fmt.Errorf("container %q in pod %q is waiting to start - no logs yet", container, pod)
 	}
+	// Statuses have IDs with the runtime's name, as in containerd://0123.
 	if _, own, ok := strings.Cut(id, "://"); ok {
 		id = own
 	}
 	return id, nil
 }
 
+// statusOf finds the status of a container of any kind, or nil.
 func statusOf(st *v1.PodStatus, container string) *v1.ContainerStatus {
 	for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses, st.EphemeralContainerStatuses} {
 		for i := range list {

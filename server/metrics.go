@@ -13,9 +13,11 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
+// zapError is the field of an error, for files that need nothing else of zap.
 func zapError(err error) zap.Field { return zap.Error(err) }
 
-// metrics are the kubelet's, and how often somebody was refused.
+// metrics are the kubelet's, and how often somebody was refused. Names and labels of
+// the first four and of provider are the kubelet's: dashboards rely on them.
 type metrics struct {
 	requests   *prometheus.CounterVec
 	duration   *prometheus.HistogramVec
@@ -25,6 +27,8 @@ type metrics struct {
 	provider   *prometheus.GaugeVec
 }
 
+// newMetrics returns the metrics, registered with reg unless that is nil. Several
+// servers may share a registerer.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	labels := []string{"method", "path", "server_type", "long_running"}
 	m := &metrics{
@@ -47,11 +51,13 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 			Name: "kubelet_metrics_provider", Help: "1 for the source of the list of containers.",
 		}, []string{"provider"}),
 	}
+	// It never changes while the process runs.
 	m.provider.WithLabelValues("cri").Set(1) // the kubelet's other one is cadvisor
 	if reg == nil {
 		return m, nil
 	}
 	var errs []error
+	// All are tried, so that the error names each that clashes.
 	for _, c := range []prometheus.Collector{m.requests, m.duration, m.inflight, m.webSockets, m.refused, m.provider} {
 		errs = append(errs, promshare.Register(reg, c))
 	}
@@ -61,6 +67,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 // observe counts a request; what it returns is called at its end.
 func (m *metrics) observe(labels []string) func() {
 	began := time.Now()
+	// Counted at the beginning, as the kubelet does: a stream shows while it runs.
 	m.requests.WithLabelValues(labels...).Inc()
 	inflight := m.inflight.WithLabelValues(labels...)
 	inflight.Inc()
@@ -70,12 +77,14 @@ func (m *metrics) observe(labels []string) func() {
 	}
 }
 
-// labels names requests with a bounded number of words.
+// labels names requests with a bounded number of words. A client that makes up paths
+// must not make up time series.
 type labels struct {
 	server string
 	paths  map[string]bool
 }
 
+// newLabels takes the paths of all routes of a server, whose name is a label as well.
 func newLabels(server string, rs []route) *labels {
 	l := &labels{server: server, paths: map[string]bool{}}
 	for _, r := range rs {
@@ -86,6 +95,7 @@ func newLabels(server string, rs []route) *labels {
 
 // of returns the values of method, path, server_type and long_running.
 func (l *labels) of(r *http.Request) []string {
+	// Methods are the client's text, too.
 	method := r.Method
 	switch method {
 	case http.MethodOptions, http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut,
@@ -93,6 +103,7 @@ func (l *labels) of(r *http.Request) []string {
 	default:
 		method = "other"
 	}
+	// The path of the request and not of the route: it is known before anybody routes.
 	path := pathLabel(r.URL.Path)
 	if !l.paths[path] {
 		path = "other"
@@ -101,7 +112,7 @@ func (l *labels) of(r *http.Request) []string {
 }
 
 // longRunning are those that the kubelet calls so, and port forwarding, which
-// it means to.
+// it means to. It goes by the label and not by the path.
 func longRunning(path string) bool {
 	switch path {
 	case "exec", "attach", "portForward", "debug":
@@ -111,6 +122,7 @@ func longRunning(path string) bool {
 	}
 }
 
+// firstElement returns what is between the first two slashes of a path.
 func firstElement(path string) string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	return first

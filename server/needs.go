@@ -22,12 +22,14 @@ type Pods interface {
 	Pods() []*v1.Pod
 }
 
-// Running lists what the runtime runs, as pods with minimal specs.
+// Running lists what the runtime runs, as pods with minimal specs. It includes pods
+// that nobody wants any more and that are on their way down.
 type Running interface {
 	RunningPods(ctx context.Context) ([]*v1.Pod, error)
 }
 
-// Instances knows a pod's instances in the runtime.
+// Instances knows a pod's instances in the runtime. The methods may ask the runtime,
+// and end with ctx.
 type Instances interface {
 	// ContainerID is the id of a pod's running container; the error is
 	// ErrNotFound if none runs.
@@ -36,7 +38,8 @@ type Instances interface {
 	SandboxID(ctx context.Context, pod types.UID) (string, error)
 }
 
-// Runtime is what is asked of a CRI runtime; *cri.Client has it.
+// Runtime is what is asked of a CRI runtime; *cri.Client has it. The first three return
+// a URL of the runtime, to which the stream is handed on.
 type Runtime interface {
 	Exec(ctx context.Context, r *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error)
 	Attach(ctx context.Context, r *runtimeapi.AttachRequest) (*runtimeapi.AttachResponse, error)
@@ -47,7 +50,7 @@ type Runtime interface {
 }
 
 // Checkpointer writes a container's memory and files into a file; *cri.Client
-// does.
+// does. The call may take minutes.
 type Checkpointer interface {
 	CheckpointContainer(ctx context.Context, r *runtimeapi.CheckpointContainerRequest) error
 }
@@ -61,19 +64,21 @@ type Logs interface {
 }
 
 // Stats sums up what the node and its pods use. The result is shared and not
-// changed.
+// changed. With cpuAndMemoryOnly the values are fresh, and otherwise they may be some
+// seconds old.
 type Stats interface {
 	Summary(ctx context.Context, cpuAndMemoryOnly bool) (*statsapi.Summary, error)
 }
 
 // Check is one part of the node's health. Check must end with the request's
-// context.
+// context. A check is called from any goroutine, also several times at once.
 type Check struct {
 	Name  string
 	Check func(*http.Request) error
 }
 
-// LogLevel is the verbosity of the program's log, at /debug/flags/v.
+// LogLevel is the verbosity of the program's log, at /debug/flags/v. Levels are those
+// of klog: a larger number says more.
 type LogLevel interface {
 	LogLevel() int
 	SetLogLevel(v int) error
@@ -81,10 +86,11 @@ type LogLevel interface {
 
 // SyncLoop is the check "syncloop": it fails when last, the time at which the
 // loop was entered last, is older than 5 minutes and than twice its period.
-// Before the first entry (the zero time) it passes.
+// Before the first entry (the zero time) it passes. last is called from any goroutine.
 func SyncLoop(last func() time.Time, period time.Duration) Check {
 	limit := max(5*time.Minute, 2*period) // the kubelet's
 	return Check{Name: "syncloop", Check: func(*http.Request) error {
+		// A start that takes long must not have the agent restarted again and again.
 		if at := last(); !at.IsZero() && time.Since(at) > limit {
 			return errors.New("sync Loop took longer than expected")
 		}

@@ -9,8 +9,9 @@ import (
 )
 
 // summary answers with all, or, for only_cpu_and_memory=true given once, with
-// what the metrics server reads.
+// what the metrics server reads. POST with a form is allowed, as with the kubelet.
 func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
+	// The parameter may be in the query or in the body.
 	if err := r.ParseForm(); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -24,6 +25,7 @@ func (s *Server) summary(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, sum)
 }
 
+// writeJSON writes a value as a whole, so that an error of encoding can still be a 500.
 func writeJSON(w http.ResponseWriter, v any) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -34,11 +36,15 @@ func writeJSON(w http.ResponseWriter, v any) {
 	_, _ = w.Write(b) // the client has gone if this fails
 }
 
+// metricRoutes are the gatherers at their paths. They are heavy: a scrape may ask the
+// runtime and walk through cgroups.
 func (s *Server) metricRoutes() []route {
 	serve := func(g prometheus.Gatherer) http.HandlerFunc {
+		// One broken collector must not cost all others their values.
 		return promhttp.HandlerFor(g, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}).ServeHTTP
 	}
 	rs := []route{}
+	// A gatherer of that path takes the place of our own.
 	if _, ok := s.cfg.Gatherers["/metrics/slis"]; !ok {
 		rs = append(rs, route{pattern: "/metrics/slis", methods: get, basic: true, serve: serve(s.slis.reg)})
 	}

@@ -11,10 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// pods answers with what should run.
 func (s *Server) pods(w http.ResponseWriter, _ *http.Request) {
 	writePods(w, s.cfg.Pods.Pods())
 }
 
+// runningPods answers with what does run, by the runtime's account.
 func (s *Server) runningPods(w http.ResponseWriter, r *http.Request) {
 	pods, err := s.cfg.Running.RunningPods(r.Context())
 	if err != nil {
@@ -31,6 +33,7 @@ func writePods(w http.ResponseWriter, pods []*v1.Pod) {
 	out := bufio.NewWriterSize(w, 16<<10)
 	err := encodePods(out, pods)
 	if err == nil {
+		// A list of a few pods goes out in one piece.
 		err = out.Flush()
 	}
 	if err != nil {
@@ -38,10 +41,13 @@ func writePods(w http.ResponseWriter, pods []*v1.Pod) {
 	}
 }
 
+// encodePods writes the list. The bytes are those of a v1.PodList.
 func encodePods(out io.Writer, pods []*v1.Pod) error {
 	if _, err := io.WriteString(out, `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[`); err != nil {
 		return err
 	}
+	// Field by field as encoding/json has it: the pods are shared, and nothing of them
+	// is copied.
 	enc := json.NewEncoder(out)
 	for i, p := range pods {
 		if i > 0 {
@@ -62,6 +68,8 @@ func encodePods(out io.Writer, pods []*v1.Pod) error {
 func (s *Server) pod(namespace, name string, uid types.UID) *v1.Pod {
 	var found *v1.Pod
 	for _, p := range s.cfg.Pods.Pods() {
+		// With a uid that nobody has, some pod of the name is returned: callers
+		// compare, and name the UID in their answer.
 		if p.Namespace == namespace && p.Name == name && (uid == "" || p.UID == uid || found == nil) {
 			found = p
 		}
@@ -78,6 +86,7 @@ func hasContainer(pod *v1.Pod, name string) bool {
 // terminalOf reports whether a pod's container is to have a terminal. ok is false
 // if there is no such container.
 func terminalOf(pod *v1.Pod, name string) (tty, ok bool) {
+	// Names are unique over all kinds of containers of a pod.
 	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range list {
 			if list[i].Name == name {

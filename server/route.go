@@ -13,7 +13,7 @@ import (
 	"github.com/nodewright/nodewright/server/auth"
 )
 
-// route is one endpoint.
+// route is one endpoint. A nil methods lets all pass.
 type route struct {
 	pattern string // of http.ServeMux, without a method
 	methods []string
@@ -32,7 +32,8 @@ var (
 	getPost = []string{http.MethodGet, http.MethodPost}
 )
 
-// routes lists every endpoint of the main server.
+// routes lists every endpoint of the main server. It has no effects: statusz asks for
+// it again.
 func (s *Server) routes() []route {
 	rs := s.healthRoutes()
 	rs = append(rs, route{pattern: "/pods", methods: get, basic: true, serve: s.pods},
@@ -41,6 +42,7 @@ func (s *Server) routes() []route {
 		rs = append(rs, route{pattern: "/stats/summary", methods: getPost, basic: true, heavy: true, serve: s.summary})
 	}
 	rs = append(rs, s.metricRoutes()...)
+	// These paths answer, and do not look like typing errors.
 	if !s.cfg.EnableDebuggingHandlers {
 		for _, p := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/"} {
 			rs = append(rs, route{pattern: p, serve: disabled("Debug endpoints are disabled.")})
@@ -56,10 +58,12 @@ func (s *Server) routes() []route {
 	return append(rs, s.debugRoutes()...)
 }
 
+// disabled answers 405 to every method.
 func disabled(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, http.StatusMethodNotAllowed) }
 }
 
+// only returns the routes that keep says yes to.
 func only(rs []route, keep func(route) bool) []route {
 	return slices.DeleteFunc(slices.Clone(rs), func(r route) bool { return !keep(r) })
 }
@@ -78,11 +82,13 @@ func (r route) allows() []string {
 // its root, too, to which ServeMux would redirect.
 func (s *Server) mux(rs []route) *http.ServeMux {
 	m := http.NewServeMux()
+	// A route that has the root for itself is not overridden by a tree.
 	var have []string
 	for _, r := range rs {
 		have = append(have, r.pattern)
 	}
 	for _, r := range rs {
+		// One handler for both patterns, so that they share the limits.
 		serve := s.limited(r)
 		m.HandleFunc(r.pattern, serve)
 		if root, tree := strings.CutSuffix(r.pattern, "/"); tree && !slices.Contains(have, root) {
@@ -95,25 +101,31 @@ func (s *Server) mux(rs []route) *http.ServeMux {
 // maxBody bounds the body of a request, in bytes: there are no large ones.
 const maxBody = 1 << 20
 
-// tooMany informs a client to come again.
+// tooMany informs a client to come again. The second in Retry-After is a guess: places
+// become free all the time.
 func tooMany(w http.ResponseWriter) {
 	w.Header().Set("Retry-After", "1")
 	http.Error(w, "too many requests of this kind at a time", http.StatusTooManyRequests)
 }
 
+// limited puts the limits of a route around its handler. It is called once for each
+// route and server, and what it counts is shared by all requests.
 func (s *Server) limited(r route) http.HandlerFunc {
+	// of counts the requests of this route alone.
 	of, kind, methods := newInFlight(s.cfg.Heavy), s.kind(r), r.allows()
 	budget := s.cfg.Timeout
 	if r.budget > 0 {
 		budget = r.budget
 	}
 	return func(w http.ResponseWriter, req *http.Request) {
+		// RFC 9110, section 15.5.6: a 405 names the methods that there are.
 		if methods != nil && !slices.Contains(methods, req.Method) {
 			w.Header().Set("Allow", strings.Join(methods, ", "))
 			http.Error(w, http.StatusText(http.StatusMethodNotAllowed), http.StatusMethodNotAllowed)
 			return
 		}
 		if r.heavy {
+			// Refused and not queued: whoever scrapes comes again anyway.
 			if !of.enter() {
 				tooMany(w)
 				return
@@ -125,10 +137,12 @@ func (s *Server) limited(r route) http.HandlerFunc {
 			defer cancel()
 			s.within(w, budget)
 			req = req.WithContext(ctx)
+			// Streams have no bound: their bodies are what is typed.
 			req.Body = http.MaxBytesReader(w, req.Body, maxBody)
 			r.serve(w, req)
 			return
 		}
+		// A stream has a place of its kind and one of all streams.
 		if !kind.enter() {
 			tooMany(w)
 			return
@@ -139,12 +153,15 @@ func (s *Server) limited(r route) http.HandlerFunc {
 			return
 		}
 		defer s.streams.leave()
+		// From here on it is a stream, and the place of an ordinary request is free.
 		if leave, ok := req.Context().Value(leaveKey{}).(func()); ok {
 			leave()
 		}
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
+		// Shutdown of net/http does not know hijacked connections: this ends them.
 		defer context.AfterFunc(s.ending, cancel)()
+		// A stream may be idle for hours; the runtime has the limit for that.
 		s.within(w, 0)
 		r.serve(w, req.WithContext(ctx))
 	}
@@ -155,13 +172,15 @@ func (s *Server) limited(r route) http.HandlerFunc {
 func (s *Server) kind(r route) *inFlight {
 	name, _, _ := strings.Cut(strings.TrimPrefix(r.pattern, "/"), "/")
 	if s.kinds[name] == nil {
+		// Made by New alone, hence no lock; requests only count.
 		s.kinds[name] = newInFlight(s.cfg.Streams - s.cfg.Streams/4)
 	}
 	return s.kinds[name]
 }
 
 // leaveKey is where a request has what gives up its place among those that end
-// by themselves. A stream takes one of its own kind instead.
+// by themselves. A stream takes one of its own kind instead. The value is a func() that
+// may be called more than once.
 type leaveKey struct{}
 
 // late is how long an answer may still take to be read by a client after its
@@ -169,11 +188,12 @@ type leaveKey struct{}
 const late = 10 * time.Second
 
 // within sets the deadlines of a connection: of the request's body and the
-// answer. 0 means none.
+// answer. 0 means none. They replace those that were set before.
 func (s *Server) within(w http.ResponseWriter, budget time.Duration) {
 	rc := http.NewResponseController(w)
 	var at time.Time
 	if budget > 0 {
+		// The answer may be ready at the last moment and has to be sent yet.
 		at = time.Now().Add(budget + min(late, s.cfg.Timeout))
 	}
 	// A test's recorder has no deadlines, and needs none.
@@ -182,7 +202,7 @@ func (s *Server) within(w http.ResponseWriter, budget time.Duration) {
 }
 
 // outermost measures requests, and gives them the time in which they have to be
-// read and answered.
+// read and answered. server is the label of metrics: readwrite or readonly.
 func (s *Server) outermost(server string, rs []route, next http.Handler) http.Handler {
 	label := newLabels(server, rs)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -192,7 +212,7 @@ func (s *Server) outermost(server string, rs []route, next http.Handler) http.Ha
 	})
 }
 
-// placed bounds the requests of one port.
+// placed bounds the requests of one port. Those beyond the limit get a 429 at once.
 func (s *Server) placed(next http.Handler) http.Handler {
 	places := newInFlight(s.cfg.Requests)
 	s.plain = append(s.plain, places)
@@ -201,6 +221,7 @@ func (s *Server) placed(next http.Handler) http.Handler {
 			tooMany(w)
 			return
 		}
+		// A stream leaves early, and this end must not give back a second place.
 		leave := sync.OnceFunc(places.leave)
 		defer leave()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), leaveKey{}, leave)))
@@ -234,6 +255,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			return
 		}
 		passed := s.passes(w, r)
+		// Before the request is served: its place is for others that have yet to be let
+		// in.
 		arriving.leave()
 		if passed {
 			next.ServeHTTP(w, r)
@@ -244,10 +267,13 @@ func (s *Server) guard(next http.Handler) http.Handler {
 // passes reports whether a request is authenticated and authorized. One that is
 // not is answered.
 func (s *Server) passes(w http.ResponseWriter, r *http.Request) bool {
+	// Webhooks have deadlines of their own; this is for those that have not.
 	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Timeout)
 	defer cancel()
 	r = r.WithContext(ctx)
+	// A nil user without an error is a request that says nothing of its sender.
 	user, err := s.cfg.Authenticator.Authenticate(r)
+	// 429 and not 401: a good token must not look like a bad one because many ask.
 	if errors.Is(err, auth.ErrBusy) {
 		s.met.refused.WithLabelValues("authentication").Inc()
 		tooMany(w)
@@ -258,15 +284,19 @@ func (s *Server) passes(w http.ResponseWriter, r *http.Request) bool {
 			s.met.refused.WithLabelValues("authentication").Inc()
 			s.cfg.Log.Debug("authentication failed", zapError(err))
 		}
+		// Why, is for the log: the answer helps nobody guess.
 		http.Error(w, "Unauthorized", http.StatusUnauthorized)
 		return false
 	}
+	// After authentication, so that strangers learn nothing about paths.
 	if !clean(r.URL.Path) {
 		http.Error(w, "the path has empty elements, or . or ..", http.StatusBadRequest)
 		return false
 	}
 	asked := auth.Of(user, r, s.cfg.Node)
 	var tried []string
+	// A path may be covered by a fine-grained subresource and by proxy (KEP-2862): one
+	// of them is enough.
 	for _, a := range asked {
 		ok, _, err := s.cfg.Authorizer.Authorize(r.Context(), a)
 		if errors.Is(err, auth.ErrBusy) {
@@ -274,6 +304,7 @@ func (s *Server) passes(w http.ResponseWriter, r *http.Request) bool {
 			tooMany(w)
 			return false
 		}
+		// An authorizer that cannot decide is an error, and never a yes.
 		if err != nil {
 			s.met.refused.WithLabelValues("authorization_error").Inc()
 			s.cfg.Log.Warn("authorization failed", zapError(err))
@@ -283,6 +314,7 @@ func (s *Server) passes(w http.ResponseWriter, r *http.Request) bool {
 		if ok {
 			return true
 		}
+		// The answer names all of them, so that a missing permission can be found.
 		tried = append(tried, a.Subresource)
 	}
 	s.met.refused.WithLabelValues("authorization").Inc()
@@ -292,7 +324,7 @@ func (s *Server) passes(w http.ResponseWriter, r *http.Request) bool {
 
 // clean reports whether a path means what it says: without empty elements, dots
 // and an end in either. What decides about a path and what serves it then see
-// the same one, and nobody is redirected.
+// the same one, and nobody is redirected. A slash at the end is allowed, as in /pods/.
 func clean(p string) bool {
 	return p == "/" || strings.HasPrefix(p, "/") && path.Clean(p) == strings.TrimSuffix(p, "/")
 }

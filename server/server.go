@@ -15,12 +15,14 @@ import (
 )
 
 // Server serves a node's HTTP API. Its methods may be called from any
-// goroutine.
+// goroutine. Everything that New sets stays as it is; what changes has locks of its
+// own.
 type Server struct {
-	cfg    Config
-	met    *metrics
-	slis   *slis
-	began  time.Time
+	cfg   Config
+	met   *metrics
+	slis  *slis
+	began time.Time
+	// The handlers of the three ports. Each has counters of its own.
 	main   http.Handler
 	basic  http.Handler
 	health http.Handler
@@ -29,10 +31,12 @@ type Server struct {
 	streams *inFlight            // those that do not
 	kinds   map[string]*inFlight // streams of each kind, by the first element of their paths
 	ending  context.Context      // ends when streams have to
-	end     context.CancelFunc
+	// end is called once by Run, when requests have come to their end.
+	end context.CancelFunc
 }
 
-// New checks cfg and returns a Server at rest.
+// New checks cfg and returns a Server at rest. Nothing is opened and no goroutine
+// started.
 func New(cfg Config) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -49,10 +53,14 @@ func New(cfg Config) (*Server, error) {
 	s.ending, s.end = context.WithCancel(context.Background())
 	routes := s.routes()
 	guard := s.guard
+	// guard looks at paths as well; without it that is still needed.
 	if cfg.Inner {
 		guard = cleanPaths
 	}
+	// From the outside in: measured, let in, counted, dispatched. Whoever is not let in
+	// takes no place of those who are.
 	s.main = s.outermost("readwrite", routes, guard(s.placed(s.mux(routes))))
+	// The other two ports ask nobody who they are, and have a part of the endpoints.
 	basic := only(routes, func(r route) bool { return r.basic })
 	s.basic = s.outermost("readonly", basic, s.placed(s.mux(basic)))
 	healthz := only(routes, func(r route) bool { return r.health })
@@ -68,11 +76,13 @@ func (s *Server) Handler() http.Handler { return s.main }
 // streams last, and returns nil. A port that cannot be listened on, or served
 // any more, is an error. Run may be called once.
 func (s *Server) Run(ctx context.Context) error {
+	// door is one port.
 	type door struct {
 		srv *http.Server
 		l   net.Listener
 	}
 	var doors []door
+	// Listeners that were given are closed as well: Run has taken them over.
 	closeAll := func() {
 		for _, d := range doors {
 			_ = d.l.Close()
@@ -90,6 +100,8 @@ func (s *Server) Run(ctx context.Context) error {
 		{"read-only", s.cfg.ReadOnly, s.cfg.Address, s.cfg.ReadOnlyPort, s.basic, nil},
 		{"healthz", s.cfg.Healthz, s.cfg.HealthzAddress, s.cfg.HealthzPort, s.health, nil},
 	} {
+		// A port that cannot be opened ends Run before any other answers: a node that
+		// answers in part is worse.
 		l := d.given
 		if l == nil {
 			if d.port == 0 {
@@ -102,12 +114,15 @@ func (s *Server) Run(ctx context.Context) error {
 				return fmt.Errorf("server: %s port: %w", d.name, err)
 			}
 		}
+		// An address is only written out if somebody reads it.
 		if s.cfg.Log.Core().Enabled(zap.InfoLevel) {
 			s.cfg.Log.Info("listening", zap.String("server", d.name), zap.Stringer("address", l.Addr()))
 		}
 		doors = append(doors, door{s.httpServer(d.handler, d.tls), s.bounded(l)})
 	}
+	// With a place for each, so that no goroutine stays behind.
 	failed := make(chan error, len(doors))
+	// Each port has a goroutine; Run waits for all of them at its end.
 	var serving sync.WaitGroup
 	for _, d := range doors {
 		serving.Go(func() {
@@ -117,6 +132,7 @@ func (s *Server) Run(ctx context.Context) error {
 			} else {
 				err = d.srv.Serve(d.l)
 			}
+			// The one error that is no failure, of our own Shutdown.
 			if !errors.Is(err, http.ErrServerClosed) {
 				failed <- err
 			}
@@ -125,24 +141,29 @@ func (s *Server) Run(ctx context.Context) error {
 	var err error
 	select {
 	case <-ctx.Done():
+	// One port that fails takes the others along: the program decides what then.
 	case err = <-failed:
 		err = fmt.Errorf("server: %w", err)
 	}
 	// No more is taken; what ends by itself may do so; streams are ended; what
-	// is left after that is cut.
+	// is left after that is cut. ctx has ended already; the grace begins now.
 	graced, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.Grace)
 	defer cancel()
 	var down sync.WaitGroup
 	for _, d := range doors {
+		// All ports at the same time: the grace is for the sum of them.
 		down.Go(func() { _ = d.srv.Shutdown(graced) })
 	}
+	// Requests end by themselves, within their deadlines; streams would not.
 	for _, p := range s.plain {
 		p.wait(graced)
 	}
+	// Streams end by their contexts, at once and not at the end of the grace.
 	s.end()
 	s.streams.wait(graced)
 	down.Wait()
 	for _, d := range doors {
+		// What neither ended nor was a stream.
 		_ = d.srv.Close()
 	}
 	serving.Wait()
@@ -150,10 +171,11 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // httpServer has the limits that hold before a request is read. All others are
-// per endpoint.
+// per endpoint. conf is nil for a port without TLS.
 func (s *Server) httpServer(h http.Handler, conf *tls.Config) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
+	// Without TLS there is no HTTP/2: nobody asks for it there.
 	protocols.SetHTTP2(conf != nil && !s.cfg.DisableHTTP2)
 	// What net/http would write to standard error: failed handshakes and broken
 	// connections, which anybody can cause. Its error is an unknown level's.
@@ -161,18 +183,22 @@ func (s *Server) httpServer(h http.Handler, conf *tls.Config) *http.Server {
 	srv := &http.Server{
 		Handler: h, Protocols: protocols,
 		DisableGeneralOptionsHandler: true, // "OPTIONS *" has to show who it is, too
-		ReadHeaderTimeout:            10 * time.Second,
-		IdleTimeout:                  90 * time.Second, // the kubelet's
-		MaxHeaderBytes:               1 << 20,          // the kubelet's
-		ErrorLog:                     errorLog,
+		// The kubelet has none for heads alone; 10 s are enough for any network that
+		// works, and bound what a slow sender can hold.
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       90 * time.Second, // the kubelet's
+		MaxHeaderBytes:    1 << 20,          // the kubelet's
+		ErrorLog:          errorLog,
 	}
+	// A copy, as net/http may add to it.
 	if conf != nil {
 		srv.TLSConfig = conf.Clone()
 	}
 	return srv
 }
 
-// inFlight counts requests and bounds them.
+// inFlight counts requests and bounds them. It never waits for a place: whoever finds
+// none is refused, so that nothing piles up.
 type inFlight struct {
 	limit int
 
@@ -181,6 +207,7 @@ type inFlight struct {
 	idle chan struct{} // closed when n is 0; nil if nobody waits
 }
 
+// newInFlight returns a counter without requests.
 func newInFlight(limit int) *inFlight { return &inFlight{limit: limit} }
 
 // enter takes a place; false means that there is none.
@@ -194,6 +221,7 @@ func (f *inFlight) enter() bool {
 	return true
 }
 
+// leave gives a place back, and wakes up those in wait if it was the last.
 func (f *inFlight) leave() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -210,6 +238,7 @@ func (f *inFlight) wait(ctx context.Context) {
 		f.mu.Unlock()
 		return
 	}
+	// Several may wait for the same moment.
 	if f.idle == nil {
 		f.idle = make(chan struct{})
 	}

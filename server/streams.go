@@ -19,6 +19,8 @@ import (
 	"github.com/nodewright/nodewright/server/internal/stream"
 )
 
+// streamRoutes are the endpoints that go on until somebody ends them. Without a Runtime
+// there are none.
 func (s *Server) streamRoutes() []route {
 	if s.cfg.Runtime == nil {
 		return nil
@@ -40,8 +42,10 @@ func (s *Server) streamRoutes() []route {
 // streamsOf reads which streams a client wants of a remote command. A terminal
 // has one for both outputs.
 func streamsOf(q url.Values) (stream.Streams, error) {
+	// Anything but "1" is no, as with the kubelet.
 	on := func(name string) bool { return q.Get(name) == "1" }
 	st := stream.Streams{Stdin: on("input"), Stdout: on("output"), Stderr: on("error"), TTY: on("tty")}
+	// A terminal mixes both outputs: asking for a second one would wait for ever.
 	if st.TTY {
 		st.Stderr = false
 	}
@@ -52,7 +56,8 @@ func streamsOf(q url.Values) (stream.Streams, error) {
 }
 
 // portsOf reads the ports that a client wants forwarded over a WebSocket of the
-// older kind; SPDY names them later, in each stream.
+// older kind; SPDY names them later, in each stream. Several may be in one value,
+// separated by commas.
 func portsOf(q url.Values) ([]int32, error) {
 	var out []int32
 	for _, list := range q["port"] {
@@ -78,6 +83,7 @@ func (s *Server) podOf(w http.ResponseWriter, r *http.Request) *v1.Pod {
 		http.Error(w, "pod does not exist", http.StatusNotFound)
 		return nil
 	}
+	// A pod of the same name that came since is not the one that was meant.
 	if uid != "" && p.UID != uid {
 		http.Error(w, "pod "+p.Namespace+"/"+p.Name+" with UID "+string(uid)+" does not run here", http.StatusNotFound)
 		return nil
@@ -86,7 +92,7 @@ func (s *Server) podOf(w http.ResponseWriter, r *http.Request) *v1.Pod {
 }
 
 // containerOf finds the runtime's container of a path, or answers that there is
-// none.
+// none. The path's {container} is looked up among those that run.
 func (s *Server) containerOf(w http.ResponseWriter, r *http.Request, p *v1.Pod) (id string, ok bool) {
 	id, err := s.cfg.Instances.ContainerID(r.Context(), p.UID, r.PathValue("container"))
 	if err != nil {
@@ -96,7 +102,8 @@ func (s *Server) containerOf(w http.ResponseWriter, r *http.Request, p *v1.Pod) 
 	return id, true
 }
 
-// fail answers with what a runtime's error means.
+// fail answers with what a runtime's error means. 429 has clients come again, as the
+// runtime's limit is of the moment.
 func fail(w http.ResponseWriter, err error) {
 	code := http.StatusInternalServerError
 	switch c := status.Code(unwrapStatus(err)); {
@@ -109,7 +116,8 @@ func fail(w http.ResponseWriter, err error) {
 	http.Error(w, err.Error(), code)
 }
 
-// unwrapStatus finds the gRPC status within an error.
+// unwrapStatus finds the gRPC status within an error. status.Code sees it only at the
+// outside. A wrapped error keeps its code for clients.
 func unwrapStatus(err error) error {
 	var st interface{ GRPCStatus() *status.Status }
 	if errors.As(err, &st) {
@@ -118,6 +126,7 @@ func unwrapStatus(err error) error {
 	return err
 }
 
+// exec runs a command in a container, with streams.
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	st, err := streamsOf(q)
@@ -133,6 +142,8 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	// The runtime has the command before the client's upgrade is answered: a mistake is
+	// still an HTTP error.
 	s.proxy(w, r, stream.Request{Kind: stream.Exec, Streams: st}, func(ctx context.Context) (string, error) {
 		resp, err := s.cfg.Runtime.Exec(ctx, &runtimeapi.ExecRequest{
 			ContainerId: id, Cmd: q["command"], Tty: st.TTY, Stdin: st.Stdin, Stdout: st.Stdout, Stderr: st.Stderr,
@@ -141,6 +152,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
+// attach joins the streams of a container's first process.
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 	st, err := streamsOf(r.URL.Query())
 	if err != nil {
@@ -171,8 +183,10 @@ func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
+// portForward forwards connections to ports within a pod.
 func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 	q := stream.Request{Kind: stream.PortForward}
+	// Named in the query by the oldest protocol alone.
 	var ports []int32
 	if stream.IsWebSocket(r) && (s.cfg.DisableWebSocketTranslation || !stream.Translated(r, q.Kind)) {
 		var err error
@@ -191,17 +205,23 @@ func (s *Server) portForward(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.proxy(w, r, q, func(ctx context.Context) (string, error) {
+		// Ports are nil where each stream names its own.
 		resp, err := s.cfg.Runtime.PortForward(ctx, &runtimeapi.PortForwardRequest{PodSandboxId: id, Port: ports})
 		return resp.GetUrl(), err
 	})
 }
 
-// proxy asks the runtime for a URL and hands the client's upgrade on to it.
+// proxy asks the runtime for a URL and hands the client's upgrade on to it. It blocks
+// until the stream has ended. The client is never redirected to the runtime, which it
+// could not reach.
 func (s *Server) proxy(w http.ResponseWriter, r *http.Request, q stream.Request, ask func(context.Context) (string, error)) {
+	// Before the runtime is asked: a URL that nobody uses would stay there until it
+	// expires.
 	if !stream.IsUpgrade(r) {
 		http.Error(w, "Upgrade request required", http.StatusBadRequest)
 		return
 	}
+	// The deadline is that of the question alone, not of the stream.
 	ctx, cancel := context.WithTimeout(r.Context(), s.cfg.Timeout)
 	target, err := ask(ctx)
 	cancel()
@@ -213,14 +233,17 @@ func (s *Server) proxy(w http.ResponseWriter, r *http.Request, q stream.Request,
 	if q.Translate && stream.Translated(r, q.Kind) {
 		s.met.webSockets.WithLabelValues(string(q.Kind)).Inc()
 	}
+	// Logged at debug level: most ends are a client that went away.
 	if err := stream.Proxy(r.Context(), w, r, q); err != nil {
 		s.cfg.Log.Debug("stream", zap.String("kind", string(q.Kind)), zap.Error(err))
 	}
 }
 
-// run runs a command to its end and answers with its output.
+// run runs a command to its end and answers with its output. The output is collected as
+// a whole; the route is a stream, since the command has no time limit with the kubelet.
 func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+	// Split at blanks, without quotes: the kubelet does no more.
 	cmd := strings.Fields(r.FormValue("cmd"))
 	if len(cmd) == 0 {
 		http.Error(w, `parameter "cmd" is required`, http.StatusBadRequest)
@@ -240,5 +263,6 @@ func (s *Server) run(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	// Both outputs as one, as the kubelet does it.
 	_, _ = w.Write(slices.Concat(stdout, stderr)) // the client has gone if this fails
 }

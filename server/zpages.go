@@ -30,10 +30,12 @@ type flagz struct {
 	Flags map[string]string `json:"flags,omitempty"`
 }
 
+// statusz has its fields in the order of the API.
 type statusz struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// StartTime is when New was called; UptimeSeconds counts from it.
 	StartTime        metav1.Time `json:"startTime"`
 	UptimeSeconds    int64       `json:"uptimeSeconds"`
 	GoVersion        string      `json:"goVersion"`
@@ -42,7 +44,7 @@ type statusz struct {
 	Paths            []string    `json:"paths"`
 }
 
-// form is how a page was asked for.
+// form is how a page was asked for. version is "" for text.
 type form struct {
 	media   string // text/plain, application/json or application/yaml
 	version string // of the structured page
@@ -54,10 +56,12 @@ func wanted(accept, kind string) (form, bool) {
 	if strings.TrimSpace(accept) == "" {
 		return form{media: "text/plain"}, true
 	}
+	// q is the weight of a clause, from 0 to 1.
 	type clause struct {
 		form
 		q float64
 	}
+	// A header may have a megabyte.
 	const most = 32 // clauses that are looked at
 	var list []clause
 	for part := range strings.SplitSeq(accept, ",") {
@@ -65,19 +69,25 @@ func wanted(accept, kind string) (form, bool) {
 			break
 		}
 		media, params, err := mime.ParseMediaType(strings.TrimSpace(part))
+		// A clause that cannot be read counts as not there (RFC 9110, section 12.5.1).
 		if err != nil {
 			continue
 		}
 		c := clause{q: 1}
+		// A weight that cannot be read counts as 1.
 		if q, err := strconv.ParseFloat(params["q"], 64); err == nil {
 			c.q = q
 		}
+		// A quality of 0 means "not this one".
 		if c.q <= 0 {
 			continue
 		}
 		switch {
+		// Whoever takes anything gets what people can read.
 		case media == "*/*" || media == "text/*" || media == "text/plain":
 			c.media = "text/plain"
+		// Structured pages are for those who name group, version and kind in
+		// parameters: the format may change with the version.
 		case media != "application/json" && media != "application/yaml",
 			params["as"] != kind || params["g"] != zGroup || params["v"] != "v1beta1" && params["v"] != "v1alpha1":
 			continue
@@ -89,6 +99,7 @@ func wanted(accept, kind string) (form, bool) {
 	if len(list) == 0 {
 		return form{}, false
 	}
+	// Stable, so that among equals the client's order counts.
 	slices.SortStableFunc(list, func(x, y clause) int {
 		switch {
 		case x.q > y.q:
@@ -108,6 +119,7 @@ func page(w http.ResponseWriter, r *http.Request, kind string, text func(), stru
 		http.Error(w, fmt.Sprintf("want Accept: text/plain, or application/json or application/yaml with ;g=%s;v=v1beta1;as=%s", zGroup, kind), http.StatusNotAcceptable)
 		return
 	}
+	// Caches must not give one form to those who asked for the other.
 	w.Header().Set("Vary", "Accept")
 	if f.version == "" {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -119,6 +131,7 @@ func page(w http.ResponseWriter, r *http.Request, kind string, text func(), stru
 		writeJSON(w, obj)
 		return
 	}
+	// YAML goes by the tags for JSON, so that both forms have the same fields.
 	b, err := yaml.Marshal(obj)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -128,7 +141,9 @@ func page(w http.ResponseWriter, r *http.Request, kind string, text func(), stru
 	_, _ = w.Write(b) // the client has gone if this fails
 }
 
+// flagz answers with the program's flags (KEP-4828).
 func (s *Server) flagz(w http.ResponseWriter, r *http.Request) {
+	// The function is asked each time, as some flags may change while the program runs.
 	flags := s.cfg.Flags()
 	page(w, r, "Flagz", func() {
 		fmt.Fprintf(w, "\nkubelet flagz\n%s", notForMachines)
@@ -138,8 +153,10 @@ func (s *Server) flagz(w http.ResponseWriter, r *http.Request) {
 	}, func(t metav1.TypeMeta, m metav1.ObjectMeta) any { return flagz{t, m, flags} })
 }
 
+// statusz answers with the program's versions and paths (KEP-4827).
 func (s *Server) statusz(w http.ResponseWriter, r *http.Request) {
 	var paths []string
+	// First elements only: the rest of a path may be the name of a pod.
 	for _, r := range s.routes() {
 		if p := "/" + firstElement(r.pattern); !slices.Contains(paths, p) {
 			paths = append(paths, p)
@@ -147,6 +164,7 @@ func (s *Server) statusz(w http.ResponseWriter, r *http.Request) {
 	}
 	slices.Sort(paths)
 	emulates := ""
+	// Without a release that can be read there is no line for it.
 	if v, err := semver.ParseGeneric(s.cfg.Version); err == nil {
 		emulates = fmt.Sprintf("%d.%d", v.Major(), v.Minor())
 	}

@@ -46,16 +46,18 @@ type Config struct {
 	Observer Observer
 }
 
-// Client calls an API server. Its methods may be called from any goroutine.
+// Client calls an API server. Its methods may be called from any goroutine. Clients
+// that Once and Unlimited return share connections and budget with it.
 type Client struct {
 	timeout time.Duration
 	scheme  *runtime.Scheme
 	params  runtime.ParameterCodec
-	groups  map[schema.GroupVersion]rest.Interface
-	conns   *dialer
-	told    Observer // nil: nobody
-	host    string
-	once    bool
+	// groups has one REST client for each group version; nothing is added after New.
+	groups map[schema.GroupVersion]rest.Interface
+	conns  *dialer
+	told   Observer // nil: nobody
+	host   string
+	once   bool
 
 	unlimited bool
 }
@@ -68,6 +70,7 @@ type vocabulary struct {
 	codecs serializer.CodecFactory
 }
 
+// shared makes the vocabulary at the first New. An error would be one of this package.
 var shared = sync.OnceValues(func() (vocabulary, error) {
 	s, err := NewScheme()
 	if err != nil {
@@ -76,6 +79,8 @@ var shared = sync.OnceValues(func() (vocabulary, error) {
 	return vocabulary{s, runtime.NewParameterCodec(s), serializer.NewCodecFactory(s)}, nil
 })
 
+// defaultTimeout bounds calls to a server that is busy, or that accepts a call and
+// never answers.
 const defaultTimeout = 30 * time.Second
 
 // New checks cfg and returns a Client. Nothing is called.
@@ -98,12 +103,17 @@ func New(cfg Config) (*Client, error) {
 		timeout: cfg.Timeout, scheme: scheme, params: known.params,
 		groups: map[schema.GroupVersion]rest.Interface{}, conns: newDialer(), told: cfg.Observer,
 	}
+	// The copy is changed below; the caller's stays as it is.
 	base := rest.CopyConfig(cfg.REST)
+	// client-go's timeout would end watches as well: do has one for each call.
 	base.Timeout, base.Dial = 0, c.conns.dial
 	base.NegotiatedSerializer = checked(known.codecs.WithoutConversion(), scheme)
 	base.ContentType = runtime.ContentTypeProtobuf
+	// JSON as well, for servers that do not have a type in protobuf.
 	base.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	base.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		// From the outside in: a redirect is an error, Retry-After is shortened, bodies
+		// are bounded, and the innermost sees each exchange.
 		return noRedirects{patient{boundedAnswers{observed(rt, cfg.Observer)}}}
 	})
 	transport, err := httpClient(base, cfg.Certificate)
@@ -113,7 +123,10 @@ func New(cfg Config) (*Client, error) {
 	if u, _, err := rest.DefaultServerUrlFor(base); err == nil {
 		c.host = u.Host
 	}
+	// A second guard: noRedirects has made an error of each redirect before. What
+	// follows one takes the credentials along.
 	transport.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	// One budget for all groups: the server counts the node and not its groups.
 	limit := throttled(limiter(base), cfg.Observer)
 	for _, gv := range scheme.PrioritizedVersionsAllGroups() {
 		g := rest.CopyConfig(base)
@@ -121,6 +134,7 @@ func New(cfg Config) (*Client, error) {
 		if gv.Group == "" {
 			g.APIPath = "/api"
 		}
+		// Types of this package have no protobuf.
 		if ownGroups[gv] != nil {
 			g.ContentType, g.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 		}
@@ -164,6 +178,7 @@ func (c *Client) Get(ctx context.Context, r Resource, k Key, into runtime.Object
 	for i := range opts {
 		req = req.VersionedParams(&opts[i], c.params)
 	}
+	// One object is bounded far below a list.
 	return c.do(context.WithValue(ctx, oneObject{}, true), http.MethodGet, req, into)
 }
 
@@ -188,6 +203,7 @@ func (c *Client) List(ctx context.Context, r Resource, namespace string, opts me
 // Create makes an object, or with subresources posts to those of the object
 // that k names, as for the token of a service account. into may be obj or nil.
 func (c *Client) Create(ctx context.Context, r Resource, k Key, obj, into runtime.Object, subresources ...string) error {
+	// The name of a new object is in its body, and not in the path.
 	if len(subresources) == 0 {
 		k.Name = ""
 	}
@@ -242,9 +258,12 @@ func (c *Client) Watch(ctx context.Context, r Resource, namespace string, opts m
 		return nil, err
 	}
 	opts.Watch = true
+	// Without do's timeout: a watch lasts for as long as opts and ctx let it.
 	return c.observe(r)(req.VersionedParams(&opts, c.params).Watch(c.tracked(ctx, http.MethodGet, c.host)))
 }
 
+// begin returns a request for an object, or for all if k has no name. A group that
+// NewScheme does not know is an error of the caller.
 func (c *Client) begin(r Resource, k Key, verb string, subresources ...string) (*rest.Request, error) {
 	g, ok := c.groups[schema.GroupVersion{Group: r.Group, Version: r.Version}]
 	if !ok {
@@ -263,6 +282,8 @@ func (c *Client) begin(r Resource, k Key, verb string, subresources ...string) (
 	return req.SubResource(subresources...), nil
 }
 
+// do makes one call and decodes its answer into into, unless that is nil. It blocks
+// until the answer, the end of ctx, or the timeout.
 func (c *Client) do(ctx context.Context, verb string, req *rest.Request, into runtime.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()

@@ -42,6 +42,8 @@ const (
 // boundedAnswers ends an answer that goes on without end.
 type boundedAnswers struct{ next http.RoundTripper }
 
+// RoundTrip implements http.RoundTripper. Events of a watch are bounded one by one, by
+// client-go.
 func (b boundedAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	res, err := b.next.RoundTrip(req)
 	if err == nil && req.URL.Query().Get("watch") != "true" {
@@ -57,11 +59,14 @@ func (b boundedAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 // oneObject is the key of a context whose request is answered with one object.
 type oneObject struct{}
 
+// boundedBody fails once more than limit bytes have been read; left is negative from
+// then on.
 type boundedBody struct {
 	io.ReadCloser
 	limit, left int64
 }
 
+// Read implements io.Reader.
 func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.left < 0 {
 		return 0, fmt.Errorf("the API server's answer has more than %d bytes", b.limit)
@@ -83,6 +88,7 @@ type checkedCodecs struct {
 	types []runtime.SerializerInfo
 }
 
+// checked wraps the serializers of s. YAML and CBOR are left out: nobody asks for them.
 func checked(s runtime.NegotiatedSerializer, scheme *runtime.Scheme) checkedCodecs {
 	c := checkedCodecs{NegotiatedSerializer: s}
 	for _, info := range s.SupportedMediaTypes() {
@@ -99,6 +105,7 @@ func checked(s runtime.NegotiatedSerializer, scheme *runtime.Scheme) checkedCode
 	return c
 }
 
+// SupportedMediaTypes implements runtime.NegotiatedSerializer.
 func (c checkedCodecs) SupportedMediaTypes() []runtime.SerializerInfo { return c.types }
 
 // checkedSerializer looks at data before it decodes it. new makes an object of the
@@ -109,7 +116,10 @@ type checkedSerializer struct {
 	check  func(data []byte, as func(schema.GroupVersionKind) any) error
 }
 
+// Decode implements runtime.Decoder.
 func (s checkedSerializer) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	// The same precedence as the decoder's own: what the data says, then the defaults,
+	// then the type of into. What is checked is what will be decoded.
 	as := func(kind schema.GroupVersionKind) any {
 		if defaults != nil {
 			kind = withDefaults(kind, *defaults)
@@ -124,6 +134,7 @@ func (s checkedSerializer) Decode(data []byte, defaults *schema.GroupVersionKind
 		}
 		return into
 	}
+	// Before the decoder: afterwards the memory would be spent already.
 	if err := s.check(data, as); err != nil {
 		return nil, nil, fmt.Errorf("the API server's answer is not decoded: %w", err)
 	}
@@ -141,7 +152,10 @@ func withDefaults(kind, defaults schema.GroupVersionKind) schema.GroupVersionKin
 	return kind
 }
 
+// checkJSON looks at the whole answer first, and at each object only if the whole could
+// hide one that is too large.
 func checkJSON(data []byte, as func(schema.GroupVersionKind) any) error {
+	// Counting needs no memory, unlike what follows.
 	if n := manifestguard.ShapeOf(data).Values; n > maxValues {
 		return fmt.Errorf("answer has %d values; want at most %d", n, maxValues)
 	}
@@ -158,6 +172,7 @@ func checkJSON(data []byte, as func(schema.GroupVersionKind) any) error {
 	case len(data) <= maxObject && size <= maxObjectDecoded:
 		return nil
 	}
+	// The whole is within its bound, and one of the objects may be over its own.
 	elem := elementOf(into)
 	if elem == nil {
 		return oneJSON(data, into)
@@ -188,6 +203,7 @@ func elementOf(into any) reflect.Type {
 	return nil
 }
 
+// objectType distinguishes objects from other structs.
 var objectType = reflect.TypeFor[metav1.Object]()
 
 // isObject reports whether a type is one of the API's objects, which have metadata.
@@ -213,6 +229,7 @@ func items(data []byte, f func([]byte) error) error {
 		if key, err := dec.Token(); err == nil {
 			name, _ = key.(string)
 		}
+		// encoding/json takes names of fields in any case.
 		if !strings.EqualFold(name, "items") || !bytes.HasPrefix(following(data, dec), []byte("[")) {
 			if !next() {
 				break

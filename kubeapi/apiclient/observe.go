@@ -27,6 +27,7 @@ type exchanges struct {
 	told Observer
 }
 
+// observed returns next itself if nobody wants to know.
 func observed(next http.RoundTripper, told Observer) http.RoundTripper {
 	if told == nil {
 		return next
@@ -34,6 +35,8 @@ func observed(next http.RoundTripper, told Observer) http.RoundTripper {
 	return exchanges{next, told}
 }
 
+// RoundTrip implements http.RoundTripper. It sees each try of a call, and reports it
+// before the body of the answer is read.
 func (e exchanges) RoundTrip(req *http.Request) (*http.Response, error) {
 	watches := req.URL.Query().Get("watch") == "true"
 	answered := e.trafficked(req, watches)
@@ -43,6 +46,8 @@ func (e exchanges) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err == nil {
 		code = res.StatusCode
 	}
+	// A watch is answered when there is something to tell: its time says nothing of the
+	// server.
 	if watches {
 		took = 0
 	}
@@ -72,6 +77,8 @@ type observedWatch struct {
 	ended func()
 }
 
+// Stop implements watch.Interface. It has to be called also after the server has ended
+// the watch.
 func (w *observedWatch) Stop() {
 	w.Interface.Stop()
 	w.once.Do(w.ended)

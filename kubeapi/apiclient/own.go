@@ -22,6 +22,7 @@ type Object[Spec, Status any] struct {
 // DeepCopyObject implements [runtime.Object].
 func (o *Object[Spec, Status]) DeepCopyObject() runtime.Object { return o.copied() }
 
+// copied is DeepCopyObject with the type.
 func (o *Object[Spec, Status]) copied() *Object[Spec, Status] {
 	c := *o
 	o.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
@@ -59,7 +60,8 @@ var ownGroups = map[schema.GroupVersion]map[string]runtime.Object{
 	},
 }
 
-// addOwn has a scheme know them.
+// addOwn has a scheme know them. It never fails, and has an error to be like the others
+// in NewScheme.
 func addOwn(s *runtime.Scheme) error {
 	for gv, kinds := range ownGroups {
 		for kind, o := range kinds {

@@ -17,7 +17,8 @@ import (
 	"github.com/nodewright/nodewright/internal/quantity"
 )
 
-// kindOfJSON reads what kind of object some JSON says that it is.
+// kindOfJSON reads what kind of object some JSON says that it is. Without one, or in
+// text that is no JSON, it is empty, and the caller's type decides.
 func kindOfJSON(data []byte) schema.GroupVersionKind {
 	var head struct {
 		APIVersion string `json:"apiVersion"`
@@ -35,10 +36,14 @@ var magic = []byte("k8s\x00")
 // maxDepth bounds messages in each other; those of Kubernetes have 20 levels.
 const maxDepth = 100
 
+// errTooDeep stands for a stack overflow in the decoder, which would end the process.
 var errTooDeep = fmt.Errorf("want at most %d messages in each other", maxDepth)
 
+// errMalformed is what the decoder would say as well, after it has made a part.
 var errMalformed = errors.New("malformed protobuf")
 
+// checkProtobuf walks through an answer without making anything of it, and adds up what
+// the decoder would make. Data without the magic is left to the decoder.
 func checkProtobuf(data []byte, as func(schema.GroupVersionKind) any) error {
 	data, ok := bytes.CutPrefix(data, magic)
 	if !ok {
@@ -67,6 +72,7 @@ func checkProtobuf(data []byte, as func(schema.GroupVersionKind) any) error {
 	if err != nil || into == nil {
 		return err
 	}
+	// All occurrences of the object share one budget, as all of them are decoded.
 	w := sizer{limit: maxDecoded, left: maxDecoded}
 	one := elementOf(into) == nil
 	for _, b := range objects {
@@ -89,6 +95,8 @@ func checkProtobuf(data []byte, as func(schema.GroupVersionKind) any) error {
 func fields(message []byte, f func(n protowire.Number, t protowire.Type, b []byte) error) error {
 	for len(message) > 0 {
 		n, t, size := protowire.ConsumeTag(message)
+		// Negative sizes are protowire's errors: a tag or a length that leads beyond
+		// the end.
 		if size < 0 {
 			return errMalformed
 		}
@@ -120,6 +128,7 @@ func (s *sizer) object(b []byte, look func(*sizer) error) error {
 		return fmt.Errorf("an object has %d bytes; want at most %d", len(b), maxObject)
 	}
 	limit := min(s.left, maxObjectDecoded)
+	// Charged to the whole as well: many objects just below their own bound add up.
 	own := sizer{limit: limit, left: limit}
 	err := look(&own)
 	s.left -= limit - max(own.left, 0)
@@ -131,6 +140,8 @@ var (
 	quantityValueType = reflect.TypeFor[resource.QuantityValue]()
 )
 
+// message goes through a message of type t. What a pointer points to is charged here,
+// everything else by whoever holds it.
 func (s *sizer) message(b []byte, t reflect.Type, depth int) error {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -141,6 +152,7 @@ func (s *sizer) message(b []byte, t reflect.Type, depth int) error {
 	if depth > maxDepth {
 		return errTooDeep
 	}
+	// A quantity with an exponent of a billion might be computed for ever.
 	if t == quantityType || t == quantityValueType {
 		return fields(b, func(n protowire.Number, _ protowire.Type, text []byte) error {
 			if n == 1 && !quantity.Cheap(strings.TrimSpace(string(text[:min(len(text), quantity.MaxLength+1)]))) {
@@ -163,6 +175,7 @@ func (s *sizer) message(b []byte, t reflect.Type, depth int) error {
 	types := fieldsOf(t)
 	return fields(b, func(n protowire.Number, wire protowire.Type, b []byte) error {
 		t := types[n]
+		// Unknown fields and numbers: the decoder keeps little or nothing of them.
 		if t == nil || wire != protowire.BytesType {
 			return s.take(8)
 		}
@@ -200,6 +213,8 @@ func (s *sizer) field(b []byte, t reflect.Type, depth int) error {
 		if err := s.take(int(elem.Size())); err != nil {
 			return err
 		}
+		// Only at the top: objects in objects, such as templates, count for the one
+		// around them.
 		if depth == 0 && isObject(elem) { // of a list
 			return s.object(b, func(own *sizer) error { return own.field(b, elem, depth) })
 		}
@@ -209,6 +224,7 @@ func (s *sizer) field(b []byte, t reflect.Type, depth int) error {
 	}
 }
 
+// take charges n bytes, and returns an error when nothing is left.
 func (s *sizer) take(n int) error {
 	if s.left -= n; s.left < 0 {
 		return fmt.Errorf("answer comes to more than %d bytes in memory", s.limit)

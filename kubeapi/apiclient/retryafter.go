@@ -20,6 +20,7 @@ func RetryAfter(err error) (time.Duration, bool) {
 	if !ok {
 		return 0, false
 	}
+	// In seconds, as the header has it (RFC 9110, section 10.2.3).
 	const most = int(MaxRetryAfter / time.Second)
 	return time.Duration(min(max(seconds, 0), most)) * time.Second, true
 }
@@ -27,6 +28,7 @@ func RetryAfter(err error) (time.Duration, bool) {
 // patient shortens the time that a server asks for before client-go waits for it.
 type patient struct{ next http.RoundTripper }
 
+// RoundTrip implements http.RoundTripper.
 func (p patient) RoundTrip(req *http.Request) (*http.Response, error) {
 	res, err := p.next.RoundTrip(req)
 	if err != nil {

@@ -34,6 +34,7 @@ type call struct {
 	code  int // of the last answer
 }
 
+// callKey is where a context has its call.
 type callKey struct{}
 
 // tracked returns a context for one call, if somebody wants to know.
@@ -61,6 +62,7 @@ func (e exchanges) trafficked(req *http.Request, isWatch bool) func(*http.Respon
 			told.Retried(req.Method, host, code)
 		}
 	}
+	// -1 is an unknown length, and not counted.
 	if req.ContentLength > 0 {
 		told.Sent(req.Method, host, req.ContentLength)
 	}
@@ -84,12 +86,14 @@ type counted struct {
 	told func(int64)
 }
 
+// Read implements io.Reader. One goroutine reads a body, so that n needs no lock.
 func (c *counted) Read(p []byte) (int, error) {
 	n, err := c.ReadCloser.Read(p)
 	c.n += int64(n)
 	return n, err
 }
 
+// Close reports what was read, once.
 func (c *counted) Close() error {
 	c.once.Do(func() { c.told(c.n) })
 	return c.ReadCloser.Close()
@@ -101,6 +105,7 @@ type throttle struct {
 	told Traffic
 }
 
+// throttled returns limit itself if nobody wants to know.
 func throttled(limit flowcontrol.RateLimiter, told Observer) flowcontrol.RateLimiter {
 	if t, ok := told.(Traffic); ok {
 		return throttle{limit, t}
@@ -112,6 +117,7 @@ func throttled(limit flowcontrol.RateLimiter, told Observer) flowcontrol.RateLim
 func (t throttle) Wait(ctx context.Context) error {
 	begun := time.Now()
 	err := t.RateLimiter.Wait(ctx)
+	// A call that did not wait is reported as well, with next to nothing.
 	if c, ok := ctx.Value(callKey{}).(*call); ok {
 		t.told.Throttled(c.verb, c.host, time.Since(begun))
 	}

@@ -29,10 +29,12 @@ type dialer struct {
 	open map[*conn]struct{}
 }
 
+// newDialer returns a dialer without connections.
 func newDialer() *dialer {
 	return &dialer{net: net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}, open: map[*conn]struct{}{}}
 }
 
+// dial makes a connection that closeAll can find. It blocks for at most dialTimeout.
 func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	raw, err := d.net.DialContext(ctx, network, address)
 	if err != nil {
@@ -45,11 +47,13 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	return c, nil
 }
 
+// closeAll closes every open connection. Calls that use one fail.
 func (d *dialer) closeAll() {
 	d.mu.Lock()
 	open := d.open
 	d.open = map[*conn]struct{}{}
 	d.mu.Unlock()
+	// Outside the lock, since a Close may block.
 	for c := range open {
 		_ = c.Conn.Close()
 	}
@@ -61,6 +65,7 @@ type conn struct {
 	of *dialer
 }
 
+// Close implements net.Conn.
 func (c *conn) Close() error {
 	c.of.mu.Lock()
 	delete(c.of.open, c)
@@ -73,12 +78,14 @@ func httpClient(cfg *rest.Config, certificate func() (*tls.Certificate, error)) 
 	if certificate == nil {
 		return rest.HTTPClientFor(cfg)
 	}
+	// Those of cfg would take precedence, and stay for ever.
 	cfg.CertFile, cfg.CertData, cfg.KeyFile, cfg.KeyData = "", nil, "", nil
 	how, err := cfg.TransportConfig()
 	if err != nil {
 		return nil, err
 	}
 	how.TLS.GetCertHolder = &transport.GetCertHolder{GetCert: certificate}
+	// rest.Config has no field for a function; the configuration of its transport has.
 	rt, err := transport.New(how)
 	if err != nil {
 		return nil, err
@@ -89,6 +96,8 @@ func httpClient(cfg *rest.Config, certificate func() (*tls.Certificate, error)) 
 // noRedirects makes an error of a redirect.
 type noRedirects struct{ next http.RoundTripper }
 
+// RoundTrip implements http.RoundTripper. The body of the answer is closed, as the
+// caller sees an error.
 func (n noRedirects) RoundTrip(req *http.Request) (*http.Response, error) {
 	res, err := n.next.RoundTrip(req)
 	if err != nil || res.StatusCode < 300 || res.StatusCode > 399 || res.Header.Get("Location") == "" {
@@ -103,6 +112,7 @@ func (n noRedirects) RoundTrip(req *http.Request) (*http.Response, error) {
 func limiter(cfg *rest.Config) flowcontrol.RateLimiter {
 	qps, burst := cfg.QPS, cfg.Burst
 	switch {
+	// The caller's own may be shared with other clients.
 	case cfg.RateLimiter != nil:
 		return cfg.RateLimiter
 	case qps < 0:

@@ -24,7 +24,7 @@ type MirrorClient interface {
 	Delete(ctx context.Context, r apiclient.Resource, k apiclient.Key, opts metav1.DeleteOptions) error
 }
 
-// MirrorsConfig holds what a Manager needs. All of it is required.
+// MirrorsConfig holds what Mirrors needs. All of it is required.
 type MirrorsConfig struct {
 	Client   MirrorClient
 	NodeName string
@@ -55,11 +55,12 @@ type MirrorsConfig struct {
 type Mirrors struct {
 	cfg MirrorsConfig
 
-	mu   sync.Mutex
+	mu sync.Mutex
+	// busy has a channel for each pod that a call is at work for.
 	busy map[apiclient.Key]chan struct{} // closed when the call is over
 }
 
-// NewMirrors checks cfg and returns a Manager.
+// NewMirrors checks cfg and returns Mirrors.
 func NewMirrors(cfg MirrorsConfig) (*Mirrors, error) {
 	var errs []error
 	if cfg.Client == nil {
@@ -77,7 +78,8 @@ func NewMirrors(cfg MirrorsConfig) (*Mirrors, error) {
 	return &Mirrors{cfg: cfg, busy: map[apiclient.Key]chan struct{}{}}, nil
 }
 
-// IsMirrorOf reports whether mirror stands for this version of a static pod.
+// IsMirrorOf reports whether mirror stands for this version of a static pod. A static
+// pod without a hash has no mirror.
 func IsMirrorOf(mirror, static *v1.Pod) bool {
 	hash, ok := static.Annotations[podmeta.AnnotationHash]
 	return ok && mirror.Namespace == static.Namespace && mirror.Name == static.Name &&
@@ -86,8 +88,10 @@ func IsMirrorOf(mirror, static *v1.Pod) bool {
 
 // Ensure makes the mirror of a static pod, unless mirror is it. mirror is what
 // the API has under that name, or nil. One that is outdated, or being deleted,
-// is deleted before.
+// is deleted before. It blocks for its calls to the server, and for another call for a
+// pod of that name.
 func (m *Mirrors) Ensure(ctx context.Context, static, mirror *v1.Pod) error {
+	// The common case comes first: it costs no call and takes no turn.
 	if mirror != nil && mirror.DeletionTimestamp == nil && IsMirrorOf(mirror, static) {
 		return nil
 	}
@@ -102,6 +106,7 @@ func (m *Mirrors) Ensure(ctx context.Context, static, mirror *v1.Pod) error {
 		}
 	}
 	uid, ok := m.cfg.Node()
+	// Without its owner the mirror would stay behind when the Node object goes.
 	if !ok {
 		return nil
 	}
@@ -109,11 +114,14 @@ func (m *Mirrors) Ensure(ctx context.Context, static, mirror *v1.Pod) error {
 	if hash == "" {
 		return fmt.Errorf("mirror of %s: the static pod has no annotation %s", keyOf(static), podmeta.AnnotationHash)
 	}
+	// An owner without a UID is refused by the API.
 	if uid == "" {
 		return fmt.Errorf("mirror of %s: the Node %s has no UID", keyOf(static), m.cfg.NodeName)
 	}
 	err = m.cfg.Client.Create(ctx, apiclient.Pods, keyOf(static), m.image(static, hash, uid), nil)
 	if apierrors.IsAlreadyExists(err) {
+		// The caller's view was old, or an earlier Create was answered too late: the
+		// mirror may be the right one already.
 		var there v1.Pod
 		if err := m.cfg.Client.Get(ctx, apiclient.Pods, keyOf(static), &there); err != nil {
 			return fmt.Errorf("mirror of %s: %w", keyOf(static), err)
@@ -130,6 +138,7 @@ func (m *Mirrors) Ensure(ctx context.Context, static, mirror *v1.Pod) error {
 
 // image is a static pod as the API is to show it.
 func (m *Mirrors) image(static *v1.Pod, hash string, node types.UID) *v1.Pod {
+	// A static pod is shared with its source and its worker.
 	p := static.DeepCopy()
 	p.Annotations = maps.Clone(p.Annotations)
 	p.Annotations[podmeta.AnnotationMirror] = hash
@@ -152,16 +161,21 @@ func (m *Mirrors) Remove(ctx context.Context, mirror *v1.Pod) error {
 	return m.remove(ctx, mirror)
 }
 
+// remove deletes a mirror. The caller has the turn for its name.
 func (m *Mirrors) remove(ctx context.Context, mirror *v1.Pod) error {
+	// A deletion that meets an ordinary pod would end it: a wrong caller is stopped
+	// here.
 	if !podmeta.IsMirror(mirror) {
 		return fmt.Errorf("refused to delete %s, which is no mirror pod", keyOf(mirror))
 	}
+	// 0 seconds: nothing runs for a mirror that could need a grace period.
 	var now int64
 	opts := metav1.DeleteOptions{GracePeriodSeconds: &now}
 	if mirror.UID != "" {
 		opts.Preconditions = &metav1.Preconditions{UID: &mirror.UID}
 	}
 	err := m.cfg.Client.Delete(ctx, apiclient.Pods, keyOf(mirror), opts)
+	// The precondition failed: it is gone, and another pod has its name.
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
@@ -169,7 +183,7 @@ func (m *Mirrors) remove(ctx context.Context, mirror *v1.Pod) error {
 }
 
 // RemoveOrphans deletes the mirrors that stand for no static pod: those of
-// whose name wanted says no.
+// whose name wanted says no. All are tried; the errors are joined.
 func (m *Mirrors) RemoveOrphans(ctx context.Context, mirrors []*v1.Pod, wanted func(namespace, name string) bool) error {
 	var errs []error
 	for _, p := range mirrors {
@@ -180,7 +194,7 @@ func (m *Mirrors) RemoveOrphans(ctx context.Context, mirrors []*v1.Pod, wanted f
 	return errors.Join(errs...)
 }
 
-// begin waits for other calls for a pod of that name.
+// begin waits for other calls for a pod of that name. done must be called at the end.
 func (m *Mirrors) begin(ctx context.Context, k apiclient.Key) (done func(), err error) {
 	for {
 		m.mu.Lock()
@@ -191,6 +205,8 @@ func (m *Mirrors) begin(ctx context.Context, k apiclient.Key) (done func(), err 
 			m.mu.Unlock()
 			return func() {
 				m.mu.Lock()
+				// Out of the map before the channel is closed: whoever wakes up finds
+				// the place free.
 				delete(m.busy, k)
 				m.mu.Unlock()
 				close(mine)
@@ -205,4 +221,5 @@ func (m *Mirrors) begin(ctx context.Context, k apiclient.Key) (done func(), err 
 	}
 }
 
+// keyOf names a pod for calls.
 func keyOf(p *v1.Pod) apiclient.Key { return apiclient.Key{Namespace: p.Namespace, Name: p.Name} }

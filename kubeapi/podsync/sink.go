@@ -72,7 +72,8 @@ type SinkConfig struct {
 type Sink struct {
 	cfg SinkConfig
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	// pods has what the last calls told, by UID; entries go after keep.
 	pods   map[types.UID]known
 	counts SinkCounts
 }
@@ -110,7 +111,8 @@ type known struct {
 	at      time.Time
 }
 
-// keep is how long what a call told is kept: the watch has told it long before.
+// keep is how long what a call told is kept: the watch has told it long before. It
+// bounds the memory to the pods of ten minutes.
 const keep = 10 * time.Minute
 
 // NewSink checks cfg and returns a Sink.
@@ -121,12 +123,15 @@ func NewSink(cfg SinkConfig) (*Sink, error) {
 	return &Sink{cfg: cfg, pods: map[types.UID]known{}}, nil
 }
 
-// Update publishes a pod's status.
+// Update publishes a pod's status. It blocks for at most four calls to the server.
 func (s *Sink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) error {
 	api, err := s.before(ctx, pod)
 	if err == nil {
 		err = s.patch(ctx, pod, api, status)
 	}
+	// The name is another pod's, or the pod has changed in a way that the patch does
+	// not allow: once more on what the server has now. A second conflict is for
+	// statusmgr's back-off.
 	if apierrors.IsConflict(err) {
 		s.count(func(c *SinkCounts) { c.Conflicts++ })
 		if api, err = s.read(ctx, pod); err == nil {
@@ -136,7 +141,7 @@ func (s *Sink) Update(ctx context.Context, pod *v1.Pod, status v1.PodStatus) err
 	return s.outcome(pod, "status", err)
 }
 
-// Delete deletes a pod of which nothing is left.
+// Delete deletes a pod of which nothing is left. A pod that is not there is ErrGone.
 func (s *Sink) Delete(ctx context.Context, pod *v1.Pod) error {
 	if err := s.mustWait(pod); err != nil {
 		return err
@@ -145,6 +150,7 @@ func (s *Sink) Delete(ctx context.Context, pod *v1.Pod) error {
 	err := s.cfg.Client.Delete(ctx, apiclient.Pods, sinkKeyOf(pod), metav1.DeleteOptions{
 		GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &pod.UID},
 	})
+	// The precondition failed, or the server could not decide.
 	if apierrors.IsConflict(err) {
 		_, err = s.read(ctx, pod) // which reports whether it is another one
 		if err == nil {
@@ -166,6 +172,8 @@ func (s *Sink) before(ctx context.Context, pod *v1.Pod) (v1.PodStatus, error) {
 	s.mu.Lock()
 	k := s.pods[pod.UID]
 	s.mu.Unlock()
+	// What the last call returned may be newer than what the watch has told: the larger
+	// version is the later one.
 	if s.cfg.Pods != nil {
 		p, ok := s.cfg.Pods.Pod(pod.Namespace, pod.Name)
 		if ok && p.UID == pod.UID && (k.version == "" || follow.Older(k.version, p.ResourceVersion)) {
@@ -178,7 +186,7 @@ func (s *Sink) before(ctx context.Context, pod *v1.Pod) (v1.PodStatus, error) {
 	return k.status, nil
 }
 
-// read asks the server.
+// read asks the server. A pod of another UID is ErrGone.
 func (s *Sink) read(ctx context.Context, pod *v1.Pod) (v1.PodStatus, error) {
 	var p v1.Pod
 	if err := s.cfg.Client.Get(ctx, apiclient.Pods, sinkKeyOf(pod), &p); err != nil {
@@ -191,6 +199,8 @@ func (s *Sink) read(ctx context.Context, pod *v1.Pod) (v1.PodStatus, error) {
 	return p.Status, nil
 }
 
+// patch publishes the difference between what the API has and status, and notes what
+// the server made of it.
 func (s *Sink) patch(ctx context.Context, pod *v1.Pod, api, status v1.PodStatus) error {
 	body, err := patchOf(pod.UID, api, forward(api, status))
 	if err != nil {
@@ -205,6 +215,7 @@ func (s *Sink) patch(ctx context.Context, pod *v1.Pod, api, status v1.PodStatus)
 		return err
 	}
 	s.count(func(c *SinkCounts) { c.Patched++ })
+	// The patch names the UID, so that this is a check of the server.
 	if p.UID == pod.UID {
 		s.learn(&p)
 	}
@@ -216,6 +227,7 @@ func (s *Sink) learn(p *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
+	// Here and not by a timer: a Sink without calls has nothing that grows.
 	for uid, k := range s.pods {
 		if now.Sub(k.at) > keep {
 			delete(s.pods, uid)
@@ -224,13 +236,15 @@ func (s *Sink) learn(p *v1.Pod) {
 	s.pods[p.UID] = known{version: p.ResourceVersion, status: p.Status, at: now}
 }
 
+// forget drops what is known of a pod that is gone.
 func (s *Sink) forget(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.pods, uid)
 }
 
-// mustWait is the error of a call that is too early.
+// mustWait is the error of a call that is too early. It is nil once the time that the
+// server has asked for is over.
 func (s *Sink) mustWait(pod *v1.Pod) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,6 +256,8 @@ func (s *Sink) mustWait(pod *v1.Pod) error {
 
 // outcome notes what became of a call and says it as statusmgr wants to hear it.
 func (s *Sink) outcome(pod *v1.Pod, what string, err error) error {
+	// Nothing of a pod that is gone is kept: its next status, if any, begins with a
+	// GET.
 	switch {
 	case err == nil:
 		return nil
@@ -256,6 +272,7 @@ func (s *Sink) outcome(pod *v1.Pod, what string, err error) error {
 		s.count(func(c *SinkCounts) { c.Failed++ })
 	}
 	err = fmt.Errorf("%s of %s: %w", what, sinkKeyOf(pod), err)
+	// A server that is busy is not asked again by other changes of this pod.
 	if asked, ok := apiclient.RetryAfter(err); ok {
 		s.mu.Lock()
 		k := s.pods[pod.UID]
@@ -267,4 +284,5 @@ func (s *Sink) outcome(pod *v1.Pod, what string, err error) error {
 	return err
 }
 
+// sinkKeyOf names a pod for calls.
 func sinkKeyOf(p *v1.Pod) apiclient.Key { return apiclient.Key{Namespace: p.Namespace, Name: p.Name} }

@@ -12,7 +12,8 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// theirs are the fields that only others write.
+// theirs are the fields that only others write. They belong to the resource claim
+// controller and to the scheduler; a patch without them leaves them alone.
 var theirs = map[string]bool{
 	"resourceClaimStatuses": true, "extendedResourceClaimStatus": true, "nodeAllocatableResourceClaimStatuses": true,
 }
@@ -28,10 +29,14 @@ var ours = map[v1.PodConditionType]bool{
 // forward makes of a status to publish one that does not go back from what the
 // API shows.
 func forward(api, next v1.PodStatus) v1.PodStatus {
+	// Containers that are found running after an outage must not bring a pod back whose
+	// replacement runs elsewhere.
 	if podmeta.IsTerminal(api.Phase) && next.Phase != api.Phase {
 		next.Phase, next.Reason, next.Message = api.Phase, api.Reason, api.Message
 	}
+	// An observation of an old version of the spec must not hide that of a newer one.
 	next.ObservedGeneration = max(next.ObservedGeneration, api.ObservedGeneration)
+	// The time at which a node first saw the pod is set once.
 	if api.StartTime != nil && !api.StartTime.IsZero() {
 		next.StartTime = api.StartTime
 	}
@@ -53,6 +58,8 @@ func patchOf(uid types.UID, api, next v1.PodStatus) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Conditions are merged by their type (patchMergeKey), so that those of others are
+	// not in the patch at all.
 	conditions := strategicpatch.ByKey("type", own(was["conditions"]), own(is["conditions"]), strategicpatch.Overwrite)
 	for _, m := range []map[string]any{was, is} {
 		maps.DeleteFunc(m, func(name string, _ any) bool { return theirs[name] || name == "conditions" })
@@ -64,6 +71,7 @@ func patchOf(uid types.UID, api, next v1.PodStatus) ([]byte, error) {
 	if len(status) == 0 {
 		return nil, nil
 	}
+	// The UID makes the server refuse the patch for another pod of that name.
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
 }
 

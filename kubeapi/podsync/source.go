@@ -31,7 +31,7 @@ type SourceConfig struct {
 	Client   SourceClient
 	NodeName string
 
-	// SourceMemory keeps the last state over a restart; nothing is kept.
+	// Memory keeps the last state over a restart; nothing is kept.
 	Memory SourceMemory
 	// Seal encrypts the Secrets that Memory keeps; without one they are not kept,
 	// and read from the server again. With seal.Clear they are kept as they are.
@@ -44,6 +44,7 @@ type SourceConfig struct {
 	Log *zap.Logger // silent
 }
 
+// withDefaults returns a copy in which 0 and nil are replaced.
 func (c SourceConfig) withDefaults() SourceConfig {
 	for d, v := range map[*time.Duration]time.Duration{&c.Patience: time.Second, &c.Gather: 2 * time.Second, &c.WipeGrace: 5 * time.Minute} {
 		if *d == 0 {
@@ -56,6 +57,7 @@ func (c SourceConfig) withDefaults() SourceConfig {
 	return c
 }
 
+// validate reports all mistakes at once.
 func (c SourceConfig) validate() error {
 	var errs []error
 	if c.Client == nil {
@@ -69,6 +71,7 @@ func (c SourceConfig) validate() error {
 			errs = append(errs, errors.New("SourceConfig."+name+" is "+d.String()+"; want a positive duration"))
 		}
 	}
+	// A key without a place to keep anything is most likely a forgotten Memory.
 	if c.Seal != nil && c.Memory == nil {
 		errs = append(errs, errors.New("SourceConfig.Seal is set, but there is no SourceConfig.Memory to keep Secrets in"))
 	}
@@ -118,19 +121,24 @@ func (c SourceConfig) validate() error {
 //
 // Its methods may be called from any goroutine.
 type Source struct {
-	cfg    SourceConfig
-	gate   follow.Gate
+	cfg SourceConfig
+	// gate is closed while the server does not answer, so that hundreds of objects do
+	// not each try on their own.
+	gate follow.Gate
+	// signal has a token when Run has to look.
 	signal chan struct{}
 
-	mu       sync.Mutex
-	pods     map[apiclient.Key]*entry
-	refs     map[Ref]*object
-	version  string // of the server's last complete answer
-	synced   bool   // the server has answered
-	troubled bool   // its last answer was none
-	patient  bool   // Patience is over
-	spoken   bool   // something was delivered
-	changed  bool   // since the last delivery
+	// mu guards all below, but run.wg.
+	mu      sync.Mutex
+	pods    map[apiclient.Key]*entry
+	refs    map[Ref]*object
+	version string // of the server's last complete answer
+	// synced never becomes false again; troubled may.
+	synced   bool // the server has answered
+	troubled bool // its last answer was none
+	patient  bool // Patience is over
+	spoken   bool // something was delivered
+	changed  bool // since the last delivery
 	run      running
 }
 
@@ -191,7 +199,8 @@ func (s *Source) Synced() bool {
 }
 
 // Run follows the node's pods until ctx ends, and returns nil when every watch
-// has ended and what is to be remembered is. It may be called once.
+// has ended and what is to be remembered is. It may be called once. deliver is called
+// from its goroutine alone, without the lock.
 func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	pods, err := follow.New(follow.Config[*v1.Pod]{
 		Client: s.cfg.Client, Resource: apiclient.Pods, Fields: "spec.nodeName=" + s.cfg.NodeName,
@@ -201,13 +210,19 @@ func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 	if err != nil {
 		return fmt.Errorf("podsync: %w", err)
 	}
+	// Before anything is recalled: objects that pods refer to are followed from then
+	// on.
 	s.run.ctx = ctx
 	memory := newKeeper(s.cfg)
+	// Before the watch begins, so that its first answer meets the pods of before, and
+	// can say which of them are over.
 	s.recall(memory)
 	s.run.wg.Go(func() { _ = pods.Run(ctx) })
 	if memory != nil {
 		s.run.wg.Go(func() { memory.run(ctx, s.wanted) })
 	}
+	// After Patience the remembered pods are delivered, although the server may yet
+	// answer.
 	impatient := time.AfterFunc(s.cfg.Patience, s.impatient)
 	defer impatient.Stop()
 	timer := time.NewTimer(0)
@@ -221,6 +236,7 @@ func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 		snap, ok, next := s.snapshot(time.Now())
 		if ok && ctx.Err() == nil {
 			deliver(snap)
+			// Only what was delivered is worth a write.
 			memory.look()
 		}
 		timer.Stop()
@@ -228,6 +244,7 @@ func (s *Source) Run(ctx context.Context, deliver func(podmgr.Snapshot)) error {
 			timer.Reset(max(time.Until(next), time.Millisecond))
 		}
 	}
+	// Nothing changes the state any more when it is kept for the last time.
 	s.run.wg.Wait()
 	if memory != nil {
 		memory.keepAll(s.wanted())
@@ -243,6 +260,7 @@ func (s *Source) wake() {
 	}
 }
 
+// impatient ends the wait for the server's first answer.
 func (s *Source) impatient() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,9 +272,12 @@ func (s *Source) impatient() {
 func (s *Source) failed(err error, again time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// 401 and 403 are answers: the gate stays open, as the next try may have a new
+	// certificate.
 	if !follow.IsAnswer(err) {
 		s.gate.Close()
 	}
+	// Once for each time of trouble, and not for each try.
 	if !s.troubled {
 		s.cfg.Log.Warn("pods cannot be read from the API server; all stays as it was", zap.Error(err), zap.Duration("retry", again))
 	}

@@ -49,7 +49,8 @@ type item struct {
 }
 
 // itemKey is the key of an object: of a pod its UID, so that two of one name
-// are two, and otherwise its name, which may be longer than a file's.
+// are two, and otherwise its name, which may be longer than a file's. FNV is no
+// protection against collisions on purpose: what is read is compared with its key.
 func itemKey(kind string, o metav1.Object) string {
 	if kind == kindPod {
 		return prefixes[kindPod] + string(o.GetUID())
@@ -61,9 +62,12 @@ func itemKey(kind string, o metav1.Object) string {
 
 const kindPod = "Pod"
 
+// prefixes begin the keys of each kind. They are on disks, and must not change.
 var prefixes = map[string]string{kindPod: "pod-", kindConfigMap: "configmap-", kindSecret: "secret-", kindClaim: "claim-", kindVolume: "volume-", kindResource: "resourceclaim-"}
 
-// keeper writes what changes to the Memory, beside everything else.
+// keeper writes what changes to the Memory, beside everything else. Its goroutine, and
+// Run before and after that, use it alone: there is no lock. have and unknown mirror
+// what is in the Memory.
 type keeper struct {
 	memory SourceMemory
 	seal   *seal.Sealer // nil: no Secrets are kept
@@ -72,6 +76,7 @@ type keeper struct {
 
 	have    map[string]saved
 	unknown map[string]bool // keys whose values could not be understood
+	// failing keeps the log to one line for each time of trouble.
 	failing bool
 }
 
@@ -95,7 +100,8 @@ func newKeeper(cfg SourceConfig) *keeper {
 	}
 }
 
-// recall reads what was kept and makes it the state until the server answers.
+// recall reads what was kept and makes it the state until the server answers. A nil
+// keeper recalls nothing.
 func (s *Source) recall(k *keeper) {
 	if k == nil {
 		return
@@ -103,6 +109,7 @@ func (s *Source) recall(k *keeper) {
 	pods, objects := k.recall()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// Objects come before pods, so that set finds them when it counts their users.
 	for _, o := range objects {
 		r := Ref{kindOf(o), o.GetNamespace(), o.GetName()}
 		s.refs[r] = &object{ref: r, is: o, again: make(chan struct{}, 1)}
@@ -110,6 +117,7 @@ func (s *Source) recall(k *keeper) {
 	for _, p := range pods {
 		s.set(p)
 	}
+	// What no pod refers to any more was left by a crash between two writes.
 	for r, o := range s.refs {
 		if o.users == 0 {
 			delete(s.refs, r)
@@ -117,7 +125,9 @@ func (s *Source) recall(k *keeper) {
 	}
 }
 
-// wanted is all that is to be kept, and whether the rest can go.
+// wanted is all that is to be kept, and whether the rest can go. complete is false
+// until the server has answered: before that, what is not wanted may be a pod that
+// could not be read.
 func (s *Source) wanted() (items []item, complete bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +153,10 @@ func (k *keeper) look() {
 	}
 }
 
+// run writes until ctx ends. It may block in the Memory for as long as a disk does, and
+// nobody waits for it.
 func (k *keeper) run(ctx context.Context, wanted func() ([]item, bool)) {
+	// The first hour ends without a reason, which does no harm.
 	again := time.NewTimer(time.Hour)
 	defer again.Stop()
 	for {
@@ -169,6 +182,8 @@ func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 	want := map[string]bool{}
 	var errs []error
 	for _, it := range items {
+		// A Secret never reaches the disk in the clear unless the configuration says
+		// so.
 		if k.seal == nil && isSecret(it.key) {
 			continue
 		}
@@ -177,6 +192,8 @@ func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 		if ok && (old.is == it.is || same(old.is, it.is)) {
 			continue
 		}
+		// The node's own reports come back by the watch, often many in a minute: each
+		// would be a write to flash.
 		if wait := statusEvery - time.Since(old.at); ok && !now && wait > 0 && (old.later == it.is || statusOnly(old.is, it.is)) {
 			old.later = it.is
 			k.have[it.key] = old
@@ -185,6 +202,7 @@ func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 			}
 			continue
 		}
+		// The rest is written all the same.
 		if err := k.write(it); err != nil {
 			errs = append(errs, err)
 			continue
@@ -192,6 +210,8 @@ func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
 		delete(k.unknown, it.key)
 		k.have[it.key] = saved{is: it.is, at: time.Now()}
 	}
+	// Deletions come last: a crash before them leaves too much, which the server's next
+	// answer puts right.
 	if complete {
 		for key := range k.have {
 			if !want[key] {
@@ -228,6 +248,7 @@ func statusOnly(a, b metav1.Object) bool {
 		equality.Semantic.DeepEqual(p.Labels, q.Labels) && equality.Semantic.DeepEqual(p.Annotations, q.Annotations)
 }
 
+// delete removes a value; one that is not there is no error.
 func (k *keeper) delete(key string) error {
 	if err := k.memory.Delete(key); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -237,8 +258,11 @@ func (k *keeper) delete(key string) error {
 	return nil
 }
 
+// isSecret reports whether a key is that of a Secret.
 func isSecret(key string) bool { return strings.HasPrefix(key, prefixes[kindSecret]) }
 
+// write puts one object into the Memory, a Secret encrypted. The key is a part of what
+// is sealed, so that values cannot be exchanged.
 func (k *keeper) write(it item) error {
 	b, err := json.Marshal(it.is)
 	if err == nil && isSecret(it.key) {
@@ -266,9 +290,13 @@ func (k *keeper) recall() (pods []*v1.Pod, objects []metav1.Object) {
 	for _, key := range keys {
 		into := empty(key)
 		if into == nil {
+			// Others may keep values of their own in the same store.
 			continue // it is somebody else's
 		}
 		if err := k.read(key, into); err != nil {
+			// Without a key they stay: the key may be there at the next start. With
+			// another key they can never be read again, and go when the server has
+			// answered.
 			noKey := errors.Is(err, seal.ErrNoKey)
 			if !noKey {
 				k.unknown[key] = true
@@ -308,21 +336,26 @@ func empty(key string) metav1.Object {
 	return nil
 }
 
+// read reads one object into into, and notes it as saved.
 func (k *keeper) read(key string, into metav1.Object) error {
 	b, err := k.memory.Read(key)
 	if err != nil {
 		return err
 	}
+	// Files may be from a time without a key.
 	clear := !seal.Sealed(b)
 	if b, err = k.seal.Unseal(key, b); err != nil {
 		return err
 	}
+	// A file may be damaged or made by somebody else: its size in memory is bounded
+	// before it is decoded.
 	if err := manifestguard.Decodable(b, into, maxObject); err != nil {
 		return err
 	}
 	if err := json.Unmarshal(b, into); err != nil {
 		return err
 	}
+	// A file under another's name would replace that object.
 	if itemKey(kindOf(into), into) != key {
 		return errors.New("another object")
 	}
@@ -333,6 +366,7 @@ func (k *keeper) read(key string, into metav1.Object) error {
 	return nil
 }
 
+// kindOf returns the kind of an object that empty makes.
 func kindOf(o metav1.Object) string {
 	switch o.(type) {
 	case *v1.Pod:

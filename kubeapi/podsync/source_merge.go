@@ -14,13 +14,16 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 )
 
+// sourceKeyOf names a pod in the maps: one name has one pod at a time.
 func sourceKeyOf(p *v1.Pod) apiclient.Key { return apiclient.Key{Namespace: p.Namespace, Name: p.Name} }
 
-// replace takes the server's whole answer.
+// replace takes the server's whole answer. It is called by the follower after each
+// list, before any put or remove that follows.
 func (s *Source) replace(all []*v1.Pod, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.well()
+	// Asked before anything is changed: set would make the pods as old as the answer.
 	wiped := s.isWiped(version)
 	s.version = version
 	have := map[apiclient.Key]bool{}
@@ -31,6 +34,7 @@ func (s *Source) replace(all []*v1.Pod, version string) {
 	held := 0
 	for k, e := range s.pods {
 		switch {
+		// A second answer of the wiped server does not begin the grace anew.
 		case have[k], !e.held.IsZero():
 		case wiped:
 			e.held = time.Now().Add(s.cfg.WipeGrace)
@@ -39,6 +43,8 @@ func (s *Source) replace(all []*v1.Pod, version string) {
 			s.drop(k, e)
 		}
 	}
+	// An empty first answer is worth a delivery as well: it says that there are no
+	// pods.
 	s.changed = s.changed || !s.spoken
 	if held > 0 {
 		s.cfg.Log.Error("the API server's store was wiped or restored: pods that it does not have are kept for a while",
@@ -50,6 +56,7 @@ func (s *Source) replace(all []*v1.Pod, version string) {
 // isWiped reports whether the server has seen less than this node has. s.mu is
 // held.
 func (s *Source) isWiped(version string) bool {
+	// Versions grow with each write to the store, whatever object it is of.
 	if follow.Older(version, s.version) {
 		return true
 	}
@@ -61,6 +68,7 @@ func (s *Source) isWiped(version string) bool {
 	return false
 }
 
+// put takes an event of a pod that was added or modified.
 func (s *Source) put(p *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,6 +76,8 @@ func (s *Source) put(p *v1.Pod) {
 	s.set(p)
 }
 
+// remove takes an event of a deletion. One of a pod that has a successor already is
+// late, and ignored.
 func (s *Source) remove(p *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,10 +88,11 @@ func (s *Source) remove(p *v1.Pod) {
 	}
 }
 
-// set notes a pod's newest version. s.mu is held.
+// set notes a pod's newest version. s.mu is held. p is the caller's no more.
 func (s *Source) set(p *v1.Pod) {
 	k := sourceKeyOf(p)
 	e := s.pods[k]
+	// The same name and another UID: the old pod is over, whoever deleted it.
 	if e != nil && e.pod.UID != p.UID {
 		s.drop(k, e)
 		e = nil
@@ -90,15 +101,19 @@ func (s *Source) set(p *v1.Pod) {
 		e = &entry{due: time.Now().Add(s.cfg.Gather), key: itemKey(kindPod, p)}
 		s.pods[k] = e
 	} else {
+		// The server has it again: somebody has repaired the store.
 		e.held = time.Time{}
 		if e.pod.ResourceVersion == p.ResourceVersion {
 			return
 		}
+		// The API never takes a deletion back: this is a restored store, and the pod is
+		// being stopped already.
 		if old := e.pod; old.DeletionTimestamp != nil && p.DeletionTimestamp == nil {
 			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = old.DeletionTimestamp, old.DeletionGracePeriodSeconds
 		}
 	}
 	e.pod, e.out = p, nil
+	// Before the pod is delivered, so that waits has something to wait for.
 	s.refer(&e.refs, refsOf(p))
 	s.changed = s.changed || e.delivered
 	s.wake()
@@ -111,7 +126,9 @@ func (s *Source) drop(k apiclient.Key, e *entry) {
 	s.refer(&e.refs, nil)
 }
 
-// snapshot is what to deliver now, if anything, and when to look again.
+// snapshot is what to deliver now, if anything, and when to look again. Run calls it.
+// Pods that wait for what they refer to are left out, and the others are not held up by
+// them, except in the first snapshot, which is complete.
 func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,6 +140,7 @@ func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next ti
 	waiting := false
 	for k, e := range s.pods {
 		if !e.held.IsZero() {
+			// A held pod is delivered as before; only its end is put off.
 			if now.Before(e.held) {
 				look(e.held)
 			} else {
@@ -142,6 +160,8 @@ func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next ti
 		s.changed = true
 	}
 	switch {
+	// Nothing new; or a server that may answer in a moment, with nothing remembered
+	// that is better than waiting; or a first snapshot that would lack pods.
 	case !s.changed, !s.synced && (len(s.pods) == 0 || !s.patient && !s.troubled), !s.spoken && waiting:
 		return snap, false, next
 	}
@@ -155,6 +175,8 @@ func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next ti
 		}
 		snap.Pods = append(snap.Pods, e.out)
 	}
+	// By age: after a restart the oldest pods are admitted first, as the kubelet does
+	// it.
 	slices.SortFunc(snap.Pods, func(a, b *v1.Pod) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
@@ -163,7 +185,9 @@ func (s *Source) snapshot(now time.Time) (snap podmgr.Snapshot, ok bool, next ti
 	return snap, true, next
 }
 
-// handOut is a pod whose owner may annotate it. All else is shared.
+// handOut is a pod whose owner may annotate it. All else is shared. podmgr writes
+// annotations of its own, and the API's object must stay as it is for the sink's
+// patches.
 func handOut(p *v1.Pod) *v1.Pod {
 	c := *p
 	c.Annotations = make(map[string]string, len(p.Annotations)+2)

@@ -17,12 +17,15 @@ import (
 	"github.com/nodewright/nodewright/podmgr"
 )
 
-// object is what pods refer to.
+// object is what pods refer to. Source.mu guards it.
 type object struct {
-	ref   Ref
+	ref Ref
+	// users counts the pods and objects that refer to it; the object goes with the
+	// last.
 	users int
 	is    metav1.Object // nil, if it is not there or was not read; never changed
 	known bool          // the server said so in this life
+	// stop ends the watch or the polling; nil while there is none.
 	stop  context.CancelFunc
 	next  []Ref         // what it refers to itself: a claim to its volume
 	again chan struct{} // has it read now, if it is polled
@@ -52,6 +55,7 @@ func (s *Source) refer(from *[]Ref, refs []Ref) {
 	}
 	for _, r := range old {
 		o := s.refs[r]
+		// The follower's last calls may still come: know ignores them.
 		if o.users--; o.users == 0 {
 			delete(s.refs, r)
 			if o.stop != nil {
@@ -82,6 +86,7 @@ func secretsOf(pv *v1.PersistentVolume) []Ref {
 	if c := pv.Spec.CSI; c != nil {
 		refs = []*v1.SecretReference{c.NodeStageSecretRef, c.NodePublishSecretRef, c.NodeExpandSecretRef}
 	}
+	// Without a namespace of its own, the Secret is in that of the claim.
 	if f := pv.Spec.AzureFile; f != nil {
 		r := &v1.SecretReference{Namespace: v1.NamespaceDefault, Name: f.SecretName}
 		if f.SecretNamespace != nil && *f.SecretNamespace != "" {
@@ -123,6 +128,7 @@ func (o *object) settled() bool {
 		return false
 	}
 	var never *bool
+	// Marked immutable (KEP-1412), it needs no watch for the rest of its life.
 	switch is := o.is.(type) {
 	case *v1.ConfigMap:
 		never = is.Immutable
@@ -147,7 +153,8 @@ func (s *Source) unknown(r Ref) bool {
 	return !o.known && o.is == nil || slices.ContainsFunc(o.next, s.unknown)
 }
 
-// follow begins to follow an object. s.mu is held.
+// follow begins to follow an object. s.mu is held. After the end of Run it does
+// nothing.
 func (s *Source) follow(o *object) {
 	if s.run.ctx == nil || s.run.ctx.Err() != nil {
 		return
@@ -155,6 +162,8 @@ func (s *Source) follow(o *object) {
 	ctx, cancel := context.WithCancel(s.run.ctx)
 	o.stop = cancel
 	var err error
+	// The node authorizer lets a node watch ConfigMaps and Secrets by name, and get the
+	// rest.
 	switch o.ref.Kind {
 	case kindConfigMap:
 		err = begin[*v1.ConfigMap](ctx, s, o, apiclient.ConfigMaps, func() runtime.Object { return &v1.ConfigMapList{} })
@@ -179,6 +188,7 @@ func begin[T follow.Object](ctx context.Context, s *Source, o *object, r apiclie
 	f, err := follow.New(follow.Config[T]{
 		Client: s.cfg.Client, Resource: r, Namespace: o.ref.Namespace, Fields: "metadata.name=" + o.ref.Name, NewList: newList,
 		Replace: func(all []T, _ string) {
+			// The server has said that it is not there, which is knowledge, too.
 			if len(all) == 0 {
 				s.know(o, nil)
 			} else {
@@ -187,6 +197,8 @@ func begin[T follow.Object](ctx context.Context, s *Source, o *object, r apiclie
 		},
 		Put:    func(is T) { s.know(o, is) },
 		Delete: func(T) { s.know(o, nil) },
+		// The pods' own follower reports trouble with the server; a line for each
+		// object would say the same.
 		Failed: func(err error, again time.Duration) {
 			s.cfg.Log.Debug("an object cannot be read", zap.Any("object", o.ref), zap.Error(err), zap.Duration("retry", again))
 		},
@@ -202,16 +214,19 @@ func begin[T follow.Object](ctx context.Context, s *Source, o *object, r apiclie
 func (s *Source) know(o *object, is metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// The object was dropped while this was on its way, and may have a successor.
 	if s.refs[o.ref] != o {
 		return
 	}
 	news := !o.known || (is == nil) != (o.is == nil) || is != nil && is.GetResourceVersion() != o.is.GetResourceVersion()
 	o.known, o.is = true, is
+	// A claim that was just bound leads to its volume.
 	s.refer(&o.next, nextOf(is))
 	if o.settled() && o.stop != nil {
 		o.stop()
 		o.stop = nil
 	}
+	// The same version again, as after a watch began anew.
 	if !news {
 		return
 	}
@@ -223,7 +238,8 @@ func (s *Source) know(o *object, is metav1.Object) {
 	s.wake()
 }
 
-// addObjects adds what is there. s.mu is held.
+// addObjects adds what is there. s.mu is held. The lists are sorted, so that equal
+// states make equal snapshots.
 func (s *Source) addObjects(snap *podmgr.Snapshot) {
 	for _, o := range s.refs {
 		switch is := o.is.(type) {
@@ -246,6 +262,7 @@ func (s *Source) addObjects(snap *podmgr.Snapshot) {
 	slices.SortFunc(snap.ResourceClaims, func(a, b *resourcev1.ResourceClaim) int { return byName(a, b) })
 }
 
+// byName orders objects by namespace and name.
 func byName(a, b metav1.Object) int {
 	return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
 }

@@ -28,7 +28,8 @@ type polled interface {
 	metav1.Object
 }
 
-// poll reads an object again and again until ctx ends.
+// poll reads an object again and again until ctx ends. It is a goroutine of its own for
+// each object, and waits at the gate while the server is away.
 func (s *Source) poll(ctx context.Context, o *object, r apiclient.Resource, empty func() polled) {
 	k := apiclient.Key{Namespace: o.ref.Namespace, Name: o.ref.Name}
 	for s.gate.Wait(ctx) {
@@ -37,16 +38,20 @@ func (s *Source) poll(ctx context.Context, o *object, r apiclient.Resource, empt
 		pause := pollUnbound
 		switch {
 		case err == nil:
+			// They are of no use here, and often larger than the object.
 			is.SetManagedFields(nil)
 			s.know(o, is)
 			if s.bound(o, is) {
 				pause = pollBound
 			}
+		// A claim may be made after the pod that names it.
 		case apierrors.IsNotFound(err):
 			s.know(o, nil)
 		case ctx.Err() == nil:
 			s.cfg.Log.Debug("an object cannot be read", zap.Any("object", o.ref), zap.Error(err), zap.Duration("retry", pause))
 		}
+		// Spread over one pause and a half, so that nodes which started together do not
+		// ask together.
 		t := time.NewTimer(pause/2 + rand.N(pause))
 		select {
 		case <-ctx.Done():
@@ -59,7 +64,8 @@ func (s *Source) poll(ctx context.Context, o *object, r apiclient.Resource, empt
 	}
 }
 
-// bound reports that an object is what its pods wait for.
+// bound reports that an object is what its pods wait for. ref is the object in the
+// table, o what was just read.
 func (s *Source) bound(ref *object, o metav1.Object) bool {
 	switch o := o.(type) {
 	case *v1.PersistentVolumeClaim:
@@ -69,6 +75,8 @@ func (s *Source) bound(ref *object, o metav1.Object) bool {
 	case *resourcev1.ResourceClaim:
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		// A claim may be shared: every pod of this node that names it has to be in its
+		// list.
 		for _, e := range s.pods {
 			if slices.Contains(e.refs, ref.ref) && !usable(o, e.pod) {
 				return false

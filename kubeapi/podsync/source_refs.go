@@ -25,6 +25,8 @@ const (
 // projected ones and those of CSI drivers included, claims among them, in the environment of all
 // its containers, for pulling images, and for devices.
 func refsOf(p *v1.Pod) []Ref {
+	// A mirror stands for a pod whose objects come from its own source; a pod that is
+	// over starts nothing.
 	if podmeta.IsMirror(p) || podmeta.IsTerminal(p.Status.Phase) {
 		return nil
 	}
@@ -69,6 +71,8 @@ func resourceRefs(p *v1.Pod, add func(kind, name string)) {
 			add(kindResource, *rc.ResourceClaimName)
 			continue
 		}
+		// The controller names the generated claim there (KEP-4381); until it has,
+		// there is none.
 		for _, st := range p.Status.ResourceClaimStatuses {
 			if st.Name == rc.Name && st.ResourceClaimName != nil {
 				add(kindResource, *st.ResourceClaimName)
@@ -80,6 +84,8 @@ func resourceRefs(p *v1.Pod, add func(kind, name string)) {
 	}
 }
 
+// volumeRefs adds the objects of one volume. Optional ones are among them: they are
+// used if they are there.
 func volumeRefs(v *v1.Volume, add func(kind, name string)) {
 	if c := v.ConfigMap; c != nil {
 		add(kindConfigMap, c.Name)
@@ -107,6 +113,7 @@ func volumeRefs(v *v1.Volume, add func(kind, name string)) {
 	}
 }
 
+// envRefs adds the objects that the environment of one container comes from.
 func envRefs(env []v1.EnvVar, from []v1.EnvFromSource, add func(kind, name string)) {
 	for i := range env {
 		f := env[i].ValueFrom

@@ -26,8 +26,10 @@ import (
 
 // Errors of a [Store].
 var (
+	// The caller reads the object again before it decides; the file was left alone.
 	// ErrConflict means that the document is not at the revision that the caller named.
 	ErrConflict = errors.New("the file has been changed by somebody else")
+	// Nothing was written.
 	// ErrTooLarge means that a document is too large to be kept.
 	ErrTooLarge = errors.New("the object is too large to be kept")
 )
@@ -42,7 +44,9 @@ type Document struct {
 	Object []byte
 	// Notes are bytes without meaning to people, kept beside the object: one line.
 	Notes []byte
-	Err   error
+	// Err is why Object cannot be read. The document is still there, and its file stays
+	// as it is, so that the person who wrote it can correct it.
+	Err error
 	// By and At are who wrote it, and when; they are in the file for people to read.
 	By string
 	At time.Time

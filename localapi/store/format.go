@@ -18,7 +18,8 @@ import (
 const (
 	// maxFile is the largest file, in bytes. YAML of an object of 3 MiB of JSON, the
 	// API's limit, has less, but for one that is made of nothing but levels.
-	maxFile   = 10 << 20
+	maxFile = 10 << 20
+	// maxValues and maxDepth bound the memory and the stack that decoding takes.
 	maxValues = 250_000
 	maxDepth  = 100
 	// maxGrowth is how many times its text a file may come to once its aliases are
@@ -67,6 +68,7 @@ func parse(name string, text []byte) Document {
 	d.Object, d.Err = object(text)
 	if i := bytes.LastIndex(text, []byte("\n"+notesMark)); i >= 0 {
 		line, _, _ := bytes.Cut(text[i+1+len(notesMark):], []byte("\n"))
+		// The notes are not verified: whoever edits the file may cut or keep them.
 		d.Notes = bytes.Clone(line)
 	}
 	return d

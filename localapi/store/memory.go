@@ -9,6 +9,7 @@ import (
 // Memory is a Store that keeps nothing over a restart. The zero value is ready for
 // use.
 type Memory struct {
+	// mu guards all fields. n numbers the revisions, next is the last reserved number.
 	mu   sync.Mutex
 	docs map[string]Document
 	n    int

@@ -22,7 +22,10 @@ const (
 	unwatchedPoll = 20 * time.Second
 )
 
-// Watch implements Store. It sleeps as long as nothing happens in the directory.
+// Watch implements Store. It sleeps as long as nothing happens in the directory. It
+// never returns an error: a directory that goes is read again every unwatchedPoll,
+// until it is back. changed is called from the goroutine of Watch alone, without the
+// lock.
 func (d *Dir) Watch(ctx context.Context, changed func([]Document)) error {
 	w := d.watcher()
 	defer func() { w.close() }()
@@ -39,6 +42,8 @@ func (d *Dir) Watch(ctx context.Context, changed func([]Document)) error {
 			timer.Reset(burst)
 		case <-timer.C:
 			if w.events == nil {
+				// The watch begins before the scan: what changes between the two makes
+				// an event.
 				w = d.watcher()
 			}
 			docs, again, err := d.scan()
@@ -53,6 +58,8 @@ func (d *Dir) Watch(ctx context.Context, changed func([]Document)) error {
 			case again:
 				timer.Reset(busyPoll)
 			case w.events == nil:
+				// Where there are events, the timer stays off: the next event starts
+				// it.
 				timer.Reset(unwatchedPoll)
 			}
 		}
@@ -66,6 +73,8 @@ type watcher struct {
 	lost   <-chan error // some events were
 }
 
+// watcher watches the directory. Without inotify instances left, or without the
+// directory, the result is the zero value, and Watch polls.
 func (d *Dir) watcher() watcher {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {

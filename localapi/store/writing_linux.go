@@ -21,9 +21,14 @@ func beingWritten(f *os.File, age time.Duration) bool {
 	if err == nil {
 		return false
 	}
+	// EAGAIN is the answer of the kernel when there is a writer. Other errors are those
+	// of a file of another owner or of a file system without leases: its age decides.
 	return errors.Is(err, unix.EAGAIN) || age >= 0 && age < quiet
 }
 
+// signatureOf returns the signature of a file. The times alone would miss an edit
+// within one tick of the file system's clock that also keeps the size; a rename has a
+// new inode.
 func signatureOf(fi fs.FileInfo) signature {
 	s := signature{size: fi.Size(), mtime: fi.ModTime().UnixNano()}
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {

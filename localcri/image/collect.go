@@ -13,17 +13,22 @@ import (
 
 // sweep says which layers nobody needs: none while a record could not be read,
 // which might name any.
+// It is a pure function of the tables, so that tests can go through every case.
 func sweep(layers map[string]*layer, images map[digest]*record, leases map[string]*lease, hung bool, now time.Time) []string {
 	if hung {
 		return nil
 	}
 	used := map[string]bool{}
+	// Records of images count even if the image is not whole: a pull that completes it
+	// reuses these layers.
 	for _, r := range images {
 		for _, k := range r.Layers {
 			used[k] = true
 		}
 	}
 	for _, l := range leases {
+		// The record of a lease was damaged: its container may run on any of the
+		// layers.
 		if l.Unknown {
 			return nil
 		}
@@ -33,6 +38,8 @@ func sweep(layers map[string]*layer, images map[digest]*record, leases map[strin
 	}
 	var out []string
 	for key, l := range layers {
+		// A layer of a failed pull stays until keep, so that the next try finds it; one
+		// that a pull holds has no record yet that names it.
 		if !used[key] && l.held == 0 && !now.Before(l.keep) {
 			out = append(out, key)
 		}
@@ -43,10 +50,14 @@ func sweep(layers map[string]*layer, images map[digest]*record, leases map[strin
 // collect removes layers that nobody needs. They are out of the way when it
 // returns; their files go afterwards.
 func (s *Store) collect(ctx context.Context) {
+	// It is called after every removal and by the clock: what is missed once goes the
+	// next time.
 	if take(ctx, s.disk) != nil {
 		return
 	}
 	defer func() { <-s.disk }()
+	// The decision and the removal from the table are one step: a pull that comes after
+	// it downloads the layer again instead of using one that is about to go.
 	s.mu.Lock()
 	keys := sweep(s.layers, s.images, s.leases, s.hung, time.Now())
 	dirs := make([]string, len(keys))
@@ -55,16 +66,23 @@ func (s *Store) collect(ctx context.Context) {
 		delete(s.layers, k)
 	}
 	s.mu.Unlock()
+	// A crash from here on leaves directories that no image names: the next start reads
+	// them as layers and collects them.
 	for _, d := range dirs {
 		rel, err := filepath.Rel(s.cfg.RootDir, d)
+		// A rename takes no time; the removal of a tree of 100,000 files would block
+		// pulls.
 		if err == nil {
 			err = s.putAway(rel)
 		}
+		// The directory is in nobody's way: commit puts it away if a layer of its key
+		// comes.
 		if err != nil {
 			s.cfg.Log.Warn("failed to put away layer", zap.String("directory", d), zap.Error(err))
 		}
 	}
 	if len(dirs) > 0 {
+		// One pending wake-up of Run is enough, and nobody waits for the disk here.
 		select {
 		case s.purge <- struct{}{}:
 		default:
@@ -77,12 +95,14 @@ func (s *Store) dropPartial() {
 	s.mu.Lock()
 	var old []string
 	for name, since := range s.partial {
+		// A lane of that name means that somebody downloads into the file right now.
 		if s.lanes[name] == nil && time.Since(since) >= keepPartial {
 			old = append(old, name)
 			delete(s.partial, name)
 		}
 	}
 	s.mu.Unlock()
+	// Outside the lock: unlink of a large file may take seconds on some file systems.
 	for _, name := range old {
 		_ = os.Remove(s.path(ingestDir, name))
 	}

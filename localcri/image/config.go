@@ -95,9 +95,12 @@ type Mirror struct {
 // failed, are kept for another try.
 const keepPartial = time.Hour
 
+// withDefaults returns a copy with every optional field set, and all mistakes of the
+// configuration joined in one error, so that they can be corrected in one go.
 func (c Config) withDefaults() (Config, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("image: "+format, args...)) }
+	// Not made absolute here: the working directory of an agent is an accident.
 	if !filepath.IsAbs(c.RootDir) {
 		bad("Config.RootDir is %q; want an absolute path", c.RootDir)
 	}
@@ -111,6 +114,8 @@ func (c Config) withDefaults() (Config, error) {
 	number(bad, "Reserve", &c.Reserve, 256<<20)
 	number(bad, "ProgressTimeout", &c.ProgressTimeout, 5*time.Minute)
 	number(bad, "PullTimeout", &c.PullTimeout, 6*time.Hour)
+	// The host of a mirror is put into URLs. A user, a query or a scheme in it would be
+	// dropped or sent to the wrong place.
 	for host, r := range c.Registries {
 		for i, m := range r.Mirrors {
 			if u, err := url.Parse("https://" + m.Host); err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || strings.Contains(m.Host, "://") || strings.HasSuffix(m.Host, "/") {
@@ -118,6 +123,8 @@ func (c Config) withDefaults() (Config, error) {
 			}
 		}
 	}
+	// Names are kept in the long form ("docker.io/library/..."), which images have, so
+	// that they can be compared as strings.
 	pinned := make([]string, 0, len(c.Pinned))
 	for i, p := range c.Pinned {
 		ref, err := reference.ParseDockerRef(p)
@@ -128,6 +135,7 @@ func (c Config) withDefaults() (Config, error) {
 		pinned = append(pinned, ref.String())
 	}
 	c.Pinned = pinned
+	// Variant stays "" if it is not set: the norm of each architecture.
 	if c.OS == "" {
 		c.OS = runtime.GOOS
 	}
@@ -140,12 +148,14 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Observer == nil {
 		c.Observer = nobody{}
 	}
+	// Never nil, so that the places where a crash may come are one call each.
 	if c.step == nil {
 		c.step = func(string) {}
 	}
 	return c, errors.Join(errs...)
 }
 
+// number sets *n to otherwise if it is 0, and calls bad for a negative one.
 func number[N int | int64 | time.Duration](bad func(string, ...any), field string, n *N, otherwise N) {
 	if *n < 0 {
 		bad("Config.%s is %v; want a positive number, or 0 for %v", field, *n, otherwise)

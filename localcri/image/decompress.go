@@ -17,6 +17,7 @@ import (
 // recommends decoders to have.
 const zstdWindow = 8 << 20
 
+// The first bytes of streams: RFC 1952, section 2.3.1, and RFC 8878, section 3.1.1.
 var (
 	gzipMagic = []byte{0x1f, 0x8b}
 	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
@@ -25,8 +26,10 @@ var (
 // decompress reads gzip, zstd or neither, as the first bytes say: what a media
 // type says is not relied on. done frees memory.
 func decompress(r io.Reader) (out io.Reader, done func(), err error) {
+	// The reader that is returned begins at the first byte: Peek takes none away.
 	br := bufio.NewReaderSize(r, 64<<10)
 	head, err := br.Peek(4)
+	// A stream shorter than four bytes is returned as it is, for the caller to judge.
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, nil, err
 	}
@@ -37,7 +40,12 @@ func decompress(r io.Reader) (out io.Reader, done func(), err error) {
 			return nil, nil, fmt.Errorf("read gzip header: %w", err)
 		}
 		return z, func() { _ = z.Close() }, nil
+	// The second kind is a skippable frame (RFC 8878, section 3.1.2), which some tools
+	// put first: 0x184D2A50 to 0x184D2A5F, little-endian.
 	case bytes.HasPrefix(head, zstdMagic), len(head) == 4 && head[0]&0xf0 == 0x50 && bytes.Equal(head[1:], []byte{0x2a, 0x4d, 0x18}):
+		// One goroutine and little memory for each stream: UnpackJobs bounds both by
+		// the number of streams. A larger window than zstdWindow is an error of the
+		// first read.
 		z, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(zstdWindow))
 		if err != nil {
 			return nil, nil, fmt.Errorf("read zstd header: %w", err)
@@ -54,8 +62,11 @@ type bounded struct {
 	what string
 }
 
+// Read implements io.Reader.
 func (b *bounded) Read(p []byte) (int, error) {
 	if b.left <= 0 {
+		// A stream that ends exactly at the bound is within it: only one more byte
+		// shows the difference.
 		var one [1]byte
 		if n, err := io.ReadFull(b.r, one[:]); n == 0 {
 			return 0, err

@@ -35,8 +35,11 @@ const (
 )
 
 // classify says what an entry asks for and at which path, which is clean,
-// relative and has no "..". The path of the layer's root is ".".
+// relative and has no "..". The path of the layer's root is ".". It looks at names
+// alone, never at the disk. An error means that the archive is hostile or broken.
 func classify(h *tar.Header) (d deed, path string, err error) {
+	// Comments of git archive and the like (POSIX pax format); it has no path of its
+	// own.
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		return ignore, "", nil
 	}
@@ -45,32 +48,41 @@ func classify(h *tar.Header) (d deed, path string, err error) {
 		return ignore, "", err
 	}
 	dir, base := split(path)
+	// Before the check of ordinary whiteouts, since these names begin with their
+	// prefix, too.
 	if strings.HasPrefix(path, metaPrefix) || strings.Contains(path, "/"+metaPrefix) {
 		if base == opaqueName && !hasWhiteout(dir) {
 			return opaque, dir, nil
 		}
 		return ignore, "", nil // bookkeeping of aufs
 	}
+	// A whiteout is a file and has no entries; below a directory of such a name they
+	// would come to be removals at another place.
 	if hasWhiteout(dir) {
 		return ignore, "", fmt.Errorf("entry %s is below a whiteout", shown(h.Name))
 	}
 	if hidden, ok := strings.CutPrefix(base, whiteoutPrefix); ok {
+		// ".wh..." would remove the parent, and ".wh." alone nothing.
 		if hidden == "" || hidden == "." || hidden == ".." {
 			return ignore, "", fmt.Errorf("whiteout %s names no entry", shown(h.Name))
 		}
 		return whiteout, join(dir, hidden), nil
 	}
+	// Overlayfs needs a directory as the root of a layer.
 	if path == "." && h.Typeflag != tar.TypeDir {
 		return ignore, "", fmt.Errorf("entry %s of type %q is at the root; want a directory there", shown(h.Name), h.Typeflag)
 	}
 	return put, path, nil
 }
 
+// hasWhiteout reports whether an element of a path has a whiteout's prefix.
 func hasWhiteout(dir string) bool {
 	return strings.HasPrefix(dir, whiteoutPrefix) || strings.Contains(dir, "/"+whiteoutPrefix)
 }
 
-// cleanName makes a path of the name of an entry. Some builders call the root "/".
+// cleanName makes a path of the name of an entry. Some builders call the root "/". dir
+// says that the entry is a directory. ".." is an error and not resolved: no builder
+// writes it, and where it leads depends on links.
 func cleanName(name string, dir bool) (string, error) {
 	if dir && name != "" && strings.Trim(name, "/") == "" {
 		return ".", nil
@@ -85,6 +97,8 @@ func cleanName(name string, dir bool) (string, error) {
 	case strings.IndexByte(name, 0) >= 0:
 		return "", fmt.Errorf("name %s has a NUL", shown(name))
 	}
+	// "./usr//bin/" and "usr/bin" are one path, so that sums and implied directories
+	// have one key each.
 	var kept []string
 	for e := range strings.SplitSeq(name, "/") {
 		switch {
@@ -97,6 +111,7 @@ func cleanName(name string, dir bool) (string, error) {
 			kept = append(kept, e)
 		}
 	}
+	// Each level costs a look-up in every layer below.
 	if len(kept) > maxDepth {
 		return "", fmt.Errorf("name %s has %d elements; want at most %d", shown(name), len(kept), maxDepth)
 	}
@@ -106,7 +121,8 @@ func cleanName(name string, dir bool) (string, error) {
 	return strings.Join(kept, "/"), nil
 }
 
-// shown is a name of somebody else's, for an error.
+// shown is a name of somebody else's, for an error. It is quoted, so that control
+// characters do not reach a terminal or forge a log line, and cut at 100 bytes.
 func shown(name string) string {
 	const most = 100
 	if len(name) > most {
@@ -115,6 +131,7 @@ func shown(name string) string {
 	return fmt.Sprintf("%q", name)
 }
 
+// split returns the directory of a clean path, "." for the root, and the last element.
 func split(path string) (dir, base string) {
 	if i := strings.LastIndexByte(path, '/'); i >= 0 {
 		return path[:i], path[i+1:]
@@ -122,6 +139,7 @@ func split(path string) (dir, base string) {
 	return ".", path
 }
 
+// join is the reverse of split.
 func join(dir, base string) string {
 	if dir == "." {
 		return base
@@ -132,9 +150,14 @@ func join(dir, base string) string {
 // keepsXattr reports whether an extended attribute of an archive is given to the
 // file: those that overlayfs or a security module would act on are not.
 func keepsXattr(name string) bool {
+	// The default is no: attributes of security modules and of file systems come from
+	// the node's policy, not from an image.
 	switch {
+	// Overlayfs in a user namespace obeys these (mount option userxattr).
 	case strings.HasPrefix(name, "user.overlay."):
 		return false
+	// File capabilities (capabilities(7)) are part of what an image means: ping has
+	// one.
 	case strings.HasPrefix(name, "user."), name == "security.capability":
 		return true
 	case name == "system.posix_acl_access", name == "system.posix_acl_default":

@@ -14,14 +14,20 @@ import (
 
 // What went wrong, as far as it has a code of its own.
 var (
-	errNotFound    = errors.New("not found")
-	errDenied      = errors.New("denied")
+	// Neither the image nor a blob of it, here or at the registry.
+	errNotFound = errors.New("not found")
+	// The registry wants credentials, or others.
+	errDenied = errors.New("denied")
+	// Worth another try: no connection, 5xx, or an answer that breaks off.
 	errUnavailable = errors.New("registry cannot be reached")
-	errWrongBytes  = errors.New("not the bytes that were promised")
-	errSignature   = errors.New("signature is not accepted")
-	errInvalid     = errors.New("invalid")
-	errClosed      = errors.New("image store does not run")
-	errNoProgress  = errors.New("no byte for too long")
+	// Size or digest differ; another endpoint may have the right ones.
+	errWrongBytes = errors.New("not the bytes that were promised")
+	errSignature  = errors.New("signature is not accepted")
+	// The request, a name, or the archive itself: a repetition fails as well.
+	errInvalid = errors.New("invalid")
+	errClosed  = errors.New("image store does not run")
+	// Config.ProgressTimeout, as the cause of a context.
+	errNoProgress = errors.New("no byte for too long")
 )
 
 // coded gives an error the code that the CRI has for it. Where the CRI defines a
@@ -30,11 +36,15 @@ func coded(err error) error {
 	if err == nil {
 		return nil
 	}
+	// An error that has a code keeps it, so that public methods may call each other.
 	if s, ok := status.FromError(err); ok {
 		return s.Err()
 	}
 	text := err.Error()
 	code := codes.Unknown
+	// The order matters where errors wrap several: the end of a context is often the
+	// cause of an unreachable registry, and the verdict on a signature stands above
+	// all.
 	switch {
 	case errors.Is(err, errSignature):
 		code, text = codes.PermissionDenied, crierrors.ErrSignatureValidationFailed.Error()+": "+text
@@ -45,6 +55,8 @@ func coded(err error) error {
 	case errors.Is(err, errWrongBytes):
 		code = codes.DataLoss
 	case errors.Is(err, errUnavailable), errors.Is(err, errNoProgress):
+		// The kubelet sorts failed pulls by these words at the beginning of the
+		// message.
 		code, text = codes.Unavailable, crierrors.ErrRegistryUnavailable.Error()+": "+text
 	case errors.Is(err, errNotFound):
 		code = codes.NotFound
@@ -54,9 +66,11 @@ func coded(err error) error {
 		code = codes.ResourceExhausted
 	case errors.Is(err, errInvalid), errors.Is(err, errLimit):
 		code = codes.InvalidArgument
+	// Worth a retry, but without the prefix: no registry has been asked.
 	case errors.Is(err, errClosed):
 		code = codes.Unavailable
 	}
+	// 4 KiB: the message ends up in events and pod statuses.
 	const most = 4 << 10
 	if len(text) > most {
 		text = text[:most] + "..."

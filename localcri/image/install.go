@@ -26,7 +26,9 @@ type order struct {
 	pinned bool
 }
 
-// install takes an image from a source.
+// install takes an image from a source. Its steps are in the order of their cost: names
+// and platform are checked before a byte of a layer comes. The record comes last, once
+// all it names is on the disk.
 func (s *Store) install(ctx context.Context, src source, o order) (digest, error) {
 	top, m, err := s.resolve(ctx, src, o)
 	if err != nil {
@@ -36,6 +38,7 @@ func (s *Store) install(ctx context.Context, src source, o order) (digest, error
 	if err != nil {
 		return "", fmt.Errorf("config %s: %w", m.Config.Digest, err)
 	}
+	// The ID of an image is the digest of these bytes, whatever source they are from.
 	if err := checkBytes(raw, m.Config.Digest); err != nil {
 		return "", fmt.Errorf("config: %w", err)
 	}
@@ -43,13 +46,17 @@ func (s *Store) install(ctx context.Context, src source, o order) (digest, error
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", errInvalid, err)
 	}
+	// Layers and diff IDs belong together by their places (OCI image specification,
+	// "rootfs").
 	if len(c.RootFS.DiffIDs.items) != len(m.Layers.items) {
 		return "", fmt.Errorf("%w: config has %d diff IDs, manifest %d layers; want as many", errInvalid, len(c.RootFS.DiffIDs.items), len(m.Layers.items))
 	}
+	// An image without an index may be of any platform, which shows only here.
 	if p := s.platform(); !p.canRun(c.platform()) {
 		return "", fmt.Errorf("%w: no image for %v; the image is for %s", errNotFound, p, shown(c.platform().String()))
 	}
 	keys, err := s.getLayers(ctx, src, m.Layers.items, c.RootFS.DiffIDs.items)
+	// Also after an error: some layers may have come. They stay for keepPartial.
 	defer func() { s.release(slices.DeleteFunc(slices.Clone(keys), func(k string) bool { return k == "" })) }()
 	if err != nil {
 		return "", err
@@ -57,10 +64,12 @@ func (s *Store) install(ctx context.Context, src source, o order) (digest, error
 	if err := s.commit(ctx, keys); err != nil {
 		return "", err
 	}
+	// Tags and digests are added by keep, which knows those of an earlier pull.
 	r := &record{ID: m.Config.Digest, Config: raw, Layers: keys, Annotations: m.Annotations, Pinned: o.pinned, config: c}
 	return r.ID, s.keep(ctx, r, o, top)
 }
 
+// platform returns the platform to pull for, in normal form.
 func (s *Store) platform() platform {
 	return platform{s.cfg.OS, s.cfg.Architecture, s.cfg.Variant}.norm()
 }
@@ -68,6 +77,7 @@ func (s *Store) platform() platform {
 // resolve finds the manifest for the platform, and the digest that the name leads to.
 func (s *Store) resolve(ctx context.Context, src source, o order) (top digest, m *manifest, err error) {
 	const maxNested = 3
+	// An index may name an index; three levels are more than any registry has.
 	ref := o.ref
 	for range maxNested {
 		b, mediaType, err := src.manifest(ctx, ref)
@@ -75,10 +85,14 @@ func (s *Store) resolve(ctx context.Context, src source, o order) (top digest, m
 			return "", nil, err
 		}
 		if d := digest(ref); d.check() == nil {
+			// A tag promises no digest; whatever comes by digest has to match it, also
+			// from a source that does not check.
 			if err := checkBytes(b, d); err != nil {
 				return "", nil, fmt.Errorf("manifest: %w", err)
 			}
 		}
+		// Verify sees only the first document. All others are reached by digests that
+		// are in it. It gets a copy, as the bytes are parsed afterwards.
 		if top == "" {
 			top = digestOf(b)
 			if s.cfg.Verify != nil {
@@ -94,10 +108,14 @@ func (s *Store) resolve(ctx context.Context, src source, o order) (top digest, m
 		if !m.isIndex() {
 			return top, m, nil
 		}
+		// The best alone: a pull has one image, and the next best is not what the index
+		// means.
 		entries, err := choose(s.platform(), m.Manifests.items)
 		if err != nil {
 			return "", nil, err
 		}
+		// The size and digest of an entry come from outside, and go into a path and a
+		// buffer.
 		if err := entries[0].check(maxManifest); err != nil {
 			return "", nil, fmt.Errorf("%w: index: %w", errInvalid, err)
 		}
@@ -109,6 +127,7 @@ func (s *Store) resolve(ctx context.Context, src source, o order) (top digest, m
 // getLayers gets all layers at once, and holds them: keys, also on failure, has
 // those that are held, and "" for others.
 func (s *Store) getLayers(ctx context.Context, src source, blobs []descriptor, diffs []digest) ([]string, error) {
+	// The first failure ends the downloads of the others.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	chain := chainIDs(diffs)
@@ -116,6 +135,8 @@ func (s *Store) getLayers(ctx context.Context, src source, blobs []descriptor, d
 	var wg sync.WaitGroup
 	for i := range blobs {
 		wg.Go(func() {
+			// Not bounded here: downloads and unpacking have slots of their own, and a
+			// layer may have to wait for those below it.
 			keys[i], errs[i] = s.ensure(ctx, src, wanted{blobs[i], diffs[i], chain[:i+1], diffs[:i+1]})
 			if errs[i] != nil {
 				cancel(errs[i]) // the first is the cause of all
@@ -123,6 +144,8 @@ func (s *Store) getLayers(ctx context.Context, src source, blobs []descriptor, d
 		})
 	}
 	wg.Wait()
+	// The cause is the first error, or why the caller's context ended; the others
+	// followed.
 	if errors.Join(errs...) != nil {
 		return keys, context.Cause(ctx)
 	}
@@ -131,6 +154,8 @@ func (s *Store) getLayers(ctx context.Context, src source, blobs []descriptor, d
 
 // keep writes an image's record, with the names that it has already and new ones.
 func (s *Store) keep(ctx context.Context, r *record, o order, top digest) error {
+	// Reading the old names and writing the new record must not mix with another pull
+	// of the same image.
 	if err := take(ctx, s.writes); err != nil {
 		return err
 	}
@@ -138,28 +163,34 @@ func (s *Store) keep(ctx context.Context, r *record, o order, top digest) error 
 	s.mu.Lock()
 	if old := s.images[r.ID]; old != nil {
 		r.Tags, r.Digests = maps.Clone(old.Tags), slices.Clone(old.Digests)
+		// A pull by hand does not unpin an image that was preloaded.
 		r.Pinned = r.Pinned || old.Pinned
 	}
 	if r.Tags == nil {
 		r.Tags = map[string]uint64{}
 	}
 	if o.tag != "" {
+		// Refused and not rotated: losing a tag would make a pod's image disappear.
 		if len(r.Tags) >= maxNames && r.Tags[o.tag] == 0 {
 			s.mu.Unlock()
 			return fmt.Errorf("%w: image has %d tags; want at most %d", errLimit, len(r.Tags), maxNames)
 		}
+		// The number decides after a crash which image has the tag; skipped numbers do
+		// no harm.
 		s.seq++
 		r.Tags[o.tag] = s.seq
 	}
 	s.mu.Unlock()
 	if o.repo != "" {
 		name := o.repo + "@" + string(top)
+		// The name moves to the end, so that the oldest is first.
 		r.Digests = append(slices.DeleteFunc(r.Digests, func(d string) bool { return d == name }), name)
 		r.Digests = r.Digests[max(0, len(r.Digests)-maxNames):]
 	}
 	if err := s.write(ctx, r); err != nil {
 		return err
 	}
+	// Readers see the image only now: it is on the disk.
 	s.cfg.step("recorded")
 	s.mu.Lock()
 	s.publish(r)
@@ -169,10 +200,13 @@ func (s *Store) keep(ctx context.Context, r *record, o order, top digest) error 
 		}
 	}
 	s.mu.Unlock()
+	// A failure in here is logged and tried again with the next pull.
 	s.dropStale(ctx)
 	return nil
 }
 
+// write puts a record on the disk. It returns once the record is synced. s.writes is
+// held.
 func (s *Store) write(ctx context.Context, r *record) error {
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -190,12 +224,15 @@ func (s *Store) dropStale(ctx context.Context) {
 		kept := maps.Clone(r.Tags)
 		maps.DeleteFunc(kept, func(t string, _ uint64) bool { return s.tags[t] != r.ID })
 		if len(kept) < len(r.Tags) {
+			// A copy: published records are read without a lock by those who got them.
 			c := *r
 			c.Tags = kept
 			stale = append(stale, &c)
 		}
 	}
 	s.mu.Unlock()
+	// Each on its own: one that cannot be written keeps a tag that publish will not
+	// give it.
 	for _, r := range stale {
 		if err := s.write(ctx, r); err != nil {
 			s.cfg.Log.Warn("failed to take name from image", zap.String("image", string(r.ID)), zap.Error(err))
@@ -207,8 +244,8 @@ func (s *Store) dropStale(ctx context.Context) {
 	}
 }
 
-// forget removes an image with all its names, and then the layers that nobody
-// needs any more. One that is not there is no error.
+// forget removes an image with all its names. Its layers stay until the caller
+// collects. One that is not there is no error.
 func (s *Store) forget(ctx context.Context, id digest) error {
 	if err := take(ctx, s.writes); err != nil {
 		return err
@@ -225,6 +262,7 @@ func (s *Store) forget(ctx context.Context, id digest) error {
 		return err
 	}
 	s.mu.Lock()
+	// After the disk: on an error the image is still there, in both places.
 	delete(s.images, id)
 	maps.DeleteFunc(s.tags, func(_ string, owner digest) bool { return owner == id })
 	s.mu.Unlock()

@@ -24,7 +24,8 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// Bounds of an archive of images.
+// Bounds of an archive of images. maxFiles also bounds the entries of
+// Config.PreloadDir.
 const (
 	maxFiles  = 10_000
 	maxImages = 100
@@ -39,10 +40,13 @@ const (
 
 // localBlobs is a source that is on the disk.
 type localBlobs struct {
+	// open returns fs.ErrNotExist for a blob that is not there. Digests were checked
+	// before, by form and not by content.
 	open  func(d digest) (*os.File, error)
 	extra map[digest][]byte // manifests that were made here
 }
 
+// read returns a blob of at most so many bytes; a larger one is an errLimit.
 func (l *localBlobs) read(d digest, most int64) ([]byte, error) {
 	if b, ok := l.extra[d]; ok {
 		return b, nil
@@ -59,6 +63,8 @@ func (l *localBlobs) read(d digest, most int64) ([]byte, error) {
 	return b, err
 }
 
+// missing gives the code of NotFound to a blob that is not there. The archive may hold
+// other platforms' manifests without their blobs.
 func missing(d digest, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: blob %s", errNotFound, d)
@@ -66,15 +72,18 @@ func missing(d digest, err error) error {
 	return err
 }
 
+// manifest implements source. The media type is unknown: files have none.
 func (l *localBlobs) manifest(_ context.Context, ref string) ([]byte, string, error) {
 	b, err := l.read(digest(ref), maxManifest)
 	return b, "", err
 }
 
+// config implements source.
 func (l *localBlobs) config(_ context.Context, d descriptor) ([]byte, error) {
 	return l.read(d.Digest, maxConfig)
 }
 
+// blob implements source. Each caller has a file of its own.
 func (l *localBlobs) blob(_ context.Context, d descriptor) (blob, error) {
 	f, err := l.open(d.Digest)
 	if err != nil {
@@ -83,8 +92,10 @@ func (l *localBlobs) blob(_ context.Context, d descriptor) (blob, error) {
 	return &fileBlob{f}, nil
 }
 
+// distrust implements source: there is no other place to have the blob from.
 func (*localBlobs) distrust(descriptor) bool { return false }
 
+// fileBlob is a blob that never waits. Its file is not removed by close.
 type fileBlob struct{ *os.File }
 
 func (*fileBlob) ready() bool                { return true }
@@ -111,9 +122,13 @@ func (s *Store) Import(ctx context.Context, archive io.Reader, o ImportOptions) 
 	}
 	begin := time.Now()
 	defer func() { s.observe(OpImport, begin, 0, err) }()
+	// The end of the store ends the import as well.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.base, cancel)()
+	// A tar stream names its images anywhere, mostly at its end: the blobs before are
+	// kept on the disk until then. An import that crashes leaves this directory, which
+	// goes at the next start.
 	dir := s.path(ingestDir, "import-"+rand.Text())
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, coded(err)
@@ -142,6 +157,8 @@ func (s *Store) ImportLayout(ctx context.Context, dir string, o ImportOptions) (
 	if err != nil {
 		return nil, coded(fmt.Errorf("%w: import %s: %w", errInvalid, dir, err))
 	}
+	// The digest becomes a path, and is checked first: "../" in it would lead out of
+	// the layout.
 	src := &localBlobs{open: func(d digest) (*os.File, error) {
 		if err := d.check(); err != nil {
 			return nil, err
@@ -159,13 +176,16 @@ type spooled struct {
 	links map[string]string      // symbolic and hard links, which old archives have, by path
 }
 
+// spooledFile is one regular file of an archive, with the digest of the bytes that were
+// read.
 type spooledFile struct {
 	name   string // in dir
 	digest digest
 	size   int64
 }
 
-// spool writes the files of an archive into a directory, under names of its own.
+// spool writes the files of an archive into a directory, under names of its own. Names
+// of the archive are keys of maps only and never reach the file system.
 func (s *Store) spool(ctx context.Context, dir string, archive io.Reader) (*spooled, error) {
 	plain, done, err := decompress(&contextReader{ctx, archive})
 	if err != nil {
@@ -174,6 +194,8 @@ func (s *Store) spool(ctx context.Context, dir string, archive io.Reader) (*spoo
 	defer done()
 	a := &spooled{dir: dir, files: map[string]spooledFile{}, links: map[string]string{}}
 	tr := tar.NewReader(&bounded{r: plain, left: s.cfg.MaxLayerBytes, what: "archive"})
+	// The bound of the stream counts padding, too, while this one counts sizes that
+	// headers claim: it stops a file before it is written.
 	budget := s.cfg.MaxLayerBytes
 	for n := 0; ; n++ {
 		h, err := tr.Next()
@@ -190,6 +212,7 @@ func (s *Store) spool(ctx context.Context, dir string, archive io.Reader) (*spoo
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errInvalid, err)
 		}
+		// Directories, devices and whatever else there is have no blobs.
 		switch h.Typeflag {
 		case tar.TypeReg:
 			if h.Size > budget {
@@ -202,6 +225,8 @@ func (s *Store) spool(ctx context.Context, dir string, archive io.Reader) (*spoo
 			}
 			a.files[path] = f
 		case tar.TypeSymlink:
+			// docker save had symbolic links for layers that several images share. One
+			// that leads out of the archive is dropped: its layer is then missing.
 			to := filepath.Join(filepath.Dir(path), h.Linkname)
 			if filepath.IsLocal(to) && !filepath.IsAbs(h.Linkname) {
 				a.links[path] = to
@@ -225,11 +250,13 @@ func invalid(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: read archive: %w", errInvalid, err)
 }
 
+// contextReader ends a copy when the context does. It cannot end a read that hangs.
 type contextReader struct {
 	ctx context.Context
 	r   io.Reader
 }
 
+// Read implements io.Reader.
 func (c *contextReader) Read(p []byte) (int, error) {
 	if c.ctx.Err() != nil {
 		return 0, context.Cause(c.ctx)
@@ -237,6 +264,8 @@ func (c *contextReader) Read(p []byte) (int, error) {
 	return c.r.Read(p)
 }
 
+// spoolFile writes what r has left into a new file, and sums it up while it goes by.
+// The file is not synced: it is gone after a crash anyway.
 func (s *Store) spoolFile(dir, name string, r io.Reader) (spooledFile, error) {
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:forbidigo // made here
 	if err != nil {
@@ -245,6 +274,7 @@ func (s *Store) spoolFile(dir, name string, r io.Reader) (spooledFile, error) {
 	defer func() { _ = f.Close() }()
 	sum := sha256.New()
 	size := int64(0)
+	// 16 MiB at a time, so that the space is looked at in between.
 	for {
 		if err := s.space(); err != nil {
 			return spooledFile{}, err
@@ -261,7 +291,8 @@ func (s *Store) spoolFile(dir, name string, r io.Reader) (spooledFile, error) {
 	return spooledFile{name, digest(fmt.Sprintf("%s%x", digestPrefix, sum.Sum(nil))), size}, f.Close()
 }
 
-// find follows the links of the archive.
+// find follows the links of the archive. Five links in a row are allowed, so that a
+// loop ends.
 func (a *spooled) find(path string) (spooledFile, bool) {
 	path = filepath.Clean(path)
 	for range 5 {
@@ -273,6 +304,7 @@ func (a *spooled) find(path string) (spooledFile, bool) {
 	return spooledFile{}, false
 }
 
+// read returns the content of a file; one of more than so many bytes is an errLimit.
 func (a *spooled) read(f spooledFile, most int64) ([]byte, error) {
 	b, err := safefile.ReadIn(a.dir, f.name, most)
 	if errors.Is(err, safefile.ErrTooLarge) {
@@ -283,6 +315,7 @@ func (a *spooled) read(f spooledFile, most int64) ([]byte, error) {
 
 // importFiles installs the images of an archive: an OCI layout, or Docker's format.
 func (s *Store) importFiles(ctx context.Context, a *spooled, o ImportOptions) ([]string, error) {
+	// By content: names like blobs/sha256/... are claims that nobody has checked.
 	byDigest := map[digest]string{}
 	for _, f := range a.files {
 		byDigest[f.digest] = f.name
@@ -293,6 +326,8 @@ func (s *Store) importFiles(ctx context.Context, a *spooled, o ImportOptions) ([
 		}
 		return safefile.OpenIn(a.dir, byDigest[d])
 	}}
+	// First, since docker save writes both since version 25, and only the index has
+	// digests that registries know.
 	if f, ok := a.find("index.json"); ok {
 		b, err := a.read(f, maxManifest)
 		if err != nil {
@@ -311,17 +346,22 @@ func (s *Store) importFiles(ctx context.Context, a *spooled, o ImportOptions) ([
 	return s.importDocker(ctx, a, src, b, o)
 }
 
-// dockerImage is an item of the manifest.json of docker save.
+// dockerImage is an item of the manifest.json of docker save. Config and Layers are
+// paths in the archive, the lowest layer first.
 type dockerImage struct {
 	Config   string `json:"Config"`
 	RepoTags words  `json:"RepoTags"`
 	Layers   words  `json:"Layers"`
 }
 
+// dockerImages is the whole file, with a bounded number of images.
 type dockerImages struct{ list[dockerImage] }
 
+// UnmarshalJSON implements json.Unmarshaler.
 func (l *dockerImages) UnmarshalJSON(b []byte) error { return l.decode(b, maxImages) }
 
+// importDocker installs the images of a manifest.json. ids has those that came before
+// an error.
 func (s *Store) importDocker(ctx context.Context, a *spooled, src *localBlobs, b []byte, o ImportOptions) (ids []string, err error) {
 	var images dockerImages
 	if err := json.Unmarshal(b, &images); err != nil {
@@ -333,11 +373,13 @@ func (s *Store) importDocker(ctx context.Context, a *spooled, src *localBlobs, b
 			return ids, fmt.Errorf("%w: manifest.json[%d]: %w", errInvalid, i, err)
 		}
 		d := digestOf(m)
+		// Installed like any other from here on, by digest.
 		src.extra[d] = m
 		names, err := importNames(img.RepoTags.items, o)
 		if err != nil {
 			return ids, err
 		}
+		// Without a digest as a name: no registry has this manifest.
 		if ids, err = s.importOne(ctx, src, d, names, "", o, ids); err != nil {
 			return ids, err
 		}
@@ -350,6 +392,7 @@ func dockerToOCI(a *spooled, img dockerImage) ([]byte, error) {
 	if len(img.Layers.items) > maxLayers {
 		return nil, fmt.Errorf("%w: %d layers; want at most %d", errLimit, len(img.Layers.items), maxLayers)
 	}
+	// The three fields that a descriptor must have (OCI image specification).
 	type plain struct {
 		MediaType string `json:"mediaType"`
 		Digest    digest `json:"digest"`
@@ -365,6 +408,8 @@ func dockerToOCI(a *spooled, img dockerImage) ([]byte, error) {
 		if !ok {
 			return nil, fmt.Errorf("layer %s is not in the archive", shown(path))
 		}
+		// Also if it is compressed: the media type is not relied on when it is
+		// unpacked.
 		layers = append(layers, plain{"application/vnd.oci.image.layer.v1.tar", l.digest, l.size})
 	}
 	return json.Marshal(map[string]any{
@@ -372,11 +417,13 @@ func dockerToOCI(a *spooled, img dockerImage) ([]byte, error) {
 	})
 }
 
-// importNames normalises the names that an archive gives to an image.
+// importNames normalises the names that an archive gives to an image. The results are
+// in the long form, with the registry and the tag.
 func importNames(names []string, o ImportOptions) (out []reference.Named, err error) {
 	if len(names) > maxImages {
 		return nil, fmt.Errorf("%w: image has %d names; want at most %d", errLimit, len(names), maxImages)
 	}
+	// Options name only an image that has no name of its own.
 	if len(names) == 0 && o.Name != "" {
 		names = []string{o.Name}
 	}
@@ -392,6 +439,7 @@ func importNames(names []string, o ImportOptions) (out []reference.Named, err er
 
 // importIndex installs what an OCI layout's index names.
 func (s *Store) importIndex(ctx context.Context, src *localBlobs, b []byte, o ImportOptions) (ids []string, err error) {
+	// An index.json without a mediaType is usual: the source says it here.
 	m, err := parseManifest(b, ociIndex)
 	if err == nil && !m.isIndex() {
 		err = errors.New("is no index")
@@ -402,6 +450,8 @@ func (s *Store) importIndex(ctx context.Context, src *localBlobs, b []byte, o Im
 	if len(m.Manifests.items) > maxImages {
 		return nil, fmt.Errorf("%w: index.json has %d manifests; want at most %d", errLimit, len(m.Manifests.items), maxImages)
 	}
+	// Other platforms of the same name are not for this node, and often not in the
+	// archive.
 	entries, err := s.onePlatform(m.Manifests.items)
 	if err != nil {
 		return nil, err
@@ -411,6 +461,8 @@ func (s *Store) importIndex(ctx context.Context, src *localBlobs, b []byte, o Im
 			return ids, fmt.Errorf("%w: index.json: manifests[%d]: %w", errInvalid, i, err)
 		}
 		var names []string
+		// containerd's annotation is a whole name; the specification's is most often a
+		// bare tag, to which the repository has to come from the options.
 		switch tag := e.Annotations[annotationRef]; {
 		case e.Annotations[annotationName] != "":
 			names = []string{e.Annotations[annotationName]}
@@ -431,6 +483,8 @@ func (s *Store) importIndex(ctx context.Context, src *localBlobs, b []byte, o Im
 }
 
 // onePlatform chooses among entries that have one name and are for several platforms.
+// Entries without a platform stand for themselves: the configuration of the image will
+// say.
 func (s *Store) onePlatform(entries []descriptor) (out []descriptor, err error) {
 	groups := map[string][]descriptor{}
 	for _, e := range entries {
@@ -441,6 +495,7 @@ func (s *Store) onePlatform(entries []descriptor) (out []descriptor, err error) 
 			groups[name] = append(groups[name], e)
 		}
 	}
+	// In order, so that the IDs that Import returns are the same each time.
 	for _, name := range sortedKeys(groups) {
 		chosen, err := choose(s.platform(), groups[name])
 		if err != nil {
@@ -451,7 +506,10 @@ func (s *Store) onePlatform(entries []descriptor) (out []descriptor, err error) 
 	return out, nil
 }
 
+// importOne installs an image under each of its names, and appends its ID to ids, once.
+// top is the digest that its names with digests have, "" for none.
 func (s *Store) importOne(ctx context.Context, src source, d digest, names []reference.Named, top digest, o ImportOptions, ids []string) ([]string, error) {
+	// nil is the image without a name, kept by its ID.
 	if len(names) == 0 {
 		names = []reference.Named{nil}
 	}
@@ -463,6 +521,8 @@ func (s *Store) importOne(ctx context.Context, src source, d digest, names []ref
 		if n != nil && top != "" {
 			ord.repo = n.Name()
 		}
+		// Once for each name; after the first the layers are there, and only the record
+		// changes.
 		id, err := s.install(ctx, src, ord)
 		if err != nil {
 			return ids, fmt.Errorf("import %s: %w", d, err)
@@ -485,6 +545,7 @@ func (s *Store) preload(ctx context.Context) {
 		s.cfg.Log.Error("failed to list preloaded images", zap.Error(err))
 		return
 	}
+	// One after the other: at the start of a node the disk is busy enough.
 	for _, e := range entries {
 		path := filepath.Join(s.cfg.PreloadDir, e.Name())
 		var ids []string
@@ -497,6 +558,7 @@ func (s *Store) preload(ctx context.Context) {
 		default:
 			continue
 		}
+		// The end of the store is not the fault of the archive.
 		if ctx.Err() != nil {
 			return
 		}
@@ -508,7 +570,8 @@ func (s *Store) preload(ctx context.Context) {
 	}
 }
 
-// preloadMark is what an archive was when its images were installed.
+// preloadMark is what an archive was when its images were installed. An archive of
+// gigabytes is not read again at each start of the agent because of it.
 type preloadMark struct {
 	Inode  uint64   `json:"inode"`
 	Size   int64    `json:"size"`
@@ -517,7 +580,7 @@ type preloadMark struct {
 }
 
 // preloadArchive installs an archive, if its images are not there since it was
-// changed last.
+// changed last. A mark that cannot be read or written only costs another import.
 func (s *Store) preloadArchive(ctx context.Context, name, path string) ([]string, error) {
 	f, err := safefile.Open(path)
 	if err != nil {
@@ -525,6 +588,8 @@ func (s *Store) preloadArchive(ctx context.Context, name, path string) ([]string
 	}
 	defer func() { _ = f.Close() }()
 	var st unix.Stat_t
+	// Of the open file, so that the mark is of what is read even if the path gets
+	// another file.
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return nil, err
 	}
@@ -532,9 +597,11 @@ func (s *Store) preloadArchive(ctx context.Context, name, path string) ([]string
 	key := "preload-" + digestOf([]byte(name)).hex()
 	var was preloadMark
 	if b, err := s.marks.ReadContext(ctx, key); err == nil && json.Unmarshal(b, &was) == nil &&
+		// Somebody may have removed an image, or a damaged layer may be gone.
 		was.Inode == now.Inode && was.Size == now.Size && was.Time == now.Time && s.allThere(was.Images) {
 		return was.Images, nil
 	}
+	// An import that fails leaves no mark, and is tried again at the next start.
 	ids, err := s.Import(ctx, f, ImportOptions{Pinned: true})
 	if err != nil {
 		return ids, err
@@ -547,6 +614,7 @@ func (s *Store) preloadArchive(ctx context.Context, name, path string) ([]string
 	return ids, s.marks.WriteContext(ctx, key, b)
 }
 
+// allThere reports whether there are such images, and all of them are whole.
 func (s *Store) allThere(ids []string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

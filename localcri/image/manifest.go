@@ -13,7 +13,8 @@ import (
 )
 
 // Limits of what describes an image. The bytes are those that registries allow
-// or a little more; the counts keep a small document from becoming a large value.
+// or a little more; the counts keep a small document from becoming a large value. All
+// sizes are in bytes.
 const (
 	maxManifest  = 4 << 20
 	maxConfig    = 8 << 20
@@ -34,7 +35,8 @@ const (
 )
 
 // layerTypes are those that are unpacked. What they say of the compression is
-// not relied on.
+// not relied on. Others, such as foreign layers and signatures, have images refused
+// that could not run.
 var layerTypes = map[string]bool{
 	"application/vnd.oci.image.layer.v1.tar":            true,
 	"application/vnd.oci.image.layer.v1.tar+gzip":       true,
@@ -44,11 +46,14 @@ var layerTypes = map[string]bool{
 	"application/vnd.docker.image.rootfs.diff.tar.zstd": true,
 }
 
-// digest is "sha256:" and 64 hexadecimal digits, once it was looked at.
+// digest is "sha256:" and 64 hexadecimal digits, once it was looked at. No other
+// algorithm is taken: directories of layers are named by these digits alone.
 type digest string
 
+// digestPrefix is the only algorithm of digests that is known here.
 const digestPrefix = "sha256:"
 
+// check is called for whatever comes from outside, before hex becomes a part of a path.
 func (d digest) check() error {
 	h, ok := strings.CutPrefix(string(d), digestPrefix)
 	if !ok || len(h) != 64 || strings.Trim(h, "0123456789abcdef") != "" {
@@ -60,6 +65,7 @@ func (d digest) check() error {
 // hex is the digest without its algorithm.
 func (d digest) hex() string { return strings.TrimPrefix(string(d), digestPrefix) }
 
+// digestOf returns the digest of some bytes.
 func digestOf(b []byte) digest {
 	sum := sha256.Sum256(b)
 	return digest(digestPrefix + hex.EncodeToString(sum[:]))
@@ -68,6 +74,9 @@ func digestOf(b []byte) digest {
 // list is a JSON array of a bounded length.
 type list[T any] struct{ items []T }
 
+// decode reads an array item by item and stops at the bound: json.Unmarshal would have
+// made the whole slice before its length could be looked at. null is an empty array, as
+// Docker writes it.
 func (l *list[T]) decode(b []byte, most int) error {
 	l.items = nil
 	if bytes.Equal(bytes.TrimSpace(b), []byte("null")) {
@@ -107,6 +116,7 @@ func (l *words) UnmarshalJSON(b []byte) error        { return l.decode(b, maxEnv
 // are left out: keys are what volumes and ports have.
 type pairs map[string]string
 
+// UnmarshalJSON implements json.Unmarshaler, member by member as list.decode does.
 func (p *pairs) UnmarshalJSON(b []byte) error {
 	*p = nil
 	if bytes.Equal(bytes.TrimSpace(b), []byte("null")) {
@@ -125,6 +135,7 @@ func (p *pairs) UnmarshalJSON(b []byte) error {
 		if err != nil {
 			return err
 		}
+		// In an object the token before a value is always a string.
 		key, _ := t.(string)
 		var v json.RawMessage
 		if err := dec.Decode(&v); err != nil {
@@ -137,7 +148,8 @@ func (p *pairs) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// descriptor names a blob (OCI image specification, "Descriptors").
+// descriptor names a blob (OCI image specification, "Descriptors"). Size is in bytes.
+// Platform is nil where the index does not say.
 type descriptor struct {
 	MediaType   string    `json:"mediaType"`
 	Digest      digest    `json:"digest"`
@@ -146,7 +158,8 @@ type descriptor struct {
 	Annotations pairs     `json:"annotations,omitempty"`
 }
 
-// manifest is what a manifest or an index says.
+// manifest is what a manifest or an index says. Which of the two it is, isIndex says:
+// one has Config and Layers, the other Manifests.
 type manifest struct {
 	SchemaVersion int          `json:"schemaVersion"`
 	MediaType     string       `json:"mediaType"`
@@ -157,7 +170,8 @@ type manifest struct {
 }
 
 // parseManifest reads a manifest or an index. mediaType is what its source says
-// of it, or "".
+// of it, or "". The digests in it are not compared with anything yet; those of an
+// image's own blobs are checked by form.
 func parseManifest(b []byte, mediaType string) (*manifest, error) {
 	if len(b) > maxManifest {
 		return nil, fmt.Errorf("%w: manifest has %d bytes; want at most %d", errLimit, len(b), maxManifest)
@@ -166,6 +180,7 @@ func parseManifest(b []byte, mediaType string) (*manifest, error) {
 	if err := json.Unmarshal(b, &m); err != nil {
 		return nil, fmt.Errorf("manifest: %w", err)
 	}
+	// The document's own word counts more than a header, which proxies like to rewrite.
 	if m.MediaType == "" {
 		m.MediaType, _, _ = strings.Cut(mediaType, ";")
 	}
@@ -190,9 +205,13 @@ func parseManifest(b []byte, mediaType string) (*manifest, error) {
 	return &m, m.check()
 }
 
+// isIndex reports whether it names manifests and not layers.
 func (m *manifest) isIndex() bool { return m.MediaType == ociIndex || m.MediaType == dockerIndex }
 
+// check looks at an image's manifest: at types, digests and sizes.
 func (m *manifest) check() error {
+	// Charts, signatures and other artifacts have manifests as well, and another
+	// config.
 	if t := m.Config.MediaType; t != ociConfig && t != dockerConfig {
 		return fmt.Errorf("manifest: config.mediaType is %s; want %s or %s", shown(t), ociConfig, dockerConfig)
 	}
@@ -203,6 +222,8 @@ func (m *manifest) check() error {
 		if !layerTypes[l.MediaType] {
 			return fmt.Errorf("manifest: layers[%d].mediaType is %s; want a tar archive, also with gzip or zstd", i, shown(l.MediaType))
 		}
+		// 1 PiB, only against nonsense: Config.MaxLayerBytes is applied where a blob is
+		// opened.
 		if err := l.check(1 << 50); err != nil {
 			return fmt.Errorf("manifest: layers[%d]: %w", i, err)
 		}
@@ -210,6 +231,7 @@ func (m *manifest) check() error {
 	return nil
 }
 
+// check looks at the digest's form and at the size, which may be at most so many bytes.
 func (d descriptor) check(most int64) error {
 	if err := d.Digest.check(); err != nil {
 		return err
@@ -236,7 +258,9 @@ type Defaults struct {
 	Variant      string            // of the architecture
 }
 
-// configFile is the document.
+// configFile is the document. The names of fields and their case are the
+// specification's. Whatever else it says, such as the history, is kept in the record's
+// bytes and not read.
 type configFile struct {
 	OS           string `json:"os"`
 	Architecture string `json:"architecture"`
@@ -257,7 +281,8 @@ type configFile struct {
 	} `json:"config"`
 }
 
-// parseConfig reads an image's configuration.
+// parseConfig reads an image's configuration. Whether the platform fits is not its
+// question.
 func parseConfig(b []byte) (*configFile, error) {
 	if len(b) > maxConfig {
 		return nil, fmt.Errorf("%w: config has %d bytes; want at most %d", errLimit, len(b), maxConfig)
@@ -266,6 +291,8 @@ func parseConfig(b []byte) (*configFile, error) {
 	if err := json.Unmarshal(b, &c); err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
+	// The only value that the specification has. Images of other kinds have nothing to
+	// unpack.
 	if c.RootFS.Type != "layers" {
 		return nil, fmt.Errorf("config: rootfs.type is %s; want \"layers\"", shown(c.RootFS.Type))
 	}
@@ -277,6 +304,7 @@ func parseConfig(b []byte) (*configFile, error) {
 	return &c, nil
 }
 
+// platform returns the platform as the image says it, not in normal form.
 func (c *configFile) platform() platform { return platform{c.OS, c.Architecture, c.Variant} }
 
 // public is what the document says of containers.
@@ -289,7 +317,8 @@ func (c *configFile) public() Defaults {
 }
 
 // chainIDs name the layers by themselves and all that are below them (OCI image
-// specification, "Layer ChainID").
+// specification, "Layer ChainID"). diffs is in order, the lowest first, and so is the
+// result.
 func chainIDs(diffs []digest) []digest {
 	out := make([]digest, len(diffs))
 	for i, d := range diffs {

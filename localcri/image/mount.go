@@ -18,7 +18,8 @@ import (
 // maxOptions is how many bytes mount(2) takes of options: a page, less the NUL.
 const maxOptions = 4095
 
-// maxParam is how many bytes fsconfig(2) takes of a value, less the NUL.
+// maxParam is how many bytes fsconfig(2) takes of a value, less the NUL. Longer ones
+// fail with EINVAL, as unknown names do.
 const maxParam = 255
 
 // Overlay is a mount of layers.
@@ -33,16 +34,20 @@ type Overlay struct {
 	Volatile bool
 }
 
+// check refuses what the kernel would refuse with a bare EINVAL, and names the field.
 func (o Overlay) check() error {
 	if len(o.Layers) == 0 || len(o.Layers) > maxLayers {
 		return fmt.Errorf("image: Overlay.Layers has %d directories; want 1 to %d", len(o.Layers), maxLayers)
 	}
+	// overlayfs.rst, "Multiple lower layers": without an upper directory two are the
+	// least.
 	if o.Upper == "" && o.Work == "" && len(o.Layers) < 2 {
 		return fmt.Errorf("image: Overlay.Layers has %d directories; want at least 2 of a mount that is read-only", len(o.Layers))
 	}
 	if (o.Upper == "") != (o.Work == "") {
 		return fmt.Errorf("image: Overlay.Upper is %q and Work %q; want both or none", o.Upper, o.Work)
 	}
+	// A relative path would depend on the working directory, which mountOnce changes.
 	for _, d := range append([]string{o.Upper, o.Work}, o.Layers...) {
 		if d != "" && !filepath.IsAbs(d) {
 			return fmt.Errorf("image: Overlay has the directory %q; want an absolute path", d)
@@ -53,7 +58,11 @@ func (o Overlay) check() error {
 
 // flags are options that are not directories.
 func (o Overlay) flags() []string {
+	// Whether an index is kept depends on how the kernel was built (OVERLAY_FS_INDEX):
+	// the same node software gets the same mounts everywhere.
 	out := []string{"index=off"}
+	// Documentation/filesystems/overlayfs.rst, "Volatile mount". The upper directory of
+	// such a mount cannot be mounted again: a new one is needed.
 	if o.Volatile && o.Upper != "" {
 		out = append(out, "volatile")
 	}
@@ -68,6 +77,7 @@ func (o Overlay) Mount(target string) error {
 	if err := o.check(); err != nil {
 		return err
 	}
+	// Once a kernel is known to take no layers one by one, it is not asked again.
 	err := errNoLayerParam
 	if !noLayerParam.Load() {
 		err = o.mountEach(target)
@@ -89,13 +99,16 @@ func (o Overlay) Mount(target string) error {
 	return nil
 }
 
-// noLayerParam is set once only [Overlay.mountOnce] mounted what both were given.
+// noLayerParam is set once only [Overlay.mountOnce] mounted what both were given. It is
+// of the kernel and so of the process; other failures never set it.
 var noLayerParam atomic.Bool
 
 // errNoLayerParam means that the kernel takes no layers one by one.
 var errNoLayerParam = errors.New("kernel knows no lowerdir+")
 
-// mountEach gives the kernel one layer after the other.
+// mountEach gives the kernel one layer after the other. The new mount is attached to
+// target only when it is complete. It returns errNoLayerParam where the kernel, or a
+// seccomp filter, knows no such calls.
 func (o Overlay) mountEach(target string) error {
 	fs, err := unix.Fsopen("overlay", unix.FSOPEN_CLOEXEC)
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
@@ -107,7 +120,10 @@ func (o Overlay) mountEach(target string) error {
 	defer func() { _ = unix.Close(fs) }()
 	for i, dir := range o.Layers {
 		done, err := setPath(fs, "lowerdir+", dir)
+		// Descriptors stay open until the end: some kernels resolve a path here, others
+		// when the file system is made.
 		defer done()
+		// Only the first is a sign: later ones may be EINVAL for reasons of their own.
 		if err != nil && i == 0 && errors.Is(err, unix.EINVAL) {
 			return errNoLayerParam
 		}
@@ -138,6 +154,8 @@ func (o Overlay) mountEach(target string) error {
 	if err := unix.FsconfigCreate(fs); err != nil {
 		return explained(fs, err)
 	}
+	// Without an upper directory overlayfs is read-only anyway; the mount says so as
+	// well, for those who read the mount table.
 	attr := 0
 	if o.Upper == "" {
 		attr = unix.MOUNT_ATTR_RDONLY
@@ -147,6 +165,7 @@ func (o Overlay) mountEach(target string) error {
 		return explained(fs, err)
 	}
 	defer func() { _ = unix.Close(mnt) }()
+	// After this the descriptor of the mount can go.
 	return unix.MoveMount(mnt, "", unix.AT_FDCWD, target, unix.MOVE_MOUNT_F_EMPTY_PATH)
 }
 
@@ -163,17 +182,21 @@ func setPath(fs int, key, path string) (done func(), err error) {
 	return func() { _ = unix.Close(fd) }, unix.FsconfigSetString(fs, key, fmt.Sprintf("/proc/self/fd/%d", fd))
 }
 
-// explained adds what the kernel has to say, which is more than a number.
+// explained adds what the kernel has to say, which is more than a number. Messages of a
+// file system context begin with a letter for their kind and a space, which are cut
+// off.
 func explained(fs int, err error) error {
 	buf := make([]byte, 1024)
 	n, rerr := unix.Read(fs, buf)
+	// Without a message the read fails, with ENODATA.
 	if rerr != nil || n < 3 {
 		return err
 	}
 	return fmt.Errorf("%w: %s", err, strings.TrimSpace(string(buf[2:n])))
 }
 
-// mountOnce mounts with one option for all layers.
+// mountOnce mounts with one option for all layers. It is mount(2), for all kernels,
+// with a page for all options together.
 func (o Overlay) mountOnce(target string) error {
 	opts, ok := o.options(o.Layers)
 	if ok {
@@ -193,9 +216,12 @@ func (o Overlay) mountOnce(target string) error {
 	if opts, ok = o.options(names); !ok {
 		return fmt.Errorf("%w: options have more than %d bytes", errLimit, maxOptions)
 	}
+	// Buffered, so that the goroutine ends even if nobody were to read.
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends here
+		// Threads share a working directory until one unshares it: the others must not
+		// notice.
 		err := unix.Unshare(unix.CLONE_FS)
 		if err == nil {
 			err = unix.Chdir("/proc/self/fd")
@@ -208,6 +234,7 @@ func (o Overlay) mountOnce(target string) error {
 	return <-done
 }
 
+// mountFlags are the flags of mount(2).
 func (o Overlay) mountFlags() uintptr {
 	if o.Upper == "" {
 		return unix.MS_RDONLY
@@ -219,6 +246,7 @@ func (o Overlay) mountFlags() uintptr {
 func (o Overlay) options(lower []string) (string, bool) {
 	escaped := make([]string, len(lower))
 	for i, l := range lower {
+		// A colon ends a layer and a comma an option, unless a backslash precedes.
 		escaped[i] = escape(l, `\:,`)
 	}
 	out := append(o.flags(), "lowerdir="+strings.Join(escaped, ":"))
@@ -244,6 +272,7 @@ func escape(path, special string) string {
 // PrivateDir makes a directory a mount of itself from which no mount spreads, if
 // it is not one already. Mounts below it are seen by nobody who did not see it.
 func PrivateDir(dir string) error {
+	// EINVAL is the kernel's answer for a directory that is no mount point.
 	if err := unix.Mount("", dir, "", unix.MS_PRIVATE, ""); err == nil {
 		return nil // it is a mount point
 	} else if !errors.Is(err, unix.EINVAL) {
@@ -253,6 +282,7 @@ func PrivateDir(dir string) error {
 		return &os.PathError{Op: "bind", Path: dir, Err: err}
 	}
 	if err := unix.Mount("", dir, "", unix.MS_PRIVATE, ""); err != nil {
+		// Left shared, it would spread what it is there to keep to itself.
 		return errors.Join(&os.PathError{Op: "make private", Path: dir, Err: err}, unix.Unmount(dir, unix.MNT_DETACH))
 	}
 	return nil

@@ -10,7 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Operations that an [Observer] hears of.
+// Operations that an [Observer] hears of. They are values of a metric's label and do
+// not change.
 const (
 	OpPull     = "pull"     // PullImage
 	OpImport   = "import"   // Import and ImportLayout, those of the start included
@@ -26,13 +27,16 @@ type Observer interface {
 	Observe(op string, took time.Duration, code codes.Code)
 }
 
+// nobody is the Observer of a store without one, so that no caller asks for nil.
 type nobody struct{}
 
+// Observe implements Observer.
 func (nobody) Observe(string, time.Duration, codes.Code) {}
 
 // observe reports an operation that began at begin and did nothing but wait for
 // some of the time.
 func (s *Store) observe(op string, begin time.Time, waited time.Duration, err error) {
+	// Clocks of the two measurements differ by nanoseconds: never below zero.
 	s.cfg.Observer.Observe(op, max(0, time.Since(begin)-waited), status.Code(coded(err)))
 }
 
@@ -62,6 +66,8 @@ func (s *Store) Counts() Counts {
 		Downloaded: s.counters.downloaded.Load(), DamagedLayers: s.counters.layers.Load(),
 		DamagedRecords: s.counters.records.Load(), DamagedLeases: s.counters.leases.Load(),
 	}
+	// Before Run has read the disk, zero images would look like a loss; the counters
+	// alone are true.
 	select {
 	case <-s.ready:
 	default:
@@ -69,6 +75,8 @@ func (s *Store) Counts() Counts {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// Images with a missing layer do not count: they are pulled again at their next
+	// use.
 	for _, r := range s.images {
 		if s.whole(r) {
 			c.Images++

@@ -9,13 +9,15 @@ import (
 	"strings"
 )
 
-// platform is what an image runs on.
+// platform is what an image runs on. It is the object "platform" of an index, and the
+// three fields of that name in a configuration.
 type platform struct {
 	OS           string `json:"os"`
 	Architecture string `json:"architecture"`
 	Variant      string `json:"variant,omitempty"`
 }
 
+// String is the platform as tools write it: linux/arm/v7.
 func (p platform) String() string {
 	return strings.TrimSuffix(p.OS+"/"+p.Architecture+"/"+p.Variant, "/")
 }
@@ -23,6 +25,7 @@ func (p platform) String() string {
 // norm writes a platform in one way: variants that go without saying are left
 // out, and names that mean the same are one.
 func (p platform) norm() platform {
+	// Names of uname and of distributions, which some builders put in.
 	switch p.Architecture {
 	case "x86_64", "x86-64":
 		p.Architecture = "amd64"
@@ -34,6 +37,7 @@ func (p platform) norm() platform {
 		p.Architecture, p.Variant = "arm", "v6"
 	}
 	switch {
+	// The baselines: whatever runs on the architecture at all runs them.
 	case p.Architecture == "amd64" && p.Variant == "v1", p.Architecture == "arm64" && (p.Variant == "v8" || p.Variant == "8"):
 		p.Variant = ""
 	case p.Architecture == "arm" && p.Variant == "":
@@ -44,7 +48,9 @@ func (p platform) norm() platform {
 	return p
 }
 
-// runs lists the platforms whose programs run on p, the best first.
+// runs lists the platforms whose programs run on p, the best first. It goes by the
+// architecture alone and asks no CPU; Config.Variant is how a node says that it can do
+// more.
 func (p platform) runs() []platform {
 	p = p.norm()
 	out := []platform{p}
@@ -54,6 +60,7 @@ func (p platform) runs() []platform {
 		}
 	}
 	switch p.Architecture {
+	// Microarchitecture levels of the x86-64 psABI: each includes those below.
 	case "amd64":
 		for v := '3'; v >= '2'; v-- {
 			if p.Variant > "v"+string(v) {
@@ -68,6 +75,7 @@ func (p platform) runs() []platform {
 		if p.Variant != "" {
 			add("arm64", "")
 		}
+		// 32-bit programs come after all 64-bit ones: some 64-bit CPUs do not run them.
 		add("arm", "v8", "v7", "v6", "v5")
 	case "arm":
 		for v := '7'; v >= '5'; v-- {
@@ -94,10 +102,13 @@ func choose(p platform, entries []descriptor) ([]descriptor, error) {
 		return out, nil
 	}
 	have := map[string]bool{}
+	// Nothing fits by name. The configuration of an entry without a platform will say
+	// which one it is for.
 	for _, e := range entries {
 		if e.Platform == nil { // an index of one platform, or an index in an index
 			out = append(out, e)
 		} else if len(have) < 20 {
+			// Enough for a message; a hostile index may have a thousand.
 			have[shown(e.Platform.String())] = true
 		}
 	}
@@ -107,6 +118,8 @@ func choose(p platform, entries []descriptor) ([]descriptor, error) {
 	return nil, fmt.Errorf("%w: no image for %v; there are images for %s", errNotFound, p, strings.Join(sortedKeys(have), ", "))
 }
 
+// canRun reports whether programs of an image run on p. An image that names no platform
+// is given the benefit of the doubt: old builders left it out.
 func (p platform) canRun(image platform) bool {
 	if image.OS == "" && image.Architecture == "" {
 		return true // says nothing
@@ -114,4 +127,6 @@ func (p platform) canRun(image platform) bool {
 	return slices.Contains(p.runs(), image.norm())
 }
 
+// sortedKeys returns the keys of m in order, so that messages and results do not change
+// from run to run.
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

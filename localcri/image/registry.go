@@ -39,8 +39,10 @@ const (
 type registry struct {
 	store *Store
 	ends  []*endpoint
+	// slots bounds downloads of blobs by Config.PullJobs; documents take none.
 	slots chan struct{} // for downloads
 
+	// A channel of one token stands for a mutex.
 	lock chan struct{}  // guards bad
 	bad  map[digest]int // how many endpoints had wrong bytes
 }
@@ -50,15 +52,22 @@ type endpoint struct {
 	repo  name.Repository
 	plain bool
 	auth  authn.Authenticator
-	http  http.RoundTripper // without credentials
+	// http is what signed is made of, and what asks token servers.
+	http http.RoundTripper // without credentials
 
+	// lock guards signed. It is a channel, so that the wait for another request's first
+	// answer can end with a context.
 	lock   chan struct{}
 	signed http.RoundTripper // with them, once the server has said which kind
 }
 
+// newRegistry returns the source of one pull of ref. It talks to nobody yet. Each pull
+// has its own connections and credentials, so that no pull profits from the password of
+// another.
 func newRegistry(s *Store, ref reference.Named, auth *runtimeapi.AuthConfig) (*registry, error) {
 	host, path := reference.Domain(ref), reference.Path(ref)
 	conf, ok := s.cfg.Registries[host]
+	// An entry of its own replaces "*" as a whole: the two are not merged.
 	if !ok {
 		conf = s.cfg.Registries["*"]
 	}
@@ -69,6 +78,8 @@ func newRegistry(s *Store, ref reference.Named, auth *runtimeapi.AuthConfig) (*r
 	r := &registry{store: s, slots: make(chan struct{}, s.cfg.PullJobs), lock: make(chan struct{}, 1), bad: map[digest]int{}}
 	for _, m := range conf.Mirrors {
 		mhost, before, _ := strings.Cut(m.Host, "/")
+		// Never the credentials of the pull: they are for the registry and not for
+		// whoever mirrors it.
 		a := authn.Anonymous
 		if m.Username != "" || m.Password != "" {
 			a = &authn.Basic{Username: m.Username, Password: m.Password}
@@ -83,6 +94,7 @@ func newRegistry(s *Store, ref reference.Named, auth *runtimeapi.AuthConfig) (*r
 	if err != nil {
 		return nil, err
 	}
+	// The registry itself is the last resort, after all mirrors.
 	r.ends = append(r.ends, e)
 	return r, nil
 }
@@ -92,10 +104,14 @@ func credentials(a *runtimeapi.AuthConfig, host string) (authn.Authenticator, er
 	if a == nil {
 		return authn.Anonymous, nil
 	}
+	// The kubelet finds credentials by the image's name; other clients may send any.
 	if addr := a.GetServerAddress(); addr != "" && !sameHost(addr, host) {
 		return authn.Anonymous, nil
 	}
+	// The kinds are told apart by the library: a registry token is sent as it is, an
+	// identity token is exchanged at the token server.
 	c := authn.AuthConfig{Username: a.GetUsername(), Password: a.GetPassword(), IdentityToken: a.GetIdentityToken(), RegistryToken: a.GetRegistryToken()}
+	// The form of Docker's config.json. Some helpers pad it with NULs.
 	if a.GetAuth() != "" && c.Username == "" {
 		b, err := base64.StdEncoding.DecodeString(a.GetAuth())
 		user, password, ok := strings.Cut(strings.TrimRight(string(b), "\x00"), ":")
@@ -119,6 +135,7 @@ func sameHost(addr, host string) bool {
 	if err != nil {
 		return false
 	}
+	// Docker Hub has three names for historical reasons.
 	norm := func(h string) string {
 		h = strings.ToLower(strings.TrimSuffix(h, ":443"))
 		if h == "index.docker.io" || h == "registry-1.docker.io" {
@@ -129,7 +146,10 @@ func sameHost(addr, host string) bool {
 	return norm(u.Host) == norm(host)
 }
 
+// endpoint returns a server with a repository on it, path, which a mirror's own path
+// precedes.
 func (s *Store) endpoint(host, path string, conf Endpoint, auth authn.Authenticator) (*endpoint, error) {
+	// Strict: no default registry and no default namespace are put in front.
 	opts := []name.Option{name.StrictValidation}
 	if conf.PlainHTTP {
 		opts = append(opts, name.Insecure)
@@ -142,9 +162,12 @@ func (s *Store) endpoint(host, path string, conf Endpoint, auth authn.Authentica
 	if err != nil {
 		return nil, err
 	}
+	// The library gets the guarded way only, for token servers as well.
 	return &endpoint{repo: repo, plain: conf.PlainHTTP, auth: auth, http: &guard{rt, repo.RegistryStr(), conf.PlainHTTP}, lock: make(chan struct{}, 1)}, nil
 }
 
+// dialer returns the transport to one server. Its timeouts are for connecting; watch is
+// for what comes after.
 func (s *Store) dialer(conf Endpoint) (http.RoundTripper, error) {
 	if s.cfg.transport != nil {
 		return s.cfg.transport(conf), nil
@@ -153,10 +176,14 @@ func (s *Store) dialer(conf Endpoint) (http.RoundTripper, error) {
 		Proxy:       http.ProxyFromEnvironment,
 		DialContext: (&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext, TLSHandshakeTimeout: dialTimeout,
 		MaxIdleConnsPerHost: s.cfg.PullJobs, IdleConnTimeout: dialTimeout, MaxResponseHeaderBytes: maxHeader,
+		// A transport that unpacks what a server has packed would change bytes and
+		// length.
 		DisableCompression: true, // what is compressed has a digest
 	}
 	if len(conf.CA) > 0 {
 		pool := x509.NewCertPool()
+		// In place of the system's pool: a private authority is meant to be the only
+		// one.
 		if !pool.AppendCertsFromPEM(conf.CA) {
 			return nil, fmt.Errorf("%w: Endpoint.CA has no certificate in PEM", errInvalid)
 		}
@@ -173,9 +200,13 @@ type guard struct {
 	plain bool
 }
 
+// blobKey marks the context of a request for a blob, whose size the manifest bounds.
 type blobKey struct{}
 
+// RoundTrip implements http.RoundTripper. It sees redirects and token servers as well.
 func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
+	// Plain HTTP is for the configured host alone, wherever redirects and token servers
+	// lead.
 	if r.URL.Scheme != "https" && !(g.plain && r.URL.Host == g.host) {
 		return nil, fmt.Errorf("%s://%s is not HTTPS, and PlainHTTP is not configured for it", r.URL.Scheme, r.URL.Host)
 	}
@@ -189,24 +220,30 @@ func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 // idleCloser is net/http's optional interface of transports.
 type idleCloser interface{ CloseIdleConnections() }
 
+// CloseIdleConnections implements idleCloser, which http.Client looks for on its
+// transport.
 func (g *guard) CloseIdleConnections() {
 	if c, ok := g.next.(idleCloser); ok {
 		c.CloseIdleConnections()
 	}
 }
 
+// limitedBody ends a body with an errLimit and still closes the connection's own.
 type limitedBody struct {
 	bounded
 	io.Closer
 }
 
-// client is the way to the server, with credentials of the kind that it asks for.
+// client is the way to the server, with credentials of the kind that it asks for. The
+// first call asks the server which kind it wants; it blocks for as long as that takes.
 func (e *endpoint) client(ctx context.Context) (*http.Client, error) {
 	if err := take(ctx, e.lock); err != nil {
 		return nil, err
 	}
 	defer func() { <-e.lock }()
+	// A failure is not kept: the next request asks again.
 	if e.signed == nil {
+		// Pull scope alone: a token that leaks cannot push.
 		rt, err := transport.NewWithContext(ctx, e.repo.Registry, e.auth, e.http, []string{e.repo.Scope(transport.PullScope)})
 		if err != nil {
 			return nil, err
@@ -220,6 +257,7 @@ func (e *endpoint) client(ctx context.Context) (*http.Client, error) {
 // and 206 is an error. The body ends when the watch does not see a byte for too
 // long.
 func (e *endpoint) get(ctx context.Context, w *watch, kind, ref string, header http.Header) (*http.Response, error) {
+	// The time that the caller spent elsewhere is not the server's.
 	w.seen()
 	client, err := e.client(ctx)
 	if err != nil {
@@ -234,6 +272,7 @@ func (e *endpoint) get(ctx context.Context, w *watch, kind, ref string, header h
 	if err != nil {
 		return nil, err
 	}
+	// Set as they are: the keys are in canonical form already.
 	for k, v := range header {
 		req.Header[k] = v
 	}
@@ -241,6 +280,7 @@ func (e *endpoint) get(ctx context.Context, w *watch, kind, ref string, header h
 	if err != nil {
 		return nil, e.explain(ctx, err)
 	}
+	// 206 is what a range request gets; whether it was one, the caller knows.
 	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent {
 		defer func() { _ = resp.Body.Close() }()
 		return nil, e.refused(resp)
@@ -255,14 +295,17 @@ type statusError struct {
 	after time.Duration // until when to wait; -1 if it does not say
 }
 
+// Error leaves the body of the answer out: it is anybody's text.
 func (s *statusError) Error() string {
 	return fmt.Sprintf("%s answers %d %s", s.host, s.code, http.StatusText(s.code))
 }
 
+// Unwrap gives the kind, which coded turns into a gRPC code.
 func (s *statusError) Unwrap() error {
 	switch s.code {
 	case http.StatusNotFound:
 		return errNotFound
+	// Some registries answer 401 also for repositories that do not exist.
 	case http.StatusUnauthorized, http.StatusForbidden:
 		return errDenied
 	}
@@ -274,12 +317,16 @@ func (s *statusError) again() bool {
 	return s.code == http.StatusTooManyRequests || s.code == http.StatusRequestTimeout || s.code >= 500
 }
 
+// refused makes the error of an answer.
 func (e *endpoint) refused(resp *http.Response) error {
 	return &statusError{e.repo.RegistryStr(), resp.StatusCode, retryAfter(resp.Header.Get("Retry-After"), time.Now())}
 }
 
-// retryAfter reads the header of that name: seconds, or a date.
+// retryAfter reads the header of that name: seconds, or a date. RFC 9110, section
+// 10.2.3. It returns -1 for no such header or one that is malformed, and never another
+// negative value.
 func retryAfter(v string, now time.Time) time.Duration {
+	// 31 bits are 68 years of seconds: no product with a second overflows.
 	if n, err := strconv.ParseUint(v, 10, 31); err == nil {
 		return time.Duration(n) * time.Second
 	}
@@ -292,6 +339,7 @@ func retryAfter(v string, now time.Time) time.Duration {
 // explain says what is wrong with a server, without what may be secret: URLs of
 // storage that answers redirect to, and what token servers say.
 func (e *endpoint) explain(ctx context.Context, err error) error {
+	// Whatever failed did so because the context ended, and its cause is the news.
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -300,6 +348,7 @@ func (e *endpoint) explain(ctx context.Context, err error) error {
 		return &statusError{e.repo.RegistryStr(), terr.StatusCode, -1}
 	}
 	var uerr *url.Error
+	// The URL is left behind: signed URLs of object stores are credentials.
 	if errors.As(err, &uerr) {
 		err = uerr.Err
 	}
@@ -318,14 +367,19 @@ func pause(ctx context.Context, err error, back *retry.Backoff) error {
 	wait := back.Next()
 	var st *statusError
 	if errors.As(err, &st) {
+		// 404 and 403 will be the same in a second. A server that wants more than
+		// maxRetryAfter is not waited for: kubelets try a pull again within five
+		// minutes anyway.
 		if !st.again() || st.after > maxRetryAfter {
 			return err
 		}
+		// A wait of 0 is an answer, too.
 		wait = max(st.after, 0)
 		if st.after < 0 {
 			wait = back.Next()
 		}
 	}
+	// The error now is worth more than a timeout later.
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {
 		return err // nobody would be there
 	}
@@ -335,6 +389,7 @@ func pause(ctx context.Context, err error, back *retry.Backoff) error {
 	return nil
 }
 
+// backoff returns a fresh back-off between tries at one endpoint.
 func backoff() *retry.Backoff { return &retry.Backoff{First: time.Second, Max: 30 * time.Second} }
 
 // each asks one endpoint after the other, until one has it. The error is that of
@@ -343,6 +398,7 @@ func (r *registry) each(ctx context.Context, ends []*endpoint, ask func(e *endpo
 	var before []string
 	var err error
 	for i, e := range ends {
+		// The last endpoint is told that it is: nobody can help out after it.
 		if err = r.persist(ctx, func() error { return ask(e, i == len(ends)-1) }); err == nil || ctx.Err() != nil {
 			return err
 		}
@@ -350,13 +406,15 @@ func (r *registry) each(ctx context.Context, ends []*endpoint, ask func(e *endpo
 			before = append(before, err.Error())
 		}
 	}
+	// A mirror's failure explains why the registry was asked at all.
 	if len(before) > 0 {
 		return fmt.Errorf("%w (mirrors: %s)", err, strings.Join(before, "; "))
 	}
 	return err
 }
 
-// persist asks again while a server says that it is busy.
+// persist asks again while a server says that it is busy. Errors without a status go
+// back at once: they are the business of ask.
 func (r *registry) persist(ctx context.Context, ask func() error) error {
 	back := backoff()
 	for n := 1; ; n++ {
@@ -371,8 +429,12 @@ func (r *registry) persist(ctx context.Context, ask func() error) error {
 	}
 }
 
+// acceptManifests is sent with each request for a manifest: without it some registries
+// convert to the oldest format, whose digest differs.
 var acceptManifests = http.Header{"Accept": {strings.Join([]string{ociIndex, dockerIndex, ociManifest, dockerManifest}, ", ")}}
 
+// manifest implements source. A mirror with other bytes than the digest says counts as
+// one that does not have it.
 func (r *registry) manifest(ctx context.Context, ref string) (b []byte, mediaType string, err error) {
 	err = r.each(ctx, r.ends, func(e *endpoint, _ bool) error {
 		b, mediaType, err = e.document(ctx, r.store.cfg.ProgressTimeout, "manifests", ref, acceptManifests, maxManifest)
@@ -384,6 +446,8 @@ func (r *registry) manifest(ctx context.Context, ref string) (b []byte, mediaTyp
 	return b, mediaType, err
 }
 
+// config implements source. Configurations are small and are read whole, without a
+// file.
 func (r *registry) config(ctx context.Context, d descriptor) (b []byte, err error) {
 	err = r.each(ctx, r.ends, func(e *endpoint, _ bool) error {
 		b, _, err = e.document(ctx, r.store.cfg.ProgressTimeout, "blobs", string(d.Digest), nil, maxConfig)
@@ -404,25 +468,30 @@ func (e *endpoint) document(ctx context.Context, patience time.Duration, kind, r
 		return nil, "", err
 	}
 	defer func() { _ = resp.Body.Close() }()
+	// One byte more than allowed shows that there is more.
 	b, err = io.ReadAll(io.LimitReader(resp.Body, most+1))
 	switch {
 	case err != nil:
 		return nil, "", e.explain(ctx, err)
 	case int64(len(b)) > most:
 		return nil, "", fmt.Errorf("%w: %s of %s has more than %d bytes", errLimit, kind, e.repo.RegistryStr(), most)
+	// Nobody asked for a part: the bytes are not the document.
 	case resp.StatusCode == http.StatusPartialContent:
 		return nil, "", fmt.Errorf("%w: %s answers with a part", errUnavailable, e.repo.RegistryStr())
 	}
 	return b, resp.Header.Get("Content-Type"), nil
 }
 
-// watch ends a context when nothing is seen for too long.
+// watch ends a context when nothing is seen for too long. It bounds the silence and not
+// the whole: a large layer may take hours on a slow line.
 type watch struct {
 	patience time.Duration
 	timer    *time.Timer
 	cancel   context.CancelCauseFunc
 }
 
+// newWatch starts the clock. stop must be called, or the timer keeps the context's
+// cancel until it fires.
 func newWatch(ctx context.Context, patience time.Duration) (context.Context, *watch) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watch{patience: patience, cancel: cancel}
@@ -432,20 +501,25 @@ func newWatch(ctx context.Context, patience time.Duration) (context.Context, *wa
 	return ctx, w
 }
 
+// seen starts the patience anew.
 func (w *watch) seen() { w.timer.Reset(w.patience) }
 
+// stop ends the context as well, and so every read that is still under way.
 func (w *watch) stop() {
 	w.timer.Stop()
 	w.cancel(nil)
 }
 
-// trusted are the endpoints that are still asked for a blob.
+// trusted are the endpoints that are still asked for a blob. Those that sent wrong
+// bytes are skipped, but never the last, which is the registry itself. The token is
+// held for moments only, hence no context.
 func (r *registry) trusted(d digest) []*endpoint {
 	r.lock <- struct{}{}
 	defer func() { <-r.lock }()
 	return r.ends[min(r.bad[d], len(r.ends)-1):]
 }
 
+// distrust implements source. Endpoints are given up in their order.
 func (r *registry) distrust(d descriptor) bool {
 	r.lock <- struct{}{}
 	defer func() { <-r.lock }()

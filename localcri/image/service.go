@@ -17,7 +17,8 @@ import (
 // maxRef is how many bytes the name of an image may have.
 const maxRef = 4096
 
-// parseRef reads the name of an image as people write it.
+// parseRef reads the name of an image as people write it. Names without a registry are
+// Docker Hub's, without a tag or digest "latest"; a tag beside a digest is dropped.
 func parseRef(name string) (reference.Named, error) {
 	if name == "" || len(name) > maxRef {
 		return nil, fmt.Errorf("%w: image.image has %d bytes; want 1 to %d", errInvalid, len(name), maxRef)
@@ -39,7 +40,11 @@ func (s *Store) find(name string) *record {
 	return r
 }
 
+// findAny is find for images that may lack layers, so that they can be removed. s.mu is
+// held.
 func (s *Store) findAny(name string) *record {
+	// IDs come first: "sha256:" and 64 digits would also parse as a repository with a
+	// tag.
 	if d := digest(name); d.check() == nil {
 		return s.images[d]
 	}
@@ -48,6 +53,8 @@ func (s *Store) findAny(name string) *record {
 	}
 	if ref, err := reference.ParseDockerRef(name); err == nil {
 		full := ref.String()
+		// By s.tags and not by the records: a record may still have a tag that moved to
+		// another image.
 		if id, ok := s.tags[full]; ok {
 			return s.images[id]
 		}
@@ -57,10 +64,12 @@ func (s *Store) findAny(name string) *record {
 			}
 		}
 	}
+	// Names win over digits: "abcdef" may be a repository.
 	return s.byDigits(strings.TrimPrefix(name, digestPrefix))
 }
 
-// byDigits finds an image by the first digits of its ID, if they are of one alone.
+// byDigits finds an image by the first digits of its ID, if they are of one alone. Two
+// images that share them make the answer ambiguous, and it is none.
 func (s *Store) byDigits(digits string) (found *record) {
 	const fewest = 6
 	if len(digits) < fewest || strings.Trim(digits, "0123456789abcdef") != "" {
@@ -81,14 +90,18 @@ func (s *Store) byDigits(digits string) (found *record) {
 func (s *Store) image(r *record) *runtimeapi.Image {
 	out := &runtimeapi.Image{
 		Id: string(r.ID), RepoTags: s.tagsOf(r), RepoDigests: slices.Clone(r.Digests), Pinned: r.Pinned,
+		// The annotations are those of the manifest. Which runtime handler it is for,
+		// it does not say: there is one.
 		Spec: &runtimeapi.ImageSpec{Image: string(r.ID), Annotations: r.Annotations},
 	}
+	// Pinned by configuration, which may change with a restart and so is in no record.
 	for _, t := range out.RepoTags {
 		out.Pinned = out.Pinned || slices.Contains(s.cfg.Pinned, t)
 	}
 	for _, d := range out.RepoDigests {
 		out.Pinned = out.Pinned || slices.Contains(s.cfg.Pinned, d)
 	}
+	// An image may have the same layer twice; it is on the disk once.
 	counted := map[string]bool{}
 	for _, k := range r.Layers {
 		if l := s.layers[k]; l != nil && !counted[k] {
@@ -101,7 +114,8 @@ func (s *Store) image(r *record) *runtimeapi.Image {
 	return out
 }
 
-// user splits what an image says of its user: the group is left out.
+// user splits what an image says of its user: the group is left out. At most one of uid
+// and name is set, as the CRI has it; the kubelet needs the uid for runAsNonRoot.
 func user(u string) (uid *runtimeapi.Int64Value, name string) {
 	u, _, _ = strings.Cut(u, ":")
 	if n, err := strconv.ParseInt(u, 10, 64); err == nil && n >= 0 {
@@ -121,6 +135,7 @@ func (s *Store) ListImages(ctx context.Context, f *runtimeapi.ImageFilter) ([]*r
 		if r := s.find(name); r != nil {
 			return []*runtimeapi.Image{s.image(r)}, nil
 		}
+		// An unknown name is an empty list in the CRI, and no error.
 		return nil, nil
 	}
 	var out []*runtimeapi.Image
@@ -134,7 +149,8 @@ func (s *Store) ListImages(ctx context.Context, f *runtimeapi.ImageFilter) ([]*r
 }
 
 // ImageStatus returns an image by its name, ID or the ID's first digits; none, if
-// it is not there. With verbose, info has its configuration as "info".
+// it is not there. With verbose, info has its configuration as "info". While preloaded
+// images are being read, it waits before it says that there is none.
 func (s *Store) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, verbose bool) (*runtimeapi.ImageStatusResponse, error) {
 	if err := s.await(ctx); err != nil {
 		return nil, coded(err)
@@ -144,8 +160,10 @@ func (s *Store) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, ve
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// What is there is answered at once, also during the preload.
 	r := s.find(image.GetImage())
 	if r == nil {
+		// The wait may take minutes, and must not stop the others.
 		s.mu.Unlock()
 		err := s.awaitPreloaded(ctx)
 		s.mu.Lock()
@@ -153,6 +171,7 @@ func (s *Store) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec, ve
 			return nil, coded(err)
 		}
 		if r = s.find(image.GetImage()); r == nil {
+			// A response without an image is how the CRI says that it is not there.
 			return &runtimeapi.ImageStatusResponse{}, nil
 		}
 	}
@@ -177,8 +196,10 @@ func (s *Store) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth
 	}
 	begin := time.Now()
 	defer func() { s.observe(OpPull, begin, 0, err) }()
+	// An earlier deadline of the caller stays in force.
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.PullTimeout)
 	defer cancel()
+	// The end of Run ends the pull, though the caller's context goes on.
 	defer context.AfterFunc(s.base, cancel)()
 	ref, err := parseRef(image.GetImage())
 	if err != nil {
@@ -189,9 +210,11 @@ func (s *Store) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth
 		return "", coded(err)
 	}
 	o := order{repo: ref.Name()}
+	// parseRef leaves exactly one of the two.
 	switch r := ref.(type) {
 	case reference.Canonical:
 		o.ref = r.Digest().String()
+		// sha512 is a valid reference, and not a digest that is known here.
 		if err := digest(o.ref).check(); err != nil {
 			return "", coded(fmt.Errorf("%w: image.image: %w", errInvalid, err))
 		}
@@ -200,6 +223,8 @@ func (s *Store) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth
 	}
 	got, err := s.install(ctx, src, o)
 	if err != nil {
+		// Downloads that were cut off have errors of their own, of which none is the
+		// reason.
 		if ctx.Err() != nil { // the cause of whatever it caused
 			err = fmt.Errorf("%w: %s", context.Cause(ctx), err.Error())
 		}
@@ -209,7 +234,8 @@ func (s *Store) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth
 }
 
 // RemoveImage removes an image by any of its names, with all of them. One that is
-// not there is no error. Layers that containers use stay until they are released.
+// not there is no error. Layers that containers use stay until they are released. The
+// CRI wants no error for a missing image: garbage collectors race with people.
 func (s *Store) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) error {
 	if err := s.await(ctx); err != nil {
 		return coded(err)
@@ -218,6 +244,7 @@ func (s *Store) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) er
 		return coded(fmt.Errorf("%w: image.image is empty; want the name of an image", errInvalid))
 	}
 	s.mu.Lock()
+	// Also an image with missing layers can be removed.
 	r := s.findAny(image.GetImage())
 	s.mu.Unlock()
 	if r == nil {
@@ -238,11 +265,14 @@ func (s *Store) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoRespons
 	}
 	var size, entries uint64
 	s.mu.Lock()
+	// The sizes of the layers were counted when they were unpacked: no walk of the
+	// disk.
 	for _, l := range s.layers {
 		size += uint64(l.Size)
 		entries += uint64(l.Entries)
 	}
 	s.mu.Unlock()
+	// Two values and not one twice: callers may change what they get.
 	usage := func() []*runtimeapi.FilesystemUsage {
 		return []*runtimeapi.FilesystemUsage{{
 			Timestamp: time.Now().UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: s.cfg.RootDir},

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// source is where an image comes from.
+// source is where an image comes from. Its methods may be called by several goroutines
+// at once, one for each layer.
 type source interface {
 	// manifest returns a manifest or an index, by a tag or a digest, at most
 	// maxManifest bytes of it, and its media type if that is known.
@@ -35,19 +36,26 @@ type blob interface {
 	close(done bool)
 }
 
-// verified reads a blob and compares its size and digest at its end.
+// verified reads a blob and compares its size and digest at its end. Until Read has
+// returned io.EOF nothing is known of the bytes: whoever uses them earlier must be able
+// to throw the result away.
 type verified struct {
 	r    io.Reader
 	want descriptor
 	sum  hash.Hash
 	n    int64
-	err  error
+	// err is returned again: a blob that was wrong once never becomes right.
+	err error
 }
 
+// newVerified returns a reader of r that ends with errWrongBytes if r is not the blob
+// want.
 func newVerified(r io.Reader, want descriptor) *verified {
 	return &verified{r: r, want: want, sum: sha256.New()}
 }
 
+// Read implements io.Reader. An error of r itself is passed on: a connection that
+// breaks is not damage.
 func (v *verified) Read(p []byte) (int, error) {
 	if v.err != nil {
 		return 0, v.err
@@ -56,6 +64,7 @@ func (v *verified) Read(p []byte) (int, error) {
 	v.n += int64(n)
 	v.sum.Write(p[:n])
 	switch {
+	// As soon as it is known, and not after an endless stream.
 	case v.n > v.want.Size:
 		err = fmt.Errorf("%w: blob %s has more than its %d bytes", errWrongBytes, v.want.Digest, v.want.Size)
 	case errors.Is(err, io.EOF):
@@ -76,7 +85,8 @@ func checkBytes(b []byte, want digest) error {
 }
 
 // slotted reads a blob with one of the slots for unpacking, and gives it back
-// while it waits for the network.
+// while it waits for the network. Slots are for the CPU and the disk: a layer that
+// waits for a slow server must not keep others from being unpacked.
 type slotted struct {
 	ctx   context.Context
 	b     blob
@@ -89,10 +99,13 @@ type slotted struct {
 // readier is a body that knows whether a read would wait.
 type readier interface{ ready() bool }
 
+// Read implements io.Reader. Blobs that are no readier, if any, are taken for slow
+// ones.
 func (s *slotted) Read(p []byte) (int, error) {
 	if err := s.ctx.Err(); err != nil {
 		return 0, context.Cause(s.ctx)
 	}
+	// The usual case, bytes that are there and a slot that is held, costs no channel.
 	w, ok := s.b.(readier)
 	ready := ok && w.ready()
 	if !ready || !s.held {
@@ -108,6 +121,8 @@ func (s *slotted) await(ready bool) error {
 	begin := time.Now()
 	defer func() { s.waited += time.Since(begin) }()
 	if !ready {
+		// The slot is given back before the wait, and asked for again after it, behind
+		// others.
 		s.release()
 		if err := s.b.wait(s.ctx); err != nil {
 			return err
@@ -122,6 +137,7 @@ func (s *slotted) await(ready bool) error {
 	return nil
 }
 
+// release gives the slot back, if it is held. It may be called again.
 func (s *slotted) release() {
 	if s.held {
 		<-s.slots

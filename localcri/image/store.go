@@ -29,15 +29,22 @@ const maxStored = 100_000
 // Store is the images of a node. All methods may be called at the same time;
 // those before Run has read what is there wait for it.
 type Store struct {
+	// cfg has all defaults and does not change.
 	cfg Config
 
-	ready   chan struct{} // closed when what is there was read
-	over    chan struct{} // closed when Run has returned
-	base    context.Context
+	ready chan struct{} // closed when what is there was read
+	over  chan struct{} // closed when Run has returned
+	// base is Run's context, which is set before ready is closed. Flights and pulls end
+	// with it.
+	base context.Context
+	// The directories of records, opened by Run before ready is closed.
 	records *checkpoint.Store
 	leased  *checkpoint.Store
 	marks   *checkpoint.Store // of what was preloaded
 
+	// Channels that stand for semaphores, taken with take: a wait can end with a
+	// context, which it cannot for a mutex. disk and writes may be held while s.mu is
+	// taken, and never the other way round.
 	unpackSlots chan struct{}
 	disk        chan struct{} // has a token while layers are renamed
 	writes      chan struct{} // has a token while image records are written
@@ -45,9 +52,11 @@ type Store struct {
 	preloaded   chan struct{} // closed when the preloaded images were read
 	purge       chan struct{} // there may be something in the trash
 
-	mu      sync.Mutex // held for no call of the disk
-	images  map[digest]*record
-	tags    map[string]digest // names with tags
+	mu sync.Mutex // held for no call of the disk
+	// images has each image by its ID, those that are not whole included.
+	images map[digest]*record
+	tags   map[string]digest // names with tags
+	// seq is the largest number that a tag has got. It grows with each pull of a tag.
 	seq     uint64
 	layers  map[string]*layer // by key
 	leases  map[string]*lease // by owner
@@ -55,12 +64,15 @@ type Store struct {
 	flights map[digest]*flight
 	lanes   map[string]*lane
 	changed chan struct{} // closed when a layer comes
+	// partial has the files of downloads in ingest, by name, and when they were last
+	// used.
 	partial map[string]time.Time
 
 	counters counters
 }
 
-// layer is a layer that is on the disk.
+// layer is a layer that is on the disk. All fields but those of layerMeta are guarded
+// by Store.mu.
 type layer struct {
 	layerMeta
 	dir       string // where it is: in layers, or in ingest as long as it is not committed
@@ -69,10 +81,12 @@ type layer struct {
 	keep      time.Time // until when it is kept, though nobody needs it
 }
 
-// layerVersion is that of the record of a layer. The first ones had none.
+// layerVersion is that of the record of a layer. The first ones had none. A layer of a
+// later version is put away at the start, after a downgrade: it is pulled again.
 const layerVersion = 1
 
-// layerMeta is a layer's own record.
+// layerMeta is a layer's own record. It is written once, into the layer's directory,
+// before that gets its name.
 type layerMeta struct {
 	Version    int       `json:"version,omitempty"`
 	Key        string    `json:"key"`
@@ -118,7 +132,7 @@ func New(cfg Config) (*Store, error) {
 	}, nil
 }
 
-// Names below Config.RootDir.
+// Names below Config.RootDir. The last three are in the directory of each layer.
 const (
 	imagesDir = "images"
 	leasesDir = "leases"
@@ -133,6 +147,8 @@ const (
 	sumsFile = "sums"
 )
 
+// path returns a path below Config.RootDir. Elements come from constants and checked
+// digests only.
 func (s *Store) path(elements ...string) string {
 	return filepath.Join(append([]string{s.cfg.RootDir}, elements...)...)
 }
@@ -141,7 +157,10 @@ func (s *Store) path(elements ...string) string {
 // It is called once. An error before that means that the directory cannot be
 // used, as one that another Store has: its process is named.
 func (s *Store) Run(ctx context.Context) error {
+	// Callers of await must not wait for a store that never became ready.
 	defer close(s.over)
+	// The lock is held for as long as the process uses the directory: a second agent
+	// would collect the layers of the first.
 	unlock, err := s.prepare()
 	if err != nil {
 		return fmt.Errorf("image: %w", err)
@@ -150,9 +169,12 @@ func (s *Store) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s.base = ctx
+	// Nobody else is there yet: read takes no locks.
 	if err := s.read(); err != nil {
 		return fmt.Errorf("image: %w", err)
 	}
+	// A crash may have come between the record of an image and those that lost a name
+	// to it.
 	s.dropStale(ctx)
 	close(s.ready)
 	defer func() {
@@ -160,14 +182,18 @@ func (s *Store) Run(ctx context.Context) error {
 		s.mu.Unlock() //nolint:staticcheck // all that is wanted is the order
 		s.work.Wait()
 	}()
+	// Beside the loop, since a preload of gigabytes must not keep the others waiting.
 	s.work.Go(func() {
 		defer close(s.preloaded)
 		s.preload(ctx)
 	})
+	// What the last process did not get to.
 	s.collect(ctx)
+	// Nothing expires in less than keepPartial.
 	tick := time.NewTicker(keepPartial)
 	defer tick.Stop()
 	for {
+		// Here and nowhere else, so that no call waits for the removal of a tree.
 		s.emptyTrash(ctx)
 		select {
 		case <-ctx.Done():
@@ -184,7 +210,8 @@ func (s *Store) Run(ctx context.Context) error {
 // fewer than two read-only.
 var emptyDirs = []string{"empty/a", "empty/b"}
 
-// await waits until the store runs.
+// await waits until the store runs. It returns errClosed if the start has failed, or
+// once Run's context has ended.
 func (s *Store) await(ctx context.Context) error {
 	select {
 	case <-s.ready:
@@ -193,6 +220,7 @@ func (s *Store) await(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+	// The context of Run may have ended while flights are still on their way down.
 	if s.base.Err() != nil {
 		return errClosed
 	}
@@ -212,18 +240,22 @@ func (s *Store) awaitPreloaded(ctx context.Context) error {
 	}
 }
 
-// prepare makes the directories, takes the lock and looks at the file system.
+// prepare makes the directories, takes the lock and looks at the file system. The error
+// of a second user names its process.
 func (s *Store) prepare() (unlock func(), err error) {
+	// For root alone: layers have setuid files, which nobody may run from here.
 	for _, d := range append([]string{"", layersDir, ingestDir, trashDir}, emptyDirs...) {
 		if err := os.MkdirAll(s.path(d), 0o700); err != nil {
 			return nil, err
 		}
 	}
+	// These are mounted as parts of a container's root, which others may enter.
 	for _, d := range emptyDirs {
 		if err := os.Chmod(s.path(d), 0o755); err != nil {
 			return nil, err
 		}
 	}
+	// O_CLOEXEC: a child process that outlives the agent must not inherit the lock.
 	fd, err := unix.Open(s.path(lockFile), unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: s.path(lockFile), Err: err}
@@ -241,7 +273,8 @@ func (s *Store) prepare() (unlock func(), err error) {
 	return unlock, nil
 }
 
-// probe looks whether layers can be kept here.
+// probe looks whether layers can be kept here. An answer now is worth more than a layer
+// that fails in the middle: each step is one that every layer needs.
 func (s *Store) probe() error {
 	dir, err := os.MkdirTemp(s.path(ingestDir), "probe-")
 	if err != nil {
@@ -253,20 +286,26 @@ func (s *Store) probe() error {
 		return err
 	}
 	defer t.Close()
+	// Trusted attributes need CAP_SYS_ADMIN (xattr(7)).
 	if err := setOpaque(t.fd); err != nil {
 		return fmt.Errorf("%s cannot have trusted extended attributes: %w", s.cfg.RootDir, err)
 	}
+	// A whiteout is a character device 0/0 (overlayfs.rst, "whiteouts and opaque
+	// directories").
 	if err := unix.Mknodat(t.fd, "whiteout", unix.S_IFCHR, 0); err != nil {
 		return fmt.Errorf("%s cannot have device files: %w", s.cfg.RootDir, err)
 	}
+	// An older kernel answers ENOSYS, and some seccomp filters EPERM.
 	if _, err := openBeneath(t.fd, "none"); !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("kernel has no openat2, want 5.6 or later: %w", err)
 	}
 	return nil
 }
 
-// read learns what is there, and puts away what a crash left.
+// read learns what is there, and puts away what a crash left. An error means that
+// nothing is known for sure, and that nothing may be collected: Run ends with it.
 func (s *Store) read() error {
+	// Renamed as a whole, and removed later: half-unpacked layers may be large.
 	if err := s.putAway(ingestDir); err != nil {
 		return err
 	}
@@ -282,11 +321,14 @@ func (s *Store) read() error {
 	if err := s.readLeases(); err != nil {
 		return err
 	}
+	// A mark that is lost costs an import.
 	marks, err := checkpoint.Open(checkpoint.Config{Dir: s.path(marksDir), NoSync: true})
 	s.marks = marks
 	return err
 }
 
+// readLayers makes the table of layers from the directories of layers. Contents are not
+// read: that is Check's work.
 func (s *Store) readLayers() error {
 	names, err := safefile.Names(s.path(layersDir), maxStored)
 	if err != nil {
@@ -294,10 +336,13 @@ func (s *Store) readLayers() error {
 	}
 	for _, key := range names {
 		b, err := safefile.ReadIn(s.path(layersDir, key), metaFile, 64<<10)
+		// With an error of the read, b is empty and perr is of no interest.
 		m, perr := parseMeta(b, key)
 		switch {
 		case err == nil && perr == nil:
 			s.layers[key] = &layer{layerMeta: *m, dir: s.path(layersDir, key), committed: true}
+		// These say that the directory is damaged. Any other error, such as EIO, may be
+		// the disk's of this moment: a good layer must not be thrown away for it.
 		case err == nil, errors.Is(err, fs.ErrNotExist), errors.Is(err, safefile.ErrNotRegular), errors.Is(err, safefile.ErrTooLarge), errors.Is(err, unix.ENOTDIR):
 			s.cfg.Log.Warn("put away damaged layer", zap.String("layer", key), zap.Error(errors.Join(err, perr)))
 			if err := s.setLayerAside(filepath.Join(layersDir, key)); err != nil {
@@ -310,6 +355,8 @@ func (s *Store) readLayers() error {
 	return nil
 }
 
+// parseMeta reads the record of the layer with a key. An error means that the layer
+// cannot be used.
 func parseMeta(b []byte, key string) (*layerMeta, error) {
 	var m layerMeta
 	if err := json.Unmarshal(b, &m); err != nil {
@@ -324,6 +371,8 @@ func parseMeta(b []byte, key string) (*layerMeta, error) {
 	return &m, nil
 }
 
+// readRecords reads the images. A damaged record is set aside and costs that image
+// alone.
 func (s *Store) readRecords() (err error) {
 	s.records, err = checkpoint.Open(checkpoint.Config{Dir: s.path(imagesDir), OnCorrupt: func(key, aside string, err error) {
 		s.counters.records.Add(1)
@@ -337,11 +386,15 @@ func (s *Store) readRecords() (err error) {
 		return err
 	}
 	for _, key := range keys[:min(len(keys), maxStored)] {
+		// The store of records calls OnCorrupt for a damaged one, and then it is
+		// missing.
 		b, err := s.records.Read(key)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // damaged, and set aside
 		}
 		if err != nil {
+			// The record is there and names layers, only which ones is unknown: sweep
+			// collects none.
 			s.hung = true
 			s.cfg.Log.Error("failed to read record of image", zap.String("image", key), zap.Error(err))
 			continue
@@ -351,6 +404,7 @@ func (s *Store) readRecords() (err error) {
 			err = errors.New("record is of another image")
 		}
 		if err != nil {
+			// Well written and yet not ours: a file that somebody has copied or edited.
 			if err := s.records.SetAside(key, err); err != nil {
 				s.cfg.Log.Error("failed to set aside record of image", zap.String("image", key), zap.Error(err))
 			}
@@ -361,7 +415,8 @@ func (s *Store) readRecords() (err error) {
 	return nil
 }
 
-// parseRecord reads an image's record.
+// parseRecord reads an image's record. It has the same bounds as a pull, since the file
+// may have been edited.
 func parseRecord(b []byte) (*record, error) {
 	var r record
 	if err := json.Unmarshal(b, &r); err != nil {
@@ -382,6 +437,7 @@ func parseRecord(b []byte) (*record, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The configuration says what containers run: it has to be that of the ID.
 	if digestOf(r.Config) != r.ID {
 		return nil, errors.New("config is not the image's")
 	}
@@ -389,6 +445,8 @@ func parseRecord(b []byte) (*record, error) {
 	return &r, nil
 }
 
+// readLeases reads who uses which layers. None of them is ever forgotten: its container
+// may be running.
 func (s *Store) readLeases() (err error) {
 	s.leased, err = checkpoint.Open(checkpoint.Config{Dir: s.path(leasesDir), NoSync: true, OnCorrupt: func(key, aside string, err error) {
 		s.cfg.Log.Warn("set aside damaged record of lease", zap.String("owner", key), zap.String("file", aside), zap.Error(err))
@@ -403,6 +461,7 @@ func (s *Store) readLeases() (err error) {
 	for _, key := range keys[:min(len(keys), maxStored)] {
 		b, err := s.leased.Read(key)
 		l := &lease{}
+		// A lease that was set aside reads as missing.
 		if err == nil {
 			err = json.Unmarshal(b, l)
 		}
@@ -428,6 +487,7 @@ func (s *Store) publish(r *record) {
 	for t, seq := range r.Tags {
 		s.seq = max(s.seq, seq)
 		old := s.images[s.tags[t]]
+		// Equal numbers are the same claim: the first that was read keeps the tag.
 		if old == nil || old.ID == r.ID || old.Tags[t] < seq {
 			s.tags[t] = r.ID
 		}
@@ -457,6 +517,8 @@ func (s *Store) whole(r *record) bool {
 }
 
 // putAway moves a file or directory to the trash. One that is not there is no error.
+// Within one file system a rename is all or nothing: no half-removed layer is ever seen
+// under its name. The name in the trash is random.
 func (s *Store) putAway(name string) error {
 	err := os.Rename(s.path(name), s.path(trashDir, rand.Text()))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -465,8 +527,10 @@ func (s *Store) putAway(name string) error {
 	return err
 }
 
-// emptyTrash removes what was put away.
+// emptyTrash removes what was put away. It may take minutes, and is called by Run
+// alone. What cannot be removed stays for the next time.
 func (s *Store) emptyTrash(ctx context.Context) {
+	// Too many names at once are no failure: the rest comes at the next round.
 	names, err := safefile.Names(s.path(trashDir), maxStored)
 	if err != nil && !errors.Is(err, safefile.ErrTooMany) {
 		s.cfg.Log.Warn("failed to list trash", zap.Error(err))
@@ -481,7 +545,8 @@ func (s *Store) emptyTrash(ctx context.Context) {
 	}
 }
 
-// take waits for a token.
+// take waits for a token. Reading one from the channel gives it back. It returns the
+// cause of ctx if that ends first.
 func take(ctx context.Context, tokens chan struct{}) error {
 	select {
 	case tokens <- struct{}{}:
@@ -497,7 +562,9 @@ func (s *Store) space() error {
 	if err := unix.Statfs(s.cfg.RootDir, &st); err != nil {
 		return err
 	}
+	// What is left for others than root, so that the reserve is on the safe side.
 	free := uint64(st.Bavail) * uint64(st.Bsize) //nolint:unconvert // not negative; 32 bits on some machines
+	// File systems without a fixed table of inodes, such as btrfs, report none at all.
 	if free < uint64(s.cfg.Reserve) || st.Files > 0 && st.Ffree < 1024 {
 		return fmt.Errorf("%w: %s has %d bytes and %d inodes left; want more than %d and 1024", errFull, s.cfg.RootDir, free, st.Ffree, s.cfg.Reserve)
 	}

@@ -29,16 +29,22 @@ const (
 // sumHead is how many bytes a line has before its path.
 const sumHead = 1 + 8 + 4 + 2
 
+// sumWriter writes the list. Its caller flushes it.
 type sumWriter struct{ *bufio.Writer }
 
+// newSumWriter returns a writer of lines to w.
 func newSumWriter(w io.Writer) *sumWriter { return &sumWriter{bufio.NewWriterSize(w, 16<<10)} }
 
+// file adds a file of so many bytes with a sum.
 func (w *sumWriter) file(path string, size int64, sum uint32) error {
 	return w.line(sumFile, path, size, sum)
 }
 
+// gone takes back all lines of a name and of what is below it.
 func (w *sumWriter) gone(path string) error { return w.line(sumGone, path, 0, 0) }
 
+// line writes kind, size, sum, length of the path, and path, in little-endian. A path
+// fits in 16 bits: cleanName allows maxPath bytes.
 func (w *sumWriter) line(kind byte, path string, size int64, sum uint32) error {
 	var head [sumHead]byte
 	head[0] = kind
@@ -60,7 +66,9 @@ type sumLine struct {
 	path string
 }
 
-// readSums calls each for every line. A list that is cut or malformed is an error.
+// readSums calls each for every line. A list that is cut or malformed is an error. n is
+// the number of the line, from 0. A list that was cut between two lines cannot be told
+// from a whole one.
 func readSums(r io.Reader, each func(n int, l sumLine) error) error {
 	br := bufio.NewReaderSize(r, 64<<10)
 	for n := 0; ; n++ {
@@ -72,6 +80,7 @@ func readSums(r io.Reader, each func(n int, l sumLine) error) error {
 		}
 		l := sumLine{kind: head[0], size: int64(binary.LittleEndian.Uint64(head[1:])), sum: binary.LittleEndian.Uint32(head[9:])}
 		length := binary.LittleEndian.Uint16(head[13:])
+		// A list may be damaged like any other file: no length of it is trusted.
 		if l.kind != sumFile && l.kind != sumGone || l.size < 0 || length == 0 || length > maxPath {
 			return errors.New("list of files is malformed")
 		}
@@ -87,7 +96,10 @@ func readSums(r io.Reader, each func(n int, l sumLine) error) error {
 }
 
 // verify compares the files of a layer with their list. The first one that
-// differs is the error. stop is asked before each file.
+// differs is the error. stop is asked before each file. It reads the list twice: the
+// first time to learn which line of a path counts, so that a layer with a million files
+// needs a few bytes for each of them. A collision of two hashes leaves a file unchecked
+// this time; the seed is another one each time.
 func verify(dir, list string, stop func() error) error {
 	f, err := safefile.Open(list)
 	if err != nil {
@@ -102,6 +114,8 @@ func verify(dir, list string, stop func() error) error {
 	}
 	var gone []prefix
 	if err := readSums(f, func(n int, l sumLine) error {
+		// A damaged list must not fill the memory. This is twice the default of
+		// Config.MaxLayerEntries.
 		if n >= 1<<21 || len(gone) > 1<<20 {
 			return errors.New("list of files is malformed")
 		}
@@ -118,6 +132,7 @@ func verify(dir, list string, stop func() error) error {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
+	// Relative to the tree, so that a link in a damaged layer leads nowhere.
 	t, err := openTree(dir)
 	if err != nil {
 		return err
@@ -131,6 +146,7 @@ func verify(dir, list string, stop func() error) error {
 		if at, ok := last[maphash.String(seed, l.path)]; !ok || int(at) != n {
 			return nil
 		}
+		// A directory that the archive replaced took the files in it along.
 		for _, g := range gone {
 			if g.line > n && strings.HasPrefix(l.path, g.path+"/") {
 				return nil
@@ -143,6 +159,7 @@ func verify(dir, list string, stop func() error) error {
 	})
 }
 
+// compare compares one file with its line; buf is scratch space.
 func (t *tree) compare(l sumLine, buf []byte) error {
 	dir, base := split(l.path)
 	at, err := t.dir(dir)
@@ -153,6 +170,7 @@ func (t *tree) compare(l sumLine, buf []byte) error {
 	if err != nil {
 		return err
 	}
+	// Type and size come first: the stat costs nothing, and no FIFO is opened.
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Size != l.size {
 		return fmt.Errorf("has %d bytes, mode %o; want a file of %d", st.Size, st.Mode, l.size)
 	}
@@ -162,6 +180,8 @@ func (t *tree) compare(l sumLine, buf []byte) error {
 	}
 	f := os.NewFile(uintptr(fd), base)
 	defer func() { _ = f.Close() }()
+	// CRC-32C finds what disks and power cuts do. It is no protection against somebody
+	// who changes files on purpose; digests of the pull are.
 	var sum uint32
 	for {
 		n, err := f.Read(buf)

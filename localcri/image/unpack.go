@@ -34,16 +34,19 @@ const (
 	maxSteps      = 1 << 20 // look-ups in the layers below
 )
 
+// castagnoli is the table of the sums of files: CPUs have an instruction for CRC-32C.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// unpackLimits bound a layer.
+// unpackLimits bound a layer. Exceeding one is an errLimit. In complete, entries is not
+// looked at.
 type unpackLimits struct {
 	bytes   int64        // of files
 	entries int64        // of the archive
 	space   func() error // an errFull when there is none left; asked now and then
 }
 
-// rootAttr is what an archive says of the layer's root.
+// rootAttr is what an archive says of the layer's root. Overlayfs takes the root's
+// attributes from the upper directory: whoever mounts the layers sets them there.
 type rootAttr struct {
 	Mode uint32 `json:"mode"`
 	UID  int    `json:"uid"`
@@ -63,17 +66,24 @@ type unpacked struct {
 // alone reports whether a layer is the same on whatever it lies.
 func (u *unpacked) alone() bool { return len(u.implied) == 0 && len(u.links) == 0 }
 
+// link is a hard link: both paths are clean and relative to the layer's root.
 type link struct{ name, target string }
 
-// unpacker makes a layer's tree out of an archive, in overlayfs's format.
+// unpacker makes a layer's tree out of an archive, in overlayfs's format. It is used by
+// one goroutine.
 type unpacker struct {
 	tree
 	lim  unpackLimits
 	sums *sumWriter
-	buf  []byte
+	// buf is for copies of content; one for a whole layer.
+	buf []byte
 
-	out        unpacked
-	implied    map[string]bool
+	out unpacked
+	// implied has directories that were made only since something below them came. The
+	// archive may still have an entry for each.
+	implied map[string]bool
+	// The bytes of names in memory, the directories of its own that the layer replaced,
+	// and the bytes written since the last look at the space.
 	remembered int
 	replaced   int
 	sinceSpace int64
@@ -83,7 +93,9 @@ type unpacker struct {
 }
 
 // unpack reads the whole of r into the directory dir, which is empty, and writes
-// the sums of the files to sums. scratch is the path of a file to make and remove.
+// the sums of the files to sums. scratch is the path of a file to make and remove. It
+// returns errLimit, errFull, the file system's errors as they are, and others that say
+// that the archive is bad. What was unpacked before an error is left in dir.
 func unpack(ctx context.Context, dir, scratch string, r io.Reader, sums io.Writer, lim unpackLimits) (*unpacked, error) {
 	t, err := openTree(dir)
 	if err != nil {
@@ -108,6 +120,7 @@ func unpack(ctx context.Context, dir, scratch string, r io.Reader, sums io.Write
 		if err := ctx.Err(); err != nil {
 			return nil, context.Cause(ctx)
 		}
+		// The library reads PAX and GNU headers, whose sizes it bounds itself.
 		h, err := tr.Next()
 		if errors.Is(err, io.EOF) {
 			break
@@ -119,23 +132,29 @@ func unpack(ctx context.Context, dir, scratch string, r io.Reader, sums io.Write
 			return nil, fmt.Errorf("unpack %s: %w", shown(h.Name), err)
 		}
 	}
+	// Targets may come later in the archive; what is still missing then is in a layer
+	// below.
 	if err := u.linkLate(); err != nil {
 		return nil, err
 	}
+	// After the last entry: each new entry changes the time of its directory.
 	if err := u.setTimes(); err != nil {
 		return nil, err
 	}
 	if err := u.sums.Flush(); err != nil {
 		return nil, err
 	}
+	// In order, parents are before their children.
 	u.out.implied = slices.Sorted(maps.Keys(u.implied))
 	return &u.out, nil
 }
 
+// entry does what one entry of the archive says.
 func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	if u.out.entries++; u.out.entries > u.lim.entries {
 		return fmt.Errorf("%w: layer has more than %d entries", errLimit, u.lim.entries)
 	}
+	// An empty file costs an inode and a part of a block, too.
 	if err := u.spend(1 << 12); err != nil {
 		return err
 	}
@@ -143,10 +162,12 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	if err != nil || d == ignore {
 		return err
 	}
+	// The root has no parent to open and no name to make.
 	if path == "." {
 		return u.rootEntry(d, h)
 	}
 	if d == opaque {
+		// The directory may come only later in the archive, or never.
 		fd, err := u.makeDir(path)
 		if err != nil {
 			return err
@@ -164,7 +185,8 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	return u.put(fd, path, base, h, r)
 }
 
-// spend counts what is written, and looks at the space that is left now and then.
+// spend counts what is written, and looks at the space that is left now and then. It
+// looks every 32 MiB; the error is the limits' own.
 func (u *unpacker) spend(n int64) error {
 	if u.sinceSpace += n; u.sinceSpace < 32<<20 {
 		return nil
@@ -173,6 +195,8 @@ func (u *unpacker) spend(n int64) error {
 	return u.lim.space()
 }
 
+// remember counts a name of n bytes that is kept until the end, with 32 bytes for what
+// is around it.
 func (u *unpacker) remember(n int) error {
 	if u.remembered += n + 32; u.remembered > maxRemembered {
 		return fmt.Errorf("%w: too many entries depend on the layers below", errLimit)
@@ -180,8 +204,11 @@ func (u *unpacker) remember(n int) error {
 	return nil
 }
 
+// rootEntry does what an entry says of the root of the layer.
 func (u *unpacker) rootEntry(d deed, h *tar.Header) error {
 	if d == opaque {
+		// Overlayfs ignores the mark on a root: Use leaves out the layers below
+		// instead.
 		u.out.opaqueRoot = true
 		return setOpaque(u.fd)
 	}
@@ -195,15 +222,17 @@ func (u *unpacker) rootEntry(d deed, h *tar.Header) error {
 	return u.laterTime(".", h.ModTime)
 }
 
+// mode returns the permission bits of an entry, with setuid, setgid and the sticky bit.
 func mode(h *tar.Header) uint32 { return uint32(h.Mode) & 0o7777 }
 
 // makeDir opens a directory. What is missing on the way is made: its owner and
-// mode must come from the layers below.
+// mode must come from the layers below. The descriptor is the tree's, as that of dir.
 func (u *unpacker) makeDir(path string) (int, error) {
 	fd, err := u.dir(path)
 	if err == nil {
 		return fd, nil
 	}
+	// These can be put right, or explained, by a look at each element. ELOOP is a link.
 	if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) && !errors.Is(err, unix.ELOOP) {
 		return -1, err
 	}
@@ -212,6 +241,7 @@ func (u *unpacker) makeDir(path string) (int, error) {
 		done = strings.TrimPrefix(done+"/"+e, "/")
 		next, err := u.step(at, e, done)
 		if at != u.fd {
+			// One descriptor at a time, however deep the path is.
 			_ = unix.Close(at)
 		}
 		if err != nil {
@@ -224,7 +254,8 @@ func (u *unpacker) makeDir(path string) (int, error) {
 	return at, nil
 }
 
-// step opens an element of a path, or makes it.
+// step opens an element of a path, or makes it. at is an open directory, path is that
+// of the element in the layer. The caller closes the result.
 func (u *unpacker) step(at int, base, path string) (int, error) {
 	fd, err := openBeneath(at, base)
 	if err == nil {
@@ -236,6 +267,8 @@ func (u *unpacker) step(at int, base, path string) (int, error) {
 		if serr != nil {
 			return -1, serr
 		}
+		// Only a whiteout makes way: through a link or a file of the archive nothing is
+		// made.
 		if !isWhiteout(&st) {
 			return -1, fmt.Errorf("%s is on its way, and no directory", shown(path))
 		}
@@ -250,10 +283,13 @@ func (u *unpacker) step(at int, base, path string) (int, error) {
 	if fd, err = openBeneath(at, base); err != nil {
 		return -1, err
 	}
+	// The umask has taken bits away in mkdir.
 	if err := unix.Fchmod(fd, 0o755); err != nil {
 		_ = unix.Close(fd)
 		return -1, err
 	}
+	// In the place of a whiteout the directory takes nothing from below: it is new, and
+	// must go on hiding what was there.
 	if fresh {
 		err = setOpaque(fd)
 	} else if !u.implied[path] {
@@ -267,14 +303,18 @@ func (u *unpacker) step(at int, base, path string) (int, error) {
 	return fd, nil
 }
 
-// hide makes a whiteout. What the layer itself has of that name stays.
+// hide makes a whiteout. What the layer itself has of that name stays. fd is the open
+// parent.
 func (u *unpacker) hide(fd int, base string) error {
 	st, err := stat(fd, base)
 	switch {
 	case errors.Is(err, unix.ENOENT):
+		// A character device 0/0 is overlayfs's whiteout.
 		return unix.Mknodat(fd, base, unix.S_IFCHR, 0)
 	case err != nil:
 		return err
+	// Whiteouts apply to the layers below only, whatever the order in the archive (OCI
+	// image specification, "Whiteouts").
 	case isDir(&st):
 		d, err := openBeneath(fd, base)
 		if err != nil {
@@ -286,7 +326,8 @@ func (u *unpacker) hide(fd int, base string) error {
 	return nil
 }
 
-// clear makes room for an entry that is no directory.
+// clear makes room for an entry that is no directory. fd is the open parent of path.
+// With nothing there it does nothing.
 func (u *unpacker) clear(fd int, path, base string) error {
 	st, err := stat(fd, base)
 	if errors.Is(err, unix.ENOENT) {
@@ -296,6 +337,8 @@ func (u *unpacker) clear(fd int, path, base string) error {
 		return err
 	}
 	if isDir(&st) {
+		// A removal costs as much as what it removes: an archive could fill and replace
+		// one directory again and again.
 		if u.replaced++; u.replaced > maxReplaced {
 			return fmt.Errorf("%w: layer replaces more than %d directories of its own", errLimit, maxReplaced)
 		}
@@ -307,6 +350,7 @@ func (u *unpacker) clear(fd int, path, base string) error {
 		if err := u.remove(held, base); err != nil {
 			return err
 		}
+		// The cached descriptor would go on to name the directory that is gone.
 		if u.at == path || strings.HasPrefix(u.at, path+"/") {
 			u.forget()
 		}
@@ -314,10 +358,13 @@ func (u *unpacker) clear(fd int, path, base string) error {
 		return err
 	}
 	delete(u.implied, path)
+	// Lines of files that are gone would be damage to Check.
 	return u.sums.gone(path)
 }
 
+// put makes an entry that is neither a whiteout nor the root; fd is the open parent.
 func (u *unpacker) put(fd int, path, base string, h *tar.Header, r io.Reader) error {
+	// The last number is -1 as a 32-bit one, which chown(2) takes for "leave as it is".
 	if h.Uid < 0 || h.Gid < 0 || int64(h.Uid) >= 1<<32-1 || int64(h.Gid) >= 1<<32-1 {
 		return fmt.Errorf("owner %d:%d; want 0 to %d", h.Uid, h.Gid, int64(1<<32-2))
 	}
@@ -327,6 +374,8 @@ func (u *unpacker) put(fd int, path, base string, h *tar.Header, r io.Reader) er
 	if h.Typeflag == tar.TypeLink {
 		return u.putLink(fd, path, base, h)
 	}
+	// Directories keep what is in them and links keep their target: both see for
+	// themselves what is in the way.
 	if err := u.clear(fd, path, base); err != nil {
 		return err
 	}
@@ -344,17 +393,22 @@ func (u *unpacker) put(fd int, path, base string, h *tar.Header, r io.Reader) er
 	default:
 		return fmt.Errorf("entries of type %q are not supported", h.Typeflag)
 	}
+	// What has no content is not opened: a device's driver or a FIFO would notice.
 	return u.ownAt(fd, base, h)
 }
 
+// putDir makes a directory, or gives a new owner and mode to the one that is there.
 func (u *unpacker) putDir(fd int, path, base string, h *tar.Header) error {
 	hidden := false
+	// Closed to others until it has its own mode.
 	if err := unix.Mkdirat(fd, base, 0o700); errors.Is(err, unix.EEXIST) {
 		st, err := stat(fd, base)
 		if err != nil {
 			return err
 		}
 		if !isDir(&st) {
+			// A whiteout and a directory of one name: the directory hides what is below
+			// it.
 			hidden = isWhiteout(&st)
 			if err := u.clear(fd, path, base); err != nil {
 				return err
@@ -372,6 +426,7 @@ func (u *unpacker) putDir(fd int, path, base string, h *tar.Header) error {
 	}
 	u.forget()
 	u.at, u.atFD = path, d // most likely its entries follow
+	// Its attributes are known now and need not come from below.
 	delete(u.implied, path)
 	if err := u.own(d, h); err != nil {
 		return err
@@ -381,18 +436,24 @@ func (u *unpacker) putDir(fd int, path, base string, h *tar.Header) error {
 			return err
 		}
 	}
+	// Entries below it will change the time.
 	return u.laterTime(path, h.ModTime)
 }
 
+// putFile makes a regular file with its content, and adds it to the list of sums.
 func (u *unpacker) putFile(fd int, path, base string, h *tar.Header, r io.Reader) error {
+	// The header's claim is checked before a byte is written, in a way that cannot
+	// overflow.
 	if h.Size < 0 || h.Size > u.lim.bytes-u.out.size {
 		return fmt.Errorf("%w: files have more than %d bytes", errLimit, u.lim.bytes)
 	}
+	// O_EXCL: clear has made the name free.
 	f, err := unix.Openat(fd, base, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return err
 	}
 	sum, n, err := u.copy(f, r)
+	// Sparse files come with their holes filled, so that the sizes have to be equal.
 	if err == nil && n != h.Size {
 		err = io.ErrUnexpectedEOF
 	}
@@ -406,10 +467,12 @@ func (u *unpacker) putFile(fd int, path, base string, h *tar.Header, r io.Reader
 	if err := u.sums.file(path, n, sum); err != nil {
 		return err
 	}
+	// After the last write to the file.
 	return setTime(fd, base, h.ModTime)
 }
 
-// copy writes what r has into a file.
+// copy writes what r has into a file. It returns the CRC-32C and the number of bytes.
+// The bound counts what the layer has already.
 func (u *unpacker) copy(f int, r io.Reader) (sum uint32, n int64, err error) {
 	for {
 		m, rerr := r.Read(u.buf)
@@ -440,9 +503,12 @@ func (u *unpacker) copy(f int, r io.Reader) (sum uint32, n int64, err error) {
 	}
 }
 
+// putNode makes a device file or a FIFO. Nobody opens devices here: what a container
+// may open is up to its device cgroup.
 func (u *unpacker) putNode(fd int, base string, h *tar.Header) error {
 	kind, dev := uint32(unix.S_IFIFO), 0
 	if h.Typeflag != tar.TypeFifo {
+		// The kernel's device numbers have 12 and 20 bits.
 		if h.Devmajor < 0 || h.Devmajor >= 1<<12 || h.Devminor < 0 || h.Devminor >= 1<<20 {
 			return fmt.Errorf("device %d:%d; want at most %d:%d", h.Devmajor, h.Devminor, 1<<12-1, 1<<20-1)
 		}
@@ -462,6 +528,7 @@ func (u *unpacker) putLink(fd int, path, base string, h *tar.Header) error {
 	if err != nil {
 		return fmt.Errorf("hard link: %w", err)
 	}
+	// A link to itself: some builders write one.
 	if target == path {
 		return nil
 	}
@@ -478,7 +545,9 @@ func (u *unpacker) putLink(fd int, path, base string, h *tar.Header) error {
 	return u.remember(len(path) + len(target))
 }
 
-// linkTo makes a hard link, if its target is there.
+// linkTo makes a hard link, if its target is there. It reports false if the target is
+// missing, and then leaves what is at path as it is. fd must not be the tree's cached
+// descriptor, which this may close.
 func (u *unpacker) linkTo(fd int, path, base, target string) (done bool, err error) {
 	dir, name := split(target)
 	from, err := u.dir(dir)
@@ -494,6 +563,7 @@ func (u *unpacker) linkTo(fd int, path, base, target string) (done bool, err err
 		return false, nil
 	case err != nil:
 		return false, err
+	// A hard link to a whiteout would be another whiteout.
 	case isWhiteout(&st):
 		return false, fmt.Errorf("hard link to %s, which the layer removes", shown(target))
 	case isDir(&st):
@@ -504,13 +574,16 @@ func (u *unpacker) linkTo(fd int, path, base, target string) (done bool, err err
 		return false, err
 	}
 	defer func() { _ = unix.Close(held) }()
+	// Only now, when it is certain that the link can be made.
 	if err := u.clear(fd, path, base); err != nil {
 		return false, err
 	}
+	// No flags: a target that is a symbolic link is linked itself and not followed.
 	return true, unix.Linkat(held, name, fd, base, 0)
 }
 
-// linkLate makes the links whose targets came after them.
+// linkLate makes the links whose targets came after them. It leaves those whose targets
+// are in no entry of the archive in u.out.links.
 func (u *unpacker) linkLate() error {
 	var left []link
 	for _, l := range u.out.links {
@@ -540,7 +613,8 @@ func (u *unpacker) linkLate() error {
 }
 
 // own gives an open file its owner, mode and attributes. The mode comes after
-// the owner: a change of owner takes setuid away.
+// the owner: a change of owner takes setuid away. Attributes come last, as a change of
+// owner drops file capabilities.
 func (u *unpacker) own(fd int, h *tar.Header) error {
 	if h.Uid < 0 || h.Gid < 0 || int64(h.Uid) >= 1<<32-1 || int64(h.Gid) >= 1<<32-1 {
 		return fmt.Errorf("owner %d:%d; want 0 to %d", h.Uid, h.Gid, int64(1<<32-2))
@@ -559,6 +633,7 @@ func (u *unpacker) ownAt(fd int, base string, h *tar.Header) error {
 	if err := unix.Fchownat(fd, base, h.Uid, h.Gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
+	// Symbolic links have no mode of their own on Linux.
 	if h.Typeflag != tar.TypeSymlink {
 		// It was made just now, by us, as what it is: no link.
 		if err := unix.Fchmodat(fd, base, mode(h), 0); err != nil {
@@ -573,16 +648,22 @@ func (u *unpacker) ownAt(fd int, base string, h *tar.Header) error {
 	return setTime(fd, base, h.ModTime)
 }
 
+// eachXattr calls set for the extended attributes of an entry that are kept. They are
+// in PAX records with the prefix that star and GNU tar use.
 func eachXattr(h *tar.Header, set func(name string, value []byte) error) error {
 	for key, value := range h.PAXRecords {
 		name, ok := strings.CutPrefix(key, "SCHILY.xattr.")
 		if !ok || !keepsXattr(name) {
 			continue
 		}
+		// The kernel's own bound (XATTR_SIZE_MAX), as an error that names the
+		// attribute.
 		if len(value) > maxXattr {
 			return fmt.Errorf("%w: attribute %s has %d bytes; want at most %d", errLimit, shown(name), len(value), maxXattr)
 		}
 		err := set(name, []byte(value))
+		// EPERM is the answer for user attributes of links and devices (xattr(7)), and
+		// no reason to fail: other unpackers drop them as well.
 		if err != nil && !errors.Is(err, unix.ENOTSUP) && !errors.Is(err, unix.EPERM) {
 			return fmt.Errorf("set attribute %s: %w", shown(name), err)
 		}
@@ -590,12 +671,15 @@ func eachXattr(h *tar.Header, set func(name string, value []byte) error) error {
 	return nil
 }
 
+// setTime sets both times of an entry, to the nanosecond, and follows no link.
 func setTime(fd int, base string, t time.Time) error {
 	ts := unix.Timespec{Sec: t.Unix(), Nsec: int64(t.Nanosecond())}
 	return unix.UtimesNanoAt(fd, base, []unix.Timespec{ts, ts}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// laterTime has a directory's time set at the end: its entries change it.
+// laterTime has a directory's time set at the end: its entries change it. Times go to a
+// file, since a layer may have a million directories: seconds, nanoseconds, length of
+// the path, path.
 func (u *unpacker) laterTime(path string, t time.Time) error {
 	var head [18]byte
 	binary.LittleEndian.PutUint64(head[0:], uint64(t.Unix()))
@@ -608,6 +692,8 @@ func (u *unpacker) laterTime(path string, t time.Time) error {
 	return err
 }
 
+// setTimes gives directories the times that laterTime noted, in the archive's order:
+// the last entry of a path wins.
 func (u *unpacker) setTimes() error {
 	if err := u.timesBuf.Flush(); err != nil {
 		return err
@@ -628,6 +714,7 @@ func (u *unpacker) setTimes() error {
 			return err
 		}
 		t := time.Unix(int64(binary.LittleEndian.Uint64(head[0:])), int64(binary.LittleEndian.Uint64(head[8:])))
+		// The root is not below any open directory.
 		if string(path) == "." {
 			if err := setTime(unix.AT_FDCWD, u.path, t); err != nil {
 				return err
@@ -639,6 +726,7 @@ func (u *unpacker) setTimes() error {
 		if err != nil {
 			continue // replaced by something else meanwhile
 		}
+		// A file or link of that name has a time of its own.
 		if st, err := stat(fd, base); err == nil && isDir(&st) {
 			if err := setTime(fd, base, t); err != nil {
 				return err

@@ -33,7 +33,10 @@ func (s *Store) Use(ctx context.Context, ref, owner string) (Rootfs, error) {
 	if err := s.await(ctx); err != nil {
 		return Rootfs{}, coded(err)
 	}
+	// In the table first, on the disk second: from here on nothing is collected that
+	// the container needs.
 	root, fresh, l, err := s.lease(ref, owner)
+	// A repetition finds the lease on the disk.
 	if err != nil || !fresh {
 		return root, coded(err)
 	}
@@ -42,7 +45,10 @@ func (s *Store) Use(ctx context.Context, ref, owner string) (Rootfs, error) {
 		err = s.leased.WriteContext(ctx, owner, b)
 	}
 	if err != nil {
+		// Without a record the lease would be gone after a restart, under a running
+		// container.
 		s.mu.Lock()
+		// A Release and another Use may have come between.
 		if s.leases[owner] == l {
 			delete(s.leases, owner)
 		}
@@ -52,6 +58,9 @@ func (s *Store) Use(ctx context.Context, ref, owner string) (Rootfs, error) {
 	return root, nil
 }
 
+// lease finds the image and enters the lease in the table. fresh reports whether it has
+// to be written. Look-up and entry are one step under s.mu, so that no layer is
+// collected in between.
 func (s *Store) lease(ref, owner string) (_ Rootfs, fresh bool, _ *lease, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +68,9 @@ func (s *Store) lease(ref, owner string) (_ Rootfs, fresh bool, _ *lease, err er
 	if r == nil {
 		return Rootfs{}, false, nil, fmt.Errorf("%w: image %s", errNotFound, shown(ref))
 	}
+	// Without an entry for the root the mode is 0755, as unpacking makes it.
 	root := Rootfs{Image: string(r.ID), Defaults: r.config.public(), Mode: 0o755}
+	// The record's own map must not be in the hands of callers.
 	root.Defaults.Labels = maps.Clone(root.Defaults.Labels)
 	l := &lease{Image: r.ID}
 	haveRoot := false
@@ -72,6 +83,7 @@ func (s *Store) lease(ref, owner string) (_ Rootfs, fresh bool, _ *lease, err er
 		}
 		l.Layers = append(l.Layers, key)
 		root.Layers = append(root.Layers, filepath.Join(y.dir, treeDir))
+		// The topmost layer that says something of the root decides.
 		if y.Root != nil && !haveRoot {
 			haveRoot = true
 			root.Mode, root.UID, root.GID = fileMode(y.Root.Mode), y.Root.UID, y.Root.GID
@@ -87,9 +99,11 @@ func (s *Store) lease(ref, owner string) (_ Rootfs, fresh bool, _ *lease, err er
 	}
 	old := s.leases[owner]
 	switch {
+	// A damaged record is replaced by what the owner says now.
 	case old == nil, old.Unknown:
 		s.leases[owner] = l
 		return root, true, l, nil
+	// A container cannot change its layers while they may be mounted.
 	case old.Image != r.ID || !slices.Equal(old.Layers, l.Layers):
 		return Rootfs{}, false, nil, fmt.Errorf("%w: %s uses image %s already, and cannot use %s", errInvalid, shown(owner), old.Image, r.ID)
 	}
@@ -107,7 +121,9 @@ func fileMode(m uint32) fs.FileMode {
 	return out
 }
 
-// Release lets go of what an owner uses. One that uses nothing is no error.
+// Release lets go of what an owner uses. One that uses nothing is no error. The caller
+// must have unmounted them. It blocks for the write of one record, at most 30 seconds,
+// and the files go afterwards.
 func (s *Store) Release(owner string) error {
 	const patience = 30 * time.Second // for a disk
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -121,6 +137,8 @@ func (s *Store) Release(owner string) error {
 	if !ok {
 		return nil
 	}
+	// The disk first: a lease too many keeps layers, one too few would lose them under
+	// a container.
 	if err := s.leased.DeleteContext(ctx, owner); err != nil {
 		return coded(fmt.Errorf("release %s: %w", shown(owner), err))
 	}

@@ -5,21 +5,27 @@ import (
 	"net/netip"
 )
 
+// errFull means that every address of the subnet is taken.
 var errFull = errors.New("no free address")
 
 // addresses gives the addresses of a subnet, the one that has been free for the
 // longest time first. The first of all is the one after the latest that an
 // earlier agent gave; those from there around to it are taken to have been free
-// for ever.
+// for ever. Plugin.mu guards it.
 type addresses struct {
 	subnet netip.Prefix
+	// used also has addresses outside of the subnet, of pods that an agent with another
+	// configuration attached.
 	used   map[netip.Addr]bool
 	freed  []netip.Addr        // in the order of their ends
 	queued map[netip.Addr]bool // those in freed
 	next   uint32              // offset in the subnet that is looked at next
-	left   uint32              // how many offsets were not looked at yet
+	// left counts down once for the life of the process: after that, freed has every
+	// free address.
+	left uint32 // how many offsets were not looked at yet
 }
 
+// newAddresses returns the addresses of subnet, all free.
 func newAddresses(subnet netip.Prefix) *addresses {
 	return &addresses{
 		subnet: subnet, used: map[netip.Addr]bool{}, queued: map[netip.Addr]bool{},
@@ -27,13 +33,16 @@ func newAddresses(subnet netip.Prefix) *addresses {
 	}
 }
 
-// startAfter has the search begin behind an address.
+// startAfter has the search begin behind an address. An address of another subnet
+// changes nothing.
 func (a *addresses) startAfter(addr netip.Addr) {
 	if a.subnet.Contains(addr) {
 		a.next = a.following(toUint(addr) - toUint(a.subnet.Addr()))
 	}
 }
 
+// following returns the offset after one, in a circle over those for pods: 0 is the
+// network, 1 the gateway, and the last the broadcast address.
 func (a *addresses) following(offset uint32) uint32 {
 	last := uint32(1)<<(32-a.subnet.Bits()) - 2
 	if offset+1 > last || offset < 1 {
@@ -42,7 +51,8 @@ func (a *addresses) following(offset uint32) uint32 {
 	return offset + 1
 }
 
-// take takes a given address, and reports whether it was free.
+// take takes a given address, and reports whether it was free. It is for pods of the
+// past, whose addresses may be outside of the subnet.
 func (a *addresses) take(addr netip.Addr) bool {
 	if a.used[addr] {
 		return false
@@ -51,13 +61,16 @@ func (a *addresses) take(addr netip.Addr) bool {
 	return true
 }
 
-// give takes the address that has been free for longest.
+// give takes the address that has been free for longest. An address that a pod has just
+// had is the last to be given again: peers may still have connections to it, and name
+// servers may still answer with it. It returns errFull if all are taken.
 func (a *addresses) give() (netip.Addr, error) {
 	base := toUint(a.subnet.Addr())
 	for a.left > 0 {
 		addr := fromUint(base + a.next)
 		a.next = a.following(a.next)
 		a.left--
+		// Those that were freed meanwhile have their turn in the order of freed.
 		if !a.queued[addr] && a.take(addr) {
 			return addr, nil
 		}
@@ -66,6 +79,7 @@ func (a *addresses) give() (netip.Addr, error) {
 		addr := a.freed[0]
 		a.freed = a.freed[1:]
 		delete(a.queued, addr)
+		// A pod of the past may have taken it since it was queued.
 		if a.take(addr) {
 			return addr, nil
 		}
@@ -73,22 +87,25 @@ func (a *addresses) give() (netip.Addr, error) {
 	return netip.Addr{}, errFull
 }
 
-// free gives an address back.
+// free gives an address back. An address that nobody has is no error.
 func (a *addresses) free(addr netip.Addr) {
 	if !a.used[addr] {
 		return
 	}
 	delete(a.used, addr)
+	// An address of another subnet is forgotten.
 	if a.givable(addr) && !a.queued[addr] {
 		a.freed = append(a.freed, addr)
 		a.queued[addr] = true
 	}
 }
 
-// givable reports whether an address is one for pods.
+// givable reports whether an address is one for pods. It is also the check of addresses
+// in saved plans.
 func (a *addresses) givable(addr netip.Addr) bool {
 	return a.subnet.Contains(addr) && addr != a.subnet.Addr() && addr != gateway(a.subnet) && addr != broadcast(a.subnet)
 }
 
-// inUse counts the addresses of the subnet that are taken.
+// inUse counts the addresses of the subnet that are taken. Those of pods in other
+// subnets count as well.
 func (a *addresses) inUse() int { return len(a.used) }

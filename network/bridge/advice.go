@@ -8,7 +8,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// notes are what a person may want to know though pods can be attached.
+// notes are what a person may want to know though pods can be attached. Plugin.mu
+// guards them. Each is empty if there is nothing to say.
 type notes struct {
 	subnet     string   // the configured one waits
 	forwarding string   // what was set for the node
@@ -29,9 +30,12 @@ func (p *Plugin) Advice() []string {
 			all = append(all, s)
 		}
 	}
+	// What was found out at the start comes first, what others do after it.
 	return slices.Concat(all, p.notes.conflicts, p.notes.dropping)
 }
 
+// forwardingNote returns the sentence about forwarding that stays dropped for others,
+// by address family, or "".
 func forwardingNote(drop4, drop6 bool) string {
 	const tail = " was turned on for pods, and forwarding between other interfaces stays dropped; to allow it, set it in sysctl.d and restart the machine"
 	switch {
@@ -46,7 +50,8 @@ func forwardingNote(drop4, drop6 bool) string {
 }
 
 // lookForConflicts finds routes and addresses of others over the pods' subnets,
-// and settings that others made. Nothing is renumbered or set again.
+// and settings that others made. Nothing is renumbered or set again. It asks the kernel
+// and blocks for as long as that takes. Run calls it, at most once in lookPause.
 func (p *Plugin) lookForConflicts() error {
 	l := p.layout()
 	all, err := p.links.taken(l.bridge, l.subnet, l.subnet6)
@@ -56,6 +61,8 @@ func (p *Plugin) lookForConflicts() error {
 	var found []string
 	for _, t := range all {
 		for _, subnet := range []netip.Prefix{l.subnet, l.subnet6} {
+			// A node with many routes over the subnet has one problem and not a
+			// hundred: the number of sentences is bounded.
 			if !subnet.IsValid() || len(found) == maxForeign {
 				continue
 			}
@@ -69,13 +76,17 @@ func (p *Plugin) lookForConflicts() error {
 		return err
 	}
 	found = append(found, off...)
+	// In order and once each, so that note can tell what is new.
 	slices.Sort(found)
 	p.note(&p.notes.conflicts, slices.Compact(found), "pods may not reach others")
 	return nil
 }
 
-// forwardingOff says which forwarding was turned off since it was needed.
+// forwardingOff says which forwarding was turned off since it was needed. An agent does
+// not set it again: whoever turned it off, such as a hardening script, would be fought
+// for ever.
 func (p *Plugin) forwardingOff(l layout) (found []string, err error) {
+	// Before the first pod nobody has needed it.
 	if !p.isReady() {
 		return nil, nil
 	}
@@ -92,7 +103,8 @@ func (p *Plugin) forwardingOff(l layout) (found []string, err error) {
 	return found, err
 }
 
-// lookForDropping finds chains of others that drop pods' packets.
+// lookForDropping finds chains of others that drop pods' packets. Tables of others are
+// read only.
 func (p *Plugin) lookForDropping() error {
 	l := p.layout()
 	chains, err := p.table.droppingChains(l.bridge, l.has6())
@@ -108,7 +120,8 @@ func (p *Plugin) lookForDropping() error {
 	return nil
 }
 
-// note replaces a list of sentences, and logs each that is new.
+// note replaces a list of sentences, and logs each that is new. list is one of p.notes.
+// The log gets a sentence once, for as long as it stays true.
 func (p *Plugin) note(list *[]string, found []string, message string) {
 	p.mu.Lock()
 	old := *list

@@ -9,11 +9,16 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
+// maxOperations bounds calls that have not returned, those that their callers gave up
+// included.
 const maxOperations = 256 // in flight
 
 // remember keeps the ports that our sockets have: what comes from them was not
-// done by others.
+// done by others. It is called before a socket changes something, so that no event
+// comes earlier than this.
 func (p *Plugin) remember(port uint32) {
+	// A socket is made anew after an error, and events of the old one may still be on
+	// their way.
 	const kept = 16
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -23,13 +28,15 @@ func (p *Plugin) remember(port uint32) {
 	}
 }
 
+// isOwn reports whether a netlink port is one of those.
 func (p *Plugin) isOwn(port uint32) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Contains(p.own, port)
 }
 
-// enter waits for the gate.
+// enter waits for the gate. leave must be called. Holders of the gate may wait for the
+// kernel; a channel in place of a mutex lets the wait end with ctx.
 func (p *Plugin) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case p.gate <- struct{}{}:
@@ -39,12 +46,14 @@ func (p *Plugin) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
+// late returns a DeadlineExceeded that says what was being done.
 func late(ctx context.Context, doing string) error {
 	return network.Errorf(network.DeadlineExceeded, "bridge network: %s: %w", doing, context.Cause(ctx))
 }
 
 // one waits for the end of what is done for the same ID, which may be a call that
-// its caller gave up.
+// its caller gave up. done must be called at the end. A TearDown that came before the
+// end of an abandoned SetUp would leave what that still makes.
 func (p *Plugin) one(ctx context.Context, id string) (done func(), err error) {
 	for {
 		p.mu.Lock()
@@ -56,10 +65,12 @@ func (p *Plugin) one(ctx context.Context, id string) (done func(), err error) {
 			return func() {
 				p.mu.Lock()
 				delete(p.busy, id)
+				// Out of the map first: whoever wakes up must find the place free.
 				p.mu.Unlock()
 				close(mine)
 			}, nil
 		}
+		// Several may wait for the same end; the loop lets one of them begin.
 		p.mu.Unlock()
 		select {
 		case <-other:
@@ -70,13 +81,17 @@ func (p *Plugin) one(ctx context.Context, id string) (done func(), err error) {
 }
 
 // do makes a call of the kernel that may take long: it goes on when ctx ends, and
-// what comes for the same ID waits for it.
+// what comes for the same ID waits for it. kind and ID are the key: a repetition of a
+// call that is still under way gets its result. Errors without a code get one.
 func (p *Plugin) do(ctx context.Context, kind, id string, f func(context.Context) (network.Result, error)) (network.Result, error) {
 	r, err := p.ops.Do(ctx, kind+" "+id, func() (network.Result, error) {
+		// In the call and not around it: the sockets are held until it returns, also
+		// after its caller has gone.
 		if err := p.begin(); err != nil {
 			return network.Result{}, err
 		}
 		defer p.end()
+		// Calls of other kinds for the ID wait here.
 		done, err := p.one(ctx, id)
 		if err != nil {
 			return network.Result{}, err
@@ -85,8 +100,10 @@ func (p *Plugin) do(ctx context.Context, kind, id string, f func(context.Context
 		return f(ctx)
 	})
 	var coded *network.Error
+	// The order matters: an error that has a code already keeps it.
 	switch {
 	case err == nil || errors.As(err, &coded):
+	// Too many calls hang in the kernel: another try later may succeed.
 	case errors.Is(err, detached.ErrBusy):
 		err = network.Errorf(network.Unavailable, "bridge network: %s: %w", kind, err)
 	case ctx.Err() != nil:

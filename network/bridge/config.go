@@ -45,6 +45,8 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
+// withDefaults fills in the names. Subnet and MTU keep their zero values here: what
+// they stand for depends on the node.
 func (c Config) withDefaults() Config {
 	if c.Name == "" {
 		c.Name = "nw0"
@@ -55,6 +57,8 @@ func (c Config) withDefaults() Config {
 	if c.VethPrefix == "" {
 		c.VethPrefix = "nw"
 	}
+	// With systemd-resolved the first file names only its stub at 127.0.0.53; the
+	// servers behind it are in the second.
 	if c.ResolvConf == nil {
 		c.ResolvConf = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
 	}
@@ -64,7 +68,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate returns all that is wrong with a configuration that has its defaults.
+// validate returns all that is wrong with a configuration that has its defaults. Names
+// become parts of paths below /proc/sys and of nftables messages, hence the narrow
+// alphabets.
 func (c Config) validate() []error {
 	var errs []error
 	if c.StateDir == "" {
@@ -79,6 +85,7 @@ func (c Config) validate() []error {
 	if !validName(c.VethPrefix, maxIfname-vethHex) || strings.Contains(c.VethPrefix, "-") {
 		errs = append(errs, fmt.Errorf("Config.VethPrefix %q: want 1 to %d of [a-zA-Z0-9_]", c.VethPrefix, maxIfname-vethHex))
 	}
+	// The bridge and the interface of a pod must never ask for one name.
 	if isVethName(c.VethPrefix, c.Name) {
 		errs = append(errs, fmt.Errorf("Config.Name %q: want a name that no pod's interface has", c.Name))
 	}
@@ -87,6 +94,8 @@ func (c Config) validate() []error {
 			errs = append(errs, err)
 		}
 	}
+	// IPv6 does not work over links of less than 1280 bytes, so that the bound depends
+	// on it.
 	least := minMTU
 	if c.Subnet6 != (netip.Prefix{}) {
 		least = minMTU6
@@ -100,16 +109,20 @@ func (c Config) validate() []error {
 	return errs
 }
 
+// Bounds of a file of name servers: a larger one names none, and servers beyond the
+// bound are ignored.
 const (
 	maxResolvConf = 64 << 10 // bytes
 	maxServers    = 64
 )
 
 // nameServers reads the name servers of the node. A file that is not there, or
-// cannot be read, names none.
+// cannot be read, names none. A subnet over a name server would cut the node's own name
+// resolution off.
 func nameServers(files []string) []taken {
 	var all []taken
 	for _, file := range files {
+		// Links are followed: /etc/resolv.conf is one on many systems.
 		b, err := safefile.ReadLinked(file, maxResolvConf)
 		if err != nil {
 			continue
@@ -119,6 +132,8 @@ func nameServers(files []string) []taken {
 	return all
 }
 
+// parseResolvConf returns the addresses of lines "nameserver ADDRESS" (resolv.conf(5)),
+// and ignores all others.
 func parseResolvConf(text string) []taken {
 	var all []taken
 	for line := range strings.Lines(text) {
@@ -127,6 +142,8 @@ func parseResolvConf(text string) []taken {
 			continue
 		}
 		if addr, err := netip.ParseAddr(fields[1]); err == nil {
+			// A zone is of no interest for overlaps, and a mapped address is an IPv4
+			// one.
 			addr = addr.WithZone("").Unmap()
 			all = append(all, taken{netip.PrefixFrom(addr, addr.BitLen()), "name server " + addr.String()})
 		}

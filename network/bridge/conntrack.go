@@ -17,17 +17,23 @@ import (
 const (
 	maxFlows      = 4096 // that are deleted after one reading
 	maxFlowRounds = 64
-	ctNew         = unix.NFNL_SUBSYS_CTNETLINK << 8
+	// ctNew is the subsystem's number where netlink messages have it; the kinds of
+	// messages (IPCTNL_MSG_CT_...) are in the low byte.
+	ctNew = unix.NFNL_SUBSYS_CTNETLINK << 8
 )
 
-// flow is a connection as the kernel lists it.
+// flow is a connection as the kernel lists it. Its slices belong to the message until
+// flows has copied them.
 type flow struct {
-	proto    uint8
-	dst      netip.Addr
-	port     uint16     // of dst
+	proto uint8
+	dst   netip.Addr
+	port  uint16 // of dst
+	// answerer is not dst if the destination was translated: then it is the pod.
 	answerer netip.Addr // who sends what comes back
 	original []byte     // attributes that name it
-	zone     []byte
+	// zone is nil in the default zone; otherwise the connection cannot be named without
+	// it.
+	zone []byte
 }
 
 // Attributes (nfnetlink_conntrack.h).
@@ -38,7 +44,8 @@ const (
 	ctaDstPort    = 3
 )
 
-// parseFlow reads a message of the list, without its netlink header.
+// parseFlow reads a message of the list, without its netlink header. ok is false for
+// what is cut or has no addresses; such entries are not deleted.
 func parseFlow(b []byte) (f flow, ok bool) {
 	if len(b) < nl.SizeofNfgenmsg {
 		return f, false
@@ -61,6 +68,8 @@ func parseFlow(b []byte) (f flow, ok bool) {
 	return f, ad.Err() == nil && f.dst.IsValid() && f.answerer.IsValid()
 }
 
+// parseTuple reads one direction of a connection: nested attributes for the addresses
+// and for the protocol's part. What it does not find is zero.
 func parseTuple(b []byte) (proto uint8, src, dst netip.Addr, dstPort uint16) {
 	each(b, func(kind uint16, part []byte) {
 		each(part, func(inner uint16, v []byte) {
@@ -72,6 +81,7 @@ func parseTuple(b []byte) (proto uint8, src, dst netip.Addr, dstPort uint16) {
 			case kind == ctaTupleProto && inner == ctaProtoNum && len(v) == 1:
 				proto = v[0]
 			case kind == ctaTupleProto && inner == ctaDstPort && len(v) == 2:
+				// Ports are in network byte order, as in the packets.
 				dstPort = binary.BigEndian.Uint16(v)
 			}
 		})
@@ -79,7 +89,8 @@ func parseTuple(b []byte) (proto uint8, src, dst netip.Addr, dstPort uint16) {
 	return proto, src, dst, dstPort
 }
 
-// each calls f with the attributes of b, as far as they can be read.
+// each calls f with the attributes of b, as far as they can be read. An attribute that
+// is cut ends it without an error: callers see what is missing.
 func each(b []byte, f func(kind uint16, value []byte)) {
 	ad, err := mdlayher.NewAttributeDecoder(b)
 	if err != nil {
@@ -91,7 +102,8 @@ func each(b []byte, f func(kind uint16, value []byte)) {
 }
 
 // udpFlows selects the connections of UDP host ports that lead elsewhere than
-// they are to: a peer that goes on sending would keep the old way for ever.
+// they are to: a peer that goes on sending would keep the old way for ever. TCP needs
+// none of this: its connections end, and a reset informs the peer.
 type udpFlows struct {
 	claims map[claim]bool // of one address family, all UDP
 	local  map[netip.Addr]bool
@@ -99,20 +111,29 @@ type udpFlows struct {
 	gone   bool // the pod: what leads to it is meant, and otherwise what does not
 }
 
+// match reports whether a connection is to be deleted.
 func (u udpFlows) match(f flow) bool {
+	// With the pod gone, entries that lead to it are stale; with a new pod, those that
+	// lead to anybody else.
 	if f.proto != unix.IPPROTO_UDP || (f.answerer == u.pod) != u.gone {
 		return false
 	}
 	one := claim{v6: f.dst.Is6(), addr: f.dst, proto: f.proto, port: f.port}
+	// A claim of all addresses counts for the node's own only: connections that merely
+	// pass through the node may have the same port.
 	all := one
 	all.addr = netip.Addr{}
 	return u.claims[one] || u.claims[all] && (u.gone || u.local[f.dst] || f.dst.IsLoopback())
 }
 
-// forgetUDP deletes the kernel's entries of connections of a pod's UDP host ports.
+// forgetUDP deletes the kernel's entries of connections of a pod's UDP host ports. gone
+// says that the pod is being taken back. It asks for the node's addresses once, and
+// only if there is a UDP port at all. Failures of one address family do not keep the
+// other from being done.
 func (l *links) forgetUDP(all []forward, p plan, gone bool) error {
 	var local map[netip.Addr]bool
 	var errs []error
+	// The kernel's list is of one family at a time.
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		u := udpFlows{claims: map[claim]bool{}, pod: p.IPv4.Addr(), gone: gone}
 		if family == unix.AF_INET6 {
@@ -138,7 +159,8 @@ func (l *links) forgetUDP(all []forward, p plan, gone bool) error {
 	return errors.Join(errs...)
 }
 
-// forget deletes the connections that match.
+// forget deletes the connections that match. It returns an error if new connections
+// come faster than they are deleted.
 func (l *links) forget(family uint8, match func(flow) bool) error {
 	for range maxFlowRounds {
 		found, again, err := l.flows(family, match)
@@ -146,6 +168,7 @@ func (l *links) forget(family uint8, match func(flow) bool) error {
 			return fmt.Errorf("list connections: %w", err)
 		}
 		for _, f := range found {
+			// It timed out between the list and this: that is as good.
 			if err := l.deleteFlow(family, f); err != nil && !errors.Is(err, unix.ENOENT) {
 				return fmt.Errorf("delete connection: %w", err)
 			}
@@ -157,24 +180,32 @@ func (l *links) forget(family uint8, match func(flow) bool) error {
 	return errors.New("more connections come than are deleted")
 }
 
-// flows lists connections that match; again says that there may be others.
+// flows lists connections that match; again says that there may be others. At most
+// maxFlows are kept. The kernel sends the list in pieces, and match is called while it
+// comes.
 func (l *links) flows(family uint8, match func(flow) bool) (found []flow, again bool, err error) {
 	r := l.request(ctNew|nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP)
 	r.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})
 	err = r.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(msg []byte) bool {
 		if f, ok := parseFlow(msg); ok && match(f) {
+			// The buffer of the message is used again for the next one.
 			f.original, f.zone = append([]byte(nil), f.original...), append([]byte(nil), f.zone...)
 			found = append(found, f)
 		}
 		again = len(found) == maxFlows
+		// The rest of the list is not read: forget asks again after it has deleted
+		// these.
 		return !again
 	})
+	// Without a match there is no reason for another look: the table of a busy node
+	// never stands still.
 	if errors.Is(err, netlink.ErrDumpInterrupted) { // others came meanwhile
 		return found, len(found) > 0, nil
 	}
 	return found, again, err
 }
 
+// deleteFlow deletes one connection, by its original direction and its zone.
 func (l *links) deleteFlow(family uint8, f flow) error {
 	r := l.request(ctNew|nl.IPCTNL_MSG_CT_DELETE, unix.NLM_F_ACK)
 	r.AddData(&nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0})

@@ -13,15 +13,17 @@ import (
 
 const (
 	bridgeAlias = "nodewright bridge" // marks the bridge as ours
-	defaultMTU  = 1500
-	minMTU      = 576   // what every host has to take (RFC 791)
-	minMTU6     = 1280  // what every link has to carry (RFC 8200)
-	maxMTU      = 65535 // of a veth and of a bridge
+	// defaultMTU is what an Ethernet carries (IEEE 802.3).
+	defaultMTU = 1500
+	minMTU     = 576   // what every host has to take (RFC 791)
+	minMTU6    = 1280  // what every link has to carry (RFC 8200)
+	maxMTU     = 65535 // of a veth and of a bridge
 )
 
 // oursBridge reports whether a link is a bridge that was made here: by its alias
 // or, if the agent was killed before it set that, by its address and by nothing else
-// having been done to it.
+// having been done to it. A bridge that is up without the mark is somebody else's: the
+// mark is set before a bridge is brought up.
 func oursBridge(link netlink.Link) bool {
 	a := link.Attrs()
 	if link.Type() != "bridge" {
@@ -30,6 +32,8 @@ func oursBridge(link netlink.Link) bool {
 	return a.Alias == bridgeAlias || a.Alias == "" && len(a.HardwareAddr) == 6 && a.HardwareAddr[0] == 0x0a && a.HardwareAddr[1] == 0x58 && a.Flags&net.FlagUp == 0
 }
 
+// errForeign means that the name of the bridge is taken: links of others are never
+// changed.
 var errForeign = errors.New("there is one that was not made by this agent")
 
 // bridgeSpec is how the bridge is to be.
@@ -40,7 +44,8 @@ type bridgeSpec struct {
 }
 
 // ensureBridge makes the bridge as it is to be, and returns its index. Of a bridge
-// that is so already nothing is changed.
+// that is so already nothing is changed. It is called again after events, and whenever
+// a pod finds the bridge gone. On the node the caller holds the gate.
 func (l *links) ensureBridge(s bridgeSpec) (int, error) {
 	link, err := l.find(s.name)
 	if err != nil {
@@ -48,11 +53,14 @@ func (l *links) ensureBridge(s bridgeSpec) (int, error) {
 	}
 	if link == nil {
 		attrs := netlink.NewLinkAttrs()
+		// A fixed address: without one the bridge would take the lowest of its ports',
+		// and change it with each pod, and pods would lose their neighbour.
 		attrs.Name, attrs.MTU, attrs.HardwareAddr = s.name, s.mtu, macOf(gateway(s.subnet))
 		err := l.may("bridge")
 		if err == nil {
 			err = l.h.LinkAdd(&netlink.Bridge{LinkAttrs: attrs})
 		}
+		// Somebody was faster; whose it is, the next look says.
 		if err != nil && !errors.Is(err, unix.EEXIST) {
 			return 0, fmt.Errorf("add bridge %s: %w", s.name, err)
 		}
@@ -64,6 +72,8 @@ func (l *links) ensureBridge(s bridgeSpec) (int, error) {
 	if !oursBridge(link) {
 		return 0, fmt.Errorf("bridge %s: %w", s.name, errForeign)
 	}
+	// A killed agent leaves it unmarked. The mark comes before anything else is set, so
+	// that the next agent knows the bridge.
 	if link.Attrs().Alias == "" {
 		if err := l.h.LinkSetAlias(link, bridgeAlias); err != nil {
 			return 0, fmt.Errorf("mark bridge %s: %w", s.name, err)
@@ -79,6 +89,7 @@ func (l *links) ensureBridge(s bridgeSpec) (int, error) {
 			return 0, fmt.Errorf("set address of bridge %s: %w", s.name, err)
 		}
 	}
+	// Before it is up, so that the routes of the subnet come with it.
 	if err := l.ensureAddresses(link, s); err != nil {
 		return 0, fmt.Errorf("set addresses of bridge %s: %w", s.name, err)
 	}
@@ -94,10 +105,16 @@ func (l *links) ensureBridge(s bridgeSpec) (int, error) {
 // informs another or the node where the routers are, and no address is waited for.
 var trustNobody = map[string]string{"accept_ra": "0", "accept_redirects": "0", "accept_dad": "0"}
 
+// bridgeSysctls writes the settings of the bridge in the network namespace of the
+// calling thread. Values that are right already are not written.
 func bridgeSysctls(s bridgeSpec) error {
+	// Host ports on 127.0.0.1 are answered by pods: the kernel would drop the packets
+	// as martians (Documentation/networking/ip-sysctl.rst). Rules drop those that pods
+	// make up.
 	if err := writeSysctl("ipv4/conf/"+s.name+"/route_localnet", "1"); err != nil {
 		return err
 	}
+	// Without IPv6 in the kernel there are no such files, and nothing to protect from.
 	if !hasIPv6() {
 		return nil
 	}
@@ -114,7 +131,8 @@ func bridgeSysctls(s bridgeSpec) error {
 }
 
 // ensureAddresses gives the bridge the gateways' addresses, and no others but
-// link-local ones.
+// link-local ones. An old address goes before the new ones come: it may be that of a
+// former subnet, whose route would still be there.
 func (l *links) ensureAddresses(link netlink.Link, s bridgeSpec) error {
 	want := map[netip.Prefix]bool{}
 	for _, subnet := range []netip.Prefix{s.subnet, s.subnet6} {
@@ -131,6 +149,7 @@ func (l *links) ensureAddresses(link netlink.Link, s bridgeSpec) error {
 		bits, _ := a.Mask.Size()
 		if p := netip.PrefixFrom(addr.Unmap(), bits); ok && want[p] {
 			delete(want, p)
+			// IPv6 makes one on its own, which the neighbour discovery of pods needs.
 		} else if ok && !addr.IsLinkLocalUnicast() {
 			if err := l.h.AddrDel(link, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
 				return err
@@ -145,11 +164,15 @@ func (l *links) ensureAddresses(link netlink.Link, s bridgeSpec) error {
 	return nil
 }
 
-// defaultRouteMTU is the MTU of the interface of the default route, or 1500.
+// defaultRouteMTU is the MTU of the interface of the default route, or 1500. Of several
+// default routes the one with the smallest metric counts, as it does for packets.
+// Errors leave the default, so that no pod fails because of them.
 func (l *links) defaultRouteMTU() int {
 	mtu, metric, found := defaultMTU, 0, false
 	routes, _ := l.h.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 	for _, r := range routes {
+		// Some versions of the library give a default route a nil destination, others
+		// one of zero bits.
 		if r.Dst != nil {
 			if ones, _ := r.Dst.Mask.Size(); ones != 0 {
 				continue
@@ -158,6 +181,8 @@ func (l *links) defaultRouteMTU() int {
 		if found && r.Priority >= metric {
 			continue
 		}
+		// A link with less than the least MTU of IPv4, such as a tunnel that is not
+		// configured, is no guide.
 		if link, err := l.h.LinkByIndex(r.LinkIndex); err == nil && link.Attrs().MTU >= minMTU {
 			mtu, metric, found = min(link.Attrs().MTU, maxMTU), r.Priority, true
 		}

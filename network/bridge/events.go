@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A change is what events of the kernel come to: what has to be looked at.
+// A change is what events of the kernel come to: what has to be looked at. It is a set
+// of bits, so that events of one kind are looked into once.
 type change uint8
 
 const (
@@ -26,22 +27,27 @@ const (
 	lostRoutes = changedBridge | changedRoutes
 )
 
-// watched is what events are compared with.
+// watched is what events are compared with. It is a copy: the goroutine that reads
+// events holds no lock while it compares.
 type watched struct {
 	table   string
 	bridge  string
 	index   uint32 // of the bridge, 0 if there is none
 	subnets []netip.Prefix
-	own     func(port uint32) bool
-	veth    func(name string) bool // of a pod that is attached
+	// own and veth take Plugin.mu on their own.
+	own  func(port uint32) bool
+	veth func(name string) bool // of a pod that is attached
 }
 
-// ofRules reads an event of nftables.
+// ofRules reads an event of nftables. Its messages are those of "nft monitor". Events
+// of this process are told from others by the netlink port of the socket that made the
+// change.
 func (w watched) ofRules(m netlink.Message) change {
 	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m.Data) < 4 {
 		return 0
 	}
 	kind := uint16(m.Header.Type & 0xff)
+	// The kernel sends it after the events of each transaction, also of our own.
 	if kind == unix.NFT_MSG_NEWGEN {
 		return complete
 	}
@@ -51,6 +57,7 @@ func (w watched) ofRules(m netlink.Message) change {
 	// The first attribute of all the others is the name of the table.
 	const nameOfTable = 1
 	ad, err := netlink.NewAttributeDecoder(m.Data[4:])
+	// Events are hints: one that cannot be read is covered by the next look.
 	if err != nil {
 		return 0
 	}
@@ -59,6 +66,8 @@ func (w watched) ofRules(m netlink.Message) change {
 			return changedTable
 		}
 	}
+	// Sets and their elements, of which some tools change thousands, decide nothing
+	// here.
 	switch kind {
 	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE, unix.NFT_MSG_DELTABLE:
 		return changedRules
@@ -69,6 +78,7 @@ func (w watched) ofRules(m netlink.Message) change {
 // ofRoutes reads an event of rtnetlink, each of which is complete.
 func (w watched) ofRoutes(m netlink.Message) change { return w.ofNode(m) | complete }
 
+// ofNode sorts an event by its kind.
 func (w watched) ofNode(m netlink.Message) change {
 	switch uint16(m.Header.Type) {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
@@ -84,8 +94,10 @@ func (w watched) ofNode(m netlink.Message) change {
 }
 
 // ofSettings asks whether settings of all interfaces were changed, such as
-// forwarding.
+// forwarding. Forwarding of single interfaces is the business of whoever set it.
 func ofSettings(m netlink.Message) change {
+	// struct netconfmsg has one byte, filled up to 4 (linux/netconf.h).
+	// NETCONFA_IFINDEX is -1 for "all".
 	const (
 		headerSize = 4 // struct netconfmsg, filled up
 		index      = 1 // NETCONFA_IFINDEX
@@ -106,7 +118,10 @@ func ofSettings(m netlink.Message) change {
 	return 0
 }
 
+// ofLink asks whether the bridge, or a pod's place at it, has changed.
 func (w watched) ofLink(m netlink.Message) change {
+	// Events of family AF_BRIDGE are of ports and their states; a link that changes
+	// comes as an ordinary event as well.
 	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] == unix.AF_BRIDGE {
 		return 0
 	}
@@ -126,15 +141,20 @@ func (w watched) ofLink(m netlink.Message) change {
 			}
 		}
 	}
+	// By name for one that was made anew, by index for one that was renamed.
 	if name == w.bridge || binary.NativeEndian.Uint32(m.Data[4:]) == w.index && w.index != 0 {
 		return changedBridge
 	}
+	// A pod's interface without our bridge as its master was taken off it. Its removal
+	// is the pod's own end or TearDown's, and nothing to restore.
 	if uint16(m.Header.Type) == unix.RTM_NEWLINK && master != w.index && w.veth(name) {
 		return changedBridge
 	}
 	return 0
 }
 
+// ofAddress asks whether an address of the bridge has changed, or another's overlaps a
+// subnet.
 func (w watched) ofAddress(m netlink.Message) change {
 	if len(m.Data) < unix.SizeofIfAddrmsg {
 		return 0
@@ -142,19 +162,26 @@ func (w watched) ofAddress(m netlink.Message) change {
 	if w.index != 0 && binary.NativeEndian.Uint32(m.Data[4:]) == w.index {
 		return changedBridge
 	}
+	// The family and the length of the prefix are the first two bytes of struct
+	// ifaddrmsg.
 	return w.overlaps(m.Data[0], m.Data[1], m.Data[unix.SizeofIfAddrmsg:], unix.IFA_ADDRESS)
 }
 
+// ofRoute asks whether a route overlaps a subnet.
 func (w watched) ofRoute(m netlink.Message) change {
 	if len(m.Data) < unix.SizeofRtMsg {
 		return 0
 	}
+	// As are those of the destination in struct rtmsg.
 	return w.overlaps(m.Data[0], m.Data[1], m.Data[unix.SizeofRtMsg:], unix.RTA_DST)
 }
 
 // overlaps asks whether an address with so many bits is near a subnet. What cannot
-// be read is taken to be.
+// be read is taken to be. It is called for each route of a router with a million of
+// them, and so does not ask the kernel.
 func (w watched) overlaps(family, bits byte, attrs []byte, kind uint16) change {
+	// A default route overlaps everything and takes nothing from the more specific
+	// subnet.
 	if bits <= defaultRouteBits || family != unix.AF_INET && family != unix.AF_INET6 {
 		return 0
 	}

@@ -11,20 +11,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// maxForeign bounds sentences in Advice; a firewall with more such chains has told
+// enough.
 const maxForeign = 16 // chains that are told of
 
-// dropping is a base chain of others that drops what no rule of it accepts.
+// dropping is a base chain of others that drops what no rule of it accepts. In nftables
+// a packet has to pass all base chains of a hook: an accept of ours does not help
+// against a drop of theirs.
 type dropping struct {
 	family, table, chain string
 	into                 string // the chain for rules of the node's owner
 	in, out              bool   // accepts what comes from the bridge, and what goes to it
 }
 
-// advice is the sentence for a person.
+// advice is the sentence for a person. It has commands that can be pasted, and only
+// those that are missing.
 func (d dropping) advice(bridge string) string {
 	where := fmt.Sprintf("%s %s %s", d.family, d.table, d.into)
 	var rules []string
 	if !d.in {
+		// insert and not add: the rule has to come before those that drop.
 		rules = append(rules, fmt.Sprintf("nft insert rule %s iifname %q accept", where, bridge))
 	}
 	if !d.out {
@@ -32,17 +38,21 @@ func (d dropping) advice(bridge string) string {
 	}
 	text := fmt.Sprintf("the chain %s of table %s %s drops what is forwarded from and to pods; to allow it: %s",
 		d.chain, d.family, d.table, strings.Join(rules, "; "))
+	// firewalld writes its table anew at each reload, and a rule of nft would be lost.
 	if strings.HasPrefix(d.table, "firewalld") {
 		text += fmt.Sprintf(", or firewall-cmd --permanent --zone=trusted --add-interface=%s && firewall-cmd --reload", bridge)
 	}
 	return text
 }
 
+// familyNames has the families whose chains see the pods' packets, as nft names them.
 var familyNames = map[nftables.TableFamily]string{
 	nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6", nftables.TableFamilyINet: "inet",
 }
 
-// droppingChains finds the base chains of others that drop pods' packets.
+// droppingChains finds the base chains of others that drop pods' packets. Chains with a
+// policy of drop are what firewalls have in common; a drop by a single rule is not
+// looked for. iptables-nft is covered, since its chains are nftables' own.
 func (t *table) droppingChains(bridge string, with6 bool) ([]dropping, error) {
 	r, err := t.reader()
 	if err != nil {
@@ -58,10 +68,13 @@ func (t *table) droppingChains(bridge string, with6 bool) ([]dropping, error) {
 		if family == "" || family == "ip6" && !with6 || family == "inet" && c.Table.Name == t.name {
 			continue
 		}
+		// Pods' packets are forwarded, and chains without a hook are not asked.
 		if c.Hooknum == nil || *c.Hooknum != unix.NF_INET_FORWARD || c.Policy == nil || *c.Policy != nftables.ChainPolicyDrop {
 			continue
 		}
 		d := dropping{family: family, table: c.Table.Name, chain: c.Name, into: c.Name}
+		// Docker leaves this chain to the owner of the node, and writes the others
+		// anew.
 		if slices.ContainsFunc(all, func(o *nftables.Chain) bool {
 			return o.Table.Family == c.Table.Family && o.Table.Name == c.Table.Name && o.Name == "DOCKER-USER"
 		}) {
@@ -78,6 +91,7 @@ func (t *table) droppingChains(bridge string, with6 bool) ([]dropping, error) {
 		if !d.in || !d.out {
 			found = append(found, d)
 		}
+		// Also bounds the rules that are read.
 		if len(found) == maxForeign {
 			break
 		}
@@ -86,7 +100,8 @@ func (t *table) droppingChains(bridge string, with6 bool) ([]dropping, error) {
 }
 
 // accepts reports whether a rule accepts what comes from an interface, or what
-// goes to it, without asking for anything else. Counters are no question.
+// goes to it, without asking for anything else. Counters are no question. A rule with
+// any further condition does not accept all packets of pods, which is what is asked.
 func accepts(exprs []expr.Any, name string) (in, out bool) {
 	var key expr.MetaKey
 	for _, e := range exprs {
@@ -94,6 +109,7 @@ func accepts(exprs []expr.Any, name string) (in, out bool) {
 		case *expr.Meta:
 			key = e.Key
 		case *expr.Cmp:
+			// A second comparison is another condition.
 			if e.Op != expr.CmpOpEq || string(bytes.TrimRight(e.Data, "\x00")) != name || in || out {
 				return false, false
 			}

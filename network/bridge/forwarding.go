@@ -11,12 +11,16 @@ import (
 )
 
 const (
+	// The settings of all interfaces, below /proc/sys/net (ip-sysctl.rst). Writing the
+	// first also sets those of each interface.
 	sysctlForward4 = "ipv4/ip_forward"
 	sysctlForward6 = "ipv6/conf/all/forwarding"
 	maxIfaces      = 1 << 14 // that are looked at
 )
 
-// forwarding is what is to be done about the node's forwarding.
+// forwarding is what is to be done about the node's forwarding. Linux starts with 0
+// (ip-sysctl.rst): a node that forwards nothing may have no firewall against it, so
+// that turning it on for pods must not open the way between its other interfaces.
 type forwarding struct {
 	set4, set6 bool // now
 	ours       state
@@ -24,15 +28,18 @@ type forwarding struct {
 
 // planForwarding decides what is set from what is, and returns the state that is
 // to be kept before: on whose account forwarding between other interfaces stays
-// dropped. What was set in an earlier boot is not set any more.
+// dropped. What was set in an earlier boot is not set any more. have4 and have6 are the
+// settings as read, boot is the ID of this boot.
 func planForwarding(have4, have6 string, with6 bool, boot string, s state) forwarding {
 	f := forwarding{ours: s}
+	// Settings end with a boot: a 1 that is found now is somebody else's.
 	if f.ours.Forward4 != boot {
 		f.ours.Forward4 = ""
 	}
 	if f.ours.Forward6 != boot {
 		f.ours.Forward6, f.ours.AcceptRA = "", nil
 	}
+	// "1" is left alone: whoever set it wants forwarding, for others too.
 	if have4 == "0" {
 		f.set4, f.ours.Forward4 = true, boot
 	}
@@ -42,7 +49,8 @@ func planForwarding(have4, have6 string, with6 bool, boot string, s state) forwa
 	return f
 }
 
-// forwardingNow reads the settings of the calling thread's network namespace.
+// forwardingNow reads the settings of the calling thread's network namespace. Without
+// with6, v6 is "".
 func forwardingNow(with6 bool) (v4, v6 string, err error) {
 	if v4, err = readSysctl(sysctlForward4); err != nil || !with6 {
 		return v4, "", err
@@ -52,14 +60,18 @@ func forwardingNow(with6 bool) (v4, v6 string, err error) {
 }
 
 // raThatWouldEnd lists the interfaces that take router advertisements and would
-// not any more, once the node forwards.
+// not any more, once the node forwards. With accept_ra 1 the kernel takes router
+// advertisements only while it does not forward (ip-sysctl.rst): a node with its
+// address from a router would lose it. 2 takes them always.
 func raThatWouldEnd() ([]string, error) {
 	entries, err := safefile.Entries("/proc/sys/net/ipv6/conf", maxIfaces)
+	// A node with more interfaces than that keeps most of them as they are.
 	if err != nil && !errors.Is(err, safefile.ErrTooMany) {
 		return nil, err
 	}
 	var names []string
 	for _, e := range entries {
+		// An interface may go in between: no setting, no matter.
 		if v, err := readSysctl("ipv6/conf/" + e.Name() + "/accept_ra"); err == nil && v == "1" && len(names) < maxStateList {
 			names = append(names, e.Name())
 		}
@@ -69,7 +81,8 @@ func raThatWouldEnd() ([]string, error) {
 }
 
 // apply sets what was planned. The rules that keep other forwarding dropped are
-// there already, and the state is on the disk.
+// there already, and the state is on the disk. It is called within the node's network
+// namespace. After an error part of it may be set; the next preparation goes on.
 func (f forwarding) apply() error {
 	if f.set4 {
 		if err := writeSysctl(sysctlForward4, "1"); err != nil {
@@ -79,6 +92,7 @@ func (f forwarding) apply() error {
 	if !f.set6 {
 		return nil
 	}
+	// Before forwarding: at no moment does an interface refuse advertisements.
 	for _, name := range f.ours.AcceptRA {
 		if err := writeSysctl("ipv6/conf/"+name+"/accept_ra", "2"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("set accept_ra of %s: %w", name, err)
@@ -90,7 +104,8 @@ func (f forwarding) apply() error {
 	return nil
 }
 
-// undoForwarding sets back what was set in this boot.
+// undoForwarding sets back what was set in this boot. It is called within the node's
+// network namespace. Settings of an earlier boot are left alone.
 func undoForwarding(s state, boot string) error {
 	var errs []error
 	if s.Forward4 == boot && boot != "" {
@@ -99,12 +114,14 @@ func undoForwarding(s state, boot string) error {
 	if s.Forward6 == boot && boot != "" {
 		errs = append(errs, writeSysctl(sysctlForward6, "0"))
 		for _, name := range s.AcceptRA {
+			// Another value is somebody else's since.
 			if v, err := readSysctl("ipv6/conf/" + name + "/accept_ra"); err == nil && v == "2" {
 				errs = append(errs, writeSysctl("ipv6/conf/"+name+"/accept_ra", "1"))
 			}
 		}
 	}
 	for i, err := range errs {
+		// An interface, or IPv6 itself, that is gone has nothing to be set back.
 		if errors.Is(err, os.ErrNotExist) {
 			errs[i] = nil
 		}

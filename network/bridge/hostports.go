@@ -13,7 +13,9 @@ import (
 // maxPorts is how many host ports an attachment may have.
 const maxPorts = 1024
 
-// A claim is a port of the node, of one address family.
+// A claim is a port of the node, of one address family. Two attachments cannot have
+// one; a claim of all addresses and one of a single address of the same port can exist
+// side by side, and the more specific one counts.
 type claim struct {
 	v6    bool
 	addr  netip.Addr // zero: all of the node's
@@ -21,6 +23,7 @@ type claim struct {
 	port  uint16
 }
 
+// String is for messages.
 func (c claim) String() string {
 	addr := "every address of the node"
 	if c.addr.IsValid() {
@@ -35,8 +38,10 @@ type forward struct {
 	to uint16
 }
 
+// protocols has the names of the CRI, in lower case. SCTP needs a module of the kernel.
 var protocols = map[string]uint8{"tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP, "sctp": unix.IPPROTO_SCTP}
 
+// protoName returns the name of a protocol, or its number.
 func protoName(proto uint8) string {
 	for name, p := range protocols {
 		if p == proto {
@@ -54,6 +59,7 @@ func forwards(ports []network.Port, v6 bool) (all []forward, warnings []string, 
 	}
 	seen := map[claim]uint16{}
 	for i, p := range ports {
+		// Ports without a host port are only declared, as in a pod's spec.
 		if p.HostPort == 0 {
 			continue
 		}
@@ -64,12 +70,14 @@ func forwards(ports []network.Port, v6 bool) (all []forward, warnings []string, 
 		if p.ContainerPort == 0 {
 			return nil, nil, network.Errorf(network.InvalidArgument, "ports[%d].containerPort 0: want 1 to 65535", i)
 		}
+		// An IPv4 address in the form of an IPv6 one means the IPv4 one.
 		addr := p.HostIP.Unmap()
 		if addr.Zone() != "" || addr.IsMulticast() {
 			return nil, nil, network.Errorf(network.InvalidArgument, "ports[%d].hostIP %s: want an address of the node, without a zone", i, addr)
 		}
 		var claims []claim
 		switch {
+		// Without an address: every one of the node, in the families that the pod has.
 		case !addr.IsValid():
 			claims = append(claims, claim{proto: proto, port: p.HostPort})
 			if v6 {
@@ -79,6 +87,8 @@ func forwards(ports []network.Port, v6 bool) (all []forward, warnings []string, 
 			claims = append(claims, claim{proto: proto, port: p.HostPort})
 		case addr.Is4():
 			claims = append(claims, claim{proto: proto, port: p.HostPort, addr: addr})
+		// A warning and no error: the kubelet's pods start although a family is
+		// missing, and the other ports work.
 		case !v6:
 			warnings = append(warnings, fmt.Sprintf("host port %s %d on %s is not served: the pod has no IPv6 address", p.Protocol, p.HostPort, addr))
 		case addr.IsLoopback():
@@ -89,6 +99,8 @@ func forwards(ports []network.Port, v6 bool) (all []forward, warnings []string, 
 			claims = append(claims, claim{proto: proto, port: p.HostPort, v6: true, addr: addr})
 		}
 		for _, c := range claims {
+			// Pods may name the same port twice, as long as both lead to the same
+			// place.
 			to, twice := seen[c]
 			if twice && to != p.ContainerPort {
 				return nil, nil, network.Errorf(network.InvalidArgument, "ports[%d]: host port %s leads to %d and to %d, want one of them", i, c, to, p.ContainerPort)
@@ -102,13 +114,15 @@ func forwards(ports []network.Port, v6 bool) (all []forward, warnings []string, 
 	return all, warnings, nil
 }
 
-// element is an entry of a map: the claim as a packet shows it, and where it goes.
+// element is an entry of a map: the claim as a packet shows it, and where it goes. Keys
+// and values are strings so that they can be keys and be compared.
 type element struct {
 	set      string
 	key, val string // bytes
 }
 
-// element returns the entry for a forward to a pod.
+// element returns the entry for a forward to a pod. The address that packets go to is
+// always the pod's of the same family: there is no translation between families.
 func (f forward) element(pod plan) element {
 	to, set := pod.IPv4.Addr(), setAny4
 	switch {
@@ -124,6 +138,8 @@ func (f forward) element(pod plan) element {
 	if f.addr.IsValid() {
 		key = f.addr.AsSlice()
 	}
+	// Address, protocol and port, in the order of the concatenation that the map's type
+	// has.
 	key = append(key, f.proto, 0, 0, 0)
 	key = append(binary.BigEndian.AppendUint16(key, f.port), 0, 0)
 	val := append(binary.BigEndian.AppendUint16(to.AsSlice(), f.to), 0, 0)

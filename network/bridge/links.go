@@ -16,11 +16,14 @@ import (
 
 const (
 	linkTimeout = 10 * time.Second // of one answer of rtnetlink
-	listTries   = 5
+	// listTries is how often a list is read that others change meanwhile.
+	listTries = 5
 )
 
 // links makes and removes interfaces of the node's network namespace. Its
-// methods may be called at once: the sockets have locks.
+// methods may be called at once: the sockets have locks. It has sockets of rtnetlink
+// and of netfilter, opened once in the node's namespace: no call has to enter that
+// again.
 type links struct {
 	ns      *os.File
 	h       *netlink.Handle
@@ -31,7 +34,7 @@ type links struct {
 	fault func(kind string) error
 }
 
-// may fails where a test has it fail.
+// may fails where a test has it fail. Outside of tests it never does.
 func (l *links) may(kind string) error {
 	if l.fault == nil {
 		return nil
@@ -39,6 +42,8 @@ func (l *links) may(kind string) error {
 	return l.fault(kind)
 }
 
+// newLinks opens the sockets in the namespace ns, which stays the caller's. All of them
+// have timeouts, so that no answer of the kernel is waited for without an end.
 func newLinks(ns *os.File) (*links, error) {
 	at := netns.NsHandle(ns.Fd())
 	h, err := netlink.NewHandleAt(at, unix.NETLINK_ROUTE)
@@ -49,6 +54,7 @@ func newLinks(ns *os.File) (*links, error) {
 	errs := []error{h.SetSocketTimeout(linkTimeout)}
 	tv := unix.NsecToTimeval(linkTimeout.Nanoseconds())
 	for _, family := range []int{unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER} {
+		// Opened by a thread that enters ns for the moment; the thread comes back.
 		s, err := nl.GetNetlinkSocketAt(at, netns.None(), family)
 		if err != nil {
 			l.close()
@@ -65,6 +71,7 @@ func newLinks(ns *os.File) (*links, error) {
 	return l, nil
 }
 
+// close closes the sockets. Calls that run fail.
 func (l *links) close() {
 	l.h.Close()
 	for _, s := range l.sockets {
@@ -72,13 +79,16 @@ func (l *links) close() {
 	}
 }
 
+// request returns a request that goes out by the sockets of the node's namespace, and
+// not by one of the calling thread's.
 func (l *links) request(kind, flags int) *nl.NetlinkRequest {
 	r := nl.NewNetlinkRequest(kind, flags)
 	r.Sockets = l.sockets
 	return r
 }
 
-// find returns a link, or nil if there is none of the name.
+// find returns a link, or nil if there is none of the name. Its error is never that of
+// a missing link.
 func (l *links) find(name string) (netlink.Link, error) {
 	link, err := l.h.LinkByName(name)
 	var missing netlink.LinkNotFoundError
@@ -89,9 +99,12 @@ func (l *links) find(name string) (netlink.Link, error) {
 }
 
 // addresses lists the addresses of a link, or of all. A list that others changed
-// while it was read is read again, and taken as it is in the end.
+// while it was read is read again, and taken as it is in the end. A nil link asks for
+// those of all links.
 func (l *links) addresses(link netlink.Link) (all []netlink.Addr, err error) {
 	for range listTries {
+		// The kernel marks a list during which something changed; it may lack entries
+		// or have some twice (NLM_F_DUMP_INTR).
 		if all, err = l.h.AddrList(link, netlink.FAMILY_ALL); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return all, err
 		}
@@ -99,9 +112,12 @@ func (l *links) addresses(link netlink.Link) (all []netlink.Addr, err error) {
 	return all, nil
 }
 
+// addrOf returns an address with its subnet for netlink.
 func addrOf(p netip.Prefix) *netlink.Addr {
 	a := &netlink.Addr{IPNet: &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}}
 	if p.Addr().Is6() {
+		// Duplicate address detection would keep the address from being used for a
+		// second or more.
 		a.Flags = unix.IFA_F_NODAD // it is given once
 	}
 	return a

@@ -19,6 +19,8 @@ const (
 	stateListen = 10
 )
 
+// Sizes of the messages (linux/inet_diag.h). Looking for processes is a courtesy, hence
+// the short deadline.
 const (
 	diagRequest  = 56 // bytes of struct inet_diag_req_v2
 	diagReply    = 72 // of struct inet_diag_msg, all of its constant part
@@ -26,8 +28,11 @@ const (
 )
 
 // listeners looks once which of the claims a process of the node has, on one of
-// the addresses. Packets from elsewhere go to the pod and no more to that process.
+// the addresses. Packets from elsewhere go to the pod and no more to that process. It
+// only warns: who listens may well be meant to lose the port. With an error, found has
+// what was seen before it.
 func listeners(ns *os.File, all []forward) ([]claim, error) {
+	// Each is reported once, though several sockets may have the port.
 	wanted := map[claim]bool{} // without addresses
 	kinds := map[[2]uint8]bool{}
 	for _, f := range all {
@@ -54,16 +59,20 @@ func listeners(ns *os.File, all []forward) ([]claim, error) {
 	}
 	var found []claim
 	for kind := range kinds {
+		// A server's UDP socket looks closed to the kernel, as it has no peer.
 		states := uint32(1 << stateListen)
 		if kind[1] == unix.IPPROTO_UDP {
 			states = 1 << stateClosed
 		}
 		req := make([]byte, diagRequest)
+		// Family and protocol are the first two bytes, the mask of states the second
+		// word.
 		req[0], req[1] = kind[0], kind[1]
 		binary.NativeEndian.PutUint32(req[4:], states)
 		replies, err := conn.Execute(netlink.Message{
 			Header: netlink.Header{Type: unix.SOCK_DIAG_BY_FAMILY, Flags: netlink.Request | netlink.Dump}, Data: req,
 		})
+		// A protocol whose module is not loaded has no sockets.
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPROTONOSUPPORT) {
 			continue // no such sockets in this kernel
 		}
@@ -87,12 +96,18 @@ func listeners(ns *os.File, all []forward) ([]claim, error) {
 }
 
 // matches reports whether a socket's address is one that the claim, or one with
-// an address like it, would take packets from.
+// an address like it, would take packets from. c has no address: those of all claims
+// like it are tried.
 func matches(c claim, socket netip.Addr, all []forward) bool {
+	// Sockets on [::1] keep their packets, since there is no NAT of that address. A
+	// socket of [::] takes IPv4 packets as well, unless it says otherwise, which is not
+	// visible here.
 	if socket.IsLoopback() && socket.Is6() || socket.Is4() && c.v6 || socket.Is6() && !socket.IsUnspecified() && !c.v6 {
 		return false
 	}
 	for _, f := range all {
+		// A claim of all addresses takes from every socket; a socket of all addresses
+		// loses to every claim.
 		if f.v6 == c.v6 && f.proto == c.proto && f.port == c.port && (!f.addr.IsValid() || socket.IsUnspecified() || f.addr == socket) {
 			return true
 		}
@@ -100,17 +115,19 @@ func matches(c claim, socket netip.Addr, all []forward) bool {
 	return false
 }
 
-// parseDiag reads whose port a socket has.
+// parseDiag reads whose port a socket has. ok is false for an answer that is cut.
 func parseDiag(b []byte) (addr netip.Addr, port uint16, ok bool) {
 	if len(b) < diagReply {
 		return addr, 0, false
 	}
+	// Source port and address of struct inet_diag_sockid, in network byte order.
 	port = binary.BigEndian.Uint16(b[4:])
 	switch b[0] {
 	case unix.AF_INET:
 		addr, ok = netip.AddrFromSlice(b[8:12])
 	case unix.AF_INET6:
 		addr, ok = netip.AddrFromSlice(b[8:24])
+		// A dual-stack socket may show an IPv4 address in IPv6 form.
 		addr = addr.Unmap()
 	}
 	return addr, port, ok

@@ -10,29 +10,37 @@ import (
 	"github.com/nodewright/nodewright/network"
 )
 
+// validID is what IDs look like: they are in names of files and in messages.
 var validID = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`)
 
 // Plan chooses an address and takes the host ports. A plan for an ID that has one
-// is the same again.
+// is the same again. It changes memory only, and waits for nothing. drop undoes it.
 func (p *Plugin) Plan(_ context.Context, a network.Attachment) ([]byte, error) {
 	if !validID.MatchString(a.ID) {
 		return nil, network.Errorf(network.InvalidArgument, "id %.140q: want [a-zA-Z0-9][a-zA-Z0-9_.-]* of at most 128 bytes", a.ID)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	// Addresses of pods of the past are not known before.
 	if !p.recovered {
 		return nil, p.broken
 	}
+	// The address families are those of the subnets in use, not those of the
+	// configuration.
 	all, warnings, err := forwards(a.Ports, p.subnet6.IsValid())
 	if err != nil {
 		return nil, err
 	}
 	if old := p.pods[a.ID]; old != nil {
+		// The same ID with other ports is another attachment, and the old one has to
+		// end first.
 		if old.serving || !slices.Equal(old.forwards, all) {
 			return nil, network.Errorf(network.FailedPrecondition, "%s has an attachment already", a.ID)
 		}
 		return old.bytes(), nil
 	}
+	// All ports are free or none is taken: nothing is claimed before this loop is
+	// through.
 	for _, f := range all {
 		if id, taken := p.claims[f.claim]; taken {
 			return nil, network.Errorf(network.AlreadyExists, "host port %s is taken by pod %s", f.claim, p.pods[id].label)
@@ -42,22 +50,26 @@ func (p *Plugin) Plan(_ context.Context, a network.Attachment) ([]byte, error) {
 	if err != nil {
 		return nil, network.Errorf(network.ResourceExhausted, "no free address in %s (%d in use)", p.subnet, p.addrs.inUse())
 	}
+	// Records are written one by one: by the number a restart finds the latest address.
 	p.number++
 	one := &pod{label: label(a), forwards: all, warnings: append(warnings, unserved(a)...), plan: plan{
 		Version: planVersion, Number: p.number, Bridge: p.name, Table: p.cfg.Table, Veth: vethName(p.cfg.VethPrefix, a.ID),
 		IPv4: netip.PrefixFrom(addr, p.subnet.Bits()),
 	}}
 	if p.subnet6.IsValid() {
+		// The IPv6 address follows from the IPv4 one: one store of free addresses is
+		// enough.
 		one.IPv6 = netip.PrefixFrom(twin(addr, p.subnet, p.subnet6), p.subnet6.Bits())
 	}
 	p.add(a.ID, one)
 	return one.bytes(), nil
 }
 
-// add puts a pod into the memory.
+// add puts a pod into the memory. p.mu is held. The address has been taken already.
 func (p *Plugin) add(id string, one *pod) {
 	p.pods[id] = one
 	for _, f := range one.forwards {
+		// Damaged records may claim a port twice: the first one has it.
 		if _, taken := p.claims[f.claim]; !taken {
 			p.claims[f.claim] = id
 		}
@@ -65,7 +77,9 @@ func (p *Plugin) add(id string, one *pod) {
 	p.count()
 }
 
-// drop takes a pod out of the memory: others may have what it had.
+// drop takes a pod out of the memory: others may have what it had. It is called once
+// nothing of the pod is left on the node: an address that is given again too early
+// would reach the old pod.
 func (p *Plugin) drop(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -79,6 +93,7 @@ func (p *Plugin) drop(id string) {
 			delete(p.claims, f.claim)
 		}
 	}
+	// The address stays taken while a damaged record gives it to another pod as well.
 	if addr := one.IPv4.Addr(); addr.IsValid() && !p.hasAddress(addr) {
 		p.addrs.free(addr)
 	}
@@ -86,7 +101,7 @@ func (p *Plugin) drop(id string) {
 }
 
 // hasAddress reports whether a pod has an address. Only damaged records give one
-// to two.
+// to two. p.mu is held.
 func (p *Plugin) hasAddress(addr netip.Addr) bool {
 	for _, one := range p.pods {
 		if one.IPv4.Addr() == addr {
@@ -96,11 +111,14 @@ func (p *Plugin) hasAddress(addr netip.Addr) bool {
 	return false
 }
 
+// count sets the gauges. p.mu is held.
 func (p *Plugin) count() {
 	p.metrics.inUse.Set(float64(p.addrs.inUse()))
 	p.metrics.hostports.Set(float64(len(p.claims)))
 }
 
+// label names an attachment for people: namespace, name and ID of the pod, as far as
+// they are known.
 func label(a network.Attachment) string {
 	if a.Name == "" {
 		return a.ID
@@ -108,7 +126,8 @@ func label(a network.Attachment) string {
 	return fmt.Sprintf("%s/%s (%s)", a.Namespace, a.Name, a.ID)
 }
 
-// unserved are the warnings of what the attachment asks for and does not get.
+// unserved are the warnings of what the attachment asks for and does not get. The
+// annotations are those that the CNI plugin bandwidth is configured by in Kubernetes.
 func unserved(a network.Attachment) []string {
 	limited := a.Ingress != 0 || a.Egress != 0
 	for _, name := range []string{"kubernetes.io/ingress-bandwidth", "kubernetes.io/egress-bandwidth"} {
@@ -120,7 +139,7 @@ func unserved(a network.Attachment) []string {
 	return nil
 }
 
-// get returns the pod of an ID, or nil.
+// get returns the pod of an ID, or nil. What is in it beside serving does not change.
 func (p *Plugin) get(id string) *pod {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +147,7 @@ func (p *Plugin) get(id string) *pod {
 }
 
 // serve marks a pod's host ports as those that are in the table, or are not, and
-// returns what the table is to hold.
+// returns what the table is to hold. With a nil pod nothing is marked.
 func (p *Plugin) serve(one *pod, yes bool) contents {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,7 +157,8 @@ func (p *Plugin) serve(one *pod, yes bool) contents {
 	return p.contents()
 }
 
-// contents are the entries of the table. p.mu is held.
+// contents are the entries of the table. p.mu is held. Pods that are being set up or
+// torn down have no entries. The result is a copy.
 func (p *Plugin) contents() contents {
 	c := contents{}
 	for id, one := range p.pods {
@@ -146,6 +166,8 @@ func (p *Plugin) contents() contents {
 			continue
 		}
 		for _, f := range one.forwards {
+			// A port belongs to one pod, even if damaged records say otherwise. Without
+			// a subnet of IPv6 the table has no maps for such ports.
 			if p.claims[f.claim] == id && (!f.v6 || one.IPv6.IsValid() && p.subnet6.IsValid()) {
 				c.add(f.element(one.plan))
 			}

@@ -25,9 +25,11 @@ const nfAccept = 1
 // of the kernel, and the message's attribute has 64 KiB.
 const maxElements = 100
 
-// contents are the entries of the maps: by map, the keys and their values.
+// contents are the entries of the maps: by map, the keys and their values. Keys and
+// values are the bytes of the kernel's registers.
 type contents map[string]map[string]string
 
+// add puts an entry in, in place of one of the same key.
 func (c contents) add(e element) {
 	if c[e.set] == nil {
 		c[e.set] = map[string]string{}
@@ -35,6 +37,7 @@ func (c contents) add(e element) {
 	c[e.set][e.key] = e.val
 }
 
+// size counts the entries of all maps.
 func (c contents) size() int {
 	n := 0
 	for _, m := range c {
@@ -43,7 +46,8 @@ func (c contents) size() int {
 	return n
 }
 
-// elements are the contents in an order that is always the same.
+// elements are the contents in an order that is always the same. change relies on it,
+// as it puts neighbours of one map into one message.
 func (c contents) elements() []element {
 	all := make([]element, 0, c.size())
 	for set, m := range c {
@@ -60,6 +64,7 @@ func (c contents) elements() []element {
 	return all
 }
 
+// compare orders strings for slices.SortFunc.
 func compare(a, b string) int {
 	switch {
 	case a < b:
@@ -70,14 +75,17 @@ func compare(a, b string) int {
 	return 0
 }
 
-// A batch is the messages of one transaction, without its begin and its end.
+// A batch is the messages of one transaction, without its begin and its end. The kernel
+// does all of it or nothing.
 type batch struct {
 	msgs []netlink.Message
 	err  error // the first one of encoding
 }
 
+// put appends a message; the first error of encoding is kept for commit.
 func (b *batch) put(kind uint16, flags netlink.HeaderFlags, encode func(*netlink.AttributeEncoder)) {
 	ae := netlink.NewAttributeEncoder()
+	// nf_tables has its numbers in network byte order, unlike rtnetlink.
 	ae.ByteOrder = binary.BigEndian
 	encode(ae)
 	data, err := ae.Encode()
@@ -86,10 +94,13 @@ func (b *batch) put(kind uint16, flags netlink.HeaderFlags, encode func(*netlink
 	}
 	b.msgs = append(b.msgs, netlink.Message{
 		Header: netlink.Header{Type: netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | kind), Flags: netlink.Request | flags},
-		Data:   append([]byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}, data...),
+		// struct nfgenmsg: family, version, resource.
+		Data: append([]byte{unix.NFPROTO_INET, unix.NFNETLINK_V0, 0, 0}, data...),
 	})
 }
 
+// nested encodes an attribute that has attributes of its own. It has the byte order of
+// the batch.
 func nested(ae *netlink.AttributeEncoder, kind uint16, encode func(*netlink.AttributeEncoder)) {
 	ae.Nested(kind, func(n *netlink.AttributeEncoder) error {
 		n.ByteOrder = binary.BigEndian
@@ -98,6 +109,8 @@ func nested(ae *netlink.AttributeEncoder, kind uint16, encode func(*netlink.Attr
 	})
 }
 
+// addTable adds a table. One that is there stays, and becomes the socket's if flags say
+// so.
 func (b *batch) addTable(name string, flags uint32) {
 	b.put(unix.NFT_MSG_NEWTABLE, netlink.Create, func(ae *netlink.AttributeEncoder) {
 		ae.String(unix.NFTA_TABLE_NAME, name)
@@ -105,10 +118,13 @@ func (b *batch) addTable(name string, flags uint32) {
 	})
 }
 
+// delTable deletes a table with all that is in it; one that is missing fails the
+// transaction.
 func (b *batch) delTable(name string) {
 	b.put(unix.NFT_MSG_DELTABLE, 0, func(ae *netlink.AttributeEncoder) { ae.String(unix.NFTA_TABLE_NAME, name) })
 }
 
+// addMapping adds a map without entries. id names it within the transaction.
 func (b *batch) addMapping(table string, id uint32, m mapping) {
 	b.put(unix.NFT_MSG_NEWSET, netlink.Create, func(ae *netlink.AttributeEncoder) {
 		ae.String(unix.NFTA_SET_TABLE, table)
@@ -122,6 +138,8 @@ func (b *batch) addMapping(table string, id uint32, m mapping) {
 	})
 }
 
+// addChain adds a chain. A base chain accepts what no rule of it drops: its drops are
+// explicit.
 func (b *batch) addChain(table string, c chain) {
 	b.put(unix.NFT_MSG_NEWCHAIN, netlink.Create, func(ae *netlink.AttributeEncoder) {
 		ae.String(unix.NFTA_CHAIN_TABLE, table)
@@ -138,12 +156,15 @@ func (b *batch) addChain(table string, c chain) {
 	})
 }
 
+// addRule appends a rule to a chain.
 func (b *batch) addRule(table, chain string, exprs []expr.Any) {
 	b.put(unix.NFT_MSG_NEWRULE, netlink.Create|netlink.Append, func(ae *netlink.AttributeEncoder) {
 		ae.String(unix.NFTA_RULE_TABLE, table)
 		ae.String(unix.NFTA_RULE_CHAIN, chain)
 		ae.Nested(unix.NFTA_RULE_EXPRESSIONS, func(list *netlink.AttributeEncoder) error {
 			for _, e := range exprs {
+				// The library's expressions are encoded by the library; only what is
+				// around them is made here.
 				data, err := expr.Marshal(unix.NFPROTO_INET, e)
 				if err != nil {
 					return err
@@ -155,7 +176,8 @@ func (b *batch) addRule(table, chain string, exprs []expr.Any) {
 	})
 }
 
-// change adds or deletes entries.
+// change adds or deletes entries. kind is NFT_MSG_NEWSETELEM or NFT_MSG_DELSETELEM; all
+// is in the order of elements.
 func (b *batch) change(table string, kind uint16, all []element) {
 	var flags netlink.HeaderFlags
 	if kind == unix.NFT_MSG_NEWSETELEM {
@@ -163,6 +185,7 @@ func (b *batch) change(table string, kind uint16, all []element) {
 	}
 	for len(all) > 0 {
 		n := 1
+		// A message is about one map.
 		for n < len(all) && n < maxElements && all[n].set == all[0].set {
 			n++
 		}
@@ -175,6 +198,7 @@ func (b *batch) change(table string, kind uint16, all []element) {
 				for _, e := range part {
 					nested(list, unix.NFTA_LIST_ELEM, func(ae *netlink.AttributeEncoder) {
 						nested(ae, unix.NFTA_SET_ELEM_KEY, func(ae *netlink.AttributeEncoder) { ae.Bytes(unix.NFTA_DATA_VALUE, []byte(e.key)) })
+						// The key alone says which entry is deleted.
 						if kind == unix.NFT_MSG_NEWSETELEM {
 							nested(ae, unix.NFTA_SET_ELEM_DATA, func(ae *netlink.AttributeEncoder) { ae.Bytes(unix.NFTA_DATA_VALUE, []byte(e.val)) })
 						}
@@ -185,7 +209,9 @@ func (b *batch) change(table string, kind uint16, all []element) {
 	}
 }
 
-// wholeTable makes the table anew, in place of one that is there.
+// wholeTable makes the table anew, in place of one that is there. Packets see the old
+// rules or the new ones, never none. there says whether the old one has to be deleted:
+// deleting a missing one would fail.
 func wholeTable(name string, flags uint32, there bool, l layout, c contents) *batch {
 	b := &batch{}
 	if there {
@@ -193,12 +219,14 @@ func wholeTable(name string, flags uint32, there bool, l layout, c contents) *ba
 	}
 	b.addTable(name, flags)
 	b.addRules(name, l)
+	// Within the same transaction, so that the mark is never of other rules.
 	b.addChain(name, chain{name: l.mark()})
 	b.change(name, unix.NFT_MSG_NEWSETELEM, c.elements())
 	return b
 }
 
-// addRules adds all of a table but its entries.
+// addRules adds all of a table but its entries. Chains come before rules, since rules
+// jump to chains; the order of chains and rules is fixed, since mark sums it up.
 func (b *batch) addRules(table string, l layout) {
 	for i, m := range l.mappings() {
 		b.addMapping(table, uint32(i+1), m)
@@ -215,7 +243,7 @@ func (b *batch) addRules(table string, l layout) {
 }
 
 // mark is the name of a chain that has no rules: by it another process knows which
-// rules the table was given.
+// rules the table was given. The table's name is not a part of it.
 func (l layout) mark() string {
 	b := &batch{}
 	b.addRules("", l)

@@ -8,12 +8,15 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
+// metrics are the plugin's values. They are set also if nobody exports them.
 type metrics struct {
 	restores  prometheus.Counter
 	inUse     prometheus.Gauge
 	hostports prometheus.Gauge
 }
 
+// newMetrics returns the metrics, registered with reg unless that is nil. Two plugins
+// may share a registerer.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		restores: prometheus.NewCounter(prometheus.CounterOpts{

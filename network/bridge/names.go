@@ -9,17 +9,22 @@ import (
 const (
 	maxIfname = 15 // IFNAMSIZ without the NUL
 	maxTable  = 64 // of nftables' 255, so that messages stay readable
-	vethHex   = 11 // digits of a veth's name after the prefix
+	// vethHex leaves 4 of maxIfname for the prefix.
+	vethHex = 11 // digits of a veth's name after the prefix
 )
 
 // validIfname reports whether a name is one for interfaces. It is stricter than
-// the kernel, so that names are safe in rules, paths and messages.
+// the kernel, so that names are safe in rules, paths and messages. "all" and "default"
+// are not interfaces below /proc/sys/net/ipv4/conf.
 func validIfname(name string) bool {
 	return validName(name, maxIfname) && name != "all" && name != "default"
 }
 
+// validTable reports whether a name is one for the table.
 func validTable(name string) bool { return validName(name, maxTable) }
 
+// validName reports whether a name has 1 to most of [a-zA-Z0-9_-], and does not begin
+// like an option.
 func validName(name string, most int) bool {
 	if name == "" || len(name) > most {
 		return false
@@ -32,13 +37,16 @@ func validName(name string, most int) bool {
 	return name[0] != '-'
 }
 
-// vethName is the name of the node's end of an attachment's veth.
+// vethName is the name of the node's end of an attachment's veth. The name follows from
+// the ID, so that an interface can be removed even if its record is lost. 11 digits are
+// 44 bits: two pods of a node do not get the same.
 func vethName(prefix, id string) string {
 	sum := sha256.Sum256([]byte(id))
 	return prefix + hex.EncodeToString(sum[:])[:vethHex]
 }
 
-// isVethName reports whether vethName makes such names.
+// isVethName reports whether vethName makes such names. It is how interfaces of pods
+// are known from others at the bridge.
 func isVethName(prefix, name string) bool {
 	digits, ok := strings.CutPrefix(name, prefix)
 	return ok && len(digits) == vethHex && strings.Trim(digits, "0123456789abcdef") == ""

@@ -13,16 +13,20 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
+// The first two are from linux/magic.h and linux/nsfs.h.
 const (
 	nsfsMagic = 0x6e736673
 	nsGetType = 0xb703 // NS_GET_NSTYPE
 	maxSysctl = 4096   // bytes
 )
 
-// ownNetns opens the network namespace of the calling thread.
+// ownNetns opens the network namespace of the calling thread. /proc/self would be that
+// of the process's first thread.
 func ownNetns() (*os.File, error) { return openNetns("/proc/thread-self/ns/net", false) }
 
-// openNetns opens a network namespace, and nothing else.
+// openNetns opens a network namespace, and nothing else. nofollow refuses a symbolic
+// link at the end of path: paths of pods come with requests. The caller closes the
+// file.
 func openNetns(path string, nofollow bool) (*os.File, error) {
 	flags := unix.O_PATH | unix.O_CLOEXEC
 	if nofollow {
@@ -41,10 +45,13 @@ func openNetns(path string, nofollow bool) (*os.File, error) {
 	if fs.Type != nsfsMagic {
 		return nil, &os.PathError{Op: "open", Path: path, Err: errors.New("not a namespace")}
 	}
+	// The same file by its descriptor: nobody can have exchanged it since it was looked
+	// at.
 	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(at), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
+	// Other kinds of namespaces are of the same file system.
 	kind, err := unix.IoctlRetInt(fd, nsGetType)
 	if err == nil && kind != unix.CLONE_NEWNET {
 		err = errors.New("not a network namespace")
@@ -56,29 +63,35 @@ func openNetns(path string, nofollow bool) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
+// sameFile reports whether two files are the same namespace. An error counts as no.
 func sameFile(a, b *os.File) bool {
 	x, errX := a.Stat()
 	y, errY := b.Stat()
 	return errX == nil && errY == nil && os.SameFile(x, y)
 }
 
-// within calls f on a thread that is in a network namespace. A thread that
-// cannot go back ends with it.
+// withinNetns calls f on a thread that is in a network namespace, and waits for it. A
+// thread that cannot go back ends with the call: no other goroutine ever runs in the
+// wrong namespace. f must not start goroutines that rely on the namespace.
 func withinNetns(ns *os.File, f func() error) error {
 	return onThread(func() error { return unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET) }, f)
 }
 
-// inFreshNetns calls f in a network namespace that ends with it.
+// inFreshNetns calls f in a network namespace that ends with it. Everything that f
+// makes goes with the namespace, also after a panic.
 func inFreshNetns(f func() error) error {
 	return onThread(func() error { return unix.Unshare(unix.CLONE_NEWNET) }, f)
 }
 
+// onThread calls enter and f on a thread of its own, and brings the thread back to its
+// namespace.
 func onThread(enter, f func() error) error {
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		home, err := ownNetns()
 		if err != nil {
+			// Nothing has changed: the thread can be used again.
 			runtime.UnlockOSThread()
 			result <- err
 			return
@@ -90,6 +103,8 @@ func onThread(enter, f func() error) error {
 			return
 		}
 		err = call(f)
+		// Left locked, the thread ends with the goroutine, as the runtime has no use
+		// for it.
 		if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
 			runtime.UnlockOSThread()
 		}
@@ -110,11 +125,14 @@ func call(f func() error) (err error) {
 
 // Settings of the calling thread's network namespace, as paths below /proc/sys/net.
 
+// readSysctl returns a setting without the newline at its end.
 func readSysctl(name string) (string, error) {
 	b, err := safefile.ReadFile("/proc/sys/net/"+name, maxSysctl)
 	return strings.TrimSpace(string(b)), err
 }
 
+// writeSysctl writes a setting, unless it has the value: files of /proc/sys may be
+// read-only in a container, while the value is right.
 func writeSysctl(name, value string) error {
 	if have, err := readSysctl(name); err == nil && have == value {
 		return nil
@@ -125,7 +143,8 @@ func writeSysctl(name, value string) error {
 // signOfIPv6 is the setting by which IPv6 is known; tests name another.
 var signOfIPv6 = "ipv6/conf/all/disable_ipv6"
 
-// hasIPv6 reports whether the kernel has IPv6, be it disabled for interfaces.
+// hasIPv6 reports whether the kernel has IPv6, be it disabled for interfaces. Kernels
+// booted with ipv6.disable=1 have no such files.
 func hasIPv6() bool {
 	_, err := readSysctl(signOfIPv6)
 	return err == nil

@@ -14,9 +14,12 @@ import (
 // New returns a plugin for the network namespace of the calling thread. It
 // refuses, with all reasons at once, what can never work: the kernel is asked by
 // making everything in a network namespace of its own that ends at once. Nothing
-// is changed on the node. Close gives back what New opened.
+// is changed on the node. Close gives back what New opened. The namespace is that of
+// the thread at this moment: a caller that has changed its thread's namespace must have
+// locked it.
 func New(cfg Config) (*Plugin, error) {
 	cfg = cfg.withDefaults()
+	// All reasons are collected, so that the owner of a node sees them at once.
 	errs := cfg.validate()
 	ns, err := ownNetns()
 	if err != nil {
@@ -25,9 +28,12 @@ func New(cfg Config) (*Plugin, error) {
 	p := &Plugin{
 		cfg: cfg, log: cfg.Log, ns: ns, name: cfg.Name, subnet: cfg.Subnet, subnet6: cfg.Subnet6, dir: stateDir(cfg.StateDir),
 		events: newInbox(), gate: make(chan struct{}, 1), pods: map[string]*pod{}, claims: map[claim]string{}, busy: map[string]chan struct{}{},
+		// Until Recovered has run, no pod can be attached: its address could be one
+		// that is in use.
 		broken: network.Errorf(network.Unavailable, "the records of attachments were not read yet"),
 	}
 	p.ops.Limit = maxOperations
+	// What the kernel lacks is not asked with names that are wrong already.
 	if len(errs) == 0 {
 		errs = p.look()
 	}
@@ -35,6 +41,7 @@ func New(cfg Config) (*Plugin, error) {
 		p.metrics, err = newMetrics(cfg.Registerer)
 		errs = append(errs, err)
 	}
+	// With an error, nothing stays open and nothing was changed on the node.
 	if err := errors.Join(errs...); err != nil {
 		p.Close()
 		return nil, refused(errs)
@@ -42,15 +49,19 @@ func New(cfg Config) (*Plugin, error) {
 	return p, nil
 }
 
+// refused makes one FailedPrecondition of all reasons.
 func refused(errs []error) error {
 	return &network.Error{Code: network.FailedPrecondition, Err: fmt.Errorf("bridge network: %w", errors.Join(errs...))}
 }
 
-// look finds out what New has to know of the node, and returns what is against it.
+// look finds out what New has to know of the node, and returns what is against it. It
+// reads the kernel's state and the files of StateDir, and chooses the subnet. Nobody
+// else has p yet.
 func (p *Plugin) look() []error {
 	feat, err := probe(p.cfg)
 	errs := compact([]error{err})
 	p.feat = feat
+	// Worth a sentence and not a refusal: only UDP ports that change hands are touched.
 	if len(errs) == 0 && !feat.conntrack {
 		p.notes.conntrack = "the kernel does not list connections (module nf_conntrack_netlink): peers of a UDP host port that go on sending may reach whoever had it before"
 	}
@@ -58,6 +69,8 @@ func (p *Plugin) look() []error {
 	if p.links, err = newLinks(p.ns); err != nil {
 		return compact(append(errs, err))
 	}
+	// A damaged state is begun anew; only a disk that cannot be read is a reason to
+	// refuse.
 	if p.state, p.known, err = readState(p.dir, p.log); err != nil {
 		errs = append(errs, err)
 	}
@@ -68,11 +81,14 @@ func (p *Plugin) look() []error {
 	errs = append(errs, err)
 	var had netip.Prefix // the subnet of a bridge that is there
 	if link != nil {
+		// The name is taken by somebody else: nothing of theirs is changed.
 		if !oursBridge(link) {
 			errs = append(errs, fmt.Errorf("Config.Name %s: the node has a %s of that name that was not made by this agent", p.name, link.Type()))
 		}
 		addrs, err := p.links.addresses(link)
 		errs = append(errs, err)
+		// The first address of a subnet is the gateway's: so the bridge itself shows
+		// which subnet its pods have, even if the state is lost.
 		for _, a := range addrs {
 			if prefix, err := prefixOf(a.IPNet); err == nil && prefix.Addr() == gateway(prefix) && validSubnet(prefix.Masked()) == nil {
 				had = prefix.Masked()
@@ -81,8 +97,11 @@ func (p *Plugin) look() []error {
 	}
 	all, err := p.links.taken(p.name, append([]netip.Prefix{p.subnet, p.subnet6}, ranges...)...)
 	errs = append(errs, err)
+	// In this order: what is configured, what was chosen before, what the bridge shows,
+	// and a new choice. A subnet stays for as long as anything remembers it.
 	switch {
 	case p.cfg.Subnet.IsValid():
+		// Routes over the subnet are the bridge's own if it has the subnet already.
 		if t, found := overlap(p.cfg.Subnet, all); found && had != p.cfg.Subnet {
 			errs = append(errs, fmt.Errorf("Config.Subnet %s overlaps %s", p.cfg.Subnet, t.by))
 		}
@@ -94,6 +113,7 @@ func (p *Plugin) look() []error {
 		p.subnet, err = chooseSubnet(append(all, nameServers(p.cfg.ResolvConf)...))
 		errs = append(errs, err)
 	}
+	// With the bridge there, the overlap is most likely its own route.
 	if p.subnet6.IsValid() && link == nil {
 		if t, found := overlap(p.subnet6, all); found {
 			errs = append(errs, fmt.Errorf("Config.Subnet6 %s overlaps %s", p.subnet6, t.by))
@@ -102,6 +122,7 @@ func (p *Plugin) look() []error {
 	return compact(errs)
 }
 
+// compact removes the nils of a list of errors.
 func compact(errs []error) []error {
 	return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 }

@@ -8,12 +8,15 @@ import (
 )
 
 const (
+	// planVersion is in each plan: an agent of another version may read it after an
+	// upgrade or a downgrade.
 	planVersion = 1
 	maxPlan     = 4 << 10 // bytes; one has about 200
 )
 
 // plan is what is saved of an attachment: all that TearDown needs beside the
-// attachment, whatever the configuration is by then.
+// attachment, whatever the configuration is by then. It is written to the record before
+// anything is made, so that a crash at any point leaves nothing that nobody knows of.
 type plan struct {
 	Version int `json:"v"`
 	// Number grows with each plan of a node, so that the latest one is known.
@@ -25,6 +28,7 @@ type plan struct {
 	IPv6   netip.Prefix `json:"ipv6,omitzero"`
 }
 
+// bytes returns the plan as it is saved. Equal plans have equal bytes.
 func (p plan) bytes() []byte {
 	b, err := json.Marshal(p)
 	if err != nil {
@@ -33,7 +37,8 @@ func (p plan) bytes() []byte {
 	return b
 }
 
-// parsePlan reads what was saved, and refuses what this package did not write.
+// parsePlan reads what was saved, and refuses what this package did not write. A record
+// may be damaged, and its names end up in requests to the kernel as root.
 func parsePlan(b []byte) (plan, error) {
 	if len(b) > maxPlan {
 		return plan{}, fmt.Errorf("saved plan has %d bytes, want at most %d", len(b), maxPlan)
@@ -43,6 +48,7 @@ func parsePlan(b []byte) (plan, error) {
 		return plan{}, fmt.Errorf("saved plan: %w", err)
 	}
 	switch {
+	// A later agent's plan is not guessed at: TearDown goes by the ID then.
 	case p.Version != planVersion:
 		return plan{}, fmt.Errorf("saved plan: version %d, want %d", p.Version, planVersion)
 	case !validIfname(p.Bridge):
@@ -52,6 +58,8 @@ func parsePlan(b []byte) (plan, error) {
 	case !validTable(p.Table):
 		return plan{}, fmt.Errorf("saved plan: table %q is no name for a table", p.Table)
 	}
+	// The address must be one that this package could have given: freeing any other
+	// would disturb the store of addresses.
 	if err := validSubnet(p.IPv4.Masked()); err != nil {
 		return plan{}, fmt.Errorf("saved plan: ipv4 %s: %w", p.IPv4, err)
 	}
@@ -69,7 +77,7 @@ func parsePlan(b []byte) (plan, error) {
 	return p, nil
 }
 
-// ips are the addresses of a pod, IPv4 first.
+// ips are the addresses of a pod, IPv4 first. The order is that of the pod's status.
 func (p plan) ips() []netip.Addr {
 	out := []netip.Addr{p.IPv4.Addr()}
 	if p.IPv6.IsValid() {

@@ -20,7 +20,9 @@ var (
 // Name is the plugin's in records.
 const Name = "bridge"
 
-// Plugin is a [network.Plugin].
+// Plugin is a [network.Plugin]. Its fields are in three groups: those that New sets and
+// nobody changes, those that the gate guards, and those that mu guards. mu may be taken
+// with the gate held, and is never held while the kernel is asked.
 type Plugin struct {
 	cfg     Config
 	log     *zap.Logger
@@ -28,9 +30,11 @@ type Plugin struct {
 	ns      *os.File // the node's network namespace
 	feat    features
 	dir     durable.Dir
-	boot    string
-	events  *inbox // what Run looks into
+	// boot is the ID of this boot of the machine; settings of sysctl last as long.
+	boot   string
+	events *inbox // what Run looks into
 
+	// ops are the calls that may outlast their callers.
 	ops detached.Group[network.Result]
 	// gate is held by who changes the node beside single veths. What it guards is
 	// below.
@@ -52,10 +56,13 @@ type Plugin struct {
 	subnet6   netip.Prefix
 	addrs     *addresses
 	number    uint64
-	pods      map[string]*pod
-	claims    map[claim]string // to IDs
-	busy      map[string]chan struct{}
-	own       []uint32 // netlink ports of ours, the latest last
+	// pods has every attachment from Plan to the end of TearDown, by ID.
+	pods   map[string]*pod
+	claims map[claim]string // to IDs
+	// busy has a channel for each ID that a call is at work for; it is closed at the
+	// end.
+	busy map[string]chan struct{}
+	own  []uint32 // netlink ports of ours, the latest last
 	// bridgeIndex is index, for who has not the gate.
 	bridgeIndex uint32
 	broken      error // why no pod can be attached
@@ -65,7 +72,8 @@ type Plugin struct {
 	notes       notes
 }
 
-// pod is an attachment as it is known in memory.
+// pod is an attachment as it is known in memory. Plugin.mu guards serving; the rest
+// does not change once it is in the map.
 type pod struct {
 	plan
 	label    string // for messages
@@ -76,7 +84,7 @@ type pod struct {
 
 // Close gives back the sockets. The network of pods stays as it is. It is not to
 // be called while another method runs; what goes on of a call that its caller gave
-// up has the sockets until its end.
+// up has the sockets until its end. It does not block.
 func (p *Plugin) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -87,7 +95,8 @@ func (p *Plugin) Close() {
 	}
 }
 
-// begin counts a call that may outlast its caller. end has to be called.
+// begin counts a call that may outlast its caller. end has to be called. After Close it
+// returns Unavailable.
 func (p *Plugin) begin() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -98,6 +107,7 @@ func (p *Plugin) begin() error {
 	return nil
 }
 
+// end is the counterpart of begin. The last call after a Close closes the sockets.
 func (p *Plugin) end() {
 	p.mu.Lock()
 	p.working--
@@ -108,6 +118,8 @@ func (p *Plugin) end() {
 	}
 }
 
+// closeSockets is called once, by Close or by the last end, and also for a Plugin that
+// New has made in part.
 func (p *Plugin) closeSockets() {
 	if p.links != nil {
 		p.links.close()
@@ -122,16 +134,20 @@ func (p *Plugin) closeSockets() {
 // Name returns "bridge".
 func (p *Plugin) Name() string { return Name }
 
-// Durable returns false: all is the kernel's, and gone after a boot.
+// Durable returns false: all is the kernel's, and gone after a boot. So records need no
+// sync before SetUp.
 func (p *Plugin) Durable() bool { return false }
 
-// Status returns nil if a pod can be attached.
+// Status returns nil if a pod can be attached. It reports what the last attempt came to
+// and asks nobody.
 func (p *Plugin) Status() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.broken
 }
 
+// setBroken sets the result of Status, and reports whether it is another one. Errors
+// are compared by their texts.
 func (p *Plugin) setBroken(err error) (changed bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,7 +9,8 @@ import (
 )
 
 // prepared makes what is there for all pods, if it was not made yet or is to be
-// looked at again, and returns the index and the MTU of the bridge.
+// looked at again, and returns the index and the MTU of the bridge. The node is touched
+// at the first pod and not before: an agent that has none leaves no trace.
 func (p *Plugin) prepared(ctx context.Context, again bool) (index, mtu int, err error) {
 	leave, err := p.enter(ctx)
 	if err != nil {
@@ -22,6 +23,7 @@ func (p *Plugin) prepared(ctx context.Context, again bool) (index, mtu int, err 
 	case again:
 		err = p.ensureBridge()
 	}
+	// A caller that ran out of time says nothing about the node.
 	if err != nil && ctx.Err() == nil {
 		p.setBroken(err)
 		p.events.put(unsure) // Run tries again, and says so
@@ -30,7 +32,8 @@ func (p *Plugin) prepared(ctx context.Context, again bool) (index, mtu int, err 
 }
 
 // prepare makes the table, has the node forward, and makes the bridge. The gate
-// is held.
+// is held. A failure leaves p.ready false, so that the next call begins again; each
+// step is idempotent.
 func (p *Plugin) prepare(ctx context.Context) error {
 	if err := p.planForwarding(ctx); err != nil {
 		return err
@@ -43,9 +46,14 @@ func (p *Plugin) prepare(ctx context.Context) error {
 	return nil
 }
 
-// planForwarding makes the table, and then has the node forward. The gate is held.
+// planForwarding makes the table, and then has the node forward. The gate is held. The
+// order is what makes a crash harmless: the state on the disk, the rules that drop
+// others' forwarding, and only then the setting. The other way round, a node would
+// forward for everybody.
 func (p *Plugin) planForwarding(ctx context.Context) error {
 	l, kept := p.layout(), p.state
+	// The state was lost. The table of an earlier agent still shows whose setting it
+	// was.
 	if !p.known {
 		v4, v6, err := p.table.dropsOthers()
 		if err != nil {
@@ -66,6 +74,8 @@ func (p *Plugin) planForwarding(ctx context.Context) error {
 			return fmt.Errorf("read forwarding: %w", err)
 		}
 		f = planForwarding(v4, v6, l.has6(), p.boot, p.state)
+		// Before forwarding is on: after it, nobody can tell which interfaces were
+		// affected.
 		if f.set6 {
 			f.ours.AcceptRA, err = raThatWouldEnd()
 		}
@@ -73,9 +83,11 @@ func (p *Plugin) planForwarding(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
+	// Only a subnet that was chosen here is kept: a configured one is known anyway.
 	if !p.cfg.Subnet.IsValid() {
 		f.ours.Subnet = l.subnet
 	}
+	// The state is synced: no write without a reason.
 	if !sameState(f.ours, kept) {
 		if err := writeState(p.dir, f.ours); err != nil {
 			return fmt.Errorf("write state: %w", err)
@@ -86,6 +98,8 @@ func (p *Plugin) planForwarding(ctx context.Context) error {
 	p.drop4, p.drop6 = p.state.Forward4 != "", p.state.Forward6 != ""
 	p.mu.Unlock()
 	atPoint("state")
+	// With the entries of pods that live: their host ports must not be missing for a
+	// moment.
 	if err := p.table.take(ctx, p.layout(), p.serve(nil, false)); err != nil {
 		return err
 	}
@@ -102,14 +116,18 @@ func (p *Plugin) planForwarding(ctx context.Context) error {
 	return nil
 }
 
+// sameState reports whether two states need only one file.
 func sameState(a, b state) bool {
 	return a.Version == b.Version && a.Subnet == b.Subnet && a.Forward4 == b.Forward4 && a.Forward6 == b.Forward6 && slices.Equal(a.AcceptRA, b.AcceptRA)
 }
 
 // ensureBridge makes the bridge as it is to be, with the pods' interfaces as its
-// ports. The gate is held.
+// ports. The gate is held. It is also how the bridge is put back after somebody has
+// removed it.
 func (p *Plugin) ensureBridge() error {
 	l := p.layout()
+	// Asked each time, since the default route may come after the agent. A bridge that
+	// is there keeps its MTU; new pods get this one.
 	mtu := p.cfg.MTU
 	if mtu == 0 {
 		mtu = p.links.defaultRouteMTU()
@@ -125,7 +143,8 @@ func (p *Plugin) ensureBridge() error {
 	return p.links.join(index, p.veths())
 }
 
-// veths are the interfaces of pods that are attached.
+// veths are the interfaces of pods that are attached. Those that are being set up are
+// not among them: addVeth makes them ports itself.
 func (p *Plugin) veths() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,22 +11,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// probeTimeout bounds what the kernel takes to load its modules and make the table.
 const probeTimeout = 30 * time.Second
 
 // features are what the kernel can beside what is needed.
 type features struct {
+	// tableFlags are those of an owned table, or 0 for kernels before 6.9.
 	tableFlags uint32
-	ipv6       bool
-	conntrack  bool // connections can be listed and deleted
+	// ipv6 is false for a kernel without it, whatever interfaces are set to.
+	ipv6      bool
+	conntrack bool // connections can be listed and deleted
 }
 
 // probe makes everything once in a network namespace that ends with it, and
-// returns all reasons for which it cannot be made on the node.
+// returns all reasons for which it cannot be made on the node. Trying is better than
+// asking for versions: kernels of distributions have features of later ones, and
+// modules may be missing in any.
 func probe(c Config) (features, error) {
 	if err := privileges(); err != nil {
 		return features{}, err
 	}
 	var f features
+	// Modules that are loaded by this stay loaded; everything else goes with the
+	// namespace.
 	err := inFreshNetns(func() error {
 		ns, err := ownNetns()
 		if err != nil {
@@ -36,8 +43,11 @@ func probe(c Config) (features, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), probeTimeout)
 		defer cancel()
 		f.ipv6 = hasIPv6()
+		// All rules that there can be: drop4 and drop6 add some.
 		l := layout{bridge: c.Name, subnet: netip.PrefixFrom(ranges[0].Addr(), subnetBits), drop4: true, drop6: true}
 		var errs []error
+		// A subnet that the kernel cannot serve is a mistake of the configuration, and
+		// no reason to attach pods without it.
 		if c.Subnet6.IsValid() && !f.ipv6 {
 			errs = append(errs, fmt.Errorf("Config.Subnet6 %s: the kernel has no IPv6", c.Subnet6))
 		}
@@ -54,13 +64,15 @@ func probe(c Config) (features, error) {
 	return f, err
 }
 
-// privileges refuses what the agent may not do.
+// privileges refuses what the agent may not do. Being root is not asked: capabilities
+// are what the kernel goes by.
 func privileges() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
 	if err := unix.Capget(&header, &data[0]); err != nil {
 		return fmt.Errorf("read capabilities: %w", err)
 	}
+	// Named one by one, with the reason, for whoever writes the agent's unit file.
 	var errs []error
 	for _, c := range []struct {
 		bit  int
@@ -77,6 +89,7 @@ func privileges() error {
 	return errors.Join(errs...)
 }
 
+// probeLinks tries links in the namespace ns, with sockets of its own.
 func probeLinks(c Config, ns *os.File) (conntrack bool, err error) {
 	l, err := newLinks(ns)
 	if err != nil {
@@ -86,7 +99,8 @@ func probeLinks(c Config, ns *os.File) (conntrack bool, err error) {
 	return l.probe(c)
 }
 
-// probe makes a bridge and a port of it.
+// probe makes a bridge and a port of it. It says which module is missing, as the
+// kernel's own error would be a number.
 func (l *links) probe(c Config) (conntrack bool, err error) {
 	subnet := netip.PrefixFrom(ranges[0].Addr(), subnetBits)
 	index, err := l.ensureBridge(bridgeSpec{name: c.Name, mtu: defaultMTU, subnet: subnet})
@@ -96,13 +110,18 @@ func (l *links) probe(c Config) (conntrack bool, err error) {
 	if err := l.addVeth(vethName(c.VethPrefix, "probe"), index, defaultMTU, l.ns, macOf(gateway(subnet).Next())); err != nil {
 		return false, fmt.Errorf("the kernel has no virtual Ethernet (module veth): %w", err)
 	}
+	// Listing connections is optional: its error is the answer.
 	_, _, err = l.flows(unix.AF_INET, func(flow) bool { return false })
 	return err == nil, nil
 }
 
-// probeTable makes the table in steps, so that the error names what is missing.
+// probeTable makes the table in steps, so that the error names what is missing. It
+// returns the flags that the kernel takes for a table. Each step is a transaction of
+// its own.
 func probeTable(ctx context.Context, t *table, l layout) (flags uint32, err error) {
 	name := t.name
+	// An owned table that persists is Linux 6.9's. Older ones refuse the flag, and an
+	// owned one that does not persist would go with the agent.
 	t.flags = tableOwner | tablePersist
 	b := &batch{}
 	b.addTable(name, t.flags)
@@ -121,6 +140,7 @@ func probeTable(ctx context.Context, t *table, l layout) (flags uint32, err erro
 	if err := t.commit(ctx, b); err != nil {
 		return 0, fmt.Errorf("nf_tables of this kernel has no maps with concatenated values (Linux 5.6): %w", err)
 	}
+	// Rule by rule, as a missing module fails the first rule that needs it.
 	for _, c := range l.chains() {
 		b = &batch{}
 		b.addChain(name, c)
@@ -135,6 +155,7 @@ func probeTable(ctx context.Context, t *table, l layout) (flags uint32, err erro
 			}
 		}
 	}
+	// At last everything in one transaction, as on the node, with an entry in a map.
 	want := contents{}
 	pod := plan{IPv4: netip.PrefixFrom(gateway(l.subnet).Next(), l.subnet.Bits())}
 	want.add(forward{claim{proto: unix.IPPROTO_TCP, port: 1}, 1}.element(pod))

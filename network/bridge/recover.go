@@ -13,7 +13,9 @@ import (
 )
 
 // Recovered takes over what an earlier agent made: it puts the table in order
-// for the pods that live, and removes what belongs to none.
+// for the pods that live, and removes what belongs to none. Trouble with the node's
+// network is no error of Recovered: Status has it, and Run tries again. An error is
+// returned only for a second call.
 func (p *Plugin) Recovered(ctx context.Context, kept []network.Kept) error {
 	tables, err := p.adopt(kept)
 	if err != nil {
@@ -31,7 +33,7 @@ func (p *Plugin) Recovered(ctx context.Context, kept []network.Kept) error {
 }
 
 // adopt puts the attachments of the past into the memory, and returns the tables
-// that hold their ports beside the one of now.
+// that hold their ports beside the one of now. It changes memory alone.
 func (p *Plugin) adopt(kept []network.Kept) (tables []string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -41,18 +43,24 @@ func (p *Plugin) adopt(kept []network.Kept) (tables []string, err error) {
 	plans := make([]plan, len(kept))
 	var latest, latest6 plan
 	for i, k := range kept {
+		// Without its plan the pod is still taken over below, by its ID and by its
+		// result.
 		one, err := parsePlan(k.Saved)
 		if err != nil {
 			p.log.Warn("ignored a damaged plan", zap.String("id", k.Attachment.ID), zap.Error(err))
 			continue
 		}
 		plans[i] = one
+		// The latest plan shows which subnet is in use, and where the search for free
+		// addresses goes on.
 		if one.Number > latest.Number {
 			latest = one
 		}
 		if one.IPv6.IsValid() && one.Number > latest6.Number {
 			latest6 = one
 		}
+		// The table's name was configured otherwise: ports in the old table have to go
+		// from there.
 		if one.Table != p.cfg.Table && !slices.Contains(tables, one.Table) {
 			tables = append(tables, one.Table)
 		}
@@ -63,7 +71,11 @@ func (p *Plugin) adopt(kept []network.Kept) (tables []string, err error) {
 	if latest.IPv4.IsValid() {
 		p.addrs.startAfter(latest.IPv4.Addr())
 	}
+	// Attachments that are to be torn down count as well: they have their addresses
+	// until then.
 	for i, k := range kept {
+		// Those without a result were never attached, or are on their way down: no
+		// entries.
 		one := &pod{plan: plans[i], label: label(k.Attachment), serving: k.Result != nil}
 		if one.Version == 0 { // damaged
 			one.Veth = vethName(p.cfg.VethPrefix, k.Attachment.ID)
@@ -84,12 +96,15 @@ func (p *Plugin) adopt(kept []network.Kept) (tables []string, err error) {
 	return tables, nil
 }
 
-// keepSubnet stays with what the latest pods have, whatever is configured now.
+// keepSubnet stays with what the latest pods have, whatever is configured now. The
+// bridge has the gateway of one subnet: with another, pods that live would lose theirs.
+// p.mu is held.
 func (p *Plugin) keepSubnet(latest plan, subnet6 netip.Prefix) {
 	if latest.Version == 0 {
 		return
 	}
 	subnet := latest.IPv4.Masked()
+	// The sentence stays in Advice until a start without such pods.
 	if latest.Bridge != p.name || subnet != p.subnet || subnet6.IsValid() && subnet6 != p.subnet6 {
 		p.notes.subnet = fmt.Sprintf("pods have bridge %s and subnets %s; bridge %s and subnets %s take effect when the agent starts without such pods",
 			latest.Bridge, subnets(subnet, subnet6), p.name, subnets(p.subnet, p.subnet6))
@@ -100,11 +115,14 @@ func (p *Plugin) keepSubnet(latest plan, subnet6 netip.Prefix) {
 	switch {
 	case subnet6.IsValid():
 		p.subnet6 = subnet6
+	// The configured IPv6 subnet was checked against the configured IPv4 one, not
+	// against this.
 	case p.subnet6.IsValid() && validSubnet6(p.subnet6, subnet) != nil:
 		p.subnet6 = netip.Prefix{} // too small for this one
 	}
 }
 
+// subnets names the subnets for a message.
 func subnets(v4, v6 netip.Prefix) string {
 	if v6.IsValid() {
 		return v4.String() + " and " + v6.String()
@@ -112,7 +130,8 @@ func subnets(v4, v6 netip.Prefix) string {
 	return v4.String()
 }
 
-// addressesOf finds a pod's addresses in its result.
+// addressesOf finds a pod's addresses in its result. Addresses of other subnets are
+// ignored, and a pod without one of the subnet keeps none.
 func addressesOf(ips []netip.Addr, subnet, subnet6 netip.Prefix) (v4, v6 netip.Prefix) {
 	for _, ip := range ips {
 		switch {
@@ -125,6 +144,9 @@ func addressesOf(ips []netip.Addr, subnet, subnet6 netip.Prefix) (v4, v6 netip.P
 	return v4, v6
 }
 
+// recover is the part of Recovered that touches the node. some says that there are
+// attachments, tables are names of other tables of ours. The gate is held for all of
+// it.
 func (p *Plugin) recover(ctx context.Context, some bool, tables []string) error {
 	leave, err := p.enter(ctx)
 	if err != nil {
@@ -145,10 +167,13 @@ func (p *Plugin) recover(ctx context.Context, some bool, tables []string) error 
 	if err := p.prepare(ctx); err != nil {
 		return err
 	}
+	// From here on one failure does not keep the rest from being tried.
 	var errs []error
 	for _, name := range tables {
 		errs = append(errs, p.table.remove(ctx, name))
 	}
+	// Interfaces whose names are ours and whose pods are in no record: the record was
+	// lost, or the agent was killed before it wrote one.
 	found, err := p.links.ports(p.index, p.cfg.VethPrefix)
 	errs = append(errs, err)
 	known := map[string]bool{}
@@ -157,6 +182,7 @@ func (p *Plugin) recover(ctx context.Context, some bool, tables []string) error 
 		known[one.Veth] = true
 	}
 	p.mu.Unlock()
+	// Pods whose records are damaged are known by their IDs, so that theirs are kept.
 	stale := slices.DeleteFunc(found, func(name string) bool { return known[name] })
 	if len(stale) > 0 {
 		errs = append(errs, p.links.removeVeths(stale...))

@@ -22,17 +22,21 @@ const maxRemovals = 64
 type removals struct {
 	group uint32 // of interfaces, which nobody else uses
 
+	// mu guards waiting and busy. busy says that a goroutine runs removeWaiting.
 	mu      sync.Mutex
 	waiting []removal
 	busy    bool
 }
 
+// removal is one interface, and where its result goes: a channel with a place for it.
 type removal struct {
 	name string
 	done chan<- error
 }
 
-// newGroup chooses a group of interfaces. Those that people use have small numbers.
+// newGroup chooses a group of interfaces. Those that people use have small numbers. A
+// random one of 30 bits: a group that people use, or another agent's, is as good as
+// never hit.
 func newGroup() uint32 {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -40,17 +44,21 @@ func newGroup() uint32 {
 }
 
 // removeVeth removes a veth by its end on the node. One that is not there is no
-// error, and what is no veth stays.
+// error, and what is no veth stays. It blocks until the interface is gone. The other
+// end goes with it.
 func (l *links) removeVeth(name string) error { return l.removeVeths(name) }
 
-// removeVeths removes veths, and reports what each came to.
+// removeVeths removes veths, and reports what each came to. The results are joined in
+// one error. It may be called by many at once.
 func (l *links) removeVeths(names ...string) error {
+	// With a place for each result, so that removeWaiting never waits for a caller.
 	done := make(chan error, len(names))
 	r := &l.removals
 	r.mu.Lock()
 	for _, name := range names {
 		r.waiting = append(r.waiting, removal{name, done})
 	}
+	// Whoever comes while nobody removes starts the goroutine.
 	begin := !r.busy && len(r.waiting) > 0
 	r.busy = r.busy || begin
 	r.mu.Unlock()
@@ -64,13 +72,16 @@ func (l *links) removeVeths(names ...string) error {
 	return errors.Join(errs...)
 }
 
-// removeWaiting removes until nobody waits.
+// removeWaiting removes until nobody waits. Interfaces that come meanwhile make up the
+// next round: removing 100 pods takes a few rounds.
 func (l *links) removeWaiting() {
 	r := &l.removals
 	for {
 		r.mu.Lock()
 		all := r.waiting[:min(len(r.waiting), maxRemovals)]
 		r.waiting = r.waiting[len(all):]
+		// Set under the same lock that finds the list empty: who comes next starts a
+		// new goroutine.
 		r.busy = len(all) > 0
 		r.mu.Unlock()
 		if len(all) == 0 {
@@ -81,6 +92,7 @@ func (l *links) removeWaiting() {
 			names[i] = one.name
 		}
 		var errs []error
+		// A panic must not leave the callers waiting for ever.
 		if err := call(func() error { errs = l.removeNow(names); return nil }); err != nil {
 			errs = make([]error, len(all))
 			for i := range errs {
@@ -93,7 +105,8 @@ func (l *links) removeWaiting() {
 	}
 }
 
-// removeNow removes veths at once, and returns what became of each.
+// removeNow removes veths at once, and returns what became of each. It marks all of
+// them with the group, removes the group by one request, and then looks at each.
 func (l *links) removeNow(names []string) []error {
 	errs := make([]error, len(names))
 	found := make([]netlink.Link, len(names))
@@ -104,10 +117,13 @@ func (l *links) removeNow(names []string) []error {
 		case err != nil:
 			errs[i] = err
 		case link == nil:
+		// Somebody has given the name to another kind of interface: it is not ours to
+		// remove.
 		case link.Type() != "veth":
 			errs[i] = fmt.Errorf("%s is a %s, want a veth", name, link.Type())
 		default:
 			found[i] = link
+			// One that cannot be marked is removed on its own below.
 			if len(names) > 1 && l.h.LinkSetGroup(link, int(l.removals.group)) == nil {
 				marked++
 			}
@@ -121,15 +137,19 @@ func (l *links) removeNow(names []string) []error {
 		if link == nil {
 			continue
 		}
+		// Most are gone with the group.
 		if marked > 1 {
 			if again, err := l.find(names[i]); err == nil && again == nil {
 				continue
 			}
 		}
+		// ENODEV: it went by itself, as when the pod's namespace has ended.
 		if err := l.h.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) {
 			errs[i] = err
 			continue
 		}
+		// The answer of the kernel is not taken for the fact: an address must not be
+		// given again while its interface is there.
 		if again, err := l.find(names[i]); err != nil {
 			errs[i] = err
 		} else if again != nil && again.Type() == "veth" {
@@ -139,7 +159,8 @@ func (l *links) removeNow(names []string) []error {
 	return errs
 }
 
-// removeGroup removes the interfaces that were marked.
+// removeGroup removes the interfaces that were marked. RTM_DELLINK with IFLA_GROUP and
+// no index removes every link of the group in the namespace.
 func (l *links) removeGroup() error {
 	r := l.request(unix.RTM_DELLINK, unix.NLM_F_ACK)
 	r.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))

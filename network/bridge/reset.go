@@ -14,7 +14,8 @@ import (
 )
 
 // Check reports whether the pod's interface is a port of the bridge, and whether
-// the table holds what it is to hold.
+// the table holds what it is to hold. It changes nothing. ctx bounds the wait for the
+// gate; the kernel is asked within the deadlines of the sockets.
 func (p *Plugin) Check(ctx context.Context, k network.Kept, _ *os.File) error {
 	_, err := p.do(ctx, "check", k.Attachment.ID, func(ctx context.Context) (network.Result, error) {
 		want, err := parsePlan(k.Saved)
@@ -26,6 +27,7 @@ func (p *Plugin) Check(ctx context.Context, k network.Kept, _ *os.File) error {
 			return network.Result{}, err
 		}
 		defer leave()
+		// By the plan's name and not by that of today's configuration.
 		link, err := p.links.find(want.Veth)
 		switch {
 		case err != nil:
@@ -35,6 +37,8 @@ func (p *Plugin) Check(ctx context.Context, k network.Kept, _ *os.File) error {
 		case !p.ready || link.Attrs().MasterIndex != p.index:
 			return network.Result{}, fmt.Errorf("interface %s is no port of bridge %s", want.Veth, want.Bridge)
 		}
+		// The whole table, not only this pod's entries: rules that are missing cut off
+		// all pods.
 		ok, err := p.table.holds(p.layout(), p.serve(nil, false))
 		if err == nil && !ok {
 			err = fmt.Errorf("table inet %s lacks rules, or has others", p.cfg.Table)
@@ -46,6 +50,8 @@ func (p *Plugin) Check(ctx context.Context, k network.Kept, _ *os.File) error {
 
 // Reset takes back all that the plugin made on the node: the interfaces of pods,
 // the bridge, the table, the settings, the state. No pod has a network then.
+// Attachments stay in memory until TearDown, which finds nothing to remove. The next
+// pod makes everything anew.
 func (p *Plugin) Reset(ctx context.Context) error {
 	_, err := p.do(ctx, "reset", "", func(ctx context.Context) (network.Result, error) {
 		leave, err := p.enter(ctx)
@@ -58,12 +64,15 @@ func (p *Plugin) Reset(ctx context.Context) error {
 	return err
 }
 
+// reset is Reset. The gate is held. What fails is reported, and the rest is removed all
+// the same.
 func (p *Plugin) reset(ctx context.Context) error {
 	p.ready = false
 	var errs []error
 	p.mu.Lock()
 	bridge := p.name
 	veths := map[string]bool{}
+	// Their entries go with the table: none of them is served any more.
 	for _, one := range p.pods {
 		veths[one.Veth] = true
 		one.serving = false
@@ -71,6 +80,8 @@ func (p *Plugin) reset(ctx context.Context) error {
 	p.mu.Unlock()
 	link, err := p.links.find(bridge)
 	errs = append(errs, err)
+	// Ports that no record names are removed as well, but never a bridge of somebody
+	// else.
 	if link != nil && oursBridge(link) {
 		found, err := p.links.ports(link.Attrs().Index, p.cfg.VethPrefix)
 		errs = append(errs, err)
@@ -78,6 +89,7 @@ func (p *Plugin) reset(ctx context.Context) error {
 			veths[name] = true
 		}
 	}
+	// Before the bridge, as a removal of the bridge would leave them without a master.
 	errs = append(errs, p.links.removeVeths(slices.Sorted(maps.Keys(veths))...))
 	if link != nil && oursBridge(link) {
 		if err := p.links.h.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
@@ -87,6 +99,8 @@ func (p *Plugin) reset(ctx context.Context) error {
 	// Forwarding ends before the rules that keep that of others dropped.
 	errs = append(errs, withinNetns(p.ns, func() error { return undoForwarding(p.state, p.boot) }))
 	errs = append(errs, p.table.remove(ctx, p.cfg.Table))
+	// The state stays on the disk after a failure, so that another Reset knows what was
+	// set.
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
@@ -94,7 +108,9 @@ func (p *Plugin) reset(ctx context.Context) error {
 	p.mu.Lock()
 	p.drop4, p.drop6 = false, false
 	p.bridgeIndex = 0
+	// The kernel still lacks what it lacked; everything else is gone.
 	p.notes = notes{conntrack: p.notes.conntrack}
 	p.mu.Unlock()
+	// Last of all: a crash before this repeats a Reset that finds less to do.
 	return p.dir.Remove(stateFile)
 }

@@ -27,7 +27,8 @@ const (
 	typeBits    = 6
 )
 
-// A mapping is a map of the table.
+// A mapping is a map of the table. Lengths are in bytes; each field of a concatenation
+// is filled up to 4.
 type mapping struct {
 	name             string
 	keyType, valType uint32
@@ -54,15 +55,18 @@ func reg32(n uint32) uint32 {
 // Statuses of a connection (nf_conntrack_common.h).
 const ctDNAT = 1 << 5
 
-// layout is what the table's rules depend on.
+// layout is what the table's rules depend on. Equal layouts make equal rules, which
+// mark relies on.
 type layout struct {
 	bridge          string
 	subnet, subnet6 netip.Prefix
 	drop4, drop6    bool // forwarding between other interfaces
 }
 
+// has6 reports whether pods have IPv6 addresses.
 func (l layout) has6() bool { return l.subnet6.IsValid() }
 
+// mappings are the maps of the table, two for each address family.
 func (l layout) mappings() []mapping {
 	const port = typeProto<<typeBits | typeService
 	all := []mapping{
@@ -77,7 +81,8 @@ func (l layout) mappings() []mapping {
 	return all
 }
 
-// A chain of the table. Without a kind it is no base chain.
+// A chain of the table. Without a kind it is no base chain. A lower priority is asked
+// earlier.
 type chain struct {
 	name     string
 	kind     string
@@ -94,7 +99,8 @@ const (
 )
 
 // chains are the table, but for the entries of its maps. Chains that others
-// jump to come first.
+// jump to come first. The number of rules does not depend on the number of pods: a
+// packet passes as many of them with 1 pod as with 100.
 func (l layout) chains() []chain {
 	var (
 		v4, v6  = family(unix.NFPROTO_IPV4), family(unix.NFPROTO_IPV6)
@@ -104,6 +110,8 @@ func (l layout) chains() []chain {
 		own6    = rule(v6, within(source, l.subnet6))
 		loop    = netip.MustParsePrefix("127.0.0.0/8")
 	)
+	// The more specific map comes first: a port of one address wins over one of all
+	// addresses.
 	hostports := [][]expr.Any{
 		rule(v4, daddr(4), portKey(regKey+1), translate(setAddr4, unix.NFPROTO_IPV4, 1)),
 		rule(v4, portKey(regKey), translate(setAny4, unix.NFPROTO_IPV4, 1)),
@@ -113,18 +121,25 @@ func (l layout) chains() []chain {
 	postrouting := [][]expr.Any{
 		rule(out, v4, within(source, loop), translated(true), masquerade()),
 		rule(out, own, translated(true), masquerade()),
+		// Pods' addresses mean nothing outside of the node.
 		rule(notOut, own, masquerade()),
 	}
+	// Packets with a source of 127.0.0.0/8 from a pod are made up; everything else of
+	// pods passes. A rule for both directions is needed, as answers are forwarded, too.
 	forward := [][]expr.Any{
 		rule(in, v4, within(source, loop), verdict(expr.VerdictDrop, "")),
 		rule(in, verdict(expr.VerdictAccept, "")),
 		rule(out, verdict(expr.VerdictAccept, "")),
 	}
+	// Last, for what is neither from nor to pods: as it was before forwarding was
+	// turned on.
 	if l.drop4 {
 		forward = append(forward, rule(v4, verdict(expr.VerdictDrop, "")))
 	}
 	if l.has6() {
 		hostports = append(hostports,
+			// Linux has no NAT for packets of the loopback interface to ::1: they are
+			// left alone.
 			rule(v6, within(destination, netip.MustParsePrefix("::1/128")), verdict(expr.VerdictReturn, "")),
 			rule(v6, daddr(16), portKey(regKey+4), translate(setAddr6, unix.NFPROTO_IPV6, 4)),
 			rule(v6, portKey(regKey), translate(setAny6, unix.NFPROTO_IPV6, 4)))
@@ -135,6 +150,8 @@ func (l layout) chains() []chain {
 			forward = append(forward, rule(v6, verdict(expr.VerdictDrop, "")))
 		}
 	}
+	// Only packets for the node itself are looked up: connections that pass through it
+	// to the same port are not the pods'.
 	local := rule(localDestination(), verdict(expr.VerdictJump, "hostports"))
 	return []chain{
 		{name: "hostports", rules: hostports},
@@ -143,6 +160,7 @@ func (l layout) chains() []chain {
 			rule(v4, within(destination, loop), verdict(expr.VerdictReturn, "")),
 			local,
 		}},
+		// Packets of the node's own processes do not come by prerouting.
 		{name: "output", kind: "nat", hook: unix.NF_INET_LOCAL_OUT, priority: prioDstNAT, rules: [][]expr.Any{local}},
 		{name: "postrouting", kind: "nat", hook: unix.NF_INET_POST_ROUTING, priority: prioSrcNAT, rules: postrouting},
 		{name: "forward", kind: "filter", hook: unix.NF_INET_FORWARD, priority: prioFilter, rules: forward},
@@ -164,6 +182,7 @@ func rule(parts ...[]expr.Any) []expr.Any {
 	return all
 }
 
+// family asks for the protocol of the packet: chains of family inet see both.
 func family(proto byte) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: regOne},
@@ -171,7 +190,8 @@ func family(proto byte) []expr.Any {
 	}
 }
 
-// ifname compares the name of an interface, all of it.
+// ifname compares the name of an interface, all of it. The whole field of 16 bytes is
+// compared: without the zeros it would be a prefix.
 func ifname(key expr.MetaKey, op expr.CmpOp, name string) []expr.Any {
 	return []expr.Any{
 		&expr.Meta{Key: key, Register: regOne},
@@ -187,7 +207,8 @@ const (
 	destination
 )
 
-// offset is where the address is in the packet's header.
+// offset is where the address is in the packet's header. IPv4 has its addresses at 12
+// and 16 (RFC 791), IPv6 at 8 and 24 (RFC 8200).
 func (s side) offset(size uint32) uint32 {
 	first := uint32(12)
 	if size == 16 {
@@ -196,7 +217,8 @@ func (s side) offset(size uint32) uint32 {
 	return first + uint32(s)*size
 }
 
-// within asks whether an address is of a prefix. The family has been asked.
+// within asks whether an address is of a prefix. The family has been asked. An invalid
+// prefix makes no expression: the rule is then not used.
 func within(s side, p netip.Prefix) []expr.Any {
 	if !p.IsValid() {
 		return nil
@@ -238,7 +260,8 @@ func translate(set string, proto, addrRegs uint32) []expr.Any {
 	}
 }
 
-// translated asks whether the connection's destination was changed.
+// translated asks whether the connection's destination was changed. The status of the
+// connection says so for all of its packets, whichever way they go.
 func translated(yes bool) []expr.Any {
 	op := expr.CmpOpEq
 	if yes {
@@ -251,7 +274,9 @@ func translated(yes bool) []expr.Any {
 	}
 }
 
-// localDestination asks whether a packet is for an address of the node.
+// localDestination asks whether a packet is for an address of the node. The kernel's
+// own table of addresses is asked (expression fib), so that rules need not follow
+// changes of the node's addresses.
 func localDestination() []expr.Any {
 	return []expr.Any{
 		&expr.Fib{Register: regOne, FlagDADDR: true, ResultADDRTYPE: true},
@@ -259,8 +284,11 @@ func localDestination() []expr.Any {
 	}
 }
 
+// masquerade replaces the source by an address of the interface that the packet leaves
+// by.
 func masquerade() []expr.Any { return []expr.Any{&expr.Masq{}} }
 
+// verdict ends the rule; chain is for jumps.
 func verdict(kind expr.VerdictKind, chain string) []expr.Any {
 	return []expr.Any{&expr.Verdict{Kind: kind, Chain: chain}}
 }

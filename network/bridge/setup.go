@@ -17,7 +17,8 @@ import (
 // atPoint is called between the steps; tests die there.
 var atPoint = func(string) {}
 
-// SetUp makes the pod's interface, its addresses and routes, and its host ports.
+// SetUp makes the pod's interface, its addresses and routes, and its host ports. A
+// result with warnings is a success. After an error TearDown removes what there is.
 func (p *Plugin) SetUp(ctx context.Context, a network.Attachment, netns string, saved []byte, _ *os.File) (network.Result, error) {
 	return p.do(ctx, "set up", a.ID, func(ctx context.Context) (network.Result, error) {
 		want, err := parsePlan(saved)
@@ -25,14 +26,19 @@ func (p *Plugin) SetUp(ctx context.Context, a network.Attachment, netns string, 
 			return network.Result{}, network.Errorf(network.FailedPrecondition, "%w", err)
 		}
 		one := p.get(a.ID)
+		// The record and the memory are compared: a plan of another run of the agent
+		// for the same ID is none of now.
 		if one == nil || one.plan != want {
 			return network.Result{}, network.Errorf(network.FailedPrecondition, "%s has no such plan", a.ID)
 		}
+		// The path was given by somebody else, and is not followed if it ends in a
+		// link.
 		ns, err := openNetns(netns, true)
 		if err != nil {
 			return network.Result{}, network.Errorf(network.FailedPrecondition, "network namespace: %w", err)
 		}
 		defer func() { _ = ns.Close() }()
+		// A pod of the node's network would have the node's interfaces changed.
 		if sameFile(ns, p.ns) {
 			return network.Result{}, network.Errorf(network.InvalidArgument, "network namespace %s: want one of the pod's own, not the node's", netns)
 		}
@@ -40,6 +46,8 @@ func (p *Plugin) SetUp(ctx context.Context, a network.Attachment, netns string, 
 	})
 }
 
+// setUp is SetUp, in the order in which a crash does the least harm: what is made last
+// is what others can reach.
 func (p *Plugin) setUp(ctx context.Context, one *pod, path string, ns *os.File) (network.Result, error) {
 	index, mtu, err := p.prepared(ctx, false)
 	if err != nil {
@@ -48,17 +56,21 @@ func (p *Plugin) setUp(ctx context.Context, one *pod, path string, ns *os.File) 
 	mac := macOf(one.IPv4.Addr())
 	err = p.links.addVeth(one.Veth, index, mtu, ns, mac)
 	switch {
+	// The name follows from the ID, so that it is this pod's own, of an earlier try.
 	case errors.Is(err, unix.EEXIST): // what a killed agent left
 		if err := p.links.removeVeth(one.Veth); err != nil {
 			return network.Result{}, fmt.Errorf("remove stale interface %s: %w", one.Veth, err)
 		}
 		err = p.links.addVeth(one.Veth, index, mtu, ns, mac)
+	// Run has not seen the event yet: once more with a bridge that is looked at.
 	case errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL): // the bridge was removed
 		if index, mtu, err = p.prepared(ctx, true); err == nil {
+			// The node's end may be there, without its bridge.
 			_ = p.links.removeVeth(one.Veth)
 			err = p.links.addVeth(one.Veth, index, mtu, ns, mac)
 		}
 	}
+	// A bridge has at most 1024 ports (BR_MAX_PORTS).
 	if errors.Is(err, unix.EXFULL) {
 		return network.Result{}, network.Errorf(network.ResourceExhausted, "bridge %s has as many ports as the kernel allows", one.Bridge)
 	}
@@ -70,19 +82,23 @@ func (p *Plugin) setUp(ctx context.Context, one *pod, path string, ns *os.File) 
 		return network.Result{}, fmt.Errorf("set up %s of the pod: %w", podIfname, err)
 	}
 	atPoint("addresses")
+	// The caller has gone and will call TearDown: no ports are published for it.
 	if ctx.Err() != nil {
 		return network.Result{}, late(ctx, "set up")
 	}
 	r := network.Result{Netns: path, IPs: one.ips(), Warnings: slices.Clone(one.warnings)}
+	// Marked as serving without entries, so that Run keeps its interface at the bridge.
 	if len(one.forwards) == 0 {
 		p.serve(one, true)
 		return r, nil
 	}
+	// Before the ports are taken, while the answer still makes sense.
 	r.Warnings = append(r.Warnings, p.listening(one)...)
 	return r, p.publish(ctx, one)
 }
 
-// listening warns of processes of the node that lose their ports to a pod.
+// listening warns of processes of the node that lose their ports to a pod. It never
+// fails a pod.
 func (p *Plugin) listening(one *pod) []string {
 	found, err := listeners(p.ns, one.forwards)
 	if err != nil {
@@ -97,7 +113,9 @@ func (p *Plugin) listening(one *pod) []string {
 	return warnings
 }
 
-// publish puts the pod's host ports into the table.
+// publish puts the pod's host ports into the table. Connections of the port's former
+// owner are deleted after the entries are there: those that begin in between go to the
+// new pod.
 func (p *Plugin) publish(ctx context.Context, one *pod) error {
 	if err := p.addPorts(ctx, one); err != nil {
 		return fmt.Errorf("add host ports: %w", err)
@@ -106,12 +124,15 @@ func (p *Plugin) publish(ctx context.Context, one *pod) error {
 	if !p.feat.conntrack {
 		return nil
 	}
+	// The port works for new peers; only some old ones may go astray.
 	if err := p.links.forgetUDP(one.forwards, one.plan, false); err != nil {
 		p.log.Warn("failed to delete stale connections", zap.String("pod", one.label), zap.Error(err))
 	}
 	return nil
 }
 
+// addPorts adds the entries and marks the pod as serving, or does neither. The gate is
+// held meanwhile, so that Run does not see one without the other.
 func (p *Plugin) addPorts(ctx context.Context, one *pod) error {
 	leave, err := p.enter(ctx)
 	if err != nil {
@@ -125,6 +146,7 @@ func (p *Plugin) addPorts(ctx context.Context, one *pod) error {
 	return nil
 }
 
+// elementsOf returns the entries of a pod, in the order that change needs.
 func elementsOf(one *pod) []element {
 	all := make([]element, 0, len(one.forwards))
 	for _, f := range one.forwards {
@@ -134,7 +156,8 @@ func elementsOf(one *pod) []element {
 	return all
 }
 
-// TearDown takes back the host ports, the interface and the address.
+// TearDown takes back the host ports, the interface and the address. It needs neither
+// the pod's namespace nor the bridge, and may be repeated.
 func (p *Plugin) TearDown(ctx context.Context, a network.Attachment, _ string, saved []byte, _ *os.File) error {
 	_, err := p.do(ctx, "tear down", a.ID, func(ctx context.Context) (network.Result, error) {
 		return network.Result{}, p.tearDown(ctx, a, saved)
@@ -142,8 +165,12 @@ func (p *Plugin) TearDown(ctx context.Context, a network.Attachment, _ string, s
 	return err
 }
 
+// tearDown is TearDown. The address is given back last, when nothing can reach it any
+// more.
 func (p *Plugin) tearDown(ctx context.Context, a network.Attachment, saved []byte) error {
 	one := p.get(a.ID)
+	// An attachment must end also if its record is damaged, or its address would be
+	// lost for ever.
 	what, err := parsePlan(saved)
 	if err != nil {
 		// What was planned is known all the same.
@@ -153,6 +180,7 @@ func (p *Plugin) tearDown(ctx context.Context, a network.Attachment, saved []byt
 		}
 		p.log.Warn("tear down without a saved plan", zap.String("id", a.ID), zap.Error(err))
 	}
+	// Without one in memory, it has no entries in the table.
 	if one != nil {
 		if err := p.withdraw(ctx, one); err != nil {
 			return err
@@ -163,16 +191,19 @@ func (p *Plugin) tearDown(ctx context.Context, a network.Attachment, saved []byt
 		return fmt.Errorf("remove interface %s: %w", what.Veth, err)
 	}
 	atPoint("no interface")
+	// After the interface has gone, so that the pod cannot make new ones.
 	if one != nil && len(one.forwards) > 0 && p.feat.conntrack {
 		if err := p.links.forgetUDP(one.forwards, what, true); err != nil {
 			return fmt.Errorf("delete stale connections: %w", err)
 		}
 	}
+	// Last: from here on others may have the address and the ports.
 	p.drop(a.ID)
 	return nil
 }
 
-// withdraw takes the pod's host ports out of the table.
+// withdraw takes the pod's host ports out of the table. An error leaves the pod marked
+// as serving, so that the next TearDown tries again.
 func (p *Plugin) withdraw(ctx context.Context, one *pod) error {
 	if len(one.forwards) == 0 {
 		p.serve(one, false)
@@ -186,6 +217,7 @@ func (p *Plugin) withdraw(ctx context.Context, one *pod) error {
 	p.mu.Lock()
 	had := one.serving
 	p.mu.Unlock()
+	// Never published, or taken back by an earlier try.
 	if !had {
 		return nil
 	}
@@ -202,7 +234,8 @@ func (p *Plugin) withdraw(ctx context.Context, one *pod) error {
 	return nil
 }
 
-// listed are the entries that the table has of a pod.
+// listed are the entries that the table has of a pod. Deleting an entry that the table
+// does not have would fail the whole transaction.
 func (p *Plugin) listed(one *pod) []element {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,7 +13,10 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
+// The file of the state, and its bounds: the owner of the node may have edited it.
 const (
+	// stateVersion changes when a field gets another meaning; a state of another
+	// version is set aside.
 	stateVersion = 1
 	stateFile    = "bridge.json"
 	maxState     = 64 << 10 // bytes
@@ -26,13 +29,15 @@ const (
 type state struct {
 	Version int          `json:"v"`
 	Subnet  netip.Prefix `json:"subnet,omitzero"` // chosen, not given
-	// Forward4 and Forward6 are the boots in which forwarding was 0 and set to 1 here.
+	// Forward4 and Forward6 are the boots in which forwarding was 0 and set to 1 here,
+	// by their IDs; "" is none.
 	Forward4 string `json:"forward4,omitempty"`
 	Forward6 string `json:"forward6,omitempty"`
 	// AcceptRA are the interfaces whose accept_ra was raised from 1 to 2.
 	AcceptRA []string `json:"acceptRA,omitempty"`
 }
 
+// parseState reads the file. Its names become parts of paths below /proc/sys/net.
 func parseState(b []byte) (state, error) {
 	if len(b) > maxState {
 		return state{}, fmt.Errorf("%d bytes, want at most %d", len(b), maxState)
@@ -41,6 +46,7 @@ func parseState(b []byte) (state, error) {
 	if err := json.Unmarshal(b, &s); err != nil {
 		return state{}, err
 	}
+	// A later agent may mean other things by the same fields.
 	if s.Version != stateVersion {
 		return state{}, fmt.Errorf("version %d, want %d", s.Version, stateVersion)
 	}
@@ -60,7 +66,9 @@ func parseState(b []byte) (state, error) {
 	return s, nil
 }
 
-// safeElement reports whether a name of an interface is an element of a path.
+// safeElement reports whether a name of an interface is an element of a path. It is
+// wider than validIfname: interfaces of others may have any name that the kernel
+// allows.
 func safeElement(name string) bool {
 	if name == "" || len(name) > maxIfname || name == "." || name == ".." {
 		return false
@@ -73,6 +81,8 @@ func safeElement(name string) bool {
 	return true
 }
 
+// stateDir returns the directory. Changes are synced, since a subnet that was chosen
+// outlasts a boot.
 func stateDir(path string) durable.Dir {
 	return durable.Dir{Path: path, Disk: durable.OS{DirMode: 0o700, FileMode: 0o600, Limit: maxState}, Sync: true}
 }
@@ -87,6 +97,8 @@ func readState(dir durable.Dir, log *zap.Logger) (s state, found bool, err error
 	}
 	if err == nil {
 		s, err = parseState(b)
+		// A disk that fails is not a damaged file: setting that aside would lose a good
+		// one.
 	} else if isDisk(err) {
 		return state{}, false, fmt.Errorf("Config.StateDir %s: %w", dir.Path, err)
 	}
@@ -97,6 +109,7 @@ func readState(dir durable.Dir, log *zap.Logger) (s state, found bool, err error
 	return s, true, nil
 }
 
+// writeState makes the directory if it is missing, and replaces the file.
 func writeState(dir durable.Dir, s state) error {
 	if err := dir.Prepare(); err != nil {
 		return err

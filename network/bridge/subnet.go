@@ -27,7 +27,8 @@ type taken struct {
 	by     string // "route 10.8.0.0/24 dev tun0", to be read after "overlaps"
 }
 
-// overlap returns the first of all that overlaps subnet.
+// overlap returns the first of all that overlaps subnet. Default routes overlap
+// everything and do not count.
 func overlap(subnet netip.Prefix, all []taken) (taken, bool) {
 	for _, t := range all {
 		if t.prefix.Bits() > defaultRouteBits && t.prefix.Overlaps(subnet) {
@@ -37,7 +38,8 @@ func overlap(subnet netip.Prefix, all []taken) (taken, bool) {
 	return taken{}, false
 }
 
-// chooseSubnet returns the first subnet of the ranges that overlaps nothing.
+// chooseSubnet returns the first subnet of the ranges that overlaps nothing. The order
+// is fixed, so that a node without conflicts gets the same subnet each time.
 func chooseSubnet(all []taken) (netip.Prefix, error) {
 	for _, r := range ranges {
 		base := toUint(r.Addr())
@@ -52,7 +54,8 @@ func chooseSubnet(all []taken) (netip.Prefix, error) {
 		ranges[0], ranges[1], subnetBits)
 }
 
-// validSubnet refuses what is no subnet for pods.
+// validSubnet refuses what is no subnet for pods. It is also for subnets in records,
+// hence the whole check.
 func validSubnet(p netip.Prefix) error {
 	switch {
 	case !p.IsValid() || !p.Addr().Is4():
@@ -61,13 +64,16 @@ func validSubnet(p netip.Prefix) error {
 		return fmt.Errorf("Config.Subnet %s: want no bits beyond the prefix, as in %s", p, p.Masked())
 	case p.Bits() > maxBits4 || p.Bits() < minBits4:
 		return fmt.Errorf("Config.Subnet %s: want a prefix of %d to %d bits", p, minBits4, maxBits4)
+	// 0.0.0.0/8 and all from 224.0.0.0 on are never addresses of hosts (RFC 1122, RFC
+	// 1112).
 	case p.Addr().IsLoopback() || p.Addr().IsMulticast() || p.Addr().IsLinkLocalUnicast() || p.Addr().As4()[0] == 0 || p.Addr().As4()[0] >= 224:
 		return fmt.Errorf("Config.Subnet %s: want addresses that hosts may have", p)
 	}
 	return nil
 }
 
-// validSubnet6 refuses what is no IPv6 subnet beside the IPv4 one.
+// validSubnet6 refuses what is no IPv6 subnet beside the IPv4 one. p4 is the zero value
+// if it is chosen later, with subnetBits.
 func validSubnet6(p6, p4 netip.Prefix) error {
 	most := 128 - 24
 	if p4.IsValid() {
@@ -80,6 +86,7 @@ func validSubnet6(p6, p4 netip.Prefix) error {
 		return fmt.Errorf("Config.Subnet6 %s: want no bits beyond the prefix, as in %s", p6, p6.Masked())
 	case p6.Bits() < 16 || p6.Bits() > most:
 		return fmt.Errorf("Config.Subnet6 %s: want a prefix of 16 to %d bits, so that it has an address for each of the IPv4 subnet", p6, most)
+	// Private and global ranges are equally good here.
 	case p6.Addr().IsLoopback() || p6.Addr().IsMulticast() || p6.Addr().IsLinkLocalUnicast() || p6.Addr().IsUnspecified():
 		return fmt.Errorf("Config.Subnet6 %s: want addresses that hosts may have", p6)
 	}
@@ -94,7 +101,8 @@ func broadcast(p netip.Prefix) netip.Addr {
 	return fromUint(toUint(p.Masked().Addr()) | 1<<(32-p.Bits()) - 1)
 }
 
-// twin is the address of p6 that has the place of addr in p4.
+// twin is the address of p6 that has the place of addr in p4. validSubnet6 has made
+// sure that p6 is large enough.
 func twin(addr netip.Addr, p4, p6 netip.Prefix) netip.Addr {
 	offset := toUint(addr) - toUint(p4.Masked().Addr())
 	b := p6.Masked().Addr().As16()
@@ -103,14 +111,18 @@ func twin(addr netip.Addr, p4, p6 netip.Prefix) netip.Addr {
 	return netip.AddrFrom16(b)
 }
 
-// macOf is 0a:58 and the IPv4 address.
+// macOf is 0a:58 and the IPv4 address. The first byte has the bit of locally
+// administered addresses (IEEE 802). CNI's bridge plugin has made such addresses of the
+// same two bytes.
 func macOf(addr netip.Addr) net.HardwareAddr {
 	b := addr.As4()
 	return net.HardwareAddr{0x0a, 0x58, b[0], b[1], b[2], b[3]}
 }
 
+// toUint is an IPv4 address as a number.
 func toUint(a netip.Addr) uint32 { b := a.As4(); return binary.BigEndian.Uint32(b[:]) }
 
+// fromUint is the reverse of toUint.
 func fromUint(n uint32) netip.Addr {
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], n)

@@ -22,10 +22,12 @@ const (
 	nftPause    = 50 * time.Millisecond
 )
 
-// table is the one of nftables that is ours. One at a time may call its methods.
+// table is the one of nftables that is ours. One at a time may call its methods. The
+// gate guards it. Its writing socket is kept open, since it is the owner of the table.
 type table struct {
-	ns    int // a descriptor of the network namespace
-	name  string
+	ns   int // a descriptor of the network namespace
+	name string
+	// flags are those of the table: owner and persist, or none.
 	flags uint32
 
 	conn *netlink.Conn
@@ -37,7 +39,8 @@ type table struct {
 }
 
 // commit sends a transaction, and returns nil if the kernel has said that all of
-// it was done. After an error it may have been done nevertheless.
+// it was done. After an error it may have been done nevertheless; the socket is closed,
+// and the next one becomes the owner.
 func (t *table) commit(ctx context.Context, b *batch) error {
 	if b.err != nil {
 		return b.err
@@ -55,6 +58,9 @@ func (t *table) commit(ctx context.Context, b *batch) error {
 	return err
 }
 
+// exchange sends the messages as one transaction and waits for the answer, until the
+// earlier of ctx's deadline and nftDeadline. The end of ctx without a deadline does not
+// end it.
 func (t *table) exchange(ctx context.Context, msgs []netlink.Message) error {
 	conn, err := t.dial()
 	if err != nil {
@@ -67,6 +73,8 @@ func (t *table) exchange(ctx context.Context, msgs []netlink.Message) error {
 	if err := conn.SetDeadline(until); err != nil {
 		return err
 	}
+	// The messages that begin and end a transaction (NFNL_MSG_BATCH_BEGIN,
+	// NFNL_MSG_BATCH_END) name the subsystem that it is for.
 	edge := func(kind uint16) netlink.Message {
 		return netlink.Message{
 			Header: netlink.Header{Type: netlink.HeaderType(kind), Flags: netlink.Request},
@@ -82,6 +90,7 @@ func (t *table) exchange(ctx context.Context, msgs []netlink.Message) error {
 		return err
 	}
 	last := sent[len(sent)-2].Header.Sequence
+	// Errors come as such from Receive; other answers are passed over.
 	for {
 		replies, err := conn.Receive()
 		if err != nil {
@@ -95,6 +104,7 @@ func (t *table) exchange(ctx context.Context, msgs []netlink.Message) error {
 	}
 }
 
+// dial opens the socket, unless it is open.
 func (t *table) dial() (*netlink.Conn, error) {
 	if t.conn != nil {
 		return t.conn, nil
@@ -118,6 +128,8 @@ func (t *table) dial() (*netlink.Conn, error) {
 	return conn, nil
 }
 
+// portOf returns the socket's netlink port, which the kernel has given to it and names
+// in events.
 func portOf(conn *netlink.Conn) (port uint32, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -134,6 +146,8 @@ func portOf(conn *netlink.Conn) (port uint32, err error) {
 	return port, errors.Join(ctlErr, err)
 }
 
+// close closes the writing socket. With it an owned table loses its owner, and stays
+// because it persists.
 func (t *table) close() {
 	if t.conn != nil {
 		_ = t.conn.Close()
@@ -141,7 +155,8 @@ func (t *table) close() {
 	}
 }
 
-// reader is a connection for what is only asked.
+// reader is a connection for what is only asked. It is a connection of its own, so that
+// no answer is mistaken for one of a transaction.
 func (t *table) reader() (*nftables.Conn, error) {
 	return nftables.New(nftables.WithNetNSFd(t.ns), nftables.WithSockOptions(func(c *netlink.Conn) error {
 		_ = c.SetReadBuffer(nftBuffer)
@@ -168,7 +183,9 @@ func (t *table) exists(name string) (bool, error) {
 }
 
 // holds reports whether the table in the kernel has these chains, as many rules,
-// and exactly these entries.
+// and exactly these entries. Rules are counted and not compared: an owned table cannot
+// be changed by others, and a rule that the kernel shows in other words would be put
+// back for ever.
 func (t *table) holds(l layout, want contents) (bool, error) {
 	d, err := t.differs(l, want)
 	return d.chains && len(d.add)+len(d.del) == 0, err
@@ -181,6 +198,8 @@ type difference struct {
 	add, del []element
 }
 
+// differs reads the table and compares. A missing table, chain or map is no error: it
+// shows in the result.
 func (t *table) differs(l layout, want contents) (d difference, err error) {
 	there, err := t.exists(t.name)
 	if err != nil || !there {
@@ -192,6 +211,7 @@ func (t *table) differs(l layout, want contents) (d difference, err error) {
 	}
 	of := &nftables.Table{Name: t.name, Family: nftables.TableFamilyINet}
 	d.rules = true
+	// The chain without rules counts: it stands for the rules that this layout makes.
 	for _, c := range append(l.chains(), chain{name: l.mark()}) {
 		rules, err := r.GetRules(of, &nftables.Chain{Name: c.name, Table: of})
 		if errors.Is(err, os.ErrNotExist) {
@@ -204,6 +224,7 @@ func (t *table) differs(l layout, want contents) (d difference, err error) {
 			d.rules = d.rules && sameRule(one.Exprs, c.rules[i])
 		}
 	}
+	// Entries are few and are compared one by one.
 	for _, m := range l.mappings() {
 		found, err := r.GetSetElements(&nftables.Set{Table: of, Name: m.name})
 		if err != nil {
@@ -227,7 +248,8 @@ func (t *table) differs(l layout, want contents) (d difference, err error) {
 }
 
 // sameRule reports whether the kernel shows a rule as it was given. One that it
-// shows in other words counts as another.
+// shows in other words counts as another. In doubt the table is made anew, which is
+// right in any case.
 func sameRule(have, want []expr.Any) bool {
 	return slices.EqualFunc(have, want, func(a, b expr.Any) bool {
 		x, errX := expr.Marshal(unix.NFPROTO_INET, a)
@@ -237,7 +259,8 @@ func sameRule(have, want []expr.Any) bool {
 }
 
 // dropsOthers reports what forwarding between other interfaces a table that is
-// there drops: whose it was is known by it if the record was lost.
+// there drops: whose it was is known by it if the record was lost. It looks for rules
+// that drop a whole address family, which this package makes for nothing else.
 func (t *table) dropsOthers() (v4, v6 bool, err error) {
 	there, err := t.exists(t.name)
 	if err != nil || !there {
@@ -281,6 +304,7 @@ func (t *table) take(ctx context.Context, l layout, want contents) error {
 				return nil
 			}
 		}
+		// Also if only the entries could not be changed.
 		return t.tryReplace(ctx, l, want)
 	})
 }
@@ -290,13 +314,15 @@ func (t *table) replace(ctx context.Context, l layout, want contents) error {
 	return t.insist(ctx, l, want, func() error { return t.tryReplace(ctx, l, want) })
 }
 
-// insist tries again what fails for a reason that may be gone in a moment.
+// insist tries again what fails for a reason that may be gone in a moment. It waits
+// nftTries times nftPause, a second, at most, or until ctx ends.
 func (t *table) insist(ctx context.Context, l layout, want contents, do func() error) error {
 	for try := 1; ; try++ {
 		err := do()
 		if err == nil {
 			return nil
 		}
+		// An error may come after the commit, as from a full receive buffer.
 		if ok, readErr := t.holds(l, want); ok && readErr == nil {
 			return nil
 		}
@@ -313,11 +339,14 @@ func (t *table) insist(ctx context.Context, l layout, want contents, do func() e
 	}
 }
 
-// passing reports whether an error may be gone in a moment.
+// passing reports whether an error may be gone in a moment. EPERM is the answer for a
+// table that another socket owns; ENOENT and EEXIST are races with others who edit it.
 func passing(err error) bool {
 	return slices.ContainsFunc([]error{unix.EPERM, unix.ENOENT, unix.EEXIST, unix.EBUSY, unix.ENOBUFS, unix.EINTR, unix.EAGAIN}, func(e error) bool { return errors.Is(err, e) })
 }
 
+// tryReplace makes the table anew once. One that is made or removed after the look
+// fails the transaction, and insist looks again.
 func (t *table) tryReplace(ctx context.Context, l layout, want contents) error {
 	there, err := t.exists(t.name)
 	if err != nil {
@@ -328,7 +357,8 @@ func (t *table) tryReplace(ctx context.Context, l layout, want contents) error {
 
 // update adds and deletes entries in one transaction. want is what the maps hold
 // then: what came out is looked up if the kernel's answer leaves it open, and if
-// it is something else, as after the table was lost, the table is made anew.
+// it is something else, as after the table was lost, the table is made anew. The caller
+// holds the gate.
 func (t *table) update(ctx context.Context, l layout, want contents, add, del []element) error {
 	if len(add)+len(del) == 0 {
 		return nil
@@ -348,7 +378,8 @@ func (t *table) update(ctx context.Context, l layout, want contents, add, del []
 	return t.replace(ctx, l, want)
 }
 
-// remove deletes a table; one that is not there is no error.
+// remove deletes a table; one that is not there is no error. It is for tables of the
+// past as well, whose names the configuration no longer has.
 func (t *table) remove(ctx context.Context, name string) error {
 	for try := 1; ; try++ {
 		there, err := t.exists(name)

@@ -10,21 +10,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// maxTaken bounds the memory; near makes it unlikely that it is ever reached.
 const maxTaken = 1 << 16 // routes and addresses that are looked at
 
 // taken returns what a subnet must not overlap: the routes of all tables and the
 // addresses, but for those of the bridge, and of those what is near: a router may
-// have a million others.
+// have a million others. The bridge's own are left out, or a restart would take them
+// for somebody else's.
 func (l *links) taken(bridge string, near ...netip.Prefix) ([]taken, error) {
 	var all []taken
 	byIndex := map[int]string{}
 	list, err := l.h.LinkList()
+	// Names are for messages only: a list that is not quite right will do.
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
 	for _, link := range list {
 		byIndex[link.Attrs().Index] = link.Attrs().Name
 	}
+	// All tables, as VPNs have their routes in tables of their own. Routes come one by
+	// one, and are not collected by the library.
 	err = l.h.RouteListFilteredIter(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
 		dev := byIndex[r.LinkIndex]
 		p, err := prefixOf(r.Dst)
@@ -44,6 +49,7 @@ func (l *links) taken(bridge string, near ...netip.Prefix) ([]taken, error) {
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
+	// Addresses have routes in table local, but an interface that is down does not.
 	addrs, err := l.addresses(nil)
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
@@ -59,11 +65,14 @@ func (l *links) taken(bridge string, near ...netip.Prefix) ([]taken, error) {
 	return all, nil
 }
 
+// overlapsAny reports whether a prefix overlaps one of those of interest. Invalid ones
+// overlap nothing.
 func overlapsAny(p netip.Prefix, near []netip.Prefix) bool {
 	return slices.ContainsFunc(near, func(n netip.Prefix) bool { return n.Overlaps(p) })
 }
 
-// localAddresses are the addresses of the node.
+// localAddresses are the addresses of the node. Those of all interfaces count, as for
+// host ports.
 func (l *links) localAddresses() (map[netip.Addr]bool, error) {
 	addrs, err := l.addresses(nil)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// podIfname is the name that CRI runtimes give to the interface of a pod.
 const podIfname = "eth0"
 
 // addVeth makes a veth: its one end a port of the bridge, up, and sending back
@@ -22,8 +23,11 @@ func (l *links) addVeth(name string, master, mtu int, pod *os.File, mac net.Hard
 	if err := l.may("veth"); err != nil {
 		return err
 	}
+	// EXCL: an interface of that name is an EEXIST, and never changed.
 	add := l.request(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL|unix.NLM_F_ACK)
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	// Both ends by one request, with the pod's end in its namespace from the beginning:
+	// it cannot stay behind in the node's, and its name cannot meet another there.
 	msg.Flags, msg.Change = unix.IFF_UP, unix.IFF_UP
 	add.AddData(msg)
 	add.AddData(nl.NewRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(name)))
@@ -35,6 +39,8 @@ func (l *links) addVeth(name string, master, mtu int, pod *os.File, mac net.Hard
 	nl.NewIfInfomsgChild(peer, unix.AF_UNSPEC)
 	peer.AddRtAttr(unix.IFLA_IFNAME, nl.ZeroTerminated(podIfname))
 	peer.AddRtAttr(unix.IFLA_MTU, nl.Uint32Attr(uint32(mtu)))
+	// From the IPv4 address, so that an address that is used again has the same
+	// neighbour entry.
 	peer.AddRtAttr(unix.IFLA_ADDRESS, mac)
 	peer.AddRtAttr(unix.IFLA_NET_NS_FD, nl.Uint32Attr(uint32(pod.Fd())))
 	add.AddData(info)
@@ -45,7 +51,9 @@ func (l *links) addVeth(name string, master, mtu int, pod *os.File, mac net.Hard
 	return l.setPort(name)
 }
 
-// setPort sets what a port of the bridge is to be beside the defaults.
+// setPort sets what a port of the bridge is to be beside the defaults. In hairpin mode
+// a pod reaches itself by its own host port: the bridge would not send a packet back to
+// the port that it came from.
 func (l *links) setPort(name string) error {
 	set := l.request(unix.RTM_NEWLINK, unix.NLM_F_ACK)
 	set.AddData(nl.NewIfInfomsg(unix.AF_UNSPEC))
@@ -59,9 +67,11 @@ func (l *links) setPort(name string) error {
 }
 
 // setUpPod gives eth0 of a pod's namespace its addresses and routes. No router
-// and no neighbour can give it others.
+// and no neighbour can give it others. It works on a thread that enters the namespace;
+// the pod's processes are not running yet.
 func setUpPod(pod *os.File, p plan) error {
 	return withinNetns(pod, func() error {
+		// Before the interface is up, so that no router is listened to even once.
 		if hasIPv6() {
 			all := maps.Clone(trustNobody)
 			if p.IPv6.IsValid() {
@@ -78,6 +88,7 @@ func setUpPod(pod *os.File, p plan) error {
 			return err
 		}
 		defer h.Close()
+		// The socket is of the pod's namespace and lives as long as this call.
 		if err := h.SetSocketTimeout(linkTimeout); err != nil {
 			return err
 		}
@@ -93,6 +104,7 @@ func setUpPod(pod *os.File, p plan) error {
 				return fmt.Errorf("add address %s: %w", p.IPv6, err)
 			}
 		}
+		// Routes need an interface that is up.
 		if err := h.LinkSetUp(link); err != nil {
 			return err
 		}
@@ -109,14 +121,17 @@ func setUpPod(pod *os.File, p plan) error {
 	})
 }
 
+// everywhere is the default route's destination, in the address family of like.
 func everywhere(like netip.Addr) *net.IPNet {
 	n := like.BitLen()
 	return &net.IPNet{IP: make(net.IP, n/8), Mask: net.CIDRMask(0, n)}
 }
 
-// ports returns the veths of ours on a bridge.
+// ports returns the veths of ours on a bridge. Ports with other names, which somebody
+// has added to the bridge, are not touched.
 func (l *links) ports(master int, prefix string) ([]string, error) {
 	all, err := l.h.LinkList()
+	// A port that the list lacks is found by the next start.
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, err
 	}
@@ -129,7 +144,9 @@ func (l *links) ports(master int, prefix string) ([]string, error) {
 	return names, nil
 }
 
-// join makes veths ports of the bridge again.
+// join makes veths ports of the bridge again. A bridge that was removed and made anew
+// has no ports. A pod's interface that is missing is skipped: its TearDown will not
+// find it either.
 func (l *links) join(master int, veths []string) error {
 	var errs []error
 	for _, name := range veths {

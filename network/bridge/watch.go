@@ -12,25 +12,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Each event may be the first of many: nothing is looked into at once that can wait.
 const (
-	restorePause = 50 * time.Millisecond  // between two times that the table is put back
-	bridgeQuiet  = 10 * time.Millisecond  // for what somebody does to the bridge step by step
-	lookQuiet    = time.Second            // before routes and rules of others are looked at
-	lookPause    = 3 * time.Second        // between two such looks
-	failedPause  = 100 * time.Millisecond // doubled with each failure
-	maxPause     = 30 * time.Second
-	runDeadline  = 30 * time.Second // of what Run does at a time
+	restorePause = 50 * time.Millisecond // between two times that the table is put back
+	bridgeQuiet  = 10 * time.Millisecond // for what somebody does to the bridge step by step
+	// A look at routes and rules reads all of them, hence the pauses of seconds.
+	lookQuiet   = time.Second            // before routes and rules of others are looked at
+	lookPause   = 3 * time.Second        // between two such looks
+	failedPause = 100 * time.Millisecond // doubled with each failure
+	maxPause    = 30 * time.Second
+	runDeadline = 30 * time.Second // of what Run does at a time
 )
 
-// inbox collects changes until somebody takes them.
+// inbox collects changes until somebody takes them. It holds a set of bits, so that it
+// cannot grow while Run is busy.
 type inbox struct {
 	mu   sync.Mutex
 	all  change
 	wake chan struct{}
 }
 
+// newInbox returns an empty inbox.
 func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
 
+// put adds changes, and wakes up whoever takes them. It does not block.
 func (b *inbox) put(c change) {
 	if c == 0 {
 		return
@@ -44,6 +49,7 @@ func (b *inbox) put(c change) {
 	}
 }
 
+// take returns all changes since the last call.
 func (b *inbox) take() change {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -59,18 +65,23 @@ type schedule struct {
 	fail time.Duration        // the pause after the latest failure of what has to be restored
 }
 
+// newSchedule returns a schedule with nothing due.
 func newSchedule() *schedule {
 	return &schedule{due: map[change]time.Time{}, last: map[change]time.Time{}}
 }
 
+// eachChange is the order in which changes are looked into that are due together: pods'
+// traffic first.
 var eachChange = []change{changedTable, unsure, changedBridge, changedRoutes, changedRules}
 
-// add takes changes in.
+// add takes changes in. One that is due already keeps its time, or a stream of events
+// would put it off for ever.
 func (s *schedule) add(all change, now time.Time) {
 	for _, c := range eachChange {
 		if all&c == 0 || !s.due[c].IsZero() {
 			continue
 		}
+		// Two programs that both put the table back must not do so without a pause.
 		switch c {
 		case changedTable, unsure:
 			s.due[c] = later(now, s.last[c].Add(restorePause))
@@ -82,6 +93,7 @@ func (s *schedule) add(all change, now time.Time) {
 	}
 }
 
+// later returns the later of two times.
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -106,7 +118,8 @@ func (s *schedule) next(now time.Time) (c change, wait time.Duration) {
 	return 0, wait
 }
 
-// done takes in how it went.
+// done takes in how it went. After a failure the same is due again, later each time.
+// Looks at others' routes and rules do not reset the pause of what has to be restored.
 func (s *schedule) done(c change, err error, now time.Time) {
 	s.last[c] = now
 	delete(s.due, c)
@@ -122,12 +135,13 @@ func (s *schedule) done(c change, err error, now time.Time) {
 
 // Run puts back what others take away, the table within 100 ms, and looks for what is
 // against the pods' traffic, until ctx ends. It waits for events of the kernel and
-// for nothing else.
+// for nothing else. It is called once at a time, and returns nil.
 func (p *Plugin) Run(ctx context.Context, changed func()) error {
 	in := p.events
 	var all sync.WaitGroup
 	defer all.Wait()
 	all.Go(func() {
+		// Groups are bits of the socket's address, whose numbers begin at 1.
 		p.listen(ctx, in, unix.NETLINK_NETFILTER, 1<<(unix.NFNLGRP_NFTABLES-1), lostRules, watched.ofRules)
 	})
 	all.Go(func() {
@@ -136,6 +150,7 @@ func (p *Plugin) Run(ctx context.Context, changed func()) error {
 		p.listen(ctx, in, unix.NETLINK_ROUTE, groups, lostRoutes, watched.ofRoutes)
 	})
 	s := newSchedule()
+	// It is set anew in each round.
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -148,6 +163,7 @@ func (p *Plugin) Run(ctx context.Context, changed func()) error {
 				p.looked = true
 				p.mu.Unlock()
 			}
+			// Also what came while it was looked into.
 			s.add(in.take(), time.Now())
 			if ctx.Err() != nil {
 				return nil
@@ -163,6 +179,7 @@ func (p *Plugin) Run(ctx context.Context, changed func()) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		// A wake-up without changes, left from an earlier round, does no harm.
 		case <-in.wake:
 			s.add(in.take(), time.Now())
 		case <-alarm:
@@ -170,7 +187,8 @@ func (p *Plugin) Run(ctx context.Context, changed func()) error {
 	}
 }
 
-// lookInto does what a change asks for.
+// lookInto does what a change asks for. changed is called if Status is another one now.
+// An error has it looked into again.
 func (p *Plugin) lookInto(ctx context.Context, c change, changed func()) error {
 	ctx, cancel := context.WithTimeout(ctx, runDeadline)
 	defer cancel()
@@ -186,12 +204,14 @@ func (p *Plugin) lookInto(ctx context.Context, c change, changed func()) error {
 	}
 	err := p.restore(ctx, c)
 	p.logFailure(ctx, "failed to restore the bridge network", err)
+	// Before Recovered has run, Status says so, and nothing else is known.
 	if ctx.Err() == nil && p.isRecovered() && p.setBroken(err) {
 		changed()
 	}
 	return err
 }
 
+// isRecovered reports whether Recovered has taken over the attachments.
 func (p *Plugin) isRecovered() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -205,6 +225,7 @@ func (p *Plugin) isReady() bool {
 	return p.bridgeIndex != 0
 }
 
+// logFailure logs an error that is not the end of ctx.
 func (p *Plugin) logFailure(ctx context.Context, message string, err error) {
 	if err != nil && ctx.Err() == nil {
 		p.log.Error(message, zap.Error(err))
@@ -212,7 +233,8 @@ func (p *Plugin) logFailure(ctx context.Context, message string, err error) {
 }
 
 // restore puts back the table or the bridge. Before the first pod there is nothing
-// to put back, but what Recovered could not.
+// to put back, but what Recovered could not. It waits for the gate, behind pods that
+// are being attached.
 func (p *Plugin) restore(ctx context.Context, c change) error {
 	leave, err := p.enter(ctx)
 	if err != nil {
@@ -229,6 +251,7 @@ func (p *Plugin) restore(ctx context.Context, c change) error {
 		return p.ensureBridge()
 	}
 	l, want := p.layout(), p.serve(nil, false)
+	// Events were lost: most likely nothing has happened.
 	if c == unsure {
 		if ok, err := p.table.holds(l, want); ok && err == nil {
 			return nil
@@ -237,20 +260,28 @@ func (p *Plugin) restore(ctx context.Context, c change) error {
 	if err := p.table.replace(ctx, l, want); err != nil {
 		return err
 	}
+	// A table that take adopts or makes at the start is not counted.
 	p.metrics.restores.Inc()
 	p.log.Warn("put the table back after others changed it", zap.String("table", p.cfg.Table))
 	return nil
 }
 
 // listen turns the events of a netlink family into changes. Whenever events may
-// have been lost, lost is what may have changed.
+// have been lost, lost is what may have changed. It returns when ctx ends, and opens
+// its socket anew after errors.
 func (p *Plugin) listen(ctx context.Context, in *inbox, family int, groups uint32, lost change, read func(watched, netlink.Message) change) {
 	pause := failedPause
 	for ctx.Err() == nil {
+		// In the node's namespace, whatever the thread's is.
 		conn, err := netlink.Dial(family, &netlink.Config{Groups: groups, NetNS: int(p.ns.Fd())})
 		if err == nil {
+			// Without the privilege the buffer stays as it is, and more events are
+			// lost.
 			_ = conn.SetReadBuffer(nftBuffer)
+			// A deadline in the past ends Receive.
 			stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+			// After the socket has its groups: what changed before is found by looking,
+			// what changes from here on makes an event.
 			in.put(lost)
 			err = p.receive(ctx, conn, in, lost, read)
 			stop()
@@ -268,6 +299,7 @@ func (p *Plugin) listen(ctx context.Context, in *inbox, family int, groups uint3
 	}
 }
 
+// receive reads events until an error. Those of one transaction are put together.
 func (p *Plugin) receive(ctx context.Context, conn *netlink.Conn, in *inbox, lost change, read func(watched, netlink.Message) change) error {
 	var pending change
 	for {
@@ -275,12 +307,14 @@ func (p *Plugin) receive(ctx context.Context, conn *netlink.Conn, in *inbox, los
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		// The kernel has dropped events and the socket goes on (netlink(7)).
 		case errors.Is(err, unix.ENOBUFS):
 			in.put(lost)
 			continue
 		case err != nil:
 			return err
 		}
+		// Anew for each batch: pods come and go, and the bridge may have another index.
 		w := p.watched()
 		for _, m := range all {
 			pending |= read(w, m)
@@ -292,6 +326,7 @@ func (p *Plugin) receive(ctx context.Context, conn *netlink.Conn, in *inbox, los
 	}
 }
 
+// watched returns what events are compared with now.
 func (p *Plugin) watched() watched {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -304,7 +339,8 @@ func (p *Plugin) watched() watched {
 	return w
 }
 
-// isServing reports whether an interface is that of a pod that is attached.
+// isServing reports whether an interface is that of a pod that is attached. The form of
+// the name is asked first, without the lock: most events are of other interfaces.
 func (p *Plugin) isServing(name string) bool {
 	if !isVethName(p.cfg.VethPrefix, name) {
 		return false
