@@ -51,6 +51,7 @@ type Manager struct {
 	// volume is added before its attachment is waited for, and goes only after it is
 	// unstaged.
 	inUse    map[v1.UniqueVolumeName]bool
+	blocks   map[v1.UniqueVolumeName]string            // names of the devices of block volumes that were asked for
 	contexts map[v1.UniqueVolumeName]map[string]string // of what is attached, for publications
 	// waits, present and ill are of pods, and go with the tear-down of a volume; the
 	// maps by UniqueVolumeName go with its device.
@@ -97,7 +98,7 @@ func New(cfg Config) (*Manager, error) {
 		looks: detached.Group[fs.FileInfo]{Limit: maxHung}, devices: detached.Group[string]{Limit: maxHung},
 		usages: detached.Group[volumemgr.Usage]{Limit: maxHung}, asks: detached.Group[struct{}]{Limit: maxHung},
 		drivers: map[string]*drivers{}, gone: map[string]bool{},
-		inUse: map[v1.UniqueVolumeName]bool{}, contexts: map[v1.UniqueVolumeName]map[string]string{},
+		inUse: map[v1.UniqueVolumeName]bool{}, blocks: map[v1.UniqueVolumeName]string{}, contexts: map[v1.UniqueVolumeName]map[string]string{},
 		waits: map[types.UID]map[string]string{}, ill: map[string]string{},
 		present: map[types.UID]map[string]bool{}, sizes: map[v1.UniqueVolumeName]int64{}, grown: map[v1.UniqueVolumeName]int64{}, refused: map[v1.UniqueVolumeName]bool{},
 	}
@@ -202,6 +203,7 @@ func (m *Manager) use(volume v1.UniqueVolumeName, is bool) {
 		m.inUse[volume] = true
 	} else {
 		delete(m.inUse, volume)
+		delete(m.blocks, volume)
 		delete(m.contexts, volume)
 		delete(m.sizes, volume)
 		delete(m.grown, volume)

@@ -348,6 +348,38 @@ func TestVolumesWaitForTheirAttachment(t *testing.T) {
 	n.clean()
 }
 
+// A volume whose wait for its attachment was cut short is not in use once its device
+// is unmounted: a controller would never detach it.
+func TestAWaitThatWasCutShortLeavesNothingInUse(t *testing.T) {
+	for name, change := range map[string][]func(*v1.PersistentVolume){"file system": nil, "block": {block}} {
+		t.Run(name, func(t *testing.T) {
+			cluster := object(func(d *content.CSIDriver) { d.AttachRequired = true })
+			cluster.wait = func(ctx context.Context, _ content.Attachment, _ func(string)) (map[string]string, error) {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			n := newNode(t, cluster, stages)
+			n.register()
+			v, p := n.volume("u1", persistent("h1", change...)), n.m.Plugin()
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := p.MountDevice(ctx, v); err == nil {
+				t.Error("mounted without an attachment")
+			}
+			d, err := p.Device(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.UnmountDevice(t.Context(), d); err != nil {
+				t.Error(err)
+			}
+			if u := n.m.VolumesInUse(); len(u) != 0 {
+				t.Errorf("in use: %v", u)
+			}
+		})
+	}
+}
+
 // A node without room is told of, and is asked how much it has.
 func TestANodeWithoutRoomIsToldOf(t *testing.T) {
 	cluster := object(func(d *content.CSIDriver) { d.AttachRequired = true })

@@ -137,6 +137,11 @@ func (p Plugin) MountDevice(ctx context.Context, v *volumemgr.Volume) (err error
 	}
 	name := unique(src.driver, src.handle)
 	dir, path := m.staging(src, v.Name)
+	if src.block {
+		m.mu.Lock()
+		m.blocks[name] = blockDevice + v.Name
+		m.mu.Unlock()
+	}
 	_, staged := readRecord(dir)
 	defer func() {
 		// UnmountDevice is not called for a volume that was certainly not staged.
@@ -283,7 +288,11 @@ func (p Plugin) UnmountDevice(ctx context.Context, dev volumemgr.Device) error {
 		if err := m.abandon(ctx, dir, dev.Path, err); err != nil {
 			return err
 		}
-		return m.removeStaging(ctx, dir, dev.Path, block)
+		if err := m.removeStaging(ctx, dir, dev.Path, block); err != nil {
+			return err
+		}
+		m.forget(dev)
+		return nil
 	case err != nil:
 		return err
 	}
@@ -315,11 +324,16 @@ func (p Plugin) UnmountDevice(ctx context.Context, dev volumemgr.Device) error {
 }
 
 // forget drops from what is in use a volume of which only the device is known, as
-// nothing of it was ever staged. The handle is not known either, only its hash.
+// nothing of it was ever staged, or its record is damaged. The handle is not known
+// either: a file system's device has its hash, a block device's the name that
+// MountDevice was given.
 func (m *Manager) forget(dev volumemgr.Device) {
 	for _, name := range m.VolumesInUse() {
 		driver, handle, ok := strings.Cut(strings.TrimPrefix(string(name), pluginName+"/"), "^")
-		if ok && driver+"/"+hash(handle) == dev.Name {
+		m.mu.Lock()
+		block := m.blocks[name]
+		m.mu.Unlock()
+		if ok && driver+"/"+hash(handle) == dev.Name || block == dev.Name {
 			m.use(name, false)
 		}
 	}
