@@ -98,10 +98,14 @@ func (d *Dir) Put(doc Document, was string) (string, error) {
 	return rev, nil
 }
 
-// Delete implements Store. The revision was is compared as in Put.
+// Delete implements Store. The revision was is compared as in Put, but that a missing
+// file is no error.
 func (d *Dir) Delete(name, was string) error {
 	if err := fileName(name); err != nil {
 		return err
+	}
+	if _, err := os.Lstat(filepath.Join(d.path, name)); errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
 	if err := d.at(name, was); err != nil {
 		return err

@@ -39,7 +39,7 @@ func (s *Store) Check(ctx context.Context) (damaged []string, err error) {
 		if !s.hold(k) {
 			continue // collected meanwhile
 		}
-		verr := verify(s.path(layersDir, k, treeDir), s.path(layersDir, k, sumsFile), func() error { return ctx.Err() })
+		verr := verify(s.path(layersDir, k, treeDir), s.path(layersDir, k, sumsFile), s.cfg.MaxLayerEntries, func() error { return ctx.Err() })
 		s.release([]string{k})
 		// The error of a canceled verification says nothing about the layer.
 		if ctx.Err() != nil {
@@ -78,8 +78,12 @@ func (s *Store) setAside(ctx context.Context, key string) error {
 	}
 	defer func() { <-s.disk }()
 	s.mu.Lock()
-	// Gone from the table means that somebody else took it away.
-	used := s.layers[key] == nil || s.layers[key].held > 0
+	// Not in the table means that somebody else has removed it.
+	if s.layers[key] == nil {
+		s.mu.Unlock()
+		return nil
+	}
+	used := s.layers[key].held > 0
 	for _, l := range s.leases {
 		// Files under a mounted overlay must not move: running containers would lose
 		// their root.

@@ -15,8 +15,9 @@ import (
 // the topmost first: owners and modes of directories that its archive only implies, and
 // files that it has hard links to. The caller holds the layers below, and nobody else
 // has dir yet. Overlayfs takes a directory's owner and mode from the topmost layer that
-// has it, which is why they must be right here.
-func complete(dir string, sums io.Writer, out *unpacked, below []string, lim unpackLimits) error {
+// has it, which is why they must be right here. below are descriptors of the trees, and
+// stay the caller's.
+func complete(dir string, sums io.Writer, out *unpacked, below []int, lim unpackLimits) error {
 	t, err := openTree(dir)
 	if err != nil {
 		return err
@@ -45,7 +46,7 @@ func complete(dir string, sums io.Writer, out *unpacked, below []string, lim unp
 
 // hiddenByItself reports whether the layer hides what is below at a path.
 func (u *unpacker) hiddenByItself(path string, steps *int) (bool, error) {
-	fd, _, hides, err := findIn(u.path, path, steps)
+	fd, _, hides, err := findIn(u.fd, path, steps)
 	// Only the verdict matters, not the entry.
 	if fd >= 0 {
 		_ = unix.Close(fd)
@@ -55,7 +56,7 @@ func (u *unpacker) hiddenByItself(path string, steps *int) (bool, error) {
 
 // inherit gives a directory the owner, mode, attributes and time of the one below. A
 // directory that exists nowhere below keeps root and 0755, which step gave to it.
-func (u *unpacker) inherit(path string, below []string, steps *int) error {
+func (u *unpacker) inherit(path string, below []int, steps *int) error {
 	if hidden, err := u.hiddenByItself(path, steps); err != nil || hidden {
 		return err
 	}
@@ -94,7 +95,7 @@ func (u *unpacker) inherit(path string, below []string, steps *int) error {
 // linkBelow copies a file up from below, and links to it. Overlayfs has hard links
 // within one layer only, hence the copy. Containers see one file under both names, as
 // the builder of the image did.
-func (u *unpacker) linkBelow(l link, below []string, steps *int) error {
+func (u *unpacker) linkBelow(l link, below []int, steps *int) error {
 	dir, base := split(l.name)
 	fd, err := u.makeDir(dir)
 	if err != nil {
@@ -139,7 +140,7 @@ func (u *unpacker) linkBelow(l link, below []string, steps *int) error {
 
 // copyUp copies the entry base of the open directory from, which has the state st, to
 // target in this layer: its type, owner, mode, attributes and times.
-func (u *unpacker) copyUp(from int, st unix.Stat_t, target string, below []string, steps *int) error {
+func (u *unpacker) copyUp(from int, st unix.Stat_t, target string, below []int, steps *int) error {
 	dir, base := split(target)
 	before := len(u.implied)
 	fd, err := u.makeDir(dir)

@@ -27,8 +27,8 @@ type Config struct {
 	// ("docker.io", "registry:5000"), or "*" for all that have no entry; by
 	// HTTPS, without mirrors.
 	Registries map[string]Registry
-	// PreloadDir has archives (*.tar) and OCI layouts (directories) that are
-	// read at the start, and whose images are pinned; none.
+	// PreloadDir has archives (*.tar, *.tar.gz, *.tgz, *.tar.zst) and OCI layouts
+	// (directories) that are read at the start, and whose images are pinned; none.
 	PreloadDir string
 	// Pinned names images that are reported as not to be removed by collectors.
 	Pinned []string

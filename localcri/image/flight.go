@@ -288,6 +288,7 @@ func (s *Store) extractTo(ctx context.Context, dir string, in io.Reader, diff di
 func (s *Store) completeOn(ctx context.Context, dir string, out *unpacked, w wanted) error {
 	below, keys, err := s.awaitBelow(ctx, w)
 	defer s.release(keys)
+	defer closeAll(below)
 	// The layers below are held to the end: they are read here.
 	if err != nil {
 		return err
@@ -316,10 +317,12 @@ func (s *Store) completeOn(ctx context.Context, dir string, out *unpacked, w wan
 }
 
 // awaitBelow waits until all layers below are there, and holds them. It returns
-// their trees, the topmost first. keys has what is held also together with an error.
+// descriptors of their trees, the topmost first, which the caller closes: commits of
+// other pulls rename staged layers at any time. keys has what is held also together
+// with an error.
 // Who gets those layers are other flights of the same pull; if one fails, the pull
 // ends, and with it ctx.
-func (s *Store) awaitBelow(ctx context.Context, w wanted) (trees, keys []string, err error) {
+func (s *Store) awaitBelow(ctx context.Context, w wanted) (trees []int, keys []string, err error) {
 	for i := range len(w.chain) - 1 {
 		for {
 			s.mu.Lock()
@@ -341,18 +344,32 @@ func (s *Store) awaitBelow(ctx context.Context, w wanted) (trees, keys []string,
 			}
 		}
 	}
-	// Nobody renames them meanwhile.
+	// Nobody renames them until they are open.
 	if err := take(ctx, s.disk); err != nil {
 		return nil, keys, err
 	}
 	defer func() { <-s.disk }()
+	var paths []string
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	// Their directories as they are now: commit moves layers out of ingest.
 	for _, k := range slices.Backward(keys) {
-		trees = append(trees, filepath.Join(s.layers[k].dir, treeDir))
+		paths = append(paths, filepath.Join(s.layers[k].dir, treeDir))
+	}
+	s.mu.Unlock()
+	for _, p := range paths {
+		t, err := openTree(p)
+		if err != nil {
+			closeAll(trees)
+			return nil, keys, err
+		}
+		trees = append(trees, t.fd)
 	}
 	return trees, keys, nil
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
 }
 
 // discard removes a directory that nobody else knows of. What cannot be removed is in

@@ -52,7 +52,7 @@ func FuzzLayer(f *testing.F) {
 			}
 			if err == nil {
 				must(t, os.WriteFile(list, sums.Bytes(), 0o600))
-				if err := verify(root, list, func() error { return nil }); err != nil {
+				if err := verify(root, list, lim.entries, func() error { return nil }); err != nil {
 					t.Errorf("the list is wrong: %v", err)
 				}
 				must(t, os.Remove(list))

@@ -14,6 +14,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -553,7 +554,7 @@ func (s *Store) preload(ctx context.Context) {
 		switch {
 		case e.IsDir():
 			ids, err = s.ImportLayout(ctx, path, ImportOptions{Pinned: true})
-		case strings.Contains(e.Name(), ".tar"):
+		case isArchive(e.Name()):
 			ids, err = s.preloadArchive(ctx, e.Name(), path)
 		default:
 			continue
@@ -568,6 +569,11 @@ func (s *Store) preload(ctx context.Context) {
 		}
 		s.cfg.Log.Info("preloaded images", zap.String("path", path), zap.Strings("images", ids))
 	}
+}
+
+// isArchive reports whether a file is an archive by its name.
+func isArchive(name string) bool {
+	return slices.ContainsFunc([]string{".tar", ".tar.gz", ".tgz", ".tar.zst"}, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
 }
 
 // preloadMark is what an archive was when its images were installed. An archive of

@@ -179,7 +179,7 @@ func TestPreload(t *testing.T) {
 	top := t.TempDir()
 	writeAll(t, top, map[string][]byte{
 		"a.tar": dockerArchive(t, []string{"a:1"}, archive(t, file("f", "a"))), "b.tar.gz": gzipped(t, dockerArchive(t, []string{"b:1"}, archive(t, file("f", "b")))),
-		"bad.tar": []byte("noise"), "note.txt": []byte("x"),
+		"bad.tar": []byte("noise"), "note.txt": []byte("x"), "c.tar.bak": []byte("noise"),
 	})
 	writeAll(t, filepath.Join(top, "layout"), ociLayout(t, map[string]string{annotationName: "c:1"}, archive(t, file("f", "c"))))
 	must(t, os.Symlink("/dev/zero", filepath.Join(top, "zero.tar")))

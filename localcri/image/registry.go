@@ -364,7 +364,7 @@ func (e *endpoint) explain(ctx context.Context, err error) error {
 // pause waits as long as an error says before the next try. It returns the error
 // if there is to be none.
 func pause(ctx context.Context, err error, back *retry.Backoff) error {
-	wait := back.Next()
+	wait := time.Duration(-1)
 	var st *statusError
 	if errors.As(err, &st) {
 		// 404 and 403 will be the same in a second. A server that wants more than
@@ -373,11 +373,10 @@ func pause(ctx context.Context, err error, back *retry.Backoff) error {
 		if !st.again() || st.after > maxRetryAfter {
 			return err
 		}
-		// A wait of 0 is an answer, too.
-		wait = max(st.after, 0)
-		if st.after < 0 {
-			wait = back.Next()
-		}
+		wait = st.after // 0 is an answer, too
+	}
+	if wait < 0 {
+		wait = back.Next()
 	}
 	// The error now is worth more than a timeout later.
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < wait {

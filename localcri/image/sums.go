@@ -100,7 +100,7 @@ func readSums(r io.Reader, each func(n int, l sumLine) error) error {
 // first time to learn which line of a path counts, so that a layer with a million files
 // needs a few bytes for each of them. A collision of two hashes leaves a file unchecked
 // this time; the seed is another one each time.
-func verify(dir, list string, stop func() error) error {
+func verify(dir, list string, most int64, stop func() error) error {
 	f, err := safefile.Open(list)
 	if err != nil {
 		return err
@@ -114,9 +114,9 @@ func verify(dir, list string, stop func() error) error {
 	}
 	var gone []prefix
 	if err := readSums(f, func(n int, l sumLine) error {
-		// A damaged list must not fill the memory. This is twice the default of
-		// Config.MaxLayerEntries.
-		if n >= 1<<21 || len(gone) > 1<<20 {
+		// A damaged list must not fill the memory. A file may have two lines: one of the
+		// archive, one of what was copied up.
+		if int64(n) >= 2*most || int64(len(gone)) > most {
 			return errors.New("list of files is malformed")
 		}
 		if l.kind == sumGone {

@@ -140,7 +140,7 @@ func byFD(fd int, base string) string { return fmt.Sprintf("/proc/self/fd/%d/%s"
 // directory hides what is below. It returns a descriptor of the directory that
 // holds it, for the caller to close, and -1 if there is nothing. steps is taken
 // down by one for each element that was looked at; at 0 it is an error.
-func findBelow(layers []string, path string, steps *int) (fd int, st unix.Stat_t, err error) {
+func findBelow(layers []int, path string, steps *int) (fd int, st unix.Stat_t, err error) {
 	for _, l := range layers {
 		// The first layer with an answer decides, be it that the path is hidden.
 		fd, st, hides, err := findIn(l, path, steps)
@@ -154,8 +154,8 @@ func findBelow(layers []string, path string, steps *int) (fd int, st unix.Stat_t
 // findIn looks for a path in one layer. hides reports whether the layer hides what
 // those below have there. fd is of the directory that holds the last element, and -1
 // without one.
-func findIn(layer, path string, steps *int) (fd int, st unix.Stat_t, hides bool, err error) {
-	at, err := unix.Open(layer, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+func findIn(layer int, path string, steps *int) (fd int, st unix.Stat_t, hides bool, err error) {
+	at, err := unix.Openat(layer, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, st, false, err
 	}

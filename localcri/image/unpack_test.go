@@ -304,11 +304,15 @@ func TestCompleteTakesFromBelow(t *testing.T) {
 	bottom := archive(t, a, dir("a/b"), file("a/f", "below"), symlink("l", "a"), dir("gone"), file("gone/f", "x"))
 	middle := archive(t, file(".wh.gone", ""))
 	top := archive(t, file("a/new", "x"), hardlink("h", "a/f"), file("gone/new", "x"), file("l/new", "x"))
-	var trees []string
+	var trees []int
 	for _, b := range [][]byte{bottom, middle} {
 		root, _, _, err := unpackTo(t, bytes.NewReader(b), unpackLimits{})
 		must(t, err)
-		trees = append([]string{root}, trees...)
+		open, err := openTree(root)
+		must(t, err)
+		defer open.Close()
+		trees = append([]int{open.fd}, trees...)
+		must(t, os.Rename(root, root+".moved")) // by another pull's commit
 	}
 	root, sums, out, err := unpackTo(t, bytes.NewReader(top), unpackLimits{})
 	must(t, err)
@@ -333,7 +337,7 @@ func TestCompleteTakesFromBelow(t *testing.T) {
 	}
 	list := filepath.Join(t.TempDir(), "sums")
 	must(t, os.WriteFile(list, sums.Bytes(), 0o600))
-	must(t, verify(root, list, func() error { return nil }))
+	must(t, verify(root, list, 1000, func() error { return nil }))
 }
 
 // The list of files finds what a disk has lost.
@@ -342,7 +346,7 @@ func TestVerifyFindsDamage(t *testing.T) {
 	must(t, err)
 	list := filepath.Join(t.TempDir(), "sums")
 	must(t, os.WriteFile(list, sums.Bytes(), 0o600))
-	check := func() error { return verify(root, list, func() error { return nil }) }
+	check := func() error { return verify(root, list, 1000, func() error { return nil }) }
 	must(t, check())
 	f := filepath.Join(root, "a/f")
 	for name, hurt := range map[string]func() error{

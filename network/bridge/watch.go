@@ -283,7 +283,11 @@ func (p *Plugin) listen(ctx context.Context, in *inbox, family int, groups uint3
 			// After the socket has its groups: what changed before is found by looking,
 			// what changes from here on makes an event.
 			in.put(lost)
+			began := time.Now()
 			err = p.receive(ctx, conn, in, lost, read)
+			if time.Since(began) > maxPause {
+				pause = failedPause // it worked for a while
+			}
 			stop()
 			_ = conn.Close()
 		}
