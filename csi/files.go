@@ -74,6 +74,11 @@ func (m *Manager) removeTarget(ctx context.Context, target string) error {
 	} else if is {
 		return fmt.Errorf("%s is still a mount point", target)
 	}
+	// A driver that mounted nothing may have left the pod to write to the disk below:
+	// that is somebody's data.
+	if info, err := os.Lstat(target); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
+		return fmt.Errorf("%s is a file of %d bytes, want an empty one or an empty directory", target, info.Size())
+	}
 	return m.remove(target)
 }
 

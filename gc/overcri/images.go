@@ -150,8 +150,9 @@ func (s *Images) Uses(ctx context.Context) ([]imagegc.Use, error) {
 			out = append(out, u)
 		} else { // of a runtime before CRI 1.30: one of these is a name of it
 			for _, name := range []string{c.GetImageRef(), c.GetImage().GetImage()} {
-				u.Image = name
-				out = append(out, u)
+				if u.Image = name; name != "" {
+					out = append(out, u)
+				}
 			}
 		}
 		for _, image := range known[c.GetId()].mounts {
