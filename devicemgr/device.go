@@ -9,10 +9,15 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
+// The values of the package: devices as plugins list them, and what they add to
+// containers. Nothing here has a lock.
+
 // Device is one device that a plugin offers.
 type Device struct {
 	// ID is unique among the devices of its resource.
-	ID      string
+	ID string
+	// Only the health string "Healthy" of the API counts; anything else is
+	// unhealthy.
 	Healthy bool
 	// Nodes are the NUMA nodes it is near to; 0 if it is near none in
 	// particular.
@@ -27,12 +32,16 @@ const (
 	maxID = 1 << 10
 )
 
-// normal sorts a list by ID. Devices without an ID, or with one of more than
-// maxID bytes, are left out, and of those that share one the last counts; the
-// first maxDevices are kept. dropped is how many are not.
+// normal sorts a list by ID. Devices without an ID, or with one of more than maxID
+// bytes, are left out, and of those that share one the last counts; the first
+// maxDevices are kept. dropped is how many are not. Equal sets of devices give
+// equal lists, however a plugin orders them, so that a repeated list is seen to be
+// one. list is not changed.
 func normal(list []Device) (sorted []Device, dropped int) {
 	byID := func(a, b Device) int { return strings.Compare(a.ID, b.ID) }
 	sorted = slices.Clone(list)
+	// Stable, so that of several entries with one ID the last of the plugin's own
+	// order counts.
 	slices.SortStableFunc(sorted, byID)
 	kept := sorted[:0]
 	for i, d := range sorted {
@@ -43,12 +52,14 @@ func normal(list []Device) (sorted []Device, dropped int) {
 	if len(kept) < len(sorted)/2 {
 		kept = slices.Clone(kept) // what is dropped is not kept
 	} else {
+		// The rest of the array would keep IDs of dropped devices alive.
 		clear(sorted[len(kept):])
 	}
 	return kept, len(list) - len(kept)
 }
 
-// find looks in a sorted list.
+// find looks in a sorted list. A binary search: it is called for every held device
+// at each new list.
 func find(list []Device, id string) (Device, bool) {
 	i, ok := slices.BinarySearchFunc(list, id, func(d Device, id string) int { return strings.Compare(d.ID, id) })
 	if !ok {
@@ -57,12 +68,16 @@ func find(list []Device, id string) (Device, bool) {
 	return list[i], true
 }
 
+// anyNear reports whether some device says where it is. If none does, its resource
+// has no say in the placement.
 func anyNear(list []Device) bool {
 	return slices.ContainsFunc(list, func(d Device) bool { return d.Nodes != 0 })
 }
 
-// Attachment is what devices add to a container. Lists are sorted by what they
-// are unique by: variable names, paths in the container, CDI names.
+// Attachment is what devices add to a container. Lists are sorted by what they are
+// unique by: variable names, paths in the container, CDI names. Those of one
+// plugin's answer may still repeat a path; merge resolves conflicts between
+// resources.
 type Attachment struct {
 	Env         []v1.EnvVar       `json:"env,omitempty"` // literal values
 	Mounts      []Mount           `json:"mounts,omitempty"`
@@ -71,7 +86,8 @@ type Attachment struct {
 	CDI         []string          `json:"cdi,omitempty"` // fully qualified names
 }
 
-// Mount is a path of the host that shows in the container.
+// Mount is a path of the host that shows in the container. The path is the plugin's
+// word: it is not checked before the runtime does.
 type Mount struct {
 	ContainerPath string `json:"containerPath"`
 	HostPath      string `json:"hostPath"`
@@ -86,13 +102,16 @@ type DeviceNode struct {
 	Permissions string `json:"permissions,omitempty"`
 }
 
-// merge adds what another resource gives the same container. What is there
-// already stays; conflicts names what was left out for that.
+// merge adds what another resource gives the same container. What is there already
+// stays; conflicts names what was left out for that. The first resource wins, as in
+// the kubelet; a conflict is not an error, as containers with such plugins start
+// there too.
 func (a *Attachment) merge(b Attachment) (conflicts []string) {
 	for _, e := range b.Env {
 		switch i := slices.IndexFunc(a.Env, func(x v1.EnvVar) bool { return x.Name == e.Name }); {
 		case i < 0:
 			a.Env = append(a.Env, e)
+		// The same variable with the same value from two plugins is no conflict.
 		case a.Env[i].Value != e.Value:
 			conflicts = append(conflicts, "variable "+e.Name)
 		}
@@ -114,6 +133,7 @@ func (a *Attachment) merge(b Attachment) (conflicts []string) {
 		}
 	}
 	for k, v := range b.Annotations {
+		// A new map: b's belongs to a record, which others read.
 		if a.Annotations == nil {
 			a.Annotations = map[string]string{}
 		}
@@ -124,6 +144,8 @@ func (a *Attachment) merge(b Attachment) (conflicts []string) {
 			conflicts = append(conflicts, "annotation "+k)
 		}
 	}
+	// A CDI name stands for the same edits whichever plugin gave it; duplicates are
+	// dropped, as in the kubelet.
 	for _, name := range b.CDI {
 		if !slices.Contains(a.CDI, name) {
 			a.CDI = append(a.CDI, name)
@@ -134,6 +156,8 @@ func (a *Attachment) merge(b Attachment) (conflicts []string) {
 	return conflicts
 }
 
+// sort makes the order independent of the plugin's maps: equal answers become equal
+// records.
 func (a *Attachment) sort() {
 	slices.SortFunc(a.Env, func(x, y v1.EnvVar) int { return strings.Compare(x.Name, y.Name) })
 	slices.SortFunc(a.Mounts, func(x, y Mount) int { return strings.Compare(x.ContainerPath, y.ContainerPath) })

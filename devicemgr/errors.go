@@ -6,6 +6,10 @@ import (
 	"time"
 )
 
+// Errors that callers act on. Those that mean "wait" and those that mean "reject"
+// are different types, so that a caller needs no text. The words of
+// InsufficientError are the kubelet's, which tools look for.
+
 // ErrChanged means that devices an [Admission] chose were taken, or became
 // unhealthy, before it was committed. Begin again.
 var ErrChanged = errors.New("devices changed while the pod was admitted")
@@ -23,7 +27,9 @@ var ErrAway = errors.New("the plugin has gone away")
 type NotYetError struct {
 	Resource string
 	// Why says, for people, what the pod waits for.
-	Why   string
+	Why string
+	// Until is when the answer becomes another even if no plugin comes: GoneError
+	// as a rule.
 	Until time.Time
 }
 
@@ -32,6 +38,8 @@ func (e *NotYetError) Error() string {
 }
 
 // InsufficientError means that there are too few healthy and free devices.
+// Available counts those that init containers leave to the container. The pod is
+// rejected, as in the kubelet.
 type InsufficientError struct {
 	Resource             string
 	Requested, Available int
@@ -41,7 +49,8 @@ func (e *InsufficientError) Error() string {
 	return fmt.Sprintf("requested number of devices unavailable for %s. Requested: %d, Available: %d", e.Resource, e.Requested, e.Available)
 }
 
-// GoneError means that nobody offers devices of a resource (any more).
+// GoneError means that nobody offers devices of a resource (any more). It follows a
+// NotYetError whose time is over.
 type GoneError struct {
 	Resource, Why string
 }
@@ -50,8 +59,9 @@ func (e *GoneError) Error() string {
 	return fmt.Sprintf("no healthy devices of %s: %s", e.Resource, e.Why)
 }
 
-// RequestError means that a container asks for another number of devices than
-// it has.
+// RequestError means that a container asks for another number of devices than it
+// has. A number that changes means that the pod's spec did, which the API server
+// does not allow for devices.
 type RequestError struct {
 	Container, Resource string
 	Requested, Has      int
@@ -65,6 +75,7 @@ func (e *RequestError) Error() string {
 const CallPreStart = "PreStartContainer"
 
 // PluginError means that a plugin answered a call with an error, or not in time.
+// The pod is rejected. Err is what the plugin said, cut to maxText bytes.
 type PluginError struct {
 	Resource string
 	Call     string // as the device plugin API names it, such as CallPreStart

@@ -6,7 +6,8 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// question asks from which nodes n devices of a resource can be had.
+// question asks from which nodes n devices of a resource can be had. The answer is
+// for package topology, which combines it with those of CPUs and memory.
 type question struct {
 	resource string
 	devices  []Device             // all there are, sorted
@@ -15,16 +16,20 @@ type question struct {
 	n        int
 }
 
-// hints answers. Those preferred have as few nodes as would do if every device
-// were free, as in the kubelet. On machines of up to 8 nodes only nodes with
-// devices are looked at; on larger ones, whatever numa.Candidates has.
+// hints answers. Those preferred have as few nodes as would do if every device were
+// free, as in the kubelet. On machines of up to 8 nodes only nodes with devices are
+// looked at; on larger ones, whatever numa.Candidates has. Any means that the
+// resource does not care; a list without hints means that no set of nodes will do.
+// It does not modify the question.
 func (q question) hints(m numa.Machine) numa.Hints {
 	h := numa.Hints{Resource: q.resource}
 	if !anyNear(q.devices) || len(m.Nodes) == 0 {
 		h.Any = true
 		return h
 	}
-	// Devices of the same nodes are alike: only their number matters.
+	// Devices of the same nodes are alike: only their number matters. A machine may
+	// list thousands of devices, and the loop over candidates below runs 255 times
+	// on 8 nodes.
 	type count struct{ installed, free int }
 	kinds := map[numa.NodeSet]*count{}
 	var with, must numa.NodeSet
@@ -36,6 +41,8 @@ func (q question) hints(m numa.Machine) numa.Hints {
 		if usable {
 			free++
 		}
+		// It counts to the devices that can be had, yet matches no set of nodes, as
+		// in the kubelet.
 		if d.Nodes == 0 {
 			continue
 		}
@@ -49,6 +56,8 @@ func (q question) hints(m numa.Machine) numa.Hints {
 		if usable {
 			k.free++
 		}
+		// Only nodes that add a condition are kept: a few forced devices on the
+		// same nodes are one test.
 		if forced && !d.Nodes.SubsetOf(must) {
 			must |= d.Nodes
 			musts = append(musts, d.Nodes)
@@ -58,9 +67,14 @@ func (q question) hints(m numa.Machine) numa.Hints {
 		return h
 	}
 	all := m.AllNodes()
+	// Plugins may name nodes that the machine has not got: these are ignored, and
+	// if no others remain the devices can be near any.
 	if with &= all; with == 0 {
 		with = all
 	}
+	// The preference is measured against all installed devices, not the free ones:
+	// a pod on a busy machine gets a hint that is not preferred, rather than a
+	// promise that it is the best.
 	fewest := all.Len()
 	type found struct {
 		nodes numa.NodeSet
@@ -81,17 +95,19 @@ func (q question) hints(m numa.Machine) numa.Hints {
 		if sum.installed >= q.n {
 			fewest = min(fewest, nodes.Len())
 		}
+		// Devices that the pod reuses cannot be left behind on another node.
 		outside := slices.ContainsFunc(musts, func(near numa.NodeSet) bool { return near&nodes == 0 })
 		if sum.free >= q.n && !outside {
 			candidates = append(candidates, found{nodes, sum.free})
 		}
 	}
+	// fewest is only known now. Candidates come in a fixed order, and so do hints.
 	for _, c := range candidates {
 		h.List = append(h.List, numa.Hint{Nodes: c.nodes, Preferred: c.nodes.Len() == fewest})
 	}
 	return h
 }
 
-// maxAllSubsets is the number of nodes up to which numa.Candidates has every
-// set of them.
+// maxAllSubsets is the number of nodes up to which numa.Candidates has every set of
+// them. It is the kubelet's limit of NUMA nodes for its topology manager.
 const maxAllSubsets = 8

@@ -24,6 +24,10 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
+// Takeover from a kubelet, and back. The node's devices are in use while the agents
+// change: whoever comes second has to know which pods have which. The file and its
+// checksum are those of the kubelet's device manager.
+
 const (
 	// kubeletFile is the kubelet's checkpoint, beside the sockets.
 	kubeletFile = "kubelet_internal_checkpoint"
@@ -36,18 +40,21 @@ const (
 	nowhere = -1
 )
 
-// kubeletFormat is the kubelet's checkpoint as its JSON is.
+// kubeletFormat is the kubelet's checkpoint as its JSON is. Field names are those
+// of the JSON.
 type kubeletFormat struct {
 	Data     kubeletData
 	Checksum uint64
 }
 
+// kubeletData is the part that the checksum covers.
 type kubeletData struct {
 	PodDeviceEntries  []kubeletEntry
 	RegisteredDevices map[string][]string // IDs of the healthy ones
 }
 
-// kubeletEntry is what one container has of one resource.
+// kubeletEntry is what one container has of one resource. A device near several
+// nodes is listed under each.
 type kubeletEntry struct {
 	PodUID        string
 	ContainerName string
@@ -56,7 +63,10 @@ type kubeletEntry struct {
 	AllocResp     []byte             // a ContainerAllocateResponse
 }
 
-// checksum is the kubelet's: FNV-1a over a dump of the data.
+// checksum is the kubelet's: FNV-1a over a dump of the data. The dump is the text
+// of the Go types as the kubelet's spew configuration prints them (package, type
+// and field names, sorted keys), which is why the words below must not be touched.
+// Nil and empty are different in it.
 func (d kubeletData) checksum() uint64 {
 	var b bytes.Buffer
 	b.WriteString("(checkpoint.checkpointData){PodDeviceEntries:([]checkpoint.PodDevicesEntry)")
@@ -82,11 +92,13 @@ func (d kubeletData) checksum() uint64 {
 	b.WriteString(" RegisteredDevices:(map[string][]string)")
 	dumpMap(&b, d.RegisteredDevices)
 	b.WriteByte('}')
+	// Hash.Write never fails.
 	h := fnv.New32a()
 	_, _ = h.Write(b.Bytes())
 	return uint64(h.Sum32())
 }
 
+// dumpMap appends a map as the kubelet's dump has it, with keys in ascending order.
 func dumpMap[K cmp.Ordered](b *bytes.Buffer, m map[K][]string) {
 	if m == nil {
 		b.WriteString("<nil>")
@@ -107,6 +119,8 @@ func dumpMap[K cmp.Ordered](b *bytes.Buffer, m map[K][]string) {
 	b.WriteByte(']')
 }
 
+// parseKubelet returns the contents of a checkpoint. One whose checksum is wrong is
+// refused as a whole: half of it could give a device to two pods.
 func parseKubelet(b []byte) (kubeletFormat, error) {
 	var f kubeletFormat
 	if err := json.Unmarshal(b, &f); err != nil {
@@ -118,8 +132,9 @@ func parseKubelet(b []byte) (kubeletFormat, error) {
 	return f, nil
 }
 
-// records are the entries by pod. What cannot have been written by a kubelet is left
-// out and told of.
+// records are the entries by pod. What cannot have been written by a kubelet is
+// left out and told of. A pod without namespace and name is complete enough: both
+// are for people alone.
 func (d kubeletData) records() (all map[types.UID]*record, problems []error) {
 	all = map[types.UID]*record{}
 	for i, e := range d.PodDeviceEntries {
@@ -127,6 +142,8 @@ func (d kubeletData) records() (all map[types.UID]*record, problems []error) {
 		uid := types.UID(e.PodUID)
 		if err == nil {
 			r := &record{Version: recordVersion, UID: uid}
+			// A copy, since an entry that makes the record invalid must not change
+			// the good part.
 			if all[uid] != nil {
 				r.Held = slices.Clone(all[uid].Held)
 			}
@@ -142,19 +159,27 @@ func (d kubeletData) records() (all map[types.UID]*record, problems []error) {
 	return all, problems
 }
 
+// holding returns what the entry says in this package's terms. The error means that
+// the plugin's answer cannot be decoded, or is too big.
 func (e kubeletEntry) holding() (Holding, error) {
 	h := Holding{Container: e.ContainerName, Resource: e.ResourceName}
 	for _, node := range slices.Sorted(maps.Keys(e.DeviceIDs)) {
 		for _, id := range e.DeviceIDs[node] {
+			// A device under several nodes is one device; the list stays sorted as
+			// records want it.
 			i, found := slices.BinarySearchFunc(h.Devices, id, func(d HeldDevice, id string) int { return cmp.Compare(d.ID, id) })
 			if !found {
 				h.Devices = slices.Insert(h.Devices, i, HeldDevice{ID: id})
 			}
+			// -1 is nowhere; other numbers out of range are ignored, as they are in
+			// plugins' lists.
 			if node >= 0 && node < numa.MaxNodes {
 				h.Devices[i].Nodes = h.Devices[i].Nodes.With(int(node))
 			}
 		}
 	}
+	// Plugins can write to the directory of the file, so that it is trusted no more
+	// than their answers.
 	if err := wirecount.Check(e.AllocResp, shapes["AllocateResponse"][1], maxFields); err != nil {
 		return Holding{}, err
 	}
@@ -167,7 +192,8 @@ func (e kubeletEntry) holding() (Holding, error) {
 	return h, nil
 }
 
-// entries is what pods have, in the kubelet's words.
+// entries is what pods have, in the kubelet's words. Deterministic, so that an
+// unchanged state has an unchanged checksum.
 func entries(pods map[types.UID]*record) ([]kubeletEntry, error) {
 	all := []kubeletEntry{}
 	for _, uid := range slices.Sorted(maps.Keys(pods)) {
@@ -191,7 +217,7 @@ func entries(pods map[types.UID]*record) ([]kubeletEntry, error) {
 	return all, nil
 }
 
-// answer is what a plugin said, as it was said.
+// answer is what a plugin said, as it was said. The inverse of attachment.
 func (a *Attachment) answer() *pluginapi.ContainerAllocateResponse {
 	c := &pluginapi.ContainerAllocateResponse{Annotations: a.Annotations}
 	for _, e := range a.Env {
@@ -213,16 +239,21 @@ func (a *Attachment) answer() *pluginapi.ContainerAllocateResponse {
 }
 
 // fromKubelet puts in the records of running pods what a kubelet says that they
-// have, if it wrote that after this agent did. Where there is such a file, the agent
-// keeps it up to date, so that a kubelet can go on from there.
+// have, if it wrote that after this agent did. Where there is such a file, the
+// agent keeps it up to date, so that a kubelet can go on from there. running has
+// the containers that run, by pod, nil if that is unknown. Nothing here is an error
+// of Restore: without the file, the agent's own records count. Called by Restore,
+// without Manager.mu.
 func (m *Manager) fromKubelet(records []*record, known *names, running map[types.UID][]string) []*record {
 	if m.cfg.SocketDir == "" {
 		return records
 	}
 	b, err := safefile.ReadFile(filepath.Join(m.cfg.SocketDir, kubeletFile), maxKubeletFile)
+	// No kubelet has ever been here, and the file is not made.
 	if errors.Is(err, fs.ErrNotExist) {
 		return records
 	}
+	// Also if the file cannot be read: it is then replaced by one that can.
 	m.mu.Lock()
 	m.shared = true
 	m.mu.Unlock()
@@ -234,6 +265,8 @@ func (m *Manager) fromKubelet(records []*record, known *names, running map[types
 		m.cfg.Log.Warn("kubelet's device checkpoint ignored", zap.Error(err))
 		return records
 	}
+	// The checksum is that of this agent's last write. What the file says is older
+	// than, or equal to, the agent's own records.
 	if had, err := m.cfg.Store.Read(kubeletKey); err == nil && string(had) == strconv.FormatUint(f.Checksum, 10) {
 		return records
 	}
@@ -241,6 +274,8 @@ func (m *Manager) fromKubelet(records []*record, known *names, running map[types
 	for _, err := range problems {
 		m.cfg.Log.Warn("entry of the kubelet's device checkpoint ignored", zap.Error(err))
 	}
+	// Names alone count, as in the kubelet: devices are listed anew by their
+	// plugins.
 	for name := range f.Data.RegisteredDevices {
 		if !slices.Contains(known.Resources, name) {
 			known.Resources = append(known.Resources, name)
@@ -248,11 +283,15 @@ func (m *Manager) fromKubelet(records []*record, known *names, running map[types
 	}
 	adopted := 0
 	for _, uid := range slices.Sorted(maps.Keys(theirs)) {
+		// A pod of which nothing runs has no devices that it could not get again by
+		// admission.
 		if running != nil && len(running[uid]) == 0 {
 			continue
 		}
 		r := theirs[uid]
 		r.live = true
+		// Written at once: as soon as this agent has written the kubelet's file
+		// itself, the next start reads the agent's own records only.
 		if err := m.write(r); err != nil {
 			m.cfg.Log.Error("failed to write the device record of a kubelet's pod", zap.String("uid", string(uid)), zap.Error(err))
 		}
@@ -263,7 +302,8 @@ func (m *Manager) fromKubelet(records []*record, known *names, running map[types
 	return records
 }
 
-// tell has the kubelet's checkpoint written again. It never blocks.
+// tell has the kubelet's checkpoint written again. It never blocks. Several calls
+// before the write are one write. It may be called with Manager.mu held.
 func (m *Manager) tell() {
 	select {
 	case m.told <- struct{}{}:
@@ -271,7 +311,8 @@ func (m *Manager) tell() {
 	}
 }
 
-// keepTold keeps the kubelet's checkpoint up to date until ctx ends.
+// keepTold keeps the kubelet's checkpoint up to date until ctx ends. A goroutine of
+// its own, as the disk may hang. At the end it writes what is still owed.
 func (m *Manager) keepTold(ctx context.Context) {
 	for {
 		select {
@@ -288,7 +329,11 @@ func (m *Manager) keepTold(ctx context.Context) {
 	}
 }
 
+// tellKubelet writes the present state to the kubelet's checkpoint. A failure is
+// logged; the next change tries again.
 func (m *Manager) tellKubelet() {
+	// A snapshot: records are never changed, and the write happens without the
+	// lock.
 	m.mu.Lock()
 	shared, pods := m.shared, maps.Clone(m.pods)
 	d := kubeletData{RegisteredDevices: map[string][]string{}}
@@ -313,6 +358,8 @@ func (m *Manager) tellKubelet() {
 	}
 }
 
+// writeKubelet replaces the file, then remembers its checksum. If a crash comes
+// between the two, the next start reads back its own state, which does no harm.
 func (m *Manager) writeKubelet(d kubeletData) error {
 	f := kubeletFormat{Data: d, Checksum: d.checksum()}
 	b, err := json.Marshal(f)

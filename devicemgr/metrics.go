@@ -8,13 +8,17 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// metrics are the kubelet's, by its names, where it has them.
+// metrics are the kubelet's, by its names, where it has them. They work without a
+// registry as well, so that no caller asks whether there is one. The label
+// resource_name is bounded by maxResources.
 type metrics struct {
 	registrations *prometheus.CounterVec
 	allocate      *prometheus.HistogramVec
 	damaged       prometheus.Counter
 }
 
+// newMetrics registers the metrics with reg, if it is not nil. Another manager on
+// the same registry shares them.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		registrations: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -7,7 +7,8 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// want is a request for devices of one resource, with all that decides it.
+// want is a request for devices of one resource, with all that decides it. A pure
+// value: pick can be tested without plugins.
 type want struct {
 	resource string
 	count    int
@@ -20,14 +21,16 @@ type want struct {
 	prefer func(available, must []string, size int) ([]string, error)
 }
 
-// pick chooses the devices. It reads nothing but w, and asks w.prefer once at
-// most. Devices that init containers leave come first, then those near the hint,
-// then the plugin's wish, then those elsewhere, then those near no node; within
-// each in the order of their IDs, so that the same question has the same
-// answer.
+// pick chooses the devices. It reads nothing but w, and asks w.prefer once at most.
+// Devices that init containers leave come first, then those near the hint, then the
+// plugin's wish, then those elsewhere, then those near no node; within each in the
+// order of their IDs, so that the same question has the same answer. The order of
+// the groups is the kubelet's, which leaves the order within each to chance.
 func pick(w want) ([]string, error) {
 	var got []string
 	chosen := map[string]bool{}
+	// take adds devices until there are enough. A device that was chosen already is
+	// skipped, so that the lists below may overlap.
 	take := func(ids []string) {
 		for _, id := range ids {
 			if len(got) < w.count && !chosen[id] {
@@ -37,6 +40,8 @@ func pick(w want) ([]string, error) {
 		}
 	}
 	defer func() { slices.Sort(got) }()
+	// An unhealthy device is out, even if an init container has it: nothing new is
+	// started on it.
 	var free []Device
 	for _, d := range w.devices {
 		switch {
@@ -50,10 +55,13 @@ func pick(w want) ([]string, error) {
 	if len(got)+len(free) < w.count {
 		return nil, &InsufficientError{Resource: w.resource, Requested: w.count, Available: len(got) + len(free)}
 	}
+	// ask is the plugin's part. Only IDs that were offered count; a plugin that
+	// answers with others, or with too many, cannot take what is not its to give.
 	ask := func(available []string) ([]string, error) {
 		if w.prefer == nil || len(got) == w.count {
 			return nil, nil
 		}
+		// Copies: the plugin gets lists that it may keep.
 		must := slices.Clone(got)
 		slices.Sort(must)
 		all := append(slices.Clone(must), available...)
@@ -65,6 +73,8 @@ func pick(w want) ([]string, error) {
 		}
 		return slices.DeleteFunc(wish, func(id string) bool { return !offered[id] }), err
 	}
+	// With enough devices near the hint the plugin chooses among those; else all of
+	// them are needed anyway, and it chooses the rest.
 	near, far, nowhere := split(free, w.hint)
 	offered := near
 	if w.count-len(got) >= len(near) {
@@ -75,6 +85,7 @@ func pick(w want) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The wish may be short; the rest follows in the fixed order.
 	take(wish)
 	take(near)
 	take(far)
@@ -83,9 +94,10 @@ func pick(w want) ([]string, error) {
 }
 
 // split sorts free devices by whether they are near to some nodes. A device of
-// several nodes counts to the first in this order: the hint's nodes before
-// others, those with fewer free devices first. Without a hint, or without a
-// device that is near any node, all are nowhere.
+// several nodes counts to the first in this order: the hint's nodes before others,
+// those with fewer free devices first. Without a hint, or without a device that is
+// near any node, all are nowhere. Each device is in one list only. Nodes with many
+// free devices come last, which leaves them for larger requests.
 func split(free []Device, hint numa.NodeSet) (near, far, nowhere []string) {
 	perNode := map[int][]string{}
 	for _, d := range free {
@@ -110,6 +122,7 @@ func split(free []Device, hint numa.NodeSet) (near, far, nowhere []string) {
 	slices.SortFunc(nodes, func(a, b int) int {
 		return cmp.Or(cmp.Compare(outside(a), outside(b)), cmp.Compare(len(perNode[a]), len(perNode[b])), cmp.Compare(a, b))
 	})
+	// A device of several nodes is in the list of each.
 	seen := map[string]bool{}
 	for _, node := range nodes {
 		for _, id := range perNode[node] {

@@ -12,24 +12,32 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Keys of the store.
+// The format of records. What is read back is checked as if it came from elsewhere:
+// a record that lies could give a device to two pods.
+
+// Keys of the store. They are names of files in a checkpoint.Store.
 const (
 	podPrefix = "pod."
 	namesKey  = "resources"
 )
 
-// recordVersion is that of the format of values in the store.
+// recordVersion is that of the format of values in the store. A value of another
+// version is treated as damaged.
 const recordVersion = 1
 
-// record is what a pod has. It is stored as it is, under the pod's UID.
+// record is what a pod has. It is stored as it is, under the pod's UID. Once in
+// Manager.pods it is never changed, so that readers need the lock for the map only.
 type record struct {
-	Version   int       `json:"version"`
-	UID       types.UID `json:"uid"`
+	Version int       `json:"version"`
+	UID     types.UID `json:"uid"`
+	// Namespace and Name are for people; a pod taken over from a kubelet has
+	// neither.
 	Namespace string    `json:"namespace,omitempty"`
 	Name      string    `json:"name,omitempty"`
 	Held      []Holding `json:"held,omitempty"`
 	Lost      bool      `json:"lost,omitempty"` // the pod has devices, but the record was damaged
-	live      bool      // something of the pod may run
+	// Not stored: a restart finds out anew what runs.
+	live bool // something of the pod may run
 }
 
 // Holding is the devices of one resource that a container has. It is shared and
@@ -48,10 +56,12 @@ type Holding struct {
 
 // HeldDevice is a device that a container has.
 type HeldDevice struct {
-	ID    string       `json:"id"`
+	ID string `json:"id"`
+	// 0 if it was near none.
 	Nodes numa.NodeSet `json:"nodes,omitempty"`
 }
 
+// ids returns the IDs of the devices, in ascending order. The list is the caller's.
 func (h Holding) ids() []string {
 	ids := make([]string, len(h.Devices))
 	for i, d := range h.Devices {
@@ -60,6 +70,8 @@ func (h Holding) ids() []string {
 	return ids
 }
 
+// holding returns what a container has of a resource. It is safe for a nil record,
+// that of a pod without devices.
 func (r *record) holding(container, resource string) (Holding, bool) {
 	if r != nil {
 		for _, h := range r.Held {
@@ -71,8 +83,9 @@ func (r *record) holding(container, resource string) (Holding, bool) {
 	return Holding{}, false
 }
 
-// parseRecord reads a pod's value. It takes nothing that cannot have been
-// written so.
+// parseRecord reads a pod's value. It takes nothing that cannot have been written
+// so. The error says all that is wrong. Who calls it decides what a damaged record
+// means: see Manager.read.
 func parseRecord(uid types.UID, value []byte) (*record, error) {
 	var r record
 	if err := strict(value, &r); err != nil {
@@ -84,7 +97,8 @@ func parseRecord(uid types.UID, value []byte) (*record, error) {
 	return &r, nil
 }
 
-// check returns all that is wrong with a record that is to be that of a pod.
+// check returns all that is wrong with a record that is to be that of a pod. Every
+// rule is one that other code relies on.
 func (r *record) check(uid types.UID) error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -107,6 +121,7 @@ func (r *record) check(uid types.UID) error {
 			bad("held[%d].devices is empty; want some", i)
 		}
 		for j, d := range h.Devices {
+			// Ascending means unique as well.
 			if d.ID == "" || j > 0 && h.Devices[j-1].ID >= d.ID {
 				bad("held[%d].devices[%d].id is %q; want IDs in ascending order", i, j, d.ID)
 			}
@@ -118,7 +133,8 @@ func (r *record) check(uid types.UID) error {
 	return nil
 }
 
-// strict reads one JSON value and nothing after it.
+// strict reads one JSON value and nothing after it. Unknown fields are refused:
+// they mean another version, or a file of something else.
 func strict(value []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(value))
 	dec.DisallowUnknownFields()
@@ -132,7 +148,9 @@ func strict(value []byte, into any) error {
 }
 
 // checkResource says what is wrong with the name of a resource that a plugin
-// offers: they are extended resources.
+// offers: they are extended resources. The rules are those of
+// IsExtendedResourceName in Kubernetes: a native name would let a plugin offer
+// CPUs.
 func checkResource(name string) error {
 	domain, rest, ok := strings.Cut(name, "/")
 	good := ok && len(domain) <= maxDomain && !strings.HasPrefix(name, "requests.") && !strings.HasSuffix(domain, "kubernetes.io") &&
@@ -161,6 +179,7 @@ func qualified(s string, limit int, more bool) bool {
 		return false
 	}
 	for i, c := range []byte(s) {
+		// The first and last bytes must be letters or digits (RFC 1123).
 		inner := i > 0 && i < len(s)-1
 		switch {
 		case 'a' <= c && c <= 'z', '0' <= c && c <= '9':

@@ -23,6 +23,10 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
+// The registration service of the device plugin API, and the checks on its callers.
+// Whoever can write to the directory can register: their number, their words and
+// their calls are bounded.
+
 const (
 	// socketName is where plugins register, in Config.SocketDir
 	// (KubeletSocket of the device plugin API).
@@ -39,14 +43,18 @@ const (
 	otherResource = "<other>"
 )
 
-// Healthy says why plugins cannot register now; nil if they can.
+// Healthy says why plugins cannot register now; nil if they can. The kubelet has a
+// health check for it, "device-plugin". Plugins that have registered are not
+// concerned.
 func (m *Manager) Healthy() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.serving
 }
 
-// serve has the registration service up until ctx ends.
+// serve has the registration service up until ctx ends. A directory that cannot be
+// used is tried again with growing pauses, where the kubelet needs a restart. It
+// blocks.
 func (m *Manager) serve(ctx context.Context) {
 	pause := retry.Backoff{First: firstRetry, Max: lastRetry}
 	for ctx.Err() == nil {
@@ -57,17 +65,21 @@ func (m *Manager) serve(ctx context.Context) {
 		}
 		m.setServing(err)
 		m.cfg.Log.Error("device plugins cannot register", zap.String("dir", m.cfg.SocketDir), zap.Error(err))
+		// A service that ran for long starts with short pauses again.
 		pause.Recovered(time.Since(started))
 		pause.Wait(ctx)
 	}
 }
 
+// setServing notes why plugins cannot register now; nil means that they can.
 func (m *Manager) setServing(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.serving = err
 }
 
+// serveOnce listens and serves until ctx ends or the listener fails. The error is
+// never nil.
 func (m *Manager) serveOnce(ctx context.Context) error {
 	l, err := m.listen()
 	if err != nil {
@@ -76,6 +88,8 @@ func (m *Manager) serveOnce(ctx context.Context) error {
 	s := grpc.NewServer(grpc.MaxConcurrentStreams(maxCalls), grpc.MaxRecvMsgSize(64<<10), grpc.MaxHeaderListSize(maxHeader),
 		grpc.ConnectionTimeout(m.cfg.Timeout), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: time.Minute}))
 	pluginapi.RegisterRegistrationServer(s, &registry{m: m, calls: make(chan struct{}, maxCalls)})
+	// A plugin's request has a few names: 64 KiB are plenty. Idle connections are
+	// closed since plugins need none after registering.
 	m.setServing(nil)
 	stop := context.AfterFunc(ctx, s.Stop)
 	defer stop()
@@ -89,7 +103,9 @@ func (m *Manager) serveOnce(ctx context.Context) error {
 const maxSockets = 10_000
 
 // listen makes the directory ready: sockets in it are removed, which reports the
-// plugins whose they are that the agent has started.
+// plugins whose they are that the agent has started. Other files stay: a kubelet's
+// checkpoint is among them. A socket that cannot be removed is logged only, as its
+// plugin may still register by itself.
 func (m *Manager) listen() (net.Listener, error) {
 	if err := os.MkdirAll(m.cfg.SocketDir, 0o750); err != nil {
 		return nil, err
@@ -102,6 +118,8 @@ func (m *Manager) listen() (net.Listener, error) {
 	if err = errors.Join(err, dir.Close()); err != nil && !errors.Is(err, safefile.ErrTooMany) {
 		return nil, err
 	}
+	// With more names than maxSockets the first ones are cleaned: plugins of the
+	// others do not hear of the start, which is better than none registering.
 	for _, e := range entries {
 		if e.Type()&fs.ModeSocket == 0 {
 			continue
@@ -110,18 +128,23 @@ func (m *Manager) listen() (net.Listener, error) {
 			m.cfg.Log.Warn("an old socket stays", zap.Error(err))
 		}
 	}
+	// The removal comes before the listener: a plugin that sees its socket go finds
+	// the new one soon, and tries until it does.
 	return net.Listen("unix", filepath.Join(m.cfg.SocketDir, socketName))
 }
 
-// registry is the service that plugins register at.
+// registry is the service that plugins register at. It is used by one server; gRPC
+// calls Register from a goroutine for each request.
 type registry struct {
 	pluginapi.UnimplementedRegistrationServer
-	m     *Manager
+	m *Manager
+	// Bounded over all connections: the server's own limit counts per connection.
 	calls chan struct{} // those under way
 }
 
-// Register connects to a plugin. It answers when the plugin has answered its
-// first call: plugins serve before they register.
+// Register connects to a plugin. It answers when the plugin has answered its first
+// call: plugins serve before they register. It blocks for Config.Timeout at most
+// beyond the store. An error is the plugin's to handle.
 func (r *registry) Register(ctx context.Context, req *pluginapi.RegisterRequest) (*pluginapi.Empty, error) {
 	select {
 	case r.calls <- struct{}{}:
@@ -137,23 +160,29 @@ func (r *registry) Register(ctx context.Context, req *pluginapi.RegisterRequest)
 	return &pluginapi.Empty{}, err
 }
 
+// register checks a request and connects. The options in the request are ignored,
+// as in the kubelet: the plugin is asked for them.
 func (r *registry) register(ctx context.Context, req *pluginapi.RegisterRequest) error {
 	if err := checkResource(req.GetResourceName()); err != nil {
 		return err
 	}
+	// Counted before the version is looked at, as the kubelet does.
 	r.m.countRegistration(req.GetResourceName())
 	if err := checkVersions([]string{req.GetVersion()}); err != nil {
 		return err
 	}
 	name := req.GetEndpoint()
+	// An endpoint is a file's name in the API. A path would let a plugin have the
+	// agent connect to any socket of the node.
 	if name == "" || name != filepath.Base(name) || name == "." || name == ".." || name == socketName {
 		return fmt.Errorf("endpoint %.128q: want the name of the plugin's socket in %s", name, r.m.cfg.SocketDir)
 	}
 	return r.m.connect(ctx, req.GetResourceName(), filepath.Join(r.m.cfg.SocketDir, name))
 }
 
-// countRegistration counts an attempt, under the names of as many resources as
-// are kept.
+// countRegistration counts an attempt, under the names of as many resources as are
+// kept. A program that registers made-up names must not fill the registry of
+// metrics.
 func (m *Manager) countRegistration(name string) {
 	m.mu.Lock()
 	if !m.named(name) {
@@ -163,7 +192,8 @@ func (m *Manager) countRegistration(name string) {
 	m.met.registrations.WithLabelValues(name).Inc()
 }
 
-// named reports whether a resource may be named in metrics. Manager.mu is held.
+// named reports whether a resource may be named in metrics. Manager.mu is held. The
+// first maxResources names may, for good: series of counters are not taken back.
 func (m *Manager) named(name string) bool {
 	if !m.counted[name] && len(m.counted) < maxResources {
 		m.counted[name] = true
@@ -171,7 +201,8 @@ func (m *Manager) named(name string) bool {
 	return m.counted[name]
 }
 
-// fewConns is a listener that hangs up on those for whom it has no place.
+// fewConns is a listener that hangs up on those for whom it has no place. gRPC does
+// not bound connections itself, and each costs goroutines and buffers.
 type fewConns struct {
 	net.Listener
 	places chan struct{}
@@ -185,6 +216,8 @@ func (l *fewConns) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		select {
+		// The place is given back once, though gRPC may close a connection more
+		// than once.
 		case l.places <- struct{}{}:
 			return &placed{Conn: c, leave: sync.OnceFunc(func() { <-l.places })}, nil
 		default:
@@ -193,6 +226,7 @@ func (l *fewConns) Accept() (net.Conn, error) {
 	}
 }
 
+// placed is a connection that has a place.
 type placed struct {
 	net.Conn
 	leave func()
@@ -204,6 +238,8 @@ func (c *placed) Close() error {
 	return c.Conn.Close()
 }
 
+// checkVersions returns an error if none of the versions is the one of the API that
+// this package speaks.
 func checkVersions(versions []string) error {
 	if !slices.Contains(versions, pluginapi.Version) {
 		return fmt.Errorf("API version %.64q is not supported; want %s", versions[:min(len(versions), maxVersions)], pluginapi.Version)
@@ -211,7 +247,9 @@ func checkVersions(versions []string) error {
 	return nil
 }
 
-// connect takes the plugin behind a socket.
+// connect takes the plugin behind a socket. The path is trusted no further than to
+// be a socket: links are refused, as they may lead out of the directory. It blocks
+// for the plugin's first call.
 func (m *Manager) connect(ctx context.Context, resource, socket string) error {
 	if err := checkResource(resource); err != nil {
 		return err
@@ -223,6 +261,7 @@ func (m *Manager) connect(ctx context.Context, resource, socket string) error {
 	if info.Mode().Type() != fs.ModeSocket {
 		return fmt.Errorf("endpoint %s is %s; want a socket, and no link to one", socket, info.Mode().Type())
 	}
+	// dial does not wait for a connection; offer closes p if it fails.
 	p, err := dial(socket, m.cfg.Log)
 	if err != nil {
 		return err
@@ -230,19 +269,23 @@ func (m *Manager) connect(ctx context.Context, resource, socket string) error {
 	return m.offer(ctx, resource, socket, p)
 }
 
-// Registrar takes plugins that another registers: as package pluginmgr does,
-// for the type DevicePlugin, with those in the directory it watches.
+// Registrar takes plugins that another registers: as package pluginmgr does, for
+// the type DevicePlugin, with those in the directory it watches. It is a handler of
+// that package's by its methods alone, without an import.
 type Registrar struct{ m *Manager }
 
 // Registrar returns the manager's.
 func (m *Manager) Registrar() Registrar { return Registrar{m} }
 
-// Validate reports whether a plugin could be taken.
+// Validate reports whether a plugin could be taken. It does not look at the
+// endpoint, and does not block.
 func (r Registrar) Validate(name, endpoint string, versions []string) error {
 	return errors.Join(checkResource(name), checkVersions(versions))
 }
 
-// Register takes the plugin behind a socket, an absolute path.
+// Register takes the plugin behind a socket, an absolute path. Unlike at the
+// registration socket, it may lie anywhere: the caller has found it in a directory
+// that it watches.
 func (r Registrar) Register(ctx context.Context, name, endpoint string, versions []string) error {
 	if err := r.Validate(name, endpoint, versions); err != nil {
 		return err
@@ -251,5 +294,6 @@ func (r Registrar) Register(ctx context.Context, name, endpoint string, versions
 	return r.m.connect(ctx, name, endpoint)
 }
 
-// Deregister ends the use of a plugin, if it is still that of its resource.
+// Deregister ends the use of a plugin, if it is still that of its resource. The
+// endpoint distinguishes a plugin from the one that has taken its resource over.
 func (r Registrar) Deregister(name, endpoint string) { r.m.withdraw(name, endpoint) }

@@ -13,6 +13,10 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
+// A session is the use of one plugin: its watch, its retries, its end. A new plugin
+// for a resource gets a new session at once; what comes late from the old one is
+// recognised by its session and ignored.
+
 // Pauses between attempts to watch a plugin again that went away without
 // registering anew.
 const (
@@ -26,30 +30,42 @@ type session struct {
 	resource string
 	endpoint string // for people, and to be withdrawn by
 	plugin   Plugin
-	ctx      context.Context
-	cancel   context.CancelFunc
+	// ctx ends with Run, with a successor or with Withdraw. Calls for pods do not
+	// use it: they may still end well.
+	ctx    context.Context
+	cancel context.CancelFunc
 
 	// Guarded by Manager.mu.
 	options Options
-	since   time.Time
-	listed  bool // in the watch that is under way
+	// since is when the session began. A plugin that never lists is given up a
+	// grace after it.
+	since  time.Time
+	listed bool // in the watch that is under way
 }
 
-// Offer takes a plugin of this process for a resource. It replaces the one that
-// the resource may have had: devices that pods have stay theirs.
+// Offer takes a plugin of this process for a resource. It replaces the one that the
+// resource may have had: devices that pods have stay theirs. It blocks for the
+// plugin's Options and for the store. p is the manager's from then on, and is
+// closed by it also if Offer fails. The error is [ErrNotRunning], a [*PluginError],
+// or names a bad resource.
 func (m *Manager) Offer(ctx context.Context, resource string, p Plugin) error {
 	return m.offer(ctx, resource, "in this process", p)
 }
 
-// Withdraw ends the use of the plugin of a resource, as if it had gone away.
+// Withdraw ends the use of the plugin of a resource, as if it had gone away. Pods
+// keep their devices; pods that ask for new ones wait for Config.Grace. It does not
+// block.
 func (m *Manager) Withdraw(resource string) { m.withdraw(resource, "in this process") }
 
+// offer is Offer for an endpoint of that name.
 func (m *Manager) offer(ctx context.Context, name, endpoint string, p Plugin) error {
 	s, err := m.open(ctx, name, endpoint, p)
 	if err != nil {
 		_ = p.Close()
 		return err
 	}
+	// Not an error of the plugin's: it can be used, and only a restart before the
+	// next registration would not expect it.
 	if err := m.saveNames(); err != nil {
 		m.cfg.Log.Warn("the resource is not remembered over a restart", zap.String("resource", name), zap.Error(err))
 	}
@@ -57,7 +73,8 @@ func (m *Manager) offer(ctx context.Context, name, endpoint string, p Plugin) er
 	return nil
 }
 
-// open makes the first call and, if it succeeds, starts the session.
+// open makes the first call and, if it succeeds, starts the session. A plugin whose
+// first call fails does not replace the one that works.
 func (m *Manager) open(ctx context.Context, name, endpoint string, p Plugin) (*session, error) {
 	if err := checkResource(name); err != nil {
 		return nil, err
@@ -68,6 +85,7 @@ func (m *Manager) open(ctx context.Context, name, endpoint string, p Plugin) (*s
 	if err != nil {
 		return nil, fmt.Errorf("failed to get device plugin options: %w", &PluginError{name, "GetDevicePluginOptions", err}) // the suite's words
 	}
+	// The call was made without the lock. Run may have ended meanwhile.
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.ctx == nil || m.ctx.Err() != nil {
@@ -79,6 +97,8 @@ func (m *Manager) open(ctx context.Context, name, endpoint string, p Plugin) (*s
 	r := m.resource(name, "its plugin has not listed any yet")
 	s := &session{resource: name, endpoint: endpoint, plugin: p, options: o, since: time.Now()}
 	s.ctx, s.cancel = context.WithCancel(m.ctx)
+	// The old list stays until the new plugin sends one: a plugin's update changes
+	// neither capacity nor the health that pods show.
 	if old := r.session; old != nil {
 		if old.endpoint != endpoint {
 			m.cfg.Log.Warn("another plugin takes over the resource", zap.String("resource", name),
@@ -86,12 +106,15 @@ func (m *Manager) open(ctx context.Context, name, endpoint string, p Plugin) (*s
 		}
 		old.cancel()
 	}
+	// In one step with the end of the old one, so that ended and list of the old
+	// session find that it is not theirs any more.
 	r.session = s
 	m.wg.Go(func() { m.attend(s) })
 	return s, nil
 }
 
-// withdraw ends the session of an endpoint, if that is the resource's.
+// withdraw ends the session of an endpoint, if that is the resource's. A plugin
+// that has been replaced is not harmed by the old one's withdrawal.
 func (m *Manager) withdraw(name, endpoint string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -104,7 +127,8 @@ func (m *Manager) withdraw(name, endpoint string) {
 	m.lose(r, "its plugin was withdrawn")
 }
 
-// attend watches a plugin until the session ends.
+// attend watches a plugin until the session ends. It is the session's only
+// goroutine, and closes the plugin at its end.
 func (m *Manager) attend(s *session) {
 	defer func() { _ = s.plugin.Close() }()
 	defer s.cancel()
@@ -115,6 +139,8 @@ func (m *Manager) attend(s *session) {
 		if !again {
 			return
 		}
+		// A plugin that worked for a while starts with short pauses; one that fails
+		// at once waits longer each time.
 		if listed {
 			pause.Reset()
 		}
@@ -125,7 +151,9 @@ func (m *Manager) attend(s *session) {
 	}
 }
 
-// watch is one watch of the plugin. It is given up if no list comes in time.
+// watch is one watch of the plugin. It is given up if no list comes in time. It
+// blocks until then and returns why it ended, never nil. Once a list has come there
+// is no deadline: a plugin may be silent for as long as nothing changes.
 func (m *Manager) watch(s *session) error {
 	ctx, cancel := context.WithCancelCause(s.ctx)
 	defer cancel(nil)
@@ -133,10 +161,12 @@ func (m *Manager) watch(s *session) error {
 		cancel(fmt.Errorf("no list within %v", m.cfg.Timeout))
 	})
 	defer late.Stop()
+	// list is called on this goroutine.
 	err := s.plugin.Watch(ctx, func(list []Device) {
 		late.Stop()
 		m.list(s, list)
 	})
+	// "No list within 30s" says more than the plugin's "canceled".
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
 		err = cause
 	}
@@ -146,8 +176,9 @@ func (m *Manager) watch(s *session) error {
 	return err
 }
 
-// renew asks for the options again: behind the same socket may be a new
-// program.
+// renew asks for the options again: behind the same socket may be a new program. A
+// failure is not looked at: the watch that follows fails too, and has the reason
+// logged.
 func (m *Manager) renew(s *session) {
 	ctx, done := context.WithTimeout(s.ctx, m.cfg.Timeout)
 	defer done()
@@ -160,16 +191,20 @@ func (m *Manager) renew(s *session) {
 	m.mu.Unlock()
 }
 
-// ended notes that a watch ended, and reports whether to try again.
+// ended notes that a watch ended, and reports whether to try again. A plugin that
+// resigned is not asked again, as Kubernetes' end-to-end suite demands; one that
+// merely went away is, until its resource's grace has passed.
 func (m *Manager) ended(s *session, err error) (again, listed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := m.resources[s.resource]
+	// Replaced or withdrawn: its end is no news.
 	if r.session != s || s.ctx.Err() != nil {
 		return false, false
 	}
 	listed = s.listed
 	s.listed = false
+	// One line for each loss, and none for the attempts that follow it.
 	if !r.lost || listed {
 		m.cfg.Log.Warn("device plugin lost", zap.String("resource", s.resource), zap.String("endpoint", s.endpoint), zap.Error(err))
 	}
@@ -182,7 +217,8 @@ func (m *Manager) ended(s *session, err error) (again, listed bool) {
 	return true, listed
 }
 
-// lose notes that a resource's devices cannot be had. Manager.mu is held.
+// lose notes that a resource's devices cannot be had. Manager.mu is held. Only the
+// first loss sets the time: retries must not prolong the grace.
 func (m *Manager) lose(r *resource, why string) {
 	r.why = why
 	if r.lost {
@@ -190,10 +226,12 @@ func (m *Manager) lose(r *resource, why string) {
 	}
 	r.lost, r.lostAt = true, time.Now()
 	m.expire(r)
+	// Pods with its devices are named, because their health is unknown now.
 	m.subs.Publish(Change{Resources: []string{r.name}, Pods: r.owners(nil)})
 }
 
-// list takes a new list of devices.
+// list takes a new list of devices. It is called on the session's goroutine, and
+// costs neither a write nor a message if nothing has changed.
 func (m *Manager) list(s *session, raw []Device) {
 	list, dropped := normal(raw)
 	m.mu.Lock()
@@ -202,17 +240,22 @@ func (m *Manager) list(s *session, raw []Device) {
 	if r.session != s || s.ctx.Err() != nil {
 		return
 	}
+	// Once for each watch: a plugin may send the same list every second.
 	if dropped > 0 && !s.listed {
 		m.cfg.Log.Warn("failed to take some devices: they have no ID, a long one, or that of another, or are too many",
 			zap.String("resource", s.resource), zap.Int("devices", dropped))
 	}
 	back := r.lost
 	same := slices.Equal(list, r.devices)
+	// The first list of a new session is news even if it is equal: pods that wait
+	// for the plugin may be admitted.
 	news := back || !s.listed || !same
 	s.listed = true
 	if !news {
 		return
 	}
+	// A device that came or went counts as one whose health changed, unlike in the
+	// kubelet, which does not report removed ones.
 	changed := func(id string) bool {
 		before, was := find(r.devices, id)
 		now, is := find(list, id)
@@ -226,7 +269,8 @@ func (m *Manager) list(s *session, raw []Device) {
 	m.subs.Publish(Change{Resources: []string{r.name}, Pods: owners})
 }
 
-// owners are the pods with a device that fits, or with any.
+// owners are the pods with a device that fits, or with any. Sorted, each once.
+// Manager.mu is held.
 func (r *resource) owners(fits func(id string) bool) []types.UID {
 	var uids []types.UID
 	for id, uid := range r.taken {
@@ -239,7 +283,9 @@ func (r *resource) owners(fits func(id string) bool) []types.UID {
 }
 
 // ready reports whether devices of a resource can be handed out now, and else
-// whether to wait. Manager.mu is held.
+// whether to wait. Manager.mu is held. Nil means now. A [*NotYetError] says until
+// when to wait, and a [*GoneError] that the time is over. Which it is depends on
+// now alone, so that the answer changes without an event: see expire.
 func (m *Manager) ready(r *resource, now time.Time) error {
 	notYet := func(until time.Time, why string) error {
 		if now.Before(until) {
@@ -247,6 +293,8 @@ func (m *Manager) ready(r *resource, now time.Time) error {
 		}
 		return &GoneError{Resource: r.name, Why: why}
 	}
+	// A blind pod blocks all new choices of its resources, also those that would be
+	// safe: nobody can say which are.
 	for _, b := range m.blind {
 		if b.hides(r.name) {
 			return notYet(b.since.Add(m.cfg.Grace), fmt.Sprintf("which devices the running pod %s has is not known, for its record was damaged; it has to end first", b.pod))
@@ -255,12 +303,16 @@ func (m *Manager) ready(r *resource, now time.Time) error {
 	switch s := r.session; {
 	case s != nil && s.listed && !r.lost:
 		return nil
+	// A plugin that has just registered has Config.Timeout for its first list, even
+	// if the grace of the old one is over.
 	case s != nil && r.lost:
 		until := r.lostAt.Add(m.cfg.Grace)
 		if first := s.since.Add(m.cfg.Timeout); first.After(until) {
 			until = first
 		}
 		return notYet(until, r.why)
+	// A takeover: the old list is known, but the new plugin has confirmed none of
+	// it.
 	case s != nil:
 		return notYet(s.since.Add(m.cfg.Timeout), "its new plugin has not listed any yet")
 	default:

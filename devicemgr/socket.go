@@ -22,6 +22,9 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
+// Plugins in other processes. What they send is counted and cut before it costs
+// memory: they run in pods, and one of them must not take the agent down.
+
 // Limits of what a plugin can cost.
 const (
 	// maxMessage is the largest message taken: lists of 10,000 devices are
@@ -44,21 +47,28 @@ const (
 	listPause          = 50 * time.Millisecond
 )
 
-// remote is a plugin behind a unix socket.
+// remote is a plugin behind a unix socket. Its methods are Plugin's; errors have
+// plain words. It connects when it is called, and again after the other side has
+// gone.
 type remote struct {
 	conn   *grpc.ClientConn
 	client pluginapi.DevicePluginClient
 	log    *zap.Logger
 }
 
+// dial returns the plugin behind a socket without connecting to it. The error is
+// one of gRPC's configuration.
 func dial(socket string, log *zap.Logger) (*remote, error) {
 	conn, err := grpc.NewClient("passthrough:///"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		// A socket's path is no authority that every server accepts; the kubelet
+		// sends the same name.
 		grpc.WithAuthority("localhost"),
 		grpc.WithContextDialer(func(ctx context.Context, path string) (net.Conn, error) {
 			var d net.Dialer
 			return d.DialContext(ctx, "unix", path)
 		}),
+		// Errors of a plugin come in headers, which maxMessage does not bound.
 		grpc.WithMaxHeaderListSize(maxHeader),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage), grpc.ForceCodecV2(codec)),
 		grpc.WithIdleTimeout(0), // the watch keeps it in use anyway
@@ -73,13 +83,17 @@ func dial(socket string, log *zap.Logger) (*remote, error) {
 	return &remote{conn: conn, client: pluginapi.NewDevicePluginClient(conn), log: log}, nil
 }
 
+// Close ends the connection and all calls on it.
 func (r *remote) Close() error { return r.conn.Close() }
 
 // resignedError is a plugin's own error, with which it ended the watch: it is
-// there, and has said that it does not go on.
+// there, and has said that it does not go on. Codes of gRPC itself never make one,
+// since those may come from a broken connection.
 type resignedError struct{ error }
 
-// plain is an error without the words of gRPC.
+// plain is an error without the words of gRPC. Unavailable becomes ErrAway: the
+// plugin may come back. The plugin's text is cut, since it ends in statuses and
+// events of pods.
 func plain(err error) error {
 	if err == nil {
 		return nil
@@ -94,6 +108,8 @@ func plain(err error) error {
 		return fmt.Errorf("%w: %s", ErrAway, text)
 	case codes.DeadlineExceeded:
 		return fmt.Errorf("no answer in time: %w", context.DeadlineExceeded)
+	// The code of an error that a plugin written in Go returns as it is: "Unknown"
+	// would only confuse.
 	case codes.Unknown:
 		return errors.New(text)
 	default:
@@ -101,7 +117,7 @@ func plain(err error) error {
 	}
 }
 
-// shorten cuts words of a plugin.
+// shorten cuts words of a plugin. The cut does not leave half a character.
 func shorten(s string) string {
 	if len(s) <= maxText {
 		return s
@@ -109,11 +125,14 @@ func shorten(s string) string {
 	return strings.ToValidUTF8(s[:maxText], "") + "..."
 }
 
+// Options asks the plugin which calls it wants.
 func (r *remote) Options(ctx context.Context) (Options, error) {
 	o, err := r.client.GetDevicePluginOptions(ctx, &pluginapi.Empty{})
 	return Options{Prefer: o.GetGetPreferredAllocationAvailable(), PreStart: o.GetPreStartRequired()}, plain(err)
 }
 
+// Watch reads lists until the stream or ctx ends. It reads no faster than the
+// limits above: a plugin that floods fills its own socket's buffer.
 func (r *remote) Watch(ctx context.Context, list func([]Device)) error {
 	stream, err := r.client.ListAndWatch(ctx, &pluginapi.Empty{})
 	if err != nil {
@@ -121,6 +140,8 @@ func (r *remote) Watch(ctx context.Context, list func([]Device)) error {
 	}
 	for {
 		msg, err := stream.Recv()
+		// io.EOF is a stream that the plugin ended without an error, as it does
+		// when it exits; its code is Unknown too.
 		if status.Code(err) == codes.Unknown && !errors.Is(err, io.EOF) {
 			return &resignedError{plain(err)}
 		}
@@ -128,6 +149,7 @@ func (r *remote) Watch(ctx context.Context, list func([]Device)) error {
 			return plain(err)
 		}
 		list(r.devices(msg))
+		// The pause follows the list, so that a single change is never late.
 		pause := time.NewTimer(max(listPause, time.Duration(proto.Size(msg))*time.Second/listBytesPerSecond))
 		select {
 		case <-ctx.Done():
@@ -137,7 +159,8 @@ func (r *remote) Watch(ctx context.Context, list func([]Device)) error {
 	}
 }
 
-// devices reads a list. Nodes that cannot be are left out.
+// devices reads a list. Nodes that cannot be are left out. A plugin's mistake in a
+// node's number costs the placement and not the device.
 func (r *remote) devices(msg *pluginapi.ListAndWatchResponse) []Device {
 	list := make([]Device, 0, len(msg.GetDevices()))
 	impossible := 0
@@ -158,6 +181,8 @@ func (r *remote) devices(msg *pluginapi.ListAndWatchResponse) []Device {
 	return list
 }
 
+// Prefer asks for a preference. An answer without a response is no preference, and
+// no error.
 func (r *remote) Prefer(ctx context.Context, available, must []string, size int) ([]string, error) {
 	resp, err := r.client.GetPreferredAllocation(ctx, &pluginapi.PreferredAllocationRequest{
 		ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{{
@@ -170,6 +195,8 @@ func (r *remote) Prefer(ctx context.Context, available, must []string, size int)
 	return resp.GetContainerResponses()[0].GetDeviceIDs(), nil
 }
 
+// Allocate asks for one container at a time, as the kubelet does: plugins rely on
+// there being one request.
 func (r *remote) Allocate(ctx context.Context, ids []string) (Attachment, error) {
 	resp, err := r.client.Allocate(ctx, &pluginapi.AllocateRequest{
 		ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: ids}},
@@ -181,12 +208,15 @@ func (r *remote) Allocate(ctx context.Context, ids []string) (Attachment, error)
 		return Attachment{}, errors.New("the answer is for no container; want one")
 	}
 	c := resp.GetContainerResponses()[0]
+	// The answer is stored with the pod, and sent to the runtime at each start.
 	if n := proto.Size(c); n > maxAttachment {
 		return Attachment{}, fmt.Errorf("the answer has %d bytes; want at most %d", n, maxAttachment)
 	}
 	return attachment(c), nil
 }
 
+// attachment converts a plugin's answer. Lists are in the order of the answer, and
+// of its maps in none: see Attachment.sort.
 func attachment(c *pluginapi.ContainerAllocateResponse) Attachment {
 	a := Attachment{Annotations: c.GetAnnotations()}
 	for k, v := range c.GetEnvs() {
@@ -204,6 +234,7 @@ func attachment(c *pluginapi.ContainerAllocateResponse) Attachment {
 	return a
 }
 
+// PreStart names the devices alone: the API does not say for which container.
 func (r *remote) PreStart(ctx context.Context, ids []string) error {
 	_, err := r.client.PreStartContainer(ctx, &pluginapi.PreStartContainerRequest{DevicesIds: ids})
 	return plain(err)

@@ -6,7 +6,8 @@ import (
 	"github.com/nodewright/nodewright/internal/subscription"
 )
 
-// Change says what became different.
+// Change says what became different. It says where to look and not the new state: a
+// subscriber that is slow gets one Change for several, and asks the manager.
 type Change struct {
 	// Resources whose devices came, went, or changed in number or health:
 	// pods that wait for one may be admitted again.
@@ -15,7 +16,8 @@ type Change struct {
 	Pods []types.UID
 }
 
-// merge makes one of two changes, for a slow reader.
+// merge makes one of two changes, for a slow reader. It changes neither, as other
+// subscribers have them too.
 func merge(a, b Change) Change {
 	return Change{Resources: subscription.Union(a.Resources, b.Resources), Pods: subscription.Union(a.Pods, b.Pods)}
 }

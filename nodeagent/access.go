@@ -12,12 +12,15 @@ import (
 )
 
 // admitsAlone returns why nobody could use the HTTPS API of a node that has no API
-// server to ask; nil if somebody can.
+// server to ask; nil if somebody can. The error names every field that is in the
+// way; NodeAPI logs it and goes without HTTPS.
 func admitsAlone(c *kubeletconfig.Config) error {
 	var errs []error
 	if m := c.Authorization.Mode; m == v1beta1.KubeletAuthorizationModeWebhook {
 		errs = append(errs, errors.New("authorization.mode: Webhook takes an API server; want AlwaysAllow without --kubeconfig"))
 	}
+	// Tokens cannot be asked about, so that certificates and anonymous access
+	// remain.
 	if c.Authentication.X509.ClientCAFile == "" && !*c.Authentication.Anonymous.Enabled {
 		errs = append(errs, errors.New("authentication: nobody could say who they are without an API server; want x509.clientCAFile, or anonymous.enabled: true"))
 	}
@@ -25,8 +28,9 @@ func admitsAlone(c *kubeletconfig.Config) error {
 }
 
 // access is who may use the API over HTTPS. Without a reviewer, tokens say nothing,
-// and the configuration has passed admitsAlone.
+// and the configuration has passed admitsAlone. reviewer is nil without a cluster.
 func access(c *kubeletconfig.Config, certs *server.Certs, reviewer Reviewer, log *zap.Logger) (auth.Authenticator, auth.Authorizer) {
+	// Certificates come first: they need no call to a server.
 	who := []auth.Authenticator{auth.ClientCerts(certs.ClientCAs)}
 	if *c.Authentication.Webhook.Enabled {
 		if reviewer != nil {
@@ -36,11 +40,14 @@ func access(c *kubeletconfig.Config, certs *server.Certs, reviewer Reviewer, log
 		}
 	}
 	authn := auth.FirstOf(who...)
+	// It takes whoever the others do not know, and so comes last.
 	if *c.Authentication.Anonymous.Enabled {
 		authn = auth.Anonymous(authn)
 	}
 	if c.Authorization.Mode != v1beta1.KubeletAuthorizationModeWebhook {
 		if *c.Authentication.Anonymous.Enabled {
+			// The defaults of the kubelet's flags amount to this, which is why it
+			// is no error.
 			log.Warn("everybody who reaches the node's port may run commands in its containers", zap.Int32("port", c.Port))
 		}
 		return authn, auth.AlwaysAllow()

@@ -15,12 +15,18 @@ import (
 	"github.com/nodewright/nodewright/statusmgr"
 )
 
-// agent is the configuration of the node's agent.
+// The translation of a KubeletConfiguration into that of package agent. Pointers
+// that are followed without a check are set by kubeletconfig.Load.
+
+// agent is the configuration of the node's agent. parts are in the order of their
+// makers, more are the embedder's sources. The error names what cannot be made,
+// such as a credential provider.
 func (b *Builder) agent(parts []part.Part, more []podmgr.Source) (agent.Config, error) {
 	sources, err := b.sources()
 	if err != nil {
 		return agent.Config{}, err
 	}
+	// Kept in the builder, since pulls by hand (PullImage) use the same ones.
 	if b.rings, err = b.keyrings(); err != nil {
 		return agent.Config{}, err
 	}
@@ -42,6 +48,7 @@ func (b *Builder) agent(parts []part.Part, more []podmgr.Source) (agent.Config, 
 		DNS:     agent.DNS{ClusterDomain: c.ClusterDomain, ClusterDNS: c.ClusterDNS, ResolvConf: cmp.Or(*c.ResolverConfig, "-")},
 		Log:     b.Log, Metrics: b.Metrics,
 	}
+	// A cluster takes the statuses; alone, files in the root directory do.
 	if b.Cluster != nil {
 		b.Cluster.into(&cfg)
 		return cfg, nil
@@ -55,7 +62,8 @@ func (b *Builder) agent(parts []part.Part, more []podmgr.Source) (agent.Config, 
 	return cfg, err
 }
 
-// pods is how pods are run.
+// pods is how pods are run. Everything here has a field in the
+// KubeletConfiguration, or in Settings.
 func (b *Builder) pods() agent.Pods {
 	c := b.Config
 	p := agent.Pods{
@@ -72,10 +80,12 @@ func (b *Builder) pods() agent.Pods {
 	return p
 }
 
-// sources are the manifests directory and the URL of the configuration.
+// sources are the manifests directory and the URL of the configuration. Both may be
+// given. The cluster's source is none of them; see Cluster.into.
 func (b *Builder) sources() (sources []podmgr.Source, err error) {
 	c, log := b.Config, b.Log.Named("podmgr")
 	if c.StaticPodPath != "" {
+		// Static pods that a kubelet left keep their UIDs, and so go on running.
 		running := &staticPods{runtime: b.Runtime, dir: filepath.Join(c.RootDir, "pods"), log: log}
 		s, err := podmgr.Directory(podmgr.DirectoryConfig{
 			Found: running.find,

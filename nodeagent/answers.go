@@ -8,6 +8,9 @@ import (
 	"github.com/nodewright/nodewright/agent/local"
 )
 
+// What package agent/local answers to a person at the machine, beyond what the
+// agent itself knows.
+
 var (
 	_ local.Agent         = (*Node)(nil)
 	_ local.Fitter        = (*Node)(nil)
@@ -17,7 +20,8 @@ var (
 )
 
 // WhyNode says how far the node is from its thresholds, and what was done about
-// those that it met.
+// those that it met. Each part adds its own share, in the order of the parts. It
+// answers from memory.
 func (n *Node) WhyNode() local.NodeWhy {
 	f := n.builder.Facts
 	why := local.NodeWhy{
@@ -48,7 +52,8 @@ func (n *Node) Summary(ctx context.Context) (*statsapi.Summary, error) {
 	return nil, errNoUsage()
 }
 
-// CPUAndMemory is a Summary without file systems, networks and volumes.
+// CPUAndMemory is a Summary without file systems, networks and volumes. Errors are
+// as in Summary.
 func (n *Node) CPUAndMemory(ctx context.Context) (*statsapi.Summary, error) {
 	if u := n.builder.Facts.Usage; u != nil {
 		return u.CPUAndMemory(ctx)
@@ -56,4 +61,5 @@ func (n *Node) CPUAndMemory(ctx context.Context) (*statsapi.Summary, error) {
 	return nil, errNoUsage()
 }
 
+// errNoUsage returns the error of a node without a part that measures.
 func errNoUsage() error { return unsupported("this agent does not tell what the node uses") }

@@ -13,7 +13,9 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// build makes everything, in the order of the package's documentation.
+// build makes everything, in the order of the package's documentation. Each step
+// may use what the steps before it have put into the builder. What an error leaves
+// behind is closed by New.
 func (n *Node) build(ctx context.Context) error {
 	if err := n.begin(ctx); err != nil {
 		return err
@@ -22,6 +24,7 @@ func (n *Node) build(ctx context.Context) error {
 	if err := b.join(n.options.Join); err != nil {
 		return err
 	}
+	// After join, which may have replaced the runtime.
 	if b.cgroups, err = b.podCgroups(ctx, b.Runtime); err != nil {
 		return err
 	}
@@ -29,22 +32,27 @@ func (n *Node) build(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Services come last, as they may ask the agent from their beginning.
 	if err := n.agent(parts); err != nil {
 		return err
 	}
 	return n.serve()
 }
 
-// begin looks at the machine and the runtime.
+// begin looks at the machine and the runtime. A machine that cannot be read in full
+// is logged only: a node with a guess runs pods, one that does not start runs none.
 func (n *Node) begin(ctx context.Context) (err error) {
 	o := &n.options
 	b := &Builder{
 		Config: o.Config, Settings: o.Settings, Runtime: o.Runtime, Images: o.Images, Hardware: o.Hardware, Machine: o.Machine, Facts: newFacts(), Log: o.Log,
 	}
+	// First, since it is cheap and a mistake of whoever builds the program.
 	if b.Version, err = VersionInfo(cmp.Or(o.KubernetesVersion, KubernetesVersion())); err != nil {
 		return err
 	}
 	if o.Metrics != nil {
+		// Not in one step with the others: a nil *Registry in the interface would
+		// not be nil.
 		b.Metrics = o.Metrics
 		if err := errors.Join(promshare.Register(o.Metrics, buildInfo(b.Version)), promshare.Register(o.Metrics, gateMetrics(b.Config))); err != nil {
 			return err
@@ -57,6 +65,7 @@ func (n *Node) begin(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	// The endpoint leads to the runtime's process, and that to its cgroup.
 	b.host = newHostCgroups(b.Config, endpoint)
 	if b.Node, err = b.node(); err != nil {
 		b.Log.Warn("the machine could not be read in full", zap.Error(err))
@@ -64,7 +73,8 @@ func (n *Node) begin(ctx context.Context) (err error) {
 	return nil
 }
 
-// join connects to the cluster, if there is one.
+// join connects to the cluster, if there is one. It makes the clients, while
+// Cluster.Run keeps the connection.
 func (b *Builder) join(join func(*Builder) (*Cluster, error)) error {
 	if b.Config.Kubeconfig == "" {
 		return nil
@@ -83,7 +93,8 @@ func (b *Builder) join(join func(*Builder) (*Cluster, error)) error {
 	return nil
 }
 
-// agent makes the agent of the parts, and lets others know what it knows.
+// agent makes the agent of the parts, and lets others know what it knows. From here
+// on Facts answer with what the agent knows.
 func (n *Node) agent(parts []part.Part) error {
 	cfg, err := n.builder.agent(parts, n.options.Sources)
 	if err != nil {
@@ -91,6 +102,7 @@ func (n *Node) agent(parts []part.Part) error {
 	}
 	cfg.Lock = n.lock
 	cfg.Volumes.Plugins = n.builder.Facts.VolumePlugins
+	// The embedder has the last word, over every default and every part.
 	if n.options.Agent != nil {
 		n.options.Agent(&cfg)
 	}
@@ -100,6 +112,8 @@ func (n *Node) agent(parts []part.Part) error {
 	f := n.builder.Facts
 	f.Healthy, f.Resources = n.Healthy, n.Resources
 	f.VolumesInUse = func() ([]v1.UniqueVolumeName, bool) {
+		// Those that a controller has attached count before a pod has mounted them: they
+		// must not be detached meanwhile.
 		select {
 		case <-n.Settled():
 			return f.Attached(), true

@@ -55,11 +55,12 @@ func (b *Builder) Store(dir, name string) part.Store {
 	return part.OpenStore(b.Path(dir), b.Log.Named(name))
 }
 
-// rootedCgroups have one cgroup above those of all pods.
+// rootedCgroups have one cgroup above those of all pods. Those of package cgroups
+// do.
 type rootedCgroups interface{ Root() string }
 
-// PodsCgroup is the cgroup of all pods, below the mount points; "" if each is
-// where the runtime puts it.
+// PodsCgroup is the cgroup of all pods, below the mount points; "" if each is where
+// the runtime puts it. It is known before the first part is made.
 func (b *Builder) PodsCgroup() string {
 	if r, ok := b.cgroups.(rootedCgroups); ok {
 		return r.Root()

@@ -13,7 +13,11 @@ import (
 	usagemetrics "github.com/nodewright/nodewright/nodeagent/internal/usage"
 )
 
-// machine is the node's machine for metrics. What cannot be read is left out.
+// What /metrics/cadvisor shows beside a Summary. Dashboards know these names,
+// whoever serves them.
+
+// machine is the node's machine for metrics. What cannot be read is left out. It is
+// read once, when the API is made. Of a machine that cannot be read all is 0.
 func (b *Builder) machine() usagemetrics.Machine {
 	f, err := b.Describer().Facts(context.Background())
 	if err != nil {
@@ -24,6 +28,7 @@ func (b *Builder) machine() usagemetrics.Machine {
 		MachineID: f.MachineID, SystemUUID: f.SystemUUID, BootID: f.BootID,
 	}
 	if cpus, err := b.numa(); err == nil {
+		// Hardware threads share the number of their core, which counts once.
 		cores, sockets := map[int]bool{}, map[int]bool{}
 		for _, c := range cpus.CPUs {
 			cores[c.Core], sockets[c.Socket] = true, true
@@ -33,8 +38,9 @@ func (b *Builder) machine() usagemetrics.Machine {
 	return m
 }
 
-// details are what the agent and the runtime know of containers beside a
-// Summary.
+// details are what the agent and the runtime know of containers beside a Summary.
+// The interfaces are those parts of a runtime and of a usage that it needs, so that
+// tests can do without both.
 type details struct {
 	usage interface {
 		Details() ([]stats.PodDetail, error)
@@ -44,11 +50,15 @@ type details struct {
 		PodSandboxStatus(ctx context.Context, id string, verbose bool) (*runtimeapi.PodSandboxStatusResponse, error)
 	}
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	// Guarded by mu. An image of a sandbox does not change, so that each is asked
+	// for once.
 	pauses map[string]string // images of sandboxes that run, by id
 }
 
-// Details implements usagemetrics.Details.
+// Details implements usagemetrics.Details. Keys have the pod's UID and the
+// container's name; the name is "" for the pod itself. What could be read comes
+// beside the error.
 func (d *details) Details(ctx context.Context) (map[usagemetrics.Key]usagemetrics.Detail, error) {
 	pods, err := d.usage.Details()
 	pauses := d.images(ctx, pods)
@@ -66,7 +76,8 @@ func (d *details) Details(ctx context.Context) (map[usagemetrics.Key]usagemetric
 	return out, err
 }
 
-// groupUsage is a usage that knows the cgroups above those of pods too.
+// groupUsage is a usage that knows the cgroups above those of pods too. An
+// embedder's own Usage need not.
 type groupUsage interface {
 	Groups() ([]block.Detail, error)
 }
@@ -92,6 +103,8 @@ func (d *details) Devices() (out []usagemetrics.Device) {
 	return out
 }
 
+// detailOf converts a detail for package usage, whose types have the same fields.
+// id is the runtime's, image what the container is made of; both are "" for a pod.
 func detailOf(d *block.Detail, id, image string) usagemetrics.Detail {
 	out := usagemetrics.Detail{ID: d.Path, Name: id, Image: image, Cgroup: usagemetrics.Cgroup(d.Cgroup), Usage: d.Usage}
 	for _, k := range d.Disks {
@@ -108,7 +121,9 @@ func detailOf(d *block.Detail, id, image string) usagemetrics.Detail {
 const pauseTimeout = time.Second
 
 // images are those that sandboxes are made of, which a runtime reports of each
-// alone, and only in words of its own. Each is asked for once.
+// alone, and only in words of its own. Each is asked for once. d.mu is held over
+// the calls: a second scrape waits, rather than ask the same. The map is replaced
+// and so forgets sandboxes that are gone.
 func (d *details) images(ctx context.Context, pods []stats.PodDetail) map[string]string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -120,6 +135,7 @@ func (d *details) images(ctx context.Context, pods []stats.PodDetail) map[string
 		image, known := d.pauses[id]
 		if !known && id != "" && ctx.Err() == nil {
 			r, err := d.runtime.PodSandboxStatus(ctx, id, true)
+			// It is not remembered, and so asked for again by the next scrape.
 			if err != nil {
 				continue
 			}

@@ -15,13 +15,15 @@ import (
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
-// runtimeConfig is the part of a runtime that knows who drives cgroups.
+// runtimeConfig is the part of a runtime that knows who drives cgroups. It is the
+// CRI's RuntimeConfig call.
 type runtimeConfig interface {
 	RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error)
 }
 
 // podCgroups makes what the configuration says of pods' cgroups; nil, if the
-// runtime is to do as it likes.
+// runtime is to do as it likes. The error means that the configuration does not
+// suit the machine.
 func (b *Builder) podCgroups(ctx context.Context, rt runtimeConfig) (agent.Cgroups, error) {
 	cfg, ok := b.Config.Cgroups(b.Node.Capacity)
 	if !ok {
@@ -29,12 +31,16 @@ func (b *Builder) podCgroups(ctx context.Context, rt runtimeConfig) (agent.Cgrou
 	}
 	cfg.Driver = cgroupDriver(ctx, b.Config, rt, b.Log)
 	if cfg.Driver == cgroups.Systemd {
+		// systemd owns the tree then: cgroups are made by asking it, or it would
+		// remove or change them.
 		cfg.Units = systemd.Units{}
 	}
 	cfg.ExclusiveCPUs = func(pod *v1.Pod) bool { return b.Facts.OwnCPUs(pod) } // a quota would hinder them
 	cfg.Log, cfg.Metrics = b.Log.Named("cgroups"), b.Metrics
 	m, err := cgroups.New(cfg)
 	if err != nil {
+		// A nil *cgroups.Manager would not be a nil interface, which is why the
+		// error returns by itself.
 		return nil, fmt.Errorf("invalid configuration: %w", err)
 	}
 	return m, nil
@@ -44,8 +50,9 @@ func (b *Builder) podCgroups(ctx context.Context, rt runtimeConfig) (agent.Cgrou
 // the agent from starting.
 const runtimeConfigTimeout = 2 * time.Second
 
-// cgroupDriver is the runtime's, or that of the configuration if the runtime
-// does not report it (KEP-4033).
+// cgroupDriver is the runtime's, or that of the configuration if the runtime does
+// not report it (KEP-4033). The runtime decides: if agent and runtime disagree,
+// pods' containers are not below their pods' cgroups.
 func cgroupDriver(ctx context.Context, c *kubeletconfig.Config, rt runtimeConfig, log *zap.Logger) cgroups.Driver {
 	ctx, cancel := context.WithTimeout(ctx, runtimeConfigTimeout)
 	defer cancel()

@@ -24,6 +24,7 @@ type Cluster struct {
 
 	// Source says which pods the cluster wants here.
 	Source podmgr.Source
+	// Status takes what pods and the node report.
 	Status agent.Status
 	Events eventlog.Recorder
 	// Node is what the cluster knows of the node.
@@ -70,7 +71,8 @@ type Reviewer interface {
 	auth.AccessReviewer
 }
 
-// into has the agent use the cluster.
+// into has the agent use the cluster. Fields that the cluster leaves nil are nil in
+// the agent's configuration, which has its own defaults for them.
 func (cl *Cluster) into(cfg *agent.Config) {
 	if cl.Source != nil {
 		cfg.Sources = append(cfg.Sources, cl.Source)

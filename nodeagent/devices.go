@@ -16,11 +16,16 @@ import (
 	"github.com/nodewright/nodewright/pluginmgr"
 )
 
+// The makers of devices: plugins at the kubelet's sockets, claims of DRA, and who
+// asks which pod has what. They share the plugin directory, whose part is made
+// after them.
+
 // longestSocketPath is what fits into a sockaddr_un beside its final zero
 // (unix(7)).
 const longestSocketPath = 107
 
-// The kubelet's paths below its root directory.
+// The kubelet's paths below its root directory. Plugins in the field look for them
+// there and nowhere else.
 const (
 	devicePluginDir = "device-plugins"
 	podResourcesDir = "pod-resources"
@@ -31,8 +36,9 @@ const (
 // devicePluginCheck is the check of what device plugins register with.
 const devicePluginCheck = "device-plugin"
 
-// roomForSockets reports whether sockets fit below the root directory: its path
-// may be too long.
+// roomForSockets reports whether sockets fit below the root directory: its path may
+// be too long. Tests and nodes of users without privileges have such paths; they
+// still run pods.
 func (b *Builder) roomForSockets() bool {
 	return max(len(b.Path(podResourcesDir, socketName)), len(b.Path(devicePluginDir, socketName))) <= longestSocketPath
 }
@@ -49,6 +55,8 @@ func Devices(b *Builder) (part.Part, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The NUMA nodes are those of placement: empty, if nothing is placed, and
+	// devices are then chosen by their own order.
 	m, err := devicemgr.New(devicemgr.Config{
 		SocketDir: b.Path(devicePluginDir), Store: b.Store("devices", "devicemgr"), Machine: fit.Machine, Claimed: dra.Claimed,
 		Log: b.Log.Named("devicemgr"), Metrics: b.Metrics,
@@ -61,9 +69,12 @@ func Devices(b *Builder) (part.Part, error) {
 		return nil, err
 	}
 	f := b.Facts
+	// For the node's status and pod resources, which are made later.
 	f.Devices, f.FreshDevices = m, p.FreshDevices
 	f.Checks = append(f.Checks, Check{Name: devicePluginCheck, Err: m.Healthy})
 	f.PluginHandlers[pluginmgr.DevicePlugin] = append(f.PluginHandlers[pluginmgr.DevicePlugin], m.Registrar())
+	// Plugins are found only when it is known which devices running pods have:
+	// those of a running pod must not go to another.
 	f.PluginsAfter = append(f.PluginsAfter, p.Ready())
 	return p, nil
 }
@@ -75,6 +86,7 @@ func Claims(b *Builder) (part.Part, error) {
 	if err != nil {
 		b.Log.Warn("it is not known whether the machine was booted since; what no running pod uses is prepared again", zap.Error(err))
 	}
+	// The manager asks for claims before the part that knows them is made.
 	lookup := &claims.Lookup{}
 	m, err := dra.New(dra.Config{
 		Store: b.Store("dra", "dra"), Claims: lookup, Boot: boot, KubeletDir: b.Config.RootDir, Log: b.Log.Named("dra"), Metrics: b.Metrics,
@@ -96,6 +108,7 @@ func Claims(b *Builder) (part.Part, error) {
 		}
 		return names
 	}
+	// The cluster learns by it that a driver has come or gone.
 	m.Subscribe(func(c dra.Change) {
 		if len(c.Drivers)+len(c.Lost) > 0 {
 			f.DriversChanged()
@@ -107,7 +120,8 @@ func Claims(b *Builder) (part.Part, error) {
 }
 
 // Plugins finds plugins by their sockets in the kubelet's directory, for the parts
-// before it, if any of them takes some: see package agent/plugins.
+// before it, if any of them takes some: see package agent/plugins. It has to be
+// listed after the makers whose plugins it finds.
 func Plugins(b *Builder) (part.Part, error) {
 	if len(b.Facts.PluginHandlers) == 0 {
 		return nil, nil //nolint:nilnil // a node without this part
@@ -124,6 +138,7 @@ func PodResources(b *Builder) (part.Part, error) {
 	if !b.roomForSockets() {
 		return nil, nil //nolint:nilnil // a node without this part
 	}
+	// What is nil here is left out of the answers.
 	f := b.Facts
 	return podresources.New(podresources.Config{
 		Socket:  b.Path(podResourcesDir, socketName),

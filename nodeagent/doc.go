@@ -40,23 +40,25 @@
 //
 // # Order
 //
-// [New] locks the node's directories, and then makes, in this order: the description of the machine and the client of the
-// runtime; what connects to the cluster; the cgroups of pods; the parts, in the
-// order of their list; the agent; the services. Each gets what was made before it
-// by its [Builder]. What one has to ask of others that are made later, such as the
-// cluster about the pressure on the node, it asks [Facts]: it is complete from the
-// beginning, and answers for a node of which nothing is known until a part says
-// more.
+// [New] locks the node's directories, and then makes, in this order: the
+// description of the machine and the client of the runtime; what connects to the
+// cluster; the cgroups of pods; the parts, in the order of their list; the agent;
+// the services. Each gets what was made before it by its [Builder]. What one has
+// to ask of others that are made later, such as the cluster about the pressure on
+// the node, it asks [Facts]: it is complete from the beginning, and answers for a
+// node of which nothing is known until a part says more.
 //
 // # Ownership
 //
 // The root directory and, in a cluster, that of its certificates belong to one node
 // at a time: New takes their locks before anything in them is opened, and the end of
-// Run, or [Node.Close], gives them back after all else has ended. An embedder that opens files of its own there does so between the
-// two, or takes the locks itself for package agent: see machine.LockDirs.
+// Run, or [Node.Close], gives them back after all else has ended. An embedder that
+// opens files of its own there does so between the two, or takes the locks itself
+// for package agent: see machine.LockDirs.
 //
 // New looks at the machine, asks the runtime for its cgroup driver for two seconds at
-// most, and getsubids(1), where it is there, for the IDs of pods, for ten at most; it moves no process and starts nothing. [Node.Run] owns every
+// most, and getsubids(1), where it is there, for the IDs of pods, for ten at most; it
+// moves no process and starts nothing. [Node.Run] owns every
 // goroutine, and closes the client of the runtime that New has made. It stops no
 // container.
 //
@@ -66,7 +68,7 @@
 // Options.KubernetesVersion sets. [LogConfig] and package nodeagent/logs write logs
 // as Kubernetes' components do, and [RaiseLimits] is for the program. Without a
 // cluster the node's API is served over HTTPS to whom certificates or anonymous access
-// let in; see [NodeAPI]. What is otherwise than with the kubelet is listed by package
+// let in; see [NodeAPI]. Differences from the kubelet are listed in
 // docs/kubelet-differences.md.
 //
 // # Faults

@@ -67,11 +67,12 @@ type Facts struct {
 	// Why add to the answer to how the node fares, in their order.
 	Why []func(*local.NodeWhy)
 
+	// Written while New runs and read afterwards, so that they need no lock.
 	changed, onDrivers []func()
 }
 
-// Usage is what the node and its pods use. The stats.Part of package agent/stats
-// is one.
+// Usage is what the node and its pods use. The stats.Part of package agent/stats is
+// one. It also measures for /metrics/cadvisor; see details.
 type Usage interface {
 	local.Measurer
 	Details() ([]stats.PodDetail, error)
@@ -84,6 +85,8 @@ type Check struct {
 	Err  func() error // nil if all is well; it must not block
 }
 
+// newFacts returns facts of a node of which nothing is known. They say what is safe
+// then: not ready, no pressure, no volumes known.
 func newFacts() *Facts {
 	return &Facts{
 		OwnCPUs:      func(*v1.Pod) bool { return false },
@@ -105,7 +108,7 @@ func newFacts() *Facts {
 }
 
 // OnChange has fn called when what Pressure or ShuttingDown answer has changed,
-// from any goroutine. It must not block.
+// from any goroutine. It must not block. It is for makers, while New runs.
 func (f *Facts) OnChange(fn func()) { f.changed = append(f.changed, fn) }
 
 // Changed calls what OnChange was given.
@@ -116,7 +119,7 @@ func (f *Facts) Changed() {
 }
 
 // OnDrivers has fn called when what Drivers answers may have changed, from any
-// goroutine. It must not block.
+// goroutine. It must not block. It is for makers, while New runs.
 func (f *Facts) OnDrivers(fn func()) { f.onDrivers = append(f.onDrivers, fn) }
 
 // DriversChanged calls what OnDrivers was given.
@@ -129,6 +132,7 @@ func (f *Facts) DriversChanged() {
 // unsupported is an error about a question that no part answers.
 func unsupported(text string) error { return &unsupportedError{text} }
 
+// unsupportedError is errors.ErrUnsupported with a text for people.
 type unsupportedError struct{ text string }
 
 func (e *unsupportedError) Error() string        { return e.text }

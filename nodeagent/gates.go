@@ -7,7 +7,8 @@ import (
 )
 
 // gateMetrics are kubernetes_feature_enabled: which of the kubelet's feature gates
-// is done here.
+// is done here. The name and the labels are those of k8s.io/component-base; the
+// values do not change while the process runs.
 func gateMetrics(c *kubeletconfig.Config) prometheus.Collector {
 	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "kubernetes_feature_enabled", Help: "1 for each feature gate of the kubelet that is done as if it were on.",

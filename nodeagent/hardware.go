@@ -35,11 +35,13 @@ type Hardware struct {
 	Booted time.Time
 }
 
+// validate returns the first field that is wrong.
 func (h *Hardware) validate() error {
 	if len(h.IPs) == 0 {
 		return fmt.Errorf("Options.Hardware.IPs is empty; want at least one address")
 	}
 	cpus, memory := h.Machine.Capacity.Cpu(), h.Machine.Capacity.Memory()
+	// Policies hand out whole CPUs, and a fraction would be nobody's.
 	if cpus.MilliValue() < 1000 || cpus.MilliValue()%1000 != 0 || memory.Sign() <= 0 {
 		return fmt.Errorf("Options.Hardware.Machine.Capacity: cpu is %s and memory %s; want whole CPUs, 1 or more, and memory above 0", cpus, memory)
 	}
@@ -49,6 +51,8 @@ func (h *Hardware) validate() error {
 	if err := h.NUMA.Validate(); err != nil {
 		return fmt.Errorf("Options.Hardware.NUMA: %w", err)
 	}
+	// Placement counts by NUMA, and admission by the capacity: they must not
+	// disagree.
 	if n := int64(h.NUMA.AllCPUs().Len()); n != cpus.Value() {
 		return fmt.Errorf("Options.Hardware.NUMA has %d CPUs; want the %d of Machine.Capacity", n, cpus.Value())
 	}
@@ -63,7 +67,8 @@ func (b *Builder) cpus() int {
 	return machine.CPUs()
 }
 
-// node is the hardware as pods know it.
+// node is the hardware as pods know it. The capacity is a copy, since pods are
+// added to it.
 func (h *Hardware) node(c *kubeletconfig.Config) (machine.Node, error) {
 	n := machine.Node{Name: c.Hostname, Capacity: maps.Clone(h.Machine.Capacity)}
 	if n.Name == "" {
@@ -73,6 +78,7 @@ func (h *Hardware) node(c *kubeletconfig.Config) (machine.Node, error) {
 		}
 		n.Name = strings.ToLower(host)
 	}
+	// The first one is the primary IP of pods on the host's network.
 	for _, ip := range h.IPs {
 		n.IPs = append(n.IPs, ip.String())
 	}
@@ -80,7 +86,8 @@ func (h *Hardware) node(c *kubeletconfig.Config) (machine.Node, error) {
 	return n, nil
 }
 
-// Facts implements status.Machine.
+// Facts implements status.Machine. The map is the caller's; the quantities are
+// never changed.
 func (h *Hardware) Facts(context.Context) (status.Facts, error) {
 	f := h.Machine
 	f.Capacity = maps.Clone(f.Capacity)
@@ -90,7 +97,8 @@ func (h *Hardware) Facts(context.Context) (status.Facts, error) {
 // Interfaces implements status.Network.
 func (h *Hardware) Interfaces() ([]netip.Addr, error) { return h.IPs, nil }
 
-// Default implements status.Network.
+// Default implements status.Network. The first of the family; the zero Addr if it
+// has none.
 func (h *Hardware) Default(six bool) netip.Addr {
 	for _, ip := range h.IPs {
 		if ip.Is6() == six {
@@ -100,7 +108,8 @@ func (h *Hardware) Default(six bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// Lookup implements status.Network: names are not asked for.
+// Lookup implements status.Network: names are not asked for. The name of such a
+// machine means nothing to this one's resolver.
 func (h *Hardware) Lookup(context.Context, string) ([]netip.Addr, error) { return h.IPs, nil }
 
 // Describer describes the node's machine.

@@ -11,13 +11,15 @@ import (
 	"github.com/nodewright/nodewright/server"
 )
 
-// checks are those of /healthz, beside ping and log.
+// checks are those of /healthz, beside ping and log. The watchdog uses the same
+// ones.
 func (n *Node) checks() []server.Check {
 	return checksOf(n, n.builder.Config, n.builder.Facts.Checks)
 }
 
 // checksOf are the check of the agent's loop, and more. A runtime that is down is
-// none of them: whoever restarts an agent that is not healthy would not mend it.
+// none of them: whoever restarts an agent that is not healthy would not mend it. a
+// is the agent; an interface, for tests.
 func checksOf(a interface{ LastTurn() time.Time }, c *kubeletconfig.Config, more []Check) []server.Check {
 	checks := []server.Check{server.SyncLoop(a.LastTurn, c.SyncFrequency.Duration)}
 	for _, m := range more {
@@ -27,11 +29,13 @@ func checksOf(a interface{ LastTurn() time.Time }, c *kubeletconfig.Config, more
 }
 
 // healthChecks are checks, and that every source of pods works. The latter is no
-// reason for a watchdog to act: sources are run again by themselves.
+// reason for a watchdog to act: sources are run again by themselves. They are for
+// people and monitors.
 func (n *Node) healthChecks() []server.Check {
 	return append(n.checks(), sourcesCheck(n.SourcesErr))
 }
 
+// sourcesCheck returns the check of the sources of pods; err is nil if all work.
 func sourcesCheck(err func() error) server.Check {
 	return server.Check{Name: "pod-sources", Check: func(*http.Request) error { return err() }}
 }
@@ -49,6 +53,8 @@ func Healthz(n *Node) (name string, run func(context.Context) error, err error) 
 	return "healthz", s.Run, nil
 }
 
+// newHealthServer makes a server of /healthz alone, over HTTP and without any
+// authentication, as the kubelet's.
 func newHealthServer(c *kubeletconfig.Config, pods server.Pods, node string, checks []server.Check, log *zap.Logger) (*server.Server, error) {
 	return server.New(server.Config{
 		Node: node, Pods: pods, HealthzPort: int(*c.HealthzPort), HealthzAddress: c.HealthzBindAddress,

@@ -16,14 +16,17 @@ import (
 
 var _ local.ImageKeeper = (*Node)(nil)
 
-// PullImage pulls an image with the node's own credentials, one after the other, and
-// without any last, and returns its ID. Pods are given the image as one that was
-// there before: see imagePullCredentialsVerificationPolicy.
+// PullImage pulls an image with the node's own credentials, one after the other,
+// and without any last, and returns its ID. Pods are given the image as one that
+// was there before: see imagePullCredentialsVerificationPolicy. It blocks until ctx
+// ends or the image is there. The error joins those of all attempts, and is
+// local.ErrNotFound if a registry said so.
 func (n *Node) PullImage(ctx context.Context, image string) (string, error) {
 	var auths []*runtimeapi.AuthConfig
 	var errs []error
 	for _, ring := range n.builder.rings {
 		found, err := ring.Credentials(ctx, image)
+		// A keyring that fails does not keep others from being tried.
 		auths, errs = append(auths, found...), append(errs, err)
 	}
 	for _, auth := range append(auths, nil) {
@@ -34,6 +37,7 @@ func (n *Node) PullImage(ctx context.Context, image string) (string, error) {
 		if status.Code(err) == codes.NotFound {
 			err = fmt.Errorf("%w: %w", local.ErrNotFound, err)
 		}
+		// The caller's time is up: further attempts would only fail with it.
 		if errs = append(errs, err); ctx.Err() != nil {
 			break
 		}
@@ -41,8 +45,9 @@ func (n *Node) PullImage(ctx context.Context, image string) (string, error) {
 	return "", fmt.Errorf("pull image %q: %w", image, errors.Join(errs...))
 }
 
-// LoadImages installs the images of an archive, if the node's runtime takes any; else
-// the error is an errors.ErrUnsupported.
+// LoadImages installs the images of an archive, if the node's runtime takes any;
+// else the error is an errors.ErrUnsupported. name is for an image in the archive
+// that has none. It returns the IDs.
 func (n *Node) LoadImages(ctx context.Context, archive io.Reader, name string) ([]string, error) {
 	if n.local == nil || n.local.Import == nil {
 		return nil, unsupported("the container runtime takes no archives of images over the CRI; use its own program, such as \"ctr -n k8s.io images import\"")
@@ -50,8 +55,10 @@ func (n *Node) LoadImages(ctx context.Context, archive io.Reader, name string) (
 	return n.local.Import(ctx, archive, name)
 }
 
-// RemoveImage removes an image with all its names. One that a container is made of is
-// refused, unless force is set: the runtime decides then.
+// RemoveImage removes an image with all its names. One that a container is made of
+// is refused, unless force is set: the runtime decides then. The error is
+// local.ErrNotFound if there is no such image. A container that is made between the
+// look and the removal is the runtime's to refuse.
 func (n *Node) RemoveImage(ctx context.Context, image string, force bool) error {
 	spec := &runtimeapi.ImageSpec{Image: image}
 	found, err := n.builder.Images.ImageStatus(ctx, spec, false)
@@ -73,12 +80,14 @@ func (n *Node) RemoveImage(ctx context.Context, image string, force bool) error 
 	return nil
 }
 
-// unused returns an error that names a container made of the image.
+// unused returns an error that names a container made of the image. Containers that
+// have ended count too: they can be looked at and restarted only with their image.
 func (n *Node) unused(ctx context.Context, img *runtimeapi.Image) error {
 	containers, err := n.builder.Runtime.ListContainers(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("list containers: %w", err)
 	}
+	// Runtimes name a container's image by ID, tag or digest.
 	names := append(append([]string{img.GetId()}, img.GetRepoTags()...), img.GetRepoDigests()...)
 	for _, c := range containers {
 		if slices.Contains(names, c.GetImageId()) || slices.Contains(names, c.GetImageRef()) || slices.Contains(names, c.GetImage().GetImage()) {

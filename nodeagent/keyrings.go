@@ -15,9 +15,10 @@ import (
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
-// keyrings are the node's own credentials for images: docker's configuration
-// file in the root directory and of this user, as the kubelet has it, and the
-// credential provider plugins.
+// keyrings are the node's own credentials for images: docker's configuration file
+// in the root directory and of this user, as the kubelet has it, and the credential
+// provider plugins. They are asked in this order. A file that is missing is no
+// error: it may come later.
 func (b *Builder) keyrings() ([]images.Keyring, error) {
 	c := b.Config
 	rings := []images.Keyring{images.NewFile(filepath.Join(c.RootDir, "config.json"))}
@@ -34,13 +35,16 @@ func (b *Builder) keyrings() ([]images.Keyring, error) {
 	return append(rings, ring), nil
 }
 
-// providers are the plugins of a CredentialProviderConfig.
+// providers are the plugins of a CredentialProviderConfig. The error names the
+// provider that cannot be used here: it fails at the start rather than at the first
+// pull.
 func (b *Builder) providers() (*images.Plugins, error) {
 	conf, err := kubeletconfig.LoadCredentialProviders(b.Config.CredentialProviderConfig)
 	if err != nil {
 		return nil, err
 	}
 	cfg := images.PluginsConfig{Dir: b.Config.CredentialProviderDir, Hash: conf.Hash, Metrics: b.Metrics}
+	// Both are needed: a token, and the annotations that a provider may ask for.
 	if cl := b.Cluster; cl != nil && cl.Tokens != nil && cl.ServiceAccount != nil {
 		cfg.Accounts = accounts{cl}
 	}
@@ -50,6 +54,7 @@ func (b *Builder) providers() (*images.Plugins, error) {
 			plugin.Env = append(plugin.Env, e.Name+"="+e.Value)
 		}
 		if t := p.TokenAttributes; t != nil {
+			// A provider for which tokens are optional goes on without them.
 			if cfg.Accounts == nil && *t.RequireServiceAccount {
 				return nil, fmt.Errorf("provider %q: tokenAttributes.requireServiceAccount: tokens of service accounts take an API server; leave the provider out", p.Name)
 			}
@@ -75,7 +80,8 @@ type accounts struct{ cl *Cluster }
 // accountTimeout bounds one question about a service account: a pull waits for it.
 const accountTimeout = 10 * time.Second
 
-// Account implements images.Accounts.
+// Account implements images.Accounts. It asks the API server, and blocks for
+// accountTimeout at most.
 func (a accounts) Account(ctx context.Context, namespace, name string) (images.Account, error) {
 	ctx, cancel := context.WithTimeout(ctx, accountTimeout)
 	defer cancel()
@@ -86,7 +92,8 @@ func (a accounts) Account(ctx context.Context, namespace, name string) (images.A
 	return images.Account{UID: string(sa.UID), Annotations: sa.Annotations}, nil
 }
 
-// Token implements images.Accounts.
+// Token implements images.Accounts. The token is bound to the pod, so that it is
+// void once the pod is deleted. It blocks for accountTimeout at most.
 func (a accounts) Token(ctx context.Context, pod *v1.Pod, audience string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, accountTimeout)
 	defer cancel()

@@ -9,8 +9,10 @@ import (
 )
 
 // lockDirs makes the directories that a node writes to, and keeps other agents away
-// from those of its state and of its certificates, if it is to keep any. Containers that collect
-// logs see the pods' logs, and could hold a lock there themselves.
+// from those of its state and of its certificates, if it is to keep any. Containers
+// that collect logs see the pods' logs, and could hold a lock there themselves. The
+// error is machine.ErrLocked if another agent has one of them. The locks go with
+// the process, however it ends.
 func lockDirs(c *kubeletconfig.Config) (*machine.Lock, error) {
 	type dir struct {
 		path string
@@ -18,9 +20,11 @@ func lockDirs(c *kubeletconfig.Config) (*machine.Lock, error) {
 	}
 	all := []dir{{c.RootDir, 0o751}} // users of their own pass to what is theirs
 	if c.Kubeconfig != "" || *c.EnableServer && c.TLSCertFile == "" && admitsAlone(c) == nil {
+		// Only where certificates are written: two nodes may read the same ones.
 		all = append(all, dir{c.CertDir, 0o755}) // as the kubelet's
 	}
 	var paths []string
+	// The modes count for new directories; others keep theirs.
 	for _, d := range all {
 		if err := os.MkdirAll(d.path, d.mode); err != nil {
 			return nil, fmt.Errorf("directory of the node: %w", err)

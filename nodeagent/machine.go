@@ -12,7 +12,8 @@ import (
 	"github.com/nodewright/nodewright/kubeletconfig"
 )
 
-// node describes the node's machine as the configuration says.
+// node describes the node's machine as the configuration says. The description
+// comes beside an error, with what could be read.
 func (b *Builder) node() (machine.Node, error) {
 	if b.Hardware == nil {
 		return nodeOf(b.Config)
@@ -22,13 +23,17 @@ func (b *Builder) node() (machine.Node, error) {
 	return node, err
 }
 
-// nodeOf describes this machine as the configuration says.
+// nodeOf describes this machine as the configuration says. Names and addresses of
+// the configuration replace what was found.
 func nodeOf(c *kubeletconfig.Config) (machine.Node, error) {
 	dir := c.RootDir
+	// The root directory may not be there yet, and its file system is what
+	// ephemeral storage is measured by.
 	if _, err := os.Stat(dir); err != nil {
 		dir = "/"
 	}
 	node, err := machine.Detect(dir, c.PodLimit(machine.CPUs()))
+	// The override is applied even if the machine could not be read.
 	if c.Hostname != "" {
 		node.Name = c.Hostname
 	}
@@ -39,7 +44,8 @@ func nodeOf(c *kubeletconfig.Config) (machine.Node, error) {
 	return node, err
 }
 
-// configured sets what a configuration says of any machine.
+// configured sets what a configuration says of any machine. Allocatable is computed
+// last: it depends on the capacity that is left.
 func configured(node *machine.Node, c *kubeletconfig.Config) {
 	if !*c.LocalStorageCapacityIsolation {
 		delete(node.Capacity, v1.ResourceEphemeralStorage) // nobody counts it
@@ -48,8 +54,9 @@ func configured(node *machine.Node, c *kubeletconfig.Config) {
 	node.Allocatable = c.Node(node.Capacity).Allocatable()
 }
 
-// nodeIPs are the node's addresses: those asked for, or, for a lone 0.0.0.0 or
-// ::, one of that family. A machine that has none keeps the detected ones.
+// nodeIPs are the node's addresses: those asked for, or, for a lone 0.0.0.0 or ::,
+// one of that family. A machine that has none keeps the detected ones. Detected
+// ones come first, since they are of the default route.
 func nodeIPs(asked, detected, all []string) []string {
 	want := net.ParseIP(asked[0])
 	if !want.IsUnspecified() {
@@ -63,6 +70,8 @@ func nodeIPs(asked, detected, all []string) []string {
 	return detected
 }
 
+// interfaceIPs returns the addresses of all interfaces; none if they cannot be
+// listed.
 func interfaceIPs() (ips []string) {
 	addrs, _ := net.InterfaceAddrs()
 	for _, a := range addrs {
@@ -74,7 +83,8 @@ func interfaceIPs() (ips []string) {
 }
 
 // containerLogs is the directory of links to the logs of containers, which log
-// collectors look for: "containers" beside that of the pods' logs; "" for none.
+// collectors look for: "containers" beside that of the pods' logs; "" for none. A
+// directory of pod logs that is itself called so leaves no room for it.
 func (b *Builder) containerLogs() string {
 	pods := filepath.Clean(b.Config.PodLogsDir)
 	if dir := filepath.Join(filepath.Dir(pods), "containers"); dir != pods {

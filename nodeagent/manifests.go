@@ -20,6 +20,10 @@ import (
 	"github.com/nodewright/nodewright/podspec"
 )
 
+// Static pods that were left by a kubelet. Its UIDs for them depend on the file and
+// the node in its own way; a pod with another UID would be another pod, and its
+// containers would be killed and made again.
+
 // How often the runtime is asked at the start until it answers, and how long one
 // question may take.
 const (
@@ -27,20 +31,24 @@ const (
 	staticPatience = 10 * time.Second
 )
 
-// staticPods finds the static pods that run, with one look at the runtime: a kubelet
-// that ran the node before gave them other UIDs than this agent would.
+// staticPods finds the static pods that run, with one look at the runtime: a
+// kubelet that ran the node before gave them other UIDs than this agent would. It
+// is used by one goroutine, that of the source of manifests.
 type staticPods struct {
 	runtime criapi.RuntimeService
 	dir     string // of the directories of pods
 	log     *zap.Logger
-	looked  bool
-	pods    []*runtimeapi.PodSandbox
-	made    map[string][]*runtimeapi.Container // those that run, by sandbox
+	// looked is set by the first successful look; pods and made do not change after
+	// it.
+	looked bool
+	pods   []*runtimeapi.PodSandbox
+	made   map[string][]*runtimeapi.Container // those that run, by sandbox
 }
 
 // find returns those that run under the name of a pod, with containers that the
 // pod's spec could have made. Where a kubelet may have left any it waits until the
-// runtime answers; elsewhere pods are known without the runtime.
+// runtime answers; elsewhere pods are known without the runtime. It blocks until
+// then, or until ctx ends, which is its only error.
 func (s *staticPods) find(ctx context.Context, pod *v1.Pod) ([]podmgr.Found, error) {
 	if !s.looked && !s.mayBeLeft(pod.UID) {
 		return nil, nil
@@ -61,8 +69,11 @@ func (s *staticPods) find(ctx context.Context, pod *v1.Pod) ([]podmgr.Found, err
 	for _, p := range s.pods {
 		m, a := p.GetMetadata(), p.GetAnnotations()
 		uid := types.UID(p.GetLabels()[cri.LabelPodUID])
+		// The runtime's labels and annotations are those that the kubelet and this
+		// agent both write.
 		switch {
 		case m.GetNamespace() != pod.Namespace || m.GetName() != pod.Name:
+		// Only a static pod has its hash as its UID.
 		case a[podmeta.AnnotationSource] != "file" || a[podmeta.AnnotationHash] != string(uid):
 		case !couldMake(pod, s.made[p.GetId()]):
 		default:
@@ -73,7 +84,8 @@ func (s *staticPods) find(ctx context.Context, pod *v1.Pod) ([]podmgr.Found, err
 }
 
 // mayBeLeft reports whether the directory of some static pod is there, and not that
-// of the one with this UID, which this agent has run already.
+// of the one with this UID, which this agent has run already. A directory that
+// cannot be read may hold some: to wait is safer than to start a pod twice.
 func (s *staticPods) mayBeLeft(own types.UID) bool {
 	dir, err := safefile.OpenDir(s.dir, ".")
 	if err != nil {
@@ -92,6 +104,8 @@ func (s *staticPods) mayBeLeft(own types.UID) bool {
 // maxPodDirs is how many directories of pods are looked at.
 const maxPodDirs = 10_000
 
+// look asks the runtime once which static pods are ready, and which of their
+// containers run. On error nothing is kept.
 func (s *staticPods) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, staticPatience)
 	defer cancel()
@@ -101,6 +115,7 @@ func (s *staticPods) look(ctx context.Context) error {
 	}
 	pods = slices.DeleteFunc(pods, func(p *runtimeapi.PodSandbox) bool { return p.GetAnnotations()[podmeta.AnnotationSource] != "file" })
 	s.made = map[string][]*runtimeapi.Container{}
+	// Most starts have none, and are spared the second list.
 	if len(pods) > 0 {
 		running := &runtimeapi.ContainerFilter{State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}}
 		containers, err := s.runtime.ListContainers(ctx, running)
@@ -116,7 +131,8 @@ func (s *staticPods) look(ctx context.Context) error {
 }
 
 // couldMake reports whether each of some containers is one of a pod, by its name
-// and its image.
+// and its image. A manifest that was changed while no agent ran makes other
+// containers: the old pod has to go then, with its UID.
 func couldMake(pod *v1.Pod, containers []*runtimeapi.Container) bool {
 	hashes := map[string]string{}
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {

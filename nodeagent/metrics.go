@@ -13,9 +13,12 @@ import (
 	usagemetrics "github.com/nodewright/nodewright/nodeagent/internal/usage"
 )
 
-// statistics are those of the node, as package server asks for them.
+// statistics are those of the node, as package server asks for them. It is not made
+// for a node that measures nothing.
 type statistics struct{ u Usage }
 
+// Summary implements the server's interface: cpuAndMemoryOnly is
+// only_cpu_and_memory of a request.
 func (s statistics) Summary(ctx context.Context, cpuAndMemoryOnly bool) (*statsapi.Summary, error) {
 	if cpuAndMemoryOnly {
 		return s.u.CPUAndMemory(ctx)
@@ -23,10 +26,13 @@ func (s statistics) Summary(ctx context.Context, cpuAndMemoryOnly bool) (*statsa
 	return s.u.Summary(ctx)
 }
 
-// scrapeTimeout bounds a scrape of what has to be measured for it.
+// scrapeTimeout bounds a scrape of what has to be measured for it. It is
+// Prometheus' default timeout of a scrape.
 const scrapeTimeout = 10 * time.Second
 
-// gatherers are the metrics by path.
+// gatherers are the metrics by path. /metrics is there even without
+// Options.Metrics, and empty then. Each path has a registry of its own, because
+// metrics of the same name are on two of them.
 func (n *Node) gatherers() (map[string]prometheus.Gatherer, error) {
 	reg := n.options.Metrics
 	if reg == nil {
@@ -47,7 +53,8 @@ func (n *Node) gatherers() (map[string]prometheus.Gatherer, error) {
 	)
 }
 
-// probeMetrics are those of reg that are about probes.
+// probeMetrics are those of reg that are about probes. They are in /metrics as
+// well; the kubelet has them apart.
 func probeMetrics(reg prometheus.Gatherer) prometheus.GathererFunc {
 	return func() ([]*dto.MetricFamily, error) {
 		all, err := reg.Gather()

@@ -34,7 +34,9 @@ type Node struct {
 	opening  []<-chan struct{} // closed when what others wait for is open
 	onSocket map[string]http.Handler
 	up       chan struct{}
-	begun    atomic.Bool
+	// begun is set by Run or Close, whichever comes first: the other one returns at
+	// once.
+	begun atomic.Bool
 }
 
 // New makes a Node at rest. See the package's documentation for what it looks at,
@@ -51,6 +53,7 @@ func New(ctx context.Context, o Options) (*Node, error) {
 	}
 	n := &Node{options: o, up: make(chan struct{})}
 	var err error
+	// Before the directories: the agent that has them gives the file back last.
 	if path := o.Config.LockFile; path != "" {
 		o.Log.Info("taking lock file", zap.String("path", path))
 		if n.file, err = machine.LockFile(ctx, path); err != nil {
@@ -61,6 +64,7 @@ func New(ctx context.Context, o Options) (*Node, error) {
 		n.releaseFile()
 		return nil, err
 	}
+	// From here on there are things to close.
 	if err := n.build(ctx); err != nil {
 		return nil, errors.Join(err, n.close(ctx))
 	}
@@ -83,12 +87,16 @@ func (n *Node) Run(ctx context.Context) error {
 		return agent.ErrStarted
 	}
 	log := n.builder.Log
+	// The record comes before any pod: after a crash the next start has to find the
+	// same runtime.
 	if n.remember != nil {
 		if err := n.remember(ctx); err != nil {
 			return errors.Join(err, n.close(ctx))
 		}
 	}
 	n.builder.host.move(ctx, n.builder.Config, log)
+	// Services outlive ctx: they report the end of pods, and the runtime in the
+	// process is one of them. They end when the agent has.
 	beside, end := context.WithCancel(context.WithoutCancel(ctx))
 	ctx, abort := context.WithCancelCause(ctx)
 	defer abort(nil)
@@ -97,12 +105,15 @@ func (n *Node) Run(ctx context.Context) error {
 		end()
 		n.last(ctx, &wg)
 	}()
+	// Services begin before the agent, so that the runtime and the cluster are
+	// there when it asks.
 	for _, s := range n.services {
 		wg.Go(func() {
 			err := s.run(beside)
 			if err != nil {
 				log.Error("service has failed", zap.String("service", s.name), zap.Error(err))
 			}
+			// Without the runtime in the process no pod can be run, nor ended.
 			if s.vital && err != nil {
 				abort(fmt.Errorf("%s: %w", s.name, err))
 			}
@@ -119,6 +130,8 @@ func (n *Node) Run(ctx context.Context) error {
 		})
 	}
 	err := n.Agent.Run(ctx)
+	// The agent ends without an error when its ctx does; why that ended is known by
+	// the cause alone.
 	if cause := context.Cause(ctx); err == nil && ctx.Err() != nil && !errors.Is(cause, context.Canceled) && !errors.Is(cause, context.DeadlineExceeded) {
 		err = cause
 	}
@@ -135,6 +148,7 @@ const endPatience = 30 * time.Second
 // last closes the node when its services have ended.
 func (n *Node) last(ctx context.Context, services *sync.WaitGroup) {
 	ended := make(chan struct{})
+	// A goroutine of its own, as it may hang with the services; it ends with them.
 	go func() {
 		services.Wait()
 		_ = n.close(ctx)
@@ -149,7 +163,8 @@ func (n *Node) last(ctx context.Context, services *sync.WaitGroup) {
 	}
 }
 
-// rise closes Up when what it stands for is there.
+// rise closes Up when what it stands for is there. It never closes it if ctx ends
+// before.
 func (n *Node) rise(ctx context.Context) {
 	for _, c := range append([]<-chan struct{}{n.Ready()}, n.opening...) {
 		select {
@@ -171,7 +186,8 @@ func (n *Node) Close() error {
 }
 
 // close closes the client of the runtime, if it is the node's own, and lets other
-// agents have the node's directories.
+// agents have the node's directories. It is called once, when nothing else uses
+// either. The client goes first, the locks after it.
 func (n *Node) close(ctx context.Context) error {
 	defer n.releaseFile() // last: who waits for it wants the directories next
 	defer n.lock.Release()
@@ -181,12 +197,14 @@ func (n *Node) close(ctx context.Context) error {
 	return n.client.Close(context.WithoutCancel(ctx))
 }
 
+// releaseFile lets other programs have the lock file, if there is one.
 func (n *Node) releaseFile() {
 	if n.file != nil {
 		n.file.Release()
 	}
 }
 
+// closed reports whether a channel is closed. It does not block.
 func closed(c <-chan struct{}) bool {
 	select {
 	case <-c:

@@ -33,6 +33,7 @@ func NodeAPI(n *Node) (name string, run func(context.Context) error, err error) 
 func (n *Node) nodeAPI() (*nodeAPI, error) {
 	c, cl := n.builder.Config, n.builder.Cluster
 	main := *c.EnableServer
+	// Whoever could not get in anyway would only find an open port.
 	if main && (cl == nil || cl.Reviewer == nil) {
 		if err := admitsAlone(c); err != nil {
 			n.builder.Log.Warn("node API is not served over HTTPS", zap.Error(err))
@@ -42,6 +43,7 @@ func (n *Node) nodeAPI() (*nodeAPI, error) {
 	if !main && c.ReadOnlyPort == 0 {
 		return nil, nil //nolint:nilnil // a node without this service
 	}
+	// The profile is of no use without the handler that shows it.
 	api := &nodeAPI{contention: main && *c.EnableProfilingHandler && c.EnableContentionProfiling}
 	cfg, err := n.api()
 	if err != nil {
@@ -78,7 +80,7 @@ type nodeAPI struct {
 	contention bool // blocking is profiled while it is served
 }
 
-// api is what is served, without the main port.
+// api is what is served, without the main port. NodeAPI and InnerAPI begin with it.
 func (n *Node) api() (server.Config, error) {
 	b, o := n.builder, &n.options
 	c := b.Config
@@ -98,6 +100,7 @@ func (n *Node) api() (server.Config, error) {
 		DisableHTTP2: os.Getenv("DISABLE_HTTP2") != "", // as the kubelet's
 		Log:          b.Log.Named("server"), Metrics: b.Metrics,
 	}
+	// A nil Usage in the interface would not be nil.
 	if u := b.Facts.Usage; u != nil {
 		cfg.Stats = statistics{u}
 	}
@@ -105,7 +108,9 @@ func (n *Node) api() (server.Config, error) {
 	return cfg, nil
 }
 
-// secure adds HTTPS, and who may use it.
+// secure adds HTTPS, and who may use it. The certificate is the cluster's, that of
+// the configuration's files, or one that the node signs itself. The error means
+// that files cannot be used.
 func (a *nodeAPI) secure(cfg *server.Config, b *Builder) error {
 	c := b.Config
 	certs := server.CertsConfig{
@@ -124,6 +129,7 @@ func (a *nodeAPI) secure(cfg *server.Config, b *Builder) error {
 			}
 		}
 	}
+	// For the certificate that the node signs: clients come by address.
 	for _, ip := range b.Node.IPs {
 		certs.IPs = append(certs.IPs, net.ParseIP(ip))
 	}
@@ -136,7 +142,8 @@ func (a *nodeAPI) secure(cfg *server.Config, b *Builder) error {
 	return nil
 }
 
-// run serves until ctx ends.
+// run serves until ctx ends. It blocks until both the certificates' renewal and the
+// server have ended; the first error ends the other.
 func (a *nodeAPI) run(ctx context.Context) error {
 	if a.contention {
 		runtime.SetBlockProfileRate(1) // as the kubelet's: each event counts
@@ -150,19 +157,23 @@ func (a *nodeAPI) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// instances finds the node's containers, sandboxes and logs.
+// instances finds the node's containers, sandboxes and logs. Errors that something
+// is not there become the server's, which answers 404 to them.
 type instances struct{ n *Node }
 
+// ContainerID returns the runtime's ID of a pod's container.
 func (i instances) ContainerID(ctx context.Context, pod types.UID, container string) (string, error) {
 	id, err := i.n.ContainerID(ctx, pod, container)
 	return id, notFound(err)
 }
 
+// SandboxID returns the runtime's ID of a pod's sandbox.
 func (i instances) SandboxID(ctx context.Context, pod types.UID) (string, error) {
 	id, err := i.n.SandboxID(ctx, pod)
 	return id, notFound(err)
 }
 
+// LogFile returns the path of a container's log, and whether it is still written.
 func (i instances) LogFile(ctx context.Context, id string) (path string, open bool, err error) {
 	path, open, err = i.n.LogFile(ctx, id)
 	return path, open, notFound(err)
@@ -177,7 +188,7 @@ func notFound(err error) error {
 }
 
 // applyGates turns on and off what gates say; what they do not say is as in the
-// kubelet.
+// kubelet. Defaults are those of the release in behaviour.
 func applyGates(cfg *server.Config, gates map[string]bool) {
 	on := func(gate string, def bool) bool {
 		if v, ok := gates[gate]; ok {

@@ -4,4 +4,5 @@ package nodeagent
 
 import "github.com/nodewright/nodewright/node/oom"
 
+// oomCounters returns nil: there are no cgroups to count in.
 func oomCounters(string) oom.Fallback { return nil }

@@ -107,6 +107,8 @@ type Settings struct {
 	PinnedImages []string
 }
 
+// validate reports everything that is wrong at once. It looks at the machine's
+// cgroup version, and at nothing else of it.
 func (o *Options) validate() error {
 	if o.Config == nil {
 		return errors.New("field Options.Config is required")
@@ -127,6 +129,7 @@ func (o *Options) validate() error {
 	return errors.Join(append(errs, o.Settings.validate(), Supported(o.Config))...)
 }
 
+// validate refuses keys from two places: which one encrypts would be a guess.
 func (s *Settings) validate() error {
 	named := 0
 	for _, is := range []bool{s.SecretKeyFile != "", s.SecretKeyCredential != "", s.SecretsInClear} {
@@ -141,7 +144,8 @@ func (s *Settings) validate() error {
 	return nil
 }
 
-// Supported returns what is wrong with a valid configuration on this machine.
+// Supported returns what is wrong with a valid configuration on this machine. The
+// field is that of KEP-4569; nil and false let a machine with cgroup v1 pass.
 func Supported(c *kubeletconfig.Config) error {
 	if c.FailCgroupV1 != nil && *c.FailCgroupV1 && !machine.CgroupV2() {
 		return errors.New("invalid configuration: failCgroupV1: true: this machine has cgroup v1; want false here")

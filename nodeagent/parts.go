@@ -52,12 +52,15 @@ func StandardWithout(names ...string) []Maker {
 	return list
 }
 
-// With is the Maker of a part that is there already.
+// With is the Maker of a part that is there already. It may be used for one node,
+// as a part belongs to one agent.
 func With(p part.Part) Maker {
 	return func(*Builder) (part.Part, error) { return p, nil }
 }
 
-// make makes the parts in their order, and reports all mistakes at once.
+// make makes the parts in their order, and reports all mistakes at once. A maker is
+// called even if one before it failed: it finds Facts without what that one would
+// have added.
 func (b *Builder) make(list []Maker) ([]part.Part, error) {
 	var parts []part.Part
 	var errs []error

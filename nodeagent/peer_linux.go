@@ -9,7 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peer is the process that listens on a Unix socket (SO_PEERCRED, unix(7)).
+// peer is the process that listens on a Unix socket (SO_PEERCRED, unix(7)). It
+// blocks for a second at most. The connection is closed without a word, which
+// runtimes ignore.
 func peer(endpoint string) (int, error) {
 	c, err := net.DialTimeout("unix", strings.TrimPrefix(endpoint, "unix://"), time.Second)
 	if err != nil {
@@ -24,6 +26,8 @@ func peer(endpoint string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	// For a connected client the credentials are those of the process that called
+	// listen(2).
 	var cred *unix.Ucred
 	if ctlErr := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); ctlErr != nil {
 		return 0, ctlErr

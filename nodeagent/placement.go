@@ -38,13 +38,17 @@ func Placement(b *Builder) (part.Part, error) {
 	return p, nil
 }
 
-// placement says how this machine's CPUs and memory are placed.
+// placement says how this machine's CPUs and memory are placed. Devices and
+// Placement get the same answer.
 func (b *Builder) placement() (fit.PlacementConfig, error) {
 	return placementOf(b.Path(placementDir), b.Config, b.Node.Capacity, b.numa)
 }
 
 // placementOf says how a machine's CPUs and memory are placed. The machine is
-// looked at only if they are, or were in an earlier life of the agent.
+// looked at only if they are, or were in an earlier life of the agent. The
+// directory of records says that they were: policies may be turned off again, and
+// running containers keep their CPUs. The error names the policies, or the field
+// that does not suit the machine.
 func placementOf(dir string, c *kubeletconfig.Config, capacity v1.ResourceList, read func() (numa.Machine, error)) (fit.PlacementConfig, error) {
 	if c.PlacesNothing() && !exists(dir) {
 		return fit.PlacementConfig{}, nil
@@ -67,12 +71,15 @@ func placementOf(dir string, c *kubeletconfig.Config, capacity v1.ResourceList, 
 			return fit.PlacementConfig{}, err
 		}
 	}
+	// Tried here, so that the error says which machine the configuration does not
+	// fit.
 	if _, err := fit.NewPlacement(cfg); err != nil {
 		return fit.PlacementConfig{}, fmt.Errorf("invalid configuration for this machine, which has CPUs %s on NUMA nodes %s: %w", m.AllCPUs(), m.AllNodes(), err)
 	}
 	return cfg, nil
 }
 
+// exists reports whether something is at path; an error counts as nothing.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil

@@ -17,12 +17,16 @@ import (
 	"github.com/nodewright/nodewright/agent/userns"
 )
 
+// Makers of parts that each need little beside their configuration.
+
 // Resize changes the resources of pods that run: see package agent/resize.
 func Resize(b *Builder) (part.Part, error) {
 	return resize.New(resize.Config{Store: b.Store("grants", "resize"), KubeletDir: b.Config.RootDir, Log: b.Log.Named("resize"), Metrics: b.Metrics})
 }
 
-// subIDsUser is whose IDs pods get, where the machine sets some aside for it.
+// subIDsUser is whose IDs pods get, where the machine sets some aside for it. It is
+// the user of the kubelet's documentation for user namespaces (KEP-127), looked up
+// in /etc/subuid by getsubids(1).
 const subIDsUser = "kubelet"
 
 // UserNamespaces sets IDs aside for pods with a user namespace of their own: see
@@ -45,7 +49,7 @@ func UserNamespaces(b *Builder) (part.Part, error) {
 }
 
 // Tokens drops the tokens of pods that are gone, where a cluster keeps some: see
-// package agent/tokens.
+// package agent/tokens. A cluster's tokens that are not kept need no clean-up.
 func Tokens(b *Builder) (part.Part, error) {
 	if b.Cluster == nil {
 		return nil, nil //nolint:nilnil // a node without this part

@@ -12,6 +12,9 @@ import (
 	"github.com/nodewright/nodewright/agent/stats"
 )
 
+// Makers of what measures the node and acts when it runs short: each takes the
+// figures of those before it from Facts.
+
 // Stats knows what the node and its pods use: see package agent/stats.
 func Stats(b *Builder) (part.Part, error) {
 	p, err := stats.New(stats.Config{
@@ -37,6 +40,8 @@ func Collection(b *Builder) (part.Part, error) {
 	return p, nil
 }
 
+// collection translates the configuration of garbage collection and log rotation.
+// Policies are pointers to copies, so that the part may keep them.
 func (b *Builder) collection() collection.Config {
 	c := b.Config
 	images, containers := c.ImageGC(), c.DeadContainers
@@ -68,6 +73,8 @@ func Eviction(b *Builder) (part.Part, error) {
 	return p, nil
 }
 
+// eviction translates thresholds and times. The error names a threshold that cannot
+// be.
 func (b *Builder) eviction() (eviction.Config, error) {
 	c := b.Config
 	list, err := c.Thresholds()
@@ -97,6 +104,8 @@ func Preemption(b *Builder) (part.Part, error) {
 // agent/oomkill.
 func OOM(b *Builder) (part.Part, error) {
 	cfg := oomkill.Config{Log: b.Log.Named("oom"), Metrics: b.Metrics}
+	// In a container the kernel's log may be out of reach; cgroup v2 counts OOM
+	// kills by itself.
 	if root := b.PodsCgroup(); root != "" && machine.CgroupV2() {
 		cfg.Fallback = oomCounters(root)
 	}

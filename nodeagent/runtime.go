@@ -47,7 +47,8 @@ func RuntimeRecords(rootDir string) string { return filepath.Join(rootDir, "runt
 const endpointKey = "endpoint"
 
 // wellKnownSockets returns those that are tried in order when no runtime is named:
-// of containerd, CRI-O, cri-dockerd and k3s.
+// of containerd, CRI-O, cri-dockerd and k3s. A machine with several runtimes has to
+// name one: the first that answers is taken.
 func wellKnownSockets() []string {
 	return []string{
 		"/run/containerd/containerd.sock",
@@ -57,7 +58,7 @@ func wellKnownSockets() []string {
 	}
 }
 
-// choice is which runtime a node has, and why.
+// choice is which runtime a node has, and why. why is for the log, after "because".
 type choice struct{ endpoint, why string }
 
 // choose decides which runtime a node has. named is that of the configuration, last
@@ -74,12 +75,15 @@ func choose(named, last string, local bool, find func() (string, error), there f
 	case last == InProcess && local:
 		return choice{InProcess, "the node's pods run on it already"}, nil
 	}
+	// Nothing says which: what is on the machine decides.
 	endpoint, err := find()
 	switch {
 	case err == nil:
 		return choice{endpoint, "its socket answers"}, nil
 	case !local:
 		return choice{}, err
+	// To start the pods on the runtime in the process would run them a second time,
+	// as soon as the old one is back.
 	case last != "":
 		return choice{}, fmt.Errorf("%w\n  the node's pods ran on %s before; name it, or %s, as containerRuntimeEndpoint", err, last, InProcess)
 	}
@@ -89,7 +93,9 @@ func choose(named, last string, local bool, find func() (string, error), there f
 	return choice{InProcess, "no other one is on this machine"}, nil
 }
 
-// runtime gives the builder the node's runtime and images.
+// runtime gives the builder the node's runtime and images. The endpoint is "" for
+// the runtime in the process. A record that cannot be read counts as none, with a
+// warning.
 func (n *Node) runtime(ctx context.Context) (endpoint string, err error) {
 	b, maker := n.builder, n.options.LocalRuntime
 	store := part.OpenStore(RuntimeRecords(b.Config.RootDir), b.Log)
@@ -102,6 +108,7 @@ func (n *Node) runtime(ctx context.Context) (endpoint string, err error) {
 	if err != nil {
 		return "", err
 	}
+	// The reason is logged at each start, since nobody may have chosen.
 	b.Log.Info("container runtime chosen", zap.String("endpoint", c.endpoint), zap.String("why", c.why))
 	if c.endpoint != InProcess {
 		if n.client, err = connect(b.Config, c.endpoint, b.Log, b.Metrics); err != nil {
@@ -118,6 +125,8 @@ func (n *Node) runtime(ctx context.Context) (endpoint string, err error) {
 		n.services = append(n.services, service{name: "container runtime", run: n.local.Run, vital: true})
 	}
 	n.endpoint = c.endpoint
+	// Written by Run and not here: a node that is made and closed has run no pod on
+	// it.
 	if c.endpoint != string(last) {
 		n.remember = func(ctx context.Context) error {
 			if err := part.Write(context.WithoutCancel(ctx), store, endpointKey, []byte(c.endpoint)); err != nil {
@@ -129,7 +138,8 @@ func (n *Node) runtime(ctx context.Context) (endpoint string, err error) {
 	return endpoint, nil
 }
 
-// usualSocket is the first of the usual sockets that exists, "" if none does.
+// usualSocket is the first of the usual sockets that exists, "" if none does. It
+// may have no listener: the file alone says that a runtime was installed.
 func usualSocket() string {
 	for _, s := range wellKnownSockets() {
 		if _, err := os.Lstat(s); err == nil {
@@ -139,7 +149,7 @@ func usualSocket() string {
 	return ""
 }
 
-// connect makes a client of a runtime.
+// connect makes a client of a runtime. It does not wait for the runtime to answer.
 func connect(c *kubeletconfig.Config, endpoint string, log *zap.Logger, reg prometheus.Registerer) (*cri.Client, error) {
 	return cri.New(cri.Config{
 		Endpoint: endpoint, ImageEndpoint: c.ImageServiceEndpoint,

@@ -28,7 +28,8 @@ type service struct {
 // StandardServices lists all services of this package.
 func StandardServices() []Service { return []Service{LocalSocket, NodeAPI, Healthz, Systemd} }
 
-// serve makes the services.
+// serve makes the services. The cluster comes before the others, the runtime in the
+// process before the cluster.
 func (n *Node) serve() error {
 	if cl := n.builder.Cluster; cl != nil {
 		n.services = append(n.services, service{name: "cluster", run: cl.Run})
@@ -46,8 +47,9 @@ func (n *Node) serve() error {
 }
 
 // OnSocket has LocalSocket serve h as well, to whoever may open the socket: below a
-// pattern of http.ServeMux that is none of package agent/local's. It is for the makers
-// of services.
+// pattern of http.ServeMux that is none of package agent/local's. It is for the
+// makers of services. It has to be called before Run. It needs no lock: services
+// are made one after the other.
 func (n *Node) OnSocket(pattern string, h http.Handler) {
 	if n.onSocket == nil {
 		n.onSocket = map[string]http.Handler{}
@@ -72,7 +74,8 @@ func LocalSocket(n *Node) (name string, run func(context.Context) error, err err
 }
 
 // answer serves the socket until ctx ends. What goes wrong with it is logged: the
-// pods matter more.
+// pods matter more. It closes opened in either case: Up must not wait for a socket
+// that cannot be had.
 func (n *Node) answer(ctx context.Context, opened chan<- struct{}) {
 	path := n.options.socket()
 	l, err := local.Listen(path)
@@ -85,6 +88,8 @@ func (n *Node) answer(ctx context.Context, opened chan<- struct{}) {
 	if reg := n.options.Metrics; reg != nil {
 		metrics = promhttp.HandlerFor(reg, promhttp.HandlerOpts{})
 	}
+	// A service that is made after LocalSocket may have added handlers, which is
+	// why they are collected only now.
 	mux := http.NewServeMux()
 	mux.Handle("/", local.Handler(n, metrics))
 	for pattern, h := range n.onSocket {
@@ -94,6 +99,7 @@ func (n *Node) answer(ctx context.Context, opened chan<- struct{}) {
 	served := make(chan struct{})
 	go func() { defer close(served); _ = srv.Serve(l) }()
 	<-ctx.Done()
+	// Requests under way are cut off: the node ends.
 	_ = srv.Close()
 	<-served
 	_ = os.Remove(path)

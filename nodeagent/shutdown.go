@@ -24,6 +24,9 @@ func Shutdown(b *Builder) (part.Part, error) {
 	return p, nil
 }
 
+// shutdown translates the configuration. logind waits for the node by itself; the
+// signal of another machine may come from systemd as the agent's parent, which is
+// asked for more time.
 func (b *Builder) shutdown() shutdown.Config {
 	said := b.Config.Shutdown()
 	cfg := shutdown.Config{
@@ -35,6 +38,8 @@ func (b *Builder) shutdown() shutdown.Config {
 		cfg.Machine = logind.New(logind.Config{Log: b.Log.Named("logind")})
 		return cfg
 	}
+	// TimeoutStopSec of the unit would kill the agent in the middle of its pods'
+	// grace periods.
 	most := b.Config.ShutdownTime() + stopMargin
 	cfg.Changed = func(down bool) {
 		if down { // so that systemd, if it sent the signal, waits (sd_notify(3))

@@ -31,7 +31,8 @@ func Systemd(n *Node) (name string, run func(context.Context) error, err error) 
 	}, nil
 }
 
-// announce notifies systemd of the node's begin and end.
+// announce notifies systemd of the node's begin and end. A unit of Type=notify is
+// started only then, and units ordered after it wait.
 func (n *Node) announce(ctx context.Context) {
 	select {
 	case <-n.Up():
@@ -46,16 +47,17 @@ func (n *Node) announce(ctx context.Context) {
 // notifyTimeout bounds a message to systemd, which may be busy or frozen.
 const notifyTimeout = time.Second
 
-// notify notifies systemd, if it listens.
+// notify notifies systemd, if it listens. A failure is logged and has no other
+// effect.
 func notify(log *zap.Logger, state string) {
 	if _, err := sdNotify(state, notifyTimeout); err != nil {
 		log.Warn("systemd was not told", zap.String("state", state), zap.Error(err))
 	}
 }
 
-// sdNotify sends a message to the NOTIFY_SOCKET (sd_notify(3)); false if there
-// is none. Other than that of go-systemd it does not wait for ever while the
-// socket is full.
+// sdNotify sends a message to the NOTIFY_SOCKET (sd_notify(3)); false if there is
+// none. Other than that of go-systemd it does not wait for ever while the socket is
+// full. A name that begins with @ is an abstract socket, which package net knows.
 func sdNotify(state string, within time.Duration) (sent bool, err error) {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {

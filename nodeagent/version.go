@@ -64,7 +64,7 @@ func VersionInfo(release string) (version.Info, error) {
 }
 
 // buildInfo is kubernetes_build_info, by which monitors find nodes of several
-// versions in one cluster.
+// versions in one cluster. Its value is always 1: the labels are what counts.
 func buildInfo(info version.Info) prometheus.Collector {
 	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "kubernetes_build_info", Help: "1, with the release of Kubernetes that the node presents itself as, and what it was built of.",

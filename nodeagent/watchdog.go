@@ -14,7 +14,8 @@ import (
 	"github.com/nodewright/nodewright/server"
 )
 
-// shortestWatchdog is what WatchdogSec has to be longer than.
+// shortestWatchdog is what WatchdogSec has to be longer than. The kubelet's limit:
+// one try to notify systemd may take as long.
 const shortestWatchdog = time.Second
 
 // watchdog notifies systemd that the agent lives, twice in the interval that its
@@ -23,8 +24,9 @@ const shortestWatchdog = time.Second
 type watchdog struct {
 	interval time.Duration
 	checks   []server.Check
-	tell     func(state string) (sent bool, err error)
-	log      *zap.Logger
+	// tell is sdNotify, or a test's; false means that nobody listens.
+	tell func(state string) (sent bool, err error)
+	log  *zap.Logger
 }
 
 // newWatchdog reads what systemd asks for; nil if it asks for nothing.
@@ -55,7 +57,7 @@ func newWatchdog(checks []server.Check, log *zap.Logger) (*watchdog, error) {
 	return w, nil
 }
 
-// run notifies systemd until ctx ends.
+// run notifies systemd until ctx ends. It returns nil.
 func (w *watchdog) run(ctx context.Context) error {
 	tick := time.NewTicker(w.interval / 2)
 	defer tick.Stop()
@@ -69,7 +71,9 @@ func (w *watchdog) run(ctx context.Context) error {
 	}
 }
 
-// round notifies systemd that all is well, if it is, in two tries.
+// round notifies systemd that all is well, if it is, in two tries. A check that
+// fails skips the message, so that systemd acts if it goes on failing for the
+// interval.
 func (w *watchdog) round(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, w.interval/2)
 	defer cancel()
@@ -83,6 +87,7 @@ func (w *watchdog) round(ctx context.Context) {
 			return
 		}
 	}
+	// The pause before the second try has jitter, as the kubelet's.
 	sent, err := w.tell(daemon.SdNotifyWatchdog)
 	if err != nil {
 		select {

@@ -23,8 +23,9 @@ const maxAllSubsets = 8
 // come on top. With n nodes, that makes at most 2n(n+1) + n + 1 sets from runs,
 // and 765 from small groups.
 //
-// What two candidates have in common is a candidate again, or nothing: this is
-// what keeps the merging of hints cheap on large machines.
+// What two candidates have in common is a candidate again, or nothing: this is what
+// keeps the merging of hints cheap on large machines. The list is the caller's, and
+// the same for equal machines.
 func Candidates(m Machine) []NodeSet {
 	all := m.AllNodes()
 	var sets []NodeSet
@@ -33,6 +34,8 @@ func Candidates(m Machine) []NodeSet {
 	} else {
 		cpu, memory := m.withCPUs(), m.withMemory()
 		order := m.byNearness()
+		// CPU managers ask for nodes with CPUs, memory managers for those with
+		// memory, and devices may be near either.
 		for _, group := range []NodeSet{cpu, memory, cpu | memory, cpu & memory} {
 			if group.Len() <= maxAllSubsets {
 				sets = subsets(sets, group)
@@ -45,10 +48,12 @@ func Candidates(m Machine) []NodeSet {
 		}
 		sets = append(sets, all)
 	}
+	// Groups overlap: equal sets become neighbours and go.
 	slices.SortFunc(sets, bySize)
 	return slices.Compact(sets)
 }
 
+// withCPUs returns the nodes that have a CPU online.
 func (m Machine) withCPUs() NodeSet {
 	var s NodeSet
 	for _, c := range m.CPUs {
@@ -57,6 +62,7 @@ func (m Machine) withCPUs() NodeSet {
 	return s
 }
 
+// withMemory returns the nodes that have memory of their own.
 func (m Machine) withMemory() NodeSet {
 	var s NodeSet
 	for _, n := range m.Nodes {
@@ -67,7 +73,8 @@ func (m Machine) withMemory() NodeSet {
 	return s
 }
 
-// subsets appends every set that is not empty.
+// subsets appends every set that is not empty. Subtracting 1 within the bits of the
+// set goes from one subset to the next, in descending order.
 func subsets(to []NodeSet, of NodeSet) []NodeSet {
 	for s := of; s != 0; s = (s - 1) & of {
 		to = append(to, s)
@@ -75,7 +82,8 @@ func subsets(to []NodeSet, of NodeSet) []NodeSet {
 	return to
 }
 
-// runs appends every run of a group's nodes in an order.
+// runs appends every run of a group's nodes in an order. Two runs have a run in
+// common, or nothing, as Candidates promises.
 func runs(to []NodeSet, order []int, group NodeSet) []NodeSet {
 	order = slices.DeleteFunc(slices.Clone(order), func(id int) bool { return !group.Has(id) })
 	for first := range order {
@@ -93,6 +101,7 @@ func bySize(s, t NodeSet) int {
 	if c := cmp.Compare(s.Len(), t.Len()); c != 0 {
 		return c
 	}
+	// The first node that only one of them has decides.
 	differ := s ^ t
 	switch lowest := differ & -differ; {
 	case differ == 0:
@@ -122,6 +131,7 @@ func (m Machine) byNearness() []int {
 			others = append(others, n)
 		}
 	}
+	// The order is total, so that equal machines have equal chains.
 	near := func(at Node) func(a, b Node) int {
 		here := socket[at.ID]
 		elsewhere := func(n Node) int {
@@ -146,9 +156,12 @@ func (m Machine) byNearness() []int {
 		chain = append(chain, next)
 		rest = slices.DeleteFunc(rest, func(n Node) bool { return n.ID == next.ID })
 	}
+	// A node of memory alone, such as a CXL device, is used from the CPUs nearest
+	// to it.
 	behind := map[int][]int{}
 	for _, n := range others {
 		host := n
+		// A machine without CPUs is not valid; it gets an empty order.
 		if len(chain) > 0 {
 			host = slices.MinFunc(chain, near(n))
 		}
@@ -162,6 +175,7 @@ func (m Machine) byNearness() []int {
 }
 
 // distance is that from a node to one of m's, or 0 if the machine does not tell.
+// IDs may have gaps, so that an ID is not an index.
 func (m Machine) distance(from Node, to int) int {
 	i, ok := slices.BinarySearchFunc(m.Nodes, to, func(n Node, id int) int { return n.ID - id })
 	if !ok || i >= len(from.Distances) {

@@ -13,8 +13,10 @@ import (
 // for (NR_CPUS).
 const MaxCPUs = 8192
 
-// CPUSet is a set of logical CPUs. The zero value is empty. Sets are values:
-// what returns one shares nothing that changes. Compare with [CPUSet.Equal].
+// CPUSet is a set of logical CPUs. The zero value is empty. Sets are values: what
+// returns one shares nothing that changes. Compare with [CPUSet.Equal]. Bit i%64 of
+// word i/64 stands for CPU i. Without zero words at the end equal sets have equal
+// words.
 type CPUSet struct {
 	words []uint64 // never changed after it was made; no zero words at the end
 }
@@ -25,6 +27,7 @@ func CPUs(ids ...int) CPUSet {
 	if len(ids) == 0 {
 		return CPUSet{}
 	}
+	// The largest ID is in the last word, which is therefore not zero.
 	w := make([]uint64, slices.Max(ids)/64+1)
 	for _, id := range ids {
 		if id < 0 || id >= MaxCPUs {
@@ -36,12 +39,14 @@ func CPUs(ids ...int) CPUSet {
 }
 
 // ParseCPUs reads the kernel's list format (cpuset(7)), such as "0-3,8,10-11".
-// Order, overlaps and surrounding space do not matter; "" is the empty set.
+// Order, overlaps and surrounding space do not matter; "" is the empty set. The
+// error quotes the part that is wrong.
 func ParseCPUs(s string) (CPUSet, error) {
 	s = strings.TrimSpace(s)
 	if s == "" {
 		return CPUSet{}, nil
 	}
+	// A fixed array: numbers out of range are refused before they cost memory.
 	var w [MaxCPUs / 64]uint64
 	for part := range strings.SplitSeq(s, ",") {
 		from, to, isRange := strings.Cut(strings.TrimSpace(part), "-")
@@ -66,6 +71,7 @@ func ParseCPUs(s string) (CPUSet, error) {
 	return trimmed(slices.Clone(w[:])), nil
 }
 
+// cpuID reads the number of a CPU. Signs are refused.
 func cpuID(s string) (int, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	if err != nil || n >= MaxCPUs {
@@ -74,7 +80,7 @@ func cpuID(s string) (int, error) {
 	return int(n), nil
 }
 
-// trimmed takes w over.
+// trimmed takes w over. It restores the rule that the last word is not zero.
 func trimmed(w []uint64) CPUSet {
 	for len(w) > 0 && w[len(w)-1] == 0 {
 		w = w[:len(w)-1]
@@ -117,6 +123,7 @@ func (s CPUSet) Union(t CPUSet) CPUSet {
 	if len(s.words) < len(t.words) {
 		s, t = t, s
 	}
+	// A union of sets without zero words at the end has none either.
 	w := slices.Clone(s.words)
 	for i := range t.words {
 		w[i] |= t.words[i]

@@ -15,8 +15,9 @@ type Machine struct {
 	Nodes []Node
 }
 
-// CPU is one logical CPU, that is one hardware thread. All numbers are unique
-// over the whole machine.
+// CPU is one logical CPU, that is one hardware thread. All numbers are unique over
+// the whole machine. They serve as names of cores, caches and sockets, and their
+// values mean nothing else.
 type CPU struct {
 	ID int
 	// Core is the smallest ID among the threads of the CPU's core, online or not.
@@ -42,7 +43,8 @@ type Node struct {
 	Distances []int
 }
 
-// Validate reports everything by which m is not a machine.
+// Validate reports everything by which m is not a machine. It is for machines made
+// by hand: those of package sysfs have passed it.
 func (m Machine) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -57,6 +59,7 @@ func (m Machine) Validate() error {
 		if n.ID < 0 || n.ID >= MaxNodes {
 			bad("Nodes[%d].ID is %d; want 0 to %d", i, n.ID, MaxNodes-1)
 		}
+		// Searches by ID are binary.
 		if i > 0 && m.Nodes[i-1].ID >= n.ID {
 			bad("Nodes[%d].ID is %d after %d; want ascending numbers", i, n.ID, m.Nodes[i-1].ID)
 		}
@@ -89,6 +92,7 @@ func (m Machine) CPUsOf(nodes NodeSet) CPUSet {
 	return m.cpus(func(c CPU) bool { return nodes.Has(c.Node) })
 }
 
+// cpus returns the CPUs that want reports.
 func (m Machine) cpus(want func(CPU) bool) CPUSet {
 	var ids []int
 	for _, c := range m.CPUs {

@@ -7,10 +7,12 @@ import (
 	"slices"
 )
 
-// MaxNodes bounds the IDs of NUMA nodes: 0 to 63.
+// MaxNodes bounds the IDs of NUMA nodes: 0 to 63. The kubelet's masks have as many
+// bits; Linux can be built for 1024.
 const MaxNodes = 64
 
-// NodeSet is a set of NUMA nodes: bit i stands for the node with ID i.
+// NodeSet is a set of NUMA nodes: bit i stands for the node with ID i. The zero
+// value is empty; sets are compared with ==.
 type NodeSet uint64
 
 // Nodes returns the set of some nodes. It panics if an ID is not within 0 and

@@ -6,8 +6,13 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
+// The search for the best common part of hints that are not all preferred. The
+// kubelet looks at every combination of one hint each; here only sets are followed
+// that may still win.
+
 // search looks for the best set of nodes that one member of each list have in
-// common. Lists are sorted by number and have no set twice.
+// common. Lists are sorted by number and have no set twice. It lives for one call
+// and belongs to one goroutine.
 type search struct {
 	best
 	all   numa.NodeSet
@@ -30,6 +35,7 @@ func common(all numa.NodeSet, lists [][]numa.NodeSet, o order, want int) numa.No
 		}
 		reach &= union
 	}
+	// A list of nothing but the whole machine restricts no choice.
 	lists = slices.DeleteFunc(lists, func(l []numa.NodeSet) bool { return len(l) == 1 && l[0] == all })
 	switch {
 	case reach == 0:
@@ -37,9 +43,13 @@ func common(all numa.NodeSet, lists [][]numa.NodeSet, o order, want int) numa.No
 	case len(lists) == 0:
 		return all
 	}
+	// Short lists first: few sets are reached early, and more of the rest is cut
+	// off.
 	slices.SortFunc(lists, func(a, b []numa.NodeSet) int { return len(a) - len(b) })
 	s := search{best: best{order: o, want: want}, all: all, lists: lists}
 	s.members()
+	// Which of the two searches is cheaper depends on the lists: the table's cost
+	// on the number of nodes alone.
 	switch n := all.Len(); {
 	case !s.belowPart(reach):
 	case n > maxDense:
@@ -55,6 +65,7 @@ func common(all numa.NodeSet, lists [][]numa.NodeSet, o order, want int) numa.No
 // members offers members of the lists with supersets in all others.
 func (s *search) members() {
 	s.steps = maxSteps
+	// The widest sets of a list are enough to find a superset.
 	for _, l := range s.lists {
 		s.tops = append(s.tops, s.widest(l))
 	}

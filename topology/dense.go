@@ -7,6 +7,9 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
+// The search by counting, for machines of up to maxDense nodes. It is exact, and
+// its time does not depend on the length of the lists.
+
 // maxDense is the number of nodes up to which a table of all sets is small:
 // 65,536 entries of 8 bytes.
 const maxDense = 16
@@ -16,6 +19,7 @@ const maxDense = 16
 // each list contain T. Sums over all supersets and their inverse (zeta and
 // Möbius transform) take n·2ⁿ steps for n nodes, however long the lists are.
 func (s *search) dense() {
+	// IDs may have gaps: the table counts nodes and not IDs.
 	nodes := s.all.IDs()
 	table := func() []uint64 { return make([]uint64, 1<<len(nodes)) }
 	choices, more := table(), table()
@@ -23,6 +27,8 @@ func (s *search) dense() {
 	supersets(choices)
 	most := uint64(len(s.lists[0])) // what a count can be
 	for _, l := range s.lists[1:] {
+		// The next product could overflow. A count that wraps to 0 would lose a
+		// set.
 		if most > math.MaxUint64/uint64(len(l)) {
 			exactly(choices)
 			most = 0
@@ -42,19 +48,22 @@ func (s *search) dense() {
 	}
 	exactly(choices)
 	for i, n := range choices {
+		// 0 is the choice without a node in common.
 		if n > 0 && i > 0 {
 			s.offer(spread(uint64(i), nodes))
 		}
 	}
 }
 
+// count sets to 1 what the members of a list stand for.
 func count(table []uint64, list []numa.NodeSet, all numa.NodeSet) {
 	for _, s := range list {
 		table[pack(s, all)] = 1
 	}
 }
 
-// supersets turns values of sets into the sums over all their supersets.
+// supersets turns values of sets into the sums over all their supersets. Each pass
+// adds one node: entries with the bit to those without.
 func supersets(table []uint64) {
 	for bit := 1; bit < len(table); bit <<= 1 {
 		for at := 0; at < len(table); at += 2 * bit {

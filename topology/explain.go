@@ -12,9 +12,10 @@ import (
 // maxShown bounds how many sets of nodes an explanation names.
 const maxShown = 8
 
-// Explain informs a person, in a line, how well the resources go together: which
-// of them have no nodes, or none that they prefer, and otherwise which nodes
-// are in question and which resources are against them.
+// Explain informs a person, in a line, how well the resources go together: which of
+// them have no nodes, or none that they prefer, and otherwise which nodes are in
+// question and which resources are against them. The text may change between
+// releases: it is for messages and not for programs.
 func (s Step) Explain() string {
 	var parts []string
 	var lists []numa.Hints // of those that prefer something in particular
@@ -29,6 +30,8 @@ func (s Step) Explain() string {
 			lists = append(lists, h)
 		}
 	}
+	// A single resource that prefers something is no conflict beside one that
+	// cannot be served.
 	if len(lists) > 0 && len(parts) == 0 || len(lists) > 1 {
 		parts = append(parts, agreement(lists))
 	}
@@ -38,7 +41,8 @@ func (s Step) Explain() string {
 	return strings.Join(parts, "; ")
 }
 
-// agreement reports sets that some resources prefer which of them do not.
+// agreement reports sets that some resources prefer which of them do not. Sets come
+// with the narrowest first, so that the cut of shorten leaves the likely ones.
 func agreement(lists []numa.Hints) string {
 	var sets []numa.NodeSet
 	preferred := make([][]numa.NodeSet, len(lists))
@@ -70,10 +74,12 @@ func agreement(lists []numa.Hints) string {
 	return "no NUMA nodes are preferred by all: " + shorten(against, ", ")
 }
 
+// preferredBy returns the sets that a resource prefers. 0 among them is any.
 func preferredBy(h numa.Hints) []numa.NodeSet {
 	return nodesOf(slices.DeleteFunc(slices.Clone(h.List), func(h numa.Hint) bool { return !h.Preferred }))
 }
 
+// nodesOf returns the sets of hints, in their order.
 func nodesOf(list []numa.Hint) []numa.NodeSet {
 	sets := make([]numa.NodeSet, len(list))
 	for i, h := range list {
@@ -82,6 +88,7 @@ func nodesOf(list []numa.Hint) []numa.NodeSet {
 	return sets
 }
 
+// some names sets for a person.
 func some(sets []numa.NodeSet) string {
 	words := make([]string, len(sets))
 	for i, s := range sets {
@@ -93,6 +100,7 @@ func some(sets []numa.NodeSet) string {
 	return shorten(words, " or ")
 }
 
+// shorten joins words, maxShown of them at most, and says how many more there are.
 func shorten(words []string, sep string) string {
 	if n := len(words) - maxShown; n > 0 {
 		words = append(slices.Clone(words[:maxShown]), fmt.Sprintf("%d more", n))

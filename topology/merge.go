@@ -78,12 +78,14 @@ func choices(h numa.Hints) []numa.Hint {
 	}
 }
 
-// merge expects one list for each resource. A list without hints leaves
-// nothing to choose.
+// merge expects one list for each resource. A list without hints leaves nothing to
+// choose. Lists are those of Merge, or what single-numa-node has left of them.
 func (m *Merger) merge(lists [][]numa.Hint) numa.Hint {
 	if slices.ContainsFunc(lists, func(l []numa.Hint) bool { return len(l) == 0 }) {
 		return numa.Hint{Nodes: m.all}
 	}
+	// Preferred first: the search for others is the expensive part, and needed only
+	// without it.
 	if best := m.preferred(lists); best != 0 {
 		return numa.Hint{Nodes: best, Preferred: true}
 	}
@@ -110,6 +112,7 @@ func (m *Merger) preferred(lists [][]numa.Hint) numa.NodeSet {
 				sets = append(sets, h.Nodes)
 			}
 		}
+		// What it names besides is a candidate only if all others have no opinion.
 		if anything {
 			named = append(named, sets...)
 			continue
@@ -120,6 +123,7 @@ func (m *Merger) preferred(lists [][]numa.Hint) numa.NodeSet {
 		slices.Sort(sets)
 		picky = append(picky, sets)
 	}
+	// A common set is in every list, so that the shortest one has all candidates.
 	if len(picky) > 0 {
 		named = slices.MinFunc(picky, func(a, b []numa.NodeSet) int { return len(a) - len(b) })
 	} else {
@@ -134,6 +138,7 @@ func (m *Merger) preferred(lists [][]numa.Hint) numa.NodeSet {
 	return best
 }
 
+// inAll reports whether every list has s.
 func inAll(sorted [][]numa.NodeSet, s numa.NodeSet) bool {
 	for _, sets := range sorted {
 		if _, ok := slices.BinarySearch(sets, s); !ok {
@@ -157,6 +162,7 @@ func (m *Merger) other(lists [][]numa.Hint) numa.NodeSet {
 				own = append(own, m.all)
 				continue
 			}
+			// Counted before the machine's nodes are applied, as the kubelet does.
 			if n := nodes.Len(); least == 0 || n < least {
 				least = n
 			}

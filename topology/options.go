@@ -62,7 +62,8 @@ func ParseOptions(options map[string]string) (Options, error) {
 	return o, nil
 }
 
-// check reports what of a machine does not go with the options.
+// check reports what of a machine does not go with the options. It is not asked for
+// policy none, whose options the kubelet does not read.
 func (o Options) check(m numa.Machine) error {
 	if o.MaxNodes != 0 && o.MaxNodes < leastMaxAllowable {
 		return fmt.Errorf("Options.MaxNodes is %d; want 0, or at least %d", o.MaxNodes, leastMaxAllowable)

@@ -16,6 +16,8 @@ type order struct {
 	self, other int
 }
 
+// newOrder returns the order for a machine. With closest, each node has distances
+// to all.
 func newOrder(m numa.Machine, closest bool) order {
 	if !closest {
 		return order{}
@@ -49,8 +51,8 @@ func (o order) narrower(a, b numa.NodeSet) bool {
 }
 
 // total adds up the distances of all ordered pairs, those of a node with itself
-// included; 0 if distances do not count. Sets of one size are in the order of
-// their average distance by it.
+// included; 0 if distances do not count. Sets of one size are in the order of their
+// average distance by it. Averages are thus compared without fractions.
 func (o order) total(s numa.NodeSet) int {
 	if o.distance == nil {
 		return 0
@@ -84,6 +86,7 @@ func (b *best) offer(s numa.NodeSet) {
 	}
 }
 
+// take makes s the best, whatever was the best before.
 func (b *best) take(s numa.NodeSet) {
 	b.nodes, b.total = s, b.order.total(s)
 }
@@ -118,12 +121,14 @@ func (b *best) belowPart(s numa.NodeSet) bool {
 	if s == 0 || b.nodes == 0 {
 		return s != 0
 	}
+	// The part that would rank best: as many nodes as are wanted, or all.
 	part := lowest(s, b.want)
 	if rp, rb := b.rank(part), b.rank(b.nodes); rp != rb {
 		return rp < rb
 	}
 	if b.distance != nil {
 		n := part.Len()
+		// A bound from below: no part of that size can be closer together.
 		if shortest := n*b.self + n*(n-1)*b.other; shortest != b.total {
 			return shortest < b.total
 		}

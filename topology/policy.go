@@ -62,6 +62,7 @@ func (None) Merge([]numa.Hints) (numa.Hint, bool) { return numa.Hint{}, true }
 // bestEffort takes what there is.
 type bestEffort struct{ merger *Merger }
 
+// Merge implements [Policy].
 func (p bestEffort) Merge(hints []numa.Hints) (numa.Hint, bool) {
 	return p.merger.Merge(hints), true
 }
@@ -69,6 +70,7 @@ func (p bestEffort) Merge(hints []numa.Hints) (numa.Hint, bool) {
 // restricted wants what all resources prefer.
 type restricted struct{ merger *Merger }
 
+// Merge implements [Policy].
 func (p restricted) Merge(hints []numa.Hints) (numa.Hint, bool) {
 	h := p.merger.Merge(hints)
 	return h, h.Preferred
@@ -77,6 +79,8 @@ func (p restricted) Merge(hints []numa.Hints) (numa.Hint, bool) {
 // singleNode wants all from one node. On a machine with only one, any will do.
 type singleNode struct{ merger *Merger }
 
+// Merge implements [Policy]. Hints of several nodes are dropped before merging, as
+// a join of them may be of one node, but is not preferred.
 func (p singleNode) Merge(hints []numa.Hints) (numa.Hint, bool) {
 	lists := make([][]numa.Hint, len(hints))
 	for i, h := range hints {
@@ -87,6 +91,8 @@ func (p singleNode) Merge(hints []numa.Hints) (numa.Hint, bool) {
 		}
 	}
 	h := p.merger.merge(lists)
+	// All nodes means any: this is how the kubelet answers when no resource has a
+	// say, and on machines with one node.
 	if h.Nodes == p.merger.all {
 		h.Nodes = 0
 	}

@@ -40,7 +40,8 @@ func (r *Rejection) Reason() string { return r.Cause }
 // Unwrap is the provider's error, or nil.
 func (r *Rejection) Unwrap() error { return r.Err }
 
-// misplaced is for a request that the policy does not admit.
+// misplaced is for a request that the policy does not admit. The prefix of the
+// message is the kubelet's for pods with resources of their own.
 func (a *admission) misplaced(s Step) error {
 	message := "Resources cannot be allocated with Topology locality"
 	if s.Container == WholePod && a.podLevel() {
@@ -54,6 +55,7 @@ func (a *admission) misplaced(s Step) error {
 	}
 }
 
+// subject names the container that an explanation is about; "" is the pod.
 func (a *admission) subject(container int) string {
 	if container == WholePod {
 		return ""
@@ -61,7 +63,8 @@ func (a *admission) subject(container int) string {
 	return fmt.Sprintf("container %s: ", a.pod.Containers[container].Name)
 }
 
-// refused is for a provider that did not allocate.
+// refused is for a provider that did not allocate. An error in the chain that has a
+// reason of its own, such as SMTAlignmentError, keeps it, with its text.
 func (a *admission) refused(container int, err error) error {
 	r := &Rejection{
 		Container: container,

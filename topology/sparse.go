@@ -8,6 +8,9 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
+// The search by lists, for machines with many nodes or lists of few hints. With a
+// bound on its steps it may end early, with the best so far.
+
 // A step is to join two sets, or to compare two: some nanoseconds. On machines
 // with more nodes than dense can take, a search ends after maxSteps, with the
 // best that was found.
@@ -17,7 +20,8 @@ const (
 	stepsToKeep = 16 // what a set costs that was not reached before
 )
 
-// pairs bounds the joins that sparse makes.
+// pairs bounds the joins that sparse makes. It does not count what promising cuts
+// off, so that sparse is chosen only where it wins in any case.
 func (s *search) pairs() int {
 	reached, pairs := 1, 0
 	for _, l := range s.lists {
@@ -62,12 +66,14 @@ func (s *search) promising(sets []numa.NodeSet) []numa.NodeSet {
 	return slices.DeleteFunc(sets, func(n numa.NodeSet) bool { return !s.belowPart(n) })
 }
 
-// sets is a set of sets that are not empty.
+// sets is a set of sets that are not empty. It is a hash table with open
+// addressing: one array, whatever it holds.
 type sets struct {
 	slots []numa.NodeSet // a power of two; 0 is free
 	used  int
 }
 
+// newSets has room for size sets, at most half full.
 func newSets(size int) *sets {
 	return &sets{slots: make([]numa.NodeSet, 1<<bits.Len(uint(2*size)))}
 }
@@ -83,6 +89,7 @@ func (t *sets) add(s numa.NodeSet) bool {
 			}
 		}
 	}
+	// Numbers of sets are far from random: multiplication spreads them.
 	mask := uint64(len(t.slots) - 1)
 	at := uint64(s) * 0x9e3779b97f4a7c15 >> bits.LeadingZeros64(mask) // 2⁶⁴ over the golden ratio (Knuth, TAOCP 6.4)
 	for ; ; at = (at + 1) & mask {

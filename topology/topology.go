@@ -7,8 +7,9 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Provider is the state of one resource manager as a value, as far as one pod
-// can take from it.
+// Provider is the state of one resource manager as a value, as far as one pod can
+// take from it. A method must not wait for other pods; it may ask a plugin, as
+// devices do.
 type Provider interface {
 	// Hints says from which nodes the requests of a container, or of the pod
 	// as [WholePod], can be served: an entry for each resource that matters. A
@@ -21,7 +22,8 @@ type Provider interface {
 	Allocate(container int, hint numa.Hint) (Provider, error)
 }
 
-// WholePod stands in place of a container's index for the pod as a whole.
+// WholePod stands in place of a container's index for the pod as a whole. Providers
+// get it in PodScope only.
 const WholePod = -1
 
 // Scope says what is placed together.
@@ -53,7 +55,7 @@ type Manager struct {
 	cfg Config
 }
 
-// New checks cfg.
+// New checks cfg. The error names a scope that is not known.
 func New(cfg Config) (*Manager, error) {
 	if cfg.Policy == nil {
 		cfg.Policy = None{}
@@ -94,7 +96,8 @@ type Step struct {
 // Providers are asked, and allocate, in the order given; the kubelet's is
 // devices, CPUs, memory.
 //
-// The error is a [*Rejection], or nil. A rejected pod has taken nothing.
+// The error is a [*Rejection], or nil. A rejected pod has taken nothing. It blocks
+// for as long as providers do. Metrics are left to the caller.
 func (m *Manager) Admit(pod numa.Pod, providers []Provider) (Decision, error) {
 	a := admission{cfg: m.cfg, pod: pod}
 	a.Hints = make([]numa.Hint, len(pod.Containers))
@@ -112,6 +115,9 @@ type admission struct {
 	pod numa.Pod
 }
 
+// admit places and allocates one container after the other, so that each sees what
+// those before it took; in PodScope, all at once. Policy none has no scope, as in
+// the kubelet.
 func (a *admission) admit() error {
 	if _, none := a.cfg.Policy.(None); !none && a.cfg.Scope == PodScope {
 		return a.together()
@@ -127,6 +133,7 @@ func (a *admission) admit() error {
 	return nil
 }
 
+// together finds one hint for the pod, then allocates its containers by it.
 func (a *admission) together() error {
 	hint, err := a.merge(WholePod)
 	if err != nil {
@@ -146,6 +153,7 @@ func (a *admission) together() error {
 	return nil
 }
 
+// podLevel reports whether the pod gets the resources that it names as a whole.
 func (a *admission) podLevel() bool { return a.cfg.PodLevel && a.pod.Resources != nil }
 
 // place finds the hint of a container.
@@ -158,6 +166,8 @@ func (a *admission) place(container int) error {
 	return err
 }
 
+// merge asks all providers about a container or the pod, and the policy about their
+// answers. Each merge is a Step, admitted or not.
 func (a *admission) merge(container int) (numa.Hint, error) {
 	step := Step{Container: container}
 	for _, p := range a.Providers {
@@ -171,6 +181,8 @@ func (a *admission) merge(container int) (numa.Hint, error) {
 	return step.Hint, nil
 }
 
+// allocate has each provider take what a container asks for. An error leaves some
+// providers replaced; Admit drops them all.
 func (a *admission) allocate(container int, hint numa.Hint) error {
 	for i, p := range a.Providers {
 		next, err := p.Allocate(container, hint)

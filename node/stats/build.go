@@ -7,6 +7,12 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
+// What was read becomes the types of the summary API here. Pure functions: neither
+// files nor clocks, and a nil pointer stays one, because 0 and "not known" are
+// different answers to an autoscaler.
+
+// cpuStats returns the processor's part. rate is in nanocores, nil if it is not
+// known yet; a rate that the source measured itself is better.
 func cpuStats(u *Usage, rate *uint64) *statsapi.CPUStats {
 	out := &statsapi.CPUStats{Time: metav1.NewTime(u.At), UsageNanoCores: rate, UsageCoreNanoSeconds: u.CPU, PSI: pressure(u.CPUPressure)}
 	switch {
@@ -20,8 +26,9 @@ func cpuStats(u *Usage, rate *uint64) *statsapi.CPUStats {
 	return out
 }
 
-// pressure is 0 where the kernel reports none, as on cgroup v1: so says the
-// kubelet since KEP-4205, and what reads summaries counts on the field.
+// pressure is 0 where the kernel reports none, as on cgroup v1: so says the kubelet
+// since KEP-4205, and what reads summaries counts on the field. The result is never
+// nil.
 func pressure(p *statsapi.PSIStats) *statsapi.PSIStats {
 	if p == nil {
 		return &statsapi.PSIStats{}
@@ -29,11 +36,14 @@ func pressure(p *statsapi.PSIStats) *statsapi.PSIStats {
 	return p
 }
 
+// memoryStats returns the memory's part, in bytes. Available is what is left of the
+// limit, not of the node: without a limit it stays nil.
 func memoryStats(u *Usage) *statsapi.MemoryStats {
 	out := &statsapi.MemoryStats{
 		Time: metav1.NewTime(u.At), UsageBytes: u.Memory, WorkingSetBytes: u.WorkingSet, RSSBytes: u.RSS,
 		PageFaults: u.Faults, MajorPageFaults: u.MajorFaults, PSI: pressure(u.MemoryPressure),
 	}
+	// Readers count on the field: the kubelet's answers always have it.
 	if out.WorkingSetBytes == nil {
 		out.WorkingSetBytes = ptr[uint64](0)
 	} else if u.MemoryLimit != nil && *u.MemoryLimit < unlimited {
@@ -42,6 +52,8 @@ func memoryStats(u *Usage) *statsapi.MemoryStats {
 	return out
 }
 
+// swapStats returns the swap's part, nil where swap is not counted: on a node
+// without it the field is left out.
 func swapStats(u *Usage) *statsapi.SwapStats {
 	if u.Swap == nil {
 		return nil
@@ -53,6 +65,8 @@ func swapStats(u *Usage) *statsapi.SwapStats {
 	return out
 }
 
+// ioStats returns the pressure of block devices; nil where the kernel does not
+// report any, unlike for CPU and memory.
 func ioStats(u *Usage) *statsapi.IOStats {
 	if u.IOPressure == nil {
 		return nil
@@ -68,8 +82,9 @@ func add(a, b *uint64) *uint64 {
 	return ptr(zero(a) + zero(b))
 }
 
-// sum makes a pod's numbers of those of its containers, where it has no cgroup
-// of its own. Pressure cannot be added.
+// sum makes a pod's numbers of those of its containers, where it has no cgroup of
+// its own. Pressure cannot be added. Sums of nothing stay nil, so that a pod
+// without running containers has no numbers of 0.
 func sum(pod *statsapi.PodStats) {
 	for i := range pod.Containers {
 		c := &pod.Containers[i]
@@ -77,6 +92,7 @@ func sum(pod *statsapi.PodStats) {
 			if pod.CPU == nil {
 				pod.CPU = &statsapi.CPUStats{}
 			}
+			// The time of the last container, as in the kubelet.
 			pod.CPU.Time = c.CPU.Time
 			pod.CPU.UsageNanoCores = ptr(zero(pod.CPU.UsageNanoCores) + zero(c.CPU.UsageNanoCores))
 			pod.CPU.UsageCoreNanoSeconds = ptr(zero(pod.CPU.UsageCoreNanoSeconds) + zero(c.CPU.UsageCoreNanoSeconds))
@@ -87,6 +103,8 @@ func sum(pod *statsapi.PodStats) {
 			}
 			to := pod.Memory
 			to.Time = from.Time
+			// A container that lacks a number counts as 0: the pod's sum is then
+			// too small, but there.
 			for _, f := range []struct{ to, from **uint64 }{
 				{&to.AvailableBytes, &from.AvailableBytes}, {&to.UsageBytes, &from.UsageBytes}, {&to.WorkingSetBytes, &from.WorkingSetBytes},
 				{&to.RSSBytes, &from.RSSBytes}, {&to.PageFaults, &from.PageFaults}, {&to.MajorPageFaults, &from.MajorPageFaults},
@@ -105,8 +123,10 @@ func sum(pod *statsapi.PodStats) {
 	}
 }
 
-// ephemeral is what a pod takes of the node's file system: layers, logs, its
-// own volumes, and files that the agent keeps for it. The time is the newest.
+// ephemeral is what a pod takes of the node's file system: layers, logs, its own
+// volumes, and files that the agent keeps for it. The time is the newest. node has
+// what is left for it; nil if that is not known. own are the files right in the
+// pod's log directory, and its etc-hosts.
 func ephemeral(pod *statsapi.PodStats, volumes []Volume, node *statsapi.FsStats, own []*statsapi.FsStats) *statsapi.FsStats {
 	out := &statsapi.FsStats{}
 	if node != nil {
@@ -118,6 +138,7 @@ func ephemeral(pod *statsapi.PodStats, volumes []Volume, node *statsapi.FsStats,
 			return
 		}
 		out.UsedBytes, out.InodesUsed = add(out.UsedBytes, f.UsedBytes), add(out.InodesUsed, f.InodesUsed)
+		// The newest time: the sum is not older than the last part of it.
 		if out.Time.Before(&f.Time) {
 			out.Time = f.Time
 		}
@@ -126,6 +147,8 @@ func ephemeral(pod *statsapi.PodStats, volumes []Volume, node *statsapi.FsStats,
 		take(pod.Containers[i].Rootfs)
 		take(pod.Containers[i].Logs)
 	}
+	// A claim's volume is on a disk of its own, and a tmpfs is memory: neither
+	// counts.
 	for i := range volumes {
 		if volumes[i].Ephemeral {
 			take(&volumes[i].FsStats)
@@ -137,8 +160,9 @@ func ephemeral(pod *statsapi.PodStats, volumes []Volume, node *statsapi.FsStats,
 	return out
 }
 
-// fsStats joins what something takes with what its file system has; disk is
-// nil if that is not known.
+// fsStats joins what something takes with what its file system has; disk is nil if
+// that is not known. The numbers used are the thing's own, those of capacity of the
+// whole file system.
 func fsStats(f *Filesystem, disk *Disk) *statsapi.FsStats {
 	out := &statsapi.FsStats{Time: metav1.NewTime(f.At), UsedBytes: f.Used, InodesUsed: f.InodesUsed}
 	if disk != nil {
@@ -148,7 +172,8 @@ func fsStats(f *Filesystem, disk *Disk) *statsapi.FsStats {
 	return out
 }
 
-// diskStats is a file system as a whole.
+// diskStats is a file system as a whole. Used counts what root alone may use as
+// free, which is why used and available do not add up to the capacity.
 func diskStats(d *Disk, at time.Time) *statsapi.FsStats {
 	return &statsapi.FsStats{
 		Time: metav1.NewTime(at), CapacityBytes: ptr(d.Capacity), AvailableBytes: ptr(d.Available),
@@ -157,6 +182,7 @@ func diskStats(d *Disk, at time.Time) *statsapi.FsStats {
 	}
 }
 
+// setContainer sets all that comes from a cgroup.
 func setContainer(c *statsapi.ContainerStats, u *Usage, rate *uint64) {
 	c.CPU, c.Memory, c.Swap, c.IO = cpuStats(u, rate), memoryStats(u), swapStats(u), ioStats(u)
 }

@@ -9,18 +9,23 @@ import (
 )
 
 // Dir is os.DirFS for small files of the kernel: it reads one with four system
-// calls, where the former needs twice as many, one of them to find out that
-// the file cannot be polled.
+// calls, where the former needs twice as many, one of them to find out that the
+// file cannot be polled. A reading of a full node opens more than a thousand files,
+// which is why the difference shows. Paths may lead out of root by links, as with
+// os.DirFS.
 func Dir(root string) fs.FS { return dir{FS: os.DirFS(root), root: root + "/"} }
 
+// dir has all but ReadFile from os.DirFS.
 type dir struct {
 	fs.FS
 	root string
 }
 
-// ReadFile implements fs.ReadFileFS.
+// ReadFile implements fs.ReadFileFS. It blocks as read(2) does: root is to be a
+// file system of the kernel's own.
 func (d dir) ReadFile(name string) ([]byte, error) {
 	fail := func(op string, err error) ([]byte, error) { return nil, &fs.PathError{Op: op, Path: name, Err: err} }
+	// The name is appended to the root: ".." must not get this far.
 	if !fs.ValidPath(name) {
 		return fail("open", fs.ErrInvalid)
 	}
@@ -29,6 +34,7 @@ func (d dir) ReadFile(name string) ([]byte, error) {
 		return fail("open", err)
 	}
 	defer func() { _ = unix.Close(fd) }()
+	// Most files fit, and files of the kernel have no size to go by.
 	out := make([]byte, 0, 1024)
 	for {
 		if len(out) == cap(out) {
@@ -38,6 +44,7 @@ func (d dir) ReadFile(name string) ([]byte, error) {
 		if err != nil {
 			return fail("read", err)
 		}
+		// Only an empty read is the end: the kernel may return less than asked for.
 		if n == 0 {
 			return out, nil
 		}
@@ -45,7 +52,8 @@ func (d dir) ReadFile(name string) ([]byte, error) {
 	}
 }
 
-// retry calls again what a signal interrupted.
+// retry calls again what a signal interrupted. The runtime of Go sends signals to
+// its own threads to preempt them.
 func retry(call func() (int, error)) (int, error) {
 	for {
 		n, err := call()

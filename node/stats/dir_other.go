@@ -7,5 +7,5 @@ import (
 	"os"
 )
 
-// Dir is os.DirFS.
+// Dir is os.DirFS. The kernel's files that the shortcut is for are Linux's.
 func Dir(root string) fs.FS { return os.DirFS(root) }

@@ -2,16 +2,20 @@ package stats
 
 import "golang.org/x/sys/unix"
 
-// Statfs asks the file system that holds path.
+// Statfs asks the file system that holds path. It may block for ever, on a network
+// file system whose server is gone.
 func Statfs(path string) (Disk, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {
 		return Disk{}, err
 	}
+	// The number of the device says whether two paths are on one file system.
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
 		return Disk{}, err
 	}
+	// Blocks are counted in fragments (statfs(2)); Bsize is only the preferred size
+	// of a transfer.
 	size := uint64(s.Frsize)
 	return Disk{
 		Device: st.Dev, Capacity: s.Blocks * size, Available: s.Bavail * size, Free: s.Bfree * size,

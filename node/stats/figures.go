@@ -11,6 +11,9 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
+// Single figures for eviction and for metrics: each is read now, and only what is
+// asked for, because a decision by a second-old number may kill the wrong pod.
+
 // Memory is that of the node and of the cgroup of all pods, read now and from
 // files alone: no runtime and no disk that hangs can hold it up. Nil, beside an
 // error, is not known.
@@ -26,10 +29,12 @@ func (m *Manager) Memory() (node, pods *Usage, err error) {
 	return node, pods, errors.Join(errs...)
 }
 
-// Threads is how many threads the node may have, and has now.
+// Threads is how many threads the node may have, and has now. The limit is the
+// smaller one of two of the kernel's; nil fields are not known.
 func (m *Manager) Threads() (*statsapi.RlimitStats, error) { return m.proc.rlimit() }
 
-// NodeDisk is a file system of the node at one time.
+// NodeDisk is a file system of the node at one time. At is when the question was
+// put.
 type NodeDisk struct {
 	Disk
 	At time.Time
@@ -40,8 +45,9 @@ type NodeDisk struct {
 // is the one before.
 type NodeDisks struct{ Node, Images, Containers *NodeDisk }
 
-// Disks reads the node's file systems now, each with a deadline of its own.
-// What could be read is returned beside the errors of others.
+// Disks reads the node's file systems now, each with a deadline of its own. What
+// could be read is returned beside the errors of others. A file system that hangs
+// costs Config.Timeout.
 func (m *Manager) Disks(ctx context.Context) (NodeDisks, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
@@ -61,24 +67,28 @@ func (m *Manager) Disks(ctx context.Context) (NodeDisks, error) {
 	if err == nil && len(images) == 0 {
 		err = errors.New("the runtime names none for images")
 	}
+	// Without the runtime the node's own file system is still known: pods can be
+	// evicted by it.
 	if errs.add("file systems of the runtime", err); err != nil {
 		return out, errors.Join(errs...)
 	}
 	out.Images = ask("images", images[0].Mountpoint)
+	// The same mount point is the same file system: nil says so.
 	if len(containers) > 0 && containers[0].Mountpoint != images[0].Mountpoint {
 		out.Containers = ask("containers", containers[0].Mountpoint)
 	}
 	return out, errors.Join(errs...)
 }
 
-// PodUsage is what the cgroups of a pod tell.
+// PodUsage is what the cgroups of a pod tell. Numbers beyond those are nil.
 type PodUsage struct {
 	*Usage                       // memory and threads alone
 	Containers map[string]*Usage // by the runtime's id
 }
 
 // PodUsages reads memory and threads of pods now, and from files alone. A pod
-// without a cgroup of its own is left out.
+// without a cgroup of its own is left out. want is asked about each pod that has a
+// cgroup. A node without a cgroup of pods has nil.
 func (m *Manager) PodUsages(want func(types.UID) bool) (map[types.UID]PodUsage, error) {
 	if m.cfg.PodsCgroup == noCgroup {
 		return nil, nil
@@ -108,7 +118,9 @@ func (m *Manager) PodUsages(want func(types.UID) bool) (map[types.UID]PodUsage, 
 	return out, nil
 }
 
-// Pods is the pods' part of a Summary, of those that are wanted and read now.
+// Pods is the pods' part of a Summary, of those that are wanted and read now. It
+// does not share answers: eviction asks about few pods. It blocks for the runtime
+// and volumes; the error comes beside what could be read.
 func (m *Manager) Pods(ctx context.Context, want func(types.UID) bool) ([]statsapi.PodStats, error) {
 	pods, err := m.readPods(ctx, true, nil, want)
 	if ctx.Err() != nil {
@@ -117,7 +129,8 @@ func (m *Manager) Pods(ctx context.Context, want func(types.UID) bool) ([]statsa
 	return pods, err
 }
 
-// readMemory reads what eviction compares: memory and threads.
+// readMemory reads what eviction compares: memory and threads. Four files instead
+// of a dozen: it is called for all pods, every few seconds when memory is short.
 func (c cgroups) readMemory(dir string) (*Usage, error) {
 	if !c.v2 {
 		return c.readV1(dir)

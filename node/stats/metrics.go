@@ -8,16 +8,23 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// ResourceMetrics are those of the kubelet's /metrics/resource, each with the
-// time it was read, and container_pressure_*. A scrape shares its answer with
-// others who ask.
+// Collectors for Prometheus. They have no state: each scrape takes the summary of
+// that moment, and a series ends with its container. Names and labels are the
+// kubelet's.
+
+// ResourceMetrics are those of the kubelet's /metrics/resource, each with the time
+// it was read, and container_pressure_*. A scrape shares its answer with others who
+// ask. It may be registered once in a registry. A scrape takes Config.Timeout at
+// most.
 func (m *Manager) ResourceMetrics() prometheus.Collector { return &resource{m: m, d: newDescs()} }
 
+// resource is the collector; its descriptions never change.
 type resource struct {
 	m *Manager
 	d *descs
 }
 
+// descs are the descriptions of all metrics; all has them as a list, for Describe.
 type descs struct {
 	all                                                []*prometheus.Desc
 	nodeCPU, nodeMemory, nodeSwap                      *prometheus.Desc
@@ -63,13 +70,16 @@ func (r *resource) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (r *resource) Collect(ch chan<- prometheus.Metric) {
+	// A collector gets no context from the scrape.
 	ctx, cancel := context.WithTimeout(context.Background(), r.m.cfg.Timeout)
 	defer cancel()
 	s, err := r.m.CPUAndMemory(ctx)
+	// Partial answers are shown, with the failure beside them.
 	failed := 0.0
 	if err != nil {
 		failed = 1
 	}
+	// The older name is for rules that have not been changed yet.
 	for _, d := range []*prometheus.Desc{r.d.failed, r.d.failedFormerly} {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, failed)
 	}
@@ -101,7 +111,8 @@ func (r *resource) Collect(ch chan<- prometheus.Metric) {
 }
 
 // replaced reports whether another pod of the same name has begun later: for a
-// while, the one that is ending is there beside it.
+// while, the one that is ending is there beside it. Two series of the same labels
+// would make the whole scrape fail.
 func replaced(all []statsapi.PodStats, p *statsapi.PodStats) bool {
 	for i := range all {
 		o := &all[i]
@@ -113,14 +124,18 @@ func replaced(all []statsapi.PodStats, p *statsapi.PodStats) bool {
 	return false
 }
 
+// emitter sends metrics to one scrape.
 type emitter chan<- prometheus.Metric
 
+// one sends a number with the time it was read, multiplied to the metric's unit.
+// Nothing is sent of a number that is not known.
 func (e emitter) one(d *prometheus.Desc, kind prometheus.ValueType, at metav1.Time, v *uint64, unit float64, labels ...string) {
 	if v != nil {
 		e <- prometheus.NewMetricWithTimestamp(at.Time, prometheus.MustNewConstMetric(d, kind, float64(*v)*unit, labels...))
 	}
 }
 
+// use sends CPU time in seconds, the working set and swap, of those that are known.
 func (e emitter) use(cpu, memory, swap *prometheus.Desc, c *statsapi.CPUStats, m *statsapi.MemoryStats, s *statsapi.SwapStats, labels ...string) {
 	if c != nil {
 		e.one(cpu, prometheus.CounterValue, c.Time, c.UsageCoreNanoSeconds, 1e-9, labels...)
@@ -133,6 +148,8 @@ func (e emitter) use(cpu, memory, swap *prometheus.Desc, c *statsapi.CPUStats, m
 	}
 }
 
+// pressures sends how long a container's tasks have waited. The kernel counts
+// microseconds.
 func (e emitter) pressures(d *descs, c *statsapi.ContainerStats, labels []string) {
 	psi := [3]*statsapi.PSIStats{}
 	if c.CPU != nil {
@@ -152,8 +169,9 @@ func (e emitter) pressures(d *descs, c *statsapi.ContainerStats, labels []string
 	}
 }
 
-// VolumeMetrics are the kubelet's kubelet_volume_stats_*, of volumes that come
-// from a claim. A claim of several pods is told once.
+// VolumeMetrics are the kubelet's kubelet_volume_stats_*, of volumes that come from
+// a claim. A claim of several pods is told once. A scrape takes Config.Timeout at
+// most.
 func (m *Manager) VolumeMetrics() prometheus.Collector {
 	v := &volumeMetrics{m: m}
 	for _, what := range []string{"capacity_bytes", "available_bytes", "used_bytes", "inodes", "inodes_free", "inodes_used"} {
@@ -162,6 +180,7 @@ func (m *Manager) VolumeMetrics() prometheus.Collector {
 	return v
 }
 
+// volumeMetrics has its descriptions in the order of the numbers in Collect.
 type volumeMetrics struct {
 	m     *Manager
 	descs []*prometheus.Desc
@@ -182,6 +201,8 @@ func (v *volumeMetrics) Collect(ch chan<- prometheus.Metric) {
 	if s == nil {
 		return
 	}
+	// Each series may be sent once, while every pod with the claim has it in its
+	// stats.
 	told := map[statsapi.PVCReference]bool{}
 	for i := range s.Pods {
 		for _, vol := range s.Pods[i].VolumeStats {
@@ -199,7 +220,8 @@ func (v *volumeMetrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 // LogMetrics are kubelet_container_log_filesystem_used_bytes, of the containers
-// whose logs are in Config.LogDir.
+// whose logs are in Config.LogDir. The size is that of the last summary, which may
+// be Config.MaxAge old.
 func (m *Manager) LogMetrics() prometheus.Collector {
 	return &logMetrics{m, prometheus.NewDesc("kubelet_container_log_filesystem_used_bytes",
 		"What a container's logs take of their file system.", []string{"uid", "namespace", "pod", "container"}, nil)}

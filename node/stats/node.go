@@ -13,15 +13,17 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// proc reads what the kernel reports the whole machine, given as it is
-// mounted at /proc.
+// proc reads what the kernel reports the whole machine, given as it is mounted at
+// /proc. Sizes in meminfo are in kB of 1024 bytes (proc(5)).
 type proc struct{ files fs.FS }
 
-// userHZ is the unit of /proc/stat; it is 100 on every platform Go runs on.
+// userHZ is the unit of /proc/stat; it is 100 on every platform Go runs on. The
+// kernel's own tick may be another; what it shows to programs is this.
 const userHZ = 100
 
-// usage is that of the machine: from the root of the hierarchy what it has,
-// the rest from /proc. The limit is the machine's memory.
+// usage is that of the machine: from the root of the hierarchy what it has, the
+// rest from /proc. The limit is the machine's memory. It is an error only if
+// meminfo cannot be read: the rest is nil where a file is missing.
 func (p proc) usage(c cgroups) (*Usage, error) {
 	raw, err := fs.ReadFile(p.files, "meminfo")
 	if err != nil {
@@ -35,6 +37,8 @@ func (p proc) usage(c cgroups) (*Usage, error) {
 		return nil, errors.New("meminfo: no MemTotal or MemFree")
 	}
 	u, err := c.read("")
+	// The root of cgroup v2 has few files, and that of v1 may not be mounted: /proc
+	// has the rest.
 	if err != nil {
 		u = &Usage{At: time.Now()}
 	}
@@ -45,14 +49,20 @@ func (p proc) usage(c cgroups) (*Usage, error) {
 		}
 		u.setWorkingSet(ptr(zero(inactive) * 1024))
 	}
+	// Not a cgroup's limit: available memory of the node is measured by the
+	// machine's.
 	u.MemoryLimit = ptr(*total * 1024)
 	u.Swap, u.SwapLimit = nil, nil
 	if swapTotal != nil && swapFree != nil {
 		u.Swap, u.SwapLimit = ptr(less(*swapTotal, *swapFree)*1024), ptr(*swapTotal*1024)
 	}
+	// A root without cpu.stat: the kernel's sum over all processors is the same
+	// time, in ticks.
 	if u.CPU == nil {
 		u.CPU = p.cpu()
 	}
+	// /proc/pressure has the machine's pressure where the root cgroup has no such
+	// files.
 	for name, to := range map[string]**statsapi.PSIStats{
 		"pressure/cpu": &u.CPUPressure, "pressure/memory": &u.MemoryPressure, "pressure/io": &u.IOPressure,
 	} {
@@ -63,7 +73,8 @@ func (p proc) usage(c cgroups) (*Usage, error) {
 	return u, nil
 }
 
-// trimSpaces has one space between a name and its number.
+// trimSpaces has one space between a name and its number. meminfo aligns its
+// numbers in columns.
 func trimSpaces(raw []byte) []byte {
 	var out bytes.Buffer
 	for line := range bytes.Lines(raw) {
@@ -73,8 +84,9 @@ func trimSpaces(raw []byte) []byte {
 	return out.Bytes()
 }
 
-// cpu adds what processors have worked: all of the first line of /proc/stat
-// but idle and iowait. Time of guests is in user time already.
+// cpu adds what processors have worked: all of the first line of /proc/stat but
+// idle and iowait. Time of guests is in user time already. The result is in
+// nanoseconds; nil if the file is not as expected.
 func (p proc) cpu() *uint64 {
 	raw, err := fs.ReadFile(p.files, "stat")
 	if err != nil {
@@ -91,6 +103,8 @@ func (p proc) cpu() *uint64 {
 		if err != nil {
 			return nil
 		}
+		// Columns are user, nice, system, idle, iowait, irq, softirq, steal
+		// (proc(5)).
 		if i != 3 && i != 4 {
 			ticks += n
 		}
@@ -98,7 +112,8 @@ func (p proc) cpu() *uint64 {
 	return ptr(ticks * (1e9 / userHZ))
 }
 
-// boot is when the machine started.
+// boot is when the machine started. The kernel's btime, which moves when the clock
+// is set.
 func (p proc) boot() (metav1.Time, error) {
 	raw, err := fs.ReadFile(p.files, "stat")
 	if err != nil {
@@ -112,8 +127,9 @@ func (p proc) boot() (metav1.Time, error) {
 	return metav1.Unix(int64(*sec), 0), nil
 }
 
-// rlimit: how many threads there may be, the less of pid_max and threads-max,
-// and how many there are.
+// rlimit: how many threads there may be, the less of pid_max and threads-max, and
+// how many there are. Threads of all processes count, since each takes a pid. The
+// limits may be returned beside an error.
 func (p proc) rlimit() (*statsapi.RlimitStats, error) {
 	out := &statsapi.RlimitStats{Time: metav1.Now()}
 	for _, name := range []string{"sys/kernel/pid_max", "sys/kernel/threads-max"} {
@@ -121,6 +137,7 @@ func (p proc) rlimit() (*statsapi.RlimitStats, error) {
 		if err != nil {
 			continue
 		}
+		// The one that is hit first.
 		if n, err := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64); err == nil && (out.MaxPID == nil || n < *out.MaxPID) {
 			out.MaxPID = &n
 		}
@@ -151,8 +168,9 @@ func threads(raw []byte) (int64, error) {
 	return n, nil
 }
 
-// network reads the interfaces of a network namespace, as /proc/<pid>/net/dev
-// has them. The default one is eth0, as in the kubelet.
+// network reads the interfaces of a network namespace, as /proc/<pid>/net/dev has
+// them. The default one is eth0, as in the kubelet. Nil if there is no interface
+// but the loopback. Lines of the header have no colon.
 func network(raw []byte, at time.Time) *statsapi.NetworkStats {
 	out := &statsapi.NetworkStats{Time: metav1.NewTime(at)}
 	for line := range strings.Lines(string(raw)) {

@@ -9,11 +9,15 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
+// The forms of the kernel's files. Each may have lines and fields that are not
+// known here, as newer kernels add them: they are skipped, never an error.
+
 // unlimited is the least limit that counts as none: 2^62, as in the kubelet.
 // cgroup v1 has no word for it and shows the largest multiple of a page.
 const unlimited = 1 << 62
 
-// number reads a file of one number. "max", in cgroup v2, is no limit.
+// number reads a file of one number. "max", in cgroup v2, is no limit. The largest
+// uint64 stands for it, so that every comparison with unlimited holds.
 func number(raw []byte) (uint64, error) {
 	raw = bytes.TrimSpace(raw)
 	if string(raw) == "max" {
@@ -22,8 +26,9 @@ func number(raw []byte) (uint64, error) {
 	return strconv.ParseUint(string(raw), 10, 64)
 }
 
-// keyed reads a file of lines "name number" into the numbers wanted; names
-// that are not there, or have no number, stay nil.
+// keyed reads a file of lines "name number" into the numbers wanted; names that are
+// not there, or have no number, stay nil. A file is read once for all its names.
+// Later lines of the same name win.
 func keyed(raw []byte, want map[string]**uint64) {
 	for line := range bytes.Lines(raw) {
 		name, value, ok := bytes.Cut(line, []byte{' '})
@@ -46,6 +51,7 @@ func keyed(raw []byte, want map[string]**uint64) {
 // Linux 5.13, and zero then.
 func ParsePressure(raw []byte) (*statsapi.PSIStats, error) {
 	out := &statsapi.PSIStats{}
+	// Each file has it, so that one without is none of this kind.
 	some := false
 	for line := range bytes.Lines(raw) {
 		fields := bytes.Fields(line)
@@ -71,6 +77,8 @@ func ParsePressure(raw []byte) (*statsapi.PSIStats, error) {
 	return out, nil
 }
 
+// pressureLine reads "avg10=0.00 avg60=0.00 avg300=0.00 total=0". Averages are in
+// percent.
 func pressureLine(fields [][]byte, data *statsapi.PSIData) error {
 	averages := map[string]*float64{"avg10": &data.Avg10, "avg60": &data.Avg60, "avg300": &data.Avg300}
 	for _, f := range fields {
@@ -83,6 +91,7 @@ func pressureLine(fields [][]byte, data *statsapi.PSIData) error {
 			data.Total = n
 		} else if p := averages[string(name)]; p != nil {
 			v, err := strconv.ParseFloat(string(value), 64)
+			// NaN fails this comparison too: it could not be encoded as JSON.
 			if err != nil || !(v >= 0 && v <= 1e9) {
 				return fmt.Errorf("pressure: %s is %q; want a percentage", name, value)
 			}

@@ -10,7 +10,8 @@ import (
 	"github.com/nodewright/nodewright/cri/observed"
 )
 
-// Runtime is what only the container runtime knows. Calls must end with ctx.
+// Runtime is what only the container runtime knows. Calls must end with ctx. A call
+// is bounded by Config.Timeout. Lists may be in any order.
 type Runtime interface {
 	// Sandboxes lists all pod sandboxes, dead ones included.
 	Sandboxes(ctx context.Context) ([]Sandbox, error)
@@ -22,16 +23,17 @@ type Runtime interface {
 	Filesystems(ctx context.Context) (images, containers []Filesystem, err error)
 }
 
-// Sandbox is a pod's sandbox.
+// Sandbox is a pod's sandbox. ID is the runtime's, UID the pod's.
 type Sandbox struct {
 	ID              string
 	UID             types.UID
 	Name, Namespace string
 	Attempt         uint32 // orders a pod's sandboxes, before CreatedAt
 	CreatedAt       time.Time
-	Ready           bool
-	HostNetwork     bool                   // it has none of its own
-	Network         *statsapi.NetworkStats // nil: the runtime does not tell, and its processes are asked
+	// Ready reports that the sandbox runs.
+	Ready       bool
+	HostNetwork bool                   // it has none of its own
+	Network     *statsapi.NetworkStats // nil: the runtime does not tell, and its processes are asked
 }
 
 // Container is a container.
@@ -40,7 +42,9 @@ type Container struct {
 	Running             bool
 	Attempt             uint32 // orders the instances of a container, before CreatedAt
 	CreatedAt           time.Time
-	StartedAt           time.Time
+	// StartedAt is zero if the runtime does not say; CreatedAt stands in for it
+	// then.
+	StartedAt time.Time
 	// Usage is what the runtime measured, for a container whose cgroup cannot
 	// be found; nil if it measured nothing.
 	Usage *Usage
@@ -48,28 +52,32 @@ type Container struct {
 	Layer *Filesystem
 }
 
-// Filesystem is how much of a file system something takes.
+// Filesystem is how much of a file system something takes. Mountpoint is "" if it
+// is not known; Used is in bytes.
 type Filesystem struct {
 	Mountpoint       string
 	Used, InodesUsed *uint64
 	At               time.Time
 }
 
-// Volumes measures pods' volumes. What could be measured is returned beside
-// the errors of others; calls must end with ctx.
+// Volumes measures pods' volumes. What could be measured is returned beside the
+// errors of others; calls must end with ctx. It is called for one pod after the
+// other.
 type Volumes interface {
 	Stats(ctx context.Context, pod types.UID) ([]Volume, error)
 }
 
-// Volume is a volume of a pod.
+// Volume is a volume of a pod. An emptyDir on disk does; a claim's volume and one
+// in memory do not.
 type Volume struct {
 	statsapi.VolumeStats
 	// Ephemeral reports that it counts as the pod's own storage on the node.
 	Ephemeral bool
 }
 
-// livePods chooses one sandbox for each pod: the newest of those that are
-// ready, or else the newest.
+// livePods chooses one sandbox for each pod: the newest of those that are ready, or
+// else the newest. A pod whose sandbox was made anew has the old one beside it for
+// a while.
 func livePods(all []Sandbox) map[types.UID]*Sandbox {
 	out := make(map[types.UID]*Sandbox, len(all))
 	for i := range all {
@@ -82,16 +90,19 @@ func livePods(all []Sandbox) map[types.UID]*Sandbox {
 	return out
 }
 
+// instance returns what orders the sandboxes of a pod.
 func (s *Sandbox) instance() observed.Instance {
 	return observed.Instance{Attempt: s.Attempt, Running: s.Ready, CreatedAt: s.CreatedAt, ID: s.ID}
 }
 
+// instance returns what orders the instances of a container.
 func (c *Container) instance() observed.Instance {
 	return observed.Instance{Attempt: c.Attempt, Running: c.Running, CreatedAt: c.CreatedAt, ID: c.ID}
 }
 
-// running lists the running containers by their sandbox; the newest of those
-// with the same name.
+// running lists the running containers by their sandbox; the newest of those with
+// the same name. The pointers are into all. Two of a name may run for a moment,
+// when one is being replaced.
 func running(all []Container) map[string][]*Container {
 	out := map[string][]*Container{}
 next:

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// shared lets many who ask at the same time have one answer. Whoever comes
-// first makes it, in its own goroutine and by its own ctx; if that ends, one
-// of those who wait begins again.
+// shared lets many who ask at the same time have one answer. Whoever comes first
+// makes it, in its own goroutine and by its own ctx; if that ends, one of those who
+// wait begins again. An error is an answer too, and is kept as long: askers must
+// not queue up behind a runtime that hangs. The zero value is ready for use.
 type shared[T any] struct {
 	mu     sync.Mutex
 	began  time.Time // when the answer was begun; zero: there is none
@@ -17,7 +18,8 @@ type shared[T any] struct {
 	flight chan struct{} // closed when the one who makes it is done; nil if nobody does
 }
 
-// get returns an answer that was begun at oldest or later.
+// get returns an answer that was begun at oldest or later. make is called without
+// the lock. The value is shared by all who get it.
 func (s *shared[T]) get(ctx context.Context, oldest time.Time, make func(context.Context) (T, error)) (T, error) {
 	for {
 		s.mu.Lock()
@@ -25,6 +27,8 @@ func (s *shared[T]) get(ctx context.Context, oldest time.Time, make func(context
 			defer s.mu.Unlock()
 			return s.value, s.err
 		}
+		// An answer under way may have begun before oldest. The loop looks at it
+		// when it is there, and makes another if it is too old.
 		if wait := s.flight; wait != nil {
 			s.mu.Unlock()
 			select {
@@ -35,6 +39,7 @@ func (s *shared[T]) get(ctx context.Context, oldest time.Time, make func(context
 				return none, ctx.Err()
 			}
 		}
+		// The claim is made under the lock: there is one who makes the answer.
 		done := newFlight()
 		s.flight = done
 		s.mu.Unlock()
@@ -42,8 +47,10 @@ func (s *shared[T]) get(ctx context.Context, oldest time.Time, make func(context
 	}
 }
 
+// newFlight is a function of its own, as get has a parameter named make.
 func newFlight() chan struct{} { return make(chan struct{}) }
 
+// fly makes the answer and wakes those who wait, even if make panics.
 func (s *shared[T]) fly(ctx context.Context, done chan struct{}, make func(context.Context) (T, error)) (T, error) {
 	began := time.Now()
 	finished := false
@@ -53,6 +60,9 @@ func (s *shared[T]) fly(ctx context.Context, done chan struct{}, make func(conte
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.flight = nil
+		// An answer that ended with its maker's ctx says nothing to others: they
+		// begin again. Its age is that of the beginning, since any part may be that
+		// old.
 		if finished && ctx.Err() == nil {
 			s.began, s.value, s.err = began, v, err
 		}

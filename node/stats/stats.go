@@ -43,9 +43,12 @@ type Config struct {
 	Statfs  func(string) (Disk, error) // Statfs; it may hang
 }
 
-// noCgroup is the PodsCgroup of a node that keeps none.
+// noCgroup is the PodsCgroup of a node that keeps none. An empty field means the
+// default, so that it needs a value of its own.
 const noCgroup = "-"
 
+// withDefaults returns the configuration with every optional field set, but for
+// Volumes and SystemCgroups, whose nil has a meaning.
 func (c Config) withDefaults() Config {
 	for _, s := range []struct {
 		field *string
@@ -75,19 +78,22 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Manager answers questions of use. Its methods may be called from any
-// goroutine. What they return is shared: it must not be changed.
+// Manager answers questions of use. Its methods may be called from any goroutine.
+// What they return is shared: it must not be changed. It has no goroutines, and
+// nothing to close. Methods block for as long as the sources they ask.
 type Manager struct {
 	cfg   Config
 	proc  proc
 	disks disks
 	rates rates
 
+	// Three kinds of answers, each shared by those who ask for it.
 	full, small shared[*statsapi.Summary]
 	node        shared[*statsapi.NodeStats]
 }
 
-// New checks cfg and returns a Manager.
+// New checks cfg and returns a Manager. It reads nothing. The error names all wrong
+// fields.
 func New(cfg Config) (*Manager, error) {
 	cfg = cfg.withDefaults()
 	var errs []error
@@ -108,26 +114,30 @@ func New(cfg Config) (*Manager, error) {
 	return &Manager{cfg: cfg, proc: proc{cfg.Proc}, disks: disks{statfs: cfg.Statfs}}, nil
 }
 
-// Summary is everything, not older than MaxAge. It holds what could be read
-// even if there is an error, which joins what could not; it is nil only if ctx
-// ended.
+// Summary is everything, not older than MaxAge. It holds what could be read even if
+// there is an error, which joins what could not; it is nil only if ctx ended. It
+// blocks for files, the runtime and volumes, or for another's question that is
+// under way.
 func (m *Manager) Summary(ctx context.Context) (*statsapi.Summary, error) {
 	return m.full.get(ctx, time.Now().Add(-m.cfg.MaxAge), m.summary)
 }
 
-// Fresh is a Summary of which nothing was read before the call.
+// Fresh is a Summary of which nothing was read before the call. Several who ask for
+// one at the same time may share the next.
 func (m *Manager) Fresh(ctx context.Context) (*statsapi.Summary, error) {
 	return m.full.get(ctx, time.Now(), m.summary)
 }
 
-// CPUAndMemory is a Summary without file systems, networks and volumes.
+// CPUAndMemory is a Summary without file systems, networks and volumes. It asks the
+// runtime for lists only, unless cgroups of containers cannot be found. Errors are
+// as in Summary.
 func (m *Manager) CPUAndMemory(ctx context.Context) (*statsapi.Summary, error) {
 	return m.small.get(ctx, time.Now().Add(-m.cfg.MaxAge), m.smallSummary)
 }
 
-// Node is the node's part of a Summary, of which nothing was read before the
-// call: the same in a few files and one question to the runtime, however many
-// pods there are.
+// Node is the node's part of a Summary, of which nothing was read before the call:
+// the same in a few files and one question to the runtime, however many pods there
+// are. Errors are as in Summary.
 func (m *Manager) Node(ctx context.Context) (*statsapi.NodeStats, error) {
 	return m.node.get(ctx, time.Now(), func(ctx context.Context) (*statsapi.NodeStats, error) {
 		n, err := m.readNode(ctx, true)

@@ -6,8 +6,9 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Usage is what a cgroup uses at one time; nil is not known. Sizes are in
-// bytes.
+// Usage is what a cgroup uses at one time; nil is not known. Sizes are in bytes. It
+// is a value of one reading and never changed afterwards. CPU time and faults are
+// counters; memory, swap and tasks are levels.
 type Usage struct {
 	At time.Time
 
@@ -25,9 +26,11 @@ type Usage struct {
 	CPUPressure, MemoryPressure, IOPressure *statsapi.PSIStats
 }
 
-// less is a - b, or 0.
+// less is a - b, or 0. Numbers of one cgroup are read one after the other, so that
+// a part can be larger than the whole.
 func less(a, b uint64) uint64 { return a - min(a, b) }
 
+// ptr returns a pointer to a copy of v.
 func ptr[T any](v T) *T { return &v }
 
 // zero is what a pointer points to, or 0.
@@ -38,7 +41,8 @@ func zero(p *uint64) uint64 {
 	return *p
 }
 
-// Limit is what Memory is limited to; false if it is not, or that is not known.
+// Limit is what Memory is limited to; false if it is not, or that is not known. The
+// machine's memory is the limit of the node's Usage.
 func (u *Usage) Limit() (bytes uint64, ok bool) {
 	if u.MemoryLimit == nil || *u.MemoryLimit >= unlimited {
 		return 0, false

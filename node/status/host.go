@@ -6,10 +6,12 @@ import (
 	"net/netip"
 )
 
-// Host is the network of this machine.
+// Host is the network of this machine. It has no state: every call asks the kernel
+// or the resolver.
 type Host struct{}
 
-// Interfaces lists the addresses of all interfaces.
+// Interfaces lists the addresses of all interfaces. Those that are down are among
+// them. IPv4 addresses are plain ones, without the prefix of IPv6.
 func (Host) Interfaces() ([]netip.Addr, error) {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -27,7 +29,9 @@ func (Host) Interfaces() ([]netip.Addr, error) {
 }
 
 // Default asks the routing table by connecting a datagram socket, which sends
-// nothing, to an address that is for documentation (RFC 5737, RFC 3849).
+// nothing, to an address that is for documentation (RFC 5737, RFC 3849). The zero
+// Addr means that there is no route, or that its address is not one that other
+// machines can use.
 func (Host) Default(six bool) netip.Addr {
 	network, address := "udp4", "192.0.2.1:9"
 	if six {
@@ -42,6 +46,7 @@ func (Host) Default(six bool) netip.Addr {
 	if !ok {
 		return netip.Addr{}
 	}
+	// A link-local source would be of no use to other machines.
 	ip := a.AddrPort().Addr().Unmap()
 	if !ip.IsGlobalUnicast() {
 		return netip.Addr{}
@@ -49,7 +54,7 @@ func (Host) Default(six bool) netip.Addr {
 	return ip
 }
 
-// Lookup asks the system's resolver.
+// Lookup asks the system's resolver. It blocks until ctx ends.
 func (Host) Lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 }

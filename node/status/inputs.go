@@ -6,6 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
+// The values that a status is made of. Whoever collects them, be it the Manager or
+// a test, Apply sees no difference.
+
 // Facts are what a machine is.
 type Facts struct {
 	// Capacity has cpu, memory and hugepages-<size>; ephemeral-storage too, if
@@ -13,13 +16,15 @@ type Facts struct {
 	Capacity v1.ResourceList
 	Swap     int64 // bytes; 0 if there is none
 
+	// MachineID is that of machine-id(5), SystemUUID the firmware's, BootID the
+	// kernel's of this boot. Each is "" if unknown.
 	MachineID, SystemUUID, BootID string
 	Kernel, OSImage               string
 	// OS and Arch are Go's names; those of this process if empty.
 	OS, Arch string
 }
 
-// Devices are the totals of device plugins.
+// Devices are the totals of device plugins. Package devicemgr counts them.
 type Devices struct {
 	Capacity, Allocatable v1.ResourceList
 	// Gone are resources whose plugin is away for good: they stay visible,
@@ -29,15 +34,18 @@ type Devices struct {
 
 // RuntimeState is what a container runtime says of itself.
 type RuntimeState struct {
+	// Name and Version are those of the CRI's Status and Version calls.
 	Name, Version string
 	// NotReady and NetworkNotReady are the texts of conditions that are not
 	// met; "" if they are.
 	NotReady, NetworkNotReady string
-	Handlers                  []v1.NodeRuntimeHandler
-	Features                  *v1.NodeFeatures // nil: it does not say
+	// Handlers may be in any order; see SortedHandlers.
+	Handlers []v1.NodeRuntimeHandler
+	Features *v1.NodeFeatures // nil: it does not say
 }
 
-// Problems keep a node from being ready. All are nil on a healthy one.
+// Problems keep a node from being ready. All are nil on a healthy one. Their texts
+// become the message of Ready, in this order.
 type Problems struct {
 	Runtime, Network, Storage, Shutdown error
 }
@@ -85,10 +93,13 @@ type Inputs struct {
 	ImagesErr error
 	MaxImages int
 
+	// They stay those of the last answer while a runtime is silent.
 	RuntimeName, RuntimeVersion string // of one that does not answer: "" is Unknown
 	Handlers                    []v1.NodeRuntimeHandler
 	Features                    *v1.NodeFeatures
 
+	// These are the eviction manager's findings, with their transition periods
+	// applied.
 	MemoryPressure, DiskPressure, PIDPressure bool
 	Problems                                  Problems
 	// Warnings are soft requirements that are not met.
@@ -101,12 +112,16 @@ type Inputs struct {
 	Declared []string
 }
 
-// Event is something to tell of a node.
+// Event is something to tell of a node. Type is Normal or Warning of the core API;
+// the other two are the kubelet's words.
 type Event struct{ Type, Reason, Message string }
 
 // Seen is what Apply remembers from one call to the next. The zero value is
 // that of an agent that has just started.
 type Seen struct {
-	rebooted      bool
+	// rebooted keeps the event of a reboot from a second report while the API
+	// server's boot ID is still the old one.
+	rebooted bool
+	// unschedulable is the spec's value of the last call, false at the start.
 	unschedulable bool
 }

@@ -19,16 +19,18 @@ import (
 	"github.com/nodewright/nodewright/internal/bootid"
 )
 
-// System reads the facts of a Linux machine from its files. Files is the root
-// of its file system, such as os.DirFS("/"); Storage, if there is one, gives
-// the ephemeral-storage in bytes.
+// System reads the facts of a Linux machine from its files. Files is the root of
+// its file system, such as os.DirFS("/"); Storage, if there is one, gives the
+// ephemeral-storage in bytes. It reads small files of /proc, /sys and /etc only,
+// which the kernel and the distribution keep in forms that have long been stable.
 type System struct {
 	Files   fs.FS
 	Storage func() (int64, error)
 }
 
-// Facts reads all that there is. Memory and processors have to be; the rest is
-// left empty where the machine does not tell.
+// Facts reads all that there is. Memory and processors have to be; the rest is left
+// empty where the machine does not tell. The context is not used: reads of such
+// files do not wait.
 func (s System) Facts(context.Context) (Facts, error) {
 	meminfo, err := fs.ReadFile(s.Files, "proc/meminfo")
 	if err != nil {
@@ -39,10 +41,13 @@ func (s System) Facts(context.Context) (Facts, error) {
 		return Facts{}, err
 	}
 	swap, _ := meminfoBytes(meminfo, "SwapTotal") // a kernel without has no such line
+	// The processors of the machine and not of this process, which may be bound to
+	// some of them.
 	cpus, err := s.cpus()
 	if err != nil {
 		return Facts{}, err
 	}
+	// Without it reboots are not reported, and nothing else is lost.
 	boot, _ := bootid.Read(s.Files)
 	f := Facts{
 		Capacity: v1.ResourceList{
@@ -65,6 +70,8 @@ func (s System) Facts(context.Context) (Facts, error) {
 		}
 		f.Capacity[v1.ResourceEphemeralStorage] = *resource.NewQuantity(disk, resource.BinarySI)
 	}
+	// A size that cannot be read is an error and not left out: memory would be
+	// counted twice.
 	pages, err := s.hugePages()
 	if err != nil {
 		return Facts{}, fmt.Errorf("huge pages: %w", err)
@@ -73,7 +80,8 @@ func (s System) Facts(context.Context) (Facts, error) {
 	return f, nil
 }
 
-// line is the first one of a file that holds one; "" if there is none.
+// line is the first one of a file that holds one; "" if there is none. The device
+// tree ends its texts with a zero byte.
 func (s System) line(name string) string {
 	raw, err := fs.ReadFile(s.Files, name)
 	if err != nil {
@@ -83,7 +91,8 @@ func (s System) line(name string) string {
 }
 
 // cpus counts those that are online (Documentation/admin-guide/cputopology),
-// whatever this process may use of them.
+// whatever this process may use of them. The list has ranges, as in "0-3,8". An
+// empty one is an error, since a machine without processors does not run this.
 func (s System) cpus() (int64, error) {
 	text := s.line("sys/devices/system/cpu/online")
 	if text == "" {
@@ -105,7 +114,8 @@ func (s System) cpus() (int64, error) {
 	return n, nil
 }
 
-// osImage is PRETTY_NAME of os-release(5).
+// osImage is PRETTY_NAME of os-release(5). It is "" if the file or the name is
+// missing.
 func (s System) osImage(name string) string {
 	raw, err := fs.ReadFile(s.Files, name)
 	if err != nil {
@@ -120,7 +130,9 @@ func (s System) osImage(name string) string {
 }
 
 // hugePages is the memory that is set aside, by the size of a page
-// (Documentation/admin-guide/mm/hugetlbpage). A size without any is there.
+// (Documentation/admin-guide/mm/hugetlbpage). A size without any is there. Pages of
+// all NUMA nodes are counted, used or free. Without the directory the kernel has
+// none.
 func (s System) hugePages() (v1.ResourceList, error) {
 	dirs, err := fs.Glob(s.Files, "sys/kernel/mm/hugepages/hugepages-*kB")
 	if err != nil {
@@ -133,13 +145,15 @@ func (s System) hugePages() (v1.ResourceList, error) {
 		if err := errors.Join(err1, err2); err != nil {
 			return nil, fmt.Errorf("%s: %w", dir, err)
 		}
+		// The name has the size as a quantity writes it: 2Mi, 1Gi.
 		unit := resource.NewQuantity(size<<10, resource.BinarySI)
 		out[v1.ResourceName(v1.ResourceHugePagesPrefix+unit.String())] = *resource.NewQuantity(size<<10*pages, resource.BinarySI)
 	}
 	return out, nil
 }
 
-// meminfoBytes reads a line of /proc/meminfo, which is in kB (proc(5)).
+// meminfoBytes reads a line of /proc/meminfo, which is in kB (proc(5)). The
+// kernel's kB are 1024 bytes.
 func meminfoBytes(raw []byte, name string) (int64, error) {
 	for sc := bufio.NewScanner(bytes.NewReader(raw)); sc.Scan(); {
 		value, ok := strings.CutPrefix(sc.Text(), name+":")

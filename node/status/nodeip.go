@@ -9,10 +9,11 @@ import (
 )
 
 // ParseNodeIPs reads the value of --node-ip: up to two addresses, separated by
-// commas. Parts that are no addresses are left out and named in ignored. Two
-// must be of different families, and neither unspecified; a single 0.0.0.0 or
-// :: asks for the default address of its family. Leading zeros of IPv4 are
-// taken as decimal, as the kubelet does it.
+// commas. Parts that are no addresses are left out and named in ignored. Two must
+// be of different families, and neither unspecified; a single 0.0.0.0 or :: asks
+// for the default address of its family. Leading zeros of IPv4 are taken as
+// decimal, as the kubelet does it. ips are in the order of the text, which decides
+// the node's primary family.
 func ParseNodeIPs(text string) (ips []netip.Addr, ignored []string, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		part = strings.TrimSpace(part)
@@ -30,7 +31,8 @@ func ParseNodeIPs(text string) (ips []netip.Addr, ignored []string, err error) {
 }
 
 // ParseProvidedNodeIPs reads the annotation alpha.kubernetes.io/provided-node-ip:
-// as ParseNodeIPs, but nothing in it may be wrong.
+// as ParseNodeIPs, but nothing in it may be wrong. The annotation is written by an
+// agent: a mistake in it is one of a program.
 func ParseProvidedNodeIPs(text string) ([]netip.Addr, error) {
 	var ips []netip.Addr
 	for part := range strings.SplitSeq(text, ",") {
@@ -46,6 +48,8 @@ func ParseProvidedNodeIPs(text string) ([]netip.Addr, error) {
 	return ips, nil
 }
 
+// checkNodeIPs returns an error if more than one address is given and they are not
+// a pair of both families. text is what the error shows.
 func checkNodeIPs(ips []netip.Addr, text string) error {
 	switch {
 	case len(ips) < 2:
@@ -60,8 +64,10 @@ func checkNodeIPs(ips []netip.Addr, text string) error {
 	return nil
 }
 
-// sloppyAddr reads an address, with leading zeros if it has them. IPv4 within
-// IPv6 is IPv4.
+// sloppyAddr reads an address, with leading zeros if it has them. IPv4 within IPv6
+// is IPv4. Zones are refused: they mean something on this machine only. Old
+// configurations have addresses such as 010.0.0.1, which Kubernetes has always read
+// as 10.0.0.1.
 func sloppyAddr(s string) (netip.Addr, bool) {
 	if !strings.Contains(s, ":") {
 		parts := strings.Split(s, ".")
@@ -82,7 +88,9 @@ func sloppyAddr(s string) (netip.Addr, bool) {
 }
 
 // CheckNodeIP reports whether an address can be a node's: one of its interfaces'
-// (host), and none that only means something on the machine or the link.
+// (host), and none that only means something on the machine or the link. ip has to
+// be unmapped. A nil list of host means that nothing is known to be the machine's,
+// so that every address is refused.
 func CheckNodeIP(ip netip.Addr, host []netip.Addr) error {
 	var why string
 	switch {
@@ -107,8 +115,9 @@ func CheckNodeIP(ip netip.Addr, host []netip.Addr) error {
 	return fmt.Errorf("node IP: %s is %s", ip, why)
 }
 
-// Hostname is the name of a node: override if it is given, else host; trimmed
-// and in lower case.
+// Hostname is the name of a node: override if it is given, else host; trimmed and
+// in lower case. It becomes the node's label kubernetes.io/hostname as well. The
+// error means that both are blank.
 func Hostname(host, override string) (string, error) {
 	name := host
 	if override != "" {
