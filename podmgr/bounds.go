@@ -40,11 +40,14 @@ const (
 	maxName = 253
 )
 
-// problem takes note of something that is not in effect.
+// problem takes note of something that is not in effect. document counts from 1, 0 means
+// the whole file; pod is namespace/name as far as it could be read.
 func (d *decoded) problem(o origin, document int, pod, field, reason string) {
 	if d.broken == nil {
 		d.broken = map[string]bool{}
 	}
+	// Also for problems that are only counted: keep
+	// goes by the names of all broken objects.
 	d.broken[pod] = true
 	if len(d.problems) == maxProblems {
 		d.unnamed++
@@ -58,10 +61,13 @@ func (d *decoded) problem(o origin, document int, pod, field, reason string) {
 // inOneLine makes a text that may hold anything one short line of valid UTF-8.
 func inOneLine(s string) string {
 	if len(s) > maxText {
+		// The cut may fall into a character, the rest of which is dropped.
 		s = strings.ToValidUTF8(s[:maxText], "") + "..."
 	}
 	return strings.Map(func(r rune) rune {
 		switch {
+		// Line separators break lines of a log as newlines do,
+		// and RuneError stands for bytes that are no UTF-8.
 		case r == utf8.RuneError || unicode.IsControl(r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r):
 			return ' '
 		default:
@@ -70,8 +76,10 @@ func inOneLine(s string) string {
 	}, s)
 }
 
-// tooCostly says why a document must not be parsed, "" if it may.
+// tooCostly says why a document must not be parsed, "" if it may. It is asked before the
+// YAML parser sees the document: the parser's memory is what it protects.
 func tooCostly(doc []byte) string {
+	// In this order: the search for aliases parses the document itself.
 	if manifestguard.Values(doc) > maxValues {
 		return fmt.Sprintf("has more values than are read; want at most %d fields, items and lines", maxValues)
 	}
@@ -81,9 +89,11 @@ func tooCostly(doc []byte) string {
 	return ""
 }
 
-// affordable reports whether an object may be decoded into a type.
+// affordable reports whether an object may be decoded into a type. It counts the object's
+// size towards that of the file. Of into only the type matters.
 func (d *decoded) affordable(raw []byte, into any, o origin, n int, name string) bool {
 	size, costly := manifestguard.Inspect(raw, into)
+	// A quantity with a huge exponent would occupy its parser for ever.
 	for _, f := range costly {
 		d.problem(o, n, name, f.Path, fmt.Sprintf("%q: %v", f.Value, quantity.ErrTooCostly))
 	}
@@ -92,6 +102,7 @@ func (d *decoded) affordable(raw []byte, into any, o origin, n int, name string)
 	}
 	if d.size += size; d.size > maxObjects {
 		d.problem(o, n, name, "", fmt.Sprintf("with this object the file comes to more than %d bytes in memory", maxObjects))
+		// What is left out costs nothing: smaller objects that follow may still fit.
 		d.size -= size
 		return false
 	}
@@ -99,7 +110,7 @@ func (d *decoded) affordable(raw []byte, into any, o origin, n int, name string)
 }
 
 // named checks the name of an object beside pods, and what else may become part
-// of a path.
+// of a path. Pods need no such check: validation finds a missing name.
 func (d *decoded) named(m *metav1.ObjectMeta, o origin, n int, name string) bool {
 	if m.Name == "" {
 		d.problem(o, n, "", "metadata.name", "is missing")
@@ -109,7 +120,8 @@ func (d *decoded) named(m *metav1.ObjectMeta, o origin, n int, name string) bool
 }
 
 // pathSafe checks that the name, the namespace and the UID of an object can be
-// parts of paths.
+// parts of paths. Names and namespaces become parts of paths, such as those of volumes and
+// logs: a slash in one would lead to the files of another pod. Empty texts pass.
 func (d *decoded) pathSafe(m *metav1.ObjectMeta, o origin, n int, name string) bool {
 	good := true
 	for _, f := range [...]struct{ field, value string }{
@@ -128,6 +140,8 @@ func notInPath(s string) string {
 	switch {
 	case len(s) > maxName:
 		return fmt.Sprintf("has %d bytes; want at most %d", len(s), maxName)
+	// No valid name or UID has "..", so it is refused
+	// anywhere, not only as an element of a path.
 	case s == ".", strings.Contains(s, ".."), strings.ContainsAny(s, "/\\"), strings.ContainsFunc(s, unicode.IsControl), !utf8.ValidString(s):
 		return fmt.Sprintf("%q: want a text without '/', '\\', '..' and control characters", s)
 	default:

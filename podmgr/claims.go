@@ -12,11 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// claimVersion is the apiVersion of ResourceClaims.
+// claimVersion is the apiVersion of ResourceClaims. Older versions have other fields and
+// are not converted.
 const claimVersion = "resource.k8s.io/v1"
 
 // claim reads a ResourceClaim. There is no scheduler that would allocate it: its
-// status has to say what it is.
+// status has to say what it is. A claim with any mistake is left out.
 func (d *decoded) claim(raw []byte, o origin, n int, name string) {
 	c := &resourceapi.ResourceClaim{}
 	if !d.strict(raw, c, o, n, name) || !d.named(&c.ObjectMeta, o, n, name) {
@@ -27,8 +28,12 @@ func (d *decoded) claim(raw []byte, o origin, n int, name string) {
 		d.problem(o, n, name, "status.allocation", "is missing; want what a scheduler would have allocated")
 		return
 	}
+	// After a mistake the search goes on, so that
+	// one reading of the file lists all of them.
 	good := true
 	for i, r := range c.Status.Allocation.Devices.Results {
+		// Driver, pool and device identify a device (KEP-4381), the request says
+		// whose it is: without one of them no plugin could be asked to prepare it.
 		for _, f := range [][2]string{{"request", r.Request}, {"driver", r.Driver}, {"pool", r.Pool}, {"device", r.Device}} {
 			if f[1] == "" {
 				d.problem(o, n, name, fmt.Sprintf("status.allocation.devices.results[%d].%s", i, f[0]), "is missing")
@@ -39,6 +44,8 @@ func (d *decoded) claim(raw []byte, o origin, n int, name string) {
 	if !good {
 		return
 	}
+	// Prepared claims are recorded by UID: it must be the
+	// same after a restart, so it is no random one.
 	if c.UID == "" {
 		c.UID = claimUID(c)
 	}
@@ -46,7 +53,8 @@ func (d *decoded) claim(raw []byte, o origin, n int, name string) {
 }
 
 // claimUID makes a UID of a claim's name and what was allocated: another
-// allocation is another claim.
+// allocation is another claim. It has 32 hexadecimal digits, as the UIDs of static pods
+// have.
 func claimUID(c *resourceapi.ResourceClaim) types.UID {
 	h := fnv.New128a()
 	allocation, err := json.Marshal(c.Status.Allocation)
@@ -57,7 +65,9 @@ func claimUID(c *resourceapi.ResourceClaim) types.UID {
 	return types.UID(hex.EncodeToString(h.Sum(nil)))
 }
 
-// ResourceClaims returns those of a namespace by name. The map is the caller's.
+// ResourceClaims returns those of a namespace by name. The map is the caller's. The
+// objects are shared and read-only. If two sources have one of that name it is not defined
+// which of them counts.
 func (m *Manager) ResourceClaims(namespace string) map[string]*resourceapi.ResourceClaim {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,7 +83,8 @@ func (m *Manager) ResourceClaims(namespace string) map[string]*resourceapi.Resou
 }
 
 // resourceClaims refuses what only an API server could make: claims from
-// templates.
+// templates. It runs before the containers are checked: claimsOf looks up the names that
+// are collected here.
 func (v *podValidator) resourceClaims(s *v1.PodSpec, p *field.Path) {
 	v.claims = map[string]bool{}
 	for i := range s.ResourceClaims {
@@ -82,6 +93,7 @@ func (v *podValidator) resourceClaims(s *v1.PodSpec, p *field.Path) {
 			v.add(field.Duplicate(cp.Child("name"), rc.Name))
 		}
 		v.claims[rc.Name] = true
+		// A template needs the controller of a control plane, which makes claims of it.
 		if rc.ResourceClaimTemplateName != nil {
 			v.add(field.Forbidden(cp.Child("resourceClaimTemplateName"), "static pods may not reference templates of claims"))
 		} else if rc.ResourceClaimName == nil || *rc.ResourceClaimName == "" {
@@ -90,7 +102,8 @@ func (v *podValidator) resourceClaims(s *v1.PodSpec, p *field.Path) {
 	}
 }
 
-// claimsOf checks the claims that a container uses.
+// claimsOf checks the claims that a container uses. Their names are those of
+// spec.resourceClaims, not of ResourceClaim objects.
 func (v *podValidator) claimsOf(claims []v1.ResourceClaim, p *field.Path) {
 	for i := range claims {
 		if !v.claims[claims[i].Name] {

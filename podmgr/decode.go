@@ -23,13 +23,15 @@ import (
 
 // origin says where documents come from; it goes into the pods' identity.
 type origin struct {
+	// nodeName is appended to the names of static pods, and is part of their UIDs.
 	nodeName string
 	file     string // path or URL
 	url      bool
 	plain    bool // pods are of no node, and get no identity
 }
 
-// shown is where documents come from, for people to read.
+// shown is where documents come from, for people to read. Credentials of a URL are left
+// out: problems are logged and listed.
 func (o origin) shown() string {
 	if o.url {
 		return shownURL(o.file)
@@ -39,8 +41,10 @@ func (o origin) shown() string {
 
 // decoded is what one file or body holds.
 type decoded struct {
-	pods       []*v1.Pod
-	numbers    map[*v1.Pod]int // of the pods' documents
+	pods    []*v1.Pod
+	numbers map[*v1.Pod]int // of the pods' documents
+	// Objects beside pods are in the order of the
+	// documents, with their namespaces filled in.
 	configMaps []*v1.ConfigMap
 	secrets    []*v1.Secret
 	claims     []*v1.PersistentVolumeClaim
@@ -64,13 +68,15 @@ func (d *decoded) objects() int {
 // files: within its bounds, with the API's defaults, and with the same Problems, which
 // bear the name as their file. The pods are in the manifest's order, as they would be
 // sent to an API server: without UID, node and the marks of static pods. Objects of
-// other kinds that Directory knows are read for their problems alone.
+// other kinds that Directory knows are read for their problems alone. Decode opens no
+// file: the name is only shown.
 func Decode(name string, manifest []byte) ([]*v1.Pod, []Problem) {
 	d := decode(manifest, origin{file: name, plain: true})
 	return d.pods, d.problems
 }
 
-// decode reads all documents of a manifest, YAML or JSON.
+// decode reads all documents of a manifest, YAML or JSON. A mistake ends nothing: objects
+// that are good are returned beside the problems of others.
 func decode(data []byte, o origin) decoded {
 	out := decoded{numbers: map[*v1.Pod]int{}}
 	docs, all := documents(data, maxThings)
@@ -78,9 +84,11 @@ func decode(data []byte, o origin) decoded {
 		out.document(doc, o, i+1)
 	}
 	if !all {
+		// Document 0: the problem is that of the whole file.
 		out.problem(o, 0, "", "", fmt.Sprintf("has more than %d documents; the others are not read", maxThings))
 	}
 	if out.unnamed > 0 {
+		// Appended here, since problem would count it among those that are left out.
 		out.problems = append(out.problems, Problem{File: o.shown(), Reason: fmt.Sprintf("and %d more problems", out.unnamed)})
 	}
 	return out
@@ -88,12 +96,16 @@ func decode(data []byte, o origin) decoded {
 
 // documents splits YAML at its document markers, and reports whether there are
 // no more than limit. A document without content keeps its number and is left out
-// by the caller.
+// by the caller. A decoder that reads several documents stops at the first broken one.
+// Split beforehand, each of them is good or broken on its own, and problems can name its
+// number.
 func documents(data []byte, limit int) (docs [][]byte, all bool) {
 	var doc []byte
 	begun := false
 	for line := range bytes.Lines(data) {
 		trimmed := bytes.TrimRight(line, " \t\r\n")
+		// A marker may have blanks, a comment or content
+		// behind it (YAML 1.2, document markers).
 		if bytes.Equal(trimmed, []byte("---")) || bytes.HasPrefix(line, []byte("--- ")) {
 			if len(docs) == limit {
 				return docs, false
@@ -102,17 +114,20 @@ func documents(data []byte, limit int) (docs [][]byte, all bool) {
 				docs = append(docs, doc)
 			}
 			doc, begun = nil, true
+			// Content behind the marker belongs to the new document.
 			line = line[3:]
 		}
 		doc = append(doc, line...)
 	}
+	// Comments behind the last allowed document are not one more document.
 	if len(docs) == limit && !blank(doc) {
 		return docs, false
 	}
 	return append(docs, doc), true
 }
 
-// blank reports whether a document has nothing but comments.
+// blank reports whether a document has nothing but comments. Such documents are no
+// mistake: templates leave them behind.
 func blank(doc []byte) bool {
 	for line := range bytes.Lines(doc) {
 		if t := bytes.TrimSpace(line); len(t) > 0 && t[0] != '#' {
@@ -126,10 +141,12 @@ func blank(doc []byte) bool {
 const (
 	kindClaim  = "PersistentVolumeClaim"
 	kindVolume = "PersistentVolume"
-	kinds      = "Pod, ConfigMap, Secret, PersistentVolume, PersistentVolumeClaim, ResourceClaim or List"
+	// kinds is the list of all that may be in a manifest, for messages.
+	kinds = "Pod, ConfigMap, Secret, PersistentVolume, PersistentVolumeClaim, ResourceClaim or List"
 )
 
-// header is what every object begins with.
+// header is what every object begins with. It is decoded before the type is known, and
+// leniently: unknown fields are found when the object is decoded into its type.
 type header struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -139,6 +156,8 @@ type header struct {
 	} `json:"metadata"`
 }
 
+// document reads one document, the n-th of the manifest. The checks
+// come in this order since each of them bounds the costs of the next.
 func (d *decoded) document(doc []byte, o origin, n int) {
 	if blank(doc) {
 		return
@@ -147,14 +166,18 @@ func (d *decoded) document(doc []byte, o origin, n int) {
 		d.problem(o, n, "", "", reason)
 		return
 	}
+	// Strict: a key that is there twice is a mistake,
+	// where otherwise the last one would count.
 	raw, err := yaml.YAMLToJSONStrict(doc)
 	if err != nil {
 		d.problem(o, n, "", "", strings.TrimPrefix(err.Error(), "yaml: "))
 		return
 	}
+	// A document with a marker and nothing else, or null, is empty as well.
 	if string(raw) == "null" {
 		return
 	}
+	// Decoders recurse, so the depth is bounded before one of them sees the object.
 	if depth := manifestguard.ShapeOf(raw).Depth; depth > maxDepth {
 		d.problem(o, n, "", "", fmt.Sprintf("is nested %d levels deep; want at most %d", depth, maxDepth))
 		return
@@ -162,11 +185,14 @@ func (d *decoded) document(doc []byte, o origin, n int) {
 	d.object(raw, o, n)
 }
 
+// object reads one object of the n-th document. Lists call it for each of their items, so
+// maxThings bounds the items as well, and maxDepth how deep lists are in each other.
 func (d *decoded) object(raw []byte, o origin, n int) {
 	if d.things++; d.things > maxThings {
 		d.problem(o, n, "", "", fmt.Sprintf("is one of more than %d objects in the file, and is not read", maxThings))
 		return
 	}
+	// The decoder would say the same in terms of Go types.
 	if what := notObject(raw); what != "" {
 		d.problem(o, n, "", "", "is "+what+"; want an object with apiVersion and kind")
 		return
@@ -176,6 +202,8 @@ func (d *decoded) object(raw []byte, o origin, n int) {
 		d.problem(o, n, "", "", "not a Kubernetes object: "+plainJSON(err))
 		return
 	}
+	// The same text as that of asWritten and objectName, by
+	// which keep finds the older version of a broken object.
 	name := h.Metadata.Name
 	if name != "" && h.Kind != kindVolume { // which is in no namespace
 		name = orDefault(h.Metadata.Namespace) + "/" + name
@@ -188,6 +216,8 @@ func (d *decoded) object(raw []byte, o origin, n int) {
 		d.problem(o, n, name, "apiVersion", fmt.Sprintf("%.100q is not supported; want %s", h.APIVersion, version))
 		return
 	}
+	// Each kind is decoded strictly and checked for names
+	// that are unsafe in paths, before it counts.
 	switch h.Kind {
 	case "Pod":
 		d.pod(raw, o, n, name)
@@ -212,12 +242,14 @@ func (d *decoded) object(raw []byte, o origin, n int) {
 	case kindVolume:
 		pv := &v1.PersistentVolume{}
 		if d.strict(raw, pv, o, n, name) && d.named(&pv.ObjectMeta, o, n, name) && d.oneSource(pv, o, n) {
+			// The API server ignores a namespace here, too.
 			pv.Namespace = ""
 			d.volumes = append(d.volumes, pv)
 		}
 	case "ResourceClaim":
 		d.claim(raw, o, n, name)
 	case "List", "PodList":
+		// Items stay raw, so that a broken one leaves the others in effect.
 		var l struct {
 			Items []json.RawMessage `json:"items"`
 		}
@@ -235,7 +267,8 @@ func (d *decoded) object(raw []byte, o origin, n int) {
 	}
 }
 
-// notObject says what a JSON value is that is no object.
+// notObject says what a JSON value is that is no object. The first byte decides, since the
+// text is valid JSON. "" means an object.
 func notObject(raw []byte) string {
 	switch raw = bytes.TrimSpace(raw); {
 	case len(raw) == 0 || raw[0] == '{':
@@ -253,7 +286,9 @@ func notObject(raw []byte) string {
 	}
 }
 
-// withKind gives an item of a PodList the kind that it need not bear itself.
+// withKind gives an item of a PodList the kind that it need not bear itself. An API server
+// leaves kind and apiVersion out of the items of a typed list. An item that is no object
+// is returned as it is, for object to refuse.
 func withKind(item json.RawMessage, list string) []byte {
 	if list != "PodList" {
 		return item
@@ -270,7 +305,8 @@ func withKind(item json.RawMessage, list string) []byte {
 	return b
 }
 
-// plainJSON says what is wrong in terms of the document.
+// plainJSON says what is wrong in terms of the document. The decoder's own text names Go
+// structs, which nobody who writes manifests knows.
 func plainJSON(err error) string {
 	var t *json.UnmarshalTypeError
 	if errors.As(err, &t) && t.Field != "" {
@@ -279,8 +315,11 @@ func plainJSON(err error) string {
 	return strings.TrimPrefix(err.Error(), "json: ")
 }
 
-// strict decodes an object and reports fields it does not have.
+// strict decodes an object and reports fields it does not have. They are mistakes rather
+// than ignored: with a misspelt securityContext a pod would run with less protection than
+// was asked for. After false, into must not be used.
 func (d *decoded) strict(raw []byte, into any, o origin, n int, name string) bool {
+	// On the text, since decoding is what takes the memory.
 	if !d.affordable(raw, into, o, n, name) {
 		return false
 	}
@@ -292,6 +331,7 @@ func (d *decoded) strict(raw []byte, into any, o origin, n int, name string) boo
 	for _, u := range unknown {
 		field := ""
 		reason := u.Error()
+		// A Problem has the path in a field of its own: it is cut out of the text.
 		if f := kjson.FieldError(nil); errors.As(u, &f) {
 			field = f.FieldPath()
 			reason = strings.TrimSpace(strings.ReplaceAll(reason, fmt.Sprintf("%q", field), ""))
@@ -301,7 +341,8 @@ func (d *decoded) strict(raw []byte, into any, o origin, n int, name string) boo
 	return len(unknown) == 0
 }
 
-// oneSource refuses a persistent volume that is on nothing, or on several things.
+// oneSource refuses a persistent volume that is on nothing, or on several things. The API
+// server refuses such a volume, too.
 func (d *decoded) oneSource(pv *v1.PersistentVolume, o origin, n int) bool {
 	count := setFields(pv.Spec.PersistentVolumeSource)
 	if count != 1 {
@@ -310,6 +351,7 @@ func (d *decoded) oneSource(pv *v1.PersistentVolume, o origin, n int) bool {
 	return count == 1
 }
 
+// orDefault returns the namespace that the API server gives an object without one.
 func orDefault(namespace string) string {
 	if namespace == "" {
 		return v1.NamespaceDefault
@@ -317,16 +359,20 @@ func orDefault(namespace string) string {
 	return namespace
 }
 
+// pod reads a Pod. Its marks as a static pod come first,
+// so that validation sees the pod as it will run.
 func (d *decoded) pod(raw []byte, o origin, n int, name string) {
 	p := &v1.Pod{}
 	if !d.strict(raw, p, o, n, name) || !d.pathSafe(&p.ObjectMeta, o, n, name) {
 		return
 	}
+	// Decode's pods are for an API server, which gives them their UIDs.
 	if !o.plain {
 		makeStatic(p, raw, o)
 	}
 	Default(p)
 	errs := validatePod(p)
+	// For the same reason a missing UID is no mistake of theirs.
 	if o.plain && p.UID == "" {
 		errs = slices.DeleteFunc(errs, func(e *field.Error) bool { return e.Field == "metadata.uid" })
 	}
@@ -337,6 +383,8 @@ func (d *decoded) pod(raw []byte, o origin, n int, name string) {
 		return
 	}
 	d.pods = append(d.pods, p)
+	// For problems that snapshot finds later, such
+	// as a name that another file has already.
 	d.numbers[p] = n
 }
 
@@ -347,16 +395,21 @@ func (d *decoded) pod(raw []byte, o origin, n int, name string) {
 // it is.
 func makeStatic(p *v1.Pod, raw []byte, o origin) {
 	if p.UID == "" {
+		// The kubelet hashes with FNV-128a as well, but the decoded
+		// Go value: the sums differ, see [directory.identify].
 		h := fnv.New128a()
 		_, _ = h.Write(canonical(raw))
 		_, _ = fmt.Fprintf(h, "host:%s", o.nodeName)
 		if o.url {
+			// With credentials, if the URL has any: nothing but the sum leaves this place.
 			_, _ = fmt.Fprintf(h, "url:%s", o.file)
 		} else {
 			_, _ = fmt.Fprintf(h, "file:%s", o.file)
 		}
 		p.UID = types.UID(hex.EncodeToString(h.Sum(nil)))
 	}
+	// A pod without a name keeps none, for validation to refuse it. Names
+	// of pods are in lower case (RFC 1123), names of nodes need not be.
 	if p.Name != "" {
 		p.Name += "-" + strings.ToLower(o.nodeName)
 	}
@@ -364,19 +417,25 @@ func makeStatic(p *v1.Pod, raw []byte, o origin) {
 	if p.Annotations == nil {
 		p.Annotations = map[string]string{}
 	}
+	// A mirror pod is compared with its static pod by this annotation.
 	p.Annotations[podmeta.AnnotationHash] = string(p.UID)
+	// Taints must not end a pod that only its file can start
+	// again. The kubelet does the same, for files alone.
 	if !o.url {
 		p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{
 			Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute,
 		})
 	}
+	// A status in a manifest is nobody's observation.
 	p.Status = v1.PodStatus{Phase: v1.PodPending}
 }
 
-// canonical writes JSON with its keys in order.
+// canonical writes JSON with its keys in order. Order and blanks of a manifest do not
+// change the UID that way. Text that cannot be decoded is returned as it is.
 func canonical(raw []byte) []byte {
 	var v any
 	dec := json.NewDecoder(bytes.NewReader(raw))
+	// As floating-point numbers, large integers that differ would become equal.
 	dec.UseNumber()
 	if dec.Decode(&v) != nil {
 		return raw

@@ -10,7 +10,8 @@ import (
 )
 
 // setDefaults fills in what the API server would: a manifest from a file does
-// not pass through it. The values are those of the v1 API's documentation.
+// not pass through it. The values are those of the v1 API's documentation. Without them
+// every reader further on would meet nil and zero values that no pod of an API server has.
 func setDefaults(p *v1.Pod) {
 	s := &p.Spec
 	setIf(&s.RestartPolicy, v1.RestartPolicyAlways)
@@ -30,6 +31,8 @@ func setDefaults(p *v1.Pod) {
 	}
 }
 
+// setIf sets a field that is unset. It is for fields
+// whose zero value has no meaning of its own.
 func setIf[T comparable](p *T, def T) {
 	var zero T
 	if *p == zero {
@@ -37,12 +40,15 @@ func setIf[T comparable](p *T, def T) {
 	}
 }
 
+// setPtr sets a nil field to a copy of def, which no other pod shares.
 func setPtr[T any](p **T, def T) {
 	if *p == nil {
 		*p = &def
 	}
 }
 
+// defaultVolume makes a volume without a source an emptyDir,
+// as the API server does, and gives files the mode 0644.
 func defaultVolume(v *v1.Volume) {
 	if v.VolumeSource == (v1.VolumeSource{}) {
 		v.EmptyDir = &v1.EmptyDirVolumeSource{}
@@ -58,6 +64,8 @@ func defaultVolume(v *v1.Volume) {
 	}
 	if p := v.Projected; p != nil {
 		setPtr(&p.DefaultMode, v1.ProjectedVolumeSourceDefaultMode)
+		// A projected service account token has a default as
+		// well, but no pod that comes here may have one.
 		for i := range p.Sources {
 			defaultDownward(p.Sources[i].DownwardAPI)
 		}
@@ -73,6 +81,8 @@ func defaultVolume(v *v1.Volume) {
 	}
 }
 
+// defaultDownward fills in the items of a projected volume;
+// the type of a downwardAPI volume's source is another one.
 func defaultDownward(d *v1.DownwardAPIProjection) {
 	if d == nil {
 		return
@@ -82,6 +92,7 @@ func defaultDownward(d *v1.DownwardAPIProjection) {
 	}
 }
 
+// defaultFieldRef fills in the version of the API in which the field is named.
 func defaultFieldRef(f *v1.ObjectFieldSelector) {
 	if f != nil {
 		setIf(&f.APIVersion, "v1")
@@ -90,9 +101,12 @@ func defaultFieldRef(f *v1.ObjectFieldSelector) {
 
 // pullPolicy is Always for the tag latest, also where it is left out.
 func pullPolicy(image string) v1.PullPolicy {
+	// A digest pins the content, whatever tag is before
+	// it: no later pull could bring another image.
 	if strings.Contains(image, "@") {
 		return v1.PullIfNotPresent
 	}
+	// A colon before the last slash is that of a registry's port, not of a tag.
 	name := image[strings.LastIndexByte(image, '/')+1:]
 	if _, tag, ok := strings.Cut(name, ":"); ok && tag != "latest" {
 		return v1.PullIfNotPresent
@@ -100,12 +114,16 @@ func pullPolicy(image string) v1.PullPolicy {
 	return v1.PullAlways
 }
 
+// defaultContainer fills in a container or an init
+// container. There are no ephemeral ones in manifests.
 func defaultContainer(c *v1.Container, hostNetwork bool) {
 	setIf(&c.ImagePullPolicy, pullPolicy(c.Image))
 	setIf(&c.TerminationMessagePath, v1.TerminationMessagePathDefault)
 	setIf(&c.TerminationMessagePolicy, v1.TerminationMessageReadFile)
 	for i := range c.Ports {
 		setIf(&c.Ports[i].Protocol, v1.ProtocolTCP)
+		// In the host's network a port is one of the
+		// host, whether the manifest says so or not.
 		if hostNetwork {
 			setIf(&c.Ports[i].HostPort, c.Ports[i].ContainerPort)
 		}
@@ -113,11 +131,14 @@ func defaultContainer(c *v1.Container, hostNetwork bool) {
 	for i := range c.Env {
 		if f := c.Env[i].ValueFrom; f != nil {
 			defaultFieldRef(f.FieldRef)
+			// Zero stands for a divisor of 1; the API server writes it out like this.
 			if f.ResourceFieldRef != nil && f.ResourceFieldRef.Divisor.IsZero() {
 				f.ResourceFieldRef.Divisor = resource.MustParse("0")
 			}
 		}
 	}
+	// Before validation, which compares requests with
+	// limits, and before a node adds up requests.
 	c.Resources.Requests = podmeta.FillRequests(c.Resources.Requests, c.Resources.Limits)
 	for _, p := range []*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
 		defaultProbe(p)
@@ -131,6 +152,8 @@ func defaultContainer(c *v1.Container, hostNetwork bool) {
 	}
 }
 
+// defaultProbe fills in a probe's seconds and thresholds.
+// initialDelaySeconds has none: 0 is the default.
 func defaultProbe(p *v1.Probe) {
 	if p == nil {
 		return
@@ -141,10 +164,13 @@ func defaultProbe(p *v1.Probe) {
 	setIf(&p.FailureThreshold, 3)
 	defaultHTTP(p.HTTPGet)
 	if p.GRPC != nil {
+		// The empty service asks for the health of the server
+		// as a whole (gRPC health checking protocol).
 		setPtr(&p.GRPC.Service, "")
 	}
 }
 
+// defaultHTTP leaves the host empty, which means the address of the pod.
 func defaultHTTP(h *v1.HTTPGetAction) {
 	if h != nil {
 		setIf(&h.Path, "/")

@@ -50,12 +50,18 @@ const (
 	hurriedPatience = time.Second
 )
 
-// Memory keeps small things over a restart; *checkpoint.Store is one.
+// Memory keeps small things over a restart; *checkpoint.Store is one. The source's Run
+// alone calls its methods, one at a time. Values are whole manifests, with the Secrets in
+// them.
 type Memory interface {
 	// Read returns an error that is fs.ErrNotExist for what is not there.
 	Read(key string) ([]byte, error)
+	// Write replaces the value of a key. An error is logged,
+	// and Write is called again with the next change.
 	Write(key string, value []byte) error
+	// Delete may return an error that is fs.ErrNotExist for what is not there.
 	Delete(key string) error
+	// Keys may have keys of others in it, which are left alone.
 	Keys() ([]string, error)
 }
 
@@ -64,7 +70,8 @@ type Memory interface {
 // it.
 type DirectoryConfig struct {
 	// Path is the directory, or a single file. It need not be there yet.
-	Path     string
+	Path string
+	// NodeName is appended, in lower case, to the names of pods.
 	NodeName string
 	// Rescan is how often the directory is read although nothing was heard
 	// of a change; 20s, the kubelet's fileCheckFrequency.
@@ -80,7 +87,8 @@ type DirectoryConfig struct {
 	Log *zap.Logger // silent
 }
 
-// directory is the source "file".
+// directory is the source "file". Run's goroutine owns it. The functions that lists and
+// reads call may go on after Run has, so they have none of its fields.
 type directory struct {
 	cfg   DirectoryConfig
 	files map[string]*manifest // by path
@@ -91,6 +99,8 @@ type directory struct {
 	listed   bool   // the files were listed once
 	size     int    // what the objects of all files come to, in bytes
 
+	// Calls into a file system that may never answer;
+	// the goroutine of one that hangs stays.
 	lists detached.Group[[]string]
 	reads detached.Group[reading]
 	late  time.Duration // how long this scan has waited in vain
@@ -98,7 +108,8 @@ type directory struct {
 
 // manifest is one file as it was last read.
 type manifest struct {
-	sig      signature
+	sig signature
+	// good has objects of an older version, too, where the new one is broken: see keep.
 	good     decoded // what is in effect
 	data     []byte  // to remember, nil if it is remembered already
 	whole    bool    // good is the file's latest content, and took belongs to it
@@ -112,14 +123,15 @@ type manifest struct {
 type signature struct {
 	size     int64
 	modified time.Time
-	inode    uint64
+	// Another inode with the same size and time is a file that was renamed into the place.
+	inode uint64
 }
 
 // Directory returns the source named "file", which reads the manifests of a
 // directory: all files whose names do not begin with a dot, in the order of
 // their names, links followed, folders left out. What a link leads to has to be
 // a regular file, and none that the kernel makes up. Nothing is opened before it
-// runs.
+// runs. It returns an error for a cfg that could not work.
 func Directory(cfg DirectoryConfig) (Source, error) {
 	var errs []error
 	if !filepath.IsAbs(cfg.Path) {
@@ -148,7 +160,8 @@ func (d *directory) Name() string { return "file" }
 
 // Run reads the directory now, whenever something happens in it, and every
 // Rescan. It fails if the directory cannot be listed to begin with: nothing is
-// known then of what should run.
+// known then of what should run. deliver is called before anything is remembered, so pods
+// do not wait for the disk.
 func (d *directory) Run(ctx context.Context, deliver func(Snapshot)) error {
 	w := newWatcher(d.cfg.Path, d.cfg.Log)
 	defer w.close()
@@ -157,10 +170,13 @@ func (d *directory) Run(ctx context.Context, deliver func(Snapshot)) error {
 		w.arm(ctx)
 		changed, again := d.scan(ctx)
 		switch {
+		// A scan that was cut short lacks files, which would look like removals.
 		case ctx.Err() != nil:
 			return nil
 		case first && d.unusable != "" && !d.missing:
+			// An empty snapshot would end all pods that run.
 			return errors.New(d.unusable)
+		// The first one is delivered even if it is empty: Manager.Ready waits for it.
 		case changed || first:
 			deliver(d.snapshot())
 			first = false
@@ -169,6 +185,8 @@ func (d *directory) Run(ctx context.Context, deliver func(Snapshot)) error {
 		if !w.wait(ctx, again) {
 			return nil
 		}
+		// The file's pods go with this snapshot and come with the next one. A
+		// single snapshot would have no difference if the new file says the same.
 		if d.dropReplaced(w.removed) {
 			deliver(d.snapshot())
 		}
@@ -184,6 +202,7 @@ func (d *directory) set(path string, m *manifest) {
 	d.size += m.good.size
 }
 
+// drop takes a file and its size out of the source.
 func (d *directory) drop(path string) {
 	if m := d.files[path]; m != nil {
 		d.size -= m.good.size
@@ -207,15 +226,20 @@ func (d *directory) dropReplaced(removed []string) (changed bool) {
 }
 
 // scan reads what has changed. again says when it is time for the next scan:
-// earlier than usual if a file is being written.
+// earlier than usual if a file is being written. If ctx ends meanwhile the result is no
+// state to deliver, and changed is false.
 func (d *directory) scan(ctx context.Context) (changed bool, again time.Duration) {
+	// A file that hangs costs time in this scan alone: late begins anew.
 	again, d.late = d.cfg.Rescan, 0
 	paths, err := d.list(ctx)
 	if ctx.Err() != nil {
 		return false, again
 	}
+	// A directory that is not there wants no pods, as in the kubelet.
+	// One that cannot be read says nothing, and nothing changes.
 	d.missing = errors.Is(err, fs.ErrNotExist)
 	if err != nil {
+		// Only news are logged: a directory may be unreadable for days.
 		if text := err.Error(); text != d.unusable {
 			d.cfg.Log.Warn("failed to list manifests", zap.String("path", d.cfg.Path), zap.Error(err))
 			d.unusable, changed = text, !d.missing
@@ -239,6 +263,7 @@ func (d *directory) scan(ctx context.Context) (changed bool, again time.Duration
 			again = min(again, soon)
 		}
 	}
+	// Files that went, also those of whose removal no event came.
 	for p := range d.files {
 		if !there[p] {
 			d.drop(p)
@@ -246,6 +271,7 @@ func (d *directory) scan(ctx context.Context) (changed bool, again time.Duration
 			changed = true
 		}
 	}
+	// Only once the files could be listed is it known which of those remembered are gone.
 	if !d.listed && !d.missing {
 		d.forgetOthers(paths)
 	}
@@ -255,12 +281,16 @@ func (d *directory) scan(ctx context.Context) (changed bool, again time.Duration
 
 // list names the manifests in the order in which they count.
 func (d *directory) list(ctx context.Context) ([]string, error) {
+	// After this time the call may still be under way;
+	// it is joined, not repeated, by the next scan.
 	ctx, cancel := context.WithTimeoutCause(ctx, filePatience, fmt.Errorf("%s does not answer within %v", d.cfg.Path, filePatience))
 	defer cancel()
 	path := d.cfg.Path
 	return d.lists.Do(ctx, path, func() ([]string, error) { return manifestsIn(path) })
 }
 
+// manifestsIn lists the files of a directory, or returns
+// path if that is a file. It may wait for ever.
 func manifestsIn(path string) ([]string, error) {
 	fi, err := os.Stat(path)
 	if err != nil {
@@ -269,6 +299,8 @@ func manifestsIn(path string) ([]string, error) {
 	if !fi.IsDir() {
 		return []string{path}, nil
 	}
+	// A link to the directory is resolved here, since safefile follows
+	// none. The paths returned keep it: they are part of the pods' UIDs.
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return nil, err
@@ -280,6 +312,8 @@ func manifestsIn(path string) ([]string, error) {
 	slices.Sort(names)
 	var out []string
 	for _, name := range names {
+		// Dots begin the names of editors' files, and of the
+		// directories in volumes that are written atomically.
 		if !strings.HasPrefix(name, ".") {
 			out = append(out, filepath.Join(path, name))
 		}
@@ -300,12 +334,14 @@ type reading struct {
 }
 
 // read looks at a file, and reads it unless it is as it was or is being written.
-// It may wait for ever, and has nothing of the source.
+// It may wait for ever, and has nothing of the source. A reading without data and without
+// an error means: nothing to do now, or not yet.
 func read(path string, was *signature) (r reading, err error) {
 	fi, err := os.Stat(path)
 	if err != nil {
 		return r, err
 	}
+	// Most looks end after this call: nothing is opened while the state is the same.
 	r.sig = signatureOf(fi)
 	if r.folder = fi.IsDir(); r.folder {
 		return r, nil
@@ -318,14 +354,19 @@ func read(path string, was *signature) (r reading, err error) {
 		return r, err
 	}
 	defer func() { _ = f.Close() }()
+	// Another file may have come to the path since:
+	// state and content are both taken from f.
 	if fi, err = f.Stat(); err != nil {
 		return r, err
 	}
 	r.sig, r.age, r.changed = signatureOf(fi), time.Since(fi.ModTime()), changeOf(fi)
+	// A link that leads elsewhere now is a change of
+	// content, though the file that it leads to is old.
 	if link, err := os.Lstat(path); err == nil && changeOf(link).After(r.changed) {
 		r.changed = changeOf(link)
 	}
 	r.writing = beingWritten(f, r.age)
+	// A time in the future says nothing about the writer, so such a file is read.
 	if r.writing && r.age >= 0 && r.age < stuckWriter {
 		return r, nil
 	}
@@ -334,7 +375,8 @@ func read(path string, was *signature) (r reading, err error) {
 	return r, err
 }
 
-// patience is how long to wait for a file.
+// patience is how long to wait for a file. One dead server may hold many files: with the
+// full patience for each, a scan would take minutes and delay the pods of all others.
 func (d *directory) patience(old *manifest) time.Duration {
 	switch {
 	case old != nil && old.silent:
@@ -351,6 +393,8 @@ func (d *directory) patience(old *manifest) time.Duration {
 func (d *directory) look(ctx context.Context, path string) (changed bool, soon time.Duration) {
 	old := d.files[path]
 	var was *signature
+	// After a failure the signature proves nothing:
+	// nil has the file read whatever its state.
 	if old != nil && !old.retry {
 		was = &old.sig
 	}
@@ -358,19 +402,23 @@ func (d *directory) look(ctx context.Context, path string) (changed bool, soon t
 	timeout, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	r, err := d.reads.Do(timeout, path, func() (reading, error) { return read(path, was) })
+	// With ErrBusy, earlier calls hang in the same way.
 	silent := err != nil && (timeout.Err() != nil || errors.Is(err, detached.ErrBusy))
 	switch {
 	case ctx.Err() != nil:
 		return false, 0
 	case silent:
 		d.late += limit
+		// The old time of change is kept: snapshot orders files by it.
 		var sig signature
 		if old != nil {
 			sig = old.sig
 		}
 		changed = d.broken(path, sig, "the file system does not answer")
+		// From now on the file gets knownPatience, until it answers.
 		d.files[path].silent = true
 		return changed, 0
+	// Gone since the listing, or a folder now, which is not read.
 	case errors.Is(err, fs.ErrNotExist), err == nil && r.folder:
 		if old == nil {
 			return false, 0
@@ -388,23 +436,31 @@ func (d *directory) look(ctx context.Context, path string) (changed bool, soon t
 	return d.take(ctx, path, r)
 }
 
-// take has a file that was read take effect.
+// take has a file that was read take effect. It guards the pods in effect against a writer
+// who is not done: half a file must end none of them.
 func (d *directory) take(ctx context.Context, path string, r reading) (changed bool, soon time.Duration) {
 	old := d.files[path]
 	switch {
+	// read found the writer at work. The end of writing makes no event.
 	case !r.whole:
 		return false, busyPoll
+	// The writer stays: the earlier content is safer than half of the new one.
 	case r.writing && d.hasEarlier(path):
 		return d.broken(path, r.sig, "still open for writing"), stuckPoll
+	// Read once while it was open, and not written to since.
 	case r.writing && old != nil && old.sig == r.sig:
 		return false, stuckPoll
 	}
+	// An empty file is left by a full disk, or by a writer that truncates first.
 	if len(bytes.TrimSpace(r.data)) == 0 && d.hasEarlier(path) {
 		d.broken(path, r.sig, "empty; remove the file to remove what it had")
+		// broken would have it read with each scan; an
+		// empty file is read again when it changes.
 		d.files[path].retry = false
 		return true, 0
 	}
 	now := decode(r.data, origin{nodeName: d.cfg.NodeName, file: path})
+	// The new content replaces the file's own, which does not count against it.
 	room := maxDirectory - d.size
 	if old != nil {
 		room += old.good.size
@@ -413,12 +469,15 @@ func (d *directory) take(ctx context.Context, path string, r reading) (changed b
 		changed = d.broken(path, r.sig, fmt.Sprintf("with this file all come to more than %d bytes in memory", maxDirectory))
 		return changed, 0
 	}
+	// Before the pods are handed on: identify changes their UIDs.
 	took := d.identify(ctx, path, r.changed, &now)
 	m := &manifest{sig: r.sig, good: now, problems: now.problems, whole: true, took: took}
+	// Only a version without problems is one to go back to.
 	if d.cfg.Memory != nil && len(now.problems) == 0 && !r.writing {
 		m.data = r.data
 	}
 	if len(now.problems) > 0 {
+		// The first look after a start: the version before is on the disk.
 		if old == nil {
 			old = d.recall(path)
 		}
@@ -446,6 +505,8 @@ func (d *directory) hasEarlier(path string) bool {
 func (d *directory) broken(path string, sig signature, reason string) (changed bool) {
 	old := d.files[path]
 	reason = inOneLine(reason)
+	// With the same reason nothing has changed, or
+	// a snapshot would be sent with each scan.
 	if old != nil && old.retry && len(old.problems) > 0 && old.problems[0].Reason == reason {
 		old.sig = sig
 		return false
@@ -461,7 +522,8 @@ func (d *directory) broken(path string, sig signature, reason string) (changed b
 
 // keep lets what old had stay in effect where the new version is broken: an
 // object that a broken document names, and, if there is a document of which
-// not even the name could be read, every object that is not there any more.
+// not even the name could be read, every object that is not there any more. old is not
+// changed, but its objects are shared with m from here on.
 func (m *manifest) keep(old *manifest) {
 	if old == nil {
 		return
@@ -476,6 +538,7 @@ func (m *manifest) keep(old *manifest) {
 	if m.good.numbers == nil { // nothing of the file could be read
 		m.good.numbers = map[*v1.Pod]int{}
 	}
+	// A pod of the new version wins over the old one of that name.
 	for _, p := range old.good.pods {
 		if !have[podmeta.FullName(p.Namespace, p.Name)] && (nameless || broken[asWritten(p)]) {
 			m.good.pods = append(m.good.pods, p)
@@ -491,12 +554,14 @@ func (m *manifest) keep(old *manifest) {
 	m.good.volumes = keepObjects(m.good.volumes, old.good.volumes, wanted)
 	m.good.resources = keepObjects(m.good.resources, old.good.resources, wanted)
 	kept = kept || m.good.objects() > objects
+	// Whoever reads a problem wants to know whether the pods still run.
 	for i := range m.problems {
 		m.problems[i].Kept = kept
 	}
 }
 
-// keepObjects adds to now what old has, now has not, and wanted names.
+// keepObjects adds to now what old has, now has not, and wanted names. Those come last, in
+// the order of old.
 func keepObjects[T metav1.Object](now, old []T, wanted func(name string) bool) []T {
 	have := map[string]bool{}
 	for _, o := range now {
@@ -525,7 +590,8 @@ func asWritten(p *v1.Pod) string {
 
 // snapshot is what all files together want. Of several pods with one name the
 // one that had it first stays; at the start that is the one of the oldest
-// file.
+// file. Pods are copies, since the Manager annotates those that it is handed; the other
+// objects are the source's own.
 func (d *directory) snapshot() Snapshot {
 	var s Snapshot
 	paths := make([]string, 0, len(d.files))
@@ -538,6 +604,8 @@ func (d *directory) snapshot() Snapshot {
 		}
 		return cmp.Compare(a, b)
 	})
+	// The file that has each name: the one that had
+	// it in the last snapshot, or else the oldest.
 	claims := map[string]string{}
 	for _, path := range paths {
 		for _, p := range d.files[path].good.pods {
@@ -547,6 +615,7 @@ func (d *directory) snapshot() Snapshot {
 			}
 		}
 	}
+	// Pods are delivered in the order of paths, as the kubelet reads files.
 	slices.Sort(paths)
 	for _, path := range paths {
 		m := d.files[path]
@@ -575,6 +644,7 @@ func (d *directory) snapshot() Snapshot {
 		}
 	}
 	d.holders = claims
+	// The files that were known stay in effect.
 	if d.unusable != "" && !d.missing {
 		s.Problems = append(s.Problems, Problem{File: d.cfg.Path, Reason: inOneLine(d.unusable), Kept: true})
 	}

@@ -31,26 +31,31 @@ type HTTPConfig struct {
 	// may redirect to; none.
 	Header   http.Header
 	NodeName string
-	Interval time.Duration     // 20s, the kubelet's httpCheckFrequency
-	Client   http.RoundTripper // the default transport
+	Interval time.Duration // 20s, the kubelet's httpCheckFrequency
+	// Client makes single requests: redirects and the timeout are those of the source.
+	Client http.RoundTripper // the default transport
 
 	Log *zap.Logger // silent
 }
 
-// web is the source "http".
+// web is the source "http". Run's goroutine owns it.
 type web struct {
 	cfg    HTTPConfig
 	shown  string // the URL, for people to read
 	client http.Client
 	body   []byte // the last one
+	// good is in effect: the objects of the last
+	// body, and older ones where that is broken.
 	good   decoded
 	failed string // what was logged last
 }
 
 // HTTP returns the source named "http", which asks a URL for manifests: a
-// Pod, a PodList, or whatever a file could hold.
+// Pod, a PodList, or whatever a file could hold. It makes no request before it runs. No
+// error shows the URL's credentials.
 func HTTP(cfg HTTPConfig) (Source, error) {
 	var errs []error
+	// The parser's error quotes the URL, so it is left out.
 	if u, err := url.Parse(cfg.URL); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 		errs = append(errs, fmt.Errorf("HTTPConfig.URL is %s; want an http or https URL", shownURL(cfg.URL)))
 	}
@@ -75,7 +80,8 @@ func HTTP(cfg HTTPConfig) (Source, error) {
 }
 
 // redirect refuses redirects that lose encryption or do not end, and keeps what
-// is meant for one host from others.
+// is meant for one host from others. The client calls it before each redirect is followed;
+// via has the requests so far, the first one first.
 func (w *web) redirect(req *http.Request, via []*http.Request) error {
 	switch {
 	case len(via) > maxRedirects:
@@ -87,6 +93,8 @@ func (w *web) redirect(req *http.Request, via []*http.Request) error {
 	}
 	// The query of the URL before is part of it.
 	req.Header.Del("Referer")
+	// All hosts on the way, this one included. The slice's
+	// capacity is cut, so that append does not write into via.
 	for _, before := range append(via[1:len(via):len(via)], req) {
 		if sameHost(via[0].URL, before.URL) {
 			continue
@@ -103,9 +111,10 @@ func (w *web) redirect(req *http.Request, via []*http.Request) error {
 }
 
 // sameHost reports whether b is on the host and port of a. From http to https,
-// each with its usual port, is the same.
+// each with its usual port, is the same. The case of names of hosts does not matter.
 func sameHost(a, b *url.URL) bool {
 	port := func(u *url.URL) string {
+		// The usual port of a scheme is the same as none.
 		if p := u.Port(); p != "" && (u.Scheme != "http" || p != "80") && (u.Scheme != "https" || p != "443") {
 			return p
 		}
@@ -117,7 +126,8 @@ func sameHost(a, b *url.URL) bool {
 // Name is "http", the kubelet's word.
 func (w *web) Name() string { return "http" }
 
-// Run asks now and every Interval.
+// Run asks now and every Interval. It returns when ctx ends, also during a request, and
+// never an error: failures are logged when they change.
 func (w *web) Run(ctx context.Context, deliver func(Snapshot)) error {
 	t := time.NewTicker(w.cfg.Interval)
 	defer t.Stop()
@@ -137,7 +147,10 @@ func (w *web) Run(ctx context.Context, deliver func(Snapshot)) error {
 				w.cfg.Log.Info("manifests can be fetched again", zap.String("url", w.shown))
 				w.failed = ""
 			}
+			// A first answer without content is delivered as well:
+			// the source then wants nothing, and is ready.
 			if w.body == nil || !slices.Equal(body, w.body) {
+				// Broken bodies are remembered, too: their problems are delivered once.
 				w.body = body
 				deliver(w.read(body))
 			}
@@ -150,6 +163,8 @@ func (w *web) Run(ctx context.Context, deliver func(Snapshot)) error {
 	}
 }
 
+// fetch returns the body, never nil, of at most maxManifest bytes.
+// It blocks for up to httpTimeout. No error quotes the URL.
 func (w *web) fetch(ctx context.Context) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, w.cfg.URL, nil)
 	if err != nil {
@@ -163,9 +178,11 @@ func (w *web) fetch(ctx context.Context) ([]byte, error) {
 		return nil, plainError(err)
 	}
 	defer func() { _ = resp.Body.Close() }()
+	// As in the kubelet, any other status is a failure: nothing changes then.
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the server answered with status %d", resp.StatusCode)
 	}
+	// One byte more shows that the body is larger than allowed.
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxManifest+1))
 	switch {
 	case err != nil:
@@ -173,6 +190,8 @@ func (w *web) fetch(ctx context.Context) ([]byte, error) {
 	case len(body) > maxManifest:
 		return nil, fmt.Errorf("the answer is larger than %d bytes", maxManifest)
 	}
+	// Not nil, which Run has for "no answer yet"; and
+	// without the spare capacity that ReadAll leaves.
 	return append([]byte{}, body...), nil
 }
 
@@ -196,9 +215,11 @@ func plainError(err error) error {
 // read turns a body into what is wanted. What is broken leaves the last good
 // version in effect.
 func (w *web) read(body []byte) Snapshot {
+	// The URL with its query is part of the pods' UIDs; problems show it without.
 	m := &manifest{good: decode(body, origin{nodeName: w.cfg.NodeName, file: w.cfg.URL, url: true})}
 	m.problems = m.good.problems
 	if len(m.problems) > 0 {
+		// Older versions are in memory alone: after a restart the server is asked again.
 		m.keep(&manifest{good: w.good})
 	}
 	w.good = m.good
@@ -206,6 +227,7 @@ func (w *web) read(body []byte) Snapshot {
 		ConfigMaps: m.good.configMaps, Secrets: m.good.secrets, Claims: m.good.claims, Volumes: m.good.volumes,
 		ResourceClaims: m.good.resources, Problems: m.problems,
 	}
+	// The Manager annotates the pods that it is handed, and keep may need these again.
 	for _, p := range m.good.pods {
 		s.Pods = append(s.Pods, p.DeepCopy())
 	}

@@ -17,7 +17,10 @@ import (
 
 // remembered is the last good version of a file.
 type remembered struct {
+	// Path is compared on reading, since the key is only a hash of it.
 	Path string
+	// Data is the manifest as written: another version
+	// of this library may have other defaults.
 	Data []byte
 	// Took are UIDs that pods have instead of those of the manifest.
 	Took map[types.UID]types.UID `json:",omitempty"`
@@ -26,6 +29,7 @@ type remembered struct {
 // memoryPrefix begins the keys of remembered files.
 const memoryPrefix = "manifest-"
 
+// memoryKey hashes the path, which has slashes and may be longer than a record's name.
 func memoryKey(path string) string {
 	h := fnv.New128a()
 	_, _ = h.Write([]byte(path))
@@ -41,13 +45,16 @@ func parseRemembered(b []byte, path string) (r remembered, ok bool) {
 	return r, true
 }
 
-// recall reads the last good version of a file from an earlier life.
+// recall reads the last good version of a file from an earlier life. It is nil if nothing
+// is remembered. Its objects are in effect for as long as the new version is broken.
 func (d *directory) recall(path string) *manifest {
 	r, ok := d.remembered(path)
 	if !ok {
 		return nil
 	}
 	m := &manifest{good: decode(r.Data, origin{nodeName: d.cfg.NodeName, file: path})}
+	// Under these UIDs the pods ran. A damaged record
+	// must not bring one that is unsafe in a path.
 	for _, p := range m.good.pods {
 		if uid := r.Took[p.UID]; podmeta.IsHashUID(uid) {
 			rename(p, uid)
@@ -56,6 +63,8 @@ func (d *directory) recall(path string) *manifest {
 	return m
 }
 
+// remembered reads the record of a file. One that
+// cannot be read is logged, and counts as none.
 func (d *directory) remembered(path string) (r remembered, ok bool) {
 	if d.cfg.Memory == nil {
 		return r, false
@@ -71,7 +80,8 @@ func (d *directory) remembered(path string) (r remembered, ok bool) {
 }
 
 // remember writes down the files that are good and new. It comes after the
-// pods were handed on: they need not wait for the disk.
+// pods were handed on: they need not wait for the disk. A record that could not be written
+// is written with the next change.
 func (d *directory) remember() {
 	for path, m := range d.files {
 		if m.data == nil {
@@ -81,6 +91,8 @@ func (d *directory) remember() {
 		if err != nil {
 			continue
 		}
+		// After a restart most records say the same
+		// already: reading spares the disk a write.
 		key := memoryKey(path)
 		if have, err := d.cfg.Memory.Read(key); err == nil && bytes.Equal(have, b) {
 			m.data = nil
@@ -123,6 +135,7 @@ func (d *directory) forget(path string) {
 	}
 }
 
+// forgetKey logs failures. path is "" where only the key is known.
 func (d *directory) forgetKey(key, path string) {
 	if err := d.cfg.Memory.Delete(key); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		d.cfg.Log.Warn("failed to forget manifest", zap.String("key", key), zap.String("file", path), zap.Error(err))

@@ -17,6 +17,8 @@ import (
 
 // store holds the wanted pods of all sources. Manager.mu guards it.
 type store struct {
+	// Mirror pods are in mirrors alone: they bear the
+	// names of their static pods, and never run.
 	byUID   map[types.UID]*v1.Pod
 	byName  map[string]*v1.Pod // by full name
 	mirrors map[string]*v1.Pod // by full name
@@ -28,6 +30,7 @@ func newStore() store {
 	return store{byUID: map[types.UID]*v1.Pod{}, byName: map[string]*v1.Pod{}, mirrors: map[string]*v1.Pod{}, order: map[types.UID]int{}}
 }
 
+// put adds a pod or replaces the version before, which keeps its place in the order.
 func (s *store) put(p *v1.Pod) {
 	name := podmeta.FullName(p.Namespace, p.Name)
 	if podmeta.IsMirror(p) {
@@ -42,8 +45,10 @@ func (s *store) put(p *v1.Pod) {
 	s.byName[name] = p
 }
 
+// drop removes a pod by UID and name; the stored version may be another one than p.
 func (s *store) drop(p *v1.Pod) {
 	name := podmeta.FullName(p.Namespace, p.Name)
+	// A new mirror pod has the name of the old one and another UID.
 	if m := s.mirrors[name]; m != nil && m.UID == p.UID {
 		delete(s.mirrors, name)
 		return
@@ -59,13 +64,16 @@ func (s *store) drop(p *v1.Pod) {
 	}
 }
 
+// list returns a new slice of the pods, in the
+// order in which they came. The pods are shared.
 func (s *store) list() []*v1.Pod {
 	out := slices.AppendSeq(make([]*v1.Pod, 0, len(s.byUID)), maps.Values(s.byUID))
 	slices.SortFunc(out, func(a, b *v1.Pod) int { return cmp.Compare(s.order[a.UID], s.order[b.UID]) })
 	return out
 }
 
-// merge compares a source's new state with its last and queues what changed.
+// merge compares a source's new state with its last and queues what changed. The source's
+// goroutine calls it. Config.Refused is called without m.mu, so it may call the Manager.
 func (m *Manager) merge(source string, snap Snapshot) {
 	snap.Problems = bounded(source, snap.Problems)
 	before, refused := m.mergeLocked(source, snap)
@@ -95,8 +103,11 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 	ops := map[Op][]*v1.Pod{}
 	seen := make(map[types.UID]bool, len(snap.Pods))
 	names := make(map[types.NamespacedName]bool, len(snap.Pods))
+	// Waiting and refused pods are found anew with each snapshot.
 	st.waiting, st.refused = nil, nil
 	told := map[types.UID]bool{}
+	// refuse reports a pod once for as long as it is refused.
+	// Beyond maxRefusals of one snapshot it is silent for good.
 	refuse := func(p *v1.Pod, pr Problem) {
 		if told[p.UID] = true; !st.told[p.UID] && len(refused) < maxRefusals {
 			refused = append(refused, refusal{p, fmt.Sprintf("pod from %s is not in effect: %s: %s", source, pr.Field, pr.Reason)})
@@ -104,8 +115,10 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 	}
 	defer func() { st.told = told }()
 	for _, p := range snap.Pods {
+		// The source gave the very same object: nothing to compare.
 		same := st.given[p.UID] == p
 		name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+		// Of two pods in one snapshot the first wins, as in the kubelet.
 		if names[name] || seen[p.UID] {
 			field := "metadata.name"
 			if !names[name] {
@@ -122,6 +135,7 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 			continue
 		}
 		if pr, ok := m.clash(source, st, p); ok {
+			// Not lost: the pod waits until the other source lets go of the name.
 			refuse(p, pr)
 			st.waiting = append(st.waiting, p)
 			continue
@@ -135,12 +149,16 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 			gone = append(gone, uid)
 		}
 	}
+	// In a fixed order, since that of a map varies.
 	slices.Sort(gone)
 	for _, uid := range gone {
 		p := st.pods[uid]
 		delete(st.pods, uid)
 		delete(st.given, uid)
+		// Before the additions: a name that is free again may be needed by one of them.
 		m.store.drop(p)
+		// An end that somebody follows needs a time of
+		// deletion, which the source did not give.
 		if st.kind == Managed {
 			p = withDeletion(p)
 		}
@@ -157,6 +175,8 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 	}
 	st.refused = bounded(source, st.refused)
 	var configs []Object
+	// Before the first snapshot nobody can have used
+	// the source's objects, so none has changed.
 	if st.spoken {
 		was := st.snapshot
 		configs = union(changed("ConfigMap", was.ConfigMaps, snap.ConfigMaps), changed("Secret", was.Secrets, snap.Secrets))
@@ -164,12 +184,15 @@ func (m *Manager) mergeLocked(source string, snap Snapshot) (before []Problem, r
 		configs = union(configs, changed("ResourceClaim", was.ResourceClaims, snap.ResourceClaims))
 	}
 	m.send(source, ops, !st.spoken, configs)
+	// st.pods has them; a second list would keep old versions in memory.
 	snap.Pods = nil
 	before = st.snapshot.Problems
 	st.snapshot = snap
+	// After send, so that whoever waits for Ready finds the changes queued.
 	if !st.spoken {
 		m.spoke(st)
 	}
+	// Names and UIDs that went may be those that pods of other sources wait for.
 	m.admitWaiting()
 	m.met.observe(m)
 	return before, refused
@@ -181,6 +204,7 @@ func withDeletion(p *v1.Pod) *v1.Pod {
 	if p.DeletionTimestamp != nil {
 		return p
 	}
+	// Readers share the stored object, so the time goes into a copy.
 	p = p.DeepCopy()
 	now := metav1.Now()
 	p.DeletionTimestamp = &now
@@ -191,7 +215,7 @@ func withDeletion(p *v1.Pod) *v1.Pod {
 }
 
 // changed are the objects of a kind that one list has otherwise than the other,
-// or not at all.
+// or not at all. The same pointer counts as unchanged. The result has no order.
 func changed[T metav1.Object](kind string, old, now []T) []Object {
 	type key struct{ namespace, name string }
 	were := map[key]T{}
@@ -213,12 +237,14 @@ func changed[T metav1.Object](kind string, old, now []T) []Object {
 	return out
 }
 
-// clash reports whether a pod of another source has the name or the UID of p.
+// clash reports whether a pod of another source has the name or the UID of p. Mirror pods
+// clash with nothing: to bear another pod's name is their purpose. m.mu is held.
 func (m *Manager) clash(source string, st *sourceState, p *v1.Pod) (Problem, bool) {
 	if podmeta.IsMirror(p) {
 		return Problem{}, false
 	}
 	other, field := m.store.byName[podmeta.FullName(p.Namespace, p.Name)], "metadata.name"
+	// The source itself may give a name to another pod of its own, which is no clash.
 	if other == nil || st.pods[other.UID] != nil {
 		other, field = m.store.byUID[p.UID], "metadata.uid"
 	}
@@ -231,7 +257,8 @@ func (m *Manager) clash(source string, st *sourceState, p *v1.Pod) (Problem, boo
 	}, true
 }
 
-// admitWaiting lets in the pods whose name and UID have come free.
+// admitWaiting lets in the pods whose name and UID have come free. Sources come in the
+// order of the configuration. m.mu is held.
 func (m *Manager) admitWaiting() {
 	for _, s := range m.cfg.Sources {
 		source, st := s.Name(), m.sources[s.Name()]
@@ -249,37 +276,44 @@ func (m *Manager) admitWaiting() {
 	}
 }
 
-// send queues the changes of one merge.
+// send queues the changes of one merge. The order is the kubelet's: removals come first,
+// so that names, UIDs and resources are free for additions. m.mu is held.
 func (m *Manager) send(source string, ops map[Op][]*v1.Pod, first bool, configs []Object) {
 	m.queue.turn++
 	for _, op := range []Op{Remove, Add, Update, Delete, Reconcile} {
 		m.queue.pods(op, source, ops[op])
 	}
+	// Receivers count a source as ready with its first change, so there must be one.
 	if first && len(ops[Add])+len(ops[Update])+len(ops[Delete]) == 0 {
 		m.queue.notice(rankEmpty, source)
 	}
 	if len(configs) > 0 {
 		m.queue.notice(rankConfig, source, configs...)
 	}
+	// One pending signal is enough: the receiver looks at the whole queue.
 	select {
 	case m.signal <- struct{}{}:
 	default:
 	}
 }
 
-// mergePod compares one pod with its last version.
+// mergePod compares one pod with its last version. The Manager owns p from here on, and
+// annotates it. m.mu is held.
 func (m *Manager) mergePod(source string, st *sourceState, p *v1.Pod, ops map[Op][]*v1.Pod) {
 	if p.Annotations == nil {
 		p.Annotations = map[string]string{}
 	}
 	p.Annotations[podmeta.AnnotationSource] = source
+	// The source must not set the mark by itself.
 	delete(p.Annotations, podmeta.AnnotationManaged)
+	// The name "api" says the same by itself; any other source needs the mark.
 	if st.kind == Managed || st.kind == API && source != podmeta.SourceAPI {
 		p.Annotations[podmeta.AnnotationManaged] = "true"
 	}
 	old := st.pods[p.UID]
 	st.given[p.UID] = p
 	if old == nil {
+		// The time of the first sight, in the kubelet's format; updates keep it.
 		p.Annotations[podmeta.AnnotationSeen] = time.Now().Format(time.RFC3339Nano)
 		st.pods[p.UID] = p
 		m.store.put(p)
@@ -291,6 +325,8 @@ func (m *Manager) mergePod(source string, st *sourceState, p *v1.Pod, ops map[Op
 	if !changed {
 		return
 	}
+	// Only the status counts: other metadata is neither
+	// compared nor copied, as in the kubelet.
 	if op == Reconcile {
 		c := *old // what it holds is shared, and never changed
 		c.Status = p.Status
@@ -301,7 +337,8 @@ func (m *Manager) mergePod(source string, st *sourceState, p *v1.Pod, ops map[Op
 	ops[op] = append(ops[op], p)
 }
 
-// compare says what changed between two versions of a pod.
+// compare says what changed between two versions of a pod. Owner references,
+// resourceVersion and the like are not compared, as in the kubelet.
 func compare(old, now *v1.Pod) (op Op, changed bool) {
 	same := equality.Semantic.DeepEqual
 	meaning := same(old.Spec, now.Spec) && same(old.Labels, now.Labels) &&
@@ -311,6 +348,8 @@ func compare(old, now *v1.Pod) (op Op, changed bool) {
 	switch {
 	case !meaning && now.DeletionTimestamp == nil:
 		return Update, true
+	// A pod that is to be deleted is sent with each
+	// snapshot, changed or not, as in the kubelet.
 	case !meaning, now.DeletionTimestamp != nil:
 		return Delete, true
 	case !same(old.Status, now.Status):
@@ -322,6 +361,7 @@ func compare(old, now *v1.Pod) (op Op, changed bool) {
 
 // sameForeign compares annotations but for those that this package sets itself.
 func sameForeign(a, b map[string]string) bool {
+	// n counts the annotations of a, less those of b.
 	n := 0
 	for k, v := range a {
 		if isOwn(k) {
@@ -340,6 +380,8 @@ func sameForeign(a, b map[string]string) bool {
 	return n == 0
 }
 
+// isOwn reports whether an annotation is a mark of this
+// machinery: a difference in it is no change of the pod.
 func isOwn(annotation string) bool {
 	switch annotation {
 	case podmeta.AnnotationSource, podmeta.AnnotationSeen, podmeta.AnnotationMirror, podmeta.AnnotationManaged:

@@ -39,7 +39,8 @@ func (o Op) String() string { return [...]string{"ADD", "UPDATE", "REMOVE", "DEL
 type Change struct {
 	Op     Op
 	Source string
-	Pods   []*v1.Pod
+	// Pods are shared and read-only; of a Remove they are the last known versions.
+	Pods []*v1.Pod
 	// Configs are the objects beside pods that came, went or changed.
 	Configs []Object
 }
@@ -67,12 +68,14 @@ type Snapshot struct {
 
 // Problem is something in a source that is not in effect.
 type Problem struct {
+	// Source is the name of the source; the Manager sets it.
 	Source string
 	// File is the path or the URL, Document counts from 1 within it.
 	File     string
 	Document int
 	// Pod is namespace/name of the object, as far as it could be read.
-	Pod    string
+	Pod string
+	// Field is its path within the object, "" for the object as a whole.
 	Field  string
 	Reason string
 	// Kept reports that an earlier, good version stays in effect.
@@ -125,24 +128,29 @@ type Config struct {
 }
 
 // Manager keeps which pods should run. Its methods may be called from any
-// goroutine.
+// goroutine. Each source has a goroutine of its own; all are merged under one mutex.
 type Manager struct {
 	cfg Config
 	met *metrics
+	// out has no buffer: a change counts as received when the send returns.
 	out chan Change
 
+	// signal wakes deliver after something was queued; its buffer holds one.
 	signal chan struct{}
 	ready  chan struct{} // closed when every source has spoken
 
+	// mu guards the fields below.
 	mu      sync.Mutex
 	store   store
 	sources map[string]*sourceState
 	queue   queue
 }
 
-// sourceState is what one source said last.
+// sourceState is what one source said last. Manager.mu guards it, except for kind, which
+// never changes.
 type sourceState struct {
-	kind     Kind
+	kind Kind
+	// spoken is never reset: a source that fails later keeps the pods that it named.
 	spoken   bool
 	failure  string // why it failed, until it speaks
 	snapshot Snapshot
@@ -153,7 +161,8 @@ type sourceState struct {
 	refused  []Problem             // of pods that are not in effect for what else the source has
 }
 
-// New checks cfg and returns a Manager at rest.
+// New checks cfg and returns a Manager at rest. It starts nothing: sources run in
+// [Manager.Run]. The error names every mistake in cfg.
 func New(cfg Config) (*Manager, error) {
 	var errs []error
 	if len(cfg.Sources) == 0 {
@@ -186,15 +195,18 @@ func New(cfg Config) (*Manager, error) {
 // Changes is where changes are told, in order. The sources do not wait for who
 // takes them: what became of a pod before a change of it was taken is told as
 // one change, and not at all if the pod came and went. A static pod that was
-// removed and came back is told as both, for it is to begin anew.
+// removed and came back is told as both, for it is to begin anew. The channel is never
+// closed, also not at the end of Run.
 func (m *Manager) Changes() <-chan Change { return m.out }
 
+// deliver hands on the queue's changes, one at a time, until ctx ends.
 func (m *Manager) deliver(ctx context.Context) {
 	for {
 		m.mu.Lock()
 		next, some := m.queue.take()
 		m.mu.Unlock()
 		out := m.out
+		// A send to a nil channel never happens: without a change only a signal counts.
 		if !some {
 			out = nil
 		}
@@ -202,10 +214,13 @@ func (m *Manager) deliver(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-m.signal:
+			// Back into the queue with it, where a newer
+			// change of the same pod is merged into it.
 			m.mu.Lock()
 			m.queue.putBack(next)
 			m.mu.Unlock()
 		case out <- next.Change:
+			// From now on the receiver knows that this source has spoken.
 			m.mu.Lock()
 			m.queue.told[next.Source] = true
 			m.mu.Unlock()
@@ -227,7 +242,8 @@ func (m *Manager) AllReady() bool {
 	}
 }
 
-// spoke notes that a source has spoken for the first time. m.mu is held.
+// spoke notes that a source has spoken for the first time. m.mu is held. It must be called
+// once per source at most: the last one closes m.ready.
 func (m *Manager) spoke(st *sourceState) {
 	st.spoken = true
 	for _, s := range m.sources {
@@ -239,7 +255,7 @@ func (m *Manager) spoke(st *sourceState) {
 }
 
 // Pods lists the pods that should run, mirror pods left out, in the order they
-// came.
+// came. The slice is the caller's, the pods are not.
 func (m *Manager) Pods() []*v1.Pod {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -262,7 +278,8 @@ func (m *Manager) PodByName(namespace, name string) (*v1.Pod, bool) {
 	return p, p != nil
 }
 
-// Claim returns a claim to a persistent volume, shared and read-only.
+// Claim returns a claim to a persistent volume, shared and read-only. If two sources have
+// it, the one that is first in the configuration counts.
 func (m *Manager) Claim(namespace, name string) (*v1.PersistentVolumeClaim, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -276,7 +293,8 @@ func (m *Manager) Claim(namespace, name string) (*v1.PersistentVolumeClaim, bool
 	return nil, false
 }
 
-// Volume returns a persistent volume, shared and read-only.
+// Volume returns a persistent volume, shared and read-only. If two sources have it, the
+// one that is first in the configuration counts.
 func (m *Manager) Volume(name string) (*v1.PersistentVolume, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -300,14 +318,16 @@ func (m *Manager) Mirror(namespace, name string) (*v1.Pod, bool) {
 }
 
 // Mirrors lists the pods that stand in the API for static ones, whether these
-// are there or not.
+// are there or not. They are in no order.
 func (m *Manager) Mirrors() []*v1.Pod {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Collect(maps.Values(m.store.mirrors))
 }
 
-// ConfigMaps returns those of a namespace by name. The map is the caller's.
+// ConfigMaps returns those of a namespace by name. The map is the caller's. The objects
+// are shared and read-only. If two sources have one of that name it is not defined which
+// of them counts.
 func (m *Manager) ConfigMaps(namespace string) map[string]*v1.ConfigMap {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -322,7 +342,8 @@ func (m *Manager) ConfigMaps(namespace string) map[string]*v1.ConfigMap {
 	return out
 }
 
-// Secrets returns those of a namespace by name. The map is the caller's.
+// Secrets returns those of a namespace by name. The map is the caller's. The objects are
+// shared and read-only, with the same reservation as those of ConfigMaps.
 func (m *Manager) Secrets(namespace string) map[string]*v1.Secret {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -31,8 +31,10 @@ func Validate(pod *v1.Pod) field.ErrorList {
 }
 
 // prepare gives the pods of a snapshot defaults. Those with mistakes are problems;
-// the version before of such a pod stays in effect.
+// the version before of such a pod stays in effect. It runs without m.mu: the checks of
+// thousands of pods would keep all readers waiting.
 func (m *Manager) prepare(source string, kind Kind, snap Snapshot) Snapshot {
+	// An API server has done both already.
 	if kind == API {
 		return snap
 	}
@@ -54,10 +56,13 @@ func (m *Manager) prepare(source string, kind Kind, snap Snapshot) Snapshot {
 	if len(bad) == 0 {
 		return snap
 	}
+	// The names are those with defaults, so a broken version finds the one before.
 	before := m.podsOf(source)
 	for _, p := range bad {
 		old := before[podmeta.FullName(p.Namespace, p.Name)]
 		if old != nil {
+			// A copy, since merge annotates what it is
+			// handed; the original is shared with readers.
 			snap.Pods = append(snap.Pods, old.DeepCopy())
 		}
 		for _, e := range mistakes[p] {
@@ -69,7 +74,8 @@ func (m *Manager) prepare(source string, kind Kind, snap Snapshot) Snapshot {
 	return snap
 }
 
-// podsOf are the pods of a source by their full names.
+// podsOf are the pods of a source by their full names. The map is the caller's, the pods
+// are shared.
 func (m *Manager) podsOf(source string) map[string]*v1.Pod {
 	m.mu.Lock()
 	defer m.mu.Unlock()

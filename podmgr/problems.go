@@ -13,7 +13,8 @@ import (
 const maxListed = 1000
 
 // bounded are the problems of a source as they are kept: at most maxProblems of
-// each file and maxListed of all, and how many more there are, in short texts.
+// each file and maxListed of all, and how many more there are, in short texts. A source of
+// somebody else's may report any number of problems, of any length.
 func bounded(source string, all []Problem) []Problem {
 	var out []Problem
 	kept, more, files := map[string]int{}, map[string]int{}, []string(nil)
@@ -25,6 +26,7 @@ func bounded(source string, all []Problem) []Problem {
 			if kept[file] == 0 {
 				file = "" // not one of it is told
 			}
+			// Noted in the order in which files come, for the same result each time.
 			if more[file]++; more[file] == 1 {
 				files = append(files, file)
 			}
@@ -41,7 +43,8 @@ func bounded(source string, all []Problem) []Problem {
 }
 
 // Problems lists what is not in effect, by source, file and document. Of a file
-// with many problems the first are listed, and how many more there are.
+// with many problems the first are listed, and how many more there are. The slice is the
+// caller's.
 func (m *Manager) Problems() []Problem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -53,6 +56,7 @@ func (m *Manager) Problems() []Problem {
 		}
 		out = append(out, st.snapshot.Problems...)
 	}
+	// Pods that wait for a name are compared anew: another pod may hold it by now.
 	for _, s := range m.cfg.Sources {
 		st := m.sources[s.Name()]
 		out = append(out, st.refused...)
@@ -70,7 +74,8 @@ func (m *Manager) Problems() []Problem {
 }
 
 // logProblems logs the problems of each file once, in one line, and that they
-// are over. Both lists are bounded.
+// are over. Both lists are bounded. A file that is as broken as before is not logged
+// again.
 func (m *Manager) logProblems(old, now []Problem) {
 	were, are := byFile(old), byFile(now)
 	for _, file := range slices.Sorted(maps.Keys(are)) {
@@ -81,6 +86,7 @@ func (m *Manager) logProblems(old, now []Problem) {
 		texts, kept := make([]string, 0, len(list)), false
 		for _, p := range list {
 			kept = kept || p.Kept
+			// A field of the log line has the file.
 			p.File = ""
 			texts = append(texts, p.Error())
 		}
@@ -94,6 +100,7 @@ func (m *Manager) logProblems(old, now []Problem) {
 	}
 }
 
+// byFile groups problems by file and keeps their order.
 func byFile(list []Problem) map[string][]Problem {
 	out := map[string][]Problem{}
 	for _, p := range list {

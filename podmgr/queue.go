@@ -28,6 +28,7 @@ type entryKey struct {
 	rank int // of an entry without a pod
 }
 
+// entry is one change that was not received yet: of a pod, or of a source as a whole.
 type entry struct {
 	rank    int
 	turn    int
@@ -51,6 +52,8 @@ const (
 	rankConfig // a ConfigMap or a Secret changed
 )
 
+// rankOf and opOf translate between operations and ranks. A rank without
+// an operation of its own is an Add or an Update without pods.
 var rankOf = map[Op]int{Remove: rankRemove, Add: rankAdd, Update: rankUpdate, Delete: rankDelete, Reconcile: rankReconcile}
 
 var opOf = [...]Op{Remove, Add, Update, Delete, Add, Reconcile, Update}
@@ -71,6 +74,8 @@ func (q *queue) notice(rank int, source string, configs ...Object) {
 	q.add(&entry{rank: rank, turn: q.turn, source: source, configs: configs})
 }
 
+// keyOf has no UID for an entry without a pod:
+// there is one such entry per source and rank.
 func keyOf(e *entry) entryKey {
 	if e.pod == nil {
 		return entryKey{name: e.source, rank: e.rank}
@@ -78,6 +83,7 @@ func keyOf(e *entry) entryKey {
 	return entryKey{uid: e.pod.UID, name: podmeta.FullName(e.pod.Namespace, e.pod.Name)}
 }
 
+// add queues e, or merges it with the entry of the same pod. e belongs to the queue.
 func (q *queue) add(e *entry) {
 	if then := e.then; then != nil { // of an entry that is put back
 		e.then = nil
@@ -94,6 +100,7 @@ func (q *queue) add(e *entry) {
 		q.entries[k] = e
 		return
 	}
+	// Removed and back at once: both must be received, or the old pod would never end.
 	if old.rank == rankRemove && e.pod != nil && podmeta.IsStatic(e.pod) {
 		old.then = old.then.before(e)
 		return
@@ -149,10 +156,13 @@ func follow(first, second int, now *v1.Pod) (rank int, something bool) {
 		return 0, false
 	case first == rankAdd:
 		return rankAdd, true
+	// For pods that are not static a removal and an addition come
+	// to a new version of the pod, which the receiver knows.
 	case first == rankRemove && second == rankAdd && now.DeletionTimestamp != nil:
 		return rankDelete, true
 	case first == rankRemove && second == rankAdd:
 		return rankUpdate, true
+	// The receiver acts on the pod anyway, and finds the status in it.
 	case second == rankReconcile:
 		return first, true // it takes the new status along
 	default:
@@ -180,6 +190,7 @@ func (q *queue) take() (taken, bool) {
 		return cmp.Or(cmp.Compare(a.turn, b.turn), cmp.Compare(a.rank, b.rank), cmp.Compare(a.source, b.source), cmp.Compare(a.seq, b.seq))
 	})
 	first := all[0]
+	// All entries of the first one's turn, source and rank go into the same change.
 	t := taken{Change: Change{Op: opOf[first.rank], Source: first.source}}
 	for _, e := range all {
 		same := e.turn == first.turn && e.source == first.source
@@ -193,6 +204,7 @@ func (q *queue) take() (taken, bool) {
 		}
 		t.Configs = append(t.Configs, e.configs...)
 		delete(q.entries, keyOf(e))
+		// What follows a removal is a change of its own, and comes next.
 		if e.then != nil {
 			q.entries[keyOf(e.then)] = e.then
 			e.then = nil
@@ -202,7 +214,8 @@ func (q *queue) take() (taken, bool) {
 	return t, true
 }
 
-// putBack undoes take. What was queued since then follows upon it.
+// putBack undoes take. What was queued since then follows upon it. The older entries go in
+// first, so that newer ones are merged into them in the order of their coming.
 func (q *queue) putBack(t taken) {
 	since := q.entries
 	q.entries = map[entryKey]*entry{}

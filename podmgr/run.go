@@ -32,22 +32,27 @@ func (m *Manager) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// runSource runs one source until ctx ends or the source does, with pauses after failures.
 func (m *Manager) runSource(ctx context.Context, s Source) {
 	name, kind := s.Name(), KindOf(s)
 	wait := retry.Backoff{First: firstPause, Max: maxPause, Jitter: 0.1}
 	for {
 		began := time.Now()
+		// The source calls it in a goroutine of its own;
+		// m.mu brings the merges of all sources in order.
 		err := s.Run(ctx, func(snap Snapshot) {
 			m.merge(name, m.prepare(name, kind, snap))
 			m.recovered(name)
 		})
 		switch {
+		// Errors at the end of ctx are those of the interruption.
 		case ctx.Err() != nil:
 			return
 		case err == nil:
 			m.cfg.Log.Info("source of pods ended", zap.String("source", name))
 			return
 		}
+		// After a run longer than maxPause the pauses begin at firstPause again.
 		wait.Recovered(time.Since(began))
 		m.failed(name, inOneLine(err.Error()))
 		if !wait.Wait(ctx) {
@@ -56,7 +61,8 @@ func (m *Manager) runSource(ctx context.Context, s Source) {
 	}
 }
 
-// failed takes note that a source failed, and logs it unless it failed so before.
+// failed takes note that a source failed, and logs it unless it failed so before. Pods of
+// the source stay wanted: nothing is known about them.
 func (m *Manager) failed(source, reason string) {
 	m.mu.Lock()
 	st := m.sources[source]
@@ -69,7 +75,7 @@ func (m *Manager) failed(source, reason string) {
 	}
 }
 
-// recovered takes note that a source has spoken.
+// recovered takes note that a source has spoken. It logs the recovery, without m.mu.
 func (m *Manager) recovered(source string) {
 	m.mu.Lock()
 	st := m.sources[source]

@@ -22,27 +22,38 @@ import (
 // as far as a node would stumble over them, and the references that a pod
 // without an API server cannot have.
 func validatePod(p *v1.Pod) field.ErrorList {
+	// Package podcheck has what also holds for pods of an API server.
 	v := &podValidator{pod: p, errs: podcheck.Pod(p)}
 	meta := field.NewPath("metadata")
+	// In order: problems are compared with those
+	// before, and a change of order would be logged.
 	for _, k := range sets.List(sets.KeySet(p.Labels)) {
 		v.says(meta.Child("labels"), k, validation.IsQualifiedName(k))
 		v.says(meta.Child("labels").Key(k), p.Labels[k], validation.IsValidLabelValue(p.Labels[k]))
 	}
 	for _, k := range sets.List(sets.KeySet(p.Annotations)) {
+		// As in the API server, which allows capitals in the keys of annotations.
 		v.says(meta.Child("annotations"), k, validation.IsQualifiedName(strings.ToLower(k)))
 	}
 	v.spec(&p.Spec, field.NewPath("spec"))
 	return v.errs
 }
 
+// podValidator collects the mistakes of one pod. The names of volumes and claims
+// must be collected before the containers that refer to them are checked.
 type podValidator struct {
-	pod     *v1.Pod
-	errs    field.ErrorList
+	pod  *v1.Pod
+	errs field.ErrorList
+	// volumes are the names in spec.volumes.
 	volumes map[string]bool
 	claims  map[string]bool // by their name in the pod
-	ports   map[string]bool // of the host
+	// ports are protocol, address and port of all
+	// containers so far: two cannot listen on the same.
+	ports map[string]bool // of the host
 }
 
+// add drops mistakes beyond maxMistakes: a pod with a million
+// of them must not cost more than one with a hundred.
 func (v *podValidator) add(e *field.Error) {
 	if len(v.errs) < maxMistakes {
 		v.errs = append(v.errs, e)
@@ -56,17 +67,21 @@ func (v *podValidator) says(p *field.Path, value any, msgs []string) {
 	}
 }
 
+// notNegative checks a field that may be nil, which means that it is not set.
 func (v *podValidator) notNegative(p *field.Path, n *int64) {
 	if n != nil && *n < 0 {
 		v.add(field.Invalid(p, *n, "must be 0 or more"))
 	}
 }
 
+// spec checks the pod's own fields, and then its containers.
 func (v *podValidator) spec(s *v1.PodSpec, p *field.Path) {
+	// With None, nothing but dnsConfig is written to resolv.conf.
 	if s.DNSPolicy == v1.DNSNone && (s.DNSConfig == nil || len(s.DNSConfig.Nameservers) == 0) {
 		v.add(field.Required(p.Child("dnsConfig", "nameservers"), "with dnsPolicy None"))
 	}
 	v.notNegative(p.Child("terminationGracePeriodSeconds"), s.TerminationGracePeriodSeconds)
+	// With 0 seconds the pod would be at its end before it starts.
 	if d := s.ActiveDeadlineSeconds; d != nil && *d < 1 {
 		v.add(field.Invalid(p.Child("activeDeadlineSeconds"), *d, "must be 1 or more"))
 	}
@@ -87,6 +102,7 @@ func (v *podValidator) spec(s *v1.PodSpec, p *field.Path) {
 		}
 	}
 	v.scheduling(s, p)
+	// Names of claims and volumes are collected here, before the containers.
 	v.names(s, p)
 	v.references(s, p)
 	v.volumeList(s.Volumes, p.Child("volumes"))
@@ -98,6 +114,8 @@ func (v *podValidator) spec(s *v1.PodSpec, p *field.Path) {
 		c := &s.InitContainers[i]
 		cp := p.Child("initContainers").Index(i)
 		v.container(c, cp)
+		// A probe needs a container that keeps running: among
+		// init containers only sidecars do (KEP-753).
 		if c.RestartPolicy == nil && (c.LivenessProbe != nil || c.ReadinessProbe != nil || c.StartupProbe != nil || c.Lifecycle != nil) {
 			v.add(field.Forbidden(cp, "probes and lifecycle need restartPolicy Always on an init container"))
 		}
@@ -105,6 +123,7 @@ func (v *podValidator) spec(s *v1.PodSpec, p *field.Path) {
 	for i := range s.Containers {
 		v.container(&s.Containers[i], p.Child("containers").Index(i))
 	}
+	// The API has them in a subresource, never in a pod that is created.
 	if len(s.EphemeralContainers) > 0 {
 		v.add(field.Forbidden(p.Child("ephemeralContainers"), "may not be in a manifest"))
 	}
@@ -115,6 +134,7 @@ func (v *podValidator) spec(s *v1.PodSpec, p *field.Path) {
 
 // references refuses what only an API server could resolve.
 func (v *podValidator) references(s *v1.PodSpec, p *field.Path) {
+	// Tokens of service accounts come from the API server.
 	if s.ServiceAccountName != "" {
 		v.add(field.Forbidden(p.Child("serviceAccountName"), "static pods may not reference service accounts"))
 	}
@@ -124,6 +144,8 @@ func (v *podValidator) references(s *v1.PodSpec, p *field.Path) {
 	v.resourceClaims(s, p.Child("resourceClaims"))
 }
 
+// volumeList checks the volumes and collects their
+// names. podcheck.Pod checks the names themselves.
 func (v *podValidator) volumeList(vols []v1.Volume, p *field.Path) {
 	v.volumes = map[string]bool{}
 	for i := range vols {
@@ -137,7 +159,8 @@ func (v *podValidator) volumeList(vols []v1.Volume, p *field.Path) {
 	}
 }
 
-// setFields counts what a volume is to come from.
+// setFields counts what a volume is to come from. By reflection, so that kinds of volumes
+// that the API gets later are counted as well.
 func setFields(source any) int {
 	n := 0
 	s := reflect.ValueOf(source) // all its fields are pointers
@@ -149,6 +172,8 @@ func setFields(source any) int {
 	return n
 }
 
+// volumeSource checks the references to other objects and
+// to paths of the host; sources checks the other fields.
 func (v *podValidator) volumeSource(vol *v1.VolumeSource, p *field.Path) {
 	if c := vol.PersistentVolumeClaim; c != nil && c.ClaimName == "" {
 		v.add(field.Required(p.Child("persistentVolumeClaim", "claimName"), ""))
@@ -156,6 +181,8 @@ func (v *podValidator) volumeSource(vol *v1.VolumeSource, p *field.Path) {
 	if e := vol.Ephemeral; e != nil && e.VolumeClaimTemplate == nil {
 		v.add(field.Required(p.Child("ephemeral", "volumeClaimTemplate"), ""))
 	}
+	// With '..' the path would hide which directory of the
+	// host is meant; the API server refuses it, too.
 	if h := vol.HostPath; h != nil && (!path.IsAbs(h.Path) || strings.Contains("/"+h.Path+"/", "/../")) {
 		v.add(field.Invalid(p.Child("hostPath", "path"), h.Path, "must be an absolute path without '..'"))
 	}
@@ -173,6 +200,8 @@ func (v *podValidator) volumeSource(vol *v1.VolumeSource, p *field.Path) {
 	}
 }
 
+// projection checks one source of a projected volume.
+// Tokens and trust bundles come from an API server.
 func (v *podValidator) projection(src *v1.VolumeProjection, p *field.Path) {
 	if src.ServiceAccountToken != nil {
 		v.add(field.Forbidden(p.Child("serviceAccountToken"), "static pods may not reference service accounts"))
@@ -188,9 +217,12 @@ func (v *podValidator) projection(src *v1.VolumeProjection, p *field.Path) {
 	}
 }
 
+// container checks a container or an init container. The
+// names of volumes and claims must have been collected.
 func (v *podValidator) container(c *v1.Container, p *field.Path) {
 	if c.Image == "" {
 		v.add(field.Required(p.Child("image"), ""))
+		// The API server refuses blanks here as well, rather than trim them.
 	} else if strings.TrimSpace(c.Image) != c.Image {
 		v.add(field.Invalid(p.Child("image"), c.Image, "must not have blanks at its ends"))
 	}
@@ -225,6 +257,8 @@ func (v *podValidator) container(c *v1.Container, p *field.Path) {
 	}
 }
 
+// portList checks the ports of one container, and those
+// of the host against all containers before it.
 func (v *podValidator) portList(ports []v1.ContainerPort, p *field.Path) {
 	names := map[string]bool{}
 	for i, cp := range ports {
@@ -237,13 +271,16 @@ func (v *podValidator) portList(ports []v1.ContainerPort, p *field.Path) {
 			names[cp.Name] = true
 		}
 		v.says(pp.Child("containerPort"), cp.ContainerPort, validation.IsValidPortNum(int(cp.ContainerPort)))
+		// 0 means that the port is not mapped to the host.
 		if cp.HostPort == 0 {
 			continue
 		}
 		v.says(pp.Child("hostPort"), cp.HostPort, validation.IsValidPortNum(int(cp.HostPort)))
+		// Nothing maps ports in the host's network, so they cannot differ.
 		if v.pod.Spec.HostNetwork && cp.HostPort != cp.ContainerPort {
 			v.add(field.Invalid(pp.Child("hostPort"), cp.HostPort, "must equal containerPort with hostNetwork"))
 		}
+		// The same port on two addresses of the host is no conflict.
 		key := fmt.Sprintf("%s/%s/%d", cp.Protocol, cp.HostIP, cp.HostPort)
 		if v.ports[key] {
 			v.add(field.Duplicate(pp.Child("hostPort"), key))
@@ -252,9 +289,11 @@ func (v *podValidator) portList(ports []v1.ContainerPort, p *field.Path) {
 	}
 }
 
+// env checks a variable, which has a value or one source of a value.
 func (v *podValidator) env(e *v1.EnvVar, p *field.Path) {
 	if e.Name == "" {
 		v.add(field.Required(p.Child("name"), ""))
+		// An entry of an environment is NAME=VALUE, and ends with a NUL byte (POSIX).
 	} else if strings.ContainsAny(e.Name, "=\x00") {
 		v.add(field.Invalid(p.Child("name"), e.Name, "must not contain '='"))
 	}
@@ -292,6 +331,7 @@ func (v *podValidator) keyRef(name, key string, p *field.Path) {
 	}
 }
 
+// mountList checks the mounts and block devices of a container against the pod's volumes.
 func (v *podValidator) mountList(c *v1.Container, p *field.Path) {
 	paths := map[string]bool{}
 	for i := range c.VolumeMounts {
@@ -299,6 +339,7 @@ func (v *podValidator) mountList(c *v1.Container, p *field.Path) {
 		if !v.volumes[m.Name] {
 			v.add(field.NotFound(mp.Child("name"), m.Name))
 		}
+		// Two mounts on one path would hide each other.
 		switch {
 		case m.MountPath == "":
 			v.add(field.Required(mp.Child("mountPath"), ""))
@@ -309,12 +350,15 @@ func (v *podValidator) mountList(c *v1.Container, p *field.Path) {
 		if m.SubPath != "" && m.SubPathExpr != "" {
 			v.add(field.Invalid(mp.Child("subPathExpr"), m.SubPathExpr, "must not stand beside subPath"))
 		}
+		// A path with '..' would lead out of the volume, into the node.
 		if s := m.SubPath; path.IsAbs(s) || strings.Contains("/"+s+"/", "/../") {
 			v.add(field.Invalid(mp.Child("subPath"), s, "must be a relative path without '..'"))
 		}
 		if s := m.SubPathExpr; path.IsAbs(s) || strings.Contains("/"+s+"/", "/../") {
 			v.add(field.Invalid(mp.Child("subPathExpr"), s, "must be a relative path without '..'"))
 		}
+		// Bidirectional mounts appear on the host and in other
+		// pods, so they are for privileged containers alone.
 		privileged := c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged
 		if m.MountPropagation != nil && *m.MountPropagation == v1.MountPropagationBidirectional && !privileged {
 			v.add(field.Forbidden(mp.Child("mountPropagation"), "Bidirectional needs a privileged container"))
@@ -327,6 +371,7 @@ func (v *podValidator) mountList(c *v1.Container, p *field.Path) {
 	}
 }
 
+// resources checks the requests, which have been filled in from the limits, against them.
 func (v *podValidator) resources(r v1.ResourceRequirements, p *field.Path) {
 	v.claimsOf(r.Claims, p.Child("claims"))
 	v.quantities(r.Limits, p.Child("limits"))
@@ -337,12 +382,15 @@ func (v *podValidator) resources(r v1.ResourceRequirements, p *field.Path) {
 		if ok && req.Cmp(lim) > 0 {
 			v.add(field.Invalid(p.Child("requests").Key(string(res)), req.String(), "must not exceed the limit of "+lim.String()))
 		}
+		// Extended resources cannot be overcommitted: requests and limits are equal.
 		if !ok && strings.Contains(string(res), "/") {
 			v.add(field.Required(p.Child("limits").Key(string(res)), "an extended resource needs a limit that equals its request"))
 		}
 	}
 }
 
+// resizePolicies checks what happens to a container when its resources
+// are resized in place (KEP-1287); other resources cannot be.
 func (v *podValidator) resizePolicies(list []v1.ContainerResizePolicy, p *field.Path) {
 	seen := map[v1.ResourceName]bool{}
 	for i, r := range list {
@@ -357,6 +405,8 @@ func (v *podValidator) resizePolicies(list []v1.ContainerResizePolicy, p *field.
 	}
 }
 
+// quantities checks names and signs. How a quantity
+// parses was decided when the pod was decoded.
 func (v *podValidator) quantities(list v1.ResourceList, p *field.Path) {
 	for _, res := range slices.Sorted(maps.Keys(list)) {
 		v.says(p, res, validation.IsQualifiedName(string(res)))
@@ -366,6 +416,8 @@ func (v *podValidator) quantities(list v1.ResourceList, p *field.Path) {
 	}
 }
 
+// probe checks one of a container's probes; 0
+// stands for a default that is filled in before.
 func (v *podValidator) probe(pr *v1.Probe, p *field.Path, name string) {
 	if pr == nil {
 		return
@@ -382,9 +434,11 @@ func (v *podValidator) probe(pr *v1.Probe, p *field.Path, name string) {
 			v.add(field.Invalid(p.Child(f.name), f.n, "must be 0 or more"))
 		}
 	}
+	// Only readiness comes and goes. The others decide with one success.
 	if name != "readinessProbe" && pr.SuccessThreshold != 1 {
 		v.add(field.Invalid(p.Child("successThreshold"), pr.SuccessThreshold, "must be 1"))
 	}
+	// With 0 seconds a failed probe would be a kill without a chance to end.
 	if g := pr.TerminationGracePeriodSeconds; g != nil && *g < 1 {
 		v.add(field.Invalid(p.Child("terminationGracePeriodSeconds"), *g, "must be 1 or more"))
 	}
@@ -394,11 +448,13 @@ func (v *podValidator) probe(pr *v1.Probe, p *field.Path, name string) {
 	v.handler(p, pr.Exec, pr.HTTPGet, pr.TCPSocket, pr.GRPC, false)
 }
 
+// hook checks one of a container's lifecycle handlers.
 func (v *podValidator) hook(h *v1.LifecycleHandler, p *field.Path) {
 	if h == nil {
 		return
 	}
 	v.handler(p, h.Exec, h.HTTPGet, h.TCPSocket, nil, h.Sleep != nil)
+	// The kill at the end of the grace period would cut a longer sleep short.
 	if grace := v.pod.Spec.TerminationGracePeriodSeconds; h.Sleep != nil && grace != nil && (h.Sleep.Seconds < 0 || h.Sleep.Seconds > *grace) {
 		v.add(field.Invalid(p.Child("sleep", "seconds"), h.Sleep.Seconds, fmt.Sprintf("must be 0 to terminationGracePeriodSeconds (%d)", *grace)))
 	}
@@ -418,6 +474,7 @@ func (v *podValidator) handler(p *field.Path, exec *v1.ExecAction, get *v1.HTTPG
 	if exec != nil && len(exec.Command) == 0 {
 		v.add(field.Required(p.Child("exec", "command"), ""))
 	}
+	// A name stands for one of the container's ports.
 	port := func(p *field.Path, n intstr.IntOrString) {
 		if n.Type == intstr.String {
 			v.says(p, n.StrVal, validation.IsValidPortName(n.StrVal))
@@ -436,14 +493,19 @@ func (v *podValidator) handler(p *field.Path, exec *v1.ExecAction, get *v1.HTTPG
 	}
 }
 
+// podSecurity checks settings that only the pod as a whole has.
 func (v *podValidator) podSecurity(sc *v1.PodSecurityContext, p *field.Path) {
 	v.sysctls(sc.Sysctls, p.Child("sysctls"))
+	// With hostPID a pod is in the host's PID namespace, and has none of its own to share.
 	if share := v.pod.Spec.ShareProcessNamespace; share != nil && *share && v.pod.Spec.HostPID {
 		v.add(field.Invalid(field.NewPath("spec", "shareProcessNamespace"), true, "must not stand beside hostPID"))
 	}
 }
 
+// security checks a container's settings against each other.
 func (v *podValidator) security(sc *v1.SecurityContext, p *field.Path) {
+	// A privileged container has every privilege
+	// to begin with: the setting could not hold.
 	if esc := sc.AllowPrivilegeEscalation; esc != nil && !*esc && sc.Privileged != nil && *sc.Privileged {
 		v.add(field.Invalid(p, "", "a privileged container cannot have allowPrivilegeEscalation: false"))
 	}

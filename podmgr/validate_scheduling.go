@@ -17,10 +17,11 @@ import (
 
 // Bounds of a pod's DNS configuration (the API's documentation of dnsConfig).
 const (
-	maxNameservers   = 3
-	maxSearchPaths   = 32
-	maxSearchList    = 2048 // bytes, with the blanks between paths
-	maxSysctlName    = 253
+	maxNameservers = 3
+	maxSearchPaths = 32
+	maxSearchList  = 2048 // bytes, with the blanks between paths
+	maxSysctlName  = 253
+	// The separators of sysctl(8), dots and slashes, may be mixed.
 	sysctlNameSyntax = `^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$`
 )
 
@@ -41,22 +42,26 @@ func (v *podValidator) scheduling(s *v1.PodSpec, p *field.Path) {
 	for i := range s.Tolerations {
 		v.toleration(&s.Tolerations[i], p.Child("tolerations").Index(i))
 	}
+	// Preferences are left out: no node compares itself with them.
 	if a := s.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		v.nodeSelector(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution, p.Child("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"))
 	}
 	v.spread(s.TopologySpreadConstraints, p.Child("topologySpreadConstraints"))
 }
 
+// toleration checks one toleration. An empty key with Exists tolerates every taint.
 func (v *podValidator) toleration(t *v1.Toleration, p *field.Path) {
 	if t.Key != "" {
 		v.says(p.Child("key"), t.Key, validation.IsQualifiedName(t.Key))
 	} else if t.Operator != v1.TolerationOpExists {
 		v.add(field.Invalid(p.Child("operator"), t.Operator, "must be Exists without a key"))
 	}
+	// Seconds delay the eviction from a node, which no other effect causes.
 	if t.TolerationSeconds != nil && t.Effect != v1.TaintEffectNoExecute {
 		v.add(field.Invalid(p.Child("effect"), t.Effect, "must be NoExecute with tolerationSeconds"))
 	}
 	switch t.Operator {
+	// An empty operator means Equal.
 	case v1.TolerationOpEqual, "":
 		v.says(p.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))
 	case v1.TolerationOpExists:
@@ -66,6 +71,8 @@ func (v *podValidator) toleration(t *v1.Toleration, p *field.Path) {
 	}
 }
 
+// nodeSelector checks the terms, one of which has
+// to match. Without any no node would ever match.
 func (v *podValidator) nodeSelector(s *v1.NodeSelector, p *field.Path) {
 	p = p.Child("nodeSelectorTerms")
 	if len(s.NodeSelectorTerms) == 0 {
@@ -78,6 +85,7 @@ func (v *podValidator) nodeSelector(s *v1.NodeSelector, p *field.Path) {
 	}
 }
 
+// requirement checks that the number of values fits the operator.
 func (v *podValidator) requirement(r *v1.NodeSelectorRequirement, p *field.Path) {
 	v.says(p.Child("key"), r.Key, validation.IsQualifiedName(r.Key))
 	values := p.Child("values")
@@ -90,6 +98,7 @@ func (v *podValidator) requirement(r *v1.NodeSelectorRequirement, p *field.Path)
 		if len(r.Values) > 0 {
 			v.add(field.Forbidden(values, "may not be there with operator Exists or DoesNotExist"))
 		}
+	// Gt and Lt compare a label, as an integer, with one value.
 	case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
 		if len(r.Values) != 1 {
 			v.add(field.Required(values, "exactly one with operator Gt or Lt"))
@@ -100,6 +109,7 @@ func (v *podValidator) requirement(r *v1.NodeSelectorRequirement, p *field.Path)
 	}
 }
 
+// spread checks the constraints, of which there is one for each topology and action.
 func (v *podValidator) spread(list []v1.TopologySpreadConstraint, p *field.Path) {
 	seen := map[string]bool{}
 	for i := range list {
@@ -121,6 +131,7 @@ func (v *podValidator) spread(list []v1.TopologySpreadConstraint, p *field.Path)
 	}
 }
 
+// selector checks a selector of labels as the API server does.
 func (v *podValidator) selector(s *metav1.LabelSelector, p *field.Path) {
 	for _, e := range metavalidation.ValidateLabelSelector(s, metavalidation.LabelSelectorValidationOptions{}, p) {
 		v.add(e)
@@ -139,6 +150,7 @@ func (v *podValidator) names(s *v1.PodSpec, p *field.Path) {
 		return
 	}
 	p = p.Child("dnsConfig")
+	// More would be ignored by the resolver (resolv.conf(5), MAXNS).
 	if len(d.Nameservers) > maxNameservers {
 		v.add(field.TooMany(p.Child("nameservers"), len(d.Nameservers), maxNameservers))
 	}
@@ -150,10 +162,13 @@ func (v *podValidator) names(s *v1.PodSpec, p *field.Path) {
 	if len(d.Searches) > maxSearchPaths {
 		v.add(field.TooMany(p.Child("searches"), len(d.Searches), maxSearchPaths))
 	}
+	// The list is one line in resolv.conf.
 	if n := len(strings.Join(d.Searches, " ")); n > maxSearchList {
 		v.add(field.TooLong(p.Child("searches"), "", maxSearchList))
 	}
 	for i, name := range d.Searches {
+		// A dot alone is the root; names of services
+		// may have underscores, and a dot at the end.
 		if name != "." {
 			v.says(p.Child("searches").Index(i), name, validation.IsDNS1123SubdomainWithUnderscore(strings.TrimSuffix(name, ".")))
 		}

@@ -13,6 +13,8 @@ import (
 )
 
 const (
+	// maxMode has the permission bits alone: no file
+	// of a volume may change its user or group.
 	maxMode       = 0o777
 	maxDriverName = 63  // CSI specification, GetPluginInfo
 	maxLUN        = 255 // the API's documentation of iscsi
@@ -21,7 +23,8 @@ const (
 // iscsiName is the name of a target (RFC 3720, 3.2.6.3).
 var iscsiName = regexp.MustCompile(`^(iqn\.\d{4}-\d{2}\.([[:alnum:]-.]+)(:[^,;*&$|\s]+)?|eui\.[[:alnum:]]{16}|naa\.[[:alnum:]]{32})$`)
 
-// sources checks the fields of a volume's source.
+// sources checks the fields of a volume's source. Fields of kinds that are not here have
+// no rules that a node depends on, or are checked when the volume is mounted.
 func (v *podValidator) sources(vol *v1.VolumeSource, p *field.Path) {
 	if c := vol.ConfigMap; c != nil {
 		v.files(c.Items, c.DefaultMode, p.Child("configMap"))
@@ -54,6 +57,8 @@ func (v *podValidator) sources(vol *v1.VolumeSource, p *field.Path) {
 		v.required(p.Child("image", "reference"), i.Reference)
 	}
 	if e := vol.Ephemeral; e != nil && e.VolumeClaimTemplate != nil {
+		// The claim would be made from the template by a
+		// controller, which relies on these fields.
 		tp := p.Child("ephemeral", "volumeClaimTemplate", "spec")
 		if len(e.VolumeClaimTemplate.Spec.AccessModes) == 0 {
 			v.add(field.Required(tp.Child("accessModes"), "at least one"))
@@ -64,12 +69,14 @@ func (v *podValidator) sources(vol *v1.VolumeSource, p *field.Path) {
 	}
 }
 
+// required adds a mistake for a field without a value.
 func (v *podValidator) required(p *field.Path, value string) {
 	if value == "" {
 		v.add(field.Required(p, ""))
 	}
 }
 
+// mode checks the permission bits of files; nil means the default.
 func (v *podValidator) mode(mode *int32, p *field.Path) {
 	if mode != nil && (*mode < 0 || *mode > maxMode) {
 		v.add(field.Invalid(p, *mode, fmt.Sprintf("must be 0 to %d (0777 octal)", maxMode)))
@@ -78,6 +85,7 @@ func (v *podValidator) mode(mode *int32, p *field.Path) {
 
 // files checks which keys become which files.
 func (v *podValidator) files(items []v1.KeyToPath, mode *int32, p *field.Path) {
+	// Of a projected volume the mode is that of the whole volume, and is nil here.
 	v.mode(mode, p.Child("defaultMode"))
 	for i := range items {
 		ip := p.Child("items").Index(i)
@@ -93,6 +101,7 @@ func (v *podValidator) shown(items []v1.DownwardAPIVolumeFile, p *field.Path) {
 		ip := p.Child("items").Index(i)
 		v.inVolume(items[i].Path, ip.Child("path"))
 		v.mode(items[i].Mode, ip.Child("mode"))
+		// A file shows a field of the pod or a resource of a container.
 		if (items[i].FieldRef == nil) == (items[i].ResourceFieldRef == nil) {
 			v.add(field.Required(ip, "one of fieldRef and resourceFieldRef"))
 		}
@@ -102,7 +111,8 @@ func (v *podValidator) shown(items []v1.DownwardAPIVolumeFile, p *field.Path) {
 	}
 }
 
-// inVolume checks the path of a file within a volume.
+// inVolume checks the path of a file within a volume. Names that begin with ".." are
+// reserved for the links of the atomic writer, by which all files change at once.
 func (v *podValidator) inVolume(file string, p *field.Path) {
 	switch {
 	case file == "":
@@ -112,7 +122,8 @@ func (v *podValidator) inVolume(file string, p *field.Path) {
 	}
 }
 
-// projected checks that no file of a volume has two sources.
+// projected checks that no file of a volume has two sources. Only files with an explicit
+// path are compared: the keys of a whole ConfigMap are not known here.
 func (v *podValidator) projected(pr *v1.ProjectedVolumeSource, p *field.Path) {
 	taken := map[string]bool{}
 	take := func(file string, at *field.Path) {
@@ -144,6 +155,7 @@ func (v *podValidator) projected(pr *v1.ProjectedVolumeSource, p *field.Path) {
 	}
 }
 
+// driver checks the name of a CSI driver, which is in the form of a domain name.
 func (v *podValidator) driver(name string, p *field.Path) {
 	v.required(p, name)
 	if len(name) > maxDriverName {
@@ -153,12 +165,15 @@ func (v *podValidator) driver(name string, p *field.Path) {
 	}
 }
 
+// iscsi checks the fields that reach the initiator's commands
+// and records, and need a strict form for that reason.
 func (v *podValidator) iscsi(i *v1.ISCSIVolumeSource, p *field.Path) {
 	v.required(p.Child("targetPortal"), i.TargetPortal)
 	if !iscsiName.MatchString(i.IQN) {
 		v.add(field.Invalid(p.Child("iqn"), i.IQN, "must be the name of a target, as iqn.YYYY-MM.DOMAIN:NAME, eui.NUMBER or naa.NUMBER"))
 	}
 	if i.Lun < 0 || i.Lun > maxLUN {
+		// The secret has the passwords of CHAP.
 		v.add(field.Invalid(p.Child("lun"), i.Lun, fmt.Sprintf("must be 0 to %d", maxLUN)))
 	}
 	if (i.DiscoveryCHAPAuth || i.SessionCHAPAuth) && i.SecretRef == nil {

@@ -11,10 +11,12 @@ import (
 // settle is how long a file must have been left alone.
 const settle = 100 * time.Millisecond
 
+// beingWritten goes by the age alone: there are no read leases to ask the kernel with.
 func beingWritten(_ *os.File, age time.Duration) bool {
 	return age >= 0 && age < settle
 }
 
+// signatureOf goes by size and time alone.
 func signatureOf(fi fs.FileInfo) signature {
 	return signature{size: fi.Size(), modified: fi.ModTime()}
 }
