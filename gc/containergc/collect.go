@@ -15,15 +15,24 @@ import (
 	"github.com/nodewright/nodewright/gc/internal/hold"
 )
 
-// round is one pass under way.
+// The passes: each reads the state of the runtime and of the disk, has decide.go judge it,
+// and removes one thing after the other. Whatever belongs to a pod is taken from the hold
+// table before it is removed, so that a pod is not started on top of something that is about
+// to go.
+
+// round is one pass under way. It is made by begin, and its holds must be ended, or the
+// table would remember every release for ever.
 type round struct {
 	m         *Manager
 	holds     *hold.Pass[types.UID]
 	situation Situation
-	removed   atomic.Int64
+	// removed counts what is gone, of all kinds; removals run side by side.
+	removed atomic.Int64
 
+	// mu guards the fields below.
 	mu   sync.Mutex
-	gone map[string]bool // containers that were removed
+	gone map[string]bool // what was removed, by ID or path
+	// errs are the failed removals that failures has not returned yet.
 	errs []error
 }
 
@@ -34,11 +43,16 @@ func (m *Manager) Collect(ctx context.Context) (removed int, err error) {
 	return m.pass(ctx, false)
 }
 
-// Reclaim is Collect that spares nothing of pods that are over.
+// Reclaim is Collect that spares nothing of pods that are over, terminated ones included:
+// neither Policy.MaxPerContainer nor the newest sandbox counts for them. It is for a node
+// that is short of disk space. Policy.MinAge still holds.
 func (m *Manager) Reclaim(ctx context.Context) (removed int, err error) {
 	return m.pass(ctx, true)
 }
 
+// pass makes a whole pass; all is Situation.All. It blocks until every removal has ended or
+// run into its deadline. A runtime that cannot be listed does not keep sweep from being
+// tried.
 func (m *Manager) pass(ctx context.Context, all bool) (int, error) {
 	r := m.begin(all)
 	defer r.holds.End()
@@ -61,11 +75,14 @@ func (m *Manager) Sweep(ctx context.Context) (removed int, err error) {
 	return int(r.removed.Load()), err
 }
 
+// sweep is the part of a pass that works on the disk. Each of its steps goes on when another
+// one has failed; without the list of containers nothing is removed.
 func (r *round) sweep(ctx context.Context) error {
 	// What is on the disk is listed first: what comes later belongs to
 	// containers that are listed then.
 	dirs, derr := r.logDirs(ctx)
 	links, lerr := r.m.dangling(ctx)
+	// Mostly there is nothing, and the runtime is spared two lists.
 	if len(dirs)+len(links) == 0 {
 		return errors.Join(derr, lerr)
 	}
@@ -79,7 +96,8 @@ func (r *round) sweep(ctx context.Context) error {
 	return errors.Join(derr, lerr, err, r.failures())
 }
 
-// failures are the removals that failed since the last call.
+// failures are the removals that failed since the last call. They are handed out once:
+// collect and sweep of the same pass each return their own.
 func (r *round) failures() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,15 +106,21 @@ func (r *round) failures() error {
 	return err
 }
 
+// begin opens a pass. The holds come first: what a pod does between here and the lists is
+// then known to Take, which refuses a pod that was let go since.
 func (m *Manager) begin(all bool) *round {
 	r := &round{m: m, holds: m.holds.Begin(), gone: map[string]bool{}}
 	r.situation = Situation{All: all, Now: time.Now()}
+	// Before all sources have spoken, a pod that nobody has named yet looks deleted. Pods
+	// stays nil for the whole pass then, which has every pod count as one that lives.
 	if m.cfg.Pods.Ready() {
 		r.situation.Pods = m.cfg.Pods.State
 	}
 	return r
 }
 
+// list asks the runtime, for no longer than Config.Timeout, about one pod or with "" about
+// all.
 func (m *Manager) list(ctx context.Context, pod types.UID) ([]Sandbox, []Container, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
@@ -114,10 +138,14 @@ func (r *round) collect(ctx context.Context, pod types.UID) error {
 	if err != nil {
 		return err
 	}
+	// The limit over all containers would be compared with those of one pod alone.
 	policy := r.m.policy
 	if pod != "" {
 		policy.MaxContainers = -1 // is not for one pod to tell
 	}
+	// By pod, so that one that hangs holds up its own removals and no other. Within a pod
+	// the oldest instance goes first, as DecideContainers orders them: whatever interrupts
+	// the pass, the newest stay.
 	doomed := map[types.UID][]Verdict{}
 	for _, v := range DecideContainers(policy, r.situation, containers) {
 		if v.Fate == Remove {
@@ -129,6 +157,9 @@ func (r *round) collect(ctx context.Context, pod types.UID) error {
 			r.do(ctx, uid, container, v.ID, func(ctx context.Context) error { return r.m.remove(ctx, v) })
 		}
 	})
+	// A sandbox may go in the same pass as its last container. One that could not be removed
+	// still counts as there: its sandbox must not be taken from under it. The slice is the
+	// runtime's, so a copy is changed.
 	containers = slices.DeleteFunc(slices.Clone(containers), func(c Container) bool { return r.gone[c.ID] })
 	empty := map[types.UID][]Sandbox{}
 	for _, sb := range DecideSandboxes(r.situation, sandboxes, containers) {
@@ -142,7 +173,8 @@ func (r *round) collect(ctx context.Context, pod types.UID) error {
 	return r.failures()
 }
 
-// each calls f for each pod, for Config.Parallel of them at a time.
+// each calls f for each pod, for Config.Parallel of them at a time, and returns when all
+// calls have. The order is that of a map: no pod is always the last.
 func each[V any](m *Manager, pods map[types.UID]V, f func(types.UID)) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, m.cfg.Parallel)
@@ -156,29 +188,38 @@ func each[V any](m *Manager, pods map[types.UID]V, f func(types.UID)) {
 	wg.Wait()
 }
 
+// remove removes a container, within the deadline that do has set for both steps.
 func (m *Manager) remove(ctx context.Context, v Verdict) error {
 	if v.StopFirst {
 		if err := m.cfg.Runtime.StopContainer(ctx, v.ID); err != nil {
+			// Removed without a stop, its process might go on without anybody who knows of
+			// it.
 			return fmt.Errorf("stop: %w", err)
 		}
 	}
 	return m.cfg.Runtime.RemoveContainer(ctx, v.Container)
 }
 
-// do removes one thing of a pod, unless the pod is held.
+// do removes one thing of a pod, unless the pod is held. name is an ID or, of directories, a
+// path. A failure is counted and noted, for failures to return. At the end of ctx it does
+// nothing, without an error.
 func (r *round) do(ctx context.Context, uid types.UID, kind, name string, remove func(context.Context) error) {
 	if ctx.Err() != nil {
 		return
 	}
 	done, ok := r.holds.Take(uid)
 	if !ok {
+		// No failure: the pod is looked at again once it is let go.
 		r.m.skip(uid)
 		return
 	}
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, r.m.cfg.Timeout)
 	defer cancel()
+	// Until done is called, Hold of this pod waits; the deadline bounds that.
 	err := remove(ctx)
+	// Still before done: whoever waits in Hold then finds old knowledge of the pod dropped.
+	// Directories and links are not part of it.
 	if hook := r.m.cfg.Removed; hook != nil && (kind == container || kind == sandbox) {
 		hook(uid) // it may be gone whatever the runtime said
 	}
@@ -195,7 +236,9 @@ func (r *round) do(ctx context.Context, uid types.UID, kind, name string, remove
 	r.m.cfg.Log.Info("removed", zap.String("kind", kind), zap.String("id", name), zap.String("uid", string(uid)))
 }
 
-// skip has a pod that is held looked at again when it is not any more.
+// skip has a pod that is held looked at again when it is not any more. The mark comes before
+// the question whether the pod is free: asked the other way round, a release between the two
+// would find no mark, and the pod would wait for the next pass over all.
 func (m *Manager) skip(uid types.UID) {
 	m.mu.Lock()
 	m.skipped[uid] = true
@@ -208,6 +251,8 @@ func (m *Manager) skip(uid types.UID) {
 	}
 }
 
+// resume has a pod that was skipped looked at again. It is called at the end of each hold;
+// if another hold of the pod is left, the pod is skipped once more.
 func (m *Manager) resume(uid types.UID) {
 	m.mu.Lock()
 	again := m.skipped[uid]
@@ -221,6 +266,8 @@ func (m *Manager) resume(uid types.UID) {
 // removeDirs removes the log directories of pods that are gone and have no
 // containers any more.
 func (r *round) removeDirs(ctx context.Context, dirs map[types.UID][]string, containers []Container) {
+	// The directories were listed before the containers, so a pod that came back since has
+	// containers here, or is held, or is not deleted any more: its state is asked once more.
 	has := make(map[types.UID]bool, len(containers))
 	for i := range containers {
 		has[containers[i].Pod] = true

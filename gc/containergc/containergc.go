@@ -37,11 +37,14 @@ type Pods interface {
 	// Ready reports whether all sources of pods have spoken. Before, no pod
 	// counts as gone.
 	Ready() bool
+	// State reports how much of a pod is wanted; of one that nobody knows, Deleted. It is
+	// called often in a pass, so it should be cheap.
 	State(uid types.UID) PodState
 }
 
 // Events takes what is worth telling about the node.
 type Events interface {
+	// Event is called by Run alone, which waits for it. eventType is always Warning here.
 	Event(eventType, reason, message string)
 }
 
@@ -76,7 +79,9 @@ type Config struct {
 const (
 	// The kubelet's period is a minute, but it has no other occasions.
 	defaultInterval = 5 * time.Minute
-	defaultDelay    = time.Second
+	// The containers of a pod mostly end together: one look is enough for them.
+	defaultDelay = time.Second
+	// As long as the kubelet's runtimeRequestTimeout.
 	defaultTimeout  = 2 * time.Minute
 	defaultParallel = 4
 )
@@ -88,15 +93,19 @@ type Manager struct {
 	policy Policy
 	met    *metrics
 	holds  hold.Table[types.UID]
-	wake   chan struct{}
-	disk   detached.Queue
+	// wake has Run see that died has pods; its buffer holds one, and Died never waits.
+	wake chan struct{}
+	// disk has the calls into file systems, by path: a path that hangs holds up no other.
+	disk detached.Queue
 
+	// mu guards the fields below. It is not held across calls of Config's functions.
 	mu      sync.Mutex
 	died    map[types.UID]bool // to be looked at
 	skipped map[types.UID]bool // for being held
 }
 
-// New checks cfg and returns a Manager at rest.
+// New checks cfg and returns a Manager at rest. The error names every field that is wrong.
+// Until Run is called nothing is removed but by Collect, Reclaim and Sweep.
 func New(cfg Config) (*Manager, error) {
 	m := &Manager{
 		policy: DefaultPolicy(), wake: make(chan struct{}, 1),
@@ -126,11 +135,13 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.Pods == nil {
 		errs = append(errs, errors.New("Config.Pods is required"))
 	}
+	// Defaults are in place here: what is below 0 was set so.
 	errs = append(errs, m.policy.validate())
 	if cfg.Interval < 0 || cfg.Delay < 0 || cfg.Timeout < 0 || cfg.Parallel < 0 {
 		errs = append(errs, fmt.Errorf("Config.Interval %v, Delay %v, Timeout %v and Parallel %d: want 0 (the default) or more",
 			cfg.Interval, cfg.Delay, cfg.Timeout, cfg.Parallel))
 	}
+	// Links to logs have absolute targets, which are compared with PodLogsDir.
 	if cfg.PodLogsDir != "" && !filepath.IsAbs(cfg.PodLogsDir) || cfg.ContainerLogsDir != "" && !filepath.IsAbs(cfg.ContainerLogsDir) {
 		errs = append(errs, fmt.Errorf("Config.PodLogsDir %q and ContainerLogsDir %q: want absolute paths, or none", cfg.PodLogsDir, cfg.ContainerLogsDir))
 	}
@@ -145,14 +156,16 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Died reports that a container of a pod has ended, or that the pod has. The pod
-// is looked at after Config.Delay, once for all that is told until then.
+// Died reports that a container of a pod has ended, or that the pod has. The pod is looked
+// at after Config.Delay, once for all that is told until then. It does not block, and may be
+// called before Run.
 func (m *Manager) Died(uid types.UID) {
 	m.mu.Lock()
 	m.died[uid] = true
 	m.mu.Unlock()
 	select {
 	case m.wake <- struct{}{}:
+	// Run is to be woken already, and takes all of died.
 	default:
 	}
 }
@@ -163,10 +176,14 @@ func (m *Manager) Died(uid types.UID) {
 // ctx's. The same pod may be held more than once.
 func (m *Manager) Hold(ctx context.Context, uid types.UID) (release func(), err error) {
 	h := m.holds.Open()
+	// Whether something was removed meanwhile is not told: Config.Removed has been called
+	// for it, and the caller looks at the pod after this.
 	if _, err := h.Add(ctx, uid); err != nil {
 		h.Release()
 		return nil, err
 	}
+	// Removals that the hold has stopped are made up for soon after it, and not at the next
+	// pass over all pods.
 	return func() {
 		h.Release()
 		m.resume(uid)
@@ -179,6 +196,7 @@ func (m *Manager) Hold(ctx context.Context, uid types.UID) (release func(), err 
 func (m *Manager) Run(ctx context.Context) error {
 	tick := time.NewTicker(m.cfg.Interval)
 	defer tick.Stop()
+	// What died while the process was down has no Died.
 	m.all(ctx)
 	var due <-chan time.Time
 	for {
@@ -186,6 +204,8 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-m.wake:
+			// The first Died sets the time. Later ones do not put it off: a pod that crashes
+			// all the time would never be looked at.
 			if due == nil {
 				due = time.After(m.cfg.Delay)
 			}
@@ -198,6 +218,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
+// all makes a pass over all pods and reports a failure. What fails because ctx has ended is
+// none.
 func (m *Manager) all(ctx context.Context) {
 	if _, err := m.Collect(ctx); err != nil && ctx.Err() == nil {
 		m.cfg.Log.Warn("container collection failed", zap.Error(err))
@@ -207,10 +229,13 @@ func (m *Manager) all(ctx context.Context) {
 	}
 }
 
-// some looks at the pods of which something died.
+// some looks at the pods of which something died. It blocks until all of them are done; what
+// dies meanwhile is for the next call. The failure of a single pod is no event: a pass over
+// all pods follows, and reports what lasts.
 func (m *Manager) some(ctx context.Context) {
 	m.mu.Lock()
 	died := m.died
+	// Taken before the look: a Died during it must lead to another one.
 	m.died = map[types.UID]bool{}
 	m.mu.Unlock()
 	if m.policy.MaxContainers >= 0 && len(died) > 0 { // a limit over all of them
@@ -218,6 +243,7 @@ func (m *Manager) some(ctx context.Context) {
 		return
 	}
 	each(m, died, func(uid types.UID) {
+		// A pass for each pod: one that hangs keeps no others open.
 		r := m.begin(false)
 		defer r.holds.End()
 		if err := r.collect(ctx, uid); err != nil && ctx.Err() == nil {

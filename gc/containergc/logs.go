@@ -16,14 +16,20 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
+// What containers leave on the disk: the log directories of pods, and the links to logs in
+// one directory for all, which log collectors read. Both may be on a file system that does
+// not answer, and pods may be able to write below the first: nothing here waits for ever or
+// follows a link that a pod may have made.
+
 const (
+	// linkSuffix ends the names of links, and of nothing else that is removed there.
 	linkSuffix  = ".log"
 	maxFileName = 255 // bytes, of ext4 and most others (path_resolution(7))
 )
 
-// logDirOwner reads whose a directory of logs is: <namespace>_<name>_<uid>.
-// Neither names nor UIDs have an underscore; what is named otherwise is not
-// ours to remove.
+// logDirOwner reads whose a directory of logs is: <namespace>_<name>_<uid>. Neither names
+// nor UIDs have an underscore; what is named otherwise is not ours to remove. The kubelet
+// takes whatever is behind the last underscore for a UID.
 func logDirOwner(name string) (types.UID, bool) {
 	parts := strings.Split(name, "_")
 	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {
@@ -33,8 +39,9 @@ func logDirOwner(name string) (types.UID, bool) {
 }
 
 // linkedID reads the container's ID from the name of a link to its log,
-// <pod>_<namespace>_<container>-<id>.log. whole is false if the name was cut to
-// be a file's, mostly at the cost of the ID.
+// <pod>_<namespace>_<container>-<id>.log. Names of containers may have hyphens, IDs have
+// none. whole is false if the name may have been cut to be a file's, mostly at the cost of
+// the ID.
 func linkedID(name string) (id string, whole bool) {
 	id = strings.TrimSuffix(name, linkSuffix)
 	return id[strings.LastIndexByte(id, '-')+1:], len(name) < maxFileName
@@ -45,15 +52,17 @@ func linkedID(name string) (id string, whole bool) {
 // mount the directory can make any number.
 const maxNames = 50_000
 
-// onDisk calls f, and waits for it no longer than Config.Timeout: the disk may
-// not answer.
+// onDisk calls f, and waits for it no longer than Config.Timeout: the disk may not answer. f
+// then goes on alone, so it must share nothing that the caller changes. A later call with
+// the same key waits for its end, so that no two of them work on one path.
 func onDisk[T any](ctx context.Context, m *Manager, key string, f func() (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, m.cfg.Timeout, fmt.Errorf("the file system of %s did not answer within %v", key, m.cfg.Timeout))
 	defer cancel()
 	return detached.Next(ctx, &m.disk, key, f)
 }
 
-// entries lists a directory; of more than maxNames names as many.
+// entries lists a directory; of more than maxNames names as many. A directory that is not
+// there has none: it comes with the first pod.
 func entries(dir string) ([]fs.DirEntry, error) {
 	held, err := safefile.OpenDir(dir, ".")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -64,6 +73,7 @@ func entries(dir string) ([]fs.DirEntry, error) {
 	}
 	defer func() { _ = held.Close() }()
 	list, err := held.Entries(maxNames)
+	// The others have their turn once some of these are gone.
 	if errors.Is(err, safefile.ErrTooMany) {
 		err = nil
 	}
@@ -74,6 +84,7 @@ func entries(dir string) ([]fs.DirEntry, error) {
 // containers are listed.
 func (r *round) logDirs(ctx context.Context) (map[types.UID][]string, error) {
 	m := r.m
+	// While every pod counts as one that lives, no directory could be removed.
 	if m.cfg.PodLogsDir == "" || r.situation.Pods == nil {
 		return nil, nil
 	}
@@ -83,6 +94,7 @@ func (r *round) logDirs(ctx context.Context) (map[types.UID][]string, error) {
 	}
 	out := map[types.UID][]string{}
 	for _, e := range list {
+		// A link is no directory here: what it leads to is not ours.
 		if uid, ok := logDirOwner(e.Name()); ok && e.IsDir() && r.situation.pod(uid) == Deleted {
 			out[uid] = append(out[uid], filepath.Join(m.cfg.PodLogsDir, e.Name()))
 		}
@@ -90,7 +102,8 @@ func (r *round) logDirs(ctx context.Context) (map[types.UID][]string, error) {
 	return out, nil
 }
 
-// removeDir removes a log directory.
+// removeDir removes a log directory with all that is in it. Links in it are removed, and not
+// what they lead to.
 func (m *Manager) removeDir(ctx context.Context, path string) error {
 	_, err := onDisk(ctx, m, path, func() (struct{}, error) { return struct{}{}, os.RemoveAll(path) })
 	return err
@@ -106,6 +119,7 @@ func (m *Manager) dangling(ctx context.Context) ([]string, error) {
 		list, err := entries(m.cfg.ContainerLogsDir)
 		var out []string
 		for _, e := range list {
+			// Other files in that directory belong to others, as to a log collector.
 			if e.Type()&fs.ModeSymlink != 0 && strings.HasSuffix(e.Name(), linkSuffix) && m.dangles(filepath.Join(m.cfg.ContainerLogsDir, e.Name())) {
 				out = append(out, e.Name())
 			}
@@ -118,7 +132,8 @@ func (m *Manager) dangling(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// dangles reports whether a link leads to one of our logs, and it is not there.
+// dangles reports whether a link leads to one of our logs, and it is not there. A link that
+// cannot be read does not dangle: it stays, as all that is in doubt.
 func (m *Manager) dangles(link string) bool {
 	target, err := os.Readlink(link)
 	if err != nil || m.cfg.PodLogsDir != "" && !strings.HasPrefix(target, m.cfg.PodLogsDir+string(filepath.Separator)) {
@@ -130,6 +145,7 @@ func (m *Manager) dangles(link string) bool {
 // missing reports whether a log is not there. A link on its way, below the
 // directory of logs, is not followed: a pod may have put it there.
 func (m *Manager) missing(path string) bool {
+	// Without that directory the target is all there is to go by.
 	root := m.cfg.PodLogsDir
 	if root == "" {
 		_, err := os.Lstat(path)
@@ -141,6 +157,8 @@ func (m *Manager) missing(path string) bool {
 	}
 	dir, err := safefile.OpenDir(root, within)
 	if err != nil {
+		// With the pod's directory the log has gone. Any other error, as that of a link on
+		// the way, leaves the link.
 		return errors.Is(err, fs.ErrNotExist)
 	}
 	defer func() { _ = dir.Close() }()
@@ -151,6 +169,8 @@ func (m *Manager) missing(path string) bool {
 // removeLinks removes links whose container has ended or is unknown. One that
 // has not ended has no log for a moment when it is rotated.
 func (m *Manager) removeLinks(ctx context.Context, names []string, containers []Container) (n int, err error) {
+	// A container that is not listed has ended and was removed: it is not in the map, which
+	// reads as false.
 	alive := make(map[string]bool, len(containers))
 	for i := range containers {
 		alive[containers[i].ID] = containers[i].State != observed.Exited
@@ -158,6 +178,9 @@ func (m *Manager) removeLinks(ctx context.Context, names []string, containers []
 	return onDisk(ctx, m, m.cfg.ContainerLogsDir, func() (int, error) { return m.unlink(ctx, names, alive) })
 }
 
+// unlink removes those of the links that may go, and counts them. It may run on after its
+// caller has given up, so it looks at ctx before each link, and looks once more whether the
+// link dangles: a rotation may have ended since the list.
 func (m *Manager) unlink(ctx context.Context, names []string, alive map[string]bool) (n int, err error) {
 	var errs []error
 	for _, name := range names {
@@ -176,8 +199,9 @@ func (m *Manager) unlink(ctx context.Context, names []string, alive map[string]b
 	return n, errors.Join(errs...)
 }
 
-// dirGone reports whether a link leads to a directory that is gone: then whoever
-// it was of, no rotation brings the log back.
+// dirGone reports whether a link leads to a directory that is gone: then whoever it was of,
+// no rotation brings the log back. It decides on links with a name that was cut, of which
+// nobody knows whether the container is alive.
 func (m *Manager) dirGone(link string) bool {
 	target, err := os.Readlink(link)
 	return err == nil && m.missing(filepath.Dir(target))

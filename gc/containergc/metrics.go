@@ -8,7 +8,7 @@ import (
 	"github.com/nodewright/nodewright/internal/promshare"
 )
 
-// Kinds of what is removed.
+// Kinds of what is removed: values of the metrics' label, and words in the log.
 const (
 	container    = "container"
 	sandbox      = "sandbox"
@@ -16,10 +16,14 @@ const (
 	logLink      = "log_link"
 )
 
+// metrics counts removals by kind. Its methods may be called from any goroutine, also from
+// one whose caller has given up waiting for the disk.
 type metrics struct {
 	done, undone *prometheus.CounterVec
 }
 
+// newMetrics registers the metrics unless reg is nil; they count either way. An error means
+// that reg has another metric of the same name.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		done: prometheus.NewCounterVec(prometheus.CounterOpts{
