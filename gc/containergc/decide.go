@@ -125,7 +125,7 @@ type Situation struct {
 	Now time.Time
 }
 
-// pod is Pods, where nil removes nothing that a living pod needs.
+// pod returns the state of a pod; Live for all if Pods is nil.
 func (s *Situation) pod(uid types.UID) PodState {
 	if s.Pods == nil {
 		return Live

@@ -12,23 +12,31 @@ import (
 	"github.com/nodewright/nodewright/gc/internal/hold"
 )
 
+// The passes: each lists what there is, has decide.go judge it, and removes images one by
+// one. One pass runs at a time, so that two of them never count the same freed bytes.
+
 // round is one pass under way.
 type round struct {
 	m     *Manager
 	holds *hold.Pass[string]
 	began time.Time
-	names [][]string // of Report.Images
+	// names are all that a pod may ask for each image by; the hold table goes by them.
+	names [][]string // in the order of Report.Images
 	gone  bool       // an image that was there at the last look
-	errs  []error
+	// errs are failures that did not end the pass; round returns them joined.
+	errs []error
 	Report
 }
 
-// Collect makes a pass: it removes the images that are too old, and, if the
-// disk is used to Policy.High, as many of the others as bring it to Policy.Low.
-// ErrNotEnough is in the tree of the error when there are not as many; what was
-// done is in the Report in any case.
+// Collect makes a pass: it removes the images that are too old, and, if the disk is used to
+// Policy.High, as many of the others as bring it to Policy.Low. ErrNotEnough is in the tree
+// of the error when there are not as many; what was done is in the Report in any case. It
+// blocks while another pass is under way, and then until its own has ended.
 func (m *Manager) Collect(ctx context.Context) (Report, error) {
 	return m.round(ctx, func(r *round) {
+		// Old images go first, and the disk is looked at after them: the space that they
+		// took is free already. In the kubelet a failure here would keep the disk from being
+		// looked at.
 		r.removeAged(ctx)
 		if ctx.Err() != nil || !r.lookAtDisk(ctx) {
 			return
@@ -43,6 +51,7 @@ func (m *Manager) Collect(ctx context.Context) (Report, error) {
 			return
 		}
 		r.Wanted = want
+		// A pass that was cut short says nothing about whether there was enough.
 		if r.free(ctx, want); r.Freed < want && ctx.Err() == nil {
 			err := fmt.Errorf("%w: %s of %s freed; %s", ErrNotEnough, size(r.Freed), size(want), r.Summary())
 			m.event(ReasonNotEnough, err.Error())
@@ -62,6 +71,8 @@ func (m *Manager) Reclaim(ctx context.Context, bytes int64) (freed int64, err er
 			m.cfg.Log.Warn("sizes of images have to do", zap.Error(err))
 		}
 		r.Disk, r.Wanted = d, bytes
+		// Aged images are the first in the order, and stay so: they go only as far as the
+		// bytes are needed.
 		for i := range r.Images {
 			if o := &r.Images[i]; o.Verdict == Aged {
 				o.Verdict = Removable
@@ -72,8 +83,9 @@ func (m *Manager) Reclaim(ctx context.Context, bytes int64) (freed int64, err er
 	return rep.Freed, err
 }
 
-// Explain says what there is and what would become of it, and removes
-// nothing.
+// Explain says what there is and what would become of it, and removes nothing. It is a pass
+// all the same: it notes uses, stores the history, and prunes records of images that
+// somebody else removed.
 func (m *Manager) Explain(ctx context.Context) (Report, error) {
 	return m.round(ctx, func(r *round) { r.lookAtDisk(ctx) })
 }
@@ -89,11 +101,14 @@ func (m *Manager) Last() Report {
 // round makes a pass: it finds out what there is, and has act do the rest.
 func (m *Manager) round(ctx context.Context, act func(*round)) (Report, error) {
 	select {
+	// A channel and not a mutex: who waits for another pass can be canceled.
 	case m.passing <- struct{}{}:
 		defer func() { <-m.passing }()
 	case <-ctx.Done():
 		return Report{}, ctx.Err()
 	}
+	// The holds come before the lists: of an image that is let go after this the lists may
+	// not show the use yet, and Take refuses it.
 	r := &round{m: m, holds: m.holds.Begin(), began: time.Now()}
 	defer r.holds.End()
 	r.At = r.began
@@ -105,7 +120,8 @@ func (m *Manager) round(ctx context.Context, act func(*round)) (Report, error) {
 	return r.Report, errors.Join(r.errs...)
 }
 
-// call bounds a call of the Store.
+// call bounds a call of the Store by Config.Timeout. It returns when the call does: the
+// Store has to heed its context.
 func (m *Manager) call(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
@@ -129,6 +145,7 @@ func (r *round) look(ctx context.Context) error {
 	}
 	m.recall()
 	facts, names := r.facts(images, uses)
+	// Report.Images and names stay in step: remove finds the names by the index.
 	r.Images = make([]Outcome, 0, len(facts))
 	r.names = make([][]string, 0, len(facts))
 	for _, j := range Decide(m.policy, facts, time.Now()) {
@@ -150,7 +167,9 @@ func (m *Manager) withIDs(images []Image) []Image {
 	return good
 }
 
-// recall reads what an earlier run remembered, at the first pass.
+// recall reads what an earlier run remembered, at the first pass whose lists could be had.
+// It is tried once: a history that cannot be read is replaced at the end of the pass. The
+// caller has m.passing.
 func (m *Manager) recall() {
 	if m.recalled || m.cfg.Memory == nil {
 		return
@@ -168,10 +187,12 @@ func (m *Manager) recall() {
 // maxUsers bounds how many users of an image are named.
 const maxUsers = 3
 
-// facts joins what there is with what is remembered and wished. The names that
-// it returns are by Image.key.
+// facts joins what there is with what is remembered and wished, and brings the history up to
+// date. The names that it returns are by Image.key. Config.Desired is called without m.mu.
 func (r *round) facts(images []Image, uses []Use) ([]Fact, map[string][]string) {
 	m := r.m
+	// Names are parsed once and kept from pass to pass, as nearly all are the same again.
+	// Those that did not occur this time are dropped with the old map.
 	cache := make(map[string]string, len(m.names))
 	full := func(name string) string {
 		if n, ok := cache[name]; ok {
@@ -203,6 +224,8 @@ func (r *round) facts(images []Image, uses []Use) ([]Fact, map[string][]string) 
 		names[key] = img.namesBy(full)
 		for _, n := range names[key] {
 			for _, u := range used[n] {
+				// Where one side does not know the handler, the image counts as used: to
+				// keep one too many costs space, to remove one too many costs a pod.
 				if u.Handler != img.Handler && u.Handler != "" && img.Handler != "" {
 					continue
 				}
@@ -247,7 +270,8 @@ func (r *round) facts(images []Image, uses []Use) ([]Fact, map[string][]string) 
 	return facts, names
 }
 
-// lookAtDisk reads how full the disk is.
+// lookAtDisk reads how full the disk is. If it cannot, it notes why and returns false:
+// nothing may be removed for space then.
 func (r *round) lookAtDisk(ctx context.Context) bool {
 	d, err := r.m.disk(ctx)
 	if err != nil {
@@ -258,6 +282,7 @@ func (r *round) lookAtDisk(ctx context.Context) bool {
 	return true
 }
 
+// disk asks the Store; after an error the Disk is zero, which measure takes for unknown.
 func (m *Manager) disk(ctx context.Context) (d Disk, err error) {
 	err = m.call(ctx, func(ctx context.Context) (err error) { d, err = m.cfg.Store.Disk(ctx); return err })
 	if err != nil {
@@ -266,6 +291,8 @@ func (m *Manager) disk(ctx context.Context) (d Disk, err error) {
 	return d, nil
 }
 
+// removeAged removes all that are unused for too long, whatever space there is. One that
+// cannot be removed stops none of the others.
 func (r *round) removeAged(ctx context.Context) {
 	for i := range r.Images {
 		if r.Images[i].Verdict == Aged && ctx.Err() == nil {
@@ -274,8 +301,8 @@ func (r *round) removeAged(ctx context.Context) {
 	}
 }
 
-// free removes images until the disk shows so many bytes more than at the
-// start. If it cannot be looked at, the images' sizes are counted.
+// free removes images, in the order of Decide, until the disk shows amount bytes more than
+// at the start. If it cannot be looked at, the images' sizes are counted.
 func (r *round) free(ctx context.Context, amount int64) {
 	nominal := int64(0)
 	for i := range r.Images {
@@ -287,6 +314,9 @@ func (r *round) free(ctx context.Context, amount int64) {
 		}
 		nominal += r.Images[i].Image.Size
 		r.measure(ctx, nominal)
+		// File systems may free blocks after the call has returned. By the sizes this was
+		// enough, so it gets a moment before another image goes that somebody would have to
+		// pull again.
 		if r.Freed < amount && nominal >= amount {
 			select {
 			case <-ctx.Done():
@@ -297,6 +327,9 @@ func (r *round) free(ctx context.Context, amount int64) {
 	}
 }
 
+// measure sets Freed; nominal is the sum of the removed images' sizes in bytes, which counts
+// where the disk cannot be looked at. What others write meanwhile makes Freed less: the disk
+// has to come to its mark whoever fills it.
 func (r *round) measure(ctx context.Context, nominal int64) {
 	if r.Disk.Capacity <= 0 {
 		r.Freed = nominal
@@ -311,7 +344,9 @@ func (r *round) measure(ctx context.Context, nominal int64) {
 	r.Freed = max(0, d.Available-r.Disk.Available)
 }
 
-// remove removes an image unless somebody came to hold it.
+// remove removes the image with index i of Report.Images, unless somebody came to hold it,
+// and reports whether it is gone. reason is the label of the metric. A failure is noted in
+// the Outcome and in errs.
 func (r *round) remove(ctx context.Context, i int, reason string) bool {
 	o, m := &r.Images[i], r.m
 	done, ok := r.holds.Take(r.names[i]...)
@@ -336,7 +371,7 @@ func (r *round) remove(ctx context.Context, i int, reason string) bool {
 	return true
 }
 
-// finish reports and stores what came of the pass.
+// finish reports and stores what came of the pass, and prunes pull records.
 func (r *round) finish(ctx context.Context) {
 	m := r.m
 	var present []string
@@ -348,6 +383,8 @@ func (r *round) finish(ctx context.Context) {
 			delete(m.history.images, o.Image.key())
 			continue
 		}
+		// All that are left, used ones too: Prune drops the records of those that are not
+		// named.
 		present = append(present, o.Image.ID)
 	}
 	m.last = r.Report
@@ -363,13 +400,15 @@ func (r *round) finish(ctx context.Context) {
 	}
 }
 
-// remember stores the history if there is anything new in it.
+// remember stores the history if there is anything new in it. m.mu is not held during the
+// write, which waits for the disk.
 func (m *Manager) remember() error {
 	if m.cfg.Memory == nil {
 		return nil
 	}
 	m.mu.Lock()
 	dirty := m.history.dirty
+	// Before the write: a use that Release notes meanwhile has to be stored next time.
 	m.history.dirty = false
 	raw, err := m.history.encode()
 	m.mu.Unlock()

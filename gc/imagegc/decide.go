@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// The decision, as pure functions: which images may go, in which order, and how many bytes
+// are wanted. No runtime, no disk and no clock is asked in this file.
+
 // Policy says when images go.
 type Policy struct {
 	// High and Low are percentages of the disk's capacity, 0 to 100: from
@@ -23,11 +26,14 @@ type Policy struct {
 	MaxAge time.Duration
 }
 
-// DefaultPolicy returns the kubelet's.
+// DefaultPolicy returns the kubelet's: imageGCHighThresholdPercent,
+// imageGCLowThresholdPercent and imageMinimumGCAge. imageMaximumGCAge is off.
 func DefaultPolicy() Policy {
 	return Policy{High: 85, Low: 80, MinAge: 2 * time.Minute}
 }
 
+// validate names every value that is wrong. Low may equal High, which the kubelet's
+// configuration does not allow.
 func (p Policy) validate() error {
 	var errs []error
 	percent := func(name string, v int) {
@@ -43,13 +49,15 @@ func (p Policy) validate() error {
 	if p.MinAge < 0 {
 		errs = append(errs, fmt.Errorf("Config.Policy.MinAge %v: want 0 or more", p.MinAge))
 	}
+	// An image that may not go for its youth cannot be too old.
 	if p.MaxAge != 0 && p.MaxAge <= p.MinAge {
 		errs = append(errs, fmt.Errorf("Config.Policy.MaxAge %v: want 0 (for ever) or above MinAge, which is %v", p.MaxAge, p.MinAge))
 	}
 	return errors.Join(errs...)
 }
 
-// Verdict is what is to become of an image, or why it stays.
+// Verdict is what is to become of an image, or why it stays. The zero value is one that may
+// go: each reason to stay is stated.
 type Verdict uint8
 
 // The verdicts.
@@ -71,9 +79,11 @@ const (
 	Pinned
 	PinnedByName
 	PinnedByLabel
+	// numVerdicts is their number; each needs a name below.
 	numVerdicts
 )
 
+// verdictNames are values of a metric's label: they must not change.
 var verdictNames = [numVerdicts]string{
 	"removable", "aged", "young", "in use", "starting", "desired", "pinned", "pinned by name", "pinned by label",
 }
@@ -106,6 +116,7 @@ func Decide(p Policy, facts []Fact, now time.Time) []Judged {
 		judged[i] = Judged{Fact: facts[i], Verdict: v, Why: why}
 		order[i] = &judged[i]
 	}
+	// The order is a total one, so equal facts give equal reports.
 	slices.SortFunc(order, byTurn)
 	out := make([]Judged, len(facts))
 	for i, j := range order {
@@ -114,6 +125,8 @@ func Decide(p Policy, facts []Fact, now time.Time) []Judged {
 	return out
 }
 
+// byTurn orders images as Decide says. The zero time of an image that was never used sorts
+// before all others.
 func byTurn(a, b *Judged) int {
 	turn := rank(a.Verdict)
 	if c := cmp.Compare(turn, rank(b.Verdict)); c != 0 {
@@ -134,6 +147,7 @@ func byTurn(a, b *Judged) int {
 	return c
 }
 
+// rank groups verdicts: too old, may go, stays.
 func rank(v Verdict) int {
 	switch v {
 	case Aged:
@@ -145,7 +159,11 @@ func rank(v Verdict) int {
 	}
 }
 
+// judge decides on one image; the text is Judged.Why. Of several reasons to stay the first
+// one counts.
 func judge(p Policy, f *Fact, now time.Time) (Verdict, string) {
+	// An image that was never used is as old as its first sight: one that was pulled in
+	// advance does not go at once. In the kubelet it is older than any limit.
 	unused := f.LastUsed
 	if unused.IsZero() {
 		unused = f.FirstSeen
@@ -163,6 +181,7 @@ func judge(p Policy, f *Fact, now time.Time) (Verdict, string) {
 		return PinnedByLabel, f.Label
 	case f.Desired != "":
 		return Desired, f.Desired
+	// Unlike in the kubelet, MinAge protects from this as well.
 	case p.MaxAge > 0 && now.Sub(unused) > p.MaxAge && now.Sub(f.FirstSeen) >= p.MinAge:
 		return Aged, ""
 	case now.Sub(f.FirstSeen) < p.MinAge:
@@ -181,10 +200,13 @@ func Want(p Policy, d Disk) (int64, error) {
 	if d.Capacity <= 0 {
 		return 0, fmt.Errorf("%w: capacity %d", ErrNoCapacity, d.Capacity)
 	}
+	// The figures come from a runtime or a file system, and need not fit each other.
 	available := max(0, min(d.Available, d.Capacity))
 	if usage := 100 - share(available, 100, d.Capacity); usage < int64(p.High) {
 		return 0, nil
 	}
+	// High is reached by the rounded percentage, but exactly Low may be met already: then
+	// nothing is wanted.
 	return max(0, share(d.Capacity, int64(100-p.Low), 100)-available), nil
 }
 

@@ -8,13 +8,18 @@ import (
 	"time"
 )
 
+// When images were seen first and used last, over restarts of the process. Without it every
+// image would look unused after a restart, and the ones in daily use could go first.
+
 // Memory keeps a value over restarts; a *checkpoint.Store is one.
 type Memory interface {
 	// Read returns an error that is fs.ErrNotExist for what is not there.
 	Read(key string) ([]byte, error)
+	// Write replaces the value. An error is logged, and the next pass writes again.
 	Write(key string, value []byte) error
 }
 
+// The record's key, and the version of its format: a history of another version begins anew.
 const (
 	memoryKey     = "images"
 	memoryVersion = 1
@@ -22,11 +27,12 @@ const (
 
 // seen is what is remembered of an image.
 type seen struct {
-	first, used time.Time
-	inUse       bool // when last looked at
+	first, used time.Time // used is zero if it never was
+	inUse       bool      // when last looked at
 }
 
-// history is what was seen of images, by Image.key.
+// history is what was seen of images, by Image.key. Manager.mu guards it. The zero value is
+// empty.
 type history struct {
 	images map[string]seen
 	dirty  bool // against what is stored
@@ -35,6 +41,8 @@ type history struct {
 // observe brings the history up to date: images that are new begin, those that
 // are gone end, of which it reports, and those of which inUse reports are in use now.
 func (h *history) observe(images []Image, inUse func(*Image) bool, now time.Time) (gone bool) {
+	// Built anew, so that images which somebody else removed need no search. An image that
+	// comes back later is a new one.
 	next := make(map[string]seen, len(images))
 	for i := range images {
 		key := images[i].key()
@@ -47,6 +55,8 @@ func (h *history) observe(images []Image, inUse func(*Image) bool, now time.Time
 		if used || s.inUse { // in use now, or until some time since the last look
 			s.used = now
 		}
+		// The time of use moves on with each look and is not worth a write; its beginning
+		// and its end are.
 		h.dirty = h.dirty || used != s.inUse
 		s.inUse = used
 		next[key] = s
@@ -61,7 +71,8 @@ func (h *history) observe(images []Image, inUse func(*Image) bool, now time.Time
 	return gone
 }
 
-// touch notes a use that came and went between two looks.
+// touch notes a use that came and went between two looks. An image that no pass has seen yet
+// is left out: it is new to the next one.
 func (h *history) touch(key string, now time.Time) {
 	if s, ok := h.images[key]; ok {
 		s.used, h.dirty = now, true
@@ -77,12 +88,14 @@ type stored struct {
 	Images  map[string]storedImage `json:"images"`
 }
 
+// storedImage is one image's part of stored.
 type storedImage struct {
 	First int64 `json:"first"`
 	Used  int64 `json:"used,omitempty"`
 	InUse bool  `json:"inUse,omitempty"`
 }
 
+// encode writes what decodeHistory reads. Times lose their fractions of a second.
 func (h *history) encode() ([]byte, error) {
 	out := stored{Version: memoryVersion, Images: make(map[string]storedImage, len(h.images))}
 	for k, s := range h.images {
@@ -124,10 +137,12 @@ func decodeHistory(raw []byte, now time.Time) (history, error) {
 	return h, nil
 }
 
-// maxRemembered is the highest age that a history reports.
+// maxRemembered is the highest age that a history reports: about ten years, above any
+// sensible MaxAge.
 const maxRemembered = 10 * 365 * 24 * time.Hour
 
-// recall reads what an earlier run stored.
+// recall reads what an earlier run stored. A value that is not there is an empty history and
+// no error; with an error the history is empty too.
 func recall(m Memory, now time.Time) (history, error) {
 	raw, err := m.Read(memoryKey)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -8,6 +8,11 @@ import (
 	"github.com/nodewright/nodewright/gc/internal/hold"
 )
 
+// Holds of images by pods that are being started, over package hold: they close the gap
+// between a pull and the first container of the image. A pod holds the name that it asks for
+// and the ID that it finds; a pass takes an image with all its names, in the form of
+// fullName.
+
 // Hold is what a pod that is being started holds, of any number of images. Its
 // methods may be called from any goroutine.
 type Hold struct {
@@ -16,13 +21,15 @@ type Hold struct {
 	mu   sync.Mutex
 	over bool
 	held []*hold.Hold[string] // one for each Lookup
-	got  []string
+	// got are the IDs that were found, whose use Release notes.
+	got []string
 }
 
-// Hold begins a hold, of nothing yet. It must be released.
+// Hold begins a hold, of nothing yet. It must be released, or its images are never
+// collected.
 func (m *Manager) Hold() *Hold { return &Hold{m: m} }
 
-// Lookup is one image of a Hold that is being looked up or pulled.
+// Lookup is one image of a Hold that is being looked up or pulled. It ends with its Hold.
 type Lookup struct {
 	of *Hold
 	h  *hold.Hold[string]
@@ -41,6 +48,7 @@ func (h *Hold) Name(ctx context.Context, name string) (*Lookup, error) {
 		h.held = append(h.held, l.h)
 	}
 	h.mu.Unlock()
+	// The Hold was released before: nobody would let go of this one otherwise.
 	if over {
 		l.h.Release()
 	}
@@ -68,6 +76,8 @@ func (h *Hold) Release() {
 	held, got := h.held, h.got
 	h.over, h.held, h.got = true, nil, nil
 	h.mu.Unlock()
+	// First the use, then the holds: once these are gone a pass may judge the image, and it
+	// has to find it used a moment ago.
 	if len(got) > 0 {
 		now := time.Now()
 		h.m.mu.Lock()

@@ -8,8 +8,14 @@ import (
 	"github.com/distribution/reference"
 )
 
+// Images, their uses and their names. The same image goes by an ID, with or without its
+// algorithm, and by tags and digests in short and in full form; here they are brought into
+// one form, by which uses, pins and holds are compared.
+
 // Image is an image as the runtime lists it.
 type Image struct {
+	// ID is the name that the runtime itself has for it. Images without one are not
+	// collected.
 	ID string
 	// Handler is the runtime handler that it was pulled for, with runtimes
 	// that keep images by it (KEP-4216); "" is the default one.
@@ -29,7 +35,8 @@ type Image struct {
 // it.
 type Use struct {
 	// Image is the image's ID or, of runtimes that do not tell it, a name.
-	Image   string
+	Image string
+	// Handler is that of Image; "" if it is not known, and then matches any.
 	Handler string
 	By      string // for people: namespace/pod/container
 }
@@ -40,7 +47,9 @@ type Disk struct {
 	Images              int64 // taken by images, as the runtime counts; 0 if unknown
 }
 
-// key is what is remembered of an image by.
+// key is what is remembered of an image by: its ID, with the handler behind a comma, as in
+// the kubelet. One ID may be listed for several handlers, whose images are used and removed
+// separately.
 func (i *Image) key() string {
 	if i.Handler == "" {
 		return i.ID
@@ -88,6 +97,7 @@ func fullName(name string) string {
 	if err != nil {
 		return name
 	}
+	// The digest alone says which content is meant.
 	if d, ok := named.(reference.Digested); ok {
 		if c, err := reference.WithDigest(reference.TrimNamed(named), d.Digest()); err == nil {
 			return c.String()

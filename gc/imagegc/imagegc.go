@@ -29,11 +29,14 @@ type Store interface {
 
 // Events takes what is worth telling about the node.
 type Events interface {
+	// Event is called during a pass, which waits for it. eventType is always Warning here.
 	Event(eventType, reason, message string)
 }
 
 // Reasons of events, as the kubelet has them.
 const (
+	// ReasonFailed is of the second failure in a row and later ones: a first one may be that
+	// of a runtime that is starting.
 	ReasonFailed          = "ImageGCFailed"
 	ReasonNotEnough       = "FreeDiskSpaceFailed"
 	ReasonInvalidCapacity = "InvalidDiskCapacity"
@@ -56,7 +59,8 @@ type Config struct {
 	// PinLabels are labels, key or key=value, of images that stay.
 	PinLabels []string
 	// Desired returns the names of images that stored pods, which are to run
-	// here and are not over, name. It is called in every pass; nobody's.
+	// here and are not over, name. It is called in every pass, and must not begin
+	// one, which would wait for the other's end; nobody's.
 	Desired func() []string
 	// Prune is called after a pass that removed an image, or found one gone,
 	// with the IDs of all that are left and the time at which the pass began:
@@ -77,7 +81,8 @@ type Config struct {
 	Metrics prometheus.Registerer // not exported
 }
 
-// The kubelet's period of image collection and its deadline for calls.
+// The kubelet's period of image collection and its deadline for calls
+// (runtimeRequestTimeout). It has nothing like Settle: it counts sizes.
 const (
 	defaultInterval = 5 * time.Minute
 	defaultTimeout  = 2 * time.Minute
@@ -99,12 +104,14 @@ type Manager struct {
 	nameless bool              // images without an ID were told of
 	names    map[string]string // fullName by name, of the last pass
 
+	// mu guards the fields below, which Hold.Release and Last use during a pass.
 	mu      sync.Mutex
 	history history
 	last    Report
 }
 
-// New checks cfg and returns a Manager at rest.
+// New checks cfg and returns a Manager at rest. The error names every field that is wrong.
+// Config.Memory is not read before the first pass.
 func New(cfg Config) (*Manager, error) {
 	m := &Manager{policy: DefaultPolicy(), passing: make(chan struct{}, 1)}
 	if cfg.Policy != nil {
@@ -165,6 +172,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	failures := 0
 	for {
 		var err error
+		// The history has to be right on the day on which the policy is changed, and for
+		// Reclaim.
 		if m.policy.High == 100 && m.policy.MaxAge == 0 {
 			_, err = m.Explain(ctx)
 		} else {
@@ -190,6 +199,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
+// event sends a warning about the node, if Config.Events is set. It is called without m.mu.
 func (m *Manager) event(reason, message string) {
 	if m.cfg.Events != nil {
 		m.cfg.Events.Event(v1.EventTypeWarning, reason, message)

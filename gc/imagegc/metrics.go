@@ -14,6 +14,7 @@ const (
 	forSpace = "space"
 )
 
+// metrics are counters of removals, and gauges of the images at the last look.
 type metrics struct {
 	collected *prometheus.CounterVec // the kubelet's
 	failed    prometheus.Counter
@@ -21,6 +22,8 @@ type metrics struct {
 	bytes     *prometheus.GaugeVec
 }
 
+// newMetrics registers the metrics unless reg is nil; they count either way. An error means
+// that reg has another metric of the same name.
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
 		collected: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -42,6 +45,8 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	return m, errors.Join(promshare.Register(reg, m.collected), promshare.Register(reg, m.failed), promshare.Register(reg, m.images), promshare.Register(reg, m.bytes))
 }
 
+// show sets the gauges from a pass. Every verdict is set, or one that no image has any more
+// would keep its last number.
 func (m *metrics) show(images []Outcome) {
 	var n, bytes [numVerdicts]float64
 	for i := range images {

@@ -6,8 +6,12 @@ import (
 	"time"
 )
 
+// The account that each pass gives: for logs and events in one line, and for tools image by
+// image.
+
 // Report says what a pass found and did.
 type Report struct {
+	// At is when the pass began; zero if there was none.
 	At time.Time
 	// Disk is what it was at the start of the pass; zero if the pass did not
 	// come to look at it.
@@ -26,7 +30,8 @@ type Outcome struct {
 	Err     error // why it could not be removed
 }
 
-// Summary is the report in a line: how full the disk is, and why images stay.
+// Summary is the report in a line: how full the disk is, and why images stay. An image that
+// could not be removed counts among the failures and among those that stay.
 func (r *Report) Summary() string {
 	var n [numVerdicts]int
 	var bytes [numVerdicts]int64
@@ -66,7 +71,7 @@ func (r *Report) Summary() string {
 	return b.String()
 }
 
-// size is a number of bytes for people.
+// size is a number of bytes for people, in units of 1024.
 func size(n int64) string {
 	const units = "KMGTPE"
 	if n < 1024 {
