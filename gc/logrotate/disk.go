@@ -13,6 +13,11 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
+// Calls into the directories of logs. Two things may go wrong there that no error reports: a
+// file system may not answer at all, and a pod that mounts its logs may put links and
+// strange files into their place. All access goes through the functions of this file, or of
+// package safefile.
+
 const (
 	// lookTimeout is how long a look at a log's size takes at most. The looks
 	// are made one after the other.
@@ -35,12 +40,17 @@ const (
 	maxHung = 256
 )
 
-// onDisk calls f when the call with the same key before it has ended, and waits
-// for it no longer than the limit, and when ctx has ended no longer than ending.
+// onDisk calls f when the call with the same key before it has ended, and waits for it no
+// longer than the limit, and when ctx has ended no longer than ending. f goes on after that,
+// so it must not change what the caller uses.
 func onDisk[T any](ctx context.Context, m *Manager, key string, limit time.Duration, f func() (T, error)) (T, error) {
+	// At the end of ctx, Run waits a little longer for what is under way: a process that
+	// exits between a rename and the answer of the runtime leaves a container without a log
+	// of its name.
 	wait, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), limit, fmt.Errorf("file system did not answer within %v", limit))
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() {
+		// The inner function stops the timer when f has ended in time.
 		t := time.AfterFunc(ending, cancel)
 		context.AfterFunc(wait, func() { t.Stop() })
 	})
@@ -66,7 +76,8 @@ func statLog(path string) (fs.FileInfo, error) {
 	return fi, err
 }
 
-// fileNames lists a directory. Of more than maxNames names it returns as many.
+// fileNames lists a directory. Of more than maxNames names it returns as many: a rotation
+// then drops fewer old files than it should, but the log is rotated.
 func fileNames(dir *safefile.Dir) ([]string, error) {
 	entries, err := dir.Entries(maxNames)
 	if err != nil && !errors.Is(err, safefile.ErrTooMany) {

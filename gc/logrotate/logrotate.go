@@ -18,14 +18,20 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
+// The logs that are watched, as a heap by the time of their next look. Run takes the first
+// one out, looks at its size, and puts it back with a later time. A log stays out of the
+// heap while it is rotated, so that one goroutine at a time works on it.
+
 // Runtime is what this package asks of a container runtime; *cri.Client has it.
 type Runtime interface {
 	// ReopenContainerLog has the container's log written to a file of its
-	// name, which is made if it is not there.
+	// name, which is made if it is not there. It is called for several containers
+	// at a time, and ends with ctx.
 	ReopenContainerLog(ctx context.Context, id string) error
 }
 
-// Log is the log of a container that runs.
+// Log is the log of a container that runs. A dead container's log does not grow, and needs
+// no watching.
 type Log struct {
 	ID   string // the container's
 	Pod  types.UID
@@ -67,6 +73,9 @@ type Config struct {
 }
 
 const (
+	// The kubelet's containerLogMaxSize in bytes, containerLogMaxFiles,
+	// containerLogMonitorInterval (defaultLongest) and containerLogMaxWorkers, and its
+	// runtimeRequestTimeout.
 	defaultMaxSize  = 10 << 20
 	defaultMaxFiles = 5
 	defaultBurst    = 10_000_000
@@ -75,41 +84,49 @@ const (
 	defaultTimeout  = 2 * time.Minute
 	defaultParallel = 4
 	defaultWorkers  = 1
-	// leastLimit is the size below which no budget presses a log's limit.
+	// leastLimit is the size in bytes below which no budget presses a log's limit: otherwise
+	// the logs of a pod with many containers would be rotated all the time.
 	leastLimit = 64 << 10
 )
 
 // watched is a log that is watched. Manager.mu guards it.
 type watched struct {
 	Log
-	since   time.Time // when it was given to Watch
-	pace    pace
+	since time.Time // when it was given to Watch
+	pace  pace
+	// due is the time of the next look.
 	due     time.Time
-	index   int // in the queue; -1 while it is looked at or rotated
-	armed   bool
-	gone    bool
+	index   int    // in the queue; -1 while it is looked at or rotated
+	armed   bool   // the kernel tells of the next write
+	gone    bool   // forgotten; whoever still has it must not put it back
 	failing int    // in a row
 	told    string // the failure that was logged last
 }
 
 // Manager rotates logs. Its methods may be called from any goroutine.
 type Manager struct {
-	cfg     Config
-	met     *metrics
-	idle    func() idle
-	create  func(dir *safefile.Dir, name string, mode os.FileMode) (*os.File, error)
-	disk    detached.Queue
+	cfg Config
+	met *metrics
+	// idle and create are replaced in tests.
+	idle   func() idle
+	create func(dir *safefile.Dir, name string, mode os.FileMode) (*os.File, error)
+	// disk has the calls into file systems, by path of the log.
+	disk detached.Queue
+	// changed wakes Run when the queue has; its buffer holds one.
 	changed chan struct{}
 	slots   chan struct{} // of rotations
 	packing chan struct{} // slots of compressions
 
+	// mu guards the fields below. It is never held across a call of the runtime or of
+	// the disk.
 	mu    sync.Mutex
-	logs  map[string]*watched
-	pods  map[types.UID]int // how many logs each has
+	logs  map[string]*watched // by container ID
+	pods  map[types.UID]int   // how many logs each has
 	queue queue
 }
 
-// New checks cfg and returns a Manager at rest.
+// New checks cfg and returns a Manager at rest. The error names every field that is wrong.
+// Nothing is looked at before Run.
 func New(cfg Config) (*Manager, error) {
 	set(&cfg.MaxSize, defaultMaxSize)
 	set(&cfg.MaxFiles, defaultMaxFiles)
@@ -129,9 +146,12 @@ func New(cfg Config) (*Manager, error) {
 	if cfg.MaxSize < 0 || cfg.Burst < 0 {
 		errs = append(errs, fmt.Errorf("Config.MaxSize %d and Burst %d: want 0 (the default) or more; to rotate nothing, run no Manager", cfg.MaxSize, cfg.Burst))
 	}
+	// The log and one rotated file: with fewer, a rotation would throw away all that was
+	// written.
 	if cfg.MaxFiles < 2 {
 		errs = append(errs, fmt.Errorf("Config.MaxFiles %d: want 0 (the default), or 2 or more", cfg.MaxFiles))
 	}
+	// Half of the budget is for the logs in use, one of which takes leastLimit.
 	if cfg.PodBudget != 0 && cfg.PodBudget < 2*leastLimit {
 		errs = append(errs, fmt.Errorf("Config.PodBudget %d: want 0 (no limit), or %d or more", cfg.PodBudget, 2*leastLimit))
 	}
@@ -160,14 +180,16 @@ func New(cfg Config) (*Manager, error) {
 	}, nil
 }
 
+// set gives a field that is zero its default.
 func set[T int | int64 | time.Duration](v *T, def T) {
 	if *v == 0 {
 		*v = def
 	}
 }
 
-// Watch watches a log from now on. One with an ID that is watched already
-// takes its place.
+// Watch watches a log from now on. One with an ID that is watched already takes its place.
+// It does not block, and may be called before Run. A path that is not absolute is that of a
+// container without a log.
 func (m *Manager) Watch(l Log) {
 	if l.ID == "" || !filepath.IsAbs(l.Path) {
 		return // a container without a log
@@ -181,6 +203,7 @@ func (m *Manager) Watch(l Log) {
 		m.forget(w)
 	}
 	now := time.Now()
+	// Due at once: what an earlier process left may be above its limit.
 	w := &watched{Log: l, since: now, due: now, index: -1}
 	m.logs[l.ID] = w
 	m.pods[l.Pod]++
@@ -188,7 +211,8 @@ func (m *Manager) Watch(l Log) {
 	m.poke()
 }
 
-// Forget ends the watching of a container's log. Its files stay.
+// Forget ends the watching of a container's log. Its files stay. A rotation under way is not
+// waited for.
 func (m *Manager) Forget(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -197,18 +221,20 @@ func (m *Manager) Forget(id string) {
 	}
 }
 
+// forget is Forget with m.mu held.
 func (m *Manager) forget(w *watched) {
 	delete(m.logs, w.ID)
 	w.gone = true
 	if m.pods[w.Pod]--; m.pods[w.Pod] == 0 {
 		delete(m.pods, w.Pod)
 	}
+	// Without an index a look or a rotation has it, which will see gone.
 	if w.index >= 0 {
 		heap.Remove(&m.queue, w.index)
 	}
 }
 
-// poke has Run look at the queue anew.
+// poke has Run look at the queue anew. One signal is enough for all that came before it.
 func (m *Manager) poke() {
 	select {
 	case m.changed <- struct{}{}:
@@ -216,7 +242,9 @@ func (m *Manager) poke() {
 	}
 }
 
-// limit is the size from which a log of a pod is rotated.
+// limit is the size in bytes from which a log of a pod is rotated. With a budget half of it
+// is shared out evenly among the pod's logs in use; the other half is for rotated files.
+// m.mu is held.
 func (m *Manager) limit(pod types.UID) int64 {
 	limit := m.cfg.MaxSize
 	if b := m.cfg.PodBudget; b > 0 {
@@ -225,7 +253,8 @@ func (m *Manager) limit(pod types.UID) int64 {
 	return limit
 }
 
-// queue is a heap of logs by when they are due.
+// queue is a heap of logs by when they are due, for package heap. Each log has its index in
+// it, so that it can be moved or taken out.
 type queue []*watched
 
 func (q queue) Len() int           { return len(q) }
@@ -246,6 +275,7 @@ func (q *queue) Push(x any) {
 func (q *queue) Pop() any {
 	old := *q
 	w := old[len(old)-1]
+	// The array must not keep a log that was forgotten.
 	old[len(old)-1] = nil
 	*q = old[:len(old)-1]
 	w.index = -1

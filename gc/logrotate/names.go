@@ -6,9 +6,14 @@ import (
 	"time"
 )
 
+// The names of rotated files, and the decisions that depend on names and sizes alone. The
+// format is the kubelet's: log collectors know it, and files that a kubelet left on the node
+// are found by it.
+
 // Files beside a log bear its name, the time of the rotation, and what became
 // of them, as the kubelet names them.
 const (
+	// stampLayout has no time zone: it is the node's. Stamps are ordered as texts.
 	stampLayout = "20060102-150405"
 	compressed  = ".gz"
 	unfinished  = ".tmp"
@@ -17,9 +22,9 @@ const (
 // rotated is a file that was made of a log.
 type rotated struct {
 	name   string
-	stamp  string
-	packed bool
-	half   bool // left by a compression that did not end
+	stamp  string // in stampLayout
+	packed bool   // compressed
+	half   bool   // left by a compression that did not end
 }
 
 // parseRotated reads the name of a file beside the log base. ok is false if it
@@ -32,6 +37,8 @@ func parseRotated(base, name string) (r rotated, ok bool) {
 	r.name = name
 	rest, r.half = strings.CutSuffix(rest, unfinished)
 	r.stamp, r.packed = strings.CutSuffix(rest, compressed)
+	// A file of somebody else may begin like the log. time.Parse takes a fraction of a
+	// second behind the layout, hence the length.
 	if _, err := time.Parse(stampLayout, r.stamp); err != nil || len(r.stamp) != len(stampLayout) {
 		return rotated{}, false
 	}
@@ -46,6 +53,7 @@ func nextStamp(newest string, now time.Time) string {
 	if stamp > newest {
 		return stamp
 	}
+	// Two rotations within a second, a clock that was set back, or the end of summer time.
 	t, err := time.Parse(stampLayout, newest)
 	if err != nil {
 		return stamp
@@ -56,15 +64,17 @@ func nextStamp(newest string, now time.Time) string {
 // tidy is what is to be done about the files that were made of a log, before it
 // is rotated again.
 type tidy struct {
-	drop   []string // the oldest first
+	drop []string // the oldest first
+	// The file that the rotation itself makes is compressed at the next one, as the kubelet
+	// does it: its container writes to it until the runtime has reopened the log.
 	pack   []string // those not compressed yet
 	newest string   // the stamp of the newest, or ""
 }
 
-// plan says which of the files named stay, so that with the log itself and the
-// file that the rotation makes of it there are keep in all. Of what is there
-// twice the compressed one stays. It does not touch files that were not made of
-// the log base.
+// plan says which of the files named stay, so that with the log itself and the file that the
+// rotation makes of it there are keep in all. Of what is there twice the compressed one
+// stays: it got its name only when it was whole. It does not touch files that were not made
+// of the log base.
 func plan(base string, names []string, keep int) (t tidy) {
 	var there []rotated
 	packed := map[string]bool{}
@@ -90,6 +100,7 @@ func plan(base string, names []string, keep int) (t tidy) {
 	if n := len(there); n > 0 {
 		t.newest = there[n-1].stamp
 	}
+	// Two of keep are the log and the file that it becomes.
 	surplus := max(0, len(there)-max(0, keep-2))
 	for _, r := range there[:surplus] {
 		t.drop = append(t.drop, r.name)
@@ -104,8 +115,9 @@ func plan(base string, names []string, keep int) (t tidy) {
 
 // podFile is one file of a pod's logs.
 type podFile struct {
+	// path is absolute, in the form of filepath.Join.
 	path  string
-	size  int64
+	size  int64  // in bytes
 	stamp string // "" of a log that was not rotated
 }
 
@@ -120,6 +132,8 @@ func trim(files []podFile, budget int64) (drop []string, left int64) {
 			old = append(old, f)
 		}
 	}
+	// Stamps are those of one clock, so the oldest go first whichever container they are of.
+	// Equal ones go by path: the result must not depend on the order of a directory.
 	slices.SortFunc(old, func(a, b podFile) int {
 		if c := strings.Compare(a.stamp, b.stamp); c != 0 {
 			return c

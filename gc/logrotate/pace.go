@@ -2,14 +2,19 @@ package logrotate
 
 import "time"
 
+// When to look at a log again. The time is set so that a log which goes on growing as it did
+// is seen at its limit, and one which suddenly grows fast is seen before it is twice as
+// large; a log at rest is left to the kernel.
+
 const (
-	// shortest is the least time between two looks at a log that grows.
+	// shortest is the least time between two looks at a log that grows: a limit on the cost,
+	// whatever the rate.
 	shortest = 100 * time.Millisecond
 	// stillFor is how long a log has not grown before it counts as idle.
 	stillFor = 10 * time.Second
 )
 
-// pace is how fast a log grows.
+// pace is how fast a log grows. Manager.mu guards it, as part of a watched.
 type pace struct {
 	size  int64
 	at    time.Time // of the look; zero before the first
@@ -20,6 +25,8 @@ type pace struct {
 // look takes note of a log's size. The rate is that since the last look, and
 // falls by no more than half from one look to the next.
 func (p *pace) look(size int64, now time.Time) {
+	// A smaller file is a new one, after a rotation or because somebody emptied it. The
+	// container goes on at its rate, so that is kept.
 	if p.at.IsZero() || size < p.size {
 		*p = pace{size: size, at: now, rate: p.rate, grown: now}
 		return
@@ -32,6 +39,7 @@ func (p *pace) look(size int64, now time.Time) {
 		p.grown = now
 	}
 	p.rate = max(rate, p.rate/2)
+	// Halved for ever it would never be 0, and never stop to count.
 	if p.rate < 1 {
 		p.rate = 0
 	}
@@ -45,6 +53,7 @@ func (p *pace) idle(now time.Time) bool { return now.Sub(p.grown) >= stillFor }
 // or, should it begin to grow by burst bytes a second right now, be twice as
 // large; at most longest.
 func (p *pace) next(limit, burst int64, longest time.Duration) time.Duration {
+	// Bytes until the limit; a log above it is looked at as soon as may be.
 	room := max(0, limit-p.size)
 	d := seconds(float64(room+limit)/float64(burst), longest)
 	if p.rate > 0 {
@@ -55,6 +64,7 @@ func (p *pace) next(limit, burst int64, longest time.Duration) time.Duration {
 
 // seconds is a duration of so many seconds, at most atMost.
 func seconds(s float64, atMost time.Duration) time.Duration {
+	// First, since a large number of seconds does not fit into a Duration.
 	if s >= atMost.Seconds() {
 		return atMost
 	}

@@ -13,6 +13,10 @@ import (
 	"github.com/nodewright/nodewright/internal/retry"
 )
 
+// The loop. Looks are made one after the other in the goroutine of Run, which is cheap
+// enough at a stat(2) each; a rotation has a goroutine of its own, and so has each call into
+// a file system.
+
 // idle reports writes to files that nobody looks at.
 type idle interface {
 	// arm has the next write to a file told of once, by its key. It is false
@@ -23,15 +27,17 @@ type idle interface {
 	close()
 }
 
-// Run watches the logs until ctx ends, and then returns nil, when rotations and
-// compressions under way have ended too.
+// Run watches the logs until ctx ends, and then returns nil, when rotations and compressions
+// under way have ended too, or have had some seconds to do so. It is not called twice.
 func (m *Manager) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	// Opened here and not in New: a Manager at rest has no descriptor and no goroutine.
 	still := m.idle()
 	defer still.close()
+	// Without Config.Running it stays nil, and never delivers.
 	var net <-chan time.Time
 	if m.cfg.Running != nil {
 		t := time.NewTicker(m.cfg.Interval)
@@ -61,11 +67,13 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-net:
 			m.reconcile(ctx)
 		}
+		// After every event: each may have made another log the next one.
 		timer.Reset(lookAtDue())
 	}
 }
 
-// pop takes the log that is due, or says when the next one will be.
+// pop takes the log that is due, or says when the next one will be. A log that was taken is
+// the caller's, until again puts it back.
 func (m *Manager) pop(now time.Time) (*watched, time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,7 +86,8 @@ func (m *Manager) pop(now time.Time) (*watched, time.Duration) {
 	return heap.Pop(&m.queue).(*watched), 0
 }
 
-// look looks at a log, and has it rotated or looked at again.
+// look looks at a log, and has it rotated or looked at again. It blocks for three times
+// lookTimeout at most, if the file system does not answer. Only Run's goroutine calls it.
 func (m *Manager) look(ctx context.Context, w *watched, still idle, wg *sync.WaitGroup) {
 	m.met.looks.Inc()
 	size, err := m.size(ctx, w.Path)
@@ -95,6 +104,7 @@ func (m *Manager) look(ctx context.Context, w *watched, still idle, wg *sync.Wai
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	// Forgotten while the disk was looked at: it must not come back into the queue.
 	if w.gone {
 		return
 	}
@@ -106,10 +116,12 @@ func (m *Manager) look(ctx context.Context, w *watched, still idle, wg *sync.Wai
 	if err == nil {
 		w.pace.look(size, now)
 	}
+	// The error left here is that of a log which is not there: rotate has it reopened.
 	if err != nil || size >= limit {
 		wg.Go(func() { m.turn(ctx, w, limit) })
 		return
 	}
+	// From here on all is well with the log.
 	w.failing, w.told = 0, ""
 	wait := w.pace.next(limit, m.cfg.Burst, m.cfg.Longest)
 	switch {
@@ -124,7 +136,9 @@ func (m *Manager) look(ctx context.Context, w *watched, still idle, wg *sync.Wai
 	m.again(w, now.Add(wait))
 }
 
-// dozes reports whether the kernel is to tell of a log's next write.
+// dozes reports whether the kernel is to tell of a log's next write. It tries the look on a
+// copy of the pace: the size may have to be read again before it counts. A log that was
+// armed is first looked at without, since its watch may have ended.
 func (m *Manager) dozes(w *watched, size int64, err error, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -136,6 +150,7 @@ func (m *Manager) dozes(w *watched, size int64, err error, now time.Time) bool {
 	return next.idle(now)
 }
 
+// size is the size of a log in bytes. The error is fs.ErrNotExist if there is no log.
 func (m *Manager) size(ctx context.Context, path string) (int64, error) {
 	return onDisk(ctx, m, path, lookTimeout, func() (int64, error) {
 		fi, err := statLog(path)
@@ -146,10 +161,12 @@ func (m *Manager) size(ctx context.Context, path string) (int64, error) {
 	})
 }
 
+// arm is idle.arm, with a deadline.
 func (m *Manager) arm(ctx context.Context, still idle, l Log) (bool, error) {
 	return onDisk(ctx, m, l.Path, lookTimeout, func() (bool, error) { return still.arm(l.ID, l.Path), nil })
 }
 
+// again puts a log back into the queue, unless it was forgotten. m.mu is held.
 func (m *Manager) again(w *watched, due time.Time) {
 	if w.gone {
 		return
@@ -158,7 +175,8 @@ func (m *Manager) again(w *watched, due time.Time) {
 	heap.Push(&m.queue, w)
 }
 
-// fail has a log looked at again later, the later the more often it failed.
+// fail has a log looked at again later, the later the more often it failed. It logs the
+// failure if it is another one than before. m.mu is held.
 func (m *Manager) fail(w *watched, err error, now time.Time) {
 	if w.gone {
 		return
@@ -172,7 +190,8 @@ func (m *Manager) fail(w *watched, err error, now time.Time) {
 	m.again(w, now.Add(wait))
 }
 
-// turn rotates a log in its own time, and then compresses what is due.
+// turn rotates a log in its own time, and then compresses what is due. It has a goroutine of
+// its own, and w to itself until it is put back.
 func (m *Manager) turn(ctx context.Context, w *watched, limit int64) {
 	select {
 	case m.slots <- struct{}{}:
@@ -180,6 +199,8 @@ func (m *Manager) turn(ctx context.Context, w *watched, limit int64) {
 		return
 	}
 	l := w.Log
+	// A rotation asks the runtime twice at most: for a log that is not there, and after the
+	// rename.
 	pack, err := onDisk(ctx, m, l.Path, 2*m.cfg.Timeout+turnTimeout, func() ([]string, error) { return m.rotate(ctx, l, limit) })
 	<-m.slots
 	now := time.Now()
@@ -188,17 +209,22 @@ func (m *Manager) turn(ctx context.Context, w *watched, limit int64) {
 		m.met.rotations.WithLabelValues("failed").Inc()
 		m.fail(w, err, now)
 	} else {
+		// The watch was that of the file which has another name now.
 		w.armed = false
+		// The new file is empty, or nearly so.
 		w.pace.look(0, now)
 		w.failing, w.told = 0, ""
 		m.again(w, now.Add(w.pace.next(limit, m.cfg.Burst, m.cfg.Longest)))
 	}
 	m.mu.Unlock()
+	// Run sleeps until what was due when it last looked.
 	m.poke()
+	// The log is in the queue again, and its next rotation may overtake this.
 	m.pack(ctx, pack)
 }
 
-// written has a log looked at that was idle.
+// written has a log looked at that was idle. Events of logs that were forgotten, or are
+// being looked at, come to nothing: a look is due to them, or none.
 func (m *Manager) written(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -211,7 +237,9 @@ func (m *Manager) written(id string) {
 	heap.Fix(&m.queue, w.index)
 }
 
-// reconcile watches what runs, and forgets what does not.
+// reconcile watches what runs, and forgets what does not: a Watch or a Forget that was
+// missed has no lasting effect. It blocks Run for Config.Timeout at most. A list that cannot
+// be had changes nothing.
 func (m *Manager) reconcile(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Timeout)
 	defer cancel()
