@@ -408,8 +408,8 @@ func makeStatic(p *v1.Pod, raw []byte, o origin) {
 		}
 		p.UID = types.UID(hex.EncodeToString(h.Sum(nil)))
 	}
-	// A pod without a name keeps none, for validation to refuse it. Names
-	// of pods are in lower case (RFC 1123), names of nodes need not be.
+	// A pod without a name keeps none, for validation to refuse it. Names of pods are in
+	// lower case (RFC 1123); the name given to the agent may have capitals.
 	if p.Name != "" {
 		p.Name += "-" + strings.ToLower(o.nodeName)
 	}

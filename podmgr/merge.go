@@ -348,8 +348,8 @@ func compare(old, now *v1.Pod) (op Op, changed bool) {
 	switch {
 	case !meaning && now.DeletionTimestamp == nil:
 		return Update, true
-	// A pod that is to be deleted is sent with each
-	// snapshot, changed or not, as in the kubelet.
+	// A pod that is to be deleted is sent with each snapshot that has a new object of it,
+	// changed or not, as in the kubelet.
 	case !meaning, now.DeletionTimestamp != nil:
 		return Delete, true
 	case !same(old.Status, now.Status):

@@ -220,9 +220,9 @@ func (v *podValidator) projection(src *v1.VolumeProjection, p *field.Path) {
 // container checks a container or an init container. The
 // names of volumes and claims must have been collected.
 func (v *podValidator) container(c *v1.Container, p *field.Path) {
+	// The API server refuses blanks around a name as well, rather than trim them.
 	if c.Image == "" {
 		v.add(field.Required(p.Child("image"), ""))
-		// The API server refuses blanks here as well, rather than trim them.
 	} else if strings.TrimSpace(c.Image) != c.Image {
 		v.add(field.Invalid(p.Child("image"), c.Image, "must not have blanks at its ends"))
 	}
@@ -291,9 +291,9 @@ func (v *podValidator) portList(ports []v1.ContainerPort, p *field.Path) {
 
 // env checks a variable, which has a value or one source of a value.
 func (v *podValidator) env(e *v1.EnvVar, p *field.Path) {
+	// An entry of an environment is NAME=VALUE, and ends with a NUL byte (POSIX).
 	if e.Name == "" {
 		v.add(field.Required(p.Child("name"), ""))
-		// An entry of an environment is NAME=VALUE, and ends with a NUL byte (POSIX).
 	} else if strings.ContainsAny(e.Name, "=\x00") {
 		v.add(field.Invalid(p.Child("name"), e.Name, "must not contain '='"))
 	}

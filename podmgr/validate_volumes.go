@@ -173,9 +173,9 @@ func (v *podValidator) iscsi(i *v1.ISCSIVolumeSource, p *field.Path) {
 		v.add(field.Invalid(p.Child("iqn"), i.IQN, "must be the name of a target, as iqn.YYYY-MM.DOMAIN:NAME, eui.NUMBER or naa.NUMBER"))
 	}
 	if i.Lun < 0 || i.Lun > maxLUN {
-		// The secret has the passwords of CHAP.
 		v.add(field.Invalid(p.Child("lun"), i.Lun, fmt.Sprintf("must be 0 to %d", maxLUN)))
 	}
+	// The secret has the passwords of CHAP.
 	if (i.DiscoveryCHAPAuth || i.SessionCHAPAuth) && i.SecretRef == nil {
 		v.add(field.Required(p.Child("secretRef"), "with chapAuthDiscovery or chapAuthSession"))
 	}
