@@ -145,7 +145,7 @@ func DecideContainers(p Policy, s Situation, all []Container) []Verdict {
 	for i, c := range all {
 		v := &out[i]
 		v.Container, v.StopFirst = c, c.State == observed.Unknown
-		// Not every runtime tells of the end. An end before the creation, as after a clock
+		// Not every runtime reports the end. An end before the creation, as after a clock
 		// was set back, does not count.
 		died := c.CreatedAt
 		if c.FinishedAt.After(died) {

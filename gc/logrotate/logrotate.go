@@ -97,7 +97,7 @@ type watched struct {
 	// due is the time of the next look.
 	due     time.Time
 	index   int    // in the queue; -1 while it is looked at or rotated
-	armed   bool   // the kernel tells of the next write
+	armed   bool   // the kernel reports the next write
 	gone    bool   // forgotten; whoever still has it must not put it back
 	failing int    // in a row
 	told    string // the failure that was logged last
