@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodewright/nodewright/internal/retry"
 )
 
 // The start after a restart. Two sources know statuses of before: the sink, what
@@ -35,8 +38,8 @@ type Pruner interface {
 // [Manager.Set] of a pod, [Manager.Get] returns them. The first status of a pod
 // is compared with them: start times, transition times, restart counts and a
 // terminal phase stay. The agent calls it before it adopts any pod;
-// [Manager.Run] does if nobody has. If it returns an error, whatever could be
-// read is in effect. A value that cannot be parsed is removed and logged.
+// [Manager.Run] does if nobody has, and again after an error, until it succeeds. If
+// it returns an error, whatever could be read is in effect. A value that cannot be parsed is removed and logged.
 func (m *Manager) Restore(ctx context.Context) error {
 	// Run calls Restore as well: the second caller waits, and finds the work done.
 	m.restoring.Lock()
@@ -60,6 +63,24 @@ func (m *Manager) Restore(ctx context.Context) error {
 	// After an error the next call, that of Run, tries again.
 	m.restored = err == nil
 	return err
+}
+
+// Waits between the tries of Run to restore statuses.
+const (
+	restoreFirst = 10 * time.Second
+	restoreMax   = 5 * time.Minute
+)
+
+// restoreLate tries until it succeeds, or ctx ends: on a disk that hung at the start
+// there may be the end of a pod that nobody could compute again.
+func (m *Manager) restoreLate(ctx context.Context) {
+	back := retry.Backoff{First: restoreFirst, Max: restoreMax}
+	for retry.Sleep(ctx, back.Next()) {
+		if err := m.Restore(ctx); err == nil {
+			m.cfg.Log.Info("restored statuses")
+			return
+		}
+	}
 }
 
 // restoreUnsent adopts the stored statuses. It goes on after a value that cannot be
@@ -107,10 +128,18 @@ func (m *Manager) adopt(r record, loaded *v1.PodStatus, unsent bool) {
 	defer m.mu.Unlock()
 	uid := r.Meta.UID
 	old := m.entries[uid]
+	running := m.ctx != nil
 	if old != nil && !old.restored {
 		if unsent {
 			m.store.stored[uid] = stored{version: 1} // older than any that may be written
+			if running {
+				m.saveSoon(uid)
+			}
 		}
+		return
+	}
+	// A later try adds what the earlier ones could not read, and begins nothing anew.
+	if old != nil && running && (!unsent || m.store.stored[uid] != stored{}) {
 		return
 	}
 	if old != nil {
@@ -131,6 +160,12 @@ func (m *Manager) adopt(r record, loaded *v1.PodStatus, unsent bool) {
 	}
 	final, deletion := e.facts()
 	m.advance(e, &input{event: onRestore, final: final, deletion: deletion, version: m.serial, unsent: unsent, loaded: loaded != nil})
+	if running {
+		m.saveSoon(uid)
+		if m.cfg.Sink != nil {
+			m.advance(e, &input{event: onStart})
+		}
+	}
 }
 
 // Adopt notes that there is a pod, before its first status is computed. A stored status of

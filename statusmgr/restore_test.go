@@ -29,7 +29,8 @@ type memStore struct {
 	values  map[string][]byte
 	writes  []string
 	deletes int
-	err     error
+	err     error // of changes
+	reads   error
 }
 
 func newStore() *memStore { return &memStore{values: map[string][]byte{}} }
@@ -68,7 +69,13 @@ func (s *memStore) Delete(key string) error {
 func (s *memStore) Keys() ([]string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Sorted(maps.Keys(s.values)), nil
+	return slices.Sorted(maps.Keys(s.values)), s.reads
+}
+
+func (s *memStore) failReads(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reads = err
 }
 
 func (s *memStore) state() string {
@@ -449,6 +456,40 @@ func TestRestoreLeavesWhatWasSet(t *testing.T) {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// Statuses of a store that cannot be read at the start are published once it can.
+func TestLateRestore(t *testing.T) {
+	store, sink := newStore(), statusmgr.NewMemorySink(10)
+	var left *memStore
+	run(t, statusmgr.Config{Sink: sink, Store: store}, func(m *statusmgr.Manager) {
+		sink.FailWith(always(errors.New("down")))
+		m.Set(newPod("ended"), terminated(v1.PodFailed, 1))
+		m.Set(newPod("again"), terminated(v1.PodFailed, 1))
+		synctest.Wait()
+		left = store.crash()
+	})
+	sink = statusmgr.NewMemorySink(10)
+	left.failReads(errors.New("input/output error"))
+	run(t, statusmgr.Config{Sink: sink, Store: left}, func(m *statusmgr.Manager) {
+		synctest.Wait()
+		m.Set(newPod("again"), status(v1.PodRunning)) // by a pod that did not hear of its end
+		time.Sleep(time.Hour)
+		if _, ok := m.Phase("ended"); ok {
+			t.Error("a status that could not be read is known")
+		}
+		left.failReads(nil)
+		time.Sleep(6 * time.Minute)
+		if p, ok := sink.Get("ended"); !ok || p.Status.Phase != v1.PodFailed {
+			t.Errorf("published %v", p)
+		}
+		if p, ok := sink.Get("again"); !ok || p.Status.Phase != v1.PodRunning {
+			t.Errorf("published %v", p)
+		}
+		if got := left.state(); got != "[] after 0 writes" {
+			t.Errorf("store has %s", got)
 		}
 	})
 }

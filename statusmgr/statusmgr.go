@@ -78,10 +78,8 @@ func New(cfg Config) (*Manager, error) {
 // under way and every status that it has not taken is stored. It may be called
 // once.
 func (m *Manager) Run(ctx context.Context) error {
-	// Statuses that cannot be restored are logged and no reason to publish nothing.
-	if err := m.Restore(ctx); err != nil && ctx.Err() == nil {
-		m.cfg.Log.Error("failed to restore statuses", zap.Error(err))
-	}
+	// Statuses that cannot be restored are no reason to publish nothing.
+	err := m.Restore(ctx)
 	m.mu.Lock()
 	m.ctx = ctx
 	// Entries of Set and Restore before Run are inactive: they start now. A stored
@@ -94,6 +92,10 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	m.mu.Unlock()
 	stopStore := m.runStore()
+	if err != nil && ctx.Err() == nil {
+		m.cfg.Log.Error("failed to restore statuses", zap.Error(err))
+		m.restoreLate(ctx)
+	}
 	<-ctx.Done()
 	m.mu.Lock()
 	// No timer may start a write after the last one was waited for.
