@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/nodewright/nodewright/agent/part"
 	"github.com/nodewright/nodewright/agent/part/parttest"
 	"github.com/nodewright/nodewright/fit"
@@ -47,6 +49,41 @@ func TestCheckpointsThatCannotBeReadStay(t *testing.T) {
 	n.start()
 	if d.Value("a") != "what was there" {
 		t.Errorf("it is %q, after %v", d.Value("a"), d.Calls())
+	}
+}
+
+// Checkpoints of a disk that hung at the start go with their pods: the next process
+// would believe them.
+func TestCheckpointsThatCouldNotBeReadGoWithTheirPods(t *testing.T) {
+	for name, key := range map[string]string{"none was listed": "", "two were not read": "a b"} {
+		t.Run(name, func(t *testing.T) {
+			d := parttest.NewDisk()
+			for _, k := range []string{"a", "b"} {
+				d.Put(k, "what was there")
+			}
+			for _, k := range strings.Fields(key) {
+				d.Behave(k, nil, errors.New("input/output error"))
+			}
+			if key == "" {
+				d.Behave("", nil, errors.New("input/output error"))
+			}
+			n := newNode(t)
+			n.store = d
+			n.join()
+			if err := n.p.Restore(t.Context()); (err != nil) != (key == "") {
+				t.Errorf("Restore: %v", err)
+			}
+			for _, k := range []string{"", "a", "b"} {
+				d.Behave(k, nil, nil)
+			}
+			isB := func(uid types.UID) bool { return uid == "b" }
+			if err := n.p.Sweep(t.Context(), isB); err != nil {
+				t.Error(err)
+			}
+			if a, b := d.Value("a"), d.Value("b"); a != "" || b != "what was there" {
+				t.Errorf("of the pod that is gone %q, of the one that waits %q", a, b)
+			}
+		})
 	}
 }
 

@@ -70,6 +70,8 @@ type Part struct {
 	live     map[string]*container // by ID
 	files    map[types.UID]*file   // of pods that have a checkpoint, or are about to
 	stale    map[types.UID]bool    // checkpoints that say what is no longer so
+	unread   map[types.UID]bool    // checkpoints that a disk did not give at the start
+	unlisted bool                  // the disk did not even list them
 	kubelet  kubelet
 }
 
@@ -118,7 +120,7 @@ func New(cfg Config) (*Part, error) {
 		cfg: cfg, idle: idle, met: met, creating: semaphore.NewWeighted(allCreations),
 		restored: idle, early: early{stopped: map[types.UID]bool{}}, node: node,
 		pods: map[types.UID]*placed{}, live: map[string]*container{},
-		files: map[types.UID]*file{}, stale: map[types.UID]bool{},
+		files: map[types.UID]*file{}, stale: map[types.UID]bool{}, unread: map[types.UID]bool{},
 		kubelet: kubelet{told: make(chan struct{}, 1)},
 	}, nil
 }

@@ -120,5 +120,6 @@ func (p *Part) Sweep(ctx context.Context, known func(types.UID) bool) error {
 	gone = slices.DeleteFunc(gone, known)
 	slices.Sort(gone)
 	p.release(gone...)
-	return errors.Join(p.apply(ctx, false), p.writeStale(ctx))
+	err := p.lookAgain(known)
+	return errors.Join(err, p.apply(ctx, false), p.writeStale(ctx))
 }

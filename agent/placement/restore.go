@@ -51,6 +51,7 @@ func (p *Part) readAll(ctx context.Context) ([]checkpoint, error) {
 	keys, err := p.cfg.Store.Keys()
 	if err != nil {
 		err = fmt.Errorf("list checkpoints: %w", err)
+		p.notRead("", true)
 	}
 	if i := slices.Index(keys, kubeletKey); i >= 0 {
 		keys = slices.Delete(keys, i, i+1)
@@ -68,12 +69,61 @@ func (p *Part) readAll(ctx context.Context) ([]checkpoint, error) {
 		p.cfg.Log.Error("checkpoint ignored; the runtime's state is authoritative", zap.String("uid", key), zap.Error(rerr))
 		if errors.Is(rerr, errForeign) {
 			p.logged("failed to set checkpoint aside", part.SetAside(p.cfg.Store, key, rerr), zap.String("uid", key))
+		} else {
+			p.notRead(types.UID(key), false)
 		}
 	}
 	if d, ok := p.cfg.Store.(part.DirStore); ok && p.cfg.Fit.Idle() && len(keys) == 0 {
 		_ = os.Remove(d.Dir()) // the next process need not look; damaged files keep it
 	}
 	return found, err
+}
+
+// notRead notes a checkpoint that could not be read, or that none could be listed.
+func (p *Part) notRead(uid types.UID, all bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if all {
+		p.unlisted = true
+	} else {
+		p.unread[uid] = true
+	}
+}
+
+// lookAgain has checkpoints that could not be read at the start rewritten, or removed
+// with pods that are gone: what they say is older than what was decided since, and the
+// next process would believe it. That of a pod which is still to be decided on stays.
+func (p *Part) lookAgain(known func(types.UID) bool) error {
+	p.mu.Lock()
+	unlisted := p.unlisted
+	p.mu.Unlock()
+	var keys []string
+	if unlisted {
+		var err error
+		if keys, err = p.cfg.Store.Keys(); err != nil {
+			return fmt.Errorf("list checkpoints: %w", err)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unlisted = false
+	for _, key := range keys {
+		if key != kubeletKey && p.files[types.UID(key)] == nil {
+			p.unread[types.UID(key)] = true
+		}
+	}
+	for uid := range p.unread {
+		if p.pods[uid] == nil && known(uid) {
+			continue
+		}
+		if p.files[uid] == nil {
+			p.files[uid] = newFile(nil)
+			p.files[uid].torn = true
+		}
+		p.stale[uid] = true
+		delete(p.unread, uid)
+	}
+	return nil
 }
 
 // restoration is what came of Restore.

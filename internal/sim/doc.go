@@ -138,6 +138,8 @@
 //	a volume of a pod that was rejected when its machine came back stayed staged, and could be attached nowhere else
 //	a resize that the runtime failed was tried again at once, for ever, at the cost of a CPU
 //	a volume that its CSI driver only said to have staged was never staged again, and its pod never ran
+//	the end of a pod, on a disk that hung for longer than the start of an agent, was published by the next agent only
+//	the CPU record of a pod that was gone stayed after such a start, for the next agent to believe
 //	a container that restarts without a record of its devices, on a disk that fails, was tried thousands of times a minute
 //	nothing of a pod was restarted by an agent that began after the pod's ConfigMap had been deleted, not even what a liveness probe found dead
 //	a pod that was rejected while the API server was away, and edited then, was published as failed and run
