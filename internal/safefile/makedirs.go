@@ -35,7 +35,7 @@ func MakeDirs(path string, mode fs.FileMode) error {
 }
 
 func syncDir(path string) error {
-	d, err := os.Open(path) //nolint:forbidigo // opened to be synced, and not read
+	d, err := os.Open(path)
 	if err != nil {
 		return err
 	}
