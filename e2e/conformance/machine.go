@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -40,6 +41,7 @@ type machine struct {
 	mirror     *mirror
 	containerd *containerdtest.Containerd
 	programs   []*program // last started last
+	begun      bool       // the agent was started once
 
 	// Of the storage suites.
 	cp         *controlplane.ControlPlane
@@ -120,14 +122,36 @@ func (m *machine) start(ctx context.Context) error {
 	return m.startAgent(ctx)
 }
 
+// agent returns the agent's process, or nil if there is none.
+func (m *machine) agent() *program {
+	for _, p := range m.programs {
+		select {
+		case <-p.ended:
+		default:
+			if p.name == agentProgram {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+// agentProgram is the agent's name among the programs.
+const agentProgram = "agent"
+
+// startAgent starts the agent with the suite's configuration, or, once specs have
+// written another one, with that. It returns when the agent answers.
 func (m *machine) startAgent(ctx context.Context) error {
+	m.programs = slices.DeleteFunc(m.programs, func(p *program) bool { return p.name == agentProgram })
 	address, err := controlplane.MachineAddress()
 	if err != nil {
 		return err
 	}
 	static := filepath.Join(m.o.out, "static-pods")
-	if err := errors.Join(os.RemoveAll(static), os.MkdirAll(static, 0o755)); err != nil {
-		return err
+	if !m.begun {
+		if err := errors.Join(os.RemoveAll(static), os.MkdirAll(static, 0o755)); err != nil {
+			return err
+		}
 	}
 	more := m.o.more
 	if m.o.kubelet != "" {
@@ -137,6 +161,9 @@ func (m *machine) startAgent(ctx context.Context) error {
 		more += "\nkubeletCgroups: /kubelet\nsystemCgroups: /system\n"
 	}
 	config, kubeconfig := filepath.Join(m.o.out, "kubelet-config.yaml"), filepath.Join(m.o.out, "kubeconfig")
+	if !m.o.storage && !m.o.local {
+		config = filepath.Join(m.o.bin, "kubelet-config") // specs write theirs beside their program
+	}
 	switch {
 	case m.o.local:
 	case m.o.storage:
@@ -148,8 +175,10 @@ func (m *machine) startAgent(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := os.WriteFile(config, fmt.Appendf(nil, kubeletConfig, static, more), 0o600); err != nil {
-		return err
+	if !m.begun {
+		if err := os.WriteFile(config, fmt.Appendf(nil, kubeletConfig, static, more), 0o600); err != nil {
+			return err
+		}
 	}
 	args := []string{"--config", config, "--root-dir", kubeletRoot, "--hostname-override", nodeName,
 		"--node-ip", address, "--runtime-cgroups", runtimeCgroup, "-v", "4"}
@@ -162,9 +191,10 @@ func (m *machine) startAgent(ctx context.Context) error {
 	if program == "" {
 		program, args = m.o.agent, append([]string{"run", "--container-runtime-endpoint", "unix://" + m.containerd.Socket}, args...)
 	}
-	if err := m.run("agent", program, args...); err != nil {
+	if err := m.run(agentProgram, program, args...); err != nil {
 		return err
 	}
+	m.begun = true
 	return m.until(ctx, "the agent", "http://127.0.0.1:10248/healthz")
 }
 
@@ -238,8 +268,13 @@ func (m *machine) suite(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
+	service, err := newUnit(ctx, m)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = service.close() }()
 	cmd := exec.CommandContext(ctx, filepath.Join(m.o.bin, "ginkgo"), args...)
-	cmd.Dir = m.o.out
+	cmd.Dir, cmd.Env = m.o.out, service.env()
 	cmd.Stdout, cmd.Stderr = log, log
 	if m.o.verbose {
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -256,7 +291,11 @@ func (m *machine) suite(ctx context.Context) error {
 
 // run starts a program, whose words go to NAME.log.
 func (m *machine) run(name, path string, args ...string) error {
-	log, err := os.Create(filepath.Join(m.o.out, name+".log"))
+	flags := os.O_WRONLY | os.O_CREATE | os.O_APPEND
+	if !m.begun || name != agentProgram {
+		flags |= os.O_TRUNC
+	}
+	log, err := os.OpenFile(filepath.Join(m.o.out, name+".log"), flags, 0o600)
 	if err != nil {
 		return err
 	}

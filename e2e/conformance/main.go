@@ -26,6 +26,9 @@ type options struct {
 }
 
 func main() {
+	if os.Getenv(unitSocket) != "" && filepath.Base(os.Args[0]) == "systemctl" {
+		os.Exit(systemctl())
+	}
 	var o options
 	flag.StringVar(&o.repository, "repository", ".", "root of the nodewright repository")
 	flag.StringVar(&o.bin, "bin", "", "directory of e2e_node.test, ginkgo, agent and containerd; build/bin of the repository")
