@@ -92,6 +92,7 @@ type Driver struct {
 	staged     map[string]string            // path by volume
 	published  map[string]map[string]string // volumes by path, of a volume
 	busy       map[string]string            // method by volume
+	boot       int                          // counts Reboot
 	calls      []Call
 	violations []string
 	volume     *spec.NodeGetVolumeStatsResponse
@@ -156,6 +157,7 @@ func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 	m, method := req.(proto.Message), filepath.Base(info.FullMethod)
 	d.mu.Lock()
 	d.calls = append(d.calls, Call{method, m})
+	boot := d.boot
 	d.mu.Unlock()
 	if v, ok := req.(volumeRequest); ok && method != "NodeGetVolumeStats" && method != "NodeGetVolumeHealth" {
 		defer d.alone(v.GetVolumeId(), method)()
@@ -173,6 +175,8 @@ func (d *Driver) intercept(ctx context.Context, req any, info *grpc.UnaryServerI
 		time.Sleep(d.cfg.Latency)
 	}
 	switch {
+	case d.rebooted(boot):
+		return nil, status.Error(codes.Unavailable, "the driver has gone with its machine")
 	case f.Lie:
 		return lie(method), nil
 	case f.Err != nil && !f.After:
@@ -215,11 +219,22 @@ func (d *Driver) alone(volume, method string) (done func()) {
 		return func() {}
 	}
 	d.busy[volume] = method
+	boot := d.boot
 	return func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		delete(d.busy, volume)
+		if d.boot == boot {
+			delete(d.busy, volume)
+		}
 	}
+}
+
+// rebooted reports whether the machine was rebooted since that boot: what was called
+// before has no effect any more.
+func (d *Driver) rebooted(since int) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.boot != since
 }
 
 func (d *Driver) violate(format string, args ...any) {
@@ -290,6 +305,8 @@ func (d *Driver) Reboot() error {
 	}
 	clear(d.staged)
 	clear(d.published)
+	clear(d.busy)
+	d.boot++
 	return err
 }
 
