@@ -28,6 +28,15 @@ type language struct {
 	WithoutExample int
 	// CommentPercent is the share of comment lines in files that are not tests.
 	CommentPercent int
+	// CoreCommentPercent is the least share of a core package, among its lines that are
+	// not blank.
+	CoreCommentPercent int
+}
+
+// core are the packages that an embedder reads before the others: the blocks.
+var core = []string{
+	"agent", "cgroups", "checkpoint", "cpumgr", "cri", "csi", "devicemgr", "dra", "eviction", "fit", "gc/containergc", "gc/imagegc", "gc/logrotate",
+	"images", "numa", "pleg", "podmgr", "podruntime", "podspec", "podstatus", "podworker", "probe", "statusmgr", "topology", "volumemgr",
 }
 
 func TestLanguage(t *testing.T) {
@@ -42,6 +51,7 @@ func TestLanguage(t *testing.T) {
 	var got language
 	var varying []string
 	code, comments := 0, 0
+	got.CoreCommentPercent = 100
 	for _, p := range list(t) {
 		if len(p.GoFiles) == 0 {
 			continue
@@ -56,6 +66,13 @@ func TestLanguage(t *testing.T) {
 			files = append(files, file)
 			all, commented := lines(fset, file)
 			code, comments = code+all, comments+commented
+		}
+		if slices.Contains(core, strings.TrimPrefix(p.ImportPath, module+"/")) {
+			share := coreShare(t, p.Dir, p.GoFiles)
+			got.CoreCommentPercent = min(got.CoreCommentPercent, share)
+			if share < want.CoreCommentPercent {
+				t.Log("comments:", p.ImportPath, share)
+			}
 		}
 		varying = append(varying, varyingLogs(fset, files)...)
 		if p.importable() && !hasExample(t, p.Dir) {
@@ -77,7 +94,7 @@ func TestLanguage(t *testing.T) {
 		}
 		return
 	}
-	if got.VaryingLogs > want.VaryingLogs || got.OwnWords > want.OwnWords || got.WithoutExample > want.WithoutExample || got.CommentPercent < want.CommentPercent {
+	if got.VaryingLogs > want.VaryingLogs || got.OwnWords > want.OwnWords || got.WithoutExample > want.WithoutExample || got.CommentPercent < want.CommentPercent || got.CoreCommentPercent < want.CoreCommentPercent {
 		t.Errorf("%+v, which is worse than language.json has: %+v (-v lists the places)", got, want)
 	}
 }
@@ -88,6 +105,27 @@ func lines(fset *token.FileSet, file *ast.File) (all, commented int) {
 		commented += fset.Position(g.End()).Line - fset.Position(g.Pos()).Line + 1
 	}
 	return fset.File(file.Pos()).LineCount(), commented
+}
+
+// coreShare returns the percentage of lines that are comments alone, blank lines aside.
+func coreShare(t *testing.T, dir string, files []string) int {
+	all, comments := 0, 0
+	for _, f := range files {
+		b, err := os.ReadFile(filepath.Join(dir, f))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(b)) {
+			if line = strings.TrimSpace(line); line == "" {
+				continue
+			}
+			all++
+			if strings.HasPrefix(line, "//") {
+				comments++
+			}
+		}
+	}
+	return 100 * comments / all
 }
 
 // varyingLogs finds messages of zap's loggers that are neither a string nor the name
