@@ -125,7 +125,11 @@ func (m *Manager) preStart(ctx context.Context, h Holding) error {
 		// A start without the call could run on a device in the state that its last
 		// user left.
 	} else if wanted {
-		err := &NotYetError{Resource: h.Resource, Why: "a container that restarts: " + r.why, Until: r.lostAt.Add(m.cfg.Grace)}
+		why, until := r.why, r.lostAt.Add(m.cfg.Grace)
+		if s != nil && !r.lost { // a takeover
+			why, until = "its new plugin has not listed any yet", s.since.Add(m.cfg.Timeout)
+		}
+		err := &NotYetError{Resource: h.Resource, Why: "a container that restarts: " + why, Until: until}
 		m.mu.Unlock()
 		return err
 	}

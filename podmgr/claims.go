@@ -66,20 +66,10 @@ func claimUID(c *resourceapi.ResourceClaim) types.UID {
 }
 
 // ResourceClaims returns those of a namespace by name. The map is the caller's. The
-// objects are shared and read-only. If two sources have one of that name it is not defined
-// which of them counts.
+// objects are shared and read-only. Of two sources that have one of that name, the
+// first of Config.Sources counts.
 func (m *Manager) ResourceClaims(namespace string) map[string]*resourceapi.ResourceClaim {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	out := map[string]*resourceapi.ResourceClaim{}
-	for _, s := range m.sources {
-		for _, c := range s.snapshot.ResourceClaims {
-			if c.Namespace == namespace {
-				out[c.Name] = c
-			}
-		}
-	}
-	return out
+	return byName(m, namespace, func(s *Snapshot) []*resourceapi.ResourceClaim { return s.ResourceClaims })
 }
 
 // resourceClaims refuses what only an API server could make: claims from

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodewright/nodewright/podmeta"
@@ -325,35 +326,31 @@ func (m *Manager) Mirrors() []*v1.Pod {
 	return slices.Collect(maps.Values(m.store.mirrors))
 }
 
-// ConfigMaps returns those of a namespace by name. The map is the caller's. The objects
-// are shared and read-only. If two sources have one of that name it is not defined which
-// of them counts.
-func (m *Manager) ConfigMaps(namespace string) map[string]*v1.ConfigMap {
+// byName returns the objects of a namespace that sources list.
+func byName[T metav1.Object](m *Manager, namespace string, list func(*Snapshot) []T) map[string]T {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := map[string]*v1.ConfigMap{}
-	for _, s := range m.sources {
-		for _, c := range s.snapshot.ConfigMaps {
-			if c.Namespace == namespace {
-				out[c.Name] = c
+	out := map[string]T{}
+	// From last to first, so that the first source has the last word.
+	for _, s := range slices.Backward(m.cfg.Sources) {
+		for _, o := range list(&m.sources[s.Name()].snapshot) {
+			if o.GetNamespace() == namespace {
+				out[o.GetName()] = o
 			}
 		}
 	}
 	return out
 }
 
+// ConfigMaps returns those of a namespace by name. The map is the caller's. The objects
+// are shared and read-only. Of two sources that have one of that name, the first of
+// Config.Sources counts.
+func (m *Manager) ConfigMaps(namespace string) map[string]*v1.ConfigMap {
+	return byName(m, namespace, func(s *Snapshot) []*v1.ConfigMap { return s.ConfigMaps })
+}
+
 // Secrets returns those of a namespace by name. The map is the caller's. The objects are
-// shared and read-only, with the same reservation as those of ConfigMaps.
+// shared and read-only, and chosen as those of ConfigMaps.
 func (m *Manager) Secrets(namespace string) map[string]*v1.Secret {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	out := map[string]*v1.Secret{}
-	for _, s := range m.sources {
-		for _, c := range s.snapshot.Secrets {
-			if c.Namespace == namespace {
-				out[c.Name] = c
-			}
-		}
-	}
-	return out
+	return byName(m, namespace, func(s *Snapshot) []*v1.Secret { return s.Secrets })
 }

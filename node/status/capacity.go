@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"maps"
 	"strings"
 
@@ -132,7 +133,10 @@ func setMachine(node *v1.Node, in *Inputs, seen *Seen) []Event {
 		seen.rebooted = true
 		events = append(events, Event{v1.EventTypeWarning, "Rebooted", "Node " + node.Name + " has been rebooted, boot id: " + in.Facts.BootID})
 	}
-	info.MachineID, info.SystemUUID, info.BootID = in.Facts.MachineID, in.Facts.SystemUUID, in.Facts.BootID
+	// What cannot be read for now stays: without a boot ID the next reboot would not be
+	// reported.
+	info.MachineID, info.SystemUUID = cmp.Or(in.Facts.MachineID, info.MachineID), cmp.Or(in.Facts.SystemUUID, info.SystemUUID)
+	info.BootID = cmp.Or(in.Facts.BootID, info.BootID)
 	// Nil and not zero: the field is for nodes with swap (KEP-2400).
 	info.Swap = nil
 	if swap := in.Facts.Swap; swap != 0 {

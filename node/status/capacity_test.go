@@ -85,6 +85,10 @@ func TestRebootIsToldOnce(t *testing.T) {
 	if ev := setMachine(stale, in, seen); len(ev) != 0 {
 		t.Errorf("again: %v", ev)
 	}
+	in.Facts.BootID, in.Facts.MachineID = "", ""
+	if setMachine(node, in, seen); node.Status.NodeInfo.BootID != "two" {
+		t.Errorf("boot ID %q after one that could not be read", node.Status.NodeInfo.BootID)
+	}
 	in.Facts.Swap = 0
 	if setMachine(node, in, seen); node.Status.NodeInfo.Swap != nil {
 		t.Error("swap stays")
