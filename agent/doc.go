@@ -1,5 +1,5 @@
-// Package agent is the core of a node agent: it takes pods from its sources, runs
-// them on a CRI runtime, and says how they are.
+// Package agent is the core of a node agent: it takes pods from its sources, runs them
+// on a CRI runtime, and publishes their statuses.
 //
 //	a, err := agent.New(agent.Config{
 //		Node:    node,                            // machine.Detect looks at this machine

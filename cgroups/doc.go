@@ -1,6 +1,6 @@
-// Package cgroups keeps the cgroups of a node's pods, on cgroup v1 and v2, made
-// directly or by systemd: it makes them, gives them what the pods are to have,
-// says what they use, and removes them with whatever is left in them.
+// Package cgroups manages the cgroups of a node's pods, on cgroup v1 and v2, directly or
+// through systemd: it makes them, sets their limits, reads their usage, and removes them
+// with the processes that are left.
 //
 //	m, err := cgroups.New(cgroups.Config{Node: cgroups.Node{Capacity: capacity, KubeReserved: reserved}})
 //	if err != nil {

@@ -1,7 +1,7 @@
 // Package dra gives pods the devices of their ResourceClaims (dynamic resource
-// allocation, KEP-4381): it has the drivers on this node prepare what was
-// allocated, before the containers start, says which CDI devices each
-// container gets, and has the drivers undo it when the last pod has ended.
+// allocation, KEP-4381): it has the drivers on this node prepare what was allocated,
+// before the containers start, names the CDI devices of each container, and has the
+// drivers undo it when the last pod has ended.
 //
 //	m, err := dra.New(dra.Config{Store: store, Claims: claims})
 //	if err != nil {

@@ -1,6 +1,6 @@
-// Package memmgr decides which NUMA nodes a container's memory comes from, and
-// keeps account of what is promised, of memory and of huge pages of each size.
-// It moves and locks nothing: its outcome is a container's cpuset.mems.
+// Package memmgr decides from which NUMA nodes containers get their memory, and accounts
+// for what is promised of memory and of huge pages of each size. It moves and locks
+// nothing: its outcome is a container's cpuset.mems.
 //
 // It is pure: a [State] goes in, a decision and a new State come out. So a
 // scheduler can ask what would become of a pod, and throw the answer away:

@@ -1,4 +1,4 @@
-// Package nodeagent makes a running node of a configuration: the agent with its
+// Package nodeagent builds a running node from a configuration: the agent with its
 // parts, the cgroups of pods, the node's API over HTTPS, and what connects it to a
 // cluster.
 //

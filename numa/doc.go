@@ -1,5 +1,5 @@
-// Package numa holds the words in which resources are placed on a machine: its
-// CPUs and NUMA nodes, sets of both, and hints about nodes.
+// Package numa holds the types in which resources are placed on a machine: its CPUs and
+// NUMA nodes, sets of both, and hints about nodes.
 //
 // A [Machine] is a plain value. It is made by hand, or read from a running
 // kernel by the package numa/sysfs:

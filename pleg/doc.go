@@ -1,5 +1,5 @@
-// Package pleg knows what the container runtime shows of every pod, and reports
-// when that changes. The name is the kubelet's: pod lifecycle event generator.
+// Package pleg observes every pod in the container runtime, and reports each change. The
+// name is the kubelet's: pod lifecycle event generator.
 //
 // A [Manager] joins two sources into one path. The runtime's event stream
 // names pods to look at; a relist, which compares cheap lists of all pods with

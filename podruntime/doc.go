@@ -1,5 +1,5 @@
-// Package podruntime makes a container runtime run a pod as its spec says: it
-// decides what is to be done, and does it.
+// Package podruntime makes a container runtime run a pod as its spec demands: it plans
+// the next steps, and takes them.
 //
 // The decision, [Plan], is a pure function of the pod, of what the runtime
 // shows, and of probe results. [Manager.Sync] carries a plan out, looks at

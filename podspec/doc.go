@@ -1,5 +1,5 @@
-// Package podspec compiles a Kubernetes Pod into what a CRI runtime is told:
-// a sandbox configuration and one configuration for each container.
+// Package podspec compiles a Kubernetes Pod into the requests of the CRI: a sandbox
+// configuration and one configuration for each container.
 //
 // It is a pure compiler. All that a pod's meaning depends on comes in with
 // [Input]: ConfigMaps and Secrets, services, facts of the node, addresses,

@@ -1,5 +1,5 @@
-// Package podstatus computes a pod's status, in the meaning Kubernetes gives
-// it, from what a container runtime shows.
+// Package podstatus computes a pod's status, by Kubernetes' rules, from the state of its
+// containers in the runtime.
 //
 // Everything here is a pure function: no clock is read, nothing is called, and
 // nothing handed in is changed. [Of] is the whole; [ContainerStatuses], [Phase]

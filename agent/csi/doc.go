@@ -1,6 +1,6 @@
 // Package csi is the part of a node agent that gives pods the volumes of CSI drivers
 // (package csi at the top): it brings drivers to the agent's volumes, finds Secrets,
-// claims and volumes in the agent's sources, and says what pods wait for.
+// claims and volumes in the agent's sources, and explains what pods wait for.
 //
 //	p, err := csi.New(csi.Config{CSI: block.Config{Root: root, NodeName: name, Mounter: &mount.Kernel{}}})
 //	...

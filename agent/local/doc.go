@@ -1,5 +1,5 @@
-// Package local is the conversation between a node agent and a person at the
-// same machine: HTTP over a unix socket, in Kubernetes objects.
+// Package local is a node agent's API for people at the same machine: HTTP over a unix
+// socket, in Kubernetes objects.
 //
 // [Handler] serves what an [Agent] reports; [Client] asks. The paths are
 //

@@ -1,7 +1,6 @@
-// Package machine is what a node agent asks of the machine below it: what the
-// node has ([Detect]), its own files that pods inherit ([Files]), the lock of a
-// root directory ([LockRoot]), and the processes of a container that its runtime
-// has lost sight of ([Reap]).
+// Package machine is the machine below a node agent: its capacity ([Detect]), the files
+// that pods inherit from it ([Files]), the lock of a root directory ([LockRoot]), and
+// the processes of containers that a runtime has lost ([Reap]).
 //
 // Tier: beta.
 package machine

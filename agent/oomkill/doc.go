@@ -1,4 +1,4 @@
-// Package oomkill makes events of the kernel's OOM kills: of the pod that lost a
+// Package oomkill reports the kernel's OOM kills as events: of the pod that lost a
 // process, and of the node if that had no memory left.
 //
 //	p, err := oomkill.New(oomkill.Config{

@@ -1,6 +1,6 @@
 // Package ui is a page about a node: its pods and what each of them waits for, logs that
-// follow, what was used in the last hour, events, who would be evicted next, and images
-// with the reasons for which they stay.
+// follow, what was used in the last hour, events, the pods that would be evicted next,
+// and the reasons why images are kept.
 //
 //	page, err := ui.New(ui.Config{Agent: local.NewClient(socket), Log: log})
 //	go page.Run(ctx)

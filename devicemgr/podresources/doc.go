@@ -1,5 +1,5 @@
-// Package podresources answers who has which devices, CPUs and memory of the
-// node, as the kubelet does: the podresources API, v1, on a unix socket.
+// Package podresources serves the kubelet's podresources API, v1, on a unix socket: the
+// devices, CPUs and memory of each pod.
 //
 //	s, err := podresources.New(podresources.Config{
 //		Socket:  "/var/lib/kubelet/pod-resources/kubelet.sock",

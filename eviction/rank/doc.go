@@ -1,6 +1,6 @@
-// Package rank orders pods as a node under pressure evicts them, and reports
-// which exceed their limits of local storage. A scheduler or a simulator can
-// ask it what a node would do:
+// Package rank orders pods as a node under pressure evicts them, and finds those that
+// exceed their limits of local storage. A scheduler or a simulator can ask it what a
+// node would do:
 //
 //	order := rank.Sort(rank.Rules{}, threshold.Memory, []rank.Candidate{
 //		{Pod: web, Usage: &rank.Usage{Memory: 900 << 20}},

@@ -1,5 +1,5 @@
-// Package threshold holds the words of node-pressure eviction: the signals of
-// a node, the thresholds set for them, and the grammar in which the kubelet's
+// Package threshold holds the vocabulary of node-pressure eviction: the signals of a
+// node, the thresholds set for them, and the grammar in which the kubelet's
 // configuration writes them.
 //
 //	list, err := threshold.Parse(threshold.Text{

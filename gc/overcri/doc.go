@@ -1,6 +1,6 @@
-// Package overcri lets the collectors of package gc's rooms work on a CRI
-// runtime: [Images] is imagegc's Store, [Containers] containergc's Runtime, and
-// [Containers.Running] what logrotate asks for.
+// Package overcri lets the collectors below gc work on a CRI runtime: [Images] is
+// imagegc's Store, [Containers] is containergc's Runtime, and [Containers.Running] lists
+// the logs for logrotate.
 //
 //	client, err := cri.New(cri.Config{Endpoint: "unix:///run/containerd/containerd.sock"})
 //	if err != nil {

@@ -1,7 +1,6 @@
-// Package podsync is the way of pods from an API server to the node and of their
-// statuses back: [Source] delivers the pods that are bound to the node with what they
-// refer to, [Sink] publishes their statuses, and [Mirrors] shows the node's static pods
-// in the API.
+// Package podsync brings pods from an API server to the node, and their statuses back:
+// [Source] delivers the pods that are bound to the node with what they refer to, [Sink]
+// publishes their statuses, and [Mirrors] shows the node's static pods in the API.
 //
 //	src, err := podsync.NewSource(podsync.SourceConfig{Client: client, NodeName: "edge-1", Memory: store})
 //	...

@@ -1,6 +1,6 @@
-// Package ocispec makes the OCI runtime configuration of a container
-// (config.json, Open Container Initiative Runtime Specification 1.3) of what the
-// CRI asks, what the image says and what the machine can do.
+// Package ocispec makes the OCI runtime configuration of a container (config.json, Open
+// Container Initiative Runtime Specification 1.3) from the CRI's request, the image's
+// configuration and the machine's abilities.
 //
 // It is pure: all facts come with an [Input], nothing is read, and the same
 // input gives the same configuration. A request that cannot be served is

@@ -1,5 +1,5 @@
-// Package serve puts a runtime of this process behind a unix socket, for crictl,
-// critest and whoever else speaks CRI v1 over gRPC.
+// Package serve puts a runtime of this process behind a unix socket, for crictl, critest
+// and every other client of CRI v1 over gRPC.
 //
 //	s, err := serve.New(serve.Config{
 //		Socket:  "/run/agent/cri.sock",

@@ -1,5 +1,5 @@
-// Package oom says which container lost a process to the kernel's
-// out-of-memory killer, at the moment it happens.
+// Package oom reports which container lost a process to the kernel's OOM killer, at the
+// moment of the kill.
 //
 //	m, err := oom.New(oom.Config{OnKill: func(k oom.Kill) {
 //		if k.PodUID != "" {

@@ -1,5 +1,5 @@
-// Package stats says what a node, its pods, containers, volumes and file
-// systems use, in the types of the kubelet's summary API
+// Package stats measures what a node, its pods, containers, volumes and file systems
+// use, in the types of the kubelet's summary API
 // (k8s.io/kubelet/pkg/apis/stats/v1alpha1).
 //
 //	m, err := stats.New(stats.Config{

@@ -1,5 +1,4 @@
-// Package status works out what a node says of itself: the Status of its
-// v1.Node.
+// Package status computes the status of a node: the Status of its v1.Node.
 //
 //	m, err := status.New(status.Config{
 //		Hostname: name, MaxPods: 110, MaxImages: 50, Version: "v1.37.2", Port: 10250,

@@ -1,5 +1,5 @@
-// Package logs writes what a zap.Logger says as Kubernetes' components do, so that
-// what collects and parses their logs reads a node agent's as well:
+// Package logs writes the entries of a zap.Logger as Kubernetes' components write
+// theirs, so that whatever collects and parses those logs reads a node agent's as well:
 //
 //	I1122 23:40:05.123456    1234 node.go:42] "agent runs" logger="agent" socket="/run/agent.sock"
 //	{"ts":1763854805123.456,"caller":"nodeagent/node.go:42","msg":"agent runs","logger":"agent","v":0,"socket":"/run/agent.sock"}

@@ -1,6 +1,6 @@
-// Package sysfs reads what a Linux kernel reports its machine, as a
-// [numa.Machine]: CPUs, cores, last-level caches, sockets, NUMA nodes with their
-// memory and huge pages, and distances.
+// Package sysfs reads the topology of a Linux machine, as a [numa.Machine]: CPUs, cores,
+// last-level caches, sockets, NUMA nodes with their memory and huge pages, and
+// distances.
 //
 //	m, err := sysfs.Read(os.DirFS("/"))
 //

@@ -1,6 +1,6 @@
-// Package serial gives every key a strictly serial life: however many updates
-// come for a key, and from wherever, its handler is called for one after
-// another, and never twice at a time. Keys do not wait for each other.
+// Package serial calls one handler at a time for each key: however many updates come for
+// a key, and from wherever, its handler is called for one after another, and never twice
+// at a time. Keys do not wait for each other.
 //
 // It is for programs that look after many things of one kind, each of which
 // takes time to change: virtual machines, network devices, tenants, leases.

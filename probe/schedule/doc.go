@@ -1,6 +1,6 @@
-// Package schedule runs health checks in time: when the first one is due, how
-// often, how many in a row it takes to change a verdict. It knows checks, and
-// nothing of pods; a supervisor of plain processes can use it as it is:
+// Package schedule runs health checks on time: when the first one is due, how often, and
+// how many results in a row change a verdict. It knows checks, and nothing of pods; a
+// supervisor of plain processes can use it as it is:
 //
 //	e, err := schedule.New(schedule.Config{})
 //	if err != nil {

@@ -1,4 +1,4 @@
-// Package auth says who sent a request to a node, and whether they may.
+// Package auth authenticates requests to a node, and authorizes them.
 //
 // An [Authenticator] turns a request into a [User]: by a client certificate
 // ([ClientCerts]), by a bearer token that an API server reviews ([Tokens]), or
