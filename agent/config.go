@@ -100,7 +100,7 @@ type Images struct {
 	Keyrings []images.Keyring
 }
 
-// VolumeConfig says how pods get their volumes.
+// VolumeConfig defines how pods get their volumes.
 type VolumeConfig struct {
 	// Manager makes them; a volumemgr.Manager with all plugins of this module,
 	// the sources' ConfigMaps and Secrets, and what follows.
@@ -177,7 +177,7 @@ type DNS struct {
 	ResolvConf string
 }
 
-// Status says where the statuses of pods go.
+// Status defines where the statuses of pods go.
 type Status struct {
 	// Sink gets every status; none, statuses are kept for local readers. One
 	// that is a statusmgr.Loader is asked at the start for what it has, and one

@@ -19,7 +19,7 @@ const dryUID = "dry-run"
 // shower is a part.Reservation of a dry run that can say where containers go.
 type shower interface{ ShowFit(*local.Fit) }
 
-// Fit says whether the node would admit a pod now, and where its containers would
+// Fit reports whether the node would admit a pod now, and where its containers would
 // run. Nothing is taken. It may block for as long as parts take to answer, and may
 // be called before Run. The pod is not changed.
 func (a *Agent) Fit(pod *v1.Pod) local.Fit {

@@ -89,7 +89,7 @@ func (a *Agent) pastDeadline(pod *v1.Pod, status *v1.PodStatus) bool {
 	return false
 }
 
-// checkResize says why a pod may not have what it asks for: not ever, as long as
+// checkResize returns why a pod may not have what it asks for: not ever, as long as
 // the node is as it is, or not now. No reason means that it may. The reasons are
 // those of in-place resize (KEP-1287): Infeasible is final for this spec, Deferred
 // is tried again. detail is a label of metrics.

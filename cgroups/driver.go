@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// Driver says who makes cgroups. It has to be the one that the container
+// Driver describes who makes cgroups. It has to be the one that the container
 // runtime is configured with: both would otherwise put containers in different
 // trees.
 type Driver string

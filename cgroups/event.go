@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// EventType says what happened to a cgroup. Those of memory are the counters of
+// EventType describes what happened to a cgroup. Those of memory are the counters of
 // memory.events (cgroup-v2.rst); of these v1 has OOMKill alone.
 type EventType string
 

@@ -24,7 +24,7 @@ type Facts struct {
 	Hugepages []int64
 }
 
-// Facts says what this machine's cgroups can do. It makes the node's cgroups if
+// Facts returns what this machine's cgroups can do. It makes the node's cgroups if
 // they are not there yet, since limits of swap show only below the root. Files
 // that are missing mean "cannot"; other failures are errors.
 func (m *Manager) Facts(ctx context.Context) (Facts, error) {

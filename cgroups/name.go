@@ -107,7 +107,7 @@ const (
 // are in the node's.
 var tiers = []v1.PodQOSClass{v1.PodQOSBurstable, v1.PodQOSBestEffort}
 
-// tree says where the cgroups of a node are. It knows names only, and is the
+// tree describes where the cgroups of a node are. It knows names only, and is the
 // same for both drivers and versions.
 type tree struct {
 	node Name // of all pods
@@ -136,7 +136,7 @@ func (t tree) pod(class v1.PodQOSClass, uid types.UID) (Name, error) {
 	return t.tier(class).Child(podPrefix + string(uid))
 }
 
-// podOf says which pod a name is the cgroup of. What is elsewhere, deeper, or
+// podOf returns which pod a name is the cgroup of. What is elsewhere, deeper, or
 // not named like a pod's is none. It compares the whole parent, not only the
 // depth: Sweep removes what this accepts, and other programs may have cgroups
 // with the prefix too.

@@ -91,7 +91,7 @@ func (n Node) Allocatable() v1.ResourceList {
 	return podmeta.LeftOfMemory(out, n.Capacity)
 }
 
-// validate says what of the node does not add up. Reservations of a resource
+// validate returns what of the node does not add up. Reservations of a resource
 // that the machine does not have are no fault: one configuration may serve
 // machines of several kinds.
 func (n Node) validate() error {

@@ -102,7 +102,7 @@ func (t *sums) totals() totals {
 	return totals{t.cpu[v1.PodQOSBurstable], t.memory[v1.PodQOSGuaranteed], t.memory[v1.PodQOSBurstable]}
 }
 
-// tierPolicy says what tiers get beside their shares. Both parts are off by
+// tierPolicy describes what tiers get beside their shares. Both parts are off by
 // default in the kubelet.
 type tierPolicy struct {
 	reserve     bool  // memory.min and memory.low (KEP-2570)

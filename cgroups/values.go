@@ -29,7 +29,7 @@ type write struct {
 	optional bool
 }
 
-// writes says what is to be written for r, in an order in which the kernel
+// writes returns what is to be written for r, in an order in which the kernel
 // takes it. have is what is there by now, for those values whose order matters.
 // sizes are the sizes of huge pages that the machine has, in bytes.
 func (v Version) writes(r Resources, sizes []int64, have level) []write {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Watch says what happens to the pod's cgroup until ctx ends or the cgroup is
+// Watch reports events of the pod's cgroup until ctx ends or the cgroup is
 // destroyed; then the channel is closed. What nobody takes is added up. Triggers
 // take cgroup v2. Events of before the call are not reported. Several watches
 // of one pod do not disturb each other. Where the kernel has no PSI, triggers

@@ -57,7 +57,7 @@ type SMTAlignmentError struct {
 	Nodes     []NodeCPUs
 }
 
-// misaligned says what there is instead of n CPUs: whole cores.
+// misaligned returns what there is instead of n CPUs: whole cores.
 func (l *layout) misaligned(whole numa.CPUSet, n int) error {
 	return &SMTAlignmentError{Requested: n, PerCore: l.minThreads, Physical: true, Available: whole.Len(), Nodes: l.freeByNode(whole)}
 }

@@ -5,7 +5,7 @@ import "github.com/nodewright/nodewright/numa"
 // resource is the name of CPUs among hints.
 const resource = "cpu"
 
-// anyHints says that there is no preference: the container takes no CPUs for
+// anyHints notes that there is no preference: the container takes no CPUs for
 // itself. It differs from an empty list, which means that nothing can serve it.
 func anyHints() numa.Hints { return numa.Hints{Resource: resource, Any: true} }
 
@@ -48,7 +48,7 @@ sets:
 	return all
 }
 
-// Hints says which nodes can serve a container, or with [WholePod] a pod. Those
+// Hints returns which nodes can serve a container, or with [WholePod] a pod. Those
 // that it prefers are as few as could serve it if nothing else ran, as in the
 // kubelet: on a busy machine there may be hints but no preferred ones. It
 // changes nothing, and its cost grows with the number of candidates.
@@ -71,7 +71,7 @@ func (p *Static) Hints(s State, pod numa.Pod, container int) numa.Hints {
 	return p.hints(p.free(s, pod.UID), s.Reusable(pod.UID), n)
 }
 
-// podHints says which nodes can serve all containers of a pod together, or its
+// podHints returns which nodes can serve all containers of a pod together, or its
 // pool.
 func (p *Static) podHints(s State, pod numa.Pod) numa.Hints {
 	if pod.Resources != nil {
@@ -133,7 +133,7 @@ func (p *Static) total(pod numa.Pod) int {
 	return max(most, staying)
 }
 
-// again says what serves a container or a pod that is served already; nothing if
+// again returns what serves a container or a pod that is served already; nothing if
 // it asks for another number than it has.
 func (p *Static) again(has numa.CPUSet, n int) numa.Hints {
 	if has.Len() != n {

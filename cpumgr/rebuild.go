@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Problem says what is wrong with CPUs that a container is said to have. It is
+// Problem describes what is wrong with CPUs that a container is said to have. It is
 // a report and no failure: the state that comes with it is good.
 type Problem struct {
 	// Pod is its UID and Container the name, which is "" where the CPUs are
@@ -156,7 +156,7 @@ func (p *Static) adoptPool(s State, pod numa.Pod, has map[string]numa.CPUSet, n 
 	return s.WithPod(rec), problems, true
 }
 
-// adoptable says why a container cannot keep CPUs, or nil. The checks go from
+// adoptable returns why a container cannot keep CPUs, or nil. The checks go from
 // what no change of other pods could mend to what depends on them.
 func (p *Static) adoptable(s State, podUID string, kind numa.Kind, cpus numa.CPUSet, n int) error {
 	if offline := cpus.Minus(p.l.all); !offline.Empty() {

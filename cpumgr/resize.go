@@ -6,7 +6,7 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Resize says what becomes of a container's CPUs with a new request, in
+// Resize returns the CPUs of a container with a new request, in
 // thousandths of a CPU. pod is the pod as it is, with the old one.
 //
 // As in the kubelet, a Guaranteed pod keeps its CPU requests: the error is a

@@ -8,7 +8,7 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// State says who has which CPUs. It is a value: it never changes, methods return
+// State describes who has which CPUs. It is a value: it never changes, methods return
 // new states that share what they have in common, and any number of goroutines
 // may use one. The zero value has no CPUs; a policy's Start makes the first one.
 type State struct {
@@ -91,7 +91,7 @@ func (s State) Reusable(podUID string) numa.CPUSet {
 	return init.Minus(staying)
 }
 
-// Isolation says how alone a container is on its CPUs.
+// Isolation describes how alone a container is on its CPUs.
 type Isolation int
 
 // Containers share CPUs with the machine or with their pod, or have their own.
@@ -103,7 +103,7 @@ const (
 	OwnCPUs
 )
 
-// Isolation says how alone a container is on its CPUs.
+// Isolation returns how alone a container is on its CPUs.
 func (s State) Isolation(podUID, container string) Isolation {
 	switch c, ok := s.pods[podUID].container(container); {
 	case !ok:

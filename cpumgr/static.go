@@ -7,7 +7,7 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Reservation says which CPUs are never given to a container alone, because the
+// Reservation defines which CPUs are never given to a container alone, because the
 // system needs them.
 type Reservation struct {
 	// MilliCPU is how much is reserved, in thousandths of a CPU: the sum of

@@ -49,7 +49,7 @@ func one(yes bool) int {
 	return 0
 }
 
-// Alignment says what a set of CPUs keeps together: the boundaries of the
+// Alignment describes what a set of CPUs keeps together: the boundaries of the
 // kubelet's metric container_aligned_compute_resources_count.
 type Alignment struct {
 	Cores bool // physical_cpu: whole cores only
@@ -57,7 +57,7 @@ type Alignment struct {
 	Node  bool // numa_node: one NUMA node
 }
 
-// Alignment says how well CPUs lie together. A single CPU, like none, is within
+// Alignment returns how well CPUs lie together. A single CPU, like none, is within
 // one cache and one node; a CPU that the machine does not have is in no place.
 func (p *Static) Alignment(cpus numa.CPUSet) Alignment {
 	if !cpus.SubsetOf(p.l.all) {

@@ -52,7 +52,7 @@ func (e *CallError) Is(target error) bool {
 	return false
 }
 
-// final says which codes end a call for good. The others mean that the driver is
+// final reports which codes end a call for good. The others mean that the driver is
 // busy, away or slow, or that the call was given up here (CSI specification,
 // "Error Scheme").
 func final(code codes.Code) bool {

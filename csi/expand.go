@@ -33,7 +33,7 @@ type Claims interface {
 // anything (kubelet).
 const expandNotRequired = "volume.kubernetes.io/node-expansion-not-required"
 
-// expansion says to which size a volume is to be made here, in bytes, if it is.
+// expansion returns to which size a volume is to be made here, in bytes, if it is.
 // Local is the size that it was mounted with on this node.
 //
 // A controller makes the volume larger first, and leaves a claim in a state that says

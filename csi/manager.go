@@ -216,7 +216,7 @@ func (m *Manager) use(volume v1.UniqueVolumeName, is bool) {
 	}
 }
 
-// Waits says in one line what the volumes of a pod wait for outside of the node,
+// Waits returns in one line what the volumes of a pod wait for outside of the node,
 // or "".
 func (m *Manager) Waits(uid types.UID) string {
 	m.mu.Lock()

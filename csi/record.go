@@ -77,7 +77,7 @@ func parseRecord(b []byte) (record, error) {
 	return r, nil
 }
 
-// check says what keeps a record from being used: both fields become parts of calls
+// check returns what keeps a record from being used: both fields become parts of calls
 // and paths.
 func (r record) check() error {
 	if err := checkDriver(r.Driver); err != nil {
@@ -86,7 +86,7 @@ func (r record) check() error {
 	return checkHandle(r.Handle)
 }
 
-// checkHandle says what is wrong with a handle. maxHandle is in bytes; a handle is
+// checkHandle returns what is wrong with a handle. maxHandle is in bytes; a handle is
 // text, which has no zero byte.
 func checkHandle(handle string) error {
 	if handle == "" || len(handle) > maxHandle || strings.ContainsRune(handle, 0) {

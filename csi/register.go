@@ -35,7 +35,7 @@ const (
 // driverName is the form of names of drivers (CSI specification, GetPluginInfo).
 var driverName = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9.]*[a-zA-Z0-9])?$`)
 
-// checkDriver says what is wrong with the name of a driver. It becomes a part of
+// checkDriver returns what is wrong with the name of a driver. It becomes a part of
 // paths, which is why names from records and pods are checked as well.
 func checkDriver(name string) error {
 	if len(name) > maxDriverName || !driverName.MatchString(name) {

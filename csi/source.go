@@ -141,7 +141,7 @@ func accessMode(modes []v1.PersistentVolumeAccessMode, multiWriter bool) spec.Vo
 	}
 }
 
-// capability says how a volume is to be used. Group is that of a driver which mounts
+// capability returns how a volume is to be used. Group is that of a driver which mounts
 // with one. Block devices have neither a file system's type nor options.
 func (s source) capability(can abilities, group, context string) *spec.VolumeCapability {
 	c := &spec.VolumeCapability{AccessMode: &spec.VolumeCapability_AccessMode{Mode: accessMode(s.modes, can.multiWriter)}}
@@ -160,7 +160,7 @@ func (s source) capability(can abilities, group, context string) *spec.VolumeCap
 	return c
 }
 
-// mayPublish says why a driver may not make a volume, by its volumeLifecycleModes. A
+// mayPublish returns why a driver may not make a volume, by its volumeLifecycleModes. A
 // driver that does not expect pods' own volumes could take their attributes, which
 // anybody who makes pods writes, for those of an administrator.
 func mayPublish(s source, o content.CSIDriver) error {

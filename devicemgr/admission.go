@@ -253,7 +253,7 @@ func (a *Admission) mine(resource string, slot int) (mine map[string]bool, reusa
 	return mine, reusable
 }
 
-// Hints says from which nodes the devices of a container can be had, or those of
+// Hints returns from which nodes the devices of a container can be had, or those of
 // the pod with [topology.WholePod]. Nil means that the container asks for no
 // devices; Hints with an empty list, that no placement will do. It asks no plugin
 // and does not block.
@@ -300,7 +300,7 @@ func (q *question) only(ids []string) {
 	q.free = func(id string) bool { return slices.Contains(ids, id) }
 }
 
-// free says which healthy devices no other pod has, and none of mine. Devices that
+// free returns which healthy devices no other pod has, and none of mine. Devices that
 // an earlier record gave to the same pod count as free for it. An ID that the
 // plugin no longer lists is not free.
 func (a *Admission) free(resource string, mine map[string]bool) func(string) bool {

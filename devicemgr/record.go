@@ -147,7 +147,7 @@ func strict(value []byte, into any) error {
 	return nil
 }
 
-// checkResource says what is wrong with the name of a resource that a plugin
+// checkResource returns what is wrong with the name of a resource that a plugin
 // offers: they are extended resources. The rules are those of
 // IsExtendedResourceName in Kubernetes: a native name would let a plugin offer
 // CPUs.

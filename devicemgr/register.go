@@ -43,7 +43,7 @@ const (
 	otherResource = "<other>"
 )
 
-// Healthy says why plugins cannot register now; nil if they can. The kubelet has a
+// Healthy returns why plugins cannot register now; nil if they can. The kubelet has a
 // health check for it, "device-plugin". Plugins that have registered are not
 // concerned.
 func (m *Manager) Healthy() error {

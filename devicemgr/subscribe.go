@@ -6,7 +6,7 @@ import (
 	"github.com/nodewright/nodewright/internal/subscription"
 )
 
-// Change says what became different. It says where to look and not the new state: a
+// Change describes a change: where to look, and not the new state: a
 // subscriber that is slow gets one Change for several, and asks the manager.
 type Change struct {
 	// Resources whose devices came, went, or changed in number or health:

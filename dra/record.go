@@ -108,7 +108,7 @@ func parseRecord(uid types.UID, value []byte) (*record, error) {
 // checkpoint.Store.
 const maxUID = 128
 
-// checkUID says what keeps a UID from being part of a key. Those of an API server are
+// checkUID returns what keeps a UID from being part of a key. Those of an API server are
 // of hexadecimal digits and dashes; claims may come from elsewhere, and a key may
 // become the name of a file.
 func checkUID(uid types.UID) error {
@@ -125,7 +125,7 @@ func checkUID(uid types.UID) error {
 // maxDriver is the longest name of a driver in bytes (resource.k8s.io's).
 const maxDriver = 63
 
-// checkDriver says what is wrong with the name of a driver: a DNS subdomain, of
+// checkDriver returns what is wrong with the name of a driver: a DNS subdomain, of
 // any case.
 func checkDriver(name string) error {
 	good := name != "" && len(name) <= maxDriver

@@ -6,7 +6,7 @@ import (
 	"github.com/nodewright/nodewright/internal/subscription"
 )
 
-// Change says what became different. A subscriber that misses one loses nothing for
+// Change describes what became different. A subscriber that misses one loses nothing for
 // good: the next sync of a pod finds the same.
 type Change struct {
 	// Drivers that came, and those of which no instance is connected any more.

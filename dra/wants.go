@@ -141,7 +141,7 @@ func Claimed(pod *v1.Pod, container, resource string) bool {
 	return false
 }
 
-// check says why a pod may not use a claim. The scheduler decides who may; the node
+// check returns why a pod may not use a claim. The scheduler decides who may; the node
 // asks again, since a pod can be bound to the node by others.
 func (w want) check(pod *v1.Pod, c *resourceapi.ResourceClaim) error {
 	switch {

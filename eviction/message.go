@@ -23,7 +23,7 @@ const (
 // bytes writes an amount as the kubelet does: 100Mi.
 func bytes(n int64) string { return resource.NewQuantity(n, resource.BinarySI).String() }
 
-// lowMessage says why a pod was evicted, in the kubelet's words: users and
+// lowMessage returns why a pod was evicted, in the kubelet's words: users and
 // tools look for them.
 func lowMessage(t threshold.Threshold, o threshold.Observation, c rank.Candidate) string {
 	var b strings.Builder
@@ -109,7 +109,7 @@ func annotations(res v1.ResourceName, c rank.Candidate) map[string]string {
 	return out
 }
 
-// limitMessage says which limit a pod exceeded, in the kubelet's words.
+// limitMessage returns which limit a pod exceeded, in the kubelet's words.
 func limitMessage(v rank.Violation) string {
 	switch v.Limit {
 	case rank.EmptyDirLimit:

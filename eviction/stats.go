@@ -30,7 +30,7 @@ type Stats interface {
 	Pods(ctx context.Context, pods []*v1.Pod, want Want) (map[types.UID]*rank.Usage, error)
 }
 
-// Want says which figures of pods are worth reading.
+// Want defines which figures of pods are worth reading.
 type Want int
 
 // What can be wanted.
@@ -125,7 +125,7 @@ func (l *lane) read(ctx context.Context) (observations, error) {
 	}
 }
 
-// wrap says what was being done; nil stays nil.
+// wrap returns what was being done; nil stays nil.
 func wrap(what string, err error) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)

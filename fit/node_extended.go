@@ -21,7 +21,7 @@ func extended(name v1.ResourceName) bool {
 	return ok && !strings.HasSuffix(domain, "kubernetes.io")
 }
 
-// Count says how many there are of an extended resource.
+// Count describes how many there are of an extended resource.
 type Count struct {
 	// Capacity are all, Allocatable those that are healthy, Used those that
 	// pods have, and Free those that are healthy and nobody's.

@@ -19,7 +19,7 @@ const (
 	CPUStatic = "static"
 )
 
-// PlacementConfig says how a machine's resources are placed. The zero value places
+// PlacementConfig defines how a machine's resources are placed. The zero value places
 // nothing: every container runs anywhere. It is made of values; NewPlacement checks them
 // together with the policies.
 type PlacementConfig struct {
@@ -55,7 +55,7 @@ func (c PlacementConfig) placesMemory() bool {
 	return c.MemoryPolicy != "" && c.MemoryPolicy != memmgr.NoneName
 }
 
-// State says who was given what. It is an immutable value; see cpumgr.State and
+// State describes who was given what. It is an immutable value; see cpumgr.State and
 // memmgr.State.
 type State struct {
 	CPU    cpumgr.State
@@ -155,7 +155,7 @@ type Result struct {
 	Devices Devices
 }
 
-// Fit says where a pod would go. The error is a *topology.Rejection that says
+// Fit returns the placement that a pod would get. The error is a *topology.Rejection that says
 // why it does not fit, or nil. Providers of other resources, such as devices, are
 // asked first. Nothing is taken. It may be called from any goroutine, and does not block.
 func Fit(p Placement, pod *v1.Pod, more ...topology.Provider) (Result, error) {

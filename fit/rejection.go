@@ -2,7 +2,7 @@ package fit
 
 import "time"
 
-// Rejection says why a pod may not run here, or not yet. A nil *Rejection admits
+// Rejection describes why a pod may not run here, or not yet. A nil *Rejection admits
 // it. Reason is a CamelCase word of the Kubernetes API, such as OutOfcpu or
 // NodePorts.
 type Rejection struct {

@@ -149,7 +149,7 @@ type Error struct {
 	err    error
 }
 
-// Error says what is wrong.
+// Error implements error.
 func (e *Error) Error() string { return e.text }
 
 // Unwrap returns the image service's error, if that was the cause.

@@ -39,7 +39,7 @@ type pullIntent struct {
 	Image string `json:"image"`
 }
 
-// pulledRecord says with which credentials an image came to be here. One that
+// pulledRecord describes with which credentials an image came to be here. One that
 // is in the index is never changed.
 type pulledRecord struct {
 	metav1.TypeMeta `json:",inline"`
@@ -102,7 +102,7 @@ func decodeRecord(name string, b []byte) (*pulledRecord, error) {
 	return r, checkFile(name, r.TypeMeta, recordKind, r.ImageRef)
 }
 
-// checkFile says what is wrong with a file of that name. The name is checked
+// checkFile returns what is wrong with a file of that name. The name is checked
 // too: a record copied under another image's name would open that image.
 func checkFile(name string, t metav1.TypeMeta, kind, key string) error {
 	switch {

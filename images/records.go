@@ -132,7 +132,7 @@ func (s *records) count() {
 	s.met.intents.Set(float64(len(s.intents)))
 }
 
-// look says what is known of an image that is here by that reference. It is
+// look returns what is known of an image that is here by that reference. It is
 // called at every use of an image, and reads no disk but the first time.
 func (s *records) look(ref, image string) known {
 	if s.load() != nil {

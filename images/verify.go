@@ -9,7 +9,7 @@ import (
 	"github.com/distribution/reference"
 )
 
-// Verify says for which images that are on the node a pod has to show that it
+// Verify defines for which images that are on the node a pod has to show that it
 // could have pulled them. Its values are those of the kubelet's
 // imagePullCredentialsVerificationPolicy.
 type Verify string

@@ -60,7 +60,7 @@ func (c *Config) DeepCopy() *Config {
 	return &out
 }
 
-// Options says where a configuration comes from. The zero value is that of a node
+// Options defines where a configuration comes from. The zero value is that of a node
 // without files or flags: defaults alone.
 type Options struct {
 	// File is the main file and Dir the directory of drop-ins, where Flags do not

@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/gc/logrotate"
 )
 
-// ImageGC says which images are removed, and when.
+// ImageGC returns which images are removed, and when.
 func (c *Config) ImageGC() imagegc.Policy {
 	return imagegc.Policy{
 		High: int(*c.ImageGCHighThresholdPercent), Low: int(*c.ImageGCLowThresholdPercent),

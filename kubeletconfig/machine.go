@@ -67,7 +67,7 @@ func memoryQoS(c *v1beta1.KubeletConfiguration) bool {
 	return on || !set
 }
 
-// MemoryQoS says how memory is guarded and throttled (KEP-2570), unless its gate is off or
+// MemoryQoS returns how memory is guarded and throttled (KEP-2570), unless its gate is off or
 // nothing of it is asked for: how far between request and limit a container is slowed
 // down, 0 if it is not, and whether requests are protected (memoryReservationPolicy:
 // TieredReservation).

@@ -10,7 +10,7 @@ import (
 	"github.com/nodewright/nodewright/node/shutdown"
 )
 
-// Shutdown says how pods end when the machine goes down: Requested and Critical,
+// Shutdown returns how pods end when the machine goes down: Requested and Critical,
 // or Groups. With neither, shutdowns are not handled; ShutdownTime is 0 then.
 func (c *Config) Shutdown() shutdown.Config {
 	s := shutdown.Config{Requested: c.ShutdownGracePeriod.Duration, Critical: c.ShutdownGracePeriodCriticalPods.Duration}

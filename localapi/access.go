@@ -26,16 +26,16 @@ type User struct {
 	Groups []string
 }
 
-// Authenticate says who sends a request; an error, or nil, is nobody, and answered with
+// Authenticate returns the sender of a request; an error, or nil, is nobody, and answered with
 // 401. It must not block.
 type Authenticate func(r *http.Request) (*User, error)
 
-// Root says that everybody is root: for a socket that only root can open.
+// Root takes everybody for root: for a socket that only root can open.
 func Root(*http.Request) (*User, error) {
 	return &User{Name: "root", Groups: []string{GroupAdmin}}, nil
 }
 
-// Certificates says who a request's client is by its certificate, which the listener
+// Certificates identifies a request's client by its certificate, which the listener
 // has verified (tls.RequireAndVerifyClientCert): its common name, and its
 // organizations as groups.
 func Certificates(r *http.Request) (*User, error) {

@@ -121,7 +121,7 @@ func describePaths(paths dict, gvk apischema.GroupVersionKind, resource string, 
 	describePath(paths, gvk, resource+"/{name}", namespaced, model, "get", "put", "patch", "delete")
 }
 
-// describePath says what may be done at a path: clients look for the parameters.
+// describePath describes the operations of a path: clients look for the parameters.
 func describePath(paths dict, gvk apischema.GroupVersionKind, rest string, namespaced bool, model string, methods ...string) {
 	path := "/" + pathOf(gvk.GroupVersion()) + "/"
 	parameters := []any{}

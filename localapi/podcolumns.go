@@ -85,7 +85,7 @@ func initStatus(p *v1.Pod) (string, bool) {
 	return "", false
 }
 
-// endOf says how a container ended.
+// endOf returns how a container ended.
 func endOf(t *v1.ContainerStateTerminated) string {
 	switch {
 	case t.Reason != "":

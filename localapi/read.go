@@ -185,7 +185,7 @@ func (s *Server) snapshot(k *kind, q *query, from next) ([]object, uint64, error
 	return out, at, nil
 }
 
-// tooLarge says that a revision is still to come.
+// tooLarge notes that a revision is still to come.
 func tooLarge(wanted, now uint64) error {
 	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", wanted, now), 1)
 	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}

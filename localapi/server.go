@@ -249,7 +249,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, who Authenticate)
 	return s.objects(w, r, &q)
 }
 
-// forbiddenTo says in the API server's words who may not do what.
+// forbiddenTo returns in the API server's words who may not do what.
 func forbiddenTo(q *query) error {
 	what := q.resource
 	if q.subresource != "" {

@@ -145,7 +145,7 @@ func lockedBy(dir string) error {
 	return nil
 }
 
-// nameLacks says once what this kernel does without.
+// nameLacks logs once what this kernel lacks.
 func (r *Runtime) nameLacks(ctx context.Context) {
 	kernel, err := facts.ReadKernel()
 	if err != nil {

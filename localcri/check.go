@@ -75,7 +75,7 @@ func checkSandbox(c *runtimeapi.PodSandboxConfig) error {
 	return spaces.CheckSysctls(c.GetLinux().GetSysctls(), ownSpaces(opts))
 }
 
-// ownSpaces says which namespaces a sandbox has of its own.
+// ownSpaces returns which namespaces a sandbox has of its own.
 func ownSpaces(opts *runtimeapi.NamespaceOption) spaces.Own {
 	return spaces.Own{
 		IPC:     opts.GetIpc() == runtimeapi.NamespaceMode_POD,

@@ -205,7 +205,7 @@ func (r *Runtime) ExecSync(ctx context.Context, id string, command []string, tim
 // ExitError is a command that ended with a status other than 0.
 type ExitError struct{ Code int32 }
 
-// Error says the status.
+// Error returns the status.
 func (e *ExitError) Error() string {
 	return fmt.Sprintf("command terminated with exit code %d", e.Code)
 }

@@ -175,7 +175,7 @@ func cdiDirs(c CDI) []string {
 	return nil
 }
 
-// handlers says what each can do; the default one also without a name, as the
+// handlers returns what each can do; the default one also without a name, as the
 // CRI wants it.
 func (r *Runtime) handlers(ctx context.Context) ([]*runtimeapi.RuntimeHandler, error) {
 	machine, err := r.facts.Machine(ctx)

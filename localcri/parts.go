@@ -103,7 +103,7 @@ type hostFacts interface {
 	Users(ctx context.Context, rootfs string) (passwd, group []byte, err error)
 }
 
-// usageOf says whose figures are asked for.
+// usageOf names the cgroup, layer and process whose usage is asked for.
 type usageOf struct {
 	Cgroup   string // below the hierarchy's root
 	Writable string // the directory of the writable layer; "" has none

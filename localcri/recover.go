@@ -651,7 +651,7 @@ func adoptBy(ctx context.Context, m, dead monitorConn, k monitor.Kept) error {
 	return err
 }
 
-// infraStands says what is to be done about the infra process: nothing (stay),
+// infraStands returns what is to be done about the infra process: nothing (stay),
 // adopt, or end.
 func (p *pod) infraStands(known map[string]*monitor.Kept) containerStep {
 	p.mu.Lock()

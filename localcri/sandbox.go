@@ -149,7 +149,7 @@ func (p *pod) make(ctx context.Context) error {
 	return nil
 }
 
-// spaces says which namespaces the sandbox has beside its network's.
+// spaces returns which namespaces the sandbox has beside its network's.
 func (p *pod) spaces() spaces.Request {
 	own := ownSpaces(p.options())
 	q := spaces.Request{ID: p.id, UTS: own.UTS, IPC: own.IPC}

@@ -27,7 +27,7 @@ type Streams interface {
 	PortForward(ctx context.Context, sandbox string, port int32, rw io.ReadWriteCloser) error
 }
 
-// ExecOptions says what is run and who reads it. At least one stream is not nil,
+// ExecOptions defines what is run and who reads it. At least one stream is not nil,
 // and with TTY there is no Stderr.
 type ExecOptions struct {
 	Command        []string
@@ -38,7 +38,7 @@ type ExecOptions struct {
 	Resize <-chan Size
 }
 
-// AttachOptions says who reads a container and writes to it.
+// AttachOptions defines who reads a container and writes to it.
 type AttachOptions struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer

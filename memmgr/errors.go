@@ -22,7 +22,7 @@ var (
 	ErrGroups = errors.New("NUMA nodes are in use by containers on other sets of nodes")
 )
 
-// PlacementError says why a request was not served, with all numbers. The
+// PlacementError describes why a request was not served, with all numbers. The
 // kubelet reports such as UnexpectedAdmissionError.
 type PlacementError struct {
 	// Pod is the UID, and Container the name; that is empty for the pod as a

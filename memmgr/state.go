@@ -7,7 +7,7 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// State says who was given what. It is an immutable value: all methods leave
+// State describes who was given what. It is an immutable value: all methods leave
 // it as it is, and any number of goroutines may use it at once. The zero State
 // is that of a machine on which nothing was given.
 //

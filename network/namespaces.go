@@ -14,7 +14,7 @@ type Space struct {
 	ID uint64
 }
 
-// SpaceKind says whose something is.
+// SpaceKind is the owner of a namespace.
 type SpaceKind uint8
 
 // The kinds of a [Space].

@@ -185,7 +185,7 @@ func (n *Network) Attach(ctx context.Context, a Attachment) (Result, error) {
 	}
 }
 
-// busy says why an ID that is being taken back is not gone yet.
+// busy returns why an ID that is being taken back is not gone yet.
 func (n *Network) busy(id string, cause error) error {
 	n.mu.RLock()
 	defer n.mu.RUnlock()

@@ -19,7 +19,7 @@ var (
 	_ local.Measurer      = (*Node)(nil)
 )
 
-// WhyNode says how far the node is from its thresholds, and what was done about
+// WhyNode returns how far the node is from its thresholds, and what was done about
 // those that it met. Each part adds its own share, in the order of the parts. It
 // answers from memory.
 func (n *Node) WhyNode() local.NodeWhy {
@@ -37,7 +37,7 @@ func (n *Node) WhyNode() local.NodeWhy {
 	return why
 }
 
-// Images says which images there are, and what would become of them. The error is
+// Images returns which images there are, and what would become of them. The error is
 // an errors.ErrUnsupported if no part knows.
 func (n *Node) Images(ctx context.Context) (local.Images, error) {
 	return n.builder.Facts.ListImages(ctx)

@@ -65,7 +65,7 @@ type ClaimStatuses interface {
 	UpdateStatus(ctx context.Context, claim *v1.PersistentVolumeClaim, status v1.PersistentVolumeClaimStatus) (*v1.PersistentVolumeClaim, error)
 }
 
-// Reviewer says whose token something is, and what its owner may do.
+// Reviewer reports whose token something is, and what its owner may do.
 type Reviewer interface {
 	auth.TokenReviewer
 	auth.AccessReviewer

@@ -179,7 +179,7 @@ func (i instances) LogFile(ctx context.Context, id string) (path string, open bo
 	return path, open, notFound(err)
 }
 
-// notFound says in the server's words that something is not there.
+// notFound returns in the server's words that something is not there.
 func notFound(err error) error {
 	if errors.Is(err, local.ErrNotFound) {
 		return fmt.Errorf("%w: %w", server.ErrNotFound, err)

@@ -38,13 +38,13 @@ func Placement(b *Builder) (part.Part, error) {
 	return p, nil
 }
 
-// placement says how this machine's CPUs and memory are placed. Devices and
+// placement returns how this machine's CPUs and memory are placed. Devices and
 // Placement get the same answer.
 func (b *Builder) placement() (fit.PlacementConfig, error) {
 	return placementOf(b.Path(placementDir), b.Config, b.Node.Capacity, b.numa)
 }
 
-// placementOf says how a machine's CPUs and memory are placed. The machine is
+// placementOf returns how a machine's CPUs and memory are placed. The machine is
 // looked at only if they are, or were in an earlier life of the agent. The
 // directory of records says that they were: policies may be turned off again, and
 // running containers keep their CPUs. The error names the policies, or the field

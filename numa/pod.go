@@ -22,7 +22,7 @@ type Container struct {
 	Resources
 }
 
-// Kind says when a container runs.
+// Kind describes when a container runs.
 type Kind int
 
 // Regular containers and sidecars run side by side; init containers run one

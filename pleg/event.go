@@ -13,7 +13,7 @@ import (
 // and no state: whoever was late reads the newest state by Get, so that events may
 // be merged, but a pod is never left out.
 
-// ChangeType says what happened to a container or a sandbox.
+// ChangeType describes what happened to a container or a sandbox.
 type ChangeType string
 
 // The types of change. A sandbox that is ready counts as started, one that is
@@ -38,7 +38,7 @@ type Change struct {
 	Sandbox bool
 }
 
-// Event says what happened to one pod, in order. An end comes before the removal of
+// Event describes what happened to one pod, in order. An end comes before the removal of
 // the same container, and containers come before sandboxes.
 type Event struct {
 	UID     types.UID

@@ -217,7 +217,7 @@ func itemsOf(p *observed.Pod) []item {
 	return items
 }
 
-// diff says what happened between two looks at a pod. Containers come before
+// diff returns what happened between two looks at a pod. Containers come before
 // sandboxes, old ones before new ones, and an end before a removal.
 func diff(old, now []item) []Change {
 	var changes []Change

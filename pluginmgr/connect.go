@@ -31,7 +31,7 @@ const (
 	maxText = 1 << 10
 )
 
-// check says what is wrong with what a plugin says of itself, beside what its
+// check returns what is wrong with what a plugin says of itself, beside what its
 // handler wants.
 func (i Info) check() error {
 	var errs []error

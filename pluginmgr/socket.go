@@ -34,7 +34,7 @@ type use struct {
 	info    Info
 }
 
-// want says what there is now.
+// want notes what there is now.
 func (s *socket) want(id *identity) {
 	s.mu.Lock()
 	same := s.desired == id || s.desired != nil && id != nil && *s.desired == *id

@@ -76,7 +76,7 @@ func inOneLine(s string) string {
 	}, s)
 }
 
-// tooCostly says why a document must not be parsed, "" if it may. It is asked before the
+// tooCostly returns why a document must not be parsed, "" if it may. It is asked before the
 // YAML parser sees the document: the parser's memory is what it protects.
 func tooCostly(doc []byte) string {
 	// In this order: the search for aliases parses the document itself.
@@ -135,7 +135,7 @@ func (d *decoded) pathSafe(m *metav1.ObjectMeta, o origin, n int, name string) b
 	return good
 }
 
-// notInPath says why a text must not be part of a path, "" if it may.
+// notInPath returns why a text must not be part of a path, "" if it may.
 func notInPath(s string) string {
 	switch {
 	case len(s) > maxName:

@@ -21,7 +21,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// origin says where documents come from; it goes into the pods' identity.
+// origin describes where documents come from; it goes into the pods' identity.
 type origin struct {
 	// nodeName is appended to the names of static pods, and is part of their UIDs.
 	nodeName string
@@ -267,7 +267,7 @@ func (d *decoded) object(raw []byte, o origin, n int) {
 	}
 }
 
-// notObject says what a JSON value is that is no object. The first byte decides, since the
+// notObject returns what a JSON value is that is no object. The first byte decides, since the
 // text is valid JSON. "" means an object.
 func notObject(raw []byte) string {
 	switch raw = bytes.TrimSpace(raw); {
@@ -305,7 +305,7 @@ func withKind(item json.RawMessage, list string) []byte {
 	return b
 }
 
-// plainJSON says what is wrong in terms of the document. The decoder's own text names Go
+// plainJSON returns what is wrong in terms of the document. The decoder's own text names Go
 // structs, which nobody who writes manifests knows.
 func plainJSON(err error) string {
 	var t *json.UnmarshalTypeError

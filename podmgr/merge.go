@@ -337,7 +337,7 @@ func (m *Manager) mergePod(source string, st *sourceState, p *v1.Pod, ops map[Op
 	ops[op] = append(ops[op], p)
 }
 
-// compare says what changed between two versions of a pod. Owner references,
+// compare returns what changed between two versions of a pod. Owner references,
 // resourceVersion and the like are not compared, as in the kubelet.
 func compare(old, now *v1.Pod) (op Op, changed bool) {
 	same := equality.Semantic.DeepEqual

@@ -19,7 +19,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// Op says what became of some pods.
+// Op describes what became of some pods.
 type Op int
 
 // The operations. Delete is a pod that is to end gracefully, Remove one that
@@ -35,7 +35,7 @@ const (
 // String returns the operation in upper case, as the kubelet logs it.
 func (o Op) String() string { return [...]string{"ADD", "UPDATE", "REMOVE", "DELETE", "RECONCILE"}[o] }
 
-// Change says what became of some pods of one source. An Add without pods
+// Change describes what became of some pods of one source. An Add without pods
 // says that a source has spoken for the first time and wants nothing.
 type Change struct {
 	Op     Op

@@ -35,7 +35,7 @@ type PlanInput struct {
 	Resources *Resources
 }
 
-// KillReason says why a single container is killed; it decides on the grace
+// KillReason describes why a single container is killed; it decides on the grace
 // period.
 type KillReason string
 

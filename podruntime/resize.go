@@ -267,7 +267,7 @@ func inPeriod(r *runtimeapi.LinuxContainerResources, period int64) *runtimeapi.L
 	return r
 }
 
-// CheckResize says why a pod's resources cannot become those of another
+// CheckResize returns why a pod's resources cannot become those of another
 // version of it while it runs, whatever the node has; nil means that they can.
 // The rules are the API's for the resize subresource (KEP-1287).
 func CheckResize(from, to *v1.Pod) error {

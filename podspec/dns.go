@@ -207,7 +207,7 @@ func (r *resolver) limit(col *collector) {
 // node's, where the cluster has a domain.
 const clusterSearches = 3
 
-// CheckResolvConf says what is wrong with a node's resolv.conf for the pods that get its
+// CheckResolvConf returns what is wrong with a node's resolv.conf for the pods that get its
 // search domains beside those of a cluster of that domain, which may be "": nil if
 // nothing is. Each text is the kubelet's.
 func CheckResolvConf(file, content, clusterDomain string) (problems []string) {

@@ -70,7 +70,7 @@ type IDRange struct {
 	First, Length uint32
 }
 
-// Pinning says where a container runs.
+// Pinning describes where a container runs.
 type Pinning struct {
 	// CPUs and MemoryNodes are lists as the kernel has them (cpuset(7)), such
 	// as "0-3,8"; "" means any.
@@ -145,7 +145,7 @@ type Swap struct {
 	Capacity int64 // bytes
 }
 
-// MemoryQoS says how memory requests and limits become cgroup v2 values.
+// MemoryQoS defines how memory requests and limits become cgroup v2 values.
 type MemoryQoS struct {
 	// Throttling is how far between request and limit a container is slowed
 	// down; 0: it is not.
@@ -320,7 +320,7 @@ func (c *collector) err() error {
 // ErrNoContainer means that the pod has no container of that name.
 var ErrNoContainer = errors.New("no such container")
 
-// Group says which list of the spec a container stands in.
+// Group describes which list of the spec a container stands in.
 type Group int
 
 // The three lists.

@@ -277,7 +277,7 @@ func kernelSize(size int64) string {
 	return strconv.FormatInt(size, 10) + units[n]
 }
 
-// oomScoreAdj says how soon the kernel kills a container when memory is short
+// oomScoreAdj returns how soon the kernel kills a container when memory is short
 // (KEP: QoS resource isolation; proc(5) oom_score_adj).
 func oomScoreAdj(in Input, c *v1.Container, g Group) int64 {
 	pod := in.Pod

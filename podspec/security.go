@@ -87,7 +87,7 @@ func firstSet[T any](container, pod *T) *T {
 	return pod
 }
 
-// user says who the container runs as: the spec's word, or else the image's.
+// user sets the user that the container runs as: the spec's word, or else the image's.
 func user(out *runtimeapi.LinuxContainerSecurityContext, psc *v1.PodSecurityContext, csc *v1.SecurityContext, image ImageFacts) {
 	switch uid := firstSet(csc.RunAsUser, psc.RunAsUser); {
 	case uid != nil:

@@ -12,7 +12,7 @@ import (
 // maxImageRef is how long the API lets the reference of a mounted image be.
 const maxImageRef = 256
 
-// volumeMounts says what became of a container's mounts: whether they are
+// volumeMounts returns what became of a container's mounts: whether they are
 // read-only all the way down (KEP-3857), and which image is mounted (KEP-4639).
 func volumeMounts(c *v1.Container, o *observed.Container) []v1.VolumeMountStatus {
 	if len(c.VolumeMounts) == 0 {

@@ -137,7 +137,7 @@ func (m *Manager) logPanic(message string, err error) {
 	}
 }
 
-// failed says when a call is tried again. Failures in a row are warnings at
+// failed returns when a call is tried again. Failures in a row are warnings at
 // powers of two, so that a pod that fails for days does not fill the log.
 func (m *Manager) failed(p *pod, r *serial.Result, failures int) serial.Next {
 	delay, reason := m.retry(failures, r.Err, r.At)

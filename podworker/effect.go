@@ -8,7 +8,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// event says what happened to a pod. It is one of a fixed list, so that
+// event describes what happened to a pod. It is one of a fixed list, so that
 // histories of events can be written down in tests.
 type event int
 

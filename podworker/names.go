@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// names says which static pod has a full name, and who waits for it. It is
+// names describes which static pod has a full name, and who waits for it. It is
 // guarded by the lock of the workers, as all of core. A name that nobody has or
 // wants has no entry.
 type names map[string]*nameClaim

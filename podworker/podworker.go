@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// UpdateType says why a pod is to be synced.
+// UpdateType describes why a pod is to be synced.
 type UpdateType int
 
 // The types of update. SyncUpdate, the zero value, is a look at a pod of which

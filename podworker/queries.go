@@ -86,7 +86,7 @@ func (m *Manager) status(p *pod) Status {
 	return s
 }
 
-// doing says what the syncer is being called for, in words for people; "" while
+// doing returns what the syncer is being called for, in words for people; "" while
 // it is not being called.
 func (s *state) doing() string {
 	switch {

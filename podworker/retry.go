@@ -12,7 +12,7 @@ import (
 // started together do not stay in step.
 func jitter(d time.Duration) time.Duration { return delays.Jitter(d, 0.5) }
 
-// retry says how long to wait after an error and what for. failures counts
+// retry returns how long to wait after an error and what for. failures counts
 // those in a row, this one included. A time that the error asks for is bounded
 // by Config.Resync: a syncer that is wrong about it must not put the pod to
 // sleep.

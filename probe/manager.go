@@ -78,7 +78,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// Observe says what the runtime shows of a pod; nil means that nobody knows
+// Observe notes what the runtime shows of a pod; nil means that nobody knows
 // yet. It makes, replaces and ends the pod's probes accordingly. For one pod, calls
 // have to come in the order of the observations. Both arguments are shared from
 // then on: they must not be changed.

@@ -26,7 +26,7 @@ const maxCA = 1 << 20
 // ErrNoCertificate is what a handshake fails with while there is none.
 var ErrNoCertificate = errors.New("no serving certificate available for the kubelet")
 
-// CertsConfig says where certificates come from. One of Certificate, CertFile with
+// CertsConfig defines where certificates come from. One of Certificate, CertFile with
 // KeyFile, and CertDir is required, and is taken in this order. Files are PEM.
 type CertsConfig struct {
 	// Certificate is asked at each handshake; nil means that there is none yet.

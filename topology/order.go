@@ -7,7 +7,7 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// order says which of two sets of nodes is the better answer.
+// order describes which of two sets of nodes is the better answer.
 type order struct {
 	// distance holds those between nodes, by their IDs; nil if distances do
 	// not count (prefer-closest-numa-nodes is off).

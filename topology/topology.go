@@ -26,7 +26,7 @@ type Provider interface {
 // get it in PodScope only.
 const WholePod = -1
 
-// Scope says what is placed together.
+// Scope describes what is placed together.
 type Scope string
 
 // The scopes, by their names in the kubelet's configuration

@@ -86,7 +86,7 @@ func after(was presence, c class, found bool) presence {
 	}
 }
 
-// key says what an operation touches: a volume (a device, if it has one) for
+// key describes what an operation touches: a volume (a device, if it has one) for
 // one pod, or for all if pod is "".
 type key struct{ volume, pod string }
 
@@ -148,7 +148,7 @@ const (
 	forget          // the record can go
 )
 
-// decide says what happens to a volume next. When something of its view has changed
+// decide returns what happens to a volume next. When something of its view has changed
 // it is asked again. The order of the cases matters: the running operation first,
 // then the lack of knowledge, then the wish of the pod.
 func decide(v view) action {
@@ -220,7 +220,7 @@ type deviceAction struct {
 	gone bool // the record can go
 }
 
-// decideDevice says what happens to a device next. The cases are in the order of
+// decideDevice returns what happens to a device next. The cases are in the order of
 // decide's. A device goes only after the last of its volumes, and is mounted before
 // the first.
 func decideDevice(v deviceView) deviceAction {

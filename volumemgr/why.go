@@ -27,7 +27,7 @@ const (
 	StateUnmounting State = "unmounting"
 )
 
-// Status says how one volume is.
+// Status defines how one volume is.
 type Status struct {
 	// Names are those in the pod's spec; Volume is the name on disk, Path
 	// where it is there.
@@ -66,7 +66,7 @@ func (v *volume) state() State {
 	}
 }
 
-// Why says how each volume of the pod is, by plugin and name on disk; nil for a pod
+// Why returns how each volume of the pod is, by plugin and name on disk; nil for a pod
 // that has none. The result is the caller's.
 func (m *Manager) Why(uid types.UID) []Status {
 	m.mu.Lock()

@@ -155,7 +155,7 @@ func (n *Node) Pod(name string) *v1.Pod {
 	return found
 }
 
-// explain says what the agent knows of a pod.
+// explain returns what the agent knows of a pod.
 func (n *Node) explain(p *v1.Pod) string {
 	var b strings.Builder
 	for _, problem := range n.agent.Problems() {

@@ -29,7 +29,7 @@ type Runtime interface {
 	logrotate.Runtime
 }
 
-// Config says what is removed of images, dead containers and logs, and when.
+// Config defines what is removed of images, dead containers and logs, and when.
 // Runtime and Images are required; the zero value of every other field means the
 // default named beside it, which is the kubelet's.
 type Config struct {
@@ -62,7 +62,7 @@ type Config struct {
 	Metrics prometheus.Registerer // not exported
 }
 
-// LogRotation says when the logs of containers are rotated. The zero value of a
+// LogRotation defines when the logs of containers are rotated. The zero value of a
 // field means the default named beside it.
 type LogRotation struct {
 	// Off leaves logs as they are.

@@ -25,7 +25,7 @@ func wait(message string) *part.Rejection {
 	return &part.Rejection{Reason: ReasonNotReady, Message: message, RetryUntil: time.Now().Add(patience), Outside: true}
 }
 
-// rejectionOf says what an error of the manager means for the pod: to wait for a
+// rejectionOf returns what an error of the manager means for the pod: to wait for a
 // plugin, or to be rejected with the kubelet's reason.
 func rejectionOf(err error) *part.Rejection {
 	if own := (*part.Rejection)(nil); errors.As(err, &own) {

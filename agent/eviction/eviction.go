@@ -19,7 +19,7 @@ import (
 // Name is the name of the part.
 const Name = "eviction"
 
-// Config says when pods are ended for the node's sake. Stats is required; the
+// Config defines when pods are ended for the node's sake. Stats is required; the
 // zero value of every other field means the default named beside it.
 type Config struct {
 	// Stats reads figures; agent/stats has it by ForEviction.

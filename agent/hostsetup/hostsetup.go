@@ -18,7 +18,7 @@ import (
 // Name is the name of the part.
 const Name = "hostsetup"
 
-// Mode says what becomes of the kernel's parameters.
+// Mode defines what becomes of the kernel's parameters.
 type Mode int
 
 // The modes.
@@ -28,7 +28,7 @@ const (
 	Check             // New fails if some differ
 )
 
-// Config says what is set up. The zero value of every field means the default named
+// Config defines what is set up. The zero value of every field means the default named
 // beside it.
 type Config struct {
 	// Kernel says what becomes of the kernel parameters that the kubelet sets, such as

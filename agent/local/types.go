@@ -83,7 +83,7 @@ type ExecRequest struct {
 	TTY       bool     `json:"tty,omitempty"`
 }
 
-// ExecReply says where the command is to be streamed from.
+// ExecReply has the URL of a command's streams.
 type ExecReply struct {
 	// URL speaks the Kubernetes remote command protocol.
 	URL string `json:"url"`

@@ -11,7 +11,7 @@ import (
 	"github.com/nodewright/nodewright/topology"
 )
 
-// Rejection says why a pod may not run here, or not yet; see [fit.Rejection].
+// Rejection describes why a pod may not run here, or not yet; see [fit.Rejection].
 type Rejection = fit.Rejection
 
 // Admitter is a Part that decides whether a pod may run on this node.

@@ -71,7 +71,7 @@ type Runtime interface {
 	Observe(ctx context.Context, uid types.UID) (*observed.Pod, error)
 }
 
-// End says how a pod ends.
+// End describes how a pod ends.
 type End struct {
 	// GraceSeconds is the pod's time to end.
 	GraceSeconds int64

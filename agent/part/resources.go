@@ -9,7 +9,7 @@ import (
 	"github.com/nodewright/nodewright/podruntime"
 )
 
-// Count says how many there are of an extended resource; see [fit.Count].
+// Count describes how many there are of an extended resource; see [fit.Count].
 type Count = fit.Count
 
 // Provider is a Part that offers extended resources.

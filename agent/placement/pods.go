@@ -14,7 +14,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// origin says where it is known from what a pod asks for.
+// origin describes where it is known from what a pod asks for.
 type origin int
 
 const (

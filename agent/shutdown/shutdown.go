@@ -19,7 +19,7 @@ import (
 // Name is the name of the part.
 const Name = "shutdown"
 
-// Config says how pods end when the machine goes down. Machine is required, unless
+// Config defines how pods end when the machine goes down. Machine is required, unless
 // there are neither times nor groups; the zero value of every other field means
 // the default named beside it.
 type Config struct {

@@ -125,7 +125,7 @@ func (p *Part) Admit(pod *v1.Pod, _ []*v1.Pod) *part.Rejection {
 	return &part.Rejection{Reason: Reason, Message: message, RetryUntil: time.Now().Add(waitUntil), Outside: true, Final: true}
 }
 
-// admit says what a pod waits for, "" for nothing, and what is left out of its wishes.
+// admit returns what a pod waits for, "" for nothing, and what is left out of its wishes.
 // The caller holds p.mu.
 func (p *Part) admit(pod *v1.Pod, pods []*v1.Pod) (message, left string) {
 	if _, begun := p.begun[pod.UID]; begun {

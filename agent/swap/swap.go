@@ -21,7 +21,7 @@ import (
 // Name is the name of the part.
 const Name = "swap"
 
-// Config says who has swap. The zero value of every field means the default named
+// Config defines who has swap. The zero value of every field means the default named
 // beside it.
 type Config struct {
 	// Allowed says that the machine may have swap; New refuses one that has

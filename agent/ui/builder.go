@@ -44,7 +44,7 @@ func (b *builder) row(class string, cells ...string) {
 	b.raw("</tr>\n")
 }
 
-// age says how long ago something was.
+// age returns how long ago something was.
 func age(t time.Time) string {
 	if t.IsZero() {
 		return "never"

@@ -137,7 +137,7 @@ func (o *overview) askAboutPods(ctx context.Context, a Agent) {
 	wg.Wait()
 }
 
-// waitsFor says in a line what a pod waits for.
+// waitsFor returns in a line what a pod waits for.
 func waitsFor(w *local.Why) string {
 	for _, c := range w.Containers {
 		if w.WaitingFor == "" && c.Reason != "" {

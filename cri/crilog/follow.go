@@ -16,7 +16,7 @@ import (
 	"github.com/nodewright/nodewright/internal/slowfile"
 )
 
-// Options says what of a log is copied. The zero value of each field but Tail
+// Options defines what of a log is copied. The zero value of each field but Tail
 // means everything.
 type Options struct {
 	Tail       int64     // the number of lines of the file to begin with; negative means all

@@ -148,7 +148,7 @@ func (r *Runtime) SetClock(off time.Duration) {
 // now is what the runtime takes for the time. Runtime.mu is held.
 func (r *Runtime) now() time.Time { return time.Now().Add(r.clock) }
 
-// SetIPs says which addresses sandboxes have that are made from now on, primary
+// SetIPs sets the addresses of sandboxes that are made from now on, primary
 // first; without any, each has one of its own.
 func (r *Runtime) SetIPs(ips ...string) {
 	r.mu.Lock()

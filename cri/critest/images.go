@@ -135,7 +135,7 @@ func (r *Runtime) RemoveImage(ctx context.Context, image *runtimeapi.ImageSpec) 
 	return leave()
 }
 
-// SetImageFS says where the images' file system is, from then on.
+// SetImageFS sets the mount point of the images' file system, from then on.
 func (r *Runtime) SetImageFS(mountpoint string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -65,7 +65,7 @@ func (r *Runtime) ContainerStats(ctx context.Context, id string) (*runtimeapi.Co
 // used is how many bytes of memory a container uses. Runtime.mu is held.
 func (c *container) used() uint64 { return cmp.Or(c.memory, memoryUsed) }
 
-// SetMemoryUsed says how many bytes of memory a container uses from now on.
+// SetMemoryUsed sets the bytes of memory that a container uses from now on.
 func (r *Runtime) SetMemoryUsed(id string, bytes uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -88,7 +88,7 @@ func (r *Runtime) pretendedID() string {
 	return r.newID()
 }
 
-// Version says who this is.
+// Version returns the runtime's name and versions.
 func (r *Runtime) Version(ctx context.Context, _ string) (*runtimeapi.VersionResponse, error) {
 	if _, err := r.enter(ctx, "Version", ""); err != nil {
 		return nil, err
@@ -299,7 +299,7 @@ func (r *Runtime) ListPodSandbox(ctx context.Context, f *runtimeapi.PodSandboxFi
 	return out, leave()
 }
 
-// Exec says where nothing is streamed.
+// Exec returns where nothing is streamed.
 func (r *Runtime) Exec(ctx context.Context, req *runtimeapi.ExecRequest) (*runtimeapi.ExecResponse, error) {
 	leave, err := r.enter(ctx, "Exec", req.GetContainerId())
 	if err != nil {

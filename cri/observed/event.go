@@ -11,7 +11,7 @@ import (
 // trying again is of no use.
 var ErrNoEventStream = errors.New("the container runtime has no event stream")
 
-// EventKind says what happened to a container or a sandbox.
+// EventKind describes what happened to a container or a sandbox.
 type EventKind uint8
 
 // The kinds of the CRI's ContainerEventType, and one more.

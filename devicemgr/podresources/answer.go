@@ -16,7 +16,7 @@ import (
 	"github.com/nodewright/nodewright/podmeta"
 )
 
-// List says what each active pod has, by namespace and name.
+// List returns what each active pod has, by namespace and name.
 func (s *Server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListPodResourcesResponse, error) {
 	pods := slices.Clone(s.cfg.Pods.ActivePods())
 	slices.SortFunc(pods, func(a, b *v1.Pod) int {
@@ -29,7 +29,7 @@ func (s *Server) List(context.Context, *api.ListPodResourcesRequest) (*api.ListP
 	return resp, nil
 }
 
-// Get says what one active pod has.
+// Get returns what one active pod has.
 func (s *Server) Get(_ context.Context, req *api.GetPodResourcesRequest) (*api.GetPodResourcesResponse, error) {
 	for _, pod := range s.cfg.Pods.ActivePods() {
 		if pod.Name == req.GetPodName() && pod.Namespace == req.GetPodNamespace() {
@@ -39,7 +39,7 @@ func (s *Server) Get(_ context.Context, req *api.GetPodResourcesRequest) (*api.G
 	return nil, status.Errorf(codes.NotFound, "pod %s in namespace %s not found, or not active", req.GetPodName(), req.GetPodNamespace())
 }
 
-// GetAllocatableResources says what pods can have, in use or not.
+// GetAllocatableResources returns what pods can have, in use or not.
 func (s *Server) GetAllocatableResources(context.Context, *api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
 	resp := &api.AllocatableResourcesResponse{}
 	if s.cfg.Devices != nil {

@@ -34,7 +34,7 @@ type psi struct {
 	stall, window time.Duration
 }
 
-// PSI says when at least one task was stalled waiting for memory for longer
+// PSI triggers when at least one task was stalled waiting for memory for longer
 // than stall in a window. Path is /proc/pressure/memory, or memory.pressure of
 // a cgroup. The zero values mean 100 ms of 1 s. The kernel takes windows from
 // 500 ms to 10 s; without CAP_SYS_RESOURCE, multiples of 2 s only.
@@ -69,7 +69,7 @@ func (p psi) line() string {
 // events waits for a memory.events file of cgroup v2.
 type events struct{ path string }
 
-// Events says when a limit of a cgroup v2 was hit, or a process in it was
+// Events triggers when a limit of a cgroup v2 was hit, or a process in it was
 // killed for that: when high, max, oom or oom_kill of its memory.events has
 // grown.
 func Events(path string) Trigger { return events{path} }
@@ -103,7 +103,7 @@ func grown(before, after map[string]uint64) string {
 // usage waits for levels of usage in cgroup v1.
 type usage struct{ dir string }
 
-// Usage says when the usage of a cgroup v1 crosses one of the levels given to
+// Usage triggers when the usage of a cgroup v1 crosses one of the levels given to
 // Source.Aim, in either direction. Dir is that of the memory controller.
 func Usage(dir string) Trigger { return usage{dir} }
 

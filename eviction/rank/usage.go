@@ -75,7 +75,7 @@ func value(list v1.ResourceList, name v1.ResourceName) int64 {
 // parts are what of a pod counts for a filesystem.
 type parts struct{ rootfs, logs, volumes bool }
 
-// partsOf says what a pod has on the filesystem of a disk signal. Image
+// partsOf returns what a pod has on the filesystem of a disk signal. Image
 // layers are no pod's own, and never count.
 func partsOf(s threshold.Signal, l threshold.Layout) parts {
 	image := s == threshold.ImageFs || s == threshold.ImageFsInodes

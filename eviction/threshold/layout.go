@@ -2,7 +2,7 @@ package threshold
 
 import "slices"
 
-// Layout says which of a node's directories share a filesystem.
+// Layout defines which of a node's directories share a filesystem.
 type Layout int
 
 // The layouts.

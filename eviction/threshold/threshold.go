@@ -42,7 +42,7 @@ type Observation struct {
 	Time time.Time
 }
 
-// Threshold says below what a signal is low. Values may be compared with ==.
+// Threshold defines below what a signal is low. Values may be compared with ==.
 type Threshold struct {
 	Signal Signal
 	// Value is met by an observation with less available than that.

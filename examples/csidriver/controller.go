@@ -386,7 +386,7 @@ func (d *driver) ValidateVolumeCapabilities(_ context.Context, req *csi.Validate
 	}}, nil
 }
 
-// lacking says why a volume cannot have capabilities, "" if it can.
+// lacking returns why a volume cannot have capabilities, "" if it can.
 func lacking(v volume, list []*csi.VolumeCapability) string {
 	disk, err := capabilities(list)
 	switch {
@@ -472,7 +472,7 @@ func (d *driver) ControllerListVolumeHealth(_ context.Context, req *csi.Controll
 	return resp, nil
 }
 
-// health says what is wrong with a volume.
+// health returns what is wrong with a volume.
 func (d *driver) health(v volume) *csi.VolumeHealth {
 	h := &csi.VolumeHealth{VolumeId: v.ID}
 	add := func(kind csi.VolumeHealthErrorType, reason, message string) {
@@ -489,7 +489,7 @@ func (d *driver) health(v volume) *csi.VolumeHealth {
 	return h
 }
 
-// GetCapacity says how many bytes there are.
+// GetCapacity returns the capacity in bytes.
 func (d *driver) GetCapacity(_ context.Context, req *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	if t := req.GetAccessibleTopology(); t != nil && !d.isHere(t) {
 		return &csi.GetCapacityResponse{}, nil

@@ -160,7 +160,7 @@ func beginning(image string) ([]byte, error) {
 	return head[:n], nil
 }
 
-// formatIn says what an image holds that a pod may have written to: a file
+// formatIn returns what an image holds that a pod may have written to: a file
 // system, nothing, or something else.
 func formatIn(head []byte) string {
 	switch {

@@ -204,7 +204,7 @@ func (d *driver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi
 	return &csi.GetPluginInfoResponse{Name: d.name, VendorVersion: version}, nil
 }
 
-// GetPluginCapabilities says that there is a controller, and that a volume is on
+// GetPluginCapabilities answers that there is a controller, and that a volume is on
 // one node.
 func (d *driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	resp := &csi.GetPluginCapabilitiesResponse{}
@@ -221,7 +221,7 @@ func (d *driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabiliti
 	return resp, nil
 }
 
-// Probe says that the driver is ready: it serves once its records are read.
+// Probe answers that the driver is ready: it serves once its records are read.
 func (d *driver) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	return &csi.ProbeResponse{Ready: wrapperspb.Bool(true)}, nil
 }

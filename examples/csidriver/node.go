@@ -513,7 +513,7 @@ func (d *driver) NodeGetVolumeHealth(_ context.Context, req *csi.NodeGetVolumeHe
 	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: d.health(v)}, nil
 }
 
-// NodeGetVolumeStats says how full a volume is.
+// NodeGetVolumeStats returns how full a volume is.
 func (d *driver) NodeGetVolumeStats(ctx context.Context, req *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
 	if err := required("volume_id", req.GetVolumeId()); err != nil {
 		return nil, err

@@ -146,7 +146,7 @@ func (d *driver) write(c *api.Claim) error {
 	return os.Rename(tmp, d.file(c))
 }
 
-// NodeWatchResources says how the device is, at first and when that changes,
+// NodeWatchResources returns how the device is, at first and when that changes,
 // and in time for it to count on.
 func (d *driver) NodeWatchResources(_ *healthapi.NodeWatchResourcesRequest, stream grpc.ServerStreamingServer[healthapi.NodeWatchResourcesResponse]) error {
 	var said healthapi.HealthStatus

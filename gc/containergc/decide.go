@@ -46,7 +46,7 @@ type Sandbox struct {
 	CreatedAt time.Time
 }
 
-// PodState says how much of a pod is still wanted.
+// PodState describes how much of a pod is still wanted.
 type PodState uint8
 
 const (

@@ -83,7 +83,7 @@ func (m *Manager) Reclaim(ctx context.Context, bytes int64) (freed int64, err er
 	return rep.Freed, err
 }
 
-// Explain says what there is and what would become of it, and removes nothing. It is a pass
+// Explain returns what there is and what would become of it, and removes nothing. It is a pass
 // all the same: it notes uses, stores the history, and prunes records of images that
 // somebody else removed.
 func (m *Manager) Explain(ctx context.Context) (Report, error) {

@@ -13,7 +13,7 @@ import (
 // The decision, as pure functions: which images may go, in which order, and how many bytes
 // are wanted. No runtime, no disk and no clock is asked in this file.
 
-// Policy says when images go.
+// Policy defines when images are removed.
 type Policy struct {
 	// High and Low are percentages of the disk's capacity, 0 to 100: from
 	// High on images are removed until Low is reached. Low may not be above

@@ -9,7 +9,7 @@ import (
 // The account that each pass gives: for logs and events in one line, and for tools image by
 // image.
 
-// Report says what a pass found and did.
+// Report describes what a pass found and did.
 type Report struct {
 	// At is when the pass began; zero if there was none.
 	At time.Time

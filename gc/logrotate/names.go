@@ -71,7 +71,7 @@ type tidy struct {
 	newest string   // the stamp of the newest, or ""
 }
 
-// plan says which of the files named stay, so that with the log itself and the file that the
+// plan returns which of the files named stay, so that with the log itself and the file that the
 // rotation makes of it there are keep in all. Of what is there twice the compressed one
 // stays: it got its name only when it was whole. It does not touch files that were not made
 // of the log base.

@@ -163,7 +163,7 @@ func (s *Images) Uses(ctx context.Context) ([]imagegc.Use, error) {
 	return out, nil
 }
 
-// Disk says how full the file system is that images are on, in bytes. The runtime
+// Disk returns how full the file system is that images are on, in bytes. The runtime
 // says which one it is and what images take of it; the rest comes from the kernel. It
 // blocks for diskTime at most beside the runtime's call.
 func (s *Images) Disk(ctx context.Context) (imagegc.Disk, error) {

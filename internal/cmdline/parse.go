@@ -68,7 +68,7 @@ func IsBool(v flag.Value) bool {
 	return ok && b.IsBoolFlag()
 }
 
-// wanted says what values a flag takes, or else what was wrong with this one.
+// wanted returns what values a flag takes, or else what was wrong with this one.
 func wanted(v flag.Value, err error) string {
 	if c, ok := v.(checked); ok {
 		v = c.Value

@@ -107,7 +107,7 @@ const networkConfig = `{"cniVersion":"1.0.0","name":"%[1]s","plugins":[
 // portmap is the plugin for host ports.
 const portmap = `,{"type":"portmap","capabilities":{"portMappings":true}}`
 
-// NoHostPorts says why pods get no host ports here, nil if they do: the CNI
+// NoHostPorts returns why pods get no host ports here, nil if they do: the CNI
 // plugin for them needs iptables or nft, and a kernel with NAT.
 func NoHostPorts() error {
 	err := errors.New("neither iptables nor nft is installed")

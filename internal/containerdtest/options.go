@@ -93,7 +93,7 @@ func repository() (string, error) {
 // programs are what a private containerd is made of.
 var programs = []string{"containerd", "containerd-shim-runc-v2", "ctr", "runc", "bridge", "host-local", "loopback"}
 
-// Missing says why a private containerd cannot run here, nil if it can.
+// Missing returns why a private containerd cannot run here, nil if it can.
 func Missing(binDir string) error { return missing(ContainerdName, binDir) }
 
 func missing(runtimeName, binDir string) error {

@@ -52,7 +52,7 @@ type Fault struct {
 // Code is a Fault that answers with a code.
 func Code(code codes.Code) Fault { return Fault{Err: status.Error(code, "injected fault")} }
 
-// Config says what a Driver is like. Socket is required; the zero value of every
+// Config defines what a Driver is like. Socket is required; the zero value of every
 // other field means the default named beside it.
 type Config struct {
 	Socket       string

@@ -46,7 +46,7 @@ func (d *Driver) NodeGetCapabilities(context.Context, *spec.NodeGetCapabilitiesR
 	return resp, nil
 }
 
-// NodeGetInfo says what the Config does.
+// NodeGetInfo returns the node of the Config.
 func (d *Driver) NodeGetInfo(context.Context, *spec.NodeGetInfoRequest) (*spec.NodeGetInfoResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -25,7 +25,7 @@ const (
 	nextProgress  = time.Minute
 )
 
-// Request says which files belong to whom.
+// Request describes which files belong to whom.
 type Request struct {
 	// Root is the volume's directory; it is no link.
 	Root string

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kind says what there is at a path.
+// Kind describes what there is at a path.
 type Kind uint8
 
 // The kinds of an [At].
@@ -31,7 +31,7 @@ type At struct {
 // ErrForeign means that something is at the path that was not pinned there.
 var ErrForeign = errors.New("not a namespace of that type")
 
-// Look says what is at path. A namespace of another type than that of the
+// Look returns what is at path. A namespace of another type than that of the
 // CLONE_NEW constant is Foreign. It takes hold of what is there before it opens
 // anything.
 func Look(path string, space int) (At, error) {

@@ -119,7 +119,7 @@ func (v *checker) words() {
 	w.value(reflect.ValueOf(&v.pod.Spec).Elem(), planOf(of[v1.PodSpec]()))
 }
 
-// plan says where in values of a type words are; nil: nowhere.
+// plan is where strings are in values of a type; nil: nowhere.
 type plan struct {
 	word   *word
 	elem   *plan // of a pointer or a list

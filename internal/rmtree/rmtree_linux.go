@@ -183,7 +183,7 @@ func (t *tree) unlink(at int, name string) error {
 
 func rmdir(at int, name string) error { return tell(unix.Unlinkat(at, name, unix.AT_REMOVEDIR)) }
 
-// tell says what an error of unlinkat(2) means.
+// tell returns what an error of unlinkat(2) means.
 func tell(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT):

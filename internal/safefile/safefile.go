@@ -64,7 +64,7 @@ func OpenRooted(dir, name string) (*os.File, error) {
 	return open(filepath.Join(dir, name), dir, name, rooted)
 }
 
-// follow says which links are followed.
+// follow describes which links are followed.
 type follow int
 
 const (

@@ -13,7 +13,7 @@ import (
 // ErrTooMany means that a message has more fields than allowed.
 var ErrTooMany = errors.New("message has too many fields")
 
-// Shape says which fields of a message hold messages, by their numbers, and
+// Shape describes which fields of a message hold messages, by their numbers, and
 // what those hold. Fields that it does not name are counted, but not entered.
 type Shape map[uint64]Shape
 

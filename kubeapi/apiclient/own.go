@@ -83,7 +83,7 @@ type (
 	ClusterTrustBundleList = List[ClusterTrustBundleSpec, struct{}]
 )
 
-// ClusterTrustBundleSpec says what to trust.
+// ClusterTrustBundleSpec has the certificates to trust.
 type ClusterTrustBundleSpec struct {
 	// SignerName is whose roots these are; "" is nobody's in particular.
 	SignerName string `json:"signerName,omitempty"`

@@ -6,7 +6,7 @@ import "k8s.io/apimachinery/pkg/runtime/schema"
 var storageGroup = schema.GroupVersion{Group: "storage.k8s.io", Version: "v1"}
 
 type (
-	// CSIDriver says what a driver wants of nodes.
+	// CSIDriver describes what a driver wants of nodes.
 	CSIDriver = Object[CSIDriverSpec, struct{}]
 	// CSIDriverList lists them.
 	CSIDriverList = List[CSIDriverSpec, struct{}]
@@ -32,7 +32,7 @@ type CSITokenRequest struct {
 }
 
 type (
-	// CSINode says which drivers a node has.
+	// CSINode describes which drivers a node has.
 	CSINode = Object[CSINodeSpec, struct{}]
 	// CSINodeList lists them.
 	CSINodeList = List[CSINodeSpec, struct{}]
@@ -51,25 +51,25 @@ type CSINodeDriver struct {
 	Allocatable  *CSINodeDriverVolumes `json:"allocatable,omitempty"`
 }
 
-// CSINodeDriverVolumes says how many volumes a node can have.
+// CSINodeDriverVolumes describes how many volumes a node can have.
 type CSINodeDriverVolumes struct {
 	Count *int32 `json:"count,omitempty"`
 }
 
 type (
-	// VolumeAttachment says whether a volume is attached to a node.
+	// VolumeAttachment reports whether a volume is attached to a node.
 	VolumeAttachment = Object[VolumeAttachmentSpec, VolumeAttachmentStatus]
 	// VolumeAttachmentList lists them.
 	VolumeAttachmentList = List[VolumeAttachmentSpec, VolumeAttachmentStatus]
 )
 
-// VolumeAttachmentSpec says what is to be attached, and by whom.
+// VolumeAttachmentSpec describes what is to be attached, and by whom.
 type VolumeAttachmentSpec struct {
 	Attacher string `json:"attacher"`
 	NodeName string `json:"nodeName"`
 }
 
-// VolumeAttachmentStatus says what came of it.
+// VolumeAttachmentStatus defines what came of it.
 type VolumeAttachmentStatus struct {
 	Attached           bool               `json:"attached"`
 	AttachmentMetadata map[string]string  `json:"attachmentMetadata,omitempty"`

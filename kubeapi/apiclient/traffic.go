@@ -78,7 +78,7 @@ func (e exchanges) trafficked(req *http.Request, isWatch bool) func(*http.Respon
 	}
 }
 
-// counted says how much was read of an answer, when it is closed.
+// counted describes how much was read of an answer, when it is closed.
 type counted struct {
 	io.ReadCloser
 	n    int64

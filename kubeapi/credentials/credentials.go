@@ -176,7 +176,7 @@ func (m *Manager) ServerCertificate(*tls.ClientHelloInfo) (*tls.Certificate, err
 	return nil, ErrNoServing
 }
 
-// TemplateChanged says that Config.Template may return another one.
+// TemplateChanged notes that Config.Template may return another one.
 func (m *Manager) TemplateChanged() {
 	select {
 	case m.changed <- struct{}{}:

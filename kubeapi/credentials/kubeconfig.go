@@ -62,7 +62,7 @@ func read(path string) (*rest.Config, error) {
 	return cfg, nil
 }
 
-// usable says why a config cannot be used at a time; nil if it can. One without
+// usable returns why a config cannot be used at a time; nil if it can. One without
 // a certificate has a token or the like, and can.
 func usable(cfg *rest.Config, now time.Time) error {
 	if _, err := rest.TLSConfigFor(cfg); err != nil {

@@ -62,7 +62,7 @@ func NewReviewer(c ReviewClient) (*Reviewer, error) {
 // it is for others.
 var ErrAudience = errors.New("credentials: the token is for another audience")
 
-// ReviewToken says whose token q has. One that the server does not know is
+// ReviewToken returns the owner of q's token. One that the server does not know is
 // answered as not authenticated, which is no error, unless the server says that
 // it could not tell. Audiences of q are those that the token has to be for, one
 // of them; none is the server's own. q is not changed and not kept.

@@ -70,7 +70,7 @@ func ServerTemplate(node string, addresses []v1.NodeAddress, dnsOnly bool) *x509
 	return out
 }
 
-// Matches says what a certificate lacks of a template; nil if it has all. More
+// Matches returns what a certificate lacks of a template; nil if it has all. More
 // than asked for is fine.
 func Matches(c *x509.Certificate, t *x509.CertificateRequest) error {
 	if c.Subject.CommonName != t.Subject.CommonName {

@@ -177,7 +177,7 @@ func describe(want content.Bundle) string {
 	return fmt.Sprintf("of signer %q with labels %q", want.Signer, metav1.FormatLabelSelector(want.Selector))
 }
 
-// selector says which bundles are wanted.
+// selector returns which bundles are wanted.
 func selector(want content.Bundle) (func(name string, is bundle) bool, error) {
 	if want.Name != "" {
 		return func(name string, _ bundle) bool { return name == want.Name }, nil

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// sweep says which layers nobody needs: none while a record could not be read,
+// sweep returns which layers nobody needs: none while a record could not be read,
 // which might name any.
 // It is a pure function of the tables, so that tests can go through every case.
 func sweep(layers map[string]*layer, images map[digest]*record, leases map[string]*lease, hung bool, now time.Time) []string {

@@ -65,7 +65,7 @@ type Config struct {
 	step      func(string)                     // for tests: told of points where a crash may come
 }
 
-// Registry says how a host is reached.
+// Registry describes how a host is reached.
 type Registry struct {
 	Endpoint
 	// Mirrors are asked first, in order; the host itself is the last.

@@ -115,7 +115,7 @@ func (s *Store) openPartial(name string, most int64) (*os.File, int64, error) {
 	return f, size, nil
 }
 
-// grow says that there are n more bytes, or that it is over. An error of nil with
+// grow notes that there are n more bytes, or that it is over. An error of nil with
 // no bytes means that all is there.
 func (d *download) grow(n int64, err error) {
 	d.mu.Lock()

@@ -34,7 +34,7 @@ const (
 	ignore               // nothing
 )
 
-// classify says what an entry asks for and at which path, which is clean,
+// classify returns what an entry asks for and at which path, which is clean,
 // relative and has no "..". The path of the layer's root is ".". It looks at names
 // alone, never at the disk. An error means that the archive is hostile or broken.
 func classify(h *tar.Header) (d deed, path string, err error) {

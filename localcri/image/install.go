@@ -18,7 +18,7 @@ import (
 // maxNames bounds the names of an image; of more digests the oldest go.
 const maxNames = 1000
 
-// order says which image of a source to install, and under which names.
+// order describes which image of a source to install, and under which names.
 type order struct {
 	ref    string // in the source: a tag or a digest
 	tag    string // "" or a name with a tag

@@ -336,7 +336,7 @@ func retryAfter(v string, now time.Time) time.Duration {
 	return -1
 }
 
-// explain says what is wrong with a server, without what may be secret: URLs of
+// explain returns what is wrong with a server, without what may be secret: URLs of
 // storage that answers redirect to, and what token servers say.
 func (e *endpoint) explain(ctx context.Context, err error) error {
 	// Whatever failed did so because the context ended, and its cause is the news.

@@ -18,7 +18,7 @@ import (
 // directory.
 const DefaultRootDir = "/var/lib/kubelet/localcri"
 
-// Config says how a runtime is made. The zero value of every field means the default
+// Config defines how a runtime is made. The zero value of every field means the default
 // named beside it.
 type Config struct {
 	// RootDir is the absolute path of the directory of all that outlasts a reboot;

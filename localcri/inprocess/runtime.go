@@ -50,7 +50,7 @@ func (r *Runtime) Runtime() criapi.RuntimeService { return r.service }
 // Images is the ImageManagerService.
 func (r *Runtime) Images() criapi.ImageManagerService { return r.images }
 
-// Network says in a line how pods get their addresses, and why so.
+// Network returns in a line how pods get their addresses, and why so.
 func (r *Runtime) Network() string { return r.choice.String() }
 
 // Import installs the images of an archive, of docker save or an OCI layout in a tar,

@@ -82,7 +82,7 @@ func (p *Plugin) lookForConflicts() error {
 	return nil
 }
 
-// forwardingOff says which forwarding was turned off since it was needed. An agent does
+// forwardingOff returns which forwarding was turned off since it was needed. An agent does
 // not set it again: whoever turned it off, such as a hardening script, would be fought
 // for ever.
 func (p *Plugin) forwardingOff(l layout) (found []string, err error) {

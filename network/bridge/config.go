@@ -12,7 +12,7 @@ import (
 	"github.com/nodewright/nodewright/internal/safefile"
 )
 
-// Config says what the network is to be. Its zero value but for StateDir is of use.
+// Config defines what the network is to be. Its zero value but for StateDir is of use.
 type Config struct {
 	// StateDir is a directory of this plugin alone, which holds the subnet that was
 	// chosen and what was set for the whole machine. It is made when there is

@@ -58,7 +58,7 @@ func (b *inbox) take() change {
 	return c
 }
 
-// schedule says when changes are looked into. It is pure: times are given to it.
+// schedule describes when changes are looked into. It is pure: times are given to it.
 type schedule struct {
 	due  map[change]time.Time
 	last map[change]time.Time // when it was done

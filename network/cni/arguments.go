@@ -113,7 +113,7 @@ func mappings(ports []network.Port) []portMapping {
 	return out
 }
 
-// unserved says what an attachment asked for in vain, for its pod's events.
+// unserved returns what an attachment asked for in vain, for its pod's events.
 func unserved(a network.Attachment, l *list) []string {
 	var warnings []string
 	if len(mappings(a.Ports)) > 0 && !l.declares(portMappings) {

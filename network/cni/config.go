@@ -23,7 +23,7 @@ const (
 	ifName = "eth0"
 )
 
-// Preference says which of several addresses is the primary one.
+// Preference describes which of several addresses is the primary one.
 type Preference int
 
 // Preferences.
@@ -33,7 +33,7 @@ const (
 	IPv6                   // the first IPv6 address, if there is one
 )
 
-// Config says how plugins are found and run. Its zero value is fine.
+// Config defines how plugins are found and run. Its zero value is fine.
 type Config struct {
 	// ConfDir has the network configurations; DefaultConfDir. It need not exist.
 	ConfDir string

@@ -143,7 +143,7 @@ func (d *directory) readPlugins(l *list) (*list, error) {
 	return l.with(plugins)
 }
 
-// name says in the log what is wrong with files, once.
+// name logs what is wrong with files, once.
 func (d *directory) name(passed []skipped) {
 	now := map[string]string{}
 	for _, s := range passed {

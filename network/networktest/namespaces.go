@@ -79,7 +79,7 @@ func (n *Namespaces) Reboot() {
 	clear(n.at)
 }
 
-// Look says what is at a path.
+// Look returns what is at a path.
 func (n *Namespaces) Look(path string) (network.Space, error) {
 	if err := n.before("Look", path); err != nil {
 		return network.Space{}, err

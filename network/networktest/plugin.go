@@ -198,7 +198,7 @@ func (p *Plugin) Recovered(ctx context.Context, kept []network.Kept) error {
 	return err
 }
 
-// Run says once that the status may have changed, and waits.
+// Run returns once that the status may have changed, and waits.
 func (p *Plugin) Run(ctx context.Context, changed func()) error {
 	changed()
 	<-ctx.Done()

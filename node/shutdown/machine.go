@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Machine says when the machine goes down, and can have it wait.
+// Machine reports when the machine goes down, and can have it wait.
 type Machine interface {
 	// Watch makes the machine wait for up to want before it goes down, calls
 	// on with what is the case now, and then for every change, one call after

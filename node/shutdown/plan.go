@@ -111,7 +111,7 @@ type Kill struct {
 	Grace int64
 }
 
-// Plan says which pods are ended when, and with what grace. The groups are in
+// Plan returns which pods are ended when, and with what grace. The groups are in
 // the order of their turns, and one without pods takes no time; the order of
 // the pods is kept.
 func Plan(groups []Group, pods []*v1.Pod) []Step {

@@ -73,7 +73,7 @@ func setVersions(node *v1.Node, in *Inputs) error {
 	return nil
 }
 
-// schedulable says when a node is cordoned or given free: also one that was
+// schedulable returns when a node is cordoned or given free: also one that was
 // cordoned when the agent started. There is no clock in it: the spec is another's,
 // and only its change is news.
 func (seen *Seen) schedulable(node *v1.Node) []Event {

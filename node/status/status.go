@@ -14,7 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Machine says what the machine is. It is asked every few minutes, so that memory
+// Machine reports what the machine is. It is asked every few minutes, so that memory
 // or processors that are added show. Calls do not overlap. Facts should end when
 // ctx does, after 5 s.
 type Machine interface {
@@ -195,15 +195,15 @@ func New(cfg Config) (*Manager, error) {
 // for one reader. Several changes may be one value.
 func (m *Manager) Changes() <-chan struct{} { return m.changes }
 
-// Changed says that what the functions of Config tell is another, or may be:
+// Changed notes that what the functions of Config tell is another, or may be:
 // pressures, devices, volumes in use, a shutdown. It returns at once.
 func (m *Manager) Changed() { nudge(m.changes) }
 
-// ImagesChanged says that images were pulled or removed. They are listed a second
+// ImagesChanged notes that images were pulled or removed. They are listed a second
 // later, with those of other pulls. It returns at once.
 func (m *Manager) ImagesChanged() { nudge(m.images) }
 
-// RuntimeChanged says that the connection to the runtime was lost or made: it is
+// RuntimeChanged notes that the connection to the runtime was lost or made: it is
 // looked at now, and each second until it answers. It returns at once.
 func (m *Manager) RuntimeChanged() { nudge(m.poll) }
 
@@ -228,7 +228,7 @@ func (m *Manager) Fill(node *v1.Node) ([]Event, error) {
 	return Apply(node, &in, &m.pending, time.Now())
 }
 
-// Reported says that what the last Fill wrote is known to others, and its events
+// Reported notes that what the last Fill wrote is known to others, and its events
 // told, so that they are not told again. Fill and Reported must be called in turn,
 // not side by side.
 func (m *Manager) Reported() {

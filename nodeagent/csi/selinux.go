@@ -15,7 +15,7 @@ import (
 // hundred lines.
 const maxPolicy = 64 << 10
 
-// labels says which label the files of a container have, by the machine's policy
+// labels returns which label the files of a container have, by the machine's policy
 // (selinux_lxc_contexts_path(3)): that of all containers, where a pod does not say
 // more. The policy is read once, when a label is asked for first.
 func labels(root string) func(*v1.SELinuxOptions) (string, bool) {

@@ -21,7 +21,7 @@ import (
 	"github.com/nodewright/nodewright/numa"
 )
 
-// Config says what a node is. Name, Dir, and one of Kubeconfig and Transport are
+// Config defines what a node is. Name, Dir, and one of Kubeconfig and Transport are
 // required; the zero value of every other field means the default named beside it.
 type Config struct {
 	Name string

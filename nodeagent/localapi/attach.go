@@ -23,7 +23,7 @@ import (
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
-// Config says where the API is. The zero value of every field means the default named
+// Config defines where the API is. The zero value of every field means the default named
 // beside it.
 type Config struct {
 	// Dir has the objects; "api" in the manifests directory, or in the root directory if

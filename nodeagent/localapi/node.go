@@ -14,7 +14,7 @@ import (
 	"github.com/nodewright/nodewright/nodeagent"
 )
 
-// describer says what the node is, when somebody asks: at rest nobody looks.
+// describer describes the node when somebody asks: at rest nobody looks.
 type describer struct {
 	n       *nodeagent.Node
 	machine status.Machine

@@ -33,7 +33,7 @@ type Module struct {
 	Verbosity int
 }
 
-// Config says how a log is written. The zero value of each field means the default
+// Config defines how a log is written. The zero value of each field means the default
 // named beside it.
 type Config struct {
 	Format    string // FormatText

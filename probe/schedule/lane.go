@@ -58,7 +58,7 @@ func (l *lane) push(p *Probe) {
 	}
 }
 
-// lineOf says in which of the two queues of a group a probe waits.
+// lineOf returns in which of the two queues of a group a probe waits.
 func lineOf(p *Probe) int {
 	if p.suspect {
 		return 1
@@ -134,7 +134,7 @@ func (l *lane) yield(r *run) {
 	r.line = 1
 }
 
-// done says that a check has ended.
+// done notes that a check has ended.
 func (l *lane) done(r *run) {
 	r.over = true
 	if r.placed {

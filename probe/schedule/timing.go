@@ -7,7 +7,7 @@ import (
 	"github.com/nodewright/nodewright/probe/check"
 )
 
-// Spread says how probes that are added together are kept from running
+// Spread defines how probes that are added together are kept from running
 // together for ever.
 type Spread int
 
@@ -21,7 +21,7 @@ const (
 	SpreadSecond
 )
 
-// Timing says when a probe's checks run and how they are counted. The zero
+// Timing defines when a probe's checks run and how they are counted. The zero
 // value of a field means the default named beside it, which is the
 // Kubernetes API's.
 type Timing struct {

@@ -25,7 +25,7 @@ func (f AccessReviewerFunc) ReviewAccess(ctx context.Context, r *authorizationv1
 	return f(ctx, r)
 }
 
-// AccessConfig says how access is reviewed. Reviewer is required.
+// AccessConfig defines how access is reviewed. Reviewer is required.
 type AccessConfig struct {
 	Reviewer AccessReviewer
 	AllowTTL time.Duration // how long a yes lasts; 5m, the kubelet's default

@@ -23,7 +23,7 @@ const (
 	AuthenticatedGroup   = "system:authenticated"
 )
 
-// Authenticator says who sent a request. A nil User without an error means
+// Authenticator reports who sent a request. A nil User without an error means
 // that it carries nothing that this Authenticator knows. An error means that
 // what it carries is wrong, or could not be checked. It may be called from any
 // goroutine.

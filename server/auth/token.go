@@ -30,7 +30,7 @@ func (f TokenReviewerFunc) ReviewToken(ctx context.Context, r *authenticationv1.
 	return f(ctx, r)
 }
 
-// TokensConfig says how tokens are reviewed. Reviewer is required.
+// TokensConfig defines how tokens are reviewed. Reviewer is required.
 type TokensConfig struct {
 	Reviewer  TokenReviewer
 	TTL       time.Duration // how long an answer lasts; 2m, the kubelet's default

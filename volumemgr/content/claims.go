@@ -129,7 +129,7 @@ func (r *ClaimResolver) bound(claim *v1.PersistentVolumeClaim) bool {
 	return phase == v1.ClaimBound || r.cfg.Alone && (phase == "" || phase == v1.ClaimPending)
 }
 
-// names says why a volume is not bound to the claim, or returns nil.
+// names returns why a volume is not bound to the claim, or returns nil.
 func (r *ClaimResolver) names(pv *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) error {
 	ref := pv.Spec.ClaimRef
 	switch {

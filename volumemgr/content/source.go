@@ -85,7 +85,7 @@ type Tokens interface {
 	Forget(uid types.UID)
 }
 
-// Bundle says which certificates are wanted: those of one ClusterTrustBundle by
+// Bundle describes which certificates are wanted: those of one ClusterTrustBundle by
 // name, or of all of a signer's that the selector takes (nil takes none).
 type Bundle struct {
 	Name, Signer string

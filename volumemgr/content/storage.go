@@ -12,7 +12,7 @@ import (
 // another one: the attacher answered ResourceExhausted.
 var ErrExhausted = errors.New("the node has no room for another volume of the driver")
 
-// FSGroupPolicy says when the files of a volume are given to a pod's fsGroup.
+// FSGroupPolicy describes when the files of a volume are given to a pod's fsGroup.
 type FSGroupPolicy string
 
 // The policies of CSIDriver.spec.fsGroupPolicy.

@@ -60,7 +60,7 @@ type Bind struct {
 	Propagation Propagation
 }
 
-// Propagation says how mounts made below a mount pass to its copies and back
+// Propagation describes how mounts made below a mount pass to its copies and back
 // (mount_namespaces(7)).
 type Propagation string
 
@@ -71,7 +71,7 @@ const (
 	Shared  Propagation = "shared"
 )
 
-// How says what is done about a mount that does not go.
+// How describes what is done about a mount that does not go.
 type How int
 
 const (

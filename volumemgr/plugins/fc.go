@@ -45,7 +45,7 @@ const (
 	others = 2 * time.Second
 )
 
-// detail says which disk it is.
+// detail describes which disk it is.
 type detail struct {
 	WWNs  []string `json:"wwns,omitempty"`
 	LUN   int32    `json:"lun,omitempty"`

@@ -99,7 +99,7 @@ func (*HostPath) Measure(context.Context, *volumemgr.Volume) (volumemgr.Usage, e
 	return volumemgr.Usage{}, volumemgr.ErrNoUsage
 }
 
-// CheckPath says what is wrong with a path, without looking at it.
+// CheckPath returns what is wrong with a path, without looking at it.
 func CheckPath(p string) error {
 	show := p
 	if len(show) > 60 {

@@ -25,7 +25,7 @@ const (
 	port         = "3260"
 )
 
-// iscsiDetail says which disk it is and how to get there.
+// iscsiDetail describes which disk it is and how to get there.
 type iscsiDetail struct {
 	IQN     string   `json:"iqn"`
 	LUN     int32    `json:"lun"`

@@ -54,7 +54,7 @@ func (f *Fake) call(ctx context.Context, op string, v *volumemgr.Volume) error {
 // Name is that of the plugin.
 func (f *Fake) Name() string { return "kubernetes.io/fake" }
 
-// Supports says emptyDir, hostPath and NFS.
+// Supports reports emptyDir, hostPath and NFS.
 func (f *Fake) Supports(spec *volumemgr.Spec) bool {
 	v := spec.Volume
 	return v != nil && (v.EmptyDir != nil || v.HostPath != nil || v.NFS != nil)
@@ -129,7 +129,7 @@ type FakeContent struct{ Fake }
 // Name is that of the plugin.
 func (f *FakeContent) Name() string { return "kubernetes.io/fake-content" }
 
-// Supports says configMap.
+// Supports reports configMap.
 func (f *FakeContent) Supports(spec *volumemgr.Spec) bool {
 	return spec.Volume != nil && spec.Volume.ConfigMap != nil
 }
@@ -162,7 +162,7 @@ type FakeDisk struct{ Fake }
 // Name is that of the plugin.
 func (f *FakeDisk) Name() string { return "kubernetes.io/fake-disk" }
 
-// Supports says local.
+// Supports reports local.
 func (f *FakeDisk) Supports(spec *volumemgr.Spec) bool {
 	return spec.PersistentVolume != nil && spec.PersistentVolume.Spec.Local != nil
 }

@@ -82,7 +82,7 @@ func (n *Node) Writes() int {
 	return n.writes
 }
 
-// begin says whether a call may do what it does.
+// begin reports whether a call may do what it does.
 func (n *Node) begin(op, path string, write bool) error {
 	if n.dies > 0 && n.writes >= n.dies {
 		return ErrCrashed
@@ -98,7 +98,7 @@ func (n *Node) begin(op, path string, write bool) error {
 	return nil
 }
 
-// end says how a call went that has changed something.
+// end returns how a call went that has changed something.
 func (n *Node) end(op, path string) error {
 	if n.spoil != nil {
 		if err := n.spoil(op, path); err != nil {
@@ -169,7 +169,7 @@ func (n *Node) ReadDir(name string) ([]fs.DirEntry, error) {
 	return out, nil
 }
 
-// Lstat says what is at name.
+// Lstat returns what is at name.
 func (n *Node) Lstat(name string) (fs.FileInfo, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -183,7 +183,7 @@ func (n *Node) Lstat(name string) (fs.FileInfo, error) {
 	return info{path.Base(name), f}, nil
 }
 
-// Readlink says where a link leads.
+// Readlink returns where a link leads.
 func (n *Node) Readlink(name string) (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

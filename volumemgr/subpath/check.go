@@ -24,7 +24,7 @@ var (
 	ErrSymlink = errors.New("a symbolic link is in the way")
 )
 
-// Check says what is wrong with a subPath as a pod gives it. It is relative,
+// Check returns what is wrong with a subPath as a pod gives it. It is relative,
 // has no element "..", is UTF-8 without NUL, and not longer than the kernel
 // takes.
 func Check(subPath string) error {

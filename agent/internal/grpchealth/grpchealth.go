@@ -140,7 +140,7 @@ func (d *dialed) failure() error {
 	return d.err
 }
 
-// failure says why, in check.MaxOutput bytes at most: some of it is the server's.
+// failure returns why, in check.MaxOutput bytes at most: some of it is the server's.
 func failure(format string, args ...any) (check.Outcome, string, error) {
 	out := fmt.Sprintf(format, args...)
 	return check.Failure, strings.Clone(out[:min(len(out), check.MaxOutput)]), nil

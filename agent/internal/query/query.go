@@ -28,7 +28,7 @@ import (
 
 var _ local.Agent = (*Query)(nil)
 
-// VolumeExplainer says how far the volumes of a pod are.
+// VolumeExplainer reports how far the volumes of a pod are.
 type VolumeExplainer interface {
 	Why(uid types.UID) []volumemgr.Status
 }

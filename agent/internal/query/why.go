@@ -17,7 +17,7 @@ import (
 	"github.com/nodewright/nodewright/volumemgr"
 )
 
-// Why says what the agent does about a pod, and what it waits for.
+// Why returns the agent's current work on a pod, and the reason why the pod waits.
 func (q *Query) Why(pod *v1.Pod) local.Why {
 	why := local.Why{
 		Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID),
@@ -46,7 +46,7 @@ func (q *Query) Why(pod *v1.Pod) local.Why {
 	return why
 }
 
-// waitingFor says in one line what a pod with a worker waits for.
+// waitingFor returns in one line what a pod with a worker waits for.
 func (q *Query) waitingFor(pod *v1.Pod, w podworker.Status) string {
 	for _, h := range q.Runtime.Hung() {
 		if h.UID == pod.UID {
@@ -70,7 +70,7 @@ func (q *Query) waitingFor(pod *v1.Pod, w podworker.Status) string {
 	return "nothing: it is as it should be"
 }
 
-// volumesAnd says what the volumes of a pod wait for, with what a part knows of it.
+// volumesAnd returns what the volumes of a pod wait for, with what a part knows of it.
 func (q *Query) volumesAnd(pod *v1.Pod) string {
 	line := q.volumesWhy(pod.UID)
 	if line == "" {
@@ -82,7 +82,7 @@ func (q *Query) volumesAnd(pod *v1.Pod) string {
 	return line
 }
 
-// surplusWhy says in one line what of a pod runs more than once.
+// surplusWhy returns in one line what of a pod runs more than once.
 func surplusWhy(obs *observed.Pod) string {
 	var lines []string
 	counted := map[string]int{}
@@ -109,7 +109,7 @@ func surplusWhy(obs *observed.Pod) string {
 	return "the end of surplus instances: " + strings.Join(lines, ", ")
 }
 
-// pullWhy says in one line how far a pull is.
+// pullWhy returns in one line how far a pull is.
 func pullWhy(p images.Pull, now time.Time) string {
 	what := fmt.Sprintf("image %s from %s", p.Image, p.Registry)
 	since := now.Sub(p.Since).Round(time.Second)
@@ -151,7 +151,7 @@ func containersWhy(st *v1.PodStatus) []local.ContainerWhy {
 	return out
 }
 
-// refusal says in one line what a pod that was not admitted waits for.
+// refusal returns in one line what a pod that was not admitted waits for.
 func refusal(r *part.Rejection) string {
 	switch {
 	case !r.Waits():
@@ -162,7 +162,7 @@ func refusal(r *part.Rejection) string {
 	return fmt.Sprintf("room on the node, until %s (%s: %s)", r.RetryUntil.Format(time.TimeOnly), r.Reason, r.Message)
 }
 
-// volumesWhy says in one line which volumes a pod waits for.
+// volumesWhy returns in one line which volumes a pod waits for.
 func (q *Query) volumesWhy(uid types.UID) string {
 	v, ok := q.Volumes.(VolumeExplainer)
 	if !ok {

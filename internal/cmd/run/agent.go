@@ -155,7 +155,7 @@ func (a *agentProcess) pods(ctx context.Context) ([]v1.Pod, error) {
 	return list.Items, nil
 }
 
-// explain says of every pod that does not run what it waits for.
+// explain prints, of every pod that does not run, the reason why it waits.
 func (a *agentProcess) explain(pods []v1.Pod, err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -234,7 +234,7 @@ func countPods(dir string) (int, error) {
 	return n, nil
 }
 
-// printCommands says what can be done now.
+// printCommands prints the commands that can be used now.
 // endpoint is the runtime's, for crictl; "" if it has none.
 func (a *agentProcess) printCommands(endpoint string) {
 	p := a.p

@@ -43,7 +43,7 @@ type Object interface {
 	comparable
 }
 
-// Config says what to follow. Client, Resource, NewList, Replace, Put and
+// Config defines what to follow. Client, Resource, NewList, Replace, Put and
 // Delete are required. The functions are called one at a time. The objects
 // belong to who gets them, and come without managed fields.
 type Config[T Object] struct {

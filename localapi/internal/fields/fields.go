@@ -142,7 +142,7 @@ func (m *Manager) typed(o any) (*typed.TypedValue, error) {
 	return m.cfg.Type.FromStructured(o, typed.AllowDuplicates)
 }
 
-// conflictOf says whose fields somebody wanted to apply, as the API server does.
+// conflictOf returns whose fields somebody wanted to apply, as the API server does.
 func conflictOf(err error) error {
 	var all merge.Conflicts
 	if !errors.As(err, &all) {

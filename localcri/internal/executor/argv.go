@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Creation says how a container is created.
+// Creation describes how a container is created.
 type Creation struct {
 	ID string
 	// Bundle is the directory that holds config.json.
@@ -34,7 +34,7 @@ func (e *Executor) Create(c Creation) []string {
 // Start returns the command that starts a container that was created.
 func (e *Executor) Start(id, log string) []string { return append(e.base(log), "start", id) }
 
-// Execution says how a process is run in a container.
+// Execution describes how a process is run in a container.
 type Execution struct {
 	ID string
 	// Process is a file with the process in JSON, as the process of config.json

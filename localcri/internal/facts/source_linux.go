@@ -104,7 +104,7 @@ func mountID(fdinfo []byte) (int, error) {
 	return 0, fmt.Errorf("fdinfo has no mnt_id")
 }
 
-// propagationOf says how mounts spread from a mount of the table: "shared" if
+// propagationOf returns how mounts spread from a mount of the table: "shared" if
 // others see them, "slave" if it only sees those of others, else "private".
 func propagationOf(table []byte, id int) (string, error) {
 	prefix := []byte(strconv.Itoa(id) + " ")

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// Config says where monitors are and how they are started.
+// Config defines where monitors are and how they are started.
 type Config struct {
 	// Program is the absolute path of the monitor program. Monitors that run
 	// keep the program that they were started from.

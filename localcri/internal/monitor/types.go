@@ -42,7 +42,7 @@ type Container struct {
 	Timeout time.Duration // of Create and Start each; 0 is a minute
 }
 
-// Started says which process is the container's first.
+// Started describes which process is the container's first.
 type Started struct {
 	PID       int
 	At        time.Time
@@ -58,7 +58,7 @@ type StartError struct {
 // Error names the step and gives the message.
 func (e *StartError) Error() string { return e.Step + ": " + e.Message }
 
-// Exit says how a container ended.
+// Exit describes how a container ended.
 type Exit struct {
 	ID           string
 	Code         int32     // status, 128 plus the signal, or what Reason reports

@@ -46,7 +46,7 @@ func New(cfg Config) (*Spaces, error) {
 	return &Spaces{cfg: cfg, queue: detached.Queue{Wait: true}}, errors.Join(errs...)
 }
 
-// Request says which namespaces a sandbox has of its own.
+// Request describes which namespaces a sandbox has of its own.
 type Request struct {
 	// ID is the sandbox's.
 	ID       string

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Own says which namespaces a sandbox has of its own.
+// Own describes which namespaces a sandbox has of its own.
 type Own struct {
 	IPC, Network, UTS, User bool
 }

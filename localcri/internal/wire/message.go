@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// Type says what a message is about.
+// Type describes what a message is about.
 type Type uint16
 
 // Requests of a client.

@@ -171,7 +171,7 @@ func (c *client) behind() int {
 	return most
 }
 
-// measure says when the client began to be full, or that it no longer is. How
+// measure notes when the client began to be full, or that it no longer is. How
 // long it was full adds up until it is up to date again: one that is always a
 // little too slow is cut off as well.
 func (c *client) measure() {

@@ -69,7 +69,7 @@ const (
 	notExecutedCode = 128
 )
 
-// refusal says what is wrong with a container that is to be started or adopted.
+// refusal returns what is wrong with a container that is to be started or adopted.
 func refusal(m *wire.Message) string {
 	switch {
 	case m.ID == "" || len(m.ID) > maxID || strings.ContainsAny(m.ID, "/\x00"):

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// poller says which descriptors are ready. Its methods may be called at once.
+// poller describes which descriptors are ready. Its methods may be called at once.
 type poller struct {
 	fd      int
 	mu      sync.Mutex

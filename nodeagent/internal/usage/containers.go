@@ -102,7 +102,7 @@ type Machine struct {
 	MachineID, SystemUUID, BootID string
 }
 
-// Config says what [Containers] asks. Stats is required.
+// Config defines what [Containers] asks. Stats is required.
 type Config struct {
 	Stats   Stats
 	Details Details       // nil: none

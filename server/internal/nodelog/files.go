@@ -66,7 +66,7 @@ func (d dir) serveList(w http.ResponseWriter, r *http.Request, name string) {
 	fmt.Fprint(w, "</pre>\n")
 }
 
-// refuse says no more of an error than its kind.
+// refuse answers with no more of an error than its kind.
 func refuse(w http.ResponseWriter, err error) {
 	code := http.StatusInternalServerError
 	switch {

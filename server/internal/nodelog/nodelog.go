@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Config says which logs there are. The zero value of every field means the
+// Config defines which logs there are. The zero value of every field means the
 // default named beside it.
 type Config struct {
 	Dir        string        // /var/log

@@ -55,7 +55,7 @@ func New() *Server {
 	return s
 }
 
-// End says how commands end from now on.
+// End sets how commands end from now on.
 func (s *Server) End(status string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -34,7 +34,7 @@ type Request struct {
 	Translate bool
 }
 
-// Streams says which streams a remote command has.
+// Streams describes which streams a remote command has.
 type Streams struct{ Stdin, Stdout, Stderr, TTY bool }
 
 // IsUpgrade reports whether a request asks for another protocol.

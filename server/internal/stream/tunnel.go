@@ -85,7 +85,7 @@ func tunnel(ctx context.Context, w http.ResponseWriter, r *http.Request, q Reque
 	return nil
 }
 
-// bye says why the connection ends.
+// bye sends the reason why the connection ends.
 func bye(ws *websocket.Conn, code int) {
 	_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, ""), time.Now().Add(time.Second))
 }

@@ -25,7 +25,7 @@ const (
 	groupDirMode = fs.FileMode(0o550)
 )
 
-// Config says where a Writer publishes. Dir is required; the zero value of
+// Config defines where a Writer publishes. Dir is required; the zero value of
 // every other field means the default named beside it.
 type Config struct {
 	// Dir exists already.

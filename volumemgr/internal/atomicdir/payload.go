@@ -68,7 +68,7 @@ func (p Payload) Clean() (Payload, error) {
 	return out, nil
 }
 
-// CheckPath says what is wrong with a path of a payload, before it is
+// CheckPath returns what is wrong with a path of a payload, before it is
 // cleaned; an [ErrPath].
 func CheckPath(p string) error {
 	switch {
