@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -296,4 +297,22 @@ func TestGivenAgain(t *testing.T) {
 	}
 	give("REMOVE file b", running)
 	give("ADD file b", running, b)
+}
+
+// Of two objects of one name, that of the first source counts.
+func TestObjectsOfTheFirstSource(t *testing.T) {
+	m := newSilent(t, "file", "http", "api")
+	for _, source := range []string{"api", "file", "http"} {
+		meta := metav1.ObjectMeta{Name: "x", Namespace: "default", Labels: map[string]string{"from": source}}
+		m.merge(source, Snapshot{
+			ConfigMaps: []*v1.ConfigMap{{ObjectMeta: meta}}, Secrets: []*v1.Secret{{ObjectMeta: meta}},
+			ResourceClaims: []*resourceapi.ResourceClaim{{ObjectMeta: meta}},
+		})
+	}
+	for range 20 { // no map decides
+		c, s, r := m.ConfigMaps("default")["x"], m.Secrets("default")["x"], m.ResourceClaims("default")["x"]
+		if c.Labels["from"] != "file" || s.Labels["from"] != "file" || r.Labels["from"] != "file" {
+			t.Fatalf("from %v, %v and %v; want file", c.Labels, s.Labels, r.Labels)
+		}
+	}
 }
