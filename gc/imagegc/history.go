@@ -72,12 +72,18 @@ func (h *history) observe(images []Image, inUse func(*Image) bool, now time.Time
 }
 
 // touch notes a use that came and went between two looks. An image that no pass has seen yet
-// is left out: it is new to the next one.
+// was first seen by this use: its age counts from here, and not from the next pass. A key that
+// is none of the runtime's images goes with that pass.
 func (h *history) touch(key string, now time.Time) {
-	if s, ok := h.images[key]; ok {
-		s.used, h.dirty = now, true
-		h.images[key] = s
+	s, ok := h.images[key]
+	if !ok {
+		s.first = now
 	}
+	if h.images == nil {
+		h.images = map[string]seen{}
+	}
+	s.used, h.dirty = now, true
+	h.images[key] = s
 }
 
 // stored is the format of the history. Times are in Unix seconds; an image in
