@@ -75,6 +75,7 @@ func All() []Area {
 			{What: "In text, strings of several lines are quoted.", Why: "What a pod says stays on one line, and cannot pass for another."},
 		}},
 		{"Images", []Difference{
+			{What: "How long images have gone unused is remembered over a restart: imageMaximumGCAge counts on, and may remove images as soon as all pods are known.", Why: "The kubelet begins to count anew at each start."},
 			{What: "A pull secret counts by its content, and not by its name.", Why: "Whoever may write a secret could use an image that the registry refuses them."},
 			{What: "A credential provider that requires service accounts is refused without an API server.", Why: "It would never be asked."},
 			{What: "A token for a credential provider that is of another UID than the service account has is refused.", Why: "What was pulled with it would be on record for the wrong account."},
