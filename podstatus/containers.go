@@ -65,7 +65,7 @@ func ContainerStatuses(in Input, g Group) []v1.ContainerStatus {
 			// It must have succeeded, or no other would have been started;
 			// its remains were cleaned away.
 			st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-				Reason: ReasonCompleted, Message: "The runtime has it no more. It must have succeeded, since others were started after it.",
+				Reason: ReasonCompleted, Message: lostInitMessage,
 			}}
 		}
 		// In this order: why a container waits decides whether its probes count.
@@ -80,6 +80,9 @@ func ContainerStatuses(in Input, g Group) []v1.ContainerStatus {
 	}
 	return out
 }
+
+// lostInitMessage is the kubelet's, which its own node suite looks for.
+const lostInitMessage = "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"
 
 // regularStarted reports whether the runtime has, or had, any regular container.
 func (in *Input) regularStarted() bool {
