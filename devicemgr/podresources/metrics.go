@@ -12,7 +12,10 @@ import (
 
 // metrics are the kubelet's, by its names.
 type metrics struct {
-	list, get, allocatable, oldest counts
+	list, get, allocatable counts
+	// oldest makes its series with the first call: one of a version that nobody speaks
+	// would be a second element for whoever asks for the sum without labels.
+	oldest func() counts
 }
 
 // counts are of one method of one version.
@@ -36,7 +39,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		}
 	}
 	list := method("list")
-	m := &metrics{list: list("v1"), oldest: list("v1alpha1"), get: method("get")("v1"), allocatable: method("get_allocatable")("v1")}
+	m := &metrics{list: list("v1"), oldest: func() counts { return list("v1alpha1") }, get: method("get")("v1"), allocatable: method("get_allocatable")("v1")}
 	return m, errors.Join(errs...)
 }
 
@@ -47,7 +50,7 @@ func (m *metrics) of(method string) counts {
 	case api.PodResourcesLister_GetAllocatableResources_FullMethodName:
 		return m.allocatable
 	case v1alpha1.PodResourcesLister_List_FullMethodName:
-		return m.oldest
+		return m.oldest()
 	default:
 		return m.list
 	}
