@@ -160,16 +160,7 @@ func writeRecord(dir, name string, v any) (err error) {
 	if err := held.Rename(temp, name); err != nil {
 		return err
 	}
-	return syncDir(dir)
-}
-
-// syncDir makes the names in a directory outlast a crash.
-func syncDir(dir string) error {
-	d, err := os.Open(dir) //nolint:forbidigo // a directory of the agent, which is not read
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return safefile.SyncDir(dir)
 }
 
 // removeRecord drops a file. After a crash it may be there again. It is not

@@ -161,10 +161,15 @@ func (m *Manager) adopt(r record, loaded *v1.PodStatus, unsent bool) {
 	final, deletion := e.facts()
 	m.advance(e, &input{event: onRestore, final: final, deletion: deletion, version: m.serial, unsent: unsent, loaded: loaded != nil})
 	if running {
-		m.saveSoon(uid)
-		if m.cfg.Sink != nil {
-			m.advance(e, &input{event: onStart})
-		}
+		m.begin(uid, e)
+	}
+}
+
+// begin publishes an entry of before Run. The caller holds m.mu.
+func (m *Manager) begin(uid types.UID, e *entry) {
+	m.saveSoon(uid)
+	if m.cfg.Sink != nil {
+		m.advance(e, &input{event: onStart})
 	}
 }
 

@@ -85,10 +85,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	// Entries of Set and Restore before Run are inactive: they start now. A stored
 	// value may be out of date as well.
 	for uid, e := range m.entries {
-		m.saveSoon(uid)
-		if m.cfg.Sink != nil {
-			m.advance(e, &input{event: onStart})
-		}
+		m.begin(uid, e)
 	}
 	m.mu.Unlock()
 	stopStore := m.runStore()

@@ -371,7 +371,7 @@ func (m *machine) stop() error {
 			_ = p.cmd.Process.Kill()
 			<-p.ended
 		}
-		if p.name == "agent" && m.containerd != nil {
+		if p.name == agentProgram && m.containerd != nil {
 			errs = append(errs, m.containerd.Stop())
 		}
 	}

@@ -81,11 +81,7 @@ func (OS) SyncDir(path string) error {
 	if err := ask(Change{Op: OpSyncDir, Path: path}); err != nil {
 		return err
 	}
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return safefile.SyncDir(path)
 }
 
 // Read is safefile.ReadFile: a file of more than Limit bytes is a

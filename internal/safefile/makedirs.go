@@ -31,10 +31,11 @@ func MakeDirs(path string, mode fs.FileMode) error {
 	if err := os.MkdirAll(path, mode); err != nil {
 		return err
 	}
-	return syncDir(parent)
+	return SyncDir(parent)
 }
 
-func syncDir(path string) error {
+// SyncDir makes the names in a directory outlast a power failure.
+func SyncDir(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
 		return err
