@@ -55,7 +55,7 @@ func (a *Agent) loop(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		// Each step of the start opens the next: list, parts, mirrors, pods. Until
-		// then changes stay nil and cannot be chosen.
+		// then the channel of changes is nil and cannot be chosen.
 		case <-listed:
 			listed, restored = nil, a.restore(ctx)
 		case <-restored:
@@ -158,8 +158,8 @@ func (a *Agent) handleChange(ctx context.Context, c podmgr.Change) {
 	c.Pods = a.withoutMirrors(c)
 	switch c.Op {
 	case podmgr.Add:
-		// The oldest first, as the kubelet does: where not all fit, those stay that
-		// were here before.
+		// The oldest first, as the kubelet does: where not all fit, the
+		// earlier pods are admitted.
 		slices.SortStableFunc(c.Pods, func(x, y *v1.Pod) int {
 			return x.CreationTimestamp.Compare(y.CreationTimestamp.Time)
 		})

@@ -120,7 +120,7 @@ func New(cfg Config) (*Part, error) {
 		cfg: cfg, idle: idle, met: met, creating: semaphore.NewWeighted(allCreations),
 		restored: idle, early: early{stopped: map[types.UID]bool{}}, node: node,
 		pods: map[types.UID]*placed{}, live: map[string]*container{},
-		files: map[types.UID]*file{}, stale: map[types.UID]bool{}, unread: map[types.UID]bool{},
+		files: map[types.UID]*file{}, stale: map[types.UID]bool{},
 		kubelet: kubelet{told: make(chan struct{}, 1)},
 	}, nil
 }

@@ -51,8 +51,8 @@ func (p *Part) readAll(ctx context.Context) ([]checkpoint, error) {
 	keys, err := p.cfg.Store.Keys()
 	if err != nil {
 		err = fmt.Errorf("list checkpoints: %w", err)
-		p.notRead("", true)
 	}
+	unlisted, unread := err != nil, map[types.UID]bool{}
 	if i := slices.Index(keys, kubeletKey); i >= 0 {
 		keys = slices.Delete(keys, i, i+1)
 		if p.cfg.Fit.Idle() {
@@ -70,29 +70,22 @@ func (p *Part) readAll(ctx context.Context) ([]checkpoint, error) {
 		if errors.Is(rerr, errForeign) {
 			p.logged("failed to set checkpoint aside", part.SetAside(p.cfg.Store, key, rerr), zap.String("uid", key))
 		} else {
-			p.notRead(types.UID(key), false)
+			unread[types.UID(key)] = true
 		}
 	}
+	p.mu.Lock()
+	p.unlisted, p.unread = unlisted, unread
+	p.mu.Unlock()
 	if d, ok := p.cfg.Store.(part.DirStore); ok && p.cfg.Fit.Idle() && len(keys) == 0 {
 		_ = os.Remove(d.Dir()) // the next process need not look; damaged files keep it
 	}
 	return found, err
 }
 
-// notRead notes a checkpoint that could not be read, or that none could be listed.
-func (p *Part) notRead(uid types.UID, all bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if all {
-		p.unlisted = true
-	} else {
-		p.unread[uid] = true
-	}
-}
-
 // lookAgain has checkpoints that could not be read at the start rewritten, or removed
 // with pods that are gone: what they say is older than what was decided since, and the
-// next process would believe it. That of a pod which is still to be decided on stays.
+// next process would believe it. The checkpoints of pods that wait for their placement
+// are kept.
 func (p *Part) lookAgain(known func(types.UID) bool) error {
 	p.mu.Lock()
 	unlisted := p.unlisted
