@@ -21,41 +21,39 @@
 //	kubepods/burstable/pod<uid>
 //	kubepods/besteffort/pod<uid>
 //
-// The cgroups of containers are the runtime's. With [Systemd] the same tree is
-// one of slices; package cgroups/systemd has the [Units] for that, and the
-// weight of D-Bus.
+// The cgroups of containers belong to the runtime. With [Systemd], the same tree consists of
+// slices; package cgroups/systemd implements the [Units] for it, apart for the weight of
+// D-Bus.
 //
-// # Who decides
+// # Decisions
 //
-// What a cgroup is to have, in which order it is written and what comes of it
-// are functions of their arguments ([OfPod], [Node], [OfList], the conversions
-// of CPU). The rest reads what is there and writes what differs. Nothing runs by
-// the clock: [Manager.Run] gives the tiers what their pods request when a pod
-// came, changed or went, and sleeps otherwise.
+// The limits of a cgroup and the order in which they are written are computed by pure
+// functions ([OfPod], [Node], [OfList], the conversions of CPU). The rest reads the current
+// values and writes those that differ. Nothing runs by the clock: [Manager.Run] adjusts the
+// QoS tiers to the requests of their pods when a pod comes, changes or goes, and sleeps
+// otherwise.
 //
-// A pod that is resized takes [Manager.Raise], its containers, and
-// [Manager.Lower]; [Manager.Ensure] leaves what changes of cpu and memory to
-// them, and mends what others changed.
+// To resize a pod, call [Manager.Raise], resize its containers, and call [Manager.Lower].
+// [Manager.Ensure] does not apply resizes of CPU and memory, but restores values that
+// others have changed.
 //
 // # Ownership
 //
-// New has no side effects. Whoever comes first, Run or a call for a pod, makes
-// kubepods and its tiers. Run owns its goroutine and ends with ctx; a watch has
-// one of its own, which ends with the ctx that Watch was given. Pods handed in
-// are not changed. Only cgroups below Config.Root with the name of a pod's are
-// ever removed.
+// New has no side effects. kubepods and its tiers are created by Run or by the first call
+// for a pod. Run owns its goroutine and ends with ctx; each Watch owns one that ends with
+// the ctx of that call. Pods are not changed. Only cgroups below Config.Root that are named
+// like a pod's are ever removed.
 //
 // # Faults
 //
-// A call of the kernel or systemd that does not come back within
-// Config.CallTimeout is given up: it costs its pod an error, one goroutine until
-// it ends, and other pods nothing. What the kernel refuses is an error that
-// names the file, and keeps none of the other values back. What cannot be
-// enforced on the node is tried again with back-off, shows in
-// [Manager.Healthy], and keeps no pod from running. After a restart the tiers
-// start from what the kernel has for the pods that are there, and no limit that
-// containers may have grown into is taken away. A memory limit is not set below
-// what is in use.
+// A call of the kernel or systemd that takes longer than Config.CallTimeout is abandoned:
+// its pod gets an error, one goroutine remains until the call ends, and other pods are not
+// affected. A value that the kernel refuses is an error that names the file; the other
+// values are written all the same. Node-wide limits that cannot be enforced are retried with
+// back-off and reported by [Manager.Healthy], and no pod is kept from running. After a
+// restart the tiers start from the kernel's current values for the existing pods, so that no
+// limit is lowered below what containers may be using. A memory limit is never set below the
+// current usage.
 //
 // Tier: beta.
 package cgroups

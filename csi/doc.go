@@ -1,6 +1,6 @@
-// Package csi makes volumes of CSI drivers: it finds out what drivers can do when
-// they register, stages and publishes volumes, and takes them down again, whatever
-// has become of the agent meanwhile. It speaks the Node service of CSI 1.x.
+// Package csi mounts volumes of CSI drivers: it queries the capabilities of drivers when they
+// register, stages and publishes volumes, and unpublishes and unstages them, also after
+// restarts of the agent. It is a client of the Node service of CSI 1.x.
 //
 //	m, err := csi.New(csi.Config{Root: "/var/lib/kubelet", NodeName: name, Mounter: &mount.Kernel{}})
 //	if err != nil {
@@ -16,39 +16,37 @@
 //
 // # Volumes
 //
-// [Plugin] makes persistent volumes, those of file systems and block devices, and
-// those that a pod brings itself. Volumes of drivers that were part of Kubernetes are
-// translated (package migration). Paths and records (vol_data.json) are the kubelet's,
-// so that a machine can change from one to the other with its pods running; records
-// are written so that a failure of the power leaves the old one or the new one.
+// [Plugin] mounts persistent volumes, as file systems and as block devices, and inline
+// volumes of pods. Volumes of former in-tree drivers are translated. Paths and records
+// (vol_data.json) are the kubelet's, so that a node can change between the two with its pods
+// running; records are replaced atomically, also if the power fails.
 //
-// A driver is asked once, at its registration, what it can do and what it calls this
-// node. To make a volume takes one call then, or two if it is staged.
+// A driver is asked for its capabilities and its name of this node once, at its
+// registration. A volume then takes one call, or two if it is staged.
 //
 // # Clusters
 //
-// What a cluster knows of drivers, nodes and attachments comes by Config.Cluster
-// (package volumemgr/content). The node's objects follow in the background: a driver
-// is used while they cannot be written, and [Manager.Ready] says when they stand.
-// Without a cluster a node needs no CSIDriver objects: see Config.Cluster.
+// Config.Cluster (package volumemgr/content) gives access to CSIDriver, CSINode and
+// VolumeAttachment objects. The node's own objects are written in the background: a driver is
+// usable before that, and [Manager.Ready] reports when they are written. Without a cluster a
+// node needs no CSIDriver objects: see Config.Cluster.
 //
 // # Faults
 //
-// A driver may be away, hang, lie and die at any moment, and costs its own volumes
-// alone. Each call has a deadline of two minutes. It is not ended when its caller
-// goes: calls about one volume never overlap, whoever gave up waiting. What an error
-// leaves behind depends on whether the driver has given up ([CallError.Final]); only
-// then, and only if nothing is mounted, are directories and records removed.
+// A driver may be away, hang, lie and die at any moment, which affects its own volumes alone.
+// Each call has a deadline of two minutes. It is not cancelled when its caller gives up:
+// calls for one volume never overlap. After an error, directories and records are removed
+// only if the driver has given up ([CallError.Final]) and nothing is mounted.
 //
-// A volume is remembered before a driver hears of it, and forgotten after it has
-// answered that it is gone. So a life of the agent takes down all that another began,
-// and never unstages what a pod has mounted.
+// A volume is recorded before the first call of its driver, and the record is removed after
+// the driver has confirmed the removal. So an agent takes down what an earlier one has begun,
+// and never unstages a volume that a pod has mounted.
 //
 // # Limits
 //
-// An answer has 256 KiB, 64 KiB of headers and 4096 fields at most, a handle 4 KiB, a
-// record 64 KiB, the secrets of a call 2 MiB, and 1 KiB of an error's text is kept,
-// from which the values of secrets are taken out.
+// At most 256 KiB, 64 KiB of headers and 4096 fields for an answer, 4 KiB for a handle,
+// 64 KiB for a record, and 2 MiB for the secrets of a call. The first 1 KiB of an error's
+// text is kept, with the values of secrets removed.
 //
 // Tier: beta.
 package csi

@@ -17,43 +17,40 @@
 //	err = m.PreStart(ctx, pod, "main")           // before it is started
 //	m.Release(pod.UID)                           // when all of its containers have ended
 //
-// It needs a [Store], and nothing else. Package pluginmgr can bring it further
-// plugins ([Manager.Registrar]), and devicemgr/podresources informs others who
-// has what.
+// It needs a [Store] and nothing else. Package pluginmgr can register further plugins with it
+// ([Manager.Registrar]), and devicemgr/podresources reports allocations to other programs.
 //
 // # Admission
 //
-// An [Admission] chooses devices and takes nothing: it is a provider for
-// package topology, whose decision [Admission.Commit] makes true. Plugins
-// allocate then, when CPUs and memory are found, and a pod that is rejected
-// leaves nothing behind. [Manager.Admit] does all of it at once.
+// An [Admission] chooses devices without allocating them: it is a hint provider for package
+// topology, whose decision [Admission.Commit] executes. Plugins allocate only then, after
+// CPUs and memory have been found, so a rejected pod leaves nothing behind. [Manager.Admit]
+// does all of it at once.
 //
-// A pod that asks for devices whose plugin was there, and is away, is told to
-// wait with a reason and until when ([NotYetError]). A pod of which something
-// runs keeps what it has, whatever became of the plugin or the device. Init
-// containers leave their devices to those after them, also over a restart.
+// A pod that requests devices of a plugin that has gone away gets a [NotYetError] with the
+// reason and a deadline. A pod with running containers keeps its devices, whatever happens
+// to the plugin or the device. Devices of init containers are reused by later containers,
+// also after a restart of the agent.
 //
 // # Order
 //
-// A device is taken before its plugin hears of it, and stored before the pod
-// does. It is given back when the pod is released. Methods never wait for
-// plugins, except those with a ctx, and [Admission.Choose], Allocate and
-// Commit, which have that of [Manager.Begin]; no lock is held over a call of a
-// plugin. Commit, Restore, Expect, registrations, and PreStart where it allocates
-// anew, wait for the store; nothing else does, and nobody waits for them but who
-// writes the same record. Release deletes its record in the background.
+// A device is marked as allocated before its plugin is called, and the allocation is stored
+// before the pod gets it. It is freed when the pod is released. Only methods with a ctx wait
+// for plugins, and [Admission.Choose], Allocate and Commit, which use that of
+// [Manager.Begin]; no lock is held during a call of a plugin. Commit, Restore, Expect,
+// registrations, and PreStart when it allocates again, wait for the store; they delay only
+// writers of the same record. Release deletes its record in the background.
 //
 // # Faults
 //
-// Every call to a plugin has a deadline, and so has its first list. A plugin
-// that hangs, floods or lies costs the pods that ask for its resource, and no
-// others: lists are read at 8 MiB a second, an equal list costs nothing, and
-// none is ever stored. One that goes away is tried again for Config.Grace, for
-// which its capacity stays; one that ends its list with an error of its own is
-// asked no more until it registers again. A plugin that takes over a resource is
-// not harmed by the end of the old one. A crash at any moment leaves each pod with what
-// it had, or with what it was given. A record that is damaged blocks the
-// resource as long as its pod runs, rather than have a device given twice.
+// Every call to a plugin has a deadline, and so has its first list. A plugin that hangs,
+// floods or lies affects only the pods that request its resource: lists are read at 8 MiB a
+// second at most, an unchanged list costs nothing, and lists are never stored. A plugin whose
+// connection is lost is called again for Config.Grace, during which its capacity remains; one
+// that ends its list with an error is not called until it registers again. When another
+// plugin takes over a resource, the end of the old one does not affect it. After a crash at
+// any moment, each pod has either its previous devices or the newly allocated ones. A damaged
+// record blocks its resource while its pod runs, so that no device is allocated twice.
 //
 // Tier: beta.
 package devicemgr

@@ -17,31 +17,30 @@
 //	cdi, err := m.Attachment(pod, "main") // before the container is created
 //	err = m.Unprepare(ctx, pod.UID)       // when all of its containers have ended
 //
-// It needs a [Store], and [Claims] to look claims up in. Drivers come through
-// [Manager.Registrar], which package pluginmgr can use for the type DRAPlugin,
-// or from this process ([Manager.Offer]).
+// It needs a [Store], and [Claims] to look up claims. Drivers are registered by
+// [Manager.Registrar], which package pluginmgr can use for the type DRAPlugin, or from this
+// process by [Manager.Offer].
 //
 // # Order
 //
-// That a pod uses a claim is stored before a driver hears of it, and what the
-// driver answered before the pod does. A claim is prepared once, however many
-// pods share it, and undone once, with the last of them; the two never overlap
-// for one claim and driver, also if the caller has gone: calls are the
-// manager's own, and callers wait for them. One call has all claims of a pod
-// for one driver, and the drivers of a pod are called side by side.
+// The use of a claim by a pod is stored before its driver is called, and the driver's answer
+// is stored before the pod gets it. A claim is prepared once, however many pods share it, and
+// unprepared once, with the last of them. The two never overlap for a claim and a driver,
+// even if the caller has given up: calls belong to the manager, and callers wait for them.
+// One call contains all claims of a pod for one driver; different drivers are called in
+// parallel.
 //
-// [Manager.Prepare] of a pod that has everything is quick: it asks nobody.
-// Methods without a ctx never wait, and no lock is held over a call or a write.
+// [Manager.Prepare] of a pod whose claims are prepared calls no driver. Methods without a ctx
+// never wait, and no lock is held during a call or a write.
 //
 // # Faults
 //
-// Every call has a deadline. A driver that hangs, lies or is away costs the
-// pods that want something of it, and no others. The record of a claim is one
-// small file. After a restart what was prepared is so, unless the machine was
-// booted since. A record that is damaged is made anew from the claim, with all
-// the running pods that it is reserved for, and its driver is asked again, as
-// drivers have to expect. Pods that are gone are found by [Manager.Retain]; what
-// they used is undone in the background, as often as it takes.
+// Every call has a deadline. A driver that hangs, lies or is away affects only the pods that
+// use it. The record of a claim is one small file. Claims remain prepared over a restart of
+// the agent, unless the machine has rebooted. A damaged record is rebuilt from the claim and
+// the running pods that it is reserved for, and its driver is called again, which drivers
+// have to expect. [Manager.Retain] finds pods that are gone; their claims are unprepared in
+// the background, with retries until that succeeds.
 //
 // Tier: beta.
 package dra

@@ -13,47 +13,44 @@
 //	m.Figures()                            // how far each signal is from its threshold
 //	m.Decisions()                          // why pods were evicted, and why not
 //
-// Package threshold has the signals and the grammar of their thresholds,
-// package rank the order of eviction and the limits of local storage, both
-// pure and of use to a scheduler; package notify has the kernel's notices.
+// Package threshold defines the signals and parses thresholds, package rank computes the
+// order of eviction and checks limits of local storage; both are pure and useful to
+// schedulers. Package notify receives the kernel's notifications.
 //
-// # Looking
+// # Observation
 //
-// Memory, disks and processes each have a goroutine of their own, which reads
-// their few figures when something is to be decided: every 10 s at the latest;
-// sooner while a figure falls towards its threshold; at once when a notifier
-// says so, when an eviction has ended, and when the grace of a soft threshold
-// or the transition of a condition is over. Figures of pods are read when one
-// of them has to be chosen, and for the pods that have limits.
+// Memory, disks and processes each have a goroutine, which reads their node-level signals at
+// least every 10 s; more often while a signal approaches its threshold; and at once when a
+// notifier fires, when an eviction has ended, and when the grace period of a soft threshold
+// or the transition period of a condition is over. Usage of pods is read only when a pod has
+// to be chosen, and for pods with limits.
 //
-// # Acting
+// # Action
 //
-// A threshold that is met makes its condition hold at once, and for a
-// transition period after; it is acted upon when its grace is over, until the
-// signal has recovered by the minimum to reclaim. Every signal has a state of
-// its own, and a threshold is done with when its own signal has recovered.
+// When a threshold is met, its condition becomes true at once and remains so for a
+// transition period afterwards. After the threshold's grace period, the node reclaims until
+// the signal has recovered by the minimum reclaim. Every signal has its own state, and a
+// threshold is resolved when its own signal has recovered.
 //
-// Containers that have ended go first, then unused images, where that frees
-// the filesystem in question; after each of them the figures are read again.
-// Then pods: one, or as many as it takes to free what is needed, at most
-// Config.Victims at a time. Those within their requests are chosen one by one,
-// and only when no other can be, and no eviction is under way. Critical pods
-// (Config.Critical) are never chosen.
+// Dead containers are removed first, then unused images, where that frees the filesystem in
+// question; the signals are read again after each step. Then pods are evicted: one, or as
+// many as are needed, at most Config.Victims at a time. Pods within their requests are
+// chosen one at a time, when no other pod is left and no eviction is under way. Critical
+// pods (Config.Critical) are never chosen.
 //
 // # Faults
 //
-// No decision is made on a figure twice, nor on one from before the last
-// eviction ended. Figures that are missing change nothing; while some pods
-// cannot be read, only pods that are known to exceed their requests are
-// chosen. An eviction that takes 5 s longer than its grace is no longer
-// counted on, so that another pod can be chosen; one that fails is tried again
-// after 30 s. A hung disk or a removal of images that takes minutes holds up
-// neither memory nor processes. All of it shows in [Manager.Decisions].
+// Each reading of a signal is used for one decision only, and a reading from before the end
+// of the last eviction for none. A missing reading changes nothing; while the usage of some
+// pods cannot be read, only pods that are known to exceed their requests are chosen. An
+// eviction that takes 5 s longer than its grace period no longer blocks the choice of another
+// pod; a failed one is retried after 30 s. A hung disk, or a removal of images that takes
+// minutes, delays neither memory nor processes. [Manager.Decisions] lists all of it.
 //
 // # What it leaves to others
 //
-// Publishing conditions, taints and their events; ending pods; what it takes
-// to read figures.
+// Publication of conditions, taints and their events; termination of pods; access to the
+// usage of the node and its pods.
 //
 // Tier: beta.
 package eviction

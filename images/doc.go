@@ -1,10 +1,9 @@
-// Package images makes sure that an image is on the node before a container is
-// made of it.
+// Package images makes sure that an image is present on the node before a container is
+// created from it.
 //
-// [Manager.Ensure] follows the pull policy, pulls with the credentials of the
-// pod's secrets, and backs off from what fails. Pulls of one image with the
-// same credentials that are wanted at the same time are one pull; it goes on
-// for as long as anybody waits for it, and is cancelled when nobody does.
+// [Manager.Ensure] follows the pull policy, pulls with the credentials of the pod's
+// secrets, and backs off after failures. Concurrent requests for one image with the same
+// credentials share a pull, which is cancelled when the last of them is.
 //
 //	m, err := images.New(images.Config{Service: client})
 //	if err != nil {
@@ -15,19 +14,18 @@
 // It works without pods: with a nil [Request.Pod] an image is pulled with the
 // credentials of the node alone, and there are no events.
 //
-// Pulls wait in a fair queue, bounded in all and by registry. [Manager.Pulls]
-// and [Manager.Waiting] tell how far they are, and who waits for them.
+// Pulls wait in a fair queue, with a limit for all and one for each registry.
+// [Manager.Pulls] and [Manager.Waiting] report their progress and who waits for them.
 //
-// # Whose images they are
+// # Access to private images
 //
-// With Config.Records a private image is not for every pod just because it is
-// there: it is on record which credentials it was pulled with, and who comes
-// with others has to show them to the registry. The files are the kubelet's. A
-// crash leaves at worst an image that is to be pulled once more. When images
-// are removed, [Manager.Prune] drops what was on record of them.
+// With Config.Records, a private image that is present is not available to every pod
+// (KEP-2535): the credentials that pulled it are on record, and a pod with other
+// credentials has to be authorized by the registry. The files are the kubelet's. The worst
+// effect of a crash is another pull. [Manager.Prune] removes the records of removed images.
 //
-// Errors are *Error: they bear the reason that Kubernetes shows for them, and,
-// where the pull is being held back, the time until when.
+// Errors are *Error: they contain the reason that Kubernetes shows and, during a back-off,
+// the time of the next attempt.
 //
 // Tier: beta.
 package images

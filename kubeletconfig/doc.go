@@ -14,39 +14,38 @@
 //	}
 //	manager, err := imagegc.New(imagegc.Config{Policy: cfg.ImageGC(), ...})
 //
-// # What it says
+// # Merging
 //
 // Files are merged as the kubelet does it: later drop-ins over earlier ones over the
 // main file (JSON merge patch), flags over all, defaults below. Derived defaults
 // follow from the result, where the kubelet derives them from the main file alone.
 // Relative paths in the main file are relative to it.
 //
-// Nothing is ignored without a word. What is wrong is an error that has a line for
-// each value: the file that set it last, the field, the value, what is allowed; see
-// [Mistake]. What is unknown, stands twice, or has no effect in a node made of this
-// module's packages, is a warning. Names of Options.Used have an effect by the caller.
+// Nothing is ignored silently. Invalid values are an error with a line for each: the file
+// that set it last, the field, the value, and what is allowed; see [Mistake]. Fields that are
+// unknown, duplicate, or without effect in a node made of this module's packages are
+// warnings. List the fields that your program implements itself in Options.Used.
 //
-// # What it is for
+// # Use
 //
-// [Config] embeds the KubeletConfiguration, and has the values that the kubelet takes
-// by flags alone. Its methods put one concern each into the words of one block:
-// thresholds of eviction, policies of garbage collection, reserved resources, options
-// of the CPU, memory and topology managers, cgroups, shutdowns. They read nothing of
-// the machine; what depends on it, as the capacity, is an argument. The package knows
-// neither agent nor API server, so that single blocks can be configured with it, and
-// [SetDefaults], [Validate] and [Flags.Apply] serve who reads files in another way.
+// [Config] embeds the KubeletConfiguration and adds the values that the kubelet has as flags
+// only. Each method converts one concern for one block: eviction thresholds, policies of
+// garbage collection, reserved resources, options of the CPU, memory and topology managers,
+// cgroups, shutdown. They do not inspect the machine; values that depend on it, such as the
+// capacity, are arguments. The package imports neither the agent nor a client of API servers,
+// so it can configure single blocks. [SetDefaults], [Validate] and [Flags.Apply] are for
+// programs that read files in another way.
 //
 // # Faults
 //
-// Files are taken to be hostile. Only regular files are read, without ever blocking
-// on a FIFO; all files of a configuration have a mebibyte together; YAML aliases come
-// to four at most, and quantities have exponents of two digits, since Kubernetes'
-// parser would compute for hours with larger ones. Errors and warnings list a hundred
-// things at most, each in a line, whatever the texts in a file are.
+// Files are treated as hostile. Only regular files are read, and a FIFO never blocks; all
+// files of a configuration together have 1 MiB at most, with at most four YAML aliases, and
+// exponents of quantities have at most two digits, since Kubernetes' parser would compute for
+// hours with larger ones. At most a hundred errors and warnings are listed, each in one line,
+// whatever the files contain.
 //
-// There is no state: everything may be called from any goroutine, as long as nobody
-// changes the Flags or the Config meanwhile. Loading again is how a change is found;
-// nothing watches the files.
+// There is no state: all functions are safe for concurrent use while nobody changes the Flags
+// or the Config. Files are not watched; load them again to find changes.
 //
 // Tier: stable.
 package kubeletconfig

@@ -22,24 +22,22 @@
 //
 // # Processes
 //
-// Each pod has one monitor, a small program that outlives this process. It is
-// the parent of the pod's containers, writes their logs and keeps their exit
-// codes. Whichever of the two dies, the other one has what a successor needs.
+// Each pod has one monitor, a small program that outlives this process. It is the parent of
+// the pod's containers, writes their logs and keeps their exit codes. If either of the two
+// dies, its successor recovers the state from the other.
 //
 // # Records
 //
-// A sandbox or container is one small file. The names of everything else, as
-// mounts, cgroups and sockets, are made of its ID, so that what a crash leaves
-// can be told apart and is undone at the next start. A record that is damaged
-// costs that object, and not even that one while its monitor or its config.json
-// has a copy.
+// Each sandbox and container has a small file, its record. Mounts, cgroups and sockets are
+// named by its ID, so that the next start can attribute and remove the remains of a crash. A
+// damaged record is restored from its monitor or its config.json; if neither has a copy, that
+// one object is lost.
 //
 // # Waiting
 //
-// Work belongs to the runtime and not to the caller: a context that ends ends
-// the wait, and the next call for the same object joins the work that is under
-// way. No lock is held over a disk, a program or a network, and no pod waits for
-// another one.
+// Operations belong to the runtime and not to the caller: a cancelled context ends the wait,
+// and the next call for the same object joins the operation in progress. No lock is held
+// during I/O, and no pod waits for another one.
 //
 // Tier: beta.
 package localcri

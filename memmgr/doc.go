@@ -1,9 +1,9 @@
 // Package memmgr decides from which NUMA nodes containers get their memory, and accounts
-// for what is promised of memory and of huge pages of each size. It moves and locks
-// nothing: its outcome is a container's cpuset.mems.
+// for the allocated memory and huge pages of each size. It neither moves nor locks memory:
+// its result is the cpuset.mems of a container.
 //
-// It is pure: a [State] goes in, a decision and a new State come out. So a
-// scheduler can ask what would become of a pod, and throw the answer away:
+// It is pure: it takes a [State] and returns a decision and a new State. A scheduler can
+// compute the placement of a pod and discard the result:
 //
 //	p, err := memmgr.NewStatic(memmgr.Config{Machine: machine, Reserved: reserved})
 //	...
@@ -19,24 +19,23 @@
 // container of several nodes. Init containers leave their memory to those that
 // come after them.
 //
-// # What is promised
+// # Guarantees
 //
-// No byte is given twice and none that is reserved is given. A State consists
-// of assignments, with true sizes; what nodes have left is derived from them, so
-// whatever is given back is there again to the byte, and neither the order of
-// decisions nor a restart of the agent makes a difference.
+// No memory is allocated twice, and reserved memory is never allocated. A State consists of
+// assignments with exact sizes, and free memory is derived from them: a release restores the
+// exact amount, and neither the order of decisions nor a restart of the agent changes the
+// result.
 //
-// State is saved per pod ([State.EncodePod]). A file that is damaged, of another
-// policy or of another machine concerns its pod alone, and
-// [Static.Rebuild] makes up for it by what the pod's containers run on. Nothing
-// here can keep an agent from starting but a configuration that is wrong.
+// State is saved per pod ([State.EncodePod]). A file that is damaged, or of another policy or
+// machine, affects its pod alone, and [Static.Rebuild] restores the assignment from the
+// cpusets of the pod's containers. Only an invalid configuration is an error at the start.
 //
-// # What is not
+// # Limits
 //
-// Accounts are of promises. What pods without memory of their own use, and the
-// page cache, may still fill a node; the kernel then reclaims, or kills. And as
-// in the kubelet, one small container on a node keeps containers of several
-// nodes away from it, and what was given neither moves nor changes its size.
+// Allocations are accounting only. Pods without allocated memory, and the page cache, can
+// still fill a NUMA node; the kernel then reclaims memory or kills. As in the kubelet, one
+// small container on a node excludes containers that span several nodes from it, and an
+// allocation neither moves nor changes its size.
 //
 // The package imports the standard library and package numa.
 //

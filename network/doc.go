@@ -1,5 +1,5 @@
-// Package network gives pods network namespaces with addresses and host ports,
-// and takes all of it back exactly once, whatever died in between.
+// Package network sets up network namespaces with addresses and host ports for pods, and
+// tears each of them down exactly once, also after crashes.
 //
 //	n, err := network.New(network.Config{
 //		Plugins:  []network.Plugin{plugin},
@@ -13,41 +13,39 @@
 //	...
 //	err = n.Detach(ctx, sandbox)
 //
-// A [Plugin] makes the network: network/cni runs the machine's CNI plugins,
-// network/bridge needs nothing installed, and a program may bring its own,
-// which network/networktest tests. For readers of the kubelet's old network
-// plugins: Attach is SetUpPod, Detach TearDownPod, Get GetPodNetworkStatus.
+// A [Plugin] implements the network: network/cni runs the machine's CNI plugins,
+// network/bridge needs nothing installed, and network/networktest is the conformance suite
+// for plugins of your own. In terms of the kubelet's old network plugins, Attach is SetUpPod,
+// Detach is TearDownPod, and Get is GetPodNetworkStatus.
 //
 // # Order
 //
-// Attach plans, records, makes the namespace and has the plugin set it up, in
-// this order, so that whatever exists is recorded: after a crash the next Run
-// takes back what was not finished. Each ID has one operation at a time; those
-// of different IDs run beside each other, 8 at a time. A caller's context ends
-// its wait and nothing else.
+// Attach makes a plan, records it, creates the namespace and calls the plugin, in this order,
+// so that everything that exists is on record: after a crash, the next Run tears down
+// unfinished attachments. Each ID has one operation at a time; those of different IDs run in
+// parallel, 8 at a time. Cancelling the caller's context ends its wait only.
 //
-// Detach gives TearDown what was recorded, and not what is configured by then.
-// It unmounts the namespace and removes the record afterwards. What fails is
-// tried again, and stays on record until it succeeds or [Network.Forget] gives
-// it up.
+// Detach calls TearDown with the recorded configuration, not the current one. Then it
+// unmounts the namespace and removes the record. A failed teardown is retried, and remains on
+// record until it succeeds or [Network.Forget] is called.
 //
 // # Faults
 //
-// A plugin that hangs hurts its own pod: the call is left behind after its
-// deadline, and no other one is made for the ID before it returns. What a plugin
-// returns is bounded and checked. A panic is an error.
+// A plugin that hangs affects one pod: the call is abandoned after its deadline, and there is
+// no other call for that ID before it returns. Results of plugins are limited in size and
+// validated. A panic is an error.
 //
 // A process of a plugin may outlive a killed agent. It holds a lock that the
 // next agent waits for before it takes anything back; see [WriteGuard].
 //
-// A record that is damaged is set aside beside the others, and costs that
-// one attachment, which is logged and listed as [Damaged].
+// A damaged record is renamed; its attachment alone is lost, which is logged and listed as
+// [Damaged].
 //
-// A disk that hangs fails what needs it, after [Config.DiskTimeout]. Get, List
-// and Status do not need it.
+// On a disk that hangs, operations fail after [Config.DiskTimeout]. Get, List and Status do
+// not use the disk.
 //
-// Namespaces have names by which the next agent knows its own. Whatever else is
-// at such a path, as a mount of somebody else, is neither used nor removed.
+// The next agent recognizes its namespaces by their names. Anything else at such a path, such
+// as another mount, is neither used nor removed.
 //
 // Tier: beta.
 package network

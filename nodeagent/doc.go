@@ -19,15 +19,14 @@
 //
 // # Choosing
 //
-// Parts and services are given by their makers, functions of this package. What a
-// program does not name is not linked: a node that lists [Stats] and [OOM] has no
-// code of device plugins. [Standard] and [StandardServices] name them all, and
-// [StandardWithout] leaves some out. [With] is the maker of a part of one's own:
+// Parts and services are listed by their constructors, which are functions of this package.
+// A program links only those that it names: a node with [Stats] and [OOM] alone contains no
+// code for device plugins. [Standard] and [StandardServices] return all of them,
+// [StandardWithout] all but some. [With] adds a part of your own:
 //
 //	Parts: append(nodeagent.StandardWithout("mirrors", "tokens"), nodeagent.With(licence))
 //
-// A maker of one's own gets the [Builder], and may let others know what its part
-// knows:
+// Your own constructor receives the [Builder], and can offer its part to the others:
 //
 //	func ownFigures(b *nodeagent.Builder) (part.Part, error) {
 //		p, err := figures.New(b.Node.Name)
@@ -35,32 +34,29 @@
 //		return p, err
 //	}
 //
-// Options.Agent may change the agent's configuration. Whoever wants less than a
-// node takes package agent, or single blocks.
+// Options.Agent can change the configuration of the agent. For less than a whole node, use
+// package agent or single blocks.
 //
 // # Order
 //
-// [New] locks the node's directories, and then makes, in this order: the
-// description of the machine and the client of the runtime; what connects to the
-// cluster; the cgroups of pods; the parts, in the order of their list; the agent;
-// the services. Each gets what was made before it by its [Builder]. What one has
-// to ask of others that are made later, such as the cluster about the pressure on
-// the node, it asks [Facts]: it is complete from the beginning, and answers for a
-// node of which nothing is known until a part says more.
+// [New] locks the node's directories and then creates, in this order: the description of
+// the machine and the client of the runtime; the connection to the cluster; the cgroups of
+// pods; the parts, in the order of their list; the agent; the services. Each of them finds
+// the earlier ones in the [Builder]. Information from later ones, such as the pressure
+// conditions that the cluster publishes, comes from [Facts], which is usable from the
+// beginning and returns neutral answers until a part provides its own.
 //
 // # Ownership
 //
-// The root directory and, in a cluster, that of its certificates belong to one node
-// at a time: New takes their locks before anything in them is opened, and the end of
-// Run, or [Node.Close], gives them back after all else has ended. An embedder that
-// opens files of its own there does so between the two, or takes the locks itself
-// for package agent: see machine.LockDirs.
+// The root directory and, in a cluster, the directory of certificates belong to one node at
+// a time: New locks them before it opens any file in them, and the end of Run, or
+// [Node.Close], unlocks them last. An embedder that keeps files of its own there opens them
+// between the two, or takes the locks itself for package agent: see machine.LockDirs.
 //
-// New looks at the machine, asks the runtime for its cgroup driver for two seconds at
-// most, and getsubids(1), where it is there, for the IDs of pods, for ten at most; it
-// moves no process and starts nothing. [Node.Run] owns every
-// goroutine, and closes the client of the runtime that New has made. It stops no
-// container.
+// New inspects the machine, asks the runtime for its cgroup driver (two seconds at most),
+// and getsubids(1), where installed, for the user IDs of pods (ten seconds at most). It
+// moves no process and starts none that outlives it. [Node.Run] owns every goroutine, and
+// closes the runtime client that New created. It stops no container.
 //
 // # As the kubelet
 //
@@ -73,8 +69,8 @@
 //
 // # Faults
 //
-// A service that fails is logged, and the others go on: the pods matter more. An
-// error with which the agent or a part ends is the error of Run.
+// A failed service is logged, and everything else continues: the pods matter more. If the
+// agent or a part returns an error, so does Run.
 //
 // Tier: beta.
 package nodeagent

@@ -1,10 +1,10 @@
 // Package pleg observes every pod in the container runtime, and reports each change. The
 // name is the kubelet's: pod lifecycle event generator.
 //
-// A [Manager] joins two sources into one path. The runtime's event stream
-// names pods to look at; a relist, which compares cheap lists of all pods with
-// what is known, names those that the stream was silent about. Either way the
-// one pod is inspected, the result is kept, and whoever listens is told:
+// A [Manager] combines two sources. The runtime's event stream names the pods to
+// inspect; a relist compares the runtime's lists, which are cheap, with the last
+// known state and names the pods whose events were lost. Either way one pod is
+// inspected, its status is cached, and an event is sent:
 //
 //	m, err := pleg.New(pleg.Config{Runtime: cri.NewReader(client)})
 //	if err != nil {
@@ -16,26 +16,26 @@
 //		...
 //	}
 //
-// With a stream the relists become rarer, down to one in 5 minutes, for as
-// long as they find nothing that events did not tell; one that does find
-// something brings them back. Without a stream there is a relist every second.
+// While the event stream is open and relists find no change that it missed, the
+// interval between relists grows to 5 minutes; a relist that finds one resets it.
+// Without a stream there is a relist every second.
 //
-// An event that says what the last look has shown is dropped. One of a state
-// that was left behind, of later than that look, is not: runtimes that start a
-// machine again under its ID are believed. Those that have other changes to tell
-// of send [observed.ContainerChanged].
+// A runtime event that repeats a state already seen by an inspection is dropped. An
+// event that is newer than the last inspection is not dropped even if it names an
+// earlier state, since some runtimes start a virtual machine again under its old ID.
+// Runtimes report any other change by [observed.ContainerChanged].
 //
 // # Freshness
 //
-// [Manager.GetNewerThan] answers with what was asked of the runtime after the
-// given time, and inspects the pod at once if it has nothing so new.
+// [Manager.GetNewerThan] returns a status that was read from the runtime after the
+// given time. If the cached one is older, the pod is inspected at once.
 //
 // # Faults
 //
-// An inspection that fails or hangs is that pod's matter: it is tried again
-// with back-off, shows in [Manager.Hung], and makes room for others after a
-// second. [Manager.Healthy] speaks of the runtime as a whole. Events are
-// merged by pod while nobody takes them, and never dropped.
+// An inspection that fails or hangs affects its pod alone: it is retried with
+// back-off, [Manager.Hung] lists it, and after a second it no longer occupies one of the
+// slots for inspections. [Manager.Healthy] reports the health of the runtime as a whole.
+// Events that are not consumed are merged by pod, and never dropped.
 //
 // Tier: beta.
 package pleg

@@ -1,6 +1,6 @@
-// Package pluginmgr finds plugins by their sockets in a directory, shakes hands
-// with them (plugin registration, v1) and brings them to whoever can use them:
-// device plugins, CSI drivers, DRA drivers.
+// Package pluginmgr discovers plugins by their sockets in a directory, performs the handshake
+// (plugin registration, v1) and registers them with their handlers: device plugins, CSI
+// drivers, DRA drivers.
 //
 //	m, err := pluginmgr.New(pluginmgr.Config{
 //		Dir: "/var/lib/kubelet/plugins_registry",
@@ -13,31 +13,29 @@
 //	}
 //	return m.Run(ctx)
 //
-// A [Handler] is for the plugins of a type. Those of one type are asked in
-// turn, and the first that accepts a plugin's versions has it.
+// A [Handler] serves plugins of one type. If a type has several, they are asked in order, and
+// the first that accepts the plugin's versions gets it.
 //
 // # Order
 //
-// A socket that appears is registered, one that disappears is deregistered, and
-// one that was made again is both, in this order. What concerns one socket
-// happens one after the other; different sockets wait for each other never.
-// A handler hears of a plugin's end as often as of its start.
+// A new socket is registered, a removed one is deregistered, and one that was replaced is
+// deregistered and registered again. Operations on one socket are serial; different sockets
+// never wait for each other. Each registration with a handler is followed by exactly one
+// deregistration.
 //
 // # Faults
 //
-// Every call has a deadline. A handshake that fails is tried again, after
-// 500 ms at first and 2m2s at last, for as long as the socket is there, and at
-// once when it is made again; the plugin is told why. Only sockets count: links
-// to them do not, nor names that begin with a dot. The directory is looked at
-// when the kernel reports a change in it, and every Config.Rescan, since the
-// kernel may lose some; if it cannot tell at all, every second.
+// Every call has a deadline. A failed handshake is retried while the socket exists, with a
+// back-off from 500 ms to 2m2s, and at once when the socket is replaced; the plugin is
+// notified of the error. Only sockets count, not links to them or names that begin with a
+// dot. The directory is scanned when the kernel reports a change, and every Config.Rescan,
+// since notifications can be lost; without notifications, every second.
 //
 // # Limits
 //
-// 1024 sockets are plugins, among 16,384 entries that are looked at, up to eight
-// directories deep; a plugin that is registered stays when there are more. The
-// directory is looked at every 100 ms at most. What a plugin says of itself has
-// 64 KiB at most, and of an error's text 1 KiB is kept and told.
+// At most 1024 sockets, 16,384 directory entries and a depth of eight directories; registered
+// plugins remain registered when there are more. At most one scan in 100 ms. A plugin's
+// description of itself has 64 KiB at most, and the first 1 KiB of an error's text is kept.
 //
 // Tier: beta.
 package pluginmgr

@@ -15,27 +15,25 @@
 //		...
 //	}
 //
-// Pods from files and URLs are static: they get the name, the UID and the
-// annotations that the kubelet gives them. ConfigMaps, Secrets, PersistentVolumes
-// and PersistentVolumeClaims that stand beside them are kept for whoever compiles
-// the pods and mounts their volumes, and so are ResourceClaims with a
-// status.allocation, which somebody wrote in place of a scheduler.
+// Pods from files and URLs are static pods: their name, UID and annotations are those that
+// the kubelet would give them. ConfigMaps, Secrets, PersistentVolumes and
+// PersistentVolumeClaims in the same manifests are kept for the code that compiles the
+// pods and mounts their volumes; so are ResourceClaims whose status.allocation was written
+// by hand in place of a scheduler.
 //
-// Pods of other sources are Static, too, unless the source says that somebody
-// follows them ([Kinder]). They get defaults and are validated, but for those of
-// an API server ([Default], [Validate]).
+// Pods of other sources are static as well, unless the source implements [Kinder]. All
+// pods are defaulted and validated ([Default], [Validate]), except those of an API server,
+// which has done so.
 //
 // # Faults
 //
-// A source that fails is run again. A manifest that would cost much more than its
-// size says, a link to what is no stored file, and a file that does not answer are
-// problems like others.
-//
-// A manifest that cannot be read, or that is no valid pod, is a [Problem] that
-// names file, document, field and reason; the last good version of what it
-// holds stays wanted, also over a restart if the source has a place to
-// remember it. A file that is being written is read when its writer is done.
-// Of two pods with one name the one that was there first stays.
+// A source that returns is run again. A manifest that cannot be read, or that is not a
+// valid pod, is a [Problem] with the file, document, field and reason. So is a manifest
+// that expands to far more than its size (YAML aliases, large exponents), a link to
+// anything but a regular file, and a file whose file system does not answer. The last
+// valid version of the manifest remains in effect, also over a restart if the source has
+// a Memory. A file that is being written is read after its writer has
+// closed it. Of two pods with the same name, the one that came first wins.
 //
 // The objects that the manager hands out are shared. Do not change them.
 //

@@ -1,10 +1,9 @@
-// Package podruntime makes a container runtime run a pod as its spec demands: it plans
-// the next steps, and takes them.
+// Package podruntime brings a pod in a container runtime to the state that its spec asks
+// for: it plans the next steps and executes them.
 //
-// The decision, [Plan], is a pure function of the pod, of what the runtime
-// shows, and of probe results. [Manager.Sync] carries a plan out, looks at
-// what came of it, and goes on until only time or an event can bring the pod
-// further:
+// [Plan] is a pure function of the pod, its state in the runtime, and probe results.
+// [Manager.Sync] executes a plan, inspects the result, and repeats that until the next
+// step depends on time or on an event:
 //
 //	m, err := podruntime.New(podruntime.Config{Runtime: client, Images: images, ...})
 //	if err != nil {
@@ -19,33 +18,30 @@
 //
 // # Resizes
 //
-// With Config.Resizer, containers that run are given the resources that the
-// spec has by now (KEP-1287), or are restarted for it where their resize policy
-// says so. Memory goes before CPU, and what makes room before what takes it. A
-// memory limit below what is in use is refused and tried again. Whether a pod
-// may have what it asks for is for the caller to decide before;
-// [CheckResize] says what is never possible.
+// With Config.Resizer, running containers get the resources of the current spec
+// (KEP-1287), or are restarted where their resize policy demands it. Memory is changed
+// before CPU, and decreases before increases. A memory limit below the current usage is
+// refused and retried. The caller decides beforehand whether a pod gets the resources that
+// it asks for; [CheckResize] reports resizes that are never possible.
 //
 // # Calls
 //
 // Each call to a runtime costs milliseconds, so there are few. A new pod takes
-// RunPodSandbox and PodSandboxStatus (for its address), then ImageStatus,
-// CreateContainer and StartContainer for each container; the images are looked
-// for, and pulled, while the sandbox is being made. Regular containers start
-// side by side.
+// RunPodSandbox and PodSandboxStatus (for its address), then ImageStatus, CreateContainer
+// and StartContainer for each container. Images are checked and pulled while the sandbox
+// is being created. Regular containers start in parallel.
 //
 // # Faults
 //
-// A call that fails fails its own container. What was made by an earlier life
-// of the agent is adopted; a container that was created and never started is
-// replaced. The end of ctx stops waiting and pulling at once and leaves a
-// state from which the next Sync goes on.
+// A failed call fails its own container. Sandboxes and containers of an earlier agent are
+// adopted; a container that was created and never started is replaced. Cancelling ctx
+// stops waits and pulls at once, and the next Sync continues from there.
 //
-// Crash loops are slowed down by container, as a [Backoff] says: the kubelet's,
-// or another by exit code, reason or anything else. A restart of the agent does
-// not begin them anew: they are kept in Config.Memory, and where that is
-// missing or damaged, restart counts and exit times are on the containers
-// themselves. A wall clock that is set lengthens no delay.
+// A container in a crash loop is restarted with the delay that its [Backoff] returns: the
+// kubelet's, or one by exit code, reason or anything else. Delays survive a restart of the
+// agent: they are kept in Config.Memory and, if that is missing or damaged, computed from
+// the restart counts and exit times of the containers. A change of the wall clock never
+// makes a delay longer.
 //
 // Calls for one pod must not overlap; those for different pods may.
 //

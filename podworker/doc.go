@@ -7,9 +7,8 @@
 //
 //	SyncPod ... SyncPod -> SyncTerminatingPod -> SyncTerminatedPod
 //
-// Each stage is repeated until it succeeds, with exponential back-off and a
-// timer of the pod's own; nothing polls. A pod at rest costs a record and a
-// timer, no goroutine.
+// Each stage is repeated until it succeeds, with exponential back-off and a timer for
+// each pod; nothing polls. A pod at rest costs a record and a timer, but no goroutine.
 //
 //	m, err := podworker.New(podworker.Config{Syncer: syncer})
 //	if err != nil {
@@ -29,33 +28,30 @@
 //
 // # Promises
 //
-// Updates coalesce: of several that a worker has not begun with, the last one
-// counts. A request to end a pod is never lost among them and never taken
-// back; it interrupts the sync in flight. A grace period only shrinks, and
-// when it does, interrupts the termination in flight.
+// Updates coalesce: of several pending updates, the worker sees the last one. A request
+// to terminate a pod is never lost by that and cannot be revoked; it cancels the sync in
+// flight. A grace period can only be shortened, which cancels the termination in flight.
 //
 // Static pods of one full name run one after another, in the order of their
 // first update; the next one is woken when the one before has been cleaned up.
 //
-// A create for a pod that is being terminated is kept, and starts the pod anew
-// when the old one is gone.
+// A create for a pod that is being terminated is kept, and starts the pod again after
+// the cleanup of the old one.
 //
 // # Faults
 //
-// A syncer that fails is called again after a delay; one that panics has
-// failed; one that hangs holds up its own pod alone, and gives its place
-// among the first syncs to the next pod after 10 s. [KillOptions].Done is
-// closed in every case.
+// A syncer that returns an error is called again after a delay; a panic counts as an
+// error. A syncer that hangs delays its own pod alone, and after 10 s no longer counts
+// against the limit of first syncs. [KillOptions].Done is closed in every case.
 //
-// # How it is made
+// # Implementation
 //
-// The pod's life is a state machine, step: states with names, and no clock, lock
-// or goroutine. The Manager carries out what it wants done. The histories in
-// testdata tell what comes of what; go test -rewrite rewrites their answers.
+// The lifecycle of a pod is a state machine without clock, lock or goroutine (step). The
+// Manager executes the actions that it returns. The histories in testdata list events and
+// the resulting actions; go test -rewrite updates them.
 //
-// What is not about pods is package [serial]: one strictly serial life for each
-// key, with its goroutine, timers, back-off and places. Those who look after
-// anything else take that alone.
+// The part that is not about pods is package [serial]: serial execution for each key,
+// with goroutines, timers, back-off and limits. Use it directly for anything but pods.
 //
 // Tier: beta.
 //

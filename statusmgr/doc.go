@@ -17,9 +17,9 @@
 // that it refuses are those of pods. To publish the state of anything else, take
 // package serial (podworker/serial) with a handler that writes.
 //
-// It needs nothing but a sink, and that only to publish. [FileSink] writes a file
-// per pod, [MemorySink] keeps all in memory; the example of [Sink] shows one of
-// twenty lines.
+// The only dependency is a sink, and it is needed only to publish. [FileSink] writes a
+// file for each pod, [MemorySink] keeps statuses in memory; the example of [Sink] shows
+// one of twenty lines.
 //
 // # States
 //
@@ -30,37 +30,39 @@
 //
 // # Order
 //
-// Subscribers see every accepted status of a pod in order. The sink gets the
-// newest one: several changes that it was too slow for are one write, or none
-// if the last one restores the first. Writes of different pods run in parallel,
-// and a write that fails is repeated with back-off. Pods whose phase or
-// readiness changed, or that are over, come before others, which nevertheless
-// have every fourth turn. Pods whose last write failed have half of the slots
-// at most: a pod that fails or hangs delays others once, for Config.Timeout, and
-// only if as many as there are slots hang together.
+// Subscribers see every accepted status of a pod in order. The sink gets the newest one:
+// changes that come during a write are combined into the next write, which is skipped if
+// they cancel each other out. Writes of different pods run in parallel; a failed write is
+// retried with back-off. Pods whose phase or readiness changed, and pods that have ended,
+// are written first, but every fourth slot goes to the others. Pods whose last write
+// failed use at most half of the slots: a sink that hangs for some pods delays the others
+// by at most Config.Timeout, once, and only if all slots hang at the same time.
 //
 // # What is never published
 //
-// A terminal phase while containers may run (Config.CouldHaveRunning), with
-// its reason and message: everything else is published, and the phase once they
-// have stopped. Another phase after a terminal one. The deletion of a pod of
-// which anything is left (Config.Reclaimed), or of a mirror. Fields that others
-// write stay as they are: see [Merge].
+//   - A terminal phase, its reason and its message while containers may still run
+//     (Config.CouldHaveRunning). The rest of the status is published at once.
+//   - Another phase after a terminal one.
+//   - The deletion of a pod before all of its resources are reclaimed (Config.Reclaimed),
+//     or of a mirror pod.
+//
+// Fields that other writers own are left alone: see [Merge].
 //
 // # Faults
 //
-// Statuses that the sink has not taken survive a crash of the agent if there is
-// a Config.Store. Final ones, of pods that are over, are stored before the sink
-// gets them, others when a write of theirs fails or lasts longer than a second,
-// and all that are left when Run ends. A status is stored once per change,
-// however often its write fails, and removed when it is published. After a
-// restart a final one is published again though nobody sets it. Any other may be older
-// than what was published, if the store could not remove it: it waits until the pod is
-// Set, and counts for nothing if the API's object has a newer status ([Manager.Adopt]).
-// If the sink is a [Loader], the first status of a pod after a restart is compared with the
-// published one: start times, transition times, restart counts and terminated
-// containers stay, and a status that is the same is not written. A store that
-// fails delays nothing.
+// With a Config.Store, unpublished statuses survive a crash of the agent. Final statuses
+// (of pods that have ended) are stored before they are given to the sink; other statuses
+// are stored when a write fails or takes longer than a second; and all unpublished ones
+// when Run ends. A status is stored once per change, however often its write fails, and
+// removed once it is published.
+//
+// After a restart, a stored final status is published even if Set is not called for its
+// pod. Any other stored status may be older than the published one, if the store failed to
+// remove it: it is used only once the pod is Set, and discarded if the API object has a
+// newer status ([Manager.Adopt]). If the sink is a [Loader], the first status of a pod
+// after a restart is compared with the published one: start times, transition times,
+// restart counts and terminated containers are preserved, and an equal status is not
+// written. A failing store delays nothing.
 //
 // Tier: beta.
 package statusmgr

@@ -1,6 +1,5 @@
-// Package volumemgr mounts the volumes of pods and takes them down again. It
-// does nothing but when something has happened: a pod that is wanted or gone,
-// an object that has changed, a retry or an expiry that is due.
+// Package volumemgr mounts and unmounts the volumes of pods. It works on events alone: a pod
+// that comes or goes, an object that changes, a retry or an expiry that is due.
 //
 //	m, err := volumemgr.New(volumemgr.Config{Root: root, Plugins: plugins, Mounter: mounter})
 //	if err != nil {
@@ -14,32 +13,28 @@
 //
 // # Volumes
 //
-// Each volume of a pod, and each device that volumes of several pods share, has
-// a record and at most one operation at a time; operations of different pods on
-// one device exclude each other where one of them mounts. What happens next is
-// decided by a pure function of the record (decide). A goroutine lives as long
-// as an operation, a timer as long as a back-off or content with an end: a node
-// at rest has neither.
+// Each volume of a pod, and each device that is shared by volumes of several pods, has a
+// record and at most one operation in flight; a mount excludes all other operations on the
+// same device. A pure function of the record (decide) chooses the next operation. There is
+// a goroutine for each running operation, and a timer for each pending retry or expiry: a
+// node at rest has neither.
 //
-// An operation that fails is tried again after 500 ms, then twice that, up to
-// two minutes. [Manager.Mount] does not wait for that: it returns when the last
-// volume is mounted or has failed, with [Error] values that tell when it is
-// worth asking again, and Config.Ready says when the retries have succeeded.
-// [Manager.Why] reports each volume the state, since when, the first and the
-// last error and the next try.
+// A failed operation is retried after 500 ms, then with doubled delays up to two minutes.
+// [Manager.Mount] does not wait for retries: it returns when each volume is mounted or has
+// failed, with [Error] values that contain the time of the next retry, and Config.Ready is
+// called once the retries have succeeded. [Manager.Why] reports for each volume its state
+// and since when, its first and last error, and the next retry.
 //
-// Content that changes is pushed: whoever has ConfigMaps and Secrets calls
-// [Manager.Changed], which wakes the volumes that show the object, those
-// included that could not be mounted without it. A plugin whose content
-// expires says when it wants to be called again.
+// Changed content is pushed: the owner of ConfigMaps and Secrets calls [Manager.Changed],
+// which updates the volumes that contain the object and retries those that could not be
+// mounted without it. A plugin whose content expires returns the time of its next call.
 //
 // # Plugins
 //
-// [Plugin] is all that a kind of volume needs; what only some can do are
-// interfaces of their own beside it. Package plugintest has a suite that a
-// plugin has to pass. Package content below this one makes the volumes that the
-// node writes files into, package plugins the other kinds; package mount is the
-// mount table that all of them share.
+// A kind of volume implements [Plugin]; capabilities of some kinds alone are optional
+// interfaces beside it. Package plugintest is the conformance suite for plugins. Package
+// content implements the volumes whose files the node writes, package plugins the other
+// kinds; package mount is the mount table that they share.
 //
 // # Layout
 //
@@ -49,30 +44,28 @@
 //
 // # Faults
 //
-// A process may die at any point, and any call may fail: no data is deleted, no
-// mount stays behind, and the next run ends with what is wanted. Run begins by
-// taking over whatever pods' directories hold. All of it counts as uncertain:
-// it is set up again, on top of what is there, when Mount is called for its
-// pod; it is torn down when Unmount is called or when a Sweep does not know the
-// pod, and not before. A set-up that fails on a volume that containers may be
-// using changes nothing about it.
+// The process may die at any point, and any call may fail: no data is deleted, no mount is
+// leaked, and the next run reaches the desired state. Run begins by reading the directories
+// of pods. Each volume found there is uncertain: it is set up again in place when Mount is
+// called for its pod, and torn down when Unmount is called or when a Sweep does not list
+// the pod, but not before. A failed set-up never changes a volume that containers may be
+// using.
 //
-// An operation has the deadline of its plugin. One that ends by it counts as
-// uncertain and will be torn down. One that does not return at all keeps its
-// own volume, which [Manager.Why] shows as hung, and nothing else: neither the
-// pod's other volumes nor a place among Config.Parallel. Run returns only when
-// it does, so a plugin should leave behind what cannot be interrupted.
+// Each plugin has a deadline for its operations. A volume whose operation exceeded it is
+// uncertain, and is torn down later. An operation that never returns blocks its own volume,
+// which [Manager.Why] reports as hung, but neither the other volumes of the pod nor a slot
+// of Config.Parallel. Run waits for it, so a plugin should abandon calls that cannot be
+// interrupted.
 //
-// Directories are removed by a walk that the kernel stops at mount points.
-// What belongs to no plugin is removed only if it is empty directories, and
-// never while anything is mounted below the pod's directory; [Manager.Sweep]
-// and [Manager.Remove] name what is in the way.
+// Directories are removed by a walk that cannot cross a mount point. Anything that belongs
+// to no plugin is removed only if it consists of empty directories, and never while anything
+// is mounted below the pod's directory; [Manager.Sweep] and [Manager.Remove] name the
+// obstacle.
 //
 // # What it leaves to others
 //
-// Attaching by a controller, resizing, SELinux mount contexts and the node
-// affinity of persistent volumes; which pods there are; mounting parts of
-// volumes (subPath), of which it removes the mounts.
+// Attachment by a controller, resizes, SELinux mount contexts, the node affinity of
+// persistent volumes, the list of pods, and the mounts of subPaths, which it only removes.
 //
 // Tier: beta.
 package volumemgr

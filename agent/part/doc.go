@@ -1,12 +1,11 @@
-// Package part is the contract between a node agent and its parts: the concerns
-// that one node has and another may do without. Placement of CPUs, devices,
-// eviction or mirror pods are parts; so is whatever an embedder adds.
+// Package part is the contract between a node agent and its parts: features that not every
+// node needs. Placement of CPUs, devices, eviction and mirror pods are parts, and so are
+// the extensions of an embedder.
 //
-// A part is a value with a name. It implements the hooks that it needs, each an
-// interface of this package with one to five methods. agent.New finds them once
-// and lists them by name in its log and in "agent why node". The order of
-// agent.Config.Parts is the order in which hooks are called; a part that is not
-// in the list costs nothing.
+// A part is a value with a name. It implements the hooks that it needs; each hook is an
+// interface of this package with one to five methods. agent.New finds the hooks of each
+// part once, and lists them in its log and in "agent why node". Hooks are called in the
+// order of agent.Config.Parts; a part that is not in the list costs nothing.
 //
 //	type licence struct{ server *Client }
 //
@@ -49,15 +48,14 @@
 //
 // # Rules
 //
-// Hooks on the loop must not block: not for a disk, a plugin, a lock that
-// somebody holds while waiting for one. Hooks in a worker may, until their
-// context ends, and hold up that pod alone. Calls for one pod in its worker never
-// overlap; those for different pods do. Pods handed to a part are shared and must
-// not be changed.
+// Hooks on the loop must not block: neither on a disk or a plugin, nor on a lock that is
+// held during such a call. Hooks in a worker may block until their context ends; they delay
+// that pod alone. Calls in the worker of one pod never overlap; those of different pods do.
+// Pods given to a part are shared and must not be changed.
 //
-// A panic in a hook is that call's error: it is logged with its stack and
-// counted (nodewright_panics_total), and the agent goes on. A panic in a
-// goroutine that a part starts itself is the part's own affair.
+// A panic in a hook becomes an error of that call: it is logged with its stack and counted
+// (nodewright_panics_total), and the agent continues. A panic in a goroutine that the part
+// has started is not recovered.
 //
 // Tier: beta.
 package part

@@ -1,6 +1,5 @@
-// Package containergc removes what dead containers leave behind: the containers
-// themselves, sandboxes, log directories of pods that are gone, and links to
-// logs that are not there any more.
+// Package containergc removes dead containers, unused sandboxes, log directories of pods that
+// are gone, and dangling links to logs.
 //
 //	m, err := containergc.New(containergc.Config{Runtime: runtime, Pods: pods})
 //	if err != nil {
@@ -10,26 +9,26 @@
 //	m.Died(uid)                    // a container of that pod ended
 //	removed, err := m.Reclaim(ctx) // now, for an eviction manager
 //
-// It needs a [Runtime], of which package overcri has one, and [Pods], which
-// reports each pod whether it lives, is over, or is gone. [DecideContainers]
-// and [DecideSandboxes] are the decisions, without any of it.
+// It needs a [Runtime], which package overcri implements, and [Pods], which reports whether a
+// pod is active, has ended, or is gone. [DecideContainers] and [DecideSandboxes] are the pure
+// decisions.
 //
-// # What stays
+// # What is kept
 //
-// Whatever runs, and the containers that were made and not started yet of a pod
-// that lives. Of each container of such a pod the newest dead instance, however
-// low the limits are: its state, its restart count and its logs are the pod's.
-// The newest sandbox of a pod that is not gone, and every sandbox that is ready
-// or that a container refers to. Before all sources of pods have spoken every
-// pod counts as one that lives.
+//   - Running containers, and created containers of active pods.
+//   - The newest dead instance of each container of an active pod, however low the limits
+//     are: the pod's status needs its state, restart count and logs.
+//   - The newest sandbox of a pod that is not gone, every sandbox that is ready, and every
+//     sandbox that a container refers to.
+//
+// Until all sources of pods have reported, every pod counts as active.
 //
 // # Pods that start
 //
-// Who syncs a pod holds it meanwhile: [Manager.Hold] waits until nothing of the
-// pod is being removed, and until it is released nothing will be. That matters
-// for pods with an UID that comes back, as that of a static pod whose file was
-// removed and put back, and for plans that were made of an instance that is to
-// go. See package hold for what exactly it keeps true.
+// The code that syncs a pod holds it: [Manager.Hold] waits for removals in progress, and
+// nothing of the pod is removed until it is released. That matters for a UID that comes back
+// (a static pod whose file was removed and restored), and for a plan based on an instance
+// that is about to be removed. See package hold for the exact guarantee.
 //
 // # When
 //
@@ -38,10 +37,9 @@
 //
 // # Faults
 //
-// A container, sandbox or directory that cannot be removed is reported and
-// passed over, and counts as there. Every call has a deadline; the pods of a
-// pass are worked on side by side, so that one that hangs holds up no other of
-// them, and the next pass for no longer than Config.Timeout.
+// A container, sandbox or directory that cannot be removed is reported and skipped. Every
+// call has a deadline. The pods of a pass are handled in parallel, so a hung call delays no
+// other pod, and the next pass by Config.Timeout at most.
 //
 // Tier: beta.
 package containergc

@@ -1,5 +1,5 @@
-// Package imagegc keeps the disk of a node's images below a watermark: it
-// removes those that went unused the longest, and none that anybody needs.
+// Package imagegc keeps the usage of a node's image disk below a threshold: it removes the
+// images that have been unused the longest, and none that is needed.
 //
 //	m, err := imagegc.New(imagegc.Config{Store: store, Desired: pods.Images})
 //	if err != nil {
@@ -9,20 +9,20 @@
 //	freed, err := m.Reclaim(ctx, 1<<30)  // now, for an eviction manager
 //	report, err := m.Explain(ctx)        // what would go, and why the rest stays
 //
-// It needs a [Store]: package overcri has one over a CRI client. [Decide] and
-// [Want] are the decision, without any of it.
+// It needs a [Store]: package overcri implements one with a CRI client. [Decide] and [Want]
+// are the pure decision.
 //
-// # What stays
+// # Images that are kept
 //
-// An image that has a container, be it a dead one, or is mounted; that the
-// runtime, Config.Pins or Config.PinLabels pin; that a stored pod names
-// (Config.Desired); that is younger than Policy.MinAge; and whatever a pod that
-// is being started holds. [Report] reports for each image which of these it is.
+// Images of containers, dead ones included, and mounted images; images that are pinned by
+// the runtime, Config.Pins or Config.PinLabels; images of desired pods (Config.Desired);
+// images younger than Policy.MinAge; and images held by pods that are being started. [Report]
+// contains the reason for each image.
 //
 // # Pods that start
 //
-// An image that was just pulled has no container yet. Who starts a pod holds
-// the image before it looks for it, and lets go when its container is made:
+// A newly pulled image has no container yet. To start a pod, hold the image before looking
+// for it, and release it once its container is created:
 //
 //	h := m.Hold()
 //	defer h.Release()
@@ -41,22 +41,21 @@
 //	}
 //	// create the container
 //
-// With that no interleaving removes an image between Name and Release: see
-// package hold. Without it Policy.MinAge alone protects a fresh pull, as in the
-// kubelet.
+// No interleaving can then remove the image between Name and Release: see package hold.
+// Without that, a new image is protected by Policy.MinAge alone, as in the kubelet.
 //
-// # How much goes
+// # Amount
 //
-// After each removal the disk is looked at again, and the pass ends when as
-// much is free as was wanted: the sizes that a runtime reports count shared
-// layers for each image and mostly leave out what the image takes unpacked.
+// The usage of the disk is read after each removal, and the pass ends when enough is free.
+// The sizes that runtimes report are no help: they count shared layers for each image, and
+// mostly leave out the unpacked size.
 //
 // # Faults
 //
-// A list that cannot be had ends the pass; an image that cannot be removed is
-// passed over and reported. Every call has a deadline. With Config.Memory the
-// history outlasts a restart: an image's age is then that since it was seen
-// first and not since the restart. A history that cannot be read begins anew.
+// A failed list ends the pass; an image that cannot be removed is skipped and reported. Every
+// call has a deadline. With Config.Memory the history survives a restart: the age of an
+// image counts from when it was first seen, not from the restart. A history that cannot be
+// read is discarded.
 //
 // Tier: beta.
 package imagegc

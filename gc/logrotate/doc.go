@@ -1,7 +1,7 @@
-// Package logrotate keeps the logs of containers small: a log that reaches its
-// size is put aside, compressed later, and the oldest are removed, so that each
-// container has a bounded number of files and each pod, if that is wanted, a
-// bounded number of bytes.
+// Package logrotate limits the logs of containers: a log that reaches its maximum size is
+// rotated, rotated logs are compressed later, and the oldest are removed, so that each
+// container has a bounded number of files and each pod, optionally, a bounded number of
+// bytes.
 //
 //	m, err := logrotate.New(logrotate.Config{Runtime: client})
 //	if err != nil {
@@ -14,38 +14,33 @@
 // It needs a runtime that reopens a log whose file was renamed (the CRI's
 // ReopenContainerLog). Names and numbers of files are the kubelet's:
 // 0.log, 0.log.20260102-150405, and 0.log.20260102-150301.gz for older ones.
-// What an earlier run left, or the kubelet, counts as its own.
+// Files of an earlier run, or of the kubelet, are treated as its own.
 //
-// # When it looks
+// # When sizes are checked
 //
-// A log that grows is looked at when it could reach its limit at the rate at
-// which it grew, or be twice as large if it began to grow by Config.Burst right
-// away: every second or two with the defaults, at the cost of a stat(2). A
-// log that did not grow for ten seconds is not looked at at all; the kernel
-// reports the next write (inotify; where there is none it is looked at every
-// ten seconds). The kubelet asks the runtime twice for each container every ten
-// seconds.
+// The size of a growing log is checked when it could have reached the limit at its current
+// rate, or have doubled at a rate of Config.Burst: every second or two with the defaults, at
+// the cost of a stat(2). A log that has not grown for ten seconds is not checked at all; the
+// kernel reports the next write (inotify; without it, the size is checked every ten seconds).
+// The kubelet makes two calls to the runtime for each container every ten seconds.
 //
 // # A pod's budget
 //
-// With Config.PodBudget the files of a pod take no more than that many bytes,
-// the dead containers' logs included, as soon as any of its logs was rotated:
-// the oldest rotated files go first. Logs in use are never cut; instead each may
-// grow to no more than its part of half of the budget, which is kept free for
-// them. A log that grows fast may pass that by what comes in a fraction of a
-// second.
+// With Config.PodBudget, after each rotation the oldest rotated files of the pod are removed
+// until all of its logs, including those of dead containers, are within that number of bytes.
+// Logs in use are never truncated; half of the budget is reserved for them, and each is
+// rotated at its share of that half. A log that grows fast can exceed its share by the output
+// of a fraction of a second.
 //
 // # Faults
 //
-// What goes is removed first, and compression comes last, so a rotation needs no
-// space on a full disk. A runtime that does not reopen a log gets it back under
-// its name, unless it has made a new one. A compression that fails leaves the
-// file as it is; what a crash left of one is cleared away at the next rotation.
-// Pods may be able to write to the directories of logs: no link below the
-// directory of all pods' logs is followed, nothing but regular files is opened,
-// and a file system that does not answer holds up no other log.
-// A name is never used twice, whatever the clock does. No line is lost but with
-// whole files, the oldest first.
+// Files are removed before others are compressed, so a rotation works on a full disk. If the
+// runtime fails to reopen a log, the file is renamed back, unless there is a new one. A failed
+// compression leaves the file uncompressed; remains of a crash are removed at the next
+// rotation. Pods may be able to write to the directories of logs: below the directory of all
+// pods' logs no link is followed and only regular files are opened, and a file system that
+// does not answer delays no other log. No name is used twice, even if the clock is set back.
+// Lines are lost only with whole files, the oldest first.
 //
 // Tier: beta.
 package logrotate

@@ -1,19 +1,19 @@
 // Package store keeps the objects of a node's own API over a restart.
 //
-// [Dir] has one YAML file for each object, which people may read and edit: what they
-// save there is told to whoever watches. [Memory] keeps nothing.
+// [Dir] has one YAML file for each object, which people may read and edit; watchers see what
+// they save. [Memory] keeps nothing.
 //
 // # Durability
 //
-// When Put or Delete has returned nil, its effect outlasts a failure of the power. A
-// crash at any moment leaves the old file or the new one, never a part.
+// When Put or Delete has returned nil, its effect survives a power failure. A crash at any
+// moment leaves the old file or the new one, never a part.
 //
-// # Both at once
+// # Concurrent edits
 //
-// A writer names the revision that it has seen. If a person has saved the file
-// meanwhile, the writer gets [ErrConflict], and the file stays as the person left it; a
-// person who saves after the writer wins as well. What is lost is never silent to a
-// program, and editors warn that a file has changed.
+// A writer passes the revision that it has read. If a person has saved the file since, the
+// writer gets [ErrConflict] and the file is left alone; a person who saves after the writer
+// wins as well. A program always learns that its write was lost, and editors warn that a file
+// has changed.
 //
 // Tier: beta.
 package store
@@ -26,11 +26,10 @@ import (
 
 // Errors of a [Store].
 var (
-	// The caller reads the object again before it decides; the file was left alone.
-	// ErrConflict means that the document is not at the revision that the caller named.
+	// ErrConflict means that the document is not at the revision that the caller named. The
+	// file was left alone; read the object again before you decide.
 	ErrConflict = errors.New("the file has been changed by somebody else")
-	// Nothing was written.
-	// ErrTooLarge means that a document is too large to be kept.
+	// ErrTooLarge means that a document is too large to be kept. Nothing was written.
 	ErrTooLarge = errors.New("the object is too large to be kept")
 )
 

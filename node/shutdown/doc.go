@@ -1,5 +1,5 @@
-// Package shutdown ends a node's pods in order when the machine goes down, and
-// holds the machine up for as long as that takes.
+// Package shutdown terminates a node's pods in order when the machine shuts down, and delays
+// the shutdown for as long as that takes (KEP-2000, KEP-2712).
 //
 //	m, err := shutdown.New(shutdown.Config{
 //		Requested: 30 * time.Second, // for all pods, of which
@@ -17,29 +17,27 @@
 //
 // # Order
 //
-// Pods go by priority, the lowest first, in groups. All of a group are ended
-// side by side, each with its own grace period or the group's time, whichever
-// is less. The next group's turn comes when their containers have ended and
-// their volumes are unmounted, or when the group's time is over. [Plan] and
-// [Split] are the pure part of that.
+// Pods are terminated in groups by priority, the lowest first. The pods of a group are
+// terminated in parallel, each with its own grace period or the group's time, whichever is
+// less. The next group follows when their containers have ended and their volumes are
+// unmounted, or when the group's time is over. [Plan] and [Split] are the pure part.
 //
-// A shutdown can be called off: what has not begun by then does not begin.
+// If the shutdown is cancelled, the remaining groups are not terminated.
 //
 // # The machine
 //
-// Package logind is the [Machine] of systemd, over D-Bus. [OnSignal] is for
-// machines without: the agent's SIGTERM means that the machine goes down. Only
-// whoever starts the agent knows whether it does, as a SIGTERM is also how an
-// agent is restarted, which must not end any pod.
+// Package logind implements [Machine] with systemd-logind over D-Bus. [OnSignal] is for
+// machines without it: there a SIGTERM to the agent means that the machine shuts down. Use it
+// only where that is so, since a SIGTERM also precedes a restart of the agent, which must not
+// terminate any pod.
 //
 // # Faults
 //
-// That the machine goes down is written to Config.State before anything else
-// happens. An agent that is killed and started again during a shutdown admits
-// no pods, and goes on with those that are left; one that starts after a
-// reboot knows when the last shutdown began and whether it came to its end. A
-// kill or an unmount that hangs costs its group's time and no more. A Machine
-// that fails is watched again with back-off.
+// The beginning of a shutdown is written to Config.State first. An agent that is killed and
+// started again during a shutdown admits no pods and continues with the remaining ones; after
+// a reboot, the agent knows when the last shutdown began and whether it was completed. A
+// termination or an unmount that hangs takes its group's time at most. A Machine that fails
+// is watched again with back-off.
 //
 // Tier: beta.
 package shutdown

@@ -41,40 +41,35 @@
 //
 // # Stages
 //
-// A key is in a [Stage], which means to the handler what the handler likes:
-// booting, running, stopping. It answers each call with what is next: [Rest],
-// [Again] after a while, [Enter] another stage at once, or [Done], which ends
-// the key's life. A failed call leaves the stage as it was.
+// A key is in a [Stage], whose meaning is the handler's: booting, running, stopping. The
+// handler returns what comes next: [Rest], [Again] after a while, [Enter] another stage at
+// once, or [Done], which removes the key. A failed call does not change the stage.
 //
 // # Limits
 //
-// Config.Limit bounds how many calls are in flight; who waits is served in the
-// order of asking. Config.Limited exempts calls that must not wait, so that a
-// shutdown does not queue behind a hundred starts: what a key waits with is
-// asked anew with each update. Config.Patience takes a call out of the count
-// that lasts too long. It is not cancelled: it only does not hold up others.
+// Config.Limit bounds the calls in flight; keys wait in order of arrival. Config.Limited
+// exempts calls that must not wait, so that a shutdown does not queue behind a hundred
+// starts; it is asked again for each update of a waiting key. A call that takes longer than
+// Config.Patience no longer counts against the limit; it is not cancelled.
 //
 // # Ownership
 //
-// [New] has no side effects. [Manager.Run] blocks, owns every goroutine and
-// timer, cancels the calls in flight when its context ends, and returns when
-// they have; their errors are nobody's by then. What was not delivered is
-// dropped. A key at rest costs a record and, if it is to be called by itself,
-// a timer; it has a goroutine only while its handler is called.
+// [New] has no side effects. [Manager.Run] blocks and owns every goroutine and timer. When its
+// context ends it cancels the calls in flight and returns after the last of them; their
+// errors and the pending updates are dropped. A key at rest costs a record and, after
+// [Again], a timer; it has a goroutine only during a call of its handler.
 //
-// Updates are handed over by value and never copied deeper. A key that will
-// not be heard of again has to end with [Done] or [Manager.Forget], or its
-// record stays.
+// Updates are passed by value and never copied deeply. End a key with [Done] or
+// [Manager.Forget] when it is no longer needed, or its record is kept forever.
 //
 // # Concurrency and back-pressure
 //
-// All methods may be called from any goroutine, handlers included. None waits
-// for a handler, so there is no back-pressure: a key holds at most one update
-// that was not delivered, and the memory of a Manager is bounded by its keys.
-// Whoever wants to wait for an effect puts a channel into the update.
+// All methods may be called from any goroutine, handlers included. None waits for a handler,
+// so there is no back-pressure: a key has at most one pending update, and the memory of a
+// Manager is bounded by its keys. To wait for an effect, put a channel into the update.
 //
-// An embedder whose own state has to change together with the workers' shares
-// their lock: see [Manager.Lock], Config.Begin and Config.End.
+// To change state of your own together with that of the workers, share their lock: see
+// [Manager.Lock], Config.Begin and Config.End.
 //
 // Tier: stable.
 package serial
