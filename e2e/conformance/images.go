@@ -18,6 +18,9 @@ import (
 // sources of the suite's images.
 const sources = "k8s.io/kubernetes/test/images/"
 
+// pluginManifests are pods of the suite's device plugin, below the module of Kubernetes.
+const pluginManifests = "test/e2e/testing-manifests/sample-device-plugin/*.yaml"
+
 // images makes the images that the suite asks for and returns their archives.
 func images(ctx context.Context, o options) ([]string, error) {
 	archives, err := sampleimage.Build(ctx, o.repository, filepath.Join(o.repository, "build", "images"))
@@ -77,6 +80,12 @@ func suiteImages(ctx context.Context, o options, dir string) ([]sampleimage.Imag
 		return append(below, more...)
 	}
 	path := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "GODEBUG=netdns=go"} // a static program has no resolver of C
+	private, err := registryFiles("pause", "testing", sampleimage.Image{Name: "pause:testing", Architecture: runtime.GOARCH, User: "65535:65535",
+		Entrypoint: []string{"/pause"}, Env: path, Files: []sampleimage.File{{Path: "/pause", Mode: 0o755, Data: pause}}})
+	if err != nil {
+		return nil, err
+	}
+	agnhost = append(agnhost, private...)
 	list := []sampleimage.Image{
 		{Name: imageutils.GetPauseImageName(), User: "65535:65535", Entrypoint: []string{"/pause"}, Env: path,
 			Files: []sampleimage.File{{Path: "/pause", Mode: 0o755, Data: pause}}},
@@ -102,6 +111,18 @@ func suiteImages(ctx context.Context, o options, dir string) ([]sampleimage.Imag
 		list = append(list, sampleimage.Image{Name: imageutils.GetE2EImage(id), Env: path, Ports: []string{"80/tcp"},
 			Cmd:   []string{"httpd", "-f", "-p", "80", "-h", "/usr/share/nginx/html"},
 			Files: files(sampleimage.File{Path: "/usr/share/nginx/html/index.html", Mode: 0o644, Data: []byte("Welcome to nginx!\n")})})
+	}
+	plugin, err := compile(ctx, o, dir, "sampledeviceplugin", sources+"sample-device-plugin")
+	if err != nil {
+		return nil, err
+	}
+	names, err := manifestImages(ctx, o, pluginManifests)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		list = append(list, sampleimage.Image{Name: name, Env: path, Entrypoint: []string{"/sampledeviceplugin", "-alsologtostderr"},
+			Files: files(sampleimage.File{Path: "/sampledeviceplugin", Mode: 0o755, Data: plugin})})
 	}
 	if !o.mock {
 		return list, nil

@@ -10,8 +10,6 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -23,35 +21,15 @@ import (
 // Kubernetes.
 const mockManifests = "test/e2e/testing-manifests/storage-csi/mock/*.yaml"
 
-// imageLine finds the images in a manifest.
-var imageLine = regexp.MustCompile(`(?m)^\s*(?:- )?image: *"?([^\s"]+)`)
-
 // mockImages are those of mockManifests, whatever their versions are: programs of
 // tools/csi, and those of this directory in the place of two that are no Go modules.
 func mockImages(ctx context.Context, o options, dir string, env []string, base []sampleimage.File) ([]sampleimage.Image, error) {
-	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes")
-	list.Dir = filepath.Join(o.repository, "e2e")
-	module, err := list.Output()
-	if err != nil {
-		return nil, fmt.Errorf("go list k8s.io/kubernetes: %w", err)
-	}
-	manifests, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(module)), mockManifests))
+	names, err := manifestImages(ctx, o, mockManifests)
 	if err != nil {
 		return nil, err
 	}
-	var names []string
-	for _, m := range manifests {
-		b, err := os.ReadFile(m)
-		if err != nil {
-			return nil, err
-		}
-		for _, found := range imageLine.FindAllSubmatch(b, -1) {
-			names = append(names, string(found[1]))
-		}
-	}
-	slices.Sort(names)
 	var all []sampleimage.Image
-	for _, name := range slices.Compact(names) {
+	for _, name := range names {
 		short, _, _ := strings.Cut(path.Base(name), ":")
 		img := sampleimage.Image{Name: name, Env: env, Entrypoint: []string{"/" + short}}
 		var program []byte
