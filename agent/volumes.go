@@ -6,7 +6,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodewright/nodewright/agent/internal/query"
 	"github.com/nodewright/nodewright/podmeta"
 	"github.com/nodewright/nodewright/volumemgr"
 )
@@ -49,7 +48,9 @@ type VolumeMeasurer interface {
 }
 
 // VolumeExplainer is a [Volumes] that can say why a pod waits for some.
-type VolumeExplainer = query.VolumeExplainer
+type VolumeExplainer interface {
+	Why(uid types.UID) []volumemgr.Status
+}
 
 // runVolumes runs the volumes until ctx ends.
 func (a *Agent) runVolumes(ctx context.Context) error {

@@ -61,7 +61,10 @@ func (p Plugin) Measure(ctx context.Context, v *volumemgr.Volume) (volumemgr.Usa
 // statfs asks the file system, which may not answer: it returns when ctx ends, and a
 // path has one such call at a time.
 func (m *Manager) statfs(ctx context.Context, path string) (volumemgr.Usage, error) {
-	return m.usages.Do(ctx, path, func() (volumemgr.Usage, error) { return diskusage.Statfs(path) })
+	return m.usages.Do(ctx, path, func() (volumemgr.Usage, error) {
+		u, err := diskusage.Statfs(path)
+		return volumemgr.Usage(u), err
+	})
 }
 
 // usageOf reads an answer. Bytes and inodes that it does not have are unknown, which
@@ -78,7 +81,7 @@ func usageOf(resp *spec.NodeGetVolumeStatsResponse, now time.Time) volumemgr.Usa
 			u.Inodes, u.InodesUsed, u.InodesFree = known(x.GetTotal()), known(x.GetUsed()), known(x.GetAvailable())
 		}
 	}
-	return u
+	return volumemgr.Usage(u)
 }
 
 // quiet forgets what was noted of a pod's volume. It is called at the begin of its

@@ -7,8 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/nodewright/nodewright/internal/diskusage"
 )
 
 // What a plugin has to do and what it may do beyond that. The manager decides when;
@@ -238,8 +236,16 @@ type Labeler interface {
 // ErrNoUsage means that there is nothing to measure.
 var ErrNoUsage = errors.New("the volume has no usage of its own")
 
-// Usage is how full a volume is.
-type Usage = diskusage.Usage
+// Usage is how full a volume is. Fields that are not known are -1.
+type Usage struct {
+	Capacity, Used, Available      int64 // bytes
+	Inodes, InodesUsed, InodesFree int64
+	// At is when it was measured.
+	At time.Time
+	// AtLeast means that Used and InodesUsed are lower bounds: part of the
+	// volume has not been seen.
+	AtLeast bool
+}
 
 // Mounter is the node's mount table and what changes it. Package mount below
 // this one has it for Linux, and one in memory that fails on demand. The

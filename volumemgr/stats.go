@@ -168,13 +168,14 @@ func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, last walk
 	}
 	if slices.ContainsFunc(mounts, func(mt Mount) bool { return mt.Path == arg.Path }) {
 		source = "statfs"
-		return diskusage.Statfs(arg.Path)
+		now, err := diskusage.Statfs(arg.Path)
+		return Usage(now), err
 	}
 	source = "quota"
 	// A project quota counts as the files change, at no cost; most file systems
 	// have none.
-	if u, err = diskusage.Quota(arg.Path); err == nil {
-		return u, nil
+	if now, err := diskusage.Quota(arg.Path); err == nil {
+		return Usage(now), nil
 	}
 	source = "du"
 	// The answer of the last walk is good enough: Usage.At says how old it is.
@@ -185,9 +186,11 @@ func (m *Manager) measure(ctx context.Context, v *volume, arg *Volume, last walk
 	if end, ok := ctx.Deadline(); ok { // the result has to be back before that
 		limits.Time = min(limits.Time, max(time.Until(end)*3/4, 1))
 	}
-	if u, err = last.survey.Walk(ctx, arg.Path, limits); err != nil {
+	now, err := last.survey.Walk(ctx, arg.Path, limits)
+	if err != nil {
 		return Usage{}, err
 	}
+	u = Usage(now)
 	// A volume does not shrink because a walk has not come as far as the last one.
 	if known := last.usage; last.survey.Unfinished() && u.Used < known.Used {
 		u.Used, u.InodesUsed = known.Used, max(u.InodesUsed, known.InodesUsed)
