@@ -215,6 +215,22 @@ func agnhostFiles(ctx context.Context, o options, dir string) ([]sampleimage.Fil
 	return files, nil
 }
 
+// download fetches the modules of the programs of the suite's images. What runs apart from
+// the machine has a network of its own, which leads nowhere.
+func download(ctx context.Context, o options) error {
+	if os.Getenv(stage) != "" {
+		return nil
+	}
+	cmd := exec.CommandContext(ctx, "go", "list", "-deps", sources+"agnhost", sources+"nonewprivs", sources+"sample-device-plugin")
+	cmd.Dir = filepath.Join(o.repository, "e2e")
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("download modules of the images: %w: %s", err, stderr.String())
+	}
+	return nil
+}
+
 // compile builds a program of the suite's images, unless it is the suite's own
 // and newer than what says the suite's version. It is linked statically with cgo: without cgo, much
 // of Kubernetes would have to be compiled a second time.

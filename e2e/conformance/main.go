@@ -55,7 +55,11 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var failed bool
-	done, err := separate(ctx, o.storage || o.local)
+	err := download(ctx, o)
+	var done bool
+	if err == nil {
+		done, err = separate(ctx, o.storage || o.local)
+	}
 	if err == nil && !done {
 		failed, err = run(ctx, o)
 	}
