@@ -561,7 +561,7 @@ func TestPlacementOfMemory(t *testing.T) {
 			"topology_manager_admission_requests_total": 2, "topology_manager_admission_errors_total": 0,
 			"container_aligned_compute_resources_count": 2,
 			// CPUs and memory, of a container and the init container before it.
-			"resource_manager_allocations_total": 4, "resource_manager_container_assignments": 4,
+			"resource_manager_allocations_total": 4, "resource_manager_container_assignments_total": 4,
 		} {
 			if v, ok := got[name]; !ok || v != want {
 				t.Errorf("%s = %v, want %v", name, v, want)

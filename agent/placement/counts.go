@@ -6,10 +6,12 @@ import (
 	"github.com/nodewright/nodewright/cpumgr"
 	"github.com/nodewright/nodewright/fit"
 	"github.com/nodewright/nodewright/numa"
+	"github.com/nodewright/nodewright/topology"
 )
 
 // managerCounts are the kubelet's counters that CPUs and memory have in common
-// (KEP-5526); their names lack its prefix. A source is "node", or "pod" for what comes out of a pod's own.
+// (KEP-5526), with the names of Kubernetes 1.37. A source is "node", or "pod" for what comes out
+// of a pod's own.
 type managerCounts struct {
 	allocations, errors *prometheus.CounterVec // by resource_name and source
 	assignments         *prometheus.CounterVec // by resource_name and assignment_type
@@ -17,12 +19,12 @@ type managerCounts struct {
 
 func newManagerCounts() managerCounts {
 	counters := func(name, help, label string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "resource_manager_" + name, Help: help}, []string{"resource_name", label})
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_resource_manager_" + name, Help: help}, []string{"resource_name", label})
 	}
 	return managerCounts{
 		allocations: counters("allocations_total", "Resources that containers and pods were given as their own.", "source"),
 		errors:      counters("allocation_errors_total", "Resources that could not be given.", "source"),
-		assignments: counters("container_assignments", "Containers by how alone they are on what they have.", "assignment_type"),
+		assignments: counters("container_assignments_total", "Containers by how alone they are on what they have.", "assignment_type"),
 	}
 }
 
@@ -38,40 +40,52 @@ const (
 	podShared     = "pod_shared"
 )
 
-// from is the source of what a container has, and how it has it.
-func from(podLevel bool) (source, assignment string) {
-	if podLevel {
-		return "pod", podExclusive
-	}
-	return "node", nodeExclusive
+// pooled reports whether a pod is given its resources as a whole, which are divided among
+// its containers then: it has resources of its own, and the topology manager's scope is
+// the pod. Otherwise its containers are given those of the node.
+func (m *metrics) pooled(pod numa.Pod) bool {
+	return m.cfg.PodLevel && pod.Resources != nil && m.scope() == topology.PodScope
 }
 
-// given counts what a pod was given.
-func (m managerCounts) given(pod numa.Pod, r fit.Result, podLevel bool) {
+// given counts what a pod was given. Of one that has its resources as a whole, each
+// container is an allocation, and those without requests of their own share the rest: the
+// kubelet counts so.
+func (m managerCounts) given(pod numa.Pod, r fit.Result, pooled bool) {
 	has, _ := r.State.CPU.Pod(pod.UID)
-	pooled := !has.Pool.Empty()
-	if pooled {
-		m.allocations.WithLabelValues("cpu", "node").Inc()
-	}
-	for _, c := range r.Containers {
-		switch r.State.CPU.Isolation(pod.UID, c.Name) {
-		case cpumgr.OwnCPUs:
-			source, assignment := from(pooled)
-			m.allocations.WithLabelValues("cpu", source).Inc()
-			m.assignments.WithLabelValues("cpu", assignment).Inc()
-		case cpumgr.SharesPod:
-			m.assignments.WithLabelValues("cpu", podShared).Inc()
+	for i, c := range r.Containers {
+		switch isolation := r.State.CPU.Isolation(pod.UID, c.Name); {
+		case !has.Pool.Empty():
+			m.allocations.WithLabelValues("cpu", "pod").Inc()
+			m.assignments.WithLabelValues("cpu", inPod(isolation == cpumgr.OwnCPUs)).Inc()
+		case isolation == cpumgr.OwnCPUs:
+			m.allocations.WithLabelValues("cpu", "node").Inc()
+			m.assignments.WithLabelValues("cpu", nodeExclusive).Inc()
 		}
-		if len(c.Memory) > 0 {
-			source, assignment := from(podLevel)
-			m.allocations.WithLabelValues("memory", source).Add(float64(len(c.Memory))) // once for each kind, as the kubelet
-			m.assignments.WithLabelValues("memory", assignment).Inc()
+		switch {
+		case len(c.Memory) == 0:
+		case pooled:
+			m.allocations.WithLabelValues("memory", "pod").Inc()
+			m.assignments.WithLabelValues("memory", inPod(pod.Containers[i].Bound)).Inc()
+		default:
+			m.allocations.WithLabelValues("memory", "node").Add(float64(len(c.Memory))) // once for each kind, as the kubelet
+			m.assignments.WithLabelValues("memory", nodeExclusive).Inc()
 		}
 	}
+}
+
+// inPod is how a container has a part of what its pod has.
+func inPod(own bool) string {
+	if own {
+		return podExclusive
+	}
+	return podShared
 }
 
 // refused counts that a resource could not be given.
-func (m managerCounts) refused(resource string, podLevel bool) {
-	source, _ := from(podLevel)
+func (m managerCounts) refused(resource string, pooled bool) {
+	source := "node"
+	if pooled {
+		source = "pod"
+	}
 	m.errors.WithLabelValues(resource, source).Inc()
 }

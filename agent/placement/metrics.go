@@ -101,13 +101,13 @@ func (m *metrics) admission(pod numa.Pod, r fit.Result, err error, took time.Dur
 	if m.cfg.TopologyPolicy == topology.NameSingleNUMANode {
 		m.align(string(m.scope()), "numa_node", err == nil)
 	}
-	podLevel := m.cfg.PodLevel && pod.Resources != nil
+	pooled := m.pooled(pod)
 	if err != nil {
 		m.rejections.Inc()
-		m.refused(err, podLevel)
+		m.refused(err, pooled)
 		return
 	}
-	m.counts.given(pod, r, podLevel)
+	m.counts.given(pod, r, pooled)
 	for i, c := range r.Containers {
 		m.container(pod, pod.Containers[i], c)
 	}
@@ -132,7 +132,7 @@ func (m *metrics) container(pod numa.Pod, asks numa.Container, has fit.Container
 }
 
 // refused counts what a resource said no to.
-func (m *metrics) refused(err error, podLevel bool) {
+func (m *metrics) refused(err error, pooled bool) {
 	var (
 		few     *cpumgr.InsufficientError
 		smt     *cpumgr.SMTAlignmentError
@@ -144,11 +144,11 @@ func (m *metrics) refused(err error, podLevel bool) {
 	case errors.As(err, &few), errors.As(err, &smt), errors.As(err, &empty):
 		m.cpuRequests.Inc()
 		m.cpuErrors.Inc()
-		m.counts.refused("cpu", podLevel)
+		m.counts.refused("cpu", pooled)
 	case errors.As(err, &place), errors.As(err, &emptyMB):
 		m.memoryRequests.Inc()
 		m.memoryErrors.Inc()
-		m.counts.refused("memory", podLevel)
+		m.counts.refused("memory", pooled)
 	}
 }
 
