@@ -89,6 +89,8 @@ func All() []Area {
 			{What: "Containers start together where no postStart hook stands between them.", Why: "Pods start sooner."},
 			{What: "A request that cannot be served now waits, for pods that are ending, for plugins and for objects.", Why: "The kubelet fails the pod, and somebody has to make another."},
 			{What: "A critical pod that has others end waits for them, and ends nobody if they would not be enough; static ones that ended for it begin again when it is gone.", Why: "The kubelet kills them one after the other in its loop, and forgets static ones."},
+			{What: "A pod that was evicted or preempted is Failed, also if its containers exited with 0.", Why: "The kubelet publishes Succeeded then, and a Job counts its work as done."},
+			{What: "Whether a pod fits is decided before its CPUs, memory and devices are placed: one that asks for more memory than the node has is rejected as OutOfmemory.", Why: "The kubelet places first, and rejects it as UnexpectedAdmissionError under a static memory policy; only then does kubelet_memory_manager_pinning_errors_total count it."},
 			{What: "What a CSI driver says of the health of a volume (CSIVolumeHealth, alpha) is a warning event of its pods, always; status.volumeHealth of pods and status.storageHealth of the CSINode are not written.", Why: "The gate is off in the kubelet, which then asks no driver; the fields may still change."},
 			{What: "A share of swap follows a resize in place.", Why: "The share is one of the memory request."},
 		}},
