@@ -85,7 +85,9 @@ type EmptyPodSharedPoolError struct {
 func (*EmptyPodSharedPoolError) Reason() string { return "EmptyPodSharedPoolError" }
 
 func (e *EmptyPodSharedPoolError) Error() string {
-	return fmt.Sprintf("container %q shares the CPUs of its pod, but %d of its %d are other containers' own", e.Container, e.Exclusive, e.Total)
+	// Up to the colon it is the kubelet's, which tools look for.
+	return fmt.Sprintf("pod rejected, sum of exclusive container cpu requests equals pod budget, leaving no cpus for shared containers: container %q; the pod asks for %d CPUs, its other containers for %d",
+		e.Container, e.Total, e.Exclusive)
 }
 
 // ResizeError reports that a container keeps the CPUs it has. It is not a

@@ -39,9 +39,9 @@ func TestPodLevel(t *testing.T) {
 		{"a sidecar that shares", "s0 r2", 4, Options{}, "1-2,5-6", "2,6 1,5", ""},
 		{"containers may share cores in whole ones", "r1 r0", 2, Options{FullPCPUsOnly: true}, "1,5", "1 5", ""},
 
-		{"nothing for an init container", "s4 i0 r0", 4, Options{}, "", "", `container "1" shares the CPUs of its pod, but 4 of its 4`},
-		{"nothing for a regular container", "r4 r0", 4, Options{}, "", "", `container "1" shares`},
-		{"nothing for a sidecar", "s0 r2 r2", 4, Options{}, "", "", `container "0" shares`},
+		{"nothing for an init container", "s4 i0 r0", 4, Options{}, "", "", `container "1"; the pod asks for 4 CPUs, its other containers for 4`},
+		{"nothing for a regular container", "r4 r0", 4, Options{}, "", "", `container "1"; the pod asks`},
+		{"nothing for a sidecar", "s0 r2 r2", 4, Options{}, "", "", `container "0"; the pod asks`},
 		{"an init container may take all", "i4 i0 r0", 4, Options{}, "1-2,5-6", "1-2,5-6 1-2,5-6 1-2,5-6", ""},
 		{"a number for half cores", "r2 r0", 3, Options{FullPCPUsOnly: true}, "", "", "want a multiple of 2"},
 		{"too many", "r2 r0", 7, Options{}, "", "", "7 CPUs requested, but 6 are free"},

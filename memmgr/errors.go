@@ -120,8 +120,9 @@ type EmptyPodSharedPoolError struct {
 func (*EmptyPodSharedPoolError) Reason() string { return "EmptyPodSharedPoolError" }
 
 func (e *EmptyPodSharedPoolError) Error() string {
-	return fmt.Sprintf("container %s of pod %s would share %s with nothing left to share: the pod asks for %d bytes, and containers with memory of their own take %d",
-		e.Container, e.Pod, e.Resource, e.Total, e.Exclusive)
+	// Up to the colon it is the kubelet's, which tools look for.
+	return fmt.Sprintf("pod rejected, sum of exclusive container %s requests equals pod budget, leaving no memory for shared containers: container %s of pod %s; the pod asks for %d bytes, its other containers for %d",
+		e.Resource, e.Container, e.Pod, e.Total, e.Exclusive)
 }
 
 // InfeasibleError means that a resize will never be possible.

@@ -87,6 +87,15 @@ func (s State) Blocks(pod, container string) []Block {
 	return slices.Clone(s.find(pod, container).blocks)
 }
 
+// Whole are the blocks of a pod that was given its memory as a whole, which its containers
+// divide among themselves; none of one whose containers were given theirs one by one.
+func (s State) Whole(pod string) []Block {
+	if e := s.entry(pod); e != nil {
+		return slices.Clone(e.whole)
+	}
+	return nil
+}
+
 // Charges are what a pod takes from the machine as long as all its containers
 // are kept, by nodes and resource.
 func (s State) Charges(pod string) []Block {

@@ -35,6 +35,13 @@ func TestCountsOfPodsWithResourcesOfTheirOwn(t *testing.T) {
 			whole := sized("", "2", "128Mi").Resources
 			p.Spec.Resources = &whole
 			n.run(p)
+			pod, bytes := n.p.CPUs().OfPod(p.UID).Len(), uint64(0)
+			for _, b := range n.p.Memory().BlocksOfPod(p.UID) {
+				bytes += b.Bytes
+			}
+			if whole := tc.scope == topology.PodScope; whole != (pod == 2) || whole != (bytes == 128<<20) {
+				t.Errorf("the pod as a whole has %d CPUs and %d bytes", pod, bytes)
+			}
 			families, err := reg.Gather()
 			if err != nil {
 				t.Fatal(err)

@@ -11,11 +11,11 @@ import (
 
 // CPUs shows the CPUs that are containers' own, for the podresources API. It
 // reads memory only.
-func (p *Part) CPUs() podresources.CPUs { return cpus{p} }
+func (p *Part) CPUs() podresources.PodCPUs { return cpus{p} }
 
 // Memory shows the memory that was given to containers, for the podresources
 // API. It reads memory only.
-func (p *Part) Memory() podresources.Memory { return memory{p} }
+func (p *Part) Memory() podresources.PodMemory { return memory{p} }
 
 type cpus struct{ p *Part }
 
@@ -34,6 +34,13 @@ func (c cpus) Allocatable() numa.CPUSet {
 	return numa.CPUSet{}
 }
 
+// OfPod implements podresources.PodCPUs.
+func (c cpus) OfPod(uid types.UID) numa.CPUSet {
+	node, _, _ := c.p.now()
+	has, _ := node.State.CPU.Pod(string(uid))
+	return has.Pool
+}
+
 type memory struct{ p *Part }
 
 // Blocks implements podresources.Memory.
@@ -49,6 +56,12 @@ func (m memory) Allocatable() []podresources.Block {
 		return blocks(s.Allocatable())
 	}
 	return nil
+}
+
+// BlocksOfPod implements podresources.PodMemory.
+func (m memory) BlocksOfPod(uid types.UID) []podresources.Block {
+	node, _, _ := m.p.now()
+	return blocks(node.State.Memory.Whole(string(uid)))
 }
 
 func blocks(list []memmgr.Block) []podresources.Block {

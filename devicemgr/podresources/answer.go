@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	api "k8s.io/kubelet/pkg/apis/podresources/v1"
 
+	"github.com/nodewright/nodewright/fit"
 	"github.com/nodewright/nodewright/numa"
 	"github.com/nodewright/nodewright/podmeta"
 )
@@ -65,18 +66,28 @@ func (s *Server) GetAllocatableResources(context.Context, *api.AllocatableResour
 // does.
 func (s *Server) pod(pod *v1.Pod) *api.PodResources {
 	out := &api.PodResources{Name: pod.Name, Namespace: pod.Namespace}
+	if c, ok := s.cfg.CPUs.(PodCPUs); ok {
+		out.CpuIds = cpuIDs(c.OfPod(pod.UID))
+	}
+	if m, ok := s.cfg.Memory.(PodMemory); ok {
+		out.Memory = memory(m.BlocksOfPod(pod.UID))
+	}
+	pooled := len(out.GetMemory()) > 0
 	for i := range pod.Spec.InitContainers {
 		if c := &pod.Spec.InitContainers[i]; podmeta.IsSidecar(c) {
-			out.Containers = append(out.Containers, s.container(pod, c.Name))
+			out.Containers = append(out.Containers, s.container(pod, c, pooled))
 		}
 	}
 	for i := range pod.Spec.Containers {
-		out.Containers = append(out.Containers, s.container(pod, pod.Spec.Containers[i].Name))
+		out.Containers = append(out.Containers, s.container(pod, &pod.Spec.Containers[i], pooled))
 	}
 	return out
 }
 
-func (s *Server) container(pod *v1.Pod, name string) *api.ContainerResources {
+// container is what a container has to itself. With pooled its pod has memory as a whole: what
+// containers without limits of their own share is the pod's.
+func (s *Server) container(pod *v1.Pod, c *v1.Container, pooled bool) *api.ContainerResources {
+	name := c.Name
 	out := &api.ContainerResources{Name: name}
 	if s.cfg.Devices != nil {
 		for _, h := range s.cfg.Devices.Holdings(pod.UID, name) {
@@ -90,7 +101,7 @@ func (s *Server) container(pod *v1.Pod, name string) *api.ContainerResources {
 	if s.cfg.CPUs != nil {
 		out.CpuIds = cpuIDs(s.cfg.CPUs.Exclusive(pod.UID, name))
 	}
-	if s.cfg.Memory != nil {
+	if s.cfg.Memory != nil && (!pooled || fit.Resources(c.Resources).Bound) {
 		out.Memory = memory(s.cfg.Memory.Blocks(pod.UID, name))
 	}
 	if s.cfg.Claims != nil {

@@ -60,6 +60,20 @@ type Memory interface {
 	Allocatable() []Block
 }
 
+// PodCPUs is a [CPUs] that knows those that pods have as a whole, with those of their
+// containers among them (KEP-5526, pod-level resource managers).
+type PodCPUs interface {
+	CPUs
+	OfPod(uid types.UID) numa.CPUSet
+}
+
+// PodMemory is a [Memory] that knows what pods have as a whole, with what their containers
+// have among it.
+type PodMemory interface {
+	Memory
+	BlocksOfPod(uid types.UID) []Block
+}
+
 // Block is memory on some NUMA nodes.
 type Block struct {
 	Type  string // "memory" or "hugepages-2Mi"
