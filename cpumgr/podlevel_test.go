@@ -57,7 +57,7 @@ func TestPodLevel(t *testing.T) {
 					t.Errorf("%v, want %q", err, tc.err)
 				}
 				var empty *EmptyPodSharedPoolError
-				if strings.Contains(tc.err, "shares") && (!errors.As(err, &empty) || empty.Reason() != "EmptyPodSharedPoolError") {
+				if strings.Contains(tc.err, "the pod asks") && (!errors.As(err, &empty) || empty.Reason() != "EmptyPodSharedPoolError") {
 					t.Errorf("%#v", err)
 				}
 				return
