@@ -15,8 +15,8 @@
 //
 // Those that were admitted and have not come to their end, and those that run and
 // have not been adopted yet. Clients take a pod that is not listed for one that
-// has nothing, so serving begins when every source has spoken; after a minute it
-// begins with what is known.
+// has nothing, so calls wait until every source has spoken; after a minute they are
+// answered with what is known. The socket is there from the beginning.
 //
 // # Ownership and faults
 //

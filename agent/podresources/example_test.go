@@ -38,7 +38,7 @@ func Example() {
 		return
 	}
 	fmt.Println("shows", p.ActivePods()[0].Name)
-	// While no source has spoken it does not serve.
+	// Calls wait while no source has spoken.
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	fmt.Println("ran:", p.Run(ctx))

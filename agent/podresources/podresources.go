@@ -3,6 +3,7 @@ package podresources
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,7 +16,7 @@ import (
 	"github.com/nodewright/nodewright/podworker"
 )
 
-// sourcesPatience is how long serving waits for sources that do not say what
+// sourcesPatience is how long calls wait for sources that do not say what
 // should run.
 const sourcesPatience = time.Minute
 
@@ -36,7 +37,8 @@ type Config struct {
 // Part serves which pods have what.
 type Part struct {
 	server *podresources.Server
-	host   part.Host // set by Join
+	ready  chan struct{} // closed once it is known which pods there are
+	host   part.Host     // set by Join
 }
 
 var (
@@ -47,10 +49,10 @@ var (
 
 // New checks cfg and returns a Part at rest. It reports all mistakes at once.
 func New(cfg Config) (*Part, error) {
-	p := &Part{}
+	p := &Part{ready: make(chan struct{})}
 	var err error
 	p.server, err = podresources.New(podresources.Config{
-		Socket: cfg.Socket, Pods: p, Devices: cfg.Devices, Claims: cfg.Claims, CPUs: cfg.CPUs, Memory: cfg.Memory,
+		Socket: cfg.Socket, Pods: p, Devices: cfg.Devices, Claims: cfg.Claims, CPUs: cfg.CPUs, Memory: cfg.Memory, Ready: p.ready,
 		Log: cfg.Log, Metrics: cfg.Metrics,
 	})
 	if err != nil {
@@ -71,18 +73,27 @@ func (p *Part) Join(h part.Host) error {
 	return nil
 }
 
-// Run implements part.Runner: it serves until ctx ends, from the moment on when it
-// is known which pods there are.
+// Run implements part.Runner: it serves until ctx ends. Calls that come before it is known
+// which pods there are wait for that.
 func (p *Part) Run(ctx context.Context) error {
+	var await sync.WaitGroup
+	await.Go(func() { p.await(ctx) })
+	defer await.Wait()
+	return p.server.Run(ctx)
+}
+
+// await lets calls be answered as soon as every source has spoken, or has been silent for too
+// long.
+func (p *Part) await(ctx context.Context) {
 	late := time.NewTimer(sourcesPatience)
 	defer late.Stop()
 	select {
 	case <-ctx.Done():
-		return nil
+		return // nobody is answered any more
 	case <-p.host.Settled():
 	case <-late.C:
 	}
-	return p.server.Run(ctx)
+	close(p.ready)
 }
 
 // ActivePods are the pods that hold something of the node: those that were

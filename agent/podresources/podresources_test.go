@@ -72,53 +72,23 @@ func TestActivePods(t *testing.T) {
 	}
 }
 
-// Serving begins when every source has spoken, or after a minute, and Run ends
-// with its context. The socket cannot be made, which is logged at each try.
-func TestServesWhenSettled(t *testing.T) {
-	for name, c := range map[string]struct{ settled, want time.Duration }{
-		"every source has spoken": {30 * time.Second, 30 * time.Second},
-		"one is silent":           {time.Hour, time.Minute},
-	} {
-		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "file")
-			if err := os.WriteFile(file, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			synctest.Test(t, func(t *testing.T) {
-				core, logs := observer.New(zap.ErrorLevel)
-				p, h := joined(t, podresources.Config{Socket: filepath.Join(file, "s"), Log: zap.New(core)})
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				done := make(chan error)
-				go func() { done <- p.Run(ctx) }()
-				time.AfterFunc(c.settled, h.Settle)
-				time.Sleep(c.want - time.Second)
-				synctest.Wait()
-				if n := logs.Len(); n > 0 {
-					t.Errorf("%d tries before it is known which pods there are", n)
-				}
-				time.Sleep(1500 * time.Millisecond)
-				synctest.Wait()
-				if n := logs.Len(); n != 1 {
-					t.Errorf("%d tries, want 1", n)
-				}
-				cancel()
-				if err := <-done; err != nil {
-					t.Error(err)
-				}
-			})
-		})
+// The socket is made at once, and Run ends with its context, also while it is not known which
+// pods there are. Here it cannot be made, which is logged at each try.
+func TestListensAtOnce(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
-}
-
-// Run ends while it waits, too.
-func TestEndsBeforeItServes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, _ := joined(t, podresources.Config{Socket: "/s"})
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		core, logs := observer.New(zap.ErrorLevel)
+		p, _ := joined(t, podresources.Config{Socket: filepath.Join(file, "s"), Log: zap.New(core)})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
 		defer cancel()
 		if err := p.Run(ctx); err != nil {
 			t.Error(err)
+		}
+		if n := logs.Len(); n != 1 {
+			t.Errorf("%d tries, want 1", n)
 		}
 	})
 }

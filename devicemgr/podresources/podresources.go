@@ -98,6 +98,10 @@ type Config struct {
 	Memory  Memory  // no memory
 	Claims  Claims  // no claims
 
+	// Ready is waited for by each call until it is closed, or the call is given up. The socket
+	// is there before: clients that connect early are not refused. Calls do not wait.
+	Ready <-chan struct{}
+
 	QPS, Burst int // calls a second, and at once; 100 and 10
 
 	Log     *zap.Logger           // silent
@@ -146,14 +150,13 @@ func New(cfg Config) (*Server, error) {
 // Run serves until ctx ends, and returns nil when no call is under way.
 func (s *Server) Run(ctx context.Context) error {
 	pause := retry.Backoff{First: time.Second, Max: 30 * time.Second}
-	for {
+	for ctx.Err() == nil {
 		if err := s.serve(ctx); ctx.Err() == nil {
 			s.cfg.Log.Error("pod resources are not served", zap.String("socket", s.cfg.Socket), zap.Error(err))
 		}
-		if !pause.Wait(ctx) {
-			return nil
-		}
+		pause.Wait(ctx)
 	}
+	return nil
 }
 
 func (s *Server) serve(ctx context.Context) error {
@@ -180,6 +183,13 @@ func (s *Server) serve(ctx context.Context) error {
 func (s *Server) guard(ctx context.Context, req any, info *grpc.UnaryServerInfo, call grpc.UnaryHandler) (any, error) {
 	if !s.limit.Allow() {
 		return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
+	}
+	if s.cfg.Ready != nil {
+		select {
+		case <-s.cfg.Ready:
+		case <-ctx.Done():
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
 	}
 	m := s.met.of(info.FullMethod)
 	m.total.Inc()
