@@ -23,8 +23,8 @@ const (
 	maxPatches = 2.3 // it is being made, and it runs; seldom one between
 	maxEvents  = 3.2
 	maxCalls   = 8.0 // of the runtime
-	maxSyncs   = 2.6
-	maxObjects = 6000 // allocated
+	maxSyncs   = 3.0
+	maxObjects = 5500 // allocated
 )
 
 func TestCostOfAPod(t *testing.T) {

@@ -133,6 +133,7 @@ func (s *Source) recall(k *keeper) {
 func (s *Source) wanted() (items []item, complete bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	items = make([]item, 0, len(s.pods)+len(s.refs))
 	for _, e := range s.pods {
 		items = append(items, item{e.key, e.pod})
 	}
@@ -181,7 +182,7 @@ func (k *keeper) keepAll(items []item, complete bool) { k.keep(items, complete, 
 // keep writes what is new and deletes what is no more. It returns when to do so
 // again, if not all was written.
 func (k *keeper) keep(items []item, complete, now bool) (next time.Duration) {
-	want := map[string]bool{}
+	want := make(map[string]bool, len(items))
 	var errs []error
 	var news []item
 	for _, it := range items {
